@@ -1,0 +1,83 @@
+/* The cache: kernel records (append-only) and artifacts (immutable, by SHA-256), in tiers behind one interface. Thread-safe.
+ *
+ * Tiers are asked in the order of cache/tiers.def (memory, sqlite, later redis, postgres); a hit in a farther tier fills the nearer ones.
+ * An error of a tier is never a miss: it is counted, and the next tier is asked. Every artifact read is checked against its digest; one that does not
+ * match is quarantined and counted as missing. Canonical bytes are compared on every hit. */
+#ifndef KILN_CACHE_H
+#define KILN_CACHE_H
+#include "kiln.h"
+
+typedef struct cache cache;
+typedef struct cache_config {
+    const char *data_dir;        /* SQLite database and blobs live here */
+    int64_t memory_bytes;        /* bound of the memory tier, default 256 MiB */
+    const char *redis_url;       /* NULL: tier absent */
+    const char *postgres_url;    /* NULL: tier absent */
+} cache_config;
+
+enum cache_verification { CACHE_PENDING, CACHE_EMULATED, CACHE_RUN, CACHE_MEASURED, CACHE_FAILED };
+const char *cache_verification_text(enum cache_verification v); /* "pending" ... */
+
+typedef struct cache_artifact { char kind[16]; char digest[65]; int64_t bytes; } cache_artifact; /* kind: "source" "header" "so" "ptx" "cubin" */
+
+/* One version of a kernel. Strings are NUL-terminated, owned by the record; records are reference counted and immutable. */
+typedef struct cache_record {
+    char key[72], workload[72], build[72];
+    int64_t version;             /* 1, 2, ...; assigned by cache_put */
+    char origin[16];             /* "constructed", "tuned", "imported" */
+    char target[KILN_MAX_NAME_BYTES];
+    const char *name;            /* of the workload, for people: program text */
+    kiln_bytes canon;            /* kernel canonical bytes */
+    kiln_bytes trace;
+    kiln_bytes manifest;         /* JSON as generated; immutable */
+    double predicted_us, measured_us; /* 0: not measured */
+    enum cache_verification verification; /* current: the last verdict appended */
+    char verdict[512];           /* JSON: error found, tolerance, inputs, or why it failed */
+    int64_t created_ms;          /* unix time */
+    int nartifacts;
+    cache_artifact artifacts[8];
+} cache_record;
+
+typedef struct cache_blob { char digest[65]; kiln_bytes bytes; } cache_blob; /* digest may be "" on put: computed */
+
+enum cache_status { CACHE_OK, CACHE_MISS, CACHE_IMPOSSIBLE, CACHE_QUARANTINED, CACHE_ERROR };
+typedef struct cache_error { char message[256]; } cache_error;
+
+/* Opens all tiers; creates and migrates the store. NULL with *e filled when the embedded store cannot be used. */
+cache *cache_open(const cache_config *cfg, cache_error *e);
+void cache_close(cache *c);
+
+/* Latest version that is not quarantined. canon.p NULL: not compared. tier: text of the tier that answered ("memory"). Release with cache_release. */
+enum cache_status cache_get(cache *c, const char *key, kiln_bytes canon, cache_record **out, const char **tier);
+enum cache_status cache_get_version(cache *c, const char *key, int64_t version, cache_record **out);
+void cache_release(cache_record *r);
+/* Newest first, after `cursor` ("" = start); returns count. */
+int cache_list(cache *c, const char *target, const char *cursor, int limit, cache_record **out);
+
+/* Appends a version with its artifacts in one transaction: after a crash all of it is there or none. Fills version and artifact digests.
+ * stored=false in the return through *stored when no durable tier took it (still served from memory). */
+enum cache_status cache_put(cache *c, cache_record *r, const cache_blob *blobs, int nblobs, bool *stored);
+/* Appends a verdict; CACHE_FAILED quarantines the version. */
+enum cache_status cache_verdict(cache *c, const char *key, int64_t version, enum cache_verification v, const char *verdict_json);
+/* "Impossible" is cached (with the compiler's fingerprint), "timed out" is not. problem: the JSON answer to repeat. */
+enum cache_status cache_put_impossible(cache *c, const char *key, kiln_bytes canon, const char *fingerprint, const char *problem_json);
+enum cache_status cache_get_impossible(cache *c, const char *key, const char *fingerprint, char **problem_json /* free() */);
+
+/* Bytes of an artifact, checked; free() them. */
+enum cache_status cache_get_blob(cache *c, const char *digest, char **bytes, size_t *n);
+
+/* Generation of a key: changes whenever a get of it could answer differently; lets a front end keep prepared answers. Lock-free read. */
+uint64_t cache_generation(const cache *c);
+
+/* One compile per key in flight. begin: true = caller leads and must call end; false = somebody else led and has finished (or deadline passed). */
+typedef struct cache_flight cache_flight;
+bool cache_flight_begin(cache *c, const char *key, int64_t deadline_ms, bool *collapsed, bool *timed_out);
+void cache_flight_end(cache *c, const char *key);
+
+/* Counters for /metrics: calls back once a counter, tier may be "". */
+void cache_counters(cache *c, void (*emit)(void *user, const char *name, const char *tier, const char *result, int64_t value), void *user);
+
+/* Named hardware descriptions put by clients (PUT /v1/targets/{id}), durable. */
+enum cache_status cache_put_target(cache *c, const char *id, kiln_bytes json);
+int cache_list_targets(cache *c, char ***ids, char ***jsons); /* free() all */
+#endif

@@ -1,0 +1,20 @@
+/* The micro performance model: predicts a tile tree's time from traffic, compute and occupancy (research: ROLLER 3.3, Welder's waves). */
+#ifndef KN_COST_H
+#define KN_COST_H
+#include "schedule/schedule.h"
+
+typedef struct kn_cost_level { const char *name; double bytes, us; int64_t tile_bytes; } kn_cost_level; /* traffic into the level below */
+typedef struct kn_cost {
+    double us;                 /* whole program: sum over stages of max(compute, levels) / efficiency + launches */
+    double compute_us, flops;  /* padded flops */
+    int nlevels;
+    kn_cost_level levels[KILN_MAX_LEVELS];
+    double waves, occupancy;   /* grid quantisation; active threads or busy cores / capacity */
+    int threads, registers;    /* per block; per thread (GPU) or vector registers (CPU) */
+    int64_t grid, shared_bytes;
+    const char *bottleneck;    /* "compute" or a level's name */
+} kn_cost;
+kiln_status kn_cost_of(const kn_tree *t, const kn_hw *hw, kn_cost *out, kiln_diag *d);
+/* The picture for people behind kiln_explain. */
+void kn_cost_print(kn_buf *b, const kn_tree *t, const kn_hw *hw, const kn_cost *c);
+#endif

@@ -1,0 +1,59 @@
+/* A device as data: parsed and checked from hwspecs/NAME.json (schema: api/schemas/hwspec.json, prose: hwspecs/README.md). */
+#ifndef KN_HW_H
+#define KN_HW_H
+#include "te/te.h"
+
+/* A memory level, far to near: [0] is DRAM, the last is the register file. Bandwidth is the whole chip's, towards the next nearer level. */
+typedef struct kn_hw_level {
+    const char *name;         /* "dram", "l2", "shared", "reg" */
+    int64_t capacity_bytes;   /* of one instance; DRAM: the device */
+    double bandwidth_gbs;     /* sustained, whole chip; 0 for registers */
+    int64_t transaction_bytes;
+    int banks, bank_bytes;    /* 0: not banked */
+    int shared_by_units;      /* execution units that share one instance; 1 = private; units.count = chip-wide */
+    double latency_ns;
+    double energy_pj_per_byte;/* 0: unknown */
+} kn_hw_level;
+
+typedef struct kn_hw_peak { enum kn_dtype dtype; double gflops; } kn_hw_peak; /* whole chip, a multiply-add is two */
+
+typedef struct kn_hw_intrin { const char *name, *compute; } kn_hw_intrin; /* grows with the mapper; carried as data until then */
+
+struct kiln_hw {
+    const char *id, *name, *vendor;
+    bool gpu;
+    const char *language;     /* "c", "cuda", "source-only" languages later */
+    const char *arch;         /* "sm_90a"; "x86-64-v4" */
+    int nlevels;
+    kn_hw_level levels[KILN_MAX_LEVELS];
+    /* execution units: SMs or cores */
+    int units;
+    int lanes;                /* schedulable unit: warp or wavefront; CPU: 1 */
+    int vector_bytes;         /* CPU: SIMD register; GPU: widest load of one thread (16) */
+    int vector_registers;     /* CPU: architectural SIMD registers; GPU: 0 */
+    int registers_per_unit;   /* GPU: 32-bit registers of one SM */
+    int registers_per_thread; /* GPU */
+    int max_threads_per_block, max_threads_per_unit, max_blocks_per_unit;
+    int64_t max_shared_per_block, max_shared_per_unit; /* bytes */
+    int partitions;           /* warp schedulers of one unit */
+    int fma_latency, fma_per_cycle; /* CPU: cycles, and vector FMAs issued each cycle by one core */
+    double clock_ghz;
+    int npeaks;
+    kn_hw_peak peaks[KN_DTYPE_COUNT];
+    double launch_us;         /* of one kernel or one fork-join */
+    int nfeatures; const char *features[32];
+    int nflags; const char *flags[32];
+    int nintrins; kn_hw_intrin intrins[32];
+    /* constants of the published ROLLER artifact (policy "roller"); present == false when the spec has none */
+    struct {
+        bool present;
+        double bandwidth_gbs[2], peak_gflops;
+        int64_t reg_cap[2], smem_cap, transaction_bytes[2];
+        int max_cores, warp, partitions, bank_bytes, banks;
+    } roller;
+    kiln_bytes canon;         /* canonical bytes of what changes generated code: kind, language, arch, features, flags, shape of the machine */
+};
+typedef kiln_hw kn_hw;
+const kn_hw_level *kn_hw_level_named(const kn_hw *hw, const char *name); /* NULL */
+double kn_hw_peak_gflops(const kn_hw *hw, enum kn_dtype t);              /* falls back to f32's, scaled by size for wider types */
+#endif

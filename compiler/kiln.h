@@ -1,0 +1,170 @@
+/* libkiln: the pure compiler library. Data in, data out: no files, sockets, clock, threads or globals.
+ *
+ * This is its one public header. Everything is allocated from a kiln_arena the caller owns; freeing the arena frees
+ * every result made from it. Every call is deterministic: same input, same bytes. Calls that can fail return a
+ * kiln_status and fill the kiln_diag (may not be NULL); on failure out parameters are untouched.
+ * The way of the data: request -> kiln_program -> keys; program + kiln_hw -> candidates (traces) -> kiln_kernel. */
+#ifndef KILN_H
+#define KILN_H
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+typedef enum kiln_status {
+#define X(name, slug, http, text) KILN_##name,
+#include "errors.def"
+#undef X
+    KILN_STATUS_COUNT
+} kiln_status;
+enum kiln_limit {
+#define X(name, value, meaning) KILN_MAX_##name = (value > 2147483647 ? 2147483647 : (int)(value)),
+#include "limits.def"
+#undef X
+};
+#define KILN_MAX_ELEMENTS (INT64_C(1) << 40) /* the true value of the ELEMS row, which no enum can hold */
+
+const char *kiln_status_slug(kiln_status s);  /* "shape-mismatch" */
+const char *kiln_status_text(kiln_status s);  /* one line for people */
+int kiln_status_http(kiln_status s);          /* 422 */
+
+/* Where and why something was refused. pointer is a JSON pointer ("/op/attrs/pads") or "" ; line/col (1-based) are set for
+ * text input, else 0; hint says what would be accepted. */
+typedef struct kiln_diag {
+    kiln_status status;
+    int line, col;
+    char pointer[192];
+    char message[512];
+    char hint[320];
+} kiln_diag;
+
+/* The only way out of the library. mem: size 0 frees p; may return NULL. stop: polled at bounded intervals, nonzero
+ * means "budget spent" (KILN_STOPPED). Any member may be NULL: malloc's family is then NOT used, mem is mandatory. */
+typedef struct kiln_host {
+    void *user;
+    void *(*mem)(void *user, void *p, size_t old_size, size_t size);
+    int (*stop)(void *user);
+} kiln_host;
+
+typedef struct kiln_arena kiln_arena;
+kiln_arena *kiln_arena_open(const kiln_host *host); /* NULL when out of memory; copies *host */
+void kiln_arena_close(kiln_arena *a);               /* NULL is fine */
+
+typedef struct kiln_bytes { const char *p; size_t n; } kiln_bytes;
+
+/* ---- programs -------------------------------------------------------------------------------------------------- */
+typedef struct kiln_program kiln_program; /* a tensor-expression program; see compiler/te/te.h */
+typedef struct kiln_hw kiln_hw;           /* a hardware description; see compiler/hw/hw.h */
+
+/* A compile request as parsed from JSON (schema: api/schemas/compile.json) or from the one-line text form. Members the
+ * library does not judge (wait, emit, quality ...) stay with the service. */
+typedef struct kiln_request {
+    kiln_program *program;
+    const char *target;      /* "" when the request named none (text form: ?target=) */
+    const char *policy;      /* "default" or "roller" */
+    const char *quality;     /* "any", "constructed", "verified", "tuned" */
+    int ninputs, noutputs;
+    const char *const *input_names;  /* the client's names, in the kernel's (canonical) argument order */
+    const char *const *output_names;
+    int top_k;               /* candidates wanted, default 10 */
+} kiln_request;
+
+kiln_status kiln_request_json(kiln_arena *a, kiln_bytes body, kiln_request **out, kiln_diag *d);
+/* text: "c[M,N] +=! a[M,K]*b[K,N]"; inputs: "a=f32:512x512&b=f32:512x512" already URL-decoded, may be empty if the text declares
+ * its inputs itself ("in a: f32[512,512]"). */
+kiln_status kiln_request_text(kiln_arena *a, kiln_bytes text, kiln_bytes inputs, kiln_request **out, kiln_diag *d);
+/* Strict RFC 8259 scan: UTF-8, no duplicate members, no NUL escapes, numbers in range, depth and member limits. */
+kiln_status kiln_json_check(kiln_bytes text, kiln_diag *d);
+/* JSON text of the operator table: name, attributes with defaults, inputs, dtypes. */
+kiln_status kiln_operators_json(kiln_arena *a, kiln_bytes *out);
+
+/* Programs seen from outside: arguments in the kernel's (canonical) order. */
+typedef struct kiln_arg {
+    const char *name;   /* canonical: "in0", "out0" */
+    const char *dtype;  /* "f32" */
+    int rank;
+    int64_t shape[KILN_MAX_RANK];
+    int64_t elems, bytes;
+} kiln_arg;
+int kiln_program_inputs(const kiln_program *p);
+int kiln_program_outputs(const kiln_program *p);
+void kiln_program_input(const kiln_program *p, int i, kiln_arg *out);
+void kiln_program_output(const kiln_program *p, int i, kiln_arg *out);
+kiln_status kiln_program_text(kiln_arena *a, const kiln_program *p, kiln_bytes *out); /* in the expression language; parses back */
+
+/* ---- keys (SHA-256, design section 4) --------------------------------------------------------------------------- */
+/* canon: the canonical bytes (stored and compared on every hit). workload: "kw1-" + 64 hex + NUL; kernel: "kk1-". */
+typedef struct kiln_keys {
+    kiln_bytes workload_canon, kernel_canon;
+    char workload[72], kernel[72];
+} kiln_keys;
+kiln_status kiln_keys_of(kiln_arena *a, const kiln_program *p, const kiln_hw *hw, kiln_keys *out, kiln_diag *d);
+void kiln_sha256(const void *p, size_t n, uint8_t out[32]);
+void kiln_hex(const uint8_t *p, size_t n, char *out); /* writes 2n+1 bytes */
+const char *kiln_fingerprint(void); /* hash of all tables and their versions: part of every build id */
+
+/* ---- hardware ---------------------------------------------------------------------------------------------------- */
+kiln_status kiln_hw_parse(kiln_arena *a, kiln_bytes json, kiln_hw **out, kiln_diag *d); /* d->pointer names the member */
+const char *kiln_hw_id(const kiln_hw *hw);
+const char *kiln_hw_kind(const kiln_hw *hw);     /* "cpu" or "gpu" */
+const char *kiln_hw_language(const kiln_hw *hw); /* "c" or "cuda" */
+const char *kiln_hw_arch(const kiln_hw *hw);     /* "sm_90a", "x86-64-v4" */
+int kiln_hw_features(const kiln_hw *hw, const char *const **names); /* CPU features a host must have, e.g. "avx512f" */
+int kiln_hw_flags(const kiln_hw *hw, const char *const **flags);    /* compiler flags of the target, e.g. "-mavx512f" */
+
+/* ---- construction ------------------------------------------------------------------------------------------------ */
+typedef struct kiln_candidate {
+    int rank;
+    kiln_bytes trace;      /* text, one schedule step a line; replays to the same tile tree */
+    double predicted_us;   /* micro performance model */
+    const char *bottleneck;/* "compute", "shared", "dram", ... */
+    kiln_bytes summary;    /* one line JSON: tiles per level, threads, grid, shared bytes, registers */
+} kiln_candidate;
+typedef struct kiln_candidates { int n; kiln_candidate c[KILN_MAX_CANDIDATES]; } kiln_candidates;
+/* policy: "default" | "roller" (the published artifact's search, for comparison). k in 1..KILN_MAX_CANDIDATES. */
+kiln_status kiln_construct(kiln_arena *a, const kiln_program *p, const kiln_hw *hw, const char *policy, int k,
+                           kiln_candidates **out, kiln_diag *d);
+/* Text picture for people: tiles per level, predicted bottleneck, traffic, occupancy, roofline. */
+kiln_status kiln_explain(kiln_arena *a, const kiln_program *p, const kiln_hw *hw, kiln_bytes trace, kiln_bytes *out,
+                         kiln_diag *d);
+
+/* ---- generation -------------------------------------------------------------------------------------------------- */
+/* One launch of a GPU kernel; a CPU kernel has launches too (its parallel regions), for the record only. */
+typedef struct kiln_launch {
+    const char *entry;
+    int64_t grid;        /* blocks in x (GPU) or tasks (CPU) */
+    int threads;         /* per block (GPU), 1 (CPU) */
+    int64_t shared_bytes;
+    int nargs;
+    int args[KILN_MAX_TENSORS]; /* tensor slots: 0..nin-1 inputs, nin..nin+nout-1 outputs, then temporaries */
+    const kiln_program *program; /* what this launch alone computes: inputs and outputs in the order of args; lets a launch be
+                                  * verified on its own, with its input temporaries filled like any input */
+} kiln_launch;
+typedef struct kiln_kernel {
+    const char *language;     /* "c" | "cuda" */
+    const char *entry;        /* C symbol, "kiln_" + 16 hex of the workload key */
+    kiln_bytes source;        /* .c or .cu */
+    kiln_bytes header;        /* .h (CPU) or empty */
+    kiln_bytes trace;         /* as replayed */
+    int nlaunches;
+    const kiln_launch *launches;
+    int ntemps;               /* GPU temporaries in device memory, caller-allocated */
+    const int64_t *temp_bytes;
+    int64_t scratch_bytes;    /* CPU: per-thread scratch; shared part is temp_bytes */
+    kiln_bytes manifest;      /* JSON, design section 4; the service adds artifact digests and verification */
+} kiln_kernel;
+kiln_status kiln_generate(kiln_arena *a, const kiln_program *p, const kiln_hw *hw, kiln_bytes trace, kiln_kernel **out,
+                          kiln_diag *d);
+
+/* ---- reference --------------------------------------------------------------------------------------------------- */
+/* Reads element `index` (row-major) of input `input`, as a double. Integers are exact to 2^53. */
+typedef double (*kiln_ref_input)(void *user, int input, int64_t index);
+typedef struct kiln_ref kiln_ref;
+/* Lazy reference interpreter in double: temporaries are computed on demand and remembered in the arena. */
+kiln_status kiln_ref_open(kiln_arena *a, const kiln_program *p, kiln_ref_input read, void *user, kiln_ref **out, kiln_diag *d);
+/* value: the element; scale: sum of |terms| of the outermost reduction (>= |value|), the natural unit of rounding error. */
+kiln_status kiln_ref_at(kiln_ref *r, int output, int64_t index, double *value, double *scale);
+/* Relative rounding unit times growth: an element passes when |got - value| <= rtol * scale + atol. */
+void kiln_tolerance(const kiln_program *p, int output, double *rtol, double *atol);
+/* Multiply-adds and bytes (compulsory traffic) of the whole program, for rooflines. */
+void kiln_work(const kiln_program *p, double *flops, double *bytes);
+#endif

@@ -1,0 +1,73 @@
+/* Loop programs: what lowering makes of a tile tree and what code generators print. Explicit loops, buffers, vectors; nothing implied. */
+#ifndef KN_LOOP_H
+#define KN_LOOP_H
+#include "schedule/schedule.h"
+
+/* A buffer. GLOBAL buffers are the kernel's arguments (program tensors: slot = tensor id) and device temporaries; SCRATCH lives in the
+ * caller's workspace, one instance a worker; SHARED a block; REGISTER arrays are only ever indexed by constants after unrolling and are
+ * printed as scalars (or vectors when lanes > 1). */
+typedef struct kn_buffer {
+    const char *name;
+    enum kn_dtype dtype;   /* storage dtype; READ gives and STORE takes this dtype: conversions are explicit CASTs */
+    int lanes;             /* REGISTER: vector width of one element, else 1 */
+    int64_t elems;
+    enum kn_scope scope;
+    int slot;              /* GLOBAL: tensor id in the lowered program, else -1 */
+    int64_t offset;        /* SCRATCH: byte offset in the worker's scratch (64-byte aligned); SHARED: in the block's */
+} kn_buffer;
+
+enum kn_ls_kind {
+    KN_LS_FOR,     /* for (var = lo; var < hi; var++) body; lo, hi are expressions; serial */
+    KN_LS_IF,      /* if (value) body else other */
+    KN_LS_LET,     /* var = value (I64), visible to the statements that follow in this list and their bodies */
+    KN_LS_STORE,   /* buffer[index] = value; value.lanes consecutive elements from index (REGISTER: the element) */
+    KN_LS_BARRIER  /* __syncthreads; GPU only, never under a condition that differs between threads */
+};
+typedef struct kn_ls {
+    enum kn_ls_kind kind;
+    int var;
+    kn_expr *lo, *hi;      /* FOR */
+    kn_expr *value;        /* IF condition (BOOL), LET value, STORE value */
+    kn_expr *index;        /* STORE: linear element index, I64 */
+    int buffer;            /* STORE */
+    bool unaligned;        /* STORE of a vector: address may not be vector-aligned */
+    struct kn_ls *body, *other; /* IF, FOR */
+    struct kn_ls *next;
+} kn_ls;
+
+/* One launch: a GPU kernel or one CPU parallel region. */
+typedef struct kn_fn {
+    int stage;             /* the stage whose tree it is */
+    int64_t grid;          /* blocks (GPU) or tasks (CPU) */
+    int threads;           /* per block; CPU 1 */
+    int var_grid;          /* variable that holds the block or task number */
+    int var_thread;        /* GPU: thread number in the block; -1 on CPU */
+    kn_ls *body;
+    int64_t shared_bytes;  /* GPU */
+    int nargs, args[KILN_MAX_TENSORS]; /* GLOBAL slots read or written, in slot order */
+} kn_fn;
+
+typedef struct kn_lprog {
+    const kn_program *program; /* the lowered program (tensors give slots, dtypes, shapes) */
+    const kn_hw *hw;
+    int nbuffers;
+    kn_buffer *buffers;
+    int nvars;
+    const char **var_names; /* unique C identifiers */
+    int nfns;
+    kn_fn *fns;
+    int64_t scratch_bytes; /* CPU: per worker */
+    int ntemps;            /* program temporaries that live in global memory between launches */
+    int temp_slot[KILN_MAX_TENSORS];
+} kn_lprog;
+
+/* LOAD and AXIS never occur in a loop program; VAR, READ, LANES, SPLAT, HSUM do (te/exprs.def). A READ with lanes > 1 reads consecutive
+ * elements from a linear index. BOOL vectors have the lanes of their operands. */
+
+/* Tile tree -> loop program. Guards tails, fills caches, keeps accumulators in registers, splits full and tail tiles. */
+kiln_status kn_lower(kiln_arena *a, const kn_tree *t, const kn_hw *hw, kn_lprog **out, kiln_diag *d);
+/* Structure check: every VAR defined, REGISTER indices constant, dtypes and lanes agree, barriers uniform. Run after lowering in tests. */
+kiln_status kn_lprog_check(const kn_lprog *p, kiln_diag *d);
+/* A readable dump for tests and --dump. */
+void kn_lprog_print(kn_buf *b, const kn_lprog *p);
+#endif

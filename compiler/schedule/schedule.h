@@ -1,0 +1,86 @@
+/* Schedules: a trace (list of primitives with their decisions) applied to a TE program gives a tile tree.
+ *
+ * The text of a trace has one step a line, `primitive arg...`; names are those of the program it applies to: statements are named by
+ * the tensor they write. Axis names come from the canonical program; split makes loops NAME.0 (outermost) .. NAME.k (innermost).
+ *
+ *   inline T                     compute_inline: map statement T into its readers (T must be a temporary)
+ *   epilogue T                   reverse_compute_inline: map statement that reads T once, at identity index, becomes T's epilogue: it is
+ *                                evaluated when T's finished value is stored; T itself is then never stored
+ *   fuse S NAME A B [C ...]      axes A, B, ... of statement S (all spatial or all reduce, given outer to inner) become one axis NAME
+ *   split S A f1 [f2 ...]        axis A becomes loops A.0 .. A.n; A.i has extent fi for i >= 1, A.0 = ceil(extent / prod f). Strides are
+ *                                those of the nest in name order: stride(A.n) = 1, stride(A.i) = stride(A.i+1) * f(i+1). An axis that is
+ *                                never split is the single loop A.0.
+ *   reorder S L1 L2 | L3 | ...   the order of ALL loops of S, outer to inner; '|' ends one tile (memory level) and starts the next
+ *   parallel S L                 CPU task loop; all parallel loops must come first in the order
+ *   bind S L grid|thread|vthread GPU; grid loops come first, then thread loops; vthread loops are unrolled into registers
+ *   vectorize S L                CPU; innermost loop. On a reduce axis: partial sums per lane, combined at the end (implies rfactor)
+ *   unroll S L                   fully unrolled into registers
+ *   rfactor S L                  reduce loop whose every iteration keeps its own accumulator, combined at the end; on a GPU thread loop:
+ *                                combined across threads through shared memory
+ *   cache_read S I SCOPE L loops L1 L2 ... [pad N]
+ *                                load number I of S's body (kn_loads order) is read from a buffer filled at the start of loop L's body; the
+ *                                buffer is indexed by the named loops (outer to inner, all inside L; every loop inside L that the load
+ *                                depends on must be named); SCOPE is scratch (CPU, per thread) or shared (GPU); elements whose axis value
+ *                                is out of range are filled with zero; pad N appends N elements to the innermost row
+ *   cache_read S I SCOPE L region [pad N]
+ *                                the same, but the buffer holds the load's bounding box (footprint: sum |c|*(t-1)+1 a dimension) in the
+ *                                tensor's own dimension order; out-of-range elements are filled with the pad value
+ *   compute_at P S L             statement P (producer of a temporary read by S) is computed at the start of loop L's body of S. P's leading
+ *                                loops must mirror S's loops up to L (same axis through S's identity read of P, same extents); they
+ *                                become S's. P's tensor becomes a scratch buffer of the region needed there.
+ *
+ * One primitive = one file prim_NAME.c + one row in prims.def. A step that does not fit is refused with the step number, the statement, and
+ * the loop or axis named; the program stays untouched. */
+#ifndef KN_SCHEDULE_H
+#define KN_SCHEDULE_H
+#include "hw/hw.h"
+
+enum kn_loop_kind { KN_SERIAL, KN_PARALLEL, KN_GRID, KN_THREAD, KN_VTHREAD, KN_UNROLL, KN_VECTOR };
+enum kn_scope { KN_GLOBAL, KN_SCRATCH, KN_SHARED, KN_REGISTER };
+
+/* axis value = sum over its loops of loop variable * stride (may reach past the axis's extent in tail tiles) */
+typedef struct kn_loop {
+    char name[KILN_MAX_NAME_BYTES + 8];
+    int axis;              /* of the statement */
+    int64_t extent, stride;
+    enum kn_loop_kind kind;
+    bool rfactor;
+    int tile;              /* index of the tile (group between '|') it stands in, 0 = outermost */
+    int shared_with;       /* compute_at: loop index of the consumer stage this loop coincides with, else -1 */
+} kn_loop;
+
+typedef struct kn_cache {
+    int load;              /* number of the load in the body */
+    enum kn_scope scope;
+    int at;                /* loop index: filled at the start of its body */
+    bool region;
+    int nloops;
+    int loops[KILN_MAX_LOOPS];
+    int64_t pad;
+} kn_cache;
+
+/* A scheduled statement: loops in order (outer to inner) and what hangs on them. */
+typedef struct kn_stage {
+    int stmt;              /* in tree->program */
+    int epilogue;          /* statement evaluated at store, -1: none (then tree->program's statement `stmt` stores itself) */
+    int nloops;
+    kn_loop loops[KILN_MAX_LOOPS];
+    int ncaches;
+    kn_cache caches[16];
+    int at_stage, at_loop; /* compute_at: consumer stage and its loop index; -1: a kernel (parallel region) of its own */
+} kn_stage;
+
+/* The tile tree: tile n of a stage is its loops with tile == n; the innermost tile holds the block (the statement). */
+typedef struct kn_tree {
+    kn_program *program;   /* after inline, epilogue and fuse */
+    int nstages;
+    kn_stage *stages[KILN_MAX_STMTS]; /* execution order */
+} kn_tree;
+
+/* Applies a trace. Lines that are empty or start with '#' are ignored. hw gives the limits that primitives check (threads, shared). */
+kiln_status kn_trace_apply(kiln_arena *a, const kn_program *canonical, const kn_hw *hw, kiln_bytes trace, kn_tree **out, kiln_diag *d);
+/* The tree as indented text, a line a tile, for explain and golden tests. */
+void kn_tree_print(kn_buf *b, const kn_tree *t);
+/* Bytes of a cache's buffer, its elements a row and rows; 0 on overflow. */
+int64_t kn_cache_bytes(const kn_tree *t, const kn_stage *s, const kn_cache *c);
+#endif
