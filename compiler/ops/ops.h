@@ -1,41 +1,84 @@
-/* Named operators in ONNX's words: one file op_NAME.c and one row in ops.def each, which lowers to a TE program. */
+/* Named operators in ONNX's words: one file op_NAME.c and one row in ops.def each. An operator's lowering writes index-expression text
+ * (docs/expressions.md) and the parser makes the program of it: what a named operator means can be read, and has one meaning with its text. */
 #ifndef KN_OPS_H
 #define KN_OPS_H
 #include "te/te.h"
 
-/* An attribute as the request gave it. kind: 'i' integer, 'f' float, 's' string, 'I' list of integers. */
-typedef struct kn_attr { const char *name; char kind; int64_t i; double f; const char *s; int n; const int64_t *list; } kn_attr;
+enum { KN_OP_INPUTS = 6, KN_OP_ATTR_INTS = 16 };
 
-/* What an operator's lowering is given: a program that already has the inputs (in ONNX order, tensors 0..ninputs-1; an omitted optional
- * input is tensor -1 in inputs[]) and the attributes, checked by name and kind against the operator's table. */
+/* An attribute as the request gave it. kind: 'i' integer, 'f' float, 's' string, 'I' list of integers. */
+typedef struct kn_attr { const char *name; char kind; int64_t i; double f; const char *s; int n; int64_t list[KN_OP_ATTR_INTS]; } kn_attr;
+
+/* One input of the call; present == false: an optional input that was left out (rank and shape are then unset). */
+typedef struct kn_operand { bool present; enum kn_dtype dtype; int rank; int64_t shape[KILN_MAX_RANK]; } kn_operand;
+
+/* What a lowering is given. It writes statements to `text`: input i is tensor "xi", the output is tensor "y", temporaries may have any
+ * other lower-case name; axes any upper-case name. The number of inputs and the names and kinds of attributes are already checked. */
 typedef struct kn_op_call {
     kiln_arena *arena;
-    kn_program *p;
     int ninputs;
-    int inputs[KILN_MAX_TENSORS];
+    kn_operand in[KN_OP_INPUTS];
     int nattrs;
     const kn_attr *attrs;
+    kn_buf text;
     kiln_diag *d;
-    int noutputs;
-    const char *output_names[8]; /* the client's, or NULL */
 } kn_op_call;
 
 typedef struct kn_attr_spec { const char *name; char kind; const char *fallback; const char *about; } kn_attr_spec;
 typedef struct kn_op_spec {
-    const char *name;              /* "MatMul" */
-    int min_inputs, max_inputs, noutputs;
-    const char *input_names[6];    /* ONNX formal names */
+    const char *name;                       /* "MatMul" */
+    int min_inputs, max_inputs;
+    const char *input_names[KN_OP_INPUTS];  /* ONNX formal names */
+    const char *dtypes;                     /* classes accepted: "f" floats, "i" signed, "u" unsigned */
     const char *about;
-    const kn_attr_spec *attrs;     /* ends with a NULL name */
-    kiln_status (*lower)(kn_op_call *c); /* adds outputs, temporaries and statements; refuses with a pointer and a hint */
+    const kn_attr_spec *attrs;              /* ends with a NULL name; may be NULL */
+    kiln_status (*lower)(kn_op_call *c);
 } kn_op_spec;
 
 int kn_ops_count(void);
 const kn_op_spec *kn_ops_at(int i);
-const kn_op_spec *kn_ops_find(const char *name); /* exact; case-insensitive match is offered as a hint by the caller */
+const kn_op_spec *kn_ops_find(const char *name);  /* exact; NULL */
+const kn_op_spec *kn_ops_near(const char *name);  /* same letters in another case, for a hint; NULL */
+/* Checks the call against the operator's row, lowers and parses it. Out: a program with inputs x0.. (those present) and output y. */
+kiln_status kn_op_program(const kn_op_spec *op, kn_op_call *c, kn_program **out);
 
+/* ---- for lowerings ---- */
 int64_t kn_attr_int(const kn_op_call *c, const char *name, int64_t fallback);
 double kn_attr_float(const kn_op_call *c, const char *name, double fallback);
 const char *kn_attr_str(const kn_op_call *c, const char *name, const char *fallback);
-int kn_attr_ints(const kn_op_call *c, const char *name, const int64_t **list); /* count, 0 when absent */
+const kn_attr *kn_attr_get(const kn_op_call *c, const char *name); /* NULL when absent */
+/* "/inputs/i/shape" and "/op/attrs/name" refusals. */
+kiln_status kn_op_bad_shape(kn_op_call *c, int input, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
+kiln_status kn_op_bad_attr(kn_op_call *c, const char *name, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
+/* A load in the dtype of computation: halves are widened to f32. index: text between the brackets. */
+void kn_op_load(kn_op_call *c, int input, const char *index);
+/* Ends the statement that writes y: narrows to input 0's dtype where the computation was wider. */
+void kn_op_end(kn_op_call *c);
+/* ":f32" behind a temporary's statement where input 0 is a half float. */
+const char *kn_op_wide(const kn_op_call *c);
+/* "A0,A1,...,A(n-1)" with a prefix letter. */
+const char *kn_op_axes(kn_op_call *c, const char *prefix, int n);
+/* Normalises an axis attribute (-rank..rank-1); false: refused in c->d. */
+bool kn_op_axis(kn_op_call *c, const char *attr, int64_t axis, int rank, int *out);
+/* Index text of operand i broadcast (NumPy rules) to axes P0..P(rank-1) of an output. */
+const char *kn_op_broadcast(kn_op_call *c, int input, const char *prefix, int rank);
+
+/* Families that share their text. */
+kiln_status kn_op_unary(kn_op_call *c, const char *body);                 /* body with %s for the operand */
+kiln_status kn_op_binary(kn_op_call *c, const char *op);                  /* broadcasting element-wise */
+enum kn_op_finish { KN_FINISH_NONE, KN_FINISH_MEAN };
+kiln_status kn_op_reduce(kn_op_call *c, const char *assign, enum kn_op_finish finish);
+extern const kn_attr_spec kn_reduce_attrs[], kn_window_attrs[], kn_pool_attrs[];
+
+/* The window of a convolution or pooling: ONNX's kernel_shape, strides, pads, dilations, auto_pad, ceil_mode. */
+typedef struct kn_window {
+    int n;                                 /* spatial dimensions */
+    int64_t kernel[3], stride[3], dilation[3], pad[3], pad_end[3], in[3], out[3];
+    bool reaches_out;                      /* some window reads outside the input */
+} kn_window;
+kiln_status kn_op_window(kn_op_call *c, const int64_t *kernel, kn_window *w);
+/* ",P0*s+R0*d-p,..." : the spatial part of the windowed index. */
+void kn_op_window_index(kn_op_call *c, const kn_window *w);
+/* " where P0 in 56, P1 in 56[, R0 in 3, ...]" */
+void kn_op_window_where(kn_op_call *c, const kn_window *w, bool with_kernel);
 #endif

@@ -1,0 +1,44 @@
+/* AveragePool: mean over a sliding window, counting padding or not. */
+#include "ops/ops.h"
+
+/* How many elements of dimension i the window at Pi covers: constant inside, fewer at the edges. */
+static void count(kn_op_call *c, const kn_window *w, int i, bool with_pad)
+{
+    long long s = w->stride[i], p = w->pad[i], k = w->kernel[i], low = with_pad ? -p : 0;
+    long long high = w->in[i] + (with_pad ? w->pad_end[i] : 0);
+    kn_putf(&c->text, "(min(P%d*%lld-%lld, %lld) - max(P%d*%lld-%lld, %lld))", i, s, p - k, high, i, s, p, low);
+}
+
+static kiln_status lower(kn_op_call *c)
+{
+    kn_window win;
+    bool with_pad = kn_attr_int(c, "count_include_pad", 0) != 0, even = true;
+    kiln_status s = kn_op_window(c, NULL, &win);
+    if (s != KILN_OK) return s;
+    double all = 1;
+    for (int i = 0; i < win.n; i++) {
+        int64_t last = (win.out[i] - 1) * win.stride[i] - win.pad[i] + (win.kernel[i] - 1) * win.dilation[i] + 1;
+        bool fits = last <= win.in[i] + (with_pad ? win.pad_end[i] : 0) && (with_pad || !win.pad[i]);
+        even = even && fits;
+        all *= (double)win.kernel[i];
+        if (!fits && win.dilation[i] != 1) return kn_op_bad_attr(c, "dilations", "dilated windows that reach into padding are not supported");
+    }
+    const char *out = kn_op_axes(c, "P", win.n);
+    bool wide = *kn_op_wide(c) != 0;
+    kn_putf(&c->text, "t[N,C,%s] +=! %s%s[N,C", out, wide ? "cast(" : "", win.reaches_out ? "pad(x0,0.0)" : "x0");
+    kn_op_window_index(c, &win);
+    kn_put(&c->text, wide ? "],f32)" : "]");
+    kn_op_window_where(c, &win, true);
+    kn_putf(&c->text, "%s; y[N,C,%s] = t[N,C,%s] / ", kn_op_wide(c), out, out);
+    if (even) kn_put_double(&c->text, all);
+    for (int i = 0; !even && i < win.n; i++) {
+        kn_put(&c->text, i ? "*" : "cast(");
+        count(c, &win, i, with_pad);
+    }
+    if (!even) kn_putf(&c->text, ",%s)", wide ? "f32" : kn_dtype_text(c->in[0].dtype));
+    kn_op_end(c);
+    return KILN_OK;
+}
+
+const kn_op_spec kn_op_averagepool = {.name = "AveragePool", .min_inputs = 1, .max_inputs = 1, .input_names = {"X"}, .dtypes = "f",
+                                      .about = "mean over a sliding window", .attrs = kn_pool_attrs, .lower = lower};

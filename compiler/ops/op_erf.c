@@ -1,0 +1,7 @@
+/* Erf: error function, element by element. */
+#include "ops/ops.h"
+
+static kiln_status lower(kn_op_call *c) { return kn_op_unary(c, "erf(%s)"); }
+
+const kn_op_spec kn_op_erf = {.name = "Erf", .min_inputs = 1, .max_inputs = 1, .input_names = {"X"}, .dtypes = "f",
+                               .about = "error function, element by element", .lower = lower};

@@ -1,0 +1,7 @@
+/* Sigmoid: 1 / (1 + exp(-x)), element by element. */
+#include "ops/ops.h"
+
+static kiln_status lower(kn_op_call *c) { return kn_op_unary(c, "1.0 / (1.0 + exp(-%s))"); }
+
+const kn_op_spec kn_op_sigmoid = {.name = "Sigmoid", .min_inputs = 1, .max_inputs = 1, .input_names = {"X"}, .dtypes = "f",
+                               .about = "1 / (1 + exp(-x)), element by element", .lower = lower};

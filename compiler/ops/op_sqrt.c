@@ -1,0 +1,7 @@
+/* Sqrt: square root, element by element. */
+#include "ops/ops.h"
+
+static kiln_status lower(kn_op_call *c) { return kn_op_unary(c, "sqrt(%s)"); }
+
+const kn_op_spec kn_op_sqrt = {.name = "Sqrt", .min_inputs = 1, .max_inputs = 1, .input_names = {"X"}, .dtypes = "f",
+                               .about = "square root, element by element", .lower = lower};
