@@ -9,9 +9,10 @@ WARN = -std=c11 -Wall -Wextra -Werror
 PKGS = libmicrohttpd libcjson libpq hiredis sqlite3 libseccomp libarchive libcurl libzstd
 SANFLAGS = $(if $(SAN),-fsanitize=$(SAN) -fno-omit-frame-pointer -fno-sanitize-recover=all)
 O = $(B)/obj$(if $(SAN),-$(SAN))
-ALL_CFLAGS = $(WARN) $(CFLAGS) $(SANFLAGS) -Icompiler -I. -D_GNU_SOURCE -fPIC -MMD -MP
+ALL_CFLAGS = $(WARN) $(CFLAGS) $(SANFLAGS) -Icompiler -I. -I$(O)/include -D_GNU_SOURCE -fPIC -MMD -MP
 LIBS = $(shell pkg-config --libs $(PKGS)) -lm -ldl -lpthread
 
+FINGERPRINT = $(O)/include/fingerprint.h
 LIB_SRC = $(wildcard compiler/*.c compiler/*/*.c)
 DAEMON_SRC = $(filter-out %/main.c,$(wildcard cache/*.c workers/*.c service/*.c))
 CLI_SRC = $(filter-out %/main.c,$(wildcard api/cli/*.c))
@@ -21,11 +22,18 @@ DAEMON_A = $(O)/libkilnd.a
 BIN = $(if $(SAN),$(O)/bin,$(B))
 TESTS = $(patsubst tests/unit/%.c,$(BIN)/tests/%,$(wildcard tests/unit/test_*.c))
 
-.PHONY: build run check demo lint fmt asan ubsan tsan fuzz-smoke bench roller-golden setup tests clean
+.PHONY: fuzz-lib run-unit build run check demo lint fmt asan ubsan tsan fuzz-smoke bench roller-golden setup tests clean
 build: $(LIB_A) $(BIN)/kilnd $(BIN)/kiln-worker $(BIN)/kiln
 
 setup:
 	@.ci/setup
+
+# The compiler's fingerprint is the hash of its sources: any change of a table or a pass makes new build ids. Rewritten only when it changes.
+$(FINGERPRINT): $(LIB_SRC) $(wildcard compiler/*.h compiler/*/*.h compiler/*.def compiler/*/*.def)
+	@mkdir -p $(@D)
+	@printf '#define KILN_FINGERPRINT "%s"\n' "$$(cat $(sort $^) | sha256sum | cut -c1-32)" > $@.new
+	@cmp -s $@.new $@ && rm -f $@.new || mv $@.new $@
+$(O)/compiler/keys.o: $(FINGERPRINT)
 
 $(O)/%.o: %.c
 	@mkdir -p $(@D)
@@ -43,9 +51,55 @@ $(BIN)/kiln: $(O)/api/cli/main.o $(call obj,$(CLI_SRC)) $(DAEMON_A) $(LIB_A)
 $(BIN)/tests/%: $(O)/tests/unit/%.o $(DAEMON_A) $(LIB_A)
 	@mkdir -p $(@D); $(CC) $(SANFLAGS) -o $@ $^ $(LIBS) -lcmocka
 tests: $(TESTS)
+fuzz-lib: $(LIB_A)
+
+run:
+	@.ci/setup run
+	@.ci/nvrtc $(B)
+	@$(MAKE) -s --no-print-directory build
+	@service/run.sh $(B)
+
+check:
+	@.ci/setup check
+	@.ci/nvrtc $(B)
+	@$(MAKE) -s --no-print-directory -j2 build tests
+	@tests/run.sh $(B) $(BIN)
+
+demo:
+	@.ci/setup run
+	@.ci/nvrtc $(B)
+	@$(MAKE) -s --no-print-directory build
+	@service/demo.sh $(B)
+
+lint: $(LIB_A)
+	@for l in layers rows style; do tests/lint/$$l.sh || exit 1; done
+	@tests/lint/pure.sh $(LIB_A)
+	@$(MAKE) -s --no-print-directory B=$(B)/clang CC=clang CFLAGS=-O1 build
+
+fmt:
+	clang-format -i $(shell git ls-files '*.c' '*.h')
+
+asan ubsan tsan:
+	@$(MAKE) -s --no-print-directory -j2 SAN=$(subst asan,address$(comma)undefined,$(subst ubsan,undefined,$(subst tsan,thread,$@))) build tests
+	@$(MAKE) -s --no-print-directory SAN=$(subst asan,address$(comma)undefined,$(subst ubsan,undefined,$(subst tsan,thread,$@))) run-unit
+comma = ,
+run-unit:
+	@tests/run.sh $(B) $(BIN) unit
+
+fuzz-smoke:
+	@.ci/setup check
+	@tests/fuzz/smoke.sh $(or $(FUZZ_SECONDS),60)
+
+GOLDEN ?= tests/data/roller_golden_k80.csv
+roller-golden: $(BIN)/roller-golden
+	@$(BIN)/roller-golden "$(GOLDEN)"
+$(BIN)/roller-golden: $(O)/tests/golden/roller_golden.o $(LIB_A)
+	@mkdir -p $(@D); $(CC) $(SANFLAGS) -o $@ $^ -lcjson -lm
+
+bench: build
+	@for b in load-tests/*/bench.sh; do $$b $(B) || exit 1; done
 
 clean:
 	rm -rf $(B)
--include $(wildcard .ci/*.mk)
 -include $(shell find $(B) -name '*.d' 2>/dev/null)
 .SECONDARY:

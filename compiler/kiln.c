@@ -1,0 +1,79 @@
+/* The driver: what the library does, as straight lists of calls. */
+#include "codegen/codegen.h"
+#include "construct/construct.h"
+#include "launches.h"
+#include "manifest.h"
+#include <string.h>
+
+kiln_status kiln_construct(kiln_arena *a, const kiln_program *p, const kiln_hw *hw, const char *policy, int k,
+                           kiln_candidates **out, kiln_diag *d)
+{
+    const kn_policy *how = kn_policy_find(policy);
+    if (!how) {
+        kn_fail_at(d, KILN_REQUEST, "/policy", "no policy \"%.60s\"", policy);
+        kn_hint(d, "default, roller");
+        return d->status;
+    }
+    for (int i = 0; i < p->nstmts; i++)
+        if (p->stmts[i]->scatter)
+            return kn_fail(d, KILN_UNSUPPORTED, "statement %d scatters to computed indices; no kernel can be constructed for that yet", i + 1);
+    if (k < 1) k = 1;
+    if (k > KILN_MAX_CANDIDATES) k = KILN_MAX_CANDIDATES;
+    return how->construct(a, p, hw, k, out, d);
+}
+
+kiln_status kiln_explain(kiln_arena *a, const kiln_program *p, const kiln_hw *hw, kiln_bytes trace, kiln_bytes *out, kiln_diag *d)
+{
+    kn_tree *tree;
+    kn_cost cost;
+    kn_buf b;
+    kiln_status s = kn_trace_apply(a, p, hw, trace, &tree, d);
+    if (s == KILN_OK) s = kn_cost_of(tree, hw, &cost, d);
+    if (s != KILN_OK) return s;
+    kn_buf_init(&b, a);
+    kn_cost_print(&b, tree, hw, &cost);
+    kiln_bytes t = kn_buf_take(&b);
+    if (!t.p) return kn_fail(d, KILN_MEMORY, "out of memory");
+    *out = t;
+    return KILN_OK;
+}
+
+/* "kiln_" and 16 hex digits of the workload key, so that kernels of one program on two targets have one name. */
+static const char *entry_name(kiln_arena *a, const kiln_program *p, const kiln_hw *hw, kiln_diag *d)
+{
+    kiln_keys keys;
+    if (kiln_keys_of(a, p, hw, &keys, d) != KILN_OK) return NULL;
+    const char *name = kn_format(a, "kiln_%.16s", keys.workload + 4);
+    if (!name) kn_fail(d, KILN_MEMORY, "out of memory");
+    return name;
+}
+
+static kiln_status print_source(kiln_arena *a, const kiln_hw *hw, const kn_lprog *l, kiln_kernel *k, kiln_diag *d)
+{
+    const kn_language *language = kn_language_find(hw->language);
+    if (!language) return kn_fail_at(d, KILN_TARGET, "/target", "no code generator for language \"%s\" of target %s", hw->language, hw->id);
+    k->language = language->name;
+    return language->print(a, l, k->entry, &k->source, &k->header, d);
+}
+
+kiln_status kiln_generate(kiln_arena *a, const kiln_program *p, const kiln_hw *hw, kiln_bytes trace, kiln_kernel **out, kiln_diag *d)
+{
+    kn_tree *tree;
+    kn_lprog *loops;
+    kiln_kernel *k = kn_new(a, kiln_kernel);
+    if (!k) return kn_fail(d, KILN_MEMORY, "out of memory");
+    if (!(k->entry = entry_name(a, p, hw, d))) return d->status;
+    k->trace = (kiln_bytes){kn_strndup(a, trace.p, trace.n), trace.n};
+    kiln_status s = kn_trace_apply(a, p, hw, trace, &tree, d);
+    if (s == KILN_OK) s = kn_lower(a, tree, hw, &loops, d);
+#ifndef NDEBUG
+    if (s == KILN_OK) s = kn_lprog_check(loops, d);
+#endif
+    if (s == KILN_OK) s = print_source(a, hw, loops, k, d);
+    if (s == KILN_OK) s = kn_launches(a, p, hw, tree, loops, k, d);
+    if (s == KILN_OK) s = kn_manifest(a, p, hw, k, &k->manifest);
+    if (s == KILN_OK && kn_arena_dry(a)) s = KILN_MEMORY;
+    if (s == KILN_MEMORY) return kn_fail(d, s, "out of memory");
+    if (s == KILN_OK) *out = k;
+    return s;
+}

@@ -1,0 +1,124 @@
+/* Launch list: grids and arguments from the loop program; for GPU launches also the program that the launch alone computes. */
+#include "launches.h"
+#include <string.h>
+
+/* The trace's inline steps alone: the statements as launched, but with the axes of the canonical program (fuse rewrites left sides,
+ * which the reference cannot run backwards). */
+static kiln_bytes inline_steps(kiln_arena *a, kiln_bytes trace)
+{
+    kn_buf b;
+    kn_buf_init(&b, a);
+    for (size_t i = 0; i < trace.n;) {
+        const char *line = trace.p + i, *end = memchr(line, '\n', trace.n - i);
+        size_t n = end ? (size_t)(end - line) + 1 : trace.n - i;
+        if (n > 7 && !memcmp(line, "inline ", 7)) kn_putn(&b, line, n);
+        i += n;
+    }
+    return kn_buf_take(&b);
+}
+
+static int statement_of(const kn_program *p, const char *tensor)
+{
+    for (int i = 0; i < p->nstmts; i++)
+        if (!strcmp(p->tensors[p->stmts[i]->out].name, tensor)) return i;
+    return -1;
+}
+
+static kn_expr *renumber(void *user, kiln_arena *a, kn_expr *e)
+{
+    const int *map = user;
+    if (e->op != KN_OP_LOAD) return e;
+    kn_expr *x = kn_new(a, kn_expr);
+    if (!x) return NULL;
+    *x = *e;
+    x->u.tensor = map[e->u.tensor];
+    return x;
+}
+
+/* Statements of stage s of the tree (its own, its epilogue, and those computed inside it), by index in `from`. */
+static uint32_t statements(const kn_tree *t, int stage, const kn_program *from)
+{
+    uint32_t set = 0;
+    for (int i = 0; i < t->nstages; i++) {
+        int root = i;
+        for (int hops = 0; t->stages[root]->at_stage >= 0 && hops < t->nstages; hops++) root = t->stages[root]->at_stage;
+        if (root != stage) continue;
+        const kn_stage *s = t->stages[i];
+        int own = statement_of(from, t->program->tensors[t->program->stmts[s->stmt]->out].name);
+        int tail = s->epilogue < 0 ? -1 : statement_of(from, t->program->tensors[t->program->stmts[s->epilogue]->out].name);
+        if (own >= 0) set |= 1u << own;
+        if (tail >= 0) set |= 1u << tail;
+    }
+    return set;
+}
+
+static kn_program *launch_program(kiln_arena *a, const kn_program *from, uint32_t set, const kiln_launch *l)
+{
+    kn_program *p = kn_program_new(a);
+    int map[KILN_MAX_TENSORS];
+    if (!p) return NULL;
+    for (int i = 0; i < KILN_MAX_TENSORS; i++) map[i] = -1;
+    for (int role = KN_INPUT; role <= KN_OUTPUT; role += KN_OUTPUT - KN_INPUT) {
+        for (int i = 0; i < l->nargs; i++) {
+            int writer = kn_writer(from, l->args[i]);
+            bool written = writer >= 0 && (set >> writer & 1);
+            const kn_tensor *x = &from->tensors[l->args[i]];
+            if (written == (role == KN_OUTPUT)) map[l->args[i]] = kn_add_tensor(p, x->name, x->dtype, (enum kn_role)role, x->rank, x->shape);
+        }
+    }
+    for (int i = 0; i < from->nstmts; i++) {
+        if (!(set >> i & 1)) continue;
+        const kn_tensor *x = &from->tensors[from->stmts[i]->out];
+        if (map[from->stmts[i]->out] < 0) map[from->stmts[i]->out] = kn_add_tensor(p, x->name, x->dtype, KN_TEMP, x->rank, x->shape);
+        kn_stmt *s = kn_new(a, kn_stmt);
+        if (!s) return NULL;
+        *s = *from->stmts[i];
+        s->out = map[from->stmts[i]->out];
+        s->body = kn_rewrite(a, s->body, renumber, map);
+        p->stmts[p->nstmts++] = s;
+    }
+    return p;
+}
+
+static void fill(const kn_lprog *l, int i, kiln_arena *a, const char *entry, kiln_launch *out)
+{
+    const kn_fn *f = &l->fns[i];
+    *out = (kiln_launch){.entry = l->hw->gpu ? kn_format(a, "%s_%d", entry, i) : entry,
+                         .grid = f->grid,
+                         .threads = f->threads,
+                         .shared_bytes = f->shared_bytes,
+                         .nargs = f->nargs};
+    memcpy(out->args, f->args, sizeof(int) * (size_t)f->nargs);
+}
+
+kiln_status kn_launches(kiln_arena *a, const kn_program *canonical, const kn_hw *hw, const kn_tree *tree, const kn_lprog *l,
+                        kiln_kernel *k, kiln_diag *d)
+{
+    kiln_launch *list = kn_array(a, kiln_launch, l->nfns + 1);
+    int64_t *temps = kn_array(a, int64_t, l->ntemps + 1);
+    kn_tree *plain = NULL;
+    if (!list || !temps) return kn_fail(d, KILN_MEMORY, "out of memory");
+    const kn_program *from = canonical;
+    if (hw->gpu) { /* scheduled or not, only the program that the inline steps leave is looked at */
+        kiln_bytes steps = inline_steps(a, k->trace);
+        kiln_status s = kn_trace_apply(a, canonical, hw, steps, &plain, d);
+        if (s != KILN_OK) return s;
+        from = plain->program;
+    }
+    for (int i = 0; i < l->nfns; i++) {
+        fill(l, i, a, k->entry, &list[i]);
+        if (hw->gpu) list[i].program = launch_program(a, from, statements(tree, l->fns[i].stage, from), &list[i]);
+    }
+    for (int i = 0; i < l->ntemps; i++) {
+        const kn_tensor *t = &l->program->tensors[l->temp_slot[i]];
+        int64_t n = kn_dtype_bytes(t->dtype);
+        for (int j = 0; j < t->rank; j++) n *= t->shape[j];
+        temps[i] = n;
+    }
+    k->launches = list;
+    k->nlaunches = l->nfns;
+    k->temp_bytes = temps;
+    k->ntemps = l->ntemps;
+    k->scratch_bytes = l->scratch_bytes;
+    return KILN_OK;
+}

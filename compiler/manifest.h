@@ -1,0 +1,6 @@
+/* The kernel manifest: enough to launch the kernel from any language with no Kiln code (design section 4). */
+#ifndef KN_MANIFEST_H
+#define KN_MANIFEST_H
+#include "hw/hw.h"
+kiln_status kn_manifest(kiln_arena *a, const kn_program *p, const kn_hw *hw, const kiln_kernel *k, kiln_bytes *out);
+#endif
