@@ -1,0 +1,46 @@
+/* What the verbs of the command line share: options, the request that the arguments describe, and HTTP. */
+#ifndef KILN_CLI_H
+#define KILN_CLI_H
+#include "kiln.h"
+#include <cjson/cJSON.h>
+
+struct cli {
+    const char *url;        /* --url or KILN_URL */
+    const char *target;     /* --target, default "host" */
+    const char *policy, *quality, *as, *output, *hwspecs;
+    bool json;
+    int k, threads, runs;
+    int nargs;
+    const char *const *args;
+    int nattrs, ninputs;    /* --attr NAME=VALUE, --input NAME=FILE */
+    const char *attrs[32], *inputs[32];
+    kiln_arena *arena;
+    char exe_dir[512];
+};
+
+enum { OK = 0, USAGE = 64, DATA = 65, NO_INPUT = 66, UNAVAILABLE = 69, SOFTWARE = 70, CANT_CREATE = 73 }; /* sysexits.h */
+
+int cli_fail(int status, const char *fmt, ...) __attribute__((format(printf, 2, 3))); /* "kiln: ..." on stderr; returns status */
+int cli_diag(const kiln_diag *d); /* the diagnostic for people; returns DATA */
+
+/* The request JSON for the operator that the arguments describe: a JSON file, "-" for stdin, an expression, or an ONNX operator name, with
+ * inputs NAME=f32:512x512 behind it. NULL after an error message. Arena-owned. */
+char *cli_request(struct cli *c, int *status);
+char *cli_read_file(struct cli *c, const char *path, size_t *n); /* "-": stdin; NULL after a message */
+int cli_write(const struct cli *c, const void *p, size_t n);     /* to -o, or stdout */
+bool cli_is_key(const char *s);                                  /* kk1-<64 hex> */
+
+/* Hardware description by id ("host" detects) from the hwspecs folder; NULL after a message. */
+kiln_hw *cli_hw(struct cli *c, const char *id);
+
+struct http_answer { long status; char type[128]; char cache[160]; char timing[512]; char *body; size_t n; }; /* free(body) */
+/* accept may be NULL; body NULL makes it a GET. False after a message (service not reachable). Shows progress after a second. */
+bool http_call(const struct cli *c, const char *path, const char *accept, const char *body, struct http_answer *out);
+int http_problem(const struct http_answer *a); /* prints a problem+json answer; returns DATA or UNAVAILABLE */
+
+/* A kernel's JSON answer: posted for an operator, fetched for a key. NULL after a message. cJSON_Delete. */
+cJSON *cli_kernel(struct cli *c, int *status);
+const char *cli_media(const char *as); /* media type of --as; NULL after a message */
+void cli_summary(const char *body, size_t n, const char *cache); /* a kernel's JSON answer for people */
+const char *json_text(const cJSON *o, const char *name); /* "" when absent */
+#endif

@@ -1,0 +1,144 @@
+/* kiln: the command line. Parses options, then hands over to the verb's file. */
+#include "api/cli/cli.h"
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#define X(name, args, summary) int cmd_##name(struct cli *c);
+#include "api/cli/commands.def"
+#undef X
+static const struct { const char *name, *args, *summary; int (*run)(struct cli *); } verbs[] = {
+#define X(name, args, summary) {#name, args, summary, cmd_##name},
+#include "api/cli/commands.def"
+#undef X
+};
+enum { VERBS = sizeof verbs / sizeof *verbs };
+
+int cli_fail(int status, const char *fmt, ...)
+{
+    va_list ap;
+    va_start(ap, fmt);
+    fputs("kiln: ", stderr);
+    vfprintf(stderr, fmt, ap);
+    fputc('\n', stderr);
+    va_end(ap);
+    return status;
+}
+
+int cli_diag(const kiln_diag *d)
+{
+    fprintf(stderr, "kiln: %s%s%s\n", d->pointer, *d->pointer ? ": " : "", d->message);
+    if (d->line) fprintf(stderr, "      at line %d, column %d\n", d->line, d->col);
+    if (*d->hint) fprintf(stderr, "      %s\n", d->hint);
+    return DATA;
+}
+
+static void usage(FILE *f)
+{
+    fprintf(f, "usage: kiln VERB [arguments] [options]\n\nverbs:\n");
+    for (int i = 0; i < VERBS; i++) fprintf(f, "  %-10s %-48s %s\n", verbs[i].name, verbs[i].args, verbs[i].summary);
+    fprintf(f, "\nOPERATOR is an ONNX operator or an expression with its inputs, a JSON file, or - for JSON on stdin:\n"
+               "  kiln compile MatMul a=f32:512x512 b=f32:512x512\n"
+               "  kiln run 'c[M,N] +=! a[M,K] * b[K,N]' a=f32:512x512 b=f32:512x512\n"
+               "  kiln compile Conv x=f32:1x64x56x56 w=f32:64x64x3x3 --attr pads=1,1,1,1 --target nvidia-h200 --as cubin -o conv.cubin\n"
+               "\noptions:\n"
+               "  --target ID      device, default host (kiln targets lists them)\n"
+               "  --attr N=V       attribute of the operator: number, list 1,1 or word\n"
+               "  --as KIND        json, source, header, so, ptx, cubin or bundle\n"
+               "  --quality Q      any, constructed, verified (wait for the check)\n"
+               "  --policy P       default or roller     -k N  how many candidates\n"
+               "  --threads N      for run               --runs N  timed runs\n"
+               "  -o FILE          write there           --json    machine-readable\n"
+               "  --url URL        the service, default http://127.0.0.1:8787 (KILN_URL)\n"
+               "  --hwspecs DIR    hardware descriptions for construct and explain (KILN_HWSPECS)\n");
+}
+
+static void *mem(void *user, void *p, size_t old_size, size_t size)
+{
+    (void)user;
+    (void)old_size;
+    if (!size) {
+        free(p);
+        return NULL;
+    }
+    return realloc(p, size);
+}
+
+static const char *env(const char *name, const char *fallback)
+{
+    const char *v = getenv(name);
+    return v && *v ? v : fallback;
+}
+
+static bool number(const char *s, int *out)
+{
+    char *end;
+    long x = strtol(s, &end, 10);
+    if (*end || end == s || x < 1 || x > 1000000) return false;
+    *out = (int)x;
+    return true;
+}
+
+/* One option with its value; false when it is not one or its value is wrong. */
+static bool option(struct cli *c, const char *name, const char *value)
+{
+    const struct { const char *name; const char **text; int *number; } table[] = {
+        {"--url", &c->url, NULL},       {"--target", &c->target, NULL},   {"--policy", &c->policy, NULL}, {"--quality", &c->quality, NULL},
+        {"--as", &c->as, NULL},         {"-o", &c->output, NULL},         {"--output", &c->output, NULL}, {"--hwspecs", &c->hwspecs, NULL},
+        {"-k", NULL, &c->k},            {"--threads", NULL, &c->threads}, {"--runs", NULL, &c->runs},
+    };
+    for (size_t i = 0; i < sizeof table / sizeof *table; i++) {
+        if (strcmp(table[i].name, name)) continue;
+        if (table[i].number) return number(value, table[i].number);
+        *table[i].text = value;
+        return true;
+    }
+    if (!strcmp(name, "--attr") && c->nattrs < 32) c->attrs[c->nattrs++] = value;
+    else if (!strcmp(name, "--input") && c->ninputs < 32) c->inputs[c->ninputs++] = value;
+    else return false;
+    return true;
+}
+
+static int parse(struct cli *c, int argc, char **argv, const char **rest)
+{
+    int n = 0;
+    for (int i = 2; i < argc; i++) {
+        const char *a = argv[i];
+        if (!strcmp(a, "--json")) {
+            c->json = true;
+        } else if (a[0] == '-' && a[1]) {
+            if (i + 1 >= argc) return cli_fail(USAGE, "%s: unknown option, or its value is missing (kiln --help)", a);
+            if (!option(c, a, argv[++i])) return cli_fail(USAGE, "%s %s: no such option or value (kiln --help)", a, argv[i]);
+        } else {
+            rest[n++] = a;
+        }
+    }
+    c->args = rest;
+    c->nargs = n;
+    return OK;
+}
+
+int main(int argc, char **argv)
+{
+    struct cli c = {.url = env("KILN_URL", "http://127.0.0.1:8787"), .target = "host", .policy = "default", .quality = "any", .as = "json",
+                    .hwspecs = env("KILN_HWSPECS", ""), .k = 10, .threads = 1, .runs = 20};
+    if (argc < 2 || !strcmp(argv[1], "--help") || !strcmp(argv[1], "-h") || !strcmp(argv[1], "help")) {
+        usage(argc < 2 ? stderr : stdout);
+        return argc < 2 ? USAGE : OK;
+    }
+    ssize_t n = readlink("/proc/self/exe", c.exe_dir, sizeof c.exe_dir - 1);
+    char *slash = n > 0 ? strrchr(c.exe_dir, '/') : NULL;
+    if (slash) *slash = 0;
+    else strcpy(c.exe_dir, ".");
+    const char **rest = calloc((size_t)argc, sizeof *rest);
+    c.arena = kiln_arena_open(&(kiln_host){NULL, mem, NULL});
+    int status = !rest || !c.arena ? cli_fail(SOFTWARE, "out of memory") : parse(&c, argc, argv, rest), found = -1;
+    for (int i = 0; i < VERBS && status == OK; i++)
+        if (!strcmp(verbs[i].name, argv[1])) found = i;
+    if (status == OK) status = found >= 0 ? verbs[found].run(&c) : cli_fail(USAGE, "no verb \"%s\" (kiln --help lists them)", argv[1]);
+    kiln_arena_close(c.arena);
+    free(rest);
+    return status;
+}
