@@ -1,0 +1,125 @@
+/* Reads a trace, a primitive a line, and applies it to a private copy of the program. */
+#include "schedule/sched.h"
+#include <stdio.h>
+#include <string.h>
+
+static const kn_prim prims[] = {
+#define X(name, min, max, usage) { #name, min, max, usage, kn_prim_##name },
+#include "schedule/prims.def"
+#undef X
+};
+
+kiln_status kn_refuse(kn_step *s, const char *fmt, ...)
+{
+    char text[400];
+    va_list ap;
+    va_start(ap, fmt);
+    vsnprintf(text, sizeof text, fmt, ap);
+    va_end(ap);
+    kn_fail(s->d, KILN_TRACE, "step %d (%s%s%s): %s", s->number, s->prim, s->nargs ? " " : "", s->nargs ? s->args[0] : "", text);
+    s->d->line = s->line;
+    s->d->col = 1;
+    return KILN_TRACE;
+}
+
+kn_stage *kn_step_stage(kn_step *s, const char *name)
+{
+    for (int i = 0; i < s->t->nstages; i++)
+        if (!strcmp(kn_stage_name(s->t, s->t->stages[i]), name)) return s->t->stages[i];
+    kn_refuse(s, "no statement writes a tensor named '%s'", name);
+    return NULL;
+}
+
+int kn_step_loop(kn_step *s, const kn_stage *g, const char *name)
+{
+    for (int i = 0; i < g->nloops; i++)
+        if (!strcmp(g->loops[i].name, name)) return i;
+    kn_refuse(s, "statement '%s' has no loop '%s'", kn_stage_name(s->t, g), name);
+    return -1;
+}
+
+int kn_step_axis(kn_step *s, const kn_stage *g, const char *name)
+{
+    const kn_stmt *st = kn_stage_stmt(s->t, g);
+    for (int i = 0; i < st->naxes; i++)
+        if (!strcmp(st->axes[i].name, name)) return i;
+    kn_refuse(s, "statement '%s' has no axis '%s'", kn_stage_name(s->t, g), name);
+    return -1;
+}
+
+bool kn_step_int(kn_step *s, const char *text, int64_t lo, int64_t hi, int64_t *out)
+{
+    int64_t v = 0;
+    const char *p = text;
+    for (; *p >= '0' && *p <= '9' && v <= hi; p++) v = v * 10 + (*p - '0');
+    if (p == text || *p || v < lo || v > hi) {
+        kn_refuse(s, "'%s' is not a number from %lld to %lld", text, (long long)lo, (long long)hi);
+        return false;
+    }
+    *out = v;
+    return true;
+}
+
+/* Splits a line into words in place; false when there are too many. */
+static bool words(char *line, kn_step *s)
+{
+    s->nargs = 0;
+    s->prim = NULL;
+    for (char *p = line; *p;) {
+        while (*p == ' ' || *p == '\t' || *p == '\r') p++;
+        if (!*p) break;
+        char *w = p;
+        while (*p && *p != ' ' && *p != '\t' && *p != '\r') p++;
+        if (*p) *p++ = 0;
+        if (!s->prim) s->prim = w;
+        else if (s->nargs == KN_STEP_ARGS) return false;
+        else s->args[s->nargs++] = w;
+    }
+    return true;
+}
+
+static kiln_status apply_step(kn_step *s)
+{
+    for (size_t i = 0; i < sizeof prims / sizeof *prims; i++) {
+        const kn_prim *p = &prims[i];
+        if (strcmp(p->name, s->prim)) continue;
+        if (s->nargs >= p->min_args && (p->max_args < 0 || s->nargs <= p->max_args)) return p->apply(s);
+        kn_refuse(s, "wrong number of arguments (%d)", s->nargs);
+        kn_hint(s->d, "%s", p->usage);
+        return KILN_TRACE;
+    }
+    kn_refuse(s, "no such primitive");
+    kn_hint(s->d, "inline, epilogue, fuse, split, reorder, parallel, bind, vectorize, unroll, rfactor, cache_read, compute_at");
+    return KILN_TRACE;
+}
+
+static kiln_status apply_text(kn_step *s, kiln_bytes trace)
+{
+    for (size_t at = 0; at < trace.n;) {
+        const char *nl = memchr(trace.p + at, '\n', trace.n - at);
+        size_t n = nl ? (size_t)(nl - trace.p) - at : trace.n - at;
+        s->line++;
+        char *line = kn_strndup(s->a, trace.p + at, n);
+        if (!line) return kn_fail(s->d, KILN_MEMORY, "out of memory while reading a trace");
+        at += n + 1;
+        bool fits = words(line, s);
+        if (!s->prim || s->prim[0] == '#') continue;
+        if (++s->number > KILN_MAX_TRACE_STEPS) return kn_fail(s->d, KILN_LIMIT, "a trace has at most %d steps", KILN_MAX_TRACE_STEPS);
+        if (!fits) return kn_refuse(s, "more than %d arguments", KN_STEP_ARGS);
+        kiln_status st = apply_step(s);
+        if (st) return st;
+    }
+    return KILN_OK;
+}
+
+kiln_status kn_trace_apply(kiln_arena *a, const kn_program *canonical, const kn_hw *hw, kiln_bytes trace, kn_tree **out, kiln_diag *d)
+{
+    kn_step s = { .a = a, .hw = hw, .d = d };
+    s.t = kn_tree_new(a, canonical);
+    if (!s.t) return kn_fail(d, KILN_MEMORY, "out of memory while copying the program");
+    kiln_status st = apply_text(&s, trace);
+    if (!st) st = kn_tree_check(s.t, hw, d);
+    if (!st && kn_arena_dry(a)) st = kn_fail(d, KILN_MEMORY, "out of memory while applying a trace");
+    if (!st) *out = s.t;
+    return st;
+}

@@ -1,0 +1,115 @@
+/* cache_read S I SCOPE L loops ... | region: a load is read from a near buffer filled at the start of loop L's body. */
+#include "schedule/sched.h"
+#include <string.h>
+
+/* Thread loops stand above the loop a shared buffer is filled at, yet the whole block shares it: they count as inside. */
+static bool inside(const kn_stage *g, const kn_cache *c, int loop)
+{
+    return loop > c->at || (c->scope == KN_SHARED && g->loops[loop].kind == KN_THREAD);
+}
+
+static kiln_status read_loops(kn_step *s, kn_stage *g, kn_cache *c, int *arg)
+{
+    for (; *arg < s->nargs && strcmp(s->args[*arg], "pad"); (*arg)++) {
+        int l = kn_step_loop(s, g, s->args[*arg]);
+        if (l < 0) return KILN_TRACE;
+        if (!inside(g, c, l)) return kn_refuse(s, "loop '%s' is not inside '%s'", s->args[*arg], g->loops[c->at].name);
+        for (int i = 0; i < c->nloops; i++)
+            if (c->loops[i] == l) return kn_refuse(s, "loop '%s' is named twice", s->args[*arg]);
+        c->loops[c->nloops++] = l;
+    }
+    return KILN_OK;
+}
+
+static kiln_status check_load(kn_step *s, kn_stage *g, kn_cache *c, const kn_expr *load)
+{
+    uint32_t axes = kn_axes_in(load);
+    for (int i = 0; i < load->nargs; i++) {
+        kn_affine f;
+        const kn_expr *inner[2];
+        if (kn_loads(load->args[i], inner, 2)) return kn_refuse(s, "load %d is at an index read from data; it cannot be cached", c->load);
+        if (c->region && !kn_affine_of(load->args[i], &f)) return kn_refuse(s, "index %d of load %d is not affine; name its loops instead", i, c->load);
+    }
+    for (int i = 0; i < g->nloops; i++) {
+        if (!inside(g, c, i) || !(axes >> g->loops[i].axis & 1)) continue;
+        bool named = c->region;
+        for (int k = 0; k < c->nloops; k++) named |= c->loops[k] == i;
+        if (!named) return kn_refuse(s, "load %d depends on loop '%s' inside '%s'; name it", c->load, g->loops[i].name, g->loops[c->at].name);
+    }
+    for (int k = 0; k < c->nloops; k++)
+        if (!(axes >> g->loops[c->loops[k]].axis & 1))
+            return kn_refuse(s, "load %d does not depend on loop '%s'", c->load, g->loops[c->loops[k]].name);
+    return KILN_OK;
+}
+
+kiln_status kn_prim_cache_read(kn_step *s)
+{
+    kn_stage *g = kn_step_stage(s, s->args[0]);
+    if (!g) return KILN_TRACE;
+    if (g->ncaches == (int)(sizeof g->caches / sizeof *g->caches)) return kn_refuse(s, "too many caches");
+    kn_cache c = { 0 };
+    int64_t number;
+    if (!kn_step_int(s, s->args[1], 0, KILN_MAX_TENSORS - 1, &number)) return KILN_TRACE;
+    c.load = (int)number;
+    const kn_expr *load = kn_stage_load(s->t, g, c.load);
+    if (!load) return kn_refuse(s, "the body of '%s' has no load %d", s->args[0], c.load);
+    for (int i = 0; i < g->ncaches; i++)
+        if (g->caches[i].load == c.load) return kn_refuse(s, "load %d has a cache already", c.load);
+    if (!strcmp(s->args[2], "scratch")) c.scope = KN_SCRATCH;
+    else if (!strcmp(s->args[2], "shared")) c.scope = KN_SHARED;
+    else return kn_refuse(s, "'%s' is neither scratch nor shared", s->args[2]);
+    if ((c.scope == KN_SHARED) != s->hw->gpu) return kn_refuse(s, "%s targets have %s", s->hw->gpu ? "GPU" : "CPU", s->hw->gpu ? "shared" : "scratch");
+    c.at = kn_step_loop(s, g, s->args[3]);
+    if (c.at < 0) return KILN_TRACE;
+    int arg = 5;
+    c.region = !strcmp(s->args[4], "region");
+    if (!c.region && strcmp(s->args[4], "loops")) return kn_refuse(s, "'%s' is neither loops nor region", s->args[4]);
+    kiln_status bad = c.region ? KILN_OK : read_loops(s, g, &c, &arg);
+    if (bad) return bad;
+    if (arg < s->nargs) {
+        if (strcmp(s->args[arg], "pad") || arg + 2 != s->nargs) return kn_refuse(s, "expected 'pad N' at '%s'", s->args[arg]);
+        if (!kn_step_int(s, s->args[arg + 1], 0, 4096, &c.pad)) return KILN_TRACE;
+    }
+    bad = check_load(s, g, &c, load);
+    if (bad) return bad;
+    g->caches[g->ncaches] = c;
+    if (!kn_cache_bytes(s->t, g, &c)) return kn_refuse(s, "the cache of load %d is too large", c.load);
+    g->ncaches++;
+    return KILN_OK;
+}
+
+/* Extent that axis x spans inside the cache: the loops inside `at` need not be adjacent, so the span is a sum, not a product. */
+static int64_t span(const kn_stage *g, const kn_cache *c, int x)
+{
+    int64_t n = 1;
+    for (int i = 0; i < g->nloops; i++)
+        if (g->loops[i].axis == x && inside(g, c, i)) n += (g->loops[i].extent - 1) * g->loops[i].stride;
+    return n;
+}
+
+int64_t kn_cache_bytes(const kn_tree *t, const kn_stage *g, const kn_cache *c)
+{
+    const kn_expr *load = kn_stage_load(t, g, c->load);
+    int64_t n = 1, row = 1;
+    if (!load) return 0;
+    if (c->region)
+        for (int i = 0; i < load->nargs; i++) {
+            kn_affine f;
+            if (!kn_affine_of(load->args[i], &f)) return 0;
+            int64_t size = 1, part;
+            for (int x = 0; x < KILN_MAX_AXES; x++) {
+                if (!f.coef[x]) continue;
+                if (!kn_mul_fits(f.coef[x] < 0 ? -f.coef[x] : f.coef[x], span(g, c, x) - 1, &part)) return 0;
+                size += part;
+            }
+            if (!kn_mul_fits(n, row, &n)) return 0;
+            row = size;
+        }
+    else
+        for (int i = 0; i < c->nloops; i++) {
+            if (!kn_mul_fits(n, row, &n)) return 0;
+            row = g->loops[c->loops[i]].extent;
+        }
+    if (!kn_mul_fits(n, row + c->pad, &n) || !kn_mul_fits(n, kn_dtype_bytes(t->program->tensors[load->u.tensor].dtype), &n)) return 0;
+    return n > KILN_MAX_ELEMENTS ? 0 : n;
+}

@@ -1,0 +1,16 @@
+/* unroll S L: the loop is written out with constants. */
+#include "schedule/sched.h"
+
+kiln_status kn_prim_unroll(kn_step *s)
+{
+    kn_stage *g = kn_step_stage(s, s->args[0]);
+    if (!g) return KILN_TRACE;
+    int l = kn_step_loop(s, g, s->args[1]);
+    if (l < 0) return KILN_TRACE;
+    if (g->loops[l].extent > 64)
+        return kn_refuse(s, "loop '%s' has extent %lld; at most 64 iterations are written out", s->args[1], (long long)g->loops[l].extent);
+    if (g->loops[l].kind != KN_SERIAL)
+        return kn_refuse(s, "loop '%s' is already %s", s->args[1], kn_loop_kind_text(g->loops[l].kind));
+    g->loops[l].kind = KN_UNROLL;
+    return KILN_OK;
+}

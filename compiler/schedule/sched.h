@@ -1,0 +1,59 @@
+/* What the primitives share: the step being applied and small queries on the tree. Private to compiler/schedule. */
+#ifndef KN_SCHED_H
+#define KN_SCHED_H
+#include "schedule/schedule.h"
+
+#define KN_STEP_ARGS (KILN_MAX_LOOPS * 2 + 16)
+
+/* One line of a trace while it is applied. The tree is the caller's own copy: a refused step leaves nothing behind. */
+typedef struct kn_step {
+    kiln_arena *a;
+    kn_tree *t;
+    const kn_hw *hw;
+    kiln_diag *d;
+    int number;            /* 1-based, over the steps that are not empty or comments */
+    int line;              /* 1-based line of the trace text */
+    const char *prim;
+    int nargs;
+    const char *args[KN_STEP_ARGS];
+} kn_step;
+
+typedef struct kn_prim {
+    const char *name;
+    int min_args, max_args;  /* max < 0: any number */
+    const char *usage;
+    kiln_status (*apply)(kn_step *s);
+} kn_prim;
+#define X(name, min, max, usage) kiln_status kn_prim_##name(kn_step *s);
+#include "schedule/prims.def"
+#undef X
+
+/* Refuses the step: "step 3 (split out0): ...". */
+kiln_status kn_refuse(kn_step *s, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+/* The stage whose statement writes tensor `name`; NULL after refusing. */
+kn_stage *kn_step_stage(kn_step *s, const char *name);
+/* Loop or axis of the stage by name; -1 after refusing. */
+int kn_step_loop(kn_step *s, const kn_stage *g, const char *name);
+int kn_step_axis(kn_step *s, const kn_stage *g, const char *name);
+bool kn_step_int(kn_step *s, const char *text, int64_t lo, int64_t hi, int64_t *out);
+
+kn_stmt *kn_stage_stmt(const kn_tree *t, const kn_stage *g);
+const char *kn_stage_name(const kn_tree *t, const kn_stage *g);
+int kn_stage_find(const kn_tree *t, const kn_stage *g); /* its position */
+kn_tree *kn_tree_new(kiln_arena *a, const kn_program *p);
+void kn_stage_loops_init(kn_stage *g, const kn_stmt *s);  /* one loop an axis, axis order */
+bool kn_stage_untouched(const kn_stage *g);               /* no split, order, kind, cache or attachment yet */
+void kn_tree_drop_stage(kn_tree *t, int stage);
+void kn_program_drop_stmt(kn_tree *t, int stmt);          /* and renumbers what the stages hold */
+bool kn_is_reduce(const kn_tree *t, const kn_stage *g, int loop);
+/* The load number i of the stage's body, or NULL. */
+const kn_expr *kn_stage_load(const kn_tree *t, const kn_stage *g, int i);
+/* How often body reads tensor; *one is a load of it. */
+int kn_reads_of(const kn_expr *body, int tensor, const kn_expr **one);
+/* Ranges of a statement's axes for kn_simplify; user is the kn_stmt. */
+void kn_stmt_range(void *user, const kn_expr *leaf, int64_t *lo, int64_t *hi);
+/* Everything that must hold at the end of a trace. */
+kiln_status kn_tree_check(kn_tree *t, const kn_hw *hw, kiln_diag *d);
+const char *kn_loop_kind_text(enum kn_loop_kind k);
+const char *kn_scope_text(enum kn_scope s);
+#endif

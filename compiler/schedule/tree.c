@@ -1,0 +1,119 @@
+/* The tile tree's queries and small edits that the primitives share. */
+#include "schedule/sched.h"
+#include <stdio.h>
+#include <string.h>
+
+kn_stmt *kn_stage_stmt(const kn_tree *t, const kn_stage *g) { return t->program->stmts[g->stmt]; }
+
+const char *kn_stage_name(const kn_tree *t, const kn_stage *g) { return t->program->tensors[kn_stage_stmt(t, g)->out].name; }
+
+int kn_stage_find(const kn_tree *t, const kn_stage *g)
+{
+    for (int i = 0; i < t->nstages; i++)
+        if (t->stages[i] == g) return i;
+    return -1;
+}
+
+bool kn_is_reduce(const kn_tree *t, const kn_stage *g, int loop) { return kn_stage_stmt(t, g)->axes[g->loops[loop].axis].reduce; }
+
+void kn_stage_loops_init(kn_stage *g, const kn_stmt *s)
+{
+    g->nloops = 0;
+    for (int i = 0; i < s->naxes; i++) {
+        kn_loop *l = &g->loops[g->nloops++];
+        memset(l, 0, sizeof *l);
+        snprintf(l->name, sizeof l->name, "%.63s.0", s->axes[i].name);
+        l->axis = i;
+        l->extent = s->axes[i].extent;
+        l->stride = 1;
+        l->shared_with = -1;
+    }
+}
+
+kn_tree *kn_tree_new(kiln_arena *a, const kn_program *p)
+{
+    kn_tree *t = kn_new(a, kn_tree);
+    kn_program *q = kn_program_clone(a, p);
+    if (!t || !q) return NULL;
+    t->program = q;
+    for (int i = 0; i < q->nstmts; i++) {
+        kn_stage *g = kn_new(a, kn_stage);
+        if (!g) return NULL;
+        g->stmt = i;
+        g->epilogue = g->at_stage = g->at_loop = -1;
+        kn_stage_loops_init(g, q->stmts[i]);
+        t->stages[t->nstages++] = g;
+    }
+    return t;
+}
+
+bool kn_stage_untouched(const kn_stage *g)
+{
+    for (int i = 0; i < g->nloops; i++) {
+        const kn_loop *l = &g->loops[i];
+        if (l->axis != i || l->kind != KN_SERIAL || l->rfactor || l->tile || l->stride != 1) return false;
+    }
+    return !g->ncaches && g->at_stage < 0;
+}
+
+/* Stage numbers held by compute_at follow the move. */
+static void renumber_stages(kn_tree *t, int gone)
+{
+    for (int i = 0; i < t->nstages; i++)
+        if (t->stages[i]->at_stage > gone) t->stages[i]->at_stage--;
+}
+
+void kn_tree_drop_stage(kn_tree *t, int stage)
+{
+    for (int i = stage; i + 1 < t->nstages; i++) t->stages[i] = t->stages[i + 1];
+    t->nstages--;
+    renumber_stages(t, stage);
+}
+
+void kn_program_drop_stmt(kn_tree *t, int stmt)
+{
+    kn_program *p = t->program;
+    for (int i = stmt; i + 1 < p->nstmts; i++) p->stmts[i] = p->stmts[i + 1];
+    p->nstmts--;
+    for (int i = 0; i < t->nstages; i++) {
+        if (t->stages[i]->stmt > stmt) t->stages[i]->stmt--;
+        if (t->stages[i]->epilogue > stmt) t->stages[i]->epilogue--;
+    }
+}
+
+const kn_expr *kn_stage_load(const kn_tree *t, const kn_stage *g, int i)
+{
+    const kn_expr *loads[KILN_MAX_TENSORS];
+    int n = kn_loads(kn_stage_stmt(t, g)->body, loads, KILN_MAX_TENSORS);
+    return i >= 0 && i < n && i < KILN_MAX_TENSORS ? loads[i] : NULL;
+}
+
+int kn_reads_of(const kn_expr *e, int tensor, const kn_expr **one)
+{
+    int n = 0;
+    if (e->op == KN_OP_LOAD && e->u.tensor == tensor) {
+        n = 1;
+        *one = e;
+    }
+    for (int i = 0; i < e->nargs; i++) n += kn_reads_of(e->args[i], tensor, one);
+    return n;
+}
+
+void kn_stmt_range(void *user, const kn_expr *leaf, int64_t *lo, int64_t *hi)
+{
+    const kn_stmt *s = user;
+    *lo = 0;
+    *hi = leaf->op == KN_OP_AXIS && leaf->u.axis < s->naxes ? s->axes[leaf->u.axis].extent - 1 : 0;
+}
+
+const char *kn_loop_kind_text(enum kn_loop_kind k)
+{
+    static const char *const text[] = { "serial", "parallel", "grid", "thread", "vthread", "unroll", "vector" };
+    return text[k];
+}
+
+const char *kn_scope_text(enum kn_scope s)
+{
+    static const char *const text[] = { "global", "scratch", "shared", "register" };
+    return text[s];
+}
