@@ -1,0 +1,89 @@
+/* Element types and operators as tables, and the arithmetic that belongs to them. */
+#include "te/expr.h"
+#include <stdio.h>
+#include <string.h>
+
+static const struct { const char *text, *alias; int bytes; char class; enum kn_dtype acc; } dtypes[] = {
+#define X(name, text, alias, bytes, class, acc) [KN_##name] = {text, alias, bytes, class, KN_##acc},
+#include "te/dtypes.def"
+#undef X
+};
+static const struct { const char *text; int arity; char class; } ops[] = {
+#define X(name, text, arity, class) [KN_OP_##name] = {text, arity, class},
+#include "te/exprs.def"
+#undef X
+};
+
+const char *kn_dtype_text(enum kn_dtype t) { return dtypes[t].text; }
+int kn_dtype_bytes(enum kn_dtype t) { return dtypes[t].bytes; }
+char kn_dtype_class(enum kn_dtype t) { return dtypes[t].class; }
+enum kn_dtype kn_dtype_acc(enum kn_dtype t) { return dtypes[t].acc; }
+
+bool kn_dtype_find(const char *s, size_t n, enum kn_dtype *out)
+{
+    for (int t = 0; t < KN_DTYPE_COUNT; t++) {
+        const char *names[2] = {dtypes[t].text, dtypes[t].alias};
+        for (int k = 0; k < 2; k++) {
+            if (strlen(names[k]) != n || memcmp(names[k], s, n)) continue;
+            *out = (enum kn_dtype)t;
+            return true;
+        }
+    }
+    return false;
+}
+
+const char *kn_op_text(enum kn_op op) { return ops[op].text; }
+int kn_op_arity(enum kn_op op) { return ops[op].arity; }
+char kn_op_class(enum kn_op op) { return ops[op].class; }
+
+bool kn_op_commutes(enum kn_op op)
+{
+    return op == KN_OP_ADD || op == KN_OP_MUL || op == KN_OP_MIN || op == KN_OP_MAX || op == KN_OP_EQ || op == KN_OP_NE ||
+           op == KN_OP_AND || op == KN_OP_OR;
+}
+
+bool kn_dtype_range(enum kn_dtype t, int64_t *lo, int64_t *hi)
+{
+    char c = kn_dtype_class(t);
+    int bits = kn_dtype_bytes(t) * 8;
+    if (c == 'f') return false;
+    if (bits == 64) {
+        *lo = INT64_MIN;
+        *hi = INT64_MAX;
+        return true;
+    }
+    *lo = c == 'i' ? -(INT64_C(1) << (bits - 1)) : 0;
+    *hi = c == 'b' ? 1 : c == 'u' ? (INT64_C(1) << bits) - 1 : -(*lo + 1);
+    return true;
+}
+
+int64_t kn_floor_div(int64_t a, int64_t b)
+{
+    int64_t q = a / b;
+    return a % b != 0 && (a % b < 0) != (b < 0) ? q - 1 : q;
+}
+
+int64_t kn_floor_mod(int64_t a, int64_t b)
+{
+    int64_t r = a % b;
+    return r != 0 && (r < 0) != (b < 0) ? r + b : r;
+}
+
+bool kn_elems(const kn_tensor *t, int64_t *out)
+{
+    int64_t n = 1;
+    for (int i = 0; i < t->rank; i++)
+        if (!kn_mul_fits(n, t->shape[i], &n) || n > KILN_MAX_ELEMENTS) return false;
+    *out = n;
+    return true;
+}
+
+kiln_status kn_fail_text(kiln_diag *d, kiln_status s, int line, int col, const char *fmt, ...)
+{
+    *d = (kiln_diag){.status = s, .line = line, .col = col};
+    va_list ap;
+    va_start(ap, fmt);
+    vsnprintf(d->message, sizeof d->message, fmt, ap);
+    va_end(ap);
+    return s;
+}
