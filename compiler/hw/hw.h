@@ -17,7 +17,8 @@ typedef struct kn_hw_level {
 
 typedef struct kn_hw_peak { enum kn_dtype dtype; double gflops; } kn_hw_peak; /* whole chip, a multiply-add is two */
 
-typedef struct kn_hw_intrin { const char *name, *compute; } kn_hw_intrin; /* grows with the mapper; carried as data until then */
+/* A hardware instruction as a tensor expression; latency and interval in cycles, 0: unknown. Carried as data until the mapper reads it. */
+typedef struct kn_hw_intrin { const char *name, *compute, *dtypes, *spelling; double latency, interval; } kn_hw_intrin;
 
 struct kiln_hw {
     const char *id, *name, *vendor;
@@ -28,6 +29,7 @@ struct kiln_hw {
     kn_hw_level levels[KILN_MAX_LEVELS];
     /* execution units: SMs or cores */
     int units;
+    int rates_for_units;      /* as given; peaks and bandwidths below are already scaled from it to `units` */
     int lanes;                /* schedulable unit: warp or wavefront; CPU: 1 */
     int vector_bytes;         /* CPU: SIMD register; GPU: widest load of one thread (16) */
     int vector_registers;     /* CPU: architectural SIMD registers; GPU: 0 */

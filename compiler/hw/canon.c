@@ -1,0 +1,114 @@
+/* Canonical bytes of a device and the small accessors. */
+#include "hw/fields.h"
+#include <string.h>
+
+static void put_texts(kn_buf *b, int n, const char *const *list)
+{
+    for (int i = 0; i < n; i++) kn_putf(b, "%s%s", i ? "," : "", list[i]);
+}
+
+static void put_scope(kn_buf *b, const kiln_hw *hw, enum kn_hw_scope scope, const char *base);
+
+static void put_value(kn_buf *b, const kiln_hw *hw, const kn_hw_field *f, const char *base)
+{
+    const char *from = base + f->offset;
+    switch (f->type) {
+    case KN_HW_T_ID: case KN_HW_T_WORD: case KN_HW_T_TEXT: {
+        const char *s = *(const char *const *)(const void *)from;
+        kn_put(b, s ? s : "");
+        break;
+    }
+    case KN_HW_T_KIND: kn_put(b, hw->gpu ? "gpu" : "cpu"); break;
+    case KN_HW_T_INT: kn_putf(b, "%d", *(const int *)(const void *)from); break;
+    case KN_HW_T_LONG: kn_putf(b, "%lld", (long long)*(const int64_t *)(const void *)from); break;
+    case KN_HW_T_NUM: kn_put_double(b, *(const double *)(const void *)from); break;
+    case KN_HW_T_LONG2:
+        for (int i = 0; i < 2; i++) kn_putf(b, "%lld,", (long long)((const int64_t *)(const void *)from)[i]);
+        break;
+    case KN_HW_T_NUM2:
+        for (int i = 0; i < 2; i++) {
+            kn_put_double(b, ((const double *)(const void *)from)[i]);
+            kn_put(b, ",");
+        }
+        break;
+    case KN_HW_T_FEATURES: put_texts(b, hw->nfeatures, hw->features); break;
+    case KN_HW_T_FLAGS: put_texts(b, hw->nflags, hw->flags); break;
+    case KN_HW_T_PEAKS:
+        for (int t = 0; t < KN_DTYPE_COUNT; t++) { /* in dtype order, whatever the document's */
+            for (int i = 0; i < hw->npeaks; i++) {
+                if (hw->peaks[i].dtype != (enum kn_dtype)t) continue;
+                kn_putf(b, "%s:", kn_dtype_text((enum kn_dtype)t));
+                kn_put_double(b, hw->peaks[i].gflops);
+                kn_put(b, ",");
+            }
+        }
+        break;
+    case KN_HW_T_LEVELS:
+        for (int i = 0; i < hw->nlevels; i++) put_scope(b, hw, KN_HW_LEVEL, (const char *)&hw->levels[i]);
+        break;
+    case KN_HW_T_INTRINS:
+        for (int i = 0; i < hw->nintrins; i++) put_scope(b, hw, KN_HW_INTRIN, (const char *)&hw->intrins[i]);
+        break;
+    case KN_HW_T_ROLLER:
+        if (hw->roller.present) put_scope(b, hw, KN_HW_ROLLER, (const char *)hw);
+        break;
+    }
+}
+
+/* One "name=value" line a member in table order: texts cannot hold a newline, so the lines cannot be confused. */
+static void put_scope(kn_buf *b, const kiln_hw *hw, enum kn_hw_scope scope, const char *base)
+{
+    const kn_hw_field *rows;
+    int n = kn_hw_fields(&rows);
+    kn_put(b, "{\n");
+    for (int i = 0; i < n; i++) {
+        if (rows[i].scope != scope || !rows[i].code) continue;
+        kn_putf(b, "%s=", rows[i].name);
+        put_value(b, hw, &rows[i], base);
+        kn_put(b, "\n");
+    }
+    kn_put(b, "}\n");
+}
+
+kiln_status kn_hw_canon(kiln_arena *a, kiln_hw *hw, kiln_diag *d)
+{
+    kn_buf b;
+    kn_buf_init(&b, a);
+    put_scope(&b, hw, KN_HW_TOP, (const char *)hw);
+    hw->canon = kn_buf_take(&b);
+    return hw->canon.p ? KILN_OK : kn_fail(d, KILN_MEMORY, "out of memory");
+}
+
+const kn_hw_level *kn_hw_level_named(const kn_hw *hw, const char *name)
+{
+    for (int i = 0; i < hw->nlevels; i++) if (!strcmp(hw->levels[i].name, name)) return &hw->levels[i];
+    return NULL;
+}
+
+double kn_hw_peak_gflops(const kn_hw *hw, enum kn_dtype t)
+{
+    double f32 = 0;
+    for (int i = 0; i < hw->npeaks; i++) {
+        if (hw->peaks[i].dtype == t) return hw->peaks[i].gflops;
+        if (hw->peaks[i].dtype == KN_F32) f32 = hw->peaks[i].gflops;
+    }
+    int bytes = kn_dtype_bytes(t);
+    return bytes > 4 ? f32 * 4 / bytes : f32;
+}
+
+const char *kiln_hw_id(const kiln_hw *hw) { return hw->id; }
+const char *kiln_hw_kind(const kiln_hw *hw) { return hw->gpu ? "gpu" : "cpu"; }
+const char *kiln_hw_language(const kiln_hw *hw) { return hw->language; }
+const char *kiln_hw_arch(const kiln_hw *hw) { return hw->arch; }
+
+int kiln_hw_features(const kiln_hw *hw, const char *const **names)
+{
+    *names = hw->features;
+    return hw->nfeatures;
+}
+
+int kiln_hw_flags(const kiln_hw *hw, const char *const **flags)
+{
+    *flags = hw->flags;
+    return hw->nflags;
+}

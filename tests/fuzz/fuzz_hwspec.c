@@ -1,0 +1,28 @@
+/* Fuzz target: hardware descriptions, as PUT /v1/targets/{id} hands them to the library. */
+#include "kiln.h"
+#include <stdlib.h>
+
+static void *mem(void *user, void *p, size_t old_size, size_t size)
+{
+    (void)user;
+    (void)old_size;
+    if (!size) {
+        free(p);
+        return NULL;
+    }
+    return realloc(p, size);
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+    kiln_arena *a = kiln_arena_open(&(kiln_host){NULL, mem, NULL});
+    kiln_hw *hw = NULL;
+    kiln_diag d = {0};
+    if (kiln_hw_parse(a, (kiln_bytes){(const char *)data, size}, &hw, &d) == KILN_OK) {
+        if (!kiln_hw_id(hw)[0] || !kiln_hw_arch(hw)[0]) abort();
+    } else if (!d.message[0] || hw) {
+        abort();
+    }
+    kiln_arena_close(a);
+    return 0;
+}
