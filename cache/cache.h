@@ -47,29 +47,34 @@ typedef struct cache_error { char message[256]; } cache_error;
 cache *cache_open(const cache_config *cfg, cache_error *e);
 void cache_close(cache *c);
 
-/* Latest version that is not quarantined. canon.p NULL: not compared. tier: text of the tier that answered ("memory"). Release with cache_release. */
+/* Latest version that is not quarantined; CACHE_QUARANTINED when there are only such. CACHE_ERROR: a store could not be asked, so that it may exist.
+ * canon.p NULL: not compared. tier: text of the tier that answered ("memory"). Release with cache_release. */
 enum cache_status cache_get(cache *c, const char *key, kiln_bytes canon, cache_record **out, const char **tier);
 enum cache_status cache_get_version(cache *c, const char *key, int64_t version, cache_record **out);
 void cache_release(cache_record *r);
-/* Newest first, after `cursor` ("" = start); returns count. */
+/* The latest good version of each key, newest first, after `cursor` ("" = start, else "KEY" or better "KEY:VERSION" of the last one received);
+ * target "" or NULL: all. Returns count. */
 int cache_list(cache *c, const char *target, const char *cursor, int limit, cache_record **out);
 
-/* Appends a version with its artifacts in one transaction: after a crash all of it is there or none. Fills version and artifact digests.
+/* Appends a version with its artifacts in one transaction: after a crash all of it is there or none. Fills version, created_ms (when 0) and
+ * artifact digests: blobs[i] are the bytes of r->artifacts[i]; artifacts beyond nblobs name digests stored before. CACHE_ERROR: bad arguments.
  * stored=false in the return through *stored when no durable tier took it (still served from memory). */
 enum cache_status cache_put(cache *c, cache_record *r, const cache_blob *blobs, int nblobs, bool *stored);
 /* Appends a verdict; CACHE_FAILED quarantines the version. */
 enum cache_status cache_verdict(cache *c, const char *key, int64_t version, enum cache_verification v, const char *verdict_json);
-/* "Impossible" is cached (with the compiler's fingerprint), "timed out" is not. problem: the JSON answer to repeat. */
+/* "Impossible" is cached (with the compiler's fingerprint), "timed out" is not. problem: the JSON answer to repeat.
+ * The getter answers CACHE_IMPOSSIBLE when there is one, else CACHE_MISS or CACHE_ERROR. */
 enum cache_status cache_put_impossible(cache *c, const char *key, kiln_bytes canon, const char *fingerprint, const char *problem_json);
 enum cache_status cache_get_impossible(cache *c, const char *key, const char *fingerprint, char **problem_json /* free() */);
 
-/* Bytes of an artifact, checked; free() them. */
+/* Bytes of an artifact, checked, with a NUL behind; free() them. CACHE_QUARANTINED: the bytes were wrong and are gone. */
 enum cache_status cache_get_blob(cache *c, const char *digest, char **bytes, size_t *n);
 
 /* Generation of a key: changes whenever a get of it could answer differently; lets a front end keep prepared answers. Lock-free read. */
 uint64_t cache_generation(const cache *c);
 
-/* One compile per key in flight. begin: true = caller leads and must call end; false = somebody else led and has finished (or deadline passed). */
+/* One compile per key in flight. begin: true = caller leads and must call end; false = somebody else led and has finished (or deadline passed).
+ * deadline_ms: from now. A leader that ends without cache_put or cache_put_impossible of the key hands the lead to the next waiter. */
 typedef struct cache_flight cache_flight;
 bool cache_flight_begin(cache *c, const char *key, int64_t deadline_ms, bool *collapsed, bool *timed_out);
 void cache_flight_end(cache *c, const char *key);

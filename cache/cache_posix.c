@@ -1,0 +1,381 @@
+/* The front of the cache: asks the tiers in order, checks what they answer, fills the nearer ones, and keeps them agreed after a write. */
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include "cache/tier.h"
+
+static const tier_ops *const table[] = {
+#define X(name, ops) &ops,
+#include "cache/tiers.def"
+#undef X
+};
+enum { TIERS = sizeof table / sizeof *table, STRIPES = 64, DENIED_MAX = 256 };
+
+/* A fill of a copy races with a write of the same key: it is done only when no write came in between, which the epoch tells. */
+typedef struct stripe { pthread_mutex_t lock; uint64_t epoch; } stripe;
+
+struct cache {
+    int n;
+    cache_tier *tiers[TIERS];
+    cache_flights *flights;
+    atomic_ullong generation;
+    stripe stripes[STRIPES];
+    /* Versions that failed while no store could write it down: not served by this process at least. */
+    pthread_mutex_t denied_lock;
+    atomic_int ndenied;
+    struct { char key[72]; int64_t version; } denied[DENIED_MAX];
+};
+
+#define COUNT(t, field) atomic_fetch_add_explicit(&(t)->field, 1, memory_order_relaxed)
+
+cache *cache_open(const cache_config *cfg, cache_error *e)
+{
+    e->message[0] = 0;
+    const char *remote = cfg->redis_url && *cfg->redis_url ? "redis" : cfg->postgres_url && *cfg->postgres_url ? "postgres" : NULL;
+    if (remote) {
+        snprintf(e->message, sizeof e->message, "a %s address is configured, but this build has no %s tier", remote, remote);
+        return NULL;
+    }
+    cache *c = calloc(1, sizeof *c);
+    if (!c || !(c->flights = cache_flights_open())) {
+        snprintf(e->message, sizeof e->message, "out of memory");
+        free(c);
+        return NULL;
+    }
+    for (int i = 0; i < STRIPES; i++) pthread_mutex_init(&c->stripes[i].lock, NULL);
+    pthread_mutex_init(&c->denied_lock, NULL);
+    atomic_init(&c->generation, 1);
+    for (int i = 0; i < TIERS; i++) {
+        enum cache_status st = table[i]->open(cfg, &c->tiers[c->n], e);
+        if (st == CACHE_ERROR) {
+            cache_close(c);
+            return NULL;
+        }
+        if (st == CACHE_OK) c->tiers[c->n++]->ops = table[i];
+    }
+    return c;
+}
+
+void cache_close(cache *c)
+{
+    if (!c) return;
+    for (int i = 0; i < c->n; i++) c->tiers[i]->ops->close(c->tiers[i]);
+    cache_flights_close(c->flights);
+    for (int i = 0; i < STRIPES; i++) pthread_mutex_destroy(&c->stripes[i].lock);
+    pthread_mutex_destroy(&c->denied_lock);
+    free(c);
+}
+
+uint64_t cache_generation(const cache *c)
+{
+    return atomic_load_explicit(&((cache *)(uintptr_t)c)->generation, memory_order_acquire);
+}
+
+static stripe *stripe_of(cache *c, const char *key) { return &c->stripes[cache_hash(key) % STRIPES]; }
+
+static uint64_t epoch_of(cache *c, const char *key)
+{
+    stripe *s = stripe_of(c, key);
+    pthread_mutex_lock(&s->lock);
+    uint64_t epoch = s->epoch;
+    pthread_mutex_unlock(&s->lock);
+    return epoch;
+}
+
+/* After a write: copies forget the key, late fills are void, prepared answers are old. */
+static void written(cache *c, const char *key)
+{
+    stripe *s = stripe_of(c, key);
+    pthread_mutex_lock(&s->lock);
+    s->epoch++;
+    for (int i = 0; i < c->n; i++)
+        if (c->tiers[i]->ops->forget) c->tiers[i]->ops->forget(c->tiers[i], key);
+    pthread_mutex_unlock(&s->lock);
+    atomic_fetch_add(&c->generation, 1);
+}
+
+static bool is_denied(cache *c, const char *key, int64_t version)
+{
+    if (!atomic_load(&c->ndenied)) return false;
+    bool found = false;
+    pthread_mutex_lock(&c->denied_lock);
+    for (int i = 0; i < atomic_load(&c->ndenied) && !found; i++)
+        found = c->denied[i].version == version && !strcmp(c->denied[i].key, key);
+    pthread_mutex_unlock(&c->denied_lock);
+    return found;
+}
+
+static void deny(cache *c, const char *key, int64_t version)
+{
+    pthread_mutex_lock(&c->denied_lock);
+    int n = atomic_load(&c->ndenied);
+    if (n < DENIED_MAX && strlen(key) < sizeof c->denied[n].key) {
+        memcpy(c->denied[n].key, key, strlen(key) + 1);
+        c->denied[n].version = version;
+        atomic_store(&c->ndenied, n + 1);
+    }
+    pthread_mutex_unlock(&c->denied_lock);
+}
+
+static void count_lookup(cache_tier *t, enum cache_status st)
+{
+    if (st == CACHE_OK) COUNT(t, hit);
+    else if (st == CACHE_MISS) COUNT(t, miss);
+    else if (st == CACHE_QUARANTINED) COUNT(t, quarantined);
+    else COUNT(t, error);
+}
+
+static bool same(kiln_bytes a, kiln_bytes b) { return a.n == b.n && (a.n == 0 || !memcmp(a.p, b.p, a.n)); }
+
+static void fill(cache *c, int found, cache_record *r, uint64_t epoch)
+{
+    stripe *s = stripe_of(c, r->key);
+    pthread_mutex_lock(&s->lock);
+    for (int i = 0; i < found && s->epoch == epoch; i++) {
+        if (c->tiers[i]->ops->kind != TIER_COPY) continue;
+        if (c->tiers[i]->ops->put(c->tiers[i], r, NULL, 0) == CACHE_OK) COUNT(c->tiers[i], fill);
+    }
+    pthread_mutex_unlock(&s->lock);
+}
+
+enum cache_status cache_get(cache *c, const char *key, kiln_bytes canon, cache_record **out, const char **tier)
+{
+    bool error = false, quarantined = false;
+    uint64_t epoch = epoch_of(c, key);
+    for (int i = 0; i < c->n; i++) {
+        cache_tier *t = c->tiers[i];
+        cache_record *r = NULL;
+        enum cache_status st = t->ops->get(t, key, 0, &r);
+        count_lookup(t, st);
+        error |= st == CACHE_ERROR && t->ops->kind == TIER_STORE;
+        quarantined |= st == CACHE_QUARANTINED;
+        if (st != CACHE_OK) continue;
+        bool denied = is_denied(c, key, r->version);
+        quarantined |= denied;
+        if (canon.p && !same(canon, r->canon)) COUNT(t, canon_mismatch);
+        else if (!denied) {
+            fill(c, i, r, epoch);
+            *out = r;
+            if (tier) *tier = t->ops->name;
+            return CACHE_OK;
+        }
+        cache_release(r);
+    }
+    return quarantined ? CACHE_QUARANTINED : error ? CACHE_ERROR : CACHE_MISS;
+}
+
+enum cache_status cache_get_version(cache *c, const char *key, int64_t version, cache_record **out)
+{
+    if (version <= 0) return CACHE_MISS;
+    bool error = false;
+    for (int i = 0; i < c->n; i++) {
+        cache_tier *t = c->tiers[i];
+        cache_record *r = NULL;
+        enum cache_status st = t->ops->get(t, key, version, &r);
+        count_lookup(t, st);
+        if (st == CACHE_OK && is_denied(c, key, version)) st = CACHE_QUARANTINED;
+        if (st == CACHE_OK) *out = r;
+        else cache_release(r);
+        if (st == CACHE_OK || st == CACHE_QUARANTINED) return st;
+        error |= st == CACHE_ERROR && t->ops->kind == TIER_STORE;
+    }
+    return error ? CACHE_ERROR : CACHE_MISS;
+}
+
+int cache_list(cache *c, const char *target, const char *cursor, int limit, cache_record **out)
+{
+    for (int i = c->n - 1; i >= 0 && limit > 0; i--) {
+        if (!c->tiers[i]->ops->list) continue;
+        int n = c->tiers[i]->ops->list(c->tiers[i], target ? target : "", cursor ? cursor : "", limit, out);
+        if (n >= 0) return n;
+        COUNT(c->tiers[i], error);
+    }
+    return 0;
+}
+
+/* Digests of the blobs and of the artifacts they are; false when they contradict each other or an artifact has no bytes anywhere. */
+static bool seal(cache_record *r, cache_blob *blobs, int nblobs)
+{
+    const int max = (int)(sizeof r->artifacts / sizeof *r->artifacts);
+    if (!r->key[0] || r->nartifacts < 0 || r->nartifacts > max || nblobs < 0 || nblobs > r->nartifacts) return false;
+    for (int i = 0; i < r->nartifacts; i++) {
+        cache_artifact *a = &r->artifacts[i];
+        if (i >= nblobs) {
+            if (strlen(a->digest) != 64) return false;
+            continue;
+        }
+        char digest[65];
+        cache_digest(blobs[i].bytes.p, blobs[i].bytes.n, digest);
+        if (blobs[i].digest[0] && strcmp(blobs[i].digest, digest)) return false;
+        memcpy(blobs[i].digest, digest, sizeof digest);
+        memcpy(a->digest, digest, sizeof digest);
+        a->bytes = (int64_t)blobs[i].bytes.n;
+    }
+    if (r->created_ms == 0) r->created_ms = cache_unix_ms();
+    return true;
+}
+
+/* No store took it: memory still serves it, as the version after the one it knows. */
+static enum cache_status put_copies_only(cache *c, cache_record *r)
+{
+    enum cache_status status = CACHE_ERROR;
+    for (int i = 0; i < c->n; i++) {
+        cache_tier *t = c->tiers[i];
+        cache_record *old;
+        if (t->ops->kind != TIER_COPY) continue;
+        r->version = 1;
+        if (t->ops->get(t, r->key, 0, &old) == CACHE_OK) {
+            r->version = old->version + 1;
+            cache_release(old);
+        }
+        written(c, r->key);
+        if (t->ops->put(t, r, NULL, 0) == CACHE_OK) status = CACHE_OK;
+    }
+    return status;
+}
+
+enum cache_status cache_put(cache *c, cache_record *r, const cache_blob *blobs, int nblobs, bool *stored)
+{
+    cache_blob sealed[sizeof r->artifacts / sizeof *r->artifacts];
+    *stored = false;
+    if (nblobs < 0 || nblobs > (int)(sizeof sealed / sizeof *sealed)) return CACHE_ERROR;
+    if (nblobs) memcpy(sealed, blobs, sizeof *blobs * (size_t)nblobs);
+    if (!seal(r, sealed, nblobs)) return CACHE_ERROR;
+    r->version = 0;
+    for (int i = c->n - 1; i >= 0; i--) {
+        cache_tier *t = c->tiers[i];
+        bool ok = true;
+        if (t->ops->kind == TIER_STORE) {
+            ok = t->ops->put(t, r, sealed, nblobs) == CACHE_OK;
+            *stored |= ok;
+        } else
+            for (int j = 0; j < nblobs; j++) t->ops->put_blob(t, &sealed[j]);
+        if (ok) COUNT(t, write);
+        else COUNT(t, write_error);
+    }
+    enum cache_status st = CACHE_OK;
+    if (!*stored) st = put_copies_only(c, r);
+    else written(c, r->key);
+    if (st == CACHE_OK) cache_flights_stored(c->flights, r->key);
+    return st;
+}
+
+enum cache_status cache_verdict(cache *c, const char *key, int64_t version, enum cache_verification v, const char *json)
+{
+    bool known = false, error = false, durable = false;
+    for (int i = c->n - 1; i >= 0; i--) {
+        cache_tier *t = c->tiers[i];
+        enum cache_status st = t->ops->verdict(t, key, version, v, json);
+        known |= st == CACHE_OK;
+        durable |= st == CACHE_OK && t->ops->kind == TIER_STORE;
+        error |= st == CACHE_ERROR && t->ops->kind == TIER_STORE;
+        if (st == CACHE_ERROR) COUNT(t, write_error);
+    }
+    if (v == CACHE_FAILED && !durable && (known || error)) deny(c, key, version);
+    if (durable) written(c, key);
+    else atomic_fetch_add(&c->generation, 1);
+    return known ? CACHE_OK : error ? CACHE_ERROR : CACHE_MISS;
+}
+
+enum cache_status cache_put_impossible(cache *c, const char *key, kiln_bytes canon, const char *fingerprint, const char *json)
+{
+    enum cache_status status = CACHE_ERROR;
+    for (int i = c->n - 1; i >= 0; i--)
+        if (c->tiers[i]->ops->put_impossible(c->tiers[i], key, canon, fingerprint, json) == CACHE_OK) status = CACHE_OK;
+    atomic_fetch_add(&c->generation, 1);
+    if (status == CACHE_OK) cache_flights_stored(c->flights, key);
+    return status;
+}
+
+enum cache_status cache_get_impossible(cache *c, const char *key, const char *fingerprint, char **json)
+{
+    bool error = false;
+    for (int i = 0; i < c->n; i++) {
+        enum cache_status st = c->tiers[i]->ops->get_impossible(c->tiers[i], key, fingerprint, json);
+        if (st == CACHE_OK) {
+            for (int j = 0; j < i; j++) c->tiers[j]->ops->put_impossible(c->tiers[j], key, (kiln_bytes){"", 0}, fingerprint, *json);
+            return CACHE_IMPOSSIBLE;
+        }
+        error |= st == CACHE_ERROR && c->tiers[i]->ops->kind == TIER_STORE;
+    }
+    return error ? CACHE_ERROR : CACHE_MISS;
+}
+
+enum cache_status cache_get_blob(cache *c, const char *digest, char **bytes, size_t *n)
+{
+    bool error = false, mismatch = false;
+    for (int i = 0; i < c->n; i++) {
+        cache_tier *t = c->tiers[i];
+        char *p = NULL, actual[65];
+        size_t size = 0;
+        enum cache_status st = t->ops->get_blob(t, digest, &p, &size);
+        if (st == CACHE_OK && !t->ops->trusted) {
+            cache_digest(p, size, actual);
+            if (strcmp(actual, digest)) {
+                free(p);
+                t->ops->drop_blob(t, digest);
+                COUNT(t, blob_mismatch);
+                atomic_fetch_add(&c->generation, 1);
+                mismatch = true;
+                continue;
+            }
+        }
+        if (st == CACHE_MISS) COUNT(t, blob_miss);
+        if (st == CACHE_ERROR) COUNT(t, blob_error);
+        error |= st == CACHE_ERROR && t->ops->kind == TIER_STORE;
+        if (st != CACHE_OK) continue;
+        COUNT(t, blob_hit);
+        cache_blob b = {"", {p, size}};
+        snprintf(b.digest, sizeof b.digest, "%s", digest);
+        for (int j = 0; j < i; j++) c->tiers[j]->ops->put_blob(c->tiers[j], &b);
+        *bytes = p;
+        *n = size;
+        return CACHE_OK;
+    }
+    return mismatch ? CACHE_QUARANTINED : error ? CACHE_ERROR : CACHE_MISS;
+}
+
+bool cache_flight_begin(cache *c, const char *key, int64_t deadline_ms, bool *collapsed, bool *timed_out)
+{
+    return cache_flights_begin(c->flights, key, deadline_ms, collapsed, timed_out);
+}
+
+void cache_flight_end(cache *c, const char *key)
+{
+    cache_flights_end(c->flights, key);
+}
+
+void cache_counters(cache *c, void (*emit)(void *user, const char *name, const char *tier, const char *result, int64_t value), void *user)
+{
+    for (int i = 0; i < c->n; i++) {
+        cache_tier *t = c->tiers[i];
+#define X(field, metric, label) emit(user, metric, t->ops->name, label, atomic_load(&t->field));
+        TIER_COUNTERS(X)
+#undef X
+    }
+    cache_flights_counters(c->flights, emit, user);
+}
+
+enum cache_status cache_put_target(cache *c, const char *id, kiln_bytes json)
+{
+    enum cache_status status = CACHE_ERROR;
+    for (int i = c->n - 1; i >= 0; i--)
+        if (c->tiers[i]->ops->put_target && c->tiers[i]->ops->put_target(c->tiers[i], id, json) == CACHE_OK) status = CACHE_OK;
+    atomic_fetch_add(&c->generation, 1);
+    return status;
+}
+
+int cache_list_targets(cache *c, char ***ids, char ***jsons)
+{
+    *ids = *jsons = NULL;
+    for (int i = c->n - 1; i >= 0; i--) {
+        if (!c->tiers[i]->ops->list_targets) continue;
+        int n = c->tiers[i]->ops->list_targets(c->tiers[i], ids, jsons);
+        if (n >= 0) return n;
+        free(*ids);
+        free(*jsons);
+        *ids = *jsons = NULL;
+    }
+    return 0;
+}

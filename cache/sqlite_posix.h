@@ -1,0 +1,53 @@
+/* Connections to the embedded database: one that writes, a few that read, each with its prepared statements. */
+#ifndef CACHE_SQLITE_H
+#define CACHE_SQLITE_H
+#include <pthread.h>
+#include <sqlite3.h>
+#include "cache/tier.h"
+
+/* The current verdict of a version is the last one, but a failure stays: a bad kernel is never served again. */
+#define CURRENT "LEFT JOIN verdict v ON v.id = (SELECT id FROM verdict WHERE key = r.key AND version = r.version ORDER BY state = 4 DESC, id DESC LIMIT 1)"
+#define COLUMNS "SELECT r.version, r.body, v.state, v.json FROM record r " CURRENT
+#define STATEMENTS(X) \
+    X(BEGIN, "BEGIN IMMEDIATE") \
+    X(COMMIT, "COMMIT") \
+    X(ROLLBACK, "ROLLBACK") \
+    X(LATEST, COLUMNS " WHERE r.key = ?1 ORDER BY r.version DESC") \
+    X(VERSION, COLUMNS " WHERE r.key = ?1 AND r.version = ?2") \
+    X(NEXT_VERSION, "SELECT COALESCE(MAX(version), 0) + 1 FROM record WHERE key = ?1") \
+    X(PUT, "INSERT OR IGNORE INTO record(key, version, workload, build, target, origin, created_ms, body) VALUES(?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)") \
+    X(VERDICT, "INSERT INTO verdict(key, version, state, json, created_ms) SELECT ?1, ?2, ?3, ?4, ?5 WHERE EXISTS" \
+               " (SELECT 1 FROM record WHERE key = ?1 AND version = ?2)") \
+    X(GET_BLOB, "SELECT bytes FROM blob WHERE digest = ?1") \
+    X(PUT_BLOB, "INSERT INTO blob(digest, bytes, created_ms) VALUES(?1, ?2, ?3)" \
+                " ON CONFLICT(digest) DO UPDATE SET bytes = excluded.bytes WHERE bytes <> excluded.bytes") \
+    X(DROP_BLOB, "DELETE FROM blob WHERE digest = ?1") \
+    X(GET_IMPOSSIBLE, "SELECT json FROM impossible WHERE key = ?1 AND fingerprint = ?2") \
+    X(PUT_IMPOSSIBLE, "INSERT OR REPLACE INTO impossible(key, fingerprint, canon, json, created_ms) VALUES(?1, ?2, ?3, ?4, ?5)") \
+    X(LIST, COLUMNS " WHERE r.id < ?1 AND (?2 = '' OR r.target = ?2) AND r.version = (SELECT MAX(x.version) FROM record x WHERE x.key = r.key" \
+            " AND NOT EXISTS (SELECT 1 FROM verdict f WHERE f.key = x.key AND f.version = x.version AND f.state = 4)) ORDER BY r.id DESC LIMIT ?3") \
+    X(ID_OF, "SELECT MAX(id) FROM record WHERE key = ?1 AND (?2 = 0 OR version = ?2)") \
+    X(PUT_TARGET, "INSERT OR REPLACE INTO target(id, json, created_ms) VALUES(?1, ?2, ?3)") \
+    X(TARGETS, "SELECT id, json FROM target ORDER BY id")
+
+enum statement {
+#define X(name, sql) SQL_##name,
+    STATEMENTS(X)
+#undef X
+    SQL_COUNT
+};
+
+enum { SQLITE_READERS = 4 };
+typedef struct sqlite_conn { pthread_mutex_t lock; sqlite3 *db; sqlite3_stmt *st[SQL_COUNT]; } sqlite_conn;
+typedef struct sqlite_tier { cache_tier base; sqlite_conn writer, readers[SQLITE_READERS]; atomic_uint turn; } sqlite_tier;
+
+/* Opens and migrates dir/kiln.db. One that is corrupt is moved aside and counted; a fresh one takes its place. */
+enum cache_status cache_sqlite_open(sqlite_tier *t, const char *dir, cache_error *e);
+void cache_sqlite_close(sqlite_tier *t);
+sqlite_conn *cache_sqlite_reader(sqlite_tier *t); /* locked; give back with cache_sqlite_done */
+sqlite_conn *cache_sqlite_writer(sqlite_tier *t);
+void cache_sqlite_done(sqlite_conn *c);
+/* Reset and ready to bind; NULL when it cannot be prepared. format: s text, i int64, b const kiln_bytes *. */
+sqlite3_stmt *cache_sqlite_bind(sqlite_conn *c, enum statement which, const char *format, ...);
+bool cache_sqlite_run(sqlite3_stmt *st); /* runs to the end and resets */
+#endif

@@ -1,0 +1,91 @@
+/* What a tier is: the private contract between the front (cache_posix.c) and one kind of store.
+ *
+ * A STORE is a source of truth: it assigns versions, lists, and its "not there" counts. A COPY may forget anything at any time and never assigns.
+ * Every call is thread-safe. CACHE_ERROR means "could not find out"; the front counts it and asks the next tier. */
+#ifndef CACHE_TIER_H
+#define CACHE_TIER_H
+#include <stdatomic.h>
+#include "cache/cache.h"
+
+enum tier_kind { TIER_COPY, TIER_STORE };
+/* Counters of every tier: X(field, metric name, result label). */
+#define TIER_COUNTERS(X) \
+    X(hit, "kiln_cache_lookups_total", "hit") \
+    X(miss, "kiln_cache_lookups_total", "miss") \
+    X(error, "kiln_cache_lookups_total", "error") \
+    X(quarantined, "kiln_cache_lookups_total", "quarantined") \
+    X(blob_hit, "kiln_cache_blob_reads_total", "hit") \
+    X(blob_miss, "kiln_cache_blob_reads_total", "miss") \
+    X(blob_error, "kiln_cache_blob_reads_total", "error") \
+    X(blob_mismatch, "kiln_cache_blob_reads_total", "mismatch") \
+    X(canon_mismatch, "kiln_cache_canon_mismatch_total", "") \
+    X(bad_record, "kiln_cache_bad_records_total", "") \
+    X(write, "kiln_cache_writes_total", "ok") \
+    X(write_error, "kiln_cache_writes_total", "error") \
+    X(fill, "kiln_cache_fills_total", "") \
+    X(evict, "kiln_cache_evictions_total", "") \
+    X(bytes, "kiln_cache_bytes", "") \
+    X(corrupt_database, "kiln_cache_corrupt_databases_total", "")
+
+struct tier_ops;
+/* First member of every tier's own structure. */
+typedef struct cache_tier {
+    const struct tier_ops *ops;
+#define X(field, metric, label) atomic_llong field;
+    TIER_COUNTERS(X)
+#undef X
+} cache_tier;
+
+typedef struct tier_ops {
+    const char *name;
+    enum tier_kind kind;
+    bool trusted; /* bytes cannot change behind its back: digests were checked on the way in */
+    /* CACHE_MISS: not configured. CACHE_ERROR with *e: cannot be used. A remote tier that is down opens all the same. */
+    enum cache_status (*open)(const cache_config *cfg, cache_tier **out, cache_error *e);
+    void (*close)(cache_tier *t);
+    /* version 0: the latest not quarantined; CACHE_QUARANTINED when there are only such. A given version: CACHE_QUARANTINED fills *out too. */
+    enum cache_status (*get)(cache_tier *t, const char *key, int64_t version, cache_record **out);
+    /* All or nothing, with its blobs (blobs[i].digest filled). r->version 0: assigned, latest + 1; else kept, and an existing version wins. */
+    enum cache_status (*put)(cache_tier *t, cache_record *r, const cache_blob *blobs, int nblobs);
+    enum cache_status (*verdict)(cache_tier *t, const char *key, int64_t version, enum cache_verification v, const char *json);
+    enum cache_status (*get_blob)(cache_tier *t, const char *digest, char **bytes, size_t *n); /* not checked yet */
+    enum cache_status (*put_blob)(cache_tier *t, const cache_blob *b);
+    void (*drop_blob)(cache_tier *t, const char *digest);
+    enum cache_status (*get_impossible)(cache_tier *t, const char *key, const char *fingerprint, char **json);
+    enum cache_status (*put_impossible)(cache_tier *t, const char *key, kiln_bytes canon, const char *fingerprint, const char *json);
+    /* Copies only. */
+    void (*forget)(cache_tier *t, const char *key);
+    /* Stores only. */
+    int (*list)(cache_tier *t, const char *target, const char *cursor, int limit, cache_record **out); /* -1: error */
+    enum cache_status (*put_target)(cache_tier *t, const char *id, kiln_bytes json);
+    int (*list_targets)(cache_tier *t, char ***ids, char ***jsons); /* -1: error */
+} tier_ops;
+
+#define X(name, ops) extern const tier_ops ops;
+#include "cache/tiers.def"
+#undef X
+
+/* ---- records (record.c) ---- */
+cache_record *cache_record_copy(const cache_record *r); /* one allocation, one reference; NULL when out of memory */
+cache_record *cache_record_ref(cache_record *r);        /* only for records made by cache_record_copy or _decode */
+size_t cache_record_bytes(const cache_record *r);       /* memory it takes */
+/* The immutable part as bytes, with a version of the format and a SHA-256 of itself; no verdict. malloc'd. */
+char *cache_record_encode(const cache_record *r, size_t *n);
+/* NULL when the bytes are not what encode wrote. Verification and verdict as given. */
+cache_record *cache_record_decode(const void *p, size_t n, int64_t version, enum cache_verification v, const char *verdict);
+void cache_digest(const void *p, size_t n, char out[65]);
+uint64_t cache_hash(const char *s);
+
+/* ---- clocks (clock_posix.c) ---- */
+int64_t cache_unix_ms(void);
+int64_t cache_mono_ms(void);
+
+/* ---- flights (flight_posix.c) ---- */
+typedef struct cache_flights cache_flights;
+cache_flights *cache_flights_open(void);
+void cache_flights_close(cache_flights *f);
+bool cache_flights_begin(cache_flights *f, const char *key, int64_t deadline_ms, bool *collapsed, bool *timed_out);
+void cache_flights_stored(cache_flights *f, const char *key); /* the leader has stored its answer */
+void cache_flights_end(cache_flights *f, const char *key);
+void cache_flights_counters(cache_flights *f, void (*emit)(void *, const char *, const char *, const char *, int64_t), void *user);
+#endif
