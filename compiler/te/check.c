@@ -272,12 +272,13 @@ static void reads(const kn_expr *e, bool *set)
     for (int i = 0; i < e->nargs; i++) reads(e->args[i], set);
 }
 
-static kiln_status statement(check *c, const bool *written)
+static kiln_status statement(check *c, const bool *written, bool *read)
 {
     const kn_stmt *s = c->s;
     bool used[KILN_MAX_TENSORS] = {false};
     guards g;
     if (written[s->out] != s->scatter) return bad(c, NULL, KILN_SHAPE, s->scatter ? "a scatter before the tensor is written" : "a tensor written twice");
+    if (s->scatter && read[s->out]) return bad(c, NULL, KILN_SHAPE, "a scatter into a tensor that was read before");
     kiln_status st = axes(c, &g);
     if (st == KILN_OK) st = left_side(c, &g);
     if (st != KILN_OK) return st;
@@ -286,8 +287,10 @@ static kiln_status statement(check *c, const bool *written)
     bool logic = s->red == KN_RED_ALL || s->red == KN_RED_ANY;
     if (s->red != KN_RED_NONE && logic != (s->body->dtype == KN_BOOL)) return bad(c, s->body, KILN_DTYPE, "a reduction of a wrong dtype");
     reads(s->body, used);
+    for (int k = 0; k < c->p->tensors[s->out].rank; k++) reads(s->lhs[k], used);
     for (int t = 0; t < c->p->ntensors; t++)
         if (used[t] && !written[t] && c->p->tensors[t].role != KN_INPUT) return bad(c, s->body, KILN_SHAPE, "a tensor read before it is written");
+    for (int t = 0; t < c->p->ntensors; t++) read[t] |= used[t];
     if (used[s->out]) return bad(c, s->body, KILN_SHAPE, "a statement that reads the tensor it writes");
     return KILN_OK;
 }
@@ -311,14 +314,14 @@ static kiln_status tensors(const kn_program *p, kiln_diag *d)
 
 kiln_status kn_check(const kn_program *p, kiln_diag *d)
 {
-    bool written[KILN_MAX_TENSORS] = {false};
+    bool written[KILN_MAX_TENSORS] = {false}, read[KILN_MAX_TENSORS] = {false};
     kiln_status st = tensors(p, d);
     if (st != KILN_OK) return st;
     if (p->nstmts < 1 || p->noutputs < 1) return kn_fail(d, KILN_SHAPE, "a program without statements or outputs");
     for (int i = 0; i < p->nstmts; i++) {
         check c = {.p = p, .s = p->stmts[i], .stmt = i, .d = d};
         if (c.s->out < p->ninputs || c.s->out >= p->ntensors) return kn_fail(d, KILN_SHAPE, "statement %d writes an input", i + 1);
-        if ((st = statement(&c, written)) != KILN_OK) return st;
+        if ((st = statement(&c, written, read)) != KILN_OK) return st;
         written[c.s->out] = true;
     }
     for (int t = p->ninputs; t < p->ntensors; t++)

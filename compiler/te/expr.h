@@ -3,7 +3,8 @@
 #define KN_TE_EXPR_H
 #include "te/te.h"
 
-const char *kn_op_text(enum kn_op op);
+const char *kn_op_name(enum kn_op op); /* "FLOORDIV" */
+const char *kn_op_text(enum kn_op op); /* "//" */
 int kn_op_arity(enum kn_op op); /* -1: LOAD, whose arity is the tensor's rank */
 char kn_op_class(enum kn_op op);
 bool kn_op_commutes(enum kn_op op);

@@ -8,8 +8,8 @@ static const struct { const char *text, *alias; int bytes; char class; enum kn_d
 #include "te/dtypes.def"
 #undef X
 };
-static const struct { const char *text; int arity; char class; } ops[] = {
-#define X(name, text, arity, class) [KN_OP_##name] = {text, arity, class},
+static const struct { const char *name, *text; int arity; char class; } ops[] = {
+#define X(name, text, arity, class) [KN_OP_##name] = {#name, text, arity, class},
 #include "te/exprs.def"
 #undef X
 };
@@ -32,6 +32,7 @@ bool kn_dtype_find(const char *s, size_t n, enum kn_dtype *out)
     return false;
 }
 
+const char *kn_op_name(enum kn_op op) { return ops[op].name; }
 const char *kn_op_text(enum kn_op op) { return ops[op].text; }
 int kn_op_arity(enum kn_op op) { return ops[op].arity; }
 char kn_op_class(enum kn_op op) { return ops[op].class; }
