@@ -1,0 +1,233 @@
+/* Fills of cached loads: packed copies indexed by loops, or boxes in the tensor's own dimension order. */
+#include "lower/lower.h"
+#include <string.h>
+
+static bool inside(const kn_sg *sg, const kn_cache *c, int loop)
+{
+    return loop > c->at || (c->scope == KN_SHARED && sg->g->loops[loop].kind == KN_THREAD);
+}
+
+/* Base and size of a region cache's box: the least index over the loops inside, and the footprint. */
+static void region_box(kn_lw *w, kn_sg *sg, int cache)
+{
+    const kn_cache *c = &sg->g->caches[cache];
+    const kn_expr *load = sg->loads[c->load];
+    for (int d = 0; d < load->nargs; d++) {
+        kn_affine f;
+        if (!kn_affine_of(load->args[d], &f)) {
+            kn_lw_fail(w, KILN_TRACE, "region cache of a load that is not affine");
+            return;
+        }
+        kn_expr *base = kn_lw_int(w, f.offset);
+        int64_t size = 1;
+        for (int i = 0; i < sg->g->nloops; i++) {
+            const kn_loop *l = &sg->g->loops[i];
+            int64_t k = f.coef[l->axis] * l->stride;
+            if (!k) continue;
+            if (inside(sg, c, i)) {
+                size += (k < 0 ? -k : k) * (l->extent - 1);
+                if (k < 0) base = kn_bin(w->a, KN_OP_ADD, base, kn_lw_int(w, k * (l->extent - 1)));
+            } else if (sg->val[i]) {
+                base = kn_bin(w->a, KN_OP_ADD, base, kn_bin(w->a, KN_OP_MUL, sg->val[i], kn_lw_int(w, k)));
+            }
+        }
+        sg->cache_size[cache][d] = size;
+        sg->cache_base[cache][d] = base ? kn_lw_let(w, "base", base) : &w->dry;
+    }
+}
+
+static int dims(const kn_sg *sg, const kn_cache *c, int cache, int64_t *size)
+{
+    int n = c->region ? sg->loads[c->load]->nargs : c->nloops;
+    for (int i = 0; i < n; i++) size[i] = c->region ? sg->cache_size[cache][i] : sg->g->loops[c->loops[i]].extent;
+    return n;
+}
+
+static kn_expr *slot_of(kn_lw *w, const kn_cache *c, int n, const int64_t *size, kn_expr *const *k)
+{
+    kn_expr *at = kn_lw_int(w, 0);
+    for (int i = 0; i < n; i++) {
+        at = kn_bin(w->a, KN_OP_MUL, at, kn_lw_int(w, size[i] + (i == n - 1 ? c->pad : 0)));
+        at = kn_bin(w->a, KN_OP_ADD, at, k[i]);
+    }
+    return at ? kn_lw_simp(w, at) : &w->dry;
+}
+
+/* What goes to buffer position k: the source element and the condition under which it exists. */
+typedef struct source { kn_expr *at, *cond; int buffer; kn_expr *pad; } source;
+
+static source source_of(kn_lw *w, kn_sg *sg, int cache, kn_expr *const *k)
+{
+    const kn_cache *c = &sg->g->caches[cache];
+    const kn_expr *load = sg->loads[c->load];
+    const kn_tensor *x = &w->p->program->tensors[load->u.tensor];
+    kn_expr *idx[KILN_MAX_RANK];
+    source s = { .buffer = kn_lw_tensor(w, load->u.tensor), .pad = kn_lw_zero(w, x->dtype, load->padded ? load->pad_value : 0) };
+    if (c->region) {
+        for (int d = 0; d < load->nargs; d++) {
+            idx[d] = kn_lw_simp(w, kn_bin(w->a, KN_OP_ADD, sg->cache_base[cache][d], k[d]));
+            s.cond = kn_lw_and(w, s.cond, kn_lw_in_dim(w, idx[d], x->shape[d]));
+        }
+    } else {
+        kn_expr *saved[KILN_MAX_LOOPS];
+        memcpy(saved, sg->val, sizeof saved);
+        for (int i = 0; i < c->nloops; i++) sg->val[c->loops[i]] = k[i];
+        kn_env v = { .w = w, .s = sg->s, .lane_var = -1, .repl_tensor = -1 };
+        kn_env_axes(w, sg, v.av);
+        memcpy(sg->val, saved, sizeof saved);
+        for (int a = 0; a < sg->s->naxes; a++)
+            if (kn_axes_in(load) >> a & 1) s.cond = kn_lw_and(w, s.cond, kn_lw_below(w, v.av[a], sg->s->axes[a].extent));
+        for (int d = 0; d < load->nargs; d++) {
+            idx[d] = kn_lw_simp(w, kn_env_scalar(&v, load->args[d]));
+            if (load->padded) s.cond = kn_lw_and(w, s.cond, kn_lw_in_dim(w, idx[d], x->shape[d]));
+        }
+    }
+    s.at = kn_lw_address(w, load->u.tensor, idx);
+    return s;
+}
+
+static kn_expr *source_value(kn_lw *w, const source *s)
+{
+    kn_expr *e = kn_lw_read(w, s->buffer, s->at, 1);
+    return s->cond ? kn_lw_node(w, KN_OP_SELECT, e->dtype, 1, s->cond, e, s->pad) : e;
+}
+
+/* A block's threads copy a flat range together; every thread meets both barriers. */
+static void fill_shared(kn_lw *w, kn_sg *sg, int cache)
+{
+    const kn_cache *c = &sg->g->caches[cache];
+    int64_t size[KILN_MAX_LOOPS], total = 1;
+    int n = dims(sg, c, cache, size);
+    for (int i = 0; i < n; i++) total *= size[i];
+    kn_lw_barrier(w);
+    int64_t rounds = kn_ceil_div(total, w->threads);
+    int var = kn_lw_var(w, "fill", 0, rounds - 1);
+    kn_ls *loop = kn_lw_for(w, var, kn_lw_int(w, 0), kn_lw_int(w, rounds));
+    if (!loop) return;
+    kn_ls **after = w->tail;
+    w->tail = &loop->body;
+    kn_expr *flat = kn_bin(w->a, KN_OP_ADD, kn_bin(w->a, KN_OP_MUL, kn_lw_ref(w, var), kn_lw_int(w, w->threads)), w->thread);
+    flat = kn_lw_let(w, "flat", flat);
+    kn_expr *more = total % w->threads ? kn_lw_below(w, flat, total) : NULL;
+    kn_ls *cond = more ? kn_lw_if(w, more) : NULL;
+    if (cond) w->tail = &cond->body;
+    kn_expr *k[KILN_MAX_LOOPS];
+    int64_t below = 1;
+    for (int i = n - 1; i >= 0; i--) {
+        kn_expr *q = below > 1 ? kn_bin(w->a, KN_OP_FLOORDIV, flat, kn_lw_int(w, below)) : flat;
+        below *= size[i];
+        k[i] = i ? kn_bin(w->a, KN_OP_MOD, q, kn_lw_int(w, size[i])) : q;
+        k[i] = kn_lw_let(w, "k", k[i]);
+    }
+    /* The last element bounds the outermost digit: under the condition flat < total. */
+    source s = source_of(w, sg, cache, k);
+    kn_lw_store(w, sg->cache_buffer[cache], slot_of(w, c, n, size, k), source_value(w, &s));
+    w->tail = after;
+    kn_lw_barrier(w);
+}
+
+/* Row-wise fill of a box: the test of the outer dimensions is made once a row, the row is zero, copy, zero. */
+static void fill_row(kn_lw *w, kn_sg *sg, int cache, int n, const int64_t *size, kn_expr **k)
+{
+    const kn_cache *c = &sg->g->caches[cache];
+    const kn_expr *load = sg->loads[c->load];
+    const kn_tensor *x = &w->p->program->tensors[load->u.tensor];
+    int d = n - 1;
+    k[d] = kn_lw_int(w, 0);
+    kn_expr *ok = NULL;
+    for (int i = 0; i < d; i++)
+        ok = kn_lw_and(w, ok, kn_lw_in_dim(w, kn_lw_simp(w, kn_bin(w->a, KN_OP_ADD, sg->cache_base[cache][i], k[i])), x->shape[i]));
+    kn_expr *base = sg->cache_base[cache][d], *len = kn_lw_int(w, size[d]), *zero = kn_lw_int(w, 0);
+    kn_expr *lo = kn_lw_simp(w, kn_bin(w->a, KN_OP_MIN, len, kn_bin(w->a, KN_OP_MAX, zero, kn_bin(w->a, KN_OP_SUB, zero, base))));
+    kn_expr *hi = kn_bin(w->a, KN_OP_MIN, len, kn_bin(w->a, KN_OP_SUB, kn_lw_int(w, x->shape[d]), base));
+    hi = kn_lw_simp(w, kn_bin(w->a, KN_OP_MAX, lo, hi));
+    lo = kn_lw_let(w, "lo", lo);
+    hi = kn_lw_let(w, "hi", hi);
+    kn_ls *cond = ok ? kn_lw_if(w, ok) : NULL;
+    kn_ls **after = w->tail;
+    if (ok && !cond) return;
+    for (int part = 0; part < (ok ? 4 : 3); part++) {
+        kn_expr *from = part == 1 ? lo : part == 2 ? hi : zero, *to = part == 0 ? lo : part == 1 ? hi : len;
+        if (from->op == KN_OP_CONST_I && to->op == KN_OP_CONST_I && from->u.i >= to->u.i) continue;
+        if (cond && part == 0) w->tail = &cond->body;
+        if (cond && part == 3) w->tail = &cond->other;
+        int var = kn_lw_var(w, "x", 0, size[d] - 1);
+        kn_ls **here = w->tail;
+        kn_ls *loop = kn_lw_for(w, var, from, to);
+        if (!loop) return;
+        here = w->tail;
+        w->tail = &loop->body;
+        k[d] = kn_lw_ref(w, var);
+        source s = source_of(w, sg, cache, k);
+        kn_lw_store(w, sg->cache_buffer[cache], slot_of(w, c, n, size, k), part == 1 ? kn_lw_read(w, s.buffer, s.at, 1) : s.pad);
+        w->tail = here;
+    }
+    w->tail = after;
+}
+
+/* Copies of one innermost run: a vector where the source is contiguous and wholly there, else element by element. */
+static void fill_run(kn_lw *w, kn_sg *sg, int cache, int n, const int64_t *size, kn_expr **k)
+{
+    const kn_cache *c = &sg->g->caches[cache];
+    int64_t m = size[n - 1];
+    int var = kn_lw_var(w, "x", 0, m - 1);
+    k[n - 1] = kn_lw_ref(w, var);
+    source s = source_of(w, sg, cache, k);
+    int buffer = sg->cache_buffer[cache];
+    bool vector = m >= 2 && m <= 64 && !(m & (m - 1)) && kn_lw_unit_stride(s.at, var);
+    kn_ls **after = w->tail;
+    if (vector) {
+        kn_expr *first = kn_lw_int(w, 0), *last = kn_lw_int(w, m - 1), *all = NULL;
+        if (s.cond) all = kn_lw_and(w, kn_lw_at_lane(w, s.cond, var, first), kn_lw_at_lane(w, s.cond, var, last));
+        kn_ls *cond = all ? kn_lw_if(w, all) : NULL;
+        if (all && !cond) return;
+        after = w->tail;
+        if (cond) w->tail = &cond->body;
+        k[n - 1] = first;
+        kn_lw_store(w, buffer, slot_of(w, c, n, size, k), kn_lw_read(w, s.buffer, kn_lw_at_lane(w, s.at, var, first), (int)m));
+        if (!cond) return;
+        w->tail = &cond->other;
+        k[n - 1] = kn_lw_ref(w, var);
+    }
+    kn_ls *loop = kn_lw_for(w, var, kn_lw_int(w, 0), kn_lw_int(w, m));
+    if (!loop) return;
+    if (!vector) after = w->tail;
+    w->tail = &loop->body;
+    kn_lw_store(w, buffer, slot_of(w, c, n, size, k), source_value(w, &s));
+    w->tail = after;
+}
+
+static void fill_scratch(kn_lw *w, kn_sg *sg, int cache)
+{
+    const kn_cache *c = &sg->g->caches[cache];
+    int64_t size[KILN_MAX_LOOPS];
+    int n = dims(sg, c, cache, size);
+    kn_expr *k[KILN_MAX_LOOPS];
+    kn_ls **after = NULL;
+    for (int i = 0; i + 1 < n; i++) {
+        int var = kn_lw_var(w, "k", 0, size[i] - 1);
+        kn_ls *loop = kn_lw_for(w, var, kn_lw_int(w, 0), kn_lw_int(w, size[i]));
+        if (!loop) return;
+        if (!after) after = w->tail;
+        w->tail = &loop->body;
+        k[i] = kn_lw_ref(w, var);
+    }
+    if (!n) {
+        source s = source_of(w, sg, cache, k);
+        kn_lw_store(w, sg->cache_buffer[cache], kn_lw_int(w, 0), source_value(w, &s));
+    } else if (c->region) {
+        fill_row(w, sg, cache, n, size, k);
+    } else {
+        fill_run(w, sg, cache, n, size, k);
+    }
+    if (after) w->tail = after;
+}
+
+void kn_lw_fill(kn_lw *w, kn_sg *sg, int cache)
+{
+    const kn_cache *c = &sg->g->caches[cache];
+    if (c->region) region_box(w, sg, cache);
+    if (w->status) return;
+    if (c->scope == KN_SHARED) fill_shared(w, sg, cache);
+    else fill_scratch(w, sg, cache);
+}

@@ -1,0 +1,150 @@
+/* Structure check of loop programs: what every code generator may rely on. */
+#include "lower/loop.h"
+#include <string.h>
+
+typedef struct checker {
+    const kn_lprog *p;
+    const kn_fn *fn;
+    bool *defined;     /* variables in scope */
+    bool *divergent;   /* variables that differ between threads of a block */
+    kiln_diag *d;
+} checker;
+
+static kiln_status wrong(checker *c, const char *what, const char *name)
+{
+    return kn_fail(c->d, KILN_INTERNAL, "loop program, stage %d: %s (%s)", c->fn->stage, what, name);
+}
+
+static int lanes_of(const kn_expr *e) { return e->lanes > 1 ? e->lanes : 1; }
+
+static kiln_status check_expr(checker *c, const kn_expr *e);
+
+static kiln_status check_read(checker *c, const kn_expr *e)
+{
+    if (e->u.buffer < 0 || e->u.buffer >= c->p->nbuffers) return wrong(c, "read of no buffer", "");
+    const kn_buffer *b = &c->p->buffers[e->u.buffer];
+    if (e->dtype != b->dtype) return wrong(c, "read in another dtype", b->name);
+    if (e->args[0]->dtype != KN_I64 || lanes_of(e->args[0]) != 1) return wrong(c, "index is not a scalar i64", b->name);
+    if (b->scope == KN_REGISTER && e->args[0]->op != KN_OP_CONST_I) return wrong(c, "register index is not constant", b->name);
+    if (b->scope == KN_REGISTER && lanes_of(e) != b->lanes) return wrong(c, "register read with other lanes", b->name);
+    return KILN_OK;
+}
+
+static kiln_status check_lanes(checker *c, const kn_expr *e)
+{
+    int v = e->u.var;
+    if (v < 0 || v >= c->p->nvars) return wrong(c, "lanes over no variable", "");
+    if (lanes_of(e->args[0]) != 1 || lanes_of(e) < 2) return wrong(c, "lanes of a vector", c->p->var_names[v]);
+    bool was = c->defined[v];
+    c->defined[v] = true;
+    kiln_status st = check_expr(c, e->args[0]);
+    c->defined[v] = was;
+    return st;
+}
+
+static kiln_status check_expr(checker *c, const kn_expr *e)
+{
+    const char *name = kn_dtype_text(e->dtype);
+    if (e->op == KN_OP_AXIS || e->op == KN_OP_LOAD) return wrong(c, "axis or load left over", name);
+    if (e->op == KN_OP_VAR && (e->u.var < 0 || e->u.var >= c->p->nvars || !c->defined[e->u.var]))
+        return wrong(c, "variable out of scope", e->u.var >= 0 && e->u.var < c->p->nvars ? c->p->var_names[e->u.var] : "?");
+    if (e->op == KN_OP_LANES) return check_lanes(c, e);
+    for (int i = 0; i < e->nargs; i++) {
+        kiln_status st = check_expr(c, e->args[i]);
+        if (st) return st;
+    }
+    if (e->op == KN_OP_READ) return check_read(c, e);
+    if (e->op == KN_OP_SPLAT) return lanes_of(e->args[0]) == 1 && lanes_of(e) > 1 ? KILN_OK : wrong(c, "splat of a vector", name);
+    if (e->op == KN_OP_HSUM) return lanes_of(e->args[0]) > 1 && lanes_of(e) == 1 ? KILN_OK : wrong(c, "horizontal sum of a scalar", name);
+    for (int i = 0; i < e->nargs; i++)
+        if (lanes_of(e->args[i]) != lanes_of(e)) return wrong(c, "operands of different lanes", name);
+    int first = e->op == KN_OP_SELECT ? 1 : 0;
+    if (e->op == KN_OP_SELECT && e->args[0]->dtype != KN_BOOL) return wrong(c, "select without a condition", name);
+    if (e->nargs > first + 1 && e->args[first]->dtype != e->args[first + 1]->dtype) return wrong(c, "operands of different dtypes", name);
+    return KILN_OK;
+}
+
+static bool differs(const checker *c, const kn_expr *e)
+{
+    if (e->op == KN_OP_VAR) return c->divergent[e->u.var];
+    if (e->op == KN_OP_READ) return c->p->buffers[e->u.buffer].scope == KN_REGISTER || differs(c, e->args[0]);
+    for (int i = 0; i < e->nargs; i++)
+        if (differs(c, e->args[i])) return true;
+    return false;
+}
+
+static kiln_status check_store(checker *c, const kn_ls *s)
+{
+    if (s->buffer < 0 || s->buffer >= c->p->nbuffers) return wrong(c, "store to no buffer", "");
+    const kn_buffer *b = &c->p->buffers[s->buffer];
+    kiln_status st = check_expr(c, s->index);
+    if (!st) st = check_expr(c, s->value);
+    if (st) return st;
+    if (s->value->dtype != b->dtype) return wrong(c, "store in another dtype", b->name);
+    if (s->index->dtype != KN_I64 || lanes_of(s->index) != 1) return wrong(c, "index is not a scalar i64", b->name);
+    if (b->scope == KN_REGISTER && s->index->op != KN_OP_CONST_I) return wrong(c, "register index is not constant", b->name);
+    if (b->scope == KN_REGISTER && lanes_of(s->value) != b->lanes) return wrong(c, "register store with other lanes", b->name);
+    if (b->scope == KN_GLOBAL && c->p->program->tensors[b->slot].role == KN_INPUT) return wrong(c, "store to an input", b->name);
+    return KILN_OK;
+}
+
+static kiln_status check_list(checker *c, const kn_ls *s, bool uniform);
+
+static kiln_status check_one(checker *c, const kn_ls *s, bool uniform)
+{
+    kiln_status st = KILN_OK;
+    if (s->kind == KN_LS_STORE) return check_store(c, s);
+    if (s->kind == KN_LS_BARRIER)
+        return !c->p->hw->gpu ? wrong(c, "barrier on a CPU", "") : uniform ? KILN_OK : wrong(c, "barrier that not every thread meets", "");
+    if (s->kind == KN_LS_IF) {
+        st = check_expr(c, s->value);
+        if (!st && s->value->dtype != KN_BOOL) st = wrong(c, "condition is not bool", "if");
+        bool same = uniform && (st || !differs(c, s->value));
+        if (!st) st = check_list(c, s->body, same);
+        return st ? st : check_list(c, s->other, same);
+    }
+    if (s->var < 0 || s->var >= c->p->nvars) return wrong(c, "no such variable", "");
+    if (c->defined[s->var]) return wrong(c, "variable defined twice", c->p->var_names[s->var]);
+    if (s->kind == KN_LS_LET) {
+        st = check_expr(c, s->value);
+        if (st) return st;
+        c->defined[s->var] = true;
+        c->divergent[s->var] = differs(c, s->value);
+        return KILN_OK;
+    }
+    st = check_expr(c, s->lo);
+    if (!st) st = check_expr(c, s->hi);
+    if (st) return st;
+    c->divergent[s->var] = differs(c, s->lo) || differs(c, s->hi);
+    c->defined[s->var] = true;
+    st = check_list(c, s->body, uniform && !c->divergent[s->var]);
+    c->defined[s->var] = false;
+    return st;
+}
+
+static kiln_status check_list(checker *c, const kn_ls *list, bool uniform)
+{
+    kiln_status st = KILN_OK;
+    for (const kn_ls *s = list; s && !st; s = s->next) st = check_one(c, s, uniform);
+    for (const kn_ls *s = list; s; s = s->next)
+        if (s->kind == KN_LS_LET && s->var >= 0 && s->var < c->p->nvars) c->defined[s->var] = false;
+    return st;
+}
+
+kiln_status kn_lprog_check(const kn_lprog *p, kiln_diag *d)
+{
+    enum { VARS = 16384 };
+    bool defined[VARS], divergent[VARS];
+    if (p->nvars > VARS) return kn_fail(d, KILN_LIMIT, "a loop program has at most %d variables", VARS);
+    for (int i = 0; i < p->nfns; i++) {
+        const kn_fn *f = &p->fns[i];
+        memset(defined, 0, sizeof defined);
+        memset(divergent, 0, sizeof divergent);
+        checker c = { p, f, defined, divergent, d };
+        defined[f->var_grid] = true;
+        if (f->var_thread >= 0) defined[f->var_thread] = divergent[f->var_thread] = true;
+        kiln_status st = check_list(&c, f->body, true);
+        if (st) return st;
+    }
+    return KILN_OK;
+}

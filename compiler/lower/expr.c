@@ -1,0 +1,169 @@
+/* Statement expressions become loop expressions: axes are substituted, loads become reads, lanes are made explicit. */
+#include "lower/lower.h"
+#include <string.h>
+
+void kn_env_axes(kn_lw *w, const kn_sg *sg, kn_expr **av)
+{
+    for (int x = 0; x < sg->s->naxes; x++) av[x] = kn_lw_int(w, 0);
+    for (int i = 0; i < sg->g->nloops; i++) {
+        const kn_loop *l = &sg->g->loops[i];
+        if (!sg->val[i]) continue;
+        kn_expr *v = kn_bin(w->a, KN_OP_MUL, sg->val[i], kn_lw_int(w, l->stride));
+        v = kn_bin(w->a, KN_OP_ADD, av[l->axis], v);
+        if (v) av[l->axis] = v;
+        else kn_lw_fail(w, KILN_MEMORY, "out of memory in lowering");
+    }
+    for (int x = 0; x < sg->s->naxes; x++) av[x] = kn_lw_simp(w, av[x]);
+}
+
+kn_expr *kn_lw_address(kn_lw *w, int tensor, kn_expr *const *idx)
+{
+    const kn_tensor *x = &w->p->program->tensors[tensor];
+    const kn_box *box = &w->box[tensor];
+    kn_expr *at = kn_lw_int(w, 0);
+    for (int i = 0; i < x->rank; i++) {
+        kn_expr *k = idx[i];
+        if (box->on && box->base[i]) k = kn_bin(w->a, KN_OP_SUB, k, box->base[i]);
+        at = kn_bin(w->a, KN_OP_MUL, at, kn_lw_int(w, box->on ? box->size[i] : x->shape[i]));
+        at = kn_bin(w->a, KN_OP_ADD, at, k);
+    }
+    if (at) return kn_lw_simp(w, at);
+    kn_lw_fail(w, KILN_MEMORY, "out of memory in lowering");
+    return &w->dry;
+}
+
+/* A load taken apart: element `at` of `buffer` where `cond` holds (NULL: always), else `other`. */
+typedef struct access { int buffer; kn_expr *at, *cond, *other; } access;
+
+kn_expr *kn_lw_in_dim(kn_lw *w, kn_expr *i, int64_t n)
+{
+    kn_expr *neg = kn_bin(w->a, KN_OP_SUB, kn_lw_int(w, -1), i);
+    kn_expr *low = neg ? kn_lw_below(w, kn_lw_simp(w, neg), 0) : NULL;
+    if (low) low = kn_lw_node(w, KN_OP_LE, KN_BOOL, 1, kn_lw_int(w, 0), i, NULL);
+    return kn_lw_and(w, low, kn_lw_below(w, i, n));
+}
+
+static access cache_access(kn_env *v, int load, int cache)
+{
+    kn_lw *w = v->w;
+    const kn_sg *sg = v->sg;
+    const kn_cache *c = &sg->g->caches[cache];
+    const kn_expr *e = sg->loads[load];
+    kn_expr *at = kn_lw_int(w, 0);
+    int n = c->region ? e->nargs : c->nloops;
+    for (int i = 0; i < n; i++) {
+        kn_expr *k = c->region ? kn_bin(w->a, KN_OP_SUB, kn_env_scalar(v, e->args[i]), sg->cache_base[cache][i]) : sg->val[c->loops[i]];
+        int64_t size = c->region ? sg->cache_size[cache][i] : sg->g->loops[c->loops[i]].extent;
+        at = kn_bin(w->a, KN_OP_MUL, at, kn_lw_int(w, size + (i == n - 1 ? c->pad : 0)));
+        at = kn_bin(w->a, KN_OP_ADD, at, k);
+    }
+    return (access){ sg->cache_buffer[cache], at ? kn_lw_simp(w, at) : &w->dry, NULL, NULL };
+}
+
+static access load_access(kn_env *v, const kn_expr *e)
+{
+    kn_lw *w = v->w;
+    if (v->sg)
+        for (int i = 0; i < v->sg->nloads; i++)
+            if (v->sg->loads[i] == e && v->sg->cache_of[i] >= 0) return cache_access(v, i, v->sg->cache_of[i]);
+    access r = { .buffer = kn_lw_tensor(w, e->u.tensor) };
+    const kn_tensor *x = &w->p->program->tensors[e->u.tensor];
+    kn_expr *idx[KILN_MAX_RANK], *in = NULL;
+    for (int i = 0; i < e->nargs; i++) {
+        idx[i] = kn_lw_simp(w, kn_env_scalar(v, e->args[i]));
+        in = kn_lw_and(w, in, kn_lw_in_dim(w, idx[i], x->shape[i]));
+    }
+    r.at = kn_lw_address(w, e->u.tensor, idx);
+    if (in && v->guard) r.cond = v->guard;
+    if (v->guard_axes)
+        for (int k = 0; k < v->s->naxes; k++)
+            if (kn_axes_in(e) >> k & 1) r.cond = kn_lw_and(w, r.cond, kn_lw_below(w, v->av[k], v->s->axes[k].extent));
+    if (e->padded) r.cond = kn_lw_and(w, r.cond, in);
+    r.other = kn_lw_zero(w, x->dtype, e->padded ? e->pad_value : 0);
+    return r;
+}
+
+static kn_expr *access_scalar(kn_lw *w, const access *r)
+{
+    kn_expr *e = kn_lw_read(w, r->buffer, r->at, 1);
+    return r->cond ? kn_lw_node(w, KN_OP_SELECT, e->dtype, 1, r->cond, e, r->other) : e;
+}
+
+static kn_expr *remake(kn_env *v, const kn_expr *e, kn_expr **args, int lanes)
+{
+    kn_expr *r = kn_lw_node(v->w, e->op, e->dtype, lanes, e->nargs > 0 ? args[0] : NULL, e->nargs > 1 ? args[1] : NULL,
+                            e->nargs > 2 ? args[2] : NULL);
+    if (!v->w->status) r->u = e->u;
+    return r;
+}
+
+kn_expr *kn_env_scalar(kn_env *v, const kn_expr *e)
+{
+    if (v->w->status) return &v->w->dry;
+    if (e->op == KN_OP_AXIS) return v->av[e->u.axis];
+    if (e->op == KN_OP_LOAD) {
+        if (e->u.tensor == v->repl_tensor) return v->repl;
+        access r = load_access(v, e);
+        return access_scalar(v->w, &r);
+    }
+    kn_expr *args[3];
+    for (int i = 0; i < e->nargs; i++) args[i] = kn_env_scalar(v, e->args[i]);
+    return remake(v, e, args, 1);
+}
+
+static bool reads_repl(const kn_env *v, const kn_expr *e)
+{
+    if (e->op == KN_OP_LOAD && e->u.tensor == v->repl_tensor) return true;
+    for (int i = 0; i < e->nargs; i++)
+        if (reads_repl(v, e->args[i])) return true;
+    return false;
+}
+
+static kn_expr *vector_load(kn_env *v, const kn_expr *e)
+{
+    kn_lw *w = v->w;
+    access r = load_access(v, e);
+    bool varies = kn_lw_uses(r.at, v->lane_var) || (r.cond && kn_lw_uses(r.cond, v->lane_var));
+    if (!varies) return kn_lw_splat(w, access_scalar(w, &r), v->lanes);
+    if (!r.cond && kn_lw_unit_stride(r.at, v->lane_var))
+        return kn_lw_read(w, r.buffer, kn_lw_at_lane(w, r.at, v->lane_var, kn_lw_int(w, 0)), v->lanes);
+    return kn_lw_lanes(w, access_scalar(w, &r), v->lane_var, v->lanes);
+}
+
+/* A branch of SELECT is computed for every lane, so the reads in it that may leave their tensor carry the condition. */
+static kn_expr *vector_select(kn_env *v, const kn_expr *e)
+{
+    kn_lw *w = v->w;
+    kn_expr *args[3], *outer = v->guard;
+    args[0] = kn_env_vector(v, e->args[0]);
+    if (reads_repl(v, e->args[0])) {
+        args[1] = kn_env_vector(v, e->args[1]);
+        args[2] = kn_env_vector(v, e->args[2]);
+        return remake(v, e, args, v->lanes);
+    }
+    kn_expr *c = kn_env_scalar(v, e->args[0]);
+    v->guard = kn_lw_and(w, outer, c);
+    args[1] = kn_env_vector(v, e->args[1]);
+    v->guard = kn_lw_and(w, outer, kn_lw_node(w, KN_OP_NOT, KN_BOOL, 1, c, NULL, NULL));
+    args[2] = kn_env_vector(v, e->args[2]);
+    v->guard = outer;
+    return remake(v, e, args, v->lanes);
+}
+
+kn_expr *kn_env_vector(kn_env *v, const kn_expr *e)
+{
+    kn_lw *w = v->w;
+    if (v->lane_var < 0) return kn_env_scalar(v, e);
+    if (w->status) return &w->dry;
+    if (e->op == KN_OP_LOAD && e->u.tensor == v->repl_tensor) return kn_lw_splat(w, v->repl, v->lanes);
+    if (e->op == KN_OP_LOAD) return vector_load(v, e);
+    if (!reads_repl(v, e)) {
+        kn_expr *s = kn_env_scalar(v, e);
+        if (!kn_lw_uses(s, v->lane_var)) return kn_lw_splat(w, s, v->lanes);
+        if (e->op == KN_OP_AXIS) return kn_lw_lanes(w, s, v->lane_var, v->lanes);
+    }
+    if (e->op == KN_OP_SELECT) return vector_select(v, e);
+    kn_expr *args[3];
+    for (int i = 0; i < e->nargs; i++) args[i] = kn_env_vector(v, e->args[i]);
+    return remake(v, e, args, v->lanes);
+}

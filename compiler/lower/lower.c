@@ -1,0 +1,298 @@
+/* Tile tree -> loop program: launches, stages, their outer loops and what hangs on them. */
+#include "lower/lower.h"
+#include <string.h>
+
+static bool is_register(enum kn_loop_kind k) { return k == KN_UNROLL || k == KN_VTHREAD || k == KN_VECTOR; }
+static bool is_task(enum kn_loop_kind k) { return k == KN_PARALLEL || k == KN_GRID; }
+
+int64_t kn_sg_axis_cover(const kn_sg *sg, int axis)
+{
+    int64_t n = 1;
+    for (int i = 0; i < sg->g->nloops; i++)
+        if (sg->g->loops[i].axis == axis) n *= sg->g->loops[i].extent;
+    return n;
+}
+
+bool kn_sg_cached(const kn_sg *sg, int load)
+{
+    for (int i = 0; i < sg->nloads; i++)
+        if (sg->loads[i] == sg->loads[load] && sg->cache_of[i] >= 0) return true;
+    return false;
+}
+
+/* First loop of the register tile: everything behind the last serial spatial loop and behind the task and thread prefix. */
+static void find_tile(kn_sg *sg)
+{
+    const kn_stage *g = sg->g;
+    bool prefix = true;
+    sg->tile = 0;
+    sg->first_reduce = g->nloops;
+    for (int i = 0; i < g->nloops; i++) {
+        const kn_loop *l = &g->loops[i];
+        bool reduce = sg->s->axes[l->axis].reduce;
+        prefix &= is_task(l->kind) || l->kind == KN_THREAD || l->shared_with >= 0;
+        if (prefix || (!reduce && !is_register(l->kind) && l->kind != KN_THREAD)) sg->tile = i + 1;
+        if (reduce && l->kind != KN_THREAD && i < sg->first_reduce) sg->first_reduce = i;
+    }
+}
+
+static bool may_fill_at(const kn_sg *sg, int loop)
+{
+    const kn_loop *l = &sg->g->loops[loop];
+    if (loop < sg->tile) return true;
+    return sg->s->axes[l->axis].reduce && l->kind != KN_VECTOR && l->kind != KN_THREAD;
+}
+
+static void box_init(kn_lw *w, const kn_stage *g)
+{
+    const kn_stmt *s = w->p->program->stmts[g->stmt];
+    kn_box *box = &w->box[s->out];
+    int64_t elems = 1;
+    for (int d = 0; d < w->p->program->tensors[s->out].rank; d++) {
+        box->size[d] = w->p->program->tensors[s->out].shape[d];
+        box->base[d] = NULL;
+        if (s->lhs[d]->op == KN_OP_AXIS) {
+            int64_t n = 1;
+            bool shared = false;
+            for (int i = 0; i < g->nloops; i++) {
+                const kn_loop *l = &g->loops[i];
+                if (l->axis != s->lhs[d]->u.axis) continue;
+                if (l->shared_with >= 0) shared = true;
+                else n += (l->extent - 1) * l->stride;
+            }
+            if (shared) box->size[d] = n;
+        }
+        if (!kn_mul_fits(elems, box->size[d], &elems) || elems > KILN_MAX_EXTENT) {
+            kn_lw_fail(w, KILN_LIMIT, "the scratch region of '%s' is too large", w->p->program->tensors[s->out].name);
+            return;
+        }
+    }
+    box->on = true;
+    w->tensor_buffer[s->out] = kn_lw_buffer(w, "region", w->p->program->tensors[s->out].dtype, 1, elems, KN_SCRATCH);
+}
+
+/* Where the box lies for the consumer's present iteration. */
+static void box_place(kn_lw *w, const kn_sg *consumer, const kn_stage *g)
+{
+    const kn_stmt *s = w->p->program->stmts[g->stmt];
+    kn_box *box = &w->box[s->out];
+    for (int d = 0; d < w->p->program->tensors[s->out].rank; d++) {
+        if (s->lhs[d]->op != KN_OP_AXIS) continue;
+        kn_expr *base = NULL;
+        for (int i = 0; i < g->nloops; i++) {
+            const kn_loop *l = &g->loops[i];
+            if (l->axis != s->lhs[d]->u.axis || l->shared_with < 0) continue;
+            kn_expr *v = kn_bin(w->a, KN_OP_MUL, consumer->val[l->shared_with], kn_lw_int(w, l->stride));
+            base = base ? kn_bin(w->a, KN_OP_ADD, base, v) : v;
+        }
+        box->base[d] = base ? kn_lw_let(w, "box", base) : NULL;
+    }
+}
+
+void kn_lw_open(kn_lw *w, kn_sg *sg, int loop)
+{
+    for (int i = 0; i < w->t->nstages && !w->status; i++) {
+        const kn_stage *p = w->t->stages[i];
+        if (p->at_stage != sg->index || p->at_loop != loop) continue;
+        box_place(w, sg, p);
+        kn_lw_stage(w, i, sg);
+    }
+    for (int i = 0; i < sg->g->ncaches && !w->status; i++)
+        if (sg->g->caches[i].at == loop) kn_lw_fill(w, sg, i);
+}
+
+/* Upper bound of a loop that may reach past its axis: clipped where no barrier can come to depend on it. */
+static kn_expr *clip(kn_lw *w, kn_sg *sg, int loop)
+{
+    const kn_loop *l = &sg->g->loops[loop];
+    bool reduce = sg->s->axes[l->axis].reduce, inner = false;
+    kn_expr *whole = kn_lw_int(w, l->extent);
+    if (kn_sg_axis_cover(sg, l->axis) == sg->s->axes[l->axis].extent) return whole;
+    if ((reduce && loop < sg->tile) || (w->hw->gpu && !reduce)) return whole;
+    for (int i = 0; i < sg->g->nloops; i++) {
+        const kn_loop *m = &sg->g->loops[i];
+        if (i == loop || m->axis != l->axis) continue;
+        if (w->hw->gpu && m->kind == KN_THREAD) return whole;
+        bool open = sg->val[i] != NULL;
+        if (!open && m->stride >= l->stride && m->extent > 1) return whole;
+        if (!open && m->extent > 1) inner = true;
+        if (open && m->stride < l->stride && m->extent > 1) return whole;
+    }
+    kn_expr *av[KILN_MAX_AXES];
+    kn_env_axes(w, sg, av);
+    kn_expr *left = kn_bin(w->a, KN_OP_SUB, kn_lw_int(w, sg->s->axes[l->axis].extent + l->stride - 1), av[l->axis]);
+    if (l->stride > 1) left = kn_bin(w->a, KN_OP_FLOORDIV, left, kn_lw_int(w, l->stride));
+    sg->clipped[l->axis] = !inner;
+    return kn_lw_simp(w, kn_bin(w->a, KN_OP_MIN, whole, left));
+}
+
+kn_ls *kn_lw_loop(kn_lw *w, kn_sg *sg, int loop)
+{
+    const kn_loop *l = &sg->g->loops[loop];
+    sg->val[loop] = NULL;
+    kn_expr *hi = clip(w, sg, loop);
+    if (l->extent == 1 && hi->op == KN_OP_CONST_I) { /* a loop of one iteration still wants a body to hang statements on */
+        kn_ls *s = kn_lw_for(w, kn_lw_var(w, l->name, 0, 0), kn_lw_int(w, 0), kn_lw_int(w, 1));
+        sg->val[loop] = kn_lw_int(w, 0);
+        return s;
+    }
+    int var = kn_lw_var(w, l->name, 0, l->extent - 1);
+    kn_ls *s = kn_lw_for(w, var, kn_lw_int(w, 0), hi);
+    sg->val[loop] = kn_lw_ref(w, var);
+    return s;
+}
+
+/* Loop values from a task or thread number, outer to inner. */
+static void decode(kn_lw *w, kn_sg *sg, kn_expr *number, bool task)
+{
+    int64_t below = 1;
+    for (int i = sg->g->nloops - 1; i >= 0; i--) {
+        const kn_loop *l = &sg->g->loops[i];
+        if (task ? !is_task(l->kind) : l->kind != KN_THREAD) continue;
+        bool outermost = true;
+        for (int k = 0; k < i; k++) outermost &= task ? !is_task(sg->g->loops[k].kind) : sg->g->loops[k].kind != KN_THREAD;
+        kn_expr *v = below > 1 ? kn_bin(w->a, KN_OP_FLOORDIV, number, kn_lw_int(w, below)) : number;
+        if (!outermost) v = kn_bin(w->a, KN_OP_MOD, v, kn_lw_int(w, l->extent));
+        sg->val[i] = l->extent == 1 ? kn_lw_int(w, 0) : kn_lw_let(w, l->name, v);
+        below *= l->extent;
+    }
+}
+
+static bool stage_init(kn_lw *w, kn_sg *sg, int stage)
+{
+    sg->index = stage;
+    sg->g = w->t->stages[stage];
+    sg->s = w->p->program->stmts[sg->g->stmt];
+    const char *name = w->p->program->tensors[sg->s->out].name;
+    if (sg->s->scatter) return kn_lw_fail(w, KILN_UNSUPPORTED, "scatter statement '%s' cannot be lowered", name) == KILN_OK;
+    sg->nloads = kn_loads(sg->s->body, sg->loads, KILN_MAX_TENSORS);
+    if (sg->nloads > KILN_MAX_TENSORS) return kn_lw_fail(w, KILN_LIMIT, "statement '%s' has more than %d loads", name, KILN_MAX_TENSORS) == KILN_OK;
+    for (int i = 0; i < sg->nloads; i++) sg->cache_of[i] = -1;
+    find_tile(sg);
+    for (int k = 0; k < sg->g->ncaches; k++) {
+        const kn_cache *c = &sg->g->caches[k];
+        if (!may_fill_at(sg, c->at))
+            return kn_lw_fail(w, KILN_UNSUPPORTED, "statement '%s': loop '%s' is held in registers; a cache cannot be filled there", name,
+                              sg->g->loops[c->at].name) == KILN_OK;
+        enum kn_dtype t = w->p->program->tensors[sg->loads[c->load]->u.tensor].dtype;
+        sg->cache_of[c->load] = k;
+        sg->cache_buffer[k] = kn_lw_buffer(w, c->scope == KN_SHARED ? "sh" : "pack", t, 1, kn_cache_bytes(w->t, sg->g, c) / kn_dtype_bytes(t), c->scope);
+    }
+    for (int k = 0; k < w->t->nstages; k++) {
+        const kn_stage *p = w->t->stages[k];
+        if (p->at_stage != stage) continue;
+        if (!may_fill_at(sg, p->at_loop))
+            return kn_lw_fail(w, KILN_UNSUPPORTED, "statement '%s': loop '%s' is held in registers; nothing can be computed there", name,
+                              sg->g->loops[p->at_loop].name) == KILN_OK;
+        box_init(w, p);
+    }
+    return !w->status;
+}
+
+void kn_lw_stage(kn_lw *w, int stage, const kn_sg *consumer)
+{
+    kn_sg *sg = kn_new(w->a, kn_sg);
+    if (!sg) {
+        kn_lw_fail(w, KILN_MEMORY, "out of memory in lowering");
+        return;
+    }
+    if (!stage_init(w, sg, stage)) return;
+    kn_fn *fn = &w->p->fns[w->p->nfns];
+    if (consumer) {
+        for (int i = 0; i < sg->g->nloops; i++)
+            if (sg->g->loops[i].shared_with >= 0) sg->val[i] = consumer->val[sg->g->loops[i].shared_with];
+    } else {
+        decode(w, sg, kn_lw_ref(w, fn->var_grid), true);
+        if (w->thread) decode(w, sg, w->thread, false);
+    }
+    kn_ls **after = NULL;
+    for (int i = 0; i < sg->tile && !w->status; i++) {
+        if (!sg->val[i]) {
+            kn_ls *loop = kn_lw_loop(w, sg, i);
+            if (!loop) return;
+            if (!after) after = w->tail;
+            w->tail = &loop->body;
+        }
+        kn_lw_open(w, sg, i);
+    }
+    if (!w->status) kn_lw_tile(w, sg);
+    if (after) w->tail = after;
+}
+
+static void note_slot(const kn_lprog *p, bool *used, int buffer)
+{
+    if (p->buffers[buffer].scope == KN_GLOBAL) used[p->buffers[buffer].slot] = true;
+}
+
+static void slots_in(const kn_lprog *p, bool *used, const kn_expr *e)
+{
+    if (!e) return;
+    if (e->op == KN_OP_READ) note_slot(p, used, e->u.buffer);
+    for (int i = 0; i < e->nargs; i++) slots_in(p, used, e->args[i]);
+}
+
+static void slots_of(const kn_lprog *p, bool *used, const kn_ls *s)
+{
+    for (; s; s = s->next) {
+        slots_in(p, used, s->value);
+        slots_in(p, used, s->index);
+        slots_in(p, used, s->lo);
+        slots_in(p, used, s->hi);
+        if (s->kind == KN_LS_STORE) note_slot(p, used, s->buffer);
+        slots_of(p, used, s->body);
+        slots_of(p, used, s->other);
+    }
+}
+
+static void lower_fn(kn_lw *w, int stage)
+{
+    kn_fn *fn = &w->p->fns[w->p->nfns];
+    const kn_stage *g = w->t->stages[stage];
+    fn->stage = stage;
+    fn->grid = fn->threads = 1;
+    for (int i = 0; i < g->nloops; i++) {
+        if (is_task(g->loops[i].kind)) fn->grid *= g->loops[i].extent;
+        if (g->loops[i].kind == KN_THREAD) fn->threads *= (int)g->loops[i].extent;
+    }
+    w->scratch = w->shared = 0;
+    w->threads = fn->threads;
+    fn->var_grid = kn_lw_var(w, w->hw->gpu ? "block" : "task", 0, fn->grid - 1);
+    fn->var_thread = w->hw->gpu ? kn_lw_var(w, "thread", 0, fn->threads - 1) : -1;
+    w->thread = w->hw->gpu ? kn_lw_ref(w, fn->var_thread) : NULL;
+    w->tail = &fn->body;
+    kn_lw_stage(w, stage, NULL);
+    fn->shared_bytes = w->shared;
+    if (!w->status && fn->shared_bytes > w->hw->max_shared_per_block && w->hw->gpu)
+        kn_lw_fail(w, KILN_TRACE, "statement '%s' wants %lld bytes of shared memory with its partial results, a block has %lld",
+                   w->p->program->tensors[w->p->program->stmts[g->stmt]->out].name, (long long)fn->shared_bytes,
+                   (long long)w->hw->max_shared_per_block);
+    if (w->status) return;
+    bool used[KILN_MAX_TENSORS] = { false };
+    slots_of(w->p, used, fn->body);
+    for (int i = 0; i < KILN_MAX_TENSORS; i++)
+        if (used[i]) fn->args[fn->nargs++] = i;
+    w->p->nfns++;
+}
+
+kiln_status kn_lower(kiln_arena *a, const kn_tree *t, const kn_hw *hw, kn_lprog **out, kiln_diag *d)
+{
+    kn_lw *w = kn_new(a, kn_lw);
+    kn_lprog *p = kn_new(a, kn_lprog);
+    if (p) {
+        p->buffers = kn_array(a, kn_buffer, KN_LW_BUFFERS);
+        p->fns = kn_array(a, kn_fn, t->nstages ? t->nstages : 1);
+    }
+    if (!w || !p || !p->buffers || !p->fns) return kn_fail(d, KILN_MEMORY, "out of memory in lowering");
+    p->program = t->program;
+    p->hw = hw;
+    *w = (kn_lw){ .a = a, .t = t, .hw = hw, .d = d, .p = p };
+    w->dry = (kn_expr){ .op = KN_OP_CONST_I, .dtype = KN_I64, .lanes = 1 };
+    for (int i = 0; i < KILN_MAX_TENSORS; i++) w->tensor_buffer[i] = -1;
+    for (int i = 0; i < t->nstages && !w->status; i++) {
+        if (kn_stopped(a)) return kn_fail(d, KILN_STOPPED, "stopped while lowering");
+        if (t->stages[i]->at_stage < 0) lower_fn(w, i);
+    }
+    if (!w->status && kn_arena_dry(a)) kn_lw_fail(w, KILN_MEMORY, "out of memory in lowering");
+    if (!w->status) *out = p;
+    return w->status;
+}

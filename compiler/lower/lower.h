@@ -1,0 +1,98 @@
+/* The state of lowering and what its files share. Private to compiler/lower. */
+#ifndef KN_LOWER_H
+#define KN_LOWER_H
+#include "lower/loop.h"
+
+#define KN_LW_BUFFERS 256
+
+/* A temporary that lives in a scratch box: element idx of the tensor is at idx - base, row-major over size. base[d] NULL: 0. */
+typedef struct kn_box { bool on; kn_expr *base[KILN_MAX_RANK]; int64_t size[KILN_MAX_RANK]; } kn_box;
+
+typedef struct kn_lw {
+    kiln_arena *a;
+    const kn_tree *t;
+    const kn_hw *hw;
+    kiln_diag *d;
+    kn_lprog *p;
+    kn_ls **tail;                            /* where the next statement is hung */
+    int var_cap;
+    int64_t *var_lo, *var_hi;                /* inclusive ranges of variables, for simplification */
+    int tensor_buffer[KILN_MAX_TENSORS];     /* -1: not made yet */
+    kn_box box[KILN_MAX_TENSORS];
+    int64_t scratch, shared;
+    kn_expr *thread;                         /* GPU: thread number */
+    int threads;
+    kn_expr dry;                             /* stands in for a node when memory has run out */
+    kiln_status status;                      /* first failure; emission goes on harmlessly */
+} kn_lw;
+
+/* One stage while it is lowered. */
+typedef struct kn_sg {
+    int index;                               /* in tree->stages */
+    const kn_stage *g;
+    const kn_stmt *s;
+    kn_expr *val[KILN_MAX_LOOPS];            /* value of each open loop, NULL: not open */
+    bool clipped[KILN_MAX_AXES];             /* loop bounds keep the axis in range */
+    int nloads;
+    const kn_expr *loads[KILN_MAX_TENSORS];
+    int cache_of[KILN_MAX_TENSORS];          /* load -> cache or -1 */
+    int cache_buffer[16];
+    kn_expr *cache_base[16][KILN_MAX_RANK];  /* region caches */
+    int64_t cache_size[16][KILN_MAX_RANK];
+    int tile;                                /* first loop of the register tile */
+    int first_reduce;                        /* outermost reduce loop inside a task, or nloops */
+    bool rolled;                             /* the register tile is walked by scalar loops */
+    bool guarded;                            /* loads are guarded by their axes' extents */
+} kn_sg;
+
+/* How expressions of a statement become loop expressions. */
+typedef struct kn_env {
+    kn_lw *w;
+    const kn_sg *sg;                         /* caches; NULL: none */
+    const kn_stmt *s;
+    kn_expr *av[KILN_MAX_AXES];              /* value of each axis */
+    int lane_var, lanes;                     /* lane_var -1: scalar */
+    int repl_tensor;                         /* loads of it become repl; -1: none */
+    kn_expr *repl;
+    kn_expr *guard;                          /* scalar condition under which loads that may leave their tensor are done */
+    bool guard_axes;                         /* loads are guarded by the extents of their axes */
+} kn_env;
+
+kiln_status kn_lw_fail(kn_lw *w, kiln_status s, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
+int kn_lw_var(kn_lw *w, const char *base, int64_t lo, int64_t hi);
+kn_expr *kn_lw_ref(kn_lw *w, int var);
+int kn_lw_buffer(kn_lw *w, const char *base, enum kn_dtype t, int lanes, int64_t elems, enum kn_scope scope);
+int kn_lw_tensor(kn_lw *w, int tensor);
+kn_expr *kn_lw_node(kn_lw *w, enum kn_op op, enum kn_dtype t, int lanes, kn_expr *x, kn_expr *y, kn_expr *z);
+kn_expr *kn_lw_int(kn_lw *w, int64_t x);
+kn_expr *kn_lw_simp(kn_lw *w, kn_expr *e);
+kn_expr *kn_lw_and(kn_lw *w, kn_expr *x, kn_expr *y); /* NULL is true */
+kn_expr *kn_lw_below(kn_lw *w, kn_expr *x, int64_t limit); /* x < limit, NULL when that is certain */
+kn_expr *kn_lw_in_dim(kn_lw *w, kn_expr *i, int64_t n);    /* 0 <= i < n, NULL when that is certain */
+kn_expr *kn_lw_read(kn_lw *w, int buffer, kn_expr *index, int lanes);
+kn_expr *kn_lw_splat(kn_lw *w, kn_expr *x, int lanes);
+kn_expr *kn_lw_lanes(kn_lw *w, kn_expr *x, int var, int lanes);
+kn_expr *kn_lw_zero(kn_lw *w, enum kn_dtype t, double x);
+kn_expr *kn_lw_at_lane(kn_lw *w, kn_expr *e, int var, kn_expr *with);
+bool kn_lw_uses(const kn_expr *e, int var);
+bool kn_lw_unit_stride(const kn_expr *e, int var); /* e is affine in var with coefficient 1 */
+/* Statements. for/if return the statement; the caller moves w->tail into its body and back. */
+kn_ls *kn_lw_for(kn_lw *w, int var, kn_expr *lo, kn_expr *hi);
+kn_ls *kn_lw_if(kn_lw *w, kn_expr *cond);
+kn_expr *kn_lw_let(kn_lw *w, const char *base, kn_expr *value);
+void kn_lw_store(kn_lw *w, int buffer, kn_expr *index, kn_expr *value);
+void kn_lw_barrier(kn_lw *w);
+/* Expressions of a statement. */
+void kn_env_axes(kn_lw *w, const kn_sg *sg, kn_expr **av);
+kn_expr *kn_env_scalar(kn_env *v, const kn_expr *e);
+kn_expr *kn_env_vector(kn_env *v, const kn_expr *e);
+kn_expr *kn_lw_address(kn_lw *w, int tensor, kn_expr *const *idx);
+/* Stages. */
+int64_t kn_sg_axis_cover(const kn_sg *sg, int axis);
+bool kn_sg_cached(const kn_sg *sg, int load);
+void kn_lw_open(kn_lw *w, kn_sg *sg, int loop);     /* what hangs on a loop: producers, then caches */
+void kn_lw_fill(kn_lw *w, kn_sg *sg, int cache);
+kn_ls *kn_lw_loop(kn_lw *w, kn_sg *sg, int loop);   /* opens a serial FOR over a loop, clipped where that is allowed */
+void kn_lw_tile(kn_lw *w, kn_sg *sg);
+void kn_lw_stage(kn_lw *w, int stage, const kn_sg *consumer);
+#endif

@@ -1,0 +1,98 @@
+/* A readable dump of loop programs. */
+#include "lower/loop.h"
+
+static const char *const op_text[] = {
+#define X(name, text, arity, class) text,
+#include "te/exprs.def"
+#undef X
+};
+
+static void put_expr(kn_buf *b, const kn_lprog *p, const kn_expr *e)
+{
+    switch (e->op) {
+    case KN_OP_CONST_F: kn_put_double(b, e->u.f); return;
+    case KN_OP_CONST_I: kn_putf(b, "%lld", (long long)e->u.i); return;
+    case KN_OP_VAR: kn_put(b, p->var_names[e->u.var]); return;
+    case KN_OP_READ:
+        kn_putf(b, "%s[", p->buffers[e->u.buffer].name);
+        put_expr(b, p, e->args[0]);
+        kn_put(b, "]");
+        if (e->lanes > 1) kn_putf(b, ":%d", e->lanes);
+        return;
+    case KN_OP_LANES: kn_putf(b, "lanes<%s:%d>(", p->var_names[e->u.var], e->lanes); break;
+    case KN_OP_SPLAT: kn_putf(b, "splat<%d>(", e->lanes); break;
+    case KN_OP_HSUM: kn_putf(b, "hsum<%d>(", (int)e->u.i); break;
+    case KN_OP_CAST: kn_putf(b, "%s(", kn_dtype_text(e->dtype)); break;
+    default:
+        if (e->nargs == 2 && op_text[e->op][0] != 'm' && op_text[e->op][0] != 'p') {
+            kn_put(b, "(");
+            put_expr(b, p, e->args[0]);
+            kn_putf(b, " %s ", op_text[e->op]);
+            put_expr(b, p, e->args[1]);
+            kn_put(b, ")");
+            return;
+        }
+        kn_putf(b, "%s(", op_text[e->op]);
+    }
+    for (int i = 0; i < e->nargs; i++) {
+        if (i) kn_put(b, ", ");
+        put_expr(b, p, e->args[i]);
+    }
+    kn_put(b, ")");
+}
+
+static void put_list(kn_buf *b, const kn_lprog *p, const kn_ls *s, int depth)
+{
+    for (; s; s = s->next) {
+        for (int i = 0; i < depth; i++) kn_put(b, "  ");
+        switch (s->kind) {
+        case KN_LS_FOR:
+            kn_putf(b, "for %s in ", p->var_names[s->var]);
+            put_expr(b, p, s->lo);
+            kn_put(b, " .. ");
+            put_expr(b, p, s->hi);
+            kn_put(b, "\n");
+            break;
+        case KN_LS_IF:
+            kn_put(b, "if ");
+            put_expr(b, p, s->value);
+            kn_put(b, "\n");
+            break;
+        case KN_LS_LET:
+            kn_putf(b, "%s = ", p->var_names[s->var]);
+            put_expr(b, p, s->value);
+            kn_put(b, "\n");
+            break;
+        case KN_LS_STORE:
+            kn_putf(b, "%s[", p->buffers[s->buffer].name);
+            put_expr(b, p, s->index);
+            kn_put(b, "] = ");
+            put_expr(b, p, s->value);
+            kn_put(b, "\n");
+            break;
+        case KN_LS_BARRIER: kn_put(b, "barrier\n"); break;
+        }
+        put_list(b, p, s->body, depth + 1);
+        if (!s->other) continue;
+        for (int i = 0; i < depth; i++) kn_put(b, "  ");
+        kn_put(b, "else\n");
+        put_list(b, p, s->other, depth + 1);
+    }
+}
+
+void kn_lprog_print(kn_buf *b, const kn_lprog *p)
+{
+    static const char *const scopes[] = { "global", "scratch", "shared", "register" };
+    for (int i = 0; i < p->nbuffers; i++) {
+        const kn_buffer *x = &p->buffers[i];
+        kn_putf(b, "%s %s: %s x %lld", scopes[x->scope], x->name, kn_dtype_text(x->dtype), (long long)x->elems);
+        if (x->lanes > 1) kn_putf(b, " lanes %d", x->lanes);
+        if (x->slot >= 0) kn_putf(b, " slot %d", x->slot);
+        kn_put(b, "\n");
+    }
+    for (int i = 0; i < p->nfns; i++) {
+        kn_putf(b, "fn %d: stage %d grid %lld threads %d shared %lld\n", i, p->fns[i].stage, (long long)p->fns[i].grid, p->fns[i].threads,
+                (long long)p->fns[i].shared_bytes);
+        put_list(b, p, p->fns[i].body, 1);
+    }
+}
