@@ -1,0 +1,31 @@
+/* The whole program's prediction: its stages one after another. */
+#include "cost/model.h"
+#include <string.h>
+
+kiln_status kn_cost_of(const kn_tree *t, const kn_hw *hw, kn_cost *out, kiln_diag *d)
+{
+    kn_cost total = {.bottleneck = "compute", .nlevels = hw->nlevels};
+    double worst = -1, lost_waves = 0;
+    for (int i = 0; i < hw->nlevels; i++) total.levels[i].name = hw->levels[i].name;
+    for (int k = 0; k < t->nstages; k++) {
+        kn_stage_view v;
+        kn_cost c = {0};
+        kn_stage_view_of(t, t->stages[k], hw, &v);
+        if (hw->gpu) kn_cost_gpu(&v, &c);
+        else kn_cost_cpu(&v, &c);
+        if (!(c.us >= 0)) return kn_fail(d, KILN_INTERNAL, "the cost model has no prediction for stage %d", k);
+        total.us += c.us;
+        total.compute_us += c.compute_us;
+        total.flops += c.flops;
+        for (int i = 0; i < c.nlevels; i++) total.levels[i].bytes += c.levels[i].bytes, total.levels[i].us += c.levels[i].us;
+        if (c.us <= worst) continue;
+        worst = c.us; /* what describes one launch is taken from the slowest */
+        lost_waves = c.waves;
+        total.occupancy = c.occupancy, total.threads = c.threads, total.registers = c.registers;
+        total.grid = c.grid, total.shared_bytes = c.shared_bytes, total.bottleneck = c.bottleneck;
+        for (int i = 0; i < c.nlevels; i++) total.levels[i].tile_bytes = c.levels[i].tile_bytes;
+    }
+    total.waves = lost_waves;
+    *out = total;
+    return KILN_OK;
+}

@@ -1,0 +1,47 @@
+/* What the parts of the cost model share: the view of one stage as loops, accesses and footprints. Private to compiler/cost. */
+#ifndef KN_COST_MODEL_H
+#define KN_COST_MODEL_H
+#include "cost/cost.h"
+
+enum { KN_COST_ACCESSES = 24 };
+
+/* One tensor access of a stage: its loads, then its store (last). */
+typedef struct kn_access {
+    int tensor, bytes, rank;
+    bool store;
+    int cache;             /* number of the stage's cache that holds it, -1: none */
+    uint32_t axes;
+    const kn_expr *index[KILN_MAX_RANK];
+    int unit_axis;         /* axis whose step moves by one element, -1: none */
+    int64_t shape[KILN_MAX_RANK];
+} kn_access;
+
+typedef struct kn_stage_view {
+    const kn_tree *t;
+    const kn_stage *g;
+    const kn_stmt *s;
+    const kn_hw *hw;
+    int naccesses;
+    kn_access access[KN_COST_ACCESSES];
+    double iterations;     /* padded: product of all loops, and of the consumer's loops that repeat the stage */
+    double flops;          /* of one iteration */
+    double epilogue_flops; /* of one output element */
+    double tasks, threads;
+    int first_inner;       /* first loop that is neither task, grid nor thread */
+    int first_reg;         /* first loop of the register tile: it and all inside are unrolled, vectors or vthreads */
+} kn_stage_view;
+
+void kn_stage_view_of(const kn_tree *t, const kn_stage *g, const kn_hw *hw, kn_stage_view *v);
+/* Elements of the access's bounding box over the loops at position `from` and inside, threads included when `threads`; clipped to the tensor. */
+double kn_footprint(const kn_stage_view *v, const kn_access *x, int from, bool threads);
+/* How often that box changes: iterations of the loops outside `from` down to the innermost one the access depends on. */
+double kn_fills(const kn_stage_view *v, const kn_access *x, int from, bool threads);
+/* Bytes really moved for a byte wanted, when contiguous runs of the box are rounded up to transactions. */
+double kn_rounding(const kn_stage_view *v, const kn_access *x, int from, bool threads, double transaction);
+/* Accumulators (or values) of one thread's register tile, and its register need: vector registers (cpu), 32-bit ones (gpu). */
+double kn_register_values(const kn_stage_view *v);
+double kn_register_need(const kn_stage_view *v);
+void kn_cost_cpu(const kn_stage_view *v, kn_cost *c);
+void kn_cost_gpu(const kn_stage_view *v, kn_cost *c);
+void kn_cost_finish(const kn_stage_view *v, kn_cost *c, double compute_eff, double memory_eff); /* us and bottleneck of one stage */
+#endif

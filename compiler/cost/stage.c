@@ -1,0 +1,161 @@
+/* Time of one stage on a CPU or a GPU: compute with its efficiency, traffic into every level, the larger of them (ROLLER 3.3; waves and
+ * coalescing as in Welder, OSDI'23). Levels are read from the hwspec; nothing here knows a device. */
+#include "cost/model.h"
+#include <string.h>
+
+static double at_least(double x, double lo) { return x < lo ? lo : x; }
+static double at_most(double x, double hi) { return x > hi ? hi : x; }
+
+/* Share of the slots of all waves that have work: a last partial wave costs a whole one. */
+static double wave_share(double tasks, double slots, double *waves)
+{
+    double w = tasks / slots, full = (double)(int64_t)w;
+    *waves = full < w ? full + 1 : at_least(full, 1);
+    return tasks / (*waves * slots);
+}
+
+void kn_cost_finish(const kn_stage_view *v, kn_cost *c, double compute_eff, double memory_eff)
+{
+    double gflops = kn_hw_peak_gflops(v->hw, kn_dtype_acc(v->s->body->dtype));
+    double points = 1;
+    for (int i = 0; i < v->s->nspatial; i++) points *= (double)v->s->axes[i].extent;
+    c->flops = v->iterations * v->flops + points * v->epilogue_flops;
+    c->compute_us = c->flops / (gflops * 1e3 * compute_eff);
+    c->us = c->compute_us;
+    c->bottleneck = "compute";
+    c->nlevels = v->hw->nlevels;
+    for (int i = 0; i < c->nlevels; i++) {
+        const kn_hw_level *l = &v->hw->levels[i];
+        c->levels[i].name = l->name;
+        if (!(l->bandwidth_gbs > 0)) continue;
+        c->levels[i].us = c->levels[i].bytes / (l->bandwidth_gbs * 1e3 * memory_eff);
+        if (c->levels[i].us > c->us) c->us = c->levels[i].us, c->bottleneck = l->name;
+    }
+    if (v->g->at_stage < 0) c->us += v->hw->launch_us;
+}
+
+/* Outermost loop position whose tile, all accesses together, fits; 3/4 because nothing places data perfectly. */
+static int resident_from(const kn_stage_view *v, double capacity, double *bytes)
+{
+    for (int from = 0; from <= v->g->nloops; from++) {
+        double sum = 0;
+        for (int i = 0; i < v->naccesses; i++) sum += kn_footprint(v, &v->access[i], from, false) * v->access[i].bytes;
+        *bytes = sum;
+        if (sum <= 0.75 * capacity || from == v->g->nloops) return from;
+    }
+    return v->g->nloops;
+}
+
+/* Traffic out of level `i`: what level i + 1 has to be filled with. A packed access is filled once, at its cache's loop, and then contiguous. */
+static void cpu_level(const kn_stage_view *v, int i, kn_cost *c)
+{
+    const kn_hw *hw = v->hw;
+    bool last = i == hw->nlevels - 2;
+    const kn_hw_level *near = &hw->levels[i + 1];
+    double held = 0;
+    int share = near->shared_by_units < hw->units ? near->shared_by_units : hw->units;
+    int from = last ? v->first_reg : resident_from(v, (double)near->capacity_bytes / (v->tasks > 1 ? share : 1), &held);
+    double sum = 0;
+    for (int k = 0; k < v->naccesses; k++) {
+        const kn_access *x = &v->access[k];
+        double bytes = kn_footprint(v, x, from, false) * kn_fills(v, x, from, false) * x->bytes;
+        bool packed = x->cache >= 0;
+        if (!last && !packed) bytes *= kn_rounding(v, x, from, false, (double)near->transaction_bytes);
+        if (packed && i == 0) {
+            int at = v->g->caches[x->cache].at + 1;
+            bytes = at_most(bytes, kn_footprint(v, x, at, false) * kn_fills(v, x, at, false) * x->bytes);
+        }
+        sum += x->store && i == 0 ? 2 * bytes : bytes; /* a store reads its line first */
+    }
+    c->levels[i].bytes = sum;
+    if (last) held = kn_register_need(v) * hw->vector_bytes;
+    c->levels[i + 1].tile_bytes = (int64_t)held;
+}
+
+void kn_cost_cpu(const kn_stage_view *v, kn_cost *c)
+{
+    const kn_hw *hw = v->hw;
+    for (int i = 0; i + 1 < hw->nlevels; i++) cpu_level(v, i, c);
+    int bytes = kn_dtype_bytes(kn_dtype_acc(v->s->body->dtype));
+    double full = (double)hw->vector_bytes / bytes, lanes = 1;
+    const kn_stage *g = v->g;
+    if (g->nloops && g->loops[g->nloops - 1].kind == KN_VECTOR) lanes = (double)g->loops[g->nloops - 1].extent;
+    double eff = at_most(lanes / full, 1);
+    if (v->s->red != KN_RED_NONE) { /* each accumulator can start one multiply-add a latency */
+        double chains = at_least(kn_register_values(v) / at_least(at_most(lanes, full), 1), 1);
+        eff *= at_most(chains / ((double)hw->fma_latency * hw->fma_per_cycle), 1);
+    }
+    c->registers = (int)kn_register_need(v);
+    if (c->registers > hw->vector_registers) eff *= 0.5; /* spills: a store and a load for a multiply-add */
+    if (lanes > 1) { /* gathers: a vector of strided elements is put together one by one */
+        int axis = g->loops[g->nloops - 1].axis;
+        for (int i = 0; i + 1 < v->naccesses; i++) {
+            const kn_access *x = &v->access[i];
+            if (!(x->axes >> axis & 1) || x->cache >= 0) continue;
+            if (x->unit_axis != axis) eff /= lanes / 2;
+        }
+    }
+    double share = wave_share(v->tasks, hw->units, &c->waves);
+    c->grid = (int64_t)v->tasks;
+    c->threads = 1;
+    c->occupancy = at_most(v->tasks / hw->units, 1);
+    kn_cost_finish(v, c, eff * share, at_least(share, 1.0 / hw->units));
+}
+
+static double blocks_per_unit(const kn_stage_view *v, const kn_cost *c)
+{
+    const kn_hw *hw = v->hw;
+    double n = hw->max_blocks_per_unit;
+    n = at_most(n, (double)(hw->max_threads_per_unit / c->threads));
+    if (c->shared_bytes) n = at_most(n, (double)(hw->max_shared_per_unit / c->shared_bytes));
+    double regs = (c->registers + 24.0) * c->threads; /* addresses and loop counters take about that many */
+    n = at_most(n, (double)(int64_t)(hw->registers_per_unit / regs));
+    return at_least(n, 1);
+}
+
+/* Loads of one block from L2, and of its threads from shared memory. */
+static void gpu_traffic(const kn_stage_view *v, double in_flight, kn_cost *c)
+{
+    double l2 = 0, shared = 0, compulsory = 0;
+    const kn_hw *hw = v->hw;
+    double tx = (double)hw->levels[0].transaction_bytes;
+    for (int i = 0; i < v->naccesses; i++) {
+        const kn_access *x = &v->access[i];
+        int from = x->cache >= 0 ? v->g->caches[x->cache].at + 1 : x->store ? v->first_inner : v->first_reg;
+        double bytes = kn_footprint(v, x, from, true) * kn_fills(v, x, from, true) * x->bytes;
+        l2 += bytes * kn_rounding(v, x, from, true, tx);
+        compulsory += kn_footprint(v, x, 0, true) * x->bytes;
+        if (x->cache >= 0) shared += kn_footprint(v, x, v->first_reg, false) * kn_fills(v, x, v->first_reg, false) * x->bytes + bytes;
+    }
+    /* Blocks of one wave share rows and columns of the operands in L2: a square of them reads each panel once. */
+    double reuse = 1;
+    while ((reuse + 1) * (reuse + 1) <= in_flight) reuse++;
+    double dram = compulsory <= 0.5 * (double)hw->levels[1].capacity_bytes ? compulsory : at_least(l2 / reuse, compulsory);
+    for (int i = 0; i < hw->nlevels; i++) {
+        bool sh = !strcmp(hw->levels[i].name, "shared");
+        c->levels[i].bytes = i == 0 ? at_most(dram, l2) : sh ? shared : i == hw->nlevels - 1 ? 0 : l2;
+        c->levels[i].tile_bytes = sh ? c->shared_bytes : i == hw->nlevels - 1 ? (int64_t)c->registers * 4 : 0;
+    }
+}
+
+void kn_cost_gpu(const kn_stage_view *v, kn_cost *c)
+{
+    const kn_hw *hw = v->hw;
+    for (int i = 0; i < v->g->ncaches; i++) c->shared_bytes += kn_cache_bytes(v->t, v->g, &v->g->caches[i]);
+    c->threads = (int)v->threads;
+    c->grid = (int64_t)v->tasks;
+    double need = kn_register_need(v);
+    c->registers = need < 1e6 ? (int)need : 1000000;
+    double blocks = blocks_per_unit(v, c);
+    double warps = (double)kn_ceil_div(c->threads, hw->lanes);
+    double active = at_most(v->tasks / hw->units, blocks) * warps; /* warps of one unit, on average */
+    double share = wave_share(v->tasks, (double)hw->units * at_most(blocks, at_least(v->tasks / hw->units, 1)), &c->waves);
+    c->occupancy = at_most(active * hw->lanes / hw->max_threads_per_unit, 1);
+    double ilp = at_most(kn_register_values(v), 8);
+    double eff = at_most(active * ilp / (16.0 * hw->partitions), 1); /* 8 warps of 8 independent chains fill four schedulers (ROLLER's table) */
+    eff *= v->threads / (warps * hw->lanes) * share;
+    if (c->registers > hw->registers_per_thread) eff *= 0.25;
+    gpu_traffic(v, at_most(v->tasks, blocks * hw->units), c);
+    double in_flight = at_most(active * ilp / 32, 1); /* 32 warps with one load each saturate a unit's share of DRAM */
+    kn_cost_finish(v, c, at_least(eff, 1e-4), at_least(in_flight, 1e-3));
+}

@@ -1,0 +1,195 @@
+/* A stage as the cost model sees it: accesses by affine maps, footprints by sum |c| * (t - 1) + 1 (ROLLER 3.3, from the maps alone). */
+#include "cost/model.h"
+#include <string.h>
+
+/* The axis with coefficient one in the fastest dimension; a fused axis stands there as X % c. */
+static int unit_axis(const kn_stmt *s, const kn_expr *last, uint32_t axes)
+{
+    kn_affine f;
+    if (last->op == KN_OP_MOD && last->args[0]->op == KN_OP_AXIS) return last->args[0]->u.axis;
+    if (!kn_affine_of(last, &f)) return -1;
+    for (int i = s->naxes - 1; i >= 0; i--) if ((axes >> i & 1) && f.coef[i] == 1) return i;
+    return -1;
+}
+
+static void add_access(kn_stage_view *v, int tensor, kn_expr *const *idx, bool store, int load)
+{
+    if (v->naccesses == KN_COST_ACCESSES) return;
+    const kn_tensor *x = &v->t->program->tensors[tensor];
+    kn_access *a = &v->access[v->naccesses++];
+    memset(a, 0, sizeof *a);
+    a->tensor = tensor;
+    a->bytes = kn_dtype_bytes(x->dtype);
+    a->rank = x->rank;
+    a->store = store;
+    a->cache = -1;
+    for (int i = 0; i < x->rank; i++) {
+        a->shape[i] = x->shape[i];
+        a->index[i] = idx[i];
+        a->axes |= kn_axes_in(idx[i]);
+    }
+    a->unit_axis = x->rank ? unit_axis(v->s, idx[x->rank - 1], kn_axes_in(idx[x->rank - 1])) : -1;
+    for (int i = 0; i < v->g->ncaches && !store; i++) if (v->g->caches[i].load == load) a->cache = i;
+}
+
+static double flops_of(const kn_expr *e)
+{
+    double n = 0;
+    if (e->op == KN_OP_LOAD) return 0; /* index arithmetic is strength-reduced away */
+    for (int i = 0; i < e->nargs; i++) n += flops_of(e->args[i]);
+    if (e->op >= KN_OP_EXP && e->op <= KN_OP_POW) return n + 10; /* polynomial of about that many multiply-adds */
+    return n + (e->op >= KN_OP_ADD);
+}
+
+/* Loops of the consumer outside the attachment point that the attached stage does not mirror repeat it. */
+static double repeats(const kn_tree *t, const kn_stage *g)
+{
+    if (g->at_stage < 0) return 1;
+    const kn_stage *c = t->stages[g->at_stage];
+    double n = 1;
+    for (int i = 0; i <= g->at_loop; i++) {
+        bool mirrored = false;
+        for (int k = 0; k < g->nloops; k++) mirrored = mirrored || g->loops[k].shared_with == i;
+        if (!mirrored) n *= (double)c->loops[i].extent;
+    }
+    return n;
+}
+
+static bool in_registers(enum kn_loop_kind k) { return k == KN_UNROLL || k == KN_VECTOR || k == KN_VTHREAD; }
+
+void kn_stage_view_of(const kn_tree *t, const kn_stage *g, const kn_hw *hw, kn_stage_view *v)
+{
+    memset(v, 0, sizeof *v);
+    v->t = t, v->g = g, v->hw = hw, v->s = t->program->stmts[g->stmt];
+    const kn_expr *loads[KN_COST_ACCESSES - 1];
+    int n = kn_loads(v->s->body, loads, KN_COST_ACCESSES - 1);
+    if (n > KN_COST_ACCESSES - 1) n = KN_COST_ACCESSES - 1;
+    for (int i = 0; i < n; i++) add_access(v, loads[i]->u.tensor, loads[i]->args, false, i);
+    const kn_stmt *e = g->epilogue >= 0 ? t->program->stmts[g->epilogue] : NULL;
+    add_access(v, v->s->out, v->s->lhs, true, -1);
+    v->access[v->naccesses - 1].bytes = kn_dtype_bytes(t->program->tensors[e ? e->out : v->s->out].dtype);
+    v->iterations = repeats(t, g);
+    v->tasks = v->threads = 1;
+    v->first_inner = v->first_reg = g->nloops;
+    for (int i = g->nloops - 1; i >= 0; i--) {
+        const kn_loop *l = &g->loops[i];
+        v->iterations *= (double)l->extent;
+        if (l->kind == KN_PARALLEL || l->kind == KN_GRID) v->tasks *= (double)l->extent;
+        else if (l->kind == KN_THREAD) v->threads *= (double)l->extent;
+        else v->first_inner = i;
+        if (in_registers(l->kind) && v->first_reg == i + 1) v->first_reg = i;
+    }
+    v->flops = flops_of(v->s->body) + (v->s->red != KN_RED_NONE);
+    if (v->flops < 1) v->flops = 1; /* a copy costs its move */
+    v->epilogue_flops = e ? flops_of(e->body) : 0;
+}
+
+static bool counted(const kn_stage_view *v, int loop, int from, bool threads)
+{
+    return loop >= from || (threads && v->g->loops[loop].kind == KN_THREAD);
+}
+
+static double span(const kn_stage_view *v, int axis, int from, bool threads)
+{
+    double n = 1;
+    for (int i = 0; i < v->g->nloops; i++) {
+        const kn_loop *l = &v->g->loops[i];
+        if (l->axis == axis && counted(v, i, from, threads)) n += (double)(l->extent - 1) * (double)l->stride;
+    }
+    double full = (double)v->s->axes[axis].extent;
+    return n < full ? n : full;
+}
+
+/* Distinct values of an axis in the box: a cyclic mapping leaves holes in the span. */
+static double points(const kn_stage_view *v, int axis, int from, bool threads)
+{
+    double n = 1;
+    for (int i = 0; i < v->g->nloops; i++) if (v->g->loops[i].axis == axis && counted(v, i, from, threads)) n *= (double)v->g->loops[i].extent;
+    double full = (double)v->s->axes[axis].extent;
+    return n < full ? n : full;
+}
+
+/* Values an index takes over the box: sum |c| * (t - 1) + 1 where it is affine; fused axes come apart by // and %. */
+static double index_span(const kn_stage_view *v, const kn_expr *e, int from, bool threads)
+{
+    if (e->op == KN_OP_AXIS) return span(v, e->u.axis, from, threads);
+    if (e->op == KN_OP_CONST_I) return 1;
+    double x = e->nargs > 0 ? index_span(v, e->args[0], from, threads) : 1;
+    if (e->op == KN_OP_NEG) return x;
+    if (e->nargs != 2) return x;
+    double y = index_span(v, e->args[1], from, threads);
+    bool by_const = e->args[1]->op == KN_OP_CONST_I, const_by = e->args[0]->op == KN_OP_CONST_I;
+    double c = by_const ? (double)e->args[1]->u.i : const_by ? (double)e->args[0]->u.i : 0;
+    if (c < 0) c = -c;
+    if (e->op == KN_OP_ADD || e->op == KN_OP_SUB) return x + y - 1;
+    if (e->op == KN_OP_MUL && (by_const || const_by)) return c * ((by_const ? x : y) - 1) + 1;
+    if (e->op == KN_OP_FLOORDIV && by_const && c > 0) return (double)(int64_t)((x + c - 1) / c);
+    if (e->op == KN_OP_MOD && by_const && c > 0) return x < c ? x : c;
+    return x * y;
+}
+
+static double dim_span(const kn_stage_view *v, const kn_access *x, int dim, int from, bool threads)
+{
+    double box = index_span(v, x->index[dim], from, threads), pts = 1;
+    uint32_t axes = kn_axes_in(x->index[dim]);
+    for (int a = 0; a < v->s->naxes; a++) if (axes >> a & 1) pts *= points(v, a, from, threads);
+    double n = box < pts ? box : pts; /* no more elements than iterations that name them */
+    return n < (double)x->shape[dim] ? n : (double)x->shape[dim];
+}
+
+double kn_footprint(const kn_stage_view *v, const kn_access *x, int from, bool threads)
+{
+    double n = 1;
+    for (int i = 0; i < x->rank; i++) n *= dim_span(v, x, i, from, threads);
+    return n;
+}
+
+double kn_fills(const kn_stage_view *v, const kn_access *x, int from, bool threads)
+{
+    double n = 1, best = 1;
+    for (int i = 0; i < from && i < v->g->nloops; i++) {
+        const kn_loop *l = &v->g->loops[i];
+        if (threads && l->kind == KN_THREAD) continue;
+        n *= (double)l->extent;
+        bool own = l->kind == KN_PARALLEL || l->kind == KN_GRID || l->kind == KN_THREAD; /* nothing is kept between tasks or threads */
+        if (own || (x->axes >> l->axis & 1)) best = n;
+    }
+    return best;
+}
+
+double kn_rounding(const kn_stage_view *v, const kn_access *x, int from, bool threads, double transaction)
+{
+    double run = x->bytes;
+    for (int i = x->rank - 1; i >= 0; i--) {
+        double n = dim_span(v, x, i, from, threads);
+        run *= n;
+        if (n < (double)x->shape[i]) break;
+    }
+    double moved = transaction * (double)(int64_t)((run + transaction - 1) / transaction);
+    return moved / run;
+}
+
+double kn_register_values(const kn_stage_view *v)
+{
+    double n = 1;
+    for (int i = v->first_reg; i < v->g->nloops; i++) {
+        const kn_loop *l = &v->g->loops[i];
+        if (!v->s->axes[l->axis].reduce || l->rfactor) n *= (double)l->extent;
+    }
+    return n;
+}
+
+double kn_register_need(const kn_stage_view *v)
+{
+    double lanes = 1;
+    for (int i = v->first_reg; i < v->g->nloops; i++) if (v->g->loops[i].kind == KN_VECTOR) lanes = (double)v->g->loops[i].extent;
+    int acc = kn_dtype_bytes(kn_dtype_acc(v->s->body->dtype));
+    double word = v->hw->gpu ? 4 : v->hw->vector_bytes, need = 0;
+    double values = kn_register_values(v);
+    need = v->hw->gpu ? values * acc / word : (values / lanes) * (lanes * acc > word ? lanes * acc / word : 1);
+    for (int i = 0; i + 1 < v->naccesses; i++) {
+        double f = kn_footprint(v, &v->access[i], v->first_reg, false);
+        need += v->hw->gpu ? f * v->access[i].bytes / 4 : f >= lanes ? f / lanes : 1;
+    }
+    return need;
+}
