@@ -1,0 +1,126 @@
+/* Loop programs as CUDA C without headers; the same text is C for a compiler that is told what the CUDA keywords mean. */
+#include "codegen/gen.h"
+
+#define MAX_STATIC_SHARED (48 * 1024) /* what every device gives a block without opting in */
+#define NARROW_ELEMS (INT64_C(1) << 30) /* leaves a factor of two for tiles that reach past an extent */
+
+static const char head[] =
+    "typedef float f32;\ntypedef double f64;\ntypedef signed char i8;\ntypedef short i16;\ntypedef int i32;\ntypedef long long i64;\n"
+    "typedef unsigned char u8;\ntypedef unsigned short u16;\ntypedef unsigned int u32;\ntypedef unsigned long long u64;\n"
+    "#ifdef __CUDACC__\n#define KN_FN static __device__ __forceinline__\n#define KN_ALIGN(n) __align__(n)\n#else\n"
+    "#define KN_FN static inline\n#define KN_ALIGN(n) __attribute__((aligned(n), may_alias))\n#endif\n"
+    "#ifdef __cplusplus\n#define KN_ENTRY extern \"C\" __global__ void\n#else\n#define KN_ENTRY __global__ void\n#endif\n";
+
+static void vector_types(const kn_gen *g, kn_buf *b)
+{
+    static const struct { const char *name; int bytes; } t[] = {{"f32", 4}, {"f64", 8}, {"i8", 1}, {"u8", 1}, {"i16", 2}, {"u16", 2}, {"i32", 4}, {"i64", 8}};
+    for (int k = 1; k < KN_LANE_CLASSES; k++) {
+        if (!g->lanes[k]) continue;
+        for (size_t i = 0; i < sizeof t / sizeof *t; i++) {
+            int bytes = t[i].bytes << k;
+            kn_putf(b, "typedef struct KN_ALIGN(%d) %sx%d { %s v[%d]; } %sx%d;\n", bytes > 16 ? 16 : bytes, t[i].name, 1 << k, t[i].name, 1 << k,
+                    t[i].name, 1 << k);
+        }
+    }
+}
+
+static bool is_narrow(const kn_lprog *p)
+{
+    for (int i = 0; i < p->nbuffers; i++)
+        if (p->buffers[i].elems > NARROW_ELEMS) return false;
+    for (int i = 0; i < p->nfns; i++)
+        if (p->fns[i].grid > NARROW_ELEMS) return false;
+    return true;
+}
+
+/* The buffer of tensor `slot`; -1. */
+static int buffer_of(const kn_lprog *p, int slot)
+{
+    for (int i = 0; i < p->nbuffers; i++)
+        if (p->buffers[i].scope == KN_GLOBAL && p->buffers[i].slot == slot) return i;
+    return -1;
+}
+
+static void parameters(kn_gen *g, const kn_fn *f, const bool *stored)
+{
+    kn_put(&g->out, "(");
+    for (int i = 0; i < f->nargs; i++) {
+        int b = buffer_of(g->p, f->args[i]);
+        if (b < 0) {
+            kn_gen_refuse(g, KILN_INTERNAL, "an argument that has no buffer");
+            return;
+        }
+        kn_putf(&g->out, "%s%s%s *__restrict__ ", i ? ", " : "", stored[b] ? "" : "const ", kn_storage_type(g->p->buffers[b].dtype));
+        kn_put_buffer(g, b);
+    }
+    kn_put(&g->out, ")\n{");
+}
+
+static void shared(kn_gen *g, const bool *used)
+{
+    int64_t bytes = 0, size;
+    for (int i = 0; i < g->p->nbuffers; i++) {
+        const kn_buffer *b = &g->p->buffers[i];
+        if (b->scope != KN_SHARED || !used[i]) continue;
+        if (!kn_mul_fits(b->elems, kn_dtype_bytes(b->dtype), &size) || (bytes += kn_round_up(size, 16)) > MAX_STATIC_SHARED) {
+            kn_gen_refuse(g, KILN_UNSUPPORTED, "a block needs more than 48 KiB of shared memory");
+            kn_hint(g->d, "smaller tiles, or fewer cached operands");
+            return;
+        }
+        kn_line(g);
+        kn_putf(&g->out, "__shared__ KN_ALIGN(16) %s ", kn_storage_type(b->dtype));
+        kn_put_buffer(g, i);
+        kn_putf(&g->out, "[%lld];", (long long)b->elems);
+    }
+}
+
+static void index_variable(kn_gen *g, int var, const char *what)
+{
+    if (var < 0) return;
+    kn_line(g);
+    kn_putf(&g->out, "const %s ", g->narrow ? "int" : "i64");
+    kn_put_var(g, var);
+    kn_putf(&g->out, " = (%s)%s;", g->narrow ? "int" : "i64", what);
+}
+
+static void function(kn_gen *g, int i, const char *entry)
+{
+    const kn_fn *f = &g->p->fns[i];
+    bool *used = kn_array(g->a, bool, g->p->nbuffers + 1), *stored = kn_array(g->a, bool, g->p->nbuffers + 1);
+    if (!used || !stored) return;
+    kn_mark_buffers(g->p, f, used, stored);
+    kn_fn_ranges(g, f);
+    kn_putf(&g->out, "\nKN_ENTRY __launch_bounds__(%d) %s_%d", f->threads, entry, i);
+    parameters(g, f, stored);
+    g->depth = 1;
+    shared(g, used);
+    index_variable(g, f->var_grid, "blockIdx.x");
+    index_variable(g, f->var_thread, "threadIdx.x");
+    kn_put_registers(g, f);
+    kn_put_body(g, f->body);
+    g->depth = 0;
+    kn_put(&g->out, "\n}\n");
+}
+
+kiln_status kn_gen_cuda(kiln_arena *a, const kn_lprog *p, const char *entry, kiln_bytes *source, kiln_bytes *header, kiln_diag *d)
+{
+    kn_gen *g = kn_new(a, kn_gen);
+    kn_buf b, prelude;
+    if (!g || kn_gen_open(g, a, p, true, d) != KILN_OK) return kn_fail(d, KILN_MEMORY, "out of memory");
+    g->narrow = is_narrow(p);
+    for (int i = 0; i < p->nfns; i++) function(g, i, entry);
+    if (g->status != KILN_OK) return g->status;
+    kn_buf_init(&prelude, a);
+    kn_put_prelude(g, &prelude);
+    kn_buf_init(&b, a);
+    kn_gen_title(&b, p, entry);
+    kn_put(&b, head);
+    vector_types(g, &b);
+    kn_putn(&b, prelude.p ? prelude.p : "", prelude.n);
+    kn_putn(&b, g->out.p ? g->out.p : "", g->out.n);
+    kiln_bytes text = kn_buf_take(&b);
+    if (!text.p || g->out.failed || prelude.failed) return kn_fail(d, KILN_MEMORY, "out of memory");
+    *source = text;
+    *header = (kiln_bytes){"", 0};
+    return KILN_OK;
+}

@@ -1,0 +1,84 @@
+/* Prints the helper functions that a source needs, out of the table prelude.def. */
+#include "codegen/gen.h"
+#include <string.h>
+
+static const struct { const char *name, *needs, *scalar, *vector; } rows[] = {
+#define X(name, needs, scalar, vector) {#name, needs, scalar, vector},
+#include "codegen/prelude.def"
+#undef X
+};
+
+static bool is_horizontal(int s) { return s >= KN_SN_HSUM && s <= KN_SN_HIMAX; }
+static const char *text_of(int s, int k) { return k == 0 ? (is_horizontal(s) ? "" : rows[s].scalar) : k == 1 && is_horizontal(s) ? rows[s].scalar : rows[s].vector; }
+
+/* Rows only need rows that stand before them, or themselves with fewer lanes: one pass from the end finds all. */
+static void close_needs(kn_gen *g, int s, int t, int k)
+{
+    for (const char *n = rows[s].needs; *n;) {
+        size_t len = strcspn(n, " ./");
+        bool half = n[len] == '/', one = n[len] == '.';
+        for (int r = 0; r <= s; r++) {
+            if (strlen(rows[r].name) != len || memcmp(rows[r].name, n, len)) continue;
+            int lanes = one ? 0 : half && k ? k - 1 : k;
+            if (*text_of(r, lanes)) g->need[r][t][lanes] = true;
+        }
+        n += len;
+        n += strspn(n, " ./");
+    }
+}
+
+static void put_tail(kn_buf *b, int t, int k)
+{
+    kn_put(b, kn_dtype_text((enum kn_dtype)t));
+    if (k) kn_putf(b, "x%d", 1 << k);
+}
+
+static void put_type(kn_buf *b, const char *element, int k)
+{
+    kn_put(b, element);
+    if (k) kn_putf(b, "x%d", 1 << k);
+}
+
+static void put_row(kn_buf *b, int s, int t, int k)
+{
+    enum kn_dtype d = (enum kn_dtype)t;
+    const char *wide = kn_value_bits(d) == 64 ? "u64" : kn_value_bits(d) == 32 ? "u32" : kn_value_bits(d) == 16 ? "u16" : "u8";
+    int lanes = 1 << k;
+    for (const char *c = text_of(s, k); *c; c++) {
+        if (*c != '$') {
+            kn_putn(b, c, 1);
+            continue;
+        }
+        switch (*++c) {
+        case 'N': put_tail(b, t, k); break;
+        case 'H': put_tail(b, t, k - 1); break;
+        case 'D': put_tail(b, t, 0); break;
+        case 'V': put_type(b, kn_value_type(d), k); break;
+        case 'S': kn_put(b, kn_value_type(d)); break;
+        case 'M': put_type(b, kn_mask_type(d), k); break;
+        case 'W': kn_put(b, wide); break;
+        case 'I': put_type(b, "i32", k); break;
+        case 'U': put_type(b, "u32", k); break;
+        case 'h': put_type(b, "u16", k); break;
+        case 'L': kn_putf(b, "%d", lanes); break;
+        case 'F': kn_put(b, d == KN_F64 ? "" : "f"); break;
+        default:
+            for (int i = 0; i < lanes / 2; i++) kn_putf(b, "%s%d", i ? ", " : "", i + (*c == 'B' ? lanes / 2 : 0));
+        }
+    }
+}
+
+void kn_put_prelude(kn_gen *g, kn_buf *b)
+{
+    for (int s = KN_SNIPPET_COUNT - 1; s >= 0; s--)
+        for (int t = 0; t < KN_DTYPE_COUNT; t++)
+            for (int k = KN_LANE_CLASSES - 1; k >= 0; k--)
+                if (g->need[s][t][k]) {
+                    g->lanes[k] = true;
+                    close_needs(g, s, t, k);
+                }
+    for (int s = 0; s < KN_SNIPPET_COUNT; s++)
+        for (int t = 0; t < KN_DTYPE_COUNT; t++)
+            for (int k = 0; k < KN_LANE_CLASSES; k++)
+                if (g->need[s][t][k]) put_row(b, s, t, k);
+}

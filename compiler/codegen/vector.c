@@ -1,0 +1,380 @@
+/* Vector values as C text with the compilers' vector types. BOOL vectors are masks, one integer lane of 0 or -1 each. */
+#include "codegen/gen.h"
+
+static void vtype(kn_gen *g, const kn_expr *e) { kn_put_vector_type(g, kn_value_type(e->dtype), e->lanes); }
+
+/* {e at lane 0, e at lane 1, ...}: for whatever has no vector form. */
+static void lane_list(kn_gen *g, const kn_expr *e)
+{
+    int outer = g->lane;
+    kn_put(&g->out, "((");
+    vtype(g, e);
+    kn_put(&g->out, "){");
+    for (int l = 0; l < e->lanes; l++) {
+        if (l) kn_put(&g->out, ", ");
+        g->lane = l;
+        kn_put_scalar(g, e);
+    }
+    g->lane = outer;
+    kn_put(&g->out, "})");
+}
+
+static void operand(kn_gen *g, const kn_expr *e, int lanes)
+{
+    if (e->lanes > 1) {
+        kn_put_vector(g, e);
+        return;
+    }
+    kn_put(&g->out, "((");
+    kn_put_scalar(g, e);
+    kn_put(&g->out, ") - (");
+    kn_put_vector_type(g, kn_value_type(e->dtype), lanes);
+    kn_put(&g->out, "){0})");
+}
+
+static void infix(kn_gen *g, const kn_expr *e, const char *op, int lanes)
+{
+    kn_put(&g->out, "(");
+    operand(g, e->args[0], lanes);
+    kn_putf(&g->out, " %s ", op);
+    operand(g, e->args[1], lanes);
+    kn_put(&g->out, ")");
+}
+
+static void vcall(kn_gen *g, const kn_expr *e)
+{
+    kn_put(&g->out, "(");
+    for (int i = 0; i < e->nargs; i++) {
+        if (i) kn_put(&g->out, ", ");
+        operand(g, e->args[i], e->lanes);
+    }
+    kn_put(&g->out, ")");
+}
+
+static void vread(kn_gen *g, const kn_expr *e)
+{
+    const kn_buffer *b = &g->p->buffers[e->u.buffer];
+    if (kn_is_half(b->dtype)) {
+        kn_put_helper(g, KN_SN_WIDEN, "widen", b->dtype, e->lanes);
+        kn_put(&g->out, "(");
+    }
+    if (b->scope == KN_REGISTER) {
+        kn_put_register(g, e->u.buffer, e->args[0]);
+    } else {
+        kn_put(&g->out, "*(const ");
+        kn_put_vector_type(g, kn_storage_type(b->dtype), e->lanes);
+        kn_put(&g->out, "u *)(");
+        kn_put_buffer(g, e->u.buffer);
+        kn_put(&g->out, " + ");
+        kn_put_index(g, e->args[0]);
+        kn_put(&g->out, ")");
+    }
+    if (kn_is_half(b->dtype)) kn_put(&g->out, ")");
+}
+
+static bool has_read(const kn_expr *e, const kn_expr *unless)
+{
+    if (e->op == KN_OP_READ) {
+        for (int i = 0; unless && i < unless->nargs; i++)
+            if (kn_expr_equal(unless->args[i], e)) return false;
+        return true;
+    }
+    for (int i = 0; i < e->nargs; i++)
+        if (has_read(e->args[i], unless)) return true;
+    return false;
+}
+
+static bool has_integer_test(const kn_expr *e)
+{
+    for (int i = 0; i < e->nargs; i++)
+        if (has_integer_test(e->args[i])) return true;
+    return e->nargs == 2 && e->dtype == KN_BOOL && (e->args[0]->dtype == KN_I64 || e->args[0]->dtype == KN_I32);
+}
+
+/* A condition on integers may guard a read that is out of bounds in other lanes: then each lane evaluates only its own side. A read that
+ * the condition compares itself has happened anyway. */
+static void vselect(kn_gen *g, const kn_expr *e)
+{
+    const kn_expr *c = e->args[0];
+    if (c->lanes > 1 && has_integer_test(c) && (has_read(e->args[1], c) || has_read(e->args[2], c))) {
+        lane_list(g, e);
+        return;
+    }
+    if (c->lanes <= 1) {
+        kn_put(&g->out, "(");
+        kn_put_scalar(g, c);
+        kn_put(&g->out, " ? ");
+        operand(g, e->args[1], e->lanes);
+        kn_put(&g->out, " : ");
+        operand(g, e->args[2], e->lanes);
+        kn_put(&g->out, ")");
+        return;
+    }
+    enum kn_dtype t = kn_is_half(e->dtype) ? KN_F32 : e->dtype;
+    kn_put_helper(g, KN_SN_SELECT, "select", t, e->lanes);
+    kn_put(&g->out, "(");
+    kn_put_mask(g, c, kn_value_bits(t), e->lanes);
+    kn_put(&g->out, ", ");
+    operand(g, e->args[1], e->lanes);
+    kn_put(&g->out, ", ");
+    operand(g, e->args[2], e->lanes);
+    kn_put(&g->out, ")");
+}
+
+static void vcast(kn_gen *g, const kn_expr *e)
+{
+    enum kn_dtype to = e->dtype, from = e->args[0]->dtype;
+    if (kn_is_half(to)) kn_put_helper(g, KN_SN_ROUND, "round", to, e->lanes);
+    kn_put(&g->out, "(");
+    if (from == KN_BOOL) {
+        kn_put(&g->out, "__builtin_convertvector(");
+        kn_put_mask(g, e->args[0], kn_value_bits(to), e->lanes);
+        kn_put(&g->out, " & 1, ");
+        vtype(g, e);
+        kn_put(&g->out, ")");
+    } else if (kn_value_type(to) == kn_value_type(from)) {
+        operand(g, e->args[0], e->lanes);
+    } else {
+        kn_put(&g->out, "__builtin_convertvector(");
+        operand(g, e->args[0], e->lanes);
+        kn_put(&g->out, ", ");
+        vtype(g, e);
+        kn_put(&g->out, ")");
+    }
+    kn_put(&g->out, ")");
+}
+
+static bool quiet_constant(const kn_expr *e)
+{
+    while (e->op == KN_OP_SPLAT) e = e->args[0];
+    return e->op == KN_OP_CONST_F && e->u.f == e->u.f;
+}
+
+/* a < b ? a : b gives b for unordered operands: with a constant in a's place that is the NaN, and one comparison does. */
+static void vminmax(kn_gen *g, const kn_expr *e)
+{
+    enum kn_dtype t = kn_is_half(e->dtype) ? KN_F32 : e->dtype;
+    bool max = e->op == KN_OP_MAX, real = kn_is_float(t), second = quiet_constant(e->args[1]);
+    if (!real) kn_put_helper(g, max ? KN_SN_IMAX : KN_SN_IMIN, max ? "max" : "min", t, e->lanes);
+    else if (second || quiet_constant(e->args[0])) kn_put_helper(g, max ? KN_SN_CMAX : KN_SN_CMIN, max ? "cmax" : "cmin", t, e->lanes);
+    else kn_put_helper(g, max ? KN_SN_FMAX : KN_SN_FMIN, max ? "max" : "min", t, e->lanes);
+    kn_put(&g->out, "(");
+    operand(g, e->args[second ? 1 : 0], e->lanes);
+    kn_put(&g->out, ", ");
+    operand(g, e->args[second ? 0 : 1], e->lanes);
+    kn_put(&g->out, ")");
+}
+
+/* Vector functions of f32 (half values too) are the prelude's own; those of f64 call the library lane by lane. */
+static enum kn_snippet own_math(enum kn_op op, bool wide)
+{
+    switch (op) {
+    case KN_OP_EXP: return wide ? KN_SN_EXP64 : KN_SN_EXP;
+    case KN_OP_LOG: return wide ? KN_SN_LOG64 : KN_SN_LOG;
+    case KN_OP_TANH: return wide ? KN_SN_TANH64 : KN_SN_TANH;
+    case KN_OP_ERF: return wide ? KN_SN_ERF64 : KN_SN_ERF;
+    case KN_OP_FLOOR: return wide ? KN_SN_FLOOR64 : KN_SN_FLOOR;
+    case KN_OP_CEIL: return wide ? KN_SN_CEIL64 : KN_SN_CEIL;
+    case KN_OP_ROUND: return wide ? KN_SN_RINT64 : KN_SN_RINT;
+    case KN_OP_ABS: return wide ? KN_SN_FABS64 : KN_SN_FABS;
+    case KN_OP_SIN: return KN_SN_SIN;
+    case KN_OP_COS: return KN_SN_COS;
+    case KN_OP_POW: return KN_SN_POW;
+    default: return KN_SN_SQRT;
+    }
+}
+
+static void vmath(kn_gen *g, const kn_expr *e)
+{
+    bool inverse = e->op == KN_OP_RSQRT;
+    enum kn_dtype t = kn_is_half(e->dtype) ? KN_F32 : e->dtype;
+    enum kn_op op = inverse ? KN_OP_SQRT : e->op;
+    if (kn_is_half(e->dtype)) kn_put_helper(g, KN_SN_ROUND, "round", e->dtype, e->lanes);
+    kn_put(&g->out, inverse ? (t == KN_F64 ? "(1.0 / " : "(1.0f / ") : "(");
+    kn_put_helper(g, own_math(op, t == KN_F64), kn_math_name(op), t, e->lanes);
+    vcall(g, e);
+    kn_put(&g->out, ")");
+}
+
+static void varithmetic(kn_gen *g, const kn_expr *e)
+{
+    if (kn_is_half(e->dtype)) kn_put_helper(g, KN_SN_ROUND, "round", e->dtype, e->lanes);
+    if (e->op == KN_OP_NEG) {
+        kn_put(&g->out, "(-");
+        operand(g, e->args[0], e->lanes);
+        kn_put(&g->out, ")");
+        return;
+    }
+    infix(g, e, e->op == KN_OP_ADD ? "+" : e->op == KN_OP_SUB ? "-" : e->op == KN_OP_MUL ? "*" : "/", e->lanes);
+}
+
+static void vinteger(kn_gen *g, const kn_expr *e)
+{
+    if (e->op == KN_OP_ABS) kn_put_helper(g, KN_SN_IABS, "abs", e->dtype, e->lanes);
+    else if (e->op == KN_OP_MOD) kn_put_helper(g, KN_SN_MOD, "mod", e->dtype, e->lanes);
+    else kn_put_helper(g, KN_SN_DIV, "div", e->dtype, e->lanes);
+    vcall(g, e);
+}
+
+void kn_put_vector(kn_gen *g, const kn_expr *e)
+{
+    if (g->status != KILN_OK) return;
+    if (++g->nodes > KN_MAX_TEXT_NODES) {
+        kn_gen_refuse(g, KILN_LIMIT, "the expanded expressions are too long");
+        return;
+    }
+    if (e->dtype == KN_BOOL && e->op != KN_OP_READ && e->op != KN_OP_LANES) {
+        kn_put(&g->out, "((");
+        vtype(g, e);
+        kn_put(&g->out, ")(");
+        kn_put_mask(g, e, 8, e->lanes);
+        kn_put(&g->out, " & 1))");
+        return;
+    }
+    switch (e->op) {
+    case KN_OP_ADD: case KN_OP_SUB: case KN_OP_MUL: case KN_OP_NEG: case KN_OP_DIV: varithmetic(g, e); break;
+    case KN_OP_MIN: case KN_OP_MAX: vminmax(g, e); break;
+    case KN_OP_FLOORDIV: case KN_OP_MOD: vinteger(g, e); break;
+    case KN_OP_READ: vread(g, e); break;
+    case KN_OP_LANES: lane_list(g, e); break;
+    case KN_OP_SPLAT: operand(g, e->args[0], e->lanes); break;
+    case KN_OP_SELECT: vselect(g, e); break;
+    case KN_OP_CAST: vcast(g, e); break;
+    case KN_OP_ABS:
+        if (kn_is_float(e->dtype)) vmath(g, e);
+        else vinteger(g, e);
+        break;
+    default:
+        if (e->op == KN_OP_RSQRT || kn_math_name(e->op)) vmath(g, e);
+        else kn_gen_refuse(g, KILN_INTERNAL, "an expression that has no vector form");
+    }
+}
+
+static const char *mask_of_bits(int bits) { return bits == 64 ? "i64" : bits == 32 ? "i32" : bits == 16 ? "i16" : "i8"; }
+
+/* A comparison at its own width, then at the wanted one; a cast to BOOL compares its one operand with 0. */
+static void compare(kn_gen *g, const kn_expr *e, const char *op, const kn_expr *x, int bits, int lanes)
+{
+    int own = kn_value_bits(x->dtype);
+    if (own != bits) kn_put(&g->out, "__builtin_convertvector(");
+    if (e->nargs == 2) {
+        infix(g, e, op, lanes);
+    } else {
+        kn_put(&g->out, "(");
+        operand(g, x, lanes);
+        kn_put(&g->out, " != (");
+        kn_put_vector_type(g, kn_value_type(x->dtype), lanes);
+        kn_put(&g->out, "){0})");
+    }
+    if (own != bits) {
+        kn_put(&g->out, ", ");
+        kn_put_vector_type(g, mask_of_bits(bits), lanes);
+        kn_put(&g->out, ")");
+    }
+}
+
+static void mask_pair(kn_gen *g, const kn_expr *x, const kn_expr *y, const char *op, int bits, int lanes)
+{
+    kn_put(&g->out, "(");
+    kn_put_mask(g, x, bits, lanes);
+    kn_putf(&g->out, " %s ", op);
+    kn_put_mask(g, y, bits, lanes);
+    kn_put(&g->out, ")");
+}
+
+static void mask_splat(kn_gen *g, const kn_expr *e, int bits, int lanes)
+{
+    kn_put(&g->out, "((");
+    kn_put_vector_type(g, mask_of_bits(bits), lanes);
+    kn_putf(&g->out, "){0} - (%s)", mask_of_bits(bits));
+    kn_put_scalar(g, e);
+    kn_put(&g->out, ")");
+}
+
+/* Stored or listed booleans, 0 or 1 a byte: compared with zero. */
+static void mask_bytes(kn_gen *g, const kn_expr *e, int bits, int lanes)
+{
+    if (bits != 8) kn_put(&g->out, "__builtin_convertvector(");
+    kn_put(&g->out, "(");
+    if (e->op == KN_OP_READ) vread(g, e);
+    else lane_list(g, e);
+    kn_put(&g->out, " != (");
+    kn_put_vector_type(g, "u8", lanes);
+    kn_put(&g->out, "){0})");
+    if (bits == 8) return;
+    kn_put(&g->out, ", ");
+    kn_put_vector_type(g, mask_of_bits(bits), lanes);
+    kn_put(&g->out, ")");
+}
+
+void kn_put_mask(kn_gen *g, const kn_expr *e, int bits, int lanes)
+{
+    if (e->lanes <= 1) {
+        mask_splat(g, e, bits, lanes);
+        return;
+    }
+    switch (e->op) {
+    case KN_OP_SPLAT: mask_splat(g, e->args[0], bits, lanes); break;
+    case KN_OP_LT: compare(g, e, "<", e->args[0], bits, lanes); break;
+    case KN_OP_LE: compare(g, e, "<=", e->args[0], bits, lanes); break;
+    case KN_OP_EQ: compare(g, e, "==", e->args[0], bits, lanes); break;
+    case KN_OP_NE: compare(g, e, "!=", e->args[0], bits, lanes); break;
+    case KN_OP_CAST: compare(g, e, "", e->args[0], bits, lanes); break;
+    case KN_OP_AND: mask_pair(g, e->args[0], e->args[1], "&", bits, lanes); break;
+    case KN_OP_OR: mask_pair(g, e->args[0], e->args[1], "|", bits, lanes); break;
+    case KN_OP_NOT:
+        kn_put(&g->out, "(~");
+        kn_put_mask(g, e->args[0], bits, lanes);
+        kn_put(&g->out, ")");
+        break;
+    default: mask_bytes(g, e, bits, lanes); break;
+    }
+}
+
+/* CUDA has no vector values: the lanes are combined one after the other. */
+static void fold_lanes(kn_gen *g, const kn_expr *e)
+{
+    const kn_expr *x = e->args[0];
+    enum kn_dtype t = kn_is_half(e->dtype) ? KN_F32 : e->dtype;
+    int red = (int)e->u.i, outer = g->lane;
+    bool max = red == KN_RED_MAX, call = max || red == KN_RED_MIN;
+    for (int l = 1; l < x->lanes; l++) {
+        if (call) kn_put_helper(g, kn_is_float(t) ? (max ? KN_SN_FMAX : KN_SN_FMIN) : max ? KN_SN_IMAX : KN_SN_IMIN, max ? "max" : "min", t, 1);
+        kn_put(&g->out, "(");
+    }
+    for (int l = 0; l < x->lanes; l++) {
+        g->lane = l;
+        if (l) kn_put(&g->out, call ? ", " : red == KN_RED_PROD ? " * " : red == KN_RED_ALL ? " && " : red == KN_RED_ANY ? " || " : " + ");
+        kn_put_scalar(g, x);
+        if (l) kn_put(&g->out, ")");
+    }
+    g->lane = outer;
+}
+
+void kn_put_hsum(kn_gen *g, const kn_expr *e)
+{
+    const kn_expr *x = e->args[0];
+    enum kn_dtype t = kn_is_half(e->dtype) ? KN_F32 : e->dtype;
+    int red = (int)e->u.i;
+    if (kn_is_half(e->dtype)) kn_put_helper(g, KN_SN_ROUND, "round", e->dtype, 1);
+    kn_put(&g->out, "(");
+    if (x->lanes <= 1) {
+        kn_put_scalar(g, x);
+    } else if (g->cuda) {
+        fold_lanes(g, e);
+    } else {
+        bool max = red == KN_RED_MAX || red == KN_RED_ANY, any = red == KN_RED_ALL || red == KN_RED_ANY;
+        int outer = g->lane;
+        g->lane = -1;
+        if (red == KN_RED_SUM) kn_put_helper(g, KN_SN_HSUM, "hsum", t, x->lanes);
+        else if (red == KN_RED_PROD) kn_put_helper(g, KN_SN_HPROD, "hprod", t, x->lanes);
+        else if (any) kn_put_helper(g, max ? KN_SN_HIMAX : KN_SN_HIMIN, max ? "hmax" : "hmin", KN_U8, x->lanes);
+        else if (kn_is_float(t)) kn_put_helper(g, max ? KN_SN_HFMAX : KN_SN_HFMIN, max ? "hmax" : "hmin", t, x->lanes);
+        else kn_put_helper(g, max ? KN_SN_HIMAX : KN_SN_HIMIN, max ? "hmax" : "hmin", t, x->lanes);
+        kn_put(&g->out, "(");
+        kn_put_vector(g, x);
+        kn_put(&g->out, ")");
+        g->lane = outer;
+    }
+    kn_put(&g->out, ")");
+}
