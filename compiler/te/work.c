@@ -1,0 +1,87 @@
+/* How much work a program is, and how exact its kernels can be expected to be. */
+#include "te/expr.h"
+#include <math.h>
+
+typedef struct tally { double ops, functions; bool rounds; } tally;
+
+/* Operations on data; index arithmetic is free. */
+static void count(const kn_expr *e, tally *t)
+{
+    char class = kn_op_class(e->op);
+    if (e->op == KN_OP_LOAD) return;
+    if (class == 'a' || class == 'f') t->ops += 1;
+    if (class == 'f' && e->op != KN_OP_DIV) t->functions += 1;
+    t->rounds |= (class == 'a' || class == 'f') && kn_is_float(e->dtype) && e->op != KN_OP_MIN && e->op != KN_OP_MAX && e->op != KN_OP_NEG &&
+                 e->op != KN_OP_ABS;
+    for (int i = 0; i < e->nargs; i++) count(e->args[i], t);
+}
+
+static void mark(const kn_expr *e, bool *read)
+{
+    if (e->op == KN_OP_LOAD) read[e->u.tensor] = true;
+    for (int i = 0; i < e->nargs; i++) mark(e->args[i], read);
+}
+
+void kiln_work(const kiln_program *p, double *flops, double *bytes)
+{
+    bool read[KILN_MAX_TENSORS] = {false};
+    *flops = *bytes = 0;
+    for (int i = 0; i < p->nstmts; i++) {
+        const kn_stmt *s = p->stmts[i];
+        tally t = {0, 0, false};
+        double points = 1;
+        count(s->body, &t);
+        for (int k = 0; k < s->naxes; k++) points *= (double)s->axes[k].extent;
+        *flops += points * (t.ops + (s->red != KN_RED_NONE));
+        mark(s->body, read);
+        for (int k = 0; k < p->tensors[s->out].rank; k++) mark(s->lhs[k], read);
+    }
+    for (int t = 0; t < p->ninputs + p->noutputs; t++) {
+        double elems = 1;
+        for (int k = 0; k < p->tensors[t].rank; k++) elems *= (double)p->tensors[t].shape[k];
+        if (t >= p->ninputs || read[t]) *bytes += elems * kn_dtype_bytes(p->tensors[t].dtype);
+    }
+}
+
+/* Half a unit in the last place. */
+static double unit(enum kn_dtype t)
+{
+    switch (t) {
+    case KN_F16: return 0x1p-11;
+    case KN_BF16: return 0x1p-8;
+    case KN_F32: return 0x1p-24;
+    case KN_F64: return 0x1p-53;
+    default: return 0;
+    }
+}
+
+/* Along the chain of statements that lead to the output: storing rounds to the tensor's dtype (twice the unit, for double rounding); a sum of
+ * K terms in the accumulation dtype errs by about sqrt(K) units (Higham and Mary 2019, probabilistic bounds), taken four times; every operation
+ * of the body adds two units and every function eight, in the dtype it is computed in. */
+void kiln_tolerance(const kiln_program *p, int output, double *rtol, double *atol)
+{
+    bool needed[KILN_MAX_TENSORS] = {false};
+    const kn_tensor *out = &p->tensors[p->ninputs + output];
+    bool rounds = false;
+    needed[p->ninputs + output] = true;
+    *rtol = 0;
+    for (int i = p->nstmts - 1; i >= 0; i--) {
+        const kn_stmt *s = p->stmts[i];
+        if (!needed[s->out]) continue;
+        mark(s->body, needed);
+        tally t = {0, 0, false};
+        double terms = 1;
+        enum kn_dtype acc = kn_dtype_acc(s->body->dtype);
+        count(s->body, &t);
+        for (int k = s->nspatial; k < s->naxes; k++) terms *= (double)s->axes[k].extent;
+        double adds = s->red == KN_RED_SUM || s->scatter ? 4 * sqrt(terms) : s->red == KN_RED_PROD ? 2 * terms : 0;
+        *rtol += 2 * unit(p->tensors[s->out].dtype) + (adds + 2 * t.ops + 8 * t.functions) * unit(acc);
+        rounds |= t.rounds || (adds > 0 && kn_is_float(acc));
+    }
+    if (kn_is_float(out->dtype)) {
+        *atol = out->dtype == KN_F16 ? 0x1p-24 : out->dtype == KN_F64 ? 0x1p-1022 : 0x1p-126; /* what flushing subnormals may lose */
+        return;
+    }
+    *rtol = 0;
+    *atol = rounds ? 1 : 0; /* a float that a rounding moved across the next integer */
+}
