@@ -61,7 +61,7 @@ static source source_of(kn_lw *w, kn_sg *sg, int cache, kn_expr *const *k)
     const kn_cache *c = &sg->g->caches[cache];
     const kn_expr *load = sg->loads[c->load];
     const kn_tensor *x = &w->p->program->tensors[load->u.tensor];
-    kn_expr *idx[KILN_MAX_RANK];
+    kn_expr *idx[KILN_MAX_RANK] = { NULL };
     source s = { .buffer = kn_lw_tensor(w, load->u.tensor), .pad = kn_lw_zero(w, x->dtype, load->padded ? load->pad_value : 0) };
     if (c->region) {
         for (int d = 0; d < load->nargs; d++) {
@@ -111,7 +111,7 @@ static void fill_shared(kn_lw *w, kn_sg *sg, int cache)
     kn_expr *more = total % w->threads ? kn_lw_below(w, flat, total) : NULL;
     kn_ls *cond = more ? kn_lw_if(w, more) : NULL;
     if (cond) w->tail = &cond->body;
-    kn_expr *k[KILN_MAX_LOOPS];
+    kn_expr *k[KILN_MAX_LOOPS] = { NULL };
     int64_t below = 1;
     for (int i = n - 1; i >= 0; i--) {
         kn_expr *q = below > 1 ? kn_bin(w->a, KN_OP_FLOORDIV, flat, kn_lw_int(w, below)) : flat;
@@ -202,7 +202,7 @@ static void fill_scratch(kn_lw *w, kn_sg *sg, int cache)
     const kn_cache *c = &sg->g->caches[cache];
     int64_t size[KILN_MAX_LOOPS];
     int n = dims(sg, c, cache, size);
-    kn_expr *k[KILN_MAX_LOOPS];
+    kn_expr *k[KILN_MAX_LOOPS] = { NULL };
     kn_ls **after = NULL;
     for (int i = 0; i + 1 < n; i++) {
         int var = kn_lw_var(w, "k", 0, size[i] - 1);

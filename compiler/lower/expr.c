@@ -68,7 +68,7 @@ static access load_access(kn_env *v, const kn_expr *e)
             if (v->sg->loads[i] == e && v->sg->cache_of[i] >= 0) return cache_access(v, i, v->sg->cache_of[i]);
     access r = { .buffer = kn_lw_tensor(w, e->u.tensor) };
     const kn_tensor *x = &w->p->program->tensors[e->u.tensor];
-    kn_expr *idx[KILN_MAX_RANK], *in = NULL;
+    kn_expr *idx[KILN_MAX_RANK] = { NULL }, *in = NULL;
     for (int i = 0; i < e->nargs; i++) {
         idx[i] = kn_lw_simp(w, kn_env_scalar(v, e->args[i]));
         in = kn_lw_and(w, in, kn_lw_in_dim(w, idx[i], x->shape[i]));

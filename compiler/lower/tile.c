@@ -84,7 +84,7 @@ static void store_output(tile *x, kn_expr *value, int lane_var)
     int out = sg->s->out, lanes = value->lanes;
     kn_env v = { .w = w, .s = sg->s, .lane_var = lane_var, .lanes = lanes, .repl_tensor = -1 };
     kn_env_axes(w, sg, v.av);
-    kn_expr *idx[KILN_MAX_RANK];
+    kn_expr *idx[KILN_MAX_RANK] = { NULL };
     value = cast_to(w, value, p->tensors[out].dtype);
     for (int i = 0; i < p->tensors[out].rank; i++) idx[i] = kn_lw_simp(w, kn_env_scalar(&v, sg->s->lhs[i]));
     if (sg->g->epilogue >= 0) {
@@ -189,7 +189,7 @@ static void accumulate(tile *x, int64_t part)
             one = kn_lw_node(w, KN_OP_SELECT, one->dtype, 1, in, one, identity(w, x->sg->s->red, x->acc_type));
             kn_lw_store(w, x->acc, at, combine(x, old, kn_lw_lanes(w, one, lane, x->lanes)));
         }
-        w->tail = after;
+        if (cond) w->tail = after;
     }
 }
 

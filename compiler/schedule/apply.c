@@ -9,7 +9,7 @@ static const kn_prim prims[] = {
 #undef X
 };
 
-kiln_status kn_refuse(kn_step *s, const char *fmt, ...)
+kiln_status kn_step_refuse(kn_step *s, const char *fmt, ...)
 {
     char text[400];
     va_list ap;
@@ -26,7 +26,7 @@ kn_stage *kn_step_stage(kn_step *s, const char *name)
 {
     for (int i = 0; i < s->t->nstages; i++)
         if (!strcmp(kn_stage_name(s->t, s->t->stages[i]), name)) return s->t->stages[i];
-    kn_refuse(s, "no statement writes a tensor named '%s'", name);
+    kn_step_refuse(s, "no statement writes a tensor named '%s'", name);
     return NULL;
 }
 
@@ -34,7 +34,7 @@ int kn_step_loop(kn_step *s, const kn_stage *g, const char *name)
 {
     for (int i = 0; i < g->nloops; i++)
         if (!strcmp(g->loops[i].name, name)) return i;
-    kn_refuse(s, "statement '%s' has no loop '%s'", kn_stage_name(s->t, g), name);
+    kn_step_refuse(s, "statement '%s' has no loop '%s'", kn_stage_name(s->t, g), name);
     return -1;
 }
 
@@ -43,7 +43,7 @@ int kn_step_axis(kn_step *s, const kn_stage *g, const char *name)
     const kn_stmt *st = kn_stage_stmt(s->t, g);
     for (int i = 0; i < st->naxes; i++)
         if (!strcmp(st->axes[i].name, name)) return i;
-    kn_refuse(s, "statement '%s' has no axis '%s'", kn_stage_name(s->t, g), name);
+    kn_step_refuse(s, "statement '%s' has no axis '%s'", kn_stage_name(s->t, g), name);
     return -1;
 }
 
@@ -53,7 +53,7 @@ bool kn_step_int(kn_step *s, const char *text, int64_t lo, int64_t hi, int64_t *
     const char *p = text;
     for (; *p >= '0' && *p <= '9' && v <= hi; p++) v = v * 10 + (*p - '0');
     if (p == text || *p || v < lo || v > hi) {
-        kn_refuse(s, "'%s' is not a number from %lld to %lld", text, (long long)lo, (long long)hi);
+        kn_step_refuse(s, "'%s' is not a number from %lld to %lld", text, (long long)lo, (long long)hi);
         return false;
     }
     *out = v;
@@ -84,11 +84,11 @@ static kiln_status apply_step(kn_step *s)
         const kn_prim *p = &prims[i];
         if (strcmp(p->name, s->prim)) continue;
         if (s->nargs >= p->min_args && (p->max_args < 0 || s->nargs <= p->max_args)) return p->apply(s);
-        kn_refuse(s, "wrong number of arguments (%d)", s->nargs);
+        kn_step_refuse(s, "wrong number of arguments (%d)", s->nargs);
         kn_hint(s->d, "%s", p->usage);
         return KILN_TRACE;
     }
-    kn_refuse(s, "no such primitive");
+    kn_step_refuse(s, "no such primitive");
     kn_hint(s->d, "inline, epilogue, fuse, split, reorder, parallel, bind, vectorize, unroll, rfactor, cache_read, compute_at");
     return KILN_TRACE;
 }
@@ -105,7 +105,7 @@ static kiln_status apply_text(kn_step *s, kiln_bytes trace)
         bool fits = words(line, s);
         if (!s->prim || s->prim[0] == '#') continue;
         if (++s->number > KILN_MAX_TRACE_STEPS) return kn_fail(s->d, KILN_LIMIT, "a trace has at most %d steps", KILN_MAX_TRACE_STEPS);
-        if (!fits) return kn_refuse(s, "more than %d arguments", KN_STEP_ARGS);
+        if (!fits) return kn_step_refuse(s, "more than %d arguments", KN_STEP_ARGS);
         kiln_status st = apply_step(s);
         if (st) return st;
     }

@@ -12,16 +12,16 @@ kiln_status kn_prim_bind(kn_step *s)
     int l = kn_step_loop(s, g, s->args[1]);
     if (l < 0) return KILN_TRACE;
     kn_loop *p = &g->loops[l];
-    if (!s->hw->gpu) return kn_refuse(s, "bind is for GPU targets; use parallel, unroll and vectorize");
-    if (p->kind != KN_SERIAL) return kn_refuse(s, "loop '%s' is already %s", p->name, kn_loop_kind_text(p->kind));
+    if (!s->hw->gpu) return kn_step_refuse(s, "bind is for GPU targets; use parallel, unroll and vectorize");
+    if (p->kind != KN_SERIAL) return kn_step_refuse(s, "loop '%s' is already %s", p->name, kn_loop_kind_text(p->kind));
     for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
         if (strcmp(kinds[i].name, s->args[2])) continue;
         if (kn_is_reduce(s->t, g, l) && kinds[i].kind != KN_THREAD)
-            return kn_refuse(s, "loop '%s' reduces; it can only be bound to threads, with rfactor", p->name);
+            return kn_step_refuse(s, "loop '%s' reduces; it can only be bound to threads, with rfactor", p->name);
         if (kinds[i].kind == KN_VTHREAD && p->extent > 64)
-            return kn_refuse(s, "loop '%s' has extent %lld; at most 64 vthreads", p->name, (long long)p->extent);
+            return kn_step_refuse(s, "loop '%s' has extent %lld; at most 64 vthreads", p->name, (long long)p->extent);
         p->kind = kinds[i].kind;
         return KILN_OK;
     }
-    return kn_refuse(s, "'%s' is none of grid, thread, vthread", s->args[2]);
+    return kn_step_refuse(s, "'%s' is none of grid, thread, vthread", s->args[2]);
 }

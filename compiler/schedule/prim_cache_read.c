@@ -13,9 +13,9 @@ static kiln_status read_loops(kn_step *s, kn_stage *g, kn_cache *c, int *arg)
     for (; *arg < s->nargs && strcmp(s->args[*arg], "pad"); (*arg)++) {
         int l = kn_step_loop(s, g, s->args[*arg]);
         if (l < 0) return KILN_TRACE;
-        if (!inside(g, c, l)) return kn_refuse(s, "loop '%s' is not inside '%s'", s->args[*arg], g->loops[c->at].name);
+        if (!inside(g, c, l)) return kn_step_refuse(s, "loop '%s' is not inside '%s'", s->args[*arg], g->loops[c->at].name);
         for (int i = 0; i < c->nloops; i++)
-            if (c->loops[i] == l) return kn_refuse(s, "loop '%s' is named twice", s->args[*arg]);
+            if (c->loops[i] == l) return kn_step_refuse(s, "loop '%s' is named twice", s->args[*arg]);
         c->loops[c->nloops++] = l;
     }
     return KILN_OK;
@@ -27,18 +27,18 @@ static kiln_status check_load(kn_step *s, kn_stage *g, kn_cache *c, const kn_exp
     for (int i = 0; i < load->nargs; i++) {
         kn_affine f;
         const kn_expr *inner[2];
-        if (kn_loads(load->args[i], inner, 2)) return kn_refuse(s, "load %d is at an index read from data; it cannot be cached", c->load);
-        if (c->region && !kn_affine_of(load->args[i], &f)) return kn_refuse(s, "index %d of load %d is not affine; name its loops instead", i, c->load);
+        if (kn_loads(load->args[i], inner, 2)) return kn_step_refuse(s, "load %d is at an index read from data; it cannot be cached", c->load);
+        if (c->region && !kn_affine_of(load->args[i], &f)) return kn_step_refuse(s, "index %d of load %d is not affine; name its loops instead", i, c->load);
     }
     for (int i = 0; i < g->nloops; i++) {
         if (!inside(g, c, i) || !(axes >> g->loops[i].axis & 1)) continue;
         bool named = c->region;
         for (int k = 0; k < c->nloops; k++) named |= c->loops[k] == i;
-        if (!named) return kn_refuse(s, "load %d depends on loop '%s' inside '%s'; name it", c->load, g->loops[i].name, g->loops[c->at].name);
+        if (!named) return kn_step_refuse(s, "load %d depends on loop '%s' inside '%s'; name it", c->load, g->loops[i].name, g->loops[c->at].name);
     }
     for (int k = 0; k < c->nloops; k++)
         if (!(axes >> g->loops[c->loops[k]].axis & 1))
-            return kn_refuse(s, "load %d does not depend on loop '%s'", c->load, g->loops[c->loops[k]].name);
+            return kn_step_refuse(s, "load %d does not depend on loop '%s'", c->load, g->loops[c->loops[k]].name);
     return KILN_OK;
 }
 
@@ -46,34 +46,34 @@ kiln_status kn_prim_cache_read(kn_step *s)
 {
     kn_stage *g = kn_step_stage(s, s->args[0]);
     if (!g) return KILN_TRACE;
-    if (g->ncaches == (int)(sizeof g->caches / sizeof *g->caches)) return kn_refuse(s, "too many caches");
+    if (g->ncaches == (int)(sizeof g->caches / sizeof *g->caches)) return kn_step_refuse(s, "too many caches");
     kn_cache c = { 0 };
     int64_t number;
     if (!kn_step_int(s, s->args[1], 0, KILN_MAX_TENSORS - 1, &number)) return KILN_TRACE;
     c.load = (int)number;
     const kn_expr *load = kn_stage_load(s->t, g, c.load);
-    if (!load) return kn_refuse(s, "the body of '%s' has no load %d", s->args[0], c.load);
+    if (!load) return kn_step_refuse(s, "the body of '%s' has no load %d", s->args[0], c.load);
     for (int i = 0; i < g->ncaches; i++)
-        if (g->caches[i].load == c.load) return kn_refuse(s, "load %d has a cache already", c.load);
+        if (g->caches[i].load == c.load) return kn_step_refuse(s, "load %d has a cache already", c.load);
     if (!strcmp(s->args[2], "scratch")) c.scope = KN_SCRATCH;
     else if (!strcmp(s->args[2], "shared")) c.scope = KN_SHARED;
-    else return kn_refuse(s, "'%s' is neither scratch nor shared", s->args[2]);
-    if ((c.scope == KN_SHARED) != s->hw->gpu) return kn_refuse(s, "%s targets have %s", s->hw->gpu ? "GPU" : "CPU", s->hw->gpu ? "shared" : "scratch");
+    else return kn_step_refuse(s, "'%s' is neither scratch nor shared", s->args[2]);
+    if ((c.scope == KN_SHARED) != s->hw->gpu) return kn_step_refuse(s, "%s targets have %s", s->hw->gpu ? "GPU" : "CPU", s->hw->gpu ? "shared" : "scratch");
     c.at = kn_step_loop(s, g, s->args[3]);
     if (c.at < 0) return KILN_TRACE;
     int arg = 5;
     c.region = !strcmp(s->args[4], "region");
-    if (!c.region && strcmp(s->args[4], "loops")) return kn_refuse(s, "'%s' is neither loops nor region", s->args[4]);
+    if (!c.region && strcmp(s->args[4], "loops")) return kn_step_refuse(s, "'%s' is neither loops nor region", s->args[4]);
     kiln_status bad = c.region ? KILN_OK : read_loops(s, g, &c, &arg);
     if (bad) return bad;
     if (arg < s->nargs) {
-        if (strcmp(s->args[arg], "pad") || arg + 2 != s->nargs) return kn_refuse(s, "expected 'pad N' at '%s'", s->args[arg]);
+        if (strcmp(s->args[arg], "pad") || arg + 2 != s->nargs) return kn_step_refuse(s, "expected 'pad N' at '%s'", s->args[arg]);
         if (!kn_step_int(s, s->args[arg + 1], 0, 4096, &c.pad)) return KILN_TRACE;
     }
     bad = check_load(s, g, &c, load);
     if (bad) return bad;
     g->caches[g->ncaches] = c;
-    if (!kn_cache_bytes(s->t, g, &c)) return kn_refuse(s, "the cache of load %d is too large", c.load);
+    if (!kn_cache_bytes(s->t, g, &c)) return kn_step_refuse(s, "the cache of load %d is too large", c.load);
     g->ncaches++;
     return KILN_OK;
 }

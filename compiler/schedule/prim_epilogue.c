@@ -20,17 +20,17 @@ static kiln_status find_reader(kn_step *s, int tensor, int *reader)
     for (int i = 0; i < p->nstmts; i++) {
         int n = kn_reads_of(p->stmts[i]->body, tensor, &one);
         if (!n) continue;
-        if (*reader >= 0 || n > 1) return kn_refuse(s, "'%s' is read more than once", s->args[0]);
+        if (*reader >= 0 || n > 1) return kn_step_refuse(s, "'%s' is read more than once", s->args[0]);
         *reader = i;
     }
-    if (*reader < 0) return kn_refuse(s, "nothing reads '%s'", s->args[0]);
+    if (*reader < 0) return kn_step_refuse(s, "nothing reads '%s'", s->args[0]);
     const kn_stmt *e = p->stmts[*reader];
     const char *name = p->tensors[e->out].name;
-    if (e->red != KN_RED_NONE || e->scatter) return kn_refuse(s, "'%s', which reads '%s', is not a map statement", name, s->args[0]);
-    if (!identity_read(e, one)) return kn_refuse(s, "'%s' does not read '%s' at its own axes", name, s->args[0]);
+    if (e->red != KN_RED_NONE || e->scatter) return kn_step_refuse(s, "'%s', which reads '%s', is not a map statement", name, s->args[0]);
+    if (!identity_read(e, one)) return kn_step_refuse(s, "'%s' does not read '%s' at its own axes", name, s->args[0]);
     for (int i = 0; i < one->nargs; i++)
         if (p->tensors[tensor].shape[i] != e->axes[one->args[i]->u.axis].extent)
-            return kn_refuse(s, "'%s' reads only a part of '%s'", name, s->args[0]);
+            return kn_step_refuse(s, "'%s' reads only a part of '%s'", name, s->args[0]);
     return KILN_OK;
 }
 
@@ -40,19 +40,19 @@ kiln_status kn_prim_epilogue(kn_step *s)
     kn_stage *g = kn_step_stage(s, s->args[0]);
     if (!g) return KILN_TRACE;
     const kn_stmt *st = kn_stage_stmt(t, g);
-    if (t->program->tensors[st->out].role != KN_TEMP) return kn_refuse(s, "'%s' is not a temporary: its value is asked for", s->args[0]);
-    if (st->scatter || g->epilogue >= 0) return kn_refuse(s, "'%s' scatters or has an epilogue already", s->args[0]);
-    if (g->at_stage >= 0) return kn_refuse(s, "'%s' is attached to another stage already", s->args[0]);
+    if (t->program->tensors[st->out].role != KN_TEMP) return kn_step_refuse(s, "'%s' is not a temporary: its value is asked for", s->args[0]);
+    if (st->scatter || g->epilogue >= 0) return kn_step_refuse(s, "'%s' scatters or has an epilogue already", s->args[0]);
+    if (g->at_stage >= 0) return kn_step_refuse(s, "'%s' is attached to another stage already", s->args[0]);
     int reader;
     kiln_status bad = find_reader(s, st->out, &reader);
     if (bad) return bad;
     for (int i = 0; i < t->nstages; i++) {
         kn_stage *e = t->stages[i];
         if (e->stmt != reader) continue;
-        if (!kn_stage_untouched(e) || e->epilogue >= 0) return kn_refuse(s, "its reader has schedule steps already");
+        if (!kn_stage_untouched(e) || e->epilogue >= 0) return kn_step_refuse(s, "its reader has schedule steps already");
         int from = kn_stage_find(t, g);
         for (int k = 0; k < t->nstages; k++)
-            if (t->stages[k]->at_stage >= 0) return kn_refuse(s, "epilogue must come before compute_at");
+            if (t->stages[k]->at_stage >= 0) return kn_step_refuse(s, "epilogue must come before compute_at");
         g->epilogue = reader;
         /* T moves to its reader's place, where everything else the reader wants is ready; nothing in between reads T. */
         for (int k = from; k < i; k++) t->stages[k] = t->stages[k + 1];
@@ -60,5 +60,5 @@ kiln_status kn_prim_epilogue(kn_step *s)
         kn_tree_drop_stage(t, i - 1);
         return KILN_OK;
     }
-    return kn_refuse(s, "its reader is already an epilogue");
+    return kn_step_refuse(s, "its reader is already an epilogue");
 }

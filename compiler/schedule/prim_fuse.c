@@ -26,7 +26,7 @@ static kn_expr *simplify_index(void *user, kiln_arena *a, kn_expr *e)
 {
     if (e->op != KN_OP_LOAD) return e;
     kn_expr *idx[KILN_MAX_RANK], *copy = kn_new(a, kn_expr);
-    for (int i = 0; i < e->nargs; i++) idx[i] = kn_simplify(a, e->args[i], kn_stmt_range, user);
+    for (int i = 0; i < e->nargs; i++) idx[i] = kn_simplify(a, e->args[i], kn_sched_range, user);
     if (!copy) return NULL;
     *copy = *e;
     copy->args = kn_array(a, kn_expr *, e->nargs ? e->nargs : 1);
@@ -38,25 +38,25 @@ static kiln_status plan(kn_step *s, kn_stage *g, fuser *f, int *first, int64_t *
 {
     const kn_stmt *st = f->s;
     int axis[KILN_MAX_AXES], n = s->nargs - 2;
-    if (n > KILN_MAX_AXES) return kn_refuse(s, "more axes than a statement has");
-    if (!kn_stage_untouched(g)) return kn_refuse(s, "fuse must come before other steps of '%s'", s->args[0]);
+    if (n > KILN_MAX_AXES) return kn_step_refuse(s, "more axes than a statement has");
+    if (!kn_stage_untouched(g)) return kn_step_refuse(s, "fuse must come before other steps of '%s'", s->args[0]);
     for (int i = 0; i < st->naxes; i++) f->extent[i] = st->axes[i].extent;
     *total = 1;
     for (int i = n - 1; i >= 0; i--) {
         int x = axis[i] = kn_step_axis(s, g, s->args[2 + i]);
         if (x < 0) return KILN_TRACE;
-        if (f->below[x]) return kn_refuse(s, "axis '%s' is named twice", s->args[2 + i]);
-        if (st->axes[x].reduce != st->axes[axis[n - 1]].reduce) return kn_refuse(s, "spatial and reduce axes cannot be fused");
+        if (f->below[x]) return kn_step_refuse(s, "axis '%s' is named twice", s->args[2 + i]);
+        if (st->axes[x].reduce != st->axes[axis[n - 1]].reduce) return kn_step_refuse(s, "spatial and reduce axes cannot be fused");
         f->below[x] = *total;
         if (!kn_mul_fits(*total, st->axes[x].extent, total) || *total > KILN_MAX_EXTENT)
-            return kn_refuse(s, "the fused axis would be longer than %d", KILN_MAX_EXTENT);
+            return kn_step_refuse(s, "the fused axis would be longer than %d", KILN_MAX_EXTENT);
         f->outermost[x] = i == 0;
     }
     *first = axis[0];
     for (int i = 1; i < n; i++)
         if (axis[i] < *first) *first = axis[i];
     for (int i = 0; i < st->naxes; i++)
-        if (!f->below[i] && !strcmp(st->axes[i].name, s->args[1])) return kn_refuse(s, "there is an axis '%s' already", s->args[1]);
+        if (!f->below[i] && !strcmp(st->axes[i].name, s->args[1])) return kn_step_refuse(s, "there is an axis '%s' already", s->args[1]);
     return KILN_OK;
 }
 
@@ -64,11 +64,11 @@ kiln_status kn_prim_fuse(kn_step *s)
 {
     kn_stage *g = kn_step_stage(s, s->args[0]);
     if (!g) return KILN_TRACE;
-    if (strlen(s->args[1]) >= KILN_MAX_NAME_BYTES) return kn_refuse(s, "the name '%s' is too long", s->args[1]);
+    if (strlen(s->args[1]) >= KILN_MAX_NAME_BYTES) return kn_step_refuse(s, "the name '%s' is too long", s->args[1]);
     kn_stmt *st = kn_stage_stmt(s->t, g);
     fuser f = { .s = st };
-    int first;
-    int64_t total;
+    int first = 0;
+    int64_t total = 1;
     kiln_status bad = plan(s, g, &f, &first, &total);
     if (bad) return bad;
     kn_axis axes[KILN_MAX_AXES];
@@ -91,7 +91,7 @@ kiln_status kn_prim_fuse(kn_step *s)
     st->naxes = n;
     st->nspatial = nspatial;
     if (kn_arena_dry(s->a)) return kn_fail(s->d, KILN_MEMORY, "out of memory while fusing axes");
-    for (int i = 0; i < rank; i++) st->lhs[i] = kn_simplify(s->a, st->lhs[i], kn_stmt_range, st);
+    for (int i = 0; i < rank; i++) st->lhs[i] = kn_simplify(s->a, st->lhs[i], kn_sched_range, st);
     st->body = kn_rewrite(s->a, body, simplify_index, st);
     kn_stage_loops_init(g, st);
     return KILN_OK;

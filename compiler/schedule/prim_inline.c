@@ -32,11 +32,11 @@ static bool padded_read(const kn_expr *e, int tensor)
 static kiln_status refuse_if_bound(kn_step *s, const kn_stage *g, const kn_stmt *st)
 {
     const kn_tensor *x = &s->t->program->tensors[st->out];
-    if (x->role != KN_TEMP) return kn_refuse(s, "'%s' is not a temporary: its value is asked for", x->name);
-    if (st->red != KN_RED_NONE || st->scatter) return kn_refuse(s, "'%s' reduces or scatters; only map statements can be inlined", x->name);
-    if (!kn_stage_untouched(g) || g->epilogue >= 0) return kn_refuse(s, "'%s' has schedule steps already", x->name);
+    if (x->role != KN_TEMP) return kn_step_refuse(s, "'%s' is not a temporary: its value is asked for", x->name);
+    if (st->red != KN_RED_NONE || st->scatter) return kn_step_refuse(s, "'%s' reduces or scatters; only map statements can be inlined", x->name);
+    if (!kn_stage_untouched(g) || g->epilogue >= 0) return kn_step_refuse(s, "'%s' has schedule steps already", x->name);
     for (int i = 0; i < x->rank; i++)
-        if (st->lhs[i]->op != KN_OP_AXIS) return kn_refuse(s, "'%s' is not written at plain axes", x->name);
+        if (st->lhs[i]->op != KN_OP_AXIS) return kn_step_refuse(s, "'%s' is not written at plain axes", x->name);
     return KILN_OK;
 }
 
@@ -52,10 +52,10 @@ kiln_status kn_prim_inline(kn_step *s)
     for (int i = 0; i < p->nstmts; i++) {
         if (!kn_reads_of(p->stmts[i]->body, st->out, &one)) continue;
         if (padded_read(p->stmts[i]->body, st->out))
-            return kn_refuse(s, "'%s' is read with padding by '%s'", s->args[0], p->tensors[p->stmts[i]->out].name);
+            return kn_step_refuse(s, "'%s' is read with padding by '%s'", s->args[0], p->tensors[p->stmts[i]->out].name);
         for (int k = 0; k < s->t->nstages; k++)
             if (s->t->stages[k]->stmt == i && s->t->stages[k]->ncaches)
-                return kn_refuse(s, "inline must come before the caches of '%s'", p->tensors[p->stmts[i]->out].name);
+                return kn_step_refuse(s, "inline must come before the caches of '%s'", p->tensors[p->stmts[i]->out].name);
     }
     inliner in = { .from = st, .a = s->a };
     kn_expr *cast = st->body;

@@ -6,11 +6,11 @@ kiln_status kn_prim_reorder(kn_step *s)
 {
     kn_stage *g = kn_step_stage(s, s->args[0]);
     if (!g) return KILN_TRACE;
-    if (g->ncaches) return kn_refuse(s, "reorder must come before the caches of '%s'", s->args[0]);
+    if (g->ncaches) return kn_step_refuse(s, "reorder must come before the caches of '%s'", s->args[0]);
     for (int i = 0; i < s->t->nstages; i++)
         if (s->t->stages[i]->at_stage == kn_stage_find(s->t, g))
-            return kn_refuse(s, "reorder must come before anything is computed at a loop of '%s'", s->args[0]);
-    if (g->at_stage >= 0) return kn_refuse(s, "'%s' is attached to another stage already", s->args[0]);
+            return kn_step_refuse(s, "reorder must come before anything is computed at a loop of '%s'", s->args[0]);
+    if (g->at_stage >= 0) return kn_step_refuse(s, "'%s' is attached to another stage already", s->args[0]);
     kn_loop order[KILN_MAX_LOOPS];
     bool seen[KILN_MAX_LOOPS] = { false };
     int n = 0, tile = 0;
@@ -21,13 +21,13 @@ kiln_status kn_prim_reorder(kn_step *s)
         }
         int l = kn_step_loop(s, g, s->args[i]);
         if (l < 0) return KILN_TRACE;
-        if (seen[l]) return kn_refuse(s, "loop '%s' is named twice", s->args[i]);
+        if (seen[l]) return kn_step_refuse(s, "loop '%s' is named twice", s->args[i]);
         seen[l] = true;
         order[n] = g->loops[l];
         order[n++].tile = tile;
     }
     for (int i = 0; i < g->nloops; i++)
-        if (!seen[i]) return kn_refuse(s, "loop '%s' is missing; all loops of '%s' must be named", g->loops[i].name, s->args[0]);
+        if (!seen[i]) return kn_step_refuse(s, "loop '%s' is missing; all loops of '%s' must be named", g->loops[i].name, s->args[0]);
     memcpy(g->loops, order, sizeof(kn_loop) * (size_t)n);
     return KILN_OK;
 }

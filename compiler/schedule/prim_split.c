@@ -15,14 +15,14 @@ kiln_status kn_prim_split(kn_step *s)
             at = i;
             found++;
         }
-    if (found != 1) return kn_refuse(s, "axis '%s' is already split; give all factors in one step", s->args[1]);
-    if (g->loops[at].kind != KN_SERIAL || g->ncaches) return kn_refuse(s, "split must come before annotations and caches of the stage");
-    if (g->nloops + n > KILN_MAX_LOOPS) return kn_refuse(s, "more than %d loops", KILN_MAX_LOOPS);
+    if (found != 1) return kn_step_refuse(s, "axis '%s' is already split; give all factors in one step", s->args[1]);
+    if (g->loops[at].kind != KN_SERIAL || g->ncaches) return kn_step_refuse(s, "split must come before annotations and caches of the stage");
+    if (g->nloops + n > KILN_MAX_LOOPS) return kn_step_refuse(s, "more than %d loops", KILN_MAX_LOOPS);
     int64_t factor[KN_STEP_ARGS], prod = 1;
     for (int i = 0; i < n; i++) {
         if (!kn_step_int(s, s->args[2 + i], 1, KILN_MAX_EXTENT, &factor[i])) return KILN_TRACE;
         if (!kn_mul_fits(prod, factor[i], &prod) || prod > KILN_MAX_EXTENT)
-            return kn_refuse(s, "the factors of axis '%s' multiply to more than %d", s->args[1], KILN_MAX_EXTENT);
+            return kn_step_refuse(s, "the factors of axis '%s' multiply to more than %d", s->args[1], KILN_MAX_EXTENT);
     }
     const kn_axis *x = &kn_stage_stmt(s->t, g)->axes[axis];
     memmove(&g->loops[at + 1 + n], &g->loops[at + 1], sizeof(kn_loop) * (size_t)(g->nloops - at - 1));

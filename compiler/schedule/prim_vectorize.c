@@ -7,13 +7,13 @@ kiln_status kn_prim_vectorize(kn_step *s)
     if (!g) return KILN_TRACE;
     int l = kn_step_loop(s, g, s->args[1]);
     if (l < 0) return KILN_TRACE;
-    if (s->hw->gpu) return kn_refuse(s, "vectorize is for CPU targets");
-    if (l != g->nloops - 1) return kn_refuse(s, "loop '%s' is not the innermost", s->args[1]);
+    if (s->hw->gpu) return kn_step_refuse(s, "vectorize is for CPU targets");
+    if (l != g->nloops - 1) return kn_step_refuse(s, "loop '%s' is not the innermost", s->args[1]);
     int64_t n = g->loops[l].extent;
     if (n < 2 || n > 64 || (n & (n - 1)))
-        return kn_refuse(s, "loop '%s' has extent %lld; a vector has 2, 4, ... 64 lanes", s->args[1], (long long)n);
+        return kn_step_refuse(s, "loop '%s' has extent %lld; a vector has 2, 4, ... 64 lanes", s->args[1], (long long)n);
     if (g->loops[l].kind != KN_SERIAL)
-        return kn_refuse(s, "loop '%s' is already %s", s->args[1], kn_loop_kind_text(g->loops[l].kind));
+        return kn_step_refuse(s, "loop '%s' is already %s", s->args[1], kn_loop_kind_text(g->loops[l].kind));
     g->loops[l].kind = KN_VECTOR;
     g->loops[l].rfactor = kn_is_reduce(s->t, g, l);
     return KILN_OK;

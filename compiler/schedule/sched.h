@@ -29,7 +29,7 @@ typedef struct kn_prim {
 #undef X
 
 /* Refuses the step: "step 3 (split out0): ...". */
-kiln_status kn_refuse(kn_step *s, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+kiln_status kn_step_refuse(kn_step *s, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 /* The stage whose statement writes tensor `name`; NULL after refusing. */
 kn_stage *kn_step_stage(kn_step *s, const char *name);
 /* Loop or axis of the stage by name; -1 after refusing. */
@@ -51,7 +51,7 @@ const kn_expr *kn_stage_load(const kn_tree *t, const kn_stage *g, int i);
 /* How often body reads tensor; *one is a load of it. */
 int kn_reads_of(const kn_expr *body, int tensor, const kn_expr **one);
 /* Ranges of a statement's axes for kn_simplify; user is the kn_stmt. */
-void kn_stmt_range(void *user, const kn_expr *leaf, int64_t *lo, int64_t *hi);
+void kn_sched_range(void *user, const kn_expr *leaf, int64_t *lo, int64_t *hi);
 /* Everything that must hold at the end of a trace. */
 kiln_status kn_tree_check(kn_tree *t, const kn_hw *hw, kiln_diag *d);
 const char *kn_loop_kind_text(enum kn_loop_kind k);

@@ -99,7 +99,7 @@ int kn_reads_of(const kn_expr *e, int tensor, const kn_expr **one)
     return n;
 }
 
-void kn_stmt_range(void *user, const kn_expr *leaf, int64_t *lo, int64_t *hi)
+void kn_sched_range(void *user, const kn_expr *leaf, int64_t *lo, int64_t *hi)
 {
     const kn_stmt *s = user;
     *lo = 0;

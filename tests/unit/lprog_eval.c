@@ -1,0 +1,281 @@
+/* The interpreter behind lprog_eval.h. Threads of a block are fibers that stop at barriers. */
+#include "tests/unit/lprog_eval.h"
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <ucontext.h>
+
+enum { STACK = 256 * 1024 };
+typedef struct vec { double x[64]; int n; } vec;
+typedef struct cells { double *v; char *set; int64_t n; } cells;
+typedef struct thread { struct machine *m; ucontext_t at; void *stack; int64_t *vars; cells *regs; bool done; } thread;
+typedef struct machine {
+    const kn_lprog *p;
+    const kn_fn *f;
+    cells *mem;       /* a buffer each; SCRATCH is checked by buffer, its overlap in bytes apart */
+    ucontext_t home;
+    thread *t;
+    char error[256];
+} machine;
+
+static _Thread_local thread *starting; /* makecontext passes only ints */
+
+static void stop(machine *m, const char *what, const char *name, int64_t at)
+{
+    if (!m->error[0]) snprintf(m->error, sizeof m->error, "%s: %s at %lld", what, name, (long long)at);
+}
+
+static double round_to(enum kn_dtype t, double x)
+{
+    switch (t) {
+    case KN_F32: return (float)x;
+    case KN_I32: return (double)(int32_t)(int64_t)x;
+    case KN_I16: return (double)(int16_t)(int64_t)x;
+    case KN_I8: return (double)(int8_t)(int64_t)x;
+    case KN_U8: return (double)(uint8_t)(int64_t)x;
+    case KN_BOOL: return x != 0;
+    default: return x;
+    }
+}
+
+static double combine(int r, double a, double b)
+{
+    switch (r) {
+    case KN_RED_PROD: return a * b;
+    case KN_RED_MAX: return a > b ? a : b;
+    case KN_RED_MIN: return a < b ? a : b;
+    case KN_RED_ALL: return a != 0 && b != 0;
+    case KN_RED_ANY: return a != 0 || b != 0;
+    default: return a + b;
+    }
+}
+
+static double apply(enum kn_op op, enum kn_dtype t, double a, double b)
+{
+    switch (op) {
+    case KN_OP_ADD: return a + b;
+    case KN_OP_SUB: return a - b;
+    case KN_OP_MUL: return a * b;
+    case KN_OP_DIV: return a / b;
+    case KN_OP_FLOORDIV: return b == 0 ? NAN : floor(a / b);
+    case KN_OP_MOD: return b == 0 ? NAN : a - floor(a / b) * b;
+    case KN_OP_MIN: return a < b ? a : b;
+    case KN_OP_MAX: return a > b ? a : b;
+    case KN_OP_NEG: return -a;
+    case KN_OP_ABS: return fabs(a);
+    case KN_OP_EXP: return exp(a);
+    case KN_OP_SQRT: return sqrt(a);
+    case KN_OP_TANH: return tanh(a);
+    case KN_OP_LT: return a < b;
+    case KN_OP_LE: return a <= b;
+    case KN_OP_EQ: return a == b;
+    case KN_OP_NE: return a != b;
+    case KN_OP_AND: return a != 0 && b != 0;
+    case KN_OP_OR: return a != 0 || b != 0;
+    case KN_OP_NOT: return a == 0;
+    case KN_OP_CAST: return kn_dtype_class(t) == 'f' ? a : round_to(t, trunc(a));
+    default: return NAN;
+    }
+}
+
+static cells *cells_of(thread *t, int buffer)
+{
+    return t->m->p->buffers[buffer].scope == KN_REGISTER ? &t->regs[buffer] : &t->m->mem[buffer];
+}
+
+static vec eval(thread *t, const kn_expr *e);
+
+static vec read_at(thread *t, const kn_expr *e)
+{
+    const kn_buffer *b = &t->m->p->buffers[e->u.buffer];
+    cells *c = cells_of(t, e->u.buffer);
+    vec r = { .n = e->lanes > 1 ? e->lanes : 1 };
+    int64_t at = (int64_t)eval(t, e->args[0]).x[0];
+    if (b->scope == KN_REGISTER) at *= b->lanes;
+    for (int i = 0; i < r.n; i++) {
+        if (at < 0 || at + i >= c->n) stop(t->m, "read out of bounds", b->name, at + i);
+        else if (!c->set[at + i]) stop(t->m, "read of what was not written", b->name, at + i);
+        else r.x[i] = c->v[at + i];
+    }
+    return r;
+}
+
+static vec eval(thread *t, const kn_expr *e)
+{
+    vec r = { .n = e->lanes > 1 ? e->lanes : 1 }, a, b;
+    if (t->m->error[0]) return r;
+    switch (e->op) {
+    case KN_OP_CONST_F: r.x[0] = e->u.f; return r;
+    case KN_OP_CONST_I: r.x[0] = (double)e->u.i; return r;
+    case KN_OP_VAR: r.x[0] = (double)t->vars[e->u.var]; return r;
+    case KN_OP_READ: return read_at(t, e);
+    case KN_OP_LANES:
+        for (int i = 0; i < r.n; i++) {
+            t->vars[e->u.var] = i;
+            r.x[i] = eval(t, e->args[0]).x[0];
+        }
+        return r;
+    case KN_OP_SPLAT:
+        a = eval(t, e->args[0]);
+        for (int i = 0; i < r.n; i++) r.x[i] = a.x[0];
+        return r;
+    case KN_OP_HSUM:
+        a = eval(t, e->args[0]);
+        r.x[0] = a.x[0];
+        for (int i = 1; i < a.n; i++) r.x[0] = combine((int)e->u.i, r.x[0], a.x[i]);
+        return r;
+    case KN_OP_SELECT:
+        a = eval(t, e->args[0]);
+        if (r.n == 1) return eval(t, e->args[a.x[0] != 0 ? 1 : 2]);
+        r = eval(t, e->args[1]);
+        b = eval(t, e->args[2]);
+        for (int i = 0; i < r.n; i++)
+            if (a.x[i] == 0) r.x[i] = b.x[i];
+        return r;
+    default: break;
+    }
+    a = eval(t, e->args[0]);
+    b = e->nargs > 1 ? eval(t, e->args[1]) : a;
+    for (int i = 0; i < r.n; i++) r.x[i] = round_to(e->dtype, apply(e->op, e->dtype, a.x[i], b.x[i]));
+    return r;
+}
+
+static void store(thread *t, const kn_ls *s)
+{
+    const kn_buffer *b = &t->m->p->buffers[s->buffer];
+    cells *c = cells_of(t, s->buffer);
+    vec v = eval(t, s->value);
+    int64_t at = (int64_t)eval(t, s->index).x[0];
+    if (b->scope == KN_REGISTER) at *= b->lanes;
+    for (int i = 0; i < v.n; i++) {
+        if (at < 0 || at + i >= c->n) {
+            stop(t->m, "store out of bounds", b->name, at + i);
+            return;
+        }
+        c->v[at + i] = round_to(b->dtype, v.x[i]);
+        c->set[at + i] = 1;
+    }
+}
+
+static void run(thread *t, const kn_ls *s)
+{
+    for (; s && !t->m->error[0]; s = s->next) {
+        if (s->kind == KN_LS_STORE) store(t, s);
+        else if (s->kind == KN_LS_LET) t->vars[s->var] = (int64_t)eval(t, s->value).x[0];
+        else if (s->kind == KN_LS_IF) run(t, eval(t, s->value).x[0] != 0 ? s->body : s->other);
+        else if (s->kind == KN_LS_BARRIER) swapcontext(&t->at, &t->m->home);
+        else {
+            int64_t lo = (int64_t)eval(t, s->lo).x[0], hi = (int64_t)eval(t, s->hi).x[0];
+            for (int64_t i = lo; i < hi && !t->m->error[0]; i++) {
+                t->vars[s->var] = i;
+                run(t, s->body);
+            }
+        }
+    }
+}
+
+static void fiber(void)
+{
+    thread *t = starting;
+    run(t, t->m->f->body);
+    t->done = true;
+    swapcontext(&t->at, &t->m->home);
+}
+
+static void clear(machine *m, cells *c, enum kn_scope scope)
+{
+    for (int i = 0; i < m->p->nbuffers; i++)
+        if (m->p->buffers[i].scope == scope) memset(c[i].set, 0, (size_t)c[i].n);
+}
+
+static void block(machine *m, int64_t number)
+{
+    clear(m, m->mem, KN_SHARED);
+    clear(m, m->mem, KN_SCRATCH);
+    int n = m->f->threads;
+    for (int k = 0; k < n; k++) {
+        thread *t = &m->t[k];
+        t->done = false;
+        clear(m, t->regs, KN_REGISTER);
+        t->vars[m->f->var_grid] = number;
+        if (m->f->var_thread >= 0) t->vars[m->f->var_thread] = k;
+        getcontext(&t->at);
+        t->at.uc_stack.ss_sp = t->stack;
+        t->at.uc_stack.ss_size = STACK;
+        t->at.uc_link = NULL;
+        makecontext(&t->at, fiber, 0);
+    }
+    for (int left = n; left && !m->error[0];) {
+        int done = 0;
+        for (int k = 0; k < n; k++) {
+            if (m->t[k].done) continue;
+            starting = &m->t[k];
+            swapcontext(&m->home, &m->t[k].at);
+            done += m->t[k].done;
+        }
+        if (done && done != left) stop(m, "barrier not met by all threads", "block", number);
+        left -= done;
+    }
+}
+
+static cells make_cells(int64_t n)
+{
+    cells c = { calloc((size_t)n + 1, sizeof(double)), calloc((size_t)n + 1, 1), n };
+    return c;
+}
+
+static void run_fn(machine *m)
+{
+    const kn_lprog *p = m->p;
+    m->t = calloc((size_t)m->f->threads, sizeof *m->t);
+    for (int k = 0; k < m->f->threads; k++) {
+        thread *t = &m->t[k];
+        t->m = m;
+        t->stack = malloc(STACK);
+        t->vars = calloc((size_t)p->nvars + 1, sizeof *t->vars);
+        t->regs = calloc((size_t)p->nbuffers + 1, sizeof *t->regs);
+        for (int i = 0; i < p->nbuffers; i++)
+            if (p->buffers[i].scope == KN_REGISTER) t->regs[i] = make_cells(p->buffers[i].elems * p->buffers[i].lanes);
+    }
+    for (int64_t g = m->f->grid; g-- > 0 && !m->error[0];) block(m, g);
+    for (int k = 0; k < m->f->threads; k++) {
+        for (int i = 0; i < p->nbuffers; i++) {
+            free(m->t[k].regs[i].v);
+            free(m->t[k].regs[i].set);
+        }
+        free(m->t[k].regs);
+        free(m->t[k].vars);
+        free(m->t[k].stack);
+    }
+    free(m->t);
+}
+
+const char *lprog_eval(const kn_lprog *p, double *const *tensors)
+{
+    static char error[256];
+    machine m = { .p = p };
+    m.mem = calloc((size_t)p->nbuffers + 1, sizeof *m.mem);
+    for (int i = 0; i < p->nbuffers; i++) {
+        m.mem[i] = make_cells(p->buffers[i].scope == KN_REGISTER ? 0 : p->buffers[i].elems);
+        if (p->buffers[i].slot < 0 || p->program->tensors[p->buffers[i].slot].role != KN_INPUT) continue;
+        memcpy(m.mem[i].v, tensors[p->buffers[i].slot], sizeof(double) * (size_t)p->buffers[i].elems);
+        memset(m.mem[i].set, 1, (size_t)p->buffers[i].elems);
+    }
+    for (int i = 0; i < p->nfns && !m.error[0]; i++) {
+        m.f = &p->fns[i];
+        run_fn(&m);
+    }
+    for (int i = 0; i < p->nbuffers; i++) {
+        int slot = p->buffers[i].slot;
+        for (int64_t k = 0; slot >= 0 && k < p->buffers[i].elems && !m.error[0]; k++) {
+            if (!m.mem[i].set[k]) stop(&m, "element never written", p->buffers[i].name, k);
+            tensors[slot][k] = m.mem[i].v[k];
+        }
+        free(m.mem[i].v);
+        free(m.mem[i].set);
+    }
+    free(m.mem);
+    memcpy(error, m.error, sizeof error);
+    return error[0] ? error : NULL;
+}
