@@ -1,0 +1,546 @@
+/* Code generation: printed text is compiled by the system's compilers, loaded and run; vector functions are held to their error bounds. */
+#include "codegen/codegen.h"
+#include <dlfcn.h>
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+#include <cmocka.h>
+
+static void *mem(void *user, void *p, size_t old_size, size_t size)
+{
+    (void)user;
+    (void)old_size;
+    if (size) return realloc(p, size);
+    free(p);
+    return NULL;
+}
+static kiln_arena *A;
+static int open_arena(void **state)
+{
+    (void)state;
+    kiln_host host = {.mem = mem};
+    A = kiln_arena_open(&host);
+    return A ? 0 : -1;
+}
+static int close_arena(void **state)
+{
+    (void)state;
+    kiln_arena_close(A);
+    return 0;
+}
+
+/* ---- loop programs by hand ---- */
+static kn_hw HW = {.id = "test", .arch = "any", .language = "c"};
+static kn_buffer BUF[16];
+static const char *VARS[] = {"i", "int", "k", "lane"}; /* a keyword on purpose */
+
+static kn_expr *node(enum kn_op op, enum kn_dtype t, int lanes, int n, kn_expr *x, kn_expr *y, kn_expr *z)
+{
+    kn_expr *e = kn_new(A, kn_expr), *all[] = {x, y, z};
+    *e = (kn_expr){.op = op, .dtype = t, .lanes = lanes, .nargs = n, .args = kn_array(A, kn_expr *, 3)};
+    for (int i = 0; i < n; i++) e->args[i] = all[i];
+    return e;
+}
+static kn_expr *un(enum kn_op op, kn_expr *x) { return node(op, x->dtype, x->lanes, 1, x, NULL, NULL); }
+static kn_expr *bin(enum kn_op op, kn_expr *x, kn_expr *y) { return node(op, x->dtype, x->lanes, 2, x, y, NULL); }
+static kn_expr *cmp(enum kn_op op, kn_expr *x, kn_expr *y) { return node(op, KN_BOOL, x->lanes, 2, x, y, NULL); }
+static kn_expr *cast(enum kn_dtype t, kn_expr *x) { return node(KN_OP_CAST, t, x->lanes, 1, x, NULL, NULL); }
+static kn_expr *sel(kn_expr *c, kn_expr *x, kn_expr *y) { return node(KN_OP_SELECT, x->dtype, x->lanes, 3, c, x, y); }
+static kn_expr *splat(kn_expr *x, int lanes) { return lanes > 1 ? node(KN_OP_SPLAT, x->dtype, lanes, 1, x, NULL, NULL) : x; }
+static kn_expr *ci(int64_t x)
+{
+    kn_expr *e = node(KN_OP_CONST_I, KN_I64, 1, 0, NULL, NULL, NULL);
+    e->u.i = x;
+    return e;
+}
+static kn_expr *cf(enum kn_dtype t, double x)
+{
+    kn_expr *e = node(KN_OP_CONST_F, t, 1, 0, NULL, NULL, NULL);
+    e->u.f = x;
+    return e;
+}
+static kn_expr *var(int v)
+{
+    kn_expr *e = node(KN_OP_VAR, KN_I64, 1, 0, NULL, NULL, NULL);
+    e->u.var = v;
+    return e;
+}
+static kn_expr *rd(int buffer, kn_expr *index, int lanes)
+{
+    kn_expr *e = node(KN_OP_READ, BUF[buffer].dtype, lanes, 1, index, NULL, NULL);
+    e->u.buffer = buffer;
+    return e;
+}
+static kn_ls *st(int buffer, kn_expr *index, kn_expr *value)
+{
+    kn_ls *s = kn_new(A, kn_ls);
+    *s = (kn_ls){.kind = KN_LS_STORE, .buffer = buffer, .index = index, .value = value};
+    return s;
+}
+static kn_ls *loop(int v, kn_expr *lo, kn_expr *hi, kn_ls *body)
+{
+    kn_ls *s = kn_new(A, kn_ls);
+    *s = (kn_ls){.kind = KN_LS_FOR, .var = v, .lo = lo, .hi = hi, .body = body};
+    return s;
+}
+static kn_ls *then(kn_ls *x, kn_ls *y)
+{
+    kn_ls *s = x;
+    while (s->next) s = s->next;
+    s->next = y;
+    return x;
+}
+
+/* A program of nin inputs and one output of n elements; buffers 0..nin. */
+static kn_lprog *lprog(int nin, const enum kn_dtype *types, int64_t n, int64_t grid, kn_ls *body)
+{
+    kn_program *p = kn_program_new(A);
+    static const char *const names[] = {"a", "b", "c", "d"};
+    for (int i = 0; i <= nin; i++) kn_add_tensor(p, names[i], types[i], i < nin ? KN_INPUT : KN_OUTPUT, 1, &n);
+    p->ninputs = nin;
+    p->noutputs = 1;
+    kn_lprog *l = kn_new(A, kn_lprog);
+    *l = (kn_lprog){.program = p, .hw = &HW, .nbuffers = 16, .buffers = BUF, .nvars = 4, .var_names = VARS, .nfns = 1, .fns = kn_new(A, kn_fn)};
+    l->fns[0] = (kn_fn){.grid = grid, .threads = 1, .var_grid = 0, .var_thread = -1, .body = body, .nargs = nin + 1};
+    for (int i = 0; i <= nin; i++) l->fns[0].args[i] = i;
+    return l;
+}
+static void buffers(int nin, const enum kn_dtype *types, int64_t n)
+{
+    memset(BUF, 0, sizeof BUF);
+    for (int i = 0; i < 16; i++) BUF[i] = (kn_buffer){.name = "T", .dtype = KN_F32, .lanes = 1, .elems = 1, .scope = KN_REGISTER, .slot = -1};
+    for (int i = 0; i <= nin; i++) BUF[i] = (kn_buffer){.name = "T", .dtype = types[i], .lanes = 1, .elems = n, .scope = KN_GLOBAL, .slot = i};
+}
+
+/* ---- compile and run ---- */
+typedef int32_t (*entry_fn)(const void *const *in, void *const *out, void *ws, const void *pool);
+typedef struct built { void *so; entry_fn run; } built;
+
+static kiln_bytes print(const kn_lprog *l, const char *language)
+{
+    kiln_bytes source, header;
+    kiln_diag d = {0};
+    kiln_status s = kn_language_find(language)->print(A, l, "kiln_test", &source, &header, &d);
+    if (s != KILN_OK) fail_msg("%s", d.message);
+    return source;
+}
+
+static built build(kiln_bytes source, const char *compiler, const char *flags)
+{
+    char dir[] = "/tmp/kiln-codegen-XXXXXX", path[300], command[1200];
+    assert_non_null(mkdtemp(dir));
+    snprintf(path, sizeof path, "%s/k.c", dir);
+    FILE *f = fopen(path, "w");
+    assert_non_null(f);
+    fwrite(source.p, 1, source.n, f);
+    fclose(f);
+    snprintf(command, sizeof command, "%s -std=gnu11 -O2 -Wall -Werror -ffp-contract=fast -fno-math-errno -fvisibility=hidden -fPIC -shared %s -o %s/k.so %s -lm",
+             compiler, flags, dir, path);
+    if (system(command) != 0) fail_msg("%s\n%s", command, source.p);
+    snprintf(path, sizeof path, "%s/k.so", dir);
+    built b = {.so = dlopen(path, RTLD_NOW | RTLD_LOCAL)};
+    if (!b.so) fail_msg("%s", dlerror());
+    b.run = (entry_fn)(uintptr_t)dlsym(b.so, "kiln_test");
+    unlink(path);
+    snprintf(path, sizeof path, "%s/k.c", dir);
+    unlink(path);
+    rmdir(dir);
+    return b;
+}
+
+static double ulps(float got, double want)
+{
+    float w = (float)want;
+    if (want != want) return got != got ? 0 : 1e9;
+    if (isinf(w) || isinf(got)) return got == w ? 0 : fabs(want) > 3.4028235e38 && fabsf(got) == 3.4028235e38f ? 1 : 1e9;
+    int e;
+    frexp(want, &e);
+    double unit = ldexp(1, (e < -125 ? -125 : e) - 24);
+    return fabs((double)got - want) / unit;
+}
+
+static const struct { enum kn_op op; const char *name; double (*f)(double); double lo, hi, bound; } functions[] = {
+    {KN_OP_EXP, "exp", exp, -110, 95, 2},   {KN_OP_LOG, "log", log, 0, 0, 2},      {KN_OP_TANH, "tanh", tanh, -12, 12, 4},   {KN_OP_ERF, "erf", erf, -5, 5, 4},
+    {KN_OP_SQRT, "sqrt", sqrt, 0, 1e6, .51}, {KN_OP_SIN, "sin", sin, -20, 20, 1.5}, {KN_OP_COS, "cos", cos, -20, 20, 1.5},   {KN_OP_FLOOR, "floor", floor, -9, 9, 0},
+    {KN_OP_CEIL, "ceil", ceil, -9, 9, 0},    {KN_OP_ROUND, "rint", rint, -9, 9, 0},  {KN_OP_ABS, "fabs", fabs, -9, 9, 0},
+};
+#define NF (sizeof functions / sizeof *functions)
+#define NS (1 << 15)
+
+static void samples(float *x, size_t f)
+{
+    static const float special[] = {0.0f, -0.0f, INFINITY, -INFINITY, NAN, 1, -1, 0.5f, -0.5f, 1.5f, 2.5f, 1e-45f, -1e-45f, 1.1754944e-38f, 3.4028235e38f,
+                                    -3.4028235e38f, 88.72283f, 88.72284f, -103.97208f, -103.9721f, -87.33655f, 8388607.5f, 16777216.0f, 0.625f, 4, -4, 1e-20f};
+    for (uint32_t i = 0; i < NS; i++) {
+        if (i < sizeof special / sizeof *special) x[i] = special[i];
+        else if (i & 1 || functions[f].lo == functions[f].hi) { /* all exponents and mantissas */
+            uint32_t bits = i * 32749u + i * i;
+            memcpy(&x[i], &bits, 4);
+        } else x[i] = (float)(functions[f].lo + (functions[f].hi - functions[f].lo) * i / NS);
+    }
+}
+
+
+/* One kernel with a launch and an output for each function. */
+static kn_lprog *all_functions(int lanes)
+{
+    enum kn_dtype types[NF + 1] = {KN_F32};
+    int64_t n = NS;
+    buffers(NF, types, NS);
+    kn_expr *at = bin(KN_OP_MUL, var(0), ci(lanes));
+    kn_lprog *l = lprog(1, types, NS, NS / lanes, NULL);
+    kn_program *p = (kn_program *)(uintptr_t)l->program;
+    l->fns = kn_array(A, kn_fn, NF);
+    for (int f = 0; f < (int)NF; f++) {
+        if (f) kn_add_tensor(p, "y", KN_F32, KN_OUTPUT, 1, &n);
+        l->fns[f] = (kn_fn){.grid = NS / lanes, .threads = 1, .var_grid = 0, .var_thread = -1, .nargs = 2, .args = {0, f + 1}};
+        l->fns[f].body = st(f + 1, at, un(functions[f].op, rd(0, at, lanes)));
+    }
+    p->noutputs = l->nfns = NF;
+    return l;
+}
+
+static void check_function(size_t f, const float *x, const float *y, bool report)
+{
+    double worst = 0;
+    float where = 0;
+    bool periodic = functions[f].op == KN_OP_SIN || functions[f].op == KN_OP_COS;
+    for (int i = 0; i < NS; i++) {
+        if (periodic && fabsf(x[i]) > 1e30f) continue;
+        double u = ulps(y[i], functions[f].f(x[i]));
+        if (u > worst) worst = u, where = x[i];
+    }
+    for (int i = 0; i < 2; i++)
+        if (functions[f].f(x[i]) == 0) assert_int_equal(!!signbit(y[i]), !!signbit(functions[f].f(x[i])));
+    if (report) print_message("%s: %.2f ulp at %a\n", functions[f].name, worst, (double)where);
+    if (worst > functions[f].bound) fail_msg("%s: %g ulp at %a", functions[f].name, worst, (double)where);
+}
+
+static void check_functions(int lanes, const char *compiler, const char *flags, bool report)
+{
+    static float x[NS], y[NF][NS];
+    built b = build(print(all_functions(lanes), "c"), compiler, flags);
+    for (size_t f = 0; f < NF; f++) {
+        const void *in[] = {x};
+        void *out[NF];
+        for (size_t i = 0; i < NF; i++) out[i] = y[i];
+        samples(x, f);
+        assert_int_equal(b.run(in, out, NULL, NULL), 0);
+        check_function(f, x, y[f], report);
+    }
+    dlclose(b.so);
+}
+
+static void functions_without_fma(void **state)
+{
+    (void)state;
+    check_functions(8, "gcc", "", true);
+}
+
+static void functions_for_this_machine(void **state)
+{
+    (void)state;
+    check_functions(16, "clang", "-march=native", false);
+    check_functions(4, "gcc", "-march=native", false);
+}
+
+/* ---- every kind of expression: scalar, vector and CUDA text must agree with values computed here ---- */
+enum { N = 256, OUTS = 7 };
+static const enum kn_dtype MIXED[4 + OUTS] = {KN_F32, KN_F32, KN_F16, KN_I32, KN_F32, KN_F16, KN_I32, KN_BOOL, KN_F32, KN_BF16, KN_F32};
+
+static kn_lprog *mixed(int lanes, bool gpu)
+{
+    int64_t n = N;
+    buffers(3 + OUTS, MIXED, N);
+    kn_expr *at = bin(KN_OP_MUL, var(0), ci(lanes)), *a = rd(0, at, lanes), *b = rd(1, at, lanes), *h = rd(2, at, lanes), *d = rd(3, at, lanes);
+    kn_expr *i = at, *c3 = node(KN_OP_CONST_I, KN_I32, 1, 0, NULL, NULL, NULL), *c7 = node(KN_OP_CONST_I, KN_I32, 1, 0, NULL, NULL, NULL);
+    if (lanes > 1) {
+        i = node(KN_OP_LANES, KN_I64, lanes, 1, bin(KN_OP_ADD, at, var(3)), NULL, NULL);
+        i->var = 3;
+    }
+    c3->u.i = -3;
+    c7->u.i = 7;
+    kn_expr *less = cmp(KN_OP_LT, a, b);
+    kn_expr *next = rd(0, bin(KN_OP_ADD, at, ci(1)), lanes);
+    kn_expr *value[OUTS] = {
+        sel(less, bin(KN_OP_MAX, a, b), bin(KN_OP_MIN, a, splat(cf(KN_F32, 0.5), lanes))),
+        bin(KN_OP_ADD, bin(KN_OP_MUL, h, h), cast(KN_F16, a)),
+        bin(KN_OP_ADD, bin(KN_OP_FLOORDIV, d, splat(c3, lanes)), bin(KN_OP_MOD, d, splat(c7, lanes))),
+        cmp(KN_OP_OR, less, un(KN_OP_NOT, cmp(KN_OP_LE, d, splat(c7, lanes)))),
+        sel(cmp(KN_OP_LT, i, splat(ci(N - 1), lanes)), next, splat(cf(KN_F32, -INFINITY), lanes)),
+        cast(KN_BF16, a),
+        bin(KN_OP_ADD, cast(KN_F32, i), cast(KN_F32, less)),
+    };
+    kn_lprog *l = lprog(4 - 1, MIXED, N, N / lanes, NULL);
+    kn_program *p = (kn_program *)(uintptr_t)l->program;
+    p->ntensors = p->ninputs = p->noutputs = 0;
+    for (int k = 0; k < 4 + OUTS; k++) kn_add_tensor(p, "x", MIXED[k], k < 4 ? KN_INPUT : KN_OUTPUT, 1, &n);
+    p->ninputs = 4;
+    p->noutputs = l->nfns = OUTS;
+    l->fns = kn_array(A, kn_fn, OUTS);
+    for (int k = 0; k < OUTS; k++) {
+        l->fns[k] = (kn_fn){.grid = N / lanes, .threads = 1, .var_grid = 0, .var_thread = gpu ? 2 : -1, .nargs = 5, .args = {0, 1, 2, 3, 4 + k}};
+        l->fns[k].body = st(4 + k, at, value[k]);
+    }
+    return l;
+}
+
+static float half_of(double x) /* rounded to 11 bits, subnormals kept, as a float */
+{
+    if (x != x || isinf(x) || x == 0) return (float)x;
+    int e;
+    frexp(x, &e);
+    double unit = ldexp(1, (e < -13 ? -13 : e) - 11), r = rint(x / unit) * unit;
+    return fabs(r) > 65504 ? (float)copysign(INFINITY, x) : (float)r;
+}
+static float half_bits(uint16_t h)
+{
+    int e = h >> 10 & 31, m = h & 1023;
+    double v = e == 31 ? (m ? NAN : INFINITY) : e ? ldexp(1024 + m, e - 25) : ldexp(m, -24);
+    return (float)(h >> 15 ? -v : v);
+}
+static void same(float got, float want, int k, int i)
+{
+    if (!(got == want || (got != got && want != want))) fail_msg("output %d, element %d: %a, wanted %a", k, i, (double)got, (double)want);
+}
+
+static void run_mixed(entry_fn run)
+{
+    static float a[N], b[N], o0[N], o4[N], o6[N];
+    static uint16_t h[N], o1[N], o5[N];
+    static int32_t d[N], o2[N];
+    static uint8_t o3[N];
+    for (int i = 0; i < N; i++) {
+        a[i] = i % 17 == 3 ? NAN : (float)(i * 37 % 101 - 50) / 7 * (i % 5 == 4 ? 1e-6f : 1);
+        b[i] = i % 19 == 5 ? NAN : (float)(i * 53 % 97 - 48) / 7;
+        h[i] = (uint16_t)(i * 257 + i);
+        d[i] = i * 7919 % 1000 - 500;
+    }
+    const void *in[] = {a, b, h, d};
+    void *out[] = {o0, o1, o2, o3, o4, o5, o6};
+    assert_int_equal(run(in, out, NULL, NULL), 0);
+    for (int i = 0; i < N; i++) {
+        float x = a[i], y = b[i], hv = half_bits(h[i]), w;
+        uint32_t bits;
+        same(o0[i], x < y ? y : x != x ? x : x < 0.5f ? x : 0.5f, 0, i);
+        same(half_bits(o1[i]), half_of((double)half_of((double)hv * hv) + half_of(x)), 1, i);
+        int q = d[i] / -3 - (d[i] % -3 != 0 && d[i] > 0), r = ((d[i] % 7) + 7) % 7;
+        assert_int_equal(o2[i], q + r);
+        assert_int_equal(o3[i], x < y || d[i] > 7);
+        same(o4[i], i < N - 1 ? a[i + 1] : -INFINITY, 4, i);
+        bits = (uint32_t)o5[i] << 16;
+        memcpy(&w, &bits, 4);
+        if (x != x) assert_true(w != w);
+        else assert_true(fabsf(w - x) <= ldexpf(fabsf(x), -8));
+        same(o6[i], (float)i + (x < y), 6, i);
+    }
+}
+
+static void expressions_in_c(void **state)
+{
+    (void)state;
+    static const struct { int lanes; const char *compiler, *flags; } runs[] = {
+        {1, "gcc", ""}, {2, "gcc", ""}, {16, "gcc", "-march=native"}, {1, "clang", ""}, {8, "clang", "-march=native"}};
+    for (size_t i = 0; i < sizeof runs / sizeof *runs; i++) {
+        built b = build(print(mixed(runs[i].lanes, false), "c"), runs[i].compiler, runs[i].flags);
+        run_mixed(b.run);
+        dlclose(b.so);
+    }
+}
+
+static const char keywords[] =
+    "#define __global__\n#define __shared__ static\n#define __launch_bounds__(n)\n#define __syncthreads()\n#include <math.h>\n"
+    "static struct { unsigned x; } blockIdx, threadIdx;\n";
+
+static kiln_bytes as_c(kiln_bytes cuda, int fns, int grid)
+{
+    kn_buf b;
+    kn_buf_init(&b, A);
+    kn_put(&b, keywords);
+    kn_putn(&b, cuda.p, cuda.n);
+    kn_put(&b, "__attribute__((visibility(\"default\"))) int kiln_test(const void *const *in, void *const *out)\n{\n");
+    for (int f = 0; f < fns; f++)
+        kn_putf(&b, "    for (blockIdx.x = 0; blockIdx.x < %d; blockIdx.x++) kiln_test_%d(in[0], in[1], in[2], in[3], out[%d]);\n", grid, f, f);
+    kn_put(&b, "    return 0;\n}\n");
+    return kn_buf_take(&b);
+}
+
+static void expressions_in_cuda(void **state)
+{
+    (void)state;
+    static const int lanes[] = {1, 4, 2};
+    for (int i = 0; i < 3; i++) {
+        kiln_bytes cuda = print(mixed(lanes[i], true), "cuda");
+        assert_null(strstr(cuda.p, "#include"));
+        built b = build(as_c(cuda, OUTS, N / lanes[i]), "gcc", "-Wno-unused -ffp-contract=off");
+        run_mixed(b.run);
+        dlclose(b.so);
+    }
+}
+
+typedef int (*nvrtc_create)(void **, const char *, const char *, int, const char *const *, const char *const *);
+typedef int (*nvrtc_compile)(void *, int, const char *const *);
+typedef int (*nvrtc_size)(void *, size_t *);
+typedef int (*nvrtc_text)(void *, char *);
+
+static void cuda_under_nvrtc(void **state)
+{
+    (void)state;
+    const char *path = getenv("KILN_NVRTC");
+    void *so = path ? dlopen(path, RTLD_NOW) : NULL;
+    if (!so) {
+        print_message("skipped: KILN_NVRTC names no NVRTC library\n");
+        skip();
+    }
+    nvrtc_create create = (nvrtc_create)(uintptr_t)dlsym(so, "nvrtcCreateProgram");
+    nvrtc_compile compile = (nvrtc_compile)(uintptr_t)dlsym(so, "nvrtcCompileProgram");
+    nvrtc_size size = (nvrtc_size)(uintptr_t)dlsym(so, "nvrtcGetProgramLogSize");
+    nvrtc_text text = (nvrtc_text)(uintptr_t)dlsym(so, "nvrtcGetProgramLog");
+    static const char *const arch[] = {"--gpu-architecture=compute_80", "--gpu-architecture=sm_90"};
+    for (int i = 0; i < 2; i++) {
+        void *program;
+        assert_int_equal(create(&program, print(mixed(4, true), "cuda").p, "k.cu", 0, NULL, NULL), 0);
+        if (compile(program, 1, &arch[i]) != 0) {
+            size_t n = 0;
+            size(program, &n);
+            char *log = kn_alloc(A, n + 1);
+            text(program, log);
+            fail_msg("%s", log);
+        }
+    }
+}
+
+/* ---- a blocked multiply with accumulators in registers, the pool, the workspace, TVM-FFI ---- */
+enum { M = 8, K = 24, W = 32 };
+static kn_lprog *matmul(void)
+{
+    enum kn_dtype types[] = {KN_F32, KN_F32, KN_F32};
+    buffers(2, types, M * K);
+    BUF[1].elems = K * W;
+    BUF[2].elems = M * W;
+    BUF[3].lanes = 8;
+    BUF[3].elems = 4;
+    BUF[4] = (kn_buffer){.name = "row", .dtype = KN_F32, .lanes = 1, .elems = K, .scope = KN_SCRATCH, .slot = -1, .offset = 64};
+    kn_ls *body = loop(1, ci(0), ci(K), st(4, var(1), rd(0, bin(KN_OP_ADD, bin(KN_OP_MUL, var(0), ci(K)), var(1)), 1)));
+    kn_ls *inner = NULL, *last = NULL;
+    for (int j = 0; j < 4; j++) body = then(body, st(3, ci(j), splat(cf(KN_F32, 0), 8)));
+    for (int j = 0; j < 4; j++) {
+        kn_expr *w = rd(1, bin(KN_OP_ADD, bin(KN_OP_MUL, var(2), ci(W)), ci(j * 8)), 8);
+        kn_ls *s = st(3, ci(j), bin(KN_OP_ADD, rd(3, ci(j), 8), bin(KN_OP_MUL, splat(rd(4, var(2), 1), 8), w)));
+        if (last) last->next = s;
+        else inner = s;
+        last = s;
+    }
+    body = then(body, loop(2, ci(0), ci(K), inner));
+    for (int j = 0; j < 4; j++) body = then(body, st(2, bin(KN_OP_ADD, bin(KN_OP_MUL, var(0), ci(W)), ci(j * 8)), rd(3, ci(j), 8)));
+    kn_lprog *l = lprog(2, types, M * K, M, body);
+    kn_program *p = (kn_program *)(uintptr_t)l->program;
+    int64_t shape[3][2] = {{M, K}, {K, W}, {M, W}};
+    p->ntensors = 0;
+    for (int i = 0; i < 3; i++) kn_add_tensor(p, "x", KN_F32, i < 2 ? KN_INPUT : KN_OUTPUT, 2, shape[i]);
+    p->ninputs = 2;
+    p->noutputs = 1;
+    l->scratch_bytes = 192;
+    return l;
+}
+
+typedef struct pool { void *ctx; int32_t nthreads; void (*parallel_for)(void *, int64_t, void (*)(void *, int64_t, int32_t), void *); } pool;
+static void backwards(void *ctx, int64_t n, void (*task)(void *, int64_t, int32_t), void *closure)
+{
+    while (n-- > 0) {
+        ++*(int *)ctx;
+        task(closure, n, (int32_t)(n % 3));
+    }
+}
+typedef struct tensor { void *data; int32_t device, id, ndim; uint8_t code, bits; uint16_t lanes; int64_t *shape, *strides; uint64_t offset; } tensor;
+typedef struct any { int32_t type; uint32_t zero; void *p; } any;
+
+static void check_product(const float *a, const float *b, const float *c)
+{
+    for (int i = 0; i < M; i++)
+        for (int j = 0; j < W; j++) {
+            float sum = 0;
+            for (int k = 0; k < K; k++) sum += a[i * K + k] * b[k * W + j];
+            assert_true(c[i * W + j] == sum); /* small integers: exact */
+        }
+}
+
+static void abi_of_c(void **state)
+{
+    (void)state;
+    static float a[M * K], b[K * W], c[M * W];
+    _Alignas(64) static char workspace[192 * 3];
+    kiln_bytes source = print(matmul(), "c"), again = print(matmul(), "c");
+    assert_int_equal(source.n, again.n);
+    assert_memory_equal(source.p, again.p, source.n);
+    built so = build(source, "gcc", "");
+    for (int i = 0; i < M * K; i++) a[i] = (float)(i % 7 - 3);
+    for (int i = 0; i < K * W; i++) b[i] = (float)(i % 5 - 2);
+    int calls = 0;
+    pool p = {&calls, 3, backwards};
+    const void *in[] = {a, b};
+    void *out[] = {c};
+    assert_string_equal((const char *)dlsym(so.so, "kiln_entry"), "kiln_test");
+    assert_int_equal(((int64_t(*)(int32_t))(uintptr_t)dlsym(so.so, "kiln_test_workspace"))(3), 192 * 3);
+    assert_null(dlsym(so.so, "task_0"));
+    assert_int_equal(so.run(in, out, NULL, NULL), 1);
+    assert_int_equal(so.run(in, out, workspace, &p), 0);
+    assert_int_equal(calls, M);
+    check_product(a, b, c);
+    memset(c, 0, sizeof c);
+    int (*ffi)(void *, const any *, int32_t, any *) = (int (*)(void *, const any *, int32_t, any *))(uintptr_t)dlsym(so.so, "__tvm_ffi_kiln_test");
+    int64_t sa[] = {M, K}, sb[] = {K, W}, sc[] = {M, W}, strides[] = {W, 1}, bad[] = {1, K};
+    struct { char head[24]; tensor t; } object = {.t = {b, 1, 0, 2, 2, 32, 1, sb, strides, 0}};
+    tensor ta = {(char *)a - 64, 1, 0, 2, 2, 32, 1, sa, NULL, 64}, tc = {c, 1, 0, 2, 2, 32, 1, sc, NULL, 0};
+    any args[] = {{7, 0, &ta}, {70, 0, &object}, {7, 0, &tc}}, result = {9, 9, NULL};
+    assert_int_equal(ffi(NULL, args, 3, &result), 0);
+    assert_int_equal(result.type, 0);
+    check_product(a, b, c);
+    assert_int_equal(ffi(NULL, args, 2, &result), -1);
+    object.t.strides = bad;
+    assert_int_equal(ffi(NULL, args, 3, &result), -1);
+    object.t.strides = NULL;
+    object.t.bits = 64;
+    assert_int_equal(ffi(NULL, args, 3, &result), -1);
+    object.t.bits = 32;
+    args[0].type = 1;
+    assert_int_equal(ffi(NULL, args, 3, &result), -1);
+    dlclose(so.so);
+}
+
+static void refusals(void **state)
+{
+    (void)state;
+    kiln_bytes source = {0}, header;
+    kiln_diag d = {0};
+    enum kn_dtype types[] = {KN_F32, KN_F32};
+    buffers(1, types, 48);
+    kn_lprog *l = lprog(1, types, 48, 16, st(1, ci(0), rd(0, ci(0), 3)));
+    assert_int_equal(kn_language_find("c")->print(A, l, "e", &source, &header, &d), KILN_UNSUPPORTED);
+    assert_null(source.p);
+    BUF[2] = (kn_buffer){.name = "s", .dtype = KN_F32, .lanes = 1, .elems = 12289, .scope = KN_SHARED, .slot = -1};
+    l = lprog(1, types, 48, 16, st(2, ci(0), rd(0, ci(0), 1)));
+    assert_int_equal(kn_language_find("cuda")->print(A, l, "e", &source, &header, &d), KILN_UNSUPPORTED);
+    l = lprog(1, types, 48, 16, st(3, var(0), rd(0, ci(0), 1)));
+    assert_int_equal(kn_language_find("c")->print(A, l, "e", &source, &header, &d), KILN_INTERNAL);
+    assert_null(kn_language_find("fortran"));
+    assert_null(kn_languages_at(kn_languages_count()));
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(functions_without_fma, open_arena, close_arena),
+        cmocka_unit_test_setup_teardown(functions_for_this_machine, open_arena, close_arena),
+        cmocka_unit_test_setup_teardown(expressions_in_c, open_arena, close_arena),
+        cmocka_unit_test_setup_teardown(expressions_in_cuda, open_arena, close_arena),
+        cmocka_unit_test_setup_teardown(cuda_under_nvrtc, open_arena, close_arena),
+        cmocka_unit_test_setup_teardown(abi_of_c, open_arena, close_arena),
+        cmocka_unit_test_setup_teardown(refusals, open_arena, close_arena),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
