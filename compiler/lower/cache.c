@@ -165,6 +165,18 @@ static void fill_row(kn_lw *w, kn_sg *sg, int cache, int n, const int64_t *size,
     w->tail = after;
 }
 
+/* x // c for every x // c and x % c in e that varies with var: where none of them changes along a run, e is affine in var there. */
+static kn_expr *same_digits(kn_lw *w, const kn_expr *e, int var, int64_t last, kn_expr *so_far)
+{
+    if (!kn_lw_uses(e, var)) return so_far;
+    for (int i = 0; i < e->nargs; i++) so_far = same_digits(w, e->args[i], var, last, so_far);
+    if (e->op != KN_OP_FLOORDIV && e->op != KN_OP_MOD) return so_far;
+    kn_expr *q = kn_bin(w->a, KN_OP_FLOORDIV, e->args[0], e->args[1]);
+    if (!q) return so_far;
+    kn_expr *x = kn_lw_at_lane(w, q, var, kn_lw_int(w, 0)), *y = kn_lw_at_lane(w, q, var, kn_lw_int(w, last));
+    return kn_expr_equal(x, y) ? so_far : kn_lw_and(w, so_far, kn_lw_node(w, KN_OP_EQ, KN_BOOL, 1, x, y, NULL));
+}
+
 /* Copies of one innermost run: a vector where the source is contiguous and wholly there, else element by element. */
 static void fill_run(kn_lw *w, kn_sg *sg, int cache, int n, const int64_t *size, kn_expr **k)
 {
@@ -179,6 +191,7 @@ static void fill_run(kn_lw *w, kn_sg *sg, int cache, int n, const int64_t *size,
     if (vector) {
         kn_expr *first = kn_lw_int(w, 0), *last = kn_lw_int(w, m - 1), *all = NULL;
         if (s.cond) all = kn_lw_and(w, kn_lw_at_lane(w, s.cond, var, first), kn_lw_at_lane(w, s.cond, var, last));
+        if (s.cond) all = same_digits(w, s.cond, var, m - 1, all);
         kn_ls *cond = all ? kn_lw_if(w, all) : NULL;
         if (all && !cond) return;
         after = w->tail;

@@ -125,6 +125,7 @@ static const char *check(const char *inputs, const char *text, const kn_hw *hw, 
 }
 
 #define MM "c[M,N] +=! a[M,K]*b[K,N]"
+#define CONV "o[N,F,P,Q] +=! pad(x, 0.0)[N,C,P+R-1,Q+S-1]*w[F,C,R,S] where P in 7, Q in 9"
 static const struct { const char *name, *inputs, *text; const kn_hw *hw; const char *trace; } cases[] = {
 #include "tests/unit/lower_cases.def"
 };
