@@ -1,0 +1,245 @@
+/* rTiles of a CPU core: register tile by the micro-kernel rule (accumulators + one row of vectors + broadcasts fit the register file, enough independent
+ * chains to cover the FMA latency; Chimera, HPCA'23, equation 3.4), panels sized to L2, then tasks for the cores. */
+#include "construct/site.h"
+#include <string.h>
+
+/* One schedule: n is cut into n.0 | n.1 unrolled vectors | n.2 lanes, m into tasks, rows of a task, unrolled rows. */
+typedef struct cpu_tile {
+    int64_t lanes, nv, mr, mc;  /* vector width, vectors, rows in registers, row groups of a task */
+    int64_t grain;              /* iterations of the outermost other axis in one task */
+    int64_t rlanes, runroll;    /* reduce axis r as vector and accumulators, 1: not */
+    bool pack;
+} cpu_tile;
+
+static const char *axis(const kn_site *x, int i) { return x->s->axes[i].name; }
+static int64_t extent(const kn_site *x, int i) { return i < 0 ? 1 : x->s->axes[i].extent; }
+
+static int64_t pow2_below(int64_t n, int64_t most)
+{
+    int64_t p = 1;
+    while (p * 2 <= n && p * 2 <= most) p *= 2;
+    return p;
+}
+
+static int acc_bytes(const kn_site *x)
+{
+    int b = kn_dtype_bytes(kn_dtype_acc(x->s->body->dtype));
+    return b < 1 ? 1 : b;
+}
+
+/* The first spatial axis that is neither n nor m and has something to iterate: tasks are cut from it. */
+static int first_other(const kn_site *x)
+{
+    for (int i = 0; i < x->s->nspatial; i++) if (i != x->n && i != x->m && x->s->axes[i].extent > 1) return i;
+    return -1;
+}
+
+static void put_splits(kn_buf *b, const kn_site *x, const cpu_tile *t, int other)
+{
+    if (x->n >= 0 && (t->nv > 1 || t->lanes > 1)) kn_putf(b, "split %s %s %lld %lld\n", x->name, axis(x, x->n), (long long)t->nv, (long long)t->lanes);
+    if (x->m >= 0) kn_putf(b, "split %s %s %lld %lld\n", x->name, axis(x, x->m), (long long)t->mc, (long long)t->mr);
+    if (other >= 0 && t->grain > 1) kn_putf(b, "split %s %s %lld\n", x->name, axis(x, other), (long long)t->grain);
+    if (x->r >= 0 && t->rlanes > 1) kn_putf(b, "split %s %s %lld %lld\n", x->name, axis(x, x->r), (long long)t->runroll, (long long)t->rlanes);
+}
+
+/* Order: other axes, rows' tasks, n's tasks | other's grain, row groups, reduction | rows, vectors, lanes. Returns the task loops in par[]. */
+static int put_order(kn_buf *b, const kn_site *x, const cpu_tile *t, int other, const char *par[], int64_t times[])
+{
+    kn_buf o;
+    int n = 0;
+    bool ntile = x->n >= 0 && (t->nv > 1 || t->lanes > 1);
+    kn_buf_init(&o, b->a);
+    for (int i = 0; i < x->s->nspatial; i++) {
+        if (i == x->n || i == x->m) continue;
+        kn_putf(b, " %s.0", axis(x, i));
+        times[n] = i == other ? kn_ceil_div(extent(x, i), t->grain) : extent(x, i);
+        par[n++] = axis(x, i);
+    }
+    if (x->m >= 0) {
+        kn_putf(b, " %s.0", axis(x, x->m));
+        times[n] = kn_ceil_div(extent(x, x->m), t->mc * t->mr);
+        par[n++] = axis(x, x->m);
+    }
+    if (x->n >= 0) {
+        kn_putf(b, " %s.0", axis(x, x->n));
+        times[n] = kn_ceil_div(extent(x, x->n), ntile ? t->nv * t->lanes : 1);
+        par[n++] = axis(x, x->n);
+    }
+    if (n) kn_put(b, " |");
+    if (other >= 0 && t->grain > 1) kn_putf(b, " %s.1", axis(x, other));
+    if (x->m >= 0) kn_putf(b, " %s.1", axis(x, x->m));
+    for (int i = x->s->nspatial; i < x->s->naxes; i++) kn_putf(b, " %s.0", axis(x, i));
+    kn_put(b, " |");
+    if (x->m >= 0) kn_putf(b, " %s.2", axis(x, x->m));
+    if (ntile) kn_putf(b, " %s.1", axis(x, x->n));
+    if (t->rlanes > 1) kn_putf(b, " %s.1 %s.2", axis(x, x->r), axis(x, x->r));
+    if (ntile) kn_putf(b, " %s.2", axis(x, x->n));
+    kn_put(b, "\n");
+    return n;
+}
+
+static void put_kinds(kn_buf *b, const kn_site *x, const cpu_tile *t, const char *const par[], const int64_t times[], int npar)
+{
+    int64_t tasks = 1, want = 8 * (int64_t)x->hw->units;
+    for (int i = 0; i < npar && tasks < want; i++) { /* task loops must lead the order, so stop at the first that is not needed */
+        kn_putf(b, "parallel %s %s.0\n", x->name, par[i]);
+        if (!kn_mul_fits(tasks, times[i], &tasks)) tasks = want;
+    }
+    if (x->m >= 0 && t->mr > 1) kn_putf(b, "unroll %s %s.2\n", x->name, axis(x, x->m));
+    if (t->rlanes > 1) {
+        if (t->runroll > 1) kn_putf(b, "unroll %s %s.1\nrfactor %s %s.1\n", x->name, axis(x, x->r), x->name, axis(x, x->r));
+        kn_putf(b, "vectorize %s %s.2\n", x->name, axis(x, x->r));
+        return;
+    }
+    if (x->n < 0) return;
+    if (t->nv > 1 && t->nv <= 8) kn_putf(b, "unroll %s %s.1\n", x->name, axis(x, x->n));
+    if (t->lanes > 1) kn_putf(b, "vectorize %s %s.2\n", x->name, axis(x, x->n));
+}
+
+/* Elements that load l's bounding box would have with n at one tile and every reduce axis whole. */
+static int64_t panel_elems(const kn_site *x, int l, const cpu_tile *t)
+{
+    int64_t e = t->nv * t->lanes;
+    for (int i = x->s->nspatial; i < x->s->naxes; i++)
+        if ((x->load[l].axes >> i & 1) && !kn_mul_fits(e, x->s->axes[i].extent, &e)) return INT64_MAX / 2;
+    return e;
+}
+
+/* Loads that hold n and are read again for every row: a panel of them is copied once a task, contiguous, with its padding filled in. */
+static void put_caches(kn_buf *b, const kn_site *x, const cpu_tile *t)
+{
+    if (!t->pack || x->n < 0) return;
+    const kn_hw_level *l2 = kn_hw_level_named(x->hw, "l2");
+    int64_t room = l2 ? l2->capacity_bytes : 262144;
+    int first = x->s->nspatial;
+    for (int l = 0; l < x->nloads; l++) {
+        const kn_site_access *a = &x->load[l];
+        if (!(a->axes >> x->n & 1) || (x->m >= 0 && (a->axes >> x->m & 1)) || first == x->s->naxes) continue;
+        if (a->linear && a->padded && a->coef[x->n] == 1) {
+            bool fits = panel_elems(x, l, t) * a->bytes <= room;
+            kn_putf(b, "cache_read %s %d scratch %s.0 region\n", x->name, l, axis(x, fits ? x->n : first));
+            continue;
+        }
+        if (panel_elems(x, l, t) * a->bytes > 4 * room) continue;
+        kn_putf(b, "cache_read %s %d scratch %s.0 loops", x->name, l, axis(x, x->n));
+        for (int i = first; i < x->s->naxes; i++) if (a->axes >> i & 1) kn_putf(b, " %s.0", axis(x, i));
+        kn_putf(b, " %s.1 %s.2\n", axis(x, x->n), axis(x, x->n));
+    }
+}
+
+static void try_tile(const kn_site *x, kn_plans *p, const cpu_tile *t)
+{
+    kn_buf b;
+    const char *par[KILN_MAX_AXES];
+    int64_t times[KILN_MAX_AXES];
+    kn_buf_init(&b, p->a);
+    int other = first_other(x);
+    put_splits(&b, x, t, other);
+    kn_putf(&b, "reorder %s", x->name);
+    int npar = put_order(&b, x, t, other, par, times);
+    put_kinds(&b, x, t, par, times, npar);
+    put_caches(&b, x, t);
+    kn_plans_try(p, &b);
+}
+
+/* Rows of a task: half of L2 for the blocked operand, but enough tasks for the cores. */
+static int64_t row_groups(const kn_site *x, const cpu_tile *t, int other)
+{
+    if (x->m < 0) return 1;
+    const kn_hw_level *l2 = kn_hw_level_named(x->hw, "l2");
+    int64_t room = (l2 ? l2->capacity_bytes : 262144) / 2, row = x->reduce_extent * 4;
+    int64_t all = kn_ceil_div(extent(x, x->m), t->mr), most = room / (row > 0 ? row : 1) / t->mr;
+    int64_t groups = most < 1 ? 1 : most > all ? all : most;
+    int64_t tasks = kn_ceil_div(extent(x, x->n), t->nv * t->lanes) * extent(x, other);
+    while (groups > 1 && tasks * kn_ceil_div(all, groups) < 2 * x->hw->units) groups = kn_ceil_div(groups, 2);
+    return groups;
+}
+
+/* Tasks of about 1/64 of the work of a core: fewer cost balance, more cost forks. */
+static int64_t grain_of(const kn_site *x, int other)
+{
+    int64_t g = other < 0 ? 1 : extent(x, other) / (32 * (int64_t)x->hw->units);
+    return g < 1 ? 1 : g;
+}
+
+static void spatial_tiles(const kn_site *x, kn_plans *p)
+{
+    static const int64_t rows[] = {1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 12, 14, 16}, widths[] = {1, 2, 3, 4, 6, 8};
+    int other = first_other(x);
+    int64_t full = x->hw->vector_bytes / acc_bytes(x), n = extent(x, x->n);
+    int64_t lanes = pow2_below(n, full);
+    if (lanes < full && lanes * 4 < n * 3) lanes *= 2; /* 7 of 8 lanes beat 4 of 4 and a tail */
+    int need = x->hw->fma_latency * x->hw->fma_per_cycle;
+    for (int pass = 0; pass < 2; pass++) { /* first tiles that hide the latency, then all that fit */
+        for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+            for (size_t k = 0; k < sizeof widths / sizeof *widths; k++) {
+                int64_t mr = rows[i], nv = widths[k], acc = mr * nv;
+                int64_t bcast = x->m >= 0 ? 2 : 0;
+                if (acc + nv + bcast > x->hw->vector_registers || (acc >= need) != (pass == 0)) continue;
+                if ((x->m < 0 && mr > 1) || (mr > 1 && mr > extent(x, x->m)) || (nv > 1 && (nv - 1) * lanes >= n)) continue;
+                if (pass == 0 && x->m >= 0 && nv > 4) continue;
+                cpu_tile t = {.lanes = lanes, .nv = nv, .mr = mr, .grain = grain_of(x, other), .rlanes = 1, .runroll = 1};
+                t.mc = row_groups(x, &t, other);
+                bool strided = false, padded = false;
+                for (int l = 0; l < x->nloads; l++) {
+                    if (!(x->load[l].axes >> x->n & 1)) continue;
+                    strided = strided || !x->load[l].linear || x->load[l].coef[x->n] != 1;
+                    padded = padded || x->load[l].padded;
+                }
+                t.pack = x->s->naxes > x->s->nspatial && (strided || padded || (x->contraction && t.mc >= 4));
+                try_tile(x, p, &t);
+                if (t.pack && !padded) t.pack = false, try_tile(x, p, &t);
+            }
+        }
+    }
+}
+
+/* Lanes along the reduction, where that is what lies contiguous in memory; rows and unrolled vectors give the chains. */
+static void reduce_tiles(const kn_site *x, kn_plans *p)
+{
+    char class = kn_dtype_class(kn_dtype_acc(x->s->body->dtype));
+    if (x->r < 0 || class == 'b' || x->s->red == KN_RED_ALL || x->s->red == KN_RED_ANY) return;
+    int other = first_other(x);
+    int64_t full = x->hw->vector_bytes / acc_bytes(x), lanes = pow2_below(extent(x, x->r), full);
+    if (lanes < 2) return;
+    for (int64_t mr = 1; mr <= 4; mr *= 2) {
+        for (int64_t u = 1; u <= 8; u *= 2) {
+            if ((x->m < 0 && mr > 1) || mr * u > x->hw->vector_registers / 2 || (u > 1 && lanes * u > extent(x, x->r))) continue;
+            cpu_tile t = {.lanes = 1, .nv = 1, .mr = mr, .mc = 1, .grain = grain_of(x, other), .rlanes = lanes, .runroll = u};
+            t.mc = row_groups(x, &t, other);
+            try_tile(x, p, &t);
+        }
+    }
+}
+
+/* A map: one long axis in vectors. Where it is the only one, a task is a run of it of some thousand elements, but not fewer tasks than keep the cores busy. */
+static void map_tiles(const kn_site *x, kn_plans *p)
+{
+    int other = first_other(x);
+    int64_t full = x->hw->vector_bytes / kn_dtype_bytes(x->s->body->dtype), lanes = pow2_below(extent(x, x->n), full);
+    int64_t vectors = kn_ceil_div(extent(x, x->n), lanes), run = vectors / (16 * (int64_t)x->hw->units);
+    if (run > 4096) run = 4096;
+    const int64_t widths[] = {run, 1, 4};
+    for (int i = other < 0 && run > 8 ? 0 : 1; i < 3; i++) {
+        if (widths[i] > 1 && widths[i] > vectors) break;
+        cpu_tile t = {.lanes = lanes, .nv = widths[i], .mr = 1, .mc = 1, .grain = grain_of(x, other), .rlanes = 1, .runroll = 1};
+        try_tile(x, p, &t);
+        if (i == 0 && p->n) break; /* short tasks would only pay more forks */
+    }
+}
+
+void kn_plan_cpu(const kn_site *x, kn_plans *p)
+{
+    if (!x->s->scatter) {
+        kn_site y = *x;
+        if (x->s->red == KN_RED_NONE) y.m = -1, map_tiles(&y, p);
+        else reduce_tiles(x, p), spatial_tiles(x, p);
+    }
+    kn_buf none;
+    kn_buf_init(&none, p->a);
+    if (!p->n) {
+        p->left++;
+        kn_put(&none, "# as written\n");
+        kn_plans_try(p, &none);
+    }
+}

@@ -1,0 +1,159 @@
+/* rTiles of a GPU: thread tile (cyclic vthreads), block tile in shared memory, reduce step, grid (ROLLER 3.1 to 3.3). A block's threads are whole
+ * warps, its innermost run whole transactions, shared rows of even length get one element of padding so that a column is free of bank conflicts. */
+#include "construct/site.h"
+#include <string.h>
+
+/* Threads and vthreads of the two blocked axes, reduce step, threads along the reduction. */
+typedef struct gpu_tile { int64_t tm, tn, vm, vn, step, tr; bool shared; } gpu_tile;
+
+static const char *axis(const kn_site *x, int i) { return x->s->axes[i].name; }
+static int64_t extent(const kn_site *x, int i) { return i < 0 ? 1 : x->s->axes[i].extent; }
+
+static int64_t pow2_above(int64_t n, int64_t most)
+{
+    int64_t p = 1;
+    while (p < n && p < most) p *= 2;
+    return p;
+}
+
+static void put_grid(kn_buf *b, const kn_site *x)
+{
+    for (int i = 0; i < x->s->nspatial; i++) kn_putf(b, " %s.0", axis(x, i));
+    if (x->s->nspatial) kn_put(b, " |");
+}
+
+static void put_pair(kn_buf *b, const kn_site *x, const char *m, const char *n)
+{
+    if (x->m >= 0) kn_putf(b, " %s%s", axis(x, x->m), m);
+    if (x->n >= 0) kn_putf(b, " %s%s", axis(x, x->n), n);
+}
+
+static void put_lines(kn_buf *b, const kn_site *x, const gpu_tile *t, int stepped)
+{
+    int ns = x->s->nspatial;
+    if (x->m >= 0) kn_putf(b, "split %s %s %lld %lld\n", x->name, axis(x, x->m), (long long)t->vm, (long long)t->tm);
+    if (x->n >= 0) kn_putf(b, "split %s %s %lld %lld\n", x->name, axis(x, x->n), (long long)t->vn, (long long)t->tn);
+    if (stepped >= 0) kn_putf(b, "split %s %s %lld\n", x->name, axis(x, stepped), (long long)(t->tr > 1 ? t->tr : t->step));
+    kn_putf(b, "reorder %s", x->name);
+    put_grid(b, x);
+    put_pair(b, x, ".2", ".2");
+    if (stepped >= 0 && t->tr > 1) kn_putf(b, " %s.1", axis(x, stepped));
+    kn_put(b, " |");
+    for (int i = ns; i < x->s->naxes; i++) if (i != stepped) kn_putf(b, " %s.0", axis(x, i));
+    if (stepped >= 0) kn_putf(b, " %s.0", axis(x, stepped));
+    if (stepped >= 0 && t->tr <= 1) kn_putf(b, " | %s.1", axis(x, stepped));
+    put_pair(b, x, ".1", ".1");
+    kn_put(b, "\n");
+    for (int i = 0; i < ns; i++) kn_putf(b, "bind %s %s.0 grid\n", x->name, axis(x, i));
+    for (int i = 0; i < ns; i++) {
+        if (i != x->m && i != x->n) continue;
+        kn_putf(b, "bind %s %s.2 thread\nbind %s %s.1 vthread\n", x->name, axis(x, i), x->name, axis(x, i));
+    }
+    if (stepped >= 0 && t->tr > 1) kn_putf(b, "rfactor %s %s.1\nbind %s %s.1 thread\n", x->name, axis(x, stepped), x->name, axis(x, stepped));
+}
+
+/* A load's loops inside the step, from its slowest dimension to its fastest, so that neighbouring threads fetch neighbouring elements. */
+static void put_shared(kn_buf *b, const kn_site *x, const gpu_tile *t, int stepped)
+{
+    for (int l = 0; l < x->nloads; l++) {
+        const kn_site_access *a = &x->load[l];
+        struct { int axis; int64_t coef; } in[3] = {{-1, 0}, {-1, 0}, {-1, 0}};
+        const int roles[3] = {x->m, x->n, stepped};
+        int n = 0;
+        for (int i = 0; i < 3; i++) {
+            if (roles[i] < 0 || !(a->axes >> roles[i] & 1)) continue;
+            int64_t c = a->linear ? a->coef[roles[i]] : i == 2 ? 1 : 2;
+            int at = n++;
+            for (; at > 0 && in[at - 1].coef < c; at--) in[at] = in[at - 1];
+            in[at].axis = roles[i], in[at].coef = c;
+        }
+        if (!n) continue;
+        kn_putf(b, "cache_read %s %d shared %s.0 loops", x->name, l, axis(x, stepped));
+        for (int i = 0; i < n; i++) {
+            if (in[i].axis == stepped) kn_putf(b, " %s.1", axis(x, stepped));
+            else kn_putf(b, " %s.1 %s.2", axis(x, in[i].axis), axis(x, in[i].axis));
+        }
+        bool column = in[n - 1].axis == stepped && t->step % 2 == 0; /* rows of a power of two words would hit one bank */
+        kn_put(b, column ? " pad 1\n" : "\n");
+    }
+}
+
+static void try_tile(const kn_site *x, kn_plans *p, const gpu_tile *t, int stepped)
+{
+    kn_buf b;
+    kn_buf_init(&b, p->a);
+    put_lines(&b, x, t, stepped);
+    if (t->shared && stepped >= 0) put_shared(&b, x, t, stepped);
+    kn_plans_try(p, &b);
+}
+
+/* Contractions: thread tiles by falling reuse, block shapes of whole warps; the reduce axis that is longest is stepped. */
+static void contraction_tiles(const kn_site *x, kn_plans *p)
+{
+    static const int64_t regs[][2] = {{8, 8}, {8, 4}, {4, 8}, {4, 4}, {2, 4}, {4, 2}, {2, 2}, {1, 4}, {1, 1}};
+    static const int64_t blocks[][2] = {{16, 16}, {8, 16}, {8, 8}, {8, 32}, {4, 32}, {32, 8}, {1, 64}};
+    int stepped = x->s->nspatial;
+    for (int i = stepped; i < x->s->naxes; i++) if (extent(x, i) > extent(x, stepped)) stepped = i;
+    for (int eps = 0; eps < 2; eps++) { /* tiles that waste little first (ROLLER's shape rule), then any */
+        for (size_t i = 0; i < sizeof regs / sizeof *regs; i++) {
+            for (size_t k = 0; k < sizeof blocks / sizeof *blocks; k++) {
+                gpu_tile t = {.tm = blocks[k][0], .tn = blocks[k][1], .vm = regs[i][0], .vn = regs[i][1], .tr = 1, .shared = true};
+                int64_t sm = t.tm * t.vm, sn = t.tn * t.vn, M = extent(x, x->m), N = extent(x, x->n);
+                double waste = (double)kn_round_up(M, sm) * (double)kn_round_up(N, sn) / ((double)M * (double)N);
+                if ((waste <= 1.25) != (eps == 0) || (eps == 1 && waste > 8 && p->n)) continue;
+                for (int64_t step = 8; step <= 32; step *= 4) {
+                    if (step > 8 && step > extent(x, stepped)) break;
+                    t.step = step < extent(x, stepped) ? step : pow2_above(extent(x, stepped), step);
+                    try_tile(x, p, &t, stepped);
+                }
+            }
+        }
+    }
+}
+
+/* One thread an output, or several; for maps, windows and column sums. n gets the threads first, then the axis beside it. */
+static void pointwise_tiles(const kn_site *x, kn_plans *p)
+{
+    kn_site y = *x;
+    y.m = -1;
+    for (int i = 0; i < x->s->nspatial; i++) if (i != x->n && (y.m < 0 || extent(x, i) >= extent(x, y.m))) y.m = i;
+    for (int64_t threads = 64; threads <= 256; threads *= 2) {
+        if (threads > x->hw->max_threads_per_block) break;
+        for (int64_t v = 1; v <= 4; v *= 2) {
+            gpu_tile t = {.tn = pow2_above(extent(&y, y.n), threads), .vm = 1, .vn = v, .step = 1, .tr = 1};
+            if (v > 1 && t.tn * v >= 2 * extent(&y, y.n)) break;
+            t.tm = pow2_above(extent(&y, y.m), threads / t.tn);
+            try_tile(&y, p, &t, -1);
+        }
+    }
+}
+
+/* Threads along the reduction, combined through shared memory: for reductions whose outputs alone cannot fill the device. */
+static void reduction_tiles(const kn_site *x, kn_plans *p)
+{
+    int stepped = x->r >= 0 ? x->r : x->s->nspatial;
+    char class = kn_dtype_class(kn_dtype_acc(x->s->body->dtype));
+    if (class == 'b') return;
+    kn_site y = *x;
+    y.m = -1;
+    for (int64_t tr = x->hw->lanes; tr <= 512 && tr <= x->hw->max_threads_per_block; tr *= 2) {
+        if (tr > x->hw->lanes && tr >= 2 * extent(x, stepped)) break;
+        gpu_tile t = {.tm = 1, .tn = 1, .vm = 1, .vn = 1, .step = 1, .tr = tr};
+        try_tile(&y, p, &t, stepped);
+    }
+}
+
+void kn_plan_gpu(const kn_site *x, kn_plans *p)
+{
+    if (!x->s->scatter) {
+        if (x->contraction) contraction_tiles(x, p);
+        if (x->s->red != KN_RED_NONE) reduction_tiles(x, p);
+        if (!p->n || !x->contraction) pointwise_tiles(x, p);
+    }
+    if (p->n) return;
+    kn_buf none;
+    kn_buf_init(&none, p->a);
+    p->left++;
+    kn_put(&none, "# as written, one thread\n");
+    kn_plans_try(p, &none);
+}

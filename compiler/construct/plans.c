@@ -1,0 +1,29 @@
+/* Keeps the best plans of one stage: every one is applied as it would be replayed, and judged by the cost model. */
+#include "construct/site.h"
+#include <string.h>
+
+void kn_plans_try(kn_plans *p, kn_buf *lines)
+{
+    kiln_bytes text = kn_buf_take(lines);
+    if (p->stopped || p->left <= 0 || !text.p) return;
+    p->left--;
+    for (int i = 0; i < p->n; i++)
+        if (p->best[i].lines.n == text.n && !memcmp(p->best[i].lines.p, text.p, text.n)) return;
+    if (kn_stopped(p->a)) {
+        p->stopped = KILN_STOPPED;
+        return;
+    }
+    kn_buf b;
+    kiln_diag d;
+    kn_tree *t;
+    kn_cost c;
+    kn_buf_init(&b, p->a);
+    kn_putn(&b, p->head.p, p->head.n);
+    kn_putn(&b, text.p, text.n);
+    kiln_bytes whole = kn_buf_take(&b);
+    if (!whole.p || kn_trace_apply(p->a, p->canonical, p->hw, whole, &t, &d) || kn_cost_of(t, p->hw, &c, &d)) return;
+    int at = p->n < KILN_MAX_CANDIDATES ? p->n++ : KILN_MAX_CANDIDATES - 1;
+    if (at == KILN_MAX_CANDIDATES - 1 && p->best[at].lines.p && p->best[at].us <= c.us) return;
+    for (; at > 0 && p->best[at - 1].us > c.us; at--) p->best[at] = p->best[at - 1];
+    p->best[at] = (kn_plan){text, c.us};
+}

@@ -1,0 +1,88 @@
+/* Policy "default": shape the program, grow rTiles for each stage, rank them by the micro performance model. */
+#include "construct/site.h"
+
+enum { EVALUATIONS = 120 }; /* of one construction: keeps it under the 10 ms that an answer may take */
+
+static kiln_status plan_stage(kiln_arena *a, const kn_program *p, const kn_hw *hw, kiln_bytes head, const kn_tree *t, int k, kn_plans *out,
+                              kiln_diag *d)
+{
+    kn_site x;
+    kn_site_of(a, t, t->stages[k], hw, &x);
+    int each = EVALUATIONS / t->nstages;
+    *out = (kn_plans){.a = a, .canonical = p, .hw = hw, .head = head, .left = each < 8 ? 8 : each};
+    if (hw->gpu) kn_plan_gpu(&x, out);
+    else kn_plan_cpu(&x, out);
+    if (kn_arena_dry(a)) return kn_fail(d, KILN_MEMORY, "out of memory while constructing");
+    if (out->stopped) return kn_fail(d, KILN_STOPPED, "stopped while constructing");
+    if (!out->n) return kn_fail(d, KILN_NO_SCHEDULE, "no schedule of '%s' is legal on %s", x.name, hw->id);
+    return KILN_OK;
+}
+
+static kiln_bytes summary(kiln_arena *a, const kn_tree *t, const kn_cost *c)
+{
+    kn_buf b;
+    kn_buf_init(&b, a);
+    kn_put(&b, "{\"tiles\":[");
+    for (int k = 0; k < t->nstages; k++) {
+        const kn_stage *g = t->stages[k];
+        kn_putf(&b, "%s{\"stage\":", k ? "," : "");
+        kn_put_json_string(&b, t->program->tensors[t->program->stmts[g->stmt]->out].name);
+        kn_put(&b, ",\"loops\":[");
+        for (int i = 0; i < g->nloops; i++)
+            kn_putf(&b, "%s%lld", !i ? "[" : g->loops[i].tile != g->loops[i - 1].tile ? "],[" : ",", (long long)g->loops[i].extent);
+        kn_put(&b, g->nloops ? "]]}" : "]}");
+    }
+    kn_putf(&b, "],\"threads\":%d,\"grid\":%lld,\"shared_bytes\":%lld,\"registers\":%d}", c->threads, (long long)c->grid, (long long)c->shared_bytes,
+            c->registers);
+    return kn_buf_take(&b);
+}
+
+/* Candidate r: every stage's plan of that rank, its last one where it has fewer. */
+static kiln_status candidate(const kn_plans *plans, int nstages, int r, kiln_candidate *out, kiln_diag *d)
+{
+    const kn_plans *first = &plans[0];
+    kn_buf b;
+    kn_tree *t;
+    kn_cost c;
+    kn_buf_init(&b, first->a);
+    kn_putn(&b, first->head.p, first->head.n);
+    for (int k = 0; k < nstages; k++) {
+        const kn_plan *p = &plans[k].best[r < plans[k].n ? r : plans[k].n - 1];
+        kn_putn(&b, p->lines.p, p->lines.n);
+    }
+    *out = (kiln_candidate){.rank = r, .trace = kn_buf_take(&b)};
+    if (!out->trace.p) return kn_fail(d, KILN_MEMORY, "out of memory");
+    kiln_status s = kn_trace_apply(first->a, first->canonical, first->hw, out->trace, &t, d);
+    if (!s) s = kn_cost_of(t, first->hw, &c, d);
+    if (s) return s;
+    out->predicted_us = c.us;
+    out->bottleneck = c.bottleneck;
+    out->summary = summary(first->a, t, &c);
+    return out->summary.p ? KILN_OK : kn_fail(d, KILN_MEMORY, "out of memory");
+}
+
+static kiln_status construct(kiln_arena *a, const kn_program *p, const kn_hw *hw, int k, kiln_candidates **out, kiln_diag *d)
+{
+    kiln_bytes head;
+    kn_tree *t;
+    kiln_status s = kn_shape(a, p, hw, &head, &t, d);
+    if (s) return s;
+    kn_plans *plans = kn_array(a, kn_plans, t->nstages + 1);
+    kiln_candidates *list = kn_new(a, kiln_candidates);
+    if (!plans || !list) return kn_fail(d, KILN_MEMORY, "out of memory");
+    int most = 1;
+    for (int i = 0; i < t->nstages; i++) {
+        s = plan_stage(a, p, hw, head, t, i, &plans[i], d);
+        if (s) return s;
+        if (plans[i].n > most) most = plans[i].n;
+    }
+    for (int r = 0; r < most && r < k && r < KILN_MAX_CANDIDATES; r++) {
+        s = candidate(plans, t->nstages, r, &list->c[list->n], d);
+        if (s) return s;
+        list->n++;
+    }
+    *out = list;
+    return KILN_OK;
+}
+
+const kn_policy kn_policy_default = {.name = "default", .version = 1, .construct = construct};

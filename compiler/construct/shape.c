@@ -1,0 +1,130 @@
+/* Program shaping: map producers go into their readers, map consumers become epilogues, axes that are adjacent everywhere become one (ROLLER 3.4).
+ * Every step is tried on the program so far; one that a primitive refuses is left out. */
+#include "construct/site.h"
+#include <string.h>
+
+typedef struct shaper {
+    kiln_arena *a;
+    const kn_program *canonical;
+    const kn_hw *hw;
+    kiln_bytes text;
+    kn_tree *t;
+    int nfused;
+} shaper;
+
+static bool try_step(shaper *s, const char *line)
+{
+    kiln_diag d;
+    kn_tree *t;
+    const char *text = line ? kn_format(s->a, "%s%s\n", s->text.p, line) : NULL;
+    if (!text) return false;
+    kiln_bytes longer = {text, strlen(text)};
+    if (kn_trace_apply(s->a, s->canonical, s->hw, longer, &t, &d)) return false;
+    s->text = longer;
+    s->t = t;
+    return true;
+}
+
+static int body_cost(const kn_expr *e)
+{
+    int n = (e->op >= KN_OP_EXP && e->op <= KN_OP_POW) ? 16 : e->op >= KN_OP_ADD;
+    if (e->op == KN_OP_LOAD) return 0;
+    for (int i = 0; i < e->nargs && n < 1000; i++) n += body_cost(e->args[i]);
+    return n;
+}
+
+static int reads(const kn_expr *e, int tensor, const kn_expr **one)
+{
+    int n = e->op == KN_OP_LOAD && e->u.tensor == tensor;
+    if (n) *one = e;
+    for (int i = 0; i < e->nargs; i++) n += reads(e->args[i], tensor, one);
+    return n;
+}
+
+/* Reads of a temporary in the whole program, and how often one element of it would be computed after inlining: 1 when its one reader has no other axes. */
+static int reads_of(const kn_program *p, int tensor, bool *once, bool *by_map)
+{
+    int total = 0;
+    *once = *by_map = true;
+    for (int i = 0; i < p->nstmts; i++) {
+        const kn_expr *one = NULL;
+        int n = reads(p->stmts[i]->body, tensor, &one);
+        if (!n) continue;
+        total += n;
+        double points = 1, elems = 1;
+        for (int k = 0; k < p->stmts[i]->naxes; k++) points *= (double)p->stmts[i]->axes[k].extent;
+        for (int k = 0; k < p->tensors[tensor].rank; k++) elems *= (double)p->tensors[tensor].shape[k];
+        if (n > 1 || points > elems) *once = false;
+        if (p->stmts[i]->red != KN_RED_NONE) *by_map = false;
+    }
+    if (total != 1) *once = false;
+    return total;
+}
+
+/* Map temporaries into their readers. first: only chains of maps, so that what is left of them can become an epilogue. */
+static bool inline_one(shaper *s, bool first)
+{
+    const kn_program *p = s->t->program;
+    for (int k = 0; k < s->t->nstages; k++) {
+        const kn_stmt *st = p->stmts[s->t->stages[k]->stmt];
+        if (p->tensors[st->out].role != KN_TEMP || st->red != KN_RED_NONE || st->scatter || s->t->stages[k]->epilogue >= 0) continue;
+        bool once, by_map;
+        int n = reads_of(p, st->out, &once, &by_map), cost = body_cost(st->body);
+        bool worth = first ? once && by_map : once || (cost <= 4 && n <= 4);
+        if (worth && try_step(s, kn_format(s->a, "inline %s", p->tensors[st->out].name))) return true;
+    }
+    return false;
+}
+
+static bool epilogue_one(shaper *s)
+{
+    const kn_program *p = s->t->program;
+    for (int k = 0; k < s->t->nstages; k++) {
+        const kn_stmt *st = p->stmts[s->t->stages[k]->stmt];
+        if (p->tensors[st->out].role != KN_TEMP || st->red == KN_RED_NONE || st->scatter || s->t->stages[k]->epilogue >= 0) continue;
+        if (try_step(s, kn_format(s->a, "epilogue %s", p->tensors[st->out].name))) return true;
+    }
+    return false;
+}
+
+/* y (inside x) continues x in this access: one step of x is a whole row of y. Padding breaks the row unless both are absent. */
+static bool continues(const kn_site_access *c, int x, int y, int64_t extent)
+{
+    if (!(c->axes >> x & 1) && !(c->axes >> y & 1)) return true;
+    return c->linear && !c->padded && c->coef[x] == c->coef[y] * extent && c->coef[y] != 0;
+}
+
+static bool fuse_pair(shaper *s, const kn_stage *g)
+{
+    kn_site v;
+    kn_site_of(s->a, s->t, g, s->hw, &v);
+    const kn_stmt *st = v.s;
+    const kn_expr *loads[1];
+    if (st->scatter || kn_loads(st->body, loads, 1) > KN_SITE_LOADS) return false;
+    for (int x = 0; x + 1 < st->naxes; x++) {
+        int y = x + 1;
+        if (st->axes[x].reduce != st->axes[y].reduce) continue;
+        bool fits = continues(&v.store, x, y, st->axes[y].extent);
+        for (int i = 0; i < v.nloads && fits; i++) fits = continues(&v.load[i], x, y, st->axes[y].extent);
+        if (!fits) continue;
+        if (g->epilogue >= 0 && !st->axes[x].reduce) continue; /* the epilogue's own loads see the axes as they are */
+        if (try_step(s, kn_format(s->a, "fuse %s F%d %s %s", v.name, s->nfused++, st->axes[x].name, st->axes[y].name))) return true;
+    }
+    return false;
+}
+
+kiln_status kn_shape(kiln_arena *a, const kn_program *p, const kn_hw *hw, kiln_bytes *trace, kn_tree **t, kiln_diag *d)
+{
+    shaper s = {a, p, hw, {"", 0}, NULL, 0};
+    kiln_status st = kn_trace_apply(a, p, hw, s.text, &s.t, d);
+    if (st) return st;
+    while (inline_one(&s, true)) {}
+    while (epilogue_one(&s)) {}
+    while (inline_one(&s, false)) {}
+    for (int k = 0; k < s.t->nstages; k++)
+        while (!kn_stopped(a) && fuse_pair(&s, s.t->stages[k])) {}
+    *trace = s.text;
+    *t = s.t;
+    if (kn_stopped(a)) return kn_fail(d, KILN_STOPPED, "stopped while shaping the program");
+    return kn_arena_dry(a) ? kn_fail(d, KILN_MEMORY, "out of memory") : KILN_OK;
+}

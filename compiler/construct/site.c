@@ -1,0 +1,73 @@
+/* A statement seen through its affine maps; the roles of its axes come from the maps alone, never from an operator's name. */
+#include "construct/site.h"
+#include <string.h>
+
+static void axis_range(void *user, const kn_expr *leaf, int64_t *lo, int64_t *hi)
+{
+    const kn_stmt *s = user;
+    *lo = 0;
+    *hi = leaf->op == KN_OP_AXIS && leaf->u.axis < s->naxes ? s->axes[leaf->u.axis].extent - 1 : 0;
+}
+
+void kn_site_access_of(kiln_arena *a, const kn_program *p, const kn_stmt *s, int tensor, kn_expr *const *idx, bool padded, kn_site_access *out)
+{
+    const kn_tensor *x = &p->tensors[tensor];
+    memset(out, 0, sizeof *out);
+    out->padded = padded;
+    out->bytes = kn_dtype_bytes(x->dtype);
+    kn_expr *sum = kn_const_i(a, KN_I64, 0);
+    for (int i = 0; i < x->rank; i++) {
+        out->axes |= kn_axes_in(idx[i]);
+        sum = kn_bin(a, KN_OP_ADD, kn_bin(a, KN_OP_MUL, sum, kn_const_i(a, KN_I64, x->shape[i])), idx[i]);
+    }
+    kn_affine f;
+    kn_expr *flat = sum ? kn_simplify(a, sum, axis_range, (void *)(uintptr_t)s) : NULL;
+    out->linear = flat && kn_affine_of(flat, &f);
+    if (out->linear) memcpy(out->coef, f.coef, sizeof out->coef);
+}
+
+static bool multiplies(const kn_expr *e)
+{
+    while (e->op == KN_OP_CAST) e = e->args[0];
+    return e->op == KN_OP_MUL;
+}
+
+static void find_roles(kn_site *x)
+{
+    const kn_stmt *s = x->s;
+    x->n = x->m = x->r = -1;
+    x->reduce_extent = 1;
+    for (int i = 0; i < s->naxes; i++) {
+        if (s->axes[i].reduce) {
+            x->reduce_extent *= s->axes[i].extent;
+            for (int l = 0; l < x->nloads; l++)
+                if (x->load[l].linear && x->load[l].coef[i] == 1 && (x->r < 0 || s->axes[i].extent > s->axes[x->r].extent)) x->r = i;
+        } else if (x->store.linear && x->store.coef[i] > 0 && s->axes[i].extent > 1) {
+            if (x->n < 0 || x->store.coef[i] < x->store.coef[x->n]) x->n = i;
+        }
+    }
+    if (x->n < 0) x->n = s->nspatial - 1;
+    for (int i = 0; i < s->nspatial; i++) {
+        if (i == x->n || s->axes[i].extent < 2) continue;
+        bool apart = false;
+        for (int l = 0; l < x->nloads; l++) apart = apart || ((x->load[l].axes >> i & 1) && !(x->load[l].axes >> x->n & 1));
+        bool alone = false;
+        for (int l = 0; l < x->nloads; l++) alone = alone || (!(x->load[l].axes >> i & 1) && (x->load[l].axes >> x->n & 1));
+        if (apart && alone && (x->m < 0 || s->axes[i].extent > s->axes[x->m].extent)) x->m = i;
+    }
+    x->contraction = x->m >= 0 && s->red == KN_RED_SUM && multiplies(s->body);
+}
+
+void kn_site_of(kiln_arena *a, const kn_tree *t, const kn_stage *g, const kn_hw *hw, kn_site *x)
+{
+    memset(x, 0, sizeof *x);
+    x->t = t, x->g = g, x->hw = hw, x->s = t->program->stmts[g->stmt];
+    x->name = t->program->tensors[x->s->out].name;
+    const kn_expr *loads[KN_SITE_LOADS];
+    int n = kn_loads(x->s->body, loads, KN_SITE_LOADS);
+    x->nloads = n < KN_SITE_LOADS ? n : KN_SITE_LOADS;
+    for (int i = 0; i < x->nloads; i++)
+        kn_site_access_of(a, t->program, x->s, loads[i]->u.tensor, loads[i]->args, loads[i]->padded, &x->load[i]);
+    kn_site_access_of(a, t->program, x->s, x->s->out, x->s->lhs, false, &x->store);
+    find_roles(x);
+}

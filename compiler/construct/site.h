@@ -1,0 +1,54 @@
+/* What the default policy sees and makes: a statement's accesses as linear maps, and the list of stage plans that it tries. */
+#ifndef KN_SITE_H
+#define KN_SITE_H
+#include "construct/construct.h"
+
+enum { KN_SITE_LOADS = 16 };
+
+/* An access as one linear map of the axes to an element number; linear is false where the address is not affine (padding alone does not matter). */
+typedef struct kn_site_access {
+    bool linear, padded;
+    int bytes;
+    uint32_t axes;
+    int64_t coef[KILN_MAX_AXES];
+} kn_site_access;
+
+typedef struct kn_site {
+    const kn_tree *t;
+    const kn_stage *g;
+    const kn_stmt *s;
+    const kn_hw *hw;
+    const char *name;      /* of the statement: the tensor it writes */
+    int nloads;
+    kn_site_access load[KN_SITE_LOADS], store;
+    int n;                 /* innermost output axis (of extent above 1 if there is one), -1: scalar */
+    int m;                 /* spatial axis to block beside it: the longest one that some load has without n; -1: none */
+    int r;                 /* reduce axis that is contiguous in a load, -1: none */
+    int64_t reduce_extent; /* of all reduce axes together */
+    bool contraction;      /* some load has m and not n, some load n and not m, and they are multiplied over a reduction */
+} kn_site;
+
+void kn_site_of(kiln_arena *a, const kn_tree *t, const kn_stage *g, const kn_hw *hw, kn_site *out);
+/* The linear view of one access of statement s. */
+void kn_site_access_of(kiln_arena *a, const kn_program *p, const kn_stmt *s, int tensor, kn_expr *const *idx, bool padded, kn_site_access *out);
+
+/* Trace lines for one stage. */
+typedef struct kn_plan { kiln_bytes lines; double us; } kn_plan;
+typedef struct kn_plans {
+    kiln_arena *a;
+    const kn_program *canonical;
+    const kn_hw *hw;
+    kiln_bytes head;       /* the shaping steps that come before */
+    int left;              /* evaluations that may still be made */
+    int n;
+    kn_plan best[KILN_MAX_CANDIDATES]; /* by predicted time */
+    kiln_status stopped;
+} kn_plans;
+/* Applies head and lines, asks the cost model, and keeps the plan at its rank; an illegal or repeated plan is passed over. */
+void kn_plans_try(kn_plans *p, kn_buf *lines);
+
+/* Shaping, common to all targets: inline, epilogue, fuse (ROLLER 3.4's axis fusion). */
+kiln_status kn_shape(kiln_arena *a, const kn_program *p, const kn_hw *hw, kiln_bytes *trace, kn_tree **t, kiln_diag *d);
+void kn_plan_cpu(const kn_site *x, kn_plans *p);
+void kn_plan_gpu(const kn_site *x, kn_plans *p);
+#endif

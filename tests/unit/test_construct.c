@@ -1,0 +1,210 @@
+/* The default policy on a table of programs and every shipped hwspec: traces apply, fit the device, are the same bytes each time, come quickly. */
+#include "construct/construct.h"
+#include <stdarg.h>
+#include <setjmp.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <cmocka.h>
+
+static const char *const ids[] = {"x86-64-avx2", "x86-64-avx512", "x86-64-amx", "nvidia-v100", "nvidia-a100",
+                                  "nvidia-h100", "nvidia-h200", "nvidia-k80", "amd-mi50"};
+enum { NIDS = sizeof ids / sizeof ids[0] };
+
+static const struct { const char *text, *inputs; } programs[] = {
+    {"c[M,N] +=! a[M,K]*b[K,N]", "a=f32:512x512&b=f32:512x512"},
+    {"c[M,N] +=! a[M,K]*b[K,N]", "a=f32:127x131&b=f32:131x113"},
+    {"c[M,N] +=! a[M,K]*b[K,N]", "a=f32:1x1&b=f32:1x1"},
+    {"c[M,N] +=! a[M,K]*b[K,N]", "a=f32:1x4096&b=f32:4096x1000"},
+    {"c[M,N] +=! a[M,K]*b[K,N]", "a=f32:65536x1024&b=f32:1024x2"},
+    {"c[M,N] +=! a[M,K]*b[N,K]", "a=f32:128x2048&b=f32:1000x2048"},
+    {"c[M,N] +=! a[K,M]*b[K,N]", "a=f32:333x77&b=f32:333x95"},
+    {"c[M,N] +=! a[M,K]*b[K,N]", "a=f16:256x256&b=f16:256x256"},
+    {"c[M,N] +=! cast(a[M,K],i32)*cast(b[K,N],i32)", "a=i8:64x64&b=i8:64x64"},
+    {"c[B,M,N] +=! a[B,M,K]*b[B,K,N]", "a=f32:12x128x64&b=f32:12x64x128"},
+    {"t[M,N] +=! a[M,K]*b[K,N]; y[M,N] = max(t[M,N]+v[N], 0.0)", "a=f32:64x96&b=f32:96x80&v=f32:80"},
+    {"y[N,F,P,Q] +=! pad(x,0.0)[N,C,P+R-1,Q+S-1]*w[F,C,R,S] where P in 56, Q in 56", "x=f32:1x64x56x56&w=f32:64x64x3x3"},
+    {"y[N,F,P,Q] +=! pad(x,0.0)[N,C,P*2+R-3,Q*2+S-3]*w[F,C,R,S] where P in 112, Q in 112", "x=f32:1x3x224x224&w=f32:64x3x7x7"},
+    {"y[N,F,P,Q] +=! x[N,C,P+R*2,Q+S*2]*w[F,C,R,S]", "x=f32:2x5x13x17&w=f32:7x5x3x3"},
+    {"y[N,F,P,Q] +=! x[N,C,P,Q]*w[F,C]", "x=f32:2x32x14x14&w=f32:64x32"},
+    {"y[N,G,F,P,Q] +=! x[N,G,C,P+R,Q+S]*w[G,F,C,R,S]", "x=f32:1x4x8x16x16&w=f32:4x8x8x3x3"},
+    {"y[N,C,P,Q] +=! pad(x,0.0)[N,C,P+R-1,Q+S-1]*w[C,R,S] where P in 28, Q in 28", "x=f32:1x96x28x28&w=f32:96x3x3"},
+    {"y[N,C,P,Q] >=! x[N,C,P*2+R,Q*2+S] where P in 28, Q in 28, R in 2, S in 2", "x=f32:1x64x56x56"},
+    {"t[N,C,P,Q] +=! pad(x,0.0)[N,C,P+R-1,Q+S-1] where P in 17, Q in 17, R in 3, S in 3; y[N,C,P,Q] = t[N,C,P,Q]/9.0", "x=f32:2x7x17x17"},
+    {"y[I] +=! x[I,J]", "x=f32:1024x1000"},
+    {"y[J] +=! x[I,J]", "x=f32:1021x1013"},
+    {"y[] +=! x[I,J]", "x=f32:333x777"},
+    {"y[I] >=! x[I,J]", "x=f32:3x5"},
+    {"m[I] >=! x[I,J]; e[I,J] = exp(x[I,J]-m[I]); s[I] +=! e[I,J]; y[I,J] = e[I,J]/s[I]", "x=f32:256x1000"},
+    {"u[N] +=! x[N,C]; t[N] +=! (x[N,C]-u[N]/extent(C))*(x[N,C]-u[N]/extent(C)); "
+     "y[N,C] = (x[N,C]-u[N]/extent(C))*rsqrt(t[N]/extent(C)+1e-5)*g[C]+b[C]", "x=f32:128x768&g=f32:768&b=f32:768"},
+    {"y[J,I] = x[I,J]", "x=f32:1000x777"},
+    {"y[I] = max(x[I], 0.0)", "x=f32:1048577"},
+    {"y[I,J] = x[I,J] + v[J]", "x=f32:31x37&v=f32:37"},
+    {"y[I,J,K] = x[I,J,K] * v[I,K]", "x=f32:17x11x3&v=f32:17x3"},
+    {"in x: f32[]; y[] = x[] * 2.0", ""},
+    {"y[I] = x[I]", "x=f32:2147483647"},
+};
+enum { NPROGRAMS = sizeof programs / sizeof programs[0] };
+
+static void *mem(void *user, void *p, size_t old_size, size_t size)
+{
+    (void)user;
+    (void)old_size;
+    if (size) return realloc(p, size);
+    free(p);
+    return NULL;
+}
+
+static kiln_arena *arena(void) { return kiln_arena_open(&(kiln_host){NULL, mem, NULL}); }
+
+static kn_hw *device(kiln_arena *a, const char *id)
+{
+    char path[128], text[8192];
+    snprintf(path, sizeof path, "hwspecs/%s.json", id);
+    FILE *f = fopen(path, "rb");
+    if (!f) fail_msg("cannot open %s", path);
+    size_t n = fread(text, 1, sizeof text, f);
+    fclose(f);
+    kn_hw *hw = NULL;
+    kiln_diag d = {0};
+    if (kiln_hw_parse(a, (kiln_bytes){text, n}, &hw, &d)) fail_msg("%s: %s", id, d.message);
+    return hw;
+}
+
+static kn_program *program(kiln_arena *a, int i)
+{
+    kn_program *p = NULL, *canonical = NULL;
+    int in[KILN_MAX_TENSORS], out[KILN_MAX_TENSORS];
+    kiln_diag d = {0};
+    kiln_bytes text = {programs[i].text, strlen(programs[i].text)}, inputs = {programs[i].inputs, strlen(programs[i].inputs)};
+    if (kn_parse(a, text, inputs, &p, &d) || kn_canon(a, p, &canonical, in, out, &d)) fail_msg("program %d: %s", i, d.message);
+    return canonical;
+}
+
+static kiln_candidates *candidates(kiln_arena *a, const kn_program *p, const kn_hw *hw, int k, int i)
+{
+    kiln_candidates *c = NULL;
+    kiln_diag d = {0};
+    kiln_status s = kn_policy_find("default")->construct(a, p, hw, k, &c, &d);
+    if (s) fail_msg("program %d on %s: %s", i, hw->id, d.message);
+    return c;
+}
+
+static void check_fits(const kn_tree *t, const kn_hw *hw, const kiln_candidate *c)
+{
+    for (int k = 0; k < t->nstages; k++) {
+        const kn_stage *g = t->stages[k];
+        int64_t bytes = 0, threads = 1;
+        for (int i = 0; i < g->ncaches; i++) bytes += kn_cache_bytes(t, g, &g->caches[i]);
+        for (int i = 0; i < g->nloops; i++) if (g->loops[i].kind == KN_THREAD) threads *= g->loops[i].extent;
+        if (hw->gpu) assert_true(bytes <= hw->max_shared_per_block && threads <= hw->max_threads_per_block);
+        else assert_true(bytes <= 64 << 20);
+    }
+    assert_true(c->predicted_us > 0);
+    assert_non_null(c->bottleneck);
+    assert_int_equal(c->summary.p[0], '{');
+}
+
+static void traces_apply(void **state)
+{
+    (void)state;
+    for (int i = 0; i < NPROGRAMS; i++) {
+        for (int h = 0; h < NIDS; h++) {
+            kiln_arena *a = arena();
+            kn_hw *hw = device(a, ids[h]);
+            kn_program *p = program(a, i);
+            kiln_candidates *c = candidates(a, p, hw, 10, i);
+            assert_in_range(c->n, 1, 10);
+            for (int r = 0; r < c->n; r++) {
+                kn_tree *t;
+                kiln_diag d = {0};
+                if (kn_trace_apply(a, p, hw, c->c[r].trace, &t, &d)) fail_msg("program %d on %s: %s", i, ids[h], d.message);
+                check_fits(t, hw, &c->c[r]);
+                assert_int_equal(c->c[r].rank, r);
+                if (r && t->nstages == 1) assert_true(c->c[r].predicted_us >= c->c[r - 1].predicted_us);
+            }
+            kiln_arena_close(a);
+        }
+    }
+}
+
+static void same_bytes_twice(void **state)
+{
+    (void)state;
+    for (int i = 0; i < NPROGRAMS; i += 3) {
+        for (int h = 1; h < NIDS; h += 3) {
+            kiln_arena *a = arena(), *b = arena();
+            kiln_candidates *x = candidates(a, program(a, i), device(a, ids[h]), 5, i);
+            kiln_candidates *y = candidates(b, program(b, i), device(b, ids[h]), 5, i);
+            assert_int_equal(x->n, y->n);
+            for (int r = 0; r < x->n; r++) {
+                assert_int_equal(x->c[r].trace.n, y->c[r].trace.n);
+                assert_memory_equal(x->c[r].trace.p, y->c[r].trace.p, x->c[r].trace.n);
+                assert_memory_equal(x->c[r].summary.p, y->c[r].summary.p, x->c[r].summary.n);
+            }
+            kiln_arena_close(a);
+            kiln_arena_close(b);
+        }
+    }
+}
+
+static bool says(const kiln_candidate *c, const char *word) { return strstr(c->trace.p, word) != NULL; }
+
+/* What a large contraction must have: registers, lanes and packing on a core; threads, shared memory and a reduce step on a GPU. */
+static void contraction_tiles(void **state)
+{
+    (void)state;
+    kiln_arena *a = arena();
+    kn_program *p = program(a, 0);
+    kiln_candidates *cpu = candidates(a, p, device(a, "x86-64-avx512"), 10, 0), *gpu = candidates(a, p, device(a, "nvidia-h200"), 10, 0);
+    assert_true(says(&cpu->c[0], "vectorize") && says(&cpu->c[0], "unroll") && says(&cpu->c[0], "parallel"));
+    assert_true(says(&gpu->c[0], "vthread") && says(&gpu->c[0], "shared"));
+    assert_true(cpu->n >= 5 && gpu->n >= 5);
+    kiln_arena_close(a);
+}
+
+static void shaping(void **state)
+{
+    (void)state;
+    kiln_arena *a = arena();
+    kn_hw *hw = device(a, "x86-64-avx512");
+    assert_true(says(&candidates(a, program(a, 10), hw, 1, 10)->c[0], "epilogue"));  /* bias and relu on a matmul */
+    assert_true(says(&candidates(a, program(a, 19), hw, 1, 19)->c[0], "rfactor") || says(&candidates(a, program(a, 19), hw, 1, 19)->c[0], "vectorize"));
+    assert_true(says(&candidates(a, program(a, 14), hw, 1, 14)->c[0], "fuse")); /* a 1x1 convolution's image is one axis */
+    kiln_arena_close(a);
+}
+
+static int stop_now(void *user) { return ++*(int *)user > 0; }
+
+static void stops_when_told(void **state)
+{
+    (void)state;
+    int polls = 0;
+    kiln_arena *plain = arena(), *a = kiln_arena_open(&(kiln_host){&polls, mem, stop_now});
+    kn_hw *hw = device(plain, "nvidia-v100");
+    kn_program *p = program(plain, 11);
+    kiln_candidates *c = NULL;
+    kiln_diag d = {0};
+    assert_int_equal(kn_policy_find("default")->construct(a, p, hw, 10, &c, &d), KILN_STOPPED);
+    assert_null(c);
+    kiln_arena_close(a);
+    kiln_arena_close(plain);
+}
+
+static void policies(void **state)
+{
+    (void)state;
+    assert_int_equal(kn_policies_count(), 2);
+    assert_non_null(kn_policy_find("roller"));
+    assert_null(kn_policy_find("Default"));
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(traces_apply), cmocka_unit_test(same_bytes_twice), cmocka_unit_test(contraction_tiles),
+        cmocka_unit_test(shaping), cmocka_unit_test(stops_when_told), cmocka_unit_test(policies),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
