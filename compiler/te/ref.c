@@ -208,6 +208,58 @@ static void combine(enum kn_reduce red, double v, double s, double *value, doubl
     if (s > *scale) *scale = s;
 }
 
+static inline void leaf(kiln_ref *r, const kn_code *c, const kn_instr *in, double *v, double *s)
+{
+    if (in->op == KN_OP_LOAD) {
+        load(r, c, in, v, s);
+        return;
+    }
+    uint64_t at = (uint64_t)c->at[in->a];
+    *v = *s = 0;
+    if (at >= (uint64_t)r->memo[in->b].elems) {
+        r->status = KILN_SHAPE;
+    } else if (in->op == KN_R_INPUT) {
+        *v = r->read(r->user, in->b, (int64_t)at);
+        *s = fabs(*v);
+    } else {
+        value_of(r, in->b, (int64_t)at, v, s);
+    }
+}
+
+static bool is_leaf(int op) { return op == KN_R_INPUT || op == KN_R_LINEAR || op == KN_OP_LOAD; }
+
+/* The bulk of all verification is sums of products of two reads: those run without the instruction loop. */
+static bool is_product(const kn_code *c)
+{
+    const kn_instr *in = c->code + c->body;
+    return c->s->red == KN_RED_SUM && c->n - c->body == 3 && in[2].op == KN_OP_MUL && is_leaf(in[0].op) && is_leaf(in[1].op);
+}
+
+/* n terms along the innermost axis, from where the slots stand. */
+static void sum_products(kiln_ref *r, kn_code *c, int inner, int64_t n, double *value, double *scale)
+{
+    const kn_instr *in = c->code + c->body;
+    double v = *value, s = *scale, x, y, sx, sy;
+    for (int64_t i = 0; i < n; i++) {
+        leaf(r, c, &in[0], &x, &sx);
+        leaf(r, c, &in[1], &y, &sy);
+        v += x * y;
+        s += sx * sy;
+        for (int k = 0; k < c->nslots; k++) c->at[k] += c->slots[k].coef[inner];
+    }
+    *value = v;
+    *scale = s;
+}
+
+static void sum_terms(kiln_ref *r, kn_code *c, int inner, int64_t n, double *value, double *scale)
+{
+    for (int64_t i = 0; i < n; i++) {
+        run(r, c, c->body, c->n);
+        combine(c->s->red, c->value[0], c->scale[0], value, scale);
+        for (int k = 0; k < c->nslots; k++) c->at[k] += c->slots[k].coef[inner];
+    }
+}
+
 static bool spent(kiln_ref *r, int64_t terms)
 {
     if ((r->fuel -= terms) > 0) return false;
@@ -220,7 +272,9 @@ static bool spent(kiln_ref *r, int64_t terms)
 static void reduce(kiln_ref *r, kn_code *c, int64_t *axes, double *value, double *scale)
 {
     const kn_stmt *st = c->s;
-    int inner = st->naxes - 1;
+    int inner = st->naxes - 1; /* the longest reduce axis runs innermost */
+    for (int k = st->nspatial; k < st->naxes; k++)
+        if (st->axes[k].extent > st->axes[inner].extent) inner = k;
     if (st->naxes == st->nspatial) {
         place(c, axes);
         run(r, c, c->body, c->n);
@@ -231,24 +285,16 @@ static void reduce(kiln_ref *r, kn_code *c, int64_t *axes, double *value, double
     }
     static const double begin[] = {[KN_RED_NONE] = 0, [KN_RED_SUM] = 0, [KN_RED_PROD] = 1, [KN_RED_MAX] = -INFINITY, [KN_RED_MIN] = INFINITY,
                                    [KN_RED_ALL] = 1, [KN_RED_ANY] = 0};
+    bool product = is_product(c);
     double v = begin[st->red], s = st->red == KN_RED_PROD ? 1 : 0;
     for (int k = st->nspatial; k < st->naxes; k++) axes[k] = 0;
     for (;;) {
         place(c, axes);
-        for (int64_t i = 0; i < st->axes[inner].extent; i++) {
-            run(r, c, c->body, c->n);
-            if (st->red == KN_RED_SUM) {
-                v += c->value[0];
-                s += c->scale[0];
-            } else {
-                combine(st->red, c->value[0], c->scale[0], &v, &s);
-            }
-            for (int k = 0; k < c->nslots; k++) c->at[k] += c->slots[k].coef[inner];
-            if ((i & 4095) == 4095 && spent(r, 4096)) break;
-        }
-        int k = inner - 1;
-        while (k >= st->nspatial && ++axes[k] == st->axes[k].extent) axes[k--] = 0;
-        if (k < st->nspatial || r->status != KILN_OK || spent(r, st->axes[inner].extent & 4095)) break;
+        for (int64_t left = st->axes[inner].extent; left > 0 && !spent(r, left < 4096 ? left : 4096); left -= 4096)
+            (product ? sum_products : sum_terms)(r, c, inner, left < 4096 ? left : 4096, &v, &s);
+        int k = st->naxes - 1;
+        while (k >= st->nspatial && (k == inner || ++axes[k] == st->axes[k].extent)) axes[k--] = 0;
+        if (k < st->nspatial || r->status != KILN_OK) break;
     }
     *value = v;
     *scale = s;
