@@ -38,8 +38,10 @@ void kn_put_number(kn_gen *g, enum kn_dtype t, double x)
     if (x != x || x - x != 0) {
         unsigned long long bits = x != x ? 0x7ff8000000000000 : x > 0 ? 0x7ff0000000000000 : 0xfff0000000000000;
         kn_put_helper(g, KN_SN_FROM_BITS, "from_bits", wide ? KN_F64 : KN_F32, 1);
-        if (wide) kn_putf(&g->out, "(0x%llxull)", bits);
-        else kn_putf(&g->out, "(0x%llxu)", x != x ? 0x7fc00000ull : x > 0 ? 0x7f800000ull : 0xff800000ull);
+        if (wide)
+            kn_putf(&g->out, "(0x%llxull)", bits);
+        else
+            kn_putf(&g->out, "(0x%llxu)", x != x ? 0x7fc00000ull : x > 0 ? 0x7f800000ull : 0xff800000ull);
     } else {
         kn_buf digits;
         kn_buf_init(&digits, g->a);
@@ -53,10 +55,14 @@ void kn_put_number(kn_gen *g, enum kn_dtype t, double x)
 void kn_put_integer(kn_gen *g, enum kn_dtype t, int64_t x)
 {
     bool wide = t == KN_I64 && !(g->narrow && g->in_index);
-    if (x == INT64_MIN) kn_put(&g->out, "(-9223372036854775807LL - 1)");
-    else if (wide && (x > 2147483647 || x < -2147483647)) kn_putf(&g->out, x < 0 ? "(%lldLL)" : "%lldLL", (long long)x);
-    else if (wide && !g->in_index) kn_putf(&g->out, "(i64)%s%lld%s", x < 0 ? "(" : "", (long long)x, x < 0 ? ")" : "");
-    else kn_putf(&g->out, x < 0 ? "(%lld)" : "%lld", (long long)x);
+    if (x == INT64_MIN)
+        kn_put(&g->out, "(-9223372036854775807LL - 1)");
+    else if (wide && (x > 2147483647 || x < -2147483647))
+        kn_putf(&g->out, x < 0 ? "(%lldLL)" : "%lldLL", (long long)x);
+    else if (wide && !g->in_index)
+        kn_putf(&g->out, "(i64)%s%lld%s", x < 0 ? "(" : "", (long long)x, x < 0 ? ")" : "");
+    else
+        kn_putf(&g->out, x < 0 ? "(%lld)" : "%lld", (long long)x);
 }
 
 /* True when e is surely >= 0: index expressions of loop variables, which need no floor correction. */
@@ -65,8 +71,10 @@ bool kn_nonneg(const kn_gen *g, const kn_expr *e)
     switch (e->op) {
     case KN_OP_CONST_I: return e->u.i >= 0;
     case KN_OP_VAR: return g->bound[e->u.var] || g->nonneg[e->u.var];
-    case KN_OP_ADD: case KN_OP_MUL: case KN_OP_FLOORDIV: case KN_OP_MIN:
-        return e->dtype == KN_I64 && kn_nonneg(g, e->args[0]) && kn_nonneg(g, e->args[1]);
+    case KN_OP_ADD:
+    case KN_OP_MUL:
+    case KN_OP_FLOORDIV:
+    case KN_OP_MIN: return e->dtype == KN_I64 && kn_nonneg(g, e->args[0]) && kn_nonneg(g, e->args[1]);
     case KN_OP_MAX: return kn_nonneg(g, e->args[0]) || kn_nonneg(g, e->args[1]);
     case KN_OP_MOD: return e->args[1]->op == KN_OP_CONST_I && e->args[1]->u.i > 0;
     case KN_OP_SELECT: return kn_nonneg(g, e->args[1]) && kn_nonneg(g, e->args[2]);
@@ -235,8 +243,10 @@ static void read(kn_gen *g, const kn_expr *e)
         kn_putf(&g->out, "k_r%d.v[%d]", local, g->lane);
     } else if (b->scope == KN_REGISTER) {
         kn_put_register(g, e->u.buffer, e->args[0]);
-        if (lane && g->cuda) kn_putf(&g->out, ".v[%d]", g->lane);
-        else if (lane) kn_putf(&g->out, "[%d]", g->lane);
+        if (lane && g->cuda)
+            kn_putf(&g->out, ".v[%d]", g->lane);
+        else if (lane)
+            kn_putf(&g->out, "[%d]", g->lane);
     } else {
         kn_put_buffer(g, e->u.buffer);
         kn_put(&g->out, "[");
@@ -245,6 +255,12 @@ static void read(kn_gen *g, const kn_expr *e)
         kn_put(&g->out, "]");
     }
     if (kn_is_half(b->dtype)) kn_put(&g->out, ")");
+}
+
+static bool is_comparison(enum kn_op op) { return op == KN_OP_LT || op == KN_OP_LE || op == KN_OP_EQ || op == KN_OP_NE; }
+static const char *c_operator(enum kn_op op)
+{
+    return op == KN_OP_LT ? "<" : op == KN_OP_LE ? "<=" : op == KN_OP_EQ ? "==" : op == KN_OP_NE ? "!=" : op == KN_OP_AND ? "&&" : "||";
 }
 
 /* Sums of variables and of their multiples: such integers stay within small factors of the extents. */
@@ -256,11 +272,18 @@ static bool linear(const kn_expr *e)
     return true;
 }
 
+/* A single comparison is printed bare: compilers warn of doubled parentheses around one. */
 void kn_put_condition(kn_gen *g, const kn_expr *e)
 {
     bool outer = g->in_index;
     g->in_index = linear(e);
-    kn_put_scalar(g, e);
+    if (is_comparison(e->op)) {
+        kn_put_scalar(g, e->args[0]);
+        kn_putf(&g->out, " %s ", c_operator(e->op));
+        kn_put_scalar(g, e->args[1]);
+    } else {
+        kn_put_scalar(g, e);
+    }
     g->in_index = outer;
 }
 
@@ -296,12 +319,6 @@ static void special(kn_gen *g, const kn_expr *e)
     }
 }
 
-static bool is_comparison(enum kn_op op) { return op == KN_OP_LT || op == KN_OP_LE || op == KN_OP_EQ || op == KN_OP_NE; }
-static const char *c_operator(enum kn_op op)
-{
-    return op == KN_OP_LT ? "<" : op == KN_OP_LE ? "<=" : op == KN_OP_EQ ? "==" : op == KN_OP_NE ? "!=" : op == KN_OP_AND ? "&&" : "||";
-}
-
 void kn_put_scalar(kn_gen *g, const kn_expr *e)
 {
     if (g->status != KILN_OK) return;
@@ -314,22 +331,34 @@ void kn_put_scalar(kn_gen *g, const kn_expr *e)
         return;
     }
     switch (e->op) {
-    case KN_OP_ADD: case KN_OP_SUB: case KN_OP_MUL: case KN_OP_NEG: arithmetic(g, e); break;
-    case KN_OP_FLOORDIV: case KN_OP_MOD: case KN_OP_MIN: case KN_OP_MAX: helper_op(g, e); break;
+    case KN_OP_ADD:
+    case KN_OP_SUB:
+    case KN_OP_MUL:
+    case KN_OP_NEG: arithmetic(g, e); break;
+    case KN_OP_FLOORDIV:
+    case KN_OP_MOD:
+    case KN_OP_MIN:
+    case KN_OP_MAX: helper_op(g, e); break;
     case KN_OP_ABS:
-        if (kn_is_float(e->dtype)) math(g, e);
-        else helper_op(g, e);
+        if (kn_is_float(e->dtype))
+            math(g, e);
+        else
+            helper_op(g, e);
         break;
     case KN_OP_NOT:
         kn_put(&g->out, "(!");
         kn_put_scalar(g, e->args[0]);
         kn_put(&g->out, ")");
         break;
-    case KN_OP_DIV: case KN_OP_RSQRT: math(g, e); break;
+    case KN_OP_DIV:
+    case KN_OP_RSQRT: math(g, e); break;
     default:
-        if (is_comparison(e->op) || e->op == KN_OP_AND || e->op == KN_OP_OR) binary(g, e, c_operator(e->op));
-        else if (kn_math_name(e->op)) math(g, e);
-        else special(g, e);
+        if (is_comparison(e->op) || e->op == KN_OP_AND || e->op == KN_OP_OR)
+            binary(g, e, c_operator(e->op));
+        else if (kn_math_name(e->op))
+            math(g, e);
+        else
+            special(g, e);
     }
 }
 

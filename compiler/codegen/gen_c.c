@@ -28,7 +28,8 @@ static const char run_text[] =
 
 static const char tvm_types[] =
     "\n/* TVM-FFI: DLPack's tensor and the calling convention's argument, as that library lays them out. */\n"
-    "typedef struct k_tensor {\n    void *data;\n    i32 device, device_id, ndim;\n    u8 code, bits;\n    u16 lanes;\n    i64 *shape, *strides;\n"
+    "typedef struct k_tensor {\n    void *data;\n    i32 device, device_id, ndim;\n    u8 code, bits;\n    u16 lanes;\n    i64 *shape, "
+    "*strides;\n"
     "    u64 byte_offset;\n} k_tensor;\n"
     "typedef struct k_any {\n    i32 type_index;\n    u32 zero;\n    union { i64 i; void *p; } v;\n} k_any;\n"
     "typedef struct k_want {\n    i32 ndim;\n    u8 code, bits;\n    i64 shape[8];\n    const char *text;\n} k_want;\n"
@@ -36,8 +37,10 @@ static const char tvm_types[] =
     "static int k_raise(const char *kind, const char *message)\n{\n"
     "    if (TVMFFIErrorSetRaisedFromCStr) TVMFFIErrorSetRaisedFromCStr(kind, message);\n    return -1;\n}\n"
     "static void *k_data(const k_any *a, const k_want *w)\n{\n"
-    "    const k_tensor *t = a->type_index == 7 ? (const k_tensor *)a->v.p : a->type_index == 70 && a->v.p ? (const k_tensor *)((const u8 *)a->v.p + 24) : 0;\n"
-    "    if (!t || t->device != 1 || t->ndim != w->ndim || t->code != w->code || t->bits != w->bits || t->lanes != 1 || !t->data) return 0;\n"
+    "    const k_tensor *t = a->type_index == 7 ? (const k_tensor *)a->v.p : a->type_index == 70 && a->v.p ? (const k_tensor *)((const u8 "
+    "*)a->v.p + 24) : 0;\n"
+    "    if (!t || t->device != 1 || t->ndim != w->ndim || t->code != w->code || t->bits != w->bits || t->lanes != 1 || !t->data) return "
+    "0;\n"
     "    i64 step = 1;\n    for (i32 i = w->ndim - 1; i >= 0; i--) {\n        if (t->shape[i] != w->shape[i]) return 0;\n"
     "        if (t->strides && t->shape[i] != 1 && t->strides[i] != step) return 0;\n        step *= t->shape[i];\n    }\n"
     "    u8 *data = (u8 *)t->data + t->byte_offset;\n"
@@ -108,8 +111,10 @@ static void task(kn_gen *g, int n)
     kn_put(&g->out, "const k_args *k = (const k_args *)closure;");
     for (int i = 0; i < p->nbuffers; i++) {
         if (!used[i] || p->buffers[i].scope == KN_REGISTER) continue;
-        if (p->buffers[i].scope == KN_SHARED) kn_gen_refuse(g, KILN_INTERNAL, "shared memory in a CPU program");
-        else pointer(g, i, stored[i]);
+        if (p->buffers[i].scope == KN_SHARED)
+            kn_gen_refuse(g, KILN_INTERNAL, "shared memory in a CPU program");
+        else
+            pointer(g, i, stored[i]);
     }
     if (f->var_grid >= 0) {
         kn_line(g);
@@ -127,13 +132,17 @@ static void entry_functions(kn_buf *b, const kn_lprog *p, const char *entry, int
 {
     int64_t scratch = kn_round_up(p->scratch_bytes, 64);
     kn_putf(b, "\nKN_API const char kiln_entry[] = \"%s\";\nKN_API i32 kiln_abi_version(void) { return 1; }\n", entry);
-    kn_putf(b, "KN_API i64 %s_workspace(i32 nthreads) { return %lld + (i64)(nthreads < 1 ? 1 : nthreads) * %lld; }\n", entry, (long long)temps,
-            (long long)scratch);
+    kn_putf(b, "KN_API i64 %s_workspace(i32 nthreads) { return %lld + (i64)(nthreads < 1 ? 1 : nthreads) * %lld; }\n", entry,
+            (long long)temps, (long long)scratch);
     kn_putf(b, "KN_API i32 %s(const void *const *inputs, void *const *outputs, void *workspace, const kiln_pool *pool)\n{\n", entry);
-    if (temps || scratch) kn_put(b, "    if (!workspace) return 1;\n");
-    else kn_put(b, "    (void)workspace;\n");
-    if (temps || scratch) kn_putf(b, "    k_args k = {inputs, outputs, (u8 *)workspace, (u8 *)workspace + %lld};\n", (long long)temps);
-    else kn_put(b, "    k_args k = {inputs, outputs, 0, 0};\n");
+    if (temps || scratch)
+        kn_put(b, "    if (!workspace) return 1;\n");
+    else
+        kn_put(b, "    (void)workspace;\n");
+    if (temps || scratch)
+        kn_putf(b, "    k_args k = {inputs, outputs, (u8 *)workspace, (u8 *)workspace + %lld};\n", (long long)temps);
+    else
+        kn_put(b, "    k_args k = {inputs, outputs, 0, 0};\n");
     for (int i = 0; i < p->nfns; i++) kn_putf(b, "    k_run(task_%d, %lld, &k, pool);\n", i, (long long)p->fns[i].grid);
     kn_put(b, "    return 0;\n}\n");
 }
@@ -160,21 +169,26 @@ static void tvm_entry(kn_buf *b, const kn_lprog *p, const char *entry, int64_t w
         const kn_tensor *t = &p->program->tensors[i];
         kn_putf(b, "    {%d, %d, %d, {", t->rank, dlpack_code(t->dtype), 8 * kn_dtype_bytes(t->dtype));
         for (int j = 0; j < t->rank; j++) kn_putf(b, "%s%lld", j ? ", " : "", (long long)t->shape[j]);
-        kn_putf(b, "%s}, \"argument %d (%s %d): a contiguous, aligned ", t->rank ? "" : "0", i, i < nin ? "input" : "output", i < nin ? i : i - nin);
+        kn_putf(b, "%s}, \"argument %d (%s %d): a contiguous, aligned ", t->rank ? "" : "0", i, i < nin ? "input" : "output",
+                i < nin ? i : i - nin);
         put_shape(b, t);
         kn_put(b, " on the CPU is expected\"},\n");
     }
     kn_putf(b, "};\nKN_API int __tvm_ffi_%s(void *self, const k_any *args, i32 n, k_any *result)\n{\n    (void)self;\n", entry);
     kn_putf(b, "    if (n != %d) return k_raise(\"TypeError\", \"%d arguments are expected: inputs, then outputs\");\n", n, n);
-    kn_putf(b, "    void *data[%d];\n    for (i32 i = 0; i < %d; i++)\n        if (!(data[i] = k_data(&args[i], &k_wants[i]))) return k_raise(\"TypeError\", k_wants[i].text);\n",
+    kn_putf(b,
+            "    void *data[%d];\n    for (i32 i = 0; i < %d; i++)\n        if (!(data[i] = k_data(&args[i], &k_wants[i]))) return "
+            "k_raise(\"TypeError\", k_wants[i].text);\n",
             n, n);
     if (workspace > TVM_STACK) {
-        kn_putf(b, "    return k_raise(\"RuntimeError\", \"this kernel needs a workspace of %lld bytes: call %s\");\n}\n", (long long)workspace, entry);
+        kn_putf(b, "    return k_raise(\"RuntimeError\", \"this kernel needs a workspace of %lld bytes: call %s\");\n}\n",
+                (long long)workspace, entry);
         return;
     }
     if (workspace) kn_putf(b, "    u8 workspace[%lld] __attribute__((aligned(64)));\n", (long long)workspace);
     kn_putf(b, "    %s((const void *const *)data, data + %d, %s, 0);\n", entry, nin, workspace ? "workspace" : "0");
-    kn_put(b, "    if (result) {\n        result->type_index = 0;\n        result->zero = 0;\n        result->v.i = 0;\n    }\n    return 0;\n}\n");
+    kn_put(b, "    if (result) {\n        result->type_index = 0;\n        result->zero = 0;\n        result->v.i = 0;\n    }\n    return "
+              "0;\n}\n");
 }
 
 static void put_header(kn_buf *b, const kn_lprog *p, const char *e)
@@ -182,10 +196,12 @@ static void put_header(kn_buf *b, const kn_lprog *p, const char *e)
     int nin = p->program->ninputs, n = nin + p->program->noutputs;
     kn_gen_title(b, p, e);
     kn_putf(b, "#ifndef %s_H\n#define %s_H\n#include <stdint.h>\n#ifdef __cplusplus\nextern \"C\" {\n#endif\n", e, e);
-    kn_put(b, "#ifndef KILN_POOL_DEFINED\n#define KILN_POOL_DEFINED\ntypedef struct kiln_pool {\n    void *ctx;\n"
-              "    int32_t nthreads; /* >= 1; the worker number passed to a task is below it */\n"
-              "    void (*parallel_for)(void *ctx, int64_t ntasks, void (*task)(void *closure, int64_t index, int32_t worker), void *closure);\n"
-              "} kiln_pool;\n#endif\n");
+    kn_put(
+        b,
+        "#ifndef KILN_POOL_DEFINED\n#define KILN_POOL_DEFINED\ntypedef struct kiln_pool {\n    void *ctx;\n"
+        "    int32_t nthreads; /* >= 1; the worker number passed to a task is below it */\n"
+        "    void (*parallel_for)(void *ctx, int64_t ntasks, void (*task)(void *closure, int64_t index, int32_t worker), void *closure);\n"
+        "} kiln_pool;\n#endif\n");
     kn_put(b, "/* Contiguous, row-major, aligned to their elements; outputs overlap nothing. pool NULL: serial.\n");
     for (int i = 0; i < n; i++) {
         kn_putf(b, " *   %s[%d]: ", i < nin ? "inputs" : "outputs", i < nin ? i : i - nin);

@@ -1,7 +1,7 @@
 /* Loop programs as CUDA C without headers; the same text is C for a compiler that is told what the CUDA keywords mean. */
 #include "codegen/gen.h"
 
-#define MAX_STATIC_SHARED (48 * 1024) /* what every device gives a block without opting in */
+#define MAX_STATIC_SHARED (48 * 1024)   /* what every device gives a block without opting in */
 #define NARROW_ELEMS (INT64_C(1) << 30) /* leaves a factor of two for tiles that reach past an extent */
 
 static const char head[] =
@@ -13,13 +13,16 @@ static const char head[] =
 
 static void vector_types(const kn_gen *g, kn_buf *b)
 {
-    static const struct { const char *name; int bytes; } t[] = {{"f32", 4}, {"f64", 8}, {"i8", 1}, {"u8", 1}, {"i16", 2}, {"u16", 2}, {"i32", 4}, {"i64", 8}};
+    static const struct {
+        const char *name;
+        int bytes;
+    } t[] = {{"f32", 4}, {"f64", 8}, {"i8", 1}, {"u8", 1}, {"i16", 2}, {"u16", 2}, {"i32", 4}, {"i64", 8}};
     for (int k = 1; k < KN_LANE_CLASSES; k++) {
         if (!g->lanes[k]) continue;
         for (size_t i = 0; i < sizeof t / sizeof *t; i++) {
             int bytes = t[i].bytes << k;
-            kn_putf(b, "typedef struct KN_ALIGN(%d) %sx%d { %s v[%d]; } %sx%d;\n", bytes > 16 ? 16 : bytes, t[i].name, 1 << k, t[i].name, 1 << k,
-                    t[i].name, 1 << k);
+            kn_putf(b, "typedef struct KN_ALIGN(%d) %sx%d { %s v[%d]; } %sx%d;\n", bytes > 16 ? 16 : bytes, t[i].name, 1 << k, t[i].name,
+                    1 << k, t[i].name, 1 << k);
         }
     }
 }

@@ -2,14 +2,19 @@
 #include "codegen/gen.h"
 #include <string.h>
 
-static const struct { const char *name, *needs, *scalar, *vector; } rows[] = {
+static const struct {
+    const char *name, *needs, *scalar, *vector;
+} rows[] = {
 #define X(name, needs, scalar, vector) {#name, needs, scalar, vector},
 #include "codegen/prelude.def"
 #undef X
 };
 
 static bool is_horizontal(int s) { return s >= KN_SN_HSUM && s <= KN_SN_HIMAX; }
-static const char *text_of(int s, int k) { return k == 0 ? (is_horizontal(s) ? "" : rows[s].scalar) : k == 1 && is_horizontal(s) ? rows[s].scalar : rows[s].vector; }
+static const char *text_of(int s, int k)
+{
+    return k == 0 ? (is_horizontal(s) ? "" : rows[s].scalar) : k == 1 && is_horizontal(s) ? rows[s].scalar : rows[s].vector;
+}
 
 /* Rows only need rows that stand before them, or themselves with fewer lanes: one pass from the end finds all. */
 static void close_needs(kn_gen *g, int s, int t, int k)

@@ -91,8 +91,10 @@ void kn_put_registers(kn_gen *g, const kn_fn *f)
             if (k % 8 == 0) {
                 if (k) kn_put(&g->out, ";");
                 kn_line(g);
-                if (b->lanes > 1) kn_put_vector_type(g, kn_storage_type(b->dtype), b->lanes);
-                else kn_put(&g->out, kn_storage_type(b->dtype));
+                if (b->lanes > 1)
+                    kn_put_vector_type(g, kn_storage_type(b->dtype), b->lanes);
+                else
+                    kn_put(&g->out, kn_storage_type(b->dtype));
             }
             kn_put(&g->out, k % 8 ? ", " : " ");
             kn_put_buffer(g, i);
@@ -106,15 +108,19 @@ void kn_put_registers(kn_gen *g, const kn_fn *f)
 static void stored_value(kn_gen *g, const kn_expr *e, enum kn_dtype t, bool vector)
 {
     if (!kn_is_half(t)) {
-        if (vector) kn_put_vector(g, e);
-        else kn_put_scalar(g, e);
+        if (vector)
+            kn_put_vector(g, e);
+        else
+            kn_put_scalar(g, e);
         return;
     }
     e = kn_store_value(e);
     kn_put_helper(g, KN_SN_NARROW, "narrow", t, vector ? e->lanes : 1);
     kn_put(&g->out, "(");
-    if (vector) kn_put_vector(g, e);
-    else kn_put_scalar(g, e);
+    if (vector)
+        kn_put_vector(g, e);
+    else
+        kn_put_scalar(g, e);
     kn_put(&g->out, ")");
 }
 
@@ -123,7 +129,8 @@ static bool multiple(const kn_expr *e, int n)
 {
     switch (e->op) {
     case KN_OP_CONST_I: return e->u.i % n == 0;
-    case KN_OP_ADD: case KN_OP_SUB: return multiple(e->args[0], n) && multiple(e->args[1], n);
+    case KN_OP_ADD:
+    case KN_OP_SUB: return multiple(e->args[0], n) && multiple(e->args[1], n);
     case KN_OP_MUL: return multiple(e->args[0], n) || multiple(e->args[1], n);
     default: return false;
     }
@@ -192,8 +199,10 @@ static void store_lanes(kn_gen *g, const kn_ls *s)
             kn_put_buffer(g, s->buffer);
             kn_put(&g->out, wide ? " + " : "[");
             kn_put_index(g, s->index);
-            if (wide) kn_put(&g->out, ")");
-            else kn_putf(&g->out, " + %d]", l);
+            if (wide)
+                kn_put(&g->out, ")");
+            else
+                kn_putf(&g->out, " + %d]", l);
         }
         kn_put(&g->out, " = k_t");
         if (!wide) kn_putf(&g->out, ".v[%d]", l);

@@ -155,9 +155,12 @@ static void vminmax(kn_gen *g, const kn_expr *e)
 {
     enum kn_dtype t = kn_is_half(e->dtype) ? KN_F32 : e->dtype;
     bool max = e->op == KN_OP_MAX, real = kn_is_float(t), second = quiet_constant(e->args[1]);
-    if (!real) kn_put_helper(g, max ? KN_SN_IMAX : KN_SN_IMIN, max ? "max" : "min", t, e->lanes);
-    else if (second || quiet_constant(e->args[0])) kn_put_helper(g, max ? KN_SN_CMAX : KN_SN_CMIN, max ? "cmax" : "cmin", t, e->lanes);
-    else kn_put_helper(g, max ? KN_SN_FMAX : KN_SN_FMIN, max ? "max" : "min", t, e->lanes);
+    if (!real)
+        kn_put_helper(g, max ? KN_SN_IMAX : KN_SN_IMIN, max ? "max" : "min", t, e->lanes);
+    else if (second || quiet_constant(e->args[0]))
+        kn_put_helper(g, max ? KN_SN_CMAX : KN_SN_CMIN, max ? "cmax" : "cmin", t, e->lanes);
+    else
+        kn_put_helper(g, max ? KN_SN_FMAX : KN_SN_FMIN, max ? "max" : "min", t, e->lanes);
     kn_put(&g->out, "(");
     operand(g, e->args[second ? 1 : 0], e->lanes);
     kn_put(&g->out, ", ");
@@ -210,9 +213,12 @@ static void varithmetic(kn_gen *g, const kn_expr *e)
 
 static void vinteger(kn_gen *g, const kn_expr *e)
 {
-    if (e->op == KN_OP_ABS) kn_put_helper(g, KN_SN_IABS, "abs", e->dtype, e->lanes);
-    else if (e->op == KN_OP_MOD) kn_put_helper(g, KN_SN_MOD, "mod", e->dtype, e->lanes);
-    else kn_put_helper(g, KN_SN_DIV, "div", e->dtype, e->lanes);
+    if (e->op == KN_OP_ABS)
+        kn_put_helper(g, KN_SN_IABS, "abs", e->dtype, e->lanes);
+    else if (e->op == KN_OP_MOD)
+        kn_put_helper(g, KN_SN_MOD, "mod", e->dtype, e->lanes);
+    else
+        kn_put_helper(g, KN_SN_DIV, "div", e->dtype, e->lanes);
     vcall(g, e);
 }
 
@@ -232,21 +238,31 @@ void kn_put_vector(kn_gen *g, const kn_expr *e)
         return;
     }
     switch (e->op) {
-    case KN_OP_ADD: case KN_OP_SUB: case KN_OP_MUL: case KN_OP_NEG: case KN_OP_DIV: varithmetic(g, e); break;
-    case KN_OP_MIN: case KN_OP_MAX: vminmax(g, e); break;
-    case KN_OP_FLOORDIV: case KN_OP_MOD: vinteger(g, e); break;
+    case KN_OP_ADD:
+    case KN_OP_SUB:
+    case KN_OP_MUL:
+    case KN_OP_NEG:
+    case KN_OP_DIV: varithmetic(g, e); break;
+    case KN_OP_MIN:
+    case KN_OP_MAX: vminmax(g, e); break;
+    case KN_OP_FLOORDIV:
+    case KN_OP_MOD: vinteger(g, e); break;
     case KN_OP_READ: vread(g, e); break;
     case KN_OP_LANES: lane_list(g, e); break;
     case KN_OP_SPLAT: operand(g, e->args[0], e->lanes); break;
     case KN_OP_SELECT: vselect(g, e); break;
     case KN_OP_CAST: vcast(g, e); break;
     case KN_OP_ABS:
-        if (kn_is_float(e->dtype)) vmath(g, e);
-        else vinteger(g, e);
+        if (kn_is_float(e->dtype))
+            vmath(g, e);
+        else
+            vinteger(g, e);
         break;
     default:
-        if (e->op == KN_OP_RSQRT || kn_math_name(e->op)) vmath(g, e);
-        else kn_gen_refuse(g, KILN_INTERNAL, "an expression that has no vector form");
+        if (e->op == KN_OP_RSQRT || kn_math_name(e->op))
+            vmath(g, e);
+        else
+            kn_gen_refuse(g, KILN_INTERNAL, "an expression that has no vector form");
     }
 }
 
@@ -296,8 +312,10 @@ static void mask_bytes(kn_gen *g, const kn_expr *e, int bits, int lanes)
 {
     if (bits != 8) kn_put(&g->out, "__builtin_convertvector(");
     kn_put(&g->out, "(");
-    if (e->op == KN_OP_READ) vread(g, e);
-    else lane_list(g, e);
+    if (e->op == KN_OP_READ)
+        vread(g, e);
+    else
+        lane_list(g, e);
     kn_put(&g->out, " != (");
     kn_put_vector_type(g, "u8", lanes);
     kn_put(&g->out, "){0})");
@@ -339,7 +357,8 @@ static void fold_lanes(kn_gen *g, const kn_expr *e)
     int red = (int)e->u.i, outer = g->lane;
     bool max = red == KN_RED_MAX, call = max || red == KN_RED_MIN;
     for (int l = 1; l < x->lanes; l++) {
-        if (call) kn_put_helper(g, kn_is_float(t) ? (max ? KN_SN_FMAX : KN_SN_FMIN) : max ? KN_SN_IMAX : KN_SN_IMIN, max ? "max" : "min", t, 1);
+        if (call)
+            kn_put_helper(g, kn_is_float(t) ? (max ? KN_SN_FMAX : KN_SN_FMIN) : max ? KN_SN_IMAX : KN_SN_IMIN, max ? "max" : "min", t, 1);
         kn_put(&g->out, "(");
     }
     for (int l = 0; l < x->lanes; l++) {
@@ -366,11 +385,16 @@ void kn_put_hsum(kn_gen *g, const kn_expr *e)
         bool max = red == KN_RED_MAX || red == KN_RED_ANY, any = red == KN_RED_ALL || red == KN_RED_ANY;
         int outer = g->lane;
         g->lane = -1;
-        if (red == KN_RED_SUM) kn_put_helper(g, KN_SN_HSUM, "hsum", t, x->lanes);
-        else if (red == KN_RED_PROD) kn_put_helper(g, KN_SN_HPROD, "hprod", t, x->lanes);
-        else if (any) kn_put_helper(g, max ? KN_SN_HIMAX : KN_SN_HIMIN, max ? "hmax" : "hmin", KN_U8, x->lanes);
-        else if (kn_is_float(t)) kn_put_helper(g, max ? KN_SN_HFMAX : KN_SN_HFMIN, max ? "hmax" : "hmin", t, x->lanes);
-        else kn_put_helper(g, max ? KN_SN_HIMAX : KN_SN_HIMIN, max ? "hmax" : "hmin", t, x->lanes);
+        if (red == KN_RED_SUM)
+            kn_put_helper(g, KN_SN_HSUM, "hsum", t, x->lanes);
+        else if (red == KN_RED_PROD)
+            kn_put_helper(g, KN_SN_HPROD, "hprod", t, x->lanes);
+        else if (any)
+            kn_put_helper(g, max ? KN_SN_HIMAX : KN_SN_HIMIN, max ? "hmax" : "hmin", KN_U8, x->lanes);
+        else if (kn_is_float(t))
+            kn_put_helper(g, max ? KN_SN_HFMAX : KN_SN_HFMIN, max ? "hmax" : "hmin", t, x->lanes);
+        else
+            kn_put_helper(g, max ? KN_SN_HIMAX : KN_SN_HIMIN, max ? "hmax" : "hmin", t, x->lanes);
         kn_put(&g->out, "(");
         kn_put_vector(g, x);
         kn_put(&g->out, ")");

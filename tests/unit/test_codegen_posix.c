@@ -104,7 +104,8 @@ static kn_lprog *lprog(int nin, const enum kn_dtype *types, int64_t n, int64_t g
     p->ninputs = nin;
     p->noutputs = 1;
     kn_lprog *l = kn_new(A, kn_lprog);
-    *l = (kn_lprog){.program = p, .hw = &HW, .nbuffers = 16, .buffers = BUF, .nvars = 4, .var_names = VARS, .nfns = 1, .fns = kn_new(A, kn_fn)};
+    *l = (kn_lprog){
+        .program = p, .hw = &HW, .nbuffers = 16, .buffers = BUF, .nvars = 4, .var_names = VARS, .nfns = 1, .fns = kn_new(A, kn_fn)};
     l->fns[0] = (kn_fn){.grid = grid, .threads = 1, .var_grid = 0, .var_thread = -1, .body = body, .nargs = nin + 1};
     for (int i = 0; i <= nin; i++) l->fns[0].args[i] = i;
     return l;
@@ -112,13 +113,18 @@ static kn_lprog *lprog(int nin, const enum kn_dtype *types, int64_t n, int64_t g
 static void buffers(int nin, const enum kn_dtype *types, int64_t n)
 {
     memset(BUF, 0, sizeof BUF);
-    for (int i = 0; i < 16; i++) BUF[i] = (kn_buffer){.name = "T", .dtype = KN_F32, .lanes = 1, .elems = 1, .scope = KN_REGISTER, .slot = -1};
-    for (int i = 0; i <= nin; i++) BUF[i] = (kn_buffer){.name = "T", .dtype = types[i], .lanes = 1, .elems = n, .scope = KN_GLOBAL, .slot = i};
+    for (int i = 0; i < 16; i++)
+        BUF[i] = (kn_buffer){.name = "T", .dtype = KN_F32, .lanes = 1, .elems = 1, .scope = KN_REGISTER, .slot = -1};
+    for (int i = 0; i <= nin; i++)
+        BUF[i] = (kn_buffer){.name = "T", .dtype = types[i], .lanes = 1, .elems = n, .scope = KN_GLOBAL, .slot = i};
 }
 
 /* ---- compile and run ---- */
 typedef int32_t (*entry_fn)(const void *const *in, void *const *out, void *ws, const void *pool);
-typedef struct built { void *so; entry_fn run; } built;
+typedef struct built {
+    void *so;
+    entry_fn run;
+} built;
 
 static kiln_bytes print(const kn_lprog *l, const char *language)
 {
@@ -138,7 +144,8 @@ static built build(kiln_bytes source, const char *compiler, const char *flags)
     assert_non_null(f);
     fwrite(source.p, 1, source.n, f);
     fclose(f);
-    snprintf(command, sizeof command, "%s -std=gnu11 -O2 -Wall -Werror -ffp-contract=fast -fno-math-errno -fvisibility=hidden -fPIC -shared %s -o %s/k.so %s -lm",
+    snprintf(command, sizeof command,
+             "%s -std=gnu11 -O2 -Wall -Werror -ffp-contract=fast -fno-math-errno -fvisibility=hidden -fPIC -shared %s -o %s/k.so %s -lm",
              compiler, flags, dir, path);
     if (system(command) != 0) fail_msg("%s\n%s", command, source.p);
     snprintf(path, sizeof path, "%s/k.so", dir);
@@ -163,27 +170,36 @@ static double ulps(float got, double want)
     return fabs((double)got - want) / unit;
 }
 
-static const struct { enum kn_op op; const char *name; double (*f)(double); double lo, hi, bound; } functions[] = {
-    {KN_OP_EXP, "exp", exp, -110, 95, 2},   {KN_OP_LOG, "log", log, 0, 0, 2},      {KN_OP_TANH, "tanh", tanh, -12, 12, 4},   {KN_OP_ERF, "erf", erf, -5, 5, 4},
-    {KN_OP_SQRT, "sqrt", sqrt, 0, 1e6, .51}, {KN_OP_SIN, "sin", sin, -20, 20, 1.5}, {KN_OP_COS, "cos", cos, -20, 20, 1.5},   {KN_OP_FLOOR, "floor", floor, -9, 9, 0},
-    {KN_OP_CEIL, "ceil", ceil, -9, 9, 0},    {KN_OP_ROUND, "rint", rint, -9, 9, 0},  {KN_OP_ABS, "fabs", fabs, -9, 9, 0},
+static const struct {
+    enum kn_op op;
+    const char *name;
+    double (*f)(double);
+    double lo, hi, bound;
+} functions[] = {
+    {KN_OP_EXP, "exp", exp, -110, 95, 2},  {KN_OP_LOG, "log", log, 0, 0, 2},        {KN_OP_TANH, "tanh", tanh, -12, 12, 4},
+    {KN_OP_ERF, "erf", erf, -5, 5, 4},     {KN_OP_SQRT, "sqrt", sqrt, 0, 1e6, .51}, {KN_OP_SIN, "sin", sin, -20, 20, 1.5},
+    {KN_OP_COS, "cos", cos, -20, 20, 1.5}, {KN_OP_FLOOR, "floor", floor, -9, 9, 0}, {KN_OP_CEIL, "ceil", ceil, -9, 9, 0},
+    {KN_OP_ROUND, "rint", rint, -9, 9, 0}, {KN_OP_ABS, "fabs", fabs, -9, 9, 0},
 };
 #define NF (sizeof functions / sizeof *functions)
 #define NS (1 << 15)
 
 static void samples(float *x, size_t f)
 {
-    static const float special[] = {0.0f, -0.0f, INFINITY, -INFINITY, NAN, 1, -1, 0.5f, -0.5f, 1.5f, 2.5f, 1e-45f, -1e-45f, 1.1754944e-38f, 3.4028235e38f,
-                                    -3.4028235e38f, 88.72283f, 88.72284f, -103.97208f, -103.9721f, -87.33655f, 8388607.5f, 16777216.0f, 0.625f, 4, -4, 1e-20f};
+    static const float special[] = {0.0f,          -0.0f,          INFINITY,  -INFINITY, NAN,         1,          -1,
+                                    0.5f,          -0.5f,          1.5f,      2.5f,      1e-45f,      -1e-45f,    1.1754944e-38f,
+                                    3.4028235e38f, -3.4028235e38f, 88.72283f, 88.72284f, -103.97208f, -103.9721f, -87.33655f,
+                                    8388607.5f,    16777216.0f,    0.625f,    4,         -4,          1e-20f};
     for (uint32_t i = 0; i < NS; i++) {
-        if (i < sizeof special / sizeof *special) x[i] = special[i];
+        if (i < sizeof special / sizeof *special)
+            x[i] = special[i];
         else if (i & 1 || functions[f].lo == functions[f].hi) { /* all exponents and mantissas */
             uint32_t bits = i * 32749u + i * i;
             memcpy(&x[i], &bits, 4);
-        } else x[i] = (float)(functions[f].lo + (functions[f].hi - functions[f].lo) * i / NS);
+        } else
+            x[i] = (float)(functions[f].lo + (functions[f].hi - functions[f].lo) * i / NS);
     }
 }
-
 
 /* One kernel with a launch and an output for each function. */
 static kn_lprog *all_functions(int lanes)
@@ -256,7 +272,8 @@ static kn_lprog *mixed(int lanes, bool gpu)
 {
     int64_t n = N;
     buffers(3 + OUTS, MIXED, N);
-    kn_expr *at = bin(KN_OP_MUL, var(0), ci(lanes)), *a = rd(0, at, lanes), *b = rd(1, at, lanes), *h = rd(2, at, lanes), *d = rd(3, at, lanes);
+    kn_expr *at = bin(KN_OP_MUL, var(0), ci(lanes)), *a = rd(0, at, lanes), *b = rd(1, at, lanes), *h = rd(2, at, lanes),
+            *d = rd(3, at, lanes);
     kn_expr *i = at, *c3 = node(KN_OP_CONST_I, KN_I32, 1, 0, NULL, NULL, NULL), *c7 = node(KN_OP_CONST_I, KN_I32, 1, 0, NULL, NULL, NULL);
     if (lanes > 1) {
         i = node(KN_OP_LANES, KN_I64, lanes, 1, bin(KN_OP_ADD, at, var(3)), NULL, NULL);
@@ -283,7 +300,8 @@ static kn_lprog *mixed(int lanes, bool gpu)
     p->noutputs = l->nfns = OUTS;
     l->fns = kn_array(A, kn_fn, OUTS);
     for (int k = 0; k < OUTS; k++) {
-        l->fns[k] = (kn_fn){.grid = N / lanes, .threads = 1, .var_grid = 0, .var_thread = gpu ? 2 : -1, .nargs = 5, .args = {0, 1, 2, 3, 4 + k}};
+        l->fns[k] =
+            (kn_fn){.grid = N / lanes, .threads = 1, .var_grid = 0, .var_thread = gpu ? 2 : -1, .nargs = 5, .args = {0, 1, 2, 3, 4 + k}};
         l->fns[k].body = st(4 + k, at, value[k]);
     }
     return l;
@@ -334,8 +352,10 @@ static void run_mixed(entry_fn run)
         same(o4[i], i < N - 1 ? a[i + 1] : -INFINITY, 4, i);
         bits = (uint32_t)o5[i] << 16;
         memcpy(&w, &bits, 4);
-        if (x != x) assert_true(w != w);
-        else assert_true(fabsf(w - x) <= ldexpf(fabsf(x), -8));
+        if (x != x)
+            assert_true(w != w);
+        else
+            assert_true(fabsf(w - x) <= ldexpf(fabsf(x), -8));
         same(o6[i], (float)i + (x < y), 6, i);
     }
 }
@@ -343,8 +363,10 @@ static void run_mixed(entry_fn run)
 static void expressions_in_c(void **state)
 {
     (void)state;
-    static const struct { int lanes; const char *compiler, *flags; } runs[] = {
-        {1, "gcc", ""}, {2, "gcc", ""}, {16, "gcc", "-march=native"}, {1, "clang", ""}, {8, "clang", "-march=native"}};
+    static const struct {
+        int lanes;
+        const char *compiler, *flags;
+    } runs[] = {{1, "gcc", ""}, {2, "gcc", ""}, {16, "gcc", "-march=native"}, {1, "clang", ""}, {8, "clang", "-march=native"}};
     for (size_t i = 0; i < sizeof runs / sizeof *runs; i++) {
         built b = build(print(mixed(runs[i].lanes, false), "c"), runs[i].compiler, runs[i].flags);
         run_mixed(b.run);
@@ -364,7 +386,8 @@ static kiln_bytes as_c(kiln_bytes cuda, int fns, int grid)
     kn_putn(&b, cuda.p, cuda.n);
     kn_put(&b, "__attribute__((visibility(\"default\"))) int kiln_test(const void *const *in, void *const *out)\n{\n");
     for (int f = 0; f < fns; f++)
-        kn_putf(&b, "    for (blockIdx.x = 0; blockIdx.x < %d; blockIdx.x++) kiln_test_%d(in[0], in[1], in[2], in[3], out[%d]);\n", grid, f, f);
+        kn_putf(&b, "    for (blockIdx.x = 0; blockIdx.x < %d; blockIdx.x++) kiln_test_%d(in[0], in[1], in[2], in[3], out[%d]);\n", grid, f,
+                f);
     kn_put(&b, "    return 0;\n}\n");
     return kn_buf_take(&b);
 }
@@ -431,8 +454,10 @@ static kn_lprog *matmul(void)
     for (int j = 0; j < 4; j++) {
         kn_expr *w = rd(1, bin(KN_OP_ADD, bin(KN_OP_MUL, var(2), ci(W)), ci(j * 8)), 8);
         kn_ls *s = st(3, ci(j), bin(KN_OP_ADD, rd(3, ci(j), 8), bin(KN_OP_MUL, splat(rd(4, var(2), 1), 8), w)));
-        if (last) last->next = s;
-        else inner = s;
+        if (last)
+            last->next = s;
+        else
+            inner = s;
         last = s;
     }
     body = then(body, loop(2, ci(0), ci(K), inner));
@@ -448,7 +473,11 @@ static kn_lprog *matmul(void)
     return l;
 }
 
-typedef struct pool { void *ctx; int32_t nthreads; void (*parallel_for)(void *, int64_t, void (*)(void *, int64_t, int32_t), void *); } pool;
+typedef struct pool {
+    void *ctx;
+    int32_t nthreads;
+    void (*parallel_for)(void *, int64_t, void (*)(void *, int64_t, int32_t), void *);
+} pool;
 static void backwards(void *ctx, int64_t n, void (*task)(void *, int64_t, int32_t), void *closure)
 {
     while (n-- > 0) {
@@ -456,8 +485,19 @@ static void backwards(void *ctx, int64_t n, void (*task)(void *, int64_t, int32_
         task(closure, n, (int32_t)(n % 3));
     }
 }
-typedef struct tensor { void *data; int32_t device, id, ndim; uint8_t code, bits; uint16_t lanes; int64_t *shape, *strides; uint64_t offset; } tensor;
-typedef struct any { int32_t type; uint32_t zero; void *p; } any;
+typedef struct tensor {
+    void *data;
+    int32_t device, id, ndim;
+    uint8_t code, bits;
+    uint16_t lanes;
+    int64_t *shape, *strides;
+    uint64_t offset;
+} tensor;
+typedef struct any {
+    int32_t type;
+    uint32_t zero;
+    void *p;
+} any;
 
 static void check_product(const float *a, const float *b, const float *c)
 {
@@ -492,9 +532,13 @@ static void abi_of_c(void **state)
     assert_int_equal(calls, M);
     check_product(a, b, c);
     memset(c, 0, sizeof c);
-    int (*ffi)(void *, const any *, int32_t, any *) = (int (*)(void *, const any *, int32_t, any *))(uintptr_t)dlsym(so.so, "__tvm_ffi_kiln_test");
+    int (*ffi)(void *, const any *, int32_t, any *) =
+        (int (*)(void *, const any *, int32_t, any *))(uintptr_t)dlsym(so.so, "__tvm_ffi_kiln_test");
     int64_t sa[] = {M, K}, sb[] = {K, W}, sc[] = {M, W}, strides[] = {W, 1}, bad[] = {1, K};
-    struct { char head[24]; tensor t; } object = {.t = {b, 1, 0, 2, 2, 32, 1, sb, strides, 0}};
+    struct {
+        char head[24];
+        tensor t;
+    } object = {.t = {b, 1, 0, 2, 2, 32, 1, sb, strides, 0}};
     tensor ta = {(char *)a - 64, 1, 0, 2, 2, 32, 1, sa, NULL, 64}, tc = {c, 1, 0, 2, 2, 32, 1, sc, NULL, 0};
     any args[] = {{7, 0, &ta}, {70, 0, &object}, {7, 0, &tc}}, result = {9, 9, NULL};
     assert_int_equal(ffi(NULL, args, 3, &result), 0);
