@@ -512,7 +512,7 @@ static void check_product(const float *a, const float *b, const float *c)
 static void abi_of_c(void **state)
 {
     (void)state;
-    static float a[M * K], b[K * W], c[M * W];
+    static float padded[16 + M * K], *a = padded + 16, b[K * W], c[M * W];
     _Alignas(64) static char workspace[192 * 3];
     kiln_bytes source = print(matmul(), "c"), again = print(matmul(), "c");
     assert_int_equal(source.n, again.n);
@@ -539,7 +539,7 @@ static void abi_of_c(void **state)
         char head[24];
         tensor t;
     } object = {.t = {b, 1, 0, 2, 2, 32, 1, sb, strides, 0}};
-    tensor ta = {(char *)a - 64, 1, 0, 2, 2, 32, 1, sa, NULL, 64}, tc = {c, 1, 0, 2, 2, 32, 1, sc, NULL, 0};
+    tensor ta = {padded, 1, 0, 2, 2, 32, 1, sa, NULL, 64}, tc = {c, 1, 0, 2, 2, 32, 1, sc, NULL, 0};
     any args[] = {{7, 0, &ta}, {70, 0, &object}, {7, 0, &tc}}, result = {9, 9, NULL};
     assert_int_equal(ffi(NULL, args, 3, &result), 0);
     assert_int_equal(result.type, 0);
