@@ -146,10 +146,10 @@ static void fill_row(kn_lw *w, kn_sg *sg, int cache, int n, const int64_t *size,
     kn_ls *cond = ok ? kn_lw_if(w, ok) : NULL;
     kn_ls **after = w->tail;
     if (ok && !cond) return;
+    if (cond) w->tail = &cond->body;
     for (int part = 0; part < (ok ? 4 : 3); part++) {
         kn_expr *from = part == 1 ? lo : part == 2 ? hi : zero, *to = part == 0 ? lo : part == 1 ? hi : len;
         if (from->op == KN_OP_CONST_I && to->op == KN_OP_CONST_I && from->u.i >= to->u.i) continue;
-        if (cond && part == 0) w->tail = &cond->body;
         if (cond && part == 3) w->tail = &cond->other;
         int var = kn_lw_var(w, "x", 0, size[d] - 1);
         kn_ls **here = w->tail;

@@ -150,7 +150,7 @@ static void test_random_matmul(void **state)
     (void)state;
     unsigned s = 7;
     static const int width[] = { 2, 4, 8, 16 };
-    for (int i = 0; i < 60; i++) {
+    for (int i = 0; i < 30; i++) {
         char in[96], tr[1024];
         snprintf(in, sizeof in, "a=f32:%ux%u&b=f32:", 1 + rnd(&s, 13), 1 + i % 11);
         snprintf(in + strlen(in), 32, "%ux%u", 1 + i % 11, 1 + rnd(&s, 40));
@@ -166,8 +166,48 @@ static void test_random_matmul(void **state)
     }
 }
 
+static void test_random_conv(void **state)
+{
+    (void)state;
+    unsigned s = 11;
+    for (int i = 0; i < 24; i++) {
+        char in[96], text[200], tr[1024];
+        unsigned h = 3 + rnd(&s, 6), w = 3 + rnd(&s, 8), r = 1 + rnd(&s, 3), st = 1 + rnd(&s, 2), c = 1 + rnd(&s, 3), f = 1 + rnd(&s, 5);
+        unsigned pad = r / 2, ph = (h + 2 * pad - r) / st + 1, pw = (w + 2 * pad - r) / st + 1;
+        snprintf(in, sizeof in, "x=f32:%ux%ux%u&w=f32:%ux%ux%ux%u", c, h, w, f, c, r, r);
+        snprintf(text, sizeof text, "o[F,P,Q] +=! pad(x, 0.0)[C,P*%u+R-%u,Q*%u+S-%u]*w[F,C,R,S] where P in %u, Q in %u", st, pad, st, pad, ph, pw);
+        int n = snprintf(tr, sizeof tr,
+                         "split o F 1 %u\nsplit o P 2\nsplit o Q 2 4\nsplit o C 2\nreorder o F.0 P.0 | C.0 | F.1 P.1 Q.0 | C.1 R.0 S.0 | F.2 Q.1 Q.2\n"
+                         "parallel o F.0\nparallel o P.0\nunroll o F.2\nunroll o Q.1\nvectorize o Q.2\n", 1 + rnd(&s, 3));
+        if (rnd(&s, 2)) n += snprintf(tr + n, sizeof tr - (size_t)n, "cache_read o 0 scratch %s region\n", rnd(&s, 2) ? "C.0" : "P.0");
+        if (rnd(&s, 2)) snprintf(tr + n, sizeof tr - (size_t)n, "cache_read o 1 scratch C.0 loops F.1 C.1 R.0 S.0 F.2\n");
+        const char *why = check(in, text, &cpu, tr);
+        if (why) fail_msg("%s\n%s\n%s%s", in, text, tr, why);
+    }
+}
+
+static void test_random_gpu(void **state)
+{
+    (void)state;
+    unsigned s = 5;
+    for (int i = 0; i < 30; i++) {
+        char in[96], tr[1024];
+        unsigned k = 1 + rnd(&s, 19), pad = rnd(&s, 2);
+        snprintf(in, sizeof in, "a=f32:%ux%u&b=f32:%ux%u", 1 + rnd(&s, 13), k, k, 1 + rnd(&s, 17));
+        int n = snprintf(tr, sizeof tr,
+                         "split c M %u %u\nsplit c N %u %u\nsplit c K %u %u\nreorder c M.0 N.0 | M.2 N.2 K.2 | K.0 | K.1 | M.1 N.1\nbind c M.0 grid\n"
+                         "bind c N.0 grid\nbind c M.2 thread\nbind c N.2 thread\nbind c K.2 thread\nrfactor c K.2\nbind c M.1 vthread\nbind c N.1 vthread\n",
+                         1 + rnd(&s, 3), 1 + rnd(&s, 3), 1 + rnd(&s, 3), 1 + rnd(&s, 3), 1 + rnd(&s, 4), 1 + rnd(&s, 3));
+        if (rnd(&s, 2)) n += snprintf(tr + n, sizeof tr - (size_t)n, "cache_read c 0 shared K.0 loops M.1 M.2 K.1 K.2 pad %u\n", pad);
+        if (rnd(&s, 2)) snprintf(tr + n, sizeof tr - (size_t)n, "cache_read c 1 shared K.0 loops K.1 K.2 N.1 N.2\n");
+        const char *why = check(in, MM, &gpu, tr);
+        if (why) fail_msg("%s\n%s%s", in, tr, why);
+    }
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = { cmocka_unit_test(test_cases), cmocka_unit_test(test_random_matmul) };
+    const struct CMUnitTest tests[] = { cmocka_unit_test(test_cases), cmocka_unit_test(test_random_matmul),
+                                        cmocka_unit_test(test_random_conv), cmocka_unit_test(test_random_gpu) };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
