@@ -1,0 +1,134 @@
+/* Emulation of kernels this host cannot run: CUDA text compiled as C and run as fibers, C text compiled without the target's flags. */
+#include "workers/emu.h"
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { COMPILE_MS = 30000 };
+
+/* Blanks `extern "C"`, which C does not know; keeps the length, so positions stay true. */
+static void drop_linkage(char *s, size_t n)
+{
+    static const char mark[] = "extern \"C\"";
+    for (size_t i = 0; i + sizeof mark - 1 <= n; i++) {
+        if (memcmp(s + i, mark, sizeof mark - 1) == 0) {
+            memset(s + i, ' ', sizeof mark - 1);
+        }
+    }
+}
+
+char *emu_text(const kiln_kernel *k, size_t *n)
+{
+    size_t head = strlen(emu_cuda_text), cap = head + k->source.n + 64, at;
+    for (int i = 0; i < k->nlaunches; i++) {
+        cap += 160 + 8 * (size_t)k->launches[i].nargs + strlen(k->launches[i].entry);
+    }
+    char *s = malloc(cap);
+    if (s == NULL) {
+        return NULL;
+    }
+    at = (size_t)snprintf(s, cap, "%s#line 1 \"kernel.cu\"\n", emu_cuda_text);
+    memcpy(s + at, k->source.p, k->source.n);
+    drop_linkage(s + at, k->source.n);
+    at += k->source.n;
+    for (int i = 0; i < k->nlaunches; i++) {
+        const kiln_launch *l = &k->launches[i];
+        at += (size_t)snprintf(s + at, cap - at, "\nvoid emu_call_%d(void **a) { (void)a; %s(", i, l->entry);
+        for (int j = 0; j < l->nargs; j++) {
+            at += (size_t)snprintf(s + at, cap - at, "%sa[%d]", j ? ", " : "", j);
+        }
+        at += (size_t)snprintf(s + at, cap - at, "); }\n");
+    }
+    *n = at;
+    return s;
+}
+
+bool emu_order(const kiln_kernel *k, int nin, int launch, int32_t *order)
+{
+    const kiln_launch *l = &k->launches[launch];
+    int reads = 0, writes = 0, lin = kiln_program_inputs(l->program), lout = kiln_program_outputs(l->program);
+    for (int i = 0; i < l->nargs; i++) {
+        bool known = l->args[i] < nin;
+        for (int m = 0; m < launch && !known; m++) {
+            for (int q = 0; q < k->launches[m].nargs; q++) {
+                known = known || k->launches[m].args[q] == l->args[i];
+            }
+        }
+        order[i] = known ? reads++ : lin + writes++;
+    }
+    return reads == lin && writes == lout;
+}
+
+static bool emulate_launch(const worker_tools *t, const kiln_program *p, const kiln_kernel *k, int i, const worker_blob *so, int budget_ms,
+                           worker_verdict *v, worker_error *e)
+{
+    verify_job j;
+    char why[300];
+    const kiln_launch *l = &k->launches[i];
+    if (verify_job_of(l->program, &j, why, sizeof why) != VERIFY_FITS) {
+        return verify_refused(v, "launch %d: %s", i, why);
+    }
+    if (!emu_order(k, kiln_program_inputs(p), i, j.order)) {
+        return verify_refused(v, "launch %d: its arguments do not fit its program", i);
+    }
+    j.mode = VERIFY_BLOCKS;
+    j.launch = i;
+    j.grid = l->grid;
+    j.launch_threads = l->threads;
+    j.budget_ms = budget_ms;
+    for (int a = j.nin; a < j.nin + j.nout; a++) {
+        v->total += j.args[a].elems;
+    }
+    bool ok = verify_execute(t, l->program, &j, so, budget_ms, v, e);
+    if (ok && !v->ok && k->nlaunches > 1) {
+        char detail[sizeof v->detail];
+        snprintf(detail, sizeof detail, "launch %d: %.480s", i, v->detail);
+        memcpy(v->detail, detail, sizeof detail);
+    }
+    return ok;
+}
+
+static bool emulate_cuda(const worker_tools *t, const kiln_program *p, const kiln_kernel *k, int budget_ms, worker_verdict *v,
+                         worker_error *e)
+{
+    static const char *const flags[] = {"-O1", "-std=gnu11", "-w", "-ffp-contract=off"};
+    worker_blob so = {0};
+    size_t n = 0;
+    char *text = emu_text(k, &n);
+    if (text == NULL) {
+        return verify_refused(v, "out of memory");
+    }
+    bool ok = worker_compile_c(t, (kiln_bytes){text, n}, flags, 4, COMPILE_MS, &so, e);
+    free(text);
+    if (!ok) {
+        return verify_refused(v, "the text does not compile for the emulator: %.400s", e->message);
+    }
+    for (int i = 0; i < k->nlaunches && ok && v->ok; i++) {
+        ok = emulate_launch(t, p, k, i, &so, budget_ms / k->nlaunches, v, e);
+    }
+    free(so.p);
+    return ok;
+}
+
+bool worker_emulate(const worker_tools *t, const kiln_program *p, const kiln_kernel *k, int budget_ms, worker_verdict *v, worker_error *e)
+{
+    double start = verify_now_ms();
+    bool ok;
+    *v = (worker_verdict){.ok = true, .how = "emulated", .all_written = true};
+    *e = (worker_error){0};
+    if (strcmp(k->language, "cuda") == 0) {
+        ok = emulate_cuda(t, p, k, budget_ms, v, e);
+    } else {
+        worker_blob so = {0};
+        if (!worker_compile_c(t, k->source, NULL, 0, COMPILE_MS, &so, e)) {
+            return verify_refused(v, "the text does not compile for this host: %.400s", e->message);
+        }
+        ok = worker_verify_cpu(t, p, k, &so, budget_ms, v, e);
+        if (v->how[0]) {
+            v->how = "emulated";
+        }
+        free(so.p);
+    }
+    v->seconds = (verify_now_ms() - start) / 1e3;
+    return ok;
+}

@@ -1,0 +1,180 @@
+/* Runs a CPU kernel by its ABI: serially, then in parallel with tasks in scrambled order; and times it. */
+#include "workers/harness.h"
+#include <dlfcn.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { PARALLEL = 3, WARM_UPS = 2, MOST_RUNS = 10000 };
+static const double time_bound_ms = 100;
+
+typedef int32_t (*entry_fn)(const void *const *inputs, void *const *outputs, void *workspace, const kiln_pool *pool);
+typedef struct kernel { entry_fn entry; int64_t (*workspace)(int32_t); } kernel;
+
+static void *symbol(harness *h, const char *name, const char *tail)
+{
+    char full[120];
+    snprintf(full, sizeof full, "%s%s", name, tail);
+    void *p = dlsym(h->so, full);
+    if (p == NULL) {
+        harness_say("fail the shared object exports no %s", full);
+    }
+    return p;
+}
+
+static bool find_kernel(harness *h, kernel *k)
+{
+    int32_t (*version)(void);
+    void *p = symbol(h, "kiln_abi_version", "");
+    const char *name = symbol(h, "kiln_entry", "");
+    if (p == NULL || name == NULL) {
+        return false;
+    }
+    memcpy(&version, &p, sizeof p);
+    if (version() != 1) {
+        harness_say("fail kiln_abi_version() is %d, expected 1", (int)version());
+        return false;
+    }
+    if (strcmp(name, h->job->entry) != 0) {
+        harness_say("fail kiln_entry is \"%.80s\", expected \"%s\"", name, h->job->entry);
+        return false;
+    }
+    p = symbol(h, name, "");
+    void *w = symbol(h, name, "_workspace");
+    memcpy(&k->entry, &p, sizeof p);
+    memcpy(&k->workspace, &w, sizeof w);
+    return p != NULL && w != NULL;
+}
+
+/* Ends at the guard but for the rounding up to its alignment of 64. */
+static bool open_workspace(const kernel *k, int threads, unsigned char poison, harness_region *r)
+{
+    int64_t n = k->workspace(threads);
+    *r = (harness_region){0};
+    if (n < 0 || n >> 20 > VERIFY_ROOM) {
+        harness_say("fail the workspace for %d threads is %lld bytes", threads, (long long)n);
+        return false;
+    }
+    if (n > 0) {
+        if (!harness_map(r, n, -1, 0, "the workspace", -1)) {
+            return false;
+        }
+        harness_place(r, r->pages - (n + 63) / 64 * 64, poison);
+    }
+    return true;
+}
+
+static bool call(harness *h, const kernel *k, harness_region *outputs, harness_region *ws, const kiln_pool *pool)
+{
+    const void *in[VERIFY_MAX_ARGS + 1] = {0};
+    void *out[VERIFY_MAX_ARGS + 1] = {0};
+    for (int i = 0; i < h->job->nin; i++) {
+        in[i] = h->in[i].data;
+    }
+    for (int i = 0; i < h->job->nout; i++) {
+        out[i] = outputs[i].data;
+    }
+    int rc = (int)k->entry(in, out, ws->data, pool);
+    if (rc != 0) {
+        harness_say("fail the kernel returned %d", rc);
+    }
+    return rc == 0 && (ws->map == NULL || harness_canary_ok(ws));
+}
+
+static bool one_kind(harness *h, const kernel *k, int kind, const kiln_pool *pool)
+{
+    harness_region ws;
+    int input_kind = h->job->source[kind].kind;
+    if (!harness_open(h, kind) || !open_workspace(k, 1, VERIFY_POISON_A, &ws)) {
+        return false;
+    }
+    harness_at("serial", input_kind);
+    if (!call(h, k, h->a, &ws, NULL)) {
+        return false;
+    }
+    harness_unmap(&ws);
+    harness_second(h);
+    if (!open_workspace(k, PARALLEL, VERIFY_POISON_B, &ws)) {
+        return false;
+    }
+    harness_at("parallel", input_kind);
+    if (!call(h, k, h->b, &ws, pool)) {
+        return false;
+    }
+    harness_unmap(&ws);
+    if (!harness_compare(h, "differs between the serial and the parallel run", false)) {
+        return false;
+    }
+    harness_close(h);
+    harness_say("kind %d", kind);
+    return true;
+}
+
+bool harness_cpu(harness *h)
+{
+    kernel k;
+    kiln_pool pool;
+    double start = verify_now_ms();
+    if (!find_kernel(h, &k)) {
+        return false;
+    }
+    harness_pool *threads = harness_pool_open(PARALLEL, true, false, &pool);
+    if (threads == NULL) {
+        harness_say("fail no threads");
+        return false;
+    }
+    bool ok = true;
+    for (int i = 0; i < h->job->nkinds && ok; i++) {
+        double used = verify_now_ms() - start;
+        if (i > 0 && used + used / i > h->job->budget_ms) {
+            break;
+        }
+        ok = one_kind(h, &k, i, &pool);
+    }
+    harness_pool_close(threads);
+    return ok;
+}
+
+static int by_value(const void *x, const void *y)
+{
+    double a = *(const double *)x, b = *(const double *)y;
+    return (a > b) - (a < b);
+}
+
+bool harness_time(harness *h)
+{
+    static double us[MOST_RUNS];
+    kernel k;
+    kiln_pool pool;
+    harness_region ws;
+    int n = 0, want = h->job->runs < 1 ? 1 : h->job->runs > MOST_RUNS ? MOST_RUNS : h->job->runs;
+    if (!find_kernel(h, &k) || !harness_open(h, 0) || !open_workspace(&k, h->job->threads, VERIFY_POISON_B, &ws)) {
+        return false;
+    }
+    harness_pool *threads = harness_pool_open(h->job->threads, false, true, &pool);
+    if (threads == NULL) {
+        harness_say("fail no threads");
+        return false;
+    }
+    const kiln_pool *use = h->job->threads > 1 ? &pool : NULL;
+    bool ok = true;
+    harness_at("timing", -1);
+    double start = verify_now_ms();
+    for (int i = 0; i < WARM_UPS && ok; i++) {
+        ok = call(h, &k, h->a, &ws, use);
+    }
+    while (ok && n < MOST_RUNS && (n < want || verify_now_ms() - start < time_bound_ms)) {
+        double t = verify_now_ms();
+        ok = call(h, &k, h->a, &ws, use);
+        us[n++] = (verify_now_ms() - t) * 1e3;
+        if (n >= 3 && verify_now_ms() - start > h->job->budget_ms) {
+            break;
+        }
+    }
+    harness_pool_close(threads);
+    if (ok) {
+        qsort(us, (size_t)n, sizeof *us, by_value);
+        harness_say("time %.17g %.17g %.17g", us[n / 2], us[n / 10], us[n - 1 - n / 10]);
+    }
+    return ok;
+}
