@@ -178,13 +178,14 @@ static kn_expr *same_digits(kn_lw *w, const kn_expr *e, int var, int64_t last, k
 }
 
 /* Copies of one innermost run: a vector where the source is contiguous and wholly there, else element by element. */
-static void fill_run(kn_lw *w, kn_sg *sg, int cache, int n, const int64_t *size, kn_expr **k)
+static void fill_run(kn_lw *w, kn_sg *sg, int cache, int n, const int64_t *size, kn_expr **k, bool whole)
 {
     const kn_cache *c = &sg->g->caches[cache];
     int64_t m = size[n - 1];
     int var = kn_lw_var(w, "x", 0, m - 1);
     k[n - 1] = kn_lw_ref(w, var);
     source s = source_of(w, sg, cache, k);
+    if (whole) s.cond = NULL;
     int buffer = sg->cache_buffer[cache];
     bool vector = m >= 2 && m <= 64 && !(m & (m - 1)) && kn_lw_unit_stride(s.at, var);
     kn_ls **after = w->tail;
@@ -210,7 +211,7 @@ static void fill_run(kn_lw *w, kn_sg *sg, int cache, int n, const int64_t *size,
     w->tail = after;
 }
 
-static void fill_scratch(kn_lw *w, kn_sg *sg, int cache)
+static void fill_nest(kn_lw *w, kn_sg *sg, int cache, bool whole)
 {
     const kn_cache *c = &sg->g->caches[cache];
     int64_t size[KILN_MAX_LOOPS];
@@ -231,9 +232,30 @@ static void fill_scratch(kn_lw *w, kn_sg *sg, int cache)
     } else if (c->region) {
         fill_row(w, sg, cache, n, size, k);
     } else {
-        fill_run(w, sg, cache, n, size, k);
+        fill_run(w, sg, cache, n, size, k, whole);
     }
     if (after) w->tail = after;
+}
+
+/* Without padding the only guards are upper bounds of axes, which grow with every loop: the last element decides for all. */
+static void fill_scratch(kn_lw *w, kn_sg *sg, int cache)
+{
+    const kn_cache *c = &sg->g->caches[cache];
+    kn_expr *k[KILN_MAX_LOOPS] = { NULL };
+    if (c->region || sg->loads[c->load]->padded) {
+        fill_nest(w, sg, cache, false);
+        return;
+    }
+    for (int i = 0; i < c->nloops; i++) k[i] = kn_lw_int(w, sg->g->loops[c->loops[i]].extent - 1);
+    source s = source_of(w, sg, cache, k);
+    kn_ls *cond = s.cond ? kn_lw_if(w, s.cond) : NULL;
+    kn_ls **after = w->tail;
+    if (cond) w->tail = &cond->body;
+    fill_nest(w, sg, cache, true);
+    if (!cond) return;
+    w->tail = &cond->other;
+    fill_nest(w, sg, cache, false);
+    w->tail = after;
 }
 
 void kn_lw_fill(kn_lw *w, kn_sg *sg, int cache)
