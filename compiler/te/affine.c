@@ -13,7 +13,8 @@ static bool accumulate(const kn_expr *e, int64_t scale, kn_affine *out)
     case KN_OP_SUB: return scale != INT64_MIN && accumulate(e->args[0], scale, out) && accumulate(e->args[1], -scale, out);
     case KN_OP_MUL:
         for (int i = 0; i < 2; i++)
-            if (kn_is_int_const(e->args[i]) && !__builtin_mul_overflow(e->args[i]->u.i, scale, &t)) return accumulate(e->args[1 - i], t, out);
+            if (kn_is_int_const(e->args[i]) && !__builtin_mul_overflow(e->args[i]->u.i, scale, &t))
+                return accumulate(e->args[1 - i], t, out);
         return false;
     default: return false;
     }

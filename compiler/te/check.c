@@ -35,7 +35,8 @@ static bool least(const guards *g, const kn_affine *f, int64_t *out)
     *out = f->offset;
     for (int i = 0; i < KILN_MAX_AXES; i++) {
         if (!f->coef[i]) continue;
-        if (__builtin_mul_overflow(f->coef[i], f->coef[i] > 0 ? g->lo[i] : g->hi[i], &t) || __builtin_add_overflow(*out, t, out)) return false;
+        if (__builtin_mul_overflow(f->coef[i], f->coef[i] > 0 ? g->lo[i] : g->hi[i], &t) || __builtin_add_overflow(*out, t, out))
+            return false;
     }
     return true;
 }
@@ -157,7 +158,8 @@ static kiln_status load(check *c, const kn_expr *e, const guards *g)
         if (!data && !g->never && (lo < -KILN_MAX_ELEMENTS || hi > KILN_MAX_ELEMENTS)) return bad(c, x, KILN_LIMIT, "an index beyond 2^40");
         if (e->padded || within(g, x, t->shape[i])) continue;
         kiln_status s = KILN_SHAPE;
-        if (x->line) kn_fail_text(c->d, s, x->line, x->col, "index %d of %s reaches from %lld to %lld, outside of its %lld elements", i, t->name,
+        if (x->line) kn_fail_text(c->d, s, x->line, x->col, "index %d of %s reaches from %lld to %lld, outside of its %lld elements", i,
+            t->name,
                                   (long long)lo, (long long)hi, (long long)t->shape[i]);
         else kn_fail(c->d, s, "statement %d (%s): index %d of %s reaches from %lld to %lld, outside of its %lld elements", c->stmt + 1,
                      c->p->tensors[c->s->out].name, i, t->name, (long long)lo, (long long)hi, (long long)t->shape[i]);
@@ -277,7 +279,8 @@ static kiln_status statement(check *c, const bool *written, bool *read)
     const kn_stmt *s = c->s;
     bool used[KILN_MAX_TENSORS] = {false};
     guards g;
-    if (written[s->out] != s->scatter) return bad(c, NULL, KILN_SHAPE, s->scatter ? "a scatter before the tensor is written" : "a tensor written twice");
+    if (written[s->out] != s->scatter) return bad(c, NULL, KILN_SHAPE,
+        s->scatter ? "a scatter before the tensor is written" : "a tensor written twice");
     if (s->scatter && read[s->out]) return bad(c, NULL, KILN_SHAPE, "a scatter into a tensor that was read before");
     kiln_status st = axes(c, &g);
     if (st == KILN_OK) st = left_side(c, &g);
@@ -289,7 +292,8 @@ static kiln_status statement(check *c, const bool *written, bool *read)
     reads(s->body, used);
     for (int k = 0; k < c->p->tensors[s->out].rank; k++) reads(s->lhs[k], used);
     for (int t = 0; t < c->p->ntensors; t++)
-        if (used[t] && !written[t] && c->p->tensors[t].role != KN_INPUT) return bad(c, s->body, KILN_SHAPE, "a tensor read before it is written");
+        if (used[t] && !written[t] && c->p->tensors[t].role != KN_INPUT) return bad(c, s->body, KILN_SHAPE,
+            "a tensor read before it is written");
     for (int t = 0; t < c->p->ntensors; t++) read[t] |= used[t];
     if (used[s->out]) return bad(c, s->body, KILN_SHAPE, "a statement that reads the tensor it writes");
     return KILN_OK;
@@ -302,9 +306,11 @@ static kiln_status tensors(const kn_program *p, kiln_diag *d)
         int64_t n;
         enum kn_role role = i < p->ninputs ? KN_INPUT : i < p->ninputs + p->noutputs ? KN_OUTPUT : KN_TEMP;
         if (t->role != role) return kn_fail(d, KILN_INTERNAL, "tensors are not in the order inputs, outputs, temporaries");
-        if (t->rank < 0 || t->rank > KILN_MAX_RANK) return kn_fail(d, KILN_LIMIT, "%s has rank %d; at most %d", t->name, t->rank, KILN_MAX_RANK);
+        if (t->rank < 0 || t->rank > KILN_MAX_RANK) return kn_fail(d, KILN_LIMIT, "%s has rank %d; at most %d", t->name, t->rank,
+            KILN_MAX_RANK);
         for (int k = 0; k < t->rank; k++) {
-            if (t->shape[k] < 1) return kn_fail(d, KILN_SHAPE, "dimension %d of %s is %lld; the least is 1", k, t->name, (long long)t->shape[k]);
+            if (t->shape[k] < 1) return kn_fail(d, KILN_SHAPE, "dimension %d of %s is %lld; the least is 1", k, t->name,
+                (long long)t->shape[k]);
             if (t->shape[k] > KILN_MAX_EXTENT) return kn_fail(d, KILN_LIMIT, "dimension %d of %s is larger than 2^31-1", k, t->name);
         }
         if (!kn_elems(t, &n)) return kn_fail(d, KILN_LIMIT, "%s has more than 2^40 elements", t->name);

@@ -177,7 +177,8 @@ kn_expr *kn_elaborate_body(kn_parser *p, const kn_ast_stmt *src, kn_stmt *s)
     if (src->scatter) {
         enum kn_dtype t = p->p->tensors[s->out].dtype;
         if (v.weak) v = made(&x, src->body, kn_cast(p->a, t, v.e), false);
-        else if (v.e->dtype != t) return refuse(&x, src->body, "cast(x, dtype)", "the tensor scattered into has another dtype than %s", v.e->dtype).e;
+        else if (v.e->dtype != t) return refuse(&x, src->body, "cast(x, dtype)", "the tensor scattered into has another dtype than %s",
+            v.e->dtype).e;
     } else if (v.e->dtype == KN_BOOL && s->red != KN_RED_NONE && s->red != KN_RED_ALL && s->red != KN_RED_ANY) {
         return refuse(&x, src->body, "cast(x, i32), or reduce with &=! or |=!", "an arithmetic reduction of dtype %s", KN_BOOL).e;
     }

@@ -95,7 +95,8 @@ static bool find_load(infer *f, const kn_ast *e, const kn_tensor **out)
     }
     *out = &f->p->p->tensors[t];
     if ((*out)->rank == e->nargs) return true;
-    return kn_refuse(f->p, KILN_SHAPE, &at, "%s has %d dimension%s, %d ind%s given", e->name, (*out)->rank, (*out)->rank == 1 ? "" : "s", e->nargs,
+    return kn_refuse(f->p, KILN_SHAPE, &at, "%s has %d dimension%s, %d ind%s given", e->name, (*out)->rank, (*out)->rank == 1 ? "" : "s",
+        e->nargs,
                      e->nargs == 1 ? "ex" : "ices");
 }
 
@@ -148,7 +149,8 @@ static bool use_affine(infer *f, const kn_ast *e, const kn_tensor *t, int dim)
             if (unknown >= 0 || x.coef[i] < 0) return true;
             unknown = i;
         } else if (x.coef[i] > 0) {
-            if (__builtin_mul_overflow(x.coef[i], f->s->axes[i].extent - 1, &part) || __builtin_sub_overflow(room, part, &room)) return true;
+            if (__builtin_mul_overflow(x.coef[i], f->s->axes[i].extent - 1, &part) || __builtin_sub_overflow(room, part, &room))
+                return true;
         }
     }
     if (unknown < 0) return true;

@@ -83,9 +83,10 @@ static bool number(kn_parser *p, kn_token *t)
 }
 
 /* Longest first; statement operators with '!' and '.' are tokens of their own so that "x[N] +=! y" is never read as "+= !y". */
-static const char *const puncts[] = {"+=!", "*=!", ">=!", "<=!", "&=!", "|=!", "+=.", ">=.", "<=.", "+=", "*=", "&=", "|=", "==", "!=", "<=",
-                                     ">=",  "&&",  "||",  "//",  "..",  "=.",  "=",   "+",  "-",  "*",  "/",  "%",  "<",  ">",  "!",  "~",  "&",
-                                     "|",   "?",   ":",   ";",   ",",   "(",   ")",   "[",  "]",  ".",  "{",  "}",  NULL};
+static const char *const puncts[] = {
+    "+=!", "*=!", ">=!", "<=!", "&=!", "|=!", "+=.", ">=.", "<=.",
+    "+=", "*=", "&=", "|=", "==", "!=", "<=", ">=", "&&", "||", "//", "..", "=.",
+    "=", "+", "-", "*", "/", "%", "<", ">", "!", "~", "&", "|", "?", ":", ";", ",", "(", ")", "[", "]", ".", "{", "}", NULL};
 
 /* "=." scatters, but "=.5" is a number behind '='; the same for the other scatter marks. */
 static bool is_dot_number(const kn_parser *p, const char *w, size_t n)

@@ -8,7 +8,9 @@ static const struct { const char *name; enum kn_op op; } functions[] = {
     {"sin", KN_OP_SIN}, {"cos", KN_OP_COS}, {"pow", KN_OP_POW}, {"floor", KN_OP_FLOOR}, {"ceil", KN_OP_CEIL}, {"round", KN_OP_ROUND},
     {"min", KN_OP_MIN}, {"max", KN_OP_MAX}, {"abs", KN_OP_ABS}, {"select", KN_OP_SELECT},
 };
-#define NAMES "exp, log, sqrt, rsqrt, tanh, erf, sin, cos, pow, floor, ceil, round, min, max, abs, select, cast, pad, extent, sigmoid, gelu, relu"
+#define NAMES \
+    "exp, log, sqrt, rsqrt, tanh, erf, sin, cos, pow, floor, ceil, round, min, max, abs, " \
+    "select, cast, pad, extent, sigmoid, gelu, relu"
 
 static kn_ast *number(kn_parser *p, const kn_token *at, double f)
 {

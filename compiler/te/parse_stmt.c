@@ -10,7 +10,8 @@ int kn_find_tensor(const kn_program *p, const char *name)
 }
 
 static const struct { const char *text; enum kn_reduce red; bool scatter; } assigns[] = {
-    {"=", KN_RED_NONE, false}, {"+=!", KN_RED_SUM, false}, {"+=", KN_RED_SUM, false}, {"*=!", KN_RED_PROD, false}, {"*=", KN_RED_PROD, false},
+    {"=", KN_RED_NONE, false}, {"+=!", KN_RED_SUM, false}, {"+=", KN_RED_SUM, false}, {"*=!", KN_RED_PROD, false},
+    {"*=", KN_RED_PROD, false},
     {">=!", KN_RED_MAX, false}, {">=", KN_RED_MAX, false}, {"<=!", KN_RED_MIN, false}, {"<=", KN_RED_MIN, false},
     {"&=!", KN_RED_ALL, false}, {"&=", KN_RED_ALL, false}, {"|=!", KN_RED_ANY, false}, {"|=", KN_RED_ANY, false},
     {"=.", KN_RED_NONE, true}, {"+=.", KN_RED_SUM, true}, {">=.", KN_RED_MAX, true}, {"<=.", KN_RED_MIN, true},
@@ -112,6 +113,10 @@ static int copy_of_input(kn_parser *p, const kn_ast_stmt *src, int from)
         }
         s->naxes = s->nspatial = x->rank;
         s->body = kn_load(p->a, p->p, from, idx);
+        if (kn_arena_dry(p->a)) {
+            kn_refuse(p, KILN_MEMORY, &at, "out of memory");
+            return -1;
+        }
         if ((s->out = kn_add_tensor(p->p, name, x->dtype, KN_TEMP, x->rank, x->shape)) >= 0) {
             p->p->stmts[p->p->nstmts++] = s;
             return s->out;

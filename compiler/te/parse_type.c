@@ -74,7 +74,8 @@ bool kn_declare_input(kn_parser *p, const kn_token *name, enum kn_dtype t, int r
     for (int i = 0; i < rank; i++) x.shape[i] = shape[i];
     if (!kn_elems(&x, &elems)) return kn_refuse(p, KILN_LIMIT, name, "%s has more than 2^40 elements", copy);
     if (kn_find_tensor(p->p, copy) >= 0) return kn_refuse(p, KILN_SYNTAX, name, "%s is declared a second time", copy);
-    if (kn_add_tensor(p->p, copy, t, KN_INPUT, rank, shape) < 0) return kn_refuse(p, KILN_LIMIT, name, "more than %d tensors", KILN_MAX_TENSORS);
+    if (kn_add_tensor(p->p, copy, t, KN_INPUT, rank, shape) < 0) return kn_refuse(p, KILN_LIMIT, name, "more than %d tensors",
+        KILN_MAX_TENSORS);
     return true;
 }
 
@@ -103,7 +104,8 @@ static bool one_input(kn_parser *p)
     bool equals, brace;
     if (name.kind != KN_T_LOWER) return kn_refuse(p, KILN_SYNTAX, &name, "expected the name of an input (it starts in lower case)");
     if (!kn_next(p) || !kn_accept(p, "=", &equals) || (!equals && !kn_want(p, ":")) || !kn_accept(p, "{", &brace)) return false;
-    return (brace ? dictionary_type(p, &t, &rank, shape) : kn_parse_type(p, &t, &rank, shape)) && kn_declare_input(p, &name, t, rank, shape);
+    return (brace ? dictionary_type(p, &t, &rank, shape) : kn_parse_type(p, &t, &rank, shape)) && kn_declare_input(p, &name, t, rank,
+        shape);
 }
 
 static bool decls(kn_parser *p)
@@ -112,10 +114,12 @@ static bool decls(kn_parser *p)
     if (!kn_next(p) || !kn_accept(p, "{", &brace)) return false;
     for (;;) {
         do {
-            if (!kn_accept(p, "&", &again) || (!again && !kn_accept(p, ",", &again)) || (!again && !kn_accept(p, ";", &again))) return false;
+            if (!kn_accept(p, "&", &again) || (!again && !kn_accept(p, ",", &again)) || (!again && !kn_accept(p, ";", &again)))
+                return false;
         } while (again);
         if (p->t.kind == KN_T_END) return !brace || kn_want(p, "}");
-        if (brace && kn_is(p, "}")) return kn_next(p) && (p->t.kind == KN_T_END || kn_refuse(p, KILN_SYNTAX, &p->t, "text behind the inputs"));
+        if (brace && kn_is(p, "}")) return kn_next(p) && (p->t.kind == KN_T_END || kn_refuse(p, KILN_SYNTAX, &p->t,
+            "text behind the inputs"));
         if (!one_input(p)) return false;
     }
 }

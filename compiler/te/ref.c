@@ -283,7 +283,8 @@ static void reduce(kiln_ref *r, kn_code *c, int64_t *axes, double *value, double
         spent(r, 1);
         return;
     }
-    static const double begin[] = {[KN_RED_NONE] = 0, [KN_RED_SUM] = 0, [KN_RED_PROD] = 1, [KN_RED_MAX] = -INFINITY, [KN_RED_MIN] = INFINITY,
+    static const double begin[] = {[KN_RED_NONE] = 0, [KN_RED_SUM] = 0, [KN_RED_PROD] = 1, [KN_RED_MAX] = -INFINITY,
+        [KN_RED_MIN] = INFINITY,
                                    [KN_RED_ALL] = 1, [KN_RED_ANY] = 0};
     bool product = is_product(c);
     double v = begin[st->red], s = st->red == KN_RED_PROD ? 1 : 0;
@@ -449,7 +450,8 @@ kiln_status kiln_ref_open(kiln_arena *a, const kiln_program *p, kiln_ref_input r
     *r = (kiln_ref){.a = a, .p = p, .read = read, .user = user, .fuel = POLL};
     for (int t = 0; t < p->ntensors; t++) {
         r->writer[t] = kn_writer(p, t);
-        if (!kn_elems(&p->tensors[t], &r->memo[t].elems)) return kn_fail(d, KILN_LIMIT, "%s has more than 2^40 elements", p->tensors[t].name);
+        if (!kn_elems(&p->tensors[t], &r->memo[t].elems)) return kn_fail(d, KILN_LIMIT, "%s has more than 2^40 elements",
+            p->tensors[t].name);
         if (t >= p->ninputs && r->writer[t] < 0) return kn_fail(d, KILN_SHAPE, "%s is never written", p->tensors[t].name);
     }
     for (int i = 0; i < p->nstmts; i++) {

@@ -11,7 +11,8 @@ static void count(const kn_expr *e, tally *t)
     if (e->op == KN_OP_LOAD) return;
     if (class == 'a' || class == 'f') t->ops += 1;
     if (class == 'f' && e->op != KN_OP_DIV) t->functions += 1;
-    t->rounds |= (class == 'a' || class == 'f') && kn_is_float(e->dtype) && e->op != KN_OP_MIN && e->op != KN_OP_MAX && e->op != KN_OP_NEG &&
+    t->rounds |= (class == 'a' || class == 'f') && kn_is_float(e->dtype) && e->op != KN_OP_MIN && e->op != KN_OP_MAX &&
+        e->op != KN_OP_NEG &&
                  e->op != KN_OP_ABS;
     for (int i = 0; i < e->nargs; i++) count(e->args[i], t);
 }

@@ -167,7 +167,8 @@ static kn_expr *random_bool(kiln_arena *a, uint64_t *seed, int depth)
     static const enum kn_op ops[] = {KN_OP_LT, KN_OP_LE, KN_OP_EQ, KN_OP_NE};
     uint64_t r = rnd(seed) % 8;
     if (r == 0 && depth > 0) return kn_un(a, KN_OP_NOT, random_bool(a, seed, depth - 1));
-    if (r < 3 && depth > 0) return kn_bin(a, r == 1 ? KN_OP_AND : KN_OP_OR, random_bool(a, seed, depth - 1), random_bool(a, seed, depth - 1));
+    if (r < 3 && depth > 0) return kn_bin(a, r == 1 ? KN_OP_AND : KN_OP_OR, random_bool(a, seed, depth - 1), random_bool(a, seed,
+        depth - 1));
     return kn_bin(a, ops[rnd(seed) % 4], random_expr(a, seed, depth), random_expr(a, seed, depth));
 }
 

@@ -43,7 +43,8 @@ static const struct { const char *inputs, *text, *shape; } corpus[] = {
     {"q=f32[2,4,64,32]&k=f32[2,4,64,32]&v=f32[2,4,64,32]",
      "s[B,H,Q,S] +=! q[B,H,Q,D]*k[B,H,S,D] * 0.125; m[B,H,Q] >=! s[B,H,Q,S]; e[B,H,Q,S] = exp(s[B,H,Q,S]-m[B,H,Q]);"
      "z[B,H,Q] +=! e[B,H,Q,S]; o[B,H,Q,D] +=! e[B,H,Q,S]*v[B,H,S,D]/z[B,H,Q]", "f32 2 4 64 32"},
-    {"x=f32:1x64x56x56&w=f32:32x64x3x3", "y[N,F,P,Q] +=! pad(x,0.0)[N,C,P*1+R-1,Q*1+S-1]*w[F,C,R,S] where P in 56, Q in 56", "f32 1 32 56 56"},
+    {"x=f32:1x64x56x56&w=f32:32x64x3x3", "y[N,F,P,Q] +=! pad(x,0.0)[N,C,P*1+R-1,Q*1+S-1]*w[F,C,R,S] where P in 56, Q in 56",
+        "f32 1 32 56 56"},
     {"x=f32:1x64x56x56&w=f32:64x3x3", "y[N,C,P,Q] +=! pad(x,0.0)[N,C,P+R-1,Q+S-1]*w[C,R,S] where P in 56, Q in 56", "f32 1 64 56 56"},
     {"x=f32:1x64x56x56", "y[N,C,P,Q] >=! x[N,C,P*2+R,Q*2+S] where P in 28, Q in 28, R in 2, S in 2", "f32 1 64 28 28"},
     {"x=f32:8x32&g=f32:32&b=f32:32",
@@ -56,7 +57,8 @@ static const struct { const char *inputs, *text, *shape; } corpus[] = {
     {"a=i8:4x6&b=i8:6x5", "c[M,N] +=! cast(a[M,K],i32)*cast(b[K,N],i32)", "i32 4 5"},
     {"acc=f32:100x8&idx=i32:5&upd=f32:5x8", "acc[idx[I],C] +=. upd[I,C]", "f32 100 8"},
     /* Antares spellings */
-    {"{\"a\": {\"dtype\": \"float32\", \"shape\": [8, 4]}, \"b\": {\"dtype\": \"float32\", \"shape\": [4, 2]}}", "c[N, M] +=! a[N, K] * b[K, M]", "f32 8 2"},
+    {"{\"a\": {\"dtype\": \"float32\", \"shape\": [8, 4]}, \"b\": {\"dtype\": \"float32\", \"shape\": [4, 2]}}",
+        "c[N, M] +=! a[N, K] * b[K, M]", "f32 8 2"},
     {"a=float32[N:8]", "c[N] = a[N].call(`exp`).cast(`float16`)", "f16 8"},
     {"a=f32:8", "c[N] = a[N].call(`max`, [const(0.0)])", "f32 8"},
     {"a=f32:8", "c[N] = a[N].when([N >= 1, N < 4], const(0.0), merge_op=`any`)", "f32 8"},
@@ -112,7 +114,8 @@ static const struct { const char *inputs, *text; int line, col; kiln_status stat
     {"a=f32:4", "c[M] = a[M] $ 1", 1, 13, KILN_SYNTAX, "unexpected character '$'"},
     {"a=f32:4", "c[M] = a[M] where M in 0", 1, 24, KILN_SHAPE, "extent 0 of axis M; the least is 1"},
     {"a=f32:4", "c[M] = a[M] where M in -3", 1, 24, KILN_SHAPE, "extent -3 of axis M; the least is 1"},
-    {"a=f32:4", "c[M] = a[M] where M in 9223372036854775807", 1, 24, KILN_LIMIT, "extent 9223372036854775807 of axis M; at most 2147483647"},
+    {"a=f32:4", "c[M] = a[M] where M in 9223372036854775807", 1, 24, KILN_LIMIT,
+        "extent 9223372036854775807 of axis M; at most 2147483647"},
     {"a=f32:4", "c[M] = a[M] where M in 9223372036854775808", 1, 24, KILN_LIMIT, "integer 9223372036854775808 is larger than 2^63-1"},
     {"a=f32:0x4", "c[M] = 1", 1, 7, KILN_SHAPE, "in the declared inputs: dimension 0 is 0; the least is 1"},
     {"a=f32:4x-4", "c[M] = 1", 1, 8, KILN_SYNTAX, NULL},
@@ -131,7 +134,8 @@ static void error_positions(void **state)
         kn_program *p = NULL;
         kiln_diag d;
         kiln_status s = kn_parse(a, bytes(errors[i].text), bytes(errors[i].inputs), &p, &d);
-        if (s != errors[i].status || (errors[i].message && strcmp(d.message, errors[i].message)) || d.line != errors[i].line || d.col != errors[i].col)
+        if (s != errors[i].status || (errors[i].message && strcmp(d.message, errors[i].message)) || d.line != errors[i].line ||
+            d.col != errors[i].col)
             fail_msg("%s\n%s at %d:%d: %s", errors[i].text, kiln_status_slug(s), d.line, d.col, d.message);
         assert_null(p);
         kiln_arena_close(a);
@@ -183,7 +187,8 @@ static void every_prefix_is_refused_or_parses(void **state)
             kiln_arena *a = open_arena();
             kn_program *p;
             kiln_diag d;
-            if (kn_parse(a, (kiln_bytes){corpus[i].text, n}, bytes(corpus[i].inputs), &p, &d) != KILN_OK) assert_true(d.message[0] && d.line > 0);
+            if (kn_parse(a, (kiln_bytes){corpus[i].text, n}, bytes(corpus[i].inputs), &p, &d) != KILN_OK) assert_true(d.message[0] &&
+                d.line > 0);
             kiln_arena_close(a);
         }
 }

@@ -89,7 +89,8 @@ static void convolution(void **state)
             for (int k = 0; k < 3; k++)
                 for (int l = 0; l < 3; l++) {
                     int h = p * 2 + k - 1, w = q + l - 1;
-                    if (h >= 0 && h < 6 && w >= 0 && w < 5) v += in(0, ((n * 3 + c) * 6 + h) * 5 + w) * in(1, ((f * 3 + c) * 3 + k) * 3 + l);
+                    if (h >= 0 && h < 6 && w >= 0 && w < 5) v += in(0, ((n * 3 + c) * 6 + h) * 5 + w) * in(1,
+                        ((f * 3 + c) * 3 + k) * 3 + l);
                 }
         assert_true(at(r, o) == v);
     }
@@ -152,7 +153,8 @@ static void large_temporaries(void **state)
     kiln_arena *a = open_arena();
     kiln_ref *r = open_ref(a, "x=f32:100000x100000", "t[A,B] = x[A,B] * 2.0; y[A,B] = t[A,B] + t[B,A]");
     for (int64_t i = 0; i < 3000; i++)
-        assert_true(at(r, i * 100001 + 7) == 2 * (in(0, i * 100001 + 7) + in(0, ((i * 100001 + 7) % 100000) * 100000 + (i * 100001 + 7) / 100000)));
+        assert_true(at(r, i * 100001 + 7) == 2 * (in(0, i * 100001 + 7) + in(0,
+            ((i * 100001 + 7) % 100000) * 100000 + (i * 100001 + 7) / 100000)));
     kiln_arena_close(a);
 }
 
