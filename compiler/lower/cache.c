@@ -178,16 +178,16 @@ static kn_expr *same_digits(kn_lw *w, const kn_expr *e, int var, int64_t last, k
 }
 
 /* Copies of one innermost run: a vector where the source is contiguous and wholly there, else element by element. */
-static void fill_run(kn_lw *w, kn_sg *sg, int cache, int n, const int64_t *size, kn_expr **k, bool whole)
+static void fill_run(kn_lw *w, kn_sg *sg, int cache, int n, const int64_t *size, kn_expr **k, int inner, bool whole)
 {
     const kn_cache *c = &sg->g->caches[cache];
-    int64_t m = size[n - 1];
+    int64_t m = size[inner];
     int var = kn_lw_var(w, "x", 0, m - 1);
-    k[n - 1] = kn_lw_ref(w, var);
+    k[inner] = kn_lw_ref(w, var);
     source s = source_of(w, sg, cache, k);
     if (whole) s.cond = NULL;
     int buffer = sg->cache_buffer[cache];
-    bool vector = m >= 2 && m <= 64 && !(m & (m - 1)) && kn_lw_unit_stride(s.at, var);
+    bool vector = inner == n - 1 && m >= 2 && m <= 64 && !(m & (m - 1)) && kn_lw_unit_stride(s.at, var);
     kn_ls **after = w->tail;
     if (vector) {
         kn_expr *first = kn_lw_int(w, 0), *last = kn_lw_int(w, m - 1), *all = NULL;
@@ -197,11 +197,11 @@ static void fill_run(kn_lw *w, kn_sg *sg, int cache, int n, const int64_t *size,
         if (all && !cond) return;
         after = w->tail;
         if (cond) w->tail = &cond->body;
-        k[n - 1] = first;
+        k[inner] = first;
         kn_lw_store(w, buffer, slot_of(w, c, n, size, k), kn_lw_read(w, s.buffer, kn_lw_at_lane(w, s.at, var, first), (int)m));
         if (!cond) return;
         w->tail = &cond->other;
-        k[n - 1] = kn_lw_ref(w, var);
+        k[inner] = kn_lw_ref(w, var);
     }
     kn_ls *loop = kn_lw_for(w, var, kn_lw_int(w, 0), kn_lw_int(w, m));
     if (!loop) return;
@@ -211,6 +211,19 @@ static void fill_run(kn_lw *w, kn_sg *sg, int cache, int n, const int64_t *size,
     w->tail = after;
 }
 
+/* The dimension to copy along: the buffer's last, unless the source is contiguous along another one only. */
+static int inner_dim(kn_lw *w, kn_sg *sg, int cache, int n, const int64_t *size)
+{
+    kn_expr *k[KILN_MAX_LOOPS] = { NULL };
+    int first = w->p->nvars, best = n - 1;
+    for (int i = 0; i < n; i++) kn_lw_var(w, "k", 0, size[i] - 1);
+    for (int i = 0; i < n; i++) k[i] = kn_lw_ref(w, first + i);
+    kn_expr *at = source_of(w, sg, cache, k).at;
+    for (int i = 0; i < n; i++)
+        if (size[i] > size[best] && kn_lw_unit_stride(at, first + i) && !kn_lw_unit_stride(at, first + n - 1)) best = i;
+    return best;
+}
+
 static void fill_nest(kn_lw *w, kn_sg *sg, int cache, bool whole)
 {
     const kn_cache *c = &sg->g->caches[cache];
@@ -218,7 +231,9 @@ static void fill_nest(kn_lw *w, kn_sg *sg, int cache, bool whole)
     int n = dims(sg, c, cache, size);
     kn_expr *k[KILN_MAX_LOOPS] = { NULL };
     kn_ls **after = NULL;
-    for (int i = 0; i + 1 < n; i++) {
+    int inner = c->region ? n - 1 : inner_dim(w, sg, cache, n, size);
+    for (int i = 0; i < n; i++) {
+        if (i == inner) continue;
         int var = kn_lw_var(w, "k", 0, size[i] - 1);
         kn_ls *loop = kn_lw_for(w, var, kn_lw_int(w, 0), kn_lw_int(w, size[i]));
         if (!loop) return;
@@ -232,7 +247,7 @@ static void fill_nest(kn_lw *w, kn_sg *sg, int cache, bool whole)
     } else if (c->region) {
         fill_row(w, sg, cache, n, size, k);
     } else {
-        fill_run(w, sg, cache, n, size, k, whole);
+        fill_run(w, sg, cache, n, size, k, inner, whole);
     }
     if (after) w->tail = after;
 }
