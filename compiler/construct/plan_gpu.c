@@ -55,6 +55,7 @@ static void put_lines(kn_buf *b, const kn_site *x, const gpu_tile *t, int steppe
 /* A load's loops inside the step, from its slowest dimension to its fastest, so that neighbouring threads fetch neighbouring elements. */
 static void put_shared(kn_buf *b, const kn_site *x, const gpu_tile *t, int stepped)
 {
+    const char *at = axis(x, stepped >= 0 ? stepped : x->s->nspatial - 1);
     for (int l = 0; l < x->nloads; l++) {
         const kn_site_access *a = &x->load[l];
         struct { int axis; int64_t coef; } in[3] = {{-1, 0}, {-1, 0}, {-1, 0}};
@@ -68,12 +69,13 @@ static void put_shared(kn_buf *b, const kn_site *x, const gpu_tile *t, int stepp
             in[at].axis = roles[i], in[at].coef = c;
         }
         if (!n) continue;
-        kn_putf(b, "cache_read %s %d shared %s.0 loops", x->name, l, axis(x, stepped));
+        if (stepped < 0 && (!a->linear || n < 2 || a->coef[x->n] == 1)) continue; /* read along n already */
+        kn_putf(b, "cache_read %s %d shared %s.0 loops", x->name, l, at);
         for (int i = 0; i < n; i++) {
-            if (in[i].axis == stepped) kn_putf(b, " %s.1", axis(x, stepped));
+            if (stepped >= 0 && in[i].axis == stepped) kn_putf(b, " %s.1", axis(x, stepped));
             else kn_putf(b, " %s.1 %s.2", axis(x, in[i].axis), axis(x, in[i].axis));
         }
-        bool column = in[n - 1].axis == stepped && t->step % 2 == 0; /* rows of a power of two words would hit one bank */
+        bool column = stepped < 0 || (in[n - 1].axis == stepped && t->step % 2 == 0); /* rows of a power of two words would hit one bank */
         kn_put(b, column ? " pad 1\n" : "\n");
     }
 }
@@ -83,7 +85,7 @@ static void try_tile(const kn_site *x, kn_plans *p, const gpu_tile *t, int stepp
     kn_buf b;
     kn_buf_init(&b, p->a);
     put_lines(&b, x, t, stepped);
-    if (t->shared && stepped >= 0) put_shared(&b, x, t, stepped);
+    if (t->shared) put_shared(&b, x, t, stepped);
     kn_plans_try(p, &b);
 }
 
@@ -128,6 +130,21 @@ static void pointwise_tiles(const kn_site *x, kn_plans *p)
     }
 }
 
+/* Maps that read along another axis than they write: a square goes through shared memory, so that both sides move whole transactions. */
+static void transposing_tiles(const kn_site *x, kn_plans *p)
+{
+    for (int l = 0; l < x->nloads; l++) {
+        kn_site y = *x;
+        y.m = -1;
+        for (int i = 0; i < x->s->nspatial; i++) if (i != x->n && x->load[l].linear && x->load[l].coef[i] == 1) y.m = i;
+        if (y.m < 0) continue;
+        for (int64_t rows = 8; rows <= 32; rows *= 2) {
+            gpu_tile t = {.tm = rows, .tn = 32, .vm = 32 / rows, .vn = 1, .step = 1, .tr = 1, .shared = true};
+            try_tile(&y, p, &t, -1);
+        }
+    }
+}
+
 /* Threads along the reduction, combined through shared memory: for reductions whose outputs alone cannot fill the device. */
 static void reduction_tiles(const kn_site *x, kn_plans *p)
 {
@@ -148,6 +165,7 @@ void kn_plan_gpu(const kn_site *x, kn_plans *p)
     if (!x->s->scatter) {
         if (x->contraction) contraction_tiles(x, p);
         if (x->s->red != KN_RED_NONE) reduction_tiles(x, p);
+        else transposing_tiles(x, p);
         if (!p->n || !x->contraction) pointwise_tiles(x, p);
     }
     if (p->n) return;

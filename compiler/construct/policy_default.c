@@ -1,7 +1,7 @@
 /* Policy "default": shape the program, grow rTiles for each stage, rank them by the micro performance model. */
 #include "construct/site.h"
 
-enum { EVALUATIONS = 120 }; /* of one construction: keeps it under the 10 ms that an answer may take */
+enum { EVALUATIONS = 90 }; /* of one construction: keeps it under the 10 ms that an answer may take */
 
 static kiln_status plan_stage(kiln_arena *a, const kn_program *p, const kn_hw *hw, kiln_bytes head, const kn_tree *t, int k, kn_plans *out,
                               kiln_diag *d)

@@ -20,8 +20,9 @@ void kn_cost_finish(const kn_stage_view *v, kn_cost *c, double compute_eff, doub
     double points = 1;
     for (int i = 0; i < v->s->nspatial; i++) points *= (double)v->s->axes[i].extent;
     c->flops = v->iterations * v->flops + points * v->epilogue_flops;
-    c->compute_us = c->flops / (gflops * 1e3 * compute_eff);
+    c->compute_us = c->flops / (gflops * 1e3 * compute_eff) + c->compute_us; /* what is there already: time of copies into scratch */
     c->us = c->compute_us;
+    double all = c->compute_us;
     c->bottleneck = "compute";
     c->nlevels = v->hw->nlevels;
     for (int i = 0; i < c->nlevels; i++) {
@@ -29,8 +30,10 @@ void kn_cost_finish(const kn_stage_view *v, kn_cost *c, double compute_eff, doub
         c->levels[i].name = l->name;
         if (!(l->bandwidth_gbs > 0)) continue;
         c->levels[i].us = c->levels[i].bytes / (l->bandwidth_gbs * 1e3 * memory_eff);
+        all += c->levels[i].us;
         if (c->levels[i].us > c->us) c->us = c->levels[i].us, c->bottleneck = l->name;
     }
+    c->us += 0.1 * (all - c->us); /* overlap is never perfect; it also orders plans that share a bottleneck */
     if (v->g->at_stage < 0) c->us += v->hw->launch_us;
 }
 
@@ -60,7 +63,10 @@ static void cpu_level(const kn_stage_view *v, int i, kn_cost *c)
         const kn_access *x = &v->access[k];
         double bytes = kn_footprint(v, x, from, false) * kn_fills(v, x, from, false) * x->bytes;
         bool packed = x->cache >= 0;
-        if (!last && !packed) bytes *= kn_rounding(v, x, from, false, (double)near->transaction_bytes);
+        /* the next loop out walks along lines that are still there, so its run counts */
+        if (!last && !packed) bytes *= kn_rounding(v, x, from > 0 ? from - 1 : 0, false, (double)near->transaction_bytes);
+        /* short runs far apart, over and over: prefetchers lose them and they collide in few sets, which is why panels are packed */
+        if (!last && !packed && !x->store && kn_fills(v, x, from, false) > 16 * v->tasks && kn_rounding(v, x, from, false, 4096) > 1.5) bytes *= 1.3;
         if (packed && i == 0) {
             int at = v->g->caches[x->cache].at + 1;
             bytes = at_most(bytes, kn_footprint(v, x, at, false) * kn_fills(v, x, at, false) * x->bytes);
@@ -70,6 +76,21 @@ static void cpu_level(const kn_stage_view *v, int i, kn_cost *c)
     c->levels[i].bytes = sum;
     if (last) held = kn_register_need(v) * hw->vector_bytes;
     c->levels[i + 1].tile_bytes = (int64_t)held;
+}
+
+/* Copies into scratch: a vector at a time where the copy's innermost run is contiguous at its source, else an element at a time. */
+static double copy_us(const kn_stage_view *v, double share)
+{
+    double cycles = 0;
+    for (int i = 0; i < v->naccesses; i++) {
+        const kn_access *x = &v->access[i];
+        if (x->cache < 0) continue;
+        const kn_cache *k = &v->g->caches[x->cache];
+        double n = kn_footprint(v, x, k->at + 1, false) * kn_fills(v, x, k->at + 1, false);
+        bool run = k->region || (k->nloops && v->g->loops[k->loops[k->nloops - 1]].axis == x->unit_axis);
+        cycles += n * (run ? 0.25 : 1.5);
+    }
+    return cycles / (v->hw->clock_ghz * 1e3 * v->hw->units * share);
 }
 
 void kn_cost_cpu(const kn_stage_view *v, kn_cost *c)
@@ -99,6 +120,7 @@ void kn_cost_cpu(const kn_stage_view *v, kn_cost *c)
     c->grid = (int64_t)v->tasks;
     c->threads = 1;
     c->occupancy = at_most(v->tasks / hw->units, 1);
+    c->compute_us = copy_us(v, share);
     kn_cost_finish(v, c, eff * share, at_least(share, 1.0 / hw->units));
 }
 

@@ -1,0 +1,140 @@
+/* Every candidate of the default policy, lowered and run in the bounds-checked interpreter of loop programs, gives the reference's values. */
+#include "construct/construct.h"
+#include "te/ref.h"
+#include "tests/unit/lprog_eval.c"
+#include <stdarg.h>
+#include <setjmp.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <cmocka.h>
+
+static const char *const ids[] = {"x86-64-avx2", "nvidia-v100"};
+
+static const struct { const char *text, *inputs; } programs[] = {
+    {"c[M,N] +=! a[M,K]*b[K,N]", "a=f32:19x11&b=f32:11x37"},
+    {"c[M,N] +=! a[M,K]*b[K,N]", "a=f32:1x1&b=f32:1x1"},
+    {"c[M,N] +=! a[M,K]*b[K,N]", "a=f32:1x20&b=f32:20x70"},
+    {"c[M,N] +=! a[M,K]*b[N,K]", "a=f32:5x37&b=f32:7x37"},
+    {"c[M,N] +=! a[K,M]*b[K,N]", "a=f32:13x17&b=f32:13x35"},
+    {"c[B,M,N] +=! a[B,M,K]*b[B,K,N]", "a=f32:2x5x4&b=f32:2x4x17"},
+    {"t[M,N] +=! a[M,K]*b[K,N]; y[M,N] = max(t[M,N]+v[N], 0.0)", "a=f32:9x8&b=f32:8x33&v=f32:33"},
+    {"y[N,F,P,Q] +=! pad(x,0.0)[N,C,P+R-1,Q+S-1]*w[F,C,R,S] where P in 5, Q in 19", "x=f32:1x2x5x19&w=f32:3x2x3x3"},
+    {"y[N,F,P,Q] +=! pad(x,0.0)[N,C,P*2+R-1,Q*2+S-1]*w[F,C,R,S] where P in 5, Q in 6", "x=f32:1x2x9x11&w=f32:3x2x3x3"},
+    {"y[N,F,P,Q] +=! x[N,C,P,Q]*w[F,C]", "x=f32:2x3x5x7&w=f32:4x3"},
+    {"y[N,C,P,Q] +=! pad(x,0.0)[N,C,P+R-1,Q+S-1]*w[C,R,S] where P in 4, Q in 18", "x=f32:1x2x4x18&w=f32:2x3x3"},
+    {"y[N,C,P,Q] >=! x[N,C,P*2+R,Q*2+S] where P in 4, Q in 9, R in 2, S in 2", "x=f32:1x3x8x18"},
+    {"t[N,C,P,Q] +=! pad(x,0.0)[N,C,P+R-1,Q+S-1] where P in 5, Q in 11, R in 3, S in 3; y[N,C,P,Q] = t[N,C,P,Q]/9.0", "x=f32:1x2x5x11"},
+    {"y[I] +=! x[I,J]", "x=f32:7x101"},
+    {"y[J] +=! x[I,J]", "x=f32:23x41"},
+    {"y[] +=! x[I,J]", "x=f32:13x17"},
+    {"y[I] >=! x[I,J]", "x=f32:3x5"},
+    {"m[I] >=! x[I,J]; e[I,J] = exp(x[I,J]-m[I]); s[I] +=! e[I,J]; y[I,J] = e[I,J]/s[I]", "x=f32:6x50"},
+    {"u[N] +=! x[N,C]; t[N] +=! (x[N,C]-u[N]/extent(C))*(x[N,C]-u[N]/extent(C)); "
+     "y[N,C] = (x[N,C]-u[N]/extent(C))/(t[N]/extent(C)+1.0)*g[C]+b[C]", "x=f32:5x37&g=f32:37&b=f32:37"},
+    {"y[J,I] = x[I,J]", "x=f32:11x33"},
+    {"y[I] = max(x[I], 0.0)", "x=f32:531"},
+    {"y[I,J] = x[I,J] + v[J]", "x=f32:11x37&v=f32:37"},
+    {"y[I,J,K] = x[I,J,K] * v[I,K]", "x=f32:17x11x3&v=f32:17x3"},
+    {"in x: f32[]; y[] = x[] * 2.0", ""},
+    {"c[M,N] +=! cast(a[M,K],i32)*cast(b[K,N],i32)", "a=i8:9x12&b=i8:12x21"},
+};
+enum { NPROGRAMS = sizeof programs / sizeof programs[0], NIDS = sizeof ids / sizeof ids[0], TOP = 2 };
+
+static void *host_mem(void *user, void *p, size_t old_size, size_t size)
+{
+    (void)user;
+    (void)old_size;
+    if (size) return realloc(p, size);
+    free(p);
+    return NULL;
+}
+
+static kn_hw *device(kiln_arena *a, const char *id)
+{
+    char path[128], text[8192];
+    snprintf(path, sizeof path, "hwspecs/%s.json", id);
+    FILE *f = fopen(path, "rb");
+    if (!f) fail_msg("cannot open %s", path);
+    size_t n = fread(text, 1, sizeof text, f);
+    fclose(f);
+    kn_hw *hw = NULL;
+    kiln_diag d = {0};
+    if (kiln_hw_parse(a, (kiln_bytes){text, n}, &hw, &d)) fail_msg("%s: %s", id, d.message);
+    return hw;
+}
+
+static int64_t elems_of(const kn_tensor *t)
+{
+    int64_t n = 1;
+    for (int i = 0; i < t->rank; i++) n *= t->shape[i];
+    return n;
+}
+
+/* Small eighths: exact in every dtype here, so sums compare to rounding of the last steps only. */
+static void fresh(const kn_program *p, double **x)
+{
+    for (int t = 0; t < p->ntensors; t++) {
+        int64_t n = elems_of(&p->tensors[t]);
+        x[t] = calloc((size_t)n, sizeof(double));
+        bool whole = kn_dtype_class(p->tensors[t].dtype) != 'f';
+        for (int64_t k = 0; k < n && t < p->ninputs; k++) x[t][k] = (double)((k * 37 + t * 11) % 23 - 11) / (whole ? 1 : 8);
+    }
+}
+
+static void discard(double **x, int n)
+{
+    for (int t = 0; t < n; t++) free(x[t]);
+}
+
+static void run_one(kiln_arena *a, const kn_program *p, const kn_hw *hw, kiln_bytes trace, double *const *want, const char *what)
+{
+    kn_tree *t;
+    kn_lprog *l;
+    kiln_diag d = {0};
+    double *got[KILN_MAX_TENSORS] = {0};
+    if (kn_trace_apply(a, p, hw, trace, &t, &d) || kn_lower(a, t, hw, &l, &d) || kn_lprog_check(l, &d)) fail_msg("%s: %s\n%s", what, d.message, trace.p);
+    fresh(p, got);
+    const char *bad = lprog_eval(l, got);
+    if (bad) fail_msg("%s: %s\n%s", what, bad, trace.p);
+    for (int i = p->ninputs; i < p->ninputs + p->noutputs; i++)
+        for (int64_t k = 0; k < elems_of(&p->tensors[i]); k++)
+            if (!(fabs(want[i][k] - got[i][k]) <= 1e-4 * (1 + fabs(want[i][k]))))
+                fail_msg("%s: %s[%lld] is %g, not %g\n%s", what, p->tensors[i].name, (long long)k, got[i][k], want[i][k], trace.p);
+    discard(got, p->ntensors);
+}
+
+static void candidates_run(void **state)
+{
+    (void)state;
+    for (int i = 0; i < NPROGRAMS; i++) {
+        for (int h = 0; h < NIDS; h++) {
+            kiln_arena *a = kiln_arena_open(&(kiln_host){NULL, host_mem, NULL});
+            kn_hw *hw = device(a, ids[h]);
+            kn_program *p = NULL, *c = NULL;
+            int in[KILN_MAX_TENSORS], out[KILN_MAX_TENSORS];
+            kiln_diag d = {0};
+            kiln_candidates *list;
+            kiln_bytes text = {programs[i].text, strlen(programs[i].text)}, inputs = {programs[i].inputs, strlen(programs[i].inputs)};
+            if (kn_parse(a, text, inputs, &p, &d) || kn_canon(a, p, &c, in, out, &d)) fail_msg("program %d: %s", i, d.message);
+            if (kn_policy_find("default")->construct(a, c, hw, TOP, &list, &d)) fail_msg("program %d on %s: %s", i, ids[h], d.message);
+            double *want[KILN_MAX_TENSORS] = {0};
+            fresh(c, want);
+            if (kn_ref_all(a, c, want, &d)) fail_msg("program %d: %s", i, d.message);
+            for (int r = 0; r < list->n; r++) {
+                char what[96];
+                snprintf(what, sizeof what, "program %d on %s, candidate %d", i, ids[h], r);
+                run_one(a, c, hw, list->c[r].trace, want, what);
+            }
+            discard(want, c->ntensors);
+            kiln_arena_close(a);
+        }
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(candidates_run)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,125 @@
+/* The cost model: exact counts on trees whose traffic can be worked out by hand, and orders that must hold between schedules. */
+#include "cost/cost.h"
+#include <stdarg.h>
+#include <setjmp.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <cmocka.h>
+
+static void *mem(void *user, void *p, size_t old_size, size_t size)
+{
+    (void)user;
+    (void)old_size;
+    if (size) return realloc(p, size);
+    free(p);
+    return NULL;
+}
+
+static kiln_arena *arena;
+static int open_arena(void **s) { (void)s; arena = kiln_arena_open(&(kiln_host){NULL, mem, NULL}); return 0; }
+static int close_arena(void **s) { (void)s; kiln_arena_close(arena); return 0; }
+
+static kn_hw *device(const char *id)
+{
+    char path[128], text[8192];
+    snprintf(path, sizeof path, "hwspecs/%s.json", id);
+    FILE *f = fopen(path, "rb");
+    if (!f) fail_msg("cannot open %s", path);
+    size_t n = fread(text, 1, sizeof text, f);
+    fclose(f);
+    kn_hw *hw = NULL;
+    kiln_diag d = {0};
+    if (kiln_hw_parse(arena, (kiln_bytes){text, n}, &hw, &d)) fail_msg("%s: %s", id, d.message);
+    return hw;
+}
+
+static kn_cost cost(const char *id, const char *text, const char *inputs, const char *trace, kn_tree **tree)
+{
+    kn_program *p;
+    kn_tree *t;
+    kn_cost c;
+    kiln_diag d = {0};
+    kn_hw *hw = device(id);
+    if (kn_parse(arena, (kiln_bytes){text, strlen(text)}, (kiln_bytes){inputs, strlen(inputs)}, &p, &d)) fail_msg("%s", d.message);
+    if (kn_trace_apply(arena, p, hw, (kiln_bytes){trace, strlen(trace)}, &t, &d)) fail_msg("%s", d.message);
+    assert_int_equal(kn_cost_of(t, hw, &c, &d), KILN_OK);
+    if (tree) *tree = t;
+    return c;
+}
+
+#define MM "c[M,N] +=! a[M,K]*b[K,N]"
+#define IN512 "a=f32:512x512&b=f32:512x512"
+
+static void flops_and_padding(void **state)
+{
+    (void)state;
+    assert_true(cost("x86-64-avx512", MM, IN512, "", NULL).flops == 2.0 * 512 * 512 * 512);
+    assert_true(cost("x86-64-avx512", MM, IN512, "split c M 48\n", NULL).flops == 2.0 * 528 * 512 * 512); /* 11 tiles of 48 */
+    assert_true(cost("x86-64-avx512", "y[I] = x[I] + 1.0", "x=f32:1000", "", NULL).flops == 1000);
+}
+
+/* Thread-block tile 128 x 64: every block reads 128 + 64 rows of K, whatever the step (ROLLER's traffic). */
+static void gpu_counts(void **state)
+{
+    (void)state;
+    const char *trace = "split c M 8 16\nsplit c N 4 16\nsplit c K 8\nreorder c M.0 N.0 | M.2 N.2 | K.0 | K.1 M.1 N.1\n"
+                        "bind c M.0 grid\nbind c N.0 grid\nbind c M.2 thread\nbind c N.2 thread\nbind c M.1 vthread\nbind c N.1 vthread\n"
+                        "cache_read c 0 shared K.0 loops M.1 M.2 K.1\ncache_read c 1 shared K.0 loops K.1 N.1 N.2\n";
+    kn_cost c = cost("nvidia-v100", MM, "a=f32:4096x4096&b=f32:4096x4096", trace, NULL);
+    assert_int_equal(c.grid, 32 * 64);
+    assert_int_equal(c.threads, 256);
+    assert_int_equal(c.shared_bytes, (128 * 8 + 8 * 64) * 4);
+    assert_int_equal(c.registers, 8 * 4 + 8 + 4);
+    double want = 2048.0 * (128 + 64) * 4096 * 4 + 4096.0 * 4096 * 4;
+    assert_true(c.levels[1].bytes == want);
+    assert_true(c.levels[0].bytes <= want && c.levels[0].bytes >= 3.0 * 4096 * 4096 * 4);
+    assert_true(c.occupancy > 0 && c.occupancy <= 1 && c.waves >= 1);
+}
+
+static void orders(void **state)
+{
+    (void)state;
+    double plain = cost("x86-64-avx512", MM, IN512, "", NULL).us;
+    const char *one = "split c N 16\nreorder c M.0 N.0 K.0 N.1\nvectorize c N.1\n";
+    const char *tiled = "split c M 8\nsplit c N 3 16\nreorder c M.0 N.0 | K.0 | M.1 N.1 N.2\nparallel c M.0\nparallel c N.0\nunroll c M.1\nunroll c N.1\nvectorize c N.2\n";
+    double lanes = cost("x86-64-avx512", MM, IN512, one, NULL).us, tile = cost("x86-64-avx512", MM, IN512, tiled, NULL).us;
+    assert_true(tile < lanes && lanes < plain);
+    assert_true(cost("x86-64-avx512", MM, IN512, tiled, NULL).us < cost("x86-64-avx2", MM, IN512, tiled, NULL).us); /* spills and half the lanes */
+}
+
+/* The V100's rule of thumb: the DRAM level saturates at a block of 128 x 64, not at 16 x 16 (ROLLER 3.2 with its constants). */
+static void bottlenecks(void **state)
+{
+    (void)state;
+    const char *small = "split c M 1 16\nsplit c N 1 16\nsplit c K 8\nreorder c M.0 N.0 | M.2 N.2 | K.0 | K.1 M.1 N.1\nbind c M.0 grid\n"
+                        "bind c N.0 grid\nbind c M.2 thread\nbind c N.2 thread\nbind c M.1 vthread\nbind c N.1 vthread\n"
+                        "cache_read c 0 shared K.0 loops M.1 M.2 K.1\ncache_read c 1 shared K.0 loops K.1 N.1 N.2\n";
+    kn_cost c = cost("nvidia-v100", MM, "a=f32:4096x4096&b=f32:4096x4096", small, NULL);
+    assert_string_not_equal(c.bottleneck, "compute");
+    assert_string_equal(cost("nvidia-h200", "y[I] = x[I]", "x=f32:16777216", "split y I 256\nbind y I.0 grid\nbind y I.1 thread\n", NULL).bottleneck, "dram");
+}
+
+static void picture(void **state)
+{
+    (void)state;
+    kn_tree *t;
+    kn_cost c = cost("nvidia-h200", "y[I] = x[I]", "x=f32:1000000", "split y I 256\nbind y I.0 grid\nbind y I.1 thread\n", &t);
+    kn_buf b;
+    kn_buf_init(&b, arena);
+    kn_cost_print(&b, t, device("nvidia-h200"), &c);
+    kiln_bytes text = kn_buf_take(&b);
+    assert_non_null(text.p);
+    const char *const words[] = {"stage y", "bound by dram", "blocks 3907", "threads a block 256", "shared", "roofline", "occupancy"};
+    for (size_t i = 0; i < sizeof words / sizeof *words; i++) if (!strstr(text.p, words[i])) fail_msg("no '%s' in\n%s", words[i], text.p);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(flops_and_padding, open_arena, close_arena), cmocka_unit_test_setup_teardown(gpu_counts, open_arena, close_arena),
+        cmocka_unit_test_setup_teardown(orders, open_arena, close_arena), cmocka_unit_test_setup_teardown(bottlenecks, open_arena, close_arena),
+        cmocka_unit_test_setup_teardown(picture, open_arena, close_arena),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
