@@ -92,14 +92,13 @@ static kn_expr *source_value(kn_lw *w, const source *s)
     return s->cond ? kn_lw_node(w, KN_OP_SELECT, e->dtype, 1, s->cond, e, s->pad) : e;
 }
 
-/* A block's threads copy a flat range together; every thread meets both barriers. */
+/* A block's threads copy a flat range together; the caller sets the barriers around all fills of one loop. */
 static void fill_shared(kn_lw *w, kn_sg *sg, int cache)
 {
     const kn_cache *c = &sg->g->caches[cache];
     int64_t size[KILN_MAX_LOOPS], total = 1;
     int n = dims(sg, c, cache, size);
     for (int i = 0; i < n; i++) total *= size[i];
-    kn_lw_barrier(w);
     int64_t rounds = kn_ceil_div(total, w->threads);
     int var = kn_lw_var(w, "fill", 0, rounds - 1);
     kn_ls *loop = kn_lw_for(w, var, kn_lw_int(w, 0), kn_lw_int(w, rounds));
@@ -121,9 +120,8 @@ static void fill_shared(kn_lw *w, kn_sg *sg, int cache)
     }
     /* The last element bounds the outermost digit: under the condition flat < total. */
     source s = source_of(w, sg, cache, k);
-    kn_lw_store(w, sg->cache_buffer[cache], slot_of(w, c, n, size, k), source_value(w, &s));
+    kn_lw_store(w, sg->cache_buffer[cache], c->pad ? slot_of(w, c, n, size, k) : flat, source_value(w, &s));
     w->tail = after;
-    kn_lw_barrier(w);
 }
 
 /* Row-wise fill of a box: the test of the outer dimensions is made once a row, the row is zero, copy, zero. */

@@ -97,8 +97,12 @@ void kn_lw_open(kn_lw *w, kn_sg *sg, int loop)
         box_place(w, sg, p);
         kn_lw_stage(w, i, sg);
     }
+    bool shared = false;
+    for (int i = 0; i < sg->g->ncaches; i++) shared |= sg->g->caches[i].at == loop && sg->g->caches[i].scope == KN_SHARED;
+    if (shared) kn_lw_barrier(w); /* nobody still reads the last fill */
     for (int i = 0; i < sg->g->ncaches && !w->status; i++)
         if (sg->g->caches[i].at == loop) kn_lw_fill(w, sg, i);
+    if (shared) kn_lw_barrier(w);
 }
 
 /* Upper bound of a loop that may reach past its axis: clipped where no barrier can come to depend on it. */
@@ -164,7 +168,11 @@ static bool stage_init(kn_lw *w, kn_sg *sg, int stage)
     sg->g = w->t->stages[stage];
     sg->s = w->p->program->stmts[sg->g->stmt];
     const char *name = w->p->program->tensors[sg->s->out].name;
-    if (sg->s->scatter) return kn_lw_fail(w, KILN_UNSUPPORTED, "scatter statement '%s' cannot be lowered", name) == KILN_OK;
+    if (sg->s->scatter) {
+        kn_lw_fail(w, KILN_UNSUPPORTED, "scatter statement '%s' cannot be lowered", name);
+        kn_hint(w->d, "write the output at its own axes and read the other tensors through indices");
+        return false;
+    }
     sg->nloads = kn_loads(sg->s->body, sg->loads, KILN_MAX_TENSORS);
     if (sg->nloads > KILN_MAX_TENSORS) return kn_lw_fail(w, KILN_LIMIT, "statement '%s' has more than %d loads", name, KILN_MAX_TENSORS) == KILN_OK;
     for (int i = 0; i < sg->nloads; i++) sg->cache_of[i] = -1;
