@@ -38,7 +38,8 @@ int kn_lw_var(kn_lw *w, const char *base, int64_t lo, int64_t hi)
     char clean[24];
     int n = 0;
     for (; base[n] && n < 20; n++)
-        clean[n] = (base[n] >= 'a' && base[n] <= 'z') || (base[n] >= 'A' && base[n] <= 'Z') || (base[n] >= '0' && base[n] <= '9') ? base[n] : '_';
+        clean[n] = (base[n] >= 'a' && base[n] <= 'z') || (base[n] >= 'A' && base[n] <= 'Z') || (base[n] >= '0' &&
+            base[n] <= '9') ? base[n] : '_';
     clean[n] = 0;
     p->var_names[p->nvars] = kn_format(w->a, "v%d_%s", p->nvars, clean);
     w->var_lo[p->nvars] = lo;

@@ -174,7 +174,8 @@ static bool stage_init(kn_lw *w, kn_sg *sg, int stage)
         return false;
     }
     sg->nloads = kn_loads(sg->s->body, sg->loads, KILN_MAX_TENSORS);
-    if (sg->nloads > KILN_MAX_TENSORS) return kn_lw_fail(w, KILN_LIMIT, "statement '%s' has more than %d loads", name, KILN_MAX_TENSORS) == KILN_OK;
+    if (sg->nloads > KILN_MAX_TENSORS) return kn_lw_fail(w, KILN_LIMIT, "statement '%s' has more than %d loads", name,
+        KILN_MAX_TENSORS) == KILN_OK;
     for (int i = 0; i < sg->nloads; i++) sg->cache_of[i] = -1;
     find_tile(sg);
     for (int k = 0; k < sg->g->ncaches; k++) {
@@ -184,7 +185,8 @@ static bool stage_init(kn_lw *w, kn_sg *sg, int stage)
                               sg->g->loops[c->at].name) == KILN_OK;
         enum kn_dtype t = w->p->program->tensors[sg->loads[c->load]->u.tensor].dtype;
         sg->cache_of[c->load] = k;
-        sg->cache_buffer[k] = kn_lw_buffer(w, c->scope == KN_SHARED ? "sh" : "pack", t, 1, kn_cache_bytes(w->t, sg->g, c) / kn_dtype_bytes(t), c->scope);
+        sg->cache_buffer[k] = kn_lw_buffer(w, c->scope == KN_SHARED ? "sh" : "pack", t, 1, kn_cache_bytes(w->t, sg->g,
+            c) / kn_dtype_bytes(t), c->scope);
     }
     for (int k = 0; k < w->t->nstages; k++) {
         const kn_stage *p = w->t->stages[k];

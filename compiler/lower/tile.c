@@ -499,7 +499,8 @@ static int partial_tile(kn_lw *w, kn_sg *sg, kn_expr **first, kn_expr **last)
     for (int i = sg->first_reduce; i < sg->g->nloops; i++)
         if (!reduces(sg, i) && !kn_mul_fits(elems, sg->g->loops[i].extent, &elems)) elems = INT64_MAX;
     if (w->hw->gpu || elems > KILN_MAX_EXTENT) {
-        kn_lw_fail(w, KILN_UNSUPPORTED, "statement '%s': serial spatial loops inside a reduce loop need a partial tile that the target cannot hold",
+        kn_lw_fail(w, KILN_UNSUPPORTED,
+            "statement '%s': serial spatial loops inside a reduce loop need a partial tile that the target cannot hold",
                    w->p->program->tensors[sg->s->out].name);
         kn_hint(w->d, "unroll the spatial loops inside the reduce loops, or bind them as vthread");
         return -1;

@@ -15,15 +15,18 @@ static kiln_status check_order(const kn_tree *t, const kn_stage *g, const kn_hw 
         const kn_loop *l = &g->loops[i];
         bool outer = l->kind == KN_PARALLEL || l->kind == KN_GRID;
         if (outer && phase > 0) return bad(t, g, d, "parallel and grid loops must come first", l->name);
-        if (outer && (!kn_mul_fits(grid, l->extent, &grid) || grid > KILN_MAX_EXTENT)) return bad(t, g, d, "too many tasks or blocks", l->name);
+        if (outer && (!kn_mul_fits(grid, l->extent, &grid) || grid > KILN_MAX_EXTENT)) return bad(t, g, d, "too many tasks or blocks",
+            l->name);
         if (l->kind == KN_THREAD && (!kn_mul_fits(threads, l->extent, &threads) || threads > hw->max_threads_per_block))
             return bad(t, g, d, "more threads than a block may have", l->name);
         bool reg = l->kind == KN_UNROLL || l->kind == KN_VTHREAD || l->kind == KN_VECTOR;
         if (reg && (!kn_mul_fits(unrolled, l->extent, &unrolled) || unrolled > 4096))
             return bad(t, g, d, "more than 4096 iterations would be written out", l->name);
         if (l->kind == KN_VECTOR && i != g->nloops - 1) return bad(t, g, d, "the vector loop must be the innermost", l->name);
-        if (kn_is_reduce(t, g, i) && l->kind == KN_THREAD && !l->rfactor) return bad(t, g, d, "a reduce loop bound to threads needs rfactor", l->name);
-        if (l->rfactor && l->kind == KN_SERIAL) return bad(t, g, d, "an rfactor loop must be unrolled, vectorised or bound to threads", l->name);
+        if (kn_is_reduce(t, g, i) && l->kind == KN_THREAD && !l->rfactor) return bad(t, g, d,
+            "a reduce loop bound to threads needs rfactor", l->name);
+        if (l->rfactor && l->kind == KN_SERIAL) return bad(t, g, d, "an rfactor loop must be unrolled, vectorised or bound to threads",
+            l->name);
         if (!outer) phase = 1;
     }
     return KILN_OK;

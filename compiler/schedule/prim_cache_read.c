@@ -27,14 +27,17 @@ static kiln_status check_load(kn_step *s, kn_stage *g, kn_cache *c, const kn_exp
     for (int i = 0; i < load->nargs; i++) {
         kn_affine f;
         const kn_expr *inner[2];
-        if (kn_loads(load->args[i], inner, 2)) return kn_step_refuse(s, "load %d is at an index read from data; it cannot be cached", c->load);
-        if (c->region && !kn_affine_of(load->args[i], &f)) return kn_step_refuse(s, "index %d of load %d is not affine; name its loops instead", i, c->load);
+        if (kn_loads(load->args[i], inner, 2)) return kn_step_refuse(s, "load %d is at an index read from data; it cannot be cached",
+            c->load);
+        if (c->region && !kn_affine_of(load->args[i], &f)) return kn_step_refuse(s,
+            "index %d of load %d is not affine; name its loops instead", i, c->load);
     }
     for (int i = 0; i < g->nloops; i++) {
         if (!inside(g, c, i) || !(axes >> g->loops[i].axis & 1)) continue;
         bool named = c->region;
         for (int k = 0; k < c->nloops; k++) named |= c->loops[k] == i;
-        if (!named) return kn_step_refuse(s, "load %d depends on loop '%s' inside '%s'; name it", c->load, g->loops[i].name, g->loops[c->at].name);
+        if (!named) return kn_step_refuse(s, "load %d depends on loop '%s' inside '%s'; name it", c->load, g->loops[i].name,
+            g->loops[c->at].name);
     }
     for (int k = 0; k < c->nloops; k++)
         if (!(axes >> g->loops[c->loops[k]].axis & 1))
@@ -58,7 +61,8 @@ kiln_status kn_prim_cache_read(kn_step *s)
     if (!strcmp(s->args[2], "scratch")) c.scope = KN_SCRATCH;
     else if (!strcmp(s->args[2], "shared")) c.scope = KN_SHARED;
     else return kn_step_refuse(s, "'%s' is neither scratch nor shared", s->args[2]);
-    if ((c.scope == KN_SHARED) != s->hw->gpu) return kn_step_refuse(s, "%s targets have %s", s->hw->gpu ? "GPU" : "CPU", s->hw->gpu ? "shared" : "scratch");
+    if ((c.scope == KN_SHARED) != s->hw->gpu) return kn_step_refuse(s, "%s targets have %s", s->hw->gpu ? "GPU" : "CPU",
+        s->hw->gpu ? "shared" : "scratch");
     c.at = kn_step_loop(s, g, s->args[3]);
     if (c.at < 0) return KILN_TRACE;
     int arg = 5;

@@ -10,14 +10,17 @@ static kiln_status mirror(kn_step *s, kn_stage *p, const kn_stage *c, int at, co
         const kn_loop *l = &c->loops[i];
         int axis = -1;
         for (int k = 0; k < read->nargs; k++)
-            if (read->args[k]->op == KN_OP_AXIS && read->args[k]->u.axis == l->axis && ps->lhs[k]->op == KN_OP_AXIS) axis = ps->lhs[k]->u.axis;
+            if (read->args[k]->op == KN_OP_AXIS && read->args[k]->u.axis == l->axis &&
+                ps->lhs[k]->op == KN_OP_AXIS) axis = ps->lhs[k]->u.axis;
         if (axis < 0) continue; /* P does not depend on this loop: it is computed again in each iteration, or only once above it */
         if (next >= p->nloops) return kn_step_refuse(s, "'%s' has no loop to mirror '%s'", s->args[0], l->name);
         kn_loop *m = &p->loops[next++];
         if (m->axis != axis || m->extent != l->extent || m->stride != l->stride)
-            return kn_step_refuse(s, "loop '%s' of '%s' does not mirror '%s' of '%s' (axis, extent %lld, stride %lld)", m->name, s->args[0], l->name,
+            return kn_step_refuse(s, "loop '%s' of '%s' does not mirror '%s' of '%s' (axis, extent %lld, stride %lld)", m->name,
+                s->args[0], l->name,
                              s->args[1], (long long)l->extent, (long long)l->stride);
-        if (m->kind != KN_SERIAL) return kn_step_refuse(s, "loop '%s' coincides with '%s' and cannot be %s", m->name, l->name, kn_loop_kind_text(m->kind));
+        if (m->kind != KN_SERIAL) return kn_step_refuse(s, "loop '%s' coincides with '%s' and cannot be %s", m->name, l->name,
+            kn_loop_kind_text(m->kind));
         m->shared_with = i;
     }
     return KILN_OK;
@@ -48,7 +51,8 @@ kiln_status kn_prim_compute_at(kn_step *s)
     for (int i = 0; i < p->nloops; i++)
         if (p->loops[i].kind == KN_PARALLEL) return kn_step_refuse(s, "loop '%s' is parallel inside another stage", p->loops[i].name);
     for (int i = at + 1; i < c->nloops; i++)
-        if (c->loops[i].kind == KN_PARALLEL) return kn_step_refuse(s, "parallel loop '%s' stands inside '%s'", c->loops[i].name, s->args[2]);
+        if (c->loops[i].kind == KN_PARALLEL) return kn_step_refuse(s, "parallel loop '%s' stands inside '%s'", c->loops[i].name,
+            s->args[2]);
     kiln_status bad = mirror(s, p, c, at, read);
     if (bad) return bad;
     p->at_stage = kn_stage_find(t, c);

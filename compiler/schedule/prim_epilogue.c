@@ -40,7 +40,8 @@ kiln_status kn_prim_epilogue(kn_step *s)
     kn_stage *g = kn_step_stage(s, s->args[0]);
     if (!g) return KILN_TRACE;
     const kn_stmt *st = kn_stage_stmt(t, g);
-    if (t->program->tensors[st->out].role != KN_TEMP) return kn_step_refuse(s, "'%s' is not a temporary: its value is asked for", s->args[0]);
+    if (t->program->tensors[st->out].role != KN_TEMP) return kn_step_refuse(s, "'%s' is not a temporary: its value is asked for",
+        s->args[0]);
     if (st->scatter || g->epilogue >= 0) return kn_step_refuse(s, "'%s' scatters or has an epilogue already", s->args[0]);
     if (g->at_stage >= 0) return kn_step_refuse(s, "'%s' is attached to another stage already", s->args[0]);
     int reader;

@@ -33,7 +33,8 @@ static kiln_status refuse_if_bound(kn_step *s, const kn_stage *g, const kn_stmt 
 {
     const kn_tensor *x = &s->t->program->tensors[st->out];
     if (x->role != KN_TEMP) return kn_step_refuse(s, "'%s' is not a temporary: its value is asked for", x->name);
-    if (st->red != KN_RED_NONE || st->scatter) return kn_step_refuse(s, "'%s' reduces or scatters; only map statements can be inlined", x->name);
+    if (st->red != KN_RED_NONE || st->scatter) return kn_step_refuse(s, "'%s' reduces or scatters; only map statements can be inlined",
+        x->name);
     if (!kn_stage_untouched(g) || g->epilogue >= 0) return kn_step_refuse(s, "'%s' has schedule steps already", x->name);
     for (int i = 0; i < x->rank; i++)
         if (st->lhs[i]->op != KN_OP_AXIS) return kn_step_refuse(s, "'%s' is not written at plain axes", x->name);

@@ -16,7 +16,8 @@ kiln_status kn_prim_split(kn_step *s)
             found++;
         }
     if (found != 1) return kn_step_refuse(s, "axis '%s' is already split; give all factors in one step", s->args[1]);
-    if (g->loops[at].kind != KN_SERIAL || g->ncaches) return kn_step_refuse(s, "split must come before annotations and caches of the stage");
+    if (g->loops[at].kind != KN_SERIAL || g->ncaches) return kn_step_refuse(s,
+        "split must come before annotations and caches of the stage");
     if (g->nloops + n > KILN_MAX_LOOPS) return kn_step_refuse(s, "more than %d loops", KILN_MAX_LOOPS);
     int64_t factor[KN_STEP_ARGS], prod = 1;
     for (int i = 0; i < n; i++) {

@@ -8,7 +8,8 @@ kiln_status kn_prim_unroll(kn_step *s)
     int l = kn_step_loop(s, g, s->args[1]);
     if (l < 0) return KILN_TRACE;
     if (g->loops[l].extent > 64)
-        return kn_step_refuse(s, "loop '%s' has extent %lld; at most 64 iterations are written out", s->args[1], (long long)g->loops[l].extent);
+        return kn_step_refuse(s, "loop '%s' has extent %lld; at most 64 iterations are written out", s->args[1],
+            (long long)g->loops[l].extent);
     if (g->loops[l].kind != KN_SERIAL)
         return kn_step_refuse(s, "loop '%s' is already %s", s->args[1], kn_loop_kind_text(g->loops[l].kind));
     g->loops[l].kind = KN_UNROLL;

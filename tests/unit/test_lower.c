@@ -76,7 +76,8 @@ static void direct_all(const kn_program *p, double *const *x)
                 axis[i] = rest % s->axes[i].extent;
                 rest /= s->axes[i].extent;
             }
-            for (int i = 0; i < p->tensors[s->out].rank; i++) at = at * p->tensors[s->out].shape[i] + (int64_t)direct(p, x, axis, s->lhs[i]);
+            for (int i = 0; i < p->tensors[s->out].rank; i++) at = at * p->tensors[s->out].shape[i] + (int64_t)direct(p, x, axis,
+                s->lhs[i]);
             double v = direct(p, x, axis, s->body), *o = &x[s->out][at];
             *o = seen[at] ? combine((int)s->red, *o, v) : v;
             seen[at] = 1;
@@ -175,7 +176,8 @@ static void test_random_conv(void **state)
         unsigned h = 3 + rnd(&s, 6), w = 3 + rnd(&s, 8), r = 1 + rnd(&s, 3), st = 1 + rnd(&s, 2), c = 1 + rnd(&s, 3), f = 1 + rnd(&s, 5);
         unsigned pad = r / 2, ph = (h + 2 * pad - r) / st + 1, pw = (w + 2 * pad - r) / st + 1;
         snprintf(in, sizeof in, "x=f32:%ux%ux%u&w=f32:%ux%ux%ux%u", c, h, w, f, c, r, r);
-        snprintf(text, sizeof text, "o[F,P,Q] +=! pad(x, 0.0)[C,P*%u+R-%u,Q*%u+S-%u]*w[F,C,R,S] where P in %u, Q in %u", st, pad, st, pad, ph, pw);
+        snprintf(text, sizeof text, "o[F,P,Q] +=! pad(x, 0.0)[C,P*%u+R-%u,Q*%u+S-%u]*w[F,C,R,S] where P in %u, Q in %u", st, pad, st,
+            pad, ph, pw);
         int n = snprintf(tr, sizeof tr,
                          "split o F 1 %u\nsplit o P 2\nsplit o Q 2 4\nsplit o C 2\nreorder o F.0 P.0 | C.0 | F.1 P.1 Q.0 | C.1 R.0 S.0 | F.2 Q.1 Q.2\n"
                          "parallel o F.0\nparallel o P.0\nunroll o F.2\nunroll o Q.1\nvectorize o Q.2\n", 1 + rnd(&s, 3));
