@@ -1,0 +1,154 @@
+/* kilnd: listens, opens the store, serves until SIGTERM or SIGINT, drains. */
+#include <pthread.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <unistd.h>
+#include "service/service.h"
+
+static void say(const char *text)
+{
+    puts(text);
+}
+
+static void replace(char **at, const char *text)
+{
+    free(*at);
+    *at = strdup(text);
+}
+
+static bool make_folders(const char *path)
+{
+    char p[1024];
+    snprintf(p, sizeof p, "%s", path);
+    for (char *s = p + 1; *s; s++) {
+        if (*s != '/') continue;
+        *s = 0;
+        mkdir(p, 0755);
+        *s = '/';
+    }
+    mkdir(p, 0755);
+    return access(p, W_OK) == 0;
+}
+
+static void default_places(service_config *c, const char *exe_dir)
+{
+    char text[1024];
+    const char *xdg = getenv("XDG_DATA_HOME"), *const places[] = {"hwspecs", NULL, "/usr/share/kiln/hwspecs"};
+    if (!*c->data) {
+        snprintf(text, sizeof text, "%s%s", xdg && *xdg ? xdg : ".", xdg && *xdg ? "/kiln" : "/build/data");
+        replace(&c->data, text);
+    }
+    for (int i = 0; !*c->hwspecs && i < 3; i++) {
+        snprintf(text, sizeof text, "%s/../hwspecs", exe_dir);
+        const char *place = places[i] ? places[i] : text;
+        if (!access(place, R_OK)) replace(&c->hwspecs, place);
+    }
+}
+
+/* Everything behind the listener. */
+static bool open_parts(service_app *app, const char *exe_dir, char *why, size_t size)
+{
+    cache_error e = {""};
+    cache_config cc = {.data_dir = app->config.data, .memory_bytes = (int64_t)app->config.memory_mib << 20};
+    workers_find_tools(exe_dir, &app->tools);
+    if (!make_folders(app->config.data)) {
+        snprintf(why, size, "cannot write in %s", app->config.data);
+        return false;
+    }
+    app->cache = cache_open(&cc, &e);
+    if (!app->cache) {
+        snprintf(why, size, "%s", e.message);
+        return false;
+    }
+    app->targets = service_targets_open(app, why, size);
+    if (!app->targets) return false;
+    if (!*app->tools.cc) service_log("warning", "no-compiler", "no C compiler: CPU kernels are answered as source only");
+    if (!*app->tools.nvrtc) service_log("info", "no-nvrtc", "%s", app->tools.nvrtc_why);
+    atomic_store(&app->ready, true);
+    service_log("info", "ready", "cc %s, nvrtc %s", app->tools.cc_version, app->tools.nvrtc_version);
+    return true;
+}
+
+static void drain(service_app *app, void *http)
+{
+    atomic_store(&app->draining, true);
+    service_log("info", "draining", "%s", "");
+    service_http_quiesce(http);
+    double until = service_now_ms() + 10000;
+    while (service_now_ms() < until && service_jobs_count(app->jobs, SERVICE_QUEUED) + service_jobs_count(app->jobs, SERVICE_RUNNING) > 0) usleep(20000);
+    service_jobs_wake_all(app->jobs);
+    usleep(50000); /* lets woken connections send their answers */
+    service_http_stop(http);
+}
+
+static int serve(service_app *app, const char *exe_dir)
+{
+    char why[600] = "out of memory";
+    sigset_t set;
+    int sig = 0, threads = app->config.compiles ? app->config.compiles : app->cpus;
+    sigemptyset(&set);
+    sigaddset(&set, SIGTERM);
+    sigaddset(&set, SIGINT);
+    pthread_sigmask(SIG_BLOCK, &set, NULL);
+    signal(SIGPIPE, SIG_IGN);
+    app->metrics = service_metrics_open();
+    app->memo = service_memo_open((int64_t)app->config.memo_mib << 20);
+    app->jobs = service_jobs_open(app);
+    app->pool = worker_pool_open(threads, app->config.queue);
+    void *http = app->metrics && app->memo && app->jobs && app->pool ? service_http_start(app, why, sizeof why) : NULL;
+    bool ok = http && open_parts(app, exe_dir, why, sizeof why);
+    if (!ok) service_log("error", "start", "%s", why);
+    if (ok) sigwait(&set, &sig);
+    if (http) drain(app, http);
+    worker_pool_close(app->pool, false);
+    service_jobs_close(app->jobs);
+    service_memo_close(app->memo);
+    service_targets_close(app->targets);
+    if (app->cache) cache_close(app->cache);
+    service_metrics_close(app->metrics);
+    service_log("info", "ended", "%s", "");
+    return ok ? 0 : 1;
+}
+
+int main(int argc, char **argv)
+{
+    static service_app app;
+    char why[600], exe_dir[600] = ".";
+    struct sockaddr_storage address;
+    size_t len;
+    ssize_t n = readlink("/proc/self/exe", exe_dir, sizeof exe_dir - 1);
+    if (n > 0) exe_dir[n] = 0;
+    if (strrchr(exe_dir, '/')) *strrchr(exe_dir, '/') = 0;
+    if (!service_config_load(&app.config, argc, argv, why, sizeof why)) {
+        fprintf(stderr, "kilnd: %s\n", why);
+        return 78;
+    }
+    if (app.config.help) {
+        puts("usage: kilnd [--listen ADDR:PORT] [--data DIR] [options]\n\n  --config FILE    lines \"name = value\"\n  --check-config   say whether the settings are right, and end\n"
+             "  --version\n");
+        service_config_help(say);
+        return 0;
+    }
+    if (app.config.version) {
+        printf("kilnd %s (%s)\n", SERVICE_VERSION, kiln_fingerprint());
+        return 0;
+    }
+    default_places(&app.config, exe_dir);
+    if (!service_http_address(app.config.listen, app.config.allow_public, &address, &len, why, sizeof why)) {
+        fprintf(stderr, "kilnd: %s\n", why);
+        return 78;
+    }
+    if (app.config.check) {
+        puts("kilnd: the configuration is right");
+        return 0;
+    }
+    app.cpus = (int)sysconf(_SC_NPROCESSORS_ONLN);
+    if (app.cpus < 1) app.cpus = 1;
+    int status = serve(&app, exe_dir);
+    service_config_free(&app.config);
+    return status;
+}
