@@ -178,6 +178,7 @@ static void spatial_tiles(const kn_site *x, kn_plans *p)
                 if (acc + nv + bcast > x->hw->vector_registers || (acc >= need) != (pass == 0)) continue;
                 if ((x->m < 0 && mr > 1) || (mr > 1 && mr > extent(x, x->m)) || (nv > 1 && (nv - 1) * lanes >= n)) continue;
                 if (pass == 0 && x->m >= 0 && nv > 4) continue;
+                if (x->m >= 0 && extent(x, x->m) % 4 == 0 && extent(x, x->m) % mr != 0) continue; /* a tail of rows is slow, and here none is needed */
                 cpu_tile t = {.lanes = lanes, .nv = nv, .mr = mr, .grain = grain_of(x, other), .rlanes = 1, .runroll = 1};
                 t.mc = row_groups(x, &t, other);
                 bool strided = false, padded = false;
@@ -188,7 +189,7 @@ static void spatial_tiles(const kn_site *x, kn_plans *p)
                 }
                 t.pack = x->s->naxes > x->s->nspatial && (strided || padded || (x->contraction && t.mc >= 4));
                 try_tile(x, p, &t);
-                if (t.pack && !padded) t.pack = false, try_tile(x, p, &t);
+                if (t.pack && !padded && !(x->contraction && t.mc >= 4)) t.pack = false, try_tile(x, p, &t);
             }
         }
     }

@@ -105,6 +105,12 @@ void kn_cost_cpu(const kn_stage_view *v, kn_cost *c)
     if (v->s->red != KN_RED_NONE) { /* each accumulator can start one multiply-add a latency */
         double chains = at_least(kn_register_values(v) / at_least(at_most(lanes, full), 1), 1);
         eff *= at_most(chains / ((double)hw->fma_latency * hw->fma_per_cycle), 1);
+        double loads = 0; /* vectors and broadcasts compete with the multiply-adds for issue slots */
+        for (int i = 0; i + 1 < v->naccesses; i++) {
+            bool vector = lanes > 1 && (v->access[i].axes >> g->loops[g->nloops - 1].axis & 1);
+            loads += kn_footprint(v, &v->access[i], v->first_reg, false) / (vector ? lanes : 1);
+        }
+        eff /= 1 + 0.5 * loads / chains;
     }
     c->registers = (int)kn_register_need(v);
     if (c->registers > hw->vector_registers) eff *= 0.5; /* spills: a store and a load for a multiply-add */
