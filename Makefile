@@ -10,7 +10,7 @@ PKGS = libmicrohttpd libcjson libpq hiredis sqlite3 libseccomp libarchive libcur
 SANFLAGS = $(if $(SAN),-fsanitize=$(SAN) -fno-omit-frame-pointer -fno-sanitize-recover=all)
 O = $(B)/obj$(if $(SAN),-$(SAN))
 ALL_CFLAGS = $(WARN) $(CFLAGS) $(SANFLAGS) -Icompiler -I. -I$(O)/include -D_GNU_SOURCE -fPIC -MMD -MP
-LIBS = $(shell pkg-config --libs $(PKGS)) -lm -ldl -lpthread
+LIBS = -Wl,--as-needed $(shell pkg-config --libs $(PKGS)) -lm -ldl -lpthread
 
 FINGERPRINT = $(O)/include/fingerprint.h
 LIB_SRC = $(wildcard compiler/*.c compiler/*/*.c)
