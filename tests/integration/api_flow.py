@@ -1,0 +1,110 @@
+#!/usr/bin/env python3
+"""The compile flow of a real service: miss, hit, one compile for 100 misses, forms, digests, conditions, jobs. Usage: api_flow.py [BUILD]"""
+import base64, concurrent.futures, hashlib, http.client, io, json, os, socket, subprocess, sys, tempfile, time, zipfile
+
+build = sys.argv[1] if len(sys.argv) > 1 else "build"
+work = tempfile.mkdtemp()
+s = socket.socket(); s.bind(("127.0.0.1", 0)); port = s.getsockname()[1]; s.close()
+daemon = subprocess.Popen([os.environ.get("KILND", build + "/kilnd"), "--listen", f"127.0.0.1:{port}", "--data", work, "--hwspecs", "hwspecs"],
+                          stderr=open(work + "/log", "w"))
+failed = 0
+
+def call(method, path, body=None, headers={}):
+    c = http.client.HTTPConnection("127.0.0.1", port, timeout=90)
+    c.request(method, path, body, headers)
+    r = c.getresponse()
+    data = r.read()
+    c.close()
+    return r.status, dict(r.getheaders()), data
+
+def check(name, ok, seen=""):
+    global failed
+    if not ok:
+        failed += 1
+        print("FAIL", name, seen)
+
+def matmul(m, **more):
+    return json.dumps({"op": "MatMul", "inputs": [{"name": "a", "dtype": "f32", "shape": [m, 16]}, {"name": "b", "dtype": "f32", "shape": [16, 24]}], **more})
+
+def post(body, **headers):
+    return call("POST", "/v1/compile", body, {"Content-Type": "application/json", **{k.replace("_", "-"): v for k, v in headers.items()}})
+
+def counter(name):
+    for line in call("GET", "/metrics")[2].decode().splitlines():
+        if line.startswith(name + " "):
+            return int(line.split()[1])
+
+try:
+    for _ in range(100):
+        try:
+            if call("GET", "/readyz")[0] == 200:
+                break
+        except OSError:
+            pass
+        time.sleep(0.1)
+    status, h, data = post(matmul(32))
+    a = json.loads(data)
+    check("miss", status == 200 and h["Cache-Status"] == "kiln; fwd=miss; stored", (status, h, data[:300]))
+    check("verified before it is served", a["quality"]["verification"] == "run", a.get("quality"))
+    check("binding", a["binding"].get("a") in ("in0", "in1") and len(a["binding"]) == 3, a["binding"])
+    check("digest", h["Repr-Digest"] == "sha-256=:" + base64.b64encode(hashlib.sha256(data).digest()).decode() + ":")
+    for _ in range(2):
+        status, h, data = post(matmul(32))
+        check("hit", status == 200 and h["Cache-Status"] == "kiln; hit; detail=memory" and json.loads(data)["key"] == a["key"], h)
+    check("not modified", call("GET", "/v1/kernels/" + a["key"], None, {"If-None-Match": h["ETag"]})[0] == 304)
+    check("head", call("HEAD", "/v1/kernels/" + a["key"])[0::2] == (200, b""))
+    same = call("POST", "/compile?target=host&x=f32:32x16&y=f32:16x24", "z[I,J] +=! x[I,R] * y[R,J]", {"Content-Type": "text/x-kex"})
+    check("the same maths is the same kernel", json.loads(same[2]).get("key") == a["key"], same)
+    form = call("POST", "/compile", matmul(32), {"Content-Type": "application/x-www-form-urlencoded"})
+    check("curl's default type", form[0] == 200 and json.loads(form[2])["key"] == a["key"], form)
+    for x in a["artifacts"]:
+        status, h, data = call("GET", x["href"])
+        check("blob " + x["kind"], status == 200 and hashlib.sha256(data).hexdigest() == x["sha256"] and len(data) == x["bytes"] and "immutable" in h["Cache-Control"], h)
+    status, h, data = post(matmul(32), Accept="text/x-c")
+    check("C source", status == 200 and h["Content-Type"] == "text/x-c" and a["manifest"]["entry"].encode() in data, (status, h))
+    check("shared object", post(matmul(32), Accept="application/vnd.kiln.so")[2][:4] == b"\x7fELF")
+    check("no PTX of a CPU kernel", post(matmul(32), Accept="text/x-ptx")[0] == 406)
+    zips = [post(matmul(32), Accept="application/zip")[2] for _ in range(2)]
+    z = zipfile.ZipFile(io.BytesIO(zips[0]))
+    check("bundle", zips[0] == zips[1] and z.namelist()[0] == "manifest.json" and {i.compress_type for i in z.infolist()} == {zipfile.ZIP_STORED}, z.namelist())
+    check("bundle's parts", {"kernel.c", "kernel.h", "lib.so"} <= set(z.namelist()) and z.testzip() is None, z.namelist())
+
+    before = counter("kiln_compiles_total")
+    with concurrent.futures.ThreadPoolExecutor(100) as pool:
+        answers = list(pool.map(lambda _: post(matmul(48)), range(100)))
+    check("100 misses", all(x[0] == 200 for x in answers), {x[0] for x in answers})
+    check("one compile", counter("kiln_compiles_total") == before + 1, counter("kiln_compiles_total") - before)
+    check("collapsed", any("collapsed" in x[1]["Cache-Status"] for x in answers))
+
+    status, h, data = post(matmul(64), Prefer="respond-async")
+    check("202", status == 202 and h["Location"].startswith("/v1/jobs/"), (status, h))
+    for _ in range(200):
+        job = json.loads(call("GET", h["Location"])[2])
+        if job["state"] not in ("queued", "running"):
+            break
+        time.sleep(0.05)
+    check("job", job["state"] == "succeeded" and call("GET", job["kernel"])[0] == 200, job)
+    check("only-if-cached", post(matmul(80), Cache_Control="only-if-cached")[0] == 504)
+
+    status, h, data = post(matmul(32, target="nvidia-h200"), Accept="text/x-cuda")
+    check("CUDA source", status == 200 and b"__global__" in data, (status, data[:200]))
+    status, h, data = post(matmul(32, target="nvidia-h200"))
+    g = json.loads(data)
+    check("GPU answer says what is missing", g["notes"] or any(x["kind"] == "cubin" for x in g["artifacts"]), g)
+    status, h, data = post(matmul(32, target="nvidia-h200", quality="verified"))
+    check("verified on request", status == 200 and json.loads(data)["quality"]["verification"] == "emulated", (status, data[:300]))
+    listed = json.loads(call("GET", "/v1/kernels?limit=2")[2])
+    more = json.loads(call("GET", "/v1/kernels?limit=100&cursor=" + listed["next"])[2])
+    keys = [k["key"] for k in listed["kernels"] + more["kernels"]]
+    check("list", len(listed["kernels"]) == 2 and len(keys) == len(set(keys)) == 4, keys)
+
+    gone = socket.create_connection(("127.0.0.1", port))
+    body = matmul(96).encode()
+    gone.sendall(b"POST /v1/compile HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n" % len(body) + body)
+    gone.close()
+    time.sleep(0.2)
+    check("a client that leaves", post(matmul(96))[0] == 200 and daemon.poll() is None)
+finally:
+    daemon.terminate()
+    check("ends on SIGTERM", daemon.wait(20) == 0)
+sys.exit(failed != 0)

@@ -1,0 +1,128 @@
+#!/usr/bin/env python3
+"""Bad input to a real service: each gets a 4xx problem, and the service still answers afterwards. Usage: api_hostile.py [BUILD]"""
+import http.client, json, os, socket, subprocess, sys, tempfile, time
+
+build = sys.argv[1] if len(sys.argv) > 1 else "build"
+work = tempfile.mkdtemp()
+s = socket.socket(); s.bind(("127.0.0.1", 0)); port = s.getsockname()[1]; s.close()
+daemon = subprocess.Popen([os.environ.get("KILND", build + "/kilnd"), "--listen", f"127.0.0.1:{port}", "--data", work, "--hwspecs", "hwspecs"],
+                          stderr=open(work + "/log", "w"))
+failed = 0
+
+def call(method, path, body=None, **headers):
+    c = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
+    c.request(method, path, body, {k.replace("_", "-"): v for k, v in headers.items()})
+    r = c.getresponse()
+    data = r.read()
+    c.close()
+    return r.status, dict(r.getheaders()), data
+
+def check(name, ok, seen=""):
+    global failed
+    if not ok:
+        failed += 1
+        print("FAIL", name, seen)
+
+def problem(name, want, slug, pointer=None, *args, **kw):
+    status, headers, data = call(*args, **kw)
+    try:
+        p = json.loads(data)
+    except ValueError:
+        p = {}
+    ok = status in want and headers.get("Content-Type") == "application/problem+json" and p.get("status") == status
+    ok = ok and (slug is None or p["type"] == "/problems/" + slug) and (pointer is None or p.get("pointer", "").startswith(pointer))
+    check(name, ok, (status, data[:300]))
+    return headers, p
+
+def raw(text, wait=20):
+    c = socket.create_connection(("127.0.0.1", port), timeout=wait)
+    try:
+        c.sendall(text)
+        return c.recv(65536)
+    except (ConnectionError, TimeoutError):
+        return b""
+    finally:
+        c.close()
+
+def json_post(body, **kw):
+    return ("POST", "/v1/compile", body if isinstance(body, (str, bytes)) else json.dumps(body)), {"Content_Type": "application/json", **kw}
+
+def matmul(m=8, **more):
+    return {"op": "MatMul", "inputs": [{"name": "a", "dtype": "f32", "shape": [m, 8]}, {"name": "b", "dtype": "f32", "shape": [8, 8]}], **more}
+
+try:
+    for _ in range(100):
+        try:
+            if call("GET", "/readyz")[0] == 200:
+                break
+        except OSError:
+            pass
+        time.sleep(0.1)
+    bad = [
+        ("truncated", '{"op":"MatMul","inputs":[', {400}, "invalid-json", None),
+        ("duplicate member", '{"op":"MatMul","op":"Add"}', {400}, "invalid-json", None),
+        ("NaN", '{"op":"MatMul","inputs":[{"name":"a","dtype":"f32","shape":[NaN,8]}]}', {400}, "invalid-json", None),
+        ("empty", "", {400}, "invalid-json", None),
+        ("deep", "[" * 1000, {400, 413}, None, None),
+        ("2^63", json.dumps(matmul(2 ** 63)), {400, 413, 422}, None, "/inputs/0/shape/0"),
+        ("zero", json.dumps(matmul(0)), {413, 422}, None, "/inputs/0/shape/0"),
+        ("negative", json.dumps(matmul(-4)), {413, 422}, None, "/inputs/0/shape/0"),
+        ("unknown op", '{"op":"Nope","inputs":[]}', {422}, "unknown-op", "/op"),
+        ("unknown member", json.dumps(matmul(nope=1)), {422}, "invalid-request", "/nope"),
+        ("unknown target", json.dumps(matmul(target="nope")), {422}, "unsupported-target", "/target"),
+        ("wrong quality", json.dumps(matmul(quality="best")), {422}, "invalid-request", "/quality"),
+        ("shapes", json.dumps({"op": "MatMul", "inputs": [{"name": "a", "dtype": "f32", "shape": [8, 8]}, {"name": "b", "dtype": "f32", "shape": [9, 8]}]}),
+         {422}, "shape-mismatch", "/inputs"),
+        ("not UTF-8", b'{"op":"\xff\xfe"}', {400}, "invalid-json", None),
+    ]
+    for name, body, want, slug, pointer in bad:
+        args, kw = json_post(body)
+        problem(name, want, slug, pointer, *args, **kw)
+    text = {"Content_Type": "text/plain"}
+    headers, p = problem("expression", {400, 422}, None, None, "POST", "/compile?a=f32:8x8", "c[M,N +=! a[M,N]", **text)
+    check("position", p.get("errors", [{}])[0].get("line") == 1 and p["errors"][0].get("col", 0) > 1, p)
+    problem("query", {422}, "invalid-request", None, "POST", "/compile?a=%zz", "c[M] = a[M]", **text)
+    problem("media type", {415}, "unsupported-media-type", None, "POST", "/compile", "x", Content_Type="image/png")
+    problem("accept", {406}, "not-acceptable", None, "POST", "/compile", json.dumps(matmul()), Content_Type="application/json", Accept="image/png")
+    headers, _ = problem("method", {405}, "method-not-allowed", None, "DELETE", "/v1/compile")
+    check("Allow", headers.get("Allow") == "POST", headers)
+    headers, _ = problem("method", {405}, "method-not-allowed", None, "POST", "/v1/targets/x", "{}")
+    check("Allow of two", set(headers.get("Allow", "").split(", ")) == {"GET", "HEAD", "PUT"}, headers)
+    for path in ("/nope", "/v1/blobs/sha256/../../etc/passwd", "/v1/kernels/..%2f..%2fetc", "/v1/jobs/../x", "/v1/targets/..%2fx", "/v1/blobs/sha256/" + "0" * 64):
+        problem(path, {404}, "not-found", None, "GET", path)
+    problem("NUL in path", {400}, "invalid-path", None, "GET", "/v1/jobs/%00")
+    problem("long path", {414}, "limit-exceeded", None, "GET", "/" + "a" * 9000)
+    problem("target id", {422}, "invalid-request", None, "PUT", "/v1/targets/..%2fx", "{}", Content_Type="application/json")
+    spec = json.load(open("hwspecs/x86-64-avx2.json"))
+    problem("built-in target", {409}, None, None, "PUT", "/v1/targets/x86-64-avx2", json.dumps(spec), Content_Type="application/json")
+    problem("bad member", {422}, "invalid-hwspec", "/units", "PUT", "/v1/targets/t1", json.dumps(dict(spec, id="t1", units=-1)), Content_Type="application/json")
+    for want in (201, 200):
+        status, headers, data = call("PUT", "/v1/targets/t1", json.dumps(dict(spec, id="t1")), **{"Content-Type": "application/json"})
+        check("put target", status == want and json.loads(data)["id"] == "t1", (status, data[:200]))
+
+    head = b"POST /v1/compile HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: 10485760\r\n\r\n"
+    began = time.time()
+    got = raw(head + b"[" * 1000)
+    check("10 MB of [", got.startswith(b"HTTP/1.1 413") and b"body_bytes" in got and time.time() - began < 5, got[:200])
+    chunk = b"10000\r\n" + b"[" * 65536 + b"\r\n"
+    got = raw(b"POST /v1/compile HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n" + chunk * 160)
+    check("10 MB in chunks", not got or got.startswith(b"HTTP/1.1 4"), got[:200])
+    got = raw(b"GET /livez HTTP/1.1\r\nHost: x\r\n" + b"".join(b"h%d: %s\r\n" % (i, b"x" * 100) for i in range(2000)) + b"\r\n")
+    check("header flood", not got or got.startswith(b"HTTP/1.1 4"), got[:100])
+    slow = socket.create_connection(("127.0.0.1", port), timeout=40)
+    slow.sendall(b"POST /v1/compile HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\n{")
+    check("others while one is slow", call("GET", "/livez")[0] == 200)
+    try:
+        ended = slow.recv(1000)
+        check("slow client is let go", not ended or ended.startswith(b"HTTP/1.1 4"), ended[:100])
+    except TimeoutError:
+        check("slow client is let go", False)
+    status, _, data = call("GET", "/openapi.json")
+    check("openapi", status == 200 and "/v1/compile" in json.loads(data)["paths"])
+    check("metrics", b"kiln_requests_total" in call("GET", "/metrics")[2])
+    check("operators", any(True for _ in json.loads(call("GET", "/v1/operators")[2])))
+    check("alive", daemon.poll() is None and call("GET", "/readyz")[0] == 200)
+finally:
+    daemon.terminate()
+    check("ends on SIGTERM", daemon.wait(20) == 0)
+sys.exit(failed != 0)
