@@ -1,0 +1,328 @@
+/* The parent's side of running a kernel in a child: describes the job, shares memory for the outputs, reads the answer, compares. */
+#include "workers/verify.h"
+#include "workers/child.h"
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+static bool trouble(worker_error *e, const char *fmt, ...)
+{
+    va_list args;
+    va_start(args, fmt);
+    e->status = KILN_INTERNAL;
+    snprintf(e->slug, sizeof e->slug, "verify-failed");
+    vsnprintf(e->message, sizeof e->message, fmt, args);
+    va_end(args);
+    return false;
+}
+
+/* Into JSON and logs as it is. */
+static void make_safe(char *s)
+{
+    for (; *s; s++) {
+        if (*s == '"') {
+            *s = '\'';
+        } else if (*s == '\\') {
+            *s = '/';
+        } else if ((unsigned char)*s < 0x20 || (unsigned char)*s >= 0x7f) {
+            *s = ' ';
+        }
+    }
+}
+
+bool verify_refused(worker_verdict *v, const char *fmt, ...)
+{
+    va_list args;
+    va_start(args, fmt);
+    vsnprintf(v->detail, sizeof v->detail, fmt, args);
+    va_end(args);
+    make_safe(v->detail);
+    v->ok = false;
+    v->how = "";
+    return true;
+}
+
+static void *arena_mem(void *user, void *p, size_t old_size, size_t size)
+{
+    (void)user;
+    (void)old_size;
+    if (size == 0) {
+        free(p);
+        return NULL;
+    }
+    return realloc(p, size);
+}
+
+/* The program as text in malloc'ed memory; NULL when out of memory. */
+static char *text_of(const kiln_program *p)
+{
+    kiln_host host = {.mem = arena_mem};
+    kiln_arena *a = kiln_arena_open(&host);
+    kiln_bytes b;
+    char *s = a && kiln_program_text(a, p, &b) == KILN_OK ? strndup(b.p, b.n) : NULL;
+    kiln_arena_close(a);
+    return s;
+}
+
+static void choose_inputs(const kiln_program *p, verify_job *j)
+{
+    char *text = text_of(p);
+    bool divides = text == NULL || strchr(text, '/') || strchr(text, '%'), floats = true;
+    for (int i = 0; i < j->nin + j->nout; i++) {
+        floats = floats && verify_dtype_is_float((verify_dtype)j->args[i].dtype);
+    }
+    for (int k = 0; k < VERIFY_KINDS; k++) {
+        j->source[k] = (verify_source){.seed = 0x6b696c6e, .kind = k, .nonzero = divides};
+        j->source[k].nonfinite = floats && text && verify_text_is_elementwise(text);
+    }
+    free(text);
+}
+
+enum verify_fit verify_job_of(const kiln_program *p, verify_job *j, char *why, size_t why_n)
+{
+    int64_t in = 0, out = 0;
+    kiln_arg a;
+    *j = (verify_job){.magic = VERIFY_MAGIC, .size = sizeof *j, .nin = kiln_program_inputs(p),
+                       .nout = kiln_program_outputs(p), .nkinds = VERIFY_KINDS, .threads = 1};
+    for (int i = 0; i < j->nin + j->nout; i++) {
+        verify_dtype t;
+        bool output = i >= j->nin;
+        (output ? kiln_program_output : kiln_program_input)(p, output ? i - j->nin : i, &a);
+        if (!verify_dtype_find(a.dtype, &t)) {
+            snprintf(why, why_n, "the verifier does not know dtype %s", a.dtype);
+            return VERIFY_NO_DTYPE;
+        }
+        j->args[i] = (verify_array){.dtype = t, .elems = a.elems, .bytes = a.bytes, .offset = output ? j->slot_bytes : 0};
+        if (output) {
+            j->slot_bytes += verify_pages(a.bytes);
+            out += verify_pages(a.bytes);
+        } else {
+            in += verify_pages(a.bytes);
+        }
+        if ((in + 2 * out) >> 20 > VERIFY_ROOM) {
+            snprintf(why, why_n, "too large to be run here: its arrays need more than %d MiB", (int)VERIFY_ROOM);
+            return VERIFY_TOO_LARGE;
+        }
+    }
+    while (j->nkinds > 1 && (in + (j->nkinds + 1) * out) >> 20 > VERIFY_ROOM) {
+        j->nkinds--;
+    }
+    choose_inputs(p, j);
+    return VERIFY_FITS;
+}
+
+/* Memory both sides see; its size is sealed, so that the child cannot take it from under us. */
+static int shared_memory(int64_t bytes)
+{
+    int fd = memfd_create("kiln-outputs", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+    if (fd >= 0 && (ftruncate(fd, (off_t)bytes) != 0 || fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0)) {
+        close(fd);
+        fd = -1;
+    }
+    return fd;
+}
+
+/* Time for a slow machine to do it all several times over. */
+static int deadline_of(const kiln_program *p, const verify_job *j, int budget_ms)
+{
+    double flops = 0, bytes = 0, all = 0;
+    kiln_work(p, &flops, &bytes);
+    for (int i = 0; i < j->nin + j->nout; i++) {
+        all += (double)j->args[i].bytes;
+    }
+    /* Whole kernels at 0.2 GFLOP/s; in emulation a few blocks, some twenty times, at 0.1. */
+    double ms = 1000 + 20.0 * budget_ms + all / 1e5 + (j->mode == VERIFY_BLOCKS ? flops / (double)j->grid / 4e3 : flops / 2e5);
+    return ms > 600000 ? 600000 : (int)ms;
+}
+
+static bool run_child(const worker_tools *t, const verify_job *j, const worker_blob *so, int fd, int deadline_ms, child_result *r,
+                      worker_error *e)
+{
+    char dir[CHILD_DIR_BYTES], why[256] = "cannot write to the private directory";
+    child_limits limits = {.deadline_ms = deadline_ms, .cpu_seconds = deadline_ms / 1000 * (j->threads > 3 ? j->threads : 3) + 3,
+                           .address_bytes = ((int64_t)VERIFY_ROOM << 21) + (INT64_C(4) << 30), .nfds = 1, .fds = {fd}};
+    if (!child_dir_make(t, dir, why, sizeof why)) {
+        return trouble(e, "%s", why);
+    }
+    bool ok = child_dir_put(dir, "kernel.so", so->p, so->n) && child_dir_put(dir, "job.bin", j, sizeof *j);
+    if (!ok) {
+        trouble(e, "%s", why);
+    } else if (!child_run(t, dir, (const char *const[]){"run", NULL}, &limits, r)) {
+        ok = trouble(e, "%s", r->why);
+        child_result_free(r);
+    } else if (r->exit_code == CHILD_SANDBOX_EXIT) {
+        ok = trouble(e, "the child could not start: %.500s", r->err);
+        child_result_free(r);
+    }
+    child_dir_remove(dir);
+    return ok;
+}
+
+typedef struct answer { bool done, failed, unwritten; int kinds; int64_t blocks, grid; char fail[400], phase[100]; double us[3]; } answer;
+
+static void copy_line(char *to, size_t n, const char *from) { snprintf(to, n, "%.*s", (int)strcspn(from, "\n"), from); }
+
+static void read_answer(const char *out, answer *a)
+{
+    *a = (answer){.phase = "starting"};
+    for (const char *line = out; *line; line += strcspn(line, "\n"), line += *line == '\n') {
+        long long x, y;
+        if (strncmp(line, "at ", 3) == 0) {
+            copy_line(a->phase, sizeof a->phase, line + 3);
+        } else if (strncmp(line, "fail ", 5) == 0 && !a->failed) {
+            a->failed = true;
+            copy_line(a->fail, sizeof a->fail, line + 5);
+        } else if (strncmp(line, "unwritten", 9) == 0) {
+            a->unwritten = true;
+        } else if (strncmp(line, "kind ", 5) == 0) {
+            a->kinds++;
+        } else if (sscanf(line, "blocks %lld %lld", &x, &y) == 2) {
+            a->blocks = x;
+            a->grid = y;
+        } else if (strncmp(line, "time ", 5) == 0) {
+            sscanf(line, "time %lf %lf %lf", &a->us[0], &a->us[1], &a->us[2]);
+        } else if (strncmp(line, "done", 4) == 0) {
+            a->done = true;
+        }
+    }
+}
+
+/* Why the child's end is the kernel's fault; false when it is not at fault. */
+static bool blame(const child_result *r, const answer *a, int deadline_ms, char *detail, size_t n)
+{
+    if (a->failed) {
+        snprintf(detail, n, "%s", a->fail);
+    } else if (r->timed_out) {
+        snprintf(detail, n, "did not end within %d ms (%s)", deadline_ms, a->phase);
+    } else if (r->signal) {
+        snprintf(detail, n, "killed by signal %d (%s)", r->signal, a->phase);
+    } else if (!a->done) {
+        snprintf(detail, n, "the kernel ended the process, exit code %d (%s)", r->exit_code, a->phase);
+    } else {
+        return false;
+    }
+    make_safe(detail);
+    return true;
+}
+
+static bool compare_kinds(const kiln_program *p, const verify_job *j, const answer *a, int fd, int budget_ms, worker_verdict *v,
+                          worker_error *e)
+{
+    char *text = text_of(p), *outputs[VERIFY_MAX_ARGS];
+    int64_t bytes = j->slot_bytes * j->nkinds;
+    char *map = text ? mmap(NULL, (size_t)bytes, PROT_READ, MAP_SHARED, fd, 0) : MAP_FAILED;
+    bool broken = false;
+    if (map == MAP_FAILED) {
+        free(text);
+        return trouble(e, "no memory to compare results");
+    }
+    int64_t before = v->checked, most = 0; /* elements, however many kinds of input each was compared with */
+    for (int k = 0; k < a->kinds && v->ok; k++) {
+        v->checked = 0;
+        for (int o = 0; o < j->nout; o++) {
+            const verify_array *x = &j->args[j->nin + o];
+            outputs[o] = map + k * j->slot_bytes + x->offset + verify_pages(x->bytes) - x->bytes;
+        }
+        verify_check c = {.program = p, .text = text, .job = j, .kind = k, .sparse = a->blocks < a->grid, .outputs = outputs,
+                          .budget_ms = (double)budget_ms / a->kinds};
+        v->ok = verify_compare(&c, v, &broken);
+        most = v->checked > most ? v->checked : most;
+    }
+    v->checked = before + most;
+    make_safe(v->detail);
+    if (broken) {
+        v->how = "";
+    }
+    munmap(map, (size_t)bytes);
+    free(text);
+    return true;
+}
+
+bool verify_execute(const worker_tools *t, const kiln_program *p, verify_job *j, const worker_blob *so, int budget_ms,
+                    worker_verdict *v, worker_error *e)
+{
+    child_result r;
+    answer a;
+    int deadline = deadline_of(p, j, budget_ms), fd = shared_memory(j->slot_bytes * j->nkinds);
+    if (fd < 0) {
+        return trouble(e, "no shared memory for %lld bytes of outputs: %s", (long long)(j->slot_bytes * j->nkinds), strerror(errno));
+    }
+    bool ok = run_child(t, j, so, fd, deadline, &r, e);
+    if (ok) {
+        read_answer(r.out, &a);
+        if (blame(&r, &a, deadline, v->detail, sizeof v->detail)) {
+            v->ok = false;
+            v->all_written = v->all_written && !a.unwritten;
+        } else {
+            v->all_written = v->all_written && a.blocks == a.grid;
+            ok = compare_kinds(p, j, &a, fd, budget_ms, v, e);
+        }
+        child_result_free(&r);
+    }
+    close(fd);
+    return ok;
+}
+
+bool worker_verify_cpu(const worker_tools *t, const kiln_program *p, const kiln_kernel *k, const worker_blob *so, int budget_ms,
+                    worker_verdict *v, worker_error *e)
+{
+    verify_job j;
+    double start = verify_now_ms();
+    *v = (worker_verdict){.ok = true, .how = "run", .all_written = true};
+    *e = (worker_error){0};
+    if (verify_job_of(p, &j, v->detail, sizeof v->detail) != VERIFY_FITS) {
+        char why[300];
+        snprintf(why, sizeof why, "%.299s", v->detail);
+        return verify_refused(v, "%s", why);
+    }
+    snprintf(j.entry, sizeof j.entry, "%s", k->entry);
+    j.budget_ms = budget_ms > 200 ? budget_ms : 200;
+    for (int i = j.nin; i < j.nin + j.nout; i++) {
+        v->total += j.args[i].elems;
+    }
+    bool ok = verify_execute(t, p, &j, so, budget_ms, v, e);
+    v->seconds = (verify_now_ms() - start) / 1e3;
+    return ok;
+}
+
+bool worker_time_cpu(const worker_tools *t, const kiln_program *p, const kiln_kernel *k, const worker_blob *so, int threads, int runs,
+                     double *median_us, double *p10_us, double *p90_us, worker_error *e)
+{
+    verify_job j;
+    child_result r;
+    answer a;
+    char why[600];
+    *e = (worker_error){0};
+    if (verify_job_of(p, &j, why, sizeof why) != VERIFY_FITS) {
+        return trouble(e, "%s", why);
+    }
+    j.mode = VERIFY_TIME;
+    j.nkinds = 1;
+    j.threads = threads < 1 ? 1 : threads > 256 ? 256 : threads;
+    j.runs = runs;
+    j.budget_ms = 10000;
+    snprintf(j.entry, sizeof j.entry, "%s", k->entry);
+    int deadline = deadline_of(p, &j, 600) + (int)j.budget_ms, fd = shared_memory(j.slot_bytes);
+    if (fd < 0) {
+        return trouble(e, "no shared memory for %lld bytes of outputs", (long long)j.slot_bytes);
+    }
+    bool ok = run_child(t, &j, so, fd, deadline, &r, e);
+    if (ok) {
+        read_answer(r.out, &a);
+        ok = !blame(&r, &a, deadline, why, sizeof why) || trouble(e, "%s", why);
+        child_result_free(&r);
+    }
+    close(fd);
+    if (ok) {
+        *median_us = a.us[0];
+        *p10_us = a.us[1];
+        *p90_us = a.us[2];
+    }
+    return ok;
+}
