@@ -11,10 +11,7 @@ static const cache_artifact *artifact(const cache_record *r, const char *kind)
     return NULL;
 }
 
-static bool is_cuda(const cache_record *r)
-{
-    return r->manifest.p && strstr(r->manifest.p, "\"language\":\"cuda\"") != NULL;
-}
+static bool is_cuda(const cache_record *r) { return r->manifest.p && strstr(r->manifest.p, "\"language\":\"cuda\"") != NULL; }
 
 static unsigned forms_of(const cache_record *r)
 {
@@ -54,7 +51,8 @@ static void add_binding(cJSON *o, const service_ask *a)
     }
     for (int i = 0; i < a->request->noutputs; i++) {
         snprintf(name, sizeof name, "out%d", i);
-        if (!cJSON_GetObjectItemCaseSensitive(b, a->request->output_names[i])) cJSON_AddStringToObject(b, a->request->output_names[i], name);
+        if (!cJSON_GetObjectItemCaseSensitive(b, a->request->output_names[i]))
+            cJSON_AddStringToObject(b, a->request->output_names[i], name);
     }
 }
 
@@ -67,9 +65,11 @@ static void add_notes(cJSON *o, const service_app *app, const cache_record *r)
                  *app->tools.nvrtc ? "NVRTC here does not know this architecture" : app->tools.nvrtc_why);
         cJSON_AddItemToArray(notes, cJSON_CreateString(text));
     }
-    if (!is_cuda(r) && !artifact(r, "so")) cJSON_AddItemToArray(notes, cJSON_CreateString("only source can be had: no C compiler was found"));
+    if (!is_cuda(r) && !artifact(r, "so"))
+        cJSON_AddItemToArray(notes, cJSON_CreateString("only source can be had: no C compiler was found"));
     if (r->verification == CACHE_PENDING)
-        cJSON_AddItemToArray(notes, cJSON_CreateString("not verified yet: this host cannot run it; emulation follows (quality \"verified\" waits for it)"));
+        cJSON_AddItemToArray(
+            notes, cJSON_CreateString("not verified yet: this host cannot run it; emulation follows (quality \"verified\" waits for it)"));
 }
 
 static void add_artifacts(cJSON *o, const cache_record *r)
@@ -103,7 +103,8 @@ static cJSON *whole(service_call *c, const cache_record *r, const service_answer
     cJSON_AddItemToObject(o, "verification", v ? v : cJSON_CreateObject());
     if (how->times) {
         cJSON *t = cJSON_AddObjectToObject(o, "timings_ms");
-        const double ms[] = {how->times->canon, how->times->lookup, how->times->construct, how->times->codegen, how->times->toolchain, how->times->verify};
+        const double ms[] = {how->times->canon,   how->times->lookup,    how->times->construct,
+                             how->times->codegen, how->times->toolchain, how->times->verify};
         static const char *const names[] = {"canon", "lookup", "construct", "codegen", "toolchain", "verify"};
         for (int i = 0; i < 6; i++)
             if (i < 2 || ms[i] > 0) cJSON_AddNumberToObject(t, names[i], (double)(int64_t)(ms[i] * 1000) / 1000);
@@ -114,8 +115,13 @@ static cJSON *whole(service_call *c, const cache_record *r, const service_answer
 
 static service_reply *bundle(service_call *c, const cache_record *r, const service_answer *how)
 {
-    static const struct { const char *kind, *name; } names[] = {
-        {"header", "kernel.h"}, {"so", "lib.so"}, {"ptx", "kernel.ptx"}, {"cubin", "kernel.cubin"},
+    static const struct {
+        const char *kind, *name;
+    } names[] = {
+        {"header", "kernel.h"},
+        {"so", "lib.so"},
+        {"ptx", "kernel.ptx"},
+        {"cubin", "kernel.cubin"},
     };
     service_file files[10] = {{"manifest.json", NULL, 0}};
     char *bytes[10] = {0}, *zip = NULL;
@@ -151,7 +157,8 @@ static service_reply *one_artifact(service_call *c, const cache_record *r, enum 
     char *bytes;
     size_t n;
     if (!x || cache_get_blob(c->app->cache, x->digest, &bytes, &n) != CACHE_OK)
-        return service_problem(503, "store-unavailable", "the artifact cannot be read", NULL, "ask again: it is compiled anew when it is lost");
+        return service_problem(503, "store-unavailable", "the artifact cannot be read", NULL,
+                               "ask again: it is compiled anew when it is lost");
     return service_reply_new(200, service_form_media(f), bytes, n);
 }
 
@@ -175,12 +182,15 @@ static void add_headers(service_call *c, service_reply *reply, const cache_recor
     service_reply_header(reply, "Kiln-Key", "%s", r->key);
     service_reply_header(reply, "Kiln-Verification", "%s", cache_verification_text(r->verification));
     if (t)
-        service_reply_header(reply, "Server-Timing",
-                             "canon;dur=%.3f, lookup;dur=%.3f, construct;dur=%.3f, codegen;dur=%.3f, toolchain;dur=%.3f, verify;dur=%.3f, total;dur=%.3f", t->canon,
-                             t->lookup, t->construct, t->codegen, t->toolchain, t->verify, service_now_ms() - c->began_ms);
+        service_reply_header(
+            reply, "Server-Timing",
+            "canon;dur=%.3f, lookup;dur=%.3f, construct;dur=%.3f, codegen;dur=%.3f, toolchain;dur=%.3f, verify;dur=%.3f, total;dur=%.3f",
+            t->canon, t->lookup, t->construct, t->codegen, t->toolchain, t->verify, service_now_ms() - c->began_ms);
     const cache_artifact *source = artifact(r, "source");
     if (source)
-        service_reply_header(reply, "Link", "</v1/kernels/%s>; rel=\"canonical\", </v1/blobs/sha256/%s>; rel=\"describedby\"; title=\"source\"", r->key, source->digest);
+        service_reply_header(reply, "Link",
+                             "</v1/kernels/%s>; rel=\"canonical\", </v1/blobs/sha256/%s>; rel=\"describedby\"; title=\"source\"", r->key,
+                             source->digest);
 }
 
 service_reply *service_answer_kernel(service_call *c, const cache_record *r, const service_answer *how)
@@ -189,12 +199,15 @@ service_reply *service_answer_kernel(service_call *c, const cache_record *r, con
     int f = service_negotiate(c->accept, have);
     char etag[140];
     if (f < 0) return not_acceptable(have, c->accept);
-    snprintf(etag, sizeof etag, "\"%s-%s-%s\"", r->build, cache_verification_text(r->verification), strrchr(service_form_media(f), '/') + 1);
+    snprintf(etag, sizeof etag, "\"%s-%s-%s\"", r->build, cache_verification_text(r->verification),
+             strrchr(service_form_media(f), '/') + 1);
     service_reply *reply;
     if (*c->if_none_match && (strstr(c->if_none_match, etag) || !strcmp(c->if_none_match, "*"))) {
         reply = service_reply_text(304, service_form_media((enum service_form)f), "");
     } else {
-        reply = f == SERVICE_JSON ? service_reply_json(200, whole(c, r, how)) : f == SERVICE_ZIP ? bundle(c, r, how) : one_artifact(c, r, (enum service_form)f);
+        reply = f == SERVICE_JSON  ? service_reply_json(200, whole(c, r, how))
+                : f == SERVICE_ZIP ? bundle(c, r, how)
+                                   : one_artifact(c, r, (enum service_form)f);
         if (reply && reply->status == 200) service_reply_digest(reply);
     }
     if (reply && reply->status < 400) add_headers(c, reply, r, how, etag);

@@ -69,17 +69,20 @@ static bool one_of(const char *v, const char *const *choices)
 /* Query members of the text form that are not inputs. */
 static kiln_status options_of(service_call *c, kiln_request *r, char *target, size_t size, kiln_diag *d)
 {
-    static const char *const qualities[] = {"any", "constructed", "verified", "tuned", NULL}, *const policies[] = {"default", "roller", NULL};
+    static const char *const qualities[] = {"any", "constructed", "verified", "tuned", NULL}, *const policies[] = {"default", "roller",
+                                                                                                                   NULL};
     char text[64];
     int t = service_query(c->query, "target", target, size), q, p;
     if (t == 0) snprintf(target, size, "%s", *r->target ? r->target : "host");
     q = service_query(c->query, "quality", text, sizeof text);
     if (q == 1 && one_of(text, qualities))
-        for (int i = 0; qualities[i]; i++) if (!strcmp(text, qualities[i])) r->quality = qualities[i];
+        for (int i = 0; qualities[i]; i++)
+            if (!strcmp(text, qualities[i])) r->quality = qualities[i];
     if (q < 0 || (q && strcmp(r->quality, text))) t = -2;
     p = service_query(c->query, "policy", text, sizeof text);
     if (p == 1 && one_of(text, policies))
-        for (int i = 0; policies[i]; i++) if (!strcmp(text, policies[i])) r->policy = policies[i];
+        for (int i = 0; policies[i]; i++)
+            if (!strcmp(text, policies[i])) r->policy = policies[i];
     if (p < 0 || (p && strcmp(r->policy, text))) t = -3;
     if (t >= 0) return KILN_OK;
     const char *const wrong[] = {"target", "quality", "policy"};
@@ -95,7 +98,8 @@ static kiln_status parse_text(service_call *c, service_ask *a, kiln_diag *d)
 {
     char inputs[SERVICE_URI_BYTES];
     if (!inputs_of(c->query, inputs, sizeof inputs)) {
-        *d = (kiln_diag){.status = KILN_REQUEST, .pointer = "?", .message = "the query cannot be decoded", .hint = "name=dtype:SHAPE, as a=f32:512x512"};
+        *d = (kiln_diag){
+            .status = KILN_REQUEST, .pointer = "?", .message = "the query cannot be decoded", .hint = "name=dtype:SHAPE, as a=f32:512x512"};
         return KILN_REQUEST;
     }
     size_t n = c->n;

@@ -26,7 +26,9 @@ bool service_bundle(const service_file *files, int n, char **out, size_t *size)
     }
     if (a && archive_write_close(a) != ARCHIVE_OK) ok = false;
     if (a) archive_write_free(a);
-    if (ok) *out = buf;
-    else free(buf);
+    if (ok)
+        *out = buf;
+    else
+        free(buf);
     return ok;
 }

@@ -5,7 +5,12 @@
 #include <string.h>
 #include "service/service.h"
 
-typedef struct setting { const char *name, *def, *meaning; char kind; long low, high; size_t at; } setting;
+typedef struct setting {
+    const char *name, *def, *meaning;
+    char kind;
+    long low, high;
+    size_t at;
+} setting;
 static const setting settings[] = {
 #define X(name, kind, def, low, high, meaning) {#name, def, meaning, #kind[0], low, high, offsetof(service_config, name)},
 #include "service/config.def"
@@ -78,7 +83,8 @@ static bool load_environment(service_config *c, char *why, size_t size)
 {
     for (int i = 0; i < NSETTINGS; i++) {
         char name[64] = "KILN_";
-        for (int k = 0; settings[i].name[k] && k < 50; k++) name[5 + k] = (char)(settings[i].name[k] == '_' ? '_' : settings[i].name[k] - 32);
+        for (int k = 0; settings[i].name[k] && k < 50; k++)
+            name[5 + k] = (char)(settings[i].name[k] == '_' ? '_' : settings[i].name[k] - 32);
         const char *v = getenv(name);
         if (v && *v && !set(c, &settings[i], v, name, why, size)) return false;
     }
@@ -90,9 +96,18 @@ static bool load_flags(service_config *c, int argc, char **argv, const char **fi
 {
     for (int i = 1; i < argc; i++) {
         const char *a = argv[i];
-        if (!strcmp(a, "--check-config")) { c->check = true; continue; }
-        if (!strcmp(a, "--help") || !strcmp(a, "-h")) { c->help = true; continue; }
-        if (!strcmp(a, "--version")) { c->version = true; continue; }
+        if (!strcmp(a, "--check-config")) {
+            c->check = true;
+            continue;
+        }
+        if (!strcmp(a, "--help") || !strcmp(a, "-h")) {
+            c->help = true;
+            continue;
+        }
+        if (!strcmp(a, "--version")) {
+            c->version = true;
+            continue;
+        }
         const char *eq = strchr(a, '=');
         size_t n = eq ? (size_t)(eq - a) : strlen(a);
         bool is_file = n == 8 && !strncmp(a, "--config", 8);
@@ -106,8 +121,10 @@ static bool load_flags(service_config *c, int argc, char **argv, const char **fi
             snprintf(why, size, "%s takes a value", a);
             return false;
         }
-        if (is_file) *file = v;
-        else if (pass && !set(c, s, v, a, why, size)) return false;
+        if (is_file)
+            *file = v;
+        else if (pass && !set(c, s, v, a, why, size))
+            return false;
     }
     return true;
 }
@@ -136,7 +153,8 @@ void service_config_help(void (*line)(const char *text))
     for (int i = 0; i < NSETTINGS; i++) {
         snprintf(name, sizeof name, "%s", settings[i].name);
         for (char *p = name; *p; p++) *p = *p == '_' ? '-' : *p;
-        snprintf(text, sizeof text, "  --%-14s %s%s%s%s", name, settings[i].meaning, *settings[i].def ? " [" : "", settings[i].def, *settings[i].def ? "]" : "");
+        snprintf(text, sizeof text, "  --%-14s %s%s%s%s", name, settings[i].meaning, *settings[i].def ? " [" : "", settings[i].def,
+                 *settings[i].def ? "]" : "");
         line(text);
     }
 }

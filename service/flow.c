@@ -24,7 +24,7 @@ void service_build_id(const kiln_bytes *parts, int n, char out[72])
     kiln_hex(digest, 32, out + 4);
 }
 
-/* ---- on the HTTP thread ---------------------------------------------------------------------------------------------------- */
+/* ---- on the HTTP thread ---- */
 static int64_t wait_of(service_call *c, bool *given)
 {
     int64_t wait = c->app->config.wait_ms;
@@ -86,13 +86,15 @@ service_reply *service_compile(service_call *c)
     service_reply *problem = NULL;
     bool fresh, given;
     if (service_negotiate(c->accept, (1u << SERVICE_FORMS) - 1) < 0)
-        return service_problem(406, "not-acceptable", "none of the forms asked for can be made", c->accept,
-                               "application/json, text/x-c, text/x-cuda, text/x-ptx, application/x-cubin, application/x-sharedlib, application/zip");
+        return service_problem(
+            406, "not-acceptable", "none of the forms asked for can be made", c->accept,
+            "application/json, text/x-c, text/x-cuda, text/x-ptx, application/x-cubin, application/x-sharedlib, application/zip");
     c->ask = service_ask_parse(c, &problem);
     if (!c->ask) return problem;
     c->verified = !strcmp(c->ask->request->quality, "verified");
     if (!strcmp(c->ask->request->quality, "tuned"))
-        return service_problem(501, "not-implemented", "tuned kernels are not made yet", "quality \"tuned\" needs measurements", "any, constructed or verified");
+        return service_problem(501, "not-implemented", "tuned kernels are not made yet", "quality \"tuned\" needs measurements",
+                               "any, constructed or verified");
     service_reply *known = look_up(c);
     if (known) return known;
     if (strstr(c->cache_control, "only-if-cached"))
@@ -108,7 +110,8 @@ service_reply *service_compile(service_call *c)
     }
     if (!worker_pool_submit(c->app->pool, service_compile_job, job, false)) {
         service_count(c->app->metrics, SERVICE_REFUSED);
-        service_jobs_done(c->app->jobs, job, service_problem_limit(503, "queue", c->app->config.queue, "the queue of compiles is full"), true);
+        service_jobs_done(c->app->jobs, job, service_problem_limit(503, "queue", c->app->config.queue, "the queue of compiles is full"),
+                          true);
         service_job_drop(c->app->jobs, job);
     }
     return NULL;
@@ -138,7 +141,8 @@ service_reply *service_compile_resume(service_call *c)
         const char *tier;
         char status[64];
         if (cache_get(c->app->cache, c->ask->keys.kernel, c->ask->keys.kernel_canon, &r, &tier) != CACHE_OK)
-            return service_problem(500, "verify-failed", "the kernel did not pass verification", "it computed wrong values and is quarantined", NULL);
+            return service_problem(500, "verify-failed", "the kernel did not pass verification",
+                                   "it computed wrong values and is quarantined", NULL);
         snprintf(status, sizeof status, "kiln; fwd=miss; %s", c->collapsed ? "collapsed" : "stored");
         service_times t = job->times;
         t.canon = c->ask->times.canon;
@@ -151,7 +155,7 @@ service_reply *service_compile_resume(service_call *c)
     return reply;
 }
 
-/* ---- on the pool ---------------------------------------------------------------------------------------------------- */
+/* ---- on the pool ---- */
 typedef struct work {
     service_app *app;
     service_job *job;
@@ -218,7 +222,8 @@ static void identify(work *w, const kiln_candidate *c)
         snprintf(joined + at, sizeof joined - at, "%s ", flags[i]);
     }
     const char *tool = gpu ? t->nvrtc_version : t->cc_version;
-    kiln_bytes parts[] = {a->keys.kernel_canon, {kiln_fingerprint(), strlen(kiln_fingerprint())}, {tool, strlen(tool)}, {joined, strlen(joined)}, c->trace};
+    kiln_bytes parts[] = {
+        a->keys.kernel_canon, {kiln_fingerprint(), strlen(kiln_fingerprint())}, {tool, strlen(tool)}, {joined, strlen(joined)}, c->trace};
     service_build_id(parts, 5, w->record.build);
 }
 
@@ -278,8 +283,10 @@ static void write_verdict(cache_record *r, const worker_verdict *v)
     char error[40] = "null";
     if (isfinite(v->max_error)) snprintf(error, sizeof error, "%.4g", v->max_error);
     snprintf(r->verdict, sizeof r->verdict,
-             "{\"how\":\"%s\",\"ok\":%s,\"max_error\":%s,\"rtol\":%.6g,\"atol\":%.6g,\"checked\":%lld,\"total\":%lld,\"all_written\":%s,\"seconds\":%.4f,"
-             "\"detail\":\"%.180s\"}", v->how ? v->how : "", v->ok ? "true" : "false", error, v->rtol, v->atol, (long long)v->checked, (long long)v->total,
+             "{\"how\":\"%s\",\"ok\":%s,\"max_error\":%s,\"rtol\":%.6g,\"atol\":%.6g,\"checked\":%lld,\"total\":%lld,\"all_written\":%s,"
+             "\"seconds\":%.4f,"
+             "\"detail\":\"%.180s\"}",
+             v->how ? v->how : "", v->ok ? "true" : "false", error, v->rtol, v->atol, (long long)v->checked, (long long)v->total,
              v->all_written ? "true" : "false", v->seconds, v->detail);
 }
 

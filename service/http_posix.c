@@ -16,8 +16,10 @@ void service_reply_drop(service_reply *r)
 {
     if (!r || atomic_fetch_sub(&r->refs, 1) != 1) return;
     struct MHD_Response *sent = atomic_load(&r->sent);
-    if (sent) MHD_destroy_response(sent);
-    else free(r->body);
+    if (sent)
+        MHD_destroy_response(sent);
+    else
+        free(r->body);
     for (int i = 0; i < r->nheaders; i++) free(r->headers[i].value);
     free(r);
 }
@@ -38,15 +40,9 @@ static struct MHD_Response *response_of(service_reply *r)
     return m;
 }
 
-void service_suspend(service_call *c)
-{
-    MHD_suspend_connection(c->connection);
-}
+void service_suspend(service_call *c) { MHD_suspend_connection(c->connection); }
 
-void service_resume(service_call *c)
-{
-    MHD_resume_connection(c->connection);
-}
+void service_resume(service_call *c) { MHD_resume_connection(c->connection); }
 
 static enum MHD_Result send_reply(service_call *c, service_reply *r)
 {
@@ -85,8 +81,10 @@ static service_reply *judge_head(service_call *c, struct MHD_Connection *con, co
     const char *length = header(con, "Content-Length");
     bool always = !strcmp(c->uri, "/livez") || !strcmp(c->uri, "/readyz");
     c->query = c->uri + n + (c->uri[n] == '?');
-    if (strlen(c->uri) > SERVICE_URI_BYTES) return service_problem_limit(414, "uri_bytes", SERVICE_URI_BYTES, "path and query are too long");
-    if (!service_unescape(c->uri, n, c->path, sizeof c->path)) return service_problem(400, "invalid-path", "the path cannot be decoded", NULL, NULL);
+    if (strlen(c->uri) > SERVICE_URI_BYTES)
+        return service_problem_limit(414, "uri_bytes", SERVICE_URI_BYTES, "path and query are too long");
+    if (!service_unescape(c->uri, n, c->path, sizeof c->path))
+        return service_problem(400, "invalid-path", "the path cannot be decoded", NULL, NULL);
     c->route = service_route_find(method, c->path, c->param, sizeof c->param, &problem);
     if (!c->route) return problem;
     if (!atomic_load(&c->app->ready) && !always) return service_problem(503, "starting", "the service is starting", NULL, NULL);
@@ -110,7 +108,8 @@ static enum MHD_Result begin(service_call *c, struct MHD_Connection *con, const 
     return problem ? send_reply(c, problem) : MHD_YES;
 }
 
-/* Without a Content-Length the end is not known: what is over the limit is read and forgotten up to a bound, then the connection is closed. */
+/* Without a Content-Length the end is not known: what is over the limit is read and forgotten up to a bound, then the connection is closed.
+ */
 static enum MHD_Result upload(service_call *c, const char *data, size_t *n)
 {
     size_t size = *n;
@@ -133,7 +132,8 @@ static enum MHD_Result upload(service_call *c, const char *data, size_t *n)
 static enum MHD_Result dispatch(service_call *c)
 {
     service_app *app = c->app;
-    if (c->seen > SERVICE_BODY_BYTES) return send_reply(c, service_problem_limit(413, "body_bytes", SERVICE_BODY_BYTES, "the body is too long"));
+    if (c->seen > SERVICE_BODY_BYTES)
+        return send_reply(c, service_problem_limit(413, "body_bytes", SERVICE_BODY_BYTES, "the body is too long"));
     bool memo = c->route->handler == rt_compile && app->config.memo_mib && !*c->if_none_match && !*c->cache_control;
     uint64_t generation = 0;
     if (memo) {
@@ -151,8 +151,8 @@ static enum MHD_Result dispatch(service_call *c)
     return send_reply(c, r);
 }
 
-static enum MHD_Result handle(void *cls, struct MHD_Connection *con, const char *url, const char *method, const char *version, const char *data, size_t *n,
-                              void **con_cls)
+static enum MHD_Result handle(void *cls, struct MHD_Connection *con, const char *url, const char *method, const char *version,
+                              const char *data, size_t *n, void **con_cls)
 {
     service_call *c = *con_cls;
     (void)cls, (void)url, (void)version;
@@ -207,7 +207,9 @@ bool service_http_address(const char *listen, bool allow_public, void *sockaddr,
     }
     loop = six ? IN6_IS_ADDR_LOOPBACK(&v6->sin6_addr) : ntohl(v4->sin_addr.s_addr) >> 24 == 127;
     if (loop || allow_public) return true;
-    snprintf(why, size, "listen: %s is not a loopback address; anyone who reaches it can compile here. --allow-public says that this is meant", listen);
+    snprintf(why, size,
+             "listen: %s is not a loopback address; anyone who reaches it can compile here. --allow-public says that this is meant",
+             listen);
     return false;
 }
 
@@ -218,16 +220,18 @@ void *service_http_start(service_app *app, char *why, size_t size)
     if (!service_http_address(app->config.listen, app->config.allow_public, &at, &len, why, size)) return NULL;
     unsigned flags = MHD_USE_POLL_INTERNAL_THREAD | MHD_ALLOW_SUSPEND_RESUME | (at.ss_family == AF_INET6 ? MHD_USE_IPv6 : 0);
     int pool = app->config.http_threads > 1 ? app->config.http_threads : 0;
-    struct MHD_Daemon *d = MHD_start_daemon(
-        flags, 0, NULL, NULL, handle, app, MHD_OPTION_SOCK_ADDR, &at, MHD_OPTION_URI_LOG_CALLBACK, begin_uri, app, MHD_OPTION_NOTIFY_COMPLETED, ended, NULL,
-        MHD_OPTION_CONNECTION_LIMIT, (unsigned)SERVICE_CONNECTIONS, MHD_OPTION_CONNECTION_TIMEOUT, (unsigned)SERVICE_CONNECTION_SECONDS,
-        MHD_OPTION_CONNECTION_MEMORY_LIMIT, (size_t)SERVICE_HEADER_BYTES, MHD_OPTION_THREAD_POOL_SIZE, (unsigned)pool, MHD_OPTION_END);
+    struct MHD_Daemon *d =
+        MHD_start_daemon(flags, 0, NULL, NULL, handle, app, MHD_OPTION_SOCK_ADDR, &at, MHD_OPTION_URI_LOG_CALLBACK, begin_uri, app,
+                         MHD_OPTION_NOTIFY_COMPLETED, ended, NULL, MHD_OPTION_CONNECTION_LIMIT, (unsigned)SERVICE_CONNECTIONS,
+                         MHD_OPTION_CONNECTION_TIMEOUT, (unsigned)SERVICE_CONNECTION_SECONDS, MHD_OPTION_CONNECTION_MEMORY_LIMIT,
+                         (size_t)SERVICE_HEADER_BYTES, MHD_OPTION_THREAD_POOL_SIZE, (unsigned)pool, MHD_OPTION_END);
     if (!d) {
         snprintf(why, size, "cannot listen at %s: %s", app->config.listen, strerror(errno));
         return NULL;
     }
     const union MHD_DaemonInfo *info = MHD_get_daemon_info(d, MHD_DAEMON_INFO_BIND_PORT);
-    service_log("info", "listening", "%.*s:%d", (int)(strrchr(app->config.listen, ':') - app->config.listen), app->config.listen, info ? info->port : 0);
+    service_log("info", "listening", "%.*s:%d", (int)(strrchr(app->config.listen, ':') - app->config.listen), app->config.listen,
+                info ? info->port : 0);
     return d;
 }
 
@@ -237,7 +241,4 @@ void service_http_quiesce(void *http)
     if (s != MHD_INVALID_SOCKET) close(s);
 }
 
-void service_http_stop(void *http)
-{
-    MHD_stop_daemon(http);
-}
+void service_http_stop(void *http) { MHD_stop_daemon(http); }

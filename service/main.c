@@ -9,10 +9,7 @@
 #include <unistd.h>
 #include "service/service.h"
 
-static void say(const char *text)
-{
-    puts(text);
-}
+static void say(const char *text) { puts(text); }
 
 static void replace(char **at, const char *text)
 {
@@ -79,7 +76,8 @@ static void drain(service_app *app, void *http)
     service_log("info", "draining", "%s", "");
     service_http_quiesce(http);
     double until = service_now_ms() + 10000;
-    while (service_now_ms() < until && service_jobs_count(app->jobs, SERVICE_QUEUED) + service_jobs_count(app->jobs, SERVICE_RUNNING) > 0) usleep(20000);
+    while (service_now_ms() < until && service_jobs_count(app->jobs, SERVICE_QUEUED) + service_jobs_count(app->jobs, SERVICE_RUNNING) > 0)
+        usleep(20000);
     service_jobs_wake_all(app->jobs);
     usleep(50000); /* lets woken connections send their answers */
     service_http_stop(http);
@@ -128,7 +126,8 @@ int main(int argc, char **argv)
         return 78;
     }
     if (app.config.help) {
-        puts("usage: kilnd [--listen ADDR:PORT] [--data DIR] [options]\n\n  --config FILE    lines \"name = value\"\n  --check-config   say whether the settings are right, and end\n"
+        puts("usage: kilnd [--listen ADDR:PORT] [--data DIR] [options]\n\n  --config FILE    lines \"name = value\"\n  --check-config   "
+             "say whether the settings are right, and end\n"
              "  --version\n");
         service_config_help(say);
         return 0;

@@ -1,11 +1,17 @@
-/* Prepared answers: request bytes to reply, valid while the cache does not change. Keys are compared in full; bounded by bytes, direct-mapped buckets of four. */
+/* Prepared answers: request bytes to reply, valid while the cache does not change. Keys are compared in full; bounded by bytes,
+ * direct-mapped buckets of four. */
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 #include "service/service.h"
 
 enum { WAYS = 4, BUCKETS = 1024 };
-typedef struct entry { char *key; size_t nkey; uint64_t generation, used; service_reply *reply; } entry;
+typedef struct entry {
+    char *key;
+    size_t nkey;
+    uint64_t generation, used;
+    service_reply *reply;
+} entry;
 struct service_memo {
     pthread_mutex_t lock;
     int64_t bytes, most;
@@ -13,7 +19,10 @@ struct service_memo {
     entry entries[BUCKETS][WAYS];
 };
 
-typedef struct part { const char *p; size_t n; } part;
+typedef struct part {
+    const char *p;
+    size_t n;
+} part;
 enum { PARTS = 5 };
 static void parts_of(const service_call *c, part out[PARTS])
 {
@@ -105,7 +114,10 @@ void service_memo_put(service_memo *m, const service_call *c, uint64_t generatio
     entry *bucket = m->entries[hash_of(p) % BUCKETS], *e = &bucket[0];
     pthread_mutex_lock(&m->lock);
     for (int w = 0; w < WAYS; w++) {
-        if (bucket[w].key && same(&bucket[w], p)) { e = &bucket[w]; break; }
+        if (bucket[w].key && same(&bucket[w], p)) {
+            e = &bucket[w];
+            break;
+        }
         if (bucket[w].used < e->used) e = &bucket[w];
     }
     empty(m, e);

@@ -12,24 +12,16 @@ struct service_metrics {
     atomic_ullong microseconds[ROUTES + 1];
 };
 static const char *const names[SERVICE_COUNTERS] = {
-    "kiln_hits_total", "kiln_prepared_hits_total", "kiln_misses_total", "kiln_collapsed_total", "kiln_compiles_total", "kiln_compile_failures_total",
-    "kiln_verify_failures_total", "kiln_emulations_total", "kiln_refused_total",
+    "kiln_hits_total",     "kiln_prepared_hits_total",    "kiln_misses_total",          "kiln_collapsed_total",
+    "kiln_compiles_total", "kiln_compile_failures_total", "kiln_verify_failures_total", "kiln_emulations_total",
+    "kiln_refused_total",
 };
 
-service_metrics *service_metrics_open(void)
-{
-    return calloc(1, sizeof(service_metrics));
-}
+service_metrics *service_metrics_open(void) { return calloc(1, sizeof(service_metrics)); }
 
-void service_metrics_close(service_metrics *m)
-{
-    free(m);
-}
+void service_metrics_close(service_metrics *m) { free(m); }
 
-void service_count(service_metrics *m, enum service_counter k)
-{
-    atomic_fetch_add_explicit(&m->counters[k], 1, memory_order_relaxed);
-}
+void service_count(service_metrics *m, enum service_counter k) { atomic_fetch_add_explicit(&m->counters[k], 1, memory_order_relaxed); }
 
 void service_count_request(service_metrics *m, const service_route *r, int status, double ms)
 {
@@ -38,7 +30,10 @@ void service_count_request(service_metrics *m, const service_route *r, int statu
     atomic_fetch_add_explicit(&m->microseconds[row], (unsigned long long)(ms * 1e3), memory_order_relaxed);
 }
 
-typedef struct text { char *p; size_t n, cap; } text;
+typedef struct text {
+    char *p;
+    size_t n, cap;
+} text;
 static void put(text *t, const char *format, ...)
 {
     char line[512];

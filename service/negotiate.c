@@ -4,17 +4,24 @@
 #include <strings.h>
 #include "service/service.h"
 
-typedef struct media { const char *name; enum service_form form; } media;
+typedef struct media {
+    const char *name;
+    enum service_form form;
+} media;
 static const media medias[] = {
-    {"application/json", SERVICE_JSON}, {"text/x-c", SERVICE_C}, {"text/x-cuda", SERVICE_CUDA}, {"text/x-ptx", SERVICE_PTX},
-    {"application/x-cubin", SERVICE_CUBIN}, {"application/x-sharedlib", SERVICE_SO}, {"application/zip", SERVICE_ZIP},
-    {"application/vnd.kiln.so", SERVICE_SO}, {"text/plain", SERVICE_C}, {"text/plain", SERVICE_CUDA},
+    {"application/json", SERVICE_JSON},
+    {"text/x-c", SERVICE_C},
+    {"text/x-cuda", SERVICE_CUDA},
+    {"text/x-ptx", SERVICE_PTX},
+    {"application/x-cubin", SERVICE_CUBIN},
+    {"application/x-sharedlib", SERVICE_SO},
+    {"application/zip", SERVICE_ZIP},
+    {"application/vnd.kiln.so", SERVICE_SO},
+    {"text/plain", SERVICE_C},
+    {"text/plain", SERVICE_CUDA},
 };
 
-const char *service_form_media(enum service_form f)
-{
-    return medias[f].name;
-}
+const char *service_form_media(enum service_form f) { return medias[f].name; }
 
 const char *service_form_kind(enum service_form f)
 {

@@ -1,7 +1,4 @@
 /* POST /v1/compile. */
 #include "service/service.h"
 
-service_reply *rt_compile(service_call *c)
-{
-    return service_compile(c);
-}
+service_reply *rt_compile(service_call *c) { return service_compile(c); }

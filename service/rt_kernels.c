@@ -4,10 +4,7 @@
 #include <string.h>
 #include "service/service.h"
 
-static bool key_ok(const char *k)
-{
-    return strlen(k) == 68 && !strncmp(k, "kk1-", 4) && strspn(k + 4, "0123456789abcdef") == 64;
-}
+static bool key_ok(const char *k) { return strlen(k) == 68 && !strncmp(k, "kk1-", 4) && strspn(k + 4, "0123456789abcdef") == 64; }
 
 service_reply *rt_kernel(service_call *c)
 {
@@ -15,7 +12,8 @@ service_reply *rt_kernel(service_call *c)
     const char *tier = "";
     char status[64];
     enum cache_status s = key_ok(c->param) ? cache_get(c->app->cache, c->param, (kiln_bytes){0}, &r, &tier) : CACHE_MISS;
-    if (s == CACHE_QUARANTINED) return service_problem(410, "quarantined", "every version of this kernel failed verification", c->param, NULL);
+    if (s == CACHE_QUARANTINED)
+        return service_problem(410, "quarantined", "every version of this kernel failed verification", c->param, NULL);
     if (s == CACHE_ERROR) return service_problem(503, "store-unavailable", "the store cannot be asked", NULL, NULL);
     if (s != CACHE_OK) return service_problem(404, "not-found", "no kernel has this key", c->param, "a key is kk1- and 64 hex digits");
     snprintf(status, sizeof status, "kiln; hit; detail=%s", tier);
@@ -32,7 +30,8 @@ service_reply *rt_kernels(service_call *c)
     int t = service_query(c->query, "target", target, sizeof target), k = service_query(c->query, "cursor", cursor, sizeof cursor);
     int l = service_query(c->query, "limit", text, sizeof text), limit = atoi(text);
     if (t < 0 || k < 0 || l < 0 || limit < 1 || limit > SERVICE_LIST)
-        return service_problem(422, "invalid-request", "a query member has a value that cannot be used", NULL, "target=ID, cursor=NEXT, limit=1 to 200");
+        return service_problem(422, "invalid-request", "a query member has a value that cannot be used", NULL,
+                               "target=ID, cursor=NEXT, limit=1 to 200");
     int n = cache_list(c->app->cache, t ? target : "", k ? cursor : "", limit, list);
     cJSON *o = cJSON_CreateObject(), *kernels = cJSON_AddArrayToObject(o, "kernels");
     for (int i = 0; i < n; i++) {

@@ -55,7 +55,8 @@ service_reply *rt_target_put(service_call *c)
     bool builtin = false;
     if (!service_target_id_ok(c->param))
         return service_problem(422, "invalid-request", "this cannot be the id of a target", c->param, "[a-z0-9][a-z0-9._-]{0,62}");
-    if (*c->content_type && !service_media_is(c->content_type, "application/json") && !service_media_is(c->content_type, "application/x-www-form-urlencoded"))
+    if (*c->content_type && !service_media_is(c->content_type, "application/json") &&
+        !service_media_is(c->content_type, "application/x-www-form-urlencoded"))
         return service_problem(415, "unsupported-media-type", "a hardware description is JSON", c->content_type, "application/json");
     free(service_target_json(c->app->targets, c->param, &builtin));
     if (!builtin && strcmp(c->param, "host")) {

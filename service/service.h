@@ -28,16 +28,19 @@ bool service_config_load(service_config *c, int argc, char **argv, char *why, si
 void service_config_free(service_config *c);
 void service_config_help(void (*line)(const char *text));
 
-/* ---- replies: counted, immutable once sent ------------------------------------------------------------------------------------------------- */
-typedef struct service_header { char name[24]; char *value; } service_header;
+/* ---- replies: counted, immutable once sent ---- */
+typedef struct service_header {
+    char name[24];
+    char *value;
+} service_header;
 typedef struct service_reply {
     atomic_int refs;
     int status, nheaders;
     char *body;
     size_t n;
     service_header headers[20];
-    bool keep;             /* may be kept by the memo while the cache does not change */
-    _Atomic(void *) sent;  /* the HTTP library's form of it, made on first use */
+    bool keep;            /* may be kept by the memo while the cache does not change */
+    _Atomic(void *) sent; /* the HTTP library's form of it, made on first use */
 } service_reply;
 service_reply *service_reply_new(int status, const char *media, char *body, size_t n); /* takes body (malloc); NULL when out of memory */
 service_reply *service_reply_text(int status, const char *media, const char *text);
@@ -51,7 +54,7 @@ service_reply *service_problem(int http, const char *slug, const char *title, co
 service_reply *service_problem_diag(const kiln_diag *d);
 service_reply *service_problem_limit(int http, const char *limit, long long value, const char *detail);
 
-/* ---- the service ------------------------------------------------------------------------------------------------------------------------------- */
+/* ---- the service ---- */
 typedef struct service_targets service_targets;
 typedef struct service_jobs service_jobs;
 typedef struct service_memo service_memo;
@@ -77,20 +80,20 @@ struct service_route;
 typedef struct service_call {
     service_app *app;
     const struct service_route *route;
-    char *uri;                    /* as received, owned */
-    char path[512];               /* decoded, without query */
-    const char *query;            /* inside uri, not decoded */
-    char param[256];              /* the {name} of the route */
+    char *uri;         /* as received, owned */
+    char path[512];    /* decoded, without query */
+    const char *query; /* inside uri, not decoded */
+    char param[256];   /* the {name} of the route */
     char method[12];
     const char *content_type, *accept, *if_none_match, *prefer, *cache_control, *range;
     char *body;
     size_t n, cap, seen;
-    void *connection;             /* of the HTTP library */
-    service_reply *early;         /* decided before the body was read */
+    void *connection;     /* of the HTTP library */
+    service_reply *early; /* decided before the body was read */
     bool started;
     double began_ms;
-    service_ask *ask;             /* of a compile */
-    service_job *job;             /* waited for */
+    service_ask *ask; /* of a compile */
+    service_job *job; /* waited for */
     bool collapsed, verified, timed_out, waiting;
     int64_t wait_until;
     struct service_call *next_waiter;
@@ -116,7 +119,7 @@ double service_now_ms(void);
 int64_t service_unix_ms(void);
 void service_log(const char *level, const char *event, const char *format, ...) __attribute__((format(printf, 3, 4)));
 
-/* ---- negotiation ------------------------------------------------------------------------------------------------------------------------------- */
+/* ---- negotiation ---- */
 enum service_form { SERVICE_JSON, SERVICE_C, SERVICE_CUDA, SERVICE_PTX, SERVICE_CUBIN, SERVICE_SO, SERVICE_ZIP, SERVICE_FORMS };
 const char *service_form_media(enum service_form f);
 const char *service_form_kind(enum service_form f); /* kind of artifact, "" for JSON and ZIP */
@@ -125,11 +128,15 @@ int service_negotiate(const char *accept, unsigned have);
 /* Whether a media type header names `type`, whatever its parameters. */
 bool service_media_is(const char *header, const char *type);
 
-/* ---- bundle ------------------------------------------------------------------------------------------------------------------------------------ */
-typedef struct service_file { char name[40]; const char *p; size_t n; } service_file;
+/* ---- bundle ---- */
+typedef struct service_file {
+    char name[40];
+    const char *p;
+    size_t n;
+} service_file;
 bool service_bundle(const service_file *files, int n, char **out, size_t *size); /* STORED, fixed times: same input, same bytes */
 
-/* ---- targets ----------------------------------------------------------------------------------------------------------------------------------- */
+/* ---- targets ---- */
 service_targets *service_targets_open(service_app *app, char *why, size_t size);
 void service_targets_close(service_targets *t);
 char *service_target_json(service_targets *t, const char *id, bool *builtin); /* "host" too; free(); NULL: none */
@@ -139,26 +146,29 @@ enum service_put service_target_put(service_targets *t, cache *c, const char *id
 bool service_target_id_ok(const char *id);
 bool service_runs_here(const kiln_hw *hw); /* a CPU target all of whose features this host has */
 
-/* ---- jobs: compiles under way and their results ---------------------------------------------------------------------------------------------------- */
+/* ---- jobs: compiles under way and their results ---- */
 enum service_state { SERVICE_QUEUED, SERVICE_RUNNING, SERVICE_SUCCEEDED, SERVICE_FAILED };
-typedef struct service_times { double canon, lookup, construct, codegen, toolchain, verify; } service_times;
+typedef struct service_times {
+    double canon, lookup, construct, codegen, toolchain, verify;
+} service_times;
 struct service_job {
     service_app *app;
     int refs;
     char id[40], key[72];
     service_ask *ask;
     enum service_state state;
-    bool settled, emulating;    /* nothing more will be known about the kernel; an emulation is queued or runs */
-    service_reply *problem;     /* of a failed job */
+    bool settled, emulating; /* nothing more will be known about the kernel; an emulation is queued or runs */
+    service_reply *problem;  /* of a failed job */
     service_times times;
     int64_t created_ms, finished_ms;
-    int64_t deadline;           /* service_now_ms */
+    int64_t deadline; /* service_now_ms */
     service_call *waiters;
     service_job *next;
 };
 service_jobs *service_jobs_open(service_app *app);
 void service_jobs_close(service_jobs *j);
-/* Joins the live job of c->ask's key, or makes one (*fresh) which the caller must submit; c waits (suspended) until it is woken. NULL: table full. */
+/* Joins the live job of c->ask's key, or makes one (*fresh) which the caller must submit; c waits (suspended) until it is woken. NULL:
+ * table full. */
 service_job *service_jobs_join(service_jobs *j, service_call *c, bool *fresh);
 void service_jobs_running(service_jobs *j, service_job *job);
 /* The kernel can be served, or cannot (problem, taken). settled: verification is over as well. Wakes whom it concerns. */
@@ -171,7 +181,7 @@ int service_jobs_count(service_jobs *j, enum service_state s);
 void service_suspend(service_call *c);
 void service_resume(service_call *c);
 
-/* ---- compile flow ------------------------------------------------------------------------------------------------------------------------------------ */
+/* ---- compile flow ---- */
 /* A request as understood: parsed program, resolved target, keys. Counted; read-only once made. */
 struct service_ask {
     atomic_int refs;
@@ -192,24 +202,34 @@ void service_build_id(const kiln_bytes *parts, int n, char out[72]);
 void service_compile_job(void *job);
 void service_emulate_job(void *job);
 
-/* ---- answers about a kernel ---------------------------------------------------------------------------------------------------------------------------- */
+/* ---- answers about a kernel ---- */
 typedef struct service_answer {
-    const service_ask *ask;       /* NULL: asked by key */
+    const service_ask *ask; /* NULL: asked by key */
     const char *cache_status;
     const service_times *times;
 } service_answer;
 service_reply *service_answer_kernel(service_call *c, const cache_record *r, const service_answer *how);
 cJSON *service_kernel_summary(const cache_record *r);
 
-/* ---- prepared answers ---------------------------------------------------------------------------------------------------------------------------------- */
+/* ---- prepared answers ---- */
 service_memo *service_memo_open(int64_t bytes);
 void service_memo_close(service_memo *m);
 service_reply *service_memo_get(service_memo *m, const service_call *c, uint64_t generation); /* counted */
 void service_memo_put(service_memo *m, const service_call *c, uint64_t generation, service_reply *r);
 
-/* ---- metrics ----------------------------------------------------------------------------------------------------------------------------------------------- */
-enum service_counter { SERVICE_HITS, SERVICE_MEMO_HITS, SERVICE_MISSES, SERVICE_COLLAPSED, SERVICE_COMPILES, SERVICE_COMPILE_FAILURES, SERVICE_VERIFY_FAILURES,
-                       SERVICE_EMULATIONS, SERVICE_REFUSED, SERVICE_COUNTERS };
+/* ---- metrics ---- */
+enum service_counter {
+    SERVICE_HITS,
+    SERVICE_MEMO_HITS,
+    SERVICE_MISSES,
+    SERVICE_COLLAPSED,
+    SERVICE_COMPILES,
+    SERVICE_COMPILE_FAILURES,
+    SERVICE_VERIFY_FAILURES,
+    SERVICE_EMULATIONS,
+    SERVICE_REFUSED,
+    SERVICE_COUNTERS
+};
 service_metrics *service_metrics_open(void);
 void service_metrics_close(service_metrics *m);
 void service_count(service_metrics *m, enum service_counter k);

@@ -6,7 +6,11 @@
 #include <string.h>
 #include "service/service.h"
 
-typedef struct target { char id[KILN_MAX_NAME_BYTES]; char *json; bool builtin; } target;
+typedef struct target {
+    char id[KILN_MAX_NAME_BYTES];
+    char *json;
+    bool builtin;
+} target;
 struct service_targets {
     pthread_mutex_t lock;
     target *list;
@@ -102,8 +106,9 @@ static void choose_host(service_targets *t, int cpus)
         kiln_hw *hw;
         kiln_diag d;
         const char *const *f;
-        if (a && !strncmp(t->list[i].id, "x86-64-", 7) && kiln_hw_parse(a, (kiln_bytes){t->list[i].json, strlen(t->list[i].json)}, &hw, &d) == KILN_OK &&
-            service_runs_here(hw) && kiln_hw_features(hw, &f) > best) {
+        if (a && !strncmp(t->list[i].id, "x86-64-", 7) &&
+            kiln_hw_parse(a, (kiln_bytes){t->list[i].json, strlen(t->list[i].json)}, &hw, &d) == KILN_OK && service_runs_here(hw) &&
+            kiln_hw_features(hw, &f) > best) {
             best = kiln_hw_features(hw, &f);
             chosen = t->list[i].json;
         }
@@ -133,8 +138,10 @@ service_targets *service_targets_open(service_app *app, char *why, size_t size)
     char **ids, **jsons;
     int n = cache_list_targets(app->cache, &ids, &jsons);
     for (int i = 0; i < n; i++) {
-        if (find(t, ids[i])) free(jsons[i]);
-        else if (add(t, ids[i], jsons[i], false)) t->put++;
+        if (find(t, ids[i]))
+            free(jsons[i]);
+        else if (add(t, ids[i], jsons[i], false))
+            t->put++;
         free(ids[i]);
     }
     if (n > 0) {
@@ -193,9 +200,12 @@ enum service_put service_target_put(service_targets *t, cache *c, const char *id
     char *copy = malloc(json.n + 1);
     pthread_mutex_lock(&t->lock);
     target *f = find(t, id);
-    if ((f && f->builtin) || !strcmp(id, "host")) result = SERVICE_PUT_BUILTIN;
-    else if (!f && t->put >= SERVICE_TARGETS) result = SERVICE_PUT_FULL;
-    else if (!copy || cache_put_target(c, id, json) != CACHE_OK) result = SERVICE_PUT_STORE;
+    if ((f && f->builtin) || !strcmp(id, "host"))
+        result = SERVICE_PUT_BUILTIN;
+    else if (!f && t->put >= SERVICE_TARGETS)
+        result = SERVICE_PUT_FULL;
+    else if (!copy || cache_put_target(c, id, json) != CACHE_OK)
+        result = SERVICE_PUT_STORE;
     else {
         memcpy(copy, json.p, json.n);
         copy[json.n] = 0;

@@ -5,8 +5,8 @@
 
 static struct MHD_Response *answer;
 
-static enum MHD_Result handle(void *cls, struct MHD_Connection *con, const char *url, const char *method, const char *version, const char *data, size_t *n,
-                              void **con_cls)
+static enum MHD_Result handle(void *cls, struct MHD_Connection *con, const char *url, const char *method, const char *version,
+                              const char *data, size_t *n, void **con_cls)
 {
     static int seen;
     (void)cls, (void)url, (void)method, (void)version, (void)data;
@@ -30,8 +30,8 @@ int main(int argc, char **argv)
     fclose(f);
     answer = MHD_create_response_from_buffer(n, body, MHD_RESPMEM_PERSISTENT);
     MHD_add_response_header(answer, "Content-Type", "application/json");
-    struct MHD_Daemon *d = MHD_start_daemon(MHD_USE_POLL_INTERNAL_THREAD, (unsigned short)atoi(argv[1]), NULL, NULL, handle, NULL, MHD_OPTION_CONNECTION_LIMIT, 512u,
-                                            MHD_OPTION_END);
+    struct MHD_Daemon *d = MHD_start_daemon(MHD_USE_POLL_INTERNAL_THREAD, (unsigned short)atoi(argv[1]), NULL, NULL, handle, NULL,
+                                            MHD_OPTION_CONNECTION_LIMIT, 512u, MHD_OPTION_END);
     if (!d) return 1;
     getchar(); /* serves until its input ends */
     MHD_stop_daemon(d);

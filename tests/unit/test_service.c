@@ -54,7 +54,8 @@ static void queries_decode_strictly(void **state)
 
 static void accept_is_judged_by_quality_then_order(void **state)
 {
-    unsigned cpu = 1u << SERVICE_JSON | 1u << SERVICE_C | 1u << SERVICE_SO | 1u << SERVICE_ZIP, gpu = 1u << SERVICE_JSON | 1u << SERVICE_CUDA;
+    unsigned cpu = 1u << SERVICE_JSON | 1u << SERVICE_C | 1u << SERVICE_SO | 1u << SERVICE_ZIP,
+             gpu = 1u << SERVICE_JSON | 1u << SERVICE_CUDA;
     (void)state;
     assert_int_equal(service_negotiate("", cpu), SERVICE_JSON);
     assert_int_equal(service_negotiate("*/*", cpu), SERVICE_JSON);
@@ -87,7 +88,8 @@ static void only_loopback_without_leave(void **state)
 static void settings_come_from_flags_then_variables(void **state)
 {
     service_config c;
-    char why[300], *good[] = {"kilnd", "--queue=7", "--http-threads", "2", "--allow-public"}, *bad[] = {"kilnd", "--queue", "0"}, *none[] = {"kilnd", "--nope"};
+    char why[300], *good[] = {"kilnd", "--queue=7", "--http-threads", "2", "--allow-public"}, *bad[] = {"kilnd", "--queue", "0"},
+                   *none[] = {"kilnd", "--nope"};
     (void)state;
     setenv("KILN_QUEUE", "9", 1);
     setenv("KILN_WAIT_MS", "11", 1);
@@ -146,9 +148,13 @@ static void prepared_answers_are_compared_in_full(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(routes_answer_404_405_and_the_parameter), cmocka_unit_test(every_route_is_in_openapi), cmocka_unit_test(queries_decode_strictly),
-        cmocka_unit_test(accept_is_judged_by_quality_then_order), cmocka_unit_test(only_loopback_without_leave),
-        cmocka_unit_test(settings_come_from_flags_then_variables), cmocka_unit_test(bundles_and_builds_are_deterministic),
+        cmocka_unit_test(routes_answer_404_405_and_the_parameter),
+        cmocka_unit_test(every_route_is_in_openapi),
+        cmocka_unit_test(queries_decode_strictly),
+        cmocka_unit_test(accept_is_judged_by_quality_then_order),
+        cmocka_unit_test(only_loopback_without_leave),
+        cmocka_unit_test(settings_come_from_flags_then_variables),
+        cmocka_unit_test(bundles_and_builds_are_deterministic),
         cmocka_unit_test(prepared_answers_are_compared_in_full),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
