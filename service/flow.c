@@ -434,12 +434,13 @@ void service_emulate_job(void *arg)
     if (arena && !atomic_load(&app->draining) && cache_get(app->cache, job->key, a->keys.kernel_canon, &r, &tier) == CACHE_OK &&
         r->verification == CACHE_PENDING && kiln_generate(arena, a->request->program, a->hw, r->trace, &k, &d) == KILN_OK) {
         bool made = worker_emulate(&app->tools, a->request->program, k, app->config.emulate_ms, &v, &e);
+        made = made && (v.ok || v.total > 0); /* a kernel that was never compared is not a wrong one: it stays pending */
         if (made) {
             write_verdict(&verdict, &v);
             cache_verdict(app->cache, r->key, r->version, v.ok ? CACHE_EMULATED : CACHE_FAILED, verdict.verdict);
         }
         if (made && !v.ok) service_count(app->metrics, SERVICE_VERIFY_FAILURES);
-        if (!made || !v.ok) service_log("error", "emulation", "%s: %s", job->key, made ? verdict.verdict : e.message);
+        if (!made || !v.ok) service_log("error", "emulation", "%s: %s", job->key, made ? verdict.verdict : *e.message ? e.message : v.detail);
     }
     if (r) cache_release(r);
     kiln_arena_close(arena);
