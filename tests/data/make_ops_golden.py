@@ -1,0 +1,103 @@
+"""Writes ops_golden.txt: small operator cases with inputs and outputs computed here, by NumPy and plain loops, from the ONNX operator
+documents (opset 21). Independent of Kiln's own code. usage: python3 make_ops_golden.py > ops_golden.txt"""
+import itertools, json, math
+import numpy as np
+
+rng = np.random.default_rng(7)
+def rand(*s): return np.round(rng.uniform(-2, 2, s), 3)
+
+def conv(x, w, b=None, strides=None, pads=None, dilations=None, group=1):
+    n = x.ndim - 2
+    strides, dilations, pads = strides or [1] * n, dilations or [1] * n, pads or [0] * 2 * n
+    x = np.pad(x, [(0, 0), (0, 0)] + [(pads[i], pads[n + i]) for i in range(n)])
+    out = [(x.shape[2 + i] - (w.shape[2 + i] - 1) * dilations[i] - 1) // strides[i] + 1 for i in range(n)]
+    y = np.zeros([x.shape[0], w.shape[0]] + out)
+    per, cg = w.shape[0] // group, w.shape[1]
+    for i in itertools.product(range(x.shape[0]), range(w.shape[0]), *[range(o) for o in out]):
+        g = i[1] // per
+        for k in itertools.product(range(cg), *[range(e) for e in w.shape[2:]]):
+            at = tuple(i[2 + d] * strides[d] + k[1 + d] * dilations[d] for d in range(n))
+            y[i] += x[(i[0], g * cg + k[0]) + at] * w[(i[1],) + k]
+        if b is not None: y[i] += b[i[1]]
+    return y
+
+def pool(x, kernel, mode, strides=None, pads=None, dilations=None, ceil=0, include=0):
+    n = x.ndim - 2
+    strides, dilations, pads = strides or [1] * n, dilations or [1] * n, pads or [0] * 2 * n
+    out = []
+    for d in range(n):
+        room = x.shape[2 + d] + pads[d] + pads[n + d] - (kernel[d] - 1) * dilations[d] - 1
+        o = (math.ceil if ceil else math.floor)(room / strides[d]) + 1
+        if ceil and (o - 1) * strides[d] >= x.shape[2 + d] + pads[d]: o -= 1
+        out.append(o)
+    y = np.zeros(list(x.shape[:2]) + out)
+    for i in itertools.product(*[range(e) for e in y.shape]):
+        seen, count = [], 0
+        for k in itertools.product(*[range(e) for e in kernel]):
+            at = [i[2 + d] * strides[d] + k[d] * dilations[d] - pads[d] for d in range(n)]
+            inside = all(0 <= at[d] < x.shape[2 + d] for d in range(n))
+            if inside: seen.append(x[i[:2] + tuple(at)])
+            if inside or (include and all(at[d] < x.shape[2 + d] + pads[n + d] for d in range(n))): count += 1
+        y[i] = max(seen) if mode == "max" else sum(seen) / count
+    return y
+
+erf = np.vectorize(math.erf)
+def softmax(x, axis):
+    e = np.exp(x - x.max(axis, keepdims=True))
+    return e / e.sum(axis, keepdims=True)
+def layernorm(x, g, b, axis, eps=1e-5):
+    ax = tuple(range(axis % x.ndim, x.ndim))
+    m = x.mean(ax, keepdims=True)
+    y = (x - m) / np.sqrt(((x - m) ** 2).mean(ax, keepdims=True) + eps) * g
+    return y if b is None else y + b
+
+cases = []
+def case(op, inputs, out, **attrs): cases.append((op, attrs, inputs, np.asarray(out)))
+
+a, b = rand(3, 5), rand(5, 4)
+case("MatMul", [a, b], a @ b)
+a, b = rand(2, 1, 3, 5), rand(4, 5, 2); case("MatMul", [a, b], a @ b)
+a, b = rand(5), rand(5, 4); case("MatMul", [a, b], a @ b)
+a, b = rand(3, 5), rand(5); case("MatMul", [a, b], a @ b)
+a, b = rand(5), rand(5); case("MatMul", [a, b], a @ b)
+a, b, c = rand(5, 3), rand(4, 5), rand(4)
+case("Gemm", [a, b, c], 0.5 * a.T @ b.T + 2 * c, transA=1, transB=1, alpha=0.5, beta=2.0)
+a, b = rand(3, 5), rand(5, 4); case("Gemm", [a, b], a @ b)
+a, b, c = rand(3, 5), rand(5, 4), rand(3, 1); case("Gemm", [a, b, c], a @ b + c)
+x, w, q = rand(2, 4, 7, 6), rand(6, 2, 3, 2), rand(6)
+case("Conv", [x, w, q], conv(x, w, q, [2, 1], [1, 0, 2, 1], [1, 2], 2), strides=[2, 1], pads=[1, 0, 2, 1], dilations=[1, 2], group=2)
+x, w = rand(1, 3, 9), rand(4, 3, 3); case("Conv", [x, w], conv(x, w, pads=[1, 1]), pads=[1, 1])
+x, w = rand(1, 4, 6, 6), rand(4, 1, 3, 3); case("Conv", [x, w], conv(x, w, pads=[1] * 4, group=4), pads=[1] * 4, group=4)
+x, w = rand(1, 4, 5, 5), rand(8, 1, 3, 3); case("Conv", [x, w], conv(x, w, group=4), group=4)
+x, w = rand(1, 3, 8, 8), rand(2, 3, 1, 1); case("Conv", [x, w], conv(x, w, strides=[2, 2]), strides=[2, 2])
+x, w = rand(1, 2, 5, 6), rand(3, 2, 2, 3); case("Conv", [x, w], conv(x, w, strides=[2, 2], pads=[0, 0, 1, 1]), strides=[2, 2], auto_pad="SAME_UPPER")
+for name, f in (("Add", np.add), ("Sub", np.subtract), ("Mul", np.multiply)):
+    x, y = rand(2, 3, 4), rand(3, 1); case(name, [x, y], f(x, y))
+x, y = rand(4), rand(2, 3, 1); case("Add", [x, y], x + y)
+x, y = rand(1, 3), rand(2, 1) + 5; case("Div", [x, y], x / y)
+x = rand(3, 7)
+case("Relu", [x], np.maximum(x, 0)); case("Sigmoid", [x], 1 / (1 + np.exp(-x))); case("Tanh", [x], np.tanh(x))
+case("Exp", [x], np.exp(x)); case("Erf", [x], erf(x)); case("Sqrt", [x + 3], np.sqrt(x + 3))
+case("Gelu", [x], 0.5 * x * (1 + erf(x / math.sqrt(2))))
+case("Gelu", [x], 0.5 * x * (1 + np.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x ** 3))), approximate="tanh")
+x = rand(2, 3, 5)
+case("Softmax", [x], softmax(x, -1)); case("Softmax", [x], softmax(x, 1), axis=1)
+case("ReduceSum", [x], x.sum((0, 2), keepdims=True), axes=[0, -1]); case("ReduceSum", [x], x.sum(), keepdims=0)
+case("ReduceMean", [x], x.mean(1), axes=[1], keepdims=0); case("ReduceMax", [x], x.max(0, keepdims=True), axes=[0])
+case("ReduceMin", [x], x.min(2, keepdims=True), axes=[2])
+x = rand(1, 2, 7, 8)
+case("MaxPool", [x], pool(x, [3, 3], "max", [2, 2], [1] * 4), kernel_shape=[3, 3], strides=[2, 2], pads=[1] * 4)
+case("MaxPool", [x], pool(x, [2, 2], "max", [2, 2], None, [1, 2], 1), kernel_shape=[2, 2], strides=[2, 2], dilations=[1, 2], ceil_mode=1)
+case("AveragePool", [x], pool(x, [2, 3], "avg", [2, 1]), kernel_shape=[2, 3], strides=[2, 1])
+case("AveragePool", [x], pool(x, [3, 3], "avg", [2, 2], [1] * 4), kernel_shape=[3, 3], strides=[2, 2], pads=[1] * 4)
+case("AveragePool", [x], pool(x, [3, 3], "avg", [1, 1], [1] * 4, include=1), kernel_shape=[3, 3], pads=[1] * 4, count_include_pad=1)
+x, g, q = rand(2, 3, 6), rand(6), rand(6); case("LayerNormalization", [x, g, q], layernorm(x, g, q, -1))
+x, g = rand(2, 3, 4), rand(3, 4); case("LayerNormalization", [x, g], layernorm(x, g, None, 1, 0.5), axis=1, epsilon=0.5)
+x = rand(2, 3, 4); case("Transpose", [x], x.T); case("Transpose", [x], x.transpose(1, 2, 0), perm=[1, 2, 0])
+
+print("# Source: make_ops_golden.py (NumPy and plain loops after the ONNX operator documents, opset 21).")
+for op, attrs, inputs, out in cases:
+    body = {"op": {"name": op, "attrs": attrs}, "inputs": [{"name": "i%d" % k, "dtype": "f32", "shape": list(x.shape)} for k, x in enumerate(inputs)]}
+    print("case", json.dumps(body, separators=(",", ":")))
+    for x in inputs: print("input", x.size, *["%.9g" % v for v in x.flatten()])
+    print("output", "x".join(map(str, out.shape)) or "scalar", out.size, *["%.12g" % v for v in out.flatten()])

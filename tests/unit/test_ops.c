@@ -1,0 +1,188 @@
+/* Operators against values computed outside of Kiln (tests/data/make_ops_golden.py): every row of the table has cases, shapes and values agree. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <cmocka.h>
+#include "ops/ops.h"
+
+static void *mem(void *user, void *p, size_t old_size, size_t size)
+{
+    (void)user;
+    (void)old_size;
+    if (!size) {
+        free(p);
+        return NULL;
+    }
+    return realloc(p, size);
+}
+
+struct inputs { kiln_request *r; double *by_name[8]; };
+
+/* Canonical input -> the client's input "iK". */
+static double read_input(void *user, int input, int64_t index)
+{
+    struct inputs *in = user;
+    return in->by_name[atoi(in->r->input_names[input] + 1)][index];
+}
+
+static double *numbers(char *p, int64_t *n)
+{
+    *n = strtoll(p, &p, 10);
+    double *x = calloc((size_t)*n + 1, sizeof *x);
+    for (int64_t i = 0; i < *n; i++) x[i] = strtod(p, &p);
+    return x;
+}
+
+static void check_output(struct inputs *in, const char *body, char *line, kiln_arena *a)
+{
+    kiln_arg out;
+    char shape[128] = "";
+    kiln_program_output(in->r->program, 0, &out);
+    for (int i = 0; i < out.rank; i++) snprintf(shape + strlen(shape), sizeof shape - strlen(shape), "%s%lld", i ? "x" : "", (long long)out.shape[i]);
+    char *values = strchr(line, ' ');
+    *values++ = 0;
+    if (strcmp(*shape ? shape : "scalar", line)) fail_msg("%s: shape %s, %s expected", body, shape, line);
+    int64_t n;
+    double *want = numbers(values, &n), got, scale;
+    kiln_ref *ref;
+    kiln_diag d = {0};
+    assert_int_equal(kiln_ref_open(a, in->r->program, read_input, in, &ref, &d), KILN_OK);
+    for (int64_t i = 0; i < n; i++) {
+        assert_int_equal(kiln_ref_at(ref, 0, i, &got, &scale), KILN_OK);
+        if (!(fabs(got - want[i]) <= 1e-9 * (1 + fabs(want[i])))) fail_msg("%s: element %lld is %.12g, %.12g expected", body, (long long)i, got, want[i]);
+        assert_true(scale >= fabs(got) * (1 - 1e-12));
+    }
+    free(want);
+}
+
+static void golden(void **state)
+{
+    (void)state;
+    FILE *f = fopen("tests/data/ops_golden.txt", "r");
+    assert_non_null(f);
+    char *line = NULL, body[2048] = "";
+    size_t cap = 0;
+    bool seen[64] = {false};
+    int nin = 0, cases = 0;
+    struct inputs in = {0};
+    kiln_arena *a = NULL;
+    while (getline(&line, &cap, f) > 0) {
+        line[strcspn(line, "\n")] = 0;
+        if (!strncmp(line, "case ", 5)) {
+            kiln_diag d = {0};
+            snprintf(body, sizeof body, "%s", line + 5);
+            a = kiln_arena_open(&(kiln_host){NULL, mem, NULL});
+            if (kiln_request_json(a, (kiln_bytes){body, strlen(body)}, &in.r, &d) != KILN_OK) fail_msg("%s: %s %s", body, d.pointer, d.message);
+            for (int i = 0; i < kn_ops_count(); i++) {
+                char name[80];
+                snprintf(name, sizeof name, "\"name\":\"%s\"", kn_ops_at(i)->name);
+                if (strstr(body, name)) seen[i] = true;
+            }
+            nin = 0;
+        } else if (!strncmp(line, "input ", 6)) {
+            int64_t n;
+            in.by_name[nin++] = numbers(line + 6, &n);
+        } else if (!strncmp(line, "output ", 7)) {
+            check_output(&in, body, line + 7, a);
+            for (int i = 0; i < nin; i++) free(in.by_name[i]);
+            kiln_arena_close(a);
+            cases++;
+        }
+    }
+    free(line);
+    fclose(f);
+    assert_true(cases >= 40);
+    for (int i = 0; i < kn_ops_count(); i++)
+        if (!seen[i]) fail_msg("operator %s has no case in tests/data/make_ops_golden.py", kn_ops_at(i)->name);
+}
+
+static void refused(void **state)
+{
+    (void)state;
+#define T(name, shape) "{\"name\":\"" name "\",\"dtype\":\"f32\",\"shape\":" shape "}"
+    static const struct { const char *body, *pointer; kiln_status status; } rows[] = {
+        {"[]", "", KILN_REQUEST},
+        {"{}", "", KILN_REQUEST},
+        {"{\"op\":\"Matmul\",\"inputs\":[]}", "/op", KILN_UNKNOWN_OP},
+        {"{\"op\":{\"name\":\"Nope\"},\"inputs\":[]}", "/op/name", KILN_UNKNOWN_OP},
+        {"{\"op\":\"MatMul\",\"inputs\":[" T("a", "[2,3]") "]}", "/inputs", KILN_REQUEST},
+        {"{\"op\":\"MatMul\",\"inputs\":[" T("a", "[2,3]") "," T("b", "[4,5]") "]}", "/inputs/1/shape", KILN_SHAPE},
+        {"{\"op\":\"MatMul\",\"inputs\":[" T("a", "[2,0]") "," T("b", "[4,5]") "]}", "/inputs/0/shape/1", KILN_REQUEST},
+        {"{\"op\":\"MatMul\",\"inputs\":[" T("a", "[2,-3]") "," T("b", "[4,5]") "]}", "/inputs/0/shape/1", KILN_REQUEST},
+        {"{\"op\":\"MatMul\",\"inputs\":[" T("a", "[2,3.5]") "," T("b", "[4,5]") "]}", "/inputs/0/shape/1", KILN_REQUEST},
+        {"{\"op\":\"MatMul\",\"inputs\":[" T("a", "[9223372036854775808,3]") "," T("b", "[4,5]") "]}", "/inputs/0/shape/0", KILN_JSON},
+        {"{\"op\":\"Relu\",\"inputs\":[" T("a", "[2147483647,2147483647]") "]}", "/inputs/0/shape/1", KILN_LIMIT},
+        {"{\"op\":\"Relu\",\"inputs\":[{\"name\":\"x\",\"dtype\":\"f33\",\"shape\":[1]}]}", "/inputs/0/dtype", KILN_DTYPE},
+        {"{\"op\":\"Relu\",\"attrs\":{\"alpha\":1},\"inputs\":[" T("a", "[2]") "]}", "/op/attrs/alpha", KILN_REQUEST},
+        {"{\"op\":\"Softmax\",\"attrs\":{\"axis\":2},\"inputs\":[" T("a", "[2,3]") "]}", "/op/attrs/axis", KILN_REQUEST},
+        {"{\"op\":\"Softmax\",\"attrs\":{\"axis\":\"x\"},\"inputs\":[" T("a", "[2,3]") "]}", "/op/attrs/axis", KILN_REQUEST},
+        {"{\"op\":\"Conv\",\"inputs\":[" T("x", "[1,3,8,8]") "," T("w", "[4,3,9,9]") "]}", "/inputs/0/shape", KILN_SHAPE},
+        {"{\"op\":\"Conv\",\"attrs\":{\"group\":2},\"inputs\":[" T("x", "[1,3,8,8]") "," T("w", "[4,3,3,3]") "]}", "/op/attrs/group", KILN_REQUEST},
+        {"{\"op\":\"Conv\",\"attrs\":{\"strides\":[0,1]},\"inputs\":[" T("x", "[1,3,8,8]") "," T("w", "[4,3,3,3]") "]}", "/op/attrs/strides", KILN_REQUEST},
+        {"{\"op\":\"Relu\",\"bogus\":1,\"inputs\":[" T("a", "[2]") "]}", "/bogus", KILN_REQUEST},
+        {"{\"op\":\"Relu\",\"policy\":\"magic\",\"inputs\":[" T("a", "[2]") "]}", "/policy", KILN_REQUEST},
+        {"{\"op\":\"Relu\",\"expr\":\"y[A]=a[A]\",\"inputs\":[" T("a", "[2]") "]}", "", KILN_REQUEST},
+        {"{\"expr\":\"y[A] = a[A\",\"inputs\":{\"a\":\"f32[2]\"}}", "/expr", KILN_SYNTAX},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        kiln_arena *a = kiln_arena_open(&(kiln_host){NULL, mem, NULL});
+        kiln_request *r;
+        kiln_diag d = {0};
+        kiln_status s = kiln_request_json(a, (kiln_bytes){rows[i].body, strlen(rows[i].body)}, &r, &d);
+        if (s != rows[i].status || strcmp(d.pointer, rows[i].pointer) || !*d.message)
+            fail_msg("%s\n  status %s at \"%s\": %s", rows[i].body, kiln_status_slug(s), d.pointer, d.message);
+        kiln_arena_close(a);
+    }
+}
+
+/* The key does not depend on names, on the order of factors, or on how the program was written. */
+static void one_key(void **state)
+{
+    (void)state;
+    static const char *const same[] = {
+        "{\"op\":\"MatMul\",\"inputs\":[" T("a", "[8,4]") "," T("b", "[4,6]") "]}",
+        "{\"expr\":\"c[M,N] +=! a[M,K]*b[K,N]\",\"inputs\":{\"a\":\"f32[8,4]\",\"b\":\"f32[4,6]\"}}",
+        "{\"expr\":\"out[I,J] +=! w[R,J]*x[I,R]\",\"inputs\":{\"w\":\"f32[4,6]\",\"x\":\"f32[8,4]\"},\"target\":\"nvidia-h200\"}",
+        "{\"op\":{\"name\":\"Gemm\"},\"inputs\":[" T("p", "[8,4]") "," T("q", "[4,6]") "]}",
+    };
+    kiln_arena *a = kiln_arena_open(&(kiln_host){NULL, mem, NULL});
+    kiln_bytes first = {NULL, 0};
+    for (size_t i = 0; i < sizeof same / sizeof *same; i++) {
+        kiln_request *r;
+        kiln_diag d = {0};
+        kiln_bytes canon;
+        if (kiln_request_json(a, (kiln_bytes){same[i], strlen(same[i])}, &r, &d) != KILN_OK) fail_msg("%s: %s", same[i], d.message);
+        assert_int_equal(kn_canon_bytes(a, r->program, &canon), KILN_OK);
+        if (!i) first = canon;
+        assert_int_equal(canon.n, first.n);
+        assert_memory_equal(canon.p, first.p, canon.n);
+        assert_int_equal(r->ninputs, 2);
+        const char *left[] = {"a", "a", "x", "p"}; /* the client's names follow the canonical order */
+        assert_string_equal(r->input_names[0], left[i]);
+    }
+    kiln_arena_close(a);
+}
+
+static void table_describes_itself(void **state)
+{
+    (void)state;
+    kiln_arena *a = kiln_arena_open(&(kiln_host){NULL, mem, NULL});
+    kiln_bytes t;
+    kiln_diag d;
+    assert_int_equal(kiln_operators_json(a, &t), KILN_OK);
+    assert_int_equal(kiln_json_check(t, &d), KILN_OK);
+    for (int i = 0; i < kn_ops_count(); i++) assert_non_null(strstr(t.p, kn_ops_at(i)->name));
+    kiln_arena_close(a);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(golden), cmocka_unit_test(refused), cmocka_unit_test(one_key),
+                                       cmocka_unit_test(table_describes_itself)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
