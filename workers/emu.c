@@ -91,14 +91,14 @@ static bool emulate_launch(const worker_tools *t, const kiln_program *p, const k
 static bool emulate_cuda(const worker_tools *t, const kiln_program *p, const kiln_kernel *k, int budget_ms, worker_verdict *v,
                          worker_error *e)
 {
-    static const char *const flags[] = {"-O1", "-std=gnu11", "-w", "-ffp-contract=off"};
+    static const char *const flags[] = {"-O1", "-ffp-contract=off"};
     worker_blob so = {0};
     size_t n = 0;
     char *text = emu_text(k, &n);
     if (text == NULL) {
         return verify_refused(v, "out of memory");
     }
-    bool ok = worker_compile_c(t, (kiln_bytes){text, n}, flags, 4, COMPILE_MS, &so, e);
+    bool ok = worker_compile_c(t, (kiln_bytes){text, n}, flags, (int)(sizeof flags / sizeof *flags), COMPILE_MS, &so, e);
     free(text);
     if (!ok) {
         return verify_refused(v, "the text does not compile for the emulator: %.400s", e->message);

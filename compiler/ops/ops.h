@@ -75,6 +75,7 @@ typedef struct kn_window {
     int n;                                 /* spatial dimensions */
     int64_t kernel[3], stride[3], dilation[3], pad[3], pad_end[3], in[3], out[3];
     bool reaches_out;                      /* some window reads outside the input */
+    bool pool;                             /* no weights: a window of one element is still a reduction */
 } kn_window;
 kiln_status kn_op_window(kn_op_call *c, const int64_t *kernel, kn_window *w);
 /* ",P0*s+R0*d-p,..." : the spatial part of the windowed index. */

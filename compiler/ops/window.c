@@ -55,7 +55,7 @@ static kiln_status set_pads(kn_op_call *c, kn_window *w)
 
 kiln_status kn_op_window(kn_op_call *c, const int64_t *kernel, kn_window *w)
 {
-    *w = (kn_window){.n = c->in[0].rank - 2};
+    *w = (kn_window){.n = c->in[0].rank - 2, .pool = !kernel};
     if (w->n < 1 || w->n > 3) return kn_op_bad_shape(c, 0, "rank %d; N, C and one to three spatial dimensions are right", c->in[0].rank);
     kiln_status s = numbers(c, "kernel_shape", w->n, 1, 0, w->kernel);
     if (s == KILN_OK) s = numbers(c, "strides", w->n, 1, 1, w->stride);
@@ -88,7 +88,7 @@ void kn_op_window_index(kn_op_call *c, const kn_window *w)
     for (int i = 0; i < w->n; i++) {
         kn_putf(&c->text, ",P%d", i);
         if (w->stride[i] != 1) kn_putf(&c->text, "*%lld", (long long)w->stride[i]);
-        if (w->kernel[i] != 1) {
+        if (w->kernel[i] != 1 || w->pool) {
             kn_putf(&c->text, "+R%d", i);
             if (w->dilation[i] != 1) kn_putf(&c->text, "*%lld", (long long)w->dilation[i]);
         }
@@ -100,5 +100,5 @@ void kn_op_window_where(kn_op_call *c, const kn_window *w, bool with_kernel)
 {
     for (int i = 0; i < w->n; i++) kn_putf(&c->text, "%sP%d in %lld", i ? ", " : " where ", i, (long long)w->out[i]);
     for (int i = 0; with_kernel && i < w->n; i++)
-        if (w->kernel[i] != 1) kn_putf(&c->text, ", R%d in %lld", i, (long long)w->kernel[i]);
+        if (w->kernel[i] != 1 || w->pool) kn_putf(&c->text, ", R%d in %lld", i, (long long)w->kernel[i]);
 }

@@ -79,7 +79,7 @@ static const mutant mutants[] = {
 static bool verify(const char *text, int budget_ms, worker_verdict *v)
 {
     static const char expr[] = "y[M] +=! a[M,K]", inputs[] = "a=f32:33x40";
-    static const char *const flags[] = {"-w"};
+    static const char *const flags[] = {"-O1"};
     kiln_host host = {.mem = mem};
     kiln_arena *a = kiln_arena_open(&host);
     kiln_request *r = NULL;
