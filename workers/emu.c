@@ -27,7 +27,7 @@ char *emu_text(const kiln_kernel *k, size_t *n)
     if (s == NULL) {
         return NULL;
     }
-    at = (size_t)snprintf(s, cap, "%s#line 1 \"kernel.cu\"\n", emu_cuda_text);
+    at = (size_t)snprintf(s, cap, "%s\n", emu_cuda_text);
     memcpy(s + at, k->source.p, k->source.n);
     drop_linkage(s + at, k->source.n);
     at += k->source.n;
