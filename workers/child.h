@@ -25,13 +25,13 @@ typedef struct child_limits {
 } child_limits;
 
 typedef struct child_result {
-    bool timed_out;   /* killed at the deadline or by the limit of CPU time */
-    int exit_code;    /* -1 when killed by a signal */
-    int signal;       /* 0 when it exited */
-    char *out, *err;  /* stdout and stderr: never NULL after child_run() returned true, NUL-terminated, private path removed */
+    bool timed_out;  /* killed at the deadline or by the limit of CPU time */
+    int exit_code;   /* -1 when killed by a signal */
+    int signal;      /* 0 when it exited */
+    char *out, *err; /* stdout and stderr: never NULL after child_run() returned true, NUL-terminated, private path removed */
     size_t out_n, err_n;
-    double seconds;   /* wall clock */
-    char why[256];    /* when child_run() returned false: why it could not be started */
+    double seconds; /* wall clock */
+    char why[256];  /* when child_run() returned false: why it could not be started */
 } child_result;
 
 /* argv: mode, its arguments, NULL. dir: a directory of child_dir_make(), the child's working directory and the only place it can
@@ -43,7 +43,8 @@ void child_result_free(child_result *r);
 enum { CHILD_DIR_BYTES = 600 };
 bool child_dir_make(const worker_tools *t, char dir[CHILD_DIR_BYTES], char *why, size_t why_n);
 bool child_dir_put(const char *dir, const char *name, const void *p, size_t n);
-/* Reads a regular file a child left (links and devices are refused); NUL-terminated beyond *n; free(*p). False: absent or larger than max. */
+/* Reads a regular file a child left (links and devices are refused); NUL-terminated beyond *n; free(*p). False: absent or larger than max.
+ */
 bool child_dir_get(const char *dir, const char *name, size_t max, char **p, size_t *n);
 void child_dir_remove(const char *dir); /* with everything in it */
 
@@ -57,11 +58,11 @@ typedef int (*child_mode)(int argc, char **argv);
 int child_main(int argc, char **argv);
 
 typedef struct sandbox_rules {
-    const char *dir;       /* the one writable place */
-    const char *readable;  /* "path:path": readable beside the system's own folders */
+    const char *dir;      /* the one writable place */
+    const char *readable; /* "path:path": readable beside the system's own folders */
     long long address_bytes, file_bytes;
     int cpu_seconds, processes;
-    bool built_in;         /* runs this program's own code, so no exec follows */
+    bool built_in; /* runs this program's own code, so no exec follows */
 } sandbox_rules;
 bool sandbox_enter(const sandbox_rules *rules, char *why, size_t why_n);
 

@@ -16,7 +16,11 @@
 enum { NO_PIDFD_TICK_MS = 5, DRAIN_MS = 100, MAX_ARGS = 64 };
 
 /* One captured stream of the child. */
-typedef struct stream { int fd; char *p; size_t n; } stream;
+typedef struct stream {
+    int fd;
+    char *p;
+    size_t n;
+} stream;
 
 static double now_ms(void)
 {
@@ -27,9 +31,7 @@ static double now_ms(void)
 
 static void close_fd(int *fd)
 {
-    if (*fd >= 0) {
-        close(*fd);
-    }
+    if (*fd >= 0) { close(*fd); }
     *fd = -1;
 }
 
@@ -37,20 +39,14 @@ static void parent_of(const char *path, int up, char *out, size_t n)
 {
     char real[4096];
     out[0] = 0;
-    if (path[0] == 0 || realpath(path, real) == NULL) {
-        return;
-    }
+    if (path[0] == 0 || realpath(path, real) == NULL) { return; }
     while (up-- > 0) {
         char *slash = strrchr(real, '/');
-        if (slash == NULL || slash == real) {
-            return; /* never the root: everything would be readable */
-        }
+        if (slash == NULL || slash == real) { return; /* never the root: everything would be readable */ }
         *slash = 0;
     }
     size_t len = strlen(real);
-    if (len < n) {
-        memcpy(out, real, len + 1);
-    }
+    if (len < n) { memcpy(out, real, len + 1); }
 }
 
 /* Folders of the tools, which may lie outside the system's own. A compiler reads beside its bin/ too. */
@@ -89,14 +85,10 @@ static int spawn(const worker_tools *t, const char *dir, char *const *argv, cons
     snprintf(path, sizeof path, "PATH=%s%s/usr/local/bin:/usr/bin:/bin", bin, bin[0] ? ":" : "");
     snprintf(tmp, sizeof tmp, "TMPDIR=%s", dir);
     char *env[] = {path, (char[]){"LANG=C"}, (char[]){"LC_ALL=C"}, tmp, NULL};
-    for (int i = 0; i < CHILD_MAX_FDS; i++) {
-        copies[i] = -1;
-    }
+    for (int i = 0; i < CHILD_MAX_FDS; i++) { copies[i] = -1; }
     sigemptyset(&none);
     sigfillset(&all);
-    if (posix_spawn_file_actions_init(&fa) != 0) {
-        return ENOMEM;
-    }
+    if (posix_spawn_file_actions_init(&fa) != 0) { return ENOMEM; }
     if (posix_spawnattr_init(&attr) != 0) {
         posix_spawn_file_actions_destroy(&fa);
         return ENOMEM;
@@ -104,12 +96,8 @@ static int spawn(const worker_tools *t, const char *dir, char *const *argv, cons
     posix_spawnattr_setflags(&attr, POSIX_SPAWN_SETSID | POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF);
     posix_spawnattr_setsigmask(&attr, &none);
     posix_spawnattr_setsigdefault(&attr, &all);
-    if (spawn_files(&fa, l, out, err, copies)) {
-        rc = posix_spawn(pid, t->worker, &fa, &attr, argv, env);
-    }
-    for (int i = 0; i < CHILD_MAX_FDS; i++) {
-        close_fd(&copies[i]);
-    }
+    if (spawn_files(&fa, l, out, err, copies)) { rc = posix_spawn(pid, t->worker, &fa, &attr, argv, env); }
+    for (int i = 0; i < CHILD_MAX_FDS; i++) { close_fd(&copies[i]); }
     posix_spawnattr_destroy(&attr);
     posix_spawn_file_actions_destroy(&fa);
     return rc;
@@ -142,13 +130,9 @@ static bool attend(pid_t pid, stream s[2], double deadline)
     for (double left = deadline - now_ms(); !ended && left > 0; left = deadline - now_ms()) {
         struct pollfd p[3] = {{s[0].fd, POLLIN, 0}, {s[1].fd, POLLIN, 0}, {pidfd, POLLIN, 0}};
         int wait = left > 1e9 ? 1000000000 : (int)left + 1;
-        if (poll(p, 3, pidfd < 0 && wait > NO_PIDFD_TICK_MS ? NO_PIDFD_TICK_MS : wait) < 0 && errno != EINTR) {
-            break;
-        }
+        if (poll(p, 3, pidfd < 0 && wait > NO_PIDFD_TICK_MS ? NO_PIDFD_TICK_MS : wait) < 0 && errno != EINTR) { break; }
         for (int i = 0; i < 2; i++) {
-            if (s[i].fd >= 0 && p[i].revents) {
-                take(&s[i]);
-            }
+            if (s[i].fd >= 0 && p[i].revents) { take(&s[i]); }
         }
         ended = (pidfd < 0 || p[2].revents) && has_ended(pid);
     }
@@ -162,13 +146,9 @@ static void drain(stream s[2])
     double until = now_ms() + DRAIN_MS;
     while ((s[0].fd >= 0 || s[1].fd >= 0) && now_ms() < until) {
         struct pollfd p[2] = {{s[0].fd, POLLIN, 0}, {s[1].fd, POLLIN, 0}};
-        if (poll(p, 2, DRAIN_MS) <= 0) {
-            break;
-        }
+        if (poll(p, 2, DRAIN_MS) <= 0) { break; }
         for (int i = 0; i < 2; i++) {
-            if (s[i].fd >= 0 && p[i].revents) {
-                take(&s[i]);
-            }
+            if (s[i].fd >= 0 && p[i].revents) { take(&s[i]); }
         }
     }
 }
@@ -220,13 +200,12 @@ bool child_run(const worker_tools *t, const char *dir, const char *const *argv, 
     double start = now_ms();
     *r = (child_result){.exit_code = -1};
     stream s[2] = {{-1, malloc(CHILD_CAPTURE_BYTES + 1), 0}, {-1, malloc(CHILD_CAPTURE_BYTES + 1), 0}};
-    snprintf(limits, sizeof limits, "as=%lld,file=%lld,cpu=%d,procs=%d,fds=%d,parent=%d", (long long)(l->address_bytes > 0 ? l->address_bytes : INT64_C(4) << 30),
-             (long long)(l->file_bytes > 0 ? l->file_bytes : 64 << 20), l->cpu_seconds > 0 ? l->cpu_seconds : l->deadline_ms / 1000 + 2, l->processes, l->nfds,
-             (int)getpid());
+    snprintf(limits, sizeof limits, "as=%lld,file=%lld,cpu=%d,procs=%d,fds=%d,parent=%d",
+             (long long)(l->address_bytes > 0 ? l->address_bytes : INT64_C(4) << 30),
+             (long long)(l->file_bytes > 0 ? l->file_bytes : 64 << 20), l->cpu_seconds > 0 ? l->cpu_seconds : l->deadline_ms / 1000 + 2,
+             l->processes, l->nfds, (int)getpid());
     readable_paths(t, readable, sizeof readable);
-    for (int i = 0; argv[i] != NULL && n < MAX_ARGS; i++) {
-        args[n++] = (char *)argv[i];
-    }
+    for (int i = 0; argv[i] != NULL && n < MAX_ARGS; i++) { args[n++] = (char *)argv[i]; }
     if (s[0].p == NULL || s[1].p == NULL) {
         rc = ENOMEM;
     } else if (n < MAX_ARGS && l->nfds >= 0 && l->nfds <= CHILD_MAX_FDS) {
@@ -237,7 +216,8 @@ bool child_run(const worker_tools *t, const char *dir, const char *const *argv, 
     s[0].fd = out[0];
     s[1].fd = err[0];
     if (rc != 0) {
-        snprintf(r->why, sizeof r->why, "cannot start %.160s: %.60s", t->worker[0] ? t->worker : "kiln-worker (not found beside this program)", strerror(rc));
+        snprintf(r->why, sizeof r->why, "cannot start %.160s: %.60s",
+                 t->worker[0] ? t->worker : "kiln-worker (not found beside this program)", strerror(rc));
         close_fd(&out[0]);
         close_fd(&err[0]);
         free(s[0].p);

@@ -24,9 +24,7 @@ static int open_in(const char *dir, const char *name, int flags)
 {
     int at = open(dir, O_PATH | O_DIRECTORY | O_CLOEXEC);
     int fd = at < 0 ? -1 : openat(at, name, flags | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC, 0600);
-    if (at >= 0) {
-        close(at);
-    }
+    if (at >= 0) { close(at); }
     return fd;
 }
 
@@ -36,9 +34,7 @@ bool child_dir_put(const char *dir, const char *name, const void *p, size_t n)
     size_t done = 0;
     while (fd >= 0 && done < n) {
         ssize_t w = write(fd, (const char *)p + done, n - done);
-        if (w < 0 && errno != EINTR) {
-            break;
-        }
+        if (w < 0 && errno != EINTR) { break; }
         done += w > 0 ? (size_t)w : 0;
     }
     return fd >= 0 && close(fd) == 0 && done == n;
@@ -51,19 +47,13 @@ bool child_dir_get(const char *dir, const char *name, size_t max, char **p, size
     char *buf = NULL;
     size_t got = 0;
     bool ok = fd >= 0 && fstat(fd, &st) == 0 && S_ISREG(st.st_mode) && (uint64_t)st.st_size <= max;
-    if (ok) {
-        buf = malloc((size_t)st.st_size + 1);
-    }
+    if (ok) { buf = malloc((size_t)st.st_size + 1); }
     while (buf != NULL && got < (size_t)st.st_size) {
         ssize_t r = read(fd, buf + got, (size_t)st.st_size - got);
-        if (r == 0 || (r < 0 && errno != EINTR)) {
-            break;
-        }
+        if (r == 0 || (r < 0 && errno != EINTR)) { break; }
         got += r > 0 ? (size_t)r : 0;
     }
-    if (fd >= 0) {
-        close(fd);
-    }
+    if (fd >= 0) { close(fd); }
     if (buf == NULL || got != (size_t)st.st_size) {
         free(buf);
         return false;
@@ -83,16 +73,12 @@ static void empty(int at, const char *name, int depth)
     }
     DIR *d = fd < 0 ? NULL : fdopendir(fd);
     if (d == NULL) {
-        if (fd >= 0) {
-            close(fd);
-        }
+        if (fd >= 0) { close(fd); }
         return;
     }
     fchmod(fd, 0700);
     for (struct dirent *e = readdir(d); e != NULL; e = readdir(d)) {
-        if (strcmp(e->d_name, ".") == 0 || strcmp(e->d_name, "..") == 0) {
-            continue;
-        }
+        if (strcmp(e->d_name, ".") == 0 || strcmp(e->d_name, "..") == 0) { continue; }
         if (unlinkat(fd, e->d_name, 0) != 0 && depth < 64) {
             empty(fd, e->d_name, depth + 1);
             unlinkat(fd, e->d_name, AT_REMOVEDIR);

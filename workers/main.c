@@ -22,9 +22,7 @@ static int doctor(void)
     }
     printf("tmp       %s\nfeatures ", t.tmp);
     int n = worker_host_features(&features);
-    for (int i = 0; i < n; i++) {
-        printf(" %s", features[i]);
-    }
+    for (int i = 0; i < n; i++) { printf(" %s", features[i]); }
     workers_sandbox_text(&t, text, sizeof text);
     printf("\n\nsandbox\n%s", text);
     return t.worker[0] && strstr(text, "POSSIBLE") == NULL && strstr(text, "own directory: usable") != NULL ? EX_OK : EX_UNAVAILABLE;
@@ -32,12 +30,8 @@ static int doctor(void)
 
 int main(int argc, char **argv)
 {
-    if (argc >= 2 && strcmp(argv[1], "child") == 0) {
-        return child_main(argc, argv);
-    }
-    if (argc == 2 && strcmp(argv[1], "doctor") == 0) {
-        return doctor();
-    }
+    if (argc >= 2 && strcmp(argv[1], "child") == 0) { return child_main(argc, argv); }
+    if (argc == 2 && strcmp(argv[1], "doctor") == 0) { return doctor(); }
     if (argc == 2 && strcmp(argv[1], "--version") == 0) {
         printf("kiln-worker %s\n", kiln_fingerprint());
         return EX_OK;

@@ -26,11 +26,21 @@ typedef struct nvrtc {
 
 static bool load(const char *path, nvrtc *v)
 {
-    const struct { const char *name; void **place; } symbols[] = {
-        {"nvrtcVersion", (void **)&v->version}, {"nvrtcGetNumSupportedArchs", (void **)&v->arch_count}, {"nvrtcGetSupportedArchs", (void **)&v->archs},
-        {"nvrtcCreateProgram", (void **)&v->create}, {"nvrtcCompileProgram", (void **)&v->compile}, {"nvrtcGetProgramLogSize", (void **)&v->log_size},
-        {"nvrtcGetProgramLog", (void **)&v->log}, {"nvrtcGetPTXSize", (void **)&v->ptx_size}, {"nvrtcGetPTX", (void **)&v->ptx},
-        {"nvrtcGetCUBINSize", (void **)&v->cubin_size}, {"nvrtcGetCUBIN", (void **)&v->cubin}, {"nvrtcGetErrorString", (void **)&v->error}};
+    const struct {
+        const char *name;
+        void **place;
+    } symbols[] = {{"nvrtcVersion", (void **)&v->version},
+                   {"nvrtcGetNumSupportedArchs", (void **)&v->arch_count},
+                   {"nvrtcGetSupportedArchs", (void **)&v->archs},
+                   {"nvrtcCreateProgram", (void **)&v->create},
+                   {"nvrtcCompileProgram", (void **)&v->compile},
+                   {"nvrtcGetProgramLogSize", (void **)&v->log_size},
+                   {"nvrtcGetProgramLog", (void **)&v->log},
+                   {"nvrtcGetPTXSize", (void **)&v->ptx_size},
+                   {"nvrtcGetPTX", (void **)&v->ptx},
+                   {"nvrtcGetCUBINSize", (void **)&v->cubin_size},
+                   {"nvrtcGetCUBIN", (void **)&v->cubin},
+                   {"nvrtcGetErrorString", (void **)&v->error}};
     void *lib = dlopen(path, RTLD_NOW | RTLD_LOCAL);
     if (lib == NULL) {
         printf("%s\n", dlerror());
@@ -46,23 +56,39 @@ static bool load(const char *path, nvrtc *v)
     return true;
 }
 
+/* Where the loaded library lies; "" when it cannot be told. */
+static void own_path(const nvrtc *v, char path[PATH_MAX])
+{
+    Dl_info info;
+    if (dladdr((void *)(uintptr_t)v->version, &info) == 0 || realpath(info.dli_fname, path) == NULL) { path[0] = 0; }
+}
+
+/* NVRTC opens its builtins by bare name, which finds nothing outside the loader's own folders (wheels); a copy already loaded counts. */
+static void load_builtins(const nvrtc *v)
+{
+    char path[PATH_MAX + 64];
+    int major = 0, minor = 0;
+    own_path(v, path);
+    char *slash = strrchr(path, '/');
+    if (slash != NULL && v->version(&major, &minor) == 0) {
+        snprintf(slash + 1, 64, "libnvrtc-builtins.so.%d.%d", major, minor);
+        dlopen(path, RTLD_NOW | RTLD_LOCAL); /* failing is no matter: NVRTC says so itself */
+    }
+}
+
 /* Read by workers_find_tools(): one "word value" a line. */
 static int probe(const nvrtc *v)
 {
     int major = 0, minor = 0, n = 0, list[256];
-    Dl_info info;
-    char real[PATH_MAX];
+    char path[PATH_MAX];
     if (v->version(&major, &minor) != 0 || v->arch_count(&n) != 0 || n < 1 || n > 256 || v->archs(list) != 0) {
         printf("does not tell its version and architectures\n");
         return 1;
     }
-    if (dladdr((void *)(uintptr_t)v->version, &info) != 0 && realpath(info.dli_fname, real) != NULL) {
-        printf("path %s\n", real);
-    }
+    own_path(v, path);
+    if (path[0]) { printf("path %s\n", path); }
     printf("version %d.%d\n", major, minor);
-    for (int i = 0; i < n; i++) {
-        printf("arch %d\n", list[i]);
-    }
+    for (int i = 0; i < n; i++) { printf("arch %d\n", list[i]); }
     return 0;
 }
 
@@ -72,7 +98,13 @@ static void print_log(const nvrtc *v, void *program)
     char *text = v->log_size(program, &n) == 0 && n > 1 ? malloc(n + 1) : NULL;
     if (text != NULL && v->log(program, text) == 0) {
         text[n] = 0;
-        fputs(text, stdout);
+        for (char *line = text, *end; *line; line = end) {
+            end = line + strcspn(line, "\n");
+            end += *end == '\n';
+            if (strstr(line, "Compile time") == NULL || strstr(line, "Compile time") >= end) {
+                fwrite(line, 1, (size_t)(end - line), stdout); /* times would make two logs of one text differ */
+            }
+        }
     }
     free(text);
 }
@@ -110,17 +142,14 @@ int child_mode_nvrtc(int argc, char **argv)
     nvrtc v;
     char *source;
     size_t n;
-    if (argc < 3 || !load(argv[1], &v)) {
-        return 1;
-    }
-    if (strcmp(argv[2], "--probe") == 0) {
-        return probe(&v);
-    }
+    if (argc < 3 || !load(argv[1], &v)) { return 1; }
+    if (strcmp(argv[2], "--probe") == 0) { return probe(&v); }
     if (argc != 5 || strncmp(argv[3], "sm_", 3) != 0 || !child_dir_get(".", argv[2], SIZE_MAX / 2, &source, &n)) {
         printf("usage: nvrtc LIB SOURCE sm_XX ptx|cubin\n");
         return 1;
     }
     bool real = strcmp(argv[4], "cubin") == 0;
+    load_builtins(&v);
     bool ok = compile(&v, source, real ? "sm" : "compute", argv[3] + 3, real);
     free(source);
     return ok ? 0 : 1;

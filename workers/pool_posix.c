@@ -4,8 +4,14 @@
 #include <pthread.h>
 #include <stdlib.h>
 
-typedef struct job { worker_job fn; void *arg; } job;
-typedef struct queue { job *ring; int head, n; } queue; /* capacity: the pool's queue_max */
+typedef struct job {
+    worker_job fn;
+    void *arg;
+} job;
+typedef struct queue {
+    job *ring;
+    int head, n;
+} queue; /* capacity: the pool's queue_max */
 
 struct worker_pool {
     pthread_mutex_t lock;
@@ -21,9 +27,7 @@ static bool may_background(const worker_pool *p) { return p->nthreads == 1 || p-
 /* Which queue to take from now, or -1. */
 static int choose(const worker_pool *p)
 {
-    if (p->closing && !p->drain) {
-        return -1;
-    }
+    if (p->closing && !p->drain) { return -1; }
     return p->q[0].n > 0 ? 0 : p->q[1].n > 0 && may_background(p) ? 1 : -1;
 }
 
@@ -34,9 +38,7 @@ static void *work(void *user)
     for (;;) {
         int which = choose(p);
         if (which < 0) {
-            if (p->closing) {
-                break;
-            }
+            if (p->closing) { break; }
             pthread_cond_wait(&p->changed, &p->lock);
             continue;
         }
@@ -49,9 +51,7 @@ static void *work(void *user)
         j.fn(j.arg);
         pthread_mutex_lock(&p->lock);
         p->background_now -= which;
-        if (which == 1) {
-            pthread_cond_signal(&p->changed); /* a place for a background job is free */
-        }
+        if (which == 1) { pthread_cond_signal(&p->changed); /* a place for a background job is free */ }
     }
     pthread_mutex_unlock(&p->lock);
     return NULL;
@@ -59,13 +59,9 @@ static void *work(void *user)
 
 worker_pool *worker_pool_open(int threads, int queue_max)
 {
-    if (threads < 1 || threads > 1024 || queue_max < 1 || queue_max > 1 << 20) {
-        return NULL;
-    }
+    if (threads < 1 || threads > 1024 || queue_max < 1 || queue_max > 1 << 20) { return NULL; }
     worker_pool *p = calloc(1, sizeof *p + (size_t)threads * sizeof(pthread_t));
-    if (p == NULL) {
-        return NULL;
-    }
+    if (p == NULL) { return NULL; }
     p->q[0].ring = calloc((size_t)queue_max, sizeof(job));
     p->q[1].ring = calloc((size_t)queue_max, sizeof(job));
     p->queue_max = queue_max;
@@ -73,8 +69,7 @@ worker_pool *worker_pool_open(int threads, int queue_max)
     pthread_cond_init(&p->changed, NULL);
     pthread_mutex_lock(&p->lock);
     int started = 0;
-    while (p->q[0].ring != NULL && p->q[1].ring != NULL && started < threads &&
-           pthread_create(&p->threads[started], NULL, work, p) == 0) {
+    while (p->q[0].ring != NULL && p->q[1].ring != NULL && started < threads && pthread_create(&p->threads[started], NULL, work, p) == 0) {
         started++;
     }
     p->nthreads = started;
@@ -110,17 +105,13 @@ int worker_pool_depth(const worker_pool *p, bool background)
 
 void worker_pool_close(worker_pool *p, bool drain)
 {
-    if (p == NULL) {
-        return;
-    }
+    if (p == NULL) { return; }
     pthread_mutex_lock(&p->lock);
     p->closing = true;
     p->drain = drain;
     pthread_cond_broadcast(&p->changed);
     pthread_mutex_unlock(&p->lock);
-    for (int i = 0; i < p->nthreads; i++) {
-        pthread_join(p->threads[i], NULL);
-    }
+    for (int i = 0; i < p->nthreads; i++) { pthread_join(p->threads[i], NULL); }
     pthread_cond_destroy(&p->changed);
     pthread_mutex_destroy(&p->lock);
     free(p->q[0].ring);

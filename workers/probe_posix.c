@@ -16,21 +16,15 @@ static void tell(const char *what, bool denied) { printf("%s: %s\n", what, denie
 /* Closes what should not have opened. */
 static bool refused(int fd)
 {
-    if (fd >= 0) {
-        close(fd);
-    }
+    if (fd >= 0) { close(fd); }
     return fd < 0;
 }
 
 static bool no_process(void)
 {
     pid_t p = fork();
-    if (p == 0) {
-        _exit(0);
-    }
-    if (p > 0) {
-        waitpid(p, NULL, 0);
-    }
+    if (p == 0) { _exit(0); }
+    if (p > 0) { waitpid(p, NULL, 0); }
     return p < 0;
 }
 
@@ -41,12 +35,8 @@ static bool no_foreign_environment(void)
     static const char *const own[] = {"PATH=", "LANG=", "LC_ALL=", "TMPDIR="};
     for (char **e = environ; *e != NULL; e++) {
         size_t i = 0;
-        while (i < 4 && strncmp(*e, own[i], strlen(own[i])) != 0) {
-            i++;
-        }
-        if (i == 4) {
-            return false;
-        }
+        while (i < 4 && strncmp(*e, own[i], strlen(own[i])) != 0) { i++; }
+        if (i == 4) { return false; }
     }
     return true;
 }
@@ -65,9 +55,7 @@ int child_mode_probe(int argc, char **argv)
     tell("reading /etc/passwd", refused(open("/etc/passwd", O_RDONLY | O_CLOEXEC)));
     tell("writing outside", refused(open("../kiln-probe", O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600)) || unlink("../kiln-probe") != 0);
     bool own = child_dir_put(".", "probe", "x", 1) && child_dir_get(".", "probe", 1, &p, &n);
-    if (own) {
-        free(p);
-    }
+    if (own) { free(p); }
     printf("own directory: %s\n", own ? "usable" : "NOT USABLE");
     return 0;
 }

@@ -27,30 +27,65 @@
 
 /* Landlock's kernel interface (Documentation/userspace-api/landlock.rst), spelled out because distribution headers lag behind kernels. */
 enum {
-    LL_CREATE = 444, LL_ADD_RULE = 445, LL_RESTRICT = 446, LL_VERSION = 1, LL_PATH_BENEATH = 1,
-    LL_EXECUTE = 1 << 0, LL_WRITE_FILE = 1 << 1, LL_READ_FILE = 1 << 2, LL_READ_DIR = 1 << 3, LL_REMOVE_DIR = 1 << 4,
-    LL_REMOVE_FILE = 1 << 5, LL_MAKE_DIR = 1 << 7, LL_MAKE_REG = 1 << 8, LL_ABI1 = (1 << 13) - 1, LL_REFER = 1 << 13,
-    LL_TRUNCATE = 1 << 14, LL_IOCTL = 1 << 15, LL_TCP = 3, LL_SCOPED = 3, LL_OF_FILES = LL_EXECUTE | LL_WRITE_FILE | LL_READ_FILE | LL_TRUNCATE
+    LL_CREATE = 444,
+    LL_ADD_RULE = 445,
+    LL_RESTRICT = 446,
+    LL_VERSION = 1,
+    LL_PATH_BENEATH = 1,
+    LL_EXECUTE = 1 << 0,
+    LL_WRITE_FILE = 1 << 1,
+    LL_READ_FILE = 1 << 2,
+    LL_READ_DIR = 1 << 3,
+    LL_REMOVE_DIR = 1 << 4,
+    LL_REMOVE_FILE = 1 << 5,
+    LL_MAKE_DIR = 1 << 7,
+    LL_MAKE_REG = 1 << 8,
+    LL_ABI1 = (1 << 13) - 1,
+    LL_REFER = 1 << 13,
+    LL_TRUNCATE = 1 << 14,
+    LL_IOCTL = 1 << 15,
+    LL_TCP = 3,
+    LL_SCOPED = 3,
+    LL_OF_FILES = LL_EXECUTE | LL_WRITE_FILE | LL_READ_FILE | LL_TRUNCATE
 };
-typedef struct landlock_ruleset { uint64_t files, net, scoped; } landlock_ruleset;
-typedef struct landlock_path { uint64_t allowed; int32_t fd; } __attribute__((packed)) landlock_path;
+typedef struct landlock_ruleset {
+    uint64_t files, net, scoped;
+} landlock_ruleset;
+typedef struct landlock_path {
+    uint64_t allowed;
+    int32_t fd;
+} __attribute__((packed)) landlock_path;
 
 /* What compilers, NVRTC and the C library read; absent ones are passed over. /proc/self is this child's own. */
-static const char *const system_paths[] = {
-    "/usr", "/lib", "/lib32", "/lib64", "/libx32", "/bin", "/sbin", "/opt", "/nix", "/gnu", "/etc/ld.so.cache", "/etc/alternatives", "/etc/localtime",
-    "/proc/self", "/proc/cpuinfo", "/proc/meminfo", "/proc/sys/vm/overcommit_memory", "/sys/devices/system/cpu",
-    "/sys/devices/system/node", "/dev/zero", "/dev/urandom", "/dev/random"};
+static const char *const system_paths[] = {"/usr",
+                                           "/lib",
+                                           "/lib32",
+                                           "/lib64",
+                                           "/libx32",
+                                           "/bin",
+                                           "/sbin",
+                                           "/opt",
+                                           "/nix",
+                                           "/gnu",
+                                           "/etc/ld.so.cache",
+                                           "/etc/alternatives",
+                                           "/etc/localtime",
+                                           "/proc/self",
+                                           "/proc/cpuinfo",
+                                           "/proc/meminfo",
+                                           "/proc/sys/vm/overcommit_memory",
+                                           "/sys/devices/system/cpu",
+                                           "/sys/devices/system/node",
+                                           "/dev/zero",
+                                           "/dev/urandom",
+                                           "/dev/random"};
 
 static void allow_path(int ruleset, const char *path, uint64_t rights)
 {
     struct stat st;
     landlock_path rule = {rights, open(path, O_PATH | O_CLOEXEC)};
-    if (rule.fd < 0) {
-        return;
-    }
-    if (fstat(rule.fd, &st) == 0 && !S_ISDIR(st.st_mode)) {
-        rule.allowed &= LL_OF_FILES;
-    }
+    if (rule.fd < 0) { return; }
+    if (fstat(rule.fd, &st) == 0 && !S_ISDIR(st.st_mode)) { rule.allowed &= LL_OF_FILES; }
     syscall(LL_ADD_RULE, ruleset, LL_PATH_BENEATH, &rule, 0);
     close(rule.fd);
 }
@@ -73,23 +108,19 @@ static void allow_list(int ruleset, const char *paths, uint64_t rights)
 static bool enter_landlock(const sandbox_rules *rules)
 {
     long abi = syscall(LL_CREATE, NULL, 0, LL_VERSION);
-    if (abi < 1) {
-        return true;
-    }
+    if (abi < 1) { return true; }
     landlock_ruleset set = {LL_ABI1 | (abi >= 2 ? LL_REFER : 0) | (abi >= 3 ? LL_TRUNCATE : 0) | (abi >= 5 ? LL_IOCTL : 0),
                             abi >= 4 ? LL_TCP : 0, abi >= 6 ? LL_SCOPED : 0};
     size_t size = abi >= 6 ? 24 : abi >= 4 ? 16 : 8;
     int fd = (int)syscall(LL_CREATE, &set, size, 0);
-    if (fd < 0) {
-        return false;
-    }
+    if (fd < 0) { return false; }
     const uint64_t read_rights = LL_EXECUTE | LL_READ_FILE | LL_READ_DIR;
-    for (size_t i = 0; i < sizeof system_paths / sizeof *system_paths; i++) {
-        allow_path(fd, system_paths[i], read_rights);
-    }
+    for (size_t i = 0; i < sizeof system_paths / sizeof *system_paths; i++) { allow_path(fd, system_paths[i], read_rights); }
     allow_list(fd, rules->readable, read_rights);
     allow_path(fd, "/dev/null", LL_READ_FILE | LL_WRITE_FILE | (set.files & LL_TRUNCATE));
-    allow_path(fd, rules->dir, (LL_READ_FILE | LL_READ_DIR | LL_WRITE_FILE | LL_REMOVE_DIR | LL_REMOVE_FILE | LL_MAKE_DIR | LL_MAKE_REG | LL_TRUNCATE) & set.files);
+    allow_path(fd, rules->dir,
+               (LL_READ_FILE | LL_READ_DIR | LL_WRITE_FILE | LL_REMOVE_DIR | LL_REMOVE_FILE | LL_MAKE_DIR | LL_MAKE_REG | LL_TRUNCATE) &
+                   set.files);
     bool ok = syscall(LL_RESTRICT, fd, 0) == 0;
     close(fd);
     return ok;
@@ -118,9 +149,7 @@ static bool deny_processes(scmp_filter_ctx f)
 static bool enter_seccomp(const sandbox_rules *rules)
 {
     scmp_filter_ctx f = seccomp_init(SCMP_ACT_ALLOW);
-    if (f == NULL) {
-        return false;
-    }
+    if (f == NULL) { return false; }
     bool ok = seccomp_rule_add(f, SCMP_ACT_ERRNO(ENOSYS), SCMP_SYS(clone3), 0) == 0;
 #define D(call) ok = deny(f, SCMP_SYS(call)) && ok;
 #define A(call)
@@ -131,9 +160,7 @@ static bool enter_seccomp(const sandbox_rules *rules)
     for (size_t i = 0; rules->processes > 0 && i < sizeof spaces / sizeof *spaces; i++) {
         ok = seccomp_rule_add(f, SCMP_ACT_ERRNO(EPERM), SCMP_SYS(clone), 1, SCMP_A0(SCMP_CMP_MASKED_EQ, spaces[i], spaces[i])) == 0 && ok;
     }
-    if (rules->processes <= 0) {
-        ok = deny_processes(f) && ok;
-    }
+    if (rules->processes <= 0) { ok = deny_processes(f) && ok; }
     ok = ok && seccomp_load(f) == 0;
     seccomp_release(f);
     return ok;
@@ -154,9 +181,7 @@ static long long thread_limit(int processes)
     int running = 0, all = 0;
     FILE *f = fopen("/proc/loadavg", "re");
     if (f != NULL) {
-        if (fscanf(f, "%*f %*f %*f %d/%d", &running, &all) != 2) {
-            all = 0;
-        }
+        if (fscanf(f, "%*f %*f %*f %d/%d", &running, &all) != 2) { all = 0; }
         fclose(f);
     }
     return all > 0 ? (long long)all + processes : 0;
@@ -181,13 +206,14 @@ bool sandbox_enter(const sandbox_rules *rules, char *why, size_t why_n)
     } else if (!(SHADOWED && rules->built_in) && !limit(RLIMIT_AS, rules->address_bytes)) {
         at = "address space limit";
     }
-    if (at != NULL) {
-        snprintf(why, why_n, "cannot enter the sandbox: %s: %s", at, strerror(errno));
-    }
+    if (at != NULL) { snprintf(why, why_n, "cannot enter the sandbox: %s: %s", at, strerror(errno)); }
     return at == NULL;
 }
 
-static const struct { const char *name; child_mode run; } modes[] = {
+static const struct {
+    const char *name;
+    child_mode run;
+} modes[] = {
 #define X(name, function) {#name, function},
 #include "workers/modes.def"
 #undef X
@@ -204,9 +230,7 @@ int child_main(int argc, char **argv)
         return CHILD_SANDBOX_EXIT;
     }
     size_t m = 0;
-    while (m < sizeof modes / sizeof *modes && strcmp(modes[m].name, argv[5]) != 0) {
-        m++;
-    }
+    while (m < sizeof modes / sizeof *modes && strcmp(modes[m].name, argv[5]) != 0) { m++; }
     if (m == sizeof modes / sizeof *modes) {
         fprintf(stderr, "kiln-worker: no mode \"%s\"\n", argv[5]);
         return CHILD_SANDBOX_EXIT;
@@ -228,9 +252,7 @@ int child_main(int argc, char **argv)
 
 int child_mode_exec(int argc, char **argv)
 {
-    if (argc < 2) {
-        return CHILD_SANDBOX_EXIT;
-    }
+    if (argc < 2) { return CHILD_SANDBOX_EXIT; }
     execv(argv[1], argv + 1);
     fprintf(stderr, "kiln-worker: cannot start %s: %s\n", argv[1], strerror(errno));
     return CHILD_SANDBOX_EXIT;

@@ -8,7 +8,11 @@ static const char *const directives[] = {"define", "undef", "if", "ifdef", "ifnd
 static const char *const words[] = {"__has_include", "__has_include_next", "__has_embed", "incbin", "include_alias"};
 
 /* Reads characters as the preprocessor's first phases do: escaped line ends vanish, a comment is one space, literals are opaque. */
-typedef struct scanner { const char *p; size_t n, i; int line; } scanner;
+typedef struct scanner {
+    const char *p;
+    size_t n, i;
+    int line;
+} scanner;
 
 static void join(scanner *s)
 {
@@ -38,13 +42,9 @@ static void skip_comment(scanner *s, bool block)
 {
     int before = 0;
     for (int c = peek(s); c >= 0; c = peek(s)) {
-        if (!block && c == '\n') {
-            return;
-        }
+        if (!block && c == '\n') { return; }
         take(s);
-        if (block && before == '*' && c == '/') {
-            return;
-        }
+        if (block && before == '*' && c == '/') { return; }
         before = c;
     }
 }
@@ -69,9 +69,7 @@ static bool word_char(int c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <
 static bool listed(const char *const *list, size_t n, const char *word)
 {
     for (size_t i = 0; i < n; i++) {
-        if (strcmp(list[i], word) == 0) {
-            return true;
-        }
+        if (strcmp(list[i], word) == 0) { return true; }
     }
     return false;
 }
@@ -82,9 +80,7 @@ static bool plain(const char *p, size_t n, int *line)
     *line = 1;
     for (size_t i = 0; i < n; i++) {
         unsigned char c = (unsigned char)p[i];
-        if ((c < ' ' && c != '\n' && c != '\t') || (c == '\\' && i + 1 < n && (p[i + 1] == ' ' || p[i + 1] == '\t'))) {
-            return false;
-        }
+        if ((c < ' ' && c != '\n' && c != '\t') || (c == '\\' && i + 1 < n && (p[i + 1] == ' ' || p[i + 1] == '\t'))) { return false; }
         *line += c == '\n';
     }
     return true;
@@ -105,9 +101,7 @@ bool workers_source_is_closed(const char *p, size_t n, int *line)
     size_t w = 0;
     int quote = 0;
     bool fresh = true, directive = false; /* at the start of a line; between '#' and the end of its first word */
-    if (!plain(p, n, line)) {
-        return false;
-    }
+    if (!plain(p, n, line)) { return false; }
     for (;;) {
         *line = s.line;
         int c = quote ? take(&s) : next(&s);
@@ -121,12 +115,8 @@ bool workers_source_is_closed(const char *p, size_t n, int *line)
         bool ended = w > 0 || (directive && c != ' ' && c != '\t');
         bool prefixed = w > 0 && !quote && (c == '"' || c == '\'');
         bool digraph = fresh && !quote && ((c == '%' && peek(&s) == ':') || (c == '?' && peek(&s) == '?'));
-        if ((ended && !allowed(word, directive)) || prefixed || digraph) {
-            return false;
-        }
-        if (c < 0) {
-            return true;
-        }
+        if ((ended && !allowed(word, directive)) || prefixed || digraph) { return false; }
+        if (c < 0) { return true; }
         directive = !quote && ((directive && !ended) || (fresh && c == '#'));
         w = 0;
         if (quote && c == '\\') {

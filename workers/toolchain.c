@@ -23,11 +23,10 @@ bool toolchain_open(const worker_tools *t, kiln_bytes source, const char *name, 
     char why[256];
     dir[0] = 0;
     if (!workers_source_is_closed(source.p, source.n, &line)) {
-        return toolchain_fail(e, KILN_INTERNAL, "compile-failed", "%s:%d: source text may not name files (#include and its kin are refused)", name, line);
+        return toolchain_fail(e, KILN_INTERNAL, "compile-failed",
+                              "%s:%d: source text may not name files (#include and its kin are refused)", name, line);
     }
-    if (!child_dir_make(t, dir, why, sizeof why)) {
-        return toolchain_fail(e, KILN_MEMORY, "compile-failed", "%s", why);
-    }
+    if (!child_dir_make(t, dir, why, sizeof why)) { return toolchain_fail(e, KILN_MEMORY, "compile-failed", "%s", why); }
     if (!child_dir_put(dir, name, source.p, source.n)) {
         child_dir_remove(dir);
         dir[0] = 0;
@@ -40,9 +39,7 @@ bool toolchain_open(const worker_tools *t, kiln_bytes source, const char *name, 
 static int head(const char *log, int room)
 {
     int n = 0, lines = 0;
-    while (log[n] && n < room && lines < SHOWN_LINES) {
-        lines += log[n++] == '\n';
-    }
+    while (log[n] && n < room && lines < SHOWN_LINES) { lines += log[n++] == '\n'; }
     while (n > 0 && (log[n - 1] == '\n' || ((unsigned char)log[n] & 0xc0) == 0x80)) {
         n--; /* neither an empty last line nor half a character */
     }
@@ -51,14 +48,13 @@ static int head(const char *log, int room)
 
 bool toolchain_judge(const child_result *r, const char *what, const char *log, int deadline_ms, worker_error *e)
 {
-    if (r->timed_out) {
-        return toolchain_fail(e, KILN_STOPPED, "compile-timeout", "%s was stopped after %d ms", what, deadline_ms);
-    }
+    if (r->timed_out) { return toolchain_fail(e, KILN_STOPPED, "compile-timeout", "%s was stopped after %d ms", what, deadline_ms); }
     if (r->exit_code == CHILD_SANDBOX_EXIT) {
         return toolchain_fail(e, KILN_MEMORY, "compile-failed", "%.1500s", r->err_n ? r->err : "the child did not start");
     }
     if (r->signal) {
-        return toolchain_fail(e, KILN_INTERNAL, "compile-failed", "%s was killed by signal %d (limits of memory or file size?)", what, r->signal);
+        return toolchain_fail(e, KILN_INTERNAL, "compile-failed", "%s was killed by signal %d (limits of memory or file size?)", what,
+                              r->signal);
     }
     if (r->exit_code != 0) {
         return toolchain_fail(e, KILN_INTERNAL, "compile-failed", "%.*s", head(log, (int)sizeof e->message - 1), log);

@@ -3,7 +3,8 @@
 #define WORKERS_TOOLCHAIN_H
 #include "workers/child.h"
 
-bool toolchain_fail(worker_error *e, kiln_status s, const char *slug, const char *fmt, ...) __attribute__((format(printf, 4, 5))); /* false */
+bool toolchain_fail(worker_error *e, kiln_status s, const char *slug, const char *fmt, ...)
+    __attribute__((format(printf, 4, 5))); /* false */
 /* A private directory with the source as `name`; e says why not. Leaves dir "" on failure. */
 bool toolchain_open(const worker_tools *t, kiln_bytes source, const char *name, char dir[CHILD_DIR_BYTES], worker_error *e);
 /* Judges a child that ran: false and *e when it did not exit with 0. what: "the C compiler". log: its messages. */

@@ -7,21 +7,38 @@
 enum { MAX_ARGS = 56 };
 
 /* Never fast-math: NaN and infinity propagate as in IEEE. No kernel reads errno or the floating-point flags. */
-static const char *const base_flags[] = {"-std=gnu11", "-O2", "-ffp-contract=fast", "-fno-math-errno", "-fno-trapping-math", "-fPIC", "-shared",
-                                         "-fvisibility=hidden", "-x", "c", "kernel.c", "-o", "kernel.so", "-lm"};
+static const char *const base_flags[] = {"-std=gnu11",
+                                         "-O2",
+                                         "-ffp-contract=fast",
+                                         "-fno-math-errno",
+                                         "-fno-trapping-math",
+                                         "-fPIC",
+                                         "-shared",
+                                         "-fvisibility=hidden",
+                                         "-x",
+                                         "c",
+                                         "kernel.c",
+                                         "-o",
+                                         "kernel.so",
+                                         "-lm"};
 
 /* "-m...", "-f...", "-D..." and "-O...": a hardware description is a client's data, and no other flag is needed. */
 static bool flag_ok(const char *f)
 {
-    static const char *const refused[] = {"-fplugin", "-fdump", "-fprofile", "-fauto-profile", "-fsanitize", "-ffile-", "-fcallgraph-info", "-fopt-info",
-                                          "-fpass-plugin", "-fstack-usage", "-fsave-optimization-record"};
-    if (f[0] != '-' || f[1] == 0 || strchr("mfDO", f[1]) == NULL || strpbrk(f, "/\\@ \t\n") != NULL) {
-        return false;
-    }
+    static const char *const refused[] = {"-fplugin",
+                                          "-fdump",
+                                          "-fprofile",
+                                          "-fauto-profile",
+                                          "-fsanitize",
+                                          "-ffile-",
+                                          "-fcallgraph-info",
+                                          "-fopt-info",
+                                          "-fpass-plugin",
+                                          "-fstack-usage",
+                                          "-fsave-optimization-record"};
+    if (f[0] != '-' || f[1] == 0 || strchr("mfDO", f[1]) == NULL || strpbrk(f, "/\\@ \t\n") != NULL) { return false; }
     for (size_t i = 0; i < sizeof refused / sizeof *refused; i++) {
-        if (strncmp(f, refused[i], strlen(refused[i])) == 0) {
-            return false;
-        }
+        if (strncmp(f, refused[i], strlen(refused[i])) == 0) { return false; }
     }
     return true;
 }
@@ -33,21 +50,20 @@ static bool arguments(const worker_tools *t, const char *const *flags, int nflag
     argv[n++] = t->cc;
     for (int i = 0; i < nflags; i++) {
         if (!flag_ok(flags[i]) || n >= MAX_ARGS - (int)(sizeof base_flags / sizeof *base_flags) - 1) {
-            return toolchain_fail(e, KILN_HWSPEC, "compile-failed", "compiler flag \"%.100s\" of the target is refused: only -m, -f, -D and -O, and not too many",
-                                  flags[i]);
+            return toolchain_fail(e, KILN_HWSPEC, "compile-failed",
+                                  "compiler flag \"%.100s\" of the target is refused: only -m, -f, -D and -O, and not too many", flags[i]);
         }
     }
     for (size_t i = 0; i < sizeof base_flags / sizeof *base_flags; i++) {
         argv[n++] = base_flags[i];
-        for (int f = 0; i == 1 && f < nflags; f++) {
-            argv[n++] = flags[f]; /* after our own -O, so that the target's wins */
-        }
+        for (int f = 0; i == 1 && f < nflags; f++) { argv[n++] = flags[f]; /* after our own -O, so that the target's wins */ }
     }
     argv[n] = NULL;
     return true;
 }
 
-bool worker_compile_c(const worker_tools *t, kiln_bytes source, const char *const *flags, int nflags, int deadline_ms, worker_blob *so, worker_error *e)
+bool worker_compile_c(const worker_tools *t, kiln_bytes source, const char *const *flags, int nflags, int deadline_ms, worker_blob *so,
+                      worker_error *e)
 {
     char dir[CHILD_DIR_BYTES];
     const char *argv[MAX_ARGS];
@@ -57,12 +73,8 @@ bool worker_compile_c(const worker_tools *t, kiln_bytes source, const char *cons
         return toolchain_fail(e, KILN_UNSUPPORTED, "toolchain-missing",
                               "no C compiler here (looked at KILN_CC, and for cc, gcc and clang in PATH): only source can be had");
     }
-    if (nflags < 0 || nflags > 32) {
-        return toolchain_fail(e, KILN_HWSPEC, "compile-failed", "at most 32 compiler flags");
-    }
-    if (!arguments(t, flags, nflags, argv, e) || !toolchain_open(t, source, "kernel.c", dir, e)) {
-        return false;
-    }
+    if (nflags < 0 || nflags > 32) { return toolchain_fail(e, KILN_HWSPEC, "compile-failed", "at most 32 compiler flags"); }
+    if (!arguments(t, flags, nflags, argv, e) || !toolchain_open(t, source, "kernel.c", dir, e)) { return false; }
     bool ok = child_run(t, dir, argv, &limits, &r);
     if (!ok) {
         toolchain_fail(e, KILN_MEMORY, "compile-failed", "%s", r.why);
@@ -72,9 +84,7 @@ bool worker_compile_c(const worker_tools *t, kiln_bytes source, const char *cons
             ok = toolchain_fail(e, KILN_INTERNAL, "compile-failed", "the C compiler left no shared object");
         }
     }
-    if (ok) {
-        snprintf(so->kind, sizeof so->kind, "so");
-    }
+    if (ok) { snprintf(so->kind, sizeof so->kind, "so"); }
     child_result_free(&r);
     child_dir_remove(dir);
     return ok;

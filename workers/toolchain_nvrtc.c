@@ -11,9 +11,7 @@ static int arch_number(const char *arch)
 {
     int n = 0, used = 0;
     char letter = 0;
-    if (sscanf(arch, "sm_%4d%n%c", &n, &used, &letter) < 1 || n < 10) {
-        return 0;
-    }
+    if (sscanf(arch, "sm_%4d%n%c", &n, &used, &letter) < 1 || n < 10) { return 0; }
     size_t len = strlen(arch);
     return len == (size_t)used || (len == (size_t)used + 1 && (letter == 'a' || letter == 'f')) ? n : 0;
 }
@@ -38,20 +36,16 @@ static bool available(const worker_tools *t, const char *arch, worker_error *e)
         return toolchain_fail(e, KILN_HWSPEC, "compile-failed", "\"%.40s\" is not an architecture like sm_90 or sm_90a", arch);
     }
     for (int i = 0; i < t->nnvrtc_archs; i++) {
-        if (t->nvrtc_archs[i] == number) {
-            return true;
-        }
+        if (t->nvrtc_archs[i] == number) { return true; }
     }
     list_archs(t, list, sizeof list);
-    return toolchain_fail(e, KILN_UNSUPPORTED, "toolchain-missing", "NVRTC %s does not make code for %s: only source can be had. It supports %s",
-                          t->nvrtc_version, arch, list);
+    return toolchain_fail(e, KILN_UNSUPPORTED, "toolchain-missing",
+                          "NVRTC %s does not make code for %s: only source can be had. It supports %s", t->nvrtc_version, arch, list);
 }
 
 static bool fetch(const char *dir, const char *name, const char *kind, bool want, worker_blob *b)
 {
-    if (want) {
-        snprintf(b->kind, sizeof b->kind, "%s", kind);
-    }
+    if (want) { snprintf(b->kind, sizeof b->kind, "%s", kind); }
     return !want || child_dir_get(dir, name, ARTIFACT_MAX, &b->p, &b->n);
 }
 
@@ -62,12 +56,8 @@ static bool collect(const char *dir, bool want_ptx, bool want_cubin, worker_blob
         free(p.p);
         return toolchain_fail(e, KILN_INTERNAL, "compile-failed", "NVRTC left no %s", want_ptx && p.p == NULL ? "PTX" : "cubin");
     }
-    if (want_ptx) {
-        *ptx = p;
-    }
-    if (want_cubin) {
-        *cubin = c;
-    }
+    if (want_ptx) { *ptx = p; }
+    if (want_cubin) { *cubin = c; }
     return true;
 }
 
@@ -79,9 +69,7 @@ bool worker_compile_cuda(const worker_tools *t, kiln_bytes source, const char *a
     const char *argv[] = {"nvrtc", t->nvrtc, "kernel.cu", arch, want_cubin ? "cubin" : "ptx", NULL};
     /* NVRTC maps over 100 MB before it does anything. */
     child_limits limits = {.deadline_ms = deadline_ms, .address_bytes = INT64_C(8) << 30, .file_bytes = ARTIFACT_MAX, .processes = 0};
-    if (!available(t, arch, e) || !toolchain_open(t, source, "kernel.cu", dir, e)) {
-        return false;
-    }
+    if (!available(t, arch, e) || !toolchain_open(t, source, "kernel.cu", dir, e)) { return false; }
     bool ok = child_run(t, dir, argv, &limits, &r);
     if (!ok) {
         toolchain_fail(e, KILN_MEMORY, "compile-failed", "%s", r.why);

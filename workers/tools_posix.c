@@ -12,7 +12,9 @@ enum { PROBE_MS = 10000 };
 
 /* Where NVRTC may lie, best first; "%s" is the folder of the binary. Globs, as versions and Python's folders differ. The first of a
  * row's matches that loads wins; `alt` builds do not match. The last row leaves the search to the loader. */
-static const struct { const char *pattern, *said; } nvrtc_places[] = {
+static const struct {
+    const char *pattern, *said;
+} nvrtc_places[] = {
     {"$KILN_NVRTC", "KILN_NVRTC"},
     {"$CUDA_HOME/lib64/libnvrtc.so.1[0-9]", "CUDA_HOME"},
     {"$CUDA_PATH/lib64/libnvrtc.so.1[0-9]", "CUDA_PATH"},
@@ -28,9 +30,7 @@ static const struct { const char *pattern, *said; } nvrtc_places[] = {
 static bool copy(char *out, size_t n, const char *s)
 {
     size_t len = strlen(s);
-    if (len >= n) {
-        return false;
-    }
+    if (len >= n) { return false; }
     memcpy(out, s, len + 1);
     return true;
 }
@@ -39,9 +39,7 @@ bool workers_exe_dir(char *dir, size_t n)
 {
     char path[PATH_MAX];
     ssize_t len = readlink("/proc/self/exe", path, sizeof path - 1);
-    if (len <= 0) {
-        return false;
-    }
+    if (len <= 0) { return false; }
     path[len] = 0;
     char *slash = strrchr(path, '/');
     *(slash == path ? slash + 1 : slash) = 0;
@@ -54,9 +52,7 @@ static bool ask(const worker_tools *t, const char *const *argv, int processes, c
     char dir[CHILD_DIR_BYTES], why[256];
     child_limits limits = {.deadline_ms = PROBE_MS, .address_bytes = INT64_C(8) << 30, .processes = processes};
     *r = (child_result){.exit_code = -1};
-    if (!child_dir_make(t, dir, why, sizeof why)) {
-        return false;
-    }
+    if (!child_dir_make(t, dir, why, sizeof why)) { return false; }
     bool ok = child_run(t, dir, argv, &limits, r) && !r->timed_out && r->exit_code == 0;
     child_dir_remove(dir);
     return ok;
@@ -77,9 +73,7 @@ static bool in_path(const char *name, char *out, size_t n)
     char one[PATH_MAX];
     for (p = p ? p : "/usr/local/bin:/usr/bin:/bin"; *p; p += strcspn(p, ":"), p += *p == ':') {
         int len = (int)strcspn(p, ":");
-        if (*p == '/' && snprintf(one, sizeof one, "%.*s/%s", len, p, name) < (int)sizeof one && executable(one, out, n)) {
-            return true;
-        }
+        if (*p == '/' && snprintf(one, sizeof one, "%.*s/%s", len, p, name) < (int)sizeof one && executable(one, out, n)) { return true; }
     }
     return false;
 }
@@ -108,14 +102,10 @@ static bool try_nvrtc(const char *path, worker_tools *t, char *why, size_t why_n
 {
     child_result r;
     char line[PATH_MAX + 16];
-    if (!copy(t->nvrtc, sizeof t->nvrtc, path)) {
-        return false;
-    }
+    if (!copy(t->nvrtc, sizeof t->nvrtc, path)) { return false; }
     bool ok = ask(t, (const char *const[]){"nvrtc", path, "--probe", NULL}, 0, &r);
     const char *text = r.out ? r.out : "";
-    if (!ok) {
-        snprintf(why, why_n, "%.*s", (int)strcspn(text, "\n"), text);
-    }
+    if (!ok) { snprintf(why, why_n, "%.*s", (int)strcspn(text, "\n"), text); }
     t->nnvrtc_archs = 0;
     for (const char *p = text; ok && *p; p += strcspn(p, "\n"), p += *p == '\n') {
         int arch;
@@ -128,9 +118,7 @@ static bool try_nvrtc(const char *path, worker_tools *t, char *why, size_t why_n
             copy(t->nvrtc, sizeof t->nvrtc, line + 5);
         }
     }
-    if (!ok) {
-        t->nvrtc[0] = 0;
-    }
+    if (!ok) { t->nvrtc[0] = 0; }
     child_result_free(&r);
     return ok;
 }
@@ -158,9 +146,7 @@ static void find_nvrtc(const char *exe_dir, worker_tools *t)
         if (nvrtc_places[i].said != NULL && used < sizeof looked) {
             snprintf(looked + used, sizeof looked - used, "%s %s", i ? "," : "", nvrtc_places[i].said);
         }
-        if (!expand(nvrtc_places[i].pattern, exe_dir, path, sizeof path)) {
-            continue;
-        }
+        if (!expand(nvrtc_places[i].pattern, exe_dir, path, sizeof path)) { continue; }
         bool found = path[0] == '=' && try_nvrtc(path + 1, t, why, sizeof why);
         if (path[0] != '=' && glob(path, 0, NULL, &g) == 0) {
             for (size_t k = g.gl_pathc; k > 0 && !found; k--) { /* newest last in a glob */
@@ -168,24 +154,20 @@ static void find_nvrtc(const char *exe_dir, worker_tools *t)
             }
             globfree(&g);
         }
-        if (found) {
-            return;
-        }
+        if (found) { return; }
     }
     snprintf(t->nvrtc_why, sizeof t->nvrtc_why, "%s%s%s", looked, why[0] ? "; " : "", why);
 }
 
 void workers_find_tools(const char *exe_dir, worker_tools *out)
 {
-    static const char *const places[] = {"%s/kiln-worker", "%s/../kiln-worker"};
+    static const char *const places[] = {"$KILN_WORKER", "%s/kiln-worker", "%s/../kiln-worker"};
     const char *tmp = getenv("TMPDIR");
     char path[PATH_MAX];
     *out = (worker_tools){0};
     copy(out->tmp, sizeof out->tmp, tmp && *tmp == '/' && strlen(tmp) < sizeof out->tmp ? tmp : "/tmp");
     for (size_t i = 0; i < sizeof places / sizeof *places && !out->worker[0]; i++) {
-        if (expand(places[i], exe_dir, path, sizeof path) && access(path, X_OK) == 0) {
-            copy(out->worker, sizeof out->worker, path);
-        }
+        if (expand(places[i], exe_dir, path, sizeof path) && access(path, X_OK) == 0) { copy(out->worker, sizeof out->worker, path); }
     }
     find_cc(out);
     find_nvrtc(exe_dir, out);

@@ -7,27 +7,37 @@
 #define KILN_WORKERS_H
 #include "kiln.h"
 
-typedef struct worker_error { kiln_status status; char slug[32]; char message[2048]; } worker_error; /* slug: "compile-failed", "compile-timeout", "verify-failed", "toolchain-missing" */
+typedef struct worker_error {
+    kiln_status status;
+    char slug[32];
+    char message[2048];
+} worker_error; /* slug: "compile-failed", "compile-timeout", "verify-failed", "toolchain-missing" */
 
 /* Where things are; found once at start (workers_find_tools) and passed around read-only. */
 typedef struct worker_tools {
-    char worker[512];     /* path of the kiln-worker binary */
-    char cc[512];         /* C compiler, "" when none */
+    char worker[512]; /* path of the kiln-worker binary */
+    char cc[512];     /* C compiler, "" when none */
     char cc_version[128];
-    char nvrtc[512];      /* path of libnvrtc, "" when none */
+    char nvrtc[512]; /* path of libnvrtc, "" when none */
     char nvrtc_version[32];
-    char nvrtc_why[256];  /* why there is none: places looked at */
+    char nvrtc_why[256]; /* why there is none: places looked at */
     int nnvrtc_archs;
-    int nvrtc_archs[64];  /* 75, 80, ... */
-    char tmp[512];        /* private directories are made here */
+    int nvrtc_archs[64]; /* 75, 80, ... */
+    char tmp[512];       /* private directories are made here */
 } worker_tools;
-/* exe_dir: folder of the running binary (kiln-worker lies beside). Looks at KILN_CC, KILN_NVRTC, the CUDA toolkit, wheels under build/ and the venv. */
+/* exe_dir: folder of the running binary (kiln-worker lies beside). Looks at KILN_WORKER, KILN_CC, KILN_NVRTC, the CUDA toolkit, wheels
+ * under nvrtc/ beside the binary. */
 void workers_find_tools(const char *exe_dir, worker_tools *out);
 
-typedef struct worker_blob { char kind[16]; char *p; size_t n; } worker_blob; /* free(p) */
+typedef struct worker_blob {
+    char kind[16];
+    char *p;
+    size_t n;
+} worker_blob; /* free(p) */
 
 /* C -> shared object. flags: the target's (kiln_hw_flags). deadline_ms: from now. */
-bool worker_compile_c(const worker_tools *t, kiln_bytes source, const char *const *flags, int nflags, int deadline_ms, worker_blob *so, worker_error *e);
+bool worker_compile_c(const worker_tools *t, kiln_bytes source, const char *const *flags, int nflags, int deadline_ms, worker_blob *so,
+                      worker_error *e);
 /* CUDA C -> PTX and cubin through NVRTC in a child. arch: "sm_90a". want_ptx/want_cubin. log: warnings, ptxas report; free(). */
 bool worker_compile_cuda(const worker_tools *t, kiln_bytes source, const char *arch, bool want_ptx, bool want_cubin, int deadline_ms,
                          worker_blob *ptx, worker_blob *cubin, char **log, worker_error *e);
@@ -35,17 +45,18 @@ bool worker_compile_cuda(const worker_tools *t, kiln_bytes source, const char *a
 /* How a kernel was checked. */
 typedef struct worker_verdict {
     bool ok;
-    const char *how;        /* "run", "emulated" */
-    double max_error;       /* largest |got - ref| / (rtol*scale + atol): <= 1 passes */
+    const char *how;  /* "run", "emulated" */
+    double max_error; /* largest |got - ref| / (rtol*scale + atol): <= 1 passes */
     double rtol, atol;
     int64_t checked, total; /* output elements compared; all */
     bool all_written;
     double seconds;
-    char detail[512];       /* first failing element, or why it could not be done; JSON-safe text */
+    char detail[512]; /* first failing element, or why it could not be done; JSON-safe text */
 } worker_verdict;
-/* Runs a CPU kernel in a child against the reference: random, integer-exact and edge inputs, poisoned outputs and guard bytes, serial and with
- * a parallel_for. budget_ms bounds the reference's cost by sampling. */
-bool worker_verify_cpu(const worker_tools *t, const kiln_program *p, const kiln_kernel *k, const worker_blob *so, int budget_ms, worker_verdict *v, worker_error *e);
+/* Runs a CPU kernel in a child against the reference: random, integer-exact and edge inputs, poisoned outputs and guard bytes, serial and
+ * with a parallel_for. budget_ms bounds the reference's cost by sampling. */
+bool worker_verify_cpu(const worker_tools *t, const kiln_program *p, const kiln_kernel *k, const worker_blob *so, int budget_ms,
+                       worker_verdict *v, worker_error *e);
 /* Compiles the same kernel text for this host with the emulator's runtime and runs it: CUDA text as fibers, C text without the target's
  * flags. Blocks are sampled; every launch is verified on its own (kiln_launch.program). */
 bool worker_emulate(const worker_tools *t, const kiln_program *p, const kiln_kernel *k, int budget_ms, worker_verdict *v, worker_error *e);

@@ -1,0 +1,294 @@
+/* Toolchains: the C compiler and NVRTC through children, with good, bad and hostile source text. */
+#include "workers_fixture.h"
+#include <dlfcn.h>
+#include <fcntl.h>
+
+static worker_blob so;
+static worker_error e;
+
+static bool compile(const char *text, int deadline_ms)
+{
+    free(so.p);
+    so = (worker_blob){0};
+    e = (worker_error){0};
+    return worker_compile_c(&tools, fixture_text(text), NULL, 0, deadline_ms, &so, &e);
+}
+
+static bool refused(const char *text)
+{
+    return !compile(text, 5000) && strcmp(e.slug, "compile-failed") == 0 && strstr(e.message, "refused") != NULL;
+}
+
+static int after_each(void **state)
+{
+    (void)state;
+    free(so.p);
+    so = (worker_blob){0};
+    return 0;
+}
+
+static void need_cc(void)
+{
+    if (!tools.cc[0]) {
+        print_message("no C compiler here\n");
+        skip();
+    }
+}
+
+static void good_text(void **state)
+{
+    (void)state;
+    need_cc();
+    char path[] = "/tmp/kiln-test-so-XXXXXX";
+    if (!compile("__attribute__((visibility(\"default\"))) double half(double x) { return x / 2; }\n", 20000)) {
+        fail_msg("%s", e.message);
+    }
+    assert_string_equal(so.kind, "so");
+    int fd = mkstemp(path);
+    assert_int_equal(write(fd, so.p, so.n), so.n);
+    close(fd);
+    void *lib = dlopen(path, RTLD_NOW);
+    unlink(path);
+    assert_non_null(lib);
+    double (*half)(double) = NULL;
+    *(void **)&half = dlsym(lib, "half");
+    assert_non_null(half);
+    assert_true(half(5) == 2.5);
+    dlclose(lib);
+}
+
+static void same_bytes_again(void **state)
+{
+    (void)state;
+    need_cc();
+    assert_true(compile("int f(int x) { return x * 3; }\n", 20000));
+    worker_blob first = so;
+    so = (worker_blob){0};
+    assert_true(compile("int f(int x) { return x * 3; }\n", 20000));
+    assert_int_equal(first.n, so.n);
+    assert_memory_equal(first.p, so.p, so.n);
+    free(first.p);
+}
+
+static void nan_stays(void **state)
+{
+    (void)state;
+    need_cc();
+    /* -ffast-math would define this and fold x != x */
+    assert_true(compile("#ifdef __FAST_MATH__\n#error fast\n#endif\nint f(double x) { return x != x; }\n", 20000));
+}
+
+static void syntax_error(void **state)
+{
+    (void)state;
+    need_cc();
+    assert_false(compile("int f(int x) {\n    return y;\n}\n", 20000));
+    assert_string_equal(e.slug, "compile-failed");
+    assert_non_null(strstr(e.message, "kernel.c:2"));
+    assert_null(strstr(e.message, tools.tmp));
+    assert_int_equal(e.status, KILN_INTERNAL);
+}
+
+static void endless_compile(void **state)
+{
+    (void)state;
+    need_cc();
+    char text[4096];
+    int n = snprintf(text, sizeof text, "#define A0 +1\n");
+    for (int i = 1; i < 60; i++) { n += snprintf(text + n, sizeof text - (size_t)n, "#define A%d A%d A%d\n", i, i - 1, i - 1); }
+    snprintf(text + n, sizeof text - (size_t)n, "int x = 0 A59;\n");
+    double start = fixture_seconds();
+    assert_false(compile(text, 300));
+    double took = fixture_seconds() - start;
+    assert_string_equal(e.slug, "compile-timeout");
+    assert_int_equal(e.status, KILN_STOPPED);
+    assert_true(took < 0.8);
+}
+
+static void large_object(void **state)
+{
+    (void)state;
+    need_cc();
+    assert_false(compile("char big[200000000] = {1};\n", 20000)); /* beyond the limit of file size */
+    assert_string_equal(e.slug, "compile-failed");
+}
+
+static void texts_that_name_files(void **state)
+{
+    (void)state;
+    static const char *const bad[] = {"#include \"/etc/passwd\"\n",
+                                      "  #  include </etc/passwd>\n",
+                                      "#inc\\\nlude \"/etc/passwd\"\n",
+                                      "/* a */ #include \"/etc/passwd\"\n",
+                                      "#/**/include \"/etc/passwd\"\n",
+                                      "/* b\n*/ #include \"x\"\n",
+                                      "#include_next <x>\n",
+                                      "#import \"x\"\n",
+                                      "#embed \"x\"\n",
+                                      "#line 3 \"x\"\n",
+                                      "%:include \"/etc/passwd\"\n",
+                                      "?\?=include \"/etc/passwd\"\n",
+                                      "int x = __has_include(\"/etc/passwd\");\n",
+                                      "__asm__(\".incbin \\\"/etc/passwd\\\"\");\n",
+                                      "int a;\r#include \"x\"\n",
+                                      "// c \\ \n#include \"x\"\n",
+                                      "\"\n#include \"x\"\n",
+                                      "char *s = R\"(\")/*)\";\n#include \"x\"\n//*/\n",
+                                      "char c = L'\"';\n",
+                                      "#include",
+                                      "#"
+                                      "include_next"};
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        if (!refused(bad[i])) { fail_msg("text %d was not refused: %s", (int)i, e.message); }
+    }
+    int line = 0;
+    assert_false(workers_source_is_closed("int a;\n\n#include <x>\n", 21, &line));
+    assert_int_equal(line, 3);
+    assert_false(workers_source_is_closed("int\0a;", 6, &line));
+}
+
+static void texts_that_do_not(void **state)
+{
+    (void)state;
+    static const char *const good[] = {"",
+                                       "#",
+                                       "#define A(x) #x\n#if A\n#else\n#endif\n#pragma GCC unroll 4\n",
+                                       "// #include \"x\"\n",
+                                       "/*\n#include \"x\"\n*/\n",
+                                       "const char *s = \"\\\"#include\";\n",
+                                       "int include;\n",
+                                       "char c = '#';\nchar d = '\"';\nchar e = '\\'';\nint f;\n",
+                                       "int x = 7 % 2;\n",
+                                       "#define PASTE(a, b) a##b\n",
+                                       "extern \"C\" int f;",
+                                       "int a = b ? c : d;"};
+    for (size_t i = 0; i < sizeof good / sizeof *good; i++) {
+        int line = 0;
+        if (!workers_source_is_closed(good[i], strlen(good[i]), &line)) { fail_msg("text %d was refused at line %d", (int)i, line); }
+    }
+}
+
+static void flags(void **state)
+{
+    (void)state;
+    need_cc();
+    static const char *const hostile[] = {"-fplugin=x", "-o/tmp/x", "-include", "-I/etc", "@file", "-Wl,-x",
+                                          "-B/tmp",     "-specs=x", "kernel",   "-",      "",      "-march=/x"};
+    for (size_t i = 0; i < sizeof hostile / sizeof *hostile; i++) {
+        assert_false(worker_compile_c(&tools, fixture_text("int a;"), &hostile[i], 1, 20000, &so, &e));
+        assert_int_equal(e.status, KILN_HWSPEC);
+    }
+    const char *good[] = {"-DKILN_TEST=3", "-O1"};
+    assert_true(worker_compile_c(&tools, fixture_text("int f[KILN_TEST == 3 ? 1 : -1];"), good, 2, 20000, &so, &e));
+}
+
+static void no_compiler(void **state)
+{
+    (void)state;
+    worker_tools none = tools;
+    none.cc[0] = 0;
+    none.nvrtc[0] = 0;
+    snprintf(none.nvrtc_why, sizeof none.nvrtc_why, "looked at nothing");
+    assert_false(worker_compile_c(&none, fixture_text("int a;"), NULL, 0, 5000, &so, &e));
+    assert_string_equal(e.slug, "toolchain-missing");
+    assert_non_null(strstr(e.message, "KILN_CC"));
+    assert_false(worker_compile_cuda(&none, fixture_text("int a;"), "sm_90", true, true, 5000, &so, &so, NULL, &e));
+    assert_string_equal(e.slug, "toolchain-missing");
+    assert_non_null(strstr(e.message, "looked at nothing"));
+    assert_int_equal(e.status, KILN_UNSUPPORTED);
+}
+
+/* ---- NVRTC ---- */
+static worker_blob ptx, cubin;
+static char *logs;
+
+static bool cuda(const char *text, const char *arch, bool want_cubin, int deadline_ms)
+{
+    free(ptx.p), free(cubin.p), free(logs);
+    ptx = cubin = (worker_blob){0};
+    logs = NULL;
+    e = (worker_error){0};
+    return worker_compile_cuda(&tools, fixture_text(text), arch, true, want_cubin, deadline_ms, &ptx, &cubin, &logs, &e);
+}
+
+static void need_nvrtc(void)
+{
+    if (!tools.nvrtc[0]) {
+        print_message("no NVRTC here: %s\n", tools.nvrtc_why);
+        skip();
+    }
+}
+
+static const char kernel[] = "extern \"C\" __global__ void __launch_bounds__(32) k(float *a) {\n"
+                             "    __shared__ float s[32];\n    s[threadIdx.x] = a[threadIdx.x];\n    __syncthreads();\n"
+                             "    a[threadIdx.x] = s[31 - threadIdx.x];\n}\n";
+
+static void cuda_good(void **state)
+{
+    (void)state;
+    need_nvrtc();
+    if (!cuda(kernel, "sm_90a", true, 20000)) { fail_msg("%s", e.message); }
+    assert_non_null(strstr(ptx.p, ".target sm_90a"));
+    assert_non_null(strstr(ptx.p, ".entry k("));
+    assert_true(cubin.n > 64 && memcmp(cubin.p, "\177ELF", 4) == 0);
+    assert_non_null(strstr(logs, "registers"));
+    assert_true(cuda(kernel, "sm_80", false, 20000));
+    assert_non_null(strstr(ptx.p, ".target sm_80"));
+    assert_null(cubin.p);
+}
+
+static void cuda_bad(void **state)
+{
+    (void)state;
+    need_nvrtc();
+    assert_false(cuda("extern \"C\" __global__ void k(float *a) {\n  a[0] = b;\n}\n", "sm_90", true, 20000));
+    assert_string_equal(e.slug, "compile-failed");
+    assert_non_null(strstr(e.message, "kernel.cu(2)"));
+    assert_false(cuda("#include <cuda_fp16.h>\n", "sm_90", true, 20000));
+    assert_non_null(strstr(e.message, "refused"));
+    assert_false(cuda(kernel, "sm_37", true, 20000));
+    assert_string_equal(e.slug, "toolchain-missing");
+    assert_non_null(strstr(e.message, "sm_90"));
+    static const char *const wrong[] = {"", "sm_", "90", "sm_90b", "sm_90aa", "compute_90", "sm_90 ", "sm_-90", "sm_9999999999"};
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) { assert_false(cuda(kernel, wrong[i], true, 20000)); }
+}
+
+static void cuda_deadline(void **state)
+{
+    (void)state;
+    need_nvrtc();
+    char text[4096];
+    int n = snprintf(text, sizeof text, "#define A0 +1\n");
+    for (int i = 1; i < 60; i++) { n += snprintf(text + n, sizeof text - (size_t)n, "#define A%d A%d A%d\n", i, i - 1, i - 1); }
+    snprintf(text + n, sizeof text - (size_t)n, "int x = 0 A59;\n");
+    double start = fixture_seconds();
+    assert_false(cuda(text, "sm_90", false, 300));
+    assert_string_equal(e.slug, "compile-timeout");
+    assert_true(fixture_seconds() - start < 0.8);
+}
+
+static int close_all(void **state)
+{
+    free(ptx.p), free(cubin.p), free(logs);
+    return fixture_close(state);
+}
+
+int main(int argc, char **argv)
+{
+    if (argc > 1 && strcmp(argv[1], "child") == 0) { return child_main(argc, argv); }
+#define T(f) cmocka_unit_test_teardown(f, after_each)
+    const struct CMUnitTest tests[] = {T(good_text),
+                                       T(same_bytes_again),
+                                       T(nan_stays),
+                                       T(syntax_error),
+                                       T(endless_compile),
+                                       T(large_object),
+                                       T(texts_that_name_files),
+                                       T(texts_that_do_not),
+                                       T(flags),
+                                       T(no_compiler),
+                                       T(cuda_good),
+                                       T(cuda_bad),
+                                       T(cuda_deadline)};
+    return cmocka_run_group_tests(tests, fixture_open, close_all);
+}
