@@ -25,6 +25,7 @@ static void *mem(void *user, void *p, size_t old_size, size_t size)
 
 /* y[m] = sum_k a[m,k], 33 rows of 40, one task a row; a row is copied to the worker's scratch first. */
 static const char kernel_text[] =
+    "#pragma GCC visibility push(default)\n"
     "typedef __INT32_TYPE__ int32_t; typedef __INT64_TYPE__ int64_t;\n"
     "typedef struct kiln_pool { void *ctx; int32_t nthreads; void (*parallel_for)(void *, int64_t, void (*)(void *, int64_t, int32_t),\n"
     "    void *); } kiln_pool;\n"
