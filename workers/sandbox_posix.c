@@ -247,7 +247,9 @@ int child_main(int argc, char **argv)
         fprintf(stderr, "kiln-worker: %s\n", why);
         return CHILD_SANDBOX_EXIT;
     }
-    return modes[m].run(argc - 5, argv + 5);
+    int code = modes[m].run(argc - 5, argv + 5);
+    fflush(NULL);
+    _exit(code); /* no exit handlers: a kernel may have registered some, and a leak checker would need what the sandbox forbids */
 }
 
 int child_mode_exec(int argc, char **argv)
