@@ -115,6 +115,13 @@ kn_expr *kn_lw_simp(kn_lw *w, kn_expr *e)
     return e;
 }
 
+void kn_lw_range(kn_lw *w, const kn_expr *e, int64_t *lo, int64_t *hi)
+{
+    if (kn_expr_range(e, range_of, w, lo, hi)) return;
+    *lo = INT32_MIN;
+    *hi = INT32_MAX;
+}
+
 kn_expr *kn_lw_and(kn_lw *w, kn_expr *x, kn_expr *y)
 {
     if (!x || !y) return x ? x : y;
@@ -265,7 +272,7 @@ kn_expr *kn_lw_let(kn_lw *w, const char *base, kn_expr *value)
     int64_t lo, hi;
     value = kn_lw_simp(w, value);
     if (value->op == KN_OP_CONST_I || value->op == KN_OP_VAR) return value;
-    if (!kn_expr_range(value, range_of, w, &lo, &hi)) lo = INT32_MIN, hi = INT32_MAX;
+    kn_lw_range(w, value, &lo, &hi);
     int var = kn_lw_var(w, base, lo, hi);
     kn_ls *s = add(w, KN_LS_LET);
     if (!s) return value;

@@ -1,0 +1,183 @@
+/* Sharing: in a run of unrolled stores, addresses and loads that occur again are computed once. The text gets shorter, so that the C and
+ * CUDA compilers get done sooner; they would find the same, but only after having built it all. */
+#include "lower/lower.h"
+
+enum { RUN_LEAST = 3, SHARED_MOST = 192 };
+
+/* What occurs in the run: an address base or a load, and how often. */
+typedef struct common { kn_expr *e; int count; int var, buffer, slot; bool made; } common;
+
+typedef struct sharing {
+    kn_lw *w;
+    bool loads;           /* loads may be shared: the run stores to registers only */
+    bool counting;
+    int n;
+    common c[SHARED_MOST];
+    kn_ls **before;       /* where definitions go: in front of the store at hand */
+} sharing;
+
+static common *find(sharing *s, kn_expr *e)
+{
+    for (int i = 0; i < s->n; i++)
+        if (s->c[i].e == e || kn_expr_equal(s->c[i].e, e)) return &s->c[i];
+    if (!s->counting || s->n == SHARED_MOST) return NULL;
+    s->c[s->n] = (common){.e = e, .buffer = -1};
+    return &s->c[s->n++];
+}
+
+static void define(sharing *s, enum kn_ls_kind kind, int var, int buffer, kn_expr *index, kn_expr *value)
+{
+    kn_ls *x = kn_new(s->w->a, kn_ls);
+    if (!x) return;
+    *x = (kn_ls){.kind = kind, .var = var, .buffer = buffer, .index = index, .value = value, .next = *s->before};
+    *s->before = x;
+    s->before = &x->next;
+}
+
+/* An element of the run's register array for this dtype and width. */
+static bool take_register(sharing *s, common *c)
+{
+    kn_lprog *p = s->w->p;
+    int lanes = c->e->lanes > 1 ? c->e->lanes : 1;
+    for (int i = 0; i < s->n && c->buffer < 0; i++)
+        if (s->c[i].buffer >= 0 && p->buffers[s->c[i].buffer].dtype == c->e->dtype && p->buffers[s->c[i].buffer].lanes == lanes)
+            c->buffer = s->c[i].buffer;
+    if (c->buffer < 0 && p->nbuffers > KN_LW_BUFFERS - 8) return false;
+    if (c->buffer < 0) c->buffer = kn_lw_buffer(s->w, "common", c->e->dtype, lanes, 0, KN_REGISTER);
+    c->slot = (int)p->buffers[c->buffer].elems++;
+    return true;
+}
+
+static kn_expr *load_of(sharing *s, kn_expr *e)
+{
+    common *c = find(s, e);
+    if (!c) return e;
+    if (s->counting) {
+        c->count++;
+        return e;
+    }
+    if (c->count < 2) return e;
+    if (!c->made) {
+        if (!take_register(s, c)) return e;
+        define(s, KN_LS_STORE, -1, c->buffer, kn_lw_int(s->w, c->slot), e);
+        c->made = true;
+    }
+    return kn_lw_read(s->w, c->buffer, kn_lw_int(s->w, c->slot), e->lanes);
+}
+
+/* index = base + constant, the base as a variable when it is worth one. */
+static kn_expr *address(sharing *s, kn_expr *index)
+{
+    bool sum = index->op == KN_OP_ADD && index->args[1]->op == KN_OP_CONST_I;
+    kn_expr *base = sum ? index->args[0] : index;
+    if (base->nargs == 0) return index;
+    common *c = find(s, base);
+    if (!c) return index;
+    if (s->counting) {
+        c->count++;
+        return index;
+    }
+    if (c->count < 2) return index;
+    if (!c->made) {
+        int64_t lo = 0, hi = 0;
+        kn_lw_range(s->w, base, &lo, &hi);
+        c->var = kn_lw_var(s->w, "at", lo, hi);
+        define(s, KN_LS_LET, c->var, 0, NULL, base);
+        c->made = true;
+    }
+    kn_expr *x = kn_lw_ref(s->w, c->var);
+    return sum ? kn_lw_node(s->w, KN_OP_ADD, KN_I64, 1, x, index->args[1], NULL) : x;
+}
+
+static bool reads_memory(const sharing *s, const kn_expr *e)
+{
+    return e->op == KN_OP_READ && s->w->p->buffers[e->u.buffer].scope != KN_REGISTER;
+}
+
+/* What is evaluated only under a condition, or once a lane, stays where it is: moved, it could read where it must not. */
+static bool conditional(const kn_expr *e)
+{
+    return e->op == KN_OP_SELECT || e->op == KN_OP_LANES || e->op == KN_OP_AND || e->op == KN_OP_OR;
+}
+
+static kn_expr *visit(sharing *s, kn_expr *e)
+{
+    if (conditional(e) || (e->op == KN_OP_READ && !reads_memory(s, e))) return e;
+    if (reads_memory(s, e)) {
+        kn_expr *index = address(s, e->args[0]);
+        if (index != e->args[0]) e = kn_lw_read(s->w, e->u.buffer, index, e->lanes);
+        return s->loads ? load_of(s, e) : e;
+    }
+    if (e->op == KN_OP_SPLAT && reads_memory(s, e->args[0])) { /* the broadcast is shared, not only what it reads */
+        kn_expr *read = e->args[0], *index = address(s, read->args[0]);
+        if (index != read->args[0]) e = kn_lw_splat(s->w, kn_lw_read(s->w, read->u.buffer, index, 1), e->lanes);
+        return s->loads ? load_of(s, e) : e;
+    }
+    kn_expr *args[3] = {NULL, NULL, NULL};
+    bool changed = false;
+    for (int i = 0; i < e->nargs && i < 3; i++) {
+        args[i] = visit(s, e->args[i]);
+        changed = changed || args[i] != e->args[i];
+    }
+    if (changed) {
+        kn_expr *x = kn_new(s->w->a, kn_expr);
+        kn_expr **list = kn_array(s->w->a, kn_expr *, e->nargs);
+        if (!x || !list) return e;
+        *x = *e;
+        for (int i = 0; i < e->nargs; i++) list[i] = args[i];
+        x->args = list;
+        e = x;
+    }
+    return e;
+}
+
+static bool straight(const kn_ls *s) { return s && s->kind == KN_LS_STORE; }
+
+static bool to_register(const sharing *s, const kn_ls *x) { return s->w->p->buffers[x->buffer].scope == KN_REGISTER; }
+
+static void one_store(sharing *s, kn_ls *x)
+{
+    kn_expr *value = visit(s, x->value);
+    kn_expr *index = to_register(s, x) ? x->index : address(s, x->index);
+    if (s->counting) return;
+    x->value = value;
+    x->index = index;
+}
+
+/* The run that starts at *at; returns where it ends. Addresses first, then loads, so that equal loads stay equal. */
+static kn_ls **share_run(kn_lw *w, kn_ls **at)
+{
+    int n = 0;
+    bool loads = true;
+    sharing *s = kn_new(w->a, sharing);
+    kn_ls *end = *at, **out = at;
+    for (; straight(end); end = end->next, n++) loads = loads && w->p->buffers[end->buffer].scope == KN_REGISTER;
+    for (int pass = 0; s && n >= RUN_LEAST && pass < (loads ? 2 : 1); pass++) {
+        *s = (sharing){.w = w, .counting = true};
+        s->loads = pass == 1;
+        for (kn_ls *x = *at; x != end; x = x->next)
+            if (straight(x)) one_store(s, x);
+        s->counting = false;
+        kn_ls **link = at;
+        for (kn_ls *x = *at; x != end; x = x->next) {
+            s->before = link;
+            if (straight(x)) one_store(s, x);
+            link = &x->next;
+        }
+    }
+    while (*out != end) out = &(*out)->next;
+    return out;
+}
+
+void kn_lw_share(kn_lw *w, kn_ls **list)
+{
+    for (kn_ls **at = list; *at && !w->status;) {
+        if (straight(*at)) {
+            at = share_run(w, at);
+            continue;
+        }
+        kn_lw_share(w, &(*at)->body);
+        kn_lw_share(w, &(*at)->other);
+        at = &(*at)->next;
+    }
+}
