@@ -250,7 +250,7 @@ static bool generate(work *w, const kiln_candidate *c)
     return s == KILN_OK || refuse(w, s, &d);
 }
 
-static bool nvrtc_knows(const worker_tools *t, const char *arch)
+bool service_nvrtc_knows(const worker_tools *t, const char *arch)
 {
     int n = !strncmp(arch, "sm_", 3) ? atoi(arch + 3) : 0;
     for (int i = 0; i < t->nnvrtc_archs; i++)
@@ -269,7 +269,7 @@ static bool toolchain(work *w)
         const char *const *flags;
         int n = kiln_hw_flags(hw, &flags);
         ok = worker_compile_c(t, w->kernel->source, flags, n, left_ms(w), &w->blobs[0], &e);
-    } else if (!strcmp(w->kernel->language, "cuda") && nvrtc_knows(t, kiln_hw_arch(hw))) {
+    } else if (!strcmp(w->kernel->language, "cuda") && service_nvrtc_knows(t, kiln_hw_arch(hw))) {
         char *log = NULL;
         ok = worker_compile_cuda(t, w->kernel->source, kiln_hw_arch(hw), true, true, left_ms(w), &w->blobs[1], &w->blobs[2], &log, &e);
         free(log);

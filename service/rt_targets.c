@@ -21,7 +21,7 @@ service_reply *rt_operators(service_call *c)
 
 service_reply *rt_targets(service_call *c)
 {
-    char *text = service_targets_list(c->app->targets);
+    char *text = service_targets_list(c->app->targets, &c->app->tools);
     return service_reply_new(200, "application/json", text, text ? strlen(text) : 0);
 }
 

@@ -173,7 +173,17 @@ char *service_target_json(service_targets *t, const char *id, bool *builtin)
     return out;
 }
 
-char *service_targets_list(service_targets *t)
+/* What can be had for a target here: "binary", "source" (no toolchain for it), or "construct" (no code generator). */
+static const char *compilable(const cJSON *e, const worker_tools *tools)
+{
+    const char *language = cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(e, "language"));
+    const char *arch = cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(e, "arch"));
+    if (language && !strcmp(language, "c")) return *tools->cc ? "binary" : "source";
+    if (language && !strcmp(language, "cuda")) return arch && service_nvrtc_knows(tools, arch) ? "binary" : "source";
+    return "construct";
+}
+
+char *service_targets_list(service_targets *t, const worker_tools *tools)
 {
     cJSON *o = cJSON_CreateObject(), *list = cJSON_AddArrayToObject(o, "targets");
     pthread_mutex_lock(&t->lock);
@@ -186,6 +196,7 @@ char *service_targets_list(service_targets *t)
         cJSON *e = cJSON_Parse(t->list[i].json);
         if (!e) continue;
         cJSON_AddBoolToObject(e, "builtin", t->list[i].builtin);
+        cJSON_AddStringToObject(e, "compilable", compilable(e, tools));
         cJSON_AddItemToArray(list, e);
     }
     pthread_mutex_unlock(&t->lock);
