@@ -32,9 +32,8 @@ struct cache {
 cache *cache_open(const cache_config *cfg, cache_error *e)
 {
     e->message[0] = 0;
-    const char *remote = cfg->redis_url && *cfg->redis_url ? "redis" : cfg->postgres_url && *cfg->postgres_url ? "postgres" : NULL;
-    if (remote) {
-        snprintf(e->message, sizeof e->message, "a %s address is configured, but this build has no %s tier", remote, remote);
+    if (cfg->postgres_url && *cfg->postgres_url) {
+        snprintf(e->message, sizeof e->message, "a PostgreSQL address is configured, but this build has no such tier");
         return NULL;
     }
     cache *c = calloc(1, sizeof *c);

@@ -24,6 +24,7 @@ enum tier_kind { TIER_COPY, TIER_STORE };
     X(write_error, "kiln_cache_writes_total", "error") \
     X(fill, "kiln_cache_fills_total", "") \
     X(evict, "kiln_cache_evictions_total", "") \
+    X(skipped, "kiln_cache_skipped_total", "") \
     X(bytes, "kiln_cache_bytes", "") \
     X(corrupt_database, "kiln_cache_corrupt_databases_total", "")
 

@@ -1,0 +1,15 @@
+/* What the tiers behind a network share: the breaker that leaves a server alone while it is down. */
+#ifndef CACHE_REMOTE_H
+#define CACHE_REMOTE_H
+#include "cache/tier.h"
+
+/* Zeroed: closed. Thread-safe. */
+typedef struct cache_breaker { atomic_int errors; atomic_llong until, pause; } cache_breaker;
+enum cache_leave { LEAVE_REFUSED, LEAVE_GIVEN, LEAVE_TO_TRY };
+
+enum cache_leave cache_breaker_ask(cache_breaker *b);
+bool cache_breaker_open(const cache_breaker *b);
+/* Every call that got leave reports one of these. */
+void cache_breaker_good(cache_breaker *b);
+void cache_breaker_bad(cache_breaker *b, enum cache_leave leave);
+#endif
