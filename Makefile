@@ -22,7 +22,7 @@ DAEMON_A = $(O)/libkilnd.a
 BIN = $(if $(SAN),$(O)/bin,$(B))
 TESTS = $(patsubst tests/unit/%.c,$(BIN)/tests/%,$(wildcard tests/unit/test_*.c))
 
-.PHONY: fuzz-lib run-unit build run check demo lint fmt asan ubsan tsan fuzz-smoke bench roller-golden setup tests clean
+.PHONY: operators fuzz-lib run-unit build run check demo lint fmt asan ubsan tsan fuzz-smoke bench roller-golden setup tests clean
 build: $(LIB_A) $(BIN)/kilnd $(BIN)/kiln-worker $(BIN)/kiln
 
 setup:
@@ -95,6 +95,10 @@ roller-golden: $(BIN)/roller-golden
 	@$(BIN)/roller-golden "$(GOLDEN)"
 $(BIN)/roller-golden: $(O)/tests/golden/roller_golden.o $(LIB_A)
 	@mkdir -p $(@D); $(CC) $(SANFLAGS) -o $@ $^ -lcjson -lm
+
+operators: build
+	@.ci/setup check
+	@KILN_BUILD=$(B) tests/integration/operators.sh full
 
 bench: build
 	@for b in load-tests/*/bench.sh; do $$b $(B) || exit 1; done

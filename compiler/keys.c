@@ -25,7 +25,7 @@ kiln_status kiln_keys_of(kiln_arena *a, const kiln_program *p, const kiln_hw *hw
     kn_buf w, k;
     kn_buf_init(&w, a);
     kn_buf_init(&k, a);
-    static const char numerics[] = "numerics=reassoc;layout=row_major;"; /* the only contract there is so far: named, so that another is another key */
+    static const char numerics[] = "numerics=reassoc;layout=row_major;"; /* the one contract so far: named, so that another is another key */
     kn_putn(&w, numerics, sizeof numerics - 1);
     kn_putn(&w, program.p, program.n);
     kn_putf(&k, "workload:%zu;", w.n);

@@ -1,7 +1,8 @@
 /* Prints the kernel manifest as JSON: flat, every number with its unit in its name. */
 #include "manifest.h"
 
-static void put_args(kn_buf *b, const kn_program *p, bool outputs)
+/* GPU kernels may load 16 bytes at once; device allocations are aligned to more than that. */
+static void put_args(kn_buf *b, const kn_program *p, const kn_hw *hw, bool outputs)
 {
     int n = outputs ? kiln_program_outputs(p) : kiln_program_inputs(p);
     kn_put(b, "[");
@@ -11,8 +12,9 @@ static void put_args(kn_buf *b, const kn_program *p, bool outputs)
         else kiln_program_input(p, i, &x);
         kn_putf(b, "%s{\"name\":\"%s\",\"dtype\":\"%s\",\"shape\":[", i ? "," : "", x.name, x.dtype);
         for (int k = 0; k < x.rank; k++) kn_putf(b, "%s%lld", k ? "," : "", (long long)x.shape[k]);
+        int align = hw->gpu ? 16 : kn_dtype_bytes(p->tensors[outputs ? p->ninputs + i : i].dtype);
         kn_putf(b, "],\"layout\":\"row_major\",\"role\":\"%s\",\"bytes\":%lld,\"align_bytes\":%d", outputs ? "output" : "input",
-                (long long)x.bytes, kn_dtype_bytes(p->tensors[outputs ? p->ninputs + i : i].dtype));
+                (long long)x.bytes, align);
         if (outputs) {
             double rtol, atol;
             kiln_tolerance(p, i, &rtol, &atol);
@@ -40,8 +42,8 @@ static void put_launches(kn_buf *b, const kn_program *p, const kiln_kernel *k)
     kn_put(b, "[");
     for (int i = 0; i < k->nlaunches; i++) {
         const kiln_launch *l = &k->launches[i];
-        kn_putf(b, "%s{\"entry\":\"%s\",\"grid\":[%lld,1,1],\"block\":[%d,1,1],\"shared_bytes\":%lld,\"cluster\":[1,1,1],\"args\":[", i ? "," : "",
-                l->entry, (long long)l->grid, l->threads, (long long)l->shared_bytes);
+        kn_putf(b, "%s{\"entry\":\"%s\",\"grid\":[%lld,1,1],\"block\":[%d,1,1],\"shared_bytes\":%lld,\"cluster\":[1,1,1],\"args\":[",
+                i ? "," : "", l->entry, (long long)l->grid, l->threads, (long long)l->shared_bytes);
         for (int j = 0; j < l->nargs; j++) {
             if (j) kn_put(b, ",");
             put_slot(b, p, l->args[j]);
@@ -70,7 +72,8 @@ static void put_memory(kn_buf *b, const kn_hw *hw, const kiln_kernel *k)
     if (!hw->gpu) {
         int64_t shared = 0;
         for (int i = 0; i < k->ntemps; i++) shared += kn_round_up(k->temp_bytes[i], 64);
-        kn_putf(b, "\"workspace\":{\"bytes\":%lld,\"bytes_per_thread\":%lld,\"align_bytes\":64}", (long long)shared, (long long)k->scratch_bytes);
+        kn_putf(b, "\"workspace\":{\"bytes\":%lld,\"bytes_per_thread\":%lld,\"align_bytes\":64}", (long long)shared,
+                (long long)k->scratch_bytes);
         return;
     }
     kn_put(b, "\"temporaries\":[");
@@ -94,9 +97,9 @@ kiln_status kn_manifest(kiln_arena *a, const kn_program *p, const kn_hw *hw, con
     kn_put(&b, ",\"target\":");
     put_target(&b, hw);
     kn_put(&b, ",\"inputs\":");
-    put_args(&b, p, false);
+    put_args(&b, p, hw, false);
     kn_put(&b, ",\"outputs\":");
-    put_args(&b, p, true);
+    put_args(&b, p, hw, true);
     kn_put(&b, ",\"launch\":");
     put_launches(&b, p, k);
     kn_put(&b, ",");

@@ -1,6 +1,7 @@
 /* Code generation: printed text is compiled by the system's compilers, loaded and run; vector functions are held to their error bounds. */
 #include "codegen/codegen.h"
 #include <dlfcn.h>
+#include <glob.h>
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -410,11 +411,22 @@ typedef int (*nvrtc_compile)(void *, int, const char *const *);
 typedef int (*nvrtc_size)(void *, size_t *);
 typedef int (*nvrtc_text)(void *, char *);
 
+/* NVRTC opens its builtins by bare name, which in a wheel finds nothing unless they are loaded already. */
+static void load_builtins(const char *nvrtc)
+{
+    char pattern[1024];
+    glob_t found;
+    snprintf(pattern, sizeof pattern, "%.*slibnvrtc-builtins.so.*", (int)(strrchr(nvrtc, '/') ? strrchr(nvrtc, '/') + 1 - nvrtc : 0), nvrtc);
+    if (glob(pattern, 0, NULL, &found) == 0) dlopen(found.gl_pathv[0], RTLD_NOW | RTLD_GLOBAL);
+    globfree(&found);
+}
+
 static void cuda_under_nvrtc(void **state)
 {
     (void)state;
     const char *path = getenv("KILN_NVRTC");
-    void *so = path ? dlopen(path, RTLD_NOW) : NULL;
+    if (path && *path) load_builtins(path);
+    void *so = path && *path ? dlopen(path, RTLD_NOW) : NULL;
     if (!so) {
         print_message("skipped: KILN_NVRTC names no NVRTC library\n");
         skip();

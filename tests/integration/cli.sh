@@ -1,0 +1,74 @@
+#!/bin/bash
+# The command line as a newcomer meets it: help, errors with exit codes, a kernel that runs and matches NumPy, bundle, explain, ls.
+set -u
+cd "$(dirname "$0")/../.."
+build=$(realpath "${KILN_BUILD:-build}") kiln=$build/kiln
+work=$(mktemp -d)
+port=$(python3 -c 'import socket; s = socket.socket(); s.bind(("127.0.0.1", 0)); print(s.getsockname()[1])')
+export KILN_URL=http://127.0.0.1:$port
+(cd "$work" && exec "$build/kilnd" --listen "127.0.0.1:$port" --data "$work/data" 2>"$work/log") & # finds hwspecs without being told
+daemon=$!
+trap 'kill $daemon 2>/dev/null; wait $daemon 2>/dev/null; rm -rf "$work"' EXIT
+for _ in $(seq 100); do curl -fsS -m 2 "$KILN_URL/readyz" >/dev/null 2>&1 && break; sleep 0.1; done
+failed=0
+expect() { # status, text that the output must contain, command...
+    local status=$1 text=$2 rc
+    shift 2
+    "$@" >"$work/out" 2>&1
+    rc=$?
+    if [ $rc -ne "$status" ] || { [ -n "$text" ] && ! grep -qF -- "$text" "$work/out"; }; then
+        echo "FAIL: $* -> status $rc ($status expected), without \"$text\":"
+        head -n 15 "$work/out"
+        failed=1
+    fi
+}
+expect 0 'verbs:' "$kiln" --help
+expect 64 'no verb' "$kiln" frobnicate
+expect 64 'which operator' "$kiln" compile
+expect 65 'did you mean MatMul' "$kiln" compile matmul a=f32:4x4 b=f32:4x4
+expect 65 '/inputs/1/shape' "$kiln" compile MatMul a=f32:4x4 b=f32:5x4
+expect 64 'is no input' "$kiln" compile MatMul nonsense
+expect 65 'no such target' "$kiln" compile Relu x=f32:4 --target nosuch
+expect 64 'kk1-' "$kiln" get nonsense
+expect 65 '404' "$kiln" get kk1-0000000000000000000000000000000000000000000000000000000000000000
+expect 69 'no answer' "$kiln" ls --url http://127.0.0.1:1
+expect 0 'rank' "$kiln" construct MatMul a=f32:512x512 b=f32:512x512 --target nvidia-v100
+expect 0 'roofline' "$kiln" explain Softmax x=f32:64x1000 --target nvidia-h200
+expect 65 'axis K' "$kiln" construct 'c[M,N] +=! a[M,K]*b[K,N]' a=f32:4x5 b=f32:6x7
+expect 0 'verification  run' "$kiln" compile MatMul a=f32:64x80 b=f32:80x48
+expect 0 'hit' "$kiln" compile 'q[I,J] +=! w[R,J]*x[I,R]' w=f32:80x48 x=f32:64x80
+expect 0 'x86-64' "$kiln" ls
+expect 0 'nvidia-h200' "$kiln" targets
+expect 0 'C compiler' "$kiln" doctor
+expect 0 'kiln_abi_version' "$kiln" compile MatMul a=f32:64x80 b=f32:80x48 --as source
+expect 0 '' "$kiln" compile MatMul a=f32:64x80 b=f32:80x48 --as bundle -o "$work/k.zip"
+python3 - "$work" "$kiln" <<'PY' || failed=1
+import json, subprocess, sys, zipfile
+import numpy as np
+work, kiln = sys.argv[1:]
+z = zipfile.ZipFile(work + "/k.zip")
+assert z.namelist()[0] == "manifest.json" and all(i.compress_type == 0 for i in z.infolist()), z.namelist()
+json.loads(z.read("manifest.json"))
+def run(name, inputs, want, *args):
+    types = []
+    for n, x in inputs.items():
+        np.save(f"{work}/{n}.npy", x)
+        types.append(f"{n}=f32:" + "x".join(map(str, x.shape)))
+        args += ("--input", f"{n}={work}/{n}.npy")
+    p = subprocess.run([kiln, "run", name, *types, *args, "-o", work + "/y.npy", "--json"], capture_output=True, text=True)
+    assert p.returncode == 0, (name, p.stdout, p.stderr)
+    got = np.load(work + "/y.npy")
+    assert json.loads(p.stdout)["ok"], p.stdout
+    assert got.shape == want.shape and np.allclose(got, want, rtol=2e-4, atol=2e-5), (name, abs(got - want).max())
+r = np.random.default_rng(1)
+f = lambda *s: r.standard_normal(s).astype("f4")
+a, b = f(130, 257), f(257, 99)
+run("MatMul", {"a": a, "b": b}, a @ b)
+run("MatMul", {"a": a, "b": b}, a @ b, "--threads", "2")
+x = f(33, 100)
+e = np.exp(x - x.max(1, keepdims=True))
+run("Softmax", {"x": x}, e / e.sum(1, keepdims=True))
+run("z[J,I] = x[I,J]*2.0", {"x": x}, x.T * 2)
+print("numpy agrees")
+PY
+exit $failed
