@@ -17,7 +17,7 @@ static void hash_key(const char *prefix, kiln_bytes canon, char out[72])
     kiln_hex(digest, 32, out + 4);
 }
 
-kiln_status kiln_keys_of(kiln_arena *a, const kiln_program *p, const kiln_hw *hw, kiln_keys *out, kiln_diag *d)
+kiln_status kiln_keys_of(kiln_arena *a, const kiln_program *p, const kiln_hw *hw, const char *policy, kiln_keys *out, kiln_diag *d)
 {
     kiln_bytes program;
     kiln_status s = kn_canon_bytes(a, p, &program);
@@ -32,6 +32,7 @@ kiln_status kiln_keys_of(kiln_arena *a, const kiln_program *p, const kiln_hw *hw
     kn_putn(&k, w.p ? w.p : "", w.n);
     kn_putf(&k, "target:%zu;", hw->canon.n);
     kn_putn(&k, hw->canon.p, hw->canon.n);
+    if (strcmp(policy, "default")) kn_putf(&k, "policy:%s;", policy);
     kiln_keys keys = {.workload_canon = kn_buf_take(&w), .kernel_canon = kn_buf_take(&k)};
     if (!keys.workload_canon.p || !keys.kernel_canon.p) return kn_fail(d, KILN_MEMORY, "out of memory");
     hash_key("kw1-kiln.workload", keys.workload_canon, keys.workload);

@@ -42,7 +42,7 @@ kiln_status kiln_explain(kiln_arena *a, const kiln_program *p, const kiln_hw *hw
 static const char *entry_name(kiln_arena *a, const kiln_program *p, const kiln_hw *hw, kiln_diag *d)
 {
     kiln_keys keys;
-    if (kiln_keys_of(a, p, hw, &keys, d) != KILN_OK) return NULL;
+    if (kiln_keys_of(a, p, hw, "default", &keys, d) != KILN_OK) return NULL;
     const char *name = kn_format(a, "kiln_%.16s", keys.workload + 4);
     if (!name) kn_fail(d, KILN_MEMORY, "out of memory");
     return name;

@@ -97,7 +97,8 @@ typedef struct kiln_keys {
     kiln_bytes workload_canon, kernel_canon;
     char workload[72], kernel[72];
 } kiln_keys;
-kiln_status kiln_keys_of(kiln_arena *a, const kiln_program *p, const kiln_hw *hw, kiln_keys *out, kiln_diag *d);
+/* policy: the request's; kernels of another construction policy are other kernels. */
+kiln_status kiln_keys_of(kiln_arena *a, const kiln_program *p, const kiln_hw *hw, const char *policy, kiln_keys *out, kiln_diag *d);
 void kiln_sha256(const void *p, size_t n, uint8_t out[32]);
 void kiln_hex(const uint8_t *p, size_t n, char *out); /* writes 2n+1 bytes */
 const char *kiln_fingerprint(void); /* hash of all tables and their versions: part of every build id */

@@ -1,0 +1,34 @@
+"""Cold compiles: a fresh service with an empty store for every request, the C compiler and verification included; medians, with the stages
+from Server-Timing. usage: cold.py BUILD [ROUNDS]. Prints; judges nothing, since machines differ."""
+import json, os, re, socket, statistics, subprocess, sys, tempfile, time, urllib.request
+
+build, rounds = sys.argv[1], int(sys.argv[2]) if len(sys.argv) > 2 else 7
+def f(name, *shape): return {"name": name, "dtype": "f32", "shape": list(shape)}
+cases = [("MatMul 512x512x512", "host", {"op": "MatMul", "inputs": [f("a", 512, 512), f("b", 512, 512)]}),
+         ("MatMul 512x512x512", "nvidia-h200", {"op": "MatMul", "inputs": [f("a", 512, 512), f("b", 512, 512)]}),
+         ("Softmax 256x1000", "host", {"op": "Softmax", "inputs": [f("x", 256, 1000)]}),
+         ("Conv 64x56x56 3x3", "host", {"op": {"name": "Conv", "attrs": {"pads": [1, 1, 1, 1]}}, "inputs": [f("x", 1, 64, 56, 56), f("w", 64, 64, 3, 3)]})]
+print(f"{'request':<20}{'target':<13}{'median ms':>10}{'min':>7}{'max':>7}   stages of the median run, ms")
+for name, target, body in cases:
+    runs = []
+    for _ in range(rounds):
+        with tempfile.TemporaryDirectory() as work:
+            with socket.socket() as s:
+                s.bind(("127.0.0.1", 0)); port = s.getsockname()[1]
+            url = f"http://127.0.0.1:{port}"
+            d = subprocess.Popen([f"{build}/kilnd", "--listen", f"127.0.0.1:{port}", "--data", work, "--hwspecs", "hwspecs"], stderr=subprocess.DEVNULL)
+            try:
+                for _ in range(100):
+                    try: urllib.request.urlopen(url + "/readyz", timeout=2); break
+                    except Exception: time.sleep(0.05)
+                data = json.dumps(dict(body, target=target)).encode()
+                t = time.perf_counter()
+                r = urllib.request.urlopen(urllib.request.Request(url + "/compile", data, {"Content-Type": "application/json"}))
+                r.read()
+                runs.append(((time.perf_counter() - t) * 1e3, r.headers["Server-Timing"]))
+            finally:
+                d.terminate(); d.wait()
+    runs.sort()
+    ms, timing = runs[len(runs) // 2]
+    stages = " ".join(f"{n} {float(v):.1f}" for n, v in re.findall(r"(\w+);dur=([0-9.]+)", timing) if n not in ("total", "lookup"))
+    print(f"{name:<20}{target:<13}{statistics.median(x for x, _ in runs):>10.0f}{runs[0][0]:>7.0f}{runs[-1][0]:>7.0f}   {stages}", flush=True)
