@@ -56,7 +56,7 @@ fuzz-lib: $(LIB_A)
 run:
 	@.ci/setup run
 	@.ci/nvrtc $(B)
-	@$(MAKE) -s --no-print-directory build
+	@$(MAKE) -s --no-print-directory -j2 build
 	@service/run.sh $(B)
 
 check:
@@ -68,7 +68,7 @@ check:
 demo:
 	@.ci/setup run
 	@.ci/nvrtc $(B)
-	@$(MAKE) -s --no-print-directory build
+	@$(MAKE) -s --no-print-directory -j2 build
 	@service/demo.sh $(B)
 
 lint: $(LIB_A)
