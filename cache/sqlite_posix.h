@@ -6,7 +6,9 @@
 #include "cache/tier.h"
 
 /* The current verdict of a version is the last one, but a failure stays: a bad kernel is never served again. */
-#define CURRENT "LEFT JOIN verdict v ON v.id = (SELECT id FROM verdict WHERE key = r.key AND version = r.version ORDER BY state = 4 DESC, id DESC LIMIT 1)"
+#define CURRENT                                                                                                                            \
+    "LEFT JOIN verdict v ON v.id = (SELECT id FROM verdict WHERE key = r.key AND version = r.version ORDER BY state = 4 DESC, id DESC "    \
+    "LIMIT 1)"
 #define COLUMNS "SELECT r.version, r.body, v.state, v.json FROM record r " CURRENT
 #define STATEMENTS(X) \
     X(BEGIN, "BEGIN IMMEDIATE") \

@@ -1,7 +1,7 @@
 /* The Redis tier: a copy shared by the services of a fleet, bounded in time and in the size of values, and allowed to vanish or to forget.
  *
- * Staleness: a write leaves a tombstone that outlives any read of a store under way, so that such a read cannot bring the old record back. A write that
- * cannot reach the server leaves a debt; the next contact pays it by a new epoch, and records of other epochs do not count. */
+ * Staleness: a write leaves a tombstone that outlives any read of a store under way, so that such a read cannot bring the old record back.
+ * A write that cannot reach the server leaves a debt; the next contact pays it by a new epoch, and records of other epochs do not count. */
 #include <errno.h>
 #include <hiredis/hiredis.h>
 #include <pthread.h>

@@ -104,7 +104,8 @@ kiln_status kn_manifest(kiln_arena *a, const kn_program *p, const kn_hw *hw, con
     put_launches(&b, p, k);
     kn_put(&b, ",");
     put_memory(&b, hw, k);
-    kn_put(&b, ",\"numerics\":{\"mode\":\"reassoc\",\"fast_math\":false,\"reference\":\"f64 interpreter\"},\"deterministic\":true,\"work\":{\"flops\":");
+    kn_put(&b, ",\"numerics\":{\"mode\":\"reassoc\",\"fast_math\":false,\"reference\":\"f64 "
+               "interpreter\"},\"deterministic\":true,\"work\":{\"flops\":");
     kn_put_double(&b, flops);
     kn_put(&b, ",\"bytes\":");
     kn_put_double(&b, bytes);

@@ -23,7 +23,8 @@ int cmd_doctor(struct cli *c)
     snprintf(text, sizeof text, "%s %s", t.cc, t.cc_version);
     line("C compiler", *t.cc, *t.cc ? text : "none found", "install gcc, or name one in KILN_CC: without it CPU targets give source only");
     snprintf(text, sizeof text, "%s %s", t.nvrtc, t.nvrtc_version);
-    line("NVRTC", *t.nvrtc, *t.nvrtc ? text : t.nvrtc_why, "optional: `make run` fetches it, or name one in KILN_NVRTC; without it CUDA targets give source only");
+    line("NVRTC", *t.nvrtc, *t.nvrtc ? text : t.nvrtc_why,
+         "optional: `make run` fetches it, or name one in KILN_NVRTC; without it CUDA targets give source only");
     line("kiln-worker", *t.worker, *t.worker ? t.worker : "not beside this program", "run `make build`");
     int n = worker_host_features(&features);
     size_t used = 0;

@@ -92,7 +92,9 @@ static int fetch(struct job *j, const cJSON *answer)
     char hex[65], path[] = "/tmp/kiln-run-XXXXXX";
     kiln_sha256(h.body ? h.body : "", h.n, digest);
     kiln_hex(digest, 32, hex);
-    int status = h.status != 200 ? http_problem(&h) : strcmp(hex, json_text(found, "sha256")) ? cli_fail(DATA, "the shared object does not match its digest") : OK;
+    int status = h.status != 200                           ? http_problem(&h)
+                 : strcmp(hex, json_text(found, "sha256")) ? cli_fail(DATA, "the shared object does not match its digest")
+                                                           : OK;
     int fd = status == OK ? mkstemp(path) : -1;
     if (status == OK && (fd < 0 || write(fd, h.body, h.n) != (ssize_t)h.n)) status = cli_fail(CANT_CREATE, "%s cannot be written", path);
     if (fd >= 0) close(fd);
@@ -197,7 +199,9 @@ static int compare(struct job *j)
         }
     }
     if (j->c->json) printf("\"checked\":%lld,\"worst_error\":%.4g,\"ok\":%s}\n", (long long)checked, worst, worst <= 1 ? "true" : "false");
-    else printf("reference     %lld points compared, worst error %.3f of the tolerance: %s\n", (long long)checked, worst, worst <= 1 ? "ok" : "WRONG");
+    else
+        printf("reference     %lld points compared, worst error %.3f of the tolerance: %s\n", (long long)checked, worst,
+               worst <= 1 ? "ok" : "WRONG");
     return worst <= 1 ? OK : DATA;
 }
 
@@ -216,8 +220,9 @@ static int run(struct job *j, const cJSON *answer)
     if (status != OK) return status;
     double flops, bytes;
     kiln_work(j->program, &flops, &bytes);
-    const char *form = j->c->json ? "{\"key\":\"%s\",\"threads\":%d,\"median_us\":%.2f,\"best_us\":%.2f,\"gflops\":%.2f,\"gbs\":%.2f,"
-                                  : "key           %s\nthreads       %d\ntime          %.2f us median, %.2f best\nrate          %.2f GFLOP/s, %.2f GB/s\n";
+    const char *form =
+        j->c->json ? "{\"key\":\"%s\",\"threads\":%d,\"median_us\":%.2f,\"best_us\":%.2f,\"gflops\":%.2f,\"gbs\":%.2f,"
+                   : "key           %s\nthreads       %d\ntime          %.2f us median, %.2f best\nrate          %.2f GFLOP/s, %.2f GB/s\n";
     printf(form, json_text(answer, "key"), j->c->threads, j->median_us, j->best_us, flops / j->median_us / 1e3, bytes / j->median_us / 1e3);
     if (j->c->output && !npy_write(j->c->output, &j->out[0], j->outputs[0])) return CANT_CREATE;
     return compare(j);

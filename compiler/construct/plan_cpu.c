@@ -1,5 +1,5 @@
-/* rTiles of a CPU core: register tile by the micro-kernel rule (accumulators + one row of vectors + broadcasts fit the register file, enough independent
- * chains to cover the FMA latency; Chimera, HPCA'23, equation 3.4), panels sized to L2, then tasks for the cores. */
+/* rTiles of a CPU core: register tile by the micro-kernel rule (accumulators + one row of vectors + broadcasts fit the register file,
+ * enough independent chains to cover the FMA latency; Chimera, HPCA'23, equation 3.4), panels sized to L2, then tasks for the cores. */
 #include "construct/site.h"
 #include <string.h>
 
@@ -36,7 +36,8 @@ static int first_other(const kn_site *x)
 
 static void put_splits(kn_buf *b, const kn_site *x, const cpu_tile *t, int other)
 {
-    if (x->n >= 0 && (t->nv > 1 || t->lanes > 1)) kn_putf(b, "split %s %s %lld %lld\n", x->name, axis(x, x->n), (long long)t->nv, (long long)t->lanes);
+    if (x->n >= 0 && (t->nv > 1 || t->lanes > 1))
+        kn_putf(b, "split %s %s %lld %lld\n", x->name, axis(x, x->n), (long long)t->nv, (long long)t->lanes);
     if (x->m >= 0) kn_putf(b, "split %s %s %lld %lld\n", x->name, axis(x, x->m), (long long)t->mc, (long long)t->mr);
     if (other >= 0 && t->grain > 1) kn_putf(b, "split %s %s %lld\n", x->name, axis(x, other), (long long)t->grain);
     if (x->r >= 0 && t->rlanes > 1) kn_putf(b, "split %s %s %lld %lld\n", x->name, axis(x, x->r), (long long)t->runroll, (long long)t->rlanes);
@@ -178,7 +179,8 @@ static void spatial_tiles(const kn_site *x, kn_plans *p)
                 if (acc + nv + bcast > x->hw->vector_registers || (acc >= need) != (pass == 0)) continue;
                 if ((x->m < 0 && mr > 1) || (mr > 1 && mr > extent(x, x->m)) || (nv > 1 && (nv - 1) * lanes >= n)) continue;
                 if (pass == 0 && x->m >= 0 && nv > 4) continue;
-                if (x->m >= 0 && extent(x, x->m) % 4 == 0 && extent(x, x->m) % mr != 0) continue; /* a tail of rows is slow, and here none is needed */
+                if (x->m >= 0 && extent(x, x->m) % 4 == 0 && extent(x, x->m) % mr != 0)
+                    continue; /* a tail of rows is slow, and here none is needed */
                 cpu_tile t = {.lanes = lanes, .nv = nv, .mr = mr, .grain = grain_of(x, other), .rlanes = 1, .runroll = 1};
                 t.mc = row_groups(x, &t, other);
                 bool strided = false, padded = false;
@@ -213,7 +215,8 @@ static void reduce_tiles(const kn_site *x, kn_plans *p)
     }
 }
 
-/* A map: one long axis in vectors. Where it is the only one, a task is a run of it of some thousand elements, but not fewer tasks than keep the cores busy. */
+/* A map: one long axis in vectors. Where it is the only one, a task is a run of it of some thousand elements, but not fewer tasks than keep
+ * the cores busy. */
 static void map_tiles(const kn_site *x, kn_plans *p)
 {
     int other = first_other(x);

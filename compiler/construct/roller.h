@@ -23,8 +23,9 @@ typedef struct kn_roller_view {
     bool clip_padding;
 } kn_roller_view;
 
-/* The artifact's view of statement `stmt`: as a GEMM out[F, P] over K where it is a contraction of two operands (the authors wrote convolutions so), else
- * with axes fused where the paper's rule allows it (section 3.4). group[axis] = number of the fused axis. Refuses quasi-affine indices. */
+/* The artifact's view of statement `stmt`: as a GEMM out[F, P] over K where it is a contraction of two operands (the authors wrote
+ * convolutions so), else with axes fused where the paper's rule allows it (section 3.4). group[axis] = number of the fused axis. Refuses
+ * quasi-affine indices. */
 kiln_status kn_roller_view_of(const kn_program *p, int stmt, kn_roller_view *v, int *group, kiln_diag *d);
 /* At most k tiles in the artifact's order. policy_used: "RT" or "PlainRT". last_eps: tolerance of the last round. tiles in the arena. */
 kiln_status kn_roller_tiles(kiln_arena *a, const kn_roller_view *v, const kn_hw *hw, int k, kn_rtile **tiles, int *ntiles,

@@ -41,7 +41,8 @@ static int reads(const kn_expr *e, int tensor, const kn_expr **one)
     return n;
 }
 
-/* Reads of a temporary in the whole program, and how often one element of it would be computed after inlining: 1 when its one reader has no other axes. */
+/* Reads of a temporary in the whole program, and how often one element of it would be computed after inlining: 1 when its one reader has no
+ * other axes. */
 static int reads_of(const kn_program *p, int tensor, bool *once, bool *by_map)
 {
     int total = 0;

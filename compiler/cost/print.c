@@ -49,8 +49,8 @@ void kn_cost_print(kn_buf *b, const kn_tree *t, const kn_hw *hw, const kn_cost *
     kn_putf(b, "\non %s: predicted", hw->name);
     put_fixed(b, c->us, "us");
     kn_putf(b, ", bound by %s\n", c->bottleneck);
-    kn_putf(b, "%s %lld, %s %d, %s %d", hw->gpu ? "blocks" : "tasks", (long long)c->grid, hw->gpu ? "threads a block" : "cores", hw->gpu ? c->threads : hw->units,
-            hw->gpu ? "registers a thread" : "vector registers", c->registers);
+    kn_putf(b, "%s %lld, %s %d, %s %d", hw->gpu ? "blocks" : "tasks", (long long)c->grid, hw->gpu ? "threads a block" : "cores",
+            hw->gpu ? c->threads : hw->units, hw->gpu ? "registers a thread" : "vector registers", c->registers);
     if (hw->gpu) kn_putf(b, ", shared bytes %lld", (long long)c->shared_bytes);
     kn_putf(b, ", waves %lld, occupancy %d%%\n\n", (long long)c->waves, (int)(c->occupancy * 100 + 0.5));
     kn_put(b, "level          tile      traffic         time  share of the total\n");

@@ -151,7 +151,8 @@ double kn_fills(const kn_stage_view *v, const kn_access *x, int from, bool threa
         const kn_loop *l = &v->g->loops[i];
         if (threads && l->kind == KN_THREAD) continue;
         n *= (double)l->extent;
-        bool own = l->kind == KN_GRID || l->kind == KN_THREAD; /* nothing is kept between blocks or threads; a core's next task finds its caches warm */
+        bool own = l->kind == KN_GRID ||
+                   l->kind == KN_THREAD; /* nothing is kept between blocks or threads; a core's next task finds its caches warm */
         if (own || (x->axes >> l->axis & 1)) best = n;
     }
     return best;

@@ -80,16 +80,19 @@ static bool request_of(const table *ops, char *out, size_t cap)
     else if (!strcmp(op, "relu"))
         snprintf(out, cap, "{\"op\":\"Relu\",\"inputs\":[{\"dtype\":\"f32\",\"shape\":[%d]}]}", x[0]);
     else if (!strcmp(op, "reduce_sum"))
-        snprintf(out, cap, "{\"op\":\"ReduceSum\",\"attrs\":{\"axes\":[1],\"keepdims\":0},\"inputs\":[{\"dtype\":\"f32\",\"shape\":[%d,%d]}]}", x[0], x[1]);
+        snprintf(out, cap,
+                 "{\"op\":\"ReduceSum\",\"attrs\":{\"axes\":[1],\"keepdims\":0},\"inputs\":[{\"dtype\":\"f32\",\"shape\":[%d,%d]}]}", x[0],
+                 x[1]);
     else if (!strcmp(op, "conv2d"))
         snprintf(out, cap, "{\"op\":\"Conv\",\"attrs\":{" WINDOW "},\"inputs\":[" IMAGE ",{\"dtype\":\"f32\",\"shape\":[%d,%d,%d,%d]}]}", s, s, pad,
                  pad, pad, pad, x[0], x[4], IN(2, 5), IN(3, 6), x[1], x[4], x[5], x[6]);
     else if (!strcmp(op, "depthwise_conv2d"))
-        snprintf(out, cap, "{\"op\":\"Conv\",\"attrs\":{\"group\":%d," WINDOW "},\"inputs\":[" IMAGE ",{\"dtype\":\"f32\",\"shape\":[%d,1,%d,%d]}]}", x[1],
-                 s, s, pad, pad, pad, pad, x[0], x[1], IN(2, 4), IN(3, 5), x[1], x[4], x[5]);
+        snprintf(out, cap,
+                 "{\"op\":\"Conv\",\"attrs\":{\"group\":%d," WINDOW "},\"inputs\":[" IMAGE ",{\"dtype\":\"f32\",\"shape\":[%d,1,%d,%d]}]}",
+                 x[1], s, s, pad, pad, pad, pad, x[0], x[1], IN(2, 4), IN(3, 5), x[1], x[4], x[5]);
     else if (!strcmp(op, "avg_pool2d"))
-        snprintf(out, cap, "{\"op\":\"AveragePool\",\"attrs\":{\"kernel_shape\":[%d,%d]," WINDOW "},\"inputs\":[" IMAGE "]}", x[3], x[4], s, s, pad, pad,
-                 pad, pad, 1, x[0], IN(1, 3), IN(2, 4));
+        snprintf(out, cap, "{\"op\":\"AveragePool\",\"attrs\":{\"kernel_shape\":[%d,%d]," WINDOW "},\"inputs\":[" IMAGE "]}", x[3], x[4], s,
+                 s, pad, pad, pad, pad, 1, x[0], IN(1, 3), IN(2, 4));
     else
         return false;
     return true;

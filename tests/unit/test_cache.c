@@ -1,4 +1,5 @@
-/* The cache: one conformance list over every tier, poison, versions, quarantine, flights, bounds, corrupt files, and SIGKILL in the middle of puts. */
+/* The cache: one conformance list over every tier, poison, versions, quarantine, flights, bounds, corrupt files, and SIGKILL in the middle
+ * of puts. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

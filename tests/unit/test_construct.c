@@ -170,7 +170,8 @@ static void shaping(void **state)
     kiln_arena *a = arena();
     kn_hw *hw = device(a, "x86-64-avx512");
     assert_true(says(&candidates(a, program(a, 10), hw, 1, 10)->c[0], "epilogue"));  /* bias and relu on a matmul */
-    assert_true(says(&candidates(a, program(a, 19), hw, 1, 19)->c[0], "rfactor") || says(&candidates(a, program(a, 19), hw, 1, 19)->c[0], "vectorize"));
+    assert_true(says(&candidates(a, program(a, 19), hw, 1, 19)->c[0], "rfactor") ||
+                says(&candidates(a, program(a, 19), hw, 1, 19)->c[0], "vectorize"));
     assert_true(says(&candidates(a, program(a, 14), hw, 1, 14)->c[0], "fuse")); /* a 1x1 convolution's image is one axis */
     kiln_arena_close(a);
 }

@@ -94,7 +94,8 @@ static void run_one(kiln_arena *a, const kn_program *p, const kn_hw *hw, kiln_by
     kn_lprog *l;
     kiln_diag d = {0};
     double *got[KILN_MAX_TENSORS] = {0};
-    if (kn_trace_apply(a, p, hw, trace, &t, &d) || kn_lower(a, t, hw, &l, &d) || kn_lprog_check(l, &d)) fail_msg("%s: %s\n%s", what, d.message, trace.p);
+    if (kn_trace_apply(a, p, hw, trace, &t, &d) || kn_lower(a, t, hw, &l, &d) || kn_lprog_check(l, &d))
+        fail_msg("%s: %s\n%s", what, d.message, trace.p);
     fresh(p, got);
     const char *bad = lprog_eval(l, got);
     if (bad) fail_msg("%s: %s\n%s", what, bad, trace.p);

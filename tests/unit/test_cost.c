@@ -82,7 +82,8 @@ static void orders(void **state)
     (void)state;
     double plain = cost("x86-64-avx512", MM, IN512, "", NULL).us;
     const char *one = "split c N 16\nreorder c M.0 N.0 K.0 N.1\nvectorize c N.1\n";
-    const char *tiled = "split c M 8\nsplit c N 3 16\nreorder c M.0 N.0 | K.0 | M.1 N.1 N.2\nparallel c M.0\nparallel c N.0\nunroll c M.1\nunroll c N.1\nvectorize c N.2\n";
+    const char *tiled = "split c M 8\nsplit c N 3 16\nreorder c M.0 N.0 | K.0 | M.1 N.1 N.2\nparallel c M.0\nparallel c N.0\nunroll c "
+                        "M.1\nunroll c N.1\nvectorize c N.2\n";
     double lanes = cost("x86-64-avx512", MM, IN512, one, NULL).us, tile = cost("x86-64-avx512", MM, IN512, tiled, NULL).us;
     assert_true(tile < lanes && lanes < plain);
     assert_true(cost("x86-64-avx512", MM, IN512, tiled, NULL).us < cost("x86-64-avx2", MM, IN512, tiled, NULL).us); /* spills and half the lanes */
@@ -97,7 +98,9 @@ static void bottlenecks(void **state)
                         "cache_read c 0 shared K.0 loops M.1 M.2 K.1\ncache_read c 1 shared K.0 loops K.1 N.1 N.2\n";
     kn_cost c = cost("nvidia-v100", MM, "a=f32:4096x4096&b=f32:4096x4096", small, NULL);
     assert_string_not_equal(c.bottleneck, "compute");
-    assert_string_equal(cost("nvidia-h200", "y[I] = x[I]", "x=f32:16777216", "split y I 256\nbind y I.0 grid\nbind y I.1 thread\n", NULL).bottleneck, "dram");
+    assert_string_equal(
+        cost("nvidia-h200", "y[I] = x[I]", "x=f32:16777216", "split y I 256\nbind y I.0 grid\nbind y I.1 thread\n", NULL).bottleneck,
+        "dram");
 }
 
 static void picture(void **state)
@@ -117,8 +120,10 @@ static void picture(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(flops_and_padding, open_arena, close_arena), cmocka_unit_test_setup_teardown(gpu_counts, open_arena, close_arena),
-        cmocka_unit_test_setup_teardown(orders, open_arena, close_arena), cmocka_unit_test_setup_teardown(bottlenecks, open_arena, close_arena),
+        cmocka_unit_test_setup_teardown(flops_and_padding, open_arena, close_arena),
+        cmocka_unit_test_setup_teardown(gpu_counts, open_arena, close_arena),
+        cmocka_unit_test_setup_teardown(orders, open_arena, close_arena),
+        cmocka_unit_test_setup_teardown(bottlenecks, open_arena, close_arena),
         cmocka_unit_test_setup_teardown(picture, open_arena, close_arena),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

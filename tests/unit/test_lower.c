@@ -158,7 +158,8 @@ static void test_random_matmul(void **state)
         int v = width[rnd(&s, 4)];
         int n = snprintf(tr, sizeof tr,
                          "split c M %u %u\nsplit c N %u %u %d\nsplit c K %u\n"
-                         "reorder c M.0 N.0 | K.0 | M.1 N.1 | K.1 | M.2 N.2 N.3\nparallel c M.0\nparallel c N.0\nunroll c M.2\nunroll c N.2\nvectorize c N.3\n",
+                         "reorder c M.0 N.0 | K.0 | M.1 N.1 | K.1 | M.2 N.2 N.3\nparallel c M.0\nparallel c N.0\nunroll c M.2\nunroll c "
+                         "N.2\nvectorize c N.3\n",
                          1 + rnd(&s, 3), 1 + rnd(&s, 4), 1 + rnd(&s, 2), 1 + rnd(&s, 3), v, 1 + rnd(&s, 6));
         if (rnd(&s, 2)) n += snprintf(tr + n, sizeof tr - (size_t)n, "cache_read c 0 scratch K.0 loops M.1 K.1 M.2\n");
         if (rnd(&s, 2)) snprintf(tr + n, sizeof tr - (size_t)n, "cache_read c 1 scratch K.0 loops N.1 K.1 N.2 N.3\n");
@@ -178,9 +179,11 @@ static void test_random_conv(void **state)
         snprintf(in, sizeof in, "x=f32:%ux%ux%u&w=f32:%ux%ux%ux%u", c, h, w, f, c, r, r);
         snprintf(text, sizeof text, "o[F,P,Q] +=! pad(x, 0.0)[C,P*%u+R-%u,Q*%u+S-%u]*w[F,C,R,S] where P in %u, Q in %u", st, pad, st,
             pad, ph, pw);
-        int n = snprintf(tr, sizeof tr,
-                         "split o F 1 %u\nsplit o P 2\nsplit o Q 2 4\nsplit o C 2\nreorder o F.0 P.0 | C.0 | F.1 P.1 Q.0 | C.1 R.0 S.0 | F.2 Q.1 Q.2\n"
-                         "parallel o F.0\nparallel o P.0\nunroll o F.2\nunroll o Q.1\nvectorize o Q.2\n", 1 + rnd(&s, 3));
+        int n = snprintf(
+            tr, sizeof tr,
+            "split o F 1 %u\nsplit o P 2\nsplit o Q 2 4\nsplit o C 2\nreorder o F.0 P.0 | C.0 | F.1 P.1 Q.0 | C.1 R.0 S.0 | F.2 Q.1 Q.2\n"
+            "parallel o F.0\nparallel o P.0\nunroll o F.2\nunroll o Q.1\nvectorize o Q.2\n",
+            1 + rnd(&s, 3));
         if (rnd(&s, 2)) n += snprintf(tr + n, sizeof tr - (size_t)n, "cache_read o 0 scratch %s region\n", rnd(&s, 2) ? "C.0" : "P.0");
         if (rnd(&s, 2)) snprintf(tr + n, sizeof tr - (size_t)n, "cache_read o 1 scratch C.0 loops F.1 C.1 R.0 S.0 F.2\n");
         const char *why = check(in, text, &cpu, tr);
@@ -196,10 +199,12 @@ static void test_random_gpu(void **state)
         char in[96], tr[1024];
         unsigned k = 1 + rnd(&s, 19), pad = rnd(&s, 2);
         snprintf(in, sizeof in, "a=f32:%ux%u&b=f32:%ux%u", 1 + rnd(&s, 13), k, k, 1 + rnd(&s, 17));
-        int n = snprintf(tr, sizeof tr,
-                         "split c M %u %u\nsplit c N %u %u\nsplit c K %u %u\nreorder c M.0 N.0 | M.2 N.2 K.2 | K.0 | K.1 | M.1 N.1\nbind c M.0 grid\n"
-                         "bind c N.0 grid\nbind c M.2 thread\nbind c N.2 thread\nbind c K.2 thread\nrfactor c K.2\nbind c M.1 vthread\nbind c N.1 vthread\n",
-                         1 + rnd(&s, 3), 1 + rnd(&s, 3), 1 + rnd(&s, 3), 1 + rnd(&s, 3), 1 + rnd(&s, 4), 1 + rnd(&s, 3));
+        int n = snprintf(
+            tr, sizeof tr,
+            "split c M %u %u\nsplit c N %u %u\nsplit c K %u %u\nreorder c M.0 N.0 | M.2 N.2 K.2 | K.0 | K.1 | M.1 N.1\nbind c M.0 grid\n"
+            "bind c N.0 grid\nbind c M.2 thread\nbind c N.2 thread\nbind c K.2 thread\nrfactor c K.2\nbind c M.1 vthread\nbind c N.1 "
+            "vthread\n",
+            1 + rnd(&s, 3), 1 + rnd(&s, 3), 1 + rnd(&s, 3), 1 + rnd(&s, 3), 1 + rnd(&s, 4), 1 + rnd(&s, 3));
         if (rnd(&s, 2)) n += snprintf(tr + n, sizeof tr - (size_t)n, "cache_read c 0 shared K.0 loops M.1 M.2 K.1 K.2 pad %u\n", pad);
         if (rnd(&s, 2)) snprintf(tr + n, sizeof tr - (size_t)n, "cache_read c 1 shared K.0 loops K.1 K.2 N.1 N.2\n");
         const char *why = check(in, MM, &gpu, tr);

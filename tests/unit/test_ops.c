@@ -54,7 +54,8 @@ static void check_output(struct inputs *in, const char *body, char *line, kiln_a
     assert_int_equal(kiln_ref_open(a, in->r->program, read_input, in, &ref, &d), KILN_OK);
     for (int64_t i = 0; i < n; i++) {
         assert_int_equal(kiln_ref_at(ref, 0, i, &got, &scale), KILN_OK);
-        if (!(fabs(got - want[i]) <= 1e-9 * (1 + fabs(want[i])))) fail_msg("%s: element %lld is %.12g, %.12g expected", body, (long long)i, got, want[i]);
+        if (!(fabs(got - want[i]) <= 1e-9 * (1 + fabs(want[i]))))
+            fail_msg("%s: element %lld is %.12g, %.12g expected", body, (long long)i, got, want[i]);
         assert_true(scale >= fabs(got) * (1 - 1e-12));
     }
     free(want);
@@ -105,7 +106,8 @@ static void refused(void **state)
 {
     (void)state;
 #define T(name, shape) "{\"name\":\"" name "\",\"dtype\":\"f32\",\"shape\":" shape "}"
-    static const struct { const char *body, *pointer; kiln_status status; } rows[] = {
+    static const struct { const char *body, *pointer; kiln_status status;
+    } rows[] = {
         {"[]", "", KILN_REQUEST},
         {"{}", "", KILN_REQUEST},
         {"{\"op\":\"Matmul\",\"inputs\":[]}", "/op", KILN_UNKNOWN_OP},
@@ -122,8 +124,10 @@ static void refused(void **state)
         {"{\"op\":\"Softmax\",\"attrs\":{\"axis\":2},\"inputs\":[" T("a", "[2,3]") "]}", "/op/attrs/axis", KILN_REQUEST},
         {"{\"op\":\"Softmax\",\"attrs\":{\"axis\":\"x\"},\"inputs\":[" T("a", "[2,3]") "]}", "/op/attrs/axis", KILN_REQUEST},
         {"{\"op\":\"Conv\",\"inputs\":[" T("x", "[1,3,8,8]") "," T("w", "[4,3,9,9]") "]}", "/inputs/0/shape", KILN_SHAPE},
-        {"{\"op\":\"Conv\",\"attrs\":{\"group\":2},\"inputs\":[" T("x", "[1,3,8,8]") "," T("w", "[4,3,3,3]") "]}", "/op/attrs/group", KILN_REQUEST},
-        {"{\"op\":\"Conv\",\"attrs\":{\"strides\":[0,1]},\"inputs\":[" T("x", "[1,3,8,8]") "," T("w", "[4,3,3,3]") "]}", "/op/attrs/strides", KILN_REQUEST},
+        {"{\"op\":\"Conv\",\"attrs\":{\"group\":2},\"inputs\":[" T("x", "[1,3,8,8]") "," T("w", "[4,3,3,3]") "]}", "/op/attrs/group",
+         KILN_REQUEST},
+        {"{\"op\":\"Conv\",\"attrs\":{\"strides\":[0,1]},\"inputs\":[" T("x", "[1,3,8,8]") "," T("w", "[4,3,3,3]") "]}",
+         "/op/attrs/strides", KILN_REQUEST},
         {"{\"op\":\"Relu\",\"bogus\":1,\"inputs\":[" T("a", "[2]") "]}", "/bogus", KILN_REQUEST},
         {"{\"op\":\"Relu\",\"policy\":\"magic\",\"inputs\":[" T("a", "[2]") "]}", "/policy", KILN_REQUEST},
         {"{\"op\":\"Relu\",\"expr\":\"y[A]=a[A]\",\"inputs\":[" T("a", "[2]") "]}", "", KILN_REQUEST},
