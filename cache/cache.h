@@ -1,6 +1,7 @@
 /* The cache: kernel records (append-only) and artifacts (immutable, by SHA-256), in tiers behind one interface. Thread-safe.
  *
- * Tiers are asked in the order of cache/tiers.def (memory, sqlite, later redis, postgres); a hit in a farther tier fills the nearer ones.
+ * Tiers are asked in the order of cache/tiers.def (memory, redis, postgres, sqlite); a hit in a farther tier fills the copies before it.
+ * Redis and PostgreSQL may be down, at the start too: README.md says what then happens.
  * An error of a tier is never a miss: it is counted, and the next tier is asked. Every artifact read is checked against its digest; one that does not
  * match is quarantined and counted as missing. Canonical bytes are compared on every hit. */
 #ifndef KILN_CACHE_H
@@ -23,7 +24,7 @@ typedef struct cache_artifact { char kind[16]; char digest[65]; int64_t bytes; }
 /* One version of a kernel. Strings are NUL-terminated, owned by the record; records are reference counted and immutable. */
 typedef struct cache_record {
     char key[72], workload[72], build[72];
-    int64_t version;             /* 1, 2, ...; assigned by cache_put */
+    int64_t version;             /* 1, 2, ...; assigned by cache_put; from 2^30: provisional, PostgreSQL was away */
     char origin[16];             /* "constructed", "tuned", "imported" */
     char target[KILN_MAX_NAME_BYTES];
     const char *name;            /* of the workload, for people: program text */

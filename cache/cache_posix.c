@@ -17,7 +17,10 @@ typedef struct stripe { pthread_mutex_t lock; uint64_t epoch; } stripe;
 
 struct cache {
     int n;
-    cache_tier *tiers[TIERS];
+    cache_tier *tiers[TIERS];     /* in the order they are asked */
+    cache_tier *writes[TIERS];    /* in the order they are written: the truth, other stores, then copies, nearest last */
+    cache_tier *truth, *keeper;   /* the first store; the one behind it that keeps what the truth cannot take, or NULL */
+    cache_replay *replay;         /* only with a keeper */
     cache_flights *flights;
     atomic_ullong generation;
     stripe stripes[STRIPES];
@@ -29,13 +32,35 @@ struct cache {
 
 #define COUNT(t, field) atomic_fetch_add_explicit(&(t)->field, 1, memory_order_relaxed)
 
+static void written(cache *c, const char *key);
+static void deny(cache *c, const char *key, int64_t version);
+
+static void after_replay(void *user, const char *key) { written(user, key); }
+
+/* Orders the tiers for writing; what is owed from before is refused where it says so, and sent as soon as the truth answers. */
+static bool arrange(cache *c)
+{
+    int n = 0;
+    cache_owed o = {0};
+    for (int i = 0; i < c->n; i++) {
+        cache_tier *t = c->tiers[i];
+        if (t->ops->kind != TIER_STORE) continue;
+        if (!c->truth) c->truth = t;
+        else if (!c->keeper && t->ops->owe) c->keeper = t;
+        c->writes[n++] = t;
+    }
+    for (int i = c->n - 1; i >= 0; i--)
+        if (c->tiers[i]->ops->kind != TIER_STORE) c->writes[n++] = c->tiers[i];
+    if (!c->keeper) return true;
+    while (c->keeper->ops->owed_next(c->keeper, o.id, &o) == CACHE_OK)
+        if (o.kind == 'v' && o.state == CACHE_FAILED) deny(c, o.key, o.version);
+    c->replay = cache_replay_open(c->truth, c->keeper, after_replay, c);
+    return c->replay != NULL;
+}
+
 cache *cache_open(const cache_config *cfg, cache_error *e)
 {
     e->message[0] = 0;
-    if (cfg->postgres_url && *cfg->postgres_url) {
-        snprintf(e->message, sizeof e->message, "a PostgreSQL address is configured, but this build has no such tier");
-        return NULL;
-    }
     cache *c = calloc(1, sizeof *c);
     if (!c || !(c->flights = cache_flights_open())) {
         snprintf(e->message, sizeof e->message, "out of memory");
@@ -53,12 +78,16 @@ cache *cache_open(const cache_config *cfg, cache_error *e)
         }
         if (st == CACHE_OK) c->tiers[c->n++]->ops = table[i];
     }
-    return c;
+    if (arrange(c)) return c;
+    snprintf(e->message, sizeof e->message, "out of memory or threads");
+    cache_close(c);
+    return NULL;
 }
 
 void cache_close(cache *c)
 {
     if (!c) return;
+    cache_replay_close(c->replay);
     for (int i = 0; i < c->n; i++) c->tiers[i]->ops->close(c->tiers[i]);
     cache_flights_close(c->flights);
     for (int i = 0; i < STRIPES; i++) pthread_mutex_destroy(&c->stripes[i].lock);
@@ -149,6 +178,7 @@ enum cache_status cache_get(cache *c, const char *key, kiln_bytes canon, cache_r
         count_lookup(t, st);
         error |= st == CACHE_ERROR && t->ops->kind == TIER_STORE;
         quarantined |= st == CACHE_QUARANTINED;
+        if (st == CACHE_QUARANTINED && t == c->truth && c->keeper) break; /* what is kept behind it may not know yet */
         if (st != CACHE_OK) continue;
         bool denied = is_denied(c, key, r->version);
         quarantined |= denied;
@@ -164,10 +194,17 @@ enum cache_status cache_get(cache *c, const char *key, kiln_bytes canon, cache_r
     return quarantined ? CACHE_QUARANTINED : error ? CACHE_ERROR : CACHE_MISS;
 }
 
+/* A provisional version may have got its number meanwhile. */
+static int64_t settled(cache *c, const char *key, int64_t version)
+{
+    return c->keeper && version >= CACHE_PROVISIONAL ? c->keeper->ops->number(c->keeper, key, version) : version;
+}
+
 enum cache_status cache_get_version(cache *c, const char *key, int64_t version, cache_record **out)
 {
     if (version <= 0) return CACHE_MISS;
     bool error = false;
+    version = settled(c, key, version);
     for (int i = 0; i < c->n; i++) {
         cache_tier *t = c->tiers[i];
         cache_record *r = NULL;
@@ -184,7 +221,7 @@ enum cache_status cache_get_version(cache *c, const char *key, int64_t version, 
 
 int cache_list(cache *c, const char *target, const char *cursor, int limit, cache_record **out)
 {
-    for (int i = c->n - 1; i >= 0 && limit > 0; i--) {
+    for (int i = 0; i < c->n && limit > 0; i++) {
         if (!c->tiers[i]->ops->list) continue;
         int n = c->tiers[i]->ops->list(c->tiers[i], target ? target : "", cursor ? cursor : "", limit, out);
         if (n >= 0) return n;
@@ -242,12 +279,13 @@ enum cache_status cache_put(cache *c, cache_record *r, const cache_blob *blobs, 
     if (nblobs) memcpy(sealed, blobs, sizeof *blobs * (size_t)nblobs);
     if (!seal(r, sealed, nblobs)) return CACHE_ERROR;
     r->version = 0;
-    for (int i = c->n - 1; i >= 0; i--) {
-        cache_tier *t = c->tiers[i];
+    for (int i = 0; i < c->n; i++) { /* the first store that takes it assigns the version */
+        cache_tier *t = c->writes[i];
         bool ok = true;
         if (t->ops->kind == TIER_STORE) {
             ok = t->ops->put(t, r, sealed, nblobs) == CACHE_OK;
             *stored |= ok;
+            if (ok && t == c->keeper && r->version >= CACHE_PROVISIONAL) cache_replay_wake(c->replay);
         } else
             for (int j = 0; j < nblobs; j++) t->ops->put_blob(t, &sealed[j]);
         if (ok) COUNT(t, write);
@@ -260,18 +298,36 @@ enum cache_status cache_put(cache *c, cache_record *r, const cache_blob *blobs, 
     return st;
 }
 
+/* The verdict is kept for a truth that could not take it, and counts in the keeper at once. */
+static enum cache_status owe_verdict(cache *c, const char *key, int64_t version, enum cache_verification v, const char *json)
+{
+    cache_owed o = {.kind = 'v', .version = version, .state = v};
+    snprintf(o.key, sizeof o.key, "%s", key);
+    snprintf(o.json, sizeof o.json, "%s", json ? json : "");
+    enum cache_status st = c->keeper->ops->owe(c->keeper, &o);
+    cache_replay_wake(c->replay);
+    return st;
+}
+
 enum cache_status cache_verdict(cache *c, const char *key, int64_t version, enum cache_verification v, const char *json)
 {
-    bool known = false, error = false, durable = false;
-    for (int i = c->n - 1; i >= 0; i--) {
-        cache_tier *t = c->tiers[i];
-        enum cache_status st = t->ops->verdict(t, key, version, v, json);
+    bool known = false, error = false, durable = false, owed = false;
+    version = settled(c, key, version);
+    for (int i = 0; i < c->n; i++) {
+        cache_tier *t = c->writes[i];
+        enum cache_status st;
+        if (t == c->truth && c->keeper && version >= CACHE_PROVISIONAL) { /* it does not have that version yet */
+            owed = true;
+            continue;
+        }
+        st = t == c->keeper && owed ? owe_verdict(c, key, version, v, json) : t->ops->verdict(t, key, version, v, json);
+        owed |= st == CACHE_ERROR && t == c->truth && c->keeper;
         known |= st == CACHE_OK;
         durable |= st == CACHE_OK && t->ops->kind == TIER_STORE;
         error |= st == CACHE_ERROR && t->ops->kind == TIER_STORE;
         if (st == CACHE_ERROR) COUNT(t, write_error);
     }
-    if (v == CACHE_FAILED && !durable && (known || error)) deny(c, key, version);
+    if (v == CACHE_FAILED && (owed || !durable) && (known || error)) deny(c, key, version);
     if (durable) written(c, key);
     else atomic_fetch_add(&c->generation, 1);
     return known ? CACHE_OK : error ? CACHE_ERROR : CACHE_MISS;
@@ -280,8 +336,8 @@ enum cache_status cache_verdict(cache *c, const char *key, int64_t version, enum
 enum cache_status cache_put_impossible(cache *c, const char *key, kiln_bytes canon, const char *fingerprint, const char *json)
 {
     enum cache_status status = CACHE_ERROR;
-    for (int i = c->n - 1; i >= 0; i--)
-        if (c->tiers[i]->ops->put_impossible(c->tiers[i], key, canon, fingerprint, json) == CACHE_OK) status = CACHE_OK;
+    for (int i = 0; i < c->n; i++)
+        if (c->writes[i]->ops->put_impossible(c->writes[i], key, canon, fingerprint, json) == CACHE_OK) status = CACHE_OK;
     atomic_fetch_add(&c->generation, 1);
     if (status == CACHE_OK) cache_flights_stored(c->flights, key);
     return status;
@@ -293,7 +349,9 @@ enum cache_status cache_get_impossible(cache *c, const char *key, const char *fi
     for (int i = 0; i < c->n; i++) {
         enum cache_status st = c->tiers[i]->ops->get_impossible(c->tiers[i], key, fingerprint, json);
         if (st == CACHE_OK) {
-            for (int j = 0; j < i; j++) c->tiers[j]->ops->put_impossible(c->tiers[j], key, (kiln_bytes){"", 0}, fingerprint, *json);
+            for (int j = 0; j < i; j++)
+                if (c->tiers[j]->ops->kind == TIER_COPY)
+                    c->tiers[j]->ops->put_impossible(c->tiers[j], key, (kiln_bytes){"", 0}, fingerprint, *json);
             return CACHE_IMPOSSIBLE;
         }
         error |= st == CACHE_ERROR && c->tiers[i]->ops->kind == TIER_STORE;
@@ -303,7 +361,7 @@ enum cache_status cache_get_impossible(cache *c, const char *key, const char *fi
 
 enum cache_status cache_get_blob(cache *c, const char *digest, char **bytes, size_t *n)
 {
-    bool error = false, mismatch = false;
+    bool error = false, mismatch = false, lacks[TIERS] = {false};
     for (int i = 0; i < c->n; i++) {
         cache_tier *t = c->tiers[i];
         char *p = NULL, actual[65];
@@ -316,18 +374,20 @@ enum cache_status cache_get_blob(cache *c, const char *digest, char **bytes, siz
                 t->ops->drop_blob(t, digest);
                 COUNT(t, blob_mismatch);
                 atomic_fetch_add(&c->generation, 1);
-                mismatch = true;
+                mismatch = lacks[i] = true;
                 continue;
             }
         }
-        if (st == CACHE_MISS) COUNT(t, blob_miss);
+        lacks[i] = st == CACHE_MISS;
+        if (lacks[i]) COUNT(t, blob_miss);
         if (st == CACHE_ERROR) COUNT(t, blob_error);
         error |= st == CACHE_ERROR && t->ops->kind == TIER_STORE;
         if (st != CACHE_OK) continue;
         COUNT(t, blob_hit);
         cache_blob b = {"", {p, size}};
         snprintf(b.digest, sizeof b.digest, "%s", digest);
-        for (int j = 0; j < i; j++) c->tiers[j]->ops->put_blob(c->tiers[j], &b);
+        for (int j = 0; j < i; j++)
+            if (lacks[j]) c->tiers[j]->ops->put_blob(c->tiers[j], &b);
         *bytes = p;
         *n = size;
         return CACHE_OK;
@@ -359,8 +419,20 @@ void cache_counters(cache *c, void (*emit)(void *user, const char *name, const c
 enum cache_status cache_put_target(cache *c, const char *id, kiln_bytes json)
 {
     enum cache_status status = CACHE_ERROR;
-    for (int i = c->n - 1; i >= 0; i--)
-        if (c->tiers[i]->ops->put_target && c->tiers[i]->ops->put_target(c->tiers[i], id, json) == CACHE_OK) status = CACHE_OK;
+    bool owed = false;
+    for (int i = 0; i < c->n; i++) {
+        cache_tier *t = c->writes[i];
+        if (!t->ops->put_target) continue;
+        enum cache_status st = t->ops->put_target(t, id, json);
+        owed |= st == CACHE_ERROR && t == c->truth && c->keeper;
+        if (st == CACHE_OK && t == c->keeper && owed) {
+            cache_owed o = {.kind = 't'};
+            snprintf(o.key, sizeof o.key, "%s", id);
+            st = t->ops->owe(t, &o);
+            cache_replay_wake(c->replay);
+        }
+        if (st == CACHE_OK) status = CACHE_OK;
+    }
     atomic_fetch_add(&c->generation, 1);
     return status;
 }
@@ -368,7 +440,7 @@ enum cache_status cache_put_target(cache *c, const char *id, kiln_bytes json)
 int cache_list_targets(cache *c, char ***ids, char ***jsons)
 {
     *ids = *jsons = NULL;
-    for (int i = c->n - 1; i >= 0; i--) {
+    for (int i = 0; i < c->n; i++) {
         if (!c->tiers[i]->ops->list_targets) continue;
         int n = c->tiers[i]->ops->list_targets(c->tiers[i], ids, jsons);
         if (n >= 0) return n;

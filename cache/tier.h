@@ -25,8 +25,20 @@ enum tier_kind { TIER_COPY, TIER_STORE };
     X(fill, "kiln_cache_fills_total", "") \
     X(evict, "kiln_cache_evictions_total", "") \
     X(skipped, "kiln_cache_skipped_total", "") \
+    X(replayed, "kiln_cache_replayed_total", "") \
     X(bytes, "kiln_cache_bytes", "") \
     X(corrupt_database, "kiln_cache_corrupt_databases_total", "")
+
+/* Versions from here on were assigned by this process's own store while the truth was away; they get another number when it takes them. */
+#define CACHE_PROVISIONAL (INT64_C(1) << 30)
+/* Something the truth has not taken yet. kind: 'r' a record, 'v' a verdict, 't' a hardware description (key is its id, the rest unused). */
+typedef struct cache_owed {
+    int64_t id;
+    char kind, key[KILN_MAX_NAME_BYTES + 8];
+    int64_t version;
+    enum cache_verification state;
+    char json[512];
+} cache_owed;
 
 struct tier_ops;
 /* First member of every tier's own structure. */
@@ -60,6 +72,13 @@ typedef struct tier_ops {
     int (*list)(cache_tier *t, const char *target, const char *cursor, int limit, cache_record **out); /* -1: error */
     enum cache_status (*put_target)(cache_tier *t, const char *id, kiln_bytes json);
     int (*list_targets)(cache_tier *t, char ***ids, char ***jsons); /* -1: error */
+    /* Stores that keep what the truth could not take. A put of version 0 to one that is behind a truth is owed by itself.
+     * owe: durable when it returns CACHE_OK; a verdict counts here at once. next: the first with an id above `after`; CACHE_MISS: none.
+     * paid: the truth took it, a record as `version`. number: the version that a provisional one has got, itself when none yet. */
+    enum cache_status (*owe)(cache_tier *t, const cache_owed *o);
+    enum cache_status (*owed_next)(cache_tier *t, int64_t after, cache_owed *o);
+    enum cache_status (*owed_paid)(cache_tier *t, const cache_owed *o, int64_t version);
+    int64_t (*number)(cache_tier *t, const char *key, int64_t version);
 } tier_ops;
 
 #define X(name, ops) extern const tier_ops ops;
@@ -80,6 +99,13 @@ uint64_t cache_hash(const char *s);
 /* ---- clocks (clock_posix.c) ---- */
 int64_t cache_unix_ms(void);
 int64_t cache_mono_ms(void);
+
+/* ---- replay (replay_posix.c): a thread that sends what the keeper owes, from the start and whenever woken, until nothing is left ---- */
+typedef struct cache_replay cache_replay;
+/* sent: after a record got its number. NULL: no memory or no thread. */
+cache_replay *cache_replay_open(cache_tier *truth, cache_tier *keeper, void (*sent)(void *user, const char *key), void *user);
+void cache_replay_wake(cache_replay *r);
+void cache_replay_close(cache_replay *r);
 
 /* ---- flights (flight_posix.c) ---- */
 typedef struct cache_flights cache_flights;

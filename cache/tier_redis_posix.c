@@ -366,7 +366,7 @@ static enum cache_status redis_put(cache_tier *t, cache_record *r, const cache_b
 {
     char name[112];
     size_t n;
-    if (doubtful(of(t)) || r->verification == CACHE_FAILED) return CACHE_MISS;
+    if (doubtful(of(t)) || r->verification == CACHE_FAILED || r->version >= CACHE_PROVISIONAL) return CACHE_MISS;
     if (!atomic_load(&of(t)->epoch)) {
         cache_record *other = NULL;
         if (read_record(of(t), r->key, 0, &other, NULL) == CACHE_ERROR) return CACHE_ERROR;

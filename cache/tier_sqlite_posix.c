@@ -22,6 +22,7 @@ static enum cache_status db_open(const cache_config *cfg, cache_tier **out, cach
         free(t);
         return CACHE_ERROR;
     }
+    t->behind = cfg->postgres_url && *cfg->postgres_url;
     *out = &t->base;
     return CACHE_OK;
 }
@@ -65,16 +66,28 @@ static enum cache_status db_get(cache_tier *t, const char *key, int64_t version,
     return status;
 }
 
-static bool insert_all(sqlite_conn *c, cache_record *r, const cache_blob *blobs, int nblobs, const kiln_bytes *body)
+/* Behind a truth, a version assigned here is provisional and owed; one that the truth assigned replaces what had its number here. */
+static bool number(sqlite_tier *t, sqlite_conn *c, cache_record *r, const kiln_bytes *body)
+{
+    if (r->version) {
+        if (!t->behind) return true;
+        if (!cache_sqlite_run(cache_sqlite_bind(c, SQL_SUPERSEDE, "sib", r->key, r->version, body))) return false;
+        return sqlite3_changes(c->db) == 0 || cache_sqlite_run(cache_sqlite_bind(c, SQL_SUPERSEDE_VERDICTS, "si", r->key, r->version));
+    }
+    sqlite3_stmt *st = t->behind ? cache_sqlite_bind(c, SQL_NEXT_PROVISIONAL, "si", r->key, CACHE_PROVISIONAL)
+                                 : cache_sqlite_bind(c, SQL_NEXT_VERSION, "s", r->key);
+    bool ok = st && sqlite3_step(st) == SQLITE_ROW;
+    if (ok) r->version = sqlite3_column_int64(st, 0);
+    if (st) sqlite3_reset(st);
+    if (!ok || !t->behind) return ok;
+    return cache_sqlite_run(cache_sqlite_bind(c, SQL_OWE, "ssiis", "r", r->key, r->version, (int64_t)0, ""));
+}
+
+static bool insert_all(sqlite_tier *t, sqlite_conn *c, cache_record *r, const cache_blob *blobs, int nblobs, const kiln_bytes *body)
 {
     int64_t now = cache_unix_ms();
     sqlite3_stmt *st;
-    if (r->version == 0) {
-        st = cache_sqlite_bind(c, SQL_NEXT_VERSION, "s", r->key);
-        if (!st || sqlite3_step(st) != SQLITE_ROW) return false;
-        r->version = sqlite3_column_int64(st, 0);
-        sqlite3_reset(st);
-    }
+    if (!number(t, c, r, body)) return false;
     st = cache_sqlite_bind(c, SQL_PUT, "sissssib", r->key, r->version, r->workload, r->build, r->target, r->origin, r->created_ms, body);
     if (!cache_sqlite_run(st)) return false;
     bool fresh = sqlite3_changes(c->db) > 0;
@@ -97,7 +110,7 @@ static enum cache_status db_put(cache_tier *t, cache_record *r, const cache_blob
     sqlite_conn *c = cache_sqlite_writer(of(t));
     bool ok = cache_sqlite_run(cache_sqlite_bind(c, SQL_BEGIN, ""));
     if (ok) {
-        ok = insert_all(c, r, blobs, nblobs, &body) && cache_sqlite_run(cache_sqlite_bind(c, SQL_COMMIT, ""));
+        ok = insert_all(of(t), c, r, blobs, nblobs, &body) && cache_sqlite_run(cache_sqlite_bind(c, SQL_COMMIT, ""));
         if (!ok) cache_sqlite_run(cache_sqlite_bind(c, SQL_ROLLBACK, ""));
     }
     cache_sqlite_done(c);
@@ -237,4 +250,5 @@ const tier_ops cache_tier_sqlite = {
     .name = "sqlite", .kind = TIER_STORE, .trusted = false, .open = db_open, .close = db_close, .get = db_get, .put = db_put, .verdict = db_verdict,
     .get_blob = db_get_blob, .put_blob = db_put_blob, .drop_blob = db_drop_blob, .get_impossible = db_get_impossible,
     .put_impossible = db_put_impossible, .list = db_list, .put_target = db_put_target, .list_targets = db_list_targets,
+    .owe = cache_sqlite_owe, .owed_next = cache_sqlite_owed_next, .owed_paid = cache_sqlite_owed_paid, .number = cache_sqlite_number,
 };

@@ -1,16 +1,19 @@
-/* The tiers behind a network: what they do when their server is away, silent, forgetful or full of wrong bytes. Servers come from KILN_TEST_REDIS. */
+/* The tiers behind a network: what they do when their server is away, silent, forgetful or full of wrong bytes. Servers come from KILN_TEST_REDIS
+ * and KILN_TEST_PG. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <arpa/inet.h>
 #include <hiredis/hiredis.h>
+#include <libpq-fe.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <time.h>
 #include <unistd.h>
 #include <cmocka.h>
 #include "cache/remote.h"
@@ -99,7 +102,7 @@ static int64_t counter(cache *c, const char *name, const char *tier, const char 
 }
 
 /* A listening socket nobody reads from (answers = false), or a port that refuses. */
-static int dead_server(char url[64], const char *scheme, bool listening)
+static int dead_server(char url[96], const char *scheme, bool listening)
 {
     struct sockaddr_in a = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
     socklen_t n = sizeof a;
@@ -107,7 +110,7 @@ static int dead_server(char url[64], const char *scheme, bool listening)
     assert_int_equal(bind(fd, (struct sockaddr *)&a, n), 0);
     if (listening) assert_int_equal(listen(fd, 64), 0);
     assert_int_equal(getsockname(fd, (struct sockaddr *)&a, &n), 0);
-    snprintf(url, 64, "%s127.0.0.1:%d", scheme, ntohs(a.sin_port));
+    snprintf(url, 96, "%s127.0.0.1:%d", scheme, ntohs(a.sin_port));
     return fd;
 }
 
@@ -139,7 +142,7 @@ static void redis(const char *format, const char *a, const char *b)
 static void silent_redis_costs_little(void **s)
 {
     (void)s;
-    char url[64];
+    char url[96];
     int fd = dead_server(url, "redis://", true);
     cache *c = open_cache("a", NULL, NULL);
     put(c, "k", "int x;");
@@ -167,7 +170,7 @@ static void silent_redis_costs_little(void **s)
 static void absent_redis_is_no_reason_not_to_start(void **s)
 {
     (void)s;
-    char url[64];
+    char url[96];
     cache_error e;
     int fd = dead_server(url, "redis://", false);
     cache *c = open_cache("a", url, NULL);
@@ -252,7 +255,7 @@ static void redis_serves_a_restarted_service(void **s)
 static void a_debt_is_paid_first(void **s)
 {
     (void)s;
-    char key[72], name[112], url[64];
+    char key[72], name[112], url[96];
     snprintf(key, sizeof key, "k-%s", dir + 5);
     snprintf(name, sizeof name, "kiln:r:%s", key);
     cache *c = open_cache("a", redis_url(), NULL);
@@ -292,6 +295,168 @@ static void late_fills_are_void(void **s)
     cache_tier_redis.close(t);
 }
 
+static const char *postgres_url(void)
+{
+    const char *url = getenv("KILN_TEST_PG");
+    if (!url) {
+        print_message("# skipped: KILN_TEST_PG names no server\n");
+        skip();
+    }
+    return url;
+}
+
+static void wait_replayed(cache *c, int64_t count)
+{
+    for (int i = 0; i < 300 && counter(c, "kiln_cache_replayed_total", "postgres", "") < count; i++) nanosleep(&(struct timespec){0, 10000000}, NULL);
+    assert_int_equal(counter(c, "kiln_cache_replayed_total", "postgres", ""), count);
+}
+
+static void a_fleet_shares_postgres(void **s)
+{
+    (void)s;
+    char key[72], hex[65], *p;
+    size_t n;
+    int64_t v = 0;
+    const char *url = postgres_url();
+    snprintf(key, sizeof key, "k-%s", dir + 5);
+    cache *a = open_cache("a", NULL, url), *b = open_cache("b", NULL, url);
+    assert_string_equal(get(a, key, NULL), "miss");
+    assert_int_equal(put(a, key, "int one;"), 1);
+    assert_string_equal(get(b, key, &v), "postgres");
+    assert_int_equal(put(b, key, "int two;"), 2);
+    assert_int_equal(put(b, key, "int three;"), 3);
+    cache_digest("int three;", 10, hex);
+    assert_int_equal(cache_get_blob(a, hex, &p, &n), CACHE_OK);
+    assert_string_equal(p, "int three;");
+    free(p);
+    cache_record *page[2];
+    assert_int_equal(cache_list(a, "", "", 1, page), 1);
+    assert_string_equal(page[0]->key, key);
+    assert_int_equal(page[0]->version, 3);
+    cache_release(page[0]);
+    assert_int_equal(cache_verdict(a, key, 3, CACHE_FAILED, "{}"), CACHE_OK); /* a never stored version 3 itself */
+    assert_int_equal(cache_verdict(a, key, 2, CACHE_FAILED, "{}"), CACHE_OK);
+    assert_int_equal(cache_verdict(b, key, 1, CACHE_FAILED, "{}"), CACHE_OK);
+    cache_close(a);
+    a = open_cache("a", NULL, url);
+    assert_string_equal(get(a, key, NULL), "quarantined"); /* its own store thinks well of version 1 */
+    PGconn *db = PQconnectdb(url);
+    PQclear(PQexec(db, "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'kiln'"));
+    PQfinish(db);
+    nanosleep(&(struct timespec){0, 50000000}, NULL);
+    assert_int_equal(put(b, key, "int four;"), 4); /* a connection that died while idle costs nothing */
+    cache_close(a);
+    cache_close(b);
+}
+
+typedef struct race { cache *c; char key[72]; int64_t versions[8]; } race;
+static void *race_puts(void *arg)
+{
+    race *r = arg;
+    char source[32];
+    for (int i = 0; i < 8; i++) {
+        snprintf(source, sizeof source, "int x%p%d;", arg, i);
+        r->versions[i] = put(r->c, r->key, source);
+    }
+    return NULL;
+}
+
+static void versions_never_collide(void **s)
+{
+    (void)s;
+    race races[4];
+    pthread_t threads[4];
+    char seen[33] = "";
+    cache *a = open_cache("a", NULL, postgres_url()), *b = open_cache("b", NULL, postgres_url());
+    for (int i = 0; i < 4; i++) {
+        races[i].c = i % 2 ? a : b;
+        snprintf(races[i].key, sizeof races[i].key, "k-%s", dir + 5);
+        pthread_create(&threads[i], NULL, race_puts, &races[i]);
+    }
+    for (int i = 0; i < 4; i++) pthread_join(threads[i], NULL);
+    for (int i = 0; i < 32; i++) {
+        int64_t v = races[i / 8].versions[i % 8];
+        assert_in_range(v, 1, 32);
+        assert_int_equal(seen[v]++, 0);
+    }
+    cache_close(a);
+    cache_close(b);
+}
+
+static void what_postgres_missed_is_sent_later(void **s)
+{
+    (void)s;
+    char key[72], target[72], url[96], **ids, **jsons;
+    int64_t v = 0;
+    snprintf(key, sizeof key, "k-%s", dir + 5);
+    snprintf(target, sizeof target, "t-%s", dir + 5);
+    cache *b = open_cache("b", NULL, postgres_url());
+    assert_int_equal(put(b, key, "int other;"), 1);
+    int fd = dead_server(url, "postgresql://kiln@", false);
+    strcat(url, "/postgres");
+    cache *a = open_cache("a", NULL, url); /* the server is down at the start */
+    assert_string_equal(get(a, key, NULL), "error"); /* it may be there */
+    int64_t first = put(a, key, "int first;"), second = put(a, key, "int second;");
+    assert_int_equal(first, CACHE_PROVISIONAL);
+    assert_int_equal(second, CACHE_PROVISIONAL + 1);
+    assert_string_equal(get(a, key, &v), "sqlite");
+    assert_int_equal(v, second);
+    assert_int_equal(cache_verdict(a, key, second, CACHE_RUN, "{\"e\":0}"), CACHE_OK);
+    assert_int_equal(cache_verdict(a, key, 1, CACHE_FAILED, "{}"), CACHE_OK); /* of a version that is not even here */
+    assert_int_equal(cache_put_target(a, target, text("{7}")), CACHE_OK);
+    cache_close(a);
+    close(fd);
+    a = open_cache("a", NULL, postgres_url());
+    wait_replayed(a, 5);
+    assert_string_equal(get(a, key, &v), "postgres");
+    assert_int_equal(v, 3);
+    cache_record *r;
+    assert_int_equal(cache_get_version(a, key, second, &r), CACHE_OK); /* the old name still finds it */
+    assert_int_equal(r->version, 3);
+    assert_int_equal(r->verification, CACHE_RUN);
+    cache_release(r);
+    assert_int_equal(cache_get_version(b, key, 1, &r), CACHE_QUARANTINED);
+    assert_int_equal(cache_verdict(a, key, second, CACHE_FAILED, "{}"), CACHE_OK);
+    assert_string_equal(get(b, key, &v), "postgres");
+    assert_int_equal(v, 2);
+    int n = cache_list_targets(b, &ids, &jsons), found = 0;
+    for (int i = 0; i < n; i++) {
+        found += !strcmp(ids[i], target) && !strcmp(jsons[i], "{7}");
+        free(ids[i]);
+        free(jsons[i]);
+    }
+    free(ids);
+    free(jsons);
+    assert_int_equal(found, 1);
+    cache_close(a);
+    a = open_cache("a", NULL, postgres_url()); /* nothing is sent twice */
+    nanosleep(&(struct timespec){0, 50000000}, NULL);
+    assert_int_equal(counter(a, "kiln_cache_replayed_total", "postgres", ""), 0);
+    cache_close(a);
+    cache_close(b);
+}
+
+static void silent_postgres_is_waited_for_once(void **s)
+{
+    (void)s;
+    char url[96];
+    cache_error e;
+    int fd = dead_server(url, "postgresql://kiln@", true);
+    strcat(url, "/postgres");
+    cache *c = open_cache("a", NULL, NULL);
+    put(c, "k", "int x;");
+    cache_close(c);
+    c = open_cache("a", NULL, url);
+    int64_t start = cache_mono_ms();
+    assert_string_equal(get(c, "k", NULL), "sqlite");
+    assert_in_range(cache_mono_ms() - start, 0, 3500);
+    assert_string_equal(get(c, "k", NULL), "memory");
+    cache_close(c);
+    close(fd);
+    assert_null(cache_open(&(cache_config){.data_dir = dir, .postgres_url = "postgresql://["}, &e));
+    assert_non_null(strstr(e.message, "PostgreSQL"));
+}
+
 static void *hammer(void *arg)
 {
     char key[72];
@@ -305,12 +470,12 @@ static void *hammer(void *arg)
     return NULL;
 }
 
-static void many_threads_share_redis(void **s)
+static void many_threads_share_all_tiers(void **s)
 {
     (void)s;
     pthread_t threads[8];
     void *failed;
-    cache *c = open_cache("a", redis_url(), NULL);
+    cache *c = open_cache("a", redis_url(), postgres_url());
     for (int i = 0; i < 8; i++) pthread_create(&threads[i], NULL, hammer, c);
     for (int i = 0; i < 8; i++) {
         pthread_join(threads[i], &failed);
@@ -324,7 +489,8 @@ int main(void)
 #define T(f) cmocka_unit_test_setup_teardown(f, fresh_dir, drop_dir)
     const struct CMUnitTest tests[] = {
         T(silent_redis_costs_little), T(absent_redis_is_no_reason_not_to_start), T(breaker_opens_and_doubles), T(redis_serves_a_restarted_service),
-        T(a_debt_is_paid_first), T(late_fills_are_void), T(many_threads_share_redis),
+        T(a_debt_is_paid_first), T(late_fills_are_void), T(a_fleet_shares_postgres), T(versions_never_collide),
+        T(what_postgres_missed_is_sent_later), T(silent_postgres_is_waited_for_once), T(many_threads_share_all_tiers),
     };
     signal(SIGPIPE, SIG_IGN);
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,0 +1,194 @@
+/* Connections to PostgreSQL: dialled when needed, migrated once, asked with a deadline that holds even when the server falls silent. */
+#include <poll.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include "cache/postgres_posix.h"
+
+/* The server ends a statement first; our own deadline is for a server that does not answer at all. */
+#define STATEMENT_TIMEOUT "SET statement_timeout = 2000"
+enum { DEADLINE_MS = 2500, WAIT_MS = 2000, MIGRATION_LOCK = 0x6b696c6e, MAX_PARAMS = 10 };
+
+static const struct { int version; const char *sql; } migrations[] = {
+#define X(version, sql) {version, sql},
+#include "cache/migrations/postgres.def"
+#undef X
+};
+
+static void quiet(void *arg, const char *message)
+{
+    (void)arg;
+    (void)message;
+}
+
+/* Waits for the socket until the deadline; also writes what is left to send. */
+static bool wait_io(PGconn *db, int64_t deadline)
+{
+    int unsent = PQflush(db);
+    int64_t left = deadline - cache_mono_ms();
+    if (unsent < 0 || left <= 0) return false;
+    struct pollfd p = {.fd = PQsocket(db), .events = (short)(unsent ? POLLIN | POLLOUT : POLLIN)};
+    if (poll(&p, 1, (int)left) <= 0) return false;
+    return !(p.revents & ~POLLOUT) || PQconsumeInput(db);
+}
+
+static PGresult *result_of(PGconn *db)
+{
+    int64_t deadline = cache_mono_ms() + DEADLINE_MS;
+    PGresult *last = NULL;
+    for (;;) {
+        while (PQflush(db) > 0 || PQisBusy(db))
+            if (!wait_io(db, deadline)) {
+                PQclear(last);
+                return NULL;
+            }
+        PGresult *r = PQgetResult(db);
+        if (!r) break;
+        PQclear(last);
+        last = r;
+    }
+    ExecStatusType st = PQresultStatus(last);
+    if (st == PGRES_TUPLES_OK || st == PGRES_COMMAND_OK) return last;
+    PQclear(last);
+    return NULL;
+}
+
+PGresult *cache_postgres_ask(postgres_conn *c, const char *sql, const char *format, ...)
+{
+    const char *values[MAX_PARAMS];
+    char numbers[MAX_PARAMS][24];
+    int lengths[MAX_PARAMS], formats[MAX_PARAMS], n = 0;
+    va_list ap;
+    va_start(ap, format);
+    for (; format[n] && n < MAX_PARAMS; n++) {
+        lengths[n] = formats[n] = 0;
+        if (format[n] == 's') values[n] = va_arg(ap, const char *);
+        else if (format[n] == 'i') {
+            snprintf(numbers[n], sizeof numbers[n], "%lld", (long long)va_arg(ap, int64_t));
+            values[n] = numbers[n];
+        } else {
+            const kiln_bytes *b = va_arg(ap, const kiln_bytes *);
+            if (b->n > 512u << 20) {
+                va_end(ap);
+                return NULL;
+            }
+            values[n] = b->n ? b->p : "";
+            lengths[n] = (int)b->n;
+            formats[n] = 1;
+        }
+    }
+    va_end(ap);
+    return PQsendQueryParams(c->db, sql, n, NULL, values, lengths, formats, 1) ? result_of(c->db) : NULL;
+}
+
+bool cache_postgres_run(postgres_conn *c, const char *sql)
+{
+    PGresult *r = cache_postgres_ask(c, sql, "");
+    PQclear(r);
+    return r != NULL;
+}
+
+int64_t cache_postgres_int(const PGresult *r, int row, int column)
+{
+    const unsigned char *p = (const unsigned char *)PQgetvalue(r, row, column);
+    uint64_t x = 0;
+    for (int i = 0; i < PQgetlength(r, row, column); i++) x = x << 8 | p[i];
+    return (int64_t)x;
+}
+
+/* Under an advisory lock: services that start together migrate one after the other. */
+static bool migrate(postgres_tier *t, postgres_conn *c)
+{
+    const int count = (int)(sizeof migrations / sizeof *migrations);
+    if (atomic_load(&t->migrated)) return true;
+    bool ok = cache_postgres_run(c, "BEGIN");
+    PGresult *r = ok ? cache_postgres_ask(c, "SELECT pg_advisory_xact_lock($1)", "i", (int64_t)MIGRATION_LOCK) : NULL;
+    ok = r && cache_postgres_run(c, "CREATE TABLE IF NOT EXISTS kiln_migration(version bigint PRIMARY KEY, applied_ms bigint NOT NULL)");
+    PQclear(r);
+    r = ok ? cache_postgres_ask(c, "SELECT COALESCE(MAX(version), 0)::bigint FROM kiln_migration", "") : NULL;
+    ok = r != NULL;
+    int64_t have = ok ? cache_postgres_int(r, 0, 0) : 0;
+    PQclear(r);
+    if (have > migrations[count - 1].version) {
+        fprintf(stderr, "kiln: the PostgreSQL schema is of version %lld, this program knows %d; a newer program wrote it. It is not used.\n",
+                (long long)have, migrations[count - 1].version);
+        ok = false;
+    }
+    for (int i = 0; ok && i < count; i++) {
+        if (migrations[i].version <= have) continue;
+        r = cache_postgres_run(c, migrations[i].sql)
+                ? cache_postgres_ask(c, "INSERT INTO kiln_migration VALUES($1, $2)", "ii", (int64_t)migrations[i].version, cache_unix_ms())
+                : NULL;
+        ok = r != NULL;
+        PQclear(r);
+    }
+    ok = ok && cache_postgres_run(c, "COMMIT");
+    if (ok) atomic_store(&t->migrated, true);
+    return ok;
+}
+
+static void hang_up(postgres_conn *c)
+{
+    PQfinish(c->db);
+    c->db = NULL;
+}
+
+static bool dial(postgres_tier *t, postgres_conn *c)
+{
+    const char *names[] = {"dbname", "connect_timeout", "client_encoding", "application_name", NULL};
+    const char *values[] = {t->url, "2", "UTF8", "kiln", NULL};
+    if (c->db) { /* a server that went away while this was idle is noticed here, before anything is sent */
+        struct pollfd p = {.fd = PQsocket(c->db), .events = POLLIN};
+        if (poll(&p, 1, 0) == 0) return true; /* nobody asked for anything: what comes now is a goodbye */
+        hang_up(c);
+    }
+    c->db = PQconnectdbParams(names, values, 1);
+    if (c->db && PQstatus(c->db) == CONNECTION_OK && PQsetnonblocking(c->db, 1) == 0) {
+        PQsetNoticeProcessor(c->db, quiet, NULL);
+        if (cache_postgres_run(c, STATEMENT_TIMEOUT) && migrate(t, c)) return true;
+    }
+    hang_up(c);
+    return false;
+}
+
+static postgres_conn *lock_any(postgres_tier *t)
+{
+    unsigned first = atomic_fetch_add_explicit(&t->turn, 1, memory_order_relaxed);
+    for (unsigned i = 0; i < POSTGRES_CONNS; i++) {
+        postgres_conn *c = &t->conns[(first + i) % POSTGRES_CONNS];
+        if (pthread_mutex_trylock(&c->lock) == 0) return c;
+    }
+    postgres_conn *c = &t->conns[first % POSTGRES_CONNS];
+    struct timespec until;
+    clock_gettime(CLOCK_REALTIME, &until);
+    until.tv_sec += WAIT_MS / 1000;
+    return pthread_mutex_timedlock(&c->lock, &until) == 0 ? c : NULL;
+}
+
+postgres_conn *cache_postgres_take(postgres_tier *t)
+{
+    enum cache_leave leave = cache_breaker_ask(&t->breaker);
+    postgres_conn *c = leave == LEAVE_REFUSED ? NULL : lock_any(t);
+    if (!c || (leave == LEAVE_GIVEN && cache_breaker_open(&t->breaker))) { /* the second: it opened while this waited */
+        if (c) pthread_mutex_unlock(&c->lock);
+        else if (leave == LEAVE_TO_TRY) cache_breaker_bad(&t->breaker, leave);
+        atomic_fetch_add(&t->base.skipped, 1);
+        return NULL;
+    }
+    c->leave = leave;
+    if (dial(t, c)) return c;
+    cache_postgres_done(t, c, false);
+    return NULL;
+}
+
+void cache_postgres_done(postgres_tier *t, postgres_conn *c, bool ok)
+{
+    if (ok) cache_breaker_good(&t->breaker);
+    else {
+        cache_breaker_bad(&t->breaker, c->leave);
+        hang_up(c);
+    }
+    pthread_mutex_unlock(&c->lock);
+}

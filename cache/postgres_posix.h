@@ -1,0 +1,27 @@
+/* Connections to PostgreSQL: lent one caller at a time, every query bounded in time, the schema migrated at the first contact. */
+#ifndef CACHE_POSTGRES_H
+#define CACHE_POSTGRES_H
+#include <libpq-fe.h>
+#include <pthread.h>
+#include "cache/remote.h"
+
+enum { POSTGRES_CONNS = 2 };
+typedef struct postgres_conn { pthread_mutex_t lock; PGconn *db; enum cache_leave leave; } postgres_conn;
+typedef struct postgres_tier {
+    cache_tier base;
+    char *url;
+    cache_breaker breaker;
+    atomic_bool migrated;
+    atomic_uint turn;
+    postgres_conn conns[POSTGRES_CONNS];
+} postgres_tier;
+
+/* Connected and locked, or NULL: refused by the breaker, none free in time, or no contact. Give back with cache_postgres_done. */
+postgres_conn *cache_postgres_take(postgres_tier *t);
+/* ok false: something failed; the connection is closed, which also rolls back, and the breaker is told. */
+void cache_postgres_done(postgres_tier *t, postgres_conn *c, bool ok);
+/* The result of one statement, in binary; NULL when it failed or took too long. format: s text, i int64_t, b const kiln_bytes *. PQclear it. */
+PGresult *cache_postgres_ask(postgres_conn *c, const char *sql, const char *format, ...);
+bool cache_postgres_run(postgres_conn *c, const char *sql); /* one without parameters and without interest in the result */
+int64_t cache_postgres_int(const PGresult *r, int row, int column);
+#endif

@@ -1,0 +1,292 @@
+/* The PostgreSQL tier: the truth of a fleet. Append-only tables; the database assigns the versions; a put is one transaction with its artifacts. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include "cache/postgres_posix.h"
+
+/* The current verdict of a version is the last one, but a failure stays. */
+#define COLUMNS "SELECT r.version, r.body, v.state, v.json FROM kiln_record r LEFT JOIN LATERAL (SELECT state, json FROM kiln_verdict" \
+    " WHERE key = r.key AND version = r.version ORDER BY (state = 4) DESC, id DESC LIMIT 1) v ON true"
+#define LATEST COLUMNS " WHERE r.key = $1 AND r.version < $2::bigint AND COALESCE(v.state, 0) <> 4 ORDER BY r.version DESC LIMIT 1"
+#define VERSION COLUMNS " WHERE r.key = $1 AND r.version = $2::bigint"
+#define FAILURES "SELECT 1 FROM kiln_verdict WHERE key = $1 AND state = 4 LIMIT 1"
+#define LIST COLUMNS " WHERE r.id < $1::bigint AND ($2::text = '' OR r.target = $2) AND r.version = (SELECT MAX(x.version) FROM kiln_record x" \
+    " WHERE x.key = r.key AND NOT EXISTS (SELECT 1 FROM kiln_verdict f WHERE f.key = x.key AND f.version = x.version AND f.state = 4))" \
+    " ORDER BY r.id DESC LIMIT $3::bigint"
+#define PLACE "SELECT MAX(id) FROM kiln_record WHERE key = $1 AND ($2::bigint = 0 OR version = $2)"
+/* No row: another service took the number; ask again. The same bytes again (an answer was lost, a replay was cut short) are the same version. */
+#define PUT "WITH old AS (SELECT version FROM kiln_record WHERE key = $1 AND body = $8), new AS (INSERT INTO kiln_record(key, version, workload," \
+    " build, target, origin, created_ms, body) SELECT $1, CASE WHEN $2::bigint > 0 THEN $2 ELSE COALESCE((SELECT MAX(version) FROM kiln_record" \
+    " WHERE key = $1), 0) + 1 END, $3, $4, $5, $6, $7::bigint, $8 WHERE NOT EXISTS (SELECT 1 FROM old) ON CONFLICT DO NOTHING RETURNING version)" \
+    " SELECT version, false FROM old UNION ALL SELECT version, true FROM new LIMIT 1"
+#define VERDICT "INSERT INTO kiln_verdict(key, version, state, json, created_ms) SELECT $1, $2::bigint, $3::bigint, $4, $5::bigint" \
+    " WHERE EXISTS (SELECT 1 FROM kiln_record WHERE key = $1 AND version = $2)"
+#define PUT_BLOB "INSERT INTO kiln_blob(digest, bytes, created_ms) VALUES($1, $2, $3) ON CONFLICT(digest) DO UPDATE SET bytes = excluded.bytes" \
+    " WHERE kiln_blob.bytes <> excluded.bytes"
+#define PUT_IMPOSSIBLE "INSERT INTO kiln_impossible(key, fingerprint, canon, json, created_ms) VALUES($1, $2, $3, $4, $5)" \
+    " ON CONFLICT(key, fingerprint) DO UPDATE SET json = excluded.json, canon = excluded.canon, created_ms = excluded.created_ms"
+#define PUT_TARGET "INSERT INTO kiln_target(id, json, created_ms) VALUES($1, $2, $3)" \
+    " ON CONFLICT(id) DO UPDATE SET json = excluded.json, created_ms = excluded.created_ms"
+enum { TRIES = 8 };
+
+static postgres_tier *of(cache_tier *t) { return (postgres_tier *)t; }
+
+static enum cache_status pg_open(const cache_config *cfg, cache_tier **out, cache_error *e)
+{
+    if (!cfg->postgres_url || !*cfg->postgres_url) return CACHE_MISS;
+    char *why = NULL;
+    PQconninfoOption *options = PQconninfoParse(cfg->postgres_url, &why);
+    if (!options) {
+        snprintf(e->message, sizeof e->message, "the address of PostgreSQL cannot be read: %.180s", why ? why : "out of memory");
+        PQfreemem(why);
+        return CACHE_ERROR;
+    }
+    PQconninfoFree(options);
+    postgres_tier *t = calloc(1, sizeof *t);
+    if (!t || !(t->url = strdup(cfg->postgres_url))) {
+        snprintf(e->message, sizeof e->message, "out of memory");
+        free(t);
+        return CACHE_ERROR;
+    }
+    for (int i = 0; i < POSTGRES_CONNS; i++) pthread_mutex_init(&t->conns[i].lock, NULL);
+    *out = &t->base;
+    return CACHE_OK;
+}
+
+static void pg_close(cache_tier *t)
+{
+    for (int i = 0; i < POSTGRES_CONNS; i++) {
+        PQfinish(of(t)->conns[i].db);
+        pthread_mutex_destroy(&of(t)->conns[i].lock);
+    }
+    free(of(t)->url);
+    free(t);
+}
+
+/* Ends a call of one statement: the result is cleared, the connection given back. CACHE_MISS: it changed or found nothing. */
+static enum cache_status end(postgres_tier *t, postgres_conn *c, PGresult *r)
+{
+    enum cache_status st = CACHE_ERROR;
+    if (r) st = (PQresultStatus(r) == PGRES_TUPLES_OK ? PQntuples(r) : atoi(PQcmdTuples(r))) > 0 ? CACHE_OK : CACHE_MISS;
+    cache_postgres_done(t, c, r != NULL);
+    PQclear(r);
+    return st;
+}
+
+static kiln_bytes field(const PGresult *r, int row, int column)
+{
+    return (kiln_bytes){PQgetvalue(r, row, column), (size_t)PQgetlength(r, row, column)};
+}
+
+/* The record of a row of COLUMNS; NULL (and counted) when its bytes are damaged. */
+static cache_record *row_record(postgres_tier *t, const PGresult *r, int row)
+{
+    kiln_bytes body = field(r, row, 1);
+    bool judged = !PQgetisnull(r, row, 2);
+    char verdict[512] = "";
+    if (judged) snprintf(verdict, sizeof verdict, "%.*s", PQgetlength(r, row, 3), PQgetvalue(r, row, 3));
+    enum cache_verification v = judged ? (enum cache_verification)cache_postgres_int(r, row, 2) : CACHE_PENDING;
+    cache_record *out = cache_record_decode(body.p, body.n, cache_postgres_int(r, row, 0), v, judged ? verdict : NULL);
+    if (!out) atomic_fetch_add(&t->base.bad_record, 1);
+    return out;
+}
+
+static enum cache_status pg_get(cache_tier *t, const char *key, int64_t version, cache_record **out)
+{
+    postgres_conn *c = cache_postgres_take(of(t));
+    if (!c) return CACHE_ERROR;
+    enum cache_status st = CACHE_MISS;
+    int64_t below = INT64_MAX;
+    bool more = true, ok = true;
+    while (more && ok) { /* again only when a record was damaged: the one before serves */
+        PGresult *r = version ? cache_postgres_ask(c, VERSION, "si", key, version) : cache_postgres_ask(c, LATEST, "si", key, below);
+        ok = r != NULL;
+        more = ok && PQntuples(r) > 0;
+        if (more) {
+            cache_record *got = row_record(of(t), r, 0);
+            below = cache_postgres_int(r, 0, 0);
+            if (got) {
+                *out = got;
+                st = got->verification == CACHE_FAILED ? CACHE_QUARANTINED : CACHE_OK;
+            }
+            more = !got && !version;
+        }
+        PQclear(r);
+    }
+    if (ok && st == CACHE_MISS && !version) {
+        PGresult *r = cache_postgres_ask(c, FAILURES, "s", key);
+        ok = r != NULL;
+        if (ok && PQntuples(r) > 0) st = CACHE_QUARANTINED;
+        PQclear(r);
+    }
+    cache_postgres_done(of(t), c, ok);
+    return ok ? st : CACHE_ERROR;
+}
+
+static bool done(PGresult *r)
+{
+    PQclear(r);
+    return r != NULL;
+}
+
+static bool insert_all(postgres_conn *c, cache_record *r, const cache_blob *blobs, int nblobs, const kiln_bytes *body)
+{
+    int64_t now = cache_unix_ms(), version = 0;
+    bool fresh = false;
+    /* Services that put the same key take turns; the unique constraint is what the promise rests on. */
+    if (!r->version && !done(cache_postgres_ask(c, "SELECT pg_advisory_xact_lock($1)", "i", (int64_t)cache_hash(r->key)))) return false;
+    for (int i = 0; i < TRIES && !version; i++) {
+        PGresult *got = cache_postgres_ask(c, PUT, "sissssib", r->key, r->version, r->workload, r->build, r->target, r->origin, r->created_ms, body);
+        if (!got) return false;
+        if (PQntuples(got) > 0) {
+            version = cache_postgres_int(got, 0, 0);
+            fresh = *PQgetvalue(got, 0, 1) != 0;
+        } else if (r->version)
+            version = r->version; /* a given one is there already: it stays */
+        PQclear(got);
+    }
+    if (!version) return false;
+    r->version = version;
+    if (fresh && (r->verification != CACHE_PENDING || r->verdict[0])) {
+        kiln_bytes json = {r->verdict, strlen(r->verdict)};
+        if (!done(cache_postgres_ask(c, VERDICT, "siibi", r->key, version, (int64_t)r->verification, &json, now))) return false;
+    }
+    for (int i = 0; i < nblobs; i++)
+        if (!done(cache_postgres_ask(c, PUT_BLOB, "sbi", blobs[i].digest, &blobs[i].bytes, now))) return false;
+    return true;
+}
+
+static enum cache_status pg_put(cache_tier *t, cache_record *r, const cache_blob *blobs, int nblobs)
+{
+    kiln_bytes body;
+    int64_t version = r->version;
+    char *bytes = cache_record_encode(r, &body.n);
+    postgres_conn *c = bytes ? cache_postgres_take(of(t)) : NULL;
+    body.p = bytes;
+    bool ok = c && cache_postgres_run(c, "BEGIN") && insert_all(c, r, blobs, nblobs, &body) && cache_postgres_run(c, "COMMIT");
+    if (c) cache_postgres_done(of(t), c, ok);
+    free(bytes);
+    if (!ok) r->version = version;
+    return ok ? CACHE_OK : CACHE_ERROR;
+}
+
+static enum cache_status pg_verdict(cache_tier *t, const char *key, int64_t version, enum cache_verification v, const char *json)
+{
+    kiln_bytes text = {json ? json : "", json ? strlen(json) : 0};
+    postgres_conn *c = cache_postgres_take(of(t));
+    if (!c) return CACHE_ERROR;
+    return end(of(t), c, cache_postgres_ask(c, VERDICT, "siibi", key, version, (int64_t)v, &text, cache_unix_ms()));
+}
+
+/* The first column of the first row, as malloc'd bytes with a NUL behind. */
+static enum cache_status one_value(postgres_tier *t, postgres_conn *c, PGresult *r, char **out, size_t *n)
+{
+    char *copy = NULL;
+    if (r && PQntuples(r) > 0) {
+        kiln_bytes b = field(r, 0, 0);
+        copy = malloc(b.n + 1);
+        if (copy) {
+            if (b.n) memcpy(copy, b.p, b.n);
+            copy[b.n] = 0;
+            *out = copy;
+            if (n) *n = b.n;
+        }
+    }
+    enum cache_status st = end(t, c, r);
+    return st == CACHE_OK && !copy ? CACHE_ERROR : st;
+}
+
+static enum cache_status pg_get_blob(cache_tier *t, const char *digest, char **bytes, size_t *n)
+{
+    postgres_conn *c = cache_postgres_take(of(t));
+    return c ? one_value(of(t), c, cache_postgres_ask(c, "SELECT bytes FROM kiln_blob WHERE digest = $1", "s", digest), bytes, n) : CACHE_ERROR;
+}
+
+static enum cache_status pg_put_blob(cache_tier *t, const cache_blob *b)
+{
+    postgres_conn *c = cache_postgres_take(of(t));
+    if (!c) return CACHE_ERROR;
+    enum cache_status st = end(of(t), c, cache_postgres_ask(c, PUT_BLOB, "sbi", b->digest, &b->bytes, cache_unix_ms()));
+    return st == CACHE_MISS ? CACHE_OK : st; /* the same bytes were there */
+}
+
+static void pg_drop_blob(cache_tier *t, const char *digest)
+{
+    postgres_conn *c = cache_postgres_take(of(t));
+    if (c) end(of(t), c, cache_postgres_ask(c, "DELETE FROM kiln_blob WHERE digest = $1", "s", digest));
+}
+
+static enum cache_status pg_get_impossible(cache_tier *t, const char *key, const char *fingerprint, char **json)
+{
+    static const char sql[] = "SELECT json FROM kiln_impossible WHERE key = $1 AND fingerprint = $2";
+    postgres_conn *c = cache_postgres_take(of(t));
+    return c ? one_value(of(t), c, cache_postgres_ask(c, sql, "ss", key, fingerprint), json, NULL) : CACHE_ERROR;
+}
+
+static enum cache_status pg_put_impossible(cache_tier *t, const char *key, kiln_bytes canon, const char *fingerprint, const char *json)
+{
+    kiln_bytes text = {json, strlen(json)};
+    postgres_conn *c = cache_postgres_take(of(t));
+    return c ? end(of(t), c, cache_postgres_ask(c, PUT_IMPOSSIBLE, "ssbbi", key, fingerprint, &canon, &text, cache_unix_ms())) : CACHE_ERROR;
+}
+
+/* A cursor is "KEY" or "KEY:VERSION": the place of the record last seen. An unknown one ends the list. False: could not be asked. */
+static bool place_of(postgres_conn *c, const char *cursor, int64_t *place)
+{
+    char key[72];
+    const char *colon = strchr(cursor, ':');
+    size_t n = colon ? (size_t)(colon - cursor) : strlen(cursor);
+    *place = *cursor ? 0 : INT64_MAX;
+    if (!*cursor || n >= sizeof key) return true;
+    memcpy(key, cursor, n);
+    key[n] = 0;
+    PGresult *r = cache_postgres_ask(c, PLACE, "si", key, colon ? (int64_t)strtoll(colon + 1, NULL, 10) : (int64_t)0);
+    if (r && PQntuples(r) > 0) *place = cache_postgres_int(r, 0, 0);
+    return done(r);
+}
+
+static int pg_list(cache_tier *t, const char *target, const char *cursor, int limit, cache_record **out)
+{
+    int64_t place;
+    int n = 0;
+    postgres_conn *c = cache_postgres_take(of(t));
+    if (!c) return -1;
+    PGresult *r = place_of(c, cursor, &place) ? cache_postgres_ask(c, LIST, "isi", place, target, (int64_t)limit) : NULL;
+    for (int i = 0; r && i < PQntuples(r) && n < limit; i++)
+        if ((out[n] = row_record(of(t), r, i))) n++;
+    bool ok = r != NULL;
+    end(of(t), c, r);
+    return ok ? n : -1;
+}
+
+static enum cache_status pg_put_target(cache_tier *t, const char *id, kiln_bytes json)
+{
+    postgres_conn *c = cache_postgres_take(of(t));
+    return c ? end(of(t), c, cache_postgres_ask(c, PUT_TARGET, "sbi", id, &json, cache_unix_ms())) : CACHE_ERROR;
+}
+
+static int pg_list_targets(cache_tier *t, char ***ids, char ***jsons)
+{
+    postgres_conn *c = cache_postgres_take(of(t));
+    if (!c) return -1;
+    PGresult *r = cache_postgres_ask(c, "SELECT id, json FROM kiln_target ORDER BY id", "");
+    int n = r ? PQntuples(r) : -1;
+    if (r) {
+        *ids = calloc((size_t)n + 1, sizeof **ids);
+        *jsons = calloc((size_t)n + 1, sizeof **jsons);
+        if (!*ids || !*jsons) n = -1;
+    }
+    for (int i = 0; i < n; i++) {
+        kiln_bytes json = field(r, i, 1);
+        (*ids)[i] = strdup(PQgetvalue(r, i, 0));
+        (*jsons)[i] = strndup(json.p, json.n);
+    }
+    end(of(t), c, r);
+    return n;
+}
+
+const tier_ops cache_tier_postgres = {
+    .name = "postgres", .kind = TIER_STORE, .trusted = false, .open = pg_open, .close = pg_close, .get = pg_get, .put = pg_put,
+    .verdict = pg_verdict, .get_blob = pg_get_blob, .put_blob = pg_put_blob, .drop_blob = pg_drop_blob, .get_impossible = pg_get_impossible,
+    .put_impossible = pg_put_impossible, .list = pg_list, .put_target = pg_put_target, .list_targets = pg_list_targets,
+};
