@@ -185,7 +185,7 @@ static void spatial_tiles(const kn_site *x, kn_plans *p)
                 t.mc = row_groups(x, &t, other);
                 bool strided = false, padded = false;
                 for (int l = 0; l < x->nloads; l++) {
-                    if (!(x->load[l].axes >> x->n & 1)) continue;
+                    if (x->n < 0 || !(x->load[l].axes >> x->n & 1)) continue;
                     strided = strided || !x->load[l].linear || x->load[l].coef[x->n] != 1;
                     padded = padded || x->load[l].padded;
                 }

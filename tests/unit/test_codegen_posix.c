@@ -408,6 +408,7 @@ static void expressions_in_cuda(void **state)
 
 typedef int (*nvrtc_create)(void **, const char *, const char *, int, const char *const *, const char *const *);
 typedef int (*nvrtc_compile)(void *, int, const char *const *);
+typedef int (*nvrtc_destroy)(void **);
 typedef int (*nvrtc_size)(void *, size_t *);
 typedef int (*nvrtc_text)(void *, char *);
 
@@ -433,6 +434,7 @@ static void cuda_under_nvrtc(void **state)
     }
     nvrtc_create create = (nvrtc_create)(uintptr_t)dlsym(so, "nvrtcCreateProgram");
     nvrtc_compile compile = (nvrtc_compile)(uintptr_t)dlsym(so, "nvrtcCompileProgram");
+    nvrtc_destroy destroy = (nvrtc_destroy)(uintptr_t)dlsym(so, "nvrtcDestroyProgram");
     nvrtc_size size = (nvrtc_size)(uintptr_t)dlsym(so, "nvrtcGetProgramLogSize");
     nvrtc_text text = (nvrtc_text)(uintptr_t)dlsym(so, "nvrtcGetProgramLog");
     static const char *const arch[] = {"--gpu-architecture=compute_80", "--gpu-architecture=sm_90"};
@@ -446,6 +448,7 @@ static void cuda_under_nvrtc(void **state)
             text(program, log);
             fail_msg("%s", log);
         }
+        destroy(&program);
     }
 }
 
