@@ -144,10 +144,8 @@ service_targets *service_targets_open(service_app *app, char *why, size_t size)
             t->put++;
         free(ids[i]);
     }
-    if (n > 0) {
-        free(ids);
-        free(jsons);
-    }
+    free(ids);
+    free(jsons);
     return t;
 }
 
