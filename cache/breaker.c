@@ -22,14 +22,14 @@ void cache_breaker_good(cache_breaker *b)
     if (atomic_load_explicit(&b->errors, memory_order_relaxed)) atomic_store(&b->errors, 0);
 }
 
-void cache_breaker_bad(cache_breaker *b, enum cache_leave leave)
+void cache_breaker_bad(cache_breaker *b, enum cache_leave leave, bool dear)
 {
-    int errors = atomic_fetch_add(&b->errors, 1) + 1;
+    int weight = dear ? THRESHOLD : 1, before = atomic_fetch_add(&b->errors, weight);
     long long pause = FIRST_PAUSE_MS;
     if (leave == LEAVE_TO_TRY) {
         pause = atomic_load(&b->pause) * 2;
         if (pause > LAST_PAUSE_MS) pause = LAST_PAUSE_MS;
-    } else if (errors != THRESHOLD) return; /* calls already under way when it opened do not lengthen the pause */
+    } else if (before >= THRESHOLD || before + weight < THRESHOLD) return; /* calls already under way when it opened do not lengthen the pause */
     atomic_store(&b->pause, pause);
     atomic_store(&b->until, cache_mono_ms() + pause);
 }

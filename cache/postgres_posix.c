@@ -9,7 +9,7 @@
 
 /* The server ends a statement first; our own deadline is for a server that does not answer at all. */
 #define STATEMENT_TIMEOUT "SET statement_timeout = 2000"
-enum { DEADLINE_MS = 2500, WAIT_MS = 2000, MIGRATION_LOCK = 0x6b696c6e, MAX_PARAMS = 10 };
+enum { DEADLINE_MS = 2500, WAIT_MS = 2000, DEAR_MS = 1000, MIGRATION_LOCK = 0x6b696c6e, MAX_PARAMS = 10 };
 
 static const struct { int version; const char *sql; } migrations[] = {
 #define X(version, sql) {version, sql},
@@ -173,11 +173,12 @@ postgres_conn *cache_postgres_take(postgres_tier *t)
     postgres_conn *c = leave == LEAVE_REFUSED ? NULL : lock_any(t);
     if (!c || (leave == LEAVE_GIVEN && cache_breaker_open(&t->breaker))) { /* the second: it opened while this waited */
         if (c) pthread_mutex_unlock(&c->lock);
-        else if (leave == LEAVE_TO_TRY) cache_breaker_bad(&t->breaker, leave);
+        else if (leave == LEAVE_TO_TRY) cache_breaker_bad(&t->breaker, leave, false);
         atomic_fetch_add(&t->base.skipped, 1);
         return NULL;
     }
     c->leave = leave;
+    c->taken_ms = cache_mono_ms();
     if (dial(t, c)) return c;
     cache_postgres_done(t, c, false);
     return NULL;
@@ -187,7 +188,7 @@ void cache_postgres_done(postgres_tier *t, postgres_conn *c, bool ok)
 {
     if (ok) cache_breaker_good(&t->breaker);
     else {
-        cache_breaker_bad(&t->breaker, c->leave);
+        cache_breaker_bad(&t->breaker, c->leave, cache_mono_ms() - c->taken_ms >= DEAR_MS);
         hang_up(c);
     }
     pthread_mutex_unlock(&c->lock);

@@ -6,7 +6,7 @@
 #include "cache/remote.h"
 
 enum { POSTGRES_CONNS = 2 };
-typedef struct postgres_conn { pthread_mutex_t lock; PGconn *db; enum cache_leave leave; } postgres_conn;
+typedef struct postgres_conn { pthread_mutex_t lock; PGconn *db; enum cache_leave leave; int64_t taken_ms; } postgres_conn;
 typedef struct postgres_tier {
     cache_tier base;
     char *url;

@@ -11,5 +11,6 @@ enum cache_leave cache_breaker_ask(cache_breaker *b);
 bool cache_breaker_open(const cache_breaker *b);
 /* Every call that got leave reports one of these. */
 void cache_breaker_good(cache_breaker *b);
-void cache_breaker_bad(cache_breaker *b, enum cache_leave leave);
+/* dear: it took so long that two more would be too many; opens at once. */
+void cache_breaker_bad(cache_breaker *b, enum cache_leave leave, bool dear);
 #endif

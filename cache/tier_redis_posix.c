@@ -175,7 +175,7 @@ static redisReply *ask(redis_tier *t, const arg *args, int n)
     conn *c;
     enum cache_leave leave = cache_breaker_ask(&t->breaker);
     if (leave == LEAVE_REFUSED || !lock_any(t, &c)) {
-        if (leave == LEAVE_TO_TRY) cache_breaker_bad(&t->breaker, leave);
+        if (leave == LEAVE_TO_TRY) cache_breaker_bad(&t->breaker, leave, false);
         atomic_fetch_add(&t->base.skipped, 1);
         return NULL;
     }
@@ -188,7 +188,7 @@ static redisReply *ask(redis_tier *t, const arg *args, int n)
             reply = NULL;
         }
         if (reply) cache_breaker_good(&t->breaker);
-        else cache_breaker_bad(&t->breaker, leave);
+        else cache_breaker_bad(&t->breaker, leave, false);
     }
     pthread_mutex_unlock(&c->lock);
     return reply;

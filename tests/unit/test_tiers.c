@@ -190,26 +190,30 @@ static void breaker_opens_and_doubles(void **s)
     memset(&b, 0, sizeof b);
     for (int i = 0; i < 3; i++) {
         assert_int_equal(cache_breaker_ask(&b), LEAVE_GIVEN);
-        cache_breaker_bad(&b, LEAVE_GIVEN);
+        cache_breaker_bad(&b, LEAVE_GIVEN, false);
     }
     assert_int_equal(cache_breaker_ask(&b), LEAVE_REFUSED);
     assert_int_equal(atomic_load(&b.pause), 1000);
-    cache_breaker_bad(&b, LEAVE_GIVEN); /* was under way before */
+    cache_breaker_bad(&b, LEAVE_GIVEN, false); /* was under way before */
     assert_int_equal(atomic_load(&b.pause), 1000);
     for (int i = 1; i <= 6; i++) {
         atomic_store(&b.until, cache_mono_ms() - 1);
         assert_int_equal(cache_breaker_ask(&b), LEAVE_TO_TRY);
         assert_int_equal(cache_breaker_ask(&b), LEAVE_REFUSED); /* one at a time */
-        cache_breaker_bad(&b, LEAVE_TO_TRY);
+        cache_breaker_bad(&b, LEAVE_TO_TRY, false);
         assert_int_equal(atomic_load(&b.pause), i < 5 ? 1000 << i : 30000);
     }
     cache_breaker_good(&b);
     assert_int_equal(cache_breaker_ask(&b), LEAVE_GIVEN);
-    cache_breaker_bad(&b, LEAVE_GIVEN);
+    cache_breaker_bad(&b, LEAVE_GIVEN, false);
     cache_breaker_good(&b);
-    cache_breaker_bad(&b, LEAVE_GIVEN);
-    cache_breaker_bad(&b, LEAVE_GIVEN);
+    cache_breaker_bad(&b, LEAVE_GIVEN, false);
+    cache_breaker_bad(&b, LEAVE_GIVEN, false);
     assert_int_equal(cache_breaker_ask(&b), LEAVE_GIVEN); /* only errors in a row count */
+    cache_breaker_good(&b);
+    cache_breaker_bad(&b, LEAVE_GIVEN, true); /* a long wait is not repeated */
+    assert_int_equal(cache_breaker_ask(&b), LEAVE_REFUSED);
+    assert_int_equal(atomic_load(&b.pause), 1000);
 }
 
 static void redis_serves_a_restarted_service(void **s)
@@ -450,6 +454,9 @@ static void silent_postgres_is_waited_for_once(void **s)
     int64_t start = cache_mono_ms();
     assert_string_equal(get(c, "k", NULL), "sqlite");
     assert_in_range(cache_mono_ms() - start, 0, 3500);
+    start = cache_mono_ms();
+    assert_string_equal(get(c, "other", NULL), "error");
+    assert_in_range(cache_mono_ms() - start, 0, 500);
     assert_string_equal(get(c, "k", NULL), "memory");
     cache_close(c);
     close(fd);
