@@ -22,7 +22,7 @@ DAEMON_A = $(O)/libkilnd.a
 BIN = $(if $(SAN),$(O)/bin,$(B))
 TESTS = $(patsubst tests/unit/%.c,$(BIN)/tests/%,$(wildcard tests/unit/test_*.c))
 
-.PHONY: operators fuzz-lib run-unit build run check demo lint fmt asan ubsan tsan fuzz-smoke bench roller-golden setup tests clean
+.PHONY: operators kill9 fuzz-lib run-unit build run check demo lint fmt asan ubsan tsan fuzz-smoke bench roller-golden setup tests clean
 build: $(LIB_A) $(BIN)/kilnd $(BIN)/kiln-worker $(BIN)/kiln
 
 setup:
@@ -51,7 +51,7 @@ $(BIN)/kiln: $(O)/api/cli/main.o $(call obj,$(CLI_SRC)) $(DAEMON_A) $(LIB_A)
 $(BIN)/tests/%: $(O)/tests/unit/%.o $(DAEMON_A) $(LIB_A)
 	@mkdir -p $(@D); $(CC) $(SANFLAGS) -o $@ $^ $(LIBS) -lcmocka
 tests: $(TESTS)
-fuzz-lib: $(LIB_A)
+fuzz-lib: $(LIB_A) $(DAEMON_A)
 
 run:
 	@.ci/setup run
@@ -99,6 +99,9 @@ $(BIN)/roller-golden: $(O)/tests/golden/roller_golden.o $(LIB_A)
 operators: build
 	@.ci/setup check
 	@KILN_BUILD=$(B) tests/integration/operators.sh full
+
+kill9: build
+	@tests/integration/kill9.sh 50
 
 bench: build
 	@for b in load-tests/*/bench.sh; do $$b $(B) || exit 1; done
