@@ -50,7 +50,8 @@ static void default_places(service_config *c, const char *exe_dir)
 static bool open_parts(service_app *app, const char *exe_dir, char *why, size_t size)
 {
     cache_error e = {""};
-    cache_config cc = {.data_dir = app->config.data, .memory_bytes = (int64_t)app->config.memory_mib << 20};
+    cache_config cc = {.data_dir = app->config.data, .memory_bytes = (int64_t)app->config.memory_mib << 20,
+                       .redis_url = app->config.redis, .postgres_url = app->config.postgres};
     workers_find_tools(exe_dir, &app->tools);
     if (!make_folders(app->config.data)) {
         snprintf(why, size, "cannot write in %s", app->config.data);
