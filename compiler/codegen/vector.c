@@ -19,6 +19,63 @@ static void lane_list(kn_gen *g, const kn_expr *e)
     kn_put(&g->out, "})");
 }
 
+/* index = rest + step * lane variable; false when it is not of that form. */
+static bool lane_step(const kn_expr *e, int var, int64_t *step)
+{
+    int64_t x = 0, y = 0;
+    *step = 0;
+    if (e->op == KN_OP_VAR) {
+        *step = e->u.var == var;
+        return true;
+    }
+    if (e->op == KN_OP_CONST_I) return true;
+    bool sum = e->op == KN_OP_ADD || e->op == KN_OP_SUB, product = e->op == KN_OP_MUL;
+    if (!sum && !product) {
+        for (int i = 0; i < e->nargs; i++)
+            if (!lane_step(e->args[i], var, &x) || x) return false;
+        return e->op != KN_OP_READ;
+    }
+    if (!lane_step(e->args[0], var, &x) || !lane_step(e->args[1], var, &y)) return false;
+    if (sum) *step = e->op == KN_OP_ADD ? x + y : x - y;
+    else if (x && e->args[1]->op == KN_OP_CONST_I) *step = x * e->args[1]->u.i;
+    else if (y && e->args[0]->op == KN_OP_CONST_I) *step = y * e->args[0]->u.i;
+    else return !x && !y;
+    return true;
+}
+
+static kn_expr *lane_zero(void *user, kiln_arena *a, kn_expr *e)
+{
+    const int *var = user;
+    return e->op == KN_OP_VAR && e->u.var == *var ? kn_const_i(a, KN_I64, 0) : e;
+}
+
+static void vread(kn_gen *g, const kn_expr *e);
+
+/* Every second element: two vector loads, the second ending where the last lane's element is, and one shuffle instead of a load a lane. */
+static bool every_second(kn_gen *g, const kn_expr *e)
+{
+    const kn_expr *r = e->args[0];
+    int64_t step;
+    int var = e->var;
+    if (g->cuda || g->lane >= 0 || r->op != KN_OP_READ || g->p->buffers[r->u.buffer].scope == KN_REGISTER || e->lanes < 4) return false;
+    if (kn_is_half(r->dtype) || r->dtype == KN_BOOL || !lane_step(r->args[0], var, &step) || step != 2) return false;
+    kn_expr *zero = kn_rewrite(g->a, r->args[0], lane_zero, &var), *index[2] = {zero, NULL}, reads[2], *args[2];
+    index[1] = kn_bin(g->a, KN_OP_ADD, zero, kn_const_i(g->a, KN_I64, e->lanes - 1));
+    if (!zero || !index[1]) return false;
+    kn_put(&g->out, "__builtin_shufflevector(");
+    for (int i = 0; i < 2; i++) {
+        reads[i] = *r;
+        reads[i].lanes = e->lanes;
+        args[i] = index[i];
+        reads[i].args = &args[i];
+        vread(g, &reads[i]);
+        kn_put(&g->out, ", ");
+    }
+    for (int l = 0; l < e->lanes; l++) kn_putf(&g->out, "%s%d", l ? ", " : "", 2 * l < e->lanes ? 2 * l : 2 * l + 1);
+    kn_put(&g->out, ")");
+    return true;
+}
+
 static void operand(kn_gen *g, const kn_expr *e, int lanes)
 {
     if (e->lanes > 1) {
@@ -248,7 +305,9 @@ void kn_put_vector(kn_gen *g, const kn_expr *e)
     case KN_OP_FLOORDIV:
     case KN_OP_MOD: vinteger(g, e); break;
     case KN_OP_READ: vread(g, e); break;
-    case KN_OP_LANES: lane_list(g, e); break;
+    case KN_OP_LANES:
+        if (!every_second(g, e)) lane_list(g, e);
+        break;
     case KN_OP_SPLAT: operand(g, e->args[0], e->lanes); break;
     case KN_OP_SELECT: vselect(g, e); break;
     case KN_OP_CAST: vcast(g, e); break;

@@ -116,7 +116,9 @@ static void put_caches(kn_buf *b, const kn_site *x, const cpu_tile *t)
     for (int l = 0; l < x->nloads; l++) {
         const kn_site_access *a = &x->load[l];
         if (!(a->axes >> x->n & 1) || (x->m >= 0 && (a->axes >> x->m & 1)) || first == x->s->naxes) continue;
-        if (a->linear && a->padded && a->coef[x->n] == 1) {
+        bool single = x->m < 0 && a->linear && a->coef[x->n] > 0 && a->coef[x->n] <= 4; /* no rows read it again: packing would not pay */
+        if (single && !a->padded) continue;
+        if (a->linear && a->padded && (a->coef[x->n] == 1 || single)) {
             bool fits = panel_elems(x, l, t) * a->bytes <= room;
             kn_putf(b, "cache_read %s %d scratch %s.0 region\n", x->name, l, axis(x, fits ? x->n : first));
             continue;
