@@ -76,30 +76,55 @@ static kn_env env_of(tile *x)
 
 /* ---- storing a finished value ---- */
 
-static void store_output(tile *x, kn_expr *value, int lane_var)
+/* A body that traps on zero-filled operands must not be computed out of range. */
+static bool traps(const kn_expr *e)
+{
+    if ((e->op == KN_OP_FLOORDIV || e->op == KN_OP_MOD) && e->dtype != KN_I64 && e->args[1]->op != KN_OP_CONST_I) return true;
+    for (int i = 0; i < e->nargs; i++)
+        if (traps(e->args[i])) return true;
+    return false;
+}
+
+/* The value that the stage's statement, or its epilogue, stores for the finished `value`, in the dtype it is stored in; where it goes:
+ * tensor *out at idx. *safe: computing it reads nothing out of range, even for elements that are. */
+static kn_expr *final_value(tile *x, kn_expr *value, int lane_var, int *out, kn_expr **idx, bool *safe)
 {
     kn_lw *w = x->w;
     const kn_sg *sg = x->sg;
     const kn_program *p = w->p->program;
-    int out = sg->s->out, lanes = value->lanes;
+    int lanes = value->lanes;
     kn_env v = { .w = w, .s = sg->s, .lane_var = lane_var, .lanes = lanes, .repl_tensor = -1 };
     kn_env_axes(w, sg, v.av);
-    kn_expr *idx[KILN_MAX_RANK] = { NULL };
-    value = cast_to(w, value, p->tensors[out].dtype);
-    for (int i = 0; i < p->tensors[out].rank; i++) idx[i] = kn_lw_simp(w, kn_env_scalar(&v, sg->s->lhs[i]));
-    if (sg->g->epilogue >= 0) {
-        const kn_stmt *e = p->stmts[sg->g->epilogue];
-        kn_env u = { .w = w, .s = e, .lane_var = lane_var, .lanes = lanes, .repl_tensor = out, .repl = value };
-        const kn_expr *loads[KILN_MAX_TENSORS];
-        int n = kn_loads(e->body, loads, KILN_MAX_TENSORS);
-        for (int i = 0; i < n && i < KILN_MAX_TENSORS; i++)
-            if (loads[i]->u.tensor == out)
-                for (int k = 0; k < loads[i]->nargs; k++) u.av[loads[i]->args[k]->u.axis] = idx[k];
-        value = kn_env_vector(&u, e->body);
-        out = e->out;
-        for (int i = 0; i < p->tensors[out].rank; i++) idx[i] = kn_lw_simp(w, kn_env_scalar(&u, e->lhs[i]));
-        value = cast_to(w, value, p->tensors[out].dtype);
-    }
+    *safe = true;
+    *out = sg->s->out;
+    value = cast_to(w, value, p->tensors[*out].dtype);
+    for (int i = 0; i < p->tensors[*out].rank; i++) idx[i] = kn_lw_simp(w, kn_env_scalar(&v, sg->s->lhs[i]));
+    if (sg->g->epilogue < 0) return value;
+    const kn_stmt *e = p->stmts[sg->g->epilogue];
+    kn_env u = { .w = w, .s = e, .lane_var = lane_var, .lanes = lanes, .repl_tensor = *out, .repl = value };
+    const kn_expr *loads[KILN_MAX_TENSORS];
+    int n = kn_loads(e->body, loads, KILN_MAX_TENSORS);
+    for (int i = 0; i < n && i < KILN_MAX_TENSORS; i++)
+        if (loads[i]->u.tensor == *out)
+            for (int k = 0; k < loads[i]->nargs; k++) u.av[loads[i]->args[k]->u.axis] = idx[k];
+    *safe = !traps(e->body) && n <= KILN_MAX_TENSORS;
+    for (int i = 0; i < n && *safe; i++)
+        for (int a = 0; a < e->naxes && loads[i]->u.tensor != *out; a++)
+            if ((kn_axes_in(loads[i]) >> a & 1) && kn_lw_below(w, u.av[a], e->axes[a].extent)) *safe = false;
+    value = kn_env_vector(&u, e->body);
+    *out = e->out;
+    for (int i = 0; i < p->tensors[*out].rank; i++) idx[i] = kn_lw_simp(w, kn_env_scalar(&u, e->lhs[i]));
+    return cast_to(w, value, p->tensors[*out].dtype);
+}
+
+/* is_final: value is what final_value made of it already. */
+static void store_output(tile *x, kn_expr *value, int lane_var, bool is_final)
+{
+    kn_lw *w = x->w;
+    int out, lanes = value->lanes;
+    bool safe;
+    kn_expr *idx[KILN_MAX_RANK] = { NULL }, *made = final_value(x, value, lane_var, &out, idx, &safe);
+    if (!is_final) value = made;
     kn_expr *at = kn_lw_address(w, out, idx);
     int buffer = kn_lw_tensor(w, out);
     if (lanes <= 1) {
@@ -132,7 +157,7 @@ static kn_expr *element_in_range(tile *x)
 }
 
 /* Stores the spilled tile with one rolled, guarded store. */
-static void store_spilled(tile *x)
+static void store_spilled(tile *x, bool is_final)
 {
     kn_lw *w = x->w;
     kn_sg *sg = x->sg;
@@ -156,7 +181,7 @@ static void store_spilled(tile *x)
     if (cond) w->tail = &cond->body;
     tile scalar = *x;
     scalar.lane_var = -1;
-    store_output(&scalar, kn_lw_read(w, x->spill, kn_lw_simp(w, at), 1), -1);
+    store_output(&scalar, kn_lw_read(w, x->spill, kn_lw_simp(w, at), 1), -1, is_final);
     if (opened) w->tail = after;
 }
 
@@ -302,14 +327,43 @@ static kn_expr *value_of(tile *x, int64_t c)
     return x->part >= 0 ? combine(x, kn_lw_read(w, x->part, part_index(x), v->lanes), v) : v;
 }
 
+/* Stores a tile that reaches out of range: all of it to scratch, finished where that is safe, then what is in range element by element. */
+static void spill_tile(tile *x, int lane_var)
+{
+    kn_lw *w = x->w;
+    int out, width = x->reduce_lanes || x->lanes <= 1 ? 1 : x->lanes;
+    bool safe = true, one = true;
+    kn_expr *idx[KILN_MAX_RANK];
+    int64_t keep = w->scratch;
+    for (int64_t c = 0; c < x->ncombo && safe; c++) {
+        set_combo(x, c);
+        final_value(x, value_of(x, c), lane_var, &out, idx, &one);
+        safe = safe && one;
+    }
+    enum kn_dtype t = w->p->program->tensors[safe ? out : x->sg->s->out].dtype;
+    x->spill = kn_lw_buffer(w, "spill", t, 1, x->ncombo * width, KN_SCRATCH);
+    for (int64_t c = 0; c < x->ncombo && !w->status; c++) {
+        set_combo(x, c);
+        kn_expr *value = value_of(x, c);
+        value = safe ? final_value(x, value, lane_var, &out, idx, &one) : cast_to(w, value, t);
+        kn_lw_store(w, x->spill, kn_lw_int(w, c * width), value);
+    }
+    store_spilled(x, safe);
+    w->scratch = keep;
+}
+
 /* Stores the finished tile: whole, or element by element where it reaches out of range. */
 static void store_tile(tile *x)
 {
     kn_lw *w = x->w;
-    bool scalar = x->reduce_lanes || x->lanes <= 1;
     kn_ls **after = w->tail, *cond = NULL;
     int lane_var = x->reduce_lanes ? -1 : x->lane_var;
     if (x->full && !x->store_full && !w->hw->gpu && !x->sg->rolled) {
+        kn_expr *full = kn_lw_simp(w, x->full);
+        if (full->op == KN_OP_CONST_I && !full->u.i) { /* the tile is wider than the axis: it never is whole */
+            spill_tile(x, lane_var);
+            return;
+        }
         cond = kn_lw_if(w, x->full);
         if (!cond) return;
         after = w->tail;
@@ -324,21 +378,12 @@ static void store_tile(tile *x)
             here = w->tail;
             w->tail = &one->body;
         }
-        store_output(x, value_of(x, c), lane_var);
+        store_output(x, value_of(x, c), lane_var, false);
         if (one) w->tail = here;
     }
     if (cond) {
         w->tail = &cond->other;
-        enum kn_dtype t = w->p->program->tensors[x->sg->s->out].dtype;
-        int64_t keep = w->scratch;
-        int width = scalar ? 1 : x->lanes;
-        x->spill = kn_lw_buffer(w, "spill", t, 1, x->ncombo * width, KN_SCRATCH);
-        for (int64_t c = 0; c < x->ncombo && !w->status; c++) {
-            set_combo(x, c);
-            kn_lw_store(w, x->spill, kn_lw_int(w, c * width), cast_to(w, value_of(x, c), t));
-        }
-        store_spilled(x);
-        w->scratch = keep;
+        spill_tile(x, lane_var);
         w->tail = after;
     }
 }
@@ -423,15 +468,6 @@ static void emit(kn_lw *w, kn_sg *sg, int part, kn_expr *first, kn_expr *last, k
     finish(&x);
     for (int i = sg->tile; i < sg->g->nloops; i++)
         if (in_tile(sg, i) && !sg->rolled) sg->val[i] = NULL;
-}
-
-/* A body that traps on zero-filled operands must not be computed out of range. */
-static bool traps(const kn_expr *e)
-{
-    if ((e->op == KN_OP_FLOORDIV || e->op == KN_OP_MOD) && e->dtype != KN_I64 && e->args[1]->op != KN_OP_CONST_I) return true;
-    for (int i = 0; i < e->nargs; i++)
-        if (traps(e->args[i])) return true;
-    return false;
 }
 
 /* Condition that the whole tile is in range, NULL when certain; axes that may leave it are in *tail. */

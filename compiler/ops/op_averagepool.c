@@ -1,12 +1,13 @@
 /* AveragePool: mean over a sliding window, counting padding or not. */
 #include "ops/ops.h"
 
-/* How many elements of dimension i the window at Pi covers: constant inside, fewer at the edges. */
-static void count(kn_op_call *c, const kn_window *w, int i, bool with_pad)
+/* How many elements of dimension i the window at Pi covers: constant inside, fewer at the edges. In floats: positions are exact in them
+ * (checked by the caller), and vectors of floats are twice as many as of 64-bit integers. */
+static void count(kn_op_call *c, const kn_window *w, int i, bool with_pad, const char *dtype)
 {
     long long s = w->stride[i], p = w->pad[i], k = w->kernel[i], low = with_pad ? -p : 0;
     long long high = w->in[i] + (with_pad ? w->pad_end[i] : 0);
-    kn_putf(&c->text, "(min(P%d*%lld-%lld, %lld) - max(P%d*%lld-%lld, %lld))", i, s, p - k, high, i, s, p, low);
+    kn_putf(&c->text, "(min(cast(P%d,%s)*%lld+%lld, %lld) - max(cast(P%d,%s)*%lld-%lld, %lld))", i, dtype, s, k - p, high, i, dtype, s, p, low);
 }
 
 static kiln_status lower(kn_op_call *c)
@@ -21,6 +22,7 @@ static kiln_status lower(kn_op_call *c)
         bool fits = last <= win.in[i] + (with_pad ? win.pad_end[i] : 0) && (with_pad || !win.pad[i]);
         even = even && fits;
         all *= (double)win.kernel[i];
+        if (!fits && last >= 1 << 23) return kn_op_bad_shape(c, 0, "padded pooling is limited to 2^23 elements a dimension");
         if (!fits && win.dilation[i] != 1) return kn_op_bad_attr(c, "dilations", "dilated windows that reach into padding are not supported");
     }
     const char *out = kn_op_axes(c, "P", win.n);
@@ -32,10 +34,10 @@ static kiln_status lower(kn_op_call *c)
     kn_putf(&c->text, "%s; y[N,C,%s] = t[N,C,%s] / ", kn_op_wide(c), out, out);
     if (even) kn_put_double(&c->text, all);
     for (int i = 0; !even && i < win.n; i++) {
-        kn_put(&c->text, i ? "*" : "cast(");
-        count(c, &win, i, with_pad);
+        kn_put(&c->text, i ? "*" : "(");
+        count(c, &win, i, with_pad, wide ? "f32" : kn_dtype_text(c->in[0].dtype));
     }
-    if (!even) kn_putf(&c->text, ",%s)", wide ? "f32" : kn_dtype_text(c->in[0].dtype));
+    if (!even) kn_put(&c->text, ")");
     kn_op_end(c);
     return KILN_OK;
 }
