@@ -4,10 +4,10 @@
 
 void kn_env_axes(kn_lw *w, const kn_sg *sg, kn_expr **av)
 {
-    for (int x = 0; x < sg->s->naxes; x++) av[x] = kn_lw_int(w, 0);
+    for (int x = 0; x < sg->s->naxes; x++) av[x] = sg->base[x] ? sg->base[x] : kn_lw_int(w, 0);
     for (int i = 0; i < sg->g->nloops; i++) {
         const kn_loop *l = &sg->g->loops[i];
-        if (!sg->val[i]) continue;
+        if (!sg->val[i] || (sg->base[l->axis] && i < sg->tile)) continue;
         kn_expr *v = kn_bin(w->a, KN_OP_MUL, sg->val[i], kn_lw_int(w, l->stride));
         v = kn_bin(w->a, KN_OP_ADD, av[l->axis], v);
         if (v) av[l->axis] = v;

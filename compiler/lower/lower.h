@@ -33,6 +33,7 @@ typedef struct kn_sg {
     const kn_stmt *s;
     kn_expr *val[KILN_MAX_LOOPS];            /* value of each open loop, NULL: not open */
     bool clipped[KILN_MAX_AXES];             /* loop bounds keep the axis in range */
+    kn_expr *base[KILN_MAX_AXES];            /* first value of the axis in this register tile where the last tile is moved back, else NULL */
     int nloads;
     const kn_expr *loads[KILN_MAX_TENSORS];
     int cache_of[KILN_MAX_TENSORS];          /* load -> cache or -1 */

@@ -544,9 +544,46 @@ static int partial_tile(kn_lw *w, kn_sg *sg, kn_expr **first, kn_expr **last)
     return kn_lw_buffer(w, "part", kn_dtype_acc(sg->s->body->dtype), 1, elems, KN_SCRATCH);
 }
 
+/* Elements of axis a that a register tile spans, 0 when its loops there are not all registers. */
+static int64_t tile_span(const kn_sg *sg, int a)
+{
+    int64_t span = 1;
+    for (int i = sg->tile; i < sg->g->nloops; i++) {
+        if (sg->g->loops[i].axis != a) continue;
+        if (!spatial_register(sg, i)) return 0;
+        span += (sg->g->loops[i].extent - 1) * sg->g->loops[i].stride;
+    }
+    return span;
+}
+
+/* Moves the last register tile of an axis back, so that it ends where the axis ends: it computes some elements a second time, to the same
+ * bits, instead of going element by element. Not where a cache holds the axis: it was filled for where the tile would have been. */
+static void overlap_tails(kn_lw *w, kn_sg *sg)
+{
+    uint32_t tail, held = 0;
+    if (w->hw->gpu || sg->g->at_stage >= 0) return;
+    for (int k = 0; k < w->t->nstages; k++)
+        if (w->t->stages[k]->at_stage == sg->index) return;
+    tile_full(w, sg, &tail);
+    for (int i = 0; i < sg->nloads; i++)
+        if (kn_sg_cached(sg, i)) held |= kn_axes_in(sg->loads[i]);
+    for (int a = 0; a < sg->s->naxes && !w->status; a++) {
+        int64_t span = (tail & ~held) >> a & 1 ? tile_span(sg, a) : 0, last = sg->s->axes[a].extent - span;
+        if (span < 1 || last < 0) continue;
+        kn_expr *base = kn_lw_int(w, 0);
+        for (int i = 0; i < sg->tile; i++) {
+            const kn_loop *l = &sg->g->loops[i];
+            if (l->axis != a || !sg->val[i]) continue;
+            base = kn_lw_node(w, KN_OP_ADD, KN_I64, 1, base, kn_lw_node(w, KN_OP_MUL, KN_I64, 1, sg->val[i], kn_lw_int(w, l->stride), NULL), NULL);
+        }
+        sg->base[a] = kn_lw_let(w, "from", kn_lw_node(w, KN_OP_MIN, KN_I64, 1, base, kn_lw_int(w, last), NULL));
+    }
+}
+
 void kn_lw_tile(kn_lw *w, kn_sg *sg)
 {
     kn_expr *first = NULL, *last = NULL;
+    overlap_tails(w, sg);
     int part = sg->s->red == KN_RED_NONE ? -1 : partial_tile(w, sg, &first, &last);
     uint32_t tail, unsafe = 0;
     kn_expr *full = tile_full(w, sg, &tail);
@@ -572,4 +609,5 @@ void kn_lw_tile(kn_lw *w, kn_sg *sg)
         emit(w, sg, part, first, last, full, false);
     }
     sg->guarded = false;
+    for (int a = 0; a < sg->s->naxes; a++) sg->base[a] = NULL;
 }
