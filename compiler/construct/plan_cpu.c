@@ -43,6 +43,15 @@ static void put_splits(kn_buf *b, const kn_site *x, const cpu_tile *t, int other
     if (x->r >= 0 && t->rlanes > 1) kn_putf(b, "split %s %s %lld %lld\n", x->name, axis(x, x->r), (long long)t->runroll, (long long)t->rlanes);
 }
 
+/* A map that reads along n as it writes: rows are walked whole, so that memory is streamed. */
+static bool streams(const kn_site *x)
+{
+    if (x->n < 0 || x->s->naxes > x->s->nspatial) return false;
+    for (int l = 0; l < x->nloads; l++)
+        if ((x->load[l].axes >> x->n & 1) && (!x->load[l].linear || x->load[l].coef[x->n] != 1)) return false;
+    return true;
+}
+
 /* Order: other axes, rows' tasks, n's tasks | other's grain, row groups, reduction | rows, vectors, lanes. Returns the task loops in par[]. */
 static int put_order(kn_buf *b, const kn_site *x, const cpu_tile *t, int other, const char *par[], int64_t times[])
 {
@@ -61,13 +70,15 @@ static int put_order(kn_buf *b, const kn_site *x, const cpu_tile *t, int other, 
         times[n] = kn_ceil_div(extent(x, x->m), t->mc * t->mr);
         par[n++] = axis(x, x->m);
     }
-    if (x->n >= 0) {
+    bool rows_first = streams(x) && other >= 0 && t->grain > 1; /* then n.0 is no task loop: the others give tasks enough */
+    if (x->n >= 0 && !rows_first) {
         kn_putf(b, " %s.0", axis(x, x->n));
         times[n] = kn_ceil_div(extent(x, x->n), ntile ? t->nv * t->lanes : 1);
         par[n++] = axis(x, x->n);
     }
     if (n) kn_put(b, " |");
     if (other >= 0 && t->grain > 1) kn_putf(b, " %s.1", axis(x, other));
+    if (x->n >= 0 && rows_first) kn_putf(b, " %s.0", axis(x, x->n));
     if (x->m >= 0) kn_putf(b, " %s.1", axis(x, x->m));
     for (int i = x->s->nspatial; i < x->s->naxes; i++) kn_putf(b, " %s.0", axis(x, i));
     kn_put(b, " |");
@@ -106,6 +117,12 @@ static int64_t panel_elems(const kn_site *x, int l, const cpu_tile *t)
     return e;
 }
 
+/* A load that no rows read again and whose lanes are near each other: packing would not pay. */
+static bool read_once(const kn_site *x, const kn_site_access *a)
+{
+    return x->m < 0 && a->linear && a->coef[x->n] > 0 && a->coef[x->n] <= 4;
+}
+
 /* Loads that hold n and are read again for every row: a panel of them is copied once a task, contiguous, with its padding filled in. */
 static void put_caches(kn_buf *b, const kn_site *x, const cpu_tile *t)
 {
@@ -116,7 +133,7 @@ static void put_caches(kn_buf *b, const kn_site *x, const cpu_tile *t)
     for (int l = 0; l < x->nloads; l++) {
         const kn_site_access *a = &x->load[l];
         if (!(a->axes >> x->n & 1) || (x->m >= 0 && (a->axes >> x->m & 1)) || first == x->s->naxes) continue;
-        bool single = x->m < 0 && a->linear && a->coef[x->n] > 0 && a->coef[x->n] <= 4; /* no rows read it again: packing would not pay */
+        bool single = read_once(x, a);
         if (single && !a->padded) continue;
         if (a->linear && a->padded && (a->coef[x->n] == 1 || single)) {
             bool fits = panel_elems(x, l, t) * a->bytes <= room;
@@ -188,10 +205,13 @@ static void spatial_tiles(const kn_site *x, kn_plans *p)
                 bool strided = false, padded = false;
                 for (int l = 0; l < x->nloads; l++) {
                     if (x->n < 0 || !(x->load[l].axes >> x->n & 1)) continue;
-                    strided = strided || !x->load[l].linear || x->load[l].coef[x->n] != 1;
+                    bool once = read_once(x, &x->load[l]);
+                    strided = strided || (!once && (!x->load[l].linear || x->load[l].coef[x->n] != 1));
                     padded = padded || x->load[l].padded;
                 }
                 t.pack = x->s->naxes > x->s->nspatial && (strided || padded || (x->contraction && t.mc >= 4));
+                if (!t.pack && lanes > n) t.lanes = pow2_below(n, full); /* nothing fills in lanes past the end */
+                if (!t.pack && nv > 1 && nv * t.lanes > n) continue;
                 try_tile(x, p, &t);
                 if (t.pack && !padded && !(x->contraction && t.mc >= 4)) t.pack = false, try_tile(x, p, &t);
             }
@@ -206,7 +226,7 @@ static void reduce_tiles(const kn_site *x, kn_plans *p)
     if (x->r < 0 || class == 'b' || x->s->red == KN_RED_ALL || x->s->red == KN_RED_ANY) return;
     int other = first_other(x);
     int64_t full = x->hw->vector_bytes / acc_bytes(x), lanes = pow2_below(extent(x, x->r), full);
-    if (lanes < 2) return;
+    if (lanes < 2 || (lanes * 4 < full && extent(x, x->n) >= full)) return; /* a few lanes, where the output could fill vectors */
     for (int64_t mr = 1; mr <= 4; mr *= 2) {
         for (int64_t u = 1; u <= 8; u *= 2) {
             if ((x->m < 0 && mr > 1) || mr * u > x->hw->vector_registers / 2 || (u > 1 && lanes * u > extent(x, x->r))) continue;
