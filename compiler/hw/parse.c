@@ -17,7 +17,7 @@ static const char *under(const reader *r, const char *at, const char *name)
     kn_buf_init(&b, r->a);
     kn_put(&b, at);
     kn_put(&b, "/");
-    for (const char *s = name; *s && b.n < 180; s++) {
+    for (const char *s = name ? name : ""; *s && b.n < 180; s++) {
         if (*s == '~') kn_put(&b, "~0");
         else if (*s == '/') kn_put(&b, "~1");
         else kn_putn(&b, s, 1);
