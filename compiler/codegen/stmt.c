@@ -49,6 +49,7 @@ static void mark_list(const kn_lprog *p, const kn_ls *s, bool *used, bool *store
         for (int i = 0; i < 4; i++)
             if (all[i]) mark_expr(p, all[i], used);
         if (s->kind == KN_LS_STORE) used[s->buffer] = stored[s->buffer] = true;
+        if (s->kind == KN_LS_PREFETCH) used[s->buffer] = true;
         mark_list(p, s->body, used, stored);
         mark_list(p, s->other, used, stored);
     }
@@ -286,6 +287,16 @@ static void let(kn_gen *g, const kn_ls *s)
     kn_put(&g->out, ";");
 }
 
+/* The address may lie outside the array, so it is no pointer until the processor looks at it. */
+static void prefetch(kn_gen *g, const kn_ls *s)
+{
+    kn_put(&g->out, "__builtin_prefetch((const void *)((__UINTPTR_TYPE__)");
+    kn_put_buffer(g, s->buffer);
+    kn_put(&g->out, " + (__UINTPTR_TYPE__)");
+    kn_put_index(g, s->index);
+    kn_putf(&g->out, " * %d), %d);", kn_dtype_bytes(g->p->buffers[s->buffer].dtype), s->writes);
+}
+
 static void barrier(kn_gen *g, const kn_ls *s)
 {
     (void)s;
@@ -296,7 +307,8 @@ static void barrier(kn_gen *g, const kn_ls *s)
 void kn_put_body(kn_gen *g, const kn_ls *s)
 {
     static void (*const print[])(kn_gen *, const kn_ls *) = {
-        [KN_LS_FOR] = loop, [KN_LS_IF] = condition, [KN_LS_LET] = let, [KN_LS_STORE] = store, [KN_LS_BARRIER] = barrier};
+        [KN_LS_FOR] = loop, [KN_LS_IF] = condition, [KN_LS_LET] = let, [KN_LS_STORE] = store,
+        [KN_LS_PREFETCH] = prefetch, [KN_LS_BARRIER] = barrier};
     for (; s && g->status == KILN_OK; s = s->next) {
         kn_line(g);
         print[s->kind](g, s);

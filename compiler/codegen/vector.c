@@ -51,28 +51,78 @@ static kn_expr *lane_zero(void *user, kiln_arena *a, kn_expr *e)
 
 static void vread(kn_gen *g, const kn_expr *e);
 
-/* Every second element: two vector loads, the second ending where the last lane's element is, and one shuffle instead of a load a lane. */
-static bool every_second(kn_gen *g, const kn_expr *e)
+/* Lane l of the result is lane pick[l] of operand from[l]: a chain of shuffles of two, each adding the lanes of one more operand. `put`
+ * prints operand number k. */
+typedef struct shuffle { int n, lanes; int from[KN_MAX_LANES], pick[KN_MAX_LANES]; } shuffle;
+
+static void put_shuffle(kn_gen *g, const shuffle *s, void (*put)(kn_gen *, const kn_expr *, int), const kn_expr *e)
+{
+    for (int k = 1; k < s->n; k++) kn_put(&g->out, "__builtin_shufflevector(");
+    put(g, e, 0);
+    for (int k = 1; k < s->n; k++) {
+        kn_put(&g->out, ", ");
+        put(g, e, k);
+        for (int l = 0; l < s->lanes; l++) { /* lanes that come later may hold anything */
+            int pick = s->from[l] == k ? s->lanes + s->pick[l] : k == 1 && s->from[l] == 0 ? s->pick[l] : l;
+            kn_putf(&g->out, ", %d", pick);
+        }
+        kn_put(&g->out, ")");
+    }
+}
+
+static void put_arg(kn_gen *g, const kn_expr *e, int k) { kn_put_vector(g, e->args[k]); }
+
+static void vzip(kn_gen *g, const kn_expr *e)
+{
+    shuffle s = {.n = e->nargs, .lanes = e->lanes};
+    for (int l = 0; l < e->lanes; l++) {
+        int at = (int)e->u.i * e->lanes + l;
+        s.from[l] = at % e->nargs;
+        s.pick[l] = at / e->nargs;
+    }
+    put_shuffle(g, &s, put_arg, e);
+}
+
+/* Vector number k of the run that holds all lanes of a strided read; the last one ends where the last lane's element is. */
+static int strided_offset(int k, int64_t step, int lanes)
+{
+    int at = k * lanes, last = (int)(step - 1) * (lanes - 1);
+    return at < last ? at : last;
+}
+
+static void put_run(kn_gen *g, const kn_expr *e, int k)
 {
     const kn_expr *r = e->args[0];
     int64_t step;
     int var = e->var;
-    if (g->cuda || g->lane >= 0 || r->op != KN_OP_READ || g->p->buffers[r->u.buffer].scope == KN_REGISTER || e->lanes < 4) return false;
-    if (kn_is_half(r->dtype) || r->dtype == KN_BOOL || !lane_step(r->args[0], var, &step) || step != 2) return false;
-    kn_expr *zero = kn_rewrite(g->a, r->args[0], lane_zero, &var), *index[2] = {zero, NULL}, reads[2], *args[2];
-    index[1] = kn_bin(g->a, KN_OP_ADD, zero, kn_const_i(g->a, KN_I64, e->lanes - 1));
-    if (!zero || !index[1]) return false;
-    kn_put(&g->out, "__builtin_shufflevector(");
-    for (int i = 0; i < 2; i++) {
-        reads[i] = *r;
-        reads[i].lanes = e->lanes;
-        args[i] = index[i];
-        reads[i].args = &args[i];
-        vread(g, &reads[i]);
-        kn_put(&g->out, ", ");
+    if (!lane_step(r->args[0], var, &step)) return;
+    kn_expr *zero = kn_rewrite(g->a, r->args[0], lane_zero, &var);
+    kn_expr *index = kn_bin(g->a, KN_OP_ADD, zero, kn_const_i(g->a, KN_I64, strided_offset(k, step, e->lanes))), read = *r;
+    if (!index) {
+        kn_gen_refuse(g, KILN_MEMORY, "out of memory");
+        return;
     }
-    for (int l = 0; l < e->lanes; l++) kn_putf(&g->out, "%s%d", l ? ", " : "", 2 * l < e->lanes ? 2 * l : 2 * l + 1);
-    kn_put(&g->out, ")");
+    read.lanes = e->lanes;
+    read.args = &index;
+    vread(g, &read);
+}
+
+/* Every step-th element: `step` vector loads and shuffles instead of a load a lane. */
+static bool strided_run(kn_gen *g, const kn_expr *e)
+{
+    const kn_expr *r = e->args[0];
+    int64_t step;
+    if (g->cuda || g->lane >= 0 || r->op != KN_OP_READ || g->p->buffers[r->u.buffer].scope == KN_REGISTER || e->lanes < 4) return false;
+    if (kn_is_half(r->dtype) || r->dtype == KN_BOOL || !lane_step(r->args[0], e->var, &step) || step < 2 || step > 4) return false;
+    shuffle s = {.n = (int)step, .lanes = e->lanes};
+    for (int l = 0; l < e->lanes; l++)
+        for (int k = s.n - 1; k >= 0; k--) {
+            int at = l * s.n - strided_offset(k, step, e->lanes);
+            if (at < 0 || at >= e->lanes) continue;
+            s.from[l] = k;
+            s.pick[l] = at;
+        }
+    put_shuffle(g, &s, put_run, e);
     return true;
 }
 
@@ -306,9 +356,10 @@ void kn_put_vector(kn_gen *g, const kn_expr *e)
     case KN_OP_MOD: vinteger(g, e); break;
     case KN_OP_READ: vread(g, e); break;
     case KN_OP_LANES:
-        if (!every_second(g, e)) lane_list(g, e);
+        if (!strided_run(g, e)) lane_list(g, e);
         break;
     case KN_OP_SPLAT: operand(g, e->args[0], e->lanes); break;
+    case KN_OP_ZIP: vzip(g, e); break;
     case KN_OP_SELECT: vselect(g, e); break;
     case KN_OP_CAST: vcast(g, e); break;
     case KN_OP_ABS:

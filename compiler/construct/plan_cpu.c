@@ -52,15 +52,33 @@ static bool streams(const kn_site *x)
     return true;
 }
 
+/* The spatial axes but n and m, outer to inner: as the output has them, or, for a map whose only load holds them all, as that load has them:
+ * reads that follow each other in memory are worth more than writes that do. */
+static int other_axes(const kn_site *x, int *order)
+{
+    int n = 0;
+    const kn_site_access *a = &x->load[0];
+    bool by_load = x->s->red == KN_RED_NONE && x->nloads == 1 && a->linear && !a->padded;
+    for (int i = 0; i < x->s->nspatial; i++) {
+        if (i == x->n || i == x->m) continue;
+        by_load = by_load && (a->coef[i] > 0 || extent(x, i) == 1);
+        order[n++] = i;
+    }
+    for (int i = 1; i < n && by_load; i++)
+        for (int k = i; k > 0 && a->coef[order[k]] > a->coef[order[k - 1]]; k--) {
+            int was = order[k];
+            order[k] = order[k - 1], order[k - 1] = was;
+        }
+    return n;
+}
+
 /* Order: other axes, rows' tasks, n's tasks | other's grain, row groups, reduction | rows, vectors, lanes. Returns the task loops in par[]. */
 static int put_order(kn_buf *b, const kn_site *x, const cpu_tile *t, int other, const char *par[], int64_t times[])
 {
-    kn_buf o;
-    int n = 0;
+    int n = 0, order[KILN_MAX_AXES], others = other_axes(x, order);
     bool ntile = x->n >= 0 && (t->nv > 1 || t->lanes > 1);
-    kn_buf_init(&o, b->a);
-    for (int i = 0; i < x->s->nspatial; i++) {
-        if (i == x->n || i == x->m) continue;
+    for (int k = 0; k < others; k++) {
+        int i = order[k];
         kn_putf(b, " %s.0", axis(x, i));
         times[n] = i == other ? kn_ceil_div(extent(x, i), t->grain) : extent(x, i);
         par[n++] = axis(x, i);
@@ -82,8 +100,10 @@ static int put_order(kn_buf *b, const kn_site *x, const cpu_tile *t, int other, 
     if (x->m >= 0) kn_putf(b, " %s.1", axis(x, x->m));
     for (int i = x->s->nspatial; i < x->s->naxes; i++) kn_putf(b, " %s.0", axis(x, i));
     kn_put(b, " |");
+    bool serial = t->nv > 8; /* more vectors than are unrolled: a loop outside the register tile */
+    if (ntile && serial) kn_putf(b, " %s.1", axis(x, x->n));
     if (x->m >= 0) kn_putf(b, " %s.2", axis(x, x->m));
-    if (ntile) kn_putf(b, " %s.1", axis(x, x->n));
+    if (ntile && !serial) kn_putf(b, " %s.1", axis(x, x->n));
     if (t->rlanes > 1) kn_putf(b, " %s.1 %s.2", axis(x, x->r), axis(x, x->r));
     if (ntile) kn_putf(b, " %s.2", axis(x, x->n));
     kn_put(b, "\n");
@@ -104,7 +124,7 @@ static void put_kinds(kn_buf *b, const kn_site *x, const cpu_tile *t, const char
         return;
     }
     if (x->n < 0) return;
-    if (t->nv > 1 && t->nv <= 8) kn_putf(b, "unroll %s %s.1\n", x->name, axis(x, x->n));
+    if (t->lanes > 1 && t->nv <= 8) kn_putf(b, "unroll %s %s.1\n", x->name, axis(x, x->n));
     if (t->lanes > 1) kn_putf(b, "vectorize %s %s.2\n", x->name, axis(x, x->n));
 }
 
@@ -245,7 +265,7 @@ static void map_tiles(const kn_site *x, kn_plans *p)
     int64_t full = x->hw->vector_bytes / kn_dtype_bytes(x->s->body->dtype), lanes = pow2_below(extent(x, x->n), full);
     int64_t vectors = kn_ceil_div(extent(x, x->n), lanes), run = vectors / (16 * (int64_t)x->hw->units);
     if (run > 4096) run = 4096;
-    const int64_t widths[] = {run, 1, 4};
+    const int64_t widths[] = {run, 4, 1};
     for (int i = other < 0 && run > 8 ? 0 : 1; i < 3; i++) {
         if (widths[i] > 1 && widths[i] > vectors) break;
         cpu_tile t = {.lanes = lanes, .nv = widths[i], .mr = 1, .mc = 1, .grain = grain_of(x, other), .rlanes = 1, .runroll = 1};
@@ -254,11 +274,68 @@ static void map_tiles(const kn_site *x, kn_plans *p)
     }
 }
 
+/* The axis along which some load is contiguous that steps over memory along n: rows of it are turned into lanes in registers. */
+static int turned_axis(const kn_site *x)
+{
+    for (int l = 0; l < x->nloads && x->n >= 0; l++) {
+        const kn_site_access *a = &x->load[l];
+        if (!a->linear || a->padded || a->bytes < 4 || !a->coef[x->n] || a->coef[x->n] == 1) continue;
+        for (int i = 0; i < x->s->nspatial; i++) if (i != x->n && a->coef[i] == 1) return i;
+    }
+    return -1;
+}
+
+/* Squares along n in one task: one where the other axes give tasks enough, else as many as leave the cores that. */
+static int64_t squares_of_task(const kn_site *x, int64_t lanes, int64_t rows)
+{
+    int64_t tasks = kn_ceil_div(extent(x, x->m), rows), want = 8 * (int64_t)x->hw->units, squares = kn_ceil_div(extent(x, x->n), lanes);
+    for (int i = 0; i < x->s->nspatial; i++)
+        if (i != x->n && i != x->m && !kn_mul_fits(tasks, extent(x, i), &tasks)) tasks = want;
+    int64_t run = tasks >= want ? 1 : squares * tasks / want;
+    return run > 8 ? run : squares > 8 && tasks < want ? 9 : 1;
+}
+
+/* A map that transposes: squares of as many rows as a vector has lanes, walked along the lines that are written. */
+static bool turned_tiles(const kn_site *x, kn_plans *p)
+{
+    int64_t lanes = x->hw->vector_bytes / kn_dtype_bytes(x->s->body->dtype), shorter = extent(x, x->n);
+    if (shorter > extent(x, x->m)) shorter = extent(x, x->m);
+    lanes = pow2_below(shorter, lanes < 16 ? lanes : 16);
+    if (lanes < 4) return false;
+    int other = first_other(x);
+    int64_t run = squares_of_task(x, lanes, lanes);
+    cpu_tile t = {.lanes = lanes, .nv = run, .mr = lanes, .mc = 1, .grain = grain_of(x, other), .rlanes = 1, .runroll = 1};
+    try_tile(x, p, &t);
+    return p->n > 0;
+}
+
+/* A map whose innermost axis is a handful of elements: lanes along the next one out, whose vectors are interleaved as they are stored. */
+static bool interleaved_tiles(const kn_site *x, kn_plans *p)
+{
+    int64_t few = extent(x, x->n), lanes = x->hw->vector_bytes / kn_dtype_bytes(x->s->body->dtype);
+    if (few < 2 || few > 4 || kn_dtype_bytes(x->s->body->dtype) < 4 || !x->store.linear) return false;
+    kn_site y = *x;
+    y.m = x->n, y.n = -1;
+    for (int i = 0; i < x->s->nspatial; i++) if (x->store.coef[i] == few && extent(x, i) >= 4) y.n = i;
+    if (y.n < 0) return false;
+    int other = first_other(&y);
+    lanes = pow2_below(extent(x, y.n), lanes);
+    cpu_tile t = {.lanes = lanes, .nv = squares_of_task(&y, lanes, few), .mr = few, .mc = 1, .grain = grain_of(&y, other), .rlanes = 1, .runroll = 1};
+    try_tile(&y, p, &t);
+    return p->n > 0;
+}
+
 void kn_plan_cpu(const kn_site *x, kn_plans *p)
 {
     if (!x->s->scatter) {
         kn_site y = *x;
-        if (x->s->red == KN_RED_NONE) y.m = -1, map_tiles(&y, p);
+        if (x->s->red == KN_RED_NONE) {
+            y.m = turned_axis(x);
+            bool done = y.m >= 0 && turned_tiles(&y, p);
+            y.m = -1;
+            done = done || interleaved_tiles(&y, p);
+            if (!done) map_tiles(&y, p); /* lanes gathered one by one are no match */
+        }
         else reduce_tiles(x, p), spatial_tiles(x, p);
     }
     kn_buf none;

@@ -93,6 +93,14 @@ static double copy_us(const kn_stage_view *v, double share)
     return cycles / (v->hw->clock_ghz * 1e3 * v->hw->units * share);
 }
 
+/* Rows of as many elements as there are lanes change places with them in registers (lower/turn.c). */
+static bool turned(const kn_stage *g, int axis, double lanes)
+{
+    for (int i = 0; i < g->nloops; i++)
+        if (axis >= 0 && g->loops[i].axis == axis && g->loops[i].kind == KN_UNROLL) return (double)g->loops[i].extent == lanes;
+    return false;
+}
+
 void kn_cost_cpu(const kn_stage_view *v, kn_cost *c)
 {
     const kn_hw *hw = v->hw;
@@ -119,7 +127,7 @@ void kn_cost_cpu(const kn_stage_view *v, kn_cost *c)
         for (int i = 0; i + 1 < v->naccesses; i++) {
             const kn_access *x = &v->access[i];
             if (!(x->axes >> axis & 1) || x->cache >= 0) continue;
-            if (x->unit_axis != axis) eff /= lanes / 2;
+            if (x->unit_axis != axis) eff /= turned(g, x->unit_axis, lanes) ? 2 : lanes / 2;
         }
     }
     double share = wave_share(v->tasks, hw->units, &c->waves);

@@ -291,4 +291,13 @@ void kn_lw_store(kn_lw *w, int buffer, kn_expr *index, kn_expr *value)
     s->unaligned = value->lanes > 1 && w->p->buffers[buffer].scope != KN_REGISTER;
 }
 
+void kn_lw_prefetch(kn_lw *w, int buffer, kn_expr *index, bool writes)
+{
+    kn_ls *s = add(w, KN_LS_PREFETCH);
+    if (!s) return;
+    s->buffer = buffer;
+    s->index = index;
+    s->writes = writes;
+}
+
 void kn_lw_barrier(kn_lw *w) { add(w, KN_LS_BARRIER); }

@@ -122,6 +122,8 @@ static bool reads_repl(const kn_env *v, const kn_expr *e)
 static kn_expr *vector_load(kn_env *v, const kn_expr *e)
 {
     kn_lw *w = v->w;
+    for (int i = 0; v->sg && i < v->sg->nloads; i++)
+        if (v->sg->loads[i] == e && v->sg->turned_of[i] >= 0) return kn_lw_read(w, v->sg->turned_of[i], v->sg->val[v->sg->turn_loop], v->lanes);
     access r = load_access(v, e);
     bool varies = kn_lw_uses(r.at, v->lane_var) || (r.cond && kn_lw_uses(r.cond, v->lane_var));
     if (!varies) return kn_lw_splat(w, access_scalar(w, &r), v->lanes);

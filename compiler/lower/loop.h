@@ -21,6 +21,7 @@ enum kn_ls_kind {
     KN_LS_IF,      /* if (value) body else other */
     KN_LS_LET,     /* var = value (I64), visible to the statements that follow in this list and their bodies */
     KN_LS_STORE,   /* buffer[index] = value; value.lanes consecutive elements from index (REGISTER: the element) */
+    KN_LS_PREFETCH, /* CPU: the line of buffer[index], GLOBAL, will be wanted soon; index may be out of bounds; `writes`: for a store */
     KN_LS_BARRIER  /* __syncthreads; GPU only, never under a condition that differs between threads */
 };
 typedef struct kn_ls {
@@ -30,6 +31,7 @@ typedef struct kn_ls {
     kn_expr *value;        /* IF condition (BOOL), LET value, STORE value */
     kn_expr *index;        /* STORE: linear element index, I64 */
     int buffer;            /* STORE */
+    bool writes;           /* PREFETCH */
     bool unaligned;        /* STORE of a vector: address may not be vector-aligned */
     struct kn_ls *body, *other; /* IF, FOR */
     struct kn_ls *next;
@@ -61,7 +63,7 @@ typedef struct kn_lprog {
     int temp_slot[KILN_MAX_TENSORS];
 } kn_lprog;
 
-/* LOAD and AXIS never occur in a loop program; VAR, READ, LANES, SPLAT, HSUM do (te/exprs.def). A READ with lanes > 1 reads consecutive
+/* LOAD and AXIS never occur in a loop program; VAR, READ, LANES, SPLAT, HSUM, ZIP do (te/exprs.def). A READ with lanes > 1 reads consecutive
  * elements from a linear index. BOOL vectors have the lanes of their operands. */
 
 /* Tile tree -> loop program. Guards tails, fills caches, keeps accumulators in registers, splits full and tail tiles. */

@@ -176,7 +176,7 @@ static bool stage_init(kn_lw *w, kn_sg *sg, int stage)
     sg->nloads = kn_loads(sg->s->body, sg->loads, KILN_MAX_TENSORS);
     if (sg->nloads > KILN_MAX_TENSORS) return kn_lw_fail(w, KILN_LIMIT, "statement '%s' has more than %d loads", name,
         KILN_MAX_TENSORS) == KILN_OK;
-    for (int i = 0; i < sg->nloads; i++) sg->cache_of[i] = -1;
+    for (int i = 0; i < sg->nloads; i++) sg->cache_of[i] = sg->turned_of[i] = -1;
     find_tile(sg);
     for (int k = 0; k < sg->g->ncaches; k++) {
         const kn_cache *c = &sg->g->caches[k];
@@ -248,7 +248,7 @@ static void slots_of(const kn_lprog *p, bool *used, const kn_ls *s)
         slots_in(p, used, s->index);
         slots_in(p, used, s->lo);
         slots_in(p, used, s->hi);
-        if (s->kind == KN_LS_STORE) note_slot(p, used, s->buffer);
+        if (s->kind == KN_LS_STORE || s->kind == KN_LS_PREFETCH) note_slot(p, used, s->buffer);
         slots_of(p, used, s->body);
         slots_of(p, used, s->other);
     }

@@ -37,6 +37,8 @@ typedef struct kn_sg {
     int nloads;
     const kn_expr *loads[KILN_MAX_TENSORS];
     int cache_of[KILN_MAX_TENSORS];          /* load -> cache or -1 */
+    int turned_of[KILN_MAX_TENSORS];         /* load -> REGISTER buffer of its rows turned into lanes (turn.c), or -1 */
+    int turn_loop;
     int cache_buffer[16];
     kn_expr *cache_base[16][KILN_MAX_RANK];  /* region caches */
     int64_t cache_size[16][KILN_MAX_RANK];
@@ -79,11 +81,13 @@ kn_expr *kn_lw_zero(kn_lw *w, enum kn_dtype t, double x);
 kn_expr *kn_lw_at_lane(kn_lw *w, kn_expr *e, int var, kn_expr *with);
 bool kn_lw_uses(const kn_expr *e, int var);
 bool kn_lw_unit_stride(const kn_expr *e, int var); /* e is affine in var with coefficient 1 */
+kn_expr *kn_lw_zip(kn_lw *w, int n, kn_expr *const *args, int part); /* vector `part` of n vectors interleaved */
 /* Statements. for/if return the statement; the caller moves w->tail into its body and back. */
 kn_ls *kn_lw_for(kn_lw *w, int var, kn_expr *lo, kn_expr *hi);
 kn_ls *kn_lw_if(kn_lw *w, kn_expr *cond);
 kn_expr *kn_lw_let(kn_lw *w, const char *base, kn_expr *value);
 void kn_lw_store(kn_lw *w, int buffer, kn_expr *index, kn_expr *value);
+void kn_lw_prefetch(kn_lw *w, int buffer, kn_expr *index, bool writes);
 void kn_lw_barrier(kn_lw *w);
 /* Expressions of a statement. */
 void kn_env_axes(kn_lw *w, const kn_sg *sg, kn_expr **av);
@@ -97,5 +101,6 @@ void kn_lw_open(kn_lw *w, kn_sg *sg, int loop);     /* what hangs on a loop: pro
 void kn_lw_fill(kn_lw *w, kn_sg *sg, int cache);
 kn_ls *kn_lw_loop(kn_lw *w, kn_sg *sg, int loop);   /* opens a serial FOR over a loop, clipped where that is allowed */
 void kn_lw_tile(kn_lw *w, kn_sg *sg);
+void kn_lw_turn(kn_lw *w, kn_sg *sg, int vloop, int lanes);           /* see turn.c */
 void kn_lw_stage(kn_lw *w, int stage, const kn_sg *consumer);
 #endif

@@ -22,6 +22,7 @@ static void put_expr(kn_buf *b, const kn_lprog *p, const kn_expr *e)
     case KN_OP_LANES: kn_putf(b, "lanes<%s:%d>(", p->var_names[e->u.var], e->lanes); break;
     case KN_OP_SPLAT: kn_putf(b, "splat<%d>(", e->lanes); break;
     case KN_OP_HSUM: kn_putf(b, "hsum<%d>(", (int)e->u.i); break;
+    case KN_OP_ZIP: kn_putf(b, "zip<%d>(", (int)e->u.i); break;
     case KN_OP_CAST: kn_putf(b, "%s(", kn_dtype_text(e->dtype)); break;
     default:
         if (e->nargs == 2 && op_text[e->op][0] != 'm' && op_text[e->op][0] != 'p') {
@@ -69,6 +70,11 @@ static void put_list(kn_buf *b, const kn_lprog *p, const kn_ls *s, int depth)
             kn_put(b, "] = ");
             put_expr(b, p, s->value);
             kn_put(b, "\n");
+            break;
+        case KN_LS_PREFETCH:
+            kn_putf(b, "prefetch %s[", p->buffers[s->buffer].name);
+            put_expr(b, p, s->index);
+            kn_put(b, s->writes ? "] to write\n" : "]\n");
             break;
         case KN_LS_BARRIER: kn_put(b, "barrier\n"); break;
         }

@@ -102,7 +102,7 @@ static bool conditional(const kn_expr *e)
 
 static kn_expr *visit(sharing *s, kn_expr *e)
 {
-    if (conditional(e) || (e->op == KN_OP_READ && !reads_memory(s, e))) return e;
+    if (conditional(e) || e->op == KN_OP_ZIP || (e->op == KN_OP_READ && !reads_memory(s, e))) return e;
     if (reads_memory(s, e)) {
         kn_expr *index = address(s, e->args[0]);
         if (index != e->args[0]) e = kn_lw_read(s->w, e->u.buffer, index, e->lanes);

@@ -352,6 +352,49 @@ static void spill_tile(tile *x, int lane_var)
     w->scratch = keep;
 }
 
+/* The unrolled loop whose elements lie between those of the lanes, so that together they are one run of memory. */
+static bool interleaves(tile *x)
+{
+    kn_lw *w = x->w;
+    const kn_sg *sg = x->sg;
+    kn_env v = { .w = w, .s = sg->s, .lane_var = -1, .repl_tensor = -1 };
+    kn_expr *idx[KILN_MAX_RANK];
+    int u = -1, out = sg->s->out;
+    if (w->hw->gpu || x->lanes < 4 || x->reduce_lanes || x->ncombo < 2 || x->ncombo > 4 || sg->g->epilogue >= 0) return false;
+    if (kn_dtype_bytes(w->p->program->tensors[out].dtype) < 4) return false;
+    for (int i = sg->tile; i < sg->g->nloops; i++)
+        if (spatial_register(sg, i) && i != x->vloop && sg->g->loops[i].extent == x->ncombo) u = i;
+    if (u < 0) return false;
+    int row = kn_lw_var(w, "row", 0, x->ncombo - 1);
+    set_combo(x, 0);
+    x->sg->val[u] = kn_lw_ref(w, row);
+    kn_env_axes(w, sg, v.av);
+    for (int i = 0; i < w->p->program->tensors[out].rank; i++) idx[i] = kn_lw_simp(w, kn_env_scalar(&v, sg->s->lhs[i]));
+    kn_expr *at = kn_lw_address(w, out, idx), *next = kn_lw_at_lane(w, at, x->lane_var, kn_lw_int(w, 1));
+    kn_expr *step = kn_lw_simp(w, kn_bin(w->a, KN_OP_SUB, next, kn_lw_at_lane(w, at, x->lane_var, kn_lw_int(w, 0))));
+    return kn_lw_unit_stride(at, row) && step->op == KN_OP_CONST_I && step->u.i == x->ncombo;
+}
+
+static void store_interleaved(tile *x)
+{
+    kn_lw *w = x->w;
+    int n = (int)x->ncombo, out, rows = kn_lw_buffer(w, "rows", w->p->program->tensors[x->sg->s->out].dtype, x->lanes, n, KN_REGISTER);
+    kn_expr *idx[KILN_MAX_RANK], *args[4];
+    bool safe;
+    for (int c = 0; c < n && !w->status; c++) {
+        set_combo(x, c);
+        kn_expr *value = final_value(x, value_of(x, c), x->lane_var, &out, idx, &safe);
+        kn_lw_store(w, rows, kn_lw_int(w, c), value);
+        args[c] = kn_lw_read(w, rows, kn_lw_int(w, c), x->lanes);
+    }
+    set_combo(x, 0);
+    kn_env v = env_of(x);
+    for (int i = 0; i < w->p->program->tensors[out].rank; i++) idx[i] = kn_lw_simp(w, kn_env_scalar(&v, x->sg->s->lhs[i]));
+    kn_expr *at = kn_lw_at_lane(w, kn_lw_address(w, out, idx), x->lane_var, kn_lw_int(w, 0));
+    for (int c = 0; c < n && !w->status; c++)
+        kn_lw_store(w, kn_lw_tensor(w, out), kn_lw_simp(w, kn_bin(w->a, KN_OP_ADD, at, kn_lw_int(w, c * x->lanes))), kn_lw_zip(w, n, args, c));
+}
+
 /* Stores the finished tile: whole, or element by element where it reaches out of range. */
 static void store_tile(tile *x)
 {
@@ -369,7 +412,9 @@ static void store_tile(tile *x)
         after = w->tail;
         w->tail = &cond->body;
     }
-    for (int64_t c = 0; c < x->ncombo && !w->status; c++) {
+    bool interleaved = interleaves(x);
+    if (interleaved) store_interleaved(x);
+    for (int64_t c = 0; c < x->ncombo && !interleaved && !w->status; c++) {
         set_combo(x, c);
         kn_expr *in = w->hw->gpu ? element_in_range(x) : NULL;
         kn_ls **here = w->tail;
@@ -465,7 +510,9 @@ static void emit(kn_lw *w, kn_sg *sg, int part, kn_expr *first, kn_expr *last, k
             kn_lw_store(w, x.acc, kn_lw_int(w, c), kn_lw_splat(w, identity(w, sg->s->red, x.acc_type), x.lanes));
         nest(&x, sg->tile, 0);
     }
+    if (store_full || !full) kn_lw_turn(w, sg, x.vloop, x.lanes);
     finish(&x);
+    for (int i = 0; i < sg->nloads; i++) sg->turned_of[i] = -1;
     for (int i = sg->tile; i < sg->g->nloops; i++)
         if (in_tile(sg, i) && !sg->rolled) sg->val[i] = NULL;
 }

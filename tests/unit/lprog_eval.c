@@ -125,6 +125,13 @@ static vec eval(thread *t, const kn_expr *e)
         r.x[0] = a.x[0];
         for (int i = 1; i < a.n; i++) r.x[0] = combine((int)e->u.i, r.x[0], a.x[i]);
         return r;
+    case KN_OP_ZIP:
+        for (int k = 0; k < e->nargs; k++) {
+            a = eval(t, e->args[k]);
+            for (int i = 0; i < r.n; i++)
+                if ((e->u.i * r.n + i) % e->nargs == k) r.x[i] = a.x[(e->u.i * r.n + i) / e->nargs];
+        }
+        return r;
     case KN_OP_SELECT:
         a = eval(t, e->args[0]);
         if (r.n == 1) return eval(t, e->args[a.x[0] != 0 ? 1 : 2]);
@@ -164,6 +171,7 @@ static void run(thread *t, const kn_ls *s)
         if (s->kind == KN_LS_STORE) store(t, s);
         else if (s->kind == KN_LS_LET) t->vars[s->var] = (int64_t)eval(t, s->value).x[0];
         else if (s->kind == KN_LS_IF) run(t, eval(t, s->value).x[0] != 0 ? s->body : s->other);
+        else if (s->kind == KN_LS_PREFETCH) (void)eval(t, s->index);
         else if (s->kind == KN_LS_BARRIER) swapcontext(&t->at, &t->m->home);
         else {
             int64_t lo = (int64_t)eval(t, s->lo).x[0], hi = (int64_t)eval(t, s->hi).x[0];

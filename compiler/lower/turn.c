@@ -1,0 +1,125 @@
+/* Transposition in registers: where a map reads along an unrolled loop what it writes along its lanes, whole vectors are read along the
+ * unrolled loop and their elements change places in log2(lanes) rounds of interleaving, instead of being gathered one by one. */
+#include "lower/lower.h"
+
+enum { TURN_LANES = 16 }; /* more rows than this do not fit the register file */
+
+/* The unrolled spatial loop of as many rows as there are lanes, if no other loop of the tile is unrolled; -1. */
+static int rows_loop(const kn_sg *sg, int vloop, int lanes)
+{
+    int found = -1;
+    for (int i = sg->tile; i < sg->g->nloops; i++) {
+        const kn_loop *l = &sg->g->loops[i];
+        if (i == vloop || l->extent == 1) continue;
+        if (l->kind != KN_UNROLL || found >= 0 || l->extent != lanes || l->axis == sg->g->loops[vloop].axis) return -1;
+        found = i;
+    }
+    return found;
+}
+
+/* Address of a load in row `row` (a variable or a constant) and lane `lane`; NULL when it does not exist for all of them. */
+static kn_expr *address_at(kn_lw *w, kn_sg *sg, int load, int vloop, kn_expr *row, kn_expr *lane)
+{
+    kn_expr *idx[KILN_MAX_RANK], *keep_row = sg->val[sg->turn_loop], *keep_lane = sg->val[vloop];
+    const kn_expr *e = sg->loads[load];
+    sg->val[sg->turn_loop] = row;
+    sg->val[vloop] = lane;
+    kn_env v = { .w = w, .sg = sg, .s = sg->s, .lane_var = -1, .repl_tensor = -1 };
+    kn_env_axes(w, sg, v.av);
+    for (int i = 0; i < e->nargs; i++) idx[i] = kn_lw_simp(w, kn_env_scalar(&v, e->args[i]));
+    sg->val[sg->turn_loop] = keep_row;
+    sg->val[vloop] = keep_lane;
+    return kn_lw_address(w, e->u.tensor, idx);
+}
+
+static bool turns(kn_lw *w, kn_sg *sg, int load, int vloop, int lanes)
+{
+    const kn_expr *e = sg->loads[load];
+    if (kn_sg_cached(sg, load) || e->padded || kn_dtype_bytes(e->dtype) < 4) return false;
+    int row = kn_lw_var(w, "row", 0, lanes - 1), lane = kn_lw_var(w, "lane", 0, lanes - 1);
+    kn_expr *at = address_at(w, sg, load, vloop, kn_lw_ref(w, row), kn_lw_ref(w, lane));
+    return kn_lw_uses(at, lane) && kn_lw_unit_stride(at, row);
+}
+
+kn_expr *kn_lw_zip(kn_lw *w, int n, kn_expr *const *args, int part)
+{
+    kn_expr *e = kn_lw_node(w, KN_OP_ZIP, args[0]->dtype, args[0]->lanes, args[0], NULL, NULL), **list = kn_array(w->a, kn_expr *, n);
+    if (w->status) return e;
+    if (!list) {
+        kn_lw_fail(w, KILN_MEMORY, "out of memory in lowering");
+        return e;
+    }
+    for (int i = 0; i < n; i++) list[i] = args[i];
+    e->nargs = n;
+    e->args = list;
+    e->u.i = part;
+    return e;
+}
+
+/* `from` holds `lanes` vectors; one round of interleaving the first half with the second. */
+static int interleave(kn_lw *w, int from, enum kn_dtype t, int lanes)
+{
+    int to = kn_lw_buffer(w, "turn", t, lanes, lanes, KN_REGISTER);
+    for (int i = 0; i < lanes / 2 && !w->status; i++)
+        for (int high = 0; high < 2; high++) {
+            kn_expr *pair[] = { kn_lw_read(w, from, kn_lw_int(w, i), lanes), kn_lw_read(w, from, kn_lw_int(w, i + lanes / 2), lanes) };
+            kn_lw_store(w, to, kn_lw_int(w, 2 * i + high), kn_lw_zip(w, 2, pair, high));
+        }
+    return to;
+}
+
+static int64_t bytes_of(const kn_program *p, int tensor)
+{
+    int64_t n = kn_dtype_bytes(p->tensors[tensor].dtype);
+    for (int i = 0; i < p->tensors[tensor].rank; i++) n *= p->tensors[tensor].shape[i];
+    return n;
+}
+
+/* More memory than L2 holds, in squares: neither the lines read nor those written follow each other, so no hardware prefetcher sees them come. */
+static bool wants_prefetch(const kn_lw *w, const kn_sg *sg, int load)
+{
+    const kn_hw_level *l2 = kn_hw_level_named(w->hw, "l2");
+    const kn_program *p = w->p->program;
+    return l2 && sg->g->epilogue < 0 && bytes_of(p, sg->loads[load]->u.tensor) + bytes_of(p, sg->s->out) > l2->capacity_bytes;
+}
+
+/* The next square's rows, and the places where the one after it will be stored. */
+static void prefetch_next(kn_lw *w, kn_sg *sg, int load, int vloop, int lanes)
+{
+    int row = kn_lw_var(w, "row", 0, lanes - 1), out = sg->s->out;
+    kn_expr *r = kn_lw_ref(w, row), *ahead = kn_lw_node(w, KN_OP_ADD, KN_I64, 1, r, kn_lw_int(w, lanes), NULL), *idx[KILN_MAX_RANK];
+    kn_expr *from = address_at(w, sg, load, vloop, kn_lw_int(w, 0), ahead), *keep_row = sg->val[sg->turn_loop], *keep_lane = sg->val[vloop];
+    sg->val[sg->turn_loop] = r;
+    sg->val[vloop] = kn_lw_int(w, 2 * lanes);
+    kn_env v = { .w = w, .sg = sg, .s = sg->s, .lane_var = -1, .repl_tensor = -1 };
+    kn_env_axes(w, sg, v.av);
+    for (int i = 0; i < w->p->program->tensors[out].rank; i++) idx[i] = kn_lw_simp(w, kn_env_scalar(&v, sg->s->lhs[i]));
+    sg->val[sg->turn_loop] = keep_row;
+    sg->val[vloop] = keep_lane;
+    kn_ls *loop = kn_lw_for(w, row, kn_lw_int(w, 0), kn_lw_int(w, lanes));
+    if (!loop) return;
+    kn_ls **after = w->tail;
+    w->tail = &loop->body;
+    kn_lw_prefetch(w, kn_lw_tensor(w, sg->loads[load]->u.tensor), from, false);
+    kn_lw_prefetch(w, kn_lw_tensor(w, out), kn_lw_address(w, out, idx), true);
+    w->tail = after;
+}
+
+void kn_lw_turn(kn_lw *w, kn_sg *sg, int vloop, int lanes)
+{
+    for (int i = 0; i < sg->nloads; i++) sg->turned_of[i] = -1;
+    if (vloop < 0 || lanes > TURN_LANES || w->hw->gpu || sg->rolled || sg->s->red != KN_RED_NONE) return;
+    sg->turn_loop = rows_loop(sg, vloop, lanes);
+    for (int i = 0; i < sg->nloads && sg->turn_loop >= 0 && !w->status; i++) {
+        if (!turns(w, sg, i, vloop, lanes)) continue;
+        enum kn_dtype t = sg->loads[i]->dtype;
+        if (wants_prefetch(w, sg, i)) prefetch_next(w, sg, i, vloop, lanes);
+        int at = kn_lw_buffer(w, "turn", t, lanes, lanes, KN_REGISTER);
+        for (int l = 0; l < lanes && !w->status; l++)
+            kn_lw_store(w, at, kn_lw_int(w, l),
+                        kn_lw_read(w, kn_lw_tensor(w, sg->loads[i]->u.tensor),
+                                   address_at(w, sg, i, vloop, kn_lw_int(w, 0), kn_lw_int(w, l)), lanes));
+        for (int n = lanes; n > 1; n /= 2) at = interleave(w, at, t, lanes);
+        sg->turned_of[i] = at;
+    }
+}
