@@ -114,6 +114,36 @@ static bool fuse_pair(shaper *s, const kn_stage *g)
     return false;
 }
 
+/* Greatest common divisor of the constants by which e divides axis x, or takes it modulo; 0: none. */
+static int64_t divisor_of(const kn_expr *e, int x, int64_t g)
+{
+    bool divides = e->op == KN_OP_FLOORDIV || e->op == KN_OP_MOD;
+    if (divides && e->args[0]->op == KN_OP_AXIS && e->args[0]->u.axis == x && e->args[1]->op == KN_OP_CONST_I) {
+        int64_t a = e->args[1]->u.i, b = g;
+        while (b) {
+            int64_t r = a % b;
+            a = b, b = r;
+        }
+        return a;
+    }
+    for (int i = 0; i < e->nargs; i++) g = divisor_of(e->args[i], x, g);
+    return g;
+}
+
+/* An axis that is read as A//g or A%g becomes two, so that every index is affine. */
+static bool divide_one(shaper *s, const kn_stage *g)
+{
+    const kn_stmt *st = s->t->program->stmts[g->stmt];
+    for (int x = 0; x < st->naxes && !st->scatter; x++) {
+        int64_t f = divisor_of(st->body, x, 0);
+        if (f < 2 || f >= st->axes[x].extent || st->axes[x].extent % f) continue;
+        int n = s->nfused++;
+        if (try_step(s, kn_format(s->a, "divide %s %s D%d E%d %lld", s->t->program->tensors[st->out].name, st->axes[x].name, n, n, (long long)f)))
+            return true;
+    }
+    return false;
+}
+
 kiln_status kn_shape(kiln_arena *a, const kn_program *p, const kn_hw *hw, kiln_bytes *trace, kn_tree **t, kiln_diag *d)
 {
     shaper s = {a, p, hw, {"", 0}, NULL, 0};
@@ -122,6 +152,8 @@ kiln_status kn_shape(kiln_arena *a, const kn_program *p, const kn_hw *hw, kiln_b
     while (inline_one(&s, true)) {}
     while (epilogue_one(&s)) {}
     while (inline_one(&s, false)) {}
+    for (int k = 0; k < s.t->nstages; k++)
+        while (!kn_stopped(a) && divide_one(&s, s.t->stages[k])) {}
     for (int k = 0; k < s.t->nstages; k++)
         while (!kn_stopped(a) && fuse_pair(&s, s.t->stages[k])) {}
     *trace = s.text;

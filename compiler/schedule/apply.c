@@ -9,6 +9,12 @@ static const kn_prim prims[] = {
 #undef X
 };
 
+static const char all_names[] =
+#define X(name, min, max, usage) ", " #name
+#include "schedule/prims.def"
+#undef X
+    ;
+
 kiln_status kn_step_refuse(kn_step *s, const char *fmt, ...)
 {
     char text[400];
@@ -89,7 +95,7 @@ static kiln_status apply_step(kn_step *s)
         return KILN_TRACE;
     }
     kn_step_refuse(s, "no such primitive");
-    kn_hint(s->d, "inline, epilogue, fuse, split, reorder, parallel, bind, vectorize, unroll, rfactor, cache_read, compute_at");
+    kn_hint(s->d, "%s", all_names + 2);
     return KILN_TRACE;
 }
 

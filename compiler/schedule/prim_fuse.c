@@ -22,18 +22,6 @@ static kn_expr *axis_in_fused(void *user, kiln_arena *a, kn_expr *e)
     return v;
 }
 
-static kn_expr *simplify_index(void *user, kiln_arena *a, kn_expr *e)
-{
-    if (e->op != KN_OP_LOAD) return e;
-    kn_expr *idx[KILN_MAX_RANK], *copy = kn_new(a, kn_expr);
-    for (int i = 0; i < e->nargs; i++) idx[i] = kn_simplify(a, e->args[i], kn_sched_range, user);
-    if (!copy) return NULL;
-    *copy = *e;
-    copy->args = kn_array(a, kn_expr *, e->nargs ? e->nargs : 1);
-    if (copy->args) memcpy(copy->args, idx, sizeof *idx * (size_t)e->nargs);
-    return copy;
-}
-
 static kiln_status plan(kn_step *s, kn_stage *g, fuser *f, int *first, int64_t *total)
 {
     const kn_stmt *st = f->s;
@@ -91,8 +79,8 @@ kiln_status kn_prim_fuse(kn_step *s)
     st->naxes = n;
     st->nspatial = nspatial;
     if (kn_arena_dry(s->a)) return kn_fail(s->d, KILN_MEMORY, "out of memory while fusing axes");
-    for (int i = 0; i < rank; i++) st->lhs[i] = kn_simplify(s->a, st->lhs[i], kn_sched_range, st);
-    st->body = kn_rewrite(s->a, body, simplify_index, st);
+    st->body = body;
+    kn_stmt_simplify(s->a, st, rank);
     kn_stage_loops_init(g, st);
     return KILN_OK;
 }

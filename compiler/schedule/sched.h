@@ -52,6 +52,8 @@ const kn_expr *kn_stage_load(const kn_tree *t, const kn_stage *g, int i);
 int kn_reads_of(const kn_expr *body, int tensor, const kn_expr **one);
 /* Ranges of a statement's axes for kn_simplify; user is the kn_stmt. */
 void kn_sched_range(void *user, const kn_expr *leaf, int64_t *lo, int64_t *hi);
+/* Simplifies the indices of a statement's output (of `rank` dimensions) and loads by the ranges of its axes. */
+void kn_stmt_simplify(kiln_arena *a, kn_stmt *s, int rank);
 /* Everything that must hold at the end of a trace. */
 kiln_status kn_tree_check(kn_tree *t, const kn_hw *hw, kiln_diag *d);
 const char *kn_loop_kind_text(enum kn_loop_kind k);

@@ -7,6 +7,7 @@
  *   epilogue T                   reverse_compute_inline: map statement that reads T once, at identity index, becomes T's epilogue: it is
  *                                evaluated when T's finished value is stored; T itself is then never stored
  *   fuse S NAME A B [C ...]      axes A, B, ... of statement S (all spatial or all reduce, given outer to inner) become one axis NAME
+ *   divide S A OUTER INNER f     axis A becomes axes OUTER and INNER of extent f, which must divide it: the inverse of fuse
  *   split S A f1 [f2 ...]        axis A becomes loops A.0 .. A.n; A.i has extent fi for i >= 1, A.0 = ceil(extent / prod f). Strides are
  *                                those of the nest in name order: stride(A.n) = 1, stride(A.i) = stride(A.i+1) * f(i+1). An axis that is
  *                                never split is the single loop A.0.

@@ -106,6 +106,24 @@ void kn_sched_range(void *user, const kn_expr *leaf, int64_t *lo, int64_t *hi)
     *hi = leaf->op == KN_OP_AXIS && leaf->u.axis < s->naxes ? s->axes[leaf->u.axis].extent - 1 : 0;
 }
 
+static kn_expr *simplify_index(void *user, kiln_arena *a, kn_expr *e)
+{
+    if (e->op != KN_OP_LOAD) return e;
+    kn_expr *idx[KILN_MAX_RANK], *copy = kn_new(a, kn_expr);
+    for (int i = 0; i < e->nargs; i++) idx[i] = kn_simplify(a, e->args[i], kn_sched_range, user);
+    if (!copy) return NULL;
+    *copy = *e;
+    copy->args = kn_array(a, kn_expr *, e->nargs ? e->nargs : 1);
+    if (copy->args) memcpy(copy->args, idx, sizeof *idx * (size_t)e->nargs);
+    return copy;
+}
+
+void kn_stmt_simplify(kiln_arena *a, kn_stmt *s, int rank)
+{
+    for (int i = 0; i < rank; i++) s->lhs[i] = kn_simplify(a, s->lhs[i], kn_sched_range, s);
+    s->body = kn_rewrite(a, s->body, simplify_index, s);
+}
+
 const char *kn_loop_kind_text(enum kn_loop_kind k)
 {
     static const char *const text[] = { "serial", "parallel", "grid", "thread", "vthread", "unroll", "vector" };
