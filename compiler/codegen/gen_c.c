@@ -128,6 +128,14 @@ static void task(kn_gen *g, int n)
     kn_put(&g->out, "\n}\n");
 }
 
+/* Some launch has more than one task. */
+static bool forks(const kn_lprog *p)
+{
+    for (int i = 0; i < p->nfns; i++)
+        if (p->fns[i].grid > 1) return true;
+    return false;
+}
+
 static void entry_functions(kn_buf *b, const kn_lprog *p, const char *entry, int64_t temps)
 {
     int64_t scratch = kn_round_up(p->scratch_bytes, 64);
@@ -143,7 +151,11 @@ static void entry_functions(kn_buf *b, const kn_lprog *p, const char *entry, int
         kn_putf(b, "    k_args k = {inputs, outputs, (u8 *)workspace, (u8 *)workspace + %lld};\n", (long long)temps);
     else
         kn_put(b, "    k_args k = {inputs, outputs, 0, 0};\n");
-    for (int i = 0; i < p->nfns; i++) kn_putf(b, "    k_run(task_%d, %lld, &k, pool);\n", i, (long long)p->fns[i].grid);
+    if (!forks(p)) kn_put(b, "    (void)pool;\n");
+    for (int i = 0; i < p->nfns; i++) {
+        if (p->fns[i].grid > 1) kn_putf(b, "    k_run(task_%d, %lld, &k, pool);\n", i, (long long)p->fns[i].grid);
+        else kn_putf(b, "    task_%d(&k, 0, 0);\n", i);
+    }
     kn_put(b, "    return 0;\n}\n");
 }
 
@@ -242,7 +254,7 @@ kiln_status kn_gen_c(kiln_arena *a, const kn_lprog *p, const char *entry, kiln_b
     kn_putn(&b, prelude.p ? prelude.p : "", prelude.n);
     kn_put(&b, runtime);
     kn_putn(&b, g->out.p ? g->out.p : "", g->out.n);
-    kn_put(&b, run_text);
+    if (forks(p)) kn_put(&b, run_text);
     entry_functions(&b, p, entry, temps);
     tvm_entry(&b, p, entry, temps + kn_round_up(p->scratch_bytes, 64));
     kn_buf_init(&h, a);

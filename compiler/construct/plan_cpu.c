@@ -110,9 +110,18 @@ static int put_order(kn_buf *b, const kn_site *x, const cpu_tile *t, int other, 
     return n;
 }
 
+/* Below some ten thousand iterations a core is done before another one has started (launch_us of a hwspec is the time of a fork). */
+static bool worth_forking(const kn_site *x)
+{
+    int64_t n = 1;
+    for (int i = 0; i < x->s->naxes; i++)
+        if (!kn_mul_fits(n, extent(x, i), &n)) return true;
+    return n >= 16384;
+}
+
 static void put_kinds(kn_buf *b, const kn_site *x, const cpu_tile *t, const char *const par[], const int64_t times[], int npar)
 {
-    int64_t tasks = 1, want = 8 * (int64_t)x->hw->units;
+    int64_t tasks = 1, want = worth_forking(x) ? 8 * (int64_t)x->hw->units : 0;
     for (int i = 0; i < npar && tasks < want; i++) { /* task loops must lead the order, so stop at the first that is not needed */
         kn_putf(b, "parallel %s %s.0\n", x->name, par[i]);
         if (!kn_mul_fits(tasks, times[i], &tasks)) tasks = want;
@@ -229,11 +238,12 @@ static void spatial_tiles(const kn_site *x, kn_plans *p)
                     strided = strided || (!once && (!x->load[l].linear || x->load[l].coef[x->n] != 1));
                     padded = padded || x->load[l].padded;
                 }
-                t.pack = x->s->naxes > x->s->nspatial && (strided || padded || (x->contraction && t.mc >= 4));
+                bool again = x->contraction && t.mc >= 4 && x->reduce_extent > 16; /* a panel of few rows is in L1 as it lies */
+                t.pack = x->s->naxes > x->s->nspatial && (strided || padded || again);
                 if (!t.pack && lanes > n) t.lanes = pow2_below(n, full); /* nothing fills in lanes past the end */
                 if (!t.pack && nv > 1 && nv * t.lanes > n) continue;
                 try_tile(x, p, &t);
-                if (t.pack && !padded && !(x->contraction && t.mc >= 4)) t.pack = false, try_tile(x, p, &t);
+                if (t.pack && !padded && !again) t.pack = false, try_tile(x, p, &t);
             }
         }
     }
@@ -267,7 +277,7 @@ static void map_tiles(const kn_site *x, kn_plans *p)
     if (run > 4096) run = 4096;
     const int64_t widths[] = {run, 4, 1};
     for (int i = other < 0 && run > 8 ? 0 : 1; i < 3; i++) {
-        if (widths[i] > 1 && widths[i] > vectors) break;
+        if (widths[i] > 1 && widths[i] > vectors) continue;
         cpu_tile t = {.lanes = lanes, .nv = widths[i], .mr = 1, .mc = 1, .grain = grain_of(x, other), .rlanes = 1, .runroll = 1};
         try_tile(x, p, &t);
         if (i == 0 && p->n) break; /* short tasks would only pay more forks */

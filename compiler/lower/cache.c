@@ -124,6 +124,39 @@ static void fill_shared(kn_lw *w, kn_sg *sg, int cache)
     w->tail = after;
 }
 
+/* Copies elements `at` + 0 .. lanes - 1 of a row. */
+static void copy_vector(kn_lw *w, kn_sg *sg, int cache, int n, const int64_t *size, kn_expr **k, kn_expr *at, int lanes)
+{
+    k[n - 1] = kn_lw_simp(w, at);
+    source s = source_of(w, sg, cache, k);
+    kn_lw_store(w, sg->cache_buffer[cache], slot_of(w, &sg->g->caches[cache], n, size, k), kn_lw_read(w, s.buffer, s.at, lanes));
+}
+
+/* Elements lo .. hi - 1 of a row in vectors, the last of which moves back to end with the row. The statement whose `other` branch is to take the
+ * rows too short for that; NULL: there are none, *done, or vectors do not fit at all. */
+static kn_ls *copy_vectors(kn_lw *w, kn_sg *sg, int cache, int n, const int64_t *size, kn_expr **k, kn_expr *lo, kn_expr *hi, bool *done)
+{
+    int lanes = w->hw->vector_bytes / kn_dtype_bytes(w->p->buffers[sg->cache_buffer[cache]].dtype);
+    *done = false;
+    if (w->hw->gpu || lanes < 4 || lanes > 64 || size[n - 1] < lanes) return NULL;
+    kn_expr *len = kn_lw_let(w, "len", kn_bin(w->a, KN_OP_SUB, hi, lo));
+    kn_expr *fits = kn_lw_simp(w, kn_lw_node(w, KN_OP_LE, KN_BOOL, 1, kn_lw_int(w, lanes), len, NULL));
+    if (fits->op == KN_OP_CONST_I && !fits->u.i) return NULL;
+    kn_ls *cond = fits->op == KN_OP_CONST_I ? NULL : kn_lw_if(w, fits), **after = w->tail;
+    if (cond) w->tail = &cond->body;
+    int var = kn_lw_var(w, "v", 0, size[n - 1] / lanes - 1);
+    kn_ls *loop = kn_lw_for(w, var, kn_lw_int(w, 0), kn_lw_simp(w, kn_bin(w->a, KN_OP_FLOORDIV, len, kn_lw_int(w, lanes))));
+    if (!loop) return NULL;
+    kn_ls **here = w->tail;
+    w->tail = &loop->body;
+    copy_vector(w, sg, cache, n, size, k, kn_bin(w->a, KN_OP_ADD, lo, kn_bin(w->a, KN_OP_MUL, kn_lw_ref(w, var), kn_lw_int(w, lanes))), lanes);
+    w->tail = here;
+    if (len->op != KN_OP_CONST_I || len->u.i % lanes) copy_vector(w, sg, cache, n, size, k, kn_bin(w->a, KN_OP_SUB, hi, kn_lw_int(w, lanes)), lanes);
+    if (cond) w->tail = after;
+    *done = !cond;
+    return cond;
+}
+
 /* Row-wise fill of a box: the test of the outer dimensions is made once a row, the row is zero, copy, zero. */
 static void fill_row(kn_lw *w, kn_sg *sg, int cache, int n, const int64_t *size, kn_expr **k)
 {
@@ -149,11 +182,14 @@ static void fill_row(kn_lw *w, kn_sg *sg, int cache, int n, const int64_t *size,
         kn_expr *from = part == 1 ? lo : part == 2 ? hi : zero, *to = part == 0 ? lo : part == 1 ? hi : len;
         if (from->op == KN_OP_CONST_I && to->op == KN_OP_CONST_I && from->u.i >= to->u.i) continue;
         if (cond && part == 3) w->tail = &cond->other;
+        bool done = false;
+        kn_ls *vectors = part == 1 ? copy_vectors(w, sg, cache, n, size, k, from, to, &done) : NULL, **here = w->tail;
+        if (done) continue;
+        if (vectors) w->tail = &vectors->other;
         int var = kn_lw_var(w, "x", 0, size[d] - 1);
-        kn_ls **here = w->tail;
         kn_ls *loop = kn_lw_for(w, var, from, to);
         if (!loop) return;
-        here = w->tail;
+        if (!vectors) here = w->tail;
         w->tail = &loop->body;
         k[d] = kn_lw_ref(w, var);
         source s = source_of(w, sg, cache, k);

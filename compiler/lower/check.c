@@ -95,7 +95,8 @@ static kiln_status check_one(checker *c, const kn_ls *s, bool uniform)
     kiln_status st = KILN_OK;
     if (s->kind == KN_LS_STORE) return check_store(c, s);
     if (s->kind == KN_LS_PREFETCH)
-        return c->p->hw->gpu || c->p->buffers[s->buffer].scope != KN_GLOBAL ? wrong(c, "prefetch of what is not in memory", "") : check_expr(c, s->index);
+        return c->p->hw->gpu || c->p->buffers[s->buffer].scope != KN_GLOBAL ? wrong(c, "prefetch of what is not in memory", "")
+                                                                             : check_expr(c, s->index);
     if (s->kind == KN_LS_BARRIER)
         return !c->p->hw->gpu ? wrong(c, "barrier on a CPU", "") : uniform ? KILN_OK : wrong(c, "barrier that not every thread meets", "");
     if (s->kind == KN_LS_IF) {

@@ -156,7 +156,24 @@ static kn_expr *element_in_range(tile *x)
     return c;
 }
 
-/* Stores the spilled tile with one rolled, guarded store. */
+/* A spilled vector that is wholly in range goes out at once; the tail is in the other branch, which the caller fills. */
+static kn_ls *store_spilled_vector(tile *x, kn_expr *at, bool is_final)
+{
+    kn_lw *w = x->w;
+    kn_sg *sg = x->sg;
+    sg->val[x->vloop] = kn_lw_int(w, x->lanes - 1);
+    kn_expr *in = element_in_range(x);
+    kn_ls *whole = in ? kn_lw_if(w, in) : NULL;
+    if (!whole) return NULL;
+    w->tail = &whole->body;
+    sg->val[x->vloop] = kn_lw_ref(w, x->lane_var);
+    at = kn_lw_simp(w, kn_bin(w->a, KN_OP_MUL, at, kn_lw_int(w, x->lanes)));
+    store_output(x, kn_lw_read(w, x->spill, at, x->lanes), x->lane_var, is_final);
+    w->tail = &whole->other;
+    return whole;
+}
+
+/* Stores the spilled tile with rolled loops: vectors that are in range, then elements that are. */
 static void store_spilled(tile *x, bool is_final)
 {
     kn_lw *w = x->w;
@@ -167,6 +184,10 @@ static void store_spilled(tile *x, bool is_final)
     for (int i = sg->tile; i < sg->g->nloops; i++) {
         if (!spatial_register(sg, i)) continue;
         const kn_loop *l = &sg->g->loops[i];
+        if (i == x->vloop && x->lanes > 1 && !x->reduce_lanes) {
+            kn_ls **here = w->tail;
+            if (store_spilled_vector(x, at, is_final) && !opened) after = &(*here)->next, opened = true;
+        }
         int var = kn_lw_var(w, l->name, 0, l->extent - 1);
         kn_ls *loop = kn_lw_for(w, var, kn_lw_int(w, 0), kn_lw_int(w, l->extent));
         if (!loop) return;
@@ -327,6 +348,57 @@ static kn_expr *value_of(tile *x, int64_t c)
     return x->part >= 0 ? combine(x, kn_lw_read(w, x->part, part_index(x), v->lanes), v) : v;
 }
 
+/* How many lanes of the current element of a tile of fixed place are in range; -1: that depends on where the tile is. */
+static int lanes_in_range(tile *x)
+{
+    kn_sg *sg = x->sg;
+    int n = 0, width = x->lanes > 1 && !x->reduce_lanes ? x->lanes : 1;
+    for (; n < width; n++) {
+        if (width > 1) sg->val[x->vloop] = kn_lw_int(x->w, n);
+        kn_expr *in = element_in_range(x);
+        if (in) in = kn_lw_simp(x->w, in);
+        if (in && in->op != KN_OP_CONST_I) return -1;
+        if (in && !in->u.i) break;
+    }
+    if (width > 1) sg->val[x->vloop] = kn_lw_ref(x->w, x->lane_var);
+    return n;
+}
+
+/* The tile's place is known: whole vectors go out at once, what is left of the others by the element, and nothing else is asked. */
+static bool store_fixed(tile *x, int lane_var)
+{
+    kn_lw *w = x->w;
+    int width = x->lanes > 1 && !x->reduce_lanes ? x->lanes : 1;
+    for (int64_t c = 0; c < x->ncombo; c++) {
+        set_combo(x, c);
+        if (lanes_in_range(x) < 0) return false;
+    }
+    for (int64_t c = 0; c < x->ncombo && !w->status; c++) {
+        set_combo(x, c);
+        int n = lanes_in_range(x);
+        if (!n) continue;
+        kn_expr *value = value_of(x, c);
+        if (n == width) {
+            store_output(x, value, lane_var, false);
+            continue;
+        }
+        int64_t keep = w->scratch;
+        int line = kn_lw_buffer(w, "line", value->dtype, 1, width, KN_SCRATCH), var = kn_lw_var(w, "l", 0, n - 1);
+        w->scratch = keep;
+        kn_lw_store(w, line, kn_lw_int(w, 0), value);
+        kn_ls *loop = kn_lw_for(w, var, kn_lw_int(w, 0), kn_lw_int(w, n));
+        if (!loop) return true;
+        kn_ls **after = w->tail;
+        w->tail = &loop->body;
+        x->sg->val[x->vloop] = kn_lw_ref(w, var);
+        tile scalar = *x;
+        scalar.lane_var = -1;
+        store_output(&scalar, kn_lw_read(w, line, kn_lw_ref(w, var), 1), -1, false);
+        w->tail = after;
+    }
+    return true;
+}
+
 /* Stores a tile that reaches out of range: all of it to scratch, finished where that is safe, then what is in range element by element. */
 static void spill_tile(tile *x, int lane_var)
 {
@@ -404,7 +476,7 @@ static void store_tile(tile *x)
     if (x->full && !x->store_full && !w->hw->gpu && !x->sg->rolled) {
         kn_expr *full = kn_lw_simp(w, x->full);
         if (full->op == KN_OP_CONST_I && !full->u.i) { /* the tile is wider than the axis: it never is whole */
-            spill_tile(x, lane_var);
+            if (!store_fixed(x, lane_var)) spill_tile(x, lane_var);
             return;
         }
         cond = kn_lw_if(w, x->full);

@@ -121,6 +121,17 @@ static void measure(kernel *k, const void *const *in)
     }
 }
 
+static bool only_f32(const kiln_program *p)
+{
+    kiln_arg arg;
+    for (int i = 0; i < kiln_program_inputs(p); i++) {
+        kiln_program_input(p, i, &arg);
+        if (strcmp(arg.dtype, "f32")) return false;
+    }
+    kiln_program_output(p, 0, &arg);
+    return !strcmp(arg.dtype, "f32");
+}
+
 static double one_case(const char *line, kiln_hw *hw, const char *dir)
 {
     kiln_arena *a = kiln_arena_open(&(kiln_host){NULL, mem, NULL});
@@ -130,6 +141,10 @@ static double one_case(const char *line, kiln_hw *hw, const char *dir)
     kiln_arg arg;
     double flops, bytes;
     if (!prepare(a, line, hw, dir, k, &p)) return 0;
+    if (!only_f32(p)) {
+        printf("%s: this bench compares f32 kernels\n", line);
+        return 0;
+    }
     for (int i = 0; i < kiln_program_inputs(p); i++) {
         kiln_program_input(p, i, &arg);
         float *x = aligned_alloc(64, (size_t)(arg.bytes + 127) / 64 * 64);
