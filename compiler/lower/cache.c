@@ -53,6 +53,25 @@ static kn_expr *slot_of(kn_lw *w, const kn_cache *c, int n, const int64_t *size,
     return at ? kn_lw_simp(w, at) : &w->dry;
 }
 
+static void axis_span(void *user, const kn_expr *leaf, int64_t *lo, int64_t *hi)
+{
+    const kn_stmt *s = user;
+    *lo = leaf->op == KN_OP_AXIS ? 0 : INT32_MIN;
+    *hi = leaf->op == KN_OP_AXIS ? s->axes[leaf->u.axis].extent - 1 : INT32_MAX;
+}
+
+/* Some element the load names may be outside of its tensor: under padding, or under a select that keeps it from being read. A copy is made
+ * ahead of either, so it must look for itself. */
+static bool strays(const kn_lw *w, const kn_sg *sg, const kn_expr *load)
+{
+    const kn_tensor *x = &w->p->program->tensors[load->u.tensor];
+    for (int d = 0; d < load->nargs; d++) {
+        int64_t lo, hi;
+        if (!kn_expr_range(load->args[d], axis_span, (void *)sg->s, &lo, &hi) || lo < 0 || hi >= x->shape[d]) return true;
+    }
+    return false;
+}
+
 /* What goes to buffer position k: the source element and the condition under which it exists. */
 typedef struct source { kn_expr *at, *cond; int buffer; kn_expr *pad; } source;
 
@@ -77,9 +96,10 @@ static source source_of(kn_lw *w, kn_sg *sg, int cache, kn_expr *const *k)
         memcpy(sg->val, saved, sizeof saved);
         for (int a = 0; a < sg->s->naxes; a++)
             if (kn_axes_in(load) >> a & 1) s.cond = kn_lw_and(w, s.cond, kn_lw_below(w, v.av[a], sg->s->axes[a].extent));
+        bool check = strays(w, sg, load);
         for (int d = 0; d < load->nargs; d++) {
             idx[d] = kn_lw_simp(w, kn_env_scalar(&v, load->args[d]));
-            if (load->padded) s.cond = kn_lw_and(w, s.cond, kn_lw_in_dim(w, idx[d], x->shape[d]));
+            if (check) s.cond = kn_lw_and(w, s.cond, kn_lw_in_dim(w, idx[d], x->shape[d]));
         }
     }
     s.at = kn_lw_address(w, load->u.tensor, idx);
@@ -286,12 +306,12 @@ static void fill_nest(kn_lw *w, kn_sg *sg, int cache, bool whole)
     if (after) w->tail = after;
 }
 
-/* Without padding the only guards are upper bounds of axes, which grow with every loop: the last element decides for all. */
+/* Where no element strays the only guards are upper bounds of axes, which grow with every loop: the last element decides for all. */
 static void fill_scratch(kn_lw *w, kn_sg *sg, int cache)
 {
     const kn_cache *c = &sg->g->caches[cache];
     kn_expr *k[KILN_MAX_LOOPS] = { NULL };
-    if (c->region || sg->loads[c->load]->padded) {
+    if (c->region || strays(w, sg, sg->loads[c->load])) {
         fill_nest(w, sg, cache, false);
         return;
     }

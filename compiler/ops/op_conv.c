@@ -1,16 +1,6 @@
 /* Conv: convolution over one to three spatial dimensions, with groups, strides, pads, dilations and bias. */
 #include "ops/ops.h"
 
-/* Channel read by output channel F and reduce axis C: group number times channels a group, plus C. */
-static void channel(kn_op_call *c, int64_t group, int64_t cg, int64_t fg)
-{
-    if (group == 1) kn_put(&c->text, "C");
-    else if (fg == 1 && cg == 1) kn_put(&c->text, "F");
-    else if (fg == 1) kn_putf(&c->text, "F*%lld+C", (long long)cg);
-    else if (cg == 1) kn_putf(&c->text, "F//%lld", (long long)fg);
-    else kn_putf(&c->text, "F//%lld*%lld+C", (long long)fg, (long long)cg);
-}
-
 static kiln_status check(kn_op_call *c, int64_t group)
 {
     const kn_operand *x = &c->in[0], *w = &c->in[1], *b = &c->in[2];
@@ -29,18 +19,14 @@ static kiln_status check(kn_op_call *c, int64_t group)
 static void operands(kn_op_call *c, const kn_window *win, int64_t group)
 {
     int64_t cg = c->in[1].shape[1], fg = c->in[1].shape[0] / group;
-    bool wide = *kn_op_wide(c) != 0;
-    kn_put(&c->text, wide ? "cast(" : "");
-    kn_put(&c->text, win->reaches_out ? "pad(x0,0.0)[N," : "x0[N,");
-    channel(c, group, cg, fg);
-    kn_op_window_index(c, win);
-    kn_put(&c->text, wide ? "],f32) * " : "] * ");
     kn_buf b;
     kn_buf_init(&b, c->arena);
-    kn_put(&b, cg == 1 && group > 1 ? "F,0" : "F,C");
-    for (int i = 0; i < win->n; i++) kn_putf(&b, win->kernel[i] == 1 ? ",0" : ",R%d", i);
-    kiln_bytes index = kn_buf_take(&b);
-    kn_op_load(c, 1, index.p ? index.p : "");
+    kn_put(&b, "N,");
+    kn_op_channel(&b, group, cg, fg);
+    kiln_bytes lead = kn_buf_take(&b);
+    kn_op_window_load(c, win, lead.p ? lead.p : "", "");
+    kn_put(&c->text, " * ");
+    kn_op_kernel_load(c, win, cg == 1 && group > 1 ? "F,0" : "F,C", "");
 }
 
 static kiln_status lower(kn_op_call *c)

@@ -70,6 +70,14 @@ enum kn_op_finish { KN_FINISH_NONE, KN_FINISH_MEAN };
 kiln_status kn_op_reduce(kn_op_call *c, const char *assign, enum kn_op_finish finish);
 extern const kn_attr_spec kn_reduce_attrs[], kn_window_attrs[], kn_pool_attrs[];
 
+/* Attributes of every window, for an operator that adds its own. */
+#define KN_WINDOW_ATTRS                                                                                                           \
+    {"kernel_shape", 'I', "from W", "extent of the window"}, {"strides", 'I', "1...", "step of the window"},                      \
+        {"pads", 'I', "0...", "padding: all begins, then all ends"}, {"dilations", 'I', "1...", "step inside the window"},        \
+    {                                                                                                                             \
+        "auto_pad", 's', "NOTSET", "NOTSET, SAME_UPPER, SAME_LOWER or VALID"                                                      \
+    }
+
 /* The window of a convolution or pooling: ONNX's kernel_shape, strides, pads, dilations, auto_pad, ceil_mode. */
 typedef struct kn_window {
     int n;                                 /* spatial dimensions */
@@ -82,4 +90,11 @@ kiln_status kn_op_window(kn_op_call *c, const int64_t *kernel, kn_window *w);
 void kn_op_window_index(kn_op_call *c, const kn_window *w);
 /* " where P0 in 56, P1 in 56[, R0 in 3, ...]" */
 void kn_op_window_where(kn_op_call *c, const kn_window *w, bool with_kernel);
+/* Channel read by output channel F and reduce axis C: group number times channels a group, plus C. cg, fg: channels a group, in and out. */
+void kn_op_channel(kn_buf *b, int64_t group, int64_t cg, int64_t fg);
+/* "x0[lead,P0*s+R0*d-p,...tail]", zero outside of x0, and "x1[lead,R0,...tail]"; both in the dtype of computation. */
+void kn_op_window_load(kn_op_call *c, const kn_window *w, const char *lead, const char *tail);
+void kn_op_kernel_load(kn_op_call *c, const kn_window *w, const char *lead, const char *tail);
+/* The lists of a window for files that have another rule for the extent of the output: n numbers, or `fallback` each. */
+kiln_status kn_op_numbers(kn_op_call *c, const char *name, int n, int64_t least, int64_t fallback, int64_t *out);
 #endif

@@ -2,20 +2,14 @@
 #include "ops/ops.h"
 #include <string.h>
 
-#define WINDOW_ROWS                                                                                                              \
-    {"kernel_shape", 'I', "from W", "extent of the window"}, {"strides", 'I', "1...", "step of the window"},                     \
-        {"pads", 'I', "0...", "padding: all begins, then all ends"}, {"dilations", 'I', "1...", "step inside the window"},       \
-    {                                                                                                                            \
-        "auto_pad", 's', "NOTSET", "NOTSET, SAME_UPPER, SAME_LOWER or VALID"                                                     \
-    }
-const kn_attr_spec kn_window_attrs[] = {WINDOW_ROWS, {"group", 'i', "1", "groups of channels"}, {NULL, 0, NULL, NULL}};
-const kn_attr_spec kn_pool_attrs[] = {WINDOW_ROWS,
+const kn_attr_spec kn_window_attrs[] = {KN_WINDOW_ATTRS, {"group", 'i', "1", "groups of channels"}, {NULL, 0, NULL, NULL}};
+const kn_attr_spec kn_pool_attrs[] = {KN_WINDOW_ATTRS,
                                       {"ceil_mode", 'i', "0", "1 rounds the output extent up"},
                                       {"count_include_pad", 'i', "0", "AveragePool: 1 counts padding"},
                                       {"storage_order", 'i', "0", "MaxPool: must be 0"},
                                       {NULL, 0, NULL, NULL}};
 
-static kiln_status numbers(kn_op_call *c, const char *name, int n, int64_t least, int64_t fallback, int64_t *out)
+kiln_status kn_op_numbers(kn_op_call *c, const char *name, int n, int64_t least, int64_t fallback, int64_t *out)
 {
     const kn_attr *a = kn_attr_get(c, name);
     for (int i = 0; i < n; i++) out[i] = fallback;
@@ -33,7 +27,7 @@ static kiln_status set_pads(kn_op_call *c, kn_window *w)
 {
     const char *mode = kn_attr_str(c, "auto_pad", "NOTSET");
     int64_t pads[6];
-    kiln_status s = numbers(c, "pads", 2 * w->n, 0, 0, pads);
+    kiln_status s = kn_op_numbers(c, "pads", 2 * w->n, 0, 0, pads);
     if (s != KILN_OK) return s;
     bool upper = !strcmp(mode, "SAME_UPPER"), lower = !strcmp(mode, "SAME_LOWER");
     if (!upper && !lower && strcmp(mode, "VALID") && strcmp(mode, "NOTSET"))
@@ -57,9 +51,9 @@ kiln_status kn_op_window(kn_op_call *c, const int64_t *kernel, kn_window *w)
 {
     *w = (kn_window){.n = c->in[0].rank - 2, .pool = !kernel};
     if (w->n < 1 || w->n > 3) return kn_op_bad_shape(c, 0, "rank %d; N, C and one to three spatial dimensions are right", c->in[0].rank);
-    kiln_status s = numbers(c, "kernel_shape", w->n, 1, 0, w->kernel);
-    if (s == KILN_OK) s = numbers(c, "strides", w->n, 1, 1, w->stride);
-    if (s == KILN_OK) s = numbers(c, "dilations", w->n, 1, 1, w->dilation);
+    kiln_status s = kn_op_numbers(c, "kernel_shape", w->n, 1, 0, w->kernel);
+    if (s == KILN_OK) s = kn_op_numbers(c, "strides", w->n, 1, 1, w->stride);
+    if (s == KILN_OK) s = kn_op_numbers(c, "dilations", w->n, 1, 1, w->dilation);
     if (s != KILN_OK) return s;
     for (int i = 0; i < w->n; i++) {
         w->in[i] = c->in[0].shape[i + 2];
@@ -101,4 +95,32 @@ void kn_op_window_where(kn_op_call *c, const kn_window *w, bool with_kernel)
     for (int i = 0; i < w->n; i++) kn_putf(&c->text, "%sP%d in %lld", i ? ", " : " where ", i, (long long)w->out[i]);
     for (int i = 0; with_kernel && i < w->n; i++)
         if (w->kernel[i] != 1 || w->pool) kn_putf(&c->text, ", R%d in %lld", i, (long long)w->kernel[i]);
+}
+
+void kn_op_channel(kn_buf *b, int64_t group, int64_t cg, int64_t fg)
+{
+    if (group == 1) kn_put(b, "C");
+    else if (fg == 1 && cg == 1) kn_put(b, "F");
+    else if (fg == 1) kn_putf(b, "F*%lld+C", (long long)cg);
+    else if (cg == 1) kn_putf(b, "F//%lld", (long long)fg);
+    else kn_putf(b, "F//%lld*%lld+C", (long long)fg, (long long)cg);
+}
+
+void kn_op_window_load(kn_op_call *c, const kn_window *w, const char *lead, const char *tail)
+{
+    bool wide = *kn_op_wide(c) != 0;
+    kn_putf(&c->text, "%s%s[%s", wide ? "cast(" : "", w->reaches_out ? "pad(x0,0.0)" : "x0", lead);
+    kn_op_window_index(c, w);
+    kn_putf(&c->text, "%s]%s", tail, wide ? ",f32)" : "");
+}
+
+void kn_op_kernel_load(kn_op_call *c, const kn_window *w, const char *lead, const char *tail)
+{
+    kn_buf b;
+    kn_buf_init(&b, c->arena);
+    kn_put(&b, lead);
+    for (int i = 0; i < w->n; i++) kn_putf(&b, w->kernel[i] == 1 ? ",0" : ",R%d", i);
+    kn_put(&b, tail);
+    kiln_bytes index = kn_buf_take(&b);
+    kn_op_load(c, 1, index.p ? index.p : "");
 }

@@ -21,6 +21,26 @@ def conv(x, w, b=None, strides=None, pads=None, dilations=None, group=1):
         if b is not None: y[i] += b[i[1]]
     return y
 
+def conv_transpose(x, w, b=None, strides=None, pads=None, dilations=None, group=1, output_padding=None, output_shape=None, upper=False):
+    n = x.ndim - 2
+    strides, dilations, more = strides or [1] * n, dilations or [1] * n, output_padding or [0] * n
+    full = [(x.shape[2 + i] - 1) * strides[i] + (w.shape[2 + i] - 1) * dilations[i] + 1 + more[i] for i in range(n)]
+    if output_shape:
+        all_ = [max(full[i] - output_shape[i], 0) for i in range(n)]
+        begin = [a // 2 if upper else a - a // 2 for a in all_]
+        out = output_shape
+    else:
+        pads = pads or [0] * 2 * n
+        begin, out = pads[:n], [full[i] - pads[i] - pads[n + i] for i in range(n)]
+    fg, cg = w.shape[1], x.shape[1] // group
+    y = np.zeros([x.shape[0], fg * group] + out)
+    for i in itertools.product(*[range(e) for e in x.shape]): # scatter: every input adds a window
+        for f in range(fg):
+            for k in itertools.product(*[range(e) for e in w.shape[2:]]):
+                at = tuple(i[2 + d] * strides[d] + k[d] * dilations[d] - begin[d] for d in range(n))
+                if all(0 <= at[d] < out[d] for d in range(n)): y[(i[0], i[1] // cg * fg + f) + at] += x[i] * w[(i[1], f) + k]
+    return y if b is None else y + b.reshape([1, -1] + [1] * n)
+
 def pool(x, kernel, mode, strides=None, pads=None, dilations=None, ceil=0, include=0):
     n = x.ndim - 2
     strides, dilations, pads = strides or [1] * n, dilations or [1] * n, pads or [0] * 2 * n
@@ -94,6 +114,24 @@ case("AveragePool", [x], pool(x, [3, 3], "avg", [1, 1], [1] * 4, include=1), ker
 x, g, q = rand(2, 3, 6), rand(6), rand(6); case("LayerNormalization", [x, g, q], layernorm(x, g, q, -1))
 x, g = rand(2, 3, 4), rand(3, 4); case("LayerNormalization", [x, g], layernorm(x, g, None, 1, 0.5), axis=1, epsilon=0.5)
 x = rand(2, 3, 4); case("Transpose", [x], x.T); case("Transpose", [x], x.transpose(1, 2, 0), perm=[1, 2, 0])
+
+x, w, q = rand(2, 3, 4), rand(3, 2, 3), rand(2); case("ConvTranspose", [x, w, q], conv_transpose(x, w, q))
+x, w = rand(1, 3, 4, 3), rand(3, 2, 3, 3)
+case("ConvTranspose", [x, w], conv_transpose(x, w, None, [2, 2], [1] * 4, None, 1, [1, 1]), strides=[2, 2], pads=[1] * 4, output_padding=[1, 1])
+x, w = rand(2, 3, 4, 4), rand(3, 2, 4, 4); case("ConvTranspose", [x, w], conv_transpose(x, w, None, [2, 2], [1] * 4), strides=[2, 2], pads=[1] * 4)
+x, w = rand(1, 2, 5, 3), rand(2, 3, 3, 2)
+case("ConvTranspose", [x, w], conv_transpose(x, w, None, [3, 2], [2, 0, 1, 1], [2, 3]), strides=[3, 2], pads=[2, 0, 1, 1], dilations=[2, 3])
+x, w = rand(1, 2, 5, 4), rand(2, 1, 3, 3)
+case("ConvTranspose", [x, w], conv_transpose(x, w, None, [4, 6], None, [2, 4], 1, [1, 3]), strides=[4, 6], dilations=[2, 4], output_padding=[1, 3])
+x, w, q = rand(1, 6, 3, 4), rand(6, 2, 3, 2), rand(4)
+case("ConvTranspose", [x, w, q], conv_transpose(x, w, q, [2, 1], [1, 0, 0, 1], [1, 2], 2), strides=[2, 1], pads=[1, 0, 0, 1], dilations=[1, 2], group=2)
+x, w = rand(1, 4, 3, 3), rand(4, 1, 3, 3); case("ConvTranspose", [x, w], conv_transpose(x, w, None, [2, 2], None, None, 4), strides=[2, 2], group=4)
+x, w = rand(1, 2, 3, 3), rand(2, 2, 1, 1); case("ConvTranspose", [x, w], conv_transpose(x, w, None, [2, 2]), strides=[2, 2])
+x, w = rand(1, 2, 3, 3), rand(2, 2, 3, 3)
+case("ConvTranspose", [x, w], conv_transpose(x, w, None, [3, 3], output_shape=[10, 8]), strides=[3, 3], output_shape=[10, 8])
+case("ConvTranspose", [x, w], conv_transpose(x, w, None, [2, 2], output_shape=[6, 6], upper=True), strides=[2, 2], auto_pad="SAME_UPPER")
+x, w = rand(1, 2, 2, 3, 2), rand(2, 3, 2, 3, 3)
+case("ConvTranspose", [x, w], conv_transpose(x, w, None, [2, 1, 2], [0, 1, 1, 1, 0, 1]), strides=[2, 1, 2], pads=[0, 1, 1, 1, 0, 1])
 
 print("# Source: make_ops_golden.py (NumPy and plain loops after the ONNX operator documents, opset 21).")
 for op, attrs, inputs, out in cases:
