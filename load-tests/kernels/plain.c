@@ -77,6 +77,17 @@ static const char *flags_of(const kiln_hw *hw, char *out, size_t cap)
     return out;
 }
 
+static bool only_f32(const kiln_program *p)
+{
+    kiln_arg arg;
+    for (int i = 0; i < kiln_program_inputs(p); i++) {
+        kiln_program_input(p, i, &arg);
+        if (strcmp(arg.dtype, "f32")) return false;
+    }
+    kiln_program_output(p, 0, &arg);
+    return !strcmp(arg.dtype, "f32");
+}
+
 /* Kernel 0 is Kiln's, 1 plain loops with -O3, 2 the same for this machine. */
 static bool prepare(kiln_arena *a, const char *line, kiln_hw *hw, const char *dir, kernel *k, kiln_program **program)
 {
@@ -85,7 +96,11 @@ static bool prepare(kiln_arena *a, const char *line, kiln_hw *hw, const char *di
     kiln_candidates *c;
     kiln_kernel *own, *plain;
     char flags[600];
-    if (kiln_request_json(a, (kiln_bytes){line, strlen(line)}, &r, &d) || kiln_construct(a, r->program, hw, "default", 1, &c, &d) ||
+    if (!kiln_request_json(a, (kiln_bytes){line, strlen(line)}, &r, &d) && !only_f32(r->program)) {
+        printf("%s: this bench compares f32 kernels\n", line);
+        return false;
+    }
+    if (d.message[0] || kiln_construct(a, r->program, hw, "default", 1, &c, &d) ||
         kiln_generate(a, r->program, hw, c->c[0].trace, &own, &d) || kiln_generate(a, r->program, hw, (kiln_bytes){"", 0}, &plain, &d)) {
         printf("%s: %s %s\n", line, d.pointer, d.message);
         return false;
@@ -121,17 +136,6 @@ static void measure(kernel *k, const void *const *in)
     }
 }
 
-static bool only_f32(const kiln_program *p)
-{
-    kiln_arg arg;
-    for (int i = 0; i < kiln_program_inputs(p); i++) {
-        kiln_program_input(p, i, &arg);
-        if (strcmp(arg.dtype, "f32")) return false;
-    }
-    kiln_program_output(p, 0, &arg);
-    return !strcmp(arg.dtype, "f32");
-}
-
 static double one_case(const char *line, kiln_hw *hw, const char *dir)
 {
     kiln_arena *a = kiln_arena_open(&(kiln_host){NULL, mem, NULL});
@@ -141,10 +145,6 @@ static double one_case(const char *line, kiln_hw *hw, const char *dir)
     kiln_arg arg;
     double flops, bytes;
     if (!prepare(a, line, hw, dir, k, &p)) return 0;
-    if (!only_f32(p)) {
-        printf("%s: this bench compares f32 kernels\n", line);
-        return 0;
-    }
     for (int i = 0; i < kiln_program_inputs(p); i++) {
         kiln_program_input(p, i, &arg);
         float *x = aligned_alloc(64, (size_t)(arg.bytes + 127) / 64 * 64);
