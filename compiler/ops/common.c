@@ -118,16 +118,21 @@ static void ones(kn_op_call *c, const int64_t *shape, int rank)
     }
 }
 
-kiln_status kn_op_unary(kn_op_call *c, const char *body)
+/* body with every %s replaced by input 0 at its own axes. */
+static void element(kn_op_call *c, const char *body)
 {
-    int rank = c->in[0].rank;
-    const char *axes = kn_op_axes(c, "A", rank), *hole;
-    kn_putf(&c->text, "y[%s] = ", axes);
+    const char *axes = kn_op_axes(c, "A", c->in[0].rank), *hole;
     for (; (hole = strstr(body, "%s")); body = hole + 2) {
         kn_putn(&c->text, body, (size_t)(hole - body));
         kn_op_load(c, 0, axes);
     }
     kn_put(&c->text, body);
+}
+
+kiln_status kn_op_unary(kn_op_call *c, const char *body)
+{
+    kn_putf(&c->text, "y[%s] = ", kn_op_axes(c, "A", c->in[0].rank));
+    element(c, body);
     kn_op_end(c);
     return KILN_OK;
 }
@@ -161,13 +166,34 @@ const kn_attr_spec kn_reduce_attrs[] = {{"axes", 'I', "all axes", "axes to reduc
                                         {"noop_with_empty_axes", 'i', "0", "1: no axes means no reduction"},
                                         {NULL, 0, NULL, NULL}};
 
-/* The left side of a reduction: kept axes, and a one-sized axis Zi for every reduced one when keepdims. */
-static void reduce_left(kn_op_call *c, const char *name, uint32_t gone, bool keepdims)
+kiln_status kn_op_reduce_axes(kn_op_call *c, kn_reduction *r)
+{
+    int rank = c->in[0].rank;
+    const kn_attr *axes = kn_attr_get(c, "axes");
+    *r = (kn_reduction){.keepdims = kn_attr_int(c, "keepdims", 1) != 0};
+    for (int i = 0; axes && i < axes->n; i++) {
+        int at;
+        if (!kn_op_axis(c, "axes", axes->list[i], rank, &at)) return c->d->status;
+        if (r->gone >> at & 1) return kn_op_bad_attr(c, "axes", "axis %d is named twice", at);
+        r->gone |= 1u << at;
+    }
+    if (!r->gone && !kn_attr_int(c, "noop_with_empty_axes", 0)) r->gone = (1u << rank) - 1;
+    return KILN_OK;
+}
+
+double kn_op_reduce_count(const kn_op_call *c, const kn_reduction *r)
+{
+    double count = 1;
+    for (int i = 0; i < c->in[0].rank; i++) count *= r->gone >> i & 1 ? (double)c->in[0].shape[i] : 1;
+    return count;
+}
+
+void kn_op_reduce_left(kn_op_call *c, const char *name, const kn_reduction *r, bool keepdims)
 {
     const char *comma = "";
     kn_putf(&c->text, "%s[", name);
     for (int i = 0; i < c->in[0].rank; i++) {
-        bool reduced = gone >> i & 1;
+        bool reduced = r->gone >> i & 1;
         if (reduced && !keepdims) continue;
         kn_putf(&c->text, "%s%c%d", comma, reduced ? 'Z' : 'A', i);
         comma = ",";
@@ -175,47 +201,43 @@ static void reduce_left(kn_op_call *c, const char *name, uint32_t gone, bool kee
     kn_put(&c->text, "]");
 }
 
-static void reduce_where(kn_op_call *c, uint32_t gone, bool keepdims)
+void kn_op_reduce_where(kn_op_call *c, const kn_reduction *r, bool keepdims)
 {
     const char *word = " where ";
     for (int i = 0; keepdims && i < c->in[0].rank; i++) {
-        if (!(gone >> i & 1)) continue;
+        if (!(r->gone >> i & 1)) continue;
         kn_putf(&c->text, "%sZ%d in 1", word, i);
         word = ", ";
     }
 }
 
-kiln_status kn_op_reduce(kn_op_call *c, const char *assign, enum kn_op_finish finish)
+void kn_op_reduce_over(kn_op_call *c, const kn_reduction *r, const char *assign, const char *body, enum kn_op_finish finish)
 {
-    int rank = c->in[0].rank;
-    uint32_t gone = 0;
-    const kn_attr *axes = kn_attr_get(c, "axes");
-    for (int i = 0; axes && i < axes->n; i++) {
-        int at;
-        if (!kn_op_axis(c, "axes", axes->list[i], rank, &at)) return c->d->status;
-        if (gone >> at & 1) return kn_op_bad_attr(c, "axes", "axis %d is named twice", at);
-        gone |= 1u << at;
-    }
-    if (!gone && !kn_attr_int(c, "noop_with_empty_axes", 0)) gone = (1u << rank) - 1;
-    if (!gone) return kn_op_unary(c, "%s");
-    bool keepdims = kn_attr_int(c, "keepdims", 1) != 0, last = finish == KN_FINISH_NONE;
-    double count = 1;
-    for (int i = 0; i < rank; i++) count *= gone >> i & 1 ? (double)c->in[0].shape[i] : 1;
-    reduce_left(c, last ? "y" : "t", gone, last && keepdims);
+    bool last = finish == KN_FINISH_NONE;
+    kn_op_reduce_left(c, last ? "y" : "t", r, last && r->keepdims);
     kn_putf(&c->text, " %s ", assign);
-    kn_op_load(c, 0, kn_op_axes(c, "A", rank));
-    reduce_where(c, gone, last && keepdims);
+    element(c, body);
+    kn_op_reduce_where(c, r, last && r->keepdims);
     if (last) {
         kn_op_end(c);
-        return KILN_OK;
+        return;
     }
     kn_putf(&c->text, "%s; ", kn_op_wide(c));
-    reduce_left(c, "y", gone, keepdims);
-    kn_put(&c->text, " = ");
-    reduce_left(c, "t", gone, false);
-    kn_put(&c->text, " / ");
-    kn_put_double(&c->text, count);
-    reduce_where(c, gone, keepdims);
+    kn_op_reduce_left(c, "y", r, r->keepdims);
+    kn_put(&c->text, finish == KN_FINISH_SQRT ? " = sqrt(" : " = ");
+    kn_op_reduce_left(c, "t", r, false);
+    kn_put(&c->text, finish == KN_FINISH_SQRT ? ")" : " / ");
+    if (finish == KN_FINISH_MEAN) kn_put_double(&c->text, kn_op_reduce_count(c, r));
+    kn_op_reduce_where(c, r, r->keepdims);
     kn_op_end(c);
+}
+
+kiln_status kn_op_reduce(kn_op_call *c, const char *assign, const char *body, enum kn_op_finish finish)
+{
+    kn_reduction r;
+    kiln_status s = kn_op_reduce_axes(c, &r);
+    if (s != KILN_OK) return s;
+    if (!r.gone) return kn_op_unary(c, "%s");
+    kn_op_reduce_over(c, &r, assign, body, finish);
     return KILN_OK;
 }

@@ -1,7 +1,7 @@
 /* ReduceMax: maximum over the named axes. */
 #include "ops/ops.h"
 
-static kiln_status lower(kn_op_call *c) { return kn_op_reduce(c, ">=!", KN_FINISH_NONE); }
+static kiln_status lower(kn_op_call *c) { return kn_op_reduce(c, ">=!", "%s", KN_FINISH_NONE); }
 
 const kn_op_spec kn_op_reducemax = {.name = "ReduceMax", .min_inputs = 1, .max_inputs = 1, .input_names = {"data"}, .dtypes = "fiu",
                                     .about = "maximum over the named axes", .attrs = kn_reduce_attrs, .lower = lower};

@@ -66,8 +66,17 @@ const char *kn_op_broadcast(kn_op_call *c, int input, const char *prefix, int ra
 /* Families that share their text. */
 kiln_status kn_op_unary(kn_op_call *c, const char *body);                 /* body with %s for the operand */
 kiln_status kn_op_binary(kn_op_call *c, const char *op);                  /* broadcasting element-wise */
-enum kn_op_finish { KN_FINISH_NONE, KN_FINISH_MEAN };
-kiln_status kn_op_reduce(kn_op_call *c, const char *assign, enum kn_op_finish finish);
+enum kn_op_finish { KN_FINISH_NONE, KN_FINISH_MEAN, KN_FINISH_SQRT };
+kiln_status kn_op_reduce(kn_op_call *c, const char *assign, const char *body, enum kn_op_finish finish); /* body as for kn_op_unary */
+
+/* A reduction's axes, from "axes", "keepdims" and "noop_with_empty_axes". gone: bit i is set where input 0's axis Ai is reduced. */
+typedef struct kn_reduction { uint32_t gone; bool keepdims; } kn_reduction;
+kiln_status kn_op_reduce_axes(kn_op_call *c, kn_reduction *r);
+double kn_op_reduce_count(const kn_op_call *c, const kn_reduction *r); /* elements that become one */
+/* "name[A0,Z1,A2]": kept axes, and with keepdims a one-sized axis Zi for every reduced one; " where Z1 in 1" says so. */
+void kn_op_reduce_left(kn_op_call *c, const char *name, const kn_reduction *r, bool keepdims);
+void kn_op_reduce_where(kn_op_call *c, const kn_reduction *r, bool keepdims);
+void kn_op_reduce_over(kn_op_call *c, const kn_reduction *r, const char *assign, const char *body, enum kn_op_finish finish);
 extern const kn_attr_spec kn_reduce_attrs[], kn_window_attrs[], kn_pool_attrs[];
 
 /* Attributes of every window, for an operator that adds its own. */

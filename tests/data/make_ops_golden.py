@@ -1,6 +1,7 @@
 """Writes ops_golden.txt: small operator cases with inputs and outputs computed here, by NumPy and plain loops, from the ONNX operator
 documents (opset 21). Independent of Kiln's own code. usage: python3 make_ops_golden.py > ops_golden.txt"""
 import itertools, json, math
+from fractions import Fraction
 import numpy as np
 
 rng = np.random.default_rng(7)
@@ -132,6 +133,57 @@ case("ConvTranspose", [x, w], conv_transpose(x, w, None, [3, 3], output_shape=[1
 case("ConvTranspose", [x, w], conv_transpose(x, w, None, [2, 2], output_shape=[6, 6], upper=True), strides=[2, 2], auto_pad="SAME_UPPER")
 x, w = rand(1, 2, 2, 3, 2), rand(2, 3, 2, 3, 3)
 case("ConvTranspose", [x, w], conv_transpose(x, w, None, [2, 1, 2], [0, 1, 1, 1, 0, 1]), strides=[2, 1, 2], pads=[0, 1, 1, 1, 0, 1])
+
+x = rand(2, 3, 5)
+case("ReduceProd", [x], x.prod(1, keepdims=True), axes=[1]); case("ReduceL1", [x], abs(x).sum((0, 2)), axes=[0, -1], keepdims=0)
+case("ReduceL2", [x], np.sqrt((x * x).sum(2, keepdims=True)), axes=[-1]); case("ReduceSumSquare", [x], (x * x).sum(), keepdims=0)
+case("ReduceVariance", [x], x.var((0, 2)), axes=[0, 2], keepdims=0); case("ReduceVariance", [x], x.var(-1, ddof=1, keepdims=True), axes=[-1], correction=1)
+case("ReduceVariance", [x], x.var(keepdims=True))
+x = rand(2, 3, 4, 5)
+case("GlobalAveragePool", [x], x.mean((2, 3), keepdims=True)); case("GlobalMaxPool", [x], x.max((2, 3), keepdims=True))
+v = [rand(3), rand(3), rand(3), abs(rand(3))]
+col = [e.reshape(1, 3, 1, 1) for e in v]
+case("BatchNormalization", [x] + v, (x - col[2]) / np.sqrt(col[3] + 0.01) * col[0] + col[1], epsilon=0.01)
+x = rand(2, 12, 2, 3) # after the ONNX document: reshape, transpose, reshape
+case("DepthToSpace", [x], x.reshape(2, 2, 2, 3, 2, 3).transpose(0, 3, 4, 1, 5, 2).reshape(2, 3, 4, 6), blocksize=2)
+case("DepthToSpace", [x], x.reshape(2, 3, 2, 2, 2, 3).transpose(0, 1, 4, 2, 5, 3).reshape(2, 3, 4, 6), blocksize=2, mode="CRD")
+x = rand(1, 3, 4, 6); case("SpaceToDepth", [x], x.reshape(1, 3, 2, 2, 3, 2).transpose(0, 3, 5, 1, 2, 4).reshape(1, 12, 2, 3), blocksize=2)
+x = rand(3, 7, 2)
+case("CumSum", [x], x.cumsum(1), axis=1); case("CumSum", [x], x[:, :, ::-1].cumsum(2)[:, :, ::-1], axis=-1, reverse=1)
+case("CumSum", [x], x.cumsum(0) - x, axis=0, exclusive=1); case("CumSum", [x], x[:, ::-1].cumsum(1)[:, ::-1] - x, axis=-2, exclusive=1, reverse=1)
+x = rand(2, 137)
+case("CumSum", [x], x.cumsum(1), axis=1); case("CumSum", [x], x[:, ::-1].cumsum(1)[:, ::-1] - x, axis=1, exclusive=1, reverse=1)
+x = rand(2113); case("CumSum", [x], x.cumsum() - x, axis=0, exclusive=1)
+
+def resize(x, sizes, mode="nearest", how="half_pixel", near="round_prefer_floor"):
+    def place(o, d): # in fractions: no rounding decides which of two is nearer
+        n, m = x.shape[d], sizes[d]
+        if how == "align_corners": return Fraction(o * (n - 1), m - 1) if m > 1 else Fraction(0)
+        if how == "asymmetric": return Fraction(o * n, m)
+        if how == "pytorch_half_pixel" and m == 1: return Fraction(0)
+        return Fraction((2 * o + 1) * n, 2 * m) - Fraction(1, 2)
+    half = Fraction(1, 2)
+    rounds = {"round_prefer_floor": lambda p: math.ceil(p - half), "round_prefer_ceil": lambda p: math.floor(p + half), "floor": math.floor, "ceil": math.ceil}
+    y = np.zeros(sizes)
+    for i in itertools.product(*[range(e) for e in sizes]):
+        at = [place(i[d], d) for d in range(x.ndim)]
+        clip = lambda p: tuple(min(max(p[d], 0), x.shape[d] - 1) for d in range(x.ndim))
+        if mode == "nearest": y[i] = x[clip([rounds[near](p) for p in at])]
+        else:
+            for up in itertools.product([0, 1], repeat=x.ndim):
+                weight = math.prod([(p - math.floor(p)) if u else 1 - (p - math.floor(p)) for p, u in zip(at, up)])
+                if weight: y[i] += x[clip([math.floor(p) + u for p, u in zip(at, up)])] * float(weight)
+    return y
+
+x = rand(1, 2, 4, 5)
+case("Resize", [x], resize(x, [1, 2, 8, 10]), sizes=[1, 2, 8, 10]); case("Resize", [x], resize(x, [1, 2, 3, 3]), sizes=[1, 2, 3, 3])
+case("Resize", [x], resize(x, [1, 2, 7, 4], "nearest", "asymmetric", "floor"), sizes=[1, 2, 7, 4], coordinate_transformation_mode="asymmetric", nearest_mode="floor")
+case("Resize", [x], resize(x, [1, 2, 7, 4], "nearest", "align_corners", "ceil"), sizes=[1, 2, 7, 4], coordinate_transformation_mode="align_corners", nearest_mode="ceil")
+case("Resize", [x], resize(x, [1, 2, 2, 10], near="round_prefer_ceil"), sizes=[1, 2, 2, 10], nearest_mode="round_prefer_ceil")
+case("Resize", [x], resize(x, [1, 2, 8, 7], "linear"), sizes=[1, 2, 8, 7], mode="linear"); case("Resize", [x], resize(x, [1, 2, 3, 2], "linear"), sizes=[1, 2, 3, 2], mode="linear")
+for how in ("asymmetric", "align_corners", "pytorch_half_pixel"):
+    case("Resize", [x], resize(x, [1, 2, 9, 1], "linear", how), sizes=[1, 2, 9, 1], mode="linear", coordinate_transformation_mode=how)
+x = rand(3, 2, 4); case("Resize", [x], resize(x, [5, 3, 7], "linear"), sizes=[5, 3, 7], mode="linear")
 
 print("# Source: make_ops_golden.py (NumPy and plain loops after the ONNX operator documents, opset 21).")
 for op, attrs, inputs, out in cases:

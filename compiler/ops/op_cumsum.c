@@ -1,0 +1,90 @@
+/* CumSum: sums of all elements up to each, along one axis.
+ *
+ * A statement cannot read what it writes, so a prefix is a reduction under a condition: n*n/2 additions over an axis of n. Longer axes are
+ * cut into blocks of RADIX: sums of blocks (again in blocks, until they are few), prefixes of those, and prefixes inside each block on top;
+ * every level costs RADIX additions an element, about 2*RADIX in all, and rounds less than adding from left to right does. */
+#include "ops/ops.h"
+
+enum { RADIX = 32, SHORT = 64, LEVELS = 8 };
+
+static const kn_attr_spec attrs[] = {{"axis", 'i', "mandatory", "axis to sum along; negative counts from the end"},
+                                     {"exclusive", 'i', "0", "1: without the element itself"},
+                                     {"reverse", 'i', "0", "1: from the end"},
+                                     {NULL, 0, NULL, NULL}};
+
+/* lead and tail: the other axes, "A0,A1," and ",A3". n: elements of the axis at each level. */
+typedef struct scan { const char *lead, *tail, *wide; bool reverse, exclusive; int levels; int64_t n[LEVELS]; } scan;
+
+static const char *others(kn_op_call *c, int from, int to, bool before)
+{
+    kn_buf b;
+    kn_buf_init(&b, c->arena);
+    for (int i = from; i < to; i++) kn_putf(&b, before ? "A%d," : ",A%d", i);
+    kiln_bytes t = kn_buf_take(&b);
+    return t.p ? t.p : "";
+}
+
+/* Element `at` of a level; level 0 is the input, from the end where the scan is reversed. at < n + RADIX; zero from n on. */
+static void element(kn_op_call *c, const scan *s, int level, const char *at)
+{
+    bool out = s->n[level] % RADIX != 0;
+    const char *pad = out ? "pad(" : "", *close = out ? ",0)" : "";
+    if (level) {
+        kn_putf(&c->text, "%ss%d%s[%s%s%s]", pad, level, close, s->lead, at, s->tail);
+        return;
+    }
+    kn_putf(&c->text, "%s%sx0%s[%s", *s->wide ? "cast(" : "", pad, close, s->lead);
+    if (s->reverse) kn_putf(&c->text, "%lld - (%s)", (long long)(s->n[0] - 1), at);
+    else kn_put(&c->text, at);
+    kn_putf(&c->text, "%s]%s", s->tail, *s->wide ? ",f32)" : "");
+}
+
+static void in_one(kn_op_call *c, const scan *s)
+{
+    const char *compare = s->reverse ? (s->exclusive ? ">" : ">=") : s->exclusive ? "<" : "<=";
+    kn_putf(&c->text, "y[%sS%s] +=! select(I %s S, ", s->lead, s->tail, compare);
+    kn_op_load(c, 0, kn_format(c->arena, "%sI%s", s->lead, s->tail));
+    kn_putf(&c->text, ", 0) where S in %lld", (long long)s->n[0]);
+}
+
+static void in_blocks(kn_op_call *c, const scan *s)
+{
+    int top = s->levels - 1;
+    for (int k = 1; k <= top; k++) {
+        kn_putf(&c->text, "s%d[%sS%s] +=! ", k, s->lead, s->tail);
+        element(c, s, k - 1, kn_format(c->arena, "S*%d + I", RADIX));
+        kn_putf(&c->text, " where S in %lld, I in %d%s; ", (long long)s->n[k], RADIX, s->wide);
+    }
+    kn_putf(&c->text, "p%d[%sS%s] +=! select(I < S, s%d[%sI%s], 0) where S in %lld%s; ", top, s->lead, s->tail, top, s->lead, s->tail,
+            (long long)s->n[top], s->wide);
+    for (int k = top - 1; k >= 0; k--) {
+        kn_putf(&c->text, "q%d[%sS%s] +=! select(I %s S%%%d, ", k, s->lead, s->tail, k || s->exclusive ? "<" : "<=", RADIX);
+        element(c, s, k, kn_format(c->arena, "S//%d*%d + I", RADIX, RADIX));
+        kn_putf(&c->text, ", 0) where S in %lld, I in %d%s; ", (long long)s->n[k], RADIX, s->wide);
+        const char *at = !k && s->reverse ? kn_format(c->arena, "(%lld - S)", (long long)(s->n[0] - 1)) : "S";
+        if (k) kn_putf(&c->text, "p%d", k);
+        else kn_put(&c->text, "y");
+        kn_putf(&c->text, "[%sS%s] = q%d[%s%s%s] + p%d[%s%s//%d%s]", s->lead, s->tail, k, s->lead, at, s->tail, k + 1, s->lead, at, RADIX, s->tail);
+        if (!k && s->reverse) kn_putf(&c->text, " where S in %lld", (long long)s->n[0]);
+        if (k) kn_putf(&c->text, "%s; ", s->wide);
+    }
+}
+
+static kiln_status lower(kn_op_call *c)
+{
+    int rank = c->in[0].rank, axis;
+    if (!rank) return kn_op_bad_shape(c, 0, "a scalar has no axis; rank 1 or more is right");
+    if (!kn_attr_get(c, "axis")) return kn_op_bad_attr(c, "axis", "\"axis\" is mandatory");
+    if (!kn_op_axis(c, "axis", kn_attr_int(c, "axis", 0), rank, &axis)) return c->d->status;
+    scan s = {.lead = others(c, 0, axis, true), .tail = others(c, axis + 1, rank, false), .wide = kn_op_wide(c),
+              .reverse = kn_attr_int(c, "reverse", 0) != 0, .exclusive = kn_attr_int(c, "exclusive", 0) != 0,
+              .levels = 1, .n = {c->in[0].shape[axis]}};
+    while (s.n[s.levels - 1] > SHORT) s.n[s.levels] = kn_ceil_div(s.n[s.levels - 1], RADIX), s.levels++; /* 2^31 elements: 6 levels */
+    if (s.levels == 1) in_one(c, &s);
+    else in_blocks(c, &s);
+    kn_op_end(c);
+    return KILN_OK;
+}
+
+const kn_op_spec kn_op_cumsum = {.name = "CumSum", .min_inputs = 1, .max_inputs = 1, .input_names = {"x"}, .dtypes = "fi",
+                                 .about = "prefix sums along one axis", .attrs = attrs, .lower = lower};

@@ -1,0 +1,117 @@
+/* Resize: another number of elements along some axes, by the nearest element or linearly between two (bilinear, trilinear).
+ *
+ * Where an output element lies in the input is a fraction of integers, so the elements and their weights are exact. */
+#include "ops/ops.h"
+#include <string.h>
+
+static const kn_attr_spec attrs[] = {
+    {"sizes", 'I', "mandatory", "extents of the output, one an axis"},
+    {"mode", 's', "nearest", "nearest or linear"},
+    {"coordinate_transformation_mode", 's', "half_pixel", "half_pixel, pytorch_half_pixel, asymmetric or align_corners"},
+    {"nearest_mode", 's', "round_prefer_floor", "round_prefer_floor, round_prefer_ceil, floor or ceil"},
+    {NULL, 0, NULL, NULL}};
+
+/* Output element A lies at (A*scale + offset) / den of the input. */
+typedef struct place { int64_t in, scale, offset, den; bool moved; } place;
+
+static kiln_status places(kn_op_call *c, place *p)
+{
+    const kn_operand *x = &c->in[0];
+    const kn_attr *sizes = kn_attr_get(c, "sizes");
+    const char *how = kn_attr_str(c, "coordinate_transformation_mode", "half_pixel");
+    bool torch = !strcmp(how, "pytorch_half_pixel"), half = torch || !strcmp(how, "half_pixel"), corners = !strcmp(how, "align_corners");
+    if (!half && !corners && strcmp(how, "asymmetric"))
+        return kn_op_bad_attr(c, "coordinate_transformation_mode", "\"%s\" is none of half_pixel, pytorch_half_pixel, asymmetric, align_corners",
+                              how);
+    if (!sizes || sizes->n != x->rank) return kn_op_bad_attr(c, "sizes", "\"sizes\" must have %d numbers, one an axis", x->rank);
+    for (int i = 0; i < x->rank; i++) {
+        int64_t in = x->shape[i], out = sizes->list[i];
+        if (out < 1 || out > KILN_MAX_EXTENT) return kn_op_bad_attr(c, "sizes", "sizes[%d] is %lld; from 1 on is right", i, (long long)out);
+        p[i] = (place){.in = in, .scale = in, .den = out, .moved = in != out};
+        if (half) p[i] = (place){.in = in, .scale = 2 * in, .offset = in - out, .den = 2 * out, .moved = in != out};
+        if ((corners || torch) && out == 1) p[i] = (place){.in = in, .den = 1, .moved = in != 1};
+        else if (corners) p[i] = (place){.in = in, .scale = in - 1, .den = out - 1, .moved = in != out};
+    }
+    return KILN_OK;
+}
+
+/* "(A2*6 - 5)" */
+static const char *numerator(kn_op_call *c, const place *p, int i)
+{
+    if (!p->scale) return "0";
+    const char *sign = p->offset < 0 ? " - " : " + ";
+    long long off = (long long)(p->offset < 0 ? -p->offset : p->offset);
+    return off ? kn_format(c->arena, "(A%d*%lld%s%lld)", i, (long long)p->scale, sign, off) : kn_format(c->arena, "A%d*%lld", i, (long long)p->scale);
+}
+
+static kiln_status nearest(kn_op_call *c, const place *p)
+{
+    const char *how = kn_attr_str(c, "nearest_mode", "round_prefer_floor");
+    static const struct { const char *name; int twice, whole, less; } rule[] = {
+        {"round_prefer_floor", 2, 1, 1}, {"round_prefer_ceil", 2, 1, 0}, {"floor", 1, 0, 0}, {"ceil", 1, 1, 1}};
+    int k = 0;
+    while (k < 4 && strcmp(how, rule[k].name)) k++;
+    if (k == 4) return kn_op_bad_attr(c, "nearest_mode", "\"%s\" is none of round_prefer_floor, round_prefer_ceil, floor, ceil", how);
+    kn_putf(&c->text, "y[%s] = x0[", kn_op_axes(c, "A", c->in[0].rank));
+    for (int i = 0; i < c->in[0].rank; i++) {
+        if (i) kn_put(&c->text, ",");
+        if (!p[i].moved) kn_putf(&c->text, "A%d", i);
+        else
+            kn_putf(&c->text, "min(max((%s*%d + %lld)//%lld, 0), %lld)", numerator(c, &p[i], i), rule[k].twice,
+                    (long long)(rule[k].whole * p[i].den - rule[k].less), (long long)(rule[k].twice * p[i].den), (long long)(p[i].in - 1));
+    }
+    kn_put(&c->text, "]");
+    return KILN_OK;
+}
+
+/* Sum over the corners of the cell of the element there times how near it is. */
+static kiln_status linear(kn_op_call *c, const place *p)
+{
+    int axes[KILN_MAX_RANK], n = 0, rank = c->in[0].rank;
+    for (int i = 0; i < rank; i++)
+        if (p[i].moved) axes[n++] = i;
+    if (n > 3) return kn_op_bad_attr(c, "sizes", "%d axes change; at most three can be interpolated", n);
+    const char *wide = *kn_op_wide(c) ? "f32" : kn_dtype_text(c->in[0].dtype);
+    kn_putf(&c->text, "y[%s] = ", kn_op_axes(c, "A", rank));
+    for (int corner = 0; corner < 1 << n; corner++) {
+        kn_buf at;
+        kn_buf_init(&at, c->arena);
+        for (int i = 0, k = 0; i < rank; i++) {
+            if (i) kn_put(&at, ",");
+            if (!p[i].moved) kn_putf(&at, "A%d", i);
+            else
+                kn_putf(&at, "min(max(%s//%lld + %d, 0), %lld)", numerator(c, &p[i], i), (long long)p[i].den, corner >> k & 1,
+                        (long long)(p[i].in - 1));
+            k += p[i].moved;
+        }
+        kiln_bytes t = kn_buf_take(&at);
+        if (corner) kn_put(&c->text, " + ");
+        kn_op_load(c, 0, t.p ? t.p : "");
+        for (int k = 0; k < n; k++) {
+            const place *q = &p[axes[k]];
+            const char *num = numerator(c, q, axes[k]);
+            long long den = (long long)q->den;
+            if (corner >> k & 1) kn_putf(&c->text, "*(cast(%s%%%lld,%s)/%lld.0)", num, den, wide, den);
+            else kn_putf(&c->text, "*(cast(%lld - %s%%%lld,%s)/%lld.0)", den, num, den, wide, den);
+        }
+    }
+    return KILN_OK;
+}
+
+static kiln_status lower(kn_op_call *c)
+{
+    place p[KILN_MAX_RANK];
+    const char *mode = kn_attr_str(c, "mode", "nearest");
+    bool flat = !strcmp(mode, "nearest");
+    if (!flat && strcmp(mode, "linear")) return kn_op_bad_attr(c, "mode", "\"%s\" is neither nearest nor linear", mode);
+    kiln_status s = places(c, p);
+    if (s == KILN_OK) s = flat ? nearest(c, p) : linear(c, p);
+    if (s != KILN_OK) return s;
+    const kn_attr *sizes = kn_attr_get(c, "sizes");
+    for (int i = 0; i < c->in[0].rank; i++) kn_putf(&c->text, "%sA%d in %lld", i ? ", " : " where ", i, (long long)sizes->list[i]);
+    if (!flat) kn_op_end(c);
+    return KILN_OK;
+}
+
+const kn_op_spec kn_op_resize = {.name = "Resize", .min_inputs = 1, .max_inputs = 1, .input_names = {"X"}, .dtypes = "f",
+                                 .about = "other extents, by the nearest element or linearly between two", .attrs = attrs, .lower = lower};
