@@ -19,11 +19,24 @@ static void put_attr(kn_buf *b, const kn_attr_spec *s)
 static void put_dtypes(kn_buf *b, const char *classes)
 {
     bool first = true;
+    kn_put(b, "[");
     for (int t = 0; t < KN_DTYPE_COUNT; t++) {
         if (!strchr(classes, kn_dtype_class((enum kn_dtype)t))) continue;
         kn_putf(b, "%s\"%s\"", first ? "" : ",", kn_dtype_text((enum kn_dtype)t));
         first = false;
     }
+    kn_put(b, "]");
+}
+
+/* An input that has dtypes of its own says them; all others share one, of the operator's. */
+static void put_input(kn_buf *b, const kn_op_spec *op, int i)
+{
+    kn_putf(b, "%s{\"name\":\"%s\",\"optional\":%s", i ? "," : "", op->input_names[i], i < op->min_inputs ? "false" : "true");
+    if (op->input_dtypes[i]) {
+        kn_put(b, ",\"dtypes\":");
+        put_dtypes(b, op->input_dtypes[i]);
+    }
+    kn_put(b, "}");
 }
 
 static void put_op(kn_buf *b, const kn_op_spec *op)
@@ -34,10 +47,10 @@ static void put_op(kn_buf *b, const kn_op_spec *op)
     kn_put_json_string(b, op->about);
     kn_put(b, ",\"inputs\":[");
     for (int i = 0; i < op->max_inputs; i++)
-        kn_putf(b, "%s{\"name\":\"%s\",\"optional\":%s}", i ? "," : "", op->input_names[i], i < op->min_inputs ? "false" : "true");
-    kn_put(b, "],\"dtypes\":[");
+        put_input(b, op, i);
+    kn_put(b, "],\"dtypes\":");
     put_dtypes(b, op->dtypes);
-    kn_put(b, "],\"attrs\":{\"type\":\"object\",\"additionalProperties\":false,\"properties\":{");
+    kn_put(b, ",\"attrs\":{\"type\":\"object\",\"additionalProperties\":false,\"properties\":{");
     for (const kn_attr_spec *s = op->attrs; s && s->name; s++) {
         if (s != op->attrs) kn_put(b, ",");
         put_attr(b, s);

@@ -14,7 +14,7 @@ static kiln_status lower(kn_op_call *c)
 {
     kn_window win;
     bool with_pad = kn_attr_int(c, "count_include_pad", 0) != 0, even = true;
-    kiln_status s = kn_op_window(c, NULL, &win);
+    kiln_status s = kn_op_window(c, c->in[0].rank - 2, NULL, &win);
     if (s != KILN_OK) return s;
     double all = 1;
     for (int i = 0; i < win.n; i++) {

@@ -56,7 +56,7 @@ static kiln_status extents(kn_op_call *c, int n, gather *g)
 
 static kiln_status check(kn_op_call *c, int64_t group)
 {
-    const kn_operand *x = &c->in[0], *w = &c->in[1], *b = &c->in[2];
+    const kn_operand *x = &c->in[0], *w = &c->in[1];
     if (x->rank < 3 || x->rank > 5) return kn_op_bad_shape(c, 0, "rank %d; [N, C, D1 ...] with one to three D is right", x->rank);
     if (w->rank != x->rank) return kn_op_bad_shape(c, 1, "W has rank %d but X has rank %d", w->rank, x->rank);
     if (group < 1 || x->shape[1] % group)
@@ -65,9 +65,7 @@ static kiln_status check(kn_op_call *c, int64_t group)
         return kn_op_bad_shape(c, 1, "W has %lld input channels but X has %lld", (long long)w->shape[0], (long long)x->shape[1]);
     int64_t f;
     if (!kn_mul_fits(w->shape[1], group, &f)) return kn_op_bad_shape(c, 1, "too many output channels");
-    if (b->present && (b->rank != 1 || b->shape[0] != f))
-        return kn_op_bad_shape(c, 2, "B must be [%lld], one number an output channel", (long long)f);
-    return KILN_OK;
+    return kn_op_per_channel(c, 2, f);
 }
 
 /* "P0+1", or its quotient by the common divisor. */

@@ -5,7 +5,7 @@ static kiln_status lower(kn_op_call *c)
 {
     kn_window win;
     if (kn_attr_int(c, "storage_order", 0)) return kn_op_bad_attr(c, "storage_order", "only 0 (row major) is supported");
-    kiln_status s = kn_op_window(c, NULL, &win);
+    kiln_status s = kn_op_window(c, c->in[0].rank - 2, NULL, &win);
     if (s != KILN_OK) return s;
     for (int i = 0; i < win.n; i++)
         if (win.pad[i] >= win.kernel[i] || win.pad_end[i] >= win.kernel[i])

@@ -85,9 +85,11 @@ static kiln_status check_inputs(const kn_op_spec *op, kn_op_call *c)
             return kn_fail_at(c->d, KILN_REQUEST, pointer, "input %s of %s is mandatory", op->input_names[i], op->name);
         if (!c->in[i].present) continue;
         snprintf(pointer, sizeof pointer, "/inputs/%d/dtype", i);
-        if (!strchr(op->dtypes, kn_dtype_class(c->in[i].dtype)))
-            return kn_fail_at(c->d, KILN_DTYPE, pointer, "%s does not take %s", op->name, kn_dtype_text(c->in[i].dtype));
-        if (c->in[i].dtype != c->in[0].dtype)
+        const char *classes = op->input_dtypes[i];
+        if (!strchr(classes ? classes : op->dtypes, kn_dtype_class(c->in[i].dtype)))
+            return kn_fail_at(c->d, KILN_DTYPE, pointer, "%s does not take %s as %s", op->name, kn_dtype_text(c->in[i].dtype),
+                              op->input_names[i]);
+        if (!classes && c->in[i].dtype != c->in[0].dtype)
             return kn_fail_at(c->d, KILN_DTYPE, pointer, "input %s of %s is %s but input %s is %s; all inputs must have one dtype",
                               op->input_names[i], op->name, kn_dtype_text(c->in[i].dtype), op->input_names[0],
                               kn_dtype_text(c->in[0].dtype));

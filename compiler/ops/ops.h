@@ -30,6 +30,7 @@ typedef struct kn_op_spec {
     int min_inputs, max_inputs;
     const char *input_names[KN_OP_INPUTS];  /* ONNX formal names */
     const char *dtypes;                     /* classes accepted: "f" floats, "i" signed, "u" unsigned */
+    const char *input_dtypes[KN_OP_INPUTS]; /* classes of inputs that need not have input 0's dtype; else NULL */
     const char *about;
     const kn_attr_spec *attrs;              /* ends with a NULL name; may be NULL */
     kiln_status (*lower)(kn_op_call *c);
@@ -79,6 +80,9 @@ void kn_op_reduce_where(kn_op_call *c, const kn_reduction *r, bool keepdims);
 void kn_op_reduce_over(kn_op_call *c, const kn_reduction *r, const char *assign, const char *body, enum kn_op_finish finish);
 extern const kn_attr_spec kn_reduce_attrs[], kn_window_attrs[], kn_pool_attrs[];
 
+/* MatMul's one statement: operand i is written as before[i] x after[i], in axes M, N and K. */
+kiln_status kn_op_matmul_product(kn_op_call *c, const char *const before[2], const char *const after[2]);
+
 /* Attributes of every window, for an operator that adds its own. */
 #define KN_WINDOW_ATTRS                                                                                                           \
     {"kernel_shape", 'I', "from W", "extent of the window"}, {"strides", 'I', "1...", "step of the window"},                      \
@@ -93,17 +97,23 @@ typedef struct kn_window {
     int64_t kernel[3], stride[3], dilation[3], pad[3], pad_end[3], in[3], out[3];
     bool reaches_out;                      /* some window reads outside the input */
     bool pool;                             /* no weights: a window of one element is still a reduction */
+    const char *from, *as, *less;          /* tensor the window reads ("x0"), dtype of computation or "", term taken off weights or "" */
 } kn_window;
-kiln_status kn_op_window(kn_op_call *c, const int64_t *kernel, kn_window *w);
+/* n: spatial dimensions of input 0, from its third on. kernel: extents of the weights, NULL without weights. */
+kiln_status kn_op_window(kn_op_call *c, int n, const int64_t *kernel, kn_window *w);
 /* ",P0*s+R0*d-p,..." : the spatial part of the windowed index. */
 void kn_op_window_index(kn_op_call *c, const kn_window *w);
 /* " where P0 in 56, P1 in 56[, R0 in 3, ...]" */
 void kn_op_window_where(kn_op_call *c, const kn_window *w, bool with_kernel);
 /* Channel read by output channel F and reduce axis C: group number times channels a group, plus C. cg, fg: channels a group, in and out. */
 void kn_op_channel(kn_buf *b, int64_t group, int64_t cg, int64_t fg);
-/* "x0[lead,P0*s+R0*d-p,...tail]", zero outside of x0, and "x1[lead,R0,...tail]"; both in the dtype of computation. */
+/* "x0[lead,P0*s+R0*d-p,...tail]", zero outside of x0, and "x1[lead,R0,...tail]"; both in the dtype of computation w->as. */
 void kn_op_window_load(kn_op_call *c, const kn_window *w, const char *lead, const char *tail);
 void kn_op_kernel_load(kn_op_call *c, const kn_window *w, const char *lead, const char *tail);
+/* "to[N,F,P0,...] +=! " the convolution of X by W with attributes kn_window_attrs, checked. w: from, as and less are taken where set. */
+kiln_status kn_op_convolve(kn_op_call *c, const char *to, kn_window *w);
+/* Input b, where present, must have one number an output channel. */
+kiln_status kn_op_per_channel(kn_op_call *c, int b, int64_t channels);
 /* The lists of a window for files that have another rule for the extent of the output: n numbers, or `fallback` each. */
 kiln_status kn_op_numbers(kn_op_call *c, const char *name, int n, int64_t least, int64_t fallback, int64_t *out);
 #endif

@@ -47,9 +47,9 @@ static kiln_status set_pads(kn_op_call *c, kn_window *w)
     return KILN_OK;
 }
 
-kiln_status kn_op_window(kn_op_call *c, const int64_t *kernel, kn_window *w)
+kiln_status kn_op_window(kn_op_call *c, int n, const int64_t *kernel, kn_window *w)
 {
-    *w = (kn_window){.n = c->in[0].rank - 2, .pool = !kernel};
+    *w = (kn_window){.n = n, .pool = !kernel, .from = "x0", .as = *kn_op_wide(c) ? "f32" : "", .less = ""};
     if (w->n < 1 || w->n > 3) return kn_op_bad_shape(c, 0, "rank %d; N, C and one to three spatial dimensions are right", c->in[0].rank);
     kiln_status s = kn_op_numbers(c, "kernel_shape", w->n, 1, 0, w->kernel);
     if (s == KILN_OK) s = kn_op_numbers(c, "strides", w->n, 1, 1, w->stride);
@@ -108,19 +108,61 @@ void kn_op_channel(kn_buf *b, int64_t group, int64_t cg, int64_t fg)
 
 void kn_op_window_load(kn_op_call *c, const kn_window *w, const char *lead, const char *tail)
 {
-    bool wide = *kn_op_wide(c) != 0;
-    kn_putf(&c->text, "%s%s[%s", wide ? "cast(" : "", w->reaches_out ? "pad(x0,0.0)" : "x0", lead);
+    kn_putf(&c->text, w->reaches_out ? "%spad(%s,0)[%s" : "%s%s[%s", *w->as ? "cast(" : "", w->from, lead);
     kn_op_window_index(c, w);
-    kn_putf(&c->text, "%s]%s", tail, wide ? ",f32)" : "");
+    kn_putf(&c->text, "%s]", tail);
+    if (*w->as) kn_putf(&c->text, ",%s)", w->as);
 }
 
 void kn_op_kernel_load(kn_op_call *c, const kn_window *w, const char *lead, const char *tail)
 {
+    kn_putf(&c->text, "%s%sx1[%s", *w->less ? "(" : "", *w->as ? "cast(" : "", lead);
+    for (int i = 0; i < w->n; i++) kn_putf(&c->text, w->kernel[i] == 1 ? ",0" : ",R%d", i);
+    kn_putf(&c->text, "%s]", tail);
+    if (*w->as) kn_putf(&c->text, ",%s)", w->as);
+    if (*w->less) kn_putf(&c->text, " - %s)", w->less);
+}
+
+static kiln_status check_conv(kn_op_call *c, int64_t group)
+{
+    const kn_operand *x = &c->in[0], *w = &c->in[1];
+    if (x->rank < 3 || x->rank > 5) return kn_op_bad_shape(c, 0, "rank %d; [N, C, D1 ...] with one to three D is right", x->rank);
+    if (w->rank != x->rank) return kn_op_bad_shape(c, 1, "W has rank %d but X has rank %d", w->rank, x->rank);
+    if (group < 1 || x->shape[1] % group || w->shape[0] % group)
+        return kn_op_bad_attr(c, "group", "%lld does not divide %lld input and %lld output channels", (long long)group,
+                              (long long)x->shape[1], (long long)w->shape[0]);
+    if (w->shape[1] != x->shape[1] / group)
+        return kn_op_bad_shape(c, 1, "W has %lld input channels a group; X has %lld channels in %lld groups", (long long)w->shape[1],
+                               (long long)x->shape[1], (long long)group);
+    return KILN_OK;
+}
+
+kiln_status kn_op_convolve(kn_op_call *c, const char *to, kn_window *w)
+{
+    int64_t group = kn_attr_int(c, "group", 1);
+    kn_window given = *w;
+    kiln_status s = check_conv(c, group);
+    if (s == KILN_OK) s = kn_op_window(c, c->in[0].rank - 2, &c->in[1].shape[2], w);
+    if (s != KILN_OK) return s;
+    if (given.from) w->from = given.from;
+    if (given.as) w->as = given.as;
+    if (given.less) w->less = given.less;
+    int64_t cg = c->in[1].shape[1], fg = c->in[1].shape[0] / group;
     kn_buf b;
     kn_buf_init(&b, c->arena);
-    kn_put(&b, lead);
-    for (int i = 0; i < w->n; i++) kn_putf(&b, w->kernel[i] == 1 ? ",0" : ",R%d", i);
-    kn_put(&b, tail);
-    kiln_bytes index = kn_buf_take(&b);
-    kn_op_load(c, 1, index.p ? index.p : "");
+    kn_put(&b, "N,");
+    kn_op_channel(&b, group, cg, fg);
+    kiln_bytes lead = kn_buf_take(&b);
+    kn_putf(&c->text, "%s[N,F,%s] +=! ", to, kn_op_axes(c, "P", w->n));
+    kn_op_window_load(c, w, lead.p ? lead.p : "", "");
+    kn_put(&c->text, " * ");
+    kn_op_kernel_load(c, w, cg == 1 && group > 1 ? "F,0" : "F,C", "");
+    kn_op_window_where(c, w, false);
+    return KILN_OK;
+}
+
+kiln_status kn_op_per_channel(kn_op_call *c, int b, int64_t channels)
+{
+    if (!c->in[b].present || (c->in[b].rank == 1 && c->in[b].shape[0] == channels)) return KILN_OK;
+    return kn_op_bad_shape(c, b, "must be [%lld], one number an output channel", (long long)channels);
 }

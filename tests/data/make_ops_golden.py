@@ -185,9 +185,71 @@ for how in ("asymmetric", "align_corners", "pytorch_half_pixel"):
     case("Resize", [x], resize(x, [1, 2, 9, 1], "linear", how), sizes=[1, 2, 9, 1], mode="linear", coordinate_transformation_mode=how)
 x = rand(3, 2, 4); case("Resize", [x], resize(x, [5, 3, 7], "linear"), sizes=[5, 3, 7], mode="linear")
 
+x, w = rand(2, 3, 5, 6), rand(2, 4, 3, 3, 2)
+case("BatchConv", [x, w], np.concatenate([conv(x[n:n + 1], w[n], None, [2, 1], [1, 0, 1, 1], [1, 2]) for n in range(2)]), strides=[2, 1], pads=[1, 0, 1, 1], dilations=[1, 2])
+x, w = rand(3, 2, 7), rand(3, 2, 2, 3); case("BatchConv", [x, w], np.concatenate([conv(x[n:n + 1], w[n]) for n in range(3)]))
+x, w = rand(1, 3, 5, 6), rand(2, 3, 3, 3, 4)
+case("CapsuleConv", [x, w], np.stack([conv(x, w[..., j], None, [2, 2], [1] * 4) for j in range(4)], -1), strides=[2, 2], pads=[1] * 4)
+x, w = rand(2, 3, 4, 5, 2, 3), rand(2, 3, 2, 3, 3, 4) # matrices of 2 by 3, times 3 by 4
+case("CapsuleConv", [x, w], np.stack([np.stack([sum(conv(x[..., i, k], w[..., k, j], None, None, [0, 1, 1, 1]) for k in range(3)) for j in range(4)], -1)
+                                      for i in range(2)], -2), pads=[0, 1, 1, 1])
+x, w = rand(1, 2, 6, 2, 2), rand(3, 2, 3, 2, 2)
+case("CapsuleConv", [x, w], np.stack([np.stack([sum(conv(x[..., i, k], w[..., k, j], None, [2], None, [2]) for k in range(2)) for j in range(2)], -1)
+                                      for i in range(2)], -2), strides=[2], dilations=[2])
+x, w, q, u, v = rand(1, 4, 5, 5), rand(6, 2, 3, 3), rand(6), rand(6), rand(6)
+col = lambda e: e.reshape(1, -1, 1, 1)
+y = conv(x, w, q, None, [1] * 4, None, 2)
+case("FusedConv", [x, w, q], np.maximum(y, 0), pads=[1] * 4, group=2)
+case("FusedConv", [x, w, q, u, v], np.maximum(y * col(u) + col(v), 0), pads=[1] * 4, group=2)
+case("FusedConv", [x, w, q, u], y * col(u), pads=[1] * 4, group=2, activation="Identity")
+x, w, q = rand(3, 12), rand(8, 3), rand(8)
+grouped = lambda x, w, g: np.concatenate([a @ b.T for a, b in zip(np.split(x, g, 1), np.split(w, g, 0))], 1)
+case("GroupedLinear", [x, w, q], grouped(x, w, 4) + q, group=4)
+x, w = rand(2, 4), rand(12, 1); case("GroupedLinear", [x, w], grouped(x, w, 4), group=4)
+x, w = rand(2, 4), rand(5, 4); case("GroupedLinear", [x, w], x @ w.T)
+x, z, w, q = rand(3, 4), rand(3, 5), rand(6, 4, 5), rand(6)
+case("Bilinear", [x, z, w], np.einsum("nk,mkl,nl->nm", x, w, z)); case("Bilinear", [x, z, w, q], np.einsum("nk,mkl,nl->nm", x, w, z) + q)
+x, z = rand(2, 3, 4), rand(2, 3, 5); case("Bilinear", [x, z, w], np.einsum("abk,mkl,abl->abm", x, w, z))
+def circulant(w): # [P, Q, B] -> [P*B, Q*B], each block from its first column
+    b = w.shape[2]
+    return np.block([[np.stack([np.roll(w[p, q], j) for j in range(b)], 1) for q in range(w.shape[1])] for p in range(w.shape[0])])
+x, w = rand(3, 12), rand(2, 3, 4); case("BlockCirculantMatMul", [x, w], x @ circulant(w).T)
+x = rand(2, 3, 10); case("BlockCirculantMatMul", [x, w], x @ circulant(w)[:, :10].T)
+x, w = rand(5), rand(3, 1, 5); case("BlockCirculantMatMul", [x, w], circulant(w) @ x)
+def nearest_circulant(x, b):
+    y = np.zeros(x.shape)
+    for i in range(x.shape[0] // b * b):
+        for j in range(x.shape[1] // b * b):
+            y[i, j] = np.mean([x[i // b * b + k, j // b * b + (j - i + k) % b] for k in range(b)])
+    return y
+x = rand(8, 12); case("BlockCirculantProjection", [x], nearest_circulant(x, 4), block=4)
+x = rand(7, 11); case("BlockCirculantProjection", [x], nearest_circulant(x, 3), block=3)
+def shift(x, index, kernel, dilation=1, stride=1):
+    n = x.ndim - 2
+    y = np.zeros(list(x.shape[:2]) + [-(-e // stride) for e in x.shape[2:]])
+    for i in itertools.product(*[range(e) for e in y.shape]):
+        digits = np.unravel_index(index[i[1]], [kernel] * n)
+        at = [p * stride + (int(d) - kernel // 2) * dilation for p, d in zip(i[2:], digits)]
+        if all(0 <= a < e for a, e in zip(at, x.shape[2:])): y[i] = x[i[:2] + tuple(at)]
+    return y
+x = rand(1, 20, 4, 5); even = [c // 2 if c < 18 else 4 for c in range(20)]
+case("Shift", [x], shift(x, even, 3)); case("Shift", [x], shift(x, even, 3, 2), dilations=[2, 2]); case("Shift", [x], shift(x, even, 3, 1, 2), strides=[2, 2])
+x, i = rand(2, 6, 7), rng.integers(0, 5, 6).astype(np.int32); case("Shift", [x, i], shift(x, i, 5), kernel_shape=[5])
+x, i = rand(1, 5, 6, 4), rng.integers(0, 9, 5).astype(np.int64); case("Shift", [x, i], shift(x, i, 3, 2), dilations=[2, 2])
+x, w = rand(2, 3, 4, 5), rand(2, 6, 4, 5); case("TransposedBatchMatMul", [x, w], np.einsum("bshd,bthd->bhst", x, w))
+i8 = lambda *s: rng.integers(-128, 128, s).astype(np.int8)
+u8 = lambda *s: rng.integers(0, 256, s).astype(np.uint8)
+wide = lambda e: e.astype(np.int64)
+a, b = i8(4, 7), i8(7, 5); case("MatMulInteger", [a, b], wide(a) @ wide(b))
+a, b, c, d = u8(2, 4, 7), i8(7, 5), np.array(131, np.uint8), i8(5); case("MatMulInteger", [a, b, c, d], (wide(a) - 131) @ (wide(b) - wide(d)))
+x, w, c, d = u8(1, 4, 6, 5), i8(6, 2, 3, 3), np.array([7], np.uint8), i8(6)
+case("ConvInteger", [x, w], conv(wide(x), wide(w), None, [2, 1], [1] * 4, None, 2), strides=[2, 1], pads=[1] * 4, group=2)
+case("ConvInteger", [x, w, c, d], conv(wide(x) - 7, wide(w) - wide(d).reshape(6, 1, 1, 1), None, None, [1] * 4, None, 2), pads=[1] * 4, group=2)
+
 print("# Source: make_ops_golden.py (NumPy and plain loops after the ONNX operator documents, opset 21).")
+names = {"float64": "f32", "int8": "i8", "uint8": "u8", "int32": "i32", "int64": "i64"}
 for op, attrs, inputs, out in cases:
-    body = {"op": {"name": op, "attrs": attrs}, "inputs": [{"name": "i%d" % k, "dtype": "f32", "shape": list(x.shape)} for k, x in enumerate(inputs)]}
+    body = {"op": {"name": op, "attrs": attrs}, "inputs": [{"name": "i%d" % k, "dtype": names[x.dtype.name], "shape": list(x.shape)} for k, x in enumerate(inputs)]}
     print("case", json.dumps(body, separators=(",", ":")))
     for x in inputs: print("input", x.size, *["%.9g" % v for v in x.flatten()])
     print("output", "x".join(map(str, out.shape)) or "scalar", out.size, *["%.12g" % v for v in out.flatten()])
