@@ -20,6 +20,7 @@ static const char *const base_flags[] = {"-std=gnu11",
                                          "kernel.c",
                                          "-o",
                                          "kernel.so",
+                                         "-nostdlib", /* start files and libgcc are not needed; libm brings libc */
                                          "-lm"};
 
 /* "-m...", "-f...", "-D..." and "-O...": a hardware description is a client's data, and no other flag is needed. */

@@ -34,9 +34,11 @@ static const char tvm_types[] =
     "typedef struct k_any {\n    i32 type_index;\n    u32 zero;\n    union { i64 i; void *p; } v;\n} k_any;\n"
     "typedef struct k_want {\n    i32 ndim;\n    u8 code, bits;\n    i64 shape[8];\n    const char *text;\n} k_want;\n"
     "__attribute__((weak, visibility(\"default\"))) extern void TVMFFIErrorSetRaisedFromCStr(const char *kind, const char *message);\n"
-    "static int k_raise(const char *kind, const char *message)\n{\n"
+    "/* Called once a kernel launch: not worth a seventh of the compiler's time. */\n"
+    "#ifdef __clang__\n#define KN_PLAIN __attribute__((optnone, noinline))\n#else\n#define KN_PLAIN __attribute__((optimize(\"O0\"), noinline))\n#endif\n"
+    "KN_PLAIN static int k_raise(const char *kind, const char *message)\n{\n"
     "    if (TVMFFIErrorSetRaisedFromCStr) TVMFFIErrorSetRaisedFromCStr(kind, message);\n    return -1;\n}\n"
-    "static void *k_data(const k_any *a, const k_want *w)\n{\n"
+    "KN_PLAIN static void *k_data(const k_any *a, const k_want *w)\n{\n"
     "    const k_tensor *t = a->type_index == 7 ? (const k_tensor *)a->v.p : a->type_index == 70 && a->v.p ? (const k_tensor *)((const u8 "
     "*)a->v.p + 24) : 0;\n"
     "    if (!t || t->device != 1 || t->ndim != w->ndim || t->code != w->code || t->bits != w->bits || t->lanes != 1 || !t->data) return "
@@ -186,7 +188,7 @@ static void tvm_entry(kn_buf *b, const kn_lprog *p, const char *entry, int64_t w
         put_shape(b, t);
         kn_put(b, " on the CPU is expected\"},\n");
     }
-    kn_putf(b, "};\nKN_API int __tvm_ffi_%s(void *self, const k_any *args, i32 n, k_any *result)\n{\n    (void)self;\n", entry);
+    kn_putf(b, "};\nKN_PLAIN KN_API int __tvm_ffi_%s(void *self, const k_any *args, i32 n, k_any *result)\n{\n    (void)self;\n", entry);
     kn_putf(b, "    if (n != %d) return k_raise(\"TypeError\", \"%d arguments are expected: inputs, then outputs\");\n", n, n);
     kn_putf(b,
             "    void *data[%d];\n    for (i32 i = 0; i < %d; i++)\n        if (!(data[i] = k_data(&args[i], &k_wants[i]))) return "
