@@ -256,7 +256,7 @@ static void reduce_tiles(const kn_site *x, kn_plans *p)
     if (x->r < 0 || class == 'b' || x->s->red == KN_RED_ALL || x->s->red == KN_RED_ANY) return;
     int other = first_other(x);
     int64_t full = x->hw->vector_bytes / acc_bytes(x), lanes = pow2_below(extent(x, x->r), full);
-    if (lanes < 2 || (lanes * 4 < full && extent(x, x->n) >= full)) return; /* a few lanes, where the output could fill vectors */
+    if (lanes < 2 || (lanes * 4 < full && extent(x, x->n) >= lanes)) return; /* a few lanes, where the output has as many */
     for (int64_t mr = 1; mr <= 4; mr *= 2) {
         for (int64_t u = 1; u <= 8; u *= 2) {
             if ((x->m < 0 && mr > 1) || mr * u > x->hw->vector_registers / 2 || (u > 1 && lanes * u > extent(x, x->r))) continue;
@@ -277,7 +277,7 @@ static void map_tiles(const kn_site *x, kn_plans *p)
     if (run > 4096) run = 4096;
     const int64_t widths[] = {run, 4, 1};
     for (int i = other < 0 && run > 8 ? 0 : 1; i < 3; i++) {
-        if (widths[i] > 1 && widths[i] > vectors) continue;
+        if (widths[i] > 1 && widths[i] * lanes > extent(x, x->n)) continue;
         cpu_tile t = {.lanes = lanes, .nv = widths[i], .mr = 1, .mc = 1, .grain = grain_of(x, other), .rlanes = 1, .runroll = 1};
         try_tile(x, p, &t);
         if (i == 0 && p->n) break; /* short tasks would only pay more forks */

@@ -158,8 +158,10 @@ static kn_ls *copy_vectors(kn_lw *w, kn_sg *sg, int cache, int n, const int64_t 
 {
     int lanes = w->hw->vector_bytes / kn_dtype_bytes(w->p->buffers[sg->cache_buffer[cache]].dtype);
     *done = false;
-    if (w->hw->gpu || lanes < 4 || lanes > 64 || size[n - 1] < lanes) return NULL;
+    if (w->hw->gpu || lanes > 64) return NULL;
     kn_expr *len = kn_lw_let(w, "len", kn_bin(w->a, KN_OP_SUB, hi, lo));
+    while (lanes > (len->op == KN_OP_CONST_I ? len->u.i : size[n - 1])) lanes /= 2;
+    if (lanes < 4) return NULL;
     kn_expr *fits = kn_lw_simp(w, kn_lw_node(w, KN_OP_LE, KN_BOOL, 1, kn_lw_int(w, lanes), len, NULL));
     if (fits->op == KN_OP_CONST_I && !fits->u.i) return NULL;
     kn_ls *cond = fits->op == KN_OP_CONST_I ? NULL : kn_lw_if(w, fits), **after = w->tail;

@@ -158,6 +158,16 @@ static void drop_zeros(sum *s)
     s->n = n;
 }
 
+/* q is x//c, or, where x is itself y//b, y//(b*c). */
+static bool quotient_by(const kn_expr *q, const kn_expr *x, const kn_expr *c)
+{
+    int64_t bc;
+    if (q->op != KN_OP_FLOORDIV) return false;
+    if (kn_expr_equal(q->args[1], c) && kn_expr_equal(q->args[0], x)) return true;
+    return x->op == KN_OP_FLOORDIV && kn_is_int_const(x->args[1]) && x->args[1]->u.i > 0 && c->u.i > 0 && kn_is_int_const(q->args[1]) &&
+           kn_mul_fits(x->args[1]->u.i, c->u.i, &bc) && bc == q->args[1]->u.i && kn_expr_equal(q->args[0], x->args[0]);
+}
+
 /* (x//c)*(c*k) + (x%c)*k is x*k. */
 static void join_div_mod(sum *s)
 {
@@ -167,7 +177,7 @@ static void join_div_mod(sum *s)
         for (int k = 0; k < s->n; k++) {
             const kn_expr *q = s->term[k];
             int64_t c;
-            if (q->op != KN_OP_FLOORDIV || !kn_expr_equal(q->args[1], m->args[1]) || !kn_expr_equal(q->args[0], m->args[0])) continue;
+            if (!quotient_by(q, m->args[0], m->args[1])) continue;
             if (__builtin_mul_overflow(s->coef[i], m->args[1]->u.i, &c) || c != s->coef[k]) continue;
             sum t = *s;
             t.coef[k] = 0;
