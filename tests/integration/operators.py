@@ -1,9 +1,12 @@
 """Every operator, on every path: posts requests to a kilnd of its own and expects a checked kernel.
 usage: operators.py [short|full]
-  cases of tests/data/ops_golden.txt and larger ones, for the host (run) and nvidia-h200 (emulated); the 119 operators of
+  every operator table's rows (tests/data/op_tables.csv) at reduced size for the host, and of every family one of prime size, and one for
+  nvidia-h200; cases of tests/data/ops_golden.txt and larger ones, for the host (run) and nvidia-h200 (emulated); the 119 operators of
   tests/data/roller_ops.csv (ROLLER OSDI'22) for the host with batch 1 and sizes cut to fit, and constructed for nvidia-v100 as given.
-short takes a sample of the 119; full takes all. Prints one line a failure and closes with the counts."""
-import csv, json, os, socket, subprocess, sys, tempfile, threading, time, urllib.error, urllib.request
+short takes samples: a shape and a prime-sized one of every family, every second case; full takes all. Prints one line a failure and closes
+with the counts."""
+import concurrent.futures, csv, json, os, socket, subprocess, sys, tempfile, threading, time, urllib.error, urllib.request
+import op_tables
 
 full = len(sys.argv) > 1 and sys.argv[1] == "full"
 build = os.environ.get("KILN_BUILD", "build")
@@ -13,6 +16,7 @@ with socket.socket() as s:
 url = f"http://127.0.0.1:{port}"
 daemon = subprocess.Popen([f"{build}/kilnd", "--listen", f"127.0.0.1:{port}", "--data", work, "--hwspecs", "hwspecs"], stderr=open(work + "/log", "w"))
 passed = failed = 0
+counting = threading.Lock()
 
 def call(body, timeout=120):
     data = json.dumps(body).encode()
@@ -36,10 +40,12 @@ def expect(name, body, verification):
             status, a = call(body)
             if status != 202: break
     got = a.get("quality", {}).get("verification") if status == 200 else None
-    if status == 200 and got in verification:
-        passed += 1
-        return a
-    failed += 1
+    good = status == 200 and got in verification
+    if good and "emulated" in verification and os.environ.get("KILN_NVRTC"):
+        good = any(x["kind"] == "cubin" for x in a["artifacts"]) # text that NVRTC refuses leaves the source alone
+    with counting:
+        passed, failed = passed + good, failed + (not good)
+    if good: return a
     print(f"FAIL {name}: {status} {got} {a.get('type', '')} {a.get('pointer', '')} {a.get('detail', '')[:300]} {json.dumps(a.get('verification', ''))[:300]} ({time.time() - t:.1f} s)", flush=True)
 
 def f(name, *shape, dtype="f32"): return {"name": name, "dtype": dtype, "shape": list(shape)}
@@ -93,18 +99,37 @@ def construct_v100(name, body):
         failed += 1
         print(f"FAIL construct {name} for nvidia-v100: {r.stderr.strip()[:300]}", flush=True)
 
+def table_cases():
+    """(name, request, what verification must say) of the tables' rows; equal requests once."""
+    seen, found, families = set(), [], set()
+    def add(row, kind, body, how):
+        text = json.dumps(body, sort_keys=True)
+        if text in seen: return
+        seen.add(text)
+        found.append((f"{kind} {row['table']} {row['family']} {row['id']} {text[:200]}", body, how))
+    for row in op_tables.rows():
+        new = row["family"] not in families
+        families.add(row["family"])
+        kinds = [("host", op_tables.cut, "host", "run"), ("prime", op_tables.prime, "host", "run"), ("h200", op_tables.cut, "nvidia-h200", "emulated")]
+        for kind, size, target, how in kinds if new else kinds[:full]:
+            for body in op_tables.requests(row, size): add(row, kind, dict(body, target=target, quality="verified"), how)
+    return found
+
+def expect_all(cases):
+    with concurrent.futures.ThreadPoolExecutor(2) as pool: list(pool.map(lambda c: expect(c[0], c[1], (c[2],)), cases))
+
 try:
     for _ in range(100):
         try: urllib.request.urlopen(url + "/readyz", timeout=2); break
         except Exception: time.sleep(0.1)
     cases = [json.loads(l[5:]) for l in open("tests/data/ops_golden.txt") if l.startswith("case ")] + extra
     if not full: cases = cases[::2]
-    for c in cases:
-        name = json.dumps(c)[:110]
-        expect("host " + name, dict(c, target="host", quality="verified"), ("run",))
-        expect("h200 " + name, dict(c, target="nvidia-h200", quality="verified"), ("emulated",))
+    expect_all([(f"{target} {json.dumps(c)[:160]}", dict(c, target=target, quality="verified"), how)
+                for c in cases for target, how in (("host", "run"), ("nvidia-h200", "emulated"))])
+    print(f"# cases: {passed} passed, {failed} failed", flush=True)
+    expect_all(table_cases())
     rows = [r for r in csv.DictReader(open("tests/data/roller_ops.csv")) if r["suite"] == "osdi22-119"]
-    print(f"# operators so far: {passed} passed, {failed} failed", flush=True)
+    print(f"# and tables: {passed} passed, {failed} failed", flush=True)
     for r in rows if full else rows[::9]:
         expect(f"host {r['id']} {r['op']} {r['params']}", dict(roller_request(r, 1), target="host"), ("run",))
         construct_v100(r["id"], roller_request(r, None))
