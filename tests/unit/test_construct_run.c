@@ -39,6 +39,15 @@ static const struct { const char *text, *inputs; } programs[] = {
     {"y[I,J,K] = x[I,J,K] * v[I,K]", "x=f32:17x11x3&v=f32:17x3"},
     {"in x: f32[]; y[] = x[] * 2.0", ""},
     {"c[M,N] +=! cast(a[M,K],i32)*cast(b[K,N],i32)", "a=i8:9x12&b=i8:12x21"},
+    /* transposed convolutions: the weights are read under a select, at quotients and remainders */
+    {"y[N,F,P,Q] +=! select((P+1)%2+2*I<3 && (Q+1)%2+2*J<3, pad(x,0.0)[N,C,(P+1)//2-I,(Q+1)//2-J]*w[C,F,(P+1)%2+2*I,(Q+1)%2+2*J], 0.0) "
+     "where P in 8, Q in 8, I in 2, J in 2", "x=f32:1x16x4x4&w=f32:16x8x3x3"},
+    {"y[N,F,P] +=! select(P%2==0, pad(x,0.0)[N,C,(P//2-P//2%2-J*2)//2]*pad(w,0.0)[C,F,P//2%2+J*2], 0.0) where P in 21, J in 2",
+     "x=f32:2x3x5&w=f32:3x4x3"},
+    {"t[M,S] +=! x[M,S*8+I] where S in 5, I in 8; p[M,S] +=! select(I<S, t[M,I], 0.0) where S in 5; "
+     "q[M,S] +=! select(I<=S%8, x[M,S//8*8+I], 0.0) where S in 40, I in 8; y[M,S] = q[M,S] + p[M,S//8]", "x=f32:3x40"},
+    {"y[M,I] +=! pad(x,0.0)[M,Q*5+C]*w[I//5,Q,(I-C)%5] where I in 15, C in 5", "x=f32:7x13&w=f32:3x3x5"},
+    {"y[N,C,H,W] = pad(x,0.0)[N,C,H+i[C]//3-1,W+i[C]%3-1] where H in 5, W in 17", "x=f32:1x6x5x17&i=i32:6"},
 };
 enum { NPROGRAMS = sizeof programs / sizeof programs[0], NIDS = sizeof ids / sizeof ids[0], TOP = 2 };
 
