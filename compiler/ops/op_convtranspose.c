@@ -1,11 +1,11 @@
-/* ConvTranspose: transposed convolution over one to three spatial dimensions. Every output gathers what reaches it: of the window's
- * positions only those whose step lands on an input element are walked, so a stride of s costs no products with inserted zeros. */
+/* ConvTranspose: transposed convolution over one to three spatial dimensions. Outputs are computed by phase, their remainder by the stride:
+ * within one phase a transposed convolution is a convolution with every step-th weight, so inserted zeros are never multiplied. */
 #include "ops/ops.h"
 #include <string.h>
 
 /* One spatial dimension. Output P takes weight R from input x where P + pad = x*stride + R*dilation. With g = gcd(stride, dilation) that
- * wants g | P + pad; then, over step = stride/g, R is (q*inverse) mod step for q = (P + pad)/g, plus step*J. */
-typedef struct gather { int64_t in, out, kernel, pad, gcd, step, dilation, inverse, turns; } gather;
+ * wants g | P + pad; then, for step = stride/g, phase G and quotient A of (P + pad)/g by step, R is G*inverse mod step, plus step*J. */
+typedef struct gather { int64_t out, kernel, pad, stride, gcd, step, dilation, inverse, turns; } gather;
 
 static int64_t gcd(int64_t x, int64_t y) { return y ? gcd(y, x % y) : x; }
 
@@ -48,7 +48,7 @@ static kiln_status extents(kn_op_call *c, int n, gather *g)
         int64_t all = full > out ? full - out : 0, pad = !shape[i] && !same ? pads[i] : upper ? all / 2 : all - all / 2;
         if (out < 1) return kn_op_bad_attr(c, "pads", "padding leaves nothing of spatial dimension %d, which has %lld elements", i, (long long)full);
         int64_t common = gcd(stride[i], dilation[i]), step = stride[i] / common;
-        g[i] = (gather){.in = x->shape[i + 2], .out = out, .kernel = k, .pad = pad, .gcd = common, .step = step,
+        g[i] = (gather){.out = out, .kernel = k, .pad = pad, .stride = stride[i], .gcd = common, .step = step,
                         .dilation = dilation[i] / common, .inverse = inverse(dilation[i] / common, step), .turns = kn_ceil_div(k, step)};
     }
     return KILN_OK;
@@ -68,45 +68,29 @@ static kiln_status check(kn_op_call *c, int64_t group)
     return kn_op_per_channel(c, 2, f);
 }
 
-/* "P0+1", or its quotient by the common divisor. */
-static const char *position(kn_op_call *c, const gather *g, int i)
-{
-    const char *p = g->pad ? kn_format(c->arena, "(P%d+%lld)", i, (long long)g->pad) : kn_format(c->arena, "P%d", i);
-    return g->gcd == 1 || !p ? p : kn_format(c->arena, "(%s//%lld)", p, (long long)g->gcd);
-}
-
+/* Weight of turn J: its phase's first, plus step*J. */
 static const char *weight(kn_op_call *c, const gather *g, int i)
 {
-    const char *q = position(c, g, i), *first = NULL;
-    if (g->step > 1 && g->inverse == 1) first = kn_format(c->arena, "%s%%%lld", q, (long long)g->step);
-    else if (g->step > 1) first = kn_format(c->arena, "%s*%lld%%%lld", q, (long long)g->inverse, (long long)g->step);
+    const char *first = NULL;
+    if (g->step > 1 && g->inverse == 1) first = kn_format(c->arena, "G%d", i);
+    else if (g->step > 1) first = kn_format(c->arena, "G%d*%lld%%%lld", i, (long long)g->inverse, (long long)g->step);
     if (g->turns == 1) return first ? first : "0";
-    return kn_format(c->arena, "%s%sJ%d*%lld", first ? first : "", first ? "+" : "", i, (long long)g->step);
+    return kn_format(c->arena, "%s%sJ%d*%lld", first ? first : "", first ? " + " : "", i, (long long)g->step);
 }
 
+/* Input element of turn J at quotient A, or at output P where the stride is 1. */
 static const char *source(kn_op_call *c, const gather *g, int i)
 {
-    const char *q = position(c, g, i);
-    if (g->step > 1 && g->dilation == 1) return kn_format(c->arena, g->turns > 1 ? "%s//%lld-J%d" : "%s//%lld", q, (long long)g->step, i);
-    if (g->step == 1 && g->turns == 1) return q;
-    if (g->step == 1) return kn_format(c->arena, "%s-J%d*%lld", q, i, (long long)g->dilation);
-    return kn_format(c->arena, "(%s-(%s)*%lld)//%lld", q, weight(c, g, i), (long long)g->dilation, (long long)g->step);
-}
-
-/* "select(... && ..., " where some turn of the window has no weight or some position no element; true: to be closed by ", 0.0)". */
-static bool guard(kn_op_call *c, const gather *g, int n)
-{
-    bool any = false;
-    for (int i = 0; i < n; i++) {
-        const char *at = kn_format(c->arena, "P%d+%lld", i, (long long)g[i].pad);
-        if (g[i].gcd > 1) kn_putf(&c->text, "%s(%s)%%%lld == 0", any ? " && " : "select(", at ? at : "", (long long)g[i].gcd);
-        any |= g[i].gcd > 1;
-        if (g[i].kernel % g[i].step == 0) continue;
-        kn_putf(&c->text, "%s%s < %lld", any ? " && " : "select(", weight(c, &g[i], i), (long long)g[i].kernel);
-        any = true;
-    }
-    if (any) kn_put(&c->text, ", ");
-    return any;
+    kn_buf b;
+    kn_buf_init(&b, c->arena);
+    if (g->stride > 1) kn_putf(&b, "A%d", i);
+    else kn_putf(&b, g->pad ? "P%d + %lld" : "P%d", i, (long long)g->pad);
+    if (g->step > 1 && g->dilation > 1)
+        kn_putf(&b, " + (G%d - G%d*%lld%%%lld*%lld)//%lld", i, i, (long long)g->inverse, (long long)g->step, (long long)g->dilation,
+                (long long)g->step);
+    if (g->turns > 1) kn_putf(&b, " - J%d*%lld", i, (long long)g->dilation);
+    kiln_bytes t = kn_buf_take(&b);
+    return t.p ? t.p : "";
 }
 
 static void products(kn_op_call *c, const gather *g, int n, int64_t group)
@@ -117,8 +101,13 @@ static void products(kn_op_call *c, const gather *g, int n, int64_t group)
     kn_op_channel(&channel, group, cg, fg);
     kiln_bytes t = kn_buf_take(&channel);
     const char *ch = t.p ? t.p : "";
-    bool wide = *kn_op_wide(c) != 0, some = guard(c, g, n);
-    kn_putf(&c->text, "%spad(x0,0.0)[N,%s", wide ? "cast(" : "", ch);
+    bool wide = *kn_op_wide(c) != 0, some = false;
+    for (int i = 0; i < n; i++) { /* the last turn has no weight in every phase */
+        if (g[i].kernel % g[i].step == 0) continue;
+        kn_putf(&c->text, "%s%s < %lld", some ? " && " : "select(", weight(c, &g[i], i), (long long)g[i].kernel);
+        some = true;
+    }
+    kn_putf(&c->text, "%s%spad(x0,0)[N,%s", some ? ", " : "", wide ? "cast(" : "", ch);
     for (int i = 0; i < n; i++) kn_putf(&c->text, ",%s", source(c, &g[i], i));
     kn_put(&c->text, wide ? "],f32) * " : "] * ");
     kn_buf_init(&at, c->arena);
@@ -127,13 +116,43 @@ static void products(kn_op_call *c, const gather *g, int n, int64_t group)
     for (int i = 0; i < n; i++) kn_putf(&at, ",%s", weight(c, &g[i], i));
     t = kn_buf_take(&at);
     kn_op_load(c, 1, t.p ? t.p : "");
-    if (some) kn_put(&c->text, ", 0.0)");
-    kn_putf(&c->text, " where F in %lld", (long long)(fg * group));
+    kn_putf(&c->text, "%s where F in %lld", some ? ", 0)" : "", (long long)(fg * group));
     if (group == 1 || cg > 1) kn_putf(&c->text, ", C in %lld", (long long)cg);
     for (int i = 0; i < n; i++) {
-        kn_putf(&c->text, ", P%d in %lld", i, (long long)g[i].out);
+        if (g[i].stride == 1) kn_putf(&c->text, ", P%d in %lld", i, (long long)g[i].out);
+        else kn_putf(&c->text, ", A%d in %lld", i, (long long)((g[i].out - 1 + g[i].pad) / g[i].stride + 1));
+        if (g[i].step > 1) kn_putf(&c->text, ", G%d in %lld", i, (long long)g[i].step);
         if (g[i].turns > 1) kn_putf(&c->text, ", J%d in %lld", i, (long long)g[i].turns);
     }
+}
+
+/* "[N,F,phases,quotients]": the axes of the products, or where output P finds them. */
+static void phases(kn_op_call *c, const gather *g, int n, bool at_output)
+{
+    kn_put(&c->text, "[N,F");
+    for (int i = 0; i < n; i++) {
+        if (g[i].step == 1) continue;
+        if (!at_output) kn_putf(&c->text, ",G%d", i);
+        else kn_putf(&c->text, ",(P%d + %lld)//%lld%%%lld", i, (long long)g[i].pad, (long long)g[i].gcd, (long long)g[i].step);
+    }
+    for (int i = 0; i < n; i++) {
+        if (g[i].stride == 1 || !at_output) kn_putf(&c->text, ",%c%d", g[i].stride == 1 ? 'P' : 'A', i);
+        else kn_putf(&c->text, ",(P%d + %lld)//%lld", i, (long long)g[i].pad, (long long)g[i].stride);
+    }
+    kn_put(&c->text, "]");
+}
+
+/* Outputs that a common divisor of stride and dilation keeps every weight from are zero. */
+static bool select_reached(kn_op_call *c, const gather *g, int n)
+{
+    bool some = false;
+    for (int i = 0; i < n; i++) {
+        if (g[i].gcd == 1) continue;
+        kn_putf(&c->text, "%s(P%d + %lld)%%%lld == 0", some ? " && " : "select(", i, (long long)g[i].pad, (long long)g[i].gcd);
+        some = true;
+    }
+    if (some) kn_put(&c->text, ", ");
+    return some;
 }
 
 static kiln_status lower(kn_op_call *c)
@@ -144,13 +163,22 @@ static kiln_status lower(kn_op_call *c)
     kiln_status s = check(c, group);
     if (s == KILN_OK) s = extents(c, n, g);
     if (s != KILN_OK) return s;
-    bool bias = c->in[2].present;
+    bool bias = c->in[2].present, strided = false;
     const char *out = kn_op_axes(c, "P", n);
-    kn_putf(&c->text, "%s[N,F,%s] +=! ", bias ? "t" : "y", out);
+    for (int i = 0; i < n; i++) strided |= g[i].stride > 1;
+    kn_put(&c->text, bias || strided ? "t" : "y");
+    phases(c, g, n, false);
+    kn_put(&c->text, " +=! ");
     products(c, g, n, group);
-    if (bias) {
-        kn_putf(&c->text, "%s; y[N,F,%s] = t[N,F,%s] + ", kn_op_wide(c), out, out);
-        kn_op_load(c, 2, "F");
+    if (bias || strided) {
+        kn_putf(&c->text, "%s; y[N,F,%s] = ", kn_op_wide(c), out);
+        bool some = select_reached(c, g, n);
+        kn_put(&c->text, "t");
+        phases(c, g, n, true);
+        if (some) kn_put(&c->text, ", 0.0)");
+        if (bias) kn_put(&c->text, " + ");
+        if (bias) kn_op_load(c, 2, "F");
+        for (int i = 0; i < n; i++) kn_putf(&c->text, "%sP%d in %lld", i ? ", " : " where ", i, (long long)g[i].out);
     }
     kn_op_end(c);
     return KILN_OK;
