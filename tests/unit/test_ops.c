@@ -105,7 +105,9 @@ static void golden(void **state)
 static void refused(void **state)
 {
     (void)state;
-#define T(name, shape) "{\"name\":\"" name "\",\"dtype\":\"f32\",\"shape\":" shape "}"
+#define D(name, dtype, shape) "{\"name\":\"" name "\",\"dtype\":\"" dtype "\",\"shape\":" shape "}"
+#define T(name, shape) D(name, "f32", shape)
+#define OP(name, attrs, inputs) "{\"op\":{\"name\":\"" name "\",\"attrs\":{" attrs "}},\"inputs\":[" inputs "]}"
     static const struct { const char *body, *pointer; kiln_status status;
     } rows[] = {
         {"[]", "", KILN_REQUEST},
@@ -128,6 +130,40 @@ static void refused(void **state)
          KILN_REQUEST},
         {"{\"op\":\"Conv\",\"attrs\":{\"strides\":[0,1]},\"inputs\":[" T("x", "[1,3,8,8]") "," T("w", "[4,3,3,3]") "]}",
          "/op/attrs/strides", KILN_REQUEST},
+        {OP("ConvTranspose", "", T("x", "[1,3,8,8]") "," T("w", "[4,3,3,3]")), "/inputs/1/shape", KILN_SHAPE},
+        {OP("ConvTranspose", "\"group\":2", T("x", "[1,3,8,8]") "," T("w", "[3,3,3,3]")), "/op/attrs/group", KILN_REQUEST},
+        {OP("ConvTranspose", "\"pads\":[9,9,9,9]", T("x", "[1,3,8,8]") "," T("w", "[3,3,3,3]")), "/op/attrs/pads", KILN_REQUEST},
+        {OP("ConvTranspose", "\"output_padding\":[2,0],\"strides\":[2,2]",
+            T("x", "[1,3,8,8]") "," T("w", "[3,3,3,3]")), "/op/attrs/output_padding", KILN_REQUEST},
+        {OP("ConvTranspose", "\"output_shape\":[9,9],\"pads\":[0,0,0,0]",
+            T("x", "[1,3,8,8]") "," T("w", "[3,3,3,3]")), "/op/attrs/pads", KILN_REQUEST},
+        {OP("DepthToSpace", "", T("x", "[1,12,2,2]")), "/op/attrs/blocksize", KILN_REQUEST},
+        {OP("DepthToSpace", "\"blocksize\":3", T("x", "[1,12,2,2]")), "/op/attrs/blocksize", KILN_REQUEST},
+        {OP("DepthToSpace", "\"blocksize\":3037000500", T("x", "[1,12,2,2]")), "/op/attrs/blocksize", KILN_REQUEST},
+        {OP("SpaceToDepth", "\"blocksize\":2", T("x", "[1,1,3,4]")), "/op/attrs/blocksize", KILN_REQUEST},
+        {OP("CumSum", "", T("x", "[3,4]")), "/op/attrs/axis", KILN_REQUEST},
+        {OP("CumSum", "\"axis\":2", T("x", "[3,4]")), "/op/attrs/axis", KILN_REQUEST},
+        {OP("Resize", "\"sizes\":[3]", T("x", "[3,4]")), "/op/attrs/sizes", KILN_REQUEST},
+        {OP("Resize", "\"sizes\":[3,0]", T("x", "[3,4]")), "/op/attrs/sizes", KILN_REQUEST},
+        {OP("Resize", "\"sizes\":[3,3],\"mode\":\"cubic\"", T("x", "[3,4]")), "/op/attrs/mode", KILN_REQUEST},
+        {OP("BatchNormalization", "",
+            T("x", "[2,3,4]") "," T("s", "[3]") "," T("b", "[3]") "," T("m", "[3]") "," T("v", "[4]")), "/inputs/4/shape", KILN_SHAPE},
+        {OP("ReduceVariance", "\"correction\":12", T("x", "[3,4]")), "/op/attrs/correction", KILN_REQUEST},
+        {OP("CapsuleConv", "", T("x", "[1,3,8,8,4,4]") "," T("w", "[2,3,3,3,5,4]")), "/inputs/1/shape", KILN_SHAPE},
+        {OP("BatchConv", "", T("x", "[2,3,8,8]") "," T("w", "[3,4,3,3,3]")), "/inputs/1/shape", KILN_SHAPE},
+        {OP("GroupedLinear", "\"group\":5", T("x", "[2,12]") "," T("w", "[8,3]")), "/op/attrs/group", KILN_REQUEST},
+        {OP("Bilinear", "", T("x", "[2,3]") "," T("z", "[3,4]") "," T("w", "[5,3,4]")), "/inputs/1/shape", KILN_SHAPE},
+        {OP("BlockCirculantMatMul", "", T("x", "[2,12]") "," T("w", "[2,2,4]")), "/inputs/1/shape", KILN_SHAPE},
+        {OP("BlockCirculantProjection", "\"block\":5", T("x", "[4,12]")), "/op/attrs/block", KILN_REQUEST},
+        {OP("Shift", "", T("x", "[1,4,5,5]") "," D("i", "i32", "[5]")), "/inputs/1/shape", KILN_SHAPE},
+        {OP("Shift", "", T("x", "[1,4,5,5]") "," D("i", "i8", "[4]")), "/inputs/1/dtype", KILN_DTYPE},
+        {OP("Shift", "", T("x", "[1,4,5,5]") "," T("i", "[4]")), "/inputs/1/dtype", KILN_DTYPE},
+        {OP("FusedConv", "\"activation\":\"Swish\"", T("x", "[1,3,8,8]") "," T("w", "[3,3,3,3]")), "/op/attrs/activation", KILN_REQUEST},
+        {OP("TransposedBatchMatMul", "", T("q", "[1,2,3,4]") "," T("k", "[1,2,4,4]")), "/inputs/1/shape", KILN_SHAPE},
+        {OP("MatMulInteger", "", D("a", "i32", "[2,3]") "," D("b", "i8", "[3,4]")), "/inputs/0/dtype", KILN_DTYPE},
+        {OP("MatMulInteger", "", D("a", "u8", "[2,3]") "," D("b", "i8", "[3,4]") "," D("z", "i8", "[]")), "/inputs/2/dtype", KILN_DTYPE},
+        {OP("ConvInteger", "",
+            D("x", "u8", "[1,3,8,8]") "," D("w", "i8", "[4,3,3,3]") "," D("z", "u8", "[3]")), "/inputs/2/shape", KILN_SHAPE},
         {"{\"op\":\"Relu\",\"bogus\":1,\"inputs\":[" T("a", "[2]") "]}", "/bogus", KILN_REQUEST},
         {"{\"op\":\"Relu\",\"policy\":\"magic\",\"inputs\":[" T("a", "[2]") "]}", "/policy", KILN_REQUEST},
         {"{\"op\":\"Relu\",\"expr\":\"y[A]=a[A]\",\"inputs\":[" T("a", "[2]") "]}", "", KILN_REQUEST},
