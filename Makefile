@@ -22,7 +22,7 @@ DAEMON_A = $(O)/libkilnd.a
 BIN = $(if $(SAN),$(O)/bin,$(B))
 TESTS = $(patsubst tests/unit/%.c,$(BIN)/tests/%,$(wildcard tests/unit/test_*.c))
 
-.PHONY: operators kill9 fuzz-lib run-unit build run check demo lint fmt asan ubsan tsan fuzz-smoke bench roller-golden setup tests clean
+.PHONY: prop-schedules operators kill9 fuzz-lib run-unit build run check demo lint fmt asan ubsan tsan fuzz-smoke bench roller-golden setup tests clean
 build: $(LIB_A) $(BIN)/kilnd $(BIN)/kiln-worker $(BIN)/kiln
 
 setup:
@@ -95,6 +95,9 @@ roller-golden: $(BIN)/roller-golden
 	@$(BIN)/roller-golden "$(GOLDEN)"
 $(BIN)/roller-golden: $(O)/tests/golden/roller_golden.o $(LIB_A)
 	@mkdir -p $(@D); $(CC) $(SANFLAGS) -o $@ $^ -lcjson -lm
+
+prop-schedules: $(BIN)/tests/test_prop_schedules
+	@KILN_SEED=$(or $(SEED),1) KILN_COUNT=$(or $(COUNT),10000) $<
 
 operators: build
 	@.ci/setup check

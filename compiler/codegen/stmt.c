@@ -253,6 +253,10 @@ static void block(kn_gen *g, const kn_ls *s)
 
 static void loop(kn_gen *g, const kn_ls *s)
 {
+    if (s->unroll) {
+        kn_putf(&g->out, g->cuda ? "#pragma unroll %d" : "#pragma GCC unroll %d", s->unroll);
+        kn_line(g);
+    }
     kn_putf(&g->out, "for (%s ", g->narrow ? "int" : "i64");
     kn_put_var(g, s->var);
     kn_put(&g->out, " = ");

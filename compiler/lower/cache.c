@@ -218,7 +218,7 @@ static void fill_row(kn_lw *w, kn_sg *sg, int cache, int n, const int64_t *size,
         kn_lw_store(w, sg->cache_buffer[cache], slot_of(w, c, n, size, k), part == 1 ? kn_lw_read(w, s.buffer, s.at, 1) : s.pad);
         w->tail = here;
     }
-    w->tail = after;
+    if (cond) w->tail = after;
 }
 
 /* x // c for every x // c and x % c in e that varies with var: where none of them changes along a run, e is affine in var there. */

@@ -33,6 +33,7 @@ typedef struct kn_ls {
     int buffer;            /* STORE */
     bool writes;           /* PREFETCH */
     bool unaligned;        /* STORE of a vector: address may not be vector-aligned */
+    int unroll;            /* FOR: iterations that the toolchain is asked to unroll; 0: its own choice */
     struct kn_ls *body, *other; /* IF, FOR */
     struct kn_ls *next;
 } kn_ls;

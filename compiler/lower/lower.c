@@ -2,7 +2,6 @@
 #include "lower/lower.h"
 #include <string.h>
 
-static bool is_register(enum kn_loop_kind k) { return k == KN_UNROLL || k == KN_VTHREAD || k == KN_VECTOR; }
 static bool is_task(enum kn_loop_kind k) { return k == KN_PARALLEL || k == KN_GRID; }
 
 int64_t kn_sg_axis_cover(const kn_sg *sg, int axis)
@@ -20,20 +19,12 @@ bool kn_sg_cached(const kn_sg *sg, int load)
     return false;
 }
 
-/* First loop of the register tile: everything behind the last serial spatial loop and behind the task and thread prefix. */
 static void find_tile(kn_sg *sg)
 {
-    const kn_stage *g = sg->g;
-    bool prefix = true;
-    sg->tile = 0;
-    sg->first_reduce = g->nloops;
-    for (int i = 0; i < g->nloops; i++) {
-        const kn_loop *l = &g->loops[i];
-        bool reduce = sg->s->axes[l->axis].reduce;
-        prefix &= is_task(l->kind) || l->kind == KN_THREAD || l->shared_with >= 0;
-        if (prefix || (!reduce && !is_register(l->kind) && l->kind != KN_THREAD)) sg->tile = i + 1;
-        if (reduce && l->kind != KN_THREAD && i < sg->first_reduce) sg->first_reduce = i;
-    }
+    sg->tile = kn_stage_register_tile(sg->s, sg->g);
+    sg->first_reduce = sg->g->nloops;
+    for (int i = sg->g->nloops - 1; i >= 0; i--)
+        if (sg->s->axes[sg->g->loops[i].axis].reduce && sg->g->loops[i].kind != KN_THREAD) sg->first_reduce = i;
 }
 
 static bool may_fill_at(const kn_sg *sg, int loop)
@@ -97,6 +88,7 @@ void kn_lw_open(kn_lw *w, kn_sg *sg, int loop)
         box_place(w, sg, p);
         kn_lw_stage(w, i, sg);
     }
+    if (sg->g->init_at == loop) kn_lw_init_part(w, sg);
     bool shared = false;
     for (int i = 0; i < sg->g->ncaches; i++) shared |= sg->g->caches[i].at == loop && sg->g->caches[i].scope == KN_SHARED;
     if (shared) kn_lw_barrier(w); /* nobody still reads the last fill */
@@ -142,6 +134,7 @@ kn_ls *kn_lw_loop(kn_lw *w, kn_sg *sg, int loop)
     }
     int var = kn_lw_var(w, l->name, 0, l->extent - 1);
     kn_ls *s = kn_lw_for(w, var, kn_lw_int(w, 0), hi);
+    if (s) s->unroll = l->unroll;
     sg->val[loop] = kn_lw_ref(w, var);
     return s;
 }
@@ -178,6 +171,7 @@ static bool stage_init(kn_lw *w, kn_sg *sg, int stage)
         KILN_MAX_TENSORS) == KILN_OK;
     for (int i = 0; i < sg->nloads; i++) sg->cache_of[i] = sg->turned_of[i] = -1;
     find_tile(sg);
+    sg->part = -1;
     for (int k = 0; k < sg->g->ncaches; k++) {
         const kn_cache *c = &sg->g->caches[k];
         if (!may_fill_at(sg, c->at))

@@ -42,6 +42,7 @@ typedef struct kn_sg {
     int cache_buffer[16];
     kn_expr *cache_base[16][KILN_MAX_RANK];  /* region caches */
     int64_t cache_size[16][KILN_MAX_RANK];
+    int part;                                /* SCRATCH partial results set to the identity at g->init_at; -1: not made there */
     int tile;                                /* first loop of the register tile */
     int first_reduce;                        /* outermost reduce loop inside a task, or nloops */
     bool rolled;                             /* the register tile is walked by scalar loops */
@@ -101,6 +102,7 @@ void kn_lw_open(kn_lw *w, kn_sg *sg, int loop);     /* what hangs on a loop: pro
 void kn_lw_fill(kn_lw *w, kn_sg *sg, int cache);
 kn_ls *kn_lw_loop(kn_lw *w, kn_sg *sg, int loop);   /* opens a serial FOR over a loop, clipped where that is allowed */
 void kn_lw_tile(kn_lw *w, kn_sg *sg);
+void kn_lw_init_part(kn_lw *w, kn_sg *sg);                            /* decompose_reduction */
 void kn_lw_turn(kn_lw *w, kn_sg *sg, int vloop, int lanes);           /* see turn.c */
 void kn_lw_stage(kn_lw *w, int stage, const kn_sg *consumer);
 #endif

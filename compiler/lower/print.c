@@ -52,6 +52,7 @@ static void put_list(kn_buf *b, const kn_lprog *p, const kn_ls *s, int depth)
             put_expr(b, p, s->lo);
             kn_put(b, " .. ");
             put_expr(b, p, s->hi);
+            if (s->unroll) kn_putf(b, " unroll %d", s->unroll);
             kn_put(b, "\n");
             break;
         case KN_LS_IF:

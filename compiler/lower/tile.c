@@ -19,10 +19,9 @@ typedef struct tile {
     bool store_full;          /* under `full` already */
 } tile;
 
-static bool is_register(enum kn_loop_kind k) { return k == KN_UNROLL || k == KN_VTHREAD || k == KN_VECTOR; }
 static bool reduces(const kn_sg *sg, int i) { return sg->s->axes[sg->g->loops[i].axis].reduce; }
 static bool in_tile(const kn_sg *sg, int i) { return i >= sg->tile && sg->g->loops[i].kind != KN_THREAD; }
-static bool spatial_register(const kn_sg *sg, int i) { return in_tile(sg, i) && !reduces(sg, i) && is_register(sg->g->loops[i].kind); }
+static bool spatial_register(const kn_sg *sg, int i) { return in_tile(sg, i) && !reduces(sg, i) && kn_is_register(sg->g->loops[i].kind); }
 
 static enum kn_op combine_op(enum kn_reduce r)
 {
@@ -251,7 +250,7 @@ static void nest(tile *x, int i, int64_t part)
     }
     const kn_loop *l = &sg->g->loops[i];
     bool was = sg->clipped[l->axis];
-    if (is_register(l->kind) && !sg->rolled) {
+    if (kn_is_register(l->kind) && !sg->rolled) {
         for (int64_t k = 0; k < l->extent && !w->status; k++) {
             sg->val[i] = kn_lw_int(w, k);
             kn_lw_open(w, sg, i);
@@ -530,14 +529,17 @@ static void finish(tile *x)
         if (cond) w->tail = after;
         return;
     }
-    kn_ls *first = kn_lw_if(w, x->first);
-    if (!first) return;
-    after = w->tail;
-    w->tail = &first->body;
-    store_part(x, true);
-    w->tail = &first->other;
+    kn_ls *first = x->first ? kn_lw_if(w, x->first) : NULL;
+    if (x->first && !first) return;
+    if (first) {
+        after = w->tail;
+        w->tail = &first->body;
+        store_part(x, true);
+        w->tail = &first->other;
+    }
     kn_ls *last = kn_lw_if(w, x->last);
     if (!last) return;
+    if (!first) after = w->tail;
     w->tail = &last->body;
     store_tile(x);
     w->tail = &last->other;
@@ -556,7 +558,7 @@ static void measure(tile *x)
     if (sg->rolled) return;
     for (int i = sg->tile; i < sg->g->nloops; i++) {
         const kn_loop *l = &sg->g->loops[i];
-        if (!is_register(l->kind)) continue;
+        if (!kn_is_register(l->kind)) continue;
         if (l->kind == KN_VECTOR) {
             x->vloop = i;
             x->lanes = (int)l->extent;
@@ -638,21 +640,20 @@ static void emit_rolled(kn_lw *w, kn_sg *sg, int part, kn_expr *first, kn_expr *
         if (in_tile(sg, i)) sg->val[i] = NULL;
 }
 
-/* Partial sums between iterations of reduce loops outside the tile. */
-static int partial_tile(kn_lw *w, kn_sg *sg, kn_expr **first, kn_expr **last)
+/* Iterations of the reduce loops outside the tile, and the elements of the partial results that they share. */
+static int64_t outer_reduction(const kn_sg *sg, int64_t *elems)
 {
-    int64_t outer = 1, elems = 1;
-    for (int i = 0; i < sg->tile; i++) {
-        const kn_loop *l = &sg->g->loops[i];
-        if (!reduces(sg, i) || l->kind == KN_THREAD) continue;
-        outer *= l->extent;
-        if (l->extent == 1) continue;
-        *first = kn_lw_and(w, *first, kn_lw_node(w, KN_OP_EQ, KN_BOOL, 1, sg->val[i], kn_lw_int(w, 0), NULL));
-        *last = kn_lw_and(w, *last, kn_lw_node(w, KN_OP_EQ, KN_BOOL, 1, sg->val[i], kn_lw_int(w, l->extent - 1), NULL));
-    }
-    if (outer == 1) return -1;
+    int64_t outer = 1;
+    *elems = 1;
+    for (int i = 0; i < sg->tile; i++)
+        if (reduces(sg, i) && sg->g->loops[i].kind != KN_THREAD) outer *= sg->g->loops[i].extent;
     for (int i = sg->first_reduce; i < sg->g->nloops; i++)
-        if (!reduces(sg, i) && !kn_mul_fits(elems, sg->g->loops[i].extent, &elems)) elems = INT64_MAX;
+        if (!reduces(sg, i) && !kn_mul_fits(*elems, sg->g->loops[i].extent, elems)) *elems = INT64_MAX;
+    return outer;
+}
+
+static int part_buffer(kn_lw *w, const kn_sg *sg, int64_t elems)
+{
     if (w->hw->gpu || elems > KILN_MAX_EXTENT) {
         kn_lw_fail(w, KILN_UNSUPPORTED,
             "statement '%s': serial spatial loops inside a reduce loop need a partial tile that the target cannot hold",
@@ -663,16 +664,45 @@ static int partial_tile(kn_lw *w, kn_sg *sg, kn_expr **first, kn_expr **last)
     return kn_lw_buffer(w, "part", kn_dtype_acc(sg->s->body->dtype), 1, elems, KN_SCRATCH);
 }
 
-/* Elements of axis a that a register tile spans, 0 when its loops there are not all registers. */
+void kn_lw_init_part(kn_lw *w, kn_sg *sg)
+{
+    int64_t elems;
+    if (outer_reduction(sg, &elems) == 1) return;
+    sg->part = part_buffer(w, sg, elems);
+    if (sg->part < 0) return;
+    int var = kn_lw_var(w, "i", 0, elems - 1);
+    kn_ls *loop = kn_lw_for(w, var, kn_lw_int(w, 0), kn_lw_int(w, elems)), **after = w->tail;
+    if (!loop) return;
+    w->tail = &loop->body;
+    kn_lw_store(w, sg->part, kn_lw_ref(w, var), identity(w, sg->s->red, kn_dtype_acc(sg->s->body->dtype)));
+    w->tail = after;
+}
+
+/* Partial results between iterations of reduce loops outside the tile; *first is NULL where they are set to the identity before. */
+static int partial_tile(kn_lw *w, kn_sg *sg, kn_expr **first, kn_expr **last)
+{
+    int64_t elems, outer = outer_reduction(sg, &elems);
+    if (outer == 1) return -1;
+    for (int i = 0; i < sg->tile; i++) {
+        const kn_loop *l = &sg->g->loops[i];
+        if (!reduces(sg, i) || l->kind == KN_THREAD || l->extent == 1) continue;
+        if (sg->part < 0) *first = kn_lw_and(w, *first, kn_lw_node(w, KN_OP_EQ, KN_BOOL, 1, sg->val[i], kn_lw_int(w, 0), NULL));
+        *last = kn_lw_and(w, *last, kn_lw_node(w, KN_OP_EQ, KN_BOOL, 1, sg->val[i], kn_lw_int(w, l->extent - 1), NULL));
+    }
+    return sg->part >= 0 ? sg->part : part_buffer(w, sg, elems);
+}
+
+/* Elements of axis a that a register tile spans, 0 when its loops there are not all registers or leave holes between them. */
 static int64_t tile_span(const kn_sg *sg, int a)
 {
-    int64_t span = 1;
+    int64_t span = 1, points = 1;
     for (int i = sg->tile; i < sg->g->nloops; i++) {
         if (sg->g->loops[i].axis != a) continue;
         if (!spatial_register(sg, i)) return 0;
         span += (sg->g->loops[i].extent - 1) * sg->g->loops[i].stride;
+        points *= sg->g->loops[i].extent;
     }
-    return span;
+    return points == span ? span : 0;
 }
 
 /* Moves the last register tile of an axis back, so that it ends where the axis ends: it computes some elements a second time, to the same

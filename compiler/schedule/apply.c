@@ -89,6 +89,7 @@ static kiln_status apply_step(kn_step *s)
     for (size_t i = 0; i < sizeof prims / sizeof *prims; i++) {
         const kn_prim *p = &prims[i];
         if (strcmp(p->name, s->prim)) continue;
+        if (!kn_step_substitute(s)) return KILN_TRACE;
         if (s->nargs >= p->min_args && (p->max_args < 0 || s->nargs <= p->max_args)) return p->apply(s);
         kn_step_refuse(s, "wrong number of arguments (%d)", s->nargs);
         kn_hint(s->d, "%s", p->usage);
@@ -121,11 +122,28 @@ static kiln_status apply_text(kn_step *s, kiln_bytes trace)
 kiln_status kn_trace_apply(kiln_arena *a, const kn_program *canonical, const kn_hw *hw, kiln_bytes trace, kn_tree **out, kiln_diag *d)
 {
     kn_step s = { .a = a, .hw = hw, .d = d };
-    s.t = kn_tree_new(a, canonical);
-    if (!s.t) return kn_fail(d, KILN_MEMORY, "out of memory while copying the program");
-    kiln_status st = apply_text(&s, trace);
-    if (!st) st = kn_tree_check(s.t, hw, d);
+    kiln_status st = kn_trace_start(a, canonical, &s.t, d);
+    if (!st) st = apply_text(&s, trace);
+    if (!st) st = kn_trace_end(s.t, hw, d);
     if (!st && kn_arena_dry(a)) st = kn_fail(d, KILN_MEMORY, "out of memory while applying a trace");
     if (!st) *out = s.t;
     return st;
 }
+
+kiln_status kn_trace_start(kiln_arena *a, const kn_program *canonical, kn_tree **out, kiln_diag *d)
+{
+    *out = kn_tree_new(a, canonical);
+    return *out ? KILN_OK : kn_fail(d, KILN_MEMORY, "out of memory while copying the program");
+}
+
+kiln_status kn_trace_step(kiln_arena *a, const kn_tree *t, const kn_hw *hw, kiln_bytes line, kn_tree **out, kiln_diag *d)
+{
+    kn_step s = { .a = a, .hw = hw, .d = d, .t = kn_tree_clone(a, t) };
+    if (!s.t) return kn_fail(d, KILN_MEMORY, "out of memory while copying a schedule");
+    kiln_status st = apply_text(&s, line);
+    if (!st && kn_arena_dry(a)) st = kn_fail(d, KILN_MEMORY, "out of memory while applying a step");
+    if (!st) *out = s.t;
+    return st;
+}
+
+kiln_status kn_trace_end(kn_tree *t, const kn_hw *hw, kiln_diag *d) { return kn_tree_check(t, hw, d); }

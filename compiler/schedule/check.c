@@ -32,6 +32,31 @@ static kiln_status check_order(const kn_tree *t, const kn_stage *g, const kn_hw 
     return KILN_OK;
 }
 
+/* What is computed at a loop is computed in one task: no task loop may stand inside. */
+static kiln_status check_attached(const kn_tree *t, const kn_stage *g, kiln_diag *d)
+{
+    if (g->at_stage < 0) return KILN_OK;
+    const kn_stage *c = t->stages[g->at_stage];
+    for (int i = g->at_loop + 1; i < c->nloops; i++)
+        if (c->loops[i].kind == KN_PARALLEL) return bad(t, c, d, "a parallel loop stands inside one at which something is computed", c->loops[i].name);
+    for (int i = 0; i < g->nloops; i++)
+        if (g->loops[i].kind == KN_PARALLEL) return bad(t, g, d, "a parallel loop stands inside another stage", g->loops[i].name);
+    return KILN_OK;
+}
+
+/* A register loop runs inside every loop of its tile: a cache filled at one of them must not stand inside a register loop it depends on. */
+static kiln_status check_caches(const kn_tree *t, const kn_stage *g, kiln_diag *d)
+{
+    int tile = kn_stage_register_tile(kn_stage_stmt(t, g), g);
+    for (int k = 0; k < g->ncaches; k++) {
+        const kn_expr *load = kn_stage_load(t, g, g->caches[k].load);
+        for (int i = tile; i < g->caches[k].at && load; i++)
+            if (kn_is_register(g->loops[i].kind) && (kn_axes_in(load) >> g->loops[i].axis & 1))
+                return bad(t, g, d, "a register loop stands outside the one at which a load that depends on it is cached", g->loops[i].name);
+    }
+    return KILN_OK;
+}
+
 static kiln_status check_cover(const kn_tree *t, const kn_stage *g, kiln_diag *d)
 {
     const kn_stmt *s = kn_stage_stmt(t, g);
@@ -49,6 +74,8 @@ kiln_status kn_tree_check(kn_tree *t, const kn_hw *hw, kiln_diag *d)
     for (int i = 0; i < t->nstages; i++) {
         const kn_stage *g = t->stages[i];
         kiln_status st = check_order(t, g, hw, d);
+        if (!st) st = check_attached(t, g, d);
+        if (!st) st = check_caches(t, g, d);
         if (!st) st = check_cover(t, g, d);
         if (st) return st;
         int64_t shared = 0;

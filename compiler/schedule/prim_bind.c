@@ -10,9 +10,10 @@ kiln_status kn_prim_bind(kn_step *s)
     kn_stage *g = kn_step_stage(s, s->args[0]);
     if (!g) return KILN_TRACE;
     int l = kn_step_loop(s, g, s->args[1]);
-    if (l < 0) return KILN_TRACE;
+    if (l < 0 || !kn_step_own_loop(s, g, l)) return KILN_TRACE;
     kn_loop *p = &g->loops[l];
     if (!s->hw->gpu) return kn_step_refuse(s, "bind is for GPU targets; use parallel, unroll and vectorize");
+    if (g->ncaches) return kn_step_refuse(s, "bind must come before the caches of '%s': threads fill them together", s->args[0]);
     if (p->kind != KN_SERIAL) return kn_step_refuse(s, "loop '%s' is already %s", p->name, kn_loop_kind_text(p->kind));
     for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
         if (strcmp(kinds[i].name, s->args[2])) continue;

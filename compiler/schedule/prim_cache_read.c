@@ -74,6 +74,11 @@ kiln_status kn_prim_cache_read(kn_step *s)
         if (strcmp(s->args[arg], "pad") || arg + 2 != s->nargs) return kn_step_refuse(s, "expected 'pad N' at '%s'", s->args[arg]);
         if (!kn_step_int(s, s->args[arg + 1], 0, 4096, &c.pad)) return KILN_TRACE;
     }
+    for (int i = 0; i < s->t->nstages; i++) {
+        const kn_stage *p = s->t->stages[i];
+        if (p->at_stage == kn_stage_find(s->t, g) && kn_stage_stmt(s->t, p)->out == load->u.tensor && p->at_loop > c.at)
+            return kn_step_refuse(s, "load %d is computed only at '%s', inside '%s'", c.load, g->loops[p->at_loop].name, s->args[3]);
+    }
     bad = check_load(s, g, &c, load);
     if (bad) return bad;
     g->caches[g->ncaches] = c;
@@ -91,29 +96,42 @@ static int64_t span(const kn_stage *g, const kn_cache *c, int x)
     return n;
 }
 
+/* Elements of the innermost row before padding in *row, all elements before it in *n; false on overflow. */
+static bool cache_shape(const kn_stage *g, const kn_cache *c, const kn_expr *load, int64_t *n, int64_t *row)
+{
+    *n = *row = 1;
+    for (int i = 0; i < (c->region ? load->nargs : c->nloops); i++) {
+        int64_t size = 1, part;
+        kn_affine f;
+        if (!c->region) {
+            size = g->loops[c->loops[i]].extent;
+        } else if (!kn_affine_of(load->args[i], &f)) {
+            return false;
+        } else {
+            for (int x = 0; x < KILN_MAX_AXES; x++) {
+                if (!f.coef[x]) continue;
+                if (!kn_mul_fits(f.coef[x] < 0 ? -f.coef[x] : f.coef[x], span(g, c, x) - 1, &part)) return false;
+                size += part;
+            }
+        }
+        if (!kn_mul_fits(*n, *row, n)) return false;
+        *row = size;
+    }
+    return true;
+}
+
 int64_t kn_cache_bytes(const kn_tree *t, const kn_stage *g, const kn_cache *c)
 {
     const kn_expr *load = kn_stage_load(t, g, c->load);
-    int64_t n = 1, row = 1;
-    if (!load) return 0;
-    if (c->region)
-        for (int i = 0; i < load->nargs; i++) {
-            kn_affine f;
-            if (!kn_affine_of(load->args[i], &f)) return 0;
-            int64_t size = 1, part;
-            for (int x = 0; x < KILN_MAX_AXES; x++) {
-                if (!f.coef[x]) continue;
-                if (!kn_mul_fits(f.coef[x] < 0 ? -f.coef[x] : f.coef[x], span(g, c, x) - 1, &part)) return 0;
-                size += part;
-            }
-            if (!kn_mul_fits(n, row, &n)) return 0;
-            row = size;
-        }
-    else
-        for (int i = 0; i < c->nloops; i++) {
-            if (!kn_mul_fits(n, row, &n)) return 0;
-            row = g->loops[c->loops[i]].extent;
-        }
+    int64_t n, row;
+    if (!load || !cache_shape(g, c, load, &n, &row)) return 0;
     if (!kn_mul_fits(n, row + c->pad, &n) || !kn_mul_fits(n, kn_dtype_bytes(t->program->tensors[load->u.tensor].dtype), &n)) return 0;
     return n > KILN_MAX_ELEMENTS ? 0 : n;
+}
+
+int64_t kn_cache_row(const kn_tree *t, const kn_stage *g, const kn_cache *c)
+{
+    const kn_expr *load = kn_stage_load(t, g, c->load);
+    int64_t n, row;
+    return load && cache_shape(g, c, load, &n, &row) ? row : 0;
 }

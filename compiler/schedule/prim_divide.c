@@ -28,14 +28,13 @@ static kiln_status check_names(kn_step *s, const kn_stmt *st, int axis)
 
 kiln_status kn_prim_divide(kn_step *s)
 {
-    kn_stage *g = kn_step_stage(s, s->args[0]);
+    kn_stage *g = kn_step_fresh(s, s->args[0]);
     int axis = g ? kn_step_axis(s, g, s->args[1]) : -1;
     if (axis < 0) return KILN_TRACE;
     kn_stmt *st = kn_stage_stmt(s->t, g);
     divider v = { .axis = axis };
     kiln_status bad = check_names(s, st, axis);
     if (bad) return bad;
-    if (!kn_stage_untouched(g)) return kn_step_refuse(s, "divide must come before other steps of '%s'", s->args[0]);
     if (g->epilogue >= 0) return kn_step_refuse(s, "'%s' has an epilogue, which sees its axes as they are", s->args[0]);
     if (st->naxes == KILN_MAX_AXES) return kn_step_refuse(s, "more than %d axes", KILN_MAX_AXES);
     if (!kn_step_int(s, s->args[4], 2, KILN_MAX_EXTENT, &v.factor)) return KILN_TRACE;

@@ -22,12 +22,11 @@ static kn_expr *axis_in_fused(void *user, kiln_arena *a, kn_expr *e)
     return v;
 }
 
-static kiln_status plan(kn_step *s, kn_stage *g, fuser *f, int *first, int64_t *total)
+static kiln_status plan(kn_step *s, const kn_stage *g, fuser *f, int *first, int64_t *total)
 {
     const kn_stmt *st = f->s;
-    int axis[KILN_MAX_AXES], n = s->nargs - 2;
+    int axis[KILN_MAX_AXES] = { 0 }, n = s->nargs - 2;
     if (n > KILN_MAX_AXES) return kn_step_refuse(s, "more axes than a statement has");
-    if (!kn_stage_untouched(g)) return kn_step_refuse(s, "fuse must come before other steps of '%s'", s->args[0]);
     for (int i = 0; i < st->naxes; i++) f->extent[i] = st->axes[i].extent;
     *total = 1;
     for (int i = n - 1; i >= 0; i--) {
@@ -50,7 +49,7 @@ static kiln_status plan(kn_step *s, kn_stage *g, fuser *f, int *first, int64_t *
 
 kiln_status kn_prim_fuse(kn_step *s)
 {
-    kn_stage *g = kn_step_stage(s, s->args[0]);
+    kn_stage *g = kn_step_fresh(s, s->args[0]);
     if (!g) return KILN_TRACE;
     if (strlen(s->args[1]) >= KILN_MAX_NAME_BYTES) return kn_step_refuse(s, "the name '%s' is too long", s->args[1]);
     kn_stmt *st = kn_stage_stmt(s->t, g);

@@ -35,6 +35,8 @@ static kiln_status refuse_if_bound(kn_step *s, const kn_stage *g, const kn_stmt 
     if (x->role != KN_TEMP) return kn_step_refuse(s, "'%s' is not a temporary: its value is asked for", x->name);
     if (st->red != KN_RED_NONE || st->scatter) return kn_step_refuse(s, "'%s' reduces or scatters; only map statements can be inlined",
         x->name);
+    for (int i = 0; i < s->t->nstages; i++)
+        if (s->t->stages[i]->at_stage == kn_stage_find(s->t, g)) return kn_step_refuse(s, "something is computed in '%s'", x->name);
     if (!kn_stage_untouched(g) || g->epilogue >= 0) return kn_step_refuse(s, "'%s' has schedule steps already", x->name);
     for (int i = 0; i < x->rank; i++)
         if (st->lhs[i]->op != KN_OP_AXIS) return kn_step_refuse(s, "'%s' is not written at plain axes", x->name);

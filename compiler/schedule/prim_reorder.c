@@ -6,11 +6,7 @@ kiln_status kn_prim_reorder(kn_step *s)
 {
     kn_stage *g = kn_step_stage(s, s->args[0]);
     if (!g) return KILN_TRACE;
-    if (g->ncaches) return kn_step_refuse(s, "reorder must come before the caches of '%s'", s->args[0]);
-    for (int i = 0; i < s->t->nstages; i++)
-        if (s->t->stages[i]->at_stage == kn_stage_find(s->t, g))
-            return kn_step_refuse(s, "reorder must come before anything is computed at a loop of '%s'", s->args[0]);
-    if (g->at_stage >= 0) return kn_step_refuse(s, "'%s' is attached to another stage already", s->args[0]);
+    if (!kn_step_nest_free(s, g)) return KILN_TRACE;
     kn_loop order[KILN_MAX_LOOPS];
     bool seen[KILN_MAX_LOOPS] = { false };
     int n = 0, tile = 0;

@@ -6,7 +6,7 @@ kiln_status kn_prim_unroll(kn_step *s)
     kn_stage *g = kn_step_stage(s, s->args[0]);
     if (!g) return KILN_TRACE;
     int l = kn_step_loop(s, g, s->args[1]);
-    if (l < 0) return KILN_TRACE;
+    if (l < 0 || !kn_step_own_loop(s, g, l)) return KILN_TRACE;
     if (g->loops[l].extent > 64)
         return kn_step_refuse(s, "loop '%s' has extent %lld; at most 64 iterations are written out", s->args[1],
             (long long)g->loops[l].extent);

@@ -6,7 +6,7 @@ kiln_status kn_prim_vectorize(kn_step *s)
     kn_stage *g = kn_step_stage(s, s->args[0]);
     if (!g) return KILN_TRACE;
     int l = kn_step_loop(s, g, s->args[1]);
-    if (l < 0) return KILN_TRACE;
+    if (l < 0 || !kn_step_own_loop(s, g, l)) return KILN_TRACE;
     if (s->hw->gpu) return kn_step_refuse(s, "vectorize is for CPU targets");
     if (l != g->nloops - 1) return kn_step_refuse(s, "loop '%s' is not the innermost", s->args[1]);
     int64_t n = g->loops[l].extent;

@@ -6,6 +6,7 @@ static void put_loop(kn_buf *b, const kn_loop *l)
     kn_putf(b, " %s:%lld", l->name, (long long)l->extent);
     if (l->kind != KN_SERIAL) kn_putf(b, "(%s)", kn_loop_kind_text(l->kind));
     if (l->rfactor) kn_put(b, "(rfactor)");
+    if (l->unroll) kn_putf(b, "(unroll %d)", l->unroll);
 }
 
 static void put_cache(kn_buf *b, const kn_tree *t, const kn_stage *g, const kn_cache *c)
@@ -29,6 +30,7 @@ static void put_stage(kn_buf *b, const kn_tree *t, const kn_stage *g)
     kn_putf(b, "stage %s", kn_stage_name(t, g));
     if (g->at_stage >= 0)
         kn_putf(b, " at %s of %s", t->stages[g->at_stage]->loops[g->at_loop].name, kn_stage_name(t, t->stages[g->at_stage]));
+    if (g->init_at >= 0) kn_putf(b, ", initialised at %s", g->loops[g->init_at].name);
     kn_put(b, "\n");
     int depth = 0;
     for (int i = 0; i < g->nloops; depth++) {

@@ -37,10 +37,27 @@ int kn_step_loop(kn_step *s, const kn_stage *g, const char *name);
 int kn_step_axis(kn_step *s, const kn_stage *g, const char *name);
 bool kn_step_int(kn_step *s, const char *text, int64_t lo, int64_t hi, int64_t *out);
 
+/* sample.c: $NAME, or $NAME.part where part >= 0, stands for value in later steps; false after refusing. */
+bool kn_step_define(kn_step *s, const char *name, int part, const char *value);
+bool kn_step_substitute(kn_step *s);
+int kn_step_decision(const kn_step *s); /* where ':' stands among the arguments; nargs: it does not */
+
+/* rewrite.c: for primitives that add statements. NULL or -1 after refusing. */
+int kn_step_temp(kn_step *s, const char *name, enum kn_dtype t, int rank, const int64_t *shape); /* a new temporary: its tensor */
+/* A copy of statement st and its stage, right before or behind stage `at`. */
+kn_stage *kn_step_insert(kn_step *s, kn_stage *at, const kn_stmt *st, bool behind);
+kn_stage *kn_step_fresh(kn_step *s, const char *name);           /* the stage, which no other step may have touched yet */
+bool kn_step_nest_free(kn_step *s, const kn_stage *g);           /* no cache, attachment or initialisation holds on to its loops */
+bool kn_step_own_loop(kn_step *s, const kn_stage *g, int loop);  /* the loop is not its consumer's */
+const kn_expr *kn_step_load(kn_step *s, const kn_stage *g, const char *number); /* load of the body by its number */
+void kn_stmt_replace(kiln_arena *a, kn_stmt *s, const kn_expr *load, kn_expr *with); /* that node, by identity */
+bool kn_inside(const kn_program *p, const kn_stmt *s, const kn_expr *load); /* its indices are in range for all values of the axes */
+
 kn_stmt *kn_stage_stmt(const kn_tree *t, const kn_stage *g);
 const char *kn_stage_name(const kn_tree *t, const kn_stage *g);
 int kn_stage_find(const kn_tree *t, const kn_stage *g); /* its position */
 kn_tree *kn_tree_new(kiln_arena *a, const kn_program *p);
+kn_tree *kn_tree_clone(kiln_arena *a, const kn_tree *t);
 void kn_stage_loops_init(kn_stage *g, const kn_stmt *s);  /* one loop an axis, axis order */
 bool kn_stage_untouched(const kn_stage *g);               /* no split, order, kind, cache or attachment yet */
 void kn_tree_drop_stage(kn_tree *t, int stage);

@@ -7,15 +7,25 @@
  *   epilogue T                   reverse_compute_inline: map statement that reads T once, at identity index, becomes T's epilogue: it is
  *                                evaluated when T's finished value is stored; T itself is then never stored
  *   fuse S NAME A B [C ...]      axes A, B, ... of statement S (all spatial or all reduce, given outer to inner) become one axis NAME
+ *   cache_write S T              S writes the new temporary T, a copy statement behind it writes what S wrote; S is named T from then on
+ *   reindex S I T                load I of S goes through the new temporary T, indexed by exactly the axes the load uses
+ *   decompose_padding S I T      the padded load I reads the new temporary T, the box it touches with the padding filled in
+ *   pad_einsum S A n             axis A of a sum of products grows to a multiple of n; operands and result through padded temporaries
+ *   transform_layout T TERM ...  temporary T gets dimensions TERM: d, or d/N and d%N (N divides)
  *   divide S A OUTER INNER f     axis A becomes axes OUTER and INNER of extent f, which must divide it: the inverse of fuse
- *   split S A f1 [f2 ...]        axis A becomes loops A.0 .. A.n; A.i has extent fi for i >= 1, A.0 = ceil(extent / prod f). Strides are
+ *   sample_perfect_tile NAME S A n most [: f1 ... fn] | sample_categorical NAME c0 c1 ... [: k] | sample_compute_location NAME P S [: L]
+ *                                a decision that a search may change; $NAME (or $NAME.k) stands for it in later steps
+ *   split S A f1 [f2 ...] [exact] axis A becomes loops A.0 .. A.n; A.i has extent fi for i >= 1, A.0 = ceil(extent / prod f). Strides are
  *                                those of the nest in name order: stride(A.n) = 1, stride(A.i) = stride(A.i+1) * f(i+1). An axis that is
  *                                never split is the single loop A.0.
  *   reorder S L1 L2 | L3 | ...   the order of ALL loops of S, outer to inner; '|' ends one tile (memory level) and starts the next
+ *   blockize S L                 loop L and those inside become a tile of their own
  *   parallel S L                 CPU task loop; all parallel loops must come first in the order
  *   bind S L grid|thread|vthread GPU; grid loops come first, then thread loops; vthread loops are unrolled into registers
  *   vectorize S L                CPU; innermost loop. On a reduce axis: partial sums per lane, combined at the end (implies rfactor)
  *   unroll S L                   fully unrolled into registers
+ *   annotate S L unroll N        the toolchain is asked to unroll N iterations of serial loop L
+ *   decompose_reduction S L      CPU; partial results are set to the identity at L, by a nest of their own
  *   rfactor S L                  reduce loop whose every iteration keeps its own accumulator, combined at the end; on a GPU thread loop:
  *                                combined across threads through shared memory
  *   cache_read S I SCOPE L loops L1 L2 ... [pad N]
@@ -26,6 +36,9 @@
  *   cache_read S I SCOPE L region [pad N]
  *                                the same, but the buffer holds the load's bounding box (footprint: sum |c|*(t-1)+1 a dimension) in the
  *                                tensor's own dimension order; out-of-range elements are filled with the pad value
+ *   storage_align S I f o        rows of the cache of load I start o elements behind a multiple of f
+ *   set_scope S I SCOPE          the memory of the cache of load I
+ *   reverse_compute_at C P L     the map C that reads P at its own axes is computed behind the part of P that L's body makes
  *   compute_at P S L             statement P (producer of a temporary read by S) is computed at the start of loop L's body of S. P's leading
  *                                loops must mirror S's loops up to L (same axis through S's identity read of P, same extents); they
  *                                become S's. P's tensor becomes a scratch buffer of the region needed there.
@@ -37,6 +50,7 @@
 #include "hw/hw.h"
 
 enum kn_loop_kind { KN_SERIAL, KN_PARALLEL, KN_GRID, KN_THREAD, KN_VTHREAD, KN_UNROLL, KN_VECTOR };
+static inline bool kn_is_register(enum kn_loop_kind k) { return k == KN_UNROLL || k == KN_VTHREAD || k == KN_VECTOR; }
 enum kn_scope { KN_GLOBAL, KN_SCRATCH, KN_SHARED, KN_REGISTER };
 
 /* axis value = sum over its loops of loop variable * stride (may reach past the axis's extent in tail tiles) */
@@ -46,6 +60,7 @@ typedef struct kn_loop {
     int64_t extent, stride;
     enum kn_loop_kind kind;
     bool rfactor;
+    int unroll;            /* annotate: iterations that the toolchain is asked to unroll, 0: its own choice */
     int tile;              /* index of the tile (group between '|') it stands in, 0 = outermost */
     int shared_with;       /* compute_at: loop index of the consumer stage this loop coincides with, else -1 */
 } kn_loop;
@@ -68,20 +83,34 @@ typedef struct kn_stage {
     kn_loop loops[KILN_MAX_LOOPS];
     int ncaches;
     kn_cache caches[16];
+    int init_at;           /* decompose_reduction: loop at whose start the partial results are set to the identity; -1: by the first tile */
     int at_stage, at_loop; /* compute_at: consumer stage and its loop index; -1: a kernel (parallel region) of its own */
 } kn_stage;
+
+enum { KN_SAMPLED = 128 };
 
 /* The tile tree: tile n of a stage is its loops with tile == n; the innermost tile holds the block (the statement). */
 typedef struct kn_tree {
     kn_program *program;   /* after inline, epilogue and fuse */
     int nstages;
     kn_stage *stages[KILN_MAX_STMTS]; /* execution order */
+    int nsampled;          /* what sampling primitives decided: $NAME or $NAME.k in later steps */
+    struct { const char *name, *value; } sampled[KN_SAMPLED];
 } kn_tree;
 
 /* Applies a trace. Lines that are empty or start with '#' are ignored. hw gives the limits that primitives check (threads, shared). */
 kiln_status kn_trace_apply(kiln_arena *a, const kn_program *canonical, const kn_hw *hw, kiln_bytes trace, kn_tree **out, kiln_diag *d);
+/* One step, a line of a trace, on a copy of t; refused or not, t stays as it was. The end checks (order of loop kinds, coverage, limits of the
+ * target) are kn_trace_end's: a trace may pass through states that they refuse. */
+kiln_status kn_trace_start(kiln_arena *a, const kn_program *canonical, kn_tree **out, kiln_diag *d);
+kiln_status kn_trace_step(kiln_arena *a, const kn_tree *t, const kn_hw *hw, kiln_bytes line, kn_tree **out, kiln_diag *d);
+kiln_status kn_trace_end(kn_tree *t, const kn_hw *hw, kiln_diag *d);
 /* The tree as indented text, a line a tile, for explain and golden tests. */
 void kn_tree_print(kn_buf *b, const kn_tree *t);
 /* Bytes of a cache's buffer, its elements a row and rows; 0 on overflow. */
 int64_t kn_cache_bytes(const kn_tree *t, const kn_stage *s, const kn_cache *c);
+/* First loop of the register tile: everything behind the last serial spatial loop and behind the task and thread prefix. Its unrolled, vthread
+ * and vector loops are registers and lanes, whatever reduce loops stand between them. */
+int kn_stage_register_tile(const kn_stmt *s, const kn_stage *g);
+int64_t kn_cache_row(const kn_tree *t, const kn_stage *s, const kn_cache *c); /* elements of its innermost row, without pad */
 #endif

@@ -40,11 +40,38 @@ kn_tree *kn_tree_new(kiln_arena *a, const kn_program *p)
         kn_stage *g = kn_new(a, kn_stage);
         if (!g) return NULL;
         g->stmt = i;
-        g->epilogue = g->at_stage = g->at_loop = -1;
+        g->epilogue = g->at_stage = g->at_loop = g->init_at = -1;
         kn_stage_loops_init(g, q->stmts[i]);
         t->stages[t->nstages++] = g;
     }
     return t;
+}
+
+kn_tree *kn_tree_clone(kiln_arena *a, const kn_tree *t)
+{
+    kn_tree *c = kn_new(a, kn_tree);
+    kn_program *p = kn_program_clone(a, t->program);
+    if (!c || !p) return NULL;
+    *c = *t;
+    c->program = p;
+    for (int i = 0; i < t->nstages; i++) {
+        if (!(c->stages[i] = kn_new(a, kn_stage))) return NULL;
+        *c->stages[i] = *t->stages[i];
+    }
+    return c;
+}
+
+int kn_stage_register_tile(const kn_stmt *s, const kn_stage *g)
+{
+    bool prefix = true;
+    int tile = 0;
+    for (int i = 0; i < g->nloops; i++) {
+        const kn_loop *l = &g->loops[i];
+        bool task = l->kind == KN_PARALLEL || l->kind == KN_GRID || l->kind == KN_THREAD;
+        prefix &= task || l->shared_with >= 0;
+        if (prefix || (!s->axes[l->axis].reduce && !kn_is_register(l->kind) && l->kind != KN_THREAD)) tile = i + 1;
+    }
+    return tile;
 }
 
 bool kn_stage_untouched(const kn_stage *g)

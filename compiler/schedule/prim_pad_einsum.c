@@ -1,0 +1,104 @@
+/* pad_einsum S A n: axis A of the sum of products S grows to a multiple of n. Operands that have the axis are read from zero-filled copies; a
+ * spatial axis also makes S write a larger temporary, of which the old part is copied out (TensorIR's pad_einsum). */
+#include "schedule/sched.h"
+
+/* A product of loads, casts allowed: a zero factor makes the term zero, since every factor is padded along a reduce axis. */
+static bool product(const kn_expr *e)
+{
+    while (e->op == KN_OP_CAST) e = e->args[0];
+    if (e->op == KN_OP_MUL) return product(e->args[0]) && product(e->args[1]);
+    return e->op == KN_OP_LOAD && !e->padded;
+}
+
+/* The one dimension of the load that is the axis itself, -1: none; -2: the axis stands there in another way. */
+static int plain_dim(const kn_expr *const *idx, int n, int axis)
+{
+    int found = -1;
+    for (int i = 0; i < n; i++) {
+        if (idx[i]->op == KN_OP_AXIS && idx[i]->u.axis == axis) found = found == -1 ? i : -2;
+        else if (kn_axes_in(idx[i]) >> axis & 1) return -2;
+    }
+    return found;
+}
+
+static kn_stage *padded_copy(kn_step *s, kn_stage *g, const kn_expr *load, int dim, int64_t extent)
+{
+    kn_program *p = s->t->program;
+    kn_stmt t = { .red = KN_RED_NONE, .naxes = load->nargs, .nspatial = load->nargs };
+    const kn_tensor *x = &p->tensors[load->u.tensor];
+    int64_t shape[KILN_MAX_RANK];
+    for (int i = 0; i < load->nargs; i++) {
+        shape[i] = i == dim ? extent : x->shape[i];
+        t.axes[i] = (kn_axis){ kn_format(s->a, "X%d", i), shape[i], false };
+        t.lhs[i] = kn_axis_ref(s->a, i);
+    }
+    const char *name = kn_format(s->a, "%s_pad%d", x->name, p->ntensors);
+    t.out = name ? kn_step_temp(s, name, x->dtype, load->nargs, shape) : -1;
+    if (t.out < 0) return NULL;
+    t.body = kn_load_padded(s->a, p, load->u.tensor, t.lhs, 0);
+    kn_expr *read = kn_load(s->a, p, t.out, load->args);
+    if (!read || !t.body) return kn_fail(s->d, KILN_MEMORY, "out of memory while padding"), NULL;
+    kn_stmt_replace(s->a, kn_stage_stmt(s->t, g), load, read);
+    return kn_step_insert(s, g, &t, false);
+}
+
+static kiln_status cropped_output(kn_step *s, kn_stage *g, int dim, int64_t extent)
+{
+    kn_program *p = s->t->program;
+    kn_stmt *st = kn_stage_stmt(s->t, g), copy = { .red = KN_RED_NONE, .out = st->out };
+    int64_t shape[KILN_MAX_RANK];
+    kn_expr *idx[KILN_MAX_RANK];
+    int rank = p->tensors[st->out].rank;
+    copy.naxes = copy.nspatial = rank;
+    for (int i = 0; i < rank; i++) {
+        shape[i] = i == dim ? extent : p->tensors[st->out].shape[i];
+        copy.axes[i] = (kn_axis){ kn_format(s->a, "W%d", i), p->tensors[st->out].shape[i], false };
+        copy.lhs[i] = idx[i] = kn_axis_ref(s->a, i);
+    }
+    const char *name = kn_format(s->a, "%s_pad%d", p->tensors[st->out].name, p->ntensors);
+    int id = name ? kn_step_temp(s, name, p->tensors[st->out].dtype, rank, shape) : -1;
+    if (id < 0) return KILN_TRACE;
+    copy.body = kn_load(s->a, p, id, idx);
+    if (!copy.body || kn_arena_dry(s->a)) return kn_fail(s->d, KILN_MEMORY, "out of memory while padding");
+    st->out = id;
+    return kn_step_insert(s, g, &copy, true) ? KILN_OK : s->d->status;
+}
+
+kiln_status kn_prim_pad_einsum(kn_step *s)
+{
+    kn_stage *g = kn_step_fresh(s, s->args[0]);
+    int axis = g ? kn_step_axis(s, g, s->args[1]) : -1, n;
+    int64_t multiple;
+    if (axis < 0 || !kn_step_int(s, s->args[2], 2, KILN_MAX_EXTENT, &multiple)) return KILN_TRACE;
+    kn_program *p = s->t->program;
+    kn_stmt *st = kn_stage_stmt(s->t, g);
+    bool reduce = st->axes[axis].reduce;
+    int64_t extent = kn_ceil_div(st->axes[axis].extent, multiple) * multiple;
+    if (st->red != KN_RED_SUM || st->scatter || g->epilogue >= 0 || !product(st->body))
+        return kn_step_refuse(s, "'%s' is not a plain sum of products", s->args[0]);
+    if (extent == st->axes[axis].extent) return kn_step_refuse(s, "axis '%s' is a multiple of %s already", s->args[1], s->args[2]);
+    int out = plain_dim((const kn_expr *const *)st->lhs, p->tensors[st->out].rank, axis);
+    if (!reduce && out < 0) return kn_step_refuse(s, "'%s' is not written at '%s' itself", s->args[0], s->args[1]);
+    const kn_expr *loads[KILN_MAX_TENSORS];
+    n = kn_loads(st->body, loads, KILN_MAX_TENSORS);
+    for (int i = 0; i < n; i++) {
+        int dim = plain_dim((const kn_expr *const *)loads[i]->args, loads[i]->nargs, axis);
+        if (dim == -2) return kn_step_refuse(s, "load %d does not index by '%s' itself", i, s->args[1]);
+        if (dim >= 0 && p->tensors[loads[i]->u.tensor].shape[dim] != st->axes[axis].extent)
+            return kn_step_refuse(s, "load %d reads only a part of '%s'", i, p->tensors[loads[i]->u.tensor].name);
+        if (reduce && dim < 0) return kn_step_refuse(s, "load %d has no axis '%s', so that zeros cannot stand for it", i, s->args[1]);
+    }
+    for (int i = 0; i < n; i++) {
+        const kn_expr *load = kn_stage_load(s->t, g, i); /* found anew: replacing one rebuilds those above it */
+        int dim = load ? plain_dim((const kn_expr *const *)load->args, load->nargs, axis) : -1;
+        bool padded = load && dim >= 0 && p->tensors[load->u.tensor].shape[dim] >= extent;
+        if (dim >= 0 && !padded && !padded_copy(s, g, load, dim, extent)) return s->d->status;
+    }
+    if (!reduce) {
+        kiln_status bad = cropped_output(s, g, out, extent);
+        if (bad) return bad;
+    }
+    kn_stage_stmt(s->t, g)->axes[axis].extent = extent;
+    kn_stage_loops_init(g, kn_stage_stmt(s->t, g));
+    return KILN_OK;
+}

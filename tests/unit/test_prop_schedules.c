@@ -1,0 +1,374 @@
+/* Random schedules: sequences of 5 to 20 primitives over the base programs. What a refused step was tried on stays as it was and the
+ * refusal says why; what is accepted computes the same as the program itself. KILN_SEED and KILN_COUNT choose the run (make
+ * prop-schedules). */
+#include "tests/unit/lprog_eval.c"
+#include <stdarg.h>
+#include <setjmp.h>
+#include <cmocka.h>
+#include <stdlib.h>
+#include "te/ref.h"
+
+static void *mem(void *user, void *p, size_t old_size, size_t size)
+{
+    (void)user;
+    (void)old_size;
+    if (size) return realloc(p, size);
+    free(p);
+    return NULL;
+}
+
+static const kn_hw cpu = {.id = "cpu", .gpu = false, .max_threads_per_block = 1, .vector_bytes = 64};
+static const kn_hw gpu = {.id = "gpu", .gpu = true, .max_threads_per_block = 1024, .max_shared_per_block = 49152};
+static const struct {
+    const char *inputs, *text;
+} programs[] = {
+#define P(inputs, text) {inputs, text},
+#include "tests/unit/prop_programs.def"
+#undef P
+};
+enum { PROGRAMS = sizeof programs / sizeof *programs };
+
+static uint64_t state;
+static int rnd(int n)
+{
+    state = state * 6364136223846793005u + 1442695040888963407u;
+    return n > 0 ? (int)((state >> 33) % (uint64_t)n) : 0;
+}
+
+static kiln_bytes bytes(const char *s) { return (kiln_bytes){s, strlen(s)}; }
+
+/* ---- one random step on the tree as it is ---- */
+
+typedef struct maker {
+    const kn_tree *t;
+    const kn_stage *g;
+    const kn_stmt *s;
+    const char *name;
+    char *out;
+    size_t cap;
+    bool on_gpu;
+    int serial;
+} maker;
+
+static const char *stage_name(const kn_tree *t, const kn_stage *g) { return t->program->tensors[t->program->stmts[g->stmt]->out].name; }
+static const char *any_axis(const maker *m) { return m->s->naxes ? m->s->axes[rnd(m->s->naxes)].name : "none"; }
+static const char *any_loop(const maker *m) { return m->g->nloops ? m->g->loops[rnd(m->g->nloops)].name : "none"; }
+static const char *last_loop(const maker *m) { return m->g->nloops && rnd(8) ? m->g->loops[m->g->nloops - 1].name : any_loop(m); }
+static const char *any_stage(const maker *m) { return stage_name(m->t, m->t->stages[rnd(m->t->nstages)]); }
+
+static void m_split(maker *m)
+{
+    static const int f[] = {1, 2, 3, 4, 5, 8};
+    int n = 1 + rnd(3);
+    size_t used = (size_t)snprintf(m->out, m->cap, "split %s %s", m->name, any_axis(m));
+    for (int i = 0; i < n; i++) used += (size_t)snprintf(m->out + used, m->cap - used, " %d", f[rnd(6)]);
+    if (!rnd(6)) snprintf(m->out + used, m->cap - used, " exact");
+}
+
+/* A random order of all loops, spatial ones rather outside on a GPU, with a tile boundary here and there. */
+static void m_reorder(maker *m)
+{
+    int order[KILN_MAX_LOOPS];
+    for (int i = 0; i < m->g->nloops; i++) order[i] = i;
+    for (int i = m->g->nloops - 1; i > 0; i--) {
+        int k = rnd(i + 1), was = order[i];
+        order[i] = order[k], order[k] = was;
+    }
+    size_t used = (size_t)snprintf(m->out, m->cap, "reorder %s", m->name);
+    for (int i = 0; i < m->g->nloops; i++)
+        used += (size_t)snprintf(m->out + used, m->cap - used, "%s %s", i && !rnd(4) ? " |" : "", m->g->loops[order[i]].name);
+}
+
+static void m_loop(maker *m, const char *verb, const char *loop) { snprintf(m->out, m->cap, "%s %s %s", verb, m->name, loop); }
+static void m_parallel(maker *m) { m_loop(m, "parallel", m->g->nloops && rnd(6) ? m->g->loops[0].name : any_loop(m)); }
+static void m_vectorize(maker *m) { m_loop(m, "vectorize", last_loop(m)); }
+static void m_unroll(maker *m) { m_loop(m, "unroll", last_loop(m)); }
+static void m_rfactor(maker *m) { m_loop(m, "rfactor", any_loop(m)); }
+static void m_blockize(maker *m) { m_loop(m, "blockize", any_loop(m)); }
+static void m_decompose_reduction(maker *m)
+{
+    m_loop(m, "decompose_reduction", m->g->nloops && rnd(3) ? m->g->loops[0].name : any_loop(m));
+}
+
+static void m_bind(maker *m)
+{
+    static const char *const kinds[] = {"grid", "thread", "vthread"};
+    int kind = rnd(3), i = 0;
+    while (kind < 2 && i + 1 < m->g->nloops && m->g->loops[i].kind != KN_SERIAL) i++;
+    snprintf(m->out, m->cap, "bind %s %s %s", m->name, kind == 2 ? last_loop(m) : m->g->nloops ? m->g->loops[i].name : "none", kinds[kind]);
+}
+
+static void m_annotate(maker *m) { snprintf(m->out, m->cap, "annotate %s %s unroll %d", m->name, any_loop(m), 1 + rnd(8)); }
+static void m_inline(maker *m) { snprintf(m->out, m->cap, "inline %s", m->name); }
+static void m_epilogue(maker *m) { snprintf(m->out, m->cap, "epilogue %s", m->name); }
+static void m_cache_write(maker *m) { snprintf(m->out, m->cap, "cache_write %s cw%d", m->name, m->serial); }
+static void m_reindex(maker *m) { snprintf(m->out, m->cap, "reindex %s %d ri%d", m->name, rnd(3), m->serial); }
+static void m_decompose_padding(maker *m) { snprintf(m->out, m->cap, "decompose_padding %s %d dp%d", m->name, rnd(2), m->serial); }
+static void m_pad_einsum(maker *m) { snprintf(m->out, m->cap, "pad_einsum %s %s %d", m->name, any_axis(m), 2 + rnd(6)); }
+static void m_compute_at(maker *m) { snprintf(m->out, m->cap, "compute_at %s %s %s", any_stage(m), m->name, any_loop(m)); }
+static void m_reverse_compute_at(maker *m) { snprintf(m->out, m->cap, "reverse_compute_at %s %s %s", any_stage(m), m->name, any_loop(m)); }
+static void m_storage_align(maker *m) { snprintf(m->out, m->cap, "storage_align %s %d %d %d", m->name, rnd(2), 1 + rnd(16), rnd(4)); }
+static void m_set_scope(maker *m) { snprintf(m->out, m->cap, "set_scope %s %d %s", m->name, rnd(2), m->on_gpu ? "shared" : "scratch"); }
+static void m_divide(maker *m)
+{
+    snprintf(m->out, m->cap, "divide %s %s DO%d DI%d %d", m->name, any_axis(m), m->serial, m->serial, 2 + rnd(4));
+}
+
+static void m_fuse(maker *m)
+{
+    int i = rnd(m->s->naxes), n = 2 + rnd(2);
+    size_t used = (size_t)snprintf(m->out, m->cap, "fuse %s FU%d", m->name, m->serial);
+    for (int k = 0; k < n; k++)
+        used += (size_t)snprintf(m->out + used, m->cap - used, " %s", m->s->naxes ? m->s->axes[(i + k) % m->s->naxes].name : "none");
+}
+
+static void m_transform_layout(maker *m)
+{
+    int rank = m->t->program->tensors[m->s->out].rank, first = rnd(rank ? rank : 1), by = 2 + rnd(4);
+    size_t used = (size_t)snprintf(m->out, m->cap, "transform_layout %s", m->name);
+    for (int i = 0; i < rank; i++) {
+        int d = (first + i) % rank;
+        used += (size_t)snprintf(m->out + used, m->cap - used, d == first ? " %d/%d" : " %d", d, by);
+    }
+    snprintf(m->out + used, m->cap - used, " %d%%%d", first, by);
+}
+
+/* A cache at a random loop, of its region or of the loops inside that the load depends on. */
+static void m_cache_read(maker *m)
+{
+    const kn_expr *loads[KILN_MAX_TENSORS];
+    int n = kn_loads(m->s->body, loads, KILN_MAX_TENSORS), load = rnd(n), at = rnd(m->g->nloops);
+    const char *scope = m->on_gpu ? "shared" : "scratch";
+    if (!n || !m->g->nloops || !rnd(3)) {
+        snprintf(m->out, m->cap, "cache_read %s %d %s %s region", m->name, load, scope, any_loop(m));
+        return;
+    }
+    size_t used = (size_t)snprintf(m->out, m->cap, "cache_read %s %d %s %s loops", m->name, load, scope, m->g->loops[at].name);
+    for (int i = 0; i < m->g->nloops; i++)
+        if ((i > at || (m->on_gpu && m->g->loops[i].kind == KN_THREAD)) && (kn_axes_in(loads[load]) >> m->g->loops[i].axis & 1))
+            used += (size_t)snprintf(m->out + used, m->cap - used, " %s", m->g->loops[i].name);
+    if (!rnd(3)) snprintf(m->out + used, m->cap - used, " pad %d", rnd(4));
+}
+
+static void m_sample(maker *m)
+{
+    const char *axis = any_axis(m);
+    if (rnd(2))
+        snprintf(m->out, m->cap, "sample_perfect_tile v%d %s %s %d %d\nsplit %s %s $v%d.1", m->serial, m->name, axis, 2, 1 + rnd(8),
+                 m->name, axis, m->serial);
+    else
+        snprintf(m->out, m->cap, "sample_categorical v%d 2 3 4 : %d\nsplit %s %s $v%d", m->serial, rnd(3), m->name, axis, m->serial);
+}
+
+static void m_sample_location(maker *m)
+{
+    const char *p = any_stage(m);
+    snprintf(m->out, m->cap, "sample_compute_location l%d %s %s\ncompute_at %s %s $l%d", m->serial, p, m->name, p, m->name, m->serial);
+}
+
+static void m_nonsense(maker *m)
+{
+    static const char *const lines[] = {"split %s NOPE 4",
+                                        "parallel %s Z.9",
+                                        "tensorise %s",
+                                        "split %s",
+                                        "vectorize %s A.0 extra words here",
+                                        "bind %s Q.0 warp",
+                                        "inline $%s",
+                                        "cache_read %s 99 scratch X region",
+                                        "transform_layout %s 9/0",
+                                        "pad_einsum %s K 0"};
+    snprintf(m->out, m->cap, lines[rnd(10)], m->name);
+}
+
+/* Structural primitives come early in real schedules, annotations late: so do they here, most of the time. */
+static void (*const early[])(maker *) = {m_inline,     m_epilogue,         m_cache_write, m_reindex, m_decompose_padding,
+                                         m_pad_einsum, m_transform_layout, m_fuse,        m_divide,  m_split};
+static void (*const middle[])(maker *) = {
+    m_split, m_split, m_split, m_reorder, m_reorder, m_sample, m_compute_at, m_reverse_compute_at, m_sample_location};
+static void (*const late[])(maker *) = {m_parallel,      m_bind,       m_bind,    m_vectorize, m_unroll,   m_unroll,
+                                        m_cache_read,    m_cache_read, m_rfactor, m_annotate,  m_blockize, m_decompose_reduction,
+                                        m_storage_align, m_set_scope,  m_reorder, m_nonsense};
+
+static void make_step(maker *m, int step, int steps)
+{
+    int phase = step * 3 / steps;
+    if (!rnd(6)) phase = rnd(3);
+    if (phase == 0)
+        early[rnd((int)(sizeof early / sizeof *early))](m);
+    else if (phase == 1)
+        middle[rnd((int)(sizeof middle / sizeof *middle))](m);
+    else
+        late[rnd((int)(sizeof late / sizeof *late))](m);
+}
+
+/* ---- running and comparing ---- */
+
+static int64_t elems(const kn_tensor *t)
+{
+    int64_t n = 1;
+    for (int i = 0; i < t->rank; i++) n *= t->shape[i];
+    return n;
+}
+
+static void fill(const kn_program *p, double **x)
+{
+    unsigned seed = 777;
+    for (int i = 0; i < p->ntensors; i++) {
+        int64_t n = elems(&p->tensors[i]);
+        x[i] = calloc((size_t)n, sizeof(double));
+        for (int64_t k = 0; k < n && i < p->ninputs; k++) {
+            seed = seed * 1103515245u + 12345u;
+            x[i][k] = (double)((int)(seed >> 16) % 5 - 2);
+        }
+    }
+}
+
+static void release(double **x)
+{
+    for (int i = 0; i < KILN_MAX_TENSORS; i++) free(x[i]);
+}
+
+static char *tree_text(kiln_arena *a, const kn_tree *t)
+{
+    kn_buf b;
+    kn_buf_init(&b, a);
+    kn_print_program(&b, t->program);
+    kn_tree_print(&b, t);
+    return (char *)(uintptr_t)kn_buf_take(&b).p;
+}
+
+static const char *const primitives[] = {
+#define X(name, min, max, usage) #name,
+#include "schedule/prims.def"
+#undef X
+};
+enum { PRIMITIVES = sizeof primitives / sizeof *primitives };
+
+typedef struct tally {
+    int of[PRIMITIVES];
+    int sequences, steps, accepted, refused, at_end, unlowered, compared;
+} tally;
+
+/* NULL, or what is wrong with the accepted schedule. */
+static const char *compare(kiln_arena *a, const kn_program *p, const kn_tree *t, const kn_hw *hw, double *const *want, tally *n)
+{
+    static char why[600];
+    kiln_diag d = {0};
+    kn_lprog *l;
+    why[0] = 0;
+    kiln_status s = kn_lower(a, (kn_tree *)(uintptr_t)t, hw, &l, &d);
+    if (s == KILN_UNSUPPORTED || s == KILN_LIMIT || s == KILN_TRACE) {
+        if (!d.message[0]) return "lowering refused without a reason";
+        if (getenv("PROP_DUMP")) fprintf(stderr, "unlowered: %s\n", d.message);
+        n->unlowered++;
+        return NULL;
+    }
+    if (s || kn_lprog_check(l, &d)) {
+        snprintf(why, sizeof why, "%s", d.message);
+        return why;
+    }
+    double *got[KILN_MAX_TENSORS] = {0};
+    fill(t->program, got);
+    const char *bad = lprog_eval(l, got);
+    if (bad) snprintf(why, sizeof why, "%s", bad);
+    for (int i = p->ninputs; i < p->ninputs + p->noutputs && !why[0]; i++)
+        for (int64_t k = 0; k < elems(&p->tensors[i]) && !why[0]; k++)
+            if (want[i][k] != got[i][k])
+                snprintf(why, sizeof why, "%s[%lld] is %g, not %g", p->tensors[i].name, (long long)k, got[i][k], want[i][k]);
+    release(got);
+    n->compared++;
+    return why[0] ? why : NULL;
+}
+
+static kiln_bytes step_of(kiln_arena *a, const kn_tree *t, bool on_gpu, int step, int steps)
+{
+    char line[1200];
+    maker m = {.t = t, .g = t->stages[rnd(t->nstages)], .out = line, .cap = sizeof line, .on_gpu = on_gpu, .serial = step};
+    m.s = t->program->stmts[m.g->stmt];
+    m.name = stage_name(t, m.g);
+    line[0] = 0;
+    make_step(&m, step, steps);
+    return bytes(kn_strdup(a, line));
+}
+
+/* False: the sequence shows a fault, which is printed with its trace. */
+static bool sequence(uint64_t seed, tally *n)
+{
+    state = seed;
+    kiln_arena *a = kiln_arena_open(&(kiln_host){NULL, mem, NULL});
+    int which = rnd(PROGRAMS), steps = 5 + rnd(16);
+    const kn_hw *hw = rnd(3) ? &cpu : &gpu;
+    kiln_diag d = {0};
+    kn_program *p;
+    kn_tree *t;
+    kn_buf trace;
+    const char *why = NULL;
+    assert_int_equal(kn_parse(a, bytes(programs[which].text), bytes(programs[which].inputs), &p, &d), KILN_OK);
+    assert_int_equal(kn_trace_start(a, p, &t, &d), KILN_OK);
+    kn_buf_init(&trace, a);
+    for (int i = 0; i < steps && !why; i++, n->steps++) {
+        kiln_bytes line = step_of(a, t, hw->gpu, i, steps);
+        char *before = tree_text(a, t);
+        kn_tree *next;
+        d = (kiln_diag){0};
+        kiln_status s = kn_trace_step(a, t, hw, line, &next, &d);
+        if (strcmp(before, tree_text(a, t))) why = "a step changed the tree it was tried on";
+        if (s && !d.message[0]) why = "a refusal without a reason";
+        if (s == KILN_INTERNAL || s == KILN_MEMORY) why = d.message;
+        n->accepted += !s;
+        for (int k = 0; k < PRIMITIVES && !s; k++)
+            n->of[k] += !strncmp(line.p, primitives[k], strcspn(line.p, " ")) && !primitives[k][strcspn(line.p, " ")];
+        n->refused += s != KILN_OK;
+        if (s || why) continue;
+        t = next;
+        kn_putf(&trace, "%s\n", line.p);
+    }
+    kiln_bytes text = kn_buf_take(&trace);
+    kn_tree *again;
+    if (!why && kn_trace_end(t, hw, &d)) {
+        n->at_end++;
+    } else if (!why) {
+        double *want[KILN_MAX_TENSORS] = {0};
+        fill(p, want);
+        if (kn_ref_all(a, p, want, &d))
+            why = "the reference fails";
+        else if (kn_trace_apply(a, p, hw, text, &again, &d))
+            why = "the trace does not replay";
+        else if (strcmp(tree_text(a, again), tree_text(a, t)))
+            why = "the trace replays to another tree";
+        else
+            why = compare(a, p, t, hw, want, n);
+        release(want);
+    }
+    n->sequences++;
+    if (why)
+        print_error("seed %llu, program %d (%s), %s: %s\n%s", (unsigned long long)seed, which, programs[which].text, hw->id, why, text.p);
+    kiln_arena_close(a);
+    return !why;
+}
+
+static void test_sequences(void **unused)
+{
+    (void)unused;
+    tally n = {0};
+    uint64_t seed = getenv("KILN_SEED") ? strtoull(getenv("KILN_SEED"), NULL, 10) : 1;
+    int count = getenv("KILN_COUNT") ? atoi(getenv("KILN_COUNT")) : 400, bad = 0;
+    for (int i = 0; i < count && bad < 10; i++) bad += !sequence((seed << 32) + (uint64_t)i * 2654435761u, &n);
+    print_message("%d sequences, %d steps: %d accepted, %d refused; %d compared, %d refused at the end, %d not lowered; %d mismatches\n",
+                  n.sequences, n.steps, n.accepted, n.refused, n.compared, n.at_end, n.unlowered, bad);
+    int missing = 0;
+    for (int k = 0; k < PRIMITIVES; k++) {
+        if (getenv("KILN_COUNT")) print_message("%8d %s\n", n.of[k], primitives[k]);
+        missing += !n.of[k];
+    }
+    if (count >= 400) assert_int_equal(missing, 0);
+    assert_int_equal(bad, 0);
+    assert_true(n.compared * 4 > n.sequences);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_sequences)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
