@@ -38,7 +38,8 @@ static kiln_status check_attached(const kn_tree *t, const kn_stage *g, kiln_diag
     if (g->at_stage < 0) return KILN_OK;
     const kn_stage *c = t->stages[g->at_stage];
     for (int i = g->at_loop + 1; i < c->nloops; i++)
-        if (c->loops[i].kind == KN_PARALLEL) return bad(t, c, d, "a parallel loop stands inside one at which something is computed", c->loops[i].name);
+        if (c->loops[i].kind == KN_PARALLEL)
+            return bad(t, c, d, "a parallel loop stands inside one at which something is computed", c->loops[i].name);
     for (int i = 0; i < g->nloops; i++)
         if (g->loops[i].kind == KN_PARALLEL) return bad(t, g, d, "a parallel loop stands inside another stage", g->loops[i].name);
     return KILN_OK;
