@@ -5,7 +5,7 @@
  * every level costs RADIX additions an element, about 2*RADIX in all, and rounds less than adding from left to right does. */
 #include "ops/ops.h"
 
-enum { RADIX = 32, SHORT = 64, LEVELS = 8 };
+enum { RADIX = 16, SHORT = 64, LEVELS = 8 };
 
 static const kn_attr_spec attrs[] = {{"axis", 'i', "mandatory", "axis to sum along; negative counts from the end"},
                                      {"exclusive", 'i', "0", "1: without the element itself"},

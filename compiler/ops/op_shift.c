@@ -17,7 +17,7 @@ static const char *position(kn_op_call *c, int64_t area)
 
 static kiln_status lower(kn_op_call *c)
 {
-    const kn_operand *x = &c->in[0], *index = &c->in[1];
+    const kn_operand *x = &c->in[0];
     int n = x->rank - 2;
     int64_t kernel[3], dilation[3], stride[3], area = 1;
     if (n < 1 || n > 3) return kn_op_bad_shape(c, 0, "rank %d; [N, C, D1 ...] with one to three D is right", x->rank);
@@ -26,8 +26,6 @@ static kiln_status lower(kn_op_call *c)
     if (s == KILN_OK) s = kn_op_numbers(c, "strides", n, 1, 1, stride);
     if (s == KILN_OK) s = kn_op_per_channel(c, 1, x->shape[1]);
     if (s != KILN_OK) return s;
-    if (index->present && index->dtype != KN_I32 && index->dtype != KN_I64)
-        return kn_fail_at(c->d, KILN_DTYPE, "/inputs/1/dtype", "Index must be i32 or i64");
     for (int i = 0; i < n; i++)
         if (!kn_mul_fits(area, kernel[i], &area)) return kn_op_bad_attr(c, "kernel_shape", "the window is too large");
     const char *at = position(c, area);

@@ -157,7 +157,6 @@ static void refused(void **state)
         {OP("BlockCirculantMatMul", "", T("x", "[2,12]") "," T("w", "[2,2,4]")), "/inputs/1/shape", KILN_SHAPE},
         {OP("BlockCirculantProjection", "\"block\":5", T("x", "[4,12]")), "/op/attrs/block", KILN_REQUEST},
         {OP("Shift", "", T("x", "[1,4,5,5]") "," D("i", "i32", "[5]")), "/inputs/1/shape", KILN_SHAPE},
-        {OP("Shift", "", T("x", "[1,4,5,5]") "," D("i", "i8", "[4]")), "/inputs/1/dtype", KILN_DTYPE},
         {OP("Shift", "", T("x", "[1,4,5,5]") "," T("i", "[4]")), "/inputs/1/dtype", KILN_DTYPE},
         {OP("FusedConv", "\"activation\":\"Swish\"", T("x", "[1,3,8,8]") "," T("w", "[3,3,3,3]")), "/op/attrs/activation", KILN_REQUEST},
         {OP("TransposedBatchMatMul", "", T("q", "[1,2,3,4]") "," T("k", "[1,2,4,4]")), "/inputs/1/shape", KILN_SHAPE},
