@@ -79,7 +79,7 @@ static kiln_status lower(kn_op_call *c)
     scan s = {.lead = others(c, 0, axis, true), .tail = others(c, axis + 1, rank, false), .wide = kn_op_wide(c),
               .reverse = kn_attr_int(c, "reverse", 0) != 0, .exclusive = kn_attr_int(c, "exclusive", 0) != 0,
               .levels = 1, .n = {c->in[0].shape[axis]}};
-    while (s.n[s.levels - 1] > SHORT) s.n[s.levels] = kn_ceil_div(s.n[s.levels - 1], RADIX), s.levels++; /* 2^31 elements: 6 levels */
+    while (s.n[s.levels - 1] > SHORT) s.n[s.levels] = kn_ceil_div(s.n[s.levels - 1], RADIX), s.levels++; /* 2^31 elements: 8 levels */
     if (s.levels == 1) in_one(c, &s);
     else in_blocks(c, &s);
     kn_op_end(c);
