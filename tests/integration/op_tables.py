@@ -1,6 +1,7 @@
 """Requests for the rows of tests/data/op_tables.csv, the operator tables of ROLLER (OSDI'22), FlexTensor (ASPLOS'20), AMOS (ISCA'22) and
 TensorIR (ASPLOS'23): table, family, id, shape, source. A family is a function here from a row's shape to requests at reduced size, so a row
-of a known family is tested by being there. Whole networks, which these tables list too, are not operators and were left out."""
+of a known family is tested by being there. Whole networks, which these tables list too, are not operators and were left out. Layouts are ONNX's, channels
+first, and dtypes f32 (i8 where the family says so), whatever the source measured."""
 import csv
 
 def cut(e, limit):
