@@ -50,7 +50,7 @@ $(BIN)/kiln: $(O)/api/cli/main.o $(call obj,$(CLI_SRC)) $(DAEMON_A) $(LIB_A)
 	@mkdir -p $(@D); $(CC) $(SANFLAGS) -o $@ $^ $(LIBS)
 $(BIN)/tests/%: $(O)/tests/unit/%.o $(DAEMON_A) $(LIB_A)
 	@mkdir -p $(@D); $(CC) $(SANFLAGS) -o $@ $^ $(LIBS) -lcmocka
-tests: $(TESTS)
+tests: $(TESTS) $(BIN)/replay
 fuzz-lib: $(LIB_A) $(DAEMON_A)
 
 run:
@@ -93,6 +93,8 @@ fuzz-smoke:
 GOLDEN ?= tests/data/roller_golden_k80.csv
 roller-golden: $(BIN)/roller-golden
 	@$(BIN)/roller-golden "$(GOLDEN)"
+$(BIN)/replay: $(O)/tests/golden/replay.o $(LIB_A)
+	@mkdir -p $(@D); $(CC) $(SANFLAGS) -o $@ $^ -lcjson -lm
 $(BIN)/roller-golden: $(O)/tests/golden/roller_golden.o $(LIB_A)
 	@mkdir -p $(@D); $(CC) $(SANFLAGS) -o $@ $^ -lcjson -lm
 

@@ -25,7 +25,7 @@ typedef struct cache_artifact { char kind[16]; char digest[65]; int64_t bytes; }
 typedef struct cache_record {
     char key[72], workload[72], build[72];
     int64_t version;             /* 1, 2, ...; assigned by cache_put; from 2^30: provisional, PostgreSQL was away */
-    char origin[16];             /* "constructed", "tuned", "imported" */
+    char origin[16];             /* "constructed", "given" (a client's own trace), "tuned", "imported" */
     char target[KILN_MAX_NAME_BYTES];
     const char *name;            /* of the workload, for people: program text */
     kiln_bytes canon;            /* kernel canonical bytes */

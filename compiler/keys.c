@@ -17,6 +17,16 @@ static void hash_key(const char *prefix, kiln_bytes canon, char out[72])
     kiln_hex(digest, 32, out + 4);
 }
 
+const char *kiln_request_policy(kiln_arena *a, const kiln_request *r)
+{
+    uint8_t digest[32];
+    char hex[72];
+    if (!r->trace.n) return r->policy;
+    kiln_sha256(r->trace.p, r->trace.n, digest);
+    kiln_hex(digest, 32, hex);
+    return kn_format(a, "trace:%s", hex);
+}
+
 kiln_status kiln_keys_of(kiln_arena *a, const kiln_program *p, const kiln_hw *hw, const char *policy, kiln_keys *out, kiln_diag *d)
 {
     kiln_bytes program;

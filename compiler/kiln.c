@@ -3,6 +3,7 @@
 #include "construct/construct.h"
 #include "launches.h"
 #include "manifest.h"
+#include <stdio.h>
 #include <string.h>
 
 kiln_status kiln_construct(kiln_arena *a, const kiln_program *p, const kiln_hw *hw, const char *policy, int k,
@@ -20,6 +21,21 @@ kiln_status kiln_construct(kiln_arena *a, const kiln_program *p, const kiln_hw *
     if (k < 1) k = 1;
     if (k > KILN_MAX_CANDIDATES) k = KILN_MAX_CANDIDATES;
     return how->construct(a, p, hw, k, out, d);
+}
+
+kiln_status kiln_construct_request(kiln_arena *a, const kiln_request *r, const kiln_hw *hw, int k, kiln_candidates **out, kiln_diag *d)
+{
+    if (!r->trace.n) return kiln_construct(a, r->program, hw, r->policy, k, out, d);
+    kiln_candidates *list = kn_new(a, kiln_candidates);
+    if (!list) return kn_fail(d, KILN_MEMORY, "out of memory");
+    kiln_status s = kn_candidate_of(a, r->program, hw, r->trace, 0, &list->c[0], d);
+    if (s != KILN_OK) {
+        if (!*d->pointer) snprintf(d->pointer, sizeof d->pointer, "/trace");
+        return s;
+    }
+    list->n = 1;
+    *out = list;
+    return KILN_OK;
 }
 
 kiln_status kiln_explain(kiln_arena *a, const kiln_program *p, const kiln_hw *hw, kiln_bytes trace, kiln_bytes *out, kiln_diag *d)

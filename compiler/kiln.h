@@ -66,6 +66,7 @@ typedef struct kiln_request {
     const char *const *input_names;  /* the client's names, in the kernel's (canonical) argument order */
     const char *const *output_names;
     int top_k;               /* candidates wanted, default 10 */
+    kiln_bytes trace;        /* the client's own schedule, in the canonical program's names; n 0: constructed by the policy */
 } kiln_request;
 
 kiln_status kiln_request_json(kiln_arena *a, kiln_bytes body, kiln_request **out, kiln_diag *d);
@@ -97,7 +98,8 @@ typedef struct kiln_keys {
     kiln_bytes workload_canon, kernel_canon;
     char workload[72], kernel[72];
 } kiln_keys;
-/* policy: the request's; kernels of another construction policy are other kernels. */
+/* policy: the request's; kernels of another construction policy, or of a client's own trace (kiln_request_policy), are other kernels. */
+const char *kiln_request_policy(kiln_arena *a, const kiln_request *r); /* "default", or "trace:" and a digest; NULL: out of memory */
 kiln_status kiln_keys_of(kiln_arena *a, const kiln_program *p, const kiln_hw *hw, const char *policy, kiln_keys *out, kiln_diag *d);
 void kiln_sha256(const void *p, size_t n, uint8_t out[32]);
 void kiln_hex(const uint8_t *p, size_t n, char *out); /* writes 2n+1 bytes */
@@ -124,6 +126,8 @@ typedef struct kiln_candidates { int n; kiln_candidate c[KILN_MAX_CANDIDATES]; }
 /* policy: "default" | "roller" (the published artifact's search, for comparison). k in 1..KILN_MAX_CANDIDATES. */
 kiln_status kiln_construct(kiln_arena *a, const kiln_program *p, const kiln_hw *hw, const char *policy, int k,
                            kiln_candidates **out, kiln_diag *d);
+/* What a request asks for: its own trace as the only candidate (errors at "/trace", with the line), else k of its policy. */
+kiln_status kiln_construct_request(kiln_arena *a, const kiln_request *r, const kiln_hw *hw, int k, kiln_candidates **out, kiln_diag *d);
 /* Text picture for people: tiles per level, predicted bottleneck, traffic, occupancy, roofline. */
 kiln_status kiln_explain(kiln_arena *a, const kiln_program *p, const kiln_hw *hw, kiln_bytes trace, kiln_bytes *out,
                          kiln_diag *d);

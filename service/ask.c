@@ -154,7 +154,8 @@ service_ask *service_ask_parse(service_call *c, service_reply **problem)
         a->arena = service_arena(NULL);
         if (a->arena) s = json ? parse_json(c, a, &d) : parse_text(c, a, &d);
         if (s == KILN_OK) s = resolve(c, a, &d);
-        if (s == KILN_OK) s = kiln_keys_of(a->arena, a->request->program, a->hw, a->request->policy, &a->keys, &d);
+        const char *policy = s == KILN_OK ? kiln_request_policy(a->arena, a->request) : NULL;
+        if (s == KILN_OK) s = policy ? kiln_keys_of(a->arena, a->request->program, a->hw, policy, &a->keys, &d) : KILN_MEMORY;
         a->times.canon = service_now_ms() - began;
     }
     if (s == KILN_OK) return a;

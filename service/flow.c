@@ -204,7 +204,8 @@ static bool construct(work *w)
     kiln_diag d = {0};
     double t = service_now_ms();
     const kiln_request *r = w->job->ask->request;
-    kiln_status s = kiln_construct(w->arena, r->program, w->job->ask->hw, r->policy, r->top_k, &w->candidates, &d);
+    const kiln_hw *hw = w->job->ask->hw;
+    kiln_status s = kiln_construct_request(w->arena, r, hw, r->top_k, &w->candidates, &d);
     w->job->times.construct += lap(&t);
     return s == KILN_OK || refuse(w, s, &d);
 }
@@ -323,7 +324,7 @@ static bool store(work *w, const kiln_candidate *c)
     if (kiln_program_text(w->arena, a->request->program, &name) != KILN_OK) name = (kiln_bytes){"", 0};
     snprintf(r->key, sizeof r->key, "%s", a->keys.kernel);
     snprintf(r->workload, sizeof r->workload, "%s", a->keys.workload);
-    snprintf(r->origin, sizeof r->origin, "constructed");
+    snprintf(r->origin, sizeof r->origin, a->request->trace.n ? "given" : "constructed");
     snprintf(r->target, sizeof r->target, "%s", kiln_hw_id(a->hw));
     r->name = name.p;
     r->canon = a->keys.kernel_canon;

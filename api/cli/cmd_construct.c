@@ -35,7 +35,7 @@ int cmd_construct(struct cli *c)
     free(body);
     kiln_hw *hw = status == OK ? cli_hw(c, *r->target ? r->target : c->target) : NULL;
     if (!hw) return status == OK ? DATA : status;
-    if (kiln_construct(c->arena, r->program, hw, r->policy, c->k, &list, &d) != KILN_OK) return cli_diag(&d);
+    if (kiln_construct_request(c->arena, r, hw, c->k, &list, &d) != KILN_OK) return cli_diag(&d);
     if (c->json) {
         put_json(list);
         return OK;

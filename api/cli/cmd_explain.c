@@ -46,6 +46,6 @@ int cmd_explain(struct cli *c)
     free(body);
     kiln_hw *hw = status == OK ? cli_hw(c, *r->target ? r->target : c->target) : NULL;
     if (!hw) return status == OK ? DATA : status;
-    if (kiln_construct(c->arena, r->program, hw, r->policy, 1, &list, &d) != KILN_OK) return cli_diag(&d);
+    if (kiln_construct_request(c->arena, r, hw, 1, &list, &d) != KILN_OK) return cli_diag(&d);
     return picture(c, r->program, hw, list->c[0].trace);
 }

@@ -49,6 +49,7 @@ static void usage(FILE *f)
                "  --as KIND        json, source, header, so, ptx, cubin or bundle\n"
                "  --quality Q      any, constructed, verified (wait for the check)\n"
                "  --policy P       default or roller     -k N  how many candidates\n"
+               "  --trace FILE     a schedule of your own, one step a line (docs/schedules.md)\n"
                "  --threads N      for run               --runs N  timed runs\n"
                "  -o FILE          write there           --json    machine-readable\n"
                "  --url URL        the service, default http://127.0.0.1:8787 (KILN_URL)\n"
@@ -86,7 +87,7 @@ static bool option(struct cli *c, const char *name, const char *value)
 {
     const struct { const char *name; const char **text; int *number; } table[] = {
         {"--url", &c->url, NULL},       {"--target", &c->target, NULL},   {"--policy", &c->policy, NULL}, {"--quality", &c->quality, NULL},
-        {"--as", &c->as, NULL},         {"-o", &c->output, NULL},         {"--output", &c->output, NULL}, {"--hwspecs", &c->hwspecs, NULL},
+        {"--as", &c->as, NULL},         {"--trace", &c->trace, NULL},         {"-o", &c->output, NULL},         {"--output", &c->output, NULL}, {"--hwspecs", &c->hwspecs, NULL},
         {"-k", NULL, &c->k},            {"--threads", NULL, &c->threads}, {"--runs", NULL, &c->runs},
     };
     for (size_t i = 0; i < sizeof table / sizeof *table; i++) {

@@ -120,6 +120,16 @@ static void default_member(cJSON *o, const char *name, const char *value)
     if (!cJSON_GetObjectItemCaseSensitive(o, name)) cJSON_AddStringToObject(o, name, value);
 }
 
+static int add_trace(struct cli *c, cJSON *o)
+{
+    size_t n;
+    char *text = cli_read_file(c, c->trace, &n);
+    if (!text) return NO_INPUT;
+    cJSON_AddStringToObject(o, "trace", text);
+    free(text);
+    return OK;
+}
+
 char *cli_request(struct cli *c, int *status)
 {
     if (!c->nargs) {
@@ -146,6 +156,7 @@ char *cli_request(struct cli *c, int *status)
     if (*status == OK && o) {
         default_member(o, "target", c->target);
         if (strcmp(c->policy, "default")) default_member(o, "policy", c->policy);
+        if (c->trace && !cJSON_HasObjectItem(o, "trace")) *status = add_trace(c, o);
         if (strcmp(c->quality, "any")) default_member(o, "quality", c->quality);
         text = cJSON_PrintUnformatted(o);
     }

@@ -18,47 +18,20 @@ static kiln_status plan_stage(kiln_arena *a, const kn_program *p, const kn_hw *h
     return KILN_OK;
 }
 
-static kiln_bytes summary(kiln_arena *a, const kn_tree *t, const kn_cost *c)
-{
-    kn_buf b;
-    kn_buf_init(&b, a);
-    kn_put(&b, "{\"tiles\":[");
-    for (int k = 0; k < t->nstages; k++) {
-        const kn_stage *g = t->stages[k];
-        kn_putf(&b, "%s{\"stage\":", k ? "," : "");
-        kn_put_json_string(&b, t->program->tensors[t->program->stmts[g->stmt]->out].name);
-        kn_put(&b, ",\"loops\":[");
-        for (int i = 0; i < g->nloops; i++)
-            kn_putf(&b, "%s%lld", !i ? "[" : g->loops[i].tile != g->loops[i - 1].tile ? "],[" : ",", (long long)g->loops[i].extent);
-        kn_put(&b, g->nloops ? "]]}" : "]}");
-    }
-    kn_putf(&b, "],\"threads\":%d,\"grid\":%lld,\"shared_bytes\":%lld,\"registers\":%d}", c->threads, (long long)c->grid, (long long)c->shared_bytes,
-            c->registers);
-    return kn_buf_take(&b);
-}
-
 /* Candidate r: every stage's plan of that rank, its last one where it has fewer. */
 static kiln_status candidate(const kn_plans *plans, int nstages, int r, kiln_candidate *out, kiln_diag *d)
 {
     const kn_plans *first = &plans[0];
     kn_buf b;
-    kn_tree *t;
-    kn_cost c;
     kn_buf_init(&b, first->a);
     kn_putn(&b, first->head.p, first->head.n);
     for (int k = 0; k < nstages; k++) {
         const kn_plan *p = &plans[k].best[r < plans[k].n ? r : plans[k].n - 1];
         kn_putn(&b, p->lines.p, p->lines.n);
     }
-    *out = (kiln_candidate){.rank = r, .trace = kn_buf_take(&b)};
-    if (!out->trace.p) return kn_fail(d, KILN_MEMORY, "out of memory");
-    kiln_status s = kn_trace_apply(first->a, first->canonical, first->hw, out->trace, &t, d);
-    if (!s) s = kn_cost_of(t, first->hw, &c, d);
-    if (s) return s;
-    out->predicted_us = c.us;
-    out->bottleneck = c.bottleneck;
-    out->summary = summary(first->a, t, &c);
-    return out->summary.p ? KILN_OK : kn_fail(d, KILN_MEMORY, "out of memory");
+    kiln_bytes trace = kn_buf_take(&b);
+    if (!trace.p) return kn_fail(d, KILN_MEMORY, "out of memory");
+    return kn_candidate_of(first->a, first->canonical, first->hw, trace, r, out, d);
 }
 
 static kiln_status construct(kiln_arena *a, const kn_program *p, const kn_hw *hw, int k, kiln_candidates **out, kiln_diag *d)

@@ -18,7 +18,7 @@ typedef struct reader {
 
 /* Members this library reads, and those it leaves to the service. Anything else is refused: a typo must not be ignored in silence. */
 static const char *const known[] = {"kiln", "name", "op", "attrs", "expr", "inputs", "outputs", "target", "policy", "quality",
-                                    "top_k", "emit", "wait_ms", "numerics", "accumulate", "epilogue", "symbols", "pin", NULL};
+                                    "top_k", "trace", "emit", "wait_ms", "numerics", "accumulate", "epilogue", "symbols", "pin", NULL};
 
 static const cJSON *get(const cJSON *o, const char *name) { return cJSON_GetObjectItemCaseSensitive(o, name); }
 
@@ -36,7 +36,7 @@ static kiln_status check_members(reader *q)
         char pointer[96];
         snprintf(pointer, sizeof pointer, "/%.80s", m->string);
         kn_fail_at(q->d, KILN_REQUEST, pointer, "no such member \"%.80s\"", m->string);
-        kn_hint(q->d, "op or expr, inputs, outputs, attrs, target, policy, quality, top_k, emit, wait_ms, name");
+        kn_hint(q->d, "op or expr, inputs, outputs, attrs, target, policy, quality, top_k, trace, emit, wait_ms, name");
         return q->d->status;
     }
     static const char *const later[] = {"epilogue", "symbols", "pin", NULL};
@@ -308,6 +308,28 @@ static kiln_status check_output(reader *q, const kn_program *p)
                       kn_dtype_text(q->output_dtype));
 }
 
+/* The client's own schedule: text, or a list of steps, one a line. */
+static kiln_status read_trace(reader *q)
+{
+    const cJSON *m = get(q->root, "trace");
+    kn_buf b;
+    if (!m || cJSON_IsNull(m)) return KILN_OK;
+    if (get(q->root, "policy")) return kn_fail_at(q->d, KILN_REQUEST, "/trace", "\"trace\" and \"policy\" exclude each other");
+    kn_buf_init(&b, q->a);
+    if (cJSON_IsString(m)) kn_put(&b, m->valuestring);
+    int i = 0;
+    for (const cJSON *e = cJSON_IsArray(m) ? m->child : NULL; e; e = e->next, i++) {
+        char pointer[32];
+        snprintf(pointer, sizeof pointer, "/trace/%d", i);
+        if (!cJSON_IsString(e) || strchr(e->valuestring, '\n')) return bad(q, pointer, "a string, one step");
+        kn_putf(&b, "%s\n", e->valuestring);
+    }
+    if (!cJSON_IsString(m) && !cJSON_IsArray(m)) return bad(q, "/trace", "text, one step a line, or a list of steps");
+    q->r->trace = kn_buf_take(&b);
+    if (q->r->trace.p && !q->r->trace.n) return bad(q, "/trace", "at least one step; \"# as written\" is the program without any");
+    return q->r->trace.p ? KILN_OK : kn_fail(q->d, KILN_MEMORY, "out of memory");
+}
+
 static kiln_status read_request(reader *q)
 {
     static const char *const policies[] = {"default", "roller", NULL}, *const qualities[] = {"any", "constructed", "verified", "tuned", NULL};
@@ -318,6 +340,7 @@ static kiln_status read_request(reader *q)
     if (s == KILN_OK) s = read_choice(q, "quality", "tier", qualities, &q->r->quality);
     int64_t k = 10;
     if (s == KILN_OK && get(q->root, "top_k")) s = read_int(q, get(q->root, "top_k"), "/top_k", 1, KILN_MAX_CANDIDATES, &k);
+    if (s == KILN_OK) s = read_trace(q);
     if (s == KILN_OK) s = read_outputs(q);
     if (s != KILN_OK) return s;
     q->r->top_k = (int)k;

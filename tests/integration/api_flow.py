@@ -98,6 +98,22 @@ try:
     keys = [k["key"] for k in listed["kernels"] + more["kernels"]]
     check("list", len(listed["kernels"]) == 2 and len(keys) == len(set(keys)) == 4, keys)
 
+    # A client's own schedule: checked and verified like any other, a kernel of its own, and the constructed one stays what it was.
+    steps = ["split out0 S1 1 8", "split out0 S0 2 4", "reorder out0 S0.0 S1.0 | S0.1 R0.0 | S0.2 S1.1 S1.2", "parallel out0 S0.0",
+             "unroll out0 S0.2", "unroll out0 S1.1", "vectorize out0 S1.2"]
+    mine = json.loads(post(matmul(32, trace=steps))[2])
+    check("given trace", mine["quality"]["verification"] == "run" and mine["manifest"]["trace"] == "\n".join(steps) + "\n" and mine["key"] != a["key"], mine)
+    check("the same trace as text", json.loads(post(matmul(32, trace="\n".join(steps) + "\n"))[2])["key"] == mine["key"])
+    kept = json.loads(call("GET", "/v1/kernels/" + mine["key"])[2])
+    check("a kernel carries its trace", kept["manifest"]["trace"] == mine["manifest"]["trace"] and kept["quality"]["origin"] == "given", kept)
+    check("the constructed kernel is what is served", json.loads(post(matmul(32))[2])["artifacts"] == a["artifacts"])
+    for wrong, place in ((["split out0 Q 8"], "no axis 'Q'"), (["vectorize out0 S0.0"], "step 1"), ([], "at least one step"), ([3], "/trace/0"),
+                         (["parallel out0 R0.0"], "reduces"), (["tensorise out0"], "no such primitive")):
+        status, h, data = post(matmul(32, trace=wrong))
+        check(f"refused: {wrong}", 400 <= status < 500 and b"/trace" in data and place.encode() in data, (status, data))
+    both = post(matmul(32, trace=steps, policy="roller"))
+    check("trace and policy", 400 <= both[0] < 500 and b"exclude" in both[2], both)
+
     gone = socket.create_connection(("127.0.0.1", port))
     body = matmul(96).encode()
     gone.sendall(b"POST /v1/compile HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n" % len(body) + body)
