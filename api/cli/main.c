@@ -87,7 +87,8 @@ static bool option(struct cli *c, const char *name, const char *value)
 {
     const struct { const char *name; const char **text; int *number; } table[] = {
         {"--url", &c->url, NULL},       {"--target", &c->target, NULL},   {"--policy", &c->policy, NULL}, {"--quality", &c->quality, NULL},
-        {"--as", &c->as, NULL},         {"--trace", &c->trace, NULL},         {"-o", &c->output, NULL},         {"--output", &c->output, NULL}, {"--hwspecs", &c->hwspecs, NULL},
+        {"--trace", &c->trace, NULL},
+        {"--as", &c->as, NULL},                 {"-o", &c->output, NULL},         {"--output", &c->output, NULL}, {"--hwspecs", &c->hwspecs, NULL},
         {"-k", NULL, &c->k},            {"--threads", NULL, &c->threads}, {"--runs", NULL, &c->runs},
     };
     for (size_t i = 0; i < sizeof table / sizeof *table; i++) {
