@@ -1,4 +1,5 @@
 /* The JSON request: one operator by ONNX name, or an expression with typed inputs. */
+#include "grad/grad.h"
 #include "ops/ops.h"
 #include "request/request.h"
 #include <cjson/cJSON.h>
@@ -11,6 +12,7 @@ typedef struct reader {
     const cJSON *root;
     kiln_request *r;
     const char *input_names[KN_OP_INPUTS + KILN_MAX_TENSORS];
+    const char *formal[KN_OP_INPUTS], *numbered[KN_OP_INPUTS]; /* of the program's inputs, for operators: "A", "x0" */
     const char *output_name;
     enum kn_dtype output_dtype;
     bool output_typed;
@@ -18,7 +20,8 @@ typedef struct reader {
 
 /* Members this library reads, and those it leaves to the service. Anything else is refused: a typo must not be ignored in silence. */
 static const char *const known[] = {"kiln", "name", "op", "attrs", "expr", "inputs", "outputs", "target", "policy", "quality",
-                                    "top_k", "trace", "emit", "wait_ms", "numerics", "accumulate", "epilogue", "symbols", "pin", NULL};
+                                    "top_k", "trace", "emit", "wait_ms", "numerics", "accumulate", "epilogue",
+                                    "symbols", "pin", "grad", NULL};
 
 static const cJSON *get(const cJSON *o, const char *name) { return cJSON_GetObjectItemCaseSensitive(o, name); }
 
@@ -36,7 +39,7 @@ static kiln_status check_members(reader *q)
         char pointer[96];
         snprintf(pointer, sizeof pointer, "/%.80s", m->string);
         kn_fail_at(q->d, KILN_REQUEST, pointer, "no such member \"%.80s\"", m->string);
-        kn_hint(q->d, "op or expr, inputs, outputs, attrs, target, policy, quality, top_k, trace, emit, wait_ms, name");
+        kn_hint(q->d, "op or expr, inputs, outputs, attrs, grad, target, policy, quality, top_k, trace, emit, wait_ms, name");
         return q->d->status;
     }
     static const char *const later[] = {"epilogue", "symbols", "pin", NULL};
@@ -251,8 +254,12 @@ static kiln_status op_program(reader *q, kn_program **out)
     }
     if ((s = read_attrs(q, c)) != KILN_OK || (s = kn_op_program(op, c, out)) != KILN_OK) return s;
     int n = 0; /* the program has only the inputs that are present */
-    for (int i = 0; i < c->ninputs; i++)
-        if (c->in[i].present) q->input_names[n++] = q->input_names[i];
+    for (int i = 0; i < c->ninputs; i++) {
+        if (!c->in[i].present) continue;
+        q->formal[n] = op->input_names[i];
+        q->numbered[n] = kn_format(q->a, "x%d", i);
+        q->input_names[n++] = q->input_names[i];
+    }
     return KILN_OK;
 }
 
@@ -330,6 +337,57 @@ static kiln_status read_trace(reader *q)
     return q->r->trace.p ? KILN_OK : kn_fail(q->d, KILN_MEMORY, "out of memory");
 }
 
+/* An input by the client's name, else by the operator's formal name or x0, x1, ...; -1: none. */
+static int find_input(const reader *q, const kn_program *p, const char *name, bool op)
+{
+    for (int i = 0; i < p->ninputs; i++)
+        if (!strcmp(p->tensors[i].name, name)) return i;
+    for (int i = 0; op && i < p->ninputs; i++)
+        if (!strcmp(q->formal[i], name) || (q->numbered[i] && !strcmp(q->numbered[i], name))) return i;
+    return -1;
+}
+
+static kiln_status no_input(reader *q, const kn_program *p, const char *pointer, const char *name)
+{
+    char list[280] = "";
+    size_t used = 0;
+    for (int i = 0; i < p->ninputs && used < sizeof list; i++)
+        used += (size_t)snprintf(list + used, sizeof list - used, "%s%s", i ? ", " : "", p->tensors[i].name);
+    kn_fail_at(q->d, KILN_REQUEST, pointer, "no input \"%.64s\" to differentiate by", name);
+    kn_hint(q->d, "one of %s", list);
+    return q->d->status;
+}
+
+/* "grad": the program becomes that of its gradients by the inputs named. Its tensors have the client's names already. */
+static kiln_status read_grad(reader *q, bool op, kn_program **p)
+{
+    const cJSON *m = get(q->root, "grad");
+    int inputs[KILN_MAX_TENSORS], n = 0;
+    if (!m || cJSON_IsNull(m)) return KILN_OK;
+    if (!cJSON_IsArray(m) || !m->child) return bad(q, "/grad", "a list of inputs' names");
+    for (const cJSON *e = m->child; e; e = e->next) {
+        char pointer[32];
+        snprintf(pointer, sizeof pointer, "/grad/%d", n);
+        if (!cJSON_IsString(e)) return bad(q, pointer, "an input's name");
+        int i = find_input(q, *p, e->valuestring, op);
+        if (i < 0) return no_input(q, *p, pointer, e->valuestring);
+        for (int k = 0; k < n; k++)
+            if (inputs[k] == i) return kn_fail_at(q->d, KILN_REQUEST, pointer, "input \"%.64s\" is named twice", e->valuestring);
+        inputs[n++] = i;
+    }
+    kiln_status s = kn_grad(q->a, *p, inputs, n, p, q->d);
+    if (s != KILN_OK && !*q->d->pointer) snprintf(q->d->pointer, sizeof q->d->pointer, "/grad");
+    if (s != KILN_OK && op) q->d->line = q->d->col = 0; /* places in the operator's own text mean nothing to the client */
+    return s;
+}
+
+/* The client's names for an operator's inputs and output. */
+static void rename_tensors(const reader *q, kn_program *p)
+{
+    for (int i = 0; i < p->ninputs; i++) p->tensors[i].name = q->input_names[i];
+    p->tensors[p->ninputs].name = q->output_name ? q->output_name : "y";
+}
+
 static kiln_status read_request(reader *q)
 {
     static const char *const policies[] = {"default", "roller", NULL}, *const qualities[] = {"any", "constructed", "verified", "tuned", NULL};
@@ -354,8 +412,9 @@ static kiln_status read_request(reader *q)
     s = op ? op_program(q, &p) : expr_program(q, &p);
     if (s == KILN_OK) s = check_output(q, p);
     if (s != KILN_OK) return s;
-    const char *outputs[KILN_MAX_TENSORS] = {q->output_name ? q->output_name : "y"};
-    return kn_request_finish(q->a, p, op ? q->input_names : NULL, op ? outputs : NULL, q->r, q->d);
+    if (op) rename_tensors(q, p);
+    if ((s = read_grad(q, op, &p)) != KILN_OK) return s;
+    return kn_request_finish(q->a, p, q->r, q->d);
 }
 
 kiln_status kiln_request_json(kiln_arena *a, kiln_bytes body, kiln_request **out, kiln_diag *d)

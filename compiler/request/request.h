@@ -2,7 +2,6 @@
 #ifndef KN_REQUEST_H
 #define KN_REQUEST_H
 #include "te/te.h"
-/* Canonicalises p, fills program and the names of r (those of p's tensors unless given). names may be NULL. */
-kiln_status kn_request_finish(kiln_arena *a, const kn_program *p, const char *const *input_names, const char *const *output_names,
-                              kiln_request *r, kiln_diag *d);
+/* Canonicalises p, fills program and the names of r (those of p's tensors). */
+kiln_status kn_request_finish(kiln_arena *a, const kn_program *p, kiln_request *r, kiln_diag *d);
 #endif

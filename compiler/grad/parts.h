@@ -1,0 +1,22 @@
+/* What the files of this folder share: the derivative of an expression, and the integer solution of an index system. */
+#ifndef KN_GRAD_PARTS_H
+#define KN_GRAD_PARTS_H
+#include "grad/grad.h"
+#include "te/expr.h"
+
+/* d body / d load for one read of the body (equal reads count as one), in the dtype of body; NULL in *out when it is zero everywhere. */
+kiln_status kn_diff(kiln_arena *a, const kn_expr *body, const kn_expr *load, kn_expr **out, kiln_diag *d);
+
+/* All axes of a statement for which a read has index i, as functions of i (axes 0..rank-1 of the new statement) and of free axes (from rank
+ * on): axis k is value[k] wherever guard holds. */
+typedef struct kn_solution {
+    kn_expr *value[KILN_MAX_AXES];
+    kn_expr *guard;             /* BOOL */
+    int nfree;
+    int64_t extent[KILN_MAX_AXES]; /* of the free axes */
+} kn_solution;
+
+/* factor: what the read is multiplied by; equalities that its selects ask for join the system. */
+kiln_status kn_solve(kiln_arena *a, const kn_program *p, const kn_stmt *s, const kn_expr *load, const kn_expr *factor, kn_solution *out,
+                     kiln_diag *d);
+#endif
