@@ -57,7 +57,7 @@ static access cache_access(kn_env *v, int load, int cache)
         at = kn_bin(w->a, KN_OP_MUL, at, kn_lw_int(w, size + (i == n - 1 ? c->pad : 0)));
         at = kn_bin(w->a, KN_OP_ADD, at, k);
     }
-    return (access){ sg->cache_buffer[cache], at ? kn_lw_simp(w, at) : &w->dry, NULL, NULL };
+    return (access){ sg->cache_buffer[cache], at ? kn_lw_half(w, sg, cache, kn_lw_simp(w, at)) : &w->dry, NULL, NULL };
 }
 
 static access load_access(kn_env *v, const kn_expr *e)

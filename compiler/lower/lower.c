@@ -80,7 +80,35 @@ static void box_place(kn_lw *w, const kn_sg *consumer, const kn_stage *g)
     }
 }
 
-void kn_lw_open(kn_lw *w, kn_sg *sg, int loop)
+/* Caches with two halves are filled for iteration `k` of their loop. */
+static void fill_halves(kn_lw *w, kn_sg *sg, int loop, kn_expr *k)
+{
+    kn_expr *was = sg->val[loop];
+    sg->val[loop] = k;
+    for (int i = 0; i < sg->g->ncaches && !w->status; i++) {
+        if (sg->g->caches[i].at != loop || !sg->g->caches[i].twice) continue;
+        sg->filling[i] = k;
+        kn_lw_fill(w, sg, i);
+        sg->filling[i] = NULL;
+    }
+    sg->val[loop] = was;
+}
+
+static bool has_halves(const kn_sg *sg, int loop)
+{
+    for (int i = 0; i < sg->g->ncaches; i++)
+        if (sg->g->caches[i].at == loop && sg->g->caches[i].twice) return true;
+    return false;
+}
+
+void kn_lw_before(kn_lw *w, kn_sg *sg, int loop)
+{
+    if (!has_halves(sg, loop)) return;
+    kn_lw_barrier(w); /* nobody still reads what the loop left the last time */
+    fill_halves(w, sg, loop, kn_lw_int(w, 0));
+}
+
+void kn_lw_open(kn_lw *w, kn_sg *sg, int loop, const kn_ls *of)
 {
     for (int i = 0; i < w->t->nstages && !w->status; i++) {
         const kn_stage *p = w->t->stages[i];
@@ -89,12 +117,22 @@ void kn_lw_open(kn_lw *w, kn_sg *sg, int loop)
         kn_lw_stage(w, i, sg);
     }
     if (sg->g->init_at == loop) kn_lw_init_part(w, sg);
-    bool shared = false;
-    for (int i = 0; i < sg->g->ncaches; i++) shared |= sg->g->caches[i].at == loop && sg->g->caches[i].scope == KN_SHARED;
-    if (shared) kn_lw_barrier(w); /* nobody still reads the last fill */
+    bool shared = false, halves = has_halves(sg, loop);
+    for (int i = 0; i < sg->g->ncaches; i++) {
+        const kn_cache *c = &sg->g->caches[i];
+        shared |= c->at == loop && c->scope == KN_SHARED && !c->twice;
+    }
+    if (shared || halves) kn_lw_barrier(w); /* nobody still reads the last fill; what was filled for this iteration is there */
     for (int i = 0; i < sg->g->ncaches && !w->status; i++)
-        if (sg->g->caches[i].at == loop) kn_lw_fill(w, sg, i);
+        if (sg->g->caches[i].at == loop && !sg->g->caches[i].twice) kn_lw_fill(w, sg, i);
     if (shared) kn_lw_barrier(w);
+    if (!halves || !of || w->status) return;
+    kn_expr *next = kn_lw_simp(w, kn_bin(w->a, KN_OP_ADD, sg->val[loop], kn_lw_int(w, 1)));
+    kn_ls *more = kn_lw_if(w, kn_lw_node(w, KN_OP_LT, KN_BOOL, 1, next, of->hi, NULL)), **after = w->tail;
+    if (!more) return;
+    w->tail = &more->body;
+    fill_halves(w, sg, loop, next);
+    w->tail = after;
 }
 
 /* Upper bound of a loop that may reach past its axis: clipped where no barrier can come to depend on it. */
@@ -211,13 +249,15 @@ void kn_lw_stage(kn_lw *w, int stage, const kn_sg *consumer)
     }
     kn_ls **after = NULL;
     for (int i = 0; i < sg->tile && !w->status; i++) {
+        kn_ls *loop = NULL;
         if (!sg->val[i]) {
-            kn_ls *loop = kn_lw_loop(w, sg, i);
+            kn_lw_before(w, sg, i);
+            loop = kn_lw_loop(w, sg, i);
             if (!loop) return;
             if (!after) after = w->tail;
             w->tail = &loop->body;
         }
-        kn_lw_open(w, sg, i);
+        kn_lw_open(w, sg, i, loop);
     }
     if (!w->status) kn_lw_tile(w, sg);
     if (after) w->tail = after;

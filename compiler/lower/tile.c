@@ -253,15 +253,16 @@ static void nest(tile *x, int i, int64_t part)
     if (kn_is_register(l->kind) && !sg->rolled) {
         for (int64_t k = 0; k < l->extent && !w->status; k++) {
             sg->val[i] = kn_lw_int(w, k);
-            kn_lw_open(w, sg, i);
+            kn_lw_open(w, sg, i, NULL);
             nest(x, i + 1, l->rfactor ? part * l->extent + k : part);
         }
     } else {
+        kn_lw_before(w, sg, i);
         kn_ls *loop = kn_lw_loop(w, sg, i);
         if (!loop) return;
         kn_ls **after = w->tail;
         w->tail = &loop->body;
-        kn_lw_open(w, sg, i);
+        kn_lw_open(w, sg, i, loop);
         nest(x, i + 1, part);
         w->tail = after;
     }

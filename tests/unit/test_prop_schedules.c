@@ -108,6 +108,7 @@ static void m_pad_einsum(maker *m) { snprintf(m->out, m->cap, "pad_einsum %s %s 
 static void m_compute_at(maker *m) { snprintf(m->out, m->cap, "compute_at %s %s %s", any_stage(m), m->name, any_loop(m)); }
 static void m_reverse_compute_at(maker *m) { snprintf(m->out, m->cap, "reverse_compute_at %s %s %s", any_stage(m), m->name, any_loop(m)); }
 static void m_storage_align(maker *m) { snprintf(m->out, m->cap, "storage_align %s %d %d %d", m->name, rnd(2), 1 + rnd(16), rnd(4)); }
+static void m_double_buffer(maker *m) { snprintf(m->out, m->cap, "double_buffer %s %d", m->name, rnd(2)); }
 static void m_set_scope(maker *m) { snprintf(m->out, m->cap, "set_scope %s %d %s", m->name, rnd(2), m->on_gpu ? "shared" : "scratch"); }
 static void m_divide(maker *m)
 {
@@ -188,7 +189,7 @@ static void (*const middle[])(maker *) = {
     m_split, m_split, m_split, m_reorder, m_reorder, m_sample, m_compute_at, m_reverse_compute_at, m_sample_location};
 static void (*const late[])(maker *) = {m_parallel,      m_bind,       m_bind,    m_vectorize, m_unroll,   m_unroll,
                                         m_cache_read,    m_cache_read, m_rfactor, m_annotate,  m_blockize, m_decompose_reduction,
-                                        m_storage_align, m_set_scope,  m_reorder, m_nonsense};
+                                        m_storage_align, m_set_scope, m_double_buffer,  m_reorder, m_nonsense};
 
 static void make_step(maker *m, int step, int steps)
 {
