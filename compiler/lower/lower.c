@@ -147,6 +147,7 @@ static kn_expr *clip(kn_lw *w, kn_sg *sg, int loop)
         const kn_loop *m = &sg->g->loops[i];
         if (i == loop || m->axis != l->axis) continue;
         if (w->hw->gpu && m->kind == KN_THREAD) return whole;
+        if (m->kind == KN_VECTOR && !sg->rolled) return whole; /* lanes differ in where they end */
         bool open = sg->val[i] != NULL;
         if (!open && m->stride >= l->stride && m->extent > 1) return whole;
         if (!open && m->extent > 1) inner = true;

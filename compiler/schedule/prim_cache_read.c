@@ -76,8 +76,8 @@ kiln_status kn_prim_cache_read(kn_step *s)
     }
     for (int i = 0; i < s->t->nstages; i++) {
         const kn_stage *p = s->t->stages[i];
-        if (p->at_stage == kn_stage_find(s->t, g) && kn_stage_stmt(s->t, p)->out == load->u.tensor && p->at_loop > c.at)
-            return kn_step_refuse(s, "load %d is computed only at '%s', inside '%s'", c.load, g->loops[p->at_loop].name, s->args[3]);
+        if (p->at_stage == kn_stage_find(s->t, g) && kn_stage_stmt(s->t, p)->out == load->u.tensor)
+            return kn_step_refuse(s, "load %d is computed at '%s', into a buffer of its own", c.load, g->loops[p->at_loop].name);
     }
     bad = check_load(s, g, &c, load);
     if (bad) return bad;

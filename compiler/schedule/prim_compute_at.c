@@ -54,8 +54,8 @@ kiln_status kn_prim_compute_at(kn_step *s)
         if (c->loops[i].kind == KN_PARALLEL) return kn_step_refuse(s, "parallel loop '%s' stands inside '%s'", c->loops[i].name,
             s->args[2]);
     for (int i = 0; i < c->ncaches; i++)
-        if (kn_stage_load(t, c, c->caches[i].load) == read && c->caches[i].at < at)
-            return kn_step_refuse(s, "'%s' is cached at '%s' already, outside '%s'", s->args[0], c->loops[c->caches[i].at].name, s->args[2]);
+        if (kn_stage_load(t, c, c->caches[i].load) == read)
+            return kn_step_refuse(s, "'%s' is cached at '%s' already", s->args[0], c->loops[c->caches[i].at].name);
     kiln_status bad = mirror(s, p, c, at, read);
     if (bad) return bad;
     p->at_stage = kn_stage_find(t, c);
