@@ -111,6 +111,12 @@ try:
                          (["parallel out0 R0.0"], "reduces"), (["tensorise out0"], "no such primitive")):
         status, h, data = post(matmul(32, trace=wrong))
         check(f"refused: {wrong}", 400 <= status < 500 and b"/trace" in data and place.encode() in data, (status, data))
+    halves = """split out0 S0 2 4\nsplit out0 S1 2 4\nsplit out0 R0 4
+reorder out0 S0.0 S1.0 | S0.2 S1.2 | R0.0 | R0.1 S0.1 S1.1\nbind out0 S0.0 grid\nbind out0 S1.0 grid\nbind out0 S0.2 thread\nbind out0 S1.2 thread
+bind out0 S0.1 vthread\nbind out0 S1.1 vthread\ncache_read out0 1 shared R0.0 loops R0.1 S1.1 S1.2\ncache_read out0 0 shared R0.0 loops S0.1 S0.2 R0.1
+double_buffer out0 0\ndouble_buffer out0 1\nstorage_align out0 0 32 1\n"""
+    twice = json.loads(post(matmul(32, target="nvidia-h200", quality="verified", trace=halves))[2])
+    check("double buffers", twice.get("quality", {}).get("verification") == "emulated" and twice["manifest"]["trace"] == halves, twice)
     both = post(matmul(32, trace=steps, policy="roller"))
     check("trace and policy", 400 <= both[0] < 500 and b"exclude" in both[2], both)
 
