@@ -1,5 +1,5 @@
-/* pad_einsum S A n: axis A of the sum of products S grows to a multiple of n. Operands that have the axis are read from zero-filled copies; a
- * spatial axis also makes S write a larger temporary, of which the old part is copied out (TensorIR's pad_einsum). */
+/* pad_einsum S A n: axis A of the sum of products S grows to a multiple of n. Operands that have the axis are read from zero-filled copies T_pad_A; a
+ * spatial axis also makes S write the larger S_pad_A, of which the old part is copied out (TensorIR's pad_einsum). */
 #include "schedule/sched.h"
 
 /* A product of loads, casts allowed: a zero factor makes the term zero, since every factor is padded along a reduce axis. */
@@ -32,7 +32,7 @@ static kn_stage *padded_copy(kn_step *s, kn_stage *g, const kn_expr *load, int d
         t.axes[i] = (kn_axis){ kn_format(s->a, "X%d", i), shape[i], false };
         t.lhs[i] = kn_axis_ref(s->a, i);
     }
-    const char *name = kn_format(s->a, "%s_pad%d", x->name, p->ntensors);
+    const char *name = kn_format(s->a, "%s_pad_%s", x->name, s->args[1]);
     t.out = name ? kn_step_temp(s, name, x->dtype, load->nargs, shape) : -1;
     if (t.out < 0) return NULL;
     t.body = kn_load_padded(s->a, p, load->u.tensor, t.lhs, 0);
@@ -55,7 +55,7 @@ static kiln_status cropped_output(kn_step *s, kn_stage *g, int dim, int64_t exte
         copy.axes[i] = (kn_axis){ kn_format(s->a, "W%d", i), p->tensors[st->out].shape[i], false };
         copy.lhs[i] = idx[i] = kn_axis_ref(s->a, i);
     }
-    const char *name = kn_format(s->a, "%s_pad%d", p->tensors[st->out].name, p->ntensors);
+    const char *name = kn_format(s->a, "%s_pad_%s", p->tensors[st->out].name, s->args[1]);
     int id = name ? kn_step_temp(s, name, p->tensors[st->out].dtype, rank, shape) : -1;
     if (id < 0) return KILN_TRACE;
     copy.body = kn_load(s->a, p, id, idx);

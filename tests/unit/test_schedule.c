@@ -142,8 +142,31 @@ static void test_refusals(void **state)
     }
 }
 
+static const struct { const char *fault, *inputs, *text, *target, *trace, *want; } illegal[] = {
+#define X(fault, inputs, text, target, trace, want) { fault, inputs, text, target, trace, want },
+#include "tests/unit/illegal_schedules.def"
+#undef X
+};
+
+static void test_illegal(void **state)
+{
+    (void)state;
+    int bad = 0, n = (int)(sizeof illegal / sizeof *illegal);
+    for (int i = 0; i < n; i++) {
+        kiln_arena *a = kiln_arena_open(&(kiln_host){ NULL, mem, NULL });
+        char *got = outcome(a, illegal[i].inputs, illegal[i].text, illegal[i].target, illegal[i].trace);
+        if (strncmp(got, "refused: ", 9) || !strstr(got, illegal[i].want)) {
+            print_error("%s:\n%s\nwants '%s', got\n%s\n", illegal[i].fault, illegal[i].trace, illegal[i].want, got);
+            bad++;
+        }
+        kiln_arena_close(a);
+    }
+    assert_int_equal(bad, 0);
+    assert_true(n >= 60);
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = { cmocka_unit_test(test_golden), cmocka_unit_test(test_refusals) };
+    const struct CMUnitTest tests[] = { cmocka_unit_test(test_golden), cmocka_unit_test(test_refusals), cmocka_unit_test(test_illegal) };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
