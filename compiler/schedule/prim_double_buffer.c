@@ -14,7 +14,8 @@ kiln_status kn_prim_double_buffer(kn_step *s)
         if (c->load != load) continue;
         if (c->twice) return kn_step_refuse(s, "the cache of load %lld has two halves already", (long long)load);
         if (c->region) return kn_step_refuse(s, "a region cache has one place at a time; name the loops of load %lld", (long long)load);
-        if (l->kind != KN_SERIAL) return kn_step_refuse(s, "loop '%s' is %s: there is no next iteration to fill for", l->name, kn_loop_kind_text(l->kind));
+        if (l->kind != KN_SERIAL)
+            return kn_step_refuse(s, "loop '%s' is %s: there is no next iteration to fill for", l->name, kn_loop_kind_text(l->kind));
         c->twice = true;
         if (!kn_cache_bytes(s->t, g, c)) return kn_step_refuse(s, "the cache of load %lld is too large", (long long)load);
         return KILN_OK;
