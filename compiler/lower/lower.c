@@ -167,7 +167,7 @@ kn_ls *kn_lw_loop(kn_lw *w, kn_sg *sg, int loop)
     sg->val[loop] = NULL;
     kn_expr *hi = clip(w, sg, loop);
     if (l->extent == 1 && hi->op == KN_OP_CONST_I) { /* a loop of one iteration still wants a body to hang statements on */
-        kn_ls *s = kn_lw_for(w, kn_lw_var(w, l->name, 0, 0), kn_lw_int(w, 0), kn_lw_int(w, 1));
+        kn_ls *s = kn_lw_for(w, kn_lw_var(w, l->name, 0, 0), kn_lw_int(w, 0), hi);
         sg->val[loop] = kn_lw_int(w, 0);
         return s;
     }

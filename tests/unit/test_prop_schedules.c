@@ -56,12 +56,19 @@ static const char *any_loop(const maker *m) { return m->g->nloops ? m->g->loops[
 static const char *last_loop(const maker *m) { return m->g->nloops && rnd(8) ? m->g->loops[m->g->nloops - 1].name : any_loop(m); }
 static const char *any_stage(const maker *m) { return stage_name(m->t, m->t->stages[rnd(m->t->nstages)]); }
 
+/* Factors that mostly fit the axis: one that reaches far past its end only makes the interpreter walk through nothing. */
 static void m_split(maker *m)
 {
     static const int f[] = {1, 2, 3, 4, 5, 8};
-    int n = 1 + rnd(3);
-    size_t used = (size_t)snprintf(m->out, m->cap, "split %s %s", m->name, any_axis(m));
-    for (int i = 0; i < n; i++) used += (size_t)snprintf(m->out + used, m->cap - used, " %d", f[rnd(6)]);
+    int n = 1 + rnd(3), axis = rnd(m->s->naxes);
+    int64_t room = m->s->naxes ? 2 * m->s->axes[axis].extent + 2 : 8;
+    size_t used = (size_t)snprintf(m->out, m->cap, "split %s %s", m->name, m->s->naxes ? m->s->axes[axis].name : "none");
+    for (int i = 0; i < n; i++) {
+        int by = f[rnd(6)];
+        if (room / by < 1) by = 1;
+        room /= by;
+        used += (size_t)snprintf(m->out + used, m->cap - used, " %d", by);
+    }
     if (!rnd(6)) snprintf(m->out + used, m->cap - used, " exact");
 }
 
