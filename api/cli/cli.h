@@ -12,8 +12,8 @@ struct cli {
     int k, threads, runs;
     int nargs;
     const char *const *args;
-    int nattrs, ninputs;    /* --attr NAME=VALUE, --input NAME=FILE */
-    const char *attrs[32], *inputs[32];
+    int nattrs, ninputs, ngrads; /* --attr NAME=VALUE, --input NAME=FILE, --grad INPUT */
+    const char *attrs[32], *inputs[32], *grads[32];
     kiln_arena *arena;
     char exe_dir[512];
 };

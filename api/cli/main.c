@@ -48,6 +48,7 @@ static void usage(FILE *f)
                "  --attr N=V       attribute of the operator: number, list 1,1 or word\n"
                "  --as KIND        json, source, header, so, ptx, cubin or bundle\n"
                "  --quality Q      any, constructed, verified (wait for the check)\n"
+               "  --grad INPUT     the gradient by that input instead; again for more\n"
                "  --policy P       default or roller     -k N  how many candidates\n"
                "  --trace FILE     a schedule of your own, one step a line (docs/schedules.md)\n"
                "  --threads N      for run               --runs N  timed runs\n"
@@ -98,6 +99,7 @@ static bool option(struct cli *c, const char *name, const char *value)
         return true;
     }
     if (!strcmp(name, "--attr") && c->nattrs < 32) c->attrs[c->nattrs++] = value;
+    else if (!strcmp(name, "--grad") && c->ngrads < 32) c->grads[c->ngrads++] = value;
     else if (!strcmp(name, "--input") && c->ninputs < 32) c->inputs[c->ninputs++] = value;
     else return false;
     return true;

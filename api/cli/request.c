@@ -155,6 +155,8 @@ char *cli_request(struct cli *c, int *status)
     char *text = NULL;
     if (*status == OK && o) {
         default_member(o, "target", c->target);
+        cJSON *grads = c->ngrads ? cJSON_AddArrayToObject(o, "grad") : NULL;
+        for (int i = 0; i < c->ngrads; i++) cJSON_AddItemToArray(grads, cJSON_CreateString(c->grads[i]));
         if (strcmp(c->policy, "default")) default_member(o, "policy", c->policy);
         if (c->trace && !cJSON_HasObjectItem(o, "trace")) *status = add_trace(c, o);
         if (strcmp(c->quality, "any")) default_member(o, "quality", c->quality);

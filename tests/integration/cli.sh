@@ -36,6 +36,9 @@ expect 0 'rank' "$kiln" construct MatMul a=f32:512x512 b=f32:512x512 --target nv
 expect 0 'roofline' "$kiln" explain Softmax x=f32:64x1000 --target nvidia-h200
 expect 65 'axis K' "$kiln" construct 'c[M,N] +=! a[M,K]*b[K,N]' a=f32:4x5 b=f32:6x7
 expect 0 'verification  run' "$kiln" compile MatMul a=f32:64x80 b=f32:80x48
+expect 0 'verification  run' "$kiln" compile MatMul a=f32:64x80 b=f32:80x48 --grad a --grad b
+expect 0 'verification  run' "$kiln" compile Softmax x=f32:32x100 --grad x
+expect 65 '/grad/0' "$kiln" compile MatMul a=f32:64x80 b=f32:80x48 --grad c
 expect 0 'hit' "$kiln" compile 'q[I,J] +=! w[R,J]*x[I,R]' w=f32:80x48 x=f32:64x80
 expect 0 'x86-64' "$kiln" ls
 expect 0 'nvidia-h200' "$kiln" targets

@@ -275,7 +275,7 @@ static void requests(void **state)
 {
     (void)state;
     kiln_arena *a = open_arena();
-    kiln_request *r = NULL;
+    kiln_request *r = NULL, *plain = NULL;
     kiln_diag d;
     static const char *const names[] = {"left", "A", "x0"};
     char json[512];
@@ -290,6 +290,11 @@ static void requests(void **state)
     }
     if (request(a, MATMUL ",\"grad\":[\"B\",\"A\"]}", &r, &d) != KILN_OK) fail_msg("%s: %s", d.pointer, d.message);
     assert_int_equal(r->noutputs, 2);
+    kiln_bytes with = {0}, without = {0};
+    assert_int_equal(request(a, MATMUL "}", &plain, &d), KILN_OK);
+    assert_int_equal(kn_canon_bytes(a, r->program, &with), KILN_OK);
+    assert_int_equal(kn_canon_bytes(a, plain->program, &without), KILN_OK);
+    assert_true(with.n != without.n || memcmp(with.p, without.p, with.n) != 0); /* what keys hash */
     static const struct { const char *grad, *pointer; kiln_status status; } wrong[] = {
         {"[\"c\"]", "/grad/0", KILN_REQUEST},          {"[\"A\",\"x0\"]", "/grad/1", KILN_REQUEST}, {"[]", "/grad", KILN_REQUEST},
         {"\"a\"", "/grad", KILN_REQUEST},              {"[3]", "/grad/0", KILN_REQUEST},
