@@ -56,7 +56,7 @@ static kiln_status take_loops(kn_step *s, kn_stage *c, const kn_stage *p, int at
         if (kn_ceil_div(left[axis], l->stride) != l->extent && left[axis] != l->extent * l->stride)
             return kn_step_refuse(s, "loop '%s' is not the outermost of its axis", l->name);
         if (l->kind != KN_SERIAL && l->kind != KN_PARALLEL) return kn_step_refuse(s, "loop '%s' is %s", l->name, kn_loop_kind_text(l->kind));
-        left[axis] = l->stride;
+        if (l->stride < left[axis]) left[axis] = l->stride;
         put_loop(c, cs, axis, count[axis]++, l->extent, l->stride, l->kind);
     }
     for (int x = 0; x < cs->naxes; x++) {

@@ -158,6 +158,15 @@ static void m_cache_read(maker *m)
     if (!rnd(3)) snprintf(m->out + used, m->cap - used, " pad %d", rnd(4));
 }
 
+/* A shared cache at a serial loop, in two halves at once. */
+static void m_cache_twice(maker *m)
+{
+    m_cache_read(m);
+    int load = 0;
+    size_t used = strlen(m->out);
+    if (sscanf(m->out, "cache_read %*s %d", &load) == 1 && m->on_gpu) snprintf(m->out + used, m->cap - used, "\ndouble_buffer %s %d", m->name, load);
+}
+
 static void m_sample(maker *m)
 {
     const char *axis = any_axis(m);
@@ -196,7 +205,7 @@ static void (*const middle[])(maker *) = {
     m_split, m_split, m_split, m_reorder, m_reorder, m_sample, m_compute_at, m_reverse_compute_at, m_sample_location};
 static void (*const late[])(maker *) = {m_parallel,      m_bind,       m_bind,    m_vectorize, m_unroll,   m_unroll,
                                         m_cache_read,    m_cache_read, m_rfactor, m_annotate,  m_blockize, m_decompose_reduction,
-                                        m_storage_align, m_set_scope, m_double_buffer,  m_reorder, m_nonsense};
+                                        m_storage_align, m_set_scope, m_double_buffer, m_cache_twice,  m_reorder, m_nonsense};
 
 static void make_step(maker *m, int step, int steps)
 {
@@ -257,6 +266,13 @@ typedef struct tally {
     int of[PRIMITIVES];
     int sequences, steps, accepted, refused, at_end, unlowered, compared;
 } tally;
+
+static void count_primitives(tally *n, const char *lines)
+{
+    for (const char *l = lines; *l; l += strcspn(l, "\n"), l += *l == '\n')
+        for (int k = 0; k < PRIMITIVES; k++)
+            n->of[k] += strlen(primitives[k]) == strcspn(l, " ") && !strncmp(l, primitives[k], strcspn(l, " "));
+}
 
 /* NULL, or what is wrong with the accepted schedule. */
 static const char *compare(kiln_arena *a, const kn_program *p, const kn_tree *t, const kn_hw *hw, double *const *want, tally *n)
@@ -325,8 +341,7 @@ static bool sequence(uint64_t seed, tally *n)
         if (s && !d.message[0]) why = "a refusal without a reason";
         if (s == KILN_INTERNAL || s == KILN_MEMORY) why = d.message;
         n->accepted += !s;
-        for (int k = 0; k < PRIMITIVES && !s; k++)
-            n->of[k] += !strncmp(line.p, primitives[k], strcspn(line.p, " ")) && !primitives[k][strcspn(line.p, " ")];
+        if (!s) count_primitives(n, line.p);
         n->refused += s != KILN_OK;
         if (s || why) continue;
         t = next;
