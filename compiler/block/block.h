@@ -82,6 +82,8 @@ kn_expr *kn_block_bound(const kn_blocks *b, const kn_block *k, const kn_expr *e)
 
 /* ---- text ---- */
 void kn_blocks_print(kn_buf *out, const kn_blocks *b);
+/* Reads what kn_blocks_print writes; printing the result gives the same bytes again. Errors carry line and column. */
+kiln_status kn_blocks_parse(kiln_arena *a, kiln_bytes text, kn_blocks **out, kiln_diag *d);
 
 /* ---- from a schedule, and checks ---- */
 /* The block form of a tile tree: stages, epilogues, cache fills and attached producers are blocks of their own. */

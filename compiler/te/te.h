@@ -109,6 +109,10 @@ uint32_t kn_axes_in(const kn_expr *e);
 /* Parses the expression language (research notes 4.5) and the Antares spelling. `inputs` declares tensors ("a=f32:4x4&b=f32") or is
  * empty when the text does so itself. Errors carry line and column. The result is checked (kn_check). */
 kiln_status kn_parse(kiln_arena *a, kiln_bytes text, kiln_bytes inputs, kn_program **out, kiln_diag *d);
+/* One expression over the axes of `axes` (by name) and the tensors of `tensors`; text starts at line, col of its source, and the bytes of
+ * that line before it must be readable. An unknown name is KILN_SHAPE, "no ..."; nothing else is checked. */
+kiln_status kn_parse_part(kiln_arena *a, kiln_bytes text, int line, int col, const kn_program *tensors, const kn_stmt *axes, kn_expr **out,
+                          kiln_diag *d);
 void kn_print_expr(kn_buf *b, const kn_program *p, const kn_stmt *s, const kn_expr *e);
 void kn_print_stmt(kn_buf *b, const kn_program *p, const kn_stmt *s);
 void kn_print_program(kn_buf *b, const kn_program *p); /* parses back to an equal program */

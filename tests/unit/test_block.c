@@ -31,6 +31,19 @@ static const char *text_of(kiln_arena *a, const kn_blocks *b)
     return kn_buf_take(&o).p;
 }
 
+/* Text -> blocks -> text must give the same bytes. */
+static void round_trip(kiln_arena *a, const char *s, char *why, size_t size)
+{
+    kn_blocks *again;
+    kiln_diag d = { 0 };
+    if (kn_blocks_parse(a, bytes(s), &again, &d)) {
+        snprintf(why, size, "parse: %d:%d: %s\n%s", d.line, d.col, d.message, s);
+        return;
+    }
+    const char *t = text_of(a, again);
+    if (strcmp(s, t)) snprintf(why, size, "round trip:\n%s\n%s", s, t);
+}
+
 /* The block form of a schedule; NULL when all is well, else what is not. */
 static const char *tree_form(const char *inputs, const char *text, const kn_hw *hw, const char *trace, char *why, size_t size)
 {
@@ -47,6 +60,7 @@ static const char *tree_form(const char *inputs, const char *text, const kn_hw *
     } else {
         const char *s = text_of(a, b);
         if (getenv("BLOCK_DUMP")) printf("%s\n", s);
+        round_trip(a, s, why, size);
     }
     kiln_arena_close(a);
     return why[0] ? why : NULL;
@@ -62,7 +76,7 @@ static void test_lower_cases(void **state)
 {
     (void)state;
     int bad = 0;
-    char why[1200];
+    static char why[20000];
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         if (getenv("BLOCK_DUMP")) printf("# %s\n", cases[i].name);
         if (!tree_form(cases[i].inputs, cases[i].text, cases[i].hw, cases[i].trace, why, sizeof why)) continue;
@@ -83,7 +97,7 @@ static void test_golden_schedules(void **state)
 {
     (void)state;
     static char text[16384];
-    char why[1200];
+    static char why[20000];
     DIR *dir = opendir("tests/golden");
     assert_non_null(dir);
     int n = 0, bad = 0;
