@@ -1,0 +1,227 @@
+/* Reductions of a register tile: accumulating, combining lanes, accumulators and threads, and partial results between outer iterations. */
+#include "lower/tile.h"
+#include <math.h>
+
+static enum kn_op combine_op(enum kn_reduce r)
+{
+    static const enum kn_op ops[] = { KN_OP_ADD, KN_OP_ADD, KN_OP_MUL, KN_OP_MAX, KN_OP_MIN, KN_OP_AND, KN_OP_OR };
+    return ops[r];
+}
+
+kn_expr *kn_tile_identity(kn_lw *w, enum kn_reduce r, enum kn_dtype t)
+{
+    bool f = kn_dtype_class(t) == 'f', big = t == KN_I64;
+    double least = f ? -INFINITY : kn_dtype_class(t) != 'i' ? 0 : big ? -9223372036854775808.0 : -ldexp(1, kn_dtype_bytes(t) * 8 - 1);
+    double most = f ? INFINITY : kn_dtype_class(t) == 'b' ? 1 : big ? 9223372036854775807.0 : ldexp(1, kn_dtype_bytes(t) * 8 - 1) - 1;
+    switch (r) {
+    case KN_RED_PROD: case KN_RED_ALL: return kn_lw_zero(w, t, 1);
+    case KN_RED_MAX: return kn_lw_zero(w, t, least);
+    case KN_RED_MIN: return kn_lw_zero(w, t, most);
+    default: return kn_lw_zero(w, t, 0);
+    }
+}
+
+static kn_expr *combine(kn_tile *x, kn_expr *a, kn_expr *b)
+{
+    return kn_lw_node(x->w, combine_op(x->sg->s->red), a->dtype, a->lanes, a, b, NULL);
+}
+
+static void accumulate(kn_tile *x, int64_t part)
+{
+    kn_lw *w = x->w;
+    for (int64_t c = 0; c < x->ncombo && !w->status; c++) {
+        kn_tile_set(x, c);
+        kn_env v = kn_tile_env(x);
+        kn_expr *in = NULL;
+        int lane = x->lane_var;
+        for (int a = 0; a < x->sg->s->naxes; a++)
+            if (x->sg->s->axes[a].reduce && !x->sg->clipped[a]) in = kn_lw_and(w, in, kn_lw_below(w, v.av[a], x->sg->s->axes[a].extent));
+        kn_expr *at = kn_lw_int(w, c * x->nparts + part), *old = kn_lw_read(w, x->acc, at, x->lanes);
+        kn_ls **after = w->tail, *cond = NULL;
+        if (in) {
+            kn_expr *all = lane >= 0 && kn_lw_uses(in, lane) ? kn_lw_at_lane(w, in, lane, kn_lw_int(w, x->lanes - 1)) : in;
+            cond = kn_lw_if(w, all);
+            if (!cond) return;
+            after = w->tail;
+            w->tail = &cond->body;
+        }
+        kn_expr *term = kn_tile_cast(w, kn_env_vector(&v, x->sg->s->body), x->acc_type);
+        kn_lw_store(w, x->acc, at, combine(x, old, kn_lw_splat(w, term, x->lanes)));
+        if (cond && lane >= 0 && kn_lw_uses(in, lane)) {
+            w->tail = &cond->other;
+            kn_expr *one = kn_tile_cast(w, kn_env_scalar(&v, x->sg->s->body), x->acc_type);
+            one = kn_lw_node(w, KN_OP_SELECT, one->dtype, 1, in, one, kn_tile_identity(w, x->sg->s->red, x->acc_type));
+            kn_lw_store(w, x->acc, at, combine(x, old, kn_lw_lanes(w, one, lane, x->lanes)));
+        }
+        if (cond) w->tail = after;
+    }
+}
+
+void kn_tile_nest(kn_tile *x, int i, int64_t part)
+{
+    kn_lw *w = x->w;
+    kn_sg *sg = x->sg;
+    for (; i < sg->g->nloops; i++)
+        if (kn_tile_has(sg, i) && kn_tile_reduces(sg, i) && (i != x->vloop || sg->rolled)) break;
+    if (i == sg->g->nloops) {
+        accumulate(x, part);
+        return;
+    }
+    const kn_loop *l = &sg->g->loops[i];
+    bool was = sg->clipped[l->axis];
+    if (kn_is_register(l->kind) && !sg->rolled) {
+        for (int64_t k = 0; k < l->extent && !w->status; k++) {
+            sg->val[i] = kn_lw_int(w, k);
+            kn_lw_open(w, sg, i, NULL);
+            kn_tile_nest(x, i + 1, l->rfactor ? part * l->extent + k : part);
+        }
+    } else {
+        kn_lw_before(w, sg, i);
+        kn_ls *loop = kn_lw_loop(w, sg, i);
+        if (!loop) return;
+        kn_ls **after = w->tail;
+        w->tail = &loop->body;
+        kn_lw_open(w, sg, i, loop);
+        kn_tile_nest(x, i + 1, part);
+        w->tail = after;
+    }
+    sg->clipped[l->axis] = was;
+    sg->val[i] = NULL;
+}
+
+/* Combines across the threads of rfactor loops; true when only some threads hold the result (condition in *owner). */
+void kn_tile_combine_threads(kn_tile *x, kn_expr **owner)
+{
+    kn_lw *w = x->w;
+    kn_sg *sg = x->sg;
+    *owner = NULL;
+    for (int i = 0; i < sg->g->nloops; i++) {
+        const kn_loop *l = &sg->g->loops[i];
+        if (l->kind != KN_THREAD || !kn_tile_reduces(sg, i) || l->extent == 1) continue;
+        int64_t stride = 1;
+        for (int k = i + 1; k < sg->g->nloops; k++)
+            if (sg->g->loops[k].kind == KN_THREAD) stride *= sg->g->loops[k].extent;
+        int sh = kn_lw_buffer(w, "part", x->acc_type, 1, x->ncombo * w->threads, KN_SHARED);
+        for (int64_t c = 0; c < x->ncombo; c++)
+            kn_lw_store(w, sh, kn_lw_simp(w, kn_bin(w->a, KN_OP_ADD, kn_lw_int(w, c * w->threads), w->thread)),
+                        kn_lw_read(w, x->acc, kn_lw_int(w, c), 1));
+        for (int64_t n = l->extent; n > 1 && !w->status;) {
+            int64_t half = (n + 1) / 2;
+            kn_lw_barrier(w);
+            kn_ls *cond = kn_lw_if(w, kn_lw_node(w, KN_OP_LT, KN_BOOL, 1, sg->val[i], kn_lw_int(w, n - half), NULL));
+            if (!cond) return;
+            kn_ls **after = w->tail;
+            w->tail = &cond->body;
+            for (int64_t c = 0; c < x->ncombo; c++) {
+                kn_expr *at = kn_lw_simp(w, kn_bin(w->a, KN_OP_ADD, kn_lw_int(w, c * w->threads), w->thread));
+                kn_expr *other = kn_lw_simp(w, kn_bin(w->a, KN_OP_ADD, kn_lw_int(w, c * w->threads + half * stride), w->thread));
+                kn_lw_store(w, sh, at, combine(x, kn_lw_read(w, sh, at, 1), kn_lw_read(w, sh, other, 1)));
+            }
+            w->tail = after;
+            n = half;
+        }
+        for (int64_t c = 0; c < x->ncombo; c++)
+            kn_lw_store(w, x->acc, kn_lw_int(w, c),
+                        kn_lw_read(w, sh, kn_lw_simp(w, kn_bin(w->a, KN_OP_ADD, kn_lw_int(w, c * w->threads), w->thread)), 1));
+        *owner = kn_lw_and(w, *owner, kn_lw_node(w, KN_OP_EQ, KN_BOOL, 1, sg->val[i], kn_lw_int(w, 0), NULL));
+    }
+}
+
+static kn_expr *finished(kn_tile *x, int64_t c)
+{
+    kn_lw *w = x->w;
+    kn_expr *v = NULL;
+    for (int64_t k = 0; k < x->nparts; k++) {
+        kn_expr *r = kn_lw_read(w, x->acc, kn_lw_int(w, c * x->nparts + k), x->lanes);
+        v = v ? combine(x, v, r) : r;
+    }
+    if (x->reduce_lanes) {
+        v = kn_lw_node(w, KN_OP_HSUM, v->dtype, 1, v, NULL, NULL);
+        if (!w->status) v->u.i = x->sg->s->red;
+    }
+    return v;
+}
+
+/* Element of the partial tile: the spatial loops inside the outermost reduce loop, in order. */
+static kn_expr *part_index(kn_tile *x)
+{
+    kn_lw *w = x->w;
+    const kn_sg *sg = x->sg;
+    kn_expr *at = kn_lw_int(w, 0);
+    for (int i = sg->first_reduce; i < sg->g->nloops; i++)
+        if (!kn_tile_reduces(sg, i)) at = kn_bin(w->a, KN_OP_ADD, kn_bin(w->a, KN_OP_MUL, at, kn_lw_int(w, sg->g->loops[i].extent)), sg->val[i]);
+    at = kn_lw_simp(w, at);
+    return x->lane_var >= 0 ? kn_lw_at_lane(w, at, x->lane_var, kn_lw_int(w, 0)) : at;
+}
+
+kn_expr *kn_tile_value(kn_tile *x, int64_t c)
+{
+    kn_lw *w = x->w;
+    if (x->acc < 0) {
+        kn_env v = kn_tile_env(x);
+        return kn_lw_splat(w, kn_env_vector(&v, x->sg->s->body), x->lanes);
+    }
+    kn_expr *v = finished(x, c);
+    return x->part >= 0 ? combine(x, kn_lw_read(w, x->part, part_index(x), v->lanes), v) : v;
+}
+
+void kn_tile_store_part(kn_tile *x, bool first)
+{
+    for (int64_t c = 0; c < x->ncombo && !x->w->status; c++) {
+        kn_tile_set(x, c);
+        kn_expr *v = first ? finished(x, c) : kn_tile_value(x, c);
+        kn_lw_store(x->w, x->part, part_index(x), v);
+    }
+}
+
+/* Iterations of the reduce loops outside the tile, and the elements of the partial results that they share. */
+static int64_t outer_reduction(const kn_sg *sg, int64_t *elems)
+{
+    int64_t outer = 1;
+    *elems = 1;
+    for (int i = 0; i < sg->tile; i++)
+        if (kn_tile_reduces(sg, i) && sg->g->loops[i].kind != KN_THREAD) outer *= sg->g->loops[i].extent;
+    for (int i = sg->first_reduce; i < sg->g->nloops; i++)
+        if (!kn_tile_reduces(sg, i) && !kn_mul_fits(*elems, sg->g->loops[i].extent, elems)) *elems = INT64_MAX;
+    return outer;
+}
+
+static int part_buffer(kn_lw *w, const kn_sg *sg, int64_t elems)
+{
+    if (w->hw->gpu || elems > KILN_MAX_EXTENT) {
+        kn_lw_fail(w, KILN_UNSUPPORTED,
+            "statement '%s': serial spatial loops inside a reduce loop need a partial tile that the target cannot hold",
+                   w->p->program->tensors[sg->s->out].name);
+        kn_hint(w->d, "unroll the spatial loops inside the reduce loops, or bind them as vthread");
+        return -1;
+    }
+    return kn_lw_buffer(w, "part", kn_dtype_acc(sg->s->body->dtype), 1, elems, KN_SCRATCH);
+}
+
+void kn_lw_init_part(kn_lw *w, kn_sg *sg)
+{
+    int64_t elems;
+    if (outer_reduction(sg, &elems) == 1) return;
+    sg->part = part_buffer(w, sg, elems);
+    if (sg->part < 0) return;
+    int var = kn_lw_var(w, "i", 0, elems - 1);
+    kn_ls *loop = kn_lw_for(w, var, kn_lw_int(w, 0), kn_lw_int(w, elems)), **after = w->tail;
+    if (!loop) return;
+    w->tail = &loop->body;
+    kn_lw_store(w, sg->part, kn_lw_ref(w, var), kn_tile_identity(w, sg->s->red, kn_dtype_acc(sg->s->body->dtype)));
+    w->tail = after;
+}
+
+/* Partial results between iterations of reduce loops outside the tile; *first is NULL where they are set to the identity before. */
+int kn_tile_part(kn_lw *w, kn_sg *sg, kn_expr **first, kn_expr **last)
+{
+    int64_t elems, outer = outer_reduction(sg, &elems);
+    if (outer == 1) return -1;
+    for (int i = 0; i < sg->tile; i++) {
+        const kn_loop *l = &sg->g->loops[i];
+        if (!kn_tile_reduces(sg, i) || l->kind == KN_THREAD || l->extent == 1) continue;
+        if (sg->part < 0) *first = kn_lw_and(w, *first, kn_lw_node(w, KN_OP_EQ, KN_BOOL, 1, sg->val[i], kn_lw_int(w, 0), NULL));
+        *last = kn_lw_and(w, *last, kn_lw_node(w, KN_OP_EQ, KN_BOOL, 1, sg->val[i], kn_lw_int(w, l->extent - 1), NULL));
+    }
+    return sg->part >= 0 ? sg->part : part_buffer(w, sg, elems);
+}

@@ -1,0 +1,289 @@
+/* Finished values of a register tile go to memory: whole, or what of them is in range. */
+#include "lower/tile.h"
+
+/* A body that traps on zero-filled operands must not be computed out of range. */
+bool kn_tile_traps(const kn_expr *e)
+{
+    if ((e->op == KN_OP_FLOORDIV || e->op == KN_OP_MOD) && e->dtype != KN_I64 && e->args[1]->op != KN_OP_CONST_I) return true;
+    for (int i = 0; i < e->nargs; i++)
+        if (kn_tile_traps(e->args[i])) return true;
+    return false;
+}
+
+/* The value that the stage's statement, or its epilogue, stores for the finished `value`, in the dtype it is stored in; where it goes:
+ * tensor *out at idx. *safe: computing it reads nothing out of range, even for elements that are. */
+static kn_expr *final_value(kn_tile *x, kn_expr *value, int lane_var, int *out, kn_expr **idx, bool *safe)
+{
+    kn_lw *w = x->w;
+    const kn_sg *sg = x->sg;
+    const kn_program *p = w->p->program;
+    int lanes = value->lanes;
+    kn_env v = { .w = w, .s = sg->s, .lane_var = lane_var, .lanes = lanes, .repl_tensor = -1 };
+    kn_env_axes(w, sg, v.av);
+    *safe = true;
+    *out = sg->s->out;
+    value = kn_tile_cast(w, value, p->tensors[*out].dtype);
+    for (int i = 0; i < p->tensors[*out].rank; i++) idx[i] = kn_lw_simp(w, kn_env_scalar(&v, sg->s->lhs[i]));
+    if (sg->g->epilogue < 0) return value;
+    const kn_stmt *e = p->stmts[sg->g->epilogue];
+    kn_env u = { .w = w, .s = e, .lane_var = lane_var, .lanes = lanes, .repl_tensor = *out, .repl = value };
+    const kn_expr *loads[KILN_MAX_TENSORS];
+    int n = kn_loads(e->body, loads, KILN_MAX_TENSORS);
+    for (int i = 0; i < n && i < KILN_MAX_TENSORS; i++)
+        if (loads[i]->u.tensor == *out)
+            for (int k = 0; k < loads[i]->nargs; k++) u.av[loads[i]->args[k]->u.axis] = idx[k];
+    *safe = !kn_tile_traps(e->body) && n <= KILN_MAX_TENSORS;
+    for (int i = 0; i < n && *safe; i++)
+        for (int a = 0; a < e->naxes && loads[i]->u.tensor != *out; a++)
+            if ((kn_axes_in(loads[i]) >> a & 1) && kn_lw_below(w, u.av[a], e->axes[a].extent)) *safe = false;
+    value = kn_env_vector(&u, e->body);
+    *out = e->out;
+    for (int i = 0; i < p->tensors[*out].rank; i++) idx[i] = kn_lw_simp(w, kn_env_scalar(&u, e->lhs[i]));
+    return kn_tile_cast(w, value, p->tensors[*out].dtype);
+}
+
+/* is_final: value is what final_value made of it already. */
+static void store_output(kn_tile *x, kn_expr *value, int lane_var, bool is_final)
+{
+    kn_lw *w = x->w;
+    int out, lanes = value->lanes;
+    bool safe;
+    kn_expr *idx[KILN_MAX_RANK] = { NULL }, *made = final_value(x, value, lane_var, &out, idx, &safe);
+    if (!is_final) value = made;
+    kn_expr *at = kn_lw_address(w, out, idx);
+    int buffer = kn_lw_tensor(w, out);
+    if (lanes <= 1) {
+        kn_lw_store(w, buffer, at, value);
+    } else if (kn_lw_unit_stride(at, lane_var)) {
+        kn_lw_store(w, buffer, kn_lw_at_lane(w, at, lane_var, kn_lw_int(w, 0)), value);
+    } else { /* strided: through a line of scratch, element by element */
+        int64_t keep = w->scratch;
+        int line = kn_lw_buffer(w, "line", value->dtype, 1, lanes, KN_SCRATCH);
+        w->scratch = keep;
+        kn_lw_store(w, line, kn_lw_int(w, 0), value);
+        int var = kn_lw_var(w, "l", 0, lanes - 1);
+        kn_ls *loop = kn_lw_for(w, var, kn_lw_int(w, 0), kn_lw_int(w, lanes));
+        if (!loop) return;
+        kn_ls **after = w->tail;
+        w->tail = &loop->body;
+        kn_lw_store(w, buffer, kn_lw_at_lane(w, at, lane_var, kn_lw_ref(w, var)), kn_lw_read(w, line, kn_lw_ref(w, var), 1));
+        w->tail = after;
+    }
+}
+
+/* Condition that the current element is in range on every spatial axis. */
+kn_expr *kn_tile_in_range(kn_tile *x)
+{
+    kn_env v = kn_tile_env(x);
+    kn_expr *c = NULL;
+    for (int a = 0; a < x->sg->s->naxes; a++)
+        if (!x->sg->s->axes[a].reduce && !x->sg->clipped[a]) c = kn_lw_and(x->w, c, kn_lw_below(x->w, v.av[a], x->sg->s->axes[a].extent));
+    return c;
+}
+
+/* A spilled vector that is wholly in range goes out at once; the tail is in the other branch, which the caller fills. */
+static kn_ls *store_spilled_vector(kn_tile *x, kn_expr *at, bool is_final)
+{
+    kn_lw *w = x->w;
+    kn_sg *sg = x->sg;
+    sg->val[x->vloop] = kn_lw_int(w, x->lanes - 1);
+    kn_expr *in = kn_tile_in_range(x);
+    kn_ls *whole = in ? kn_lw_if(w, in) : NULL;
+    if (!whole) return NULL;
+    w->tail = &whole->body;
+    sg->val[x->vloop] = kn_lw_ref(w, x->lane_var);
+    at = kn_lw_simp(w, kn_bin(w->a, KN_OP_MUL, at, kn_lw_int(w, x->lanes)));
+    store_output(x, kn_lw_read(w, x->spill, at, x->lanes), x->lane_var, is_final);
+    w->tail = &whole->other;
+    return whole;
+}
+
+/* Stores the spilled tile with rolled loops: vectors that are in range, then elements that are. */
+static void store_spilled(kn_tile *x, bool is_final)
+{
+    kn_lw *w = x->w;
+    kn_sg *sg = x->sg;
+    kn_ls **after = w->tail;
+    bool opened = false;
+    kn_expr *at = kn_lw_int(w, 0);
+    for (int i = sg->tile; i < sg->g->nloops; i++) {
+        if (!kn_tile_spatial(sg, i)) continue;
+        const kn_loop *l = &sg->g->loops[i];
+        if (i == x->vloop && x->lanes > 1 && !x->reduce_lanes) {
+            kn_ls **here = w->tail;
+            if (store_spilled_vector(x, at, is_final) && !opened) after = &(*here)->next, opened = true;
+        }
+        int var = kn_lw_var(w, l->name, 0, l->extent - 1);
+        kn_ls *loop = kn_lw_for(w, var, kn_lw_int(w, 0), kn_lw_int(w, l->extent));
+        if (!loop) return;
+        if (!opened) after = w->tail;
+        opened = true;
+        w->tail = &loop->body;
+        sg->val[i] = kn_lw_ref(w, var);
+        at = kn_bin(w->a, KN_OP_ADD, kn_bin(w->a, KN_OP_MUL, at, kn_lw_int(w, l->extent)), sg->val[i]);
+    }
+    kn_expr *in = kn_tile_in_range(x);
+    kn_ls *cond = in ? kn_lw_if(w, in) : NULL;
+    if (cond) w->tail = &cond->body;
+    kn_tile scalar = *x;
+    scalar.lane_var = -1;
+    store_output(&scalar, kn_lw_read(w, x->spill, kn_lw_simp(w, at), 1), -1, is_final);
+    if (opened) w->tail = after;
+}
+
+/* How many lanes of the current element of a tile of fixed place are in range; -1: that depends on where the tile is. */
+static int lanes_in_range(kn_tile *x)
+{
+    kn_sg *sg = x->sg;
+    int n = 0, width = x->lanes > 1 && !x->reduce_lanes ? x->lanes : 1;
+    for (; n < width; n++) {
+        if (width > 1) sg->val[x->vloop] = kn_lw_int(x->w, n);
+        kn_expr *in = kn_tile_in_range(x);
+        if (in) in = kn_lw_simp(x->w, in);
+        if (in && in->op != KN_OP_CONST_I) return -1;
+        if (in && !in->u.i) break;
+    }
+    if (width > 1) sg->val[x->vloop] = kn_lw_ref(x->w, x->lane_var);
+    return n;
+}
+
+/* The tile's place is known: whole vectors go out at once, what is left of the others by the element, and nothing else is asked. */
+static bool store_fixed(kn_tile *x, int lane_var)
+{
+    kn_lw *w = x->w;
+    int width = x->lanes > 1 && !x->reduce_lanes ? x->lanes : 1;
+    for (int64_t c = 0; c < x->ncombo; c++) {
+        kn_tile_set(x, c);
+        if (lanes_in_range(x) < 0) return false;
+    }
+    for (int64_t c = 0; c < x->ncombo && !w->status; c++) {
+        kn_tile_set(x, c);
+        int n = lanes_in_range(x);
+        if (!n) continue;
+        kn_expr *value = kn_tile_value(x, c);
+        if (n == width) {
+            store_output(x, value, lane_var, false);
+            continue;
+        }
+        int64_t keep = w->scratch;
+        int line = kn_lw_buffer(w, "line", value->dtype, 1, width, KN_SCRATCH), var = kn_lw_var(w, "l", 0, n - 1);
+        w->scratch = keep;
+        kn_lw_store(w, line, kn_lw_int(w, 0), value);
+        kn_ls *loop = kn_lw_for(w, var, kn_lw_int(w, 0), kn_lw_int(w, n));
+        if (!loop) return true;
+        kn_ls **after = w->tail;
+        w->tail = &loop->body;
+        x->sg->val[x->vloop] = kn_lw_ref(w, var);
+        kn_tile scalar = *x;
+        scalar.lane_var = -1;
+        store_output(&scalar, kn_lw_read(w, line, kn_lw_ref(w, var), 1), -1, false);
+        w->tail = after;
+    }
+    return true;
+}
+
+/* Stores a tile that reaches out of range: all of it to scratch, finished where that is safe, then what is in range element by element. */
+static void spill_tile(kn_tile *x, int lane_var)
+{
+    kn_lw *w = x->w;
+    int out, width = x->reduce_lanes || x->lanes <= 1 ? 1 : x->lanes;
+    bool safe = true, one = true;
+    kn_expr *idx[KILN_MAX_RANK];
+    int64_t keep = w->scratch;
+    for (int64_t c = 0; c < x->ncombo && safe; c++) {
+        kn_tile_set(x, c);
+        final_value(x, kn_tile_value(x, c), lane_var, &out, idx, &one);
+        safe = safe && one;
+    }
+    enum kn_dtype t = w->p->program->tensors[safe ? out : x->sg->s->out].dtype;
+    x->spill = kn_lw_buffer(w, "spill", t, 1, x->ncombo * width, KN_SCRATCH);
+    for (int64_t c = 0; c < x->ncombo && !w->status; c++) {
+        kn_tile_set(x, c);
+        kn_expr *value = kn_tile_value(x, c);
+        value = safe ? final_value(x, value, lane_var, &out, idx, &one) : kn_tile_cast(w, value, t);
+        kn_lw_store(w, x->spill, kn_lw_int(w, c * width), value);
+    }
+    store_spilled(x, safe);
+    w->scratch = keep;
+}
+
+/* The unrolled loop whose elements lie between those of the lanes, so that together they are one run of memory. */
+static bool interleaves(kn_tile *x)
+{
+    kn_lw *w = x->w;
+    const kn_sg *sg = x->sg;
+    kn_env v = { .w = w, .s = sg->s, .lane_var = -1, .repl_tensor = -1 };
+    kn_expr *idx[KILN_MAX_RANK];
+    int u = -1, out = sg->s->out;
+    if (w->hw->gpu || x->lanes < 4 || x->reduce_lanes || x->ncombo < 2 || x->ncombo > 4 || sg->g->epilogue >= 0) return false;
+    if (kn_dtype_bytes(w->p->program->tensors[out].dtype) < 4) return false;
+    for (int i = sg->tile; i < sg->g->nloops; i++)
+        if (kn_tile_spatial(sg, i) && i != x->vloop && sg->g->loops[i].extent == x->ncombo) u = i;
+    if (u < 0) return false;
+    int row = kn_lw_var(w, "row", 0, x->ncombo - 1);
+    kn_tile_set(x, 0);
+    x->sg->val[u] = kn_lw_ref(w, row);
+    kn_env_axes(w, sg, v.av);
+    for (int i = 0; i < w->p->program->tensors[out].rank; i++) idx[i] = kn_lw_simp(w, kn_env_scalar(&v, sg->s->lhs[i]));
+    kn_expr *at = kn_lw_address(w, out, idx), *next = kn_lw_at_lane(w, at, x->lane_var, kn_lw_int(w, 1));
+    kn_expr *step = kn_lw_simp(w, kn_bin(w->a, KN_OP_SUB, next, kn_lw_at_lane(w, at, x->lane_var, kn_lw_int(w, 0))));
+    return kn_lw_unit_stride(at, row) && step->op == KN_OP_CONST_I && step->u.i == x->ncombo;
+}
+
+static void store_interleaved(kn_tile *x)
+{
+    kn_lw *w = x->w;
+    int n = (int)x->ncombo, out, rows = kn_lw_buffer(w, "rows", w->p->program->tensors[x->sg->s->out].dtype, x->lanes, n, KN_REGISTER);
+    kn_expr *idx[KILN_MAX_RANK], *args[4];
+    bool safe;
+    for (int c = 0; c < n && !w->status; c++) {
+        kn_tile_set(x, c);
+        kn_expr *value = final_value(x, kn_tile_value(x, c), x->lane_var, &out, idx, &safe);
+        kn_lw_store(w, rows, kn_lw_int(w, c), value);
+        args[c] = kn_lw_read(w, rows, kn_lw_int(w, c), x->lanes);
+    }
+    kn_tile_set(x, 0);
+    kn_env v = kn_tile_env(x);
+    for (int i = 0; i < w->p->program->tensors[out].rank; i++) idx[i] = kn_lw_simp(w, kn_env_scalar(&v, x->sg->s->lhs[i]));
+    kn_expr *at = kn_lw_at_lane(w, kn_lw_address(w, out, idx), x->lane_var, kn_lw_int(w, 0));
+    for (int c = 0; c < n && !w->status; c++)
+        kn_lw_store(w, kn_lw_tensor(w, out), kn_lw_simp(w, kn_bin(w->a, KN_OP_ADD, at, kn_lw_int(w, c * x->lanes))), kn_lw_zip(w, n, args, c));
+}
+
+/* Stores the finished tile: whole, or element by element where it reaches out of range. */
+void kn_tile_store(kn_tile *x)
+{
+    kn_lw *w = x->w;
+    kn_ls **after = w->tail, *cond = NULL;
+    int lane_var = x->reduce_lanes ? -1 : x->lane_var;
+    if (x->full && !x->store_full && !w->hw->gpu && !x->sg->rolled) {
+        kn_expr *full = kn_lw_simp(w, x->full);
+        if (full->op == KN_OP_CONST_I && !full->u.i) { /* the tile is wider than the axis: it never is whole */
+            if (!store_fixed(x, lane_var)) spill_tile(x, lane_var);
+            return;
+        }
+        cond = kn_lw_if(w, x->full);
+        if (!cond) return;
+        after = w->tail;
+        w->tail = &cond->body;
+    }
+    bool interleaved = interleaves(x);
+    if (interleaved) store_interleaved(x);
+    for (int64_t c = 0; c < x->ncombo && !interleaved && !w->status; c++) {
+        kn_tile_set(x, c);
+        kn_expr *in = w->hw->gpu ? kn_tile_in_range(x) : NULL;
+        kn_ls **here = w->tail;
+        kn_ls *one = in ? kn_lw_if(w, in) : NULL;
+        if (one) {
+            here = w->tail;
+            w->tail = &one->body;
+        }
+        store_output(x, kn_tile_value(x, c), lane_var, false);
+        if (one) w->tail = here;
+    }
+    if (cond) {
+        w->tail = &cond->other;
+        spill_tile(x, lane_var);
+        w->tail = after;
+    }
+}

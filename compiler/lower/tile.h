@@ -1,0 +1,48 @@
+/* One register tile while it is lowered, and what tile.c, reduce.c and store.c share. Private to compiler/lower. */
+#ifndef KN_LOWER_TILE_H
+#define KN_LOWER_TILE_H
+#include "lower/lower.h"
+
+typedef struct kn_tile {
+    kn_lw *w;
+    kn_sg *sg;
+    int lanes, lane_var;      /* vector loop of the tile; 0, -1: none */
+    int vloop;                /* its loop, -1 */
+    bool reduce_lanes;        /* the vector loop reduces */
+    int64_t ncombo, nparts;   /* spatial register elements; accumulators of each (rfactor) */
+    int acc;                  /* REGISTER buffer, -1 when nothing is reduced */
+    enum kn_dtype acc_type;
+    int part;                 /* SCRATCH partial sums, -1 */
+    kn_expr *first, *last;    /* of the outer reduce loops */
+    int spill;                /* SCRATCH copy of the tile for guarded stores, -1 */
+    kn_expr *full;            /* whole tile in range; NULL: certain */
+    bool store_full;          /* under `full` already */
+} kn_tile;
+
+static inline bool kn_tile_reduces(const kn_sg *sg, int i) { return sg->s->axes[sg->g->loops[i].axis].reduce; }
+static inline bool kn_tile_has(const kn_sg *sg, int i) { return i >= sg->tile && sg->g->loops[i].kind != KN_THREAD; }
+static inline bool kn_tile_spatial(const kn_sg *sg, int i)
+{
+    return kn_tile_has(sg, i) && !kn_tile_reduces(sg, i) && kn_is_register(sg->g->loops[i].kind);
+}
+
+/* tile.c */
+void kn_tile_set(kn_tile *x, int64_t c); /* gives the spatial register loops the values of element c (mixed radix, innermost fastest) */
+kn_env kn_tile_env(kn_tile *x);
+kn_expr *kn_tile_cast(kn_lw *w, kn_expr *e, enum kn_dtype t);
+
+/* reduce.c */
+kn_expr *kn_tile_identity(kn_lw *w, enum kn_reduce r, enum kn_dtype t);
+void kn_tile_nest(kn_tile *x, int i, int64_t part); /* the tile's reduce loops from loop i inward, accumulating into part `part` */
+/* Across the threads of rfactor loops; *owner: the threads that hold the result, NULL: all. */
+void kn_tile_combine_threads(kn_tile *x, kn_expr **owner);
+kn_expr *kn_tile_value(kn_tile *x, int64_t c); /* finished element c; without a reduction the body itself */
+void kn_tile_store_part(kn_tile *x, bool first);
+/* Partial results between outer reduce iterations, -1: none; *first is NULL where they are set before. */
+int kn_tile_part(kn_lw *w, kn_sg *sg, kn_expr **first, kn_expr **last);
+
+/* store.c */
+bool kn_tile_traps(const kn_expr *e); /* must not be computed out of range */
+kn_expr *kn_tile_in_range(kn_tile *x); /* NULL: always */
+void kn_tile_store(kn_tile *x);
+#endif
