@@ -44,24 +44,11 @@ static kn_stage *padded_copy(kn_step *s, kn_stage *g, const kn_expr *load, int d
 
 static kiln_status cropped_output(kn_step *s, kn_stage *g, int dim, int64_t extent)
 {
-    kn_program *p = s->t->program;
-    kn_stmt *st = kn_stage_stmt(s->t, g), copy = { .red = KN_RED_NONE, .out = st->out };
+    const kn_tensor *x = &s->t->program->tensors[kn_stage_stmt(s->t, g)->out];
     int64_t shape[KILN_MAX_RANK];
-    kn_expr *idx[KILN_MAX_RANK];
-    int rank = p->tensors[st->out].rank;
-    copy.naxes = copy.nspatial = rank;
-    for (int i = 0; i < rank; i++) {
-        shape[i] = i == dim ? extent : p->tensors[st->out].shape[i];
-        copy.axes[i] = (kn_axis){ kn_format(s->a, "W%d", i), p->tensors[st->out].shape[i], false };
-        copy.lhs[i] = idx[i] = kn_axis_ref(s->a, i);
-    }
-    const char *name = kn_format(s->a, "%s_pad_%s", p->tensors[st->out].name, s->args[1]);
-    int id = name ? kn_step_temp(s, name, p->tensors[st->out].dtype, rank, shape) : -1;
-    if (id < 0) return KILN_TRACE;
-    copy.body = kn_load(s->a, p, id, idx);
-    if (!copy.body || kn_arena_dry(s->a)) return kn_fail(s->d, KILN_MEMORY, "out of memory while padding");
-    st->out = id;
-    return kn_step_insert(s, g, &copy, true) ? KILN_OK : s->d->status;
+    for (int i = 0; i < x->rank; i++) shape[i] = i == dim ? extent : x->shape[i];
+    const char *name = kn_format(s->a, "%s_pad_%s", x->name, s->args[1]);
+    return name ? kn_step_divert(s, g, name, shape) : kn_fail(s->d, KILN_MEMORY, "out of memory while padding");
 }
 
 kiln_status kn_prim_pad_einsum(kn_step *s)

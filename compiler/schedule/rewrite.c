@@ -51,6 +51,25 @@ kn_stage *kn_step_insert(kn_step *s, kn_stage *at, const kn_stmt *st, bool behin
     return g;
 }
 
+kiln_status kn_step_divert(kn_step *s, kn_stage *g, const char *name, const int64_t *shape)
+{
+    kn_program *p = s->t->program;
+    kn_stmt *st = kn_stage_stmt(s->t, g), copy = { .red = KN_RED_NONE, .out = st->out };
+    const kn_tensor *x = &p->tensors[st->out];
+    kn_expr *idx[KILN_MAX_RANK];
+    int id = kn_step_temp(s, name, x->dtype, x->rank, shape);
+    if (id < 0) return KILN_TRACE;
+    copy.naxes = copy.nspatial = x->rank;
+    for (int i = 0; i < x->rank; i++) {
+        copy.axes[i] = (kn_axis){ kn_format(s->a, "W%d", i), x->shape[i], false };
+        copy.lhs[i] = idx[i] = kn_axis_ref(s->a, i);
+    }
+    copy.body = kn_load(s->a, p, id, idx);
+    if (!copy.body || kn_arena_dry(s->a)) return kn_fail(s->d, KILN_MEMORY, "out of memory while adding a copy");
+    st->out = id;
+    return kn_step_insert(s, g, &copy, true) ? KILN_OK : s->d->status;
+}
+
 typedef struct replacer { const kn_expr *from; kn_expr *to; } replacer;
 
 static kn_expr *replace(void *user, kiln_arena *a, kn_expr *e)
