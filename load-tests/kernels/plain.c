@@ -1,5 +1,6 @@
 /* Kiln's first kernel for this machine against the same program as plain loops through `gcc -O3`, single-threaded, interleaved in one run,
  * medians of paired ratios, outputs compared. usage: plain BUILD SPEC.json CASES (one request JSON a line); run by bench.sh. */
+#include "tests/arena.h"
 #include "kiln.h"
 #include <dlfcn.h>
 #include <math.h>
@@ -12,17 +13,6 @@
 enum { ROUNDS = 15, KERNELS = 3 };
 typedef int32_t (*entry_fn)(const void *const *, void *const *, void *, const void *);
 typedef struct kernel { void *so; entry_fn run; void *workspace; double us[ROUNDS]; float *out; } kernel;
-
-static void *mem(void *user, void *p, size_t old_size, size_t size)
-{
-    (void)user;
-    (void)old_size;
-    if (!size) {
-        free(p);
-        return NULL;
-    }
-    return realloc(p, size);
-}
 
 static double now_us(void)
 {

@@ -1,19 +1,11 @@
 /* `make bench`: schedule primitives a second on two matrix products, applied as one trace and step by step (each step on a copy, as a
  * search does). */
+#include "tests/arena.h"
 #include "schedule/schedule.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
-
-static void *mem(void *user, void *p, size_t old_size, size_t size)
-{
-    (void)user;
-    (void)old_size;
-    if (size) return realloc(p, size);
-    free(p);
-    return NULL;
-}
 
 static double now(void)
 {

@@ -1,17 +1,7 @@
 /* Fuzz target: the JSON request, end to end through the library: scan, parse, lower, canonicalise, key. */
+#include "tests/arena.h"
 #include "kiln.h"
 #include <stdlib.h>
-
-static void *mem(void *user, void *p, size_t old_size, size_t size)
-{
-    (void)user;
-    (void)old_size;
-    if (!size) {
-        free(p);
-        return NULL;
-    }
-    return realloc(p, size);
-}
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {

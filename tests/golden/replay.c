@@ -1,5 +1,6 @@
 /* Replay: for every request on stdin (JSON, one a line) and every hardware description named: the constructed trace goes through JSON and back
  * exactly, gives byte-identical source in a fresh arena, and leaves the next request's program as it was whether it fits there or not. */
+#include "tests/arena.h"
 #include "kiln.h"
 #include <cjson/cJSON.h>
 #include <stdio.h>
@@ -7,15 +8,6 @@
 #include <string.h>
 
 typedef struct run { kiln_arena *a; kiln_request *r; kiln_hw *hw; kiln_candidates *c; kiln_kernel *k; kiln_diag d; } run;
-
-static void *mem(void *user, void *p, size_t old_size, size_t size)
-{
-    (void)user;
-    (void)old_size;
-    if (size) return realloc(p, size);
-    free(p);
-    return NULL;
-}
 
 static char *read_all(const char *path, size_t *n)
 {

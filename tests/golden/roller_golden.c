@@ -1,6 +1,7 @@
 /* Compares policy "roller" with recorded tiles of the published artifact: for every operator of a golden file (columns as in
  * tests/data/roller_golden_k80.csv), rank by rank: block tile, reduce step, thread tile, threads, grid, shared memory, registers.
  * usage: roller-golden GOLDEN.csv [OPERATORS.csv]; ends with a line of counts; status 0 only when all are equal. */
+#include "tests/arena.h"
 #include "construct/roller.h"
 #include <stdio.h>
 #include <stdlib.h>
@@ -8,17 +9,6 @@
 
 enum { COLUMNS = 32 };
 typedef struct table { char *text; char *cell[COLUMNS]; FILE *f; char line[4096]; char head[4096]; char *name[COLUMNS]; int n; } table;
-
-static void *mem(void *user, void *p, size_t old_size, size_t size)
-{
-    (void)user;
-    (void)old_size;
-    if (!size) {
-        free(p);
-        return NULL;
-    }
-    return realloc(p, size);
-}
 
 static int split(char *line, char **cell)
 {

@@ -1,4 +1,5 @@
 /* Code generation: printed text is compiled by the system's compilers, loaded and run; vector functions are held to their error bounds. */
+#include "tests/arena.h"
 #include "codegen/codegen.h"
 #include <dlfcn.h>
 #include <glob.h>
@@ -11,14 +12,6 @@
 #include <unistd.h>
 #include <cmocka.h>
 
-static void *mem(void *user, void *p, size_t old_size, size_t size)
-{
-    (void)user;
-    (void)old_size;
-    if (size) return realloc(p, size);
-    free(p);
-    return NULL;
-}
 static kiln_arena *A;
 static int open_arena(void **state)
 {

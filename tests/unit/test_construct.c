@@ -1,4 +1,5 @@
 /* The default policy on a table of programs and every shipped hwspec: traces apply, fit the device, are the same bytes each time, come quickly. */
+#include "tests/arena.h"
 #include "construct/construct.h"
 #include <stdarg.h>
 #include <setjmp.h>
@@ -46,15 +47,6 @@ static const struct { const char *text, *inputs; } programs[] = {
     {"y[I] = x[I]", "x=f32:2147483647"},
 };
 enum { NPROGRAMS = sizeof programs / sizeof programs[0] };
-
-static void *mem(void *user, void *p, size_t old_size, size_t size)
-{
-    (void)user;
-    (void)old_size;
-    if (size) return realloc(p, size);
-    free(p);
-    return NULL;
-}
 
 static kiln_arena *arena(void) { return kiln_arena_open(&(kiln_host){NULL, mem, NULL}); }
 

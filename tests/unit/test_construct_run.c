@@ -1,4 +1,5 @@
 /* Every candidate of the default policy, lowered and run in the bounds-checked interpreter of loop programs, gives the reference's values. */
+#include "tests/arena.h"
 #include "construct/construct.h"
 #include "te/ref.h"
 #include "tests/unit/lprog_eval.c"
@@ -50,15 +51,6 @@ static const struct { const char *text, *inputs; } programs[] = {
     {"y[N,C,H,W] = pad(x,0.0)[N,C,H+i[C]//3-1,W+i[C]%3-1] where H in 5, W in 17", "x=f32:1x6x5x17&i=i32:6"},
 };
 enum { NPROGRAMS = sizeof programs / sizeof programs[0], NIDS = sizeof ids / sizeof ids[0], TOP = 2 };
-
-static void *host_mem(void *user, void *p, size_t old_size, size_t size)
-{
-    (void)user;
-    (void)old_size;
-    if (size) return realloc(p, size);
-    free(p);
-    return NULL;
-}
 
 static kn_hw *device(kiln_arena *a, const char *id)
 {
@@ -123,7 +115,7 @@ static void candidates_run(void **state)
     (void)state;
     for (int i = 0; i < NPROGRAMS; i++) {
         for (int h = 0; h < NIDS; h++) {
-            kiln_arena *a = kiln_arena_open(&(kiln_host){NULL, host_mem, NULL});
+            kiln_arena *a = kiln_arena_open(&(kiln_host){NULL, mem, NULL});
             kn_hw *hw = device(a, ids[h]);
             kn_program *p = NULL, *c = NULL;
             int in[KILN_MAX_TENSORS], out[KILN_MAX_TENSORS];

@@ -1,4 +1,5 @@
 /* The cost model: exact counts on trees whose traffic can be worked out by hand, and orders that must hold between schedules. */
+#include "tests/arena.h"
 #include "cost/cost.h"
 #include <stdarg.h>
 #include <setjmp.h>
@@ -6,15 +7,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <cmocka.h>
-
-static void *mem(void *user, void *p, size_t old_size, size_t size)
-{
-    (void)user;
-    (void)old_size;
-    if (size) return realloc(p, size);
-    free(p);
-    return NULL;
-}
 
 static kiln_arena *arena;
 static int open_arena(void **s) { (void)s; arena = kiln_arena_open(&(kiln_host){NULL, mem, NULL}); return 0; }

@@ -1,4 +1,5 @@
 /* The CUDA emulator: right kernels pass, and every planted defect is caught with a sensible reason. */
+#include "tests/arena.h"
 #include "workers/child.h"
 #include <setjmp.h>
 #include <stdarg.h>
@@ -10,17 +11,6 @@
 
 static worker_tools tools;
 static const char *self;
-
-static void *mem(void *user, void *p, size_t old_size, size_t size)
-{
-    (void)user;
-    (void)old_size;
-    if (size == 0) {
-        free(p);
-        return NULL;
-    }
-    return realloc(p, size);
-}
 
 typedef struct sample { const char *file, *expr, *inputs; int nargs, threads; int64_t grid; } sample;
 static const sample samples[] = {

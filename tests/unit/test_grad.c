@@ -1,5 +1,6 @@
 /* Gradients against differences of the forward program in the reference interpreter: exact on integers where the program is linear in each
  * element (a step of 1 is then the slope), to sixth order elsewhere; refusals and requests. */
+#include "tests/arena.h"
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -11,17 +12,6 @@
 #include <cmocka.h>
 #include "grad/grad.h"
 #include "te/ref.h"
-
-static void *mem(void *user, void *p, size_t old_size, size_t size)
-{
-    (void)user;
-    (void)old_size;
-    if (size == 0) {
-        free(p);
-        return NULL;
-    }
-    return realloc(p, size);
-}
 
 static kiln_arena *open_arena(void) { return kiln_arena_open(&(kiln_host){NULL, mem, NULL}); }
 static kiln_bytes bytes(const char *s) { return (kiln_bytes){s, strlen(s)}; }

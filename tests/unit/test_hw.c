@@ -1,4 +1,5 @@
 /* Hwspecs: every shipped one parses, every member made wrong is refused at its pointer, and the JSON schema says what the table says. */
+#include "tests/arena.h"
 #include "hw/fields.h"
 #include <stdarg.h>
 #include <setjmp.h>
@@ -11,15 +12,6 @@
 static const char *const ids[] = {"x86-64-avx2", "x86-64-avx512", "x86-64-amx", "nvidia-v100", "nvidia-a100",
                                   "nvidia-h100", "nvidia-h200", "nvidia-k80", "amd-mi50"};
 enum { NIDS = sizeof ids / sizeof ids[0] };
-
-static void *mem(void *user, void *p, size_t old_size, size_t size)
-{
-    (void)user;
-    (void)old_size;
-    if (size) return realloc(p, size);
-    free(p);
-    return NULL;
-}
 
 static kiln_arena *arena(void) { return kiln_arena_open(&(kiln_host){NULL, mem, NULL}); }
 

@@ -1,17 +1,9 @@
 /* Lowering: small programs under hand-written and random traces, run in the bounds-checked interpreter, against direct evaluation. */
+#include "tests/arena.h"
 #include "tests/unit/lprog_eval.c"
 #include <stdarg.h>
 #include <setjmp.h>
 #include <cmocka.h>
-
-static void *mem(void *user, void *p, size_t old_size, size_t size)
-{
-    (void)user;
-    (void)old_size;
-    if (size) return realloc(p, size);
-    free(p);
-    return NULL;
-}
 
 static const kn_hw cpu = { .id = "cpu", .gpu = false, .max_threads_per_block = 1, .vector_bytes = 64 };
 static const kn_hw gpu = { .id = "gpu", .gpu = true, .max_threads_per_block = 1024, .max_shared_per_block = 49152 };

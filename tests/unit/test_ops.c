@@ -1,4 +1,5 @@
 /* Operators against values computed outside of Kiln (tests/data/make_ops_golden.py): every row of the table has cases, shapes and values agree. */
+#include "tests/arena.h"
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -9,17 +10,6 @@
 #include <string.h>
 #include <cmocka.h>
 #include "ops/ops.h"
-
-static void *mem(void *user, void *p, size_t old_size, size_t size)
-{
-    (void)user;
-    (void)old_size;
-    if (!size) {
-        free(p);
-        return NULL;
-    }
-    return realloc(p, size);
-}
 
 struct inputs { kiln_request *r; double *by_name[8]; };
 

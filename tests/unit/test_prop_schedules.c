@@ -1,21 +1,13 @@
 /* Random schedules: sequences of 5 to 20 primitives over the base programs. What a refused step was tried on stays as it was and the
  * refusal says why; what is accepted computes the same as the program itself. KILN_SEED and KILN_COUNT choose the run (make
  * prop-schedules). */
+#include "tests/arena.h"
 #include "tests/unit/lprog_eval.c"
 #include <stdarg.h>
 #include <setjmp.h>
 #include <cmocka.h>
 #include <stdlib.h>
 #include "te/ref.h"
-
-static void *mem(void *user, void *p, size_t old_size, size_t size)
-{
-    (void)user;
-    (void)old_size;
-    if (size) return realloc(p, size);
-    free(p);
-    return NULL;
-}
 
 static const kn_hw cpu = {.id = "cpu", .gpu = false, .max_threads_per_block = 1, .vector_bytes = 64};
 static const kn_hw gpu = {.id = "gpu", .gpu = true, .max_threads_per_block = 1024, .max_shared_per_block = 49152};

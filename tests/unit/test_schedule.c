@@ -1,4 +1,5 @@
 /* Schedules: golden cases (tests/golden) and the property that a refused trace leaves the program as it was. */
+#include "tests/arena.h"
 #include "schedule/schedule.h"
 #include <dirent.h>
 #include <setjmp.h>
@@ -7,15 +8,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <cmocka.h>
-
-static void *mem(void *user, void *p, size_t old_size, size_t size)
-{
-    (void)user;
-    (void)old_size;
-    if (size) return realloc(p, size);
-    free(p);
-    return NULL;
-}
 
 static const kn_hw cpu = { .id = "cpu", .max_threads_per_block = 1 };
 static const kn_hw gpu = { .id = "gpu", .gpu = true, .max_threads_per_block = 1024, .max_shared_per_block = 49152 };

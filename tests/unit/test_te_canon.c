@@ -1,4 +1,5 @@
 /* Canonical programs: what must share a key does, what must not does not; simplification never changes a value. */
+#include "tests/arena.h"
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -7,17 +8,6 @@
 #include <string.h>
 #include <cmocka.h>
 #include "te/te.h"
-
-static void *mem(void *user, void *p, size_t old_size, size_t size)
-{
-    (void)user;
-    (void)old_size;
-    if (size == 0) {
-        free(p);
-        return NULL;
-    }
-    return realloc(p, size);
-}
 
 static kiln_arena *open_arena(void) { return kiln_arena_open(&(kiln_host){NULL, mem, NULL}); }
 static kiln_bytes bytes(const char *s) { return (kiln_bytes){s, strlen(s)}; }

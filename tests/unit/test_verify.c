@@ -1,4 +1,5 @@
 /* The CPU verifier: a right kernel passes, every planted defect is caught with a sensible reason; inputs are what they should be. */
+#include "tests/arena.h"
 #include "workers/child.h"
 #include "workers/verify.h"
 #include <math.h>
@@ -11,17 +12,6 @@
 #include <cmocka.h>
 
 static worker_tools tools;
-
-static void *mem(void *user, void *p, size_t old_size, size_t size)
-{
-    (void)user;
-    (void)old_size;
-    if (size == 0) {
-        free(p);
-        return NULL;
-    }
-    return realloc(p, size);
-}
 
 /* y[m] = sum_k a[m,k], 33 rows of 40, one task a row; a row is copied to the worker's scratch first. */
 static const char kernel_text[] =
