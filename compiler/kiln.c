@@ -28,7 +28,9 @@ kiln_status kiln_construct_request(kiln_arena *a, const kiln_request *r, const k
     if (!r->trace.n) return kiln_construct(a, r->program, hw, r->policy, k, out, d);
     kiln_candidates *list = kn_new(a, kiln_candidates);
     if (!list) return kn_fail(d, KILN_MEMORY, "out of memory");
-    kiln_status s = kn_candidate_of(a, r->program, hw, r->trace, 0, &list->c[0], d);
+    kiln_bytes trace;
+    kiln_status s = kn_trace_complete(a, r->program, hw, r->trace, &trace, d); /* stored with every decision */
+    if (s == KILN_OK) s = kn_candidate_of(a, r->program, hw, trace, 0, &list->c[0], d);
     if (s != KILN_OK) {
         if (!*d->pointer) snprintf(d->pointer, sizeof d->pointer, "/trace");
         return s;

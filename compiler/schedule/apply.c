@@ -100,34 +100,64 @@ static kiln_status apply_step(kn_step *s)
     return KILN_TRACE;
 }
 
+static void put_complete(kn_step *s, const char *line, size_t n)
+{
+    kn_putn(s->complete, line, n);
+    if (s->decision && !memchr(line, ':', n)) kn_putf(s->complete, " : %s", s->decision);
+    kn_put(s->complete, "\n");
+}
+
 static kiln_status apply_text(kn_step *s, kiln_bytes trace)
 {
     for (size_t at = 0; at < trace.n;) {
         const char *nl = memchr(trace.p + at, '\n', trace.n - at);
         size_t n = nl ? (size_t)(nl - trace.p) - at : trace.n - at;
         s->line++;
-        char *line = kn_strndup(s->a, trace.p + at, n);
+        const char *start = trace.p + at;
+        char *line = kn_strndup(s->a, start, n);
         if (!line) return kn_fail(s->d, KILN_MEMORY, "out of memory while reading a trace");
         at += n + 1;
         bool fits = words(line, s);
-        if (!s->prim || s->prim[0] == '#') continue;
+        s->decision = NULL;
+        if (!s->prim || s->prim[0] == '#') {
+            if (s->complete && n) put_complete(s, start, n);
+            continue;
+        }
         if (++s->number > KILN_MAX_TRACE_STEPS) return kn_fail(s->d, KILN_LIMIT, "a trace has at most %d steps", KILN_MAX_TRACE_STEPS);
         if (!fits) return kn_step_refuse(s, "more than %d arguments", KN_STEP_ARGS);
         kiln_status st = apply_step(s);
         if (st) return st;
+        if (s->complete) put_complete(s, start, n);
     }
     return KILN_OK;
 }
 
-kiln_status kn_trace_apply(kiln_arena *a, const kn_program *canonical, const kn_hw *hw, kiln_bytes trace, kn_tree **out, kiln_diag *d)
+static kiln_status apply(kiln_arena *a, const kn_program *canonical, const kn_hw *hw, kiln_bytes trace, kn_buf *complete, kn_tree **out,
+                         kiln_diag *d)
 {
-    kn_step s = { .a = a, .hw = hw, .d = d };
+    kn_step s = { .a = a, .hw = hw, .d = d, .complete = complete };
     kiln_status st = kn_trace_start(a, canonical, &s.t, d);
     if (!st) st = apply_text(&s, trace);
     if (!st) st = kn_trace_end(s.t, hw, d);
     if (!st && kn_arena_dry(a)) st = kn_fail(d, KILN_MEMORY, "out of memory while applying a trace");
     if (!st) *out = s.t;
     return st;
+}
+
+kiln_status kn_trace_apply(kiln_arena *a, const kn_program *canonical, const kn_hw *hw, kiln_bytes trace, kn_tree **out, kiln_diag *d)
+{
+    return apply(a, canonical, hw, trace, NULL, out, d);
+}
+
+kiln_status kn_trace_complete(kiln_arena *a, const kn_program *canonical, const kn_hw *hw, kiln_bytes trace, kiln_bytes *out, kiln_diag *d)
+{
+    kn_buf b;
+    kn_tree *t;
+    kn_buf_init(&b, a);
+    kiln_status st = apply(a, canonical, hw, trace, &b, &t, d);
+    if (st) return st;
+    *out = kn_buf_take(&b);
+    return out->p ? KILN_OK : kn_fail(d, KILN_MEMORY, "out of memory while completing a trace");
 }
 
 kiln_status kn_trace_start(kiln_arena *a, const kn_program *canonical, kn_tree **out, kiln_diag *d)

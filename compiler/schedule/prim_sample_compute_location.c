@@ -14,5 +14,6 @@ kiln_status kn_prim_sample_compute_location(kn_step *s)
     if (!c->nloops) return kn_step_refuse(s, "'%s' has no loops", s->args[2]);
     const char *loop = at < s->nargs ? s->args[at + 1] : c->loops[0].name;
     if (kn_step_loop(s, c, loop) < 0) return KILN_TRACE;
+    s->decision = loop;
     return kn_step_define(s, s->args[0], -1, loop) ? KILN_OK : s->d->status;
 }

@@ -25,8 +25,10 @@ kiln_status kn_prim_sample_perfect_tile(kn_step *s)
     if (product != extent) return kn_step_refuse(s, "the factors multiply to %lld, axis '%s' has %lld", (long long)product, s->args[2],
         (long long)extent);
     if (f[n - 1] > most) return kn_step_refuse(s, "the innermost factor %lld is more than %lld", (long long)f[n - 1], (long long)most);
+    s->decision = "";
     for (int i = 0; i < n; i++) {
         const char *text = kn_format(s->a, "%lld", (long long)f[i]);
+        s->decision = kn_format(s->a, i ? "%s %lld" : "%s%lld", s->decision ? s->decision : "", (long long)f[i]);
         if (!text || !kn_step_define(s, s->args[0], i, text)) return s->d->status ? s->d->status : KILN_MEMORY;
     }
     return KILN_OK;

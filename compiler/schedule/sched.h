@@ -16,6 +16,8 @@ typedef struct kn_step {
     const char *prim;
     int nargs;
     const char *args[KN_STEP_ARGS];
+    const char *decision;  /* what a sampling primitive decided, as it would stand behind ':'; NULL: the step is no such primitive */
+    kn_buf *complete;      /* the trace is written here again, with every decision; NULL: not wanted */
 } kn_step;
 
 typedef struct kn_prim {

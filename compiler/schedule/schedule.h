@@ -102,6 +102,13 @@ typedef struct kn_tree {
 
 /* Applies a trace. Lines that are empty or start with '#' are ignored. hw gives the limits that primitives check (threads, shared). */
 kiln_status kn_trace_apply(kiln_arena *a, const kn_program *canonical, const kn_hw *hw, kiln_bytes trace, kn_tree **out, kiln_diag *d);
+/* The same trace with every sampled decision written out behind ':', so that it says the same when defaults change. */
+kiln_status kn_trace_complete(kiln_arena *a, const kn_program *canonical, const kn_hw *hw, kiln_bytes trace, kiln_bytes *out, kiln_diag *d);
+/* The sampling steps of a trace, for a search to change: at most cap are listed, in order; returns how many there are. */
+typedef struct kn_decision { int line; const char *prim, *name, *decision; } kn_decision; /* line: 1-based; decision "" where none is written */
+int kn_trace_decisions(kiln_arena *a, kiln_bytes trace, kn_decision *out, int cap);
+/* The trace with another decision in that line, which must hold a sampling step; p NULL: out of memory or no such step. */
+kiln_bytes kn_trace_decide(kiln_arena *a, kiln_bytes trace, int line, const char *decision);
 /* One step, a line of a trace, on a copy of t; refused or not, t stays as it was. The end checks (order of loop kinds, coverage, limits of the
  * target) are kn_trace_end's: a trace may pass through states that they refuse. */
 kiln_status kn_trace_start(kiln_arena *a, const kn_program *canonical, kn_tree **out, kiln_diag *d);

@@ -157,8 +157,38 @@ static void test_illegal(void **state)
     assert_true(n >= 60);
 }
 
+/* Decisions are written out, listed and changed; the trace then says something else, or is refused. */
+static void test_decisions(void **state)
+{
+    (void)state;
+    kiln_arena *a = kiln_arena_open(&(kiln_host){ NULL, mem, NULL });
+    static const char text[] = "sample_perfect_tile t c M 3 4\nsplit c M $t.1 $t.2\n# note\nsample_categorical u 2 4 8 : 1\nsplit c N $u\n";
+    kiln_diag d = { 0 };
+    kn_program *p;
+    kn_tree *x, *y;
+    kiln_bytes full, other;
+    kn_decision list[4];
+    assert_int_equal(kn_parse(a, bytes(MM), bytes("a=f32:12x20&b=f32:20x16"), &p, &d), KILN_OK);
+    assert_int_equal(kn_trace_complete(a, p, &cpu, bytes(text), &full, &d), KILN_OK);
+    assert_non_null(strstr(full.p, "sample_perfect_tile t c M 3 4 : 3 1 4\n"));
+    assert_int_equal(kn_trace_apply(a, p, &cpu, bytes(text), &x, &d), KILN_OK);
+    assert_int_equal(kn_trace_apply(a, p, &cpu, full, &y, &d), KILN_OK);
+    assert_int_equal(x->stages[0]->loops[2].extent, y->stages[0]->loops[2].extent);
+    assert_int_equal(kn_trace_decisions(a, full, list, 4), 2);
+    assert_string_equal(list[0].decision, "3 1 4");
+    assert_string_equal(list[1].name, "u");
+    other = kn_trace_decide(a, full, list[0].line, "2 3 2");
+    assert_int_equal(kn_trace_apply(a, p, &cpu, other, &y, &d), KILN_OK);
+    assert_int_equal(y->stages[0]->loops[2].extent, 2);
+    other = kn_trace_decide(a, full, list[1].line, "3");
+    assert_int_equal(kn_trace_apply(a, p, &cpu, other, &y, &d), KILN_TRACE);
+    assert_null(kn_trace_decide(a, full, 2, "1").p);
+    kiln_arena_close(a);
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = { cmocka_unit_test(test_golden), cmocka_unit_test(test_refusals), cmocka_unit_test(test_illegal) };
+    const struct CMUnitTest tests[] = { cmocka_unit_test(test_golden), cmocka_unit_test(test_refusals), cmocka_unit_test(test_illegal),
+                                        cmocka_unit_test(test_decisions) };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
