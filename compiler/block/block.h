@@ -77,8 +77,9 @@ kn_bnode *kn_blocks_node(kn_blocks *b, kn_bnode *parent, enum kn_bnode_kind kind
 kn_expr *kn_var_ref(kiln_arena *a, int var);
 void kn_block_iter_range(void *user, const kn_expr *leaf, int64_t *lo, int64_t *hi); /* user: kn_block; its iterators' domains */
 void kn_block_var_range(void *user, const kn_expr *leaf, int64_t *lo, int64_t *hi);  /* user: kn_blocks; its loops */
-/* The expression with every iterator replaced by its binding, simplified over the loops. */
+/* The expression with every iterator replaced by its binding; simplified over the loops, or as it stands. */
 kn_expr *kn_block_bound(const kn_blocks *b, const kn_block *k, const kn_expr *e);
+kn_expr *kn_block_bound_raw(const kn_blocks *b, const kn_block *k, const kn_expr *e);
 
 /* ---- text ---- */
 void kn_blocks_print(kn_buf *out, const kn_blocks *b);
@@ -88,4 +89,6 @@ kiln_status kn_blocks_parse(kiln_arena *a, kiln_bytes text, kn_blocks **out, kil
 /* ---- from a schedule, and checks ---- */
 /* The block form of a tile tree: stages, epilogues, cache fills and attached producers are blocks of their own. */
 kiln_status kn_blocks_of_tree(kiln_arena *a, const kn_tree *t, const kn_hw *hw, kn_blocks **out, kiln_diag *d);
+/* Everything a program of blocks must hold on this device. Refused with KILN_TRACE and "WORD: block c, iterator N: why". */
+kiln_status kn_blocks_check(const kn_blocks *b, const kn_hw *hw, kiln_diag *d);
 #endif

@@ -92,8 +92,13 @@ static kn_expr *bind_axis(void *user, kiln_arena *a, kn_expr *e)
     return e->op == KN_OP_AXIS ? k->bind[e->u.axis] : e;
 }
 
+kn_expr *kn_block_bound_raw(const kn_blocks *b, const kn_block *k, const kn_expr *e)
+{
+    return kn_rewrite(b->a, (kn_expr *)e, bind_axis, (void *)k);
+}
+
 kn_expr *kn_block_bound(const kn_blocks *b, const kn_block *k, const kn_expr *e)
 {
-    kn_expr *x = kn_rewrite(b->a, (kn_expr *)e, bind_axis, (void *)k);
+    kn_expr *x = kn_block_bound_raw(b, k, e);
     return x ? kn_simplify(b->a, x, kn_block_var_range, (void *)b) : NULL;
 }

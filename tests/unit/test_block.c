@@ -61,6 +61,7 @@ static const char *tree_form(const char *inputs, const char *text, const kn_hw *
         const char *s = text_of(a, b);
         if (getenv("BLOCK_DUMP")) printf("%s\n", s);
         round_trip(a, s, why, size);
+        if (!why[0] && kn_blocks_check(b, hw, &d)) snprintf(why, size, "check: %s\n%s", d.message, s);
     }
     kiln_arena_close(a);
     return why[0] ? why : NULL;
