@@ -50,6 +50,26 @@ static kn_expr *power(differ *x, const kn_expr *e, kn_expr *dx, kn_expr *dy)
     return sum(x, first, second);
 }
 
+/* dv/v where v is c + exp(g): exp(g)/v is 1 - c/v, which stays finite where exp(g) overflows, long before the logistic function or its
+ * integral has no slope left. NULL: v is something else. */
+static kn_expr *relative_slope(differ *x, const kn_expr *v)
+{
+    for (int i = 0; i < 2 && v->op == KN_OP_ADD; i++) {
+        kn_expr *c = v->args[i], *g = v->args[1 - i];
+        if (c->op != KN_OP_CONST_F || g->op != KN_OP_EXP) continue;
+        kn_expr *share = kn_bin(x->a, KN_OP_SUB, number(x, v, 1), over(x, c, (kn_expr *)v));
+        return mul(x, share, diff(x, g->args[0]));
+    }
+    return NULL;
+}
+
+/* What u/v changes by its divisor. */
+static kn_expr *quotient_slope(differ *x, const kn_expr *e, kn_expr *dv)
+{
+    kn_expr *relative = dv ? relative_slope(x, e->args[1]) : NULL;
+    return relative ? mul(x, (kn_expr *)e, relative) : mul(x, over(x, (kn_expr *)e, e->args[1]), dv);
+}
+
 static kn_expr *two(differ *x, const kn_expr *e)
 {
     kiln_arena *a = x->a;
@@ -59,7 +79,7 @@ static kn_expr *two(differ *x, const kn_expr *e)
     case KN_OP_ADD: return sum(x, du, dv);
     case KN_OP_SUB: return sum(x, du, negated(x, dv));
     case KN_OP_MUL: return sum(x, mul(x, du, v), mul(x, dv, u));
-    case KN_OP_DIV: return sum(x, over(x, du, v), negated(x, mul(x, over(x, (kn_expr *)e, v), dv)));
+    case KN_OP_DIV: return sum(x, over(x, du, v), negated(x, quotient_slope(x, e, dv)));
     case KN_OP_POW: return power(x, e, du, dv);
     case KN_OP_FLOORDIV: return NULL;
     case KN_OP_MOD: /* u - floor(u/v) * v */
@@ -107,8 +127,8 @@ static kn_expr *diff(differ *x, const kn_expr *e)
     }
     if (e->nargs == 2) return two(x, e);
     if (e->nargs != 1) return NULL;
-    kn_expr *inner = diff(x, e->args[0]);
-    return inner ? mul(x, slope(x, e), inner) : NULL;
+    kn_expr *inner = diff(x, e->args[0]), *relative = inner && e->op == KN_OP_LOG ? relative_slope(x, e->args[0]) : NULL;
+    return relative ? relative : inner ? mul(x, slope(x, e), inner) : NULL;
 }
 
 kiln_status kn_diff(kiln_arena *a, const kn_expr *body, const kn_expr *load, kn_expr **out, kiln_diag *d)

@@ -65,7 +65,7 @@ static kiln_status check_attrs(const kn_op_spec *op, kn_op_call *c)
             hint_attrs(op, c->d);
             return c->d->status;
         }
-        bool fits = a->kind == s->kind || (s->kind == 'f' && a->kind == 'i');
+        bool fits = a->kind == s->kind || (s->kind == 'f' && a->kind == 'i') || (s->kind == 'I' && a->kind == 'i' && a->n == 1);
         if (!fits) return kn_op_bad_attr(c, a->name, "attribute \"%s\" of %s must be %s", a->name, op->name, kind_text(s->kind));
     }
     return KILN_OK;

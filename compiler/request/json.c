@@ -191,6 +191,7 @@ static kiln_status read_attr(reader *q, const cJSON *m, kn_attr *out)
         out->kind = whole ? 'i' : 'f';
         out->f = m->valuedouble;
         out->i = whole ? (int64_t)m->valuedouble : 0;
+        if (whole && out->i >= -KILN_MAX_EXTENT && out->i <= KILN_MAX_EXTENT) out->list[out->n++] = out->i; /* where a list is wanted */
     } else if (cJSON_IsString(m)) {
         out->kind = 's';
         out->s = copy(q, m->valuestring);

@@ -93,10 +93,13 @@ try:
     check("GPU answer says what is missing", g["notes"] or any(x["kind"] == "cubin" for x in g["artifacts"]), g)
     status, h, data = post(matmul(32, target="nvidia-h200", quality="verified"))
     check("verified on request", status == 200 and json.loads(data)["quality"]["verification"] == "emulated", (status, data[:300]))
+    backward = json.dumps({"op": "Softmax", "inputs": [{"name": "x", "dtype": "f32", "shape": [16, 33]}], "grad": ["x"], "target": "nvidia-h200", "quality": "verified"})
+    status, h, data = post(backward)
+    check("a gradient in CUDA", status == 200 and json.loads(data)["quality"]["verification"] == "emulated", (status, data[:300]))
     listed = json.loads(call("GET", "/v1/kernels?limit=2")[2])
     more = json.loads(call("GET", "/v1/kernels?limit=100&cursor=" + listed["next"])[2])
     keys = [k["key"] for k in listed["kernels"] + more["kernels"]]
-    check("list", len(listed["kernels"]) == 2 and len(keys) == len(set(keys)) == 4, keys)
+    check("list", len(listed["kernels"]) == 2 and len(keys) == len(set(keys)) == 5, keys)
 
     # A client's own schedule: checked and verified like any other, a kernel of its own, and the constructed one stays what it was.
     steps = ["split out0 S1 1 8", "split out0 S0 2 4", "reorder out0 S0.0 S1.0 | S0.1 R0.0 | S0.2 S1.1 S1.2", "parallel out0 S0.0",
