@@ -126,8 +126,63 @@ static void test_golden_schedules(void **state)
     assert_true(n >= 8);
 }
 
+/* What becomes of a text: "ok", or the message; texts that parse must come back byte for byte. */
+static const char *verdict(const char *text, const char *target, char *why, size_t size)
+{
+    kiln_arena *a = arena();
+    kiln_diag d = { 0 };
+    kn_blocks *b;
+    snprintf(why, size, "ok");
+    if (kn_blocks_parse(a, bytes(text), &b, &d) || kn_blocks_check(b, strcmp(target, "gpu") ? &cpu : &gpu, &d))
+        snprintf(why, size, "%s", d.message);
+    else if (strcmp(text_of(a, b), text)) snprintf(why, size, "round trip:\n%s", text_of(a, b));
+    kiln_arena_close(a);
+    return why;
+}
+
+/* Sections "== NAME | TARGET | WORD": the verdict must start with the word. */
+static void suite(const char *path, int least)
+{
+    static char text[200000], why[20000];
+    FILE *f = fopen(path, "rb");
+    if (!f) fail_msg("cannot open %s", path);
+    text[fread(text, 1, sizeof text - 1, f)] = 0;
+    fclose(f);
+    int n = 0, bad = 0;
+    for (char *p = strstr(text, "== "), *next; p; p = next) {
+        next = strstr(p + 3, "\n== ");
+        if (next) *++next = 0;
+        char head[200], *body = strchr(p, '\n') + 1;
+        snprintf(head, sizeof head, "%.*s", (int)(body - p - 1), p);
+        char *target = strstr(head, " | "), *word = strstr(target + 3, " | ");
+        *target = *word = 0;
+        verdict(body, target + 3, why, sizeof why);
+        if (strncmp(why, word + 3, strlen(word + 3))) {
+            print_error("%s: %s wants %s, got %s\n", path, head + 3, word + 3, why);
+            bad++;
+        }
+        n++;
+        if (next) *next = '=';
+    }
+    assert_int_equal(bad, 0);
+    assert_true(n >= least);
+}
+
+static void test_illegal(void **state)
+{
+    (void)state;
+    suite("tests/data/blocks/illegal.txt", 60);
+}
+
+static void test_legal(void **state)
+{
+    (void)state;
+    suite("tests/data/blocks/legal.txt", 60);
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = { cmocka_unit_test(test_lower_cases), cmocka_unit_test(test_golden_schedules) };
+    const struct CMUnitTest tests[] = { cmocka_unit_test(test_lower_cases), cmocka_unit_test(test_golden_schedules),
+                                        cmocka_unit_test(test_illegal), cmocka_unit_test(test_legal) };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
