@@ -1,4 +1,5 @@
 /* The driver: what the library does, as straight lists of calls. */
+#include "block/block.h"
 #include "codegen/codegen.h"
 #include "construct/construct.h"
 #include "launches.h"
@@ -83,6 +84,11 @@ kiln_status kiln_generate(kiln_arena *a, const kiln_program *p, const kiln_hw *h
     if (!(k->entry = entry_name(a, p, hw, d))) return d->status;
     k->trace = (kiln_bytes){kn_strndup(a, trace.p, trace.n), trace.n};
     kiln_status s = kn_trace_apply(a, p, hw, trace, &tree, d);
+#ifdef KN_CHECK /* debug builds: the schedule's block form must hold too */
+    kn_blocks *blocks;
+    if (s == KILN_OK) s = kn_blocks_of_tree(a, tree, hw, &blocks, d);
+    if (s == KILN_OK) s = kn_blocks_check(blocks, hw, d);
+#endif
     if (s == KILN_OK) s = kn_lower(a, tree, hw, &loops, d);
 #ifndef NDEBUG
     if (s == KILN_OK) s = kn_lprog_check(loops, d);

@@ -50,10 +50,18 @@ static bool warp(kn_ck *c, const kn_bnode *n)
     return kn_ck_fail(c, KN_FAULT_WARP, n, "its innermost thread loop is no free warp of %d lanes", c->hw->lanes);
 }
 
+static bool reduced_below(const kn_ck *c, const kn_bnode *p)
+{
+    for (int i = 0; i < c->nblocks; i++)
+        for (const kn_bnode *q = c->blocks[i]->parent; q; q = q->parent)
+            if (q == p && kn_ck_bound_by(c->blocks[i]->block, p->var, true)) return true;
+    return false;
+}
+
 static bool reduce_loop(kn_ck *c, const kn_bnode *n, const kn_bnode *p)
 {
     bool reduces = kn_ck_bound_by(n->block, p->var, true);
-    if (p->rfactor && !reduces) return kn_ck_fail(c, KN_FAULT_RFACTOR, n, "loop %s reduces nothing", p->name);
+    if (p->rfactor && p->extent > 1 && !reduces && !reduced_below(c, p)) return kn_ck_fail(c, KN_FAULT_RFACTOR, n, "loop %s reduces nothing", p->name);
     if (p->rfactor && p->loop != KN_THREAD && !kn_is_register(p->loop))
         return kn_ck_fail(c, KN_FAULT_RFACTOR, n, "loop %s is neither unrolled, a vector nor threads", p->name);
     if (reduces && (p->loop == KN_PARALLEL || p->loop == KN_GRID || p->loop == KN_VTHREAD ||

@@ -1,5 +1,6 @@
 /* The default policy on a table of programs and every shipped hwspec: traces apply, fit the device, are the same bytes each time, come quickly. */
 #include "tests/arena.h"
+#include "block/block.h"
 #include "construct/construct.h"
 #include <stdarg.h>
 #include <setjmp.h>
@@ -98,6 +99,15 @@ static void check_fits(const kn_tree *t, const kn_hw *hw, const kiln_candidate *
     assert_int_equal(c->summary.p[0], '{');
 }
 
+/* The tree's block form passes the validator. */
+static void check_blocks(kiln_arena *a, const kn_tree *t, const kn_hw *hw, int i, kiln_bytes trace)
+{
+    kn_blocks *b;
+    kiln_diag d = {0};
+    if (!kn_blocks_of_tree(a, t, hw, &b, &d) && !kn_blocks_check(b, hw, &d)) return;
+    fail_msg("program %d on %s: %s\n%.*s", i, hw->id, d.message, (int)trace.n, trace.p);
+}
+
 static void traces_apply(void **state)
 {
     (void)state;
@@ -113,6 +123,7 @@ static void traces_apply(void **state)
                 kiln_diag d = {0};
                 if (kn_trace_apply(a, p, hw, c->c[r].trace, &t, &d)) fail_msg("program %d on %s: %s", i, ids[h], d.message);
                 check_fits(t, hw, &c->c[r]);
+                if (r < 3) check_blocks(a, t, hw, i, c->c[r].trace);
                 assert_int_equal(c->c[r].rank, r);
                 if (r && t->nstages == 1) assert_true(c->c[r].predicted_us >= c->c[r - 1].predicted_us);
             }

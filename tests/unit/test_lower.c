@@ -1,6 +1,7 @@
 /* Lowering: small programs under hand-written and random traces, run in the bounds-checked interpreter, against direct evaluation. */
 #include "tests/arena.h"
 #include "tests/unit/lprog_eval.c"
+#include "block/block.h"
 #include <stdarg.h>
 #include <setjmp.h>
 #include <cmocka.h>
@@ -87,9 +88,11 @@ static const char *check(const char *inputs, const char *text, const kn_hw *hw, 
     kn_program *p;
     kn_tree *t;
     kn_lprog *l;
+    kn_blocks *k;
     why[0] = 0;
     double *want[KILN_MAX_TENSORS] = { 0 }, *got[KILN_MAX_TENSORS] = { 0 };
-    if (kn_parse(a, bytes(text), bytes(inputs), &p, &d) || kn_trace_apply(a, p, hw, bytes(trace), &t, &d) || kn_lower(a, t, hw, &l, &d) ||
+    if (kn_parse(a, bytes(text), bytes(inputs), &p, &d) || kn_trace_apply(a, p, hw, bytes(trace), &t, &d) || kn_blocks_of_tree(a, t, hw, &k, &d) ||
+        kn_blocks_check(k, hw, &d) || kn_lower(a, t, hw, &l, &d) ||
         kn_lprog_check(l, &d)) {
         snprintf(why, sizeof why, "%s (%s)", d.message, d.hint);
     } else {
