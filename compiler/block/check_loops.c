@@ -61,7 +61,8 @@ static bool reduced_below(const kn_ck *c, const kn_bnode *p)
 static bool reduce_loop(kn_ck *c, const kn_bnode *n, const kn_bnode *p)
 {
     bool reduces = kn_ck_bound_by(n->block, p->var, true);
-    if (p->rfactor && p->extent > 1 && !reduces && !reduced_below(c, p)) return kn_ck_fail(c, KN_FAULT_RFACTOR, n, "loop %s reduces nothing", p->name);
+    if (p->rfactor && p->extent > 1 && !reduces && !reduced_below(c, p))
+        return kn_ck_fail(c, KN_FAULT_RFACTOR, n, "loop %s reduces nothing", p->name);
     if (p->rfactor && p->loop != KN_THREAD && !kn_is_register(p->loop))
         return kn_ck_fail(c, KN_FAULT_RFACTOR, n, "loop %s is neither unrolled, a vector nor threads", p->name);
     if (reduces && (p->loop == KN_PARALLEL || p->loop == KN_GRID || p->loop == KN_VTHREAD ||
