@@ -164,10 +164,39 @@ static const char *clash(kn_ck *c, const kn_bnode *n, const kn_region *w, bool r
     return kn_im_independent(m, sums, rank, &line) && reach >= points ? NULL : "different iterations write one element";
 }
 
+/* The indices over the iterators, whose bindings are known to be independent: an affine map in which no step is smaller than what the smaller
+ * steps before it reach writes every element once, whatever loops walk past the domain under `where`. */
+static bool injective(kn_ck *c, const kn_bnode *n, const kn_region *w)
+{
+    const kn_stmt *s = &n->block->s;
+    uint32_t seen = 0;
+    if (home(c, w->buffer)) return false; /* loops around the buffer's home stand still, so iterators do not take all their values */
+    for (int d = 0; d < c->b->tensors->tensors[w->buffer].rank; d++) {
+        kn_affine f;
+        uint32_t left = 0;
+        if (w->extent[d] != 1 || !kn_affine_of(w->lo[d], &f)) return false;
+        for (int i = 0; i < s->naxes; i++) left |= f.coef[i] && s->axes[i].extent > 1 ? 1u << i : 0;
+        if (left & seen) return false;
+        seen |= left;
+        for (int64_t reach = 0; left;) {
+            int least = -1;
+            for (int i = 0; i < s->naxes; i++)
+                if ((left >> i & 1) && (least < 0 || f.coef[i] < f.coef[least])) least = i;
+            if (f.coef[least] <= reach) return false;
+            reach += f.coef[least] * (s->axes[least].extent - 1);
+            left &= ~(1u << least);
+        }
+    }
+    for (int i = 0; i < s->naxes; i++)
+        if (!s->axes[i].reduce && s->axes[i].extent > 1 && !(seen >> i & 1)) return false;
+    return true;
+}
+
 static bool overlap(kn_ck *c, const kn_bnode *n, const kn_region *w)
 {
     const char *why = clash(c, n, w, true);
     if (why) why = clash(c, n, w, false);
+    if (why && injective(c, n, w)) why = NULL;
     return why ? kn_ck_fail(c, KN_FAULT_OVERLAP, n, "%s: %s", kn_ck_buffer(c, w->buffer), why) : true;
 }
 

@@ -7,6 +7,7 @@
 #include <setjmp.h>
 #include <cmocka.h>
 #include <stdlib.h>
+#include "block/block.h"
 #include "te/ref.h"
 
 static const kn_hw cpu = {.id = "cpu", .gpu = false, .max_threads_per_block = 1, .vector_bytes = 64};
@@ -272,6 +273,7 @@ static const char *compare(kiln_arena *a, const kn_program *p, const kn_tree *t,
     static char why[600];
     kiln_diag d = {0};
     kn_lprog *l;
+    kn_blocks *blocks;
     why[0] = 0;
     kiln_status s = kn_lower(a, (kn_tree *)(uintptr_t)t, hw, &l, &d);
     if (s == KILN_UNSUPPORTED || s == KILN_LIMIT || s == KILN_TRACE) {
@@ -282,6 +284,10 @@ static const char *compare(kiln_arena *a, const kn_program *p, const kn_tree *t,
     }
     if (s || kn_lprog_check(l, &d)) {
         snprintf(why, sizeof why, "%s", d.message);
+        return why;
+    }
+    if (kn_blocks_of_tree(a, t, hw, &blocks, &d) || kn_blocks_check(blocks, hw, &d)) {
+        snprintf(why, sizeof why, "as blocks: %s", d.message);
         return why;
     }
     double *got[KILN_MAX_TENSORS] = {0};
