@@ -1,5 +1,6 @@
 /* Producers cover what is read from them, and no element is written by two iterations. */
 #include "block/check.h"
+#include "te/expr.h"
 
 typedef struct outer { kn_ck *c; const kn_bnode *common; bool shared, keep; } outer;
 
@@ -192,11 +193,61 @@ static bool injective(kn_ck *c, const kn_bnode *n, const kn_region *w)
     return true;
 }
 
+enum { COUNTED_MOST = 1 << 16 };
+
+/* Value of an index at given iterators; false: it is no integer arithmetic on them. */
+static bool value_at(const kn_expr *e, const int64_t *axis, int64_t *v)
+{
+    int64_t x = 0, y = 0;
+    if (e->op == KN_OP_CONST_I) return *v = e->u.i, true;
+    if (e->op == KN_OP_AXIS) return *v = axis[e->u.axis], true;
+    if (e->nargs < 1 || e->nargs > 2 || e->dtype != KN_I64) return false;
+    if (!value_at(e->args[0], axis, &x) || (e->nargs == 2 && !value_at(e->args[1], axis, &y))) return false;
+    switch (e->op) {
+    case KN_OP_ADD: return *v = x + y, true;
+    case KN_OP_SUB: return *v = x - y, true;
+    case KN_OP_MUL: return *v = x * y, true;
+    case KN_OP_NEG: return *v = -x, true;
+    case KN_OP_FLOORDIV: return y > 0 && (*v = kn_floor_div(x, y), true);
+    case KN_OP_MOD: return y > 0 && (*v = kn_floor_mod(x, y), true);
+    default: return false;
+    }
+}
+
+/* The same by counting, for domains that are small: every combination of the spatial iterators, each element once. */
+static bool counted(kn_ck *c, const kn_bnode *n, const kn_region *w)
+{
+    const kn_stmt *s = &n->block->s;
+    const kn_tensor *t = &c->b->tensors->tensors[w->buffer];
+    int64_t points = 1, elems = 1, axis[KILN_MAX_AXES] = { 0 };
+    if (home(c, w->buffer)) return false;
+    for (int i = 0; i < s->naxes; i++)
+        if (!s->axes[i].reduce && (!kn_mul_fits(points, s->axes[i].extent, &points) || points > COUNTED_MOST)) return false;
+    for (int d = 0; d < t->rank; d++)
+        if (w->extent[d] != 1 || !kn_mul_fits(elems, t->shape[d], &elems) || elems > 16 * COUNTED_MOST) return false;
+    bool *seen = kn_array(c->b->a, bool, elems);
+    for (int64_t k = 0; seen && k < points; k++) {
+        int64_t rest = k, at = 0, x;
+        for (int i = s->naxes - 1; i >= 0; i--) {
+            if (s->axes[i].reduce) continue;
+            axis[i] = rest % s->axes[i].extent;
+            rest /= s->axes[i].extent;
+        }
+        for (int d = 0; d < t->rank; d++) {
+            if (!value_at(w->lo[d], axis, &x) || x < 0 || x >= t->shape[d]) return false;
+            at = at * t->shape[d] + x;
+        }
+        if (seen[at]) return false;
+        seen[at] = true;
+    }
+    return seen != NULL;
+}
+
 static bool overlap(kn_ck *c, const kn_bnode *n, const kn_region *w)
 {
     const char *why = clash(c, n, w, true);
     if (why) why = clash(c, n, w, false);
-    if (why && injective(c, n, w)) why = NULL;
+    if (why && (injective(c, n, w) || counted(c, n, w))) why = NULL;
     return why ? kn_ck_fail(c, KN_FAULT_OVERLAP, n, "%s: %s", kn_ck_buffer(c, w->buffer), why) : true;
 }
 

@@ -164,6 +164,18 @@ static void compute_block(kn_mk *m, kn_ms *s, const tile *t, kn_bnode *parent)
     kn_mk_block(m, parent, k);
 }
 
+/* The loop's name, another where a loop around has it: producers are computed inside their consumers' loops. */
+static const char *fresh_name(kn_mk *m, const kn_bnode *parent, const char *name)
+{
+    const char *s = kn_mk_loop_name(m, name);
+    for (const kn_bnode *p = parent; p && s; p = p->parent) {
+        if (p->kind != KN_BN_LOOP || strcmp(p->name, s)) continue;
+        s = kn_format(m->a, "%s_in", s);
+        p = parent;
+    }
+    return s;
+}
+
 /* At the store: over the loops inside the first reduce loop, from the tile to the tensor that is wanted. */
 static void epilogue_block(kn_mk *m, kn_ms *s, tile *t, kn_bnode *parent)
 {
@@ -236,7 +248,8 @@ static void stage(kn_mk *m, int index, kn_bnode *parent, const kn_ms *consumer)
         if (l->shared_with >= 0) {
             s->val[i] = consumer->val[l->shared_with];
         } else {
-            cur = kn_blocks_loop(m->b, cur, kn_mk_loop_name(m, l->name), l->extent, l->kind);
+            const char *name = l->kind == KN_THREAD ? kn_mk_loop_name(m, l->name) : fresh_name(m, cur, l->name);
+            cur = name ? kn_blocks_loop(m->b, cur, name, l->extent, l->kind) : NULL;
             if (!cur) {
                 kn_mk_fail(m, KILN_LIMIT, "too many loops", l->name);
                 return;
