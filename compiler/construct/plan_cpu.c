@@ -191,6 +191,8 @@ static void try_tile(const kn_site *x, kn_plans *p, const cpu_tile *t)
     kn_plans_try(p, &b);
 }
 
+enum { FEW = 32 }; /* terms of a sum so short that writing its results is what takes time */
+
 /* Rows of a task: half of L2 for the blocked operand, but enough tasks for the cores. */
 static int64_t row_groups(const kn_site *x, const cpu_tile *t, int other)
 {
@@ -238,7 +240,8 @@ static void spatial_tiles(const kn_site *x, kn_plans *p)
                     strided = strided || (!once && (!x->load[l].linear || x->load[l].coef[x->n] != 1));
                     padded = padded || x->load[l].padded;
                 }
-                bool again = x->contraction && t.mc >= 4 && x->reduce_extent > 16; /* a panel of few rows is in L1 as it lies */
+                if (!strided && !padded && x->reduce_extent <= FEW) t.mc = 1; /* nothing to pack, little to reuse: rows are written from end to end */
+                bool again = x->contraction && t.mc >= 4; /* a panel of few rows is in L1 as it lies */
                 t.pack = x->s->naxes > x->s->nspatial && (strided || padded || again);
                 if (!t.pack && lanes > n) t.lanes = pow2_below(n, full); /* nothing fills in lanes past the end */
                 if (!t.pack && nv > 1 && nv * t.lanes > n) continue;
