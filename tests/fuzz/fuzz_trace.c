@@ -1,0 +1,54 @@
+/* Fuzz target: traces, as a request's `trace` hands them to the library: applied, lowered, checked, printed as C or CUDA. The first byte chooses
+ * the program and the target. */
+#include "tests/arena.h"
+#include "block/block.h"
+#include "codegen/codegen.h"
+#include <stdlib.h>
+#include <string.h>
+
+static const struct { const char *inputs, *text; } programs[] = {
+#define P(inputs, text) {inputs, text},
+#include "tests/unit/prop_programs.def"
+#undef P
+};
+enum { PROGRAMS = sizeof programs / sizeof *programs };
+
+static kiln_bytes bytes(const char *s) { return (kiln_bytes){s, strlen(s)}; }
+
+static void through(kiln_arena *a, const kn_tree *t, const kn_hw *hw)
+{
+    kiln_diag d = {0};
+    kn_lprog *l;
+    kn_blocks *b;
+    kiln_bytes source, header;
+    if (kn_blocks_of_tree(a, t, hw, &b, &d) == KILN_OK) kn_blocks_check(b, hw, &d);
+    if (kn_lower(a, t, hw, &l, &d)) return;
+    d = (kiln_diag){0};
+    if (kn_lprog_check(l, &d)) abort();
+    const kn_language *language = kn_language_find(hw->language);
+    if (language) language->print(a, l, "kiln_fuzz", &source, &header, &d);
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+    static const kn_hw targets[] = {
+        {.id = "cpu", .language = "c", .max_threads_per_block = 1, .vector_bytes = 64, .lanes = 1},
+        {.id = "gpu", .language = "cuda", .gpu = true, .lanes = 32, .max_threads_per_block = 1024, .max_shared_per_block = 49152},
+    };
+    if (!size) return 0;
+    kiln_arena *a = kiln_arena_open(&(kiln_host){NULL, mem, NULL});
+    const kn_hw *hw = &targets[data[0] / PROGRAMS % 2];
+    kiln_diag d = {0};
+    kn_program *p;
+    kn_tree *t = NULL;
+    kiln_bytes trace = {(const char *)data + 1, size - 1}, full;
+    if (kn_parse(a, bytes(programs[data[0] % PROGRAMS].text), bytes(programs[data[0] % PROGRAMS].inputs), &p, &d)) abort();
+    kiln_status s = kn_trace_apply(a, p, hw, trace, &t, &d);
+    if (s && (t || !d.message[0])) abort();
+    if (!s) {
+        if (kn_trace_complete(a, p, hw, trace, &full, &d)) abort();
+        through(a, t, hw);
+    }
+    kiln_arena_close(a);
+    return 0;
+}
