@@ -73,7 +73,10 @@ static access load_access(kn_env *v, const kn_expr *e)
         idx[i] = kn_lw_simp(w, kn_env_scalar(v, e->args[i]));
         in = kn_lw_and(w, in, kn_lw_in_dim(w, idx[i], x->shape[i]));
     }
-    r.at = kn_lw_address(w, e->u.tensor, idx);
+    r.at = NULL;
+    for (int i = 0; v->sg && i < v->sg->nloads && !w->box[e->u.tensor].on; i++)
+        if (v->sg->loads[i] == e && v->sg->flat[i]) r.at = kn_lw_simp(w, kn_env_scalar(v, v->sg->flat[i]));
+    if (!r.at) r.at = kn_lw_address(w, e->u.tensor, idx);
     if (in && v->guard) r.cond = v->guard;
     if (v->guard_axes)
         for (int k = 0; k < v->s->naxes; k++)

@@ -1,5 +1,6 @@
 /* Tile tree -> loop program: launches, stages, their outer loops and what hangs on them. */
 #include "lower/lower.h"
+#include "te/expr.h"
 #include <string.h>
 
 static bool is_task(enum kn_loop_kind k) { return k == KN_PARALLEL || k == KN_GRID; }
@@ -194,6 +195,22 @@ static void decode(kn_lw *w, kn_sg *sg, kn_expr *number, bool task)
     }
 }
 
+/* Digits of an axis that make up the axis again are seen over the axes; after tiling each digit is simplified for itself. */
+static kn_expr *flat_of(kn_lw *w, const kn_stmt *s, int tensor, kn_expr *const *idx)
+{
+    const kn_tensor *x = &w->p->program->tensors[tensor];
+    kn_expr *at = kn_lw_int(w, 0);
+    kn_affine f;
+    bool affine = true;
+    for (int i = 0; i < x->rank; i++) {
+        affine = affine && kn_affine_of(idx[i], &f);
+        at = kn_bin(w->a, KN_OP_ADD, kn_bin(w->a, KN_OP_MUL, at, kn_lw_int(w, x->shape[i])), idx[i]);
+    }
+    if (affine || !at) return NULL;
+    at = kn_simplify(w->a, at, kn_stmt_range, (void *)(uintptr_t)s);
+    return kn_affine_of(at, &f) ? at : NULL;
+}
+
 static bool stage_init(kn_lw *w, kn_sg *sg, int stage)
 {
     sg->index = stage;
@@ -208,7 +225,11 @@ static bool stage_init(kn_lw *w, kn_sg *sg, int stage)
     sg->nloads = kn_loads(sg->s->body, sg->loads, KILN_MAX_TENSORS);
     if (sg->nloads > KILN_MAX_TENSORS) return kn_lw_fail(w, KILN_LIMIT, "statement '%s' has more than %d loads", name,
         KILN_MAX_TENSORS) == KILN_OK;
-    for (int i = 0; i < sg->nloads; i++) sg->cache_of[i] = sg->turned_of[i] = -1;
+    sg->flat_out = flat_of(w, sg->s, sg->s->out, sg->s->lhs);
+    for (int i = 0; i < sg->nloads; i++) {
+        sg->cache_of[i] = sg->turned_of[i] = -1;
+        sg->flat[i] = flat_of(w, sg->s, sg->loads[i]->u.tensor, sg->loads[i]->args);
+    }
     find_tile(sg);
     sg->part = -1;
     for (int k = 0; k < sg->g->ncaches; k++) {

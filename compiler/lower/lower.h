@@ -36,6 +36,8 @@ typedef struct kn_sg {
     kn_expr *base[KILN_MAX_AXES];            /* first value of the axis in this register tile where the last tile is moved back, else NULL */
     int nloads;
     const kn_expr *loads[KILN_MAX_TENSORS];
+    kn_expr *flat[KILN_MAX_TENSORS], *flat_out; /* element numbers of loads and output over the axes, where they are affine and their indices are
+                                              * not (a row cut up and put together again); else NULL */
     int cache_of[KILN_MAX_TENSORS];          /* load -> cache or -1 */
     int turned_of[KILN_MAX_TENSORS];         /* load -> REGISTER buffer of its rows turned into lanes (turn.c), or -1 */
     int turn_loop;

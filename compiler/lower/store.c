@@ -42,6 +42,17 @@ static kn_expr *final_value(kn_tile *x, kn_expr *value, int lane_var, int *out, 
     return kn_tile_cast(w, value, p->tensors[*out].dtype);
 }
 
+/* The element of the output that the present values of the axes name. */
+static kn_expr *output_address(kn_tile *x, int out, int lane_var, kn_expr *const *idx)
+{
+    kn_lw *w = x->w;
+    const kn_sg *sg = x->sg;
+    if (!sg->flat_out || out != sg->s->out || w->box[out].on) return kn_lw_address(w, out, idx);
+    kn_env v = { .w = w, .s = sg->s, .lane_var = lane_var, .repl_tensor = -1 };
+    kn_env_axes(w, sg, v.av);
+    return kn_lw_simp(w, kn_env_scalar(&v, sg->flat_out));
+}
+
 /* is_final: value is what final_value made of it already. */
 static void store_output(kn_tile *x, kn_expr *value, int lane_var, bool is_final)
 {
@@ -50,7 +61,7 @@ static void store_output(kn_tile *x, kn_expr *value, int lane_var, bool is_final
     bool safe;
     kn_expr *idx[KILN_MAX_RANK] = { NULL }, *made = final_value(x, value, lane_var, &out, idx, &safe);
     if (!is_final) value = made;
-    kn_expr *at = kn_lw_address(w, out, idx);
+    kn_expr *at = output_address(x, out, lane_var, idx);
     int buffer = kn_lw_tensor(w, out);
     if (lanes <= 1) {
         kn_lw_store(w, buffer, at, value);
