@@ -2,10 +2,21 @@
 #include "block/block.h"
 #include "codegen/codegen.h"
 #include "construct/construct.h"
+#include "intrin/intrin.h"
 #include "launches.h"
 #include "manifest.h"
 #include <stdio.h>
 #include <string.h>
+
+kiln_status kiln_hw_parse(kiln_arena *a, kiln_bytes json, kiln_hw **out, kiln_diag *d)
+{
+    kiln_hw *hw;
+    kiln_status s = kn_hw_parse(a, json, &hw, d);
+    if (s == KILN_OK) s = kn_intrins_parse(a, hw, d);
+    if (s == KILN_OK && kn_arena_dry(a)) s = kn_fail(d, KILN_MEMORY, "out of memory");
+    if (s == KILN_OK) *out = hw;
+    return s;
+}
 
 kiln_status kiln_construct(kiln_arena *a, const kiln_program *p, const kiln_hw *hw, const char *policy, int k,
                            kiln_candidates **out, kiln_diag *d)

@@ -17,8 +17,12 @@ typedef struct kn_hw_level {
 
 typedef struct kn_hw_peak { enum kn_dtype dtype; double gflops; } kn_hw_peak; /* whole chip, a multiply-add is two */
 
-/* A hardware instruction as a tensor expression; latency and interval in cycles, 0: unknown. Carried as data until the mapper reads it. */
-typedef struct kn_hw_intrin { const char *name, *compute, *dtypes, *spelling; double latency, interval; } kn_hw_intrin;
+/* A hardware instruction as a tensor expression; latency and interval in cycles, 0: unknown. */
+typedef struct kn_hw_intrin {
+    const char *name, *compute, *dtypes, *spelling;
+    double latency, interval;
+    const struct kn_intrin *parsed; /* the compute text read: intrin/intrin.h */
+} kn_hw_intrin;
 
 struct kiln_hw {
     const char *id, *name, *vendor;
@@ -56,6 +60,8 @@ struct kiln_hw {
     kiln_bytes canon;         /* canonical bytes of what changes generated code: kind, language, arch, features, flags, shape of the machine */
 };
 typedef kiln_hw kn_hw;
+/* kiln_hw_parse but for the texts of instructions, which stay as they are. */
+kiln_status kn_hw_parse(kiln_arena *a, kiln_bytes json, kn_hw **out, kiln_diag *d);
 const kn_hw_level *kn_hw_level_named(const kn_hw *hw, const char *name); /* NULL */
 double kn_hw_peak_gflops(const kn_hw *hw, enum kn_dtype t);              /* falls back to f32's, scaled by size for wider types */
 #endif

@@ -288,7 +288,7 @@ static void scale_rates(kiln_hw *hw)
     }
 }
 
-kiln_status kiln_hw_parse(kiln_arena *a, kiln_bytes json, kiln_hw **out, kiln_diag *d)
+kiln_status kn_hw_parse(kiln_arena *a, kiln_bytes json, kiln_hw **out, kiln_diag *d)
 {
     kiln_status s = kiln_json_check(json, d);
     if (s) return s;

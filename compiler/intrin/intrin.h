@@ -1,0 +1,47 @@
+/* Hardware instructions as tensor expressions: the compute abstraction of a hwspec's `intrinsics` in a form that other stages can read
+ * (AMOS, ISCA'22, section 4).
+ *
+ *   "compute": "d[I,J] +=! cast(a[I,R],f32) * cast(b[R,J],f32) where I in 16, J in 16, R in 32", "dtypes": "d=f32 a=bf16 b=bf16"
+ *
+ * The text is one statement of the expression language. Its axes are the instruction's loops and have constant extents; its tensors are the
+ * operands, whose shapes follow from the indices. With `+=!` results are added to
+ * what the destination holds already, with `=` they replace it. */
+#ifndef KN_INTRIN_H
+#define KN_INTRIN_H
+#include "hw/hw.h"
+
+enum { KN_INTRIN_LOOPS = 8, KN_INTRIN_OPERANDS = 8, KN_INTRIN_POINTS = 1 << 20 };
+
+/* Operand 0 is the destination, the others are the sources in the order of their first use. An operand is a dense row-major tile. */
+typedef struct kn_intrin_operand {
+    const char *name;
+    enum kn_dtype dtype;
+    int rank;                         /* 0: a scalar */
+    int64_t shape[KILN_MAX_RANK], elems;
+    kn_affine index[KILN_MAX_RANK];   /* over the instruction's loops */
+    int lone[KILN_MAX_RANK];          /* the loop that by itself is this index; -1: a sum, such as P+R */
+    uint32_t loops;                   /* bit l: loop l occurs in an index */
+} kn_intrin_operand;
+
+typedef struct kn_intrin {
+    const char *name;
+    const kn_hw_intrin *spec;         /* text, spelling, latency, interval */
+    const kn_program *program;        /* inputs: the sources; output: the destination; checked */
+    const kn_stmt *s;                 /* its one statement; s->axes are the loops, spatial ones first */
+    int nloops, nspatial;
+    int64_t points;                   /* iterations of all loops */
+    enum kn_reduce red;               /* how results join what the destination holds; NONE: they replace it. Also without a reduce loop, as in
+                                       * "d[I] +=! a[] * b[I]", where s is a map for the rest of the library */
+    int noperands;
+    kn_intrin_operand operand[KN_INTRIN_OPERANDS];
+} kn_intrin;
+
+/* One entry of a hwspec; an error's pointer is below `at` ("/intrinsics/0"): "/intrinsics/0/compute" or "/intrinsics/0/dtypes". */
+kiln_status kn_intrin_parse(kiln_arena *a, const kn_hw_intrin *spec, const char *at, const kn_intrin **out, kiln_diag *d);
+/* All entries of hw; each entry's `parsed` is set. Names must differ. */
+kiln_status kn_intrins_parse(kiln_arena *a, kn_hw *hw, kiln_diag *d);
+/* By name; NULL when hw has none of it. */
+const kn_intrin *kn_intrin_find(const kn_hw *hw, const char *name);
+/* The operand that is `tensor` of it->program; 0 for its destination. */
+int kn_intrin_operand_of(const kn_intrin *it, int tensor);
+#endif
