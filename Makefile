@@ -1,6 +1,7 @@
 # Kiln. `make run` and `make check` do all the set-up themselves. Sources are found by folder: adding a file never edits this file.
 #   make [build]   make run   make check   make demo   make lint   make fmt
 #   make asan|ubsan|tsan   make fuzz-smoke   make bench   make roller-golden GOLDEN=FILE
+#   make amos-golden COUNTS=FILE MAPPINGS=FILE
 CC ?= gcc
 B ?= build
 SAN ?=
@@ -22,7 +23,7 @@ DAEMON_A = $(O)/libkilnd.a
 BIN = $(if $(SAN),$(O)/bin,$(B))
 TESTS = $(patsubst tests/unit/%.c,$(BIN)/tests/%,$(wildcard tests/unit/test_*.c))
 
-.PHONY: prop-schedules operators kill9 fuzz-lib run-unit build run check demo lint fmt asan ubsan tsan fuzz-smoke bench roller-golden setup tests clean
+.PHONY: prop-schedules operators kill9 fuzz-lib run-unit build run check demo lint fmt asan ubsan tsan fuzz-smoke bench roller-golden amos-golden setup tests clean
 build: $(LIB_A) $(BIN)/kilnd $(BIN)/kiln-worker $(BIN)/kiln
 
 setup:
@@ -50,7 +51,7 @@ $(BIN)/kiln: $(O)/api/cli/main.o $(call obj,$(CLI_SRC)) $(DAEMON_A) $(LIB_A)
 	@mkdir -p $(@D); $(CC) $(SANFLAGS) -o $@ $^ $(LIBS)
 $(BIN)/tests/%: $(O)/tests/unit/%.o $(DAEMON_A) $(LIB_A)
 	@mkdir -p $(@D); $(CC) $(SANFLAGS) -o $@ $^ $(LIBS) -lcmocka
-tests: $(TESTS) $(BIN)/replay
+tests: $(TESTS) $(BIN)/replay $(BIN)/amos-golden
 fuzz-lib: $(LIB_A) $(DAEMON_A)
 
 run:
@@ -96,6 +97,13 @@ roller-golden: $(BIN)/roller-golden
 $(BIN)/replay: $(O)/tests/golden/replay.o $(LIB_A)
 	@mkdir -p $(@D); $(CC) $(SANFLAGS) -o $@ $^ -lcjson -lm
 $(BIN)/roller-golden: $(O)/tests/golden/roller_golden.o $(LIB_A)
+	@mkdir -p $(@D); $(CC) $(SANFLAGS) -o $@ $^ -lcjson -lm
+
+COUNTS ?= tests/data/amos_mapping_counts.csv
+MAPPINGS ?= tests/data/amos_a100_conv2d_mappings.csv
+amos-golden: $(BIN)/amos-golden
+	@$(BIN)/amos-golden "$(COUNTS)" "$(MAPPINGS)"
+$(BIN)/amos-golden: $(O)/tests/golden/amos_golden.o $(LIB_A)
 	@mkdir -p $(@D); $(CC) $(SANFLAGS) -o $@ $^ -lcjson -lm
 
 prop-schedules: $(BIN)/tests/test_prop_schedules

@@ -1,0 +1,196 @@
+/* Mappings as a whole: operand orders, unions of atoms, the check of one mapping, and their text. */
+#include "intrin/map.h"
+#include <string.h>
+
+static uint32_t hash(const kn_mapping *x, int axes)
+{
+    uint64_t h = 1469598103934665603u;
+    for (int j = 0; j < axes; j++) h = (h ^ x->loops[j]) * 1099511628211u;
+    return (uint32_t)(h ^ h >> 32);
+}
+
+typedef struct table { int32_t *slot; uint32_t mask; kn_mapping *maps; int n, axes; } table;
+
+static void add(table *t, const kn_mapping *x)
+{
+    uint32_t i = hash(x, t->axes) & t->mask;
+    for (; t->slot[i]; i = (i + 1) & t->mask)
+        if (!memcmp(&t->maps[t->slot[i] - 1], x, sizeof *x)) return;
+    t->maps[t->n++] = *x;
+    t->slot[i] = t->n;
+}
+
+static kn_mapping joined(const kn_mapping *x, const kn_mapping *y, int axes)
+{
+    kn_mapping u = *x;
+    for (int j = 0; j < axes; j++) u.loops[j] |= y->loops[j];
+    return u;
+}
+
+/* Distinct unions, in the order in which atom after atom brings them. */
+kiln_status kn_map_unions(kiln_arena *a, kn_maps *m, kiln_diag *d)
+{
+    bool all = m->natoms <= KN_MAP_UNIONS;
+    int axes = m->intrin->naxes, cap = all ? 1 << m->natoms : m->natoms + 1, slots = 64;
+    while (slots < 2 * cap) slots *= 2;
+    table t = {kn_array(a, int32_t, slots), (uint32_t)slots - 1, kn_array(a, kn_mapping, cap), 0, axes};
+    if (!t.slot || !t.maps) return kn_fail(d, KILN_MEMORY, "out of memory while joining %d atoms", m->natoms);
+    kn_mapping whole = {0};
+    for (int i = 0; i < m->natoms; i++) {
+        int before = t.n;
+        for (int k = 0; k < before && all; k++) {
+            kn_mapping u = joined(&t.maps[k], &m->atoms[i], axes);
+            add(&t, &u);
+        }
+        add(&t, &m->atoms[i]);
+        whole = joined(&whole, &m->atoms[i], axes);
+    }
+    if (m->natoms) add(&t, &whole);
+    m->maps = t.maps, m->nmaps = t.n;
+    return KILN_OK;
+}
+
+kiln_status kn_maps_of(kiln_arena *a, const kn_program *p, int stmt, const kn_program *intrin, kn_maps **out, kiln_diag *d)
+{
+    if (intrin->nstmts != 1) return kn_fail(d, KILN_UNSUPPORTED, "an instruction is one statement, this one has %d", intrin->nstmts);
+    int flips = kn_map_flips(intrin->stmts[0]);
+    kiln_status first = KILN_OK;
+    kiln_diag why = {0};
+    kn_maps *best = NULL;
+    for (int i = 0; i < flips && !(best && best->natoms); i++) {
+        kn_maps *m = kn_new(a, kn_maps);
+        if (!m) return kn_fail(d, KILN_MEMORY, "out of memory while mapping");
+        kiln_diag local = {0};
+        kiln_status s = kn_map_operands(p, p->stmts[stmt], intrin, (uint32_t)i, m, &local);
+        if (!s) s = kn_map_atoms(a, m, &local);
+        if (s && !first) first = s, why = local;
+        if (!s && (!best || m->natoms)) best = m;
+    }
+    if (!best) {
+        *d = why;
+        return first;
+    }
+    kiln_status s = kn_map_unions(a, best, d);
+    if (!s) *out = best;
+    return s;
+}
+
+static bool within(const kn_maps *m, const kn_mapping *x, const kn_mapping *whole)
+{
+    for (int j = 0; j < m->intrin->naxes; j++)
+        if (x->loops[j] & ~whole->loops[j]) return false;
+    return true;
+}
+
+/* Is the pair part of an atom that lies inside x? */
+static bool covered(const kn_maps *m, const kn_mapping *x, int axis, int loop)
+{
+    for (int i = 0; i < m->natoms; i++)
+        if ((m->atoms[i].loops[axis] >> loop & 1) && within(m, &m->atoms[i], x)) return true;
+    return false;
+}
+
+static kiln_status cannot_feed(const kn_maps *m, int axis, int loop, const char *why, kiln_diag *d)
+{
+    return kn_fail(d, KILN_UNSUPPORTED, "%s cannot feed %s: %s", m->stmt->axes[loop].name, m->intrin->axes[axis].name, why);
+}
+
+/* The pair is in no atom of x: a candidate of x that was refused with it says why. */
+static kiln_status explain(const kn_maps *m, const kn_mapping *x, int axis, int loop, kiln_diag *d)
+{
+    for (int i = 0; i < m->nrefused; i++) {
+        const kn_map_refusal *r = &m->refused[i];
+        if (r->axis < 0 && (r->tried.loops[axis] >> loop & 1) && within(m, &r->tried, x)) return cannot_feed(m, axis, loop, r->why, d);
+    }
+    return cannot_feed(m, axis, loop, "no candidate within this mapping has both", d);
+}
+
+bool kn_map_idle(const kn_maps *m, int axis)
+{
+    if (m->intrin->axes[axis].extent != 1) return false;
+    for (int o = 0; o < m->nops; o++)
+        for (int k = 0; k < m->op[o].nhard; k++)
+            if (kn_axes_in(m->op[o].hard_index[k]) >> axis & 1) return false;
+    return true;
+}
+
+kiln_status kn_map_check(const kn_maps *m, const kn_mapping *x, kiln_diag *d)
+{
+    for (int i = 0; i < m->nrefused; i++) {
+        const kn_map_refusal *r = &m->refused[i];
+        if (r->axis >= 0 && (x->loops[r->axis] >> r->loop & 1)) return cannot_feed(m, r->axis, r->loop, r->why, d);
+    }
+    for (int j = 0; j < m->intrin->naxes; j++)
+        if (!x->loops[j] && !kn_map_idle(m, j)) return kn_fail(d, KILN_UNSUPPORTED, "no loop feeds %s", m->intrin->axes[j].name);
+    uint32_t seen = 0;
+    for (int j = 0; j < m->intrin->naxes; j++) {
+        for (int l = 0; l < m->stmt->naxes; l++) {
+            if (!(x->loops[j] >> l & 1)) continue;
+            if (!covered(m, x, j, l)) return explain(m, x, j, l, d);
+            if (seen >> l & 1)
+                return kn_fail(d, KILN_UNSUPPORTED, "%s feeds %s and an axis before it: only their diagonal would be computed",
+                               m->stmt->axes[l].name, m->intrin->axes[j].name);
+        }
+        seen |= x->loops[j];
+    }
+    return KILN_OK;
+}
+
+const char *kn_map_text(kiln_arena *a, const kn_maps *m, const kn_mapping *x)
+{
+    kn_buf b;
+    kn_buf_init(&b, a);
+    for (int j = 0; j < m->intrin->naxes; j++) {
+        if (kn_map_idle(m, j)) continue;
+        kn_putf(&b, "%s%s=", b.n ? " " : "", m->intrin->axes[j].name);
+        const char *comma = "";
+        for (int l = 0; l < m->stmt->naxes; l++) {
+            if (!(x->loops[j] >> l & 1)) continue;
+            kn_putf(&b, "%s%s", comma, m->stmt->axes[l].name);
+            comma = ",";
+        }
+    }
+    return kn_buf_take(&b).p;
+}
+
+static int axis_named(const kn_stmt *s, const char *name, size_t n)
+{
+    for (int i = 0; i < s->naxes; i++)
+        if (strlen(s->axes[i].name) == n && !memcmp(s->axes[i].name, name, n)) return i;
+    return -1;
+}
+
+kiln_status kn_map_parse(const kn_maps *m, const char *text, kn_mapping *out, kiln_diag *d)
+{
+    kn_mapping x = {0};
+    for (const char *p = text; *p;) {
+        size_t n = strcspn(p, "= ");
+        int axis = axis_named(m->intrin, p, n);
+        if (axis < 0 || p[n] != '=') return kn_fail(d, KILN_REQUEST, "'%.*s' is no axis of the instruction", n < 64 ? (int)n : 64, p);
+        for (p += n + 1; *p && *p != ' '; p += *p == ',') {
+            n = strcspn(p, ", ");
+            int loop = axis_named(m->stmt, p, n);
+            if (loop < 0) return kn_fail(d, KILN_REQUEST, "'%.*s' is no loop of the statement", n < 64 ? (int)n : 64, p);
+            x.loops[axis] |= 1u << loop;
+            p += n;
+        }
+        p += strspn(p, " ");
+    }
+    *out = x;
+    return KILN_OK;
+}
+
+int64_t kn_map_extent(const kn_maps *m, const kn_mapping *x, int axis)
+{
+    int64_t n = 1;
+    for (int l = 0; l < m->stmt->naxes; l++)
+        if ((x->loops[axis] >> l & 1) && !kn_mul_fits(n, m->stmt->axes[l].extent, &n)) return 0;
+    return n;
+}
+
+bool kn_map_fills(const kn_maps *m, const kn_mapping *x)
+{
+    for (int j = 0; j < m->intrin->naxes; j++)
+        if (kn_map_extent(m, x, j) < m->intrin->axes[j].extent) return false;
+    return true;
+}

@@ -1,0 +1,182 @@
+/* Compares the mappings found with those of AMOS (ISCA'22): how many there are for its 15 operators on a Tensor Core and for a 3-D convolution on
+ * its three invented units, and which ones its released A100 logs hold for every convolution layer.
+ * usage: amos-golden COUNTS.csv MAPPINGS.csv; ends with a line of counts; status 0 only when all are equal. */
+#include "intrin/map.h"
+#include "tests/arena.h"
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* The convolutions of AMOS read an image that was padded before; a flipped kernel is how it writes a transposed convolution. The scan
+ * multiplies by a triangle of ones, mean and variance by a column of 1/n, all of them tensors of their own. */
+#define X4 "in x: f16[2,64,30,30], "
+#define CONV2D "x[N,C,P+R,Q+S] * w["
+static const struct { const char *op, *text; } operators[] = {
+    {"GMV", "in a: f16[64,32], b: f16[32,1]; y[M,J] +=! a[M,K] * b[K,J]"},
+    {"GMM", "in a: f16[64,32], b: f16[32,48]; y[M,N] +=! a[M,K] * b[K,N]"},
+    {"C1D", "in x: f16[2,64,30], w: f16[32,64,3]; y[N,F,P] +=! x[N,C,P+R] * w[F,C,R]"},
+    {"C2D", X4 "w: f16[32,64,3,3]; y[N,F,P,Q] +=! " CONV2D "F,C,R,S]"},
+    {"C3D", "in x: f16[2,64,10,30,30], w: f16[32,64,3,3,3]; y[N,F,D,P,Q] +=! x[N,C,D+T,P+R,Q+S] * w[F,C,T,R,S]"},
+    {"T2D", X4 "w: f16[64,32,3,3]; y[N,F,P,Q] +=! " CONV2D "C,F,2-R,2-S] where R in 3, S in 3"},
+    {"GRP", "in x: f16[2,4,16,30,30], w: f16[4,32,16,3,3]; y[N,G,F,P,Q] +=! x[N,G,C,P+R,Q+S] * w[G,F,C,R,S]"},
+    {"DIL", X4 "w: f16[32,64,3,3]; y[N,F,P,Q] +=! x[N,C,P+R*2,Q+S*2] * w[F,C,R,S]"},
+    {"DEP", X4 "w: f16[64,6,3,3]; y[N,C,M,P,Q] +=! " CONV2D "C,M,R,S]"},
+    {"CAP", X4 "w: f16[32,64,3,3,8]; y[N,F,P,Q,J] +=! " CONV2D "F,C,R,S,J]"},
+    {"BCV", X4 "w: f16[2,32,64,3,3]; y[N,F,P,Q] +=! " CONV2D "N,F,C,R,S]"},
+    {"GFC", "in a: f16[8,4,16], b: f16[4,32,16]; y[N,G,O] +=! a[N,G,C] * b[G,O,C]"},
+    {"MEN", "in x: f16[64,784], o: f16[784,1]; y[C,J] +=! x[C,K] * o[K,J]"},
+    {"VAR", "in x: f16[64,784], o: f16[784,1]; y[C,J] +=! x[C,K] * o[K,J]"},
+    {"SCN", "in a: f16[64,32], t: f16[32,48]; y[M,N] +=! a[M,K] * t[K,N]"},
+};
+static const struct { const char *name, *text; } units[] = {
+    {"", "in a: f16[16,16], b: f16[16,16]; d[I,J] +=! cast(a[I,R],f32) * cast(b[R,J],f32)"},
+    {"AXPY", "in a: f16[16], b: f16[]; d[I] +=! cast(a[I],f32) * cast(b[],f32) where R in 1"},
+    {"GEMV", "in a: f16[16,16], b: f16[16]; d[I] +=! cast(a[I,R],f32) * cast(b[R],f32)"},
+    {"CONV", "in a: f16[4,4,16], b: f16[16,16]; d[K,H,W] +=! cast(a[H,W,C],f32) * cast(b[K,C],f32)"},
+};
+#define COUNT(t) ((int)(sizeof(t) / sizeof *(t)))
+
+static kn_program *program(kiln_arena *a, const char *text)
+{
+    kn_program *p = NULL;
+    kiln_diag d = {0};
+    if (kn_parse(a, (kiln_bytes){text, strlen(text)}, (kiln_bytes){0}, &p, &d)) printf("%s: %s\n", text, d.message);
+    return p;
+}
+
+static kn_maps *mappings(kiln_arena *a, const char *op, const char *unit)
+{
+    kn_maps *m = NULL;
+    kiln_diag d = {0};
+    const kn_program *p = program(a, op), *u = program(a, unit);
+    if (p && u && kn_maps_of(a, p, 0, u, &m, &d)) printf("%s: %s\n", op, d.message);
+    return m;
+}
+
+static int check_count(kiln_arena *a, const char *op, const char *want, const char *atoms)
+{
+    size_t n = strcspn(op, "@");
+    const char *unit = op[n] ? op + n + 1 : "";
+    for (int i = 0; i < COUNT(operators); i++)
+        for (int k = 0; k < COUNT(units); k++) {
+            if (strlen(operators[i].op) != n || strncmp(op, operators[i].op, n) || strcmp(unit, units[k].name)) continue;
+            const kn_maps *m = mappings(a, operators[i].text, units[k].text);
+            if (!m) return 1;
+            bool known = *want >= '0' && *want <= '9', equal = !known || (m->nmaps == atoi(want) && m->natoms == atoi(atoms));
+            printf("%-8s %3d mappings of %2d atoms%s%s\n", op, m->nmaps, m->natoms, equal ? "" : ", DIFFERENT: ", equal ? "" : want);
+            if (!known) printf("%-8s no count to compare with: %s\n", op, want);
+            return !equal;
+        }
+    printf("%s: no such operator or unit\n", op);
+    return 1;
+}
+
+/* A layer's rows stand together: the first eleven columns are the same but for vmap_bits. */
+typedef struct layer { int n, c, h, w, k, r, s, stride, pad, dil; } layer;
+
+static kn_maps *layer_mappings(kiln_arena *a, const layer *l)
+{
+    int p = (l->h + 2 * l->pad - l->dil * (l->r - 1) - 1) / l->stride + 1, q = (l->w + 2 * l->pad - l->dil * (l->s - 1) - 1) / l->stride + 1;
+    char text[512];
+    snprintf(text, sizeof text,
+             "in x: f16[%d,%d,%d,%d], w: f16[%d,%d,%d,%d]; y[N,K,P,Q] +=! pad(x,0.0)[N,C,P*%d+R*%d-%d,Q*%d+S*%d-%d] * w[K,C,R,S]"
+             " where P in %d, Q in %d", l->n, l->c, l->h, l->w, l->k, l->c, l->r, l->s, l->stride, l->dil, l->pad, l->stride, l->dil, l->pad, p, q);
+    /* the shape of the instruction that the logs were tuned with: 8 x 32, 16 deep */
+    return mappings(a, text, "in a: f16[8,16], b: f16[16,32]; d[I,J] +=! cast(a[I,R],f32) * cast(b[R,J],f32)");
+}
+
+/* The loops of axis j as the logs spell them: "npq", "crs". */
+static void letters(const kn_maps *m, const kn_mapping *x, int j, char *out)
+{
+    for (int l = 0; l < m->stmt->naxes; l++)
+        if (x->loops[j] >> l & 1) *out++ = (char)(m->stmt->axes[l].name[0] | 32);
+    *out = 0;
+}
+
+typedef struct row { char i[16], r[16]; bool met; } row;
+
+static int check_layer(kiln_arena *a, const layer *l, row *rows, int n)
+{
+    const kn_maps *m = layer_mappings(a, l);
+    int found = 0, bad = !m;
+    for (int i = 0; m && i < m->nmaps; i++) {
+        char i1[32], r1[32];
+        bool met = false;
+        if (!kn_map_fills(m, &m->maps[i])) continue;
+        letters(m, &m->maps[i], 0, i1);
+        letters(m, &m->maps[i], 2, r1);
+        for (int k = 0; k < n && !met; k++)
+            if (!strcmp(rows[k].i, i1) && !strcmp(rows[k].r, r1)) met = rows[k].met = true;
+        if (!met) printf("  %s|%s is not in the logs\n", i1, r1);
+        found++, bad += !met;
+    }
+    for (int k = 0; k < n; k++)
+        if (!rows[k].met) printf("  %s|%s was not found\n", rows[k].i, rows[k].r), bad++;
+    printf("C=%-4d H=%-4d K=%-4d R=%d stride=%d: %2d feasible of %d, %s\n", l->c, l->h, l->k, l->r, l->stride, found, m ? m->nmaps : 0,
+           bad ? "DIFFERENT" : "equal");
+    return bad != 0;
+}
+
+static kiln_arena *fresh(kiln_arena *old)
+{
+    kiln_arena_close(old);
+    return kiln_arena_open(&(kiln_host){.mem = mem});
+}
+
+static int check_counts(const char *path, int *bad)
+{
+    char line[1024], op[32], want[64], atoms[16];
+    int n = 0;
+    FILE *f = fopen(path, "r");
+    if (!f || !fgets(line, sizeof line, f)) return printf("%s: cannot be read\n", path), ++*bad, 0;
+    kiln_arena *a = NULL;
+    for (; fgets(line, sizeof line, f); n++) {
+        a = fresh(a);
+        want[0] = atoms[0] = 0;
+        sscanf(line, "%31[^,],%*[^,],%63[^,],%15[^,]", op, want, atoms);
+        *bad += check_count(a, op, want, atoms);
+    }
+    kiln_arena_close(a);
+    fclose(f);
+    return n;
+}
+
+static int check_layers(const char *path, int *bad)
+{
+    char line[1024];
+    static row rows[1024];
+    int n = 0, count = 0;
+    layer l = {0}, now;
+    kiln_arena *a = NULL;
+    FILE *f = fopen(path, "r");
+    if (!f || !fgets(line, sizeof line, f)) return printf("%s: cannot be read\n", path), ++*bad, 0;
+    for (bool more = true; more;) {
+        more = fgets(line, sizeof line, f) != NULL;
+        row r = {.met = false};
+        memset(&now, 0, sizeof now);
+        if (more && sscanf(line, "%d,%d,%d,%d,%d,%d,%d,%d,%d,%d,%*[^,],%15[^,],%15[^,]", &now.n, &now.c, &now.h, &now.w, &now.k, &now.r, &now.s,
+                           &now.stride, &now.pad, &now.dil, r.i, r.r) != 12) {
+            printf("%s: a line cannot be read: %s", path, line);
+            ++*bad;
+            continue;
+        }
+        if (n && memcmp(&now, &l, sizeof l)) {
+            a = fresh(a);
+            *bad += check_layer(a, &l, rows, n);
+            count++, n = 0;
+        }
+        l = now;
+        if (more && n < COUNT(rows)) rows[n++] = r;
+    }
+    kiln_arena_close(a);
+    fclose(f);
+    return count;
+}
+
+int main(int argc, char **argv)
+{
+    if (argc != 3) return fprintf(stderr, "usage: amos-golden COUNTS.csv MAPPINGS.csv\n"), 2;
+    int bad = 0, counts = check_counts(argv[1], &bad), layers = check_layers(argv[2], &bad);
+    printf("amos-golden: %d counts, %d layers, %d different\n", counts, layers, bad);
+    return bad != 0 || !counts || !layers;
+}

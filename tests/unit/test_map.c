@@ -1,0 +1,159 @@
+/* Mappings of loops onto instructions: what is refused and why, what may be pinned, and their text. Counts: tests/golden/amos_golden.c. */
+#include "intrin/map.h"
+#include "tests/arena.h"
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdint.h>
+#include <string.h>
+#include <cmocka.h>
+
+#define MMA "in a: f16[16,16], b: f16[16,16]; d[I,J] +=! cast(a[I,R],f32) * cast(b[R,J],f32)"
+#define CONV "in x: f16[2,64,30,30], w: f16[32,64,3,3]; y[N,K,P,Q] +=! x[N,C,P*2+R,Q*2+S] * w[K,C,R,S] where P in 14, Q in 14, R in 3, S in 3"
+
+static kiln_arena *arena;
+static kiln_diag diag;
+
+static int open_arena(void **state)
+{
+    (void)state;
+    diag = (kiln_diag){0};
+    arena = kiln_arena_open(&(kiln_host){.mem = mem});
+    return arena ? 0 : -1;
+}
+
+static int close_arena(void **state)
+{
+    (void)state;
+    kiln_arena_close(arena);
+    return 0;
+}
+
+static const kn_program *program(const char *text)
+{
+    kn_program *p = NULL;
+    if (kn_parse(arena, (kiln_bytes){text, strlen(text)}, (kiln_bytes){0}, &p, &diag)) fail_msg("%s: %s", text, diag.message);
+    return p;
+}
+
+static kn_maps *maps_of(const char *op, const char *unit)
+{
+    kn_maps *m = NULL;
+    if (kn_maps_of(arena, program(op), 0, program(unit), &m, &diag)) fail_msg("%s: %s", op, diag.message);
+    return m;
+}
+
+static void refused(const kn_maps *m, const char *text, const char *why)
+{
+    kn_mapping x;
+    if (kn_map_parse(m, text, &x, &diag)) fail_msg("%s: %s", text, diag.message);
+    assert_int_equal(kn_map_check(m, &x, &diag), KILN_UNSUPPORTED);
+    if (!strstr(diag.message, why)) fail_msg("%s: '%s' does not say '%s'", text, diag.message, why);
+}
+
+/* Every mapping found is legal when pinned, and its text reads back to it. */
+static void mappings_stand(void **state)
+{
+    (void)state;
+    const kn_maps *m = maps_of(CONV, MMA);
+    assert_int_equal(m->nmaps, 35);
+    for (int i = 0; i < m->nmaps; i++) {
+        kn_mapping x;
+        assert_int_equal(kn_map_parse(m, kn_map_text(arena, m, &m->maps[i]), &x, &diag), KILN_OK);
+        assert_memory_equal(&x, &m->maps[i], sizeof x);
+        assert_int_equal(kn_map_check(m, &x, &diag), KILN_OK);
+        for (int k = 0; k < i; k++) assert_memory_not_equal(&m->maps[k], &m->maps[i], sizeof x);
+    }
+    assert_string_equal(kn_map_text(arena, m, &m->maps[0]), "I=N J=K R=C");
+    assert_int_equal(kn_map_extent(m, &m->maps[0], 0), 2);
+    assert_false(kn_map_fills(m, &m->maps[0]));
+}
+
+/* Refusals name the operand, its index and the loops. */
+static void refusals_name_operand_and_index(void **state)
+{
+    (void)state;
+    const kn_maps *m = maps_of(CONV, MMA);
+    refused(m, "I=N,K J=K R=C", "K cannot feed I: I moves operand a, but x has no index with K");
+    refused(m, "I=N J=K,Q R=C", "Q cannot feed J: index 3 of x, Q*2 + S, moves with Q, but operand a is the same for all of J");
+    refused(m, "I=C J=K R=C", "C is a reduce loop, I a spatial one");
+    refused(m, "I=N J=K R=P", "P is a spatial loop, R a reduce one");
+    refused(m, "I=P J=K R=R", "index 2 of x, P*2 + R, is no single index of operand a");
+    refused(m, "I=N J=K", "no loop feeds R");
+    for (int i = 0; i < m->nrefused; i++) {
+        assert_non_null(m->refused[i].why);
+        assert_true(m->refused[i].operand < m->nops);
+    }
+}
+
+/* A kernel that is read from its end, as a transposed convolution does, and a diagonal. */
+static void addresses_that_do_not_fit(void **state)
+{
+    (void)state;
+    const kn_maps *m = maps_of("in x: f16[2,8,9], w: f16[8,4,3]; y[N,F,P] +=! x[N,C,P+R] * w[C,F,2-R] where P in 7, R in 3", MMA);
+    assert_int_equal(m->nmaps, 3); /* n, p and both, with c */
+    refused(m, "I=N J=F R=R", "index 2 of w, 2 - R, runs against R");
+    m = maps_of("in x: f16[8,8,8], w: f16[8,4]; y[N,F] +=! x[N,C,C] * w[C,F]", MMA);
+    assert_int_equal(m->nmaps, 0);
+    refused(m, "I=N J=F R=C", "C stands in two indices of x, 1 and 2");
+    m = maps_of("in x: f16[64], w: f16[8,8,4]; y[N,F] +=! x[N*8//8*8+C] * w[N,C,F] where N in 8, C in 8", MMA);
+    assert_int_equal(m->nmaps, 0);
+}
+
+/* Operands are paired by what the body does with them; the other order of a product is tried when the first gives nothing. */
+static void operands_may_be_turned(void **state)
+{
+    (void)state;
+    const kn_maps *m = maps_of("in w: f16[8,4], x: f16[3,8,5]; y[N,F,P] +=! w[C,F] * x[N,C,P]",
+                               "in a: f16[2,4,4], b: f16[4,4]; d[H,W,J] +=! cast(a[H,R,W],f32) * cast(b[R,J],f32)");
+    assert_int_equal(m->natoms, 2); /* N and P take H and W either way round */
+    assert_int_equal(m->op[1].load, 0);
+    assert_string_equal(m->hard->tensors[m->op[1].hard].name, "b");
+    assert_string_equal(kn_map_text(arena, m, &m->atoms[0]), "H=N W=P J=F R=C");
+    refused(m, "H=N,P W=N,P J=F R=C", "only their diagonal would be computed");
+}
+
+static void other_computations(void **state)
+{
+    (void)state;
+    static const char *const cases[][2] = {
+        {"in a: f32[8,8], b: f32[8,8]; y[M,N] +=! a[M,K] * b[K,N]", "operand 'a' of the instruction is f16, but 'a' is f32"},
+        {"in a: f16[8,8], b: f16[8,8]; y[M,N] +=! a[M,K] + b[K,N]", "'ADD' (f16) where the instruction has 'MUL' (f32)"},
+        {"in a: f16[8,8], b: f16[8,8]; y[M,N] >=! a[M,K] * b[K,N]", "combines its terms in another way"},
+        {"in a: f16[8,8], b: f16[8,8]; y[M,N] +=! cast(a[M,K],f64) * cast(b[K,N],f64)", "accumulates in f64, the instruction in f32"},
+        {"in a: f16[8,8]; y[M,N] = a[M,N]", "combines its terms in another way"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        kn_maps *m = NULL;
+        assert_int_equal(kn_maps_of(arena, program(cases[i][0]), 0, program(MMA), &m, &diag), KILN_UNSUPPORTED);
+        if (!strstr(diag.message, cases[i][1])) fail_msg("'%s' does not say '%s'", diag.message, cases[i][1]);
+    }
+}
+
+/* An instruction whose operand adds two of its axes up, and one without a depth. */
+static void instructions_of_other_shapes(void **state)
+{
+    (void)state;
+    const kn_maps *m = maps_of("in x: f16[8,64], w: f16[4,8,3]; y[F,P] +=! x[C,P*2+R*2] * w[F,C,R] where P in 30, R in 3",
+                               "in a: f16[18], b: f16[3]; d[I] +=! cast(a[I+R],f32) * cast(b[R],f32) where I in 16, R in 3");
+    assert_int_equal(m->nmaps, 1);
+    assert_string_equal(kn_map_text(arena, m, &m->maps[0]), "I=P R=R");
+    refused(m, "I=P R=C", "is no single index of operand a");
+    m = maps_of(CONV, "in a: f16[16], b: f16[]; d[I] +=! cast(a[I],f32) * cast(b[],f32) where R in 1");
+    assert_int_equal(m->nmaps, 7);
+    kn_mapping all;
+    assert_int_equal(kn_map_parse(m, "I=N,P,Q", &all, &diag), KILN_OK);
+    assert_int_equal(kn_map_check(m, &all, &diag), KILN_OK);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(mappings_stand, open_arena, close_arena),
+        cmocka_unit_test_setup_teardown(refusals_name_operand_and_index, open_arena, close_arena),
+        cmocka_unit_test_setup_teardown(addresses_that_do_not_fit, open_arena, close_arena),
+        cmocka_unit_test_setup_teardown(operands_may_be_turned, open_arena, close_arena),
+        cmocka_unit_test_setup_teardown(other_computations, open_arena, close_arena),
+        cmocka_unit_test_setup_teardown(instructions_of_other_shapes, open_arena, close_arena),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
