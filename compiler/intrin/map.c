@@ -50,10 +50,9 @@ kiln_status kn_map_unions(kiln_arena *a, kn_maps *m, kiln_diag *d)
     return KILN_OK;
 }
 
-kiln_status kn_maps_of(kiln_arena *a, const kn_program *p, int stmt, const kn_program *intrin, kn_maps **out, kiln_diag *d)
+kiln_status kn_maps_of(kiln_arena *a, const kn_program *p, int stmt, const kn_intrin *intrin, kn_maps **out, kiln_diag *d)
 {
-    if (intrin->nstmts != 1) return kn_fail(d, KILN_UNSUPPORTED, "an instruction is one statement, this one has %d", intrin->nstmts);
-    int flips = kn_map_flips(intrin->stmts[0]);
+    int flips = kn_map_flips(intrin->s);
     kiln_status first = KILN_OK;
     kiln_diag why = {0};
     kn_maps *best = NULL;
@@ -105,15 +104,6 @@ static kiln_status explain(const kn_maps *m, const kn_mapping *x, int axis, int 
     return cannot_feed(m, axis, loop, "no candidate within this mapping has both", d);
 }
 
-bool kn_map_idle(const kn_maps *m, int axis)
-{
-    if (m->intrin->axes[axis].extent != 1) return false;
-    for (int o = 0; o < m->nops; o++)
-        for (int k = 0; k < m->op[o].nhard; k++)
-            if (kn_axes_in(m->op[o].hard_index[k]) >> axis & 1) return false;
-    return true;
-}
-
 kiln_status kn_map_check(const kn_maps *m, const kn_mapping *x, kiln_diag *d)
 {
     for (int i = 0; i < m->nrefused; i++) {
@@ -121,7 +111,7 @@ kiln_status kn_map_check(const kn_maps *m, const kn_mapping *x, kiln_diag *d)
         if (r->axis >= 0 && (x->loops[r->axis] >> r->loop & 1)) return cannot_feed(m, r->axis, r->loop, r->why, d);
     }
     for (int j = 0; j < m->intrin->naxes; j++)
-        if (!x->loops[j] && !kn_map_idle(m, j)) return kn_fail(d, KILN_UNSUPPORTED, "no loop feeds %s", m->intrin->axes[j].name);
+        if (!x->loops[j]) return kn_fail(d, KILN_UNSUPPORTED, "no loop feeds %s", m->intrin->axes[j].name);
     uint32_t seen = 0;
     for (int j = 0; j < m->intrin->naxes; j++) {
         for (int l = 0; l < m->stmt->naxes; l++) {
@@ -141,7 +131,6 @@ const char *kn_map_text(kiln_arena *a, const kn_maps *m, const kn_mapping *x)
     kn_buf b;
     kn_buf_init(&b, a);
     for (int j = 0; j < m->intrin->naxes; j++) {
-        if (kn_map_idle(m, j)) continue;
         kn_putf(&b, "%s%s=", b.n ? " " : "", m->intrin->axes[j].name);
         const char *comma = "";
         for (int l = 0; l < m->stmt->naxes; l++) {

@@ -6,13 +6,10 @@
  *            software's, times a positive constant and plus a base, and all other indices stand still.
  *   mapping  the union, loop by loop, of any non-empty set of atoms. Beyond KN_MAP_UNIONS atoms: every atom alone, and the union of all.
  *
- * An instruction accumulates by reducing. One without a depth says so with a reduce axis of extent 1 that indexes nothing
- * ("d[I] +=! a[I] * b[] where R in 1"); that axis is idle, and takes no loop.
- *
  * The loops of one instruction loop are fused in the order of the statement's axes: f = (n*P + p)*Q + q. */
 #ifndef KN_MAP_H
 #define KN_MAP_H
-#include "te/te.h"
+#include "intrin/intrin.h"
 
 enum { KN_MAP_UNIONS = 15, KN_MAP_OPERANDS = 8 };
 
@@ -38,7 +35,7 @@ typedef struct kn_map_operand {
 
 typedef struct kn_maps {
     const kn_program *soft, *hard;
-    const kn_stmt *stmt, *intrin; /* a statement of soft, the statement of hard */
+    const kn_stmt *stmt, *intrin; /* a statement of soft, that of the instruction */
     int nops;
     kn_map_operand op[KN_MAP_OPERANDS];
     int natoms, nmaps, nrefused;
@@ -46,9 +43,9 @@ typedef struct kn_maps {
     kn_map_refusal *refused;
 } kn_maps;
 
-/* All mappings of statement `stmt` onto the one statement of the program `intrin`. No mapping at all is no error: refused says why.
+/* All mappings of statement `stmt` of p onto an instruction. No mapping at all is no error: refused says why.
  * KILN_UNSUPPORTED: the statement computes something else than the instruction, or in other dtypes. */
-kiln_status kn_maps_of(kiln_arena *a, const kn_program *p, int stmt, const kn_program *intrin, kn_maps **out, kiln_diag *d);
+kiln_status kn_maps_of(kiln_arena *a, const kn_program *p, int stmt, const kn_intrin *intrin, kn_maps **out, kiln_diag *d);
 /* Whether a mapping is a union of atoms whose loops feed one axis each; else KILN_UNSUPPORTED with the operand and index. */
 kiln_status kn_map_check(const kn_maps *m, const kn_mapping *x, kiln_diag *d);
 /* "I=N,P J=F R=C": axes of the instruction and their loops, in order. Reads what it writes; an unknown name is refused. */
@@ -57,10 +54,9 @@ kiln_status kn_map_parse(const kn_maps *m, const char *text, kn_mapping *out, ki
 /* Iterations that the mapping fuses into axis j; 0 on overflow. The published filter keeps mappings that fill every axis at least once. */
 int64_t kn_map_extent(const kn_maps *m, const kn_mapping *x, int axis);
 bool kn_map_fills(const kn_maps *m, const kn_mapping *x);
-bool kn_map_idle(const kn_maps *m, int axis);
 
 /* Private to the map_*.c files. */
-kiln_status kn_map_operands(const kn_program *p, const kn_stmt *s, const kn_program *intrin, uint32_t flips, kn_maps *m, kiln_diag *d);
+kiln_status kn_map_operands(const kn_program *p, const kn_stmt *s, const kn_intrin *intrin, uint32_t flips, kn_maps *m, kiln_diag *d);
 int kn_map_flips(const kn_stmt *intrin); /* operand orders to try */
 kiln_status kn_map_atoms(kiln_arena *a, kn_maps *m, kiln_diag *d);
 kiln_status kn_map_unions(kiln_arena *a, kn_maps *m, kiln_diag *d);

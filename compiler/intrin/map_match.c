@@ -64,20 +64,20 @@ static kiln_status compare(matcher *x, const kn_expr *s, const kn_expr *h)
     return KILN_OK;
 }
 
-kiln_status kn_map_operands(const kn_program *p, const kn_stmt *s, const kn_program *intrin, uint32_t flips, kn_maps *m, kiln_diag *d)
+kiln_status kn_map_operands(const kn_program *p, const kn_stmt *s, const kn_intrin *intrin, uint32_t flips, kn_maps *m, kiln_diag *d)
 {
-    const kn_stmt *h = intrin->stmts[0];
-    if (s->red != h->red || s->scatter || h->scatter)
+    const kn_stmt *h = intrin->s;
+    if (s->red != intrin->red || s->scatter)
         return kn_fail(d, KILN_UNSUPPORTED, "the statement combines its terms in another way than the instruction");
-    const kn_tensor *so = &p->tensors[s->out], *ho = &intrin->tensors[h->out];
+    const kn_tensor *so = &p->tensors[s->out], *ho = &intrin->program->tensors[h->out];
     enum kn_dtype acc = kn_dtype_acc(s->body->dtype);
     bool wider = kn_is_float(acc) && exact(acc, ho->dtype);
     if (s->red != KN_RED_NONE && ho->dtype != acc && !wider)
         return kn_fail(d, KILN_UNSUPPORTED, "the statement accumulates in %s, the instruction in %s", kn_dtype_text(acc), kn_dtype_text(ho->dtype));
-    m->soft = p, m->hard = intrin, m->stmt = s, m->intrin = h;
+    m->soft = p, m->hard = intrin->program, m->stmt = s, m->intrin = h;
     m->op[0] = (kn_map_operand){-1, s->out, h->out, so->rank, ho->rank, s->lhs, h->lhs};
     m->nops = 1;
-    matcher x = {p, intrin, m, flips, 0, 0, d};
+    matcher x = {p, intrin->program, m, flips, 0, 0, d};
     return compare(&x, s->body, h->body);
 }
 

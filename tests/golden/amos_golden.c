@@ -28,12 +28,16 @@ static const struct { const char *op, *text; } operators[] = {
     {"VAR", "in x: f16[64,784], o: f16[784,1]; y[C,J] +=! x[C,K] * o[K,J]"},
     {"SCN", "in a: f16[64,32], t: f16[32,48]; y[M,N] +=! a[M,K] * t[K,N]"},
 };
-static const struct { const char *name, *text; } units[] = {
-    {"", "in a: f16[16,16], b: f16[16,16]; d[I,J] +=! cast(a[I,R],f32) * cast(b[R,J],f32)"},
-    {"AXPY", "in a: f16[16], b: f16[]; d[I] +=! cast(a[I],f32) * cast(b[],f32) where R in 1"},
-    {"GEMV", "in a: f16[16,16], b: f16[16]; d[I] +=! cast(a[I,R],f32) * cast(b[R],f32)"},
-    {"CONV", "in a: f16[4,4,16], b: f16[16,16]; d[K,H,W] +=! cast(a[H,W,C],f32) * cast(b[K,C],f32)"},
+#define F16 "d=f32 a=f16 b=f16"
+static const kn_hw_intrin units[] = {
+    {.name = "", .dtypes = F16, .compute = "d[I,J] +=! cast(a[I,R],f32) * cast(b[R,J],f32) where I in 16, J in 16, R in 16"},
+    {.name = "AXPY", .dtypes = F16, .compute = "d[I] +=! cast(a[I],f32) * cast(b[],f32) where I in 16"},
+    {.name = "GEMV", .dtypes = F16, .compute = "d[I] +=! cast(a[I,R],f32) * cast(b[R],f32) where I in 16, R in 16"},
+    {.name = "CONV", .dtypes = F16, .compute = "d[K,H,W] +=! cast(a[H,W,C],f32) * cast(b[K,C],f32) where K in 16, H in 4, W in 4, C in 16"},
 };
+/* the shape of the instruction that the logs were tuned with */
+static const kn_hw_intrin logged = {.name = "wmma", .dtypes = F16,
+                                    .compute = "d[I,J] +=! cast(a[I,R],f32) * cast(b[R,J],f32) where I in 8, J in 32, R in 16"};
 #define COUNT(t) ((int)(sizeof(t) / sizeof *(t)))
 
 static kn_program *program(kiln_arena *a, const char *text)
@@ -44,12 +48,13 @@ static kn_program *program(kiln_arena *a, const char *text)
     return p;
 }
 
-static kn_maps *mappings(kiln_arena *a, const char *op, const char *unit)
+static kn_maps *mappings(kiln_arena *a, const char *op, const kn_hw_intrin *unit)
 {
     kn_maps *m = NULL;
+    const kn_intrin *u = NULL;
     kiln_diag d = {0};
-    const kn_program *p = program(a, op), *u = program(a, unit);
-    if (p && u && kn_maps_of(a, p, 0, u, &m, &d)) printf("%s: %s\n", op, d.message);
+    const kn_program *p = program(a, op);
+    if (p && (kn_intrin_parse(a, unit, "", &u, &d) || kn_maps_of(a, p, 0, u, &m, &d))) printf("%s: %s\n", op, d.message);
     return m;
 }
 
@@ -60,7 +65,7 @@ static int check_count(kiln_arena *a, const char *op, const char *want, const ch
     for (int i = 0; i < COUNT(operators); i++)
         for (int k = 0; k < COUNT(units); k++) {
             if (strlen(operators[i].op) != n || strncmp(op, operators[i].op, n) || strcmp(unit, units[k].name)) continue;
-            const kn_maps *m = mappings(a, operators[i].text, units[k].text);
+            const kn_maps *m = mappings(a, operators[i].text, &units[k]);
             if (!m) return 1;
             bool known = *want >= '0' && *want <= '9', equal = !known || (m->nmaps == atoi(want) && m->natoms == atoi(atoms));
             printf("%-8s %3d mappings of %2d atoms%s%s\n", op, m->nmaps, m->natoms, equal ? "" : ", DIFFERENT: ", equal ? "" : want);
@@ -81,8 +86,7 @@ static kn_maps *layer_mappings(kiln_arena *a, const layer *l)
     snprintf(text, sizeof text,
              "in x: f16[%d,%d,%d,%d], w: f16[%d,%d,%d,%d]; y[N,K,P,Q] +=! pad(x,0.0)[N,C,P*%d+R*%d-%d,Q*%d+S*%d-%d] * w[K,C,R,S]"
              " where P in %d, Q in %d", l->n, l->c, l->h, l->w, l->k, l->c, l->r, l->s, l->stride, l->dil, l->pad, l->stride, l->dil, l->pad, p, q);
-    /* the shape of the instruction that the logs were tuned with: 8 x 32, 16 deep */
-    return mappings(a, text, "in a: f16[8,16], b: f16[16,32]; d[I,J] +=! cast(a[I,R],f32) * cast(b[R,J],f32)");
+    return mappings(a, text, &logged);
 }
 
 /* The loops of axis j as the logs spell them: "npq", "crs". */

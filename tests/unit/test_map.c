@@ -7,7 +7,7 @@
 #include <string.h>
 #include <cmocka.h>
 
-#define MMA "in a: f16[16,16], b: f16[16,16]; d[I,J] +=! cast(a[I,R],f32) * cast(b[R,J],f32)"
+#define MMA "d[I,J] +=! cast(a[I,R],f32) * cast(b[R,J],f32) where I in 16, J in 16, R in 16"
 #define CONV "in x: f16[2,64,30,30], w: f16[32,64,3,3]; y[N,K,P,Q] +=! x[N,C,P*2+R,Q*2+S] * w[K,C,R,S] where P in 14, Q in 14, R in 3, S in 3"
 
 static kiln_arena *arena;
@@ -35,10 +35,19 @@ static const kn_program *program(const char *text)
     return p;
 }
 
+static const kn_intrin *instruction(const char *compute)
+{
+    const kn_intrin *it = NULL;
+    kn_hw_intrin *spec = kn_new(arena, kn_hw_intrin);
+    *spec = (kn_hw_intrin){.name = "unit", .compute = compute, .dtypes = "d=f32 a=f16 b=f16"};
+    if (kn_intrin_parse(arena, spec, "", &it, &diag)) fail_msg("%s: %s", compute, diag.message);
+    return it;
+}
+
 static kn_maps *maps_of(const char *op, const char *unit)
 {
     kn_maps *m = NULL;
-    if (kn_maps_of(arena, program(op), 0, program(unit), &m, &diag)) fail_msg("%s: %s", op, diag.message);
+    if (kn_maps_of(arena, program(op), 0, instruction(unit), &m, &diag)) fail_msg("%s: %s", op, diag.message);
     return m;
 }
 
@@ -104,7 +113,7 @@ static void operands_may_be_turned(void **state)
 {
     (void)state;
     const kn_maps *m = maps_of("in w: f16[8,4], x: f16[3,8,5]; y[N,F,P] +=! w[C,F] * x[N,C,P]",
-                               "in a: f16[2,4,4], b: f16[4,4]; d[H,W,J] +=! cast(a[H,R,W],f32) * cast(b[R,J],f32)");
+                               "d[H,W,J] +=! cast(a[H,R,W],f32) * cast(b[R,J],f32) where H in 2, W in 4, J in 4, R in 4");
     assert_int_equal(m->natoms, 2); /* N and P take H and W either way round */
     assert_int_equal(m->op[1].load, 0);
     assert_string_equal(m->hard->tensors[m->op[1].hard].name, "b");
@@ -124,7 +133,7 @@ static void other_computations(void **state)
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         kn_maps *m = NULL;
-        assert_int_equal(kn_maps_of(arena, program(cases[i][0]), 0, program(MMA), &m, &diag), KILN_UNSUPPORTED);
+        assert_int_equal(kn_maps_of(arena, program(cases[i][0]), 0, instruction(MMA), &m, &diag), KILN_UNSUPPORTED);
         if (!strstr(diag.message, cases[i][1])) fail_msg("'%s' does not say '%s'", diag.message, cases[i][1]);
     }
 }
@@ -134,11 +143,11 @@ static void instructions_of_other_shapes(void **state)
 {
     (void)state;
     const kn_maps *m = maps_of("in x: f16[8,64], w: f16[4,8,3]; y[F,P] +=! x[C,P*2+R*2] * w[F,C,R] where P in 30, R in 3",
-                               "in a: f16[18], b: f16[3]; d[I] +=! cast(a[I+R],f32) * cast(b[R],f32) where I in 16, R in 3");
+                               "d[I] +=! cast(a[I+R],f32) * cast(b[R],f32) where I in 16, R in 3");
     assert_int_equal(m->nmaps, 1);
     assert_string_equal(kn_map_text(arena, m, &m->maps[0]), "I=P R=R");
     refused(m, "I=P R=C", "is no single index of operand a");
-    m = maps_of(CONV, "in a: f16[16], b: f16[]; d[I] +=! cast(a[I],f32) * cast(b[],f32) where R in 1");
+    m = maps_of(CONV, "d[I] +=! cast(a[I],f32) * cast(b[],f32) where I in 16");
     assert_int_equal(m->nmaps, 7);
     kn_mapping all;
     assert_int_equal(kn_map_parse(m, "I=N,P,Q", &all, &diag), KILN_OK);
