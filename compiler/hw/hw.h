@@ -21,6 +21,7 @@ typedef struct kn_hw_peak { enum kn_dtype dtype; double gflops; } kn_hw_peak; /*
 typedef struct kn_hw_intrin {
     const char *name, *compute, *dtypes, *spelling;
     double latency, interval;
+    int significand_bits; /* 0: all that the operands' dtypes have */
     const struct kn_intrin *parsed; /* the compute text read: intrin/intrin.h */
 } kn_hw_intrin;
 

@@ -4,6 +4,7 @@
 #include "te/expr.h"
 
 typedef struct matcher {
+    const kn_intrin *it;
     const kn_program *soft, *hard;
     kn_maps *m;
     uint32_t flips;    /* bit i: the i-th commutative node takes its operands the other way round */
@@ -33,6 +34,13 @@ static kiln_status differ(const matcher *x, const kn_expr *s, const kn_expr *h)
                    kn_dtype_text(s->dtype), kn_op_name(h->op), kn_dtype_text(h->dtype));
 }
 
+/* Significant bits of the floats of a dtype, the hidden one among them. */
+static int significand(enum kn_dtype t)
+{
+    static const int bits[KN_DTYPE_COUNT] = {[KN_F32] = 24, [KN_F64] = 53, [KN_F16] = 11, [KN_BF16] = 8};
+    return bits[t];
+}
+
 static kiln_status pair_loads(matcher *x, const kn_expr *s, const kn_expr *h)
 {
     const kn_tensor *st = &x->soft->tensors[s->u.tensor], *ht = &x->hard->tensors[h->u.tensor];
@@ -40,6 +48,10 @@ static kiln_status pair_loads(matcher *x, const kn_expr *s, const kn_expr *h)
     if (st->dtype != ht->dtype)
         return kn_fail(x->d, KILN_UNSUPPORTED, "operand '%s' of the instruction is %s, but '%s' is %s", ht->name, kn_dtype_text(ht->dtype),
                        st->name, kn_dtype_text(st->dtype));
+    int bits = x->it->spec->significand_bits;
+    if (bits && bits < significand(st->dtype))
+        return kn_fail(x->d, KILN_UNSUPPORTED, "operand '%s' of the instruction keeps %d of the %d significant bits of '%s'", ht->name, bits,
+                       significand(st->dtype), st->name);
     if (m->nops == KN_MAP_OPERANDS) return kn_fail(x->d, KILN_UNSUPPORTED, "more than %d operands", KN_MAP_OPERANDS - 1);
     m->op[m->nops++] = (kn_map_operand){x->load++, s->u.tensor, h->u.tensor, st->rank, ht->rank, s->args, h->args};
     return KILN_OK;
@@ -77,7 +89,7 @@ kiln_status kn_map_operands(const kn_program *p, const kn_stmt *s, const kn_intr
     m->soft = p, m->hard = intrin->program, m->stmt = s, m->intrin = h;
     m->op[0] = (kn_map_operand){-1, s->out, h->out, so->rank, ho->rank, s->lhs, h->lhs};
     m->nops = 1;
-    matcher x = {p, intrin->program, m, flips, 0, 0, d};
+    matcher x = {intrin, p, intrin->program, m, flips, 0, 0, d};
     return compare(&x, s->body, h->body);
 }
 

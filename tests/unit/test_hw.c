@@ -10,7 +10,8 @@
 #include <cjson/cJSON.h>
 
 static const char *const ids[] = {"x86-64-avx2", "x86-64-avx512", "x86-64-amx", "nvidia-v100", "nvidia-a100",
-                                  "nvidia-h100", "nvidia-h200", "nvidia-k80", "amd-mi50"};
+                                  "nvidia-h100", "nvidia-h200", "nvidia-k80", "amd-mi50", "x86-64-vnni", "arm-neoverse-n1",
+                                  "arm-mali-g76", "huawei-ascend910", "amos-units"};
 enum { NIDS = sizeof ids / sizeof ids[0] };
 
 static kiln_arena *arena(void) { return kiln_arena_open(&(kiln_host){NULL, mem, NULL}); }

@@ -4,6 +4,7 @@
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <string.h>
 #include <cmocka.h>
 
@@ -154,6 +155,52 @@ static void instructions_of_other_shapes(void **state)
     assert_int_equal(kn_map_check(m, &all, &diag), KILN_OK);
 }
 
+/* Rounding that the statement did not ask for is no mapping. */
+static void operands_that_would_be_rounded(void **state)
+{
+    (void)state;
+    const kn_intrin *it = NULL;
+    kn_maps *m = NULL;
+    kn_hw_intrin tf32 = {.name = "tf32", .compute = "d[I,J] +=! a[I,R] * b[R,J] where I in 16, J in 16, R in 8", .dtypes = "d=f32 a=f32 b=f32"};
+    const kn_program *p = program("in a: f32[8,8], b: f32[8,8]; y[M,N] +=! a[M,K] * b[K,N]");
+    assert_int_equal(kn_intrin_parse(arena, &tf32, "", &it, &diag), KILN_OK);
+    assert_int_equal(kn_maps_of(arena, p, 0, it, &m, &diag), KILN_OK);
+    tf32.significand_bits = 11;
+    assert_int_equal(kn_maps_of(arena, p, 0, it, &m, &diag), KILN_UNSUPPORTED);
+    assert_string_equal(diag.message, "operand 'a' of the instruction keeps 11 of the 24 significant bits of 'a'");
+}
+
+/* What is shipped maps what it is for: a product of matrices in the instruction's own dtypes. */
+static void shipped_instructions(void **state)
+{
+    (void)state;
+    static const char *const ids[] = {"x86-64-avx2", "x86-64-avx512", "x86-64-vnni", "x86-64-amx", "nvidia-v100", "nvidia-a100", "nvidia-h100",
+                                      "nvidia-h200", "arm-neoverse-n1", "arm-mali-g76", "huawei-ascend910", "amos-units"};
+    int seen = 0;
+    for (size_t i = 0; i < sizeof ids / sizeof *ids; i++) {
+        char path[128], text[16384];
+        snprintf(path, sizeof path, "hwspecs/%s.json", ids[i]);
+        FILE *f = fopen(path, "rb");
+        assert_non_null(f);
+        size_t n = fread(text, 1, sizeof text, f);
+        fclose(f);
+        kn_hw *hw = NULL;
+        if (kiln_hw_parse(arena, (kiln_bytes){text, n}, &hw, &diag) || kn_intrins_parse(arena, hw, &diag)) fail_msg("%s: %s", ids[i], diag.message);
+        assert_true(hw->nintrins > 0);
+        for (int k = 0; k < hw->nintrins; k++, seen++) {
+            const kn_intrin *it = hw->intrins[k].parsed;
+            const char *a = kn_dtype_text(it->operand[1].dtype), *b = kn_dtype_text(it->operand[2].dtype), *d = kn_dtype_text(it->operand[0].dtype);
+            const char *op = kn_format(arena, "in a: %s[64,64], b: %s[64,64]; y[M,N] +=! cast(a[M,K],%s) * cast(b[K,N],%s)", a, b, d, d);
+            kn_maps *m = NULL;
+            hw->intrins[k].significand_bits = 0;
+            if (kn_maps_of(arena, program(op), 0, it, &m, &diag)) fail_msg("%s %s: %s", ids[i], it->name, diag.message);
+            bool conv = !strcmp(it->name, "conv"); /* has one loop more than the product */
+            if (m->natoms != !conv) fail_msg("%s %s: %d atoms", ids[i], it->name, m->natoms);
+        }
+    }
+    assert_true(seen >= 90);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -163,6 +210,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(operands_may_be_turned, open_arena, close_arena),
         cmocka_unit_test_setup_teardown(other_computations, open_arena, close_arena),
         cmocka_unit_test_setup_teardown(instructions_of_other_shapes, open_arena, close_arena),
+        cmocka_unit_test_setup_teardown(operands_that_would_be_rounded, open_arena, close_arena),
+        cmocka_unit_test_setup_teardown(shipped_instructions, open_arena, close_arena),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
