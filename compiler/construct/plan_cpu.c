@@ -1,6 +1,7 @@
 /* rTiles of a CPU core: register tile by the micro-kernel rule (accumulators + one row of vectors + broadcasts fit the register file,
  * enough independent chains to cover the FMA latency; Chimera, HPCA'23, equation 3.4), panels sized to L2, then tasks for the cores. */
 #include "construct/site.h"
+#include "te/expr.h"
 #include <string.h>
 
 /* One schedule: n is cut into n.0 | n.1 unrolled vectors | n.2 lanes, m into tasks, rows of a task, unrolled rows. */
@@ -52,34 +53,15 @@ static bool streams(const kn_site *x)
     return true;
 }
 
-/* The spatial axes but n and m, outer to inner: as the output has them, or, for a map whose only load holds them all, as that load has them:
- * reads that follow each other in memory are worth more than writes that do. */
-static int other_axes(const kn_site *x, int *order)
-{
-    int n = 0;
-    const kn_site_access *a = &x->load[0];
-    bool by_load = x->s->red == KN_RED_NONE && x->nloads == 1 && a->linear && !a->padded;
-    for (int i = 0; i < x->s->nspatial; i++) {
-        if (i == x->n || i == x->m) continue;
-        by_load = by_load && (a->coef[i] > 0 || extent(x, i) == 1);
-        order[n++] = i;
-    }
-    for (int i = 1; i < n && by_load; i++)
-        for (int k = i; k > 0 && a->coef[order[k]] > a->coef[order[k - 1]]; k--) {
-            int was = order[k];
-            order[k] = order[k - 1], order[k - 1] = was;
-        }
-    return n;
-}
-
 /* Order: other axes, rows' tasks, n's tasks | other's grain, row groups, reduction | rows, vectors, lanes. Returns the task loops in par[]. */
 static int put_order(kn_buf *b, const kn_site *x, const cpu_tile *t, int other, const char *par[], int64_t times[])
 {
-    int n = 0, order[KILN_MAX_AXES], others = other_axes(x, order);
-    bool ntile = x->n >= 0 && (t->nv > 1 || t->lanes > 1);
-    for (int k = 0; k < others; k++) {
-        int i = order[k];
+    int n = 0;
+    bool ntile = x->n >= 0 && (t->nv > 1 || t->lanes > 1), map = x->s->red == KN_RED_NONE;
+    for (int i = 0; i < x->s->nspatial; i++) {
+        if (i == x->n || i == x->m) continue;
         kn_putf(b, " %s.0", axis(x, i));
+        if (i == other && t->grain > 1 && map) kn_putf(b, " %s.1", axis(x, i)); /* what is written is written in order */
         times[n] = i == other ? kn_ceil_div(extent(x, i), t->grain) : extent(x, i);
         par[n++] = axis(x, i);
     }
@@ -95,7 +77,7 @@ static int put_order(kn_buf *b, const kn_site *x, const cpu_tile *t, int other, 
         par[n++] = axis(x, x->n);
     }
     if (n) kn_put(b, " |");
-    if (other >= 0 && t->grain > 1) kn_putf(b, " %s.1", axis(x, other));
+    if (other >= 0 && t->grain > 1 && !map) kn_putf(b, " %s.1", axis(x, other));
     if (x->n >= 0 && rows_first) kn_putf(b, " %s.0", axis(x, x->n));
     if (x->m >= 0) kn_putf(b, " %s.1", axis(x, x->m));
     for (int i = x->s->nspatial; i < x->s->naxes; i++) kn_putf(b, " %s.0", axis(x, i));
@@ -110,18 +92,21 @@ static int put_order(kn_buf *b, const kn_site *x, const cpu_tile *t, int other, 
     return n;
 }
 
-/* Below some ten thousand iterations a core is done before another one has started (launch_us of a hwspec is the time of a fork). */
-static bool worth_forking(const kn_site *x)
+/* Tasks that keep every core busy to the end, but none so short that calling it shows. Below some ten thousand iterations a core is done
+ * before another one has started (launch_us of a hwspec is the time of a fork): none. */
+static int64_t tasks_wanted(const kn_site *x)
 {
-    int64_t n = 1;
+    int64_t n = 1, most = 8 * (int64_t)x->hw->units;
     for (int i = 0; i < x->s->naxes; i++)
-        if (!kn_mul_fits(n, extent(x, i), &n)) return true;
-    return n >= 16384;
+        if (!kn_mul_fits(n, extent(x, i), &n)) return most;
+    return n < 16384 ? 0 : n / 4096 < most ? n / 4096 : most;
 }
+
+enum { UNROLLED = 64 }; /* operations of a register tile whose sum is written out term by term */
 
 static void put_kinds(kn_buf *b, const kn_site *x, const cpu_tile *t, const char *const par[], const int64_t times[], int npar)
 {
-    int64_t tasks = 1, want = worth_forking(x) ? 8 * (int64_t)x->hw->units : 0;
+    int64_t tasks = 1, want = tasks_wanted(x);
     for (int i = 0; i < npar && tasks < want; i++) { /* task loops must lead the order, so stop at the first that is not needed */
         kn_putf(b, "parallel %s %s.0\n", x->name, par[i]);
         if (!kn_mul_fits(tasks, times[i], &tasks)) tasks = want;
@@ -132,6 +117,8 @@ static void put_kinds(kn_buf *b, const kn_site *x, const cpu_tile *t, const char
         kn_putf(b, "vectorize %s %s.2\n", x->name, axis(x, x->r));
         return;
     }
+    if (!t->pack && x->s->naxes > x->s->nspatial && x->reduce_extent * t->mr * t->nv <= UNROLLED)
+        for (int i = x->s->nspatial; i < x->s->naxes; i++) kn_putf(b, "unroll %s %s.0\n", x->name, axis(x, i));
     if (x->n < 0) return;
     if (t->lanes > 1 && t->nv <= 8) kn_putf(b, "unroll %s %s.1\n", x->name, axis(x, x->n));
     if (t->lanes > 1) kn_putf(b, "vectorize %s %s.2\n", x->name, axis(x, x->n));
@@ -244,7 +231,7 @@ static void spatial_tiles(const kn_site *x, kn_plans *p)
                 bool again = x->contraction && t.mc >= 4; /* a panel of few rows is in L1 as it lies */
                 t.pack = x->s->naxes > x->s->nspatial && (strided || padded || again);
                 if (!t.pack && lanes > n) t.lanes = pow2_below(n, full); /* nothing fills in lanes past the end */
-                if (!t.pack && nv > 1 && nv * t.lanes > n) continue;
+                if (!t.pack && nv > 1 && (nv - 1) * t.lanes >= n) continue;
                 try_tile(x, p, &t);
                 if (t.pack && !padded && !again) t.pack = false, try_tile(x, p, &t);
             }
@@ -270,17 +257,49 @@ static void reduce_tiles(const kn_site *x, kn_plans *p)
     }
 }
 
+/* Operations on one element; a function of the library counts as several. */
+static int work_of(const kn_expr *e)
+{
+    char class = kn_op_class(e->op);
+    int n = class == 'f' ? 8 : class == 'a' || class == 'c';
+    for (int i = 0; i < e->nargs && e->op != KN_OP_LOAD; i++) n += work_of(e->args[i]);
+    return n;
+}
+
+static double bytes_of(const kn_tensor *t)
+{
+    double n = kn_dtype_bytes(t->dtype);
+    for (int i = 0; i < t->rank; i++) n *= (double)t->shape[i];
+    return n;
+}
+
+/* Vectors of a map: narrow where its operands lie beyond every cache and it does little with them. There the memory sets the pace, and
+ * shorter accesses let it overlap more of them. */
+static int64_t map_vector_bytes(const kn_site *x)
+{
+    const kn_program *p = x->t->program;
+    const kn_expr *loads[KN_SITE_LOADS];
+    const kn_hw_level *far = kn_hw_level_named(x->hw, "l3");
+    double bytes = bytes_of(&p->tensors[x->s->out]);
+    int n = kn_loads(x->s->body, loads, KN_SITE_LOADS);
+    for (int i = 0; i < n && i < KN_SITE_LOADS; i++) bytes += bytes_of(&p->tensors[loads[i]->u.tensor]);
+    bool streams = far && work_of(x->s->body) <= 4 && bytes > (double)far->capacity_bytes;
+    return streams ? x->hw->streaming_vector_bytes : x->hw->vector_bytes;
+}
+
 /* A map: one long axis in vectors. Where it is the only one, a task is a run of it of some thousand elements, but not fewer tasks than keep
  * the cores busy. */
 static void map_tiles(const kn_site *x, kn_plans *p)
 {
     int other = first_other(x);
-    int64_t full = x->hw->vector_bytes / kn_dtype_bytes(x->s->body->dtype), lanes = pow2_below(extent(x, x->n), full);
+    int64_t full = map_vector_bytes(x) / kn_dtype_bytes(x->s->body->dtype), lanes = pow2_below(extent(x, x->n), full);
+    bool ragged = other >= 0 && extent(x, x->n) % lanes != 0; /* rows begin anywhere in a cache line: a shorter vector straddles two less often */
+    if (ragged && lanes * kn_dtype_bytes(x->s->body->dtype) > 32) lanes /= 2;
     int64_t vectors = kn_ceil_div(extent(x, x->n), lanes), run = vectors / (16 * (int64_t)x->hw->units);
     if (run > 4096) run = 4096;
+    if (vectors <= 8) run = vectors; /* a whole row, its last vector moved back */
     const int64_t widths[] = {run, 4, 1};
-    for (int i = other < 0 && run > 8 ? 0 : 1; i < 3; i++) {
-        if (widths[i] > 1 && widths[i] * lanes > extent(x, x->n)) continue;
+    for (int i = vectors <= 8 || (other < 0 && run > 8) ? 0 : 1; i < 3; i++) {
         cpu_tile t = {.lanes = lanes, .nv = widths[i], .mr = 1, .mc = 1, .grain = grain_of(x, other), .rlanes = 1, .runroll = 1};
         try_tile(x, p, &t);
         if (i == 0 && p->n) break; /* short tasks would only pay more forks */

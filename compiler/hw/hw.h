@@ -37,6 +37,7 @@ struct kiln_hw {
     int rates_for_units;      /* as given; peaks and bandwidths below are already scaled from it to `units` */
     int lanes;                /* schedulable unit: warp or wavefront; CPU: 1 */
     int vector_bytes;         /* CPU: SIMD register; GPU: widest load of one thread (16) */
+    int streaming_vector_bytes; /* CPU: of the vectors that stream memory fastest where no cache holds it */
     int vector_registers;     /* CPU: architectural SIMD registers; GPU: 0 */
     int registers_per_unit;   /* GPU: 32-bit registers of one SM */
     int registers_per_thread; /* GPU */

@@ -304,6 +304,7 @@ kiln_status kn_hw_parse(kiln_arena *a, kiln_bytes json, kiln_hw **out, kiln_diag
     if (!s) s = cross_check(&r);
     if (s) return s;
     scale_rates(hw);
+    if (!hw->streaming_vector_bytes || hw->streaming_vector_bytes > hw->vector_bytes) hw->streaming_vector_bytes = hw->vector_bytes;
     s = kn_hw_canon(a, hw, d);
     if (!s) *out = hw;
     return s;

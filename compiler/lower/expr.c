@@ -2,18 +2,35 @@
 #include "lower/lower.h"
 #include <string.h>
 
+/* The lanes of an axis whose vectors are kept inside it are added when the rest of it is known. */
+static bool held_back(const kn_sg *sg, int loop)
+{
+    return !sg->rolled && sg->inside[sg->g->loops[loop].axis] && sg->g->loops[loop].kind == KN_VECTOR;
+}
+
+static kn_expr *kept_inside(kn_lw *w, const kn_sg *sg, int axis, kn_expr *at)
+{
+    if (sg->rolled || !sg->inside[axis]) return at;
+    at = kn_bin(w->a, KN_OP_MIN, at, sg->inside[axis]);
+    for (int i = 0; i < sg->g->nloops; i++)
+        if (sg->g->loops[i].axis == axis && held_back(sg, i) && sg->val[i]) at = kn_bin(w->a, KN_OP_ADD, at, sg->val[i]);
+    if (at) return at;
+    kn_lw_fail(w, KILN_MEMORY, "out of memory in lowering");
+    return &w->dry;
+}
+
 void kn_env_axes(kn_lw *w, const kn_sg *sg, kn_expr **av)
 {
     for (int x = 0; x < sg->s->naxes; x++) av[x] = sg->base[x] ? sg->base[x] : kn_lw_int(w, 0);
     for (int i = 0; i < sg->g->nloops; i++) {
         const kn_loop *l = &sg->g->loops[i];
-        if (!sg->val[i] || (sg->base[l->axis] && i < sg->tile)) continue;
+        if (!sg->val[i] || (sg->base[l->axis] && i < sg->tile) || held_back(sg, i)) continue;
         kn_expr *v = kn_bin(w->a, KN_OP_MUL, sg->val[i], kn_lw_int(w, l->stride));
         v = kn_bin(w->a, KN_OP_ADD, av[l->axis], v);
         if (v) av[l->axis] = v;
         else kn_lw_fail(w, KILN_MEMORY, "out of memory in lowering");
     }
-    for (int x = 0; x < sg->s->naxes; x++) av[x] = kn_lw_simp(w, av[x]);
+    for (int x = 0; x < sg->s->naxes; x++) av[x] = kn_lw_simp(w, kept_inside(w, sg, x, av[x]));
 }
 
 kn_expr *kn_lw_address(kn_lw *w, int tensor, kn_expr *const *idx)

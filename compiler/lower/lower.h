@@ -34,6 +34,7 @@ typedef struct kn_sg {
     kn_expr *val[KILN_MAX_LOOPS];            /* value of each open loop, NULL: not open */
     bool clipped[KILN_MAX_AXES];             /* loop bounds keep the axis in range */
     kn_expr *base[KILN_MAX_AXES];            /* first value of the axis in this register tile where the last tile is moved back, else NULL */
+    kn_expr *inside[KILN_MAX_AXES];          /* where an axis shorter than its register tile has its last vector begin, else NULL */
     int nloads;
     const kn_expr *loads[KILN_MAX_TENSORS];
     kn_expr *flat[KILN_MAX_TENSORS], *flat_out; /* element numbers of loads and output over the axes, where they are affine and their indices are

@@ -158,37 +158,56 @@ static int lanes_in_range(kn_tile *x)
     return n;
 }
 
-/* The tile's place is known: whole vectors go out at once, what is left of the others by the element, and nothing else is asked. */
-static bool store_fixed(kn_tile *x, int lane_var)
+bool kn_tile_fixed(kn_tile *x)
 {
-    kn_lw *w = x->w;
-    int width = x->lanes > 1 && !x->reduce_lanes ? x->lanes : 1;
     for (int64_t c = 0; c < x->ncombo; c++) {
         kn_tile_set(x, c);
         if (lanes_in_range(x) < 0) return false;
     }
+    return true;
+}
+
+/* The first n lanes of element c, in vectors of half, a quarter ... of the lanes: what is written is written in order and once. `line` holds
+ * the element's lanes, -1: they are computed piece by piece. */
+static void store_pieces(kn_tile *x, int64_t c, int n, int line)
+{
+    kn_lw *w = x->w;
+    for (int at = 0, lanes = x->lanes / 2; lanes > 0 && !w->status; lanes /= 2) {
+        if (at + lanes > n) continue;
+        kn_tile piece = *x;
+        piece.lanes = lanes;
+        if (lanes == 1) piece.lane_var = -1;
+        kn_expr *lane = kn_lw_int(w, at);
+        if (lanes > 1) lane = kn_lw_node(w, KN_OP_ADD, KN_I64, 1, kn_lw_ref(w, x->lane_var), lane, NULL);
+        x->sg->val[x->vloop] = lane;
+        kn_expr *value = line < 0 ? kn_tile_value(&piece, c) : kn_lw_read(w, line, kn_lw_int(w, at), lanes);
+        store_output(&piece, value, piece.lane_var, false);
+        at += lanes;
+    }
+}
+
+/* The tile's place is known: whole vectors go out at once, what is left of the others in shorter ones, and nothing else is asked. */
+static bool store_fixed(kn_tile *x, int lane_var)
+{
+    kn_lw *w = x->w;
+    int width = x->lanes > 1 && !x->reduce_lanes ? x->lanes : 1;
+    if (!kn_tile_fixed(x)) return false;
     for (int64_t c = 0; c < x->ncombo && !w->status; c++) {
         kn_tile_set(x, c);
-        int n = lanes_in_range(x);
+        int n = lanes_in_range(x), line = -1;
         if (!n) continue;
-        kn_expr *value = kn_tile_value(x, c);
         if (n == width) {
-            store_output(x, value, lane_var, false);
+            store_output(x, kn_tile_value(x, c), lane_var, false);
             continue;
         }
         int64_t keep = w->scratch;
-        int line = kn_lw_buffer(w, "line", value->dtype, 1, width, KN_SCRATCH), var = kn_lw_var(w, "l", 0, n - 1);
+        if (x->acc >= 0) {
+            kn_expr *value = kn_tile_value(x, c);
+            line = kn_lw_buffer(w, "line", value->dtype, 1, width, KN_SCRATCH);
+            kn_lw_store(w, line, kn_lw_int(w, 0), value);
+        }
         w->scratch = keep;
-        kn_lw_store(w, line, kn_lw_int(w, 0), value);
-        kn_ls *loop = kn_lw_for(w, var, kn_lw_int(w, 0), kn_lw_int(w, n));
-        if (!loop) return true;
-        kn_ls **after = w->tail;
-        w->tail = &loop->body;
-        x->sg->val[x->vloop] = kn_lw_ref(w, var);
-        kn_tile scalar = *x;
-        scalar.lane_var = -1;
-        store_output(&scalar, kn_lw_read(w, line, kn_lw_ref(w, var), 1), -1, false);
-        w->tail = after;
+        store_pieces(x, c, n, line);
     }
     return true;
 }

@@ -86,6 +86,24 @@ static void measure(kn_tile *x)
     }
 }
 
+static void leave(kn_sg *sg)
+{
+    for (int i = sg->tile; i < sg->g->nloops; i++)
+        if (kn_tile_has(sg, i) && !sg->rolled) sg->val[i] = NULL;
+}
+
+/* A map's tile that reaches past its axes always, and always the same way. */
+static bool is_row(kn_lw *w, kn_sg *sg, kn_expr *full)
+{
+    kn_expr *whole = sg->s->red == KN_RED_NONE ? kn_lw_simp(w, full) : full;
+    if (whole->op != KN_OP_CONST_I || whole->u.i) return false;
+    kn_tile x = { .w = w, .sg = sg, .acc = -1 };
+    measure(&x);
+    bool fixed = kn_tile_fixed(&x);
+    leave(sg);
+    return fixed;
+}
+
 static void emit(kn_lw *w, kn_sg *sg, int part, kn_expr *first, kn_expr *last, kn_expr *full, bool store_full)
 {
     kn_tile x = { .w = w, .sg = sg, .acc = -1, .part = part, .first = first, .last = last, .full = full, .store_full = store_full };
@@ -100,8 +118,7 @@ static void emit(kn_lw *w, kn_sg *sg, int part, kn_expr *first, kn_expr *last, k
     if (store_full || !full) kn_lw_turn(w, sg, x.vloop, x.lanes);
     finish(&x);
     for (int i = 0; i < sg->nloads; i++) sg->turned_of[i] = -1;
-    for (int i = sg->tile; i < sg->g->nloops; i++)
-        if (kn_tile_has(sg, i) && !sg->rolled) sg->val[i] = NULL;
+    leave(sg);
 }
 
 /* Condition that the whole tile is in range, NULL when certain; axes that may leave it are in *tail. */
@@ -166,8 +183,17 @@ static int64_t tile_span(const kn_sg *sg, int a)
     return points == span ? span : 0;
 }
 
+/* Where the last vector of an axis begins, NULL when it has more lanes than the axis elements. */
+static kn_expr *lanes_fit(kn_lw *w, const kn_sg *sg, int a)
+{
+    int64_t lanes = 1;
+    for (int i = sg->tile; i < sg->g->nloops; i++)
+        if (sg->g->loops[i].axis == a && sg->g->loops[i].kind == KN_VECTOR) lanes = sg->g->loops[i].extent;
+    return lanes > sg->s->axes[a].extent ? NULL : kn_lw_int(w, sg->s->axes[a].extent - lanes);
+}
+
 /* Moves the last register tile of an axis back, so that it ends where the axis ends: it computes some elements a second time, to the same
- * bits, instead of going element by element. Not where a cache holds the axis: it was filled for where the tile would have been. */
+ * bits, instead of going element by element; of a sum's tile longer than the axis the last vectors move. Not where a cache holds the axis: it was filled for where the tile would have been. */
 static void overlap_tails(kn_lw *w, kn_sg *sg)
 {
     uint32_t tail, held = 0;
@@ -179,6 +205,7 @@ static void overlap_tails(kn_lw *w, kn_sg *sg)
         if (kn_sg_cached(sg, i)) held |= kn_axes_in(sg->loads[i]);
     for (int a = 0; a < sg->s->naxes && !w->status; a++) {
         int64_t span = (tail & ~held) >> a & 1 ? tile_span(sg, a) : 0, last = sg->s->axes[a].extent - span;
+        if (span > 0 && last < 0 && sg->s->red != KN_RED_NONE) sg->inside[a] = lanes_fit(w, sg, a);
         if (span < 1 || last < 0) continue;
         kn_expr *base = kn_lw_int(w, 0);
         for (int i = 0; i < sg->tile; i++) {
@@ -202,10 +229,11 @@ void kn_lw_tile(kn_lw *w, kn_sg *sg)
         if (!kn_sg_cached(sg, i)) unsafe |= kn_axes_in(sg->loads[i]) & tail;
     for (int k = 0; k < sg->g->ncaches; k++) inner |= sg->g->caches[k].at >= sg->tile;
     for (int k = 0; k < w->t->nstages; k++) inner |= w->t->stages[k]->at_stage == sg->index && w->t->stages[k]->at_loop >= sg->tile;
+    bool row = full && !inner && !w->hw->gpu && is_row(w, sg, full);
     if (w->hw->gpu) {
         sg->guarded = unsafe != 0 && sg->s->red != KN_RED_NONE;
         emit(w, sg, part, first, last, full, false);
-    } else if (full && (unsafe || trap || sg->s->red == KN_RED_NONE) && !inner) {
+    } else if (full && (unsafe || trap || sg->s->red == KN_RED_NONE) && !inner && !row) {
         kn_ls *cond = kn_lw_if(w, full);
         if (!cond) return;
         kn_ls **after = w->tail;
@@ -215,9 +243,9 @@ void kn_lw_tile(kn_lw *w, kn_sg *sg)
         emit_rolled(w, sg, part, first, last);
         w->tail = after;
     } else {
-        sg->guarded = unsafe != 0;
+        sg->guarded = unsafe != 0 && !row;
         emit(w, sg, part, first, last, full, false);
     }
     sg->guarded = false;
-    for (int a = 0; a < sg->s->naxes; a++) sg->base[a] = NULL;
+    for (int a = 0; a < sg->s->naxes; a++) sg->base[a] = sg->inside[a] = NULL;
 }
