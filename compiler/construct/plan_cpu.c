@@ -335,8 +335,9 @@ static bool turned_tiles(const kn_site *x, kn_plans *p)
     lanes = pow2_below(shorter, lanes < 16 ? lanes : 16);
     if (lanes < 4) return false;
     int other = first_other(x);
-    int64_t run = squares_of_task(x, lanes, lanes);
-    cpu_tile t = {.lanes = lanes, .nv = run, .mr = lanes, .mc = 1, .grain = grain_of(x, other), .rlanes = 1, .runroll = 1};
+    int64_t rows = extent(x, x->m) < 8 && extent(x, x->m) % lanes ? extent(x, x->m) : lanes; /* moving a square back would do most of it twice */
+    int64_t run = squares_of_task(x, lanes, rows);
+    cpu_tile t = {.lanes = lanes, .nv = run, .mr = rows, .mc = 1, .grain = grain_of(x, other), .rlanes = 1, .runroll = 1};
     try_tile(x, p, &t);
     return p->n > 0;
 }

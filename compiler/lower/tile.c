@@ -193,7 +193,8 @@ static kn_expr *lanes_fit(kn_lw *w, const kn_sg *sg, int a)
 }
 
 /* Moves the last register tile of an axis back, so that it ends where the axis ends: it computes some elements a second time, to the same
- * bits, instead of going element by element; of a sum's tile longer than the axis the last vectors move. Not where a cache holds the axis: it was filled for where the tile would have been. */
+ * bits, instead of going element by element; of a sum's tile longer than the axis the last vectors move. Not where a cache holds the axis:
+ * it was filled for where the tile would have been. */
 static void overlap_tails(kn_lw *w, kn_sg *sg)
 {
     uint32_t tail, held = 0;
