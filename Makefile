@@ -1,6 +1,7 @@
 # Kiln. `make run` and `make check` do all the set-up themselves. Sources are found by folder: adding a file never edits this file.
 #   make [build]   make run   make check   make demo   make lint   make fmt
 #   make asan|ubsan|tsan   make fuzz-smoke   make bench   make roller-golden GOLDEN=FILE
+#   make bench-kernels [SHAPES=FILE ONLY=family THREADS=1 ROUNDS=9]
 #   make amos-golden COUNTS=FILE MAPPINGS=FILE
 CC ?= gcc
 B ?= build
@@ -23,7 +24,7 @@ DAEMON_A = $(O)/libkilnd.a
 BIN = $(if $(SAN),$(O)/bin,$(B))
 TESTS = $(patsubst tests/unit/%.c,$(BIN)/tests/%,$(wildcard tests/unit/test_*.c))
 
-.PHONY: prop-schedules operators kill9 fuzz-lib run-unit build run check demo lint fmt asan ubsan tsan fuzz-smoke bench roller-golden amos-golden setup tests clean
+.PHONY: bench-kernels prop-schedules operators kill9 fuzz-lib run-unit build run check demo lint fmt asan ubsan tsan fuzz-smoke bench roller-golden amos-golden setup tests clean
 build: $(LIB_A) $(BIN)/kilnd $(BIN)/kiln-worker $(BIN)/kiln
 
 setup:
@@ -118,6 +119,11 @@ kill9: build
 
 bench: build
 	@for b in load-tests/*/bench.sh; do $$b $(B) || exit 1; done
+
+bench-kernels:
+	@.ci/setup bench
+	@$(MAKE) -s --no-print-directory -j2 build
+	@load-tests/kernels/peers.sh $(B)
 
 clean:
 	rm -rf $(B)

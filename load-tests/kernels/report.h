@@ -1,0 +1,25 @@
+/* What was measured, as text while it runs, then geometric means a family, and as JSON. */
+#ifndef BENCH_REPORT_H
+#define BENCH_REPORT_H
+#include "load-tests/kernels/bench.h"
+
+enum { ROUNDS = 99, CONTESTANTS = 24 };
+typedef struct contestant {
+    char name[32];
+    int64_t wrong;
+} contestant;
+typedef struct result {
+    int n; /* contestants; [0] is Kiln if constructed */
+    bool constructed;
+    char note[600]; /* why not, or what went wrong */
+    contestant who[CONTESTANTS];
+    int rounds[CONTESTANTS], reference_wrong;
+    double us[CONTESTANTS][ROUNDS], memory_us[ROUNDS], compute_us[ROUNDS]; /* compute_us 0: the case is counted in bytes */
+    double flops, bytes;
+} result;
+
+typedef struct report report;
+report *report_open(const char *json, const char *target, int threads, int rounds); /* json "": no file */
+void report_case(report *r, const bench_case *c, const result *x);
+int report_close(report *r); /* prints the means; cases with wrong outputs */
+#endif
