@@ -48,6 +48,7 @@ void kn_gen_title(kn_buf *b, const kn_lprog *p, const char *entry);
 /* names.c: text never clashes with a keyword, a type or a helper, whatever the program's names are. */
 void kn_put_var(kn_gen *g, int var);
 void kn_put_buffer(kn_gen *g, int buffer);
+void kn_put_clean(kn_buf *b, const char *name); /* of letters, digits and '_', not led by a digit or '_' */
 const char *kn_value_type(enum kn_dtype t);   /* what an expression of t is computed in: f16 and bf16 in f32 */
 const char *kn_storage_type(enum kn_dtype t); /* what memory holds: f16 and bf16 as bits in u16, BOOL as u8 */
 const char *kn_mask_type(enum kn_dtype t);    /* signed integer as wide as the value type */
@@ -76,6 +77,7 @@ const kn_expr *kn_store_value(const kn_expr *e);
 /* stmt.c */
 void kn_put_body(kn_gen *g, const kn_ls *s);
 void kn_put_registers(kn_gen *g, const kn_fn *f); /* declarations of the register elements that f uses */
+void kn_put_emulated(kn_gen *g);                  /* a function for every instruction that is called */
 void kn_mark_buffers(const kn_lprog *p, const kn_fn *f, bool *used, bool *stored);
 void kn_fn_ranges(kn_gen *g, const kn_fn *f);     /* signs of the variables */
 void kn_line(kn_gen *g);                          /* newline and indentation */

@@ -77,6 +77,19 @@ static void shared(kn_gen *g, const bool *used)
     }
 }
 
+/* Tiles of a thread: operands of instructions, and their partial results. */
+static void local(kn_gen *g, const bool *used)
+{
+    for (int i = 0; i < g->p->nbuffers; i++) {
+        const kn_buffer *b = &g->p->buffers[i];
+        if (b->scope != KN_SCRATCH || !used[i]) continue;
+        kn_line(g);
+        kn_putf(&g->out, "KN_ALIGN(16) %s ", kn_storage_type(b->dtype));
+        kn_put_buffer(g, i);
+        kn_putf(&g->out, "[%lld];", (long long)b->elems);
+    }
+}
+
 static void index_variable(kn_gen *g, int var, const char *what)
 {
     if (var < 0) return;
@@ -97,6 +110,7 @@ static void function(kn_gen *g, int i, const char *entry)
     parameters(g, f, stored);
     g->depth = 1;
     shared(g, used);
+    local(g, used);
     index_variable(g, f->var_grid, "blockIdx.x");
     index_variable(g, f->var_thread, "threadIdx.x");
     kn_put_registers(g, f);
@@ -111,6 +125,7 @@ kiln_status kn_gen_cuda(kiln_arena *a, const kn_lprog *p, const char *entry, kil
     kn_buf b, prelude;
     if (!g || kn_gen_open(g, a, p, true, d) != KILN_OK) return kn_fail(d, KILN_MEMORY, "out of memory");
     g->narrow = is_narrow(p);
+    kn_put_emulated(g);
     for (int i = 0; i < p->nfns; i++) function(g, i, entry);
     if (g->status != KILN_OK) return g->status;
     kn_buf_init(&prelude, a);

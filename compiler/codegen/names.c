@@ -2,7 +2,7 @@
 #include "codegen/gen.h"
 #include <string.h>
 
-static void put_clean(kn_buf *b, const char *s)
+void kn_put_clean(kn_buf *b, const char *s)
 {
     char t[KILN_MAX_NAME_BYTES + 1];
     size_t n = 0;
@@ -18,13 +18,13 @@ static void put_clean(kn_buf *b, const char *s)
 
 void kn_put_var(kn_gen *g, int var)
 {
-    put_clean(&g->out, g->p->var_names[var]);
+    kn_put_clean(&g->out, g->p->var_names[var]);
     kn_putf(&g->out, "_v%d", var);
 }
 
 void kn_put_buffer(kn_gen *g, int buffer)
 {
-    put_clean(&g->out, g->p->buffers[buffer].name);
+    kn_put_clean(&g->out, g->p->buffers[buffer].name);
     kn_putf(&g->out, "_b%d", buffer);
 }
 

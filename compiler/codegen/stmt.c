@@ -50,6 +50,11 @@ static void mark_list(const kn_lprog *p, const kn_ls *s, bool *used, bool *store
             if (all[i]) mark_expr(p, all[i], used);
         if (s->kind == KN_LS_STORE) used[s->buffer] = stored[s->buffer] = true;
         if (s->kind == KN_LS_PREFETCH) used[s->buffer] = true;
+        for (int o = 0; s->kind == KN_LS_CALL && o < p->calls[s->call->fn].intrin->noperands; o++) {
+            mark_expr(p, s->call->at[o], used);
+            used[s->call->buffer[o]] = true;
+            if (!o) stored[s->call->buffer[o]] = true;
+        }
         mark_list(p, s->body, used, stored);
         mark_list(p, s->other, used, stored);
     }
@@ -301,6 +306,57 @@ static void prefetch(kn_gen *g, const kn_ls *s)
     kn_putf(&g->out, " * %d), %d);", kn_dtype_bytes(g->p->buffers[s->buffer].dtype), s->writes);
 }
 
+static void put_call_name(kn_gen *g, int fn)
+{
+    kn_put(&g->out, "k_call_");
+    kn_put_clean(&g->out, g->p->calls[fn].intrin->name);
+    kn_putf(&g->out, "_%d", fn);
+}
+
+static void call(kn_gen *g, const kn_ls *s)
+{
+    put_call_name(g, s->call->fn);
+    kn_put(&g->out, "(");
+    for (int o = 0; o < g->p->calls[s->call->fn].intrin->noperands; o++) {
+        if (o) kn_put(&g->out, ", ");
+        kn_put_buffer(g, s->call->buffer[o]);
+        kn_put(&g->out, " + ");
+        kn_put_index(g, s->call->at[o]);
+    }
+    kn_put(&g->out, ");");
+}
+
+/* The compute text comes from a hwspec: nothing in it may end the comment. */
+static void put_comment(kn_buf *b, const char *s)
+{
+    for (; *s; s++) {
+        kn_putn(b, s, 1);
+        if (*s == '*' && s[1] == '/') kn_put(b, " ");
+    }
+}
+
+void kn_put_emulated(kn_gen *g)
+{
+    for (int i = 0; i < g->p->ncalls && g->status == KILN_OK; i++) {
+        const kn_emulated *f = &g->p->calls[i];
+        kn_putf(&g->out, "\n/* %s, emulated: ", f->intrin->name);
+        put_comment(&g->out, f->intrin->spec->compute);
+        kn_put(&g->out, " */\nKN_FN void ");
+        put_call_name(g, i);
+        for (int o = 0; o < f->intrin->noperands; o++) {
+            const char *type = kn_storage_type(f->intrin->operand[o].dtype);
+            kn_putf(&g->out, "%s%s%s *%s ", o ? ", " : "(", o ? "const " : "", type, g->cuda ? "__restrict__" : "restrict");
+            kn_put_buffer(g, f->param[o]);
+        }
+        kn_put(&g->out, ")\n{");
+        g->depth = 1;
+        ranges(g, f->body);
+        kn_put_body(g, f->body);
+        g->depth = 0;
+        kn_put(&g->out, "\n}\n");
+    }
+}
+
 static void barrier(kn_gen *g, const kn_ls *s)
 {
     (void)s;
@@ -312,7 +368,7 @@ void kn_put_body(kn_gen *g, const kn_ls *s)
 {
     static void (*const print[])(kn_gen *, const kn_ls *) = {
         [KN_LS_FOR] = loop, [KN_LS_IF] = condition, [KN_LS_LET] = let, [KN_LS_STORE] = store,
-        [KN_LS_PREFETCH] = prefetch, [KN_LS_BARRIER] = barrier};
+        [KN_LS_PREFETCH] = prefetch, [KN_LS_CALL] = call, [KN_LS_BARRIER] = barrier};
     for (; s && g->status == KILN_OK; s = s->next) {
         kn_line(g);
         print[s->kind](g, s);

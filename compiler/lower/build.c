@@ -300,4 +300,10 @@ void kn_lw_prefetch(kn_lw *w, int buffer, kn_expr *index, bool writes)
     s->writes = writes;
 }
 
+void kn_lw_call(kn_lw *w, const kn_call *c)
+{
+    kn_ls *s = add(w, KN_LS_CALL);
+    if (s) s->call = c;
+}
+
 void kn_lw_barrier(kn_lw *w) { add(w, KN_LS_BARRIER); }

@@ -88,12 +88,29 @@ static kiln_status check_store(checker *c, const kn_ls *s)
     return KILN_OK;
 }
 
+static kiln_status check_call(checker *c, const kn_call *call)
+{
+    if (!call || call->fn < 0 || call->fn >= c->p->ncalls) return wrong(c, "call of nothing", "");
+    const kn_intrin *it = c->p->calls[call->fn].intrin;
+    for (int o = 0; o < it->noperands; o++) {
+        if (call->buffer[o] < 0 || call->buffer[o] >= c->p->nbuffers) return wrong(c, "operand in no buffer", it->name);
+        const kn_buffer *b = &c->p->buffers[call->buffer[o]];
+        kiln_status st = check_expr(c, call->at[o]);
+        if (st) return st;
+        if (b->dtype != it->operand[o].dtype || b->scope == KN_REGISTER || b->elems < it->operand[o].elems)
+            return wrong(c, "operand of another dtype or size, or in registers", b->name);
+        if (!o && b->scope == KN_GLOBAL) return wrong(c, "result of an instruction outside of its tile", b->name);
+    }
+    return KILN_OK;
+}
+
 static kiln_status check_list(checker *c, const kn_ls *s, bool uniform);
 
 static kiln_status check_one(checker *c, const kn_ls *s, bool uniform)
 {
     kiln_status st = KILN_OK;
     if (s->kind == KN_LS_STORE) return check_store(c, s);
+    if (s->kind == KN_LS_CALL) return check_call(c, s->call);
     if (s->kind == KN_LS_PREFETCH)
         return c->p->hw->gpu || c->p->buffers[s->buffer].scope != KN_GLOBAL ? wrong(c, "prefetch of what is not in memory", "")
                                                                              : check_expr(c, s->index);
@@ -139,6 +156,13 @@ kiln_status kn_lprog_check(const kn_lprog *p, kiln_diag *d)
     enum { VARS = 16384 };
     bool defined[VARS], divergent[VARS];
     if (p->nvars > VARS) return kn_fail(d, KILN_LIMIT, "a loop program has at most %d variables", VARS);
+    for (int i = 0; i < p->ncalls; i++) {
+        memset(defined, 0, sizeof defined);
+        memset(divergent, 0, sizeof divergent);
+        checker c = { p, &p->fns[0], defined, divergent, d };
+        kiln_status st = check_list(&c, p->calls[i].body, true);
+        if (st) return st;
+    }
     for (int i = 0; i < p->nfns; i++) {
         const kn_fn *f = &p->fns[i];
         memset(defined, 0, sizeof defined);

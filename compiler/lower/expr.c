@@ -103,6 +103,14 @@ static access load_access(kn_env *v, const kn_expr *e)
     return r;
 }
 
+bool kn_env_place(kn_env *v, const kn_expr *load, int *buffer, kn_expr **at)
+{
+    access r = load_access(v, load);
+    *buffer = r.buffer;
+    *at = r.at;
+    return !r.cond;
+}
+
 static kn_expr *access_scalar(kn_lw *w, const access *r)
 {
     kn_expr *e = kn_lw_read(w, r->buffer, r->at, 1);

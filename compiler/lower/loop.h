@@ -5,7 +5,7 @@
 
 /* A buffer. GLOBAL buffers are the kernel's arguments (program tensors: slot = tensor id) and device temporaries; SCRATCH lives in the
  * caller's workspace, one instance a worker; SHARED a block; REGISTER arrays are only ever indexed by constants after unrolling and are
- * printed as scalars (or vectors when lanes > 1). */
+ * printed as scalars (or vectors when lanes > 1). On a GPU SCRATCH is an array of the thread. PARAM is an operand of an emulated instruction. */
 typedef struct kn_buffer {
     const char *name;
     enum kn_dtype dtype;   /* storage dtype; READ gives and STORE takes this dtype: conversions are explicit CASTs */
@@ -22,8 +22,11 @@ enum kn_ls_kind {
     KN_LS_LET,     /* var = value (I64), visible to the statements that follow in this list and their bodies */
     KN_LS_STORE,   /* buffer[index] = value; value.lanes consecutive elements from index (REGISTER: the element) */
     KN_LS_PREFETCH, /* CPU: the line of buffer[index], GLOBAL, will be wanted soon; index may be out of bounds; `writes`: for a store */
+    KN_LS_CALL,    /* calls[call->fn] on tiles: operand 0 is written, the others are read */
     KN_LS_BARRIER  /* __syncthreads; GPU only, never under a condition that differs between threads */
 };
+typedef struct kn_call { int fn, buffer[KN_INTRIN_OPERANDS]; kn_expr *at[KN_INTRIN_OPERANDS]; } kn_call; /* from element at[o] on */
+
 typedef struct kn_ls {
     enum kn_ls_kind kind;
     int var;
@@ -34,9 +37,13 @@ typedef struct kn_ls {
     bool writes;           /* PREFETCH */
     bool unaligned;        /* STORE of a vector: address may not be vector-aligned */
     int unroll;            /* FOR: iterations that the toolchain is asked to unroll; 0: its own choice */
+    const kn_call *call;
     struct kn_ls *body, *other; /* IF, FOR */
     struct kn_ls *next;
 } kn_ls;
+
+/* An instruction emulated: a function over operand tiles. body knows its PARAM buffers and its own variables. */
+typedef struct kn_emulated { const kn_intrin *intrin; int param[KN_INTRIN_OPERANDS]; kn_ls *body; } kn_emulated;
 
 /* One launch: a GPU kernel or one CPU parallel region. */
 typedef struct kn_fn {
@@ -59,6 +66,8 @@ typedef struct kn_lprog {
     const char **var_names; /* unique C identifiers */
     int nfns;
     kn_fn *fns;
+    int ncalls;
+    kn_emulated *calls;
     int64_t scratch_bytes; /* CPU: per worker */
     int ntemps;            /* program temporaries that live in global memory between launches */
     int temp_slot[KILN_MAX_TENSORS];

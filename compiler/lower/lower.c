@@ -32,6 +32,7 @@ static bool may_fill_at(const kn_sg *sg, int loop)
 {
     const kn_loop *l = &sg->g->loops[loop];
     if (loop < sg->tile) return true;
+    if (sg->g->tensor.intrin) return false;
     return sg->s->axes[l->axis].reduce && l->kind != KN_VECTOR && l->kind != KN_THREAD;
 }
 
@@ -305,6 +306,10 @@ static void slots_of(const kn_lprog *p, bool *used, const kn_ls *s)
         slots_in(p, used, s->lo);
         slots_in(p, used, s->hi);
         if (s->kind == KN_LS_STORE || s->kind == KN_LS_PREFETCH) note_slot(p, used, s->buffer);
+        for (int o = 0; s->kind == KN_LS_CALL && o < p->calls[s->call->fn].intrin->noperands; o++) {
+            slots_in(p, used, s->call->at[o]);
+            note_slot(p, used, s->call->buffer[o]);
+        }
         slots_of(p, used, s->body);
         slots_of(p, used, s->other);
     }
@@ -348,8 +353,9 @@ kiln_status kn_lower(kiln_arena *a, const kn_tree *t, const kn_hw *hw, kn_lprog 
     if (p) {
         p->buffers = kn_array(a, kn_buffer, KN_LW_BUFFERS);
         p->fns = kn_array(a, kn_fn, t->nstages ? t->nstages : 1);
+        p->calls = kn_array(a, kn_emulated, hw->nintrins + 1);
     }
-    if (!w || !p || !p->buffers || !p->fns) return kn_fail(d, KILN_MEMORY, "out of memory in lowering");
+    if (!w || !p || !p->buffers || !p->fns || !p->calls) return kn_fail(d, KILN_MEMORY, "out of memory in lowering");
     p->program = t->program;
     p->hw = hw;
     *w = (kn_lw){ .a = a, .t = t, .hw = hw, .d = d, .p = p };

@@ -94,10 +94,13 @@ kn_expr *kn_lw_let(kn_lw *w, const char *base, kn_expr *value);
 void kn_lw_store(kn_lw *w, int buffer, kn_expr *index, kn_expr *value);
 void kn_lw_prefetch(kn_lw *w, int buffer, kn_expr *index, bool writes);
 void kn_lw_barrier(kn_lw *w);
+void kn_lw_call(kn_lw *w, const kn_call *c);
 /* Expressions of a statement. */
 void kn_env_axes(kn_lw *w, const kn_sg *sg, kn_expr **av);
 kn_expr *kn_env_scalar(kn_env *v, const kn_expr *e);
 kn_expr *kn_env_vector(kn_env *v, const kn_expr *e);
+/* Where a load is read: true when that needs no condition. */
+bool kn_env_place(kn_env *v, const kn_expr *load, int *buffer, kn_expr **at);
 kn_expr *kn_lw_address(kn_lw *w, int tensor, kn_expr *const *idx);
 /* Stages. */
 int64_t kn_sg_axis_cover(const kn_sg *sg, int axis);
@@ -108,6 +111,7 @@ void kn_lw_fill(kn_lw *w, kn_sg *sg, int cache);
 kn_expr *kn_lw_half(kn_lw *w, const kn_sg *sg, int cache, kn_expr *at); /* element `at` of the half that is filled or read now */
 kn_ls *kn_lw_loop(kn_lw *w, kn_sg *sg, int loop);   /* opens a serial FOR over a loop, clipped where that is allowed */
 void kn_lw_tile(kn_lw *w, kn_sg *sg);
+void kn_lw_instruction(kn_lw *w, kn_sg *sg);                             /* see instruction.c */
 void kn_lw_init_part(kn_lw *w, kn_sg *sg);                            /* decompose_reduction */
 void kn_lw_turn(kn_lw *w, kn_sg *sg, int vloop, int lanes);           /* see turn.c */
 void kn_lw_stage(kn_lw *w, int stage, const kn_sg *consumer);

@@ -77,6 +77,14 @@ static void put_list(kn_buf *b, const kn_lprog *p, const kn_ls *s, int depth)
             put_expr(b, p, s->index);
             kn_put(b, s->writes ? "] to write\n" : "]\n");
             break;
+        case KN_LS_CALL:
+            kn_putf(b, "call %s(", p->calls[s->call->fn].intrin->name);
+            for (int o = 0; o < p->calls[s->call->fn].intrin->noperands; o++) {
+                kn_putf(b, "%s%s + ", o ? ", " : "", p->buffers[s->call->buffer[o]].name);
+                put_expr(b, p, s->call->at[o]);
+            }
+            kn_put(b, ")\n");
+            break;
         case KN_LS_BARRIER: kn_put(b, "barrier\n"); break;
         }
         put_list(b, p, s->body, depth + 1);
@@ -89,13 +97,17 @@ static void put_list(kn_buf *b, const kn_lprog *p, const kn_ls *s, int depth)
 
 void kn_lprog_print(kn_buf *b, const kn_lprog *p)
 {
-    static const char *const scopes[] = { "global", "scratch", "shared", "register" };
+    static const char *const scopes[] = { "global", "scratch", "shared", "register", "operand" };
     for (int i = 0; i < p->nbuffers; i++) {
         const kn_buffer *x = &p->buffers[i];
         kn_putf(b, "%s %s: %s x %lld", scopes[x->scope], x->name, kn_dtype_text(x->dtype), (long long)x->elems);
         if (x->lanes > 1) kn_putf(b, " lanes %d", x->lanes);
         if (x->slot >= 0) kn_putf(b, " slot %d", x->slot);
         kn_put(b, "\n");
+    }
+    for (int i = 0; i < p->ncalls; i++) {
+        kn_putf(b, "instruction %s:\n", p->calls[i].intrin->name);
+        put_list(b, p, p->calls[i].body, 1);
     }
     for (int i = 0; i < p->nfns; i++) {
         kn_putf(b, "fn %d: stage %d grid %lld threads %d shared %lld\n", i, p->fns[i].stage, (long long)p->fns[i].grid, p->fns[i].threads,

@@ -2,7 +2,7 @@
 #include "lower/tile.h"
 #include <math.h>
 
-static enum kn_op combine_op(enum kn_reduce r)
+enum kn_op kn_tile_combine_op(enum kn_reduce r)
 {
     static const enum kn_op ops[] = { KN_OP_ADD, KN_OP_ADD, KN_OP_MUL, KN_OP_MAX, KN_OP_MIN, KN_OP_AND, KN_OP_OR };
     return ops[r];
@@ -23,7 +23,7 @@ kn_expr *kn_tile_identity(kn_lw *w, enum kn_reduce r, enum kn_dtype t)
 
 static kn_expr *combine(kn_tile *x, kn_expr *a, kn_expr *b)
 {
-    return kn_lw_node(x->w, combine_op(x->sg->s->red), a->dtype, a->lanes, a, b, NULL);
+    return kn_lw_node(x->w, kn_tile_combine_op(x->sg->s->red), a->dtype, a->lanes, a, b, NULL);
 }
 
 static void accumulate(kn_tile *x, int64_t part)
@@ -177,18 +177,19 @@ void kn_tile_store_part(kn_tile *x, bool first)
 /* Iterations of the reduce loops outside the tile, and the elements of the partial results that they share. */
 static int64_t outer_reduction(const kn_sg *sg, int64_t *elems)
 {
+    const kn_intrin *it = sg->g->tensor.intrin;
     int64_t outer = 1;
-    *elems = 1;
+    *elems = it ? it->operand[0].elems : 1; /* an instruction's tile is as large as the instruction wants it */
     for (int i = 0; i < sg->tile; i++)
         if (kn_tile_reduces(sg, i) && sg->g->loops[i].kind != KN_THREAD) outer *= sg->g->loops[i].extent;
-    for (int i = sg->first_reduce; i < sg->g->nloops; i++)
+    for (int i = sg->first_reduce; i < (it ? sg->tile : sg->g->nloops); i++)
         if (!kn_tile_reduces(sg, i) && !kn_mul_fits(*elems, sg->g->loops[i].extent, elems)) *elems = INT64_MAX;
     return outer;
 }
 
 static int part_buffer(kn_lw *w, const kn_sg *sg, int64_t elems)
 {
-    if (w->hw->gpu || elems > KILN_MAX_EXTENT) {
+    if ((w->hw->gpu && !sg->g->tensor.intrin) || elems > KILN_MAX_EXTENT) {
         kn_lw_fail(w, KILN_UNSUPPORTED,
             "statement '%s': serial spatial loops inside a reduce loop need a partial tile that the target cannot hold",
                    w->p->program->tensors[sg->s->out].name);

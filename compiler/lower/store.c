@@ -82,6 +82,8 @@ static void store_output(kn_tile *x, kn_expr *value, int lane_var, bool is_final
     }
 }
 
+void kn_tile_store_value(kn_tile *x, kn_expr *value) { store_output(x, value, -1, false); }
+
 /* Condition that the current element is in range on every spatial axis. */
 kn_expr *kn_tile_in_range(kn_tile *x)
 {

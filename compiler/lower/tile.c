@@ -221,6 +221,10 @@ static void overlap_tails(kn_lw *w, kn_sg *sg)
 void kn_lw_tile(kn_lw *w, kn_sg *sg)
 {
     kn_expr *first = NULL, *last = NULL;
+    if (sg->g->tensor.intrin) {
+        kn_lw_instruction(w, sg);
+        return;
+    }
     overlap_tails(w, sg);
     int part = sg->s->red == KN_RED_NONE ? -1 : kn_tile_part(w, sg, &first, &last);
     uint32_t tail, unsafe = 0;

@@ -32,6 +32,7 @@ kn_env kn_tile_env(kn_tile *x);
 kn_expr *kn_tile_cast(kn_lw *w, kn_expr *e, enum kn_dtype t);
 
 /* reduce.c */
+enum kn_op kn_tile_combine_op(enum kn_reduce r);
 kn_expr *kn_tile_identity(kn_lw *w, enum kn_reduce r, enum kn_dtype t);
 void kn_tile_nest(kn_tile *x, int i, int64_t part); /* the tile's reduce loops from loop i inward, accumulating into part `part` */
 /* Across the threads of rfactor loops; *owner: the threads that hold the result, NULL: all. */
@@ -46,4 +47,5 @@ bool kn_tile_traps(const kn_expr *e); /* must not be computed out of range */
 kn_expr *kn_tile_in_range(kn_tile *x); /* NULL: always */
 bool kn_tile_fixed(kn_tile *x); /* what of the tile is in range is known now, wherever the outer loops are */
 void kn_tile_store(kn_tile *x);
+void kn_tile_store_value(kn_tile *x, kn_expr *value); /* the present element, a scalar */
 #endif

@@ -26,12 +26,20 @@ static void indent(kn_buf *b, int n)
     for (int i = 0; i < n; i++) kn_put(b, "  ");
 }
 
+static void put_tensor(kn_buf *b, const kn_stage *g)
+{
+    kn_putf(b, ", %s at %s:", g->tensor.intrin->name, g->loops[g->tensor.at].name);
+    for (int l = 0; l < g->tensor.intrin->nloops; l++)
+        kn_putf(b, " %s=%s", g->tensor.intrin->s->axes[l].name, g->tensor.loop[l] < 0 ? "-" : g->loops[g->tensor.loop[l]].name);
+}
+
 static void put_stage(kn_buf *b, const kn_tree *t, const kn_stage *g)
 {
     kn_putf(b, "stage %s", kn_stage_name(t, g));
     if (g->at_stage >= 0)
         kn_putf(b, " at %s of %s", t->stages[g->at_stage]->loops[g->at_loop].name, kn_stage_name(t, t->stages[g->at_stage]));
     if (g->init_at >= 0) kn_putf(b, ", initialised at %s", g->loops[g->init_at].name);
+    if (g->tensor.intrin) put_tensor(b, g);
     kn_put(b, "\n");
     int depth = 0;
     for (int i = 0; i < g->nloops; depth++) {

@@ -111,6 +111,7 @@ bool kn_step_nest_free(kn_step *s, const kn_stage *g)
 {
     const char *name = kn_stage_name(s->t, g);
     if (g->ncaches) return kn_step_refuse(s, "%s must come before the caches of '%s'", s->prim, name), false;
+    if (g->tensor.intrin) return kn_step_refuse(s, "%s must come before tensorize of '%s'", s->prim, name), false;
     if (g->at_stage >= 0) return kn_step_refuse(s, "'%s' is attached to another stage already", name), false;
     if (g->init_at >= 0) return kn_step_refuse(s, "%s must come before decompose_reduction of '%s'", s->prim, name), false;
     for (int i = 0; i < s->t->nstages; i++)
@@ -121,6 +122,8 @@ bool kn_step_nest_free(kn_step *s, const kn_stage *g)
 
 bool kn_step_own_loop(kn_step *s, const kn_stage *g, int loop)
 {
+    if (g->tensor.intrin && loop >= g->tensor.at)
+        return kn_step_refuse(s, "loop '%s' belongs to the instruction '%s'", g->loops[loop].name, g->tensor.intrin->name), false;
     if (g->loops[loop].shared_with < 0) return true;
     kn_step_refuse(s, "loop '%s' coincides with a loop of '%s'", g->loops[loop].name, kn_stage_name(s->t, s->t->stages[g->at_stage]));
     return false;

@@ -28,6 +28,9 @@
  *   decompose_reduction S L      CPU; partial results are set to the identity at L, by a nest of their own
  *   rfactor S L                  reduce loop whose every iteration keeps its own accumulator, combined at the end; on a GPU thread loop:
  *                                combined across threads through shared memory
+ *   tensorize S L INTRIN [I=LOOP ...]
+ *                                loop L and those inside it are computed by instruction INTRIN of the target. Its loops are matched with these
+ *                                by kind and extent, or as named; a loop of the instruction left out of the names runs over zeros
  *   cache_read S I SCOPE L loops L1 L2 ... [pad N]
  *                                load number I of S's body (kn_loads order) is read from a buffer filled at the start of loop L's body; the
  *                                buffer is indexed by the named loops (outer to inner, all inside L; every loop inside L that the load
@@ -48,11 +51,11 @@
  * the loop or axis named; the program stays untouched. */
 #ifndef KN_SCHEDULE_H
 #define KN_SCHEDULE_H
-#include "hw/hw.h"
+#include "intrin/intrin.h"
 
 enum kn_loop_kind { KN_SERIAL, KN_PARALLEL, KN_GRID, KN_THREAD, KN_VTHREAD, KN_UNROLL, KN_VECTOR };
 static inline bool kn_is_register(enum kn_loop_kind k) { return k == KN_UNROLL || k == KN_VTHREAD || k == KN_VECTOR; }
-enum kn_scope { KN_GLOBAL, KN_SCRATCH, KN_SHARED, KN_REGISTER };
+enum kn_scope { KN_GLOBAL, KN_SCRATCH, KN_SHARED, KN_REGISTER, KN_PARAM };
 
 /* axis value = sum over its loops of loop variable * stride (may reach past the axis's extent in tail tiles) */
 typedef struct kn_loop {
@@ -77,6 +80,10 @@ typedef struct kn_cache {
     bool twice;            /* double_buffer: two halves, filled for the next iteration while this one computes */
 } kn_cache;
 
+/* The loops that an instruction computes: those from `at` on. loop[l] is the one that is the instruction's loop l; -1: none, only its first
+ * iteration is wanted. */
+typedef struct kn_tensor_tile { const kn_intrin *intrin; int at, loop[KN_INTRIN_LOOPS]; } kn_tensor_tile;
+
 /* A scheduled statement: loops in order (outer to inner) and what hangs on them. */
 typedef struct kn_stage {
     int stmt;              /* in tree->program */
@@ -86,6 +93,7 @@ typedef struct kn_stage {
     int ncaches;
     kn_cache caches[16];
     int init_at;           /* decompose_reduction: loop at whose start the partial results are set to the identity; -1: by the first tile */
+    kn_tensor_tile tensor; /* intrin NULL: none */
     int at_stage, at_loop; /* compute_at: consumer stage and its loop index; -1: a kernel (parallel region) of its own */
 } kn_stage;
 
@@ -118,8 +126,11 @@ kiln_status kn_trace_end(kn_tree *t, const kn_hw *hw, kiln_diag *d);
 void kn_tree_print(kn_buf *b, const kn_tree *t);
 /* Bytes of a cache's buffer, its elements a row and rows; 0 on overflow. */
 int64_t kn_cache_bytes(const kn_tree *t, const kn_stage *s, const kn_cache *c);
-/* First loop of the register tile: everything behind the last serial spatial loop and behind the task and thread prefix. Its unrolled, vthread
+/* First loop of an instruction's tile, or of the register tile: everything behind the last serial spatial loop and behind the task and thread prefix. Its unrolled, vthread
  * and vector loops are registers and lanes, whatever reduce loops stand between them. */
 int kn_stage_register_tile(const kn_stmt *s, const kn_stage *g);
+/* What stands for the sources of an instruction in the stage's body, source[1] .. (NULL: not wanted); false, and why, where the body over these
+ * loops does not compute what the instruction does. */
+bool kn_tensor_sources(const kn_tree *t, const kn_stage *g, const kn_tensor_tile *x, const kn_expr **source, char *why, size_t cap);
 int64_t kn_cache_row(const kn_tree *t, const kn_stage *s, const kn_cache *c); /* elements of its innermost row, without pad */
 #endif

@@ -65,6 +65,7 @@ int kn_stage_register_tile(const kn_stmt *s, const kn_stage *g)
 {
     bool prefix = true;
     int tile = 0;
+    if (g->tensor.intrin) return g->tensor.at;
     for (int i = 0; i < g->nloops; i++) {
         const kn_loop *l = &g->loops[i];
         bool task = l->kind == KN_PARALLEL || l->kind == KN_GRID || l->kind == KN_THREAD;
@@ -80,7 +81,7 @@ bool kn_stage_untouched(const kn_stage *g)
         const kn_loop *l = &g->loops[i];
         if (l->axis != i || l->kind != KN_SERIAL || l->rfactor || l->tile || l->stride != 1) return false;
     }
-    return !g->ncaches && g->at_stage < 0;
+    return !g->ncaches && g->at_stage < 0 && !g->tensor.intrin;
 }
 
 /* Stage numbers held by compute_at follow the move. */
@@ -159,6 +160,6 @@ const char *kn_loop_kind_text(enum kn_loop_kind k)
 
 const char *kn_scope_text(enum kn_scope s)
 {
-    static const char *const text[] = { "global", "scratch", "shared", "register" };
+    static const char *const text[] = { "global", "scratch", "shared", "register", "operand" };
     return text[s];
 }

@@ -1,6 +1,7 @@
 /* Fuzz target: traces, as a request's `trace` hands them to the library: applied, lowered, checked, printed as C or CUDA. The first byte chooses
  * the program and the target. */
 #include "tests/arena.h"
+#include "tests/unit/instructions.h"
 #include "block/block.h"
 #include "codegen/codegen.h"
 #include <stdlib.h>
@@ -37,7 +38,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     };
     if (!size) return 0;
     kiln_arena *a = kiln_arena_open(&(kiln_host){NULL, mem, NULL});
-    const kn_hw *hw = &targets[data[0] / PROGRAMS % 2];
+    kn_hw with = targets[data[0] / PROGRAMS % 2], *hw = &with;
+    add_instructions(a, hw);
     kiln_diag d = {0};
     kn_program *p;
     kn_tree *t = NULL;

@@ -9,7 +9,16 @@
 enum { STACK = 256 * 1024 };
 typedef struct vec { double x[64]; int n; } vec;
 typedef struct cells { double *v; char *set; int64_t n; } cells;
-typedef struct thread { struct machine *m; ucontext_t at; void *stack; int64_t *vars; cells *regs; bool done; } thread;
+typedef struct thread {
+    struct machine *m;
+    ucontext_t at;
+    void *stack;
+    int64_t *vars;
+    cells *regs;      /* registers, and a GPU's scratch */
+    bool done;
+    const kn_call *call; /* of the instruction that runs; operand o begins at element base[o] */
+    int64_t base[KN_INTRIN_OPERANDS];
+} thread;
 typedef struct machine {
     const kn_lprog *p;
     const kn_fn *f;
@@ -79,9 +88,24 @@ static double apply(enum kn_op op, enum kn_dtype t, double a, double b)
     }
 }
 
-static cells *cells_of(thread *t, int buffer)
+static bool of_thread(const kn_lprog *p, int buffer)
 {
-    return t->m->p->buffers[buffer].scope == KN_REGISTER ? &t->regs[buffer] : &t->m->mem[buffer];
+    return p->buffers[buffer].scope == KN_REGISTER || (p->hw->gpu && p->buffers[buffer].scope == KN_SCRATCH);
+}
+
+/* Where a buffer's elements are; an operand's, moved by *at, lie in the buffer that the call names. */
+static cells *cells_of(thread *t, int buffer, int64_t *at)
+{
+    const kn_lprog *p = t->m->p;
+    if (p->buffers[buffer].scope == KN_PARAM) {
+        const kn_emulated *f = &p->calls[t->call->fn];
+        int o = 0;
+        while (f->param[o] != buffer) o++;
+        if (*at < 0 || *at >= p->buffers[buffer].elems) stop(t->m, "outside of the operand", p->buffers[buffer].name, *at);
+        *at += t->base[o];
+        buffer = t->call->buffer[o];
+    }
+    return of_thread(p, buffer) ? &t->regs[buffer] : &t->m->mem[buffer];
 }
 
 static vec eval(thread *t, const kn_expr *e);
@@ -89,9 +113,9 @@ static vec eval(thread *t, const kn_expr *e);
 static vec read_at(thread *t, const kn_expr *e)
 {
     const kn_buffer *b = &t->m->p->buffers[e->u.buffer];
-    cells *c = cells_of(t, e->u.buffer);
     vec r = { .n = e->lanes > 1 ? e->lanes : 1 };
     int64_t at = (int64_t)eval(t, e->args[0]).x[0];
+    cells *c = cells_of(t, e->u.buffer, &at);
     if (b->scope == KN_REGISTER) at *= b->lanes;
     for (int i = 0; i < r.n; i++) {
         if (at < 0 || at + i >= c->n) stop(t->m, "read out of bounds", b->name, at + i);
@@ -151,9 +175,9 @@ static vec eval(thread *t, const kn_expr *e)
 static void store(thread *t, const kn_ls *s)
 {
     const kn_buffer *b = &t->m->p->buffers[s->buffer];
-    cells *c = cells_of(t, s->buffer);
     vec v = eval(t, s->value);
     int64_t at = (int64_t)eval(t, s->index).x[0];
+    cells *c = cells_of(t, s->buffer, &at);
     if (b->scope == KN_REGISTER) at *= b->lanes;
     for (int i = 0; i < v.n; i++) {
         if (at < 0 || at + i >= c->n) {
@@ -165,6 +189,17 @@ static void store(thread *t, const kn_ls *s)
     }
 }
 
+static void run(thread *t, const kn_ls *s);
+
+static void call(thread *t, const kn_call *c)
+{
+    const kn_emulated *f = &t->m->p->calls[c->fn];
+    for (int o = 0; o < f->intrin->noperands; o++) t->base[o] = (int64_t)eval(t, c->at[o]).x[0];
+    t->call = c;
+    run(t, f->body);
+    t->call = NULL;
+}
+
 static void run(thread *t, const kn_ls *s)
 {
     for (; s && !t->m->error[0]; s = s->next) {
@@ -172,6 +207,7 @@ static void run(thread *t, const kn_ls *s)
         else if (s->kind == KN_LS_LET) t->vars[s->var] = (int64_t)eval(t, s->value).x[0];
         else if (s->kind == KN_LS_IF) run(t, eval(t, s->value).x[0] != 0 ? s->body : s->other);
         else if (s->kind == KN_LS_PREFETCH) (void)eval(t, s->index);
+        else if (s->kind == KN_LS_CALL) call(t, s->call);
         else if (s->kind == KN_LS_BARRIER) swapcontext(&t->at, &t->m->home);
         else {
             int64_t lo = (int64_t)eval(t, s->lo).x[0], hi = (int64_t)eval(t, s->hi).x[0];
@@ -200,12 +236,13 @@ static void clear(machine *m, cells *c, enum kn_scope scope)
 static void block(machine *m, int64_t number)
 {
     clear(m, m->mem, KN_SHARED);
-    clear(m, m->mem, KN_SCRATCH);
+    if (!m->p->hw->gpu) clear(m, m->mem, KN_SCRATCH);
     int n = m->f->threads;
     for (int k = 0; k < n; k++) {
         thread *t = &m->t[k];
         t->done = false;
         clear(m, t->regs, KN_REGISTER);
+        if (m->p->hw->gpu) clear(m, t->regs, KN_SCRATCH);
         t->vars[m->f->var_grid] = number;
         if (m->f->var_thread >= 0) t->vars[m->f->var_thread] = k;
         getcontext(&t->at);
@@ -244,7 +281,7 @@ static void run_fn(machine *m)
         t->vars = calloc((size_t)p->nvars + 1, sizeof *t->vars);
         t->regs = calloc((size_t)p->nbuffers + 1, sizeof *t->regs);
         for (int i = 0; i < p->nbuffers; i++)
-            if (p->buffers[i].scope == KN_REGISTER) t->regs[i] = make_cells(p->buffers[i].elems * p->buffers[i].lanes);
+            if (of_thread(p, i)) t->regs[i] = make_cells(p->buffers[i].elems * p->buffers[i].lanes);
     }
     for (int64_t g = m->f->grid; g-- > 0 && !m->error[0];) block(m, g);
     for (int k = 0; k < m->f->threads; k++) {
@@ -265,7 +302,7 @@ const char *lprog_eval(const kn_lprog *p, double *const *tensors)
     machine m = { .p = p };
     m.mem = calloc((size_t)p->nbuffers + 1, sizeof *m.mem);
     for (int i = 0; i < p->nbuffers; i++) {
-        m.mem[i] = make_cells(p->buffers[i].scope == KN_REGISTER ? 0 : p->buffers[i].elems);
+        m.mem[i] = make_cells(of_thread(p, i) ? 0 : p->buffers[i].elems);
         if (p->buffers[i].slot < 0 || p->program->tensors[p->buffers[i].slot].role != KN_INPUT) continue;
         memcpy(m.mem[i].v, tensors[p->buffers[i].slot], sizeof(double) * (size_t)p->buffers[i].elems);
         memset(m.mem[i].set, 1, (size_t)p->buffers[i].elems);

@@ -1,4 +1,5 @@
 /* Blocks: the block form of every schedule in the tests, its text read back byte for byte, and suites of legal and illegal programs. */
+#include "tests/unit/instructions.h"
 #include "block/block.h"
 #include <dirent.h>
 #include <setjmp.h>
@@ -17,8 +18,8 @@ static void *mem(void *user, void *p, size_t old_size, size_t size)
     return NULL;
 }
 
-static const kn_hw cpu = { .id = "cpu", .max_threads_per_block = 1, .vector_bytes = 64, .lanes = 1 };
-static const kn_hw gpu = { .id = "gpu", .gpu = true, .max_threads_per_block = 1024, .max_shared_per_block = 49152, .lanes = 32 };
+static kn_hw cpu = { .id = "cpu", .max_threads_per_block = 1, .vector_bytes = 64, .lanes = 1 };
+static kn_hw gpu = { .id = "gpu", .gpu = true, .max_threads_per_block = 1024, .max_shared_per_block = 49152, .lanes = 32 };
 
 static kiln_arena *arena(void) { return kiln_arena_open(&(kiln_host){ NULL, mem, NULL }); }
 static kiln_bytes bytes(const char *s) { return (kiln_bytes){ s, strlen(s) }; }
@@ -206,7 +207,12 @@ static void test_mangled(void **state)
 
 int main(void)
 {
+    kiln_arena *a = arena();
+    add_instructions(a, &cpu);
+    add_instructions(a, &gpu);
     const struct CMUnitTest tests[] = { cmocka_unit_test(test_lower_cases), cmocka_unit_test(test_golden_schedules),
                                         cmocka_unit_test(test_illegal), cmocka_unit_test(test_legal), cmocka_unit_test(test_mangled) };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    int failed = cmocka_run_group_tests(tests, NULL, NULL);
+    kiln_arena_close(a);
+    return failed;
 }

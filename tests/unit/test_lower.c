@@ -1,13 +1,14 @@
 /* Lowering: small programs under hand-written and random traces, run in the bounds-checked interpreter, against direct evaluation. */
 #include "tests/arena.h"
 #include "tests/unit/lprog_eval.c"
+#include "tests/unit/instructions.h"
 #include "block/block.h"
 #include <stdarg.h>
 #include <setjmp.h>
 #include <cmocka.h>
 
-static const kn_hw cpu = { .id = "cpu", .gpu = false, .max_threads_per_block = 1, .vector_bytes = 64 };
-static const kn_hw gpu = { .id = "gpu", .gpu = true, .max_threads_per_block = 1024, .max_shared_per_block = 49152 };
+static kn_hw cpu = { .id = "cpu", .gpu = false, .max_threads_per_block = 1, .vector_bytes = 64 };
+static kn_hw gpu = { .id = "gpu", .gpu = true, .max_threads_per_block = 1024, .max_shared_per_block = 49152 };
 
 static kiln_bytes bytes(const char *s) { return (kiln_bytes){ s, strlen(s) }; }
 
@@ -209,7 +210,12 @@ static void test_random_gpu(void **state)
 
 int main(void)
 {
+    kiln_arena *a = kiln_arena_open(&(kiln_host){ NULL, mem, NULL });
+    add_instructions(a, &cpu);
+    add_instructions(a, &gpu);
     const struct CMUnitTest tests[] = { cmocka_unit_test(test_cases), cmocka_unit_test(test_random_matmul),
                                         cmocka_unit_test(test_random_conv), cmocka_unit_test(test_random_gpu) };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    int failed = cmocka_run_group_tests(tests, NULL, NULL);
+    kiln_arena_close(a);
+    return failed;
 }

@@ -7,11 +7,12 @@
 #include <setjmp.h>
 #include <cmocka.h>
 #include <stdlib.h>
+#include "tests/unit/instructions.h"
 #include "block/block.h"
 #include "te/ref.h"
 
-static const kn_hw cpu = {.id = "cpu", .gpu = false, .max_threads_per_block = 1, .vector_bytes = 64};
-static const kn_hw gpu = {.id = "gpu", .gpu = true, .max_threads_per_block = 1024, .max_shared_per_block = 49152};
+static kn_hw cpu = {.id = "cpu", .gpu = false, .max_threads_per_block = 1, .vector_bytes = 64};
+static kn_hw gpu = {.id = "gpu", .gpu = true, .max_threads_per_block = 1024, .max_shared_per_block = 49152};
 static const struct {
     const char *inputs, *text;
 } programs[] = {
@@ -177,6 +178,39 @@ static void m_sample_location(maker *m)
     snprintf(m->out, m->cap, "sample_compute_location l%d %s %s\ncompute_at %s %s $l%d", m->serial, p, m->name, p, m->name, m->serial);
 }
 
+/* An instruction for random axes of the right kinds: they are split, its loops go inside, and sometimes it is told which are which. */
+static void m_tensorize(maker *m)
+{
+    const kn_hw *hw = m->on_gpu ? &gpu : &cpu;
+    const kn_intrin *it = hw->intrins[rnd(hw->nintrins)].parsed;
+    int axis[KN_INTRIN_LOOPS];
+    uint32_t taken = 0;
+    size_t n = 0;
+    for (int l = 0; l < it->nloops; l++) {
+        axis[l] = -1;
+        for (int tries = 0; tries < 4 && axis[l] < 0 && m->s->naxes; tries++) {
+            int x = rnd(m->s->naxes);
+            if (m->s->axes[x].reduce == it->s->axes[l].reduce && !(taken >> x & 1)) axis[l] = x;
+        }
+        if (axis[l] < 0) continue;
+        taken |= 1u << axis[l];
+        n += (size_t)snprintf(m->out + n, m->cap - n, "split %s %s %lld\n", m->name, m->s->axes[axis[l]].name, (long long)it->s->axes[l].extent);
+    }
+    n += (size_t)snprintf(m->out + n, m->cap - n, "reorder %s", m->name);
+    for (int i = 0; i < m->g->nloops; i++) n += (size_t)snprintf(m->out + n, m->cap - n, " %s", m->g->loops[i].name);
+    n += (size_t)snprintf(m->out + n, m->cap - n, " |");
+    const char *first = "none.1";
+    for (int l = 0; l < it->nloops; l++) {
+        if (axis[l] < 0) continue;
+        const char *name = m->s->axes[axis[l]].name;
+        if (!strcmp(first, "none.1")) first = name;
+        n += (size_t)snprintf(m->out + n, m->cap - n, " %s.1", name);
+    }
+    n += (size_t)snprintf(m->out + n, m->cap - n, "\ntensorize %s %s.1 %s", m->name, first, it->name);
+    for (int l = 0, told = !rnd(2); told && l < it->nloops; l++)
+        if (axis[l] >= 0) n += (size_t)snprintf(m->out + n, m->cap - n, " %s=%s.1", it->s->axes[l].name, m->s->axes[axis[l]].name);
+}
+
 static void m_nonsense(maker *m)
 {
     static const char *const lines[] = {"split %s NOPE 4",
@@ -196,7 +230,8 @@ static void m_nonsense(maker *m)
 static void (*const early[])(maker *) = {m_inline,     m_epilogue,         m_cache_write, m_reindex, m_decompose_padding,
                                          m_pad_einsum, m_transform_layout, m_fuse,        m_divide,  m_split};
 static void (*const middle[])(maker *) = {
-    m_split, m_split, m_split, m_reorder, m_reorder, m_sample, m_compute_at, m_reverse_compute_at, m_sample_location};
+    m_split,      m_split,   m_split,           m_reorder,   m_reorder,  m_sample,
+    m_compute_at, m_reverse_compute_at, m_sample_location, m_tensorize, m_tensorize};
 static void (*const late[])(maker *) = {m_parallel,      m_bind,       m_bind,          m_vectorize,   m_unroll,   m_unroll,
                                         m_cache_read,    m_cache_read, m_rfactor,       m_annotate,    m_blockize, m_decompose_reduction,
                                         m_storage_align, m_set_scope,  m_double_buffer, m_cache_twice, m_reorder,  m_nonsense};
@@ -393,6 +428,11 @@ static void test_sequences(void **unused)
 
 int main(void)
 {
+    kiln_arena *a = kiln_arena_open(&(kiln_host){NULL, mem, NULL});
+    add_instructions(a, &cpu);
+    add_instructions(a, &gpu);
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_sequences)};
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    int failed = cmocka_run_group_tests(tests, NULL, NULL);
+    kiln_arena_close(a);
+    return failed;
 }

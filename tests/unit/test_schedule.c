@@ -1,5 +1,6 @@
 /* Schedules: golden cases (tests/golden) and the property that a refused trace leaves the program as it was. */
 #include "tests/arena.h"
+#include "tests/unit/instructions.h"
 #include "schedule/schedule.h"
 #include <dirent.h>
 #include <setjmp.h>
@@ -9,8 +10,8 @@
 #include <string.h>
 #include <cmocka.h>
 
-static const kn_hw cpu = { .id = "cpu", .max_threads_per_block = 1 };
-static const kn_hw gpu = { .id = "gpu", .gpu = true, .max_threads_per_block = 1024, .max_shared_per_block = 49152 };
+static kn_hw cpu = { .id = "cpu", .max_threads_per_block = 1 };
+static kn_hw gpu = { .id = "gpu", .gpu = true, .max_threads_per_block = 1024, .max_shared_per_block = 49152 };
 
 static kiln_bytes bytes(const char *s) { return (kiln_bytes){ s, strlen(s) }; }
 
@@ -188,7 +189,12 @@ static void test_decisions(void **state)
 
 int main(void)
 {
+    kiln_arena *a = kiln_arena_open(&(kiln_host){ NULL, mem, NULL });
+    add_instructions(a, &cpu);
+    add_instructions(a, &gpu);
     const struct CMUnitTest tests[] = { cmocka_unit_test(test_golden), cmocka_unit_test(test_refusals), cmocka_unit_test(test_illegal),
                                         cmocka_unit_test(test_decisions) };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    int failed = cmocka_run_group_tests(tests, NULL, NULL);
+    kiln_arena_close(a);
+    return failed;
 }

@@ -1,0 +1,293 @@
+/* Loops that an instruction computes: its operands are packed into tiles where they do not lie as it wants them, one call stands for the loops,
+ * and the finished tile is stored. What a call does is written down once, from the instruction's compute text, so that every target can run it. */
+#include "lower/tile.h"
+
+enum { THREAD_BYTES = 64 * 1024 }; /* operands of one thread of a GPU: they lie in its local memory */
+
+typedef struct tensor {
+    kn_lw *w;
+    kn_sg *sg;
+    const kn_tensor_tile *x;
+    const kn_intrin *it;
+    const kn_expr *source[KN_INTRIN_OPERANDS];
+    int buffer[KN_INTRIN_OPERANDS];
+    kn_expr *at[KN_INTRIN_OPERANDS]; /* first element of the operand there */
+} tensor;
+
+static kn_expr *add(kn_lw *w, kn_expr *x, kn_expr *y) { return kn_bin(w->a, KN_OP_ADD, x, y); }
+static kn_expr *times(kn_lw *w, kn_expr *x, int64_t n) { return kn_bin(w->a, KN_OP_MUL, x, kn_lw_int(w, n)); }
+
+static kn_expr *sum(kn_lw *w, kn_expr *x, kn_expr *y)
+{
+    kn_expr *e = add(w, x, y);
+    return e ? kn_lw_simp(w, e) : &w->dry;
+}
+
+/* Row-major element of an operand. */
+static kn_expr *element(kn_lw *w, const kn_intrin_operand *o, kn_expr *const *idx)
+{
+    kn_expr *at = kn_lw_int(w, 0);
+    for (int d = 0; d < o->rank; d++) at = add(w, times(w, at, o->shape[d]), idx[d]);
+    return at ? kn_lw_simp(w, at) : &w->dry;
+}
+
+/* ---- the instruction itself, emulated ---- */
+
+/* Index expressions of the compute text over the variables of its loops. */
+static kn_expr *over_loops(kn_lw *w, const kn_affine *f, int n, kn_expr *const *loop)
+{
+    kn_expr *e = kn_lw_int(w, f->offset);
+    for (int l = 0; l < n; l++)
+        if (f->coef[l]) e = add(w, e, times(w, loop[l], f->coef[l]));
+    return e ? e : &w->dry;
+}
+
+typedef struct writer { kn_lw *w; const kn_intrin *it; const int *param; kn_expr *const *loop; } writer;
+
+static kn_expr *operand_read(const writer *r, int o)
+{
+    kn_expr *idx[KILN_MAX_RANK] = { NULL };
+    const kn_intrin_operand *op = &r->it->operand[o];
+    for (int d = 0; d < op->rank; d++) idx[d] = over_loops(r->w, &op->index[d], r->it->nloops, r->loop);
+    return kn_lw_read(r->w, r->param[o], element(r->w, op, idx), 1);
+}
+
+static kn_expr *body_of(const writer *r, const kn_expr *e)
+{
+    kn_expr *args[3] = { NULL };
+    if (e->op == KN_OP_LOAD) return operand_read(r, kn_intrin_operand_of(r->it, e->u.tensor));
+    for (int i = 0; i < e->nargs && i < 3; i++) args[i] = body_of(r, e->args[i]);
+    kn_expr *c = kn_lw_node(r->w, e->op, e->dtype, 1, args[0], args[1], args[2]);
+    if (!r->w->status) c->u = e->u;
+    return c;
+}
+
+/* The instruction as a function over its operands; made once a program. The last spatial loop is the innermost: its elements are independent. */
+static int emulated(kn_lw *w, const kn_intrin *it)
+{
+    kn_lprog *p = w->p;
+    for (int i = 0; i < p->ncalls; i++)
+        if (p->calls[i].intrin == it) return i;
+    kn_emulated *f = &p->calls[p->ncalls];
+    kn_expr *loop[KN_INTRIN_LOOPS];
+    kn_ls **after = w->tail;
+    *f = (kn_emulated){ .intrin = it };
+    for (int o = 0; o < it->noperands; o++)
+        f->param[o] = kn_lw_buffer(w, it->operand[o].name, it->operand[o].dtype, 1, it->operand[o].elems, KN_PARAM);
+    w->tail = &f->body;
+    for (int k = 0; k < it->nloops; k++) {
+        int inner = it->nspatial - 1, l = it->nspatial && k >= inner ? (k + 1 < it->nloops ? k + 1 : inner) : k;
+        int var = kn_lw_var(w, it->s->axes[l].name, 0, it->s->axes[l].extent - 1);
+        kn_ls *s = kn_lw_for(w, var, kn_lw_int(w, 0), kn_lw_int(w, it->s->axes[l].extent));
+        if (!s) return 0;
+        loop[l] = kn_lw_ref(w, var);
+        w->tail = &s->body;
+    }
+    writer r = { w, it, f->param, loop };
+    kn_expr *value = kn_tile_cast(w, body_of(&r, it->s->body), it->operand[0].dtype), *old = operand_read(&r, 0);
+    if (it->red != KN_RED_NONE) value = kn_lw_node(w, kn_tile_combine_op(it->red), old->dtype, 1, old, value, NULL);
+    kn_lw_store(w, f->param[0], old->nargs ? old->args[0] : old, value);
+    w->tail = after;
+    return p->ncalls++;
+}
+
+/* ---- operands ---- */
+
+/* Variables for the dimensions of operand o, which the loops of the tile that index it take for values; with `emit` in loops over them. The end of
+ * the list the loops stand in, where the caller goes on. */
+static kn_ls **open_dims(tensor *x, int o, kn_expr **idx, bool emit)
+{
+    kn_lw *w = x->w;
+    const kn_intrin_operand *op = &x->it->operand[o];
+    kn_ls **after = NULL;
+    for (int i = x->sg->tile; i < x->sg->g->nloops; i++) x->sg->val[i] = NULL;
+    for (int d = 0; d < op->rank; d++) {
+        int var = kn_lw_var(w, "t", 0, op->shape[d] - 1);
+        kn_ls *s = emit ? kn_lw_for(w, var, kn_lw_int(w, 0), kn_lw_int(w, op->shape[d])) : NULL;
+        if (s && !after) after = w->tail;
+        if (s) w->tail = &s->body;
+        idx[d] = kn_lw_ref(w, var);
+        if (x->x->loop[op->lone[d]] >= 0) x->sg->val[x->x->loop[op->lone[d]]] = idx[d];
+    }
+    return after;
+}
+
+static void close_dims(tensor *x)
+{
+    for (int i = x->sg->tile; i < x->sg->g->nloops; i++) x->sg->val[i] = NULL;
+}
+
+/* Where the element of operand o is there at all; NULL: always. */
+static kn_expr *present(tensor *x, int o, kn_expr *const *idx, kn_env *v)
+{
+    kn_lw *w = x->w;
+    const kn_stmt *s = x->sg->s;
+    const kn_intrin_operand *op = &x->it->operand[o];
+    uint32_t axes = kn_axes_in(x->source[o]);
+    kn_expr *in = NULL;
+    for (int d = 0; d < op->rank; d++) {
+        int i = x->x->loop[op->lone[d]];
+        if (i < 0) in = kn_lw_and(w, in, kn_lw_below(w, idx[d], 1));
+        else axes |= 1u << x->sg->g->loops[i].axis;
+    }
+    for (int a = 0; a < s->naxes; a++)
+        if ((axes >> a & 1) && !x->sg->clipped[a]) in = kn_lw_and(w, in, kn_lw_below(w, v->av[a], s->axes[a].extent));
+    return in;
+}
+
+/* True when operand o lies in memory as the instruction wants it: x->buffer and x->at are set. */
+static bool lies_there(tensor *x, int o)
+{
+    kn_lw *w = x->w;
+    kn_expr *idx[KILN_MAX_RANK] = { NULL }, *at;
+    kn_env v = { .w = w, .sg = x->sg, .s = x->sg->s, .lane_var = -1, .repl_tensor = -1 };
+    if (x->source[o]->op != KN_OP_LOAD) return false;
+    open_dims(x, o, idx, false);
+    kn_env_axes(w, x->sg, v.av);
+    bool there = !present(x, o, idx, &v) && kn_env_place(&v, x->source[o], &x->buffer[o], &at);
+    close_dims(x);
+    if (!there) return false;
+    kn_expr *base = at;
+    for (int d = 0; d < x->it->operand[o].rank; d++) base = kn_lw_at_lane(w, base, idx[d]->u.var, kn_lw_int(w, 0));
+    kn_expr *rest = kn_bin(w->a, KN_OP_SUB, at, sum(w, base, element(w, &x->it->operand[o], idx)));
+    rest = rest ? kn_lw_simp(w, rest) : &w->dry;
+    x->at[o] = base;
+    return rest->op == KN_OP_CONST_I && rest->u.i == 0;
+}
+
+static void pack(tensor *x, int o)
+{
+    kn_lw *w = x->w;
+    const kn_intrin_operand *op = &x->it->operand[o];
+    kn_expr *idx[KILN_MAX_RANK] = { NULL };
+    kn_env v = { .w = w, .sg = x->sg, .s = x->sg->s, .lane_var = -1, .repl_tensor = -1 };
+    x->buffer[o] = kn_lw_buffer(w, op->name, op->dtype, 1, op->elems, KN_SCRATCH);
+    x->at[o] = kn_lw_int(w, 0);
+    kn_ls **after = open_dims(x, o, idx, true);
+    kn_env_axes(w, x->sg, v.av);
+    kn_expr *in = present(x, o, idx, &v), *value = kn_env_scalar(&v, x->source[o]);
+    if (in) value = kn_lw_node(w, KN_OP_SELECT, op->dtype, 1, in, value, kn_lw_zero(w, op->dtype, 0));
+    kn_lw_store(w, x->buffer[o], element(w, op, idx), value);
+    close_dims(x);
+    if (after) w->tail = after;
+}
+
+/* ---- the tile ---- */
+
+/* Axes that no loop of the tile belongs to must be in range for there to be anything to do; NULL: they are. */
+static kn_expr *outer_in_range(tensor *x)
+{
+    kn_lw *w = x->w;
+    kn_expr *av[KILN_MAX_AXES], *in = NULL;
+    uint32_t inside = 0;
+    for (int i = x->sg->tile; i < x->sg->g->nloops; i++)
+        if (x->sg->g->loops[i].extent > 1) inside |= 1u << x->sg->g->loops[i].axis;
+    kn_env_axes(w, x->sg, av);
+    for (int a = 0; a < x->sg->s->naxes; a++)
+        if (!(inside >> a & 1) && !x->sg->clipped[a]) in = kn_lw_and(w, in, kn_lw_below(w, av[a], x->sg->s->axes[a].extent));
+    return in;
+}
+
+/* The destination's tile among the partial results: one for each iteration of the spatial loops between the outermost reduction and the tile. */
+static kn_expr *part_at(tensor *x)
+{
+    kn_lw *w = x->w;
+    kn_expr *at = kn_lw_int(w, 0);
+    for (int i = x->sg->first_reduce; i < x->sg->tile; i++)
+        if (!kn_tile_reduces(x->sg, i)) at = add(w, times(w, at, x->sg->g->loops[i].extent), x->sg->val[i]);
+    at = times(w, at, x->it->operand[0].elems);
+    return at ? kn_lw_simp(w, at) : &w->dry;
+}
+
+static void start(tensor *x, kn_expr *first)
+{
+    kn_lw *w = x->w;
+    kn_ls *cond = first ? kn_lw_if(w, first) : NULL, **after = w->tail;
+    int64_t n = x->it->operand[0].elems;
+    int var = kn_lw_var(w, "i", 0, n - 1);
+    if (cond) w->tail = &cond->body;
+    kn_ls *loop = kn_lw_for(w, var, kn_lw_int(w, 0), kn_lw_int(w, n));
+    if (!loop) return;
+    if (!cond) after = w->tail;
+    w->tail = &loop->body;
+    kn_lw_store(w, x->buffer[0], sum(w, x->at[0], kn_lw_ref(w, var)), kn_tile_identity(w, x->it->red, x->it->operand[0].dtype));
+    w->tail = after;
+}
+
+static void call(tensor *x)
+{
+    kn_call *c = kn_new(x->w->a, kn_call);
+    kn_expr *in = outer_in_range(x);
+    kn_ls *cond = in ? kn_lw_if(x->w, in) : NULL, **after = x->w->tail;
+    if (cond) x->w->tail = &cond->body;
+    for (int o = 1; o < x->it->noperands && !x->w->status; o++)
+        if (!lies_there(x, o)) pack(x, o);
+    if (!c) kn_lw_fail(x->w, KILN_MEMORY, "out of memory in lowering");
+    if (x->w->status) return;
+    c->fn = emulated(x->w, x->it);
+    for (int o = 0; o < x->it->noperands; o++) {
+        c->buffer[o] = x->buffer[o];
+        c->at[o] = x->at[o];
+    }
+    kn_lw_call(x->w, c);
+    if (cond) x->w->tail = after;
+}
+
+/* Stores what of the tile is in range, element by element. */
+static void store(tensor *x)
+{
+    kn_lw *w = x->w;
+    kn_sg *sg = x->sg;
+    kn_ls **after = NULL;
+    bool was[KILN_MAX_AXES];
+    const kn_intrin_operand *o = &x->it->operand[0];
+    kn_expr *idx[KILN_MAX_RANK] = { NULL };
+    for (int a = 0; a < KILN_MAX_AXES; a++) was[a] = sg->clipped[a];
+    sg->rolled = true;
+    for (int i = sg->tile; i < sg->g->nloops; i++) {
+        if (kn_tile_reduces(sg, i)) continue;
+        kn_ls *loop = kn_lw_loop(w, sg, i);
+        if (!loop) return;
+        if (!after) after = w->tail;
+        w->tail = &loop->body;
+    }
+    kn_tile one = { .w = w, .sg = sg, .lane_var = -1, .lanes = 1, .vloop = -1, .acc = -1, .part = -1, .spill = -1 };
+    kn_expr *in = kn_tile_in_range(&one);
+    kn_ls *cond = in ? kn_lw_if(w, in) : NULL;
+    if (cond && !after) after = w->tail;
+    if (cond) w->tail = &cond->body;
+    for (int d = 0; d < o->rank; d++) {
+        int i = x->x->loop[o->lone[d]];
+        idx[d] = i < 0 ? kn_lw_int(w, 0) : sg->val[i];
+    }
+    kn_tile_store_value(&one, kn_lw_read(w, x->buffer[0], sum(w, x->at[0], element(w, o, idx)), 1));
+    if (after) w->tail = after;
+    sg->rolled = false;
+    for (int a = 0; a < KILN_MAX_AXES; a++) sg->clipped[a] = was[a];
+    close_dims(x);
+}
+
+void kn_lw_instruction(kn_lw *w, kn_sg *sg)
+{
+    tensor x = { .w = w, .sg = sg, .x = &sg->g->tensor, .it = sg->g->tensor.intrin };
+    kn_expr *first = NULL, *last = NULL;
+    int64_t before = w->scratch;
+    char why[300];
+    if (!kn_tensor_sources(w->t, sg->g, x.x, x.source, why, sizeof why)) {
+        kn_lw_fail(w, KILN_TRACE, "statement '%s': %s", w->p->program->tensors[sg->s->out].name, why);
+        return;
+    }
+    int part = sg->s->red == KN_RED_NONE ? -1 : kn_tile_part(w, sg, &first, &last);
+    if (w->status) return;
+    x.buffer[0] = part >= 0 ? part : kn_lw_buffer(w, x.it->operand[0].name, x.it->operand[0].dtype, 1, x.it->operand[0].elems, KN_SCRATCH);
+    x.at[0] = part >= 0 ? part_at(&x) : kn_lw_int(w, 0);
+    if (x.it->red != KN_RED_NONE && (part < 0 || first)) start(&x, first);
+    call(&x);
+    if (w->hw->gpu && w->scratch - before > THREAD_BYTES)
+        kn_lw_fail(w, KILN_UNSUPPORTED, "statement '%s': the operands of '%s' take %lld bytes a thread", w->p->program->tensors[sg->s->out].name,
+                   x.it->name, (long long)(w->scratch - before));
+    kn_ls *cond = last && !w->status ? kn_lw_if(w, last) : NULL, **after = w->tail;
+    if (cond) w->tail = &cond->body;
+    if (!w->status) store(&x);
+    if (cond) w->tail = after;
+}

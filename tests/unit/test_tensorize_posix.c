@@ -1,0 +1,78 @@
+/* Schedules with instructions, from trace to result: the C text is compiled and run, the CUDA text compiled by NVRTC where there is one and emulated. */
+#include "tests/unit/workers_fixture.h"
+#include "tests/arena.h"
+#include "tests/unit/instructions.h"
+#include "codegen/codegen.h"
+
+#define TILE4 "split out0 S0 4\nsplit out0 S1 4\nsplit out0 R0 4\nreorder out0 S0.0 S1.0 R0.0 | S0.1 S1.1 R0.1\n"
+static const struct { const char *inputs, *expr; bool gpu; const char *trace, *has; } cases[] = {
+    { "a=f32:17x19&b=f32:19x23", "c[M,N] +=! a[M,K]*b[K,N]", false, TILE4 "parallel out0 S0.0\ntensorize out0 S0.1 gemm4", "k_call_gemm4_0(" },
+    { "a=f32:17x19&b=f32:19x23", "c[M,N] +=! a[M,K]*b[K,N]", false,
+      TILE4 "tensorize out0 S0.1 gemm4\ncache_read out0 0 scratch S0.0 loops R0.0 S0.1 R0.1", "k_call_gemm4_0(" },
+    { "a=f16:17x19&b=f16:19x23", "c[M,N] +=! cast(a[M,K],f32)*cast(b[K,N],f32)", false, TILE4 "tensorize out0 S0.1 half4", "k_call_half4_0(" },
+    { "a=u8:9x22&b=i8:22x7", "c[M,N] +=! cast(a[M,K],i32)*cast(b[K,N],i32)", false,
+      "split out0 S0 4\nsplit out0 R0 4\nreorder out0 S0.0 S1.0 R0.0 | S0.1 R0.1\ntensorize out0 S0.1 dot4", "k_call_dot4_0(" },
+    { "x=f32:2x3x7x9&w=f32:4x3x3x3", "o[N,F,P,Q] +=! pad(x, 0.0)[N,C,P+R-1,Q+S-1]*w[F,C,R,S] where P in 7, Q in 9", false,
+      "fuse out0 X S0 S2 S3\nfuse out0 K R0 R1 R2\nsplit out0 X 4\nsplit out0 S1 4\nsplit out0 K 4\nreorder out0 X.0 S1.0 K.0 | X.1 S1.1 K.1\n"
+      "parallel out0 X.0\ntensorize out0 X.1 gemm4", "k_call_gemm4_0(" },
+    { "a=f32:17x19&b=f32:19x23", "c[M,N] +=! a[M,K]*b[K,N]", true,
+      "split out0 S0 2 4\nsplit out0 S1 2 4\nsplit out0 R0 4\nreorder out0 S0.0 S1.0 | S0.1 S1.1 | R0.0 | S0.2 S1.2 R0.1\nbind out0 S0.0 grid\n"
+      "bind out0 S1.0 grid\nbind out0 S0.1 thread\nbind out0 S1.1 thread\ntensorize out0 S0.2 gemm4", "k_call_gemm4_0(" },
+    { "a=f16:17x19&b=f16:19x23", "c[M,N] +=! cast(a[M,K],f32)*cast(b[K,N],f32)", true,
+      "split out0 S0 4\nsplit out0 S1 4 4\nsplit out0 R0 4\nreorder out0 S0.0 S1.0 | S1.1 | R0.0 | S0.1 S1.2 R0.1\nbind out0 S0.0 grid\nbind out0 S1.0 grid\n"
+      "bind out0 S1.1 thread\ntensorize out0 S0.1 half4\ncache_read out0 1 shared R0.0 loops R0.1 S1.1 S1.2", "k_call_half4_0(" },
+};
+
+static kn_hw *device(kiln_arena *a, bool gpu)
+{
+    kn_hw *hw = kn_new(a, kn_hw);
+    *hw = (kn_hw){ .id = "test", .name = "test", .vendor = "test", .gpu = gpu, .language = gpu ? "cuda" : "c", .arch = gpu ? "sm_80" : "x86-64",
+                   .max_threads_per_block = gpu ? 1024 : 1, .max_shared_per_block = 49152, .vector_bytes = 16, .units = 1, .lanes = 1,
+                   .canon = { "test", 4 } };
+    add_instructions(a, hw);
+    return hw;
+}
+
+static bool run(const kiln_program *p, const kiln_kernel *k, bool gpu, worker_verdict *v, worker_error *e)
+{
+    static const char *const flags[] = { "-O2" };
+    worker_blob so = { 0 }, ptx = { 0 }, cubin = { 0 };
+    char *log = NULL;
+    if (gpu) {
+        bool built = !tools.nvrtc[0] || worker_compile_cuda(&tools, k->source, "sm_80", true, false, 20000, &ptx, &cubin, &log, e);
+        free(ptx.p);
+        free(cubin.p);
+        free(log);
+        return built && worker_emulate(&tools, p, k, 2000, v, e);
+    }
+    bool ok = worker_compile_c(&tools, k->source, flags, 1, 20000, &so, e) && worker_verify_cpu(&tools, p, k, &so, 500, v, e);
+    free(so.p);
+    return ok;
+}
+
+static void kernels_are_right(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        kiln_arena *a = kiln_arena_open(&(kiln_host){ NULL, mem, NULL });
+        kiln_request *r;
+        kiln_kernel *k;
+        kiln_diag d = { 0 };
+        worker_verdict v = { 0 };
+        worker_error e = { 0 };
+        kn_hw *hw = device(a, cases[i].gpu);
+        if (kiln_request_text(a, fixture_text(cases[i].expr), fixture_text(cases[i].inputs), &r, &d)) fail_msg("%zu: %s", i, d.message);
+        if (kiln_generate(a, r->program, hw, fixture_text(cases[i].trace), &k, &d)) fail_msg("%zu: %s", i, d.message);
+        if (!strstr(k->source.p, cases[i].has)) fail_msg("%zu: no call in\n%s", i, k->source.p);
+        if (!run(r->program, k, cases[i].gpu, &v, &e)) fail_msg("%zu: %s %s\n%s", i, e.slug, e.message, k->source.p);
+        if (!v.ok || !v.all_written || v.checked != v.total) fail_msg("%zu: %s\n%s", i, v.detail, k->source.p);
+        kiln_arena_close(a);
+    }
+}
+
+int main(int argc, char **argv)
+{
+    if (argc > 1 && !strcmp(argv[1], "child")) return child_main(argc, argv);
+    const struct CMUnitTest tests[] = { cmocka_unit_test(kernels_are_right) };
+    return cmocka_run_group_tests(tests, fixture_open, fixture_close);
+}
