@@ -132,6 +132,10 @@ kiln_status kiln_construct_request(kiln_arena *a, const kiln_request *r, const k
 kiln_status kiln_explain(kiln_arena *a, const kiln_program *p, const kiln_hw *hw, kiln_bytes trace, kiln_bytes *out,
                          kiln_diag *d);
 
+/* Every mapping of the program's loops onto the loops of an instruction of hw ("": of each), as JSON: for every statement the mappings by
+ * predicted time with calls, padding and the addresses of their operands, and what was refused with operand, index and reason. */
+kiln_status kiln_mappings(kiln_arena *a, const kiln_program *p, const kiln_hw *hw, const char *instruction, kiln_bytes *out, kiln_diag *d);
+
 /* ---- generation -------------------------------------------------------------------------------------------------- */
 /* One launch of a GPU kernel; a CPU kernel has launches too (its parallel regions), for the record only. */
 typedef struct kiln_launch {

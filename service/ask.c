@@ -31,7 +31,7 @@ void service_ask_drop(service_ask *a)
     free(a);
 }
 
-static const char *const reserved[] = {"target", "quality", "policy", "top_k", "wait_ms"};
+static const char *const reserved[] = {"target", "quality", "policy", "top_k", "wait_ms", "intrinsic"};
 
 static bool is_reserved(const char *p, size_t n)
 {

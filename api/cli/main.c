@@ -51,6 +51,7 @@ static void usage(FILE *f)
                "  --grad INPUT     the gradient by that input instead; again for more\n"
                "  --policy P       default or roller     -k N  how many candidates\n"
                "  --trace FILE     a schedule of your own, one step a line (docs/schedules.md)\n"
+               "  --intrinsic X    for mappings: one of the target's instructions, default all\n"
                "  --threads N      for run               --runs N  timed runs\n"
                "  -o FILE          write there           --json    machine-readable\n"
                "  --url URL        the service, default http://127.0.0.1:8787 (KILN_URL)\n"
@@ -88,7 +89,7 @@ static bool option(struct cli *c, const char *name, const char *value)
 {
     const struct { const char *name; const char **text; int *number; } table[] = {
         {"--url", &c->url, NULL},       {"--target", &c->target, NULL},   {"--policy", &c->policy, NULL}, {"--quality", &c->quality, NULL},
-        {"--trace", &c->trace, NULL},
+        {"--trace", &c->trace, NULL},   {"--intrinsic", &c->intrinsic, NULL},
         {"--as", &c->as, NULL},                 {"-o", &c->output, NULL},         {"--output", &c->output, NULL}, {"--hwspecs", &c->hwspecs, NULL},
         {"-k", NULL, &c->k},            {"--threads", NULL, &c->threads}, {"--runs", NULL, &c->runs},
     };

@@ -131,6 +131,7 @@ const char *kn_map_text(kiln_arena *a, const kn_maps *m, const kn_mapping *x)
     kn_buf b;
     kn_buf_init(&b, a);
     for (int j = 0; j < m->intrin->naxes; j++) {
+        if (!x->loops[j]) continue;
         kn_putf(&b, "%s%s=", b.n ? " " : "", m->intrin->axes[j].name);
         const char *comma = "";
         for (int l = 0; l < m->stmt->naxes; l++) {

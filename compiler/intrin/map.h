@@ -34,6 +34,7 @@ typedef struct kn_map_operand {
 } kn_map_operand;
 
 typedef struct kn_maps {
+    const kn_intrin *it;
     const kn_program *soft, *hard;
     const kn_stmt *stmt, *intrin; /* a statement of soft, that of the instruction */
     int nops;
@@ -54,6 +55,29 @@ kiln_status kn_map_parse(const kn_maps *m, const char *text, kn_mapping *out, ki
 /* Iterations that the mapping fuses into axis j; 0 on overflow. The published filter keeps mappings that fill every axis at least once. */
 int64_t kn_map_extent(const kn_maps *m, const kn_mapping *x, int axis);
 bool kn_map_fills(const kn_maps *m, const kn_mapping *x);
+
+/* A mapping at its sizes. Along axis j of the instruction the fused iterations f make tiles of its extent E, the last one padded with zeros.
+ * An operand's element stands at  base + sum over outer loops l of v(l)*loop[l] + sum over axes j of (f(j)/E)*tile[j] + (f(j)%E)*step[j]. */
+typedef struct kn_map_layout {
+    bool direct;               /* where the statement has it; else in a packed copy: outer loops, then tiles, then one tile row-major */
+    int64_t base, elems;       /* elems: of the copy, padding included; direct: of the tensor */
+    int64_t tile_bytes;
+    int64_t loop[KILN_MAX_AXES], tile[KILN_MAX_AXES], step[KILN_MAX_AXES];
+} kn_map_layout;
+
+typedef struct kn_map_plan {
+    int64_t fused[KILN_MAX_AXES], tiles[KILN_MAX_AXES];
+    uint32_t outer;            /* loops that no axis takes: they run around the instruction */
+    int64_t calls;
+    double padding;            /* iterations computed for one wanted, >= 1 */
+    kn_map_layout operand[KN_MAP_OPERANDS];
+    double us, pack_us;        /* predicted, of all and of packing alone */
+    const char *bound;         /* "compute", "latency", "pack", or the memory level that feeds too slowly */
+} kn_map_plan;
+/* KILN_LIMIT: sizes beyond the limits of elements. */
+kiln_status kn_map_plan_of(const kn_maps *m, const kn_mapping *x, kn_map_plan *out, kiln_diag *d);
+/* Predicts us, pack_us and bound by AMOS's performance model: level by level the slowest of computing, reading and writing. */
+void kn_map_predict(const kn_maps *m, const kn_hw *hw, kn_map_plan *plan);
 
 /* Private to the map_*.c files. */
 kiln_status kn_map_operands(const kn_program *p, const kn_stmt *s, const kn_intrin *intrin, uint32_t flips, kn_maps *m, kiln_diag *d);

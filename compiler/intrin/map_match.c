@@ -86,6 +86,7 @@ kiln_status kn_map_operands(const kn_program *p, const kn_stmt *s, const kn_intr
     bool wider = kn_is_float(acc) && exact(acc, ho->dtype);
     if (s->red != KN_RED_NONE && ho->dtype != acc && !wider)
         return kn_fail(d, KILN_UNSUPPORTED, "the statement accumulates in %s, the instruction in %s", kn_dtype_text(acc), kn_dtype_text(ho->dtype));
+    m->it = intrin;
     m->soft = p, m->hard = intrin->program, m->stmt = s, m->intrin = h;
     m->op[0] = (kn_map_operand){-1, s->out, h->out, so->rank, ho->rank, s->lhs, h->lhs};
     m->nops = 1;

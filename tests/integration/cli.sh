@@ -34,6 +34,11 @@ expect 65 '404' "$kiln" get kk1-000000000000000000000000000000000000000000000000
 expect 69 'no answer' "$kiln" ls --url http://127.0.0.1:1
 expect 0 'rank' "$kiln" construct MatMul a=f32:512x512 b=f32:512x512 --target nvidia-v100
 expect 0 'roofline' "$kiln" explain Softmax x=f32:64x1000 --target nvidia-h200
+expect 0 '35 mappings of 7 atoms' "$kiln" mappings 'y[N,K,P,Q] +=! x[N,C,P+R,Q+S]*w[K,C,R,S]' x=f16:2x64x30x30 w=f16:32x64x3x3 --target nvidia-a100 \
+    --intrinsic wmma_f16
+expect 0 'is no single index of operand b' "$kiln" mappings 'y[N,K,P,Q] +=! x[N,C,P+R,Q+S]*w[K,C,R,S]' x=f16:2x64x30x30 w=f16:32x64x3x3 \
+    --target nvidia-a100 --intrinsic wmma_f16
+expect 65 'has no instruction "nosuch"' "$kiln" mappings MatMul a=f16:64x64 b=f16:64x64 --target nvidia-a100 --intrinsic nosuch
 expect 65 'axis K' "$kiln" construct 'c[M,N] +=! a[M,K]*b[K,N]' a=f32:4x5 b=f32:6x7
 expect 0 'verification  run' "$kiln" compile MatMul a=f32:64x80 b=f32:80x48
 expect 0 'verification  run' "$kiln" compile MatMul a=f32:64x80 b=f32:80x48 --grad a --grad b
@@ -46,7 +51,7 @@ expect 0 'C compiler' "$kiln" doctor
 expect 0 'kiln_abi_version' "$kiln" compile MatMul a=f32:64x80 b=f32:80x48 --as source
 expect 0 '' "$kiln" compile MatMul a=f32:64x80 b=f32:80x48 --as bundle -o "$work/k.zip"
 python3 - "$work" "$kiln" <<'PY' || failed=1
-import json, subprocess, sys, zipfile
+import json, os, subprocess, sys, urllib.request, zipfile
 import numpy as np
 work, kiln = sys.argv[1:]
 z = zipfile.ZipFile(work + "/k.zip")
@@ -72,6 +77,14 @@ x = f(33, 100)
 e = np.exp(x - x.max(1, keepdims=True))
 run("Softmax", {"x": x}, e / e.sum(1, keepdims=True))
 run("z[J,I] = x[I,J]*2.0", {"x": x}, x.T * 2)
+post = lambda query, body: json.load(urllib.request.urlopen(urllib.request.Request(os.environ["KILN_URL"] + "/v1/mappings" + query, body.encode(), {"Content-Type": "application/json"})))
+request = json.dumps({"op": "MatMulInteger", "target": "x86-64-vnni", "inputs": [{"name": n, "dtype": t, "shape": [70, 70]} for n, t in (("a", "u8"), ("b", "i8"))]})
+maps = {r["instruction"]: r for r in post("", request)["results"]}
+assert "the statement accumulates in i32" in maps["fma_f32"]["unsupported"] and maps["vpdpbusd"]["count"] == 1, maps
+best = maps["vpdpbusd"]["mappings"][0]
+assert best["predicted_us"] > 0 and best["calls"] == 70 * 5 * 18 and best["padding"] == 80 * 72 / 70 / 70, best
+assert all(r["why"] and r["operand"] for r in maps["vpdpbusd"]["refused"] if "loop" not in r["why"]), maps
+assert len(post("?intrinsic=vpdpbusd", request)["results"]) == 1
 print("numpy agrees")
 PY
 exit $failed

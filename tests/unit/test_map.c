@@ -201,6 +201,40 @@ static void shipped_instructions(void **state)
     assert_true(seen >= 90);
 }
 
+/* AMOS's example: a 4 x 9 matrix on tiles of 2 x 2 stands at (f/2)*20 + (g/2)*4 behind one another, five tiles a row. */
+static void sizes_and_addresses(void **state)
+{
+    (void)state;
+    kn_map_plan p;
+    kn_mapping x;
+    const kn_maps *m = maps_of("in x: f16[1,1,4,4], w: f16[4,1,3,3]; y[N,K,P,Q] +=! x[N,C,P+R,Q+S] * w[K,C,R,S]",
+                               "d[I,J] +=! cast(a[I,R],f32) * cast(b[R,J],f32) where I in 2, J in 2, R in 2");
+    assert_int_equal(kn_map_parse(m, "I=N,P,Q J=K R=C,R,S", &x, &diag), KILN_OK);
+    assert_int_equal(kn_map_plan_of(m, &x, &p, &diag), KILN_OK);
+    assert_int_equal(p.calls, 2 * 2 * 5);
+    const kn_map_layout *a = &p.operand[1];
+    assert_false(a->direct);
+    assert_int_equal(a->tile[0], 20);
+    assert_int_equal(a->tile[2], 4);
+    assert_int_equal(a->step[0], 2);
+    assert_int_equal(a->step[2], 1);
+    assert_int_equal(a->elems, 40);
+    assert_true(p.padding > 1.11 && p.padding < 1.12); /* 10 of 9 */
+    static const struct { int m, n, k, calls; bool direct; } sizes[] = {
+        {2, 2, 2, 1, false}, {4, 4, 4, 1, false}, {8, 8, 8, 1, false}, {17, 19, 23, 8, false}, {32, 48, 16, 6, true},
+    };
+    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
+        const char *op = kn_format(arena, "in a: f16[%d,%d], b: f16[%d,%d]; y[M,N] +=! a[M,K] * b[K,N]", sizes[i].m, sizes[i].k, sizes[i].k,
+                                   sizes[i].n);
+        m = maps_of(op, MMA);
+        assert_int_equal(kn_map_plan_of(m, &m->maps[0], &p, &diag), KILN_OK);
+        assert_int_equal(p.calls, sizes[i].calls);
+        assert_int_equal(p.operand[1].direct, sizes[i].direct);
+        assert_int_equal(kn_map_fills(m, &m->maps[0]), sizes[i].m >= 16);
+        if (sizes[i].direct) assert_int_equal(p.operand[2].step[2], 48);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -211,6 +245,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(other_computations, open_arena, close_arena),
         cmocka_unit_test_setup_teardown(instructions_of_other_shapes, open_arena, close_arena),
         cmocka_unit_test_setup_teardown(operands_that_would_be_rounded, open_arena, close_arena),
+        cmocka_unit_test_setup_teardown(sizes_and_addresses, open_arena, close_arena),
         cmocka_unit_test_setup_teardown(shipped_instructions, open_arena, close_arena),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,0 +1,156 @@
+/* kiln_mappings: every way to run a program's statements on the instructions of a device, as JSON, with what was refused and why. */
+#include "intrin/map.h"
+#include <stdlib.h>
+#include <string.h>
+
+enum { LISTED = 256 }; /* mappings and refusals written out for one statement and instruction */
+
+typedef struct ranked { const kn_mapping *x; kn_map_plan plan; const char *barred; int order; } ranked;
+
+static int by_time(const void *p, const void *q)
+{
+    const ranked *x = p, *y = q;
+    if (!x->barred != !y->barred) return x->barred ? 1 : -1;
+    if (x->plan.us != y->plan.us) return x->plan.us < y->plan.us ? -1 : 1;
+    return x->order - y->order;
+}
+
+static void put_strides(kn_buf *b, const char *name, const int64_t *stride, const kn_stmt *s)
+{
+    kn_putf(b, ",\"%s\":{", name);
+    const char *comma = "";
+    for (int i = 0; i < s->naxes; i++) {
+        if (!stride[i]) continue;
+        kn_putf(b, "%s\"%s\":%lld", comma, s->axes[i].name, (long long)stride[i]);
+        comma = ",";
+    }
+    kn_put(b, "}");
+}
+
+static void put_operands(kn_buf *b, const kn_maps *m, const kn_map_plan *p)
+{
+    kn_put(b, ",\"operands\":[");
+    for (int o = 0; o < m->nops; o++) {
+        const kn_map_layout *y = &p->operand[o];
+        kn_putf(b, "%s{\"operand\":\"%s\",\"tensor\":\"%s\",\"packed\":%s,\"elems\":%lld,\"base\":%lld", o ? "," : "",
+                m->hard->tensors[m->op[o].hard].name, m->soft->tensors[m->op[o].soft].name, y->direct ? "false" : "true", (long long)y->elems,
+                (long long)y->base);
+        put_strides(b, "loops", y->loop, m->stmt);
+        put_strides(b, "tiles", y->tile, m->intrin);
+        put_strides(b, "steps", y->step, m->intrin);
+        kn_put(b, "}");
+    }
+    kn_put(b, "]");
+}
+
+static void put_mapping(kn_buf *b, const kn_maps *m, const ranked *r)
+{
+    kn_put(b, "{\"mapping\":");
+    kn_put_json_string(b, kn_map_text(b->a, m, r->x));
+    if (r->barred) {
+        kn_put(b, ",\"barred\":");
+        kn_put_json_string(b, r->barred);
+        kn_put(b, "}");
+        return;
+    }
+    kn_put(b, ",\"predicted_us\":");
+    kn_put_double(b, r->plan.us);
+    kn_put(b, ",\"pack_us\":");
+    kn_put_double(b, r->plan.pack_us);
+    kn_putf(b, ",\"bound\":\"%s\",\"calls\":%lld,\"padding\":", r->plan.bound, (long long)r->plan.calls);
+    kn_put_double(b, r->plan.padding);
+    kn_putf(b, ",\"fills\":%s", kn_map_fills(m, r->x) ? "true" : "false");
+    put_operands(b, m, &r->plan);
+    kn_put(b, "}");
+}
+
+static void put_refused(kn_buf *b, const kn_maps *m)
+{
+    kn_putf(b, ",\"refusals\":%d,\"refused\":[", m->nrefused);
+    for (int i = 0; i < m->nrefused && i < LISTED; i++) {
+        kn_put(b, i ? ",{\"tried\":" : "{\"tried\":");
+        kn_put_json_string(b, kn_map_text(b->a, m, &m->refused[i].tried));
+        if (m->refused[i].operand >= 0)
+            kn_putf(b, ",\"operand\":\"%s\",\"tensor\":\"%s\"", m->hard->tensors[m->op[m->refused[i].operand].hard].name,
+                    m->soft->tensors[m->op[m->refused[i].operand].soft].name);
+        if (m->refused[i].index >= 0) kn_putf(b, ",\"index\":%d", m->refused[i].index);
+        kn_put(b, ",\"why\":");
+        kn_put_json_string(b, m->refused[i].why);
+        kn_put(b, "}");
+    }
+    kn_put(b, "]}");
+}
+
+static kiln_status put_maps(kn_buf *b, const kn_maps *m, const kn_hw *hw, kiln_diag *d)
+{
+    ranked *r = kn_array(b->a, ranked, m->nmaps + 1);
+    if (!r) return kn_fail(d, KILN_MEMORY, "out of memory");
+    for (int i = 0; i < m->nmaps; i++) {
+        kiln_diag why = {0};
+        r[i].x = &m->maps[i], r[i].order = i;
+        if (kn_map_check(m, r[i].x, &why) || kn_map_plan_of(m, r[i].x, &r[i].plan, &why)) r[i].barred = kn_strdup(b->a, why.message);
+        else kn_map_predict(m, hw, &r[i].plan);
+    }
+    qsort(r, (size_t)m->nmaps, sizeof *r, by_time);
+    kn_putf(b, ",\"atoms\":%d,\"count\":%d,\"mappings\":[", m->natoms, m->nmaps);
+    for (int i = 0; i < m->nmaps && i < LISTED; i++) {
+        if (i) kn_put(b, ",");
+        put_mapping(b, m, &r[i]);
+    }
+    kn_put(b, "]");
+    put_refused(b, m);
+    return KILN_OK;
+}
+
+static kiln_status put_statement(kn_buf *b, const kn_program *p, int stmt, const kn_hw *hw, const kn_intrin *it, kiln_diag *d)
+{
+    kn_maps *m;
+    kiln_diag why = {0};
+    kn_putf(b, "{\"statement\":\"%s\",\"instruction\":\"%s\"", p->tensors[p->stmts[stmt]->out].name, it->name);
+    kiln_status s = kn_maps_of(b->a, p, stmt, it, &m, &why);
+    if (!s) return put_maps(b, m, hw, d);
+    if (s != KILN_UNSUPPORTED && s != KILN_LIMIT) {
+        *d = why;
+        return s;
+    }
+    kn_put(b, ",\"unsupported\":");
+    kn_put_json_string(b, why.message);
+    kn_put(b, "}");
+    return KILN_OK;
+}
+
+static kiln_status unknown(const kn_hw *hw, const char *instruction, kiln_diag *d)
+{
+    kn_fail(d, KILN_TARGET, "%s has no instruction \"%.63s\"", hw->id, instruction);
+    char list[240] = "";
+    for (int i = 0; i < hw->nintrins; i++) {
+        size_t n = strlen(list), more = strlen(hw->intrins[i].name);
+        if (n + more + 2 >= sizeof list) break;
+        if (n) list[n++] = ' ';
+        memcpy(list + n, hw->intrins[i].name, more + 1);
+    }
+    kn_hint(d, "%s", hw->nintrins ? list : "the target describes no instructions");
+    return KILN_TARGET;
+}
+
+kiln_status kiln_mappings(kiln_arena *a, const kiln_program *p, const kiln_hw *hw, const char *instruction, kiln_bytes *out, kiln_diag *d)
+{
+    kn_buf b;
+    kn_buf_init(&b, a);
+    kn_putf(&b, "{\"target\":\"%s\",\"results\":[", hw->id);
+    int n = 0;
+    for (int i = 0; i < hw->nintrins; i++) {
+        if (*instruction && strcmp(instruction, hw->intrins[i].name)) continue;
+        for (int k = 0; k < p->nstmts; k++) {
+            if (n++) kn_put(&b, ",");
+            kiln_status s = put_statement(&b, p, k, hw, hw->intrins[i].parsed, d);
+            if (s) return s;
+        }
+    }
+    if (!n && p->nstmts) return unknown(hw, instruction, d);
+    kn_put(&b, "]}\n");
+    kiln_bytes text = kn_buf_take(&b);
+    if (!text.p) return kn_fail(d, KILN_MEMORY, "out of memory while writing mappings");
+    *out = text;
+    return KILN_OK;
+}
