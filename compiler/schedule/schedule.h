@@ -126,8 +126,8 @@ kiln_status kn_trace_end(kn_tree *t, const kn_hw *hw, kiln_diag *d);
 void kn_tree_print(kn_buf *b, const kn_tree *t);
 /* Bytes of a cache's buffer, its elements a row and rows; 0 on overflow. */
 int64_t kn_cache_bytes(const kn_tree *t, const kn_stage *s, const kn_cache *c);
-/* First loop of an instruction's tile, or of the register tile: everything behind the last serial spatial loop and behind the task and thread prefix. Its unrolled, vthread
- * and vector loops are registers and lanes, whatever reduce loops stand between them. */
+/* First loop of an instruction's tile; else of the register tile: everything behind the last serial spatial loop and behind the task and thread
+ * prefix. Its unrolled, vthread and vector loops are registers and lanes, whatever reduce loops stand between them. */
 int kn_stage_register_tile(const kn_stmt *s, const kn_stage *g);
 /* What stands for the sources of an instruction in the stage's body, source[1] .. (NULL: not wanted); false, and why, where the body over these
  * loops does not compute what the instruction does. */

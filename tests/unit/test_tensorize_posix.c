@@ -1,4 +1,4 @@
-/* Schedules with instructions, from trace to result: the C text is compiled and run, the CUDA text compiled by NVRTC where there is one and emulated. */
+/* Schedules with instructions, from trace to result: C text is compiled and run; CUDA text is compiled by NVRTC where there is one, and emulated. */
 #include "tests/unit/workers_fixture.h"
 #include "tests/arena.h"
 #include "tests/unit/instructions.h"
@@ -9,7 +9,8 @@ static const struct { const char *inputs, *expr; bool gpu; const char *trace, *h
     { "a=f32:17x19&b=f32:19x23", "c[M,N] +=! a[M,K]*b[K,N]", false, TILE4 "parallel out0 S0.0\ntensorize out0 S0.1 gemm4", "k_call_gemm4_0(" },
     { "a=f32:17x19&b=f32:19x23", "c[M,N] +=! a[M,K]*b[K,N]", false,
       TILE4 "tensorize out0 S0.1 gemm4\ncache_read out0 0 scratch S0.0 loops R0.0 S0.1 R0.1", "k_call_gemm4_0(" },
-    { "a=f16:17x19&b=f16:19x23", "c[M,N] +=! cast(a[M,K],f32)*cast(b[K,N],f32)", false, TILE4 "tensorize out0 S0.1 half4", "k_call_half4_0(" },
+    { "a=f16:17x19&b=f16:19x23", "c[M,N] +=! cast(a[M,K],f32)*cast(b[K,N],f32)", false, TILE4 "tensorize out0 S0.1 half4",
+      "k_call_half4_0(" },
     { "a=u8:9x22&b=i8:22x7", "c[M,N] +=! cast(a[M,K],i32)*cast(b[K,N],i32)", false,
       "split out0 S0 4\nsplit out0 R0 4\nreorder out0 S0.0 S1.0 R0.0 | S0.1 R0.1\ntensorize out0 S0.1 dot4", "k_call_dot4_0(" },
     { "x=f32:2x3x7x9&w=f32:4x3x3x3", "o[N,F,P,Q] +=! pad(x, 0.0)[N,C,P+R-1,Q+S-1]*w[F,C,R,S] where P in 7, Q in 9", false,
@@ -19,8 +20,8 @@ static const struct { const char *inputs, *expr; bool gpu; const char *trace, *h
       "split out0 S0 2 4\nsplit out0 S1 2 4\nsplit out0 R0 4\nreorder out0 S0.0 S1.0 | S0.1 S1.1 | R0.0 | S0.2 S1.2 R0.1\nbind out0 S0.0 grid\n"
       "bind out0 S1.0 grid\nbind out0 S0.1 thread\nbind out0 S1.1 thread\ntensorize out0 S0.2 gemm4", "k_call_gemm4_0(" },
     { "a=f16:17x19&b=f16:19x23", "c[M,N] +=! cast(a[M,K],f32)*cast(b[K,N],f32)", true,
-      "split out0 S0 4\nsplit out0 S1 4 4\nsplit out0 R0 4\nreorder out0 S0.0 S1.0 | S1.1 | R0.0 | S0.1 S1.2 R0.1\nbind out0 S0.0 grid\nbind out0 S1.0 grid\n"
-      "bind out0 S1.1 thread\ntensorize out0 S0.1 half4\ncache_read out0 1 shared R0.0 loops R0.1 S1.1 S1.2", "k_call_half4_0(" },
+      "split out0 S0 4\nsplit out0 S1 4 4\nsplit out0 R0 4\nreorder out0 S0.0 S1.0 | S1.1 | R0.0 | S0.1 S1.2 R0.1\nbind out0 S0.0 grid\n"
+      "bind out0 S1.0 grid\nbind out0 S1.1 thread\ntensorize out0 S0.1 half4\ncache_read out0 1 shared R0.0 loops R0.1 S1.1 S1.2", "k_call_half4_0(" },
 };
 
 static kn_hw *device(kiln_arena *a, bool gpu)
