@@ -21,7 +21,8 @@ static const struct { const char *inputs, *expr; bool gpu; const char *trace, *h
       "bind out0 S1.0 grid\nbind out0 S0.1 thread\nbind out0 S1.1 thread\ntensorize out0 S0.2 gemm4", "k_call_gemm4_0(" },
     { "a=f16:17x19&b=f16:19x23", "c[M,N] +=! cast(a[M,K],f32)*cast(b[K,N],f32)", true,
       "split out0 S0 4\nsplit out0 S1 4 4\nsplit out0 R0 4\nreorder out0 S0.0 S1.0 | S1.1 | R0.0 | S0.1 S1.2 R0.1\nbind out0 S0.0 grid\n"
-      "bind out0 S1.0 grid\nbind out0 S1.1 thread\ntensorize out0 S0.1 half4\ncache_read out0 1 shared R0.0 loops R0.1 S1.1 S1.2", "k_call_half4_0(" },
+      "bind out0 S1.0 grid\nbind out0 S1.1 thread\ntensorize out0 S0.1 half4\n"
+      "cache_read out0 1 shared R0.0 loops R0.1 S1.1 S1.2", "k_call_half4_0(" },
 };
 
 static kn_hw *device(kiln_arena *a, bool gpu)
