@@ -43,7 +43,7 @@ static void put_operands(kn_buf *b, const kn_maps *m, const kn_map_plan *p)
     kn_put(b, "]");
 }
 
-static void put_mapping(kn_buf *b, const kn_maps *m, const ranked *r)
+static void put_mapping(kn_buf *b, const kn_maps *m, const kn_hw *hw, const ranked *r)
 {
     kn_put(b, "{\"mapping\":");
     kn_put_json_string(b, kn_map_text(b->a, m, r->x));
@@ -61,6 +61,9 @@ static void put_mapping(kn_buf *b, const kn_maps *m, const ranked *r)
     kn_put_double(b, r->plan.padding);
     kn_putf(b, ",\"fills\":%s", kn_map_fills(m, r->x) ? "true" : "false");
     put_operands(b, m, &r->plan);
+    kiln_bytes trace = kn_map_trace(b->a, m, r->x, hw);
+    if (!trace.p) b->failed = true;
+    else kn_put(b, ",\"trace\":"), kn_put_json_string(b, trace.p);
     kn_put(b, "}");
 }
 
@@ -95,7 +98,7 @@ static kiln_status put_maps(kn_buf *b, const kn_maps *m, const kn_hw *hw, kiln_d
     kn_putf(b, ",\"atoms\":%d,\"count\":%d,\"mappings\":[", m->natoms, m->nmaps);
     for (int i = 0; i < m->nmaps && i < LISTED; i++) {
         if (i) kn_put(b, ",");
-        put_mapping(b, m, &r[i]);
+        put_mapping(b, m, hw, &r[i]);
     }
     kn_put(b, "]");
     put_refused(b, m);

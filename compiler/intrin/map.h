@@ -79,6 +79,9 @@ kiln_status kn_map_plan_of(const kn_maps *m, const kn_mapping *x, kn_map_plan *o
 /* Predicts us, pack_us and bound by AMOS's performance model: level by level the slowest of computing, reading and writing. */
 void kn_map_predict(const kn_maps *m, const kn_hw *hw, kn_map_plan *plan);
 
+/* A schedule that computes the statement through the mapping, for kn_trace_apply; p NULL: out of memory. */
+kiln_bytes kn_map_trace(kiln_arena *a, const kn_maps *m, const kn_mapping *x, const kn_hw *hw);
+
 /* Private to the map_*.c files. */
 kiln_status kn_map_operands(const kn_program *p, const kn_stmt *s, const kn_intrin *intrin, uint32_t flips, kn_maps *m, kiln_diag *d);
 int kn_map_flips(const kn_stmt *intrin); /* operand orders to try */

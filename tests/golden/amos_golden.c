@@ -7,26 +7,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* The convolutions of AMOS read an image that was padded before; a flipped kernel is how it writes a transposed convolution. The scan
- * multiplies by a triangle of ones, mean and variance by a column of 1/n, all of them tensors of their own. */
-#define X4 "in x: f16[2,64,30,30], "
-#define CONV2D "x[N,C,P+R,Q+S] * w["
 static const struct { const char *op, *text; } operators[] = {
-    {"GMV", "in a: f16[64,32], b: f16[32,1]; y[M,J] +=! a[M,K] * b[K,J]"},
-    {"GMM", "in a: f16[64,32], b: f16[32,48]; y[M,N] +=! a[M,K] * b[K,N]"},
-    {"C1D", "in x: f16[2,64,30], w: f16[32,64,3]; y[N,F,P] +=! x[N,C,P+R] * w[F,C,R]"},
-    {"C2D", X4 "w: f16[32,64,3,3]; y[N,F,P,Q] +=! " CONV2D "F,C,R,S]"},
-    {"C3D", "in x: f16[2,64,10,30,30], w: f16[32,64,3,3,3]; y[N,F,D,P,Q] +=! x[N,C,D+T,P+R,Q+S] * w[F,C,T,R,S]"},
-    {"T2D", X4 "w: f16[64,32,3,3]; y[N,F,P,Q] +=! " CONV2D "C,F,2-R,2-S] where R in 3, S in 3"},
-    {"GRP", "in x: f16[2,4,16,30,30], w: f16[4,32,16,3,3]; y[N,G,F,P,Q] +=! x[N,G,C,P+R,Q+S] * w[G,F,C,R,S]"},
-    {"DIL", X4 "w: f16[32,64,3,3]; y[N,F,P,Q] +=! x[N,C,P+R*2,Q+S*2] * w[F,C,R,S]"},
-    {"DEP", X4 "w: f16[64,6,3,3]; y[N,C,M,P,Q] +=! " CONV2D "C,M,R,S]"},
-    {"CAP", X4 "w: f16[32,64,3,3,8]; y[N,F,P,Q,J] +=! " CONV2D "F,C,R,S,J]"},
-    {"BCV", X4 "w: f16[2,32,64,3,3]; y[N,F,P,Q] +=! " CONV2D "N,F,C,R,S]"},
-    {"GFC", "in a: f16[8,4,16], b: f16[4,32,16]; y[N,G,O] +=! a[N,G,C] * b[G,O,C]"},
-    {"MEN", "in x: f16[64,784], o: f16[784,1]; y[C,J] +=! x[C,K] * o[K,J]"},
-    {"VAR", "in x: f16[64,784], o: f16[784,1]; y[C,J] +=! x[C,K] * o[K,J]"},
-    {"SCN", "in a: f16[64,32], t: f16[32,48]; y[M,N] +=! a[M,K] * t[K,N]"},
+#define X(op, text) {#op, text},
+#include "tests/golden/amos_operators.def"
 };
 #define F16 "d=f32 a=f16 b=f16"
 static const kn_hw_intrin units[] = {

@@ -17,8 +17,6 @@ static inline void add_instructions(kiln_arena *a, kn_hw *hw)
         { .name = "max4", .compute = "d[I] >=! a[I,R] where I in 4, R in 2", .dtypes = "d=f32 a=f32" },
         { .name = "relu4", .compute = "d[I] = max(a[I], 0.0) where I in 4", .dtypes = "d=f32 a=f32" },
         { .name = "half4", .compute = "d[I,J] +=! cast(a[I,R],f32) * cast(b[R,J],f32) where I in 4, J in 4, R in 4", .dtypes = "d=f32 a=f16 b=f16" },
-        { .name = "tf4", .compute = "d[I,J] +=! a[I,R] * b[R,J] where I in 4, J in 4, R in 4", .dtypes = "d=f32 a=f32 b=f32",
-          .significand_bits = 11 },
         { .name = "narrow4", .compute = "d[I,J] +=! a[I,R] * b[R,J] where I in 4, J in 4, R in 4", .dtypes = "d=f16 a=f16 b=f16" },
     };
     kiln_diag d = { 0 };

@@ -1,0 +1,148 @@
+/* Mappings of the operators of AMOS's evaluation as schedules, run: the results are the reference's, bit for bit. The instructions come from a file,
+ * tests/data/units.json. With KILN_ALL=1 every mapping (tests/integration/amos_run.sh), else some of every operator. */
+#include "tests/arena.h"
+#include "intrin/map.h"
+#include "te/ref.h"
+#include "tests/unit/lprog_eval.c"
+#include "block/block.h"
+#include "lower/lower.h"
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <cmocka.h>
+
+static const struct { const char *op, *text; } operators[] = {
+#define X(op, text) {#op, text},
+#include "tests/golden/amos_operators.def"
+};
+enum { OPERATORS = sizeof operators / sizeof *operators };
+
+typedef struct bench {
+    kiln_arena *a;
+    kn_hw *hw;
+    kn_program *p;
+    double *want[KILN_MAX_TENSORS];
+    const kn_maps *m;
+} bench;
+
+static int64_t elems(const kn_tensor *t)
+{
+    int64_t n = 1;
+    for (int i = 0; i < t->rank; i++) n *= t->shape[i];
+    return n;
+}
+
+/* Inputs are small integers, so that every order of summation gives the same. */
+static void arrays(kiln_arena *a, const kn_program *p, double **x)
+{
+    unsigned seed = 12345;
+    for (int i = 0; i < p->ntensors; i++) {
+        x[i] = kn_array(a, double, elems(&p->tensors[i]));
+        for (int64_t k = 0; k < elems(&p->tensors[i]) && i < p->ninputs; k++) {
+            seed = seed * 1103515245u + 12345u;
+            x[i][k] = (double)((int)(seed >> 16) % 7 - (p->tensors[i].dtype == KN_U8 ? 0 : 3));
+        }
+    }
+}
+
+static void open_bench(bench *b, const char *text, const char *unit)
+{
+    char json[16384];
+    kiln_diag d = {0};
+    kn_maps *m;
+    FILE *f = fopen("tests/data/units.json", "rb");
+    assert_non_null(f);
+    size_t n = fread(json, 1, sizeof json, f);
+    fclose(f);
+    *b = (bench){.a = kiln_arena_open(&(kiln_host){.mem = mem})};
+    if (kiln_hw_parse(b->a, (kiln_bytes){json, n}, &b->hw, &d)) fail_msg("%s: %s", d.pointer, d.message);
+    if (kn_parse(b->a, (kiln_bytes){text, strlen(text)}, (kiln_bytes){0}, &b->p, &d)) fail_msg("%s: %s", text, d.message);
+    arrays(b->a, b->p, b->want);
+    assert_int_equal(kn_ref_all(b->a, b->p, b->want, &d), KILN_OK);
+    if (kn_maps_of(b->a, b->p, 0, kn_intrin_find(b->hw, unit), &m, &d)) fail_msg("%s: %s", text, d.message);
+    b->m = m;
+}
+
+static void compute(const bench *b, const char *trace)
+{
+    kiln_arena *a = kiln_arena_open(&(kiln_host){.mem = mem});
+    kiln_diag d = {0};
+    kn_tree *t;
+    kn_lprog *l;
+    kn_blocks *k;
+    double *got[KILN_MAX_TENSORS];
+    if (kn_trace_apply(a, b->p, b->hw, (kiln_bytes){trace, strlen(trace)}, &t, &d) || kn_blocks_of_tree(a, t, b->hw, &k, &d) ||
+        kn_blocks_check(k, b->hw, &d) || kn_lower(a, t, b->hw, &l, &d) || kn_lprog_check(l, &d))
+        fail_msg("%s\n%s", d.message, trace);
+    assert_true(l->ncalls == 1);
+    arrays(a, t->program, got);
+    const char *bad = lprog_eval(l, got);
+    if (bad) fail_msg("%s\n%s", bad, trace);
+    int y = b->p->ninputs;
+    if (memcmp(got[y], b->want[y], sizeof(double) * (size_t)elems(&b->p->tensors[y]))) fail_msg("another result\n%s", trace);
+    kiln_arena_close(a);
+}
+
+/* Runs the mappings that can be computed, or every so many of them; returns how many can. */
+static int run_all(const char *text, const char *unit)
+{
+    enum { SOME = 6 };
+    bench b;
+    int n = 0;
+    kiln_diag d = {0};
+    open_bench(&b, text, unit);
+    for (int i = 0; i < b.m->nmaps; i++) {
+        if (kn_map_check(b.m, &b.m->maps[i], &d)) continue;
+        if (getenv("KILN_ALL") || n % (b.m->nmaps / SOME + 1) == b.m->nmaps % (b.m->nmaps / SOME + 1))
+            compute(&b, kn_map_trace(b.a, b.m, &b.m->maps[i], b.hw).p);
+        n++;
+    }
+    kiln_arena_close(b.a);
+    return n;
+}
+
+static void every_mapping_computes(void **state)
+{
+    (void)state;
+    int n = 0;
+    for (int i = 0; i < OPERATORS; i++) n += run_all(operators[i].text, "mma_4x2x2");
+    assert_int_equal(n, 431);
+}
+
+/* The invented units on a 3-D convolution; the union of all 30 atoms of CONV takes loops twice and cannot be computed. */
+static void units_compute(void **state)
+{
+    (void)state;
+    for (int i = 0; i < OPERATORS; i++) {
+        if (strcmp(operators[i].op, "C3D")) continue;
+        assert_int_equal(run_all(operators[i].text, "axpy"), 15);
+        assert_int_equal(run_all(operators[i].text, "gemv"), 180);
+        assert_int_equal(run_all(operators[i].text, "conv"), 30);
+        assert_true(run_all(operators[i].text, "outer") > 0);
+    }
+    assert_true(run_all("in x: u8[3,3,5,7], w: i8[5,3,3,3]; y[N,F,P,Q] +=! cast(x[N,C,P+R,Q+S],i32) * cast(w[F,C,R,S],i32)", "dot") > 0);
+}
+
+/* Smaller than the instruction, and of sizes that it does not divide. */
+static void sizes_are_padded(void **state)
+{
+    (void)state;
+    static const int sizes[][3] = {{2, 2, 2}, {4, 4, 4}, {8, 8, 8}, {17, 19, 23}, {1, 1, 1}, {16, 32, 48}};
+    static const char *const names[] = {"mma_16x16x16", "mma_8x32x16"};
+    for (int i = 0; i < 12; i++) {
+        char text[200];
+        const int *s = sizes[i / 2];
+        snprintf(text, sizeof text, "in a: f16[%d,%d], b: f16[%d,%d]; y[M,N] +=! cast(a[M,K],f32) * cast(b[K,N],f32)", s[0], s[2], s[2], s[1]);
+        assert_int_equal(run_all(text, names[i % 2]), 1);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(every_mapping_computes),
+        cmocka_unit_test(units_compute),
+        cmocka_unit_test(sizes_are_padded),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
