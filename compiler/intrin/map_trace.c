@@ -10,7 +10,7 @@ typedef struct writer {
     const char *axis[KILN_MAX_AXES]; /* the statement's axis that stands for axis j of the instruction, once fused */
 } writer;
 
-static int loops_in(uint32_t set) { return __builtin_popcount(set); }
+static bool several(uint32_t set) { return (set & (set - 1)) != 0; }
 
 static bool named(const kn_stmt *s, const char *name)
 {
@@ -30,7 +30,7 @@ static const char *fused_name(const writer *w, int j)
         memcpy(name + n, w->m->stmt->axes[l].name, more + 1);
         n += more;
     }
-    while (loops_in(w->x->loops[j]) > 1 && named(w->m->stmt, name) && n + 1 < sizeof name) name[n++] = '_', name[n] = 0;
+    while (several(w->x->loops[j]) && named(w->m->stmt, name) && n + 1 < sizeof name) name[n++] = '_', name[n] = 0;
     return kn_strdup(w->b->a, name);
 }
 
@@ -41,7 +41,7 @@ static void fuse_and_split(writer *w)
     for (int j = 0; j < w->m->intrin->naxes; j++) {
         w->axis[j] = fused_name(w, j);
         if (!w->axis[j]) return;
-        if (loops_in(w->x->loops[j]) < 2) continue;
+        if (!several(w->x->loops[j])) continue;
         kn_putf(w->b, "fuse %s %s", w->stmt, w->axis[j]);
         for (int l = 0; l < w->m->stmt->naxes; l++)
             if (w->x->loops[j] >> l & 1) kn_putf(w->b, " %s", w->m->stmt->axes[l].name);
