@@ -22,42 +22,38 @@ double now_us(void)
     return (double)t.tv_sec * 1e6 + (double)t.tv_nsec / 1e3;
 }
 
-/* Independent chains, more than latency times throughput, so that nothing but the multipliers is waited for. */
+/* Twelve independent chains, more than latency times throughput, so that nothing but the multipliers is waited for. As text: compilers
+ * put moves between. */
+#define EACH(f) f(4) f(5) f(6) f(7) f(8) f(9) f(10) f(11) f(12) f(13) f(14) f(15)
+#define ZERO(i) "vpxor %%xmm" #i ", %%xmm" #i ", %%xmm" #i "\n\t"
+#define CLOBBERED                                                                                                                          \
+    "xmm0", "xmm1", "xmm2", "xmm4", "xmm5", "xmm6", "xmm7", "xmm8", "xmm9", "xmm10", "xmm11", "xmm12", "xmm13", "xmm14", "xmm15"
+#define LOOP(step)                                                                                                                         \
+    do {                                                                                                                                   \
+        int64_t turns = TURNS;                                                                                                             \
+        __asm__ volatile(ZERO(0) ZERO(1) EACH(ZERO) "1:\n\t" EACH(step) "decq %0\n\tjnz 1b" : "+r"(turns) : : CLOBBERED, "cc");            \
+    } while (0)
+
 static double floats(void)
 {
-    vf a[CHAINS], x = {0}, y = {0};
-    x += 0.999f, y += 0.001f;
-    __asm__ volatile("" : "+x"(x), "+x"(y));
-    for (int i = 0; i < CHAINS; i++) { a[i] = y * (float)i; }
-    for (int t = 0; t < TURNS; t++) {
-#pragma GCC unroll 12
-        for (int i = 0; i < CHAINS; i++) { a[i] = a[i] * x + y; }
-    }
-    for (int i = 0; i < CHAINS; i++) { __asm__ volatile("" : : "x"(a[i])); }
+#ifdef __AVX512F__
+#define FMA(i) "vfmadd231ps %%zmm0, %%zmm1, %%zmm" #i "\n\t"
+#else
+#define FMA(i) "vfmadd231ps %%ymm0, %%ymm1, %%ymm" #i "\n\t"
+#endif
+    LOOP(FMA);
     return 2.0 * VECTOR / 4 * CHAINS * TURNS;
 }
 
 static double bytes(void)
 {
 #if defined __AVX512VNNI__
-    __m512i a[CHAINS], x = _mm512_set1_epi32(0x01020304), y = x;
-    __asm__ volatile("" : "+x"(x), "+x"(y));
-    for (int i = 0; i < CHAINS; i++) { a[i] = x; }
-    for (int t = 0; t < TURNS; t++) {
-#pragma GCC unroll 12
-        for (int i = 0; i < CHAINS; i++) { a[i] = _mm512_dpbusd_epi32(a[i], x, y); }
-    }
+#define DOT(i) "vpdpbusd %%zmm0, %%zmm1, %%zmm" #i "\n\t"
 #else
-    __m256i a[CHAINS], x = _mm256_set1_epi32(0x01020304), y = x;
-    __asm__ volatile("" : "+x"(x), "+x"(y));
-    for (int i = 0; i < CHAINS; i++) { a[i] = x; }
-    for (int t = 0; t < TURNS; t++) {
-#pragma GCC unroll 12
-        for (int i = 0; i < CHAINS; i++) { a[i] = _mm256_add_epi32(a[i], _mm256_madd_epi16(_mm256_maddubs_epi16(x, a[i]), y)); }
-    }
+#define DOT(i) "vpmaddubsw %%ymm0, %%ymm1, %%ymm2\n\tvpmaddwd %%ymm2, %%ymm1, %%ymm2\n\tvpaddd %%ymm2, %%ymm" #i ", %%ymm" #i "\n\t"
 #endif
-    for (int i = 0; i < CHAINS; i++) { __asm__ volatile("" : : "x"(a[i])); }
-    return 2.0 * sizeof x * CHAINS * TURNS;
+    LOOP(DOT);
+    return 2.0 * VECTOR * CHAINS * TURNS;
 }
 
 const char *ceiling_isa(const char *dtype)
@@ -124,9 +120,14 @@ void ceiling_close(ceiling *c)
 static void get(const char *p, int64_t n, vf *sum)
 {
     const line *v = (const void *)p;
-    vf a = sum[0], b = sum[1], c = sum[2], d = sum[3];
-    for (int64_t i = 0; i + 3 < n / VECTOR; i += 4) { a += v[i], b += v[i + 1], c += v[i + 2], d += v[i + 3]; }
-    sum[0] = a, sum[1] = b, sum[2] = c, sum[3] = d;
+    vf a[8];
+    memcpy(a, sum, sizeof a);
+    for (; n >= 8 * VECTOR; v += 8, n -= 8 * VECTOR) {
+#pragma GCC unroll 8
+        for (int i = 0; i < 8; i++) { a[i] += v[i]; }
+    }
+    for (; n >= VECTOR; v++, n -= VECTOR) { a[0] += *v; }
+    memcpy(sum, a, sizeof a);
 }
 
 static void put(char *p, int64_t n, vf value, bool streaming)
@@ -153,19 +154,20 @@ static void memory_task(void *closure, int64_t index, int32_t worker)
 {
     work *w = closure;
     ceiling *c = w->c;
-    int64_t nr = c->read / w->parts, nw = c->written / w->parts, longer = nr > nw ? nr : nw, steps = (longer + BLOCK - 1) / BLOCK;
+    int64_t nr = c->read / w->parts, nw = c->written / w->parts, steps = ((nr > nw ? nr : nw) + BLOCK - 1) / BLOCK;
+    int64_t ar = nr / steps / VECTOR * VECTOR, aw = nw / steps / VECTOR * VECTOR;
     const char *from = c->from + nr * index / VECTOR * VECTOR;
     char *to = c->to + nw * index / VECTOR * VECTOR;
-    vf sum[4] = {{0}};
+    vf sum[8] = {{0}};
     (void)worker;
     for (int64_t s = 0; s < steps; s++) {
-        int64_t r0 = nr * s / steps / VECTOR * VECTOR, r1 = nr * (s + 1) / steps / VECTOR * VECTOR;
-        int64_t w0 = nw * s / steps / VECTOR * VECTOR, w1 = nw * (s + 1) / steps / VECTOR * VECTOR;
-        get(from + r0, r1 - r0, sum);
-        put(to + w0, w1 - w0, sum[0], w->streaming);
+        get(from + ar * s, ar, sum);
+        put(to + aw * s, aw, sum[0], w->streaming);
     }
+    get(from + ar * steps, nr - ar * steps, sum);
+    put(to + aw * steps, nw - aw * steps, sum[0], w->streaming);
     if (w->streaming) { _mm_sfence(); }
-    __asm__ volatile("" : : "x"(sum[0] + sum[1] + sum[2] + sum[3]) : "memory");
+    __asm__ volatile("" : : "r"(sum) : "memory");
 }
 
 double ceiling_memory_us(ceiling *c)

@@ -14,16 +14,20 @@ if [ -z "$spec" ]; then
     grep -qw amx_int8 /proc/cpuinfo && spec=hwspecs/x86-64-amx.json
 fi
 flags="-std=gnu11 -O2 -Wall -Wextra -Werror -D_GNU_SOURCE -Icompiler -I."
-# shellcheck disable=SC2086
-gcc $flags -march=native -mprefer-vector-width=512 -ffp-contract=fast -Wno-psabi -c $here/ceiling.c -o "$build/bench/ceiling.o"
-# shellcheck disable=SC2086
-gcc $flags $here/main.c $here/cases.c $here/own.c $here/report.c api/cli/pool_posix.c "$build/bench/ceiling.o" "$build/libkiln.a" \
-    -lcjson -lm -ldl -lpthread -o "$build/bench/bench"
+compile() { # object, sources and flags: only when something here is newer
+    object=$1
+    shift
+    [ -z "$(find "$here" "$build/libkiln.a" -newer "$object" 2>&1 | head -n 1)" ] && return
+    # shellcheck disable=SC2086
+    gcc $flags "$@" -o "$object"
+}
+compile "$build/bench/ceiling.o" -march=native -mprefer-vector-width=512 -ffp-contract=fast -Wno-psabi -c $here/ceiling.c
+compile "$build/bench/bench" $here/main.c $here/cases.c $here/own.c $here/report.c api/cli/pool_posix.c "$build/bench/ceiling.o" "$build/libkiln.a" \
+    -lcjson -lm -ldl -lpthread
 # A peer whose headers or library are not here has no object: the bench says so and goes on.
 sed -n 's/^X(\([a-z0-9]*\), "\([^"]*\)", "\([^"]*\)", "\([^"]*\)")$/\1 \3 \4/p' $here/peers.def | while read -r name source libs; do
     # shellcheck disable=SC2086
-    gcc $flags -fPIC -shared $here/$source -o "$build/bench/peer_$name.so" $libs -lm 2>"$build/bench/peer_$name.log" ||
-        { rm -f "$build/bench/peer_$name.so"; head -n 3 "$build/bench/peer_$name.log"; }
+    compile "$build/bench/peer_$name.so" -fPIC -shared "$here/$source" $libs -lm 2>"$build/bench/peer_$name.log" || rm -f "$build/bench/peer_$name.so"
 done
 threads=${THREADS:-1}
 export OMP_NUM_THREADS="$threads" OPENBLAS_NUM_THREADS="$threads" BLIS_NUM_THREADS="$threads" DNNL_PRIMITIVE_CACHE_CAPACITY=0
