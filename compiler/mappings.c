@@ -1,11 +1,15 @@
 /* kiln_mappings: every way to run a program's statements on the instructions of a device, as JSON, with what was refused and why. */
 #include "intrin/map.h"
+#include "schedule/schedule.h"
 #include <stdlib.h>
 #include <string.h>
 
 enum { LISTED = 256 }; /* mappings and refusals written out for one statement and instruction */
 
-typedef struct ranked { const kn_mapping *x; kn_map_plan plan; const char *barred; int order; } ranked;
+typedef struct ranked { const kn_mapping *x; kn_map_plan plan; const char *barred; kiln_bytes trace; int order; } ranked;
+
+/* A statement of the program and its schedule so far: the axes that its indices take apart, divided. */
+typedef struct subject { const kn_hw *hw; const kn_program *whole; kn_tree *tree; const char *cuts; int stmt; } subject;
 
 static int by_time(const void *p, const void *q)
 {
@@ -43,7 +47,7 @@ static void put_operands(kn_buf *b, const kn_maps *m, const kn_map_plan *p)
     kn_put(b, "]");
 }
 
-static void put_mapping(kn_buf *b, const kn_maps *m, const kn_hw *hw, const ranked *r)
+static void put_mapping(kn_buf *b, const kn_maps *m, const ranked *r)
 {
     kn_put(b, "{\"mapping\":");
     kn_put_json_string(b, kn_map_text(b->a, m, r->x));
@@ -61,9 +65,8 @@ static void put_mapping(kn_buf *b, const kn_maps *m, const kn_hw *hw, const rank
     kn_put_double(b, r->plan.padding);
     kn_putf(b, ",\"fills\":%s", kn_map_fills(m, r->x) ? "true" : "false");
     put_operands(b, m, &r->plan);
-    kiln_bytes trace = kn_map_trace(b->a, m, r->x, hw);
-    if (!trace.p) b->failed = true;
-    else kn_put(b, ",\"trace\":"), kn_put_json_string(b, trace.p);
+    kn_put(b, ",\"trace\":");
+    kn_put_json_string(b, r->trace.p);
     kn_put(b, "}");
 }
 
@@ -84,34 +87,50 @@ static void put_refused(kn_buf *b, const kn_maps *m)
     kn_put(b, "]}");
 }
 
-static kiln_status put_maps(kn_buf *b, const kn_maps *m, const kn_hw *hw, kiln_diag *d)
+/* The mapping's schedule is tried: what it cannot do bars the mapping. */
+static void judge(kiln_arena *a, const subject *u, const kn_maps *m, ranked *r)
+{
+    kiln_diag why = {0};
+    kn_tree *t;
+    if (!kn_map_check(m, r->x, &why) && !kn_map_plan_of(m, r->x, &r->plan, &why)) {
+        kn_map_predict(m, u->hw, &r->plan);
+        kiln_bytes steps = kn_map_trace(a, m, r->x, u->hw);
+        const char *text = steps.p ? kn_format(a, "%s%s", u->cuts, steps.p) : NULL;
+        if (!text) return;
+        r->trace = (kiln_bytes){text, strlen(text)};
+        if (!kn_trace_apply(a, u->whole, u->hw, r->trace, &t, &why)) return;
+    }
+    r->barred = kn_strdup(a, why.message);
+}
+
+static kiln_status put_maps(kn_buf *b, const subject *u, const kn_maps *m, kiln_diag *d)
 {
     ranked *r = kn_array(b->a, ranked, m->nmaps + 1);
-    if (!r) return kn_fail(d, KILN_MEMORY, "out of memory");
-    for (int i = 0; i < m->nmaps; i++) {
-        kiln_diag why = {0};
+    for (int i = 0; r && i < m->nmaps; i++) {
         r[i].x = &m->maps[i], r[i].order = i;
-        if (kn_map_check(m, r[i].x, &why) || kn_map_plan_of(m, r[i].x, &r[i].plan, &why)) r[i].barred = kn_strdup(b->a, why.message);
-        else kn_map_predict(m, hw, &r[i].plan);
+        if (i < LISTED) judge(b->a, u, m, &r[i]);
     }
-    qsort(r, (size_t)m->nmaps, sizeof *r, by_time);
+    if (kn_arena_dry(b->a)) return kn_fail(d, KILN_MEMORY, "out of memory");
+    int n = m->nmaps < LISTED ? m->nmaps : LISTED;
+    qsort(r, (size_t)n, sizeof *r, by_time);
     kn_putf(b, ",\"atoms\":%d,\"count\":%d,\"mappings\":[", m->natoms, m->nmaps);
-    for (int i = 0; i < m->nmaps && i < LISTED; i++) {
+    for (int i = 0; i < n; i++) {
         if (i) kn_put(b, ",");
-        put_mapping(b, m, hw, &r[i]);
+        put_mapping(b, m, &r[i]);
     }
     kn_put(b, "]");
     put_refused(b, m);
     return KILN_OK;
 }
 
-static kiln_status put_statement(kn_buf *b, const kn_program *p, int stmt, const kn_hw *hw, const kn_intrin *it, kiln_diag *d)
+static kiln_status put_statement(kn_buf *b, const subject *u, const kn_intrin *it, kiln_diag *d)
 {
     kn_maps *m;
     kiln_diag why = {0};
-    kn_putf(b, "{\"statement\":\"%s\",\"instruction\":\"%s\"", p->tensors[p->stmts[stmt]->out].name, it->name);
-    kiln_status s = kn_maps_of(b->a, p, stmt, it, &m, &why);
-    if (!s) return put_maps(b, m, hw, d);
+    const kn_program *p = u->tree->program;
+    kn_putf(b, "{\"statement\":\"%s\",\"instruction\":\"%s\"", p->tensors[p->stmts[u->stmt]->out].name, it->name);
+    kiln_status s = kn_maps_of(b->a, p, u->stmt, it, &m, &why);
+    if (!s) return put_maps(b, u, m, d);
     if (s != KILN_UNSUPPORTED && s != KILN_LIMIT) {
         *d = why;
         return s;
@@ -120,6 +139,17 @@ static kiln_status put_statement(kn_buf *b, const kn_program *p, int stmt, const
     kn_put_json_string(b, why.message);
     kn_put(b, "}");
     return KILN_OK;
+}
+
+static kiln_status subject_of(kiln_arena *a, const kn_program *p, int stmt, const kn_hw *hw, subject *u, kiln_diag *d)
+{
+    kn_buf cuts;
+    kn_buf_init(&cuts, a);
+    *u = (subject){.hw = hw, .whole = p, .stmt = stmt};
+    kiln_status s = kn_trace_start(a, p, &u->tree, d);
+    if (!s) s = kn_trace_cut_axes(a, hw, stmt, &u->tree, &cuts, d);
+    u->cuts = s ? "" : kn_buf_take(&cuts).p;
+    return s || u->cuts ? s : kn_fail(d, KILN_MEMORY, "out of memory");
 }
 
 static kiln_status unknown(const kn_hw *hw, const char *instruction, kiln_diag *d)
@@ -142,13 +172,15 @@ kiln_status kiln_mappings(kiln_arena *a, const kiln_program *p, const kiln_hw *h
     kn_buf_init(&b, a);
     kn_putf(&b, "{\"target\":\"%s\",\"results\":[", hw->id);
     int n = 0;
-    for (int i = 0; i < hw->nintrins; i++) {
-        if (*instruction && strcmp(instruction, hw->intrins[i].name)) continue;
-        for (int k = 0; k < p->nstmts; k++) {
+    for (int k = 0; k < p->nstmts; k++) {
+        subject u;
+        kiln_status s = subject_of(a, p, k, hw, &u, d);
+        for (int i = 0; i < hw->nintrins && !s; i++) {
+            if (*instruction && strcmp(instruction, hw->intrins[i].name)) continue;
             if (n++) kn_put(&b, ",");
-            kiln_status s = put_statement(&b, p, k, hw, hw->intrins[i].parsed, d);
-            if (s) return s;
+            s = put_statement(&b, &u, hw->intrins[i].parsed, d);
         }
+        if (s) return s;
     }
     if (!n && p->nstmts) return unknown(hw, instruction, d);
     kn_put(&b, "]}\n");

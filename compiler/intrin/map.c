@@ -50,20 +50,34 @@ kiln_status kn_map_unions(kiln_arena *a, kn_maps *m, kiln_diag *d)
     return KILN_OK;
 }
 
+static int bits(uint32_t x)
+{
+    int n = 0;
+    for (; x; x &= x - 1) n++;
+    return n;
+}
+
+/* Of two orders of the operands: the one that maps at all, then the one that leaves fewer axes idle. */
+static bool better(const kn_maps *x, const kn_maps *y)
+{
+    if (!x->natoms || !y->natoms) return x->natoms > y->natoms;
+    return bits(x->idle) < bits(y->idle);
+}
+
 kiln_status kn_maps_of(kiln_arena *a, const kn_program *p, int stmt, const kn_intrin *intrin, kn_maps **out, kiln_diag *d)
 {
     int flips = kn_map_flips(intrin->s);
     kiln_status first = KILN_OK;
     kiln_diag why = {0};
     kn_maps *best = NULL;
-    for (int i = 0; i < flips && !(best && best->natoms); i++) {
+    for (int i = 0; i < flips && !(best && best->natoms && !best->idle); i++) {
         kn_maps *m = kn_new(a, kn_maps);
         if (!m) return kn_fail(d, KILN_MEMORY, "out of memory while mapping");
         kiln_diag local = {0};
         kiln_status s = kn_map_operands(p, p->stmts[stmt], intrin, (uint32_t)i, m, &local);
         if (!s) s = kn_map_atoms(a, m, &local);
         if (s && !first) first = s, why = local;
-        if (!s && (!best || m->natoms)) best = m;
+        if (!s && (!best || better(m, best))) best = m;
     }
     if (!best) {
         *d = why;
@@ -111,7 +125,7 @@ kiln_status kn_map_check(const kn_maps *m, const kn_mapping *x, kiln_diag *d)
         if (r->axis >= 0 && (x->loops[r->axis] >> r->loop & 1)) return cannot_feed(m, r->axis, r->loop, r->why, d);
     }
     for (int j = 0; j < m->intrin->naxes; j++)
-        if (!x->loops[j]) return kn_fail(d, KILN_UNSUPPORTED, "no loop feeds %s", m->intrin->axes[j].name);
+        if (!x->loops[j] && !(m->idle >> j & 1)) return kn_fail(d, KILN_UNSUPPORTED, "no loop feeds %s", m->intrin->axes[j].name);
     uint32_t seen = 0;
     for (int j = 0; j < m->intrin->naxes; j++) {
         for (int l = 0; l < m->stmt->naxes; l++) {
@@ -181,6 +195,6 @@ int64_t kn_map_extent(const kn_maps *m, const kn_mapping *x, int axis)
 bool kn_map_fills(const kn_maps *m, const kn_mapping *x)
 {
     for (int j = 0; j < m->intrin->naxes; j++)
-        if (kn_map_extent(m, x, j) < m->intrin->axes[j].extent) return false;
+        if (!(m->idle >> j & 1) && kn_map_extent(m, x, j) < m->intrin->axes[j].extent) return false;
     return true;
 }

@@ -6,6 +6,8 @@
  *            software's, times a positive constant and plus a base, and all other indices stand still.
  *   mapping  the union, loop by loop, of any non-empty set of atoms. Beyond KN_MAP_UNIONS atoms: every atom alone, and the union of all.
  *
+ * An axis of the instruction that no software loop fits by itself is idle: it takes none, and one iteration of it is used.
+ *
  * The loops of one instruction loop are fused in the order of the statement's axes: f = (n*P + p)*Q + q. */
 #ifndef KN_MAP_H
 #define KN_MAP_H
@@ -39,6 +41,7 @@ typedef struct kn_maps {
     const kn_stmt *stmt, *intrin; /* a statement of soft, that of the instruction */
     int nops;
     kn_map_operand op[KN_MAP_OPERANDS];
+    uint32_t idle;                /* bit j: axis j of the instruction takes no loop */
     int natoms, nmaps, nrefused;
     kn_mapping *atoms, *maps;
     kn_map_refusal *refused;

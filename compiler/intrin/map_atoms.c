@@ -110,6 +110,7 @@ static bool index_is(const finder *f, int o, int k, int q)
     if (!kn_affine_of(x->soft_index[k], &s) || !kn_affine_of(x->hard_index[q], &h)) return false;
     int64_t num = 0, den = 0; /* the factor, from the first axis that the instruction's index holds */
     for (int j = 0; j < f->m->intrin->naxes; j++) {
+        if (f->choice[j] < 0) continue;
         int64_t have = s.coef[f->choice[j]], want = h.coef[j];
         if ((have == 0) != (want == 0)) return false;
         if (!want) continue;
@@ -123,7 +124,7 @@ static bool index_is(const finder *f, int o, int k, int q)
 static bool moves(const finder *f, const kn_expr *index)
 {
     for (int j = 0; j < f->m->intrin->naxes; j++)
-        if (kn_axes_in(index) >> f->choice[j] & 1) return true;
+        if (f->choice[j] >= 0 && kn_axes_in(index) >> f->choice[j] & 1) return true;
     return false;
 }
 
@@ -145,7 +146,7 @@ static int unmet_index(const finder *f, int o)
 {
     const kn_map_operand *x = &f->m->op[o];
     for (int q = 0; q < x->nhard; q++) {
-        if (!kn_axes_in(x->hard_index[q])) continue;
+        if (!(kn_axes_in(x->hard_index[q]) & ~f->m->idle)) continue;
         bool found = false;
         for (int k = 0; k < x->nsoft && !found; k++) found = index_is(f, o, k, q);
         if (!found) return q;
@@ -153,10 +154,12 @@ static int unmet_index(const finder *f, int o)
     return -1;
 }
 
+static uint32_t choice_bit(const finder *f, int j) { return f->choice[j] < 0 ? 0 : 1u << f->choice[j]; }
+
 static bool candidate_fits(finder *f)
 {
     kn_map_refusal r = {.axis = -1, .loop = -1};
-    for (int j = 0; j < f->m->intrin->naxes; j++) r.tried.loops[j] = 1u << f->choice[j];
+    for (int j = 0; j < f->m->intrin->naxes; j++) r.tried.loops[j] = choice_bit(f, j);
     const char *text = kn_map_text(f->a, f->m, &r.tried);
     for (int o = 0; o < f->m->nops; o++) {
         r.operand = o;
@@ -184,8 +187,12 @@ static bool search(finder *f, int j)
         if (!m->atoms) return false;
         kn_mapping *x = &m->atoms[m->natoms++];
         memset(x, 0, sizeof *x);
-        for (int i = 0; i < j; i++) x->loops[i] = 1u << f->choice[i];
+        for (int i = 0; i < j; i++) x->loops[i] = choice_bit(f, i);
         return true;
+    }
+    if (m->idle >> j & 1) {
+        f->choice[j] = -1;
+        return search(f, j + 1);
     }
     for (int l = 0; l < m->stmt->naxes; l++) {
         bool taken = false;
@@ -203,7 +210,9 @@ kiln_status kn_map_atoms(kiln_arena *a, kn_maps *m, kiln_diag *d)
     for (int j = 0; j < m->intrin->naxes; j++)
         for (int l = 0; l < m->stmt->naxes; l++)
             if (pair_fits(&f, j, l)) f.fits[j] |= 1u << l;
-    bool done = search(&f, 0);
+    for (int j = 0; j < m->intrin->naxes; j++)
+        if (!f.fits[j]) m->idle |= 1u << j;
+    bool done = m->idle + 1 == 1u << m->intrin->naxes || search(&f, 0);
     if (kn_arena_dry(a)) return kn_fail(d, KILN_MEMORY, "out of memory while mapping");
     return done ? KILN_OK : kn_fail(d, KILN_LIMIT, "more than %d candidates", TRIES);
 }

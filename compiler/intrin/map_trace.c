@@ -34,7 +34,7 @@ static const char *fused_name(const writer *w, int j)
     return kn_strdup(w->b->a, name);
 }
 
-static bool cut(const writer *w, int j) { return w->m->intrin->axes[j].extent > 1; }
+static bool cut(const writer *w, int j) { return w->x->loops[j] && w->m->intrin->axes[j].extent > 1; }
 
 static void fuse_and_split(writer *w)
 {

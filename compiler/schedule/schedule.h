@@ -122,6 +122,8 @@ kiln_bytes kn_trace_decide(kiln_arena *a, kiln_bytes trace, int line, const char
 kiln_status kn_trace_start(kiln_arena *a, const kn_program *canonical, kn_tree **out, kiln_diag *d);
 kiln_status kn_trace_step(kiln_arena *a, const kn_tree *t, const kn_hw *hw, kiln_bytes line, kn_tree **out, kiln_diag *d);
 kiln_status kn_trace_end(kn_tree *t, const kn_hw *hw, kiln_diag *d);
+/* Divides the axes of a statement that its indices take apart (A//c, A%c with c dividing A): *tree becomes another, the steps go to `lines`. */
+kiln_status kn_trace_cut_axes(kiln_arena *a, const kn_hw *hw, int stmt, kn_tree **tree, kn_buf *lines, kiln_diag *d);
 /* The tree as indented text, a line a tile, for explain and golden tests. */
 void kn_tree_print(kn_buf *b, const kn_tree *t);
 /* Bytes of a cache's buffer, its elements a row and rows; 0 on overflow. */

@@ -76,6 +76,16 @@ run("MatMul", {"a": a, "b": b}, a @ b, "--threads", "2")
 x = f(33, 100)
 e = np.exp(x - x.max(1, keepdims=True))
 run("Softmax", {"x": x}, e / e.sum(1, keepdims=True))
+def traced(name, *args):
+    out = subprocess.run([kiln, "mappings", name, *args, "--intrinsic", "fma_f32", "--json"], capture_output=True, text=True)
+    assert out.returncode == 0, out.stderr
+    open(work + "/trace", "w").write([m["trace"] for r in json.loads(out.stdout)["results"] for m in r.get("mappings", [])][-1])
+    return ["--trace", work + "/trace"]
+run("MatMul", {"a": a, "b": b}, a @ b, *traced("MatMul", "a=f32:130x257", "b=f32:257x99"))
+xg, wg = f(1, 6, 7, 7), f(4, 3, 3, 3)
+yg = np.stack([sum((xg[0, g * 3:g * 3 + 3, p:p + 3, q:q + 3] * wg[k]).sum() for g in (k // 2,)) for k in range(4) for p in range(5) for q in range(5)])
+run("Conv", {"x": xg, "w": wg}, yg.reshape(1, 4, 5, 5), "--attr", "group=2",
+    *traced("Conv", "x=f32:1x6x7x7", "w=f32:4x3x3x3", "--attr", "group=2"))
 run("z[J,I] = x[I,J]*2.0", {"x": x}, x.T * 2)
 post = lambda query, body: json.load(urllib.request.urlopen(urllib.request.Request(os.environ["KILN_URL"] + "/v1/mappings" + query, body.encode(), {"Content-Type": "application/json"})))
 request = json.dumps({"op": "MatMulInteger", "target": "x86-64-vnni", "inputs": [{"name": n, "dtype": t, "shape": [70, 70]} for n, t in (("a", "u8"), ("b", "i8"))]})
