@@ -77,10 +77,14 @@ const kn_expr *kn_store_value(const kn_expr *e);
 /* stmt.c */
 void kn_put_body(kn_gen *g, const kn_ls *s);
 void kn_put_registers(kn_gen *g, const kn_fn *f); /* declarations of the register elements that f uses */
-void kn_put_emulated(kn_gen *g);                  /* a function for every instruction that is called */
+void kn_ls_ranges(kn_gen *g, const kn_ls *s);     /* signs of the variables of a list */
 void kn_mark_buffers(const kn_lprog *p, const kn_fn *f, bool *used, bool *stored);
 void kn_fn_ranges(kn_gen *g, const kn_fn *f);     /* signs of the variables */
 void kn_line(kn_gen *g);                          /* newline and indentation */
+
+/* call.c: instructions */
+void kn_put_call(kn_gen *g, const kn_ls *s);
+void kn_put_instructions(kn_gen *g);              /* a function for each one that is called */
 
 /* prelude.c: prints the helpers that were needed, in table order. */
 void kn_put_prelude(kn_gen *g, kn_buf *b);

@@ -246,7 +246,7 @@ kiln_status kn_gen_c(kiln_arena *a, const kn_lprog *p, const char *entry, kiln_b
     if (!g || kn_gen_open(g, a, p, false, d) != KILN_OK) return kn_fail(d, KILN_MEMORY, "out of memory");
     int64_t temps = temp_offset(p, -1);
     if (temps < 0) return kn_fail(d, KILN_LIMIT, "the temporaries are too large");
-    kn_put_emulated(g);
+    kn_put_instructions(g);
     for (int i = 0; i < p->nfns; i++) task(g, i);
     if (g->status != KILN_OK) return g->status;
     kn_buf_init(&prelude, a);

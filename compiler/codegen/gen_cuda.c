@@ -125,7 +125,7 @@ kiln_status kn_gen_cuda(kiln_arena *a, const kn_lprog *p, const char *entry, kil
     kn_buf b, prelude;
     if (!g || kn_gen_open(g, a, p, true, d) != KILN_OK) return kn_fail(d, KILN_MEMORY, "out of memory");
     g->narrow = is_narrow(p);
-    kn_put_emulated(g);
+    kn_put_instructions(g);
     for (int i = 0; i < p->nfns; i++) function(g, i, entry);
     if (g->status != KILN_OK) return g->status;
     kn_buf_init(&prelude, a);

@@ -67,13 +67,13 @@ void kn_mark_buffers(const kn_lprog *p, const kn_fn *f, bool *used, bool *stored
     mark_list(p, f->body, used, stored);
 }
 
-static void ranges(kn_gen *g, const kn_ls *s)
+void kn_ls_ranges(kn_gen *g, const kn_ls *s)
 {
     for (; s; s = s->next) {
         if (s->kind == KN_LS_FOR) g->nonneg[s->var] = kn_nonneg(g, s->lo);
         if (s->kind == KN_LS_LET) g->nonneg[s->var] = kn_nonneg(g, s->value);
-        ranges(g, s->body);
-        ranges(g, s->other);
+        kn_ls_ranges(g, s->body);
+        kn_ls_ranges(g, s->other);
     }
 }
 
@@ -81,7 +81,7 @@ void kn_fn_ranges(kn_gen *g, const kn_fn *f)
 {
     if (f->var_grid >= 0) g->nonneg[f->var_grid] = true;
     if (f->var_thread >= 0) g->nonneg[f->var_thread] = true;
-    ranges(g, f->body);
+    kn_ls_ranges(g, f->body);
 }
 
 void kn_put_registers(kn_gen *g, const kn_fn *f)
@@ -306,57 +306,6 @@ static void prefetch(kn_gen *g, const kn_ls *s)
     kn_putf(&g->out, " * %d), %d);", kn_dtype_bytes(g->p->buffers[s->buffer].dtype), s->writes);
 }
 
-static void put_call_name(kn_gen *g, int fn)
-{
-    kn_put(&g->out, "k_call_");
-    kn_put_clean(&g->out, g->p->calls[fn].intrin->name);
-    kn_putf(&g->out, "_%d", fn);
-}
-
-static void call(kn_gen *g, const kn_ls *s)
-{
-    put_call_name(g, s->call->fn);
-    kn_put(&g->out, "(");
-    for (int o = 0; o < g->p->calls[s->call->fn].intrin->noperands; o++) {
-        if (o) kn_put(&g->out, ", ");
-        kn_put_buffer(g, s->call->buffer[o]);
-        kn_put(&g->out, " + ");
-        kn_put_index(g, s->call->at[o]);
-    }
-    kn_put(&g->out, ");");
-}
-
-/* The compute text comes from a hwspec: nothing in it may end the comment. */
-static void put_comment(kn_buf *b, const char *s)
-{
-    for (; *s; s++) {
-        kn_putn(b, s, 1);
-        if (*s == '*' && s[1] == '/') kn_put(b, " ");
-    }
-}
-
-void kn_put_emulated(kn_gen *g)
-{
-    for (int i = 0; i < g->p->ncalls && g->status == KILN_OK; i++) {
-        const kn_emulated *f = &g->p->calls[i];
-        kn_putf(&g->out, "\n/* %s, emulated: ", f->intrin->name);
-        put_comment(&g->out, f->intrin->spec->compute);
-        kn_put(&g->out, " */\nKN_FN void ");
-        put_call_name(g, i);
-        for (int o = 0; o < f->intrin->noperands; o++) {
-            const char *type = kn_storage_type(f->intrin->operand[o].dtype);
-            kn_putf(&g->out, "%s%s%s *%s ", o ? ", " : "(", o ? "const " : "", type, g->cuda ? "__restrict__" : "restrict");
-            kn_put_buffer(g, f->param[o]);
-        }
-        kn_put(&g->out, ")\n{");
-        g->depth = 1;
-        ranges(g, f->body);
-        kn_put_body(g, f->body);
-        g->depth = 0;
-        kn_put(&g->out, "\n}\n");
-    }
-}
-
 static void barrier(kn_gen *g, const kn_ls *s)
 {
     (void)s;
@@ -368,7 +317,7 @@ void kn_put_body(kn_gen *g, const kn_ls *s)
 {
     static void (*const print[])(kn_gen *, const kn_ls *) = {
         [KN_LS_FOR] = loop, [KN_LS_IF] = condition, [KN_LS_LET] = let, [KN_LS_STORE] = store,
-        [KN_LS_PREFETCH] = prefetch, [KN_LS_CALL] = call, [KN_LS_BARRIER] = barrier};
+        [KN_LS_PREFETCH] = prefetch, [KN_LS_CALL] = kn_put_call, [KN_LS_BARRIER] = barrier};
     for (; s && g->status == KILN_OK; s = s->next) {
         kn_line(g);
         print[s->kind](g, s);

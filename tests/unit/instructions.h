@@ -17,6 +17,10 @@ static inline void add_instructions(kiln_arena *a, kn_hw *hw)
         { .name = "max4", .compute = "d[I] >=! a[I,R] where I in 4, R in 2", .dtypes = "d=f32 a=f32" },
         { .name = "relu4", .compute = "d[I] = max(a[I], 0.0) where I in 4", .dtypes = "d=f32 a=f32" },
         { .name = "half4", .compute = "d[I,J] +=! cast(a[I,R],f32) * cast(b[R,J],f32) where I in 4, J in 4, R in 4", .dtypes = "d=f32 a=f16 b=f16" },
+        { .name = "vpdpbusd", .compute = "d[I] +=! cast(a[R],i32) * cast(b[I,R],i32) where I in 16, R in 4", .dtypes = "d=i32 a=u8 b=i8",
+          .spelling = "_mm512_dpbusd_epi32" },
+        { .name = "fma16", .compute = "d[I] +=! a[] * b[I] where I in 16", .dtypes = "d=f32 a=f32 b=f32", .spelling = "_mm512_fmadd_ps" },
+        { .name = "fma4d", .compute = "d[I] +=! a[] * b[I] where I in 4", .dtypes = "d=f64 a=f64 b=f64", .spelling = "_mm256_fmadd_pd" },
         { .name = "narrow4", .compute = "d[I,J] +=! a[I,R] * b[R,J] where I in 4, J in 4, R in 4", .dtypes = "d=f16 a=f16 b=f16" },
     };
     kiln_diag d = { 0 };

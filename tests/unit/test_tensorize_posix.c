@@ -5,9 +5,17 @@
 #include "codegen/codegen.h"
 
 #define TILE4 "split out0 S0 4\nsplit out0 S1 4\nsplit out0 R0 4\nreorder out0 S0.0 S1.0 R0.0 | S0.1 S1.1 R0.1\n"
+#define VNNI "split out0 S1 16\nsplit out0 R0 4\nreorder out0 S0.0 S1.0 R0.0 | S1.1 R0.1\nparallel out0 S0.0\ntensorize out0 S1.1 vpdpbusd\n"
+#define PRODUCT "c[M,N] +=! a[M,K]*b[K,N]"
+#define FMA(n) "split out0 S1 " n "\nreorder out0 S0.0 S1.0 R0.0 | S1.1\ntensorize out0 S1.1 "
 static const struct { const char *inputs, *expr; bool gpu; const char *trace, *has; } cases[] = {
-    { "a=f32:17x19&b=f32:19x23", "c[M,N] +=! a[M,K]*b[K,N]", false, TILE4 "parallel out0 S0.0\ntensorize out0 S0.1 gemm4", "k_call_gemm4_0(" },
-    { "a=f32:17x19&b=f32:19x23", "c[M,N] +=! a[M,K]*b[K,N]", false,
+    { "a=u8:9x22&b=i8:22x37", "c[M,N] +=! cast(a[M,K],i32)*cast(b[K,N],i32)", false, VNNI, "vpdpbusd %2" },
+    { "a=u8:9x24&b=i8:24x48", "c[M,N] +=! cast(a[M,K],i32)*cast(b[K,N],i32)", false,
+      VNNI "cache_read out0 0 scratch S0.0 loops S1.0 R0.0 S1.1 R0.1", "vpdpbusd %2" },
+    { "a=f32:17x19&b=f32:19x23", PRODUCT, false, FMA("16") "fma16", "__AVX512F__" },
+    { "a=f64:17x19&b=f64:19x23", PRODUCT, false, FMA("4") "fma4d", "__FMA__" },
+    { "a=f32:17x19&b=f32:19x23", PRODUCT, false, TILE4 "parallel out0 S0.0\ntensorize out0 S0.1 gemm4", "k_call_gemm4_0(" },
+    { "a=f32:17x19&b=f32:19x23", PRODUCT, false,
       TILE4 "tensorize out0 S0.1 gemm4\ncache_read out0 0 scratch S0.0 loops R0.0 S0.1 R0.1", "k_call_gemm4_0(" },
     { "a=f16:17x19&b=f16:19x23", "c[M,N] +=! cast(a[M,K],f32)*cast(b[K,N],f32)", false, TILE4 "tensorize out0 S0.1 half4",
       "k_call_half4_0(" },
@@ -16,7 +24,7 @@ static const struct { const char *inputs, *expr; bool gpu; const char *trace, *h
     { "x=f32:2x3x7x9&w=f32:4x3x3x3", "o[N,F,P,Q] +=! pad(x, 0.0)[N,C,P+R-1,Q+S-1]*w[F,C,R,S] where P in 7, Q in 9", false,
       "fuse out0 X S0 S2 S3\nfuse out0 K R0 R1 R2\nsplit out0 X 4\nsplit out0 S1 4\nsplit out0 K 4\nreorder out0 X.0 S1.0 K.0 | X.1 S1.1 K.1\n"
       "parallel out0 X.0\ntensorize out0 X.1 gemm4", "k_call_gemm4_0(" },
-    { "a=f32:17x19&b=f32:19x23", "c[M,N] +=! a[M,K]*b[K,N]", true,
+    { "a=f32:17x19&b=f32:19x23", PRODUCT, true,
       "split out0 S0 2 4\nsplit out0 S1 2 4\nsplit out0 R0 4\nreorder out0 S0.0 S1.0 | S0.1 S1.1 | R0.0 | S0.2 S1.2 R0.1\nbind out0 S0.0 grid\n"
       "bind out0 S1.0 grid\nbind out0 S0.1 thread\nbind out0 S1.1 thread\ntensorize out0 S0.2 gemm4", "k_call_gemm4_0(" },
     { "a=f16:17x19&b=f16:19x23", "c[M,N] +=! cast(a[M,K],f32)*cast(b[K,N],f32)", true,
@@ -37,7 +45,14 @@ static kn_hw *device(kiln_arena *a, bool gpu)
 
 static bool run(const kiln_program *p, const kiln_kernel *k, bool gpu, worker_verdict *v, worker_error *e)
 {
-    static const char *const flags[] = { "-O2" };
+    static const char *const flags[] = { "-O2", "-ffp-contract=fast", "-mfma", "-mavx512f", "-mavx512vnni" };
+    const char *const *features; /* as many of the flags as this machine can run: natively here, emulated elsewhere */
+    int nfeatures = worker_host_features(&features), nflags = 1;
+    for (int i = 0; i < nfeatures; i++) {
+        nflags = !strcmp(features[i], "fma") && nflags < 3 ? 3 : nflags;
+        nflags = !strcmp(features[i], "avx512f") && nflags < 4 ? 4 : nflags;
+        nflags = !strcmp(features[i], "avx512vnni") ? 5 : nflags;
+    }
     worker_blob so = { 0 }, ptx = { 0 }, cubin = { 0 };
     char *log = NULL;
     if (gpu) {
@@ -47,7 +62,7 @@ static bool run(const kiln_program *p, const kiln_kernel *k, bool gpu, worker_ve
         free(log);
         return built && worker_emulate(&tools, p, k, 2000, v, e);
     }
-    bool ok = worker_compile_c(&tools, k->source, flags, 1, 20000, &so, e) && worker_verify_cpu(&tools, p, k, &so, 500, v, e);
+    bool ok = worker_compile_c(&tools, k->source, flags, nflags, 20000, &so, e) && worker_verify_cpu(&tools, p, k, &so, 500, v, e);
     free(so.p);
     return ok;
 }

@@ -1,0 +1,80 @@
+/* Instructions of the device as functions of the text: their emulation from the compute text, and the real one where natives.def has it. */
+#include "codegen/gen.h"
+#include <string.h>
+
+static const struct native { const char *spelling, *macro, *compute, *dtypes, *text; } natives[] = {
+#define X(spelling, macro, compute, dtypes, text) { spelling, macro, compute, dtypes, text },
+#include "codegen/natives.def"
+#undef X
+};
+
+static const struct native *native_of(const kn_gen *g, const kn_hw_intrin *spec)
+{
+    for (size_t i = 0; i < sizeof natives / sizeof *natives && !g->cuda && spec->spelling; i++)
+        if (!strcmp(natives[i].spelling, spec->spelling) && !strcmp(natives[i].compute, spec->compute) && !strcmp(natives[i].dtypes, spec->dtypes))
+            return &natives[i];
+    return NULL;
+}
+
+static void put_name(kn_gen *g, int fn)
+{
+    kn_put(&g->out, "k_call_");
+    kn_put_clean(&g->out, g->p->calls[fn].intrin->name);
+    kn_putf(&g->out, "_%d", fn);
+}
+
+void kn_put_call(kn_gen *g, const kn_ls *s)
+{
+    put_name(g, s->call->fn);
+    kn_put(&g->out, "(");
+    for (int o = 0; o < g->p->calls[s->call->fn].intrin->noperands; o++) {
+        if (o) kn_put(&g->out, ", ");
+        kn_put_buffer(g, s->call->buffer[o]);
+        kn_put(&g->out, " + ");
+        kn_put_index(g, s->call->at[o]);
+    }
+    kn_put(&g->out, ");");
+}
+
+/* The compute text comes from a hwspec: nothing in it may end the comment. */
+static void put_comment(kn_buf *b, const char *s)
+{
+    for (; *s; s++) {
+        kn_putn(b, s, 1);
+        if (*s == '*' && s[1] == '/') kn_put(b, " ");
+    }
+}
+
+static void put_native(kn_gen *g, const struct native *n, const kn_emulated *f)
+{
+    kn_putf(&g->out, "\n#ifdef %s\n", n->macro);
+    for (const char *c = n->text; *c; c++) {
+        if (*c == '$') kn_put_buffer(g, f->param[*++c - '0']);
+        else kn_putn(&g->out, c, 1);
+    }
+    kn_put(&g->out, "#else");
+}
+
+void kn_put_instructions(kn_gen *g)
+{
+    for (int i = 0; i < g->p->ncalls && g->status == KILN_OK; i++) {
+        const kn_emulated *f = &g->p->calls[i];
+        const struct native *native = native_of(g, f->intrin->spec);
+        kn_putf(&g->out, "\n/* %s%s: ", f->intrin->name, native ? ", emulated where the compiler's target has it not" : ", emulated");
+        put_comment(&g->out, f->intrin->spec->compute);
+        kn_put(&g->out, " */\nKN_FN void ");
+        put_name(g, i);
+        for (int o = 0; o < f->intrin->noperands; o++) {
+            const char *type = kn_storage_type(f->intrin->operand[o].dtype);
+            kn_putf(&g->out, "%s%s%s *%s ", o ? ", " : "(", o ? "const " : "", type, g->cuda ? "__restrict__" : "restrict");
+            kn_put_buffer(g, f->param[o]);
+        }
+        kn_put(&g->out, ")\n{");
+        if (native) put_native(g, native, f);
+        g->depth = 1;
+        kn_ls_ranges(g, f->body);
+        kn_put_body(g, f->body);
+        g->depth = 0;
+        kn_put(&g->out, native ? "\n#endif\n}\n" : "\n}\n");
+    }
+}
