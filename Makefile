@@ -2,7 +2,7 @@
 #   make [build]   make run   make check   make demo   make lint   make fmt
 #   make asan|ubsan|tsan   make fuzz-smoke   make bench   make roller-golden GOLDEN=FILE
 #   make bench-kernels [SHAPES=FILE ONLY=family THREADS=1 ROUNDS=9]
-#   make amos-golden COUNTS=FILE MAPPINGS=FILE
+#   make amos-golden COUNTS=FILE MAPPINGS=FILE   make amos-rank TRAIN=FILE TEST=FILE
 CC ?= gcc
 B ?= build
 SAN ?=
@@ -24,7 +24,7 @@ DAEMON_A = $(O)/libkilnd.a
 BIN = $(if $(SAN),$(O)/bin,$(B))
 TESTS = $(patsubst tests/unit/%.c,$(BIN)/tests/%,$(wildcard tests/unit/test_*.c))
 
-.PHONY: bench-kernels prop-schedules operators kill9 fuzz-lib run-unit build run check demo lint fmt asan ubsan tsan fuzz-smoke bench roller-golden amos-golden setup tests clean
+.PHONY: bench-kernels prop-schedules operators kill9 fuzz-lib run-unit build run check demo lint fmt asan ubsan tsan fuzz-smoke bench roller-golden amos-golden amos-rank setup tests clean
 build: $(LIB_A) $(BIN)/kilnd $(BIN)/kiln-worker $(BIN)/kiln
 
 setup:
@@ -52,7 +52,7 @@ $(BIN)/kiln: $(O)/api/cli/main.o $(call obj,$(CLI_SRC)) $(DAEMON_A) $(LIB_A)
 	@mkdir -p $(@D); $(CC) $(SANFLAGS) -o $@ $^ $(LIBS)
 $(BIN)/tests/%: $(O)/tests/unit/%.o $(DAEMON_A) $(LIB_A)
 	@mkdir -p $(@D); $(CC) $(SANFLAGS) -o $@ $^ $(LIBS) -lcmocka
-tests: $(TESTS) $(BIN)/replay $(BIN)/amos-golden
+tests: $(TESTS) $(BIN)/replay $(BIN)/amos-golden $(BIN)/amos-rank
 fuzz-lib: $(LIB_A) $(DAEMON_A)
 
 run:
@@ -105,6 +105,13 @@ MAPPINGS ?= tests/data/amos_a100_conv2d_mappings.csv
 amos-golden: $(BIN)/amos-golden
 	@$(BIN)/amos-golden "$(COUNTS)" "$(MAPPINGS)"
 $(BIN)/amos-golden: $(O)/tests/golden/amos_golden.o $(LIB_A)
+	@mkdir -p $(@D); $(CC) $(SANFLAGS) -o $@ $^ -lcjson -lm
+
+TRAIN ?= tests/data/amos_a100_conv2d_records.csv
+TEST ?= $(TRAIN)
+amos-rank: $(BIN)/amos-rank
+	@$(BIN)/amos-rank "$(TRAIN)" "$(TEST)"
+$(BIN)/amos-rank: $(O)/tests/golden/amos_rank.o $(LIB_A)
 	@mkdir -p $(@D); $(CC) $(SANFLAGS) -o $@ $^ -lcjson -lm
 
 prop-schedules: $(BIN)/tests/test_prop_schedules
