@@ -12,33 +12,10 @@ typedef struct matcher {
     kiln_diag *d;
 } matcher;
 
-/* Every value of x is one of y. */
-static bool exact(enum kn_dtype x, enum kn_dtype y)
-{
-    int64_t xl, xh, yl, yh;
-    if (x == y) return true;
-    if (kn_is_float(y) && !kn_is_float(x)) return kn_dtype_bytes(x) * 2 <= kn_dtype_bytes(y) && kn_dtype_class(x) != 'b';
-    if (kn_is_float(x)) return kn_is_float(y) && kn_dtype_bytes(x) < kn_dtype_bytes(y);
-    return kn_dtype_range(x, &xl, &xh) && kn_dtype_range(y, &yl, &yh) && yl <= xl && xh <= yh;
-}
-
-static const kn_expr *bare(const kn_expr *e)
-{
-    while (e->op == KN_OP_CAST && exact(e->args[0]->dtype, e->dtype)) e = e->args[0];
-    return e;
-}
-
 static kiln_status differ(const matcher *x, const kn_expr *s, const kn_expr *h)
 {
     return kn_fail(x->d, KILN_UNSUPPORTED, "the statement has '%s' (%s) where the instruction has '%s' (%s)", kn_op_name(s->op),
                    kn_dtype_text(s->dtype), kn_op_name(h->op), kn_dtype_text(h->dtype));
-}
-
-/* Significant bits of the floats of a dtype, the hidden one among them. */
-static int significand(enum kn_dtype t)
-{
-    static const int bits[KN_DTYPE_COUNT] = {[KN_F32] = 24, [KN_F64] = 53, [KN_F16] = 11, [KN_BF16] = 8};
-    return bits[t];
 }
 
 static kiln_status pair_loads(matcher *x, const kn_expr *s, const kn_expr *h)
@@ -49,9 +26,9 @@ static kiln_status pair_loads(matcher *x, const kn_expr *s, const kn_expr *h)
         return kn_fail(x->d, KILN_UNSUPPORTED, "operand '%s' of the instruction is %s, but '%s' is %s", ht->name, kn_dtype_text(ht->dtype),
                        st->name, kn_dtype_text(st->dtype));
     int bits = x->it->spec->significand_bits;
-    if (bits && bits < significand(st->dtype))
+    if (bits && bits < kn_dtype_significand(st->dtype))
         return kn_fail(x->d, KILN_UNSUPPORTED, "operand '%s' of the instruction keeps %d of the %d significant bits of '%s'", ht->name, bits,
-                       significand(st->dtype), st->name);
+                       kn_dtype_significand(st->dtype), st->name);
     if (m->nops == KN_MAP_OPERANDS) return kn_fail(x->d, KILN_UNSUPPORTED, "more than %d operands", KN_MAP_OPERANDS - 1);
     m->op[m->nops++] = (kn_map_operand){x->load++, s->u.tensor, h->u.tensor, st->rank, ht->rank, s->args, h->args};
     return KILN_OK;
@@ -59,12 +36,12 @@ static kiln_status pair_loads(matcher *x, const kn_expr *s, const kn_expr *h)
 
 static kiln_status compare(matcher *x, const kn_expr *s, const kn_expr *h)
 {
-    s = bare(s), h = bare(h);
+    s = kn_bare(s), h = kn_bare(h);
     if (s->op != h->op || s->nargs != h->nargs) {
         if (s->op != KN_OP_LOAD || h->op != KN_OP_LOAD) return differ(x, s, h);
     }
     if (s->op == KN_OP_LOAD) return pair_loads(x, s, h);
-    bool wider = kn_is_float(s->dtype) && kn_is_float(h->dtype) && exact(s->dtype, h->dtype);
+    bool wider = kn_is_float(s->dtype) && kn_is_float(h->dtype) && kn_dtype_holds(h->dtype, s->dtype);
     if (s->dtype != h->dtype && !wider) return differ(x, s, h);
     if (s->op == KN_OP_CONST_I || s->op == KN_OP_CONST_F) return kn_expr_equal(s, h) ? KILN_OK : differ(x, s, h);
     if (s->op == KN_OP_AXIS) return differ(x, s, h);
@@ -83,7 +60,7 @@ kiln_status kn_map_operands(const kn_program *p, const kn_stmt *s, const kn_intr
         return kn_fail(d, KILN_UNSUPPORTED, "the statement combines its terms in another way than the instruction");
     const kn_tensor *so = &p->tensors[s->out], *ho = &intrin->program->tensors[h->out];
     enum kn_dtype acc = kn_dtype_acc(s->body->dtype);
-    bool wider = kn_is_float(acc) && exact(acc, ho->dtype);
+    bool wider = kn_is_float(acc) && kn_dtype_holds(ho->dtype, acc);
     if (s->red != KN_RED_NONE && ho->dtype != acc && !wider)
         return kn_fail(d, KILN_UNSUPPORTED, "the statement accumulates in %s, the instruction in %s", kn_dtype_text(acc), kn_dtype_text(ho->dtype));
     m->it = intrin;

@@ -196,7 +196,8 @@ static int part_buffer(kn_lw *w, const kn_sg *sg, int64_t elems)
         kn_hint(w->d, "unroll the spatial loops inside the reduce loops, or bind them as vthread");
         return -1;
     }
-    return kn_lw_buffer(w, "part", kn_dtype_acc(sg->s->body->dtype), 1, elems, KN_SCRATCH);
+    const kn_intrin *it = sg->g->tensor.intrin;
+    return kn_lw_buffer(w, "part", it ? it->operand[0].dtype : kn_dtype_acc(sg->s->body->dtype), 1, elems, KN_SCRATCH);
 }
 
 void kn_lw_init_part(kn_lw *w, kn_sg *sg)
@@ -209,7 +210,7 @@ void kn_lw_init_part(kn_lw *w, kn_sg *sg)
     kn_ls *loop = kn_lw_for(w, var, kn_lw_int(w, 0), kn_lw_int(w, elems)), **after = w->tail;
     if (!loop) return;
     w->tail = &loop->body;
-    kn_lw_store(w, sg->part, kn_lw_ref(w, var), kn_tile_identity(w, sg->s->red, kn_dtype_acc(sg->s->body->dtype)));
+    kn_lw_store(w, sg->part, kn_lw_ref(w, var), kn_tile_identity(w, sg->s->red, w->p->buffers[sg->part].dtype));
     w->tail = after;
 }
 

@@ -52,25 +52,35 @@ static bool follows(match *m, int o, const kn_expr *e)
     return true;
 }
 
+/* e, or what it casts without loss, stands for the operand that the pattern loads. */
 static bool takes(match *m, const kn_expr *pattern, const kn_expr *e)
 {
     const kn_intrin *it = m->x->intrin;
-    int o = kn_intrin_operand_of(it, pattern->u.tensor);
+    int o = kn_intrin_operand_of(it, pattern->u.tensor), bits = it->spec->significand_bits;
+    const kn_expr *bare = kn_bare(e);
     if (o < 1) return miss(m, MISS_BODY, "'%s' reads what it writes", it->name);
+    while (e != bare && e->dtype != it->operand[o].dtype) e = e->args[0];
     if (e->dtype != it->operand[o].dtype)
         return miss(m, MISS_DTYPE, "operand %s of '%s' is %s, what stands for it is %s", it->operand[o].name, it->name,
                     kn_dtype_text(it->operand[o].dtype), kn_dtype_text(e->dtype));
+    if (bits && bits < kn_dtype_significand(e->dtype))
+        return miss(m, MISS_DTYPE, "operand %s of '%s' keeps %d of the %d significant bits of %s", it->operand[o].name, it->name, bits,
+                    kn_dtype_significand(e->dtype), kn_dtype_text(e->dtype));
     if (m->source[o] && !kn_expr_equal(m->source[o], e))
         return miss(m, MISS_BODY, "operand %s of '%s' occurs twice and stands for two things", it->operand[o].name, it->name);
     m->source[o] = e;
     return follows(m, o, e);
 }
 
+/* Casts that lose nothing are seen through: the instruction may compute in a wider float than the statement, since it then loses less. */
 static bool meets(match *m, const kn_expr *pattern, const kn_expr *e)
 {
+    pattern = kn_bare(pattern);
     if (pattern->op == KN_OP_LOAD) return takes(m, pattern, e);
+    e = kn_bare(e);
     bool turn = pattern->nargs == 2 && kn_op_commutes(pattern->op) && (m->turned >> m->nodes++ & 1);
-    bool same = pattern->op == e->op && pattern->dtype == e->dtype && pattern->nargs == e->nargs && pattern->op != KN_OP_AXIS;
+    bool wide = pattern->dtype == e->dtype || (kn_is_float(e->dtype) && kn_dtype_holds(pattern->dtype, e->dtype));
+    bool same = pattern->op == e->op && wide && pattern->nargs == e->nargs && pattern->op != KN_OP_AXIS;
     if (!same || (!pattern->nargs && !kn_expr_equal(pattern, e)))
         return miss(m, MISS_BODY, "the body does not compute what '%s' does: %s", m->x->intrin->name, m->x->intrin->spec->compute);
     for (int i = 0; i < pattern->nargs; i++)
@@ -159,7 +169,7 @@ static bool joins(match *m)
     const kn_stmt *s = m->s;
     enum kn_dtype held = s->red == KN_RED_NONE ? s->body->dtype : kn_dtype_acc(s->body->dtype);
     if (s->red != KN_RED_NONE && s->red != it->red) return miss(m, MISS_BODY, "'%s' does not reduce as the statement does", it->name);
-    if (held == it->operand[0].dtype) return true;
+    if (held == it->operand[0].dtype || (kn_is_float(held) && kn_dtype_holds(it->operand[0].dtype, held))) return true;
     return miss(m, MISS_DTYPE, "'%s' keeps results in %s, the statement in %s", it->name, kn_dtype_text(it->operand[0].dtype), kn_dtype_text(held));
 }
 

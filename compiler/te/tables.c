@@ -19,6 +19,28 @@ int kn_dtype_bytes(enum kn_dtype t) { return dtypes[t].bytes; }
 char kn_dtype_class(enum kn_dtype t) { return dtypes[t].class; }
 enum kn_dtype kn_dtype_acc(enum kn_dtype t) { return dtypes[t].acc; }
 
+bool kn_dtype_holds(enum kn_dtype x, enum kn_dtype y)
+{
+    int64_t xl, xh, yl, yh;
+    bool floats = kn_is_float(x);
+    if (x == y) return true;
+    if (floats && !kn_is_float(y)) return kn_dtype_bytes(y) * 2 <= kn_dtype_bytes(x) && kn_dtype_class(y) != 'b';
+    if (kn_is_float(y)) return floats && kn_dtype_bytes(y) < kn_dtype_bytes(x);
+    return kn_dtype_range(y, &yl, &yh) && kn_dtype_range(x, &xl, &xh) && xl <= yl && yh <= xh;
+}
+
+int kn_dtype_significand(enum kn_dtype t)
+{
+    static const int bits[KN_DTYPE_COUNT] = {[KN_F32] = 24, [KN_F64] = 53, [KN_F16] = 11, [KN_BF16] = 8};
+    return bits[t];
+}
+
+const kn_expr *kn_bare(const kn_expr *e)
+{
+    while (e->op == KN_OP_CAST && kn_dtype_holds(e->dtype, e->args[0]->dtype)) e = e->args[0];
+    return e;
+}
+
 bool kn_dtype_find(const char *s, size_t n, enum kn_dtype *out)
 {
     for (int t = 0; t < KN_DTYPE_COUNT; t++) {

@@ -24,6 +24,8 @@ const char *kn_dtype_text(enum kn_dtype t);
 int kn_dtype_bytes(enum kn_dtype t);
 char kn_dtype_class(enum kn_dtype t);
 enum kn_dtype kn_dtype_acc(enum kn_dtype t);
+bool kn_dtype_holds(enum kn_dtype x, enum kn_dtype y); /* every value of y is one of x */
+int kn_dtype_significand(enum kn_dtype t);            /* significant bits of a float, the hidden one among them; else 0 */
 bool kn_dtype_find(const char *s, size_t n, enum kn_dtype *out); /* text or alias */
 
 /* Expressions are immutable once built and may be shared (a DAG). lanes is 0 or 1 for scalars; >1 in loop programs only. */
@@ -85,6 +87,7 @@ kn_expr *kn_cast(kiln_arena *a, enum kn_dtype t, kn_expr *x);          /* no nod
 /* Rewrites bottom-up: f returns the replacement or the node itself. Shares unchanged subtrees. */
 typedef kn_expr *(*kn_rewrite_fn)(void *user, kiln_arena *a, kn_expr *e);
 kn_expr *kn_rewrite(kiln_arena *a, kn_expr *e, kn_rewrite_fn f, void *user);
+const kn_expr *kn_bare(const kn_expr *e); /* what stands under casts that lose nothing */
 bool kn_expr_equal(const kn_expr *x, const kn_expr *y); /* structural; ignores line, col */
 /* Integer simplification of index expressions, given inclusive ranges of the leaves: constants, distribution, (x//c)*c + x%c -> x,
  * (c*x+r)//c -> x, x%c -> x where 0 <= x < c ... `range(user, leaf, lo, hi)` tells an AXIS's or VAR's range. */

@@ -21,6 +21,8 @@ static inline void add_instructions(kiln_arena *a, kn_hw *hw)
           .spelling = "_mm512_dpbusd_epi32" },
         { .name = "fma16", .compute = "d[I] +=! a[] * b[I] where I in 16", .dtypes = "d=f32 a=f32 b=f32", .spelling = "_mm512_fmadd_ps" },
         { .name = "fma4d", .compute = "d[I] +=! a[] * b[I] where I in 4", .dtypes = "d=f64 a=f64 b=f64", .spelling = "_mm256_fmadd_pd" },
+        { .name = "tf4", .compute = "d[I,J] +=! a[I,R] * b[R,J] where I in 4, J in 4, R in 4", .dtypes = "d=f32 a=f32 b=f32",
+          .significand_bits = 11 },
         { .name = "narrow4", .compute = "d[I,J] +=! a[I,R] * b[R,J] where I in 4, J in 4, R in 4", .dtypes = "d=f16 a=f16 b=f16" },
     };
     kiln_diag d = { 0 };
