@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """The compile flow of a real service: miss, hit, one compile for 100 misses, forms, digests, conditions, jobs. Usage: api_flow.py [BUILD]"""
-import base64, concurrent.futures, hashlib, http.client, io, json, os, socket, subprocess, sys, tempfile, time, zipfile
+import base64, concurrent.futures, hashlib, http.client, io, json, os, re, socket, subprocess, sys, tempfile, time, zipfile
 
 build = sys.argv[1] if len(sys.argv) > 1 else "build"
 work = tempfile.mkdtemp()
@@ -120,6 +120,19 @@ bind out0 S0.1 vthread\nbind out0 S1.1 vthread\ncache_read out0 1 shared R0.0 lo
 double_buffer out0 0\ndouble_buffer out0 1\nstorage_align out0 0 32 1\n"""
     twice = json.loads(post(matmul(32, target="nvidia-h200", quality="verified", trace=halves))[2])
     check("double buffers", twice.get("quality", {}).get("verification") == "emulated" and twice["manifest"]["trace"] == halves, twice)
+    # Instructions of the device: this machine's multiply-add, and a GPU's matrix unit, both as the emulation that their compute text gives.
+    with open("hwspecs/" + mine["target"]["id"] + ".json") as f:
+        lanes = re.search(r"where I in (\d+)", next(x["compute"] for x in json.load(f)["intrinsics"] if x["name"] == "fma_f32")).group(1)
+    fma = f"split out0 S1 {lanes}\nreorder out0 S0.0 S1.0 R0.0 | S1.1\nparallel out0 S0.0\ntensorize out0 S1.1 fma_f32\n"
+    unit = json.loads(post(matmul(37, trace=fma))[2])
+    check("an instruction of the host", unit.get("quality", {}).get("verification") == "run" and unit["manifest"]["trace"] == fma, unit)
+    wmma = """split out0 S0 16\nsplit out0 S1 16\nsplit out0 R0 16\nreorder out0 S0.0 S1.0 R0.0 | S0.1 S1.1 R0.1
+bind out0 S0.0 grid\nbind out0 S1.0 grid\ntensorize out0 S0.1 wmma_f16\n"""
+    half = [{"name": n, "dtype": "f16", "shape": [40, 40]} for n in "ab"]
+    unit = json.loads(post(json.dumps({"op": "MatMul", "inputs": half, "target": "nvidia-a100", "quality": "verified", "trace": wmma}))[2])
+    check("an instruction of a GPU", unit.get("quality", {}).get("verification") == "emulated" and unit["manifest"]["trace"] == wmma, unit)
+    status, h, data = post(matmul(37, trace=fma.replace("parallel out0 S0.0\n", ""), target="nvidia-h200"))
+    check("an instruction of another device", status == 422 and b"no instruction 'fma_f32'" in data and b"wmma_f16" in data, (status, data))
     both = post(matmul(32, trace=steps, policy="roller"))
     check("trace and policy", 400 <= both[0] < 500 and b"exclude" in both[2], both)
 
