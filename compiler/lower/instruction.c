@@ -1,6 +1,7 @@
-/* Loops that an instruction computes: its operands are packed into tiles where they do not lie as it wants them, one call stands for the loops,
- * and the finished tile is stored. What a call does is written down once, from the instruction's compute text, so that every target can run it. */
+/* Loops that an instruction computes: its operands are packed into tiles where they do not lie as it wants them, one call stands for the
+ * loops, and the finished tile is stored. What a call does is written down once, from the compute text, so that every target can run it. */
 #include "lower/tile.h"
+#include <string.h>
 
 enum { THREAD_BYTES = 64 * 1024 }; /* operands of one thread of a GPU: they lie in its local memory */
 
@@ -62,7 +63,8 @@ static kn_expr *body_of(const writer *r, const kn_expr *e)
     return c;
 }
 
-/* The instruction as a function over its operands; made once a program. The last spatial loop is the innermost: its elements are independent. */
+/* The instruction as a function over its operands; made once a program. The last spatial loop is the innermost: its elements are independent of
+ * each other. */
 static int emulated(kn_lw *w, const kn_intrin *it)
 {
     kn_lprog *p = w->p;
@@ -93,8 +95,8 @@ static int emulated(kn_lw *w, const kn_intrin *it)
 
 /* ---- operands ---- */
 
-/* Variables for the dimensions of operand o, which the loops of the tile that index it take for values; with `emit` in loops over them. The end of
- * the list the loops stand in, where the caller goes on. */
+/* Variables for the dimensions of operand o, which the loops of the tile that index it take for values; with `emit` in loops over them. Gives
+ * the end of the list that the loops stand in, where the caller goes on. */
 static kn_ls **open_dims(tensor *x, int o, kn_expr **idx, bool emit)
 {
     kn_lw *w = x->w;
@@ -188,7 +190,8 @@ static kn_expr *outer_in_range(tensor *x)
     return in;
 }
 
-/* The destination's tile among the partial results: one for each iteration of the spatial loops between the outermost reduction and the tile. */
+/* The destination's tile among the partial results: one for each iteration of the spatial loops between the outermost reduction and the
+ * tile. */
 static kn_expr *part_at(tensor *x)
 {
     kn_lw *w = x->w;
@@ -199,52 +202,50 @@ static kn_expr *part_at(tensor *x)
     return at ? kn_lw_simp(w, at) : &w->dry;
 }
 
-static void start(tensor *x, kn_expr *first)
+/* n elements of the destination's dtype, all set to what joins results without changing them. */
+static int fresh_tiles(tensor *x, const char *name, int64_t n)
 {
     kn_lw *w = x->w;
-    kn_ls *cond = first ? kn_lw_if(w, first) : NULL, **after = w->tail;
-    int64_t n = x->it->operand[0].elems;
-    int var = kn_lw_var(w, "i", 0, n - 1);
-    if (cond) w->tail = &cond->body;
-    kn_ls *loop = kn_lw_for(w, var, kn_lw_int(w, 0), kn_lw_int(w, n));
-    if (!loop) return;
-    if (!cond) after = w->tail;
+    int buffer = kn_lw_buffer(w, name, x->it->operand[0].dtype, 1, n, KN_SCRATCH), var = kn_lw_var(w, "i", 0, n - 1);
+    kn_ls *loop = x->it->red == KN_RED_NONE ? NULL : kn_lw_for(w, var, kn_lw_int(w, 0), kn_lw_int(w, n)), **after = w->tail;
+    if (!loop) return buffer;
     w->tail = &loop->body;
-    kn_lw_store(w, x->buffer[0], sum(w, x->at[0], kn_lw_ref(w, var)), kn_tile_identity(w, x->it->red, x->it->operand[0].dtype));
+    kn_lw_store(w, buffer, kn_lw_ref(w, var), kn_tile_identity(w, x->it->red, x->it->operand[0].dtype));
     w->tail = after;
+    return buffer;
 }
 
 static void call(tensor *x)
 {
-    kn_call *c = kn_new(x->w->a, kn_call);
+    kn_lw *w = x->w;
+    kn_call *c = kn_new(w->a, kn_call);
     kn_expr *in = outer_in_range(x);
-    kn_ls *cond = in ? kn_lw_if(x->w, in) : NULL, **after = x->w->tail;
-    if (cond) x->w->tail = &cond->body;
-    for (int o = 1; o < x->it->noperands && !x->w->status; o++)
+    kn_ls *cond = in ? kn_lw_if(w, in) : NULL, **after = w->tail;
+    if (cond) w->tail = &cond->body;
+    for (int o = 1; o < x->it->noperands && !w->status; o++)
         if (!lies_there(x, o)) pack(x, o);
-    if (!c) kn_lw_fail(x->w, KILN_MEMORY, "out of memory in lowering");
-    if (x->w->status) return;
-    c->fn = emulated(x->w, x->it);
+    if (!c) kn_lw_fail(w, KILN_MEMORY, "out of memory in lowering");
+    if (w->status) return;
+    c->fn = emulated(w, x->it);
     for (int o = 0; o < x->it->noperands; o++) {
         c->buffer[o] = x->buffer[o];
         c->at[o] = x->at[o];
     }
-    kn_lw_call(x->w, c);
-    if (cond) x->w->tail = after;
+    kn_lw_call(w, c);
+    if (cond) w->tail = after;
 }
 
-/* Stores what of the tile is in range, element by element. */
-static void store(tensor *x)
+/* Stores what is in range of the tiles that the spatial loops from number `from` on walk over, element by element. */
+static void store(tensor *x, int from)
 {
     kn_lw *w = x->w;
     kn_sg *sg = x->sg;
     kn_ls **after = NULL;
-    bool was[KILN_MAX_AXES];
     const kn_intrin_operand *o = &x->it->operand[0];
     kn_expr *idx[KILN_MAX_RANK] = { NULL };
-    for (int a = 0; a < KILN_MAX_AXES; a++) was[a] = sg->clipped[a];
     sg->rolled = true;
-    for (int i = sg->tile; i < sg->g->nloops; i++) {
+    for (int i = from; i < sg->g->nloops; i++) sg->val[i] = NULL;
+    for (int i = from; i < sg->g->nloops; i++) {
         if (kn_tile_reduces(sg, i)) continue;
         kn_ls *loop = kn_lw_loop(w, sg, i);
         if (!loop) return;
@@ -252,7 +253,7 @@ static void store(tensor *x)
         w->tail = &loop->body;
     }
     kn_tile one = { .w = w, .sg = sg, .lane_var = -1, .lanes = 1, .vloop = -1, .acc = -1, .part = -1, .spill = -1 };
-    kn_expr *in = kn_tile_in_range(&one);
+    kn_expr *in = kn_tile_in_range(&one), *base = sg->part >= 0 ? part_at(x) : kn_lw_int(w, 0);
     kn_ls *cond = in ? kn_lw_if(w, in) : NULL;
     if (cond && !after) after = w->tail;
     if (cond) w->tail = &cond->body;
@@ -260,34 +261,52 @@ static void store(tensor *x)
         int i = x->x->loop[o->lone[d]];
         idx[d] = i < 0 ? kn_lw_int(w, 0) : sg->val[i];
     }
-    kn_tile_store_value(&one, kn_lw_read(w, x->buffer[0], sum(w, x->at[0], element(w, o, idx)), 1));
+    kn_tile_store_value(&one, kn_lw_read(w, x->buffer[0], sum(w, base, element(w, o, idx)), 1));
     if (after) w->tail = after;
     sg->rolled = false;
-    for (int a = 0; a < KILN_MAX_AXES; a++) sg->clipped[a] = was[a];
-    close_dims(x);
+}
+
+static tensor tensor_of(kn_lw *w, kn_sg *sg) { return (tensor){ .w = w, .sg = sg, .x = &sg->g->tensor, .it = sg->g->tensor.intrin }; }
+
+void kn_lw_instruction_begin(kn_lw *w, kn_sg *sg)
+{
+    tensor x = tensor_of(w, sg);
+    int64_t elems = x.it->operand[0].elems;
+    for (int i = sg->first_reduce; i < sg->tile; i++)
+        if (!kn_tile_reduces(sg, i) && (!kn_mul_fits(elems, sg->g->loops[i].extent, &elems) || elems > KILN_MAX_EXTENT)) {
+            kn_lw_fail(w, KILN_LIMIT, "statement '%s': too many partial results between its reduce loops and '%s'",
+                       w->p->program->tensors[sg->s->out].name, x.it->name);
+            return;
+        }
+    memcpy(sg->unreduced, sg->clipped, sizeof sg->clipped);
+    sg->part = fresh_tiles(&x, "part", elems);
 }
 
 void kn_lw_instruction(kn_lw *w, kn_sg *sg)
 {
-    tensor x = { .w = w, .sg = sg, .x = &sg->g->tensor, .it = sg->g->tensor.intrin };
-    kn_expr *first = NULL, *last = NULL;
-    int64_t before = w->scratch;
+    tensor x = tensor_of(w, sg);
+    bool was[KILN_MAX_AXES];
     char why[300];
     if (!kn_tensor_sources(w->t, sg->g, x.x, x.source, why, sizeof why)) {
         kn_lw_fail(w, KILN_TRACE, "statement '%s': %s", w->p->program->tensors[sg->s->out].name, why);
         return;
     }
-    int part = sg->s->red == KN_RED_NONE ? -1 : kn_tile_part(w, sg, &first, &last);
-    if (w->status) return;
-    x.buffer[0] = part >= 0 ? part : kn_lw_buffer(w, x.it->operand[0].name, x.it->operand[0].dtype, 1, x.it->operand[0].elems, KN_SCRATCH);
-    x.at[0] = part >= 0 ? part_at(&x) : kn_lw_int(w, 0);
-    if (x.it->red != KN_RED_NONE && (part < 0 || first)) start(&x, first);
+    memcpy(was, sg->clipped, sizeof was);
+    x.buffer[0] = sg->part >= 0 ? sg->part : fresh_tiles(&x, x.it->operand[0].name, x.it->operand[0].elems);
+    x.at[0] = sg->part >= 0 ? part_at(&x) : kn_lw_int(w, 0);
     call(&x);
-    if (w->hw->gpu && w->scratch - before > THREAD_BYTES)
-        kn_lw_fail(w, KILN_UNSUPPORTED, "statement '%s': the operands of '%s' take %lld bytes a thread", w->p->program->tensors[sg->s->out].name,
-                   x.it->name, (long long)(w->scratch - before));
-    kn_ls *cond = last && !w->status ? kn_lw_if(w, last) : NULL, **after = w->tail;
-    if (cond) w->tail = &cond->body;
-    if (!w->status) store(&x);
-    if (cond) w->tail = after;
+    if (w->hw->gpu && w->scratch > THREAD_BYTES)
+        kn_lw_fail(w, KILN_UNSUPPORTED, "statement '%s': the operands of '%s' take %lld bytes a thread",
+                   w->p->program->tensors[sg->s->out].name, x.it->name, (long long)w->scratch);
+    if (!w->status && sg->part < 0) store(&x, sg->tile);
+    memcpy(sg->clipped, was, sizeof was);
+    close_dims(&x);
+}
+
+void kn_lw_instruction_end(kn_lw *w, kn_sg *sg)
+{
+    tensor x = tensor_of(w, sg);
+    x.buffer[0] = sg->part;
+    memcpy(sg->clipped, sg->unreduced, sizeof sg->clipped);
+    store(&x, sg->first_reduce);
 }

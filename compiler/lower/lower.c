@@ -118,7 +118,7 @@ void kn_lw_open(kn_lw *w, kn_sg *sg, int loop, const kn_ls *of)
         box_place(w, sg, p);
         kn_lw_stage(w, i, sg);
     }
-    if (sg->g->init_at == loop) kn_lw_init_part(w, sg);
+    if (sg->g->init_at == loop && !sg->g->tensor.intrin) kn_lw_init_part(w, sg);
     bool shared = false, halves = has_halves(sg, loop);
     for (int i = 0; i < sg->g->ncaches; i++) {
         const kn_cache *c = &sg->g->caches[i];
@@ -270,19 +270,26 @@ void kn_lw_stage(kn_lw *w, int stage, const kn_sg *consumer)
         decode(w, sg, kn_lw_ref(w, fn->var_grid), true);
         if (w->thread) decode(w, sg, w->thread, false);
     }
-    kn_ls **after = NULL;
+    kn_ls **after = NULL, **reduced = NULL;
     for (int i = 0; i < sg->tile && !w->status; i++) {
         kn_ls *loop = NULL;
         if (!sg->val[i]) {
+            if (i == sg->first_reduce && sg->g->tensor.intrin) kn_lw_instruction_begin(w, sg);
             kn_lw_before(w, sg, i);
             loop = kn_lw_loop(w, sg, i);
             if (!loop) return;
+            if (i == sg->first_reduce) reduced = w->tail;
             if (!after) after = w->tail;
             w->tail = &loop->body;
         }
         kn_lw_open(w, sg, i, loop);
     }
     if (!w->status) kn_lw_tile(w, sg);
+    if (reduced && sg->g->tensor.intrin && !w->status) {
+        w->tail = reduced;
+        kn_lw_instruction_end(w, sg);
+        if (after == reduced) return; /* the reduction is the outermost loop */
+    }
     if (after) w->tail = after;
 }
 

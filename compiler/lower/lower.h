@@ -46,7 +46,9 @@ typedef struct kn_sg {
     kn_expr *cache_base[16][KILN_MAX_RANK];  /* region caches */
     int64_t cache_size[16][KILN_MAX_RANK];
     kn_expr *filling[16];                    /* value of its loop that a cache with two halves is being filled for; NULL: not now */
-    int part;                                /* SCRATCH partial results set to the identity at g->init_at; -1: not made there */
+    int part;                                /* SCRATCH partial results set to the identity at g->init_at, or before the reduce loops of an
+                                              * instruction; -1: not made there */
+    bool unreduced[KILN_MAX_AXES];           /* what was clipped before those */
     int tile;                                /* first loop of the register tile */
     int first_reduce;                        /* outermost reduce loop inside a task, or nloops */
     bool rolled;                             /* the register tile is walked by scalar loops */
@@ -111,7 +113,10 @@ void kn_lw_fill(kn_lw *w, kn_sg *sg, int cache);
 kn_expr *kn_lw_half(kn_lw *w, const kn_sg *sg, int cache, kn_expr *at); /* element `at` of the half that is filled or read now */
 kn_ls *kn_lw_loop(kn_lw *w, kn_sg *sg, int loop);   /* opens a serial FOR over a loop, clipped where that is allowed */
 void kn_lw_tile(kn_lw *w, kn_sg *sg);
-void kn_lw_instruction(kn_lw *w, kn_sg *sg);                             /* see instruction.c */
+/* instruction.c: before the outermost reduce loop, the tile, and behind that loop. */
+void kn_lw_instruction_begin(kn_lw *w, kn_sg *sg);
+void kn_lw_instruction(kn_lw *w, kn_sg *sg);
+void kn_lw_instruction_end(kn_lw *w, kn_sg *sg);
 void kn_lw_init_part(kn_lw *w, kn_sg *sg);                            /* decompose_reduction */
 void kn_lw_turn(kn_lw *w, kn_sg *sg, int vloop, int lanes);           /* see turn.c */
 void kn_lw_stage(kn_lw *w, int stage, const kn_sg *consumer);

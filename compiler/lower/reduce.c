@@ -177,27 +177,25 @@ void kn_tile_store_part(kn_tile *x, bool first)
 /* Iterations of the reduce loops outside the tile, and the elements of the partial results that they share. */
 static int64_t outer_reduction(const kn_sg *sg, int64_t *elems)
 {
-    const kn_intrin *it = sg->g->tensor.intrin;
     int64_t outer = 1;
-    *elems = it ? it->operand[0].elems : 1; /* an instruction's tile is as large as the instruction wants it */
+    *elems = 1;
     for (int i = 0; i < sg->tile; i++)
         if (kn_tile_reduces(sg, i) && sg->g->loops[i].kind != KN_THREAD) outer *= sg->g->loops[i].extent;
-    for (int i = sg->first_reduce; i < (it ? sg->tile : sg->g->nloops); i++)
+    for (int i = sg->first_reduce; i < sg->g->nloops; i++)
         if (!kn_tile_reduces(sg, i) && !kn_mul_fits(*elems, sg->g->loops[i].extent, elems)) *elems = INT64_MAX;
     return outer;
 }
 
 static int part_buffer(kn_lw *w, const kn_sg *sg, int64_t elems)
 {
-    if ((w->hw->gpu && !sg->g->tensor.intrin) || elems > KILN_MAX_EXTENT) {
+    if (w->hw->gpu || elems > KILN_MAX_EXTENT) {
         kn_lw_fail(w, KILN_UNSUPPORTED,
             "statement '%s': serial spatial loops inside a reduce loop need a partial tile that the target cannot hold",
                    w->p->program->tensors[sg->s->out].name);
         kn_hint(w->d, "unroll the spatial loops inside the reduce loops, or bind them as vthread");
         return -1;
     }
-    const kn_intrin *it = sg->g->tensor.intrin;
-    return kn_lw_buffer(w, "part", it ? it->operand[0].dtype : kn_dtype_acc(sg->s->body->dtype), 1, elems, KN_SCRATCH);
+    return kn_lw_buffer(w, "part", kn_dtype_acc(sg->s->body->dtype), 1, elems, KN_SCRATCH);
 }
 
 void kn_lw_init_part(kn_lw *w, kn_sg *sg)
@@ -210,7 +208,7 @@ void kn_lw_init_part(kn_lw *w, kn_sg *sg)
     kn_ls *loop = kn_lw_for(w, var, kn_lw_int(w, 0), kn_lw_int(w, elems)), **after = w->tail;
     if (!loop) return;
     w->tail = &loop->body;
-    kn_lw_store(w, sg->part, kn_lw_ref(w, var), kn_tile_identity(w, sg->s->red, w->p->buffers[sg->part].dtype));
+    kn_lw_store(w, sg->part, kn_lw_ref(w, var), kn_tile_identity(w, sg->s->red, kn_dtype_acc(sg->s->body->dtype)));
     w->tail = after;
 }
 

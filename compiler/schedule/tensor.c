@@ -1,6 +1,6 @@
 /* Instructions in the place of inner loops: does the body of a statement, over the loops of a tile, compute what an instruction computes?
- * Loops are matched by kind and extent; an operand of the instruction may stand for any part of the body that has its dtype and varies, inside
- * the tile, with the loops that index the operand only (AMOS, ISCA'22, section 5; TensorIR, ASPLOS'23, section 4.1). */
+ * Loops are matched by kind and extent; an operand of the instruction may stand for any part of the body that has its dtype and varies,
+ * inside the tile, with the loops that index the operand only (AMOS, ISCA'22, section 5; TensorIR, ASPLOS'23, section 4.1). */
 #include "schedule/sched.h"
 #include "te/expr.h"
 #include <stdio.h>
