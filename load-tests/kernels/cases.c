@@ -37,6 +37,8 @@ bool cases_open(case_list *l, const char *path, char *why, size_t n)
 {
     char line[LINE], *cell[CELLS];
     l->f = fopen(path, "r");
+    l->requests = strlen(path) > 6 && !strcmp(path + strlen(path) - 6, ".jsonl");
+    if (l->f && l->requests) { return true; }
     if (!l->f || !fgets(line, sizeof line, l->f)) {
         snprintf(why, n, "%s cannot be read", path);
         return false;
@@ -188,10 +190,28 @@ static bool skinny(const bench_case *c)
     return !strcmp(c->op, "matmul") && (bench_get(c, "M") <= 16 || bench_get(c, "N") <= 16 || bench_get(c, "K") <= 16);
 }
 
+/* A request as it stands, for which there are no peers but loops. */
+static int request_next(case_list *l, bench_case *c, char *request, size_t n)
+{
+    do {
+        if (!fgets(request, (int)n, l->f)) { return 0; }
+    } while (*request != '{');
+    request[strcspn(request, "\r\n")] = 0;
+    memset(c, 0, sizeof *c);
+    const char *op = strstr(request, "\"name\":\""), *plain = strstr(request, "\"op\":\""),
+               *name = op      ? op + 8
+                       : plain ? plain + 6
+                               : "expression";
+    snprintf(c->family, sizeof c->family, "%.*s", (int)strcspn(name, "\""), name);
+    snprintf(c->id, sizeof c->id, "%s %d", c->family, ++l->row);
+    return 1;
+}
+
 int cases_next(case_list *l, int64_t most_bytes, bench_case *c, char *request, size_t n)
 {
     char line[LINE], *cell[CELLS];
     int have;
+    if (l->requests) { return request_next(l, c, request, n); }
     do {
         if (!fgets(line, sizeof line, l->f)) { return 0; }
     } while ((have = split(line, cell)) < 2);
@@ -203,6 +223,7 @@ int cases_next(case_list *l, int64_t most_bytes, bench_case *c, char *request, s
     snprintf(c->op, sizeof c->op, "%s", cell[l->column[1]]);
     snprintf(c->dtype, sizeof c->dtype, "%s", short_dtype(cell[l->column[3]]));
     snprintf(c->layout, sizeof c->layout, "%.4s", strstr(c->op, "2d") ? (!strncmp(cell[l->column[4]], "NHWC", 4) ? "NHWC" : "NCHW") : "");
+    snprintf(c->family, sizeof c->family, "%s", c->op);
     char *plus = strchr(c->op, '+');
     if (plus) {
         snprintf(request, n, "operators with an epilogue (%s) have no peers here", plus);

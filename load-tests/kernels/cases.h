@@ -9,7 +9,8 @@
  */
 typedef struct case_list {
     FILE *f;
-    int column[5];
+    bool requests; /* the list is Kiln's requests, one JSON a line (NAME.jsonl) */
+    int row, column[5];
 } case_list;
 bool cases_open(case_list *l, const char *path, char *why, size_t n);
 int cases_next(case_list *l, int64_t most_bytes, bench_case *c, char *request, size_t n);

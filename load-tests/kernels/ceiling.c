@@ -11,7 +11,7 @@ enum { VECTOR = 64 };
 #else
 enum { VECTOR = 32 };
 #endif
-enum { CHAINS = 12, TURNS = 20000, BLOCK = 4096 };
+enum { CHAINS = 12, TURNS = 20000, BLOCK = 4096, SHARED = 1 << 17 };
 typedef float vf __attribute__((vector_size(VECTOR)));
 typedef float line __attribute__((vector_size(VECTOR), aligned(VECTOR), may_alias));
 
@@ -104,7 +104,8 @@ double ceiling_compute(const char *dtype, struct kiln_pool *pool)
 void ceiling_open(ceiling *c, int64_t read, int64_t written, struct kiln_pool *pool)
 {
     int64_t step = BLOCK * (pool ? pool->nthreads : 1);
-    *c = (ceiling){.read = read, .written = written, .pool = pool};
+    bool shared = read + written >= SHARED; /* less is done before other threads have woken */
+    *c = (ceiling){.read = read, .written = written, .pool = shared ? pool : NULL};
     c->from = aligned_alloc(BLOCK, (size_t)((read + step) / step * step));
     c->to = aligned_alloc(BLOCK, (size_t)((written + step) / step * step));
     memset(c->from, 0, (size_t)read);
@@ -130,39 +131,53 @@ static void get(const char *p, int64_t n, vf *sum)
     memcpy(sum, a, sizeof a);
 }
 
-static void put(char *p, int64_t n, vf value, bool streaming)
+static inline void store(line *to, vf value, bool streaming)
 {
-    line *v = (void *)p;
     if (!streaming) {
-        for (int64_t i = 0; i < n / VECTOR; i++) {
-            v[i] = value;
-            __asm__ volatile("" : : : "memory"); /* keeps it a loop of stores, not memset */
-        }
+        *to = value;
+        __asm__ volatile("" : : : "memory"); /* keeps loops of stores from becoming memset and memcpy */
         return;
     }
-    for (int64_t i = 0; i < n / VECTOR; i++) {
 #ifdef __AVX512F__
-        _mm512_stream_ps((float *)(v + i), (__m512)value);
+    _mm512_stream_ps((float *)to, (__m512)value);
 #else
-        _mm256_stream_ps((float *)(v + i), (__m256)value);
+    _mm256_stream_ps((float *)to, (__m256)value);
 #endif
-    }
 }
 
-/* A slice of both arrays, in steps of a page of the longer one, so that reads and writes overlap as in a kernel. */
+static void put(char *p, int64_t n, vf value, bool streaming)
+{
+    for (line *v = (void *)p; n >= VECTOR; v++, n -= VECTOR) { store(v, value, streaming); }
+}
+
+static void copy(const char *from, char *to, int64_t n, bool streaming)
+{
+    const line *a = (const void *)from;
+    line *b = (void *)to;
+    for (; n >= 4 * VECTOR; a += 4, b += 4, n -= 4 * VECTOR) {
+        vf x[4] = {a[0], a[1], a[2], a[3]};
+#pragma GCC unroll 4
+        for (int i = 0; i < 4; i++) { store(b + i, x[i], streaming); }
+    }
+    for (; n >= VECTOR; a++, b++, n -= VECTOR) { store(b, *a, streaming); }
+}
+
+/* A slice of both arrays, in steps of a page of the longer one, what they have in common as a copy: reads and writes overlap as in a
+ * kernel. */
 static void memory_task(void *closure, int64_t index, int32_t worker)
 {
     work *w = closure;
     ceiling *c = w->c;
     int64_t nr = c->read / w->parts, nw = c->written / w->parts, steps = ((nr > nw ? nr : nw) + BLOCK - 1) / BLOCK;
-    int64_t ar = nr / steps / VECTOR * VECTOR, aw = nw / steps / VECTOR * VECTOR;
+    int64_t ar = nr / steps / VECTOR * VECTOR, aw = nw / steps / VECTOR * VECTOR, both = ar < aw ? ar : aw;
     const char *from = c->from + nr * index / VECTOR * VECTOR;
     char *to = c->to + nw * index / VECTOR * VECTOR;
     vf sum[8] = {{0}};
     (void)worker;
     for (int64_t s = 0; s < steps; s++) {
-        get(from + ar * s, ar, sum);
-        put(to + aw * s, aw, sum[0], w->streaming);
+        copy(from + ar * s, to + aw * s, both, w->streaming);
+        get(from + ar * s + both, ar - both, sum);
+        put(to + aw * s + both, aw - both, sum[0], w->streaming);
     }
     get(from + ar * steps, nr - ar * steps, sum);
     put(to + aw * steps, nw - aw * steps, sum[0], w->streaming);

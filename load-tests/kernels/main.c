@@ -8,9 +8,9 @@
 #include <dlfcn.h>
 #include <stdio.h>
 
-enum { SLOW_ROUNDS = 3, SLOW = 12 };
+enum { FEW_ROUNDS = 3, SLOW = 12, VERY_SLOW = 100, LONG_US = 50000 };
 typedef struct options {
-    const char *shapes, *only, *spec, *peers, *json;
+    const char *shapes, *only, *spec, *peers, *json, *table;
     int threads, rounds;
     int64_t most_bytes;
 } options;
@@ -46,10 +46,10 @@ static int peers_load(const char *dir, peer *p)
     return n;
 }
 
-/* Small kernels run many times a round, so that the clock is not what is measured. */
-static double timed(const bench_run *r, int repeat)
+/* Small kernels run many times a round, so that the clock is not what is measured; long ones need no call that warms the caches first. */
+static double timed(const bench_run *r, int repeat, bool warm)
 {
-    r->call(r->state);
+    if (warm) { r->call(r->state); }
     double t = now_us();
     for (int i = 0; i < repeat; i++) { r->call(r->state); }
     return (now_us() - t) / repeat;
@@ -64,15 +64,16 @@ static void measure(result *r, const bench_case *c, const bench_run *runs, int r
     for (int i = 0; i < c->nin; i++) { in += c->in_bytes[i]; }
     ceiling_open(&top, in, c->out_bytes, pool);
     for (int i = 0; i < r->n; i++) {
-        double t = timed(&runs[i], 1);
+        double t = r->first_us[i] < LONG_US ? timed(&runs[i], 1, true) : r->first_us[i];
         repeat[i] = t < 1000 ? (int)(1000 / (t + 0.05)) + 1 : 1;
-        r->rounds[i] = t > SLOW * fastest && rounds > SLOW_ROUNDS ? SLOW_ROUNDS : rounds;
+        int most = t > VERY_SLOW * fastest ? 1 : t > SLOW * fastest ? FEW_ROUNDS : rounds;
+        r->rounds[i] = most < rounds ? most : rounds;
         if (t < fastest) { fastest = t; }
     }
     for (int round = 0; round < rounds; round++) {
         for (int k = 0; k < r->n; k++) {
             int i = (k + round) % r->n;
-            if (round < r->rounds[i]) { r->us[i][round] = timed(&runs[i], repeat[i]); }
+            if (round < r->rounds[i]) { r->us[i][round] = timed(&runs[i], repeat[i], r->first_us[i] < LONG_US); }
         }
         r->memory_us[round] = ceiling_memory_us(&top);
         r->compute_us[round] = c->by_bytes ? 0 : flops / ceiling_compute(c->dtype, pool) / 1e3;
@@ -86,7 +87,7 @@ static void add(result *r, bench_run *runs, const char *name, const char *form)
 {
     contestant *x = &r->who[r->n];
     snprintf(x->name, sizeof x->name, "%s%s%s", name, *form ? " " : "", form);
-    runs[r->n].call(runs[r->n].state);
+    r->first_us[r->n] = timed(&runs[r->n], 1, false);
     r->n++;
 }
 
@@ -134,8 +135,9 @@ static bool option(options *o, const char *arg)
         const char *name;
         const char **text;
         int *number;
-    } table[] = {{"shapes=", &o->shapes, NULL}, {"only=", &o->only, NULL},       {"spec=", &o->spec, NULL},    {"peers=", &o->peers, NULL},
-                 {"json=", &o->json, NULL},     {"threads=", NULL, &o->threads}, {"rounds=", NULL, &o->rounds}};
+    } table[] = {{"shapes=", &o->shapes, NULL},   {"only=", &o->only, NULL},    {"spec=", &o->spec, NULL},
+                 {"peers=", &o->peers, NULL},     {"json=", &o->json, NULL},    {"table=", &o->table, NULL},
+                 {"threads=", NULL, &o->threads}, {"rounds=", NULL, &o->rounds}};
     for (size_t i = 0; i < sizeof table / sizeof *table; i++) {
         size_t n = strlen(table[i].name);
         if (strncmp(arg, table[i].name, n)) { continue; }
@@ -170,6 +172,7 @@ int main(int argc, char **argv)
                  .spec = "",
                  .peers = ".",
                  .json = "",
+                 .table = "",
                  .threads = 1,
                  .rounds = 9,
                  .most_bytes = INT64_C(256) << 20};
@@ -188,7 +191,7 @@ int main(int argc, char **argv)
     if (!hw || !cases_open(&list, o.shapes, why, sizeof why)) { return fprintf(stderr, "bench: %s\n", hw ? why : "no spec"), 65; }
     int npeers = peers_load(o.peers, peers), got;
     struct kiln_pool *pool = o.threads > 1 ? pool_open(o.threads) : NULL;
-    report *rep = report_open(o.json, kiln_hw_id(hw), o.threads, o.rounds);
+    report *rep = report_open(o.json, o.table, kiln_hw_id(hw), o.threads, o.rounds);
     while ((got = cases_next(&list, o.most_bytes, &c, request, sizeof request))) {
         result r = {.constructed = true};
         own own_ = {0};

@@ -61,6 +61,13 @@ static double load(const void *p, const char *dtype, int64_t i)
 
 static bool known(const char *dtype) { return strstr("f32 bf16 f16 i32 i8 u8", dtype) != NULL; }
 
+/* Which input of the case an argument of the kernel is: by its name where ops.def gave one (i0, i1, ...), else as they come. */
+static int input_of(const own *o, int argument)
+{
+    const char *name = o->r->input_names[argument];
+    return name[0] == 'i' && name[1] >= '0' && name[1] < '0' + BENCH_INPUTS && !name[2] ? name[1] - '0' : argument;
+}
+
 bool own_open(own *o, bench_case *c, const char *request, char *why, size_t n)
 {
     kiln_diag d = {0};
@@ -73,10 +80,14 @@ bool own_open(own *o, bench_case *c, const char *request, char *why, size_t n)
     double bytes;
     kiln_work(o->r->program, &o->flops, &bytes);
     c->nin = kiln_program_inputs(o->r->program);
-    for (int k = 0; k < c->nin && k < BENCH_INPUTS; k++) {
-        int i = o->r->input_names[k][1] - '0'; /* inputs are named i0, i1, ... by ops.def */
+    if (c->nin > BENCH_INPUTS || kiln_program_outputs(o->r->program) != 1) {
+        snprintf(why, n, "the bench takes %d inputs at most and one output", BENCH_INPUTS);
+        return false;
+    }
+    for (int k = 0; k < c->nin; k++) {
+        int i = input_of(o, k);
         kiln_program_input(o->r->program, k, &arg);
-        if (i < 0 || i >= BENCH_INPUTS || !known(arg.dtype)) { return snprintf(why, n, "dtype %s", arg.dtype), false; }
+        if (!known(arg.dtype)) { return snprintf(why, n, "dtype %s", arg.dtype), false; }
         snprintf(c->in_dtype[i], sizeof c->in_dtype[i], "%.7s", arg.dtype);
         c->in_elems[i] = arg.elems;
         c->in_bytes[i] = arg.bytes;
@@ -170,7 +181,7 @@ bool own_kernel(own *o, const bench_case *c, kiln_hw *hw, bool constructed, cons
     kernel *k = calloc(1, sizeof *k);
     k->pool = pool;
     k->out = room(k->out_bytes = c->out_bytes);
-    for (int i = 0; i < c->nin; i++) { k->in[i] = c->in[o->r->input_names[i][1] - '0']; }
+    for (int i = 0; i < c->nin; i++) { k->in[i] = c->in[input_of(o, i)]; }
     *run = (bench_run){k, call, fetch, drop};
     if (compile(k, text->source, *flags ? flags : own_flags)) { return true; }
     snprintf(why, n, "gcc refuses the source");
@@ -186,7 +197,7 @@ typedef struct reader {
 static double read_input(void *user, int input, int64_t index)
 {
     const reader *r = user;
-    int i = r->o->r->input_names[input][1] - '0';
+    int i = input_of(r->o, input);
     return load(r->c->in[i], r->c->in_dtype[i], index);
 }
 

@@ -1,6 +1,6 @@
 #!/bin/sh
 # `make bench-kernels`: Kiln's kernels on a list of operators against libraries and compiled loops, in one interleaved run (README.md).
-# usage: peers.sh BUILD; SHAPES, ONLY, ROUNDS, THREADS, FIT, SPEC and OUT from the environment.
+# usage: peers.sh BUILD; SHAPES, ONLY, ROUNDS, THREADS, FIT, SPEC, PYPI and OUT from the environment.
 set -eu
 cd "$(dirname "$0")/../.."
 build=${1:-build}
@@ -27,9 +27,20 @@ compile "$build/bench/bench" $here/main.c $here/cases.c $here/own.c $here/report
 # A peer whose headers or library are not here has no object: the bench says so and goes on.
 sed -n 's/^X(\([a-z0-9]*\), "\([^"]*\)", "\([^"]*\)", "\([^"]*\)")$/\1 \3 \4/p' $here/peers.def | while read -r name source libs; do
     # shellcheck disable=SC2086
-    compile "$build/bench/peer_$name.so" -fPIC -shared "$here/$source" $libs -lm 2>"$build/bench/peer_$name.log" || rm -f "$build/bench/peer_$name.so"
+    compile "$build/bench/peer_$name.so" -fPIC -shared "$here/$source" $(eval echo "$libs") -lm 2>"$build/bench/peer_$name.log" || rm -f "$build/bench/peer_$name.so"
 done
+# Packages of Python live in a folder of their own, for the system's interpreter, which the bench embeds.
+export PYTHONHOME=/usr BENCH_PYPI="${PYPI-torch onnxruntime}" BENCH_PYTHON="$here:$build/bench/pypi"
+if [ -n "$BENCH_PYPI" ] && [ ! -e "$build/bench/pypi/.done" ]; then
+    if /usr/bin/python3 -m pip install -q --disable-pip-version-check --target "$build/bench/pypi" -r $here/requirements.txt >"$build/bench/pypi.log" 2>&1; then
+        touch "$build/bench/pypi/.done"
+    else
+        echo "bench: no Python packages ($build/bench/pypi.log)"
+    fi
+fi
 threads=${THREADS:-1}
 export OMP_NUM_THREADS="$threads" OPENBLAS_NUM_THREADS="$threads" BLIS_NUM_THREADS="$threads" DNNL_PRIMITIVE_CACHE_CAPACITY=0
 "$build/bench/bench" spec="$spec" peers="$build/bench" shapes="${SHAPES:-$here/shapes.csv}" only="${ONLY:-}" threads="$threads" \
-    rounds="${ROUNDS:-9}" fit="${FIT:-256}" json="$out/result.json"
+    rounds="${ROUNDS:-9}" fit="${FIT:-256}" json="$out/result.json" table="$out/families.tsv" && rc=0 || rc=$?
+command -v gnuplot >/dev/null && [ -s "$out/families.tsv" ] && gnuplot -e "data='$out/families.tsv'; picture='$out/families.png'" $here/picture.gp
+exit $rc

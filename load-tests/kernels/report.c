@@ -17,6 +17,7 @@ typedef struct family {
 } family;
 struct report {
     FILE *json;
+    const char *table;
     char names[NAMES][32];
     family families[FAMILIES];
     int nnames, nfamilies, cases, wrong;
@@ -81,9 +82,10 @@ static family *family_of(report *r, const char *name)
     return f;
 }
 
-report *report_open(const char *json, const char *target, int threads, int rounds)
+report *report_open(const char *json, const char *table_path, const char *target, int threads, int rounds)
 {
     report *r = calloc(1, sizeof *r);
+    r->table = table_path;
     if (*json && (r->json = fopen(json, "w"))) {
         fprintf(r->json, "{\"target\": \"%s\", \"threads\": %d, \"rounds\": %d, \"cases\": [", target, threads, rounds);
     }
@@ -170,6 +172,20 @@ void report_case(report *r, const bench_case *c, const result *x)
     fflush(stdout);
 }
 
+/* Lines "family place, peer place, ratio, names" for the picture. */
+static void table(const report *r, const char *path)
+{
+    FILE *f = *path ? fopen(path, "w") : NULL;
+    if (!f) { return; }
+    for (int i = 0; i < r->nfamilies; i++) {
+        for (int p = 0; p < r->nnames; p++) {
+            const mean *m = &r->families[i].peer[p];
+            if (m->n) { fprintf(f, "%d\t%d\t%.4f\t%s\t%s\n", i, p, value(m), r->families[i].name, r->names[p]); }
+        }
+    }
+    fclose(f);
+}
+
 static void json_families(report *r)
 {
     if (!r->json) { return; }
@@ -208,6 +224,7 @@ int report_close(report *r)
         printf("\n");
     }
     json_families(r);
+    table(r, r->table);
     int wrong = r->wrong;
     printf("%d cases, %d with wrong outputs\n", r->cases, wrong);
     free(r);

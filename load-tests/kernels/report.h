@@ -14,12 +14,14 @@ typedef struct result {
     char note[600]; /* why not, or what went wrong */
     contestant who[CONTESTANTS];
     int rounds[CONTESTANTS], reference_wrong;
+    double first_us[CONTESTANTS];                                          /* of the first call */
     double us[CONTESTANTS][ROUNDS], memory_us[ROUNDS], compute_us[ROUNDS]; /* compute_us 0: the case is counted in bytes */
     double flops, bytes;
 } result;
 
 typedef struct report report;
-report *report_open(const char *json, const char *target, int threads, int rounds); /* json "": no file */
+/* Files to write, "" for none: everything as JSON, and the families' means as a table for picture.gp; both outlive the report. */
+report *report_open(const char *json, const char *table, const char *target, int threads, int rounds);
 void report_case(report *r, const bench_case *c, const result *x);
 int report_close(report *r); /* prints the means; cases with wrong outputs */
 #endif
