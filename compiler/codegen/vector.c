@@ -207,13 +207,15 @@ static void vselect(kn_gen *g, const kn_expr *e)
         lane_list(g, e);
         return;
     }
-    if (c->lanes <= 1) {
+    if (c->lanes <= 1) { /* the casts take away alignment, which C sees as another type */
         kn_put(&g->out, "(");
         kn_put_scalar(g, c);
-        kn_put(&g->out, " ? ");
-        operand(g, e->args[1], e->lanes);
-        kn_put(&g->out, " : ");
-        operand(g, e->args[2], e->lanes);
+        for (int i = 1; i < 3; i++) {
+            kn_put(&g->out, i == 1 ? " ? (" : " : (");
+            kn_put_vector_type(g, kn_value_type(e->dtype), e->lanes);
+            kn_put(&g->out, ")");
+            operand(g, e->args[i], e->lanes);
+        }
         kn_put(&g->out, ")");
         return;
     }

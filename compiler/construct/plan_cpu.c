@@ -8,6 +8,7 @@
 typedef struct cpu_tile {
     int64_t lanes, nv, mr, mc;  /* vector width, vectors, rows in registers, row groups of a task */
     int64_t grain;              /* iterations of the outermost other axis in one task */
+    int64_t kb;                 /* of the outermost reduce axis that are summed before the next rows are begun, 1: all */
     int64_t rlanes, runroll;    /* reduce axis r as vector and accumulators, 1: not */
     bool pack;
 } cpu_tile;
@@ -41,6 +42,7 @@ static void put_splits(kn_buf *b, const kn_site *x, const cpu_tile *t, int other
         kn_putf(b, "split %s %s %lld %lld\n", x->name, axis(x, x->n), (long long)t->nv, (long long)t->lanes);
     if (x->m >= 0) kn_putf(b, "split %s %s %lld %lld\n", x->name, axis(x, x->m), (long long)t->mc, (long long)t->mr);
     if (other >= 0 && t->grain > 1) kn_putf(b, "split %s %s %lld\n", x->name, axis(x, other), (long long)t->grain);
+    if (t->kb > 1) kn_putf(b, "split %s %s %lld\n", x->name, axis(x, x->s->nspatial), (long long)t->kb);
     if (x->r >= 0 && t->rlanes > 1) kn_putf(b, "split %s %s %lld %lld\n", x->name, axis(x, x->r), (long long)t->runroll, (long long)t->rlanes);
 }
 
@@ -79,8 +81,10 @@ static int put_order(kn_buf *b, const kn_site *x, const cpu_tile *t, int other, 
     if (n) kn_put(b, " |");
     if (other >= 0 && t->grain > 1 && !map) kn_putf(b, " %s.1", axis(x, other));
     if (x->n >= 0 && rows_first) kn_putf(b, " %s.0", axis(x, x->n));
+    int first = x->s->nspatial;
+    if (t->kb > 1) kn_putf(b, " %s.0", axis(x, first));
     if (x->m >= 0) kn_putf(b, " %s.1", axis(x, x->m));
-    for (int i = x->s->nspatial; i < x->s->naxes; i++) kn_putf(b, " %s.0", axis(x, i));
+    for (int i = first; i < x->s->naxes; i++) kn_putf(b, " %s.%d", axis(x, i), i == first && t->kb > 1);
     kn_put(b, " |");
     bool serial = t->nv > 8; /* more vectors than are unrolled: a loop outside the register tile */
     if (ntile && serial) kn_putf(b, " %s.1", axis(x, x->n));
@@ -157,8 +161,9 @@ static void put_caches(kn_buf *b, const kn_site *x, const cpu_tile *t)
             continue;
         }
         if (panel_elems(x, l, t) * a->bytes > 4 * room) continue;
-        kn_putf(b, "cache_read %s %d scratch %s.0 loops", x->name, l, axis(x, x->n));
-        for (int i = first; i < x->s->naxes; i++) if (a->axes >> i & 1) kn_putf(b, " %s.0", axis(x, i));
+        kn_putf(b, "cache_read %s %d scratch %s.0 loops", x->name, l, axis(x, t->kb > 1 ? first : x->n));
+        for (int i = first; i < x->s->naxes; i++)
+            if (a->axes >> i & 1) kn_putf(b, " %s.%d", axis(x, i), i == first && t->kb > 1);
         kn_putf(b, " %s.1 %s.2\n", axis(x, x->n), axis(x, x->n));
     }
 }
@@ -190,7 +195,30 @@ static int64_t row_groups(const kn_site *x, const cpu_tile *t, int other)
     int64_t groups = most < 1 ? 1 : most > all ? all : most;
     int64_t tasks = kn_ceil_div(extent(x, x->n), t->nv * t->lanes) * extent(x, other);
     while (groups > 1 && tasks * kn_ceil_div(all, groups) < 2 * x->hw->units) groups = kn_ceil_div(groups, 2);
-    return groups;
+    return kn_ceil_div(all, kn_ceil_div(all, groups)); /* tasks of one size */
+}
+
+/* How much of the reduction is summed at a time (Goto and van de Geijn's kc): a packed panel streams from L2 and takes half of it; a window's taps
+ * are read where they lie and stay in L1. Near a divisor of the axis, so that no block is a small one. */
+static int64_t reduce_block(const kn_site *x, const cpu_tile *t, bool window)
+{
+    const kn_hw_level *near = kn_hw_level_named(x->hw, window ? "l1" : "l2");
+    int first = x->s->nspatial;
+    if (!near || x->m < 0 || !x->contraction) return 1;
+    int64_t room = near->capacity_bytes * (window ? 3 : 2) / 4 / (t->nv * t->lanes * acc_bytes(x));
+    int64_t all = extent(x, first), inner = x->reduce_extent / all;
+    int64_t most = room / inner;
+    if (most < 2 || all <= most + most / 2) return 1;
+    for (int64_t d = most; 2 * d > most; d--) if (all % d == 0) return d;
+    return kn_ceil_div(all, kn_ceil_div(all, most));
+}
+
+/* Taps of a window lie in the lines of their neighbours: a packed panel would hold every element several times. */
+static bool taps(const kn_site *x, const kn_site_access *a)
+{
+    for (int i = x->s->nspatial; i < x->s->naxes; i++)
+        if (x->s->axes[i].extent > 1 && a->linear && ((a->bent >> i & 1) || a->coef[i] == a->coef[x->n])) return true;
+    return false;
 }
 
 /* Tasks of about 1/64 of the work of a core: fewer cost balance, more cost forks. */
@@ -216,19 +244,19 @@ static void spatial_tiles(const kn_site *x, kn_plans *p)
                 if (acc + nv + bcast > x->hw->vector_registers || (acc >= need) != (pass == 0)) continue;
                 if ((x->m < 0 && mr > 1) || (mr > 1 && mr > extent(x, x->m)) || (nv > 1 && (nv - 1) * lanes >= n)) continue;
                 if (pass == 0 && x->m >= 0 && nv > 4) continue;
-                if (x->m >= 0 && extent(x, x->m) % 4 == 0 && extent(x, x->m) % mr != 0)
-                    continue; /* a tail of rows is slow, and here none is needed */
-                cpu_tile t = {.lanes = lanes, .nv = nv, .mr = mr, .grain = grain_of(x, other), .rlanes = 1, .runroll = 1};
+                cpu_tile t = {.lanes = lanes, .nv = nv, .mr = mr, .grain = grain_of(x, other), .kb = 1, .rlanes = 1, .runroll = 1};
                 t.mc = row_groups(x, &t, other);
-                bool strided = false, padded = false;
+                bool strided = false, padded = false, window = false;
                 for (int l = 0; l < x->nloads; l++) {
                     if (x->n < 0 || !(x->load[l].axes >> x->n & 1)) continue;
                     bool once = read_once(x, &x->load[l]);
                     strided = strided || (!once && (!x->load[l].linear || x->load[l].coef[x->n] != 1));
                     padded = padded || x->load[l].padded;
+                    window = window || taps(x, &x->load[l]);
                 }
                 if (!strided && !padded && x->reduce_extent <= FEW) t.mc = 1; /* nothing to pack, little to reuse: rows are written from end to end */
-                bool again = x->contraction && t.mc >= 4; /* a panel of few rows is in L1 as it lies */
+                bool again = x->contraction && t.mc >= 4 && !window; /* a panel of few rows is in L1 as it lies */
+                if (!padded && t.mc >= 4) t.kb = reduce_block(x, &t, window);
                 t.pack = x->s->naxes > x->s->nspatial && (strided || padded || again);
                 if (!t.pack && lanes > n) t.lanes = pow2_below(n, full); /* nothing fills in lanes past the end */
                 if (!t.pack && nv > 1 && (nv - 1) * t.lanes >= n) continue;

@@ -8,7 +8,9 @@ static kiln_status plan_stage(kiln_arena *a, const kn_program *p, const kn_hw *h
 {
     kn_site x;
     kn_site_of(a, t, t->stages[k], hw, &x);
-    int each = EVALUATIONS / t->nstages;
+    int each = EVALUATIONS, sums = 0; /* maps want few */
+    for (int i = 0; i < t->nstages; i++) sums += t->program->stmts[t->stages[i]->stmt]->red != KN_RED_NONE;
+    if (sums > 1) each /= sums;
     *out = (kn_plans){.a = a, .canonical = p, .hw = hw, .head = head, .left = each < 8 ? 8 : each};
     if (hw->gpu) kn_plan_gpu(&x, out);
     else kn_plan_cpu(&x, out);

@@ -10,6 +10,8 @@ typedef struct shaper {
     kiln_bytes text;
     kn_tree *t;
     int nfused;
+    int nplanes;             /* temporaries that flatten_window made: they are there to be stored */
+    const char *plane[KILN_MAX_STMTS];
 } shaper;
 
 static bool try_step(shaper *s, const char *line)
@@ -62,6 +64,13 @@ static int reads_of(const kn_program *p, int tensor, bool *once, bool *by_map)
     return total;
 }
 
+static bool is_plane(const shaper *s, const char *name)
+{
+    for (int i = 0; i < s->nplanes; i++)
+        if (!strcmp(s->plane[i], name)) return true;
+    return false;
+}
+
 /* Map temporaries into their readers. first: only chains of maps, so that what is left of them can become an epilogue. */
 static bool inline_one(shaper *s, bool first)
 {
@@ -69,6 +78,7 @@ static bool inline_one(shaper *s, bool first)
     for (int k = 0; k < s->t->nstages; k++) {
         const kn_stmt *st = p->stmts[s->t->stages[k]->stmt];
         if (p->tensors[st->out].role != KN_TEMP || st->red != KN_RED_NONE || st->scatter || s->t->stages[k]->epilogue >= 0) continue;
+        if (is_plane(s, p->tensors[st->out].name)) continue;
         bool once, by_map;
         int n = reads_of(p, st->out, &once, &by_map), cost = body_cost(st->body);
         bool worth = first ? once && by_map : once || (cost <= 4 && n <= 4);
@@ -92,6 +102,7 @@ static bool epilogue_one(shaper *s)
 static bool continues(const kn_site_access *c, int x, int y, int64_t extent)
 {
     if (!(c->axes >> x & 1) && !(c->axes >> y & 1)) return true;
+    if ((c->bent >> x & 1) || (c->bent >> y & 1)) return false;
     return c->linear && !c->padded && c->coef[x] == c->coef[y] * extent && c->coef[y] != 0;
 }
 
@@ -144,11 +155,54 @@ static bool divide_one(shaper *s, const kn_stage *g)
     return false;
 }
 
+/* Dimension of the load along which the axis alone of the two steps, and whether it meets others there (a window), steps by more than one or
+ * meets padding; -1: none. */
+static int window_dim(const kn_expr *load, int axis, bool *window)
+{
+    int dim = -1;
+    for (int i = 0; i < load->nargs; i++) {
+        kn_affine f;
+        uint32_t in = kn_axes_in(load->args[i]);
+        if (!(in >> axis & 1)) continue;
+        if (dim >= 0 || !kn_affine_of(load->args[i], &f) || f.coef[axis] < 1) return -1;
+        dim = i;
+        *window |= load->padded || in != 1u << axis || f.coef[axis] > 1;
+    }
+    return dim;
+}
+
+/* A window that slides over two dimensions of one factor of a sum of products (a convolution): its places become one axis. */
+static bool flatten_one(shaper *s, const kn_stage *g)
+{
+    kn_site v;
+    kn_site_of(s->a, s->t, g, s->hw, &v);
+    if (s->hw->gpu || !v.contraction || v.s->scatter || v.n < 0) return false;
+    const kn_expr *loads[KN_SITE_LOADS];
+    int n = kn_loads(v.s->body, loads, KN_SITE_LOADS);
+    for (int i = 0; i < n && i < KN_SITE_LOADS; i++) {
+        bool window = false;
+        int column = window_dim(loads[i], v.n, &window);
+        for (int a = v.n - 1; a >= 0 && column >= 0; a--) {
+            int row = a == v.m ? -1 : window_dim(loads[i], a, &window);
+            if (row < 0 || row == column || !window || v.s->axes[a].extent < 2) continue;
+            const char *plane = kn_format(s->a, "plane%d", s->nplanes);
+            if (!plane || s->nplanes == KILN_MAX_STMTS) return false;
+            if (try_step(s, kn_format(s->a, "flatten_window %s %d %s %s V%d %s rows%d", v.name, i, v.s->axes[a].name, v.s->axes[v.n].name,
+                                      s->nplanes, plane, s->nplanes))) {
+                s->plane[s->nplanes++] = plane;
+                return true;
+            }
+        }
+    }
+    return false;
+}
+
 kiln_status kn_shape(kiln_arena *a, const kn_program *p, const kn_hw *hw, kiln_bytes *trace, kn_tree **t, kiln_diag *d)
 {
-    shaper s = {a, p, hw, {"", 0}, NULL, 0};
+    shaper s = {.a = a, .canonical = p, .hw = hw, .text = {"", 0}};
     kiln_status st = kn_trace_apply(a, p, hw, s.text, &s.t, d);
     if (st) return st;
+    for (int k = 0; k < s.t->nstages; k++) flatten_one(&s, s.t->stages[k]);
     while (inline_one(&s, true)) {}
     while (epilogue_one(&s)) {}
     while (inline_one(&s, false)) {}

@@ -9,6 +9,23 @@ static void axis_range(void *user, const kn_expr *leaf, int64_t *lo, int64_t *hi
     *hi = leaf->op == KN_OP_AXIS && leaf->u.axis < s->naxes ? s->axes[leaf->u.axis].extent - 1 : 0;
 }
 
+/* Adds the terms of e, times k, to f; quotients and remainders of reduce axes alone go to *bent. */
+static bool add_terms(const kn_stmt *s, const kn_expr *e, int64_t k, kn_affine *f, uint32_t *bent)
+{
+    kn_affine one;
+    if (kn_affine_of(e, &one)) {
+        for (int i = 0; i < s->naxes; i++) f->coef[i] += k * one.coef[i];
+        return true;
+    }
+    bool product = e->op == KN_OP_MUL && e->args[1]->op == KN_OP_CONST_I;
+    if (e->op == KN_OP_ADD) return add_terms(s, e->args[0], k, f, bent) && add_terms(s, e->args[1], k, f, bent);
+    if (product) return add_terms(s, e->args[0], k * e->args[1]->u.i, f, bent);
+    uint32_t in = kn_axes_in(e);
+    for (int i = 0; i < s->nspatial; i++) if (in >> i & 1) return false;
+    *bent |= in;
+    return in != 0;
+}
+
 void kn_site_access_of(kiln_arena *a, const kn_program *p, const kn_stmt *s, int tensor, kn_expr *const *idx, bool padded, kn_site_access *out)
 {
     const kn_tensor *x = &p->tensors[tensor];
@@ -20,9 +37,9 @@ void kn_site_access_of(kiln_arena *a, const kn_program *p, const kn_stmt *s, int
         out->axes |= kn_axes_in(idx[i]);
         sum = kn_bin(a, KN_OP_ADD, kn_bin(a, KN_OP_MUL, sum, kn_const_i(a, KN_I64, x->shape[i])), idx[i]);
     }
-    kn_affine f;
+    kn_affine f = {.offset = 0};
     kn_expr *flat = sum ? kn_simplify(a, sum, axis_range, (void *)(uintptr_t)s) : NULL;
-    out->linear = flat && kn_affine_of(flat, &f);
+    out->linear = flat && add_terms(s, flat, 1, &f, &out->bent);
     if (out->linear) memcpy(out->coef, f.coef, sizeof out->coef);
 }
 
@@ -41,7 +58,7 @@ static void find_roles(kn_site *x)
         if (s->axes[i].reduce) {
             x->reduce_extent *= s->axes[i].extent;
             for (int l = 0; l < x->nloads; l++)
-                if (x->load[l].linear && x->load[l].coef[i] == 1 && (x->r < 0 || s->axes[i].extent > s->axes[x->r].extent)) x->r = i;
+                if (x->load[l].linear && !(x->load[l].bent >> i & 1) && x->load[l].coef[i] == 1 && (x->r < 0 || s->axes[i].extent > s->axes[x->r].extent)) x->r = i;
         } else if (x->store.linear && x->store.coef[i] > 0 && s->axes[i].extent > 1) {
             if (x->n < 0 || x->store.coef[i] < x->store.coef[x->n]) x->n = i;
         }

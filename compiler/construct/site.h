@@ -5,11 +5,12 @@
 
 enum { KN_SITE_LOADS = 16 };
 
-/* An access as one linear map of the axes to an element number; linear is false where the address is not affine (padding alone does not matter). */
+/* An access as one linear map of the axes to an element number; linear is false where the address is not affine (padding alone does not matter).
+ * Quotients and remainders of reduce axes may be added to it all the same: those axes are `bent` and have no coefficient. */
 typedef struct kn_site_access {
     bool linear, padded;
     int bytes;
-    uint32_t axes;
+    uint32_t axes, bent;
     int64_t coef[KILN_MAX_AXES];
 } kn_site_access;
 

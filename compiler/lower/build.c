@@ -125,13 +125,19 @@ void kn_lw_range(kn_lw *w, const kn_expr *e, int64_t *lo, int64_t *hi)
 kn_expr *kn_lw_and(kn_lw *w, kn_expr *x, kn_expr *y)
 {
     if (!x || !y) return x ? x : y;
+    if (kn_lw_never(x) || kn_lw_never(y)) return kn_lw_never(x) ? x : y;
     return kn_lw_node(w, KN_OP_AND, KN_BOOL, 1, x, y, NULL);
 }
 
 kn_expr *kn_lw_below(kn_lw *w, kn_expr *x, int64_t limit)
 {
     int64_t lo, hi;
-    if (kn_expr_range(x, range_of, w, &lo, &hi) && hi < limit) return NULL;
+    bool known = kn_expr_range(x, range_of, w, &lo, &hi);
+    if (known && hi < limit) return NULL;
+    if (known && lo >= limit) {
+        kn_expr *never = kn_const_i(w->a, KN_BOOL, 0);
+        if (never) return never;
+    }
     return kn_lw_node(w, KN_OP_LT, KN_BOOL, 1, x, kn_lw_int(w, limit), NULL);
 }
 

@@ -56,7 +56,8 @@ static kiln_status check_expr(checker *c, const kn_expr *e)
     if (e->op == KN_OP_READ) return check_read(c, e);
     if (e->op == KN_OP_SPLAT) return lanes_of(e->args[0]) == 1 && lanes_of(e) > 1 ? KILN_OK : wrong(c, "splat of a vector", name);
     if (e->op == KN_OP_HSUM) return lanes_of(e->args[0]) > 1 && lanes_of(e) == 1 ? KILN_OK : wrong(c, "horizontal sum of a scalar", name);
-    for (int i = 0; i < e->nargs; i++)
+    bool branch = e->op == KN_OP_SELECT && lanes_of(e->args[0]) == 1; /* one side for all lanes: the other is not evaluated */
+    for (int i = branch; i < e->nargs; i++)
         if (lanes_of(e->args[i]) != lanes_of(e)) return wrong(c, "operands of different lanes", name);
     int first = e->op == KN_OP_SELECT ? 1 : 0;
     if (e->op == KN_OP_SELECT && e->args[0]->dtype != KN_BOOL) return wrong(c, "select without a condition", name);

@@ -56,7 +56,7 @@ kn_expr *kn_lw_in_dim(kn_lw *w, kn_expr *i, int64_t n)
 {
     kn_expr *neg = kn_bin(w->a, KN_OP_SUB, kn_lw_int(w, -1), i);
     kn_expr *low = neg ? kn_lw_below(w, kn_lw_simp(w, neg), 0) : NULL;
-    if (low) low = kn_lw_node(w, KN_OP_LE, KN_BOOL, 1, kn_lw_int(w, 0), i, NULL);
+    if (low && !kn_lw_never(low)) low = kn_lw_node(w, KN_OP_LE, KN_BOOL, 1, kn_lw_int(w, 0), i, NULL);
     return kn_lw_and(w, low, kn_lw_below(w, i, n));
 }
 
@@ -109,10 +109,19 @@ bool kn_env_place(kn_env *v, const kn_expr *load, int *buffer, kn_expr **at)
     *buffer = r.buffer;
     *at = r.at;
     return !r.cond;
+bool kn_env_lanes_alike(kn_env *v)
+{
+    for (int i = 0; i < v->sg->nloads; i++) {
+        if (!v->sg->loads[i]->padded || v->sg->cache_of[i] >= 0) continue;
+        access r = load_access(v, v->sg->loads[i]);
+        if (r.cond && kn_lw_uses(r.cond, v->lane_var)) return false;
+    }
+    return true;
 }
 
 static kn_expr *access_scalar(kn_lw *w, const access *r)
 {
+    if (kn_lw_never(r->cond)) return r->other;
     kn_expr *e = kn_lw_read(w, r->buffer, r->at, 1);
     return r->cond ? kn_lw_node(w, KN_OP_SELECT, e->dtype, 1, r->cond, e, r->other) : e;
 }
@@ -153,10 +162,13 @@ static kn_expr *vector_load(kn_env *v, const kn_expr *e)
     for (int i = 0; v->sg && i < v->sg->nloads; i++)
         if (v->sg->loads[i] == e && v->sg->turned_of[i] >= 0) return kn_lw_read(w, v->sg->turned_of[i], v->sg->val[v->sg->turn_loop], v->lanes);
     access r = load_access(v, e);
-    bool varies = kn_lw_uses(r.at, v->lane_var) || (r.cond && kn_lw_uses(r.cond, v->lane_var));
-    if (!varies) return kn_lw_splat(w, access_scalar(w, &r), v->lanes);
-    if (!r.cond && kn_lw_unit_stride(r.at, v->lane_var))
-        return kn_lw_read(w, r.buffer, kn_lw_at_lane(w, r.at, v->lane_var, kn_lw_int(w, 0)), v->lanes);
+    bool tested = r.cond && kn_lw_uses(r.cond, v->lane_var);
+    if (kn_lw_never(r.cond)) return kn_lw_splat(w, r.other, v->lanes);
+    if (!tested && !kn_lw_uses(r.at, v->lane_var)) return kn_lw_splat(w, access_scalar(w, &r), v->lanes);
+    if (!tested && kn_lw_unit_stride(r.at, v->lane_var)) {
+        kn_expr *run = kn_lw_read(w, r.buffer, kn_lw_at_lane(w, r.at, v->lane_var, kn_lw_int(w, 0)), v->lanes);
+        return r.cond ? kn_lw_node(w, KN_OP_SELECT, run->dtype, v->lanes, r.cond, run, kn_lw_splat(w, r.other, v->lanes)) : run;
+    }
     return kn_lw_lanes(w, access_scalar(w, &r), v->lane_var, v->lanes);
 }
 

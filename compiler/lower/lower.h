@@ -52,6 +52,7 @@ typedef struct kn_sg {
     int tile;                                /* first loop of the register tile */
     int first_reduce;                        /* outermost reduce loop inside a task, or nloops */
     bool rolled;                             /* the register tile is walked by scalar loops */
+    bool row;                                /* the register tile is a row of known place */
     bool guarded;                            /* loads are guarded by their axes' extents */
 } kn_sg;
 
@@ -92,6 +93,7 @@ kn_expr *kn_lw_zip(kn_lw *w, int n, kn_expr *const *args, int part); /* vector `
 /* Statements. for/if return the statement; the caller moves w->tail into its body and back. */
 kn_ls *kn_lw_for(kn_lw *w, int var, kn_expr *lo, kn_expr *hi);
 kn_ls *kn_lw_if(kn_lw *w, kn_expr *cond);
+static inline bool kn_lw_never(const kn_expr *condition) { return condition && condition->op == KN_OP_CONST_I && !condition->u.i; }
 kn_expr *kn_lw_let(kn_lw *w, const char *base, kn_expr *value);
 void kn_lw_store(kn_lw *w, int buffer, kn_expr *index, kn_expr *value);
 void kn_lw_prefetch(kn_lw *w, int buffer, kn_expr *index, bool writes);
@@ -103,6 +105,8 @@ kn_expr *kn_env_scalar(kn_env *v, const kn_expr *e);
 kn_expr *kn_env_vector(kn_env *v, const kn_expr *e);
 /* Where a load is read: true when that needs no condition. */
 bool kn_env_place(kn_env *v, const kn_expr *load, int *buffer, kn_expr **at);
+/* Each padded load is in its tensor for all lanes or for none. */
+bool kn_env_lanes_alike(kn_env *v);
 kn_expr *kn_lw_address(kn_lw *w, int tensor, kn_expr *const *idx);
 /* Stages. */
 int64_t kn_sg_axis_cover(const kn_sg *sg, int axis);

@@ -169,47 +169,82 @@ bool kn_tile_fixed(kn_tile *x)
     return true;
 }
 
-/* The first n lanes of element c, in vectors of half, a quarter ... of the lanes: what is written is written in order and once. `line` holds
- * the element's lanes, -1: they are computed piece by piece. */
-static void store_pieces(kn_tile *x, int64_t c, int n, int line)
+/* Names `lanes` lanes of the current element from lane `at` on. */
+static kn_tile piece_at(kn_tile *x, int at, int lanes)
 {
+    kn_tile piece = *x;
     kn_lw *w = x->w;
-    for (int at = 0, lanes = x->lanes / 2; lanes > 0 && !w->status; lanes /= 2) {
-        if (at + lanes > n) continue;
-        kn_tile piece = *x;
-        piece.lanes = lanes;
-        if (lanes == 1) piece.lane_var = -1;
-        kn_expr *lane = kn_lw_int(w, at);
-        if (lanes > 1) lane = kn_lw_node(w, KN_OP_ADD, KN_I64, 1, kn_lw_ref(w, x->lane_var), lane, NULL);
-        x->sg->val[x->vloop] = lane;
-        kn_expr *value = line < 0 ? kn_tile_value(&piece, c) : kn_lw_read(w, line, kn_lw_int(w, at), lanes);
-        store_output(&piece, value, piece.lane_var, false);
-        at += lanes;
+    piece.lanes = lanes;
+    piece.lane_var = lanes > 1 ? kn_lw_var(w, "lane", 0, lanes - 1) : -1;
+    kn_expr *lane = kn_lw_int(w, at);
+    if (lanes > 1) lane = kn_lw_node(w, KN_OP_ADD, KN_I64, 1, kn_lw_ref(w, piece.lane_var), lane, NULL);
+    x->sg->val[x->vloop] = lane;
+    return piece;
+}
+
+/* The longest vector of at most n lanes from lane `at` on in which padding does not begin or end. */
+static kn_tile next_piece(kn_tile *x, int at, int n)
+{
+    int lanes = x->lanes;
+    while (lanes > n) lanes /= 2;
+    for (;; lanes /= 2) {
+        kn_tile piece = piece_at(x, at, lanes);
+        kn_env v = kn_tile_env(&piece);
+        v.lane_var = piece.lane_var;
+        if (lanes == 1 || x->acc >= 0 || kn_env_lanes_alike(&v)) return piece;
     }
 }
 
-/* The tile's place is known: whole vectors go out at once, what is left of the others in shorter ones, and nothing else is asked. */
+/* The first n lanes of element c, in vectors of all, half, a quarter ... of the lanes: what is written is written in order and once. */
+static void store_pieces(kn_tile *x, int64_t c, int n)
+{
+    kn_lw *w = x->w;
+    int line = -1;
+    if (x->acc >= 0 && n < x->lanes) { /* the lanes are there already */
+        int64_t keep = w->scratch;
+        kn_expr *value = kn_tile_value(x, c);
+        line = kn_lw_buffer(w, "line", value->dtype, 1, x->lanes, KN_SCRATCH);
+        kn_lw_store(w, line, kn_lw_int(w, 0), value);
+        w->scratch = keep;
+    }
+    for (int at = 0; at < n && !w->status;) {
+        kn_tile piece = next_piece(x, at, n - at);
+        kn_expr *value = line < 0 ? kn_tile_value(&piece, c) : kn_lw_read(w, line, kn_lw_int(w, at), piece.lanes);
+        store_output(&piece, value, piece.lane_var, false);
+        at += piece.lanes;
+    }
+}
+
+/* Every register loop is of the axis of the lanes, so that its elements are one row. */
+static bool one_axis(const kn_tile *x)
+{
+    const kn_loop *loops = x->sg->g->loops;
+    for (int i = x->sg->tile; i < x->sg->g->nloops; i++)
+        if (kn_tile_spatial(x->sg, i) && loops[i].axis != loops[x->vloop].axis) return false;
+    return loops[x->vloop].stride == 1;
+}
+
+/* The tile's place is known: what is in range goes out in vectors as long as they can be, and nothing is asked. */
 static bool store_fixed(kn_tile *x, int lane_var)
 {
     kn_lw *w = x->w;
-    int width = x->lanes > 1 && !x->reduce_lanes ? x->lanes : 1;
-    if (!kn_tile_fixed(x)) return false;
+    bool vectors = x->lanes > 1 && !x->reduce_lanes;
+    if (!x->row && !kn_tile_fixed(x)) return false;
+    if (x->row && one_axis(x)) {
+        int n = 0;
+        for (int64_t c = 0; c < x->ncombo; c++) {
+            kn_tile_set(x, c);
+            n += lanes_in_range(x);
+        }
+        kn_tile_set(x, 0);
+        store_pieces(x, 0, n);
+        return true;
+    }
     for (int64_t c = 0; c < x->ncombo && !w->status; c++) {
         kn_tile_set(x, c);
-        int n = lanes_in_range(x), line = -1;
-        if (!n) continue;
-        if (n == width) {
-            store_output(x, kn_tile_value(x, c), lane_var, false);
-            continue;
-        }
-        int64_t keep = w->scratch;
-        if (x->acc >= 0) {
-            kn_expr *value = kn_tile_value(x, c);
-            line = kn_lw_buffer(w, "line", value->dtype, 1, width, KN_SCRATCH);
-            kn_lw_store(w, line, kn_lw_int(w, 0), value);
-        }
-        w->scratch = keep;
-        store_pieces(x, c, n, line);
+        int n = lanes_in_range(x);
+        if (n && vectors) store_pieces(x, c, n);
+        else if (n) store_output(x, kn_tile_value(x, c), lane_var, false);
     }
     return true;
 }
@@ -288,6 +323,10 @@ void kn_tile_store(kn_tile *x)
     kn_lw *w = x->w;
     kn_ls **after = w->tail, *cond = NULL;
     int lane_var = x->reduce_lanes ? -1 : x->lane_var;
+    if (x->row) {
+        store_fixed(x, lane_var);
+        return;
+    }
     if (x->full && !x->store_full && !w->hw->gpu && !x->sg->rolled) {
         kn_expr *full = kn_lw_simp(w, x->full);
         if (full->op == KN_OP_CONST_I && !full->u.i) { /* the tile is wider than the axis: it never is whole */

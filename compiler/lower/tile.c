@@ -92,14 +92,17 @@ static void leave(kn_sg *sg)
         if (kn_tile_has(sg, i) && !sg->rolled) sg->val[i] = NULL;
 }
 
-/* A map's tile that reaches past its axes always, and always the same way. */
+/* A map's tile whose place along its axes is known: one that always reaches past them the same way, or whose rows meet padding. */
 static bool is_row(kn_lw *w, kn_sg *sg, kn_expr *full)
 {
-    kn_expr *whole = sg->s->red == KN_RED_NONE ? kn_lw_simp(w, full) : full;
-    if (whole->op != KN_OP_CONST_I || whole->u.i) return false;
+    bool padded = false, known = false;
+    if (sg->s->red != KN_RED_NONE || w->hw->gpu) return false;
+    for (int i = 0; i < sg->nloads; i++) padded |= sg->loads[i]->padded && !kn_sg_cached(sg, i);
+    if (full) known = kn_lw_never(kn_lw_simp(w, full));
+    if (full ? !known : !padded) return false;
     kn_tile x = { .w = w, .sg = sg, .acc = -1 };
     measure(&x);
-    bool fixed = kn_tile_fixed(&x);
+    bool fixed = x.vloop >= 0 && kn_tile_fixed(&x);
     leave(sg);
     return fixed;
 }
@@ -107,6 +110,7 @@ static bool is_row(kn_lw *w, kn_sg *sg, kn_expr *full)
 static void emit(kn_lw *w, kn_sg *sg, int part, kn_expr *first, kn_expr *last, kn_expr *full, bool store_full)
 {
     kn_tile x = { .w = w, .sg = sg, .acc = -1, .part = part, .first = first, .last = last, .full = full, .store_full = store_full };
+    x.row = sg->row && !sg->rolled;
     measure(&x);
     if (sg->s->red != KN_RED_NONE) {
         x.acc_type = kn_dtype_acc(sg->s->body->dtype);
@@ -234,11 +238,11 @@ void kn_lw_tile(kn_lw *w, kn_sg *sg)
         if (!kn_sg_cached(sg, i)) unsafe |= kn_axes_in(sg->loads[i]) & tail;
     for (int k = 0; k < sg->g->ncaches; k++) inner |= sg->g->caches[k].at >= sg->tile;
     for (int k = 0; k < w->t->nstages; k++) inner |= w->t->stages[k]->at_stage == sg->index && w->t->stages[k]->at_loop >= sg->tile;
-    bool row = full && !inner && !w->hw->gpu && is_row(w, sg, full);
+    sg->row = !inner && is_row(w, sg, full);
     if (w->hw->gpu) {
         sg->guarded = unsafe != 0 && sg->s->red != KN_RED_NONE;
         emit(w, sg, part, first, last, full, false);
-    } else if (full && (unsafe || trap || sg->s->red == KN_RED_NONE) && !inner && !row) {
+    } else if (full && (unsafe || trap || sg->s->red == KN_RED_NONE) && !inner && !sg->row) {
         kn_ls *cond = kn_lw_if(w, full);
         if (!cond) return;
         kn_ls **after = w->tail;
@@ -248,9 +252,9 @@ void kn_lw_tile(kn_lw *w, kn_sg *sg)
         emit_rolled(w, sg, part, first, last);
         w->tail = after;
     } else {
-        sg->guarded = unsafe != 0 && !row;
+        sg->guarded = unsafe != 0 && !sg->row;
         emit(w, sg, part, first, last, full, false);
     }
-    sg->guarded = false;
+    sg->guarded = sg->row = false;
     for (int a = 0; a < sg->s->naxes; a++) sg->base[a] = sg->inside[a] = NULL;
 }

@@ -17,6 +17,7 @@ typedef struct kn_tile {
     int spill;                /* SCRATCH copy of the tile for guarded stores, -1 */
     kn_expr *full;            /* whole tile in range; NULL: certain */
     bool store_full;          /* under `full` already */
+    bool row;                 /* a map's tile of which it is known what is in range, wherever the outer loops are */
 } kn_tile;
 
 static inline bool kn_tile_reduces(const kn_sg *sg, int i) { return sg->s->axes[sg->g->loops[i].axis].reduce; }

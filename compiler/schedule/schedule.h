@@ -10,6 +10,8 @@
  *   cache_write S T              S writes the new temporary T, a copy statement behind it writes what S wrote; S is named T from then on
  *   reindex S I T                load I of S goes through the new temporary T, indexed by exactly the axes the load uses
  *   decompose_padding S I T      the padded load I reads the new temporary T, the box it touches with the padding filled in
+ *   flatten_window S I A B V T W axes A and B, along which load I slides a window, become one axis V over whole rows; T holds the plane with its
+ *                                padding and strides resolved, W the result with the columns between rows, from which a copy takes what S wrote
  *   pad_einsum S A n             axis A of a sum of products grows to a multiple of n; operands and result through padded temporaries
  *   transform_layout T TERM ...  temporary T gets dimensions TERM: d, or d/N and d%N (N divides)
  *   divide S A OUTER INNER f     axis A becomes axes OUTER and INNER of extent f, which must divide it: the inverse of fuse

@@ -158,7 +158,7 @@ static vec eval(thread *t, const kn_expr *e)
         return r;
     case KN_OP_SELECT:
         a = eval(t, e->args[0]);
-        if (r.n == 1) return eval(t, e->args[a.x[0] != 0 ? 1 : 2]);
+        if (a.n == 1) return eval(t, e->args[a.x[0] != 0 ? 1 : 2]);
         r = eval(t, e->args[1]);
         b = eval(t, e->args[2]);
         for (int i = 0; i < r.n; i++)
@@ -315,7 +315,7 @@ const char *lprog_eval(const kn_lprog *p, double *const *tensors)
         int slot = p->buffers[i].slot;
         for (int64_t k = 0; slot >= 0 && k < p->buffers[i].elems && !m.error[0]; k++) {
             if (!m.mem[i].set[k]) stop(&m, "element never written", p->buffers[i].name, k);
-            tensors[slot][k] = m.mem[i].v[k];
+            if (tensors[slot]) tensors[slot][k] = m.mem[i].v[k];
         }
         free(m.mem[i].v);
         free(m.mem[i].set);
