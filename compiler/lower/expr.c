@@ -109,6 +109,8 @@ bool kn_env_place(kn_env *v, const kn_expr *load, int *buffer, kn_expr **at)
     *buffer = r.buffer;
     *at = r.at;
     return !r.cond;
+}
+
 bool kn_env_lanes_alike(kn_env *v)
 {
     for (int i = 0; i < v->sg->nloads; i++) {
