@@ -26,7 +26,8 @@ static bool add_terms(const kn_stmt *s, const kn_expr *e, int64_t k, kn_affine *
     return in != 0;
 }
 
-void kn_site_access_of(kiln_arena *a, const kn_program *p, const kn_stmt *s, int tensor, kn_expr *const *idx, bool padded, kn_site_access *out)
+void kn_site_access_of(kiln_arena *a, const kn_program *p, const kn_stmt *s, int tensor, kn_expr *const *idx, bool padded,
+                       kn_site_access *out)
 {
     const kn_tensor *x = &p->tensors[tensor];
     memset(out, 0, sizeof *out);
@@ -58,7 +59,8 @@ static void find_roles(kn_site *x)
         if (s->axes[i].reduce) {
             x->reduce_extent *= s->axes[i].extent;
             for (int l = 0; l < x->nloads; l++)
-                if (x->load[l].linear && !(x->load[l].bent >> i & 1) && x->load[l].coef[i] == 1 && (x->r < 0 || s->axes[i].extent > s->axes[x->r].extent)) x->r = i;
+                if (x->load[l].linear && !(x->load[l].bent >> i & 1) && x->load[l].coef[i] == 1 &&
+                    (x->r < 0 || s->axes[i].extent > s->axes[x->r].extent)) x->r = i;
         } else if (x->store.linear && x->store.coef[i] > 0 && s->axes[i].extent > 1) {
             if (x->n < 0 || x->store.coef[i] < x->store.coef[x->n]) x->n = i;
         }
