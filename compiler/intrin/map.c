@@ -157,6 +157,15 @@ const char *kn_map_text(kiln_arena *a, const kn_maps *m, const kn_mapping *x)
     return kn_buf_take(&b).p;
 }
 
+const char *kn_map_word(kiln_arena *a, const kn_maps *m, const kn_mapping *x)
+{
+    const char *text = kn_map_text(a, m, x);
+    char *word = text ? kn_strdup(a, text) : NULL;
+    for (char *p = word; p && *p; p++)
+        if (*p == ' ') *p = ';';
+    return word;
+}
+
 static int axis_named(const kn_stmt *s, const char *name, size_t n)
 {
     for (int i = 0; i < s->naxes; i++)
@@ -168,17 +177,17 @@ kiln_status kn_map_parse(const kn_maps *m, const char *text, kn_mapping *out, ki
 {
     kn_mapping x = {0};
     for (const char *p = text; *p;) {
-        size_t n = strcspn(p, "= ");
+        size_t n = strcspn(p, "= ;");
         int axis = axis_named(m->intrin, p, n);
         if (axis < 0 || p[n] != '=') return kn_fail(d, KILN_REQUEST, "'%.*s' is no axis of the instruction", n < 64 ? (int)n : 64, p);
-        for (p += n + 1; *p && *p != ' '; p += *p == ',') {
-            n = strcspn(p, ", ");
+        for (p += n + 1; *p && *p != ' ' && *p != ';'; p += *p == ',') {
+            n = strcspn(p, ", ;");
             int loop = axis_named(m->stmt, p, n);
             if (loop < 0) return kn_fail(d, KILN_REQUEST, "'%.*s' is no loop of the statement", n < 64 ? (int)n : 64, p);
             x.loops[axis] |= 1u << loop;
             p += n;
         }
-        p += strspn(p, " ");
+        p += strspn(p, " ;");
     }
     *out = x;
     return KILN_OK;

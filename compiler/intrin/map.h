@@ -54,6 +54,7 @@ kiln_status kn_maps_of(kiln_arena *a, const kn_program *p, int stmt, const kn_in
 kiln_status kn_map_check(const kn_maps *m, const kn_mapping *x, kiln_diag *d);
 /* "I=N,P J=F R=C": axes of the instruction and their loops, in order. Reads what it writes; an unknown name is refused. */
 const char *kn_map_text(kiln_arena *a, const kn_maps *m, const kn_mapping *x);
+const char *kn_map_word(kiln_arena *a, const kn_maps *m, const kn_mapping *x); /* the same as one word: "I=N,P;J=F;R=C", which also reads back */
 kiln_status kn_map_parse(const kn_maps *m, const char *text, kn_mapping *out, kiln_diag *d);
 /* Iterations that the mapping fuses into axis j; 0 on overflow. The published filter keeps mappings that fill every axis at least once. */
 int64_t kn_map_extent(const kn_maps *m, const kn_mapping *x, int axis);

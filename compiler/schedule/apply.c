@@ -132,6 +132,15 @@ static kiln_status apply_text(kn_step *s, kiln_bytes trace)
     return KILN_OK;
 }
 
+kiln_status kn_step_run(kn_step *s, kiln_bytes lines)
+{
+    kn_step inner = { .a = s->a, .hw = s->hw, .d = s->d, .t = s->t };
+    kiln_status st = apply_text(&inner, lines);
+    if (st != KILN_TRACE) return st;
+    const char *why = kn_strdup(s->a, s->d->message);
+    return kn_step_refuse(s, "%s", why ? why : "a step of its own does not fit");
+}
+
 static kiln_status apply(kiln_arena *a, const kn_program *canonical, const kn_hw *hw, kiln_bytes trace, kn_buf *complete, kn_tree **out,
                          kiln_diag *d)
 {

@@ -39,6 +39,12 @@ int kn_step_loop(kn_step *s, const kn_stage *g, const char *name);
 int kn_step_axis(kn_step *s, const kn_stage *g, const char *name);
 bool kn_step_int(kn_step *s, const char *text, int64_t lo, int64_t hi, int64_t *out);
 
+/* Lines of a trace as a part of this step; a line that does not fit refuses the step. */
+kiln_status kn_step_run(kn_step *s, kiln_bytes lines);
+/* prim_map.c: the fresh stage, and the mappings of its loops onto an instruction of the target; NULL after refusing. */
+struct kn_maps;
+kn_stage *kn_step_maps(kn_step *s, const char *name, const char *instruction, struct kn_maps **out);
+
 /* sample.c: $NAME, or $NAME.part where part >= 0, stands for value in later steps; false after refusing. */
 bool kn_step_define(kn_step *s, const char *name, int part, const char *value);
 bool kn_step_substitute(kn_step *s);

@@ -33,6 +33,9 @@
  *   tensorize S L INTRIN [I=LOOP ...]
  *                                loop L and those inside it are computed by instruction INTRIN of the target. Its loops are matched with these
  *                                by kind and extent, or as named; a loop of the instruction left out of the names runs over zeros
+ *   sample_mapping NAME S INTRIN [: MAPPING] | map S INTRIN MAPPING
+ *                                MAPPING, as I=S0,S2;J=S1;R=R0, says which axes of S feed which loop of INTRIN (intrin/map.h): map fuses them,
+ *                                cuts them at the instruction's extents and tensorizes; sampled, the fastest predicted unless one is given
  *   cache_read S I SCOPE L loops L1 L2 ... [pad N]
  *                                load number I of S's body (kn_loads order) is read from a buffer filled at the start of loop L's body; the
  *                                buffer is indexed by the named loops (outer to inner, all inside L; every loop inside L that the load

@@ -94,7 +94,7 @@ static int run_all(const char *text, const char *unit)
     for (int i = 0; i < b.m->nmaps; i++) {
         if (kn_map_check(b.m, &b.m->maps[i], &d)) continue;
         if (getenv("KILN_ALL") || n % (b.m->nmaps / SOME + 1) == b.m->nmaps % (b.m->nmaps / SOME + 1))
-            compute(&b, kn_map_trace(b.a, b.m, &b.m->maps[i], b.hw).p);
+            compute(&b, kn_format(b.a, "map y %s %s", unit, kn_map_word(b.a, b.m, &b.m->maps[i])));
         n++;
     }
     kiln_arena_close(b.a);

@@ -1,0 +1,28 @@
+/* map S INTRIN MAPPING: S is computed by instruction INTRIN through a mapping of its loops, "I=S0,S2;J=S1;R=R0": the loops of every axis of the
+ * instruction are fused and cut at its extent, those around it become tasks or blocks, and what is inside is tensorized. */
+#include "intrin/map.h"
+#include "schedule/sched.h"
+
+kn_stage *kn_step_maps(kn_step *s, const char *name, const char *instruction, kn_maps **out)
+{
+    kiln_diag why = { 0 };
+    kn_stage *g = kn_step_fresh(s, name);
+    const kn_intrin *it = g ? kn_intrin_find(s->hw, instruction) : NULL;
+    if (!g) return NULL;
+    if (!it) return kn_step_refuse(s, "the target has no instruction '%s'", instruction), NULL;
+    kiln_status bad = kn_maps_of(s->a, s->t->program, g->stmt, it, out, &why);
+    if (bad == KILN_MEMORY || bad == KILN_STOPPED) return *s->d = why, NULL;
+    if (bad) return kn_step_refuse(s, "%s", why.message), NULL;
+    return g;
+}
+
+kiln_status kn_prim_map(kn_step *s)
+{
+    kn_maps *m;
+    kn_mapping x;
+    kiln_diag why = { 0 };
+    if (!kn_step_maps(s, s->args[0], s->args[1], &m)) return s->d->status;
+    if (kn_map_parse(m, s->args[2], &x, &why) || kn_map_check(m, &x, &why)) return kn_step_refuse(s, "%s", why.message);
+    kiln_bytes steps = kn_map_trace(s->a, m, &x, s->hw);
+    return steps.p ? kn_step_run(s, steps) : kn_fail(s->d, KILN_MEMORY, "out of memory while mapping loops");
+}
