@@ -95,7 +95,8 @@ static void judge(kiln_arena *a, const subject *u, const kn_maps *m, ranked *r)
     if (!kn_map_check(m, r->x, &why) && !kn_map_plan_of(m, r->x, &r->plan, &why)) {
         kn_map_predict(m, u->hw, &r->plan);
         const char *stmt = m->soft->tensors[m->stmt->out].name, *word = kn_map_word(a, m, r->x), *it = m->it->name;
-        const char *text = word ? kn_format(a, "%ssample_mapping %s_map %s %s : %s\nmap %s %s $%s_map\n", u->cuts, stmt, stmt, it, word, stmt, it, stmt) : NULL;
+        if (!word) return;
+        const char *text = kn_format(a, "%ssample_mapping %s_map %s %s : %s\nmap %s %s $%s_map\n", u->cuts, stmt, stmt, it, word, stmt, it, stmt);
         if (!text) return;
         r->trace = (kiln_bytes){text, strlen(text)};
         if (!kn_trace_apply(a, u->whole, u->hw, r->trace, &t, &why)) return;
