@@ -71,8 +71,8 @@ typedef struct kiln_request {
 
 kiln_status kiln_request_json(kiln_arena *a, kiln_bytes body, kiln_request **out, kiln_diag *d);
 /* text: "c[M,N] +=! a[M,K]*b[K,N]"; inputs: "a=f32:512x512&b=f32:512x512" already URL-decoded, may be empty if the text declares
- * its inputs itself ("in a: f32[512,512]"). */
-kiln_status kiln_request_text(kiln_arena *a, kiln_bytes text, kiln_bytes inputs, kiln_request **out, kiln_diag *d);
+ * its inputs itself ("in a: f32[512,512]"). grad: inputs whose gradients are wanted instead, "a,b"; NULL or "": none. */
+kiln_status kiln_request_text(kiln_arena *a, kiln_bytes text, kiln_bytes inputs, const char *grad, kiln_request **out, kiln_diag *d);
 /* Strict RFC 8259 scan: UTF-8, no duplicate members, no NUL escapes, numbers in range, depth and member limits. */
 kiln_status kiln_json_check(kiln_bytes text, kiln_diag *d);
 /* JSON text of the operator table: name, attributes with defaults, inputs, dtypes. */

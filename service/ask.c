@@ -31,7 +31,7 @@ void service_ask_drop(service_ask *a)
     free(a);
 }
 
-static const char *const reserved[] = {"target", "quality", "policy", "top_k", "wait_ms", "intrinsic"};
+static const char *const reserved[] = {"target", "quality", "policy", "grad", "top_k", "wait_ms", "intrinsic"};
 
 static bool is_reserved(const char *p, size_t n)
 {
@@ -102,9 +102,15 @@ static kiln_status parse_text(service_call *c, service_ask *a, kiln_diag *d)
             .status = KILN_REQUEST, .pointer = "?", .message = "the query cannot be decoded", .hint = "name=dtype:SHAPE, as a=f32:512x512"};
         return KILN_REQUEST;
     }
+    char grad[256] = "";
+    if (service_query(c->query, "grad", grad, sizeof grad) < 0) {
+        *d = (kiln_diag){.status = KILN_REQUEST, .pointer = "?grad", .message = "the query member grad has a value that cannot be used",
+                         .hint = "names of inputs, once: grad=a,b"};
+        return KILN_REQUEST;
+    }
     size_t n = c->n;
     while (n && strchr("\r\n\t ", c->body[n - 1])) n--;
-    kiln_status s = kiln_request_text(a->arena, (kiln_bytes){c->body, n}, (kiln_bytes){inputs, strlen(inputs)}, &a->request, d);
+    kiln_status s = kiln_request_text(a->arena, (kiln_bytes){c->body, n}, (kiln_bytes){inputs, strlen(inputs)}, grad, &a->request, d);
     return s == KILN_OK ? options_of(c, a->request, a->target, sizeof a->target, d) : s;
 }
 

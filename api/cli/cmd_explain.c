@@ -27,7 +27,8 @@ static int stored(struct cli *c)
     kiln_diag d = {0};
     kiln_hw *hw = cli_hw(c, target);
     if (!hw) status = DATA;
-    else if (kiln_request_text(c->arena, (kiln_bytes){program, strlen(program)}, (kiln_bytes){"", 0}, &r, &d) != KILN_OK) status = cli_diag(&d);
+    else if (kiln_request_text(c->arena, (kiln_bytes){program, strlen(program)}, (kiln_bytes){"", 0}, NULL, &r, &d) != KILN_OK)
+        status = cli_diag(&d);
     else status = picture(c, r->program, hw, (kiln_bytes){trace, strlen(trace)});
     cJSON_Delete(o);
     return status;

@@ -211,7 +211,7 @@ static int run(struct job *j, const cJSON *answer)
     const char *text = json_text(manifest, "program");
     kiln_request *r;
     kiln_diag d = {0};
-    if (kiln_request_text(j->c->arena, (kiln_bytes){text, strlen(text)}, (kiln_bytes){"", 0}, &r, &d) != KILN_OK) return cli_diag(&d);
+    if (kiln_request_text(j->c->arena, (kiln_bytes){text, strlen(text)}, (kiln_bytes){"", 0}, NULL, &r, &d) != KILN_OK) return cli_diag(&d);
     j->program = r->program;
     int status = fetch(j, answer);
     if (status == OK) status = bind_symbols(j);

@@ -78,7 +78,8 @@ static void kernels_are_right(void **state)
         worker_verdict v = { 0 };
         worker_error e = { 0 };
         kn_hw *hw = device(a, cases[i].gpu);
-        if (kiln_request_text(a, fixture_text(cases[i].expr), fixture_text(cases[i].inputs), &r, &d)) fail_msg("%zu: %s", i, d.message);
+        if (kiln_request_text(a, fixture_text(cases[i].expr), fixture_text(cases[i].inputs), NULL, &r, &d))
+            fail_msg("%zu: %s", i, d.message);
         if (kiln_generate(a, r->program, hw, fixture_text(cases[i].trace), &k, &d)) fail_msg("%zu: %s", i, d.message);
         if (!strstr(k->source.p, cases[i].has)) fail_msg("%zu: no call in\n%s", i, k->source.p);
         if (!run(r->program, k, cases[i].gpu, &v, &e)) fail_msg("%zu: %s %s\n%s", i, e.slug, e.message, k->source.p);

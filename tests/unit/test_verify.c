@@ -77,7 +77,8 @@ static bool verify(const char *text, int budget_ms, worker_verdict *v)
     kiln_diag d = {0};
     worker_error e;
     worker_blob so;
-    assert_int_equal(kiln_request_text(a, (kiln_bytes){expr, strlen(expr)}, (kiln_bytes){inputs, strlen(inputs)}, &r, &d), KILN_OK);
+    assert_int_equal(kiln_request_text(a, (kiln_bytes){expr, strlen(expr)}, (kiln_bytes){inputs, strlen(inputs)}, NULL, &r,
+                                       &d), KILN_OK);
     kiln_kernel k = {.language = "c", .entry = "kiln_test", .source = {text, strlen(text)}};
     bool compiled = worker_compile_c(&tools, k.source, flags, 1, 20000, &so, &e);
     if (!compiled) {
