@@ -8,7 +8,7 @@
 #include <dlfcn.h>
 #include <stdio.h>
 
-enum { FEW_ROUNDS = 3, SLOW = 12, VERY_SLOW = 100, LONG_US = 50000 };
+enum { FEW_ROUNDS = 3, SLOW = 12, VERY_SLOW = 100, LONG_US = 50000, ENOUGH_US = 1000000 };
 typedef struct options {
     const char *shapes, *only, *spec, *peers, *json, *table;
     int threads, rounds;
@@ -65,15 +65,18 @@ static void measure(result *r, const bench_case *c, const bench_run *runs, int r
     ceiling_open(&top, in, c->out_bytes, pool);
     for (int i = 0; i < r->n; i++) {
         double t = r->first_us[i] < LONG_US ? timed(&runs[i], 1, true) : r->first_us[i];
+        if (t > ENOUGH_US) { r->us[i][0] = t; }
         repeat[i] = t < 1000 ? (int)(1000 / (t + 0.05)) + 1 : 1;
-        int most = t > VERY_SLOW * fastest ? 1 : t > SLOW * fastest ? FEW_ROUNDS : rounds;
+        int most = t > VERY_SLOW * fastest || (i && t > ENOUGH_US) ? 1 : t > SLOW * fastest ? FEW_ROUNDS : rounds;
         r->rounds[i] = most < rounds ? most : rounds;
         if (t < fastest) { fastest = t; }
     }
     for (int round = 0; round < rounds; round++) {
         for (int k = 0; k < r->n; k++) {
             int i = (k + round) % r->n;
-            if (round < r->rounds[i]) { r->us[i][round] = timed(&runs[i], repeat[i], r->first_us[i] < LONG_US); }
+            if (round < r->rounds[i] && (round || r->first_us[i] <= ENOUGH_US)) {
+                r->us[i][round] = timed(&runs[i], repeat[i], r->first_us[i] < LONG_US);
+            }
         }
         r->memory_us[round] = ceiling_memory_us(&top);
         r->compute_us[round] = c->by_bytes ? 0 : flops / ceiling_compute(c->dtype, pool) / 1e3;
@@ -107,7 +110,9 @@ static void contest(const options *o, const bench_case *c, own *own_, kiln_hw *h
         snprintf(r->note, sizeof r->note, "plain loops: %s", why);
     } else {
         add(r, runs, "loops", "-O3");
-        if (own_kernel(own_, c, hw, false, fast, NULL, &runs[r->n], why, sizeof why)) { add(r, runs, "loops", "-Ofast"); }
+        if (r->first_us[reference] <= ENOUGH_US && own_kernel(own_, c, hw, false, fast, NULL, &runs[r->n], why, sizeof why)) {
+            add(r, runs, "loops", "-Ofast");
+        }
         for (int p = 0; p < npeers; p++) {
             for (const bench_form *f = peers[p].forms; f->name && r->n < CONTESTANTS; f++) {
                 if (f->open(c, &runs[r->n])) { add(r, runs, peers[p].name, f->name); }
