@@ -30,8 +30,9 @@ char *cli_read_file(struct cli *c, const char *path, size_t *n); /* "-": stdin; 
 int cli_write(const struct cli *c, const void *p, size_t n);     /* to -o, or stdout */
 bool cli_is_key(const char *s);                                  /* kk1-<64 hex> */
 
-/* Hardware description by id ("host" detects) from the hwspecs folder; NULL after a message. */
+/* Hardware description by id ("host" detects) from the hwspecs folder, or a FILE.json; NULL after a message. */
 kiln_hw *cli_hw(struct cli *c, const char *id);
+char *cli_hw_text(struct cli *c, const kiln_hw *hw, size_t *n); /* that folder's file of a description; free; NULL after a message */
 
 struct http_answer { long status; char type[128]; char cache[160]; char timing[512]; char *body; size_t n; }; /* free(body) */
 /* accept may be NULL; body NULL makes it a GET. False after a message (service not reachable). Shows progress after a second. */

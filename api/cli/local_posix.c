@@ -83,6 +83,8 @@ static kiln_hw *detect(struct cli *c, const char *dir)
 kiln_hw *cli_hw(struct cli *c, const char *id)
 {
     char dir[600], path[900];
+    size_t n = strlen(id);
+    if (n > 5 && !strcmp(id + n - 5, ".json")) return load(c, id, false);
     if (!folder(c, dir, sizeof dir)) return NULL;
     if (!strcmp(id, "host")) return detect(c, dir);
     snprintf(path, sizeof path, "%s/%.200s.json", dir, id);
@@ -91,4 +93,12 @@ kiln_hw *cli_hw(struct cli *c, const char *id)
         return NULL;
     }
     return load(c, path, false);
+}
+
+char *cli_hw_text(struct cli *c, const kiln_hw *hw, size_t *n)
+{
+    char dir[600], path[900];
+    if (!folder(c, dir, sizeof dir)) return NULL;
+    snprintf(path, sizeof path, "%s/%.200s.json", dir, kiln_hw_id(hw));
+    return cli_read_file(c, path, n);
 }

@@ -44,7 +44,7 @@ static void usage(FILE *f)
                "  kiln run 'c[M,N] +=! a[M,K] * b[K,N]' a=f32:512x512 b=f32:512x512\n"
                "  kiln compile Conv x=f32:1x64x56x56 w=f32:64x64x3x3 --attr pads=1,1,1,1 --target nvidia-h200 --as cubin -o conv.cubin\n"
                "\noptions:\n"
-               "  --target ID      device, default host (kiln targets lists them)\n"
+               "  --target ID      device, default host (kiln targets lists them); a FILE.json for verbs that need no service\n"
                "  --attr N=V       attribute of the operator: number, list 1,1 or word\n"
                "  --as KIND        json, source, header, so, ptx, cubin or bundle\n"
                "  --quality Q      any, constructed, verified (wait for the check)\n"

@@ -48,6 +48,21 @@ expect 0 'hit' "$kiln" compile 'q[I,J] +=! w[R,J]*x[I,R]' w=f32:80x48 x=f32:64x8
 expect 0 'x86-64' "$kiln" ls
 expect 0 'nvidia-h200' "$kiln" targets
 expect 0 'C compiler' "$kiln" doctor
+expect 65 '/id' "$kiln" probe 'Not An Id'
+expect 0 '' "$kiln" probe here -o "$work/here.json"
+expect 0 'rank' "$kiln" construct MatMul a=f32:512x512 b=f32:512x512 --target "$work/here.json"
+expect 65 'nosuch.json' "$kiln" construct MatMul a=f32:512x512 b=f32:512x512 --target "$work/nosuch.json"
+expect 0 '"here"' curl -fsS -X PUT "$KILN_URL/v1/targets/here" -H 'Content-Type: application/json' --data-binary "@$work/here.json"
+expect 0 'verification  run' "$kiln" compile MatMul a=f32:64x80 b=f32:80x48 --target here
+python3 - "$work/here.json" <<'PY' || failed=1
+import json, sys
+here = json.load(open(sys.argv[1]))
+level = {l["name"]: l for l in here["levels"]}
+assert level["l1"]["bandwidth_gbs"] > level["dram"]["bandwidth_gbs"] and level["l1"]["latency_ns"] < level["dram"]["latency_ns"], level
+assert level["l1"]["capacity_bytes"] < level["l2"]["capacity_bytes"] < level["dram"]["capacity_bytes"], level
+assert here["peaks"]["f32"] > here["peaks"]["f64"] and here["fma_per_cycle"] in (1, 2) and here["fma_latency"] >= 2, here
+assert set(here["features"]) <= set(here["x-cpuid"]) and here["units"] == here["rates_for_units"] >= 1 and here["launch_us"] > 0, here
+PY
 expect 0 'kiln_abi_version' "$kiln" compile MatMul a=f32:64x80 b=f32:80x48 --as source
 expect 0 '' "$kiln" compile MatMul a=f32:64x80 b=f32:80x48 --as bundle -o "$work/k.zip"
 python3 - "$work" "$kiln" <<'PY' || failed=1

@@ -1,0 +1,78 @@
+/* The loops that measure a machine: every instruction of the table is text that compiles, and only those of the features asked for. */
+#include "workers/measure.h"
+#include "tests/unit/workers_fixture.h"
+
+static char source[1 << 17];
+
+static bool compiles(size_t n)
+{
+    worker_blob so = {{0}, NULL, 0};
+    worker_error e;
+    const char *const *flags = NULL;
+    bool ok = worker_compile_c(&tools, (kiln_bytes){source, n}, flags, 0, 20000, &so, &e);
+    if (!ok) { print_error("%s\n", e.message); }
+    free(so.p);
+    return ok;
+}
+
+/* Instructions this host cannot run are compiled all the same: assemblers know them. */
+static void every_row_compiles(void **state)
+{
+    const char *features[64] = {0};
+    char name[32];
+    int n = 0;
+    (void)state;
+    for (int i = 0; i < measure_nrows; i++) { features[n++] = measure_rows[i].feature; }
+    size_t bytes = measure_text(features, n, source, sizeof source);
+    assert_int_not_equal(bytes, 0);
+    for (int i = 0; i < measure_nrows; i++) {
+        snprintf(name, sizeof name, "kiln_peak_%d(", i);
+        assert_non_null(strstr(source, name));
+    }
+    assert_non_null(strstr(source, "vfmadd231ps %%zmm0, %%zmm1, %%zmm15"));
+    assert_non_null(strstr(source, "tdpbf16ps %%tmm6, %%tmm4, %%tmm3"));
+    assert_true(compiles(bytes));
+}
+
+static void only_what_is_there(void **state)
+{
+    static const char *const features[] = {"avx", "fma"};
+    (void)state;
+    size_t bytes = measure_text(features, 2, source, sizeof source);
+    assert_non_null(strstr(source, "%%ymm15"));
+    assert_non_null(strstr(source, "vector_size(32)"));
+    assert_null(strstr(source, "zmm"));
+    assert_null(strstr(source, "tmm"));
+    assert_true(compiles(bytes));
+    bytes = measure_text(NULL, 0, source, sizeof source);
+    assert_null(strstr(source, "kiln_peak_"));
+    assert_non_null(strstr(source, "vector_size(16)"));
+    assert_true(compiles(bytes));
+}
+
+static void too_long(void **state)
+{
+    (void)state;
+    size_t bytes = measure_text(NULL, 0, source, sizeof source);
+    assert_int_equal(measure_text(NULL, 0, source, bytes), 0); /* no room for the terminator */
+    assert_int_equal(measure_text(NULL, 0, source, bytes + 1), bytes);
+}
+
+static void no_compiler(void **state)
+{
+    worker_tools none = tools;
+    worker_machine m;
+    worker_error e;
+    (void)state;
+    none.cc[0] = 0;
+    assert_false(worker_measure(&none, NULL, 0, 1, &m, &e));
+    assert_string_equal(e.slug, "toolchain-missing");
+}
+
+int main(int argc, char **argv)
+{
+    if (argc > 1 && strcmp(argv[1], "child") == 0) { return child_main(argc, argv); }
+    const struct CMUnitTest tests[] = {cmocka_unit_test(every_row_compiles), cmocka_unit_test(only_what_is_there),
+                                       cmocka_unit_test(too_long), cmocka_unit_test(no_compiler)};
+    return cmocka_run_group_tests(tests, fixture_open, fixture_close);
+}
