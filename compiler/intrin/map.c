@@ -9,15 +9,39 @@ static uint32_t hash(const kn_mapping *x, int axes)
     return (uint32_t)(h ^ h >> 32);
 }
 
-typedef struct table { int32_t *slot; uint32_t mask; kn_mapping *maps; int n, axes; } table;
+/* A set of mappings in order of arrival: slot[] holds their numbers plus one, hashed. */
+typedef struct table { kiln_arena *a; int32_t *slot; int slots; kn_mapping *maps; int n, cap, axes; } table;
 
-static void add(table *t, const kn_mapping *x)
+static void place(table *t, int number)
 {
-    uint32_t i = hash(x, t->axes) & t->mask;
-    for (; t->slot[i]; i = (i + 1) & t->mask)
-        if (!memcmp(&t->maps[t->slot[i] - 1], x, sizeof *x)) return;
-    t->maps[t->n++] = *x;
-    t->slot[i] = t->n;
+    uint32_t mask = (uint32_t)t->slots - 1, i = hash(&t->maps[number], t->axes) & mask;
+    while (t->slot[i]) i = (i + 1) & mask;
+    t->slot[i] = number + 1;
+}
+
+static bool room(table *t)
+{
+    if (t->n < t->cap) return true;
+    int cap = t->cap ? 2 * t->cap : 64;
+    kn_mapping *maps = kn_array(t->a, kn_mapping, cap);
+    t->slot = kn_array(t->a, int32_t, 4 * cap);
+    if (!maps || !t->slot) return false;
+    if (t->n) memcpy(maps, t->maps, sizeof *maps * (size_t)t->n);
+    t->maps = maps, t->cap = cap, t->slots = 4 * cap;
+    for (int i = 0; i < t->n; i++) place(t, i);
+    return true;
+}
+
+/* False: out of memory. */
+static bool add(table *t, const kn_mapping *x)
+{
+    if (!room(t)) return false;
+    uint32_t mask = (uint32_t)t->slots - 1;
+    for (uint32_t i = hash(x, t->axes) & mask; t->slot[i]; i = (i + 1) & mask)
+        if (!memcmp(&t->maps[t->slot[i] - 1], x, sizeof *x)) return true;
+    t->maps[t->n] = *x;
+    place(t, t->n++);
+    return true;
 }
 
 static kn_mapping joined(const kn_mapping *x, const kn_mapping *y, int axes)
@@ -30,22 +54,20 @@ static kn_mapping joined(const kn_mapping *x, const kn_mapping *y, int axes)
 /* Distinct unions, in the order in which atom after atom brings them. */
 kiln_status kn_map_unions(kiln_arena *a, kn_maps *m, kiln_diag *d)
 {
-    bool all = m->natoms <= KN_MAP_UNIONS;
-    int axes = m->intrin->naxes, cap = all ? 1 << m->natoms : m->natoms + 1, slots = 64;
-    while (slots < 2 * cap) slots *= 2;
-    table t = {kn_array(a, int32_t, slots), (uint32_t)slots - 1, kn_array(a, kn_mapping, cap), 0, axes};
-    if (!t.slot || !t.maps) return kn_fail(d, KILN_MEMORY, "out of memory while joining %d atoms", m->natoms);
+    bool all = m->natoms <= KN_MAP_UNIONS, fits = true;
+    table t = {.a = a, .axes = m->intrin->naxes};
     kn_mapping whole = {0};
-    for (int i = 0; i < m->natoms; i++) {
+    for (int i = 0; i < m->natoms && fits; i++) {
         int before = t.n;
-        for (int k = 0; k < before && all; k++) {
-            kn_mapping u = joined(&t.maps[k], &m->atoms[i], axes);
-            add(&t, &u);
+        for (int k = 0; k < before && all && fits; k++) {
+            kn_mapping u = joined(&t.maps[k], &m->atoms[i], t.axes);
+            fits = add(&t, &u);
         }
-        add(&t, &m->atoms[i]);
-        whole = joined(&whole, &m->atoms[i], axes);
+        fits = fits && add(&t, &m->atoms[i]);
+        whole = joined(&whole, &m->atoms[i], t.axes);
     }
-    if (m->natoms) add(&t, &whole);
+    if (m->natoms && fits) fits = add(&t, &whole);
+    if (!fits) return kn_fail(d, KILN_MEMORY, "out of memory while joining %d atoms", m->natoms);
     m->maps = t.maps, m->nmaps = t.n;
     return KILN_OK;
 }
