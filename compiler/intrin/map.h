@@ -83,8 +83,9 @@ kiln_status kn_map_plan_of(const kn_maps *m, const kn_mapping *x, kn_map_plan *o
 /* Predicts us, pack_us and bound by AMOS's performance model: level by level the slowest of computing, reading and writing. */
 void kn_map_predict(const kn_maps *m, const kn_hw *hw, kn_map_plan *plan);
 
-/* A schedule that computes the statement through the mapping, for kn_trace_apply; p NULL: out of memory. */
-kiln_bytes kn_map_trace(kiln_arena *a, const kn_maps *m, const kn_mapping *x, const kn_hw *hw);
+/* A schedule that computes the statement through the mapping, for kn_trace_apply; p NULL: out of memory. packed: operands are laid out in tiles by
+ * statements of their own, which a program may have no room for; else each call gathers its own. */
+kiln_bytes kn_map_trace(kiln_arena *a, const kn_maps *m, const kn_mapping *x, const kn_hw *hw, bool packed);
 
 /* Private to the map_*.c files. */
 kiln_status kn_map_operands(const kn_program *p, const kn_stmt *s, const kn_intrin *intrin, uint32_t flips, kn_maps *m, kiln_diag *d);

@@ -1,5 +1,6 @@
 /* map S INTRIN MAPPING: S is computed by instruction INTRIN through a mapping of its loops, "I=S0,S2;J=S1;R=R0": the loops of every axis of the
- * instruction are fused and cut at its extent, those around it become tasks or blocks, and what is inside is tensorized. */
+ * instruction are fused and cut at its extent, those around it become tasks or blocks, and what is inside is tensorized. On a CPU the operands
+ * are packed first, where the program has room for that. */
 #include "intrin/map.h"
 #include "schedule/sched.h"
 
@@ -23,6 +24,10 @@ kiln_status kn_prim_map(kn_step *s)
     kiln_diag why = { 0 };
     if (!kn_step_maps(s, s->args[0], s->args[1], &m)) return s->d->status;
     if (kn_map_parse(m, s->args[2], &x, &why) || kn_map_check(m, &x, &why)) return kn_step_refuse(s, "%s", why.message);
-    kiln_bytes steps = kn_map_trace(s->a, m, &x, s->hw);
-    return steps.p ? kn_step_run(s, steps) : kn_fail(s->d, KILN_MEMORY, "out of memory while mapping loops");
+    kiln_bytes gathered = kn_map_trace(s->a, m, &x, s->hw, false), packed = s->hw->gpu ? gathered : kn_map_trace(s->a, m, &x, s->hw, true);
+    if (!gathered.p || !packed.p) return kn_fail(s->d, KILN_MEMORY, "out of memory while mapping loops");
+    kn_tree *t;
+    if (kn_trace_step(s->a, s->t, s->hw, packed, &t, &why)) return kn_step_run(s, gathered);
+    *s->t = *t;
+    return KILN_OK;
 }

@@ -93,8 +93,11 @@ static int run_all(const char *text, const char *unit)
     open_bench(&b, text, unit);
     for (int i = 0; i < b.m->nmaps; i++) {
         if (kn_map_check(b.m, &b.m->maps[i], &d)) continue;
-        if (getenv("KILN_ALL") || n % (b.m->nmaps / SOME + 1) == b.m->nmaps % (b.m->nmaps / SOME + 1))
+        int step = getenv("KILN_ALL") ? 1 : b.m->nmaps / SOME + 1;
+        if (n % step == b.m->nmaps % step) {
             compute(&b, kn_format(b.a, "map y %s %s", unit, kn_map_word(b.a, b.m, &b.m->maps[i])));
+            if (step > 1) compute(&b, kn_map_trace(b.a, b.m, &b.m->maps[i], b.hw, false).p); /* what a GPU gets: each call gathers its operands */
+        }
         n++;
     }
     kiln_arena_close(b.a);
