@@ -8,6 +8,7 @@
 typedef struct cpu_tile {
     int64_t lanes, nv, mr, mc;  /* vector width, vectors, rows in registers, row groups of a task */
     int64_t grain;              /* iterations of the outermost other axis in one task */
+    int64_t nc;                 /* panels of n that a task goes through for every block of the reduction, 1: one panel is one task */
     int64_t kb;                 /* of the outermost reduce axis that are summed before the next rows are begun, 1: all */
     int64_t rlanes, runroll;    /* reduce axis r as vector and accumulators, 1: not */
     bool pack;
@@ -38,8 +39,11 @@ static int first_other(const kn_site *x)
 
 static void put_splits(kn_buf *b, const kn_site *x, const cpu_tile *t, int other)
 {
-    if (x->n >= 0 && (t->nv > 1 || t->lanes > 1))
-        kn_putf(b, "split %s %s %lld %lld\n", x->name, axis(x, x->n), (long long)t->nv, (long long)t->lanes);
+    if (x->n >= 0 && (t->nv > 1 || t->lanes > 1)) {
+        kn_putf(b, "split %s %s", x->name, axis(x, x->n));
+        if (t->nc > 1) kn_putf(b, " %lld", (long long)t->nc);
+        kn_putf(b, " %lld %lld\n", (long long)t->nv, (long long)t->lanes);
+    }
     if (x->m >= 0) kn_putf(b, "split %s %s %lld %lld\n", x->name, axis(x, x->m), (long long)t->mc, (long long)t->mr);
     if (other >= 0 && t->grain > 1) kn_putf(b, "split %s %s %lld\n", x->name, axis(x, other), (long long)t->grain);
     if (t->kb > 1) kn_putf(b, "split %s %s %lld\n", x->name, axis(x, x->s->nspatial), (long long)t->kb);
@@ -75,7 +79,7 @@ static int put_order(kn_buf *b, const kn_site *x, const cpu_tile *t, int other, 
     bool rows_first = streams(x) && other >= 0 && t->grain > 1; /* then n.0 is no task loop: the others give tasks enough */
     if (x->n >= 0 && !rows_first) {
         kn_putf(b, " %s.0", axis(x, x->n));
-        times[n] = kn_ceil_div(extent(x, x->n), ntile ? t->nv * t->lanes : 1);
+        times[n] = kn_ceil_div(extent(x, x->n), ntile ? t->nv * t->lanes * (t->nc > 1 ? t->nc : 1) : 1);
         par[n++] = axis(x, x->n);
     }
     if (n) kn_put(b, " |");
@@ -83,15 +87,17 @@ static int put_order(kn_buf *b, const kn_site *x, const cpu_tile *t, int other, 
     if (x->n >= 0 && rows_first) kn_putf(b, " %s.0", axis(x, x->n));
     int first = x->s->nspatial;
     if (t->kb > 1) kn_putf(b, " %s.0", axis(x, first));
+    if (t->nc > 1) kn_putf(b, " %s.1", axis(x, x->n));
     if (x->m >= 0) kn_putf(b, " %s.1", axis(x, x->m));
     for (int i = first; i < x->s->naxes; i++) kn_putf(b, " %s.%d", axis(x, i), i == first && t->kb > 1);
     kn_put(b, " |");
     bool serial = t->nv > 8; /* more vectors than are unrolled: a loop outside the register tile */
-    if (ntile && serial) kn_putf(b, " %s.1", axis(x, x->n));
+    int inner = t->nc > 1 ? 2 : 1; /* n's loop of vectors; that of lanes follows */
+    if (ntile && serial) kn_putf(b, " %s.%d", axis(x, x->n), inner);
     if (x->m >= 0) kn_putf(b, " %s.2", axis(x, x->m));
-    if (ntile && !serial) kn_putf(b, " %s.1", axis(x, x->n));
+    if (ntile && !serial) kn_putf(b, " %s.%d", axis(x, x->n), inner);
     if (t->rlanes > 1) kn_putf(b, " %s.1 %s.2", axis(x, x->r), axis(x, x->r));
-    if (ntile) kn_putf(b, " %s.2", axis(x, x->n));
+    if (ntile) kn_putf(b, " %s.%d", axis(x, x->n), inner + 1);
     kn_put(b, "\n");
     return n;
 }
@@ -124,8 +130,9 @@ static void put_kinds(kn_buf *b, const kn_site *x, const cpu_tile *t, const char
     if (!t->pack && x->s->naxes > x->s->nspatial && x->reduce_extent * t->mr * t->nv <= UNROLLED)
         for (int i = x->s->nspatial; i < x->s->naxes; i++) kn_putf(b, "unroll %s %s.0\n", x->name, axis(x, i));
     if (x->n < 0) return;
-    if (t->lanes > 1 && t->nv <= 8) kn_putf(b, "unroll %s %s.1\n", x->name, axis(x, x->n));
-    if (t->lanes > 1) kn_putf(b, "vectorize %s %s.2\n", x->name, axis(x, x->n));
+    int inner = t->nc > 1 ? 2 : 1;
+    if (t->lanes > 1 && t->nv <= 8) kn_putf(b, "unroll %s %s.%d\n", x->name, axis(x, x->n), inner);
+    if (t->lanes > 1) kn_putf(b, "vectorize %s %s.%d\n", x->name, axis(x, x->n), inner + 1);
 }
 
 /* Elements that load l's bounding box would have with n at one tile and every reduce axis whole. */
@@ -161,10 +168,11 @@ static void put_caches(kn_buf *b, const kn_site *x, const cpu_tile *t)
             continue;
         }
         if (panel_elems(x, l, t) * a->bytes > 4 * room) continue;
-        kn_putf(b, "cache_read %s %d scratch %s.0 loops", x->name, l, axis(x, t->kb > 1 ? first : x->n));
+        int inner = t->nc > 1 ? 2 : 1;
+        kn_putf(b, "cache_read %s %d scratch %s.%d loops", x->name, l, axis(x, t->kb > 1 && t->nc <= 1 ? first : x->n), t->nc > 1);
         for (int i = first; i < x->s->naxes; i++)
             if (a->axes >> i & 1) kn_putf(b, " %s.%d", axis(x, i), i == first && t->kb > 1);
-        kn_putf(b, " %s.1 %s.2\n", axis(x, x->n), axis(x, x->n));
+        kn_putf(b, " %s.%d %s.%d\n", axis(x, x->n), inner, axis(x, x->n), inner + 1);
     }
 }
 
@@ -185,27 +193,14 @@ static void try_tile(const kn_site *x, kn_plans *p, const cpu_tile *t)
 
 enum { FEW = 32 }; /* terms of a sum so short that writing its results is what takes time */
 
-/* Rows of a task: half of L2 for the blocked operand, but enough tasks for the cores. */
-static int64_t row_groups(const kn_site *x, const cpu_tile *t, int other)
-{
-    if (x->m < 0) return 1;
-    const kn_hw_level *l2 = kn_hw_level_named(x->hw, "l2");
-    int64_t room = (l2 ? l2->capacity_bytes : 262144) / 2, row = x->reduce_extent * 4;
-    int64_t all = kn_ceil_div(extent(x, x->m), t->mr), most = room / (row > 0 ? row : 1) / t->mr;
-    int64_t groups = most < 1 ? 1 : most > all ? all : most;
-    int64_t tasks = kn_ceil_div(extent(x, x->n), t->nv * t->lanes) * extent(x, other);
-    while (groups > 1 && tasks * kn_ceil_div(all, groups) < 2 * x->hw->units) groups = kn_ceil_div(groups, 2);
-    return kn_ceil_div(all, kn_ceil_div(all, groups)); /* tasks of one size */
-}
-
-/* How much of the reduction is summed at a time (Goto and van de Geijn's kc): a packed panel streams from L2 and takes half of it; a window's taps
- * are read where they lie and stay in L1. Near a divisor of the axis, so that no block is a small one. */
+/* How much of the reduction is summed at a time (Goto and van de Geijn's kc): a packed panel streams from L2 and takes an eighth of it; a window's
+ * taps are read where they lie and stay in L1. Near a divisor of the axis, so that no block is a small one. */
 static int64_t reduce_block(const kn_site *x, const cpu_tile *t, bool window)
 {
     const kn_hw_level *near = kn_hw_level_named(x->hw, window ? "l1" : "l2");
     int first = x->s->nspatial;
     if (!near || x->m < 0 || !x->contraction) return 1;
-    int64_t room = near->capacity_bytes * (window ? 3 : 2) / 4 / (t->nv * t->lanes * acc_bytes(x));
+    int64_t room = near->capacity_bytes * (window ? 6 : 1) / 8 / (t->nv * t->lanes * acc_bytes(x));
     int64_t all = extent(x, first), inner = x->reduce_extent / all;
     int64_t most = room / inner;
     if (most < 2 || all <= most + most / 2) return 1;
@@ -213,11 +208,38 @@ static int64_t reduce_block(const kn_site *x, const cpu_tile *t, bool window)
     return kn_ceil_div(all, kn_ceil_div(all, most));
 }
 
+/* Rows of a task: half of L2 for the blocked operand, but enough tasks for the cores. */
+static int64_t row_groups(const kn_site *x, const cpu_tile *t, int other)
+{
+    if (x->m < 0) return 1;
+    const kn_hw_level *l2 = kn_hw_level_named(x->hw, "l2");
+    int64_t room = (l2 ? l2->capacity_bytes : 262144) / 2, row = (t->kb > 1 ? x->reduce_extent / extent(x, x->s->nspatial) * t->kb : x->reduce_extent) * 4;
+    int64_t all = kn_ceil_div(extent(x, x->m), t->mr), most = room / (row > 0 ? row : 1) / t->mr;
+    int64_t groups = most < 1 ? 1 : most > all ? all : most;
+    int64_t tasks = kn_ceil_div(extent(x, x->n), t->nv * t->lanes) * extent(x, other);
+    while (groups > 1 && tasks * kn_ceil_div(all, groups) < 2 * x->hw->units) groups = kn_ceil_div(groups, 2);
+    return kn_ceil_div(all, kn_ceil_div(all, groups)); /* tasks of one size */
+}
+
+/* Panels of a task: as many as leave the cores tasks enough, since they share the blocks of the other operand; their partial sums take at most a
+ * quarter of L2. */
+static int64_t panels_of_task(const kn_site *x, const cpu_tile *t, int other)
+{
+    const kn_hw_level *l2 = kn_hw_level_named(x->hw, "l2");
+    if (t->kb <= 1 || !l2) return 1;
+    int64_t panel = t->nv * t->lanes, panels = kn_ceil_div(extent(x, x->n), panel), rows = kn_ceil_div(extent(x, x->m), t->mc * t->mr);
+    int64_t nc = panels * rows * extent(x, other) / (4 * (int64_t)x->hw->units);
+    int64_t most = l2->capacity_bytes / 4 / (t->mc * t->mr * panel * acc_bytes(x));
+    if (nc > most) nc = most;
+    if (nc > panels) nc = panels;
+    return nc < 2 ? 1 : kn_ceil_div(panels, kn_ceil_div(panels, nc));
+}
+
 /* Taps of a window lie in the lines of their neighbours: a packed panel would hold every element several times. */
 static bool taps(const kn_site *x, const kn_site_access *a)
 {
     for (int i = x->s->nspatial; i < x->s->naxes; i++)
-        if (x->s->axes[i].extent > 1 && a->linear && ((a->bent >> i & 1) || a->coef[i] == a->coef[x->n])) return true;
+        if (x->s->axes[i].extent > 1 && a->linear && ((a->bent >> i & 1) || (a->coef[i] > 0 && a->coef[i] < 16 * a->coef[x->n]))) return true;
     return false;
 }
 
@@ -230,7 +252,7 @@ static int64_t grain_of(const kn_site *x, int other)
 
 static void spatial_tiles(const kn_site *x, kn_plans *p)
 {
-    static const int64_t rows[] = {1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 12, 14, 16}, widths[] = {1, 2, 3, 4, 6, 8};
+    static const int64_t rows[] = {1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 12, 14, 16}, widths[] = {1, 2, 3, 4, 5, 6, 8};
     int other = first_other(x);
     int64_t full = x->hw->vector_bytes / acc_bytes(x), n = extent(x, x->n);
     int64_t lanes = pow2_below(n, full);
@@ -243,9 +265,8 @@ static void spatial_tiles(const kn_site *x, kn_plans *p)
                 int64_t bcast = x->m >= 0 ? 2 : 0;
                 if (acc + nv + bcast > x->hw->vector_registers || (acc >= need) != (pass == 0)) continue;
                 if ((x->m < 0 && mr > 1) || (mr > 1 && mr > extent(x, x->m)) || (nv > 1 && (nv - 1) * lanes >= n)) continue;
-                if (pass == 0 && x->m >= 0 && nv > 4) continue;
+                if (pass == 0 && x->m >= 0 && nv > 5) continue;
                 cpu_tile t = {.lanes = lanes, .nv = nv, .mr = mr, .grain = grain_of(x, other), .kb = 1, .rlanes = 1, .runroll = 1};
-                t.mc = row_groups(x, &t, other);
                 bool strided = false, padded = false, window = false;
                 for (int l = 0; l < x->nloads; l++) {
                     if (x->n < 0 || !(x->load[l].axes >> x->n & 1)) continue;
@@ -254,9 +275,12 @@ static void spatial_tiles(const kn_site *x, kn_plans *p)
                     padded = padded || x->load[l].padded;
                     window = window || taps(x, &x->load[l]);
                 }
+                if (!padded) t.kb = reduce_block(x, &t, window);
+                t.mc = row_groups(x, &t, other);
+                if (t.mc < 4) t.kb = 1;
+                t.nc = window ? 1 : panels_of_task(x, &t, other);
                 if (!strided && !padded && x->reduce_extent <= FEW) t.mc = 1; /* nothing to pack, little to reuse: rows are written from end to end */
                 bool again = x->contraction && t.mc >= 4 && !window; /* a panel of few rows is in L1 as it lies */
-                if (!padded && t.mc >= 4) t.kb = reduce_block(x, &t, window);
                 t.pack = x->s->naxes > x->s->nspatial && (strided || padded || again);
                 if (!t.pack && lanes > n) t.lanes = pow2_below(n, full); /* nothing fills in lanes past the end */
                 if (!t.pack && nv > 1 && (nv - 1) * t.lanes >= n) continue;
@@ -265,6 +289,24 @@ static void spatial_tiles(const kn_site *x, kn_plans *p)
             }
         }
     }
+}
+
+/* Few rows, so that the other operand is read once: it streams from memory in rows as long as they can be, a few of them at a time, into
+ * partial sums that stay near. */
+static bool streamed_tiles(const kn_site *x, kn_plans *p)
+{
+    int first = x->s->nspatial;
+    const kn_hw_level *l2 = kn_hw_level_named(x->hw, "l2");
+    int64_t full = x->hw->vector_bytes / acc_bytes(x), rows = extent(x, x->m), n = extent(x, x->n);
+    if (!l2 || n * extent(x, first) * acc_bytes(x) < l2->capacity_bytes) return false; /* it stays where it is read */
+    if (x->s->naxes != first + 1 || first_other(x) >= 0 || rows > 16 || n < 4 * full || extent(x, first) < 64) return false;
+    for (int l = 0; l < x->nloads; l++)
+        if ((x->load[l].axes >> x->n & 1) && (!x->load[l].linear || x->load[l].padded || x->load[l].coef[x->n] != 1)) return false;
+    int64_t nv = rows > 6 ? 1 : rows > 3 ? 4 : rows > 1 ? 6 : 8, panels = kn_ceil_div(n, nv * full);
+    cpu_tile t = {.lanes = full, .nv = nv, .mr = rows, .mc = 1, .grain = 1, .kb = 16, .rlanes = 1, .runroll = 1};
+    t.nc = kn_ceil_div(panels, x->hw->units);
+    if (t.nc > 1) try_tile(x, p, &t);
+    return p->n > 0;
 }
 
 /* Lanes along the reduction, where that is what lies contiguous in memory; rows and unrolled vectors give the chains. */
@@ -397,7 +439,7 @@ void kn_plan_cpu(const kn_site *x, kn_plans *p)
             done = done || interleaved_tiles(&y, p);
             if (!done) map_tiles(&y, p); /* lanes gathered one by one are no match */
         }
-        else reduce_tiles(x, p), spatial_tiles(x, p);
+        else if (!streamed_tiles(x, p)) reduce_tiles(x, p), spatial_tiles(x, p);
     }
     kn_buf none;
     kn_buf_init(&none, p->a);

@@ -10,7 +10,7 @@ typedef struct shaper {
     kiln_bytes text;
     kn_tree *t;
     int nfused;
-    int nplanes;             /* temporaries that flatten_window made: they are there to be stored */
+    int nplanes;             /* temporaries that widen and flatten_window made: they are there to be stored */
     const char *plane[KILN_MAX_STMTS];
 } shaper;
 
@@ -171,6 +171,36 @@ static int window_dim(const kn_expr *load, int axis, bool *window)
     return dim;
 }
 
+static bool is_cast(const kn_expr *e, const kn_expr *load)
+{
+    if (e->op == KN_OP_CAST && e->args[0] == load) return e->args[0]->dtype != e->dtype;
+    for (int i = 0; i < e->nargs; i++)
+        if (is_cast(e->args[i], load)) return true;
+    return false;
+}
+
+/* Narrow operands of a contraction are widened once, before it. */
+static bool widen_one(shaper *s, const kn_stage *g)
+{
+    kn_site v;
+    kn_site_of(s->a, s->t, g, s->hw, &v);
+    const kn_expr *loads[KN_SITE_LOADS];
+    int n = kn_loads(v.s->body, loads, KN_SITE_LOADS);
+    double outer = 1;
+    if (s->hw->gpu || !v.contraction || v.s->scatter) return false;
+    for (int i = 0; i < v.s->nspatial; i++) outer *= (double)v.s->axes[i].extent;
+    for (int i = 0; i < n && i < KN_SITE_LOADS; i++) {
+        double elems = 1, reads = outer * (double)v.reduce_extent;
+        for (int d = 0; d < loads[i]->nargs; d++) elems *= (double)s->t->program->tensors[loads[i]->u.tensor].shape[d];
+        const char *wide = kn_format(s->a, "wide%d", s->nplanes);
+        if (!wide || !is_cast(v.s->body, loads[i]) || reads < 8 * elems || s->nplanes == KILN_MAX_STMTS) continue;
+        if (!try_step(s, kn_format(s->a, "widen %s %d %s", v.name, i, wide))) continue;
+        s->plane[s->nplanes++] = wide;
+        return true;
+    }
+    return false;
+}
+
 /* A window that slides over two dimensions of one factor of a sum of products (a convolution): its places become one axis. */
 static bool flatten_one(shaper *s, const kn_stage *g)
 {
@@ -202,7 +232,12 @@ kiln_status kn_shape(kiln_arena *a, const kn_program *p, const kn_hw *hw, kiln_b
     shaper s = {.a = a, .canonical = p, .hw = hw, .text = {"", 0}};
     kiln_status st = kn_trace_apply(a, p, hw, s.text, &s.t, d);
     if (st) return st;
-    for (int k = 0; k < s.t->nstages; k++) flatten_one(&s, s.t->stages[k]);
+    for (int k = 0; k < s.t->nstages; k++) {
+        kn_stage *g = s.t->stages[k];
+        bool widened = widen_one(&s, g);
+        if (widened) k--; /* its statement is one further on */
+        else flatten_one(&s, g);
+    }
     while (inline_one(&s, true)) {}
     while (epilogue_one(&s)) {}
     while (inline_one(&s, false)) {}

@@ -105,6 +105,7 @@ static void m_epilogue(maker *m) { snprintf(m->out, m->cap, "epilogue %s", m->na
 static void m_cache_write(maker *m) { snprintf(m->out, m->cap, "cache_write %s cw%d", m->name, m->serial); }
 static void m_reindex(maker *m) { snprintf(m->out, m->cap, "reindex %s %d ri%d", m->name, rnd(3), m->serial); }
 static void m_decompose_padding(maker *m) { snprintf(m->out, m->cap, "decompose_padding %s %d dp%d", m->name, rnd(2), m->serial); }
+static void m_widen(maker *m) { snprintf(m->out, m->cap, "widen %s %d wi%d", m->name, rnd(2), m->serial); }
 static void m_flatten_window(maker *m)
 {
     int n = m->s->nspatial, b = n > 1 ? 1 + rnd(n - 1) : 0;
@@ -234,7 +235,7 @@ static void m_nonsense(maker *m)
 
 /* Structural primitives come early in real schedules, annotations late: so do they here, most of the time. */
 static void (*const early[])(maker *) = {m_inline,     m_epilogue,         m_cache_write, m_reindex, m_decompose_padding,
-                                         m_pad_einsum, m_transform_layout, m_fuse,        m_divide,  m_split, m_flatten_window};
+                                         m_pad_einsum, m_transform_layout, m_fuse,        m_divide,  m_split, m_flatten_window, m_widen};
 static void (*const middle[])(maker *) = {
     m_split,      m_split,   m_split,           m_reorder,   m_reorder,  m_sample,
     m_compute_at, m_reverse_compute_at, m_sample_location, m_tensorize, m_tensorize};
