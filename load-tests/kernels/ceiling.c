@@ -190,7 +190,7 @@ double ceiling_memory_us(ceiling *c)
     double best = 1e30;
     for (int streaming = 0; streaming < 2; streaming++) {
         work w = {.c = c, .streaming = streaming};
-        int turns = (int)(500000 / (c->read + c->written + 1)) + 1;
+        int turns = (int)(10000000 / (c->read + c->written + 1)) + 1; /* half a millisecond and more: one pass more than fills the caches */
         over(c->pool, memory_task, &w);
         double t = now_us();
         for (int i = 0; i < turns; i++) { over(c->pool, memory_task, &w); }
