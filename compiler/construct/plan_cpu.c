@@ -213,7 +213,8 @@ static int64_t row_groups(const kn_site *x, const cpu_tile *t, int other)
 {
     if (x->m < 0) return 1;
     const kn_hw_level *l2 = kn_hw_level_named(x->hw, "l2");
-    int64_t room = (l2 ? l2->capacity_bytes : 262144) / 2, row = (t->kb > 1 ? x->reduce_extent / extent(x, x->s->nspatial) * t->kb : x->reduce_extent) * 4;
+    int64_t room = (l2 ? l2->capacity_bytes : 262144) / 2;
+    int64_t row = (t->kb > 1 ? x->reduce_extent / extent(x, x->s->nspatial) * t->kb : x->reduce_extent) * acc_bytes(x);
     int64_t all = kn_ceil_div(extent(x, x->m), t->mr), most = room / (row > 0 ? row : 1) / t->mr;
     int64_t groups = most < 1 ? 1 : most > all ? all : most;
     int64_t tasks = kn_ceil_div(extent(x, x->n), t->nv * t->lanes) * extent(x, other);

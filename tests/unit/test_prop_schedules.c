@@ -233,9 +233,16 @@ static void m_nonsense(maker *m)
     snprintf(m->out, m->cap, lines[rnd(10)], m->name);
 }
 
+static void m_map(maker *m)
+{
+    const kn_hw *hw = m->on_gpu ? &gpu : &cpu;
+    const char *name = hw->intrins[rnd(hw->nintrins)].name;
+    snprintf(m->out, m->cap, "sample_mapping mp%d %s %s\nmap %s %s $mp%d", m->serial, m->name, name, m->name, name, m->serial);
+}
+
 /* Structural primitives come early in real schedules, annotations late: so do they here, most of the time. */
 static void (*const early[])(maker *) = {m_inline,     m_epilogue,         m_cache_write, m_reindex, m_decompose_padding,
-                                         m_pad_einsum, m_transform_layout, m_fuse,        m_divide,  m_split, m_flatten_window, m_widen};
+                                         m_pad_einsum, m_transform_layout, m_fuse,        m_divide,  m_split, m_flatten_window, m_widen, m_map};
 static void (*const middle[])(maker *) = {
     m_split,      m_split,   m_split,           m_reorder,   m_reorder,  m_sample,
     m_compute_at, m_reverse_compute_at, m_sample_location, m_tensorize, m_tensorize};
