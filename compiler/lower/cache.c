@@ -72,19 +72,19 @@ static bool strays(const kn_lw *w, const kn_sg *sg, const kn_expr *load)
     return false;
 }
 
-/* Where the half begins that belongs to value `k` of the cache's loop. */
-static kn_expr *half_of(kn_lw *w, const kn_sg *sg, int cache, kn_expr *k)
+/* Where the copy begins that belongs to value `k` of the cache's loop. */
+static kn_expr *copy_of(kn_lw *w, const kn_sg *sg, int cache, kn_expr *k)
 {
     const kn_cache *c = &sg->g->caches[cache];
-    int64_t elems = kn_cache_bytes(w->t, sg->g, c) / 2 / kn_dtype_bytes(sg->loads[c->load]->dtype);
-    return kn_bin(w->a, KN_OP_MUL, kn_bin(w->a, KN_OP_MOD, k, kn_lw_int(w, 2)), kn_lw_int(w, elems));
+    int64_t elems = kn_cache_bytes(w->t, sg->g, c) / c->copies / kn_dtype_bytes(sg->loads[c->load]->dtype);
+    return kn_bin(w->a, KN_OP_MUL, kn_bin(w->a, KN_OP_MOD, k, kn_lw_int(w, c->copies)), kn_lw_int(w, elems));
 }
 
 kn_expr *kn_lw_half(kn_lw *w, const kn_sg *sg, int cache, kn_expr *at)
 {
     const kn_cache *c = &sg->g->caches[cache];
     kn_expr *k = sg->filling[cache] ? sg->filling[cache] : sg->val[c->at];
-    return c->twice ? kn_lw_simp(w, kn_bin(w->a, KN_OP_ADD, at, half_of(w, sg, cache, k))) : at;
+    return c->copies ? kn_lw_simp(w, kn_bin(w->a, KN_OP_ADD, at, copy_of(w, sg, cache, k))) : at;
 }
 
 /* What goes to buffer position k: the source element and the condition under which it exists. */

@@ -82,13 +82,13 @@ static void box_place(kn_lw *w, const kn_sg *consumer, const kn_stage *g)
     }
 }
 
-/* Caches with two halves are filled for iteration `k` of their loop. */
-static void fill_halves(kn_lw *w, kn_sg *sg, int loop, kn_expr *k)
+/* Caches that run `ahead` iterations of their loop in front of it are filled for iteration `k`. */
+static void fill_ahead(kn_lw *w, kn_sg *sg, int loop, int ahead, kn_expr *k)
 {
     kn_expr *was = sg->val[loop];
     sg->val[loop] = k;
     for (int i = 0; i < sg->g->ncaches && !w->status; i++) {
-        if (sg->g->caches[i].at != loop || !sg->g->caches[i].twice) continue;
+        if (sg->g->caches[i].at != loop || sg->g->caches[i].copies != ahead + 1) continue;
         sg->filling[i] = k;
         kn_lw_fill(w, sg, i);
         sg->filling[i] = NULL;
@@ -96,18 +96,23 @@ static void fill_halves(kn_lw *w, kn_sg *sg, int loop, kn_expr *k)
     sg->val[loop] = was;
 }
 
-static bool has_halves(const kn_sg *sg, int loop)
+/* The least number of iterations above `than` that some cache filled at this loop runs ahead; 0: none does. */
+static int next_ahead(const kn_sg *sg, int loop, int than)
 {
-    for (int i = 0; i < sg->g->ncaches; i++)
-        if (sg->g->caches[i].at == loop && sg->g->caches[i].twice) return true;
-    return false;
+    int least = 0;
+    for (int i = 0; i < sg->g->ncaches; i++) {
+        int ahead = sg->g->caches[i].copies - 1;
+        if (sg->g->caches[i].at == loop && ahead > than && (!least || ahead < least)) least = ahead;
+    }
+    return least;
 }
 
 void kn_lw_before(kn_lw *w, kn_sg *sg, int loop)
 {
-    if (!has_halves(sg, loop)) return;
+    if (!next_ahead(sg, loop, 0)) return;
     kn_lw_barrier(w); /* nobody still reads what the loop left the last time */
-    fill_halves(w, sg, loop, kn_lw_int(w, 0));
+    for (int n = next_ahead(sg, loop, 0); n; n = next_ahead(sg, loop, n))
+        for (int64_t k = 0; k < n && k < sg->g->loops[loop].extent; k++) fill_ahead(w, sg, loop, n, kn_lw_int(w, k));
 }
 
 void kn_lw_open(kn_lw *w, kn_sg *sg, int loop, const kn_ls *of)
@@ -119,22 +124,23 @@ void kn_lw_open(kn_lw *w, kn_sg *sg, int loop, const kn_ls *of)
         kn_lw_stage(w, i, sg);
     }
     if (sg->g->init_at == loop && !sg->g->tensor.intrin) kn_lw_init_part(w, sg);
-    bool shared = false, halves = has_halves(sg, loop);
+    bool shared = false, ahead = next_ahead(sg, loop, 0) > 0;
     for (int i = 0; i < sg->g->ncaches; i++) {
         const kn_cache *c = &sg->g->caches[i];
-        shared |= c->at == loop && c->scope == KN_SHARED && !c->twice;
+        shared |= c->at == loop && c->scope == KN_SHARED && !c->copies;
     }
-    if (shared || halves) kn_lw_barrier(w); /* nobody still reads the last fill; what was filled for this iteration is there */
+    if (shared || ahead) kn_lw_barrier(w); /* nobody still reads the last fill; what was filled for this iteration is there */
     for (int i = 0; i < sg->g->ncaches && !w->status; i++)
-        if (sg->g->caches[i].at == loop && !sg->g->caches[i].twice) kn_lw_fill(w, sg, i);
+        if (sg->g->caches[i].at == loop && !sg->g->caches[i].copies) kn_lw_fill(w, sg, i);
     if (shared) kn_lw_barrier(w);
-    if (!halves || !of || w->status) return;
-    kn_expr *next = kn_lw_simp(w, kn_bin(w->a, KN_OP_ADD, sg->val[loop], kn_lw_int(w, 1)));
-    kn_ls *more = kn_lw_if(w, kn_lw_node(w, KN_OP_LT, KN_BOOL, 1, next, of->hi, NULL)), **after = w->tail;
-    if (!more) return;
-    w->tail = &more->body;
-    fill_halves(w, sg, loop, next);
-    w->tail = after;
+    for (int n = next_ahead(sg, loop, 0); n && of && !w->status; n = next_ahead(sg, loop, n)) {
+        kn_expr *next = kn_lw_simp(w, kn_bin(w->a, KN_OP_ADD, sg->val[loop], kn_lw_int(w, n)));
+        kn_ls *more = kn_lw_if(w, kn_lw_node(w, KN_OP_LT, KN_BOOL, 1, next, of->hi, NULL)), **after = w->tail;
+        if (!more) return;
+        w->tail = &more->body;
+        fill_ahead(w, sg, loop, n, next);
+        w->tail = after;
+    }
 }
 
 /* Upper bound of a loop that may reach past its axis: clipped where no barrier can come to depend on it. */

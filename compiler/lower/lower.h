@@ -45,7 +45,7 @@ typedef struct kn_sg {
     int cache_buffer[16];
     kn_expr *cache_base[16][KILN_MAX_RANK];  /* region caches */
     int64_t cache_size[16][KILN_MAX_RANK];
-    kn_expr *filling[16];                    /* value of its loop that a cache with two halves is being filled for; NULL: not now */
+    kn_expr *filling[16];                    /* value of its loop that a cache with copies is being filled for; NULL: not now */
     int part;                                /* SCRATCH partial results set to the identity at g->init_at, or before the reduce loops of an
                                               * instruction; -1: not made there */
     bool unreduced[KILN_MAX_AXES];           /* what was clipped before those */
@@ -111,10 +111,10 @@ kn_expr *kn_lw_address(kn_lw *w, int tensor, kn_expr *const *idx);
 /* Stages. */
 int64_t kn_sg_axis_cover(const kn_sg *sg, int axis);
 bool kn_sg_cached(const kn_sg *sg, int load);
-void kn_lw_before(kn_lw *w, kn_sg *sg, int loop);   /* in front of a serial loop: first fill of caches with two halves */
+void kn_lw_before(kn_lw *w, kn_sg *sg, int loop);   /* in front of a serial loop: first fills of caches that run ahead */
 void kn_lw_open(kn_lw *w, kn_sg *sg, int loop, const kn_ls *of); /* in the body of loop statement `of`: producers, then caches */
 void kn_lw_fill(kn_lw *w, kn_sg *sg, int cache);
-kn_expr *kn_lw_half(kn_lw *w, const kn_sg *sg, int cache, kn_expr *at); /* element `at` of the half that is filled or read now */
+kn_expr *kn_lw_half(kn_lw *w, const kn_sg *sg, int cache, kn_expr *at); /* element `at` of the copy that is filled or read now */
 kn_ls *kn_lw_loop(kn_lw *w, kn_sg *sg, int loop);   /* opens a serial FOR over a loop, clipped where that is allowed */
 void kn_lw_tile(kn_lw *w, kn_sg *sg);
 /* instruction.c: before the outermost reduce loop, the tile, and behind that loop. */

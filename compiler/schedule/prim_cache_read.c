@@ -125,7 +125,7 @@ int64_t kn_cache_bytes(const kn_tree *t, const kn_stage *g, const kn_cache *c)
     const kn_expr *load = kn_stage_load(t, g, c->load);
     int64_t n, row;
     if (!load || !cache_shape(g, c, load, &n, &row)) return 0;
-    int bytes = kn_dtype_bytes(t->program->tensors[load->u.tensor].dtype) * (c->twice ? 2 : 1);
+    int bytes = kn_dtype_bytes(t->program->tensors[load->u.tensor].dtype) * (c->copies ? c->copies : 1);
     if (!kn_mul_fits(n, row + c->pad, &n) || !kn_mul_fits(n, bytes, &n)) return 0;
     return n > KILN_MAX_ELEMENTS ? 0 : n;
 }

@@ -1,16 +1,15 @@
 /* inline T: the map statement that writes temporary T is computed where T is read (TensorIR's compute_inline). */
 #include "schedule/sched.h"
 
-typedef struct inliner { const kn_stmt *from; kiln_arena *a; kn_expr *const *idx; } inliner;
+typedef struct inliner { const kn_stmt *from; int rank; kiln_arena *a; kn_expr *const *idx; } inliner;
 
 static kn_expr *put_index(void *user, kiln_arena *a, kn_expr *e)
 {
-    (void)a;
     const inliner *in = user;
     if (e->op != KN_OP_AXIS) return e;
-    for (int i = 0; i < in->from->nspatial; i++)
+    for (int i = 0; i < in->rank; i++)
         if (in->from->lhs[i]->u.axis == e->u.axis) return in->idx[i];
-    return e;
+    return kn_const_i(a, KN_I64, 0); /* an axis of one iteration that the tensor has no dimension for */
 }
 
 static kn_expr *put_body(void *user, kiln_arena *a, kn_expr *e)
@@ -40,6 +39,11 @@ static kiln_status refuse_if_bound(kn_step *s, const kn_stage *g, const kn_stmt 
     if (!kn_stage_untouched(g) || g->epilogue >= 0) return kn_step_refuse(s, "'%s' has schedule steps already", x->name);
     for (int i = 0; i < x->rank; i++)
         if (st->lhs[i]->op != KN_OP_AXIS) return kn_step_refuse(s, "'%s' is not written at plain axes", x->name);
+    for (int a = 0, written; a < st->nspatial; a++) {
+        written = st->axes[a].extent == 1;
+        for (int i = 0; i < x->rank; i++) written |= st->lhs[i]->u.axis == a;
+        if (!written) return kn_step_refuse(s, "'%s' is not written at axis '%s'", x->name, st->axes[a].name);
+    }
     return KILN_OK;
 }
 
@@ -60,7 +64,7 @@ kiln_status kn_prim_inline(kn_step *s)
             if (s->t->stages[k]->stmt == i && s->t->stages[k]->ncaches)
                 return kn_step_refuse(s, "inline must come before the caches of '%s'", p->tensors[p->stmts[i]->out].name);
     }
-    inliner in = { .from = st, .a = s->a };
+    inliner in = { .from = st, .rank = p->tensors[st->out].rank, .a = s->a };
     kn_expr *cast = st->body;
     if (cast->dtype != p->tensors[st->out].dtype) cast = kn_cast(s->a, p->tensors[st->out].dtype, cast);
     kn_stmt copy = *st;

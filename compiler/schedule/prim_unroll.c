@@ -11,7 +11,7 @@ kiln_status kn_prim_unroll(kn_step *s)
         return kn_step_refuse(s, "loop '%s' has extent %lld; at most 64 iterations are written out", s->args[1],
             (long long)g->loops[l].extent);
     for (int i = 0; i < g->ncaches; i++)
-        if (g->caches[i].at == l && g->caches[i].twice) return kn_step_refuse(s, "a cache with two halves is filled at '%s'", s->args[1]);
+        if (g->caches[i].at == l && g->caches[i].copies) return kn_step_refuse(s, "a cache with copies is filled at '%s'", s->args[1]);
     if (g->loops[l].kind != KN_SERIAL)
         return kn_step_refuse(s, "loop '%s' is already %s", s->args[1], kn_loop_kind_text(g->loops[l].kind));
     g->loops[l].kind = KN_UNROLL;

@@ -13,7 +13,7 @@ kiln_status kn_prim_vectorize(kn_step *s)
     if (n < 2 || n > 64 || (n & (n - 1)))
         return kn_step_refuse(s, "loop '%s' has extent %lld; a vector has 2, 4, ... 64 lanes", s->args[1], (long long)n);
     for (int i = 0; i < g->ncaches; i++)
-        if (g->caches[i].at == l && g->caches[i].twice) return kn_step_refuse(s, "a cache with two halves is filled at '%s'", s->args[1]);
+        if (g->caches[i].at == l && g->caches[i].copies) return kn_step_refuse(s, "a cache with copies is filled at '%s'", s->args[1]);
     if (g->loops[l].kind != KN_SERIAL)
         return kn_step_refuse(s, "loop '%s' is already %s", s->args[1], kn_loop_kind_text(g->loops[l].kind));
     g->loops[l].kind = KN_VECTOR;

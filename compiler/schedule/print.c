@@ -16,7 +16,7 @@ static void put_cache(kn_buf *b, const kn_tree *t, const kn_stage *g, const kn_c
             g->loops[c->at].name);
     if (c->region) kn_put(b, " region");
     for (int i = 0; i < c->nloops; i++) kn_putf(b, " %s", g->loops[c->loops[i]].name);
-    if (c->twice) kn_put(b, " twice");
+    if (c->copies) kn_putf(b, " copies %d", c->copies);
     if (c->pad) kn_putf(b, " pad %lld", (long long)c->pad);
     kn_putf(b, " (%lld bytes)\n", (long long)kn_cache_bytes(t, g, c));
 }

@@ -46,7 +46,8 @@
  *                                the same, but the buffer holds the load's bounding box (footprint: sum |c|*(t-1)+1 a dimension) in the
  *                                tensor's own dimension order; out-of-range elements are filled with the pad value
  *   storage_align S I f o        rows of the cache of load I start o elements behind a multiple of f
- *   double_buffer S I            GPU; the cache of load I has two halves: one is filled for the next iteration while the other is read
+ *   double_buffer S I [N]        GPU; the cache of load I has N copies, 2 unless said: while one is read the others are filled for the next N - 1
+ *                                iterations, a pipeline of N stages
  *   set_scope S I SCOPE          the memory of the cache of load I
  *   reverse_compute_at C P L     the map C that reads P at its own axes is computed behind the part of P that L's body makes
  *   compute_at P S L             statement P (producer of a temporary read by S) is computed at the start of loop L's body of S. P's leading
@@ -83,7 +84,7 @@ typedef struct kn_cache {
     int nloops;
     int loops[KILN_MAX_LOOPS];
     int64_t pad;
-    bool twice;            /* double_buffer: two halves, filled for the next iteration while this one computes */
+    int copies;            /* double_buffer: filled copies - 1 iterations ahead of the one that computes; 0: one copy */
 } kn_cache;
 
 /* The loops that an instruction computes: those from `at` on. loop[l] is the one that is the instruction's loop l; -1: none, only its first

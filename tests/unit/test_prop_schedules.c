@@ -116,7 +116,7 @@ static void m_pad_einsum(maker *m) { snprintf(m->out, m->cap, "pad_einsum %s %s 
 static void m_compute_at(maker *m) { snprintf(m->out, m->cap, "compute_at %s %s %s", any_stage(m), m->name, any_loop(m)); }
 static void m_reverse_compute_at(maker *m) { snprintf(m->out, m->cap, "reverse_compute_at %s %s %s", any_stage(m), m->name, any_loop(m)); }
 static void m_storage_align(maker *m) { snprintf(m->out, m->cap, "storage_align %s %d %d %d", m->name, rnd(2), 1 + rnd(16), rnd(4)); }
-static void m_double_buffer(maker *m) { snprintf(m->out, m->cap, "double_buffer %s %d", m->name, rnd(2)); }
+static void m_double_buffer(maker *m) { snprintf(m->out, m->cap, rnd(2) ? "double_buffer %s %d" : "double_buffer %s %d %d", m->name, rnd(2), 2 + rnd(3)); }
 static void m_set_scope(maker *m) { snprintf(m->out, m->cap, "set_scope %s %d %s", m->name, rnd(2), m->on_gpu ? "shared" : "scratch"); }
 static void m_divide(maker *m)
 {
@@ -159,14 +159,14 @@ static void m_cache_read(maker *m)
     if (!rnd(3)) snprintf(m->out + used, m->cap - used, " pad %d", rnd(4));
 }
 
-/* A shared cache at a serial loop, in two halves at once. */
+/* A shared cache at a serial loop, in copies at once. */
 static void m_cache_twice(maker *m)
 {
     m_cache_read(m);
     int load = 0;
     size_t used = strlen(m->out);
     if (sscanf(m->out, "cache_read %*s %d", &load) == 1 && m->on_gpu)
-        snprintf(m->out + used, m->cap - used, "\ndouble_buffer %s %d", m->name, load);
+        snprintf(m->out + used, m->cap - used, rnd(2) ? "\ndouble_buffer %s %d" : "\ndouble_buffer %s %d %d", m->name, load, 2 + rnd(4));
 }
 
 static void m_sample(maker *m)
