@@ -116,7 +116,11 @@ static void m_pad_einsum(maker *m) { snprintf(m->out, m->cap, "pad_einsum %s %s 
 static void m_compute_at(maker *m) { snprintf(m->out, m->cap, "compute_at %s %s %s", any_stage(m), m->name, any_loop(m)); }
 static void m_reverse_compute_at(maker *m) { snprintf(m->out, m->cap, "reverse_compute_at %s %s %s", any_stage(m), m->name, any_loop(m)); }
 static void m_storage_align(maker *m) { snprintf(m->out, m->cap, "storage_align %s %d %d %d", m->name, rnd(2), 1 + rnd(16), rnd(4)); }
-static void m_double_buffer(maker *m) { snprintf(m->out, m->cap, rnd(2) ? "double_buffer %s %d" : "double_buffer %s %d %d", m->name, rnd(2), 2 + rnd(3)); }
+static void m_double_buffer(maker *m)
+{
+    snprintf(m->out, m->cap, rnd(2) ? "double_buffer %s %d" : "double_buffer %s %d %d", m->name, rnd(2), 2 + rnd(3));
+}
+
 static void m_set_scope(maker *m) { snprintf(m->out, m->cap, "set_scope %s %d %s", m->name, rnd(2), m->on_gpu ? "shared" : "scratch"); }
 static void m_divide(maker *m)
 {
