@@ -73,7 +73,8 @@ typedef struct source {
     const kn_map_operand *op;
     const kn_intrin_operand *hard;
     const char *name;         /* of the copy as it is now */
-    int ndims, dim[KILN_MAX_RANK]; /* its dimensions: loop l, or KILN_MAX_AXES + j for axis j of the instruction */
+    bool box;                 /* the copy is the padded tensor; else it has one dimension for every loop that the load uses */
+    int ndims, dim[KILN_MAX_RANK]; /* its dimensions: KILN_MAX_AXES + j for axis j of the instruction, else the loop, in a box -1 */
 } source;
 
 static bool moves(const kn_map_operand *x, int loop)
@@ -98,6 +99,33 @@ static bool dimensions(const writer *w, source *s)
         s->dim[s->ndims++] = dim;
     }
     return true;
+}
+
+/* A padded load in which every axis of the instruction is one loop and that loop alone one dimension needs no dimension for each loop: the tensor with
+ * its padding filled in has what all windows share only once. */
+static bool is_box(const writer *w, source *s)
+{
+    const kn_expr *loads[KILN_MAX_TENSORS];
+    int n = kn_loads(w->m->stmt->body, loads, KILN_MAX_TENSORS), found = 0;
+    if (s->op->load < 0 || s->op->load >= n || !loads[s->op->load]->padded) return false;
+    for (int j = 0; j < w->m->intrin->naxes; j++) {
+        if (!w->x->loops[j] || !(s->hard->loops >> j & 1)) continue;
+        int loop = __builtin_ctz(w->x->loops[j]);
+        if (several(w->x->loops[j])) return false;
+        for (int k = 0; k < s->op->nsoft; k++)
+            if (s->op->soft_index[k]->op == KN_OP_AXIS && s->op->soft_index[k]->u.axis == loop) found++;
+    }
+    for (int j = 0; j < w->m->intrin->naxes; j++) found -= w->x->loops[j] && (s->hard->loops >> j & 1);
+    s->box = found == 0;
+    for (int k = 0; k < s->op->nsoft && s->box; k++) {
+        s->dim[k] = -1;
+        for (int j = 0; j < w->m->intrin->naxes; j++)
+            if (w->x->loops[j] && (s->hard->loops >> j & 1) && s->op->soft_index[k]->op == KN_OP_AXIS &&
+                s->op->soft_index[k]->u.axis == __builtin_ctz(w->x->loops[j]))
+                s->dim[k] = KILN_MAX_AXES + j;
+    }
+    if (s->box) s->ndims = s->op->nsoft;
+    return s->box;
 }
 
 /* Outer loops and tiles in front, then the instruction's own dimensions, row-major. Only whole tiles can be laid out. */
@@ -132,7 +160,8 @@ static int64_t dim_extent(const writer *w, int dim) { return dim < KILN_MAX_AXES
 /* Tasks for the copying: along its first dimension that has more than one element. */
 static void share(writer *w, const source *s)
 {
-    for (int d = 0; d < s->ndims; d++) {
+    if (s->box) kn_putf(w->b, "parallel %s X0.0\nparallel %s X1.0\n", s->name, s->name);
+    for (int d = 0; d < s->ndims && !s->box; d++) {
         kn_putf(w->b, "parallel %s %s.0\n", s->name, dim_axis(w, s->dim[d]));
         if (dim_extent(w, s->dim[d]) > 1) return;
     }
@@ -147,8 +176,8 @@ static void pack(writer *w, const kn_map_plan *plan)
         if (plan->operand[o].direct) continue;
         *x = (source){.op = &w->m->op[o], .hard = &w->m->it->operand[kn_intrin_operand_of(w->m->it, w->m->op[o].hard)]};
         x->name = kn_format(w->b->a, "%s_%s", w->stmt, x->hard->name);
-        if (!x->name || !dimensions(w, x)) continue;
-        kn_putf(w->b, "reindex %s %d %s\n", w->stmt, x->op->load, x->name);
+        if (!x->name || (!is_box(w, x) && !dimensions(w, x))) continue;
+        kn_putf(w->b, "%s %s %d %s\n", x->box ? "decompose_padding" : "reindex", w->stmt, x->op->load, x->name);
         share(w, x);
         n++;
     }
