@@ -154,8 +154,8 @@ static void lay_out(writer *w, const source *s)
     kn_put(w->b, "\n");
 }
 
-static const char *dim_axis(const writer *w, int dim) { return dim < KILN_MAX_AXES ? w->m->stmt->axes[dim].name : w->axis[dim - KILN_MAX_AXES]; }
-static int64_t dim_extent(const writer *w, int dim) { return dim < KILN_MAX_AXES ? w->m->stmt->axes[dim].extent : w->extent[dim - KILN_MAX_AXES]; }
+static const char *dim_axis(const writer *w, int d) { return d < KILN_MAX_AXES ? w->m->stmt->axes[d].name : w->axis[d - KILN_MAX_AXES]; }
+static int64_t dim_extent(const writer *w, int d) { return d < KILN_MAX_AXES ? w->m->stmt->axes[d].extent : w->extent[d - KILN_MAX_AXES]; }
 
 /* Tasks for the copying: along its first dimension that has more than one element. */
 static void share(writer *w, const source *s)
@@ -167,14 +167,25 @@ static void share(writer *w, const source *s)
     }
 }
 
+/* Does the operand lie where it is as one dense tile? (A unit that takes a stride between rows would need less.) */
+static bool dense(const writer *w, const kn_map_layout *y, const kn_intrin_operand *h)
+{
+    int64_t row = 1;
+    for (int k = h->rank - 1; k >= 0 && y->direct; k--) {
+        if (h->lone[k] < 0 || (cut(w, h->lone[k]) && y->step[h->lone[k]] != row)) return false;
+        row *= h->shape[k];
+    }
+    return y->direct;
+}
+
 static void pack(writer *w, const kn_map_plan *plan)
 {
     source s[KN_MAP_OPERANDS] = {{0}};
     int n = 0;
     for (int o = 1; o < w->m->nops; o++) {
         source *x = &s[n];
-        if (plan->operand[o].direct) continue;
         *x = (source){.op = &w->m->op[o], .hard = &w->m->it->operand[kn_intrin_operand_of(w->m->it, w->m->op[o].hard)]};
+        if (dense(w, &plan->operand[o], x->hard)) continue;
         x->name = kn_format(w->b->a, "%s_%s", w->stmt, x->hard->name);
         if (!x->name || (!is_box(w, x) && !dimensions(w, x))) continue;
         kn_putf(w->b, "%s %s %d %s\n", x->box ? "decompose_padding" : "reindex", w->stmt, x->op->load, x->name);
