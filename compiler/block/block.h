@@ -42,6 +42,7 @@ typedef struct kn_bnode {
     int64_t extent;
     enum kn_loop_kind loop;
     bool rfactor;
+    const char *by;               /* the instruction that computes this loop and what is inside; NULL: none */
     int var;                      /* thread loops of one name in one nest are one variable */
     kn_expr *lhs, *rhs;           /* if: lhs < rhs, over the loop variables */
     kn_block *block;

@@ -14,8 +14,39 @@ static bool only_blocks(const kn_bnode *n)
     return true;
 }
 
+/* The one block under a chain of loops; NULL: there is none, or something else as well. */
+static const kn_bnode *sole_block(const kn_bnode *n)
+{
+    while (n && n->kind == KN_BN_LOOP) n = n->child && !n->child->next ? n->child : NULL;
+    return n && n->kind == KN_BN_BLOCK ? n : NULL;
+}
+
+/* Every loop from n inward is one of the instruction's, of its kind and extent; loops of the instruction may be left over. */
+static bool tile(kn_ck *c, const kn_bnode *n)
+{
+    const kn_intrin *it = kn_intrin_find(c->hw, n->by);
+    const kn_bnode *block = sole_block(n);
+    uint32_t taken = 0;
+    if (!it) return kn_ck_fail(c, KN_FAULT_INSTRUCTION, n, "'%s'", n->by);
+    if (!block) return kn_ck_fail(c, KN_FAULT_TILE, n, "'%s' computes one block", n->by);
+    if (block->block->s.red != KN_RED_NONE && block->block->s.red != it->red)
+        return kn_ck_fail(c, KN_FAULT_TILE, n, "'%s' does not reduce as block %s does", n->by, block->block->name);
+    for (; n != block; n = n->child) {
+        bool reduces = kn_ck_bound_by(block->block, n->var, true);
+        int l = 0;
+        while (l < it->nloops && (taken >> l & 1 || it->s->axes[l].extent != n->extent || it->s->axes[l].reduce != reduces)) l++;
+        if (n->loop != KN_SERIAL || n->rfactor) return kn_ck_fail(c, KN_FAULT_TILE, n, "it is not serial");
+        if (n->extent > 1 && l == it->nloops)
+            return kn_ck_fail(c, KN_FAULT_TILE, n, "%s, %lld iterations: no loop of '%s'", reduces ? "reduce" : "spatial",
+                              (long long)n->extent, it->name);
+        if (n->extent > 1) taken |= 1u << l;
+    }
+    return true;
+}
+
 bool kn_ck_loops(kn_ck *c, const kn_bnode *n)
 {
+    if (n->by && !tile(c, n)) return false;
     int64_t threads = 1, written = 1;
     if (n->extent < 1 || n->extent > KILN_MAX_EXTENT) return kn_ck_fail(c, KN_FAULT_EXTENT, n, "extent %lld", (long long)n->extent);
     if (wrong_kind(c, n->loop)) return kn_ck_fail(c, KN_FAULT_KIND, n, "not on a %s", c->hw->gpu ? "GPU" : "CPU");

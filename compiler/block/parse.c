@@ -45,6 +45,18 @@ static bool buffer(kn_bp *p)
     return true;
 }
 
+/* "by NAME": names of instructions are a hwspec's, which may hold '-' too. */
+static bool instruction(kn_bp *p, const char **name)
+{
+    if (!kn_bp_word(p, "by")) return true;
+    while (p->at < p->line_end && *p->at == ' ') p->at++;
+    const char *from = p->at;
+    while (p->at < p->line_end && *p->at > ' ' && *p->at < 0x7f) p->at++;
+    if (p->at == from || p->at - from >= KILN_MAX_NAME_BYTES) return kn_bp_fail(p, "expected the name of an instruction");
+    *name = kn_strndup(p->a, from, (size_t)(p->at - from));
+    return *name || kn_fail(p->d, KILN_MEMORY, "out of memory") == KILN_OK;
+}
+
 static kn_bnode *loop(kn_bp *p, kn_bnode *parent, int depth)
 {
     static const struct { const char *word; enum kn_loop_kind kind; } kinds[] = {
@@ -61,13 +73,15 @@ static kn_bnode *loop(kn_bp *p, kn_bnode *parent, int depth)
             break;
         }
     bool rfactor = kn_bp_word(p, "rfactor");
-    if (!kn_bp_end(p)) return NULL;
+    const char *by = NULL;
+    if (!instruction(p, &by) || !kn_bp_end(p)) return NULL;
     kn_bnode *n = kn_blocks_loop(p->b, parent, name, extent, kind);
     if (!n) {
         kn_bp_fail(p, "more than %d loops", KN_BLOCK_VARS);
         return NULL;
     }
     n->rfactor = rfactor;
+    n->by = by;
     n->line = p->line;
     n->col = depth * 2 + 1;
     return n;

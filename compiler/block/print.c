@@ -126,7 +126,8 @@ static void nodes(kn_buf *o, const kn_blocks *b, const kn_bnode *n, int depth)
             continue;
         }
         if (n->kind == KN_BN_LOOP) {
-            kn_putf(o, "for %s in %lld%s%s\n", n->name, (long long)n->extent, kinds[n->loop], n->rfactor ? " rfactor" : "");
+            kn_putf(o, "for %s in %lld%s%s", n->name, (long long)n->extent, kinds[n->loop], n->rfactor ? " rfactor" : "");
+            kn_putf(o, n->by ? " by %s\n" : "\n", n->by);
         } else {
             kn_put(o, "if ");
             binding(o, b, n->lhs, 0);

@@ -255,6 +255,7 @@ static void stage(kn_mk *m, int index, kn_bnode *parent, const kn_ms *consumer)
                 return;
             }
             cur->rfactor = l->rfactor;
+            if (s->g->tensor.intrin && s->g->tensor.at == i) cur->by = s->g->tensor.intrin->name;
             s->val[i] = kn_var_ref(m->a, cur->var);
         }
         for (int k = 0; k < m->t->nstages && !m->status; k++)
