@@ -42,7 +42,9 @@ static void put_splits(kn_buf *b, const kn_site *x, const cpu_tile *t, int other
     if (x->n >= 0 && (t->nv > 1 || t->lanes > 1)) {
         kn_putf(b, "split %s %s", x->name, axis(x, x->n));
         if (t->nc > 1) kn_putf(b, " %lld", (long long)t->nc);
-        kn_putf(b, " %lld %lld\n", (long long)t->nv, (long long)t->lanes);
+        kn_putf(b, " %lld", (long long)t->nv);
+        if (t->lanes > 1) kn_putf(b, " %lld", (long long)t->lanes);
+        kn_put(b, "\n");
     }
     if (x->m >= 0) kn_putf(b, "split %s %s %lld %lld\n", x->name, axis(x, x->m), (long long)t->mc, (long long)t->mr);
     if (other >= 0 && t->grain > 1) kn_putf(b, "split %s %s %lld\n", x->name, axis(x, other), (long long)t->grain);
@@ -97,7 +99,7 @@ static int put_order(kn_buf *b, const kn_site *x, const cpu_tile *t, int other, 
     if (x->m >= 0) kn_putf(b, " %s.2", axis(x, x->m));
     if (ntile && !serial) kn_putf(b, " %s.%d", axis(x, x->n), inner);
     if (t->rlanes > 1) kn_putf(b, " %s.1 %s.2", axis(x, x->r), axis(x, x->r));
-    if (ntile) kn_putf(b, " %s.%d", axis(x, x->n), inner + 1);
+    if (ntile && t->lanes > 1) kn_putf(b, " %s.%d", axis(x, x->n), inner + 1);
     kn_put(b, "\n");
     return n;
 }
@@ -123,6 +125,7 @@ static void put_kinds(kn_buf *b, const kn_site *x, const cpu_tile *t, const char
     }
     if (x->m >= 0 && t->mr > 1) kn_putf(b, "unroll %s %s.2\n", x->name, axis(x, x->m));
     if (t->rlanes > 1) {
+        if (x->n >= 0 && t->nv > 1) kn_putf(b, "unroll %s %s.1\n", x->name, axis(x, x->n));
         if (t->runroll > 1) kn_putf(b, "unroll %s %s.1\nrfactor %s %s.1\n", x->name, axis(x, x->r), x->name, axis(x, x->r));
         kn_putf(b, "vectorize %s %s.2\n", x->name, axis(x, x->r));
         return;
@@ -240,7 +243,7 @@ static int64_t panels_of_task(const kn_site *x, const cpu_tile *t, int other)
 static bool taps(const kn_site *x, const kn_site_access *a)
 {
     for (int i = x->s->nspatial; i < x->s->naxes; i++)
-        if (x->s->axes[i].extent > 1 && a->linear && ((a->bent >> i & 1) || (a->coef[i] > 0 && a->coef[i] < 16 * a->coef[x->n]))) return true;
+        if (x->s->axes[i].extent > 1 && a->linear && a->coef[x->n] == 1 && ((a->bent >> i & 1) || (a->coef[i] > 0 && a->coef[i] < 16))) return true;
     return false;
 }
 
@@ -319,11 +322,14 @@ static void reduce_tiles(const kn_site *x, kn_plans *p)
     int64_t full = x->hw->vector_bytes / acc_bytes(x), lanes = pow2_below(extent(x, x->r), full);
     if (lanes < 2 || (lanes * 4 < full && extent(x, x->n) >= lanes)) return; /* a few lanes, where the output has as many */
     for (int64_t mr = 1; mr <= 4; mr *= 2) {
-        for (int64_t u = 1; u <= 8; u *= 2) {
-            if ((x->m < 0 && mr > 1) || mr * u > x->hw->vector_registers / 2 || (u > 1 && lanes * u > extent(x, x->r))) continue;
-            cpu_tile t = {.lanes = 1, .nv = 1, .mr = mr, .mc = 1, .grain = grain_of(x, other), .rlanes = lanes, .runroll = u};
-            t.mc = row_groups(x, &t, other);
-            try_tile(x, p, &t);
+        for (int64_t nr = 1; nr <= 4; nr *= 2) {
+            for (int64_t u = 1; u <= 8; u *= 2) {
+                if ((x->m < 0 && mr > 1) || (nr > 1 && (nr > extent(x, x->n) || x->m < 0))) continue;
+                if (mr * nr * u > x->hw->vector_registers / 2 || (u > 1 && lanes * u > extent(x, x->r))) continue;
+                cpu_tile t = {.lanes = 1, .nv = nr, .mr = mr, .mc = 1, .grain = grain_of(x, other), .rlanes = lanes, .runroll = u};
+                t.mc = row_groups(x, &t, other);
+                try_tile(x, p, &t);
+            }
         }
     }
 }
