@@ -124,21 +124,28 @@ static kiln_status put_maps(kn_buf *b, const subject *u, const kn_maps *m, kiln_
     return KILN_OK;
 }
 
+/* One result for each order of the operands. */
 static kiln_status put_statement(kn_buf *b, const subject *u, const kn_intrin *it, kiln_diag *d)
 {
-    kn_maps *m;
+    kn_maps *list = NULL;
     kiln_diag why = {0};
     const kn_program *p = u->tree->program;
-    kn_putf(b, "{\"statement\":\"%s\",\"instruction\":\"%s\"", p->tensors[p->stmts[u->stmt]->out].name, it->name);
-    kiln_status s = kn_maps_of(b->a, p, u->stmt, it, &m, &why);
-    if (!s) return put_maps(b, u, m, d);
-    if (s != KILN_UNSUPPORTED && s != KILN_LIMIT) {
+    const char *head = kn_format(b->a, "{\"statement\":\"%s\",\"instruction\":\"%s\"", p->tensors[p->stmts[u->stmt]->out].name, it->name);
+    kiln_status s = head ? kn_maps_of(b->a, p, u->stmt, it, &list, &why) : KILN_MEMORY;
+    if (s && s != KILN_UNSUPPORTED && s != KILN_LIMIT) {
         *d = why;
         return s;
     }
-    kn_put(b, ",\"unsupported\":");
-    kn_put_json_string(b, why.message);
-    kn_put(b, "}");
+    if (s) {
+        kn_putf(b, "%s,\"unsupported\":", head);
+        kn_put_json_string(b, why.message);
+        kn_put(b, "}");
+    }
+    for (const kn_maps *m = list; m && (!s || m == list); m = m->turned) {
+        if (m != list) kn_put(b, ",");
+        kn_put(b, head);
+        if ((s = put_maps(b, u, m, d))) return s;
+    }
     return KILN_OK;
 }
 

@@ -86,28 +86,69 @@ static bool better(const kn_maps *x, const kn_maps *y)
     return bits(x->idle) < bits(y->idle);
 }
 
+/* Do both orders give every load an operand of the same address? Then they are one. */
+static bool alike(const kn_maps *x, const kn_maps *y)
+{
+    for (int o = 0; o < x->nops; o++) {
+        const kn_map_operand *p = &x->op[o], *q = &y->op[o];
+        if (p->nhard != q->nhard) return false;
+        for (int k = 0; k < p->nhard; k++)
+            if (!kn_expr_equal(p->hard_index[k], q->hard_index[k])) return false;
+    }
+    return true;
+}
+
+/* Puts m into the list, before those it is better than; orders that are there already, or that leave more idle than the best, are left out. */
+static void enlist(kn_maps **list, kn_maps *m)
+{
+    for (const kn_maps *x = *list; x; x = x->turned)
+        if (alike(x, m)) return;
+    kn_maps **at = list;
+    while (*at && !better(m, *at)) at = &(*at)->turned;
+    m->turned = *at;
+    *at = m;
+    for (kn_maps *x = *list; x; x = x->turned)
+        while (x->turned && better(x, x->turned)) x->turned = x->turned->turned;
+}
+
 kiln_status kn_maps_of(kiln_arena *a, const kn_program *p, int stmt, const kn_intrin *intrin, kn_maps **out, kiln_diag *d)
 {
-    int flips = kn_map_flips(intrin->s);
     kiln_status first = KILN_OK;
     kiln_diag why = {0};
-    kn_maps *best = NULL;
-    for (int i = 0; i < flips && !(best && best->natoms && !best->idle); i++) {
+    kn_maps *list = NULL;
+    for (int i = 0; i < kn_map_flips(intrin->s); i++) {
         kn_maps *m = kn_new(a, kn_maps);
         if (!m) return kn_fail(d, KILN_MEMORY, "out of memory while mapping");
         kiln_diag local = {0};
         kiln_status s = kn_map_operands(p, p->stmts[stmt], intrin, (uint32_t)i, m, &local);
         if (!s) s = kn_map_atoms(a, m, &local);
         if (s && !first) first = s, why = local;
-        if (!s && (!best || better(m, best))) best = m;
+        if (!s) enlist(&list, m);
     }
-    if (!best) {
+    if (!list) {
         *d = why;
         return first;
     }
-    kiln_status s = kn_map_unions(a, best, d);
-    if (!s) *out = best;
-    return s;
+    for (kn_maps *m = list; m; m = m->turned) {
+        kiln_status s = kn_map_unions(a, m, d);
+        if (s) return s;
+    }
+    *out = list;
+    return KILN_OK;
+}
+
+kiln_status kn_map_find(const kn_maps *list, const char *text, const kn_maps **m, kn_mapping *x, kiln_diag *d)
+{
+    kiln_diag other;
+    kiln_status first = KILN_OK;
+    for (const kn_maps *y = list; y; y = y->turned) {
+        *m = y;
+        kiln_status s = kn_map_parse(y, text, x, y == list ? d : &other);
+        if (!s) s = kn_map_check(y, x, y == list ? d : &other);
+        if (!s) return KILN_OK;
+        if (y == list) first = s;
+    }
+    return first;
 }
 
 static bool within(const kn_maps *m, const kn_mapping *x, const kn_mapping *whole)

@@ -45,11 +45,14 @@ typedef struct kn_maps {
     int natoms, nmaps, nrefused;
     kn_mapping *atoms, *maps;
     kn_map_refusal *refused;
+    struct kn_maps *turned;       /* the same with the operands of a product in another order; NULL: no other maps as well */
 } kn_maps;
 
 /* All mappings of statement `stmt` of p onto an instruction. No mapping at all is no error: refused says why.
  * KILN_UNSUPPORTED: the statement computes something else than the instruction, or in other dtypes. */
 kiln_status kn_maps_of(kiln_arena *a, const kn_program *p, int stmt, const kn_intrin *intrin, kn_maps **out, kiln_diag *d);
+/* The mapping that the text says, in the first order of the operands in which it is one; what is wrong is told of the first order. */
+kiln_status kn_map_find(const kn_maps *list, const char *text, const kn_maps **m, kn_mapping *x, kiln_diag *d);
 /* Whether a mapping is a union of atoms whose loops feed one axis each; else KILN_UNSUPPORTED with the operand and index. */
 kiln_status kn_map_check(const kn_maps *m, const kn_mapping *x, kiln_diag *d);
 /* "I=N,P J=F R=C": axes of the instruction and their loops, in order. Reads what it writes; an unknown name is refused. */

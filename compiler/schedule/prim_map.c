@@ -19,11 +19,12 @@ kn_stage *kn_step_maps(kn_step *s, const char *name, const char *instruction, kn
 
 kiln_status kn_prim_map(kn_step *s)
 {
-    kn_maps *m;
+    kn_maps *list;
+    const kn_maps *m;
     kn_mapping x;
     kiln_diag why = { 0 };
-    if (!kn_step_maps(s, s->args[0], s->args[1], &m)) return s->d->status;
-    if (kn_map_parse(m, s->args[2], &x, &why) || kn_map_check(m, &x, &why)) return kn_step_refuse(s, "%s", why.message);
+    if (!kn_step_maps(s, s->args[0], s->args[1], &list)) return s->d->status;
+    if (kn_map_find(list, s->args[2], &m, &x, &why)) return kn_step_refuse(s, "%s", why.message);
     kiln_bytes gathered = kn_map_trace(s->a, m, &x, s->hw, false), packed = s->hw->gpu ? gathered : kn_map_trace(s->a, m, &x, s->hw, true);
     if (!gathered.p || !packed.p) return kn_fail(s->d, KILN_MEMORY, "out of memory while mapping loops");
     kn_tree *t;

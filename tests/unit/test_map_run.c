@@ -83,23 +83,23 @@ static void compute(const bench *b, const char *trace)
     kiln_arena_close(a);
 }
 
-/* Runs the mappings that can be computed, or every so many of them; returns how many can. */
+/* Runs the mappings that can be computed, or every so many of them, in every order of the operands; returns how many can in the first. */
 static int run_all(const char *text, const char *unit)
 {
-    enum { SOME = 6 };
+    enum { SOME = 2 };
     bench b;
     int n = 0;
     kiln_diag d = {0};
     open_bench(&b, text, unit);
-    for (int i = 0; i < b.m->nmaps; i++) {
-        if (kn_map_check(b.m, &b.m->maps[i], &d)) continue;
-        int step = getenv("KILN_ALL") ? 1 : b.m->nmaps / SOME + 1;
-        if (n % step == b.m->nmaps % step) {
-            compute(&b, kn_format(b.a, "map y %s %s", unit, kn_map_word(b.a, b.m, &b.m->maps[i])));
-            if (step > 1) compute(&b, kn_map_trace(b.a, b.m, &b.m->maps[i], b.hw, false).p); /* what a GPU gets: each call gathers its operands */
+    for (const kn_maps *m = b.m; m; m = m->turned)
+        for (int i = 0; i < m->nmaps; i++) {
+            int step = getenv("KILN_ALL") ? 1 : m->nmaps / SOME + 1;
+            if (kn_map_check(m, &m->maps[i], &d)) continue;
+            n += m == b.m;
+            if (i % step != m->nmaps % step) continue;
+            compute(&b, kn_format(b.a, "map y %s %s", unit, kn_map_word(b.a, m, &m->maps[i])));
+            if (step > 1) compute(&b, kn_map_trace(b.a, m, &m->maps[i], b.hw, false).p); /* what a GPU gets: each call gathers its operands */
         }
-        n++;
-    }
     kiln_arena_close(b.a);
     return n;
 }
