@@ -4,7 +4,9 @@
 #include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/syscall.h>
 #include <time.h>
+#include <unistd.h>
 
 #ifdef __AVX512F__
 enum { VECTOR = 64 };
@@ -56,16 +58,66 @@ static double bytes(void)
     return 2.0 * VECTOR * CHAINS * TURNS;
 }
 
-const char *ceiling_isa(const char *dtype)
+/* Four accumulators of 16 rows of 64 bytes; a tile instruction multiplies 16 x 64 bytes by 16 x 64 bytes. */
+#ifdef __AMX_TILE__
+#define TILES(dot)                                                                                                                         \
+    do {                                                                                                                                   \
+        int64_t turns = TURNS;                                                                                                             \
+        unsigned char shape[64] __attribute__((aligned(64))) = {1};                                                                        \
+        for (int i = 0; i < 8; i++) { shape[16 + 2 * i] = 64, shape[48 + i] = 16; }                                                        \
+        __asm__ volatile("ldtilecfg %1\n\ttilezero %%tmm0\n\ttilezero %%tmm1\n\ttilezero %%tmm2\n\ttilezero %%tmm3\n\t"                    \
+                         "tilezero %%tmm4\n\ttilezero %%tmm6\n\t1:\n\t" dot " %%tmm6, %%tmm4, %%tmm0\n\t" dot                              \
+                         " %%tmm6, %%tmm4, %%tmm1\n\t" dot " %%tmm6, %%tmm4, %%tmm2\n\t" dot                                               \
+                         " %%tmm6, %%tmm4, %%tmm3\n\tdecq %0\n\tjnz 1b\n\ttilerelease"                                                     \
+                         : "+r"(turns)                                                                                                     \
+                         : "m"(shape)                                                                                                      \
+                         : "cc");                                                                                                          \
+    } while (0)
+
+static double tile_bytes(void)
 {
-    bool wide = VECTOR == 64;
-    if (strcmp(dtype, "i8")) { return wide ? "AVX-512 FMA" : "AVX2 FMA"; }
+    TILES("tdpbssd");
+    return 2.0 * 16 * 16 * 64 * 4 * TURNS;
+}
+
+static double tile_halves(void)
+{
+    TILES("tdpbf16ps");
+    return 2.0 * 16 * 16 * 32 * 4 * TURNS;
+}
+#endif
+
+typedef struct peak {
+    const char *dtype, *isa;
+    double (*run)(void);
+} peak;
+static const peak peaks[] = {
+#if defined __AMX_INT8__ && defined __AMX_BF16__
+    {"i8", "AMX int8", tile_bytes},
+    {"bf16", "AMX bf16", tile_halves},
+#endif
 #ifdef __AVX512VNNI__
-    return "AVX-512 VNNI";
+    {"i8", "AVX-512 VNNI", bytes},
 #else
-    return "AVX2 maddubs";
+    {"i8", "AVX2 maddubs", bytes},
+#endif
+    {"", VECTOR == 64 ? "AVX-512 FMA" : "AVX2 FMA", floats}}; /* all others, widened if need be */
+
+static const peak *peak_of(const char *dtype)
+{
+    const peak *p = peaks;
+    while (*p->dtype && strcmp(p->dtype, dtype)) { p++; }
+    return p;
+}
+
+void ceiling_permit(void)
+{
+#ifdef __AMX_TILE__
+    syscall(SYS_arch_prctl, 0x1023 /* ARCH_REQ_XCOMP_PERM */, 18 /* tile data */);
 #endif
 }
+
+const char *ceiling_isa(const char *dtype) { return peak_of(dtype)->isa; }
 
 typedef struct work {
     double (*run)(void);
@@ -95,7 +147,7 @@ static void over(struct kiln_pool *pool, void (*task)(void *, int64_t, int32_t),
 
 double ceiling_compute(const char *dtype, struct kiln_pool *pool)
 {
-    work w = {.run = strcmp(dtype, "i8") ? floats : bytes};
+    work w = {.run = peak_of(dtype)->run};
     double t = now_us();
     over(pool, compute_task, &w);
     return w.done * w.parts / (now_us() - t) / 1e3;

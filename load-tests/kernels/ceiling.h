@@ -16,5 +16,6 @@ double ceiling_memory_us(ceiling *c);
 /* Giga-operations a second (a multiply-add is two) of the widest instructions that multiply this dtype. */
 double ceiling_compute(const char *dtype, struct kiln_pool *pool);
 const char *ceiling_isa(const char *dtype);
+void ceiling_permit(void); /* asks for what instructions need leave for; once a process */
 double now_us(void);
 #endif

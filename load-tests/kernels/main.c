@@ -191,11 +191,14 @@ int main(int argc, char **argv)
     if (o.rounds < 1 || o.rounds > ROUNDS || o.threads < 1) {
         return fprintf(stderr, "bench: 1 to %d rounds, 1 thread or more\n", ROUNDS), 64;
     }
+    ceiling_permit();
     kiln_arena *a = kiln_arena_open(&(kiln_host){NULL, mem, NULL});
     kiln_hw *hw = spec_read(a, o.spec);
     if (!hw || !cases_open(&list, o.shapes, why, sizeof why)) { return fprintf(stderr, "bench: %s\n", hw ? why : "no spec"), 65; }
     int npeers = peers_load(o.peers, peers), got;
     struct kiln_pool *pool = o.threads > 1 ? pool_open(o.threads) : NULL;
+    printf("ceilings: f32 %.1f GFLOP/s (%s), i8 %.1f GOP/s (%s), a pass over the bytes; %d thread%s\n", ceiling_compute("f32", pool),
+           ceiling_isa("f32"), ceiling_compute("i8", pool), ceiling_isa("i8"), o.threads, o.threads > 1 ? "s" : "");
     report *rep = report_open(o.json, o.table, kiln_hw_id(hw), o.threads, o.rounds);
     while ((got = cases_next(&list, o.most_bytes, &c, request, sizeof request))) {
         result r = {.constructed = true};
