@@ -1,0 +1,32 @@
+/* One schedule of a statement for a CPU core, as a few numbers, and what the planners of maps and of sums share. Private to compiler/construct. */
+#ifndef KN_CPU_H
+#define KN_CPU_H
+#include "construct/site.h"
+
+/* n is cut into n.0 | panels of a task | unrolled vectors | lanes, m into tasks, rows of a task, unrolled rows. */
+typedef struct kn_cpu_tile {
+    int64_t lanes, nv, mr, mc;  /* vector width, vectors, rows in registers, row groups of a task */
+    int64_t grain;              /* iterations of the outermost other axis in one task */
+    int64_t nc;                 /* panels of n that a task goes through for every block of the reduction, 1: one panel is one task */
+    int64_t kb;                 /* of the outermost reduce axis that are summed before the next rows are begun, 1: all */
+    int64_t rlanes, runroll;    /* reduce axis r as vector and accumulators, 1: not */
+    bool pack;
+} kn_cpu_tile;
+
+static inline const char *kn_cpu_axis(const kn_site *x, int i) { return x->s->axes[i].name; }
+static inline int64_t kn_cpu_extent(const kn_site *x, int i) { return i < 0 ? 1 : x->s->axes[i].extent; }
+/* The greatest power of two that is at most n and at most `most`. */
+int64_t kn_cpu_pow2(int64_t n, int64_t most);
+int kn_cpu_acc_bytes(const kn_site *x);
+/* The first spatial axis that is neither n nor m and has something to iterate: tasks are cut from it. -1: none. */
+int kn_cpu_other(const kn_site *x);
+/* Iterations of that axis in one task: about 1/64 of the work of a core, since fewer cost balance and more cost forks. */
+int64_t kn_cpu_grain(const kn_site *x, int other);
+/* A load that no rows read again and whose lanes are near each other: packing would not pay. */
+bool kn_cpu_read_once(const kn_site *x, const kn_site_access *a);
+/* Writes the tile as a trace and tries it. */
+void kn_cpu_try(const kn_site *x, kn_plans *p, const kn_cpu_tile *t);
+
+void kn_cpu_maps(const kn_site *x, kn_plans *p); /* cpu_maps.c */
+void kn_cpu_sums(const kn_site *x, kn_plans *p); /* cpu_sums.c */
+#endif

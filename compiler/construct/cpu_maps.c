@@ -1,0 +1,116 @@
+/* Tiles of maps on a CPU core: rows in vectors, squares turned in registers, and a few elements interleaved. */
+#include "construct/cpu.h"
+#include "te/expr.h"
+
+/* Operations on one element; a function of the library counts as several. */
+static int work_of(const kn_expr *e)
+{
+    char class = kn_op_class(e->op);
+    int n = class == 'f' ? 8 : class == 'a' || class == 'c';
+    for (int i = 0; i < e->nargs && e->op != KN_OP_LOAD; i++) n += work_of(e->args[i]);
+    return n;
+}
+
+static double bytes_of(const kn_tensor *t)
+{
+    double n = kn_dtype_bytes(t->dtype);
+    for (int i = 0; i < t->rank; i++) n *= (double)t->shape[i];
+    return n;
+}
+
+/* Vectors of a map: narrow where its operands lie beyond every cache and it does little with them. There the memory sets the pace, and
+ * shorter accesses let it overlap more of them. */
+static int64_t map_vector_bytes(const kn_site *x)
+{
+    const kn_program *p = x->t->program;
+    const kn_expr *loads[KN_SITE_LOADS];
+    const kn_hw_level *far = kn_hw_level_named(x->hw, "l3");
+    double bytes = bytes_of(&p->tensors[x->s->out]);
+    int n = kn_loads(x->s->body, loads, KN_SITE_LOADS);
+    for (int i = 0; i < n && i < KN_SITE_LOADS; i++) bytes += bytes_of(&p->tensors[loads[i]->u.tensor]);
+    bool streams = far && work_of(x->s->body) <= 4 && bytes > (double)far->capacity_bytes;
+    return streams ? x->hw->streaming_vector_bytes : x->hw->vector_bytes;
+}
+
+/* A map: one long axis in vectors. Where it is the only one, a task is a run of it of some thousand elements, but not fewer tasks than keep
+ * the cores busy. */
+static void map_tiles(const kn_site *x, kn_plans *p)
+{
+    int other = kn_cpu_other(x);
+    int64_t full = map_vector_bytes(x) / kn_dtype_bytes(x->s->body->dtype), lanes = kn_cpu_pow2(kn_cpu_extent(x, x->n), full);
+    /* rows begin anywhere in a cache line: a shorter vector straddles two less often */
+    bool ragged = other >= 0 && kn_cpu_extent(x, x->n) % lanes != 0;
+    if (ragged && lanes * kn_dtype_bytes(x->s->body->dtype) > 32) lanes /= 2;
+    int64_t vectors = kn_ceil_div(kn_cpu_extent(x, x->n), lanes), run = vectors / (16 * (int64_t)x->hw->units);
+    if (run > 4096) run = 4096;
+    if (vectors <= 8) run = vectors; /* a whole row, its last vector moved back */
+    const int64_t widths[] = {run, 4, 1};
+    for (int i = vectors <= 8 || (other < 0 && run > 8) ? 0 : 1; i < 3; i++) {
+        kn_cpu_tile t = {.lanes = lanes, .nv = widths[i], .mr = 1, .mc = 1, .grain = kn_cpu_grain(x, other), .rlanes = 1, .runroll = 1};
+        kn_cpu_try(x, p, &t);
+        if (i == 0 && p->n) break; /* short tasks would only pay more forks */
+    }
+}
+
+/* The axis along which some load is contiguous that steps over memory along n: rows of it are turned into lanes in registers. */
+static int turned_axis(const kn_site *x)
+{
+    for (int l = 0; l < x->nloads && x->n >= 0; l++) {
+        const kn_site_access *a = &x->load[l];
+        if (!a->linear || a->padded || a->bytes < 4 || !a->coef[x->n] || a->coef[x->n] == 1) continue;
+        for (int i = 0; i < x->s->nspatial; i++) if (i != x->n && a->coef[i] == 1) return i;
+    }
+    return -1;
+}
+
+/* Squares along n in one task: one where the other axes give tasks enough, else as many as leave the cores that. */
+static int64_t squares_of_task(const kn_site *x, int64_t lanes, int64_t rows)
+{
+    int64_t tasks = kn_ceil_div(kn_cpu_extent(x, x->m), rows), want = 8 * (int64_t)x->hw->units, squares = kn_ceil_div(kn_cpu_extent(x, x->n), lanes);
+    for (int i = 0; i < x->s->nspatial; i++)
+        if (i != x->n && i != x->m && !kn_mul_fits(tasks, kn_cpu_extent(x, i), &tasks)) tasks = want;
+    int64_t run = tasks >= want ? 1 : squares * tasks / want;
+    return run > 8 ? run : squares > 8 && tasks < want ? 9 : 1;
+}
+
+/* A map that transposes: squares of as many rows as a vector has lanes, walked along the lines that are written. */
+static bool turned_tiles(const kn_site *x, kn_plans *p)
+{
+    int64_t lanes = x->hw->vector_bytes / kn_dtype_bytes(x->s->body->dtype), shorter = kn_cpu_extent(x, x->n);
+    if (shorter > kn_cpu_extent(x, x->m)) shorter = kn_cpu_extent(x, x->m);
+    lanes = kn_cpu_pow2(shorter, lanes < 16 ? lanes : 16);
+    if (lanes < 4) return false;
+    int other = kn_cpu_other(x);
+    /* moving a square back would do most of it twice */
+    int64_t rows = kn_cpu_extent(x, x->m) < 8 && kn_cpu_extent(x, x->m) % lanes ? kn_cpu_extent(x, x->m) : lanes;
+    int64_t run = squares_of_task(x, lanes, rows);
+    kn_cpu_tile t = {.lanes = lanes, .nv = run, .mr = rows, .mc = 1, .grain = kn_cpu_grain(x, other), .rlanes = 1, .runroll = 1};
+    kn_cpu_try(x, p, &t);
+    return p->n > 0;
+}
+
+/* A map whose innermost axis is a handful of elements: lanes along the next one out, whose vectors are interleaved as they are stored. */
+static bool interleaved_tiles(const kn_site *x, kn_plans *p)
+{
+    int64_t few = kn_cpu_extent(x, x->n), lanes = x->hw->vector_bytes / kn_dtype_bytes(x->s->body->dtype);
+    if (few < 2 || few > 4 || kn_dtype_bytes(x->s->body->dtype) < 4 || !x->store.linear) return false;
+    kn_site y = *x;
+    y.m = x->n, y.n = -1;
+    for (int i = 0; i < x->s->nspatial; i++) if (x->store.coef[i] == few && kn_cpu_extent(x, i) >= 4) y.n = i;
+    if (y.n < 0) return false;
+    int other = kn_cpu_other(&y);
+    lanes = kn_cpu_pow2(kn_cpu_extent(x, y.n), lanes);
+    kn_cpu_tile t = {.lanes = lanes, .nv = squares_of_task(&y, lanes, few), .mr = few, .mc = 1,
+                     .grain = kn_cpu_grain(&y, other), .rlanes = 1, .runroll = 1};
+    kn_cpu_try(&y, p, &t);
+    return p->n > 0;
+}
+
+void kn_cpu_maps(const kn_site *x, kn_plans *p)
+{
+    kn_site y = *x;
+    y.m = turned_axis(x);
+    if (y.m >= 0 && turned_tiles(&y, p)) return;
+    y.m = -1;
+    if (!interleaved_tiles(&y, p)) map_tiles(&y, p); /* lanes gathered one by one are no match */
+}

@@ -1,0 +1,158 @@
+/* Tiles of reductions on a CPU core: the register tile by the micro-kernel rule (accumulators, a row of vectors and broadcasts fit the register file,
+ * with chains enough to cover the latency of a multiply-add; Chimera, HPCA'23, equation 3.4), blocks sized to L1 and L2, tasks for the cores. */
+#include "construct/cpu.h"
+
+enum { FEW = 32 }; /* terms of a sum so short that writing its results is what takes time */
+
+/* How much of the reduction is summed at a time (Goto and van de Geijn's kc): a packed panel streams from L2 and takes an eighth of it; a window's
+ * taps are read where they lie and stay in L1. Near a divisor of the axis, so that no block is a small one. */
+static int64_t reduce_block(const kn_site *x, const kn_cpu_tile *t, bool window)
+{
+    const kn_hw_level *near = kn_hw_level_named(x->hw, window ? "l1" : "l2");
+    int first = x->s->nspatial;
+    if (!near || x->m < 0 || !x->contraction) return 1;
+    int64_t room = near->capacity_bytes * (window ? 6 : 1) / 8 / (t->nv * t->lanes * kn_cpu_acc_bytes(x));
+    int64_t all = kn_cpu_extent(x, first), inner = x->reduce_extent / all;
+    int64_t most = room / inner;
+    if (most < 2 || all <= most + most / 2) return 1;
+    for (int64_t d = most; 2 * d > most; d--) if (all % d == 0) return d;
+    return kn_ceil_div(all, kn_ceil_div(all, most));
+}
+
+/* Rows of a task: half of L2 for the blocked operand, but enough tasks for the cores. */
+static int64_t row_groups(const kn_site *x, const kn_cpu_tile *t, int other)
+{
+    if (x->m < 0) return 1;
+    const kn_hw_level *l2 = kn_hw_level_named(x->hw, "l2");
+    int64_t room = (l2 ? l2->capacity_bytes : 262144) / 2;
+    int64_t row = (t->kb > 1 ? x->reduce_extent / kn_cpu_extent(x, x->s->nspatial) * t->kb : x->reduce_extent) * kn_cpu_acc_bytes(x);
+    int64_t all = kn_ceil_div(kn_cpu_extent(x, x->m), t->mr), most = room / (row > 0 ? row : 1) / t->mr;
+    int64_t groups = most < 1 ? 1 : most > all ? all : most;
+    int64_t tasks = kn_ceil_div(kn_cpu_extent(x, x->n), t->nv * t->lanes) * kn_cpu_extent(x, other);
+    while (groups > 1 && tasks * kn_ceil_div(all, groups) < 2 * x->hw->units) groups = kn_ceil_div(groups, 2);
+    return kn_ceil_div(all, kn_ceil_div(all, groups)); /* tasks of one size */
+}
+
+/* Panels of a task: as many as leave the cores tasks enough, since they share the blocks of the other operand; their partial sums take at most a
+ * quarter of L2. */
+static int64_t panels_of_task(const kn_site *x, const kn_cpu_tile *t, int other)
+{
+    const kn_hw_level *l2 = kn_hw_level_named(x->hw, "l2");
+    if (t->kb <= 1 || !l2) return 1;
+    int64_t panel = t->nv * t->lanes, panels = kn_ceil_div(kn_cpu_extent(x, x->n), panel), rows = kn_ceil_div(kn_cpu_extent(x, x->m), t->mc * t->mr);
+    int64_t nc = panels * rows * kn_cpu_extent(x, other) / (4 * (int64_t)x->hw->units);
+    int64_t most = l2->capacity_bytes / 4 / (t->mc * t->mr * panel * kn_cpu_acc_bytes(x));
+    if (nc > most) nc = most;
+    if (nc > panels) nc = panels;
+    return nc < 2 ? 1 : kn_ceil_div(panels, kn_ceil_div(panels, nc));
+}
+
+/* Taps of a window lie in the lines of their neighbours: a packed panel would hold every element several times. */
+static bool taps(const kn_site *x, const kn_site_access *a)
+{
+    for (int i = x->s->nspatial; i < x->s->naxes; i++)
+        if (x->s->axes[i].extent > 1 && a->linear && a->coef[x->n] == 1 && ((a->bent >> i & 1) || (a->coef[i] > 0 && a->coef[i] < 16))) return true;
+    return false;
+}
+
+/* How the operands that hold n are read: what decides on packing. */
+typedef struct reading { bool strided, padded, window; } reading;
+
+static reading reading_of(const kn_site *x)
+{
+    reading r = {false, false, false};
+    for (int l = 0; l < x->nloads; l++) {
+        const kn_site_access *a = &x->load[l];
+        if (x->n < 0 || !(a->axes >> x->n & 1)) continue;
+        r.strided |= !kn_cpu_read_once(x, a) && (!a->linear || a->coef[x->n] != 1);
+        r.padded |= a->padded;
+        r.window |= taps(x, a);
+    }
+    return r;
+}
+
+/* Tries mr rows by nv vectors of `lanes` lanes, with blocks and packing as they follow from that. */
+static void spatial_tile(const kn_site *x, kn_plans *p, const reading *r, int64_t mr, int64_t nv, int64_t lanes)
+{
+    int other = kn_cpu_other(x);
+    int64_t n = kn_cpu_extent(x, x->n);
+    kn_cpu_tile t = {.lanes = lanes, .nv = nv, .mr = mr, .grain = kn_cpu_grain(x, other), .kb = 1, .rlanes = 1, .runroll = 1};
+    if (!r->padded) t.kb = reduce_block(x, &t, r->window);
+    t.mc = row_groups(x, &t, other);
+    if (t.mc < 4) t.kb = 1;
+    t.nc = r->window ? 1 : panels_of_task(x, &t, other);
+    if (!r->strided && !r->padded && x->reduce_extent <= FEW) t.mc = 1; /* nothing to pack, little to reuse: rows are written from end to end */
+    bool again = x->contraction && t.mc >= 4 && !r->window; /* a panel of few rows is in L1 as it lies */
+    t.pack = x->s->naxes > x->s->nspatial && (r->strided || r->padded || again);
+    if (!t.pack && lanes > n) t.lanes = kn_cpu_pow2(n, lanes); /* nothing fills in lanes past the end */
+    if (!t.pack && nv > 1 && (nv - 1) * t.lanes >= n) return;
+    kn_cpu_try(x, p, &t);
+    t.pack = false;
+    if (r->strided && !r->padded && !again && x->s->naxes > x->s->nspatial) kn_cpu_try(x, p, &t);
+}
+
+static void spatial_tiles(const kn_site *x, kn_plans *p)
+{
+    static const int64_t rows[] = {1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 12, 14, 16}, widths[] = {1, 2, 3, 4, 5, 6, 8};
+    int64_t full = x->hw->vector_bytes / kn_cpu_acc_bytes(x), n = kn_cpu_extent(x, x->n), lanes = kn_cpu_pow2(n, full);
+    if (lanes < full && lanes * 4 < n * 3) lanes *= 2; /* 7 of 8 lanes beat 4 of 4 and a tail */
+    int need = x->hw->fma_latency * x->hw->fma_per_cycle, broadcasts = x->m >= 0 ? 2 : 0;
+    reading r = reading_of(x);
+    for (int pass = 0; pass < 2; pass++) { /* first tiles that hide the latency, then all that fit */
+        for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+            for (size_t k = 0; k < sizeof widths / sizeof *widths; k++) {
+                int64_t mr = rows[i], nv = widths[k], acc = mr * nv;
+                if (acc + nv + broadcasts > x->hw->vector_registers || (acc >= need) != (pass == 0)) continue;
+                if ((x->m < 0 && mr > 1) || (mr > 1 && mr > kn_cpu_extent(x, x->m)) || (nv > 1 && (nv - 1) * lanes >= n)) continue;
+                if (pass == 0 && x->m >= 0 && nv > 5) continue;
+                spatial_tile(x, p, &r, mr, nv, lanes);
+            }
+        }
+    }
+}
+
+/* Few rows, so that the other operand is read once: it streams from memory in rows as long as they can be, a few of them at a time, into
+ * partial sums that stay near. */
+static bool streamed_tiles(const kn_site *x, kn_plans *p)
+{
+    int first = x->s->nspatial;
+    const kn_hw_level *l2 = kn_hw_level_named(x->hw, "l2");
+    int64_t full = x->hw->vector_bytes / kn_cpu_acc_bytes(x), rows = kn_cpu_extent(x, x->m), n = kn_cpu_extent(x, x->n);
+    if (!l2 || n * kn_cpu_extent(x, first) * kn_cpu_acc_bytes(x) < l2->capacity_bytes) return false; /* it stays where it is read */
+    if (x->s->naxes != first + 1 || kn_cpu_other(x) >= 0 || rows > 16 || n < 4 * full || kn_cpu_extent(x, first) < 64) return false;
+    for (int l = 0; l < x->nloads; l++)
+        if ((x->load[l].axes >> x->n & 1) && (!x->load[l].linear || x->load[l].padded || x->load[l].coef[x->n] != 1)) return false;
+    int64_t nv = rows > 6 ? 1 : rows > 3 ? 4 : rows > 1 ? 6 : 8, panels = kn_ceil_div(n, nv * full);
+    kn_cpu_tile t = {.lanes = full, .nv = nv, .mr = rows, .mc = 1, .grain = 1, .kb = 16, .rlanes = 1, .runroll = 1};
+    t.nc = kn_ceil_div(panels, x->hw->units);
+    if (t.nc > 1) kn_cpu_try(x, p, &t);
+    return p->n > 0;
+}
+
+/* Lanes along the reduction, where that is what lies contiguous in memory; rows and unrolled vectors give the chains. */
+static void reduce_tiles(const kn_site *x, kn_plans *p)
+{
+    char class = kn_dtype_class(kn_dtype_acc(x->s->body->dtype));
+    if (x->r < 0 || class == 'b' || x->s->red == KN_RED_ALL || x->s->red == KN_RED_ANY) return;
+    int other = kn_cpu_other(x);
+    int64_t full = x->hw->vector_bytes / kn_cpu_acc_bytes(x), lanes = kn_cpu_pow2(kn_cpu_extent(x, x->r), full);
+    if (lanes < 2 || (lanes * 4 < full && kn_cpu_extent(x, x->n) >= lanes)) return; /* a few lanes, where the output has as many */
+    for (int64_t mr = 1; mr <= 4; mr *= 2) {
+        for (int64_t nr = 1; nr <= 4; nr *= 2) {
+            for (int64_t u = 1; u <= 8; u *= 2) {
+                if ((x->m < 0 && mr > 1) || (nr > 1 && (nr > kn_cpu_extent(x, x->n) || x->m < 0))) continue;
+                if (mr * nr * u > x->hw->vector_registers / 2 || (u > 1 && lanes * u > kn_cpu_extent(x, x->r))) continue;
+                kn_cpu_tile t = {.lanes = 1, .nv = nr, .mr = mr, .mc = 1, .grain = kn_cpu_grain(x, other), .rlanes = lanes, .runroll = u};
+                t.mc = row_groups(x, &t, other);
+                kn_cpu_try(x, p, &t);
+            }
+        }
+    }
+}
+
+void kn_cpu_sums(const kn_site *x, kn_plans *p)
+{
+    if (streamed_tiles(x, p)) return;
+    reduce_tiles(x, p);
+    spatial_tiles(x, p);
+}
