@@ -64,7 +64,11 @@ static void measure(result *r, const bench_case *c, const bench_run *runs, int r
     for (int i = 0; i < c->nin; i++) { in += c->in_bytes[i]; }
     ceiling_open(&top, in, c->out_bytes, pool);
     for (int i = 0; i < r->n; i++) {
-        double t = r->first_us[i] < LONG_US ? timed(&runs[i], 1, true) : r->first_us[i];
+        double t = r->first_us[i];
+        for (int again = 0; again < 2 && r->first_us[i] < LONG_US; again++) { /* the better one: it may just have been interrupted */
+            double u = timed(&runs[i], 1, true);
+            if (u < t) { t = u; }
+        }
         if (t > ENOUGH_US) { r->us[i][0] = t; }
         repeat[i] = t < 1000 ? (int)(1000 / (t + 0.05)) + 1 : 1;
         int most = t > VERY_SLOW * fastest || (i && t > ENOUGH_US) ? 1 : t > SLOW * fastest ? FEW_ROUNDS : rounds;

@@ -103,7 +103,7 @@ static void json_case(report *r, const bench_case *c, const result *x)
     fprintf(r->json, "\", \"flops\": %.0f, \"bytes\": %.0f, \"contestants\": [", x->flops, x->bytes);
     for (int i = 0; i < x->n; i++) {
         spread us = over(x->us[i], x->rounds[i]);
-        fprintf(r->json, "%s{\"name\": \"%s\", \"us\": %.3f, \"us_p10\": %.3f, \"us_p90\": %.3f, \"of_ceiling\": %.4f, \"wrong\": %lld",
+        fprintf(r->json, "%s{\"name\": \"%s\", \"us\": %.3f, \"us_p10\": %.3f, \"us_p90\": %.3f, \"of_ceiling\": %.4g, \"wrong\": %lld",
                 i ? ", " : "", x->who[i].name, us.mid, us.low, us.high, of_ceiling(x, i), (long long)x->who[i].wrong);
         if (x->constructed && i) {
             spread q = ratio(x->us[i], x->us[0], x->rounds[i]);
