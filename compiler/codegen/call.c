@@ -25,10 +25,19 @@ static void put_name(kn_gen *g, int fn)
 
 void kn_put_call(kn_gen *g, const kn_ls *s)
 {
+    bool vector = g->p->buffers[s->call->buffer[0]].scope == KN_REGISTER;
+    if (vector) {
+        kn_put_register(g, s->call->buffer[0], s->call->at[0]);
+        kn_put(&g->out, " = ");
+    }
     put_name(g, s->call->fn);
-    kn_put(&g->out, "(");
+    kn_put(&g->out, vector ? "v(" : "(");
     for (int o = 0; o < g->p->calls[s->call->fn].intrin->noperands; o++) {
         if (o) kn_put(&g->out, ", ");
+        if (!o && vector) {
+            kn_put_register(g, s->call->buffer[0], s->call->at[0]);
+            continue;
+        }
         kn_put_buffer(g, s->call->buffer[o]);
         kn_put(&g->out, " + ");
         kn_put_index(g, s->call->at[o]);
@@ -55,6 +64,32 @@ static void put_native(kn_gen *g, const struct native *n, const kn_emulated *f)
     kn_put(&g->out, "#else");
 }
 
+/* The function with its destination as a vector by value, which a compiler keeps in a register. */
+static void put_by_value(kn_gen *g, int i)
+{
+    const kn_emulated *f = &g->p->calls[i];
+    const kn_intrin_operand *d = &f->intrin->operand[0];
+    kn_put(&g->out, "KN_FN ");
+    kn_put_vector_type(g, kn_storage_type(d->dtype), (int)d->elems);
+    kn_put(&g->out, " ");
+    put_name(g, i);
+    kn_put(&g->out, "v(");
+    kn_put_vector_type(g, kn_storage_type(d->dtype), (int)d->elems);
+    kn_put(&g->out, " k_d");
+    for (int o = 1; o < f->intrin->noperands; o++) {
+        kn_putf(&g->out, ", const %s *restrict ", kn_storage_type(f->intrin->operand[o].dtype));
+        kn_put_buffer(g, f->param[o]);
+    }
+    kn_put(&g->out, ")\n{\n    ");
+    put_name(g, i);
+    kn_putf(&g->out, "((%s *)&k_d", kn_storage_type(d->dtype));
+    for (int o = 1; o < f->intrin->noperands; o++) {
+        kn_put(&g->out, ", ");
+        kn_put_buffer(g, f->param[o]);
+    }
+    kn_put(&g->out, ");\n    return k_d;\n}\n");
+}
+
 void kn_put_instructions(kn_gen *g)
 {
     for (int i = 0; i < g->p->ncalls && g->status == KILN_OK; i++) {
@@ -76,5 +111,6 @@ void kn_put_instructions(kn_gen *g)
         kn_put_body(g, f->body);
         g->depth = 0;
         kn_put(&g->out, native ? "\n#endif\n}\n" : "\n}\n");
+        if (f->vector) put_by_value(g, i);
     }
 }

@@ -98,7 +98,8 @@ static kiln_status check_call(checker *c, const kn_call *call)
         const kn_buffer *b = &c->p->buffers[call->buffer[o]];
         kiln_status st = check_expr(c, call->at[o]);
         if (st) return st;
-        if (b->dtype != it->operand[o].dtype || b->scope == KN_REGISTER || b->elems < it->operand[o].elems)
+        bool vector = !o && b->scope == KN_REGISTER && b->lanes == it->operand[o].elems && call->at[o]->op == KN_OP_CONST_I;
+        if (b->dtype != it->operand[o].dtype || (!vector && (b->scope == KN_REGISTER || b->elems < it->operand[o].elems)))
             return wrong(c, "operand of another dtype or size, or in registers", b->name);
         if (!o && b->scope == KN_GLOBAL) return wrong(c, "result of an instruction outside of its tile", b->name);
     }

@@ -227,6 +227,7 @@ static void call(tensor *x)
     if (!c) kn_lw_fail(w, KILN_MEMORY, "out of memory in lowering");
     if (w->status) return;
     c->fn = emulated(w, x->it);
+    w->p->calls[c->fn].vector |= w->p->buffers[x->buffer[0]].scope == KN_REGISTER;
     for (int o = 0; o < x->it->noperands; o++) {
         c->buffer[o] = x->buffer[o];
         c->at[o] = x->at[o];
@@ -268,17 +269,42 @@ static void store(tensor *x, int from)
 
 static tensor tensor_of(kn_lw *w, kn_sg *sg) { return (tensor){ .w = w, .sg = sg, .x = &sg->g->tensor, .it = sg->g->tensor.intrin }; }
 
+/* Results that stay in registers: one for every iteration of the unrolled loops inside the reduction. 0: none is unrolled. */
+static int64_t in_registers(const kn_sg *sg)
+{
+    int64_t n = 0;
+    for (int i = sg->first_reduce; i < sg->tile; i++)
+        if (sg->g->loops[i].kind == KN_UNROLL) n = (n ? n : 1) * sg->g->loops[i].extent;
+    return n;
+}
+
+/* The unrolled loops have the values of their iteration c; c < 0: none. */
+static void at_register(tensor *x, int64_t c)
+{
+    for (int i = x->sg->tile - 1; i >= x->sg->first_reduce; i--) {
+        const kn_loop *l = &x->sg->g->loops[i];
+        if (l->kind != KN_UNROLL) continue;
+        x->sg->val[i] = c < 0 ? NULL : kn_lw_int(x->w, c % l->extent);
+        if (c > 0) c /= l->extent;
+    }
+}
+
 void kn_lw_instruction_begin(kn_lw *w, kn_sg *sg)
 {
     tensor x = tensor_of(w, sg);
-    int64_t elems = x.it->operand[0].elems;
+    int64_t elems = x.it->operand[0].elems, registers = in_registers(sg);
+    memcpy(sg->unreduced, sg->clipped, sizeof sg->clipped);
+    if (registers) sg->results = kn_lw_buffer(w, "result", x.it->operand[0].dtype, (int)elems, registers, KN_REGISTER);
+    for (int64_t c = 0; c < registers && !w->status; c++)
+        kn_lw_store(w, sg->results, kn_lw_int(w, c),
+                    kn_lw_splat(w, kn_tile_identity(w, x.it->red, x.it->operand[0].dtype), (int)elems));
+    if (registers) return;
     for (int i = sg->first_reduce; i < sg->tile; i++)
         if (!kn_tile_reduces(sg, i) && (!kn_mul_fits(elems, sg->g->loops[i].extent, &elems) || elems > KILN_MAX_EXTENT)) {
             kn_lw_fail(w, KILN_LIMIT, "statement '%s': too many partial results between its reduce loops and '%s'",
                        w->p->program->tensors[sg->s->out].name, x.it->name);
             return;
         }
-    memcpy(sg->unreduced, sg->clipped, sizeof sg->clipped);
     sg->part = fresh_tiles(&x, "part", elems);
 }
 
@@ -292,13 +318,18 @@ void kn_lw_instruction(kn_lw *w, kn_sg *sg)
         return;
     }
     memcpy(was, sg->clipped, sizeof was);
-    x.buffer[0] = sg->part >= 0 ? sg->part : fresh_tiles(&x, x.it->operand[0].name, x.it->operand[0].elems);
-    x.at[0] = sg->part >= 0 ? part_at(&x) : kn_lw_int(w, 0);
-    call(&x);
+    if (sg->results >= 0) x.buffer[0] = sg->results;
+    else x.buffer[0] = sg->part >= 0 ? sg->part : fresh_tiles(&x, x.it->operand[0].name, x.it->operand[0].elems);
+    for (int64_t c = 0; c < (sg->results >= 0 ? in_registers(sg) : 1) && !w->status; c++) {
+        if (sg->results >= 0) at_register(&x, c);
+        x.at[0] = sg->results >= 0 ? kn_lw_int(w, c) : sg->part >= 0 ? part_at(&x) : kn_lw_int(w, 0);
+        call(&x);
+    }
+    if (sg->results >= 0) at_register(&x, -1);
     if (w->hw->gpu && w->scratch > THREAD_BYTES)
         kn_lw_fail(w, KILN_UNSUPPORTED, "statement '%s': the operands of '%s' take %lld bytes a thread",
                    w->p->program->tensors[sg->s->out].name, x.it->name, (long long)w->scratch);
-    if (!w->status && sg->part < 0) store(&x, sg->tile);
+    if (!w->status && sg->part < 0 && sg->results < 0) store(&x, sg->tile);
     memcpy(sg->clipped, was, sizeof was);
     close_dims(&x);
 }
@@ -306,6 +337,10 @@ void kn_lw_instruction(kn_lw *w, kn_sg *sg)
 void kn_lw_instruction_end(kn_lw *w, kn_sg *sg)
 {
     tensor x = tensor_of(w, sg);
+    int64_t elems = x.it->operand[0].elems, registers = in_registers(sg);
+    if (registers) sg->part = kn_lw_buffer(w, "part", x.it->operand[0].dtype, 1, registers * elems, KN_SCRATCH);
+    for (int64_t c = 0; c < registers && !w->status; c++)
+        kn_lw_store(w, sg->part, kn_lw_int(w, c * elems), kn_lw_read(w, sg->results, kn_lw_int(w, c), (int)elems));
     x.buffer[0] = sg->part;
     memcpy(sg->clipped, sg->unreduced, sizeof sg->clipped);
     store(&x, sg->first_reduce);

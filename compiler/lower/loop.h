@@ -25,7 +25,8 @@ enum kn_ls_kind {
     KN_LS_CALL,    /* calls[call->fn] on tiles: operand 0 is written, the others are read */
     KN_LS_BARRIER  /* __syncthreads; GPU only, never under a condition that differs between threads */
 };
-typedef struct kn_call { int fn, buffer[KN_INTRIN_OPERANDS]; kn_expr *at[KN_INTRIN_OPERANDS]; } kn_call; /* from element at[o] on */
+/* Operands from element at[o] on. A REGISTER destination is vector at[0], of as many lanes as the operand has elements. */
+typedef struct kn_call { int fn, buffer[KN_INTRIN_OPERANDS]; kn_expr *at[KN_INTRIN_OPERANDS]; } kn_call;
 
 typedef struct kn_ls {
     enum kn_ls_kind kind;
@@ -43,7 +44,12 @@ typedef struct kn_ls {
 } kn_ls;
 
 /* An instruction emulated: a function over operand tiles. body knows its PARAM buffers and its own variables. */
-typedef struct kn_emulated { const kn_intrin *intrin; int param[KN_INTRIN_OPERANDS]; kn_ls *body; } kn_emulated;
+typedef struct kn_emulated {
+    const kn_intrin *intrin;
+    int param[KN_INTRIN_OPERANDS];
+    bool vector; /* some call has its destination in a REGISTER */
+    kn_ls *body;
+} kn_emulated;
 
 /* One launch: a GPU kernel or one CPU parallel region. */
 typedef struct kn_fn {

@@ -238,7 +238,7 @@ static bool stage_init(kn_lw *w, kn_sg *sg, int stage)
         sg->flat[i] = flat_of(w, sg->s, sg->loads[i]->u.tensor, sg->loads[i]->args);
     }
     find_tile(sg);
-    sg->part = -1;
+    sg->part = sg->results = -1;
     for (int k = 0; k < sg->g->ncaches; k++) {
         const kn_cache *c = &sg->g->caches[k];
         if (!may_fill_at(sg, c->at))
@@ -279,6 +279,7 @@ void kn_lw_stage(kn_lw *w, int stage, const kn_sg *consumer)
     kn_ls **after = NULL, **reduced = NULL;
     for (int i = 0; i < sg->tile && !w->status; i++) {
         kn_ls *loop = NULL;
+        if (sg->g->tensor.intrin && sg->g->loops[i].kind == KN_UNROLL) continue; /* written out at the tile */
         if (!sg->val[i]) {
             if (i == sg->first_reduce && sg->g->tensor.intrin) kn_lw_instruction_begin(w, sg);
             kn_lw_before(w, sg, i);

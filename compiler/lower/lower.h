@@ -48,6 +48,7 @@ typedef struct kn_sg {
     kn_expr *filling[16];                    /* value of its loop that a cache with copies is being filled for; NULL: not now */
     int part;                                /* SCRATCH partial results set to the identity at g->init_at, or before the reduce loops of an
                                               * instruction; -1: not made there */
+    int results;                             /* REGISTER vectors that an instruction's results stay in, -1: none */
     bool unreduced[KILN_MAX_AXES];           /* what was clipped before those */
     int tile;                                /* first loop of the register tile */
     int first_reduce;                        /* outermost reduce loop inside a task, or nloops */

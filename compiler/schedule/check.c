@@ -71,11 +71,13 @@ static kiln_status check_cover(const kn_tree *t, const kn_stage *g, kiln_diag *d
 }
 
 /* Steps after tensorize may have changed the body or what hangs on the loops. */
-static kiln_status check_tensor(const kn_tree *t, const kn_stage *g, kiln_diag *d)
+static kiln_status check_tensor(const kn_tree *t, const kn_stage *g, const kn_hw *hw, kiln_diag *d)
 {
     char why[400];
     if (!g->tensor.intrin) return KILN_OK;
-    if (kn_tensor_nest(t, g, &g->tensor, why, sizeof why) && kn_tensor_sources(t, g, &g->tensor, NULL, why, sizeof why)) return KILN_OK;
+    if (kn_tensor_nest(t, g, &g->tensor, why, sizeof why) && kn_tensor_registers(t, g, hw->gpu, why, sizeof why) &&
+        kn_tensor_sources(t, g, &g->tensor, NULL, why, sizeof why))
+        return KILN_OK;
     return kn_fail(d, KILN_TRACE, "after the last step: statement '%s', instruction '%s': %s", kn_stage_name(t, g), g->tensor.intrin->name, why);
 }
 
@@ -87,7 +89,7 @@ kiln_status kn_tree_check(kn_tree *t, const kn_hw *hw, kiln_diag *d)
         if (!st) st = check_attached(t, g, d);
         if (!st) st = check_caches(t, g, d);
         if (!st) st = check_cover(t, g, d);
-        if (!st) st = check_tensor(t, g, d);
+        if (!st) st = check_tensor(t, g, hw, d);
         if (st) return st;
         int64_t shared = 0;
         for (int k = 0; k < g->ncaches; k++) shared += kn_cache_bytes(t, g, &g->caches[k]);

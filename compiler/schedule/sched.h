@@ -67,6 +67,7 @@ bool kn_inside(const kn_program *p, const kn_stmt *s, const kn_expr *load); /* i
 bool kn_tensor_find(const kn_tree *t, const kn_stage *g, kn_tensor_tile *x, char *why, size_t cap);
 /* Nothing stands between the instruction and the loops it computes. */
 bool kn_tensor_nest(const kn_tree *t, const kn_stage *g, const kn_tensor_tile *x, char *why, size_t cap);
+bool kn_tensor_registers(const kn_tree *t, const kn_stage *g, bool gpu, char *why, size_t cap); /* at the end */
 
 kn_stmt *kn_stage_stmt(const kn_tree *t, const kn_stage *g);
 const char *kn_stage_name(const kn_tree *t, const kn_stage *g);

@@ -195,17 +195,50 @@ bool kn_tensor_sources(const kn_tree *t, const kn_stage *g, const kn_tensor_tile
     return true;
 }
 
+/* Unrolled loops around the tile keep its results in registers: of the CPU, a vector each, and all spatial loops inside the reduction at once. */
+bool kn_tensor_registers(const kn_tree *t, const kn_stage *g, bool gpu, char *why, size_t cap)
+{
+    match m = { .t = t, .g = g, .s = t->program->stmts[g->stmt], .why = why, .cap = cap };
+    const kn_intrin *it = g->tensor.intrin;
+    int64_t n = it->operand[0].elems, all = 1;
+    int first = g->tensor.at, serial = -1;
+    bool reduced = false;
+    for (int i = 0; i < g->tensor.at; i++) {
+        const kn_loop *l = &g->loops[i];
+        bool spatial = !m.s->axes[l->axis].reduce;
+        if (reduced && spatial && l->kind != KN_UNROLL) serial = i;
+        if (l->kind == KN_UNROLL) all *= l->extent;
+        if (l->kind == KN_UNROLL && i < first) first = i;
+        reduced |= !spatial;
+    }
+    if (first == g->tensor.at) return true;
+    if (gpu || n < 2 || n > 64 || n & (n - 1) || all > 64)
+        return miss(&m, MISS_LOOPS, "unrolled loops keep results in registers: of a CPU, at most 64, each a vector of 2, 4, ... 64");
+    if (serial >= 0) return miss(&m, MISS_LOOPS, "loop '%s' is serial inside the reduction while '%s' is unrolled", g->loops[serial].name,
+                                 g->loops[first].name);
+    for (int k = 0; k < g->ncaches; k++)
+        if (g->caches[k].at >= first) return miss(&m, MISS_LOOPS, "load %d is cached inside loop '%s'", g->caches[k].load, g->loops[first].name);
+    for (int k = 0; k < t->nstages; k++)
+        if (t->stages[k]->at_stage == kn_stage_find(t, g) && t->stages[k]->at_loop >= first)
+            return miss(&m, MISS_LOOPS, "'%s' is computed inside loop '%s'", kn_stage_name(t, t->stages[k]), g->loops[first].name);
+    return true;
+}
+
 bool kn_tensor_nest(const kn_tree *t, const kn_stage *g, const kn_tensor_tile *x, char *why, size_t cap)
 {
     match m = { .t = t, .g = g, .s = t->program->stmts[g->stmt], .why = why, .cap = cap };
+    bool reduced = false;
     for (int i = 0; i < g->nloops; i++) {
         const kn_loop *l = &g->loops[i];
         bool inside = i >= x->at;
         if (inside && (l->kind != KN_SERIAL || l->unroll || l->rfactor || l->shared_with >= 0))
             return miss(&m, MISS_LOOPS, "loop '%s' inside the tile is %s", l->name,
                         l->kind != KN_SERIAL ? kn_loop_kind_text(l->kind) : l->shared_with >= 0 ? "another stage's" : "annotated");
-        if (!inside && (kn_is_register(l->kind) || l->rfactor))
+        reduced |= m.s->axes[l->axis].reduce;
+        if (!inside && ((kn_is_register(l->kind) && l->kind != KN_UNROLL) || l->rfactor))
             return miss(&m, MISS_LOOPS, "loop '%s' outside the tile is %s", l->name, l->rfactor ? "rfactor" : kn_loop_kind_text(l->kind));
+        if (!inside && l->kind == KN_UNROLL && (!reduced || m.s->axes[l->axis].reduce))
+            return miss(&m, MISS_LOOPS, "loop '%s' is unrolled, but no spatial loop inside the reduction", l->name);
     }
     for (int k = 0; k < g->ncaches; k++)
         if (g->caches[k].at >= x->at) return miss(&m, MISS_LOOPS, "load %d is cached inside the tile", g->caches[k].load);

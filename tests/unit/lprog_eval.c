@@ -194,7 +194,8 @@ static void run(thread *t, const kn_ls *s);
 static void call(thread *t, const kn_call *c)
 {
     const kn_emulated *f = &t->m->p->calls[c->fn];
-    for (int o = 0; o < f->intrin->noperands; o++) t->base[o] = (int64_t)eval(t, c->at[o]).x[0];
+    for (int o = 0; o < f->intrin->noperands; o++)
+        t->base[o] = (int64_t)eval(t, c->at[o]).x[0] * t->m->p->buffers[c->buffer[o]].lanes; /* lanes: 1 but for registers */
     t->call = c;
     run(t, f->body);
     t->call = NULL;

@@ -208,8 +208,10 @@ static void m_tensorize(maker *m)
         n += (size_t)snprintf(m->out + n, m->cap - n, "split %s %s %lld\n", m->name, m->s->axes[axis[l]].name, (long long)it->s->axes[l].extent);
     }
     n += (size_t)snprintf(m->out + n, m->cap - n, "reorder %s", m->name);
-    for (int i = 0; i < m->g->nloops; i++) n += (size_t)snprintf(m->out + n, m->cap - n, " %s", m->g->loops[i].name);
-    n += (size_t)snprintf(m->out + n, m->cap - n, " |");
+    int held = rnd(3) || !m->g->nloops ? -1 : rnd(m->g->nloops); /* a loop that goes inside all others: unrolled, it keeps results in registers */
+    for (int i = 0; i < m->g->nloops; i++)
+        if (i != held) n += (size_t)snprintf(m->out + n, m->cap - n, " %s", m->g->loops[i].name);
+    n += (size_t)snprintf(m->out + n, m->cap - n, " %s |", held < 0 ? "" : m->g->loops[held].name);
     const char *first = "none.1";
     for (int l = 0; l < it->nloops; l++) {
         if (axis[l] < 0) continue;
@@ -220,6 +222,7 @@ static void m_tensorize(maker *m)
     n += (size_t)snprintf(m->out + n, m->cap - n, "\ntensorize %s %s.1 %s", m->name, first, it->name);
     for (int l = 0, told = !rnd(2); told && l < it->nloops; l++)
         if (axis[l] >= 0) n += (size_t)snprintf(m->out + n, m->cap - n, " %s=%s.1", it->s->axes[l].name, m->s->axes[axis[l]].name);
+    if (held >= 0) snprintf(m->out + n, m->cap - n, "\nunroll %s %s", m->name, m->g->loops[held].name);
 }
 
 static void m_nonsense(maker *m)

@@ -12,6 +12,9 @@ static const struct { const char *inputs, *expr; bool gpu; const char *trace, *h
     { "a=u8:9x22&b=i8:22x37", "c[M,N] +=! cast(a[M,K],i32)*cast(b[K,N],i32)", false, VNNI, "vpdpbusd %2" },
     { "a=u8:9x24&b=i8:24x48", "c[M,N] +=! cast(a[M,K],i32)*cast(b[K,N],i32)", false,
       VNNI "cache_read out0 0 scratch S0.0 loops S1.0 R0.0 S1.1 R0.1", "vpdpbusd %2" },
+    { "a=u8:19x22&b=i8:22x67", "c[M,N] +=! cast(a[M,K],i32)*cast(b[K,N],i32)", false,
+      "split out0 S0 4\nsplit out0 S1 2 16\nsplit out0 R0 4\nreorder out0 S0.0 S1.0 R0.0 S0.1 S1.1 | S1.2 R0.1\nparallel out0 S0.0\n"
+      "unroll out0 S0.1\nunroll out0 S1.1\ntensorize out0 S1.2 vpdpbusd", "k_call_vpdpbusd_0v(result" },
     { "a=f32:17x19&b=f32:19x23", PRODUCT, false, FMA("16") "fma16", "__AVX512F__" },
     { "a=f64:17x19&b=f64:19x23", PRODUCT, false, FMA("4") "fma4d", "__FMA__" },
     { "a=f32:17x19&b=f32:19x23", PRODUCT, false, TILE4 "parallel out0 S0.0\ntensorize out0 S0.1 gemm4", "k_call_gemm4_0(" },
