@@ -110,6 +110,26 @@ static bool dense(const kn_map_writer *w, const kn_map_layout *y, const kn_intri
     return y->direct;
 }
 
+/* Axes grow to whole tiles. A spatial one needs a result of its own to grow in, which is then indexed by the axes. */
+static void pad(kn_map_writer *w, source *s, int n)
+{
+    for (int j = 0, results = 0; j < w->m->it->nloops; j++) {
+        int64_t e = w->m->intrin->axes[j].extent;
+        bool spatial = j < w->m->it->nspatial;
+        if (!kn_map_cut(w, j) || w->extent[j] % e == 0) continue;
+        if (spatial && !results++) {
+            const char *own = kn_format(w->b->a, "%s_%s", w->stmt, w->m->it->operand[0].name);
+            kn_putf(w->b, "reindex %s out %s\n", w->stmt, own ? own : "");
+            w->stmt = own;
+        }
+        kn_putf(w->b, "pad_einsum %s %s %lld\n", w->stmt, w->axis[j], (long long)e);
+        w->extent[j] = kn_round_up(w->extent[j], e);
+        for (int i = 0; i < n; i++)
+            if (s[i].hard->loops >> j & 1) s[i].name = kn_format(w->b->a, "%s_pad_%s", s[i].name, w->axis[j]);
+        if (spatial) w->stmt = kn_format(w->b->a, "%s_pad_%s", w->stmt, w->axis[j]);
+    }
+}
+
 void kn_map_pack(kn_map_writer *w, const kn_map_plan *plan)
 {
     source s[KN_MAP_OPERANDS] = {{0}};
@@ -124,13 +144,6 @@ void kn_map_pack(kn_map_writer *w, const kn_map_plan *plan)
         share(w, x);
         n++;
     }
-    for (int j = w->m->it->nspatial; j < w->m->it->nloops; j++) {
-        int64_t e = w->m->intrin->axes[j].extent;
-        if (!kn_map_cut(w, j) || w->extent[j] % e == 0) continue;
-        kn_putf(w->b, "pad_einsum %s %s %lld\n", w->stmt, w->axis[j], (long long)e);
-        w->extent[j] = kn_round_up(w->extent[j], e);
-        for (int i = 0; i < n; i++)
-            if (s[i].hard->loops >> j & 1) s[i].name = kn_format(w->b->a, "%s_pad_%s", s[i].name, w->axis[j]);
-    }
+    pad(w, s, n);
     for (int i = 0; i < n && !kn_arena_dry(w->b->a); i++) lay_out(w, &s[i]);
 }

@@ -1,6 +1,8 @@
 /* reindex S I T: load I of S goes through a temporary T whose indices are exactly the axes that the load uses (TensorIR's ReIndex, which
- * makes an operand fit an instruction whatever its address was). */
+ * makes an operand fit an instruction whatever its address was). reindex S out T: S writes T at its spatial axes, a copy behind it writes what S
+ * wrote; S is named T from then on. */
 #include "schedule/sched.h"
+#include <string.h>
 
 typedef struct mover { int to[KILN_MAX_AXES]; } mover;
 
@@ -10,9 +12,33 @@ static kn_expr *moved(void *user, kiln_arena *a, kn_expr *e)
     return e->op == KN_OP_AXIS ? kn_axis_ref(a, m->to[e->u.axis]) : e;
 }
 
+static kiln_status reindex_output(kn_step *s, kn_stage *g)
+{
+    kn_program *p = s->t->program;
+    kn_stmt *st = kn_stage_stmt(s->t, g), copy = { .red = KN_RED_NONE, .out = st->out, .naxes = st->nspatial, .nspatial = st->nspatial };
+    int64_t shape[KILN_MAX_RANK];
+    kn_expr *idx[KILN_MAX_RANK];
+    if (st->scatter || g->epilogue >= 0) return kn_step_refuse(s, "'%s' scatters or has an epilogue", s->args[0]);
+    if (st->nspatial > KILN_MAX_RANK) return kn_step_refuse(s, "'%s' has more than %d spatial axes", s->args[0], KILN_MAX_RANK);
+    for (int i = 0; i < st->nspatial; i++) {
+        shape[i] = st->axes[i].extent;
+        copy.axes[i] = st->axes[i];
+        idx[i] = kn_axis_ref(s->a, i);
+    }
+    memcpy(copy.lhs, st->lhs, sizeof copy.lhs);
+    int id = kn_step_temp(s, s->args[2], p->tensors[st->out].dtype, st->nspatial, shape);
+    if (id < 0) return KILN_TRACE;
+    copy.body = kn_load(s->a, p, id, idx);
+    if (!copy.body || kn_arena_dry(s->a)) return kn_fail(s->d, KILN_MEMORY, "out of memory while indexing a result anew");
+    st->out = id;
+    memcpy(st->lhs, idx, sizeof(kn_expr *) * (size_t)st->nspatial);
+    return kn_step_insert(s, g, &copy, true) ? KILN_OK : s->d->status;
+}
+
 kiln_status kn_prim_reindex(kn_step *s)
 {
     kn_stage *g = kn_step_fresh(s, s->args[0]);
+    if (g && !strcmp(s->args[1], "out")) return reindex_output(s, g);
     const kn_expr *load = g ? kn_step_load(s, g, s->args[1]) : NULL;
     if (!load) return s->d->status;
     kn_program *p = s->t->program;

@@ -9,6 +9,7 @@
  *   fuse S NAME A B [C ...]      axes A, B, ... of statement S (all spatial or all reduce, given outer to inner) become one axis NAME
  *   cache_write S T              S writes the new temporary T, a copy statement behind it writes what S wrote; S is named T from then on
  *   reindex S I T                load I of S goes through the new temporary T, indexed by exactly the axes the load uses
+ *   reindex S out T              S writes the new temporary T at its spatial axes, a copy behind it writes what S wrote; S is named T from then on
  *   widen S I T                  what S's body casts load I to is made once, in the new temporary T of the shape of the tensor read
  *   decompose_padding S I T      the padded load I reads the new temporary T, the box it touches with the padding filled in
  *   flatten_window S I A B V T W axes A and B, along which load I slides a window, become one axis V over whole rows; T holds the plane with its
