@@ -135,7 +135,7 @@ static int64_t parse(bench_case *c, char *text)
 /* The leading extent that all of the work is proportional to is cut where a row of a list made for larger machines would not fit. */
 static void fit(bench_case *c, int64_t most_bytes)
 {
-    static const char *const leading[] = {"N", "B", "M", "outer", "flat"};
+    const char *leading[] = {has(c, "NC") ? "C" : "N", "B", "M", "outer", "flat"};
     int64_t images = bench_get(c, "N") * bench_get(c, "C") * (bench_get(c, "H") * bench_get(c, "W")) +
                      bench_get(c, "N") * bench_get(c, "F") * (bench_get(c, "HO") * bench_get(c, "WO"));
     int64_t b = bench_get(c, "B") ? bench_get(c, "B") : 1, m = bench_get(c, "M");

@@ -147,10 +147,15 @@ static void over(struct kiln_pool *pool, void (*task)(void *, int64_t, int32_t),
 
 double ceiling_compute(const char *dtype, struct kiln_pool *pool)
 {
-    work w = {.run = peak_of(dtype)->run};
-    double t = now_us();
-    over(pool, compute_task, &w);
-    return w.done * w.parts / (now_us() - t) / 1e3;
+    double best = 0;
+    for (int i = 0; i < 3; i++) { /* of some dozen microseconds each: the best one was not interrupted */
+        work w = {.run = peak_of(dtype)->run};
+        double t = now_us();
+        over(pool, compute_task, &w);
+        double rate = w.done * w.parts / (now_us() - t) / 1e3;
+        if (rate > best) { best = rate; }
+    }
+    return best;
 }
 
 void ceiling_open(ceiling *c, int64_t read, int64_t written, struct kiln_pool *pool)

@@ -1,4 +1,5 @@
-/* Peers with the CBLAS interface: products, and sums of rows or columns as a product with a vector of ones. */
+/* Peers with the CBLAS interface: products, convolutions through im2col (part of their time), and sums of rows or columns as a product with
+ * a vector of ones. */
 #include "load-tests/kernels/bench.h"
 #include <stdlib.h>
 
@@ -10,7 +11,7 @@ void cblas_sgemv(int order, int ta, int m, int n, float alpha, const float *a, i
 
 typedef struct state {
     const bench_case *c;
-    float *out, *ones;
+    float *out, *ones, *patches;
     int batch, m, n, k;
     bool columns;
 } state;
@@ -30,6 +31,37 @@ static void product(void *p)
     }
 }
 
+/* A row of all pixels for every weight of a filter, one image at a time. */
+static void unfold(const bench_case *c, const float *x, float *to)
+{
+    int64_t st = bench_get(c, "stride"), dil = bench_get(c, "dilation"), h = bench_get(c, "H"), w = bench_get(c, "W");
+    int64_t kh = bench_get(c, "KH"), kw = bench_get(c, "KW"), ho = bench_get(c, "HO"), wo = bench_get(c, "WO");
+    for (int64_t i = 0; i < bench_get(c, "C") * kh * kw; i++) {
+        int64_t down = i / kw % kh * dil - bench_get(c, "PT"), right = i % kw * dil - bench_get(c, "PL");
+        const float *plane = x + i / (kh * kw) * h * w;
+        for (int64_t p = 0; p < ho; p++, to += wo) {
+            int64_t row = p * st + down;
+            for (int64_t q = 0; q < wo; q++) {
+                int64_t at = q * st + right;
+                to[q] = row >= 0 && row < h && at >= 0 && at < w ? plane[row * w + at] : 0;
+            }
+        }
+    }
+}
+
+static void convolution(void *p)
+{
+    state *s = p;
+    const bench_case *c = s->c;
+    int64_t image = bench_get(c, "C") * bench_get(c, "H") * bench_get(c, "W");
+    for (int i = 0; i < s->batch; i++) {
+        const float *x = (const float *)c->in[0] + i * image;
+        if (s->patches) { unfold(c, x, s->patches); }
+        cblas_sgemm(ROW_MAJOR, NO_TRANS, NO_TRANS, s->m, s->n, s->k, 1, c->in[1], s->k, s->patches ? s->patches : x, s->n, 0,
+                    s->out + (int64_t)i * s->m * s->n, s->n);
+    }
+}
+
 static void sum(void *p)
 {
     state *s = p;
@@ -43,6 +75,7 @@ static void drop(void *p)
     state *s = p;
     free(s->out);
     free(s->ones);
+    free(s->patches);
     free(s);
 }
 
@@ -72,8 +105,22 @@ static bool open_plain(const bench_case *c, bench_run *run)
     return true;
 }
 
+static bool open_im2col(const bench_case *c, bench_run *run)
+{
+    if (!bench_is(c, "conv2d", "f32") || strcmp(c->layout, "NCHW") || bench_get(c, "group") != 1) { return false; }
+    state *s = fresh(c);
+    *run = (bench_run){s, convolution, fetch, drop};
+    s->batch = (int)bench_get(c, "N");
+    s->m = (int)bench_get(c, "F");
+    s->n = (int)(bench_get(c, "HO") * bench_get(c, "WO"));
+    s->k = (int)(bench_get(c, "C") * bench_get(c, "KH") * bench_get(c, "KW"));
+    bool same = bench_get(c, "KH") * bench_get(c, "KW") == 1 && bench_get(c, "stride") == 1 && !bench_get(c, "PT") && !bench_get(c, "PL");
+    s->patches = same ? NULL : malloc(sizeof *s->patches * (size_t)s->n * (size_t)s->k);
+    return true;
+}
+
 const bench_form *bench_forms(void)
 {
-    static const bench_form forms[] = {{"", open_plain}, {NULL, NULL}};
+    static const bench_form forms[] = {{"", open_plain}, {"im2col", open_im2col}, {NULL, NULL}};
     return forms;
 }
