@@ -1,4 +1,4 @@
-/* Reads the compute abstraction of an instruction: one statement of the expression language whose operands' shapes follow from its indices. */
+/* Reads the compute abstraction of an instruction: one statement of the expression language; its indices give the operands' shapes. */
 #include "intrin/intrin.h"
 #include <string.h>
 
@@ -12,7 +12,7 @@ typedef struct reader {
 static kiln_status refuse(reader *r, const char *member, const char *text, const char *what)
 {
     const char *place = kn_format(r->a, "%s/%s", r->at, member);
-    kn_fail_at(r->d, KILN_HWSPEC, place ? place : r->at, "instruction \"%s\": %s%s", r->spec->name, text, what);
+    kn_fail_at(r->d, KILN_HWSPEC, place ? place : r->at, "instruction \"%s\": %s%s", r->spec->name, text ? text : "", what ? what : "");
     kn_hint(r->d, "compute: one statement over operands, every loop with its extent: \"d[I,J] +=! a[I,R] * b[R,J] where I in 16, J in 16, R in "
                   "16\"; dtypes: every operand once: \"d=f32 a=f32 b=f32\"");
     return KILN_HWSPEC;
@@ -48,7 +48,7 @@ static size_t destination(const char *text, const char **name)
     return n;
 }
 
-/* The operator behind the left side; the expression language calls a reduction over no axis a map, but an instruction accumulates all the same. */
+/* The operator behind the left side: the expression language calls a reduction over no axis a map, an instruction accumulates all the same. */
 static enum kn_reduce operator_in(const char *text)
 {
     static const struct { const char *text; enum kn_reduce red; } ops[] = {
@@ -203,6 +203,7 @@ kiln_status kn_intrins_parse(kiln_arena *a, kn_hw *hw, kiln_diag *d)
             return KILN_HWSPEC;
         }
         kiln_status st = kn_intrin_parse(a, &hw->intrins[i], at, &hw->intrins[i].parsed, d);
+        if (kn_arena_dry(a)) return kn_fail(d, KILN_MEMORY, "out of memory"); /* and no fault of the text */
         if (st) return st;
     }
     return KILN_OK;
