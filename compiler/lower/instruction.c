@@ -12,7 +12,9 @@ typedef struct tensor {
     const kn_intrin *it;
     const kn_expr *source[KN_INTRIN_OPERANDS];
     int buffer[KN_INTRIN_OPERANDS];
+    int packed[KN_INTRIN_OPERANDS];  /* the buffer of its copies, -1: none was made yet */
     kn_expr *at[KN_INTRIN_OPERANDS]; /* first element of the operand there */
+    bool full;                       /* under the condition that no axis ends inside the tile */
 } tensor;
 
 static kn_expr *add(kn_lw *w, kn_expr *x, kn_expr *y) { return kn_bin(w->a, KN_OP_ADD, x, y); }
@@ -132,7 +134,7 @@ static kn_expr *present(tensor *x, int o, kn_expr *const *idx, kn_env *v)
         if (i < 0) in = kn_lw_and(w, in, kn_lw_below(w, idx[d], 1));
         else axes |= 1u << x->sg->g->loops[i].axis;
     }
-    for (int a = 0; a < s->naxes; a++)
+    for (int a = 0; a < s->naxes && !x->full; a++)
         if ((axes >> a & 1) && !x->sg->clipped[a]) in = kn_lw_and(w, in, kn_lw_below(w, v->av[a], s->axes[a].extent));
     return in;
 }
@@ -163,7 +165,8 @@ static void pack(tensor *x, int o)
     const kn_intrin_operand *op = &x->it->operand[o];
     kn_expr *idx[KILN_MAX_RANK] = { NULL };
     kn_env v = { .w = w, .sg = x->sg, .s = x->sg->s, .lane_var = -1, .repl_tensor = -1 };
-    x->buffer[o] = kn_lw_buffer(w, op->name, op->dtype, 1, op->elems, KN_SCRATCH);
+    if (x->packed[o] < 0) x->packed[o] = kn_lw_buffer(w, op->name, op->dtype, 1, op->elems, KN_SCRATCH);
+    x->buffer[o] = x->packed[o];
     x->at[o] = kn_lw_int(w, 0);
     kn_ls **after = open_dims(x, o, idx, true);
     kn_env_axes(w, x->sg, v.av);
@@ -182,6 +185,7 @@ static kn_expr *outer_in_range(tensor *x)
     kn_lw *w = x->w;
     kn_expr *av[KILN_MAX_AXES], *in = NULL;
     uint32_t inside = 0;
+    if (x->full) return NULL;
     for (int i = x->sg->tile; i < x->sg->g->nloops; i++)
         if (x->sg->g->loops[i].extent > 1) inside |= 1u << x->sg->g->loops[i].axis;
     kn_env_axes(w, x->sg, av);
@@ -267,7 +271,12 @@ static void store(tensor *x, int from)
     sg->rolled = false;
 }
 
-static tensor tensor_of(kn_lw *w, kn_sg *sg) { return (tensor){ .w = w, .sg = sg, .x = &sg->g->tensor, .it = sg->g->tensor.intrin }; }
+static tensor tensor_of(kn_lw *w, kn_sg *sg)
+{
+    tensor x = { .w = w, .sg = sg, .x = &sg->g->tensor, .it = sg->g->tensor.intrin };
+    for (int o = 0; o < KN_INTRIN_OPERANDS; o++) x.packed[o] = -1;
+    return x;
+}
 
 /* Results that stay in registers: one for every iteration of the unrolled loops inside the reduction. 0: none is unrolled. */
 static int64_t in_registers(const kn_sg *sg)
@@ -308,6 +317,51 @@ void kn_lw_instruction_begin(kn_lw *w, kn_sg *sg)
     sg->part = fresh_tiles(&x, "part", elems);
 }
 
+/* Condition that every axis goes on to the last iteration of the tile and of the unrolled loops around it; NULL: certain. */
+static kn_expr *tile_full(tensor *x)
+{
+    kn_lw *w = x->w;
+    kn_sg *sg = x->sg;
+    kn_expr *av[KILN_MAX_AXES], *full = NULL;
+    for (int i = 0; i < sg->g->nloops; i++)
+        if (i >= sg->tile || sg->g->loops[i].kind == KN_UNROLL) sg->val[i] = kn_lw_int(w, sg->g->loops[i].extent - 1);
+    kn_env_axes(w, sg, av);
+    for (int a = 0; a < sg->s->naxes; a++)
+        if (!sg->clipped[a]) full = kn_lw_and(w, full, kn_lw_below(w, av[a], sg->s->axes[a].extent));
+    close_dims(x);
+    at_register(x, -1);
+    return full ? kn_lw_simp(w, full) : NULL;
+}
+
+/* One call, or one for each register. */
+static void calls(tensor *x)
+{
+    kn_sg *sg = x->sg;
+    for (int64_t c = 0; c < (sg->results >= 0 ? in_registers(sg) : 1) && !x->w->status; c++) {
+        if (sg->results >= 0) at_register(x, c);
+        x->at[0] = sg->results >= 0 ? kn_lw_int(x->w, c) : sg->part >= 0 ? part_at(x) : kn_lw_int(x->w, 0);
+        call(x);
+    }
+    at_register(x, -1);
+}
+
+/* Tiles that are whole ask nothing of their elements; the others fill their operands with zeros where an axis has ended. */
+static void whole_or_not(tensor *x)
+{
+    kn_lw *w = x->w;
+    kn_expr *full = tile_full(x);
+    bool never = full && full->op == KN_OP_CONST_I && !full->u.i;
+    kn_ls *cond = full && !never ? kn_lw_if(w, full) : NULL, **after = w->tail;
+    x->full = !never;
+    if (cond) w->tail = &cond->body;
+    calls(x);
+    if (!cond) return;
+    x->full = false;
+    w->tail = &cond->other;
+    calls(x);
+    w->tail = after;
+}
+
 void kn_lw_instruction(kn_lw *w, kn_sg *sg)
 {
     tensor x = tensor_of(w, sg);
@@ -320,12 +374,7 @@ void kn_lw_instruction(kn_lw *w, kn_sg *sg)
     memcpy(was, sg->clipped, sizeof was);
     if (sg->results >= 0) x.buffer[0] = sg->results;
     else x.buffer[0] = sg->part >= 0 ? sg->part : fresh_tiles(&x, x.it->operand[0].name, x.it->operand[0].elems);
-    for (int64_t c = 0; c < (sg->results >= 0 ? in_registers(sg) : 1) && !w->status; c++) {
-        if (sg->results >= 0) at_register(&x, c);
-        x.at[0] = sg->results >= 0 ? kn_lw_int(w, c) : sg->part >= 0 ? part_at(&x) : kn_lw_int(w, 0);
-        call(&x);
-    }
-    if (sg->results >= 0) at_register(&x, -1);
+    whole_or_not(&x);
     if (w->hw->gpu && w->scratch > THREAD_BYTES)
         kn_lw_fail(w, KILN_UNSUPPORTED, "statement '%s': the operands of '%s' take %lld bytes a thread",
                    w->p->program->tensors[sg->s->out].name, x.it->name, (long long)w->scratch);
