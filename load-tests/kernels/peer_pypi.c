@@ -50,7 +50,8 @@ static PyObject *module(void)
     tried = true;
     if (!dladdr(&PyType_Type, &python) || !dlopen(python.dli_fname, RTLD_NOW | RTLD_GLOBAL | RTLD_NOLOAD)) { return NULL; }
     Py_InitializeEx(0);
-    PyRun_SimpleString("import os, sys; sys.path[:0] = os.environ['BENCH_PYTHON'].split(':')");
+    /* Packages start children of theirs with sys.executable, which an embedded interpreter does not know. */
+    PyRun_SimpleString("import os, sys; sys.path[:0] = os.environ['BENCH_PYTHON'].split(':'); sys.executable = sys.prefix + '/bin/python3'");
     m = PyImport_ImportModule("peer_pypi");
     if (!m) { PyErr_Print(); }
     return m;
