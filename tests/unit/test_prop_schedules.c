@@ -103,7 +103,11 @@ static void m_annotate(maker *m) { snprintf(m->out, m->cap, "annotate %s %s unro
 static void m_inline(maker *m) { snprintf(m->out, m->cap, "inline %s", m->name); }
 static void m_epilogue(maker *m) { snprintf(m->out, m->cap, "epilogue %s", m->name); }
 static void m_cache_write(maker *m) { snprintf(m->out, m->cap, "cache_write %s cw%d", m->name, m->serial); }
-static void m_reindex(maker *m) { snprintf(m->out, m->cap, "reindex %s %d ri%d", m->name, rnd(3), m->serial); }
+static void m_reindex(maker *m)
+{
+    static const char *const what[] = {"0", "1", "2", "out"};
+    snprintf(m->out, m->cap, "reindex %s %s ri%d", m->name, what[rnd(4)], m->serial);
+}
 static void m_decompose_padding(maker *m) { snprintf(m->out, m->cap, "decompose_padding %s %d dp%d", m->name, rnd(2), m->serial); }
 static void m_widen(maker *m) { snprintf(m->out, m->cap, "widen %s %d wi%d", m->name, rnd(2), m->serial); }
 static void m_flatten_window(maker *m)
