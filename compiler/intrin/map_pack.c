@@ -4,7 +4,7 @@
 typedef struct source {
     const kn_map_operand *op;
     const kn_intrin_operand *hard;
-    const char *name;         /* of the copy as it is now */
+    const char *name;         /* of the copy */
     bool box;                 /* the copy is the padded tensor; else it has one dimension for every loop that the load uses */
     int ndims, dim[KILN_MAX_RANK]; /* its dimensions: KILN_MAX_AXES + j for axis j of the instruction, else the loop, in a box -1 */
 } source;
@@ -111,7 +111,7 @@ static bool dense(const kn_map_writer *w, const kn_map_layout *y, const kn_intri
 }
 
 /* Axes grow to whole tiles. A spatial one needs a result of its own to grow in, which is then indexed by the axes. */
-static void pad(kn_map_writer *w, source *s, int n)
+static void pad(kn_map_writer *w)
 {
     for (int j = 0, results = 0; j < w->m->it->nloops; j++) {
         int64_t e = w->m->intrin->axes[j].extent;
@@ -124,8 +124,6 @@ static void pad(kn_map_writer *w, source *s, int n)
         }
         kn_putf(w->b, "pad_einsum %s %s %lld\n", w->stmt, w->axis[j], (long long)e);
         w->extent[j] = kn_round_up(w->extent[j], e);
-        for (int i = 0; i < n; i++)
-            if (s[i].hard->loops >> j & 1) s[i].name = kn_format(w->b->a, "%s_pad_%s", s[i].name, w->axis[j]);
         if (spatial) w->stmt = kn_format(w->b->a, "%s_pad_%s", w->stmt, w->axis[j]);
     }
 }
@@ -141,9 +139,11 @@ void kn_map_pack(kn_map_writer *w, const kn_map_plan *plan)
         x->name = kn_format(w->b->a, "%s_%s", w->stmt, x->hard->name);
         if (!x->name || (!is_box(w, x) && !dimensions(w, x))) continue;
         kn_putf(w->b, "%s %s %d %s\n", x->box ? "decompose_padding" : "reindex", w->stmt, x->op->load, x->name);
-        share(w, x);
         n++;
     }
-    pad(w, s, n);
-    for (int i = 0; i < n && !kn_arena_dry(w->b->a); i++) lay_out(w, &s[i]);
+    pad(w);
+    for (int i = 0; i < n && !kn_arena_dry(w->b->a); i++) {
+        lay_out(w, &s[i]);
+        share(w, &s[i]);
+    }
 }

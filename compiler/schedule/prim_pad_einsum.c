@@ -1,5 +1,5 @@
-/* pad_einsum S A n: axis A of the sum of products S grows to a multiple of n. Operands that have the axis are read from zero-filled copies T_pad_A; a
- * spatial axis also makes S write the larger S_pad_A, of which the old part is copied out (TensorIR's pad_einsum). */
+/* pad_einsum S A n: axis A of the sum of products S grows to a multiple of n. Operands that have the axis are read from zero-filled copies T_pad_A, but
+ * a temporary that a map writes for this load alone grows itself; a spatial axis also makes S write the larger S_pad_A, of which the old part is copied out (TensorIR's pad_einsum). */
 #include "schedule/sched.h"
 
 /* A product of loads, casts allowed: a zero factor makes the term zero, since every factor is padded along a reduce axis. */
@@ -21,9 +21,43 @@ static int plain_dim(const kn_expr *const *idx, int n, int axis)
     return found;
 }
 
+/* The stage of the map that writes the load's temporary for it alone, at an axis of its own in dimension dim; NULL: there is none. */
+static kn_stage *own_writer(kn_step *s, const kn_expr *load, int dim)
+{
+    const kn_program *p = s->t->program;
+    int reads = 0;
+    const kn_expr *one;
+    kn_stage *writer = NULL;
+    for (int i = 0; i < p->nstmts; i++) reads += kn_reads_of(p->stmts[i]->body, load->u.tensor, &one);
+    for (int i = 0; i < s->t->nstages; i++)
+        if (kn_stage_stmt(s->t, s->t->stages[i])->out == load->u.tensor) writer = s->t->stages[i];
+    if (p->tensors[load->u.tensor].role != KN_TEMP || reads != 1 || !writer || !kn_stage_untouched(writer) || writer->epilogue >= 0) return NULL;
+    const kn_stmt *st = kn_stage_stmt(s->t, writer);
+    bool plain = st->red == KN_RED_NONE && !st->scatter && st->lhs[dim]->op == KN_OP_AXIS;
+    for (int i = 0; i < load->nargs && plain; i++)
+        plain = i == dim || !(kn_axes_in(st->lhs[i]) >> st->lhs[dim]->u.axis & 1);
+    return plain && st->axes[st->lhs[dim]->u.axis].extent == p->tensors[load->u.tensor].shape[dim] ? writer : NULL;
+}
+
+/* The temporary gets zeros behind what it holds. */
+static void grow(kn_step *s, kn_stage *writer, int dim, int64_t extent)
+{
+    kn_stmt *st = kn_stage_stmt(s->t, writer);
+    int axis = st->lhs[dim]->u.axis;
+    enum kn_dtype t = st->body->dtype;
+    kn_expr *old = kn_const_i(s->a, KN_I64, st->axes[axis].extent), *in = kn_bin(s->a, KN_OP_LT, kn_axis_ref(s->a, axis), old);
+    kn_expr *zero = kn_dtype_class(t) == 'f' ? kn_const_f(s->a, t, 0) : kn_const_i(s->a, t, 0), *body = kn_select(s->a, in, st->body, zero);
+    if (!body) return; /* the arena is dry */
+    st->body = body;
+    st->axes[axis].extent = s->t->program->tensors[st->out].shape[dim] = extent;
+    kn_stage_loops_init(writer, st);
+}
+
 static kn_stage *padded_copy(kn_step *s, kn_stage *g, const kn_expr *load, int dim, int64_t extent)
 {
     kn_program *p = s->t->program;
+    kn_stage *own = own_writer(s, load, dim);
+    if (own) return grow(s, own, dim, extent), own;
     kn_stmt t = { .red = KN_RED_NONE, .naxes = load->nargs, .nspatial = load->nargs };
     const kn_tensor *x = &p->tensors[load->u.tensor];
     int64_t shape[KILN_MAX_RANK];
