@@ -1,5 +1,6 @@
-/* pad_einsum S A n: axis A of the sum of products S grows to a multiple of n. Operands that have the axis are read from zero-filled copies T_pad_A, but
- * a temporary that a map writes for this load alone grows itself; a spatial axis also makes S write the larger S_pad_A, of which the old part is copied out (TensorIR's pad_einsum). */
+/* pad_einsum S A n: axis A of the sum of products S grows to a multiple of n. Operands that have the axis are read from zero-filled copies T_pad_A,
+ * but a temporary that a map writes for this load alone grows itself; a spatial axis also makes S write the larger S_pad_A, of which the old part
+ * is copied out (TensorIR's pad_einsum). */
 #include "schedule/sched.h"
 
 /* A product of loads, casts allowed: a zero factor makes the term zero, since every factor is padded along a reduce axis. */
