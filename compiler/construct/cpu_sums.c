@@ -9,14 +9,20 @@ enum { FEW = 32 }; /* terms of a sum so short that writing its results is what t
 static int64_t reduce_block(const kn_site *x, const kn_cpu_tile *t, bool window)
 {
     const kn_hw_level *near = kn_hw_level_named(x->hw, window ? "l1" : "l2");
-    int first = x->s->nspatial;
     if (!near || x->m < 0 || !x->contraction) return 1;
     int64_t room = near->capacity_bytes * (window ? 6 : 1) / 8 / (t->nv * t->lanes * kn_cpu_acc_bytes(x));
-    int64_t all = kn_cpu_extent(x, first), inner = x->reduce_extent / all;
+    int64_t all = kn_cpu_extent(x, t->blocked), inner = x->reduce_extent / all;
     int64_t most = room / inner;
     if (most < 2 || all <= most + most / 2) return 1;
     for (int64_t d = most; 2 * d > most; d--) if (all % d == 0) return d;
     return kn_ceil_div(all, kn_ceil_div(all, most));
+}
+
+static int longest_reduce(const kn_site *x)
+{
+    int longest = x->s->nspatial;
+    for (int i = longest; i < x->s->naxes; i++) if (kn_cpu_extent(x, i) > kn_cpu_extent(x, longest)) longest = i;
+    return longest;
 }
 
 /* Rows of a task: half of L2 for the blocked operand, but enough tasks for the cores. */
@@ -25,7 +31,7 @@ static int64_t row_groups(const kn_site *x, const kn_cpu_tile *t, int other)
     if (x->m < 0) return 1;
     const kn_hw_level *l2 = kn_hw_level_named(x->hw, "l2");
     int64_t room = (l2 ? l2->capacity_bytes : 262144) / 2;
-    int64_t row = (t->kb > 1 ? x->reduce_extent / kn_cpu_extent(x, x->s->nspatial) * t->kb : x->reduce_extent) * kn_cpu_acc_bytes(x);
+    int64_t row = (t->kb > 1 ? x->reduce_extent / kn_cpu_extent(x, t->blocked) * t->kb : x->reduce_extent) * kn_cpu_acc_bytes(x);
     int64_t all = kn_ceil_div(kn_cpu_extent(x, x->m), t->mr), most = room / (row > 0 ? row : 1) / t->mr;
     int64_t groups = most < 1 ? 1 : most > all ? all : most;
     int64_t tasks = kn_ceil_div(kn_cpu_extent(x, x->n), t->nv * t->lanes) * kn_cpu_extent(x, other);
@@ -71,12 +77,35 @@ static reading reading_of(const kn_site *x)
     return r;
 }
 
+/* A large operand that a few tiles of rows meet: packing it would cost as much as its product, so it streams through L1 a few rows at a time, in runs
+ * as long as the cores leave them, into partial sums in L2. */
+static bool streams_by(const kn_site *x, const reading *r, kn_cpu_tile *t)
+{
+    const kn_hw_level *l2 = kn_hw_level_named(x->hw, "l2");
+    int64_t n = kn_cpu_extent(x, x->n), tiles = kn_ceil_div(kn_cpu_extent(x, x->m), t->mr), panel = t->nv * t->lanes;
+    if (!l2 || x->m < 0 || !x->contraction || r->strided || r->padded || r->window || tiles > 24 || kn_cpu_other(x) >= 0) return false;
+    int64_t bytes = kn_cpu_acc_bytes(x), inner = x->reduce_extent / kn_cpu_extent(x, t->blocked);
+    if (n * x->reduce_extent * bytes < l2->capacity_bytes || n < 2 * panel || x->reduce_extent < 64) return false;
+    t->kb = inner < 16 ? 32 / inner : 2;
+    t->nc = kn_ceil_div(kn_ceil_div(n, panel), x->hw->units);
+    int64_t most = l2->capacity_bytes / 2 / (tiles * t->mr * panel * bytes);
+    if (t->nc > most) t->nc = most;
+    t->mc = tiles;
+    return t->nc > 1 && t->kb < kn_cpu_extent(x, t->blocked);
+}
+
 /* Tries mr rows by nv vectors of `lanes` lanes, with blocks and packing as they follow from that. */
 static void spatial_tile(const kn_site *x, kn_plans *p, const reading *r, int64_t mr, int64_t nv, int64_t lanes)
 {
     int other = kn_cpu_other(x);
     int64_t n = kn_cpu_extent(x, x->n);
     kn_cpu_tile t = {.lanes = lanes, .nv = nv, .mr = mr, .grain = kn_cpu_grain(x, other), .kb = 1, .rlanes = 1, .runroll = 1};
+    t.blocked = longest_reduce(x);
+    if (streams_by(x, r, &t)) {
+        kn_cpu_try(x, p, &t);
+        return;
+    }
+    t.kb = t.nc = 1;
     if (!r->padded) t.kb = reduce_block(x, &t, r->window);
     t.mc = row_groups(x, &t, other);
     if (t.mc < 4) t.kb = 1;
@@ -123,7 +152,7 @@ static bool streamed_tiles(const kn_site *x, kn_plans *p)
     for (int l = 0; l < x->nloads; l++)
         if ((x->load[l].axes >> x->n & 1) && (!x->load[l].linear || x->load[l].padded || x->load[l].coef[x->n] != 1)) return false;
     int64_t nv = rows > 6 ? 1 : rows > 3 ? 4 : rows > 1 ? 6 : 8, panels = kn_ceil_div(n, nv * full);
-    kn_cpu_tile t = {.lanes = full, .nv = nv, .mr = rows, .mc = 1, .grain = 1, .kb = 16, .rlanes = 1, .runroll = 1};
+    kn_cpu_tile t = {.lanes = full, .nv = nv, .mr = rows, .mc = 1, .grain = 1, .kb = 16, .blocked = first, .rlanes = 1, .runroll = 1};
     t.nc = kn_ceil_div(panels, x->hw->units);
     if (t.nc > 1) kn_cpu_try(x, p, &t);
     return p->n > 0;

@@ -38,7 +38,7 @@ static void put_splits(kn_buf *b, const kn_site *x, const kn_cpu_tile *t, int ot
     }
     if (x->m >= 0) kn_putf(b, "split %s %s %lld %lld\n", x->name, kn_cpu_axis(x, x->m), (long long)t->mc, (long long)t->mr);
     if (other >= 0 && t->grain > 1) kn_putf(b, "split %s %s %lld\n", x->name, kn_cpu_axis(x, other), (long long)t->grain);
-    if (t->kb > 1) kn_putf(b, "split %s %s %lld\n", x->name, kn_cpu_axis(x, x->s->nspatial), (long long)t->kb);
+    if (t->kb > 1) kn_putf(b, "split %s %s %lld\n", x->name, kn_cpu_axis(x, t->blocked), (long long)t->kb);
     if (x->r >= 0 && t->rlanes > 1) kn_putf(b, "split %s %s %lld %lld\n", x->name, kn_cpu_axis(x, x->r), (long long)t->runroll, (long long)t->rlanes);
 }
 
@@ -77,11 +77,10 @@ static int put_order(kn_buf *b, const kn_site *x, const kn_cpu_tile *t, int othe
     if (n) kn_put(b, " |");
     if (other >= 0 && t->grain > 1 && !map) kn_putf(b, " %s.1", kn_cpu_axis(x, other));
     if (x->n >= 0 && rows_first) kn_putf(b, " %s.0", kn_cpu_axis(x, x->n));
-    int first = x->s->nspatial;
-    if (t->kb > 1) kn_putf(b, " %s.0", kn_cpu_axis(x, first));
+    if (t->kb > 1) kn_putf(b, " %s.0", kn_cpu_axis(x, t->blocked));
     if (t->nc > 1) kn_putf(b, " %s.1", kn_cpu_axis(x, x->n));
     if (x->m >= 0) kn_putf(b, " %s.1", kn_cpu_axis(x, x->m));
-    for (int i = first; i < x->s->naxes; i++) kn_putf(b, " %s.%d", kn_cpu_axis(x, i), i == first && t->kb > 1);
+    for (int i = x->s->nspatial; i < x->s->naxes; i++) kn_putf(b, " %s.%d", kn_cpu_axis(x, i), i == t->blocked && t->kb > 1);
     kn_put(b, " |");
     bool serial = t->nv > 8; /* more vectors than are unrolled: a loop outside the register tile */
     int inner = t->nc > 1 ? 2 : 1; /* n's loop of vectors; that of lanes follows */
@@ -161,9 +160,9 @@ static void put_caches(kn_buf *b, const kn_site *x, const kn_cpu_tile *t)
         }
         if (panel_elems(x, l, t) * a->bytes > 4 * room) continue;
         int inner = t->nc > 1 ? 2 : 1;
-        kn_putf(b, "cache_read %s %d scratch %s.%d loops", x->name, l, kn_cpu_axis(x, t->kb > 1 && t->nc <= 1 ? first : x->n), t->nc > 1);
+        kn_putf(b, "cache_read %s %d scratch %s.%d loops", x->name, l, kn_cpu_axis(x, t->kb > 1 && t->nc <= 1 ? t->blocked : x->n), t->nc > 1);
         for (int i = first; i < x->s->naxes; i++)
-            if (a->axes >> i & 1) kn_putf(b, " %s.%d", kn_cpu_axis(x, i), i == first && t->kb > 1);
+            if (a->axes >> i & 1) kn_putf(b, " %s.%d", kn_cpu_axis(x, i), i == t->blocked && t->kb > 1);
         kn_putf(b, " %s.%d %s.%d\n", kn_cpu_axis(x, x->n), inner, kn_cpu_axis(x, x->n), inner + 1);
     }
 }

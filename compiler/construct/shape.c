@@ -155,22 +155,6 @@ static bool divide_one(shaper *s, const kn_stage *g)
     return false;
 }
 
-/* Dimension of the load along which the axis alone of the two steps, and whether it meets others there (a window), steps by more than one or
- * meets padding; -1: none. */
-static int window_dim(const kn_expr *load, int axis, bool *window)
-{
-    int dim = -1;
-    for (int i = 0; i < load->nargs; i++) {
-        kn_affine f;
-        uint32_t in = kn_axes_in(load->args[i]);
-        if (!(in >> axis & 1)) continue;
-        if (dim >= 0 || !kn_affine_of(load->args[i], &f) || f.coef[axis] < 1) return -1;
-        dim = i;
-        *window |= load->padded || in != 1u << axis || f.coef[axis] > 1;
-    }
-    return dim;
-}
-
 static bool is_cast(const kn_expr *e, const kn_expr *load)
 {
     if (e->op == KN_OP_CAST && e->args[0] == load) return e->args[0]->dtype != e->dtype;
@@ -201,27 +185,41 @@ static bool widen_one(shaper *s, const kn_stage *g)
     return false;
 }
 
-/* A window that slides over two dimensions of one factor of a sum of products (a convolution): its places become one axis. */
+/* Dimension of the load along which the axis alone of the two steps, -1: none; *window is set where it meets others there, steps by more than one
+ * or may meet padding. */
+static int window_dim(const kn_expr *load, int axis, bool *window)
+{
+    int dim = -1;
+    for (int i = 0; i < load->nargs; i++) {
+        kn_affine f;
+        uint32_t in = kn_axes_in(load->args[i]);
+        if (!(in >> axis & 1)) continue;
+        if (dim >= 0 || !kn_affine_of(load->args[i], &f) || f.coef[axis] < 1) return -1;
+        dim = i;
+        *window |= load->padded || in != 1u << axis || f.coef[axis] > 1;
+    }
+    return dim;
+}
+
+/* A window that slides over two dimensions, side by side, of one factor of a sum of products (a convolution): its places become one axis. */
 static bool flatten_one(shaper *s, const kn_stage *g)
 {
     kn_site v;
     kn_site_of(s->a, s->t, g, s->hw, &v);
-    if (s->hw->gpu || !v.contraction || v.s->scatter || v.n < 0) return false;
+    if (s->hw->gpu || !v.contraction || v.s->scatter) return false;
     const kn_expr *loads[KN_SITE_LOADS];
     int n = kn_loads(v.s->body, loads, KN_SITE_LOADS);
     for (int i = 0; i < n && i < KN_SITE_LOADS; i++) {
-        bool window = false;
-        int column = window_dim(loads[i], v.n, &window);
-        for (int a = v.n - 1; a >= 0 && column >= 0; a--) {
-            int row = a == v.m ? -1 : window_dim(loads[i], a, &window);
-            if (row < 0 || row == column || !window || v.s->axes[a].extent < 2) continue;
+        for (int b = v.s->nspatial - 1; b > 0; b--) {
+            bool window = false;
+            int a = b - 1, row = window_dim(loads[i], a, &window), column = window_dim(loads[i], b, &window);
+            if (row < 0 || column != row + 1 || !window || v.s->axes[a].extent < 2) continue;
             const char *plane = kn_format(s->a, "plane%d", s->nplanes);
             if (!plane || s->nplanes == KILN_MAX_STMTS) return false;
-            if (try_step(s, kn_format(s->a, "flatten_window %s %d %s %s V%d %s rows%d", v.name, i, v.s->axes[a].name, v.s->axes[v.n].name,
-                                      s->nplanes, plane, s->nplanes))) {
-                s->plane[s->nplanes++] = plane;
-                return true;
-            }
+            if (!try_step(s, kn_format(s->a, "flatten_window %s %d %s %s V%d %s rows%d", v.name, i, v.s->axes[a].name, v.s->axes[b].name,
+                                       s->nplanes, plane, s->nplanes))) continue;
+            s->plane[s->nplanes++] = plane;
+            return true;
         }
     }
     return false;

@@ -1,8 +1,8 @@
 /* flatten_window S I A B V T W: spatial axes A and B of S slide a window over two dimensions of load I. They become one axis V that runs over whole
  * rows of that window's plane, so that neighbours along V are neighbours in memory, whatever the window's place, stride and padding:
  *
- *   T[..., a, b, U] = what load I reads at row U // P * stride + a, column U % P * stride + b, padding filled in; P is the row pitch
- *   W[..., V] red= S's body, reading T[..., i % strideA, j % strideB, V + i // strideA * P + j // strideB]
+ *   T[..., a, b, U, ...] = what load I reads at row U // P * stride + a, column U % P * stride + b, padding filled in; P is the row pitch
+ *   W[..., V] red= S's body, reading T[..., i % strideA, j % strideB, V + i // strideA * P + j // strideB, ...]
  *   what S wrote = W[..., A * P + B]
  *
  * where i and j are what the load's indices add to A * strideA and B * strideB. The P - extent(B) values of V between two rows are computed for
@@ -23,7 +23,7 @@ typedef struct flat {
     window_dim w[2];
     const kn_expr *load;
     int64_t pitch, extent;  /* of V */
-    int rank;               /* of T */
+    int rank, at;           /* of T; its dimension U, in the place of the later of the two */
     int64_t shape[KILN_MAX_RANK];
 } flat;
 
@@ -87,54 +87,70 @@ static kiln_status check(kn_step *s, const kn_stage *g, const flat *f)
     return KILN_OK;
 }
 
-/* T's shape and statement: its rows are written in order, one axis for the lines and one for the columns. */
-static bool make_plane(kn_step *s, kn_stage *g, flat *f, int *out, kn_expr **idx)
+typedef struct plane { kn_stmt t; kn_expr *from[KILN_MAX_RANK]; } plane;
+
+static kn_expr *new_axis(kn_step *s, plane *x, const char *name, int64_t extent)
 {
-    const kn_expr *load = f->load;
-    const kn_stmt *st = kn_stage_stmt(s->t, g);
-    kn_stmt t = { .red = KN_RED_NONE };
-    kn_expr *from[KILN_MAX_RANK];
-    for (int i = 0; i < load->nargs; i++) {
-        int64_t lo, hi;
-        if (i == f->w[0].dim || i == f->w[1].dim) continue;
-        if (!kn_expr_range(load->args[i], kn_sched_range, (void *)(uintptr_t)st, &lo, &hi) || hi - lo >= KILN_MAX_EXTENT)
-            return kn_step_refuse(s, "index %d of load %s has no known range", i, s->args[1]), false;
-        t.lhs[f->rank] = kn_axis_ref(s->a, t.naxes);
-        from[i] = kn_bin(s->a, KN_OP_ADD, t.lhs[f->rank], kn_const_i(s->a, KN_I64, lo));
-        idx[f->rank] = kn_bin(s->a, KN_OP_SUB, load->args[i], kn_const_i(s->a, KN_I64, lo));
-        f->shape[f->rank++] = hi - lo + 1;
-        t.axes[t.naxes++] = (kn_axis){ kn_format(s->a, "X%d", i), hi - lo + 1, false };
-    }
-    kn_expr *phase[2];
+    x->t.axes[x->t.naxes] = (kn_axis){ name, extent, false };
+    return kn_axis_ref(s->a, x->t.naxes++);
+}
+
+/* A dimension of T that the window does not slide along. */
+static bool other_dim(kn_step *s, const kn_stmt *st, flat *f, plane *x, int i, kn_expr **idx)
+{
+    int64_t lo, hi;
+    kn_expr *at = f->load->args[i];
+    if (!kn_expr_range(at, kn_sched_range, (void *)(uintptr_t)st, &lo, &hi) || hi - lo >= KILN_MAX_EXTENT)
+        return kn_step_refuse(s, "index %d of load %s has no known range", i, s->args[1]), false;
+    x->t.lhs[f->rank] = new_axis(s, x, kn_format(s->a, "X%d", i), hi - lo + 1);
+    x->from[i] = kn_bin(s->a, KN_OP_ADD, x->t.lhs[f->rank], kn_const_i(s->a, KN_I64, lo));
+    idx[f->rank] = kn_bin(s->a, KN_OP_SUB, at, kn_const_i(s->a, KN_I64, lo));
+    f->shape[f->rank++] = hi - lo + 1;
+    return true;
+}
+
+/* The phases of the strides, then U: its rows are written in order, one axis for the lines and one for the columns. */
+static bool plane_dims(kn_step *s, flat *f, plane *x, kn_expr **idx)
+{
+    kn_expr *phase[2], *line[2];
     for (int k = 0; k < 2; k++) {
         window_dim *w = &f->w[k];
         phase[k] = kn_const_i(s->a, KN_I64, w->lo);
         if (w->phases < 2) continue;
-        t.lhs[f->rank] = kn_axis_ref(s->a, t.naxes);
-        phase[k] = kn_bin(s->a, KN_OP_ADD, t.lhs[f->rank], phase[k]);
+        x->t.lhs[f->rank] = new_axis(s, x, k ? "Z1" : "Z0", w->phases);
+        phase[k] = kn_bin(s->a, KN_OP_ADD, x->t.lhs[f->rank], phase[k]);
         idx[f->rank] = kn_bin(s->a, KN_OP_MOD, w->rest, kn_const_i(s->a, KN_I64, w->stride));
         f->shape[f->rank++] = w->phases;
-        t.axes[t.naxes++] = (kn_axis){ kn_format(s->a, "Z%d", k), w->phases, false };
     }
-    kn_expr *line[2];
     for (int k = 0; k < 2; k++) {
-        line[k] = kn_axis_ref(s->a, t.naxes);
-        from[f->w[k].dim] = kn_bin(s->a, KN_OP_ADD, kn_bin(s->a, KN_OP_MUL, line[k], kn_const_i(s->a, KN_I64, f->w[k].stride)), phase[k]);
-        t.axes[t.naxes++] = (kn_axis){ k ? "X" : "Y", f->w[k].lines, false };
+        line[k] = new_axis(s, x, k ? "X" : "Y", f->w[k].lines);
+        kn_expr *at = kn_bin(s->a, KN_OP_MUL, line[k], kn_const_i(s->a, KN_I64, f->w[k].stride));
+        x->from[f->w[k].dim] = kn_bin(s->a, KN_OP_ADD, at, phase[k]);
     }
-    t.lhs[f->rank] = kn_bin(s->a, KN_OP_ADD, kn_bin(s->a, KN_OP_MUL, line[0], kn_const_i(s->a, KN_I64, f->pitch)), line[1]);
-    if (!kn_mul_fits(f->w[0].lines, f->pitch, &f->shape[f->rank]) || t.naxes > KILN_MAX_AXES)
-        return kn_step_refuse(s, "'%s' would have too many elements", s->args[5]), false;
-    f->rank++;
-    t.nspatial = t.naxes;
-    *out = t.out = kn_step_temp(s, s->args[5], load->dtype, f->rank, f->shape);
-    if (t.out < 0) return false;
-    t.body = kn_load_padded(s->a, s->t->program, load->u.tensor, from, load->padded ? load->pad_value : 0);
-    if (!t.body || kn_arena_dry(s->a)) return kn_fail(s->d, KILN_MEMORY, "out of memory while flattening a window"), false;
-    kn_stmt_simplify(s->a, &t, f->rank);
-    const kn_expr *read = t.body;
-    if (!load->padded && kn_inside(s->t->program, &t, read)) t.body = kn_load(s->a, s->t->program, load->u.tensor, read->args);
-    return t.body && kn_step_insert(s, g, &t, false);
+    f->at = f->rank;
+    x->t.lhs[f->rank] = kn_bin(s->a, KN_OP_ADD, kn_bin(s->a, KN_OP_MUL, line[0], kn_const_i(s->a, KN_I64, f->pitch)), line[1]);
+    return kn_mul_fits(f->w[0].lines, f->pitch, &f->shape[f->rank++]) ||
+           (kn_step_refuse(s, "'%s' would have too many elements", s->args[5]), false);
+}
+
+static bool make_plane(kn_step *s, kn_stage *g, flat *f, int *out, kn_expr **idx)
+{
+    const kn_expr *load = f->load;
+    plane x = { .t = { .red = KN_RED_NONE } };
+    for (int i = 0, met = 0; i < load->nargs; i++) {
+        bool window = i == f->w[0].dim || i == f->w[1].dim;
+        if (!window && !other_dim(s, kn_stage_stmt(s->t, g), f, &x, i, idx)) return false;
+        if (window && ++met == 2 && !plane_dims(s, f, &x, idx)) return false;
+    }
+    x.t.nspatial = x.t.naxes;
+    *out = x.t.out = kn_step_temp(s, s->args[5], load->dtype, f->rank, f->shape);
+    if (x.t.out < 0) return false;
+    x.t.body = kn_load_padded(s->a, s->t->program, load->u.tensor, x.from, load->padded ? load->pad_value : 0);
+    if (!x.t.body || kn_arena_dry(s->a)) return kn_fail(s->d, KILN_MEMORY, "out of memory while flattening a window"), false;
+    kn_stmt_simplify(s->a, &x.t, f->rank);
+    const kn_expr *read = x.t.body;
+    if (!load->padded && kn_inside(s->t->program, &x.t, read)) x.t.body = kn_load(s->a, s->t->program, load->u.tensor, read->args);
+    return x.t.body && kn_step_insert(s, g, &x.t, false);
 }
 
 typedef struct renumber { int map[KILN_MAX_AXES]; } renumber;
@@ -158,7 +174,7 @@ static kiln_status rewrite_statement(kn_step *s, kn_stage *g, const flat *f, int
         kn_expr *q = kn_bin(s->a, KN_OP_FLOORDIV, f->w[k].rest, kn_const_i(s->a, KN_I64, f->w[k].stride));
         v = kn_bin(s->a, KN_OP_ADD, v, kn_bin(s->a, KN_OP_MUL, q, kn_const_i(s->a, KN_I64, k ? 1 : f->pitch)));
     }
-    idx[f->rank - 1] = v;
+    idx[f->at] = v;
     kn_expr *read = kn_load(s->a, p, plane, idx);
     if (!read) return kn_fail(s->d, KILN_MEMORY, "out of memory while flattening a window");
     kn_stmt_replace(s->a, st, f->load, read);
@@ -213,7 +229,8 @@ kiln_status kn_prim_flatten_window(kn_step *s)
 {
     kn_stage *g = kn_step_fresh(s, s->args[0]);
     flat f = { .load = g ? kn_step_load(s, g, s->args[1]) : NULL };
-    if (!f.load || !find_dim(s, g, &f, 0, s->args[2]) || !find_dim(s, g, &f, 1, s->args[3])) return s->d->status ? s->d->status : KILN_TRACE;
+    if (!f.load || !find_dim(s, g, &f, 0, s->args[2]) || !find_dim(s, g, &f, 1, s->args[3]))
+        return s->d->status ? s->d->status : KILN_TRACE;
     kiln_status bad = check(s, g, &f);
     if (bad) return bad;
     const kn_stmt *st = kn_stage_stmt(s->t, g);
@@ -226,7 +243,7 @@ kiln_status kn_prim_flatten_window(kn_step *s)
         return kn_step_refuse(s, "the flat axis would be longer than %d", KILN_MAX_EXTENT);
     int plane;
     kn_expr *idx[KILN_MAX_RANK];
-    if (f.load->nargs + 1 > KILN_MAX_RANK) return kn_step_refuse(s, "load %s has too many dimensions", s->args[1]);
+    if (f.load->nargs + 1 > KILN_MAX_RANK || f.load->nargs + 2 > KILN_MAX_AXES) return kn_step_refuse(s, "load %s has too many dimensions", s->args[1]);
     if (!make_plane(s, g, &f, &plane, idx)) return s->d->status;
     bad = copy_out(s, g, &f);
     return bad ? bad : rewrite_statement(s, g, &f, plane, idx);
