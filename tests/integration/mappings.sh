@@ -12,7 +12,7 @@ daemon=$!
 trap 'kill $daemon 2>/dev/null; wait $daemon 2>/dev/null; rm -rf "$work"' EXIT
 for _ in $(seq 100); do curl -fsS -m 2 "$KILN_URL/readyz" >/dev/null 2>&1 && break; sleep 0.1; done
 python3 - "$work" "$build/kiln" <<'PY'
-import json, subprocess, sys
+import json, os, subprocess, sys, urllib.request
 work, kiln = sys.argv[1:]
 def call(*args):
     p = subprocess.run([kiln, *args], capture_output=True, text=True)
@@ -45,5 +45,16 @@ for args in (("MatMul", "a=f32:37x29", "b=f32:29x23"), ("Conv", "x=f32:1x5x9x9",
         status, out, err = call("run", *args, "--trace", work + "/trace", "--json")
         assert status == 0 and json.loads(out)["ok"], (args, m, out, err)
         checked += 1
+# a device with instructions of its own is one file
+put = urllib.request.Request(os.environ["KILN_URL"] + "/v1/targets/units", open("tests/data/units.json", "rb").read(), {"Content-Type": "application/json"}, method="PUT")
+assert urllib.request.urlopen(put).status == 201
+for instruction, types in (("mma_8x32x16", ("f16", "f16")), ("dot", ("u8", "i8")), ("outer", ("f16", "f16"))):
+    args = ("MatMulInteger" if types[0] == "u8" else "MatMul", f"a={types[0]}:17x19", f"b={types[1]}:19x23")
+    os.environ["KILN_HWSPECS"] = "tests/data"
+    found = [m for r in results("units", instruction, args) for m in r.get("mappings", []) if "trace" in m]
+    open(work + "/trace", "w").write(found[0]["trace"])
+    status, out, err = call("compile", *args, "--target", "units", "--trace", work + "/trace")
+    assert status == 0 and "run" in out + err, (instruction, out, err)
+    checked += 1
 print(f"# {checked} operators through mappings verified")
 PY
