@@ -243,7 +243,8 @@ kiln_status kn_prim_flatten_window(kn_step *s)
         return kn_step_refuse(s, "the flat axis would be longer than %d", KILN_MAX_EXTENT);
     int plane;
     kn_expr *idx[KILN_MAX_RANK];
-    if (f.load->nargs + 1 > KILN_MAX_RANK || f.load->nargs + 2 > KILN_MAX_AXES) return kn_step_refuse(s, "load %s has too many dimensions", s->args[1]);
+    if (f.load->nargs + 1 > KILN_MAX_RANK || f.load->nargs + 2 > KILN_MAX_AXES)
+        return kn_step_refuse(s, "load %s has too many dimensions", s->args[1]);
     if (!make_plane(s, g, &f, &plane, idx)) return s->d->status;
     bad = copy_out(s, g, &f);
     return bad ? bad : rewrite_statement(s, g, &f, plane, idx);
