@@ -38,6 +38,8 @@ if [ -n "$BENCH_PYPI" ] && [ ! -e "$build/bench/pypi/.done" ]; then
         echo "bench: no Python packages ($build/bench/pypi.log)"
     fi
 fi
+export TORCHINDUCTOR_CACHE_DIR="$(realpath "$build")/bench/inductor" # its own, and afresh: what it compiled otherwise is no part of this run
+rm -rf "$TORCHINDUCTOR_CACHE_DIR"
 threads=${THREADS:-1}
 export OMP_NUM_THREADS="$threads" OPENBLAS_NUM_THREADS="$threads" BLIS_NUM_THREADS="$threads" DNNL_PRIMITIVE_CACHE_CAPACITY=0
 "$build/bench/bench" spec="$spec" peers="$build/bench" shapes="${SHAPES:-$here/shapes.csv}" only="${ONLY:-}" threads="$threads" \
