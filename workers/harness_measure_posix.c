@@ -8,8 +8,8 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { ROUNDS = 9, LINE = 64, MOST_UNITS = 256 };
-static const double slice_ms = 8;
+enum { ROUNDS = 41, LINE = 64, MOST_UNITS = 256, PIECE = 8 << 20 };
+static const double slice_ms = 1.5; /* short enough that some rounds pass between two interruptions */
 static const int64_t most_dram = INT64_C(256) << 20;
 
 typedef void (*turns_fn)(long turns);
@@ -20,8 +20,8 @@ typedef struct bench {
     void *so;
     int units;
     kiln_pool pool;
-    turns_fn turns_of; /* what the tasks run: turns of a loop, or else reads */
-    long turns, repeat, bytes;
+    turns_fn turns_of;                    /* what the tasks run: turns of a loop, or else reads */
+    long turns, repeat, whole, bytes, at; /* of a round: repeated reads of so many bytes from there */
     read_fn read;
     char *data[MOST_UNITS];
     double noise; /* sum over measurements of median over best but one */
@@ -38,7 +38,7 @@ static void task(void *closure, int64_t i, int32_t worker)
         b->turns_of(b->turns);
         return;
     }
-    for (long r = 0; r < b->repeat; r++) { b->read(b->data[i], b->bytes); }
+    for (long r = 0; r < b->repeat; r++) { b->read(b->data[i] + b->at, b->bytes); }
 }
 
 static int by_value(const void *x, const void *y)
@@ -51,6 +51,8 @@ static double round_ms(bench *b)
 {
     double ms[ROUNDS];
     for (int i = 0; i < ROUNDS; i++) {
+        long pieces = b->turns_of ? 1 : b->whole / b->bytes;
+        b->at = b->turns_of ? 0 : i % pieces * b->bytes;
         double t = verify_now_ms();
         b->pool.parallel_for(b->pool.ctx, b->units, task, b);
         ms[i] = verify_now_ms() - t;
@@ -74,18 +76,21 @@ static double turns_a_second(bench *b, turns_fn f)
     return (double)b->turns / round_ms(b) * 1e3;
 }
 
-static double bandwidth(bench *b, int64_t bytes) /* GB/s of all units, each over its own array of so many bytes */
+/* GB/s of all units, each over its own array of so many bytes; long arrays in pieces, a round each, one after the other. */
+static double bandwidth(bench *b, int64_t bytes)
 {
     b->turns_of = NULL;
-    b->bytes = (long)(bytes / 4096 * 4096);
-    b->repeat = 1 + (64 << 20) / (b->bytes + 1);
+    b->whole = (long)(bytes / 4096 * 4096);
+    b->bytes = b->whole < PIECE ? b->whole : PIECE;
+    b->repeat = 1 + PIECE / 2 / b->bytes;
+    if (b->bytes < b->whole) { b->repeat = 1; }
     return (double)b->bytes * (double)b->repeat * b->units / round_ms(b) / 1e6;
 }
 
 /* Nanoseconds from line to line of a random cycle through an array. */
 static double latency(bench *b, int64_t bytes)
 {
-    int64_t n = bytes / LINE, steps = 200000;
+    int64_t n = bytes / LINE, steps = 20000;
     chase_fn chase;
     void *p = loop(b, "kiln_chase");
     uint32_t *order = malloc(sizeof *order * (size_t)n), seed = 1;
@@ -112,32 +117,49 @@ static double latency(bench *b, int64_t bytes)
     return p ? ns[1] : 0;
 }
 
+static bool find(const bench *b, const char *name, turns_fn *f)
+{
+    void *p = loop(b, name);
+    memcpy(f, &p, sizeof p);
+    return p != NULL;
+}
+
+static bool find_row(const bench *b, int row, turns_fn *f)
+{
+    char name[32];
+    snprintf(name, sizeof name, "kiln_peak_%d", row);
+    return find(b, name, f);
+}
+
 static void peaks(bench *b)
 {
-    double scalar = 0, f32 = 0;
-    void *p = loop(b, "kiln_add");
     turns_fn f;
-    memcpy(&f, &p, sizeof p);
-    scalar = turns_a_second(b, f) * 16 / 1e9;
     for (int i = 0; i < measure_nrows; i++) {
-        char name[32];
-        snprintf(name, sizeof name, "kiln_peak_%d", i);
-        if (!(p = loop(b, name))) { continue; }
-        memcpy(&f, &p, sizeof p);
+        if (!find_row(b, i, &f)) { continue; }
         int chains = strcmp(measure_rows[i].registers, "tmm") ? MEASURE_CHAINS : MEASURE_TILE_CHAINS;
-        double starts = turns_a_second(b, f) * chains; /* instructions a second of one unit */
-        harness_say("peak %s %.3f", measure_rows[i].dtype, starts * measure_rows[i].operations * b->units / 1e9);
-        if (!f32 && !strcmp(measure_rows[i].dtype, "f32")) { f32 = starts / 1e9; }
+        harness_say("peak %s %.3f", measure_rows[i].dtype, turns_a_second(b, f) * chains * measure_rows[i].operations * b->units / 1e9);
     }
-    p = loop(b, "kiln_chain");
-    memcpy(&f, &p, sizeof p);
-    double cycles = scalar / (turns_a_second(b, f) * 8 / 1e9);
-    int each = f32 / scalar > 1.25 ? 2 : 1; /* an instruction set's widest multiply-add starts once or twice a cycle */
-    if (f32 > 0) {
-        harness_say("clock %.3f %d %d", f32 / each, each, cycles < 1 ? 1 : (int)(cycles + 0.5));
+}
+
+/* Of one unit alone: two that share a core's multipliers, which a machine may hide, would look like two of half the clock. The widest
+ * multiply-add starts once or twice a cycle. Its latency is in cycles of the clock that multiplying leaves, which can be below that of
+ * scalar code. */
+static void clocks(bench *b)
+{
+    int units = b->units, row = 0;
+    turns_fn f;
+    b->units = 1;
+    double scalar = find(b, "kiln_add", &f) ? turns_a_second(b, f) * 16 / 1e9 : 0;
+    while (row < measure_nrows && (strcmp(measure_rows[row].dtype, "f32") || !find_row(b, row, &f))) { row++; }
+    if (row < measure_nrows) {
+        double starts = turns_a_second(b, f) * MEASURE_CHAINS / 1e9;
+        int each = starts / scalar > 1.25 ? 2 : 1;
+        double cycles = find(b, "kiln_chain", &f) ? starts / each / (turns_a_second(b, f) * 8 / 1e9) : 4;
+        harness_say("clock %.3f %d %d", starts / each, each, cycles < 1 ? 1 : (int)(cycles + 0.5));
     } else {
         harness_say("clock %.3f 1 4", scalar);
     }
+    b->units = units;
 }
 
 /* The last-level cache as far as it acts as one: while reading it is faster than halfway (as a factor) from its near end to memory. */
@@ -195,6 +217,7 @@ int child_mode_measure(int argc, char **argv)
     const int *vector = loop(&b, "kiln_vector_bytes");
     harness_say("vector %d", *vector);
     peaks(&b);
+    clocks(&b);
     levels(&b);
     harness_say("noise %.3f", b.noise / b.measured);
     harness_say("done");

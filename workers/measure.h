@@ -30,7 +30,7 @@ typedef struct worker_machine {
         char dtype[8];
         double gflops;
     } peaks[MEASURE_ROWS]; /* all units; the fastest row of each dtype */
-    double clock_ghz;      /* while multiplying in f32 on all units */
+    double clock_ghz;      /* while one unit multiplies in f32 */
     int fma_per_cycle, fma_latency;
     int vector_bytes;
     double noise; /* how much slower the median round was than the best but one: above 1.1 something else was running */
