@@ -1,20 +1,5 @@
 /* Instructions of the device as functions of the text: their emulation from the compute text, and the real one where natives.def has it. */
 #include "codegen/gen.h"
-#include <string.h>
-
-static const struct native { const char *spelling, *macro, *compute, *dtypes, *text; } natives[] = {
-#define X(spelling, macro, compute, dtypes, text) { spelling, macro, compute, dtypes, text },
-#include "codegen/natives.def"
-#undef X
-};
-
-static const struct native *native_of(const kn_gen *g, const kn_hw_intrin *spec)
-{
-    for (size_t i = 0; i < sizeof natives / sizeof *natives && !g->cuda && spec->spelling; i++)
-        if (!strcmp(natives[i].spelling, spec->spelling) && !strcmp(natives[i].compute, spec->compute) && !strcmp(natives[i].dtypes, spec->dtypes))
-            return &natives[i];
-    return NULL;
-}
 
 static void put_name(kn_gen *g, int fn)
 {
@@ -54,7 +39,7 @@ static void put_comment(kn_buf *b, const char *s)
     }
 }
 
-static void put_native(kn_gen *g, const struct native *n, const kn_emulated *f)
+static void put_native(kn_gen *g, const kn_native *n, const kn_emulated *f)
 {
     kn_putf(&g->out, "\n#ifdef %s\n", n->macro);
     for (const char *c = n->text; *c; c++) {
@@ -94,7 +79,7 @@ void kn_put_instructions(kn_gen *g)
 {
     for (int i = 0; i < g->p->ncalls && g->status == KILN_OK; i++) {
         const kn_emulated *f = &g->p->calls[i];
-        const struct native *native = native_of(g, f->intrin->spec);
+        const kn_native *native = g->cuda ? NULL : kn_native_of(f->intrin->spec);
         kn_putf(&g->out, "\n/* %s%s: ", f->intrin->name, native ? ", emulated where the compiler's target has it not" : ", emulated");
         put_comment(&g->out, f->intrin->spec->compute);
         kn_put(&g->out, " */\nKN_FN void ");

@@ -230,6 +230,19 @@ static void vselect(kn_gen *g, const kn_expr *e)
     kn_put(&g->out, ")");
 }
 
+/* Between bytes and words conversions go by way of 16 bits: compilers take a conversion to four times the width, from memory, apart lane by lane. */
+static int steps_between(enum kn_dtype from, enum kn_dtype to, enum kn_dtype *step)
+{
+    int n = 0;
+    bool widens = kn_dtype_bytes(from) == 1 && kn_dtype_bytes(to) == 4,
+        narrows = kn_dtype_bytes(from) == 4 && kn_dtype_bytes(to) == 1 && to != KN_BOOL;
+    if (narrows && kn_is_float(from)) step[n++] = KN_I32;
+    if (widens || narrows) step[n++] = KN_I16;
+    if (widens && kn_is_float(to)) step[n++] = KN_I32;
+    step[n++] = to;
+    return n;
+}
+
 static void vcast(kn_gen *g, const kn_expr *e)
 {
     enum kn_dtype to = e->dtype, from = e->args[0]->dtype;
@@ -244,11 +257,15 @@ static void vcast(kn_gen *g, const kn_expr *e)
     } else if (kn_value_type(to) == kn_value_type(from)) {
         operand(g, e->args[0], e->lanes);
     } else {
-        kn_put(&g->out, "__builtin_convertvector(");
+        enum kn_dtype step[4];
+        int n = steps_between(kn_is_half(from) ? KN_F32 : from, kn_is_half(to) ? KN_F32 : to, step);
+        for (int i = 0; i < n; i++) kn_put(&g->out, "__builtin_convertvector(");
         operand(g, e->args[0], e->lanes);
-        kn_put(&g->out, ", ");
-        vtype(g, e);
-        kn_put(&g->out, ")");
+        for (int i = 0; i < n; i++) {
+            kn_put(&g->out, ", ");
+            kn_put_vector_type(g, kn_value_type(step[i]), e->lanes);
+            kn_put(&g->out, ")");
+        }
     }
     kn_put(&g->out, ")");
 }

@@ -12,6 +12,11 @@ static kiln_status plan_stage(kiln_arena *a, const kn_program *p, const kn_hw *h
     for (int i = 0; i < t->nstages; i++) sums += t->program->stmts[t->stages[i]->stmt]->red != KN_RED_NONE;
     if (sums > 1) each /= sums;
     *out = (kn_plans){.a = a, .canonical = p, .hw = hw, .head = head, .left = each < 8 ? 8 : each};
+    if (kn_site_scheduled(t, t->stages[k])) { /* by what shaped the program */
+        out->n = 1;
+        out->best[0] = (kn_plan){.lines = {"", 0}};
+        return KILN_OK;
+    }
     if (hw->gpu) kn_plan_gpu(&x, out);
     else kn_plan_cpu(&x, out);
     if (kn_arena_dry(a)) return kn_fail(d, KILN_MEMORY, "out of memory while constructing");

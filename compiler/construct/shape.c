@@ -1,6 +1,7 @@
 /* Program shaping: map producers go into their readers, map consumers become epilogues, axes that are adjacent everywhere become one (ROLLER 3.4).
  * Every step is tried on the program so far; one that a primitive refuses is left out. */
 #include "construct/site.h"
+#include "intrin/intrin.h"
 #include <string.h>
 
 typedef struct shaper {
@@ -185,6 +186,30 @@ static bool widen_one(shaper *s, const kn_stage *g)
     return false;
 }
 
+/* A product of bytes goes to the instruction of the device that multiplies them, by the mapping predicted to be the fastest: a step that schedules
+ * its statement and the layouts that it wants (AMOS, ISCA'22). Wider types are as fast in lanes, and blocked better. */
+static bool map_one(shaper *s, const kn_stage *g)
+{
+    kn_site v;
+    kn_site_of(s->a, s->t, g, s->hw, &v);
+    double products = (double)v.reduce_extent;
+    for (int i = 0; i < v.s->nspatial; i++) products *= (double)v.s->axes[i].extent;
+    if (s->hw->gpu || !v.contraction || v.s->scatter || v.reduce_extent < 16) return false;
+    if (products < 1 << 18) return false; /* layouts cost more than that */
+    for (int k = 0; k < s->hw->nintrins; k++) {
+        const kn_hw_intrin *it = &s->hw->intrins[k];
+        bool bytes = it->parsed && kn_native_of(it);
+        for (int o = 1; bytes && o < it->parsed->noperands; o++) bytes = kn_dtype_bytes(it->parsed->operand[o].dtype) == 1;
+        if (bytes && try_step(s, kn_format(s->a, "sample_mapping mapping%d %s %s\nmap %s %s $mapping%d", s->nfused, v.name, it->name,
+            v.name, it->name,
+                                           s->nfused))) {
+            s->nfused++;
+            return true;
+        }
+    }
+    return false;
+}
+
 /* Dimension of the load along which the axis alone of the two steps, -1: none; *window is set where it meets others there, steps by more than one
  * or may meet padding. */
 static int window_dim(const kn_expr *load, int axis, bool *window)
@@ -232,9 +257,10 @@ kiln_status kn_shape(kiln_arena *a, const kn_program *p, const kn_hw *hw, kiln_b
     if (st) return st;
     for (int k = 0; k < s.t->nstages; k++) {
         kn_stage *g = s.t->stages[k];
-        bool widened = widen_one(&s, g);
-        if (widened) k--; /* its statement is one further on */
-        else flatten_one(&s, g);
+        int before = s.t->nstages;
+        if (!kn_site_scheduled(s.t, g) && map_one(&s, g)) k += s.t->nstages - before;
+        else if (!kn_site_scheduled(s.t, g) && widen_one(&s, g)) k--; /* its statement is one further on */
+        else if (!kn_site_scheduled(s.t, g)) flatten_one(&s, g);
     }
     while (inline_one(&s, true)) {}
     while (epilogue_one(&s)) {}

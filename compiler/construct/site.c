@@ -90,3 +90,10 @@ void kn_site_of(kiln_arena *a, const kn_tree *t, const kn_stage *g, const kn_hw 
     kn_site_access_of(a, t->program, x->s, x->s->out, x->s->lhs, false, &x->store);
     find_roles(x);
 }
+
+bool kn_site_scheduled(const kn_tree *t, const kn_stage *g)
+{
+    bool fresh = g->nloops == t->program->stmts[g->stmt]->naxes && !g->ncaches;
+    for (int i = 0; i < g->nloops; i++) fresh = fresh && g->loops[i].kind == KN_SERIAL;
+    return !fresh;
+}

@@ -33,6 +33,9 @@ void kn_site_of(kiln_arena *a, const kn_tree *t, const kn_stage *g, const kn_hw 
 /* The linear view of one access of statement s. */
 void kn_site_access_of(kiln_arena *a, const kn_program *p, const kn_stmt *s, int tensor, kn_expr *const *idx, bool padded, kn_site_access *out);
 
+/* The stage has steps of its own already: its loops are no more one an axis, or they have kinds. */
+bool kn_site_scheduled(const kn_tree *t, const kn_stage *g);
+
 /* Trace lines for one stage. */
 typedef struct kn_plan { kiln_bytes lines; double us; } kn_plan;
 typedef struct kn_plans {

@@ -42,6 +42,10 @@ kiln_status kn_intrin_parse(kiln_arena *a, const kn_hw_intrin *spec, const char 
 kiln_status kn_intrins_parse(kiln_arena *a, kn_hw *hw, kiln_diag *d);
 /* By name; NULL when hw has none of it. */
 const kn_intrin *kn_intrin_find(const kn_hw *hw, const char *name);
+/* The row of natives.def for exactly this spelling and compute text: how C uses the instruction as such, under the compiler's `macro` for
+ * it. NULL: only its emulation can be printed. */
+typedef struct kn_native { const char *spelling, *macro, *compute, *dtypes, *text; } kn_native;
+const kn_native *kn_native_of(const kn_hw_intrin *spec);
 /* The operand that is `tensor` of it->program; 0 for its destination. */
 int kn_intrin_operand_of(const kn_intrin *it, int tensor);
 #endif
