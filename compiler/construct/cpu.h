@@ -14,6 +14,11 @@ typedef struct kn_cpu_tile {
     bool pack;
 } kn_cpu_tile;
 
+enum {
+    KN_CPU_UNROLLED = 128, /* operations of a register tile whose sum is written out term by term */
+    KN_CPU_ROW = 16        /* vectors of a map's row that is written out as a whole */
+};
+
 static inline const char *kn_cpu_axis(const kn_site *x, int i) { return x->s->axes[i].name; }
 static inline int64_t kn_cpu_extent(const kn_site *x, int i) { return i < 0 ? 1 : x->s->axes[i].extent; }
 /* The greatest power of two that is at most n and at most `most`. */

@@ -28,6 +28,7 @@ static int64_t map_vector_bytes(const kn_site *x)
     double bytes = bytes_of(&p->tensors[x->s->out]);
     int n = kn_loads(x->s->body, loads, KN_SITE_LOADS);
     for (int i = 0; i < n && i < KN_SITE_LOADS; i++) bytes += bytes_of(&p->tensors[loads[i]->u.tensor]);
+    for (int i = 0; i < x->nloads; i++) far = x->load[i].padded ? NULL : far; /* what is padded is read again soon */
     bool streams = far && work_of(x->s->body) <= 4 && bytes > (double)far->capacity_bytes;
     return streams ? x->hw->streaming_vector_bytes : x->hw->vector_bytes;
 }
@@ -39,13 +40,14 @@ static void map_tiles(const kn_site *x, kn_plans *p)
     int other = kn_cpu_other(x);
     int64_t full = map_vector_bytes(x) / kn_dtype_bytes(x->s->body->dtype), lanes = kn_cpu_pow2(kn_cpu_extent(x, x->n), full);
     /* rows begin anywhere in a cache line: a shorter vector straddles two less often */
-    bool ragged = other >= 0 && kn_cpu_extent(x, x->n) % lanes != 0;
+    bool padded = x->nloads && x->load[0].padded, ragged = other >= 0 && !padded && kn_cpu_extent(x, x->n) % lanes != 0;
     if (ragged && lanes * kn_dtype_bytes(x->s->body->dtype) > 32) lanes /= 2;
     int64_t vectors = kn_ceil_div(kn_cpu_extent(x, x->n), lanes), run = vectors / (16 * (int64_t)x->hw->units);
     if (run > 4096) run = 4096;
-    if (vectors <= 8) run = vectors; /* a whole row, its last vector moved back */
+    int64_t whole = padded ? KN_CPU_ROW : KN_CPU_ROW / 2;
+    if (vectors <= whole) run = vectors; /* a whole row, its last vector moved back */
     const int64_t widths[] = {run, 4, 1};
-    for (int i = vectors <= 8 || (other < 0 && run > 8) ? 0 : 1; i < 3; i++) {
+    for (int i = vectors <= whole || (other < 0 && run > 8) ? 0 : 1; i < 3; i++) {
         kn_cpu_tile t = {.lanes = lanes, .nv = widths[i], .mr = 1, .mc = 1, .grain = kn_cpu_grain(x, other), .rlanes = 1, .runroll = 1};
         kn_cpu_try(x, p, &t);
         if (i == 0 && p->n) break; /* short tasks would only pay more forks */

@@ -134,6 +134,8 @@ static void spatial_tiles(const kn_site *x, kn_plans *p)
                 if (acc + nv + broadcasts > x->hw->vector_registers || (acc >= need) != (pass == 0)) continue;
                 if ((x->m < 0 && mr > 1) || (mr > 1 && mr > kn_cpu_extent(x, x->m)) || (nv > 1 && (nv - 1) * lanes >= n)) continue;
                 if (pass == 0 && x->m >= 0 && nv > 5) continue;
+                bool taps_shared = !x->contraction && x->m >= 0 && x->reduce_extent <= FEW; /* by rows, where they are written out */
+                if (taps_shared && x->reduce_extent * acc > KN_CPU_UNROLLED && acc > 1) continue;
                 spatial_tile(x, p, &r, mr, nv, lanes);
             }
         }

@@ -82,7 +82,7 @@ static int put_order(kn_buf *b, const kn_site *x, const kn_cpu_tile *t, int othe
     if (x->m >= 0) kn_putf(b, " %s.1", kn_cpu_axis(x, x->m));
     for (int i = x->s->nspatial; i < x->s->naxes; i++) kn_putf(b, " %s.%d", kn_cpu_axis(x, i), i == t->blocked && t->kb > 1);
     kn_put(b, " |");
-    bool serial = t->nv > 8; /* more vectors than are unrolled: a loop outside the register tile */
+    bool serial = t->nv > KN_CPU_ROW; /* more vectors than are unrolled: a loop outside the register tile */
     int inner = t->nc > 1 ? 2 : 1; /* n's loop of vectors; that of lanes follows */
     if (ntile && serial) kn_putf(b, " %s.%d", kn_cpu_axis(x, x->n), inner);
     if (x->m >= 0) kn_putf(b, " %s.2", kn_cpu_axis(x, x->m));
@@ -103,8 +103,6 @@ static int64_t tasks_wanted(const kn_site *x)
     return n < 16384 ? 0 : n / 4096 < most ? n / 4096 : most;
 }
 
-enum { UNROLLED = 64 }; /* operations of a register tile whose sum is written out term by term */
-
 static void put_kinds(kn_buf *b, const kn_site *x, const kn_cpu_tile *t, const char *const par[], const int64_t times[], int npar)
 {
     int64_t tasks = 1, want = tasks_wanted(x);
@@ -119,11 +117,11 @@ static void put_kinds(kn_buf *b, const kn_site *x, const kn_cpu_tile *t, const c
         kn_putf(b, "vectorize %s %s.2\n", x->name, kn_cpu_axis(x, x->r));
         return;
     }
-    if (!t->pack && x->s->naxes > x->s->nspatial && x->reduce_extent * t->mr * t->nv <= UNROLLED)
+    if (!t->pack && x->s->naxes > x->s->nspatial && x->reduce_extent * t->mr * t->nv <= KN_CPU_UNROLLED)
         for (int i = x->s->nspatial; i < x->s->naxes; i++) kn_putf(b, "unroll %s %s.0\n", x->name, kn_cpu_axis(x, i));
     if (x->n < 0) return;
     int inner = t->nc > 1 ? 2 : 1;
-    if (t->lanes > 1 && t->nv <= 8) kn_putf(b, "unroll %s %s.%d\n", x->name, kn_cpu_axis(x, x->n), inner);
+    if (t->lanes > 1 && t->nv <= KN_CPU_ROW) kn_putf(b, "unroll %s %s.%d\n", x->name, kn_cpu_axis(x, x->n), inner);
     if (t->lanes > 1) kn_putf(b, "vectorize %s %s.%d\n", x->name, kn_cpu_axis(x, x->n), inner + 1);
 }
 

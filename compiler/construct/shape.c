@@ -250,6 +250,29 @@ static bool flatten_one(shaper *s, const kn_stage *g)
     return false;
 }
 
+/* Padding of a window that is no product's (pooling, depthwise) is filled in once, instead of asked for or copied at every place of the window;
+ * but not where the filled in copy would have to go out to memory and come back. */
+static bool pad_one(shaper *s, const kn_stage *g)
+{
+    kn_site v;
+    kn_site_of(s->a, s->t, g, s->hw, &v);
+    const kn_expr *loads[KN_SITE_LOADS];
+    const kn_hw_level *l2 = kn_hw_level_named(s->hw, "l2");
+    int n = kn_loads(v.s->body, loads, KN_SITE_LOADS);
+    if (s->hw->gpu || v.contraction || v.s->scatter || v.s->naxes == v.s->nspatial) return false;
+    for (int i = 0; i < n && i < KN_SITE_LOADS; i++) {
+        const char *plane = kn_format(s->a, "plane%d", s->nplanes);
+        double bytes = kn_dtype_bytes(loads[i]->dtype);
+        for (int d = 0; d < loads[i]->nargs; d++) bytes *= (double)s->t->program->tensors[loads[i]->u.tensor].shape[d];
+        if (!l2 || bytes > 2 * (double)l2->capacity_bytes) continue;
+        if (!loads[i]->padded || !plane || s->nplanes == KILN_MAX_STMTS) continue;
+        if (!try_step(s, kn_format(s->a, "decompose_padding %s %d %s", v.name, i, plane))) continue;
+        s->plane[s->nplanes++] = plane;
+        return true;
+    }
+    return false;
+}
+
 kiln_status kn_shape(kiln_arena *a, const kn_program *p, const kn_hw *hw, kiln_bytes *trace, kn_tree **t, kiln_diag *d)
 {
     shaper s = {.a = a, .canonical = p, .hw = hw, .text = {"", 0}};
@@ -260,7 +283,7 @@ kiln_status kn_shape(kiln_arena *a, const kn_program *p, const kn_hw *hw, kiln_b
         int before = s.t->nstages;
         if (!kn_site_scheduled(s.t, g) && map_one(&s, g)) k += s.t->nstages - before;
         else if (!kn_site_scheduled(s.t, g) && widen_one(&s, g)) k--; /* its statement is one further on */
-        else if (!kn_site_scheduled(s.t, g)) flatten_one(&s, g);
+        else if (!kn_site_scheduled(s.t, g) && !flatten_one(&s, g) && pad_one(&s, g)) k++;
     }
     while (inline_one(&s, true)) {}
     while (epilogue_one(&s)) {}

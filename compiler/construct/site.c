@@ -50,6 +50,19 @@ static bool multiplies(const kn_expr *e)
     return e->op == KN_OP_MUL;
 }
 
+/* The innermost axis but n along which a window slides by single steps: rows beside each other read the same elements. -1: none. */
+static int window_axis(const kn_site *x)
+{
+    for (int i = x->s->nspatial - 1; i >= 0; i--) {
+        if (i == x->n || x->s->axes[i].extent < 2) continue;
+        for (int l = 0; l < x->nloads; l++)
+            for (int r = x->s->nspatial; r < x->s->naxes && x->load[l].linear; r++)
+                if (x->load[l].coef[i] && !(x->load[l].bent >> r & 1) && x->load[l].coef[r] == x->load[l].coef[i] &&
+                    x->s->axes[r].extent > 1) return i;
+    }
+    return -1;
+}
+
 static void find_roles(kn_site *x)
 {
     const kn_stmt *s = x->s;
@@ -75,6 +88,7 @@ static void find_roles(kn_site *x)
         if (apart && alone && (x->m < 0 || s->axes[i].extent > s->axes[x->m].extent)) x->m = i;
     }
     x->contraction = x->m >= 0 && s->red == KN_RED_SUM && multiplies(s->body);
+    if (x->m < 0 && s->naxes > s->nspatial) x->m = window_axis(x);
 }
 
 void kn_site_of(kiln_arena *a, const kn_tree *t, const kn_stage *g, const kn_hw *hw, kn_site *x)

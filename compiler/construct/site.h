@@ -23,7 +23,8 @@ typedef struct kn_site {
     int nloads;
     kn_site_access load[KN_SITE_LOADS], store;
     int n;                 /* innermost output axis (of extent above 1 if there is one), -1: scalar */
-    int m;                 /* spatial axis to block beside it: the longest one that some load has without n; -1: none */
+    int m;                 /* spatial axis to block beside it: the longest one that some load has without n, else one that a window slides along;
+                            * -1: none */
     int r;                 /* reduce axis that is contiguous in a load, -1: none */
     int64_t reduce_extent; /* of all reduce axes together */
     bool contraction;      /* some load has m and not n, some load n and not m, and they are multiplied over a reduction */

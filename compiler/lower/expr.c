@@ -171,6 +171,13 @@ static kn_expr *vector_load(kn_env *v, const kn_expr *e)
         kn_expr *run = kn_lw_read(w, r.buffer, kn_lw_at_lane(w, r.at, v->lane_var, kn_lw_int(w, 0)), v->lanes);
         return r.cond ? kn_lw_node(w, KN_OP_SELECT, run->dtype, v->lanes, r.cond, run, kn_lw_splat(w, r.other, v->lanes)) : run;
     }
+    if (tested && v->s->red == KN_RED_NONE && kn_lw_unit_stride(r.at, v->lane_var)) { /* between two lanes in range all are */
+        kn_expr *first = kn_lw_at_lane(w, r.cond, v->lane_var, kn_lw_int(w, 0));
+        kn_expr *last = kn_lw_at_lane(w, r.cond, v->lane_var, kn_lw_int(w, v->lanes - 1));
+        kn_expr *run = kn_lw_read(w, r.buffer, kn_lw_at_lane(w, r.at, v->lane_var, kn_lw_int(w, 0)), v->lanes);
+        kn_expr *each = kn_lw_lanes(w, access_scalar(w, &r), v->lane_var, v->lanes);
+        return kn_lw_node(w, KN_OP_SELECT, run->dtype, v->lanes, kn_lw_and(w, first, last), run, each);
+    }
     return kn_lw_lanes(w, access_scalar(w, &r), v->lane_var, v->lanes);
 }
 

@@ -103,6 +103,13 @@ static bool is_row(kn_lw *w, kn_sg *sg, kn_expr *full)
     kn_tile x = { .w = w, .sg = sg, .acc = -1 };
     measure(&x);
     bool fixed = x.vloop >= 0 && kn_tile_fixed(&x);
+    if (fixed && !full) { /* where padding begins is known only where the row does */
+        kn_expr *av[KILN_MAX_AXES];
+        kn_tile_set(&x, 0);
+        sg->val[x.vloop] = kn_lw_int(w, 0);
+        kn_env_axes(w, sg, av);
+        fixed = av[sg->g->loops[x.vloop].axis]->op == KN_OP_CONST_I;
+    }
     leave(sg);
     return fixed;
 }
