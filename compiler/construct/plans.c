@@ -1,4 +1,4 @@
-/* Keeps the best plans of one stage: every one is applied as it would be replayed, and judged by the cost model. */
+/* Keeps the best plans of one stage: every one is applied to the shaped program, as it would be replayed, and judged by the cost model. */
 #include "construct/site.h"
 #include <string.h>
 
@@ -13,15 +13,10 @@ void kn_plans_try(kn_plans *p, kn_buf *lines)
         p->stopped = KILN_STOPPED;
         return;
     }
-    kn_buf b;
     kiln_diag d;
     kn_tree *t;
     kn_cost c;
-    kn_buf_init(&b, p->a);
-    kn_putn(&b, p->head.p, p->head.n);
-    kn_putn(&b, text.p, text.n);
-    kiln_bytes whole = kn_buf_take(&b);
-    if (!whole.p || kn_trace_apply(p->a, p->canonical, p->hw, whole, &t, &d) || kn_cost_of(t, p->hw, &c, &d)) return;
+    if (kn_trace_step(p->a, p->t, p->hw, text, &t, &d) || kn_trace_end(t, p->hw, &d) || kn_cost_of(t, p->hw, &c, &d)) return;
     int at = p->n < KILN_MAX_CANDIDATES ? p->n++ : KILN_MAX_CANDIDATES - 1;
     if (at == KILN_MAX_CANDIDATES - 1 && p->best[at].lines.p && p->best[at].us <= c.us) return;
     for (; at > 0 && p->best[at - 1].us > c.us; at--) p->best[at] = p->best[at - 1];

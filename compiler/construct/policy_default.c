@@ -11,7 +11,7 @@ static kiln_status plan_stage(kiln_arena *a, const kn_program *p, const kn_hw *h
     int each = EVALUATIONS, sums = 0; /* maps want few */
     for (int i = 0; i < t->nstages; i++) sums += t->program->stmts[t->stages[i]->stmt]->red != KN_RED_NONE;
     if (sums > 1) each /= sums;
-    *out = (kn_plans){.a = a, .canonical = p, .hw = hw, .head = head, .left = each < 8 ? 8 : each};
+    *out = (kn_plans){.a = a, .canonical = p, .hw = hw, .head = head, .t = t, .left = each < 8 ? 8 : each};
     if (kn_site_scheduled(t, t->stages[k])) { /* by what shaped the program */
         out->n = 1;
         out->best[0] = (kn_plan){.lines = {"", 0}};

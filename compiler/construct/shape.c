@@ -6,8 +6,8 @@
 
 typedef struct shaper {
     kiln_arena *a;
-    const kn_program *canonical;
     const kn_hw *hw;
+
     kiln_bytes text;
     kn_tree *t;
     int nfused;
@@ -21,9 +21,8 @@ static bool try_step(shaper *s, const char *line)
     kn_tree *t;
     const char *text = line ? kn_format(s->a, "%s%s\n", s->text.p, line) : NULL;
     if (!text) return false;
-    kiln_bytes longer = {text, strlen(text)};
-    if (kn_trace_apply(s->a, s->canonical, s->hw, longer, &t, &d)) return false;
-    s->text = longer;
+    if (kn_trace_step(s->a, s->t, s->hw, (kiln_bytes){line, strlen(line)}, &t, &d) || kn_trace_end(t, s->hw, &d)) return false;
+    s->text = (kiln_bytes){text, strlen(text)};
     s->t = t;
     return true;
 }
@@ -275,7 +274,7 @@ static bool pad_one(shaper *s, const kn_stage *g)
 
 kiln_status kn_shape(kiln_arena *a, const kn_program *p, const kn_hw *hw, kiln_bytes *trace, kn_tree **t, kiln_diag *d)
 {
-    shaper s = {.a = a, .canonical = p, .hw = hw, .text = {"", 0}};
+    shaper s = {.a = a, .hw = hw, .text = {"", 0}};
     kiln_status st = kn_trace_apply(a, p, hw, s.text, &s.t, d);
     if (st) return st;
     for (int k = 0; k < s.t->nstages; k++) {

@@ -44,12 +44,13 @@ typedef struct kn_plans {
     const kn_program *canonical;
     const kn_hw *hw;
     kiln_bytes head;       /* the shaping steps that come before */
+    const kn_tree *t;      /* what they make of the program */
     int left;              /* evaluations that may still be made */
     int n;
     kn_plan best[KILN_MAX_CANDIDATES]; /* by predicted time */
     kiln_status stopped;
 } kn_plans;
-/* Applies head and lines, asks the cost model, and keeps the plan at its rank; an illegal or repeated plan is passed over. */
+/* Applies the lines to the shaped program, asks the cost model, and keeps the plan at its rank; an illegal or repeated plan is passed over. */
 void kn_plans_try(kn_plans *p, kn_buf *lines);
 
 /* Shaping, common to all targets: inline, epilogue, fuse (ROLLER 3.4's axis fusion). */
