@@ -7,7 +7,6 @@
 typedef struct shaper {
     kiln_arena *a;
     const kn_hw *hw;
-
     kiln_bytes text;
     kn_tree *t;
     int nfused;
