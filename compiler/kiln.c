@@ -35,6 +35,17 @@ kiln_status kiln_construct(kiln_arena *a, const kiln_program *p, const kiln_hw *
     return how->construct(a, p, hw, k, out, d);
 }
 
+/* What came from outside must hold as blocks too: bindings independent and covering, regions written before they are read, threads that agree
+ * (TensorIR, ASPLOS'23, section 3.3). */
+static kiln_status check_blocks(kiln_arena *a, const kiln_program *p, const kiln_hw *hw, kiln_bytes trace, kiln_diag *d)
+{
+    kn_tree *tree;
+    kn_blocks *blocks;
+    kiln_status s = kn_trace_apply(a, p, hw, trace, &tree, d);
+    if (s == KILN_OK) s = kn_blocks_of_tree(a, tree, hw, &blocks, d);
+    return s == KILN_OK ? kn_blocks_check(blocks, hw, d) : s;
+}
+
 kiln_status kiln_construct_request(kiln_arena *a, const kiln_request *r, const kiln_hw *hw, int k, kiln_candidates **out, kiln_diag *d)
 {
     if (!r->trace.n) return kiln_construct(a, r->program, hw, r->policy, k, out, d);
@@ -42,6 +53,7 @@ kiln_status kiln_construct_request(kiln_arena *a, const kiln_request *r, const k
     if (!list) return kn_fail(d, KILN_MEMORY, "out of memory");
     kiln_bytes trace;
     kiln_status s = kn_trace_complete(a, r->program, hw, r->trace, &trace, d); /* stored with every decision */
+    if (s == KILN_OK) s = check_blocks(a, r->program, hw, trace, d);
     if (s == KILN_OK) s = kn_candidate_of(a, r->program, hw, trace, 0, &list->c[0], d);
     if (s != KILN_OK) {
         if (!*d->pointer) snprintf(d->pointer, sizeof d->pointer, "/trace");
@@ -95,10 +107,8 @@ kiln_status kiln_generate(kiln_arena *a, const kiln_program *p, const kiln_hw *h
     if (!(k->entry = entry_name(a, p, hw, d))) return d->status;
     k->trace = (kiln_bytes){kn_strndup(a, trace.p, trace.n), trace.n};
     kiln_status s = kn_trace_apply(a, p, hw, trace, &tree, d);
-#ifdef KN_CHECK /* debug builds: the schedule's block form must hold too */
-    kn_blocks *blocks;
-    if (s == KILN_OK) s = kn_blocks_of_tree(a, tree, hw, &blocks, d);
-    if (s == KILN_OK) s = kn_blocks_check(blocks, hw, d);
+#ifdef KN_CHECK /* debug builds: every schedule */
+    if (s == KILN_OK) s = check_blocks(a, p, hw, trace, d);
 #endif
     if (s == KILN_OK) s = kn_lower(a, tree, hw, &loops, d);
 #ifndef NDEBUG

@@ -2,6 +2,8 @@
 #include "construct/cpu.h"
 #include "te/expr.h"
 
+enum { CHEAP = 4 }; /* operations on an element beside which moving it is what takes time */
+
 /* Operations on one element; a function of the library counts as several. */
 static int work_of(const kn_expr *e)
 {
@@ -29,7 +31,7 @@ static int64_t map_vector_bytes(const kn_site *x)
     int n = kn_loads(x->s->body, loads, KN_SITE_LOADS);
     for (int i = 0; i < n && i < KN_SITE_LOADS; i++) bytes += bytes_of(&p->tensors[loads[i]->u.tensor]);
     for (int i = 0; i < x->nloads; i++) far = x->load[i].padded ? NULL : far; /* what is padded is read again soon */
-    bool streams = far && work_of(x->s->body) <= 4 && bytes > (double)far->capacity_bytes;
+    bool streams = far && work_of(x->s->body) <= CHEAP && bytes > (double)far->capacity_bytes;
     return streams ? x->hw->streaming_vector_bytes : x->hw->vector_bytes;
 }
 
@@ -41,7 +43,7 @@ static void map_tiles(const kn_site *x, kn_plans *p)
     int64_t full = map_vector_bytes(x) / kn_dtype_bytes(x->s->body->dtype), lanes = kn_cpu_pow2(kn_cpu_extent(x, x->n), full);
     /* rows begin anywhere in a cache line: a shorter vector straddles two less often */
     bool padded = x->nloads && x->load[0].padded, ragged = other >= 0 && !padded && kn_cpu_extent(x, x->n) % lanes != 0;
-    if (ragged && lanes * kn_dtype_bytes(x->s->body->dtype) > 32) lanes /= 2;
+    if (ragged && work_of(x->s->body) <= CHEAP && lanes * kn_dtype_bytes(x->s->body->dtype) > 32) lanes /= 2;
     int64_t vectors = kn_ceil_div(kn_cpu_extent(x, x->n), lanes), run = vectors / (16 * (int64_t)x->hw->units);
     if (run > 4096) run = 4096;
     int64_t whole = padded ? KN_CPU_ROW : KN_CPU_ROW / 2;
