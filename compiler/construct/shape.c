@@ -248,8 +248,17 @@ static bool flatten_one(shaper *s, const kn_stage *g)
     return false;
 }
 
+/* The window slides along n, so that a row of it can be held and used for many of its places. */
+static bool slides_along_n(const kn_site *v, const kn_expr *load)
+{
+    uint32_t reduced = (1u << v->s->naxes) - (1u << v->s->nspatial);
+    for (int d = 0; d < load->nargs; d++)
+        if ((kn_axes_in(load->args[d]) >> v->n & 1) && (kn_axes_in(load->args[d]) & reduced)) return true;
+    return false;
+}
+
 /* Padding of a window that is no product's (pooling, depthwise) is filled in once, instead of asked for or copied at every place of the window;
- * but not where the filled in copy would have to go out to memory and come back. */
+ * but not where rows could be held, and the filled in copy would have to go out to memory and come back. */
 static bool pad_one(shaper *s, const kn_stage *g)
 {
     kn_site v;
@@ -262,7 +271,7 @@ static bool pad_one(shaper *s, const kn_stage *g)
         const char *plane = kn_format(s->a, "plane%d", s->nplanes);
         double bytes = kn_dtype_bytes(loads[i]->dtype);
         for (int d = 0; d < loads[i]->nargs; d++) bytes *= (double)s->t->program->tensors[loads[i]->u.tensor].shape[d];
-        if (!l2 || bytes > 2 * (double)l2->capacity_bytes) continue;
+        if (!l2 || (v.n >= 0 && slides_along_n(&v, loads[i]) && bytes > 2 * (double)l2->capacity_bytes)) continue;
         if (!loads[i]->padded || !plane || s->nplanes == KILN_MAX_STMTS) continue;
         if (!try_step(s, kn_format(s->a, "decompose_padding %s %d %s", v.name, i, plane))) continue;
         s->plane[s->nplanes++] = plane;
