@@ -74,7 +74,7 @@ static int64_t squares_of_task(const kn_site *x, int64_t lanes, int64_t rows)
     for (int i = 0; i < x->s->nspatial; i++)
         if (i != x->n && i != x->m && !kn_mul_fits(tasks, kn_cpu_extent(x, i), &tasks)) tasks = want;
     int64_t run = tasks >= want ? 1 : squares * tasks / want;
-    return run > 8 ? run : squares > 8 && tasks < want ? 9 : 1;
+    return run > KN_CPU_ROW ? run : squares > 8 && tasks < want ? KN_CPU_ROW + 1 : 1; /* more than a row is written out as: a loop */
 }
 
 /* A map that transposes: squares of as many rows as a vector has lanes, walked along the lines that are written. */
