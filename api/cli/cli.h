@@ -24,7 +24,7 @@ int cli_fail(int status, const char *fmt, ...) __attribute__((format(printf, 2, 
 int cli_diag(const kiln_diag *d); /* the diagnostic for people; returns DATA */
 
 /* The request JSON for the operator that the arguments describe: a JSON file, "-" for stdin, an expression, or an ONNX operator name, with
- * inputs NAME=f32:512x512 behind it. NULL after an error message. Arena-owned. */
+ * inputs NAME=f32:512x512 behind it. NULL after an error message; the caller frees it. */
 char *cli_request(struct cli *c, int *status);
 char *cli_read_file(struct cli *c, const char *path, size_t *n); /* "-": stdin; NULL after a message */
 int cli_write(const struct cli *c, const void *p, size_t n);     /* to -o, or stdout */
@@ -32,6 +32,8 @@ bool cli_is_key(const char *s);                                  /* kk1-<64 hex>
 
 /* Hardware description by id ("host" detects) from the hwspecs folder, or a FILE.json; NULL after a message. */
 kiln_hw *cli_hw(struct cli *c, const char *id);
+/* The request of the arguments, parsed, and the description of the device it is for; an exit status after a message. */
+int cli_program(struct cli *c, kiln_request **r, kiln_hw **hw);
 char *cli_hw_text(struct cli *c, const kiln_hw *hw, size_t *n); /* that folder's file of a description; free; NULL after a message */
 
 struct http_answer { long status; char type[128]; char cache[160]; char timing[512]; char *body; size_t n; }; /* free(body) */

@@ -25,16 +25,12 @@ static void put_json(const kiln_candidates *list)
 
 int cmd_construct(struct cli *c)
 {
-    int status = OK;
     kiln_diag d = {0};
     kiln_request *r = NULL;
     kiln_candidates *list = NULL;
-    char *body = cli_request(c, &status);
-    if (!body) return status;
-    if (kiln_request_json(c->arena, (kiln_bytes){body, strlen(body)}, &r, &d) != KILN_OK) status = cli_diag(&d);
-    free(body);
-    kiln_hw *hw = status == OK ? cli_hw(c, *r->target ? r->target : c->target) : NULL;
-    if (!hw) return status == OK ? DATA : status;
+    kiln_hw *hw = NULL;
+    int status = cli_program(c, &r, &hw);
+    if (status != OK) return status;
     if (kiln_construct_request(c->arena, r, hw, c->k, &list, &d) != KILN_OK) return cli_diag(&d);
     if (c->json) {
         put_json(list);

@@ -29,16 +29,12 @@ static void put_result(const cJSON *o)
 
 int cmd_mappings(struct cli *c)
 {
-    int status = OK;
     kiln_diag d = {0};
     kiln_request *r = NULL;
     kiln_bytes text;
-    char *body = cli_request(c, &status);
-    if (!body) return status;
-    if (kiln_request_json(c->arena, (kiln_bytes){body, strlen(body)}, &r, &d) != KILN_OK) status = cli_diag(&d);
-    free(body);
-    kiln_hw *hw = status == OK ? cli_hw(c, *r->target ? r->target : c->target) : NULL;
-    if (!hw) return status == OK ? DATA : status;
+    kiln_hw *hw = NULL;
+    int status = cli_program(c, &r, &hw);
+    if (status != OK) return status;
     if (kiln_mappings(c->arena, r->program, hw, c->intrinsic ? c->intrinsic : "", &text, &d) != KILN_OK) return cli_diag(&d);
     if (c->json) {
         fwrite(text.p, 1, text.n, stdout);

@@ -165,3 +165,16 @@ char *cli_request(struct cli *c, int *status)
     cJSON_Delete(o);
     return text;
 }
+
+int cli_program(struct cli *c, kiln_request **r, kiln_hw **hw)
+{
+    int status = OK;
+    kiln_diag d = {0};
+    char *body = cli_request(c, &status);
+    if (!body) return status;
+    if (kiln_request_json(c->arena, (kiln_bytes){body, strlen(body)}, r, &d) != KILN_OK) status = cli_diag(&d);
+    free(body);
+    if (status != OK) return status;
+    *hw = cli_hw(c, *(*r)->target ? (*r)->target : c->target);
+    return *hw ? OK : DATA;
+}
