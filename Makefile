@@ -16,7 +16,7 @@ LIBS = -Wl,--as-needed $(shell pkg-config --libs $(PKGS)) -lm -ldl -lpthread
 
 FINGERPRINT = $(O)/include/fingerprint.h
 LIB_SRC = $(wildcard compiler/*.c compiler/*/*.c)
-DAEMON_SRC = $(filter-out %/main.c,$(wildcard cache/*.c workers/*.c service/*.c))
+DAEMON_SRC = $(filter-out %/main.c,$(wildcard cache/*.c jobs/*.c workers/*.c service/*.c))
 CLI_SRC = $(filter-out %/main.c,$(wildcard api/cli/*.c))
 obj = $(patsubst %.c,$(O)/%.o,$(1))
 LIB_A = $(if $(SAN),$(O)/libkiln.a,$(B)/libkiln.a)

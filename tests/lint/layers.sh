@@ -1,9 +1,9 @@
 #!/bin/sh
-# Who may include whom: compiler/ by the ranks of layers.txt; outside of it only kiln.h, and cache < workers < service.
+# Who may include whom: compiler/ by the ranks of layers.txt; outside of it only kiln.h, and cache < jobs < workers < service.
 cd "$(dirname "$0")/../.." || exit 2
 {
     awk '!/^#/ {print "rank", $2, $1}' tests/lint/layers.txt
-    grep -rHoE '^#include "[^"]+"' compiler cache workers service api --include='*.c' --include='*.h'
+    grep -rHoE '^#include "[^"]+"' compiler cache jobs workers service api --include='*.c' --include='*.h'
 } | awk '
 /^rank/ { rank[$2] = $3; next }
 {
@@ -16,7 +16,7 @@ cd "$(dirname "$0")/../.." || exit 2
         else if (!(i[1] in rank)) bad(file, inc, "module " i[1] " is not in tests/lint/layers.txt")
         else if (i[1] != own && rank[i[1]] >= rank[own]) bad(file, inc, own " may not include " i[1])
     } else {
-        order["cache"] = 1; order["workers"] = 2; order["service"] = 3; order["api"] = 3
+        order["cache"] = 1; order["jobs"] = 2; order["workers"] = 3; order["service"] = 4; order["api"] = 4
         if (inc == "kiln.h" || inc ~ /\.def$/) next
         if (!(i[1] in order)) bad(file, inc, "outside compiler/ only kiln.h of the library may be included")
         else if (i[1] != f[1] && order[i[1]] >= order[f[1]]) bad(file, inc, f[1] " may not include " i[1])

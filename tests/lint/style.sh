@@ -2,7 +2,7 @@
 # House style that a machine can hold: length of lines, functions and files, where OS headers may stand, words that mark unfinished work.
 cd "$(dirname "$0")/../.." || exit 2
 failed=0
-files=$(find compiler cache workers service api tests load-tests -name '*.[ch]' -not -path '*/data/*')
+files=$(find compiler cache jobs workers service api tests load-tests -name '*.[ch]' -not -path '*/data/*')
 # shellcheck disable=SC2086
 awk -v long=0 '
 FNR == 1 { if (FNR == 1 && $0 !~ /^\/[\/*]/) { print FILENAME ":1: the first line must say what the file is for"; failed = 1 } start = 0 }
