@@ -92,6 +92,23 @@ void kiln_program_input(const kiln_program *p, int i, kiln_arg *out);
 void kiln_program_output(const kiln_program *p, int i, kiln_arg *out);
 kiln_status kiln_program_text(kiln_arena *a, const kiln_program *p, kiln_bytes *out); /* in the expression language; parses back */
 
+/* ---- whole models ------------------------------------------------------------------------------------------------ */
+typedef struct kiln_graph kiln_graph; /* a settled graph; see compiler/graph/graph.h */
+/* What the client tells beside the model. Any member may be empty. */
+typedef struct kiln_graph_part { const char *location; kiln_bytes bytes; } kiln_graph_part; /* a file of ONNX external data */
+typedef struct kiln_graph_options {
+    int ndims;                 /* extents of dimensions that the model only names: "batch" is 1 */
+    const char *const *dims;
+    const int64_t *extents;
+    int nparts;
+    const kiln_graph_part *parts;
+} kiln_graph_options;
+/* o may be NULL. The bytes (and those of parts) must live as long as the graph: weights are not copied. */
+kiln_status kiln_graph_onnx(kiln_arena *a, kiln_bytes model, const kiln_graph_options *o, kiln_graph **out, kiln_diag *d);
+/* A request body with a member "graph" (schema: api/schemas/compile.json). */
+kiln_status kiln_graph_json(kiln_arena *a, kiln_bytes body, const kiln_graph_options *o, kiln_graph **out, kiln_diag *d);
+kiln_status kiln_graph_text(kiln_arena *a, const kiln_graph *g, kiln_bytes *out); /* for people: nodes and shapes, one a line */
+
 /* ---- keys (SHA-256, design section 4) --------------------------------------------------------------------------- */
 /* canon: the canonical bytes (stored and compared on every hit). workload: "kw1-" + 64 hex + NUL; kernel: "kk1-". */
 typedef struct kiln_keys {

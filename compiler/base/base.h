@@ -25,6 +25,8 @@ void kn_put_double(kn_buf *b, double x);      /* shortest text that reads back t
 void kn_put_json_string(kn_buf *b, const char *s); /* with quotes and escapes */
 kiln_bytes kn_buf_take(kn_buf *b);            /* NUL-terminated (not counted); p == NULL when failed */
 
+kiln_status kn_json_check(kiln_bytes text, int most, kiln_diag *d); /* kiln_json_check with a bound of its own on members and elements */
+
 /* Fills *d and returns status. The pointer form also sets d->pointer. */
 kiln_status kn_fail(kiln_diag *d, kiln_status s, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
 kiln_status kn_fail_at(kiln_diag *d, kiln_status s, const char *pointer, const char *fmt, ...)

@@ -12,7 +12,7 @@ typedef struct scan {
     const char *p;
     size_t n, i;
     kiln_diag *d;
-    int depth, nmembers, count; /* nmembers: live names on the stack; count: members and elements in all */
+    int depth, nmembers, count, most; /* nmembers: live names on the stack; count: members and elements in all; most: of them */
     level levels[KILN_MAX_JSON_DEPTH + 1];
     member members[KILN_MAX_JSON_MEMBERS];
 } scan;
@@ -211,6 +211,7 @@ static bool member_name(scan *s)
         s->i = begin;
         return refuse(s, KILN_JSON, "duplicate member");
     }
+    if (s->nmembers == KILN_MAX_JSON_MEMBERS) return refuse(s, KILN_LIMIT, "more than 4096 members in the open objects");
     s->members[s->nmembers++] = (member){hash, at};
     blank(s);
     if (s->i >= s->n || s->p[s->i] != ':') return refuse(s, KILN_JSON, "expected ':'");
@@ -271,7 +272,11 @@ static bool document(scan *s)
 {
     blank(s);
     do {
-        if (++s->count > KILN_MAX_JSON_MEMBERS) return refuse(s, KILN_LIMIT, "more than 4096 members and elements");
+        if (++s->count > s->most) {
+            char why[64];
+            snprintf(why, sizeof why, "more than %d members and elements", s->most);
+            return refuse(s, KILN_LIMIT, why);
+        }
         char c = s->i < s->n ? s->p[s->i] : 0;
         if (c == '{' || c == '[') {
             if (!open_level(s, c == '[')) return false;
@@ -291,8 +296,10 @@ static bool document(scan *s)
     return s->i == s->n ? true : refuse(s, KILN_JSON, "text behind the JSON value");
 }
 
-kiln_status kiln_json_check(kiln_bytes text, kiln_diag *d)
+kiln_status kn_json_check(kiln_bytes text, int most, kiln_diag *d)
 {
-    scan s = {.p = text.p, .n = text.n, .d = d};
+    scan s = {.p = text.p, .n = text.n, .d = d, .most = most};
     return document(&s) ? KILN_OK : d->status;
 }
+
+kiln_status kiln_json_check(kiln_bytes text, kiln_diag *d) { return kn_json_check(text, KILN_MAX_JSON_MEMBERS, d); }
