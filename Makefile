@@ -1,7 +1,7 @@
 # Kiln. `make run` and `make check` do all the set-up themselves. Sources are found by folder: adding a file never edits this file.
 #   make [build]   make run   make check   make demo   make lint   make fmt
 #   make asan|ubsan|tsan   make fuzz-smoke   make bench   make roller-golden GOLDEN=FILE
-#   make bench-kernels [SHAPES=FILE ONLY=family THREADS=1 ROUNDS=9]
+#   make gpu-model [CSV=FILE VERBOSE=-v]   make bench-kernels [SHAPES=FILE ONLY=family THREADS=1 ROUNDS=9]
 #   make amos-golden COUNTS=FILE MAPPINGS=FILE   make amos-rank TRAIN=FILE TEST=FILE
 CC ?= gcc
 B ?= build
@@ -24,7 +24,7 @@ DAEMON_A = $(O)/libkilnd.a
 BIN = $(if $(SAN),$(O)/bin,$(B))
 TESTS = $(patsubst tests/unit/%.c,$(BIN)/tests/%,$(wildcard tests/unit/test_*.c))
 
-.PHONY: bench-kernels prop-schedules operators kill9 fuzz-lib run-unit build run check demo lint fmt asan ubsan tsan fuzz-smoke bench roller-golden amos-golden amos-rank setup tests clean
+.PHONY: bench-kernels prop-schedules operators kill9 fuzz-lib run-unit build run check demo lint fmt asan ubsan tsan fuzz-smoke bench roller-golden gpu-model amos-golden amos-rank setup tests clean
 build: $(LIB_A) $(BIN)/kilnd $(BIN)/kiln-worker $(BIN)/kiln
 
 setup:
@@ -52,7 +52,7 @@ $(BIN)/kiln: $(O)/api/cli/main.o $(call obj,$(CLI_SRC)) $(DAEMON_A) $(LIB_A)
 	@mkdir -p $(@D); $(CC) $(SANFLAGS) -o $@ $^ $(LIBS)
 $(BIN)/tests/%: $(O)/tests/unit/%.o $(DAEMON_A) $(LIB_A)
 	@mkdir -p $(@D); $(CC) $(SANFLAGS) -o $@ $^ $(LIBS) -lcmocka
-tests: $(TESTS) $(BIN)/replay $(BIN)/amos-golden $(BIN)/amos-rank
+tests: $(TESTS) $(BIN)/gpu-model $(BIN)/replay $(BIN)/amos-golden $(BIN)/amos-rank
 fuzz-lib: $(LIB_A) $(DAEMON_A)
 
 run:
@@ -97,7 +97,13 @@ roller-golden: $(BIN)/roller-golden
 	@$(BIN)/roller-golden "$(GOLDEN)"
 $(BIN)/replay: $(O)/tests/golden/replay.o $(LIB_A)
 	@mkdir -p $(@D); $(CC) $(SANFLAGS) -o $@ $^ -lcjson -lm
-$(BIN)/roller-golden: $(O)/tests/golden/roller_golden.o $(LIB_A)
+$(BIN)/roller-golden: $(O)/tests/golden/roller_golden.o $(O)/tests/golden/ops_table.o $(LIB_A)
+	@mkdir -p $(@D); $(CC) $(SANFLAGS) -o $@ $^ -lcjson -lm
+
+CSV ?= tests/data/roller_ops.csv
+gpu-model: $(BIN)/gpu-model
+	@$(BIN)/gpu-model "$(CSV)" $(VERBOSE)
+$(BIN)/gpu-model: $(O)/tests/golden/gpu_model.o $(O)/tests/golden/ops_table.o $(LIB_A)
 	@mkdir -p $(@D); $(CC) $(SANFLAGS) -o $@ $^ -lcjson -lm
 
 COUNTS ?= tests/data/amos_mapping_counts.csv
