@@ -14,11 +14,13 @@ typedef struct reader {
 
 static kn_expr *read_expr(reader *r, kn_expr *e);
 
-static uint64_t unshared(const kn_stage *p)
+/* Loops of reader `s` inside those at which p is computed: s is the stage that p is attached to, or attached to it too. */
+static uint64_t unshared(const kn_stage *p, const kn_ms *s)
 {
     uint64_t inside = ~0ull;
     for (int i = 0; i < p->nloops; i++)
-        if (p->loops[i].shared_with >= 0) inside &= ~(1ull << p->loops[i].shared_with);
+        for (int j = 0; j < s->g->nloops && p->loops[i].shared_with >= 0; j++)
+            if ((s->index == p->at_stage ? j : s->g->loops[j].shared_with) == p->loops[i].shared_with) inside &= ~(1ull << j);
     return inside;
 }
 
@@ -32,7 +34,7 @@ static bool reads(const kn_expr *e, int tensor)
 static const kn_stage *producer(const kn_mk *m, int tensor)
 {
     for (int i = 0; i < m->t->nstages; i++)
-        if (m->t->program->stmts[m->t->stages[i]->stmt]->out == tensor && m->t->stages[i]->at_stage >= 0) return m->t->stages[i];
+        if (m->t->stages[i]->at_stage >= 0 && kn_stage_out(m->t, m->t->stages[i]) == tensor) return m->t->stages[i];
     return NULL;
 }
 
@@ -50,8 +52,10 @@ static kn_expr *read_load(reader *r, kn_expr *e)
     const kn_stage *p = producer(m, e->u.tensor);
     bool boxed = false;
     for (int d = 0; d < e->nargs; d++) {
-        bool box = p && m->boxed[e->u.tensor][d] && e->args[d]->op == KN_OP_AXIS && r->tile < 0;
-        idx[d] = box ? kn_mk_part(m, r->s, e->args[d]->u.axis, unshared(p)) : read_expr(r, e->args[d]);
+        int stmt = r->tile < 0 ? r->s->g->stmt : r->s->g->epilogue;
+        bool box = p && m->boxed[e->u.tensor][d] && e->args[d]->op == KN_OP_AXIS;
+        int axis = box ? kn_stage_axis_of(m->t, r->s->g, stmt, e->args[d]->u.axis) : -1;
+        idx[d] = axis >= 0 ? kn_mk_part(m, r->s, axis, unshared(p, r->s)) : read_expr(r, e->args[d]);
         if (idx[d] && r->tile >= 0) idx[d] = kn_simplify(m->a, idx[d], kn_block_iter_range, r->s->proto);
         boxed |= box;
     }
@@ -201,8 +205,12 @@ static void epilogue_block(kn_mk *m, kn_ms *s, tile *t, kn_bnode *parent)
     bind_axes(m, s, k, false);
     if (m->status) return;
     k->s.out = m->buffer[e->out];
+    uint64_t own = 0;
+    for (int i = 0; i < s->g->nloops; i++)
+        if (s->g->loops[i].shared_with < 0) own |= 1ull << i;
     for (int i = 0; i < m->t->program->tensors[e->out].rank; i++) {
-        kn_expr *x = read_expr(&r, e->lhs[i]);
+        bool box = m->boxed[e->out][i];
+        kn_expr *x = box ? kn_mk_part(m, s, kn_stage_out_axis(m->t, s->g, i), own) : read_expr(&r, e->lhs[i]);
         k->s.lhs[i] = x ? kn_simplify(m->a, x, kn_block_iter_range, s->proto) : NULL;
     }
     k->s.body = read_expr(&r, e->body);
@@ -272,16 +280,15 @@ static void stage(kn_mk *m, int index, kn_bnode *parent, const kn_ms *consumer)
 /* The box of an attached producer: its own loops decide the dimensions whose outer loops are its consumer's. */
 static int box_of(kn_mk *m, const kn_stage *g, const kn_tensor *x, int tensor)
 {
-    const kn_stmt *st = m->t->program->stmts[g->stmt];
     int64_t shape[KILN_MAX_RANK];
     for (int d = 0; d < x->rank; d++) {
+        int axis = kn_stage_out_axis(m->t, g, d);
         int64_t n = 1;
         bool shared = false;
         shape[d] = x->shape[d];
-        if (st->lhs[d]->op != KN_OP_AXIS) continue;
-        for (int i = 0; i < g->nloops; i++) {
+        for (int i = 0; i < g->nloops && axis >= 0; i++) {
             const kn_loop *l = &g->loops[i];
-            if (l->axis != st->lhs[d]->u.axis) continue;
+            if (l->axis != axis) continue;
             if (l->shared_with >= 0) shared = true;
             else n += (l->extent - 1) * l->stride;
         }
@@ -302,7 +309,7 @@ static void declare_tensors(kn_mk *m)
             int out = p->stmts[g->stmt]->out, last = g->epilogue >= 0 ? p->stmts[g->epilogue]->out : out;
             used |= last == i || reads(p->stmts[g->stmt]->body, i);
             if (g->epilogue >= 0) used |= reads(p->stmts[g->epilogue]->body, i);
-            if (out == i && g->at_stage >= 0) at = g;
+            if (last == i && g->at_stage >= 0) at = g;
             tile_only |= out == i && g->epilogue >= 0;
         }
         m->buffer[i] = -1;

@@ -38,43 +38,42 @@ static bool may_fill_at(const kn_sg *sg, int loop)
 
 static void box_init(kn_lw *w, const kn_stage *g)
 {
-    const kn_stmt *s = w->p->program->stmts[g->stmt];
-    kn_box *box = &w->box[s->out];
+    int out = kn_stage_out(w->t, g);
+    const kn_tensor *x = &w->p->program->tensors[out];
+    kn_box *box = &w->box[out];
     int64_t elems = 1;
-    for (int d = 0; d < w->p->program->tensors[s->out].rank; d++) {
-        box->size[d] = w->p->program->tensors[s->out].shape[d];
-        box->base[d] = NULL;
-        if (s->lhs[d]->op == KN_OP_AXIS) {
-            int64_t n = 1;
-            bool shared = false;
-            for (int i = 0; i < g->nloops; i++) {
-                const kn_loop *l = &g->loops[i];
-                if (l->axis != s->lhs[d]->u.axis) continue;
-                if (l->shared_with >= 0) shared = true;
-                else n += (l->extent - 1) * l->stride;
-            }
-            if (shared) box->size[d] = n;
+    for (int d = 0; d < x->rank; d++) {
+        int axis = kn_stage_out_axis(w->t, g, d);
+        int64_t n = 1;
+        bool shared = false;
+        for (int i = 0; i < g->nloops && axis >= 0; i++) {
+            const kn_loop *l = &g->loops[i];
+            if (l->axis != axis) continue;
+            if (l->shared_with >= 0) shared = true;
+            else n += (l->extent - 1) * l->stride;
         }
+        box->size[d] = shared ? n : x->shape[d];
+        box->base[d] = NULL;
         if (!kn_mul_fits(elems, box->size[d], &elems) || elems > KILN_MAX_EXTENT) {
-            kn_lw_fail(w, KILN_LIMIT, "the scratch region of '%s' is too large", w->p->program->tensors[s->out].name);
+            kn_lw_fail(w, KILN_LIMIT, "the scratch region of '%s' is too large", x->name);
             return;
         }
     }
     box->on = true;
-    w->tensor_buffer[s->out] = kn_lw_buffer(w, "region", w->p->program->tensors[s->out].dtype, 1, elems, KN_SCRATCH);
+    w->tensor_buffer[out] = kn_lw_buffer(w, "region", x->dtype, 1, elems, KN_SCRATCH);
 }
 
 /* Where the box lies for the consumer's present iteration. */
 static void box_place(kn_lw *w, const kn_sg *consumer, const kn_stage *g)
 {
-    const kn_stmt *s = w->p->program->stmts[g->stmt];
-    kn_box *box = &w->box[s->out];
-    for (int d = 0; d < w->p->program->tensors[s->out].rank; d++) {
-        if (s->lhs[d]->op != KN_OP_AXIS) continue;
+    int out = kn_stage_out(w->t, g);
+    kn_box *box = &w->box[out];
+    for (int d = 0; d < w->p->program->tensors[out].rank; d++) {
+        int axis = kn_stage_out_axis(w->t, g, d);
         kn_expr *base = NULL;
-        for (int i = 0; i < g->nloops; i++) {
+        for (int i = 0; i < g->nloops && axis >= 0; i++) {
             const kn_loop *l = &g->loops[i];
-            if (l->axis != s->lhs[d]->u.axis || l->shared_with < 0) continue;
+            if (l->axis != axis || l->shared_with < 0) continue;
             kn_expr *v = kn_bin(w->a, KN_OP_MUL, consumer->val[l->shared_with], kn_lw_int(w, l->stride));
             base = base ? kn_bin(w->a, KN_OP_ADD, base, v) : v;
         }
@@ -260,6 +259,19 @@ static bool stage_init(kn_lw *w, kn_sg *sg, int stage)
     return !w->status;
 }
 
+/* Loops that are the consumer's have its values; an axis of which it has all loops stays in range where the consumer's does. */
+static void share_loops(kn_sg *sg, const kn_sg *consumer)
+{
+    for (int i = 0; i < sg->g->nloops; i++) {
+        const kn_loop *l = &sg->g->loops[i];
+        if (l->shared_with < 0) continue;
+        bool all = true;
+        for (int k = 0; k < sg->g->nloops; k++) all &= sg->g->loops[k].axis != l->axis || sg->g->loops[k].shared_with >= 0;
+        sg->val[i] = consumer->val[l->shared_with];
+        sg->clipped[l->axis] |= all && consumer->clipped[consumer->g->loops[l->shared_with].axis];
+    }
+}
+
 void kn_lw_stage(kn_lw *w, int stage, const kn_sg *consumer)
 {
     kn_sg *sg = kn_new(w->a, kn_sg);
@@ -270,8 +282,7 @@ void kn_lw_stage(kn_lw *w, int stage, const kn_sg *consumer)
     if (!stage_init(w, sg, stage)) return;
     kn_fn *fn = &w->p->fns[w->p->nfns];
     if (consumer) {
-        for (int i = 0; i < sg->g->nloops; i++)
-            if (sg->g->loops[i].shared_with >= 0) sg->val[i] = consumer->val[sg->g->loops[i].shared_with];
+        share_loops(sg, consumer);
     } else {
         decode(w, sg, kn_lw_ref(w, fn->var_grid), true);
         if (w->thread) decode(w, sg, w->thread, false);

@@ -203,15 +203,27 @@ static kn_expr *lanes_fit(kn_lw *w, const kn_sg *sg, int a)
     return lanes > sg->s->axes[a].extent ? NULL : kn_lw_int(w, sg->s->axes[a].extent - lanes);
 }
 
+/* Axes some of whose loops are those of a stage that this one is attached to, or are loops of one attached to it. */
+static uint32_t attached_axes(const kn_lw *w, const kn_sg *sg)
+{
+    uint32_t held = 0;
+    for (int i = 0; i < sg->g->nloops; i++)
+        if (sg->g->loops[i].shared_with >= 0) held |= 1u << sg->g->loops[i].axis;
+    for (int k = 0; k < w->t->nstages; k++) {
+        const kn_stage *p = w->t->stages[k];
+        for (int i = 0; i < p->nloops && p->at_stage == sg->index; i++)
+            if (p->loops[i].shared_with >= 0) held |= 1u << sg->g->loops[p->loops[i].shared_with].axis;
+    }
+    return held;
+}
+
 /* Moves the last register tile of an axis back, so that it ends where the axis ends: it computes some elements a second time, to the same
- * bits, instead of going element by element; of a sum's tile longer than the axis the last vectors move. Not where a cache holds the axis:
- * it was filled for where the tile would have been. */
+ * bits, instead of going element by element; of a sum's tile longer than the axis the last vectors move. Not where a cache or the region of an
+ * attached stage holds the axis: it was filled for where the tile would have been. */
 static void overlap_tails(kn_lw *w, kn_sg *sg)
 {
-    uint32_t tail, held = 0;
-    if (w->hw->gpu || sg->g->at_stage >= 0) return;
-    for (int k = 0; k < w->t->nstages; k++)
-        if (w->t->stages[k]->at_stage == sg->index) return;
+    uint32_t tail, held = attached_axes(w, sg);
+    if (w->hw->gpu) return;
     tile_full(w, sg, &tail);
     for (int i = 0; i < sg->nloads; i++)
         if (kn_sg_cached(sg, i)) held |= kn_axes_in(sg->loads[i]);

@@ -1,21 +1,28 @@
-/* compute_at P S L: producer P of a temporary is computed at the start of loop L's body of its one reader S. */
+/* compute_at P S L: producer P of a temporary is computed at the start of loop L's body of S. Its readers are S and what is attached to S there. */
 #include "schedule/sched.h"
 
-/* P's leading loops become S's loops up to L: the same axis through S's identity read of P, of the same extent and stride. */
-static kiln_status mirror(kn_step *s, kn_stage *p, const kn_stage *c, int at, const kn_expr *read)
+/* Axis of P that loop `i` of S walks, through R's read of P: R is S itself or attached to it. -1: none. */
+static int walked(const kn_tree *t, const kn_stage *p, const kn_stage *c, int i, const kn_stage *r, int stmt, const kn_expr *read)
 {
-    const kn_stmt *ps = kn_stage_stmt(s->t, p);
+    int axis = r == c ? c->loops[i].axis : -1;
+    for (int j = 0; j < r->nloops && r != c; j++)
+        if (r->loops[j].shared_with == i) axis = r->loops[j].axis;
+    for (int k = 0; k < read->nargs && axis >= 0; k++)
+        if (read->args[k]->op == KN_OP_AXIS && kn_stage_axis_of(t, r, stmt, read->args[k]->u.axis) == axis && kn_stage_out_axis(t, p, k) >= 0)
+            return kn_stage_out_axis(t, p, k);
+    return -1;
+}
+
+/* P's leading loops become S's loops up to L: the same axis through the identity reads of P, of the same extent and stride. */
+static kiln_status mirror(kn_step *s, kn_stage *p, const kn_stage *c, int at, const int *axis)
+{
     int next = 0;
     for (int i = 0; i <= at; i++) {
         const kn_loop *l = &c->loops[i];
-        int axis = -1;
-        for (int k = 0; k < read->nargs; k++)
-            if (read->args[k]->op == KN_OP_AXIS && read->args[k]->u.axis == l->axis &&
-                ps->lhs[k]->op == KN_OP_AXIS) axis = ps->lhs[k]->u.axis;
-        if (axis < 0) continue; /* P does not depend on this loop: it is computed again in each iteration, or only once above it */
+        if (axis[i] < 0) continue; /* P does not depend on this loop: it is computed again in each iteration, or only once above it */
         if (next >= p->nloops) return kn_step_refuse(s, "'%s' has no loop to mirror '%s'", s->args[0], l->name);
         kn_loop *m = &p->loops[next++];
-        if (m->axis != axis || m->extent != l->extent || m->stride != l->stride)
+        if (m->axis != axis[i] || m->extent != l->extent || m->stride != l->stride)
             return kn_step_refuse(s, "loop '%s' of '%s' does not mirror '%s' of '%s' (axis, extent %lld, stride %lld)", m->name,
                 s->args[0], l->name,
                              s->args[1], (long long)l->extent, (long long)l->stride);
@@ -26,6 +33,47 @@ static kiln_status mirror(kn_step *s, kn_stage *p, const kn_stage *c, int at, co
     return KILN_OK;
 }
 
+/* One read of P: by S, or by a stage that is attached to S where P is or inside of it, and of the element that S's loops name, like those before. */
+static kiln_status check_read(kn_step *s, const kn_stage *p, const kn_stage *c, int at, int stmt, const kn_expr *read, bool first, int *axis)
+{
+    const kn_tree *t = s->t;
+    const kn_stage *r = NULL;
+    for (int k = 0; k < t->nstages; k++)
+        if (t->stages[k]->stmt == stmt || t->stages[k]->epilogue == stmt) r = t->stages[k];
+    bool inside = r && r != c && r->at_stage == kn_stage_find(t, c) && r->at_loop >= at;
+    if (!r || (r != c && !inside)) return kn_step_refuse(s, "'%s' is read by another statement too", s->args[0]);
+    if (kn_stage_find(t, p) > kn_stage_find(t, r)) return kn_step_refuse(s, "'%s' comes before '%s'", kn_stage_name(t, r), s->args[0]);
+    for (int i = 0; i <= at; i++) {
+        int x = walked(t, p, c, i, r, stmt, read);
+        if (!first && x != axis[i])
+            return kn_step_refuse(s, "'%s' is read at different elements in one iteration of '%s'", s->args[0], c->loops[i].name);
+        axis[i] = x;
+    }
+    for (int i = 0; i < c->ncaches && r == c; i++)
+        if (kn_stage_load(t, c, c->caches[i].load) == read)
+            return kn_step_refuse(s, "'%s' is cached at '%s' already", s->args[0], c->loops[c->caches[i].at].name);
+    return KILN_OK;
+}
+
+static kiln_status check_reads(kn_step *s, const kn_stage *p, const kn_stage *c, int at, int *axis)
+{
+    const kn_program *q = s->t->program;
+    int out = kn_stage_out(s->t, p);
+    bool any = false;
+    for (int i = 0; i < q->nstmts; i++) {
+        const kn_expr *loads[KILN_MAX_TENSORS];
+        int n = kn_loads(q->stmts[i]->body, loads, KILN_MAX_TENSORS);
+        if (n > KILN_MAX_TENSORS) return kn_step_refuse(s, "a statement has more than %d loads", KILN_MAX_TENSORS);
+        for (int k = 0; k < n; k++) {
+            if (loads[k]->u.tensor != out) continue;
+            kiln_status bad = check_read(s, p, c, at, i, loads[k], !any, axis);
+            if (bad) return bad;
+            any = true;
+        }
+    }
+    return any ? KILN_OK : kn_step_refuse(s, "'%s' does not read '%s'", s->args[1], s->args[0]);
+}
+
 kiln_status kn_prim_compute_at(kn_step *s)
 {
     kn_tree *t = s->t;
@@ -33,30 +81,19 @@ kiln_status kn_prim_compute_at(kn_step *s)
     kn_stage *c = p ? kn_step_stage(s, s->args[1]) : NULL;
     int at = c ? kn_step_loop(s, c, s->args[2]) : -1;
     if (at < 0) return KILN_TRACE;
-    const kn_stmt *ps = kn_stage_stmt(t, p);
-    int out = p->epilogue >= 0 ? t->program->stmts[p->epilogue]->out : ps->out;
+    int axis[KILN_MAX_LOOPS];
     if (s->hw->gpu) return kn_step_refuse(s, "compute_at is for CPU targets");
-    if (p->epilogue >= 0) return kn_step_refuse(s, "'%s' has an epilogue; attach it without one", s->args[0]);
-    if (t->program->tensors[out].role != KN_TEMP) return kn_step_refuse(s, "'%s' is not a temporary: its value is asked for", s->args[0]);
+    if (t->program->tensors[kn_stage_out(t, p)].role != KN_TEMP)
+        return kn_step_refuse(s, "'%s' is not a temporary: its value is asked for", s->args[0]);
     if (p->at_stage >= 0) return kn_step_refuse(s, "'%s' is attached already", s->args[0]);
-    const kn_expr *read = NULL, *other = NULL;
-    for (int i = 0; i < t->program->nstmts; i++) {
-        int n = kn_reads_of(t->program->stmts[i]->body, out, &other);
-        if (n && i != c->stmt) return kn_step_refuse(s, "'%s' is read by another statement too", s->args[0]);
-        if (n > 1) return kn_step_refuse(s, "'%s' is read more than once by '%s'", s->args[0], s->args[1]);
-        if (n) read = other;
-    }
-    if (!read) return kn_step_refuse(s, "'%s' does not read '%s'", s->args[1], s->args[0]);
-    if (kn_stage_find(t, p) > kn_stage_find(t, c)) return kn_step_refuse(s, "'%s' comes before '%s'", s->args[1], s->args[0]);
+    kiln_status bad = check_reads(s, p, c, at, axis);
+    if (bad) return bad;
     for (int i = 0; i < p->nloops; i++)
         if (p->loops[i].kind == KN_PARALLEL) return kn_step_refuse(s, "loop '%s' is parallel inside another stage", p->loops[i].name);
     for (int i = at + 1; i < c->nloops; i++)
         if (c->loops[i].kind == KN_PARALLEL) return kn_step_refuse(s, "parallel loop '%s' stands inside '%s'", c->loops[i].name,
             s->args[2]);
-    for (int i = 0; i < c->ncaches; i++)
-        if (kn_stage_load(t, c, c->caches[i].load) == read)
-            return kn_step_refuse(s, "'%s' is cached at '%s' already", s->args[0], c->loops[c->caches[i].at].name);
-    kiln_status bad = mirror(s, p, c, at, read);
+    bad = mirror(s, p, c, at, axis);
     if (bad) return bad;
     p->at_stage = kn_stage_find(t, c);
     p->at_loop = at;

@@ -51,9 +51,10 @@
  *                                iterations, a pipeline of N stages
  *   set_scope S I SCOPE          the memory of the cache of load I
  *   reverse_compute_at C P L     the map C that reads P at its own axes is computed behind the part of P that L's body makes
- *   compute_at P S L             statement P (producer of a temporary read by S) is computed at the start of loop L's body of S. P's leading
- *                                loops must mirror S's loops up to L (same axis through S's identity read of P, same extents); they
- *                                become S's. P's tensor becomes a scratch buffer of the region needed there.
+ *   compute_at P S L             statement P (producer of a temporary read by S, or by what is attached to S at L or inside it) is computed at the
+ *                                start of loop L's body of S. P's leading loops must mirror S's loops up to L (same axis through the
+ *                                identity reads of P, same extents); they become S's. P's tensor, or its epilogue's, becomes a scratch buffer of the
+ *                                region needed there.
  *
  * One primitive = one file prim_NAME.c + one row in prims.def. A step that does not fit is refused with the step number, the statement, and
  * the loop or axis named; the program stays untouched. */
@@ -142,5 +143,10 @@ int kn_stage_register_tile(const kn_stmt *s, const kn_stage *g);
 /* What stands for the sources of an instruction in the stage's body, source[1] .. (NULL: not wanted); false, and why, where the body over these
  * loops does not compute what the instruction does. */
 bool kn_tensor_sources(const kn_tree *t, const kn_stage *g, const kn_tensor_tile *x, const kn_expr **source, char *why, size_t cap);
+/* The tensor that the stage stores: its statement's, or its epilogue's. The stage's axis for axis `axis` of `stmt`, its statement or its
+ * epilogue, and for dimension `dim` of that tensor; -1: it is none alone. */
+int kn_stage_out(const kn_tree *t, const kn_stage *g);
+int kn_stage_axis_of(const kn_tree *t, const kn_stage *g, int stmt, int axis);
+int kn_stage_out_axis(const kn_tree *t, const kn_stage *g, int dim);
 int64_t kn_cache_row(const kn_tree *t, const kn_stage *s, const kn_cache *c); /* elements of its innermost row, without pad */
 #endif

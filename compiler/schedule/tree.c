@@ -7,6 +7,26 @@ kn_stmt *kn_stage_stmt(const kn_tree *t, const kn_stage *g) { return t->program-
 
 const char *kn_stage_name(const kn_tree *t, const kn_stage *g) { return t->program->tensors[kn_stage_stmt(t, g)->out].name; }
 
+int kn_stage_out(const kn_tree *t, const kn_stage *g) { return t->program->stmts[g->epilogue >= 0 ? g->epilogue : g->stmt]->out; }
+
+int kn_stage_axis_of(const kn_tree *t, const kn_stage *g, int stmt, int axis)
+{
+    if (stmt == g->stmt) return axis;
+    const kn_stmt *e = t->program->stmts[stmt], *s = kn_stage_stmt(t, g);
+    const kn_expr *one = NULL;
+    if (!kn_reads_of(e->body, s->out, &one)) return -1;
+    for (int k = 0; k < one->nargs; k++)
+        if (one->args[k]->op == KN_OP_AXIS && one->args[k]->u.axis == axis) return s->lhs[k]->op == KN_OP_AXIS ? s->lhs[k]->u.axis : -1;
+    return -1;
+}
+
+int kn_stage_out_axis(const kn_tree *t, const kn_stage *g, int dim)
+{
+    int stmt = g->epilogue >= 0 ? g->epilogue : g->stmt;
+    const kn_expr *at = t->program->stmts[stmt]->lhs[dim];
+    return at->op == KN_OP_AXIS ? kn_stage_axis_of(t, g, stmt, at->u.axis) : -1;
+}
+
 int kn_stage_find(const kn_tree *t, const kn_stage *g)
 {
     for (int i = 0; i < t->nstages; i++)
