@@ -159,7 +159,8 @@ typedef struct kiln_launch {
     const char *entry;
     int64_t grid;        /* blocks in x (GPU) or tasks (CPU) */
     int threads;         /* per block (GPU), 1 (CPU) */
-    int64_t shared_bytes;
+    int64_t shared_bytes; /* of a block */
+    int64_t dynamic_shared_bytes; /* of them to be given at the launch, which a device must be asked to allow first; 0: all is static */
     int nargs;
     int args[KILN_MAX_TENSORS]; /* tensor slots: 0..nin-1 inputs, nin..nin+nout-1 outputs, then temporaries */
     const kiln_program *program; /* what this launch alone computes: inputs and outputs in the order of args; lets a launch be

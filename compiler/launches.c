@@ -87,6 +87,7 @@ static void fill(const kn_lprog *l, int i, kiln_arena *a, const char *entry, kil
                          .grid = f->grid,
                          .threads = f->threads,
                          .shared_bytes = f->shared_bytes,
+                         .dynamic_shared_bytes = l->hw->gpu && f->shared_bytes > KN_STATIC_SHARED ? f->shared_bytes : 0,
                          .nargs = f->nargs};
     memcpy(out->args, f->args, sizeof(int) * (size_t)f->nargs);
 }

@@ -42,8 +42,10 @@ static void put_launches(kn_buf *b, const kn_program *p, const kiln_kernel *k)
     kn_put(b, "[");
     for (int i = 0; i < k->nlaunches; i++) {
         const kiln_launch *l = &k->launches[i];
-        kn_putf(b, "%s{\"entry\":\"%s\",\"grid\":[%lld,1,1],\"block\":[%d,1,1],\"shared_bytes\":%lld,\"cluster\":[1,1,1],\"args\":[",
-                i ? "," : "", l->entry, (long long)l->grid, l->threads, (long long)l->shared_bytes);
+        kn_putf(b, "%s{\"entry\":\"%s\",\"grid\":[%lld,1,1],\"block\":[%d,1,1],\"shared_bytes\":%lld,\"dynamic_shared_bytes\":%lld,"
+                "\"cluster\":[1,1,1],\"args\":[",
+                i ? "," : "", l->entry, (long long)l->grid, l->threads, (long long)l->shared_bytes,
+                (long long)l->dynamic_shared_bytes);
         for (int j = 0; j < l->nargs; j++) {
             if (j) kn_put(b, ",");
             put_slot(b, p, l->args[j]);

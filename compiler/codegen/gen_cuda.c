@@ -1,7 +1,6 @@
 /* Loop programs as CUDA C without headers; the same text is C for a compiler that is told what the CUDA keywords mean. */
 #include "codegen/gen.h"
 
-#define MAX_STATIC_SHARED (48 * 1024)   /* what every device gives a block without opting in */
 #define NARROW_ELEMS (INT64_C(1) << 30) /* leaves a factor of two for tiles that reach past an extent */
 
 static const char head[] =
@@ -9,6 +8,8 @@ static const char head[] =
     "typedef unsigned char u8;\ntypedef unsigned short u16;\ntypedef unsigned int u32;\ntypedef unsigned long long u64;\n"
     "#ifdef __CUDACC__\n#define KN_FN static __device__ __forceinline__\n#define KN_ALIGN(n) __align__(n)\n#else\n"
     "#define KN_FN static inline\n#define KN_ALIGN(n) __attribute__((aligned(n), may_alias))\n#endif\n"
+    "#ifdef __CUDACC__\n#define KN_DYNAMIC(name, n) extern __shared__ __align__(128) u8 name[]\n#else\n"
+    "#define KN_DYNAMIC(name, n) __shared__ KN_ALIGN(128) u8 name[n]\n#endif\n"
     "#ifdef __cplusplus\n#define KN_ENTRY extern \"C\" __global__ void\n#else\n#define KN_ENTRY __global__ void\n#endif\n";
 
 static void vector_types(const kn_gen *g, kn_buf *b)
@@ -59,21 +60,28 @@ static void parameters(kn_gen *g, const kn_fn *f, const bool *stored)
     kn_put(&g->out, ")\n{");
 }
 
-static void shared(kn_gen *g, const bool *used)
+/* Arrays of the block; more of them than static declarations may have lie in one that is sized at the launch. */
+static void shared(kn_gen *g, const kn_fn *f, const bool *used)
 {
-    int64_t bytes = 0, size;
+    bool dynamic = f->shared_bytes > KN_STATIC_SHARED;
+    int64_t bytes = 0;
+    if (dynamic) {
+        kn_line(g);
+        kn_putf(&g->out, "KN_DYNAMIC(k_shared, %lld);", (long long)f->shared_bytes);
+    }
     for (int i = 0; i < g->p->nbuffers; i++) {
         const kn_buffer *b = &g->p->buffers[i];
+        const char *type = kn_storage_type(b->dtype);
         if (b->scope != KN_SHARED || !used[i]) continue;
-        if (!kn_mul_fits(b->elems, kn_dtype_bytes(b->dtype), &size) || (bytes += kn_round_up(size, 16)) > MAX_STATIC_SHARED) {
-            kn_gen_refuse(g, KILN_UNSUPPORTED, "a block needs more than 48 KiB of shared memory");
-            kn_hint(g->d, "smaller tiles, or fewer cached operands");
+        if ((bytes += kn_round_up(b->elems * kn_dtype_bytes(b->dtype), 16)) > KN_STATIC_SHARED && !dynamic) {
+            kn_gen_refuse(g, KILN_INTERNAL, "more shared memory than the launch says");
             return;
         }
         kn_line(g);
-        kn_putf(&g->out, "__shared__ KN_ALIGN(16) %s ", kn_storage_type(b->dtype));
+        kn_putf(&g->out, dynamic ? "%s *const " : "__shared__ KN_ALIGN(16) %s ", type);
         kn_put_buffer(g, i);
-        kn_putf(&g->out, "[%lld];", (long long)b->elems);
+        if (dynamic) kn_putf(&g->out, " = (%s *)(k_shared + %lld);", type, (long long)b->offset);
+        else kn_putf(&g->out, "[%lld];", (long long)b->elems);
     }
 }
 
@@ -109,7 +117,7 @@ static void function(kn_gen *g, int i, const char *entry)
     kn_putf(&g->out, "\nKN_ENTRY __launch_bounds__(%d) %s_%d", f->threads, entry, i);
     parameters(g, f, stored);
     g->depth = 1;
-    shared(g, used);
+    shared(g, f, used);
     local(g, used);
     index_variable(g, f->var_grid, "blockIdx.x");
     index_variable(g, f->var_thread, "threadIdx.x");

@@ -51,6 +51,8 @@ typedef struct kn_emulated {
     kn_ls *body;
 } kn_emulated;
 
+enum { KN_STATIC_SHARED = 48 * 1024 }; /* bytes that a block of any GPU may have without being asked for at the launch */
+
 /* One launch: a GPU kernel or one CPU parallel region. */
 typedef struct kn_fn {
     int stage;             /* the stage whose tree it is */

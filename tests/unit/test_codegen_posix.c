@@ -576,7 +576,11 @@ static void refusals(void **state)
     assert_null(source.p);
     BUF[2] = (kn_buffer){.name = "s", .dtype = KN_F32, .lanes = 1, .elems = 12289, .scope = KN_SHARED, .slot = -1};
     l = lprog(1, types, 48, 16, st(2, ci(0), rd(0, ci(0), 1)));
-    assert_int_equal(kn_language_find("cuda")->print(A, l, "e", &source, &header, &d), KILN_UNSUPPORTED);
+    assert_int_equal(kn_language_find("cuda")->print(A, l, "e", &source, &header, &d), KILN_INTERNAL);
+    l->fns[0].shared_bytes = 4 * 12289;
+    assert_int_equal(kn_language_find("cuda")->print(A, l, "e", &source, &header, &d), KILN_OK);
+    assert_non_null(strstr(source.p, "KN_DYNAMIC(k_shared, 49156);"));
+    source = (kiln_bytes){0};
     l = lprog(1, types, 48, 16, st(3, var(0), rd(0, ci(0), 1)));
     assert_int_equal(kn_language_find("c")->print(A, l, "e", &source, &header, &d), KILN_INTERNAL);
     assert_null(kn_language_find("fortran"));
