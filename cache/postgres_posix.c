@@ -1,6 +1,5 @@
 /* Connections to PostgreSQL: dialled when needed, migrated once, asked with a deadline that holds even when the server falls silent. */
 #include <poll.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -9,13 +8,44 @@
 
 /* The server ends a statement first; our own deadline is for a server that does not answer at all. */
 #define STATEMENT_TIMEOUT "SET statement_timeout = 2000"
-enum { DEADLINE_MS = 2500, WAIT_MS = 2000, DEAR_MS = 1000, MIGRATION_LOCK = 0x6b696c6e, MAX_PARAMS = 10 };
+enum { DEADLINE_MS = 2500, WAIT_MS = 2000, DEAR_MS = 1000, MIGRATION_LOCK = 0x6b696c6e, MAX_PARAMS = 24 };
 
 static const struct { int version; const char *sql; } migrations[] = {
 #define X(version, sql) {version, sql},
 #include "cache/migrations/postgres.def"
 #undef X
 };
+
+postgres_tier *cache_postgres_open(const char *url, cache_error *e)
+{
+    char *why = NULL;
+    PQconninfoOption *options = PQconninfoParse(url, &why);
+    if (!options) {
+        snprintf(e->message, sizeof e->message, "the address of PostgreSQL cannot be read: %.180s", why ? why : "out of memory");
+        PQfreemem(why);
+        return NULL;
+    }
+    PQconninfoFree(options);
+    postgres_tier *t = calloc(1, sizeof *t);
+    if (!t || !(t->url = strdup(url))) {
+        snprintf(e->message, sizeof e->message, "out of memory");
+        free(t);
+        return NULL;
+    }
+    for (int i = 0; i < POSTGRES_CONNS; i++) pthread_mutex_init(&t->conns[i].lock, NULL);
+    return t;
+}
+
+void cache_postgres_close(postgres_tier *t)
+{
+    if (!t) return;
+    for (int i = 0; i < POSTGRES_CONNS; i++) {
+        PQfinish(t->conns[i].db);
+        pthread_mutex_destroy(&t->conns[i].lock);
+    }
+    free(t->url);
+    free(t);
+}
 
 static void quiet(void *arg, const char *message)
 {
@@ -55,13 +85,11 @@ static PGresult *result_of(PGconn *db)
     return NULL;
 }
 
-PGresult *cache_postgres_ask(postgres_conn *c, const char *sql, const char *format, ...)
+PGresult *cache_postgres_vask(postgres_conn *c, const char *sql, const char *format, va_list ap)
 {
     const char *values[MAX_PARAMS];
     char numbers[MAX_PARAMS][24];
     int lengths[MAX_PARAMS], formats[MAX_PARAMS], n = 0;
-    va_list ap;
-    va_start(ap, format);
     for (; format[n] && n < MAX_PARAMS; n++) {
         lengths[n] = formats[n] = 0;
         if (format[n] == 's') values[n] = va_arg(ap, const char *);
@@ -70,17 +98,22 @@ PGresult *cache_postgres_ask(postgres_conn *c, const char *sql, const char *form
             values[n] = numbers[n];
         } else {
             const kiln_bytes *b = va_arg(ap, const kiln_bytes *);
-            if (b->n > 512u << 20) {
-                va_end(ap);
-                return NULL;
-            }
+            if (b->n > 512u << 20) return NULL;
             values[n] = b->n ? b->p : "";
             lengths[n] = (int)b->n;
             formats[n] = 1;
         }
     }
-    va_end(ap);
     return PQsendQueryParams(c->db, sql, n, NULL, values, lengths, formats, 1) ? result_of(c->db) : NULL;
+}
+
+PGresult *cache_postgres_ask(postgres_conn *c, const char *sql, const char *format, ...)
+{
+    va_list ap;
+    va_start(ap, format);
+    PGresult *r = cache_postgres_vask(c, sql, format, ap);
+    va_end(ap);
+    return r;
 }
 
 bool cache_postgres_run(postgres_conn *c, const char *sql)

@@ -3,6 +3,7 @@
 #define CACHE_POSTGRES_H
 #include <libpq-fe.h>
 #include <pthread.h>
+#include <stdarg.h>
 #include "cache/remote.h"
 
 enum { POSTGRES_CONNS = 2 };
@@ -22,6 +23,10 @@ postgres_conn *cache_postgres_take(postgres_tier *t);
 void cache_postgres_done(postgres_tier *t, postgres_conn *c, bool ok);
 /* The result of one statement, in binary; NULL when it failed or took too long. format: s text, i int64_t, b const kiln_bytes *. PQclear it. */
 PGresult *cache_postgres_ask(postgres_conn *c, const char *sql, const char *format, ...);
+PGresult *cache_postgres_vask(postgres_conn *c, const char *sql, const char *format, va_list ap);
+/* Connections without a tier; open dials nothing. NULL with *e: the address cannot be read, or no memory. */
+postgres_tier *cache_postgres_open(const char *url, cache_error *e);
+void cache_postgres_close(postgres_tier *t);
 bool cache_postgres_run(postgres_conn *c, const char *sql); /* one without parameters and without interest in the result */
 int64_t cache_postgres_int(const PGresult *r, int row, int column);
 #endif

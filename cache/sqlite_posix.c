@@ -83,6 +83,16 @@ static bool migrate(sqlite3 *db, cache_error *e)
     return false;
 }
 
+sqlite3 *cache_sqlite_connect(const char *path, cache_error *e)
+{
+    sqlite_conn c = {.db = NULL};
+    e->message[0] = 0;
+    if (connect(&c, path) && migrate(c.db, e)) return c.db;
+    if (!e->message[0]) snprintf(e->message, sizeof e->message, "%.180s: %s", path, c.db ? sqlite3_errmsg(c.db) : "out of memory");
+    sqlite3_close(c.db);
+    return NULL;
+}
+
 /* SQLite's code, SQLITE_OK when the store is usable. */
 static int try_open(sqlite_tier *t, const char *path, cache_error *e)
 {

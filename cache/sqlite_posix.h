@@ -59,6 +59,8 @@ typedef struct sqlite_tier { cache_tier base; sqlite_conn writer, readers[SQLITE
 /* Opens and migrates dir/kiln.db. One that is corrupt is moved aside and counted; a fresh one takes its place. */
 enum cache_status cache_sqlite_open(sqlite_tier *t, const char *dir, cache_error *e);
 void cache_sqlite_close(sqlite_tier *t);
+/* One more connection to the database, migrated; the caller closes it. NULL: *e says why. */
+sqlite3 *cache_sqlite_connect(const char *path, cache_error *e);
 sqlite_conn *cache_sqlite_reader(sqlite_tier *t); /* locked; give back with cache_sqlite_done */
 sqlite_conn *cache_sqlite_writer(sqlite_tier *t);
 void cache_sqlite_done(sqlite_conn *c);

@@ -34,34 +34,13 @@ static postgres_tier *of(cache_tier *t) { return (postgres_tier *)t; }
 static enum cache_status pg_open(const cache_config *cfg, cache_tier **out, cache_error *e)
 {
     if (!cfg->postgres_url || !*cfg->postgres_url) return CACHE_MISS;
-    char *why = NULL;
-    PQconninfoOption *options = PQconninfoParse(cfg->postgres_url, &why);
-    if (!options) {
-        snprintf(e->message, sizeof e->message, "the address of PostgreSQL cannot be read: %.180s", why ? why : "out of memory");
-        PQfreemem(why);
-        return CACHE_ERROR;
-    }
-    PQconninfoFree(options);
-    postgres_tier *t = calloc(1, sizeof *t);
-    if (!t || !(t->url = strdup(cfg->postgres_url))) {
-        snprintf(e->message, sizeof e->message, "out of memory");
-        free(t);
-        return CACHE_ERROR;
-    }
-    for (int i = 0; i < POSTGRES_CONNS; i++) pthread_mutex_init(&t->conns[i].lock, NULL);
+    postgres_tier *t = cache_postgres_open(cfg->postgres_url, e);
+    if (!t) return CACHE_ERROR;
     *out = &t->base;
     return CACHE_OK;
 }
 
-static void pg_close(cache_tier *t)
-{
-    for (int i = 0; i < POSTGRES_CONNS; i++) {
-        PQfinish(of(t)->conns[i].db);
-        pthread_mutex_destroy(&of(t)->conns[i].lock);
-    }
-    free(of(t)->url);
-    free(t);
-}
+static void pg_close(cache_tier *t) { cache_postgres_close(of(t)); }
 
 /* Ends a call of one statement: the result is cleared, the connection given back. CACHE_MISS: it changed or found nothing. */
 static enum cache_status end(postgres_tier *t, postgres_conn *c, PGresult *r)

@@ -103,10 +103,9 @@ int64_t jobs_last(jobs *j); /* sequence number of the last event, -1: could not 
 /* Sleeps until the log may have grown since `turn` was got, or ms have passed. Returns the new turn; 0 is the turn to begin with. */
 uint64_t jobs_wait(jobs *j, uint64_t turn, int ms);
 uint64_t jobs_turn(jobs *j);
-void jobs_wake(jobs *j); /* ends every jobs_wait of this process */
 
 /* ---- what workers do ---- */
-typedef struct jobs_lease { char id[40], worker[64]; int64_t epoch; } jobs_lease;
+typedef struct jobs_lease { char id[40], worker[64], words[512]; int64_t epoch; } jobs_lease;
 typedef struct jobs_offer {
     const char *worker;  /* name, unique in the fleet */
     const char *words;   /* what it can do, separated by blanks: "cc avx2 avx512f nvrtc sm_90" */
@@ -117,7 +116,7 @@ typedef struct jobs_offer {
 /* Takes the next job: class, priority, the tenant whose turn it is, age. JOBS_NONE: nothing to do. Looks after lapsed leases first. */
 enum jobs_status jobs_claim(jobs *j, const jobs_offer *o, jobs_lease *lease, jobs_job *out);
 /* The epoch is checked in all of these; JOBS_LOST: the lease is another's or over, and nothing was written. */
-enum jobs_todo { JOBS_GO_ON, JOBS_STOP_CANCEL, JOBS_STOP_PAUSE, JOBS_GIVE_WAY };
+enum jobs_todo { JOBS_GO_ON, JOBS_STOP_CANCEL, JOBS_STOP_PAUSE, JOBS_GIVE_WAY, JOBS_SPENT }; /* spent: the budget is; end with what there is */
 typedef struct jobs_beat {
     const char *progress, *checkpoint; /* NULL: as they were */
     int64_t spent_ms, trials;          /* added */

@@ -1,6 +1,6 @@
-/* What the files of jobs/ share: the moves of a job, and one way to speak to both databases. Nothing outside jobs/ includes this. */
-#ifndef JOBS_PRIVATE_H
-#define JOBS_PRIVATE_H
+/* The moves of a job: what may happen in which state, by moves.def. */
+#ifndef JOBS_STATE_H
+#define JOBS_STATE_H
 #include "jobs/jobs.h"
 
 enum jobs_move {
@@ -9,4 +9,5 @@ enum jobs_move {
 };
 /* The state after it; JOBS_STATES: refused. */
 enum jobs_state jobs_after(enum jobs_state from, enum jobs_move move);
+bool jobs_kind_background(enum jobs_kind k);
 #endif
