@@ -1,27 +1,47 @@
 /* Policy "default": shape the program, grow rTiles for each stage, rank them by the micro performance model. */
-#include "construct/site.h"
+#include "construct/cpu.h"
 
 enum { EVALUATIONS = 90 }; /* of one construction: keeps it under the 10 ms that an answer may take */
 
-static kiln_status plan_stage(kiln_arena *a, const kn_program *p, const kn_hw *hw, kiln_bytes head, const kn_tree *t, int k, kn_plans *out,
-                              kiln_diag *d)
+static kn_plans plans_of(kiln_arena *a, const kn_program *p, const kn_hw *hw, kiln_bytes head, const kn_tree *t)
 {
-    kn_site x;
-    kn_site_of(a, t, t->stages[k], hw, &x);
     int each = EVALUATIONS, sums = 0; /* maps want few */
     for (int i = 0; i < t->nstages; i++) sums += t->program->stmts[t->stages[i]->stmt]->red != KN_RED_NONE;
     if (sums > 1) each /= sums;
-    *out = (kn_plans){.a = a, .canonical = p, .hw = hw, .head = head, .t = t, .left = each < 8 ? 8 : each};
-    if (kn_site_scheduled(t, t->stages[k])) { /* by what shaped the program */
+    return (kn_plans){.a = a, .canonical = p, .hw = hw, .head = head, .t = t, .left = each < 8 ? 8 : each};
+}
+
+static kiln_status plan_stage(int k, kn_plans *out, kiln_diag *d)
+{
+    kn_site x;
+    const kn_hw *hw = out->hw;
+    kn_site_of(out->a, out->t, out->t->stages[k], hw, &x);
+    if (kn_site_scheduled(out->t, out->t->stages[k])) { /* by what shaped the program */
         out->n = 1;
         out->best[0] = (kn_plan){.lines = {"", 0}};
         return KILN_OK;
     }
     if (hw->gpu) kn_plan_gpu(&x, out);
     else kn_plan_cpu(&x, out);
-    if (kn_arena_dry(a)) return kn_fail(d, KILN_MEMORY, "out of memory while constructing");
+    if (kn_arena_dry(out->a)) return kn_fail(d, KILN_MEMORY, "out of memory while constructing");
     if (out->stopped) return kn_fail(d, KILN_STOPPED, "stopped while constructing");
     if (!out->n) return kn_fail(d, KILN_NO_SCHEDULE, "no schedule of '%s' is legal on %s", x.name, hw->id);
+    return KILN_OK;
+}
+
+/* Plans of all stages; what goes under another stage's loops has its lines there. */
+static kiln_status plan_stages(kn_plans *plans, const kn_tree *t, kiln_diag *d)
+{
+    uint32_t planned = 0;
+    for (int i = t->nstages - 1; i >= 0; i--) {
+        if (planned >> i & 1) continue;
+        uint32_t set = plans[i].hw->gpu ? 0 : kn_cpu_rows(plans[i].a, t, plans[i].hw, i, &plans[i]);
+        kiln_status s = set ? KILN_OK : plan_stage(i, &plans[i], d);
+        if (s) return s;
+        planned |= set | 1u << i;
+        for (int k = 0; k < i; k++)
+            if (set >> k & 1) plans[k].n = 1, plans[k].best[0] = (kn_plan){.lines = {"", 0}};
+    }
     return KILN_OK;
 }
 
@@ -51,11 +71,9 @@ static kiln_status construct(kiln_arena *a, const kn_program *p, const kn_hw *hw
     kiln_candidates *list = kn_new(a, kiln_candidates);
     if (!plans || !list) return kn_fail(d, KILN_MEMORY, "out of memory");
     int most = 1;
-    for (int i = 0; i < t->nstages; i++) {
-        s = plan_stage(a, p, hw, head, t, i, &plans[i], d);
-        if (s) return s;
-        if (plans[i].n > most) most = plans[i].n;
-    }
+    for (int i = 0; i < t->nstages; i++) plans[i] = plans_of(a, p, hw, head, t);
+    if ((s = plan_stages(plans, t, d))) return s;
+    for (int i = 0; i < t->nstages; i++) if (plans[i].n > most) most = plans[i].n;
     for (int r = 0; r < most && r < k && r < KILN_MAX_CANDIDATES; r++) {
         s = candidate(plans, t->nstages, r, &list->c[list->n], d);
         if (s) return s;

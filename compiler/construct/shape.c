@@ -97,14 +97,6 @@ static bool epilogue_one(shaper *s)
     return false;
 }
 
-/* y (inside x) continues x in this access: one step of x is a whole row of y. Padding breaks the row unless both are absent. */
-static bool continues(const kn_site_access *c, int x, int y, int64_t extent)
-{
-    if (!(c->axes >> x & 1) && !(c->axes >> y & 1)) return true;
-    if ((c->bent >> x & 1) || (c->bent >> y & 1)) return false;
-    return c->linear && !c->padded && c->coef[x] == c->coef[y] * extent && c->coef[y] != 0;
-}
-
 static bool fuse_pair(shaper *s, const kn_stage *g)
 {
     kn_site v;
@@ -115,8 +107,8 @@ static bool fuse_pair(shaper *s, const kn_stage *g)
     for (int x = 0; x + 1 < st->naxes; x++) {
         int y = x + 1;
         if (st->axes[x].reduce != st->axes[y].reduce) continue;
-        bool fits = continues(&v.store, x, y, st->axes[y].extent);
-        for (int i = 0; i < v.nloads && fits; i++) fits = continues(&v.load[i], x, y, st->axes[y].extent);
+        bool fits = kn_site_continues(&v.store, x, y, st->axes[y].extent);
+        for (int i = 0; i < v.nloads && fits; i++) fits = kn_site_continues(&v.load[i], x, y, st->axes[y].extent);
         if (!fits) continue;
         if (g->epilogue >= 0 && !st->axes[x].reduce) continue; /* the epilogue's own loads see the axes as they are */
         if (try_step(s, kn_format(s->a, "fuse %s F%d %s %s", v.name, s->nfused++, st->axes[x].name, st->axes[y].name))) return true;
@@ -144,6 +136,11 @@ static int64_t divisor_of(const kn_expr *e, int x, int64_t g)
 static bool divide_one(shaper *s, const kn_stage *g)
 {
     const kn_stmt *st = s->t->program->stmts[g->stmt];
+    kn_site v;
+    kn_site_of(s->a, s->t, g, s->hw, &v);
+    bool linear = v.store.linear && !v.store.bent && kn_loads(st->body, NULL, 0) <= KN_SITE_LOADS;
+    for (int i = 0; i < v.nloads; i++) linear = linear && v.load[i].linear && !v.load[i].bent && !v.load[i].padded;
+    if (linear) return false; /* digits of the axis make it up again */
     for (int x = 0; x < st->naxes && !st->scatter; x++) {
         int64_t f = divisor_of(st->body, x, 0);
         if (f < 2 || f >= st->axes[x].extent || st->axes[x].extent % f) continue;
@@ -280,6 +277,19 @@ static bool pad_one(shaper *s, const kn_stage *g)
     return false;
 }
 
+/* Outer axes that several statements have are fused in all of them. */
+static bool fuse_jointly(shaper *s)
+{
+    for (int k = s->t->nstages - 1; k >= 0 && !s->hw->gpu; k--) {
+        const kn_stmt *st = s->t->program->stmts[s->t->stages[k]->stmt];
+        for (int x = 0; x + 1 < st->naxes; x++) {
+            const char *lines = kn_joint_fuse(s->a, s->t, s->hw, k, x, s->nfused);
+            if (lines && try_step(s, lines)) return ++s->nfused;
+        }
+    }
+    return false;
+}
+
 kiln_status kn_shape(kiln_arena *a, const kn_program *p, const kn_hw *hw, kiln_bytes *trace, kn_tree **t, kiln_diag *d)
 {
     shaper s = {.a = a, .hw = hw, .text = {"", 0}};
@@ -293,6 +303,7 @@ kiln_status kn_shape(kiln_arena *a, const kn_program *p, const kn_hw *hw, kiln_b
         else if (!kn_site_scheduled(s.t, g) && !flatten_one(&s, g) && pad_one(&s, g)) k++;
     }
     while (inline_one(&s, true)) {}
+    while (!kn_stopped(a) && fuse_jointly(&s)) {}
     while (epilogue_one(&s)) {}
     while (inline_one(&s, false)) {}
     for (int k = 0; k < s.t->nstages; k++)

@@ -34,6 +34,12 @@ void kn_site_of(kiln_arena *a, const kn_tree *t, const kn_stage *g, const kn_hw 
 /* The linear view of one access of statement s. */
 void kn_site_access_of(kiln_arena *a, const kn_program *p, const kn_stmt *s, int tensor, kn_expr *const *idx, bool padded, kn_site_access *out);
 
+/* y (inside x) continues x in this access: one step of x is a whole row of y. Padding breaks the row unless both are absent. */
+bool kn_site_continues(const kn_site_access *c, int x, int y, int64_t extent);
+/* joint.c: steps that make axes x and x + 1 of a stage one, and with them those of every statement that shares them through temporaries; NULL: they
+ * cannot be, or no temporary is between. serial numbers the name of the new axis. */
+const char *kn_joint_fuse(kiln_arena *a, const kn_tree *t, const kn_hw *hw, int stage, int x, int serial);
+
 /* The stage has steps of its own already: its loops are no more one an axis, or they have kinds. */
 bool kn_site_scheduled(const kn_tree *t, const kn_stage *g);
 

@@ -9,6 +9,7 @@ enum { KN_COST_ACCESSES = 24 };
 typedef struct kn_access {
     int tensor, bytes, rank;
     bool store;
+    bool near;             /* a region of scratch, or read before under the same loops by another stage: it is in L2 */
     int cache;             /* number of the stage's cache that holds it, -1: none */
     uint32_t axes;
     const kn_expr *index[KILN_MAX_RANK];

@@ -59,8 +59,10 @@ static void cpu_level(const kn_stage_view *v, int i, kn_cost *c)
     int share = near->shared_by_units < hw->units ? near->shared_by_units : hw->units;
     int from = last ? v->first_reg : resident_from(v, (double)near->capacity_bytes / (v->tasks > 1 ? share : 1), &held);
     double sum = 0;
+    bool outside = i + 3 < hw->nlevels; /* a level beyond the L2 of a core */
     for (int k = 0; k < v->naccesses; k++) {
         const kn_access *x = &v->access[k];
+        if (x->near && outside) continue;
         double bytes = kn_footprint(v, x, from, false) * kn_fills(v, x, from, false) * x->bytes;
         bool packed = x->cache >= 0;
         /* the next loop out walks along lines that are still there, so its run counts */

@@ -12,6 +12,25 @@ static int unit_axis(const kn_stmt *s, const kn_expr *last, uint32_t axes)
     return -1;
 }
 
+static bool reads(const kn_expr *e, int tensor)
+{
+    bool yes = e->op == KN_OP_LOAD && e->u.tensor == tensor;
+    for (int i = 0; i < e->nargs && !yes; i++) yes = reads(e->args[i], tensor);
+    return yes;
+}
+
+/* What is attached to a loop shares its iteration: temporaries stay there, and what an earlier stage has read is near. */
+static bool near(const kn_tree *t, const kn_stage *g, int tensor)
+{
+    const kn_stage *root = g->at_stage >= 0 ? t->stages[g->at_stage] : g;
+    for (int k = 0; k < t->nstages && t->stages[k] != g; k++) {
+        const kn_stage *p = t->stages[k];
+        bool together = p->at_stage >= 0 && t->stages[p->at_stage] == root;
+        if (together && (kn_stage_out(t, p) == tensor || reads(t->program->stmts[p->stmt]->body, tensor))) return true;
+    }
+    return g->at_stage >= 0 && kn_stage_out(t, g) == tensor;
+}
+
 static void add_access(kn_stage_view *v, int tensor, kn_expr *const *idx, bool store, int load)
 {
     if (v->naccesses == KN_COST_ACCESSES) return;
@@ -22,6 +41,7 @@ static void add_access(kn_stage_view *v, int tensor, kn_expr *const *idx, bool s
     a->bytes = kn_dtype_bytes(x->dtype);
     a->rank = x->rank;
     a->store = store;
+    a->near = near(v->t, v->g, store ? kn_stage_out(v->t, v->g) : tensor);
     a->cache = -1;
     for (int i = 0; i < x->rank; i++) {
         a->shape[i] = x->shape[i];
@@ -78,6 +98,7 @@ void kn_stage_view_of(const kn_tree *t, const kn_stage *g, const kn_hw *hw, kn_s
         else if (l->kind == KN_THREAD) v->threads *= (double)l->extent;
         else v->first_inner = i;
         if (in_registers(l->kind) && v->first_reg == i + 1) v->first_reg = i;
+        if (l->shared_with >= 0 && t->stages[g->at_stage]->loops[l->shared_with].kind == KN_PARALLEL) v->tasks *= (double)l->extent;
     }
     v->flops = flops_of(v->s->body) + (v->s->red != KN_RED_NONE);
     if (v->flops < 1) v->flops = 1; /* a copy costs its move */

@@ -1,18 +1,29 @@
 /* transform_layout T TERM ...: the temporary T gets another layout; TERM names a dimension of the old one: 1, or 1/16 and 1%16 for its
- * quotient and remainder. Writers and readers of T follow (TensorIR's transform_layout of a buffer). */
+ * quotient and remainder, or 1:3 for dimensions 1 to 3 as one. Writers and readers of T follow (TensorIR's transform_layout of a buffer). */
 #include "schedule/sched.h"
 #include <stdlib.h>
+#include <string.h>
 
-typedef struct term { int dim; char op; int64_t by; } term;
-typedef struct layout { int tensor, n; term t[KILN_MAX_RANK]; int64_t shape[KILN_MAX_RANK]; const kn_program *p; bool padded; } layout;
+typedef struct term { int dim; char op; int64_t by; int last; } term; /* last: of a run of dimensions */
+typedef struct layout {
+    int tensor, n;
+    term t[KILN_MAX_RANK];
+    int64_t shape[KILN_MAX_RANK], old[KILN_MAX_RANK];
+    const kn_program *p;
+    bool padded;
+} layout;
 
 static bool read_term(kn_step *s, const char *text, int rank, term *t)
 {
     char *end;
     long dim = strtol(text, &end, 10);
-    *t = (term){ .dim = (int)dim, .op = *end, .by = 1 };
-    if (end == text || text[0] < '0' || text[0] > '9' || dim >= rank || (*end && *end != '/' && *end != '%'))
-        return kn_step_refuse(s, "'%s' is not a dimension below %d, alone or with /N or %%N", text, rank), false;
+    *t = (term){ .dim = (int)dim, .op = *end, .by = 1, .last = (int)dim };
+    if (end == text || text[0] < '0' || text[0] > '9' || dim >= rank || (*end && *end != '/' && *end != '%' && *end != ':'))
+        return kn_step_refuse(s, "'%s' is not a dimension below %d, alone or with /N, %%N or :LAST", text, rank), false;
+    int64_t last;
+    if (*end == ':' && !kn_step_int(s, end + 1, dim + 1, rank - 1, &last)) return false;
+    if (*end == ':') t->last = (int)last;
+    if (*end == ':') return true;
     return !*end || kn_step_int(s, end + 1, 2, KILN_MAX_EXTENT, &t->by);
 }
 
@@ -22,7 +33,7 @@ static kiln_status check_terms(kn_step *s, const kn_tensor *x, layout *l)
     for (int d = 0; d < x->rank; d++) {
         int64_t quotient = 0, remainder = 0, whole = 0;
         for (int i = 0; i < l->n; i++) {
-            if (l->t[i].dim != d) continue;
+            if (d < l->t[i].dim || d > l->t[i].last) continue;
             int64_t *to = l->t[i].op == '/' ? &quotient : l->t[i].op == '%' ? &remainder : &whole;
             if (*to) return kn_step_refuse(s, "dimension %d stands there twice", d);
             *to = l->t[i].by;
@@ -32,17 +43,22 @@ static kiln_status check_terms(kn_step *s, const kn_tensor *x, layout *l)
     }
     for (int i = 0; i < l->n; i++) {
         int64_t extent = x->shape[l->t[i].dim], by = l->t[i].by;
+        for (int d = l->t[i].dim + 1; d <= l->t[i].last; d++)
+            if (!kn_mul_fits(extent, x->shape[d], &extent) || extent > KILN_MAX_EXTENT)
+                return kn_step_refuse(s, "'%s' would have too long a dimension", x->name);
         if (extent % by) return kn_step_refuse(s, "%lld does not divide the %lld of dimension %d", (long long)by, (long long)extent, l->t[i].dim);
         l->shape[i] = l->t[i].op == '/' ? extent / by : l->t[i].op == '%' ? by : extent;
     }
     return KILN_OK;
 }
 
-static void new_indices(kiln_arena *a, const layout *l, kn_expr *const *old, kn_expr **idx)
+static void new_indices(kiln_arena *a, const layout *l, const int64_t *shape, kn_expr *const *old, kn_expr **idx)
 {
     for (int i = 0; i < l->n; i++) {
         idx[i] = old[l->t[i].dim];
-        if (!l->t[i].op) continue;
+        for (int d = l->t[i].dim + 1; d <= l->t[i].last; d++)
+            idx[i] = kn_bin(a, KN_OP_ADD, kn_bin(a, KN_OP_MUL, idx[i], kn_const_i(a, KN_I64, shape[d])), old[d]);
+        if (!l->t[i].op || l->t[i].op == ':') continue;
         idx[i] = kn_bin(a, l->t[i].op == '/' ? KN_OP_FLOORDIV : KN_OP_MOD, idx[i], kn_const_i(a, KN_I64, l->t[i].by));
     }
 }
@@ -53,7 +69,7 @@ static kn_expr *follow(void *user, kiln_arena *a, kn_expr *e)
     kn_expr *idx[KILN_MAX_RANK];
     if (e->op != KN_OP_LOAD || e->u.tensor != l->tensor) return e;
     l->padded = l->padded || e->padded;
-    new_indices(a, l, e->args, idx);
+    new_indices(a, l, l->old, e->args, idx);
     return kn_load(a, l->p, l->tensor, idx);
 }
 
@@ -89,7 +105,8 @@ kiln_status kn_prim_transform_layout(kn_step *s)
     if (!bad) bad = check_users(s, writer->out);
     if (bad) return bad;
     kn_expr *lhs[KILN_MAX_RANK];
-    new_indices(s->a, &l, writer->lhs, lhs);
+    memcpy(l.old, x->shape, sizeof l.old);
+    new_indices(s->a, &l, l.old, writer->lhs, lhs);
     x->rank = l.n; /* first, so that loads are built with the new rank */
     int64_t n = 1;
     for (int i = 0; i < l.n; i++) {

@@ -15,7 +15,7 @@
  *   flatten_window S I A B V T W axes A and B, along which load I slides a window, become one axis V over whole rows; T holds the plane with its
  *                                padding and strides resolved, W the result with the columns between rows, from which a copy takes what S wrote
  *   pad_einsum S A n             axis A of a sum of products grows to a multiple of n; operands and result through padded temporaries
- *   transform_layout T TERM ...  temporary T gets dimensions TERM: d, or d/N and d%N (N divides)
+ *   transform_layout T TERM ...  temporary T gets dimensions TERM: d, or d/N and d%N (N divides), or d:e, dimensions d to e as one
  *   divide S A OUTER INNER f     axis A becomes axes OUTER and INNER of extent f, which must divide it: the inverse of fuse
  *   sample_perfect_tile NAME S A n most [: f1 ... fn] | sample_categorical NAME c0 c1 ... [: k] | sample_compute_location NAME P S [: L]
  *                                a decision that a search may change; $NAME (or $NAME.k) stands for it in later steps

@@ -34,6 +34,12 @@ static const struct { const char *text, *inputs; } programs[] = {
     {"m[I] >=! x[I,J]; e[I,J] = exp(x[I,J]-m[I]); s[I] +=! e[I,J]; y[I,J] = e[I,J]/s[I]", "x=f32:6x50"},
     {"u[N] +=! x[N,C]; t[N] +=! (x[N,C]-u[N]/extent(C))*(x[N,C]-u[N]/extent(C)); "
      "y[N,C] = (x[N,C]-u[N]/extent(C))/(t[N]/extent(C)+1.0)*g[C]+b[C]", "x=f32:5x37&g=f32:37&b=f32:37"},
+    {"m[A,B] >=! x[A,B,J]; e[A,B,J] = exp(x[A,B,J]-m[A,B]); s[A,B] +=! e[A,B,J]; y[A,B,J] = e[A,B,J]/s[A,B]", "x=f32:3x5x37"},
+    {"m[N,H,W] >=! x[N,C,H,W]; e[N,C,H,W] = exp(x[N,C,H,W]-m[N,H,W]); s[N,H,W] +=! e[N,C,H,W]; y[N,C,H,W] = e[N,C,H,W]/s[N,H,W]", "x=f32:2x5x7x9"},
+    {"m[N,H,W] >=! x[N,C,H,W]; e[N,C,H,W] = exp(x[N,C,H,W]-m[N,H,W]); s[N,H,W] +=! e[N,C,H,W]; y[N,C,H,W] = e[N,C,H,W]/s[N,H,W]", "x=f32:2x3x2x3"},
+    {"u[N,G] +=! x[N,G,C,H]; q[N,G] +=! (x[N,G,C,H]-u[N,G])*(x[N,G,C,H]-u[N,G]); y[N,G,C,H] = (x[N,G,C,H]-u[N,G])*q[N,G]*g[G,C]",
+     "x=f32:2x3x4x9&g=f32:3x4"},
+    {"q[I] +=! x[I,J]*x[I,J]; y[I] +=! x[I,J]*q[I]", "x=f32:9x19"},
     {"y[J,I] = x[I,J]", "x=f32:11x33"},
     {"y[I] = max(x[I], 0.0)", "x=f32:531"},
     {"y[I,J] = x[I,J] + v[J]", "x=f32:11x37&v=f32:37"},

@@ -1,0 +1,273 @@
+/* Stages of one row on a CPU core: a statement and the producers of its temporaries that have its outer axes too, so that what one iteration of these
+ * makes stays in L1 or L2 (Chimera, HPCA'23, fuses chains by the same rule: the tile of every stage in a cache at once). Reductions, the maps between
+ * them and the map behind them go under one loop over rows; which stages those are follows from how they read each other, and from the hwspec. */
+#include "construct/cpu.h"
+#include "te/expr.h"
+
+enum { CHUNK = 8, CHAINS = 8 }; /* most vectors of a row in registers; accumulators of a sum along lanes */
+
+/* Stages stage[0] < stage[1] < ... < the last one, whose loops over the row axes become everybody's. */
+typedef struct rows {
+    kiln_arena *a;
+    const kn_tree *t;
+    const kn_hw *hw;
+    int n, last, stage[KILN_MAX_STMTS];
+    int of[KILN_MAX_STMTS][KILN_MAX_AXES]; /* of[k][x]: axis of the last stage that axis x of stage k is, -1: none */
+    uint32_t shared;                       /* row axes, as axes of the last stage */
+    int chunked;                           /* the row axis along which lanes lie, -1: lanes lie inside a row */
+    int64_t grain[KILN_MAX_AXES];          /* iterations of a row axis in one task */
+    bool task[KILN_MAX_AXES];              /* its outermost loop is a task loop */
+    int64_t nv, lanes;                     /* of `chunked` */
+} rows;
+
+static const kn_stmt *stmt_of(const rows *r, int k) { return r->t->program->stmts[r->t->stages[k]->stmt]; }
+
+static const char *tensor_of(const rows *r, int k) { return r->t->program->tensors[stmt_of(r, k)->out].name; }
+
+static bool in_rows(const rows *r, int k)
+{
+    for (int i = 0; i < r->n; i++) if (r->stage[i] == k) return true;
+    return false;
+}
+
+static int stage_of(const rows *r, int stmt)
+{
+    for (int k = 0; k < r->t->nstages; k++)
+        if (r->t->stages[k]->stmt == stmt || r->t->stages[k]->epilogue == stmt) return k;
+    return -1;
+}
+
+/* Axes of stage k as axes of the last one, through one read of what k stores; what two reads disagree on is none. */
+static void map_axes(rows *r, int k, int reader, int stmt, const kn_expr *read, bool first)
+{
+    const kn_stage *g = r->t->stages[k];
+    int now[KILN_MAX_AXES];
+    for (int x = 0; x < KILN_MAX_AXES; x++) now[x] = -1;
+    for (int d = 0; d < read->nargs; d++) {
+        int x = kn_stage_out_axis(r->t, g, d);
+        int y = read->args[d]->op == KN_OP_AXIS && !read->padded ? kn_stage_axis_of(r->t, r->t->stages[reader], stmt, read->args[d]->u.axis) : -1;
+        if (x >= 0 && y >= 0) now[x] = r->of[reader][y];
+    }
+    for (int x = 0; x < KILN_MAX_AXES; x++)
+        if (first || r->of[k][x] != now[x]) r->of[k][x] = first ? now[x] : -1;
+}
+
+/* All that read k are here already, and k is one of those that can stand inside a loop. */
+static bool joins(rows *r, int k)
+{
+    const kn_stage *g = r->t->stages[k];
+    const kn_program *p = r->t->program;
+    int out = kn_stage_out(r->t, g);
+    bool first = true;
+    kn_site x;
+    kn_site_of(r->a, r->t, g, r->hw, &x);
+    if (p->tensors[out].role != KN_TEMP || x.s->scatter || x.contraction || kn_site_scheduled(r->t, g)) return false;
+    for (int i = 0; i < p->nstmts; i++) {
+        const kn_expr *loads[KN_SITE_LOADS];
+        int n = kn_loads(p->stmts[i]->body, loads, KN_SITE_LOADS), reader = stage_of(r, i);
+        if (n > KN_SITE_LOADS) return false;
+        for (int l = 0; l < n; l++) {
+            if (loads[l]->u.tensor != out) continue;
+            if (reader < 0 || !in_rows(r, reader)) return false;
+            map_axes(r, k, reader, i, loads[l], first);
+            first = false;
+        }
+    }
+    uint32_t have = 0;
+    for (int a = 0; a < x.s->nspatial; a++) if (r->of[k][a] >= 0) have |= 1u << r->of[k][a];
+    if (first || !(r->shared & have)) return false;
+    r->shared &= have;
+    return true;
+}
+
+/* Bytes that one iteration of the row axes touches, `chunk` of the axis along lanes at once. */
+static double row_bytes(const rows *r, uint32_t shared, int64_t chunk)
+{
+    double of[KILN_MAX_TENSORS] = {0}, sum = 0;
+    for (int i = 0; i < r->n; i++) {
+        const kn_stmt *s = stmt_of(r, r->stage[i]);
+        const kn_expr *loads[KN_SITE_LOADS + 1];
+        int n = kn_loads(s->body, loads, KN_SITE_LOADS);
+        if (n > KN_SITE_LOADS) n = KN_SITE_LOADS;
+        for (int l = 0; l <= n; l++) {
+            int tensor = l < n ? loads[l]->u.tensor : kn_stage_out(r->t, r->t->stages[r->stage[i]]);
+            uint32_t axes = 0;
+            double bytes = kn_dtype_bytes(r->t->program->tensors[tensor].dtype);
+            if (l < n) axes = kn_axes_in(loads[l]);
+            else axes = (1u << s->nspatial) - 1;
+            for (int x = 0; x < s->naxes; x++) {
+                int y = r->of[r->stage[i]][x];
+                if (!(axes >> x & 1) || (y >= 0 && (shared >> y & 1) && y != r->chunked)) continue;
+                bytes *= y >= 0 && y == r->chunked && chunk < s->axes[x].extent ? (double)chunk : (double)s->axes[x].extent;
+            }
+            if (bytes > of[tensor]) of[tensor] = bytes;
+        }
+    }
+    for (int i = 0; i < KILN_MAX_TENSORS; i++) sum += of[i];
+    return sum;
+}
+
+/* Lanes along a row axis: runs of memory as long as L2 has room for, without a tail where the axis can be cut so. False: no cut of it fits. */
+static bool chunk_of(rows *r, int64_t full)
+{
+    const kn_hw_level *l2 = kn_hw_level_named(r->hw, "l2");
+    int64_t extent = stmt_of(r, r->last)->axes[r->chunked].extent, best = 1;
+    if (extent < 2 * full) { /* such a row is taken whole */
+        r->shared &= ~(1u << r->chunked);
+        r->chunked = -1;
+        return r->shared != 0 && row_bytes(r, r->shared, 0) <= (double)l2->capacity_bytes / 2;
+    }
+    r->lanes = full;
+    for (int64_t nv = 1; nv <= CHUNK && nv * full <= extent; nv++) {
+        if (row_bytes(r, r->shared, nv * full) > (double)l2->capacity_bytes / 2) break;
+        if (extent % (nv * full) == 0 || extent % (best * full) != 0) best = nv;
+    }
+    r->nv = best;
+    return row_bytes(r, r->shared, best * full) <= (double)l2->capacity_bytes / 2;
+}
+
+/* Iterations of a row axis: chunks, where lanes lie along it. */
+static int64_t turns(const rows *r, int axis)
+{
+    int64_t n = stmt_of(r, r->last)->axes[axis].extent;
+    return axis == r->chunked ? kn_ceil_div(n, r->nv * r->lanes) : n;
+}
+
+/* Tasks: outer row axes whole, and the one that makes them enough in runs of a length that leaves the cores about 32 each. */
+static void tasks(rows *r)
+{
+    const kn_stmt *s = stmt_of(r, r->last);
+    double points = 1;
+    int64_t count = 1, want = 32 * (int64_t)r->hw->units;
+    for (int i = 0; i < s->naxes; i++) points *= (double)s->axes[i].extent;
+    for (int i = 0; i < s->nspatial; i++) {
+        r->grain[i] = 1;
+        r->task[i] = false;
+        if (!(r->shared >> i & 1) || count >= want || points < 16384) continue;
+        int64_t n = turns(r, i), grain = n * count / want;
+        r->task[i] = true;
+        if (grain < 1) grain = 1;
+        while (i == r->chunked && n % grain) grain--; /* a run of chunks that reaches past the end would be guarded */
+        r->grain[i] = grain;
+        count *= kn_ceil_div(n, grain);
+    }
+}
+
+static const char *name_of(const rows *r, int k, int axis)
+{
+    const kn_stmt *s = stmt_of(r, k);
+    for (int x = 0; x < s->naxes; x++) if (r->of[k][x] == axis) return s->axes[x].name;
+    return "";
+}
+
+/* Cuts of the row axes, the same in every stage. */
+static void put_row_splits(kn_buf *b, const rows *r, int k, const char *stage)
+{
+    for (int i = 0; i < stmt_of(r, r->last)->nspatial; i++) {
+        if (!(r->shared >> i & 1) || (r->grain[i] == 1 && i != r->chunked)) continue;
+        kn_putf(b, "split %s %s", stage, name_of(r, k, i));
+        if (r->grain[i] > 1) kn_putf(b, " %lld", (long long)r->grain[i]);
+        if (i == r->chunked) kn_putf(b, " %lld %lld", (long long)r->nv, (long long)r->lanes);
+        kn_put(b, "\n");
+    }
+}
+
+/* The row loops in order: task loops first. Returns the name of the innermost one as the last stage has it. */
+static const char *put_row_loops(kn_buf *b, const rows *r, int k)
+{
+    const char *at = "";
+    for (int inner = 0; inner < 2; inner++)
+        for (int i = 0; i < stmt_of(r, r->last)->nspatial; i++) {
+            bool second = inner && r->task[i];
+            if (!(r->shared >> i & 1) || (inner ? second && r->grain[i] == 1 : !r->task[i])) continue;
+            kn_putf(b, " %s.%d", name_of(r, k, i), second);
+            at = kn_format(r->a, "%s.%d", name_of(r, r->last, i), second);
+        }
+    return at;
+}
+
+/* How the axes of a stage that are not row axes are walked: lanes along axis `along` (-1: none), `many` vectors of them at once. */
+typedef struct walk { int along; int64_t many, lanes; bool sums; } walk;
+
+static walk walk_of(const rows *r, int k, const kn_site *x)
+{
+    int64_t full = r->hw->vector_bytes / kn_cpu_acc_bytes(x);
+    walk w = {.along = -1, .many = 1, .lanes = 1};
+    bool reduces = x->s->red != KN_RED_NONE;
+    if (r->chunked >= 0) return w;
+    if (reduces && x->r >= 0 && x->s->red != KN_RED_ALL && x->s->red != KN_RED_ANY) w.along = x->r, w.sums = true;
+    else if (x->n >= 0 && (r->of[k][x->n] < 0 || !(r->shared >> r->of[k][x->n] & 1))) w.along = x->n;
+    if (w.along < 0) return w;
+    int64_t n = x->s->axes[w.along].extent, vectors;
+    w.lanes = kn_cpu_pow2(n, full);
+    vectors = w.sums ? n / w.lanes : kn_ceil_div(n, w.lanes);
+    w.many = w.sums ? kn_cpu_pow2(vectors, CHAINS) : vectors <= CHUNK ? vectors : 4;
+    if (w.lanes < 2) w = (walk){.along = -1, .many = 1, .lanes = 1};
+    return w;
+}
+
+static const char *put_stage(kn_buf *b, const rows *r, int k)
+{
+    kn_site x;
+    kn_site_of(r->a, r->t, r->t->stages[k], r->hw, &x);
+    walk w = walk_of(r, k, &x);
+    const char *along = w.along >= 0 ? kn_cpu_axis(&x, w.along) : r->chunked >= 0 ? name_of(r, k, r->chunked) : NULL;
+    int digit = w.along >= 0 ? 1 : r->chunked >= 0 && r->grain[r->chunked] > 1 ? 2 : 1; /* of the loop of vectors; that of lanes follows */
+    put_row_splits(b, r, k, x.name);
+    if (w.along >= 0) kn_putf(b, "split %s %s %lld %lld\n", x.name, along, (long long)w.many, (long long)w.lanes);
+    kn_putf(b, "reorder %s", x.name);
+    const char *at = put_row_loops(b, r, k);
+    bool bar = true; /* a tile of the row's serial loops, one of its sums */
+    for (int i = 0; i < x.s->naxes; i++) {
+        int y = r->of[k][i];
+        if (y >= 0 && (r->shared >> y & 1)) continue;
+        kn_putf(b, "%s %s.0", bar || i == x.s->nspatial ? " |" : "", x.s->axes[i].name);
+        bar = false;
+    }
+    if (along) kn_putf(b, " | %s.%d %s.%d", along, digit, along, digit + 1);
+    kn_put(b, "\n");
+    for (int i = 0; i < x.s->nspatial && k == r->last; i++)
+        if (r->task[i]) kn_putf(b, "parallel %s %s.0\n", x.name, x.s->axes[i].name);
+    if (along) kn_putf(b, "unroll %s %s.%d\n", x.name, along, digit);
+    if (w.sums && w.many > 1) kn_putf(b, "rfactor %s %s.%d\n", x.name, along, digit);
+    if (along) kn_putf(b, "vectorize %s %s.%d\n", x.name, along, digit + 1);
+    return at;
+}
+
+/* The stages that go under the row loop of stage `last`; false: none does. */
+static bool gather(rows *r)
+{
+    const kn_stmt *s = stmt_of(r, r->last);
+    const kn_hw_level *l2 = kn_hw_level_named(r->hw, "l2");
+    kn_site x;
+    kn_site_of(r->a, r->t, r->t->stages[r->last], r->hw, &x);
+    if (!l2 || s->scatter || x.contraction || kn_site_scheduled(r->t, r->t->stages[r->last])) return false;
+    r->n = 1, r->stage[0] = r->last, r->chunked = -1;
+    r->shared = (1u << s->nspatial) - 1;
+    for (int i = 0; i < KILN_MAX_AXES; i++) r->of[r->last][i] = i < s->nspatial ? i : -1;
+    for (int i = 0; i < s->nspatial; i++) if (s->axes[i].extent < 2) r->shared &= ~(1u << i);
+    for (int k = r->last - 1; k >= 0; k--) if (joins(r, k)) r->stage[r->n++] = k;
+    if (r->n < 2) return false;
+    if (x.n < 0 || !(r->shared >> x.n & 1)) return row_bytes(r, r->shared, 0) <= (double)l2->capacity_bytes / 2;
+    r->chunked = x.n;
+    return chunk_of(r, r->hw->vector_bytes / kn_dtype_bytes(s->body->dtype));
+}
+
+uint32_t kn_cpu_rows(kiln_arena *a, const kn_tree *t, const kn_hw *hw, int last, kn_plans *p)
+{
+    rows r = {.a = a, .t = t, .hw = hw, .last = last};
+    if (!gather(&r)) return 0;
+    uint32_t set = 0;
+    kn_buf b;
+    const char *at = "";
+    kn_buf_init(&b, a);
+    tasks(&r);
+    for (int i = 0; i < r.n; i++) {
+        set |= 1u << r.stage[i];
+        at = put_stage(&b, &r, r.stage[i]);
+    }
+    for (int i = 1; i < r.n; i++) /* readers before what they read */
+        kn_putf(&b, "compute_at %s %s %s\n", tensor_of(&r, r.stage[i]), tensor_of(&r, last), at);
+    kn_plans_try(p, &b);
+    return p->n ? set : 0;
+}
