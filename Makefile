@@ -8,7 +8,7 @@ B ?= build
 SAN ?=
 CFLAGS ?= -O2 -g
 WARN = -std=c11 -Wall -Wextra -Werror
-PKGS = libmicrohttpd libcjson libpq hiredis sqlite3 libseccomp libarchive libcurl libzstd
+PKGS = libmicrohttpd libcjson libpq hiredis sqlite3 libseccomp libarchive libcurl libzstd libsodium zlib
 SANFLAGS = $(if $(SAN),-DKN_CHECK -fsanitize=$(SAN) -fno-omit-frame-pointer -fno-sanitize-recover=all)
 O = $(B)/obj$(if $(SAN),-$(SAN))
 ALL_CFLAGS = $(WARN) $(CFLAGS) $(SANFLAGS) -Icompiler -I. -I$(O)/include -D_GNU_SOURCE -fPIC -MMD -MP
@@ -36,6 +36,7 @@ $(FINGERPRINT): $(LIB_SRC) $(wildcard compiler/*.h compiler/*/*.h compiler/*.def
 	@printf '#define KILN_FINGERPRINT "%s"\n' "$$(cat $(sort $^) | sha256sum | cut -c1-32)" > $@.new
 	@cmp -s $@.new $@ && rm -f $@.new || mv $@.new $@
 $(O)/compiler/keys.o: $(FINGERPRINT)
+$(O)/service/assets.o: $(wildcard api/schemas/*.json service/*.html)
 
 $(O)/%.o: %.c
 	@mkdir -p $(@D)

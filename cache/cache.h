@@ -83,6 +83,13 @@ void cache_flight_end(cache *c, const char *key);
 /* Counters for /metrics: calls back once a counter, tier may be "". */
 void cache_counters(cache *c, void (*emit)(void *user, const char *name, const char *tier, const char *result, int64_t value), void *user);
 
+/* Small documents by kind and id, durable in every store: who may what (service/auth.c). json.p NULL removes one. The truth must take a put; what it
+ * took is kept by the store behind it as well, which answers while the truth is away. */
+typedef struct cache_doc { char id[160]; char *json; int64_t at_ms; } cache_doc; /* free(json) */
+enum cache_status cache_put_doc(cache *c, const char *kind, const char *id, kiln_bytes json);
+enum cache_status cache_get_doc(cache *c, const char *kind, const char *id, char **json /* free() */);
+int cache_list_docs(cache *c, const char *kind, const char *after, int limit, cache_doc *out); /* by id; -1: could not be asked */
+
 /* Named hardware descriptions put by clients (PUT /v1/targets/{id}), durable. */
 enum cache_status cache_put_target(cache *c, const char *id, kiln_bytes json);
 int cache_list_targets(cache *c, char ***ids, char ***jsons); /* free() all */

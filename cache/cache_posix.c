@@ -450,3 +450,22 @@ int cache_list_targets(cache *c, char ***ids, char ***jsons)
     }
     return 0;
 }
+
+enum cache_status cache_put_doc(cache *c, const char *kind, const char *id, kiln_bytes json)
+{
+    enum cache_status status = c->truth->ops->put_doc(c->truth, kind, id, json);
+    if (status == CACHE_OK && c->keeper) c->keeper->ops->put_doc(c->keeper, kind, id, json);
+    return status;
+}
+
+enum cache_status cache_get_doc(cache *c, const char *kind, const char *id, char **json)
+{
+    enum cache_status status = c->truth->ops->get_doc(c->truth, kind, id, json);
+    return status == CACHE_ERROR && c->keeper ? c->keeper->ops->get_doc(c->keeper, kind, id, json) : status;
+}
+
+int cache_list_docs(cache *c, const char *kind, const char *after, int limit, cache_doc *out)
+{
+    int n = c->truth->ops->list_docs(c->truth, kind, after, limit, out);
+    return n < 0 && c->keeper ? c->keeper->ops->list_docs(c->keeper, kind, after, limit, out) : n;
+}

@@ -30,6 +30,10 @@
     X(RENUMBER_REST, "DELETE FROM record WHERE key = ?1 AND version = ?2") \
     X(RENUMBER_VERDICTS, "UPDATE verdict SET version = ?3 WHERE key = ?1 AND version = ?2") \
     X(RENUMBER_UNSENT, "UPDATE unsent SET version = ?3 WHERE key = ?1 AND version = ?2") \
+    X(PUT_DOC, "INSERT OR REPLACE INTO doc(kind, id, json, at_ms) VALUES(?1, ?2, ?3, ?4)") \
+    X(DROP_DOC, "DELETE FROM doc WHERE kind = ?1 AND id = ?2") \
+    X(GET_DOC, "SELECT json FROM doc WHERE kind = ?1 AND id = ?2") \
+    X(LIST_DOCS, "SELECT id, json, at_ms FROM doc WHERE kind = ?1 AND id > ?2 ORDER BY id LIMIT ?3") \
     X(PUT, "INSERT OR IGNORE INTO record(key, version, workload, build, target, origin, created_ms, body) VALUES(?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)") \
     X(VERDICT, "INSERT INTO verdict(key, version, state, json, created_ms) SELECT ?1, ?2, ?3, ?4, ?5 WHERE EXISTS" \
                " (SELECT 1 FROM record WHERE key = ?1 AND version = ?2)") \

@@ -264,8 +264,45 @@ static int pg_list_targets(cache_tier *t, char ***ids, char ***jsons)
     return n;
 }
 
+static enum cache_status pg_put_doc(cache_tier *t, const char *kind, const char *id, kiln_bytes json)
+{
+    static const char put[] = "INSERT INTO kiln_doc(kind, id, json, at_ms) VALUES($1, $2, $3, $4)"
+                              " ON CONFLICT(kind, id) DO UPDATE SET json = excluded.json, at_ms = excluded.at_ms";
+    postgres_conn *c = cache_postgres_take(of(t));
+    if (!c) return CACHE_ERROR;
+    PGresult *r = json.p ? cache_postgres_ask(c, put, "ssbi", kind, id, &json, cache_unix_ms())
+                         : cache_postgres_ask(c, "DELETE FROM kiln_doc WHERE kind = $1 AND id = $2", "ss", kind, id);
+    return end(of(t), c, r) == CACHE_ERROR ? CACHE_ERROR : CACHE_OK;
+}
+
+static enum cache_status pg_get_doc(cache_tier *t, const char *kind, const char *id, char **json)
+{
+    postgres_conn *c = cache_postgres_take(of(t));
+    if (!c) return CACHE_ERROR;
+    return one_value(of(t), c, cache_postgres_ask(c, "SELECT json FROM kiln_doc WHERE kind = $1 AND id = $2", "ss", kind, id), json, NULL);
+}
+
+static int pg_list_docs(cache_tier *t, const char *kind, const char *after, int limit, cache_doc *out)
+{
+    static const char sql[] = "SELECT id, json, at_ms FROM kiln_doc WHERE kind = $1 AND id > $2 ORDER BY id LIMIT $3";
+    postgres_conn *c = cache_postgres_take(of(t));
+    if (!c) return -1;
+    PGresult *r = cache_postgres_ask(c, sql, "ssi", kind, after, (int64_t)limit);
+    int n = r ? 0 : -1;
+    for (int i = 0; r && i < PQntuples(r) && n < limit; i++) {
+        kiln_bytes json = field(r, i, 1);
+        snprintf(out[n].id, sizeof out[n].id, "%s", PQgetvalue(r, i, 0));
+        out[n].at_ms = cache_postgres_int(r, i, 2);
+        out[n].json = strndup(json.p, json.n);
+        n += out[n].json != NULL;
+    }
+    end(of(t), c, r);
+    return n;
+}
+
 const tier_ops cache_tier_postgres = {
     .name = "postgres", .kind = TIER_STORE, .trusted = false, .open = pg_open, .close = pg_close, .get = pg_get, .put = pg_put,
     .verdict = pg_verdict, .get_blob = pg_get_blob, .put_blob = pg_put_blob, .drop_blob = pg_drop_blob, .get_impossible = pg_get_impossible,
     .put_impossible = pg_put_impossible, .list = pg_list, .put_target = pg_put_target, .list_targets = pg_list_targets,
+    .put_doc = pg_put_doc, .get_doc = pg_get_doc, .list_docs = pg_list_docs,
 };

@@ -246,9 +246,40 @@ static int db_list_targets(cache_tier *t, char ***ids, char ***jsons)
     return st && a && b ? n : -1;
 }
 
+static enum cache_status db_put_doc(cache_tier *t, const char *kind, const char *id, kiln_bytes json)
+{
+    sqlite_conn *c = cache_sqlite_writer(of(t));
+    if (!json.p) return write_end(c, cache_sqlite_run(cache_sqlite_bind(c, SQL_DROP_DOC, "ss", kind, id)));
+    return write_end(c, cache_sqlite_run(cache_sqlite_bind(c, SQL_PUT_DOC, "ssbi", kind, id, &json, cache_unix_ms())));
+}
+
+static enum cache_status db_get_doc(cache_tier *t, const char *kind, const char *id, char **json)
+{
+    sqlite_conn *c = cache_sqlite_reader(of(t));
+    return one_value(c, cache_sqlite_bind(c, SQL_GET_DOC, "ss", kind, id), json, NULL);
+}
+
+static int db_list_docs(cache_tier *t, const char *kind, const char *after, int limit, cache_doc *out)
+{
+    sqlite_conn *c = cache_sqlite_reader(of(t));
+    sqlite3_stmt *st = cache_sqlite_bind(c, SQL_LIST_DOCS, "ssi", kind, after, (int64_t)limit);
+    int n = 0, rc = SQLITE_ERROR;
+    while (st && n < limit && (rc = sqlite3_step(st)) == SQLITE_ROW) {
+        cache_doc *d = &out[n];
+        snprintf(d->id, sizeof d->id, "%s", (const char *)sqlite3_column_text(st, 0));
+        d->json = strndup((const char *)sqlite3_column_blob(st, 1), (size_t)sqlite3_column_bytes(st, 1));
+        d->at_ms = sqlite3_column_int64(st, 2);
+        n += d->json != NULL;
+    }
+    if (st) sqlite3_reset(st);
+    cache_sqlite_done(c);
+    return n == limit || rc == SQLITE_DONE ? n : -1;
+}
+
 const tier_ops cache_tier_sqlite = {
     .name = "sqlite", .kind = TIER_STORE, .trusted = false, .open = db_open, .close = db_close, .get = db_get, .put = db_put, .verdict = db_verdict,
     .get_blob = db_get_blob, .put_blob = db_put_blob, .drop_blob = db_drop_blob, .get_impossible = db_get_impossible,
     .put_impossible = db_put_impossible, .list = db_list, .put_target = db_put_target, .list_targets = db_list_targets,
+    .put_doc = db_put_doc, .get_doc = db_get_doc, .list_docs = db_list_docs,
     .owe = cache_sqlite_owe, .owed_next = cache_sqlite_owed_next, .owed_paid = cache_sqlite_owed_paid, .number = cache_sqlite_number,
 };

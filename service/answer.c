@@ -2,7 +2,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include "service/service.h"
+#include "service/auth.h"
 
 static const cache_artifact *artifact(const cache_record *r, const char *kind)
 {
@@ -177,7 +177,6 @@ static void add_headers(service_call *c, service_reply *reply, const cache_recor
     const service_times *t = how->times;
     service_reply_header(reply, "ETag", "%s", etag);
     service_reply_header(reply, "Cache-Control", "private, no-cache");
-    service_reply_header(reply, "Vary", "Accept");
     if (how->cache_status) service_reply_header(reply, "Cache-Status", "%s", how->cache_status);
     service_reply_header(reply, "Kiln-Key", "%s", r->key);
     service_reply_header(reply, "Kiln-Verification", "%s", cache_verification_text(r->verification));
@@ -199,10 +198,11 @@ service_reply *service_answer_kernel(service_call *c, const cache_record *r, con
     int f = service_negotiate(c->accept, have);
     char etag[140];
     if (f < 0) return not_acceptable(have, c->accept);
+    service_grant_record(c, r);
     snprintf(etag, sizeof etag, "\"%s-%s-%s\"", r->build, cache_verification_text(r->verification),
              strrchr(service_form_media(f), '/') + 1);
     service_reply *reply;
-    if (*c->if_none_match && (strstr(c->if_none_match, etag) || !strcmp(c->if_none_match, "*"))) {
+    if (*c->if_none_match && service_etag_matches(c->if_none_match, etag)) {
         reply = service_reply_text(304, service_form_media((enum service_form)f), "");
     } else {
         reply = f == SERVICE_JSON  ? service_reply_json(200, whole(c, r, how))

@@ -3,7 +3,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include "service/service.h"
+#include "service/auth.h"
 
 void service_build_id(const kiln_bytes *parts, int n, char out[72])
 {
@@ -102,6 +102,9 @@ service_reply *service_compile(service_call *c)
     service_count(c->app->metrics, SERVICE_MISSES);
     c->wait_until = (int64_t)service_now_ms() + wait_of(c, &given);
     if (atomic_load(&c->app->draining)) return service_problem(503, "draining", "the service is ending", NULL, NULL);
+    problem = service_auth_compile(c);
+    if (problem) return problem;
+    service_grant(c, c->ask->keys.kernel); /* and with it the job */
     service_job *job = service_jobs_join(c->app->jobs, c, &fresh);
     if (!job) return service_problem_limit(503, "jobs", SERVICE_JOBS, "too many jobs are under way");
     if (!fresh) {

@@ -1,15 +1,13 @@
-/* The HTTP side: libmicrohttpd with poll threads (its epoll mode loses requests), suspended connections, and a drain at the end. */
-#include <arpa/inet.h>
-#include <errno.h>
+/* One call through libmicrohttpd: head, body, handler, wait, reply. */
 #include <microhttpd.h>
-#include <netinet/in.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <unistd.h>
-#include "service/service.h"
+#include "service/auth.h"
+#include "service/http.h"
 
 /* The library's response takes over the body and outlives the reply while it is being sent; until then the reply holds it. */
 void service_reply_drop(service_reply *r)
@@ -44,15 +42,34 @@ void service_suspend(service_call *c) { MHD_suspend_connection(c->connection); }
 
 void service_resume(service_call *c) { MHD_resume_connection(c->connection); }
 
+static void drop_reply(void *reply) { service_reply_drop(reply); }
+
+/* The same bytes with headers of this call alone: a reply may be shared, its headers are everyone's. */
+static struct MHD_Response *with_limits(service_call *c, service_reply *r)
+{
+    struct MHD_Response *m = MHD_create_response_from_buffer_with_free_callback_cls(r->n, r->body, drop_reply, service_reply_ref(r));
+    if (!m) {
+        service_reply_drop(r);
+        return NULL;
+    }
+    for (int i = 0; i < r->nheaders; i++) MHD_add_response_header(m, r->headers[i].name, r->headers[i].value);
+    MHD_add_response_header(m, "RateLimit", c->limits);
+    MHD_add_response_header(m, "RateLimit-Policy", c->policy);
+    return m;
+}
+
 static enum MHD_Result send_reply(service_call *c, service_reply *r)
 {
-    struct MHD_Response *m = r ? response_of(r) : NULL;
+    bool own = r && *c->limits && r->body && !atomic_load(&r->sent);
+    struct MHD_Response *m = !r ? NULL : own ? with_limits(c, r) : response_of(r);
     if (!m) {
         service_reply_drop(r);
         return MHD_NO;
     }
+    service_log_call(c, r->status);
     service_count_request(c->app->metrics, c->route, r->status, service_now_ms() - c->began_ms);
     enum MHD_Result done = MHD_queue_response(c->connection, (unsigned)r->status, m);
+    if (own) MHD_destroy_response(m);
     service_reply_drop(r);
     return done;
 }
@@ -63,7 +80,18 @@ static const char *header(struct MHD_Connection *con, const char *name)
     return v ? v : "";
 }
 
-static void *begin_uri(void *cls, const char *uri, struct MHD_Connection *con)
+/* Whether the caller is the user that the service runs as, or root: only a unix socket says so. */
+static bool is_owner(struct MHD_Connection *con)
+{
+    const union MHD_ConnectionInfo *at = MHD_get_connection_info(con, MHD_CONNECTION_INFO_CONNECTION_FD);
+    struct sockaddr_storage own;
+    struct ucred peer;
+    socklen_t n = sizeof own, k = sizeof peer;
+    if (!at || getsockname(at->connect_fd, (struct sockaddr *)&own, &n) || own.ss_family != AF_UNIX) return false;
+    return !getsockopt(at->connect_fd, SOL_SOCKET, SO_PEERCRED, &peer, &k) && (peer.uid == geteuid() || peer.uid == 0);
+}
+
+void *service_http_begin(void *cls, const char *uri, struct MHD_Connection *con)
 {
     service_call *c = calloc(1, sizeof *c);
     if (!c) return NULL;
@@ -77,16 +105,21 @@ static void *begin_uri(void *cls, const char *uri, struct MHD_Connection *con)
 static service_reply *judge_head(service_call *c, struct MHD_Connection *con, const char *method)
 {
     service_reply *problem = NULL;
+    const union MHD_ConnectionInfo *head = MHD_get_connection_info(con, MHD_CONNECTION_INFO_REQUEST_HEADER_SIZE);
     size_t n = strcspn(c->uri, "?");
     const char *length = header(con, "Content-Length");
     bool always = !strcmp(c->uri, "/livez") || !strcmp(c->uri, "/readyz");
     c->query = c->uri + n + (c->uri[n] == '?');
     if (strlen(c->uri) > SERVICE_URI_BYTES)
         return service_problem_limit(414, "uri_bytes", SERVICE_URI_BYTES, "path and query are too long");
+    if (head && head->header_size > SERVICE_HEADER_BYTES)
+        return service_problem_limit(431, "header_bytes", SERVICE_HEADER_BYTES, "the headers are too long");
     if (!service_unescape(c->uri, n, c->path, sizeof c->path))
         return service_problem(400, "invalid-path", "the path cannot be decoded", NULL, NULL);
     c->route = service_route_find(method, c->path, c->param, sizeof c->param, &problem);
     if (!c->route) return problem;
+    if (c->app->auth) problem = service_auth_judge(c, header(con, "Authorization"), is_owner(con));
+    if (problem) return problem;
     if (!atomic_load(&c->app->ready) && !always) return service_problem(503, "starting", "the service is starting", NULL, NULL);
     if (strspn(length, "0123456789") > 9 || atol(length) > SERVICE_BODY_BYTES)
         return service_problem_limit(413, "body_bytes", SERVICE_BODY_BYTES, "the body is too long");
@@ -104,6 +137,9 @@ static enum MHD_Result begin(service_call *c, struct MHD_Connection *con, const 
     c->prefer = header(con, "Prefer");
     c->cache_control = header(con, "Cache-Control");
     c->range = header(con, "Range");
+    c->if_range = header(con, "If-Range");
+    c->traceparent = header(con, "traceparent");
+    c->coding = service_coding_of(header(con, "Accept-Encoding"));
     service_reply *problem = judge_head(c, con, method);
     return problem ? send_reply(c, problem) : MHD_YES;
 }
@@ -129,15 +165,24 @@ static enum MHD_Result upload(service_call *c, const char *data, size_t *n)
     return MHD_YES;
 }
 
+/* Answers of compiles hang on the state of the cache; bytes of an artifact are what they are, until something is quarantined. */
+static bool prepared(const service_call *c, uint64_t *generation)
+{
+    const service_app *app = c->app;
+    bool blob = c->route->handler == rt_blob, get = !strcmp(c->method, "GET");
+    if (!app->config.memo_mib || *c->if_none_match || *c->cache_control || *c->range) return false;
+    *generation = blob ? atomic_load(&app->quarantine_serial) : cache_generation(app->cache) + atomic_load(&app->target_serial);
+    return c->route->handler == rt_compile || (get && (blob || c->route->handler == rt_kernel));
+}
+
 static enum MHD_Result dispatch(service_call *c)
 {
     service_app *app = c->app;
     if (c->seen > SERVICE_BODY_BYTES)
         return send_reply(c, service_problem_limit(413, "body_bytes", SERVICE_BODY_BYTES, "the body is too long"));
-    bool memo = c->route->handler == rt_compile && app->config.memo_mib && !*c->if_none_match && !*c->cache_control;
     uint64_t generation = 0;
+    bool memo = prepared(c, &generation);
     if (memo) {
-        generation = cache_generation(app->cache) + atomic_load(&app->target_serial);
         service_reply *kept = service_memo_get(app->memo, c, generation);
         if (kept) {
             service_count(app->metrics, SERVICE_MEMO_HITS);
@@ -145,13 +190,21 @@ static enum MHD_Result dispatch(service_call *c)
         }
     }
     service_reply *r = c->route->handler(c);
-    if (!r && c->job) return MHD_YES; /* suspended */
+    if (!r && (c->job || c->resume)) return MHD_YES; /* suspended */
     if (!r) r = service_problem(503, "out-of-memory", "out of memory", NULL, NULL);
+    r = service_finish(c, r);
     if (memo && r && r->keep && response_of(r)) service_memo_put(app->memo, c, generation, r);
     return send_reply(c, r);
 }
 
-static enum MHD_Result handle(void *cls, struct MHD_Connection *con, const char *url, const char *method, const char *version,
+static enum MHD_Result woken(service_call *c)
+{
+    if (c->waiting) return MHD_YES;
+    service_reply *r = c->resume ? c->resume(c) : service_compile_resume(c);
+    return !r && c->waiting ? MHD_YES : send_reply(c, service_finish(c, r));
+}
+
+enum MHD_Result service_http_handle(void *cls, struct MHD_Connection *con, const char *url, const char *method, const char *version,
                               const char *data, size_t *n, void **con_cls)
 {
     service_call *c = *con_cls;
@@ -159,11 +212,11 @@ static enum MHD_Result handle(void *cls, struct MHD_Connection *con, const char 
     if (!c || !c->uri) return MHD_NO;
     if (!c->started) return begin(c, con, method);
     if (*n) return upload(c, data, n);
-    if (c->job) return c->waiting ? MHD_YES : send_reply(c, service_compile_resume(c));
+    if (c->job || c->resume) return woken(c);
     return dispatch(c);
 }
 
-static void ended(void *cls, struct MHD_Connection *con, void **con_cls, enum MHD_RequestTerminationCode why)
+void service_http_ended(void *cls, struct MHD_Connection *con, void **con_cls, enum MHD_RequestTerminationCode why)
 {
     service_call *c = *con_cls;
     (void)cls, (void)con, (void)why;
@@ -176,69 +229,19 @@ static void ended(void *cls, struct MHD_Connection *con, void **con_cls, enum MH
     free(c);
 }
 
-bool service_http_address(const char *listen, bool allow_public, void *sockaddr, size_t *len, char *why, size_t size)
+service_reply *service_reply_stream(const char *media, MHD_ContentReaderCallback read, void *state, void (*release)(void *state))
 {
-    char host[80];
-    const char *colon = strrchr(listen, ':');
-    struct sockaddr_in *v4 = sockaddr;
-    struct sockaddr_in6 *v6 = sockaddr;
-    char *end;
-    long port = colon ? strtol(colon + 1, &end, 10) : -1;
-    if (!colon || end == colon + 1 || *end || port < 0 || port > 65535 || colon - listen > 70) {
-        snprintf(why, size, "listen: \"%s\" is not ADDR:PORT", listen);
-        return false;
-    }
-    bool six = *listen == '[' && colon[-1] == ']', loop;
-    snprintf(host, sizeof host, "%.*s", (int)(colon - listen) - 2 * six, listen + six);
-    memset(sockaddr, 0, sizeof(struct sockaddr_in6));
-    if (six) {
-        v6->sin6_family = AF_INET6;
-        v6->sin6_port = htons((uint16_t)port);
-        *len = sizeof *v6;
-    } else {
-        v4->sin_family = AF_INET;
-        v4->sin_port = htons((uint16_t)port);
-        *len = sizeof *v4;
-    }
-    if (!strcmp(host, "localhost")) snprintf(host, sizeof host, "127.0.0.1");
-    if (inet_pton(six ? AF_INET6 : AF_INET, host, six ? (void *)&v6->sin6_addr : (void *)&v4->sin_addr) != 1) {
-        snprintf(why, size, "listen: \"%s\" is not an address of this machine; numbers are right", host);
-        return false;
-    }
-    loop = six ? IN6_IS_ADDR_LOOPBACK(&v6->sin6_addr) : ntohl(v4->sin_addr.s_addr) >> 24 == 127;
-    if (loop || allow_public) return true;
-    snprintf(why, size,
-             "listen: %s is not a loopback address; anyone who reaches it can compile here. --allow-public says that this is meant",
-             listen);
-    return false;
-}
-
-void *service_http_start(service_app *app, char *why, size_t size)
-{
-    struct sockaddr_storage at;
-    size_t len;
-    if (!service_http_address(app->config.listen, app->config.allow_public, &at, &len, why, size)) return NULL;
-    unsigned flags = MHD_USE_POLL_INTERNAL_THREAD | MHD_ALLOW_SUSPEND_RESUME | (at.ss_family == AF_INET6 ? MHD_USE_IPv6 : 0);
-    int pool = app->config.http_threads > 1 ? app->config.http_threads : 0;
-    struct MHD_Daemon *d =
-        MHD_start_daemon(flags, 0, NULL, NULL, handle, app, MHD_OPTION_SOCK_ADDR, &at, MHD_OPTION_URI_LOG_CALLBACK, begin_uri, app,
-                         MHD_OPTION_NOTIFY_COMPLETED, ended, NULL, MHD_OPTION_CONNECTION_LIMIT, (unsigned)SERVICE_CONNECTIONS,
-                         MHD_OPTION_CONNECTION_TIMEOUT, (unsigned)SERVICE_CONNECTION_SECONDS, MHD_OPTION_CONNECTION_MEMORY_LIMIT,
-                         (size_t)SERVICE_HEADER_BYTES, MHD_OPTION_THREAD_POOL_SIZE, (unsigned)pool, MHD_OPTION_END);
-    if (!d) {
-        snprintf(why, size, "cannot listen at %s: %s", app->config.listen, strerror(errno));
+    service_reply *r = calloc(1, sizeof *r);
+    struct MHD_Response *m = r ? MHD_create_response_from_callback(MHD_SIZE_UNKNOWN, 16384, read, state, release) : NULL;
+    if (!m) {
+        release(state);
+        free(r);
         return NULL;
     }
-    const union MHD_DaemonInfo *info = MHD_get_daemon_info(d, MHD_DAEMON_INFO_BIND_PORT);
-    service_log("info", "listening", "%.*s:%d", (int)(strrchr(app->config.listen, ':') - app->config.listen), app->config.listen,
-                info ? info->port : 0);
-    return d;
+    atomic_init(&r->refs, 1);
+    r->status = 200;
+    MHD_add_response_header(m, "Content-Type", media);
+    MHD_add_response_header(m, "Cache-Control", "no-store");
+    atomic_store(&r->sent, m);
+    return r;
 }
-
-void service_http_quiesce(void *http)
-{
-    MHD_socket s = MHD_quiesce_daemon(http);
-    if (s != MHD_INVALID_SOCKET) close(s);
-}
-
-void service_http_stop(void *http) { MHD_stop_daemon(http); }

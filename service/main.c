@@ -7,7 +7,7 @@
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <unistd.h>
-#include "service/service.h"
+#include "service/auth.h"
 
 static void say(const char *text) { puts(text); }
 
@@ -39,6 +39,10 @@ static void default_places(service_config *c, const char *exe_dir)
         snprintf(text, sizeof text, "%s%s", xdg && *xdg ? xdg : ".", xdg && *xdg ? "/kiln" : "/build/data");
         replace(&c->data, text);
     }
+    if (!*c->socket) {
+        snprintf(text, sizeof text, "%s/kiln.sock", c->data);
+        replace(&c->socket, strlen(text) < 108 ? text : "none");
+    }
     for (int i = 0; !*c->hwspecs && i < 3; i++) {
         snprintf(text, sizeof text, "%s/../hwspecs", exe_dir);
         const char *place = places[i] ? places[i] : text;
@@ -64,6 +68,7 @@ static bool open_parts(service_app *app, const char *exe_dir, char *why, size_t 
     }
     app->targets = service_targets_open(app, why, size);
     if (!app->targets) return false;
+    if (!service_auth_load(app->auth)) service_log("warning", "no-keys", "the keys cannot be read yet");
     if (!*app->tools.cc) service_log("warning", "no-compiler", "no C compiler: CPU kernels are answered as source only");
     if (!*app->tools.nvrtc) service_log("info", "no-nvrtc", "%s", app->tools.nvrtc_why);
     atomic_store(&app->ready, true);
@@ -98,7 +103,8 @@ static int serve(service_app *app, const char *exe_dir)
     app->memo = service_memo_open((int64_t)app->config.memo_mib << 20);
     app->jobs = service_jobs_open(app);
     app->pool = worker_pool_open(threads, app->config.queue);
-    void *http = app->metrics && app->memo && app->jobs && app->pool ? service_http_start(app, why, sizeof why) : NULL;
+    app->auth = service_auth_open(app, why, sizeof why);
+    void *http = app->auth && app->metrics && app->memo && app->jobs && app->pool ? service_http_start(app, why, sizeof why) : NULL;
     bool ok = http && open_parts(app, exe_dir, why, sizeof why);
     if (!ok) service_log("error", "start", "%s", why);
     if (ok) sigwait(&set, &sig);
@@ -107,6 +113,7 @@ static int serve(service_app *app, const char *exe_dir)
     service_jobs_close(app->jobs);
     service_memo_close(app->memo);
     service_targets_close(app->targets);
+    service_auth_close(app->auth);
     if (app->cache) cache_close(app->cache);
     service_metrics_close(app->metrics);
     service_log("info", "ended", "%s", "");
@@ -138,7 +145,7 @@ int main(int argc, char **argv)
         return 0;
     }
     default_places(&app.config, exe_dir);
-    if (!service_http_address(app.config.listen, app.config.allow_public, &address, &len, why, sizeof why)) {
+    if (!service_http_address(app.config.listen, app.config.allow_public || app.config.auth, &address, &len, why, sizeof why)) {
         fprintf(stderr, "kilnd: %s\n", why);
         return 78;
     }
@@ -146,6 +153,7 @@ int main(int argc, char **argv)
         puts("kilnd: the configuration is right");
         return 0;
     }
+    app.started_ms = service_unix_ms();
     app.cpus = (int)sysconf(_SC_NPROCESSORS_ONLN);
     if (app.cpus < 1) app.cpus = 1;
     int status = serve(&app, exe_dir);

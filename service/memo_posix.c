@@ -23,14 +23,16 @@ typedef struct part {
     const char *p;
     size_t n;
 } part;
-enum { PARTS = 5 };
+enum { PARTS = 7 };
 static void parts_of(const service_call *c, part out[PARTS])
 {
     out[0] = (part){c->method, strlen(c->method) + 1};
     out[1] = (part){c->uri, strlen(c->uri) + 1};
     out[2] = (part){c->accept, strlen(c->accept) + 1};
     out[3] = (part){c->content_type, strlen(c->content_type) + 1};
-    out[4] = (part){c->body, c->n};
+    out[4] = (part){service_coding_text(c->coding), 5};
+    out[5] = (part){c->who.sees_all ? "" : c->who.tenant, c->who.sees_all ? 1 : strlen(c->who.tenant) + 1};
+    out[6] = (part){c->body, c->n};
 }
 
 /* FNV-1a over eight bytes at a time; only a bucket number, never trusted. */

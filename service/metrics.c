@@ -5,7 +5,7 @@
 #include <string.h>
 #include "service/service.h"
 
-enum { ROUTES = 32, CLASSES = 6 };
+enum { ROUTES = 96, CLASSES = 6 };
 struct service_metrics {
     atomic_ullong counters[SERVICE_COUNTERS];
     atomic_ullong requests[ROUTES + 1][CLASSES]; /* by class of status; the last row: no route */

@@ -45,26 +45,40 @@ void service_reply_header(service_reply *r, const char *name, const char *format
     r->nheaders++;
 }
 
+void service_reply_set(service_reply *r, const char *name, const char *format, ...)
+{
+    char *text;
+    va_list ap;
+    va_start(ap, format);
+    int n = vasprintf(&text, format, ap);
+    va_end(ap);
+    if (n < 0) return;
+    for (int i = 0; r && i < r->nheaders; i++) {
+        if (strcmp(r->headers[i].name, name)) continue;
+        free(r->headers[i].value);
+        r->headers[i].value = text;
+        return;
+    }
+    service_reply_header(r, name, "%s", text);
+    free(text);
+}
+
 service_reply *service_reply_ref(service_reply *r)
 {
     if (r) atomic_fetch_add(&r->refs, 1);
     return r;
 }
 
+const char *service_reply_value(const service_reply *r, const char *name)
+{
+    for (int i = 0; r && i < r->nheaders; i++)
+        if (!strcmp(r->headers[i].name, name)) return r->headers[i].value;
+    return NULL;
+}
+
 void service_reply_digest(service_reply *r)
 {
-    static const char set[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-    uint8_t d[33] = {0};
-    char text[45];
-    if (!r) return;
-    kiln_sha256(r->body, r->n, d);
-    for (int i = 0, o = 0; i < 33; i += 3, o += 4) {
-        uint32_t v = (uint32_t)d[i] << 16 | (uint32_t)d[i + 1] << 8 | d[i + 2];
-        for (int k = 0; k < 4; k++) text[o + k] = set[v >> (18 - 6 * k) & 63];
-    }
-    text[43] = '=';
-    text[44] = 0;
-    service_reply_header(r, "Repr-Digest", "sha-256=:%s:", text);
+    if (r) r->digest = true;
 }
 
 static cJSON *problem_object(int http, const char *slug, const char *title, const char *detail, const char *hint)

@@ -1,23 +1,28 @@
-/* The table of routes: dispatch, 405 with Allow, and the OpenAPI text. */
+/* The table of routes: dispatch, 405 with Allow; paths and queries decoded. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include "service/service.h"
 
 const service_route service_routes[] = {
-#define X(handler, method, path, metric, body, summary) {rt_##handler, #method, path, metric, body, summary},
+#define X(handler, method, path, metric, body, scope, answers, summary) \
+    {rt_##handler, #method, path, metric, body, answers, summary, SERVICE_##scope},
 #include "service/routes.def"
 #undef X
 };
 const int service_nroutes = sizeof service_routes / sizeof *service_routes;
 
+/* {name} stands for one segment that is not empty; there is at most one a path. */
 static bool matches(const char *pattern, const char *path, char *param, size_t size)
 {
     const char *brace = strchr(pattern, '{');
     if (!brace) return !strcmp(pattern, path);
     size_t n = (size_t)(brace - pattern);
-    if (strncmp(pattern, path, n) || !path[n] || strlen(path + n) >= size) return false;
-    if (param) snprintf(param, size, "%s", path + n);
+    if (strncmp(pattern, path, n)) return false;
+    const char *tail = strchr(brace, '}') + 1;
+    size_t k = strcspn(path + n, "/");
+    if (!k || k >= size || strcmp(tail, path + n + k)) return false;
+    if (param) snprintf(param, size, "%.*s", (int)k, path + n);
     return true;
 }
 
@@ -39,60 +44,6 @@ const service_route *service_route_find(const char *method, const char *path, ch
         *problem = service_problem(404, "not-found", "nothing is at this path", path, "GET /openapi.json lists the paths");
     }
     return NULL;
-}
-
-static void describe(cJSON *paths, const service_route *r)
-{
-    cJSON *path = cJSON_GetObjectItemCaseSensitive(paths, r->path), *op = cJSON_CreateObject(), *item;
-    char verb[8] = {0}, id[64], name[32] = "";
-    if (!path) path = cJSON_AddObjectToObject(paths, r->path);
-    for (int i = 0; r->method[i] && i < 7; i++) verb[i] = (char)(r->method[i] + 32);
-    cJSON_AddItemToObject(path, verb, op);
-    snprintf(id, sizeof id, "%s%s", r->metric, strcmp(r->path, "/compile") ? "" : "_alias");
-    cJSON_AddStringToObject(op, "operationId", id);
-    cJSON_AddStringToObject(op, "summary", r->summary);
-    const char *brace = strchr(r->path, '{');
-    if (brace) {
-        snprintf(name, sizeof name, "%.*s", (int)strcspn(brace + 1, "}"), brace + 1);
-        cJSON_AddItemToArray(cJSON_AddArrayToObject(op, "parameters"), item = cJSON_CreateObject());
-        cJSON_AddStringToObject(item, "name", name);
-        cJSON_AddStringToObject(item, "in", "path");
-        cJSON_AddBoolToObject(item, "required", 1);
-        cJSON_AddStringToObject(cJSON_AddObjectToObject(item, "schema"), "type", "string");
-    }
-    if (r->body) {
-        cJSON *body = cJSON_AddObjectToObject(op, "requestBody"), *content = cJSON_AddObjectToObject(body, "content");
-        cJSON_AddBoolToObject(body, "required", 1);
-        cJSON *schema = cJSON_AddObjectToObject(cJSON_AddObjectToObject(content, "application/json"), "schema");
-        cJSON_AddStringToObject(schema, "$ref", strcmp(r->method, "PUT") ? "/schemas/compile.json" : "/schemas/hwspec.json");
-        if (strcmp(r->method, "PUT"))
-            cJSON_AddStringToObject(cJSON_AddObjectToObject(cJSON_AddObjectToObject(content, "text/x-kex"), "schema"), "type", "string");
-    }
-    cJSON *answers = cJSON_AddObjectToObject(op, "responses");
-    cJSON_AddStringToObject(cJSON_AddObjectToObject(answers, "200"), "description", "the answer");
-    item = cJSON_AddObjectToObject(answers, "default");
-    cJSON_AddStringToObject(item, "description", "a problem (RFC 9457)");
-    item = cJSON_AddObjectToObject(cJSON_AddObjectToObject(item, "content"), "application/problem+json");
-    cJSON_AddStringToObject(cJSON_AddObjectToObject(item, "schema"), "$ref", "#/components/schemas/Problem");
-}
-
-char *service_openapi(void)
-{
-    cJSON *o = cJSON_CreateObject(), *info = cJSON_AddObjectToObject(o, "info");
-    cJSON_AddStringToObject(o, "openapi", "3.1.0");
-    cJSON_AddStringToObject(info, "title", "Kiln");
-    cJSON_AddStringToObject(info, "version", SERVICE_VERSION);
-    cJSON *paths = cJSON_AddObjectToObject(o, "paths");
-    for (int i = 0; i < service_nroutes; i++) describe(paths, &service_routes[i]);
-    cJSON *schema = cJSON_AddObjectToObject(cJSON_AddObjectToObject(cJSON_AddObjectToObject(o, "components"), "schemas"), "Problem");
-    cJSON_AddStringToObject(schema, "type", "object");
-    cJSON *members = cJSON_AddObjectToObject(schema, "properties");
-    const char *const texts[] = {"type", "title", "detail", "pointer", "hint", "limit"};
-    for (int i = 0; i < 6; i++) cJSON_AddStringToObject(cJSON_AddObjectToObject(members, texts[i]), "type", "string");
-    cJSON_AddStringToObject(cJSON_AddObjectToObject(members, "status"), "type", "integer");
-    char *text = cJSON_Print(o);
-    cJSON_Delete(o);
-    return text;
 }
 
 static int hex(char c)

@@ -1,11 +1,15 @@
 /* GET /v1/jobs/{id}. */
 #include <stdio.h>
-#include "service/service.h"
+#include "service/auth.h"
 
 service_reply *rt_job(service_call *c)
 {
     static const char *const states[] = {"queued", "running", "succeeded", "failed"};
     service_job *job = service_jobs_find(c->app->jobs, c->param);
+    if (job && !service_may_see(c, job->key)) {
+        service_job_drop(c->app->jobs, job);
+        job = NULL;
+    }
     if (!job) return service_problem(404, "not-found", "no such job", c->param, "results are remembered for an hour");
     cJSON *o = cJSON_CreateObject();
     enum service_state s = job->state;

@@ -28,6 +28,8 @@ bool service_config_load(service_config *c, int argc, char **argv, char *why, si
 void service_config_free(service_config *c);
 void service_config_help(void (*line)(const char *text));
 
+enum service_coding { SERVICE_IDENTITY, SERVICE_GZIP, SERVICE_ZSTD };
+
 /* ---- replies: counted, immutable once sent ---- */
 typedef struct service_header {
     char name[24];
@@ -39,6 +41,7 @@ typedef struct service_reply {
     char *body;
     size_t n;
     service_header headers[20];
+    bool digest, ranges;  /* wants a Repr-Digest; parts of it may be asked for */
     bool keep;            /* may be kept by the memo while the cache does not change */
     _Atomic(void *) sent; /* the HTTP library's form of it, made on first use */
 } service_reply;
@@ -48,11 +51,34 @@ service_reply *service_reply_json(int status, cJSON *o); /* deletes o */
 void service_reply_header(service_reply *r, const char *name, const char *format, ...) __attribute__((format(printf, 3, 4)));
 service_reply *service_reply_ref(service_reply *r);
 void service_reply_drop(service_reply *r);
-void service_reply_digest(service_reply *r); /* Repr-Digest over the body */
+void service_reply_set(service_reply *r, const char *name, const char *format, ...) __attribute__((format(printf, 3, 4))); /* replaces */
+const char *service_reply_value(const service_reply *r, const char *name); /* of a header; NULL: none */
+void service_reply_digest(service_reply *r); /* Repr-Digest over the body, once it has its final form */
+const char *service_coding_text(enum service_coding c);
+enum service_coding service_coding_of(const char *accept_encoding); /* the best that is made here: zstd, gzip, identity */
+bool service_etag_matches(const char *header, const char *etag);     /* of If-None-Match, whatever the coding */
+struct service_call;
+service_reply *service_finish(struct service_call *c, service_reply *r); /* 304, coding, digest, range; r may become another */
 /* application/problem+json (RFC 9457) */
 service_reply *service_problem(int http, const char *slug, const char *title, const char *detail, const char *hint);
 service_reply *service_problem_diag(const kiln_diag *d);
 service_reply *service_problem_limit(int http, const char *limit, long long value, const char *detail);
+
+/* ---- who calls (auth_posix.c) ---- */
+enum service_scope {
+#define X(name, text, meaning) SERVICE_##name,
+#include "service/scopes.def"
+#undef X
+    SERVICE_SCOPES
+};
+const char *service_scope_text(enum service_scope s);
+typedef struct service_who {
+    char tenant[64], key[24]; /* "": none */
+    unsigned scopes;          /* 1 << service_scope */
+    bool sees_all;            /* no visibility is looked at: a service without authentication, or an administrator */
+    bool open;                /* what it makes is for everybody */
+} service_who;
+typedef struct service_auth service_auth;
 
 /* ---- the service ---- */
 typedef struct service_targets service_targets;
@@ -68,8 +94,11 @@ typedef struct service_app {
     service_jobs *jobs;
     service_memo *memo;
     service_metrics *metrics;
+    service_auth *auth;
     atomic_bool ready, draining;
+    atomic_ullong quarantine_serial; /* grows with every artifact or version found wrong */
     atomic_ullong target_serial; /* with the cache's generation: what prepared answers hang on */
+    int64_t started_ms;
     int cpus;
 } service_app;
 
@@ -85,7 +114,10 @@ typedef struct service_call {
     const char *query; /* inside uri, not decoded */
     char param[256];   /* the {name} of the route */
     char method[12];
-    const char *content_type, *accept, *if_none_match, *prefer, *cache_control, *range;
+    const char *content_type, *accept, *if_none_match, *prefer, *cache_control, *range, *if_range, *traceparent;
+    enum service_coding coding; /* that the client takes */
+    service_who who;
+    char limits[96], policy[64]; /* values of RateLimit and RateLimit-Policy; "": no limit */
     char *body;
     size_t n, cap, seen;
     void *connection;     /* of the HTTP library */
@@ -95,6 +127,7 @@ typedef struct service_call {
     service_ask *ask; /* of a compile */
     service_job *job; /* waited for */
     bool collapsed, verified, timed_out, waiting;
+    service_reply *(*resume)(struct service_call *c); /* answers after the wait */
     int64_t wait_until;
     struct service_call *next_waiter;
 } service_call;
@@ -102,9 +135,8 @@ typedef service_reply *(*service_handler)(service_call *c); /* NULL: the call wa
 
 typedef struct service_route {
     service_handler handler;
-    const char *method, *path, *metric;
-    int body;
-    const char *summary;
+    const char *method, *path, *metric, *body, *answers, *summary;
+    enum service_scope scope;
 } service_route;
 extern const service_route service_routes[];
 extern const int service_nroutes;
@@ -117,6 +149,7 @@ bool service_unescape(const char *p, size_t n, char *out, size_t size); /* %XX; 
 int service_query(const char *query, const char *name, char *out, size_t size);
 double service_now_ms(void);
 int64_t service_unix_ms(void);
+void service_log_call(const service_call *c, int status); /* one line for a call that was slow, failed, or is traced */
 void service_log(const char *level, const char *event, const char *format, ...) __attribute__((format(printf, 3, 4)));
 
 /* ---- negotiation ---- */
@@ -243,7 +276,7 @@ void *service_http_start(service_app *app, char *why, size_t size); /* listens; 
 void service_http_quiesce(void *http);                              /* takes no more connections */
 void service_http_stop(void *http);
 
-#define X(handler, method, path, metric, body, summary) service_reply *rt_##handler(service_call *c);
+#define X(handler, method, path, metric, body, scope, answers, summary) service_reply *rt_##handler(service_call *c);
 #include "service/routes.def"
 #undef X
 #endif

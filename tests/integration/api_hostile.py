@@ -88,11 +88,11 @@ try:
     check("Allow", headers.get("Allow") == "POST", headers)
     headers, _ = problem("method", {405}, "method-not-allowed", None, "POST", "/v1/targets/x", "{}")
     check("Allow of two", set(headers.get("Allow", "").split(", ")) == {"GET", "HEAD", "PUT"}, headers)
-    for path in ("/nope", "/v1/blobs/sha256/../../etc/passwd", "/v1/kernels/..%2f..%2fetc", "/v1/jobs/../x", "/v1/targets/..%2fx", "/v1/blobs/sha256/" + "0" * 64):
+    for path in ("/nope", "/v1/blobs/sha256/../../etc/passwd", "/v1/kernels/..%2f..%2fetc", "/v1/jobs/../x", "/v1/targets/..x", "/v1/blobs/sha256/" + "0" * 64):
         problem(path, {404}, "not-found", None, "GET", path)
     problem("NUL in path", {400}, "invalid-path", None, "GET", "/v1/jobs/%00")
     problem("long path", {414}, "limit-exceeded", None, "GET", "/" + "a" * 9000)
-    problem("target id", {422}, "invalid-request", None, "PUT", "/v1/targets/..%2fx", "{}", Content_Type="application/json")
+    problem("target id", {422}, "invalid-request", None, "PUT", "/v1/targets/..x", "{}", Content_Type="application/json")
     spec = json.load(open("hwspecs/x86-64-avx2.json"))
     problem("built-in target", {409}, None, None, "PUT", "/v1/targets/x86-64-avx2", json.dumps(spec), Content_Type="application/json")
     problem("bad member", {422}, "invalid-hwspec", "/units", "PUT", "/v1/targets/t1", json.dumps(dict(spec, id="t1", units=-1)), Content_Type="application/json")

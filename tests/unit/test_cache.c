@@ -115,6 +115,7 @@ static int64_t counter(cache *c, const char *name, const char *tier, const char 
 }
 
 /* What every tier must do, copy or store; a store also assigns and lists. Names are new in every run: servers remember. */
+static void documents(const tier_ops *ops, cache_tier *t);
 static void conforms(const tier_ops *ops)
 {
     cache_tier *t;
@@ -170,7 +171,32 @@ static void conforms(const tier_ops *ops)
     assert_string_equal(p, "{\"why\":1}");
     free(p);
     assert_int_equal(ops->get_impossible(t, key_i, "other", &p), CACHE_MISS);
+    if (ops->kind == TIER_STORE) documents(ops, t);
     ops->close(t);
+}
+
+/* Documents: put, replaced, removed, listed in order; of the stores alone. */
+static void documents(const tier_ops *ops, cache_tier *t)
+{
+    char kind[64], *p;
+    cache_doc list[4];
+    snprintf(kind, sizeof kind, "test-%s", dir + 5);
+    assert_int_equal(ops->get_doc(t, kind, "b", &p), CACHE_MISS);
+    assert_int_equal(ops->put_doc(t, kind, "b", text("{\"x\":1}")), CACHE_OK);
+    assert_int_equal(ops->put_doc(t, kind, "b", text("{\"x\":2}")), CACHE_OK);
+    assert_int_equal(ops->put_doc(t, kind, "a/c", text("{}")), CACHE_OK);
+    assert_int_equal(ops->get_doc(t, kind, "b", &p), CACHE_OK);
+    assert_string_equal(p, "{\"x\":2}");
+    free(p);
+    assert_int_equal(ops->list_docs(t, kind, "", 4, list), 2);
+    assert_string_equal(list[0].id, "a/c");
+    assert_string_equal(list[1].json, "{\"x\":2}");
+    for (int i = 0; i < 2; i++) free(list[i].json);
+    assert_int_equal(ops->list_docs(t, kind, "a/c", 1, list), 1);
+    assert_string_equal(list[0].id, "b");
+    free(list[0].json);
+    assert_int_not_equal(ops->put_doc(t, kind, "b", (kiln_bytes){NULL, 0}), CACHE_ERROR);
+    assert_int_equal(ops->get_doc(t, kind, "b", &p), CACHE_MISS);
 }
 
 static void every_tier_conforms(void **s)

@@ -1,0 +1,141 @@
+#!/usr/bin/env python3
+"""Who may: keys, scopes, expiry, rotation, tenants that see nothing of each other, limits, TLS, the unix socket, the book of changes. Usage: api_auth.py [BUILD]"""
+import json, os, ssl, statistics, subprocess, sys, tempfile, time
+sys.path.insert(0, os.path.dirname(__file__))
+from service import Checks, Service, UnixConnection, matmul
+
+build = sys.argv[1] if len(sys.argv) > 1 else "build"
+check = Checks()
+secret = "an-administrators-first-key-0123456789"
+folder = tempfile.mkdtemp(prefix="kiln-test.")
+open(folder + "/admin", "w").write(secret + "\n")
+s = Service(build, "--auth", "--admin-key-file", folder + "/admin")
+
+def new_key(tenant, scopes, **more):
+    status, _, data = s.call("POST", "/v1/admin/keys", {"tenant": tenant, "scopes": scopes, **more}, key=secret)
+    check("key for " + tenant, status == 201, data)
+    return json.loads(data)
+
+def problem(name, answer, status, slug):
+    check(name, answer[0] == status and answer[1].get("Content-Type") == "application/problem+json" and json.loads(answer[2])["type"] == "/problems/" + slug, answer)
+
+try:
+    # Who is not known gets nothing but the signs of life.
+    for path in ("/livez", "/readyz", "/version", "/openapi.json"):
+        check("public " + path, s.call("GET", path)[0] == 200)
+    answer = s.call("GET", "/v1/kernels")
+    problem("no key", answer, 401, "unauthenticated")
+    check("challenge", answer[1]["Www-Authenticate"].startswith("Bearer realm="), answer[1])
+    problem("wrong key", s.call("GET", "/v1/kernels", key="kiln_000000000000_" + "A" * 43), 401, "unauthenticated")
+    check("basic is not bearer", s.call("GET", "/v1/kernels", headers={"Authorization": "Basic YTpi"})[0] == 401)
+    a, b = new_key("alpha", ["read", "compile"]), new_key("beta", ["read", "compile", "tune"])
+    reader = new_key("alpha", ["read"])
+    ka, kb, kr = a["key"], b["key"], reader["key"]
+    problem("scope", s.call("POST", "/v1/compile", matmul(32), key=kr), 403, "forbidden")
+    problem("no administrator", s.call("GET", "/v1/admin/keys", key=ka), 403, "forbidden")
+    listed = s.call("GET", "/v1/admin/keys", key=secret)
+    check("secrets are not kept", listed[0] == 200 and b"hash" not in listed[2] and ka.encode() not in listed[2] and len(json.loads(listed[2])["keys"]) == 3, listed)
+    stored = b"".join(open(os.path.join(s.data, f), "rb").read() for f in os.listdir(s.data) if f.startswith("kiln.db"))
+    check("secrets are not stored", ka.split("_")[2].encode() not in stored and a["id"].encode() in stored)
+    for body in ({"tenant": "Alpha!", "scopes": ["read"]}, {"tenant": "x", "scopes": []}, {"tenant": "x", "scopes": ["root"]}, {"tenant": "x", "scopes": ["read"], "expires": 1}, {"scopes": ["read"]}, [1]):
+        check("bad key %s" % body, s.call("POST", "/v1/admin/keys", body, key=secret)[0] == 422)
+
+    # One tenant's kernel is nobody else's: by key, blob, list, job or words.
+    mine = json.loads(s.call("POST", "/v1/compile", matmul(40), key=ka)[2])
+    path, blobs = "/v1/kernels/" + mine["key"], [x["href"] for x in mine["artifacts"]]
+    check("own kernel", s.call("GET", path, key=ka)[0] == 200 and all(s.call("GET", h, key=ka)[0] == 200 for h in blobs))
+    check("a colleague's", s.call("GET", path, key=kr)[0] == 200)
+    never = s.call("GET", "/v1/kernels/kk1-" + "0" * 64, key=kb)
+    other = s.call("GET", path, key=kb)
+    check("by key", other[0] == 404 and other[2].replace(mine["key"].encode(), b"K") == never[2].replace(b"kk1-" + b"0" * 64, b"K"), (other, never))
+    for accept in ("text/x-c", "application/zip", "application/x-sharedlib"):
+        check("by key as " + accept, s.call("GET", path, headers={"Accept": accept}, key=kb)[0] == 404)
+    for h in blobs:
+        check("by blob", s.call("GET", h, key=kb)[0] == 404 and s.call("GET", h, headers={"Range": "bytes=0-3"}, key=kb)[0] == 404)
+    check("by head", s.call("HEAD", path, key=kb)[0] == 404)
+    check("by list", json.loads(s.call("GET", "/v1/kernels", key=kb)[2])["kernels"] == [])
+    check("by etag", s.call("GET", path, headers={"If-None-Match": "*"}, key=kb)[0] == 404)
+    run = s.call("POST", "/v1/compile", matmul(41), headers={"Prefer": "respond-async"}, key=ka)
+    check("job", run[0] == 202, run)
+    check("by job", s.call("GET", run[1]["Location"], key=kb)[0] == 404 and s.call("GET", run[1]["Location"], key=ka)[0] == 200)
+    # Who asks for the same program gets it, and may read it from then on; the other's names are not in it.
+    named = matmul(42)
+    named["inputs"][0]["name"] = "confidential"
+    s.call("POST", "/v1/compile", named, key=ka)
+    theirs = s.call("POST", "/v1/compile", matmul(42), key=kb)
+    check("the same program", theirs[0] == 200 and b"confidential" not in theirs[2] and s.call("GET", "/v1/kernels/" + json.loads(theirs[2])["key"], key=kb)[0] == 200, theirs)
+    check("its blobs", all(s.call("GET", x["href"], key=kb)[0] == 200 for x in json.loads(theirs[2])["artifacts"]))
+    check("prepared answers are not shared", s.call("GET", path, key=ka)[0] == 200 and s.call("GET", path, key=kb)[0] == 404)
+    # A tenant that shows what it makes.
+    check("tenant", s.call("PUT", "/v1/admin/tenants/open", {"visibility": "public"}, key=secret)[0] == 204)
+    shown = json.loads(s.call("POST", "/v1/compile", matmul(43), key=new_key("open", ["compile", "read"])["key"])[2])
+    check("public", s.call("GET", "/v1/kernels/" + shown["key"], key=kb)[0] == 200 and s.call("GET", shown["artifacts"][0]["href"], key=kb)[0] == 200)
+    check("bad tenant", s.call("PUT", "/v1/admin/tenants/open", {"visibility": "some"}, key=secret)[0] == 422)
+
+    # Limits.
+    check("limited tenant", s.call("PUT", "/v1/admin/tenants/slow", {"rate": 5, "compiles_per_day": 1}, key=secret)[0] == 204)
+    slow = new_key("slow", ["compile", "read"])["key"]
+    first = s.call("POST", "/v1/compile", matmul(44), key=slow)
+    check("headers of the limit", first[0] == 200 and first[1]["Ratelimit-Policy"] == '"minute";q=5;w=60' and first[1]["Ratelimit"].startswith('"minute";r=4;'), first)
+    over = s.call("POST", "/v1/compile", matmul(45), key=slow)
+    problem("compiles of a day", over, 429, "limit-exceeded")
+    check("what there is can be had", s.call("POST", "/v1/compile", matmul(44), key=slow)[0] == 200)
+    answers = [s.call("GET", "/v1/kernels", key=slow) for _ in range(4)]
+    problem("requests of a minute", answers[-1], 429, "quota-exceeded")
+    check("retry", 1 <= int(answers[-1][1]["Retry-After"]) <= 13, answers[-1])
+    check("others go on", s.call("GET", "/v1/kernels", key=ka)[0] == 200)
+
+    # Expiry and rotation.
+    short = new_key("alpha", ["read"], expires_seconds=1)["key"]
+    check("before it expires", s.call("GET", "/v1/kernels", key=short)[0] == 200)
+    fresh = s.call("POST", f"/v1/admin/keys/{b['id']}/rotate", {"grace_seconds": 1}, key=secret)
+    kb2 = json.loads(fresh[2])["key"]
+    check("rotation", fresh[0] == 201 and kb2 != kb and s.call("GET", "/v1/kernels", key=kb)[0] == 200 and s.call("GET", "/v1/kernels", key=kb2)[0] == 200, fresh)
+    time.sleep(1.2)
+    check("expired", s.call("GET", "/v1/kernels", key=short)[0] == 401 and s.call("GET", "/v1/kernels", key=kb)[0] == 401 and s.call("GET", "/v1/kernels", key=kb2)[0] == 200)
+    check("ended", s.call("DELETE", "/v1/admin/keys/" + reader["id"], key=secret)[0] == 204 and s.call("GET", "/v1/kernels", key=kr)[0] == 401)
+    check("unknown key", s.call("DELETE", "/v1/admin/keys/nothing", key=secret)[0] == 404)
+
+    # Quarantine is for administrators and everybody.
+    check("quarantine", s.call("POST", "/v1/admin/quarantine", {"key": mine["key"], "reason": "a test"}, key=secret)[0] == 204)
+    check("gone", s.call("GET", path, key=ka)[0] == 410)
+    book = json.loads(s.call("GET", "/v1/admin/audit", key=secret)[2])["audit"]
+    check("audit", [x["action"] for x in book[:3]] == ["quarantine", "key-expire", "key-rotate"] and not any("kiln_" in json.dumps(x) for x in book), book[:3])
+
+    # The time of a refusal does not tell how much of a key was right: interleaved, medians.
+    id_known, other_id = b["id"], "0" * 12
+    kinds = {"near": f"kiln_{a['id']}_" + ka.split("_", 2)[2][:-1] + ("A" if ka[-1] != "A" else "B"), "far": f"kiln_{a['id']}_" + "A" * 43, "unknown": f"kiln_{other_id}_" + "A" * 43}
+    times = {k: [] for k in kinds}
+    c = s.connection()
+    for _ in range(300):
+        for k, v in kinds.items():
+            t = time.perf_counter()
+            c.request("GET", "/v1/operators", headers={"Authorization": "Bearer " + v})
+            r = c.getresponse(); r.read()
+            times[k].append(time.perf_counter() - t)
+    med = {k: statistics.median(v) for k, v in times.items()}
+    check("constant time", max(med.values()) < 1.25 * min(med.values()), med)
+
+    # The unix socket of the service's own user is an administrator's.
+    u = UnixConnection(s.data + "/kiln.sock")
+    u.request("GET", "/v1/admin/keys")
+    check("unix socket", u.getresponse().status == 200 and oct(os.stat(s.data + "/kiln.sock").st_mode)[-3:] == "600")
+
+    # Another service on the same store knows the keys; TLS.
+    s.stop()
+    subprocess.run(["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-days", "2", "-subj", "/CN=localhost",
+                    "-addext", "subjectAltName=IP:127.0.0.1", "-keyout", folder + "/k.pem", "-out", folder + "/c.pem"], check=True, capture_output=True)
+    t = Service(build, "--auth", "--tls-cert", folder + "/c.pem", "--tls-key", folder + "/k.pem", data=s.data, tls=ssl.create_default_context(cafile=folder + "/c.pem"))
+    s = t
+    check("TLS, and a key from before", t.call("GET", "/v1/kernels", key=ka)[0] == 200 and t.call("GET", "/v1/kernels", key="kiln_x")[0] == 401)
+    check("grants stay", len(t.json("GET", "/v1/kernels", key=ka)["kernels"]) == 3, t.json("GET", "/v1/kernels", key=ka))
+
+    # A public address without keys is refused, unless told so.
+    def config(*flags):
+        return subprocess.run([build + "/kilnd", "--check-config", *flags], capture_output=True, text=True)
+    check("public address", config("--listen", "0.0.0.0:0").returncode == 78 and "--auth" in config("--listen", "0.0.0.0:0").stderr)
+    check("public with keys", config("--listen", "0.0.0.0:0", "--auth").returncode == 0 and config("--listen", "0.0.0.0:0", "--allow-public").returncode == 0)
+finally:
+    s.stop()
+print("# %d failed" % check.failed)
+sys.exit(1 if check.failed else 0)
