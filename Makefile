@@ -77,7 +77,7 @@ demo:
 lint: $(LIB_A)
 	@for l in layers rows style; do tests/lint/$$l.sh || exit 1; done
 	@tests/lint/pure.sh $(LIB_A)
-	@$(MAKE) -s --no-print-directory B=$(B)/clang CC=clang CFLAGS=-O1 build
+	@$(MAKE) -s --no-print-directory B=$(B)/clang CC="$(if $(findstring ccache,$(CC)),ccache )clang" CFLAGS=-O1 build
 
 fmt:
 	clang-format -i $(shell git ls-files '*.c' '*.h')

@@ -16,7 +16,8 @@ static const struct {
     const char *word, *media[9]; /* the first is JSON by the schema when `schema` is given */
     const char *schema;
 } medias[] = {
-    {"kernel", {"application/json", "text/x-c", "text/x-cuda", "text/x-ptx", "application/x-cubin", "application/x-sharedlib", "application/zip"}, "Kernel"},
+    {"kernel",
+     {"application/json", "text/x-c", "text/x-cuda", "text/x-ptx", "application/x-cubin", "application/x-sharedlib", "application/zip"}, "Kernel"},
     {"bytes", {"application/octet-stream"}, NULL},
     {"metrics", {"text/plain"}, NULL},
     {"html", {"text/html"}, NULL},

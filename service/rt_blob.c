@@ -16,6 +16,7 @@ service_reply *rt_blob(service_call *c)
     if (r) r->keep = r->ranges = true;
     service_reply_digest(r);
     service_reply_header(r, "ETag", "\"%s\"", c->param);
-    service_reply_header(r, "Cache-Control", "%s", c->app->config.auth ? "private, max-age=31536000, immutable" : "public, max-age=31536000, immutable");
+    service_reply_header(r, "Cache-Control", "%s",
+                         c->app->config.auth ? "private, max-age=31536000, immutable" : "public, max-age=31536000, immutable");
     return r;
 }

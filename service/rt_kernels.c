@@ -13,7 +13,8 @@ service_reply *rt_kernel(service_call *c)
     cache_record *r = NULL;
     const char *tier = "";
     char status[64];
-    enum cache_status s = key_ok(c->param) && service_may_see(c, c->param) ? cache_get(c->app->cache, c->param, (kiln_bytes){0}, &r, &tier) : CACHE_MISS;
+    bool seen = key_ok(c->param) && service_may_see(c, c->param);
+    enum cache_status s = seen ? cache_get(c->app->cache, c->param, (kiln_bytes){0}, &r, &tier) : CACHE_MISS;
     if (s == CACHE_QUARANTINED)
         return service_problem(410, "quarantined", "every version of this kernel failed verification", c->param, NULL);
     if (s == CACHE_ERROR) return service_problem(503, "store-unavailable", "the store cannot be asked", NULL, NULL);
