@@ -25,7 +25,7 @@ BIN = $(if $(SAN),$(O)/bin,$(B))
 TESTS = $(patsubst tests/unit/%.c,$(BIN)/tests/%,$(wildcard tests/unit/test_*.c))
 
 .PHONY: bench-kernels prop-schedules operators kill9 fuzz-lib run-unit build run check demo lint fmt asan ubsan tsan fuzz-smoke bench roller-golden gpu-model amos-golden amos-rank setup tests clean
-build: $(LIB_A) $(BIN)/kilnd $(BIN)/kiln-worker $(BIN)/kiln
+build: $(LIB_A) $(BIN)/kilnd $(BIN)/kiln-worker $(BIN)/kiln $(BIN)/kiln-gpu-run
 
 setup:
 	@.ci/setup
@@ -51,9 +51,15 @@ $(BIN)/kiln-worker: $(O)/workers/main.o $(DAEMON_A) $(LIB_A)
 	@mkdir -p $(@D); $(CC) $(SANFLAGS) -rdynamic -o $@ $^ $(LIBS)
 $(BIN)/kiln: $(O)/api/cli/main.o $(call obj,$(CLI_SRC)) $(DAEMON_A) $(LIB_A)
 	@mkdir -p $(@D); $(CC) $(SANFLAGS) -o $@ $^ $(LIBS)
+# Stands alone: it travels in bundles to hosts that have nothing else.
+$(BIN)/kiln-gpu-run: $(call obj,$(wildcard workers/gpu/*.c) workers/verify_value.c)
+	@mkdir -p $(@D); $(CC) $(SANFLAGS) -o $@ $^ -ldl -lm
+$(BIN)/tests/libcuda_mock.so: $(O)/tests/mock/libcuda_mock.o
+	@mkdir -p $(@D); $(CC) $(SANFLAGS) -shared -o $@ $^ -lpthread
+$(BIN)/tests/test_mock_cuda: $(O)/workers/gpu/driver_posix.o | $(BIN)/tests/libcuda_mock.so
 $(BIN)/tests/%: $(O)/tests/unit/%.o $(DAEMON_A) $(LIB_A)
 	@mkdir -p $(@D); $(CC) $(SANFLAGS) -o $@ $^ $(LIBS) -lcmocka
-tests: $(TESTS) $(BIN)/gpu-model $(BIN)/replay $(BIN)/amos-golden $(BIN)/amos-rank
+tests: $(TESTS) $(BIN)/tests/libcuda_mock.so $(BIN)/gpu-model $(BIN)/replay $(BIN)/amos-golden $(BIN)/amos-rank
 fuzz-lib: $(LIB_A) $(DAEMON_A)
 
 run:

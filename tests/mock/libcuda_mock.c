@@ -1,0 +1,540 @@
+/* A stand-in for libcuda that holds its callers to the driver's rules: a context that is current, modules that are loaded, arguments of
+ * each function, limits of grids and blocks, shared memory asked for before it is used, live pointers, tensor maps as documented, events
+ * recorded before they are read. Modules are texts (README.md beside this file); their functions run on the host, on memory that only
+ * this library gives. Time is counted. */
+#include <pthread.h>
+#include <signal.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+enum {
+    OK = 0,
+    INVALID_VALUE = 1,
+    OUT_OF_MEMORY = 2,
+    NOT_INITIALIZED = 3,
+    INVALID_DEVICE = 101,
+    INVALID_IMAGE = 200,
+    INVALID_CONTEXT = 201,
+    NO_BINARY = 209,
+    INVALID_HANDLE = 400,
+    NOT_FOUND = 500,
+    NOT_READY = 600,
+    ILLEGAL_ADDRESS = 700,
+    OUT_OF_RESOURCES = 701
+};
+enum { UNITS = 132, L2 = 1 << 20, OPTIN = 232448, STATIC = 49152, ARCH = 90, DRIVER = 13000, PARAMS = 32, MAXN = 4096 };
+#define MEMORY ((size_t)256 << 20)
+
+typedef struct block {
+    unsigned char *p;
+    size_t n;
+    bool live;
+} block;
+typedef struct function {
+    char name[128], body[16], params[128];
+    int regs, threads, fixed_shared, allowed, cluster;
+    double us;
+    int64_t elems;
+} function;
+typedef struct module {
+    bool live;
+    int n;
+    function f[32];
+} module;
+typedef struct event {
+    bool live, recorded;
+    double at;
+} event;
+typedef struct map {
+    uint64_t magic, address;
+    int rank;
+    uint64_t dims[5];
+} map;
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static bool initialised;
+static int retained, context_object, stream_object[8], sticky, launches, counter;
+static bool stream_live[8];
+static _Thread_local void *current;
+static block blocks[MAXN];
+static int nblocks;
+static size_t used;
+static module *modules[MAXN];
+static int nmodules;
+static event events[64];
+static int nevents;
+static double clock_ms;
+
+/* A broken rule says which, so that a test's log explains itself. */
+static int no(int result, const char *why)
+{
+    fprintf(stderr, "mock: %s\n", why);
+    return result;
+}
+
+__attribute__((destructor)) static void report(void)
+{
+    int live = 0;
+    for (int i = 0; i < nblocks; i++) live += blocks[i].live;
+    if (getenv("MOCK_CUDA_REPORT")) fprintf(stderr, "mock: %d launches, %d allocations live, %d contexts\n", launches, live, retained);
+}
+
+static int ready(void)
+{
+    if (!initialised) return no(NOT_INITIALIZED, "cuInit was not called");
+    if (sticky) return sticky;
+    if (!retained || current != &context_object) return no(INVALID_CONTEXT, "no context is current");
+    return OK;
+}
+
+/* The live block that holds n bytes from p. */
+static block *holds(uint64_t p, size_t n)
+{
+    for (int i = 0; i < nblocks; i++) {
+        block *b = &blocks[i];
+        uint64_t at = (uint64_t)(uintptr_t)b->p;
+        if (b->live && p >= at && n <= b->n && p - at <= b->n - n) return b;
+    }
+    return NULL;
+}
+
+static int stream_ok(void *s)
+{
+    if (!s) return OK;
+    for (int i = 0; i < 8; i++)
+        if (s == &stream_object[i]) return stream_live[i] ? OK : no(INVALID_HANDLE, "a stream that was destroyed");
+    return no(INVALID_HANDLE, "no such stream");
+}
+
+int cuGetErrorName(int r, const char **e)
+{
+    static const struct {
+        int r;
+        const char *name;
+    } names[] = {{OK, "CUDA_SUCCESS"},
+                 {INVALID_VALUE, "CUDA_ERROR_INVALID_VALUE"},
+                 {OUT_OF_MEMORY, "CUDA_ERROR_OUT_OF_MEMORY"},
+                 {NOT_INITIALIZED, "CUDA_ERROR_NOT_INITIALIZED"},
+                 {INVALID_IMAGE, "CUDA_ERROR_INVALID_IMAGE"},
+                 {INVALID_CONTEXT, "CUDA_ERROR_INVALID_CONTEXT"},
+                 {NO_BINARY, "CUDA_ERROR_NO_BINARY_FOR_GPU"},
+                 {INVALID_HANDLE, "CUDA_ERROR_INVALID_HANDLE"},
+                 {NOT_FOUND, "CUDA_ERROR_NOT_FOUND"},
+                 {NOT_READY, "CUDA_ERROR_NOT_READY"},
+                 {ILLEGAL_ADDRESS, "CUDA_ERROR_ILLEGAL_ADDRESS"},
+                 {OUT_OF_RESOURCES, "CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES"}};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        if (names[i].r != r) continue;
+        *e = names[i].name;
+        return OK;
+    }
+    *e = NULL;
+    return INVALID_VALUE;
+}
+
+int cuInit(unsigned flags) { return flags ? INVALID_VALUE : (initialised = true, OK); }
+int cuDriverGetVersion(int *v) { return *v = DRIVER, OK; }
+int cuDeviceGet(int *d, int i) { return !initialised ? NOT_INITIALIZED : i ? INVALID_DEVICE : (*d = 0, OK); }
+int cuDeviceGetName(char *s, int n, int d) { return d ? INVALID_DEVICE : (snprintf(s, (size_t)n, "Mock GPU"), OK); }
+
+int cuDeviceGetAttribute(int *v, int which, int d)
+{
+    static const int known[][2] = {{1, 1024},     {8, STATIC}, {10, 32},        {13, 1980000},   {16, UNITS},
+                                   {36, 2619000}, {38, L2},    {75, ARCH / 10}, {76, ARCH % 10}, {97, OPTIN}};
+    if (d) return INVALID_DEVICE;
+    for (size_t i = 0; i < sizeof known / sizeof *known; i++) {
+        if (known[i][0] != which) continue;
+        *v = known[i][1];
+        return OK;
+    }
+    return no(INVALID_VALUE, "a device attribute that this mock does not know");
+}
+
+int cuDevicePrimaryCtxRetain(void **c, int d)
+{
+    return !initialised ? NOT_INITIALIZED : d ? INVALID_DEVICE : (retained++, *c = &context_object, OK);
+}
+
+int cuDevicePrimaryCtxRelease_v2(int d)
+{
+    if (d || !retained) return no(INVALID_CONTEXT, "a context is released that nobody retains");
+    if (--retained) return OK;
+    for (int i = 0; i < nblocks; i++) blocks[i].live = false;
+    for (int i = 0; i < nmodules; i++) modules[i]->live = false;
+    used = 0;
+    return OK;
+}
+
+int cuCtxSetCurrent(void *c)
+{
+    if (c && (c != &context_object || !retained)) return no(INVALID_CONTEXT, "no such context");
+    current = c;
+    return OK;
+}
+int cuCtxGetCurrent(void **c) { return *c = current, initialised ? OK : NOT_INITIALIZED; }
+int cuCtxPushCurrent_v2(void *c) { return cuCtxSetCurrent(c); }
+int cuCtxPopCurrent_v2(void **c)
+{
+    if (!current) return no(INVALID_CONTEXT, "nothing was pushed");
+    if (c) *c = current;
+    current = NULL;
+    return OK;
+}
+int cuCtxGetDevice(int *d) { return !current ? no(INVALID_CONTEXT, "no context is current") : (*d = 0, OK); }
+
+int cuMemGetInfo_v2(size_t *free_bytes, size_t *all) { return *free_bytes = MEMORY - used, *all = MEMORY, ready(); }
+
+int cuMemAlloc_v2(uint64_t *p, size_t n)
+{
+    int r = ready();
+    if (r) return r;
+    if (!n) return no(INVALID_VALUE, "an allocation of no bytes");
+    if (n > MEMORY - used || nblocks == MAXN) return OUT_OF_MEMORY;
+    size_t bytes = (n + 255) / 256 * 256;
+    unsigned char *q = aligned_alloc(256, bytes);
+    if (!q) return OUT_OF_MEMORY;
+    memset(q, 0xee, bytes);
+    blocks[nblocks++] = (block){q, n, true};
+    used += n;
+    *p = (uint64_t)(uintptr_t)q;
+    return OK;
+}
+
+int cuMemFree_v2(uint64_t p)
+{
+    int r = ready();
+    if (r) return r;
+    block *b = holds(p, 0);
+    if (!b || (uint64_t)(uintptr_t)b->p != p) return no(INVALID_VALUE, "a pointer is freed that is no live allocation");
+    b->live = false; /* the address is never given again, so that a late use is seen */
+    memset(b->p, 0xdd, b->n);
+    used -= b->n;
+    return OK;
+}
+int cuMemAllocAsync(uint64_t *p, size_t n, void *s) { return stream_ok(s) ? INVALID_HANDLE : cuMemAlloc_v2(p, n); }
+int cuMemFreeAsync(uint64_t p, void *s) { return stream_ok(s) ? INVALID_HANDLE : cuMemFree_v2(p); }
+
+int cuMemcpyHtoD_v2(uint64_t d, const void *s, size_t n)
+{
+    int r = ready();
+    if (r) return r;
+    if (!holds(d, n)) return no(INVALID_VALUE, "a copy to memory that is not all there");
+    memcpy((void *)(uintptr_t)d, s, n);
+    return OK;
+}
+int cuMemcpyDtoH_v2(void *d, uint64_t s, size_t n)
+{
+    int r = ready();
+    if (r) return r;
+    if (!holds(s, n)) return no(INVALID_VALUE, "a copy from memory that is not all there");
+    memcpy(d, (void *)(uintptr_t)s, n);
+    return OK;
+}
+int cuMemcpyDtoD_v2(uint64_t d, uint64_t s, size_t n)
+{
+    int r = ready();
+    if (r) return r;
+    if (!holds(s, n) || !holds(d, n)) return no(INVALID_VALUE, "a copy between memory that is not all there");
+    memmove((void *)(uintptr_t)d, (void *)(uintptr_t)s, n);
+    return OK;
+}
+int cuMemsetD8_v2(uint64_t d, unsigned char v, size_t n)
+{
+    int r = ready();
+    if (r) return r;
+    if (!holds(d, n)) return no(INVALID_VALUE, "memory is set that is not all there");
+    memset((void *)(uintptr_t)d, v, n);
+    return OK;
+}
+
+static bool word(const char *line, const char *key, char *out, size_t cap)
+{
+    const char *p = strstr(line, key);
+    size_t n = p ? strcspn(p + strlen(key), " \n") : 0;
+    if (!p || n >= cap) return false;
+    memcpy(out, p + strlen(key), n);
+    out[n] = 0;
+    return true;
+}
+static double number(const char *line, const char *key, double fallback)
+{
+    char x[32];
+    return word(line, key, x, sizeof x) ? atof(x) : fallback;
+}
+
+int cuModuleLoadData(void **m, const void *image)
+{
+    int r = ready(), arch = ARCH;
+    if (r) return r;
+    const char *text = image;
+    if (strncmp(text, "MOCK", 4)) return no(INVALID_IMAGE, "an image that is none of this mock");
+    if (sscanf(text, "MOCK arch=%d", &arch) == 1 && arch != ARCH) return NO_BINARY;
+    module *x = calloc(1, sizeof *x);
+    if (!x || nmodules == MAXN) return OUT_OF_MEMORY;
+    x->live = true;
+    for (const char *l = strchr(text, '\n'); l && x->n < 32; l = strchr(l + 1, '\n')) {
+        char line[512];
+        snprintf(line, sizeof line, "%.*s", (int)strcspn(l + 1, "\n"), l + 1);
+        if (strncmp(line, "fn ", 3)) continue;
+        function *f = &x->f[x->n++];
+        sscanf(line, "fn %127s", f->name);
+        word(line, " body=", f->body, sizeof f->body);
+        word(line, " params=", f->params, sizeof f->params);
+        f->regs = (int)number(line, " regs=", 32), f->threads = (int)number(line, " threads=", 1024);
+        f->fixed_shared = (int)number(line, " static=", 0), f->cluster = (int)number(line, " cluster=", 0);
+        f->us = number(line, " us=", 1), f->elems = (int64_t)number(line, " elems=", 0);
+        f->allowed = STATIC - f->fixed_shared;
+    }
+    modules[nmodules++] = x;
+    *m = x;
+    return OK;
+}
+
+static bool known(const module *m)
+{
+    for (int i = 0; i < nmodules; i++)
+        if (modules[i] == m) return m->live;
+    return false;
+}
+int cuModuleUnload(void *m)
+{
+    int r = ready();
+    if (r) return r;
+    if (!known(m)) return no(INVALID_HANDLE, "a module that is not loaded");
+    ((module *)m)->live = false;
+    return OK;
+}
+int cuModuleGetFunction(void **f, void *m, const char *name)
+{
+    int r = ready();
+    if (r) return r;
+    if (!known(m)) return no(INVALID_HANDLE, "a module that is not loaded");
+    for (int i = 0; i < ((module *)m)->n; i++) {
+        if (strcmp(((module *)m)->f[i].name, name)) continue;
+        *f = &((module *)m)->f[i];
+        return OK;
+    }
+    return NOT_FOUND;
+}
+static bool callable(const function *f)
+{
+    for (int i = 0; i < nmodules; i++)
+        if (f >= modules[i]->f && f < modules[i]->f + 32) return modules[i]->live;
+    return false;
+}
+int cuFuncSetAttribute(void *p, int which, int value)
+{
+    function *f = p;
+    int r = ready();
+    if (r) return r;
+    if (!callable(f)) return no(INVALID_HANDLE, "a function whose module is gone");
+    if (which != 8) return INVALID_VALUE;
+    if (value < 0 || value + f->fixed_shared > OPTIN) return no(INVALID_VALUE, "more shared memory than the device gives a block");
+    f->allowed = value;
+    return OK;
+}
+int cuFuncGetAttribute(int *v, int which, void *p)
+{
+    const function *f = p;
+    if (!callable(f)) return no(INVALID_HANDLE, "a function whose module is gone");
+    *v = which == 0 ? f->threads : which == 1 ? f->fixed_shared : which == 4 ? f->regs : which == 8 ? f->allowed : 0;
+    return OK;
+}
+
+/* What functions do, on f32 arrays of `elems`, the last pointer's. A pointer that does not hold them is found by the device, after the
+ * launch. */
+static int execute(const function *f, void **params)
+{
+    uint64_t p[4] = {0};
+    int n = 0;
+    const char *t = f->params;
+    for (int i = 0; *t && n < 4; i++, t += strcspn(t, ","), t += *t == ',') {
+        if (!strncmp(t, "ptr", 3))
+            memcpy(&p[n++], params[i], 8);
+        else if (!strncmp(t, "tmap", 4))
+            p[n++] = ((const map *)params[i])->address;
+    }
+    bool add = strcmp(f->body, "none") != 0;
+    if (!strcmp(f->body, "hang"))
+        for (;;) pause();
+    if (!strcmp(f->body, "crash")) raise(SIGSEGV);
+    for (int i = 0; add && i < n; i++)
+        if (!holds(p[i], (size_t)f->elems * 4)) return sticky = no(ILLEGAL_ADDRESS, "a kernel touches memory that is not all there");
+    float *out = (float *)(uintptr_t)p[n - 1], *a = (float *)(uintptr_t)p[0], *b = (float *)(uintptr_t)p[n > 2 ? 1 : 0];
+    int64_t last = !strcmp(f->body, "partial") ? f->elems - 1 : f->elems;
+    for (int64_t i = 0; add && i < last; i++) out[i] = a[i] + b[i];
+    if (!strcmp(f->body, "wrong")) out[f->elems / 2] += 1;
+    if (!strcmp(f->body, "racy")) out[f->elems / 2] *= 1 + 1e-7f * (float)(counter++ % 2 ? 2 : 0);
+    if (!strcmp(f->body, "overrun")) ((unsigned char *)(out + f->elems))[0] = 0;
+    return OK;
+}
+
+static int check_params(const function *f, void **params)
+{
+    const char *t = f->params;
+    for (int i = 0; *t; i++, t += strcspn(t, ","), t += *t == ',') {
+        if (!params || !params[i]) return no(INVALID_VALUE, "an argument is missing");
+        if (!strncmp(t, "tmap", 4)) {
+            const map *m = params[i];
+            if ((uintptr_t)m % 64) return no(INVALID_VALUE, "a tensor map that is not aligned");
+            if (m->magic != 0x6b696c6e6d617073u) return no(INVALID_VALUE, "an argument that is no tensor map");
+        }
+    }
+    return OK;
+}
+
+static int check_shape(const function *f, const unsigned g[3], const unsigned b[3], unsigned shared)
+{
+    uint64_t threads = (uint64_t)b[0] * b[1] * b[2];
+    if (!g[0] || !g[1] || !g[2] || !threads) return no(INVALID_VALUE, "a dimension of 0");
+    if (g[0] > 0x7fffffff || g[1] > 65535 || g[2] > 65535) return no(INVALID_VALUE, "a grid that is too large");
+    if (b[0] > 1024 || b[1] > 1024 || b[2] > 64 || threads > 1024) return no(INVALID_VALUE, "a block that is too large");
+    if (threads > (uint64_t)f->threads || threads * (uint64_t)f->regs > 65536)
+        return no(OUT_OF_RESOURCES, "more threads than the function was made for");
+    if ((int)shared > f->allowed) return no(INVALID_VALUE, "shared memory that was not asked for with cuFuncSetAttribute");
+    return OK;
+}
+
+static int launch(function *f, const unsigned g[3], const unsigned b[3], unsigned shared, void *stream, void **params, unsigned cluster)
+{
+    pthread_mutex_lock(&lock);
+    int r = ready();
+    if (!r && !callable(f)) r = no(INVALID_HANDLE, "a function whose module is gone");
+    if (!r) r = stream_ok(stream);
+    if (!r) r = check_shape(f, g, b, shared);
+    if (!r && f->cluster && (int)cluster != f->cluster) r = no(INVALID_VALUE, "another cluster than the function was made for");
+    if (!r) r = check_params(f, params);
+    if (!r) {
+        launches++;
+        clock_ms += f->us / 1e3;
+        execute(f, params); /* what goes wrong on the device shows at the next call */
+    }
+    pthread_mutex_unlock(&lock);
+    return r;
+}
+
+int cuLaunchKernel(void *f, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, unsigned bz, unsigned shared, void *stream,
+                   void **params, void **extra)
+{
+    if (params && extra) return no(INVALID_VALUE, "arguments given twice");
+    return launch(f, (unsigned[]){gx, gy, gz}, (unsigned[]){bx, by, bz}, shared, stream, params, 1);
+}
+
+struct attribute {
+    int id;
+    char pad[4];
+    union {
+        unsigned dim[3];
+        char raw[64];
+    } value;
+};
+struct config {
+    unsigned grid[3], block[3], shared;
+    void *stream;
+    struct attribute *attributes;
+    unsigned n;
+};
+int cuLaunchKernelEx(const struct config *c, void *f, void **params, void **extra)
+{
+    unsigned cluster = 1;
+    (void)extra;
+    for (unsigned i = 0; i < c->n; i++) {
+        const unsigned *d = c->attributes[i].value.dim;
+        if (c->attributes[i].id != 4) return no(INVALID_VALUE, "a launch attribute that this mock does not know");
+        cluster = d[0] * d[1] * d[2];
+        if (!cluster || cluster > 8) return no(INVALID_VALUE, "a cluster of no or more than 8 blocks");
+        for (int k = 0; k < 3; k++)
+            if (c->grid[k] % d[k]) return no(INVALID_VALUE, "a grid that is no multiple of the cluster");
+    }
+    return launch(f, c->grid, c->block, c->shared, c->stream, params, cluster);
+}
+
+int cuStreamCreate(void **s, unsigned flags)
+{
+    int r = ready(), i = 0;
+    if (r || flags > 1) return r ? r : INVALID_VALUE;
+    while (i < 8 && stream_live[i]) i++;
+    if (i == 8) return OUT_OF_MEMORY;
+    stream_live[i] = true;
+    *s = &stream_object[i];
+    return OK;
+}
+int cuStreamSynchronize(void *s) { return ready() ? ready() : stream_ok(s); }
+int cuStreamDestroy_v2(void *s)
+{
+    int r = stream_ok(s);
+    if (!r && s) stream_live[(int *)s - stream_object] = false;
+    return r;
+}
+
+static event *event_of(void *e)
+{
+    event *x = e;
+    return x >= events && x < events + nevents && x->live ? x : NULL;
+}
+int cuEventCreate(void **e, unsigned flags)
+{
+    int r = ready();
+    if (r || flags || nevents == 64) return r ? r : INVALID_VALUE;
+    events[nevents] = (event){true, false, 0};
+    *e = &events[nevents++];
+    return OK;
+}
+int cuEventRecord(void *e, void *s)
+{
+    int r = ready();
+    event *x = event_of(e);
+    if (r) return r;
+    if (!x) return no(INVALID_HANDLE, "no such event");
+    if ((r = stream_ok(s))) return r;
+    x->recorded = true, x->at = clock_ms;
+    return OK;
+}
+int cuEventSynchronize(void *e) { return ready() ? ready() : event_of(e) ? OK : no(INVALID_HANDLE, "no such event"); }
+int cuEventElapsedTime(float *ms, void *a, void *b)
+{
+    event *x = event_of(a), *y = event_of(b);
+    int r = ready();
+    if (r) return r;
+    if (!x || !y) return no(INVALID_HANDLE, "no such event");
+    if (!x->recorded || !y->recorded) return no(INVALID_HANDLE, "an event that was not recorded");
+    *ms = (float)(y->at - x->at);
+    return OK;
+}
+int cuEventDestroy_v2(void *e)
+{
+    event *x = event_of(e);
+    if (!x) return no(INVALID_HANDLE, "no such event");
+    x->live = false;
+    return OK;
+}
+
+/* The rules that cuda.h documents for tiled maps. */
+int cuTensorMapEncodeTiled(void *out, int dtype, unsigned rank, void *address, const uint64_t *dims, const uint64_t *strides,
+                           const unsigned *box, const unsigned *steps, int interleave, int swizzle, int l2, int oob)
+{
+    static const unsigned bytes[] = {1, 2, 4, 4, 8, 8, 2, 4, 8, 2, 4, 4};
+    if (dtype < 0 || dtype > 11 || rank < 1 || rank > 5 || interleave || swizzle < 0 || swizzle > 3 || l2 < 0 || l2 > 3 || oob < 0 ||
+        oob > 1)
+        return no(INVALID_VALUE, "a tensor map with a value that is none");
+    if ((uintptr_t)out % 64) return no(INVALID_VALUE, "a tensor map's place is aligned to 64 bytes");
+    if ((uintptr_t)address % 16 || !holds((uint64_t)(uintptr_t)address, 1))
+        return no(INVALID_VALUE, "a tensor map of an address that is not aligned or not live");
+    for (unsigned i = 0; i < rank; i++) {
+        if (!dims[i] || dims[i] > UINT64_C(1) << 32 || !box[i] || box[i] > 256 || steps[i] < 1 || steps[i] > 8)
+            return no(INVALID_VALUE, "dims, box or steps out of range");
+        if (i && (strides[i - 1] % 16 || strides[i - 1] >= UINT64_C(1) << 40))
+            return no(INVALID_VALUE, "a stride that is no multiple of 16 bytes");
+    }
+    unsigned row = box[0] * bytes[dtype];
+    if (row % 16 || (swizzle && row > 16u << swizzle)) return no(INVALID_VALUE, "a box whose rows do not fit the swizzle");
+    map m = {0x6b696c6e6d617073u, (uint64_t)(uintptr_t)address, (int)rank, {0}};
+    memcpy(m.dims, dims, rank * sizeof *dims);
+    memset(out, 0x5a, 128);
+    memcpy(out, &m, sizeof m);
+    return OK;
+}
