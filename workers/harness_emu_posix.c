@@ -1,4 +1,6 @@
-/* Runs blocks of a CUDA kernel compiled as C: one fiber a thread, switched at barriers, in two different orders. */
+/* Runs blocks of a CUDA kernel compiled as C: one fiber a thread, switched at barriers and at operations of its warp, warp after warp, in two
+ * different orders: once with asynchronous copies as late as their waits allow, once with copies at once. */
+#include "workers/emu_warp.h"
 #include "workers/harness.h"
 #include <dlfcn.h>
 #include <stdio.h>
@@ -11,7 +13,18 @@ enum { STACK = 128 << 10, MOST_THREADS = 1024, FIRST = 4 };
 
 typedef struct dim3 { unsigned x, y, z; } dim3;
 typedef void (*call_fn)(void **args);
-typedef struct fiber { ucontext_t context; int line; bool done; } fiber;
+typedef struct fiber { ucontext_t context; int line; bool done, waits; emu_copies copies; } fiber; /* waits: at the barrier of `line` */
+
+/* An operation that all threads of a warp carry out together: what each brings, and how many times there was one. */
+enum warp_op { NO_OP, OP_ROWS, OP_TURNED, OP_MMA };
+typedef struct warp {
+    enum warp_op op;
+    int n, arrived;
+    unsigned done;
+    const void *at[EMU_LANES];
+    int *r[EMU_LANES];
+    const emu_operands *x[EMU_LANES];
+} warp;
 
 /* One block at a time runs in this process, and fibers cannot be handed arguments other than ints: hence one static block. */
 static struct {
@@ -22,14 +35,86 @@ static struct {
     int nthreads, now;
     char *stacks;
     ucontext_t scheduler;
+    bool late;
+    char trouble[160];
     fiber fibers[MOST_THREADS];
+    warp warps[MOST_THREADS / EMU_LANES];
+    unsigned seen[MOST_THREADS]; /* operations of its warp that the thread took part in */
 } emu;
 
 static void barrier(int line)
 {
     fiber *f = &emu.fibers[emu.now];
     f->line = line;
+    f->waits = true;
     swapcontext(&f->context, &emu.scheduler);
+}
+
+static void stop(const char *why)
+{
+    if (emu.trouble[0] == 0) {
+        snprintf(emu.trouble, sizeof emu.trouble, "thread %d: %s", emu.now, why);
+    }
+}
+
+static void copy(void *to, const void *from, int size, int n)
+{
+    fiber *f = &emu.fibers[emu.now];
+    bool inside = (char *)to >= emu.shared && (char *)to + size <= emu.shared_end;
+    const char *why = inside ? emu_copy_start(&f->copies, emu.late, to, from, size, n) : "an asynchronous copy outside of shared memory";
+    if (why != NULL) {
+        stop(why);
+    }
+}
+
+static void commit(void) { emu_copy_commit(&emu.fibers[emu.now].copies); }
+static void wait_groups(int groups) { emu_copy_wait(&emu.fibers[emu.now].copies, groups); }
+
+/* The last thread to come has the operation done for all; the others wait for that. */
+static void together(enum warp_op op, int n, const char *ptx)
+{
+    warp *w = &emu.warps[emu.now / EMU_LANES];
+    if (w->arrived > 0 && (w->op != op || w->n != n)) {
+        stop("the threads of its warp are at different operations");
+    }
+    w->op = op;
+    w->n = n;
+    emu.seen[emu.now] = w->done + 1;
+    if (++w->arrived == EMU_LANES) {
+        if (op == OP_MMA && !emu_mma_run(ptx, w->x)) {
+            stop("an mma.sync that the emulator does not know");
+        }
+        if (op != OP_MMA && emu.trouble[0] == 0) {
+            emu_ldmatrix(w->r, w->at, n, op == OP_TURNED);
+        }
+        w->arrived = 0;
+        w->done++;
+        return;
+    }
+    swapcontext(&emu.fibers[emu.now].context, &emu.scheduler);
+}
+
+static void rows(int *r, const void *at, int n, int trans)
+{
+    warp *w = &emu.warps[emu.now / EMU_LANES];
+    int lane = emu.now % EMU_LANES;
+    bool named = lane < 8 * n; /* others' addresses are not looked at */
+    w->r[lane] = r;
+    w->at[lane] = at;
+    if (named && ((const char *)at < emu.shared || (const char *)at + 16 > emu.shared_end)) {
+        stop("ldmatrix outside of shared memory");
+    }
+    if (named && (uintptr_t)at % 16) {
+        stop("ldmatrix at an address that is no multiple of 16");
+    }
+    together(trans ? OP_TURNED : OP_ROWS, n, NULL);
+}
+
+static void mma(const char *ptx, void *d, const int *a, const int *b)
+{
+    emu_operands x = {d, a, b};
+    emu.warps[emu.now / EMU_LANES].x[emu.now % EMU_LANES] = &x;
+    together(OP_MMA, 0, ptx);
 }
 
 static void fiber_main(void)
@@ -40,16 +125,33 @@ static void fiber_main(void)
     swapcontext(&f->context, &emu.scheduler);
 }
 
+/* The text's function pointers get their functions. */
+static bool hand_over(void *so)
+{
+    void (*barrier_fn)(int) = barrier, (*copy_fn)(void *, const void *, int, int) = copy, (*commit_fn)(void) = commit, (*wait_fn)(int) = wait_groups;
+    void (*rows_fn)(int *, const void *, int, int) = rows, (*mma_fn)(const char *, void *, const int *, const int *) = mma;
+    const struct { const char *name; const void *fn; } all[] = {{"emu_barrier", &barrier_fn}, {"emu_copy", &copy_fn}, {"emu_commit", &commit_fn},
+                                                                {"emu_wait", &wait_fn}, {"emu_rows", &rows_fn}, {"emu_mma", &mma_fn}};
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
+        void *place = dlsym(so, all[i].name);
+        if (place == NULL) {
+            return false;
+        }
+        memcpy(place, all[i].fn, sizeof(void *));
+    }
+    return true;
+}
+
 static bool emu_symbols(harness *h)
 {
     char name[40];
     snprintf(name, sizeof name, "emu_call_%d", (int)h->job->launch);
-    void *call = dlsym(h->so, name), *shared = dlsym(h->so, "emu_shared"), *sync = dlsym(h->so, "emu_barrier");
+    void *call = dlsym(h->so, name), *shared = dlsym(h->so, "emu_shared");
     dim3 *block_dim = dlsym(h->so, "emu_block_dim"), *grid_dim = dlsym(h->so, "emu_grid_dim");
     emu.thread = dlsym(h->so, "emu_thread");
     emu.block = dlsym(h->so, "emu_block");
     emu.nthreads = h->job->launch_threads;
-    if (!call || !shared || !sync || !block_dim || !grid_dim || !emu.thread || !emu.block) {
+    if (!call || !shared || !block_dim || !grid_dim || !emu.thread || !emu.block) {
         harness_say("fail the emulator's runtime is missing from the shared object");
         return false;
     }
@@ -57,10 +159,13 @@ static bool emu_symbols(harness *h)
         harness_say("fail a launch of %lld blocks of %d threads", (long long)h->job->grid, emu.nthreads);
         return false;
     }
-    void (*bounds)(char **, char **), (*barrier_fn)(int) = barrier;
+    void (*bounds)(char **, char **);
     memcpy(&emu.call, &call, sizeof call);
     memcpy(&bounds, &shared, sizeof shared);
-    memcpy(sync, &barrier_fn, sizeof barrier_fn);
+    if (!hand_over(h->so)) {
+        harness_say("fail the emulator's runtime is missing from the shared object");
+        return false;
+    }
     bounds(&emu.shared, &emu.shared_end);
     *block_dim = (dim3){(unsigned)emu.nthreads, 1, 1};
     *grid_dim = (dim3){(unsigned)h->job->grid, 1, 1};
@@ -77,9 +182,9 @@ static bool emu_symbols(harness *h)
 }
 
 /* Order 0 is up, order 1 a permutation that runs down in large steps: a missing barrier reads too early in one of them. */
-static int thread_at(int i, int order)
+static int shuffled(int i, int n, int order)
 {
-    int n = emu.nthreads, step = n % 7 ? 7 : n % 5 ? 5 : 1;
+    int step = n % 7 ? 7 : n % 5 ? 5 : 1;
     return order == 0 ? i : n - 1 - (int)((int64_t)i * step % n);
 }
 
@@ -105,7 +210,9 @@ static bool uniform(int64_t block)
 static void prepare(int i)
 {
     fiber *f = &emu.fibers[i];
-    f->done = false;
+    f->done = f->waits = false;
+    f->copies.n = f->copies.groups = 0;
+    emu.seen[i] = 0;
     getcontext(&f->context);
     f->context.uc_stack.ss_sp = emu.stacks + (size_t)STACK * (size_t)i + VERIFY_PAGE;
     f->context.uc_stack.ss_size = STACK - VERIFY_PAGE;
@@ -113,9 +220,42 @@ static void prepare(int i)
     makecontext(&f->context, fiber_main, 0);
 }
 
+/* Threads of a warp run until each has ended, stands at a barrier, or waits for others of its warp that will not come. */
+static bool run_warp(int number, int order)
+{
+    int first = number * EMU_LANES, n = emu.nthreads - first < EMU_LANES ? emu.nthreads - first : EMU_LANES;
+    warp *w = &emu.warps[number];
+    bool moved = true, stuck = false;
+    while (moved) {
+        moved = false;
+        for (int i = 0; i < n && emu.trouble[0] == 0; i++) {
+            int at = first + shuffled(i, n, order);
+            fiber *f = &emu.fibers[at];
+            if (f->done || f->waits || emu.seen[at] > w->done) {
+                continue;
+            }
+            emu.now = at;
+            *emu.thread = (dim3){(unsigned)at, 0, 0};
+            moved = true;
+            swapcontext(&emu.scheduler, &f->context);
+        }
+    }
+    for (int i = first; i < first + n && emu.trouble[0] == 0; i++) {
+        stuck = stuck || (!emu.fibers[i].done && !emu.fibers[i].waits);
+    }
+    if (stuck) {
+        stop("waits for threads of its warp that do not take part in its operation");
+    }
+    return emu.trouble[0] == 0;
+}
+
 static bool run_block(int64_t block, int order, unsigned char poison)
 {
+    int nwarps = (emu.nthreads + EMU_LANES - 1) / EMU_LANES;
     *emu.block = (dim3){(unsigned)block, 0, 0};
+    emu.late = order == 0;
+    emu.trouble[0] = 0;
+    memset(emu.warps, 0, sizeof emu.warps);
     if (emu.shared_end > emu.shared) {
         memset(emu.shared, poison, (size_t)(emu.shared_end - emu.shared));
     }
@@ -124,9 +264,13 @@ static bool run_block(int64_t block, int order, unsigned char poison)
     }
     do {
         for (int i = 0; i < emu.nthreads; i++) {
-            emu.now = thread_at(i, order);
-            *emu.thread = (dim3){(unsigned)emu.now, 0, 0};
-            swapcontext(&emu.scheduler, &emu.fibers[emu.now].context);
+            emu.fibers[i].waits = false;
+        }
+        for (int i = 0; i < nwarps; i++) {
+            if (!run_warp(order == 0 ? i : nwarps - 1 - i, order)) {
+                harness_say("fail block %lld, %s", (long long)block, emu.trouble);
+                return false;
+            }
         }
         if (!uniform(block)) {
             return false;

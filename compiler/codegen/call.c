@@ -1,7 +1,7 @@
 /* Instructions of the device as functions of the text: their emulation from the compute text, and the real one where natives.def has it. */
 #include "codegen/gen.h"
 
-static void put_name(kn_gen *g, int fn)
+void kn_put_call_name(kn_gen *g, int fn)
 {
     kn_put(&g->out, "k_call_");
     kn_put_clean(&g->out, g->p->calls[fn].intrin->name);
@@ -11,11 +11,15 @@ static void put_name(kn_gen *g, int fn)
 void kn_put_call(kn_gen *g, const kn_ls *s)
 {
     bool vector = g->p->buffers[s->call->buffer[0]].scope == KN_REGISTER;
+    if (g->p->calls[s->call->fn].warp) {
+        kn_put_warp_call(g, s);
+        return;
+    }
     if (vector) {
         kn_put_register(g, s->call->buffer[0], s->call->at[0]);
         kn_put(&g->out, " = ");
     }
-    put_name(g, s->call->fn);
+    kn_put_call_name(g, s->call->fn);
     kn_put(&g->out, vector ? "v(" : "(");
     for (int o = 0; o < g->p->calls[s->call->fn].intrin->noperands; o++) {
         if (o) kn_put(&g->out, ", ");
@@ -57,7 +61,7 @@ static void put_by_value(kn_gen *g, int i)
     kn_put(&g->out, "KN_FN ");
     kn_put_vector_type(g, kn_storage_type(d->dtype), (int)d->elems);
     kn_put(&g->out, " ");
-    put_name(g, i);
+    kn_put_call_name(g, i);
     kn_put(&g->out, "v(");
     kn_put_vector_type(g, kn_storage_type(d->dtype), (int)d->elems);
     kn_put(&g->out, " k_d");
@@ -66,7 +70,7 @@ static void put_by_value(kn_gen *g, int i)
         kn_put_buffer(g, f->param[o]);
     }
     kn_put(&g->out, ")\n{\n    ");
-    put_name(g, i);
+    kn_put_call_name(g, i);
     kn_putf(&g->out, "((%s *)&k_d", kn_storage_type(d->dtype));
     for (int o = 1; o < f->intrin->noperands; o++) {
         kn_put(&g->out, ", ");
@@ -80,10 +84,15 @@ void kn_put_instructions(kn_gen *g)
     for (int i = 0; i < g->p->ncalls && g->status == KILN_OK; i++) {
         const kn_emulated *f = &g->p->calls[i];
         const kn_native *native = g->cuda ? NULL : kn_native_of(f->intrin->spec);
-        kn_putf(&g->out, "\n/* %s%s: ", f->intrin->name, native ? ", emulated where the compiler's target has it not" : ", emulated");
+        kn_putf(&g->out, "\n/* %s%s: ", f->intrin->name, f->warp ? "" : native ? ", emulated where the compiler's target has it not" : ", emulated");
         put_comment(&g->out, f->intrin->spec->compute);
-        kn_put(&g->out, " */\nKN_FN void ");
-        put_name(g, i);
+        kn_put(&g->out, " */\n");
+        if (f->warp) {
+            kn_put_warp_instruction(g, i);
+            continue;
+        }
+        kn_put(&g->out, "KN_FN void ");
+        kn_put_call_name(g, i);
         for (int o = 0; o < f->intrin->noperands; o++) {
             const char *type = kn_storage_type(f->intrin->operand[o].dtype);
             kn_putf(&g->out, "%s%s%s *%s ", o ? ", " : "(", o ? "const " : "", type, g->cuda ? "__restrict__" : "restrict");

@@ -73,6 +73,7 @@ bool kn_nonneg(const kn_gen *g, const kn_expr *e)
     case KN_OP_VAR: return g->bound[e->u.var] || g->nonneg[e->u.var];
     case KN_OP_ADD:
     case KN_OP_MUL:
+    case KN_OP_XOR:
     case KN_OP_FLOORDIV:
     case KN_OP_MIN: return e->dtype == KN_I64 && kn_nonneg(g, e->args[0]) && kn_nonneg(g, e->args[1]);
     case KN_OP_MAX: return kn_nonneg(g, e->args[0]) || kn_nonneg(g, e->args[1]);
@@ -306,6 +307,7 @@ static void special(kn_gen *g, const kn_expr *e)
     case KN_OP_VAR: put_var_value(g, e); break;
     case KN_OP_READ: read(g, e); break;
     case KN_OP_SPLAT: kn_put_scalar(g, e->args[0]); break;
+    case KN_OP_XOR: binary(g, e, "^"); break;
     case KN_OP_LANES:
         g->bound[e->var] = true;
         g->value[e->var] = g->lane;

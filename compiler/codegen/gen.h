@@ -15,6 +15,14 @@ enum kn_snippet {
     KN_SNIPPET_COUNT
 };
 
+/* Functions of warps.def. */
+enum kn_warp_text {
+#define X(name, text) KN_WT_##name,
+#include "codegen/warps.def"
+#undef X
+    KN_WARP_TEXTS
+};
+
 typedef struct kn_gen {
     kiln_arena *a;
     const kn_lprog *p;
@@ -32,7 +40,10 @@ typedef struct kn_gen {
     bool *nonneg;          /* variable is never negative */
     const kn_expr **loads; /* CUDA: vector reads already loaded into locals k_r0 .. */
     int nloads;
+    int copies;            /* CUDA: asynchronous copies with a condition so far */
     bool lanes[KN_LANE_CLASSES];
+    bool warp[KN_WARP_TEXTS]; /* CUDA: functions of warps.c that are used */
+    int64_t *factor;       /* CUDA: a power of two that divides the variable */
     bool need[KN_SNIPPET_COUNT][KN_DTYPE_COUNT][KN_LANE_CLASSES];
 } kn_gen;
 
@@ -85,6 +96,16 @@ void kn_line(kn_gen *g);                          /* newline and indentation */
 /* call.c: instructions */
 void kn_put_call(kn_gen *g, const kn_ls *s);
 void kn_put_instructions(kn_gen *g);              /* a function for each one that is called */
+
+/* warps.c: asynchronous copies, fragments and instructions of warps. */
+void kn_put_async(kn_gen *g, const kn_ls *s);
+void kn_put_fragment(kn_gen *g, const kn_ls *s);
+void kn_put_commit(kn_gen *g, const kn_ls *s);
+void kn_put_wait(kn_gen *g, const kn_ls *s);
+void kn_put_warp_call(kn_gen *g, const kn_ls *s);
+void kn_put_warp_instruction(kn_gen *g, int fn);  /* the function that such calls name */
+void kn_put_call_name(kn_gen *g, int fn);
+void kn_put_warp_texts(const kn_gen *g, kn_buf *b);
 
 /* prelude.c: prints the helpers that were needed, in table order. */
 void kn_put_prelude(kn_gen *g, kn_buf *b);

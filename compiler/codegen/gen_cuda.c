@@ -142,6 +142,7 @@ kiln_status kn_gen_cuda(kiln_arena *a, const kn_lprog *p, const char *entry, kil
     kn_gen_title(&b, p, entry);
     kn_put(&b, head);
     vector_types(g, &b);
+    kn_put_warp_texts(g, &b);
     kn_putn(&b, prelude.p ? prelude.p : "", prelude.n);
     kn_putn(&b, g->out.p ? g->out.p : "", g->out.n);
     kiln_bytes text = kn_buf_take(&b);

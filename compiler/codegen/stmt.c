@@ -9,7 +9,8 @@ kiln_status kn_gen_open(kn_gen *g, kiln_arena *a, const kn_lprog *p, bool cuda, 
     g->bound = kn_array(a, bool, p->nvars + 1);
     g->nonneg = kn_array(a, bool, p->nvars + 1);
     g->value = kn_array(a, int64_t, p->nvars + 1);
-    return g->bound && g->nonneg && g->value ? KILN_OK : kn_fail(d, KILN_MEMORY, "out of memory");
+    g->factor = kn_array(a, int64_t, p->nvars + 1);
+    return g->bound && g->nonneg && g->value && g->factor ? KILN_OK : kn_fail(d, KILN_MEMORY, "out of memory");
 }
 
 void kn_gen_title(kn_buf *b, const kn_lprog *p, const char *entry)
@@ -50,6 +51,10 @@ static void mark_list(const kn_lprog *p, const kn_ls *s, bool *used, bool *store
             if (all[i]) mark_expr(p, all[i], used);
         if (s->kind == KN_LS_STORE) used[s->buffer] = stored[s->buffer] = true;
         if (s->kind == KN_LS_PREFETCH) used[s->buffer] = true;
+        if (s->kind == KN_LS_FRAGMENT) {
+            used[s->fragment->buffer] = used[s->fragment->to] = stored[s->fragment->to] = true;
+            for (int k = 0; k < s->fragment->nat; k++) mark_expr(p, s->fragment->at[k], used);
+        }
         for (int o = 0; s->kind == KN_LS_CALL && o < p->calls[s->call->fn].intrin->noperands; o++) {
             mark_expr(p, s->call->at[o], used);
             used[s->call->buffer[o]] = true;
@@ -67,11 +72,30 @@ void kn_mark_buffers(const kn_lprog *p, const kn_fn *f, bool *used, bool *stored
     mark_list(p, f->body, used, stored);
 }
 
+/* A power of two, at most 64, that surely divides e. */
+static int64_t factor(const kn_gen *g, const kn_expr *e)
+{
+    int64_t x, y;
+    if (e->op == KN_OP_CONST_I) return e->u.i == 0 || e->u.i % 64 == 0 ? 64 : e->u.i & -e->u.i;
+    if (e->op == KN_OP_VAR) return g->factor[e->u.var] ? g->factor[e->u.var] : 1;
+    if (e->nargs != 2) return 1;
+    x = factor(g, e->args[0]), y = factor(g, e->args[1]);
+    switch (e->op) {
+    case KN_OP_MUL: return x * y < 64 ? x * y : 64;
+    case KN_OP_ADD:
+    case KN_OP_SUB:
+    case KN_OP_XOR:
+    case KN_OP_MOD: return x < y ? x : y;
+    default: return 1;
+    }
+}
+
 void kn_ls_ranges(kn_gen *g, const kn_ls *s)
 {
     for (; s; s = s->next) {
         if (s->kind == KN_LS_FOR) g->nonneg[s->var] = kn_nonneg(g, s->lo);
         if (s->kind == KN_LS_LET) g->nonneg[s->var] = kn_nonneg(g, s->value);
+        if (s->kind == KN_LS_LET) g->factor[s->var] = factor(g, s->value);
         kn_ls_ranges(g, s->body);
         kn_ls_ranges(g, s->other);
     }
@@ -130,22 +154,10 @@ static void stored_value(kn_gen *g, const kn_expr *e, enum kn_dtype t, bool vect
     kn_put(&g->out, ")");
 }
 
-/* True when e is surely a multiple of n. */
-static bool multiple(const kn_expr *e, int n)
-{
-    switch (e->op) {
-    case KN_OP_CONST_I: return e->u.i % n == 0;
-    case KN_OP_ADD:
-    case KN_OP_SUB: return multiple(e->args[0], n) && multiple(e->args[1], n);
-    case KN_OP_MUL: return multiple(e->args[0], n) || multiple(e->args[1], n);
-    default: return false;
-    }
-}
-
 static bool wide_access(const kn_gen *g, int buffer, const kn_expr *index, int lanes)
 {
     const kn_buffer *b = &g->p->buffers[buffer];
-    return b->scope != KN_REGISTER && lanes * kn_dtype_bytes(b->dtype) <= 16 && multiple(index, lanes);
+    return b->scope != KN_REGISTER && lanes * kn_dtype_bytes(b->dtype) <= 16 && factor(g, index) % lanes == 0;
 }
 
 static void hoist_loads(kn_gen *g, const kn_expr *e)
@@ -175,7 +187,7 @@ static void store_lanes(kn_gen *g, const kn_ls *s)
 {
     const kn_buffer *b = &g->p->buffers[s->buffer];
     const kn_expr *loads[16];
-    bool wide = b->scope == KN_REGISTER || (!s->unaligned && wide_access(g, s->buffer, s->index, s->value->lanes));
+    bool wide = b->scope == KN_REGISTER || wide_access(g, s->buffer, s->index, s->value->lanes);
     g->loads = loads;
     g->nloads = 0;
     kn_put(&g->out, "{");
@@ -224,6 +236,10 @@ static void store(kn_gen *g, const kn_ls *s)
 {
     const kn_buffer *b = &g->p->buffers[s->buffer];
     bool vector = s->value->lanes > 1;
+    if (s->async) {
+        kn_put_async(g, s);
+        return;
+    }
     if (vector && g->cuda) {
         store_lanes(g, s);
         return;
@@ -317,7 +333,8 @@ void kn_put_body(kn_gen *g, const kn_ls *s)
 {
     static void (*const print[])(kn_gen *, const kn_ls *) = {
         [KN_LS_FOR] = loop, [KN_LS_IF] = condition, [KN_LS_LET] = let, [KN_LS_STORE] = store,
-        [KN_LS_PREFETCH] = prefetch, [KN_LS_CALL] = kn_put_call, [KN_LS_BARRIER] = barrier};
+        [KN_LS_PREFETCH] = prefetch, [KN_LS_CALL] = kn_put_call, [KN_LS_BARRIER] = barrier, [KN_LS_FRAGMENT] = kn_put_fragment,
+        [KN_LS_COMMIT] = kn_put_commit, [KN_LS_WAIT] = kn_put_wait};
     for (; s && g->status == KILN_OK; s = s->next) {
         kn_line(g);
         print[s->kind](g, s);

@@ -1,4 +1,4 @@
-/* Instructions that C text can use as such: the table natives.def. */
+/* Instructions that generated text can use as such: the tables natives.def (C) and warps.def (CUDA). */
 #include "intrin/intrin.h"
 #include <string.h>
 
@@ -13,5 +13,19 @@ const kn_native *kn_native_of(const kn_hw_intrin *spec)
     for (size_t i = 0; i < sizeof natives / sizeof *natives && spec->spelling; i++)
         if (!strcmp(natives[i].spelling, spec->spelling) && !strcmp(natives[i].compute, spec->compute) && !strcmp(natives[i].dtypes, spec->dtypes))
             return &natives[i];
+    return NULL;
+}
+
+static const kn_warp warps[] = {
+#define X(spelling, compute, dtypes, ptx, ways) {spelling, compute, dtypes, ptx, ways},
+#include "intrin/warps.def"
+#undef X
+};
+
+const kn_warp *kn_warp_of(const kn_hw_intrin *spec)
+{
+    for (size_t i = 0; i < sizeof warps / sizeof *warps && spec->spelling; i++)
+        if (!strcmp(warps[i].spelling, spec->spelling) && !strcmp(warps[i].compute, spec->compute) && !strcmp(warps[i].dtypes, spec->dtypes))
+            return &warps[i];
     return NULL;
 }

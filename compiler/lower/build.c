@@ -312,4 +312,28 @@ void kn_lw_call(kn_lw *w, const kn_call *c)
     if (s) s->call = c;
 }
 
+void kn_lw_fragment(kn_lw *w, const kn_fragment *f)
+{
+    kn_ls *s = add(w, KN_LS_FRAGMENT);
+    if (s) s->fragment = f;
+}
+
+void kn_lw_commit(kn_lw *w) { add(w, KN_LS_COMMIT); }
+
+void kn_lw_wait(kn_lw *w, int groups)
+{
+    kn_ls *s = add(w, KN_LS_WAIT);
+    if (s) s->groups = groups;
+}
+
+void kn_lw_store_async(kn_lw *w, int buffer, kn_expr *index, kn_expr *value)
+{
+    kn_ls *s = add(w, KN_LS_STORE);
+    if (!s) return;
+    s->buffer = buffer;
+    s->index = index;
+    s->value = value;
+    s->async = true;
+}
+
 void kn_lw_barrier(kn_lw *w) { add(w, KN_LS_BARRIER); }

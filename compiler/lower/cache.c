@@ -1,5 +1,5 @@
 /* Fills of cached loads: packed copies indexed by loops, or boxes in the tensor's own dimension order. */
-#include "lower/lower.h"
+#include "lower/cache.h"
 #include <string.h>
 
 static bool inside(const kn_sg *sg, const kn_cache *c, int loop)
@@ -36,14 +36,14 @@ static void region_box(kn_lw *w, kn_sg *sg, int cache)
     }
 }
 
-static int dims(const kn_sg *sg, const kn_cache *c, int cache, int64_t *size)
+int kn_cache_dims(const kn_sg *sg, const kn_cache *c, int cache, int64_t *size)
 {
     int n = c->region ? sg->loads[c->load]->nargs : c->nloops;
     for (int i = 0; i < n; i++) size[i] = c->region ? sg->cache_size[cache][i] : sg->g->loops[c->loops[i]].extent;
     return n;
 }
 
-static kn_expr *slot_of(kn_lw *w, const kn_cache *c, int n, const int64_t *size, kn_expr *const *k)
+kn_expr *kn_cache_slot(kn_lw *w, const kn_cache *c, int n, const int64_t *size, kn_expr *const *k)
 {
     kn_expr *at = kn_lw_int(w, 0);
     for (int i = 0; i < n; i++) {
@@ -73,30 +73,38 @@ static bool strays(const kn_lw *w, const kn_sg *sg, const kn_expr *load)
 }
 
 /* Where the copy begins that belongs to value `k` of the cache's loop. */
-static kn_expr *copy_of(kn_lw *w, const kn_sg *sg, int cache, kn_expr *k)
+kn_expr *kn_lw_copy_of(kn_lw *w, const kn_sg *sg, int cache, kn_expr *k)
 {
     const kn_cache *c = &sg->g->caches[cache];
     int64_t elems = kn_cache_bytes(w->t, sg->g, c) / c->copies / kn_dtype_bytes(sg->loads[c->load]->dtype);
     return kn_bin(w->a, KN_OP_MUL, kn_bin(w->a, KN_OP_MOD, k, kn_lw_int(w, c->copies)), kn_lw_int(w, elems));
 }
 
+kn_expr *kn_lw_swizzled(kn_lw *w, const kn_sg *sg, int cache, kn_expr *at)
+{
+    kn_swizzle z;
+    if (!kn_swizzle_of(w->t, sg->g, &sg->g->caches[cache], &z)) return at;
+    kn_expr *row = kn_bin(w->a, KN_OP_MOD, kn_bin(w->a, KN_OP_FLOORDIV, at, kn_lw_int(w, z.unit)), kn_lw_int(w, z.runs));
+    row = row ? kn_lw_simp(w, kn_bin(w->a, KN_OP_MUL, row, kn_lw_int(w, z.run))) : &w->dry;
+    if (row->op == KN_OP_CONST_I && !row->u.i) return at;
+    return kn_lw_node(w, KN_OP_XOR, KN_I64, 1, at, row, NULL);
+}
+
 kn_expr *kn_lw_half(kn_lw *w, const kn_sg *sg, int cache, kn_expr *at)
 {
     const kn_cache *c = &sg->g->caches[cache];
     kn_expr *k = sg->filling[cache] ? sg->filling[cache] : sg->val[c->at];
-    return c->copies ? kn_lw_simp(w, kn_bin(w->a, KN_OP_ADD, at, copy_of(w, sg, cache, k))) : at;
+    if (c->swizzle) at = kn_lw_swizzled(w, sg, cache, at);
+    return c->copies ? kn_lw_simp(w, kn_bin(w->a, KN_OP_ADD, at, kn_lw_copy_of(w, sg, cache, k))) : at;
 }
 
-/* What goes to buffer position k: the source element and the condition under which it exists. */
-typedef struct source { kn_expr *at, *cond; int buffer; kn_expr *pad; } source;
-
-static source source_of(kn_lw *w, kn_sg *sg, int cache, kn_expr *const *k)
+kn_source kn_cache_source(kn_lw *w, kn_sg *sg, int cache, kn_expr *const *k)
 {
     const kn_cache *c = &sg->g->caches[cache];
     const kn_expr *load = sg->loads[c->load];
     const kn_tensor *x = &w->p->program->tensors[load->u.tensor];
     kn_expr *idx[KILN_MAX_RANK] = { NULL };
-    source s = { .buffer = kn_lw_tensor(w, load->u.tensor), .pad = kn_lw_zero(w, x->dtype, load->padded ? load->pad_value : 0) };
+    kn_source s = { .buffer = kn_lw_tensor(w, load->u.tensor), .pad = kn_lw_zero(w, x->dtype, load->padded ? load->pad_value : 0) };
     if (c->region) {
         for (int d = 0; d < load->nargs; d++) {
             idx[d] = kn_lw_simp(w, kn_bin(w->a, KN_OP_ADD, sg->cache_base[cache][d], k[d]));
@@ -121,50 +129,18 @@ static source source_of(kn_lw *w, kn_sg *sg, int cache, kn_expr *const *k)
     return s;
 }
 
-static kn_expr *source_value(kn_lw *w, const source *s)
+kn_expr *kn_source_value(kn_lw *w, const kn_source *s)
 {
     kn_expr *e = kn_lw_read(w, s->buffer, s->at, 1);
     return s->cond ? kn_lw_node(w, KN_OP_SELECT, e->dtype, 1, s->cond, e, s->pad) : e;
-}
-
-/* A block's threads copy a flat range together; the caller sets the barriers around all fills of one loop. */
-static void fill_shared(kn_lw *w, kn_sg *sg, int cache)
-{
-    const kn_cache *c = &sg->g->caches[cache];
-    int64_t size[KILN_MAX_LOOPS], total = 1;
-    int n = dims(sg, c, cache, size);
-    for (int i = 0; i < n; i++) total *= size[i];
-    int64_t rounds = kn_ceil_div(total, w->threads);
-    int var = kn_lw_var(w, "fill", 0, rounds - 1);
-    kn_ls *loop = kn_lw_for(w, var, kn_lw_int(w, 0), kn_lw_int(w, rounds));
-    if (!loop) return;
-    kn_ls **after = w->tail;
-    w->tail = &loop->body;
-    kn_expr *flat = kn_bin(w->a, KN_OP_ADD, kn_bin(w->a, KN_OP_MUL, kn_lw_ref(w, var), kn_lw_int(w, w->threads)), w->thread);
-    flat = kn_lw_let(w, "flat", flat);
-    kn_expr *more = total % w->threads ? kn_lw_below(w, flat, total) : NULL;
-    kn_ls *cond = more ? kn_lw_if(w, more) : NULL;
-    if (cond) w->tail = &cond->body;
-    kn_expr *k[KILN_MAX_LOOPS] = { NULL };
-    int64_t below = 1;
-    for (int i = n - 1; i >= 0; i--) {
-        kn_expr *q = below > 1 ? kn_bin(w->a, KN_OP_FLOORDIV, flat, kn_lw_int(w, below)) : flat;
-        below *= size[i];
-        k[i] = i ? kn_bin(w->a, KN_OP_MOD, q, kn_lw_int(w, size[i])) : q;
-        k[i] = kn_lw_let(w, "k", k[i]);
-    }
-    /* The last element bounds the outermost digit: under the condition flat < total. */
-    source s = source_of(w, sg, cache, k);
-    kn_lw_store(w, sg->cache_buffer[cache], kn_lw_half(w, sg, cache, c->pad ? slot_of(w, c, n, size, k) : flat), source_value(w, &s));
-    w->tail = after;
 }
 
 /* Copies elements `at` + 0 .. lanes - 1 of a row. */
 static void copy_vector(kn_lw *w, kn_sg *sg, int cache, int n, const int64_t *size, kn_expr **k, kn_expr *at, int lanes)
 {
     k[n - 1] = kn_lw_simp(w, at);
-    source s = source_of(w, sg, cache, k);
-    kn_lw_store(w, sg->cache_buffer[cache], slot_of(w, &sg->g->caches[cache], n, size, k), kn_lw_read(w, s.buffer, s.at, lanes));
+    kn_source s = kn_cache_source(w, sg, cache, k);
+    kn_lw_store(w, sg->cache_buffer[cache], kn_cache_slot(w, &sg->g->caches[cache], n, size, k), kn_lw_read(w, s.buffer, s.at, lanes));
 }
 
 /* Elements lo .. hi - 1 of a row in vectors, the last of which moves back to end with the row. The statement whose `other` branch is to take the
@@ -229,8 +205,8 @@ static void fill_row(kn_lw *w, kn_sg *sg, int cache, int n, const int64_t *size,
         if (!vectors) here = w->tail;
         w->tail = &loop->body;
         k[d] = kn_lw_ref(w, var);
-        source s = source_of(w, sg, cache, k);
-        kn_lw_store(w, sg->cache_buffer[cache], slot_of(w, c, n, size, k), part == 1 ? kn_lw_read(w, s.buffer, s.at, 1) : s.pad);
+        kn_source s = kn_cache_source(w, sg, cache, k);
+        kn_lw_store(w, sg->cache_buffer[cache], kn_cache_slot(w, c, n, size, k), part == 1 ? kn_lw_read(w, s.buffer, s.at, 1) : s.pad);
         w->tail = here;
     }
     if (cond) w->tail = after;
@@ -255,7 +231,7 @@ static void fill_run(kn_lw *w, kn_sg *sg, int cache, int n, const int64_t *size,
     int64_t m = size[inner];
     int var = kn_lw_var(w, "x", 0, m - 1);
     k[inner] = kn_lw_ref(w, var);
-    source s = source_of(w, sg, cache, k);
+    kn_source s = kn_cache_source(w, sg, cache, k);
     if (whole) s.cond = NULL;
     int buffer = sg->cache_buffer[cache];
     bool vector = inner == n - 1 && m >= 2 && m <= 64 && !(m & (m - 1)) && kn_lw_unit_stride(s.at, var);
@@ -269,7 +245,7 @@ static void fill_run(kn_lw *w, kn_sg *sg, int cache, int n, const int64_t *size,
         after = w->tail;
         if (cond) w->tail = &cond->body;
         k[inner] = first;
-        kn_lw_store(w, buffer, slot_of(w, c, n, size, k), kn_lw_read(w, s.buffer, kn_lw_at_lane(w, s.at, var, first), (int)m));
+        kn_lw_store(w, buffer, kn_cache_slot(w, c, n, size, k), kn_lw_read(w, s.buffer, kn_lw_at_lane(w, s.at, var, first), (int)m));
         if (!cond) return;
         w->tail = &cond->other;
         k[inner] = kn_lw_ref(w, var);
@@ -278,7 +254,7 @@ static void fill_run(kn_lw *w, kn_sg *sg, int cache, int n, const int64_t *size,
     if (!loop) return;
     if (!vector) after = w->tail;
     w->tail = &loop->body;
-    kn_lw_store(w, buffer, slot_of(w, c, n, size, k), source_value(w, &s));
+    kn_lw_store(w, buffer, kn_cache_slot(w, c, n, size, k), kn_source_value(w, &s));
     w->tail = after;
 }
 
@@ -289,7 +265,7 @@ static int inner_dim(kn_lw *w, kn_sg *sg, int cache, int n, const int64_t *size)
     int first = w->p->nvars, best = n - 1;
     for (int i = 0; i < n; i++) kn_lw_var(w, "k", 0, size[i] - 1);
     for (int i = 0; i < n; i++) k[i] = kn_lw_ref(w, first + i);
-    kn_expr *at = source_of(w, sg, cache, k).at;
+    kn_expr *at = kn_cache_source(w, sg, cache, k).at;
     for (int i = 0; i < n; i++)
         if (size[i] > size[best] && kn_lw_unit_stride(at, first + i) && !kn_lw_unit_stride(at, first + n - 1)) best = i;
     return best;
@@ -299,7 +275,7 @@ static void fill_nest(kn_lw *w, kn_sg *sg, int cache, bool whole)
 {
     const kn_cache *c = &sg->g->caches[cache];
     int64_t size[KILN_MAX_LOOPS];
-    int n = dims(sg, c, cache, size);
+    int n = kn_cache_dims(sg, c, cache, size);
     kn_expr *k[KILN_MAX_LOOPS] = { NULL };
     kn_ls **after = NULL;
     int inner = c->region ? n - 1 : inner_dim(w, sg, cache, n, size);
@@ -313,8 +289,8 @@ static void fill_nest(kn_lw *w, kn_sg *sg, int cache, bool whole)
         k[i] = kn_lw_ref(w, var);
     }
     if (!n) {
-        source s = source_of(w, sg, cache, k);
-        kn_lw_store(w, sg->cache_buffer[cache], kn_lw_int(w, 0), source_value(w, &s));
+        kn_source s = kn_cache_source(w, sg, cache, k);
+        kn_lw_store(w, sg->cache_buffer[cache], kn_lw_int(w, 0), kn_source_value(w, &s));
     } else if (c->region) {
         fill_row(w, sg, cache, n, size, k);
     } else {
@@ -333,7 +309,7 @@ static void fill_scratch(kn_lw *w, kn_sg *sg, int cache)
         return;
     }
     for (int i = 0; i < c->nloops; i++) k[i] = kn_lw_int(w, sg->g->loops[c->loops[i]].extent - 1);
-    source s = source_of(w, sg, cache, k);
+    kn_source s = kn_cache_source(w, sg, cache, k);
     kn_ls *cond = s.cond ? kn_lw_if(w, s.cond) : NULL;
     kn_ls **after = w->tail;
     if (cond) w->tail = &cond->body;
@@ -349,6 +325,6 @@ void kn_lw_fill(kn_lw *w, kn_sg *sg, int cache)
     const kn_cache *c = &sg->g->caches[cache];
     if (c->region) region_box(w, sg, cache);
     if (w->status) return;
-    if (c->scope == KN_SHARED) fill_shared(w, sg, cache);
+    if (c->scope == KN_SHARED) kn_lw_fill_shared(w, sg, cache);
     else fill_scratch(w, sg, cache);
 }

@@ -6,6 +6,7 @@ typedef struct checker {
     const kn_lprog *p;
     const kn_fn *fn;
     bool *defined;     /* variables in scope */
+    int lane;          /* variable of the lanes around, -1 */
     bool *divergent;   /* variables that differ between threads of a block */
     kiln_diag *d;
 } checker;
@@ -19,13 +20,22 @@ static int lanes_of(const kn_expr *e) { return e->lanes > 1 ? e->lanes : 1; }
 
 static kiln_status check_expr(checker *c, const kn_expr *e);
 
+/* Also an index that differs from lane to lane of a vector that is written out lane by lane. */
+static bool constant(const checker *c, const kn_expr *e)
+{
+    if (e->op == KN_OP_VAR) return c->lane >= 0 && e->u.var == c->lane;
+    for (int i = 0; i < e->nargs; i++)
+        if (!constant(c, e->args[i])) return false;
+    return e->op == KN_OP_CONST_I || e->op == KN_OP_ADD || e->op == KN_OP_MUL;
+}
+
 static kiln_status check_read(checker *c, const kn_expr *e)
 {
     if (e->u.buffer < 0 || e->u.buffer >= c->p->nbuffers) return wrong(c, "read of no buffer", "");
     const kn_buffer *b = &c->p->buffers[e->u.buffer];
     if (e->dtype != b->dtype) return wrong(c, "read in another dtype", b->name);
     if (e->args[0]->dtype != KN_I64 || lanes_of(e->args[0]) != 1) return wrong(c, "index is not a scalar i64", b->name);
-    if (b->scope == KN_REGISTER && e->args[0]->op != KN_OP_CONST_I) return wrong(c, "register index is not constant", b->name);
+    if (b->scope == KN_REGISTER && !constant(c, e->args[0])) return wrong(c, "register index is not constant", b->name);
     if (b->scope == KN_REGISTER && lanes_of(e) != b->lanes) return wrong(c, "register read with other lanes", b->name);
     return KILN_OK;
 }
@@ -36,9 +46,12 @@ static kiln_status check_lanes(checker *c, const kn_expr *e)
     if (v < 0 || v >= c->p->nvars) return wrong(c, "lanes over no variable", "");
     if (lanes_of(e->args[0]) != 1 || lanes_of(e) < 2) return wrong(c, "lanes of a vector", c->p->var_names[v]);
     bool was = c->defined[v];
+    int outer = c->lane;
     c->defined[v] = true;
+    c->lane = v;
     kiln_status st = check_expr(c, e->args[0]);
     c->defined[v] = was;
+    c->lane = outer;
     return st;
 }
 
@@ -98,10 +111,30 @@ static kiln_status check_call(checker *c, const kn_call *call)
         const kn_buffer *b = &c->p->buffers[call->buffer[o]];
         kiln_status st = check_expr(c, call->at[o]);
         if (st) return st;
+        if (c->p->calls[call->fn].warp) {
+            if (b->scope != KN_REGISTER || call->at[o]->op != KN_OP_CONST_I || b->dtype != (o ? KN_I32 : it->operand[o].dtype))
+                return wrong(c, "operand of a warp's instruction outside of registers", b->name);
+            continue;
+        }
         bool vector = !o && b->scope == KN_REGISTER && b->lanes == it->operand[o].elems && call->at[o]->op == KN_OP_CONST_I;
         if (b->dtype != it->operand[o].dtype || (!vector && (b->scope == KN_REGISTER || b->elems < it->operand[o].elems)))
             return wrong(c, "operand of another dtype or size, or in registers", b->name);
         if (!o && b->scope == KN_GLOBAL) return wrong(c, "result of an instruction outside of its tile", b->name);
+    }
+    return KILN_OK;
+}
+
+static kiln_status check_fragment(checker *c, const kn_fragment *f, bool uniform)
+{
+    const kn_buffer *from = &c->p->buffers[f->buffer], *to = &c->p->buffers[f->to];
+    if (from->scope != KN_SHARED || to->scope != KN_REGISTER || to->dtype != KN_I32)
+        return wrong(c, "a fragment that is not from shared memory", from->name);
+    if (f->first < 0 || (int64_t)f->first * to->lanes + f->n > to->elems * to->lanes)
+        return wrong(c, "a fragment outside of its registers", to->name);
+    if (!uniform && f->form != KN_FRAGMENT_EACH) return wrong(c, "a fragment that not every thread loads", from->name);
+    for (int i = 0; i < f->nat; i++) {
+        kiln_status st = check_expr(c, f->at[i]);
+        if (st) return st;
     }
     return KILN_OK;
 }
@@ -113,6 +146,9 @@ static kiln_status check_one(checker *c, const kn_ls *s, bool uniform)
     kiln_status st = KILN_OK;
     if (s->kind == KN_LS_STORE) return check_store(c, s);
     if (s->kind == KN_LS_CALL) return check_call(c, s->call);
+    if (s->kind == KN_LS_FRAGMENT) return check_fragment(c, s->fragment, uniform);
+    if (s->kind == KN_LS_COMMIT || s->kind == KN_LS_WAIT)
+        return c->p->hw->gpu && s->groups >= 0 ? KILN_OK : wrong(c, "asynchronous copies on a CPU", "");
     if (s->kind == KN_LS_PREFETCH)
         return c->p->hw->gpu || c->p->buffers[s->buffer].scope != KN_GLOBAL ? wrong(c, "prefetch of what is not in memory", "")
                                                                              : check_expr(c, s->index);
@@ -161,7 +197,7 @@ kiln_status kn_lprog_check(const kn_lprog *p, kiln_diag *d)
     for (int i = 0; i < p->ncalls; i++) {
         memset(defined, 0, sizeof defined);
         memset(divergent, 0, sizeof divergent);
-        checker c = { p, &p->fns[0], defined, divergent, d };
+        checker c = { .p = p, .fn = &p->fns[0], .defined = defined, .lane = -1, .divergent = divergent, .d = d };
         kiln_status st = check_list(&c, p->calls[i].body, true);
         if (st) return st;
     }
@@ -169,7 +205,7 @@ kiln_status kn_lprog_check(const kn_lprog *p, kiln_diag *d)
         const kn_fn *f = &p->fns[i];
         memset(defined, 0, sizeof defined);
         memset(divergent, 0, sizeof divergent);
-        checker c = { p, f, defined, divergent, d };
+        checker c = { .p = p, .fn = f, .defined = defined, .lane = -1, .divergent = divergent, .d = d };
         defined[f->var_grid] = true;
         if (f->var_thread >= 0) defined[f->var_thread] = divergent[f->var_thread] = true;
         kiln_status st = check_list(&c, f->body, true);

@@ -300,6 +300,10 @@ static void at_register(tensor *x, int64_t c)
 
 void kn_lw_instruction_begin(kn_lw *w, kn_sg *sg)
 {
+    if (kn_stage_warps(sg->g)) {
+        kn_lw_warp_begin(w, sg);
+        return;
+    }
     tensor x = tensor_of(w, sg);
     int64_t elems = x.it->operand[0].elems, registers = in_registers(sg);
     memcpy(sg->unreduced, sg->clipped, sizeof sg->clipped);
@@ -364,6 +368,10 @@ static void whole_or_not(tensor *x)
 
 void kn_lw_instruction(kn_lw *w, kn_sg *sg)
 {
+    if (kn_stage_warps(sg->g)) {
+        kn_lw_warp(w, sg);
+        return;
+    }
     tensor x = tensor_of(w, sg);
     bool was[KILN_MAX_AXES];
     char why[300];
@@ -385,6 +393,10 @@ void kn_lw_instruction(kn_lw *w, kn_sg *sg)
 
 void kn_lw_instruction_end(kn_lw *w, kn_sg *sg)
 {
+    if (kn_stage_warps(sg->g)) {
+        kn_lw_warp_end(w, sg);
+        return;
+    }
     tensor x = tensor_of(w, sg);
     int64_t elems = x.it->operand[0].elems, registers = in_registers(sg);
     if (registers) sg->part = kn_lw_buffer(w, "part", x.it->operand[0].dtype, 1, registers * elems, KN_SCRATCH);

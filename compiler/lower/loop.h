@@ -23,9 +23,19 @@ enum kn_ls_kind {
     KN_LS_STORE,   /* buffer[index] = value; value.lanes consecutive elements from index (REGISTER: the element) */
     KN_LS_PREFETCH, /* CPU: the line of buffer[index], GLOBAL, will be wanted soon; index may be out of bounds; `writes`: for a store */
     KN_LS_CALL,    /* calls[call->fn] on tiles: operand 0 is written, the others are read */
-    KN_LS_BARRIER  /* __syncthreads; GPU only, never under a condition that differs between threads */
+    KN_LS_BARRIER, /* __syncthreads; GPU only, never under a condition that differs between threads */
+    KN_LS_FRAGMENT,/* a warp's threads load their parts of a tile of an instruction's operand into REGISTER vectors of I32 */
+    KN_LS_COMMIT,  /* the thread's asynchronous stores since the last COMMIT are a group */
+    KN_LS_WAIT     /* until all but the last `groups` groups of the thread have arrived; others see them behind a barrier */
 };
-/* Operands from element at[o] on. A REGISTER destination is vector at[0], of as many lanes as the operand has elements. */
+/* How a fragment is read from SHARED memory: by ldmatrix, each thread naming a row of 16 bytes at at[0]; by its transposing form; or element by
+ * element, at[0] .. in the order of registers and of bytes in them. */
+enum kn_fragment_form { KN_FRAGMENT_ROWS, KN_FRAGMENT_TURNED, KN_FRAGMENT_EACH };
+/* Registers 0 .. n - 1 of the fragments go to the elements of `to` from index `first` on: `lanes` of them a vector. */
+typedef struct kn_fragment { enum kn_fragment_form form; int buffer, to, first, n, nat; kn_expr **at; } kn_fragment;
+
+/* Operands from element at[o] on. A REGISTER destination is vector at[0], of as many lanes as the operand has elements. Where warps compute the
+ * instruction together all operands are in REGISTER: the destination in elements from at[0] on, the sources in vectors of I32. */
 typedef struct kn_call { int fn, buffer[KN_INTRIN_OPERANDS]; kn_expr *at[KN_INTRIN_OPERANDS]; } kn_call;
 
 typedef struct kn_ls {
@@ -39,6 +49,9 @@ typedef struct kn_ls {
     bool unaligned;        /* STORE of a vector: address may not be vector-aligned */
     int unroll;            /* FOR: iterations that the toolchain is asked to unroll; 0: its own choice */
     const kn_call *call;
+    const kn_fragment *fragment;
+    bool async;            /* STORE of lanes from GLOBAL to SHARED that arrives later: the value is a READ, or SELECT(condition, READ, zeros) */
+    int groups;            /* WAIT */
     struct kn_ls *body, *other; /* IF, FOR */
     struct kn_ls *next;
 } kn_ls;
@@ -48,6 +61,7 @@ typedef struct kn_emulated {
     const kn_intrin *intrin;
     int param[KN_INTRIN_OPERANDS];
     bool vector; /* some call has its destination in a REGISTER */
+    const kn_warp *warp; /* computed by a warp's threads together; there is no body */
     kn_ls *body;
 } kn_emulated;
 

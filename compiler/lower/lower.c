@@ -106,12 +106,26 @@ static int next_ahead(const kn_sg *sg, int loop, int than)
     return least;
 }
 
+/* Copies of the caches that are filled asynchronously at this loop, all the same number; 0: none is. */
+static int async_copies(const kn_sg *sg, int loop)
+{
+    for (int i = 0; i < sg->g->ncaches; i++)
+        if (sg->g->caches[i].at == loop && sg->g->caches[i].async) return sg->g->caches[i].copies;
+    return 0;
+}
+
+/* Asynchronous fills are a group an iteration, with or without anything in it: in iteration k all groups but the copies - 2 last are wanted. */
 void kn_lw_before(kn_lw *w, kn_sg *sg, int loop)
 {
+    int async = async_copies(sg, loop);
     if (!next_ahead(sg, loop, 0)) return;
     kn_lw_barrier(w); /* nobody still reads what the loop left the last time */
-    for (int n = next_ahead(sg, loop, 0); n; n = next_ahead(sg, loop, n))
-        for (int64_t k = 0; k < n && k < sg->g->loops[loop].extent; k++) fill_ahead(w, sg, loop, n, kn_lw_int(w, k));
+    for (int n = next_ahead(sg, loop, 0); n; n = next_ahead(sg, loop, n)) {
+        for (int64_t k = 0; k < n; k++) {
+            if (k < sg->g->loops[loop].extent) fill_ahead(w, sg, loop, n, kn_lw_int(w, k));
+            if (n + 1 == async) kn_lw_commit(w);
+        }
+    }
 }
 
 void kn_lw_open(kn_lw *w, kn_sg *sg, int loop, const kn_ls *of)
@@ -128,6 +142,8 @@ void kn_lw_open(kn_lw *w, kn_sg *sg, int loop, const kn_ls *of)
         const kn_cache *c = &sg->g->caches[i];
         shared |= c->at == loop && c->scope == KN_SHARED && !c->copies;
     }
+    int async = async_copies(sg, loop);
+    if (async) kn_lw_wait(w, async - 2);
     if (shared || ahead) kn_lw_barrier(w); /* nobody still reads the last fill; what was filled for this iteration is there */
     for (int i = 0; i < sg->g->ncaches && !w->status; i++)
         if (sg->g->caches[i].at == loop && !sg->g->caches[i].copies) kn_lw_fill(w, sg, i);
@@ -139,6 +155,7 @@ void kn_lw_open(kn_lw *w, kn_sg *sg, int loop, const kn_ls *of)
         w->tail = &more->body;
         fill_ahead(w, sg, loop, n, next);
         w->tail = after;
+        if (n + 1 == async) kn_lw_commit(w);
     }
 }
 
@@ -285,7 +302,12 @@ void kn_lw_stage(kn_lw *w, int stage, const kn_sg *consumer)
         share_loops(sg, consumer);
     } else {
         decode(w, sg, kn_lw_ref(w, fn->var_grid), true);
-        if (w->thread) decode(w, sg, w->thread, false);
+        kn_expr *number = w->thread;
+        if (number && kn_stage_warps(sg->g)) {
+            sg->lane = kn_lw_let(w, "lane", kn_bin(w->a, KN_OP_MOD, number, kn_lw_int(w, w->hw->lanes)));
+            number = kn_lw_let(w, "warp", kn_bin(w->a, KN_OP_FLOORDIV, number, kn_lw_int(w, w->hw->lanes)));
+        }
+        if (number) decode(w, sg, number, false);
     }
     kn_ls **after = NULL, **reduced = NULL;
     for (int i = 0; i < sg->tile && !w->status; i++) {
@@ -331,6 +353,7 @@ static void slots_of(const kn_lprog *p, bool *used, const kn_ls *s)
         slots_in(p, used, s->lo);
         slots_in(p, used, s->hi);
         if (s->kind == KN_LS_STORE || s->kind == KN_LS_PREFETCH) note_slot(p, used, s->buffer);
+        if (s->kind == KN_LS_FRAGMENT) continue; /* of shared memory */
         for (int o = 0; s->kind == KN_LS_CALL && o < p->calls[s->call->fn].intrin->noperands; o++) {
             slots_in(p, used, s->call->at[o]);
             note_slot(p, used, s->call->buffer[o]);
@@ -348,8 +371,8 @@ static void lower_fn(kn_lw *w, int stage)
     fn->grid = fn->threads = 1;
     for (int i = 0; i < g->nloops; i++) {
         if (is_task(g->loops[i].kind)) fn->grid *= g->loops[i].extent;
-        if (g->loops[i].kind == KN_THREAD) fn->threads *= (int)g->loops[i].extent;
     }
+    if (w->hw->gpu) fn->threads = kn_stage_threads(g, w->hw);
     w->scratch = w->shared = 0;
     w->threads = fn->threads;
     fn->var_grid = kn_lw_var(w, w->hw->gpu ? "block" : "task", 0, fn->grid - 1);

@@ -48,6 +48,8 @@ typedef struct kn_sg {
     kn_expr *filling[16];                    /* value of its loop that a cache with copies is being filled for; NULL: not now */
     int part;                                /* SCRATCH partial results set to the identity at g->init_at, or before the reduce loops of an
                                               * instruction; -1: not made there */
+    struct warp *warp;                       /* of warp.c */
+    kn_expr *lane;                           /* number of the thread in its warp, where warps compute an instruction */
     int results;                             /* REGISTER vectors that an instruction's results stay in, -1: none */
     bool unreduced[KILN_MAX_AXES];           /* what was clipped before those */
     int tile;                                /* first loop of the register tile */
@@ -100,6 +102,10 @@ void kn_lw_store(kn_lw *w, int buffer, kn_expr *index, kn_expr *value);
 void kn_lw_prefetch(kn_lw *w, int buffer, kn_expr *index, bool writes);
 void kn_lw_barrier(kn_lw *w);
 void kn_lw_call(kn_lw *w, const kn_call *c);
+void kn_lw_fragment(kn_lw *w, const kn_fragment *f);
+void kn_lw_commit(kn_lw *w);
+void kn_lw_wait(kn_lw *w, int groups);
+void kn_lw_store_async(kn_lw *w, int buffer, kn_expr *index, kn_expr *value);
 /* Expressions of a statement. */
 void kn_env_axes(kn_lw *w, const kn_sg *sg, kn_expr **av);
 kn_expr *kn_env_scalar(kn_env *v, const kn_expr *e);
@@ -122,6 +128,12 @@ void kn_lw_tile(kn_lw *w, kn_sg *sg);
 void kn_lw_instruction_begin(kn_lw *w, kn_sg *sg);
 void kn_lw_instruction(kn_lw *w, kn_sg *sg);
 void kn_lw_instruction_end(kn_lw *w, kn_sg *sg);
+/* warp.c: the same where warps compute the instruction together. */
+void kn_lw_warp_begin(kn_lw *w, kn_sg *sg);
+void kn_lw_warp(kn_lw *w, kn_sg *sg);
+void kn_lw_warp_end(kn_lw *w, kn_sg *sg);
+kn_expr *kn_lw_swizzled(kn_lw *w, const kn_sg *sg, int cache, kn_expr *at); /* where element `at` of a copy lies in it */
+kn_expr *kn_lw_copy_of(kn_lw *w, const kn_sg *sg, int cache, kn_expr *k);   /* where the copy begins that belongs to value k of its loop */
 void kn_lw_init_part(kn_lw *w, kn_sg *sg);                            /* decompose_reduction */
 void kn_lw_turn(kn_lw *w, kn_sg *sg, int vloop, int lanes);           /* see turn.c */
 void kn_lw_stage(kn_lw *w, int stage, const kn_sg *consumer);

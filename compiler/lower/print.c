@@ -68,7 +68,7 @@ static void put_list(kn_buf *b, const kn_lprog *p, const kn_ls *s, int depth)
         case KN_LS_STORE:
             kn_putf(b, "%s[", p->buffers[s->buffer].name);
             put_expr(b, p, s->index);
-            kn_put(b, "] = ");
+            kn_put(b, s->async ? "] = later " : "] = ");
             put_expr(b, p, s->value);
             kn_put(b, "\n");
             break;
@@ -85,6 +85,16 @@ static void put_list(kn_buf *b, const kn_lprog *p, const kn_ls *s, int depth)
             }
             kn_put(b, ")\n");
             break;
+        case KN_LS_FRAGMENT: {
+            const kn_fragment *f = s->fragment;
+            kn_putf(b, "%s[%d] = fragment:%d %s %s[", p->buffers[f->to].name, f->first, f->n,
+                    f->form == KN_FRAGMENT_ROWS ? "rows" : f->form == KN_FRAGMENT_TURNED ? "turned" : "each", p->buffers[f->buffer].name);
+            put_expr(b, p, f->at[0]);
+            kn_put(b, "]\n");
+            break;
+        }
+        case KN_LS_COMMIT: kn_put(b, "commit\n"); break;
+        case KN_LS_WAIT: kn_putf(b, "wait %d\n", s->groups); break;
         case KN_LS_BARRIER: kn_put(b, "barrier\n"); break;
         }
         put_list(b, p, s->body, depth + 1);

@@ -82,6 +82,18 @@ static void store_output(kn_tile *x, kn_expr *value, int lane_var, bool is_final
     }
 }
 
+bool kn_tile_consecutive(kn_tile *x, enum kn_dtype t, int lane_var)
+{
+    kn_lw *w = x->w;
+    int out;
+    bool safe;
+    kn_expr *idx[KILN_MAX_RANK] = { NULL };
+    final_value(x, kn_lw_zero(w, t, 0), lane_var, &out, idx, &safe);
+    return kn_lw_unit_stride(output_address(x, out, lane_var, idx), lane_var);
+}
+
+void kn_tile_store_lanes(kn_tile *x, kn_expr *value, int lane_var) { store_output(x, value, lane_var, false); }
+
 void kn_tile_store_value(kn_tile *x, kn_expr *value) { store_output(x, value, -1, false); }
 
 /* Condition that the current element is in range on every spatial axis. */

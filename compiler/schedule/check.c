@@ -10,7 +10,7 @@ static kiln_status bad(const kn_tree *t, const kn_stage *g, kiln_diag *d, const 
 static kiln_status check_order(const kn_tree *t, const kn_stage *g, const kn_hw *hw, kiln_diag *d)
 {
     int phase = 0;
-    int64_t threads = 1, unrolled = 1, grid = 1;
+    int64_t threads = kn_stage_warps(g) ? hw->lanes : 1, unrolled = 1, grid = 1;
     for (int i = 0; i < g->nloops; i++) {
         const kn_loop *l = &g->loops[i];
         bool outer = l->kind == KN_PARALLEL || l->kind == KN_GRID;
@@ -74,7 +74,9 @@ static kiln_status check_cover(const kn_tree *t, const kn_stage *g, kiln_diag *d
 static kiln_status check_tensor(const kn_tree *t, const kn_stage *g, const kn_hw *hw, kiln_diag *d)
 {
     char why[400];
-    if (!g->tensor.intrin) return KILN_OK;
+    if (!g->tensor.intrin && !kn_stage_warps(g)) return KILN_OK;
+    if (kn_stage_warps(g) && !kn_warp_fits(t, g, hw, why, sizeof why))
+        return kn_fail(d, KILN_TRACE, "after the last step: statement '%s': %s", kn_stage_name(t, g), why);
     if (kn_tensor_nest(t, g, &g->tensor, why, sizeof why) && kn_tensor_registers(t, g, hw->gpu, why, sizeof why) &&
         kn_tensor_sources(t, g, &g->tensor, NULL, why, sizeof why))
         return KILN_OK;

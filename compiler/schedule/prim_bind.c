@@ -1,11 +1,11 @@
-/* bind S L grid|thread|vthread: a loop becomes part of the block number, the thread number, or a thread's registers. */
+/* bind S L grid|thread|warp|vthread: a loop becomes part of the block number, the number of the thread or of the warp, or a thread's registers. */
 #include "schedule/sched.h"
 #include <string.h>
 
 kiln_status kn_prim_bind(kn_step *s)
 {
     static const struct { const char *name; enum kn_loop_kind kind; } kinds[] = {
-        { "grid", KN_GRID }, { "thread", KN_THREAD }, { "vthread", KN_VTHREAD },
+        { "grid", KN_GRID }, { "thread", KN_THREAD }, { "vthread", KN_VTHREAD }, { "warp", KN_THREAD },
     };
     kn_stage *g = kn_step_stage(s, s->args[0]);
     if (!g) return KILN_TRACE;
@@ -22,7 +22,9 @@ kiln_status kn_prim_bind(kn_step *s)
         if (kinds[i].kind == KN_VTHREAD && p->extent > 64)
             return kn_step_refuse(s, "loop '%s' has extent %lld; at most 64 vthreads", p->name, (long long)p->extent);
         p->kind = kinds[i].kind;
+        p->warp = i == 3;
+        if (p->warp && kn_is_reduce(s->t, g, l)) return kn_step_refuse(s, "loop '%s' reduces; a warp keeps its own results", p->name);
         return KILN_OK;
     }
-    return kn_step_refuse(s, "'%s' is none of grid, thread, vthread", s->args[2]);
+    return kn_step_refuse(s, "'%s' is none of grid, thread, warp, vthread", s->args[2]);
 }

@@ -4,7 +4,7 @@
 static void put_loop(kn_buf *b, const kn_loop *l)
 {
     kn_putf(b, " %s:%lld", l->name, (long long)l->extent);
-    if (l->kind != KN_SERIAL) kn_putf(b, "(%s)", kn_loop_kind_text(l->kind));
+    if (l->kind != KN_SERIAL) kn_putf(b, "(%s)", l->warp ? "warp" : kn_loop_kind_text(l->kind));
     if (l->rfactor) kn_put(b, "(rfactor)");
     if (l->unroll) kn_putf(b, "(unroll %d)", l->unroll);
 }
@@ -16,7 +16,8 @@ static void put_cache(kn_buf *b, const kn_tree *t, const kn_stage *g, const kn_c
             g->loops[c->at].name);
     if (c->region) kn_put(b, " region");
     for (int i = 0; i < c->nloops; i++) kn_putf(b, " %s", g->loops[c->loops[i]].name);
-    if (c->copies) kn_putf(b, " copies %d", c->copies);
+    if (c->copies) kn_putf(b, " copies %d%s", c->copies, c->async ? " async" : "");
+    if (c->swizzle) kn_put(b, " swizzled");
     if (c->pad) kn_putf(b, " pad %lld", (long long)c->pad);
     kn_putf(b, " (%lld bytes)\n", (long long)kn_cache_bytes(t, g, c));
 }

@@ -68,6 +68,7 @@ bool kn_tensor_find(const kn_tree *t, const kn_stage *g, kn_tensor_tile *x, char
 /* Nothing stands between the instruction and the loops it computes. */
 bool kn_tensor_nest(const kn_tree *t, const kn_stage *g, const kn_tensor_tile *x, char *why, size_t cap);
 bool kn_tensor_registers(const kn_tree *t, const kn_stage *g, bool gpu, char *why, size_t cap); /* at the end */
+bool kn_warp_fits(const kn_tree *t, const kn_stage *g, const kn_hw *hw, char *why, size_t cap);  /* warp.c, at the end, of a stage of warps */
 
 kn_stmt *kn_stage_stmt(const kn_tree *t, const kn_stage *g);
 const char *kn_stage_name(const kn_tree *t, const kn_stage *g);

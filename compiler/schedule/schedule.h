@@ -25,7 +25,8 @@
  *   reorder S L1 L2 | L3 | ...   the order of ALL loops of S, outer to inner; '|' ends one tile (memory level) and starts the next
  *   blockize S L                 loop L and those inside become a tile of their own
  *   parallel S L                 CPU task loop; all parallel loops must come first in the order
- *   bind S L grid|thread|vthread GPU; grid loops come first, then thread loops; vthread loops are unrolled into registers
+ *   bind S L grid|thread|warp|vthread GPU; grid loops come first, then thread loops; vthread loops are unrolled into registers. An iteration of
+ *                                a warp loop is a warp's: its threads compute an instruction together
  *   vectorize S L                CPU; innermost loop. On a reduce axis: partial sums per lane, combined at the end (implies rfactor)
  *   unroll S L                   fully unrolled into registers
  *   annotate S L unroll N        the toolchain is asked to unroll N iterations of serial loop L
@@ -47,8 +48,10 @@
  *                                the same, but the buffer holds the load's bounding box (footprint: sum |c|*(t-1)+1 a dimension) in the
  *                                tensor's own dimension order; out-of-range elements are filled with the pad value
  *   storage_align S I f o        rows of the cache of load I start o elements behind a multiple of f
- *   double_buffer S I [N]        GPU; the cache of load I has N copies, 2 unless said: while one is read the others are filled for the next N - 1
- *                                iterations, a pipeline of N stages
+ *   double_buffer S I [N [async]]
+ *                                GPU; the cache of load I has N copies, 2 unless said: while one is read the others are filled for the next N - 1
+ *                                iterations, a pipeline of N stages; async: by the device's asynchronous copies where addresses allow it
+ *   swizzle S I                  GPU; in the cache of load I, runs of 16 bytes change places inside their rows, by the number of the row
  *   set_scope S I SCOPE          the memory of the cache of load I
  *   reverse_compute_at C P L     the map C that reads P at its own axes is computed behind the part of P that L's body makes
  *   compute_at P S L             statement P (producer of a temporary read by S, or by what is attached to S at L or inside it) is computed at the
@@ -73,6 +76,7 @@ typedef struct kn_loop {
     int64_t extent, stride;
     enum kn_loop_kind kind;
     bool rfactor;
+    bool warp;             /* THREAD: one iteration is a warp's, not a thread's */
     int unroll;            /* annotate: iterations that the toolchain is asked to unroll, 0: its own choice */
     int tile;              /* index of the tile (group between '|') it stands in, 0 = outermost */
     int shared_with;       /* compute_at: loop index of the consumer stage this loop coincides with, else -1 */
@@ -86,6 +90,8 @@ typedef struct kn_cache {
     int nloops;
     int loops[KILN_MAX_LOOPS];
     int64_t pad;
+    bool swizzle;          /* runs of 16 bytes are permuted, see kn_swizzle_of */
+    bool async;            /* copies are filled asynchronously */
     int copies;            /* double_buffer: filled copies - 1 iterations ahead of the one that computes; 0: one copy */
 } kn_cache;
 
@@ -149,4 +155,10 @@ int kn_stage_out(const kn_tree *t, const kn_stage *g);
 int kn_stage_axis_of(const kn_tree *t, const kn_stage *g, int stmt, int axis);
 int kn_stage_out_axis(const kn_tree *t, const kn_stage *g, int dim);
 int64_t kn_cache_row(const kn_tree *t, const kn_stage *s, const kn_cache *c); /* elements of its innermost row, without pad */
+/* Element e of a swizzled cache lies at e ^ (e / unit % runs * run): rows of 128 bytes or more have 8 runs of 16 bytes to place anew, rows of
+ * 64 bytes 4; eight neighbouring rows then hold one column in eight different sixteenths of 128 bytes. False: the rows are of no such length. */
+typedef struct kn_swizzle { int64_t unit, runs, run; } kn_swizzle;
+bool kn_swizzle_of(const kn_tree *t, const kn_stage *s, const kn_cache *c, kn_swizzle *out);
+bool kn_stage_warps(const kn_stage *s);                /* its threads are warps that compute an instruction together */
+int kn_stage_threads(const kn_stage *s, const kn_hw *hw); /* of a block */
 #endif

@@ -211,7 +211,7 @@ bool kn_tensor_registers(const kn_tree *t, const kn_stage *g, bool gpu, char *wh
         if (l->kind == KN_UNROLL && i < first) first = i;
         reduced |= !spatial;
     }
-    if (first == g->tensor.at) return true;
+    if (first == g->tensor.at || kn_stage_warps(g)) return true;
     if (gpu || n < 2 || n > 64 || n & (n - 1) || all > 64)
         return miss(&m, MISS_LOOPS, "unrolled loops keep results in registers: of a CPU, at most 64, each a vector of 2, 4, ... 64");
     if (serial >= 0) return miss(&m, MISS_LOOPS, "loop '%s' is serial inside the reduction while '%s' is unrolled", g->loops[serial].name,
@@ -237,7 +237,7 @@ bool kn_tensor_nest(const kn_tree *t, const kn_stage *g, const kn_tensor_tile *x
         reduced |= m.s->axes[l->axis].reduce;
         if (!inside && ((kn_is_register(l->kind) && l->kind != KN_UNROLL) || l->rfactor))
             return miss(&m, MISS_LOOPS, "loop '%s' outside the tile is %s", l->name, l->rfactor ? "rfactor" : kn_loop_kind_text(l->kind));
-        if (!inside && l->kind == KN_UNROLL && (!reduced || m.s->axes[l->axis].reduce))
+        if (!inside && l->kind == KN_UNROLL && !kn_stage_warps(g) && (!reduced || m.s->axes[l->axis].reduce))
             return miss(&m, MISS_LOOPS, "loop '%s' is unrolled, but no spatial loop inside the reduction", l->name);
     }
     for (int k = 0; k < g->ncaches; k++)

@@ -233,6 +233,27 @@ static bool sum_range(simplifier *x, const sum *s, int64_t *lo, int64_t *hi)
     return e && kn_expr_range(e, x->range, x->user, lo, hi);
 }
 
+/* x = g*high + low with 0 <= low < g, where g divides c: x//c is high//(c/g), x%c is high%(c/g)*g + low. NULL: there is no such g. */
+static kn_expr *by_factor(simplifier *x, bool div, const sum *s, int64_t c)
+{
+    for (int i = 0; i < s->n; i++) {
+        int64_t g = s->coef[i] < 0 ? -s->coef[i] : s->coef[i], lo, hi;
+        for (int64_t b = c; b;) {
+            int64_t t = g % b;
+            g = b;
+            b = t;
+        }
+        sum high, low;
+        if (g < 2 || g >= c) continue;
+        split(s, g, &high, &low);
+        if (!low.n || !sum_range(x, &low, &lo, &hi) || lo < 0 || hi >= g) continue;
+        kn_expr *e = kn_bin(x->a, div ? KN_OP_FLOORDIV : KN_OP_MOD, from_sum(x, &high), kn_const_i(x->a, KN_I64, c / g));
+        if (!div && e && !add_sum(&low, e, g)) return NULL;
+        return div ? e : e ? from_sum(x, &low) : NULL;
+    }
+    return NULL;
+}
+
 /* x//c and x%c for a constant c > 0: what c divides leaves the bracket; the rest vanishes where its range lies in one period. */
 static kn_expr *div_mod(simplifier *x, kn_expr *e)
 {
@@ -250,6 +271,8 @@ static kn_expr *div_mod(simplifier *x, kn_expr *e)
         if (div) return __builtin_add_overflow(high.offset, q, &high.offset) ? e : from_sum(x, &high);
         return __builtin_mul_overflow(q, c, &cc) || __builtin_sub_overflow(low.offset, cc, &low.offset) ? e : from_sum(x, &low);
     }
+    kn_expr *smaller = by_factor(x, div, &low, c);
+    if (smaller) return div ? (add_sum(&high, smaller, 1) ? from_sum(x, &high) : e) : smaller;
     if (!div) {
         if (rest->op == KN_OP_MOD && kn_is_int_const(rest->args[1]) && rest->args[1]->u.i > 0 && rest->args[1]->u.i % c == 0)
             return div_mod(x, kn_bin(x->a, KN_OP_MOD, rest->args[0], e->args[1])); /* (y % (c*k)) % c */

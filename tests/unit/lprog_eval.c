@@ -83,6 +83,7 @@ static double apply(enum kn_op op, enum kn_dtype t, double a, double b)
     case KN_OP_AND: return a != 0 && b != 0;
     case KN_OP_OR: return a != 0 || b != 0;
     case KN_OP_NOT: return a == 0;
+    case KN_OP_XOR: return (double)((int64_t)a ^ (int64_t)b);
     case KN_OP_CAST: return kn_dtype_class(t) == 'f' ? a : round_to(t, trunc(a));
     default: return NAN;
     }
@@ -194,6 +195,10 @@ static void run(thread *t, const kn_ls *s);
 static void call(thread *t, const kn_call *c)
 {
     const kn_emulated *f = &t->m->p->calls[c->fn];
+    if (f->warp) {
+        stop(t->m, "warps are not interpreted", f->intrin->name, 0);
+        return;
+    }
     for (int o = 0; o < f->intrin->noperands; o++)
         t->base[o] = (int64_t)eval(t, c->at[o]).x[0] * t->m->p->buffers[c->buffer[o]].lanes; /* lanes: 1 but for registers */
     t->call = c;
@@ -210,6 +215,8 @@ static void run(thread *t, const kn_ls *s)
         else if (s->kind == KN_LS_PREFETCH) (void)eval(t, s->index);
         else if (s->kind == KN_LS_CALL) call(t, s->call);
         else if (s->kind == KN_LS_BARRIER) swapcontext(&t->at, &t->m->home);
+        else if (s->kind == KN_LS_COMMIT || s->kind == KN_LS_WAIT) continue; /* asynchronous stores are made at once */
+        else if (s->kind == KN_LS_FRAGMENT) stop(t->m, "warps are not interpreted", "fragment", 0);
         else {
             int64_t lo = (int64_t)eval(t, s->lo).x[0], hi = (int64_t)eval(t, s->hi).x[0];
             for (int64_t i = lo; i < hi && !t->m->error[0]; i++) {

@@ -177,6 +177,27 @@ static void m_cache_twice(maker *m)
         snprintf(m->out + used, m->cap - used, rnd(2) ? "\ndouble_buffer %s %d" : "\ndouble_buffer %s %d %d", m->name, load, 2 + rnd(4));
 }
 
+/* Rows of 64 or 128 bytes of a shared cache, swizzled, as they are or in copies that arrive later. */
+static void m_swizzle(maker *m)
+{
+    const kn_expr *loads[KILN_MAX_TENSORS];
+    int n = kn_loads(m->s->body, loads, KILN_MAX_TENSORS), load = rnd(n), axis = -1;
+    for (int a = 0; n && a < m->s->naxes; a++)
+        if (loads[load]->nargs && (kn_axes_in(loads[load]->args[loads[load]->nargs - 1]) >> a & 1)) axis = a;
+    if (axis < 0) return;
+    const char *x = m->s->axes[axis].name;
+    size_t used = (size_t)snprintf(m->out, m->cap, "split %s %s %d\ncache_read %s %d shared %s.0 loops", m->name, x, 16 << rnd(2), m->name, load, x);
+    bool inside = false;
+    for (int i = 0; i < m->g->nloops; i++) {
+        const kn_loop *l = &m->g->loops[i];
+        if (inside && (kn_axes_in(loads[load]) >> l->axis & 1)) used += (size_t)snprintf(m->out + used, m->cap - used, " %s", l->name);
+        inside |= l->axis == axis;
+    }
+    used += (size_t)snprintf(m->out + used, m->cap - used, " %s.1", x);
+    if (rnd(2)) used += (size_t)snprintf(m->out + used, m->cap - used, "\ndouble_buffer %s %d %d async", m->name, load, 2 + rnd(3));
+    snprintf(m->out + used, m->cap - used, "\nswizzle %s %d", m->name, load);
+}
+
 static void m_sample(maker *m)
 {
     const char *axis = any_axis(m);
@@ -255,11 +276,11 @@ static void m_map(maker *m)
 static void (*const early[])(maker *) = {m_inline,     m_epilogue,         m_cache_write, m_reindex, m_decompose_padding,
                                          m_pad_einsum, m_transform_layout, m_fuse,        m_divide,  m_split, m_flatten_window, m_widen, m_map};
 static void (*const middle[])(maker *) = {
-    m_split,      m_split,   m_split,           m_reorder,   m_reorder,  m_sample,
+    m_split,      m_split,   m_split,           m_swizzle,   m_reorder,   m_reorder,  m_sample,
     m_compute_at, m_reverse_compute_at, m_sample_location, m_tensorize, m_tensorize};
 static void (*const late[])(maker *) = {m_parallel,      m_bind,       m_bind,          m_vectorize,   m_unroll,   m_unroll,
                                         m_cache_read,    m_cache_read, m_rfactor,       m_annotate,    m_blockize, m_decompose_reduction,
-                                        m_storage_align, m_set_scope,  m_double_buffer, m_cache_twice, m_reorder,  m_nonsense};
+                                        m_storage_align, m_set_scope,  m_double_buffer, m_cache_twice, m_reorder,  m_swizzle,  m_nonsense};
 
 static void make_step(maker *m, int step, int steps)
 {

@@ -1,0 +1,168 @@
+/* CUDA text of what warps do together: asynchronous copies, fragments of operands, and instructions whose operands are registers of 32 threads. */
+#include "codegen/gen.h"
+
+static const char *const texts[] = {
+#define X(name, text) [KN_WT_##name] = text,
+#include "codegen/warps.def"
+#undef X
+};
+
+void kn_put_warp_texts(const kn_gen *g, kn_buf *b)
+{
+    for (int i = 0; i < KN_WARP_TEXTS; i++)
+        if (g->warp[i]) kn_put(b, texts[i]);
+}
+
+/* A copy of 4, 8 or 16 bytes; where its condition does not hold nothing is read, and zeros arrive. */
+void kn_put_async(kn_gen *g, const kn_ls *s)
+{
+    const kn_expr *cond = s->value->op == KN_OP_SELECT ? s->value->args[0] : NULL, *read = cond ? s->value->args[1] : s->value;
+    int bytes = (read->lanes > 1 ? read->lanes : 1) * kn_dtype_bytes(read->dtype);
+    if (read->op != KN_OP_READ || (bytes != 4 && bytes != 8 && bytes != 16)) {
+        kn_gen_refuse(g, KILN_INTERNAL, "an asynchronous store that is no copy of 4, 8 or 16 bytes");
+        return;
+    }
+    g->warp[bytes == 4 ? KN_WT_COPY_4 : bytes == 8 ? KN_WT_COPY_8 : KN_WT_COPY_16] = true;
+    if (cond) {
+        kn_putf(&g->out, "const int k_n%d = ", ++g->copies);
+        kn_put_condition(g, cond);
+        kn_put(&g->out, ";");
+        kn_line(g);
+    }
+    kn_putf(&g->out, "k_copy_%d(", bytes);
+    kn_put_buffer(g, s->buffer);
+    kn_put(&g->out, " + ");
+    kn_put_index(g, s->index);
+    kn_put(&g->out, ", ");
+    kn_put_buffer(g, read->u.buffer);
+    kn_put(&g->out, " + ");
+    if (cond) kn_putf(&g->out, "(k_n%d ? ", g->copies);
+    kn_put_index(g, read->args[0]);
+    if (cond) kn_putf(&g->out, " : 0), k_n%d ? %d : 0);", g->copies, bytes);
+    else kn_putf(&g->out, ", %d);", bytes);
+}
+
+void kn_put_commit(kn_gen *g, const kn_ls *s)
+{
+    (void)s;
+    g->warp[KN_WT_GROUPS] = true;
+    kn_put(&g->out, "KN_COMMIT();");
+}
+
+void kn_put_wait(kn_gen *g, const kn_ls *s)
+{
+    g->warp[KN_WT_GROUPS] = true;
+    kn_putf(&g->out, "KN_WAIT(%d);", s->groups);
+}
+
+static void put_register(kn_gen *g, const kn_fragment *f, int r)
+{
+    int lanes = g->p->buffers[f->to].lanes;
+    kn_put_buffer(g, f->to);
+    kn_putf(&g->out, "_%d.v[%d]", f->first + r / lanes, r % lanes);
+}
+
+/* A word put together from the elements that it holds, the first in its low bits. */
+static void put_word(kn_gen *g, const kn_fragment *f, int r)
+{
+    const kn_buffer *b = &g->p->buffers[f->buffer];
+    int bytes = kn_dtype_bytes(b->dtype), per = 4 / bytes;
+    if (b->dtype == KN_F32) g->warp[KN_WT_BITS] = true;
+    put_register(g, f, r);
+    kn_put(&g->out, " = ");
+    for (int e = 0; e < per; e++) {
+        kn_put(&g->out, b->dtype == KN_F32 ? "k_bits(" : bytes == 2 ? "(int)((u32)" : bytes == 1 ? "(int)((u32)(u8)" : "(");
+        kn_put_buffer(g, f->buffer);
+        kn_put(&g->out, "[");
+        kn_put_index(g, f->at[r * per + e]);
+        kn_put(&g->out, "]");
+        if (e) kn_putf(&g->out, " << %d", 8 * bytes * e);
+        kn_put(&g->out, e + 1 < per ? ") | " : ");");
+    }
+}
+
+void kn_put_fragment(kn_gen *g, const kn_ls *s)
+{
+    const kn_fragment *f = s->fragment;
+    if (f->form == KN_FRAGMENT_EACH) {
+        for (int r = 0; r < f->n; r++) {
+            if (r) kn_line(g);
+            put_word(g, f, r);
+        }
+        return;
+    }
+    bool rows = f->form == KN_FRAGMENT_ROWS;
+    g->warp[f->n == 2 ? (rows ? KN_WT_ROWS_2 : KN_WT_TURNED_2) : rows ? KN_WT_ROWS_4 : KN_WT_TURNED_4] = true;
+    kn_putf(&g->out, "k_%s_%d(", rows ? "rows" : "turned", f->n);
+    for (int r = 0; r < f->n; r++) {
+        kn_put(&g->out, "&");
+        put_register(g, f, r);
+        kn_put(&g->out, ", ");
+    }
+    kn_put_buffer(g, f->buffer);
+    kn_put(&g->out, " + ");
+    kn_put_index(g, f->at[0]);
+    kn_put(&g->out, ");");
+}
+
+void kn_put_warp_call(kn_gen *g, const kn_ls *s)
+{
+    static const int registers[] = {KN_WARP_D, KN_WARP_A, KN_WARP_B};
+    kn_put_call_name(g, s->call->fn);
+    kn_put(&g->out, "(");
+    for (int o = 0; o < 3; o++) {
+        for (int r = 0; r < registers[o]; r++) {
+            kn_put(&g->out, o || r ? ", " : "");
+            if (!o) kn_put(&g->out, "&");
+            kn_put_buffer(g, s->call->buffer[o]);
+            if (o) kn_putf(&g->out, "_%lld.v[%d]", (long long)s->call->at[o]->u.i, r);
+            else kn_putf(&g->out, "_%lld", (long long)s->call->at[o]->u.i + r);
+        }
+    }
+    kn_put(&g->out, ");");
+}
+
+static const char head_text[] = "(%s *d0, %s *d1, %s *d2, %s *d3, int a0, int a1, int a2, int a3, int b0, int b1)\n{\n";
+
+/* One instruction over named registers; in C the emulator's, which reads from the instruction's own name what it computes. */
+static void put_one(kn_gen *g, const kn_warp *w, const char *type)
+{
+    char c = type[0] == 'f' ? 'f' : 'r';
+    kn_putf(&g->out, "#ifdef __CUDACC__\n    asm volatile(\"%s {%%0, %%1, %%2, %%3}, {%%4, %%5, %%6, %%7}, {%%8, %%9}, {%%0, %%1, %%2, %%3};\"\n",
+            w->ptx);
+    kn_putf(&g->out, "        : \"+%c\"(*d0), \"+%c\"(*d1), \"+%c\"(*d2), \"+%c\"(*d3)\n", c, c, c, c);
+    kn_put(&g->out, "        : \"r\"(a0), \"r\"(a1), \"r\"(a2), \"r\"(a3), \"r\"(b0), \"r\"(b1));\n");
+    kn_putf(&g->out, "#else\n    %s d[4] = {*d0, *d1, *d2, *d3};\n    const int a[4] = {a0, a1, a2, a3}, b[2] = {b0, b1};\n", type);
+    kn_putf(&g->out, "    emu_mma(\"%s\", d, a, b);\n    *d0 = d[0];\n    *d1 = d[1];\n    *d2 = d[2];\n    *d3 = d[3];\n#endif\n}\n", w->ptx);
+}
+
+/* x = big + small, big with the 11 bits that the instruction keeps; infinities have no small part. */
+static const char split_text[] =
+    "KN_FN int k_big(int x) { return x & ~0x1fff; }\n"
+    "KN_FN int k_small(int x)\n{\n    int h = k_big(x);\n    return h == x ? 0 : k_bits(k_float(x) - k_float(h));\n}\n";
+
+void kn_put_warp_instruction(kn_gen *g, int fn)
+{
+    const kn_emulated *f = &g->p->calls[fn];
+    const char *type = kn_storage_type(f->intrin->operand[0].dtype);
+    if (f->warp->ways == 3) {
+        static const char *const product[] = {"k_small(a0), k_small(a1), k_small(a2), k_small(a3), k_big(b0), k_big(b1)",
+                                              "k_big(a0), k_big(a1), k_big(a2), k_big(a3), k_small(b0), k_small(b1)",
+                                              "k_big(a0), k_big(a1), k_big(a2), k_big(a3), k_big(b0), k_big(b1)"};
+        g->warp[KN_WT_BITS] = g->warp[KN_WT_FLOAT] = true;
+        kn_put(&g->out, split_text);
+        kn_put(&g->out, "KN_FN void k_one");
+        kn_putf(&g->out, head_text, type, type, type, type);
+        put_one(g, f->warp, type);
+        kn_put(&g->out, "KN_FN void ");
+        kn_put_call_name(g, fn);
+        kn_putf(&g->out, head_text, type, type, type, type);
+        for (int i = 0; i < 3; i++) kn_putf(&g->out, "    k_one(d0, d1, d2, d3, %s);\n", product[i]);
+        kn_put(&g->out, "}\n");
+        return;
+    }
+    kn_put(&g->out, "KN_FN void ");
+    kn_put_call_name(g, fn);
+    kn_putf(&g->out, head_text, type, type, type, type);
+    put_one(g, f->warp, type);
+}

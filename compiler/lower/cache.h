@@ -1,0 +1,17 @@
+/* What fills of caches share. Private to compiler/lower. */
+#ifndef KN_LOWER_CACHE_H
+#define KN_LOWER_CACHE_H
+#include "lower/lower.h"
+
+/* What goes to one position of a cache: the source element and the condition under which it exists (NULL: always), else `pad`. */
+typedef struct kn_source { kn_expr *at, *cond; int buffer; kn_expr *pad; } kn_source;
+
+/* Dimensions of the cache's buffer; returns how many. */
+int kn_cache_dims(const kn_sg *sg, const kn_cache *c, int cache, int64_t *size);
+/* Element of the buffer at position k, the source of that element, and its value. */
+kn_expr *kn_cache_slot(kn_lw *w, const kn_cache *c, int n, const int64_t *size, kn_expr *const *k);
+kn_source kn_cache_source(kn_lw *w, kn_sg *sg, int cache, kn_expr *const *k);
+kn_expr *kn_source_value(kn_lw *w, const kn_source *s);
+/* shared.c: all threads of a block together; the caller sets the barriers around all fills of one loop. */
+void kn_lw_fill_shared(kn_lw *w, kn_sg *sg, int cache);
+#endif
