@@ -44,6 +44,8 @@ static void put_type(kn_buf *b, const char *element, int k)
     if (k) kn_putf(b, "x%d", 1 << k);
 }
 
+static const char *native_macro(int bytes) { return bytes == 64 ? "__AVX512F__" : bytes == 32 || bytes == 16 ? "__AVX__" : "KN_NEVER"; }
+
 static void put_row(kn_buf *b, int s, int t, int k)
 {
     enum kn_dtype d = (enum kn_dtype)t;
@@ -67,6 +69,8 @@ static void put_row(kn_buf *b, int s, int t, int k)
         case 'h': put_type(b, "u16", k); break;
         case 'L': kn_putf(b, "%d", lanes); break;
         case 'F': kn_put(b, d == KN_F64 ? "" : "f"); break;
+        case 'P': kn_put(b, d == KN_F64 ? "pd" : "ps"); break;
+        case 'X': kn_put(b, native_macro(lanes * kn_value_bits(d) / 8)); break;
         default:
             for (int i = 0; i < lanes / 2; i++) kn_putf(b, "%s%d", i ? ", " : "", i + (*c == 'B' ? lanes / 2 : 0));
         }

@@ -334,6 +334,17 @@ static void varithmetic(kn_gen *g, const kn_expr *e)
         kn_put(&g->out, ")");
         return;
     }
+    const kn_expr *by = e->args[1];
+    while (by->op == KN_OP_SPLAT) by = by->args[0];
+    if (e->op == KN_OP_DIV && e->dtype == KN_F32 && by->lanes == 1) {
+        kn_put_helper(g, KN_SN_QUOTIENT, "quotient", e->dtype, e->lanes);
+        kn_put(&g->out, "(");
+        operand(g, e->args[0], e->lanes);
+        kn_put(&g->out, ", ");
+        kn_put_scalar(g, by);
+        kn_put(&g->out, ")");
+        return;
+    }
     infix(g, e, e->op == KN_OP_ADD ? "+" : e->op == KN_OP_SUB ? "-" : e->op == KN_OP_MUL ? "*" : "/", e->lanes);
 }
 

@@ -385,6 +385,7 @@ static void lower_fn(kn_lw *w, int stage)
         kn_lw_fail(w, KILN_TRACE, "statement '%s' wants %lld bytes of shared memory with its partial results, a block has %lld",
                    w->p->program->tensors[w->p->program->stmts[g->stmt]->out].name, (long long)fn->shared_bytes,
                    (long long)w->hw->max_shared_per_block);
+    if (!w->status && !w->hw->gpu) kn_lw_hoist(w, &fn->body);
     if (!w->status) kn_lw_share(w, &fn->body);
     if (w->status) return;
     bool used[KILN_MAX_TENSORS] = { false };

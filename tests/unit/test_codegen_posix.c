@@ -164,16 +164,33 @@ static double ulps(float got, double want)
     return fabs((double)got - want) / unit;
 }
 
+static double by_3(double x) { return x / 3; }
+static double by_tiny(double x) { return x / (double)1e-40f; }
+static double by_huge(double x) { return x / (double)-3e38f; }
+static double one_by_root(double x) { return 1 / sqrt(x); }
+
 static const struct {
     enum kn_op op;
     const char *name;
     double (*f)(double);
     double lo, hi, bound;
+    float by; /* the divisor that all lanes have */
 } functions[] = {
-    {KN_OP_EXP, "exp", exp, -110, 95, 2},  {KN_OP_LOG, "log", log, 0, 0, 2},        {KN_OP_TANH, "tanh", tanh, -12, 12, 4},
-    {KN_OP_ERF, "erf", erf, -5, 5, 4},     {KN_OP_SQRT, "sqrt", sqrt, 0, 1e6, .51}, {KN_OP_SIN, "sin", sin, -20, 20, 1.5},
-    {KN_OP_COS, "cos", cos, -20, 20, 1.5}, {KN_OP_FLOOR, "floor", floor, -9, 9, 0}, {KN_OP_CEIL, "ceil", ceil, -9, 9, 0},
-    {KN_OP_ROUND, "rint", rint, -9, 9, 0}, {KN_OP_ABS, "fabs", fabs, -9, 9, 0},
+    {KN_OP_EXP, "exp", exp, -110, 95, 2, 0},
+    {KN_OP_LOG, "log", log, 0, 0, 2, 0},
+    {KN_OP_TANH, "tanh", tanh, -12, 12, 4, 0},
+    {KN_OP_ERF, "erf", erf, -5, 5, 4, 0},
+    {KN_OP_SQRT, "sqrt", sqrt, 0, 1e6, .51, 0},
+    {KN_OP_SIN, "sin", sin, -20, 20, 1.5, 0},
+    {KN_OP_COS, "cos", cos, -20, 20, 1.5, 0},
+    {KN_OP_FLOOR, "floor", floor, -9, 9, 0, 0},
+    {KN_OP_CEIL, "ceil", ceil, -9, 9, 0, 0},
+    {KN_OP_ROUND, "rint", rint, -9, 9, 0, 0},
+    {KN_OP_ABS, "fabs", fabs, -9, 9, 0, 0},
+    {KN_OP_DIV, "x / 3", by_3, 0, 0, 1.5, 3},
+    {KN_OP_DIV, "x / 1e-40", by_tiny, 0, 0, .51, 1e-40f},
+    {KN_OP_DIV, "x / -3e38", by_huge, 0, 0, 1.5, -3e38f},
+    {KN_OP_RSQRT, "rsqrt", one_by_root, 0, 0, 1.5, 0},
 };
 #define NF (sizeof functions / sizeof *functions)
 #define NS (1 << 15)
@@ -208,7 +225,8 @@ static kn_lprog *all_functions(int lanes)
     for (int f = 0; f < (int)NF; f++) {
         if (f) kn_add_tensor(p, "y", KN_F32, KN_OUTPUT, 1, &n);
         l->fns[f] = (kn_fn){.grid = NS / lanes, .threads = 1, .var_grid = 0, .var_thread = -1, .nargs = 2, .args = {0, f + 1}};
-        l->fns[f].body = st(f + 1, at, un(functions[f].op, rd(0, at, lanes)));
+        kn_expr *x = rd(0, at, lanes), *by = functions[f].op == KN_OP_DIV ? splat(cf(KN_F32, functions[f].by), lanes) : NULL;
+        l->fns[f].body = st(f + 1, at, by ? bin(KN_OP_DIV, x, by) : un(functions[f].op, x));
     }
     p->noutputs = l->nfns = NF;
     return l;
