@@ -71,6 +71,12 @@ enum cache_status cache_get_impossible(cache *c, const char *key, const char *fi
 /* Bytes of an artifact, checked, with a NUL behind; free() them. CACHE_QUARANTINED: the bytes were wrong and are gone. */
 enum cache_status cache_get_blob(cache *c, const char *digest, char **bytes, size_t *n);
 
+/* Records outside of a store. */
+/* The immutable part as bytes, with a version of the format and a SHA-256 of itself; no verdict. malloc'd. */
+char *cache_record_encode(const cache_record *r, size_t *n);
+/* NULL when the bytes are not what encode wrote. Verification and verdict as given. */
+cache_record *cache_record_decode(const void *p, size_t n, int64_t version, enum cache_verification v, const char *verdict);
+
 /* Generation of a key: changes whenever a get of it could answer differently; lets a front end keep prepared answers. Lock-free read. */
 uint64_t cache_generation(const cache *c);
 

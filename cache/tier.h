@@ -92,10 +92,6 @@ typedef struct tier_ops {
 cache_record *cache_record_copy(const cache_record *r); /* one allocation, one reference; NULL when out of memory */
 cache_record *cache_record_ref(cache_record *r);        /* only for records made by cache_record_copy or _decode */
 size_t cache_record_bytes(const cache_record *r);       /* memory it takes */
-/* The immutable part as bytes, with a version of the format and a SHA-256 of itself; no verdict. malloc'd. */
-char *cache_record_encode(const cache_record *r, size_t *n);
-/* NULL when the bytes are not what encode wrote. Verification and verdict as given. */
-cache_record *cache_record_decode(const void *p, size_t n, int64_t version, enum cache_verification v, const char *verdict);
 void cache_digest(const void *p, size_t n, char out[65]);
 uint64_t cache_hash(const char *s);
 

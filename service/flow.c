@@ -450,3 +450,23 @@ void service_emulate_job(void *arg)
     kiln_arena_close(arena);
     after(app, job, false);
 }
+
+bool service_compile_now(service_app *app, service_ask *ask, service_reply **problem)
+{
+    service_job *job = service_jobs_start(app->jobs, ask), *kept;
+    bool collapsed, timed_out;
+    cache_record *r = NULL;
+    const char *tier;
+    *problem = NULL;
+    if (job) {
+        kept = service_jobs_find(app->jobs, job->id);
+        service_compile_job(job);
+        if (kept && kept->problem) *problem = service_reply_ref(kept->problem);
+        service_job_drop(app->jobs, kept);
+    } else if (cache_flight_begin(app->cache, ask->keys.kernel, app->config.deadline_ms, &collapsed, &timed_out)) {
+        cache_flight_end(app->cache, ask->keys.kernel);
+    }
+    bool ok = cache_get(app->cache, ask->keys.kernel, ask->keys.kernel_canon, &r, &tier) == CACHE_OK;
+    cache_release(r);
+    return ok;
+}

@@ -101,6 +101,17 @@ void *service_http_begin(void *cls, const char *uri, struct MHD_Connection *con)
     return c;
 }
 
+static size_t body_limit(const service_call *c)
+{
+    return c->route->handler == rt_import ? SERVICE_BUNDLE_BYTES : SERVICE_BODY_BYTES;
+}
+
+static service_reply *too_long(const service_call *c)
+{
+    bool bundle = c->route->handler == rt_import;
+    return service_problem_limit(413, bundle ? "bundle_bytes" : "body_bytes", (long long)body_limit(c), "the body is too long");
+}
+
 /* What can be refused from the head of a request alone. */
 static service_reply *judge_head(service_call *c, struct MHD_Connection *con, const char *method)
 {
@@ -121,8 +132,7 @@ static service_reply *judge_head(service_call *c, struct MHD_Connection *con, co
     if (c->app->auth) problem = service_auth_judge(c, header(con, "Authorization"), is_owner(con));
     if (problem) return problem;
     if (!atomic_load(&c->app->ready) && !always) return service_problem(503, "starting", "the service is starting", NULL, NULL);
-    if (strspn(length, "0123456789") > 9 || atol(length) > SERVICE_BODY_BYTES)
-        return service_problem_limit(413, "body_bytes", SERVICE_BODY_BYTES, "the body is too long");
+    if (strspn(length, "0123456789") > 9 || (size_t)atol(length) > body_limit(c)) return too_long(c);
     return NULL;
 }
 
@@ -151,8 +161,8 @@ static enum MHD_Result upload(service_call *c, const char *data, size_t *n)
     size_t size = *n;
     *n = 0;
     c->seen += size;
-    if (c->seen > 4 * (size_t)SERVICE_BODY_BYTES) return MHD_NO;
-    if (c->seen > SERVICE_BODY_BYTES) return MHD_YES;
+    if (c->seen > 4 * body_limit(c)) return MHD_NO;
+    if (c->seen > body_limit(c)) return MHD_YES;
     if (c->n + size > c->cap) {
         size_t cap = (c->n + size) * 2;
         char *p = realloc(c->body, cap);
@@ -178,8 +188,7 @@ static bool prepared(const service_call *c, uint64_t *generation)
 static enum MHD_Result dispatch(service_call *c)
 {
     service_app *app = c->app;
-    if (c->seen > SERVICE_BODY_BYTES)
-        return send_reply(c, service_problem_limit(413, "body_bytes", SERVICE_BODY_BYTES, "the body is too long"));
+    if (c->seen > body_limit(c)) return send_reply(c, too_long(c));
     uint64_t generation = 0;
     bool memo = prepared(c, &generation);
     if (memo) {

@@ -112,18 +112,18 @@ void service_jobs_close(service_jobs *j)
     free(j);
 }
 
-static service_job *make(service_jobs *j, service_call *c)
+static service_job *make(service_jobs *j, service_ask *ask)
 {
     sweep(j);
     service_job *job = j->n < SERVICE_JOBS ? calloc(1, sizeof *job) : NULL;
     if (!job) return NULL;
     job->app = j->app;
     job->refs = 2; /* the table's and the pool's */
-    job->ask = c->ask;
-    atomic_fetch_add(&c->ask->refs, 1);
+    job->ask = ask;
+    atomic_fetch_add(&ask->refs, 1);
     job->created_ms = service_unix_ms();
     job->deadline = (int64_t)service_now_ms() + j->app->config.deadline_ms;
-    snprintf(job->key, sizeof job->key, "%s", c->ask->keys.kernel);
+    snprintf(job->key, sizeof job->key, "%s", ask->keys.kernel);
     snprintf(job->id, sizeof job->id, "j%llx-%llx", (unsigned long long)job->created_ms, (unsigned long long)++j->serial);
     job->next = j->list;
     j->list = job;
@@ -141,7 +141,7 @@ service_job *service_jobs_join(service_jobs *j, service_call *c, bool *fresh)
         if (live && !strcmp(e->key, c->ask->keys.kernel)) job = e;
     }
     if (!job) {
-        job = make(j, c);
+        job = make(j, c->ask);
         *fresh = job != NULL;
     }
     if (job) {
@@ -153,6 +153,29 @@ service_job *service_jobs_join(service_jobs *j, service_call *c, bool *fresh)
         job->waiters = c;
         service_suspend(c);
     }
+    pthread_mutex_unlock(&j->lock);
+    return job;
+}
+
+static bool lives(const service_jobs *j, const char *key)
+{
+    for (const service_job *e = j->list; e; e = e->next)
+        if (e->state < SERVICE_SUCCEEDED && !strcmp(e->key, key)) return true;
+    return false;
+}
+
+bool service_jobs_live(service_jobs *j, const char *key)
+{
+    pthread_mutex_lock(&j->lock);
+    bool live = lives(j, key);
+    pthread_mutex_unlock(&j->lock);
+    return live;
+}
+
+service_job *service_jobs_start(service_jobs *j, service_ask *ask)
+{
+    pthread_mutex_lock(&j->lock);
+    service_job *job = lives(j, ask->keys.kernel) ? NULL : make(j, ask);
     pthread_mutex_unlock(&j->lock);
     return job;
 }

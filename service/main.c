@@ -8,6 +8,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 #include "service/auth.h"
+#include "service/sign.h"
 
 static void say(const char *text) { puts(text); }
 
@@ -66,6 +67,8 @@ static bool open_parts(service_app *app, const char *exe_dir, char *why, size_t 
         snprintf(why, size, "%s", e.message);
         return false;
     }
+    app->signer = service_signer_open(&app->config, why, size);
+    if (!app->signer) return false;
     app->targets = service_targets_open(app, why, size);
     if (!app->targets) return false;
     if (!service_auth_load(app->auth)) service_log("warning", "no-keys", "the keys cannot be read yet");
@@ -114,6 +117,7 @@ static int serve(service_app *app, const char *exe_dir)
     service_memo_close(app->memo);
     service_targets_close(app->targets);
     service_auth_close(app->auth);
+    service_signer_close(app->signer);
     if (app->cache) cache_close(app->cache);
     service_metrics_close(app->metrics);
     service_log("info", "ended", "%s", "");

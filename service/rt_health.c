@@ -1,6 +1,6 @@
 /* GET /livez, /readyz, /metrics, /version and /openapi.json. */
 #include <string.h>
-#include "service/service.h"
+#include "service/sign.h"
 
 service_reply *rt_livez(service_call *c)
 {
@@ -32,6 +32,7 @@ service_reply *rt_version(service_call *c)
     if (!*t->nvrtc) cJSON_AddStringToObject(o, "nvrtc_why", t->nvrtc_why);
     cJSON *archs = cJSON_AddArrayToObject(o, "nvrtc_archs");
     for (int i = 0; i < t->nnvrtc_archs; i++) cJSON_AddItemToArray(archs, cJSON_CreateNumber(t->nvrtc_archs[i]));
+    if (c->app->signer) cJSON_AddStringToObject(o, "signer", service_signer_public(c->app->signer));
     cJSON_AddNumberToObject(o, "cpus", c->app->cpus);
     return service_reply_json(200, o);
 }

@@ -3,28 +3,87 @@
 #include <stdlib.h>
 #include <string.h>
 #include "service/auth.h"
+#include "service/sign.h"
 
 enum { PAGES = 20 };
 
 static bool key_ok(const char *k) { return strlen(k) == 68 && !strncmp(k, "kk1-", 4) && strspn(k + 4, "0123456789abcdef") == 64; }
 
-service_reply *rt_kernel(service_call *c)
+static service_reply *none(service_call *c, enum cache_status s)
 {
-    cache_record *r = NULL;
-    const char *tier = "";
-    char status[64];
-    bool seen = key_ok(c->param) && service_may_see(c, c->param);
-    enum cache_status s = seen ? cache_get(c->app->cache, c->param, (kiln_bytes){0}, &r, &tier) : CACHE_MISS;
     if (s == CACHE_QUARANTINED)
         return service_problem(410, "quarantined", "every version of this kernel failed verification", c->param, NULL);
     if (s == CACHE_ERROR) return service_problem(503, "store-unavailable", "the store cannot be asked", NULL, NULL);
-    if (s != CACHE_OK) return service_problem(404, "not-found", "no kernel has this key", c->param, "a key is kk1- and 64 hex digits");
+    return service_problem(404, "not-found", "no kernel has this key", c->param, "a key is kk1- and 64 hex digits");
+}
+
+/* The version that has this build id. */
+static enum cache_status pinned(service_call *c, const char *build, cache_record **out)
+{
+    for (int v = 1; v <= SERVICE_ATTEMPTS; v++) {
+        cache_record *r = NULL;
+        enum cache_status s = cache_get_version(c->app->cache, c->param, v, &r);
+        if (s == CACHE_MISS || s == CACHE_ERROR) return s;
+        bool same = r && !strcmp(r->build, build);
+        if (same && s == CACHE_OK) *out = r;
+        else cache_release(r);
+        if (same) return s;
+    }
+    return CACHE_MISS;
+}
+
+static service_reply *get(service_call *c, cache_record **r, const char **tier)
+{
+    char pin[72];
+    int p = service_query(c->query, "pin", pin, sizeof pin);
+    if (p < 0) return service_problem(422, "invalid-request", "a query member has a value that cannot be used", NULL, "pin=BUILD");
+    bool seen = key_ok(c->param) && service_may_see(c, c->param);
+    *tier = "store";
+    enum cache_status s = !seen ? CACHE_MISS : p ? pinned(c, pin, r) : cache_get(c->app->cache, c->param, (kiln_bytes){0}, r, tier);
+    return s == CACHE_OK ? NULL : none(c, s);
+}
+
+service_reply *rt_kernel(service_call *c)
+{
+    cache_record *r = NULL;
+    const char *tier;
+    char status[64];
+    service_reply *reply = get(c, &r, &tier);
+    if (reply) return reply;
     snprintf(status, sizeof status, "kiln; hit; detail=%s", tier);
     service_answer how = {NULL, status, NULL};
-    service_reply *reply = service_answer_kernel(c, r, &how);
+    reply = service_answer_kernel(c, r, &how);
     if (reply && reply->status == 200) reply->keep = true;
     cache_release(r);
     return reply;
+}
+
+service_reply *rt_attestation(service_call *c)
+{
+    cache_record *r = NULL;
+    const char *tier;
+    service_reply *bad = get(c, &r, &tier);
+    if (bad) return bad;
+    bad = service_reply_json(200, service_attestation(c->app->signer, r));
+    cache_release(r);
+    return bad;
+}
+
+service_reply *rt_variants(service_call *c)
+{
+    bool seen = key_ok(c->param) && service_may_see(c, c->param), any = false;
+    enum cache_status s = CACHE_OK;
+    cJSON *o = cJSON_CreateObject(), *list = cJSON_AddArrayToObject(o, "variants");
+    for (int v = 1; seen && v <= SERVICE_ATTEMPTS && (s == CACHE_OK || s == CACHE_QUARANTINED); v++) {
+        cache_record *r = NULL;
+        s = cache_get_version(c->app->cache, c->param, v, &r);
+        if (r) cJSON_AddItemToArray(list, service_kernel_summary(r));
+        any |= s == CACHE_OK || s == CACHE_QUARANTINED;
+        cache_release(r);
+    }
+    if (any) return service_reply_json(200, o);
+    cJSON_Delete(o);
+    return none(c, seen ? s : CACHE_MISS);
 }
 
 service_reply *rt_kernels(service_call *c)

@@ -85,6 +85,7 @@ typedef struct service_targets service_targets;
 typedef struct service_jobs service_jobs;
 typedef struct service_memo service_memo;
 typedef struct service_metrics service_metrics;
+typedef struct service_signer service_signer;
 typedef struct service_app {
     service_config config;
     worker_tools tools;
@@ -95,6 +96,7 @@ typedef struct service_app {
     service_memo *memo;
     service_metrics *metrics;
     service_auth *auth;
+    service_signer *signer;
     atomic_bool ready, draining;
     atomic_ullong quarantine_serial; /* grows with every artifact or version found wrong */
     atomic_ullong target_serial; /* with the cache's generation: what prepared answers hang on */
@@ -209,6 +211,9 @@ void service_jobs_running(service_jobs *j, service_job *job);
 void service_jobs_done(service_jobs *j, service_job *job, service_reply *problem, bool settled);
 service_job *service_jobs_find(service_jobs *j, const char *id); /* drop it */
 void service_job_drop(service_jobs *j, service_job *job);
+bool service_jobs_live(service_jobs *j, const char *key); /* a compile of it is queued or runs here */
+/* A job that nobody waits for, with two references: the table's, and the caller's, who runs it. NULL: one lives already, or the table is full. */
+service_job *service_jobs_start(service_jobs *j, service_ask *ask);
 void service_jobs_wake_all(service_jobs *j);
 int service_jobs_count(service_jobs *j, enum service_state s);
 /* Given by the HTTP side. */
@@ -231,6 +236,8 @@ service_ask *service_ask_parse(service_call *c, service_reply **problem);
 void service_ask_drop(service_ask *a);
 service_reply *service_compile(service_call *c);        /* NULL: waits */
 service_reply *service_compile_resume(service_call *c); /* after the wait */
+/* Builds the kernel of ask on this thread; true: it can be served, else *problem (own) or NULL when another builds it and did not succeed. */
+bool service_compile_now(service_app *app, service_ask *ask, service_reply **problem);
 void service_build_id(const kiln_bytes *parts, int n, char out[72]);
 /* Steps that run on the pool. */
 void service_compile_job(void *job);

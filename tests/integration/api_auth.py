@@ -137,5 +137,4 @@ try:
     check("public with keys", config("--listen", "0.0.0.0:0", "--auth").returncode == 0 and config("--listen", "0.0.0.0:0", "--allow-public").returncode == 0)
 finally:
     s.stop()
-print("# %d failed" % check.failed)
-sys.exit(1 if check.failed else 0)
+sys.exit(check.end())

@@ -16,6 +16,8 @@ class Service:
             m = re.search(r'"listening","message":"127\.0\.0\.1:(\d+)"', text)
             if m and '"ready"' in text:
                 self.port = int(m.group(1))
+                self.contract = None
+                self.contract = Contract(json.loads(self.call("GET", "/openapi.json")[2]))
                 return
             if self.process.poll() is not None:
                 raise SystemExit("kilnd ended: " + text)
@@ -39,20 +41,60 @@ class Service:
         r = c.getresponse()
         data = r.read()
         c.close()
-        return r.status, {k.title(): v for k, v in r.getheaders()}, data
+        answer = r.status, {k.title(): v for k, v in r.getheaders()}, data
+        if self.contract:
+            self.contract.judge(method, path, *answer)
+        return answer
 
     def json(self, *args, **more):
         return json.loads(self.call(*args, **more)[2])
 
     def stop(self):
+        for line in self.contract.wrong if self.contract else []:
+            print("FAIL contract:", line)
+            Checks.broken += 1
+        self.contract = None
         self.process.terminate()
         try:
             return self.process.wait(30)
         finally:
             self.process.kill()
 
+class Contract:
+    """The OpenAPI text of a service: every answer must be one that it names, in a form that it names, by the schema that it names."""
+    def __init__(self, text):
+        import jsonschema
+        self.api, self.wrong = text, []
+        self.check = lambda schema, value: jsonschema.Draft202012Validator({**schema, "components": text["components"]}).validate(value)
+        self.paths = [(re.compile("^" + re.sub(r"\\{[^}]*\\}", "[^/]+", re.escape(p)) + "$"), p) for p in text["paths"]]
+
+    def judge(self, method, path, status, headers, data):
+        plain = path.split("?")[0]
+        found = [p for pattern, p in self.paths if pattern.match(plain)]
+        op = self.api["paths"][found[0]].get("get" if method == "HEAD" else method.lower()) if found else None
+        if not op:
+            return
+        answer = op["responses"].get(str(status))
+        if not answer:
+            return self.wrong.append(f"{method} {path}: status {status} is not in the OpenAPI text")
+        if "$ref" in answer:
+            answer = self.api["components"]["responses"][answer["$ref"].split("/")[-1]]
+        media = headers.get("Content-Type", "").split(";")[0]
+        content = answer.get("content")
+        if content and data and method != "HEAD" and media not in content:
+            return self.wrong.append(f"{method} {path}: {status} as {media} is not in the OpenAPI text")
+        if content and data and "json" in media and "Content-Encoding" not in headers:
+            try:
+                self.check(content[media]["schema"], json.loads(data))
+            except Exception as e:
+                self.wrong.append(f"{method} {path}: {status}: {str(e)[:400]}")
+
 class Checks:
     failed = 0
+    broken = 0 # answers against the contract, of all services
+    def end(self):
+        print("# %d failed" % (self.failed + Checks.broken))
+        return 1 if self.failed + Checks.broken else 0
     def __call__(self, name, ok, seen=""):
         if not ok:
             self.failed += 1
