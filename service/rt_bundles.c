@@ -105,7 +105,8 @@ static void put_manifest(writer *w, const service_app *app)
 
 static bool open_writer(writer *w)
 {
-    *w = (writer){.room = SERVICE_BUNDLE_BYTES + (SERVICE_BUNDLE_BYTES >> 3), .ok = true, .records = cJSON_CreateArray(), .written = cJSON_CreateObject()};
+    *w = (writer){.room = SERVICE_BUNDLE_BYTES + (SERVICE_BUNDLE_BYTES >> 3), .ok = true,
+                  .records = cJSON_CreateArray(), .written = cJSON_CreateObject()};
     w->buf = malloc(w->room);
     w->a = archive_write_new();
     w->ok = w->buf && w->a && archive_write_set_format_ustar(w->a) == ARCHIVE_OK && archive_write_add_filter_zstd(w->a) == ARCHIVE_OK &&
@@ -294,7 +295,8 @@ static int take_record(service_call *c, const reader *b, const cJSON *line)
 
 static service_reply *wrong(const char *slug, const char *detail)
 {
-    return service_problem(422, slug, "the bundle cannot be imported", detail, "a bundle of POST /v1/exports, signed by this service or by a line of trusted_keys");
+    return service_problem(422, slug, "the bundle cannot be imported", detail,
+                           "a bundle of POST /v1/exports, signed by this service or by a line of trusted_keys");
 }
 
 service_reply *rt_import(service_call *c)
@@ -319,7 +321,8 @@ service_reply *rt_import(service_call *c)
     if (!bad) service_audit(c, "import", signer, NULL);
     cJSON_Delete(m);
     if (bad) return bad;
-    if (counts[0]) return service_problem(503, "store-unavailable", "not every kernel could be stored", NULL, "import it again: what is there is passed over");
+    if (counts[0]) return service_problem(503, "store-unavailable", "not every kernel could be stored", NULL,
+                               "import it again: what is there is passed over");
     if (counts[1] && !counts[2] && !counts[3]) return wrong("invalid-bundle", "no record is what the manifest says");
     cJSON *o = cJSON_CreateObject();
     cJSON_AddNumberToObject(o, "imported", counts[3]);

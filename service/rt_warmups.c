@@ -152,7 +152,8 @@ static service_reply *expand(const cJSON *grid, cJSON *items)
     const cJSON *template = cJSON_GetObjectItemCaseSensitive(grid, "template"), *vary = cJSON_GetObjectItemCaseSensitive(grid, "vary");
     long long total = 1;
     if (!cJSON_IsObject(template) || !cJSON_IsArray(vary))
-        return service_body_wrong("/grid", "no grid", "{\"template\": a compile's body, \"vary\": [{\"at\": [\"/inputs/0/shape/0\"], \"values\": [1, 2]}]}");
+        return service_body_wrong("/grid", "no grid",
+                                  "{\"template\": a compile's body, \"vary\": [{\"at\": [\"/inputs/0/shape/0\"], \"values\": [1, 2]}]}");
     for (const cJSON *v = vary->child; v && total <= SERVICE_BATCH; v = v->next) {
         const cJSON *at = cJSON_GetObjectItemCaseSensitive(v, "at"), *values = cJSON_GetObjectItemCaseSensitive(v, "values");
         if (!cJSON_IsArray(at) || !cJSON_IsArray(values) || !values->child)
