@@ -153,7 +153,8 @@ static int words_apart(const char *a, const char *b)
 int service_parts_distance(const service_parts *a, const service_parts *b)
 {
     int d = 0;
-    static const int weight[SPEC_PARTS] = {[SPEC_STATEMENTS] = 100, [SPEC_TARGET] = 10, [SPEC_DESCRIPTION] = 1, [SPEC_POLICY] = 3, [SPEC_NUMERICS] = 20};
+    static const int weight[SPEC_PARTS] = {[SPEC_STATEMENTS] = 100, [SPEC_TARGET] = 10, [SPEC_DESCRIPTION] = 1,
+                                            [SPEC_POLICY] = 3, [SPEC_NUMERICS] = 20};
     for (int i = 0; i < SPEC_PARTS; i++) d += strcmp(a->text[i], b->text[i]) ? weight[i] : 0;
     if (d >= weight[SPEC_STATEMENTS]) d += words_apart(a->text[SPEC_STATEMENTS], b->text[SPEC_STATEMENTS]);
     return d + words_apart(a->text[SPEC_INPUTS], b->text[SPEC_INPUTS]);
