@@ -12,6 +12,8 @@ typedef struct kn_cpu_tile {
     int blocked;
     int64_t rlanes, runroll;    /* reduce axis r as vector and accumulators, 1: not */
     bool pack;
+    bool wide;                  /* blocks of the reduction are packed for all of the task's panels at once */
+    bool pack_rows;             /* so are the rows' operands: their segments of the block, beside each other */
 } kn_cpu_tile;
 
 enum {

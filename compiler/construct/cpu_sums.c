@@ -94,6 +94,41 @@ static bool streams_by(const kn_site *x, const reading *r, kn_cpu_tile *t)
     return t->nc > 1 && t->kb < kn_cpu_extent(x, t->blocked);
 }
 
+/* Tasks along rows, then along n: one a core or several, since each packs what it reads for itself. */
+static void block_tasks(const kn_site *x, kn_cpu_tile *t, int64_t tiles, int64_t most)
+{
+    int64_t panels = kn_ceil_div(kn_cpu_extent(x, x->n), t->nv * t->lanes), units = x->hw->units;
+    int64_t rows = most < 1 ? tiles : (tiles + most / 2) / most, columns = 1;
+    if (rows < 1) rows = 1;
+    if (rows < units) columns = kn_ceil_div(units, rows);
+    else if (rows < 4 * units) rows = kn_round_up(rows, units);
+    t->mc = kn_ceil_div(tiles, rows);
+    t->nc = kn_ceil_div(panels, columns);
+}
+
+/* A large operand that is met by many rows: blocks of the reduction whose panel stays in L1, rows of the other operand that fill half of L2, all
+ * panels of a task one after the other (Goto and van de Geijn's loops). Where rows are few, packing reads memory once for little work: a block is
+ * packed as it lies, row by row, for all panels. Rows of the other operand that lie some thousand bytes apart fall into few sets of
+ * the caches and many pages: their segments are copied beside each other. */
+static bool blocks_by(const kn_site *x, const reading *r, kn_cpu_tile *t)
+{
+    enum { FEW_TILES = 24, APART = 2048 };
+    const kn_hw_level *l1 = kn_hw_level_named(x->hw, "l1"), *l2 = kn_hw_level_named(x->hw, "l2");
+    if (!l1 || !l2 || x->m < 0 || !x->contraction || r->strided || r->padded || r->window || kn_cpu_other(x) >= 0) return false;
+    int64_t bytes = kn_cpu_acc_bytes(x), all = kn_cpu_extent(x, t->blocked), inner = x->reduce_extent / all, panel = t->nv * t->lanes;
+    int64_t n = kn_cpu_extent(x, x->n), tiles = kn_ceil_div(kn_cpu_extent(x, x->m), t->mr);
+    if (n * x->reduce_extent * bytes < l2->capacity_bytes || n < 4 * panel || tiles * t->mr < 64) return false;
+    t->wide = tiles <= FEW_TILES;
+    int64_t kb = l1->capacity_bytes / (t->wide ? 2 : 1) / (panel * bytes * inner);
+    if (kb < 8 || all < 2 * kb) return false;
+    t->kb = kn_ceil_div(all, kn_ceil_div(all, kb));
+    block_tasks(x, t, tiles, l2->capacity_bytes / 2 / (t->mr * t->kb * inner * bytes));
+    t->pack = true;
+    for (int l = 0; l < x->nloads; l++)
+        t->pack_rows |= x->load[l].linear && !(x->load[l].axes >> x->n & 1) && x->load[l].coef[x->m] * x->load[l].bytes > APART;
+    return true;
+}
+
 /* Tries mr rows by nv vectors of `lanes` lanes, with blocks and packing as they follow from that. */
 static void spatial_tile(const kn_site *x, kn_plans *p, const reading *r, int64_t mr, int64_t nv, int64_t lanes)
 {
@@ -101,10 +136,11 @@ static void spatial_tile(const kn_site *x, kn_plans *p, const reading *r, int64_
     int64_t n = kn_cpu_extent(x, x->n);
     kn_cpu_tile t = {.lanes = lanes, .nv = nv, .mr = mr, .grain = kn_cpu_grain(x, other), .kb = 1, .rlanes = 1, .runroll = 1};
     t.blocked = longest_reduce(x);
-    if (streams_by(x, r, &t)) {
-        kn_cpu_try(x, p, &t);
-        return;
-    }
+    kn_cpu_tile blocks = t;
+    bool large = blocks_by(x, r, &blocks), streamed = streams_by(x, r, &t);
+    if (large) kn_cpu_try(x, p, &blocks);
+    if (streamed) kn_cpu_try(x, p, &t);
+    if (large || streamed) return;
     t.kb = t.nc = 1;
     if (!r->padded) t.kb = reduce_block(x, &t, r->window);
     t.mc = row_groups(x, &t, other);

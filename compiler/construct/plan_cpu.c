@@ -156,12 +156,27 @@ static void put_caches(kn_buf *b, const kn_site *x, const kn_cpu_tile *t)
             kn_putf(b, "cache_read %s %d scratch %s.0 region\n", x->name, l, kn_cpu_axis(x, fits ? x->n : first));
             continue;
         }
-        if (panel_elems(x, l, t) * a->bytes > 4 * room) continue;
         int inner = t->nc > 1 ? 2 : 1;
-        kn_putf(b, "cache_read %s %d scratch %s.%d loops", x->name, l, kn_cpu_axis(x, t->kb > 1 && t->nc <= 1 ? t->blocked : x->n), t->nc > 1);
+        if (t->wide) {
+            kn_putf(b, "cache_read %s %d scratch %s.0 loops %s.1", x->name, l, kn_cpu_axis(x, t->blocked), kn_cpu_axis(x, x->n));
+        } else {
+            if (panel_elems(x, l, t) * a->bytes > 4 * room) continue;
+            kn_putf(b, "cache_read %s %d scratch %s.%d loops", x->name, l, kn_cpu_axis(x, t->kb > 1 && t->nc <= 1 ? t->blocked : x->n), t->nc > 1);
+        }
         for (int i = first; i < x->s->naxes; i++)
             if (a->axes >> i & 1) kn_putf(b, " %s.%d", kn_cpu_axis(x, i), i == t->blocked && t->kb > 1);
         kn_putf(b, " %s.%d %s.%d\n", kn_cpu_axis(x, x->n), inner, kn_cpu_axis(x, x->n), inner + 1);
+    }
+}
+
+/* Segments of rows that a block of the reduction needs, a line more apart than they are long, so that they fall into different sets. */
+static void put_row_caches(kn_buf *b, const kn_site *x, const kn_cpu_tile *t)
+{
+    int64_t line = x->hw->levels[x->hw->nlevels - 1].transaction_bytes;
+    for (int l = 0; l < x->nloads && t->pack_rows; l++) {
+        const kn_site_access *a = &x->load[l];
+        if (!a->linear || a->padded || (a->axes >> x->n & 1) || !(a->axes >> x->m & 1)) continue;
+        kn_putf(b, "cache_read %s %d scratch %s.0 region pad %lld\n", x->name, l, kn_cpu_axis(x, t->blocked), (long long)(line / a->bytes));
     }
 }
 
@@ -177,6 +192,7 @@ void kn_cpu_try(const kn_site *x, kn_plans *p, const kn_cpu_tile *t)
     int npar = put_order(&b, x, t, other, par, times);
     put_kinds(&b, x, t, par, times, npar);
     put_caches(&b, x, t);
+    put_row_caches(&b, x, t);
     kn_plans_try(p, &b);
 }
 

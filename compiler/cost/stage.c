@@ -33,7 +33,7 @@ void kn_cost_finish(const kn_stage_view *v, kn_cost *c, double compute_eff, doub
         all += c->levels[i].us;
         if (c->levels[i].us > c->us) c->us = c->levels[i].us, c->bottleneck = l->name;
     }
-    c->us += 0.1 * (all - c->us); /* overlap is never perfect; it also orders plans that share a bottleneck */
+    c->us += (v->hw->gpu ? 0.1 : 0.25) * (all - c->us); /* overlap is never perfect; it also orders plans that share a bottleneck */
     if (v->g->at_stage < 0) c->us += v->hw->launch_us;
 }
 
@@ -67,12 +67,12 @@ static void cpu_level(const kn_stage_view *v, int i, kn_cost *c)
         bool packed = x->cache >= 0;
         /* the next loop out walks along lines that are still there, so its run counts */
         if (!last && !packed) bytes *= kn_rounding(v, x, from > 0 ? from - 1 : 0, false, (double)near->transaction_bytes);
+        int at = packed ? v->g->caches[x->cache].at + 1 : from;
+        if (packed && i == 0) bytes = at_most(bytes, kn_footprint(v, x, at, false) * kn_fills(v, x, at, false) * x->bytes);
         /* short runs far apart, over and over: prefetchers lose them and they collide in few sets, which is why panels are packed */
-        if (!last && !packed && !x->store && kn_fills(v, x, from, false) > 16 * v->tasks && kn_rounding(v, x, from, false, 4096) > 1.5) bytes *= 1.3;
-        if (packed && i == 0) {
-            int at = v->g->caches[x->cache].at + 1;
-            bytes = at_most(bytes, kn_footprint(v, x, at, false) * kn_fills(v, x, at, false) * x->bytes);
-        }
+        bool apart = !x->store && kn_fills(v, x, at, false) > 16 * v->tasks && kn_rounding(v, x, at, false, 4096) > 1.5;
+        double lost = i ? 1.3 : 1 + 4 * kn_rounding(v, x, at, false, 4096) * (double)near->transaction_bytes / 4096;
+        if (!last && (!packed || i == 0) && apart) bytes *= lost;
         sum += x->store && i == 0 ? 2 * bytes : bytes; /* a store reads its line first */
     }
     c->levels[i].bytes = sum;
@@ -103,6 +103,22 @@ static bool turned(const kn_stage *g, int axis, double lanes)
     return false;
 }
 
+/* Share of a sum's time that goes into its terms, of which `issue` start each cycle: when its registers are done they are loaded, added to and
+ * stored, and the next ones begin anew, which costs the length of the pipeline once more. */
+static double inner_share(const kn_stage_view *v, double vectors, double issue)
+{
+    enum { RESTART = 30 }; /* cycles: first loads, a latency, a mispredicted end of the loop */
+    double terms = 1;
+    for (int i = v->g->nloops - 1; i >= 0; i--) {
+        const kn_loop *l = &v->g->loops[i];
+        bool reduces = v->s->axes[l->axis].reduce;
+        if (!reduces && i < v->first_reg) break;
+        if (reduces && l->kind != KN_VECTOR && !l->rfactor) terms *= (double)l->extent;
+    }
+    double cycles = terms * vectors / issue;
+    return cycles / (cycles + vectors + RESTART);
+}
+
 void kn_cost_cpu(const kn_stage_view *v, kn_cost *c)
 {
     const kn_hw *hw = v->hw;
@@ -120,7 +136,8 @@ void kn_cost_cpu(const kn_stage_view *v, kn_cost *c)
             bool vector = lanes > 1 && (v->access[i].axes >> g->loops[g->nloops - 1].axis & 1);
             loads += kn_footprint(v, &v->access[i], v->first_reg, false) / (vector ? lanes : 1);
         }
-        eff /= 1 + 0.5 * loads / chains;
+        eff /= 1 + 0.25 * loads / chains;
+        eff *= inner_share(v, chains, hw->fma_per_cycle);
     }
     c->registers = (int)kn_register_need(v);
     if (c->registers > hw->vector_registers) eff *= 0.5; /* spills: a store and a load for a multiply-add */

@@ -184,29 +184,28 @@ kn_expr *kn_lw_at_lane(kn_lw *w, kn_expr *e, int var, kn_expr *with)
     return r ? kn_lw_simp(w, r) : e;
 }
 
-/* Coefficient of var in e; false when e is not affine in it. */
-static bool coefficient(const kn_expr *e, int var, int64_t *c)
+bool kn_lw_coefficient(const kn_expr *e, int var, int64_t *c)
 {
     int64_t x, y;
     *c = 0;
     if (!kn_lw_uses(e, var)) return true;
     if (e->op == KN_OP_VAR) return *c = 1, true;
-    if (e->op == KN_OP_NEG) return coefficient(e->args[0], var, &x) && (*c = -x, true);
+    if (e->op == KN_OP_NEG) return kn_lw_coefficient(e->args[0], var, &x) && (*c = -x, true);
     if (e->op == KN_OP_ADD || e->op == KN_OP_SUB) {
-        if (!coefficient(e->args[0], var, &x) || !coefficient(e->args[1], var, &y)) return false;
+        if (!kn_lw_coefficient(e->args[0], var, &x) || !kn_lw_coefficient(e->args[1], var, &y)) return false;
         *c = e->op == KN_OP_ADD ? x + y : x - y;
         return true;
     }
     if (e->op != KN_OP_MUL) return false;
     for (int i = 0; i < 2; i++)
-        if (e->args[i]->op == KN_OP_CONST_I) return coefficient(e->args[1 - i], var, &x) && (*c = x * e->args[i]->u.i, true);
+        if (e->args[i]->op == KN_OP_CONST_I) return kn_lw_coefficient(e->args[1 - i], var, &x) && (*c = x * e->args[i]->u.i, true);
     return false;
 }
 
 bool kn_lw_unit_stride(const kn_expr *e, int var)
 {
     int64_t c;
-    return coefficient(e, var, &c) && c == 1;
+    return kn_lw_coefficient(e, var, &c) && c == 1;
 }
 
 int kn_lw_buffer(kn_lw *w, const char *base, enum kn_dtype t, int lanes, int64_t elems, enum kn_scope scope)

@@ -258,16 +258,28 @@ static void fill_run(kn_lw *w, kn_sg *sg, int cache, int n, const int64_t *size,
     w->tail = after;
 }
 
-/* The dimension to copy along: the buffer's last, unless the source is contiguous along another one only. */
-static int inner_dim(kn_lw *w, kn_sg *sg, int cache, int n, const int64_t *size)
+/* The dimension to copy along: the buffer's last, unless the source is contiguous along another one only. The others, outermost first, as the
+ * source is walked from end to end: memory is read in long runs, and what is written is near. */
+static int nest_order(kn_lw *w, kn_sg *sg, int cache, int n, const int64_t *size, int *order)
 {
     kn_expr *k[KILN_MAX_LOOPS] = { NULL };
-    int first = w->p->nvars, best = n - 1;
+    int64_t step[KILN_MAX_LOOPS];
+    int first = w->p->nvars, best = n - 1, m = 0;
     for (int i = 0; i < n; i++) kn_lw_var(w, "k", 0, size[i] - 1);
     for (int i = 0; i < n; i++) k[i] = kn_lw_ref(w, first + i);
     kn_expr *at = kn_cache_source(w, sg, cache, k).at;
-    for (int i = 0; i < n; i++)
+    bool affine = true;
+    for (int i = 0; i < n; i++) {
+        affine = kn_lw_coefficient(at, first + i, &step[i]) && affine;
+        if (step[i] < 0) step[i] = -step[i];
         if (size[i] > size[best] && kn_lw_unit_stride(at, first + i) && !kn_lw_unit_stride(at, first + n - 1)) best = i;
+    }
+    for (int i = 0; i < n; i++) {
+        if (i == best) continue;
+        int p = m++;
+        for (; affine && p > 0 && step[order[p - 1]] < step[i]; p--) order[p] = order[p - 1];
+        order[p] = i;
+    }
     return best;
 }
 
@@ -278,9 +290,9 @@ static void fill_nest(kn_lw *w, kn_sg *sg, int cache, bool whole)
     int n = kn_cache_dims(sg, c, cache, size);
     kn_expr *k[KILN_MAX_LOOPS] = { NULL };
     kn_ls **after = NULL;
-    int inner = c->region ? n - 1 : inner_dim(w, sg, cache, n, size);
-    for (int i = 0; i < n; i++) {
-        if (i == inner) continue;
+    int order[KILN_MAX_LOOPS], inner = c->region ? n - 1 : nest_order(w, sg, cache, n, size, order);
+    for (int m = 0; m + 1 < n; m++) {
+        int i = c->region ? m : order[m];
         int var = kn_lw_var(w, "k", 0, size[i] - 1);
         kn_ls *loop = kn_lw_for(w, var, kn_lw_int(w, 0), kn_lw_int(w, size[i]));
         if (!loop) return;
