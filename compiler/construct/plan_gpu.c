@@ -84,6 +84,7 @@ static void try_tile(const kn_site *x, kn_plans *p, const gpu_tile *t, int stepp
 {
     kn_buf b;
     kn_buf_init(&b, p->a);
+    if (p->note) kn_putf(&b, "# no tensor cores: %s\n", p->note);
     put_lines(&b, x, t, stepped);
     if (t->shared) put_shared(&b, x, t, stepped);
     kn_plans_try(p, &b);
@@ -163,6 +164,10 @@ static void reduction_tiles(const kn_site *x, kn_plans *p)
 void kn_plan_gpu(const kn_site *x, kn_plans *p)
 {
     if (!x->s->scatter) {
+        bool product = x->s->red == KN_RED_SUM && x->nloads == 2 && x->contraction;
+        for (int k = 0; k < x->hw->nintrins && product && !p->note; k++)
+            if (kn_warp_of(&x->hw->intrins[k])) p->note = kn_plan_warps(x, p);
+        if (p->n) return;
         if (x->contraction) contraction_tiles(x, p);
         if (x->s->red != KN_RED_NONE) reduction_tiles(x, p);
         else transposing_tiles(x, p);

@@ -51,6 +51,7 @@ typedef struct kn_plans {
     const kn_hw *hw;
     kiln_bytes head;       /* the shaping steps that come before */
     const kn_tree *t;      /* what they make of the program */
+    const char *note;      /* a comment on top of the lines, NULL */
     int left;              /* evaluations that may still be made */
     int n;
     kn_plan best[KILN_MAX_CANDIDATES]; /* by predicted time */
@@ -63,4 +64,6 @@ void kn_plans_try(kn_plans *p, kn_buf *lines);
 kiln_status kn_shape(kiln_arena *a, const kn_program *p, const kn_hw *hw, kiln_bytes *trace, kn_tree **t, kiln_diag *d);
 void kn_plan_cpu(const kn_site *x, kn_plans *p);
 void kn_plan_gpu(const kn_site *x, kn_plans *p);
+/* Products on instructions that warps compute together; why there are none of them, NULL: there are. */
+const char *kn_plan_warps(const kn_site *x, kn_plans *p);
 #endif

@@ -14,9 +14,17 @@ static double wave_share(double tasks, double slots, double *waves)
     return tasks / (*waves * slots);
 }
 
+/* Rate of the instruction that warps compute: one is started every `interval` cycles of a unit. */
+static double instruction_gflops(const kn_stage_view *v)
+{
+    const kn_intrin *it = v->g->tensor.intrin;
+    double flops = v->flops * (double)it->points, interval = it->spec->interval;
+    return interval > 0 ? flops / interval * v->hw->clock_ghz * v->hw->units : kn_hw_peak_gflops(v->hw, it->operand[1].dtype);
+}
+
 void kn_cost_finish(const kn_stage_view *v, kn_cost *c, double compute_eff, double memory_eff)
 {
-    double gflops = kn_hw_peak_gflops(v->hw, kn_dtype_acc(v->s->body->dtype));
+    double gflops = kn_stage_warps(v->g) ? instruction_gflops(v) : kn_hw_peak_gflops(v->hw, kn_dtype_acc(v->s->body->dtype));
     double points = 1;
     for (int i = 0; i < v->s->nspatial; i++) points *= (double)v->s->axes[i].extent;
     c->flops = v->iterations * v->flops + points * v->epilogue_flops;
@@ -206,7 +214,9 @@ void kn_cost_gpu(const kn_stage_view *v, kn_cost *c)
     double active = at_most(v->tasks / hw->units, blocks) * warps; /* warps of one unit, on average */
     double share = wave_share(v->tasks, (double)hw->units * at_most(blocks, at_least(v->tasks / hw->units, 1)), &c->waves);
     c->occupancy = at_most(active * hw->lanes / hw->max_threads_per_unit, 1);
-    double ilp = at_most(kn_register_values(v), 8);
+    bool products = kn_stage_warps(v->g); /* independent instructions of a warp, instead of operations of a thread */
+    double ilp = at_most(products ? kn_register_values(v) / (double)v->g->tensor.intrin->operand[0].elems : kn_register_values(v), 8);
+    if (products) active *= 4;            /* a warp's instruction keeps its scheduler's tensor core busy that many times longer */
     double eff = at_most(active * ilp / (16.0 * hw->partitions), 1); /* 8 warps of 8 independent chains fill four schedulers (ROLLER's table) */
     eff *= v->threads / (warps * hw->lanes) * share;
     if (c->registers > hw->registers_per_thread) eff *= 0.25;

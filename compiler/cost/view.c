@@ -100,6 +100,10 @@ void kn_stage_view_of(const kn_tree *t, const kn_stage *g, const kn_hw *hw, kn_s
         if (in_registers(l->kind) && v->first_reg == i + 1) v->first_reg = i;
         if (l->shared_with >= 0 && t->stages[g->at_stage]->loops[l->shared_with].kind == KN_PARALLEL) v->tasks *= (double)l->extent;
     }
+    if (kn_stage_warps(g)) { /* what a warp holds at once; its threads share it */
+        v->threads = kn_stage_threads(g, hw);
+        for (v->first_reg = g->tensor.at; v->first_reg > 0 && g->loops[v->first_reg - 1].kind == KN_UNROLL;) v->first_reg--;
+    }
     v->flops = flops_of(v->s->body) + (v->s->red != KN_RED_NONE);
     if (v->flops < 1) v->flops = 1; /* a copy costs its move */
     v->epilogue_flops = e ? flops_of(e->body) : 0;
@@ -201,8 +205,19 @@ double kn_register_values(const kn_stage_view *v)
     return n;
 }
 
+/* Results, and two sets of the fragments of one instruction's step. */
+static double warp_registers(const kn_stage_view *v)
+{
+    double need = kn_register_values(v), steps = 1;
+    for (int i = v->first_reg; i < v->g->tensor.at; i++)
+        if (v->s->axes[v->g->loops[i].axis].reduce) steps *= (double)v->g->loops[i].extent;
+    for (int i = 0; i + 1 < v->naccesses; i++) need += kn_footprint(v, &v->access[i], v->first_reg, false) * v->access[i].bytes / 4 / steps * 2;
+    return need / v->hw->lanes;
+}
+
 double kn_register_need(const kn_stage_view *v)
 {
+    if (kn_stage_warps(v->g)) return warp_registers(v);
     double lanes = 1;
     for (int i = v->first_reg; i < v->g->nloops; i++) if (v->g->loops[i].kind == KN_VECTOR) lanes = (double)v->g->loops[i].extent;
     int acc = kn_dtype_bytes(kn_dtype_acc(v->s->body->dtype));

@@ -1,0 +1,176 @@
+/* rTiles of products on a GPU's tensor cores: levels block, warp, instruction (ROLLER 3.1 with the instruction's own extents as the innermost tile).
+ * The axes of a sum of products fall into those of one factor (rows), those of the other (columns), those of both (batches) and those summed over; rows,
+ * columns and sums each become one axis. Shared tiles keep the order that their source has in memory, so that copies are runs of 16 bytes;
+ * their rows are swizzled, or padded where they have no length for that. */
+#include "construct/site.h"
+#include <string.h>
+
+enum { I, J, R, ROLES };
+
+typedef struct product {
+    const kn_site *x;
+    const kn_intrin *it;
+    int load[2];                      /* of I and of J: numbers in the body */
+    uint32_t axes[ROLES], batch;
+    int64_t extent[ROLES], unit[ROLES];   /* of the fused axis; of the instruction */
+    const char *name[ROLES];
+    bool along_r[2];                  /* the load's memory runs along R */
+} product;
+
+typedef struct tile { int64_t block[2], warps[2]; } tile;
+
+static const tile tiles[] = {
+    {{128, 256}, {2, 4}}, {{256, 128}, {4, 2}}, {{128, 128}, {2, 4}}, {{128, 128}, {2, 2}}, {{128, 64}, {2, 2}}, {{64, 128}, {2, 2}},
+    {{64, 64}, {2, 2}},   {{64, 256}, {1, 4}},  {{256, 64}, {4, 1}},  {{32, 128}, {1, 4}},  {{128, 32}, {4, 1}}, {{32, 64}, {2, 2}},
+    {{64, 32}, {2, 2}},   {{16, 128}, {1, 4}},  {{16, 64}, {1, 4}},   {{128, 16}, {4, 1}},  {{64, 16}, {4, 1}},  {{32, 32}, {2, 2}},
+    {{16, 32}, {1, 4}},   {{64, 8}, {4, 1}},
+};
+
+static int64_t extent(const product *p, uint32_t axes)
+{
+    int64_t n = 1;
+    for (int i = 0; i < p->x->s->naxes; i++)
+        if ((axes >> i & 1) && !kn_mul_fits(n, p->x->s->axes[i].extent, &n)) return 0;
+    return n;
+}
+
+/* The loads that stand for the instruction's two sources, columns being those with the axis along which the output is contiguous unless `turned`. */
+static const char *roles(const kn_site *x, bool turned, product *p)
+{
+    const kn_stmt *s = x->s;
+    if (x->nloads != 2) return "it is no product of two tensors";
+    int columns = (x->load[1].axes >> x->n & 1) != turned;
+    p->load[I] = !columns, p->load[J] = columns;
+    for (int i = 0; i < s->naxes; i++) {
+        bool a = x->load[p->load[I]].axes >> i & 1, b = x->load[p->load[J]].axes >> i & 1;
+        if (s->axes[i].extent == 1 && !s->axes[i].reduce && !a && !b) b = true;
+        if (s->axes[i].reduce && !(a && b)) return "a summed axis is in one factor only";
+        if (!a && !b) return "an axis of the output is in neither factor";
+        if (s->axes[i].reduce) p->axes[R] |= 1u << i;
+        else if (a && b) p->batch |= 1u << i;
+        else p->axes[a ? I : J] |= 1u << i;
+    }
+    if (!p->axes[R] || !p->axes[I] || !p->axes[J]) return "one factor has no axis of its own";
+    for (int r = 0; r < ROLES; r++)
+        if (!(p->extent[r] = extent(p, p->axes[r])) || p->extent[r] > KILN_MAX_EXTENT) return "its axes together are too long";
+    return NULL;
+}
+
+/* Axes of a role from the slowest to the fastest in memory of a load, for those of the sum of the second one's: weights are the longer run. */
+static void put_fuse(kn_buf *b, product *p, int role)
+{
+    const kn_site_access *a = &p->x->load[role == I ? p->load[I] : p->load[J]], *o = &p->x->load[p->load[I]];
+    int order[KILN_MAX_AXES], n = 0;
+    if (role == R && p->x->r >= 0 && o->linear && (!a->linear || (a->coef[p->x->r] != 1 && o->coef[p->x->r] == 1))) a = o;
+    for (int i = 0; i < p->x->s->naxes; i++) {
+        if (!(p->axes[role] >> i & 1)) continue;
+        int at = n++;
+        bool sort = a->linear && !(a->bent & p->axes[role]) && role == R;
+        for (; at > 0 && sort && a->coef[order[at - 1]] < a->coef[i]; at--) order[at] = order[at - 1];
+        order[at] = i;
+    }
+    static const char *const fused[] = {"KI", "KJ", "KR"};
+    p->name[role] = n == 1 ? p->x->s->axes[order[0]].name : fused[role];
+    for (int l = 0; l < 2 && role == R; l++) {
+        const kn_site_access *x = &p->x->load[p->load[l]];
+        p->along_r[l] = x->linear && x->coef[order[n - 1]] == 1;
+    }
+    if (n == 1) return;
+    kn_putf(b, "fuse %s %s", p->x->name, fused[role]);
+    for (int i = 0; i < n; i++) kn_putf(b, " %s", p->x->s->axes[order[i]].name);
+    kn_put(b, "\n");
+}
+
+static void put_loops(kn_buf *b, const product *p, const tile *t, const int64_t *count, int64_t steps)
+{
+    const char *s = p->x->name, *i = p->name[I], *j = p->name[J], *r = p->name[R];
+    kn_putf(b, "split %s %s %lld %lld %lld\n", s, i, (long long)t->warps[I], (long long)count[I], (long long)p->unit[I]);
+    kn_putf(b, "split %s %s %lld %lld %lld\n", s, j, (long long)t->warps[J], (long long)count[J], (long long)p->unit[J]);
+    kn_putf(b, "split %s %s %lld %lld\nreorder %s", s, r, (long long)steps, (long long)p->unit[R], s);
+    for (int a = 0; a < p->x->s->nspatial; a++)
+        if (p->batch >> a & 1) kn_putf(b, " %s.0", p->x->s->axes[a].name);
+    kn_putf(b, " %s.0 %s.0 | %s.1 %s.1 | %s.0 | %s.1 %s.2 %s.2 | %s.3 %s.3 %s.2\n", i, j, i, j, r, r, i, j, i, j, r);
+    for (int a = 0; a < p->x->s->nspatial; a++)
+        if (p->batch >> a & 1) kn_putf(b, "bind %s %s.0 grid\n", s, p->x->s->axes[a].name);
+    kn_putf(b, "bind %s %s.0 grid\nbind %s %s.0 grid\nbind %s %s.1 warp\nbind %s %s.1 warp\n", s, i, s, j, s, i, s, j);
+    kn_putf(b, "unroll %s %s.1\nunroll %s %s.2\nunroll %s %s.2\n", s, r, s, i, s, j);
+}
+
+/* A tile of one factor, its rows along what is contiguous in memory. */
+static void put_cache(kn_buf *b, const product *p, int role, const tile *t, int64_t steps, int stages)
+{
+    const char *s = p->x->name, *x = p->name[role], *r = p->name[R];
+    int bytes = p->x->load[p->load[role]].bytes;
+    int64_t row = (p->along_r[role] ? steps * p->unit[R] : t->block[role]) * bytes;
+    kn_putf(b, "cache_read %s %d shared %s.0 loops", s, p->load[role], r);
+    if (p->along_r[role]) kn_putf(b, " %s.1 %s.2 %s.3 %s.1 %s.2", x, x, x, r, r);
+    else kn_putf(b, " %s.1 %s.2 %s.1 %s.2 %s.3", r, r, x, x, x);
+    bool matrices = p->along_r[role] || bytes == 2, even = row >= 64 && !(row & (row - 1));
+    if (!matrices || !even) kn_putf(b, " pad %d", (matrices ? 16 : 32) / bytes);
+    kn_put(b, "\n");
+    if (stages > 1) kn_putf(b, "double_buffer %s %d %d async\n", s, p->load[role], stages);
+    if (matrices && even) kn_putf(b, "swizzle %s %d\n", s, p->load[role]);
+}
+
+static void try_tile(product *p, kn_plans *plans, const tile *t, int64_t steps, int stages)
+{
+    const kn_intrin *it = p->it;
+    int64_t count[2];
+    kn_buf b;
+    kn_buf_init(&b, plans->a);
+    for (int k = 0; k < 2; k++) {
+        count[k] = t->block[k] / (t->warps[k] * p->unit[k]);
+        if (count[k] * t->warps[k] * p->unit[k] != t->block[k]) return;
+    }
+    for (int r = 0; r < ROLES; r++) put_fuse(&b, p, r);
+    put_loops(&b, p, t, count, steps);
+    for (int k = 0; k < 2; k++) put_cache(&b, p, k, t, steps, stages);
+    kn_putf(&b, "tensorize %s %s.3 %s %s=%s.3 %s=%s.3 %s=%s.2\n", p->x->name, p->name[I], it->name, it->s->axes[0].name, p->name[I], it->s->axes[1].name,
+            p->name[J], it->s->axes[2].name, p->name[R]);
+    kn_plans_try(plans, &b);
+}
+
+static void try_tiles(product *p, kn_plans *plans)
+{
+    const kn_hw *hw = p->x->hw;
+    int bytes = p->x->load[p->load[I]].bytes + p->x->load[p->load[J]].bytes;
+    for (size_t i = 0; i < sizeof tiles / sizeof *tiles; i++) {
+        const tile *t = &tiles[i];
+        bool wide = false;
+        for (int k = 0; k < 2; k++) wide |= t->block[k] >= 2 * kn_round_up(p->extent[k], p->unit[k]) && t->block[k] > t->warps[k] * p->unit[k];
+        for (int64_t steps = 2; steps <= 4 && !wide; steps *= 2) {
+            int64_t stage = (t->block[I] + t->block[J]) * steps * p->unit[R] * bytes / 2, loops = kn_ceil_div(p->extent[R], steps * p->unit[R]);
+            if (steps > 2 && loops < 2) break;
+            for (int stages = 3; stages <= 5; stages++) {
+                if (stages > 3 && (loops < stages || stage > 32768)) break;
+                if (stages * (stage + 4096) > hw->max_shared_per_block) break;
+                try_tile(p, plans, t, steps, stages);
+            }
+        }
+    }
+}
+
+const char *kn_plan_warps(const kn_site *x, kn_plans *plans)
+{
+    const char *why = "the target has no instruction for products of these dtypes";
+    for (int k = 0; k < x->hw->nintrins; k++) {
+        const kn_intrin *it = x->hw->intrins[k].parsed;
+        if (!it || !kn_warp_of(it->spec) || x->hw->lanes != 32) continue;
+        const kn_expr *loads[2];
+        if (kn_loads(x->s->body, loads, 2) != 2) return "it is no product of two tensors";
+        if (loads[0]->dtype != it->operand[1].dtype || loads[1]->dtype != it->operand[2].dtype) continue;
+        if (it->spec->significand_bits && it->spec->significand_bits < kn_dtype_significand(loads[0]->dtype)) continue;
+        int before = plans->n;
+        for (int turned = 0; turned < 2; turned++) {
+            product p = {.x = x, .it = it};
+            const char *bad = roles(x, turned, &p);
+            if (bad) return bad;
+            for (int r = 0; r < ROLES; r++) p.unit[r] = it->s->axes[r].extent;
+            if (turned && p.extent[J] > 64) break; /* few rows: they go where the instruction is narrow */
+            try_tiles(&p, plans);
+        }
+        if (plans->n > before) return NULL;
+        why = "no tile of the instruction's fits the statement";
+    }
+    return why;
+}
