@@ -1,7 +1,7 @@
-/* rTiles of products on a GPU's tensor cores: levels block, warp, instruction (ROLLER 3.1 with the instruction's own extents as the innermost tile).
- * The axes of a sum of products fall into those of one factor (rows), those of the other (columns), those of both (batches) and those summed over; rows,
- * columns and sums each become one axis. Shared tiles keep the order that their source has in memory, so that copies are runs of 16 bytes;
- * their rows are swizzled, or padded where they have no length for that. */
+/* rTiles of products on a GPU's tensor cores: levels block, warp, instruction (ROLLER 3.1 with the instruction's own extents as the innermost
+ * tile). The axes of a sum of products fall into those of one factor (rows), those of the other (columns), those of both (batches) and those
+ * summed over; rows, columns and sums each become one axis. Shared tiles keep the order that their source has in memory, so that copies are runs
+ * of 16 bytes; their rows are swizzled, or padded where they have no length for that. */
 #include "construct/site.h"
 #include <string.h>
 
@@ -125,8 +125,9 @@ static void try_tile(product *p, kn_plans *plans, const tile *t, int64_t steps, 
     for (int r = 0; r < ROLES; r++) put_fuse(&b, p, r);
     put_loops(&b, p, t, count, steps);
     for (int k = 0; k < 2; k++) put_cache(&b, p, k, t, steps, stages);
-    kn_putf(&b, "tensorize %s %s.3 %s %s=%s.3 %s=%s.3 %s=%s.2\n", p->x->name, p->name[I], it->name, it->s->axes[0].name, p->name[I], it->s->axes[1].name,
-            p->name[J], it->s->axes[2].name, p->name[R]);
+    kn_putf(&b, "tensorize %s %s.3 %s", p->x->name, p->name[I], it->name);
+    for (int r = 0; r < ROLES; r++) kn_putf(&b, " %s=%s.%d", it->s->axes[r].name, p->name[r], r == R ? 2 : 3);
+    kn_put(&b, "\n");
     kn_plans_try(plans, &b);
 }
 
