@@ -76,6 +76,8 @@ enum cache_status cache_get_blob(cache *c, const char *digest, char **bytes, siz
 char *cache_record_encode(const cache_record *r, size_t *n);
 /* NULL when the bytes are not what encode wrote. Verification and verdict as given. */
 cache_record *cache_record_decode(const void *p, size_t n, int64_t version, enum cache_verification v, const char *verdict);
+/* Another process wrote something about the key: what this one has in memory is asked for again. */
+void cache_changed(cache *c, const char *key);
 
 /* Generation of a key: changes whenever a get of it could answer differently; lets a front end keep prepared answers. Lock-free read. */
 uint64_t cache_generation(const cache *c);

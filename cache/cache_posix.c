@@ -123,6 +123,18 @@ static void written(cache *c, const char *key)
     atomic_fetch_add(&c->generation, 1);
 }
 
+/* Only what this process alone has: the copies it shares were told by the writer. */
+void cache_changed(cache *c, const char *key)
+{
+    stripe *s = stripe_of(c, key);
+    pthread_mutex_lock(&s->lock);
+    s->epoch++;
+    for (int i = 0; i < c->n; i++)
+        if (c->tiers[i]->ops->forget && c->tiers[i]->ops->trusted) c->tiers[i]->ops->forget(c->tiers[i], key);
+    pthread_mutex_unlock(&s->lock);
+    atomic_fetch_add(&c->generation, 1);
+}
+
 static bool is_denied(cache *c, const char *key, int64_t version)
 {
     if (!atomic_load(&c->ndenied)) return false;

@@ -103,6 +103,8 @@ int64_t jobs_last(jobs *j); /* sequence number of the last event, -1: could not 
 /* Sleeps until the log may have grown since `turn` was got, or ms have passed. Returns the new turn; 0 is the turn to begin with. */
 uint64_t jobs_wait(jobs *j, uint64_t turn, int ms);
 uint64_t jobs_turn(jobs *j);
+void jobs_tell(jobs *j); /* somebody wrote to the log by another way: wakes all */
+bool jobs_make_id(char id[40]);
 
 /* ---- what workers do ---- */
 typedef struct jobs_lease { char id[40], worker[64], words[512]; int64_t epoch; } jobs_lease;
@@ -112,6 +114,7 @@ typedef struct jobs_offer {
     unsigned kinds;      /* 1 << jobs_kind, of those it takes */
     bool background;     /* takes background jobs now */
     const char *id;      /* this job or none; NULL: any */
+    bool any;            /* whatever it needs */
 } jobs_offer;
 /* Takes the next job: class, priority, the tenant whose turn it is, age. JOBS_NONE: nothing to do. Looks after lapsed leases first. */
 enum jobs_status jobs_claim(jobs *j, const jobs_offer *o, jobs_lease *lease, jobs_job *out);

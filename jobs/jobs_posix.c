@@ -5,7 +5,7 @@
 #include <sys/random.h>
 #include "jobs/private_posix.h"
 
-static bool make_id(char out[40])
+bool jobs_make_id(char out[40])
 {
     unsigned char bytes[12];
     if (getrandom(bytes, sizeof bytes, 0) != (ssize_t)sizeof bytes) return false;
@@ -83,7 +83,7 @@ enum jobs_status jobs_submit(jobs *j, const jobs_ask *a, jobs_job *out, bool *fr
     bool made = false;
     if (!acceptable(a)) return JOBS_REFUSED;
     if (a->id) snprintf(id, sizeof id, "%s", a->id);
-    else if (!make_id(id)) return JOBS_ERROR;
+    else if (!jobs_make_id(id)) return JOBS_ERROR;
     if (!jobs_tx_begin(j, &t)) return JOBS_ERROR;
     enum jobs_status st = there(&t, a, id, &row);
     if (st == JOBS_OK) made = !strcmp(row.job.id, id);

@@ -27,13 +27,13 @@ static bool covers(const char *words, const char *needs)
 }
 
 /* "|needs|needs|" of those jobs waiting whose needs the words cover; "" when there are none. */
-static bool covered(jobs_tx *t, const jobs_rows *rows, const char *words, char list[NEEDS_MAX])
+static bool covered(jobs_tx *t, const jobs_rows *rows, const char *words, bool any, char list[NEEDS_MAX])
 {
     size_t at = 0;
     *list = 0;
     for (int i = 0; i < rows->n; i++) {
         const char *needs = jobs_cell(rows, i, 0);
-        if (!covers(words, needs) || at + strlen(needs) + 3 > NEEDS_MAX) continue;
+        if ((!any && !covers(words, needs)) || at + strlen(needs) + 3 > NEEDS_MAX) continue;
         at += (size_t)snprintf(list + at, NEEDS_MAX - at, "%s%s|", at ? "" : "|", needs);
     }
     if (!*list) return false;
@@ -65,7 +65,7 @@ static enum jobs_status pick(jobs_tx *t, const jobs_offer *o, jobs_row *row)
     char list[NEEDS_MAX], kinds[64];
     const char *id = o->id ? o->id : "";
     if (!jobs_sql(t, JOBS_SQL_NEEDS, &rows, "s", id)) return JOBS_ERROR;
-    bool any = covered(t, &rows, o->words ? o->words : "", list);
+    bool any = covered(t, &rows, o->words ? o->words : "", o->any, list);
     jobs_rows_free(&rows);
     if (!any) return JOBS_NONE;
     bool held = jobs_sql(t, JOBS_SQL_HOLD, &rows, "");
@@ -132,7 +132,7 @@ static bool wanted_elsewhere(jobs_tx *t, const jobs_lease *l)
     jobs_rows rows;
     char list[NEEDS_MAX];
     if (!jobs_sql(t, JOBS_SQL_NEEDS_NOW, &rows, "i", (int64_t)GIVE_WAY_MS)) return false;
-    bool any = covered(t, &rows, l->words, list);
+    bool any = covered(t, &rows, l->words, false, list);
     jobs_rows_free(&rows);
     return any;
 }

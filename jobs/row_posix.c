@@ -209,3 +209,4 @@ int64_t jobs_last(jobs *j)
 
 uint64_t jobs_turn(jobs *j) { return cache_news_turn(j->news); }
 uint64_t jobs_wait(jobs *j, uint64_t turn, int ms) { return cache_news_wait(j->news, turn, ms); }
+void jobs_tell(jobs *j) { cache_news_tell(j->news); }

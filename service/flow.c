@@ -1,28 +1,9 @@
 /* The compile flow as a list of steps: lookup, wait, construct, generate, toolchain, verify, store, emulate. */
-#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include "service/auth.h"
-
-void service_build_id(const kiln_bytes *parts, int n, char out[72])
-{
-    size_t size = 0, at = 0;
-    uint8_t digest[32];
-    for (int i = 0; i < n; i++) size += parts[i].n + 8;
-    char *all = malloc(size + 1);
-    for (int i = 0; all && i < n; i++) { /* length before each part, so that parts cannot run into one another */
-        for (int k = 0; k < 8; k++) all[at++] = (char)(parts[i].n >> 8 * k);
-        if (parts[i].n) memcpy(all + at, parts[i].p, parts[i].n);
-        at += parts[i].n;
-    }
-    *out = 0;
-    if (!all) return;
-    kiln_sha256(all, at, digest);
-    free(all);
-    memcpy(out, "kb1-", 4);
-    kiln_hex(digest, 32, out + 4);
-}
+#include "service/fleet.h"
 
 /* ---- on the HTTP thread ---- */
 static int64_t wait_of(service_call *c, bool *given)
@@ -111,12 +92,7 @@ service_reply *service_compile(service_call *c)
         service_count(c->app->metrics, SERVICE_COLLAPSED);
         return NULL;
     }
-    if (!worker_pool_submit(c->app->pool, service_compile_job, job, false)) {
-        service_count(c->app->metrics, SERVICE_REFUSED);
-        service_jobs_done(c->app->jobs, job, service_problem_limit(503, "queue", c->app->config.queue, "the queue of compiles is full"),
-                          true);
-        service_job_drop(c->app->jobs, job);
-    }
+    service_pool_job(c->app, job);
     return NULL;
 }
 
@@ -146,7 +122,7 @@ service_reply *service_compile_resume(service_call *c)
         if (cache_get(c->app->cache, c->ask->keys.kernel, c->ask->keys.kernel_canon, &r, &tier) != CACHE_OK)
             return service_problem(500, "verify-failed", "the kernel did not pass verification",
                                    "it computed wrong values and is quarantined", NULL);
-        snprintf(status, sizeof status, "kiln; fwd=miss; %s", c->collapsed ? "collapsed" : "stored");
+        snprintf(status, sizeof status, "kiln; fwd=miss; %s", c->collapsed || job->followed ? "collapsed" : "stored");
         service_times t = job->times;
         t.canon = c->ask->times.canon;
         t.lookup = c->ask->times.lookup;
@@ -159,229 +135,13 @@ service_reply *service_compile_resume(service_call *c)
 }
 
 /* ---- on the pool ---- */
-typedef struct work {
-    service_app *app;
-    service_job *job;
-    kiln_arena *arena;
-    kiln_candidates *candidates;
-    kiln_kernel *kernel;
-    worker_blob blobs[3]; /* so, ptx, cubin */
-    cache_record record;
-    service_reply *problem;
-    bool runs_here;
-} work;
-
-static double lap(double *from)
+/* The pool's reference to the job goes to the pool again. */
+void service_pool_job(service_app *app, service_job *job)
 {
-    double now = service_now_ms(), ms = now - *from;
-    *from = now;
-    return ms;
-}
-
-static int left_ms(const work *w)
-{
-    int64_t left = w->job->deadline - (int64_t)service_now_ms();
-    return left < 1 ? 1 : (int)left;
-}
-
-/* A refusal that will be the same next time is remembered. */
-static bool refuse(work *w, kiln_status s, kiln_diag *d)
-{
-    d->status = s;
-    w->problem = service_problem_diag(d);
-    if (w->problem && (s == KILN_NO_SCHEDULE || s == KILN_UNSUPPORTED))
-        cache_put_impossible(w->app->cache, w->job->key, w->job->ask->keys.kernel_canon, kiln_fingerprint(), w->problem->body);
-    return false;
-}
-
-static bool refuse_worker(work *w, const worker_error *e)
-{
-    int http = !strcmp(e->slug, "compile-timeout") ? 504 : !strcmp(e->slug, "toolchain-missing") ? 503 : kiln_status_http(e->status);
-    if (http < 400) http = 500;
-    w->problem = service_problem(http, *e->slug ? e->slug : "internal", "a step of the compile failed", e->message, NULL);
-    return false;
-}
-
-static bool construct(work *w)
-{
-    kiln_diag d = {0};
-    double t = service_now_ms();
-    const kiln_request *r = w->job->ask->request;
-    const kiln_hw *hw = w->job->ask->hw;
-    kiln_status s = kiln_construct_request(w->arena, r, hw, r->top_k, &w->candidates, &d);
-    w->job->times.construct += lap(&t);
-    return s == KILN_OK || refuse(w, s, &d);
-}
-
-static void identify(work *w, const kiln_candidate *c)
-{
-    const service_ask *a = w->job->ask;
-    const worker_tools *t = &w->app->tools;
-    const char *const *flags;
-    bool gpu = !strcmp(kiln_hw_kind(a->hw), "gpu");
-    char joined[1024] = "";
-    int n = kiln_hw_flags(a->hw, &flags);
-    for (int i = 0; i < n; i++) {
-        size_t at = strlen(joined);
-        snprintf(joined + at, sizeof joined - at, "%s ", flags[i]);
-    }
-    const char *tool = gpu ? t->nvrtc_version : t->cc_version;
-    kiln_bytes parts[] = {
-        a->keys.kernel_canon, {kiln_fingerprint(), strlen(kiln_fingerprint())}, {tool, strlen(tool)}, {joined, strlen(joined)}, c->trace};
-    service_build_id(parts, 5, w->record.build);
-}
-
-/* Whether this build failed before: the records say so, and they are never rewritten. */
-static bool failed_before(work *w)
-{
-    for (int v = 1; v <= SERVICE_ATTEMPTS; v++) {
-        cache_record *r = NULL;
-        enum cache_status s = cache_get_version(w->app->cache, w->job->key, v, &r);
-        if (s != CACHE_OK && s != CACHE_QUARANTINED) return false;
-        bool same = r && !strcmp(r->build, w->record.build) && r->verification == CACHE_FAILED;
-        if (r) cache_release(r);
-        if (same) return true;
-    }
-    return false;
-}
-
-static bool generate(work *w, const kiln_candidate *c)
-{
-    kiln_diag d = {0};
-    double t = service_now_ms();
-    kiln_status s = kiln_generate(w->arena, w->job->ask->request->program, w->job->ask->hw, c->trace, &w->kernel, &d);
-    w->job->times.codegen += lap(&t);
-    return s == KILN_OK || refuse(w, s, &d);
-}
-
-bool service_nvrtc_knows(const worker_tools *t, const char *arch)
-{
-    int n = !strncmp(arch, "sm_", 3) ? atoi(arch + 3) : 0;
-    for (int i = 0; i < t->nnvrtc_archs; i++)
-        if (t->nvrtc_archs[i] == n) return true;
-    return false;
-}
-
-static bool toolchain(work *w)
-{
-    const worker_tools *t = &w->app->tools;
-    const kiln_hw *hw = w->job->ask->hw;
-    worker_error e = {0};
-    bool ok = true;
-    double began = service_now_ms();
-    if (!strcmp(w->kernel->language, "c") && *t->cc) {
-        const char *const *flags;
-        int n = kiln_hw_flags(hw, &flags);
-        ok = worker_compile_c(t, w->kernel->source, flags, n, left_ms(w), &w->blobs[0], &e);
-    } else if (!strcmp(w->kernel->language, "cuda") && service_nvrtc_knows(t, kiln_hw_arch(hw))) {
-        char *log = NULL;
-        ok = worker_compile_cuda(t, w->kernel->source, kiln_hw_arch(hw), true, true, left_ms(w), &w->blobs[1], &w->blobs[2], &log, &e);
-        free(log);
-    }
-    w->job->times.toolchain += lap(&began);
-    return ok || refuse_worker(w, &e);
-}
-
-static void write_verdict(cache_record *r, const worker_verdict *v)
-{
-    char error[40] = "null";
-    if (isfinite(v->max_error)) snprintf(error, sizeof error, "%.4g", v->max_error);
-    snprintf(r->verdict, sizeof r->verdict,
-             "{\"how\":\"%s\",\"ok\":%s,\"max_error\":%s,\"rtol\":%.6g,\"atol\":%.6g,\"checked\":%lld,\"total\":%lld,\"all_written\":%s,"
-             "\"seconds\":%.4f,"
-             "\"detail\":\"%.180s\"}",
-             v->how ? v->how : "", v->ok ? "true" : "false", error, v->rtol, v->atol, (long long)v->checked, (long long)v->total,
-             v->all_written ? "true" : "false", v->seconds, v->detail);
-}
-
-/* Runs the kernel where it can run; false only when the check itself could not be made. A wrong kernel leaves CACHE_FAILED. */
-static bool verify(work *w)
-{
-    worker_verdict v = {0};
-    worker_error e = {0};
-    double t = service_now_ms();
-    w->record.verification = CACHE_PENDING;
-    snprintf(w->record.verdict, sizeof w->record.verdict, "{}");
-    if (!w->runs_here || !w->blobs[0].p) return true;
-    bool ok = worker_verify_cpu(&w->app->tools, w->job->ask->request->program, w->kernel, &w->blobs[0], w->app->config.verify_ms, &v, &e);
-    w->job->times.verify += lap(&t);
-    if (!ok && strcmp(e.slug, "verify-failed")) return refuse_worker(w, &e);
-    if (!ok) {
-        v.ok = false;
-        v.how = "run";
-        snprintf(v.detail, sizeof v.detail, "%.100s", strpbrk(e.message, "\"\\\n") ? "the check could not be finished" : e.message);
-    }
-    w->record.verification = v.ok ? CACHE_RUN : CACHE_FAILED;
-    write_verdict(&w->record, &v);
-    return true;
-}
-
-static bool store(work *w, const kiln_candidate *c)
-{
-    const service_ask *a = w->job->ask;
-    cache_record *r = &w->record;
-    cache_blob blobs[8] = {0};
-    kiln_bytes name, bytes[5] = {w->kernel->source, w->kernel->header};
-    static const char *const kinds[5] = {"source", "header", "so", "ptx", "cubin"};
-    for (int i = 0; i < 3; i++) bytes[2 + i] = (kiln_bytes){w->blobs[i].p, w->blobs[i].n};
-    if (kiln_program_text(w->arena, a->request->program, &name) != KILN_OK) name = (kiln_bytes){"", 0};
-    snprintf(r->key, sizeof r->key, "%s", a->keys.kernel);
-    snprintf(r->workload, sizeof r->workload, "%s", a->keys.workload);
-    snprintf(r->origin, sizeof r->origin, a->request->trace.n ? "given" : "constructed");
-    snprintf(r->target, sizeof r->target, "%s", kiln_hw_id(a->hw));
-    r->name = name.p;
-    r->canon = a->keys.kernel_canon;
-    r->trace = w->kernel->trace;
-    r->manifest = w->kernel->manifest;
-    r->predicted_us = c->predicted_us;
-    r->nartifacts = 0;
-    for (int i = 0; i < 5; i++) {
-        if (!bytes[i].p || !bytes[i].n) continue;
-        uint8_t digest[32];
-        cache_artifact *x = &r->artifacts[r->nartifacts];
-        *x = (cache_artifact){.bytes = (int64_t)bytes[i].n};
-        snprintf(x->kind, sizeof x->kind, "%s", kinds[i]);
-        kiln_sha256(bytes[i].p, bytes[i].n, digest);
-        kiln_hex(digest, 32, x->digest);
-        memcpy(blobs[r->nartifacts].digest, x->digest, 65);
-        blobs[r->nartifacts++].bytes = bytes[i];
-    }
-    bool stored = false;
-    if (cache_put(w->app->cache, r, blobs, r->nartifacts, &stored) != CACHE_OK) {
-        w->problem = service_problem(503, "store-unavailable", "the kernel could not be stored", NULL, NULL);
-        return false;
-    }
-    if (!stored) service_log("warning", "not-stored", "%s is served from memory only", r->key);
-    return true;
-}
-
-static void forget_blobs(work *w)
-{
-    for (int i = 0; i < 3; i++) free(w->blobs[i].p);
-    memset(w->blobs, 0, sizeof w->blobs);
-}
-
-/* Candidates in rank order until one is right. */
-static bool build(work *w)
-{
-    int tried = 0;
-    if (!construct(w)) return false;
-    for (int i = 0; i < w->candidates->n && tried < SERVICE_CANDIDATES; i++) {
-        const kiln_candidate *c = &w->candidates->c[i];
-        identify(w, c);
-        if (failed_before(w)) continue;
-        tried++;
-        forget_blobs(w);
-        service_reply_drop(w->problem);
-        w->problem = NULL;
-        if (!generate(w, c) || !toolchain(w) || !verify(w)) return false;
-        if (!store(w, c)) return false;
-        if (w->record.verification != CACHE_FAILED) return true;
-        service_count(w->app->metrics, SERVICE_VERIFY_FAILURES);
-        service_log("error", "verify-failed", "%s build %s: %s", w->record.key, w->record.build, w->record.verdict);
-    }
-    w->problem = service_problem(500, "verify-failed", "no candidate passed verification", w->record.verdict, NULL);
-    return false;
+    if (worker_pool_submit(app->pool, service_compile_job, job, false)) return;
+    service_count(app->metrics, SERVICE_REFUSED);
+    service_jobs_done(app->jobs, job, service_problem_limit(503, "queue", app->config.queue, "the queue of compiles is full"), true);
+    service_job_drop(app->jobs, job);
 }
 
 /* After the answer: emulate what could not be run. The pool's reference to the job goes on to that job. */
@@ -392,33 +152,80 @@ static void after(service_app *app, service_job *job, bool pending)
     service_job_drop(app->jobs, job);
 }
 
+static bool known(service_app *app, service_job *job, bool *pending)
+{
+    cache_record *r = NULL;
+    const char *tier;
+    if (cache_get(app->cache, job->key, job->ask->keys.kernel_canon, &r, &tier) != CACHE_OK) return false;
+    *pending = r->verification == CACHE_PENDING;
+    cache_release(r);
+    return true;
+}
+
+/* A refusal that will be the same next time is remembered. */
+static service_reply *problem_of(service_app *app, const service_job *job, const build_result *r)
+{
+    if (r->end == BUILD_OK) return NULL;
+    service_reply *p = r->end == BUILD_REFUSED ? service_problem_diag(&r->diag) : service_problem(r->http, r->slug, r->title, r->detail, NULL);
+    if (p && r->end == BUILD_REFUSED && r->lasting)
+        cache_put_impossible(app->cache, job->key, job->ask->keys.kernel_canon, kiln_fingerprint(), p->body);
+    return p;
+}
+
+/* False: somebody else has the lease now. */
+static bool build_here(service_app *app, service_job *job, kept *lease, service_reply **problem, bool *pending)
+{
+    build_result r;
+    service_hold hold = {app->fleet, lease};
+    build_order o = {.tools = &app->tools, .cache = app->cache, .request = job->ask->request, .hw = job->ask->hw, .keys = &job->ask->keys,
+                     .candidates = SERVICE_CANDIDATES, .attempts = SERVICE_ATTEMPTS, .verify_ms = app->config.verify_ms,
+                     .runs_here = service_runs_here(job->ask->hw), .deadline = job->deadline, .may_store = service_fleet_may_store, .user = &hold};
+    service_count(app->metrics, SERVICE_COMPILES);
+    build_kernel(&o, &r);
+    job->times.construct = r.times.construct;
+    job->times.codegen = r.times.codegen;
+    job->times.toolchain = r.times.toolchain;
+    job->times.verify = r.times.verify;
+    for (int i = 0; i < r.wrong; i++) service_count(app->metrics, SERVICE_VERIFY_FAILURES);
+    if (r.wrong) service_log("error", "verify-failed", "%s: %d candidates", job->key, r.wrong);
+    if (r.end == BUILD_OK && !r.stored) service_log("warning", "not-stored", "%s is served from memory only", job->key);
+    if (r.end != BUILD_OK) service_count(app->metrics, SERVICE_COMPILE_FAILURES);
+    *pending = r.end == BUILD_OK && r.verification == CACHE_PENDING;
+    *problem = r.end == BUILD_LOST ? NULL : problem_of(app, job, &r);
+    service_fleet_end(app->fleet, lease, &r, *problem ? (*problem)->body : NULL);
+    return r.end != BUILD_LOST;
+}
+
 void service_compile_job(void *arg)
 {
     service_job *job = arg;
     service_app *app = job->app;
-    work w = {.app = app, .job = job};
-    bool collapsed, timed_out, ok, pending = false;
-    cache_record *r = NULL;
-    const char *tier;
+    service_reply *problem = NULL;
+    kept *lease = NULL;
+    bool collapsed, timed_out, pending = false;
     service_jobs_running(app->jobs, job);
-    bool lead = cache_flight_begin(app->cache, job->key, left_ms(&w), &collapsed, &timed_out);
-    if (cache_get(app->cache, job->key, job->ask->keys.kernel_canon, &r, &tier) == CACHE_OK) {
-        ok = true;
-        pending = r->verification == CACHE_PENDING;
-        cache_release(r);
-    } else {
-        w.arena = service_arena(&job->deadline);
-        w.runs_here = service_runs_here(job->ask->hw);
-        service_count(app->metrics, SERVICE_COMPILES);
-        ok = w.arena && build(&w);
-        pending = ok && w.record.verification == CACHE_PENDING;
-        if (!ok) service_count(app->metrics, SERVICE_COMPILE_FAILURES);
-        if (!ok && !w.problem) w.problem = service_problem(503, "out-of-memory", "out of memory", NULL, NULL);
+    if (known(app, job, &pending)) {
+        service_jobs_done(app->jobs, job, NULL, !pending);
+        after(app, job, pending);
+        return;
     }
-    if (lead) cache_flight_end(app->cache, job->key);
-    forget_blobs(&w);
-    kiln_arena_close(w.arena);
-    service_jobs_done(app->jobs, job, ok ? NULL : w.problem, !pending);
+    enum service_lead lead = service_fleet_lead(app->fleet, job, &lease);
+    if (lead == SERVICE_FOLLOW) {
+        job->followed = true;
+        service_fleet_park(app->fleet, job);
+        return;
+    }
+    bool flies = cache_flight_begin(app->cache, job->key, job->deadline - build_now_ms(), &collapsed, &timed_out), ours = true;
+    if (known(app, job, &pending)) { /* the one that led before has stored it */
+        build_result found = {.end = BUILD_OK};
+        service_fleet_end(app->fleet, lease, &found, NULL);
+    } else ours = build_here(app, job, lease, &problem, &pending);
+    if (flies) cache_flight_end(app->cache, job->key);
+    if (!ours) {
+        service_fleet_park(app->fleet, job);
+        return;
+    }
+    service_jobs_done(app->jobs, job, problem, !pending);
     after(app, job, pending);
 }
 
@@ -433,15 +240,16 @@ void service_emulate_job(void *arg)
     worker_error e = {0};
     const char *tier;
     const service_ask *a = job->ask;
-    kiln_arena *arena = service_arena(NULL);
+    kiln_arena *arena = build_arena(NULL);
     service_count(app->metrics, SERVICE_EMULATIONS);
     if (arena && !atomic_load(&app->draining) && cache_get(app->cache, job->key, a->keys.kernel_canon, &r, &tier) == CACHE_OK &&
         r->verification == CACHE_PENDING && kiln_generate(arena, a->request->program, a->hw, r->trace, &k, &d) == KILN_OK) {
         bool made = worker_emulate(&app->tools, a->request->program, k, app->config.emulate_ms, &v, &e);
         made = made && (v.ok || v.total > 0); /* a kernel that was never compared is not a wrong one: it stays pending */
         if (made) {
-            write_verdict(&verdict, &v);
+            build_verdict_text(&v, verdict.verdict, sizeof verdict.verdict);
             cache_verdict(app->cache, r->key, r->version, v.ok ? CACHE_EMULATED : CACHE_FAILED, verdict.verdict);
+            jobs_tell(service_fleet_jobs(app->fleet));
         }
         if (made && !v.ok) service_count(app->metrics, SERVICE_VERIFY_FAILURES);
         if (!made || !v.ok) service_log("error", "emulation", "%s: %s", job->key, made ? verdict.verdict : *e.message ? e.message : v.detail);
@@ -461,6 +269,9 @@ bool service_compile_now(service_app *app, service_ask *ask, service_reply **pro
     if (job) {
         kept = service_jobs_find(app->jobs, job->id);
         service_compile_job(job);
+        uint64_t turn = 0;
+        while (kept && kept->state < SERVICE_SUCCEEDED && (int64_t)service_now_ms() < kept->deadline) /* another process leads it */
+            turn = jobs_wait(service_fleet_jobs(app->fleet), turn, 100);
         if (kept && kept->problem) *problem = service_reply_ref(kept->problem);
         service_job_drop(app->jobs, kept);
     } else if (cache_flight_begin(app->cache, ask->keys.kernel, app->config.deadline_ms, &collapsed, &timed_out)) {

@@ -180,7 +180,7 @@ static bool prepared(const service_call *c, uint64_t *generation)
 {
     const service_app *app = c->app;
     bool blob = c->route->handler == rt_blob, get = !strcmp(c->method, "GET");
-    if (!app->config.memo_mib || *c->if_none_match || *c->cache_control || *c->range) return false;
+    if (!atomic_load(&app->ready) || !app->config.memo_mib || *c->if_none_match || *c->cache_control || *c->range) return false;
     *generation = blob ? atomic_load(&app->quarantine_serial) : cache_generation(app->cache) + atomic_load(&app->target_serial);
     return c->route->handler == rt_compile || (get && (blob || c->route->handler == rt_kernel));
 }

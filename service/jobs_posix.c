@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
+#include "jobs/jobs.h"
 #include "service/service.h"
 
 struct service_jobs {
@@ -124,7 +125,8 @@ static service_job *make(service_jobs *j, service_ask *ask)
     job->created_ms = service_unix_ms();
     job->deadline = (int64_t)service_now_ms() + j->app->config.deadline_ms;
     snprintf(job->key, sizeof job->key, "%s", ask->keys.kernel);
-    snprintf(job->id, sizeof job->id, "j%llx-%llx", (unsigned long long)job->created_ms, (unsigned long long)++j->serial);
+    if (!jobs_make_id(job->id))
+        snprintf(job->id, sizeof job->id, "j%llx-%llx", (unsigned long long)job->created_ms, (unsigned long long)++j->serial);
     job->next = j->list;
     j->list = job;
     j->n++;
@@ -178,6 +180,13 @@ service_job *service_jobs_start(service_jobs *j, service_ask *ask)
     service_job *job = lives(j, ask->keys.kernel) ? NULL : make(j, ask);
     pthread_mutex_unlock(&j->lock);
     return job;
+}
+
+void service_jobs_rename(service_jobs *j, service_job *job, const char *id)
+{
+    pthread_mutex_lock(&j->lock);
+    snprintf(job->id, sizeof job->id, "%s", id);
+    pthread_mutex_unlock(&j->lock);
 }
 
 void service_jobs_running(service_jobs *j, service_job *job)

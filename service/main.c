@@ -9,6 +9,7 @@
 #include <unistd.h>
 #include "service/auth.h"
 #include "service/sign.h"
+#include "service/fleet.h"
 
 static void say(const char *text) { puts(text); }
 
@@ -71,6 +72,8 @@ static bool open_parts(service_app *app, const char *exe_dir, char *why, size_t 
     if (!app->signer) return false;
     app->targets = service_targets_open(app, why, size);
     if (!app->targets) return false;
+    app->fleet = service_fleet_open(app, why, size);
+    if (!app->fleet) return false;
     if (!service_auth_load(app->auth)) service_log("warning", "no-keys", "the keys cannot be read yet");
     if (!*app->tools.cc) service_log("warning", "no-compiler", "no C compiler: CPU kernels are answered as source only");
     if (!*app->tools.nvrtc) service_log("info", "no-nvrtc", "%s", app->tools.nvrtc_why);
@@ -102,6 +105,7 @@ static int serve(service_app *app, const char *exe_dir)
     sigaddset(&set, SIGINT);
     pthread_sigmask(SIG_BLOCK, &set, NULL);
     signal(SIGPIPE, SIG_IGN);
+    make_folders(app->config.data); /* the socket lies in it; open_parts says when it cannot be written */
     app->metrics = service_metrics_open();
     app->memo = service_memo_open((int64_t)app->config.memo_mib << 20);
     app->jobs = service_jobs_open(app);
@@ -113,6 +117,7 @@ static int serve(service_app *app, const char *exe_dir)
     if (ok) sigwait(&set, &sig);
     if (http) drain(app, http);
     worker_pool_close(app->pool, false);
+    service_fleet_close(app->fleet);
     service_jobs_close(app->jobs);
     service_memo_close(app->memo);
     service_targets_close(app->targets);

@@ -86,6 +86,7 @@ typedef struct service_jobs service_jobs;
 typedef struct service_memo service_memo;
 typedef struct service_metrics service_metrics;
 typedef struct service_signer service_signer;
+typedef struct service_fleet service_fleet;
 typedef struct service_app {
     service_config config;
     worker_tools tools;
@@ -93,6 +94,7 @@ typedef struct service_app {
     worker_pool *pool;
     service_targets *targets;
     service_jobs *jobs;
+    service_fleet *fleet;
     service_memo *memo;
     service_metrics *metrics;
     service_auth *auth;
@@ -176,7 +178,6 @@ service_targets *service_targets_open(service_app *app, char *why, size_t size);
 void service_targets_close(service_targets *t);
 char *service_target_json(service_targets *t, const char *id, bool *builtin); /* "host" too; free(); NULL: none */
 char *service_targets_list(service_targets *t, const worker_tools *tools);
-bool service_nvrtc_knows(const worker_tools *t, const char *arch); /* NVRTC here can make binaries for "sm_90a" */ /* JSON; free() */
 enum service_put { SERVICE_PUT_NEW, SERVICE_PUT_SAME, SERVICE_PUT_BUILTIN, SERVICE_PUT_FULL, SERVICE_PUT_STORE };
 enum service_put service_target_put(service_targets *t, cache *c, const char *id, kiln_bytes json);
 bool service_target_id_ok(const char *id);
@@ -193,6 +194,7 @@ struct service_job {
     char id[40], key[72];
     service_ask *ask;
     enum service_state state;
+    bool followed; /* another process led, or leads */
     bool settled, emulating; /* nothing more will be known about the kernel; an emulation is queued or runs */
     service_reply *problem;  /* of a failed job */
     service_times times;
@@ -206,6 +208,7 @@ void service_jobs_close(service_jobs *j);
 /* Joins the live job of c->ask's key, or makes one (*fresh) which the caller must submit; c waits (suspended) until it is woken. NULL:
  * table full. */
 service_job *service_jobs_join(service_jobs *j, service_call *c, bool *fresh);
+void service_jobs_rename(service_jobs *j, service_job *job, const char *id); /* the fleet has one of that key already */
 void service_jobs_running(service_jobs *j, service_job *job);
 /* The kernel can be served, or cannot (problem, taken). settled: verification is over as well. Wakes whom it concerns. */
 void service_jobs_done(service_jobs *j, service_job *job, service_reply *problem, bool settled);
@@ -238,7 +241,7 @@ service_reply *service_compile(service_call *c);        /* NULL: waits */
 service_reply *service_compile_resume(service_call *c); /* after the wait */
 /* Builds the kernel of ask on this thread; true: it can be served, else *problem (own) or NULL when another builds it and did not succeed. */
 bool service_compile_now(service_app *app, service_ask *ask, service_reply **problem);
-void service_build_id(const kiln_bytes *parts, int n, char out[72]);
+void service_pool_job(service_app *app, service_job *job); /* takes the pool's reference; refused: the job ends */
 /* Steps that run on the pool. */
 void service_compile_job(void *job);
 void service_emulate_job(void *job);

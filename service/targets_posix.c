@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "service/service.h"
+#include "workers/build.h"
 
 typedef struct target {
     char id[KILN_MAX_NAME_BYTES];
@@ -177,7 +178,7 @@ static const char *compilable(const cJSON *e, const worker_tools *tools)
     const char *language = cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(e, "language"));
     const char *arch = cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(e, "arch"));
     if (language && !strcmp(language, "c")) return *tools->cc ? "binary" : "source";
-    if (language && !strcmp(language, "cuda")) return arch && service_nvrtc_knows(tools, arch) ? "binary" : "source";
+    if (language && !strcmp(language, "cuda")) return arch && build_nvrtc_knows(tools, arch) ? "binary" : "source";
     return "construct";
 }
 

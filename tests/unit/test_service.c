@@ -8,6 +8,7 @@
 #include <sys/socket.h>
 #include <cmocka.h>
 #include "service/service.h"
+#include "workers/build.h"
 
 static void routes_answer_404_405_and_the_parameter(void **state)
 {
@@ -123,8 +124,8 @@ static void bundles_and_builds_are_deterministic(void **state)
     free(a);
     free(b);
     kiln_bytes one[] = {{"ab", 2}, {"c", 1}}, two[] = {{"a", 1}, {"bc", 2}};
-    service_build_id(one, 2, x);
-    service_build_id(two, 2, y);
+    build_id(one, 2, x);
+    build_id(two, 2, y);
     assert_int_equal(strlen(x), 68);
     assert_string_not_equal(x, y);
 }

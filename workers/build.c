@@ -1,0 +1,278 @@
+/* Building a kernel: construct, generate, toolchain, verify, store; candidates in rank order until one is right. */
+#include "workers/build.h"
+#include <cjson/cJSON.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include "workers/verify.h"
+
+int64_t build_now_ms(void) { return (int64_t)verify_now_ms(); }
+
+static void *mem(void *user, void *p, size_t old_size, size_t size)
+{
+    (void)user, (void)old_size;
+    if (size) return realloc(p, size);
+    free(p);
+    return NULL;
+}
+
+static int past(void *user)
+{
+    const int64_t *deadline = user;
+    return deadline && build_now_ms() > *deadline;
+}
+
+kiln_arena *build_arena(const int64_t *deadline)
+{
+    kiln_host host = {(void *)(uintptr_t)deadline, mem, past};
+    return kiln_arena_open(&host);
+}
+
+void build_id(const kiln_bytes *parts, int n, char out[72])
+{
+    size_t size = 0, at = 0;
+    uint8_t digest[32];
+    for (int i = 0; i < n; i++) size += parts[i].n + 8;
+    char *all = malloc(size + 1);
+    for (int i = 0; all && i < n; i++) { /* length before each part, so that parts cannot run into one another */
+        for (int k = 0; k < 8; k++) all[at++] = (char)(parts[i].n >> 8 * k);
+        if (parts[i].n) memcpy(all + at, parts[i].p, parts[i].n);
+        at += parts[i].n;
+    }
+    *out = 0;
+    if (!all) return;
+    kiln_sha256(all, at, digest);
+    free(all);
+    memcpy(out, "kb1-", 4);
+    kiln_hex(digest, 32, out + 4);
+}
+
+static double lap(double *from)
+{
+    double now = verify_now_ms(), ms = now - *from;
+    *from = now;
+    return ms;
+}
+
+static int left_ms(const build *b)
+{
+    int64_t left = b->order->deadline - build_now_ms();
+    return left < 1 ? 1 : left > 1 << 30 ? 1 << 30 : (int)left;
+}
+
+static bool refuse(build *b, kiln_status s, const kiln_diag *d)
+{
+    b->result->end = BUILD_REFUSED;
+    b->result->diag = *d;
+    b->result->diag.status = s;
+    b->result->lasting = s == KILN_NO_SCHEDULE || s == KILN_UNSUPPORTED;
+    return false;
+}
+
+static bool fail(build *b, int http, const char *slug, const char *title, const char *detail)
+{
+    build_result *r = b->result;
+    r->end = BUILD_FAILED;
+    r->http = http;
+    snprintf(r->slug, sizeof r->slug, "%s", slug);
+    snprintf(r->title, sizeof r->title, "%s", title);
+    snprintf(r->detail, sizeof r->detail, "%s", detail);
+    return false;
+}
+
+static bool fail_worker(build *b, const worker_error *e)
+{
+    int http = !strcmp(e->slug, "compile-timeout") ? 504 : !strcmp(e->slug, "toolchain-missing") ? 503 : kiln_status_http(e->status);
+    return fail(b, http < 400 ? 500 : http, *e->slug ? e->slug : "internal", "a step of the compile failed", e->message);
+}
+
+bool build_open(build *b, const build_order *o, build_result *r)
+{
+    memset(r, 0, sizeof *r);
+    *b = (build){.order = o, .result = r, .arena = build_arena(&o->deadline)};
+    return b->arena || fail(b, 503, "out-of-memory", "out of memory", "");
+}
+
+static void forget_blobs(build *b)
+{
+    for (int i = 0; i < 3; i++) free(b->blobs[i].p);
+    memset(b->blobs, 0, sizeof b->blobs);
+}
+
+void build_close(build *b)
+{
+    forget_blobs(b);
+    kiln_arena_close(b->arena);
+}
+
+void build_name(build *b, kiln_bytes trace)
+{
+    const build_order *o = b->order;
+    const char *const *flags;
+    char joined[1024] = "";
+    int n = kiln_hw_flags(o->hw, &flags);
+    for (int i = 0; i < n; i++) {
+        size_t at = strlen(joined);
+        snprintf(joined + at, sizeof joined - at, "%s ", flags[i]);
+    }
+    const char *tool = !strcmp(kiln_hw_kind(o->hw), "gpu") ? o->tools->nvrtc_version : o->tools->cc_version;
+    kiln_bytes parts[] = {o->keys->kernel_canon, {kiln_fingerprint(), strlen(kiln_fingerprint())}, {tool, strlen(tool)},
+                          {joined, strlen(joined)}, trace};
+    build_id(parts, 5, b->record.build);
+}
+
+/* Whether this build failed before: the records say so, and they are never rewritten. */
+bool build_failed_before(build *b)
+{
+    for (int v = 1; v <= b->order->attempts; v++) {
+        cache_record *r = NULL;
+        enum cache_status s = cache_get_version(b->order->cache, b->order->keys->kernel, v, &r);
+        if (s != CACHE_OK && s != CACHE_QUARANTINED) return false;
+        bool same = r && !strcmp(r->build, b->record.build) && r->verification == CACHE_FAILED;
+        if (r) cache_release(r);
+        if (same) return true;
+    }
+    return false;
+}
+
+bool build_nvrtc_knows(const worker_tools *t, const char *arch)
+{
+    int n = !strncmp(arch, "sm_", 3) ? atoi(arch + 3) : 0;
+    for (int i = 0; i < t->nnvrtc_archs; i++)
+        if (t->nvrtc_archs[i] == n) return true;
+    return false;
+}
+
+static bool toolchain(build *b)
+{
+    const worker_tools *t = b->order->tools;
+    const kiln_hw *hw = b->order->hw;
+    worker_error e = {0};
+    bool ok = true;
+    double began = verify_now_ms();
+    if (!strcmp(b->kernel->language, "c") && *t->cc) {
+        const char *const *flags;
+        int n = kiln_hw_flags(hw, &flags);
+        ok = worker_compile_c(t, b->kernel->source, flags, n, left_ms(b), &b->blobs[0], &e);
+    } else if (!strcmp(b->kernel->language, "cuda") && build_nvrtc_knows(t, kiln_hw_arch(hw))) {
+        char *log = NULL;
+        ok = worker_compile_cuda(t, b->kernel->source, kiln_hw_arch(hw), true, true, left_ms(b), &b->blobs[1], &b->blobs[2], &log, &e);
+        free(log);
+    }
+    b->result->times.toolchain += lap(&began);
+    return ok || fail_worker(b, &e);
+}
+
+void build_verdict_text(const worker_verdict *v, char *json, size_t size)
+{
+    char error[40] = "null";
+    if (isfinite(v->max_error)) snprintf(error, sizeof error, "%.4g", v->max_error);
+    snprintf(json, size,
+             "{\"how\":\"%s\",\"ok\":%s,\"max_error\":%s,\"rtol\":%.6g,\"atol\":%.6g,\"checked\":%lld,\"total\":%lld,\"all_written\":%s,"
+             "\"seconds\":%.4f,"
+             "\"detail\":\"%.180s\"}",
+             v->how ? v->how : "", v->ok ? "true" : "false", error, v->rtol, v->atol, (long long)v->checked, (long long)v->total,
+             v->all_written ? "true" : "false", v->seconds, v->detail);
+}
+
+/* Runs the kernel where it can run; false only when the check itself could not be made. A wrong kernel leaves CACHE_FAILED. */
+static bool verify(build *b)
+{
+    worker_verdict v = {0};
+    worker_error e = {0};
+    double t = verify_now_ms();
+    b->record.verification = CACHE_PENDING;
+    snprintf(b->record.verdict, sizeof b->record.verdict, "{}");
+    if (!b->order->runs_here || !b->blobs[0].p) return true;
+    bool ok = worker_verify_cpu(b->order->tools, b->order->request->program, b->kernel, &b->blobs[0], b->order->verify_ms, &v, &e);
+    b->result->times.verify += lap(&t);
+    if (!ok && strcmp(e.slug, "verify-failed")) return fail_worker(b, &e);
+    if (!ok) {
+        v.ok = false;
+        v.how = "run";
+        snprintf(v.detail, sizeof v.detail, "%.100s", strpbrk(e.message, "\"\\\n") ? "the check could not be finished" : e.message);
+    }
+    b->record.verification = v.ok ? CACHE_RUN : CACHE_FAILED;
+    build_verdict_text(&v, b->record.verdict, sizeof b->record.verdict);
+    return true;
+}
+
+bool build_make(build *b, kiln_bytes trace)
+{
+    kiln_diag d = {0};
+    double t = verify_now_ms();
+    forget_blobs(b);
+    kiln_status s = kiln_generate(b->arena, b->order->request->program, b->order->hw, trace, &b->kernel, &d);
+    b->result->times.codegen += lap(&t);
+    if (s != KILN_OK) return refuse(b, s, &d);
+    return toolchain(b) && verify(b);
+}
+
+bool build_store(build *b, const char *origin, double predicted_us, double measured_us)
+{
+    const build_order *o = b->order;
+    cache_record *r = &b->record;
+    cache_blob blobs[8] = {0};
+    kiln_bytes name, bytes[5] = {b->kernel->source, b->kernel->header};
+    static const char *const kinds[5] = {"source", "header", "so", "ptx", "cubin"};
+    for (int i = 0; i < 3; i++) bytes[2 + i] = (kiln_bytes){b->blobs[i].p, b->blobs[i].n};
+    if (kiln_program_text(b->arena, o->request->program, &name) != KILN_OK) name = (kiln_bytes){"", 0};
+    snprintf(r->key, sizeof r->key, "%s", o->keys->kernel);
+    snprintf(r->workload, sizeof r->workload, "%s", o->keys->workload);
+    snprintf(r->origin, sizeof r->origin, "%s", origin);
+    snprintf(r->target, sizeof r->target, "%s", kiln_hw_id(o->hw));
+    r->name = name.p;
+    r->canon = o->keys->kernel_canon;
+    r->trace = b->kernel->trace;
+    r->manifest = b->kernel->manifest;
+    r->predicted_us = predicted_us;
+    r->measured_us = measured_us;
+    r->nartifacts = 0;
+    for (int i = 0; i < 5; i++) {
+        if (!bytes[i].p || !bytes[i].n) continue;
+        cache_artifact *x = &r->artifacts[r->nartifacts];
+        *x = (cache_artifact){.bytes = (int64_t)bytes[i].n};
+        snprintf(x->kind, sizeof x->kind, "%s", kinds[i]);
+        blobs[r->nartifacts++].bytes = bytes[i]; /* cache_put fills the digests */
+    }
+    if (o->may_store && !o->may_store(o->user)) {
+        b->result->end = BUILD_LOST;
+        return false;
+    }
+    if (cache_put(o->cache, r, blobs, r->nartifacts, &b->result->stored) != CACHE_OK)
+        return fail(b, 503, "store-unavailable", "the kernel could not be stored", "");
+    b->result->version = r->version;
+    b->result->verification = r->verification;
+    memcpy(b->result->build, r->build, sizeof r->build);
+    return true;
+}
+
+static bool run(build *b)
+{
+    const build_order *o = b->order;
+    kiln_candidates *found;
+    kiln_diag d = {0};
+    int tried = 0;
+    double t = verify_now_ms();
+    kiln_status s = kiln_construct_request(b->arena, o->request, o->hw, o->request->top_k, &found, &d);
+    b->result->times.construct += lap(&t);
+    if (s != KILN_OK) return refuse(b, s, &d);
+    for (int i = 0; i < found->n && tried < o->candidates; i++) {
+        const kiln_candidate *c = &found->c[i];
+        build_name(b, c->trace);
+        if (build_failed_before(b)) continue;
+        tried++;
+        if (!build_make(b, c->trace) || !build_store(b, o->request->trace.n ? "given" : "constructed", c->predicted_us, 0)) return false;
+        if (b->record.verification != CACHE_FAILED) return true;
+        b->result->wrong++;
+    }
+    return fail(b, 500, "verify-failed", "no candidate passed verification", b->record.verdict);
+}
+
+void build_kernel(const build_order *o, build_result *r)
+{
+    build b;
+    if (build_open(&b, o, r)) run(&b);
+    build_close(&b);
+}
