@@ -13,7 +13,8 @@ struct cli {
     int nargs;
     const char *const *args;
     int nattrs, ninputs, ngrads; /* --attr NAME=VALUE, --input NAME=FILE, --grad INPUT */
-    const char *attrs[32], *inputs[32], *grads[32];
+    int ndims;                   /* --dim NAME=EXTENT */
+    const char *attrs[32], *inputs[32], *grads[32], *dims[32];
     kiln_arena *arena;
     char exe_dir[512];
 };

@@ -8,7 +8,7 @@ typedef struct kn_scope {
     kiln_arena *a;
     kn_graph *g;
     struct kn_scope *around;
-    int *slots;      /* hash table of values by name: value + 1, 0 is free */
+    int *slots; /* hash table of values by name: value + 1, 0 is free */
     int nslots, used;
 } kn_scope;
 

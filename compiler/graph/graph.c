@@ -53,7 +53,8 @@ kn_value *kn_value_constant(kiln_arena *a, enum kn_dtype t, int rank, const int6
     kn_data *d = kn_new(a, kn_data);
     if (!v || !d) return NULL;
     *d = (kn_data){.bytes = bytes, .n = n, .splat = splat};
-    *v = (kn_value){.name = "", .place = "", .typed = true, .shaped = true, .dtype = t, .rank = rank, .data = d, .producer = -1, .outer = -1};
+    *v = (kn_value){
+        .name = "", .place = "", .typed = true, .shaped = true, .dtype = t, .rank = rank, .data = d, .producer = -1, .outer = -1};
     for (int i = 0; i < rank; i++) v->shape[i] = shape[i];
     return v;
 }
@@ -199,9 +200,14 @@ void kn_element_store(enum kn_dtype t, uint8_t *at, double x)
 {
     float f = (float)x;
     uint16_t h = t == KN_F16 ? to_half(x) : t == KN_BF16 ? to_bf16(x) : 0;
-    if (t == KN_F32) memcpy(at, &f, 4);
-    else if (t == KN_F64) memcpy(at, &x, 8);
-    else if (t == KN_BOOL) *at = x != 0;
-    else if (kn_dtype_class(t) == 'f') at[0] = (uint8_t)h, at[1] = (uint8_t)(h >> 8);
-    else store_int(t, at, x);
+    if (t == KN_F32)
+        memcpy(at, &f, 4);
+    else if (t == KN_F64)
+        memcpy(at, &x, 8);
+    else if (t == KN_BOOL)
+        *at = x != 0;
+    else if (kn_dtype_class(t) == 'f')
+        at[0] = (uint8_t)h, at[1] = (uint8_t)(h >> 8);
+    else
+        store_int(t, at, x);
 }

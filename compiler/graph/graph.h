@@ -15,9 +15,9 @@
  *   - reinterpretations of the same bytes (Reshape, Flatten, Squeeze, Unsqueeze, Identity, Dropout) are "Reshape" nodes: kn_node_is_view.
  *     They move nothing: their output may share its input's memory.
  *
- * How the partitioner uses it: walk nodes[] in order; users of a value are found with kn_graph_users; a group of nodes becomes one program by
- * joining the programs of its nodes (each has inputs x0, x1 ... for the node's present inputs, in order, and one output y); constants are
- * inputs of that program like any others, with their bytes in kn_value.data. A graph output may be a graph input or a constant.
+ * How the partitioner uses it: walk nodes[] in order; users of a value are found with kn_graph_users; a group of nodes becomes one program
+ * by joining the programs of its nodes (each has inputs x0, x1 ... for the node's present inputs, in order, and one output y); constants
+ * are inputs of that program like any others, with their bytes in kn_value.data. A graph output may be a graph input or a constant.
  *
  * Everything lies in the caller's arena; names and constants may point into the client's bytes, which must live as long. */
 #ifndef KN_GRAPH_H
@@ -28,22 +28,22 @@
 typedef struct kn_data {
     const uint8_t *bytes; /* n bytes; NULL: the client named a digest and the bytes are elsewhere */
     size_t n;
-    bool splat;           /* bytes hold ONE element, and all elements are equal to it (ConstantOfShape makes models of 500 MB in 4 KB) */
+    bool splat; /* bytes hold ONE element, and all elements are equal to it (ConstantOfShape makes models of 500 MB in 4 KB) */
     bool by_digest;
-    uint8_t digest[32];   /* SHA-256 of the bytes in full; only where by_digest is set */
+    uint8_t digest[32]; /* SHA-256 of the bytes in full; only where by_digest is set */
 } kn_data;
 
 typedef struct kn_value {
-    const char *name;     /* unique in its graph; "" only for values that passes make */
-    const char *place;    /* JSON pointer for errors, "/graph/inputs/0" */
-    bool typed, shaped;   /* of a raw graph: dtype known, rank and shape known */
+    const char *name;   /* unique in its graph; "" only for values that passes make */
+    const char *place;  /* JSON pointer for errors, "/graph/inputs/0" */
+    bool typed, shaped; /* of a raw graph: dtype known, rank and shape known */
     enum kn_dtype dtype;
-    int rank;             /* <= KILN_MAX_RANK */
-    int64_t shape[KILN_MAX_RANK]; /* >= 0; in raw graphs -1 is an unknown extent */
+    int rank;                        /* <= KILN_MAX_RANK */
+    int64_t shape[KILN_MAX_RANK];    /* >= 0; in raw graphs -1 is an unknown extent */
     const char *dims[KILN_MAX_RANK]; /* raw: the name of an unknown extent ("batch"), NULL without one */
-    const kn_data *data;  /* constants; NULL: computed or fed */
-    int producer;         /* node index; -1 for inputs and constants */
-    int outer;            /* in a subgraph: the value of the surrounding graph that it stands for; else -1 */
+    const kn_data *data;             /* constants; NULL: computed or fed */
+    int producer;                    /* node index; -1 for inputs and constants */
+    int outer;                       /* in a subgraph: the value of the surrounding graph that it stands for; else -1 */
 } kn_value;
 
 /* kind: 'i' integer, 'f' float, 's' string, 'I' integers, 'F' floats, 'S' strings, 'T' tensor (tensor->data), 'G' subgraph. */
@@ -53,7 +53,7 @@ typedef struct kn_gattr {
     int64_t i;
     double f;
     const char *s;
-    int n;                /* of the list */
+    int n; /* of the list */
     const int64_t *ints;
     const double *floats;
     const char *const *strings;
@@ -62,25 +62,25 @@ typedef struct kn_gattr {
 } kn_gattr;
 
 typedef struct kn_node {
-    const char *op;       /* ONNX name: "Conv"; of a settled graph: a row of ops.def */
-    const char *domain;   /* "" is ai.onnx */
-    const char *name;     /* the client's, may be "" */
-    const char *place;    /* JSON pointer for errors, "/graph/node/12" */
+    const char *op;     /* ONNX name: "Conv"; of a settled graph: a row of ops.def */
+    const char *domain; /* "" is ai.onnx */
+    const char *name;   /* the client's, may be "" */
+    const char *place;  /* JSON pointer for errors, "/graph/node/12" */
     int ninputs, noutputs, nattrs;
-    const int *inputs;    /* values; -1: an optional input that is left out */
-    const int *outputs;   /* values; -1: an optional output that nobody wants */
+    const int *inputs;  /* values; -1: an optional input that is left out */
+    const int *outputs; /* values; -1: an optional output that nobody wants */
     const kn_gattr *attrs;
 } kn_node;
 
 struct kiln_graph {
     const char *name;
-    int opset;            /* of ai.onnx; a settled graph has KN_GRAPH_OPSET */
+    int opset; /* of ai.onnx; a settled graph has KN_GRAPH_OPSET */
     bool settled;
     int nvalues, nnodes, ninputs, noutputs;
-    kn_value *values;     /* graph inputs, constants and results of nodes */
+    kn_value *values; /* graph inputs, constants and results of nodes */
     kn_node *nodes;
-    int *inputs;          /* values to be fed, in the client's order */
-    int *outputs;         /* values to be handed back, in the client's order */
+    int *inputs;               /* values to be fed, in the client's order */
+    int *outputs;              /* values to be handed back, in the client's order */
     int values_cap, nodes_cap; /* of builders */
 };
 typedef struct kiln_graph kn_graph;
@@ -89,13 +89,13 @@ enum { KN_GRAPH_OPSET = 26, KN_GRAPH_OPSET_MIN = 7 };
 
 /* ---- building (importers and passes). NULL or -1: the arena is dry ---- */
 kn_graph *kn_graph_new(kiln_arena *a);
-int kn_graph_value(kiln_arena *a, kn_graph *g, const char *name);          /* a new value, untyped; its number */
-int kn_graph_node(kiln_arena *a, kn_graph *g, const kn_node *n);           /* copies *n; its number; sets producer of its outputs */
-int64_t kn_value_elems(const kn_value *v);                                 /* product of the shape */
+int kn_graph_value(kiln_arena *a, kn_graph *g, const char *name); /* a new value, untyped; its number */
+int kn_graph_node(kiln_arena *a, kn_graph *g, const kn_node *n);  /* copies *n; its number; sets producer of its outputs */
+int64_t kn_value_elems(const kn_value *v);                        /* product of the shape */
 kn_value *kn_value_constant(kiln_arena *a, enum kn_dtype t, int rank, const int64_t *shape, const void *bytes, size_t n, bool splat);
 
 /* ---- reading ---- */
-const kn_gattr *kn_node_attr(const kn_node *n, const char *name);          /* NULL when absent */
+const kn_gattr *kn_node_attr(const kn_node *n, const char *name); /* NULL when absent */
 bool kn_node_is_view(const kn_node *n);
 /* Nodes that read value v, in order; returns how many there are, at most cap are stored. A graph output counts as no node. */
 int kn_graph_users(const kn_graph *g, int v, int *nodes, int cap);
@@ -103,7 +103,7 @@ bool kn_graph_is_output(const kn_graph *g, int v);
 /* Element i of a constant as a double (integers exact to 2^53, saturating) or an integer (floats truncate). data must have bytes. */
 double kn_value_double(const kn_value *v, int64_t i);
 int64_t kn_value_int(const kn_value *v, int64_t i);
-void kn_element_store(enum kn_dtype t, uint8_t *at, double x);             /* rounds as the dtype does; integers saturate */
+void kn_element_store(enum kn_dtype t, uint8_t *at, double x); /* rounds as the dtype does; integers saturate */
 
 /* ---- settling ---- */
 /* What the client tells beside the model: extents for the names of unknown dimensions. */

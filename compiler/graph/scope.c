@@ -124,7 +124,10 @@ kiln_status kn_graph_order(kiln_arena *a, kn_graph *g, kiln_diag *d)
 {
     int64_t edges = 0;
     for (int i = 0; i < g->nnodes; i++) edges += edges_of(&g->nodes[i]);
-    sorter s = {.g = g, .waits = kn_array(a, int, g->nnodes + 1), .head = kn_array(a, int, g->nnodes + 1), .next = kn_array(a, int, edges + 1),
+    sorter s = {.g = g,
+                .waits = kn_array(a, int, g->nnodes + 1),
+                .head = kn_array(a, int, g->nnodes + 1),
+                .next = kn_array(a, int, edges + 1),
                 .to = kn_array(a, int, edges + 1)};
     int *heap = kn_array(a, int, g->nnodes + 1), nheap = 0, done = 0;
     kn_node *sorted = kn_array(a, kn_node, g->nnodes + 1);

@@ -224,9 +224,9 @@ void kn_op_reduce_over(kn_op_call *c, const kn_reduction *r, const char *assign,
     }
     kn_putf(&c->text, "%s; ", kn_op_wide(c));
     kn_op_reduce_left(c, "y", r, r->keepdims);
-    kn_put(&c->text, finish == KN_FINISH_SQRT ? " = sqrt(" : " = ");
+    kn_put(&c->text, finish == KN_FINISH_SQRT ? " = sqrt(" : finish == KN_FINISH_LOG ? " = log(" : " = ");
     kn_op_reduce_left(c, "t", r, false);
-    kn_put(&c->text, finish == KN_FINISH_SQRT ? ")" : " / ");
+    kn_put(&c->text, finish == KN_FINISH_MEAN ? " / " : ")");
     if (finish == KN_FINISH_MEAN) kn_put_double(&c->text, kn_op_reduce_count(c, r));
     kn_op_reduce_where(c, r, r->keepdims);
     kn_op_end(c);

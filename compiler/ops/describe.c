@@ -4,12 +4,13 @@
 
 static void put_attr(kn_buf *b, const kn_attr_spec *s)
 {
-    static const char *const types[] = {"i", "integer", "f", "number", "s", "string", "I", "array"};
+    static const char *const types[] = {"i", "integer", "f", "number", "s", "string", "I", "array", "F", "array"};
     const char *type = "string";
     for (size_t i = 0; i < sizeof types / sizeof *types; i += 2)
         if (types[i][0] == s->kind) type = types[i + 1];
     kn_put_json_string(b, s->name);
-    kn_putf(b, ":{\"type\":\"%s\"%s,\"default\":", type, s->kind == 'I' ? ",\"items\":{\"type\":\"integer\"}" : "");
+    const char *items = s->kind == 'I' ? ",\"items\":{\"type\":\"integer\"}" : s->kind == 'F' ? ",\"items\":{\"type\":\"number\"}" : "";
+    kn_putf(b, ":{\"type\":\"%s\"%s,\"default\":", type, items);
     kn_put_json_string(b, s->fallback);
     kn_put(b, ",\"description\":");
     kn_put_json_string(b, s->about);
@@ -26,6 +27,14 @@ static void put_dtypes(kn_buf *b, const char *classes)
         first = false;
     }
     kn_put(b, "]");
+}
+
+/* Inputs that have names; more inputs of a variadic operator than these share the last row. */
+static int described(const kn_op_spec *op)
+{
+    int n = 0;
+    while (n < op->max_inputs && n < KN_OP_NAMED && op->input_names[n]) n++;
+    return n;
 }
 
 /* An input that has dtypes of its own says them; all others share one, of the operator's. */
@@ -46,9 +55,8 @@ static void put_op(kn_buf *b, const kn_op_spec *op)
     kn_put(b, ",\"about\":");
     kn_put_json_string(b, op->about);
     kn_put(b, ",\"inputs\":[");
-    for (int i = 0; i < op->max_inputs; i++)
-        put_input(b, op, i);
-    kn_put(b, "],\"dtypes\":");
+    for (int i = 0; i < described(op); i++) put_input(b, op, i);
+    kn_putf(b, "],\"variadic\":%s,\"dtypes\":", described(op) < op->max_inputs ? "true" : "false");
     put_dtypes(b, op->dtypes);
     kn_put(b, ",\"attrs\":{\"type\":\"object\",\"additionalProperties\":false,\"properties\":{");
     for (const kn_attr_spec *s = op->attrs; s && s->name; s++) {

@@ -2,17 +2,47 @@
  *
  * Where an output element lies in the input is a fraction of integers, so the elements and their weights are exact. */
 #include "ops/ops.h"
+#include <math.h>
 #include <string.h>
 
 static const kn_attr_spec attrs[] = {
     {"sizes", 'I', "mandatory", "extents of the output, one an axis"},
+    {"scales", 'F', "sizes / extents", "output elements an input element, where sizes are these rounded down"},
     {"mode", 's', "nearest", "nearest or linear"},
-    {"coordinate_transformation_mode", 's', "half_pixel", "half_pixel, pytorch_half_pixel, asymmetric or align_corners"},
+    {"coordinate_transformation_mode", 's', "half_pixel", "half_pixel, half_pixel_symmetric, pytorch_half_pixel, asymmetric or align_corners"},
     {"nearest_mode", 's', "round_prefer_floor", "round_prefer_floor, round_prefer_ceil, floor or ceil"},
     {NULL, 0, NULL, NULL}};
 
 /* Output element A lies at (A*scale + offset) / den of the input. */
 typedef struct place { int64_t in, scale, offset, den; bool moved; } place;
+
+/* x as a fraction of small numbers, by continued fractions; a scale such as 0.6f is then the 3/5 that was meant. */
+static void fraction(double x, int64_t *num, int64_t *den)
+{
+    int64_t p0 = 0, q0 = 1, p1 = 1, q1 = 0;
+    for (double y = x; q1 < 10000;) {
+        int64_t whole = (int64_t)floor(y), p = whole * p1 + p0, q = whole * q1 + q0;
+        p0 = p1, q0 = q1, p1 = p, q1 = q;
+        if (fabs((double)p1 / (double)q1 - x) <= 1e-7 * x || y - (double)whole < 1e-9) break;
+        y = 1 / (y - (double)whole);
+    }
+    *num = p1;
+    *den = q1;
+}
+
+/* in / out, or what the client says that it is: the input elements of num output elements are den. */
+static kiln_status ratio(kn_op_call *c, int i, int64_t in, int64_t out, int64_t *num, int64_t *den)
+{
+    const kn_attr *scales = kn_attr_get(c, "scales");
+    *num = out;
+    *den = in;
+    if (!scales) return KILN_OK;
+    if (scales->n != c->in[0].rank) return kn_op_bad_attr(c, "scales", "\"scales\" must have %d numbers, one an axis", c->in[0].rank);
+    double x = scales->floats[i];
+    if (!(x >= 1e-6 && x <= 1e6)) return kn_op_bad_attr(c, "scales", "scales[%d] is not from 10^-6 to 10^6", i);
+    if (fabs(x * (double)in - (double)out) > 1e-6 * (double)out) fraction(x, num, den);
+    return KILN_OK;
+}
 
 static kiln_status places(kn_op_call *c, place *p)
 {
@@ -20,17 +50,24 @@ static kiln_status places(kn_op_call *c, place *p)
     const kn_attr *sizes = kn_attr_get(c, "sizes");
     const char *how = kn_attr_str(c, "coordinate_transformation_mode", "half_pixel");
     bool torch = !strcmp(how, "pytorch_half_pixel"), half = torch || !strcmp(how, "half_pixel"), corners = !strcmp(how, "align_corners");
-    if (!half && !corners && strcmp(how, "asymmetric"))
-        return kn_op_bad_attr(c, "coordinate_transformation_mode", "\"%s\" is none of half_pixel, pytorch_half_pixel, asymmetric, align_corners",
-                              how);
+    bool symmetric = !strcmp(how, "half_pixel_symmetric");
+    if (!half && !corners && !symmetric && strcmp(how, "asymmetric"))
+        return kn_op_bad_attr(c, "coordinate_transformation_mode",
+                              "\"%s\" is none of half_pixel, half_pixel_symmetric, pytorch_half_pixel, asymmetric, align_corners", how);
     if (!sizes || sizes->n != x->rank) return kn_op_bad_attr(c, "sizes", "\"sizes\" must have %d numbers, one an axis", x->rank);
     for (int i = 0; i < x->rank; i++) {
         int64_t in = x->shape[i], out = sizes->list[i];
         if (out < 1 || out > KILN_MAX_EXTENT) return kn_op_bad_attr(c, "sizes", "sizes[%d] is %lld; from 1 on is right", i, (long long)out);
-        p[i] = (place){.in = in, .scale = in, .den = out, .moved = in != out};
-        if (half) p[i] = (place){.in = in, .scale = 2 * in, .offset = in - out, .den = 2 * out, .moved = in != out};
+        int64_t num, den;
+        kiln_status s = ratio(c, i, in, out, &num, &den);
+        if (s != KILN_OK) return s;
+        bool moved = in != out || num != den;
+        p[i] = (place){.in = in, .scale = den, .den = num, .moved = moved};
+        if (half) p[i] = (place){.in = in, .scale = 2 * den, .offset = den - num, .den = 2 * num, .moved = moved};
+        if (symmetric) /* as half_pixel, about the middle of what num / den times the input would be: + in/2 - out*den/(2*num) */
+            p[i] = (place){.in = in, .scale = 2 * den, .offset = den - num + in * num - out * den, .den = 2 * num, .moved = moved};
         if ((corners || torch) && out == 1) p[i] = (place){.in = in, .den = 1, .moved = in != 1};
-        else if (corners) p[i] = (place){.in = in, .scale = in - 1, .den = out - 1, .moved = in != out};
+        else if (corners) p[i] = (place){.in = in, .scale = (in - 1) * den, .den = in * num - den, .moved = moved};
     }
     return KILN_OK;
 }

@@ -43,7 +43,11 @@ static const kn_attr_spec *attr_spec(const kn_op_spec *op, const char *name)
 
 static const char *kind_text(char kind)
 {
-    return kind == 'i' ? "an integer" : kind == 'f' ? "a number" : kind == 's' ? "a string" : "a list of integers";
+    static const struct { char kind; const char *text; } rows[] = {
+        {'i', "an integer"}, {'f', "a number"}, {'s', "a string"}, {'F', "a list of numbers"}, {'I', "a list of integers"}};
+    size_t i = 0;
+    while (i < sizeof rows / sizeof *rows - 1 && rows[i].kind != kind) i++;
+    return rows[i].text;
 }
 
 static void hint_attrs(const kn_op_spec *op, kiln_diag *d)
@@ -65,11 +69,22 @@ static kiln_status check_attrs(const kn_op_spec *op, kn_op_call *c)
             hint_attrs(op, c->d);
             return c->d->status;
         }
-        bool fits = a->kind == s->kind || (s->kind == 'f' && a->kind == 'i') || (s->kind == 'I' && a->kind == 'i' && a->n == 1);
+        bool fits = a->kind == s->kind || (s->kind == 'f' && a->kind == 'i') || (s->kind == 'I' && a->kind == 'i' && a->n == 1) ||
+                    (s->kind == 'F' && a->kind == 'I');
         if (!fits) return kn_op_bad_attr(c, a->name, "attribute \"%s\" of %s must be %s", a->name, op->name, kind_text(s->kind));
     }
     return KILN_OK;
 }
+
+/* The row that describes input i: its own, or that of the last input named. */
+static int named(const kn_op_spec *op, int i)
+{
+    while (i && (i >= KN_OP_NAMED || !op->input_names[i])) i--;
+    return i;
+}
+
+const char *kn_op_input_name(const kn_op_spec *op, int i) { return op->input_names[named(op, i)]; }
+const char *kn_op_input_dtypes(const kn_op_spec *op, int i) { return op->input_dtypes[named(op, i)]; }
 
 static kiln_status check_inputs(const kn_op_spec *op, kn_op_call *c)
 {
@@ -82,16 +97,16 @@ static kiln_status check_inputs(const kn_op_spec *op, kn_op_call *c)
         char pointer[64];
         snprintf(pointer, sizeof pointer, "/inputs/%d", i);
         if (!c->in[i].present && i < op->min_inputs)
-            return kn_fail_at(c->d, KILN_REQUEST, pointer, "input %s of %s is mandatory", op->input_names[i], op->name);
+            return kn_fail_at(c->d, KILN_REQUEST, pointer, "input %s of %s is mandatory", kn_op_input_name(op, i), op->name);
         if (!c->in[i].present) continue;
         snprintf(pointer, sizeof pointer, "/inputs/%d/dtype", i);
-        const char *classes = op->input_dtypes[i];
+        const char *classes = kn_op_input_dtypes(op, i);
         if (!strchr(classes ? classes : op->dtypes, kn_dtype_class(c->in[i].dtype)))
             return kn_fail_at(c->d, KILN_DTYPE, pointer, "%s does not take %s as %s", op->name, kn_dtype_text(c->in[i].dtype),
-                              op->input_names[i]);
+                              kn_op_input_name(op, i));
         if (!classes && c->in[i].dtype != c->in[0].dtype)
             return kn_fail_at(c->d, KILN_DTYPE, pointer, "input %s of %s is %s but input %s is %s; all inputs must have one dtype",
-                              op->input_names[i], op->name, kn_dtype_text(c->in[i].dtype), op->input_names[0],
+                              kn_op_input_name(op, i), op->name, kn_dtype_text(c->in[i].dtype), op->input_names[0],
                               kn_dtype_text(c->in[0].dtype));
     }
     return KILN_OK;

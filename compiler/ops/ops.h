@@ -4,10 +4,20 @@
 #define KN_OPS_H
 #include "te/te.h"
 
-enum { KN_OP_INPUTS = 6, KN_OP_ATTR_INTS = 16 };
+enum { KN_OP_INPUTS = 32, KN_OP_NAMED = 7, KN_OP_ATTR_INTS = 16 };
 
-/* An attribute as the request gave it. kind: 'i' integer, 'f' float, 's' string, 'I' list of integers. */
-typedef struct kn_attr { const char *name; char kind; int64_t i; double f; const char *s; int n; int64_t list[KN_OP_ATTR_INTS]; } kn_attr;
+/* An attribute as the request gave it. kind: 'i' integer, 'f' float, 's' string, 'I' list of integers, 'F' list of floats. A list of whole
+ * numbers is 'I' and has floats as well. */
+typedef struct kn_attr {
+    const char *name;
+    char kind;
+    int64_t i;
+    double f;
+    const char *s;
+    int n;
+    int64_t list[KN_OP_ATTR_INTS];
+    double floats[KN_OP_ATTR_INTS];
+} kn_attr;
 
 /* One input of the call; present == false: an optional input that was left out (rank and shape are then unset). */
 typedef struct kn_operand { bool present; enum kn_dtype dtype; int rank; int64_t shape[KILN_MAX_RANK]; } kn_operand;
@@ -28,14 +38,16 @@ typedef struct kn_attr_spec { const char *name; char kind; const char *fallback;
 typedef struct kn_op_spec {
     const char *name;                       /* "MatMul" */
     int min_inputs, max_inputs;
-    const char *input_names[KN_OP_INPUTS];  /* ONNX formal names */
-    const char *dtypes;                     /* classes accepted: "f" floats, "i" signed, "u" unsigned */
-    const char *input_dtypes[KN_OP_INPUTS]; /* classes of inputs that need not have input 0's dtype; else NULL */
+    const char *input_names[KN_OP_NAMED];   /* ONNX formal names; inputs behind the last one named share its name and dtypes (variadic) */
+    const char *dtypes;                     /* classes accepted: "f" floats, "i" signed, "u" unsigned, "b" bool */
+    const char *input_dtypes[KN_OP_NAMED];  /* classes of inputs that need not have input 0's dtype; else NULL */
     const char *about;
     const kn_attr_spec *attrs;              /* ends with a NULL name; may be NULL */
     kiln_status (*lower)(kn_op_call *c);
 } kn_op_spec;
 
+const char *kn_op_input_name(const kn_op_spec *op, int i);
+const char *kn_op_input_dtypes(const kn_op_spec *op, int i); /* NULL: input 0's dtype */
 int kn_ops_count(void);
 const kn_op_spec *kn_ops_at(int i);
 const kn_op_spec *kn_ops_find(const char *name);  /* exact; NULL */
@@ -64,10 +76,27 @@ bool kn_op_axis(kn_op_call *c, const char *attr, int64_t axis, int rank, int *ou
 /* Index text of operand i broadcast (NumPy rules) to axes P0..P(rank-1) of an output. */
 const char *kn_op_broadcast(kn_op_call *c, int input, const char *prefix, int rank);
 
+/* The load of kn_op_load as text; "" when the arena is dry. */
+const char *kn_op_read(kn_op_call *c, int input, const char *index);
+/* "A0,A2": all axes of a prefix but one. */
+const char *kn_op_axes_but(kn_op_call *c, const char *prefix, int n, int but);
+/* The shape to which inputs from..to-1 broadcast; refused where they do not. */
+kiln_status kn_op_common_shape(kn_op_call *c, int from, int to, int64_t *shape, int *rank);
+/* " where A0 in 3, A1 in 4": the extents of an output whose axes need not stand bare anywhere. */
+void kn_op_extents(kn_op_call *c, const char *prefix, int rank, const int64_t *shape);
+
 /* Families that share their text. */
+kiln_status kn_op_compare(kn_op_call *c, const char *op);                 /* broadcasting, the result is bool */
+kiln_status kn_op_test(kn_op_call *c, const char *body);                  /* as kn_op_unary, the result is bool */
+kiln_status kn_op_variadic(kn_op_call *c, const char *fn, bool mean);     /* fn(a, b) of all inputs broadcast; NULL: sum */
+kiln_status kn_op_arg(kn_op_call *c, const char *assign);                 /* where the maximum (">=!") or minimum stands */
+/* "(x - mean) * rsqrt(variance + epsilon) * x1[scale] + x2[bias]" for axes `all`; mean and variance over what `rows` lacks, read at `at`. The
+ * second form starts from u (means) and q (sums of squared differences) that are written already. */
+kiln_status kn_op_normalise(kn_op_call *c, const char *all, const char *rows, const char *at, double count, const char *scale, const char *bias);
+kiln_status kn_op_normalised(kn_op_call *c, const char *all, const char *rows, const char *at, double count, const char *scale, const char *bias);
 kiln_status kn_op_unary(kn_op_call *c, const char *body);                 /* body with %s for the operand */
 kiln_status kn_op_binary(kn_op_call *c, const char *op);                  /* broadcasting element-wise */
-enum kn_op_finish { KN_FINISH_NONE, KN_FINISH_MEAN, KN_FINISH_SQRT };
+enum kn_op_finish { KN_FINISH_NONE, KN_FINISH_MEAN, KN_FINISH_SQRT, KN_FINISH_LOG };
 kiln_status kn_op_reduce(kn_op_call *c, const char *assign, const char *body, enum kn_op_finish finish); /* body as for kn_op_unary */
 
 /* A reduction's axes, from "axes", "keepdims" and "noop_with_empty_axes". gone: bit i is set where input 0's axis Ai is reduced. */
@@ -78,7 +107,7 @@ double kn_op_reduce_count(const kn_op_call *c, const kn_reduction *r); /* elemen
 void kn_op_reduce_left(kn_op_call *c, const char *name, const kn_reduction *r, bool keepdims);
 void kn_op_reduce_where(kn_op_call *c, const kn_reduction *r, bool keepdims);
 void kn_op_reduce_over(kn_op_call *c, const kn_reduction *r, const char *assign, const char *body, enum kn_op_finish finish);
-extern const kn_attr_spec kn_reduce_attrs[], kn_window_attrs[], kn_pool_attrs[];
+extern const kn_attr_spec kn_arg_attrs[], kn_reduce_attrs[], kn_window_attrs[], kn_pool_attrs[];
 
 /* MatMul's one statement: operand i is written as before[i] x after[i], in axes M, N and K. */
 kiln_status kn_op_matmul_product(kn_op_call *c, const char *const before[2], const char *const after[2]);

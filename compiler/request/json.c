@@ -3,6 +3,7 @@
 #include "ops/ops.h"
 #include "request/request.h"
 #include <cjson/cJSON.h>
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -191,7 +192,10 @@ static kiln_status read_attr(reader *q, const cJSON *m, kn_attr *out)
         out->kind = whole ? 'i' : 'f';
         out->f = m->valuedouble;
         out->i = whole ? (int64_t)m->valuedouble : 0;
-        if (whole && out->i >= -KILN_MAX_EXTENT && out->i <= KILN_MAX_EXTENT) out->list[out->n++] = out->i; /* where a list is wanted */
+        if (whole && out->i >= -KILN_MAX_EXTENT && out->i <= KILN_MAX_EXTENT) { /* where a list is wanted */
+            out->floats[0] = out->f;
+            out->list[out->n++] = out->i;
+        }
     } else if (cJSON_IsString(m)) {
         out->kind = 's';
         out->s = copy(q, m->valuestring);
@@ -199,8 +203,10 @@ static kiln_status read_attr(reader *q, const cJSON *m, kn_attr *out)
         out->kind = 'I';
         for (const cJSON *e = m->child; e; e = e->next) {
             if (out->n == KN_OP_ATTR_INTS) return kn_fail_at(q->d, KILN_REQUEST, pointer, "more than %d numbers", KN_OP_ATTR_INTS);
-            kiln_status s = read_int(q, e, pointer, -KILN_MAX_EXTENT, KILN_MAX_EXTENT, &out->list[out->n++]);
-            if (s != KILN_OK) return s;
+            bool fraction = cJSON_IsNumber(e) && e->valuedouble != floor(e->valuedouble);
+            if (fraction) out->kind = 'F';
+            else if (read_int(q, e, pointer, -KILN_MAX_EXTENT, KILN_MAX_EXTENT, &out->list[out->n]) != KILN_OK) return q->d->status;
+            out->floats[out->n++] = e->valuedouble;
         }
     } else {
         return bad(q, pointer, "a number, a string or a list of integers");
@@ -257,7 +263,7 @@ static kiln_status op_program(reader *q, kn_program **out)
     int n = 0; /* the program has only the inputs that are present */
     for (int i = 0; i < c->ninputs; i++) {
         if (!c->in[i].present) continue;
-        q->formal[n] = op->input_names[i];
+        q->formal[n] = kn_op_input_name(op, i);
         q->numbered[n] = kn_format(q->a, "x%d", i);
         q->input_names[n++] = q->input_names[i];
     }

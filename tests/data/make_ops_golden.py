@@ -246,8 +246,76 @@ x, w, c, d = u8(1, 4, 6, 5), i8(6, 2, 3, 3), np.array([7], np.uint8), i8(6)
 case("ConvInteger", [x, w], conv(wide(x), wide(w), None, [2, 1], [1] * 4, None, 2), strides=[2, 1], pads=[1] * 4, group=2)
 case("ConvInteger", [x, w, c, d], conv(wide(x) - 7, wide(w) - wide(d).reshape(6, 1, 1, 1), None, None, [1] * 4, None, 2), pads=[1] * 4, group=2)
 
+x = rand(3, 7); x[0, :3] = [0, -0.5, 0.5]
+for name, f in (("Neg", np.negative), ("Abs", abs), ("Floor", np.floor), ("Ceil", np.ceil), ("Round", np.round), ("Sin", np.sin), ("Cos", np.cos), ("Tan", np.tan),
+                ("Sinh", np.sinh), ("Cosh", np.cosh), ("Asinh", np.arcsinh), ("Sign", np.sign), ("Softplus", lambda v: np.log1p(np.exp(v))),
+                ("Softsign", lambda v: v / (1 + abs(v))), ("HardSwish", lambda v: v * np.clip(v / 6 + 0.5, 0, 1)),
+                ("Mish", lambda v: v * np.tanh(np.log1p(np.exp(v)))), ("Elu", lambda v: np.where(v < 0, np.exp(v) - 1, v)),
+                ("Selu", lambda v: 1.05070102214813232421875 * np.where(v <= 0, 1.67326319217681884765625 * (np.exp(v) - 1), v)),
+                ("ThresholdedRelu", lambda v: np.where(v > 1, v, 0)), ("HardSigmoid", lambda v: np.clip(0.2 * v + 0.5, 0, 1)),
+                ("LeakyRelu", lambda v: np.where(v < 0, 0.01 * v, v)), ("Swish", lambda v: v / (1 + np.exp(-v)))):
+    case(name, [x], f(x))
+case("Neg", [np.array([3, -4])], [-3, 4]); case("Sign", [np.array([3, -4, 0])], [1, -1, 0])
+case("Log", [abs(x) + 0.1], np.log(abs(x) + 0.1)); case("Reciprocal", [abs(x) + 1], 1 / (abs(x) + 1)); case("Acosh", [abs(x) + 1], np.arccosh(abs(x) + 1))
+case("Atanh", [x / 3], np.arctanh(x / 3)); case("Elu", [x], np.where(x < 0, 0.3 * (np.exp(x) - 1), x), alpha=0.3); case("LeakyRelu", [x], np.where(x < 0, 0.3 * x, x), alpha=0.3)
+case("Celu", [x], np.maximum(0, x) + np.minimum(0, 2 * (np.exp(x / 2) - 1)), alpha=2.0); case("HardSigmoid", [x], np.clip(0.4 * x + 0.2, 0, 1), alpha=0.4, beta=0.2)
+case("Shrink", [x], np.where(x < -1, x + 0.5, np.where(x > 1, x - 0.5, 0)), bias=0.5, lambd=1.0); case("Swish", [x], x / (1 + np.exp(-2 * x)), alpha=2.0)
+x, y = rand(2, 3, 4), rand(3, 1); x[0, :, 0] = y[:, 0]
+for name, f in (("Equal", np.equal), ("Less", np.less), ("LessOrEqual", np.less_equal), ("Greater", np.greater), ("GreaterOrEqual", np.greater_equal)):
+    case(name, [x, y], f(x, y)); case(name, [np.array([1, 2, 3]), np.array([2])], f([1, 2, 3], 2))
+a, b = rng.integers(0, 2, (3, 4)).astype(bool), rng.integers(0, 2, 4).astype(bool)
+for name, f in (("And", np.logical_and), ("Or", np.logical_or), ("Xor", np.logical_xor), ("Equal", np.equal)): case(name, [a, b], f(a, b))
+case("Not", [a], ~a); case("Where", [a, x[0, :, :], y], np.where(a, x[0], y)); case("IsNaN", [x], np.isnan(x)); case("IsInf", [x], np.isinf(x), detect_negative=0)
+z = rand(4)
+for name, f in (("Max", np.maximum), ("Min", np.minimum), ("Sum", np.add)): case(name, [x, y, z], f(f(x, y), z)); case(name, [x], x)
+case("Mean", [x, y, z], (x + y + z) / 3)
+case("Pow", [abs(x), y], abs(x) ** y); case("Pow", [np.array([3, -2, 5]), np.array([2, 3, 0])], [9, -8, 1])
+i, j = np.array([7, -7, 7, -7, 6]), np.array([3, 3, -3, -3, 3])
+case("Mod", [i, j], np.mod(i, j)); case("Mod", [i, j], np.fmod(i, j), fmod=1); case("Mod", [x, y + 3], np.fmod(x, y + 3), fmod=1)
+case("Mod", [np.array([200, 7], np.uint8), np.array([7], np.uint8)], [4, 0]); case("Div", [i, j], [2, -2, -2, 2, 2])
+case("PRelu", [x, y], np.where(x < 0, y * x, x)); case("Clip", [x, np.array(-0.5), np.array(0.7)], np.clip(x, -0.5, 0.7)); case("Clip", [x], np.minimum(x, 0.25), max=0.25)
+case("Clip", [i], np.clip(i, -3, 5), min=-3, max=5)
+case("Cast", [x], np.trunc(x), to="i32"); case("Cast", [i], i, to="f32"); case("Cast", [i - 7], i != 7, to="bool")
+p, q = rand(2, 1, 4), rand(2, 2, 4); case("Concat", [x, p, q], np.concatenate([x, p, q], 1), axis=1); case("Concat", [z, z], np.concatenate([z, z]), axis=-1)
+x = rand(5, 6, 4)
+case("Slice", [x], x[1:4, 5:0:-2], starts=[1, -1], ends=[4, 0], axes=[0, 1], steps=[1, -2]); case("Slice", [x], x[:, :, 1:], starts=[-3], ends=[9999], axes=[-1])
+case("Slice", [x], x[::-1], starts=[99], ends=[-99], axes=[0], steps=[-1])
+i = np.array([[0, -1], [3, 2]]); case("Gather", [x, i], x[i]); case("Gather", [x, i], x[:, i], axis=1); case("Gather", [x, np.array(2)], x[:, :, 2], axis=2)
+i = rng.integers(-5, 5, (2, 6, 3)); case("GatherElements", [x, i], np.take_along_axis(x[:, :, :3], i, 0), axis=0)
+i = np.array([[0, -1], [4, 2]]); case("GatherND", [x, i], x[i[:, 0], i[:, 1]])
+i = np.array([[[1], [0]], [[-1], [2]]]); v = rand(2, 3, 2); case("GatherND", [v, i], np.stack([v[0, [1, 0]], v[1, [-1, 2]]]), batch_dims=1)
+x = rand(3, 4)
+case("Pad", [x], np.pad(x, [(1, 0), (2, 3)], constant_values=1.5), pads=[1, 2, 0, 3], value=1.5); case("Pad", [x], x[1:, :3], pads=[-1, 0, 0, -1])
+for mode in ("reflect", "edge", "wrap"): case("Pad", [x], np.pad(x, [(2, 1), (3, 2)], mode=mode), pads=[2, 3, 1, 2], mode=mode)
+case("Pad", [x], np.pad(x, [(0, 0), (1, 2)]), pads=[1, 2], axes=[-1])
+v = rand(3, 1); case("Expand", [v], np.broadcast_to(v, (2, 3, 4)), shape=[2, 1, 4]); case("Tile", [x], np.tile(x, (2, 3)), repeats=[2, 3])
+v = rand(2, 3, 4, 5); case("Reshape", [v], v.reshape(4, 3, 10), shape=[4, 3, -1]); case("Reshape", [v], v.reshape(2, 60), shape=[0, 60]); case("Reshape", [v], v.reshape(1, 6, 1, 20), shape=[1, 6, 1, 20])
+x = np.round(rand(4, 5) * 2) / 2
+for name, f in (("ArgMax", np.argmax), ("ArgMin", np.argmin)):
+    case(name, [x], f(x, 0)[None]); case(name, [x], f(x, 1), axis=1, keepdims=0); case(name, [x], 4 - f(x[:, ::-1], 1), axis=-1, keepdims=0, select_last_index=1)
+case("Hardmax", [x], np.eye(5)[np.argmax(x, 1)]); x = rand(3, 5); case("LogSoftmax", [x], np.log(softmax(x, -1))); case("LogSoftmax", [x], np.log(softmax(x, 0)), axis=0)
+case("ReduceLogSum", [abs(x)], np.log(abs(x).sum(1, keepdims=True)), axes=[1]); case("ReduceLogSumExp", [x], np.log(np.exp(x).sum(0)), axes=[0], keepdims=0)
+case("ReduceLogSumExp", [x], np.log(np.exp(x).sum(1, keepdims=True)), axes=[1])
+x, g, q = rand(2, 4, 3, 5), rand(4), rand(4)
+def spread(x, ax, eps): return (x - x.mean(ax, keepdims=True)) / np.sqrt(x.var(ax, keepdims=True) + eps)
+case("InstanceNormalization", [x, g, q], spread(x, (2, 3), 1e-5) * g.reshape(1, 4, 1, 1) + q.reshape(1, 4, 1, 1))
+case("GroupNormalization", [x, g, q], spread(x.reshape(2, 2, 2, 3, 5), (2, 3, 4), 0.1).reshape(x.shape) * g.reshape(1, 4, 1, 1) + q.reshape(1, 4, 1, 1), num_groups=2, epsilon=0.1)
+case("MeanVarianceNormalization", [x], (x - x.mean((0, 2, 3), keepdims=True)) / (x.std((0, 2, 3), keepdims=True) + 1e-9))
+case("LpNormalization", [x], x / np.sqrt((x * x).sum(-1, keepdims=True))); case("LpNormalization", [x], x / abs(x).sum(1, keepdims=True), axis=1, p=1)
+g = rand(5); case("RMSNormalization", [x, g], x / np.sqrt((x * x).mean(-1, keepdims=True) + 1e-5) * g)
+def lrn(x, size, alpha, beta, bias):
+    y = np.zeros(x.shape)
+    for c in range(x.shape[1]): y[:, c] = (x[:, max(0, c - (size - 1) // 2):min(x.shape[1], c + size // 2 + 1)] ** 2).sum(1)
+    return x / (bias + alpha / size * y) ** beta
+case("LRN", [x], lrn(x, 3, 1e-4, 0.75, 1), size=3); case("LRN", [x], lrn(x, 2, 0.5, 0.5, 2), size=2, alpha=0.5, beta=0.5, bias=2.0)
+case("OneHot", [np.array([[0, -1], [2, 5]]), np.array([1.5, 7])], np.where(np.arange(4) == np.array([[0, 3], [2, 5]])[..., None], 7, 1.5), depth=4)
+case("OneHot", [np.array([1, 2]), np.array([0.0, 1])], np.eye(3)[[1, 2]].T, depth=3, axis=0)
+case("Trilu", [x], np.triu(x)); case("Trilu", [x], np.tril(x, -1), upper=0, k=-1)
+a, b = rand(3, 4), rand(4, 5); case("Einsum", [a, b], a @ b, equation="ij,jk->ik"); case("Einsum", [a], a.T, equation="ij->ji"); case("Einsum", [a, a], (a * a).sum(), equation="ij,ij->")
+a, b = rand(2, 3, 4), rand(2, 4, 5); case("Einsum", [a, b], a @ b, equation="...ij,...jk"); case("Einsum", [a], a.sum(-1), equation="...i->...")
+
 print("# Source: make_ops_golden.py (NumPy and plain loops after the ONNX operator documents, opset 21).")
-names = {"float64": "f32", "int8": "i8", "uint8": "u8", "int32": "i32", "int64": "i64"}
+names = {"float64": "f32", "int8": "i8", "uint8": "u8", "int32": "i32", "int64": "i64", "bool": "bool"}
 for op, attrs, inputs, out in cases:
     body = {"op": {"name": op, "attrs": attrs}, "inputs": [{"name": "i%d" % k, "dtype": names[x.dtype.name], "shape": list(x.shape)} for k, x in enumerate(inputs)]}
     print("case", json.dumps(body, separators=(",", ":")))

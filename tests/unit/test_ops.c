@@ -58,7 +58,7 @@ static void golden(void **state)
     assert_non_null(f);
     char *line = NULL, body[2048] = "";
     size_t cap = 0;
-    bool seen[128] = {false};
+    bool seen[512] = {false};
     int nin = 0, cases = 0;
     struct inputs in = {0};
     kiln_arena *a = NULL;

@@ -1,0 +1,217 @@
+/* Settling: the nodes of a raw graph one after the other, each by its rule; then what nobody reads is dropped. */
+#include "graph/settle.h"
+#include <stdio.h>
+#include <string.h>
+
+#define X(op, rule) kiln_status kn_rule_##rule(kn_raw *r);
+#include "graph/rules.def"
+#undef X
+static const struct {
+    const char *op;
+    kn_rule rule;
+} rules[] = {
+#define X(op, rule) {op, kn_rule_##rule},
+#include "graph/rules.def"
+#undef X
+};
+
+static kn_rule rule_of(const kn_node *n)
+{
+    for (size_t i = 0; i < sizeof rules / sizeof *rules && !*n->domain; i++)
+        if (!strcmp(rules[i].op, n->op)) return rules[i].rule;
+    return NULL;
+}
+
+static kiln_status settle_value(kn_settle *s, kn_frame *f, int v, const char *place, int *out);
+
+/* A constant of the raw graph becomes one of the settled graph when it is first read. */
+static kiln_status settle_constant(kn_settle *s, kn_frame *f, int v)
+{
+    int to = kn_graph_value(s->a, s->g, f->g->values[v].name);
+    if (to < 0) return kn_fail(s->d, KILN_MEMORY, "out of memory");
+    s->g->values[to] = f->g->values[v];
+    s->g->values[to].producer = s->g->values[to].outer = -1;
+    f->map[v] = to;
+    return KILN_OK;
+}
+
+static kiln_status settle_value(kn_settle *s, kn_frame *f, int v, const char *place, int *out)
+{
+    const kn_value *x = &f->g->values[v];
+    kiln_status status = KILN_OK;
+    if (f->map[v] == KN_UNSEEN && x->outer >= 0)
+        status = settle_value(s, f->around, x->outer, place, &f->map[v]);
+    else if (f->map[v] == KN_UNSEEN && x->data)
+        status = settle_constant(s, f, v);
+    if (status != KILN_OK) return status;
+    if (f->map[v] == KN_ABSENT)
+        return kn_fail_at(s->d, KILN_UNSUPPORTED, place, "\"%.64s\" is an output that is not computed (%s, %s)", x->name,
+                          f->g->nodes[x->producer].op, f->g->nodes[x->producer].place);
+    if (f->map[v] < 0) return kn_fail_at(s->d, KILN_REQUEST, place, "\"%.64s\" has no value here", x->name);
+    *out = f->map[v];
+    return KILN_OK;
+}
+
+static kiln_status settle_node(kn_settle *s, kn_frame *f, const kn_node *n)
+{
+    kn_rule rule = rule_of(n);
+    int *io = kn_array(s->a, int, n->ninputs + n->noutputs + 1);
+    if (!io) return kn_fail(s->d, KILN_MEMORY, "out of memory");
+    kn_raw r = {.s = s, .f = f, .n = n, .opset = f->g->opset, .nin = n->ninputs, .in = io, .out = io + n->ninputs};
+    kiln_status status = KILN_OK;
+    s->now = n;
+    for (int i = 0; i < n->ninputs; i++) {
+        io[i] = -1;
+        if (n->inputs[i] >= 0 && (status = settle_value(s, f, n->inputs[i], n->place, &io[i])) != KILN_OK) return status;
+    }
+    for (int i = 0; i < n->noutputs; i++) r.out[i] = KN_ABSENT;
+    status = rule ? rule(&r) : kn_raw_plain(&r, n->op, 0, NULL);
+    for (int i = 0; status == KILN_OK && i < n->noutputs; i++) {
+        if (n->outputs[i] < 0) continue;
+        f->map[n->outputs[i]] = r.out[i];
+        kn_value *v = r.out[i] < 0 ? NULL : &s->g->values[r.out[i]];
+        if (v && !*v->name && !f->around) v->name = f->g->values[n->outputs[i]].name;
+    }
+    return status;
+}
+
+static kn_frame *open_frame(kn_settle *s, const kn_graph *g, kn_frame *around)
+{
+    kn_frame *f = kn_new(s->a, kn_frame);
+    int *map = kn_array(s->a, int, g->nvalues + 1);
+    if (!f || !map) {
+        kn_fail(s->d, KILN_MEMORY, "out of memory");
+        return NULL;
+    }
+    for (int i = 0; i < g->nvalues; i++) map[i] = KN_UNSEEN;
+    *f = (kn_frame){.g = g, .map = map, .around = around};
+    return f;
+}
+
+static kiln_status settle_nodes(kn_settle *s, kn_frame *f)
+{
+    const kn_node *before = s->now;
+    kiln_status status = KILN_OK;
+    for (int i = 0; status == KILN_OK && i < f->g->nnodes; i++) status = settle_node(s, f, &f->g->nodes[i]);
+    if (status == KILN_OK) s->now = before;
+    return status;
+}
+
+kiln_status kn_settle_inline(kn_raw *r, const kn_graph *sub, int nin, const int *in, int *results)
+{
+    kn_settle *s = r->s;
+    kn_frame *f = open_frame(s, sub, r->f);
+    if (!f) return s->d->status;
+    if (sub->ninputs != nin) return kn_raw_bad(r, KILN_REQUEST, "the subgraph takes %d inputs, not %d", sub->ninputs, nin);
+    if (++s->depth > KILN_MAX_GRAPH_DEPTH) return kn_raw_bad(r, KILN_LIMIT, "more than %d graphs inside each other", KILN_MAX_GRAPH_DEPTH);
+    for (int i = 0; i < nin; i++) f->map[sub->inputs[i]] = in[i];
+    kiln_status status = settle_nodes(s, f);
+    for (int i = 0; status == KILN_OK && i < sub->noutputs; i++) status = settle_value(s, f, sub->outputs[i], r->n->place, &results[i]);
+    s->depth--;
+    return status;
+}
+
+/* ---- the whole ---- */
+
+static kiln_status settle_extent(kn_settle *s, const kn_value *v, int k, int64_t *out)
+{
+    for (int i = 0; s->o && v->dims[k] && i < s->o->ndims; i++)
+        if (!strcmp(s->o->dims[i], v->dims[k])) *out = s->o->extents[i];
+    if (*out >= 1 && *out <= KILN_MAX_EXTENT) return KILN_OK;
+    if (*out >= 0) return kn_fail_at(s->d, KILN_SHAPE, v->place, "dimension %d of input \"%.64s\" is %lld", k, v->name, (long long)*out);
+    kn_fail_at(s->d, KILN_SHAPE, v->place, "dimension %d (\"%.40s\") of input \"%.64s\" is not known", k, v->dims[k] ? v->dims[k] : "?",
+               v->name);
+    kn_hint(s->d, "shapes are static: give it an extent (\"dims\": {\"%.40s\": 1}; --dim %.40s=1)", v->dims[k] ? v->dims[k] : "?",
+            v->dims[k] ? v->dims[k] : "?");
+    return s->d->status;
+}
+
+static kiln_status settle_input(kn_settle *s, kn_frame *f, int i)
+{
+    const kn_value *from = &f->g->values[f->g->inputs[i]];
+    if (!from->typed || !from->shaped) {
+        kn_fail_at(s->d, KILN_SHAPE, from->place, "input \"%.64s\" has no %s", from->name, from->typed ? "shape" : "dtype");
+        return s->d->status;
+    }
+    int v = kn_graph_value(s->a, s->g, from->name);
+    if (v < 0) return kn_fail(s->d, KILN_MEMORY, "out of memory");
+    kn_value x = *from;
+    x.producer = x.outer = -1;
+    int64_t elems = 1;
+    for (int k = 0; k < x.rank; k++) {
+        kiln_status status = settle_extent(s, from, k, &x.shape[k]);
+        if (status != KILN_OK) return status;
+        if (!kn_mul_fits(elems, x.shape[k], &elems) || elems > KILN_MAX_ELEMENTS)
+            return kn_fail_at(s->d, KILN_LIMIT, from->place, "input \"%.64s\" has more than 2^40 elements", from->name);
+    }
+    s->g->values[v] = x;
+    f->map[f->g->inputs[i]] = s->g->inputs[i] = v;
+    return KILN_OK;
+}
+
+/* What the outputs need, inputs kept; values and nodes get new numbers. */
+static kiln_status prune(kn_settle *s, kn_graph **out)
+{
+    const kn_graph *g = s->g;
+    kn_graph *h = kn_graph_new(s->a);
+    bool *live = kn_array(s->a, bool, g->nvalues + 1);
+    int *map = kn_array(s->a, int, g->nvalues + 1);
+    if (!h || !live || !map) return kn_fail(s->d, KILN_MEMORY, "out of memory");
+    for (int i = 0; i < g->noutputs; i++) live[g->outputs[i]] = true;
+    for (int i = 0; i < g->ninputs; i++) live[g->inputs[i]] = true;
+    for (int i = g->nnodes - 1; i >= 0; i--)
+        for (int k = 0; live[g->nodes[i].outputs[0]] && k < g->nodes[i].ninputs; k++)
+            if (g->nodes[i].inputs[k] >= 0) live[g->nodes[i].inputs[k]] = true;
+    for (int i = 0; i < g->nvalues; i++) {
+        if (!live[i]) continue;
+        map[i] = kn_graph_value(s->a, h, "");
+        if (map[i] < 0) return kn_fail(s->d, KILN_MEMORY, "out of memory");
+        h->values[map[i]] = g->values[i];
+        h->values[map[i]].producer = -1;
+    }
+    for (int i = 0; i < g->nnodes; i++) {
+        const kn_node *n = &g->nodes[i];
+        if (!live[n->outputs[0]]) continue;
+        int *inputs = (int *)n->inputs, *output = (int *)n->outputs; /* add_node's own copies */
+        for (int k = 0; k < n->ninputs; k++)
+            if (inputs[k] >= 0) inputs[k] = map[inputs[k]];
+        output[0] = map[output[0]];
+        if (kn_graph_node(s->a, h, n) < 0) return kn_fail(s->d, KILN_MEMORY, "out of memory");
+    }
+    for (int i = 0; i < g->ninputs; i++) g->inputs[i] = map[g->inputs[i]];
+    for (int i = 0; i < g->noutputs; i++) g->outputs[i] = map[g->outputs[i]];
+    h->name = g->name;
+    h->opset = KN_GRAPH_OPSET;
+    h->settled = true;
+    h->ninputs = g->ninputs;
+    h->inputs = g->inputs;
+    h->noutputs = g->noutputs;
+    h->outputs = g->outputs;
+    *out = h;
+    return KILN_OK;
+}
+
+kiln_status kn_graph_settle(kiln_arena *a, const kn_graph *raw, const kiln_graph_options *o, kn_graph **out, kiln_diag *d)
+{
+    kn_graph *g = kn_graph_new(a);
+    if (!g) return kn_fail(d, KILN_MEMORY, "out of memory");
+    kn_settle s = {.a = a, .g = g, .d = d, .o = o, .fold_left = 1 << 24, .bytes_left = 64 << 20};
+    kn_frame *f = open_frame(&s, raw, NULL);
+    if (!f) return d->status;
+    g->name = raw->name;
+    g->ninputs = raw->ninputs;
+    g->noutputs = raw->noutputs;
+    g->inputs = kn_array(a, int, raw->ninputs + 1);
+    g->outputs = kn_array(a, int, raw->noutputs + 1);
+    if (!g->inputs || !g->outputs) return kn_fail(d, KILN_MEMORY, "out of memory");
+    kiln_status status = KILN_OK;
+    for (int i = 0; status == KILN_OK && i < raw->ninputs; i++) status = settle_input(&s, f, i);
+    if (status == KILN_OK) status = settle_nodes(&s, f);
+    for (int i = 0; status == KILN_OK && i < raw->noutputs; i++) {
+        const kn_value *v = &raw->values[raw->outputs[i]];
+        status = settle_value(&s, f, raw->outputs[i], v->place, &g->outputs[i]);
+    }
+    if (status == KILN_OK) status = prune(&s, out);
+    if (status == KILN_OK && kn_arena_dry(a)) status = kn_fail(d, KILN_MEMORY, "out of memory");
+    return status;
+}

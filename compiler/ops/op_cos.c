@@ -1,0 +1,12 @@
+/* Cos: cosine, element by element. */
+#include "ops/ops.h"
+
+static kiln_status lower(kn_op_call *c) { return kn_op_unary(c, "cos(%s)"); }
+
+const kn_op_spec kn_op_cos = {.name = "Cos",
+                              .min_inputs = 1,
+                              .max_inputs = 1,
+                              .input_names = {"X"},
+                              .dtypes = "f",
+                              .about = "cosine, element by element",
+                              .lower = lower};

@@ -1,0 +1,12 @@
+/* Floor: the next whole number below, element by element. */
+#include "ops/ops.h"
+
+static kiln_status lower(kn_op_call *c) { return kn_op_unary(c, "floor(%s)"); }
+
+const kn_op_spec kn_op_floor = {.name = "Floor",
+                                .min_inputs = 1,
+                                .max_inputs = 1,
+                                .input_names = {"X"},
+                                .dtypes = "f",
+                                .about = "the next whole number below, element by element",
+                                .lower = lower};

@@ -1,0 +1,12 @@
+/* Greater: whether A is greater than B, with NumPy broadcasting. */
+#include "ops/ops.h"
+
+static kiln_status lower(kn_op_call *c) { return kn_op_compare(c, ">"); }
+
+const kn_op_spec kn_op_greater = {.name = "Greater",
+                                  .min_inputs = 2,
+                                  .max_inputs = 2,
+                                  .input_names = {"A", "B"},
+                                  .dtypes = "fiu",
+                                  .about = "whether A is greater than B, with NumPy broadcasting",
+                                  .lower = lower};

@@ -1,0 +1,12 @@
+/* Min: the least of any number of tensors, with NumPy broadcasting. */
+#include "ops/ops.h"
+
+static kiln_status lower(kn_op_call *c) { return kn_op_variadic(c, "min", false); }
+
+const kn_op_spec kn_op_min = {.name = "Min",
+                              .min_inputs = 1,
+                              .max_inputs = KN_OP_INPUTS,
+                              .input_names = {"data_0"},
+                              .dtypes = "fiu",
+                              .about = "the least of any number of tensors, with NumPy broadcasting",
+                              .lower = lower};

@@ -1,0 +1,12 @@
+/* Mish: x * tanh(softplus(x)), element by element. */
+#include "ops/ops.h"
+
+static kiln_status lower(kn_op_call *c) { return kn_op_unary(c, "%s * tanh(max(%s, 0.0) + log(1.0 + exp(-abs(%s))))"); }
+
+const kn_op_spec kn_op_mish = {.name = "Mish",
+                               .min_inputs = 1,
+                               .max_inputs = 1,
+                               .input_names = {"X"},
+                               .dtypes = "f",
+                               .about = "x * tanh(softplus(x)), element by element",
+                               .lower = lower};

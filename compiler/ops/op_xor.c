@@ -1,0 +1,12 @@
+/* Xor: whether one is true and not both, with NumPy broadcasting. */
+#include "ops/ops.h"
+
+static kiln_status lower(kn_op_call *c) { return kn_op_compare(c, "!="); }
+
+const kn_op_spec kn_op_xor = {.name = "Xor",
+                              .min_inputs = 2,
+                              .max_inputs = 2,
+                              .input_names = {"A", "B"},
+                              .dtypes = "b",
+                              .about = "whether one is true and not both, with NumPy broadcasting",
+                              .lower = lower};
