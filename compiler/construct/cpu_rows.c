@@ -52,6 +52,18 @@ static void map_axes(rows *r, int k, int reader, int stmt, const kn_expr *read, 
         if (first || r->of[k][x] != now[x]) r->of[k][x] = first ? now[x] : -1;
 }
 
+/* A window slides: some index has an axis of the output and one of the reduction. Its tile is another one (cpu_sums.c). */
+static bool slides(const kn_stmt *s)
+{
+    const kn_expr *loads[KN_SITE_LOADS];
+    uint32_t out = (1u << s->nspatial) - 1;
+    int n = kn_loads(s->body, loads, KN_SITE_LOADS);
+    for (int i = 0; i < n && i < KN_SITE_LOADS; i++)
+        for (int d = 0; d < loads[i]->nargs; d++)
+            if ((kn_axes_in(loads[i]->args[d]) & out) && (kn_axes_in(loads[i]->args[d]) & ~out)) return true;
+    return n > KN_SITE_LOADS;
+}
+
 /* All that read k are here already, and k is one of those that can stand inside a loop. */
 static bool joins(rows *r, int k)
 {
@@ -61,7 +73,7 @@ static bool joins(rows *r, int k)
     bool first = true;
     kn_site x;
     kn_site_of(r->a, r->t, g, r->hw, &x);
-    if (p->tensors[out].role != KN_TEMP || x.s->scatter || x.contraction || kn_site_scheduled(r->t, g)) return false;
+    if (p->tensors[out].role != KN_TEMP || x.s->scatter || x.contraction || slides(x.s) || kn_site_scheduled(r->t, g)) return false;
     for (int i = 0; i < p->nstmts; i++) {
         const kn_expr *loads[KN_SITE_LOADS];
         int n = kn_loads(p->stmts[i]->body, loads, KN_SITE_LOADS), reader = stage_of(r, i);
@@ -241,7 +253,7 @@ static bool gather(rows *r)
     const kn_hw_level *l2 = kn_hw_level_named(r->hw, "l2");
     kn_site x;
     kn_site_of(r->a, r->t, r->t->stages[r->last], r->hw, &x);
-    if (!l2 || s->scatter || x.contraction || kn_site_scheduled(r->t, r->t->stages[r->last])) return false;
+    if (!l2 || s->scatter || x.contraction || slides(s) || kn_site_scheduled(r->t, r->t->stages[r->last])) return false;
     r->n = 1, r->stage[0] = r->last, r->chunked = -1;
     r->shared = (1u << s->nspatial) - 1;
     for (int i = 0; i < KILN_MAX_AXES; i++) r->of[r->last][i] = i < s->nspatial ? i : -1;

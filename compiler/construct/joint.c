@@ -53,6 +53,15 @@ static bool join_tensor(joint *j, int tensor, int d)
     return true;
 }
 
+/* An axis whose number is a value of the body. */
+static bool is_value(const kn_expr *e, int axis)
+{
+    if (e->op == KN_OP_LOAD) return false;
+    bool yes = e->op == KN_OP_AXIS && e->u.axis == axis;
+    for (int i = 0; i < e->nargs && !yes; i++) yes = is_value(e->args[i], axis);
+    return yes;
+}
+
 /* Every access of statement n goes on from one axis of its pair into the other; temporaries at both of them follow. */
 static bool join_stmt(joint *j, int n)
 {
@@ -66,7 +75,7 @@ static bool join_stmt(joint *j, int n)
     kn_site_of(j->a, j->t, g, j->hw, &v);
     int count = kn_loads(v.s->body, loads, KN_SITE_LOADS);
     int64_t extent = v.s->axes[x + 1].extent;
-    if (count > KN_SITE_LOADS || v.contraction) return false;
+    if (count > KN_SITE_LOADS || v.contraction || is_value(v.s->body, x) || is_value(v.s->body, x + 1)) return false;
     for (int l = 0; l <= count; l++) {
         const kn_site_access *c = l < count ? &v.load[l] : &v.store;
         int tensor = l < count ? loads[l]->u.tensor : v.s->out;
