@@ -57,6 +57,7 @@ $(BIN)/kiln-gpu-run: $(call obj,$(wildcard workers/gpu/*.c) workers/verify_value
 $(BIN)/tests/libcuda_mock.so: $(O)/tests/mock/libcuda_mock.o
 	@mkdir -p $(@D); $(CC) $(SANFLAGS) -shared -o $@ $^ -lpthread
 $(BIN)/tests/test_mock_cuda: $(O)/workers/gpu/driver_posix.o | $(BIN)/tests/libcuda_mock.so
+$(BIN)/tests/test_launcher: | $(BIN)/tests/libcuda_mock.so
 $(BIN)/tests/%: $(O)/tests/unit/%.o $(DAEMON_A) $(LIB_A)
 	@mkdir -p $(@D); $(CC) $(SANFLAGS) -o $@ $^ $(LIBS) -lcmocka
 tests: $(TESTS) $(BIN)/tests/libcuda_mock.so $(BIN)/gpu-model $(BIN)/replay $(BIN)/amos-golden $(BIN)/amos-rank

@@ -3,6 +3,7 @@
 #include "codegen/codegen.h"
 #include "construct/construct.h"
 #include "intrin/intrin.h"
+#include "launcher.h"
 #include "launches.h"
 #include "manifest.h"
 #include <stdio.h>
@@ -116,6 +117,7 @@ kiln_status kiln_generate(kiln_arena *a, const kiln_program *p, const kiln_hw *h
 #endif
     if (s == KILN_OK) s = print_source(a, hw, loops, k, d);
     if (s == KILN_OK) s = kn_launches(a, p, hw, tree, loops, k, d);
+    if (s == KILN_OK) s = kn_launcher(a, p, hw, k, &k->launcher);
     if (s == KILN_OK) s = kn_manifest(a, p, hw, k, &k->manifest);
     if (s == KILN_OK && kn_arena_dry(a)) s = KILN_MEMORY;
     if (s == KILN_MEMORY) return kn_fail(d, s, "out of memory");

@@ -154,15 +154,28 @@ kiln_status kiln_explain(kiln_arena *a, const kiln_program *p, const kiln_hw *hw
 kiln_status kiln_mappings(kiln_arena *a, const kiln_program *p, const kiln_hw *hw, const char *instruction, kiln_bytes *out, kiln_diag *d);
 
 /* ---- generation -------------------------------------------------------------------------------------------------- */
+/* A tensor map of the copy engine (TMA): what the launcher encodes at run time, since it holds the address. CUDA's numbers. */
+typedef struct kiln_tensor_map {
+    int rank;            /* 0: no map, the argument is a pointer */
+    const char *dtype;   /* "bf16", "tf32", "u8" */
+    int64_t dims[5];     /* fastest first */
+    int64_t strides[4];  /* bytes, of dimension 1 on: multiples of 16 */
+    int box[5];
+    int swizzle, l2, oob; /* swizzle: 0 none, 1 32, 2 64, 3 128 bytes */
+} kiln_tensor_map;
+
 /* One launch of a GPU kernel; a CPU kernel has launches too (its parallel regions), for the record only. */
 typedef struct kiln_launch {
     const char *entry;
     int64_t grid;        /* blocks in x (GPU) or tasks (CPU) */
+    const char *grid_formula; /* "ceil(512/128)*ceil(512/64)": how the grid follows from the shape; GPU */
     int threads;         /* per block (GPU), 1 (CPU) */
+    int cluster;         /* blocks of a cluster, in x; 0 or 1: none */
     int64_t shared_bytes; /* of a block */
     int64_t dynamic_shared_bytes; /* of them to be given at the launch, which a device must be asked to allow first; 0: all is static */
     int nargs;
     int args[KILN_MAX_TENSORS]; /* tensor slots: 0..nin-1 inputs, nin..nin+nout-1 outputs, then temporaries */
+    const kiln_tensor_map *maps; /* NULL, or one an argument */
     const kiln_program *program; /* what this launch alone computes: inputs and outputs in the order of args; lets a launch be
                                   * verified on its own, with its input temporaries filled like any input */
 } kiln_launch;
@@ -176,6 +189,8 @@ typedef struct kiln_kernel {
     const kiln_launch *launches;
     int ntemps;               /* GPU temporaries in device memory, caller-allocated */
     const int64_t *temp_bytes;
+    const int *temp_slots;    /* the slot that a launch's argument names it by */
+    kiln_bytes launcher;      /* GPU: .c text that launches the kernel from device pointers (docs/abi.md); empty for a CPU */
     int64_t scratch_bytes;    /* CPU: per-thread scratch; shared part is temp_bytes */
     kiln_bytes manifest;      /* JSON, design section 4; the service adds artifact digests and verification */
 } kiln_kernel;

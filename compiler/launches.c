@@ -80,6 +80,24 @@ static kn_program *launch_program(kiln_arena *a, const kn_program *from, uint32_
     return p;
 }
 
+/* The grid as the shape gives it: blocks of every axis that is cut into some. */
+static const char *grid_formula(kiln_arena *a, const kn_tree *t, const kn_stage *g)
+{
+    kn_buf b;
+    const kn_stmt *s = t->program->stmts[g->stmt];
+    bool any = false;
+    kn_buf_init(&b, a);
+    for (int i = 0; i < g->nloops; i++) {
+        const kn_loop *l = &g->loops[i];
+        if (l->kind != KN_GRID) continue;
+        kn_putf(&b, l->stride > 1 ? "%sceil(%lld/%lld)" : "%s%lld", any ? "*" : "", (long long)(l->stride > 1 ? s->axes[l->axis].extent : l->extent),
+                (long long)l->stride);
+        any = true;
+    }
+    if (!any) kn_put(&b, "1");
+    return kn_buf_take(&b).p;
+}
+
 static void fill(const kn_lprog *l, int i, kiln_arena *a, const char *entry, kiln_launch *out)
 {
     const kn_fn *f = &l->fns[i];
@@ -97,8 +115,9 @@ kiln_status kn_launches(kiln_arena *a, const kn_program *canonical, const kn_hw 
 {
     kiln_launch *list = kn_array(a, kiln_launch, l->nfns + 1);
     int64_t *temps = kn_array(a, int64_t, l->ntemps + 1);
+    int *slots = kn_array(a, int, l->ntemps + 1);
     kn_tree *plain = NULL;
-    if (!list || !temps) return kn_fail(d, KILN_MEMORY, "out of memory");
+    if (!list || !temps || !slots) return kn_fail(d, KILN_MEMORY, "out of memory");
     const kn_program *from = canonical;
     if (hw->gpu) { /* scheduled or not, only the program that the inline steps leave is looked at */
         kiln_bytes steps = inline_steps(a, k->trace);
@@ -108,6 +127,7 @@ kiln_status kn_launches(kiln_arena *a, const kn_program *canonical, const kn_hw 
     }
     for (int i = 0; i < l->nfns; i++) {
         fill(l, i, a, k->entry, &list[i]);
+        if (hw->gpu) list[i].grid_formula = grid_formula(a, tree, tree->stages[l->fns[i].stage]);
         if (hw->gpu) list[i].program = launch_program(a, from, statements(tree, l->fns[i].stage, from), &list[i]);
     }
     for (int i = 0; i < l->ntemps; i++) {
@@ -115,10 +135,12 @@ kiln_status kn_launches(kiln_arena *a, const kn_program *canonical, const kn_hw 
         int64_t n = kn_dtype_bytes(t->dtype);
         for (int j = 0; j < t->rank; j++) n *= t->shape[j];
         temps[i] = n;
+        slots[i] = l->temp_slot[i];
     }
     k->launches = list;
     k->nlaunches = l->nfns;
     k->temp_bytes = temps;
+    k->temp_slots = slots;
     k->ntemps = l->ntemps;
     k->scratch_bytes = l->scratch_bytes;
     return KILN_OK;

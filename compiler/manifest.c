@@ -30,11 +30,39 @@ static void put_args(kn_buf *b, const kn_program *p, const kn_hw *hw, bool outpu
 }
 
 /* "in0", "out0", "temp0": what a tensor slot is called in the manifest. */
-static void put_slot(kn_buf *b, const kn_program *p, int slot)
+static void put_slot(kn_buf *b, const kn_program *p, const kiln_kernel *k, int slot)
 {
+    int temp = 0;
+    while (temp < k->ntemps && k->temp_slots[temp] != slot) temp++;
     if (slot < p->ninputs) kn_putf(b, "\"in%d\"", slot);
     else if (slot < p->ninputs + p->noutputs) kn_putf(b, "\"out%d\"", slot - p->ninputs);
-    else kn_putf(b, "\"temp%d\"", slot - p->ninputs - p->noutputs);
+    else kn_putf(b, "\"temp%d\"", temp);
+}
+
+static void put_numbers(kn_buf *b, const char *name, const int64_t *x, int n)
+{
+    kn_putf(b, ",\"%s\":[", name);
+    for (int i = 0; i < n; i++) kn_putf(b, "%s%lld", i ? "," : "", (long long)x[i]);
+    kn_put(b, "]");
+}
+
+/* An argument: a tensor's pointer by its name, or a tensor map over one, whose address is known at run time only. */
+static void put_arg(kn_buf *b, const kn_program *p, const kiln_kernel *k, const kiln_launch *l, int j)
+{
+    const kiln_tensor_map *m = l->maps && l->maps[j].rank ? &l->maps[j] : NULL;
+    int64_t box[5];
+    if (!m) {
+        put_slot(b, p, k, l->args[j]);
+        return;
+    }
+    for (int i = 0; i < m->rank; i++) box[i] = m->box[i];
+    kn_put(b, "{\"tensor_map\":");
+    put_slot(b, p, k, l->args[j]);
+    kn_putf(b, ",\"dtype\":\"%s\"", m->dtype);
+    put_numbers(b, "dims", m->dims, m->rank);
+    put_numbers(b, "strides_bytes", m->strides, m->rank - 1);
+    put_numbers(b, "box", box, m->rank);
+    kn_putf(b, ",\"swizzle\":%d,\"l2_promotion\":%d,\"oob_fill\":%d}", m->swizzle, m->l2, m->oob);
 }
 
 static void put_launches(kn_buf *b, const kn_program *p, const kiln_kernel *k)
@@ -42,17 +70,31 @@ static void put_launches(kn_buf *b, const kn_program *p, const kiln_kernel *k)
     kn_put(b, "[");
     for (int i = 0; i < k->nlaunches; i++) {
         const kiln_launch *l = &k->launches[i];
-        kn_putf(b, "%s{\"entry\":\"%s\",\"grid\":[%lld,1,1],\"block\":[%d,1,1],\"shared_bytes\":%lld,\"dynamic_shared_bytes\":%lld,"
-                "\"cluster\":[1,1,1],\"args\":[",
-                i ? "," : "", l->entry, (long long)l->grid, l->threads, (long long)l->shared_bytes,
-                (long long)l->dynamic_shared_bytes);
+        kn_putf(b, "%s{\"entry\":\"%s\",\"grid\":[%lld,1,1],", i ? "," : "", l->entry, (long long)l->grid);
+        if (l->grid_formula) kn_putf(b, "\"grid_formula\":[\"%s\",\"1\",\"1\"],", l->grid_formula);
+        kn_putf(b, "\"block\":[%d,1,1],\"shared_bytes\":%lld,\"dynamic_shared_bytes\":%lld,\"cluster\":[%d,1,1],\"args\":[", l->threads,
+                (long long)l->shared_bytes, (long long)l->dynamic_shared_bytes, l->cluster > 1 ? l->cluster : 1);
         for (int j = 0; j < l->nargs; j++) {
             if (j) kn_put(b, ",");
-            put_slot(b, p, l->args[j]);
+            put_arg(b, p, k, l, j);
         }
         kn_put(b, "]}");
     }
     kn_put(b, "]");
+}
+
+/* What the driver must know for the launches: clusters and tensor maps came with CUDA 12.0, the rest is older than any that is met. */
+static void put_requirements(kn_buf *b, const kiln_kernel *k)
+{
+    bool hopper = false;
+    int64_t dynamic = 0;
+    for (int i = 0; i < k->nlaunches; i++) {
+        const kiln_launch *l = &k->launches[i];
+        hopper = hopper || l->cluster > 1 || l->maps;
+        if (l->dynamic_shared_bytes > dynamic) dynamic = l->dynamic_shared_bytes;
+    }
+    kn_putf(b, ",\"requires\":{\"shape\":\"exact\",\"layout\":\"contiguous\",\"align_bytes\":16,\"outputs_overlap\":false,"
+               "\"opt_in_shared_bytes\":%lld,\"driver_cuda\":\"%s\"},\"fallback\":null", (long long)dynamic, hopper ? "12.0" : "9.0");
 }
 
 static void put_target(kn_buf *b, const kn_hw *hw)
@@ -78,10 +120,15 @@ static void put_memory(kn_buf *b, const kn_hw *hw, const kiln_kernel *k)
                 (long long)k->scratch_bytes);
         return;
     }
+    int64_t at = 0;
     kn_put(b, "\"temporaries\":[");
-    for (int i = 0; i < k->ntemps; i++)
-        kn_putf(b, "%s{\"name\":\"temp%d\",\"bytes\":%lld,\"align_bytes\":256,\"cleared\":false}", i ? "," : "", i, (long long)k->temp_bytes[i]);
-    kn_put(b, "]");
+    for (int i = 0; i < k->ntemps; i++) {
+        kn_putf(b, "%s{\"name\":\"temp%d\",\"bytes\":%lld,\"align_bytes\":256,\"cleared\":false,\"workspace_offset_bytes\":%lld}", i ? "," : "", i,
+                (long long)k->temp_bytes[i], (long long)at);
+        at += kn_round_up(k->temp_bytes[i], 256);
+    }
+    kn_putf(b, "],\"workspace\":{\"bytes\":%lld,\"align_bytes\":256,\"cleared\":false}", (long long)at);
+    put_requirements(b, k);
 }
 
 kiln_status kn_manifest(kiln_arena *a, const kn_program *p, const kn_hw *hw, const kiln_kernel *k, kiln_bytes *out)
@@ -93,7 +140,7 @@ kiln_status kn_manifest(kiln_arena *a, const kn_program *p, const kn_hw *hw, con
     kiln_work(p, &flops, &bytes);
     kn_buf_init(&b, a);
     kn_putf(&b, "{\"kiln_abi\":1,\"language\":\"%s\",\"entry\":\"%s\",", k->language, k->entry);
-    if (!hw->gpu) kn_putf(&b, "\"entry_tvm_ffi\":\"__tvm_ffi_%s\",", k->entry);
+    if (!hw->gpu || k->launcher.n) kn_putf(&b, "\"entry_tvm_ffi\":\"__tvm_ffi_%s\",", k->entry);
     kn_put(&b, "\"program\":");
     kn_put_json_string(&b, text.p);
     kn_put(&b, ",\"target\":");

@@ -1,7 +1,8 @@
 /* Loop programs as C with the vector types of gcc and clang, and the ABI around them (docs/abi.md). */
 #include "codegen/gen.h"
+#include "codegen/tvm_ffi.h"
 
-#define TVM_STACK (16 * 1024) /* workspace that the TVM-FFI entry brings along itself, docs/abi.md */
+enum { TVM_STACK = 16 * 1024 }; /* workspace on the stack of the TVM-FFI entry, docs/abi.md */
 
 static const char head[] =
     "typedef float f32;\ntypedef double f64;\ntypedef __INT8_TYPE__ i8;\ntypedef __INT16_TYPE__ i16;\ntypedef __INT32_TYPE__ i32;\n"
@@ -25,29 +26,6 @@ static const char runtime[] =
 static const char run_text[] =
     "\nstatic void k_run(void (*task)(void *, i64, i32), i64 n, k_args *k, const kiln_pool *pool)\n{\n"
     "    if (pool && n > 1) pool->parallel_for(pool->ctx, n, task, k);\n    else for (i64 i = 0; i < n; i++) task(k, i, 0);\n}\n";
-
-static const char tvm_types[] =
-    "\n/* TVM-FFI: DLPack's tensor and the calling convention's argument, as that library lays them out. */\n"
-    "typedef struct k_tensor {\n    void *data;\n    i32 device, device_id, ndim;\n    u8 code, bits;\n    u16 lanes;\n    i64 *shape, "
-    "*strides;\n"
-    "    u64 byte_offset;\n} k_tensor;\n"
-    "typedef struct k_any {\n    i32 type_index;\n    u32 zero;\n    union { i64 i; void *p; } v;\n} k_any;\n"
-    "typedef struct k_want {\n    i32 ndim;\n    u8 code, bits;\n    i64 shape[8];\n    const char *text;\n} k_want;\n"
-    "__attribute__((weak, visibility(\"default\"))) extern void TVMFFIErrorSetRaisedFromCStr(const char *kind, const char *message);\n"
-    "/* Called once a kernel launch: not worth a seventh of the compiler's time. */\n"
-    "#ifdef __clang__\n#define KN_PLAIN __attribute__((optnone, noinline))\n"
-    "#else\n#define KN_PLAIN __attribute__((optimize(\"O0\"), noinline))\n#endif\n"
-    "KN_PLAIN static int k_raise(const char *kind, const char *message)\n{\n"
-    "    if (TVMFFIErrorSetRaisedFromCStr) TVMFFIErrorSetRaisedFromCStr(kind, message);\n    return -1;\n}\n"
-    "KN_PLAIN static void *k_data(const k_any *a, const k_want *w)\n{\n"
-    "    const k_tensor *t = a->type_index == 7 ? (const k_tensor *)a->v.p : a->type_index == 70 && a->v.p ? (const k_tensor *)((const u8 "
-    "*)a->v.p + 24) : 0;\n"
-    "    if (!t || t->device != 1 || t->ndim != w->ndim || t->code != w->code || t->bits != w->bits || t->lanes != 1 || !t->data) return "
-    "0;\n"
-    "    i64 step = 1;\n    for (i32 i = w->ndim - 1; i >= 0; i--) {\n        if (t->shape[i] != w->shape[i]) return 0;\n"
-    "        if (t->strides && t->shape[i] != 1 && t->strides[i] != step) return 0;\n        step *= t->shape[i];\n    }\n"
-    "    u8 *data = (u8 *)t->data + t->byte_offset;\n"
-    "    return (u64)(__UINTPTR_TYPE__)data % (w->bits / 8u) ? 0 : data;\n}\n";
 
 static int64_t tensor_bytes(const kn_tensor *t)
 {
@@ -162,48 +140,21 @@ static void entry_functions(kn_buf *b, const kn_lprog *p, const char *entry, int
     kn_put(b, "    return 0;\n}\n");
 }
 
-static void put_shape(kn_buf *b, const kn_tensor *t)
-{
-    kn_putf(b, "%s[", kn_dtype_text(t->dtype));
-    for (int i = 0; i < t->rank; i++) kn_putf(b, "%s%lld", i ? "," : "", (long long)t->shape[i]);
-    kn_put(b, "]");
-}
-
-static int dlpack_code(enum kn_dtype t)
-{
-    char c = kn_dtype_class(t);
-    return t == KN_BF16 ? 4 : c == 'f' ? 2 : c == 'u' ? 1 : c == 'b' ? 6 : 0;
-}
-
+/* Serial; the workspace comes from the stack where it is small, else from the C library for the length of the call. */
 static void tvm_entry(kn_buf *b, const kn_lprog *p, const char *entry, int64_t workspace)
 {
-    int nin = p->program->ninputs, n = nin + p->program->noutputs;
-    kn_put(b, tvm_types);
-    kn_put(b, "static const k_want k_wants[] = {\n");
-    for (int i = 0; i < n; i++) {
-        const kn_tensor *t = &p->program->tensors[i];
-        kn_putf(b, "    {%d, %d, %d, {", t->rank, dlpack_code(t->dtype), 8 * kn_dtype_bytes(t->dtype));
-        for (int j = 0; j < t->rank; j++) kn_putf(b, "%s%lld", j ? ", " : "", (long long)t->shape[j]);
-        kn_putf(b, "%s}, \"argument %d (%s %d): a contiguous, aligned ", t->rank ? "" : "0", i, i < nin ? "input" : "output",
-                i < nin ? i : i - nin);
-        put_shape(b, t);
-        kn_put(b, " on the CPU is expected\"},\n");
+    int nin = p->program->ninputs;
+    bool stack = workspace <= TVM_STACK;
+    if (!stack) kn_put(b, "extern void *aligned_alloc(__SIZE_TYPE__, __SIZE_TYPE__);\nextern void free(void *);\n");
+    kn_put_tvm_open(b, p->program, entry);
+    if (workspace && stack) kn_putf(b, "    u8 workspace[%lld] __attribute__((aligned(64)));\n", (long long)workspace);
+    if (!stack) {
+        kn_putf(b, "    void *workspace = aligned_alloc(64, %lld);\n", (long long)kn_round_up(workspace, 64));
+        kn_putf(b, "    if (!workspace) return k_raise(\"RuntimeError\", \"no memory for a workspace of %lld bytes\");\n", (long long)workspace);
     }
-    kn_putf(b, "};\nKN_PLAIN KN_API int __tvm_ffi_%s(void *self, const k_any *args, i32 n, k_any *result)\n{\n    (void)self;\n", entry);
-    kn_putf(b, "    if (n != %d) return k_raise(\"TypeError\", \"%d arguments are expected: inputs, then outputs\");\n", n, n);
-    kn_putf(b,
-            "    void *data[%d];\n    for (i32 i = 0; i < %d; i++)\n        if (!(data[i] = k_data(&args[i], &k_wants[i]))) return "
-            "k_raise(\"TypeError\", k_wants[i].text);\n",
-            n, n);
-    if (workspace > TVM_STACK) {
-        kn_putf(b, "    return k_raise(\"RuntimeError\", \"this kernel needs a workspace of %lld bytes: call %s\");\n}\n",
-                (long long)workspace, entry);
-        return;
-    }
-    if (workspace) kn_putf(b, "    u8 workspace[%lld] __attribute__((aligned(64)));\n", (long long)workspace);
     kn_putf(b, "    %s((const void *const *)data, data + %d, %s, 0);\n", entry, nin, workspace ? "workspace" : "0");
-    kn_put(b, "    if (result) {\n        result->type_index = 0;\n        result->zero = 0;\n        result->v.i = 0;\n    }\n    return "
-              "0;\n}\n");
+    if (!stack) kn_put(b, "    free(workspace);\n");
+    kn_put_tvm_close(b);
 }
 
 static void put_header(kn_buf *b, const kn_lprog *p, const char *e)
@@ -220,7 +171,7 @@ static void put_header(kn_buf *b, const kn_lprog *p, const char *e)
     kn_put(b, "/* Contiguous, row-major, aligned to their elements; outputs overlap nothing. pool NULL: serial.\n");
     for (int i = 0; i < n; i++) {
         kn_putf(b, " *   %s[%d]: ", i < nin ? "inputs" : "outputs", i < nin ? i : i - nin);
-        put_shape(b, &p->program->tensors[i]);
+        kn_put_tensor_type(b, &p->program->tensors[i]);
         kn_put(b, "\n");
     }
     kn_putf(b, " */\nint64_t %s_workspace(int32_t nthreads); /* bytes, to be aligned to 64; 0: none */\n", e);
@@ -260,6 +211,8 @@ kiln_status kn_gen_c(kiln_arena *a, const kn_lprog *p, const char *entry, kiln_b
     kn_putn(&b, g->out.p ? g->out.p : "", g->out.n);
     if (forks(p)) kn_put(&b, run_text);
     entry_functions(&b, p, entry, temps);
+    kn_put_tvm_types(&b, false);
+    kn_put_tvm_wants(&b, p->program, "on the CPU");
     tvm_entry(&b, p, entry, temps + kn_round_up(p->scratch_bytes, 64));
     kn_buf_init(&h, a);
     put_header(&h, p, entry);

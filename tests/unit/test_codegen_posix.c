@@ -577,8 +577,16 @@ static void abi_of_c(void **state)
     object.t.bits = 64;
     assert_int_equal(ffi(NULL, args, 3, &result), -1);
     object.t.bits = 32;
+    kn_lprog *large = matmul();
+    large->scratch_bytes = 20000; /* more than the symbol has room for on its stack */
+    built other = build(print(large, "c"), "clang", "");
+    memset(c, 0, sizeof c);
+    *(void **)&ffi = dlsym(other.so, "__tvm_ffi_kiln_test");
+    assert_int_equal(ffi(NULL, args, 3, &result), 0);
+    check_product(a, b, c);
     args[0].type = 1;
     assert_int_equal(ffi(NULL, args, 3, &result), -1);
+    dlclose(other.so);
     dlclose(so.so);
 }
 
