@@ -60,6 +60,9 @@ bool build_store(build *b, const char *origin, double predicted_us, double measu
 /* Whether NVRTC here can make binaries for "sm_90a". */
 bool build_nvrtc_knows(const worker_tools *t, const char *arch);
 void build_verdict_text(const worker_verdict *v, char *json, size_t size);
+/* A problem (RFC 9457) as the service would put it; build_problem_free. */
+char *build_problem(int http, const char *slug, const char *title, const char *detail, const char *pointer, const char *hint);
+void build_problem_free(char *text);
 void build_id(const kiln_bytes *parts, int n, char out[72]); /* "kb1-" and a digest over the parts, each with its length before it */
 
 /* ---- orders as text, for jobs that another machine does ---- */

@@ -92,3 +92,21 @@ void build_words(const worker_tools *t, char *out, size_t size)
     if (*t->nvrtc) put_word(out, size, "nvrtc");
     for (int i = 0; i < n; i++) put_word(out, size, features[i]);
 }
+
+char *build_problem(int http, const char *slug, const char *title, const char *detail, const char *pointer, const char *hint)
+{
+    char type[96];
+    cJSON *o = cJSON_CreateObject();
+    snprintf(type, sizeof type, "/problems/%s", slug);
+    cJSON_AddStringToObject(o, "type", type);
+    cJSON_AddStringToObject(o, "title", title);
+    cJSON_AddNumberToObject(o, "status", http);
+    if (*detail) cJSON_AddStringToObject(o, "detail", detail);
+    if (*hint) cJSON_AddStringToObject(o, "hint", hint);
+    if (*pointer) cJSON_AddStringToObject(o, "pointer", pointer);
+    char *text = cJSON_PrintUnformatted(o);
+    cJSON_Delete(o);
+    return text;
+}
+
+void build_problem_free(char *text) { free(text); }

@@ -1,5 +1,6 @@
-/* kiln-worker: children of the service (`child`), and a look at what this machine offers (`doctor`). */
+/* kiln-worker: jobs of a fleet (`run`), children (`child`), and a look at what this machine offers (`doctor`). */
 #include "workers/child.h"
+#include "workers/fleet.h"
 #include <stdio.h>
 #include <string.h>
 #include <sysexits.h>
@@ -31,12 +32,14 @@ static int doctor(void)
 int main(int argc, char **argv)
 {
     if (argc >= 2 && strcmp(argv[1], "child") == 0) { return child_main(argc, argv); }
+    if (argc >= 2 && strcmp(argv[1], "run") == 0) { return fleet_main(argc - 2, argv + 2); }
     if (argc == 2 && strcmp(argv[1], "doctor") == 0) { return doctor(); }
     if (argc == 2 && strcmp(argv[1], "--version") == 0) {
         printf("kiln-worker %s\n", kiln_fingerprint());
         return EX_OK;
     }
-    fprintf(stderr, "usage: kiln-worker doctor      what this machine offers, and what the sandbox forbids\n"
+    fprintf(stderr, "usage: kiln-worker run ...     does jobs of a fleet: --postgres URL or --data DIR\n"
+                    "       kiln-worker doctor      what this machine offers, and what the sandbox forbids\n"
                     "       kiln-worker --version   the compiler's fingerprint\n"
                     "       kiln-worker child ...   started by the service; not for people\n");
     return EX_USAGE;

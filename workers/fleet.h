@@ -1,0 +1,6 @@
+/* kiln-worker run: one process of a fleet that claims jobs and does them. */
+#ifndef WORKERS_FLEET_H
+#define WORKERS_FLEET_H
+
+int fleet_main(int argc, char **argv); /* argv behind "run"; the exit status */
+#endif
