@@ -148,6 +148,8 @@ static enum MHD_Result begin(service_call *c, struct MHD_Connection *con, const 
     c->cache_control = header(con, "Cache-Control");
     c->range = header(con, "Range");
     c->if_range = header(con, "If-Range");
+    c->if_match = header(con, "If-Match");
+    c->last_event = header(con, "Last-Event-ID");
     c->traceparent = header(con, "traceparent");
     c->coding = service_coding_of(header(con, "Accept-Encoding"));
     service_reply *problem = judge_head(c, con, method);

@@ -166,6 +166,21 @@ static bool lives(const service_jobs *j, const char *key)
     return false;
 }
 
+bool service_jobs_attach(service_jobs *j, service_call *c, service_job *job)
+{
+    pthread_mutex_lock(&j->lock);
+    bool live = job->state < SERVICE_SUCCEEDED;
+    if (live) {
+        c->job = job;
+        c->waiting = true;
+        c->next_waiter = job->waiters;
+        job->waiters = c;
+        service_suspend(c);
+    }
+    pthread_mutex_unlock(&j->lock);
+    return live;
+}
+
 bool service_jobs_live(service_jobs *j, const char *key)
 {
     pthread_mutex_lock(&j->lock);

@@ -9,6 +9,8 @@
 #include <unistd.h>
 #include "service/auth.h"
 #include "service/sign.h"
+#include "service/status.h"
+#include "service/stream.h"
 #include "service/fleet.h"
 
 static void say(const char *text) { puts(text); }
@@ -74,6 +76,7 @@ static bool open_parts(service_app *app, const char *exe_dir, char *why, size_t 
     if (!app->targets) return false;
     app->fleet = service_fleet_open(app, why, size);
     if (!app->fleet) return false;
+    service_stream_start(app->stream);
     if (!service_auth_load(app->auth)) service_log("warning", "no-keys", "the keys cannot be read yet");
     if (!*app->tools.cc) service_log("warning", "no-compiler", "no C compiler: CPU kernels are answered as source only");
     if (!*app->tools.nvrtc) service_log("info", "no-nvrtc", "%s", app->tools.nvrtc_why);
@@ -91,6 +94,7 @@ static void drain(service_app *app, void *http)
     while (service_now_ms() < until && service_jobs_count(app->jobs, SERVICE_QUEUED) + service_jobs_count(app->jobs, SERVICE_RUNNING) > 0)
         usleep(20000);
     service_jobs_wake_all(app->jobs);
+    service_stream_end(app->stream);
     usleep(50000); /* lets woken connections send their answers */
     service_http_stop(http);
 }
@@ -111,12 +115,16 @@ static int serve(service_app *app, const char *exe_dir)
     app->jobs = service_jobs_open(app);
     app->pool = worker_pool_open(threads, app->config.queue);
     app->auth = service_auth_open(app, why, sizeof why);
-    void *http = app->auth && app->metrics && app->memo && app->jobs && app->pool ? service_http_start(app, why, sizeof why) : NULL;
+    app->stream = service_stream_open(app);
+    app->status = service_status_open();
+    void *http = app->auth && app->stream && app->status && app->metrics && app->memo && app->jobs && app->pool ? service_http_start(app, why, sizeof why) : NULL;
     bool ok = http && open_parts(app, exe_dir, why, sizeof why);
     if (!ok) service_log("error", "start", "%s", why);
     if (ok) sigwait(&set, &sig);
     if (http) drain(app, http);
     worker_pool_close(app->pool, false);
+    service_stream_close(app->stream);
+    service_status_close(app->status);
     service_fleet_close(app->fleet);
     service_jobs_close(app->jobs);
     service_memo_close(app->memo);

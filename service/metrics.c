@@ -17,6 +17,13 @@ static const char *const names[SERVICE_COUNTERS] = {
     "kiln_refused_total",
 };
 
+const char *service_counter_text(enum service_counter k) { return names[k]; }
+
+unsigned long long service_counter_value(const service_metrics *m, enum service_counter k)
+{
+    return atomic_load(&((service_metrics *)(uintptr_t)m)->counters[k]);
+}
+
 service_metrics *service_metrics_open(void) { return calloc(1, sizeof(service_metrics)); }
 
 void service_metrics_close(service_metrics *m) { free(m); }

@@ -1,5 +1,7 @@
 /* GET /livez, /readyz, /metrics, /version and /openapi.json. */
+#include <stdlib.h>
 #include <string.h>
+#include "service/assets.h"
 #include "service/sign.h"
 
 service_reply *rt_livez(service_call *c)
@@ -42,4 +44,19 @@ service_reply *rt_openapi(service_call *c)
     (void)c;
     char *t = service_openapi();
     return service_reply_new(200, "application/json", t, t ? strlen(t) : 0);
+}
+
+service_reply *rt_page(service_call *c)
+{
+    (void)c;
+    size_t n = (size_t)(service_asset_page_end - service_asset_page);
+    char *copy = malloc(n + 1);
+    if (copy) memcpy(copy, service_asset_page, n);
+    service_reply *r = service_reply_new(200, "text/html; charset=utf-8", copy, n);
+    service_reply_header(r, "ETag", "\"%s-%zu\"", SERVICE_VERSION, n);
+    service_reply_header(r, "Cache-Control", "no-cache");
+    service_reply_header(r, "Content-Security-Policy",
+                         "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; connect-src 'self'; img-src data:");
+    service_reply_header(r, "X-Content-Type-Options", "nosniff");
+    return r;
 }

@@ -4,6 +4,7 @@
 #include <string.h>
 #include "service/auth.h"
 #include "service/body.h"
+#include "service/status.h"
 #include "service/stream.h"
 
 static jobs *jobs_of(service_call *c) { return service_fleet_jobs(c->app->fleet); }
@@ -53,7 +54,7 @@ cJSON *service_job_json(service_app *app, const jobs_job *j)
     return o;
 }
 
-/* Seconds of Prefer: wait, 0 without, a minute at most. */
+/* Milliseconds of Prefer: wait, 0 without, a minute at most. */
 static int64_t wait_of(const service_call *c)
 {
     const char *p = strstr(c->prefer, "wait=");
@@ -95,11 +96,12 @@ static service_reply *look(service_call *c)
     bool same = !*c->if_none_match || service_etag_matches(c->if_none_match, etag);
     if (jobs_state_live(j.state) && same && c->wait_until > (int64_t)service_now_ms()) {
         c->resume = again;
-        service_stream_wait(c->app->stream, c, c->param, j.seq);
-        if (c->waiting || c->resume) {
+        bool waits = service_stream_wait(c->app->stream, c, c->param, j.seq);
+        if (waits) {
             jobs_job_free(&j);
             return NULL;
         }
+        c->resume = NULL;
     }
     service_reply *r = state(c, &j);
     jobs_job_free(&j);
@@ -110,8 +112,8 @@ service_reply *rt_job(service_call *c)
 {
     int64_t wait = wait_of(c);
     c->wait_until = wait ? (int64_t)service_now_ms() + wait : 0;
-    service_reply *local = service_local_job(c);
-    return local ? local : look(c);
+    service_reply *local;
+    return service_local_job(c, &local) ? local : look(c);
 }
 
 service_reply *rt_job_events(service_call *c)

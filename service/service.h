@@ -86,6 +86,8 @@ typedef struct service_jobs service_jobs;
 typedef struct service_memo service_memo;
 typedef struct service_metrics service_metrics;
 typedef struct service_signer service_signer;
+typedef struct service_stream service_stream;
+typedef struct service_status service_status;
 typedef struct service_fleet service_fleet;
 typedef struct service_app {
     service_config config;
@@ -99,6 +101,8 @@ typedef struct service_app {
     service_metrics *metrics;
     service_auth *auth;
     service_signer *signer;
+    service_stream *stream;
+    service_status *status;
     atomic_bool ready, draining;
     atomic_ullong quarantine_serial; /* grows with every artifact or version found wrong */
     atomic_ullong target_serial; /* with the cache's generation: what prepared answers hang on */
@@ -118,7 +122,7 @@ typedef struct service_call {
     const char *query; /* inside uri, not decoded */
     char param[256];   /* the {name} of the route */
     char method[12];
-    const char *content_type, *accept, *if_none_match, *prefer, *cache_control, *range, *if_range, *traceparent;
+    const char *content_type, *accept, *if_none_match, *prefer, *cache_control, *range, *if_range, *if_match, *last_event, *traceparent;
     enum service_coding coding; /* that the client takes */
     service_who who;
     char limits[96], policy[64]; /* values of RateLimit and RateLimit-Policy; "": no limit */
@@ -214,6 +218,10 @@ void service_jobs_running(service_jobs *j, service_job *job);
 void service_jobs_done(service_jobs *j, service_job *job, service_reply *problem, bool settled);
 service_job *service_jobs_find(service_jobs *j, const char *id); /* drop it */
 void service_job_drop(service_jobs *j, service_job *job);
+/* c waits for a job that has not ended, whose reference it takes; c->resume answers. false: it has ended. */
+bool service_jobs_attach(service_jobs *j, service_call *c, service_job *job);
+/* GET of a job that this process runs or ran; true: *reply is the answer, NULL: it waits. */
+bool service_local_job(service_call *c, service_reply **reply);
 bool service_jobs_live(service_jobs *j, const char *key); /* a compile of it is queued or runs here */
 /* A job that nobody waits for, with two references: the table's, and the caller's, who runs it. NULL: one lives already, or the table is full. */
 service_job *service_jobs_start(service_jobs *j, service_ask *ask);
@@ -276,6 +284,8 @@ enum service_counter {
 };
 service_metrics *service_metrics_open(void);
 void service_metrics_close(service_metrics *m);
+const char *service_counter_text(enum service_counter k);
+unsigned long long service_counter_value(const service_metrics *m, enum service_counter k);
 void service_count(service_metrics *m, enum service_counter k);
 void service_count_request(service_metrics *m, const service_route *r, int status, double ms);
 char *service_metrics_text(service_app *app); /* free() */

@@ -9,10 +9,9 @@ void service_stream_end(service_stream *s);   /* every stream and wait ends now 
 void service_stream_close(service_stream *s);
 /* Events as SSE: of one job, or all that the caller may see (job ""); after the event `since`, -1: from now on. */
 service_reply *service_stream_reply(service_call *c, const char *job, int64_t since);
-/* Suspends c until the job has an event after `since` or c->wait_until has passed; c->resume answers then. */
-void service_stream_wait(service_stream *s, service_call *c, const char *job, int64_t since);
+/* Suspends c until the job has an event after `since` or c->wait_until has passed; c->resume answers then. false: it cannot wait. */
+bool service_stream_wait(service_stream *s, service_call *c, const char *job, int64_t since);
 /* Best times of a job in the order they were found: [[ms since its start, microseconds], ...]; NULL: none known. */
 cJSON *service_stream_curve(service_stream *s, const char *job);
 int64_t service_stream_last(service_stream *s); /* number of the last event that was heard */
-char *service_status_text(service_app *app);    /* the snapshot of GET /v1/status; free() */
 #endif

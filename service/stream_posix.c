@@ -8,9 +8,10 @@
 #include <unistd.h>
 #include "service/auth.h"
 #include "service/http.h"
+#include "service/status.h"
 #include "service/stream.h"
 
-enum { RING = 2048, BATCH = 256, PING_MS = 15000, TURN_MS = 1000, CURVES = 64, POINTS = 256 };
+enum { RING = 2048, BATCH = 256, PING_MS = 15000, TURN_MS = 1000, FRESH_MS = 500, CURVES = 64, POINTS = 256 };
 typedef struct note {
     int64_t seq;
     char job[40], key[72];
@@ -52,6 +53,9 @@ struct service_stream {
     waiter *waiters;
     curve curves[CURVES];
     int ncurves;
+    bool dirty; /* of the thread alone, as what follows */
+    int64_t looked;
+    uint64_t generation;
 };
 
 static bool is_last(const char *kind)
@@ -136,6 +140,18 @@ static void wake(service_stream *s, bool news)
     }
 }
 
+/* A new snapshot when there is news, and now and then for the workers' signs of life. */
+static void look(service_stream *s, bool news)
+{
+    int64_t now = (int64_t)service_now_ms();
+    s->dirty |= news || s->generation != cache_generation(s->app->cache);
+    if (now - s->looked < (s->dirty ? FRESH_MS : PING_MS) && s->looked) return;
+    s->generation = cache_generation(s->app->cache);
+    s->dirty = false;
+    s->looked = now;
+    service_status_refresh(s->app);
+}
+
 static void *listen_to(void *arg)
 {
     service_stream *s = arg;
@@ -159,6 +175,7 @@ static void *listen_to(void *arg)
         }
         wake(s, n > 0);
         pthread_mutex_unlock(&s->lock);
+        look(s, n > 0);
     }
     return NULL;
 }
@@ -188,7 +205,7 @@ void service_stream_close(service_stream *s)
     if (!s) return;
     atomic_store(&s->stop, true);
     if (s->running) {
-        jobs_wake(service_fleet_jobs(s->app->fleet));
+        jobs_tell(service_fleet_jobs(s->app->fleet));
         pthread_join(s->thread, NULL);
     }
     for (int i = 0; i < RING; i++) free(s->ring[i].text);
@@ -358,22 +375,24 @@ service_reply *service_stream_reply(service_call *c, const char *job, int64_t si
     return service_reply_stream("text/event-stream", give, l, drop);
 }
 
-void service_stream_wait(service_stream *s, service_call *c, const char *job, int64_t since)
+bool service_stream_wait(service_stream *s, service_call *c, const char *job, int64_t since)
 {
     waiter *w = calloc(1, sizeof *w);
-    if (!w) return;
+    if (!w) return false;
     w->c = c;
     w->since = since;
     snprintf(w->job, sizeof w->job, "%s", job);
     pthread_mutex_lock(&s->lock);
-    if (s->ended) {
-        free(w);
-    } else {
+    bool may = !s->ended;
+    if (may) {
         w->next = s->waiters;
         s->waiters = w;
         c->waiting = true;
         service_suspend(c);
         wake(s, false);
+    } else {
+        free(w);
     }
     pthread_mutex_unlock(&s->lock);
+    return may;
 }
