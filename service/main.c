@@ -117,7 +117,8 @@ static int serve(service_app *app, const char *exe_dir)
     app->auth = service_auth_open(app, why, sizeof why);
     app->stream = service_stream_open(app);
     app->status = service_status_open();
-    void *http = app->auth && app->stream && app->status && app->metrics && app->memo && app->jobs && app->pool ? service_http_start(app, why, sizeof why) : NULL;
+    bool made = app->auth && app->stream && app->status && app->metrics && app->memo && app->jobs && app->pool;
+    void *http = made ? service_http_start(app, why, sizeof why) : NULL;
     bool ok = http && open_parts(app, exe_dir, why, sizeof why);
     if (!ok) service_log("error", "start", "%s", why);
     if (ok) sigwait(&set, &sig);

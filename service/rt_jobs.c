@@ -229,7 +229,8 @@ service_reply *rt_job_change(service_call *c)
     if (bad) return bad;
     snprintf(etag, sizeof etag, "\"%lld\"", (long long)j.seq);
     jobs_job_free(&j);
-    if (!*c->if_match) return service_problem(428, "precondition-required", "a change names the state it is meant for", NULL, "If-Match: the ETag of GET");
+    if (!*c->if_match)
+        return service_problem(428, "precondition-required", "a change names the state it is meant for", NULL, "If-Match: the ETag of GET");
     if (!service_etag_matches(c->if_match, etag)) return service_problem(412, "precondition-failed", "the job has changed meanwhile", c->param, etag);
     cJSON *o = service_body_json(c, &bad);
     if (!o) return bad;

@@ -108,7 +108,8 @@ static void add_tier(void *user, const char *name, const char *tier, const char 
 static cJSON *counts_json(int64_t counts[JOBS_STATES][2])
 {
     cJSON *o = cJSON_CreateObject();
-    for (int s = 0; s < JOBS_STATES; s++) cJSON_AddNumberToObject(o, jobs_state_text((enum jobs_state)s), (double)(counts[s][0] + counts[s][1]));
+    for (int s = 0; s < JOBS_STATES; s++)
+        cJSON_AddNumberToObject(o, jobs_state_text((enum jobs_state)s), (double)(counts[s][0] + counts[s][1]));
     return o;
 }
 
