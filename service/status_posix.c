@@ -126,7 +126,8 @@ void service_status_refresh(service_app *app)
     cJSON_AddStringToObject(o, "version", SERVICE_VERSION);
     cJSON_AddStringToObject(o, "fingerprint", kiln_fingerprint());
     for (int i = 0; i < SERVICE_COUNTERS; i++)
-        cJSON_AddNumberToObject(c, service_counter_text((enum service_counter)i), (double)service_counter_value(app->metrics, (enum service_counter)i));
+        cJSON_AddNumberToObject(c, service_counter_text((enum service_counter)i),
+                                (double)service_counter_value(app->metrics, (enum service_counter)i));
     cache_counters(app->cache, add_tier, &t);
     cJSON_AddItemToObject(o, "tiers", t.list);
     cJSON_AddItemToObject(o, "job_states", counts_json(counts));
