@@ -2,6 +2,7 @@
 #   make [build]   make run   make check   make demo   make lint   make fmt
 #   make asan|ubsan|tsan   make fuzz-smoke   make bench   make roller-golden GOLDEN=FILE
 #   make gpu-model [CSV=FILE VERBOSE=-v]   make bench-kernels [SHAPES=FILE ONLY=family THREADS=1 ROUNDS=9]
+#   make emu-mutants   make emu-grid
 #   make amos-golden COUNTS=FILE MAPPINGS=FILE   make amos-rank TRAIN=FILE TEST=FILE
 CC ?= gcc
 B ?= build
@@ -24,7 +25,7 @@ DAEMON_A = $(O)/libkilnd.a
 BIN = $(if $(SAN),$(O)/bin,$(B))
 TESTS = $(patsubst tests/unit/%.c,$(BIN)/tests/%,$(wildcard tests/unit/test_*.c))
 
-.PHONY: bench-kernels prop-schedules operators kill9 fuzz-lib run-unit build run check demo lint fmt asan ubsan tsan fuzz-smoke bench roller-golden gpu-model amos-golden amos-rank setup tests clean
+.PHONY: emu-mutants emu-grid bench-kernels prop-schedules operators kill9 fuzz-lib run-unit build run check demo lint fmt asan ubsan tsan fuzz-smoke bench roller-golden gpu-model amos-golden amos-rank setup tests clean
 build: $(LIB_A) $(BIN)/kilnd $(BIN)/kiln-worker $(BIN)/kiln $(BIN)/kiln-gpu-run
 
 setup:
@@ -130,6 +131,12 @@ $(BIN)/amos-rank: $(O)/tests/golden/amos_rank.o $(LIB_A)
 
 prop-schedules: $(BIN)/tests/test_prop_schedules
 	@KILN_SEED=$(or $(SEED),1) KILN_COUNT=$(or $(COUNT),10000) $<
+
+# The emulator against planted defects of a pipeline, and every layout, dtype and tail of kernels that warps compute.
+emu-mutants: $(BIN)/tests/test_warps
+	@KILN_FULL=1 $< mutants
+emu-grid: $(BIN)/tests/test_warps
+	@KILN_FULL=1 $<
 
 operators: build
 	@.ci/setup check

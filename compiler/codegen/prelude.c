@@ -44,16 +44,41 @@ static void put_type(kn_buf *b, const char *element, int k)
     if (k) kn_putf(b, "x%d", 1 << k);
 }
 
+/* Conversions that a GPU has an instruction for: `least` is the least architecture with it. */
+static const struct { enum kn_snippet s; int least; const char *text; } on_device[] = {
+    {KN_SN_NARROW, 530, "    u16 r;\n    asm(\"cvt.rn.f16.f32 %0, %1;\" : \"=h\"(r) : \"f\"(f));\n    return r;\n"},
+    {KN_SN_NARROW_BF, 800, "    u16 r;\n    asm(\"cvt.rn.bf16.f32 %0, %1;\" : \"=h\"(r) : \"f\"(f));\n    return r;\n"},
+    {KN_SN_WIDEN, 530, "    f32 r;\n    asm(\"cvt.f32.f16 %0, %1;\" : \"=f\"(r) : \"h\"(h));\n    return r;\n"},
+};
+
+/* The rest of a function's text from its opening brace on, behind the device's own way of doing it. */
+static void put_on_device(kn_buf *b, int s)
+{
+    for (size_t i = 0; i < sizeof on_device / sizeof *on_device; i++)
+        if (on_device[i].s == (enum kn_snippet)s)
+            kn_putf(b, "#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= %d\n%s#else\n", on_device[i].least, on_device[i].text);
+}
+
+static bool is_on_device(int s)
+{
+    for (size_t i = 0; i < sizeof on_device / sizeof *on_device; i++)
+        if (on_device[i].s == (enum kn_snippet)s) return true;
+    return false;
+}
+
 static const char *native_macro(int bytes) { return bytes == 64 ? "__AVX512F__" : bytes == 32 || bytes == 16 ? "__AVX__" : "KN_NEVER"; }
 
-static void put_row(kn_buf *b, int s, int t, int k)
+static void put_row(kn_buf *b, int s, int t, int k, bool device)
 {
+    device = device && !k && is_on_device(s);
     enum kn_dtype d = (enum kn_dtype)t;
     const char *wide = kn_value_bits(d) == 64 ? "u64" : kn_value_bits(d) == 32 ? "u32" : kn_value_bits(d) == 16 ? "u16" : "u8";
     int lanes = 1 << k;
     for (const char *c = text_of(s, k); *c; c++) {
         if (*c != '$') {
+            if (device && *c == '}' && !c[1 + (c[1] == '\n')]) kn_put(b, "#endif\n");
             kn_putn(b, c, 1);
+            if (device && *c == '\n' && c[-1] == '{' && c[-2] == '\n') put_on_device(b, s);
             continue;
         }
         switch (*++c) {
@@ -89,5 +114,5 @@ void kn_put_prelude(kn_gen *g, kn_buf *b)
     for (int s = 0; s < KN_SNIPPET_COUNT; s++)
         for (int t = 0; t < KN_DTYPE_COUNT; t++)
             for (int k = 0; k < KN_LANE_CLASSES; k++)
-                if (g->need[s][t][k]) put_row(b, s, t, k);
+                if (g->need[s][t][k]) put_row(b, s, t, k, g->cuda);
 }

@@ -128,6 +128,17 @@ void kn_lw_before(kn_lw *w, kn_sg *sg, int loop)
     }
 }
 
+/* A variable that is known to be no iteration beyond the last. */
+static kn_expr *iteration(kn_lw *w, kn_expr *value, int64_t lo, int64_t hi)
+{
+    kn_expr *e = kn_lw_let(w, "next", value);
+    if (e->op == KN_OP_VAR && e != value && lo <= hi) {
+        w->var_lo[e->u.var] = lo;
+        w->var_hi[e->u.var] = hi;
+    }
+    return e;
+}
+
 void kn_lw_open(kn_lw *w, kn_sg *sg, int loop, const kn_ls *of)
 {
     for (int i = 0; i < w->t->nstages && !w->status; i++) {
@@ -153,6 +164,7 @@ void kn_lw_open(kn_lw *w, kn_sg *sg, int loop, const kn_ls *of)
         kn_ls *more = kn_lw_if(w, kn_lw_node(w, KN_OP_LT, KN_BOOL, 1, next, of->hi, NULL)), **after = w->tail;
         if (!more) return;
         w->tail = &more->body;
+        next = iteration(w, next, n, sg->g->loops[loop].extent - 1);
         fill_ahead(w, sg, loop, n, next);
         w->tail = after;
         if (n + 1 == async) kn_lw_commit(w);
