@@ -61,8 +61,9 @@ static void add_notes(cJSON *o, const service_app *app, const cache_record *r)
     cJSON *notes = cJSON_AddArrayToObject(o, "notes");
     char text[400];
     if (is_cuda(r) && !artifact(r, "cubin")) {
-        snprintf(text, sizeof text, "only source can be had: %.300s",
-                 *app->tools.nvrtc ? "NVRTC here does not know this architecture" : app->tools.nvrtc_why);
+        const char *why = *app->tools.nvrtc ? "NVRTC here does not know this architecture" : app->tools.nvrtc_why;
+        if (artifact(r, "ptx")) snprintf(text, sizeof text, "no cubin: %.200s; PTX through clang, which the driver compiles when it loads it", why);
+        else snprintf(text, sizeof text, "only source can be had: %.200s%s", why, *app->tools.clang ? ", nor does clang make PTX of it" : "");
         cJSON_AddItemToArray(notes, cJSON_CreateString(text));
     }
     if (!is_cuda(r) && !artifact(r, "so"))
@@ -119,6 +120,7 @@ static service_reply *bundle(service_call *c, const cache_record *r, const servi
         const char *kind, *name;
     } names[] = {
         {"header", "kernel.h"},
+        {"launcher", "launcher.c"},
         {"so", "lib.so"},
         {"ptx", "kernel.ptx"},
         {"cubin", "kernel.cubin"},

@@ -116,7 +116,9 @@ void build_name(build *b, kiln_bytes trace)
         size_t at = strlen(joined);
         snprintf(joined + at, sizeof joined - at, "%s ", flags[i]);
     }
-    const char *tool = !strcmp(kiln_hw_kind(o->hw), "gpu") ? o->tools->nvrtc_version : o->tools->cc_version;
+    const worker_tools *t = o->tools;
+    bool gpu = !strcmp(kiln_hw_kind(o->hw), "gpu"), ptx = gpu && !build_nvrtc_knows(t, kiln_hw_arch(o->hw)) && worker_ptx_knows(t, kiln_hw_arch(o->hw));
+    const char *tool = ptx ? t->clang_version : gpu ? t->nvrtc_version : t->cc_version;
     kiln_bytes parts[] = {o->keys->kernel_canon, {kiln_fingerprint(), strlen(kiln_fingerprint())}, {tool, strlen(tool)},
                           {joined, strlen(joined)}, trace};
     build_id(parts, 5, b->record.build);
@@ -144,22 +146,66 @@ bool build_nvrtc_knows(const worker_tools *t, const char *arch)
     return false;
 }
 
+/* A table of ways to binaries: the first row that fits a kernel's language and device is taken; a kernel that none fits is source alone. */
+static bool fits_c(const worker_tools *t, const char *arch)
+{
+    (void)arch;
+    return *t->cc;
+}
+
+static bool make_c(build *b, worker_error *e)
+{
+    const char *const *flags;
+    int n = kiln_hw_flags(b->order->hw, &flags);
+    return worker_compile_c(b->order->tools, b->kernel->source, flags, n, left_ms(b), &b->blobs[0], e);
+}
+
+static bool make_cuda(build *b, worker_error *e)
+{
+    char *log = NULL;
+    const char *arch = kiln_hw_arch(b->order->hw);
+    bool ok = worker_compile_cuda(b->order->tools, b->kernel->source, arch, true, true, left_ms(b), &b->blobs[1], &b->blobs[2], &log, e);
+    free(log);
+    return ok;
+}
+
+/* What clang cannot make, or says no to, stays source: the answer's notes say so. */
+static bool make_ptx(build *b, worker_error *e)
+{
+    bool ok = worker_compile_ptx(b->order->tools, b->kernel->source, kiln_hw_arch(b->order->hw), left_ms(b), &b->blobs[1], e);
+    return ok || !strcmp(e->slug, "compile-failed");
+}
+
+static const struct {
+    const char *language;
+    bool (*fits)(const worker_tools *t, const char *arch);
+    bool (*make)(build *b, worker_error *e);
+} toolchains[] = {
+    {"c", fits_c, make_c},
+    {"cuda", build_nvrtc_knows, make_cuda},
+    {"cuda", worker_ptx_knows, make_ptx},
+};
+
+/* A launcher that does not compile is a defect, but the kernel is good without it. */
+static void add_launcher(build *b)
+{
+    const worker_blob *image = b->blobs[2].p ? &b->blobs[2] : &b->blobs[1];
+    worker_error e = {0};
+    if (b->kernel->launcher.n && image->p && *b->order->tools->cc)
+        worker_compile_launcher(b->order->tools, b->kernel->launcher, image, left_ms(b), &b->blobs[0], &e);
+}
+
 static bool toolchain(build *b)
 {
-    const worker_tools *t = b->order->tools;
-    const kiln_hw *hw = b->order->hw;
     worker_error e = {0};
     bool ok = true;
     double began = verify_now_ms();
-    if (!strcmp(b->kernel->language, "c") && *t->cc) {
-        const char *const *flags;
-        int n = kiln_hw_flags(hw, &flags);
-        ok = worker_compile_c(t, b->kernel->source, flags, n, left_ms(b), &b->blobs[0], &e);
-    } else if (!strcmp(b->kernel->language, "cuda") && build_nvrtc_knows(t, kiln_hw_arch(hw))) {
-        char *log = NULL;
-        ok = worker_compile_cuda(t, b->kernel->source, kiln_hw_arch(hw), true, true, left_ms(b), &b->blobs[1], &b->blobs[2], &log, &e);
-        free(log);
+    for (size_t i = 0; i < sizeof toolchains / sizeof *toolchains; i++) {
+        if (strcmp(toolchains[i].language, b->kernel->language) || !toolchains[i].fits(b->order->tools, kiln_hw_arch(b->order->hw))) continue;
+        ok = toolchains[i].make(b, &e);
+        break;
     }
+    if (ok) add_launcher(b);
     b->result->times.toolchain += lap(&began);
     return ok || fail_worker(b, &e);
 }
@@ -214,9 +260,9 @@ bool build_store(build *b, const char *origin, double predicted_us, double measu
     const build_order *o = b->order;
     cache_record *r = &b->record;
     cache_blob blobs[8] = {0};
-    kiln_bytes name, bytes[5] = {b->kernel->source, b->kernel->header};
-    static const char *const kinds[5] = {"source", "header", "so", "ptx", "cubin"};
-    for (int i = 0; i < 3; i++) bytes[2 + i] = (kiln_bytes){b->blobs[i].p, b->blobs[i].n};
+    kiln_bytes name, bytes[6] = {b->kernel->source, b->kernel->header, b->kernel->launcher};
+    static const char *const kinds[6] = {"source", "header", "launcher", "so", "ptx", "cubin"};
+    for (int i = 0; i < 3; i++) bytes[3 + i] = (kiln_bytes){b->blobs[i].p, b->blobs[i].n};
     if (kiln_program_text(b->arena, o->request->program, &name) != KILN_OK) name = (kiln_bytes){"", 0};
     snprintf(r->key, sizeof r->key, "%s", o->keys->kernel);
     snprintf(r->workload, sizeof r->workload, "%s", o->keys->workload);
@@ -229,7 +275,7 @@ bool build_store(build *b, const char *origin, double predicted_us, double measu
     r->predicted_us = predicted_us;
     r->measured_us = measured_us;
     r->nartifacts = 0;
-    for (int i = 0; i < 5; i++) {
+    for (int i = 0; i < 6; i++) {
         if (!bytes[i].p || !bytes[i].n) continue;
         cache_artifact *x = &r->artifacts[r->nartifacts];
         *x = (cache_artifact){.bytes = (int64_t)bytes[i].n};

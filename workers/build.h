@@ -48,7 +48,7 @@ typedef struct build {
     build_result *result;
     kiln_arena *arena;
     kiln_kernel *kernel;
-    worker_blob blobs[3]; /* so, ptx, cubin */
+    worker_blob blobs[3]; /* so (of a GPU kernel: its launcher with the image), ptx, cubin */
     cache_record record;
 } build;
 bool build_open(build *b, const build_order *o, build_result *r);

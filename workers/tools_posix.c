@@ -97,6 +97,25 @@ static void find_cc(worker_tools *t)
     child_result_free(&r);
 }
 
+/* Only one that has NVIDIA's back end: distributions build it in, other builds may not. */
+static void find_clang(worker_tools *t)
+{
+    static const char *const names[] = {"clang", "clang-19", "clang-16", "clang-14"};
+    child_result r;
+    for (size_t i = 0; i < sizeof names / sizeof *names && !t->clang[0]; i++) {
+        if (!in_path(names[i], t->clang, sizeof t->clang)) { continue; }
+        bool ok = ask(t, (const char *const[]){"exec", t->clang, "--print-targets", NULL}, 16, &r) && r.out && strstr(r.out, "nvptx64");
+        child_result_free(&r);
+        if (!ok) {
+            t->clang[0] = 0;
+            continue;
+        }
+        if (ask(t, (const char *const[]){"exec", t->clang, "--version", NULL}, 16, &r))
+            snprintf(t->clang_version, sizeof t->clang_version, "%.*s", (int)strcspn(r.out, "\n"), r.out);
+        child_result_free(&r);
+    }
+}
+
 /* True when the library answers; t->nvrtc is its full path then. */
 static bool try_nvrtc(const char *path, worker_tools *t, char *why, size_t why_n)
 {
@@ -170,5 +189,6 @@ void workers_find_tools(const char *exe_dir, worker_tools *out)
         if (expand(places[i], exe_dir, path, sizeof path) && access(path, X_OK) == 0) { copy(out->worker, sizeof out->worker, path); }
     }
     find_cc(out);
+    find_clang(out);
     find_nvrtc(exe_dir, out);
 }

@@ -18,6 +18,8 @@ typedef struct worker_tools {
     char worker[512]; /* path of the kiln-worker binary */
     char cc[512];     /* C compiler, "" when none */
     char cc_version[128];
+    char clang[512];  /* for PTX through its NVPTX back end, "" when none */
+    char clang_version[128];
     char nvrtc[512]; /* path of libnvrtc, "" when none */
     char nvrtc_version[32];
     char nvrtc_why[256]; /* why there is none: places looked at */
@@ -41,6 +43,12 @@ bool worker_compile_c(const worker_tools *t, kiln_bytes source, const char *cons
 /* CUDA C -> PTX and cubin through NVRTC in a child. arch: "sm_90a". want_ptx/want_cubin. log: warnings, ptxas report; free(). */
 bool worker_compile_cuda(const worker_tools *t, kiln_bytes source, const char *arch, bool want_ptx, bool want_cubin, int deadline_ms,
                          worker_blob *ptx, worker_blob *cubin, char **log, worker_error *e);
+
+/* CUDA C -> PTX through clang, for devices that NVRTC does not know any more: whether it can be tried, and the try. */
+bool worker_ptx_knows(const worker_tools *t, const char *arch);
+bool worker_compile_ptx(const worker_tools *t, kiln_bytes source, const char *arch, int deadline_ms, worker_blob *ptx, worker_error *e);
+/* kiln_kernel.launcher and a cubin or PTX -> shared object with both (docs/abi.md). */
+bool worker_compile_launcher(const worker_tools *t, kiln_bytes launcher, const worker_blob *image, int deadline_ms, worker_blob *so, worker_error *e);
 
 /* How a kernel was checked. */
 typedef struct worker_verdict {

@@ -2,6 +2,7 @@
 #include "workers_fixture.h"
 #include <dlfcn.h>
 #include <fcntl.h>
+#include <math.h>
 
 static worker_blob so;
 static worker_error e;
@@ -265,6 +266,98 @@ static void cuda_deadline(void **state)
     assert_true(fixture_seconds() - start < 0.8);
 }
 
+/* Devices that NVRTC has left behind: PTX through clang, of the constructed kernels too. */
+static void ptx_of_old_devices(void **state)
+{
+    (void)state;
+    worker_blob p = {0};
+    if (!tools.clang[0]) {
+        print_message("no clang here\n");
+        skip();
+    }
+    static const char *const archs[] = {"sm_35", "sm_37", "sm_52", "sm_60", "sm_70", "sm_72"};
+    for (size_t i = 0; i < sizeof archs / sizeof *archs; i++) {
+        char target[32];
+        if (!worker_compile_ptx(&tools, fixture_text(kernel), archs[i], 20000, &p, &e)) fail_msg("%s: %s", archs[i], e.message);
+        snprintf(target, sizeof target, ".target %s", archs[i]);
+        assert_non_null(strstr(p.p, target));
+        assert_non_null(strstr(p.p, ".entry k("));
+        assert_non_null(strstr(p.p, "bar.sync"));
+        free(p.p);
+    }
+    assert_false(worker_compile_ptx(&tools, fixture_text(kernel), "sm_90a", 20000, &p, &e));
+    assert_string_equal(e.slug, "toolchain-missing");
+    assert_false(worker_compile_ptx(&tools, fixture_text(kernel), "sm_70 -o/tmp/x", 20000, &p, &e));
+    assert_false(worker_compile_ptx(&tools, fixture_text("extern \"C\" __global__ void k(float *a) { a[0] = sinf(a[0]); }\n"), "sm_70", 20000, &p, &e));
+    assert_string_equal(e.slug, "compile-failed");
+    assert_non_null(strstr(e.message, "kernel.cu:1"));
+    assert_false(worker_compile_ptx(&tools, fixture_text("#include <stdio.h>\n"), "sm_70", 20000, &p, &e));
+    assert_non_null(strstr(e.message, "refused"));
+}
+
+/* Our own functions before that text: the same C, on this host, beside libm's double. */
+static void ptx_functions(void **state)
+{
+    (void)state;
+    need_cc();
+    extern const char toolchain_ptx_text[];
+    static char text[16384];
+    const char *from = strstr(toolchain_ptx_text, "K_PTX float k_float"), *math = strstr(toolchain_ptx_text, "K_PTX float expf"),
+               *sqrts = strstr(toolchain_ptx_text, "K_PTX float sqrtf"), *end = strstr(toolchain_ptx_text, "#line");
+    snprintf(text, sizeof text, "#define K_PTX static inline\n#define bool _Bool\n#define rintf __builtin_rintf\n#define fmaf __builtin_fmaf\n"
+                                "#define fabsf __builtin_fabsf\n#define expf k_expf\n#define logf k_logf\n#define tanhf k_tanhf\n#define erff k_erff\n"
+                                "%.*s%.*s__attribute__((visibility(\"default\"))) float f(int which, float x)\n"
+                                "{ return which == 0 ? expf(x) : which == 1 ? logf(x) : which == 2 ? tanhf(x) : erff(x); }\n",
+             (int)(sqrts - from), from, (int)(end - math), math);
+    if (!compile(text, 20000)) fail_msg("%s", e.message);
+    char path[] = "/tmp/kiln-test-so-XXXXXX";
+    int fd = mkstemp(path);
+    assert_int_equal(write(fd, so.p, so.n), so.n);
+    close(fd);
+    void *lib = dlopen(path, RTLD_NOW);
+    unlink(path);
+    assert_non_null(lib);
+    float (*f)(int, float) = NULL;
+    *(void **)&f = dlsym(lib, "f");
+    double (*const exact[])(double) = {exp, log, tanh, erf};
+    static const double lo[] = {-86, 1e-37, -12, -5}, hi[] = {88, 1e30, 12, 5}, limit[] = {3e-7, 3e-7, 4e-7, 8e-7};
+    for (int w = 0; w < 4; w++) {
+        for (int i = 0; i <= 20000; i++) {
+            float x = (float)(w == 1 ? lo[w] * pow(hi[w] / lo[w], i / 20000.0) : lo[w] + (hi[w] - lo[w]) * i / 20000);
+            double want = exact[w](x), error = fabs(f(w, x) - want) / fmax(fabs(want), 1e-30);
+            if (w == 1 && fabs(x - 1) < 1e-3) continue; /* relative to almost nothing */
+            if (error > limit[w]) fail_msg("function %d at %.9g: %.9g for %.9g", w, x, f(w, x), want);
+        }
+        assert_true(isnan(f(w, NAN)));
+    }
+    assert_true(f(0, -200) == 0 && isinf(f(0, 200)) && isinf(f(1, 0)) && isnan(f(1, -1)) && f(2, 100) == 1 && f(3, -100) == -1);
+    dlclose(lib);
+}
+
+static void launcher_with_image(void **state)
+{
+    (void)state;
+    need_cc();
+    worker_blob image = {.p = (char[]){"\177ELF\"\\?\0\n end"}, .n = 13};
+    const char *text = "#ifdef KILN_IMAGE\nextern const unsigned char KILN_IMAGE[];\n#endif\n"
+                       "__attribute__((visibility(\"default\"))) const unsigned char *image(void) { return KILN_IMAGE; }\n";
+    free(so.p);
+    so = (worker_blob){0};
+    if (!worker_compile_launcher(&tools, fixture_text(text), &image, 20000, &so, &e)) fail_msg("%s", e.message);
+    char path[] = "/tmp/kiln-test-so-XXXXXX";
+    int fd = mkstemp(path);
+    assert_int_equal(write(fd, so.p, so.n), so.n);
+    close(fd);
+    void *lib = dlopen(path, RTLD_NOW);
+    unlink(path);
+    assert_non_null(lib);
+    const unsigned char *(*get)(void) = NULL;
+    *(void **)&get = dlsym(lib, "image");
+    assert_memory_equal(get(), image.p, image.n);
+    assert_int_equal(get()[image.n], 0); /* PTX is text: it ends */
+    dlclose(lib);
+}
+
 static int close_all(void **state)
 {
     free(ptx.p), free(cubin.p), free(logs);
@@ -287,6 +380,9 @@ int main(int argc, char **argv)
                                        T(no_compiler),
                                        T(cuda_good),
                                        T(cuda_bad),
-                                       T(cuda_deadline)};
+                                       T(cuda_deadline),
+                                       T(ptx_of_old_devices),
+                                       T(ptx_functions),
+                                       T(launcher_with_image)};
     return cmocka_run_group_tests(tests, fixture_open, close_all);
 }

@@ -42,7 +42,7 @@ class Kernel:
         return f"<kiln.Kernel {self.key[:12]} ({', '.join(map(one, self._inputs))}) -> {', '.join(map(one, self._outputs))}>"
 
     def artifact(self, kind):
-        """Bytes of "source", "header", "so", "ptx" or "cubin"."""
+        """Bytes of "source", "header", "launcher", "so", "ptx" or "cubin"."""
         for a in self.answer["artifacts"]:
             if a["kind"] == kind:
                 return self.client.blob(a["sha256"])
