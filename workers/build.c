@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include "workers/gate.h"
 #include "workers/verify.h"
 
 int64_t build_now_ms(void) { return (int64_t)verify_now_ms(); }
@@ -165,6 +166,7 @@ static bool make_cuda(build *b, worker_error *e)
     char *log = NULL;
     const char *arch = kiln_hw_arch(b->order->hw);
     bool ok = worker_compile_cuda(b->order->tools, b->kernel->source, arch, true, true, left_ms(b), &b->blobs[1], &b->blobs[2], &log, e);
+    if (ok && log) gate_read(log, b->kernel, &b->gate);
     free(log);
     return ok;
 }
@@ -230,6 +232,7 @@ static bool verify(build *b)
     double t = verify_now_ms();
     b->record.verification = CACHE_PENDING;
     snprintf(b->record.verdict, sizeof b->record.verdict, "{}");
+    if (b->gate.functions) gate_text(&b->gate, b->record.verdict, sizeof b->record.verdict);
     if (!b->order->runs_here || !b->blobs[0].p) return true;
     bool ok = worker_verify_cpu(b->order->tools, b->order->request->program, b->kernel, &b->blobs[0], b->order->verify_ms, &v, &e);
     b->result->times.verify += lap(&t);
@@ -249,6 +252,7 @@ bool build_make(build *b, kiln_bytes trace)
     kiln_diag d = {0};
     double t = verify_now_ms();
     forget_blobs(b);
+    b->gate = (gate_report){0};
     kiln_status s = kiln_generate(b->arena, b->order->request->program, b->order->hw, trace, &b->kernel, &d);
     b->result->times.codegen += lap(&t);
     if (s != KILN_OK) return refuse(b, s, &d);
@@ -309,7 +313,10 @@ static bool run(build *b)
         build_name(b, c->trace);
         if (build_failed_before(b)) continue;
         tried++;
-        if (!build_make(b, c->trace) || !build_store(b, o->request->trace.n ? "given" : "constructed", c->predicted_us, 0)) return false;
+        if (!build_make(b, c->trace)) return false;
+        if (b->gate.why[0] && b->gate.spill_bytes && i + 1 < found->n && tried < o->candidates) continue; /* slow, but right: better than nothing */
+        if (b->gate.why[0] && !b->gate.spill_bytes) return fail(b, 500, "compile-failed", "the binary is not what it should be", b->gate.why);
+        if (!build_store(b, o->request->trace.n ? "given" : "constructed", c->predicted_us, 0)) return false;
         if (b->record.verification != CACHE_FAILED) return true;
         b->result->wrong++;
     }

@@ -2,7 +2,7 @@
 #ifndef WORKERS_BUILD_H
 #define WORKERS_BUILD_H
 #include "cache/cache.h"
-#include "workers/workers.h"
+#include "workers/gate.h"
 
 typedef struct build_times { double construct, codegen, toolchain, verify; } build_times; /* milliseconds */
 
@@ -50,6 +50,7 @@ typedef struct build {
     kiln_kernel *kernel;
     worker_blob blobs[3]; /* so (of a GPU kernel: its launcher with the image), ptx, cubin */
     cache_record record;
+    gate_report gate;     /* of CUDA kernels, what the assembler says; candidates that it speaks against are passed over while there are others */
 } build;
 bool build_open(build *b, const build_order *o, build_result *r);
 void build_close(build *b);

@@ -1,0 +1,74 @@
+/* The static gate reads what ptxas -v says: numbers of the worst function, and what makes it refuse a binary. */
+#include "workers/gate.h"
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <string.h>
+#include <cmocka.h>
+
+static const char good[] =
+    "ptxas info    : 0 bytes gmem\n"
+    "ptxas info    : Compiling entry function 'kiln_ab_1' for 'sm_80'\n"
+    "ptxas info    : Function properties for kiln_ab_1\n"
+    "ptxas         .     16 bytes stack frame, 0 bytes spill stores, 0 bytes spill loads\n"
+    "ptxas info    : Used 40 registers, used 0 barriers, 368 bytes cmem[0]\n"
+    "ptxas info    : Compiling entry function 'kiln_ab_0' for 'sm_80'\n"
+    "ptxas info    : Function properties for kiln_ab_0\n"
+    "ptxas         .     0 bytes stack frame, 0 bytes spill stores, 0 bytes spill loads\n"
+    "ptxas info    : Used 130 registers, used 1 barriers, 36864 bytes smem, 376 bytes cmem[0], 8 bytes cmem[2]\n";
+
+static gate_report judged(const char *log, int nlaunches, int64_t shared, int64_t dynamic)
+{
+    kiln_launch launches[] = {{.entry = "kiln_ab_0", .shared_bytes = shared, .dynamic_shared_bytes = dynamic}, {.entry = "kiln_ab_1"},
+                              {.entry = "kiln_ab_10"}};
+    kiln_kernel k = {.language = "cuda", .launches = launches, .nlaunches = nlaunches};
+    gate_report g;
+    gate_read(log, &k, &g);
+    return g;
+}
+
+static void right_ones_pass(void **state)
+{
+    char json[400];
+    (void)state;
+    gate_report g = judged(good, 2, 36864, 0);
+    assert_string_equal(g.why, "");
+    assert_int_equal(g.functions, 2);
+    assert_int_equal(g.registers, 130);
+    assert_int_equal(g.static_shared_bytes, 36864);
+    assert_int_equal(g.stack_bytes, 16);
+    gate_text(&g, json, sizeof json);
+    assert_string_equal(json, "{\"how\":\"\",\"assembler\":{\"functions\":2,\"registers\":130,\"stack_bytes\":16,\"spill_bytes\":0,"
+                              "\"static_shared_bytes\":36864}}");
+}
+
+static void wrong_ones_are_refused(void **state)
+{
+    static const struct { const char *find, *put; int nlaunches; int64_t shared, dynamic; const char *says; } bad[] = {
+        {"0 bytes spill stores, 0 bytes spill loads\nptxas info    : Used 130",
+         "32 bytes spill stores, 48 bytes spill loads\nptxas info    : Used 130", 2, 36864, 0, "kiln_ab_0: 80 bytes of registers are spilled"},
+        {"gmem", "gmem", 2, 32768, 0, "kiln_ab_0: 36864 bytes of static shared memory, its launch says 32768"},
+        {"gmem", "gmem", 2, 81920, 81920, "its launch says 0"},
+        {"gmem", "gmem", 3, 36864, 0, "does not report on kiln_ab_10"},
+        {"0 bytes gmem", "(C7510) Potential Performance Loss: wgmma.mma_async instructions are serialized", 2, 36864, 0,
+         "serialises tensor instructions: (C7510)"},
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        char log[2000];
+        const char *at = strstr(good, bad[i].find);
+        assert_non_null(at);
+        snprintf(log, sizeof log, "%.*s%s%s", (int)(at - good), good, bad[i].put, at + strlen(bad[i].find));
+        gate_report g = judged(log, bad[i].nlaunches, bad[i].shared, bad[i].dynamic);
+        if (strstr(g.why, bad[i].says) == NULL) {
+            fail_msg("case %d: \"%s\"", (int)i, g.why);
+        }
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(right_ones_pass), cmocka_unit_test(wrong_ones_are_refused)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
