@@ -25,7 +25,7 @@ DAEMON_A = $(O)/libkilnd.a
 BIN = $(if $(SAN),$(O)/bin,$(B))
 TESTS = $(patsubst tests/unit/%.c,$(BIN)/tests/%,$(wildcard tests/unit/test_*.c))
 
-.PHONY: emu-mutants emu-grid bench-kernels prop-schedules operators kill9 fuzz-lib run-unit build run check demo lint fmt asan ubsan tsan fuzz-smoke bench roller-golden gpu-model amos-golden amos-rank setup tests clean
+.PHONY: onnx-nodes emu-mutants emu-grid bench-kernels prop-schedules operators kill9 fuzz-lib run-unit build run check demo lint fmt asan ubsan tsan fuzz-smoke bench roller-golden gpu-model amos-golden amos-rank setup tests clean
 build: $(LIB_A) $(BIN)/kilnd $(BIN)/kiln-worker $(BIN)/kiln $(BIN)/kiln-gpu-run
 
 setup:
@@ -127,6 +127,12 @@ TEST ?= $(TRAIN)
 amos-rank: $(BIN)/amos-rank
 	@$(BIN)/amos-rank "$(TRAIN)" "$(TEST)"
 $(BIN)/amos-rank: $(O)/tests/golden/amos_rank.o $(LIB_A)
+	@mkdir -p $(@D); $(CC) $(SANFLAGS) -o $@ $^ -lcjson -lm
+
+# The ONNX backend node tests; ONNX: a Python that has the onnx package, else one is brought into build/.
+onnx-nodes: $(BIN)/onnx-nodes
+	@tests/golden/onnx_nodes.sh $(B) $(BIN) $(ARGS)
+$(BIN)/onnx-nodes: $(O)/tests/golden/onnx_nodes.o $(LIB_A)
 	@mkdir -p $(@D); $(CC) $(SANFLAGS) -o $@ $^ -lcjson -lm
 
 prop-schedules: $(BIN)/tests/test_prop_schedules

@@ -97,7 +97,7 @@ typedef struct kiln_graph kiln_graph; /* a settled graph; see compiler/graph/gra
 /* What the client tells beside the model. Any member may be empty. */
 typedef struct kiln_graph_part { const char *location; kiln_bytes bytes; } kiln_graph_part; /* a file of ONNX external data */
 typedef struct kiln_graph_options {
-    int ndims;                 /* extents of dimensions that the model only names: "batch" is 1 */
+    int ndims;                 /* extents of dimensions that the model only names ("batch") or not even that ("x:0", input and number) */
     const char *const *dims;
     const int64_t *extents;
     int nparts;

@@ -85,7 +85,7 @@ struct kiln_graph {
 };
 typedef struct kiln_graph kn_graph;
 
-enum { KN_GRAPH_OPSET = 26, KN_GRAPH_OPSET_MIN = 7 };
+enum { KN_GRAPH_OPSET = 28, KN_GRAPH_OPSET_MIN = 7 };
 
 /* ---- building (importers and passes). NULL or -1: the arena is dry ---- */
 kn_graph *kn_graph_new(kiln_arena *a);

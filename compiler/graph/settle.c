@@ -113,16 +113,17 @@ kiln_status kn_settle_inline(kn_raw *r, const kn_graph *sub, int nin, const int 
 
 /* ---- the whole ---- */
 
+/* An unknown extent goes by its name, or by its input and number: "batch", "x:0". */
 static kiln_status settle_extent(kn_settle *s, const kn_value *v, int k, int64_t *out)
 {
-    for (int i = 0; s->o && v->dims[k] && i < s->o->ndims; i++)
-        if (!strcmp(s->o->dims[i], v->dims[k])) *out = s->o->extents[i];
+    const char *place = kn_format(s->a, "%s:%d", v->name, k), *name = v->dims[k] && *v->dims[k] ? v->dims[k] : place;
+    if (!place) return kn_fail(s->d, KILN_MEMORY, "out of memory");
+    for (int i = 0; s->o && *out < 0 && i < s->o->ndims; i++)
+        if (!strcmp(s->o->dims[i], name) || !strcmp(s->o->dims[i], place)) *out = s->o->extents[i];
     if (*out >= 1 && *out <= KILN_MAX_EXTENT) return KILN_OK;
-    if (*out >= 0) return kn_fail_at(s->d, KILN_SHAPE, v->place, "dimension %d of input \"%.64s\" is %lld", k, v->name, (long long)*out);
-    kn_fail_at(s->d, KILN_SHAPE, v->place, "dimension %d (\"%.40s\") of input \"%.64s\" is not known", k, v->dims[k] ? v->dims[k] : "?",
-               v->name);
-    kn_hint(s->d, "shapes are static: give it an extent (\"dims\": {\"%.40s\": 1}; --dim %.40s=1)", v->dims[k] ? v->dims[k] : "?",
-            v->dims[k] ? v->dims[k] : "?");
+    if (*out >= 0) return kn_fail_at(s->d, KILN_UNSUPPORTED, v->place, "dimension %d of input \"%.64s\" is %lld", k, v->name, (long long)*out);
+    kn_fail_at(s->d, KILN_SHAPE, v->place, "dimension %d (\"%.40s\") of input \"%.64s\" is not known", k, name, v->name);
+    kn_hint(s->d, "shapes are static: give it an extent (\"dims\": {\"%.40s\": 1}; --dim %.40s=1)", name, name);
     return s->d->status;
 }
 

@@ -30,7 +30,11 @@ const char *kn_onnx_item(kn_onnx *r, const char *place, const char *field, int i
     return t ? t : "";
 }
 
-kn_wire kn_onnx_open(const kn_field *f) { return (kn_wire){f->p, f->p + f->n}; }
+kn_wire kn_onnx_open(const kn_field *f)
+{
+    static const uint8_t none[1];
+    return f->p ? (kn_wire){f->p, f->p + f->n} : (kn_wire){none, none}; /* an empty file has no bytes to point to */
+}
 
 /* Bytes of the UTF-8 character at p; 0: none is there. */
 static size_t character(const uint8_t *p, size_t n)

@@ -119,7 +119,7 @@ static kiln_status read_head(tensor *t, const kn_field *f)
         else if (x.number == 9)
             t->raw = x, t->has_raw = true;
         else if (x.number == 13)
-            s = read_entry(t, &x);
+            s = x.type == 2 ? read_entry(t, &x) : kn_onnx_wrong(t->r, t->place, "external_data");
         else if (x.number == 14)
             t->external = x.u == 1;
         if (s != KILN_OK) return s;

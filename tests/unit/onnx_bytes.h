@@ -5,7 +5,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-typedef struct bytes { uint8_t p[1 << 16]; size_t n; } bytes;
+typedef struct bytes {
+    uint8_t p[1 << 16];
+    size_t n;
+} bytes;
 
 static inline void put_varint(bytes *b, uint64_t x)
 {
@@ -39,8 +42,10 @@ static inline void put_value(bytes *b, int field, const char *name, int dtype, i
     value.n = type.n = tensor.n = shape.n = 0;
     for (int i = 0; i < rank; i++) {
         dim.n = 0;
-        if (dims[i] < 0) put_text(&dim, 2, "N");
-        else put_int(&dim, 1, dims[i]);
+        if (dims[i] < 0)
+            put_text(&dim, 2, "N");
+        else
+            put_int(&dim, 1, dims[i]);
         put_message(&shape, 1, &dim);
     }
     put_int(&tensor, 1, dtype);

@@ -340,7 +340,7 @@ static void json_refused(void **state)
          ",\"constants\":[{\"name\":\"w\",\"dtype\":\"f32\",\"shape\":[2],\"values\":[1]}],\"nodes\":[],\"outputs\":[\"x\"]}}",
          "/graph/constants/0/values"},
         {"{\"graph\":{" X ",\"constants\":[{\"name\":\"w\",\"dtype\":\"f32\",\"shape\":[2147483647,2147483647],\"fill\":1}],\"nodes\":[],"
-                          "\"outputs\":[\"x\"]}}",
+         "\"outputs\":[\"x\"]}}",
          "/graph/constants/0/shape"},
     };
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {

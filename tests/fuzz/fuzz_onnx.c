@@ -1,0 +1,44 @@
+/* Fuzz target: ONNX files, from the bytes to a settled graph and its text; and tensors by themselves. Whatever comes is a graph or a
+ * refusal. */
+#include "onnx/onnx.h"
+#include <stdlib.h>
+
+static void *mem(void *user, void *p, size_t old_size, size_t size)
+{
+    size_t *left = user; /* a model of some kilobytes must not take hundreds of megabytes */
+    *left += old_size;
+    if (size > *left) return NULL;
+    *left -= size;
+    if (size) return realloc(p, size);
+    free(p);
+    return NULL;
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+    size_t left = 512u << 20;
+    kiln_arena *a = kiln_arena_open(&(kiln_host){&left, mem, NULL});
+    static const char *const dims[] = {"N", "batch"};
+    static const int64_t extents[] = {2, 1};
+    kiln_graph_options o = {.ndims = 2, .dims = dims, .extents = extents};
+    kiln_bytes bytes = {(const char *)data, size}, text;
+    kiln_diag d = {0};
+    kiln_graph *g = NULL;
+    kn_value v;
+    kiln_status s = kiln_graph_onnx(a, bytes, &o, &g, &d);
+    if (s == KILN_OK) {
+        for (int i = 0; i < g->nvalues; i++)
+            if (!g->values[i].typed || !g->values[i].shaped) abort();
+        for (int i = 0; i < g->nnodes; i++)
+            for (int k = 0; k < g->nodes[i].ninputs; k++) {
+                int x = g->nodes[i].inputs[k];
+                if (x >= 0 && g->values[x].producer >= i) abort(); /* an order in which they can be run */
+            }
+        kiln_graph_text(a, g, &text);
+    } else if (!*d.message || s == KILN_INTERNAL) {
+        abort();
+    }
+    kn_onnx_tensor(a, bytes, &v, &d);
+    kiln_arena_close(a);
+    return 0;
+}
