@@ -19,7 +19,8 @@ typedef struct cache_config {
 enum cache_verification { CACHE_PENDING, CACHE_EMULATED, CACHE_RUN, CACHE_MEASURED, CACHE_FAILED };
 const char *cache_verification_text(enum cache_verification v); /* "pending" ... */
 
-typedef struct cache_artifact { char kind[16]; char digest[65]; int64_t bytes; } cache_artifact; /* kind: "source" "header" "launcher" "so" "ptx" "cubin" */
+/* kind: "source" "header" "launcher" "so" "ptx" "cubin" */
+typedef struct cache_artifact { char kind[16]; char digest[65]; int64_t bytes; } cache_artifact;
 
 /* One version of a kernel. Strings are NUL-terminated, owned by the record; records are reference counted and immutable. */
 typedef struct cache_record {

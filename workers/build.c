@@ -118,7 +118,8 @@ void build_name(build *b, kiln_bytes trace)
         snprintf(joined + at, sizeof joined - at, "%s ", flags[i]);
     }
     const worker_tools *t = o->tools;
-    bool gpu = !strcmp(kiln_hw_kind(o->hw), "gpu"), ptx = gpu && !build_nvrtc_knows(t, kiln_hw_arch(o->hw)) && worker_ptx_knows(t, kiln_hw_arch(o->hw));
+    const char *arch = kiln_hw_arch(o->hw);
+    bool gpu = !strcmp(kiln_hw_kind(o->hw), "gpu"), ptx = gpu && !build_nvrtc_knows(t, arch) && worker_ptx_knows(t, arch);
     const char *tool = ptx ? t->clang_version : gpu ? t->nvrtc_version : t->cc_version;
     kiln_bytes parts[] = {o->keys->kernel_canon, {kiln_fingerprint(), strlen(kiln_fingerprint())}, {tool, strlen(tool)},
                           {joined, strlen(joined)}, trace};

@@ -288,7 +288,8 @@ static void ptx_of_old_devices(void **state)
     assert_false(worker_compile_ptx(&tools, fixture_text(kernel), "sm_90a", 20000, &p, &e));
     assert_string_equal(e.slug, "toolchain-missing");
     assert_false(worker_compile_ptx(&tools, fixture_text(kernel), "sm_70 -o/tmp/x", 20000, &p, &e));
-    assert_false(worker_compile_ptx(&tools, fixture_text("extern \"C\" __global__ void k(float *a) { a[0] = sinf(a[0]); }\n"), "sm_70", 20000, &p, &e));
+    const char *sine = "extern \"C\" __global__ void k(float *a) { a[0] = sinf(a[0]); }\n";
+    assert_false(worker_compile_ptx(&tools, fixture_text(sine), "sm_70", 20000, &p, &e));
     assert_string_equal(e.slug, "compile-failed");
     assert_non_null(strstr(e.message, "kernel.cu:1"));
     assert_false(worker_compile_ptx(&tools, fixture_text("#include <stdio.h>\n"), "sm_70", 20000, &p, &e));
@@ -305,7 +306,8 @@ static void ptx_functions(void **state)
     const char *from = strstr(toolchain_ptx_text, "K_PTX float k_float"), *math = strstr(toolchain_ptx_text, "K_PTX float expf"),
                *sqrts = strstr(toolchain_ptx_text, "K_PTX float sqrtf"), *end = strstr(toolchain_ptx_text, "#line");
     snprintf(text, sizeof text, "#define K_PTX static inline\n#define bool _Bool\n#define rintf __builtin_rintf\n#define fmaf __builtin_fmaf\n"
-                                "#define fabsf __builtin_fabsf\n#define expf k_expf\n#define logf k_logf\n#define tanhf k_tanhf\n#define erff k_erff\n"
+                                "#define fabsf __builtin_fabsf\n#define expf k_expf\n#define logf k_logf\n"
+                                "#define tanhf k_tanhf\n#define erff k_erff\n"
                                 "%.*s%.*s__attribute__((visibility(\"default\"))) float f(int which, float x)\n"
                                 "{ return which == 0 ? expf(x) : which == 1 ? logf(x) : which == 2 ? tanhf(x) : erff(x); }\n",
              (int)(sqrts - from), from, (int)(end - math), math);
