@@ -26,7 +26,8 @@ static inline int64_t kn_cpu_extent(const kn_site *x, int i) { return i < 0 ? 1 
 /* The greatest power of two that is at most n and at most `most`. */
 int64_t kn_cpu_pow2(int64_t n, int64_t most);
 int kn_cpu_acc_bytes(const kn_site *x);
-/* The first spatial axis that is neither n nor m and has something to iterate: tasks are cut from it. -1: none. */
+/* The spatial axis that tasks are cut from, neither n nor m: the first with something to iterate, of a map the one with which there are enough of
+ * them. -1: none. */
 int kn_cpu_other(const kn_site *x);
 /* Iterations of that axis in one task: about 1/64 of the work of a core, since fewer cost balance and more cost forks. */
 int64_t kn_cpu_grain(const kn_site *x, int other);

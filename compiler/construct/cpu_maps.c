@@ -1,8 +1,14 @@
 /* Tiles of maps on a CPU core: rows in vectors, squares turned in registers, and a few elements interleaved. */
 #include "construct/cpu.h"
 #include "te/expr.h"
+#include <string.h>
 
-enum { CHEAP = 4 }; /* operations on an element beside which moving it is what takes time */
+enum {
+    CHEAP = 4,            /* operations on an element beside which moving it is what takes time */
+    TASK_ELEMENTS = 2048, /* of a map, below which calling the task shows */
+    JOINED_LESS = 8       /* elements of a row that is joined with the next ones to be turned */
+};
+#define JOINED "J" /* name of the axis that is made so */
 
 /* Operations on one element; a function of the library counts as several. */
 static int work_of(const kn_expr *e)
@@ -35,6 +41,17 @@ static int64_t map_vector_bytes(const kn_site *x)
     return streams ? x->hw->streaming_vector_bytes : x->hw->vector_bytes;
 }
 
+/* Iterations of axis `other` in one task. */
+static int64_t rows_of_task(const kn_site *x, int other)
+{
+    int64_t grain = kn_cpu_grain(x, other), row = 1;
+    for (int i = other + 1; i < x->s->nspatial; i++)
+        if (!kn_mul_fits(row, kn_cpu_extent(x, i), &row)) return grain;
+    int64_t least = kn_ceil_div(TASK_ELEMENTS, row);
+    if (least > kn_cpu_extent(x, other)) least = kn_cpu_extent(x, other);
+    return grain > least ? grain : least;
+}
+
 /* A map: one long axis in vectors. Where it is the only one, a task is a run of it of some thousand elements, but not fewer tasks than keep
  * the cores busy. */
 static void map_tiles(const kn_site *x, kn_plans *p)
@@ -50,7 +67,7 @@ static void map_tiles(const kn_site *x, kn_plans *p)
     if (vectors <= whole) run = vectors; /* a whole row, its last vector moved back */
     const int64_t widths[] = {run, 4, 1};
     for (int i = vectors <= whole || (other < 0 && run > 8) ? 0 : 1; i < 3; i++) {
-        kn_cpu_tile t = {.lanes = lanes, .nv = widths[i], .mr = 1, .mc = 1, .grain = kn_cpu_grain(x, other), .rlanes = 1, .runroll = 1};
+        kn_cpu_tile t = {.lanes = lanes, .nv = widths[i], .mr = 1, .mc = 1, .grain = rows_of_task(x, other), .rlanes = 1, .runroll = 1};
         kn_cpu_try(x, p, &t);
         if (i == 0 && p->n) break; /* short tasks would only pay more forks */
     }
@@ -102,6 +119,8 @@ static bool interleaved_tiles(const kn_site *x, kn_plans *p)
     y.m = x->n, y.n = -1;
     for (int i = 0; i < x->s->nspatial; i++) if (x->store.coef[i] == few && kn_cpu_extent(x, i) >= 4) y.n = i;
     if (y.n < 0) return false;
+    for (int l = 0; l < x->nloads; l++) /* lanes gathered one by one are no match */
+        if (!x->load[l].linear || x->load[l].coef[y.n] > 1) return false;
     int other = kn_cpu_other(&y);
     lanes = kn_cpu_pow2(kn_cpu_extent(x, y.n), lanes);
     kn_cpu_tile t = {.lanes = lanes, .nv = squares_of_task(&y, lanes, few), .mr = few, .mc = 1,
@@ -110,11 +129,47 @@ static bool interleaved_tiles(const kn_site *x, kn_plans *p)
     return p->n > 0;
 }
 
+/* The axis around n in what is written: one step of it is a row of n; -1: none, or m. */
+static int outside(const kn_site *x)
+{
+    for (int i = 0; i < x->s->nspatial && x->store.linear; i++)
+        if (i != x->n && i != x->m && x->store.coef[i] == kn_cpu_extent(x, x->n) && kn_cpu_extent(x, i) > 1) return i;
+    return -1;
+}
+
+static int axis_named(const kn_stmt *s, const char *name)
+{
+    for (int i = 0; i < s->naxes; i++)
+        if (!strcmp(s->axes[i].name, name)) return i;
+    return -1;
+}
+
+/* A transposition into rows of a few elements: with the axis around them they are a run of memory, whose squares are turned. */
+static bool joined_tiles(const kn_site *x, kn_plans *p)
+{
+    int around = outside(x);
+    if (around < 0 || kn_cpu_extent(x, x->n) >= JOINED_LESS || axis_named(x->s, JOINED) >= 0) return false;
+    kn_buf b;
+    kiln_diag d;
+    kn_tree *t;
+    kn_site y;
+    kn_buf_init(&b, p->a);
+    kn_putf(&b, "fuse %s %s %s %s\n", x->name, JOINED, kn_cpu_axis(x, around), kn_cpu_axis(x, x->n));
+    kiln_bytes line = kn_buf_take(&b);
+    if (!line.p || kn_trace_step(p->a, x->t, x->hw, line, &t, &d)) return false;
+    for (int k = 0; k < t->nstages; k++)
+        if (t->stages[k]->stmt == x->g->stmt) kn_site_of(p->a, t, t->stages[k], x->hw, &y);
+    y.n = axis_named(y.s, JOINED);
+    y.m = axis_named(y.s, kn_cpu_axis(x, x->m));
+    y.before = line;
+    return turned_tiles(&y, p);
+}
+
 void kn_cpu_maps(const kn_site *x, kn_plans *p)
 {
     kn_site y = *x;
     y.m = turned_axis(x);
-    if (y.m >= 0 && turned_tiles(&y, p)) return;
+    if (y.m >= 0 && (joined_tiles(&y, p) || turned_tiles(&y, p))) return;
     y.m = -1;
-    if (!interleaved_tiles(&y, p)) map_tiles(&y, p); /* lanes gathered one by one are no match */
+    if (!interleaved_tiles(&y, p)) map_tiles(&y, p);
 }

@@ -15,10 +15,27 @@ int kn_cpu_acc_bytes(const kn_site *x)
     return b < 1 ? 1 : b;
 }
 
+/* Tasks that keep every core busy to the end, but none so short that calling it shows. Below some ten thousand iterations a core is done
+ * before another one has started (launch_us of a hwspec is the time of a fork): none. */
+static int64_t tasks_wanted(const kn_site *x)
+{
+    int64_t n = 1, most = 8 * (int64_t)x->hw->units;
+    for (int i = 0; i < x->s->naxes; i++)
+        if (!kn_mul_fits(n, kn_cpu_extent(x, i), &n)) return most;
+    return n < 16384 ? 0 : n / 4096 < most ? n / 4096 : most;
+}
+
 int kn_cpu_other(const kn_site *x)
 {
-    for (int i = 0; i < x->s->nspatial; i++) if (i != x->n && i != x->m && x->s->axes[i].extent > 1) return i;
-    return -1;
+    int found = -1;
+    bool map = x->s->red == KN_RED_NONE && x->m < 0;
+    int64_t tasks = 1, want = tasks_wanted(x);
+    for (int i = 0; i < x->s->nspatial; i++) {
+        if (i == x->n || i == x->m || x->s->axes[i].extent == 1) continue;
+        found = i;
+        if (!map || !kn_mul_fits(tasks, kn_cpu_extent(x, i), &tasks) || tasks >= want) break;
+    }
+    return found;
 }
 
 int64_t kn_cpu_grain(const kn_site *x, int other)
@@ -91,16 +108,6 @@ static int put_order(kn_buf *b, const kn_site *x, const kn_cpu_tile *t, int othe
     if (ntile && t->lanes > 1) kn_putf(b, " %s.%d", kn_cpu_axis(x, x->n), inner + 1);
     kn_put(b, "\n");
     return n;
-}
-
-/* Tasks that keep every core busy to the end, but none so short that calling it shows. Below some ten thousand iterations a core is done
- * before another one has started (launch_us of a hwspec is the time of a fork): none. */
-static int64_t tasks_wanted(const kn_site *x)
-{
-    int64_t n = 1, most = 8 * (int64_t)x->hw->units;
-    for (int i = 0; i < x->s->naxes; i++)
-        if (!kn_mul_fits(n, kn_cpu_extent(x, i), &n)) return most;
-    return n < 16384 ? 0 : n / 4096 < most ? n / 4096 : most;
 }
 
 static void put_kinds(kn_buf *b, const kn_site *x, const kn_cpu_tile *t, const char *const par[], const int64_t times[], int npar)
@@ -187,6 +194,7 @@ void kn_cpu_try(const kn_site *x, kn_plans *p, const kn_cpu_tile *t)
     int64_t times[KILN_MAX_AXES];
     kn_buf_init(&b, p->a);
     int other = kn_cpu_other(x);
+    kn_putn(&b, x->before.p ? x->before.p : "", x->before.n);
     put_splits(&b, x, t, other);
     kn_putf(&b, "reorder %s", x->name);
     int npar = put_order(&b, x, t, other, par, times);

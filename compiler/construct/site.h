@@ -27,6 +27,7 @@ typedef struct kn_site {
                             * -1: none */
     int r;                 /* reduce axis that is contiguous in a load, -1: none */
     int64_t reduce_extent; /* of all reduce axes together */
+    kiln_bytes before;     /* steps of the plan that made this site of the shaped program; none: p NULL */
     bool contraction;      /* some load has m and not n, some load n and not m, and they are multiplied over a reduction */
 } kn_site;
 

@@ -10,11 +10,15 @@ typedef struct common { kn_expr *e; int count; int var, buffer, slot; bool made;
 typedef struct sharing {
     kn_lw *w;
     bool loads;           /* loads may be shared: the run stores to registers only */
+    bool elements;        /* single elements may be, of what the run only reads */
+    const kn_ls *run, *end;
     bool counting;
     int n;
     common c[SHARED_MOST];
     kn_ls **before;       /* where definitions go: in front of the store at hand */
 } sharing;
+
+static bool straight(const kn_ls *s) { return s && s->kind == KN_LS_STORE; }
 
 static common *find(sharing *s, kn_expr *e)
 {
@@ -100,19 +104,37 @@ static bool conditional(const kn_expr *e)
     return e->op == KN_OP_SELECT || e->op == KN_OP_LANES || e->op == KN_OP_AND || e->op == KN_OP_OR;
 }
 
+/* A tensor that the run does not write. The C compiler cannot tell, and would read an element of it again behind each store. */
+static bool only_read(const sharing *s, const kn_buffer *b)
+{
+    for (const kn_ls *x = s->run; x != s->end; x = x->next)
+        if (straight(x) && s->w->p->buffers[x->buffer].slot == b->slot) return false;
+    return b->scope == KN_GLOBAL;
+}
+
+static kn_expr *load(sharing *s, kn_expr *e)
+{
+    kn_expr *index = address(s, e->args[0]);
+    if (index != e->args[0]) e = kn_lw_read(s->w, e->u.buffer, index, e->lanes);
+    return s->loads || (s->elements && e->lanes <= 1 && only_read(s, &s->w->p->buffers[e->u.buffer])) ? load_of(s, e) : e;
+}
+
+/* The broadcast is shared, not only what it reads, where there are registers for vectors. */
+static kn_expr *broadcast(sharing *s, kn_expr *e)
+{
+    bool loads = s->loads;
+    s->loads = false;
+    kn_expr *read = load(s, e->args[0]);
+    s->loads = loads;
+    if (read != e->args[0]) e = kn_lw_splat(s->w, read, e->lanes);
+    return loads ? load_of(s, e) : e;
+}
+
 static kn_expr *visit(sharing *s, kn_expr *e)
 {
     if (conditional(e) || e->op == KN_OP_ZIP || (e->op == KN_OP_READ && !reads_memory(s, e))) return e;
-    if (reads_memory(s, e)) {
-        kn_expr *index = address(s, e->args[0]);
-        if (index != e->args[0]) e = kn_lw_read(s->w, e->u.buffer, index, e->lanes);
-        return s->loads ? load_of(s, e) : e;
-    }
-    if (e->op == KN_OP_SPLAT && reads_memory(s, e->args[0])) { /* the broadcast is shared, not only what it reads */
-        kn_expr *read = e->args[0], *index = address(s, read->args[0]);
-        if (index != read->args[0]) e = kn_lw_splat(s->w, kn_lw_read(s->w, read->u.buffer, index, 1), e->lanes);
-        return s->loads ? load_of(s, e) : e;
-    }
+    if (reads_memory(s, e)) return load(s, e);
+    if (e->op == KN_OP_SPLAT && reads_memory(s, e->args[0])) return broadcast(s, e);
     kn_expr *args[3] = {NULL, NULL, NULL};
     bool changed = false;
     for (int i = 0; i < e->nargs && i < 3; i++) {
@@ -130,8 +152,6 @@ static kn_expr *visit(sharing *s, kn_expr *e)
     }
     return e;
 }
-
-static bool straight(const kn_ls *s) { return s && s->kind == KN_LS_STORE; }
 
 static bool to_register(const sharing *s, const kn_ls *x) { return s->w->p->buffers[x->buffer].scope == KN_REGISTER; }
 
@@ -152,9 +172,10 @@ static kn_ls **share_run(kn_lw *w, kn_ls **at)
     sharing *s = kn_new(w->a, sharing);
     kn_ls *end = *at, **out = at;
     for (; straight(end); end = end->next, n++) loads = loads && w->p->buffers[end->buffer].scope == KN_REGISTER;
-    for (int pass = 0; s && n >= RUN_LEAST && pass < (loads ? 2 : 1); pass++) {
-        *s = (sharing){.w = w, .counting = true};
-        s->loads = pass == 1;
+    for (int pass = 0; s && n >= RUN_LEAST && pass < 2; pass++) {
+        *s = (sharing){.w = w, .counting = true, .run = *at, .end = end};
+        s->loads = pass == 1 && loads;
+        s->elements = pass == 1 && !loads;
         for (kn_ls *x = *at; x != end; x = x->next)
             if (straight(x)) one_store(s, x);
         s->counting = false;

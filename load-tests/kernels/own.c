@@ -15,7 +15,7 @@ typedef struct kernel {
     struct kiln_pool *pool;
 } kernel;
 
-static void *room(int64_t bytes) { return aligned_alloc(64, (size_t)(bytes + 127) / 64 * 64); }
+static void *room(int64_t bytes) { return aligned_alloc(4096, (size_t)(bytes + 8191) / 4096 * 4096); }
 
 static float from_half(uint16_t h, bool bf16)
 {

@@ -83,7 +83,7 @@ static state *fresh(const bench_case *c)
 {
     state *s = calloc(1, sizeof *s);
     s->c = c;
-    s->out = aligned_alloc(64, (size_t)(c->out_bytes + 127) / 64 * 64);
+    s->out = aligned_alloc(4096, (size_t)(c->out_bytes + 8191) / 4096 * 4096);
     return s;
 }
 

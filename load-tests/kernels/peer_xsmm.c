@@ -37,7 +37,7 @@ static bool open_plain(const bench_case *c, bench_run *run)
     state *s = calloc(1, sizeof *s);
     *s = (state){.c = c, .run = f, .batch = bench_get(c, "B") ? (int)bench_get(c, "B") : 1};
     s->mk = (size_t)m * (size_t)k, s->kn = (size_t)k * (size_t)n, s->mn = (size_t)m * (size_t)n;
-    s->out = aligned_alloc(64, (size_t)(c->out_bytes + 127) / 64 * 64);
+    s->out = aligned_alloc(4096, (size_t)(c->out_bytes + 8191) / 4096 * 4096);
     *run = (bench_run){s, call, fetch, drop};
     return true;
 }
