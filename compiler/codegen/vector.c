@@ -76,9 +76,10 @@ static void vzip(kn_gen *g, const kn_expr *e)
 {
     shuffle s = {.n = e->nargs, .lanes = e->lanes};
     for (int l = 0; l < e->lanes; l++) {
-        int at = (int)e->u.i * e->lanes + l;
-        s.from[l] = at % e->nargs;
-        s.pick[l] = at / e->nargs;
+        bool zip = e->op == KN_OP_ZIP;
+        int at = zip ? (int)e->u.i * e->lanes + l : l * e->nargs + (int)e->u.i;
+        s.from[l] = zip ? at % e->nargs : at / e->lanes;
+        s.pick[l] = zip ? at / e->nargs : at % e->lanes;
     }
     put_shuffle(g, &s, put_arg, e);
 }
@@ -389,7 +390,8 @@ void kn_put_vector(kn_gen *g, const kn_expr *e)
         if (!strided_run(g, e)) lane_list(g, e);
         break;
     case KN_OP_SPLAT: operand(g, e->args[0], e->lanes); break;
-    case KN_OP_ZIP: vzip(g, e); break;
+    case KN_OP_ZIP:
+    case KN_OP_UNZIP: vzip(g, e); break;
     case KN_OP_SELECT: vselect(g, e); break;
     case KN_OP_CAST: vcast(g, e); break;
     case KN_OP_ABS:

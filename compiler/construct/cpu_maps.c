@@ -91,7 +91,8 @@ static int64_t squares_of_task(const kn_site *x, int64_t lanes, int64_t rows)
     for (int i = 0; i < x->s->nspatial; i++)
         if (i != x->n && i != x->m && !kn_mul_fits(tasks, kn_cpu_extent(x, i), &tasks)) tasks = want;
     int64_t run = tasks >= want ? 1 : squares * tasks / want;
-    return run > KN_CPU_ROW ? run : squares > 8 && tasks < want ? KN_CPU_ROW + 1 : 1; /* more than a row is written out as: a loop */
+    if (run <= KN_CPU_ROW) run = squares > 8 && tasks < want ? KN_CPU_ROW + 1 : 1; /* more than a row is written out as: a loop */
+    return run > 1 && run < squares ? kn_ceil_div(squares, squares / run) : run; /* so that the last one is nearly as long as the others */
 }
 
 /* A map that transposes: squares of as many rows as a vector has lanes, walked along the lines that are written. */
@@ -106,6 +107,23 @@ static bool turned_tiles(const kn_site *x, kn_plans *p)
     int64_t rows = kn_cpu_extent(x, x->m) < 8 && kn_cpu_extent(x, x->m) % lanes ? kn_cpu_extent(x, x->m) : lanes;
     int64_t run = squares_of_task(x, lanes, rows);
     kn_cpu_tile t = {.lanes = lanes, .nv = run, .mr = rows, .mc = 1, .grain = kn_cpu_grain(x, other), .rlanes = 1, .runroll = 1};
+    kn_cpu_try(x, p, &t);
+    return p->n > 0;
+}
+
+/* A map that takes a handful of elements apart which lie side by side: vectors of each, picked from the same few vectors of memory. Four are
+ * turned in squares where picking from two vectors is no single instruction. */
+static bool parted_tiles(const kn_site *x, kn_plans *p)
+{
+    int64_t few = kn_cpu_extent(x, x->m), most = x->hw->vector_bytes >= 64 ? 4 : 3;
+    if (few < 2 || few > most || kn_dtype_bytes(x->s->body->dtype) < 4) return false;
+    for (int l = 0; l < x->nloads; l++)
+        if (!x->load[l].linear || x->load[l].padded || (x->load[l].coef[x->n] > 1 && x->load[l].coef[x->n] != few)) return false;
+    int64_t lanes = kn_cpu_pow2(kn_cpu_extent(x, x->n), x->hw->vector_bytes / kn_dtype_bytes(x->s->body->dtype));
+    if (lanes < 4) return false;
+    int other = kn_cpu_other(x);
+    kn_cpu_tile t = {.lanes = lanes, .nv = squares_of_task(x, lanes, few), .mr = few, .mc = 1,
+                     .grain = kn_cpu_grain(x, other), .rlanes = 1, .runroll = 1};
     kn_cpu_try(x, p, &t);
     return p->n > 0;
 }
@@ -169,7 +187,7 @@ void kn_cpu_maps(const kn_site *x, kn_plans *p)
 {
     kn_site y = *x;
     y.m = turned_axis(x);
-    if (y.m >= 0 && (joined_tiles(&y, p) || turned_tiles(&y, p))) return;
+    if (y.m >= 0 && (parted_tiles(&y, p) || joined_tiles(&y, p) || turned_tiles(&y, p))) return;
     y.m = -1;
     if (!interleaved_tiles(&y, p)) map_tiles(&y, p);
 }

@@ -95,7 +95,7 @@ typedef struct kn_lprog {
     int temp_slot[KILN_MAX_TENSORS];
 } kn_lprog;
 
-/* LOAD and AXIS never occur in a loop program; VAR, READ, LANES, SPLAT, HSUM, ZIP do (te/exprs.def). A READ with lanes > 1 reads consecutive
+/* LOAD and AXIS never occur in a loop program; VAR, READ, LANES, SPLAT, HSUM, ZIP, UNZIP do (te/exprs.def). A READ with lanes > 1 reads consecutive
  * elements from a linear index. BOOL vectors have the lanes of their operands. */
 
 /* Tile tree -> loop program. Guards tails, fills caches, keeps accumulators in registers, splits full and tail tiles. */

@@ -94,7 +94,7 @@ kn_expr *kn_lw_at_lane(kn_lw *w, kn_expr *e, int var, kn_expr *with);
 bool kn_lw_uses(const kn_expr *e, int var);
 bool kn_lw_coefficient(const kn_expr *e, int var, int64_t *c); /* of var in e; false when e is not affine in it */
 bool kn_lw_unit_stride(const kn_expr *e, int var); /* e is affine in var with coefficient 1 */
-kn_expr *kn_lw_zip(kn_lw *w, int n, kn_expr *const *args, int part); /* vector `part` of n vectors interleaved */
+kn_expr *kn_lw_zip(kn_lw *w, enum kn_op op, int n, kn_expr *const *args, int part); /* ZIP or UNZIP: vector `part` of those made of n vectors */
 /* Statements. for/if return the statement; the caller moves w->tail into its body and back. */
 kn_ls *kn_lw_for(kn_lw *w, int var, kn_expr *lo, kn_expr *hi);
 kn_ls *kn_lw_if(kn_lw *w, kn_expr *cond);

@@ -132,7 +132,7 @@ static kn_expr *broadcast(sharing *s, kn_expr *e)
 
 static kn_expr *visit(sharing *s, kn_expr *e)
 {
-    if (conditional(e) || e->op == KN_OP_ZIP || (e->op == KN_OP_READ && !reads_memory(s, e))) return e;
+    if (conditional(e) || e->op == KN_OP_ZIP || e->op == KN_OP_UNZIP || (e->op == KN_OP_READ && !reads_memory(s, e))) return e;
     if (reads_memory(s, e)) return load(s, e);
     if (e->op == KN_OP_SPLAT && reads_memory(s, e->args[0])) return broadcast(s, e);
     kn_expr *args[3] = {NULL, NULL, NULL};

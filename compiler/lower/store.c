@@ -326,7 +326,8 @@ static void store_interleaved(kn_tile *x)
     for (int i = 0; i < w->p->program->tensors[out].rank; i++) idx[i] = kn_lw_simp(w, kn_env_scalar(&v, x->sg->s->lhs[i]));
     kn_expr *at = kn_lw_at_lane(w, kn_lw_address(w, out, idx), x->lane_var, kn_lw_int(w, 0));
     for (int c = 0; c < n && !w->status; c++)
-        kn_lw_store(w, kn_lw_tensor(w, out), kn_lw_simp(w, kn_bin(w->a, KN_OP_ADD, at, kn_lw_int(w, c * x->lanes))), kn_lw_zip(w, n, args, c));
+        kn_lw_store(w, kn_lw_tensor(w, out), kn_lw_simp(w, kn_bin(w->a, KN_OP_ADD, at, kn_lw_int(w, c * x->lanes))),
+                    kn_lw_zip(w, KN_OP_ZIP, n, args, c));
 }
 
 /* Stores the finished tile: whole, or element by element where it reaches out of range. */

@@ -2,16 +2,19 @@
  * unrolled loop and their elements change places in log2(lanes) rounds of interleaving, instead of being gathered one by one. */
 #include "lower/lower.h"
 
-enum { TURN_LANES = 16 }; /* more rows than this do not fit the register file */
+enum {
+    TURN_LANES = 16, /* more rows than this do not fit the register file */
+    PARTS = 4
+};
 
-/* The unrolled spatial loop of as many rows as there are lanes, if no other loop of the tile is unrolled; -1. */
-static int rows_loop(const kn_sg *sg, int vloop, int lanes)
+/* The unrolled spatial loop of so many rows (0: any number), if no other loop of the tile is unrolled; -1. */
+static int rows_loop(const kn_sg *sg, int vloop, int rows)
 {
     int found = -1;
     for (int i = sg->tile; i < sg->g->nloops; i++) {
         const kn_loop *l = &sg->g->loops[i];
         if (i == vloop || l->extent == 1) continue;
-        if (l->kind != KN_UNROLL || found >= 0 || l->extent != lanes || l->axis == sg->g->loops[vloop].axis) return -1;
+        if (l->kind != KN_UNROLL || found >= 0 || (rows && l->extent != rows) || l->axis == sg->g->loops[vloop].axis) return -1;
         found = i;
     }
     return found;
@@ -41,9 +44,9 @@ static bool turns(kn_lw *w, kn_sg *sg, int load, int vloop, int lanes)
     return kn_lw_uses(at, lane) && kn_lw_unit_stride(at, row);
 }
 
-kn_expr *kn_lw_zip(kn_lw *w, int n, kn_expr *const *args, int part)
+kn_expr *kn_lw_zip(kn_lw *w, enum kn_op op, int n, kn_expr *const *args, int part)
 {
-    kn_expr *e = kn_lw_node(w, KN_OP_ZIP, args[0]->dtype, args[0]->lanes, args[0], NULL, NULL), **list = kn_array(w->a, kn_expr *, n);
+    kn_expr *e = kn_lw_node(w, op, args[0]->dtype, args[0]->lanes, args[0], NULL, NULL), **list = kn_array(w->a, kn_expr *, n);
     if (w->status) return e;
     if (!list) {
         kn_lw_fail(w, KILN_MEMORY, "out of memory in lowering");
@@ -63,7 +66,7 @@ static int interleave(kn_lw *w, int from, enum kn_dtype t, int lanes)
     for (int i = 0; i < lanes / 2 && !w->status; i++)
         for (int high = 0; high < 2; high++) {
             kn_expr *pair[] = { kn_lw_read(w, from, kn_lw_int(w, i), lanes), kn_lw_read(w, from, kn_lw_int(w, i + lanes / 2), lanes) };
-            kn_lw_store(w, to, kn_lw_int(w, 2 * i + high), kn_lw_zip(w, 2, pair, high));
+            kn_lw_store(w, to, kn_lw_int(w, 2 * i + high), kn_lw_zip(w, KN_OP_ZIP, 2, pair, high));
         }
     return to;
 }
@@ -105,12 +108,60 @@ static void prefetch_next(kn_lw *w, kn_sg *sg, int load, int vloop, int lanes)
     w->tail = after;
 }
 
+/* The load's rows lie one element beside the other and its lanes follow each other behind all of them: together one run of memory. */
+static bool parts(kn_lw *w, kn_sg *sg, int load, int vloop, int lanes, int rows)
+{
+    const kn_expr *e = sg->loads[load];
+    int64_t step;
+    if (kn_sg_cached(sg, load) || e->padded || kn_dtype_bytes(e->dtype) < 4) return false;
+    int row = kn_lw_var(w, "row", 0, rows - 1), lane = kn_lw_var(w, "lane", 0, lanes - 1);
+    kn_expr *at = address_at(w, sg, load, vloop, kn_lw_ref(w, row), kn_lw_ref(w, lane));
+    return kn_lw_unit_stride(at, row) && kn_lw_coefficient(at, lane, &step) && step == rows;
+}
+
+/* One round: of every `of` vectors in a row, the first takes their lanes 0, of, 2 of .., the next 1, of + 1 ..; the first of all rows come first. */
+static int unzip(kn_lw *w, int from, enum kn_dtype t, int lanes, int n, int of)
+{
+    int to = kn_lw_buffer(w, "part", t, lanes, n, KN_REGISTER);
+    kn_expr *args[PARTS];
+    for (int i = 0; i < n / of && !w->status; i++) {
+        for (int k = 0; k < of; k++) args[k] = kn_lw_read(w, from, kn_lw_int(w, i * of + k), lanes);
+        for (int k = 0; k < of && !w->status; k++) kn_lw_store(w, to, kn_lw_int(w, k * (n / of) + i), kn_lw_zip(w, KN_OP_UNZIP, of, args, k));
+    }
+    return to;
+}
+
+/* Rows that lie element by element beside each other: the run is read in whole vectors and taken apart, four parts in
+ * two rounds of two. */
+static void part_rows(kn_lw *w, kn_sg *sg, int vloop, int lanes)
+{
+    sg->turn_loop = rows_loop(sg, vloop, 0);
+    int n = sg->turn_loop < 0 ? 0 : (int)sg->g->loops[sg->turn_loop].extent;
+    if (n < 2 || n > PARTS || lanes < 4) return;
+    for (int i = 0; i < sg->nloads && !w->status; i++) {
+        if (!parts(w, sg, i, vloop, lanes, n)) continue;
+        enum kn_dtype t = sg->loads[i]->dtype;
+        int at = kn_lw_buffer(w, "run", t, lanes, n, KN_REGISTER);
+        kn_expr *base = address_at(w, sg, i, vloop, kn_lw_int(w, 0), kn_lw_int(w, 0));
+        for (int l = 0; l < n && !w->status; l++)
+            kn_lw_store(w, at, kn_lw_int(w, l), kn_lw_read(w, kn_lw_tensor(w, sg->loads[i]->u.tensor),
+                        kn_lw_simp(w, kn_bin(w->a, KN_OP_ADD, base, kn_lw_int(w, l * lanes))), lanes));
+        if (n == 4) at = unzip(w, unzip(w, at, t, lanes, n, 2), t, lanes, n, 2);
+        else at = unzip(w, at, t, lanes, n, n);
+        sg->turned_of[i] = at;
+    }
+}
+
 void kn_lw_turn(kn_lw *w, kn_sg *sg, int vloop, int lanes)
 {
     for (int i = 0; i < sg->nloads; i++) sg->turned_of[i] = -1;
     if (vloop < 0 || lanes > TURN_LANES || w->hw->gpu || sg->rolled || sg->s->red != KN_RED_NONE) return;
     sg->turn_loop = rows_loop(sg, vloop, lanes);
-    for (int i = 0; i < sg->nloads && sg->turn_loop >= 0 && !w->status; i++) {
+    if (sg->turn_loop < 0) {
+        part_rows(w, sg, vloop, lanes);
+        return;
+    }
+    for (int i = 0; i < sg->nloads && !w->status; i++) {
         if (!turns(w, sg, i, vloop, lanes)) continue;
         enum kn_dtype t = sg->loads[i]->dtype;
         if (wants_prefetch(w, sg, i)) prefetch_next(w, sg, i, vloop, lanes);

@@ -17,5 +17,7 @@ double ceiling_memory_us(ceiling *c);
 double ceiling_compute(const char *dtype, struct kiln_pool *pool);
 const char *ceiling_isa(const char *dtype);
 void ceiling_permit(void); /* asks for what instructions need leave for; once a process */
+/* With one thread the processor's time counts, so that what else the machine does in between does not; else the time on the wall. */
+void clock_for(int threads);
 double now_us(void);
 #endif

@@ -196,6 +196,7 @@ int main(int argc, char **argv)
         return fprintf(stderr, "bench: 1 to %d rounds, 1 thread or more\n", ROUNDS), 64;
     }
     ceiling_permit();
+    clock_for(o.threads);
     kiln_arena *a = kiln_arena_open(&(kiln_host){NULL, mem, NULL});
     kiln_hw *hw = spec_read(a, o.spec);
     if (!hw || !cases_open(&list, o.shapes, why, sizeof why)) { return fprintf(stderr, "bench: %s\n", hw ? why : "no spec"), 65; }

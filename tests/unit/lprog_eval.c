@@ -157,6 +157,13 @@ static vec eval(thread *t, const kn_expr *e)
                 if ((e->u.i * r.n + i) % e->nargs == k) r.x[i] = a.x[(e->u.i * r.n + i) / e->nargs];
         }
         return r;
+    case KN_OP_UNZIP:
+        for (int k = 0; k < e->nargs; k++) {
+            a = eval(t, e->args[k]);
+            for (int i = 0; i < r.n; i++)
+                if ((i * e->nargs + e->u.i) / r.n == k) r.x[i] = a.x[(i * e->nargs + e->u.i) % r.n];
+        }
+        return r;
     case KN_OP_SELECT:
         a = eval(t, e->args[0]);
         if (a.n == 1) return eval(t, e->args[a.x[0] != 0 ? 1 : 2]);
