@@ -36,6 +36,16 @@ bool kn_cpu_read_once(const kn_site *x, const kn_site_access *a);
 /* Writes the tile as a trace and tries it. */
 void kn_cpu_try(const kn_site *x, kn_plans *p, const kn_cpu_tile *t);
 
+/* A sum of products of bytes as an instruction of the device computes it: load `a` is broadcast, load `b` has the lanes; the terms run along
+ * `run`. */
+typedef struct kn_cpu_dot {
+    const struct kn_intrin *it;
+    int a, b, run;
+    bool unsign;                /* load `a` is signed and has to become unsigned first */
+} kn_cpu_dot;
+bool kn_cpu_dot_of(const kn_site *x, kn_cpu_dot *d);
+bool kn_cpu_dots(const kn_site *x, kn_plans *p); /* cpu_dots.c; false: it is no such sum */
+
 void kn_cpu_maps(const kn_site *x, kn_plans *p); /* cpu_maps.c */
 void kn_cpu_sums(const kn_site *x, kn_plans *p); /* cpu_sums.c */
 /* cpu_rows.c: a plan for stage `last` together with the producers that go under its outer loops; the set of these stages, 0: none do. */

@@ -1,6 +1,6 @@
 /* Program shaping: map producers go into their readers, map consumers become epilogues, axes that are adjacent everywhere become one (ROLLER 3.4).
  * Every step is tried on the program so far; one that a primitive refuses is left out. */
-#include "construct/site.h"
+#include "construct/cpu.h"
 #include "intrin/intrin.h"
 #include <string.h>
 
@@ -181,6 +181,28 @@ static bool widen_one(shaper *s, const kn_stage *g)
     return false;
 }
 
+/* Prepares a sum of products of bytes for the device's dot instruction: the operand that it broadcasts becomes unsigned where that is what it takes,
+ * and the terms a multiple of its own. */
+static bool dot_one(shaper *s, const kn_stage *g, bool *fits)
+{
+    kn_site v;
+    kn_cpu_dot d;
+    kn_site_of(s->a, s->t, g, s->hw, &v);
+    *fits = kn_cpu_dot_of(&v, &d);
+    if (!*fits) return false;
+    int n = s->nplanes;
+    int64_t terms = d.it->s->axes[1].extent;
+    if (!d.unsign) return v.s->axes[d.run].extent % terms &&
+        try_step(s, kn_format(s->a, "pad_einsum %s %s %lld", v.name, v.s->axes[d.run].name, (long long)terms));
+    const char *more = kn_format(s->a, "more%d", n);
+    if (!more || n == KILN_MAX_STMTS || !try_step(s, kn_format(s->a, "unsign %s %d %s sum%d less%d", v.name, d.a, more, n, n))) {
+        *fits = false;
+        return false;
+    }
+    s->plane[s->nplanes++] = more;
+    return true;
+}
+
 /* A product of bytes goes to the instruction of the device that multiplies them, by the mapping predicted to be the fastest: a step that schedules
  * its statement and the layouts that it wants (AMOS, ISCA'22). Wider types are as fast in lanes, and blocked better. */
 static bool map_one(shaper *s, const kn_stage *g)
@@ -298,7 +320,10 @@ kiln_status kn_shape(kiln_arena *a, const kn_program *p, const kn_hw *hw, kiln_b
     for (int k = 0; k < s.t->nstages; k++) {
         kn_stage *g = s.t->stages[k];
         int before = s.t->nstages;
-        if (!kn_site_scheduled(s.t, g) && map_one(&s, g)) k += s.t->nstages - before;
+        bool dot = false;
+        if (!kn_site_scheduled(s.t, g) && dot_one(&s, g, &dot)) k--;
+        else if (dot) flatten_one(&s, g);
+        else if (!kn_site_scheduled(s.t, g) && map_one(&s, g)) k += s.t->nstages - before;
         else if (!kn_site_scheduled(s.t, g) && widen_one(&s, g)) k--; /* its statement is one further on */
         else if (!kn_site_scheduled(s.t, g) && !flatten_one(&s, g) && pad_one(&s, g)) k++;
     }

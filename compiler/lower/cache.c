@@ -283,6 +283,65 @@ static int nest_order(kn_lw *w, kn_sg *sg, int cache, int n, const int64_t *size
     return best;
 }
 
+/* The buffer's last dimension is 2 or 4 narrow elements from as many runs of the source, the one before it goes along them (what instructions over
+ * pairs and quadruples read): vectors of the runs are interleaved. */
+static bool zips(const kn_lw *w, const kn_sg *sg, int cache, int n, const int64_t *size, int inner)
+{
+    int64_t m = n > 1 ? size[n - 2] : 0, q = n > 1 ? size[n - 1] : 0;
+    const kn_expr *load = sg->loads[sg->g->caches[cache].load];
+    return !w->hw->gpu && n > 1 && inner == n - 2 && (q == 2 || q == 4) && m >= 4 && m <= 64 && !(m & (m - 1)) &&
+           kn_dtype_bytes(load->dtype) <= 2 && !sg->g->caches[cache].pad && !strays(w, sg, load);
+}
+
+/* Vectors x, y, ... of `lanes` elements each become as many that hold x0 y0 .. x1 y1 ...: in rounds of two, the first half with the second. */
+static int zip_round(kn_lw *w, int from, enum kn_dtype t, int lanes, int q)
+{
+    int to = kn_lw_buffer(w, "zip", t, lanes, q, KN_REGISTER);
+    for (int i = 0; i < q / 2; i++)
+        for (int high = 0; high < 2 && !w->status; high++) {
+            kn_expr *pair[] = { kn_lw_read(w, from, kn_lw_int(w, i), lanes), kn_lw_read(w, from, kn_lw_int(w, i + q / 2), lanes) };
+            kn_lw_store(w, to, kn_lw_int(w, 2 * i + high), kn_lw_zip(w, KN_OP_ZIP, 2, pair, high));
+        }
+    return to;
+}
+
+static void fill_zipped(kn_lw *w, kn_sg *sg, int cache, int n, const int64_t *size, kn_expr **k, bool whole)
+{
+    const kn_cache *c = &sg->g->caches[cache];
+    int m = (int)size[n - 2], q = (int)size[n - 1], buffer = sg->cache_buffer[cache];
+    enum kn_dtype t = w->p->buffers[buffer].dtype;
+    k[n - 2] = kn_lw_int(w, m - 1), k[n - 1] = kn_lw_int(w, q - 1);
+    kn_expr *all = whole ? NULL : kn_cache_source(w, sg, cache, k).cond; /* upper bounds of axes: the last element decides */
+    kn_ls *cond = all ? kn_lw_if(w, all) : NULL, **after = w->tail;
+    if (all && !cond) return;
+    if (cond) w->tail = &cond->body;
+    int from = kn_lw_buffer(w, "run", t, m, q, KN_REGISTER);
+    k[n - 2] = kn_lw_int(w, 0);
+    for (int i = 0; i < q && !w->status; i++) {
+        k[n - 1] = kn_lw_int(w, i);
+        kn_source s = kn_cache_source(w, sg, cache, k);
+        kn_lw_store(w, from, kn_lw_int(w, i), kn_lw_read(w, s.buffer, s.at, m));
+    }
+    for (int i = 1; i < q; i *= 2) from = zip_round(w, from, t, m, q);
+    k[n - 1] = kn_lw_int(w, 0);
+    kn_expr *at = kn_cache_slot(w, c, n, size, k);
+    for (int i = 0; i < q && !w->status; i++)
+        kn_lw_store(w, buffer, kn_lw_simp(w, kn_bin(w->a, KN_OP_ADD, at, kn_lw_int(w, i * m))), kn_lw_read(w, from, kn_lw_int(w, i), m));
+    if (cond) {
+        w->tail = &cond->other;
+        int along = kn_lw_var(w, "x", 0, m - 1), across = kn_lw_var(w, "k", 0, q - 1);
+        kn_ls *x = kn_lw_for(w, along, kn_lw_int(w, 0), kn_lw_int(w, m));
+        if (x) w->tail = &x->body;
+        kn_ls *y = x ? kn_lw_for(w, across, kn_lw_int(w, 0), kn_lw_int(w, q)) : NULL;
+        if (!y) return;
+        w->tail = &y->body;
+        k[n - 2] = kn_lw_ref(w, along), k[n - 1] = kn_lw_ref(w, across);
+        kn_source s = kn_cache_source(w, sg, cache, k);
+        kn_lw_store(w, buffer, kn_cache_slot(w, c, n, size, k), kn_source_value(w, &s));
+        w->tail = after;
+    }
+}
+
 static void fill_nest(kn_lw *w, kn_sg *sg, int cache, bool whole)
 {
     const kn_cache *c = &sg->g->caches[cache];
@@ -291,8 +350,10 @@ static void fill_nest(kn_lw *w, kn_sg *sg, int cache, bool whole)
     kn_expr *k[KILN_MAX_LOOPS] = { NULL };
     kn_ls **after = NULL;
     int order[KILN_MAX_LOOPS], inner = c->region ? n - 1 : nest_order(w, sg, cache, n, size, order);
+    bool zipped = !c->region && zips(w, sg, cache, n, size, inner);
     for (int m = 0; m + 1 < n; m++) {
         int i = c->region ? m : order[m];
+        if (zipped && i == n - 1) continue;
         int var = kn_lw_var(w, "k", 0, size[i] - 1);
         kn_ls *loop = kn_lw_for(w, var, kn_lw_int(w, 0), kn_lw_int(w, size[i]));
         if (!loop) return;
@@ -303,6 +364,8 @@ static void fill_nest(kn_lw *w, kn_sg *sg, int cache, bool whole)
     if (!n) {
         kn_source s = kn_cache_source(w, sg, cache, k);
         kn_lw_store(w, sg->cache_buffer[cache], kn_lw_int(w, 0), kn_source_value(w, &s));
+    } else if (zipped) {
+        fill_zipped(w, sg, cache, n, size, k, whole);
     } else if (c->region) {
         fill_row(w, sg, cache, n, size, k);
     } else {

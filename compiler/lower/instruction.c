@@ -121,20 +121,37 @@ static void close_dims(tensor *x)
     for (int i = x->sg->tile; i < x->sg->g->nloops; i++) x->sg->val[i] = NULL;
 }
 
+/* A cache has zeros where its axes have ended: what is read from it need not be asked for. */
+static bool zero_filled(const kn_sg *sg, const kn_expr *source)
+{
+    for (int i = 0; i < sg->nloads; i++)
+        if (sg->loads[i] == source && sg->cache_of[i] >= 0) return !source->padded || source->pad_value == 0;
+    return false;
+}
+
+/* Axes that loops of the tile run along. Others must be in range for there to be anything to do (outer_in_range). */
+static uint32_t axes_inside(const tensor *x)
+{
+    uint32_t inside = 0;
+    for (int i = x->sg->tile; i < x->sg->g->nloops; i++)
+        if (x->sg->g->loops[i].extent > 1) inside |= 1u << x->sg->g->loops[i].axis;
+    return inside;
+}
+
 /* Where the element of operand o is there at all; NULL: always. */
 static kn_expr *present(tensor *x, int o, kn_expr *const *idx, kn_env *v)
 {
     kn_lw *w = x->w;
     const kn_stmt *s = x->sg->s;
     const kn_intrin_operand *op = &x->it->operand[o];
-    uint32_t axes = kn_axes_in(x->source[o]);
+    uint32_t axes = kn_axes_in(x->source[o]) & axes_inside(x);
     kn_expr *in = NULL;
     for (int d = 0; d < op->rank; d++) {
         int i = x->x->loop[op->lone[d]];
         if (i < 0) in = kn_lw_and(w, in, kn_lw_below(w, idx[d], 1));
         else axes |= 1u << x->sg->g->loops[i].axis;
     }
-    for (int a = 0; a < s->naxes && !x->full; a++)
+    for (int a = 0; a < s->naxes && !x->full && !zero_filled(x->sg, x->source[o]); a++)
         if ((axes >> a & 1) && !x->sg->clipped[a]) in = kn_lw_and(w, in, kn_lw_below(w, v->av[a], s->axes[a].extent));
     return in;
 }
@@ -184,10 +201,8 @@ static kn_expr *outer_in_range(tensor *x)
 {
     kn_lw *w = x->w;
     kn_expr *av[KILN_MAX_AXES], *in = NULL;
-    uint32_t inside = 0;
+    uint32_t inside = axes_inside(x);
     if (x->full) return NULL;
-    for (int i = x->sg->tile; i < x->sg->g->nloops; i++)
-        if (x->sg->g->loops[i].extent > 1) inside |= 1u << x->sg->g->loops[i].axis;
     kn_env_axes(w, x->sg, av);
     for (int a = 0; a < x->sg->s->naxes; a++)
         if (!(inside >> a & 1) && !x->sg->clipped[a]) in = kn_lw_and(w, in, kn_lw_below(w, av[a], x->sg->s->axes[a].extent));
@@ -240,33 +255,75 @@ static void call(tensor *x)
     if (cond) w->tail = after;
 }
 
-/* Stores what is in range of the tiles that the spatial loops from number `from` on walk over, element by element. */
+/* The element of the results that the present values of the loops name. */
+static kn_expr *result_at(tensor *x)
+{
+    kn_lw *w = x->w;
+    const kn_intrin_operand *o = &x->it->operand[0];
+    kn_expr *idx[KILN_MAX_RANK] = { NULL }, *base = x->sg->part >= 0 ? part_at(x) : kn_lw_int(w, 0);
+    for (int d = 0; d < o->rank; d++) {
+        int i = x->x->loop[o->lone[d]];
+        idx[d] = i < 0 ? kn_lw_int(w, 0) : x->sg->val[i];
+    }
+    return sum(w, base, element(w, o, idx));
+}
+
+/* What is in range of a vector of results, loop `lanes` of the nest, goes out at once where all of it is and it is one run of memory. *other: where
+ * the rest is to be stored element by element, NULL: there is none. */
+static bool store_vector(tensor *x, int lanes, kn_ls ***other)
+{
+    kn_lw *w = x->w;
+    kn_sg *sg = x->sg;
+    const kn_intrin_operand *o = &x->it->operand[0];
+    kn_tile one = { .w = w, .sg = sg, .lane_var = -1, .lanes = 1, .vloop = -1, .acc = -1, .part = -1, .spill = -1 };
+    int n = (int)sg->g->loops[lanes].extent, lane = kn_lw_var(w, "lane", 0, n - 1);
+    *other = NULL;
+    if (w->hw->gpu || o->rank != 1 || x->x->loop[o->lone[0]] != lanes || n > 64 || (n & (n - 1))) return false;
+    sg->val[lanes] = kn_lw_ref(w, lane);
+    if (!kn_tile_consecutive(&one, o->dtype, lane)) return false;
+    sg->val[lanes] = kn_lw_int(w, n - 1);
+    kn_expr *in = kn_tile_in_range(&one);
+    kn_ls *cond = in ? kn_lw_if(w, in) : NULL;
+    if (cond) w->tail = &cond->body;
+    sg->val[lanes] = kn_lw_ref(w, lane);
+    kn_tile_store_lanes(&one, kn_lw_read(w, x->buffer[0], kn_lw_at_lane(w, result_at(x), lane, kn_lw_int(w, 0)), n), lane);
+    if (cond) *other = &cond->other;
+    sg->val[lanes] = NULL;
+    return true;
+}
+
+/* Stores what is in range of the tiles that the spatial loops from number `from` on walk over: vectors, or element by element. */
 static void store(tensor *x, int from)
 {
     kn_lw *w = x->w;
     kn_sg *sg = x->sg;
     kn_ls **after = NULL;
-    const kn_intrin_operand *o = &x->it->operand[0];
-    kn_expr *idx[KILN_MAX_RANK] = { NULL };
+    int innermost = from;
     sg->rolled = true;
     for (int i = from; i < sg->g->nloops; i++) sg->val[i] = NULL;
+    for (int i = from; i < sg->g->nloops; i++)
+        if (!kn_tile_reduces(sg, i)) innermost = i;
     for (int i = from; i < sg->g->nloops; i++) {
         if (kn_tile_reduces(sg, i)) continue;
+        kn_ls **rest, **here = w->tail;
+        if (i == innermost && store_vector(x, i, &rest)) {
+            if (!after) after = rest ? &(*here)->next : w->tail;
+            if (!rest) break;
+            w->tail = rest;
+        }
         kn_ls *loop = kn_lw_loop(w, sg, i);
         if (!loop) return;
         if (!after) after = w->tail;
         w->tail = &loop->body;
     }
-    kn_tile one = { .w = w, .sg = sg, .lane_var = -1, .lanes = 1, .vloop = -1, .acc = -1, .part = -1, .spill = -1 };
-    kn_expr *in = kn_tile_in_range(&one), *base = sg->part >= 0 ? part_at(x) : kn_lw_int(w, 0);
-    kn_ls *cond = in ? kn_lw_if(w, in) : NULL;
-    if (cond && !after) after = w->tail;
-    if (cond) w->tail = &cond->body;
-    for (int d = 0; d < o->rank; d++) {
-        int i = x->x->loop[o->lone[d]];
-        idx[d] = i < 0 ? kn_lw_int(w, 0) : sg->val[i];
+    if (sg->val[innermost]) {
+        kn_tile one = { .w = w, .sg = sg, .lane_var = -1, .lanes = 1, .vloop = -1, .acc = -1, .part = -1, .spill = -1 };
+        kn_expr *in = kn_tile_in_range(&one);
+        kn_ls *cond = in ? kn_lw_if(w, in) : NULL;
+        if (cond && !after) after = w->tail;
+        if (cond) w->tail = &cond->body;
+        kn_tile_store_value(&one, kn_lw_read(w, x->buffer[0], result_at(x), 1));
     }
-    kn_tile_store_value(&one, kn_lw_read(w, x->buffer[0], sum(w, base, element(w, o, idx)), 1));
     if (after) w->tail = after;
     sg->rolled = false;
 }

@@ -1,0 +1,117 @@
+/* Sums of products of bytes on a CPU core that has a dot instruction for them: d[I] += a[R] * b[I,R], a few terms broadcast to every lane. The
+ * results of a register tile stay in registers (equation 3.4 of Chimera, HPCA'23, as for other products), the operand with the lanes is packed
+ * once a task as the instruction reads it, the other one lies so already: its terms follow each other in memory. */
+#include "construct/cpu.h"
+#include "intrin/intrin.h"
+
+/* What the instruction is: one loop of lanes, one of terms, operand `a` has the terms only and operand `b` both. */
+static bool is_dot(const kn_hw_intrin *spec, int *a, int *b)
+{
+    const kn_intrin *it = spec->parsed;
+    if (!it || !kn_native_of(spec) || it->noperands != 3 || it->nloops != 2 || it->nspatial != 1 || it->red != KN_RED_SUM) return false;
+    *a = it->operand[1].rank == 1 ? 1 : 2;
+    *b = 3 - *a;
+    for (int o = 1; o < 3; o++)
+        if (kn_dtype_bytes(it->operand[o].dtype) != 1) return false;
+    return it->operand[*a].rank == 1 && it->operand[*a].lone[0] == 1 && it->operand[*b].rank == 2 && it->operand[*b].lone[0] == 0 &&
+           it->operand[*b].lone[1] == 1;
+}
+
+/* The factors of the product: cast(load) * cast(load), in the dtype that the instruction gives. */
+static bool factors_of(const kn_expr *body, enum kn_dtype t, const kn_expr **x, const kn_expr **y)
+{
+    if (body->op != KN_OP_MUL || body->dtype != t) return false;
+    *x = body->args[0], *y = body->args[1];
+    if ((*x)->op != KN_OP_CAST || (*y)->op != KN_OP_CAST) return false;
+    *x = (*x)->args[0], *y = (*y)->args[0];
+    return (*x)->op == KN_OP_LOAD && (*y)->op == KN_OP_LOAD;
+}
+
+/* The longest reduce axis along which the access's elements follow each other, -1: none. */
+static int run_of(const kn_site *x, const kn_site_access *a)
+{
+    int best = -1;
+    for (int i = x->s->nspatial; i < x->s->naxes && a->linear; i++)
+        if (a->coef[i] == 1 && !(a->bent >> i & 1) && kn_cpu_extent(x, i) >= 16 && kn_cpu_extent(x, i) > kn_cpu_extent(x, best)) best = i;
+    return best;
+}
+
+bool kn_cpu_dot_of(const kn_site *x, kn_cpu_dot *d)
+{
+    const kn_expr *load[2], *loads[KN_SITE_LOADS];
+    double products = (double)x->reduce_extent;
+    for (int i = 0; i < x->s->nspatial; i++) products *= (double)x->s->axes[i].extent;
+    if (x->hw->gpu || !x->contraction || x->s->scatter || x->nloads != 2 || products < 1 << 16) return false;
+    kn_loads(x->s->body, loads, KN_SITE_LOADS);
+    for (int k = 0; k < x->hw->nintrins; k++) {
+        int a, b;
+        const kn_intrin *it = x->hw->intrins[k].parsed;
+        if (!is_dot(&x->hw->intrins[k], &a, &b) || !factors_of(x->s->body, it->operand[0].dtype, &load[0], &load[1])) continue;
+        int ia = x->load[0].axes >> x->n & 1 ? 1 : 0, ib = 1 - ia; /* the one without n has the terms only */
+        if (!(x->load[ib].axes >> x->n & 1) || x->load[ia].axes >> x->n & 1 || loads[ib]->dtype != it->operand[b].dtype) continue;
+        bool narrow = loads[ia]->dtype == it->operand[a].dtype;
+        int run = run_of(x, &x->load[ia]);
+        if (run < 0 || !(x->load[ib].axes >> run & 1)) continue;
+        if (!narrow && (loads[ia]->dtype != KN_I8 || it->operand[a].dtype != KN_U8)) continue;
+        *d = (kn_cpu_dot){.it = it, .a = ia, .b = ib, .run = run, .unsign = !narrow};
+        return true;
+    }
+    return false;
+}
+
+/* Rows and vectors of the register tile: those that waste least, in rows past the end and in loads beside the products. */
+static void tile_of(const kn_site *x, int64_t lanes, int64_t *rows, int64_t *vectors)
+{
+    double best = 0;
+    int64_t m = kn_cpu_extent(x, x->m), n = kn_cpu_extent(x, x->n);
+    for (int64_t nv = 1; nv <= 4; nv++) {
+        for (int64_t mr = 1; mr <= 16 && mr <= m; mr++) {
+            if (mr * nv + nv + 1 > x->hw->vector_registers || (nv > 1 && (nv - 1) * lanes >= n)) continue;
+            double done = (double)(kn_round_up(m, mr) * kn_round_up(n, nv * lanes)), tile = (double)(mr * nv);
+            double need = (double)(x->hw->fma_latency * x->hw->fma_per_cycle), busy = tile < need ? tile / need : 1;
+            double cost = done * (1 + 0.5 * (double)(mr + nv) / tile) / busy;
+            if (best > 0 && cost >= best) continue;
+            best = cost, *rows = mr, *vectors = nv;
+        }
+    }
+}
+
+/* Rows of a task fill half of L2; there are tasks for all cores. */
+static int64_t rows_of_task(const kn_site *x, int64_t mr, int64_t panels)
+{
+    const kn_hw_level *l2 = kn_hw_level_named(x->hw, "l2");
+    int64_t groups = kn_ceil_div(kn_cpu_extent(x, x->m), mr), most = (l2 ? l2->capacity_bytes : 262144) / 2 / x->reduce_extent / mr;
+    int64_t tasks = kn_ceil_div(groups, most < 1 ? 1 : most), other = kn_cpu_extent(x, kn_cpu_other(x));
+    while (tasks * panels * other < 2 * x->hw->units && tasks < groups) tasks++;
+    return kn_ceil_div(groups, tasks);
+}
+
+bool kn_cpu_dots(const kn_site *x, kn_plans *p)
+{
+    kn_cpu_dot d;
+    kn_buf b;
+    if (!kn_cpu_dot_of(x, &d) || d.unsign || x->load[d.a].padded) return false;
+    int64_t lanes = d.it->s->axes[0].extent, terms = d.it->s->axes[1].extent, mr = 1, nv = 1;
+    tile_of(x, lanes, &mr, &nv);
+    int64_t mc = rows_of_task(x, mr, kn_ceil_div(kn_cpu_extent(x, x->n), nv * lanes));
+    const char *n = kn_cpu_axis(x, x->n), *m = kn_cpu_axis(x, x->m), *r = kn_cpu_axis(x, d.run);
+    kn_buf_init(&b, p->a);
+    kn_putf(&b, "split %s %s %lld %lld\nsplit %s %s %lld %lld\nsplit %s %s %lld\nreorder %s", x->name, n, (long long)nv, (long long)lanes, x->name, m,
+            (long long)mc, (long long)mr, x->name, r, (long long)terms, x->name);
+    for (int i = 0; i < x->s->nspatial; i++)
+        if (i != x->n && i != x->m) kn_putf(&b, " %s.0", kn_cpu_axis(x, i));
+    kn_putf(&b, " %s.0 %s.0 | %s.1", m, n, m);
+    for (int i = x->s->nspatial; i < x->s->naxes; i++) kn_putf(&b, " %s.0", kn_cpu_axis(x, i));
+    kn_putf(&b, " %s.2 %s.1 | %s.2 %s.1\n", m, n, n, r);
+    for (int i = 0; i < x->s->nspatial; i++)
+        if (i != x->n && i != x->m) kn_putf(&b, "parallel %s %s.0\n", x->name, kn_cpu_axis(x, i));
+    kn_putf(&b, "parallel %s %s.0\nparallel %s %s.0\n", x->name, m, x->name, n);
+    kn_putf(&b, "unroll %s %s.2\nunroll %s %s.1\ntensorize %s %s.2 %s\n", x->name, m, x->name, n, x->name, n, d.it->name);
+    kn_putf(&b, "cache_read %s %d scratch %s.0 loops", x->name, d.b, n);
+    for (int i = x->s->nspatial; i < x->s->naxes; i++)
+        if (x->load[d.b].axes >> i & 1) kn_putf(&b, " %s.0", kn_cpu_axis(x, i));
+    kn_putf(&b, " %s.1 %s.2 %s.1\n", n, n, r);
+    int before = p->n;
+    kn_plans_try(p, &b);
+    return p->n > before;
+}
