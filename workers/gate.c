@@ -78,6 +78,7 @@ void gate_read(const char *log, const kiln_kernel *k, gate_report *g)
 void gate_text(const gate_report *g, char *json, size_t size)
 {
     snprintf(json, size,
-             "{\"how\":\"\",\"assembler\":{\"functions\":%d,\"registers\":%d,\"stack_bytes\":%lld,\"spill_bytes\":%lld,\"static_shared_bytes\":%lld}}",
+             "{\"how\":\"\",\"assembler\":{\"functions\":%d,\"registers\":%d,\"stack_bytes\":%lld,\"spill_bytes\":%lld,"
+             "\"static_shared_bytes\":%lld}}",
              g->functions, g->registers, (long long)g->stack_bytes, (long long)g->spill_bytes, (long long)g->static_shared_bytes);
 }

@@ -10,8 +10,8 @@ typedef struct gate_report {
     char why[240];
 } gate_report;
 
-/* Reads the report of ptxas -v in a log. Refused: registers that are spilled to memory, tensor instructions that were serialised (C7510 to C7515), more
- * static shared memory than the launch says, a launch of which the report has no function. */
+/* Reads the report of ptxas -v in a log. Refused: registers that are spilled to memory, tensor instructions that were serialised (C7510 to
+ * C7515), more static shared memory than the launch says, a launch of which the report has no function. */
 void gate_read(const char *log, const kiln_kernel *k, gate_report *g);
 /* {"how":"","assembler":{...}} */
 void gate_text(const gate_report *g, char *json, size_t size);

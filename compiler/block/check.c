@@ -67,9 +67,9 @@ static bool buffers(kn_ck *c)
         int64_t align = c->b->align[i];
         for (int k = 0; k < i; k++)
             if (!strcmp(t->name, p->tensors[k].name)) return kn_ck_fail(c, KN_FAULT_DUPLICATE, NULL, "buffer %s", t->name);
-        if ((c->hw->gpu && s == KN_SCRATCH) || (!c->hw->gpu && s == KN_SHARED))
+        if ((c->hw->gpu && s == KN_SCRATCH) || (!c->hw->gpu && (s == KN_SHARED || s == KN_FRAGMENTS)))
             return kn_ck_fail(c, KN_FAULT_KIND, NULL, "buffer %s: a %s has no %s memory", t->name, c->hw->gpu ? "GPU" : "CPU",
-                              c->hw->gpu ? "scratch" : "shared");
+                              c->hw->gpu ? "scratch" : s == KN_SHARED ? "shared" : "warp's");
         if (s != KN_GLOBAL && t->role != KN_TEMP) return kn_ck_fail(c, KN_FAULT_KIND, NULL, "buffer %s: an argument is global", t->name);
         if (!align) continue;
         int64_t row = (t->rank ? t->shape[t->rank - 1] : 1) + c->b->pad[i];

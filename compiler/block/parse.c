@@ -18,7 +18,7 @@ static bool shape(kn_bp *p, int *rank, int64_t *dims)
 
 static bool buffer(kn_bp *p)
 {
-    static const char *const scopes[] = { "global", "scratch", "shared", "register" };
+    static const char *const scopes[] = { "global", "scratch", "shared", "register", "fragments" };
     enum kn_dtype t;
     int rank, s = 0, i;
     int64_t dims[KILN_MAX_RANK], elems = 1, pad = 0, align = 0;
@@ -30,8 +30,8 @@ static bool buffer(kn_bp *p)
     if (!shape(p, &rank, dims)) return false;
     for (int d = 0; d < rank; d++)
         if (!kn_mul_fits(elems, dims[d], &elems) || elems > KILN_MAX_ELEMENTS) return kn_bp_fail(p, "more than 2^40 elements");
-    while (s < 4 && !kn_bp_word(p, scopes[s])) s++;
-    if (s == 4) return kn_bp_fail(p, "expected global, scratch, shared or register");
+    while (s < 5 && !kn_bp_word(p, scopes[s])) s++;
+    if (s == 5) return kn_bp_fail(p, "expected global, scratch, shared, register or fragments");
     enum kn_role role = kn_bp_word(p, "input") ? KN_INPUT : kn_bp_word(p, "output") ? KN_OUTPUT : KN_TEMP;
     if (kn_bp_word(p, "pad") && (!kn_bp_int(p, &pad) || pad > 4096)) return p->d->status ? false : kn_bp_fail(p, "pad is at most 4096");
     if (kn_bp_word(p, "align") && (!kn_bp_int(p, &align) || align > 4096)) return p->d->status ? false : kn_bp_fail(p,

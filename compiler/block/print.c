@@ -141,7 +141,7 @@ static void nodes(kn_buf *o, const kn_blocks *b, const kn_bnode *n, int depth)
 
 void kn_blocks_print(kn_buf *o, const kn_blocks *b)
 {
-    static const char *const scopes[] = { "global", "scratch", "shared", "register" };
+    static const char *const scopes[] = { "global", "scratch", "shared", "register", "fragments" };
     for (int i = 0; i < b->tensors->ntensors; i++) {
         const kn_tensor *t = &b->tensors->tensors[i];
         kn_putf(o, "buffer %s: %s[", t->name, kn_dtype_text(t->dtype));

@@ -138,7 +138,7 @@ static void make_tile(kn_mk *m, kn_ms *s, tile *t)
         shape[t->rank] = n;
         t->idx[t->rank++] = kn_mk_part(m, s, a, inside);
     }
-    enum kn_scope scope = registers || m->hw->gpu ? KN_REGISTER : KN_SCRATCH;
+    enum kn_scope scope = kn_stage_warps(s->g) ? KN_FRAGMENTS : registers || m->hw->gpu ? KN_REGISTER : KN_SCRATCH;
     t->buffer = kn_mk_buffer(m, x->name, x->dtype, scope, t->rank, shape);
 }
 

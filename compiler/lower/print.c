@@ -108,7 +108,7 @@ static void put_list(kn_buf *b, const kn_lprog *p, const kn_ls *s, int depth)
 
 void kn_lprog_print(kn_buf *b, const kn_lprog *p)
 {
-    static const char *const scopes[] = { "global", "scratch", "shared", "register", "operand" };
+    static const char *const scopes[] = { "global", "scratch", "shared", "register", "fragments", "operand" };
     for (int i = 0; i < p->nbuffers; i++) {
         const kn_buffer *x = &p->buffers[i];
         kn_putf(b, "%s %s: %s x %lld", scopes[x->scope], x->name, kn_dtype_text(x->dtype), (long long)x->elems);

@@ -161,9 +161,11 @@ static void contraction_tiles(void **state)
     (void)state;
     kiln_arena *a = arena();
     kn_program *p = program(a, 0);
-    kiln_candidates *cpu = candidates(a, p, device(a, "x86-64-avx512"), 10, 0), *gpu = candidates(a, p, device(a, "nvidia-h200"), 10, 0);
+    kiln_candidates *cpu = candidates(a, p, device(a, "x86-64-avx512"), 10, 0), *gpu = candidates(a, p, device(a, "nvidia-v100"), 10, 0);
+    kiln_candidates *tensor = candidates(a, p, device(a, "nvidia-h200"), 10, 0);
     assert_true(says(&cpu->c[0], "vectorize") && says(&cpu->c[0], "unroll") && says(&cpu->c[0], "parallel"));
     assert_true(says(&gpu->c[0], "vthread") && says(&gpu->c[0], "shared"));
+    assert_true(says(&tensor->c[0], "warp") && says(&tensor->c[0], "async") && says(&tensor->c[0], "tensorize"));
     assert_true(cpu->n >= 5 && gpu->n >= 5);
     kiln_arena_close(a);
 }
