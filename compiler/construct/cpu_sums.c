@@ -61,16 +61,18 @@ static bool taps(const kn_site *x, const kn_site_access *a)
     return false;
 }
 
-/* How the operands that hold n are read: what decides on packing. */
-typedef struct reading { bool strided, padded, window; } reading;
+/* How the operands that hold n are read: what decides on packing. step: the widest one between lanes of a vector, INT64_MAX: not affine. */
+typedef struct reading { bool strided, padded, window; int64_t step; } reading;
 
 static reading reading_of(const kn_site *x)
 {
-    reading r = {false, false, false};
+    reading r = {.step = 1};
     for (int l = 0; l < x->nloads; l++) {
         const kn_site_access *a = &x->load[l];
         if (x->n < 0 || !(a->axes >> x->n & 1)) continue;
         r.strided |= !kn_cpu_read_once(x, a) && (!a->linear || a->coef[x->n] != 1);
+        int64_t step = !a->linear || a->coef[x->n] < 0 ? INT64_MAX : a->coef[x->n];
+        if (r.step < step) r.step = step;
         r.padded |= a->padded;
         r.window |= taps(x, a);
     }
@@ -148,12 +150,15 @@ static void spatial_tile(const kn_site *x, kn_plans *p, const reading *r, int64_
     t.nc = r->window ? 1 : panels_of_task(x, &t, other);
     if (!r->strided && !r->padded && x->reduce_extent <= FEW) t.mc = 1; /* nothing to pack, little to reuse: rows are written from end to end */
     bool again = x->contraction && t.mc >= 4 && !r->window; /* a panel of few rows is in L1 as it lies */
-    t.pack = x->s->naxes > x->s->nspatial && (r->strided || r->padded || again);
+    /* few rows: what is picked from a few vectors, or gathered, is so where it is wanted */
+    bool strided = r->strided && !(r->step <= 4 && kn_cpu_extent(x, x->m) <= 4 * mr) && !(r->step <= 16 && kn_cpu_extent(x, x->m) <= 2);
+    t.pack = x->s->naxes > x->s->nspatial && (strided || r->padded || again);
     if (!t.pack && lanes > n) t.lanes = kn_cpu_pow2(n, lanes); /* nothing fills in lanes past the end */
     if (!t.pack && nv > 1 && (nv - 1) * t.lanes >= n) return;
     kn_cpu_try(x, p, &t);
+    bool bare = t.pack && strided && !r->padded && !again;
     t.pack = false;
-    if (r->strided && !r->padded && !again && x->s->naxes > x->s->nspatial) kn_cpu_try(x, p, &t);
+    if (bare) kn_cpu_try(x, p, &t);
 }
 
 static void spatial_tiles(const kn_site *x, kn_plans *p)
