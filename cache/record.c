@@ -1,5 +1,6 @@
 /* Kernel records: one allocation each, reference counted, and their bytes in a store. */
 #include <stdatomic.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include "cache/tier.h"
@@ -239,4 +240,16 @@ uint64_t cache_hash(const char *s)
     uint64_t h = UINT64_C(14695981039346656037); /* FNV-1a; keys are hex of SHA-256 already, so this need not be strong */
     for (; *s; s++) h = (h ^ (unsigned char)*s) * UINT64_C(1099511628211);
     return h ^ h >> 29;
+}
+
+void cache_event_put(const cache_record *r, char data[CACHE_EVENT_BYTES])
+{
+    snprintf(data, CACHE_EVENT_BYTES, "{\"origin\":\"%s\",\"build\":\"%s\",\"verification\":\"%s\"}", r->origin, r->build,
+             cache_verification_text(r->verification));
+}
+
+const char *cache_event_verdict(enum cache_verification v, char data[CACHE_EVENT_BYTES])
+{
+    snprintf(data, CACHE_EVENT_BYTES, "{\"verification\":\"%s\"}", cache_verification_text(v));
+    return v == CACHE_FAILED ? "quarantine" : "verdict";
 }

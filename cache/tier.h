@@ -92,6 +92,10 @@ typedef struct tier_ops {
 cache_record *cache_record_copy(const cache_record *r); /* one allocation, one reference; NULL when out of memory */
 cache_record *cache_record_ref(cache_record *r);        /* only for records made by cache_record_copy or _decode */
 size_t cache_record_bytes(const cache_record *r);       /* memory it takes */
+/* What a store writes to the log (kiln_event) about a put and about a verdict: the data, and for a verdict the kind. */
+enum { CACHE_EVENT_BYTES = 200 };
+void cache_event_put(const cache_record *r, char data[CACHE_EVENT_BYTES]);
+const char *cache_event_verdict(enum cache_verification v, char data[CACHE_EVENT_BYTES]);
 void cache_digest(const void *p, size_t n, char out[65]);
 uint64_t cache_hash(const char *s);
 

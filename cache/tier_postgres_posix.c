@@ -27,6 +27,10 @@
     " ON CONFLICT(key, fingerprint) DO UPDATE SET json = excluded.json, canon = excluded.canon, created_ms = excluded.created_ms"
 #define PUT_TARGET "INSERT INTO kiln_target(id, json, created_ms) VALUES($1, $2, $3)" \
     " ON CONFLICT(id) DO UPDATE SET json = excluded.json, created_ms = excluded.created_ms"
+/* The log that jobs/ reads too: other processes learn from it what they should no longer have in memory. Last in a transaction, since the
+ * counter is held until its end. */
+#define EVENT "WITH c AS (UPDATE kiln_counter SET n = n + 1 WHERE id = 1 RETURNING n) INSERT INTO kiln_event(seq, at_ms, job, kind, key, version," \
+    " epoch, worker, data) SELECT n, $1::bigint, '', $2, $3, $4::bigint, 0, '', $5 FROM c"
 enum { TRIES = 8 };
 
 static postgres_tier *of(cache_tier *t) { return (postgres_tier *)t; }
@@ -132,7 +136,9 @@ static bool insert_all(postgres_conn *c, cache_record *r, const cache_blob *blob
     }
     for (int i = 0; i < nblobs; i++)
         if (!done(cache_postgres_ask(c, PUT_BLOB, "sbi", blobs[i].digest, &blobs[i].bytes, now))) return false;
-    return true;
+    char data[CACHE_EVENT_BYTES];
+    cache_event_put(r, data);
+    return !fresh || done(cache_postgres_ask(c, EVENT, "issis", now, "kernel", r->key, version, data));
 }
 
 static enum cache_status pg_put(cache_tier *t, cache_record *r, const cache_blob *blobs, int nblobs)
@@ -152,9 +158,18 @@ static enum cache_status pg_put(cache_tier *t, cache_record *r, const cache_blob
 static enum cache_status pg_verdict(cache_tier *t, const char *key, int64_t version, enum cache_verification v, const char *json)
 {
     kiln_bytes text = {json ? json : "", json ? strlen(json) : 0};
+    char data[CACHE_EVENT_BYTES];
     postgres_conn *c = cache_postgres_take(of(t));
     if (!c) return CACHE_ERROR;
-    return end(of(t), c, cache_postgres_ask(c, VERDICT, "siibi", key, version, (int64_t)v, &text, cache_unix_ms()));
+    int64_t now = cache_unix_ms();
+    PGresult *r = cache_postgres_run(c, "BEGIN") ? cache_postgres_ask(c, VERDICT, "siibi", key, version, (int64_t)v, &text, now) : NULL;
+    bool ok = r != NULL, known = ok && atoi(PQcmdTuples(r)) > 0;
+    PQclear(r);
+    const char *kind = cache_event_verdict(v, data);
+    if (known) ok = done(cache_postgres_ask(c, EVENT, "issis", now, kind, key, version, data));
+    ok = ok && cache_postgres_run(c, "COMMIT");
+    cache_postgres_done(of(t), c, ok);
+    return !ok ? CACHE_ERROR : known ? CACHE_OK : CACHE_MISS;
 }
 
 /* The first column of the first row, as malloc'd bytes with a NUL behind. */

@@ -83,6 +83,14 @@ static bool number(sqlite_tier *t, sqlite_conn *c, cache_record *r, const kiln_b
     return cache_sqlite_run(cache_sqlite_bind(c, SQL_OWE, "ssiis", "r", r->key, r->version, (int64_t)0, ""));
 }
 
+/* In the log that jobs/ reads too; a store behind a truth leaves that to the truth. */
+static bool note(sqlite_tier *t, sqlite_conn *c, const char *kind, const char *key, int64_t version, const char *data)
+{
+    if (t->behind) return true;
+    return cache_sqlite_run(cache_sqlite_bind(c, SQL_BUMP, "")) &&
+           cache_sqlite_run(cache_sqlite_bind(c, SQL_EVENT, "issis", cache_unix_ms(), kind, key, version, data));
+}
+
 static bool insert_all(sqlite_tier *t, sqlite_conn *c, cache_record *r, const cache_blob *blobs, int nblobs, const kiln_bytes *body)
 {
     int64_t now = cache_unix_ms();
@@ -97,7 +105,9 @@ static bool insert_all(sqlite_tier *t, sqlite_conn *c, cache_record *r, const ca
     }
     for (int i = 0; i < nblobs; i++)
         if (!cache_sqlite_run(cache_sqlite_bind(c, SQL_PUT_BLOB, "sbi", blobs[i].digest, &blobs[i].bytes, now))) return false;
-    return true;
+    char data[CACHE_EVENT_BYTES];
+    cache_event_put(r, data);
+    return !fresh || note(t, c, "kernel", r->key, r->version, data);
 }
 
 static enum cache_status db_put(cache_tier *t, cache_record *r, const cache_blob *blobs, int nblobs)
@@ -129,8 +139,19 @@ static enum cache_status write_end(sqlite_conn *c, bool ok)
 
 static enum cache_status db_verdict(cache_tier *t, const char *key, int64_t version, enum cache_verification v, const char *json)
 {
+    char data[CACHE_EVENT_BYTES];
     sqlite_conn *c = cache_sqlite_writer(of(t));
-    return write_end(c, cache_sqlite_run(cache_sqlite_bind(c, SQL_VERDICT, "siisi", key, version, (int64_t)v, json ? json : "", cache_unix_ms())));
+    const char *kind = cache_event_verdict(v, data);
+    bool ok = cache_sqlite_run(cache_sqlite_bind(c, SQL_BEGIN, "")), known = false;
+    if (ok) {
+        ok = cache_sqlite_run(cache_sqlite_bind(c, SQL_VERDICT, "siisi", key, version, (int64_t)v, json ? json : "", cache_unix_ms()));
+        known = ok && sqlite3_changes(c->db) > 0;
+        if (known) ok = note(of(t), c, kind, key, version, data);
+        ok = ok && cache_sqlite_run(cache_sqlite_bind(c, SQL_COMMIT, ""));
+        if (!ok) cache_sqlite_run(cache_sqlite_bind(c, SQL_ROLLBACK, ""));
+    }
+    cache_sqlite_done(c);
+    return !ok ? CACHE_ERROR : known ? CACHE_OK : CACHE_MISS;
 }
 
 static enum cache_status db_put_blob(cache_tier *t, const cache_blob *b)
