@@ -25,7 +25,7 @@ DAEMON_A = $(O)/libkilnd.a
 BIN = $(if $(SAN),$(O)/bin,$(B))
 TESTS = $(patsubst tests/unit/%.c,$(BIN)/tests/%,$(wildcard tests/unit/test_*.c))
 
-.PHONY: onnx-nodes emu-mutants emu-grid bench-kernels prop-schedules operators kill9 fuzz-lib run-unit build run check demo lint fmt asan ubsan tsan fuzz-smoke bench roller-golden gpu-model amos-golden amos-rank setup tests clean
+.PHONY: chaos onnx-nodes emu-mutants emu-grid bench-kernels prop-schedules operators kill9 fuzz-lib run-unit build run check demo lint fmt asan ubsan tsan fuzz-smoke bench roller-golden gpu-model amos-golden amos-rank setup tests clean
 build: $(LIB_A) $(BIN)/kilnd $(BIN)/kiln-worker $(BIN)/kiln $(BIN)/kiln-gpu-run
 
 setup:
@@ -150,6 +150,10 @@ operators: build
 
 kill9: build
 	@tests/integration/kill9.sh 50
+
+chaos: build
+	@.ci/setup check
+	@KILN_BUILD=$(B) tests/integration/chaos.sh $(or $(SECONDS),60) $(or $(SEED),1) 3 4 $(or $(KEYS),2000)
 
 bench: build
 	@for b in load-tests/*/bench.sh; do $$b $(B) || exit 1; done
