@@ -197,6 +197,47 @@ typedef struct kiln_kernel {
 kiln_status kiln_generate(kiln_arena *a, const kiln_program *p, const kiln_hw *hw, kiln_bytes trace, kiln_kernel **out,
                           kiln_diag *d);
 
+/* ---- whole models: the plan -------------------------------------------------------------------------------------- */
+/* A place in memory: argument `index` that the caller feeds, weight `index`, the arena, or result `index`; `offset` bytes into it. */
+enum kiln_place { KILN_FEED, KILN_WEIGHT, KILN_ARENA, KILN_RESULT };
+typedef struct kiln_slot { enum kiln_place place; int index; int64_t offset; } kiln_slot;
+/* One kernel call, or (kernel == -1) a copy of `bytes` bytes from args[0] to args[1]. */
+typedef struct kiln_step {
+    int kernel;            /* of kiln_plan.kernels */
+    int nargs;             /* inputs, then outputs, in the kernel's canonical order */
+    const kiln_slot *args;
+    int64_t bytes;
+    const char *nodes;     /* for people: "Conv /conv1, Relu" */
+    int nnodes;
+    double flops, traffic; /* of the program: operations, compulsory bytes */
+    double gain_us;        /* what fusing is predicted to save (thesis, equation 4.10) */
+} kiln_step;
+typedef struct kiln_weight {
+    kiln_arg arg;
+    const char *data;      /* n bytes: all of them, or one element that all are equal to (splat); NULL: elsewhere, sha256 names them */
+    size_t n;
+    bool splat;
+    char sha256[65];       /* of the bytes in full; "" for a splat */
+    int64_t offset;        /* in the file of all weights, one after the other, 64-byte aligned; -1: splats and those that are elsewhere */
+} kiln_weight;
+/* Kernels, what runs after what, and where values lie. Deterministic; everything in the arena, weights in the client's bytes. */
+typedef struct kiln_plan {
+    int nkernels, nsteps, nweights, ninputs, noutputs;
+    const kiln_program *const *kernels; /* each its own request: canonical, no two the same */
+    const kiln_keys *keys;              /* of the kernels, for policy "default" */
+    const kiln_step *steps;
+    const kiln_weight *weights;
+    const kiln_arg *inputs, *outputs;   /* names are the client's */
+    int64_t arena_bytes;                /* 64-byte aligned */
+    int64_t weights_bytes;              /* of the file of all weights */
+    const char *entry;                  /* C symbol of the function that runs all steps (docs/abi.md) */
+    kiln_bytes source;                  /* C text of that function */
+    kiln_bytes manifest;                /* the plan as JSON (docs/graphs.md) */
+} kiln_plan;
+kiln_status kiln_graph_plan(kiln_arena *a, const kiln_graph *g, const kiln_hw *hw, kiln_plan **out, kiln_diag *d);
+/* The request that a kernel of a plan is: as if its program had been posted. */
+kiln_status kiln_plan_request(kiln_arena *a, const kiln_plan *p, int kernel, kiln_request **out);
+
 /* ---- reference --------------------------------------------------------------------------------------------------- */
 /* Reads element `index` (row-major) of input `input`, as a double. Integers are exact to 2^53. */
 typedef double (*kiln_ref_input)(void *user, int input, int64_t index);

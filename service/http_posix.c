@@ -38,9 +38,16 @@ static struct MHD_Response *response_of(service_reply *r)
     return m;
 }
 
-void service_suspend(service_call *c) { MHD_suspend_connection(c->connection); }
+void service_suspend(service_call *c)
+{
+    if (!c->woken) MHD_suspend_connection(c->connection);
+}
 
-void service_resume(service_call *c) { MHD_resume_connection(c->connection); }
+void service_resume(service_call *c)
+{
+    if (c->woken) c->woken(c);
+    else MHD_resume_connection(c->connection);
+}
 
 static void drop_reply(void *reply) { service_reply_drop(reply); }
 
@@ -103,13 +110,13 @@ void *service_http_begin(void *cls, const char *uri, struct MHD_Connection *con)
 
 static size_t body_limit(const service_call *c)
 {
-    return c->route->handler == rt_import ? SERVICE_BUNDLE_BYTES : SERVICE_BODY_BYTES;
+    return c->route->handler == rt_import ? SERVICE_BUNDLE_BYTES : c->route->handler == rt_graphs ? SERVICE_MODEL_BYTES : SERVICE_BODY_BYTES;
 }
 
 static service_reply *too_long(const service_call *c)
 {
-    bool bundle = c->route->handler == rt_import;
-    return service_problem_limit(413, bundle ? "bundle_bytes" : "body_bytes", (long long)body_limit(c), "the body is too long");
+    const char *limit = c->route->handler == rt_import ? "bundle_bytes" : c->route->handler == rt_graphs ? "model_bytes" : "body_bytes";
+    return service_problem_limit(413, limit, (long long)body_limit(c), "the body is too long");
 }
 
 /* What can be refused from the head of a request alone. */

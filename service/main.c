@@ -12,6 +12,7 @@
 #include "service/status.h"
 #include "service/stream.h"
 #include "service/fleet.h"
+#include "service/graphs.h"
 
 static void say(const char *text) { puts(text); }
 
@@ -114,15 +115,17 @@ static int serve(service_app *app, const char *exe_dir)
     app->memo = service_memo_open((int64_t)app->config.memo_mib << 20);
     app->jobs = service_jobs_open(app);
     app->pool = worker_pool_open(threads, app->config.queue);
+    app->graphs = service_graphs_open(app);
     app->auth = service_auth_open(app, why, sizeof why);
     app->stream = service_stream_open(app);
     app->status = service_status_open();
-    bool made = app->auth && app->stream && app->status && app->metrics && app->memo && app->jobs && app->pool;
+    bool made = app->auth && app->graphs && app->stream && app->status && app->metrics && app->memo && app->jobs && app->pool;
     void *http = made ? service_http_start(app, why, sizeof why) : NULL;
     bool ok = http && open_parts(app, exe_dir, why, sizeof why);
     if (!ok) service_log("error", "start", "%s", why);
     if (ok) sigwait(&set, &sig);
     if (http) drain(app, http);
+    service_graphs_close(app->graphs);
     worker_pool_close(app->pool, false);
     service_stream_close(app->stream);
     service_status_close(app->status);

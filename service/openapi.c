@@ -135,6 +135,7 @@ static void describe(cJSON *paths, const service_route *r)
             add_content(content, "application/vnd.kiln.export", NULL);
         else
             add_content(content, "application/json", r->body);
+        if (!strcmp(r->body, "Model")) add_content(content, "application/onnx", NULL);
         if (!strcmp(r->body, "Compile")) {
             cJSON *text = cJSON_AddObjectToObject(content, "text/x-kex");
             cJSON_AddStringToObject(cJSON_AddObjectToObject(text, "schema"), "type", "string");

@@ -89,6 +89,7 @@ typedef struct service_signer service_signer;
 typedef struct service_stream service_stream;
 typedef struct service_status service_status;
 typedef struct service_fleet service_fleet;
+typedef struct service_graphs service_graphs;
 typedef struct service_app {
     service_config config;
     worker_tools tools;
@@ -99,6 +100,7 @@ typedef struct service_app {
     service_fleet *fleet;
     service_memo *memo;
     service_metrics *metrics;
+    service_graphs *graphs;
     service_auth *auth;
     service_signer *signer;
     service_stream *stream;
@@ -135,6 +137,7 @@ typedef struct service_call {
     service_ask *ask; /* of a compile */
     service_job *job; /* waited for */
     bool collapsed, verified, timed_out, waiting;
+    void (*woken)(struct service_call *c); /* of a call that the service makes itself: told instead of a connection, under the lock of the jobs */
     service_reply *(*resume)(struct service_call *c); /* answers after the wait */
     int64_t wait_until;
     struct service_call *next_waiter;

@@ -99,8 +99,31 @@ class Client:
 
     def kernel(self, key):
         """The best known version of a kernel by its key; its inputs have the kernel's own names and order."""
-        status, headers, data = self.transport.call("GET", "/v1/kernels/" + key, headers={"Accept": "application/json"})
-        return Kernel(self, json.loads(data))
+        digest = sha256(f"{key} {self.transport.url}".encode())
+        etag, kept = self.cache.answer(digest)
+        headers = {"Accept": "application/json"}
+        if etag:
+            headers["If-None-Match"] = etag
+        try:
+            status, got, data = self.transport.call("GET", "/v1/kernels/" + key, headers=headers)
+        except Unavailable:
+            if kept is None:
+                raise
+            return Kernel(self, kept, stale=True)
+        if status != 304:
+            kept = json.loads(data)
+            self.cache.put_answer(digest, got.get("ETag", ""), kept)
+        return Kernel(self, kept)
+
+    def compile_onnx(self, model, **how):
+        """A Model of an ONNX file: its path or bytes. target, dims={"batch": 1}, wait (seconds), progress(done, total)."""
+        from .graph import compile_model, read_onnx
+        return compile_model(self, bytes(model) if isinstance(model, (bytes, bytearray)) else read_onnx(model), True, **how)
+
+    def compile_graph(self, request, **how):
+        """A Model of a request with a member "graph" (docs/graphs.md)."""
+        from .graph import compile_model
+        return compile_model(self, json.dumps(request, sort_keys=True).encode(), False, **how)
 
     # ---- bytes ----
     def blob(self, digest):

@@ -1,0 +1,173 @@
+"""A whole model: its plan from the service, kernels and weights by digest, one call that runs all steps."""
+import ctypes
+import json
+import os
+import threading
+import time
+import urllib.parse
+
+from . import arrays
+from .cache import sha256
+from .errors import DigestError, Error, ServiceError, Unavailable, Unsupported
+from .kernel import Kernel, aligned
+from .load import check_features, load
+
+
+class _Call(ctypes.Structure):
+    """kiln_graph_call of the ABI (docs/abi.md)."""
+    _fields_ = [(name, ctypes.c_void_p) for name in ("kernels", "weights", "feeds", "results", "arena", "workspace", "pool")]
+
+
+class Model:
+    """Callable with arrays in the order of `inputs`, or by their names; gives a list of outputs, or the one output.
+    `kernels`: kernel keys, each with how it was found (Cache-Status)."""
+
+    def __init__(self, client, answer, weights=None, stale=False):
+        self.client, self.answer, self.stale = client, answer, stale
+        self.key, self.manifest = answer["key"], answer["manifest"]
+        self.kernels = answer.get("kernels", [])
+        if self.manifest.get("kiln_abi") != 1 or self.manifest.get("kind") != "graph":
+            raise Unsupported("this is no model of ABI 1")
+        self._given = weights or {}
+        self._lock, self._entry, self._free = threading.Lock(), None, []
+
+    inputs = property(lambda self: [a["name"] for a in self.manifest["inputs"]])
+    outputs = property(lambda self: [a["name"] for a in self.manifest["outputs"]])
+
+    def _artifact(self, kind):
+        for a in self.answer["artifacts"]:
+            if a["kind"] == kind:
+                return self.client.blob(a["sha256"])
+        raise Unsupported(f"this model has no {kind}; it has {', '.join(a['kind'] for a in self.answer['artifacts'])}")
+
+    def _bind_weights(self):
+        self._held, table = [], (ctypes.c_void_p * max(1, len(self.manifest["weights"])))()
+        packed = None
+        for i, w in enumerate(self.manifest["weights"]):
+            owner, address = aligned(max(1, w["bytes"]))
+            if "splat" in w:
+                element = bytes.fromhex(w["splat"])
+                data = element * (w["bytes"] // len(element))
+            elif w["offset"] >= 0:
+                packed = packed or self._artifact("weights")
+                data = packed[w["offset"]:w["offset"] + w["bytes"]]
+            else:
+                data = self._given.get(w["sha256"], b"")
+            if "splat" not in w and (len(data) != w["bytes"] or sha256(data) != w["sha256"]):
+                raise DigestError(f"the weight {w['name']} does not have the bytes with SHA-256 {w['sha256']}")
+            ctypes.memmove(address, data, w["bytes"])
+            self._held.append(owner)
+            table[i] = address
+        self._weights = table
+
+    def bind(self):
+        """Fetches, checks and loads everything. The first call does it by itself."""
+        with self._lock:
+            if self._entry is not None:
+                return self
+            check_features(self.manifest["target"].get("features", []))
+            self._kernels = [self.client.kernel(k["key"]) for k in self.manifest["kernels"]]
+            for k in self._kernels:
+                k._bind()
+            self._table = (ctypes.c_void_p * max(1, len(self._kernels)))()
+            for i, k in enumerate(self._kernels):
+                self._table[i] = ctypes.cast(k._call, ctypes.c_void_p).value
+            self._bind_weights()
+            self._so = load(self._artifact("so"), self.manifest["entry"])
+            entry = getattr(self._so, self.manifest["entry"])
+            entry.restype, entry.argtypes = ctypes.c_int32, [ctypes.c_void_p]
+            self._entry = entry
+            return self
+
+    def _memory(self, threads):
+        """(owner, arena, owner, workspace): kept from an earlier call, so that calls at the same time have their own."""
+        with self._lock:
+            for i, m in enumerate(self._free):
+                if m[0] == threads:
+                    return self._free.pop(i)
+        work = max([k._workspace(threads) for k in self._kernels] or [0])
+        return (threads, *aligned(max(1, self.manifest["arena"]["bytes"])), *aligned(max(1, work)))
+
+    def _take(self, a, x, writable=False):
+        v = arrays.view(x)
+        if v.dtype != a["dtype"] or list(v.shape) != a["shape"]:
+            raise Unsupported(f"{a['name']} is {v.dtype}{list(v.shape)} where the model takes {a['dtype']}{a['shape']}")
+        if writable and not v.writable:
+            raise Unsupported(f"{a['name']} cannot be written to")
+        return v
+
+    def __call__(self, *args, out=None, pool=None, **named):
+        if self._entry is None:
+            self.bind()
+        wanted, given = self.manifest["inputs"], list(args) + [None] * (len(self.manifest["inputs"]) - len(args))
+        for name, x in named.items():
+            given[self.inputs.index(name)] = x
+        if len(given) > len(wanted) or any(x is None for x in given):
+            raise TypeError(f"the model takes {len(wanted)} arrays: {', '.join(self.inputs)}")
+        held = [self._take(a, x) for a, x in zip(wanted, given)]
+        like = given[0] if given else None
+        outs = list(out) if out is not None else [arrays.empty(like, a["dtype"], a["shape"]) for a in self.manifest["outputs"]]
+        written = [self._take(a, x, True) for a, x in zip(self.manifest["outputs"], outs)]
+        feeds = (ctypes.c_void_p * max(1, len(held)))(*[v.address for v in held])
+        results = (ctypes.c_void_p * max(1, len(written)))(*[v.address for v in written])
+        raw = pool.raw if pool is not None else None
+        memory = self._memory(raw.contents.nthreads if raw else 1)
+        call = _Call(ctypes.addressof(self._table), ctypes.addressof(self._weights), ctypes.addressof(feeds), ctypes.addressof(results),
+                     memory[2], memory[4], ctypes.cast(raw, ctypes.c_void_p).value if raw else None)
+        status = self._entry(ctypes.byref(call))
+        with self._lock:
+            self._free.append(memory)
+        if status:
+            raise Unsupported(f"step {status} of the model failed")
+        return outs[0] if len(outs) == 1 else outs
+
+
+def compile_model(client, body, onnx, target=None, dims=None, wait=None, progress=None, weights=None):
+    """body: bytes of an ONNX file, or of a request with a graph. progress: called with (done, total). wait: seconds."""
+    members = {"target": target, "dims": ",".join(f"{name}:{extent}" for name, extent in (dims or {}).items())}
+    query = urllib.parse.urlencode({k: v for k, v in members.items() if v})
+    path = "/v1/graphs" + ("?" + query if query else "")
+    headers = {"Content-Type": "application/onnx" if onnx else "application/json", "Accept": "application/json"}
+    until = time.monotonic() + (client.transport.timeout if wait is None else wait)
+    digest = sha256(body + b"\0" + path.encode() + client.transport.url.encode())
+    _, kept = client.cache.answer(digest)
+    try:
+        answer = _wait(client, path, body, headers, until, progress)
+    except Unavailable:
+        if kept is None:
+            raise
+        return Model(client, kept, weights, stale=True)
+    client.cache.put_answer(digest, "", answer)
+    return Model(client, answer, weights)
+
+
+def _wait(client, path, body, headers, until, progress):
+    status, got, data = client.transport.call("POST", path, body, headers, timeout=max(1.0, until - time.monotonic()))
+    answer = json.loads(data)
+    pause, kernels = 0.01, []
+    while status == 202:
+        if time.monotonic() > until:
+            raise Unavailable("the model is not compiled yet; the service goes on")
+        time.sleep(pause)
+        pause = min(0.2, pause * 1.5)
+        _, _, data = client.transport.call("GET", "/v1/graphs/" + answer["key"])
+        now = json.loads(data)
+        if progress:
+            progress(now["done"], now["total"])
+        if now["state"] == "failed":
+            raise ServiceError(now["problem"].get("status", 500), now["problem"])
+        if now["state"] == "cancelled":
+            raise Error("somebody cancelled the compile of this model")
+        if now["state"] == "succeeded":
+            kernels = now["kernels"]
+            _, _, data = client.transport.call("GET", "/v1/kernels/" + answer["key"], headers={"Accept": "application/json"})
+            answer = json.loads(data)
+            break
+    if not kernels:
+        kernels = [{"key": k["key"], "cache_status": got.get("Cache-Status", "")} for k in answer["manifest"]["kernels"]]
+    return dict(answer, kernels=kernels)
+
+
+def read_onnx(path):
+    with open(os.fspath(path), "rb") as f:
+        return f.read()

@@ -1,0 +1,64 @@
+/* From a settled graph to a plan: which nodes become one kernel, where every value lies, in what order the kernels run. */
+#ifndef KN_GRAPH_PLAN_H
+#define KN_GRAPH_PLAN_H
+#include "graph/graph.h"
+#include "hw/hw.h"
+
+/* What a node is to the partitioner, read off its tensor expression, never off its name. */
+enum kn_kind {
+    KN_VIEW,     /* moves nothing */
+    KN_CONCAT,   /* its inputs are written side by side, straight to where the result lies */
+    KN_MOVE,     /* a map that computes nothing: transposes, slices, pads */
+    KN_MAP,      /* no reduction */
+    KN_REDUCE,   /* reductions of one operand: softmax, norms, pooling */
+    KN_CONTRACT  /* sums of products: compute-intensive; a kernel has one at most (chains of them are a matter of their own) */
+};
+
+/* A set of nodes that becomes one kernel. */
+typedef struct kn_group {
+    int nnodes;
+    int *nodes;         /* ascending */
+    enum kn_kind kind;  /* the greatest of its nodes' */
+    int nstmts, ntensors;
+    double flops;       /* of its maps, an output element: what reading through it costs again */
+    double gain_us;     /* sum of the profits for which it was made (thesis, equation 4.10) */
+    int order;          /* in which step it runs; -1: not a kernel */
+    kn_program *program;/* canonical */
+    int nin, nout;
+    int *in, *out;      /* values in the program's canonical argument order */
+} kn_group;
+
+typedef struct kn_place {
+    int base;           /* the value in whose memory this one lies; itself for those that own theirs */
+    int64_t offset;     /* bytes from its start */
+} kn_place;
+
+typedef struct kn_partition {
+    kiln_arena *a;
+    const kn_graph *g;
+    const kn_hw *hw;
+    kn_program **programs; /* of every node */
+    enum kn_kind *kinds;
+    int *group_of;         /* of a node: its group, or -1 (views) */
+    int ngroups;
+    kn_group *groups;      /* emptied ones have nnodes == 0 */
+    kn_place *places;      /* of every value */
+    int nsteps;
+    int *steps;            /* groups in the order in which they run */
+} kn_partition;
+
+/* Batch normalisations by constants become a product and a sum of constants. */
+kiln_status kn_graph_fold(kiln_arena *a, const kn_graph *g, kn_graph **out, kiln_diag *d);
+/* programs, kinds, places (views and concatenations). */
+kiln_status kn_partition_open(kiln_arena *a, const kn_graph *g, const kn_hw *hw, kn_partition **out, kiln_diag *d);
+/* group_of, groups. */
+kiln_status kn_partition_group(kn_partition *p, kiln_diag *d);
+/* program, in and out of every group; nsteps, steps. */
+kiln_status kn_partition_join(kn_partition *p, kiln_diag *d);
+/* Offsets of the values that own memory, by the steps in which they are alive; the arena's size through *bytes. offsets[v] is -1 for those
+ * outside of the arena. fixed[v]: lies elsewhere (inputs, constants, outputs that kernels write to the caller's arrays). */
+kiln_status kn_partition_memory(const kn_partition *p, const bool *fixed, int64_t *offsets, int64_t *bytes, kiln_diag *d);
+
+int64_t kn_value_bytes(const kn_value *v);
+static inline int kn_source(const kn_partition *p, int v) { return p->places[v].base; }
+#endif

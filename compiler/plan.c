@@ -1,0 +1,221 @@
+/* The driver for whole models: graph to plan, as a straight list of calls; then slots and distinct kernels. */
+#include "plan.h"
+#include "graph/plan.h"
+#include <stdio.h>
+#include <string.h>
+
+typedef struct planner {
+    kiln_arena *a;
+    const kn_graph *g;
+    const kn_hw *hw;
+    kn_partition *part;
+    kiln_plan *plan;
+    kiln_diag *d;
+    bool *fixed;
+    int64_t *offsets;
+    int *feed, *weight, *result; /* of a value: its number there, or -1 */
+    kiln_step *steps;
+    const kiln_program **kernels;
+    kiln_keys *keys;
+    kiln_weight *weights;
+} planner;
+
+static kiln_status dry(planner *q) { return kn_fail(q->d, KILN_MEMORY, "out of memory"); }
+
+static void describe(const kn_value *v, const char *name, kiln_arg *out)
+{
+    *out = (kiln_arg){.name = name, .dtype = kn_dtype_text(v->dtype), .rank = v->rank, .elems = kn_value_elems(v), .bytes = kn_value_bytes(v)};
+    memcpy(out->shape, v->shape, sizeof out->shape);
+}
+
+static bool open_tables(planner *q)
+{
+    int nv = q->g->nvalues;
+    q->fixed = kn_array(q->a, bool, nv + 1);
+    q->offsets = kn_array(q->a, int64_t, nv + 1);
+    int *all = kn_array(q->a, int, 3 * (size_t)nv + 3);
+    if (!q->fixed || !q->offsets || !all) return false;
+    for (int i = 0; i < 3 * nv; i++) all[i] = -1;
+    q->feed = all;
+    q->weight = all + nv;
+    q->result = all + 2 * nv;
+    return true;
+}
+
+/* Graph inputs, and values whose memory is the caller's array of an output: the first output that is a kernel's whole result. */
+static kiln_status ends(planner *q)
+{
+    const kn_graph *g = q->g;
+    kiln_arg *in = kn_array(q->a, kiln_arg, g->ninputs + 1), *out = kn_array(q->a, kiln_arg, g->noutputs + 1);
+    if (!in || !out) return dry(q);
+    for (int i = 0; i < g->ninputs; i++) {
+        const kn_value *v = &g->values[g->inputs[i]];
+        describe(v, v->name, &in[i]);
+        if (q->feed[g->inputs[i]] < 0) q->feed[g->inputs[i]] = i;
+        q->fixed[g->inputs[i]] = true;
+    }
+    for (int i = 0; i < g->noutputs; i++) {
+        int v = g->outputs[i], r = kn_source(q->part, v);
+        describe(&g->values[v], g->values[v].name, &out[i]);
+        if (g->values[r].producer < 0 || q->result[r] >= 0 || q->part->places[v].offset) continue;
+        if (kn_value_bytes(&g->values[r]) != out[i].bytes) continue;
+        q->result[r] = i;
+        q->fixed[r] = true;
+    }
+    for (int v = 0; v < g->nvalues; v++) q->fixed[v] |= g->values[v].data != NULL;
+    q->plan->ninputs = g->ninputs;
+    q->plan->noutputs = g->noutputs;
+    q->plan->inputs = in;
+    q->plan->outputs = out;
+    return KILN_OK;
+}
+
+static int add_weight(planner *q, int v)
+{
+    const kn_value *x = &q->g->values[v];
+    if (q->weight[v] >= 0) return q->weight[v];
+    kiln_weight *w = &q->weights[q->plan->nweights];
+    uint8_t digest[32];
+    describe(x, *x->name ? x->name : kn_format(q->a, "constant%d", q->plan->nweights), &w->arg);
+    w->data = (const char *)x->data->bytes;
+    w->n = x->data->n;
+    w->splat = x->data->splat;
+    if (x->data->by_digest) kiln_hex(x->data->digest, 32, w->sha256);
+    else if (!w->splat) {
+        kiln_sha256(w->data, w->n, digest);
+        kiln_hex(digest, 32, w->sha256);
+    }
+    w->offset = w->splat || !w->data ? -1 : q->plan->weights_bytes;
+    if (w->offset >= 0) q->plan->weights_bytes = kn_round_up(w->offset + w->arg.bytes, 64);
+    return q->weight[v] = q->plan->nweights++;
+}
+
+static kiln_slot slot_of(planner *q, int v)
+{
+    int r = kn_source(q->part, v);
+    int64_t offset = q->part->places[v].offset;
+    if (q->result[r] >= 0) return (kiln_slot){KILN_RESULT, q->result[r], offset};
+    if (q->feed[r] >= 0) return (kiln_slot){KILN_FEED, q->feed[r], offset};
+    if (q->g->values[r].data) return (kiln_slot){KILN_WEIGHT, add_weight(q, r), offset};
+    return (kiln_slot){KILN_ARENA, 0, q->offsets[r] + offset};
+}
+
+/* The number of the group's kernel among the distinct ones. */
+static kiln_status kernel_of(planner *q, const kn_group *g, int *out)
+{
+    kiln_keys *k = &q->keys[q->plan->nkernels];
+    kiln_status s = kiln_keys_of(q->a, g->program, q->hw, "default", k, q->d);
+    if (s != KILN_OK) return s;
+    for (int i = 0; i < q->plan->nkernels; i++)
+        if (!strcmp(q->keys[i].kernel, k->kernel)) {
+            *out = i;
+            return KILN_OK;
+        }
+    q->kernels[q->plan->nkernels] = g->program;
+    *out = q->plan->nkernels++;
+    return KILN_OK;
+}
+
+static const char *names_of(planner *q, const kn_group *g)
+{
+    kn_buf b;
+    kn_buf_init(&b, q->a);
+    for (int i = 0; i < g->nnodes; i++) {
+        const kn_node *n = &q->g->nodes[g->nodes[i]];
+        kn_putf(&b, "%s%s%s%s", i ? ", " : "", n->op, *n->name ? " " : "", n->name);
+    }
+    kiln_bytes t = kn_buf_take(&b);
+    return t.p ? t.p : "";
+}
+
+static kiln_status kernel_step(planner *q, const kn_group *g)
+{
+    kiln_step *s = &q->steps[q->plan->nsteps++];
+    kiln_slot *args = kn_array(q->a, kiln_slot, g->nin + g->nout + 1);
+    if (!args) return dry(q);
+    kiln_status status = kernel_of(q, g, &s->kernel);
+    if (status != KILN_OK) return status;
+    for (int i = 0; i < g->nin; i++) args[i] = slot_of(q, g->in[i]);
+    for (int i = 0; i < g->nout; i++) args[g->nin + i] = slot_of(q, g->out[i]);
+    s->nargs = g->nin + g->nout;
+    s->args = args;
+    s->nodes = names_of(q, g);
+    s->nnodes = g->nnodes;
+    s->gain_us = g->gain_us;
+    kiln_work(g->program, &s->flops, &s->traffic);
+    return KILN_OK;
+}
+
+/* Outputs that are inputs, constants, parts or second names of something. */
+static kiln_status copies(planner *q)
+{
+    for (int i = 0; i < q->g->noutputs; i++) {
+        int v = q->g->outputs[i];
+        if (q->result[kn_source(q->part, v)] == i) continue;
+        kiln_step *s = &q->steps[q->plan->nsteps++];
+        kiln_slot *args = kn_array(q->a, kiln_slot, 2);
+        if (!args) return dry(q);
+        args[0] = slot_of(q, v);
+        args[1] = (kiln_slot){KILN_RESULT, i, 0};
+        *s = (kiln_step){.kernel = -1, .nargs = 2, .args = args, .bytes = q->plan->outputs[i].bytes, .nodes = "copy",
+                         .traffic = 2.0 * (double)q->plan->outputs[i].bytes};
+    }
+    return KILN_OK;
+}
+
+static kiln_status steps(planner *q)
+{
+    int n = q->part->nsteps;
+    q->steps = kn_array(q->a, kiln_step, n + q->g->noutputs + 1);
+    q->kernels = kn_array(q->a, const kiln_program *, n + 1);
+    q->keys = kn_array(q->a, kiln_keys, n + 1);
+    q->weights = kn_array(q->a, kiln_weight, q->g->nvalues + 1);
+    if (!q->steps || !q->kernels || !q->keys || !q->weights) return dry(q);
+    kiln_status s = KILN_OK;
+    for (int i = 0; s == KILN_OK && i < n; i++) s = kernel_step(q, &q->part->groups[q->part->steps[i]]);
+    if (s == KILN_OK) s = copies(q);
+    q->plan->steps = q->steps;
+    q->plan->kernels = q->kernels;
+    q->plan->keys = q->keys;
+    q->plan->weights = q->weights;
+    return s;
+}
+
+kiln_status kiln_graph_plan(kiln_arena *a, const kiln_graph *g, const kiln_hw *hw, kiln_plan **out, kiln_diag *d)
+{
+    planner *q = kn_new(a, planner);
+    kiln_plan *plan = kn_new(a, kiln_plan);
+    kn_graph *folded;
+    if (!q || !plan) return kn_fail(d, KILN_MEMORY, "out of memory");
+    *q = (planner){.a = a, .hw = hw, .plan = plan, .d = d};
+    if (!g->settled) return kn_fail(d, KILN_INTERNAL, "the graph is not settled");
+    kiln_status s = kn_graph_fold(a, g, &folded, d);
+    if (s != KILN_OK) return s;
+    q->g = folded;
+    if (!open_tables(q)) return dry(q);
+    s = kn_partition_open(a, folded, hw, &q->part, d);
+    if (s == KILN_OK) s = kn_partition_group(q->part, d);
+    if (s == KILN_OK) s = kn_partition_join(q->part, d);
+    if (s == KILN_OK) s = ends(q);
+    if (s == KILN_OK) s = kn_partition_memory(q->part, q->fixed, q->offsets, &plan->arena_bytes, d);
+    if (s == KILN_OK) s = steps(q);
+    if (s == KILN_OK && kn_plan_source(a, plan, &plan->source) != KILN_OK) s = dry(q);
+    if (s == KILN_OK && kn_plan_manifest(a, plan, hw, &plan->manifest) != KILN_OK) s = dry(q);
+    if (s == KILN_OK && kn_arena_dry(a)) s = dry(q);
+    if (s == KILN_OK) *out = plan;
+    return s;
+}
+
+kiln_status kiln_plan_request(kiln_arena *a, const kiln_plan *p, int kernel, kiln_request **out)
+{
+    const kiln_program *q = p->kernels[kernel];
+    kiln_request *r = kn_new(a, kiln_request);
+    const char **names = kn_array(a, const char *, q->ninputs + q->noutputs + 1);
+    if (!r || !names) return KILN_MEMORY;
+    for (int i = 0; i < q->ninputs + q->noutputs; i++) names[i] = q->tensors[i].name;
+    *r = (kiln_request){.program = (kiln_program *)(uintptr_t)q, .target = "", .policy = "default", .quality = "any", .top_k = 10,
+                        .ninputs = q->ninputs, .noutputs = q->noutputs, .input_names = names, .output_names = names + q->ninputs};
+    r->trace.p = "";
+    *out = r;
+    return KILN_OK;
+}

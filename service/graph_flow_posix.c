@@ -1,0 +1,400 @@
+/* The compile of a whole model: plan; ask for every kernel as any client does, as many at a time as keep the pool busy; link. A thread a model. */
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include "service/graph_flow.h"
+
+typedef struct graph {
+    struct graph *next;
+    service_graphs *all;
+    service_graph_ask ask;
+    enum service_graph_state state;
+    bool cancel, over;       /* over: the thread may be joined */
+    pthread_t thread;
+    service_reply *problem;
+    int nkernels, done;
+    graph_kernel *kernels;
+    int64_t created_ms, finished_ms;
+} graph;
+
+struct service_graphs {
+    service_app *app;
+    pthread_mutex_t lock;    /* taken inside the lock of the jobs (woken), never around it */
+    pthread_cond_t changed;
+    graph *list;             /* newest first */
+    bool closing;
+};
+
+/* One kernel that is waited for: a call like a client's, without a connection. */
+typedef struct flight {
+    service_call call;       /* first: woken() gets its address */
+    graph *g;
+    int kernel;
+    bool busy, awake;
+    char query[96];
+} flight;
+
+enum { FLIGHTS = 64 };
+
+static void woken(service_call *c)
+{
+    flight *f = (flight *)c;
+    service_graphs *s = f->g->all;
+    pthread_mutex_lock(&s->lock);
+    f->awake = true;
+    pthread_cond_broadcast(&s->changed);
+    pthread_mutex_unlock(&s->lock);
+}
+
+static void set_state(graph *g, enum service_graph_state state)
+{
+    pthread_mutex_lock(&g->all->lock);
+    g->state = state;
+    pthread_mutex_unlock(&g->all->lock);
+}
+
+static bool cancelled(graph *g)
+{
+    pthread_mutex_lock(&g->all->lock);
+    bool c = g->cancel;
+    pthread_mutex_unlock(&g->all->lock);
+    return c;
+}
+
+/* ---- plan ---- */
+typedef struct plan_of {
+    kiln_arena *arena;
+    kiln_hw *hw;
+    kiln_plan *plan;
+    int64_t deadline;
+} plan_of;
+
+/* "batch:1,seq:128" */
+static bool read_dims(char *text, kiln_graph_options *o, const char **names, int64_t *extents, int most)
+{
+    for (char *save = NULL, *p = strtok_r(text, ",", &save); p; p = strtok_r(NULL, ",", &save)) {
+        char *colon = strrchr(p, ':'), *end = NULL;
+        if (!colon || colon == p || o->ndims == most) return false;
+        *colon = 0;
+        names[o->ndims] = p;
+        extents[o->ndims] = strtoll(colon + 1, &end, 10);
+        if (end == colon + 1 || *end || extents[o->ndims] < 1) return false;
+        o->ndims++;
+    }
+    o->dims = names;
+    o->extents = extents;
+    return true;
+}
+
+static service_reply *make_plan(graph *g, plan_of *p)
+{
+    const service_graph_ask *a = &g->ask;
+    kiln_diag d = {.status = KILN_MEMORY};
+    kiln_graph_options o = {0};
+    kiln_graph *model = NULL;
+    const char *names[32];
+    int64_t extents[32];
+    char dims[sizeof a->dims];
+    snprintf(dims, sizeof dims, "%s", a->dims);
+    p->deadline = (int64_t)service_now_ms() + g->all->app->config.deadline_ms;
+    p->arena = service_arena(&p->deadline);
+    if (!p->arena) return service_problem(503, "out-of-memory", "out of memory", NULL, NULL);
+    if (!read_dims(dims, &o, names, extents, 32))
+        return service_problem(422, "invalid-request", "the query member dims has a value that cannot be used", a->dims,
+                               "NAME:EXTENT,... with extents from 1 on");
+    kiln_bytes body = {a->body, a->n};
+    kiln_status s = kiln_hw_parse(p->arena, (kiln_bytes){a->target_json, strlen(a->target_json)}, &p->hw, &d);
+    if (s == KILN_OK) s = a->onnx ? kiln_graph_onnx(p->arena, body, &o, &model, &d) : kiln_graph_json(p->arena, body, &o, &model, &d);
+    if (s == KILN_OK) s = kiln_graph_plan(p->arena, model, p->hw, &p->plan, &d);
+    if (s == KILN_OK) return NULL;
+    d.status = s;
+    return service_problem_diag(&d);
+}
+
+/* ---- kernels ---- */
+static void end_call(flight *f)
+{
+    service_job_drop(f->call.app->jobs, f->call.job);
+    service_ask_drop(f->call.ask);
+    free(f->call.body);
+    f->busy = false;
+}
+
+static const char *header_of(const service_reply *r, const char *name)
+{
+    for (int i = 0; i < r->nheaders; i++)
+        if (!strcmp(r->headers[i].name, name)) return r->headers[i].value;
+    return "";
+}
+
+/* Asks for a kernel; the answer when there is one at once. */
+static service_reply *begin_call(flight *f, graph *g, const plan_of *p, int kernel)
+{
+    kiln_bytes text;
+    if (kiln_program_text(p->arena, p->plan->kernels[kernel], &text) != KILN_OK) return NULL;
+    snprintf(f->query, sizeof f->query, "target=%s", g->ask.target);
+    f->g = g;
+    f->kernel = kernel;
+    f->busy = true;
+    f->awake = false;
+    f->call = (service_call){.app = g->all->app, .query = f->query, .content_type = "text/x-kex", .accept = "application/json",
+                             .if_none_match = "", .prefer = "wait=60", .cache_control = "", .range = "", .if_range = "", .traceparent = "",
+                             .who = g->ask.who, .n = text.n, .body = malloc(text.n + 1), .woken = woken, .began_ms = service_now_ms()};
+    snprintf(f->call.method, sizeof f->call.method, "POST");
+    if (!f->call.body) return service_problem(503, "out-of-memory", "out of memory", NULL, NULL);
+    memcpy(f->call.body, text.p, text.n + 1);
+    return service_compile(&f->call);
+}
+
+/* true: this kernel is over, well or not. */
+static bool take_answer(graph *g, flight *f, service_reply *r)
+{
+    graph_kernel *k = &g->kernels[f->kernel];
+    if (r->status == 202 || r->status == 503 || r->status == 429) return false;
+    pthread_mutex_lock(&g->all->lock);
+    if (r->status == 200 && strcmp(header_of(r, "Kiln-Key"), k->key)) {
+        service_reply_drop(g->problem);
+        g->problem = service_problem(500, "internal", "a kernel came back under another key", k->key, NULL);
+    } else if (r->status != 200) {
+        service_reply_drop(g->problem);
+        g->problem = service_reply_ref(r);
+    } else {
+        snprintf(k->cache_status, sizeof k->cache_status, "%s", header_of(r, "Cache-Status"));
+        snprintf(k->verification, sizeof k->verification, "%s", header_of(r, "Kiln-Verification"));
+        const char *predicted = strstr(r->body, "\"predicted_us\":");
+        k->predicted_us = predicted ? strtod(predicted + 15, NULL) : 0;
+        k->ms = service_now_ms() - k->began_ms;
+        k->done = true;
+        g->done++;
+    }
+    pthread_mutex_unlock(&g->all->lock);
+    return true;
+}
+
+/* Waits for a change, 200 ms at most; the number of a flight that has an answer, or -1. */
+static int wait_any(graph *g, flight *flights, int n)
+{
+    struct timespec t;
+    int found = -1;
+    clock_gettime(CLOCK_REALTIME, &t);
+    t.tv_nsec += 200000000;
+    t.tv_sec += t.tv_nsec / 1000000000;
+    t.tv_nsec %= 1000000000;
+    pthread_mutex_lock(&g->all->lock);
+    for (int turn = 0; turn < 2 && found < 0; turn++) {
+        for (int i = 0; i < n && found < 0; i++)
+            if (flights[i].busy && flights[i].awake) found = i;
+        if (found < 0 && !turn) pthread_cond_timedwait(&g->all->changed, &g->all->lock, &t);
+    }
+    pthread_mutex_unlock(&g->all->lock);
+    return found;
+}
+
+static void compile_kernels(graph *g, const plan_of *p)
+{
+    service_app *app = g->all->app;
+    int n = app->cpus * 2 < FLIGHTS ? app->cpus * 2 : FLIGHTS, next = 0, flying = 0, nagain = 0;
+    int again[FLIGHTS]; /* kernels whose wait ended without an answer */
+    flight *flights = calloc((size_t)n, sizeof *flights);
+    if (!flights) {
+        g->problem = service_problem(503, "out-of-memory", "out of memory", NULL, NULL);
+        return;
+    }
+    for (;;) {
+        int slot = -1;
+        bool more = (next < g->nkernels || nagain) && !g->problem && !cancelled(g);
+        if (!more && !flying) break;
+        for (int i = 0; more && i < n; i++)
+            if (!flights[i].busy) slot = i;
+        service_reply *r = NULL;
+        if (slot >= 0) {
+            int kernel = nagain ? again[--nagain] : next++;
+            if (g->kernels[kernel].began_ms == 0) g->kernels[kernel].began_ms = service_now_ms();
+            r = begin_call(&flights[slot], g, p, kernel);
+            flying++;
+            if (!r) continue; /* it waits */
+        } else {
+            slot = wait_any(g, flights, n);
+            if (slot < 0) continue;
+            r = service_compile_resume(&flights[slot].call);
+        }
+        if (!r) r = service_problem(503, "out-of-memory", "out of memory", NULL, NULL);
+        if (!take_answer(g, &flights[slot], r)) {
+            again[nagain++] = flights[slot].kernel;
+            if (r->status != 202) nanosleep(&(struct timespec){0, 100000000}, NULL);
+        }
+        service_reply_drop(r);
+        end_call(&flights[slot]);
+        flying--;
+    }
+    free(flights);
+}
+
+/* ---- the thread ---- */
+static void *run(void *arg)
+{
+    graph *g = arg;
+    plan_of p = {0};
+    service_reply *problem = make_plan(g, &p);
+    pthread_mutex_lock(&g->all->lock);
+    if (!problem && p.plan->nkernels) {
+        g->kernels = calloc((size_t)p.plan->nkernels, sizeof *g->kernels);
+        g->nkernels = g->kernels ? p.plan->nkernels : 0;
+        for (int i = 0; i < g->nkernels; i++) snprintf(g->kernels[i].key, sizeof g->kernels[i].key, "%s", p.plan->keys[i].kernel);
+        if (!g->kernels) problem = service_problem(503, "out-of-memory", "out of memory", NULL, NULL);
+    }
+    g->problem = problem;
+    g->state = SERVICE_GRAPH_COMPILING;
+    pthread_mutex_unlock(&g->all->lock);
+    if (!g->problem) compile_kernels(g, &p);
+    bool stopped = cancelled(g);
+    if (!g->problem && !stopped) {
+        set_state(g, SERVICE_GRAPH_LINKING);
+        problem = graph_link(g->all->app, &g->ask, p.plan, p.hw, g->kernels);
+    } else {
+        problem = NULL;
+    }
+    kiln_arena_close(p.arena);
+    pthread_mutex_lock(&g->all->lock);
+    if (problem) g->problem = problem;
+    g->state = g->problem ? SERVICE_GRAPH_FAILED : stopped ? SERVICE_GRAPH_CANCELLED : SERVICE_GRAPH_SUCCEEDED;
+    g->finished_ms = service_unix_ms();
+    g->over = true;
+    free(g->ask.body);
+    free(g->ask.target_json);
+    g->ask.body = g->ask.target_json = NULL;
+    pthread_cond_broadcast(&g->all->changed);
+    pthread_mutex_unlock(&g->all->lock);
+    return NULL;
+}
+
+/* ---- the table ---- */
+service_graphs *service_graphs_open(service_app *app)
+{
+    service_graphs *s = calloc(1, sizeof *s);
+    if (!s) return NULL;
+    s->app = app;
+    pthread_mutex_init(&s->lock, NULL);
+    pthread_cond_init(&s->changed, NULL);
+    return s;
+}
+
+static void forget(graph *g)
+{
+    pthread_join(g->thread, NULL);
+    service_reply_drop(g->problem);
+    free(g->kernels);
+    free(g);
+}
+
+void service_graphs_close(service_graphs *s)
+{
+    if (!s) return;
+    pthread_mutex_lock(&s->lock);
+    s->closing = true;
+    for (graph *g = s->list; g; g = g->next) g->cancel = true;
+    graph *list = s->list;
+    s->list = NULL;
+    pthread_mutex_unlock(&s->lock);
+    while (list) {
+        graph *next = list->next;
+        forget(list);
+        list = next;
+    }
+    pthread_mutex_destroy(&s->lock);
+    pthread_cond_destroy(&s->changed);
+    free(s);
+}
+
+static graph *find(service_graphs *s, const char *key)
+{
+    for (graph *g = s->list; g; g = g->next)
+        if (!strcmp(g->ask.key, key)) return g;
+    return NULL;
+}
+
+/* Takes out the one of that key that is over, and the oldest of those that are when there are many. */
+static graph *sweep(service_graphs *s, const char *key)
+{
+    int n = 0;
+    graph **last = NULL;
+    for (graph **p = &s->list; *p; p = &(*p)->next, n++) {
+        if (!(*p)->over) continue;
+        last = p;
+        if (strcmp((*p)->ask.key, key)) continue;
+        n = SERVICE_GRAPHS_KEPT;
+        break;
+    }
+    if (n < SERVICE_GRAPHS_KEPT || !last) return NULL;
+    graph *g = *last;
+    *last = g->next;
+    return g;
+}
+
+bool service_graphs_start(service_graphs *s, service_graph_ask *ask)
+{
+    int live = 0;
+    pthread_mutex_lock(&s->lock);
+    graph *old = sweep(s, ask->key), *g = find(s, ask->key);
+    for (graph *e = s->list; e; e = e->next) live += !e->over;
+    bool joins = g != NULL, ok = joins;
+    if (!joins && live < SERVICE_GRAPHS && !s->closing && (g = calloc(1, sizeof *g))) {
+        *g = (graph){.next = s->list, .all = s, .ask = *ask, .created_ms = service_unix_ms()};
+        ok = !pthread_create(&g->thread, NULL, run, g);
+        if (ok) s->list = g;
+        else free(g);
+    }
+    pthread_mutex_unlock(&s->lock);
+    if (old) forget(old);
+    if (joins) {
+        free(ask->body);
+        free(ask->target_json);
+    }
+    return ok;
+}
+
+bool service_graphs_cancel(service_graphs *s, const char *key)
+{
+    pthread_mutex_lock(&s->lock);
+    graph *g = find(s, key);
+    if (g) g->cancel = true;
+    pthread_mutex_unlock(&s->lock);
+    return g != NULL;
+}
+
+cJSON *service_graphs_json(service_graphs *s, const char *key)
+{
+    static const char *const states[] = {"planning", "compiling", "linking", "succeeded", "failed", "cancelled"};
+    char text[100];
+    pthread_mutex_lock(&s->lock);
+    graph *g = find(s, key);
+    cJSON *o = g ? cJSON_CreateObject() : NULL;
+    if (o) {
+        cJSON_AddStringToObject(o, "key", key);
+        cJSON_AddStringToObject(o, "state", states[g->state]);
+        snprintf(text, sizeof text, "/v1/graphs/%s", key);
+        cJSON_AddStringToObject(o, "href", text);
+        snprintf(text, sizeof text, "/v1/kernels/%s", key);
+        if (g->state == SERVICE_GRAPH_SUCCEEDED) cJSON_AddStringToObject(o, "kernel", text);
+        cJSON_AddNumberToObject(o, "created_ms", (double)g->created_ms);
+        if (g->finished_ms) cJSON_AddNumberToObject(o, "finished_ms", (double)g->finished_ms);
+        cJSON_AddNumberToObject(o, "total", g->nkernels);
+        cJSON_AddNumberToObject(o, "done", g->done);
+        cJSON *list = cJSON_AddArrayToObject(o, "kernels");
+        for (int i = 0; i < g->nkernels; i++) {
+            const graph_kernel *k = &g->kernels[i];
+            cJSON *e = cJSON_CreateObject();
+            cJSON_AddItemToArray(list, e);
+            cJSON_AddStringToObject(e, "key", k->key);
+            if (!k->done) continue;
+            cJSON_AddStringToObject(e, "cache_status", k->cache_status);
+            cJSON_AddStringToObject(e, "verification", k->verification);
+            cJSON_AddNumberToObject(e, "ms", (double)(int64_t)(k->ms * 1000) / 1000);
+        }
+        if (g->problem && g->over) cJSON_AddItemToObject(o, "problem", cJSON_Parse(g->problem->body));
+    }
+    pthread_mutex_unlock(&s->lock);
+    return o;
+}

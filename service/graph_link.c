@@ -1,0 +1,80 @@
+/* The last step of a model: its function compiled, its weights in one file, the record that names both and every kernel. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include "service/graph_flow.h"
+
+/* All weights that the client sent, where the plan says. NULL: there are none, or no memory. */
+static char *pack(const kiln_plan *p)
+{
+    char *all = p->weights_bytes > 0 ? calloc(1, (size_t)p->weights_bytes) : NULL;
+    for (int i = 0; all && i < p->nweights; i++)
+        if (p->weights[i].offset >= 0) memcpy(all + p->weights[i].offset, p->weights[i].data, p->weights[i].n);
+    return all;
+}
+
+static void put_artifact(cache_record *r, cache_blob *blobs, const char *kind, const char *bytes, size_t n)
+{
+    uint8_t digest[32];
+    cache_artifact *x = &r->artifacts[r->nartifacts];
+    *x = (cache_artifact){.bytes = (int64_t)n};
+    snprintf(x->kind, sizeof x->kind, "%s", kind);
+    kiln_sha256(bytes, n, digest);
+    kiln_hex(digest, 32, x->digest);
+    memcpy(blobs[r->nartifacts].digest, x->digest, sizeof x->digest);
+    blobs[r->nartifacts++].bytes = (kiln_bytes){bytes, n};
+}
+
+/* No better than the least of its kernels. */
+static enum cache_verification verification_of(const graph_kernel *k, int n)
+{
+    enum cache_verification least = CACHE_RUN;
+    for (int i = 0; i < n; i++)
+        for (int v = CACHE_PENDING; v < (int)least; v++)
+            if (!strcmp(k[i].verification, cache_verification_text((enum cache_verification)v))) least = (enum cache_verification)v;
+    return least;
+}
+
+static void name_record(cache_record *r, const service_graph_ask *a, const kiln_plan *p, const kiln_hw *hw)
+{
+    snprintf(r->key, sizeof r->key, "%s", a->key);
+    snprintf(r->workload, sizeof r->workload, "kw1-%s", a->key + 4);
+    snprintf(r->build, sizeof r->build, "kb1-");
+    uint8_t digest[32];
+    kiln_sha256(p->manifest.p, p->manifest.n, digest);
+    kiln_hex(digest, 32, r->build + 4);
+    snprintf(r->origin, sizeof r->origin, "constructed");
+    snprintf(r->target, sizeof r->target, "%s", kiln_hw_id(hw));
+    r->canon = (kiln_bytes){a->canon, strlen(a->canon)};
+    r->trace = (kiln_bytes){"", 0};
+    r->manifest = p->manifest;
+}
+
+service_reply *graph_link(service_app *app, const service_graph_ask *a, const kiln_plan *p, const kiln_hw *hw, const graph_kernel *kernels)
+{
+    worker_blob so = {0};
+    worker_error e = {0};
+    cache_blob blobs[8] = {0};
+    cache_record r = {0};
+    char name[96], *weights = pack(p);
+    bool cpu = !strcmp(kiln_hw_kind(hw), "cpu"), stored = false;
+    if (p->weights_bytes && !weights) return service_problem(503, "out-of-memory", "out of memory for the weights", NULL, NULL);
+    if (cpu && *app->tools.cc && !worker_compile_c(&app->tools, p->source, NULL, 0, (int)app->config.deadline_ms, &so, &e)) {
+        free(weights);
+        return service_problem(500, *e.slug ? e.slug : "internal", "the model's function could not be compiled", e.message, NULL);
+    }
+    name_record(&r, a, p, hw);
+    snprintf(name, sizeof name, "graph of %d kernels in %d steps", p->nkernels, p->nsteps);
+    r.name = name;
+    r.verification = verification_of(kernels, p->nkernels);
+    snprintf(r.verdict, sizeof r.verdict, "{\"how\":\"each kernel on its own\",\"kernels\":%d}", p->nkernels);
+    for (int i = 0; i < p->nsteps; i++)
+        if (p->steps[i].kernel >= 0) r.predicted_us += kernels[p->steps[i].kernel].predicted_us;
+    if (cpu) put_artifact(&r, blobs, "source", p->source.p, p->source.n);
+    if (so.p) put_artifact(&r, blobs, "so", so.p, so.n);
+    if (weights) put_artifact(&r, blobs, "weights", weights, (size_t)p->weights_bytes);
+    enum cache_status s = cache_put(app->cache, &r, blobs, r.nartifacts, &stored);
+    free(weights);
+    free(so.p);
+    return s == CACHE_OK ? NULL : service_problem(503, "store-unavailable", "the model could not be stored", NULL, NULL);
+}

@@ -1,0 +1,30 @@
+/* Whole models under compile: a thread each, which asks for every kernel as a client would. */
+#ifndef SERVICE_GRAPHS_H
+#define SERVICE_GRAPHS_H
+#include "service/service.h"
+
+enum service_graph_state {
+    SERVICE_GRAPH_PLANNING,
+    SERVICE_GRAPH_COMPILING,
+    SERVICE_GRAPH_LINKING,
+    SERVICE_GRAPH_SUCCEEDED,
+    SERVICE_GRAPH_FAILED,
+    SERVICE_GRAPH_CANCELLED
+};
+/* What is to be compiled. Owned by the graph once it is made. */
+typedef struct service_graph_ask {
+    char key[72], canon[256]; /* kk1-...: of the model's bytes, the target's description and the extents; what it is a digest of */
+    char target[KILN_MAX_NAME_BYTES], dims[256];
+    char *body, *target_json;
+    size_t n;
+    bool onnx;
+    service_who who;
+} service_graph_ask;
+
+service_graphs *service_graphs_open(service_app *app);
+void service_graphs_close(service_graphs *g); /* cancels what runs, and waits for it */
+/* Starts it, or joins the one of that key that runs; takes body and target_json. false: too many run. */
+bool service_graphs_start(service_graphs *g, service_graph_ask *ask);
+cJSON *service_graphs_json(service_graphs *g, const char *key); /* how far it is; NULL: unknown */
+bool service_graphs_cancel(service_graphs *g, const char *key);
+#endif

@@ -1,0 +1,121 @@
+/* POST /v1/graphs; GET and DELETE /v1/graphs/{key}. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include "service/auth.h"
+#include "service/graphs.h"
+
+static bool key_ok(const char *k) { return strlen(k) == 68 && !strncmp(k, "kk1-", 4) && strspn(k + 4, "0123456789abcdef") == 64; }
+
+static service_reply *answer(int status, cJSON *o, const char *key)
+{
+    service_reply *r = service_reply_json(status, o);
+    service_reply_header(r, "Cache-Control", "no-store");
+    if (status == 202) {
+        service_reply_header(r, "Location", "/v1/graphs/%s", key);
+        service_reply_header(r, "Retry-After", "1");
+    }
+    return r;
+}
+
+static void digest_of(const void *p, size_t n, char out[65])
+{
+    uint8_t d[32];
+    kiln_sha256(p, n, d);
+    kiln_hex(d, 32, out);
+}
+
+/* Key and canonical bytes: what the client sent, for what, with which extents. */
+static void identify(service_graph_ask *a)
+{
+    char body[65], target[65], key[65];
+    digest_of(a->body, a->n, body);
+    digest_of(a->target_json, strlen(a->target_json), target);
+    digest_of(a->dims, strlen(a->dims), key);
+    snprintf(a->canon, sizeof a->canon, "kiln.graph;%s:%s;target:%s;dims:%.16s", a->onnx ? "onnx" : "json", body, target, key);
+    digest_of(a->canon, strlen(a->canon), key);
+    snprintf(a->key, sizeof a->key, "kk1-%s", key);
+}
+
+/* NULL: *problem. */
+static bool read_ask(service_call *c, service_graph_ask *a, service_reply **problem)
+{
+    bool json = service_media_is(c->content_type, "application/json");
+    a->onnx = service_media_is(c->content_type, "application/onnx") || service_media_is(c->content_type, "application/octet-stream") ||
+              service_media_is(c->content_type, "application/x-protobuf");
+    if (!json && !a->onnx) {
+        *problem = service_problem(415, "unsupported-media-type", "the body has a type that is not read here", c->content_type,
+                                   "application/onnx or application/json");
+        service_reply_header(*problem, "Accept-Post", "application/onnx, application/json");
+        return false;
+    }
+    int t = service_query(c->query, "target", a->target, sizeof a->target), d = service_query(c->query, "dims", a->dims, sizeof a->dims);
+    if (!t) snprintf(a->target, sizeof a->target, "host");
+    if (!d) *a->dims = 0;
+    if (t < 0 || d < 0) {
+        *problem = service_problem(422, "invalid-request", "a query member has a value that cannot be used", NULL,
+                                   "target=ID, dims=NAME:EXTENT,...");
+        return false;
+    }
+    a->target_json = service_target_json(c->app->targets, a->target, NULL);
+    if (!a->target_json) {
+        *problem = service_problem(422, "unsupported-target", "no such target", a->target, "an id that GET /v1/targets lists, or \"host\"");
+        return false;
+    }
+    a->body = c->body ? c->body : strdup("");
+    a->n = c->n;
+    c->body = NULL;
+    a->who = c->who;
+    return a->body != NULL;
+}
+
+service_reply *rt_graphs(service_call *c)
+{
+    service_graph_ask a = {0};
+    service_reply *problem = NULL;
+    cache_record *r = NULL;
+    const char *tier = "";
+    char status[64];
+    if (!read_ask(c, &a, &problem)) {
+        free(a.target_json);
+        return problem;
+    }
+    identify(&a);
+    service_grant(c, a.key);
+    kiln_bytes canon = {a.canon, strlen(a.canon)};
+    if (cache_get(c->app->cache, a.key, canon, &r, &tier) == CACHE_OK) {
+        free(a.body);
+        free(a.target_json);
+        snprintf(status, sizeof status, "kiln; hit; detail=%s", tier);
+        service_answer how = {NULL, status, NULL};
+        service_reply *reply = service_answer_kernel(c, r, &how);
+        cache_release(r);
+        return reply;
+    }
+    if (atomic_load(&c->app->draining) || !service_graphs_start(c->app->graphs, &a)) {
+        free(a.body);
+        free(a.target_json);
+        return service_problem_limit(503, "graphs", SERVICE_GRAPHS, "as many models as may be are being compiled");
+    }
+    cJSON *o = service_graphs_json(c->app->graphs, a.key);
+    return o ? answer(202, o, a.key) : NULL;
+}
+
+static service_reply *unknown(service_call *c)
+{
+    return service_problem(404, "not-found", "no compile of a model has this key", c->param, "POST /v1/graphs gives one");
+}
+
+service_reply *rt_graph(service_call *c)
+{
+    if (!key_ok(c->param) || !service_may_see(c, c->param)) return unknown(c);
+    cJSON *o = service_graphs_json(c->app->graphs, c->param);
+    return o ? answer(200, o, c->param) : unknown(c);
+}
+
+service_reply *rt_graph_drop(service_call *c)
+{
+    if (!key_ok(c->param) || !service_may_see(c, c->param) || !service_graphs_cancel(c->app->graphs, c->param)) return unknown(c);
+    cJSON *o = service_graphs_json(c->app->graphs, c->param);
+    return o ? answer(202, o, c->param) : unknown(c);
+}

@@ -1,0 +1,206 @@
+"""Whole models through a real service: outputs that another runtime computed, kernels shared between models, progress, cancel, another start,
+refusals. Usage: graphs.py [BUILD]"""
+import array, json, math, os, shutil, socket, subprocess, sys, tempfile, threading, time, unittest
+
+build = sys.argv.pop(1) if len(sys.argv) > 1 else "build"
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "api", "python"))
+import kiln
+
+work = tempfile.mkdtemp()
+with socket.socket() as s:
+    s.bind(("127.0.0.1", 0))
+    port = s.getsockname()[1]
+url = f"http://127.0.0.1:{port}"
+process = None
+
+
+def start():
+    global process
+    process = subprocess.Popen([build + "/kilnd", "--listen", f"127.0.0.1:{port}", "--data", work + "/data", "--hwspecs", "hwspecs"],
+                               stderr=open(work + "/log", "ab"))
+    for _ in range(100):
+        try:
+            kiln.Client(url, timeout=2).transport.call("GET", "/readyz")
+            return
+        except kiln.Error:
+            time.sleep(0.1)
+    raise SystemExit("the service did not start")
+
+
+def stop():
+    process.terminate()
+    process.wait()
+
+
+start()
+
+
+def client():
+    return kiln.Client(url, cache=f"{work}/cache", timeout=240)
+
+
+def tensor(values, shape):
+    return memoryview(array.array("f", values)).cast("B").cast("f", shape)
+
+
+def run(model, data, **how):
+    outs = model(*[tensor(data["inputs"][a["name"]], a["shape"]) for a in model.manifest["inputs"]], **how)
+    outs = outs if isinstance(outs, list) else [outs]
+    return {n: list(o.cast("B").cast("f")) for n, o in zip(model.outputs, outs)}
+
+
+def load(name):
+    with open(f"tests/data/{name}.onnx", "rb") as f, open(f"tests/data/{name}.json") as j:
+        return f.read(), json.load(j)
+
+
+class Models(unittest.TestCase):
+    def agree(self, name, got, want):
+        for n, values in want.items():
+            self.assertEqual(len(got[n]), len(values))
+            worst = max(abs(x - y) for x, y in zip(got[n], values)) / max(1.0, max(map(abs, values)))
+            self.assertLess(worst, 1e-5, f"{name} {n}")
+
+    def test_cnn(self):
+        body, data = load("small_cnn")
+        seen = []
+        client().compile_onnx(body.replace(b"features", b"Features"), progress=lambda done, total: seen.append((done, total)))
+        m = client().compile_onnx(body)
+        self.agree("small_cnn", run(m, data), data["outputs"])
+        self.agree("small_cnn again", run(m, data), data["outputs"])
+        self.assertTrue(seen and all(d <= t for d, t in seen))
+        steps = m.manifest["steps"]
+        self.assertLess(len(steps), 14)  # of 21 nodes: what is element by element, views and the concatenation are gone
+        self.assertTrue(any("Conv" in s["nodes"] and "Relu" in s["nodes"] and "Add" in s["nodes"] for s in steps), [s["nodes"] for s in steps])
+        self.assertFalse(any("Concat" in s["nodes"] for s in steps))
+        answer = json.loads(client().transport.call("GET", "/v1/kernels/" + m.key)[2])
+        self.assertEqual(answer["quality"]["verification"], "run")
+
+    def test_block(self):
+        body, data = load("small_block")
+        m = client().compile_onnx(body)
+        self.agree("small_block", run(m, data), data["outputs"])
+        repeated = [s["kernel"] for s in m.manifest["steps"]]
+        self.assertLess(len(set(repeated)), len(repeated))  # q, k and v are one kernel
+
+    def test_the_same_again_is_a_hit(self):
+        body, data = load("small_cnn")
+        client().compile_onnx(body)
+        status, headers, _ = client().transport.call("POST", "/v1/graphs", body, {"Content-Type": "application/onnx"})
+        self.assertEqual(status, 200)
+        self.assertIn("hit", headers["Cache-Status"])
+
+    def test_another_model_shares_kernels_and_work_survives_an_end(self):
+        """The same layers under other names, after the service was ended: nothing is compiled again."""
+        body, data = load("small_cnn")
+        client().compile_onnx(body)
+        stop()
+        start()
+        other = body.replace(b"features", b"FEATURES")
+        m = client().compile_onnx(other)
+        self.assertTrue(all("hit" in k["cache_status"] for k in m.kernels), m.kernels)
+        got = run(m, data)
+        self.agree("other", {"y": got["y"], "features": got["FEATURES"]}, data["outputs"])
+
+    def test_threads(self):
+        library = os.path.abspath(os.path.join(build, "libkiln-client.so"))
+        if not os.path.exists(library):
+            self.skipTest("libkiln-client is not built")
+        from kiln.native import Pool
+        body, data = load("small_cnn")
+        m = client().compile_onnx(body)
+        with Pool(2, library) as pool:
+            self.agree("two threads", run(m, data, pool=pool), data["outputs"])
+
+    def test_calls_at_the_same_time(self):
+        body, data = load("small_cnn")
+        m = client().compile_onnx(body)
+        wrong = []
+
+        def go():
+            for _ in range(5):
+                try:
+                    self.agree("at the same time", run(m, data), data["outputs"])
+                except AssertionError as e:
+                    wrong.append(e)
+        threads = [threading.Thread(target=go) for _ in range(4)]
+        [t.start() for t in threads], [t.join() for t in threads]
+        self.assertEqual(wrong, [])
+
+    def test_cuda(self):
+        """A device that is not here: plan and kernels, no function to run them on this host."""
+        body, _ = load("small_block")
+        m = client().compile_onnx(body, target="nvidia-h200")
+        self.assertEqual(m.manifest["target"]["kind"], "gpu")
+        self.assertRaises(kiln.Unsupported, m, *[tensor([0.0] * math.prod(a["shape"]), a["shape"]) for a in m.manifest["inputs"]])
+
+
+class Jobs(unittest.TestCase):
+    def test_cancel(self):
+        """Kernels that nobody has asked for before, so that there is time."""
+        nodes, x = [], "x"
+        for i in range(12):
+            nodes.append({"op": "Conv", "inputs": [x, f"w{i}"], "outputs": [f"t{i}"], "attrs": {"pads": [1, 1, 1, 1]}})
+            x = f"t{i}"
+        sizes = [3] + [5 + 2 * i for i in range(12)]
+        inputs = [{"name": "x", "dtype": "f32", "shape": [1, 3, 19, 23]}]
+        inputs += [{"name": f"w{i}", "dtype": "f32", "shape": [sizes[i + 1], sizes[i], 3, 3]} for i in range(12)]
+        body = json.dumps({"graph": {"inputs": inputs, "nodes": nodes, "outputs": [x]}}).encode()
+        t = client().transport
+        status, headers, data = t.call("POST", "/v1/graphs", body, {"Content-Type": "application/json"})
+        self.assertEqual(status, 202)
+        where = headers["Location"]
+        t.call("DELETE", where)
+        for _ in range(300):
+            now = json.loads(t.call("GET", where)[2])
+            if now["state"] not in ("planning", "compiling", "linking"):
+                break
+            time.sleep(0.1)
+        self.assertEqual(now["state"], "cancelled", now)
+        self.assertLess(now["done"], 12)
+        m = client().compile_graph(json.loads(body))  # taken up again: what was done is there
+        hits = sum("hit" in k["cache_status"] for k in m.kernels)
+        self.assertGreaterEqual(hits, now["done"])
+
+    def refused(self, body, kind="application/onnx", path="/v1/graphs"):
+        t = client().transport
+        try:
+            status, headers, data = t.call("POST", path, body, {"Content-Type": kind})
+        except kiln.ServiceError as e:
+            return e.status, e.problem
+        self.assertEqual(status, 202)
+        for _ in range(300):
+            now = json.loads(t.call("GET", headers["Location"])[2])
+            if now["state"] in ("failed", "succeeded"):
+                break
+            time.sleep(0.05)
+        self.assertEqual(now["state"], "failed", now)
+        return now["problem"]["status"], now["problem"]
+
+    def test_refusals(self):
+        body, _ = load("small_cnn")
+        for wrong in (b"", b"\xff" * 40, body[:len(body) // 2], body.replace(b"MaxPool", b"NoSuchX")):
+            status, problem = self.refused(wrong)
+            self.assertTrue(400 <= status < 500, problem)
+            self.assertTrue(problem.get("detail") or problem.get("title"), problem)
+        self.assertIn("NoSuchX", json.dumps(self.refused(body.replace(b"MaxPool", b"NoSuchX"))[1]))
+        self.assertEqual(self.refused(b"x", "text/html")[0], 415)
+        self.assertEqual(self.refused(body, path="/v1/graphs?target=nothing")[0], 422)
+        self.assertEqual(self.refused(body, path="/v1/graphs?dims=batch:0")[0], 422)
+        self.assertEqual(self.refused(b'{"graph": 3}', "application/json")[0] // 100, 4)
+
+    def test_unknown(self):
+        for method in ("GET", "DELETE"):
+            for key in ("kk1-" + "0" * 64, "nothing"):
+                with self.assertRaises(kiln.ServiceError) as e:
+                    client().transport.call(method, "/v1/graphs/" + key)
+                self.assertEqual(e.exception.status, 404)
+
+
+if __name__ == "__main__":
+    try:
+        result = unittest.main(exit=False, verbosity=1, warnings="ignore").result
+    finally:
+        stop()
+        shutil.rmtree(work, ignore_errors=True)
+    sys.exit(0 if result.wasSuccessful() else 1)
