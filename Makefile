@@ -163,6 +163,10 @@ bench-kernels:
 	@$(MAKE) -s --no-print-directory -j2 build
 	@load-tests/kernels/peers.sh $(B)
 
+.PHONY: schemathesis
+schemathesis: build
+	@tests/schemathesis/run.sh $(B) $(or $(SECONDS),600) $(or $(EXAMPLES),100) $(or $(SEED),1)
+
 clean:
 	rm -rf $(B)
 -include $(shell find $(B) -name '*.d' 2>/dev/null)

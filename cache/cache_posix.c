@@ -424,6 +424,7 @@ void cache_counters(cache *c, void (*emit)(void *user, const char *name, const c
 #define X(field, metric, label) emit(user, metric, t->ops->name, label, atomic_load(&t->field));
         TIER_COUNTERS(X)
 #undef X
+        if (t->ops->resting) emit(user, "kiln_breaker_open", t->ops->name, "", t->ops->resting(t));
     }
     cache_flights_counters(c->flights, emit, user);
 }

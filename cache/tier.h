@@ -66,6 +66,7 @@ typedef struct tier_ops {
     void (*drop_blob)(cache_tier *t, const char *digest);
     enum cache_status (*get_impossible)(cache_tier *t, const char *key, const char *fingerprint, char **json);
     enum cache_status (*put_impossible)(cache_tier *t, const char *key, kiln_bytes canon, const char *fingerprint, const char *json);
+    bool (*resting)(cache_tier *t); /* its breaker is open; NULL: it has none */
     /* Copies only. */
     void (*forget)(cache_tier *t, const char *key);
     /* Stores only. */

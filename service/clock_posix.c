@@ -51,14 +51,14 @@ static void print_line(cJSON *o)
 
 void service_log(const char *level, const char *event, const char *format, ...)
 {
-    char text[1024];
+    char text[1024], clean[1024];
     va_list ap;
     va_start(ap, format);
     vsnprintf(text, sizeof text, format, ap);
     va_end(ap);
     cJSON *o = open_line(level);
     cJSON_AddStringToObject(o, "event", event);
-    if (*text) cJSON_AddStringToObject(o, "message", text);
+    if (*text) cJSON_AddStringToObject(o, "message", service_clean(text, clean, sizeof clean));
     print_line(o);
 }
 

@@ -186,6 +186,11 @@ static bool build_here(service_app *app, service_job *job, kept *lease, service_
     job->times.codegen = r.times.codegen;
     job->times.toolchain = r.times.toolchain;
     job->times.verify = r.times.verify;
+    const double ms[] = {r.times.construct, r.times.codegen, r.times.toolchain, r.times.verify};
+    for (int i = 0; i < 4; i++)
+        if (ms[i] > 0) service_observe(app->metrics, (enum service_timer)(SERVICE_STAGE_CONSTRUCT + i), ms[i] / 1e3);
+    if (r.end != BUILD_OK && !strcmp(r.slug, "compile-timeout")) service_count(app->metrics, SERVICE_KILLED_TIME);
+    if (r.end != BUILD_OK && !strcmp(r.slug, "sandbox")) service_count(app->metrics, SERVICE_KILLED_RULES);
     for (int i = 0; i < r.wrong; i++) service_count(app->metrics, SERVICE_VERIFY_FAILURES);
     if (r.wrong) service_log("error", "verify-failed", "%s: %d candidates", job->key, r.wrong);
     if (r.end == BUILD_OK && !r.stored) service_log("warning", "not-stored", "%s is served from memory only", job->key);

@@ -134,6 +134,9 @@ static service_reply *judge_head(service_call *c, struct MHD_Connection *con, co
         return service_problem_limit(431, "header_bytes", SERVICE_HEADER_BYTES, "the headers are too long");
     if (!service_unescape(c->uri, n, c->path, sizeof c->path))
         return service_problem(400, "invalid-path", "the path cannot be decoded", NULL, NULL);
+    char clean[sizeof c->path];
+    if (strcmp(service_clean(c->path, clean, sizeof clean), c->path))
+        return service_problem(400, "invalid-path", "the path is no text in UTF-8", NULL, NULL);
     c->route = service_route_find(method, c->path, c->param, sizeof c->param, &problem);
     if (!c->route) return problem;
     if (c->app->auth) problem = service_auth_judge(c, header(con, "Authorization"), is_owner(con));

@@ -81,16 +81,49 @@ void service_reply_digest(service_reply *r)
     if (r) r->digest = true;
 }
 
+/* Length of the UTF-8 character at p (RFC 3629), 0: none. */
+static size_t utf8(const unsigned char *p)
+{
+    static const struct {
+        unsigned char low, high, second_low, second_high, n;
+    } rows[] = {{0x20, 0x7e, 0, 0, 1},          {0xc2, 0xdf, 0x80, 0xbf, 2}, {0xe0, 0xe0, 0xa0, 0xbf, 3}, {0xe1, 0xec, 0x80, 0xbf, 3},
+                {0xed, 0xed, 0x80, 0x9f, 3},    {0xee, 0xef, 0x80, 0xbf, 3}, {0xf0, 0xf0, 0x90, 0xbf, 4}, {0xf1, 0xf3, 0x80, 0xbf, 4},
+                {0xf4, 0xf4, 0x80, 0x8f, 4}};
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        if (p[0] < rows[i].low || p[0] > rows[i].high) continue;
+        if (rows[i].n > 1 && (p[1] < rows[i].second_low || p[1] > rows[i].second_high)) return 0;
+        for (size_t k = 2; k < rows[i].n; k++)
+            if (p[k] < 0x80 || p[k] > 0xbf) return 0;
+        return rows[i].n;
+    }
+    return 0;
+}
+
+char *service_clean(const char *s, char *out, size_t size)
+{
+    size_t at = 0;
+    while (*s) {
+        size_t n = utf8((const unsigned char *)s), k = n ? n : 1;
+        if (at + k >= size) break;
+        if (n) memcpy(out + at, s, n);
+        else out[at] = *s == '\n' ? '\n' : '?';
+        at += k;
+        s += k;
+    }
+    out[at] = 0;
+    return out;
+}
+
 static cJSON *problem_object(int http, const char *slug, const char *title, const char *detail, const char *hint)
 {
-    char type[96];
+    char type[96], text[2048];
     cJSON *o = cJSON_CreateObject();
     snprintf(type, sizeof type, "/problems/%s", slug);
     cJSON_AddStringToObject(o, "type", type);
     cJSON_AddStringToObject(o, "title", title);
     cJSON_AddNumberToObject(o, "status", http);
-    if (detail && *detail) cJSON_AddStringToObject(o, "detail", detail);
-    if (hint && *hint) cJSON_AddStringToObject(o, "hint", hint);
+    if (detail && *detail) cJSON_AddStringToObject(o, "detail", service_clean(detail, text, sizeof text));
+    if (hint && *hint) cJSON_AddStringToObject(o, "hint", service_clean(hint, text, sizeof text));
     return o;
 }
 

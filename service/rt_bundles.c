@@ -176,11 +176,11 @@ service_reply *rt_export(service_call *c)
         }
         put_manifest(&w, c->app);
     }
+    if (w.ok) service_audit(c, "export", target, NULL);
     cJSON_Delete(o);
     close_writer(&w);
     if (w.full) return service_problem_limit(413, "bundle_bytes", SERVICE_BUNDLE_BYTES, "the bundle becomes too large: export by target or by keys");
     if (!w.ok) return service_problem(503, "store-unavailable", "an artifact cannot be read", NULL, NULL);
-    service_audit(c, "export", target, NULL);
     service_reply *r = service_reply_new(200, "application/vnd.kiln.export", w.buf, w.used);
     service_reply_digest(r);
     return r;

@@ -59,6 +59,8 @@ enum service_coding service_coding_of(const char *accept_encoding); /* the best 
 bool service_etag_matches(const char *header, const char *etag);     /* of If-None-Match, whatever the coding */
 struct service_call;
 service_reply *service_finish(struct service_call *c, service_reply *r); /* 304, coding, digest, range; r may become another */
+/* s as UTF-8 without control characters: any other byte becomes '?'. out has room for size bytes, cut at a character. */
+char *service_clean(const char *s, char *out, size_t size);
 /* application/problem+json (RFC 9457) */
 service_reply *service_problem(int http, const char *slug, const char *title, const char *detail, const char *hint);
 service_reply *service_problem_diag(const kiln_diag *d);
@@ -274,22 +276,21 @@ void service_memo_put(service_memo *m, const service_call *c, uint64_t generatio
 
 /* ---- metrics ---- */
 enum service_counter {
-    SERVICE_HITS,
-    SERVICE_MEMO_HITS,
-    SERVICE_MISSES,
-    SERVICE_COLLAPSED,
-    SERVICE_COMPILES,
-    SERVICE_COMPILE_FAILURES,
-    SERVICE_VERIFY_FAILURES,
-    SERVICE_EMULATIONS,
-    SERVICE_REFUSED,
+#define COUNTER(name, metric, labels, help) SERVICE_##name,
+#include "service/metrics.def"
     SERVICE_COUNTERS
+};
+enum service_timer {
+#define TIMER(name, metric, labels, help) SERVICE_##name,
+#include "service/metrics.def"
+    SERVICE_TIMERS
 };
 service_metrics *service_metrics_open(void);
 void service_metrics_close(service_metrics *m);
 const char *service_counter_text(enum service_counter k);
 unsigned long long service_counter_value(const service_metrics *m, enum service_counter k);
 void service_count(service_metrics *m, enum service_counter k);
+void service_observe(service_metrics *m, enum service_timer t, double value); /* seconds, or a ratio */
 void service_count_request(service_metrics *m, const service_route *r, int status, double ms);
 char *service_metrics_text(service_app *app); /* free() */
 

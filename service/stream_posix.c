@@ -13,8 +13,8 @@
 
 enum { RING = 2048, BATCH = 256, PING_MS = 15000, TURN_MS = 1000, FRESH_MS = 500, CURVES = 64, POINTS = 256 };
 typedef struct note {
-    int64_t seq;
-    char job[40], key[72];
+    int64_t seq, at_ms;
+    char job[40], key[72], kind[16];
     bool last; /* of its job */
     char *text; /* as sent */
 } note;
@@ -103,13 +103,36 @@ static void add_point(service_stream *s, const jobs_event *e)
     cJSON_Delete(o);
 }
 
+/* What the log says in numbers. */
+static void count(service_stream *s, const jobs_event *e)
+{
+    service_metrics *m = s->app->metrics;
+    if (!strcmp(e->kind, jobs_state_text(JOBS_LEASED))) {
+        if (e->epoch > 1) service_count(m, SERVICE_TAKEOVERS);
+        for (int64_t q = s->last; q >= s->first; q--) {
+            const note *n = &s->ring[q % RING];
+            if (strcmp(n->job, e->job) || strcmp(n->kind, jobs_state_text(JOBS_QUEUED))) continue;
+            service_observe(m, SERVICE_JOB_WAIT, (double)(e->at_ms - n->at_ms) / 1e3);
+            break;
+        }
+    }
+    cJSON *o = e->data && *e->data ? cJSON_Parse(e->data) : NULL;
+    const cJSON *ratio = cJSON_GetObjectItemCaseSensitive(o, "speedup");
+    if (cJSON_HasObjectItem(o, "lapsed")) service_count(m, SERVICE_LEASES_EXPIRED);
+    if (cJSON_IsNumber(ratio)) service_observe(m, SERVICE_SPEEDUP, ratio->valuedouble);
+    cJSON_Delete(o);
+}
+
 static void keep(service_stream *s, const jobs_event *e)
 {
     note *n = &s->ring[e->seq % RING];
     free(n->text);
     *n = (note){.seq = e->seq, .last = is_last(e->kind), .text = text_of(e)};
+    n->at_ms = e->at_ms;
     snprintf(n->job, sizeof n->job, "%s", e->job);
     snprintf(n->key, sizeof n->key, "%s", e->key);
+    snprintf(n->kind, sizeof n->kind, "%s", e->kind);
+    count(s, e);
     if (s->last < s->first || e->seq != s->last + 1) s->first = e->seq;
     s->last = e->seq;
     if (s->last - s->first >= RING) s->first = s->last - RING + 1;

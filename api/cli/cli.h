@@ -29,6 +29,7 @@ int cli_diag(const kiln_diag *d); /* the diagnostic for people; returns DATA */
 char *cli_request(struct cli *c, int *status);
 char *cli_read_file(struct cli *c, const char *path, size_t *n); /* "-": stdin; NULL after a message */
 int cli_write(const struct cli *c, const void *p, size_t n);     /* to -o, or stdout */
+const char *cli_default_url(void); /* unix:PATH where a service of this user listens, else the usual address */
 bool cli_is_key(const char *s);                                  /* kk1-<64 hex> */
 
 /* Hardware description by id ("host" detects) from the hwspecs folder, or a FILE.json; NULL after a message. */

@@ -56,7 +56,14 @@ bool http_call(const struct cli *c, const char *path, const char *accept, const 
     if (!h) return cli_fail(SOFTWARE, "libcurl cannot start") < 0;
     char url[1024], line[160], why[CURL_ERROR_SIZE] = "";
     struct curl_slist *headers = NULL;
-    snprintf(url, sizeof url, "%s%s", c->url, path);
+    bool local = !strncmp(c->url, "unix:", 5);
+    const char *key = getenv("KILN_KEY");
+    snprintf(url, sizeof url, "%s%s", local ? "http://localhost" : c->url, path);
+    if (local) curl_easy_setopt(h, CURLOPT_UNIX_SOCKET_PATH, c->url + 5);
+    if (key && *key) {
+        snprintf(line, sizeof line, "Authorization: Bearer %s", key);
+        headers = curl_slist_append(headers, line);
+    }
     if (accept) {
         snprintf(line, sizeof line, "Accept: %s", accept);
         headers = curl_slist_append(headers, line);

@@ -1,4 +1,5 @@
 /* Hardware descriptions from the hwspecs folder, for the verbs that need no service. */
+#include <sys/stat.h>
 #include "api/cli/cli.h"
 #include "workers/workers.h"
 #include <dirent.h>
@@ -101,4 +102,24 @@ char *cli_hw_text(struct cli *c, const kiln_hw *hw, size_t *n)
     if (!folder(c, dir, sizeof dir)) return NULL;
     snprintf(path, sizeof path, "%s/%.200s.json", dir, kiln_hw_id(hw));
     return cli_read_file(c, path, n);
+}
+
+/* Where kilnd puts its socket by default, for the same user; and where the packaged service has it. */
+const char *cli_default_url(void)
+{
+    static char url[1100];
+    const char *xdg = getenv("XDG_DATA_HOME"), *given = getenv("KILN_SOCKET");
+    char places[3][1024];
+    int n;
+    struct stat s;
+    snprintf(places[0], sizeof places[0], "%s", given ? given : "");
+    snprintf(places[1], sizeof places[1], "%s%s/kiln.sock", xdg && *xdg ? xdg : ".", xdg && *xdg ? "/kiln" : "/build/data");
+    snprintf(places[2], sizeof places[2], "/run/kiln/kiln.sock");
+    for (int i = 0; i < 3; i++) {
+        if (!*places[i] || stat(places[i], &s) || !S_ISSOCK(s.st_mode) || access(places[i], R_OK | W_OK)) continue;
+        n = snprintf(url, sizeof url, "unix:");
+        memcpy(url + n, places[i], sizeof places[i]);
+        return url;
+    }
+    return "http://127.0.0.1:8787";
 }

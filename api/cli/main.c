@@ -55,7 +55,8 @@ static void usage(FILE *f)
                "  --intrinsic X    for mappings: one of the target's instructions, default all\n"
                "  --threads N      for run               --runs N  timed runs\n"
                "  -o FILE          write there           --json    machine-readable\n"
-               "  --url URL        the service, default http://127.0.0.1:8787 (KILN_URL)\n"
+               "  --url URL        the service (KILN_URL); unix:PATH for a socket; default the socket\n"
+               "                   of this user's service, else http://127.0.0.1:8787. KILN_KEY: its API key\n"
                "  --hwspecs DIR    hardware descriptions for construct and explain (KILN_HWSPECS)\n");
 }
 
@@ -129,7 +130,7 @@ static int parse(struct cli *c, int argc, char **argv, const char **rest)
 
 int main(int argc, char **argv)
 {
-    struct cli c = {.url = env("KILN_URL", "http://127.0.0.1:8787"), .target = "host", .policy = "default", .quality = "any", .as = "json",
+    struct cli c = {.url = env("KILN_URL", cli_default_url()), .target = "host", .policy = "default", .quality = "any", .as = "json",
                     .hwspecs = env("KILN_HWSPECS", ""), .k = 10, .threads = 1, .runs = 20};
     if (argc < 2 || !strcmp(argv[1], "--help") || !strcmp(argv[1], "-h") || !strcmp(argv[1], "help")) {
         usage(argc < 2 ? stderr : stdout);

@@ -121,6 +121,15 @@ try:
     u.request("GET", "/v1/admin/keys")
     check("unix socket", u.getresponse().status == 200 and oct(os.stat(s.data + "/kiln.sock").st_mode)[-3:] == "600")
 
+    # The command line finds the socket by itself, and shows a key where there is none.
+    def cli(**env):
+        return subprocess.run([build + "/kiln", "targets"], capture_output=True, text=True, env={**{k: v for k, v in os.environ.items() if not k.startswith("KILN_")}, **env})
+    os.makedirs(folder + "/kiln", exist_ok=True)
+    os.symlink(s.data + "/kiln.sock", folder + "/kiln/kiln.sock")
+    check("command line by socket", cli(XDG_DATA_HOME=folder).returncode == 0, cli(XDG_DATA_HOME=folder))
+    at = f"http://127.0.0.1:{s.port}"
+    check("command line by key", cli(KILN_URL=at).returncode != 0 and cli(KILN_URL=at, KILN_KEY=ka).returncode == 0, cli(KILN_URL=at, KILN_KEY=ka))
+
     # Another service on the same store knows the keys; TLS.
     s.stop()
     subprocess.run(["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-days", "2", "-subj", "/CN=localhost",
