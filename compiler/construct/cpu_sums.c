@@ -67,13 +67,15 @@ typedef struct reading { bool strided, padded, window; int64_t step; } reading;
 static reading reading_of(const kn_site *x)
 {
     reading r = {.step = 1};
+    const kn_expr *loads[KN_SITE_LOADS];
+    int n = kn_loads(x->s->body, loads, KN_SITE_LOADS);
     for (int l = 0; l < x->nloads; l++) {
         const kn_site_access *a = &x->load[l];
         if (x->n < 0 || !(a->axes >> x->n & 1)) continue;
         r.strided |= !kn_cpu_read_once(x, a) && (!a->linear || a->coef[x->n] != 1);
         int64_t step = !a->linear || a->coef[x->n] < 0 ? INT64_MAX : a->coef[x->n];
         if (r.step < step) r.step = step;
-        r.padded |= a->padded;
+        r.padded |= a->padded && n <= KN_SITE_LOADS && !kn_site_lanes_agree(x, loads[l]);
         r.window |= taps(x, a);
     }
     return r;
@@ -222,9 +224,18 @@ static void reduce_tiles(const kn_site *x, kn_plans *p)
     }
 }
 
+/* No load runs along n, and one runs along a reduction that is as long as a vector: lanes along n would be gathered one by one. */
+static bool only_along_r(const kn_site *x)
+{
+    bool along_n = x->n < 0;
+    for (int l = 0; l < x->nloads; l++)
+        along_n = along_n || !x->load[l].linear || !(x->load[l].axes >> x->n & 1) || x->load[l].coef[x->n] == 1;
+    return !along_n && x->r >= 0 && kn_cpu_extent(x, x->r) * kn_cpu_acc_bytes(x) * 2 >= x->hw->vector_bytes;
+}
+
 void kn_cpu_sums(const kn_site *x, kn_plans *p)
 {
     if (streamed_tiles(x, p)) return;
     reduce_tiles(x, p);
-    spatial_tiles(x, p);
+    if (!p->n || x->contraction || !only_along_r(x)) spatial_tiles(x, p);
 }

@@ -291,7 +291,7 @@ static bool pad_one(shaper *s, const kn_stage *g)
         double bytes = kn_dtype_bytes(loads[i]->dtype);
         for (int d = 0; d < loads[i]->nargs; d++) bytes *= (double)s->t->program->tensors[loads[i]->u.tensor].shape[d];
         if (!l2 || (v.n >= 0 && slides_along_n(&v, loads[i]) && bytes > 2 * (double)l2->capacity_bytes)) continue;
-        if (!loads[i]->padded || !plane || s->nplanes == KILN_MAX_STMTS) continue;
+        if (!loads[i]->padded || kn_site_lanes_agree(&v, loads[i]) || !plane || s->nplanes == KILN_MAX_STMTS) continue;
         if (!try_step(s, kn_format(s->a, "decompose_padding %s %d %s", v.name, i, plane))) continue;
         s->plane[s->nplanes++] = plane;
         return true;

@@ -105,6 +105,13 @@ void kn_site_of(kiln_arena *a, const kn_tree *t, const kn_stage *g, const kn_hw 
     find_roles(x);
 }
 
+bool kn_site_lanes_agree(const kn_site *x, const kn_expr *load)
+{
+    for (int d = 0; d < load->nargs && x->n >= 0 && x->s->body->op != KN_OP_MUL; d++)
+        if (load->args[d]->op == KN_OP_AXIS && load->args[d]->u.axis == x->n) return true;
+    return false;
+}
+
 bool kn_site_scheduled(const kn_tree *t, const kn_stage *g)
 {
     bool fresh = g->nloops == t->program->stmts[g->stmt]->naxes && !g->ncaches;

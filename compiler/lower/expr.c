@@ -128,6 +128,21 @@ static kn_expr *access_scalar(kn_lw *w, const access *r)
     return r->cond ? kn_lw_node(w, KN_OP_SELECT, e->dtype, 1, r->cond, e, r->other) : e;
 }
 
+/* The numbers of an axis in the lanes, as 32-bit integers where those hold them: vectors of these convert in one step. */
+static kn_expr *axis_lanes(kn_env *v, kn_expr *at)
+{
+    kn_lw *w = v->w;
+    kn_expr *zero = kn_lw_at_lane(w, at, v->lane_var, kn_lw_int(w, 0)), *last = kn_lw_at_lane(w, at, v->lane_var, kn_lw_int(w, v->lanes - 1));
+    int64_t lo, hi, least, most;
+    kn_lw_range(w, zero, &lo, &hi);
+    kn_lw_range(w, last, &least, &most);
+    if (!kn_lw_unit_stride(at, v->lane_var) || lo <= INT32_MIN || most >= INT32_MAX) return kn_lw_lanes(w, at, v->lane_var, v->lanes);
+    kn_expr *lane = kn_lw_node(w, KN_OP_CAST, KN_I32, 1, kn_lw_ref(w, v->lane_var), NULL, NULL);
+    kn_expr *from = kn_lw_splat(w, kn_lw_node(w, KN_OP_CAST, KN_I32, 1, zero, NULL, NULL), v->lanes);
+    kn_expr *sum = kn_lw_node(w, KN_OP_ADD, KN_I32, v->lanes, from, kn_lw_lanes(w, lane, v->lane_var, v->lanes), NULL);
+    return kn_lw_node(w, KN_OP_CAST, KN_I64, v->lanes, sum, NULL, NULL);
+}
+
 static kn_expr *remake(kn_env *v, const kn_expr *e, kn_expr **args, int lanes)
 {
     kn_expr *r = kn_lw_node(v->w, e->op, e->dtype, lanes, e->nargs > 0 ? args[0] : NULL, e->nargs > 1 ? args[1] : NULL,
@@ -211,10 +226,12 @@ kn_expr *kn_env_vector(kn_env *v, const kn_expr *e)
     if (!reads_repl(v, e)) {
         kn_expr *s = kn_env_scalar(v, e);
         if (!kn_lw_uses(s, v->lane_var)) return kn_lw_splat(w, s, v->lanes);
-        if (e->op == KN_OP_AXIS) return kn_lw_lanes(w, s, v->lane_var, v->lanes);
+        if (e->op == KN_OP_AXIS) return axis_lanes(v, s);
     }
     if (e->op == KN_OP_SELECT) return vector_select(v, e);
     kn_expr *args[3];
     for (int i = 0; i < e->nargs; i++) args[i] = kn_env_vector(v, e->args[i]);
+    bool widened = e->op == KN_OP_CAST && args[0]->op == KN_OP_CAST && args[0]->dtype == KN_I64 && args[0]->args[0]->dtype == KN_I32;
+    if (widened && kn_dtype_class(e->dtype) == 'f') args[0] = args[0]->args[0]; /* what is exact is not converted twice */
     return remake(v, e, args, v->lanes);
 }

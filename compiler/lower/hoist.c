@@ -60,7 +60,8 @@ static kn_expr *held(hoist *h, kn_expr *e)
 /* What is evaluated only under a condition, or once a lane, stays where it is: moved, it could read where it must not. */
 static kn_expr *visit(hoist *h, kn_expr *e)
 {
-    if (e->op == KN_OP_SELECT || e->op == KN_OP_LANES || e->op == KN_OP_AND || e->op == KN_OP_OR || e->op == KN_OP_ZIP) return e;
+    bool conditional = e->op == KN_OP_SELECT || e->op == KN_OP_LANES || e->op == KN_OP_AND || e->op == KN_OP_OR;
+    if (conditional || e->nargs > 3) return e;
     if (e->op == KN_OP_READ) return wanted(h, e) ? held(h, e) : e;
     kn_expr *args[3] = {NULL};
     bool changed = false;

@@ -4,7 +4,7 @@
 
 enum { RUN_LEAST = 3, SHARED_MOST = 192 };
 
-/* What occurs in the run: an address base or a load, and how often. */
+/* What occurs in the run: an address base, a load or a quotient, and how often. */
 typedef struct common { kn_expr *e; int count; int var, buffer, slot; bool made; } common;
 
 typedef struct sharing {
@@ -130,8 +130,19 @@ static kn_expr *broadcast(sharing *s, kn_expr *e)
     return loads ? load_of(s, e) : e;
 }
 
+static bool reads(const kn_expr *e)
+{
+    bool yes = e->op == KN_OP_READ;
+    for (int i = 0; i < e->nargs && !yes; i++) yes = reads(e->args[i]);
+    return yes;
+}
+
+/* A quotient of numbers of axes: a compiler would find it again but for the assembly in it. */
+static bool dear(const kn_expr *e) { return e->op == KN_OP_DIV && e->lanes > 1 && !reads(e); }
+
 static kn_expr *visit(sharing *s, kn_expr *e)
 {
+    if (dear(e)) return load_of(s, e);
     if (conditional(e) || e->op == KN_OP_ZIP || e->op == KN_OP_UNZIP || (e->op == KN_OP_READ && !reads_memory(s, e))) return e;
     if (reads_memory(s, e)) return load(s, e);
     if (e->op == KN_OP_SPLAT && reads_memory(s, e->args[0])) return broadcast(s, e);

@@ -31,11 +31,12 @@ static kiln_status lower(kn_op_call *c)
     kn_op_window_index(c, &win);
     kn_put(&c->text, wide ? "],f32)" : "]");
     kn_op_window_where(c, &win, true);
-    kn_putf(&c->text, "%s; y[N,C,%s] = t[N,C,%s] / ", kn_op_wide(c), out, out);
+    kn_putf(&c->text, "%s; y[N,C,%s] = t[N,C,%s] %s ", kn_op_wide(c), out, out, even ? "/" : "*");
     if (even) kn_put_double(&c->text, all);
-    for (int i = 0; !even && i < win.n; i++) {
-        kn_put(&c->text, i ? "*" : "(");
+    for (int i = 0; !even && i < win.n; i++) { /* a reciprocal for each dimension: those of a row's elements and of a column's are few */
+        kn_put(&c->text, i ? "*(1/" : "((1/");
         count(c, &win, i, with_pad, wide ? "f32" : kn_dtype_text(c->in[0].dtype));
+        kn_put(&c->text, ")");
     }
     if (!even) kn_put(&c->text, ")");
     kn_op_end(c);
