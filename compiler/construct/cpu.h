@@ -33,6 +33,8 @@ int kn_cpu_other(const kn_site *x);
 int64_t kn_cpu_grain(const kn_site *x, int other);
 /* A load that no rows read again and whose lanes are near each other: packing would not pay. */
 bool kn_cpu_read_once(const kn_site *x, const kn_site_access *a);
+/* No load runs along n, and one runs along a reduction that is as long as half a vector: lanes along n would be gathered one by one. */
+bool kn_cpu_only_along_r(const kn_site *x);
 /* Writes the tile as a trace and tries it. */
 void kn_cpu_try(const kn_site *x, kn_plans *p, const kn_cpu_tile *t);
 

@@ -260,7 +260,13 @@ static bool gather(rows *r)
     for (int i = 0; i < s->nspatial; i++) if (s->axes[i].extent < 2) r->shared &= ~(1u << i);
     for (int k = r->last - 1; k >= 0; k--) if (joins(r, k)) r->stage[r->n++] = k;
     if (r->n < 2) return false;
-    if (x.n < 0 || !(r->shared >> x.n & 1)) return row_bytes(r, r->shared, 0) <= (double)l2->capacity_bytes / 2;
+    bool inside = false; /* lanes lie along the reduction of some stage */
+    for (int i = 0; i < r->n; i++) {
+        kn_site y;
+        kn_site_of(r->a, r->t, r->t->stages[r->stage[i]], r->hw, &y);
+        inside = inside || (y.s->red != KN_RED_NONE && kn_cpu_only_along_r(&y));
+    }
+    if (inside || x.n < 0 || !(r->shared >> x.n & 1)) return row_bytes(r, r->shared, 0) <= (double)l2->capacity_bytes / 2;
     r->chunked = x.n;
     return chunk_of(r, r->hw->vector_bytes / kn_dtype_bytes(s->body->dtype));
 }

@@ -224,8 +224,7 @@ static void reduce_tiles(const kn_site *x, kn_plans *p)
     }
 }
 
-/* No load runs along n, and one runs along a reduction that is as long as a vector: lanes along n would be gathered one by one. */
-static bool only_along_r(const kn_site *x)
+bool kn_cpu_only_along_r(const kn_site *x)
 {
     bool along_n = x->n < 0;
     for (int l = 0; l < x->nloads; l++)
@@ -237,5 +236,5 @@ void kn_cpu_sums(const kn_site *x, kn_plans *p)
 {
     if (streamed_tiles(x, p)) return;
     reduce_tiles(x, p);
-    if (!p->n || x->contraction || !only_along_r(x)) spatial_tiles(x, p);
+    if (!p->n || x->contraction || !kn_cpu_only_along_r(x)) spatial_tiles(x, p);
 }
