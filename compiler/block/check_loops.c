@@ -4,7 +4,7 @@
 
 static bool wrong_kind(const kn_ck *c, enum kn_loop_kind k)
 {
-    return c->hw->gpu ? k == KN_PARALLEL || k == KN_VECTOR : k == KN_GRID || k == KN_THREAD || k == KN_VTHREAD;
+    return c->hw->gpu ? k == KN_PARALLEL : k == KN_GRID || k == KN_THREAD || k == KN_VTHREAD;
 }
 
 static bool only_blocks(const kn_bnode *n)

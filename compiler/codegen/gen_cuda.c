@@ -6,8 +6,9 @@
 static const char head[] =
     "typedef float f32;\ntypedef double f64;\ntypedef signed char i8;\ntypedef short i16;\ntypedef int i32;\ntypedef long long i64;\n"
     "typedef unsigned char u8;\ntypedef unsigned short u16;\ntypedef unsigned int u32;\ntypedef unsigned long long u64;\n"
-    "#ifdef __CUDACC__\n#define KN_FN static __device__ __forceinline__\n#define KN_ALIGN(n) __align__(n)\n#else\n"
-    "#define KN_FN static inline\n#define KN_ALIGN(n) __attribute__((aligned(n), may_alias))\n#endif\n"
+    "#ifdef __CUDACC__\n#define KN_FN static __device__ __forceinline__\n#define KN_ALIGN(n) __align__(n)\n#define KN_WIDE(n) __align__(n)\n#else\n"
+    "#define KN_FN static inline\n#define KN_ALIGN(n) __attribute__((aligned(n), may_alias))\n"
+    "#define KN_WIDE(n) __attribute__((packed, may_alias))\n#endif\n"
     "#ifdef __CUDACC__\n#define KN_DYNAMIC(name, n) extern __shared__ __align__(128) u8 name[]\n#else\n"
     "#define KN_DYNAMIC(name, n) __shared__ KN_ALIGN(128) u8 name[n]\n#endif\n"
     "#ifdef __cplusplus\n#define KN_ENTRY extern \"C\" __global__ void\n#else\n#define KN_ENTRY __global__ void\n#endif\n";
@@ -22,7 +23,7 @@ static void vector_types(const kn_gen *g, kn_buf *b)
         if (!g->lanes[k]) continue;
         for (size_t i = 0; i < sizeof t / sizeof *t; i++) {
             int bytes = t[i].bytes << k;
-            kn_putf(b, "typedef struct KN_ALIGN(%d) %sx%d { %s v[%d]; } %sx%d;\n", bytes > 16 ? 16 : bytes, t[i].name, 1 << k, t[i].name,
+            kn_putf(b, "typedef struct KN_WIDE(%d) %sx%d { %s v[%d]; } %sx%d;\n", bytes > 16 ? 16 : bytes, t[i].name, 1 << k, t[i].name,
                     1 << k, t[i].name, 1 << k);
         }
     }

@@ -114,6 +114,46 @@ static void contraction_tiles(const kn_site *x, kn_plans *p)
     }
 }
 
+static void put_vectors(kn_buf *b, const kn_site *x, int64_t vectors, int64_t v, int64_t threads, int64_t u)
+{
+    int64_t tn = pow2_above(vectors, threads), tm = pow2_above(extent(x, x->m), threads / tn);
+    const char *n = axis(x, x->n), *m = x->m >= 0 ? axis(x, x->m) : NULL;
+    if (m) kn_putf(b, "split %s %s %lld\n", x->name, m, (long long)tm);
+    kn_putf(b, "split %s %s %lld %lld %lld\nreorder %s", x->name, n, (long long)u, (long long)tn, (long long)v, x->name);
+    put_grid(b, x);
+    if (m) kn_putf(b, " %s.1", m);
+    kn_putf(b, " %s.2 | %s.1 %s.3\n", n, n, n);
+    for (int i = 0; i < x->s->nspatial; i++) kn_putf(b, "bind %s %s.0 grid\n", x->name, axis(x, i));
+    if (m) kn_putf(b, "bind %s %s.1 thread\n", x->name, m);
+    kn_putf(b, "bind %s %s.2 thread\nbind %s %s.1 vthread\nvectorize %s %s.3\n", x->name, n, x->name, n, x->name, n);
+}
+
+/* Maps in vectors of up to 16 bytes of what is widest, consecutive threads on consecutive vectors; rows must not begin between vectors. */
+static void vector_tiles(const kn_site *x, kn_plans *p)
+{
+    kn_site y = *x;
+    int bytes = kn_dtype_bytes(x->t->program->tensors[x->s->out].dtype);
+    if (x->s->red != KN_RED_NONE || x->n < 0 || !x->store.linear || x->store.coef[x->n] != 1 || x->g->epilogue >= 0) return;
+    y.m = -1;
+    for (int i = 0; i < x->s->nspatial; i++) if (i != x->n && (y.m < 0 || extent(x, i) >= extent(x, y.m))) y.m = i;
+    for (int l = 0; l < x->nloads; l++) if (x->load[l].bytes > bytes) bytes = x->load[l].bytes;
+    for (int64_t v = 16 / bytes; v > 1; v /= 2) {
+        int64_t vectors = kn_ceil_div(extent(x, x->n), v);
+        bool even = vectors * v == extent(x, x->n);
+        for (int i = 0; i < x->s->nspatial; i++) even &= i == x->n || x->store.coef[i] % v == 0 || extent(x, i) == 1;
+        if (!even && x->s->nspatial > 1) continue;
+        for (int64_t threads = 128; threads <= 256; threads *= 2) {
+            for (int64_t u = 1; u <= 4; u *= 2) {
+                kn_buf b;
+                if (u > 1 && pow2_above(vectors, threads) * u >= 2 * vectors) break;
+                kn_buf_init(&b, p->a);
+                put_vectors(&b, &y, vectors, v, threads, u);
+                kn_plans_try(p, &b);
+            }
+        }
+    }
+}
+
 /* One thread an output, or several; for maps, windows and column sums. n gets the threads first, then the axis beside it. */
 static void pointwise_tiles(const kn_site *x, kn_plans *p)
 {
@@ -171,6 +211,7 @@ void kn_plan_gpu(const kn_site *x, kn_plans *p)
         if (x->contraction) contraction_tiles(x, p);
         if (x->s->red != KN_RED_NONE) reduction_tiles(x, p);
         else transposing_tiles(x, p);
+        vector_tiles(x, p);
         if (!p->n || !x->contraction) pointwise_tiles(x, p);
     }
     if (p->n) return;

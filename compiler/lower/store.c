@@ -330,6 +330,35 @@ static void store_interleaved(kn_tile *x)
                     kn_lw_zip(w, KN_OP_ZIP, n, args, c));
 }
 
+/* GPU: element c where it is in range; of a vector that is not wholly there the lanes that are, each computed for itself. */
+static void store_in_range(kn_tile *x, int64_t c, int lane_var)
+{
+    kn_lw *w = x->w;
+    kn_expr *in = kn_tile_in_range(x);
+    if (in && lane_var >= 0) in = kn_lw_at_lane(w, in, lane_var, kn_lw_int(w, x->lanes - 1));
+    kn_ls *all = in ? kn_lw_if(w, in) : NULL, **after = w->tail;
+    if (all) w->tail = &all->body;
+    store_output(x, kn_tile_value(x, c), lane_var, false);
+    if (!all) return;
+    int axis = lane_var < 0 ? -1 : x->sg->g->loops[x->vloop].axis;
+    if (axis >= 0 && x->sg->s->axes[axis].extent % x->lanes) {
+        kn_tile one = *x;
+        one.lanes = 1;
+        one.lane_var = -1;
+        w->tail = &all->other;
+        for (int l = 0; l < x->lanes - 1 && !w->status; l++) {
+            x->sg->val[x->vloop] = kn_lw_int(w, l);
+            kn_expr *there = kn_tile_in_range(&one);
+            kn_ls *cond = there ? kn_lw_if(w, there) : NULL, **here = w->tail;
+            if (cond) w->tail = &cond->body;
+            store_output(&one, kn_tile_value(&one, c), -1, false);
+            if (cond) w->tail = here;
+        }
+        x->sg->val[x->vloop] = kn_lw_ref(w, x->lane_var);
+    }
+    w->tail = after;
+}
+
 /* Stores the finished tile: whole, or element by element where it reaches out of range. */
 void kn_tile_store(kn_tile *x)
 {
@@ -355,15 +384,8 @@ void kn_tile_store(kn_tile *x)
     if (interleaved) store_interleaved(x);
     for (int64_t c = 0; c < x->ncombo && !interleaved && !w->status; c++) {
         kn_tile_set(x, c);
-        kn_expr *in = w->hw->gpu ? kn_tile_in_range(x) : NULL;
-        kn_ls **here = w->tail;
-        kn_ls *one = in ? kn_lw_if(w, in) : NULL;
-        if (one) {
-            here = w->tail;
-            w->tail = &one->body;
-        }
-        store_output(x, kn_tile_value(x, c), lane_var, false);
-        if (one) w->tail = here;
+        if (w->hw->gpu) store_in_range(x, c, lane_var);
+        else store_output(x, kn_tile_value(x, c), lane_var, false);
     }
     if (cond) {
         w->tail = &cond->other;

@@ -7,7 +7,8 @@ kiln_status kn_prim_vectorize(kn_step *s)
     if (!g) return KILN_TRACE;
     int l = kn_step_loop(s, g, s->args[1]);
     if (l < 0 || !kn_step_own_loop(s, g, l)) return KILN_TRACE;
-    if (s->hw->gpu) return kn_step_refuse(s, "vectorize is for CPU targets");
+    if (s->hw->gpu && kn_stage_stmt(s->t, g)->red != KN_RED_NONE)
+        return kn_step_refuse(s, "'%s' reduces; on a GPU only what a map reads and writes moves in vectors", s->args[0]);
     if (l != g->nloops - 1) return kn_step_refuse(s, "loop '%s' is not the innermost", s->args[1]);
     int64_t n = g->loops[l].extent;
     if (n < 2 || n > 64 || (n & (n - 1)))

@@ -29,7 +29,7 @@
  *   parallel S L                 CPU task loop; all parallel loops must come first in the order
  *   bind S L grid|thread|warp|vthread GPU; grid loops come first, then thread loops; vthread loops are unrolled into registers. An iteration of
  *                                a warp loop is a warp's: its threads compute an instruction together
- *   vectorize S L                CPU; innermost loop. On a reduce axis: partial sums per lane, combined at the end (implies rfactor)
+ *   vectorize S L                innermost loop; of a GPU's only maps. On a reduce axis: partial sums per lane, combined at the end (implies rfactor)
  *   unroll S L                   fully unrolled into registers
  *   annotate S L unroll N        the toolchain is asked to unroll N iterations of serial loop L
  *   decompose_reduction S L      CPU; partial results are set to the identity at L, by a nest of their own
