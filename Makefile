@@ -1,6 +1,7 @@
 # Kiln. `make run` and `make check` do all the set-up themselves. Sources are found by folder: adding a file never edits this file.
 #   make [build]   make run   make check   make demo   make lint   make fmt
 #   make asan|ubsan|tsan   make fuzz-smoke   make bench   make roller-golden GOLDEN=FILE
+#   make gpu-bundle [REQUESTS=FILE GPU=nvidia-h200 CANDIDATES=4 OUT=FILE]
 #   make gpu-model [CSV=FILE VERBOSE=-v]   make bench-kernels [SHAPES=FILE ONLY=family THREADS=1 ROUNDS=9]
 #   make emu-mutants   make emu-grid
 #   make amos-golden COUNTS=FILE MAPPINGS=FILE   make amos-rank TRAIN=FILE TEST=FILE
@@ -134,6 +135,14 @@ onnx-nodes: $(BIN)/onnx-nodes
 	@tests/golden/onnx_nodes.sh $(B) $(BIN) $(ARGS)
 $(BIN)/onnx-nodes: $(O)/tests/golden/onnx_nodes.o $(LIB_A)
 	@mkdir -p $(@D); $(CC) $(SANFLAGS) -o $@ $^ -lcjson -lm
+
+REQUESTS ?= tests/data/gpu_requests.jsonl
+GPU ?= nvidia-h200
+CANDIDATES ?= 4
+OUT ?= $(B)/gpu-bundle.tar.xz
+gpu-bundle: build
+	@.ci/nvrtc $(B)
+	@workers/gpu/pack.sh $(B) "$(REQUESTS)" "$(GPU)" "$(CANDIDATES)" "$(OUT)"
 
 prop-schedules: $(BIN)/tests/test_prop_schedules
 	@KILN_SEED=$(or $(SEED),1) KILN_COUNT=$(or $(COUNT),10000) $<

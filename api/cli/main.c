@@ -35,10 +35,19 @@ int cli_diag(const kiln_diag *d)
     return DATA;
 }
 
+/* A verb as it is typed: gpu-bundle for the row gpu_bundle. */
+static const char *typed(const char *name, char out[32])
+{
+    snprintf(out, 32, "%s", name);
+    for (char *p = out; *p; p++) if (*p == '_') *p = '-';
+    return out;
+}
+
 static void usage(FILE *f)
 {
     fprintf(f, "usage: kiln VERB [arguments] [options]\n\nverbs:\n");
-    for (int i = 0; i < VERBS; i++) fprintf(f, "  %-10s %-48s %s\n", verbs[i].name, verbs[i].args, verbs[i].summary);
+    char name[32];
+    for (int i = 0; i < VERBS; i++) fprintf(f, "  %-10s %-48s %s\n", typed(verbs[i].name, name), verbs[i].args, verbs[i].summary);
     fprintf(f, "\nOPERATOR is an ONNX operator or an expression with its inputs, a JSON file, or - for JSON on stdin:\n"
                "  kiln compile MatMul a=f32:512x512 b=f32:512x512\n"
                "  kiln run 'c[M,N] +=! a[M,K] * b[K,N]' a=f32:512x512 b=f32:512x512\n"
@@ -143,8 +152,9 @@ int main(int argc, char **argv)
     const char **rest = calloc((size_t)argc, sizeof *rest);
     c.arena = kiln_arena_open(&(kiln_host){NULL, mem, NULL});
     int status = !rest || !c.arena ? cli_fail(SOFTWARE, "out of memory") : parse(&c, argc, argv, rest), found = -1;
+    char name[32];
     for (int i = 0; i < VERBS && status == OK; i++)
-        if (!strcmp(verbs[i].name, argv[1])) found = i;
+        if (!strcmp(typed(verbs[i].name, name), argv[1])) found = i;
     if (status == OK) status = found >= 0 ? verbs[found].run(&c) : cli_fail(USAGE, "no verb \"%s\" (kiln --help lists them)", argv[1]);
     kiln_arena_close(c.arena);
     free(rest);
