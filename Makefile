@@ -62,7 +62,7 @@ $(BIN)/tests/test_mock_cuda: $(O)/workers/gpu/driver_posix.o | $(BIN)/tests/libc
 $(BIN)/tests/test_launcher: | $(BIN)/tests/libcuda_mock.so
 $(BIN)/tests/%: $(O)/tests/unit/%.o $(DAEMON_A) $(LIB_A)
 	@mkdir -p $(@D); $(CC) $(SANFLAGS) -o $@ $^ $(LIBS) -lcmocka
-tests: $(TESTS) $(BIN)/tests/libcuda_mock.so $(BIN)/gpu-model $(BIN)/replay $(BIN)/amos-golden $(BIN)/amos-rank
+tests: $(TESTS) $(BIN)/onnx-nodes $(BIN)/tests/libcuda_mock.so $(BIN)/gpu-model $(BIN)/replay $(BIN)/amos-golden $(BIN)/amos-rank
 fuzz-lib: $(LIB_A) $(DAEMON_A)
 
 run:

@@ -100,6 +100,9 @@ typedef struct kiln_graph_options {
     int ndims;                 /* extents of dimensions that the model only names ("batch") or not even that ("x:0", input and number) */
     const char *const *dims;
     const int64_t *extents;
+    int nbinds;                /* inputs that are a number known now, all elements of them: "sr" is 16000; the graph then lacks that input */
+    const char *const *binds;
+    const double *values;
     int nparts;
     const kiln_graph_part *parts;
 } kiln_graph_options;

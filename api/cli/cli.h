@@ -13,8 +13,8 @@ struct cli {
     int nargs;
     const char *const *args;
     int nattrs, ninputs, ngrads; /* --attr NAME=VALUE, --input NAME=FILE, --grad INPUT */
-    int ndims;                   /* --dim NAME=EXTENT */
-    const char *attrs[32], *inputs[32], *grads[32], *dims[32];
+    int ndims, nbinds;           /* --dim NAME=EXTENT, --bind INPUT=NUMBER */
+    const char *attrs[32], *inputs[32], *grads[32], *dims[32], *binds[32];
     kiln_arena *arena;
     char exe_dir[512];
 };

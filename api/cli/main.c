@@ -60,6 +60,7 @@ static void usage(FILE *f)
                "  --grad INPUT     the gradient by that input instead; again for more\n"
                "  --policy P       default or roller     -k N  how many candidates\n"
                "  --dim NAME=N     extent of a dimension that a model only names\n"
+               "  --bind INPUT=N   an input of a model that is a number known now\n"
                "  --trace FILE     a schedule of your own, one step a line (docs/schedules.md)\n"
                "  --intrinsic X    for mappings: one of the target's instructions, default all\n"
                "  --threads N      for run               --runs N  timed runs\n"
@@ -113,6 +114,7 @@ static bool option(struct cli *c, const char *name, const char *value)
     if (!strcmp(name, "--attr") && c->nattrs < 32) c->attrs[c->nattrs++] = value;
     else if (!strcmp(name, "--grad") && c->ngrads < 32) c->grads[c->ngrads++] = value;
     else if (!strcmp(name, "--dim") && c->ndims < 32) c->dims[c->ndims++] = value;
+    else if (!strcmp(name, "--bind") && c->nbinds < 32) c->binds[c->nbinds++] = value;
     else if (!strcmp(name, "--input") && c->ninputs < 32) c->inputs[c->ninputs++] = value;
     else return false;
     return true;

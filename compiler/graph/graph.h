@@ -106,7 +106,7 @@ int64_t kn_value_int(const kn_value *v, int64_t i);
 void kn_element_store(enum kn_dtype t, uint8_t *at, double x); /* rounds as the dtype does; integers saturate */
 
 /* ---- settling ---- */
-/* What the client tells beside the model: extents for the names of unknown dimensions. */
+/* What the client tells beside the model (kiln.h): extents of unknown dimensions, inputs that are numbers, parts of external data. */
 typedef struct kiln_graph_options kn_graph_options;
 kiln_status kn_graph_settle(kiln_arena *a, const kn_graph *raw, const kn_graph_options *o, kn_graph **out, kiln_diag *d);
 /* The tensor expression of one node of a settled graph: inputs x0.. (those present), output y. Errors: d->pointer is the node's place. */

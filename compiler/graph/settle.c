@@ -121,10 +121,29 @@ static kiln_status settle_extent(kn_settle *s, const kn_value *v, int k, int64_t
     for (int i = 0; s->o && *out < 0 && i < s->o->ndims; i++)
         if (!strcmp(s->o->dims[i], name) || !strcmp(s->o->dims[i], place)) *out = s->o->extents[i];
     if (*out >= 1 && *out <= KILN_MAX_EXTENT) return KILN_OK;
-    if (*out >= 0) return kn_fail_at(s->d, KILN_UNSUPPORTED, v->place, "dimension %d of input \"%.64s\" is %lld", k, v->name, (long long)*out);
+    if (*out >= 0)
+        return kn_fail_at(s->d, KILN_UNSUPPORTED, v->place, "dimension %d of input \"%.64s\" is %lld", k, v->name, (long long)*out);
     kn_fail_at(s->d, KILN_SHAPE, v->place, "dimension %d (\"%.40s\") of input \"%.64s\" is not known", k, name, v->name);
     kn_hint(s->d, "shapes are static: give it an extent (\"dims\": {\"%.40s\": 1}; --dim %.40s=1)", name, name);
     return s->d->status;
+}
+
+/* An input that the client binds is a constant; any other is to be fed. */
+static kiln_status bind_input(kn_settle *s, int v)
+{
+    kn_value *x = &s->g->values[v];
+    for (int i = 0; s->o && i < s->o->nbinds; i++) {
+        if (strcmp(s->o->binds[i], x->name)) continue;
+        uint8_t *one = kn_alloc(s->a, 8);
+        kn_data *data = kn_new(s->a, kn_data);
+        if (!one || !data) return kn_fail(s->d, KILN_MEMORY, "out of memory");
+        kn_element_store(x->dtype, one, s->o->values[i]);
+        *data = (kn_data){.bytes = one, .n = (size_t)kn_dtype_bytes(x->dtype), .splat = true};
+        x->data = data;
+        return KILN_OK;
+    }
+    s->g->inputs[s->g->ninputs++] = v;
+    return KILN_OK;
 }
 
 static kiln_status settle_input(kn_settle *s, kn_frame *f, int i)
@@ -146,8 +165,8 @@ static kiln_status settle_input(kn_settle *s, kn_frame *f, int i)
             return kn_fail_at(s->d, KILN_LIMIT, from->place, "input \"%.64s\" has more than 2^40 elements", from->name);
     }
     s->g->values[v] = x;
-    f->map[f->g->inputs[i]] = s->g->inputs[i] = v;
-    return KILN_OK;
+    f->map[f->g->inputs[i]] = v;
+    return bind_input(s, v);
 }
 
 /* What the outputs need, inputs kept; values and nodes get new numbers. */
@@ -200,7 +219,6 @@ kiln_status kn_graph_settle(kiln_arena *a, const kn_graph *raw, const kiln_graph
     kn_frame *f = open_frame(&s, raw, NULL);
     if (!f) return d->status;
     g->name = raw->name;
-    g->ninputs = raw->ninputs;
     g->noutputs = raw->noutputs;
     g->inputs = kn_array(a, int, raw->ninputs + 1);
     g->outputs = kn_array(a, int, raw->noutputs + 1);
