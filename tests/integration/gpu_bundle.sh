@@ -34,4 +34,31 @@ KILN_LIBCUDA=$(realpath "$bin/tests/libcuda_mock.so") "$dir/run.sh" --batch-ms 0
 grep '"group":"g0"' "$work/results" | grep -v '"status":"ok"' && fail "the sum of two tensors is right"
 grep '"group":"g0"' "$work/results" | grep -q '"checked":[1-9]' || { cat "$work/results"; fail "points were compared"; }
 grep '"group":"g1"' "$work/results" | grep '"status":"ok"' && fail "what was not computed is not right"
+
+port=$(python3 -c 'import socket; s = socket.socket(); s.bind(("127.0.0.1", 0)); print(s.getsockname()[1])')
+export KILN_URL=http://127.0.0.1:$port
+"$build/kilnd" --listen "127.0.0.1:$port" --data "$work/data" 2>"$work/daemon" &
+daemon=$!
+trap 'kill $daemon 2>/dev/null; wait $daemon 2>/dev/null; rm -rf "$work"' EXIT
+for _ in $(seq 100); do curl -fsS -m 2 "$KILN_URL/readyz" >/dev/null 2>&1 && break; sleep 0.1; done
+import() { # expected status, text in the output, file
+    "$build/kiln" import-results "$3" >"$work/out" 2>&1
+    [ $? = "$1" ] && grep -q "$2" "$work/out" || { cat "$work/out" "$work/daemon"; fail "import-results $3: $1, \"$2\""; }
+}
+import 0 '1 stored, 0 kept, 0 refused' "$work/results"
+import 0 '0 stored, 1 kept, 0 refused' "$work/results"
+sed 's/"us":[0-9.]*/"us":1.5/' "$work/results" >"$work/faster"
+import 0 '1 stored' "$work/faster"
+sed 's/"us":[0-9.]*/"us":0.5/; s/split/splat/' "$work/results" >"$work/broken"
+import 65 'refused' "$work/broken"
+sed 's/in0/in9/; s/"us":[0-9.]*/"us":0.5/' "$work/results" >"$work/foreign"
+import 65 'refused' "$work/foreign"
+import 65 'no results' "$work/err"
+head -n 3 "$work/results" | head -c -20 >"$work/cut"
+import 0 '0 refused' "$work/cut"
+key=$(sed -n 's/.*"group":"g0","key":"\([^"]*\)".*"status":"ok".*/\1/p' "$work/results" | head -n 1)
+curl -fsS "$KILN_URL/v1/kernels/$key" >"$work/kernel"
+for want in '"measured"' '"device":"Mock GPU"' '"driver":13000' '"clock_khz":1980000' '"us":1.5'; do
+    tr -d ' \n\t' <"$work/kernel" | grep -qF "$(printf %s "$want" | tr -d ' ')" || { cat "$work/kernel"; fail "the record says $want"; }
+done
 echo "# $(grep -c '"status":"ok"' "$work/results") kernels right, $(stat -c %s "$work/b.tar.xz") bytes"
