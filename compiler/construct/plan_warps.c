@@ -122,6 +122,7 @@ static void try_tile(product *p, kn_plans *plans, const tile *t, int64_t steps, 
         count[k] = t->block[k] / (t->warps[k] * p->unit[k]);
         if (count[k] * t->warps[k] * p->unit[k] != t->block[k]) return;
     }
+    if (kn_warp_of(it->spec)->ways > 1 && count[I] * count[J] * KN_WARP_D > 64) return; /* the parts of split factors want the other registers */
     for (int r = 0; r < ROLES; r++) put_fuse(&b, p, r);
     put_loops(&b, p, t, count, steps);
     for (int k = 0; k < 2; k++) put_cache(&b, p, k, t, steps, stages);
