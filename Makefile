@@ -176,6 +176,10 @@ bench-kernels:
 schemathesis: build
 	@tests/schemathesis/run.sh $(B) $(or $(SECONDS),600) $(or $(EXAMPLES),100) $(or $(SEED),1)
 
+.PHONY: deb
+deb: build
+	@packaging/debian/build.sh $(B) $(B)/packages
+
 clean:
 	rm -rf $(B)
 -include $(shell find $(B) -name '*.d' 2>/dev/null)

@@ -123,7 +123,9 @@ static int serve(service_app *app, const char *exe_dir)
     void *http = made ? service_http_start(app, why, sizeof why) : NULL;
     bool ok = http && open_parts(app, exe_dir, why, sizeof why);
     if (!ok) service_log("error", "start", "%s", why);
+    if (ok) service_notify("READY=1");
     if (ok) sigwait(&set, &sig);
+    service_notify("STOPPING=1");
     if (http) drain(app, http);
     service_graphs_close(app->graphs);
     worker_pool_close(app->pool, false);
@@ -168,6 +170,10 @@ int main(int argc, char **argv)
     default_places(&app.config, exe_dir);
     if (!service_http_address(app.config.listen, app.config.allow_public || app.config.auth, &address, &len, why, sizeof why)) {
         fprintf(stderr, "kilnd: %s\n", why);
+        return 78;
+    }
+    if (!*app.config.tls_cert != !*app.config.tls_key) {
+        fprintf(stderr, "kilnd: tls_cert and tls_key: both or none\n");
         return 78;
     }
     if (app.config.check) {

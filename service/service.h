@@ -162,6 +162,7 @@ bool service_unescape(const char *p, size_t n, char *out, size_t size); /* %XX; 
 int service_query(const char *query, const char *name, char *out, size_t size);
 double service_now_ms(void);
 int64_t service_unix_ms(void);
+void service_notify(const char *text); /* "READY=1" to systemd, when it started this */
 void service_log_call(const service_call *c, int status); /* one line for a call that was slow, failed, or is traced */
 void service_log(const char *level, const char *event, const char *format, ...) __attribute__((format(printf, 3, 4)));
 
