@@ -18,6 +18,7 @@ void service_notify(const char *text)
     int s = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
     if (s < 0) return;
     socklen_t size = (socklen_t)(offsetof(struct sockaddr_un, sun_path) + n);
-    if (sendto(s, text, strlen(text), MSG_NOSIGNAL, (struct sockaddr *)&at, size) < 0) service_log("warning", "notify", "systemd did not hear \"%s\"", text);
+    if (sendto(s, text, strlen(text), MSG_NOSIGNAL, (struct sockaddr *)&at, size) < 0)
+        service_log("warning", "notify", "systemd did not hear \"%s\"", text);
     close(s);
 }
