@@ -26,7 +26,7 @@ DAEMON_A = $(O)/libkilnd.a
 BIN = $(if $(SAN),$(O)/bin,$(B))
 TESTS = $(patsubst tests/unit/%.c,$(BIN)/tests/%,$(wildcard tests/unit/test_*.c))
 
-.PHONY: chaos onnx-nodes emu-mutants emu-grid bench-kernels prop-schedules operators kill9 fuzz-lib run-unit build run check demo lint fmt asan ubsan tsan fuzz-smoke bench roller-golden gpu-model amos-golden amos-rank setup tests clean
+.PHONY: onnx-models torch-backend chaos onnx-nodes emu-mutants emu-grid bench-kernels prop-schedules operators kill9 fuzz-lib run-unit build run check demo lint fmt asan ubsan tsan fuzz-smoke bench roller-golden gpu-model amos-golden amos-rank setup tests clean
 build: $(LIB_A) $(BIN)/kilnd $(BIN)/kiln-worker $(BIN)/kiln $(BIN)/kiln-gpu-run
 
 setup:
@@ -152,6 +152,14 @@ emu-mutants: $(BIN)/tests/test_warps
 	@KILN_FULL=1 $< mutants
 emu-grid: $(BIN)/tests/test_warps
 	@KILN_FULL=1 $<
+
+# The light CNNs of the onnx wheel give their stored outputs: make onnx-models [ONLY=resnet50] [PYTHON=an interpreter with onnx and numpy]
+onnx-models: build
+	@p="$(PYTHON)"; [ -n "$$p" ] || p=$$(.ci/models $(B) onnx==1.23.2 numpy) || exit 1; "$$p" tests/models/light.py $(B) $(ONLY)
+
+# torch.compile(backend="kiln") against eager PyTorch, forward and training: make torch-backend [PYTHON=an interpreter with torch]
+torch-backend: build
+	@p="$(PYTHON)"; [ -n "$$p" ] || p=$$(.ci/models $(B) torch==2.13.0 numpy) || exit 1; "$$p" tests/models/torch_backend.py $(B)
 
 operators: build
 	@.ci/setup check

@@ -1,0 +1,178 @@
+"""torch.compile(model, backend="kiln"): parts of a graph that Kiln can compile run as its kernels, forward and backward; the rest, and whatever goes
+wrong, runs as PyTorch has it, and says so.
+
+KILN_WAIT: seconds that the first call waits for a part (default 20); a part that takes longer runs in PyTorch until it is there.
+KILN_MIN_NODES: parts with fewer nodes that compute are left to PyTorch (default 2). KILN_THREADS: threads, when libkiln-client is found (default:
+PyTorch's own)."""
+import os
+import threading
+import warnings
+
+import torch
+from torch._decomp import core_aten_decompositions, get_decompositions
+from torch._dynamo.backends.common import aot_autograd
+from torch.fx.passes.infra.partitioner import CapabilityBasedPartitioner
+from torch.fx.passes.operator_support import OperatorSupportBase
+
+from . import fx
+from .client import default_client
+from .errors import Error, Unavailable
+
+aten = torch.ops.aten
+_MOVES = {aten.view.default, aten._unsafe_view.default, aten.reshape.default, aten.unsqueeze.default, aten.squeeze.dim, aten.squeeze.dims,
+          aten.squeeze.default, aten.permute.default, aten.t.default, aten.transpose.int, aten.expand.default, aten.clone.default,
+          aten.alias.default, aten.detach.default, aten.scalar_tensor.default, aten.full.default, aten.select.int, aten.slice.Tensor}
+parts = []  # of every graph, newest last: what runs where, and why
+
+
+class Fallback(UserWarning):
+    """A part of a graph runs in PyTorch."""
+
+
+def _pool():
+    from .native import Pool
+    threads = int(os.environ.get("KILN_THREADS") or torch.get_num_threads())
+    if threads < 2:
+        return None
+    try:
+        return Pool(threads)
+    except Error:
+        return None
+
+
+_shared, _shared_lock = [], threading.Lock()
+
+
+def pool():
+    with _shared_lock:
+        if not _shared:
+            _shared.append(_pool())
+        return _shared[0]
+
+
+class Part(torch.nn.Module):
+    """A part of a graph: PyTorch's own module, and Kiln's model as soon as there is one. `state`: "kiln", "waiting" or "pytorch"; `why`."""
+
+    def __init__(self, eager, client):
+        super().__init__()
+        self.eager, self.client, self.model, self.state, self.why = eager, client, None, "waiting", ""
+        self.lock = threading.Lock()
+        try:
+            self.request, outputs = fx.graph_of(eager)
+        except (fx.Refused, KeyError, TypeError) as e:
+            self._give_up(f"the part cannot be said in Kiln's words: {e}")
+            return
+        values = [fx.fake(o) for o in outputs]
+        self.strides = [None if v.is_contiguous() else tuple(v.stride()) for v in values]
+        output = next(n for n in eager.graph.nodes if n.op == "output")
+        self.single = not isinstance(output.args[0], (tuple, list))
+        self._compile(float(os.environ.get("KILN_WAIT") or 20))
+
+    def _give_up(self, why):
+        self.state, self.why, self.model = "pytorch", why, None
+        warnings.warn(f"kiln: a part of the graph runs in PyTorch: {why}", Fallback, stacklevel=2)
+
+    def _take(self, wait):
+        model = self.client.compile_graph(self.request, wait=wait)
+        model.bind()
+        self.model, self.state, self.why = model, "kiln", ""
+
+    def _compile(self, wait):
+        try:
+            self._take(wait)
+        except Unavailable as e:
+            self.why = str(e)
+            warnings.warn(f"kiln: a part of the graph runs in PyTorch until its kernels are there: {e}", Fallback, stacklevel=2)
+            threading.Thread(target=self._later, daemon=True).start()
+        except Exception as e:  # any: a part never fails where PyTorch would not
+            self._give_up(f"{type(e).__name__}: {e}")
+
+    def _later(self):
+        """A slow compile, or a service that is away: asked again at growing intervals for about an hour."""
+        for pause in (1, 2, 4, 8, 15, 30, 60) + (120,) * 28:
+            threading.Event().wait(pause)
+            try:
+                self._take(60)
+                return
+            except Unavailable:
+                continue
+            except Exception as e:
+                self._give_up(f"{type(e).__name__}: {e}")
+                return
+        self._give_up("the service did not answer for an hour")
+
+    def refresh(self):
+        """Takes newer versions of kernels, when there are any."""
+        if self.state == "kiln":
+            builds = [k.build for k in self.model._kernels]
+            try:
+                if [self.client.kernel(k["key"]).build for k in self.model.manifest["kernels"]] != builds:
+                    self._take(60)
+            except Error:
+                pass
+
+    def forward(self, *args):
+        model = self.model
+        if model is None:
+            return self.eager(*args)
+        try:
+            outs = model(*[a.detach().contiguous() for a in args], out=[self._empty(a) for a in model.manifest["outputs"]], pool=pool())
+        except Exception as e:  # any: see above
+            self._give_up(f"{type(e).__name__}: {e}")
+            return self.eager(*args)
+        outs = outs if isinstance(outs, list) else [outs]
+        outs = [o if s is None else torch.empty_strided(o.shape, s, dtype=o.dtype).copy_(o) for o, s in zip(outs, self.strides)]
+        return outs[0] if self.single else outs
+
+    def _empty(self, a):
+        return torch.empty(a["shape"], dtype=next(k for k, v in fx.DTYPES.items() if v == a["dtype"]))
+
+
+class _Support(OperatorSupportBase):
+    def __init__(self):
+        self.known = {}
+
+    def is_node_supported(self, submodules, node):
+        if node not in self.known:
+            self.known[node] = fx.supported(node)
+        return self.known[node]
+
+
+def _computes(partition):
+    return sum(n.op == "call_function" and n.target not in _MOVES and n.target is not fx.operator.getitem for n in partition.nodes)
+
+
+def compile_fx(gm, example_inputs):
+    """For AOTAutograd: a functional graph of ATen operators to a function of a list."""
+    least = int(os.environ.get("KILN_MIN_NODES") or 2)
+    partitioner = CapabilityBasedPartitioner(gm, _Support(), allows_single_node_partition=True)
+    chosen = [p for p in partitioner.propose_partitions() if _computes(p) >= least]
+    client = default_client()
+    if chosen:
+        gm = partitioner.fuse_partitions(chosen)
+        for node in [n for n in gm.graph.nodes if n.op == "call_module" and n.name.startswith("fused_")]:
+            part = Part(getattr(gm, node.target), client)
+            parts.append(part)
+            setattr(gm, node.target, part)
+        gm.recompile()
+
+    def run(args):
+        given = list(args)
+        args.clear()
+        return gm(*given)
+    run._boxed_call = True
+    return run
+
+
+_decompositions = {**core_aten_decompositions(),
+                   **get_decompositions([aten._native_batch_norm_legit_functional, aten.native_batch_norm, aten.native_layer_norm_backward,
+                                         aten.gelu_backward, aten._softmax_backward_data, aten._log_softmax_backward_data,
+                                         aten.threshold_backward, aten.addmm, aten.silu_backward, aten.tanh_backward, aten.sigmoid_backward])}
+_decompositions.pop(aten.addmm.default, None)
+backend = aot_autograd(fw_compiler=compile_fx, bw_compiler=compile_fx, decompositions=_decompositions)
+
+
+def refresh():
+    """Takes newer versions of the kernels of every part."""
+    for part in parts:
+        part.refresh()
