@@ -62,7 +62,7 @@ $(BIN)/tests/test_mock_cuda: $(O)/workers/gpu/driver_posix.o | $(BIN)/tests/libc
 $(BIN)/tests/test_launcher: | $(BIN)/tests/libcuda_mock.so
 $(BIN)/tests/%: $(O)/tests/unit/%.o $(DAEMON_A) $(LIB_A)
 	@mkdir -p $(@D); $(CC) $(SANFLAGS) -o $@ $^ $(LIBS) -lcmocka
-tests: $(TESTS) $(BIN)/onnx-nodes $(BIN)/tests/libcuda_mock.so $(BIN)/gpu-model $(BIN)/replay $(BIN)/amos-golden $(BIN)/amos-rank
+tests: $(TESTS) $(BIN)/onnx-nodes $(if $(shell command -v protoc-c),$(BIN)/onnx-oracle) $(BIN)/tests/libcuda_mock.so $(BIN)/gpu-model $(BIN)/replay $(BIN)/amos-golden $(BIN)/amos-rank
 fuzz-lib: $(LIB_A) $(DAEMON_A)
 
 run:
@@ -133,6 +133,11 @@ $(BIN)/amos-rank: $(O)/tests/golden/amos_rank.o $(LIB_A)
 # The ONNX backend node tests; ONNX: a Python that has the onnx package, else one is brought into build/.
 onnx-nodes: $(BIN)/onnx-nodes
 	@tests/golden/onnx_nodes.sh $(B) $(BIN) $(ARGS)
+# protobuf-c, the oracle of the ONNX reader, where it is installed.
+$(O)/gen/onnx_subset.pb-c.c: tests/golden/onnx_subset.proto
+	@mkdir -p $(@D); protoc-c --proto_path=tests/golden --c_out=$(@D) $<
+$(BIN)/onnx-oracle: tests/golden/onnx_oracle.c $(O)/gen/onnx_subset.pb-c.c $(LIB_A)
+	@mkdir -p $(@D); $(CC) $(filter-out -Werror -Wextra -MMD -MP,$(ALL_CFLAGS)) -I$(O)/gen -o $@ $^ -lprotobuf-c -lcjson -lm
 $(BIN)/onnx-nodes: $(O)/tests/golden/onnx_nodes.o $(LIB_A)
 	@mkdir -p $(@D); $(CC) $(SANFLAGS) -o $@ $^ -lcjson -lm
 

@@ -108,7 +108,7 @@ typedef struct kiln_graph_options {
 } kiln_graph_options;
 /* o may be NULL. The bytes (and those of parts) must live as long as the graph: weights are not copied. */
 kiln_status kiln_graph_onnx(kiln_arena *a, kiln_bytes model, const kiln_graph_options *o, kiln_graph **out, kiln_diag *d);
-/* A request body with a member "graph" (schema: api/schemas/compile.json). */
+/* A request body with a member "graph" (schema: api/schemas/graph.json). */
 kiln_status kiln_graph_json(kiln_arena *a, kiln_bytes body, const kiln_graph_options *o, kiln_graph **out, kiln_diag *d);
 kiln_status kiln_graph_text(kiln_arena *a, const kiln_graph *g, kiln_bytes *out); /* for people: nodes and shapes, one a line */
 

@@ -1,5 +1,5 @@
 /* Graph JSON: {"graph": {"inputs", "constants", "nodes", "outputs"}} as a raw graph, in the words of ONNX (schema:
- * api/schemas/compile.json). Weights come inline (base64, a list of numbers, one number for all) or by digest. */
+ * api/schemas/graph.json). Weights come inline (base64, a list of numbers, one number for all) or by digest. */
 #include "graph/build.h"
 #include <cjson/cJSON.h>
 #include <stdio.h>

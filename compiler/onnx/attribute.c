@@ -125,6 +125,8 @@ kiln_status kn_onnx_read_attribute(kn_onnx *r, const kn_field *f, const char *pl
     out->floats = y.floats.floats;
     out->strings = y.strings;
     if (kind == 'i') out->f = (double)out->i;
+    if ((kind != 't' && y.t.p) || (kind != 'G' && y.g.p))
+        return kn_fail_at(r->d, KILN_REQUEST, place, "attribute \"%.64s\" has several values", out->name);
     if ((kind == 't' && !y.t.p) || (kind == 'G' && !y.g.p) || kind == '?')
         return kn_fail_at(r->d, KILN_REQUEST, place, "attribute \"%.64s\" has no value of a supported type", out->name);
     if (kind == 'G') return kn_onnx_read_graph(r, &y.g, kn_onnx_at(r, place, "g"), scope, &out->graph);

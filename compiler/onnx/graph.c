@@ -35,7 +35,8 @@ static kiln_status read_dim(kn_onnx *r, const kn_field *f, const char *place, in
             kiln_status s = kn_onnx_text(r, &x, place, name);
             if (s != KILN_OK) return s;
         }
-        if (x.number != 1 || x.type != 0) continue;
+        if (x.number != 1) continue;
+        if (x.type != 0) return kn_onnx_wrong(r, place, "dim_value");
         memcpy(extent, &x.u, 8);
         if (*extent > KILN_MAX_EXTENT) return kn_fail_at(r->d, KILN_LIMIT, place, "an extent of %lld", (long long)*extent);
         if (*extent < 0) *extent = -1;
@@ -69,6 +70,7 @@ static kiln_status read_tensor_type(kn_onnx *r, const kn_field *f, const char *p
     enum kn_wire_state state;
     while ((state = kn_wire_next(&w, &x)) == KN_WIRE_FIELD) {
         if (x.number == 1) {
+            if (x.type != 0) return kn_onnx_wrong(r, place, "elem_type");
             v->typed = kn_onnx_dtype((int64_t)(x.u & 0xffff), &v->dtype);
             if (!v->typed && x.u)
                 return kn_fail_at(r->d, KILN_DTYPE, place, "dtype %s (%d) is not supported", kn_onnx_dtype_name((int64_t)(x.u & 0xffff)),

@@ -72,6 +72,7 @@ static kiln_status read_opset(kn_onnx *r, const kn_field *f, const char *place)
     while ((state = kn_wire_next(&w, &x)) == KN_WIRE_FIELD) {
         kiln_status s = x.number == 1 ? kn_onnx_text(r, &x, place, &domain) : KILN_OK;
         if (s != KILN_OK) return s;
+        if (x.number == 2 && x.type != 0) return kn_onnx_wrong(r, place, "version");
         if (x.number == 2) version = x.u;
     }
     if (state == KN_WIRE_BROKEN) return kn_onnx_broken(r, place);

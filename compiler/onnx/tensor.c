@@ -108,6 +108,8 @@ static kiln_status read_head(tensor *t, const kn_field *f)
     enum kn_wire_state state;
     while ((state = kn_wire_next(&w, &x)) == KN_WIRE_FIELD) {
         kiln_status s = KILN_OK;
+        if ((x.number == 2 || x.number == 14) && x.type != 0)
+            return kn_onnx_wrong(t->r, t->place, x.number == 2 ? "data_type" : "data_location");
         if (x.number == 1 && !kn_wire_numbers(&x, 0, add_dim, t))
             s = kn_onnx_wrong(t->r, t->place, "dims");
         else if (x.number == 2)
