@@ -52,6 +52,15 @@ static int64_t rows_of_task(const kn_site *x, int other)
     return grain > least ? grain : least;
 }
 
+/* Vectors written out one after the other, of a row of so many: as few as possible are computed twice, as the last ones are moved back. */
+static int64_t written_out(int64_t vectors)
+{
+    int64_t best = 4;
+    for (int64_t nv = 5; nv <= 8; nv++)
+        if (kn_ceil_div(vectors, nv) * nv <= kn_ceil_div(vectors, best) * best) best = nv;
+    return best;
+}
+
 /* A map: one long axis in vectors. Where it is the only one, a task is a run of it of some thousand elements, but not fewer tasks than keep
  * the cores busy. */
 static void map_tiles(const kn_site *x, kn_plans *p)
@@ -65,11 +74,11 @@ static void map_tiles(const kn_site *x, kn_plans *p)
     if (run > 4096) run = 4096;
     int64_t whole = padded ? KN_CPU_ROW : KN_CPU_ROW / 2;
     if (vectors <= whole) run = vectors; /* a whole row, its last vector moved back */
-    const int64_t widths[] = {run, 4, 1};
+    const int64_t widths[] = {run, written_out(vectors), 1};
     for (int i = vectors <= whole || (other < 0 && run > 8) ? 0 : 1; i < 3; i++) {
         kn_cpu_tile t = {.lanes = lanes, .nv = widths[i], .mr = 1, .mc = 1, .grain = rows_of_task(x, other), .rlanes = 1, .runroll = 1};
         kn_cpu_try(x, p, &t);
-        if (i == 0 && p->n) break; /* short tasks would only pay more forks */
+        if (p->n) break; /* short tasks would only pay more forks, single vectors more steps of a loop */
     }
 }
 
@@ -137,8 +146,11 @@ static bool interleaved_tiles(const kn_site *x, kn_plans *p)
     y.m = x->n, y.n = -1;
     for (int i = 0; i < x->s->nspatial; i++) if (x->store.coef[i] == few && kn_cpu_extent(x, i) >= 4) y.n = i;
     if (y.n < 0) return false;
-    for (int l = 0; l < x->nloads; l++) /* lanes gathered one by one are no match */
-        if (!x->load[l].linear || x->load[l].coef[y.n] > 1) return false;
+    for (int l = 0; l < x->nloads; l++) { /* lanes gathered one by one are no match */
+        const kn_site_access *a = &x->load[l];
+        bool parted = a->linear && !a->padded && a->coef[y.n] == few && a->coef[x->n] == 1;
+        if (!a->linear || (a->coef[y.n] > 1 && !parted)) return false;
+    }
     int other = kn_cpu_other(&y);
     lanes = kn_cpu_pow2(kn_cpu_extent(x, y.n), lanes);
     kn_cpu_tile t = {.lanes = lanes, .nv = squares_of_task(&y, lanes, few), .mr = few, .mc = 1,

@@ -25,12 +25,13 @@ static void note(hoist *h, const kn_ls *s)
     }
 }
 
-static bool runs(kn_lw *w, const kn_ls *loop)
+/* The loop has so many iterations at least. */
+static bool runs(kn_lw *w, const kn_ls *loop, int64_t times)
 {
     int64_t lo, hi, most, least;
     kn_lw_range(w, loop->lo, &lo, &most);
     kn_lw_range(w, loop->hi, &least, &hi);
-    return least > most;
+    return least >= most + times;
 }
 
 /* The index holds no variable that moves, and nothing that is read. */
@@ -86,7 +87,7 @@ static void visit_all(hoist *h, kn_ls *s)
             kn_expr *value = visit(h, s->value);
             if (!h->counting) s->value = value;
         }
-        if (s->kind == KN_LS_FOR && runs(h->w, s)) visit_all(h, s->body);
+        if (s->kind == KN_LS_FOR && runs(h->w, s, 1)) visit_all(h, s->body);
     }
 }
 
@@ -106,7 +107,7 @@ void kn_lw_hoist(kn_lw *w, kn_ls **list)
 {
     for (kn_ls **at = list; *at && !w->status; at = &(*at)->next) {
         kn_ls *s = *at;
-        if (s->kind == KN_LS_FOR && runs(w, s) && w->p->nbuffers + HOISTED_MOST < KN_LW_BUFFERS - 16) {
+        if (s->kind == KN_LS_FOR && runs(w, s, 2) && w->p->nbuffers + HOISTED_MOST < KN_LW_BUFFERS - 16) {
             hoist h = {.w = w, .counting = true, .moves = kn_array(w->a, bool, w->p->nvars + 1), .stored = kn_array(w->a, bool, KN_LW_BUFFERS)};
             if (!h.moves || !h.stored) return;
             h.moves[s->var] = true;
