@@ -124,8 +124,12 @@ static void put_kinds(kn_buf *b, const kn_site *x, const kn_cpu_tile *t, const c
         kn_putf(b, "vectorize %s %s.2\n", x->name, kn_cpu_axis(x, x->r));
         return;
     }
+    int last = x->s->naxes - 1; /* a few taps are written out: a loop that short ends before its multiply-adds do */
     if (!t->pack && x->s->naxes > x->s->nspatial && x->reduce_extent * t->mr * t->nv <= KN_CPU_UNROLLED)
         for (int i = x->s->nspatial; i < x->s->naxes; i++) kn_putf(b, "unroll %s %s.0\n", x->name, kn_cpu_axis(x, i));
+    else if (x->contraction && last > x->s->nspatial && last != t->blocked && kn_cpu_extent(x, last) * t->mr * t->nv <= KN_CPU_UNROLLED &&
+             t->mr * t->nv + t->nv + 4 <= x->hw->vector_registers)
+        kn_putf(b, "unroll %s %s.0\n", x->name, kn_cpu_axis(x, last));
     if (x->n < 0) return;
     int inner = t->nc > 1 ? 2 : 1;
     if (t->lanes > 1 && t->nv <= KN_CPU_ROW) kn_putf(b, "unroll %s %s.%d\n", x->name, kn_cpu_axis(x, x->n), inner);

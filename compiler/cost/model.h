@@ -30,6 +30,7 @@ typedef struct kn_stage_view {
     double tasks, threads;
     int first_inner;       /* first loop that is neither task, grid nor thread */
     int first_reg;         /* first loop of the register tile: it and all inside are unrolled, vectors or vthreads */
+    int first_point;       /* the same, but behind the last taps of a longer reduction that are written out one after the other */
 } kn_stage_view;
 
 void kn_stage_view_of(const kn_tree *t, const kn_stage *g, const kn_hw *hw, kn_stage_view *v);

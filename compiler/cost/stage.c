@@ -111,20 +111,30 @@ static bool turned(const kn_stage *g, int axis, double lanes)
     return false;
 }
 
+/* Taps of a window: vectors begin anywhere in a line, and every other one reaches into the next, which is a second access. */
+static bool slides(const kn_stage_view *v, const kn_access *x)
+{
+    uint32_t reduced = (1u << v->s->naxes) - (1u << v->s->nspatial);
+    return x->cache < 0 && x->rank && (kn_axes_in(x->index[x->rank - 1]) & reduced) && (kn_axes_in(x->index[x->rank - 1]) & ~reduced);
+}
+
 /* Share of a sum's time that goes into its terms, of which `issue` start each cycle: when its registers are done they are loaded, added to and
  * stored, and the next ones begin anew, which costs the length of the pipeline once more. */
 static double inner_share(const kn_stage_view *v, double vectors, double issue)
 {
     enum { RESTART = 30 }; /* cycles: first loads, a latency, a mispredicted end of the loop */
-    double terms = 1;
+    double terms = 1, written = 1, loop = 0;
     for (int i = v->g->nloops - 1; i >= 0; i--) {
         const kn_loop *l = &v->g->loops[i];
         bool reduces = v->s->axes[l->axis].reduce;
         if (!reduces && i < v->first_reg) break;
-        if (reduces && l->kind != KN_VECTOR && !l->rfactor) terms *= (double)l->extent;
+        if (!reduces || l->kind == KN_VECTOR || l->rfactor) continue;
+        terms *= (double)l->extent;
+        if (l->kind == KN_UNROLL && !loop) written *= (double)l->extent;
+        else if (!loop) loop = (double)l->extent;
     }
-    double cycles = terms * vectors / issue;
-    return cycles / (cycles + vectors + RESTART);
+    double cycles = terms * vectors / issue, turns = loop > 1 ? terms / written * (1 + 3 / loop) : 0; /* a cycle each, some more at its end */
+    return cycles / (cycles + turns + vectors + RESTART);
 }
 
 void kn_cost_cpu(const kn_stage_view *v, kn_cost *c)
@@ -142,7 +152,8 @@ void kn_cost_cpu(const kn_stage_view *v, kn_cost *c)
         double loads = 0; /* vectors and broadcasts compete with the multiply-adds for issue slots */
         for (int i = 0; i + 1 < v->naccesses; i++) {
             bool vector = lanes > 1 && (v->access[i].axes >> g->loops[g->nloops - 1].axis & 1);
-            loads += kn_footprint(v, &v->access[i], v->first_reg, false) / (vector ? lanes : 1);
+            double runs = kn_footprint(v, &v->access[i], v->first_point, false) / (vector ? lanes : 1);
+            loads += vector && slides(v, &v->access[i]) ? 2 * runs : runs;
         }
         eff /= 1 + 0.25 * loads / chains;
         eff *= inner_share(v, chains, hw->fma_per_cycle);

@@ -2,13 +2,16 @@
 #include "cost/model.h"
 #include <string.h>
 
-/* The axis with coefficient one in the fastest dimension; a fused axis stands there as X % c. */
+/* The axis with coefficient one in the fastest dimension, rather a spatial one than that of a window's taps; a fused axis stands there as
+ * X % c. */
 static int unit_axis(const kn_stmt *s, const kn_expr *last, uint32_t axes)
 {
     kn_affine f;
     if (last->op == KN_OP_MOD && last->args[0]->op == KN_OP_AXIS) return last->args[0]->u.axis;
     if (!kn_affine_of(last, &f)) return -1;
-    for (int i = s->naxes - 1; i >= 0; i--) if ((axes >> i & 1) && f.coef[i] == 1) return i;
+    for (int pass = 0; pass < 2; pass++)
+        for (int i = s->naxes - 1; i >= 0; i--)
+            if (s->axes[i].reduce == (pass == 1) && (axes >> i & 1) && f.coef[i] == 1) return i;
     return -1;
 }
 
@@ -104,6 +107,10 @@ void kn_stage_view_of(const kn_tree *t, const kn_stage *g, const kn_hw *hw, kn_s
         v->threads = kn_stage_threads(g, hw);
         for (v->first_reg = g->tensor.at; v->first_reg > 0 && g->loops[v->first_reg - 1].kind == KN_UNROLL;) v->first_reg--;
     }
+    v->first_point = v->first_reg;
+    bool more = false;
+    for (int i = 0; i < v->first_reg; i++) more |= v->s->axes[g->loops[i].axis].reduce && g->loops[i].extent > 1;
+    for (int i = v->first_reg; more && i + 1 < g->nloops && v->s->axes[g->loops[i].axis].reduce && !g->loops[i].rfactor; i++) v->first_point = i + 1;
     v->flops = flops_of(v->s->body) + (v->s->red != KN_RED_NONE);
     if (v->flops < 1) v->flops = 1; /* a copy costs its move */
     v->epilogue_flops = e ? flops_of(e->body) : 0;
@@ -225,7 +232,7 @@ double kn_register_need(const kn_stage_view *v)
     double values = kn_register_values(v);
     need = v->hw->gpu ? values * acc / word : (values / lanes) * (lanes * acc > word ? lanes * acc / word : 1);
     for (int i = 0; i + 1 < v->naccesses; i++) {
-        double f = kn_footprint(v, &v->access[i], v->first_reg, false);
+        double f = kn_footprint(v, &v->access[i], v->first_point, false);
         need += v->hw->gpu ? f * v->access[i].bytes / 4 : f >= lanes ? f / lanes : 1;
     }
     return need;
