@@ -26,7 +26,7 @@ DAEMON_A = $(O)/libkilnd.a
 BIN = $(if $(SAN),$(O)/bin,$(B))
 TESTS = $(patsubst tests/unit/%.c,$(BIN)/tests/%,$(wildcard tests/unit/test_*.c))
 
-.PHONY: onnx-models torch-backend chaos onnx-nodes emu-mutants emu-grid bench-kernels prop-schedules operators kill9 fuzz-lib run-unit build run check demo lint fmt asan ubsan tsan fuzz-smoke bench roller-golden gpu-model amos-golden amos-rank setup tests clean
+.PHONY: crash-sweep onnx-models torch-backend chaos onnx-nodes emu-mutants emu-grid bench-kernels prop-schedules operators kill9 fuzz-lib run-unit build run check demo lint fmt asan ubsan tsan fuzz-smoke bench roller-golden gpu-model amos-golden amos-rank setup tests clean
 build: $(LIB_A) $(BIN)/kilnd $(BIN)/kiln-worker $(BIN)/kiln $(BIN)/kiln-gpu-run
 
 setup:
@@ -172,6 +172,9 @@ operators: build
 
 kill9: build
 	@tests/integration/kill9.sh 50
+
+crash-sweep: $(BIN)/tests/test_crash
+	@KILN_CRASH_STEP=1 $<
 
 chaos: build
 	@.ci/setup check

@@ -79,6 +79,8 @@ char *cache_record_encode(const cache_record *r, size_t *n);
 cache_record *cache_record_decode(const void *p, size_t n, int64_t version, enum cache_verification v, const char *verdict);
 /* Another process wrote something about the key: what this one has in memory is asked for again. */
 void cache_changed(cache *c, const char *key);
+/* The key is gone from the stores: no copy keeps it. */
+void cache_forget(cache *c, const char *key);
 
 /* Generation of a key: changes whenever a get of it could answer differently; lets a front end keep prepared answers. Lock-free read. */
 uint64_t cache_generation(const cache *c);

@@ -135,6 +135,8 @@ void cache_changed(cache *c, const char *key)
     atomic_fetch_add(&c->generation, 1);
 }
 
+void cache_forget(cache *c, const char *key) { written(c, key); }
+
 static bool is_denied(cache *c, const char *key, int64_t version)
 {
     if (!atomic_load(&c->ndenied)) return false;

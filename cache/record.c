@@ -253,3 +253,10 @@ const char *cache_event_verdict(enum cache_verification v, char data[CACHE_EVENT
     snprintf(data, CACHE_EVENT_BYTES, "{\"verification\":\"%s\"}", cache_verification_text(v));
     return v == CACHE_FAILED ? "quarantine" : "verdict";
 }
+
+int64_t cache_record_room(const cache_record *r, size_t body)
+{
+    int64_t n = (int64_t)body;
+    for (int i = 0; i < r->nartifacts; i++) n += r->artifacts[i].bytes;
+    return n;
+}

@@ -37,6 +37,9 @@
     X(PUT, "INSERT OR IGNORE INTO record(key, version, workload, build, target, origin, created_ms, body) VALUES(?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)") \
     X(VERDICT, "INSERT INTO verdict(key, version, state, json, created_ms) SELECT ?1, ?2, ?3, ?4, ?5 WHERE EXISTS" \
                " (SELECT 1 FROM record WHERE key = ?1 AND version = ?2)") \
+    X(USE, "INSERT INTO kiln_use(key, tenant, bytes, hits, cost_ms, used_ms) VALUES(?1, '', ?2, 0, 0, ?3) ON CONFLICT(key) DO UPDATE" \
+           " SET bytes = bytes + excluded.bytes, used_ms = excluded.used_ms") \
+    X(REF, "INSERT OR IGNORE INTO kiln_ref(digest, key) VALUES(?1, ?2)") \
     X(BUMP, "UPDATE kiln_counter SET n = n + 1 WHERE id = 1") \
     X(EVENT, "INSERT INTO kiln_event(seq, at_ms, job, kind, key, version, epoch, worker, data)" \
              " SELECT n, ?1, '', ?2, ?3, ?4, 0, '', ?5 FROM kiln_counter WHERE id = 1") \

@@ -31,6 +31,10 @@
  * counter is held until its end. */
 #define EVENT "WITH c AS (UPDATE kiln_counter SET n = n + 1 WHERE id = 1 RETURNING n) INSERT INTO kiln_event(seq, at_ms, job, kind, key, version," \
     " epoch, worker, data) SELECT n, $1::bigint, '', $2, $3, $4::bigint, 0, '', $5 FROM c"
+/* What a key takes, and who needs an artifact: eviction goes by it (jobs/room_posix.c). */
+#define USE "INSERT INTO kiln_use(key, tenant, bytes, hits, cost_ms, used_ms) VALUES($1, '', $2, 0, 0, $3) ON CONFLICT(key) DO UPDATE" \
+    " SET bytes = kiln_use.bytes + excluded.bytes, used_ms = excluded.used_ms"
+#define REF "INSERT INTO kiln_ref(digest, key) VALUES($1, $2) ON CONFLICT DO NOTHING"
 enum { TRIES = 8 };
 
 static postgres_tier *of(cache_tier *t) { return (postgres_tier *)t; }
@@ -112,10 +116,20 @@ static bool done(PGresult *r)
     return r != NULL;
 }
 
+static bool account(postgres_conn *c, const cache_record *r, size_t body, int64_t now)
+{
+    if (!done(cache_postgres_ask(c, USE, "sii", r->key, cache_record_room(r, body), now))) return false;
+    for (int i = 0; i < r->nartifacts; i++)
+        if (!done(cache_postgres_ask(c, REF, "ss", r->artifacts[i].digest, r->key))) return false;
+    return true;
+}
+
 static bool insert_all(postgres_conn *c, cache_record *r, const cache_blob *blobs, int nblobs, const kiln_bytes *body)
 {
     int64_t now = cache_unix_ms(), version = 0;
     bool fresh = false;
+    /* Eviction takes the same lock alone: it never sees half of a put. */
+    if (!done(cache_postgres_ask(c, "SELECT pg_advisory_xact_lock_shared($1)", "i", (int64_t)CACHE_EVICT_LOCK))) return false;
     /* Services that put the same key take turns; the unique constraint is what the promise rests on. */
     if (!r->version && !done(cache_postgres_ask(c, "SELECT pg_advisory_xact_lock($1)", "i", (int64_t)cache_hash(r->key)))) return false;
     for (int i = 0; i < TRIES && !version; i++) {
@@ -138,6 +152,7 @@ static bool insert_all(postgres_conn *c, cache_record *r, const cache_blob *blob
         if (!done(cache_postgres_ask(c, PUT_BLOB, "sbi", blobs[i].digest, &blobs[i].bytes, now))) return false;
     char data[CACHE_EVENT_BYTES];
     cache_event_put(r, data);
+    if (fresh && !account(c, r, body->n, now)) return false;
     return !fresh || done(cache_postgres_ask(c, EVENT, "issis", now, "kernel", r->key, version, data));
 }
 

@@ -107,6 +107,9 @@ static bool insert_all(sqlite_tier *t, sqlite_conn *c, cache_record *r, const ca
         if (!cache_sqlite_run(cache_sqlite_bind(c, SQL_PUT_BLOB, "sbi", blobs[i].digest, &blobs[i].bytes, now))) return false;
     char data[CACHE_EVENT_BYTES];
     cache_event_put(r, data);
+    if (fresh && !cache_sqlite_run(cache_sqlite_bind(c, SQL_USE, "sii", r->key, cache_record_room(r, body->n), now))) return false;
+    for (int i = 0; fresh && i < r->nartifacts; i++)
+        if (!cache_sqlite_run(cache_sqlite_bind(c, SQL_REF, "ss", r->artifacts[i].digest, r->key))) return false;
     return !fresh || note(t, c, "kernel", r->key, r->version, data);
 }
 

@@ -16,6 +16,8 @@ static const struct { const char *word, *postgres, *sqlite; } words[] = {
     {"{LOCK}", " FOR UPDATE", ""},
     {"{SKIP}", " FOR UPDATE SKIP LOCKED", ""},
     {"{SKIP_J}", " FOR UPDATE OF j SKIP LOCKED", ""},
+    {"{T}", "kiln_", ""},
+    {"{ALONE}", "SELECT pg_advisory_xact_lock(1802071141)", "SELECT 1"},
     {"{IMMEDIATE}", "", " IMMEDIATE"},
     {"{FIND ", "position(", "instr("},
 };

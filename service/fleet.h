@@ -15,8 +15,11 @@ enum service_lead { SERVICE_LEAD, SERVICE_FOLLOW, SERVICE_ALONE };
 enum service_lead service_fleet_lead(service_fleet *f, service_job *job, kept **lease);
 /* Takes the pool's reference: the job goes to the pool again when it can be answered or led, or ends with a problem. */
 void service_fleet_park(service_fleet *f, service_job *job);
+/* Room for one more kernel of the tenant; false: the store is full. A fleet that cannot be asked has room. */
+bool service_fleet_room(service_fleet *f, const char *tenant);
+void service_fleet_hit(service_fleet *f, const char *key); /* counted, and told to the store now and then */
 bool service_fleet_may_store(void *pair); /* of a service_hold */
 typedef struct service_hold { service_fleet *fleet; kept *lease; } service_hold;
 /* How it ended, for the others. problem: the body of the answer when it failed. Drops the lease. */
-void service_fleet_end(service_fleet *f, kept *lease, const build_result *r, const char *problem);
+void service_fleet_end(service_fleet *f, const service_job *job, kept *lease, const build_result *r, const char *problem);
 #endif

@@ -1,12 +1,13 @@
 /* The service as one of a fleet: leads or follows compiles by leases on jobs, and hears what others did to kernels that it keeps in memory. */
 #include "service/fleet.h"
+#include "jobs/room.h"
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
-enum { LOOK_MS = 1000, EVENTS = 256, SWEEP_MS = 600000, KEEP_MS = 86400000 };
+enum { HITS = 1024, HITS_MS = 5000, IDLE_MS = 60000, KERNEL_BYTES = 256 << 10, LOOK_MS = 1000, EVENTS = 256, SWEEP_MS = 600000, KEEP_MS = 86400000 };
 
 typedef struct parked { struct parked *next; service_job *job; int64_t looked; bool touched; } parked;
 struct service_fleet {
@@ -19,6 +20,8 @@ struct service_fleet {
     parked *first;
     atomic_bool stop;
     int64_t seen; /* of the log */
+    pthread_mutex_t hits_lock;
+    struct { char key[72]; int64_t n; } hits[HITS]; /* not yet told to the store; of two keys in one place the later counts */
 };
 
 jobs *service_fleet_jobs(service_fleet *f) { return f->jobs; }
@@ -41,7 +44,8 @@ static enum jobs_status submit(service_fleet *f, service_job *job)
     char needs[128], *payload = payload_of(f, job);
     int64_t left = job->deadline - (int64_t)service_now_ms();
     build_needs(job->ask->hw, true, needs);
-    jobs_ask a = {.id = job->id, .kind = JOBS_COMPILE, .key = job->key, .class = JOBS_INTERACTIVE, .needs = needs, .payload = payload,
+    jobs_ask a = {.id = job->id, .kind = JOBS_COMPILE, .key = job->key, .tenant = job->tenant,
+                 .class = JOBS_INTERACTIVE, .needs = needs, .payload = payload,
                   .deadline_ms = left < 1 ? 1 : left};
     enum jobs_status st = payload ? jobs_submit(f->jobs, &a, &out, &fresh) : JOBS_ERROR;
     free(payload);
@@ -75,9 +79,50 @@ bool service_fleet_may_store(void *pair)
     return !h->lease || keeper_asks(h->fleet->keeper, h->lease);
 }
 
-void service_fleet_end(service_fleet *f, kept *lease, const build_result *r, const char *problem)
+/* ---- room ---- */
+static void gone(void *user, const char *key)
+{
+    service_fleet *f = user;
+    cache_forget(f->app->cache, key);
+}
+
+bool service_fleet_room(service_fleet *f, const char *tenant)
+{
+    room_limits l = {(int64_t)f->app->config.store_mib << 20, (int64_t)f->app->config.tenant_mib << 20, IDLE_MS};
+    return (!l.bytes && !l.tenant_bytes) || room_make(f->jobs, tenant, &l, KERNEL_BYTES, gone, f) != JOBS_FULL;
+}
+
+void service_fleet_hit(service_fleet *f, const char *key)
+{
+    uint64_t h = 14695981039346656037u;
+    for (const char *p = key; *p; p++) h = (h ^ (unsigned char)*p) * 1099511628211u;
+    if (pthread_mutex_trylock(&f->hits_lock)) return; /* a count is not worth waiting for */
+    if (strcmp(f->hits[h % HITS].key, key)) {
+        snprintf(f->hits[h % HITS].key, sizeof f->hits[0].key, "%s", key);
+        f->hits[h % HITS].n = 0;
+    }
+    f->hits[h % HITS].n++;
+    pthread_mutex_unlock(&f->hits_lock);
+}
+
+static void tell_hits(service_fleet *f)
+{
+    for (int i = 0; i < HITS; i++) {
+        char key[72];
+        pthread_mutex_lock(&f->hits_lock);
+        int64_t n = f->hits[i].n;
+        memcpy(key, f->hits[i].key, sizeof key);
+        f->hits[i].n = 0;
+        pthread_mutex_unlock(&f->hits_lock);
+        if (n && room_used(f->jobs, key, n, 0, "") != JOBS_OK) return;
+    }
+}
+
+void service_fleet_end(service_fleet *f, const service_job *job, kept *lease, const build_result *r, const char *problem)
 {
     char result[300];
+    double cost = r->times.construct + r->times.codegen + r->times.toolchain + r->times.verify;
+    if (r->end == BUILD_OK && cost > 0) room_used(f->jobs, job->key, 0, (int64_t)cost + 1, job->tenant);
     if (!lease) {
         jobs_tell(f->jobs);
         return;
@@ -183,7 +228,7 @@ static void touch(service_fleet *f, const char *id)
 /* ---- news ---- */
 static void hear(service_fleet *f)
 {
-    static const char *const of_kernels[] = {"kernel", "verdict", "quarantine"};
+    static const char *const of_kernels[] = {"kernel", "verdict", "quarantine", "evicted"};
     jobs_event *e = malloc(sizeof *e * EVENTS);
     int n = 0;
     if (f->seen < 0) f->seen = jobs_last(f->jobs); /* nothing is in memory from before */
@@ -202,7 +247,7 @@ static void hear(service_fleet *f)
 static void *follow(void *arg)
 {
     service_fleet *f = arg;
-    int64_t swept = (int64_t)service_now_ms(), reaped = 0;
+    int64_t swept = (int64_t)service_now_ms(), reaped = 0, told = 0;
     for (uint64_t turn = 0; !atomic_load(&f->stop);) {
         turn = jobs_turn(f->jobs);
         hear(f);
@@ -211,6 +256,10 @@ static void *follow(void *arg)
         if (now - reaped >= LOOK_MS) {
             jobs_reap(f->jobs);
             reaped = now;
+        }
+        if (now - told >= HITS_MS) {
+            tell_hits(f);
+            told = now;
         }
         if (now - swept >= SWEEP_MS) {
             jobs_sweep(f->jobs, KEEP_MS);
@@ -231,6 +280,7 @@ service_fleet *service_fleet_open(service_app *app, char *why, size_t size)
     if (!f) return NULL;
     f->app = app;
     pthread_mutex_init(&f->lock, NULL);
+    pthread_mutex_init(&f->hits_lock, NULL);
     if (gethostname(host, sizeof host - 1)) snprintf(host, sizeof host, "host");
     snprintf(f->name, sizeof f->name, "kilnd-%s-%d", host, (int)getpid());
     build_words(&app->tools, f->words, sizeof f->words);
@@ -258,5 +308,6 @@ void service_fleet_close(service_fleet *f)
     keeper_close(f->keeper);
     jobs_close(f->jobs);
     pthread_mutex_destroy(&f->lock);
+    pthread_mutex_destroy(&f->hits_lock);
     free(f);
 }

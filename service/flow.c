@@ -54,6 +54,7 @@ static service_reply *look_up(service_call *c)
         return NULL;
     }
     service_count(app->metrics, SERVICE_HITS);
+    service_fleet_hit(app->fleet, c->ask->keys.kernel);
     snprintf(status, sizeof status, "kiln; hit; detail=%s", tier);
     service_answer how = {c->ask, status, &c->ask->times};
     service_reply *reply = service_answer_kernel(c, r, &how);
@@ -197,7 +198,7 @@ static bool build_here(service_app *app, service_job *job, kept *lease, service_
     if (r.end != BUILD_OK) service_count(app->metrics, SERVICE_COMPILE_FAILURES);
     *pending = r.end == BUILD_OK && r.verification == CACHE_PENDING;
     *problem = r.end == BUILD_LOST ? NULL : problem_of(app, job, &r);
-    service_fleet_end(app->fleet, lease, &r, *problem ? (*problem)->body : NULL);
+    service_fleet_end(app->fleet, job, lease, &r, *problem ? (*problem)->body : NULL);
     return r.end != BUILD_LOST;
 }
 
@@ -214,6 +215,12 @@ void service_compile_job(void *arg)
         after(app, job, pending);
         return;
     }
+    if (!service_fleet_room(app->fleet, job->tenant)) {
+        problem = service_problem(507, "store-full", "the store is full", "nothing in it may go: all of it is in use, or of others", NULL);
+        service_jobs_done(app->jobs, job, problem, true);
+        service_job_drop(app->jobs, job);
+        return;
+    }
     enum service_lead lead = service_fleet_lead(app->fleet, job, &lease);
     if (lead == SERVICE_FOLLOW) {
         job->followed = true;
@@ -223,7 +230,7 @@ void service_compile_job(void *arg)
     bool flies = cache_flight_begin(app->cache, job->key, job->deadline - build_now_ms(), &collapsed, &timed_out), ours = true;
     if (known(app, job, &pending)) { /* the one that led before has stored it */
         build_result found = {.end = BUILD_OK};
-        service_fleet_end(app->fleet, lease, &found, NULL);
+        service_fleet_end(app->fleet, job, lease, &found, NULL);
     } else ours = build_here(app, job, lease, &problem, &pending);
     if (flies) cache_flight_end(app->cache, job->key);
     if (!ours) {

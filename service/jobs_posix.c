@@ -145,6 +145,7 @@ service_job *service_jobs_join(service_jobs *j, service_call *c, bool *fresh)
     if (!job) {
         job = make(j, c->ask);
         *fresh = job != NULL;
+        if (job) snprintf(job->tenant, sizeof job->tenant, "%s", c->who.tenant);
     }
     if (job) {
         job->refs++;

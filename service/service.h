@@ -204,6 +204,7 @@ struct service_job {
     char id[40], key[72];
     service_ask *ask;
     enum service_state state;
+    char tenant[64]; /* of the one who asked first */
     bool followed; /* another process led, or leads */
     bool settled, emulating; /* nothing more will be known about the kernel; an emulation is queued or runs */
     service_reply *problem;  /* of a failed job */

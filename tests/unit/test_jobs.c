@@ -12,6 +12,8 @@
 #include <unistd.h>
 #include <cmocka.h>
 #include <libpq-fe.h>
+#include "cache/cache.h"
+#include "jobs/room.h"
 #include "jobs/state.h"
 
 static char dir[64];
@@ -514,6 +516,85 @@ static void races_end_each_job_once(void **s)
     jobs_close(j);
 }
 
+/* ---- room in the store ---- */
+static char evicted[200];
+static void note_gone(void *user, const char *key)
+{
+    cache_forget(user, key);
+    snprintf(evicted + strlen(evicted), sizeof evicted - strlen(evicted), "%s ", key);
+}
+
+static void put_kernel(cache *c, const char *key, const char *own, const char *common)
+{
+    cache_record r = {.canon = {"canon", 5}, .nartifacts = 2, .name = "p", .target = "t", .origin = "constructed"};
+    cache_blob blobs[2] = {{"", {own, strlen(own)}}, {"", {common, strlen(common)}}};
+    bool stored;
+    snprintf(r.key, sizeof r.key, "%s", key);
+    strcpy(r.artifacts[0].kind, "source");
+    strcpy(r.artifacts[1].kind, "header");
+    assert_int_equal(cache_put(c, &r, blobs, 2, &stored), CACHE_OK);
+    assert_true(stored);
+}
+
+static bool has(cache *c, const char *key)
+{
+    cache_record *r = NULL;
+    const char *tier;
+    bool found = cache_get(c, key, (kiln_bytes){"canon", 5}, &r, &tier) == CACHE_OK;
+    char *bytes = NULL;
+    size_t n;
+    for (int i = 0; found && i < r->nartifacts; i++) { /* what stays is whole */
+        assert_int_equal(cache_get_blob(c, r->artifacts[i].digest, &bytes, &n), CACHE_OK);
+        free(bytes);
+    }
+    cache_release(r);
+    return found;
+}
+
+static void the_least_worth_goes(void **s)
+{
+    (void)s;
+    jobs *j = open_jobs();
+    cache_error e;
+    cache *c = cache_open(&(cache_config){.data_dir = dir, .postgres_url = server, .memory_bytes = 1}, &e);
+    assert_non_null(c);
+    char second[96];
+    snprintf(second, sizeof second, "%s/second", dir); /* another service: the first keeps what it wrote itself beside PostgreSQL */
+    cache *other = server ? cache_open(&(cache_config){.data_dir = second, .postgres_url = server, .memory_bytes = 1}, &e) : c;
+    assert_non_null(other);
+    int64_t bytes, keys;
+    put_kernel(c, "dear", "dear source", "common header");
+    put_kernel(c, "cheap", "cheap source", "common header");
+    put_kernel(c, "busy", "busy source", "common header");
+    assert_int_equal(room_total(j, &bytes, &keys), JOBS_OK);
+    assert_int_equal(keys, 3);
+    int64_t each = bytes / 3;
+    assert_int_equal(room_used(j, "dear", 1, 9000, "A"), JOBS_OK);
+    assert_int_equal(room_used(j, "cheap", 1, 10, "A"), JOBS_OK);
+    assert_int_equal(room_used(j, "busy", 0, 1, "B"), JOBS_OK);
+    submit(j, "busy", NULL); /* a live job: it is at work */
+    room_limits l = {.bytes = bytes, .idle_ms = 60000};
+    *evicted = 0;
+    assert_int_equal(room_make(j, "", &l, 1, note_gone, c), JOBS_FULL); /* all were asked for lately */
+    assert_string_equal(evicted, "");
+    l.idle_ms = -1000;
+    assert_int_equal(room_make(j, "", &l, 0, note_gone, c), JOBS_OK);
+    assert_string_equal(evicted, "");
+    assert_int_equal(room_make(j, "", &l, 1, note_gone, c), JOBS_OK);
+    assert_string_equal(evicted, "cheap ");
+    assert_false(has(other, "cheap"));
+    assert_true(has(other, "dear") && has(other, "busy")); /* the shared header is still there */
+    l = (room_limits){.tenant_bytes = each / 2, .idle_ms = -1000};
+    assert_int_equal(room_make(j, "B", &l, each, note_gone, c), JOBS_FULL); /* its one kernel is at work */
+    assert_int_equal(room_make(j, "A", &l, 1, note_gone, c), JOBS_OK);
+    assert_string_equal(evicted, "cheap dear ");
+    put_kernel(c, "cheap", "cheap source", "common header"); /* it can come back */
+    assert_true(has(other, "cheap"));
+    if (other != c) cache_close(other);
+    cache_close(c);
+    jobs_close(j);
+}
+
 static void *submit_late(void *arg)
 {
     rest(100);
@@ -571,6 +652,7 @@ int main(void)
         BOTH(wishes_are_obeyed),
         BOTH(budgets_and_deadlines),
         BOTH(lists_pages_and_counts),
+        BOTH(the_least_worth_goes),
         BOTH(races_end_each_job_once),
         BOTH(news_wakes_other_processes),
     };
