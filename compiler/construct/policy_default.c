@@ -1,4 +1,5 @@
 /* Policy "default": shape the program, grow rTiles for each stage, rank them by the micro performance model. */
+#include "construct/roller.h"
 #include "construct/cpu.h"
 
 enum { EVALUATIONS = 90 }; /* of one construction: keeps it under the 10 ms that an answer may take */
@@ -61,6 +62,28 @@ static kiln_status candidate(const kn_plans *plans, int nstages, int r, kiln_can
     return kn_candidate_of(first->a, first->canonical, first->hw, trace, r, out, d);
 }
 
+/* Puts a candidate at its predicted place among at most k. */
+static void insert(kiln_candidates *list, const kiln_candidate *c, int k)
+{
+    int at = list->n < k ? list->n++ : list->n;
+    for (; at > 0 && list->c[at - 1].predicted_us > c->predicted_us; at--)
+        if (at < list->n) list->c[at] = list->c[at - 1];
+    if (at < list->n) list->c[at] = *c;
+}
+
+/* On devices whose description has ROLLER's constants its tiles compete: they are made of fused axes, which small images want. Those of windows
+ * without reuse do not: the model underrates their fills. */
+static kiln_status add_tiles(kiln_arena *a, const kn_program *p, const kn_hw *hw, int k, kiln_candidates *list)
+{
+    kiln_candidates *tiles;
+    kiln_diag none = {0};
+    if (k > KILN_MAX_CANDIDATES) k = KILN_MAX_CANDIDATES;
+    kiln_status s = kn_roller_contractions(a, p, hw, k < 10 ? 10 : k, &tiles, &none);
+    for (int i = 0; s == KILN_OK && i < tiles->n; i++) insert(list, &tiles->c[i], k);
+    for (int i = 0; i < list->n; i++) list->c[i].rank = i;
+    return s == KILN_MEMORY || s == KILN_STOPPED ? s : KILN_OK;
+}
+
 static kiln_status construct(kiln_arena *a, const kn_program *p, const kn_hw *hw, int k, kiln_candidates **out, kiln_diag *d)
 {
     kiln_bytes head;
@@ -79,8 +102,9 @@ static kiln_status construct(kiln_arena *a, const kn_program *p, const kn_hw *hw
         if (s) return s;
         list->n++;
     }
+    if (hw->gpu && hw->roller.present && (s = add_tiles(a, p, hw, k, list))) return kn_fail(d, s, "out of memory, or stopped, while constructing");
     *out = list;
     return KILN_OK;
 }
 
-const kn_policy kn_policy_default = {.name = "default", .version = 1, .construct = construct};
+const kn_policy kn_policy_default = {.name = "default", .version = 2, .construct = construct};

@@ -19,13 +19,15 @@ static int members(const kn_stmt *s, const int *group, int g)
     return n;
 }
 
-static kiln_status plan_statement(kiln_arena *a, const kn_program *p, int i, const kn_hw *hw, int k, plan *out, kiln_diag *d)
+static kiln_status plan_statement(kiln_arena *a, const kn_program *p, int i, const kn_hw *hw, int k, bool contractions, plan *out, kiln_diag *d)
 {
     const kn_stmt *s = p->stmts[i];
     const char *used = "";
     double eps;
     out->name = p->tensors[s->out].name;
     kiln_status st = kn_roller_view_of(p, i, &out->view, out->group, d);
+    if (st == KILN_OK && contractions && s->red != KN_RED_NONE && !kn_roller_io_dependent(&out->view))
+        return kn_fail(d, KILN_NO_SCHEDULE, "statement %d is no contraction", i);
     if (st == KILN_OK) st = kn_roller_tiles(a, &out->view, hw, k, &out->tiles, &out->ntiles, &used, &eps, d);
     out->plain = used[0] == 'P';
     for (int g = 0; st == KILN_OK && g < out->view.nspatial + out->view.nreduce; g++)
@@ -163,14 +165,15 @@ static kiln_status candidate(kiln_arena *a, const kn_program *p, const kn_hw *hw
     return KILN_OK;
 }
 
-static kiln_status construct(kiln_arena *a, const kn_program *p, const kn_hw *hw, int k, kiln_candidates **out, kiln_diag *d)
+static kiln_status construct_tiles(kiln_arena *a, const kn_program *p, const kn_hw *hw, int k, bool contractions, kiln_candidates **out,
+                                   kiln_diag *d)
 {
     plan *plans = kn_array(a, plan, p->nstmts + 1);
     kiln_candidates *list = kn_new(a, kiln_candidates);
     if (!plans || !list) return kn_fail(d, KILN_MEMORY, "out of memory");
     int most = 0;
     for (int i = 0; i < p->nstmts; i++) {
-        kiln_status s = plan_statement(a, p, i, hw, k, &plans[i], d);
+        kiln_status s = plan_statement(a, p, i, hw, k, contractions, &plans[i], d);
         if (s != KILN_OK) return s;
         if (plans[i].ntiles > most) most = plans[i].ntiles;
     }
@@ -181,6 +184,16 @@ static kiln_status construct(kiln_arena *a, const kn_program *p, const kn_hw *hw
     }
     *out = list;
     return KILN_OK;
+}
+
+static kiln_status construct(kiln_arena *a, const kn_program *p, const kn_hw *hw, int k, kiln_candidates **out, kiln_diag *d)
+{
+    return construct_tiles(a, p, hw, k, false, out, d);
+}
+
+kiln_status kn_roller_contractions(kiln_arena *a, const kn_program *p, const kn_hw *hw, int k, kiln_candidates **out, kiln_diag *d)
+{
+    return construct_tiles(a, p, hw, k, true, out, d);
 }
 
 const kn_policy kn_policy_roller = {.name = "roller", .version = 1, .construct = construct};

@@ -1,5 +1,5 @@
-/* The published ROLLER artifact's search, exactly: for policy "roller" and for comparison with its golden values. The default policy does not
- * use it. Sources: ROLLER (OSDI'22) section 3 and its artifact's policies RT and PlainRT. */
+/* The published ROLLER artifact's search, exactly: for policy "roller" and for comparison with its golden values. The default policy takes
+ * its tiles of contractions as candidates too. Sources: ROLLER (OSDI'22) section 3 and its artifact's policies RT and PlainRT. */
 #ifndef KN_ROLLER_H
 #define KN_ROLLER_H
 #include "construct/construct.h"
@@ -43,4 +43,6 @@ bool kn_roller_io_dependent(const kn_roller_view *v);
 bool kn_roller_gemm_groups(const kn_stmt *s, int *group);
 /* Axes fused where they are adjacent in every access; returns how many are left. */
 int kn_roller_fuse_groups(const kn_stmt *s, int *fused);
+/* Candidates as policy "roller" makes them, where its reuse search applies to every reduction; else KILN_NO_SCHEDULE. */
+kiln_status kn_roller_contractions(kiln_arena *a, const kn_program *p, const kn_hw *hw, int k, kiln_candidates **out, kiln_diag *d);
 #endif

@@ -9,12 +9,19 @@
 #include <time.h>
 
 #define SUITE "osdi22-119"
-#define MEASURED "v100_roller_top10_ms"
 enum { OPS_MAX = 256, CANDIDATES = 16 };
 static const double min_rank = 0.95, max_ratio = 1.5, max_construct_ms = 50;
+/* Measured columns. Held to the bounds: what we construct for V100. For the record: the artifact's own tiles, whose code was TVM's, and K80. */
+static const struct { const char *device, *column, *policy; bool held; } comparisons[] = {
+    {"nvidia-v100", "v100_roller_top10_ms", "default", true},
+    {"nvidia-v100", "v100_roller_top10_ms", "roller", false},
+    {"nvidia-k80", "k80_roller_top10_ms", "default", false},
+    {"nvidia-k80", "k80_roller_top10_ms", "roller", false},
+};
+enum { COMPARISONS = sizeof comparisons / sizeof *comparisons };
 static const char *const devices[] = {"nvidia-v100", "nvidia-a100", "nvidia-h100", "nvidia-h200", "nvidia-k80"};
 
-typedef struct op { char id[16], request[1024]; double measured_us, predicted_us; char bottleneck[16]; } op;
+typedef struct op { char id[16], request[1024]; double measured_us[COMPARISONS], predicted_us; char bottleneck[16]; } op;
 
 static double now_ms(void)
 {
@@ -32,8 +39,9 @@ static int read_ops(const char *path, op *ops)
         op *o = &ops[n];
         if (strcmp(ops_at(&t, "suite"), SUITE) || !ops_request(&t, o->request, sizeof o->request)) continue;
         snprintf(o->id, sizeof o->id, "%s", ops_at(&t, "id"));
-        o->measured_us = atof(ops_at(&t, MEASURED)) * 1e3;
-        n += o->measured_us > 0;
+        bool all = true;
+        for (int k = 0; k < COMPARISONS; k++) all = (o->measured_us[k] = atof(ops_at(&t, comparisons[k].column)) * 1e3) > 0 && all;
+        n += all;
     }
     fclose(t.f);
     return n;
@@ -98,20 +106,21 @@ static double spearman(const double *x, const double *y, int n)
 }
 
 /* One line: how the predictions of a policy's kernels stand to the measured times. */
-static bool model_holds(op *ops, int n, const char *policy, bool verbose)
+static bool model_holds(op *ops, int n, int which, bool verbose)
 {
     double x[OPS_MAX] = {0}, y[OPS_MAX] = {0}, logs = 0, error = 0, ms;
+    const char *device = comparisons[which].device, *policy = comparisons[which].policy;
     for (int i = 0; i < n; i++) {
         op *o = &ops[i];
-        o->predicted_us = construct(o, devices[0], policy, &ms, o->bottleneck);
+        o->predicted_us = construct(o, device, policy, &ms, o->bottleneck);
         if (!(o->predicted_us > 0)) return false;
-        x[i] = o->measured_us, y[i] = o->predicted_us;
+        x[i] = o->measured_us[which], y[i] = o->predicted_us;
         logs += log(y[i] / x[i]);
         error += fabs(log(y[i] / x[i]));
         if (verbose) printf("%-4s measured %10.1f us  predicted %10.1f us (%5.2f)  %s\n", o->id, x[i], y[i], y[i] / x[i], o->bottleneck);
     }
     double rank = spearman(x, y, n), ratio = exp(logs / n);
-    printf("policy %-8s %d operators on %s: rank correlation %.4f, geomean predicted/measured %.3f, mean |log| %.3f\n", policy, n, devices[0],
+    printf("policy %-8s %d operators on %s: rank correlation %.4f, geomean predicted/measured %.3f, mean |log| %.3f\n", policy, n, device,
            rank, ratio, error / n);
     return rank >= min_rank && ratio <= max_ratio && ratio >= 1 / max_ratio;
 }
@@ -144,8 +153,8 @@ int main(int argc, char **argv)
         return 64;
     }
     bool verbose = argc > 2;
-    model_holds(ops, n, "roller", verbose); /* the artifact's own tiles, for the record: their code was TVM's, not ours */
-    bool model = model_holds(ops, n, "default", verbose), times = constructs(ops, n);
+    bool model = true, times = constructs(ops, n);
+    for (int k = 0; k < COMPARISONS; k++) model = (model_holds(ops, n, k, verbose) || !comparisons[k].held) && model;
     printf("gpu-model: %s\n", model && times ? "holds" : "does not hold");
     return !model || !times;
 }

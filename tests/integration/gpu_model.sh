@@ -4,5 +4,5 @@ cd "$(dirname "$0")/../.." || exit 2
 out=$("${KILN_BIN:-build}/gpu-model" tests/data/roller_ops.csv)
 status=$?
 [ $status = 0 ] || printf "%s\n" "$out"
-printf '# %s\n' "$(printf '%s\n' "$out" | grep '^policy default')"
+printf '# %s\n' "$(printf '%s\n' "$out" | grep -m1 '^policy default')"
 exit $status
