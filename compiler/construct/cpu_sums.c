@@ -232,9 +232,29 @@ bool kn_cpu_only_along_r(const kn_site *x)
     return !along_n && x->r >= 0 && kn_cpu_extent(x, x->r) * kn_cpu_acc_bytes(x) * 2 >= x->hw->vector_bytes;
 }
 
+/* Rows of results that are a few elements: lanes along the rows instead, whose vectors are put together as they are stored. What holds the rows must
+ * lie along them, or so near that a vector's lanes are picked from a few. */
+static bool upright_tiles(const kn_site *x, kn_plans *p)
+{
+    int64_t few = kn_cpu_extent(x, x->n), full = x->hw->vector_bytes / kn_cpu_acc_bytes(x);
+    if (x->m < 0 || few < 2 || few > 4 || 2 * few > full || !x->store.linear || x->store.coef[x->m] != few || x->g->epilogue >= 0) return false;
+    for (int l = 0; l < x->nloads; l++) {
+        const kn_site_access *a = &x->load[l];
+        if (!a->linear || a->padded || a->coef[x->m] < 0 || a->coef[x->m] > 4) return false;
+    }
+    kn_site y = *x;
+    y.n = x->m;
+    y.m = x->n;
+    int64_t lanes = kn_cpu_pow2(kn_cpu_extent(&y, y.n), full);
+    if (lanes < 4 || kn_dtype_bytes(x->s->body->dtype) < 4) return false;
+    kn_cpu_tile t = {.lanes = lanes, .nv = 1, .mr = few, .mc = 1, .grain = kn_cpu_grain(&y, kn_cpu_other(&y)), .nc = 1, .kb = 1, .rlanes = 1, .runroll = 1};
+    kn_cpu_try(&y, p, &t);
+    return p->n > 0;
+}
+
 void kn_cpu_sums(const kn_site *x, kn_plans *p)
 {
-    if (streamed_tiles(x, p)) return;
+    if (streamed_tiles(x, p) || upright_tiles(x, p)) return;
     reduce_tiles(x, p);
     if (!p->n || x->contraction || !kn_cpu_only_along_r(x)) spatial_tiles(x, p);
 }
