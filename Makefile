@@ -19,15 +19,18 @@ LIBS = -Wl,--as-needed $(shell pkg-config --libs $(PKGS)) -lm -ldl -lpthread
 FINGERPRINT = $(O)/include/fingerprint.h
 LIB_SRC = $(wildcard compiler/*.c compiler/*/*.c)
 DAEMON_SRC = $(filter-out %/main.c,$(wildcard cache/*.c jobs/*.c workers/*.c service/*.c))
-CLI_SRC = $(filter-out %/main.c,$(wildcard api/cli/*.c))
+CLI_SRC = $(filter-out %/main.c,$(wildcard api/cli/*.c api/client/*.c))
 obj = $(patsubst %.c,$(O)/%.o,$(1))
 LIB_A = $(if $(SAN),$(O)/libkiln.a,$(B)/libkiln.a)
 DAEMON_A = $(O)/libkilnd.a
 BIN = $(if $(SAN),$(O)/bin,$(B))
 TESTS = $(patsubst tests/unit/%.c,$(BIN)/tests/%,$(wildcard tests/unit/test_*.c))
 
-.PHONY: crash-sweep onnx-models torch-backend chaos onnx-nodes emu-mutants emu-grid bench-kernels prop-schedules operators kill9 fuzz-lib run-unit build run check demo lint fmt asan ubsan tsan fuzz-smoke bench roller-golden gpu-model amos-golden amos-rank setup tests clean
-build: $(LIB_A) $(BIN)/kilnd $(BIN)/kiln-worker $(BIN)/kiln $(BIN)/kiln-gpu-run
+CLIENT_SO = $(BIN)/libkiln-client.so
+CLIENT_OBJ = $(call obj,$(wildcard api/client/*.c) api/cli/pool_posix.c)
+
+.PHONY: crash-sweep client install-client onnx-models torch-backend chaos onnx-nodes emu-mutants emu-grid bench-kernels prop-schedules operators kill9 fuzz-lib run-unit build run check demo lint fmt asan ubsan tsan fuzz-smoke bench roller-golden gpu-model amos-golden amos-rank setup tests clean
+build: $(LIB_A) $(CLIENT_SO) $(BIN)/kilnd $(BIN)/kiln-worker $(BIN)/kiln $(BIN)/kiln-gpu-run
 
 setup:
 	@.ci/setup
@@ -157,6 +160,16 @@ emu-mutants: $(BIN)/tests/test_warps
 	@KILN_FULL=1 $< mutants
 emu-grid: $(BIN)/tests/test_warps
 	@KILN_FULL=1 $<
+
+client: $(CLIENT_SO)
+$(CLIENT_SO): $(CLIENT_OBJ) $(LIB_A) api/client/exports.map
+	@mkdir -p $(@D); $(CC) $(SANFLAGS) -shared -Wl,--version-script=api/client/exports.map -Wl,-soname,libkiln-client.so.0 -o $@ $(CLIENT_OBJ) $(LIB_A) \
+	    -lcjson -ldl -lpthread -lm
+PREFIX ?= /usr/local
+install-client: $(CLIENT_SO)
+	@install -D -m 755 $< $(PREFIX)/lib/libkiln-client.so.0; ln -sf libkiln-client.so.0 $(PREFIX)/lib/libkiln-client.so
+	@install -D -m 644 api/client/kiln_client.h $(PREFIX)/include/kiln_client.h
+	@mkdir -p $(PREFIX)/lib/pkgconfig; sed 's|@prefix@|$(PREFIX)|' api/client/kiln-client.pc.in > $(PREFIX)/lib/pkgconfig/kiln-client.pc
 
 # The light CNNs of the onnx wheel give their stored outputs: make onnx-models [ONLY=resnet50] [PYTHON=an interpreter with onnx and numpy]
 onnx-models: build

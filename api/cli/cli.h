@@ -41,6 +41,8 @@ char *cli_hw_text(struct cli *c, const kiln_hw *hw, size_t *n); /* that folder's
 struct http_answer { long status; char type[128]; char cache[160]; char timing[512]; char *body; size_t n; }; /* free(body) */
 /* accept may be NULL; body NULL makes it a GET. False after a message (service not reachable). Shows progress after a second. */
 bool http_call(const struct cli *c, const char *path, const char *accept, const char *body, struct http_answer *out);
+/* The same with a body of n bytes of that media type. */
+bool http_send(const struct cli *c, const char *path, const char *accept, const char *type, const void *body, size_t n, struct http_answer *out);
 int http_problem(const struct http_answer *a); /* prints a problem+json answer; returns DATA or UNAVAILABLE */
 
 /* A kernel's JSON answer: posted for an operator, fetched for a key. NULL after a message. cJSON_Delete. */
@@ -48,4 +50,12 @@ cJSON *cli_kernel(struct cli *c, int *status);
 const char *cli_media(const char *as); /* media type of --as; NULL after a message */
 void cli_summary(const char *body, size_t n, const char *cache); /* a kernel's JSON answer for people */
 const char *json_text(const cJSON *o, const char *name); /* "" when absent */
+
+/* The model that the arguments name, read; free(*file) after the last use of the graph. An exit status after a message. */
+int cli_graph(struct cli *c, kiln_graph **g, char **file);
+/* Whole models: `kiln compile FILE.onnx -o DIR`, `kiln run DIR`. */
+bool cli_is_model(const char *path);  /* a file of a model, by its name */
+bool cli_is_folder(const char *path); /* a folder with a compiled model */
+int cli_model_compile(struct cli *c);
+int cli_model_run(struct cli *c);
 #endif

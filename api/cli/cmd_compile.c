@@ -40,6 +40,7 @@ void cli_summary(const char *body, size_t n, const char *cache)
 
 int cmd_compile(struct cli *c)
 {
+    if (c->nargs == 1 && cli_is_model(c->args[0])) return cli_model_compile(c);
     struct http_answer a;
     int status = OK;
     const char *media = cli_media(c->as);

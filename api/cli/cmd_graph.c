@@ -20,15 +20,13 @@ static bool pair(const char *option, const char *text, const char **name, double
     return true;
 }
 
-int cmd_graph(struct cli *c)
+int cli_graph(struct cli *c, kiln_graph **g, char **file)
 {
     const char *dims[MOST] = {NULL}, *binds[MOST] = {NULL};
     int64_t extents[MOST];
     double values[MOST], extent;
     size_t n;
     kiln_diag d = {0};
-    kiln_graph *g;
-    kiln_bytes text;
     if (c->nargs != 1) return cli_fail(USAGE, "which model? FILE.onnx, or FILE.json with a member \"graph\"");
     bool good = true;
     for (int i = 0; good && i < c->ndims; i++) {
@@ -37,18 +35,26 @@ int cmd_graph(struct cli *c)
     }
     for (int i = 0; good && i < c->nbinds; i++) good = pair("--bind", c->binds[i], &binds[i], &values[i]);
     if (!good) return USAGE;
-    char *file = cli_read_file(c, c->args[0], &n);
-    if (!file) return NO_INPUT;
+    *file = cli_read_file(c, c->args[0], &n);
+    if (!*file) return NO_INPUT;
     kiln_graph_options o = {.ndims = c->ndims, .dims = dims, .extents = extents, .nbinds = c->nbinds, .binds = binds, .values = values};
-    kiln_bytes model = {file, n};
-    kiln_status s = n && (*file == '{' || *file == '\n' || *file == ' ') ? kiln_graph_json(c->arena, model, &o, &g, &d)
-                                                                         : kiln_graph_onnx(c->arena, model, &o, &g, &d);
-    if (s == KILN_OK && kiln_graph_text(c->arena, g, &text) != KILN_OK) s = KILN_MEMORY;
-    int status = s == KILN_OK ? cli_write(c, text.p, text.n) : cli_diag(&d);
-    free(file);
+    kiln_bytes model = {*file, n};
+    kiln_status s = n && strchr("{ \n", **file) ? kiln_graph_json(c->arena, model, &o, g, &d) : kiln_graph_onnx(c->arena, model, &o, g, &d);
+    int status = s == KILN_OK ? OK : cli_diag(&d);
     for (int i = 0; i < MOST; i++) {
         free((char *)dims[i]);
         free((char *)binds[i]);
     }
+    return status;
+}
+
+int cmd_graph(struct cli *c)
+{
+    kiln_graph *g;
+    kiln_bytes text;
+    char *file = NULL;
+    int status = cli_graph(c, &g, &file);
+    if (status == OK) status = kiln_graph_text(c->arena, g, &text) == KILN_OK ? cli_write(c, text.p, text.n) : cli_fail(SOFTWARE, "out of memory");
+    free(file);
     return status;
 }

@@ -230,6 +230,7 @@ static int run(struct job *j, const cJSON *answer)
 
 int cmd_run(struct cli *c)
 {
+    if (c->nargs == 1 && cli_is_folder(c->args[0])) return cli_model_run(c);
     int status = OK;
     cJSON *answer = cli_kernel(c, &status);
     if (!answer) return status;

@@ -51,6 +51,11 @@ static int progress(void *user, curl_off_t a, curl_off_t b, curl_off_t c, curl_o
 
 bool http_call(const struct cli *c, const char *path, const char *accept, const char *body, struct http_answer *out)
 {
+    return http_send(c, path, accept, "application/json", body, body ? strlen(body) : 0, out);
+}
+
+bool http_send(const struct cli *c, const char *path, const char *accept, const char *type, const void *body, size_t n, struct http_answer *out)
+{
     *out = (struct http_answer){0};
     CURL *h = curl_easy_init();
     if (!h) return cli_fail(SOFTWARE, "libcurl cannot start") < 0;
@@ -69,7 +74,9 @@ bool http_call(const struct cli *c, const char *path, const char *accept, const 
         headers = curl_slist_append(headers, line);
     }
     if (body) {
-        headers = curl_slist_append(headers, "Content-Type: application/json");
+        snprintf(line, sizeof line, "Content-Type: %s", type);
+        headers = curl_slist_append(headers, line);
+        curl_easy_setopt(h, CURLOPT_POSTFIELDSIZE_LARGE, (curl_off_t)n);
         curl_easy_setopt(h, CURLOPT_POSTFIELDS, body);
     }
     curl_easy_setopt(h, CURLOPT_URL, url);

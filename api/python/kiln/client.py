@@ -12,11 +12,11 @@ from .kernel import Kernel
 
 
 class Client:
-    """url: http://HOST:PORT or unix:/PATH; default KILN_URL, else http://127.0.0.1:8787. token: KILN_TOKEN.
+    """url: http://HOST:PORT or unix:/PATH; default KILN_URL, else http://127.0.0.1:8787. token: KILN_KEY.
     cache: a folder; default KILN_CACHE, else ~/.cache/kiln. timeout: seconds one answer may take."""
 
     def __init__(self, url=None, token=None, cache=None, timeout=90.0):
-        self.transport = Transport(url or os.environ.get("KILN_URL") or "http://127.0.0.1:8787", timeout, token or os.environ.get("KILN_TOKEN"))
+        self.transport = Transport(url or os.environ.get("KILN_URL") or "http://127.0.0.1:8787", timeout, token or os.environ.get("KILN_KEY"))
         self.cache = Cache(cache)
         self.asked, self.lock = {}, threading.Lock()
 

@@ -1,0 +1,40 @@
+/* libkiln-client: runs what Kiln compiled, in C. A model is a folder that `kiln compile model.onnx -o DIR` wrote. C11 and C++. */
+#ifndef KILN_CLIENT_H
+#define KILN_CLIENT_H
+#include <stdint.h>
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+enum { KILN_CLIENT_RANK = 8 };
+typedef struct kiln_client_error { char message[512]; } kiln_client_error;
+typedef struct kiln_client_tensor {
+    const char *name, *dtype; /* "f32" */
+    int rank;
+    int64_t shape[KILN_CLIENT_RANK], bytes;
+} kiln_client_tensor;
+
+/* A fork-join pool that kernels run on (docs/abi.md); its layout is the ABI's. NULL: threads cannot be had; everything runs serially then. */
+struct kiln_pool;
+struct kiln_pool *kiln_pool_open(int threads);
+void kiln_pool_close(struct kiln_pool *pool); /* NULL is fine */
+
+/* Reads and checks a folder: every file against its SHA-256 before it is loaded, the CPU against the features of the target. NULL: *error. */
+typedef struct kiln_model kiln_model;
+kiln_model *kiln_model_open(const char *folder, kiln_client_error *error);
+void kiln_model_close(kiln_model *model); /* NULL is fine */
+int kiln_model_inputs(const kiln_model *model);
+int kiln_model_outputs(const kiln_model *model);
+const kiln_client_tensor *kiln_model_input(const kiln_model *model, int i);
+const kiln_client_tensor *kiln_model_output(const kiln_model *model, int i);
+/* Arrays in the order of the model, contiguous and row-major. 0: done. One call at a time a model; others wait. pool NULL: serial. */
+int kiln_model_run(kiln_model *model, const void *const *inputs, void *const *outputs, const struct kiln_pool *pool, kiln_client_error *error);
+/* The same, step by step: us[i] gets the microseconds of step i. */
+int kiln_model_steps(const kiln_model *model);
+const char *kiln_model_step(const kiln_model *model, int i, double *flops, double *bytes); /* the nodes that the step does */
+int kiln_model_profile(kiln_model *model, const void *const *inputs, void *const *outputs, const struct kiln_pool *pool, double *us,
+                       kiln_client_error *error);
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,423 @@
+/* A folder with a compiled model: read, checked, loaded, run. */
+#include "api/client/kiln_client.h"
+#include "api/cli/pool.h"
+#include "kiln.h"
+#include <cjson/cJSON.h>
+#include <dlfcn.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+typedef int32_t (*kernel_fn)(const void *const *, void *const *, void *, const struct kiln_pool *);
+typedef struct graph_call { /* docs/abi.md */
+    const kernel_fn *kernels;
+    const void *const *weights, *const *feeds;
+    void *const *results;
+    void *arena, *workspace;
+    const struct kiln_pool *pool;
+} graph_call;
+typedef struct step_arg { int place, index; int64_t offset; } step_arg;
+typedef struct step {
+    const char *nodes;
+    int kernel, nin, nargs;
+    int64_t bytes;
+    double flops, traffic;
+    step_arg *args;
+} step;
+
+struct kiln_model {
+    cJSON *json;
+    pthread_mutex_t lock;
+    int nin, nout, nkernels, nweights, nsteps;
+    kiln_client_tensor *in, *out;
+    void *entry_so, **sos;
+    int32_t (*entry)(const graph_call *);
+    kernel_fn *kernels;
+    int64_t (**workspaces)(int32_t);
+    void *packed, **weights;
+    void *arena, *workspace;
+    int64_t arena_bytes, workspace_bytes;
+    step *steps;
+};
+
+static bool fail(kiln_client_error *e, const char *format, ...)
+{
+    va_list ap;
+    va_start(ap, format);
+    vsnprintf(e->message, sizeof e->message, format, ap);
+    va_end(ap);
+    return false;
+}
+
+static const cJSON *get(const cJSON *o, const char *name) { return cJSON_GetObjectItemCaseSensitive(o, name); }
+
+static const char *text(const cJSON *o, const char *name)
+{
+    const cJSON *m = get(o, name);
+    return cJSON_IsString(m) ? m->valuestring : "";
+}
+
+static int64_t number(const cJSON *o, const char *name)
+{
+    const cJSON *m = get(o, name);
+    return cJSON_IsNumber(m) && m->valuedouble > -9e15 && m->valuedouble < 9e15 ? (int64_t)m->valuedouble : -1;
+}
+
+static char *read_file(const char *folder, const char *name, size_t *n, kiln_client_error *e)
+{
+    char path[4096];
+    snprintf(path, sizeof path, "%s/%s", folder, name);
+    FILE *f = fopen(path, "rb");
+    struct stat s;
+    char *p = f && !fstat(fileno(f), &s) && S_ISREG(s.st_mode) ? malloc((size_t)s.st_size + 1) : NULL;
+    *n = p ? fread(p, 1, (size_t)s.st_size, f) : 0;
+    bool ok = p && *n == (size_t)s.st_size;
+    if (f) fclose(f);
+    if (ok) {
+        p[*n] = 0;
+        return p;
+    }
+    free(p);
+    fail(e, "%s cannot be read", path);
+    return NULL;
+}
+
+/* A file of the folder whose bytes are those that model.json names. */
+static char *checked(const kiln_model *m, const char *folder, const char *name, size_t *n, kiln_client_error *e)
+{
+    const char *want = text(get(m->json, "files"), name);
+    char *p = read_file(folder, name, n, e), hex[65];
+    uint8_t digest[32];
+    if (!p) return NULL;
+    kiln_sha256(p, *n, digest);
+    kiln_hex(digest, 32, hex);
+    if (!strcmp(hex, want)) return p;
+    fail(e, "%s/%s does not have the SHA-256 that model.json names", folder, name);
+    free(p);
+    return NULL;
+}
+
+/* From memory, so that what is loaded is what was checked. The paths of descriptors come again and the loader remembers paths: a link has a name
+ * of its own. */
+static void *load(const char *bytes, size_t n, kiln_client_error *e)
+{
+    char path[64], link[] = "/tmp/kiln-XXXXXX", name[80];
+    int fd = memfd_create("kernel", MFD_CLOEXEC);
+    void *so = NULL;
+    if (fd >= 0 && write(fd, bytes, n) == (ssize_t)n && mkdtemp(link)) {
+        snprintf(path, sizeof path, "/proc/self/fd/%d", fd);
+        snprintf(name, sizeof name, "%s/kernel.so", link);
+        if (!symlink(path, name)) so = dlopen(name, RTLD_NOW | RTLD_LOCAL);
+        if (!so) fail(e, "a shared object cannot be loaded: %.300s", dlerror());
+        unlink(name);
+        rmdir(link);
+    } else {
+        fail(e, "a shared object cannot be put in memory");
+    }
+    if (fd >= 0) close(fd);
+    return so;
+}
+
+/* Words of /proc/cpuinfo, compared without underscores. */
+static bool cpu_has(const char *flags, const char *feature)
+{
+    char want[40] = "", have[40];
+    for (size_t i = 0, n = 0; feature[i] && n + 1 < sizeof want; i++)
+        if (feature[i] != '_') want[n++] = feature[i];
+    for (const char *p = flags; *p;) {
+        size_t n = 0;
+        p += strspn(p, " \t");
+        for (; *p && *p != ' '; p++)
+            if (*p != '_' && n + 1 < sizeof have) have[n++] = *p;
+        have[n] = 0;
+        if (n && !strcmp(have, want)) return true;
+    }
+    return false;
+}
+
+static bool check_cpu(const cJSON *target, kiln_client_error *e)
+{
+    char *line = NULL, *flags = NULL;
+    size_t cap = 0;
+    bool ok = true;
+    FILE *f = fopen("/proc/cpuinfo", "r");
+    while (f && !flags && getline(&line, &cap, f) > 0)
+        if (!strncmp(line, "flags", 5) && strchr(line, ':')) flags = strdup(strchr(line, ':') + 1);
+    if (f) fclose(f);
+    free(line);
+    if (flags) flags[strcspn(flags, "\n")] = ' ';
+    const cJSON *x;
+    cJSON_ArrayForEach(x, get(target, "features"))
+        if (ok && flags && cJSON_IsString(x) && !cpu_has(flags, x->valuestring))
+            ok = fail(e, "this machine's CPU lacks %.40s; compile for its own target", x->valuestring);
+    free(flags);
+    return ok;
+}
+
+static bool read_tensors(const cJSON *list, kiln_client_tensor **out, int *n, kiln_client_error *e)
+{
+    *n = cJSON_GetArraySize(list);
+    *out = calloc((size_t)*n + 1, sizeof **out);
+    if (!*out) return fail(e, "out of memory");
+    kiln_client_tensor *t = *out;
+    for (const cJSON *x = list ? list->child : NULL; x; x = x->next, t++) {
+        const cJSON *d;
+        *t = (kiln_client_tensor){.name = text(x, "name"), .dtype = text(x, "dtype"), .bytes = number(x, "bytes")};
+        cJSON_ArrayForEach(d, get(x, "shape"))
+        {
+            if (t->rank == KILN_CLIENT_RANK || !cJSON_IsNumber(d)) return fail(e, "model.json has a shape that cannot be used");
+            t->shape[t->rank++] = (int64_t)d->valuedouble;
+        }
+        if (t->bytes < 0) return fail(e, "model.json has a tensor without bytes");
+    }
+    return true;
+}
+
+static int place_of(const char *name)
+{
+    static const char *const places[] = {"input", "weight", "arena", "output"};
+    for (int i = 0; i < 4; i++)
+        if (!strcmp(places[i], name)) return i;
+    return -1;
+}
+
+static bool read_steps(kiln_model *m, const cJSON *list, kiln_client_error *e)
+{
+    m->nsteps = cJSON_GetArraySize(list);
+    m->steps = calloc((size_t)m->nsteps + 1, sizeof *m->steps);
+    if (!m->steps) return fail(e, "out of memory");
+    step *s = m->steps;
+    for (const cJSON *x = list ? list->child : NULL; x; x = x->next, s++) {
+        const cJSON *args = get(x, "args"), *a, *flops = get(x, "flops"), *traffic = get(x, "traffic_bytes");
+        *s = (step){.nodes = text(x, "nodes"), .kernel = (int)number(x, "kernel"), .nin = (int)number(x, "inputs"),
+                    .nargs = cJSON_GetArraySize(args), .bytes = number(x, "bytes"), .flops = cJSON_IsNumber(flops) ? flops->valuedouble : 0,
+                    .traffic = cJSON_IsNumber(traffic) ? traffic->valuedouble : 0};
+        s->args = calloc((size_t)s->nargs + 1, sizeof *s->args);
+        if (!s->args) return fail(e, "out of memory");
+        int i = 0;
+        cJSON_ArrayForEach(a, args)
+        {
+            const cJSON *place = cJSON_GetArrayItem(a, 0), *index = cJSON_GetArrayItem(a, 1), *offset = cJSON_GetArrayItem(a, 2);
+            if (!cJSON_IsString(place) || !cJSON_IsNumber(index) || !cJSON_IsNumber(offset))
+                return fail(e, "model.json has a step that cannot be read");
+            s->args[i] = (step_arg){place_of(place->valuestring), index->valueint, (int64_t)offset->valuedouble};
+            const int most[4] = {m->nin, m->nweights, 1, m->nout};
+            if (s->args[i].place < 0 || s->args[i].index < 0 || s->args[i].index >= most[s->args[i].place])
+                return fail(e, "model.json has a step with an argument that is not there");
+            i++;
+        }
+        if (s->kernel >= m->nkernels || s->nin < 0 || s->nin > s->nargs) return fail(e, "model.json has a step that cannot be read");
+    }
+    return true;
+}
+
+static bool load_kernels(kiln_model *m, const char *folder, const cJSON *list, kiln_client_error *e)
+{
+    m->nkernels = cJSON_GetArraySize(list);
+    m->sos = calloc((size_t)m->nkernels + 1, sizeof *m->sos);
+    m->kernels = calloc((size_t)m->nkernels + 1, sizeof *m->kernels);
+    m->workspaces = calloc((size_t)m->nkernels + 1, sizeof *m->workspaces);
+    if (!m->sos || !m->kernels || !m->workspaces) return fail(e, "out of memory");
+    for (int i = 0; i < m->nkernels; i++) {
+        char name[40], symbol[160];
+        size_t n;
+        snprintf(name, sizeof name, "kernels/%d.so", i);
+        char *bytes = checked(m, folder, name, &n, e);
+        m->sos[i] = bytes ? load(bytes, n, e) : NULL;
+        free(bytes);
+        const char *entry = m->sos[i] ? dlsym(m->sos[i], "kiln_entry") : NULL;
+        if (!m->sos[i]) return false;
+        snprintf(symbol, sizeof symbol, "%s_workspace", entry ? entry : "");
+        *(void **)&m->kernels[i] = entry ? dlsym(m->sos[i], entry) : NULL;
+        *(void **)&m->workspaces[i] = entry ? dlsym(m->sos[i], symbol) : NULL;
+        if (!m->kernels[i] || !m->workspaces[i]) return fail(e, "%s does not speak kernel ABI 1", name);
+    }
+    return true;
+}
+
+static int nibble(char c) { return c >= '0' && c <= '9' ? c - '0' : c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1; }
+
+static bool fill_splat(char *to, int64_t bytes, const char *hex)
+{
+    char element[16];
+    int n = 0;
+    for (; n < 16 && nibble(hex[2 * n]) >= 0 && nibble(hex[2 * n + 1]) >= 0; n++)
+        element[n] = (char)(nibble(hex[2 * n]) * 16 + nibble(hex[2 * n + 1]));
+    if (!n || bytes % n) return false;
+    for (int64_t i = 0; i < bytes; i += n) memcpy(to + i, element, (size_t)n);
+    return true;
+}
+
+static bool load_weights(kiln_model *m, const char *folder, const cJSON *list, kiln_client_error *e)
+{
+    size_t n = 0;
+    m->nweights = cJSON_GetArraySize(list);
+    m->weights = calloc((size_t)m->nweights + 1, sizeof *m->weights);
+    if (!m->weights) return fail(e, "out of memory");
+    char *file = get(get(m->json, "files"), "weights.bin") ? checked(m, folder, "weights.bin", &n, e) : NULL;
+    if (!file && get(get(m->json, "files"), "weights.bin")) return false;
+    bool ok = true;
+    int i = 0;
+    const cJSON *w;
+    cJSON_ArrayForEach(w, list)
+    {
+        int64_t bytes = number(w, "bytes"), offset = number(w, "offset");
+        if (!ok || bytes < 0 || !(m->weights[i] = aligned_alloc(64, ((size_t)bytes + 127) / 64 * 64))) {
+            ok = ok && fail(e, "no memory for a weight of %lld bytes", (long long)bytes);
+            break;
+        }
+        if (get(w, "splat")) ok = fill_splat(m->weights[i], bytes, text(w, "splat"));
+        else if (offset >= 0 && bytes <= (int64_t)n && offset <= (int64_t)n - bytes) memcpy(m->weights[i], file + offset, (size_t)bytes);
+        else ok = false;
+        if (!ok) fail(e, "the weight %.100s is not in the folder", text(w, "name"));
+        i++;
+    }
+    free(file);
+    return ok;
+}
+
+static bool load_entry(kiln_model *m, const char *folder, const cJSON *manifest, kiln_client_error *e)
+{
+    size_t n;
+    char symbol[160];
+    int64_t (*arena)(void) = NULL;
+    int32_t (*version)(void) = NULL;
+    char *bytes = checked(m, folder, "entry.so", &n, e);
+    m->entry_so = bytes ? load(bytes, n, e) : NULL;
+    free(bytes);
+    if (!m->entry_so) return false;
+    snprintf(symbol, sizeof symbol, "%s_arena", text(manifest, "entry"));
+    *(void **)&arena = dlsym(m->entry_so, symbol);
+    *(void **)&version = dlsym(m->entry_so, "kiln_abi_version");
+    *(void **)&m->entry = dlsym(m->entry_so, text(manifest, "entry"));
+    if (!arena || !m->entry || !version || version() != 1) return fail(e, "entry.so does not speak ABI 1");
+    m->arena_bytes = arena();
+    m->arena = aligned_alloc(64, ((size_t)m->arena_bytes + 127) / 64 * 64);
+    return m->arena || fail(e, "no memory for an arena of %lld bytes", (long long)m->arena_bytes);
+}
+
+kiln_model *kiln_model_open(const char *folder, kiln_client_error *e)
+{
+    kiln_model *m = calloc(1, sizeof *m);
+    size_t n;
+    char *file = m ? read_file(folder, "model.json", &n, e) : NULL;
+    if (!m) fail(e, "out of memory");
+    if (m) pthread_mutex_init(&m->lock, NULL);
+    bool ok = file && (m->json = cJSON_ParseWithLength(file, n));
+    if (file && !ok) fail(e, "%s/model.json is not JSON", folder);
+    const cJSON *manifest = ok ? get(m->json, "manifest") : NULL;
+    if (ok && (number(manifest, "kiln_abi") != 1 || strcmp(text(manifest, "kind"), "graph"))) ok = fail(e, "%s is no model of ABI 1", folder);
+    ok = ok && check_cpu(get(manifest, "target"), e) && read_tensors(get(manifest, "inputs"), &m->in, &m->nin, e) &&
+         read_tensors(get(manifest, "outputs"), &m->out, &m->nout, e) && load_kernels(m, folder, get(manifest, "kernels"), e) &&
+         load_weights(m, folder, get(manifest, "weights"), e) && read_steps(m, get(manifest, "steps"), e) && load_entry(m, folder, manifest, e);
+    free(file);
+    if (ok) return m;
+    kiln_model_close(m);
+    return NULL;
+}
+
+void kiln_model_close(kiln_model *m)
+{
+    if (!m) return;
+    for (int i = 0; m->sos && i < m->nkernels; i++)
+        if (m->sos[i]) dlclose(m->sos[i]);
+    if (m->entry_so) dlclose(m->entry_so);
+    for (int i = 0; m->weights && i < m->nweights; i++) free(m->weights[i]);
+    for (int i = 0; m->steps && i < m->nsteps; i++) free(m->steps[i].args);
+    free(m->sos);
+    free(m->kernels);
+    free(m->workspaces);
+    free(m->weights);
+    free(m->steps);
+    free(m->arena);
+    free(m->workspace);
+    free(m->in);
+    free(m->out);
+    cJSON_Delete(m->json);
+    pthread_mutex_destroy(&m->lock);
+    free(m);
+}
+
+int kiln_model_inputs(const kiln_model *m) { return m->nin; }
+int kiln_model_outputs(const kiln_model *m) { return m->nout; }
+const kiln_client_tensor *kiln_model_input(const kiln_model *m, int i) { return i >= 0 && i < m->nin ? &m->in[i] : NULL; }
+const kiln_client_tensor *kiln_model_output(const kiln_model *m, int i) { return i >= 0 && i < m->nout ? &m->out[i] : NULL; }
+int kiln_model_steps(const kiln_model *m) { return m->nsteps; }
+
+const char *kiln_model_step(const kiln_model *m, int i, double *flops, double *bytes)
+{
+    if (i < 0 || i >= m->nsteps) return NULL;
+    *flops = m->steps[i].flops;
+    *bytes = m->steps[i].traffic;
+    return m->steps[i].nodes;
+}
+
+static bool make_room(kiln_model *m, const struct kiln_pool *pool, kiln_client_error *e)
+{
+    int64_t most = 0;
+    for (int i = 0; i < m->nkernels; i++) {
+        int64_t n = m->workspaces[i](pool ? pool->nthreads : 1);
+        if (n > most) most = n;
+    }
+    if (m->workspace && most <= m->workspace_bytes) return true;
+    free(m->workspace);
+    m->workspace_bytes = most;
+    m->workspace = aligned_alloc(64, ((size_t)most + 127) / 64 * 64);
+    return m->workspace || fail(e, "no memory for a workspace of %lld bytes", (long long)most);
+}
+
+static double now_us(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec * 1e6 + (double)t.tv_nsec / 1e3;
+}
+
+static char *at(const graph_call *c, const step_arg *a)
+{
+    void *base = a->place == 0   ? (void *)(uintptr_t)c->feeds[a->index]
+                 : a->place == 1 ? (void *)(uintptr_t)c->weights[a->index]
+                 : a->place == 2 ? c->arena
+                                 : c->results[a->index];
+    return (char *)base + a->offset;
+}
+
+static int32_t by_steps(const kiln_model *m, const graph_call *c, double *us)
+{
+    for (int i = 0; i < m->nsteps; i++) {
+        const step *s = &m->steps[i];
+        void *args[256];
+        if (s->nargs > 256) return i + 1;
+        for (int k = 0; k < s->nargs; k++) args[k] = at(c, &s->args[k]);
+        double begin = now_us();
+        if (s->kernel < 0) memcpy(args[1], args[0], (size_t)s->bytes);
+        else if (m->kernels[s->kernel]((const void *const *)args, args + s->nin, c->workspace, c->pool)) return i + 1;
+        us[i] = now_us() - begin;
+    }
+    return 0;
+}
+
+int kiln_model_profile(kiln_model *m, const void *const *inputs, void *const *outputs, const struct kiln_pool *pool, double *us, kiln_client_error *e)
+{
+    pthread_mutex_lock(&m->lock);
+    int32_t rc = make_room(m, pool, e) ? 0 : -1;
+    graph_call c = {m->kernels, (const void *const *)m->weights, inputs, outputs, m->arena, m->workspace, pool};
+    if (!rc && (rc = us ? by_steps(m, &c, us) : m->entry(&c))) fail(e, "step %d failed", (int)rc);
+    pthread_mutex_unlock(&m->lock);
+    return rc;
+}
+
+int kiln_model_run(kiln_model *m, const void *const *inputs, void *const *outputs, const struct kiln_pool *pool, kiln_client_error *e)
+{
+    return kiln_model_profile(m, inputs, outputs, pool, NULL, e);
+}
+
+struct kiln_pool *kiln_pool_open(int threads) { return pool_open(threads); }
+void kiln_pool_close(struct kiln_pool *pool) { pool_close(pool); }

@@ -1,0 +1,132 @@
+"""A model from the command line and from C: kiln plan, compile to a folder, run, bench; a program that links libkiln-client through pkg-config; folders
+that were damaged. Usage: model_cli.py [BUILD]"""
+import array, ast, json, os, re, shutil, subprocess, sys, tempfile
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+from service import Service
+
+build = os.path.abspath(sys.argv[1] if len(sys.argv) > 1 else "build")
+work = tempfile.mkdtemp()
+failed = 0
+
+
+def check(name, ok, seen=""):
+    global failed
+    if not ok:
+        failed += 1
+        print("FAIL", name, seen)
+
+
+def kiln(*args, **more):
+    env = {**os.environ, "KILN_URL": f"http://127.0.0.1:{service.port}"}
+    r = subprocess.run([build + "/kiln", *args], capture_output=True, text=True, env=env, timeout=240, **more)
+    return r.returncode, r.stdout, r.stderr
+
+
+def write_npy(path, values, shape):
+    head = str({"descr": "<f4", "fortran_order": False, "shape": tuple(shape)}).encode()
+    head += b" " * (-(len(head) + 11) % 64) + b"\n"
+    with open(path, "wb") as f:
+        f.write(b"\x93NUMPY\x01\x00" + len(head).to_bytes(2, "little") + head + array.array("f", values).tobytes())
+
+
+def read_npy(path):
+    with open(path, "rb") as f:
+        data = f.read()
+    n = int.from_bytes(data[8:10], "little")
+    head = ast.literal_eval(data[10:10 + n].decode())
+    return head["shape"], list(array.array("f", data[10 + n:]))
+
+
+PROGRAM = r"""
+#include <kiln_client.h>
+#include <stdio.h>
+#include <stdlib.h>
+int main(int argc, char **argv)
+{
+    kiln_client_error e = {0};
+    kiln_model *m = kiln_model_open(argv[1], &e);
+    if (!m) { printf("%s\n", e.message); return 2; }
+    struct kiln_pool *pool = kiln_pool_open(argc > 2 ? 2 : 1);
+    const void *in[8];
+    void *out[8];
+    for (int i = 0; i < kiln_model_inputs(m); i++) in[i] = calloc(1, (size_t)kiln_model_input(m, i)->bytes);
+    for (int i = 0; i < kiln_model_outputs(m); i++) out[i] = malloc((size_t)kiln_model_output(m, i)->bytes);
+    int rc = kiln_model_run(m, in, out, pool, &e);
+    double sum = 0;
+    for (int i = 0; i < kiln_model_output(m, 0)->bytes / 4; i++) sum += ((float *)out[0])[i];
+    printf("%d %.5f\n", rc, sum);
+    kiln_pool_close(pool);
+    kiln_model_close(m);
+    return rc;
+}
+"""
+
+service = Service(build)
+try:
+    with open("tests/data/small_cnn.json") as f:
+        data = json.load(f)
+    folder = work + "/cnn"
+    rc, out, err = kiln("plan", "tests/data/small_cnn.onnx")
+    check("plan", rc == 0 and re.search(r"Conv \S+, .*Relu", out) and "arena" in out, out + err)
+    rc, out, err = kiln("compile", "tests/data/small_cnn.onnx")
+    check("compile wants a folder", rc == 64 and "-o DIR" in err, err)
+    rc, out, err = kiln("compile", "tests/data/small_cnn.onnx", "-o", folder)
+    check("compile", rc == 0 and "distinct" in out and os.path.exists(folder + "/model.json"), out + err)
+    rc, out, err = kiln("compile", "tests/data/small_cnn.onnx", "-o", folder)
+    check("compile again", rc == 0 and re.search(r"(\d+) distinct, \1 from the cache", out), out + err)
+    rc, out, err = kiln("compile", "tests/data/small_cnn.json", "-o", folder + "x")
+    check("not a model", rc != 0, out)
+    with open(work + "/broken.onnx", "wb") as f:
+        f.write(b"\xff" * 100)
+    rc, out, err = kiln("compile", work + "/broken.onnx", "-o", folder + "x")
+    check("a broken model says so", rc == 65 and not os.path.exists(folder + "x"), err)
+
+    write_npy(work + "/x.npy", data["inputs"]["x"], [1, 3, 16, 16])
+    for threads in ("1", "2"):
+        rc, out, err = kiln("run", folder, "--input", f"x={work}/x.npy", "-o", work + "/y.npy", "--threads", threads)
+        check("run", rc == 0, out + err)
+        shape, y = read_npy(work + "/y.npy")
+        check("first output", shape == (1, 10) and max(abs(a - b) for a, b in zip(y, data["outputs"]["y"])) < 1e-5, y)
+        shape, y = read_npy(work + "/y.1.npy")
+        check("second output", shape == (1, 16, 8, 8) and max(abs(a - b) for a, b in zip(y, data["outputs"]["features"])) < 1e-4, shape)
+    check("an input of another name", kiln("run", folder, "--input", f"z={work}/x.npy")[0] == 64)
+    write_npy(work + "/wrong.npy", [0.0] * 4, [2, 2])
+    check("an input of another shape", kiln("run", folder, "--input", f"x={work}/wrong.npy")[0] == 65)
+    rc, out, err = kiln("bench", folder, "--runs", "3")
+    check("bench", rc == 0 and "GFLOP/s" in out and "median of 3 runs" in out, out + err)
+    rc, out, err = kiln("bench", folder, "--runs", "3", "--json")
+    check("bench as JSON", rc == 0 and len(json.loads(out)["steps_us"]) > 5, out + err)
+    check("bench wants a folder", kiln("bench", work)[0] == 64)
+
+    prefix = work + "/prefix"
+    subprocess.run(["make", "-s", "install-client", f"B={os.path.relpath(build)}", f"PREFIX={prefix}"], check=True, capture_output=True, timeout=300)
+    with open(work + "/program.c", "w") as f:
+        f.write(PROGRAM)
+    env = {**os.environ, "PKG_CONFIG_PATH": prefix + "/lib/pkgconfig", "LD_LIBRARY_PATH": prefix + "/lib"}
+    flags = subprocess.run(["pkg-config", "--cflags", "--libs", "kiln-client"], capture_output=True, text=True, env=env, check=True).stdout.split()
+    subprocess.run([os.environ.get("CC", "cc").split()[-1], "-std=c11", "-Wall", "-Wextra", "-Werror", "-o", work + "/program", work + "/program.c", *flags], check=True, env=env)
+    seen = [subprocess.run([work + "/program", folder, *more], capture_output=True, text=True, env=env) for more in ([], ["2"])]
+    check("the C client", all(r.returncode == 0 and re.fullmatch(r"0 1\.0000\d\s*|0 0\.9999\d\s*", r.stdout) for r in seen), [r.stdout for r in seen])
+
+    def damaged(name, change):
+        copy = work + "/copy"
+        shutil.rmtree(copy, ignore_errors=True)
+        shutil.copytree(folder, copy)
+        with open(copy + "/" + name, "r+b") as f:
+            text = f.read()
+            f.seek(0)
+            f.truncate()
+            f.write(change(text))
+        return subprocess.run([work + "/program", copy], capture_output=True, text=True, env=env)
+    for name in ("entry.so", "kernels/0.so", "weights.bin"):
+        r = damaged(name, lambda t: t[:-1] + bytes([t[-1] ^ 1]))
+        check("damaged " + name, r.returncode == 2 and "SHA-256" in r.stdout, r.stdout)
+    for change in (lambda t: b"{", lambda t: t.replace(b'"kiln_abi":\t1', b'"kiln_abi":\t2'), lambda t: t.replace(b'"arena",', b'"nowhere",'),
+                   lambda t: t.replace(b'"weights.bin"', b'"weights.bim"'), lambda t: t.replace(b'"avx2"', b'"avx9"').replace(b'"avx512f"', b'"avx999f"')):
+        r = damaged("model.json", change)
+        check("damaged model.json", r.returncode == 2 and r.stdout.strip(), (r.returncode, r.stdout))
+finally:
+    service.stop()
+    shutil.rmtree(work, ignore_errors=True)
+print(f"# {failed} failed")
+sys.exit(1 if failed else 0)
