@@ -133,6 +133,13 @@ static bool blocks_by(const kn_site *x, const reading *r, kn_cpu_tile *t)
     return true;
 }
 
+/* The operands with n stay in L1 whole: nothing is gained by packing them. */
+static bool in_l1(const kn_site *x)
+{
+    const kn_hw_level *l1 = kn_hw_level_named(x->hw, "l1");
+    return l1 && kn_cpu_extent(x, x->n) * x->reduce_extent * kn_cpu_acc_bytes(x) <= l1->capacity_bytes * 3 / 4;
+}
+
 /* Tries mr rows by nv vectors of `lanes` lanes, with blocks and packing as they follow from that. */
 static void spatial_tile(const kn_site *x, kn_plans *p, const reading *r, int64_t mr, int64_t nv, int64_t lanes)
 {
@@ -151,7 +158,7 @@ static void spatial_tile(const kn_site *x, kn_plans *p, const reading *r, int64_
     if (t.mc < 4) t.kb = 1;
     t.nc = r->window ? 1 : panels_of_task(x, &t, other);
     if (!r->strided && !r->padded && x->reduce_extent <= FEW) t.mc = 1; /* nothing to pack, little to reuse: rows are written from end to end */
-    bool again = x->contraction && t.mc >= 4 && !r->window; /* a panel of few rows is in L1 as it lies */
+    bool again = x->contraction && t.mc >= 4 && !r->window && !in_l1(x); /* a panel of few rows is in L1 as it lies */
     /* few rows: what is picked from a few vectors, or gathered, is so where it is wanted */
     bool strided = r->strided && !(r->step <= 4 && kn_cpu_extent(x, x->m) <= 4 * mr) && !(r->step <= 16 && kn_cpu_extent(x, x->m) <= 2);
     t.pack = x->s->naxes > x->s->nspatial && (strided || r->padded || again);

@@ -229,16 +229,18 @@ static bool map_one(shaper *s, const kn_stage *g)
 
 /* Dimension of the load along which the axis alone of the two steps, -1: none; *window is set where it meets others there, steps by more than one
  * or may meet padding. */
-static int window_dim(const kn_expr *load, int axis, bool *window)
+static int window_dim(const kn_site *v, int l, const kn_expr *load, int axis, bool *window)
 {
     int dim = -1;
+    uint32_t moving = 0;
+    for (int i = 0; i < v->s->naxes; i++) moving |= (uint32_t)(v->s->axes[i].extent > 1) << i;
     for (int i = 0; i < load->nargs; i++) {
         kn_affine f;
         uint32_t in = kn_axes_in(load->args[i]);
         if (!(in >> axis & 1)) continue;
         if (dim >= 0 || !kn_affine_of(load->args[i], &f) || f.coef[axis] < 1) return -1;
         dim = i;
-        *window |= load->padded || in != 1u << axis || f.coef[axis] > 1;
+        *window |= v->load[l].padded || (in & moving) != 1u << axis || f.coef[axis] > 1;
     }
     return dim;
 }
@@ -254,7 +256,7 @@ static bool flatten_one(shaper *s, const kn_stage *g)
     for (int i = 0; i < n && i < KN_SITE_LOADS; i++) {
         for (int b = v.s->nspatial - 1; b > 0; b--) {
             bool window = false;
-            int a = b - 1, row = window_dim(loads[i], a, &window), column = window_dim(loads[i], b, &window);
+            int a = b - 1, row = window_dim(&v, i, loads[i], a, &window), column = window_dim(&v, i, loads[i], b, &window);
             if (row < 0 || column != row + 1 || !window || v.s->axes[a].extent < 2) continue;
             const char *plane = kn_format(s->a, "plane%d", s->nplanes);
             if (!plane || s->nplanes == KILN_MAX_STMTS) return false;
@@ -291,7 +293,7 @@ static bool pad_one(shaper *s, const kn_stage *g)
         double bytes = kn_dtype_bytes(loads[i]->dtype);
         for (int d = 0; d < loads[i]->nargs; d++) bytes *= (double)s->t->program->tensors[loads[i]->u.tensor].shape[d];
         if (!l2 || (v.n >= 0 && slides_along_n(&v, loads[i]) && bytes > 2 * (double)l2->capacity_bytes)) continue;
-        if (!loads[i]->padded || kn_site_lanes_agree(&v, loads[i]) || !plane || s->nplanes == KILN_MAX_STMTS) continue;
+        if (!v.load[i].padded || kn_site_lanes_agree(&v, loads[i]) || !plane || s->nplanes == KILN_MAX_STMTS) continue;
         if (!try_step(s, kn_format(s->a, "decompose_padding %s %d %s", v.name, i, plane))) continue;
         s->plane[s->nplanes++] = plane;
         return true;

@@ -91,6 +91,17 @@ static void find_roles(kn_site *x)
     if (x->m < 0 && s->naxes > s->nspatial) x->m = window_axis(x);
 }
 
+/* Some index of the load leaves its tensor for some values of the axes: only then does padding matter. */
+static bool strays(const kn_program *p, const kn_stmt *s, const kn_expr *load)
+{
+    for (int d = 0; d < load->nargs; d++) {
+        int64_t lo, hi;
+        if (!kn_expr_range(load->args[d], axis_range, (void *)(uintptr_t)s, &lo, &hi)) return true;
+        if (lo < 0 || hi >= p->tensors[load->u.tensor].shape[d]) return true;
+    }
+    return false;
+}
+
 void kn_site_of(kiln_arena *a, const kn_tree *t, const kn_stage *g, const kn_hw *hw, kn_site *x)
 {
     memset(x, 0, sizeof *x);
@@ -100,14 +111,15 @@ void kn_site_of(kiln_arena *a, const kn_tree *t, const kn_stage *g, const kn_hw 
     int n = kn_loads(x->s->body, loads, KN_SITE_LOADS);
     x->nloads = n < KN_SITE_LOADS ? n : KN_SITE_LOADS;
     for (int i = 0; i < x->nloads; i++)
-        kn_site_access_of(a, t->program, x->s, loads[i]->u.tensor, loads[i]->args, loads[i]->padded, &x->load[i]);
+        kn_site_access_of(a, t->program, x->s, loads[i]->u.tensor, loads[i]->args,
+                          loads[i]->padded && strays(t->program, x->s, loads[i]), &x->load[i]);
     kn_site_access_of(a, t->program, x->s, x->s->out, x->s->lhs, false, &x->store);
     find_roles(x);
 }
 
 bool kn_site_lanes_agree(const kn_site *x, const kn_expr *load)
 {
-    for (int d = 0; d < load->nargs && x->n >= 0 && x->s->body->op != KN_OP_MUL; d++)
+    for (int d = 0; d < load->nargs && x->n >= 0 && !x->contraction; d++)
         if (load->args[d]->op == KN_OP_AXIS && load->args[d]->u.axis == x->n) return true;
     return false;
 }

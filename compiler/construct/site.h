@@ -36,7 +36,7 @@ void kn_site_of(kiln_arena *a, const kn_tree *t, const kn_stage *g, const kn_hw 
 void kn_site_access_of(kiln_arena *a, const kn_program *p, const kn_stmt *s, int tensor, kn_expr *const *idx, bool padded, kn_site_access *out);
 
 /* What is padded of this load is the same for all lanes along n, which has a dimension for itself: a condition a tap is cheaper than a copy. Not of
- * a product. */
+ * a contraction, whose rows would ask again. */
 bool kn_site_lanes_agree(const kn_site *x, const kn_expr *load);
 /* y (inside x) continues x in this access: one step of x is a whole row of y. Padding breaks the row unless both are absent. */
 bool kn_site_continues(const kn_site_access *c, int x, int y, int64_t extent);

@@ -57,6 +57,13 @@ static int resident_from(const kn_stage_view *v, double capacity, double *bytes)
     return v->g->nloops;
 }
 
+/* The box is one run of memory: what the next one is taken from follows it. */
+static bool one_run(const kn_stage_view *v, const kn_access *x, int from)
+{
+    const double huge = 1e15;
+    return kn_footprint(v, x, from, false) * x->bytes <= 1.01 * huge / kn_rounding(v, x, from, false, huge);
+}
+
 /* Traffic out of level `i`: what level i + 1 has to be filled with. A packed access is filled once, at its cache's loop, and then contiguous. */
 static void cpu_level(const kn_stage_view *v, int i, kn_cost *c)
 {
@@ -78,7 +85,7 @@ static void cpu_level(const kn_stage_view *v, int i, kn_cost *c)
         int at = packed ? v->g->caches[x->cache].at + 1 : from;
         if (packed && i == 0) bytes = at_most(bytes, kn_footprint(v, x, at, false) * kn_fills(v, x, at, false) * x->bytes);
         /* short runs far apart, over and over: prefetchers lose them and they collide in few sets, which is why panels are packed */
-        bool apart = !x->store && kn_fills(v, x, at, false) > 16 * v->tasks && kn_rounding(v, x, at, false, 4096) > 1.5;
+        bool apart = !x->store && kn_fills(v, x, at, false) > 16 * v->tasks && kn_rounding(v, x, at, false, 4096) > 1.5 && !one_run(v, x, at);
         double lost = i ? 1.3 : 1 + 4 * kn_rounding(v, x, at, false, 4096) * (double)near->transaction_bytes / 4096;
         if (!last && (!packed || i == 0) && apart) bytes *= lost;
         sum += x->store && i == 0 ? 2 * bytes : bytes; /* a store reads its line first */
