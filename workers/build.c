@@ -2,6 +2,7 @@
 #include "workers/build.h"
 #include <cjson/cJSON.h>
 #include <math.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -99,6 +100,8 @@ static void forget_blobs(build *b)
 {
     for (int i = 0; i < 3; i++) free(b->blobs[i].p);
     memset(b->blobs, 0, sizeof b->blobs);
+    free(b->manifest);
+    b->manifest = NULL;
 }
 
 void build_close(build *b)
@@ -162,6 +165,25 @@ static bool make_c(build *b, worker_error *e)
     return worker_compile_c(b->order->tools, b->kernel->source, flags, n, left_ms(b), &b->blobs[0], e);
 }
 
+/* The manifest's last member: what made the binary, and which driver loads it. A cubin wants a driver of its toolkit's major version (CUDA's minor
+ * version compatibility), PTX one that knows its version. */
+static void add_toolchain(build *b, const char *format, ...) __attribute__((format(printf, 2, 3)));
+static void add_toolchain(build *b, const char *format, ...)
+{
+    kiln_bytes *m = &b->kernel->manifest;
+    char member[256];
+    va_list ap;
+    va_start(ap, format);
+    int n = vsnprintf(member, sizeof member, format, ap);
+    va_end(ap);
+    char *text = n > 0 && n < (int)sizeof member && m->n > 1 ? malloc(m->n + (size_t)n + 32) : NULL;
+    if (!text) return;
+    int size = sprintf(text, "%.*s,\"toolchain\":%s}", (int)m->n - 1, m->p, member);
+    free(b->manifest);
+    b->manifest = text;
+    *m = (kiln_bytes){text, (size_t)size};
+}
+
 static bool make_cuda(build *b, worker_error *e)
 {
     char *log = NULL;
@@ -169,13 +191,19 @@ static bool make_cuda(build *b, worker_error *e)
     bool ok = worker_compile_cuda(b->order->tools, b->kernel->source, arch, true, true, left_ms(b), &b->blobs[1], &b->blobs[2], &log, e);
     if (ok && log) gate_read(log, b->kernel, &b->gate);
     free(log);
+    int major = atoi(b->order->tools->nvrtc_version);
+    if (ok) add_toolchain(b, "{\"nvrtc\":\"%.30s\",\"cubin_driver_cuda\":\"%d.0\"}", b->order->tools->nvrtc_version, major);
     return ok;
 }
 
 /* What clang cannot make, or says no to, stays source: the answer's notes say so. */
 static bool make_ptx(build *b, worker_error *e)
 {
+    char version[16] = "";
     bool ok = worker_compile_ptx(b->order->tools, b->kernel->source, kiln_hw_arch(b->order->hw), left_ms(b), &b->blobs[1], e);
+    const char *said = ok ? strstr(b->blobs[1].p, "\n.version ") : NULL;
+    if (said) snprintf(version, sizeof version, "%.*s", (int)strspn(said + 10, "0123456789."), said + 10);
+    if (ok) add_toolchain(b, "{\"ptx_by\":\"%.100s\",\"ptx_version\":\"%s\"}", b->order->tools->clang_version, version);
     return ok || !strcmp(e->slug, "compile-failed");
 }
 

@@ -50,6 +50,7 @@ typedef struct build {
     kiln_kernel *kernel;
     worker_blob blobs[3]; /* so (of a GPU kernel: its launcher with the image), ptx, cubin */
     cache_record record;
+    char *manifest; /* the kernel's, with what made its binary */
     gate_report gate;     /* of CUDA kernels, what the assembler says; candidates that it speaks against are passed over while there are others */
 } build;
 bool build_open(build *b, const build_order *o, build_result *r);
