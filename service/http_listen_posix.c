@@ -110,8 +110,8 @@ static struct MHD_Daemon *start(service_app *app, const struct sockaddr_storage 
     unsigned flags = MHD_USE_POLL_INTERNAL_THREAD | MHD_ALLOW_SUSPEND_RESUME | (at && at->ss_family == AF_INET6 ? MHD_USE_IPv6 : 0);
     struct MHD_OptionItem o[16];
     o[n++] = (struct MHD_OptionItem){MHD_OPTION_CONNECTION_LIMIT, cfg->connections, NULL};
-    o[n++] = (struct MHD_OptionItem){MHD_OPTION_CONNECTION_TIMEOUT, SERVICE_CONNECTION_SECONDS, NULL};
-    o[n++] = (struct MHD_OptionItem){MHD_OPTION_CONNECTION_MEMORY_LIMIT, 2 * SERVICE_HEADER_BYTES, NULL};
+    o[n++] = (struct MHD_OptionItem){MHD_OPTION_CONNECTION_TIMEOUT, cfg->idle_seconds, NULL};
+    o[n++] = (struct MHD_OptionItem){MHD_OPTION_CONNECTION_MEMORY_LIMIT, SERVICE_HEADER_BYTES + SERVICE_HEADER_BYTES / 2, NULL};
     o[n++] = (struct MHD_OptionItem){MHD_OPTION_LISTEN_BACKLOG_SIZE, 1024, NULL};
     if (threads) o[n++] = (struct MHD_OptionItem){MHD_OPTION_THREAD_POOL_SIZE, threads, NULL};
     if (at)

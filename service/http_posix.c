@@ -90,6 +90,8 @@ static const char *header(struct MHD_Connection *con, const char *name)
 /* Whether the caller is the user that the service runs as, or root: only a unix socket says so. */
 static bool is_owner(struct MHD_Connection *con)
 {
+    const union MHD_ConnectionInfo *from = MHD_get_connection_info(con, MHD_CONNECTION_INFO_CLIENT_ADDRESS);
+    if (from && from->client_addr && from->client_addr->sa_family != AF_UNIX && from->client_addr->sa_family != AF_UNSPEC) return false;
     const union MHD_ConnectionInfo *at = MHD_get_connection_info(con, MHD_CONNECTION_INFO_CONNECTION_FD);
     struct sockaddr_storage own;
     struct ucred peer;

@@ -1,5 +1,6 @@
 /* One thread reads the log of jobs and keeps its end in memory; streams (SSE) and waits are served from there. A client that was away longer than
  * the memory reaches gets what it missed from the log itself, once. */
+#include <malloc.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -11,7 +12,7 @@
 #include "service/status.h"
 #include "service/stream.h"
 
-enum { RING = 2048, BATCH = 256, PING_MS = 15000, TURN_MS = 1000, FRESH_MS = 500, CURVES = 64, POINTS = 256 };
+enum { RING = 2048, BATCH = 256, PING_MS = 15000, TURN_MS = 1000, FRESH_MS = 500, TRIM_MS = 10000, CURVES = 64, POINTS = 256 };
 typedef struct note {
     int64_t seq, at_ms;
     char job[40], key[72], kind[16];
@@ -54,7 +55,7 @@ struct service_stream {
     curve curves[CURVES];
     int ncurves;
     bool dirty; /* of the thread alone, as what follows */
-    int64_t looked;
+    int64_t looked, trimmed;
     uint64_t generation;
 };
 
@@ -169,6 +170,10 @@ static void look(service_stream *s, bool news)
     int64_t now = (int64_t)service_now_ms();
     s->dirty |= news || s->generation != cache_generation(s->app->cache);
     if (now - s->looked < (s->dirty ? FRESH_MS : PING_MS) && s->looked) return;
+    if (now - s->trimmed > TRIM_MS) { /* what closed connections held goes back to the system */
+        malloc_trim(0);
+        s->trimmed = now;
+    }
     s->generation = cache_generation(s->app->cache);
     s->dirty = false;
     s->looked = now;

@@ -5,7 +5,7 @@ import http.client, json, os, socket, subprocess, sys, tempfile, time
 build = sys.argv[1] if len(sys.argv) > 1 else "build"
 work = tempfile.mkdtemp()
 s = socket.socket(); s.bind(("127.0.0.1", 0)); port = s.getsockname()[1]; s.close()
-daemon = subprocess.Popen([os.environ.get("KILND", build + "/kilnd"), "--listen", f"127.0.0.1:{port}", "--data", work, "--hwspecs", "hwspecs"],
+daemon = subprocess.Popen([os.environ.get("KILND", build + "/kilnd"), "--listen", f"127.0.0.1:{port}", "--data", work, "--hwspecs", "hwspecs", "--idle-seconds", "5"],
                           stderr=open(work + "/log", "w"))
 failed = 0
 
