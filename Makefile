@@ -141,8 +141,8 @@ $(O)/gen/onnx_subset.pb-c.c: tests/golden/onnx_subset.proto
 	@mkdir -p $(@D); protoc-c --proto_path=tests/golden --c_out=$(@D) $<
 $(BIN)/onnx-oracle: tests/golden/onnx_oracle.c $(O)/gen/onnx_subset.pb-c.c $(LIB_A)
 	@mkdir -p $(@D); $(CC) $(filter-out -Werror -Wextra -MMD -MP,$(ALL_CFLAGS)) -I$(O)/gen -o $@ $^ -lprotobuf-c -lcjson -lm
-$(BIN)/onnx-nodes: $(O)/tests/golden/onnx_nodes.o $(LIB_A)
-	@mkdir -p $(@D); $(CC) $(SANFLAGS) -o $@ $^ -lcjson -lm
+$(BIN)/onnx-nodes: $(O)/tests/golden/onnx_nodes.o $(O)/tests/golden/onnx_kernel.o $(LIB_A)
+	@mkdir -p $(@D); $(CC) $(SANFLAGS) -o $@ $^ -lcjson -lm -ldl
 
 REQUESTS ?= tests/data/gpu_requests.jsonl
 GPU ?= nvidia-h200

@@ -134,3 +134,28 @@ kiln_status kn_op_normalise(kn_op_call *c, const char *all, const char *rows, co
     kn_putf(&c->text, "%s; q[%s] +=! (%s - u[%s]) * (%s - u[%s])%s; ", wide, rows, x, rows, x, rows, wide);
     return kn_op_normalised(c, all, rows, at, count, scale, bias);
 }
+
+kiln_status kn_op_scale_index(kn_op_call *c, int x, int scale, const char **out)
+{
+    const kn_operand *v = &c->in[x], *s = &c->in[scale];
+    int axis = 0;
+    int64_t block = kn_attr_int(c, "block_size", 0);
+    bool one = s->rank == 0 || (s->rank == 1 && s->shape[0] == 1);
+    *out = s->rank ? "0" : "";
+    if (one) return KILN_OK;
+    if (!kn_op_axis(c, "axis", kn_attr_int(c, "axis", 1), v->rank, &axis)) return c->d->status;
+    if (block < 0 || (!block && (s->rank != 1 || s->shape[0] != v->shape[axis])))
+        return kn_op_bad_shape(c, scale, "must be a scalar, or one number for each of %lld along axis %d", (long long)v->shape[axis], axis);
+    *out = kn_format(c->arena, "A%d", axis);
+    if (!block) return *out ? KILN_OK : kn_fail(c->d, KILN_MEMORY, "out of memory");
+    kn_buf b;
+    kn_buf_init(&b, c->arena);
+    for (int i = 0; i < v->rank; i++) {
+        int64_t want = i == axis ? kn_ceil_div(v->shape[i], block) : v->shape[i];
+        if (s->rank != v->rank || s->shape[i] != want) return kn_op_bad_shape(c, scale, "dimension %d must be %lld", i, (long long)want);
+        kn_putf(&b, i == axis ? "%sA%d // %lld" : "%sA%d", i ? "," : "", i, (long long)block);
+    }
+    kiln_bytes t = kn_buf_take(&b);
+    *out = t.p;
+    return t.p ? KILN_OK : kn_fail(c->d, KILN_MEMORY, "out of memory");
+}

@@ -85,6 +85,9 @@ kiln_status kn_op_common_shape(kn_op_call *c, int from, int to, int64_t *shape, 
 /* " where A0 in 3, A1 in 4": the extents of an output whose axes need not stand bare anywhere. */
 void kn_op_extents(kn_op_call *c, const char *prefix, int rank, const int64_t *shape);
 
+/* Where the scale (and zero point) of element A0,A1.. of input x stands: one for all, by "axis", or by blocks of "block_size" along it. */
+kiln_status kn_op_scale_index(kn_op_call *c, int x, int scale, const char **out);
+
 /* Families that share their text. */
 kiln_status kn_op_compare(kn_op_call *c, const char *op);                 /* broadcasting, the result is bool */
 kiln_status kn_op_test(kn_op_call *c, const char *body);                  /* as kn_op_unary, the result is bool */

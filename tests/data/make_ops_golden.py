@@ -314,6 +314,13 @@ case("Trilu", [x], np.triu(x)); case("Trilu", [x], np.tril(x, -1), upper=0, k=-1
 a, b = rand(3, 4), rand(4, 5); case("Einsum", [a, b], a @ b, equation="ij,jk->ik"); case("Einsum", [a], a.T, equation="ij->ji"); case("Einsum", [a, a], (a * a).sum(), equation="ij,ij->")
 a, b = rand(2, 3, 4), rand(2, 4, 5); case("Einsum", [a, b], a @ b, equation="...ij,...jk"); case("Einsum", [a], a.sum(-1), equation="...i->...")
 
+x, z = rand(3, 4), np.array([3, 200], np.uint8)
+case("CumProd", [x], x.cumprod(1), axis=1); case("CumProd", [x], x[::-1].cumprod(0)[::-1] / x, axis=0, exclusive=1, reverse=1)
+case("Mod", [x, x[:, ::-1] + 0.3], np.mod(x, x[:, ::-1] + 0.3))
+case("QuantizeLinear", [x, np.array(0.25), z[:1]], np.clip(np.round(x / 0.25) + 3, 0, 255)); case("QuantizeLinear", [x, np.array([0.5, 0.25, 1])], np.clip(np.round(x / np.array([[0.5], [0.25], [1]])), -128, 127), axis=0, output_dtype="i8")
+q = u8(2, 4); case("DequantizeLinear", [q, np.array([0.5, 2]), z], (wide(q) - wide(z)[:, None]) * np.array([[0.5], [2]]), axis=0)
+s = rand(2, 2); case("DequantizeLinear", [q, s], wide(q) * np.repeat(s, 2, 1), block_size=2)
+
 print("# Source: make_ops_golden.py (NumPy and plain loops after the ONNX operator documents, opset 21).")
 names = {"float64": "f32", "int8": "i8", "uint8": "u8", "int32": "i32", "int64": "i64", "bool": "bool"}
 for op, attrs, inputs, out in cases:

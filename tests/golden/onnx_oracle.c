@@ -127,7 +127,9 @@ static bool check(const char *path, int *read, int *damaged)
         size_t at = seed % n;
         if (k % 2) copy[at] = (uint8_t)(seed >> 24);
         good = agree(copy, k % 2 ? n : at, false, &ok);
-        if (!good) snprintf(why + strlen(why), sizeof why - strlen(why), k % 2 ? ", byte %zu changed to %d" : ", cut at byte %zu", at, (int)copy[at]);
+        if (!good)
+            snprintf(why + strlen(why), sizeof why - strlen(why), k % 2 ? ", byte %zu changed to %d" : ", cut at byte %zu", at,
+                     (int)copy[at]);
         free(copy);
     }
     free(p);

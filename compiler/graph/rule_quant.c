@@ -1,0 +1,84 @@
+/* Rules of quantised operators: products of bytes to 32 bits, then the scales, then bytes again. */
+#include "graph/settle.h"
+#include <string.h>
+
+kiln_status kn_rule_quantizelinear(kn_raw *r)
+{
+    kn_gattr attrs[3];
+    int n = 0;
+    enum kn_dtype t;
+    int64_t to = kn_raw_int(r, "output_dtype", 0);
+    if (kn_node_attr(r->n, "axis")) attrs[n++] = kn_gattr_int("axis", kn_raw_int(r, "axis", 1));
+    if (kn_raw_int(r, "block_size", 0)) attrs[n++] = kn_gattr_int("block_size", kn_raw_int(r, "block_size", 0));
+    bool down = !strcmp(r->n->op, "QuantizeLinear");
+    if (down && to && !kn_onnx_dtype(to, &t)) return kn_raw_bad(r, KILN_DTYPE, "there is no %s here", kn_onnx_dtype_name(to));
+    if (down && to) attrs[n++] = kn_gattr_str("output_dtype", kn_dtype_text(t));
+    return kn_raw_out(r, 0, kn_emit(r->s, r->n->op, r->nin, r->in, n, attrs));
+}
+
+kiln_status kn_rule_dynamicquantizelinear(kn_raw *r)
+{
+    kn_settle *s = r->s;
+    if (!kn_raw_in(r, 0)) return kn_raw_bad(r, KILN_REQUEST, "input 0 is mandatory");
+    kn_gattr flat = kn_gattr_int("keepdims", 0), bounds[] = {kn_gattr_float("min", 0), kn_gattr_float("max", 255)};
+    int zero = kn_emit_scalar_like(s, r->in[0], 0), top = kn_emit(s, "ReduceMax", 1, r->in, 1, &flat),
+        low = kn_emit(s, "ReduceMin", 1, r->in, 1, &flat);
+    top = kn_emit2(s, "Max", top, zero);
+    low = kn_emit2(s, "Min", low, zero);
+    int scale = kn_emit2(s, "Div", kn_emit2(s, "Sub", top, low), kn_emit_scalar_like(s, r->in[0], 255));
+    int point = kn_emit1(s, "Round", kn_emit2(s, "Div", kn_emit1(s, "Neg", low), scale));
+    point = point < 0 ? -1 : kn_emit_cast(s, kn_emit(s, "Clip", 1, &point, 2, bounds), KN_U8);
+    int in[3] = {r->in[0], scale, point};
+    if (scale < 0 || point < 0) return s->d->status;
+    kiln_status status = kn_raw_out(r, 1, scale);
+    if (status == KILN_OK) status = kn_raw_out(r, 2, point);
+    return status == KILN_OK ? kn_raw_out(r, 0, kn_emit(s, "QuantizeLinear", 3, in, 0, NULL)) : status;
+}
+
+/* x (i32) times scales, to bytes. */
+static kiln_status requantised(kn_raw *r, int x, int scale, int to_scale, int to_point)
+{
+    kn_settle *s = r->s;
+    int y = kn_emit2(s, "Mul", kn_emit_cast(s, x, KN_F32), scale), in[3] = {y, kn_emit_cast(s, to_scale, KN_F32), to_point};
+    return y < 0 || in[1] < 0 ? s->d->status : kn_raw_out(r, 0, kn_emit(s, "QuantizeLinear", 3, in, 0, NULL));
+}
+
+static kiln_status all_there(kn_raw *r)
+{
+    for (int i = 0; i < 8; i++)
+        if (!kn_raw_in(r, i)) return kn_raw_bad(r, KILN_REQUEST, "input %d is mandatory", i);
+    return KILN_OK;
+}
+
+kiln_status kn_rule_qlinearmatmul(kn_raw *r)
+{
+    kiln_status status = all_there(r);
+    if (status != KILN_OK) return status;
+    const kn_value *rows = kn_raw_in(r, 1);
+    int64_t column[2] = {rows->rank == 1 ? rows->shape[0] : 1, 1};
+    int in[4] = {r->in[0], r->in[3], r->in[2], r->in[5]}, a = kn_emit_cast(r->s, r->in[1], KN_F32);
+    if (column[0] > 1) a = kn_emit_reshape(r->s, a, 2, column); /* a scale for every row */
+    int product = kn_emit(r->s, "MatMulInteger", 4, in, 0, NULL), scale = kn_emit2(r->s, "Mul", a, kn_emit_cast(r->s, r->in[4], KN_F32));
+    return product < 0 || scale < 0 ? r->s->d->status : requantised(r, product, scale, r->in[6], r->in[7]);
+}
+
+kiln_status kn_rule_qlinearconv(kn_raw *r)
+{
+    kiln_status status = all_there(r);
+    if (status != KILN_OK) return status;
+    kn_settle *s = r->s;
+    int in[4] = {r->in[0], r->in[3], r->in[2], r->in[5]}, rank = kn_raw_in(r, 0)->rank;
+    int y = kn_emit(s, "ConvInteger", 4, in, r->n->nattrs, r->n->attrs), scale = kn_emit_cast(s, r->in[4], KN_F32);
+    int64_t channel[KILN_MAX_RANK];
+    for (int i = 0; i < rank; i++) channel[i] = 1;
+    if (y >= 0 && kn_raw_in(r, 8)) {
+        channel[1] = kn_value_elems(kn_raw_in(r, 8));
+        y = kn_emit2(s, "Add", y, kn_emit_reshape(s, r->in[8], rank, channel));
+    }
+    if (scale >= 0 && kn_value_elems(&s->g->values[scale]) > 1) {
+        channel[1] = kn_value_elems(&s->g->values[scale]);
+        scale = kn_emit_reshape(s, scale, rank, channel);
+    }
+    scale = kn_emit2(s, "Mul", kn_emit_cast(s, r->in[1], KN_F32), scale);
+    return y < 0 || scale < 0 ? s->d->status : requantised(r, y, scale, r->in[6], r->in[7]);
+}

@@ -1,0 +1,31 @@
+/* DequantizeLinear: (x - zero point) * scale; scale and zero point for all, by channel or by block. */
+#include "ops/ops.h"
+
+static const kn_attr_spec attrs[] = {{"axis", 'i', "1", "axis that scales are of, where there are several"},
+                                     {"block_size", 'i', "0", "elements along the axis that share a scale"},
+                                     {NULL, 0, NULL, NULL}};
+
+static kiln_status lower(kn_op_call *c)
+{
+    const char *at, *point = NULL, *all = kn_op_axes(c, "A", c->in[0].rank);
+    enum kn_dtype t = c->in[1].dtype, as = kn_dtype_acc(t);
+    kiln_status s = kn_op_scale_index(c, 0, 1, &at);
+    if (s == KILN_OK && c->in[2].present) s = kn_op_scale_index(c, 0, 2, &point);
+    if (s != KILN_OK) return s;
+    if (c->in[2].present && c->in[2].dtype != c->in[0].dtype)
+        return kn_fail_at(c->d, KILN_DTYPE, "/inputs/2/dtype", "the dtype of x is right");
+    kn_putf(&c->text, "y[%s] = (cast(x0[%s],%s)", all, all, kn_dtype_text(as));
+    if (c->in[2].present) kn_putf(&c->text, " - cast(x2[%s],%s)", point, kn_dtype_text(as));
+    kn_putf(&c->text, ") * cast(x1[%s],%s) : %s", at, kn_dtype_text(as), kn_dtype_text(t));
+    return KILN_OK;
+}
+
+const kn_op_spec kn_op_dequantizelinear = {.name = "DequantizeLinear",
+                                           .min_inputs = 2,
+                                           .max_inputs = 3,
+                                           .input_names = {"x", "x_scale", "x_zero_point"},
+                                           .dtypes = "iu",
+                                           .input_dtypes = {NULL, "f", "iu"},
+                                           .about = "(x - zero point) * scale",
+                                           .attrs = attrs,
+                                           .lower = lower};
