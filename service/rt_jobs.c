@@ -4,6 +4,7 @@
 #include <string.h>
 #include "service/auth.h"
 #include "service/body.h"
+#include "service/spec.h"
 #include "service/status.h"
 #include "service/stream.h"
 
@@ -246,4 +247,62 @@ service_reply *rt_job_change(service_call *c)
     if (!bad && s == JOBS_OK && paused) s = cJSON_IsTrue(paused) ? jobs_pause(jobs_of(c), c->param) : jobs_resume(jobs_of(c), c->param);
     cJSON_Delete(o);
     return bad ? bad : after(c, s, 200);
+}
+
+/* ---- new jobs ---- */
+static char *payload_of(service_call *c, service_ask *a, int64_t version)
+{
+    char *hw = service_target_json(c->app->targets, a->target, NULL), *text = NULL;
+    kiln_arena *arena = service_arena(NULL);
+    if (hw && arena) text = build_payload(arena, a->request, hw, version);
+    kiln_arena_close(arena);
+    free(hw);
+    return text;
+}
+
+/* The job that lives is answered when there is one of this kind and kernel. */
+static service_reply *submit(service_call *c, service_ask *a, jobs_ask *j, int64_t version)
+{
+    char needs[128], *payload = payload_of(c, a, version);
+    jobs_job out;
+    bool fresh;
+    if (!payload) return service_problem(503, "out-of-memory", "out of memory", NULL, NULL);
+    build_needs(a->hw, true, needs);
+    j->key = a->keys.kernel;
+    j->tenant = c->who.tenant;
+    j->needs = needs;
+    j->payload = payload;
+    service_grant(c, a->keys.kernel);
+    enum jobs_status s = jobs_submit(jobs_of(c), j, &out, &fresh);
+    free(payload);
+    if (s == JOBS_FULL) return service_problem(429, "quota-exceeded", "the tenant has too many jobs", NULL, "wait for some to end, or cancel them");
+    if (s != JOBS_OK) return away();
+    service_reply *r = state(c, &out);
+    if (r) r->status = 202;
+    service_reply_header(r, "Location", "/v1/jobs/%s", out.id);
+    jobs_job_free(&out);
+    return r;
+}
+
+service_reply *rt_job_new(service_call *c)
+{
+    static const char *const names[] = {"kind", "request", "version", "priority", "budget_ms", "budget_trials", NULL};
+    service_reply *bad;
+    cJSON *o = service_body_json(c, &bad);
+    if (!o) return bad;
+    jobs_ask j = {.class = -1};
+    const char *kind = service_body_text(o, "kind", NULL, 15, &bad);
+    int64_t version = service_body_int(o, "version", 0, 1, INT64_C(1) << 40, &bad);
+    j.priority = (int)service_body_int(o, "priority", 0, -100, 100, &bad);
+    j.budget_ms = service_body_int(o, "budget_ms", 0, 1, 604800000, &bad);
+    j.budget_trials = service_body_int(o, "budget_trials", 0, 1, 1000000000, &bad);
+    const cJSON *request = cJSON_GetObjectItemCaseSensitive(o, "request");
+    if (!bad) service_body_only(o, names, &bad);
+    if (!bad && !jobs_kind_find(kind, &j.kind)) bad = service_body_wrong("/kind", "no such kind of job", "compile, verify, measure or retune");
+    if (!bad && !cJSON_IsObject(request)) bad = service_body_wrong("/request", "no request that the job is about", "the body of a compile");
+    service_ask *a = bad ? NULL : service_spec_ask(c->app, request, &bad);
+    if (a) bad = submit(c, a, &j, version);
+    service_ask_drop(a);
+    cJSON_Delete(o);
+    return bad;
 }
