@@ -494,6 +494,7 @@ static void races_end_each_job_once(void **s)
 {
     (void)s;
     pthread_t t[RACERS];
+    lease_ms = 20000; /* however slow the machine, none lapses */
     jobs_close(open_jobs());
     for (int i = 0; i < RACE_JOBS; i++) atomic_store(&finished[i], 0);
     atomic_store(&overlaps, 0);
