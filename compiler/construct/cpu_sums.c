@@ -254,7 +254,8 @@ static bool upright_tiles(const kn_site *x, kn_plans *p)
     y.m = x->n;
     int64_t lanes = kn_cpu_pow2(kn_cpu_extent(&y, y.n), full);
     if (lanes < 4 || kn_dtype_bytes(x->s->body->dtype) < 4) return false;
-    kn_cpu_tile t = {.lanes = lanes, .nv = 1, .mr = few, .mc = 1, .grain = kn_cpu_grain(&y, kn_cpu_other(&y)), .nc = 1, .kb = 1, .rlanes = 1, .runroll = 1};
+    kn_cpu_tile t = {.lanes = lanes, .nv = 1, .mr = few, .mc = 1, .grain = kn_cpu_grain(&y, kn_cpu_other(&y)), .nc = 1, .kb = 1,
+                     .rlanes = 1, .runroll = 1};
     kn_cpu_try(&y, p, &t);
     return p->n > 0;
 }
