@@ -67,39 +67,37 @@ static bool needed_outside(const kn_partition *p, int v, int x, int y)
 }
 
 /* Pushes the groups whose results (through views and concatenations) node n reads. */
-static void push_inputs(const kn_partition *p, const kn_node *n, bool *seen, int *stack, int *top)
+static void push_inputs(kn_partition *p, const kn_node *n, int *top)
 {
     for (int i = 0; i < n->ninputs; i++) {
         if (n->inputs[i] < 0) continue;
         int from = p->g->values[n->inputs[i]].producer;
         if (from < 0) continue;
         int mark = p->group_of[from] >= 0 ? p->group_of[from] : p->g->nnodes + from;
-        if (seen[mark]) continue;
-        seen[mark] = true;
-        stack[(*top)++] = mark;
+        if (p->seen[mark] == p->turn) continue;
+        p->seen[mark] = p->turn;
+        p->stack[(*top)++] = mark;
     }
 }
 
 /* Whether a way leads from the inputs of groups x and y, through others, back to one of them. */
-static bool makes_cycle(const kn_partition *p, int x, int y)
+static bool makes_cycle(kn_partition *p, int x, int y)
 {
     int n = p->g->nnodes, top = 0;
-    bool *seen = kn_array(p->a, bool, 2 * n + 1);
-    int *stack = kn_array(p->a, int, 2 * n + 1);
-    if (!seen || !stack) return true;
-    seen[x] = seen[y] = true; /* edges between the two are no way through others */
     const kn_group *both[2] = {&p->groups[x], &p->groups[y]};
+    p->turn++;
+    p->seen[x] = p->seen[y] = p->turn; /* edges between the two are no way through others */
     for (int b = 0; b < 2; b++)
-        for (int i = 0; i < both[b]->nnodes; i++) push_inputs(p, &p->g->nodes[both[b]->nodes[i]], seen, stack, &top);
-    seen[x] = seen[y] = false;
+        for (int i = 0; i < both[b]->nnodes; i++) push_inputs(p, &p->g->nodes[both[b]->nodes[i]], &top);
+    p->seen[x] = p->seen[y] = 0;
     while (top) {
-        int m = stack[--top];
+        int m = p->stack[--top];
         if (m == x || m == y) return true;
         if (m >= n) {
-            push_inputs(p, &p->g->nodes[m - n], seen, stack, &top);
+            push_inputs(p, &p->g->nodes[m - n], &top);
             continue;
         }
-        for (int i = 0; i < p->groups[m].nnodes; i++) push_inputs(p, &p->g->nodes[p->groups[m].nodes[i]], seen, stack, &top);
+        for (int i = 0; i < p->groups[m].nnodes; i++) push_inputs(p, &p->g->nodes[p->groups[m].nodes[i]], &top);
     }
     return false;
 }
@@ -181,7 +179,9 @@ kiln_status kn_partition_group(kn_partition *p, kiln_diag *d)
     int n = p->g->nnodes;
     p->group_of = kn_array(p->a, int, n + 1);
     p->groups = kn_array(p->a, kn_group, n + 1);
-    if (!p->group_of || !p->groups) return kn_fail(d, KILN_MEMORY, "out of memory");
+    p->seen = kn_array(p->a, int, 2 * (size_t)n + 1);
+    p->stack = kn_array(p->a, int, 2 * (size_t)n + 1);
+    if (!p->group_of || !p->groups || !p->seen || !p->stack) return kn_fail(d, KILN_MEMORY, "out of memory");
     p->ngroups = n;
     for (int i = 0; i < n; i++) {
         p->group_of[i] = p->kinds[i] >= KN_MOVE ? i : -1;

@@ -45,6 +45,7 @@ typedef struct kn_partition {
     kn_place *places;      /* of every value */
     int nsteps;
     int *steps;            /* groups in the order in which they run */
+    int *seen, *stack, turn; /* of searches: seen[x] == turn is seen in this one */
 } kn_partition;
 
 /* Batch normalisations by constants become a product and a sum of constants. */

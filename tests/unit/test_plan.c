@@ -1,0 +1,402 @@
+/* Plans of whole models: what becomes one kernel, and that running the steps with the arena gives what the nodes give one by one. */
+#include "tests/arena.h"
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+#include <cmocka.h>
+#include "graph/graph.h"
+
+static kiln_arena *arena;
+static kiln_hw *hw;
+
+static int set_up(void **state)
+{
+    (void)state;
+    kiln_diag d = {0};
+    static char json[65536];
+    arena = kiln_arena_open(&(kiln_host){NULL, mem, NULL});
+    FILE *f = fopen("hwspecs/x86-64-avx2.json", "r");
+    size_t n = f ? fread(json, 1, sizeof json, f) : 0;
+    if (f) fclose(f);
+    return kiln_hw_parse(arena, (kiln_bytes){json, n}, &hw, &d) == KILN_OK ? 0 : -1;
+}
+
+static int tear_down(void **state)
+{
+    (void)state;
+    kiln_arena_close(arena);
+    arena = NULL;
+    return 0;
+}
+
+/* json: with ' for quotation marks. */
+static kiln_plan *plan_of(const char *json, kiln_graph **g)
+{
+    kiln_diag d = {0};
+    kiln_plan *p;
+    size_t n = strlen(json);
+    char *text = malloc(n + 1);
+    for (size_t i = 0; i <= n; i++) text[i] = json[i] == '\'' ? '"' : json[i];
+    if (kiln_graph_json(arena, (kiln_bytes){text, n}, NULL, g, &d) != KILN_OK) fail_msg("%s\n%s: %s", json, d.pointer, d.message);
+    if (kiln_graph_plan(arena, *g, hw, &p, &d) != KILN_OK) fail_msg("%s\n%s: %s", json, d.pointer, d.message);
+    free(text); /* what the plan keeps of it lies in the arena */
+    return p;
+}
+
+/* ---- values by the reference interpreter, node by node and step by step ---- */
+typedef struct feed {
+    const float *in[KILN_MAX_TENSORS];
+} feed;
+
+static double read_feed(void *user, int input, int64_t index) { return ((const feed *)user)->in[input][index]; }
+
+static void evaluate(const kiln_program *p, feed *f, int output, float *to)
+{
+    kiln_ref *r;
+    kiln_diag d = {0};
+    kiln_arg out;
+    double value, scale;
+    kiln_program_output(p, output, &out);
+    assert_int_equal(kiln_ref_open(arena, p, read_feed, f, &r, &d), KILN_OK);
+    for (int64_t i = 0; i < out.elems; i++) {
+        assert_int_equal(kiln_ref_at(r, output, i, &value, &scale), KILN_OK);
+        to[i] = (float)value;
+    }
+}
+
+static float *constant(const kn_value *v)
+{
+    float *p = calloc((size_t)kn_value_elems(v) + 1, sizeof *p);
+    for (int64_t i = 0; i < kn_value_elems(v); i++) p[i] = (float)kn_value_double(v, i);
+    return p;
+}
+
+/* values[v]: of every value of the graph; f32 only. */
+static float **by_nodes(const kn_graph *g, float *const *inputs)
+{
+    float **values = calloc((size_t)g->nvalues, sizeof *values);
+    for (int i = 0; i < g->ninputs; i++) values[g->inputs[i]] = inputs[i];
+    for (int v = 0; v < g->nvalues; v++)
+        if (g->values[v].data) values[v] = constant(&g->values[v]);
+    for (int i = 0; i < g->nnodes; i++) {
+        const kn_node *n = &g->nodes[i];
+        kn_program *p;
+        kiln_diag d = {0};
+        feed f = {{0}};
+        int x = 0, y = n->outputs[0];
+        values[y] = calloc((size_t)kn_value_elems(&g->values[y]) + 1, sizeof **values);
+        if (kn_node_is_view(n)) {
+            memcpy(values[y], values[n->inputs[0]], (size_t)kn_value_elems(&g->values[y]) * sizeof **values);
+            continue;
+        }
+        for (int k = 0; k < n->ninputs; k++)
+            if (n->inputs[k] >= 0) f.in[x++] = values[n->inputs[k]];
+        assert_int_equal(kn_node_program(arena, g, n, &p, &d), KILN_OK);
+        evaluate(p, &f, 0, values[y]);
+    }
+    return values;
+}
+
+typedef struct memory {
+    char *arena;
+    float *const *feeds, **weights, **results;
+} memory;
+
+static float *at(const memory *m, const kiln_slot *s)
+{
+    char *base = s->place == KILN_ARENA    ? m->arena
+                 : s->place == KILN_RESULT ? (char *)m->results[s->index]
+                 : s->place == KILN_WEIGHT ? (char *)m->weights[s->index]
+                                           : (char *)m->feeds[s->index];
+    return (float *)(void *)(base + s->offset);
+}
+
+static void by_steps(const kiln_plan *p, const memory *m)
+{
+    for (int i = 0; i < p->nsteps; i++) {
+        const kiln_step *s = &p->steps[i];
+        float *made[KILN_MAX_TENSORS];
+        feed f = {{0}};
+        if (s->kernel < 0) {
+            memcpy(at(m, &s->args[1]), at(m, &s->args[0]), (size_t)s->bytes);
+            continue;
+        }
+        const kiln_program *q = p->kernels[s->kernel];
+        int nin = kiln_program_inputs(q), nout = kiln_program_outputs(q);
+        assert_int_equal(s->nargs, nin + nout);
+        for (int k = 0; k < nin; k++) f.in[k] = at(m, &s->args[k]);
+        for (int k = 0; k < nout; k++) { /* nothing is written before all is computed: outputs must not lie on inputs, which poison shows below */
+            kiln_arg out;
+            kiln_program_output(q, k, &out);
+            made[k] = calloc((size_t)out.elems + 1, sizeof **made);
+            evaluate(q, &f, k, made[k]);
+        }
+        for (int k = 0; k < nout; k++) {
+            kiln_arg out;
+            kiln_program_output(q, k, &out);
+            char *to = (char *)at(m, &s->args[nin + k]);
+            for (int j = 0; j < nin; j++) {
+                kiln_arg in;
+                kiln_program_input(q, j, &in);
+                const char *from = (const char *)f.in[j];
+                assert_true(to + out.bytes <= from || from + in.bytes <= to);
+            }
+            memcpy(to, made[k], (size_t)out.bytes);
+            free(made[k]);
+        }
+    }
+}
+
+static float **arrays(int n, const kiln_arg *args, uint32_t *seed)
+{
+    float **all = calloc((size_t)n + 1, sizeof *all);
+    for (int i = 0; i < n; i++) {
+        all[i] = calloc((size_t)args[i].elems + 1, sizeof **all);
+        for (int64_t k = 0; seed && k < args[i].elems; k++) all[i][k] = (float)((int)((*seed = *seed * 1664525 + 1013904223) >> 24) - 128) / 100;
+    }
+    return all;
+}
+
+static void free_all(float **all, int n)
+{
+    for (int i = 0; i < n; i++) free(all[i]);
+    free(all);
+}
+
+/* The plan computes what the graph says. */
+static void agree(const char *json, uint32_t seed)
+{
+    kiln_graph *g;
+    kiln_plan *p = plan_of(json, &g);
+    float **in = arrays(p->ninputs, p->inputs, &seed), **out = arrays(p->noutputs, p->outputs, NULL), **values = by_nodes(g, in);
+    float **weights = calloc((size_t)p->nweights + 1, sizeof *weights);
+    for (int i = 0; i < p->nweights; i++) {
+        const kiln_weight *w = &p->weights[i];
+        weights[i] = calloc((size_t)w->arg.elems + 1, sizeof **weights);
+        for (int64_t k = 0; k < w->arg.elems; k++) memcpy(&weights[i][k], w->data + (w->splat ? 0 : 4 * k), 4);
+    }
+    memory m = {malloc((size_t)p->arena_bytes + 64), in, weights, out};
+    memset(m.arena, 0xff, (size_t)p->arena_bytes + 64); /* NaN: what is read before it is written shows */
+    by_steps(p, &m);
+    for (int i = 0; i < p->noutputs; i++)
+        for (int64_t k = 0; k < p->outputs[i].elems; k++) {
+            float want = values[g->outputs[i]][k];
+            if (!(fabsf(out[i][k] - want) <= 1e-4f * (1 + fabsf(want))))
+                fail_msg("%s\noutput %d element %lld is %g, %g expected", json, i, (long long)k, (double)out[i][k], (double)want);
+        }
+    for (int v = 0; v < g->nvalues; v++)
+        if (g->values[v].producer >= 0 || g->values[v].data) free(values[v]);
+    free(values);
+    free(m.arena);
+    free_all(in, p->ninputs);
+    free_all(out, p->noutputs);
+    free_all(weights, p->nweights);
+}
+
+/* ---- random graphs ---- */
+static uint32_t turn(uint32_t *seed, uint32_t n) { return ((*seed = *seed * 1664525 + 1013904223) >> 8) % n; }
+
+/* Every value v0, v1 ... has the shape [1,4,4,4]; "a" and "b" are two of those made so far. */
+static const char *const forms[] = {
+    "{'op':'Relu','inputs':['A'],'outputs':['Y']}",
+    "{'op':'Sigmoid','inputs':['A'],'outputs':['Y']}",
+    "{'op':'Add','inputs':['A','B'],'outputs':['Y']}",
+    "{'op':'Mul','inputs':['A','half'],'outputs':['Y']}",
+    "{'op':'Add','inputs':['channel','A'],'outputs':['Y']}",
+    "{'op':'Transpose','inputs':['A'],'outputs':['Y'],'attrs':{'perm':[0,1,3,2]}}",
+    "{'op':'Softmax','inputs':['A'],'outputs':['Y'],'attrs':{'axis':3}}",
+    "{'op':'MatMul','inputs':['A','B'],'outputs':['Yp']},{'op':'Tanh','inputs':['Yp'],'outputs':['Y']}",
+    "{'op':'Conv','inputs':['A','w'],'outputs':['Yp'],'attrs':{'pads':[1,1,1,1]}},"
+    "{'op':'BatchNormalization','inputs':['Yp','four','one','two','three'],'outputs':['Y']}",
+    "{'op':'ReduceMean','inputs':['A','last'],'outputs':['Ym']},{'op':'Sub','inputs':['A','Ym'],'outputs':['Y']}",
+    "{'op':'Reshape','inputs':['A','flat'],'outputs':['Yp']},{'op':'Relu','inputs':['Yp'],'outputs':['Yq']},"
+    "{'op':'Reshape','inputs':['Yq','back'],'outputs':['Y']}",
+    "{'op':'Reshape','inputs':['A','back'],'outputs':['Y']}",
+    "{'op':'Concat','inputs':['A','B'],'outputs':['Yp'],'attrs':{'axis':1}},"
+    "{'op':'Conv','inputs':['Yp','w8'],'outputs':['Y']}",
+    "{'op':'Concat','inputs':['A','B'],'outputs':['Yp'],'attrs':{'axis':1}},"
+    "{'op':'Slice','inputs':['Yp','i2','i6','i1'],'outputs':['Y']}",
+};
+
+/* Writes a form with its names put in. */
+static size_t put_form(char *to, const char *form, int a, int b, int y)
+{
+    size_t n = 0;
+    for (const char *p = form; *p; p++) {
+        bool name = p > form && p[-1] == '\'' && (*p == 'A' || *p == 'B' || *p == 'Y') && (p[1] == '\'' || (*p == 'Y' && p[2] == '\''));
+        if (name) n += (size_t)sprintf(to + n, "v%d", *p == 'A' ? a : *p == 'B' ? b : y);
+        else to[n++] = *p;
+    }
+    to[n] = 0;
+    return n;
+}
+
+static void random_graph(char *to, uint32_t seed)
+{
+    int nodes = 3 + (int)turn(&seed, 10), outputs = 1 + (int)turn(&seed, 3);
+    size_t n = (size_t)sprintf(
+        to, "{'graph':{'inputs':[{'name':'v0','dtype':'f32','shape':[1,4,4,4]},{'name':'v1','dtype':'f32','shape':[1,4,4,4]}],"
+            "'constants':[{'name':'half','dtype':'f32','shape':[],'fill':0.5},"
+            "{'name':'channel','dtype':'f32','shape':[4,1,1],'values':[0.5,-0.25,1,0]},"
+            "{'name':'w','dtype':'f32','shape':[4,4,3,3],'fill':0.0625},{'name':'w8','dtype':'f32','shape':[4,8,1,1],'fill':0.125},"
+            "{'name':'one','dtype':'f32','shape':[4],'values':[1,2,3,4]},{'name':'two','dtype':'f32','shape':[4],'fill':0.5},"
+            "{'name':'three','dtype':'f32','shape':[4],'fill':2},{'name':'four','dtype':'f32','shape':[4],'values':[1,0.5,-1,2]},"
+            "{'name':'last','dtype':'i64','shape':[1],'values':[-1]},{'name':'flat','dtype':'i64','shape':[2],'values':[4,16]},"
+            "{'name':'back','dtype':'i64','shape':[4],'values':[1,4,4,4]},{'name':'i2','dtype':'i64','shape':[1],'values':[2]},"
+            "{'name':'i6','dtype':'i64','shape':[1],'values':[6]},{'name':'i1','dtype':'i64','shape':[1],'values':[1]}],'nodes':[");
+    for (int i = 0; i < nodes; i++) {
+        int made = i + 2, a = (int)turn(&seed, 3) ? made - 1 : (int)turn(&seed, (uint32_t)made), b = (int)turn(&seed, (uint32_t)made);
+        if (i) to[n++] = ',';
+        n += put_form(to + n, forms[turn(&seed, sizeof forms / sizeof *forms)], a, b, made);
+    }
+    n += (size_t)sprintf(to + n, "],'outputs':['v%d'", nodes + 1);
+    for (int i = 1; i < outputs; i++) n += (size_t)sprintf(to + n, ",'v%d'", (int)turn(&seed, (uint32_t)nodes + 1));
+    sprintf(to + n, "]}}");
+}
+
+static void steps_give_what_nodes_give(void **state)
+{
+    (void)state;
+    static char json[16384];
+    for (uint32_t seed = 1; seed <= 150; seed++) {
+        random_graph(json, seed * 2654435761u);
+        agree(json, seed);
+        tear_down(NULL);
+        assert_int_equal(set_up(NULL), 0);
+    }
+}
+
+static void the_same_graph_the_same_plan(void **state)
+{
+    (void)state;
+    static char json[16384];
+    kiln_graph *g;
+    for (uint32_t seed = 1; seed <= 20; seed++) {
+        random_graph(json, seed * 40503u);
+        kiln_plan *p = plan_of(json, &g), *q = plan_of(json, &g);
+        assert_int_equal(p->manifest.n, q->manifest.n);
+        assert_memory_equal(p->manifest.p, q->manifest.p, p->manifest.n);
+        assert_memory_equal(p->source.p, q->source.p, p->source.n);
+        assert_string_equal(p->entry, q->entry);
+    }
+}
+
+/* ---- what becomes one kernel ---- */
+#define X2(name) "{'name':'" name "','dtype':'f32','shape':[64,64]}"
+
+static void expect_steps(const char *json, int n, const char *const *nodes)
+{
+    kiln_graph *g;
+    kiln_plan *p = plan_of(json, &g);
+    for (int i = 0; i < p->nsteps && i < n; i++)
+        if (strcmp(p->steps[i].nodes, nodes[i])) fail_msg("step %d does %s; %s expected", i + 1, p->steps[i].nodes, nodes[i]);
+    assert_int_equal(p->nsteps, n);
+}
+
+static void epilogues_join(void **state)
+{
+    (void)state;
+    expect_steps("{'graph':{'inputs':[" X2("a") "," X2("b") "," X2("c") "],'nodes':["
+                 "{'op':'MatMul','inputs':['a','b'],'outputs':['t']},{'op':'Add','inputs':['t','c'],'outputs':['u']},"
+                 "{'op':'Relu','inputs':['u'],'outputs':['y']}],'outputs':['y']}}",
+                 1, (const char *const[]){"MatMul, Add, Relu"});
+}
+
+static void products_stay_apart(void **state)
+{
+    (void)state;
+    expect_steps("{'graph':{'inputs':[" X2("a") "," X2("b") "],'nodes':["
+                 "{'op':'MatMul','inputs':['a','b'],'outputs':['t']},{'op':'Relu','inputs':['t'],'outputs':['u']},"
+                 "{'op':'MatMul','inputs':['u','b'],'outputs':['y']}],'outputs':['y']}}",
+                 2, (const char *const[]){"MatMul, Relu", "MatMul"});
+}
+
+/* A product that somebody else reads is written; what follows it is a kernel of its own. */
+static void a_product_read_twice_is_written(void **state)
+{
+    (void)state;
+    expect_steps("{'graph':{'inputs':[" X2("a") "," X2("b") "],'nodes':["
+                 "{'op':'MatMul','inputs':['a','b'],'outputs':['t']},{'op':'Relu','inputs':['t'],'outputs':['u']}"
+                 "],'outputs':['u','t']}}",
+                 2, (const char *const[]){"MatMul", "Relu"});
+}
+
+/* Joining the sum with the first relu would make the product need itself. */
+static void no_cycles(void **state)
+{
+    (void)state;
+    expect_steps("{'graph':{'inputs':[" X2("a") "," X2("b") "],'nodes':["
+                 "{'op':'Relu','inputs':['a'],'outputs':['r']},{'op':'MatMul','inputs':['r','b'],'outputs':['t']},"
+                 "{'op':'Add','inputs':['r','t'],'outputs':['y']}],'outputs':['y']}}",
+                 2, (const char *const[]){"Relu", "MatMul, Add"});
+}
+
+static void reductions_take_what_precedes_them(void **state)
+{
+    (void)state;
+    expect_steps("{'graph':{'inputs':[" X2("a") "," X2("b") "],'constants':[{'name':'s','dtype':'f32','shape':[],'fill':0.125}],'nodes':["
+                 "{'op':'Mul','inputs':['a','s'],'outputs':['t']},{'op':'Add','inputs':['t','b'],'outputs':['u']},"
+                 "{'op':'Softmax','inputs':['u'],'outputs':['y']}],'outputs':['y']}}",
+                 1, (const char *const[]){"Mul, Add, Softmax"});
+}
+
+/* 1 MiB is read 64 times over; computing erf each time anew costs more than moving it once, at peak. */
+static void what_would_be_computed_again_too_often_is_not_joined(void **state)
+{
+    (void)state;
+    expect_steps("{'graph':{'inputs':[{'name':'a','dtype':'f32','shape':[1,512,512]}],'constants':["
+                 "{'name':'n','dtype':'i64','shape':[3],'values':[4096,512,512]}],'nodes':["
+                 "{'op':'Gelu','inputs':['a'],'outputs':['t']},{'op':'Gelu','inputs':['t'],'outputs':['u']},"
+                 "{'op':'Expand','inputs':['u','n'],'outputs':['y']}],'outputs':['y']}}",
+                 2, (const char *const[]){"Gelu, Gelu", "Expand"});
+}
+
+/* Four layers of one shape: one kernel, and an arena of two of the three values between them. */
+static void kernels_and_memory_are_shared(void **state)
+{
+    (void)state;
+    kiln_graph *g;
+    kiln_plan *p = plan_of("{'graph':{'inputs':[" X2("x") "," X2("w") "],'nodes':["
+                           "{'op':'MatMul','inputs':['x','w'],'outputs':['a']},{'op':'MatMul','inputs':['a','w'],'outputs':['b']},"
+                           "{'op':'MatMul','inputs':['b','w'],'outputs':['c']},{'op':'MatMul','inputs':['c','w'],'outputs':['y']}],"
+                           "'outputs':['y']}}",
+                           &g);
+    assert_int_equal(p->nsteps, 4);
+    assert_int_equal(p->nkernels, 1);
+    assert_int_equal(p->arena_bytes, 2 * 64 * 64 * 4);
+    assert_int_equal(p->steps[3].args[2].place, KILN_RESULT);
+}
+
+static void outputs_that_are_inputs_are_copied(void **state)
+{
+    (void)state;
+    kiln_graph *g;
+    const char *json = "{'graph':{'inputs':[" X2("x") "],'constants':[{'name':'s','dtype':'i64','shape':[1],'values':[4096]}],'nodes':["
+                       "{'op':'Reshape','inputs':['x','s'],'outputs':['y']}],'outputs':['y','x']}}";
+    kiln_plan *p = plan_of(json, &g);
+    assert_int_equal(p->nsteps, 2);
+    assert_int_equal(p->nkernels, 0);
+    assert_int_equal(p->steps[0].kernel, -1);
+    agree(json, 5);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(epilogues_join),
+        cmocka_unit_test(products_stay_apart),
+        cmocka_unit_test(a_product_read_twice_is_written),
+        cmocka_unit_test(no_cycles),
+        cmocka_unit_test(reductions_take_what_precedes_them),
+        cmocka_unit_test(what_would_be_computed_again_too_often_is_not_joined),
+        cmocka_unit_test(kernels_and_memory_are_shared),
+        cmocka_unit_test(outputs_that_are_inputs_are_copied),
+        cmocka_unit_test(the_same_graph_the_same_plan),
+        cmocka_unit_test(steps_give_what_nodes_give),
+    };
+    return cmocka_run_group_tests(tests, set_up, tear_down);
+}
