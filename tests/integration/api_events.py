@@ -85,7 +85,7 @@ try:
     check("too late", s.call("PATCH", made[1]["Location"], {"paused": False}, {"If-Match": tag})[0] == 412)
     resumed = s.call("PATCH", made[1]["Location"], {"paused": False}, {"If-Match": changed[1]["Etag"]})
     check("resumed", resumed[0] == 200 and json.loads(resumed[2])["state"] == "queued", resumed)
-    worker = subprocess.Popen([build + "/kiln-worker", "run", "--data", s.data, "--name", "tester"], stderr=subprocess.DEVNULL)
+    worker = subprocess.Popen([build + "/kiln-worker", "run", *(s.store[2:] or s.store), "--name", "tester"], stderr=subprocess.DEVNULL)
     try:
         over = s.json("GET", made[1]["Location"], headers={"Prefer": "wait=30"}, timeout=60)
         check("done by a worker", over["state"] == "succeeded" and over["result"].get("reproduced") is True, over)

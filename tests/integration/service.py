@@ -2,13 +2,14 @@
 import http.client, json, os, re, socket, ssl, subprocess, tempfile, time
 
 class Service:
-    def __init__(self, build, *flags, environ=None, tls=None, data=None):
+    def __init__(self, build, *flags, environ=None, tls=None, data=None, store=None):
         self.data = data or tempfile.mkdtemp(prefix="kiln-test.")
         self.tls = tls
+        self.store = store or self.make_store()
         self.log_path = os.path.join(self.data, f"log-{time.monotonic_ns()}")
         self.log = open(self.log_path, "w")
         env = {k: v for k, v in os.environ.items() if not k.startswith("KILN_") or k == "KILN_NVRTC"}
-        self.process = subprocess.Popen([os.environ.get("KILND", build + "/kilnd"), "--listen", "127.0.0.1:0", "--data", self.data, "--hwspecs", "hwspecs", *flags],
+        self.process = subprocess.Popen([os.environ.get("KILND", build + "/kilnd"), "--listen", "127.0.0.1:0", "--data", self.data, "--hwspecs", "hwspecs", *self.store[2:], *flags],
                                         stderr=self.log, env={**env, **(environ or {})})
         self.port = None
         for _ in range(300):
@@ -23,6 +24,15 @@ class Service:
                 raise SystemExit("kilnd ended: " + text)
             time.sleep(0.05)
         raise SystemExit("kilnd did not become ready: " + text)
+
+    def make_store(self):
+        """Where a worker finds the store: the folder, or with KILN_API_POSTGRES (a URL up to the database's name) a fresh database."""
+        base = os.environ.get("KILN_API_POSTGRES")
+        if not base:
+            return ["--data", self.data]
+        name = "t%d" % time.monotonic_ns()
+        subprocess.run(["psql", "-q", base + "postgres", "-c", "CREATE DATABASE " + name], check=True)
+        return ["--data", self.data, "--postgres", base + name]
 
     def connection(self, timeout=60):
         if self.tls:
