@@ -187,8 +187,8 @@ kiln_status kn_rule_resize(kn_raw *r)
         kn_gattr_str("nearest_mode", kn_raw_str(r, "nearest_mode", up ? "floor" : "round_prefer_floor")),
         kn_gattr_floats(r->s->a, "scales", x->rank, scales)};
     int nattrs = 5;
-    static const char *const passed[] = {"cubic_coeff_a", "exclude_outside", "extrapolation_value"};
-    for (int i = 0; i < 3; i++)
+    static const char *const passed[] = {"cubic_coeff_a", "exclude_outside"};
+    for (int i = 0; i < 2; i++)
         if (kn_node_attr(r->n, passed[i])) attrs[nattrs++] = *kn_node_attr(r->n, passed[i]);
     return kn_raw_out(r, 0, kn_emit(r->s, "Resize", 1, r->in, nattrs, attrs));
 }

@@ -1,4 +1,5 @@
-/* Resize: another number of elements along some axes, by the nearest element or linearly between two (bilinear, trilinear).
+/* Resize: another number of elements along some axes, by the nearest element, linearly between two
+ * (bilinear, trilinear), or cubically between four (bicubic).
  *
  * Where an output element lies in the input is a fraction of integers, so the elements and their weights are exact. */
 #include "ops/ops.h"
@@ -8,13 +9,19 @@
 static const kn_attr_spec attrs[] = {
     {"sizes", 'I', "mandatory", "extents of the output, one an axis"},
     {"scales", 'F', "sizes / extents", "output elements an input element, where sizes are these rounded down"},
-    {"mode", 's', "nearest", "nearest or linear"},
-    {"coordinate_transformation_mode", 's', "half_pixel", "half_pixel, half_pixel_symmetric, pytorch_half_pixel, asymmetric or align_corners"},
+    {"mode", 's', "nearest", "nearest, linear or cubic"},
+    {"cubic_coeff_a", 'f', "-0.75", "parameter of the cubic kernel"},
+    {"exclude_outside", 'i', "0", "1: of cubic, only elements inside of the input count"},
+    {"coordinate_transformation_mode", 's', "half_pixel",
+     "half_pixel, half_pixel_symmetric, pytorch_half_pixel, asymmetric or align_corners"},
     {"nearest_mode", 's', "round_prefer_floor", "round_prefer_floor, round_prefer_ceil, floor or ceil"},
     {NULL, 0, NULL, NULL}};
 
 /* Output element A lies at (A*scale + offset) / den of the input. */
-typedef struct place { int64_t in, scale, offset, den; bool moved; } place;
+typedef struct place {
+    int64_t in, scale, offset, den;
+    bool moved;
+} place;
 
 /* x as a fraction of small numbers, by continued fractions; a scale such as 0.6f is then the 3/5 that was meant. */
 static void fraction(double x, int64_t *num, int64_t *den)
@@ -66,8 +73,10 @@ static kiln_status places(kn_op_call *c, place *p)
         if (half) p[i] = (place){.in = in, .scale = 2 * den, .offset = den - num, .den = 2 * num, .moved = moved};
         if (symmetric) /* as half_pixel, about the middle of what num / den times the input would be: + in/2 - out*den/(2*num) */
             p[i] = (place){.in = in, .scale = 2 * den, .offset = den - num + in * num - out * den, .den = 2 * num, .moved = moved};
-        if ((corners || torch) && out == 1) p[i] = (place){.in = in, .den = 1, .moved = in != 1};
-        else if (corners) p[i] = (place){.in = in, .scale = (in - 1) * den, .den = in * num - den, .moved = moved};
+        if ((corners || torch) && out == 1)
+            p[i] = (place){.in = in, .den = 1, .moved = in != 1};
+        else if (corners)
+            p[i] = (place){.in = in, .scale = (in - 1) * den, .den = in * num - den, .moved = moved};
     }
     return KILN_OK;
 }
@@ -78,21 +87,25 @@ static const char *numerator(kn_op_call *c, const place *p, int i)
     if (!p->scale) return "0";
     const char *sign = p->offset < 0 ? " - " : " + ";
     long long off = (long long)(p->offset < 0 ? -p->offset : p->offset);
-    return off ? kn_format(c->arena, "(A%d*%lld%s%lld)", i, (long long)p->scale, sign, off) : kn_format(c->arena, "A%d*%lld", i, (long long)p->scale);
+    return off ? kn_format(c->arena, "(A%d*%lld%s%lld)", i, (long long)p->scale, sign, off)
+               : kn_format(c->arena, "A%d*%lld", i, (long long)p->scale);
 }
 
 static kiln_status nearest(kn_op_call *c, const place *p)
 {
     const char *how = kn_attr_str(c, "nearest_mode", "round_prefer_floor");
-    static const struct { const char *name; int twice, whole, less; } rule[] = {
-        {"round_prefer_floor", 2, 1, 1}, {"round_prefer_ceil", 2, 1, 0}, {"floor", 1, 0, 0}, {"ceil", 1, 1, 1}};
+    static const struct {
+        const char *name;
+        int twice, whole, less;
+    } rule[] = {{"round_prefer_floor", 2, 1, 1}, {"round_prefer_ceil", 2, 1, 0}, {"floor", 1, 0, 0}, {"ceil", 1, 1, 1}};
     int k = 0;
     while (k < 4 && strcmp(how, rule[k].name)) k++;
     if (k == 4) return kn_op_bad_attr(c, "nearest_mode", "\"%s\" is none of round_prefer_floor, round_prefer_ceil, floor, ceil", how);
     kn_putf(&c->text, "y[%s] = x0[", kn_op_axes(c, "A", c->in[0].rank));
     for (int i = 0; i < c->in[0].rank; i++) {
         if (i) kn_put(&c->text, ",");
-        if (!p[i].moved) kn_putf(&c->text, "A%d", i);
+        if (!p[i].moved)
+            kn_putf(&c->text, "A%d", i);
         else
             kn_putf(&c->text, "min(max((%s*%d + %lld)//%lld, 0), %lld)", numerator(c, &p[i], i), rule[k].twice,
                     (long long)(rule[k].whole * p[i].den - rule[k].less), (long long)(rule[k].twice * p[i].den), (long long)(p[i].in - 1));
@@ -115,7 +128,8 @@ static kiln_status linear(kn_op_call *c, const place *p)
         kn_buf_init(&at, c->arena);
         for (int i = 0, k = 0; i < rank; i++) {
             if (i) kn_put(&at, ",");
-            if (!p[i].moved) kn_putf(&at, "A%d", i);
+            if (!p[i].moved)
+                kn_putf(&at, "A%d", i);
             else
                 kn_putf(&at, "min(max(%s//%lld + %d, 0), %lld)", numerator(c, &p[i], i), (long long)p[i].den, corner >> k & 1,
                         (long long)(p[i].in - 1));
@@ -128,9 +142,70 @@ static kiln_status linear(kn_op_call *c, const place *p)
             const place *q = &p[axes[k]];
             const char *num = numerator(c, q, axes[k]);
             long long den = (long long)q->den;
-            if (corner >> k & 1) kn_putf(&c->text, "*(cast(%s%%%lld,%s)/%lld.0)", num, den, wide, den);
-            else kn_putf(&c->text, "*(cast(%lld - %s%%%lld,%s)/%lld.0)", den, num, den, wide, den);
+            if (corner >> k & 1)
+                kn_putf(&c->text, "*(cast(%s%%%lld,%s)/%lld.0)", num, den, wide, den);
+            else
+                kn_putf(&c->text, "*(cast(%lld - %s%%%lld,%s)/%lld.0)", den, num, den, wide, den);
         }
+    }
+    return KILN_OK;
+}
+
+/* Weights of the four elements around, by Keys's kernel with parameter a: "wK_0[Ai]" to "wK_3[Ai]" for the K-th axis that changes. Without
+ * those outside of the input (exclude_outside) the rest is scaled to a sum of one. */
+static void cubic_weights(kn_op_call *c, const place *p, int k, int i, int64_t out, bool inside)
+{
+    const char *wide = *kn_op_wide(c) ? "f32" : kn_dtype_text(c->in[0].dtype), *num = numerator(c, p, i);
+    const char *t = kn_format(c->arena, "(cast(%s%%%lld,%s)/%lld.0)", num, (long long)p->den, wide, (long long)p->den);
+    double a = kn_attr_float(c, "cubic_coeff_a", -0.75);
+    const double near[] = {a + 2, -(a + 3), 0, 1}, far[] = {a, -5 * a, 8 * a, -4 * a};
+    for (int tap = 0; tap < 4 && t; tap++) {
+        const char *d = tap == 1 ? t : kn_format(c->arena, "(%s %s)", tap == 0 ? "1.0 +" : tap == 2 ? "1.0 -" : "2.0 -", t);
+        const double *poly = tap == 1 || tap == 2 ? near : far;
+        kn_putf(&c->text, "%c%d_%d[A%d] = ", inside ? 'v' : 'w', k, tap, i);
+        if (inside)
+            kn_putf(&c->text, "select(%s//%lld + %d >= 0 && %s//%lld + %d < %lld, ", num, (long long)p->den, tap - 1, num,
+                    (long long)p->den, tap - 1, (long long)p->in);
+        kn_put(&c->text, "(((");
+        kn_put_double(&c->text, poly[0]);
+        for (int e = 1; e < 4; e++) {
+            kn_putf(&c->text, ")*%s + (", d ? d : "");
+            kn_put_double(&c->text, poly[e]);
+            kn_put(&c->text, ")");
+        }
+        kn_putf(&c->text, "%s where A%d in %lld%s; ", inside ? ", 0.0)" : "", i, (long long)out, kn_op_wide(c));
+    }
+    for (int tap = 0; inside && tap < 4; tap++)
+        kn_putf(&c->text, "w%d_%d[A%d] = v%d_%d[A%d] / (v%d_0[A%d] + v%d_1[A%d] + v%d_2[A%d] + v%d_3[A%d])%s; ", k, tap, i, k, tap, i, k, i,
+                k, i, k, i, k, i, kn_op_wide(c));
+}
+
+static kiln_status cubic(kn_op_call *c, const place *p)
+{
+    const kn_attr *sizes = kn_attr_get(c, "sizes");
+    int axes[KILN_MAX_RANK], n = 0, rank = c->in[0].rank;
+    bool inside = kn_attr_int(c, "exclude_outside", 0) != 0;
+    for (int i = 0; i < rank; i++)
+        if (p[i].moved) axes[n++] = i;
+    if (n > 2) return kn_op_bad_attr(c, "sizes", "%d axes change; at most two can be interpolated cubically", n);
+    for (int k = 0; k < n; k++) cubic_weights(c, &p[axes[k]], k, axes[k], sizes->list[axes[k]], inside);
+    kn_putf(&c->text, "y[%s] = ", kn_op_axes(c, "A", rank));
+    for (int corner = 0; corner < 1 << 2 * n; corner++) {
+        kn_buf at;
+        kn_buf_init(&at, c->arena);
+        for (int i = 0, k = 0; i < rank; i++) {
+            if (i) kn_put(&at, ",");
+            if (!p[i].moved)
+                kn_putf(&at, "A%d", i);
+            else
+                kn_putf(&at, "min(max(%s//%lld + %d, 0), %lld)", numerator(c, &p[i], i), (long long)p[i].den, (corner >> 2 * k & 3) - 1,
+                        (long long)(p[i].in - 1));
+            k += p[i].moved;
+        }
+        kiln_bytes t = kn_buf_take(&at);
+        if (corner) kn_put(&c->text, " + ");
+        kn_op_load(c, 0, t.p ? t.p : "");
+        for (int k = 0; k < n; k++) kn_putf(&c->text, "*w%d_%d[A%d]", k, corner >> 2 * k & 3, axes[k]);
     }
     return KILN_OK;
 }
@@ -138,17 +213,29 @@ static kiln_status linear(kn_op_call *c, const place *p)
 static kiln_status lower(kn_op_call *c)
 {
     place p[KILN_MAX_RANK];
+    static const struct {
+        const char *mode;
+        kiln_status (*write)(kn_op_call *, const place *);
+    } modes[] = {{"nearest", nearest}, {"linear", linear}, {"cubic", cubic}};
     const char *mode = kn_attr_str(c, "mode", "nearest");
-    bool flat = !strcmp(mode, "nearest");
-    if (!flat && strcmp(mode, "linear")) return kn_op_bad_attr(c, "mode", "\"%s\" is neither nearest nor linear", mode);
+    int m = 0;
+    while (m < 3 && strcmp(modes[m].mode, mode)) m++;
+    if (m == 3) return kn_op_bad_attr(c, "mode", "\"%s\" is none of nearest, linear, cubic", mode);
+    if (m != 2 && kn_attr_int(c, "exclude_outside", 0)) return kn_op_bad_attr(c, "exclude_outside", "only with mode cubic");
     kiln_status s = places(c, p);
-    if (s == KILN_OK) s = flat ? nearest(c, p) : linear(c, p);
+    if (s == KILN_OK) s = modes[m].write(c, p);
     if (s != KILN_OK) return s;
     const kn_attr *sizes = kn_attr_get(c, "sizes");
     for (int i = 0; i < c->in[0].rank; i++) kn_putf(&c->text, "%sA%d in %lld", i ? ", " : " where ", i, (long long)sizes->list[i]);
-    if (!flat) kn_op_end(c);
+    if (m) kn_op_end(c);
     return KILN_OK;
 }
 
-const kn_op_spec kn_op_resize = {.name = "Resize", .min_inputs = 1, .max_inputs = 1, .input_names = {"X"}, .dtypes = "f",
-                                 .about = "other extents, by the nearest element or linearly between two", .attrs = attrs, .lower = lower};
+const kn_op_spec kn_op_resize = {.name = "Resize",
+                                 .min_inputs = 1,
+                                 .max_inputs = 1,
+                                 .input_names = {"X"},
+                                 .dtypes = "f",
+                                 .about = "other extents, by the nearest element, linearly or cubically",
+                                 .attrs = attrs,
+                                 .lower = lower};

@@ -321,6 +321,21 @@ case("QuantizeLinear", [x, np.array(0.25), z[:1]], np.clip(np.round(x / 0.25) + 
 q = u8(2, 4); case("DequantizeLinear", [q, np.array([0.5, 2]), z], (wide(q) - wide(z)[:, None]) * np.array([[0.5], [2]]), axis=0)
 s = rand(2, 2); case("DequantizeLinear", [q, s], wide(q) * np.repeat(s, 2, 1), block_size=2)
 
+def cubic(x, sizes, a=-0.75, exclude=False): # half_pixel, one axis after the other
+    for d, m in enumerate(sizes):
+        n, y = x.shape[d], []
+        if m == n: continue
+        for o in range(m):
+            at = (o + 0.5) * n / m - 0.5
+            f = math.floor(at)
+            w = [(a + 2) * t ** 3 - (a + 3) * t ** 2 + 1 if t <= 1 else a * t ** 3 - 5 * a * t ** 2 + 8 * a * t - 4 * a for t in (abs(at - f - k) for k in (-1, 0, 1, 2))]
+            if exclude: w = [v if 0 <= f + k - 1 < n else 0 for k, v in enumerate(w)]; w = [v / sum(w) for v in w]
+            y.append(sum(v * x.take(min(max(f + k - 1, 0), n - 1), d) for k, v in enumerate(w)))
+        x = np.stack(y, d)
+    return x
+x = rand(1, 2, 4, 5)
+case("Resize", [x], cubic(x, [1, 2, 8, 7]), sizes=[1, 2, 8, 7], mode="cubic"); case("Resize", [x], cubic(x, [1, 2, 3, 5], -0.5, True), sizes=[1, 2, 3, 5], mode="cubic", cubic_coeff_a=-0.5, exclude_outside=1)
+
 print("# Source: make_ops_golden.py (NumPy and plain loops after the ONNX operator documents, opset 21).")
 names = {"float64": "f32", "int8": "i8", "uint8": "u8", "int32": "i32", "int64": "i64", "bool": "bool"}
 for op, attrs, inputs, out in cases:

@@ -136,7 +136,7 @@ static void refused(void **state)
         {OP("CumSum", "\"axis\":2", T("x", "[3,4]")), "/op/attrs/axis", KILN_REQUEST},
         {OP("Resize", "\"sizes\":[3]", T("x", "[3,4]")), "/op/attrs/sizes", KILN_REQUEST},
         {OP("Resize", "\"sizes\":[3,0]", T("x", "[3,4]")), "/op/attrs/sizes", KILN_REQUEST},
-        {OP("Resize", "\"sizes\":[3,3],\"mode\":\"cubic\"", T("x", "[3,4]")), "/op/attrs/mode", KILN_REQUEST},
+        {OP("Resize", "\"sizes\":[3,3],\"mode\":\"lanczos\"", T("x", "[3,4]")), "/op/attrs/mode", KILN_REQUEST},
         {OP("BatchNormalization", "",
             T("x", "[2,3,4]") "," T("s", "[3]") "," T("b", "[3]") "," T("m", "[3]") "," T("v", "[4]")), "/inputs/4/shape", KILN_SHAPE},
         {OP("ReduceVariance", "\"correction\":12", T("x", "[3,4]")), "/op/attrs/correction", KILN_REQUEST},
