@@ -212,8 +212,8 @@ static walk walk_of(const rows *r, int k, const kn_site *x)
     if (w.along < 0) return w;
     int64_t n = x->s->axes[w.along].extent, vectors;
     w.lanes = kn_cpu_pow2(n, full);
-    vectors = w.sums ? n / w.lanes : kn_ceil_div(n, w.lanes);
-    w.many = w.sums ? kn_cpu_pow2(vectors, CHAINS) : vectors <= CHUNK ? vectors : 4;
+    vectors = kn_ceil_div(n, w.lanes);
+    w.many = vectors <= CHUNK ? vectors : w.sums ? CHAINS : 4;
     if (w.lanes < 2) w = (walk){.along = -1, .many = 1, .lanes = 1};
     return w;
 }
@@ -259,13 +259,14 @@ static bool gather(rows *r)
     for (int i = 0; i < KILN_MAX_AXES; i++) r->of[r->last][i] = i < s->nspatial ? i : -1;
     for (int i = 0; i < s->nspatial; i++) if (s->axes[i].extent < 2) r->shared &= ~(1u << i);
     for (int k = r->last - 1; k >= 0; k--) if (joins(r, k)) r->stage[r->n++] = k;
-    if (r->n < 2) return false;
+    if (!r->shared) return false;
     bool inside = false; /* lanes lie along the reduction of some stage */
     for (int i = 0; i < r->n; i++) {
         kn_site y;
         kn_site_of(r->a, r->t, r->t->stages[r->stage[i]], r->hw, &y);
         inside = inside || (y.s->red != KN_RED_NONE && kn_cpu_only_along_r(&y));
     }
+    if (r->n < 2 && !inside) return false; /* one sum along its rows: in runs of rows, each written out to its end */
     if (inside || x.n < 0 || !(r->shared >> x.n & 1)) return row_bytes(r, r->shared, 0) <= (double)l2->capacity_bytes / 2;
     r->chunked = x.n;
     return chunk_of(r, r->hw->vector_bytes / kn_dtype_bytes(s->body->dtype));

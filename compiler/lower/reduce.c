@@ -26,6 +26,50 @@ static kn_expr *combine(kn_tile *x, kn_expr *a, kn_expr *b)
     return kn_lw_node(x->w, kn_tile_combine_op(x->sg->s->red), a->dtype, a->lanes, a, b, NULL);
 }
 
+/* Lanes along a reduction that end past it: the vector that ends where the axis does, without its lanes that have been counted. `at` is where
+ * the vector would begin; NULL: it cannot be so, because the axis is shorter, a cache holds it, or something else depends on the lanes. */
+static kn_expr *last_vector(kn_tile *x, kn_env *v, kn_expr **begins)
+{
+    kn_lw *w = x->w;
+    const kn_sg *sg = x->sg;
+    int axis = sg->g->loops[x->vloop].axis;
+    int64_t from = sg->s->axes[axis].extent - x->lanes;
+    *begins = kn_lw_at_lane(w, v->av[axis], x->lane_var, kn_lw_int(w, 0));
+    if (from < 0 || w->hw->gpu || !kn_lw_unit_stride(v->av[axis], x->lane_var)) return NULL;
+    for (int i = 0; i < sg->nloads; i++)
+        if ((kn_axes_in(sg->loads[i]) >> axis & 1) && kn_sg_cached(sg, i)) return NULL;
+    for (int a = 0; a < sg->s->naxes; a++)
+        if (a != axis && sg->s->axes[a].reduce && !sg->clipped[a] && kn_lw_below(w, v->av[a], sg->s->axes[a].extent)) return NULL;
+    kn_env moved = *v;
+    moved.av[axis] = kn_lw_simp(w, kn_lw_node(w, KN_OP_ADD, KN_I64, 1, kn_lw_ref(w, x->lane_var), kn_lw_int(w, from), NULL));
+    kn_expr *term = kn_tile_cast(w, kn_env_vector(&moved, sg->s->body), x->acc_type);
+    /* floats, which are exact here: a comparison of integers is taken for one that guards its reads */
+    kn_expr *lane = kn_lw_node(w, KN_OP_CAST, KN_F32, 1, kn_lw_ref(w, x->lane_var), NULL, NULL);
+    kn_expr *first = kn_lw_node(w, KN_OP_SUB, KN_I64, 1, *begins, kn_lw_int(w, from), NULL);
+    first = kn_lw_node(w, KN_OP_CAST, KN_F32, 1, kn_lw_simp(w, first), NULL, NULL);
+    kn_expr *fresh = kn_lw_node(w, KN_OP_LE, KN_BOOL, x->lanes, kn_lw_splat(w, first, x->lanes), kn_lw_lanes(w, lane, x->lane_var, x->lanes), NULL);
+    kn_expr *none = kn_lw_splat(w, kn_tile_identity(w, sg->s->red, x->acc_type), x->lanes);
+    return kn_lw_node(w, KN_OP_SELECT, x->acc_type, x->lanes, fresh, kn_lw_splat(w, term, x->lanes), none);
+}
+
+/* Adds the lanes that are in range of a vector that may end past its axis. */
+static void accumulate_tail(kn_tile *x, kn_env *v, kn_expr *in, kn_expr *at, kn_expr *old)
+{
+    kn_lw *w = x->w;
+    kn_expr *begins, *last = last_vector(x, v, &begins);
+    if (!last) {
+        kn_expr *one = kn_tile_cast(w, kn_env_scalar(v, x->sg->s->body), x->acc_type);
+        one = kn_lw_node(w, KN_OP_SELECT, one->dtype, 1, in, one, kn_tile_identity(w, x->sg->s->red, x->acc_type));
+        kn_lw_store(w, x->acc, at, combine(x, old, kn_lw_lanes(w, one, x->lane_var, x->lanes)));
+        return;
+    }
+    kn_expr *some = kn_lw_below(w, begins, x->sg->s->axes[x->sg->g->loops[x->vloop].axis].extent);
+    kn_ls *cond = some && !kn_lw_never(some) ? kn_lw_if(w, some) : NULL;
+    if (some && !cond) return; /* wholly past the end */
+    if (cond) w->tail = &cond->body;
+    kn_lw_store(w, x->acc, at, combine(x, old, last));
+}
+
 static void accumulate(kn_tile *x, int64_t part)
 {
     kn_lw *w = x->w;
@@ -40,6 +84,11 @@ static void accumulate(kn_tile *x, int64_t part)
         kn_ls **after = w->tail, *cond = NULL;
         if (in) {
             kn_expr *all = lane >= 0 && kn_lw_uses(in, lane) ? kn_lw_at_lane(w, in, lane, kn_lw_int(w, x->lanes - 1)) : in;
+            if (all->op != KN_OP_CONST_I) all = kn_lw_simp(w, all);
+            if (kn_lw_never(all) && lane >= 0 && kn_lw_uses(in, lane)) {
+                accumulate_tail(x, &v, in, at, old);
+                continue;
+            }
             cond = kn_lw_if(w, all);
             if (!cond) return;
             after = w->tail;
@@ -49,9 +98,7 @@ static void accumulate(kn_tile *x, int64_t part)
         kn_lw_store(w, x->acc, at, combine(x, old, kn_lw_splat(w, term, x->lanes)));
         if (cond && lane >= 0 && kn_lw_uses(in, lane)) {
             w->tail = &cond->other;
-            kn_expr *one = kn_tile_cast(w, kn_env_scalar(&v, x->sg->s->body), x->acc_type);
-            one = kn_lw_node(w, KN_OP_SELECT, one->dtype, 1, in, one, kn_tile_identity(w, x->sg->s->red, x->acc_type));
-            kn_lw_store(w, x->acc, at, combine(x, old, kn_lw_lanes(w, one, lane, x->lanes)));
+            accumulate_tail(x, &v, in, at, old);
         }
         if (cond) w->tail = after;
     }

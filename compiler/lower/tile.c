@@ -217,8 +217,16 @@ static uint32_t attached_axes(const kn_lw *w, const kn_sg *sg)
     return held;
 }
 
+/* An element that is computed twice in a vector costs less than once for itself: the body has functions in it. */
+static bool dear(const kn_expr *e)
+{
+    bool yes = e->op >= KN_OP_EXP && e->op <= KN_OP_POW;
+    for (int i = 0; i < e->nargs && e->op != KN_OP_LOAD && !yes; i++) yes = dear(e->args[i]);
+    return yes;
+}
+
 /* Moves the last register tile of an axis back, so that it ends where the axis ends: it computes some elements a second time, to the same
- * bits, instead of going element by element; of a sum's tile longer than the axis the last vectors move. Not where a cache or the region of an
+ * bits, instead of going element by element; of a tile longer than the axis the last vectors move, of a sum or of dear elements. Not where a cache or the region of an
  * attached stage holds the axis: it was filled for where the tile would have been. */
 static void overlap_tails(kn_lw *w, kn_sg *sg)
 {
@@ -229,7 +237,7 @@ static void overlap_tails(kn_lw *w, kn_sg *sg)
         if (kn_sg_cached(sg, i)) held |= kn_axes_in(sg->loads[i]);
     for (int a = 0; a < sg->s->naxes && !w->status; a++) {
         int64_t span = (tail & ~held) >> a & 1 ? tile_span(sg, a) : 0, last = sg->s->axes[a].extent - span;
-        if (span > 0 && last < 0 && sg->s->red != KN_RED_NONE) sg->inside[a] = lanes_fit(w, sg, a);
+        if (span > 0 && last < 0 && (sg->s->red != KN_RED_NONE || dear(sg->s->body))) sg->inside[a] = lanes_fit(w, sg, a);
         if (span < 1 || last < 0) continue;
         kn_expr *base = kn_lw_int(w, 0);
         for (int i = 0; i < sg->tile; i++) {
