@@ -4,7 +4,11 @@
 #include "construct/cpu.h"
 #include "te/expr.h"
 
-enum { CHUNK = 8, CHAINS = 8 }; /* most vectors of a row in registers; accumulators of a sum along lanes */
+enum {
+    CHUNK = 8,   /* most vectors of a row in registers */
+    CHAINS = 8,  /* accumulators of a sum along lanes */
+    TOGETHER = 16 /* most rows that a stage goes through before the next one: what one wrote need not be read at once */
+};
 
 /* Stages stage[0] < stage[1] < ... < the last one, whose loops over the row axes become everybody's. */
 typedef struct rows {
@@ -18,6 +22,8 @@ typedef struct rows {
     int64_t grain[KILN_MAX_AXES];          /* iterations of a row axis in one task */
     bool task[KILN_MAX_AXES];              /* its outermost loop is a task loop */
     int64_t nv, lanes;                     /* of `chunked` */
+    int blocked;                           /* the row axis of which every stage takes `block` at a time, -1: none */
+    int64_t block;
 } rows;
 
 static const kn_stmt *stmt_of(const rows *r, int k) { return r->t->program->stmts[r->t->stages[k]->stmt]; }
@@ -138,10 +144,23 @@ static bool chunk_of(rows *r, int64_t full)
     return row_bytes(r, r->shared, best * full) <= (double)l2->capacity_bytes / 2;
 }
 
-/* Iterations of a row axis: chunks, where lanes lie along it. */
+/* Short rows: as many as take a quarter of L1, so that one row's chain of stages does not wait for its own stores. */
+static void block_of(rows *r)
+{
+    const kn_hw_level *l1 = kn_hw_level_named(r->hw, "l1");
+    const kn_stmt *s = stmt_of(r, r->last);
+    for (int i = 0; i < s->nspatial; i++) if (r->shared >> i & 1) r->blocked = i;
+    double rows = l1 ? (double)l1->capacity_bytes / 4 / row_bytes(r, r->shared, 0) : 0;
+    r->block = rows < TOGETHER ? (int64_t)rows : TOGETHER;
+    while (r->block > 1 && s->axes[r->blocked].extent % r->block) r->block--;
+    if (r->block < 2 || r->n < 2) r->blocked = -1;
+}
+
+/* Iterations of a row axis: chunks, where lanes lie along it, or blocks of rows. */
 static int64_t turns(const rows *r, int axis)
 {
     int64_t n = stmt_of(r, r->last)->axes[axis].extent;
+    if (axis == r->blocked) return n / r->block;
     return axis == r->chunked ? kn_ceil_div(n, r->nv * r->lanes) : n;
 }
 
@@ -159,7 +178,7 @@ static void tasks(rows *r)
         int64_t n = turns(r, i), grain = n * count / want;
         r->task[i] = true;
         if (grain < 1) grain = 1;
-        while (i == r->chunked && n % grain) grain--; /* a run of chunks that reaches past the end would be guarded */
+        while ((i == r->chunked || i == r->blocked) && n % grain) grain--; /* what reaches past the end would be guarded */
         r->grain[i] = grain;
         count *= kn_ceil_div(n, grain);
     }
@@ -176,10 +195,11 @@ static const char *name_of(const rows *r, int k, int axis)
 static void put_row_splits(kn_buf *b, const rows *r, int k, const char *stage)
 {
     for (int i = 0; i < stmt_of(r, r->last)->nspatial; i++) {
-        if (!(r->shared >> i & 1) || (r->grain[i] == 1 && i != r->chunked)) continue;
+        if (!(r->shared >> i & 1) || (r->grain[i] == 1 && i != r->chunked && i != r->blocked)) continue;
         kn_putf(b, "split %s %s", stage, name_of(r, k, i));
         if (r->grain[i] > 1) kn_putf(b, " %lld", (long long)r->grain[i]);
         if (i == r->chunked) kn_putf(b, " %lld %lld", (long long)r->nv, (long long)r->lanes);
+        if (i == r->blocked) kn_putf(b, " %lld", (long long)r->block);
         kn_put(b, "\n");
     }
 }
@@ -229,7 +249,8 @@ static const char *put_stage(kn_buf *b, const rows *r, int k)
     if (w.along >= 0) kn_putf(b, "split %s %s %lld %lld\n", x.name, along, (long long)w.many, (long long)w.lanes);
     kn_putf(b, "reorder %s", x.name);
     const char *at = put_row_loops(b, r, k);
-    bool bar = true; /* a tile of the row's serial loops, one of its sums */
+    bool bar = r->blocked < 0; /* a tile of the row's serial loops, one of its sums */
+    if (!bar) kn_putf(b, " | %s.%d", name_of(r, k, r->blocked), r->grain[r->blocked] > 1 ? 2 : 1);
     for (int i = 0; i < x.s->naxes; i++) {
         int y = r->of[k][i];
         if (y >= 0 && (r->shared >> y & 1)) continue;
@@ -254,7 +275,7 @@ static bool gather(rows *r)
     kn_site x;
     kn_site_of(r->a, r->t, r->t->stages[r->last], r->hw, &x);
     if (!l2 || s->scatter || x.contraction || slides(s) || kn_site_scheduled(r->t, r->t->stages[r->last])) return false;
-    r->n = 1, r->stage[0] = r->last, r->chunked = -1;
+    r->n = 1, r->stage[0] = r->last, r->chunked = r->blocked = -1;
     r->shared = (1u << s->nspatial) - 1;
     for (int i = 0; i < KILN_MAX_AXES; i++) r->of[r->last][i] = i < s->nspatial ? i : -1;
     for (int i = 0; i < s->nspatial; i++) if (s->axes[i].extent < 2) r->shared &= ~(1u << i);
@@ -280,6 +301,7 @@ uint32_t kn_cpu_rows(kiln_arena *a, const kn_tree *t, const kn_hw *hw, int last,
     kn_buf b;
     const char *at = "";
     kn_buf_init(&b, a);
+    if (r.chunked < 0) block_of(&r);
     tasks(&r);
     for (int i = 0; i < r.n; i++) {
         set |= 1u << r.stage[i];

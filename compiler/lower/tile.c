@@ -226,8 +226,8 @@ static bool dear(const kn_expr *e)
 }
 
 /* Moves the last register tile of an axis back, so that it ends where the axis ends: it computes some elements a second time, to the same
- * bits, instead of going element by element; of a tile longer than the axis the last vectors move, of a sum or of dear elements. Not where a cache or the region of an
- * attached stage holds the axis: it was filled for where the tile would have been. */
+ * bits, instead of going element by element; of a tile longer than the axis the last vectors move, of a sum or of dear elements. Not where a cache or
+ * the region of an attached stage holds the axis: it was filled for where the tile would have been. */
 static void overlap_tails(kn_lw *w, kn_sg *sg)
 {
     uint32_t tail, held = attached_axes(w, sg);
