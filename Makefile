@@ -18,7 +18,8 @@ LIBS = -Wl,--as-needed $(shell pkg-config --libs $(PKGS)) -lm -ldl -lpthread
 
 FINGERPRINT = $(O)/include/fingerprint.h
 LIB_SRC = $(wildcard compiler/*.c compiler/*/*.c)
-DAEMON_SRC = $(filter-out %/main.c,$(wildcard cache/*.c jobs/*.c workers/*.c service/*.c))
+GPU_TEXT = workers/gpu/text.c
+DAEMON_SRC = $(filter-out %/main.c,$(wildcard cache/*.c jobs/*.c workers/*.c service/*.c)) $(GPU_TEXT)
 CLI_SRC = $(filter-out %/main.c,$(wildcard api/cli/*.c api/client/*.c))
 obj = $(patsubst %.c,$(O)/%.o,$(1))
 LIB_A = $(if $(SAN),$(O)/libkiln.a,$(B)/libkiln.a)
@@ -57,12 +58,12 @@ $(BIN)/kiln-worker: $(O)/workers/main.o $(DAEMON_A) $(LIB_A)
 $(BIN)/kiln: $(O)/api/cli/main.o $(call obj,$(CLI_SRC)) $(DAEMON_A) $(LIB_A)
 	@mkdir -p $(@D); $(CC) $(SANFLAGS) -o $@ $^ $(LIBS)
 # Stands alone: it travels in bundles to hosts that have nothing else.
-$(BIN)/kiln-gpu-run: $(call obj,$(wildcard workers/gpu/*.c) workers/verify_value.c)
+$(BIN)/kiln-gpu-run: $(call obj,$(filter-out $(GPU_TEXT),$(wildcard workers/gpu/*.c)) workers/verify_value.c)
 	@mkdir -p $(@D); $(CC) $(SANFLAGS) -o $@ $^ -ldl -lm
 $(BIN)/tests/libcuda_mock.so: $(O)/tests/mock/libcuda_mock.o
 	@mkdir -p $(@D); $(CC) $(SANFLAGS) -shared -o $@ $^ -lpthread
 $(BIN)/tests/test_mock_cuda: $(O)/workers/gpu/driver_posix.o | $(BIN)/tests/libcuda_mock.so
-$(BIN)/tests/test_launcher: | $(BIN)/tests/libcuda_mock.so
+$(BIN)/tests/test_launcher: | $(BIN)/tests/libcuda_mock.so $(BIN)/kiln-gpu-run
 $(BIN)/tests/%: $(O)/tests/unit/%.o $(DAEMON_A) $(LIB_A)
 	@mkdir -p $(@D); $(CC) $(SANFLAGS) -o $@ $^ $(LIBS) -lcmocka
 tests: $(TESTS) $(BIN)/onnx-nodes $(if $(shell command -v protoc-c),$(BIN)/onnx-oracle) $(BIN)/tests/libcuda_mock.so $(BIN)/gpu-model $(BIN)/replay $(BIN)/amos-golden $(BIN)/amos-rank

@@ -263,7 +263,12 @@ static bool verify(build *b)
     snprintf(b->record.verdict, sizeof b->record.verdict, "{}");
     if (b->gate.functions) gate_text(&b->gate, b->record.verdict, sizeof b->record.verdict);
     if (!b->order->runs_here || !b->blobs[0].p) return true;
-    bool ok = worker_verify_cpu(b->order->tools, b->order->request->program, b->kernel, &b->blobs[0], b->order->verify_ms, &v, &e);
+    double us[3];
+    const worker_blob *image = b->blobs[2].p ? &b->blobs[2] : &b->blobs[1];
+    bool gpu = !strcmp(kiln_hw_kind(b->order->hw), "gpu");
+    if (gpu && !image->p) return true;
+    bool ok = gpu ? worker_run_gpu(b->order->tools, b->order->request->program, b->kernel, image, 1, &v, us, &e)
+                  : worker_verify_cpu(b->order->tools, b->order->request->program, b->kernel, &b->blobs[0], b->order->verify_ms, &v, &e);
     b->result->times.verify += lap(&t);
     if (!ok && strcmp(e.slug, "verify-failed")) return fail_worker(b, &e);
     if (!ok) {

@@ -81,6 +81,12 @@ void build_needs(const kiln_hw *hw, bool run, char out[128])
     *out = 0;
     if (strcmp(kiln_hw_kind(hw), "gpu")) put_word(out, 128, "cc");
     for (int i = 0; run && i < n; i++) put_word(out, 128, features[i]);
+    if (run && !strcmp(kiln_hw_kind(hw), "gpu")) { /* "sm_90" for "sm_90a" */
+        char arch[16];
+        snprintf(arch, sizeof arch, "%s", kiln_hw_arch(hw));
+        arch[3 + strspn(arch + (strlen(arch) > 3 ? 3 : 0), "0123456789")] = 0;
+        put_word(out, 128, arch);
+    }
 }
 
 void build_words(const worker_tools *t, char *out, size_t size)
@@ -90,6 +96,7 @@ void build_words(const worker_tools *t, char *out, size_t size)
     *out = 0;
     if (*t->cc) put_word(out, size, "cc");
     if (*t->nvrtc) put_word(out, size, "nvrtc");
+    if (*t->gpu) put_word(out, size, t->gpu);
     for (int i = 0; i < n; i++) put_word(out, size, features[i]);
 }
 

@@ -82,11 +82,11 @@ static const struct { enum task_end (*run)(task *t); bool runs; } tasks[JOBS_KIN
 #undef X
 };
 
-static bool features_here(const kiln_hw *hw)
+static bool features_here(const worker_tools *t, const kiln_hw *hw)
 {
     const char *const *want, *const *have;
     int nwant = kiln_hw_features(hw, &want), nhave = worker_host_features(&have);
-    if (strcmp(kiln_hw_kind(hw), "cpu")) return false;
+    if (strcmp(kiln_hw_kind(hw), "cpu")) return !strcmp(kiln_hw_language(hw), "cuda") && worker_gpu_runs(t, kiln_hw_arch(hw));
     for (int i = 0; i < nwant; i++) {
         bool found = false;
         for (int k = 0; k < nhave && !found; k++) found = !strcmp(want[i], have[k]);
@@ -108,7 +108,8 @@ static enum task_end perform(worker *w, task *t)
     if (build_payload_read(t->arena, t->job->payload, &t->asked, &d) != KILN_OK) return task_says(t, TASK_FAILED, "%.400s", d.message);
     if (strcmp(t->asked.keys.kernel, t->job->key)) return task_says(t, TASK_FAILED, "the payload is of another kernel than the job's key says");
     t->order = (build_order){.tools = t->tools, .cache = t->cache, .request = t->asked.request, .hw = t->asked.hw, .keys = &t->asked.keys,
-                             .candidates = CANDIDATES, .attempts = ATTEMPTS, .verify_ms = w->s.verify_ms, .runs_here = features_here(t->asked.hw),
+                             .candidates = CANDIDATES, .attempts = ATTEMPTS, .verify_ms = w->s.verify_ms,
+                             .runs_here = features_here(t->tools, t->asked.hw),
                              .deadline = build_now_ms() + w->s.deadline_ms, .may_store = still_ours, .user = t};
     if (t->job->class == JOBS_BACKGROUND) t->order.deadline = INT64_MAX / 2; /* its budget bounds it, and each child its own deadline */
     return tasks[t->job->kind].run(t);

@@ -191,4 +191,5 @@ void workers_find_tools(const char *exe_dir, worker_tools *out)
     find_cc(out);
     find_clang(out);
     find_nvrtc(exe_dir, out);
+    worker_gpu_here(out, out->gpu);
 }

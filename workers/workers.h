@@ -25,6 +25,7 @@ typedef struct worker_tools {
     char nvrtc_why[256]; /* why there is none: places looked at */
     int nnvrtc_archs;
     int nvrtc_archs[64]; /* 75, 80, ... */
+    char gpu[16];        /* "sm_90": the GPU of this host, "" when none */
     char tmp[512];       /* private directories are made here */
 } worker_tools;
 /* exe_dir: folder of the running binary (kiln-worker lies beside). Looks at KILN_WORKER, KILN_CC, KILN_NVRTC, the CUDA toolkit, wheels
@@ -71,6 +72,14 @@ bool worker_emulate(const worker_tools *t, const kiln_program *p, const kiln_ker
 /* Times a CPU kernel in a child: median and spread in microseconds. threads: 1.. */
 bool worker_time_cpu(const worker_tools *t, const kiln_program *p, const kiln_kernel *k, const worker_blob *so, int threads, int runs,
                      double *median_us, double *p10_us, double *p90_us, worker_error *e);
+
+/* GPU of this host: its architecture, found once by workers_find_tools; whether it runs kernels of "sm_90a". */
+void worker_gpu_here(const worker_tools *t, char out[16]);
+bool worker_gpu_runs(const worker_tools *t, const char *arch);
+/* Checks a GPU kernel on it against the reference, then times it: median, least and most in microseconds over `rounds`. image: cubin or PTX.
+ * False: trouble (e), also a kernel that hung or crashed. v->ok false: wrong values. */
+bool worker_run_gpu(const worker_tools *t, const kiln_program *p, const kiln_kernel *k, const worker_blob *image, int rounds, worker_verdict *v,
+                    double us[3], worker_error *e);
 
 /* CPU features of this host ("avx2", "fma", "avx512f", "amx_bf16" ...), by CPUID and XCR0, and AMX permission; static strings. */
 int worker_host_features(const char *const **names);

@@ -2,6 +2,7 @@
  * TVM-FFI. */
 #include "launcher.h"
 #include "tests/arena.h"
+#include "workers/workers.h"
 #include <dlfcn.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -35,6 +36,7 @@ typedef struct launcher {
 } launcher;
 
 static kiln_arena *arena;
+static char own_dir[500];
 static char dir[] = "/tmp/kiln-launcher.XXXXXX", mock_path[600];
 static void *mock;
 static int (*init)(unsigned), (*retain)(void **, int), (*set_current)(void *), (*alloc)(uint64_t *, size_t),
@@ -229,6 +231,43 @@ static void hopper(void **state)
     assert_int_equal(l.launch(odd, out, NULL, NULL), 1); /* a map's address is aligned to 16 */
 }
 
+/* The way of a worker that has a GPU: found, checked against the reference, timed; wrong values and hangs are told apart. */
+static void measured_by_a_worker(void **state)
+{
+    kiln_program *p;
+    kiln_kernel *k = kernel("y[I] = a[I] + b[I]", "a=f32:256&b=f32:256", &p);
+    worker_tools t = {.tmp = "/tmp"};
+    worker_verdict v;
+    worker_error e = {0};
+    double us[3];
+    char *text = strdup(image(k, 256));
+    worker_blob module = {.p = text, .n = strlen(text)};
+    (void)state;
+    snprintf(t.worker, sizeof t.worker, "%.400s/../kiln-worker", own_dir);
+    worker_gpu_here(&t, t.gpu);
+    assert_string_equal(t.gpu, "sm_90");
+    assert_true(worker_gpu_runs(&t, "sm_90a") && worker_gpu_runs(&t, "sm_90"));
+    assert_false(worker_gpu_runs(&t, "sm_9") || worker_gpu_runs(&t, "sm_80") || worker_gpu_runs(&t, "sm_900"));
+    if (!worker_run_gpu(&t, p, k, &module, 3, &v, us, &e)) fail_msg("%s", e.message);
+    assert_true(v.ok && v.checked > 20 && v.max_error <= 1);
+    assert_true(us[0] > 0.9 && us[0] < 1.1 && us[1] <= us[0] && us[0] <= us[2]);
+    free(text);
+    kiln_kernel *other = kernel("y[I] = a[I] - b[I]", "a=f32:256&b=f32:256", &p);
+    module = (worker_blob){.p = strdup(image(other, 256))};
+    module.n = strlen(module.p);
+    assert_true(worker_run_gpu(&t, p, other, &module, 1, &v, us, &e)); /* the mock adds */
+    assert_false(v.ok);
+    assert_non_null(strstr(v.detail, "should be"));
+    free(module.p);
+    module = (worker_blob){.p = "MOCK arch=80\n", .n = 13};
+    assert_false(worker_run_gpu(&t, p, other, &module, 1, &v, us, &e));
+    assert_non_null(strstr(e.message, "load-failed"));
+    *t.worker = 0;
+    worker_gpu_here(&t, t.gpu);
+    assert_string_equal(t.gpu, "");
+    assert_false(worker_gpu_runs(&t, "sm_90"));
+}
+
 static void *symbol(const char *name)
 {
     void *p = dlsym(mock, name);
@@ -263,8 +302,10 @@ int main(int argc, char **argv)
 {
     const char *slash = strrchr(argv[0], '/');
     (void)argc;
+    snprintf(own_dir, sizeof own_dir, "%.*s", slash ? (int)(slash - argv[0]) : 1, slash ? argv[0] : ".");
     snprintf(mock_path, sizeof mock_path, "%.*slibcuda_mock.so", slash ? (int)(slash - argv[0]) + 1 : 2, slash ? argv[0] : "./");
     const struct CMUnitTest tests[] = {cmocka_unit_test(raw_pointers), cmocka_unit_test(temporaries), cmocka_unit_test(tvm_ffi),
-                                       cmocka_unit_test(hopper)};
+                                       cmocka_unit_test(hopper),
+                                       cmocka_unit_test(measured_by_a_worker)};
     return cmocka_run_group_tests(tests, setup, teardown);
 }

@@ -159,7 +159,7 @@ static bool run_group(runner *r, gpu_group *g)
 
 static int usage(void)
 {
-    fputs("usage: kiln-gpu-run DIR [-o FILE] [--rounds N] [--batch-ms MS] [--step-timeout S] [--budget S] [--list]\n"
+    fputs("usage: kiln-gpu-run DIR [-o FILE] [--rounds N] [--batch-ms MS] [--step-timeout S] [--budget S] [--list]   or   kiln-gpu-run --device\n"
           "measures the kernels of the bundle in DIR; status 0: all right, 1: some are not, 2: a bad bundle, 3: no device, 64: bad usage\n",
           stderr);
     return 64;
@@ -176,12 +176,27 @@ static int list_bundle(const gpu_bundle *b)
     return 0;
 }
 
+/* "sm_90 NVIDIA H200": what a worker asks before it offers itself. */
+static int show_device(void)
+{
+    gpu_device d;
+    char why[300];
+    if (!gpu_device_open(&d, why, sizeof why)) {
+        fprintf(stderr, "kiln-gpu-run: %s\n", why);
+        return 3;
+    }
+    printf("sm_%d%d %s\n", d.major, d.minor, d.name);
+    gpu_device_close(&d);
+    return 0;
+}
+
 int main(int argc, char **argv)
 {
     runner r = {.out = stdout, .rounds = 7, .batch_ms = 10, .step_s = 20, .budget_s = 540, .start = now()};
     const char *dir = NULL, *out = NULL;
     char why[400];
     bool list = false;
+    if (argc == 2 && !strcmp(argv[1], "--device")) return show_device();
     for (int i = 1; i < argc; i++) {
         const char *a = argv[i], *v = i + 1 < argc ? argv[i + 1] : NULL;
         double x = v ? atof(v) : 0;
