@@ -13,7 +13,7 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { NO_PIDFD_TICK_MS = 5, DRAIN_MS = 100, MAX_ARGS = 64 };
+enum { NO_PIDFD_TICK_MS = 5, DRAIN_MS = 100, MAX_ARGS = 96 };
 
 /* One captured stream of the child. */
 typedef struct stream {
@@ -96,7 +96,7 @@ static int spawn(const worker_tools *t, const char *dir, char *const *argv, cons
     posix_spawnattr_setflags(&attr, POSIX_SPAWN_SETSID | POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF);
     posix_spawnattr_setsigmask(&attr, &none);
     posix_spawnattr_setsigdefault(&attr, &all);
-    if (spawn_files(&fa, l, out, err, copies)) { rc = posix_spawn(pid, t->worker, &fa, &attr, argv, env); }
+    if (spawn_files(&fa, l, out, err, copies)) { rc = posix_spawn(pid, argv[0], &fa, &attr, argv, env); }
     for (int i = 0; i < CHILD_MAX_FDS; i++) { close_fd(&copies[i]); }
     posix_spawnattr_destroy(&attr);
     posix_spawn_file_actions_destroy(&fa);
@@ -169,6 +169,21 @@ static void clean(stream *s, const char *dir)
     s->n = w;
 }
 
+/* Everything can be read as before, since Landlock judges that; only dir can be written, /dev and /proc are the child's own. Inside, the first
+ * process is bubblewrap's, and the parent of the child. */
+static int wrap(const worker_tools *t, const char *dir, char *args[MAX_ARGS])
+{
+    static const char *const options[] = {"--die-with-parent", "--unshare-net", "--unshare-pid", "--unshare-ipc", "--unshare-uts",
+                                          "--unshare-cgroup-try", "--ro-bind", "/", "/", "--dev", "/dev", "--proc", "/proc", "--bind"};
+    int n = 0;
+    args[n++] = (char *)t->bwrap;
+    for (size_t i = 0; i < sizeof options / sizeof *options; i++) { args[n++] = (char *)options[i]; }
+    args[n++] = (char *)dir;
+    args[n++] = (char *)dir;
+    args[n++] = (char *)"--";
+    return n;
+}
+
 static void finish(pid_t pid, bool ended, const char *dir, stream s[2], child_result *r)
 {
     int status = 0;
@@ -194,8 +209,8 @@ static void finish(pid_t pid, bool ended, const char *dir, stream s[2], child_re
 bool child_run(const worker_tools *t, const char *dir, const char *const *argv, const child_limits *l, child_result *r)
 {
     char limits[200], readable[4200], child[] = "child";
-    char *args[MAX_ARGS] = {(char *)t->worker, child, (char *)dir, limits, readable};
-    int n = 5, out[2] = {-1, -1}, err[2] = {-1, -1}, rc = E2BIG;
+    char *args[MAX_ARGS] = {NULL};
+    int n = t->bwrap[0] ? wrap(t, dir, args) : 0, out[2] = {-1, -1}, err[2] = {-1, -1}, rc = E2BIG;
     pid_t pid = -1;
     double start = now_ms();
     *r = (child_result){.exit_code = -1};
@@ -203,8 +218,10 @@ bool child_run(const worker_tools *t, const char *dir, const char *const *argv, 
     snprintf(limits, sizeof limits, "as=%lld,file=%lld,cpu=%d,procs=%d,fds=%d,parent=%d",
              (long long)(l->address_bytes > 0 ? l->address_bytes : INT64_C(4) << 30),
              (long long)(l->file_bytes > 0 ? l->file_bytes : 64 << 20), l->cpu_seconds > 0 ? l->cpu_seconds : l->deadline_ms / 1000 + 2,
-             l->processes, l->nfds, (int)getpid());
+             l->processes, l->nfds, t->bwrap[0] ? 1 : (int)getpid());
     readable_paths(t, readable, sizeof readable);
+    char *const head[] = {(char *)t->worker, child, (char *)dir, limits, readable};
+    for (size_t i = 0; i < sizeof head / sizeof *head; i++) { args[n++] = head[i]; }
     for (int i = 0; argv[i] != NULL && n < MAX_ARGS; i++) { args[n++] = (char *)argv[i]; }
     if (s[0].p == NULL || s[1].p == NULL) {
         rc = ENOMEM;
@@ -225,6 +242,11 @@ bool child_run(const worker_tools *t, const char *dir, const char *const *argv, 
         return false;
     }
     finish(pid, attend(pid, s, start + l->deadline_ms), dir, s, r);
+    if (t->bwrap[0] && r->exit_code > 128 && r->exit_code <= 128 + SIGRTMAX) { /* how bubblewrap says that it was killed */
+        r->signal = r->exit_code - 128;
+        r->exit_code = -1;
+        r->timed_out |= r->signal == SIGXCPU;
+    }
     r->seconds = (now_ms() - start) / 1e3;
     return true;
 }
@@ -235,4 +257,19 @@ void child_result_free(child_result *r)
     free(r->err);
     r->out = r->err = NULL;
     r->out_n = r->err_n = 0;
+}
+
+void workers_find_namespaces(worker_tools *t)
+{
+    static const char path[] = "/usr/bin/bwrap";
+    static const char *const nothing[] = {"exec", "/bin/true", NULL};
+    child_limits l = {.deadline_ms = 5000, .processes = 1};
+    child_result r;
+    char dir[CHILD_DIR_BYTES], why[200];
+    if (access(path, X_OK) != 0 || !child_dir_make(t, dir, why, sizeof why)) { return; }
+    memcpy(t->bwrap, path, sizeof path);
+    bool ok = child_run(t, dir, nothing, &l, &r) && r.exit_code == 0;
+    child_result_free(&r);
+    if (!ok) { t->bwrap[0] = 0; }
+    child_dir_remove(dir);
 }

@@ -257,6 +257,7 @@ static bool open_all(worker *w, char *why, size_t size)
     snprintf(why, size, "cannot tell where this program lies");
     if (!workers_exe_dir(dir, sizeof dir)) return false;
     workers_find_tools(dir, &w->tools);
+    workers_find_namespaces(&w->tools);
     static char own[600];
     if (!*w->s.data) { /* what PostgreSQL cannot take is kept here, and sent at the next start at the latest */
         const char *home = getenv("XDG_STATE_HOME");
@@ -316,7 +317,8 @@ int fleet_main(int argc, char **argv)
     bool ok = open_all(&w, why, sizeof why);
     if (ok) {
         describe(&w);
-        say("ready", "%s: %s, %d slots, core %d for measuring", w.card.name, w.card.words, w.card.slots, w.measure_cpu);
+        say("ready", "%s: %s, %d slots, core %d for measuring, %s", w.card.name, w.card.words, w.card.slots, w.measure_cpu,
+            *w.tools.bwrap ? "namespaces" : "no namespaces: bubblewrap is not here, or may not");
         attend(&w, &set);
         say("ended", "%lld done, %lld failed", (long long)atomic_load(&w.done), (long long)atomic_load(&w.failed));
     } else say("error", "%s", why);

@@ -197,6 +197,37 @@ static void another_takes_over(void **s)
     stop(second, SIGTERM);
 }
 
+/* Children with namespaces of their own end at their deadline like others, and with them whatever they started. */
+static void namespaces_end_at_the_deadline(void **s)
+{
+    (void)s;
+    char here[600], place[CHILD_DIR_BYTES], why[200];
+    worker_tools t;
+    child_result r;
+    struct timespec a, b;
+    assert_true(workers_exe_dir(here, sizeof here));
+    workers_find_tools(here, &t);
+    workers_find_namespaces(&t);
+    if (!*t.bwrap) {
+        print_message("# skipped: bubblewrap does not work here\n");
+        skip();
+    }
+    assert_true(child_dir_make(&t, place, why, sizeof why));
+    const char *const argv[] = {"exec", "/bin/sh", "-c", "echo begun; sleep 30 & sleep 30", NULL};
+    clock_gettime(CLOCK_MONOTONIC, &a);
+    assert_true(child_run(&t, place, argv, &(child_limits){.deadline_ms = 500, .processes = 8}, &r));
+    clock_gettime(CLOCK_MONOTONIC, &b);
+    assert_true(r.timed_out);
+    assert_string_equal(r.out, "begun\n");
+    assert_true(b.tv_sec - a.tv_sec < 5);
+    child_result_free(&r);
+    const char *const writes[] = {"exec", "/bin/sh", "-c", "echo x > here && ! echo x > ../there", NULL};
+    assert_true(child_run(&t, place, writes, &(child_limits){.deadline_ms = 5000, .processes = 8}, &r));
+    assert_int_equal(r.exit_code, 0);
+    child_result_free(&r);
+    child_dir_remove(place);
+}
+
 int main(int argc, char **argv)
 {
     if (argc > 1 && !strcmp(argv[1], "child")) return child_main(argc, argv);
@@ -204,6 +235,7 @@ int main(int argc, char **argv)
         cmocka_unit_test_setup_teardown(every_kind_ends, open_all, close_all),
         cmocka_unit_test_setup_teardown(wrong_orders_fail_for_good, open_all, close_all),
         cmocka_unit_test_setup_teardown(another_takes_over, open_all, close_all),
+        cmocka_unit_test(namespaces_end_at_the_deadline),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
