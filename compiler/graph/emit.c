@@ -147,8 +147,8 @@ static int new_value(kn_settle *s, enum kn_dtype t, int rank, const int64_t *sha
 {
     int v = kn_graph_value(s->a, s->g, "");
     if (v < 0) return dry(s);
-    if (s->g->nvalues > 4 * KILN_MAX_GRAPH_VALUES) {
-        kn_fail_at(s->d, KILN_LIMIT, s->now ? s->now->place : "", "the model grows beyond %d values", 4 * KILN_MAX_GRAPH_VALUES);
+    if (s->g->nvalues > 2 * KILN_MAX_GRAPH_VALUES) {
+        kn_fail_at(s->d, KILN_LIMIT, s->now ? s->now->place : "", "the model grows beyond %d values", 2 * KILN_MAX_GRAPH_VALUES);
         return -1;
     }
     kn_value *x = &s->g->values[v];

@@ -15,6 +15,8 @@ static const struct {
 #undef X
 };
 
+enum { MOST_SETTLED = 1 << 19 };
+
 static kn_rule rule_of(const kn_node *n)
 {
     for (size_t i = 0; i < sizeof rules / sizeof *rules && !*n->domain; i++)
@@ -60,6 +62,8 @@ static kiln_status settle_node(kn_settle *s, kn_frame *f, const kn_node *n)
     kn_raw r = {.s = s, .f = f, .n = n, .opset = f->g->opset, .nin = n->ninputs, .in = io, .out = io + n->ninputs};
     kiln_status status = KILN_OK;
     s->now = n;
+    if (s->nodes_left-- <= 0) return kn_raw_bad(&r, KILN_LIMIT, "the model unrolls to more than %d nodes", MOST_SETTLED);
+    if (s->nodes_left % 256 == 0 && kn_stopped(s->a)) return kn_fail(s->d, KILN_STOPPED, "stopped");
     for (int i = 0; i < n->ninputs; i++) {
         io[i] = -1;
         if (n->inputs[i] >= 0 && (status = settle_value(s, f, n->inputs[i], n->place, &io[i])) != KILN_OK) return status;
@@ -215,7 +219,7 @@ kiln_status kn_graph_settle(kiln_arena *a, const kn_graph *raw, const kiln_graph
 {
     kn_graph *g = kn_graph_new(a);
     if (!g) return kn_fail(d, KILN_MEMORY, "out of memory");
-    kn_settle s = {.a = a, .g = g, .d = d, .o = o, .fold_left = 1 << 24, .bytes_left = 64 << 20};
+    kn_settle s = {.a = a, .g = g, .d = d, .o = o, .fold_left = 1 << 24, .bytes_left = 64 << 20, .nodes_left = MOST_SETTLED};
     kn_frame *f = open_frame(&s, raw, NULL);
     if (!f) return d->status;
     g->name = raw->name;
