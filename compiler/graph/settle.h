@@ -11,7 +11,8 @@ typedef struct kn_settle {
     const kn_node *now; /* the raw node being settled; names the place of errors */
     double fold_left;   /* operations that may still be spent on constants */
     int64_t bytes_left; /* bytes of constants that may still be computed */
-    int depth;          /* graphs inside each other */
+    int depth;           /* graphs inside each other */
+    int nodes_left;      /* nodes that may still be settled: loops are unrolled */
 } kn_settle;
 
 /* A raw graph being settled: its values as values of the settled graph. */
