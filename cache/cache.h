@@ -101,6 +101,10 @@ enum cache_status cache_put_doc(cache *c, const char *kind, const char *id, kiln
 enum cache_status cache_get_doc(cache *c, const char *kind, const char *id, char **json /* free() */);
 int cache_list_docs(cache *c, const char *kind, const char *after, int limit, cache_doc *out); /* by id; -1: could not be asked */
 
+/* Forgets documents of a kind and answers of "impossible" by another compiler that are older than before_ms. Count, -1: could not be asked. */
+int64_t cache_forget_docs(cache *c, const char *kind, int64_t before_ms);
+int64_t cache_forget_impossible(cache *c, const char *fingerprint, int64_t before_ms);
+
 /* Named hardware descriptions put by clients (PUT /v1/targets/{id}), durable. */
 enum cache_status cache_put_target(cache *c, const char *id, kiln_bytes json);
 int cache_list_targets(cache *c, char ***ids, char ***jsons); /* free() all */

@@ -484,3 +484,17 @@ int cache_list_docs(cache *c, const char *kind, const char *after, int limit, ca
     int n = c->truth->ops->list_docs(c->truth, kind, after, limit, out);
     return n < 0 && c->keeper ? c->keeper->ops->list_docs(c->keeper, kind, after, limit, out) : n;
 }
+
+int64_t cache_forget_docs(cache *c, const char *kind, int64_t before_ms)
+{
+    int64_t n = c->truth->ops->forget_docs(c->truth, kind, before_ms);
+    if (n >= 0 && c->keeper) c->keeper->ops->forget_docs(c->keeper, kind, before_ms);
+    return n;
+}
+
+int64_t cache_forget_impossible(cache *c, const char *fingerprint, int64_t before_ms)
+{
+    int64_t n = c->truth->ops->forget_impossible(c->truth, fingerprint, before_ms);
+    if (n >= 0 && c->keeper) c->keeper->ops->forget_impossible(c->keeper, fingerprint, before_ms);
+    return n;
+}

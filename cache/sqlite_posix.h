@@ -33,6 +33,8 @@
     X(PUT_DOC, "INSERT OR REPLACE INTO doc(kind, id, json, at_ms) VALUES(?1, ?2, ?3, ?4)") \
     X(DROP_DOC, "DELETE FROM doc WHERE kind = ?1 AND id = ?2") \
     X(GET_DOC, "SELECT json FROM doc WHERE kind = ?1 AND id = ?2") \
+    X(FORGET_DOCS, "DELETE FROM doc WHERE kind = ?1 AND at_ms < ?2") \
+    X(FORGET_IMPOSSIBLE, "DELETE FROM impossible WHERE fingerprint <> ?1 AND created_ms < ?2") \
     X(LIST_DOCS, "SELECT id, json, at_ms FROM doc WHERE kind = ?1 AND id > ?2 ORDER BY id LIMIT ?3") \
     X(PUT, "INSERT OR IGNORE INTO record(key, version, workload, build, target, origin, created_ms, body) VALUES(?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)") \
     X(VERDICT, "INSERT INTO verdict(key, version, state, json, created_ms) SELECT ?1, ?2, ?3, ?4, ?5 WHERE EXISTS" \

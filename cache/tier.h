@@ -75,6 +75,8 @@ typedef struct tier_ops {
     int (*list_targets)(cache_tier *t, char ***ids, char ***jsons); /* -1: error */
     enum cache_status (*put_doc)(cache_tier *t, const char *kind, const char *id, kiln_bytes json); /* json.p NULL: removes */
     enum cache_status (*get_doc)(cache_tier *t, const char *kind, const char *id, char **json);
+    int64_t (*forget_docs)(cache_tier *t, const char *kind, int64_t before_ms); /* count; -1: error */
+    int64_t (*forget_impossible)(cache_tier *t, const char *fingerprint, int64_t before_ms);
     int (*list_docs)(cache_tier *t, const char *kind, const char *after, int limit, cache_doc *out); /* -1: error */
     /* Stores that keep what the truth could not take. A put of version 0 to one that is behind a truth is owed by itself.
      * owe: durable when it returns CACHE_OK; a verdict counts here at once. next: the first with an id above `after`; CACHE_MISS: none.

@@ -312,6 +312,26 @@ static enum cache_status pg_get_doc(cache_tier *t, const char *kind, const char 
     return one_value(of(t), c, cache_postgres_ask(c, "SELECT json FROM kiln_doc WHERE kind = $1 AND id = $2", "ss", kind, id), json, NULL);
 }
 
+static int64_t forget(cache_tier *t, const char *sql, const char *name, int64_t before_ms)
+{
+    postgres_conn *c = cache_postgres_take(of(t));
+    if (!c) return -1;
+    PGresult *r = cache_postgres_ask(c, sql, "si", name, before_ms);
+    int64_t n = r ? atoll(PQcmdTuples(r)) : -1;
+    end(of(t), c, r);
+    return n;
+}
+
+static int64_t pg_forget_docs(cache_tier *t, const char *kind, int64_t before_ms)
+{
+    return forget(t, "DELETE FROM kiln_doc WHERE kind = $1 AND at_ms < $2", kind, before_ms);
+}
+
+static int64_t pg_forget_impossible(cache_tier *t, const char *fingerprint, int64_t before_ms)
+{
+    return forget(t, "DELETE FROM kiln_impossible WHERE fingerprint <> $1 AND created_ms < $2", fingerprint, before_ms);
+}
+
 static int pg_list_docs(cache_tier *t, const char *kind, const char *after, int limit, cache_doc *out)
 {
     static const char sql[] = "SELECT id, json, at_ms FROM kiln_doc WHERE kind = $1 AND id > $2 ORDER BY id LIMIT $3";
@@ -337,4 +357,5 @@ const tier_ops cache_tier_postgres = {
     .verdict = pg_verdict, .get_blob = pg_get_blob, .put_blob = pg_put_blob, .drop_blob = pg_drop_blob, .get_impossible = pg_get_impossible,
     .put_impossible = pg_put_impossible, .list = pg_list, .put_target = pg_put_target, .list_targets = pg_list_targets,
     .put_doc = pg_put_doc, .get_doc = pg_get_doc, .list_docs = pg_list_docs,
+    .forget_docs = pg_forget_docs, .forget_impossible = pg_forget_impossible,
 };

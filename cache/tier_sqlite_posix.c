@@ -283,6 +283,22 @@ static enum cache_status db_get_doc(cache_tier *t, const char *kind, const char 
     return one_value(c, cache_sqlite_bind(c, SQL_GET_DOC, "ss", kind, id), json, NULL);
 }
 
+static int64_t forget(cache_tier *t, enum statement which, const char *name, int64_t before_ms)
+{
+    sqlite_conn *c = cache_sqlite_writer(of(t));
+    bool ok = cache_sqlite_run(cache_sqlite_bind(c, which, "si", name, before_ms));
+    int64_t n = ok ? sqlite3_changes(c->db) : -1;
+    cache_sqlite_done(c);
+    return n;
+}
+
+static int64_t db_forget_docs(cache_tier *t, const char *kind, int64_t before_ms) { return forget(t, SQL_FORGET_DOCS, kind, before_ms); }
+
+static int64_t db_forget_impossible(cache_tier *t, const char *fingerprint, int64_t before_ms)
+{
+    return forget(t, SQL_FORGET_IMPOSSIBLE, fingerprint, before_ms);
+}
+
 static int db_list_docs(cache_tier *t, const char *kind, const char *after, int limit, cache_doc *out)
 {
     sqlite_conn *c = cache_sqlite_reader(of(t));
@@ -305,5 +321,6 @@ const tier_ops cache_tier_sqlite = {
     .get_blob = db_get_blob, .put_blob = db_put_blob, .drop_blob = db_drop_blob, .get_impossible = db_get_impossible,
     .put_impossible = db_put_impossible, .list = db_list, .put_target = db_put_target, .list_targets = db_list_targets,
     .put_doc = db_put_doc, .get_doc = db_get_doc, .list_docs = db_list_docs,
+    .forget_docs = db_forget_docs, .forget_impossible = db_forget_impossible,
     .owe = cache_sqlite_owe, .owed_next = cache_sqlite_owed_next, .owed_paid = cache_sqlite_owed_paid, .number = cache_sqlite_number,
 };

@@ -4,6 +4,7 @@
 #include <string.h>
 #include "service/auth.h"
 #include "service/body.h"
+#include "service/fleet.h"
 
 static service_reply *away(void) { return service_problem(503, "store-unavailable", "the store cannot be asked", NULL, NULL); }
 
@@ -139,6 +140,30 @@ service_reply *rt_quarantine(service_call *c)
     if (bad) return bad;
     if (s == CACHE_MISS) return service_problem(404, "not-found", "no such version of a kernel", NULL, NULL);
     return s == CACHE_OK ? done() : away();
+}
+
+/* What no answer needs any more. Kernels and their artifacts stay. */
+service_reply *rt_gc(service_call *c)
+{
+    static const char *const names[] = {"keep_days", NULL};
+    service_reply *bad;
+    cJSON *o = service_body_json(c, &bad);
+    if (!o) return bad;
+    int64_t days = service_body_int(o, "keep_days", 90, 0, 36500, &bad);
+    if (!bad) service_body_only(o, names, &bad);
+    cJSON_Delete(o);
+    if (bad) return bad;
+    int64_t before = service_unix_ms() - days * 86400000;
+    int64_t audit = cache_forget_docs(c->app->cache, "audit", before);
+    int64_t impossible = cache_forget_impossible(c->app->cache, kiln_fingerprint(), before);
+    int jobs_gone = jobs_sweep(service_fleet_jobs(c->app->fleet), days * 86400000);
+    if (audit < 0 || impossible < 0 || jobs_gone < 0) return away();
+    service_audit(c, "gc", "", NULL);
+    o = cJSON_CreateObject();
+    cJSON_AddNumberToObject(o, "audit", (double)audit);
+    cJSON_AddNumberToObject(o, "impossible", (double)impossible);
+    cJSON_AddNumberToObject(o, "jobs", jobs_gone);
+    return service_reply_json(200, o);
 }
 
 service_reply *rt_audit(service_call *c)

@@ -102,6 +102,9 @@ try:
     book = json.loads(s.call("GET", "/v1/admin/audit", key=secret)[2])["audit"]
     check("audit", [x["action"] for x in book[:3]] == ["quarantine", "key-expire", "key-rotate"] and not any("kiln_" in json.dumps(x) for x in book), book[:3])
 
+    swept = s.call("POST", "/v1/admin/gc", {"keep_days": 0}, key=secret)
+    check("gc", swept[0] == 200 and json.loads(swept[2])["audit"] >= 10 and [x["action"] for x in json.loads(s.call("GET", "/v1/admin/audit", key=secret)[2])["audit"]] == ["gc"], swept)
+
     # The time of a refusal does not tell how much of a key was right: interleaved, medians.
     id_known, other_id = b["id"], "0" * 12
     kinds = {"near": f"kiln_{a['id']}_" + ka.split("_", 2)[2][:-1] + ("A" if ka[-1] != "A" else "B"), "far": f"kiln_{a['id']}_" + "A" * 43, "unknown": f"kiln_{other_id}_" + "A" * 43}
