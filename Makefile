@@ -30,7 +30,7 @@ TESTS = $(patsubst tests/unit/%.c,$(BIN)/tests/%,$(wildcard tests/unit/test_*.c)
 CLIENT_SO = $(BIN)/libkiln-client.so
 CLIENT_OBJ = $(call obj,$(wildcard api/client/*.c) api/cli/pool_posix.c)
 
-.PHONY: crash-sweep client install-client onnx-models torch-backend chaos onnx-nodes emu-mutants emu-grid bench-kernels prop-schedules operators kill9 fuzz-lib run-unit build run check demo lint fmt asan ubsan tsan fuzz-smoke bench roller-golden gpu-model amos-golden amos-rank setup tests clean
+.PHONY: bench-models crash-sweep client install-client onnx-models torch-backend chaos onnx-nodes emu-mutants emu-grid bench-kernels prop-schedules operators kill9 fuzz-lib run-unit build run check demo lint fmt asan ubsan tsan fuzz-smoke bench roller-golden gpu-model amos-golden amos-rank setup tests clean
 build: $(LIB_A) $(CLIENT_SO) $(BIN)/kilnd $(BIN)/kiln-worker $(BIN)/kiln $(BIN)/kiln-gpu-run
 
 setup:
@@ -175,6 +175,11 @@ install-client: $(CLIENT_SO)
 # The light CNNs of the onnx wheel give their stored outputs: make onnx-models [ONLY=resnet50] [PYTHON=an interpreter with onnx and numpy]
 onnx-models: build
 	@p="$(PYTHON)"; [ -n "$$p" ] || p=$$(.ci/models $(B) onnx==1.23.2 numpy) || exit 1; "$$p" tests/models/light.py $(B) $(ONLY)
+
+# Whole models against onnxruntime and OpenVINO, in turns: make bench-models [ONLY="a.onnx b.onnx"] [PYTHON=an interpreter with the peers]
+bench-models: build
+	@p="$(PYTHON)"; [ -n "$$p" ] || p=$$(.ci/models $(B) onnx==1.23.2 onnxruntime==1.31.1 openvino==2026.4.1 numpy) || exit 1; \
+	"$$p" load-tests/models/bench_models.py $(B) $(ONLY)
 
 # torch.compile(backend="kiln") against eager PyTorch, forward and training: make torch-backend [PYTHON=an interpreter with torch]
 torch-backend: build
