@@ -3,6 +3,7 @@
 #include "workers/emu_warp.h"
 #include "workers/harness.h"
 #include <dlfcn.h>
+#include <setjmp.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -13,7 +14,15 @@ enum { STACK = 128 << 10, MOST_THREADS = 1024, FIRST = 4 };
 
 typedef struct dim3 { unsigned x, y, z; } dim3;
 typedef void (*call_fn)(void **args);
-typedef struct fiber { ucontext_t context; int line; bool done, waits; emu_copies copies; } fiber; /* waits: at the barrier of `line` */
+/* waits: at the barrier of `line`; unseen: copies arrived that wgmma was not told of. */
+typedef struct fiber {
+    ucontext_t context;
+    jmp_buf at;
+    int line;
+    bool begun, done, waits, unseen;
+    emu_copies copies;
+    emu_issues issues;
+} fiber;
 
 /* An operation that all threads of a warp carry out together: what each brings, and how many times there was one. */
 enum warp_op { NO_OP, OP_ROWS, OP_TURNED, OP_MMA };
@@ -31,10 +40,10 @@ static struct {
     call_fn call;
     void *args[VERIFY_MAX_ARGS];
     dim3 *thread, *block;
-    char *shared, *shared_end;
+    char *shared, *shared_end, *shared_base; /* base: a multiple of 1024, as the device's addresses count */
     int nthreads, now;
     char *stacks;
-    ucontext_t scheduler;
+    jmp_buf home;
     bool late;
     char trouble[160];
     fiber fibers[MOST_THREADS];
@@ -42,12 +51,32 @@ static struct {
     unsigned seen[MOST_THREADS]; /* operations of its warp that the thread took part in */
 } emu;
 
+/* A fiber's first entry is ucontext's; from then on jumps will do, which leave the mask of signals alone and so need no system call. */
+static void leave_fiber(fiber *f)
+{
+    if (_setjmp(f->at) == 0) {
+        _longjmp(emu.home, 1);
+    }
+}
+
+static void enter_fiber(fiber *f)
+{
+    if (_setjmp(emu.home) != 0) {
+        return;
+    }
+    if (f->begun) {
+        _longjmp(f->at, 1);
+    }
+    f->begun = true;
+    setcontext(&f->context);
+}
+
 static void barrier(int line)
 {
     fiber *f = &emu.fibers[emu.now];
     f->line = line;
     f->waits = true;
-    swapcontext(&f->context, &emu.scheduler);
+    leave_fiber(f);
 }
 
 static void stop(const char *why)
@@ -68,7 +97,52 @@ static void copy(void *to, const void *from, int size, int n)
 }
 
 static void commit(void) { emu_copy_commit(&emu.fibers[emu.now].copies); }
-static void wait_groups(int groups) { emu_copy_wait(&emu.fibers[emu.now].copies, groups); }
+static void wait_groups(int groups)
+{
+    emu_copy_wait(&emu.fibers[emu.now].copies, groups);
+    emu.fibers[emu.now].unseen = true;
+}
+
+/* Steps of groups of wgmma; a number: how many groups may still run. */
+static void group(int step)
+{
+    fiber *f = &emu.fibers[emu.now];
+    const char *why = NULL;
+    if (step == EMU_GROUP_SEEN) {
+        f->unseen = false;
+    } else if (step == EMU_GROUP_COMMIT) {
+        f->issues.groups++;
+    } else if (step >= 0) {
+        why = emu_wgmma_wait(&f->issues, step, emu.now, emu.shared_base, emu.shared_end - emu.shared_base);
+    }
+    if (why != NULL) {
+        stop(why);
+    }
+}
+
+static unsigned long long matrix(const void *at, unsigned lead, unsigned stride)
+{
+    long place = (const char *)at - emu.shared_base;
+    if ((const char *)at < emu.shared || (const char *)at >= emu.shared_end || place % 16) {
+        stop("a matrix that does not begin in shared memory, at a multiple of 16");
+    }
+    return (unsigned long long)(place >> 4 & 0x3fff) | (unsigned long long)(lead >> 4) << 16 | (unsigned long long)(stride >> 4) << 32 | 1ull << 62;
+}
+
+static void wgmma(const char *ptx, void **d, unsigned long long a, unsigned long long b, int ta, int tb)
+{
+    emu_issue x = {.ptx = ptx, .a = a, .b = b, .ta = ta, .tb = tb};
+    int n = 0;
+    fiber *f = &emu.fibers[emu.now];
+    if (sscanf(ptx, "wgmma.mma_async.sync.aligned.m64n%3d", &n) == 1 && n >= 8 && n <= 256) {
+        memcpy(x.d, d, sizeof *d * (size_t)(n / 2));
+    }
+    const char *why = f->unseen ? "wgmma reads what asynchronous copies wrote without a fence of proxies between"
+                                : emu_wgmma_issue(&f->issues, emu.late, &x, emu.now, emu.shared_base, emu.shared_end - emu.shared_base);
+    if (why != NULL) {
+        stop(why);
+    }
+}
 
 /* The last thread to come has the operation done for all; the others wait for that. */
 static void together(enum warp_op op, int n, const char *ptx)
@@ -91,7 +165,7 @@ static void together(enum warp_op op, int n, const char *ptx)
         w->done++;
         return;
     }
-    swapcontext(&emu.fibers[emu.now].context, &emu.scheduler);
+    leave_fiber(&emu.fibers[emu.now]);
 }
 
 static void rows(int *r, const void *at, int n, int trans)
@@ -122,7 +196,7 @@ static void fiber_main(void)
     fiber *f = &emu.fibers[emu.now];
     emu.call(emu.args);
     f->done = true;
-    swapcontext(&f->context, &emu.scheduler);
+    _longjmp(emu.home, 1);
 }
 
 /* The text's function pointers get their functions. */
@@ -130,8 +204,11 @@ static bool hand_over(void *so)
 {
     void (*barrier_fn)(int) = barrier, (*copy_fn)(void *, const void *, int, int) = copy, (*commit_fn)(void) = commit, (*wait_fn)(int) = wait_groups;
     void (*rows_fn)(int *, const void *, int, int) = rows, (*mma_fn)(const char *, void *, const int *, const int *) = mma;
+    void (*group_fn)(int) = group, (*wgmma_fn)(const char *, void **, unsigned long long, unsigned long long, int, int) = wgmma;
+    unsigned long long (*matrix_fn)(const void *, unsigned, unsigned) = matrix;
     const struct { const char *name; const void *fn; } all[] = {{"emu_barrier", &barrier_fn}, {"emu_copy", &copy_fn}, {"emu_commit", &commit_fn},
-                                                                {"emu_wait", &wait_fn}, {"emu_rows", &rows_fn}, {"emu_mma", &mma_fn}};
+                                                                {"emu_wait", &wait_fn}, {"emu_group", &group_fn}, {"emu_matrix", &matrix_fn},
+                                                                {"emu_wgmma", &wgmma_fn}, {"emu_rows", &rows_fn}, {"emu_mma", &mma_fn}};
     for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
         void *place = dlsym(so, all[i].name);
         if (place == NULL) {
@@ -167,6 +244,7 @@ static bool emu_symbols(harness *h)
         return false;
     }
     bounds(&emu.shared, &emu.shared_end);
+    emu.shared_base = emu.shared - (uintptr_t)emu.shared % 1024;
     *block_dim = (dim3){(unsigned)emu.nthreads, 1, 1};
     *grid_dim = (dim3){(unsigned)h->job->grid, 1, 1};
     emu.stacks = mmap(NULL, (size_t)STACK * (size_t)emu.nthreads, PROT_READ | PROT_WRITE,
@@ -210,7 +288,8 @@ static bool uniform(int64_t block)
 static void prepare(int i)
 {
     fiber *f = &emu.fibers[i];
-    f->done = f->waits = false;
+    f->done = f->waits = f->unseen = f->begun = false;
+    f->issues.n = f->issues.groups = 0;
     f->copies.n = f->copies.groups = 0;
     emu.seen[i] = 0;
     getcontext(&f->context);
@@ -237,7 +316,7 @@ static bool run_warp(int number, int order)
             emu.now = at;
             *emu.thread = (dim3){(unsigned)at, 0, 0};
             moved = true;
-            swapcontext(&emu.scheduler, &f->context);
+            enter_fiber(f);
         }
     }
     for (int i = first; i < first + n && emu.trouble[0] == 0; i++) {

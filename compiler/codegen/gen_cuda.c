@@ -9,8 +9,8 @@ static const char head[] =
     "#ifdef __CUDACC__\n#define KN_FN static __device__ __forceinline__\n#define KN_ALIGN(n) __align__(n)\n#define KN_WIDE(n) __align__(n)\n#else\n"
     "#define KN_FN static inline\n#define KN_ALIGN(n) __attribute__((aligned(n), may_alias))\n"
     "#define KN_WIDE(n) __attribute__((packed, may_alias))\n#endif\n"
-    "#ifdef __CUDACC__\n#define KN_DYNAMIC(name, n) extern __shared__ __align__(128) u8 name[]\n#else\n"
-    "#define KN_DYNAMIC(name, n) __shared__ KN_ALIGN(128) u8 name[n]\n#endif\n"
+    "#ifdef __CUDACC__\n#define KN_DYNAMIC(name, n) extern __shared__ __align__(1024) u8 name[]\n#else\n"
+    "#define KN_DYNAMIC(name, n) __shared__ KN_ALIGN(1024) u8 name[n]\n#endif\n"
     "#ifdef __cplusplus\n#define KN_ENTRY extern \"C\" __global__ void\n#else\n#define KN_ENTRY __global__ void\n#endif\n";
 
 static void vector_types(const kn_gen *g, kn_buf *b)
@@ -79,7 +79,8 @@ static void shared(kn_gen *g, const kn_fn *f, const bool *used)
             return;
         }
         kn_line(g);
-        kn_putf(&g->out, dynamic ? "%s *const " : "__shared__ KN_ALIGN(16) %s ", type);
+        if (dynamic) kn_putf(&g->out, "%s *const ", type);
+        else kn_putf(&g->out, "__shared__ KN_ALIGN(%d) %s ", b->align ? b->align : 16, type);
         kn_put_buffer(g, i);
         if (dynamic) kn_putf(&g->out, " = (%s *)(k_shared + %lld);", type, (long long)b->offset);
         else kn_putf(&g->out, "[%lld];", (long long)b->elems);

@@ -334,7 +334,7 @@ void kn_put_body(kn_gen *g, const kn_ls *s)
     static void (*const print[])(kn_gen *, const kn_ls *) = {
         [KN_LS_FOR] = loop, [KN_LS_IF] = condition, [KN_LS_LET] = let, [KN_LS_STORE] = store,
         [KN_LS_PREFETCH] = prefetch, [KN_LS_CALL] = kn_put_call, [KN_LS_BARRIER] = barrier, [KN_LS_FRAGMENT] = kn_put_fragment,
-        [KN_LS_COMMIT] = kn_put_commit, [KN_LS_WAIT] = kn_put_wait};
+        [KN_LS_COMMIT] = kn_put_commit, [KN_LS_WAIT] = kn_put_wait, [KN_LS_GROUP] = kn_put_group};
     for (; s && g->status == KILN_OK; s = s->next) {
         kn_line(g);
         print[s->kind](g, s);

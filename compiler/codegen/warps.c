@@ -105,8 +105,71 @@ void kn_put_fragment(kn_gen *g, const kn_ls *s)
     kn_put(&g->out, ");");
 }
 
+void kn_put_group(kn_gen *g, const kn_ls *s)
+{
+    static const char *const steps[] = {"KN_SEEN();", "KN_READY();", "KN_START();"};
+    g->warp[KN_WT_GROUP_STEPS] = true;
+    if (s->groups < 0) kn_put(&g->out, steps[s->groups - KN_GROUP_SEEN]);
+    else kn_putf(&g->out, "KN_DONE(%d);", s->groups);
+    if (!s->writes) return;
+    const kn_buffer *b = &g->p->buffers[s->buffer];
+    for (int64_t i = 0; i < b->elems; i++) {
+        kn_line(g);
+        kn_putf(&g->out, "KN_HELD(\"%s\", ", b->dtype == KN_F32 ? "f" : "r");
+        kn_put_buffer(g, s->buffer);
+        kn_putf(&g->out, "_%lld);", (long long)i);
+    }
+}
+
+static int group_registers(const kn_emulated *f) { return (int)(f->intrin->operand[0].elems / f->warp->threads); }
+
+static void put_group_call(kn_gen *g, const kn_call *c)
+{
+    kn_put_call_name(g, c->fn);
+    kn_put(&g->out, "(");
+    for (int r = 0; r < group_registers(&g->p->calls[c->fn]); r++) {
+        kn_put(&g->out, r ? ", &" : "&");
+        kn_put_buffer(g, c->buffer[0]);
+        kn_putf(&g->out, "_%lld", (long long)c->at[0]->u.i + r);
+    }
+    g->warp[KN_WT_MATRIX] = true;
+    for (int o = 1; o < 3; o++) {
+        kn_put(&g->out, ", k_matrix(");
+        kn_put_buffer(g, c->buffer[o]);
+        kn_put(&g->out, " + ");
+        kn_put_index(g, c->at[o]);
+        kn_putf(&g->out, ", %lld, %lld)", (long long)c->lead[o], (long long)c->stride[o]);
+    }
+    kn_put(&g->out, ");");
+}
+
+/* The instruction over a thread's registers and two descriptors of matrices in shared memory. */
+static void put_group_instruction(kn_gen *g, int fn)
+{
+    const kn_emulated *f = &g->p->calls[fn];
+    const char *type = kn_storage_type(f->intrin->operand[0].dtype);
+    int n = group_registers(f);
+    bool halves = kn_dtype_bytes(f->intrin->operand[1].dtype) == 2;
+    kn_put(&g->out, "KN_FN void ");
+    kn_put_call_name(g, fn);
+    for (int i = 0; i < n; i++) kn_putf(&g->out, "%s%s *d%d", i ? ", " : "(", type, i);
+    kn_putf(&g->out, ", u64 a, u64 b)\n{\n#ifdef __CUDACC__\n    asm volatile(\"{ .reg .pred p; setp.eq.u32 p, 0, 0; %s {", f->warp->ptx);
+    for (int i = 0; i < n; i++) kn_putf(&g->out, "%s%%%d", i ? ", " : "", i);
+    kn_putf(&g->out, "}, %%%d, %%%d, p", n, n + 1);
+    if (halves) kn_putf(&g->out, ", 1, 1, %d, %d", f->turned[1], f->turned[2]);
+    kn_put(&g->out, "; }\"\n        : ");
+    for (int i = 0; i < n; i++) kn_putf(&g->out, "%s\"+%c\"(*d%d)", i ? ", " : "", type[0] == 'f' ? 'f' : 'r', i);
+    kn_put(&g->out, "\n        : \"l\"(a), \"l\"(b) : \"memory\");\n#else\n    void *d[] = {");
+    for (int i = 0; i < n; i++) kn_putf(&g->out, "%sd%d", i ? ", " : "", i);
+    kn_putf(&g->out, "};\n    emu_wgmma(\"%s\", d, a, b, %d, %d);\n#endif\n}\n", f->warp->ptx, f->turned[1], f->turned[2]);
+}
+
 void kn_put_warp_call(kn_gen *g, const kn_ls *s)
 {
+    if (g->p->calls[s->call->fn].warp->threads > 32) {
+        put_group_call(g, s->call);
+        return;
+    }
     static const int registers[] = {KN_WARP_D, KN_WARP_A, KN_WARP_B};
     kn_put_call_name(g, s->call->fn);
     kn_put(&g->out, "(");
@@ -136,15 +199,21 @@ static void put_one(kn_gen *g, const kn_warp *w, const char *type)
     kn_putf(&g->out, "    emu_mma(\"%s\", d, a, b);\n    *d0 = d[0];\n    *d1 = d[1];\n    *d2 = d[2];\n    *d3 = d[3];\n#endif\n}\n", w->ptx);
 }
 
-/* x = big + small, big with the 11 bits that the instruction keeps; infinities have no small part. */
+/* x = big + small, both rounded to the 11 bits that the instruction keeps, so that 2^-24 of x is lost; what would round to infinity is cut off, and
+ * infinities have no small part. */
 static const char split_text[] =
-    "KN_FN int k_big(int x) { return x & ~0x1fff; }\n"
-    "KN_FN int k_small(int x)\n{\n    int h = k_big(x);\n    return h == x ? 0 : k_bits(k_float(x) - k_float(h));\n}\n";
+    "KN_FN int k_big(int x) { return (int)(((x & 0x7fffffff) > 0x7f7fefff ? (u32)x : (u32)x + 0x1000u) & ~0x1fffu); }\n"
+    "KN_FN int k_small(int x)\n{\n    int h = k_big(x);\n"
+    "    return h == x ? 0 : (int)(((u32)k_bits(k_float(x) - k_float(h)) + 0x1000u) & ~0x1fffu);\n}\n";
 
 void kn_put_warp_instruction(kn_gen *g, int fn)
 {
     const kn_emulated *f = &g->p->calls[fn];
     const char *type = kn_storage_type(f->intrin->operand[0].dtype);
+    if (f->warp->threads > 32) {
+        put_group_instruction(g, fn);
+        return;
+    }
     if (f->warp->ways == 3) {
         static const char *const product[] = {"k_small(a0), k_small(a1), k_small(a2), k_small(a3), k_big(b0), k_big(b1)",
                                               "k_big(a0), k_big(a1), k_big(a2), k_big(a3), k_small(b0), k_small(b1)",

@@ -26,6 +26,14 @@ static const tile tiles[] = {
     {{16, 32}, {1, 4}},   {{64, 8}, {4, 1}},
 };
 
+/* Of groups of 128 threads, each 64 rows high; columns in whole instructions. */
+static const tile group_tiles[] = {
+    {{128, 256}, {2, 1}}, {{128, 128}, {2, 1}}, {{256, 128}, {2, 1}}, {{64, 256}, {1, 1}},
+    {{64, 128}, {1, 1}},  {{128, 64}, {2, 1}},  {{64, 64}, {1, 1}},
+};
+
+static bool is_group(const product *p) { return kn_warp_of(p->it->spec)->threads > 32; }
+
 static int64_t extent(const product *p, uint32_t axes)
 {
     int64_t n = 1;
@@ -105,11 +113,11 @@ static void put_cache(kn_buf *b, const product *p, int role, const tile *t, int6
     kn_putf(b, "cache_read %s %d shared %s.0 loops", s, p->load[role], r);
     if (p->along_r[role]) kn_putf(b, " %s.1 %s.2 %s.3 %s.1 %s.2", x, x, x, r, r);
     else kn_putf(b, " %s.1 %s.2 %s.1 %s.2 %s.3", r, r, x, x, x);
-    bool matrices = p->along_r[role] || bytes == 2, even = row >= 64 && !(row & (row - 1));
+    bool group = is_group(p), matrices = p->along_r[role] || bytes == 2, even = group || (row >= 64 && !(row & (row - 1)));
     if (!matrices || !even) kn_putf(b, " pad %d", (matrices ? 16 : 32) / bytes);
     kn_put(b, "\n");
     if (stages > 1) kn_putf(b, "double_buffer %s %d %d async\n", s, p->load[role], stages);
-    if (matrices && even) kn_putf(b, "swizzle %s %d\n", s, p->load[role]);
+    if (matrices && even) kn_putf(b, "swizzle %s %d%s\n", s, p->load[role], group && !p->along_r[role] ? " panels" : "");
 }
 
 static void try_tile(product *p, kn_plans *plans, const tile *t, int64_t steps, int stages)
@@ -132,6 +140,23 @@ static void try_tile(product *p, kn_plans *plans, const tile *t, int64_t steps, 
     kn_plans_try(plans, &b);
 }
 
+/* Rows of 128 bytes along the sum; one copy is still read while another is filled, so that there are four of them where they fit. */
+static void try_groups(product *p, kn_plans *plans)
+{
+    int bytes = p->x->load[p->load[I]].bytes;
+    int64_t steps = 128 / (p->unit[R] * bytes);
+    for (size_t i = 0; i < sizeof group_tiles / sizeof *group_tiles; i++) {
+        const tile *t = &group_tiles[i];
+        int64_t stage = (t->block[I] + t->block[J]) * 128;
+        bool wide = false;
+        for (int k = 0; k < 2; k++) wide |= t->block[k] >= 2 * kn_round_up(p->extent[k], 64) && t->block[k] > 64;
+        if (t->block[J] != p->unit[J] || wide) continue;
+        for (int stages = 4; stages <= 6; stages += 2)
+            if (stages * stage + 2048 <= p->x->hw->max_shared_per_block) try_tile(p, plans, t, steps, stages);
+        if (4 * stage + 2048 > p->x->hw->max_shared_per_block) try_tile(p, plans, t, steps, 3);
+    }
+}
+
 static void try_tiles(product *p, kn_plans *plans)
 {
     const kn_hw *hw = p->x->hw;
@@ -152,12 +177,29 @@ static void try_tiles(product *p, kn_plans *plans)
     }
 }
 
+/* Both sources come in runs of 16 bytes: what a group reads is copied asynchronously or not worth its size. */
+static bool group_reads(product *p)
+{
+    for (int k = 0; k < 2; k++) {
+        const kn_site_access *a = &p->x->load[p->load[k]];
+        int64_t run = 16 / a->bytes;
+        int own = -1;
+        if (!a->linear || a->padded) return false;
+        for (int i = 0; i < p->x->s->naxes; i++) if (a->coef[i] == 1 && p->x->s->axes[i].extent > 1) own = i;
+        if (own < 0 || a->bent || p->x->s->axes[own].extent % run || (a->bytes != 2 && !p->x->s->axes[own].reduce)) return false;
+        for (int i = 0; i < p->x->s->naxes; i++) if (i != own && a->coef[i] % run) return false;
+    }
+    return true;
+}
+
 const char *kn_plan_warps(const kn_site *x, kn_plans *plans)
 {
     const char *why = "the target has no instruction for products of these dtypes";
-    for (int k = 0; k < x->hw->nintrins; k++) {
-        const kn_intrin *it = x->hw->intrins[k].parsed;
+    int all = plans->n;
+    for (int k = 0; k < 2 * x->hw->nintrins; k++) { /* groups of warps first: they are the faster ones */
+        const kn_intrin *it = x->hw->intrins[k % x->hw->nintrins].parsed;
         if (!it || !kn_warp_of(it->spec) || x->hw->lanes != 32) continue;
+        if ((kn_warp_of(it->spec)->threads > 32) != (k < x->hw->nintrins)) continue;
         const kn_expr *loads[2];
         if (kn_loads(x->s->body, loads, 2) != 2) return "it is no product of two tensors";
         if (loads[0]->dtype != it->operand[1].dtype || loads[1]->dtype != it->operand[2].dtype) continue;
@@ -168,11 +210,12 @@ const char *kn_plan_warps(const kn_site *x, kn_plans *plans)
             const char *bad = roles(x, turned, &p);
             if (bad) return bad;
             for (int r = 0; r < ROLES; r++) p.unit[r] = it->s->axes[r].extent;
+            if (is_group(&p) && (turned || !group_reads(&p))) break;
             if (turned && p.extent[J] > 64) break; /* few rows: they go where the instruction is narrow */
-            try_tiles(&p, plans);
+            if (is_group(&p)) try_groups(&p, plans);
+            else try_tiles(&p, plans);
         }
-        if (plans->n > before) return NULL;
-        why = "no tile of the instruction's fits the statement";
+        if (plans->n == before && plans->n == all) why = "no tile of the instruction's fits the statement";
     }
-    return why;
+    return plans->n > all ? NULL : why;
 }

@@ -234,7 +234,7 @@ void kn_cost_gpu(const kn_stage_view *v, kn_cost *c)
     c->occupancy = at_most(active * hw->lanes / hw->max_threads_per_unit, 1);
     bool products = kn_stage_warps(v->g); /* independent instructions of a warp, instead of operations of a thread */
     double ilp = at_most(products ? kn_register_values(v) / (double)v->g->tensor.intrin->operand[0].elems : kn_register_values(v), 8);
-    if (products) active *= 4;            /* a warp's instruction keeps its scheduler's tensor core busy that many times longer */
+    if (products) active *= kn_stage_lanes(v->g, hw) > hw->lanes ? 16 : 4; /* its instruction keeps a tensor core busy that many times longer */
     double eff = at_most(active * ilp / (16.0 * hw->partitions), 1); /* 8 warps of 8 independent chains fill four schedulers (ROLLER's table) */
     eff *= v->threads / (warps * hw->lanes) * share;
     if (c->registers > hw->registers_per_thread) eff *= 0.25;

@@ -216,6 +216,7 @@ double kn_register_values(const kn_stage_view *v)
 static double warp_registers(const kn_stage_view *v)
 {
     double need = kn_register_values(v), steps = 1;
+    if (kn_stage_lanes(v->g, v->hw) > v->hw->lanes) return need / kn_stage_lanes(v->g, v->hw); /* sources stay in shared memory */
     for (int i = v->first_reg; i < v->g->tensor.at; i++)
         if (v->s->axes[v->g->loops[i].axis].reduce) steps *= (double)v->g->loops[i].extent;
     for (int i = 0; i + 1 < v->naccesses; i++) need += kn_footprint(v, &v->access[i], v->first_reg, false) * v->access[i].bytes / 4 / steps * 2;

@@ -47,7 +47,7 @@ const kn_intrin *kn_intrin_find(const kn_hw *hw, const char *name);
 typedef struct kn_native { const char *spelling, *macro, *compute, *dtypes, *text; } kn_native;
 const kn_native *kn_native_of(const kn_hw_intrin *spec);
 /* The row of warps.def for exactly this spelling and compute text: how a warp's threads compute it together. NULL: they cannot. */
-typedef struct kn_warp { const char *spelling, *compute, *dtypes, *ptx; int ways; } kn_warp;
+typedef struct kn_warp { const char *spelling, *compute, *dtypes, *ptx; int ways, threads; } kn_warp;
 enum { KN_WARP_A = 4, KN_WARP_B = 2, KN_WARP_D = 4 }; /* 32-bit registers of a thread */
 const kn_warp *kn_warp_of(const kn_hw_intrin *spec);
 /* The operand that is `tensor` of it->program; 0 for its destination. */

@@ -17,7 +17,7 @@ const kn_native *kn_native_of(const kn_hw_intrin *spec)
 }
 
 static const kn_warp warps[] = {
-#define X(spelling, compute, dtypes, ptx, ways) {spelling, compute, dtypes, ptx, ways},
+#define X(spelling, compute, dtypes, ptx, ways, threads) {spelling, compute, dtypes, ptx, ways, threads},
 #include "intrin/warps.def"
 #undef X
 };

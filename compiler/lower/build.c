@@ -224,6 +224,8 @@ int kn_lw_buffer(kn_lw *w, const char *base, enum kn_dtype t, int lanes, int64_t
         if (w->scratch > w->p->scratch_bytes) w->p->scratch_bytes = w->scratch;
     }
     if (scope == KN_SHARED) {
+        b->align = w->shared_align;
+        w->shared = kn_round_up(w->shared, b->align ? b->align : 16);
         b->offset = w->shared;
         w->shared += bytes;
     }
@@ -323,6 +325,20 @@ void kn_lw_wait(kn_lw *w, int groups)
 {
     kn_ls *s = add(w, KN_LS_WAIT);
     if (s) s->groups = groups;
+}
+
+void kn_lw_group(kn_lw *w, int step)
+{
+    kn_ls *s = add(w, KN_LS_GROUP);
+    if (s) s->groups = step;
+}
+
+void kn_lw_group_end_of(kn_lw *w, int results)
+{
+    kn_ls *s = add(w, KN_LS_GROUP);
+    if (!s) return;
+    s->buffer = results;
+    s->writes = true;
 }
 
 void kn_lw_store_async(kn_lw *w, int buffer, kn_expr *index, kn_expr *value)

@@ -84,6 +84,13 @@ kn_expr *kn_lw_swizzled(kn_lw *w, const kn_sg *sg, int cache, kn_expr *at)
 {
     kn_swizzle z;
     if (!kn_swizzle_of(w->t, sg->g, &sg->g->caches[cache], &z)) return at;
+    if (sg->g->caches[cache].panels) { /* element (row, column) goes to panel column / unit, row by row */
+        kn_expr *column = kn_bin(w->a, KN_OP_MOD, at, kn_lw_int(w, z.row)), *down = kn_bin(w->a, KN_OP_FLOORDIV, at, kn_lw_int(w, z.row));
+        kn_expr *panel = kn_bin(w->a, KN_OP_MUL, kn_bin(w->a, KN_OP_FLOORDIV, column, kn_lw_int(w, z.unit)), kn_lw_int(w, z.rows * z.unit));
+        column = kn_bin(w->a, KN_OP_MOD, column, kn_lw_int(w, z.unit));
+        at = kn_bin(w->a, KN_OP_ADD, panel, kn_bin(w->a, KN_OP_ADD, kn_bin(w->a, KN_OP_MUL, down, kn_lw_int(w, z.unit)), column));
+        at = at ? kn_lw_simp(w, at) : &w->dry;
+    }
     kn_expr *row = kn_bin(w->a, KN_OP_MOD, kn_bin(w->a, KN_OP_FLOORDIV, at, kn_lw_int(w, z.unit)), kn_lw_int(w, z.runs));
     row = row ? kn_lw_simp(w, kn_bin(w->a, KN_OP_MUL, row, kn_lw_int(w, z.run))) : &w->dry;
     if (row->op == KN_OP_CONST_I && !row->u.i) return at;

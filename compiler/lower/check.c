@@ -111,6 +111,11 @@ static kiln_status check_call(checker *c, const kn_call *call)
         const kn_buffer *b = &c->p->buffers[call->buffer[o]];
         kiln_status st = check_expr(c, call->at[o]);
         if (st) return st;
+        if (c->p->calls[call->fn].warp && c->p->calls[call->fn].warp->threads > 32 && o) {
+            if (b->scope != KN_SHARED || b->dtype != it->operand[o].dtype)
+                return wrong(c, "source of a group's instruction outside of shared memory", b->name);
+            continue;
+        }
         if (c->p->calls[call->fn].warp) {
             if (b->scope != KN_REGISTER || call->at[o]->op != KN_OP_CONST_I || b->dtype != (o ? KN_I32 : it->operand[o].dtype))
                 return wrong(c, "operand of a warp's instruction outside of registers", b->name);
@@ -147,6 +152,7 @@ static kiln_status check_one(checker *c, const kn_ls *s, bool uniform)
     if (s->kind == KN_LS_STORE) return check_store(c, s);
     if (s->kind == KN_LS_CALL) return check_call(c, s->call);
     if (s->kind == KN_LS_FRAGMENT) return check_fragment(c, s->fragment, uniform);
+    if (s->kind == KN_LS_GROUP) return uniform && c->p->hw->gpu ? KILN_OK : wrong(c, "a step of groups that not every thread takes", "");
     if (s->kind == KN_LS_COMMIT || s->kind == KN_LS_WAIT)
         return c->p->hw->gpu && s->groups >= 0 ? KILN_OK : wrong(c, "asynchronous copies on a CPU", "");
     if (s->kind == KN_LS_PREFETCH)

@@ -358,7 +358,8 @@ static void at_register(tensor *x, int64_t c)
 void kn_lw_instruction_begin(kn_lw *w, kn_sg *sg)
 {
     if (kn_stage_warps(sg->g)) {
-        kn_lw_warp_begin(w, sg);
+        if (kn_stage_lanes(sg->g, w->hw) > w->hw->lanes) kn_lw_group_begin(w, sg);
+        else kn_lw_warp_begin(w, sg);
         return;
     }
     tensor x = tensor_of(w, sg);
@@ -426,7 +427,8 @@ static void whole_or_not(tensor *x)
 void kn_lw_instruction(kn_lw *w, kn_sg *sg)
 {
     if (kn_stage_warps(sg->g)) {
-        kn_lw_warp(w, sg);
+        if (kn_stage_lanes(sg->g, w->hw) > w->hw->lanes) kn_lw_group_tile(w, sg);
+        else kn_lw_warp(w, sg);
         return;
     }
     tensor x = tensor_of(w, sg);
@@ -451,7 +453,8 @@ void kn_lw_instruction(kn_lw *w, kn_sg *sg)
 void kn_lw_instruction_end(kn_lw *w, kn_sg *sg)
 {
     if (kn_stage_warps(sg->g)) {
-        kn_lw_warp_end(w, sg);
+        if (kn_stage_lanes(sg->g, w->hw) > w->hw->lanes) kn_lw_group_end(w, sg);
+        else kn_lw_warp_end(w, sg);
         return;
     }
     tensor x = tensor_of(w, sg);

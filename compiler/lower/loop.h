@@ -13,6 +13,7 @@ typedef struct kn_buffer {
     int64_t elems;
     enum kn_scope scope;
     int slot;              /* GLOBAL: tensor id in the lowered program, else -1 */
+    int align;             /* SHARED: bytes, 0: 16 */
     int64_t offset;        /* SCRATCH: byte offset in the worker's scratch (64-byte aligned); SHARED: in the block's */
 } kn_buffer;
 
@@ -26,8 +27,12 @@ enum kn_ls_kind {
     KN_LS_BARRIER, /* __syncthreads; GPU only, never under a condition that differs between threads */
     KN_LS_FRAGMENT,/* a warp's threads load their parts of a tile of an instruction's operand into REGISTER vectors of I32 */
     KN_LS_COMMIT,  /* the thread's asynchronous stores since the last COMMIT are a group */
+    KN_LS_GROUP,   /* GPU: `groups` is an enum kn_group_step, or how many groups of instructions may still run behind it */
     KN_LS_WAIT     /* until all but the last `groups` groups of the thread have arrived; others see them behind a barrier */
 };
+/* Around instructions that 128 threads compute together and that run on: shared memory that they will read is made visible to them; registers are
+ * ready for them; those since the last COMMIT are a group. */
+enum kn_group_step { KN_GROUP_SEEN = -3, KN_GROUP_READY = -2, KN_GROUP_COMMIT = -1 };
 /* How a fragment is read from SHARED memory: by ldmatrix, each thread naming a row of 16 bytes at at[0]; by its transposing form; or element by
  * element, at[0] .. in the order of registers and of bytes in them. */
 enum kn_fragment_form { KN_FRAGMENT_ROWS, KN_FRAGMENT_TURNED, KN_FRAGMENT_EACH };
@@ -35,8 +40,13 @@ enum kn_fragment_form { KN_FRAGMENT_ROWS, KN_FRAGMENT_TURNED, KN_FRAGMENT_EACH }
 typedef struct kn_fragment { enum kn_fragment_form form; int buffer, to, first, n, nat; kn_expr **at; } kn_fragment;
 
 /* Operands from element at[o] on. A REGISTER destination is vector at[0], of as many lanes as the operand has elements. Where warps compute the
- * instruction together all operands are in REGISTER: the destination in elements from at[0] on, the sources in vectors of I32. */
-typedef struct kn_call { int fn, buffer[KN_INTRIN_OPERANDS]; kn_expr *at[KN_INTRIN_OPERANDS]; } kn_call;
+ * instruction together all operands are in REGISTER: the destination in elements from at[0] on, the sources in vectors of I32; where 128 threads
+ * do, the sources begin at element at[o] of SHARED buffers, `lead` and `stride` bytes being between panels and between eight rows. */
+typedef struct kn_call {
+    int fn, buffer[KN_INTRIN_OPERANDS];
+    kn_expr *at[KN_INTRIN_OPERANDS];
+    int64_t lead[3], stride[3];
+} kn_call;
 
 typedef struct kn_ls {
     enum kn_ls_kind kind;
@@ -45,7 +55,7 @@ typedef struct kn_ls {
     kn_expr *value;        /* IF condition (BOOL), LET value, STORE value */
     kn_expr *index;        /* STORE: linear element index, I64 */
     int buffer;            /* STORE */
-    bool writes;           /* PREFETCH */
+    bool writes;           /* PREFETCH; GROUP: all of REGISTER buffer are results that only hold from here on */
     bool unaligned;        /* STORE of a vector: address may not be vector-aligned */
     int unroll;            /* FOR: iterations that the toolchain is asked to unroll; 0: its own choice */
     const kn_call *call;
@@ -62,6 +72,7 @@ typedef struct kn_emulated {
     int param[KN_INTRIN_OPERANDS];
     bool vector; /* some call has its destination in a REGISTER */
     const kn_warp *warp; /* computed by a warp's threads together; there is no body */
+    bool turned[3];      /* by 128 threads: source o lies along I or J, not along R */
     kn_ls *body;
 } kn_emulated;
 

@@ -87,7 +87,7 @@ static void fill_ahead(kn_lw *w, kn_sg *sg, int loop, int ahead, kn_expr *k)
     kn_expr *was = sg->val[loop];
     sg->val[loop] = k;
     for (int i = 0; i < sg->g->ncaches && !w->status; i++) {
-        if (sg->g->caches[i].at != loop || sg->g->caches[i].copies != ahead + 1) continue;
+        if (sg->g->caches[i].at != loop || !sg->g->caches[i].copies || kn_cache_ahead(sg->g, &sg->g->caches[i]) != ahead) continue;
         sg->filling[i] = k;
         kn_lw_fill(w, sg, i);
         sg->filling[i] = NULL;
@@ -100,30 +100,30 @@ static int next_ahead(const kn_sg *sg, int loop, int than)
 {
     int least = 0;
     for (int i = 0; i < sg->g->ncaches; i++) {
-        int ahead = sg->g->caches[i].copies - 1;
+        int ahead = sg->g->caches[i].copies ? kn_cache_ahead(sg->g, &sg->g->caches[i]) : -1;
         if (sg->g->caches[i].at == loop && ahead > than && (!least || ahead < least)) least = ahead;
     }
     return least;
 }
 
-/* Copies of the caches that are filled asynchronously at this loop, all the same number; 0: none is. */
-static int async_copies(const kn_sg *sg, int loop)
+/* Iterations that the caches are filled ahead which are filled asynchronously at this loop, all the same number; 0: none is. */
+static int async_ahead(const kn_sg *sg, int loop)
 {
     for (int i = 0; i < sg->g->ncaches; i++)
-        if (sg->g->caches[i].at == loop && sg->g->caches[i].async) return sg->g->caches[i].copies;
+        if (sg->g->caches[i].at == loop && sg->g->caches[i].async) return kn_cache_ahead(sg->g, &sg->g->caches[i]);
     return 0;
 }
 
-/* Asynchronous fills are a group an iteration, with or without anything in it: in iteration k all groups but the copies - 2 last are wanted. */
+/* Asynchronous fills are a group an iteration, with or without anything in it: in iteration k all groups but the ahead - 1 last are wanted. */
 void kn_lw_before(kn_lw *w, kn_sg *sg, int loop)
 {
-    int async = async_copies(sg, loop);
+    int async = async_ahead(sg, loop);
     if (!next_ahead(sg, loop, 0)) return;
     kn_lw_barrier(w); /* nobody still reads what the loop left the last time */
     for (int n = next_ahead(sg, loop, 0); n; n = next_ahead(sg, loop, n)) {
         for (int64_t k = 0; k < n; k++) {
             if (k < sg->g->loops[loop].extent) fill_ahead(w, sg, loop, n, kn_lw_int(w, k));
-            if (n + 1 == async) kn_lw_commit(w);
+            if (n == async) kn_lw_commit(w);
         }
     }
 }
@@ -153,8 +153,9 @@ void kn_lw_open(kn_lw *w, kn_sg *sg, int loop, const kn_ls *of)
         const kn_cache *c = &sg->g->caches[i];
         shared |= c->at == loop && c->scope == KN_SHARED && !c->copies;
     }
-    int async = async_copies(sg, loop);
-    if (async) kn_lw_wait(w, async - 2);
+    int async = async_ahead(sg, loop);
+    if (async) kn_lw_wait(w, async - 1);
+    if (sg->lane && kn_stage_lanes(sg->g, w->hw) > w->hw->lanes && (shared || ahead)) kn_lw_group(w, KN_GROUP_SEEN);
     if (shared || ahead) kn_lw_barrier(w); /* nobody still reads the last fill; what was filled for this iteration is there */
     for (int i = 0; i < sg->g->ncaches && !w->status; i++)
         if (sg->g->caches[i].at == loop && !sg->g->caches[i].copies) kn_lw_fill(w, sg, i);
@@ -167,7 +168,7 @@ void kn_lw_open(kn_lw *w, kn_sg *sg, int loop, const kn_ls *of)
         next = iteration(w, next, n, sg->g->loops[loop].extent - 1);
         fill_ahead(w, sg, loop, n, next);
         w->tail = after;
-        if (n + 1 == async) kn_lw_commit(w);
+        if (n == async) kn_lw_commit(w);
     }
 }
 
@@ -316,8 +317,9 @@ void kn_lw_stage(kn_lw *w, int stage, const kn_sg *consumer)
         decode(w, sg, kn_lw_ref(w, fn->var_grid), true);
         kn_expr *number = w->thread;
         if (number && kn_stage_warps(sg->g)) {
-            sg->lane = kn_lw_let(w, "lane", kn_bin(w->a, KN_OP_MOD, number, kn_lw_int(w, w->hw->lanes)));
-            number = kn_lw_let(w, "warp", kn_bin(w->a, KN_OP_FLOORDIV, number, kn_lw_int(w, w->hw->lanes)));
+            kn_expr *lanes = kn_lw_int(w, kn_stage_lanes(sg->g, w->hw));
+            sg->lane = kn_lw_let(w, "lane", kn_bin(w->a, KN_OP_MOD, number, lanes));
+            number = kn_lw_let(w, "warp", kn_bin(w->a, KN_OP_FLOORDIV, number, lanes));
         }
         if (number) decode(w, sg, number, false);
     }
@@ -386,6 +388,7 @@ static void lower_fn(kn_lw *w, int stage)
     }
     if (w->hw->gpu) fn->threads = kn_stage_threads(g, w->hw);
     w->scratch = w->shared = 0;
+    w->shared_align = kn_stage_warps(g) && kn_stage_lanes(g, w->hw) > w->hw->lanes ? 1024 : 0; /* what swizzled rows begin at */
     w->threads = fn->threads;
     fn->var_grid = kn_lw_var(w, w->hw->gpu ? "block" : "task", 0, fn->grid - 1);
     fn->var_thread = w->hw->gpu ? kn_lw_var(w, "thread", 0, fn->threads - 1) : -1;

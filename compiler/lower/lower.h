@@ -20,6 +20,7 @@ typedef struct kn_lw {
     int tensor_buffer[KILN_MAX_TENSORS];     /* -1: not made yet */
     kn_box box[KILN_MAX_TENSORS];
     int64_t scratch, shared;
+    int shared_align;                        /* of buffers in shared memory, 0: 16 bytes */
     kn_expr *thread;                         /* GPU: thread number */
     int threads;
     kn_expr dry;                             /* stands in for a node when memory has run out */
@@ -107,6 +108,8 @@ void kn_lw_call(kn_lw *w, const kn_call *c);
 void kn_lw_fragment(kn_lw *w, const kn_fragment *f);
 void kn_lw_commit(kn_lw *w);
 void kn_lw_wait(kn_lw *w, int groups);
+void kn_lw_group(kn_lw *w, int step);
+void kn_lw_group_end_of(kn_lw *w, int results); /* all have ended, and their results are what the registers hold */
 void kn_lw_store_async(kn_lw *w, int buffer, kn_expr *index, kn_expr *value);
 /* Expressions of a statement. */
 void kn_env_axes(kn_lw *w, const kn_sg *sg, kn_expr **av);
@@ -134,6 +137,10 @@ void kn_lw_instruction_end(kn_lw *w, kn_sg *sg);
 void kn_lw_warp_begin(kn_lw *w, kn_sg *sg);
 void kn_lw_warp(kn_lw *w, kn_sg *sg);
 void kn_lw_warp_end(kn_lw *w, kn_sg *sg);
+/* group.c: the same where 128 threads compute it and read their sources from shared memory. */
+void kn_lw_group_begin(kn_lw *w, kn_sg *sg);
+void kn_lw_group_tile(kn_lw *w, kn_sg *sg);
+void kn_lw_group_end(kn_lw *w, kn_sg *sg);
 kn_expr *kn_lw_swizzled(kn_lw *w, const kn_sg *sg, int cache, kn_expr *at); /* where element `at` of a copy lies in it */
 kn_expr *kn_lw_copy_of(kn_lw *w, const kn_sg *sg, int cache, kn_expr *k);   /* where the copy begins that belongs to value k of its loop */
 void kn_lw_init_part(kn_lw *w, kn_sg *sg);                            /* decompose_reduction */

@@ -94,6 +94,7 @@ static void put_list(kn_buf *b, const kn_lprog *p, const kn_ls *s, int depth)
             kn_put(b, "]\n");
             break;
         }
+        case KN_LS_GROUP: kn_putf(b, "group %d\n", s->groups); break;
         case KN_LS_COMMIT: kn_put(b, "commit\n"); break;
         case KN_LS_WAIT: kn_putf(b, "wait %d\n", s->groups); break;
         case KN_LS_BARRIER: kn_put(b, "barrier\n"); break;

@@ -51,5 +51,8 @@ void kn_tile_store(kn_tile *x);
 /* Where the elements are stored that lane_var = 0, 1, ... names is one after the other; and storing them there. */
 bool kn_tile_consecutive(kn_tile *x, enum kn_dtype t, int lane_var);
 void kn_tile_store_lanes(kn_tile *x, kn_expr *value, int lane_var);
+/* warp.c: results `element` and the next of a thread, neighbours of a row from `column` on: together where they lie together and both are in range,
+ * else each for itself. */
+void kn_tile_store_pair(kn_lw *w, kn_sg *sg, kn_expr *column, int64_t element);
 void kn_tile_store_value(kn_tile *x, kn_expr *value); /* the present element, a scalar */
 #endif

@@ -301,35 +301,31 @@ void kn_lw_warp(kn_lw *w, kn_sg *sg)
 
 /* ---- results ---- */
 
-static kn_tile tile_of(warp *x, int lane_var)
+static kn_tile tile_of(kn_lw *w, kn_sg *sg, int lane_var)
 {
-    return (kn_tile){ .w = x->w, .sg = x->sg, .lane_var = lane_var, .lanes = lane_var < 0 ? 1 : 2, .vloop = -1, .acc = -1, .part = -1, .spill = -1 };
+    return (kn_tile){ .w = w, .sg = sg, .lane_var = lane_var, .lanes = lane_var < 0 ? 1 : 2, .vloop = -1, .acc = -1, .part = -1, .spill = -1 };
 }
 
 /* Element e of a thread's pair in a row, where it is in range. */
-static void store_one(warp *x, kn_expr *column, int64_t element, int e)
+static void store_one(kn_lw *w, kn_sg *sg, kn_expr *column, int64_t element, int e)
 {
-    kn_lw *w = x->w;
-    kn_tile t = tile_of(x, -1);
-    x->sg->val[x->sg->g->tensor.loop[1]] = plus(w, column, kn_lw_int(w, e));
+    kn_tile t = tile_of(w, sg, -1);
+    sg->val[sg->g->tensor.loop[1]] = plus(w, column, kn_lw_int(w, e));
     kn_expr *in = kn_tile_in_range(&t);
     kn_ls *cond = in ? kn_lw_if(w, in) : NULL, **after = w->tail;
     if (cond) w->tail = &cond->body;
-    kn_tile_store_value(&t, kn_lw_read(w, x->sg->results, kn_lw_int(w, element + e), 1));
+    kn_tile_store_value(&t, kn_lw_read(w, sg->results, kn_lw_int(w, element + e), 1));
     if (cond) w->tail = after;
 }
 
-/* Two neighbours of a row: together where they lie together and both are in range, else each for itself. */
-static void store_pair(warp *x, int64_t element)
+void kn_tile_store_pair(kn_lw *w, kn_sg *sg, kn_expr *column, int64_t element)
 {
-    kn_lw *w = x->w;
-    kn_sg *sg = x->sg;
     int j = sg->g->tensor.loop[1], lane = kn_lw_var(w, "pair", 0, 1);
-    kn_expr *column = times(w, part(w, sg->lane, 1, 4), 2);
-    kn_tile t = tile_of(x, lane);
+    enum kn_dtype acc = w->p->buffers[sg->results].dtype;
+    kn_tile t = tile_of(w, sg, lane);
     sg->val[j] = plus(w, column, kn_lw_ref(w, lane));
-    if (!kn_tile_consecutive(&t, x->it->operand[0].dtype, lane)) {
-        for (int e = 0; e < 2; e++) store_one(x, column, element, e);
+    if (!kn_tile_consecutive(&t, acc, lane)) {
+        for (int e = 0; e < 2; e++) store_one(w, sg, column, element, e);
         return;
     }
     kn_expr *in = kn_tile_in_range(&t);
@@ -339,7 +335,7 @@ static void store_pair(warp *x, int64_t element)
     kn_tile_store_lanes(&t, kn_lw_lanes(w, kn_lw_read(w, sg->results, plus(w, kn_lw_ref(w, lane), kn_lw_int(w, element)), 1), lane, 2), lane);
     if (!cond) return;
     w->tail = &cond->other;
-    if (sg->s->axes[sg->g->loops[j].axis].extent % 2) store_one(x, column, element, 0);
+    if (sg->s->axes[sg->g->loops[j].axis].extent % 2) store_one(w, sg, column, element, 0);
     w->tail = after;
 }
 
@@ -358,7 +354,7 @@ void kn_lw_warp_end(kn_lw *w, kn_sg *sg)
         }
         for (int half = 0; half < 2 && !w->status; half++) {
             sg->val[sg->g->tensor.loop[0]] = plus(w, part(w, sg->lane, 4, 8), kn_lw_int(w, 8 * half));
-            store_pair(x, c * KN_WARP_D + 2 * half);
+            kn_tile_store_pair(w, sg, times(w, part(w, sg->lane, 1, 4), 2), c * KN_WARP_D + 2 * half);
         }
     }
     for (int i = sg->first_reduce; i < sg->g->nloops; i++) sg->val[i] = NULL;

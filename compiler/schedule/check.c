@@ -10,7 +10,7 @@ static kiln_status bad(const kn_tree *t, const kn_stage *g, kiln_diag *d, const 
 static kiln_status check_order(const kn_tree *t, const kn_stage *g, const kn_hw *hw, kiln_diag *d)
 {
     int phase = 0;
-    int64_t threads = kn_stage_warps(g) ? hw->lanes : 1, unrolled = 1, grid = 1;
+    int64_t threads = kn_stage_warps(g) ? kn_stage_lanes(g, hw) : 1, unrolled = 1, grid = 1;
     for (int i = 0; i < g->nloops; i++) {
         const kn_loop *l = &g->loops[i];
         bool outer = l->kind == KN_PARALLEL || l->kind == KN_GRID;

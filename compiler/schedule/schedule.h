@@ -53,7 +53,8 @@
  *   double_buffer S I [N [async]]
  *                                GPU; the cache of load I has N copies, 2 unless said: while one is read the others are filled for the next N - 1
  *                                iterations, a pipeline of N stages; async: by the device's asynchronous copies where addresses allow it
- *   swizzle S I                  GPU; in the cache of load I, runs of 16 bytes change places inside their rows, by the number of the row
+ *   swizzle S I [panels]         GPU; in the cache of load I, runs of 16 bytes change places inside their rows, by the number of the row; panels:
+ *                                rows are cut at 128 bytes first, and what lies above each other becomes a panel
  *   set_scope S I SCOPE          the memory of the cache of load I
  *   reverse_compute_at C P L     the map C that reads P at its own axes is computed behind the part of P that L's body makes
  *   compute_at P S L             statement P (producer of a temporary read by S, or by what is attached to S at L or inside it) is computed at the
@@ -94,6 +95,7 @@ typedef struct kn_cache {
     int loops[KILN_MAX_LOOPS];
     int64_t pad;
     bool swizzle;          /* runs of 16 bytes are permuted, see kn_swizzle_of */
+    bool panels;           /* rows longer than 128 bytes are cut into panels of that width, one after the other */
     bool async;            /* copies are filled asynchronously */
     int copies;            /* double_buffer: filled copies - 1 iterations ahead of the one that computes; 0: one copy */
 } kn_cache;
@@ -160,8 +162,11 @@ int kn_stage_out_axis(const kn_tree *t, const kn_stage *g, int dim);
 int64_t kn_cache_row(const kn_tree *t, const kn_stage *s, const kn_cache *c); /* elements of its innermost row, without pad */
 /* Element e of a swizzled cache lies at e ^ (e / unit % runs * run): rows of 128 bytes or more have 8 runs of 16 bytes to place anew, rows of
  * 64 bytes 4; eight neighbouring rows then hold one column in eight different sixteenths of 128 bytes. False: the rows are of no such length. */
-typedef struct kn_swizzle { int64_t unit, runs, run; } kn_swizzle;
+typedef struct kn_swizzle { int64_t unit, runs, run, row, rows; } kn_swizzle; /* elements; row, rows: of the cache as its loops say */
 bool kn_swizzle_of(const kn_tree *t, const kn_stage *s, const kn_cache *c, kn_swizzle *out);
+int kn_stage_lanes(const kn_stage *s, const kn_hw *hw); /* threads that compute an instruction together */
+/* Iterations that a cache with copies is filled ahead: one less where the instruction still reads the copy of the last iteration. */
+int kn_cache_ahead(const kn_stage *s, const kn_cache *c);
 bool kn_stage_warps(const kn_stage *s);                /* its threads are warps that compute an instruction together */
 int kn_stage_threads(const kn_stage *s, const kn_hw *hw); /* of a block */
 #endif

@@ -9,9 +9,21 @@ bool kn_stage_warps(const kn_stage *g)
     return false;
 }
 
+int kn_stage_lanes(const kn_stage *g, const kn_hw *hw)
+{
+    const kn_warp *w = g->tensor.intrin ? kn_warp_of(g->tensor.intrin->spec) : NULL;
+    return w ? w->threads : hw->lanes;
+}
+
+int kn_cache_ahead(const kn_stage *g, const kn_cache *c)
+{
+    const kn_warp *w = g->tensor.intrin && kn_stage_warps(g) ? kn_warp_of(g->tensor.intrin->spec) : NULL;
+    return c->copies - 1 - (c->async && w && w->threads > 32);
+}
+
 int kn_stage_threads(const kn_stage *g, const kn_hw *hw)
 {
-    int64_t n = kn_stage_warps(g) ? hw->lanes : 1;
+    int64_t n = kn_stage_warps(g) ? kn_stage_lanes(g, hw) : 1;
     for (int i = 0; i < g->nloops; i++)
         if (g->loops[i].kind == KN_THREAD && !kn_mul_fits(n, g->loops[i].extent, &n)) return INT32_MAX;
     return n > INT32_MAX ? INT32_MAX : (int)n;
@@ -26,9 +38,12 @@ bool kn_swizzle_of(const kn_tree *t, const kn_stage *g, const kn_cache *c, kn_sw
     int bytes = kn_dtype_bytes(t->program->tensors[load->u.tensor].dtype), axis = g->loops[c->loops[c->nloops - 1]].axis;
     for (int i = c->nloops - 1; i >= 0 && g->loops[c->loops[i]].axis == axis; i--)
         if (!kn_mul_fits(row, g->loops[c->loops[i]].extent, &row) || row > KILN_MAX_EXTENT) return false;
-    int64_t n = row * bytes;
-    if (n < 64 || n & (n - 1) || bytes > 8) return false;
-    *out = (kn_swizzle){ .unit = (n < 128 ? 128 : n) / bytes, .runs = n < 128 ? 4 : 8, .run = 16 / bytes };
+    int64_t n = row * bytes, rows = 1;
+    for (int i = 0; i < c->nloops; i++)
+        if (!kn_mul_fits(rows, g->loops[c->loops[i]].extent, &rows)) return false;
+    if (n < 64 || bytes > 8 || (c->panels ? n % 128 != 0 : (n & (n - 1)) != 0)) return false;
+    *out = (kn_swizzle){ .unit = (n < 128 || c->panels ? 128 : n) / bytes, .runs = n < 128 ? 4 : 8, .run = 16 / bytes,
+                         .row = row, .rows = rows / row };
     return true;
 }
 
@@ -60,12 +75,24 @@ static const kn_cache *cache_of(const kn_tree *t, const kn_stage *g, const kn_ex
     return NULL;
 }
 
+/* What the threads of a group need of a source: rows of 128 bytes along R, or panels of them along the other dimension of two-byte elements. */
+static bool source_fits(const kn_tree *t, const kn_stage *g, const kn_cache *c, int own)
+{
+    kn_swizzle z;
+    int last = c->nloops ? g->loops[c->loops[c->nloops - 1]].axis : -1, bytes = kn_dtype_bytes(kn_stage_load(t, g, c->load)->dtype);
+    bool along_r = last == g->loops[g->tensor.loop[2]].axis;
+    if (!c->swizzle || !kn_swizzle_of(t, g, c, &z) || (c->copies && kn_cache_ahead(g, c) < 1)) return false;
+    if (along_r) return z.row * bytes == 128 && z.rows % 8 == 0;
+    return c->panels && bytes == 2 && last == g->loops[g->tensor.loop[own]].axis && z.rows % 16 == 0;
+}
+
 bool kn_warp_fits(const kn_tree *t, const kn_stage *g, const kn_hw *hw, char *why, size_t cap)
 {
     const kn_tensor_tile *x = &g->tensor;
     const kn_expr *source[KN_INTRIN_OPERANDS] = { NULL };
     if (!x->intrin) return snprintf(why, cap, "no instruction is computed by its warps") < 0;
     if (!kn_warp_of(x->intrin->spec)) return snprintf(why, cap, "'%s' is no instruction that a warp's threads compute together", x->intrin->name) < 0;
+    bool group = kn_warp_of(x->intrin->spec)->threads > 32;
     if (hw->lanes != 32) return snprintf(why, cap, "a warp has %d threads, not 32", hw->lanes) < 0;
     for (int l = 0; l < x->intrin->nloops; l++)
         if (x->loop[l] < 0) return snprintf(why, cap, "loop %s of '%s' has no loop here", x->intrin->s->axes[l].name, x->intrin->name) < 0;
@@ -74,6 +101,9 @@ bool kn_warp_fits(const kn_tree *t, const kn_stage *g, const kn_hw *hw, char *wh
         const kn_cache *c = source[o]->op == KN_OP_LOAD ? cache_of(t, g, source[o]) : NULL;
         if (!c || c->region || c->scope != KN_SHARED || c->at >= x->at || g->loops[c->at].kind != KN_SERIAL)
             return snprintf(why, cap, "operand %s of '%s' is no load with a shared cache by loops", x->intrin->operand[o].name, x->intrin->name) < 0;
+        if (group && !source_fits(t, g, c, o - 1))
+            return snprintf(why, cap, "operand %s of '%s' does not lie in swizzled rows of 128 bytes along R, or in panels of them, with a copy "
+                            "to spare", x->intrin->operand[o].name, x->intrin->name) < 0;
     }
     return true;
 }

@@ -223,6 +223,7 @@ static void run(thread *t, const kn_ls *s)
         else if (s->kind == KN_LS_CALL) call(t, s->call);
         else if (s->kind == KN_LS_BARRIER) swapcontext(&t->at, &t->m->home);
         else if (s->kind == KN_LS_COMMIT || s->kind == KN_LS_WAIT) continue; /* asynchronous stores are made at once */
+        else if (s->kind == KN_LS_GROUP) continue;
         else if (s->kind == KN_LS_FRAGMENT) stop(t->m, "warps are not interpreted", "fragment", 0);
         else {
             int64_t lo = (int64_t)eval(t, s->lo).x[0], hi = (int64_t)eval(t, s->hi).x[0];
