@@ -150,8 +150,37 @@ static void candidates_run(void **state)
     }
 }
 
+/* Stages that share their rows are one parallel region without temporaries in memory, whatever the rank and wherever the reduced axis stands. */
+static void rows_are_one_region(void **state)
+{
+    static const struct { const char *text, *inputs; } one[] = {
+        {"m[I] >=! x[I,J]; e[I,J] = exp(x[I,J]-m[I]); s[I] +=! e[I,J]; y[I,J] = e[I,J]/s[I]", "x=f32:96x300"},
+        {"m[N,H,W] >=! x[N,C,H,W]; e[N,C,H,W] = exp(x[N,C,H,W]-m[N,H,W]); s[N,H,W] +=! e[N,C,H,W]; y[N,C,H,W] = e[N,C,H,W]/s[N,H,W]",
+         "x=f32:2x12x20x31"},
+        {"u[A,B] +=! x[A,B,C]; v[A,B] = u[A,B]/extent(C); q[A,B] +=! (x[A,B,C]-v[A,B])*(x[A,B,C]-v[A,B]); "
+         "y[A,B,C] = (x[A,B,C]-v[A,B])*q[A,B]*g[C]", "x=f32:6x20x77&g=f32:77"},
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof one / sizeof *one; i++) {
+        kiln_arena *a = kiln_arena_open(&(kiln_host){NULL, mem, NULL});
+        kn_hw *hw = device(a, "x86-64-avx512");
+        kn_program *p, *c;
+        kn_tree *t;
+        kn_lprog *l;
+        int in[KILN_MAX_TENSORS], out[KILN_MAX_TENSORS];
+        kiln_diag d = {0};
+        kiln_candidates *list;
+        if (kn_parse(a, (kiln_bytes){one[i].text, strlen(one[i].text)}, (kiln_bytes){one[i].inputs, strlen(one[i].inputs)}, &p, &d) ||
+            kn_canon(a, p, &c, in, out, &d) || kn_policy_find("default")->construct(a, c, hw, 1, &list, &d) ||
+            kn_trace_apply(a, c, hw, list->c[0].trace, &t, &d) || kn_lower(a, t, hw, &l, &d))
+            fail_msg("rows %zu: %s", i, d.message);
+        if (l->nfns != 1 || l->ntemps) fail_msg("rows %zu: %d regions, %d temporaries\n%s", i, l->nfns, l->ntemps, list->c[0].trace.p);
+        kiln_arena_close(a);
+    }
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(candidates_run)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(candidates_run), cmocka_unit_test(rows_are_one_region)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
