@@ -52,4 +52,6 @@ void kn_cpu_maps(const kn_site *x, kn_plans *p); /* cpu_maps.c */
 void kn_cpu_sums(const kn_site *x, kn_plans *p); /* cpu_sums.c */
 /* cpu_rows.c: a plan for stage `last` together with the producers that go under its outer loops; the set of these stages, 0: none do. */
 uint32_t kn_cpu_rows(kiln_arena *a, const kn_tree *t, const kn_hw *hw, int last, kn_plans *p);
+/* cpu_planes.c: the plans of a window with the padded copy that it reads under their outer loops; false: it has to be made before. */
+bool kn_cpu_plane(kiln_arena *a, const kn_tree *t, int window, int copy, kn_plans *p);
 #endif

@@ -39,6 +39,8 @@ static kiln_status plan_stages(kn_plans *plans, const kn_tree *t, kiln_diag *d)
         uint32_t set = plans[i].hw->gpu ? 0 : kn_cpu_rows(plans[i].a, t, plans[i].hw, i, &plans[i]);
         kiln_status s = set ? KILN_OK : plan_stage(i, &plans[i], d);
         if (s) return s;
+        for (int k = 0; k < i && !set && !plans[i].hw->gpu; k++)
+            if (!(planned >> k & 1) && kn_cpu_plane(plans[i].a, t, i, k, &plans[i])) set = 1u << k;
         planned |= set | 1u << i;
         for (int k = 0; k < i; k++)
             if (set >> k & 1) plans[k].n = 1, plans[k].best[0] = (kn_plan){.lines = {"", 0}};
