@@ -1,5 +1,5 @@
-/* A padded plane that one window reads is filled in under the window's own outer loops, a part of it at a time, so that it stays in L1 or L2 instead of
- * going out to memory and coming back. */
+/* A padded plane that one window reads is filled in under the window's own outer loops, a part of it at a time, so that it stays in L1 or L2 instead
+ * of going out to memory and coming back. */
 #include "construct/cpu.h"
 
 typedef struct plane {
@@ -78,7 +78,8 @@ bool kn_cpu_plane(kiln_arena *a, const kn_tree *t, int window, int copy, kn_plan
     kn_site_of(a, t, t->stages[window], p->hw, &w);
     const kn_expr *read = only_read(t->program, t->stages[window], v.s->out);
     bool map = v.s->red == KN_RED_NONE && !v.s->scatter && v.n >= 0 && v.nloads == 1 && v.load[0].padded && t->stages[copy]->epilogue < 0;
-    if (!read || !map || w.s->red == KN_RED_NONE || w.s->body->op == KN_OP_MUL || w.contraction || kn_site_scheduled(t, t->stages[copy])) return false;
+    if (!read || !map || kn_site_scheduled(t, t->stages[copy])) return false;
+    if (w.s->red == KN_RED_NONE || w.s->body->op == KN_OP_MUL || w.contraction) return false;
     kn_plans q = *p;
     q.n = 0, q.left = p->n;
     for (int i = 0; i < p->n; i++) {
