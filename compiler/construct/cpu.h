@@ -44,6 +44,7 @@ typedef struct kn_cpu_dot {
     const struct kn_intrin *it;
     int a, b, run;
     bool unsign;                /* load `a` is signed and has to become unsigned first */
+    int turn;                   /* and dimension `turn` of it the last one, since its terms do not follow each other; -1: they do */
 } kn_cpu_dot;
 bool kn_cpu_dot_of(const kn_site *x, kn_cpu_dot *d);
 bool kn_cpu_dots(const kn_site *x, kn_plans *p); /* cpu_dots.c; false: it is no such sum */

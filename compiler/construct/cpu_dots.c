@@ -36,6 +36,18 @@ static int run_of(const kn_site *x, const kn_site_access *a)
     return best;
 }
 
+/* The dimension that the longest reduce axis has for itself in a load, which could be its last one; its axis in *run. -1: none. */
+static int turned_run(const kn_site *x, const kn_expr *load, int *run)
+{
+    int best = -1;
+    for (int d = 0; d < load->nargs && !load->padded; d++) {
+        const kn_expr *e = load->args[d];
+        if (e->op != KN_OP_AXIS || e->u.axis < x->s->nspatial || kn_cpu_extent(x, e->u.axis) < 16) continue;
+        if (best < 0 || kn_cpu_extent(x, e->u.axis) > kn_cpu_extent(x, *run)) best = d, *run = e->u.axis;
+    }
+    return best;
+}
+
 bool kn_cpu_dot_of(const kn_site *x, kn_cpu_dot *d)
 {
     const kn_expr *load[2], *loads[KN_SITE_LOADS];
@@ -50,10 +62,11 @@ bool kn_cpu_dot_of(const kn_site *x, kn_cpu_dot *d)
         int ia = x->load[0].axes >> x->n & 1 ? 1 : 0, ib = 1 - ia; /* the one without n has the terms only */
         if (!(x->load[ib].axes >> x->n & 1) || x->load[ia].axes >> x->n & 1 || loads[ib]->dtype != it->operand[b].dtype) continue;
         bool narrow = loads[ia]->dtype == it->operand[a].dtype;
-        int run = run_of(x, &x->load[ia]);
+        int run = run_of(x, &x->load[ia]), turn = run < 0 && !narrow ? turned_run(x, loads[ia], &run) : -1;
         if (run < 0 || !(x->load[ib].axes >> run & 1)) continue;
+        if (turn >= 0 && (products < 1 << 17 || kn_cpu_extent(x, x->m) < 64)) continue; /* few rows do not pay for turning and packing */
         if (!narrow && (loads[ia]->dtype != KN_I8 || it->operand[a].dtype != KN_U8)) continue;
-        *d = (kn_cpu_dot){.it = it, .a = ia, .b = ib, .run = run, .unsign = !narrow};
+        *d = (kn_cpu_dot){.it = it, .a = ia, .b = ib, .run = run, .unsign = !narrow, .turn = turn};
         return true;
     }
     return false;

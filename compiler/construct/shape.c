@@ -190,7 +190,9 @@ static bool dot_one(shaper *s, const kn_stage *g, bool *fits)
     kn_site_of(s->a, s->t, g, s->hw, &v);
     *fits = kn_cpu_dot_of(&v, &d);
     if (!*fits) return false;
-    int n = s->nplanes;
+    const kn_expr *loads[KN_SITE_LOADS];
+    kn_loads(v.s->body, loads, KN_SITE_LOADS);
+    int n = s->nplanes, rank = loads[d.a]->nargs;
     int64_t terms = d.it->s->axes[1].extent;
     if (!d.unsign) return v.s->axes[d.run].extent % terms &&
         try_step(s, kn_format(s->a, "pad_einsum %s %s %lld", v.name, v.s->axes[d.run].name, (long long)terms));
@@ -200,6 +202,14 @@ static bool dot_one(shaper *s, const kn_stage *g, bool *fits)
         return false;
     }
     s->plane[s->nplanes++] = more;
+    kn_buf b;
+    kn_buf_init(&b, s->a);
+    kn_putf(&b, "transform_layout %s", more);
+    for (int i = 0; i < rank && d.turn >= 0; i++)
+        if (i != d.turn) kn_putf(&b, " %d", i);
+    kn_putf(&b, " %d", d.turn);
+    kiln_bytes line = kn_buf_take(&b);
+    if (d.turn >= 0 && line.p) try_step(s, line.p);
     return true;
 }
 

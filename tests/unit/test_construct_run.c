@@ -48,6 +48,8 @@ static const struct { const char *text, *inputs; } programs[] = {
     {"c[M,N] +=! cast(a[M,K],i32)*cast(b[K,N],i32)", "a=i8:9x12&b=i8:12x21"},
     {"c[M,N] +=! cast(a[M,K],i32)*cast(b[K,N],i32)", "a=i8:19x111&b=i8:111x37"},
     {"y[N,P,Q,F] +=! cast(pad(x,0)[N,P+R-1,Q+S-1,C],i32)*cast(w[R,S,C,F],i32) where P in 5, Q in 6, R in 3, S in 3", "x=i8:1x5x6x18&w=i8:3x3x18x17"},
+    {"y[N,F,P,Q] +=! cast(pad(x,0)[N,C,P+R-1,Q+S-1],i32)*cast(w[F,C,R,S],i32) where P in 3, Q in 7, R in 3, S in 3",
+     "x=i8:1x18x3x7&w=i8:64x18x3x3"},
     /* transposed convolutions: the weights are read under a select, at quotients and remainders */
     {"y[N,F,P,Q] +=! select((P+1)%2+2*I<3 && (Q+1)%2+2*J<3, pad(x,0.0)[N,C,(P+1)//2-I,(Q+1)//2-J]*w[C,F,(P+1)%2+2*I,(Q+1)%2+2*J], 0.0) "
      "where P in 8, Q in 8, I in 2, J in 2", "x=f32:1x16x4x4&w=f32:16x8x3x3"},
