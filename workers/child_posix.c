@@ -13,7 +13,7 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { NO_PIDFD_TICK_MS = 5, DRAIN_MS = 100, MAX_ARGS = 96 };
+enum { NO_PIDFD_TICK_MS = 5, STOP_TICK_MS = 100, DRAIN_MS = 100, MAX_ARGS = 96 };
 
 /* One captured stream of the child. */
 typedef struct stream {
@@ -122,14 +122,16 @@ static bool has_ended(pid_t pid)
     return waitid(P_PID, (id_t)pid, &info, WEXITED | WNOHANG | WNOWAIT) != 0 || info.si_pid == pid;
 }
 
-/* Reads both streams until the child ends or the deadline passes; false: deadline. */
-static bool attend(pid_t pid, stream s[2], double deadline)
+/* Reads both streams until the child ends, the deadline passes or it shall stop; false: to be killed. */
+static bool attend(const worker_tools *t, pid_t pid, stream s[2], double deadline)
 {
     int pidfd = (int)syscall(SYS_pidfd_open, pid, 0);
     bool ended = false;
     for (double left = deadline - now_ms(); !ended && left > 0; left = deadline - now_ms()) {
+        if (t->stop != NULL && t->stop(t->stop_user)) { break; }
         struct pollfd p[3] = {{s[0].fd, POLLIN, 0}, {s[1].fd, POLLIN, 0}, {pidfd, POLLIN, 0}};
         int wait = left > 1e9 ? 1000000000 : (int)left + 1;
+        if (t->stop != NULL && wait > STOP_TICK_MS) { wait = STOP_TICK_MS; }
         if (poll(p, 3, pidfd < 0 && wait > NO_PIDFD_TICK_MS ? NO_PIDFD_TICK_MS : wait) < 0 && errno != EINTR) { break; }
         for (int i = 0; i < 2; i++) {
             if (s[i].fd >= 0 && p[i].revents) { take(&s[i]); }
@@ -241,7 +243,7 @@ bool child_run(const worker_tools *t, const char *dir, const char *const *argv, 
         free(s[1].p);
         return false;
     }
-    finish(pid, attend(pid, s, start + l->deadline_ms), dir, s, r);
+    finish(pid, attend(t, pid, s, start + l->deadline_ms), dir, s, r);
     if (t->bwrap[0] && r->exit_code > 128 && r->exit_code <= 128 + SIGRTMAX) { /* how bubblewrap says that it was killed */
         r->signal = r->exit_code - 128;
         r->exit_code = -1;

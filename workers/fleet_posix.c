@@ -124,20 +124,32 @@ static void count(worker *w, enum task_end end)
     if (end == TASK_RETRY || end == TASK_FAILED) atomic_fetch_add(&w->failed, 1);
 }
 
+/* A child is not worth waiting for when nobody wants its work any more. */
+static bool unwanted(void *arg)
+{
+    task *t = arg;
+    enum jobs_todo todo = keeper_todo(t->lease);
+    return !keeper_holds(t->keeper, t->lease) || todo == JOBS_STOP_CANCEL || todo == JOBS_STOP_PAUSE;
+}
+
 static void do_job(worker *w, const jobs_lease *l, const jobs_job *job)
 {
     static const char *const ends[] = {"done", "failed", "retry", "stopped", "lost"};
-    task t = {.tools = &w->tools, .cache = w->cache, .keeper = w->keeper, .job = job, .measure_cpu = w->measure_cpu, .draining = is_ending};
+    worker_tools tools = w->tools;
+    task t = {.tools = &tools, .cache = w->cache, .keeper = w->keeper, .job = job, .measure_cpu = w->measure_cpu, .draining = is_ending};
     int64_t began = build_now_ms();
     t.lease = keeper_add(w->keeper, l);
     if (!t.lease) {
         jobs_retry(w->jobs, l, "out of memory");
         return;
     }
+    tools.stop = unwanted;
+    tools.stop_user = &t;
     enum jobs_todo todo;
     jobs_heartbeat(w->jobs, l, NULL, &todo); /* from "leased" to "running" */
     t.arena = build_arena(NULL);
-    enum task_end end = perform(w, &t);
+    enum task_end end = perform(w, &t), why;
+    if (end != TASK_DONE && end != TASK_LOST && unwanted(&t) && task_must_stop(&t, &why)) end = why; /* its child was ended, that is no failure */
     build_asked_free(&t.asked);
     kiln_arena_close(t.arena);
     if (end == TASK_STOPPED) keeper_asks(w->keeper, t.lease); /* the last checkpoint */

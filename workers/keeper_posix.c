@@ -6,7 +6,7 @@
 #include <string.h>
 #include "workers/build.h"
 
-enum { TICK_MS = 200, SOON_MS = 400 };
+enum { TICK_MS = 200, SOON_MS = 400, HEARD_MS = 1000 }; /* HEARD: after news, which may be a wish */
 
 struct kept {
     kept *next;
@@ -29,10 +29,10 @@ struct keeper {
     atomic_bool stop;
 };
 
-static bool due(const keeper *k, const kept *x, int64_t now)
+static bool due(const keeper *k, const kept *x, bool heard, int64_t now)
 {
     int64_t since = now - atomic_load(&((kept *)(uintptr_t)x)->beaten);
-    return since >= jobs_beat_ms(k->jobs) || ((x->progress || x->checkpoint || x->trials) && since >= SOON_MS);
+    return since >= jobs_beat_ms(k->jobs) || (heard && since >= HEARD_MS) || ((x->progress || x->checkpoint || x->trials) && since >= SOON_MS);
 }
 
 /* Called with the lock held and x in use; the lock is let go while the database is asked. */
@@ -60,23 +60,36 @@ static void beat(keeper *k, kept *x)
     free((char *)(uintptr_t)b.checkpoint);
 }
 
+/* Some lease was too young to be beaten again for the news: later. */
+static bool unheard(const keeper *k)
+{
+    int64_t now = build_now_ms();
+    for (const kept *x = k->first; x; x = x->next)
+        if (now - atomic_load(&((kept *)(uintptr_t)x)->beaten) >= SOON_MS) return true;
+    return false;
+}
+
 static void *keep(void *arg)
 {
     keeper *k = arg;
     uint64_t turn = jobs_turn(k->jobs);
+    bool heard = false;
     while (!atomic_load(&k->stop)) {
+        uint64_t before = turn;
         turn = jobs_wait(k->jobs, turn, TICK_MS);
+        heard |= turn != before;
         pthread_mutex_lock(&k->lock);
         kept *x;
         do { /* from the start each time: the list may be another one after a beat */
             for (x = k->first; x; x = x->next)
-                if (!x->dropped && !x->users && !atomic_load(&x->lost) && due(k, x, build_now_ms())) break;
+                if (!x->dropped && !x->users && !atomic_load(&x->lost) && due(k, x, heard, build_now_ms())) break;
             if (!x) break;
             x->users++;
             beat(k, x);
             x->users--;
             pthread_cond_broadcast(&k->idle);
         } while (!atomic_load(&k->stop));
+        heard = heard && unheard(k);
         pthread_mutex_unlock(&k->lock);
     }
     return NULL;

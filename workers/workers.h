@@ -27,6 +27,8 @@ typedef struct worker_tools {
     int nvrtc_archs[64]; /* 75, 80, ... */
     char gpu[16];        /* "sm_90": the GPU of this host, "" when none */
     char tmp[512];       /* private directories are made here */
+    bool (*stop)(void *user); /* asked ten times a second while a child runs: true ends it as at its deadline; NULL: never */
+    void *stop_user;
     char bwrap[64];      /* children also get namespaces of their own by this program; "": not asked for, or it does not work here */
 } worker_tools;
 /* exe_dir: folder of the running binary (kiln-worker lies beside). Looks at KILN_WORKER, KILN_CC, KILN_NVRTC, the CUDA toolkit, wheels

@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -197,6 +198,43 @@ static void another_takes_over(void **s)
     stop(second, SIGTERM);
 }
 
+/* A compiler that hangs: cancelled, the job ends within a second or two, not at the compiler's deadline. */
+static void cancel_ends_the_child(void **s)
+{
+    (void)s;
+    char key[72], id[40], result[2048], tool[128], path[160];
+    snprintf(tool, sizeof tool, "%s/bin", dir);
+    snprintf(path, sizeof path, "mkdir -p '%s'", tool);
+    assert_int_equal(system(path), 0);
+    snprintf(path, sizeof path, "%s/cc", tool);
+    FILE *f = fopen(path, "w");
+    fputs("#!/bin/sh\ncase \"$*\" in *--version*) echo cc 1 ;; *) sleep 30 ;; esac\n", f);
+    fclose(f);
+    assert_int_equal(chmod(path, 0755), 0);
+    setenv("KILN_CC", path, 1);
+    char *payload = order_of(program, 0, key);
+    pid_t pid = worker("w1");
+    jobs_job x;
+    enum jobs_state state = JOBS_QUEUED;
+    submit(JOBS_COMPILE, key, payload, id);
+    for (int i = 0; i < 400 && state != JOBS_RUNNING; i++) {
+        rest(10);
+        assert_int_equal(jobs_get(queue, id, &x), JOBS_OK);
+        state = x.state;
+        jobs_job_free(&x);
+    }
+    assert_int_equal(state, JOBS_RUNNING);
+    struct timespec a, b;
+    clock_gettime(CLOCK_MONOTONIC, &a);
+    assert_int_equal(jobs_cancel(queue, id), JOBS_OK);
+    assert_int_equal(wait_for(id, result), JOBS_CANCELLED);
+    clock_gettime(CLOCK_MONOTONIC, &b);
+    assert_true(b.tv_sec - a.tv_sec < 6);
+    unsetenv("KILN_CC");
+    free(payload);
+    stop(pid, SIGTERM);
+}
+
 /* Children with namespaces of their own end at their deadline like others, and with them whatever they started. */
 static void namespaces_end_at_the_deadline(void **s)
 {
@@ -235,6 +273,7 @@ int main(int argc, char **argv)
         cmocka_unit_test_setup_teardown(every_kind_ends, open_all, close_all),
         cmocka_unit_test_setup_teardown(wrong_orders_fail_for_good, open_all, close_all),
         cmocka_unit_test_setup_teardown(another_takes_over, open_all, close_all),
+        cmocka_unit_test_setup_teardown(cancel_ends_the_child, open_all, close_all),
         cmocka_unit_test(namespaces_end_at_the_deadline),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

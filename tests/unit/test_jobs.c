@@ -12,6 +12,7 @@
 #include <unistd.h>
 #include <cmocka.h>
 #include <libpq-fe.h>
+#include <sqlite3.h>
 #include "cache/cache.h"
 #include "jobs/room.h"
 #include "jobs/state.h"
@@ -596,6 +597,70 @@ static void the_least_worth_goes(void **s)
     jobs_close(j);
 }
 
+/* A database of each earlier version is brought to today's and is of use. */
+static void every_version_moves_forward(void **s)
+{
+    (void)s;
+    static const struct { int version; const char *sql; } rows[] = {
+#define X(version, sql) {version, sql},
+#include "cache/migrations/sqlite.def"
+#undef X
+    };
+    for (size_t upto = 1; upto < sizeof rows / sizeof *rows; upto++) {
+        char path[128], cmd[160], note[100];
+        sqlite3 *db;
+        snprintf(path, sizeof path, "%s/kiln.db", dir);
+        assert_int_equal(sqlite3_open(path, &db), SQLITE_OK);
+        assert_int_equal(sqlite3_exec(db, "CREATE TABLE migration(version INTEGER PRIMARY KEY, applied_ms INTEGER NOT NULL)", NULL, NULL, NULL), 0);
+        for (size_t i = 0; i < upto; i++) {
+            snprintf(note, sizeof note, "INSERT INTO migration VALUES(%d, 1)", rows[i].version);
+            assert_int_equal(sqlite3_exec(db, rows[i].sql, NULL, NULL, NULL), SQLITE_OK);
+            assert_int_equal(sqlite3_exec(db, note, NULL, NULL, NULL), SQLITE_OK);
+        }
+        sqlite3_close(db);
+        cache_error e;
+        cache *c = cache_open(&(cache_config){.data_dir = dir}, &e);
+        assert_non_null(c);
+        put_kernel(c, "k", "source", "header");
+        assert_true(has(c, "k"));
+        jobs *j = open_jobs();
+        submit(j, "k", NULL);
+        jobs_close(j);
+        cache_close(c);
+        snprintf(cmd, sizeof cmd, "rm -f '%s'*", path);
+        assert_int_equal(system(cmd), 0);
+    }
+}
+
+static void every_version_moves_forward_postgres(void **s)
+{
+    (void)s;
+    static const struct { int version; const char *sql; } rows[] = {
+#define X(version, sql) {version, sql},
+#include "cache/migrations/postgres.def"
+#undef X
+    };
+    jobs_close(open_jobs()); /* skips without a server */
+    for (size_t upto = 6; upto < sizeof rows / sizeof *rows; upto += 4) {
+        char note[100];
+        done(s);
+        assert_int_equal(postgres(s), 0);
+        PGconn *db = PQconnectdb(server);
+        PQclear(PQexec(db, "CREATE TABLE kiln_migration(version bigint PRIMARY KEY, applied_ms bigint NOT NULL)"));
+        for (size_t i = 0; i < upto; i++) {
+            snprintf(note, sizeof note, "INSERT INTO kiln_migration VALUES(%d, 1)", rows[i].version);
+            PGresult *r = PQexec(db, rows[i].sql);
+            assert_int_equal(PQresultStatus(r), PGRES_COMMAND_OK);
+            PQclear(r);
+            PQclear(PQexec(db, note));
+        }
+        PQfinish(db);
+        jobs *j = open_jobs();
+        submit(j, "k", NULL);
+        jobs_close(j);
+    }
+}
+
 static void *submit_late(void *arg)
 {
     rest(100);
@@ -654,6 +719,8 @@ int main(void)
         BOTH(budgets_and_deadlines),
         BOTH(lists_pages_and_counts),
         BOTH(the_least_worth_goes),
+        ON(every_version_moves_forward, embedded),
+        ON(every_version_moves_forward_postgres, postgres),
         BOTH(races_end_each_job_once),
         BOTH(news_wakes_other_processes),
     };
