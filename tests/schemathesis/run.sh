@@ -18,7 +18,7 @@ tool=$(realpath "$tool")
 (cd "$work" && timeout "$seconds" "$tool" --config-file "$here/tests/schemathesis/schemathesis.toml" run "http://$address/openapi.json" \
     --max-examples "$examples" --seed "$seed" --continue-on-failure --request-timeout 20) >"$work/out" 2>&1
 rc=$?
-cut -c1-300 "$work/out" | tail -n 80
+cut -c1-300 "$work/out" | grep -av "^ *$" | awk "/=== (FAILURES|ERRORS|SUMMARY)/ {on = 1} on" | head -n 150
 [ $rc = 124 ] && { echo "time is over after $seconds s"; grep -q 'FAILURES' "$work/out" || rc=0; }
 kill -0 $pid || { echo "the service has ended"; tail -n 5 "$work/log"; rc=1; }
 fives=$(curl -sS "http://$address/metrics" | grep -E '^kiln_requests_total\{.*code="(500|502|0)"' | grep -v ' 0$')
