@@ -243,7 +243,7 @@ static int window_dim(const kn_site *v, int l, const kn_expr *load, int axis, bo
 {
     int dim = -1;
     uint32_t moving = 0;
-    for (int i = 0; i < v->s->naxes; i++) moving |= (uint32_t)(v->s->axes[i].extent > 1) << i;
+    for (int i = 0; i < v->s->naxes && i < KILN_MAX_AXES; i++) moving |= (uint32_t)(v->s->axes[i].extent > 1) << i;
     for (int i = 0; i < load->nargs; i++) {
         kn_affine f;
         uint32_t in = kn_axes_in(load->args[i]);
