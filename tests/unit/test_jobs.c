@@ -219,20 +219,43 @@ static void a_life(void **s)
     jobs_close(j);
 }
 
+static int64_t ms_now(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return t.tv_sec * INT64_C(1000) + t.tv_nsec / 1000000;
+}
+
+/* A job whose lease is prolonged is nobody else's. False: this machine was busy and let the lease lapse first, so that nothing can be said. */
+static bool beats_in_time(jobs *j, jobs *other, jobs_lease *dead)
+{
+    char id[40];
+    jobs_lease live;
+    enum jobs_todo todo;
+    submit(j, "kk1-a", id);
+    assert_int_equal(claim(j, "w1", dead, NULL), JOBS_OK);
+    rest(LEASE / 2);
+    int64_t beaten = ms_now();
+    if (jobs_heartbeat(j, dead, NULL, &todo) == JOBS_OK) {
+        rest(LEASE * 2 / 3);
+        jobs_reap(other);
+        if (claim(other, "w2", &live, NULL) == JOBS_NONE) return true;
+        assert_true(ms_now() - beaten >= LEASE);
+    } else {
+        jobs_reap(other);
+        if (claim(other, "w2", &live, NULL) != JOBS_OK) return false;
+    }
+    assert_int_equal(jobs_succeed(other, &live, "{}"), JOBS_OK);
+    return false;
+}
+
 static void lapsed_leases_are_fenced(void **s)
 {
     (void)s;
     jobs *j = open_jobs(), *other = open_jobs();
-    char id[40];
     jobs_lease dead, live;
     enum jobs_todo todo;
-    submit(j, "kk1-a", id);
-    assert_int_equal(claim(j, "w1", &dead, NULL), JOBS_OK);
-    rest(LEASE / 2);
-    beat(j, &dead);
-    rest(LEASE * 2 / 3);
-    jobs_reap(other);
-    assert_int_equal(claim(other, "w2", &live, NULL), JOBS_NONE); /* it beat in time */
+    while (!beats_in_time(j, other, &dead)) {}
     rest(LEASE * 2 / 3);
     jobs_reap(other);
     assert_int_equal(claim(other, "w2", &live, NULL), JOBS_OK);
