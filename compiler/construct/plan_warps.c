@@ -6,6 +6,7 @@
 #include <string.h>
 
 enum { I, J, R, ROLES };
+enum { SHORT_SUM = 4 }; /* instructions' worth of a sum, below which the rounding of factors in parts shows and memory sets the pace anyway */
 
 typedef struct product {
     const kn_site *x;
@@ -205,17 +206,23 @@ const char *kn_plan_warps(const kn_site *x, kn_plans *plans)
         if (loads[0]->dtype != it->operand[1].dtype || loads[1]->dtype != it->operand[2].dtype) continue;
         if (it->spec->significand_bits && it->spec->significand_bits < kn_dtype_significand(loads[0]->dtype)) continue;
         int before = plans->n;
+        bool brief = false;
         for (int turned = 0; turned < 2; turned++) {
             product p = {.x = x, .it = it};
             const char *bad = roles(x, turned, &p);
             if (bad) return bad;
             for (int r = 0; r < ROLES; r++) p.unit[r] = it->s->axes[r].extent;
+            if (kn_warp_of(it->spec)->ways > 1 && p.extent[R] < SHORT_SUM * p.unit[R]) {
+                brief = true;
+                break;
+            }
             if (is_group(&p) && (turned || !group_reads(&p))) break;
             if (turned && p.extent[J] > 64) break; /* few rows: they go where the instruction is narrow */
             if (is_group(&p)) try_groups(&p, plans);
             else try_tiles(&p, plans);
         }
-        if (plans->n == before && plans->n == all) why = "no tile of the instruction's fits the statement";
+        if (plans->n == before && plans->n == all)
+            why = brief ? "the sum is too short for factors in parts to be as exact as whole ones" : "no tile of the instruction's fits the statement";
     }
     return plans->n > all ? NULL : why;
 }
