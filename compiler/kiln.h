@@ -110,6 +110,8 @@ typedef struct kiln_graph_options {
 kiln_status kiln_graph_onnx(kiln_arena *a, kiln_bytes model, const kiln_graph_options *o, kiln_graph **out, kiln_diag *d);
 /* A request body with a member "graph" (schema: api/schemas/graph.json). */
 kiln_status kiln_graph_json(kiln_arena *a, kiln_bytes body, const kiln_graph_options *o, kiln_graph **out, kiln_diag *d);
+/* The id in the member "target" of such a body ("" when absent), after a look at what stands around the graph, not at the graph itself. */
+kiln_status kiln_graph_target(kiln_arena *a, kiln_bytes body, const char **out, kiln_diag *d);
 kiln_status kiln_graph_text(kiln_arena *a, const kiln_graph *g, kiln_bytes *out); /* for people: nodes and shapes, one a line */
 
 /* ---- keys (SHA-256, design section 4) --------------------------------------------------------------------------- */

@@ -37,6 +37,30 @@ static void identify(service_graph_ask *a)
     snprintf(a->key, sizeof a->key, "kk1-%s", key);
 }
 
+/* The target: of the query, else of the body, else "host". What stands around a graph in JSON is judged here, before anything is accepted. */
+static service_reply *read_target(service_call *c, service_graph_ask *a, bool given)
+{
+    kiln_diag d = {.status = KILN_MEMORY};
+    const char *target = "";
+    kiln_arena *arena = a->onnx ? NULL : service_arena(NULL);
+    kiln_status s = a->onnx ? KILN_OK : KILN_MEMORY;
+    if (arena) s = kiln_graph_target(arena, (kiln_bytes){c->body ? c->body : "", c->n}, &target, &d);
+    if (s == KILN_OK && strlen(target) >= sizeof a->target) {
+        d = (kiln_diag){.status = s = KILN_TARGET, .pointer = "/target", .message = "no target has so long an id"};
+        snprintf(d.hint, sizeof d.hint, "an id that GET /v1/targets lists, or \"host\"");
+    }
+    if (s == KILN_OK && !given) snprintf(a->target, sizeof a->target, "%s", *target ? target : "host");
+    kiln_arena_close(arena);
+    if (s == KILN_OK) a->target_json = service_target_json(c->app->targets, a->target, NULL);
+    if (s == KILN_OK && !a->target_json) {
+        d = (kiln_diag){.status = s = KILN_TARGET, .hint = "an id that GET /v1/targets lists, or \"host\""};
+        snprintf(d.pointer, sizeof d.pointer, "%s", given ? "?target" : "/target");
+        snprintf(d.message, sizeof d.message, "no target \"%s\"", a->target);
+    }
+    d.status = s;
+    return s == KILN_OK ? NULL : service_problem_diag(&d);
+}
+
 /* NULL: *problem. */
 static bool read_ask(service_call *c, service_graph_ask *a, service_reply **problem)
 {
@@ -50,18 +74,14 @@ static bool read_ask(service_call *c, service_graph_ask *a, service_reply **prob
         return false;
     }
     int t = service_query(c->query, "target", a->target, sizeof a->target), d = service_query(c->query, "dims", a->dims, sizeof a->dims);
-    if (!t) snprintf(a->target, sizeof a->target, "host");
     if (!d) *a->dims = 0;
     if (t < 0 || d < 0) {
         *problem = service_problem(422, "invalid-request", "a query member has a value that cannot be used", NULL,
                                    "target=ID, dims=NAME:EXTENT,...");
         return false;
     }
-    a->target_json = service_target_json(c->app->targets, a->target, NULL);
-    if (!a->target_json) {
-        *problem = service_problem(422, "unsupported-target", "no such target", a->target, "an id that GET /v1/targets lists, or \"host\"");
-        return false;
-    }
+    *problem = read_target(c, a, t > 0);
+    if (*problem) return false;
     a->body = c->body ? c->body : strdup("");
     a->n = c->n;
     c->body = NULL;

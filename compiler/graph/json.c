@@ -419,16 +419,61 @@ static kiln_status read_graph(reader *r, const cJSON *o, const char *place, kn_s
     return status;
 }
 
+/* The body around the graph: nothing but "graph" and "target" stands there. cJSON_Delete(*root) after KILN_OK. */
+static kiln_status open_body(reader *r, kiln_bytes body, cJSON **root)
+{
+    static const char *const known[] = {"graph", "target", NULL};
+    kiln_status s = kn_json_check(body, KILN_MAX_GRAPH_JSON, r->d);
+    if (s != KILN_OK) return s;
+    *root = cJSON_ParseWithLength(body.p, body.n);
+    if (!*root) return dry(r);
+    s = cJSON_IsObject(*root) ? only(r, *root, "", known) : kn_fail_at(r->d, KILN_REQUEST, "", "the body must be an object");
+    if (s == KILN_REQUEST) kn_hint(r->d, "{\"graph\":{\"inputs\":[...],\"nodes\":[...],\"outputs\":[...]},\"target\":\"host\"}");
+    if (s == KILN_OK && !cJSON_IsObject(get(*root, "graph"))) s = bad(r, "/graph", "an object with inputs, nodes and outputs");
+    if (s != KILN_OK) cJSON_Delete(*root);
+    return s;
+}
+
+/* An id, or an object with that id alone. */
+static kiln_status read_target(reader *r, const cJSON *m, const char **out)
+{
+    static const char *const known[] = {"id", NULL};
+    const char *place = "/target";
+    kiln_status s = KILN_OK;
+    *out = "";
+    if (!m) return KILN_OK;
+    if (cJSON_IsObject(m)) {
+        s = only(r, m, place, known);
+        m = get(m, "id");
+        place = "/target/id";
+    }
+    if (s == KILN_OK && (!cJSON_IsString(m) || !*m->valuestring)) s = bad(r, place, "the id of a target");
+    if (s == KILN_REQUEST) kn_hint(r->d, "\"host\", or {\"id\": \"host\"}; a description of a device has a route of its own");
+    if (s == KILN_OK) *out = word(r, m);
+    return s;
+}
+
+kiln_status kiln_graph_target(kiln_arena *a, kiln_bytes body, const char **out, kiln_diag *d)
+{
+    reader r = {.a = a, .d = d};
+    cJSON *root;
+    kiln_status s = open_body(&r, body, &root);
+    if (s != KILN_OK) return s;
+    s = read_target(&r, get(root, "target"), out);
+    cJSON_Delete(root);
+    return s == KILN_OK && kn_arena_dry(a) ? dry(&r) : s;
+}
+
 kiln_status kiln_graph_json(kiln_arena *a, kiln_bytes body, const kiln_graph_options *o, kiln_graph **out, kiln_diag *d)
 {
-    kiln_status s = kn_json_check(body, KILN_MAX_GRAPH_JSON, d);
-    if (s != KILN_OK) return s;
-    cJSON *root = cJSON_ParseWithLength(body.p, body.n);
-    if (!root) return kn_fail(d, KILN_MEMORY, "out of memory");
     reader r = {.a = a, .d = d};
     kn_graph *raw = NULL;
-    const cJSON *m = get(root, "graph");
-    s = cJSON_IsObject(m) ? read_graph(&r, m, "/graph", NULL, &raw) : bad(&r, "/graph", "an object with inputs, nodes and outputs");
+    cJSON *root;
+    const char *target;
+    kiln_status s = open_body(&r, body, &root);
+    if (s != KILN_OK) return s;
+    s = read_target(&r, get(root, "target"), &target);
+    if (s == KILN_OK) s = read_graph(&r, get(root, "graph"), "/graph", NULL, &raw);
     cJSON_Delete(root);
     if (s == KILN_OK && kn_arena_dry(a)) s = dry(&r);
     return s == KILN_OK ? kn_graph_settle(a, raw, o, out, d) : s;

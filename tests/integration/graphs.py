@@ -189,6 +189,24 @@ class Jobs(unittest.TestCase):
         self.assertEqual(self.refused(body, path="/v1/graphs?dims=batch:0")[0], 422)
         self.assertEqual(self.refused(b'{"graph": 3}', "application/json")[0] // 100, 4)
 
+    def test_body_around_the_graph(self):
+        """Refused at once, with the place, before anything is accepted; a target of the body is the target."""
+        graph = {"inputs": [{"name": "x", "dtype": "f32", "shape": [2, 3]}], "nodes": [{"op": "Relu", "inputs": ["x"], "outputs": ["y"]}], "outputs": ["y"]}
+        t, kind = client().transport, {"Content-Type": "application/json"}
+        for more, pointer in (({"target": {"name": "host"}}, "/target/name"), ({"target": {"id": "host", "flops": 1}}, "/target/flops"), ({"target": {}}, "/target/id"),
+                              ({"target": 3}, "/target"), ({"target": "nothing"}, "/target"), ({"target": "x" * 500}, "/target"), ({"tarket": "host"}, "/tarket"),
+                              ({"graph": []}, "/graph")):
+            with self.assertRaises(kiln.ServiceError) as e:
+                t.call("POST", "/v1/graphs", json.dumps({"graph": graph, **more}).encode(), kind)
+            self.assertEqual((e.exception.status // 100, e.exception.problem.get("pointer")), (4, pointer), e.exception.problem)
+        for target in ("nvidia-h200", {"id": "nvidia-h200"}):
+            status, headers, data = t.call("POST", "/v1/graphs", json.dumps({"graph": graph, "target": target}).encode(), kind)
+            key = json.loads(data)["key"]
+            same = t.call("POST", "/v1/graphs?target=nvidia-h200", json.dumps({"graph": graph, "target": target}).encode(), kind)
+            self.assertEqual((json.loads(same[2])["key"]), key)
+            other = t.call("POST", "/v1/graphs?target=host", json.dumps({"graph": graph, "target": target}).encode(), kind)
+            self.assertNotEqual((json.loads(other[2])["key"]), key)
+
     def test_unknown(self):
         for method in ("GET", "DELETE"):
             for key in ("kk1-" + "0" * 64, "nothing"):

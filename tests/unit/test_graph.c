@@ -321,6 +321,13 @@ static void json_refused(void **state)
         const char *body, *pointer;
     } rows[] = {
         {"{}", "/graph"},
+        {"[]", ""},
+        {"{\"graph\":{},\"targets\":\"host\"}", "/targets"},
+        {"{\"graph\":{},\"target\":3}", "/target"},
+        {"{\"graph\":{},\"target\":\"\"}", "/target"},
+        {"{\"graph\":{},\"target\":{}}", "/target/id"},
+        {"{\"graph\":{},\"target\":{\"id\":[]}}", "/target/id"},
+        {"{\"graph\":{},\"target\":{\"id\":\"host\",\"flops\":1}}", "/target/flops"},
         {"{\"graph\":{" X ",\"nodes\":[],\"outputs\":[]}}", "/graph/outputs"},
         {"{\"graph\":{" X ",\"nodes\":[],\"outputs\":[\"z\"]}}", "/graph/outputs/0"},
         {"{\"graph\":{" X ",\"nodes\":[{\"op\":\"Relu\",\"inputs\":[\"z\"],\"outputs\":[\"y\"]}],\"outputs\":[\"y\"]}}",
