@@ -222,7 +222,8 @@ const char *kn_plan_warps(const kn_site *x, kn_plans *plans)
             else try_tiles(&p, plans);
         }
         if (plans->n == before && plans->n == all)
-            why = brief ? "the sum is too short for factors in parts to be as exact as whole ones" : "no tile of the instruction's fits the statement";
+            why = brief ? "the sum is too short for factors in parts to be as exact as whole ones"
+                        : "no tile of the instruction's fits the statement";
     }
     return plans->n > all ? NULL : why;
 }
