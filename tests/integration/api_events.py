@@ -89,8 +89,10 @@ try:
     try:
         over = s.json("GET", made[1]["Location"], headers={"Prefer": "wait=30"}, timeout=60)
         check("done by a worker", over["state"] == "succeeded" and over["result"].get("reproduced") is True, over)
-        time.sleep(1)
-        check("workers are seen", any(w["name"] == "tester" for w in s.json("GET", "/v1/status")["workers"]))
+        def seen(): return any(w["name"] == "tester" for w in s.json("GET", "/v1/status")["workers"])
+        until = time.monotonic() + 30
+        while not seen() and time.monotonic() < until: time.sleep(0.2)
+        check("workers are seen", seen())
         other = json.loads(s.call("POST", "/v1/jobs", {"kind": "retune", "request": matmul(50), "budget_trials": 4})[2])
         gone = s.call("DELETE", "/v1/jobs/" + other["id"])
         end = s.json("GET", "/v1/jobs/" + other["id"], headers={"Prefer": "wait=30"}, timeout=60)

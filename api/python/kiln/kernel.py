@@ -55,6 +55,9 @@ class Kernel:
             check_features(self.manifest["target"].get("features", []))
             if self.manifest.get("kiln_abi") != 1:
                 raise Unsupported(f"the kernel speaks ABI {self.manifest.get('kiln_abi')}; this client knows 1")
+            if self.manifest.get("language") != "c":
+                device = self.manifest["target"].get("id", "another device")
+                raise Unsupported(f"a kernel for {device} takes that device's memory: its launcher is for callers that have such")
             so = load(self.artifact("so"), self.manifest["entry"])
             entry = self.manifest["entry"]
             self._call, self._workspace = getattr(so, entry), getattr(so, entry + "_workspace")
