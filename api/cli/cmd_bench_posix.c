@@ -1,6 +1,5 @@
-/* kiln bench: the time of a compiled model, whole and step by step, on random inputs. */
-#include "api/cli/cli.h"
-#include "api/cli/model.h"
+/* kiln bench: the time of a compiled model, whole and step by step, on random inputs; with --against, another runtime's in turns. */
+#include "api/cli/peer.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -28,38 +27,90 @@ static void report(const struct cli *c, const kiln_model *m, double whole, const
             printf("%5d %10.2f %6.1f %9.2f %8.2f  %s\n", i + 1, steps[i], 100 * steps[i] / (total > 0 ? total : 1), flops / us / 1e3,
                    bytes / us / 1e3, nodes);
     }
-    if (c->json) printf("]}\n");
+    if (c->json) printf("]");
     else
         printf("%.2f us median of %d runs, %d thread%s; the steps alone add up to %.2f us\n", whole, c->runs, c->threads,
                c->threads == 1 ? "" : "s", total);
 }
 
+static void report_peer(const struct cli *c, const struct peer *p, double whole, double other)
+{
+    if (c->json) {
+        printf(",\"against\":{\"name\":\"%s\",\"version\":\"%s\",\"median_us\":%.2f,\"ratio\":%.4f", c->against, p->version, other, other / whole);
+        if (p->difference < 1e300) printf(",\"difference\":%.3g", p->difference);
+        printf("}");
+    } else {
+        printf("%.2f us median of %s %s in turns with it: %.2f times as long\nlargest difference of an output: %.2g of the largest magnitude\n",
+               other, c->against, p->version, other / whole, p->difference);
+    }
+}
+
+struct bench {
+    int n, runs;
+    double *whole, *other, *us, *column, *steps; /* us: a row of steps a run */
+};
+
+static int run_all(struct bench *b, struct model_run *r, struct peer *p)
+{
+    kiln_client_error e = {0};
+    int status = OK;
+    for (int i = 0; status == OK && i < b->runs; i++) {
+        if (p->pid && kiln_model_run(r->model, r->inputs, r->outputs, r->pool, &e)) return cli_fail(SOFTWARE, "%s", e.message);
+        double begin = model_now_us();
+        if (kiln_model_run(r->model, r->inputs, r->outputs, r->pool, &e)) return cli_fail(SOFTWARE, "%s", e.message);
+        b->whole[i] = model_now_us() - begin;
+        if (p->pid) status = peer_time(p, &b->other[i]);
+        if (kiln_model_profile(r->model, r->inputs, r->outputs, r->pool, b->us + (size_t)i * (size_t)b->n, &e))
+            return cli_fail(SOFTWARE, "%s", e.message);
+    }
+    return status;
+}
+
+/* Once before anything is timed: outputs for the other runtime to compare with, pages and caches for all. */
+static int warm_up(struct cli *c, struct model_run *r, struct bench *b, struct peer *p)
+{
+    kiln_client_error e = {0};
+    int status = OK;
+    if (kiln_model_run(r->model, r->inputs, r->outputs, r->pool, &e)) return cli_fail(SOFTWARE, "%s", e.message);
+    if (kiln_model_profile(r->model, r->inputs, r->outputs, r->pool, b->us, &e)) return cli_fail(SOFTWARE, "%s", e.message);
+    char *model = c->against ? peer_model(c, &status) : NULL;
+    if (model) status = peer_open(c, r, model, p);
+    free(model);
+    return status;
+}
+
 int cmd_bench(struct cli *c)
 {
     struct model_run r;
-    kiln_client_error e = {0};
-    if (c->nargs != 1 || !cli_is_folder(c->args[0])) return cli_fail(USAGE, "which model? A folder that `kiln compile FILE.onnx -o DIR` wrote");
+    struct peer p = {0};
+    if (c->nargs < 1 || c->nargs > (c->against ? 2 : 1) || !cli_is_folder(c->args[0]))
+        return cli_fail(USAGE, "which model? A folder that `kiln compile FILE.onnx -o DIR` wrote");
     int status = model_open(c, &r);
-    int n = status == OK ? kiln_model_steps(r.model) : 0, runs = c->runs < 1000 ? c->runs : 1000;
-    double *whole = calloc((size_t)runs, sizeof *whole), *us = calloc((size_t)n * (size_t)(runs + 1) + 1, sizeof *us);
-    double *column = calloc((size_t)runs, sizeof *column), *steps = calloc((size_t)n + 1, sizeof *steps);
-    if (status == OK && (!whole || !us || !column || !steps)) status = cli_fail(SOFTWARE, "out of memory");
-    for (int i = -1; status == OK && i < runs; i++) {
-        double begin = model_now_us();
-        if (kiln_model_run(r.model, r.inputs, r.outputs, r.pool, &e)) status = cli_fail(SOFTWARE, "%s", e.message);
-        if (i >= 0) whole[i] = model_now_us() - begin;
-        if (status == OK && kiln_model_profile(r.model, r.inputs, r.outputs, r.pool, us + (size_t)(i + 1) * (size_t)n, &e))
-            status = cli_fail(SOFTWARE, "%s", e.message);
+    struct bench b = {.n = status == OK ? kiln_model_steps(r.model) : 0, .runs = c->runs = c->runs < 1000 ? c->runs : 1000};
+    size_t n = (size_t)b.n, runs = (size_t)b.runs;
+    double *all = calloc(3 * runs + n * runs + n + 1, sizeof *all);
+    if (status == OK && !all) status = cli_fail(SOFTWARE, "out of memory");
+    if (all) {
+        b.whole = all;
+        b.other = all + runs;
+        b.column = b.other + runs;
+        b.steps = b.column + runs;
+        b.us = b.steps + n;
     }
-    for (int k = 0; status == OK && k < n; k++) {
-        for (int i = 0; i < runs; i++) column[i] = us[(size_t)(i + 1) * (size_t)n + (size_t)k];
-        steps[k] = median(column, runs);
+    if (status == OK) status = warm_up(c, &r, &b, &p);
+    if (status == OK) status = run_all(&b, &r, &p);
+    for (size_t k = 0; status == OK && k < n; k++) {
+        for (size_t i = 0; i < runs; i++) b.column[i] = b.us[i * n + k];
+        b.steps[k] = median(b.column, b.runs);
     }
-    if (status == OK) report(c, r.model, median(whole, runs), steps);
-    free(whole);
-    free(us);
-    free(column);
-    free(steps);
+    if (status == OK) {
+        double whole = median(b.whole, b.runs);
+        report(c, r.model, whole, b.steps);
+        if (p.pid) report_peer(c, &p, whole, median(b.other, b.runs));
+        if (c->json) printf("}\n");
+    }
+    peer_close(&p);
+    free(all);
     model_close(&r);
     return status;
 }

@@ -64,6 +64,7 @@ static void usage(FILE *f)
                "  --trace FILE     a schedule of your own, one step a line (docs/schedules.md)\n"
                "  --intrinsic X    for mappings: one of the target's instructions, default all\n"
                "  --threads N      for run               --runs N  timed runs\n"
+               "  --against NAME   for bench: onnxruntime, in the python3 of PATH or the Python that KILN_PYTHON names\n"
                "  -o FILE          write there           --json    machine-readable\n"
                "  --url URL        the service (KILN_URL); unix:PATH for a socket; default the socket\n"
                "                   of this user's service, else http://127.0.0.1:8787. KILN_KEY: its API key\n"
@@ -101,7 +102,7 @@ static bool option(struct cli *c, const char *name, const char *value)
 {
     const struct { const char *name; const char **text; int *number; } table[] = {
         {"--url", &c->url, NULL},       {"--target", &c->target, NULL},   {"--policy", &c->policy, NULL}, {"--quality", &c->quality, NULL},
-        {"--trace", &c->trace, NULL},   {"--intrinsic", &c->intrinsic, NULL},
+        {"--trace", &c->trace, NULL},   {"--intrinsic", &c->intrinsic, NULL}, {"--against", &c->against, NULL},
         {"--as", &c->as, NULL},                 {"-o", &c->output, NULL},         {"--output", &c->output, NULL}, {"--hwspecs", &c->hwspecs, NULL},
         {"-k", NULL, &c->k},            {"--threads", NULL, &c->threads}, {"--runs", NULL, &c->runs},
     };

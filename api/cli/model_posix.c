@@ -126,7 +126,17 @@ static bool query_of(const struct cli *c, char *out, size_t size)
     return n < size;
 }
 
-static int write_folder(struct cli *c, const cJSON *answer)
+/* Where the model came from, for `kiln bench DIR --against`. */
+static void add_source(cJSON *model, const char *path, const char *sha256)
+{
+    cJSON *source = cJSON_AddObjectToObject(model, "source");
+    char *real = realpath(path, NULL);
+    cJSON_AddStringToObject(source, "path", real ? real : path);
+    cJSON_AddStringToObject(source, "sha256", sha256);
+    free(real);
+}
+
+static int write_folder(struct cli *c, const cJSON *answer, const char *sha256)
 {
     const cJSON *manifest = get(answer, "manifest"), *k;
     cJSON *model = cJSON_CreateObject(), *files;
@@ -137,6 +147,7 @@ static int write_folder(struct cli *c, const cJSON *answer)
         status = cli_fail(CANT_CREATE, "%s cannot be made", path);
     cJSON_AddStringToObject(model, "key", json_text(answer, "key"));
     cJSON_AddItemToObject(model, "manifest", cJSON_Duplicate(manifest, 1));
+    add_source(model, c->args[0], sha256);
     files = cJSON_AddObjectToObject(model, "files");
     if (status == OK) status = save(c, answer, "so", "entry.so", files);
     bool weights = false;
@@ -161,7 +172,8 @@ static int write_folder(struct cli *c, const cJSON *answer)
 int cli_model_compile(struct cli *c)
 {
     struct http_answer h;
-    char path[1024];
+    char path[1024], hex[65];
+    uint8_t digest[32];
     size_t n;
     int status = OK;
     cJSON *done = NULL;
@@ -169,6 +181,8 @@ int cli_model_compile(struct cli *c)
     if (!query_of(c, path, sizeof path)) return cli_fail(USAGE, "--dim NAME=EXTENT is right");
     char *file = cli_read_file(c, c->args[0], &n);
     if (!file) return NO_INPUT;
+    kiln_sha256(file, n, digest);
+    kiln_hex(digest, 32, hex);
     bool reached = http_send(c, path, "application/json", "application/onnx", file, n, &h);
     free(file);
     if (!reached) return UNAVAILABLE;
@@ -179,7 +193,7 @@ int cli_model_compile(struct cli *c)
         snprintf(path, sizeof path, "/v1/kernels/%.80s", json_text(first, "key"));
         answer = fetch(c, path, &status);
     }
-    if (answer) status = write_folder(c, answer);
+    if (answer) status = write_folder(c, answer, hex);
     if (status == OK) {
         const cJSON *k;
         int hits = 0, total = cJSON_GetArraySize(get(get(answer, "manifest"), "kernels"));

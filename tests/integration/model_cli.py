@@ -16,8 +16,8 @@ def check(name, ok, seen=""):
         print("FAIL", name, seen)
 
 
-def kiln(*args, **more):
-    env = {**os.environ, "KILN_URL": f"http://127.0.0.1:{service.port}"}
+def kiln(*args, env=None, **more):
+    env = {**os.environ, "KILN_URL": f"http://127.0.0.1:{service.port}", **(env or {})}
     r = subprocess.run([build + "/kiln", *args], capture_output=True, text=True, env=env, timeout=240, **more)
     return r.returncode, r.stdout, r.stderr
 
@@ -97,6 +97,33 @@ try:
     rc, out, err = kiln("bench", folder, "--runs", "3", "--json")
     check("bench as JSON", rc == 0 and len(json.loads(out)["steps_us"]) > 5, out + err)
     check("bench wants a folder", kiln("bench", work)[0] == 64)
+
+    # Beside onnxruntime: with a Python that has it where there is one (KILN_PYTHON, ONNX, python3), and what is said where it is not.
+    def against(python, *args):
+        return kiln("bench", *args, "--runs", "3", env={"KILN_PYTHON": python})
+    empty = work + "/empty"
+    with open(empty, "w") as f:
+        f.write('#!/bin/sh\nexec python3 -I -S "$@"\n')
+    os.chmod(empty, 0o755)
+    for python in (empty, work + "/nowhere"):
+        rc, out, err = against(python, folder, "--against", "onnxruntime")
+        check("no onnxruntime: " + python, rc == 69 and not out and "KILN_PYTHON" in err and "pip install onnxruntime" in err, out + err)
+    check("no such runtime", against("python3", folder, "--against", "nothing")[0] == 64)
+    rc, out, err = against("python3", folder, "tests/data/small_block.onnx", "--against", "onnxruntime")
+    check("another model", rc == 65 and "is not the model" in err, out + err)
+    rc, out, err = against("python3", folder, work + "/gone.onnx", "--against", "onnxruntime")
+    check("a model that is not there", rc == 66 and "where is the model" in err, out + err)
+    check("a model without a peer", against("python3", folder, "tests/data/small_cnn.onnx")[0] == 64)
+    pythons = [p for p in (os.environ.get("KILN_PYTHON"), os.environ.get("ONNX"), "python3") if p]
+    has = [p for p in pythons if subprocess.run([p, "-c", "import onnxruntime"], capture_output=True).returncode == 0]
+    if has:
+        rc, out, err = against(has[0], folder, "--against", "onnxruntime")
+        check("against onnxruntime", rc == 0 and re.search(r"median of onnxruntime \d\S* in turns with it: [0-9.]+ times as long", out), out + err)
+        rc, out, err = against(has[0], folder, "tests/data/small_cnn.onnx", "--against", "onnxruntime", "--threads", "2", "--json")
+        seen = json.loads(out or "{}").get("against", {})
+        check("against onnxruntime as JSON", rc == 0 and seen["median_us"] > 0 and seen["ratio"] > 0 and seen["difference"] < 1e-5, out + err)
+    else:
+        print("# no Python with onnxruntime: kiln bench --against only refuses here")
 
     prefix = work + "/prefix"
     subprocess.run(["make", "-s", "install-client", f"B={os.path.relpath(build)}", f"PREFIX={prefix}"], check=True, capture_output=True, timeout=300)
