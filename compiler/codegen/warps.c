@@ -199,12 +199,16 @@ static void put_one(kn_gen *g, const kn_warp *w, const char *type)
     kn_putf(&g->out, "    emu_mma(\"%s\", d, a, b);\n    *d0 = d[0];\n    *d1 = d[1];\n    *d2 = d[2];\n    *d3 = d[3];\n#endif\n}\n", w->ptx);
 }
 
-/* x = big + small, both rounded to the 11 bits that the instruction keeps, so that 2^-24 of x is lost; what would round to infinity is cut off, and
- * infinities have no small part. */
+/* x = big + small, both rounded to the 11 bits that the instruction keeps, so that 2^-24 of x is lost. What would round to infinity is cut off; what
+ * would round to 0 becomes the least number of 11 bits, as infinity times it is no NaN. NaN stays NaN without its low bits. Infinities and NaN are
+ * in the product of big parts alone: their small part is 0, and 0 (k_finite) stands for their big one where a small part is multiplied by it, as
+ * inf * 0 and inf - inf would make NaN of what is infinite. Finite factors whose product is beyond 2^139 may give NaN where infinity is right. */
 static const char split_text[] =
-    "KN_FN int k_big(int x) { return (int)(((x & 0x7fffffff) > 0x7f7fefff ? (u32)x : (u32)x + 0x1000u) & ~0x1fffu); }\n"
+    "KN_FN int k_big(int x)\n{\n    u32 u = (u32)x, m = u & 0x7fffffffu;\n"
+    "    return (int)((m > 0x7f7fefffu ? u | (m > 0x7f800000u ? 0x400000u : 0u) : m - 1u < 0xfffu ? u | 0x2000u : u + 0x1000u) & ~0x1fffu);\n}\n"
     "KN_FN int k_small(int x)\n{\n    int h = k_big(x);\n"
-    "    return h == x ? 0 : (int)(((u32)k_bits(k_float(x) - k_float(h)) + 0x1000u) & ~0x1fffu);\n}\n";
+    "    return h == x || (x & 0x7fffffff) > 0x7f7fffff ? 0 : (int)(((u32)k_bits(k_float(x) - k_float(h)) + 0x1000u) & ~0x1fffu);\n}\n"
+    "KN_FN int k_finite(int x) { return (x & 0x7fffffff) > 0x7f7fffff ? 0 : k_big(x); }\n";
 
 void kn_put_warp_instruction(kn_gen *g, int fn)
 {
@@ -215,8 +219,8 @@ void kn_put_warp_instruction(kn_gen *g, int fn)
         return;
     }
     if (f->warp->ways == 3) {
-        static const char *const product[] = {"k_small(a0), k_small(a1), k_small(a2), k_small(a3), k_big(b0), k_big(b1)",
-                                              "k_big(a0), k_big(a1), k_big(a2), k_big(a3), k_small(b0), k_small(b1)",
+        static const char *const product[] = {"k_small(a0), k_small(a1), k_small(a2), k_small(a3), k_finite(b0), k_finite(b1)",
+                                              "k_finite(a0), k_finite(a1), k_finite(a2), k_finite(a3), k_small(b0), k_small(b1)",
                                               "k_big(a0), k_big(a1), k_big(a2), k_big(a3), k_big(b0), k_big(b1)"};
         g->warp[KN_WT_BITS] = g->warp[KN_WT_FLOAT] = true;
         kn_put(&g->out, split_text);

@@ -2,6 +2,11 @@
  * assembler, and pipelines with a defect planted in them are caught. KILN_FULL=1: the whole grid and all defects (make emu-grid, emu-mutants). */
 #include "tests/arena.h"
 #include "workers/child.h"
+#include "workers/emu.h"
+#include "workers/emu_warp.h"
+#include <dlfcn.h>
+#include <float.h>
+#include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -246,6 +251,129 @@ static void refusals(void **state)
     kiln_arena_close(a);
 }
 
+/* The operation of a warp, its threads one after another: they run again for each mma.sync, those that all have done answered from what came out. */
+static struct { int lane, at, known; float d[4][EMU_LANES][4]; int a[EMU_LANES][4], b[EMU_LANES][2]; } replay;
+
+static void replayed_mma(const char *ptx, void *d, const int *a, const int *b)
+{
+    int n = replay.at++, lane = replay.lane;
+    assert_true(n < 4);
+    if (n < replay.known) {
+        memcpy(d, replay.d[n][lane], sizeof replay.d[n][lane]);
+    } else if (n == replay.known) {
+        static emu_operands x[EMU_LANES];
+        static const emu_operands *of[EMU_LANES];
+        memcpy(replay.d[n][lane], d, sizeof replay.d[n][lane]);
+        memcpy(replay.a[lane], a, sizeof replay.a[lane]);
+        memcpy(replay.b[lane], b, sizeof replay.b[lane]);
+        x[lane] = (emu_operands){replay.d[n][lane], replay.a[lane], replay.b[lane]};
+        of[lane] = &x[lane];
+        if (lane + 1 == EMU_LANES) assert_true(emu_mma_run(ptx, of));
+    }
+}
+
+typedef void (*product_fn)(float *d, const int *a, const int *b);
+
+/* A kernel's text with a function that runs its instruction, loaded. */
+static void *loaded(const kiln_kernel *k, const char *call, product_fn *product)
+{
+    worker_blob so = {0};
+    worker_error e;
+    size_t n = 0;
+    char *text = emu_text(k, &n), *whole = calloc(1, n + 512), dir[CHILD_DIR_BYTES], path[CHILD_DIR_BYTES + 16], why[200];
+    int m = snprintf(whole, n + 512, "%.*s\nvoid product(float *d, const int *a, const int *b)\n{\n"
+                     "    %s(d, d + 1, d + 2, d + 3, a[0], a[1], a[2], a[3], b[0], b[1]);\n}\n", (int)n, text, call);
+    if (!worker_compile_c(&tools, (kiln_bytes){whole, (size_t)m}, NULL, 0, 60000, &so, &e)) fail_msg("%s", e.message);
+    if (!child_dir_make(&tools, dir, why, sizeof why)) fail_msg("%s", why);
+    assert_true(child_dir_put(dir, "product.so", so.p, so.n));
+    snprintf(path, sizeof path, "%s/product.so", dir);
+    void *library = dlopen(path, RTLD_NOW | RTLD_LOCAL), *f, *hook;
+    if (!library) fail_msg("%s", dlerror());
+    child_dir_remove(dir);
+    assert_non_null(f = dlsym(library, "product"));
+    assert_non_null(hook = dlsym(library, "emu_mma"));
+    memcpy(product, &f, sizeof f);
+    void (*fn)(const char *, void *, const int *, const int *) = replayed_mma;
+    memcpy(hook, &fn, sizeof fn);
+    free(so.p);
+    free(text);
+    free(whole);
+    return library;
+}
+
+/* d = a b by the instruction, its fragments as the PTX ISA lays them out. */
+static void multiply(product_fn product, const float a[16][8], const float b[8][8], float d[16][8])
+{
+    replay.known = 0;
+    do {
+        for (int lane = 0; lane < EMU_LANES; lane++) {
+            int g = lane / 4, q = lane % 4, ra[4], rb[2];
+            float sum[4] = {0};
+            for (int r = 0; r < 4; r++) memcpy(&ra[r], &a[g + 8 * (r % 2)][q + 4 * (r / 2)], sizeof ra[r]);
+            for (int r = 0; r < 2; r++) memcpy(&rb[r], &b[q + 4 * r][g], sizeof rb[r]);
+            replay.lane = lane;
+            replay.at = 0;
+            product(sum, ra, rb);
+            for (int r = 0; r < 4; r++) d[g + 8 * (r / 2)][2 * q + r % 2] = sum[r];
+        }
+    } while (++replay.known <= replay.at);
+}
+
+static float of_bits(uint32_t u)
+{
+    float f;
+    memcpy(&f, &u, sizeof f);
+    return f;
+}
+
+/* All products of c by the instruction against the sums in double. What a factor has below 2^-136 is not kept. */
+static void right_product(product_fn product, const float a[16][8], const float b[8][8], const char *what)
+{
+    float d[16][8];
+    multiply(product, a, b, d);
+    for (int i = 0; i < 16; i++) {
+        for (int j = 0; j < 8; j++) {
+            double ref = 0, bound = 0;
+            for (int k = 0; k < 8; k++) {
+                ref += (double)a[i][k] * b[k][j];
+                bound += 0x1p-21 * fabs((double)a[i][k] * b[k][j]) + 0x1p-136 * (fabs((double)a[i][k]) + fabs((double)b[k][j]));
+            }
+            bool close = fabs(d[i][j] - ref) <= bound, most = fabs(ref) > (1 - 0x1p-21) * FLT_MAX; /* there rounding decides */
+            bool right = isnan(ref) ? isnan(d[i][j]) : (isfinite(ref) && close) || (most && d[i][j] == copysign(INFINITY, ref));
+            if (!right) fail_msg("%s: c[%d,%d] is %g, not %g", what, i, j, d[i][j], ref);
+        }
+    }
+}
+
+/* What is not finite comes out of split factors as out of whole ones; any two of these meet each other and ordinary values. */
+static void split_factors_keep_infinities(void **state)
+{
+    (void)state;
+    const float special[] = {INFINITY, -INFINITY, NAN, of_bits(0x7f800001), of_bits(0xffffffff), 0, -0.0f, 1, -1.1f, FLT_MAX, of_bits(0x807fffff),
+                             of_bits(1), of_bits(0x80000fff)};
+    enum { SPECIAL = sizeof special / sizeof *special };
+    kiln_arena *arena = kiln_arena_open(&(kiln_host){.mem = mem});
+    kiln_request *r = request(arena, "c[M,N] +=! a[M,K]*b[N,K]", "a=f32:64x64&b=f32:64x64");
+    kiln_candidates *list = NULL;
+    kiln_diag diag = {0};
+    kiln_hw *hw = device(arena, "nvidia-a100");
+    if (kiln_construct(arena, r->program, hw, "default", 1, &list, &diag)) fail_msg("%s", diag.message);
+    product_fn product;
+    void *library = loaded(kernel(arena, r, hw, list->c[0].trace), "k_call_mma_3xtf32_0", &product);
+    for (int t = 0; t < SPECIAL * SPECIAL; t++) {
+        float a[16][8], b[8][8];
+        char what[80];
+        for (int x = 0; x < 16 * 8; x++) a[x / 8][x % 8] = (float)((x / 8 * 5 + x % 8 * 3) % 7 - 3) / 3 + 0.01f;
+        for (int x = 0; x < 8 * 8; x++) b[x / 8][x % 8] = (float)((x / 8 * 5 + x % 8 * 2) % 11 - 5) / 7 + 0.01f;
+        a[t % 16][t % 8] = special[t % SPECIAL];
+        b[t % 8][t / 8 % 8] = special[t / SPECIAL];
+        snprintf(what, sizeof what, "%g by %g", special[t % SPECIAL], special[t / SPECIAL]);
+        right_product(product, a, b, what);
+    }
+    dlclose(library);
+    kiln_arena_close(arena);
+}
+
 int main(int argc, char **argv)
 {
     if (argc > 1 && !strcmp(argv[1], "child")) return child_main(argc, argv);
@@ -255,6 +383,7 @@ int main(int argc, char **argv)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(refusals),
         cmocka_unit_test(planted_defects_are_caught),
+        cmocka_unit_test(split_factors_keep_infinities),
         cmocka_unit_test(grid),
         cmocka_unit_test(groups),
     };
