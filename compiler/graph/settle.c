@@ -215,6 +215,33 @@ static kiln_status prune(kn_settle *s, kn_graph **out)
     return KILN_OK;
 }
 
+static bool has_no_operator(const kn_node *n) { return *n->domain || (!rule_of(n) && !kn_ops_find(n->op)); }
+
+/* Behind the first operator that is missing, the others of the model with their first places: who brings a model learns of all at once. */
+static void tell_missing(kn_settle *s, const kn_graph *raw)
+{
+    enum { MOST_TOLD = 8 };
+    const kn_node *told[MOST_TOLD];
+    int ntold = 0, i = 0;
+    while (i < raw->nnodes && &raw->nodes[i] != s->now) i++;
+    if (i == raw->nnodes) return; /* in a subgraph: its message stands */
+    told[ntold++] = s->now;
+    for (i++; i < raw->nnodes; i++) {
+        const kn_node *n = &raw->nodes[i];
+        bool known = !has_no_operator(n);
+        for (int k = 0; k < ntold && !known; k++) known = !strcmp(told[k]->op, n->op) && !strcmp(told[k]->domain, n->domain);
+        if (known) continue;
+        size_t at = strlen(s->d->message), room = sizeof s->d->message - at;
+        const char *more = kn_format(s->a, "; nor \"%s%s%.60s\" (%s)", n->domain, *n->domain ? "." : "", n->op, n->place);
+        if (!more || ntold == MOST_TOLD || strlen(more) + 24 > room) {
+            snprintf(s->d->message + at, room, "; nor others");
+            return;
+        }
+        snprintf(s->d->message + at, room, "%s", more);
+        told[ntold++] = n;
+    }
+}
+
 kiln_status kn_graph_settle(kiln_arena *a, const kn_graph *raw, const kiln_graph_options *o, kn_graph **out, kiln_diag *d)
 {
     kn_graph *g = kn_graph_new(a);
@@ -230,6 +257,7 @@ kiln_status kn_graph_settle(kiln_arena *a, const kn_graph *raw, const kiln_graph
     kiln_status status = KILN_OK;
     for (int i = 0; status == KILN_OK && i < raw->ninputs; i++) status = settle_input(&s, f, i);
     if (status == KILN_OK) status = settle_nodes(&s, f);
+    if (status == KILN_UNKNOWN_OP) tell_missing(&s, raw);
     for (int i = 0; status == KILN_OK && i < raw->noutputs; i++) {
         const kn_value *v = &raw->values[raw->outputs[i]];
         status = settle_value(&s, f, raw->outputs[i], v->place, &g->outputs[i]);

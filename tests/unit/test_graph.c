@@ -313,6 +313,27 @@ static void json(void **state)
     assert_true(v->data->by_digest && !v->data->bytes && v->data->digest[1] == 0x11);
 }
 
+/* All operators that are missing are named, each once; what is known, is not. */
+static void missing_operators(void **state)
+{
+    (void)state;
+    kiln_graph *g;
+    kiln_diag d;
+    char body[4096], *at = body;
+    const char *const ops[] = {"Relu", "Nope", "Relu", "Never", "Nope", "Reshape"};
+    at += sprintf(at, "{\"graph\":{\"inputs\":[{\"name\":\"v0\",\"dtype\":\"f32\",\"shape\":[2]}],\"nodes\":[");
+    for (int i = 0; i < 6; i++) at += sprintf(at, "%s{\"op\":\"%s\",\"inputs\":[\"v%d\"],\"outputs\":[\"v%d\"]}", i ? "," : "", ops[i], i, i + 1);
+    sprintf(at, "],\"outputs\":[\"v6\"]}}");
+    assert_int_equal(read_json(body, &g, &d), KILN_UNKNOWN_OP);
+    assert_string_equal(d.pointer, "/graph/nodes/1");
+    assert_string_equal(d.message, "no operator \"Nope\"; nor \"Never\" (/graph/nodes/3)");
+    at = body + sprintf(body, "{\"graph\":{\"inputs\":[{\"name\":\"v0\",\"dtype\":\"f32\",\"shape\":[2]}],\"nodes\":[");
+    for (int i = 0; i < 20; i++) at += sprintf(at, "%s{\"op\":\"Nope%d\",\"inputs\":[\"v%d\"],\"outputs\":[\"v%d\"]}", i ? "," : "", i, i, i + 1);
+    sprintf(at, "],\"outputs\":[\"v20\"]}}");
+    assert_int_equal(read_json(body, &g, &d), KILN_UNKNOWN_OP);
+    assert_non_null(strstr(d.message, "\"Nope7\" (/graph/nodes/7); nor others"));
+}
+
 static void json_refused(void **state)
 {
     (void)state;
@@ -363,6 +384,7 @@ int main(void)
 {
 #define T(f) cmocka_unit_test_setup_teardown(f, set_up, tear_down)
     const struct CMUnitTest tests[] = {T(small_model), T(shape_plumbing), T(versions),           T(order), T(branches),    T(malformed),
-                                       T(truncated),   T(external_data),  T(dimensions_by_name), T(json),  T(json_refused)};
+                                       T(truncated),   T(external_data),  T(dimensions_by_name), T(json),  T(json_refused),
+                                       T(missing_operators)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
