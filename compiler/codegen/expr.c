@@ -159,7 +159,10 @@ static void math(kn_gen *g, const kn_expr *e)
     bool wide = e->dtype == KN_F64;
     if (kn_is_half(e->dtype)) kn_put_helper(g, KN_SN_ROUND, "round", e->dtype, 1);
     kn_put(&g->out, "(");
-    if (e->op == KN_OP_DIV) {
+    if (e->op == KN_OP_DIV && e->dtype == KN_F32 && !g->cuda && e->args[1]->op == KN_OP_CONST_F) {
+        kn_put_helper(g, KN_SN_QUOTIENT, "quotient", KN_F32, 1); /* as in vectors: equal elements give equal results wherever they stand */
+        call(g, e);
+    } else if (e->op == KN_OP_DIV) {
         binary(g, e, "/");
     } else {
         bool inverse = e->op == KN_OP_RSQRT;

@@ -83,6 +83,7 @@ def run(name, inputs, want, *args):
     got = np.load(work + "/y.npy")
     assert json.loads(p.stdout)["ok"], p.stdout
     assert got.shape == want.shape and np.allclose(got, want, rtol=2e-4, atol=2e-5), (name, abs(got - want).max())
+    return got
 r = np.random.default_rng(1)
 f = lambda *s: r.standard_normal(s).astype("f4")
 a, b = f(130, 257), f(257, 99)
@@ -102,6 +103,26 @@ yg = np.stack([sum((xg[0, g * 3:g * 3 + 3, p:p + 3, q:q + 3] * wg[k]).sum() for 
 run("Conv", {"x": xg, "w": wg}, yg.reshape(1, 4, 5, 5), "--attr", "group=2",
     *traced("Conv", "x=f32:1x6x7x7", "w=f32:4x3x3x3", "--attr", "group=2"))
 run("z[J,I] = x[I,J]*2.0", {"x": x}, x.T * 2)
+def alike(name, inputs, axis, want, *args): # equal along `axis`: so are the results, to the bit, those of the last tile too
+    got = run(name, inputs, want, *args)
+    assert (got == np.take(got, [0], axis)).all(), (name, args, np.unique(np.nonzero(got != np.take(got, [0], axis))[axis]))
+rows = np.repeat(f(64, 1), 37, 1)
+alike("y[I,J] = x[I,J]/7.0", {"x": rows}, 1, rows / 7)
+plane = lambda c: np.repeat(f(8, 1, 13, 13) + 1, c, 1)
+for c in 37, 131:
+    p = plane(c)
+    alike("GlobalAveragePool", {"x": p}, 1, p.mean((2, 3), keepdims=True))
+    alike("ReduceMean", {"x": p}, 1, p.mean(3, keepdims=True), "--attr", "axes=3")
+    alike("t[N,H,C] +=! x[N,C,H,W]; y[N,H,C] = t[N,H,C]/13.0", {"x": p}, 2, p.mean(3).transpose(0, 2, 1))
+    q = p.transpose(0, 2, 3, 1).copy()
+    alike("ReduceMean", {"x": q}, 3, q.mean((1, 2), keepdims=True), "--attr", "axes=1,2")
+    m = np.repeat(f(1, 257), c, 0)
+    alike("MatMul", {"a": m, "b": b}, 0, m @ b)
+open(work + "/trace", "w").write("fuse t0 F0 R0 R1\nfuse out0 F1 S2 S3\nsplit out0 S1 8 16\nreorder out0 S1.0 | S0.0 F1.0 | S1.1 S1.2\n"
+    "unroll out0 S1.1\nvectorize out0 S1.2\nsplit t0 S1 8 16\nreorder t0 S1.0 | S0.0 | F0.0 | S1.1 S1.2\nunroll t0 S1.1\nvectorize t0 S1.2\n"
+    "compute_at t0 out0 S1.0\n")
+p = plane(131) # lanes along the channels, the last three of them in scalars
+alike("GlobalAveragePool", {"X": p}, 1, p.mean((2, 3), keepdims=True), "--trace", work + "/trace")
 post = lambda query, body: json.load(urllib.request.urlopen(urllib.request.Request(os.environ["KILN_URL"] + "/v1/mappings" + query, body.encode(), {"Content-Type": "application/json"})))
 request = json.dumps({"op": "MatMulInteger", "target": "x86-64-vnni", "inputs": [{"name": n, "dtype": t, "shape": [70, 70]} for n, t in (("a", "u8"), ("b", "i8"))]})
 maps = {r["instruction"]: r for r in post("", request)["results"]}
