@@ -68,6 +68,7 @@ $(BIN)/tests/%: $(O)/tests/unit/%.o $(DAEMON_A) $(LIB_A)
 	@mkdir -p $(@D); $(CC) $(SANFLAGS) -o $@ $^ $(LIBS) -lcmocka
 tests: $(TESTS) $(BIN)/onnx-nodes $(if $(shell command -v protoc-c),$(BIN)/onnx-oracle) $(BIN)/tests/libcuda_mock.so $(BIN)/gpu-model $(BIN)/replay $(BIN)/amos-golden $(BIN)/amos-rank
 fuzz-lib: $(LIB_A) $(DAEMON_A)
+	@echo "$(LIBS)"
 
 run:
 	@.ci/setup run

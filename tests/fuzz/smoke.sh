@@ -8,16 +8,16 @@ shift
 build=${KILN_BUILD:-build}
 clang=$(command -v clang || ls /usr/bin/clang-[0-9]* 2>/dev/null | tail -n 1)
 [ -n "$clang" ] || { echo "clang is not installed"; exit 77; }
-make -s CC="$clang" B="$build/fuzz" SAN=fuzzer-no-link,address,undefined CFLAGS="-O1 -g" fuzz-lib || exit 1
+libs=$(make -s CC="$clang" B="$build/fuzz" SAN=fuzzer-no-link,address,undefined CFLAGS="-O1 -g" fuzz-lib) || exit 1
+libs=$(echo "$libs" | tail -n 1) # what the Makefile links with
 lib="$(ls "$build"/fuzz/obj-*/libkilnd.a) $(ls "$build"/fuzz/obj-*/libkiln.a)"
-libs="$(pkg-config --libs libmicrohttpd libcjson libpq hiredis sqlite3 libseccomp libarchive libzstd) -lm -ldl -lpthread"
 failed=0
 for source in tests/fuzz/fuzz_*.c; do
     name=$(basename "$source" .c)
     [ $# -gt 0 ] && ! printf '%s\n' "$@" | grep -qx "$name" && continue
     # shellcheck disable=SC2086
     "$clang" -std=c11 -O1 -g -D_GNU_SOURCE -fsanitize=fuzzer,address,undefined -fno-sanitize-recover=all -Icompiler -I. "$source" $lib \
-        -Wl,--as-needed $libs -o "$build/fuzz/$name" || { failed=1; continue; }
+        $libs -o "$build/fuzz/$name" || { failed=1; continue; }
     corpus=$build/fuzz/corpus-$name seeds=tests/fuzz/corpus/$name
     mkdir -p "$corpus" "$build/fuzz/findings"
     [ -d "$seeds" ] || seeds=
