@@ -57,9 +57,8 @@ void kn_put_wait(kn_gen *g, const kn_ls *s)
 
 static void put_register(kn_gen *g, const kn_fragment *f, int r)
 {
-    int lanes = g->p->buffers[f->to].lanes;
     kn_put_buffer(g, f->to);
-    kn_putf(&g->out, "_%d.v[%d]", f->first + r / lanes, r % lanes);
+    kn_putf(&g->out, "_%d.v[%d]", f->first + r / f->regs, r % f->regs);
 }
 
 /* A word put together from the elements that it holds, the first in its low bits. */
@@ -88,6 +87,15 @@ void kn_put_fragment(kn_gen *g, const kn_ls *s)
         for (int r = 0; r < f->n; r++) {
             if (r) kn_line(g);
             put_word(g, f, r);
+        }
+        return;
+    }
+    if (f->form == KN_FRAGMENT_SPLIT) {
+        for (int r = 0; r < f->n; r++) {
+            if (r) kn_line(g);
+            kn_put(&g->out, "k_split(&");
+            put_register(g, f, r);
+            kn_putf(&g->out, ", %d);", f->regs);
         }
         return;
     }
@@ -171,6 +179,7 @@ void kn_put_warp_call(kn_gen *g, const kn_ls *s)
         return;
     }
     static const int registers[] = {KN_WARP_D, KN_WARP_A, KN_WARP_B};
+    bool parts = g->p->calls[s->call->fn].warp->ways > 1;
     kn_put_call_name(g, s->call->fn);
     kn_put(&g->out, "(");
     for (int o = 0; o < 3; o++) {
@@ -178,6 +187,10 @@ void kn_put_warp_call(kn_gen *g, const kn_ls *s)
             kn_put(&g->out, o || r ? ", " : "");
             if (!o) kn_put(&g->out, "&");
             kn_put_buffer(g, s->call->buffer[o]);
+            if (o && parts) {
+                kn_putf(&g->out, "_%lld.v", (long long)s->call->at[o]->u.i);
+                break;
+            }
             if (o) kn_putf(&g->out, "_%lld.v[%d]", (long long)s->call->at[o]->u.i, r);
             else kn_putf(&g->out, "_%lld", (long long)s->call->at[o]->u.i + r);
         }
@@ -201,14 +214,14 @@ static void put_one(kn_gen *g, const kn_warp *w, const char *type)
 
 /* x = big + small, both rounded to the 11 bits that the instruction keeps, so that 2^-24 of x is lost. What would round to infinity is cut off; what
  * would round to 0 becomes the least number of 11 bits, as infinity times it is no NaN. NaN stays NaN without its low bits. Infinities and NaN are
- * in the product of big parts alone: their small part is 0, and 0 (k_finite) stands for their big one where a small part is multiplied by it, as
- * inf * 0 and inf - inf would make NaN of what is infinite. Finite factors whose product is beyond 2^139 may give NaN where infinity is right. */
+ * in the product of big parts alone: their small part is 0, and 0 (the third part) stands for their big one where a small part is multiplied by
+ * it, as inf * 0 and inf - inf would make NaN of what is infinite. Finite factors whose product is beyond 2^139 may give NaN where infinity is
+ * right. */
 static const char split_text[] =
-    "KN_FN int k_big(int x)\n{\n    u32 u = (u32)x, m = u & 0x7fffffffu;\n"
-    "    return (int)((m > 0x7f7fefffu ? u | (m > 0x7f800000u ? 0x400000u : 0u) : m - 1u < 0xfffu ? u | 0x2000u : u + 0x1000u) & ~0x1fffu);\n}\n"
-    "KN_FN int k_small(int x)\n{\n    int h = k_big(x);\n"
-    "    return h == x || (x & 0x7fffffff) > 0x7f7fffff ? 0 : (int)(((u32)k_bits(k_float(x) - k_float(h)) + 0x1000u) & ~0x1fffu);\n}\n"
-    "KN_FN int k_finite(int x) { return (x & 0x7fffffff) > 0x7f7fffff ? 0 : k_big(x); }\n";
+    "KN_FN void k_split(int *x, int n)\n{\n    u32 u = (u32)x[0], m = u & 0x7fffffffu;\n"
+    "    int h = (int)((m > 0x7f7fefffu ? u | (m > 0x7f800000u ? 0x400000u : 0u) : m - 1u < 0xfffu ? u | 0x2000u : u + 0x1000u) & ~0x1fffu);\n"
+    "    x[n] = m > 0x7f7fffffu ? 0 : (int)(((u32)k_bits(k_float(x[0]) - k_float(h)) + 0x1000u) & ~0x1fffu);\n"
+    "    x[2 * n] = m > 0x7f7fffffu ? 0 : h;\n    x[0] = h;\n}\n";
 
 void kn_put_warp_instruction(kn_gen *g, int fn)
 {
@@ -219,9 +232,8 @@ void kn_put_warp_instruction(kn_gen *g, int fn)
         return;
     }
     if (f->warp->ways == 3) {
-        static const char *const product[] = {"k_small(a0), k_small(a1), k_small(a2), k_small(a3), k_finite(b0), k_finite(b1)",
-                                              "k_finite(a0), k_finite(a1), k_finite(a2), k_finite(a3), k_small(b0), k_small(b1)",
-                                              "k_big(a0), k_big(a1), k_big(a2), k_big(a3), k_big(b0), k_big(b1)"};
+        static const char *const product[] = {"a[4], a[5], a[6], a[7], b[4], b[5]", "a[8], a[9], a[10], a[11], b[2], b[3]",
+                                              "a[0], a[1], a[2], a[3], b[0], b[1]"};
         g->warp[KN_WT_BITS] = g->warp[KN_WT_FLOAT] = true;
         kn_put(&g->out, split_text);
         kn_put(&g->out, "KN_FN void k_one");
@@ -229,7 +241,7 @@ void kn_put_warp_instruction(kn_gen *g, int fn)
         put_one(g, f->warp, type);
         kn_put(&g->out, "KN_FN void ");
         kn_put_call_name(g, fn);
-        kn_putf(&g->out, head_text, type, type, type, type);
+        kn_putf(&g->out, "(%s *d0, %s *d1, %s *d2, %s *d3, const int *a, const int *b)\n{\n", type, type, type, type);
         for (int i = 0; i < 3; i++) kn_putf(&g->out, "    k_one(d0, d1, d2, d3, %s);\n", product[i]);
         kn_put(&g->out, "}\n");
         return;

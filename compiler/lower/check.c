@@ -134,7 +134,7 @@ static kiln_status check_fragment(checker *c, const kn_fragment *f, bool uniform
     const kn_buffer *from = &c->p->buffers[f->buffer], *to = &c->p->buffers[f->to];
     if (from->scope != KN_SHARED || to->scope != KN_REGISTER || to->dtype != KN_I32)
         return wrong(c, "a fragment that is not from shared memory", from->name);
-    if (f->first < 0 || (int64_t)f->first * to->lanes + f->n > to->elems * to->lanes)
+    if (f->first < 0 || f->regs > to->lanes || (int64_t)f->first * f->regs + f->n > to->elems * f->regs)
         return wrong(c, "a fragment outside of its registers", to->name);
     if (!uniform && f->form != KN_FRAGMENT_EACH) return wrong(c, "a fragment that not every thread loads", from->name);
     for (int i = 0; i < f->nat; i++) {

@@ -34,10 +34,13 @@ enum kn_ls_kind {
  * ready for them; those since the last COMMIT are a group. */
 enum kn_group_step { KN_GROUP_SEEN = -3, KN_GROUP_READY = -2, KN_GROUP_COMMIT = -1 };
 /* How a fragment is read from SHARED memory: by ldmatrix, each thread naming a row of 16 bytes at at[0]; by its transposing form; or element by
- * element, at[0] .. in the order of registers and of bytes in them. */
-enum kn_fragment_form { KN_FRAGMENT_ROWS, KN_FRAGMENT_TURNED, KN_FRAGMENT_EACH };
-/* Registers 0 .. n - 1 of the fragments go to the elements of `to` from index `first` on: `lanes` of them a vector. */
-typedef struct kn_fragment { enum kn_fragment_form form; int buffer, to, first, n, nat; kn_expr **at; } kn_fragment;
+ * element, at[0] .. in the order of registers and of bytes in them. SPLIT reads nothing: fragments that are there already become the parts of which
+ * their instruction takes three products (intrin/warps.def). */
+enum kn_fragment_form { KN_FRAGMENT_ROWS, KN_FRAGMENT_TURNED, KN_FRAGMENT_EACH, KN_FRAGMENT_SPLIT };
+/* Registers 0 .. n - 1 of the fragments go to the elements of `to` from index `first` on: `regs` of them to the first lanes of a vector, which has
+ * room for KN_FRAGMENT_PARTS times as many where they are split. */
+enum { KN_FRAGMENT_PARTS = 4 };
+typedef struct kn_fragment { enum kn_fragment_form form; int buffer, to, first, regs, n, nat; kn_expr **at; } kn_fragment;
 
 /* Operands from element at[o] on. A REGISTER destination is vector at[0], of as many lanes as the operand has elements. Where warps compute the
  * instruction together all operands are in REGISTER: the destination in elements from at[0] on, the sources in vectors of I32; where 128 threads

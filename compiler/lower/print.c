@@ -87,9 +87,10 @@ static void put_list(kn_buf *b, const kn_lprog *p, const kn_ls *s, int depth)
             kn_put(b, ")\n");
             break;
         case KN_LS_FRAGMENT: {
+            static const char *const forms[] = { "rows", "turned", "each", "split" };
             const kn_fragment *f = s->fragment;
             kn_putf(b, "%s[%d] = fragment:%d %s %s[", p->buffers[f->to].name, f->first, f->n,
-                    f->form == KN_FRAGMENT_ROWS ? "rows" : f->form == KN_FRAGMENT_TURNED ? "turned" : "each", p->buffers[f->buffer].name);
+                    forms[f->form], p->buffers[f->buffer].name);
             put_expr(b, p, f->at[0]);
             kn_put(b, "]\n");
             break;

@@ -201,7 +201,7 @@ static void fragments(warp *x, int o, int64_t k, bool ahead)
             kn_lw_fail(w, KILN_MEMORY, "out of memory in lowering");
             return;
         }
-        *f = (kn_fragment){ .form = form_of(s), .buffer = s->buffer, .to = s->registers, .first = (int)(k % 2 * n + from),
+        *f = (kn_fragment){ .form = form_of(s), .buffer = s->buffer, .to = s->registers, .first = (int)(k % 2 * n + from), .regs = regs,
                             .n = pair ? 2 * regs : regs, .nat = addresses(s), .at = at };
         for (int a = 0; a < f->nat; a++) {
             at[a] = plus(w, lane_let(x, s, a, rest), kn_lw_int(w, place_of[from] - rest));
@@ -221,10 +221,27 @@ static int instruction(warp *x)
     return p->ncalls++;
 }
 
+/* The factors of iteration k in parts, once for all products that they are in. */
+static void split(warp *x, int o, int64_t k)
+{
+    source *s = &x->src[o];
+    int64_t n = tile_count(x, s);
+    int regs = o == 1 ? KN_WARP_A : KN_WARP_B;
+    kn_fragment *f = kn_new(x->w->a, kn_fragment);
+    if (!f) {
+        kn_lw_fail(x->w, KILN_MEMORY, "out of memory in lowering");
+        return;
+    }
+    *f = (kn_fragment){ .form = KN_FRAGMENT_SPLIT, .buffer = s->buffer, .to = s->registers, .first = (int)(k % 2 * n), .regs = regs,
+                        .n = (int)n * regs };
+    kn_lw_fragment(x->w, f);
+}
+
 static void calls(warp *x, int64_t k)
 {
     kn_lw *w = x->w;
     int fn = instruction(x);
+    for (int o = 1; o < 3 && kn_warp_of(x->it->spec)->ways > 1; o++) split(x, o, k);
     for (int64_t c = 0; c < x->tiles && !w->status; c++) {
         kn_call *call = kn_new(w->a, kn_call);
         if (!call) {
@@ -276,7 +293,8 @@ void kn_lw_warp_begin(kn_lw *w, kn_sg *sg)
     for (int o = 1; o < 3; o++) {
         source *s = &x->src[o];
         int sets = iterations(x, true) > 1 ? 2 : 1;
-        s->registers = kn_lw_buffer(w, x->it->operand[o].name, KN_I32, o == 1 ? KN_WARP_A : KN_WARP_B, sets * tile_count(x, s), KN_REGISTER);
+        int lanes = (o == 1 ? KN_WARP_A : KN_WARP_B) * (kn_warp_of(x->it->spec)->ways > 1 ? KN_FRAGMENT_PARTS : 1);
+        s->registers = kn_lw_buffer(w, x->it->operand[o].name, KN_I32, lanes, sets * tile_count(x, s), KN_REGISTER);
         for (int64_t k = 0; k < iterations(x, true); k++) fragments(x, o, k, true);
     }
 }

@@ -282,7 +282,9 @@ static void *loaded(const kiln_kernel *k, const char *call, product_fn *product)
     size_t n = 0;
     char *text = emu_text(k, &n), *whole = calloc(1, n + 512), dir[CHILD_DIR_BYTES], path[CHILD_DIR_BYTES + 16], why[200];
     int m = snprintf(whole, n + 512, "%.*s\nvoid product(float *d, const int *a, const int *b)\n{\n"
-                     "    %s(d, d + 1, d + 2, d + 3, a[0], a[1], a[2], a[3], b[0], b[1]);\n}\n", (int)n, text, call);
+                     "    int x[16], y[8];\n    for (int r = 0; r < 4; r++) { x[r] = a[r]; k_split(x + r, 4); }\n"
+                     "    for (int r = 0; r < 2; r++) { y[r] = b[r]; k_split(y + r, 2); }\n    %s(d, d + 1, d + 2, d + 3, x, y);\n}\n",
+                     (int)n, text, call);
     if (!worker_compile_c(&tools, (kiln_bytes){whole, (size_t)m}, NULL, 0, 60000, &so, &e)) fail_msg("%s", e.message);
     if (!child_dir_make(&tools, dir, why, sizeof why)) fail_msg("%s", why);
     assert_true(child_dir_put(dir, "product.so", so.p, so.n));
