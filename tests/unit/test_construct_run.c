@@ -181,8 +181,103 @@ static void rows_are_one_region(void **state)
     }
 }
 
+/* Equal data along one axis: what is summed there must be equal to the bit, so every tile adds its terms in one order, the last ones too. Each input
+ * is the same along `along[i]` (-1: it has no such axis), the output along `out`. */
+static const struct { const char *text, *inputs; int along[2], out; } alike[] = {
+    {"t[C] +=! x[N,C,H,W]; y[C] = t[C]/169.0", "x=f32:1x131x13x13", {1}, 0},
+    {"t[N,C] +=! x[N,C,H,W]; y[N,C] = t[N,C]/35.0", "x=f32:2x131x5x7", {1}, 1},
+    {"t[N,C] +=! x[N,H,W,C]; y[N,C] = t[N,C]/35.0", "x=f32:2x5x7x131", {3}, 1},
+    {"t[N,C] +=! x[N,H,W,C]; y[N,C] = t[N,C]/65.0", "x=f32:1x5x13x131", {3}, 1},
+    {"y[C] +=! x[C,K]", "x=f32:131x169", {0}, 0},
+    {"y[C] +=! x[C,K]", "x=f32:127x7", {0}, 0},
+    {"y[C] +=! x[C,K]", "x=f32:13x331", {0}, 0},
+    {"y[C] +=! x[K,C]", "x=f32:57x131", {1}, 0},
+    {"y[C] +=! x[K,C]", "x=f32:57x13", {1}, 0},
+    {"y[C] +=! x[K,C]", "x=f32:203x37", {1}, 0},
+    {"y[N,C] +=! x[N,K,C]", "x=f32:3x57x127", {2}, 1},
+    {"y[N,C] +=! x[N,K,C]", "x=f32:7x57x127", {0}, 0},
+    {"y[N,C] +=! x[N,K,C]", "x=f32:131x19x3", {0}, 0},
+    {"y[C] +=! x[N,C,H,W]", "x=f32:5x131x3x3", {1}, 0},
+    {"y[N,C,P] +=! pad(x,0.0)[N,C,P*2+R-1,S] where P in 7, R in 3", "x=f32:1x131x13x5", {1}, 1},
+    {"y[M,N] +=! a[M,K]*b[K,N]", "a=f32:37x29&b=f32:29x37", {0, -1}, 0},
+    {"y[M,N] +=! a[M,K]*b[K,N]", "a=f32:13x29&b=f32:29x131", {-1, 1}, 1},
+    {"y[M,N] +=! a[M,K]*b[N,K]", "a=f32:7x97&b=f32:131x97", {-1, 0}, 1},
+    {"y[M,N] +=! a[M,K]*b[N,K]", "a=f32:1x97&b=f32:131x97", {-1, 0}, 1},
+    {"y[M,N] +=! a[M,K]*b[K,N]", "a=f32:1x97&b=f32:97x131", {-1, 1}, 1},
+    {"y[N,F,P,Q] +=! pad(x,0.0)[N,C,P+R-1,Q+S-1]*w[F,C,R,S] where P in 5, Q in 7", "x=f32:1x5x5x7&w=f32:37x5x3x3", {-1, 0}, 1},
+    {"y[N,F,P,Q] +=! x[N,C,P,Q]*w[F,C]", "x=f32:1x67x5x5&w=f32:37x67", {-1, 0}, 1},
+};
+enum { NALIKE = sizeof alike / sizeof alike[0], CANDIDATES = 2 };
+static const char *const processors[] = {"x86-64-avx2", "x86-64-avx512"};
+
+static double **alike_data(const kn_program *p, const int *of, const int *along)
+{
+    double **x = calloc(KILN_MAX_TENSORS, sizeof *x);
+    for (int t = 0; t < p->ntensors; t++) {
+        x[t] = calloc((size_t)elems_of(&p->tensors[t]), sizeof(double));
+        int64_t inner = 1;
+        for (int i = t < p->ninputs ? along[of[t]] + 1 : 0; i < p->tensors[t].rank; i++) inner *= p->tensors[t].shape[i];
+        int64_t n = t < p->ninputs && along[of[t]] >= 0 ? p->tensors[t].shape[along[of[t]]] : 1;
+        for (int64_t k = 0; k < elems_of(&p->tensors[t]) && t < p->ninputs; k++) {
+            int64_t at = k / inner / n * inner + k % inner;
+            x[t][k] = (float)(1 + (double)((at * 7919 + t * 11) % 1009) / 1009);
+        }
+    }
+    return x;
+}
+
+static void summed_alike(kiln_arena *a, const kn_program *p, const kn_hw *hw, kiln_bytes trace, const int *of, int i, const char *what)
+{
+    kn_tree *t;
+    kn_lprog *l;
+    kiln_diag d = {0};
+    if (kn_trace_apply(a, p, hw, trace, &t, &d) || kn_lower(a, t, hw, &l, &d)) fail_msg("%s: %s\n%s", what, d.message, trace.p);
+    double **x = alike_data(p, of, alike[i].along);
+    const char *bad = lprog_eval(l, x);
+    if (bad) fail_msg("%s: %s\n%s", what, bad, trace.p);
+    const kn_tensor *y = &p->tensors[p->ninputs];
+    int64_t inner = 1, n = y->shape[alike[i].out];
+    for (int k = alike[i].out + 1; k < y->rank; k++) inner *= y->shape[k];
+    for (int64_t k = 0; k < elems_of(y); k++) {
+        int64_t first = k / (inner * n) * inner * n + k % inner;
+        double got = x[p->ninputs][k], same = x[p->ninputs][first];
+        if (got != same) fail_msg("%s: element %lld is %.9g, and %.9g at %lld\n%s", what, (long long)k, got, same,
+                                  (long long)first, trace.p);
+    }
+    for (int k = 0; k < p->ntensors; k++) free(x[k]);
+    free(x);
+}
+
+static void places_are_summed_alike(void **state)
+{
+#ifdef __SANITIZE_THREAD__
+    skip();
+#endif
+    (void)state;
+    for (int i = 0; i < NALIKE; i++) {
+        for (size_t h = 0; h < sizeof processors / sizeof *processors; h++) {
+            kiln_arena *a = kiln_arena_open(&(kiln_host){NULL, mem, NULL});
+            kn_hw *hw = device(a, processors[h]);
+            kn_program *p = NULL, *c = NULL;
+            int in[KILN_MAX_TENSORS], out[KILN_MAX_TENSORS];
+            kiln_diag d = {0};
+            kiln_candidates *list;
+            kiln_bytes text = {alike[i].text, strlen(alike[i].text)}, inputs = {alike[i].inputs, strlen(alike[i].inputs)};
+            if (kn_parse(a, text, inputs, &p, &d) || kn_canon(a, p, &c, in, out, &d) ||
+                kn_policy_find("default")->construct(a, c, hw, CANDIDATES, &list, &d)) fail_msg("%s: %s", alike[i].text, d.message);
+            for (int r = 0; r < list->n; r++) {
+                char what[256];
+                snprintf(what, sizeof what, "%s of %s on %s, candidate %d", alike[i].text, alike[i].inputs, processors[h], r);
+                summed_alike(a, c, hw, list->c[r].trace, in, i, what);
+            }
+            kiln_arena_close(a);
+        }
+    }
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(candidates_run), cmocka_unit_test(rows_are_one_region)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(candidates_run), cmocka_unit_test(rows_are_one_region),
+                                       cmocka_unit_test(places_are_summed_alike)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
