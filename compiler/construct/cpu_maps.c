@@ -52,8 +52,7 @@ static int64_t rows_of_task(const kn_site *x, int other)
     return grain > least ? grain : least;
 }
 
-/* Vectors written out one after the other, of a row of so many: as few as possible are computed twice, as the last ones are moved back. */
-static int64_t written_out(int64_t vectors)
+int64_t kn_cpu_written_out(int64_t vectors)
 {
     int64_t best = 4;
     for (int64_t nv = 5; nv <= 8; nv++)
@@ -74,7 +73,7 @@ static void map_tiles(const kn_site *x, kn_plans *p)
     if (run > 4096) run = 4096;
     int64_t whole = padded ? KN_CPU_ROW : KN_CPU_ROW / 2;
     if (vectors <= whole) run = vectors; /* a whole row, its last vector moved back */
-    const int64_t widths[] = {run, written_out(vectors), 1};
+    const int64_t widths[] = {run, kn_cpu_written_out(vectors), 1};
     for (int i = vectors <= whole || (other < 0 && run > 8) ? 0 : 1; i < 3; i++) {
         kn_cpu_tile t = {.lanes = lanes, .nv = widths[i], .mr = 1, .mc = 1, .grain = rows_of_task(x, other), .rlanes = 1, .runroll = 1};
         kn_cpu_try(x, p, &t);

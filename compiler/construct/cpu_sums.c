@@ -160,7 +160,7 @@ static void spatial_tile(const kn_site *x, kn_plans *p, const reading *r, int64_
     if (!r->strided && !r->padded && x->reduce_extent <= FEW) t.mc = 1; /* nothing to pack, little to reuse: rows are written from end to end */
     bool again = x->contraction && t.mc >= 4 && !r->window && !in_l1(x); /* a panel of few rows is in L1 as it lies */
     /* few rows: what is picked from a few vectors, or gathered, is so where it is wanted */
-    bool strided = r->strided && !(r->step <= 4 && kn_cpu_extent(x, x->m) <= 4 * mr) && !(r->step <= 16 && kn_cpu_extent(x, x->m) <= 2);
+    bool strided = r->strided && !(r->step <= 4 && kn_cpu_extent(x, x->m) <= 16) && !(r->step <= 16 && kn_cpu_extent(x, x->m) <= 2);
     t.pack = x->s->naxes > x->s->nspatial && (strided || r->padded || again);
     if (!t.pack && lanes > n) t.lanes = kn_cpu_pow2(n, lanes); /* nothing fills in lanes past the end */
     if (!t.pack && nv > 1 && (nv - 1) * t.lanes >= n) return;
@@ -260,9 +260,26 @@ static bool upright_tiles(const kn_site *x, kn_plans *p)
     return p->n > 0;
 }
 
+/* Sums of a few terms over whole rows of the other operand: writing the results is what takes time, so they are written row by row, in order. */
+static bool written_tiles(const kn_site *x, kn_plans *p)
+{
+    enum { TERMS = 4, LINE = 32 };
+    int64_t bytes = kn_cpu_acc_bytes(x), lanes = x->hw->vector_bytes / bytes, n = kn_cpu_extent(x, x->n);
+    if (!x->contraction || x->m < 0 || x->reduce_extent > TERMS || n < 4 * lanes) return false;
+    for (int l = 0; l < x->nloads; l++) {
+        const kn_site_access *a = &x->load[l];
+        if (!a->linear || a->padded || a->bent || ((a->axes >> x->n & 1) && a->coef[x->n] != 1)) return false;
+    }
+    if (n % lanes && lanes * bytes > LINE) lanes = LINE / bytes; /* rows begin anywhere in a line: shorter vectors straddle two less often */
+    kn_cpu_tile t = {.lanes = lanes, .nv = kn_cpu_written_out(kn_ceil_div(n, lanes)), .mr = 1, .mc = 1, .nc = 1, .kb = 1,
+                     .grain = kn_cpu_grain(x, kn_cpu_other(x)), .rlanes = 1, .runroll = 1};
+    kn_cpu_try(x, p, &t);
+    return p->n > 0;
+}
+
 void kn_cpu_sums(const kn_site *x, kn_plans *p)
 {
-    if (streamed_tiles(x, p) || upright_tiles(x, p)) return;
+    if (streamed_tiles(x, p) || upright_tiles(x, p) || written_tiles(x, p)) return;
     reduce_tiles(x, p);
     if (!p->n || x->contraction || !kn_cpu_only_along_r(x)) spatial_tiles(x, p);
 }

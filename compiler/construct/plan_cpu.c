@@ -117,7 +117,7 @@ static void put_kinds(kn_buf *b, const kn_site *x, const kn_cpu_tile *t, const c
         kn_putf(b, "parallel %s %s.0\n", x->name, par[i]);
         if (!kn_mul_fits(tasks, times[i], &tasks)) tasks = want;
     }
-    if (x->m >= 0 && t->mr > 1) kn_putf(b, "unroll %s %s.2\n", x->name, kn_cpu_axis(x, x->m));
+    if (x->m >= 0) kn_putf(b, "unroll %s %s.2\n", x->name, kn_cpu_axis(x, x->m));
     if (t->rlanes > 1) {
         if (x->n >= 0 && t->nv > 1) kn_putf(b, "unroll %s %s.1\n", x->name, kn_cpu_axis(x, x->n));
         if (t->runroll > 1) kn_putf(b, "unroll %s %s.1\nrfactor %s %s.1\n", x->name, kn_cpu_axis(x, x->r), x->name, kn_cpu_axis(x, x->r));
