@@ -25,7 +25,7 @@ static inline const char *kn_cpu_axis(const kn_site *x, int i) { return x->s->ax
 static inline int64_t kn_cpu_extent(const kn_site *x, int i) { return i < 0 ? 1 : x->s->axes[i].extent; }
 /* The greatest power of two that is at most n and at most `most`. */
 int64_t kn_cpu_pow2(int64_t n, int64_t most);
-/* How many vectors, of a row of so many, are written out one after the other: as few as possible are computed twice, the last ones being moved back. */
+/* How many vectors, of a row of so many, are written out one after the other: as few as possible are computed twice, as the last move back. */
 int64_t kn_cpu_written_out(int64_t vectors);
 int kn_cpu_acc_bytes(const kn_site *x);
 /* The spatial axis that tasks are cut from, neither n nor m: the first with something to iterate, of a map the one with which there are enough of
