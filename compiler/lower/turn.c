@@ -78,12 +78,12 @@ static int64_t bytes_of(const kn_program *p, int tensor)
     return n;
 }
 
-/* More memory than L2 holds, in squares: neither the lines read nor those written follow each other, so no hardware prefetcher sees them come. */
+/* Read and written in squares beyond what L2 holds: neither these lines nor those follow each other, so no hardware prefetcher sees them come. */
 static bool wants_prefetch(const kn_lw *w, const kn_sg *sg, int load)
 {
     const kn_hw_level *l2 = kn_hw_level_named(w->hw, "l2");
     const kn_program *p = w->p->program;
-    return l2 && sg->g->epilogue < 0 && bytes_of(p, sg->loads[load]->u.tensor) + bytes_of(p, sg->s->out) > l2->capacity_bytes;
+    return l2 && sg->g->epilogue < 0 && bytes_of(p, sg->loads[load]->u.tensor) > l2->capacity_bytes && bytes_of(p, sg->s->out) > l2->capacity_bytes;
 }
 
 /* The next square's rows, and the places where the one after it will be stored. */
