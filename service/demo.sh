@@ -28,7 +28,7 @@ def post(body):
     r = urllib.request.urlopen(urllib.request.Request(url + "/compile", data, {"Content-Type": "application/json"}))
     a = json.load(r)
     return a, (time.time() - t) * 1e3, r.headers.get("Cache-Status", "")
-print(f"{'operator':<12}{'target':<14}{'cold ms':>9}{'second ms':>11}  {'second from':<28}{'artifacts':<22}{'verification':<14}run here")
+print(f"{'operator':<12}{'target':<14}{'cold ms':>9}{'second ms':>11}  {'second from':<28}{'artifacts':<32}{'verification':<14}run here")
 bad = 0
 for name, body in operators:
     for target in ("host", "nvidia-h200"):
@@ -48,6 +48,6 @@ for name, body in operators:
                 time.sleep(0.25)
             bad += verification not in ("emulated",)
         kinds = " ".join(x["kind"] for x in a["artifacts"])
-        print(f"{name:<12}{a['target']['id'] if isinstance(a['target'], dict) else a['target']:<14}{cold:>9.1f}{warm:>11.2f}  {status[:27]:<28}{kinds:<22}{verification:<14}{ran}")
+        print(f"{name:<12}{a['target']['id'] if isinstance(a['target'], dict) else a['target']:<14}{cold:>9.1f}{warm:>11.2f}  {status[:27]:<28}{kinds:<32}{verification:<14}{ran}")
 sys.exit(bad != 0)
 PY
