@@ -68,7 +68,7 @@ static void map_tiles(const kn_site *x, kn_plans *p)
     int64_t full = map_vector_bytes(x) / kn_dtype_bytes(x->s->body->dtype), lanes = kn_cpu_pow2(kn_cpu_extent(x, x->n), full);
     /* rows begin anywhere in a cache line: a shorter vector straddles two less often */
     bool padded = x->nloads && x->load[0].padded, ragged = other >= 0 && !padded && kn_cpu_extent(x, x->n) % lanes != 0;
-    if (ragged && work_of(x->s->body) <= CHEAP && lanes * kn_dtype_bytes(x->s->body->dtype) > 32) lanes /= 2;
+    if (ragged && work_of(x->s->body) <= CHEAP && lanes * kn_dtype_bytes(x->s->body->dtype) > KN_CPU_NARROW) lanes /= 2;
     int64_t vectors = kn_ceil_div(kn_cpu_extent(x, x->n), lanes), run = vectors / (16 * (int64_t)x->hw->units);
     if (run > 4096) run = 4096;
     int64_t whole = padded ? KN_CPU_ROW : KN_CPU_ROW / 2;
@@ -103,6 +103,15 @@ static int64_t squares_of_task(const kn_site *x, int64_t lanes, int64_t rows)
     return run > 1 && run < squares ? kn_ceil_div(squares, squares / run) : run; /* so that the last one is nearly as long as the others */
 }
 
+/* Tiles of `rows` rows along m by as many lanes along n, walked along n. */
+static bool try_squares(const kn_site *x, kn_plans *p, int64_t lanes, int64_t rows)
+{
+    kn_cpu_tile t = {.lanes = lanes, .nv = squares_of_task(x, lanes, rows), .mr = rows, .mc = 1,
+                     .grain = kn_cpu_grain(x, kn_cpu_other(x)), .rlanes = 1, .runroll = 1};
+    kn_cpu_try(x, p, &t);
+    return p->n > 0;
+}
+
 /* A map that transposes: squares of as many rows as a vector has lanes, walked along the lines that are written. */
 static bool turned_tiles(const kn_site *x, kn_plans *p)
 {
@@ -110,13 +119,9 @@ static bool turned_tiles(const kn_site *x, kn_plans *p)
     if (shorter > kn_cpu_extent(x, x->m)) shorter = kn_cpu_extent(x, x->m);
     lanes = kn_cpu_pow2(shorter, lanes < 16 ? lanes : 16);
     if (lanes < 4) return false;
-    int other = kn_cpu_other(x);
     /* moving a square back would do most of it twice */
     int64_t rows = kn_cpu_extent(x, x->m) < 8 && kn_cpu_extent(x, x->m) % lanes ? kn_cpu_extent(x, x->m) : lanes;
-    int64_t run = squares_of_task(x, lanes, rows);
-    kn_cpu_tile t = {.lanes = lanes, .nv = run, .mr = rows, .mc = 1, .grain = kn_cpu_grain(x, other), .rlanes = 1, .runroll = 1};
-    kn_cpu_try(x, p, &t);
-    return p->n > 0;
+    return try_squares(x, p, lanes, rows);
 }
 
 /* A map that takes a handful of elements apart which lie side by side: vectors of each, picked from the same few vectors of memory. Four are
@@ -128,12 +133,7 @@ static bool parted_tiles(const kn_site *x, kn_plans *p)
     for (int l = 0; l < x->nloads; l++)
         if (!x->load[l].linear || x->load[l].padded || (x->load[l].coef[x->n] > 1 && x->load[l].coef[x->n] != few)) return false;
     int64_t lanes = kn_cpu_pow2(kn_cpu_extent(x, x->n), x->hw->vector_bytes / kn_dtype_bytes(x->s->body->dtype));
-    if (lanes < 4) return false;
-    int other = kn_cpu_other(x);
-    kn_cpu_tile t = {.lanes = lanes, .nv = squares_of_task(x, lanes, few), .mr = few, .mc = 1,
-                     .grain = kn_cpu_grain(x, other), .rlanes = 1, .runroll = 1};
-    kn_cpu_try(x, p, &t);
-    return p->n > 0;
+    return lanes >= 4 && try_squares(x, p, lanes, few);
 }
 
 /* A map whose innermost axis is a handful of elements: lanes along the next one out, whose vectors are interleaved as they are stored. */
@@ -150,12 +150,7 @@ static bool interleaved_tiles(const kn_site *x, kn_plans *p)
         bool parted = a->linear && !a->padded && a->coef[y.n] == few && a->coef[x->n] == 1;
         if (!a->linear || (a->coef[y.n] > 1 && !parted)) return false;
     }
-    int other = kn_cpu_other(&y);
-    lanes = kn_cpu_pow2(kn_cpu_extent(x, y.n), lanes);
-    kn_cpu_tile t = {.lanes = lanes, .nv = squares_of_task(&y, lanes, few), .mr = few, .mc = 1,
-                     .grain = kn_cpu_grain(&y, other), .rlanes = 1, .runroll = 1};
-    kn_cpu_try(&y, p, &t);
-    return p->n > 0;
+    return try_squares(&y, p, kn_cpu_pow2(kn_cpu_extent(x, y.n), lanes), few);
 }
 
 /* The axis around n in what is written: one step of it is a row of n; -1: none, or m. */

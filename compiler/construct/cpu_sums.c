@@ -263,14 +263,14 @@ static bool upright_tiles(const kn_site *x, kn_plans *p)
 /* Sums of a few terms over whole rows of the other operand: writing the results is what takes time, so they are written row by row, in order. */
 static bool written_tiles(const kn_site *x, kn_plans *p)
 {
-    enum { TERMS = 4, LINE = 32 };
+    enum { TERMS = 4 };
     int64_t bytes = kn_cpu_acc_bytes(x), lanes = x->hw->vector_bytes / bytes, n = kn_cpu_extent(x, x->n);
     if (!x->contraction || x->m < 0 || x->reduce_extent > TERMS || n < 4 * lanes) return false;
     for (int l = 0; l < x->nloads; l++) {
         const kn_site_access *a = &x->load[l];
         if (!a->linear || a->padded || a->bent || ((a->axes >> x->n & 1) && a->coef[x->n] != 1)) return false;
     }
-    if (n % lanes && lanes * bytes > LINE) lanes = LINE / bytes; /* rows begin anywhere in a line: shorter vectors straddle two less often */
+    if (n % lanes && lanes * bytes > KN_CPU_NARROW) lanes = KN_CPU_NARROW / bytes; /* rows begin anywhere in a line */
     kn_cpu_tile t = {.lanes = lanes, .nv = kn_cpu_written_out(kn_ceil_div(n, lanes)), .mr = 1, .mc = 1, .nc = 1, .kb = 1,
                      .grain = kn_cpu_grain(x, kn_cpu_other(x)), .rlanes = 1, .runroll = 1};
     kn_cpu_try(x, p, &t);

@@ -14,25 +14,10 @@
 #include <time.h>
 #include <unistd.h>
 #include <cmocka.h>
+#include "tests/unit/fresh_dir.h"
 #include "cache/tier.h"
 
-static char dir[64];
 static kiln_bytes text(const char *s) { return (kiln_bytes){s, strlen(s)}; }
-
-static int fresh_dir(void **s)
-{
-    (void)s;
-    strcpy(dir, "/tmp/kiln-cache-XXXXXX");
-    return mkdtemp(dir) ? 0 : -1;
-}
-
-static int drop_dir(void **s)
-{
-    (void)s;
-    char cmd[128];
-    snprintf(cmd, sizeof cmd, "rm -rf '%s'", dir);
-    return system(cmd);
-}
 
 static cache *open_cache(int64_t memory)
 {

@@ -15,6 +15,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 #include <cmocka.h>
+#include "tests/unit/fresh_dir.h"
 #include "cache/cache.h"
 #include "jobs/jobs.h"
 
@@ -43,7 +44,6 @@ int ftruncate64(int fd, off64_t n)
     return (int)syscall(SYS_ftruncate, fd, n);
 }
 
-static char dir[64];
 enum { KERNELS = 3, POINTS_MAX = 400 };
 
 static void name_of(char out[72], int point, bool half, int i) { snprintf(out, 72, "kk1-%d-%d-%d", point, half, i); }
@@ -185,21 +185,6 @@ static void killed_at_every_boundary(void **s)
     assert_true(points * step >= 100); /* the boundary is where the store writes */
     snprintf(cmd, sizeof cmd, "! ls '%s' | grep -q corrupt", dir);
     assert_int_equal(system(cmd), 0);
-}
-
-static int fresh_dir(void **s)
-{
-    (void)s;
-    strcpy(dir, "/tmp/kiln-crash-XXXXXX");
-    return mkdtemp(dir) ? 0 : -1;
-}
-
-static int drop_dir(void **s)
-{
-    (void)s;
-    char cmd[128];
-    snprintf(cmd, sizeof cmd, "rm -rf '%s'", dir);
-    return system(cmd);
 }
 
 int main(void)
