@@ -58,7 +58,7 @@ static service_reply *look_up(service_call *c)
     snprintf(status, sizeof status, "kiln; hit; detail=%s", tier);
     service_answer how = {c->ask, status, &c->ask->times};
     service_reply *reply = service_answer_kernel(c, r, &how);
-    if (reply && reply->status == 200) reply->keep = true;
+    if (reply && reply->status == 200) reply->keep = !strcmp(tier, "memory"); /* where the next one will come from, too */
     cache_release(r);
     return reply;
 }

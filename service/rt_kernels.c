@@ -53,7 +53,7 @@ service_reply *rt_kernel(service_call *c)
     snprintf(status, sizeof status, "kiln; hit; detail=%s", tier);
     service_answer how = {NULL, status, NULL};
     reply = service_answer_kernel(c, r, &how);
-    if (reply && reply->status == 200) reply->keep = true;
+    if (reply && reply->status == 200) reply->keep = !strcmp(tier, "memory"); /* where the next one will come from, too */
     cache_release(r);
     return reply;
 }
