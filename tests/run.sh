@@ -45,7 +45,7 @@ cmocka() { # a unit test binary: its own counts
     fi
 }
 
-port() { python3 -c 'import socket; s = socket.socket(); s.bind(("127.0.0.1", 0)); print(s.getsockname()[1])'; }
+port() { python3 tests/free_port.py; }
 
 start_redis() {
     local p

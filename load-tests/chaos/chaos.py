@@ -1,7 +1,9 @@
 """A fleet on a bad day: services and workers over faulty connections to PostgreSQL and Redis, killed at random, with a toolchain that hangs, exits or
 writes garbage; afterwards the log of the fleet and the store are checked. Same SEED, same faults at the same times (not the same interleaving).
 usage: chaos.py BUILD SECONDS SEED [SERVICES WORKERS KEYS]"""
-import hashlib, http.client, json, os, pathlib, random, shutil, signal, socket, stat, subprocess, sys, tempfile, threading, time
+import hashlib, http.client, json, os, pathlib, random, shutil, signal, stat, subprocess, sys, tempfile, threading, time
+sys.path.append("tests")
+from free_port import free_port
 
 build, seconds, seed = os.path.abspath(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3])
 nservices, nworkers, nkeys = (int(x) for x in (sys.argv[4:7] or (3, 4, 2000)))
@@ -17,11 +19,6 @@ def say(*a): print(f"{time.time() - began:6.1f}", *a, flush=True)
 def wrong(text):
     problems.append(text)
     say("WRONG", text)
-
-def free_port():
-    with socket.socket() as s:
-        s.bind(("127.0.0.1", 0))
-        return s.getsockname()[1]
 
 # ---- servers ----
 pg_bin = sorted(pathlib.Path("/usr/lib/postgresql").glob("*/bin"))[-1]

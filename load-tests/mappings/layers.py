@@ -1,7 +1,9 @@
 """Every mapping of ResNet-18's convolutions (batch 1) onto one instruction, compiled, verified and timed on one thread, in interleaved rounds: the best of
 all against the best one that is the same for every layer, and how the predicted order agrees. LAYERS=0,4 takes some of them.
 usage: layers.py BUILD TARGET INSTRUCTION"""
-import itertools, json, math, os, socket, subprocess, sys, tempfile, time, urllib.request
+import itertools, json, math, os, subprocess, sys, tempfile, time, urllib.request
+sys.path.append("tests")
+from free_port import free_port
 
 build, target, instruction = sys.argv[1:4]
 rounds = int(os.environ.get("ROUNDS", 3))
@@ -44,8 +46,7 @@ def measure(number, work):
     return times, pairs, r
 
 with tempfile.TemporaryDirectory() as work:
-    with socket.socket() as s:
-        s.bind(("127.0.0.1", 0)); port = s.getsockname()[1]
+    port = free_port()
     os.environ["KILN_URL"] = f"http://127.0.0.1:{port}"
     daemon = subprocess.Popen([f"{build}/kilnd", "--listen", f"127.0.0.1:{port}", "--data", work, "--hwspecs", "hwspecs"], stderr=subprocess.DEVNULL)
     try:

@@ -1,7 +1,9 @@
 """Whole models against onnxruntime and OpenVINO (f32), in turns in one process: medians of interleaved rounds, by threads and batch.
 Usage: bench_models.py BUILD [--rounds N] [--threads 1,2] [FILE.onnx ...]; default: CNNs of the onnx wheel. Needs onnx, onnxruntime and numpy; openvino
 is a peer where it is installed. ratio: the best peer's time by Kiln's; over 1 Kiln is faster."""
-import argparse, math, os, shutil, socket, subprocess, sys, tempfile, time
+import argparse, math, os, shutil, subprocess, sys, tempfile, time
+sys.path.append("tests")
+from free_port import free_port
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "api", "python"))
 import numpy as np
@@ -35,9 +37,7 @@ def openvino_peer(path, threads):
 
 
 work = tempfile.mkdtemp()
-with socket.socket() as s:
-    s.bind(("127.0.0.1", 0))
-    port = s.getsockname()[1]
+port = free_port()
 daemon = subprocess.Popen([a.build + "/kilnd", "--listen", f"127.0.0.1:{port}", "--data", work, "--hwspecs", "hwspecs"], stderr=open(work + "/log", "w"))
 client = kiln.Client(f"http://127.0.0.1:{port}", cache=work + "/cache", timeout=900)
 ratios = []

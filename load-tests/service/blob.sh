@@ -9,7 +9,7 @@ connections=${*:-1 16 128}
 nginx=$(command -v nginx || ls /usr/sbin/nginx 2>/dev/null) || { echo "no nginx"; exit 77; }
 work=$(mktemp -d)
 chmod 755 "$work"
-port() { python3 -c 'import socket; s = socket.socket(); s.bind(("127.0.0.1", 0)); print(s.getsockname()[1])'; }
+port() { python3 tests/free_port.py; }
 p=$(port) q=$(port) url=http://127.0.0.1:$p
 "${KILND:-$build/kilnd}" --listen "127.0.0.1:$p" --data "$work/data" --hwspecs hwspecs 2>"$work/log" &
 daemon=$!

@@ -1,6 +1,8 @@
 """Cold compiles: a fresh service with an empty store for every request, the C compiler and verification included; medians, with the stages
 from Server-Timing. usage: cold.py BUILD [ROUNDS]. Prints; judges nothing, since machines differ."""
-import json, os, re, socket, statistics, subprocess, sys, tempfile, time, urllib.request
+import json, os, re, statistics, subprocess, sys, tempfile, time, urllib.request
+sys.path.append("tests")
+from free_port import free_port
 
 build, rounds = sys.argv[1], int(sys.argv[2]) if len(sys.argv) > 2 else 7
 def f(name, *shape): return {"name": name, "dtype": "f32", "shape": list(shape)}
@@ -13,8 +15,7 @@ for name, target, body in cases:
     runs = []
     for _ in range(rounds):
         with tempfile.TemporaryDirectory() as work:
-            with socket.socket() as s:
-                s.bind(("127.0.0.1", 0)); port = s.getsockname()[1]
+            port = free_port()
             url = f"http://127.0.0.1:{port}"
             d = subprocess.Popen([f"{build}/kilnd", "--listen", f"127.0.0.1:{port}", "--data", work, "--hwspecs", "hwspecs"], stderr=subprocess.DEVNULL)
             try:

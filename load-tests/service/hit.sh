@@ -5,7 +5,7 @@ set -eu
 cd "$(dirname "$0")/../.."
 build=${1:-build} seconds=${2:-3}
 work=$(mktemp -d)
-port() { python3 -c 'import socket; s = socket.socket(); s.bind(("127.0.0.1", 0)); print(s.getsockname()[1])'; }
+port() { python3 tests/free_port.py; }
 gcc -std=c11 -O2 -o "$work/bare" load-tests/service/bare.c $(pkg-config --cflags --libs libmicrohttpd)
 p=$(port) url=http://127.0.0.1:$p
 "${KILND:-$build/kilnd}" --listen "127.0.0.1:$p" --data "$work/data" --hwspecs hwspecs 2>"$work/log" &

@@ -1,10 +1,12 @@
 #!/usr/bin/env python3
 """The compile flow of a real service: miss, hit, one compile for 100 misses, forms, digests, conditions, jobs. Usage: api_flow.py [BUILD]"""
 import base64, concurrent.futures, hashlib, http.client, io, json, os, re, socket, subprocess, sys, tempfile, time, zipfile
+sys.path.append("tests")
+from free_port import free_port
 
 build = sys.argv[1] if len(sys.argv) > 1 else "build"
 work = tempfile.mkdtemp()
-s = socket.socket(); s.bind(("127.0.0.1", 0)); port = s.getsockname()[1]; s.close()
+port = free_port()
 daemon = subprocess.Popen([os.environ.get("KILND", build + "/kilnd"), "--listen", f"127.0.0.1:{port}", "--data", work, "--hwspecs", "hwspecs"],
                           stderr=open(work + "/log", "w"))
 failed = 0

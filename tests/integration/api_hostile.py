@@ -1,10 +1,12 @@
 #!/usr/bin/env python3
 """Bad input to a real service: each gets a 4xx problem, and the service still answers afterwards. Usage: api_hostile.py [BUILD]"""
 import http.client, json, os, socket, subprocess, sys, tempfile, time
+sys.path.append("tests")
+from free_port import free_port
 
 build = sys.argv[1] if len(sys.argv) > 1 else "build"
 work = tempfile.mkdtemp()
-s = socket.socket(); s.bind(("127.0.0.1", 0)); port = s.getsockname()[1]; s.close()
+port = free_port()
 daemon = subprocess.Popen([os.environ.get("KILND", build + "/kilnd"), "--listen", f"127.0.0.1:{port}", "--data", work, "--hwspecs", "hwspecs", "--idle-seconds", "5"],
                           stderr=open(work + "/log", "w"))
 failed = 0

@@ -30,7 +30,7 @@ for b in kilnd kiln-worker kiln; do
         case " $packages libc6 libgcc-s1 " in *" $owner "*) ;; *) echo "$b needs $so of $owner, which the runtime stage does not install"; exit 1 ;; esac
     done
 done
-port=$(python3 -c 'import socket; s = socket.socket(); s.bind(("127.0.0.1", 0)); print(s.getsockname()[1])')
+port=$(python3 tests/free_port.py)
 "$root/usr/local/bin/kilnd" --hwspecs "$root/usr/share/kiln/hwspecs" --data "$root/var/lib/kiln" --listen "127.0.0.1:$port" 2>"$root/log" &
 daemon=$!
 for _ in $(seq 100); do curl -fsS -m 2 "http://127.0.0.1:$port/readyz" >/dev/null 2>&1 && break; sleep 0.1; done

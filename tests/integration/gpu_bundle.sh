@@ -35,7 +35,7 @@ grep '"group":"g0"' "$work/results" | grep -v '"status":"ok"' && fail "the sum o
 grep '"group":"g0"' "$work/results" | grep -q '"checked":[1-9]' || { cat "$work/results"; fail "points were compared"; }
 grep '"group":"g1"' "$work/results" | grep '"status":"ok"' && fail "what was not computed is not right"
 
-port=$(python3 -c 'import socket; s = socket.socket(); s.bind(("127.0.0.1", 0)); print(s.getsockname()[1])')
+port=$(python3 tests/free_port.py)
 export KILN_URL=http://127.0.0.1:$port
 "$build/kilnd" --listen "127.0.0.1:$port" --data "$work/data" 2>"$work/daemon" &
 daemon=$!

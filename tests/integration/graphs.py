@@ -1,15 +1,15 @@
 """Whole models through a real service: outputs that another runtime computed, kernels shared between models, progress, cancel, another start,
 refusals. Usage: graphs.py [BUILD]"""
-import array, json, math, os, shutil, socket, subprocess, sys, tempfile, threading, time, unittest
+import array, json, math, os, shutil, subprocess, sys, tempfile, threading, time, unittest
+sys.path.append("tests")
+from free_port import free_port
 
 build = sys.argv.pop(1) if len(sys.argv) > 1 else "build"
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "api", "python"))
 import kiln
 
 work = tempfile.mkdtemp()
-with socket.socket() as s:
-    s.bind(("127.0.0.1", 0))
-    port = s.getsockname()[1]
+port = free_port()
 url = f"http://127.0.0.1:{port}"
 process = None
 

@@ -1,11 +1,12 @@
 """The service under load, killed with SIGKILL at random instants and started again on the same data: every record that is listed afterwards
 is whole, and every artifact matches its digest. usage: kill9.py BUILD [TIMES]"""
-import hashlib, json, os, random, signal, socket, subprocess, sys, tempfile, threading, time, urllib.error, urllib.request
+import hashlib, json, os, random, signal, subprocess, sys, tempfile, threading, time, urllib.error, urllib.request
+sys.path.append("tests")
+from free_port import free_port
 
 build, times = sys.argv[1], int(sys.argv[2]) if len(sys.argv) > 2 else 8
 work = tempfile.mkdtemp()
-with socket.socket() as s:
-    s.bind(("127.0.0.1", 0)); port = s.getsockname()[1]
+port = free_port()
 url = f"http://127.0.0.1:{port}"
 stop, sizes, answered = threading.Event(), iter(range(3, 10 ** 9)), []
 lock = threading.Lock()

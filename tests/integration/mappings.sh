@@ -5,7 +5,7 @@ set -u
 cd "$(dirname "$0")/../.."
 build=$(realpath "${KILN_BUILD:-build}")
 work=$(mktemp -d)
-port=$(python3 -c 'import socket; s = socket.socket(); s.bind(("127.0.0.1", 0)); print(s.getsockname()[1])')
+port=$(python3 tests/free_port.py)
 export KILN_URL=http://127.0.0.1:$port
 "$build/kilnd" --listen "127.0.0.1:$port" --data "$work/data" --hwspecs hwspecs 2>"$work/log" &
 daemon=$!

@@ -5,14 +5,15 @@ usage: operators.py [short|full]
   tests/data/roller_ops.csv (ROLLER OSDI'22) for the host with batch 1 and sizes cut to fit, and constructed for nvidia-v100 as given.
 short takes samples: a shape and a prime-sized one of every family, every second case; full takes all. Prints one line a failure and closes
 with the counts."""
-import concurrent.futures, csv, json, os, socket, subprocess, sys, tempfile, threading, time, urllib.error, urllib.request
+import concurrent.futures, csv, json, os, subprocess, sys, tempfile, threading, time, urllib.error, urllib.request
+sys.path.append("tests")
+from free_port import free_port
 import op_tables
 
 full = len(sys.argv) > 1 and sys.argv[1] == "full"
 build = os.environ.get("KILN_BUILD", "build")
 work = tempfile.mkdtemp()
-with socket.socket() as s:
-    s.bind(("127.0.0.1", 0)); port = s.getsockname()[1]
+port = free_port()
 url = f"http://127.0.0.1:{port}"
 daemon = subprocess.Popen([f"{build}/kilnd", "--listen", f"127.0.0.1:{port}", "--data", work, "--hwspecs", "hwspecs"], stderr=open(work + "/log", "w"))
 passed = failed = 0

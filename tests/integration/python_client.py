@@ -1,6 +1,8 @@
 """The Python client against a real service: kernels called with NumPy arrays and plain buffers, the local cache, digests, bad days.
 Usage: python_client.py [BUILD]"""
 import array, os, shutil, socket, subprocess, sys, tempfile, threading, time, unittest
+sys.path.append("tests")
+from free_port import free_port
 
 build = sys.argv.pop(1) if len(sys.argv) > 1 else "build"
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "api", "python"))
@@ -19,9 +21,7 @@ class Service:
     """A kilnd on a port of its own; it says which in its log."""
 
     def __init__(self):
-        with socket.socket() as s:
-            s.bind(("127.0.0.1", 0))
-            self.port = s.getsockname()[1]
+        self.port = free_port()
         self.url = f"http://127.0.0.1:{self.port}"
         self.start()
 

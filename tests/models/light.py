@@ -1,6 +1,8 @@
 """The light CNNs of the onnx wheel through a service: real topologies at full size, whose weights are made of constants. Every output must be the one that
 is stored beside the model, for the input that the wheel's own runner feeds. Usage: light.py BUILD [NAME...]; needs the packages onnx and numpy."""
-import glob, json, os, shutil, socket, subprocess, sys, tempfile, time
+import glob, json, os, shutil, subprocess, sys, tempfile, time
+sys.path.append("tests")
+from free_port import free_port
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "api", "python"))
 import numpy as np
@@ -12,9 +14,7 @@ build, names = sys.argv[1], sys.argv[2:]
 folder = os.path.join(os.path.dirname(onnx.__file__), "backend", "test", "data", "light")
 files = [f for f in sorted(glob.glob(folder + "/light_*.onnx")) if not names or any(n in f for n in names)]
 work = tempfile.mkdtemp()
-with socket.socket() as s:
-    s.bind(("127.0.0.1", 0))
-    port = s.getsockname()[1]
+port = free_port()
 daemon = subprocess.Popen([build + "/kilnd", "--listen", f"127.0.0.1:{port}", "--data", work, "--hwspecs", "hwspecs"], stderr=open(work + "/log", "w"))
 client = kiln.Client(f"http://127.0.0.1:{port}", cache=work + "/cache", timeout=900)
 failed, seen = 0, set()

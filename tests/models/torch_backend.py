@@ -1,13 +1,13 @@
 """torch.compile with the backend against eager PyTorch: forward and training steps of a small CNN and of a transformer block, and bad days.
 Usage: torch_backend.py BUILD; needs the package torch."""
-import os, shutil, socket, subprocess, sys, tempfile, time, unittest, warnings
+import os, shutil, subprocess, sys, tempfile, time, unittest, warnings
+sys.path.append("tests")
+from free_port import free_port
 
 build = sys.argv.pop(1)
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "api", "python"))
 work = tempfile.mkdtemp()
-with socket.socket() as s:
-    s.bind(("127.0.0.1", 0))
-    port = s.getsockname()[1]
+port = free_port()
 os.environ["KILN_URL"] = f"http://127.0.0.1:{port}"
 os.environ["KILN_CACHE"] = work + "/cache"
 os.environ["KILN_WAIT"] = "120"
