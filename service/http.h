@@ -4,6 +4,17 @@
 #include <microhttpd.h>
 #include "service/service.h"
 
+/* Threads that drive daemons made by `make` (MHD_USE_EPOLL, no listening socket, no thread of their own, http_loop_seen with `loop` as
+ * MHD_OPTION_NOTIFY_CONNECTION); the socket `listens` becomes theirs. At most `connections` are open, the others wait to be accepted. NULL: nothing
+ * runs, the socket stays the caller's. */
+typedef struct http_loops http_loops;
+typedef struct MHD_Daemon *(*http_make)(void *user, unsigned most, void *loop);
+http_loops *http_loops_start(int n, int connections, int listens, http_make make, void *user);
+void http_loop_seen(void *loop, struct MHD_Connection *con, void **context, enum MHD_ConnectionNotificationCode what);
+void http_resume(struct MHD_Connection *con); /* of any thread: the connection's loop goes on with it */
+void http_loops_quiesce(http_loops *h); /* closes the socket; what is open goes on */
+void http_loops_stop(http_loops *h);
+
 void *service_http_begin(void *app, const char *uri, struct MHD_Connection *con);
 enum MHD_Result service_http_handle(void *cls, struct MHD_Connection *con, const char *url, const char *method, const char *version,
                                     const char *data, size_t *n, void **con_cls);

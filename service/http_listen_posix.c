@@ -1,4 +1,4 @@
-/* Listening: addresses, TLS, the unix socket, and the end. libmicrohttpd runs with poll threads: its epoll mode loses requests. */
+/* Listening: addresses, TLS, the unix socket, and the end. */
 #include <arpa/inet.h>
 #include <errno.h>
 #include <netinet/in.h>
@@ -13,7 +13,8 @@
 #include "service/http.h"
 
 typedef struct http {
-    struct MHD_Daemon *tcp, *local;
+    service_app *app;
+    http_loops *tcp, *local;
     char path[108], *cert, *key;
 } http;
 
@@ -103,40 +104,57 @@ static int listen_local(const char *path, char *why, size_t size)
     return -1;
 }
 
-static struct MHD_Daemon *start(service_app *app, const struct sockaddr_storage *at, int fd, const http *h)
+static struct MHD_Daemon *make(const http *h, unsigned most, void *loop, bool tls)
 {
-    const service_config *cfg = &app->config;
-    int threads = cfg->http_threads > 1 && at ? cfg->http_threads : 0, n = 0;
-    unsigned flags = MHD_USE_POLL_INTERNAL_THREAD | MHD_ALLOW_SUSPEND_RESUME | (at && at->ss_family == AF_INET6 ? MHD_USE_IPv6 : 0);
-    struct MHD_OptionItem o[16];
-    o[n++] = (struct MHD_OptionItem){MHD_OPTION_CONNECTION_LIMIT, cfg->connections, NULL};
-    o[n++] = (struct MHD_OptionItem){MHD_OPTION_CONNECTION_TIMEOUT, cfg->idle_seconds, NULL};
-    o[n++] = (struct MHD_OptionItem){MHD_OPTION_CONNECTION_MEMORY_LIMIT, SERVICE_HEADER_BYTES + SERVICE_HEADER_BYTES / 2, NULL};
-    o[n++] = (struct MHD_OptionItem){MHD_OPTION_LISTEN_BACKLOG_SIZE, 1024, NULL};
-    if (threads) o[n++] = (struct MHD_OptionItem){MHD_OPTION_THREAD_POOL_SIZE, threads, NULL};
-    if (at)
-        o[n++] = (struct MHD_OptionItem){MHD_OPTION_SOCK_ADDR, 0, (void *)(uintptr_t)at};
-    else
-        o[n++] = (struct MHD_OptionItem){MHD_OPTION_LISTEN_SOCKET, fd, NULL};
-    if (at && h->cert) {
-        flags |= MHD_USE_TLS;
-        o[n++] = (struct MHD_OptionItem){MHD_OPTION_HTTPS_MEM_CERT, 0, h->cert};
-        o[n++] = (struct MHD_OptionItem){MHD_OPTION_HTTPS_MEM_KEY, 0, h->key};
-    }
-    o[n] = (struct MHD_OptionItem){MHD_OPTION_END, 0, NULL};
-    return MHD_start_daemon(flags, 0, NULL, NULL, service_http_handle, app, MHD_OPTION_URI_LOG_CALLBACK, service_http_begin, app,
-                            MHD_OPTION_NOTIFY_COMPLETED, service_http_ended, NULL, MHD_OPTION_ARRAY, o, MHD_OPTION_END);
+    struct MHD_OptionItem keys[] = {{MHD_OPTION_HTTPS_MEM_CERT, 0, h->cert}, {MHD_OPTION_HTTPS_MEM_KEY, 0, h->key}, {MHD_OPTION_END, 0, NULL}};
+    return MHD_start_daemon(MHD_USE_EPOLL | MHD_USE_NO_LISTEN_SOCKET | MHD_ALLOW_SUSPEND_RESUME | (tls ? MHD_USE_TLS : 0), 0, NULL, NULL,
+                            service_http_handle, h->app, MHD_OPTION_URI_LOG_CALLBACK, service_http_begin, h->app,
+                            MHD_OPTION_NOTIFY_COMPLETED, service_http_ended, NULL, MHD_OPTION_NOTIFY_CONNECTION, http_loop_seen, loop,
+                            MHD_OPTION_CONNECTION_LIMIT, most, MHD_OPTION_CONNECTION_TIMEOUT, (unsigned)h->app->config.idle_seconds,
+                            MHD_OPTION_CONNECTION_MEMORY_LIMIT, (size_t)SERVICE_CONNECTION_BYTES, MHD_OPTION_ARRAY, tls ? keys : keys + 2, MHD_OPTION_END);
 }
 
-static bool start_local(service_app *app, http *h, char *why, size_t size)
+static struct MHD_Daemon *make_local(void *user, unsigned most, void *loop) { return make(user, most, loop, false); }
+static struct MHD_Daemon *make_tcp(void *user, unsigned most, void *loop) { return make(user, most, loop, ((const http *)user)->cert != NULL); }
+
+static bool start_local(http *h, char *why, size_t size)
 {
-    if (!strcmp(app->config.socket, "none")) return true;
-    int fd = listen_local(app->config.socket, why, size);
+    const service_config *cfg = &h->app->config;
+    if (!strcmp(cfg->socket, "none")) return true;
+    int fd = listen_local(cfg->socket, why, size);
     if (fd < 0) return false;
-    snprintf(h->path, sizeof h->path, "%s", app->config.socket);
-    h->local = start(app, NULL, fd, h);
+    snprintf(h->path, sizeof h->path, "%s", cfg->socket);
+    h->local = http_loops_start(1, cfg->connections, fd, make_local, h);
     if (!h->local) close(fd);
     return h->local != NULL;
+}
+
+/* A socket that listens at the address; *port: the one it got. */
+static int listen_tcp(const struct sockaddr_storage *at, socklen_t n, int *port)
+{
+    struct sockaddr_storage own = *at;
+    socklen_t k = sizeof own;
+    int one = 1, fd = socket(at->ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    bool ok = fd >= 0 && !setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof one) &&
+              (at->ss_family != AF_INET6 || !setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &one, sizeof one)) &&
+              !bind(fd, (const struct sockaddr *)at, n) && !listen(fd, 1024) && !getsockname(fd, (struct sockaddr *)&own, &k);
+    *port = ntohs(own.ss_family == AF_INET6 ? ((struct sockaddr_in6 *)&own)->sin6_port : ((struct sockaddr_in *)&own)->sin_port);
+    if (ok) return fd;
+    if (fd >= 0) close(fd);
+    return -1;
+}
+
+static bool start_tcp(http *h, const struct sockaddr_storage *at, socklen_t n, char *why, size_t size)
+{
+    const service_config *cfg = &h->app->config;
+    int port, fd = listen_tcp(at, n, &port), threads = cfg->http_threads ? cfg->http_threads : (h->app->cpus + 1) / 2;
+    if (fd < 0) snprintf(why, size, "cannot listen at %s: %s", cfg->listen, strerror(errno));
+    if (fd < 0) return false;
+    h->tcp = http_loops_start(threads < 16 || cfg->http_threads ? threads : 16, cfg->connections, fd, make_tcp, h);
+    if (!h->tcp) snprintf(why, size, "cannot serve at %s: %s", cfg->listen, h->cert ? "the certificate does not fit its key" : strerror(errno));
+    if (!h->tcp) close(fd);
+    else service_log("info", "listening", "%.*s:%d", (int)(strrchr(cfg->listen, ':') - cfg->listen), cfg->listen, port);
+    return h->tcp != NULL;
 }
 
 void *service_http_start(service_app *app, char *why, size_t size)
@@ -149,19 +167,13 @@ void *service_http_start(service_app *app, char *why, size_t size)
         free(h);
         return NULL;
     }
+    h->app = app;
     raise_files(cfg->connections);
-    bool ok = true;
-    if (*cfg->tls_cert) ok = (h->cert = read_file(cfg->tls_cert, why, size)) && (h->key = read_file(cfg->tls_key, why, size));
-    if (ok && !(h->tcp = start(app, &at, -1, h))) {
-        ok = false;
-        snprintf(why, size, "cannot listen at %s: %s%s", cfg->listen, strerror(errno), h->cert ? "; or the certificate does not fit its key" : "");
-    }
-    if (!ok || !start_local(app, h, why, size)) {
+    bool ok = !*cfg->tls_cert || ((h->cert = read_file(cfg->tls_cert, why, size)) && (h->key = read_file(cfg->tls_key, why, size)));
+    if (!ok || !start_tcp(h, &at, (socklen_t)len, why, size) || !start_local(h, why, size)) {
         service_http_stop(h);
         return NULL;
     }
-    const union MHD_DaemonInfo *info = MHD_get_daemon_info(h->tcp, MHD_DAEMON_INFO_BIND_PORT);
-    service_log("info", "listening", "%.*s:%d", (int)(strrchr(cfg->listen, ':') - cfg->listen), cfg->listen, info ? info->port : 0);
     if (h->local) service_log("info", "listening", "%s", h->path);
     return h;
 }
@@ -169,16 +181,15 @@ void *service_http_start(service_app *app, char *why, size_t size)
 void service_http_quiesce(void *server)
 {
     http *h = server;
-    MHD_socket s = h->tcp ? MHD_quiesce_daemon(h->tcp) : MHD_INVALID_SOCKET, t = h->local ? MHD_quiesce_daemon(h->local) : MHD_INVALID_SOCKET;
-    if (s != MHD_INVALID_SOCKET) close(s);
-    if (t != MHD_INVALID_SOCKET) close(t);
+    http_loops_quiesce(h->tcp);
+    http_loops_quiesce(h->local);
 }
 
 void service_http_stop(void *server)
 {
     http *h = server;
-    if (h->tcp) MHD_stop_daemon(h->tcp);
-    if (h->local) MHD_stop_daemon(h->local);
+    http_loops_stop(h->tcp);
+    http_loops_stop(h->local);
     if (*h->path) unlink(h->path);
     free(h->cert);
     free(h->key);

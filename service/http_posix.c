@@ -46,7 +46,7 @@ void service_suspend(service_call *c)
 void service_resume(service_call *c)
 {
     if (c->woken) c->woken(c);
-    else MHD_resume_connection(c->connection);
+    else http_resume(c->connection);
 }
 
 static void drop_reply(void *reply) { service_reply_drop(reply); }

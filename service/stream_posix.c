@@ -146,7 +146,7 @@ static void wake(service_stream *s, bool news)
     for (listener *l = s->listeners; l; l = l->next) {
         if (!l->asleep || (!news && !s->ended && now - l->pinged < PING_MS)) continue;
         l->asleep = false;
-        MHD_resume_connection(l->connection);
+        http_resume(l->connection);
     }
     for (waiter **p = &s->waiters; *p;) {
         waiter *w = *p;
