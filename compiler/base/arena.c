@@ -9,7 +9,7 @@
 typedef struct chunk { struct chunk *next; size_t size, used; } chunk; /* size: whole chunk with this head */
 struct kiln_arena {
     kiln_host host;
-    chunk *chunks;
+    chunk *chunks, *spare; /* the newest first; those that kn_release emptied */
     size_t next_size;
     bool dry;
 };
@@ -22,14 +22,20 @@ kiln_arena *kiln_arena_open(const kiln_host *host)
     return a;
 }
 
+static void close_list(const kiln_host *host, chunk *c)
+{
+    for (chunk *next; c; c = next) {
+        next = c->next;
+        host->mem(host->user, c, c->size, 0);
+    }
+}
+
 void kiln_arena_close(kiln_arena *a)
 {
     if (!a) return;
     kiln_host host = a->host;
-    for (chunk *c = a->chunks, *next; c; c = next) {
-        next = c->next;
-        host.mem(host.user, c, c->size, 0);
-    }
+    close_list(&host, a->chunks);
+    close_list(&host, a->spare);
     host.mem(host.user, a, sizeof *a, 0);
 }
 
@@ -37,6 +43,12 @@ static chunk *add_chunk(kiln_arena *a, size_t need)
 {
     size_t head = (sizeof(chunk) + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
     if (need > SIZE_MAX / 2 - head) return NULL;
+    if (a->spare && a->spare->size >= need + head) {
+        chunk *again = a->spare;
+        a->spare = again->next;
+        *again = (chunk){.next = a->chunks, .size = again->size, .used = head};
+        return a->chunks = again;
+    }
     size_t size = need + head > a->next_size ? need + head : a->next_size;
     chunk *c = a->host.mem(a->host.user, NULL, 0, size);
     if (!c) return NULL;
@@ -64,6 +76,19 @@ void *kn_alloc(kiln_arena *a, size_t size)
     c->used += size;
     memset(p, 0, size);
     return p;
+}
+
+kn_mark kn_mark_of(const kiln_arena *a) { return (kn_mark){a->chunks, a->chunks ? a->chunks->used : 0}; }
+
+void kn_release(kiln_arena *a, kn_mark m)
+{
+    while (a->chunks && a->chunks != m.chunk) {
+        chunk *c = a->chunks;
+        a->chunks = c->next;
+        c->next = a->spare;
+        a->spare = c;
+    }
+    if (a->chunks) a->chunks->used = m.used;
 }
 
 char *kn_strndup(kiln_arena *a, const char *s, size_t n)

@@ -9,6 +9,10 @@
 void *kn_alloc(kiln_arena *a, size_t size);
 #define kn_new(a, type) ((type *)kn_alloc((a), sizeof(type)))
 #define kn_array(a, type, n) ((type *)kn_alloc((a), sizeof(type) * (size_t)(n)))
+/* What was allocated since the mark is given back: for trials whose results are not kept. */
+typedef struct kn_mark { void *chunk; size_t used; } kn_mark;
+kn_mark kn_mark_of(const kiln_arena *a);
+void kn_release(kiln_arena *a, kn_mark m);
 char *kn_strndup(kiln_arena *a, const char *s, size_t n);
 char *kn_strdup(kiln_arena *a, const char *s);
 char *kn_format(kiln_arena *a, const char *fmt, ...) __attribute__((format(printf, 2, 3))); /* no floats: use kn_buf_double */

@@ -33,18 +33,58 @@ void kn_putn(kn_buf *b, const char *s, size_t n)
 
 void kn_put(kn_buf *b, const char *s) { kn_putn(b, s, strlen(s)); }
 
+/* Digits of x before `end`; where they begin. */
+static char *digits(char *end, unsigned long long x)
+{
+    do *--end = (char)('0' + x % 10);
+    while (x /= 10);
+    return end;
+}
+
+/* The conversions that nearly all texts are made of, for which vsnprintf is slow: %s %d %lld %c %%. False, and nothing put: there is another. */
+static bool put_plain(kn_buf *b, const char *fmt, va_list ap)
+{
+    for (const char *f = strchr(fmt, '%'); f; f = strchr(f + 1, '%')) {
+        f++;
+        if (f[0] == 'l' && f[1] == 'l') f += 2, f -= *f != 'd';
+        if (*f != 's' && *f != 'd' && *f != 'c' && *f != '%') return false;
+    }
+    for (const char *f; (f = strchr(fmt, '%')); fmt = f + 1) {
+        char text[24], *end = text + sizeof text, *at = end;
+        kn_putn(b, fmt, (size_t)(f - fmt));
+        bool wide = *++f == 'l';
+        if (wide) f += 2;
+        if (*f == 's') kn_put(b, va_arg(ap, const char *));
+        else if (*f == '%') *--at = '%';
+        else if (*f == 'c') *--at = (char)va_arg(ap, int);
+        else {
+            long long x = wide ? va_arg(ap, long long) : va_arg(ap, int);
+            at = digits(end, x < 0 ? 0 - (unsigned long long)x : (unsigned long long)x);
+            if (x < 0) *--at = '-';
+        }
+        kn_putn(b, at, (size_t)(end - at));
+    }
+    kn_put(b, fmt);
+    return true;
+}
+
 void kn_putf(kn_buf *b, const char *fmt, ...)
 {
     va_list ap, again;
     va_start(ap, fmt);
     va_copy(again, ap);
-    int n = vsnprintf(NULL, 0, fmt, ap);
-    va_end(ap);
-    if (n >= 0 && reserve(b, (size_t)n)) {
-        vsnprintf(b->p + b->n, (size_t)n + 1, fmt, again);
-        b->n += (size_t)n;
+    if (!put_plain(b, fmt, ap)) {
+        va_list third;
+        va_copy(third, again);
+        int n = vsnprintf(NULL, 0, fmt, third);
+        va_end(third);
+        if (n >= 0 && reserve(b, (size_t)n)) {
+            vsnprintf(b->p + b->n, (size_t)n + 1, fmt, again);
+            b->n += (size_t)n;
+        }
     }
     va_end(again);
+    va_end(ap);
 }
 
 void kn_put_double(kn_buf *b, double x)

@@ -121,6 +121,15 @@ static void put_cache(kn_buf *b, const product *p, int role, const tile *t, int6
     if (matrices && even) kn_putf(b, "swizzle %s %d%s\n", s, p->load[role], group && !p->along_r[role] ? " panels" : "");
 }
 
+/* What makes one axis of each role's; every plan of the product begins with it. */
+static bool begin(product *p, kn_plans *plans)
+{
+    kn_buf b;
+    kn_buf_init(&b, plans->a);
+    for (int r = 0; r < ROLES; r++) put_fuse(&b, p, r);
+    return kn_plans_begin(plans, kn_buf_take(&b));
+}
+
 static void try_tile(product *p, kn_plans *plans, const tile *t, int64_t steps, int stages)
 {
     const kn_intrin *it = p->it;
@@ -132,7 +141,7 @@ static void try_tile(product *p, kn_plans *plans, const tile *t, int64_t steps, 
         if (count[k] * t->warps[k] * p->unit[k] != t->block[k]) return;
     }
     if (kn_warp_of(it->spec)->ways > 1 && count[I] * count[J] * KN_WARP_D > 64) return; /* the parts of split factors want the other registers */
-    for (int r = 0; r < ROLES; r++) put_fuse(&b, p, r);
+    kn_putn(&b, plans->first.p, plans->first.n);
     put_loops(&b, p, t, count, steps);
     for (int k = 0; k < 2; k++) put_cache(&b, p, k, t, steps, stages);
     kn_putf(&b, "tensorize %s %s.3 %s", p->x->name, p->name[I], it->name);
@@ -218,8 +227,10 @@ const char *kn_plan_warps(const kn_site *x, kn_plans *plans)
             }
             if (is_group(&p) && (turned || !group_reads(&p))) break;
             if (turned && p.extent[J] > 64) break; /* few rows: they go where the instruction is narrow */
+            if (!begin(&p, plans)) continue;
             if (is_group(&p)) try_groups(&p, plans);
             else try_tiles(&p, plans);
+            kn_plans_begin(plans, (kiln_bytes){NULL, 0});
         }
         if (plans->n == before && plans->n == all)
             why = brief ? "the sum is too short for factors in parts to be as exact as whole ones"

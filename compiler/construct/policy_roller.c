@@ -1,6 +1,8 @@
 /* Policy "roller": the published artifact's tiles as traces, in its order, every statement a kernel of its own. */
 #include "construct/roller.h"
 
+enum { CALLS = 8000 }; /* of the search where its tiles compete with others: a millisecond or two, and most searches end before it */
+
 /* What the search found for one statement, and how its axes were fused. */
 typedef struct plan {
     const char *name; /* of the statement: the tensor it writes */
@@ -19,16 +21,17 @@ static int members(const kn_stmt *s, const int *group, int g)
     return n;
 }
 
-static kiln_status plan_statement(kiln_arena *a, const kn_program *p, int i, const kn_hw *hw, int k, bool contractions, plan *out, kiln_diag *d)
+/* few: calls of the search for a statement where only contractions are wanted, which compete with other plans; 0: all statements, in any time */
+static kiln_status plan_statement(kiln_arena *a, const kn_program *p, int i, const kn_hw *hw, int k, int few, plan *out, kiln_diag *d)
 {
     const kn_stmt *s = p->stmts[i];
     const char *used = "";
     double eps;
     out->name = p->tensors[s->out].name;
     kiln_status st = kn_roller_view_of(p, i, &out->view, out->group, d);
-    if (st == KILN_OK && contractions && s->red != KN_RED_NONE && !kn_roller_io_dependent(&out->view))
+    if (st == KILN_OK && few && s->red != KN_RED_NONE && !kn_roller_io_dependent(&out->view))
         return kn_fail(d, KILN_NO_SCHEDULE, "statement %d is no contraction", i);
-    if (st == KILN_OK) st = kn_roller_tiles(a, &out->view, hw, k, &out->tiles, &out->ntiles, &used, &eps, d);
+    if (st == KILN_OK) st = kn_roller_tiles(a, &out->view, hw, k, few ? few : KN_ROLLER_ALL, &out->tiles, &out->ntiles, &used, &eps, d);
     out->plain = used[0] == 'P';
     for (int g = 0; st == KILN_OK && g < out->view.nspatial + out->view.nreduce; g++)
         for (int x = s->naxes - 1; x >= 0; x--)
@@ -157,23 +160,26 @@ static kiln_status candidate(kiln_arena *a, const kn_program *p, const kn_hw *hw
     }
     *out = (kiln_candidate){.rank = r, .trace = kn_buf_take(&b), .summary = summary(a, last)};
     if (!out->trace.p || !out->summary.p) return kn_fail(d, KILN_MEMORY, "out of memory");
+    kn_mark before = kn_mark_of(a);
     kiln_status s = kn_trace_apply(a, p, hw, out->trace, &tree, d);
     if (s == KILN_OK) s = kn_cost_of(tree, hw, &cost, d);
+    kn_release(a, before);
     if (s != KILN_OK) return s;
     out->predicted_us = cost.us;
     out->bottleneck = cost.bottleneck;
     return KILN_OK;
 }
 
-static kiln_status construct_tiles(kiln_arena *a, const kn_program *p, const kn_hw *hw, int k, bool contractions, kiln_candidates **out,
+static kiln_status construct_tiles(kiln_arena *a, const kn_program *p, const kn_hw *hw, int k, int calls, kiln_candidates **out,
                                    kiln_diag *d)
 {
     plan *plans = kn_array(a, plan, p->nstmts + 1);
     kiln_candidates *list = kn_new(a, kiln_candidates);
     if (!plans || !list) return kn_fail(d, KILN_MEMORY, "out of memory");
-    int most = 0;
+    int most = 0, sums = 0;
+    for (int i = 0; i < p->nstmts; i++) sums += p->stmts[i]->red != KN_RED_NONE;
     for (int i = 0; i < p->nstmts; i++) {
-        kiln_status s = plan_statement(a, p, i, hw, k, contractions, &plans[i], d);
+        kiln_status s = plan_statement(a, p, i, hw, k, calls && sums ? kn_ceil_div(calls, sums) : calls, &plans[i], d);
         if (s != KILN_OK) return s;
         if (plans[i].ntiles > most) most = plans[i].ntiles;
     }
@@ -188,12 +194,12 @@ static kiln_status construct_tiles(kiln_arena *a, const kn_program *p, const kn_
 
 static kiln_status construct(kiln_arena *a, const kn_program *p, const kn_hw *hw, int k, kiln_candidates **out, kiln_diag *d)
 {
-    return construct_tiles(a, p, hw, k, false, out, d);
+    return construct_tiles(a, p, hw, k, 0, out, d);
 }
 
 kiln_status kn_roller_contractions(kiln_arena *a, const kn_program *p, const kn_hw *hw, int k, kiln_candidates **out, kiln_diag *d)
 {
-    return construct_tiles(a, p, hw, k, true, out, d);
+    return construct_tiles(a, p, hw, k, CALLS, out, d);
 }
 
 const kn_policy kn_policy_roller = {.name = "roller", .version = 1, .construct = construct};

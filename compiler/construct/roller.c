@@ -2,11 +2,18 @@
 #include "construct/roller.h"
 #include <string.h>
 
-enum { THREAD = 1, BLOCK = 0, MAX_STEPS = 512, TABLE = 1 << 17, MAX_CALLS = 400000 };
+enum { THREAD = 1, BLOCK = 0, MAX_STEPS = 512, TABLE = 1 << 17, FEW_CALLS = 1 << 12, MAX_CALLS = 400000 }; /* MAX_CALLS: of one round */
 
 /* Candidate sizes of every axis at one level, as a window into a list: first .. n-1 are still to come. */
 typedef struct steps { int n[KILN_MAX_AXES], first[KILN_MAX_AXES]; int64_t size[KILN_MAX_AXES][MAX_STEPS]; } steps;
 typedef struct program { int64_t t[2][KILN_MAX_AXES]; bool has_block; } program; /* t[THREAD], t[BLOCK] */
+/* What a round found out of a program; the next ones meet it again. */
+typedef struct node {
+    int round;
+    bool eligible, accepted, has_block;
+    double *score; /* of enlarging along each axis, -1: not asked for yet */
+    int64_t t[];   /* as the program's, for the axes that there are */
+} node;
 
 typedef struct search {
     kiln_arena *a;
@@ -17,9 +24,9 @@ typedef struct search {
     double eps;
     program top[KILN_MAX_CANDIDATES], border[KILN_MAX_CANDIDATES];
     int ntop, nborder;
-    program *visited[TABLE];
-    program *pool[TABLE / 2]; /* programs that visited[] points at; kept from round to round */
-    int nvisited, npool, calls;
+    int table, nnodes, nround; /* nround: programs seen in this round, at most half of the table */
+    node **visited;            /* a hash table */
+    int calls, left, rounds;   /* left: calls that may still be made, of all rounds */
     steps list[2];
 } search;
 
@@ -35,27 +42,6 @@ static bool same(const search *s, const program *x, const program *y)
     size_t n = sizeof x->t[0][0] * (size_t)s->naxes;
     return x->has_block == y->has_block && !memcmp(x->t[THREAD], y->t[THREAD], n) &&
            (!x->has_block || !memcmp(x->t[BLOCK], y->t[BLOCK], n));
-}
-
-/* True the first time a program is seen. A full table ends the search, which is bounded by MAX_CALLS anyway. */
-static bool visit(search *s, const program *p)
-{
-    uint64_t h = p->has_block ? 7 : 3;
-    for (int i = 0; i < s->naxes; i++)
-        h = (h ^ (uint64_t)p->t[THREAD][i] * 31 ^ (p->has_block ? (uint64_t)p->t[BLOCK][i] * 1000003 : 0)) * 1099511628211u;
-    size_t at = (size_t)(h >> 32) % TABLE;
-    for (; s->visited[at]; at = (at + 1) % TABLE)
-        if (same(s, s->visited[at], p)) return false;
-    if (s->nvisited >= TABLE / 2) return false;
-    if (s->nvisited == s->npool) {
-        program *fresh = kn_new(s->a, program);
-        if (!fresh) return false;
-        s->pool[s->npool++] = fresh;
-    }
-    program *copy = s->pool[s->nvisited++];
-    *copy = *p;
-    s->visited[at] = copy;
-    return true;
 }
 
 static bool eligible(const search *s, const program *p, int level)
@@ -143,19 +129,63 @@ static bool steps_of(search *s, const program *p, int level, int64_t *first)
     return true;
 }
 
-/* Axes in the order in which they are enlarged: by the data-reuse score (RT: intensity after growing by one element), or innermost first. */
-static void order_axes(const search *s, const int64_t *t, int *order)
+static bool is_of(const search *s, const node *x, const program *p)
 {
-    double score[KILN_MAX_AXES];
+    size_t n = sizeof p->t[0][0] * (size_t)s->naxes;
+    return x->has_block == p->has_block && !memcmp(x->t, p->t[THREAD], n) && !memcmp(x->t + s->naxes, p->t[BLOCK], n);
+}
+
+static node *new_node(const search *s, const program *p, int level)
+{
+    size_t axes = (size_t)s->naxes;
+    node *n = kn_alloc(s->a, sizeof *n + axes * (2 * sizeof n->t[0] + sizeof *n->score));
+    if (!n) return NULL;
+    memcpy(n->t, p->t[THREAD], axes * sizeof n->t[0]);
+    memcpy(n->t + axes, p->t[BLOCK], axes * sizeof n->t[0]);
+    n->has_block = p->has_block;
+    n->score = (double *)(n->t + 2 * axes);
+    n->eligible = eligible(s, p, level);
+    n->accepted = n->eligible && accepted(s, p, level);
+    for (size_t i = 0; i < axes; i++) n->score[i] = -1;
+    return n;
+}
+
+/* The program's node the first time that a round sees it, else NULL. A full table ends the search, which is bounded by MAX_CALLS anyway. */
+static node *visit(search *s, const program *p, int level)
+{
+    uint64_t h = p->has_block ? 7 : 3;
+    for (int i = 0; i < s->naxes; i++)
+        h = (h ^ (uint64_t)p->t[THREAD][i] * 31 ^ (p->has_block ? (uint64_t)p->t[BLOCK][i] * 1000003 : 0)) * 1099511628211u;
+    size_t at = (size_t)(h >> 32) % (size_t)s->table;
+    while (s->visited[at] && !is_of(s, s->visited[at], p)) at = (at + 1) % (size_t)s->table;
+    node *n = s->visited[at];
+    if ((n && n->round == s->rounds) || s->nround == s->table / 2 || (!n && s->nnodes == s->table - 1)) return NULL;
+    s->nround++;
+    if (!n) {
+        if (!(n = s->visited[at] = new_node(s, p, level))) return NULL;
+        s->nnodes++;
+    }
+    n->round = s->rounds;
+    return n;
+}
+
+/* Axes that can be enlarged, in order: by the data-reuse score (RT: intensity after growing by one element), or innermost first. */
+static int order_axes(const search *s, const steps *l, const int64_t *t, node *n, int *order)
+{
+    int m = 0;
     for (int i = 0; i < s->naxes; i++) {
-        int64_t next[KILN_MAX_AXES];
-        memcpy(next, t, sizeof next);
-        next[i]++;
-        score[i] = s->plain ? i : kn_roller_compute(s->v, next) / kn_roller_traffic(s->v, next);
-        int at = i;
-        for (; at > 0 && score[order[at - 1]] < score[i]; at--) order[at] = order[at - 1];
+        if (l->n[i] - l->first[i] <= 1) continue;
+        if (n->score[i] < 0) {
+            int64_t next[KILN_MAX_AXES];
+            memcpy(next, t, sizeof next);
+            next[i]++;
+            n->score[i] = s->plain ? i : kn_roller_compute(s->v, next) / kn_roller_traffic(s->v, next);
+        }
+        int at = m++;
+        for (; at > 0 && n->score[order[at - 1]] < n->score[i]; at--) order[at] = order[at - 1];
         order[at] = i;
     }
+    return m;
 }
 
 static void note_border(search *s, const program *p)
@@ -177,13 +207,15 @@ static void down(search *s, const program *p)
 
 static void enlarge(search *s, const program *last, const program *p, int level)
 {
-    if (s->ntop == s->k || s->calls++ > MAX_CALLS || kn_stopped(s->a) || !visit(s, p)) return;
-    if (!eligible(s, p, level)) {
+    if (s->ntop == s->k || s->calls++ > MAX_CALLS || s->left-- <= 0 || kn_stopped(s->a)) return;
+    node *n = visit(s, p, level);
+    if (!n) return;
+    if (!n->eligible) {
         if (level == BLOCK && aligned(s, last, level)) note_border(s, last);
         if (level == THREAD && !s->found) down(s, last);
         return;
     }
-    if (accepted(s, p, level)) {
+    if (n->accepted) {
         if (level == THREAD) {
             down(s, p);
         } else {
@@ -194,10 +226,9 @@ static void enlarge(search *s, const program *last, const program *p, int level)
     }
     int order[KILN_MAX_AXES];
     steps *l = &s->list[level];
-    order_axes(s, p->t[level], order);
-    for (int i = 0; i < s->naxes; i++) {
+    int m = order_axes(s, l, p->t[level], n, order);
+    for (int i = 0; i < m; i++) {
         int d = order[i];
-        if (l->n[d] - l->first[d] <= 1) continue;
         program q = *p;
         q.t[level][d] = l->size[d][++l->first[d]];
         enlarge(s, p, &q, level);
@@ -255,27 +286,31 @@ static void add_new(const search *s, const program *from, int n, program *all, i
 static void one_round(search *s)
 {
     program start = {0};
-    s->ntop = s->nborder = s->nvisited = s->calls = 0;
-    memset(s->visited, 0, sizeof s->visited);
+    s->ntop = s->nborder = s->nround = s->calls = 0;
+    s->rounds++;
     if (steps_of(s, &start, THREAD, start.t[THREAD])) enlarge(s, &start, &start, THREAD);
 }
 
-kiln_status kn_roller_tiles(kiln_arena *a, const kn_roller_view *v, const kn_hw *hw, int k, kn_rtile **tiles, int *ntiles,
-                            const char **policy_used, double *last_eps, kiln_diag *d)
+kiln_status kn_roller_tiles(kiln_arena *a, const kn_roller_view *v, const kn_hw *hw, int k, int calls, kn_rtile **tiles,
+                            int *ntiles, const char **policy_used, double *last_eps, kiln_diag *d)
 {
     if (!hw->roller.present) {
         kn_fail_at(d, KILN_TARGET, "/target", "target %s has no \"roller\" constants; policy roller cannot construct for it", hw->id);
         kn_hint(d, "use policy default, or a target with a roller block such as nvidia-v100");
         return d->status;
     }
+    *tiles = kn_array(a, kn_rtile, k);
+    kn_mark before = kn_mark_of(a);
     search *s = kn_new(a, search);
     program *all = kn_array(a, program, k);
-    *tiles = kn_array(a, kn_rtile, k);
     if (!s || !all || !*tiles) return kn_fail(d, KILN_MEMORY, "out of memory");
-    *s = (search){.a = a, .v = v, .hw = hw, .k = k, .naxes = v->nspatial + v->nreduce, .plain = !kn_roller_io_dependent(v)};
+    *s = (search){.a = a, .v = v, .hw = hw, .k = k, .naxes = v->nspatial + v->nreduce, .plain = !kn_roller_io_dependent(v), .left = calls};
+    s->table = calls <= FEW_CALLS ? 2 * FEW_CALLS : TABLE;
+    s->visited = kn_array(a, node *, s->table);
+    if (!s->visited) return kn_fail(d, KILN_MEMORY, "out of memory");
     int n = 0;
     double step = s->plain ? 0.1 : 0.2;
-    for (s->eps = 0; s->eps <= 1.0 && n < k; s->eps += step) {
+    for (s->eps = 0; s->eps <= 1.0 && n < k && s->left > 0; s->eps += step) {
         *last_eps = s->eps;
         one_round(s);
         if (kn_arena_dry(a)) return kn_fail(d, KILN_MEMORY, "out of memory");
@@ -289,5 +324,6 @@ kiln_status kn_roller_tiles(kiln_arena *a, const kn_roller_view *v, const kn_hw 
     }
     *ntiles = n;
     *policy_used = s->plain ? "PlainRT" : "RT";
+    kn_release(a, before);
     return KILN_OK;
 }

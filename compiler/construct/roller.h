@@ -27,8 +27,10 @@ typedef struct kn_roller_view {
  * convolutions so), else with axes fused where the paper's rule allows it (section 3.4). group[axis] = number of the fused axis. Refuses
  * quasi-affine indices. */
 kiln_status kn_roller_view_of(const kn_program *p, int stmt, kn_roller_view *v, int *group, kiln_diag *d);
-/* At most k tiles in the artifact's order. policy_used: "RT" or "PlainRT". last_eps: tolerance of the last round. tiles in the arena. */
-kiln_status kn_roller_tiles(kiln_arena *a, const kn_roller_view *v, const kn_hw *hw, int k, kn_rtile **tiles, int *ntiles,
+/* At most k tiles in the artifact's order, from at most `calls` tiles looked at (KN_ROLLER_ALL: the artifact's own bound). policy_used: "RT" or
+ * "PlainRT". last_eps: tolerance of the last round. tiles in the arena. */
+enum { KN_ROLLER_ALL = 1 << 24 };
+kiln_status kn_roller_tiles(kiln_arena *a, const kn_roller_view *v, const kn_hw *hw, int k, int calls, kn_rtile **tiles, int *ntiles,
                             const char **policy_used, double *last_eps, kiln_diag *d);
 
 int64_t kn_roller_dim(const kn_roller_view *v, const kn_roller_operand *o, int k, const int64_t *t);

@@ -56,6 +56,8 @@ typedef struct kn_plans {
     kiln_bytes head;       /* the shaping steps that come before */
     const kn_tree *t;      /* what they make of the program */
     const char *note;      /* a comment on top of the lines, NULL */
+    kiln_bytes first;      /* kn_plans_begin's; p NULL: none */
+    const kn_tree *begun;
     int left;              /* evaluations that may still be made */
     int n;
     kn_plan best[KILN_MAX_CANDIDATES]; /* by predicted time */
@@ -63,6 +65,9 @@ typedef struct kn_plans {
 } kn_plans;
 /* Applies the lines to the shaped program, asks the cost model, and keeps the plan at its rank; an illegal or repeated plan is passed over. */
 void kn_plans_try(kn_plans *p, kn_buf *lines);
+
+/* What the next plans all begin with, applied once; p NULL: nothing any more. False: a primitive refuses it. */
+bool kn_plans_begin(kn_plans *p, kiln_bytes lines);
 
 /* Shaping, common to all targets: inline, epilogue, fuse (ROLLER 3.4's axis fusion). */
 kiln_status kn_shape(kiln_arena *a, const kn_program *p, const kn_hw *hw, kiln_bytes *trace, kn_tree **t, kiln_diag *d);

@@ -53,7 +53,7 @@ static kn_rtile *construct(kiln_arena *a, const char *ops_path, const char *id, 
     const char *used;
     double eps;
     if (kiln_request_json(a, (kiln_bytes){body, strlen(body)}, &r, &d) != KILN_OK || kn_roller_view_of(r->program, 0, &v, group, &d) != KILN_OK ||
-        kn_roller_tiles(a, &v, hw, 10, &tiles, n, &used, &eps, &d) != KILN_OK) {
+        kn_roller_tiles(a, &v, hw, 10, KN_ROLLER_ALL, &tiles, n, &used, &eps, &d) != KILN_OK) {
         printf("%s: %s %s\n  %s\n", id, d.pointer, d.message, body);
         return NULL;
     }
