@@ -111,7 +111,8 @@ static struct MHD_Daemon *make(const http *h, unsigned most, void *loop, bool tl
                             service_http_handle, h->app, MHD_OPTION_URI_LOG_CALLBACK, service_http_begin, h->app,
                             MHD_OPTION_NOTIFY_COMPLETED, service_http_ended, NULL, MHD_OPTION_NOTIFY_CONNECTION, http_loop_seen, loop,
                             MHD_OPTION_CONNECTION_LIMIT, most, MHD_OPTION_CONNECTION_TIMEOUT, (unsigned)h->app->config.idle_seconds,
-                            MHD_OPTION_CONNECTION_MEMORY_LIMIT, (size_t)SERVICE_CONNECTION_BYTES, MHD_OPTION_ARRAY, tls ? keys : keys + 2, MHD_OPTION_END);
+                            MHD_OPTION_CONNECTION_MEMORY_LIMIT, (size_t)SERVICE_CONNECTION_BYTES, MHD_OPTION_ARRAY, tls ? keys : keys + 2,
+                            MHD_OPTION_END);
 }
 
 static struct MHD_Daemon *make_local(void *user, unsigned most, void *loop) { return make(user, most, loop, false); }

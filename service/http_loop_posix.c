@@ -2,8 +2,8 @@
  *
  * The library's own epoll thread (0.9.75) asks again, and blocks, whenever exactly 128 events were ready at once: 128 busy clients stall it. Its
  * poll thread looks at every connection at every turn and accepts one a turn: 10,000 clients need minutes. Here the wait is ours, and
- * MHD_run() only takes what is ready, without blocking; who resumes a connection wakes its loop. The first loop accepts for all and gives each connection to the loop that has the
- * fewest. */
+ * MHD_run() only takes what is ready, without blocking; who resumes a connection wakes its loop. The first loop accepts for all and gives
+ * each connection to the loop that has the fewest. */
 #include <errno.h>
 #include <poll.h>
 #include <pthread.h>
