@@ -123,7 +123,7 @@ static bool blocks_by(const kn_site *x, const reading *r, kn_cpu_tile *t)
     int64_t n = kn_cpu_extent(x, x->n), tiles = kn_ceil_div(kn_cpu_extent(x, x->m), t->mr);
     if (n * x->reduce_extent * bytes < l2->capacity_bytes || n < 4 * panel || kn_cpu_extent(x, x->m) < ENOUGH_ROWS) return false;
     t->wide = tiles <= FEW_TILES;
-    int64_t kb = l1->capacity_bytes / (t->wide ? 2 : 1) / (panel * bytes * inner);
+    int64_t kb = l1->capacity_bytes * (t->wide ? 2 : 3) / 4 / (panel * bytes * inner); /* the rest: rows on their way through */
     if (kb < 8 || all < 2 * kb) return false;
     t->kb = kn_ceil_div(all, kn_ceil_div(all, kb));
     block_tasks(x, t, tiles, l2->capacity_bytes / 2 / (t->mr * t->kb * inner * bytes));

@@ -307,6 +307,18 @@ void kn_lw_prefetch(kn_lw *w, int buffer, kn_expr *index, bool writes)
     s->writes = writes;
 }
 
+void kn_lw_prefetch_lines(kn_lw *w, int buffer, kn_expr *from, int64_t lines, int64_t step, bool writes)
+{
+    int var = kn_lw_var(w, "line", 0, lines - 1);
+    from = kn_lw_let(w, "ahead", from);
+    kn_ls *loop = lines > 1 ? kn_lw_for(w, var, kn_lw_int(w, 0), kn_lw_int(w, lines)) : NULL, **after = w->tail;
+    if (loop) loop->unroll = (int)(lines < 16 ? lines : 16);
+    if (loop) w->tail = &loop->body;
+    if (loop) from = kn_lw_simp(w, kn_bin(w->a, KN_OP_ADD, from, kn_bin(w->a, KN_OP_MUL, kn_lw_ref(w, var), kn_lw_int(w, step))));
+    kn_lw_prefetch(w, buffer, from, writes);
+    if (loop) w->tail = after;
+}
+
 void kn_lw_call(kn_lw *w, const kn_call *c)
 {
     kn_ls *s = add(w, KN_LS_CALL);

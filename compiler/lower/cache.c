@@ -349,15 +349,54 @@ static void fill_zipped(kn_lw *w, kn_sg *sg, int cache, int n, const int64_t *si
     }
 }
 
+/* Runs of the source that lie some thousand bytes apart, in a tensor that L2 does not hold: no hardware prefetcher follows them from page to page.
+ * The dimension along which they lie apart, the innermost such, and the elements of a run; -1: memory is read in order, or is near. */
+static int rows_apart(kn_lw *w, kn_sg *sg, int cache, int n, const int64_t *size, const int *order, int inner, int64_t *run)
+{
+    enum { APART = 2048, PAGE = 4096 };
+    const kn_hw_level *l2 = kn_hw_level_named(w->hw, "l2");
+    const kn_tensor *x = &w->p->program->tensors[sg->loads[sg->g->caches[cache].load]->u.tensor];
+    kn_expr *k[KILN_MAX_LOOPS] = { NULL };
+    int first = w->p->nvars, bytes = kn_dtype_bytes(x->dtype);
+    int64_t all = bytes, step;
+    for (int i = 0; i < x->rank; i++) all *= x->shape[i];
+    if (!l2 || all <= l2->capacity_bytes || n < 2) return -1;
+    for (int i = 0; i < n; i++) kn_lw_var(w, "k", 0, size[i] - 1);
+    for (int i = 0; i < n; i++) k[i] = kn_lw_ref(w, first + i);
+    kn_expr *at = kn_cache_source(w, sg, cache, k).at;
+    if (!kn_lw_unit_stride(at, first + inner)) return -1;
+    *run = size[inner];
+    for (int m = n - 2; m >= 0; m--) {
+        if (!kn_lw_coefficient(at, first + order[m], &step)) return -1;
+        if (step == *run) *run *= size[order[m]];
+        else return step * bytes >= APART && *run * bytes < PAGE && size[order[m]] > 4 ? order[m] : -1;
+    }
+    return -1;
+}
+
+/* The run that a few steps of dimension `row` further on will be copied. */
+static void prefetch_run(kn_lw *w, kn_sg *sg, int cache, int n, kn_expr *const *k, int row, int64_t run)
+{
+    enum { LEAST = 4, MOST = 8, BYTES = 2048, LINE = 64 };
+    kn_expr *at[KILN_MAX_LOOPS];
+    int64_t bytes = kn_dtype_bytes(sg->loads[sg->g->caches[cache].load]->dtype), ahead = BYTES / (run * bytes);
+    ahead = ahead < LEAST ? LEAST : ahead > MOST ? MOST : ahead;
+    for (int i = 0; i < n; i++) at[i] = k[i] ? k[i] : kn_lw_int(w, 0);
+    at[row] = kn_bin(w->a, KN_OP_ADD, at[row], kn_lw_int(w, ahead));
+    kn_source s = kn_cache_source(w, sg, cache, at);
+    kn_lw_prefetch_lines(w, s.buffer, s.at, kn_ceil_div(run * bytes, LINE), LINE / bytes, false);
+}
+
 static void fill_nest(kn_lw *w, kn_sg *sg, int cache, bool whole)
 {
     const kn_cache *c = &sg->g->caches[cache];
-    int64_t size[KILN_MAX_LOOPS];
+    int64_t size[KILN_MAX_LOOPS], run = 0;
     int n = kn_cache_dims(sg, c, cache, size);
     kn_expr *k[KILN_MAX_LOOPS] = { NULL };
     kn_ls **after = NULL;
-    int order[KILN_MAX_LOOPS], inner = c->region ? n - 1 : nest_order(w, sg, cache, n, size, order);
+    int order[KILN_MAX_LOOPS] = { 0, 1, 2, 3, 4, 5, 6, 7 }, inner = c->region ? n - 1 : nest_order(w, sg, cache, n, size, order);
     bool zipped = !c->region && zips(w, sg, cache, n, size, inner);
+    int row = w->hw->gpu || zipped ? -1 : rows_apart(w, sg, cache, n, size, order, inner, &run);
     for (int m = 0; m + 1 < n; m++) {
         int i = c->region ? m : order[m];
         if (zipped && i == n - 1) continue;
@@ -367,6 +406,7 @@ static void fill_nest(kn_lw *w, kn_sg *sg, int cache, bool whole)
         if (!after) after = w->tail;
         w->tail = &loop->body;
         k[i] = kn_lw_ref(w, var);
+        if (i == row) prefetch_run(w, sg, cache, n, k, row, run);
     }
     if (!n) {
         kn_source s = kn_cache_source(w, sg, cache, k);

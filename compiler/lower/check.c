@@ -156,7 +156,7 @@ static kiln_status check_one(checker *c, const kn_ls *s, bool uniform)
     if (s->kind == KN_LS_COMMIT || s->kind == KN_LS_WAIT)
         return c->p->hw->gpu && s->groups >= 0 ? KILN_OK : wrong(c, "asynchronous copies on a CPU", "");
     if (s->kind == KN_LS_PREFETCH)
-        return c->p->hw->gpu || c->p->buffers[s->buffer].scope != KN_GLOBAL ? wrong(c, "prefetch of what is not in memory", "")
+        return c->p->hw->gpu || c->p->buffers[s->buffer].scope == KN_REGISTER ? wrong(c, "prefetch of what is not in memory", "")
                                                                              : check_expr(c, s->index);
     if (s->kind == KN_LS_BARRIER)
         return !c->p->hw->gpu ? wrong(c, "barrier on a CPU", "") : uniform ? KILN_OK : wrong(c, "barrier that not every thread meets", "");

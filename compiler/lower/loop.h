@@ -22,7 +22,7 @@ enum kn_ls_kind {
     KN_LS_IF,      /* if (value) body else other */
     KN_LS_LET,     /* var = value (I64), visible to the statements that follow in this list and their bodies */
     KN_LS_STORE,   /* buffer[index] = value; value.lanes consecutive elements from index (REGISTER: the element) */
-    KN_LS_PREFETCH, /* CPU: the line of buffer[index], GLOBAL, will be wanted soon; index may be out of bounds; `writes`: for a store */
+    KN_LS_PREFETCH, /* CPU: the line of buffer[index], GLOBAL or SCRATCH, will be wanted soon; index may be out of bounds; `writes`: for a store */
     KN_LS_CALL,    /* calls[call->fn] on tiles: operand 0 is written, the others are read */
     KN_LS_BARRIER, /* __syncthreads; GPU only, never under a condition that differs between threads */
     KN_LS_FRAGMENT,/* a warp's threads load their parts of a tile of an instruction's operand into REGISTER vectors of I32 */

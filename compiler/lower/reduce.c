@@ -212,6 +212,18 @@ kn_expr *kn_tile_value(kn_tile *x, int64_t c)
     return x->part >= 0 ? combine(x, kn_lw_read(w, x->part, part_index(x), v->lanes), v) : v;
 }
 
+/* Partial results that L1 does not hold are asked for before the sum that is added to them, and are there when it is done. */
+void kn_tile_prefetch_part(kn_tile *x)
+{
+    kn_lw *w = x->w;
+    const kn_hw_level *l1 = kn_hw_level_named(w->hw, "l1");
+    const kn_buffer *b = x->part < 0 ? NULL : &w->p->buffers[x->part];
+    int64_t line = l1 ? l1->transaction_bytes / kn_dtype_bytes(x->acc_type) : 0, lanes = x->reduce_lanes ? 1 : x->lanes;
+    if (!b || line < 1 || b->elems * kn_dtype_bytes(b->dtype) <= l1->capacity_bytes) return;
+    kn_tile_set(x, 0);
+    kn_lw_prefetch_lines(w, x->part, part_index(x), kn_ceil_div(x->ncombo * lanes, line), line, true);
+}
+
 void kn_tile_store_part(kn_tile *x, bool first)
 {
     for (int64_t c = 0; c < x->ncombo && !x->w->status; c++) {

@@ -40,6 +40,7 @@ void kn_tile_nest(kn_tile *x, int i, int64_t part); /* the tile's reduce loops f
 void kn_tile_combine_threads(kn_tile *x, kn_expr **owner);
 kn_expr *kn_tile_value(kn_tile *x, int64_t c); /* finished element c; without a reduction the body itself */
 void kn_tile_store_part(kn_tile *x, bool first);
+void kn_tile_prefetch_part(kn_tile *x);
 /* Partial results between outer reduce iterations, -1: none; *first is NULL where they are set before. */
 int kn_tile_part(kn_lw *w, kn_sg *sg, kn_expr **first, kn_expr **last);
 
