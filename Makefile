@@ -30,7 +30,7 @@ TESTS = $(patsubst tests/unit/%.c,$(BIN)/tests/%,$(wildcard tests/unit/test_*.c)
 CLIENT_SO = $(BIN)/libkiln-client.so
 CLIENT_OBJ = $(call obj,$(wildcard api/client/*.c) api/cli/pool_posix.c)
 
-.PHONY: bench-models crash-sweep client install-client onnx-models torch-backend chaos onnx-nodes emu-mutants emu-grid bench-kernels prop-schedules operators kill9 fuzz-lib run-unit build run check demo lint fmt asan ubsan tsan fuzz-smoke bench roller-golden gpu-model amos-golden amos-rank setup tests clean
+.PHONY: models bench-models crash-sweep client install-client onnx-models torch-backend chaos onnx-nodes emu-mutants emu-grid bench-kernels prop-schedules operators kill9 fuzz-lib run-unit build run check demo lint fmt asan ubsan tsan fuzz-smoke bench roller-golden gpu-model amos-golden amos-rank setup tests clean
 build: $(LIB_A) $(CLIENT_SO) $(BIN)/kilnd $(BIN)/kiln-worker $(BIN)/kiln $(BIN)/kiln-gpu-run
 
 setup:
@@ -176,6 +176,12 @@ install-client: $(CLIENT_SO)
 # The light CNNs of the onnx wheel give their stored outputs: make onnx-models [ONLY=resnet50] [PYTHON=an interpreter with onnx and numpy]
 onnx-models: build
 	@p="$(PYTHON)"; [ -n "$$p" ] || p=$$(.ci/models $(B) onnx==1.23.2 numpy) || exit 1; "$$p" tests/models/light.py $(B) $(ONLY)
+
+# What people use, out of the wheels that carry it, against its own program, onnxruntime or eager PyTorch (minutes): make models [ONLY="magika silero-vad"]
+MODEL_WHEELS = magika==1.0.3 silero-vad==6.2.3 basic-pitch==0.4.0 rapidocr-onnxruntime==1.4.4
+models: build
+	@w=$$(.ci/wheels $(B) $(MODEL_WHEELS)) || exit 1; \
+	p="$(PYTHON)"; [ -n "$$p" ] || p=$$(.ci/models $(B) numpy onnxruntime==1.31.1) || exit 1; "$$p" tests/models/models.py $(B) "$$w" $(ONLY)
 
 # Whole models against onnxruntime and OpenVINO, in turns: make bench-models [ONLY="a.onnx b.onnx"] [PYTHON=an interpreter with the peers]
 bench-models: build

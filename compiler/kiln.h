@@ -106,6 +106,8 @@ typedef struct kiln_graph_options {
     int nparts;
     const kiln_graph_part *parts;
 } kiln_graph_options;
+/* Extents and numbers as text, "" for none. dims: "batch:1" or a whole shape "x:1x3x224x224"; binds: "sr:16000"; both lists joined by commas. */
+kiln_status kiln_graph_options_read(kiln_arena *a, const char *dims, const char *binds, kiln_graph_options *out, kiln_diag *d);
 /* o may be NULL. The bytes (and those of parts) must live as long as the graph: weights are not copied. */
 kiln_status kiln_graph_onnx(kiln_arena *a, kiln_bytes model, const kiln_graph_options *o, kiln_graph **out, kiln_diag *d);
 /* A request body with a member "graph" (schema: api/schemas/graph.json). */

@@ -71,41 +71,18 @@ typedef struct plan_of {
     int64_t deadline;
 } plan_of;
 
-/* "batch:1,seq:128" */
-static bool read_dims(char *text, kiln_graph_options *o, const char **names, int64_t *extents, int most)
-{
-    for (char *save = NULL, *p = strtok_r(text, ",", &save); p; p = strtok_r(NULL, ",", &save)) {
-        char *colon = strrchr(p, ':'), *end = NULL;
-        if (!colon || colon == p || o->ndims == most) return false;
-        *colon = 0;
-        names[o->ndims] = p;
-        extents[o->ndims] = strtoll(colon + 1, &end, 10);
-        if (end == colon + 1 || *end || extents[o->ndims] < 1) return false;
-        o->ndims++;
-    }
-    o->dims = names;
-    o->extents = extents;
-    return true;
-}
-
 static service_reply *make_plan(graph *g, plan_of *p)
 {
     const service_graph_ask *a = &g->ask;
     kiln_diag d = {.status = KILN_MEMORY};
     kiln_graph_options o = {0};
     kiln_graph *model = NULL;
-    const char *names[32];
-    int64_t extents[32];
-    char dims[sizeof a->dims];
-    snprintf(dims, sizeof dims, "%s", a->dims);
     p->deadline = (int64_t)service_now_ms() + g->all->app->config.deadline_ms;
     p->arena = service_arena(&p->deadline);
     if (!p->arena) return service_problem(503, "out-of-memory", "out of memory", NULL, NULL);
-    if (!read_dims(dims, &o, names, extents, 32))
-        return service_problem(422, "invalid-request", "the query member dims has a value that cannot be used", a->dims,
-                               "NAME:EXTENT,... with extents from 1 on");
     kiln_bytes body = {a->body, a->n};
     kiln_status s = kiln_hw_parse(p->arena, (kiln_bytes){a->target_json, strlen(a->target_json)}, &p->hw, &d);
+    if (s == KILN_OK) s = kiln_graph_options_read(p->arena, a->dims, a->binds, &o, &d);
     if (s == KILN_OK) s = a->onnx ? kiln_graph_onnx(p->arena, body, &o, &model, &d) : kiln_graph_json(p->arena, body, &o, &model, &d);
     if (s == KILN_OK) s = kiln_graph_plan(p->arena, model, p->hw, &p->plan, &d);
     if (s == KILN_OK) return NULL;

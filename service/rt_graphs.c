@@ -31,7 +31,9 @@ static void identify(service_graph_ask *a)
     char body[65], target[65], key[65];
     digest_of(a->body, a->n, body);
     digest_of(a->target_json, strlen(a->target_json), target);
-    digest_of(a->dims, strlen(a->dims), key);
+    char open[sizeof a->dims + sizeof a->binds + 8];
+    snprintf(open, sizeof open, *a->binds ? "%s;bind:%s" : "%s", a->dims, a->binds);
+    digest_of(open, strlen(open), key);
     snprintf(a->canon, sizeof a->canon, "kiln.graph;%s:%s;target:%s;dims:%.16s", a->onnx ? "onnx" : "json", body, target, key);
     digest_of(a->canon, strlen(a->canon), key);
     snprintf(a->key, sizeof a->key, "kk1-%s", key);
@@ -61,6 +63,18 @@ static service_reply *read_target(service_call *c, service_graph_ask *a, bool gi
     return s == KILN_OK ? NULL : service_problem_diag(&d);
 }
 
+/* Extents and numbers are judged before anything is accepted. */
+static service_reply *read_open(const service_graph_ask *a)
+{
+    kiln_diag d = {.status = KILN_MEMORY};
+    kiln_graph_options o;
+    kiln_arena *arena = service_arena(NULL);
+    kiln_status s = arena ? kiln_graph_options_read(arena, a->dims, a->binds, &o, &d) : KILN_MEMORY;
+    kiln_arena_close(arena);
+    d.status = s;
+    return s == KILN_OK ? NULL : service_problem_diag(&d);
+}
+
 /* NULL: *problem. */
 static bool read_ask(service_call *c, service_graph_ask *a, service_reply **problem)
 {
@@ -74,13 +88,16 @@ static bool read_ask(service_call *c, service_graph_ask *a, service_reply **prob
         return false;
     }
     int t = service_query(c->query, "target", a->target, sizeof a->target), d = service_query(c->query, "dims", a->dims, sizeof a->dims);
+    int b = service_query(c->query, "bind", a->binds, sizeof a->binds);
     if (!d) *a->dims = 0;
-    if (t < 0 || d < 0) {
+    if (!b) *a->binds = 0;
+    if (t < 0 || d < 0 || b < 0) {
         *problem = service_problem(422, "invalid-request", "a query member has a value that cannot be used", NULL,
-                                   "target=ID, dims=NAME:EXTENT,...");
+                                   "target=ID, dims=NAME:EXTENT,..., bind=INPUT:NUMBER,...");
         return false;
     }
-    *problem = read_target(c, a, t > 0);
+    *problem = read_open(a);
+    if (!*problem) *problem = read_target(c, a, t > 0);
     if (*problem) return false;
     a->body = c->body ? c->body : strdup("");
     a->n = c->n;

@@ -51,6 +51,9 @@ const char *cli_media(const char *as); /* media type of --as; NULL after a messa
 void cli_summary(const char *body, size_t n, const char *cache); /* a kernel's JSON answer for people */
 const char *json_text(const cJSON *o, const char *name); /* "" when absent */
 
+/* --dim and --bind as the service and kiln_graph_options_read take them. False after a message. */
+struct cli_open { char dims[1024], binds[512]; };
+bool cli_open_ends(const struct cli *c, struct cli_open *out);
 /* The model that the arguments name, read; free(*file) after the last use of the graph. An exit status after a message. */
 int cli_graph(struct cli *c, kiln_graph **g, char **file);
 /* Whole models: `kiln compile FILE.onnx -o DIR`, `kiln run DIR`. */

@@ -4,48 +4,49 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { MOST = 32 };
-
-/* NAME=NUMBER of an option, the name to be freed. */
-static bool pair(const char *option, const char *text, const char **name, double *value)
+/* The options of one name as the list that kiln_graph_options_read takes: --dim a=1 --dim x=2x3 is "a:1,x:2x3". */
+static bool join(const char *option, const char *right, int n, const char *const *items, char *out, size_t size)
 {
-    const char *eq = strrchr(text, '=');
-    char *end;
-    *value = eq ? strtod(eq + 1, &end) : 0;
-    if (!eq || end == eq + 1 || *end || (!strcmp(option, "--dim") && (*value < 1 || *value != (double)(int64_t)*value))) {
-        cli_fail(USAGE, "%s %s: NAME=%s is right", option, text, strcmp(option, "--dim") ? "NUMBER" : "EXTENT");
-        return false;
+    size_t at = 0;
+    *out = 0;
+    for (int i = 0; i < n; i++) {
+        const char *eq = strrchr(items[i], '=');
+        if (!eq || eq == items[i] || !eq[1]) {
+            cli_fail(USAGE, "%s %s: %s is right", option, items[i], right);
+            return false;
+        }
+        at += (size_t)snprintf(out + at, size - at, "%s%.*s:%s", i ? "," : "", (int)(eq - items[i]), items[i], eq + 1);
+        if (at >= size) {
+            cli_fail(USAGE, "too many %s", option);
+            return false;
+        }
     }
-    *name = strndup(text, (size_t)(eq - text));
     return true;
+}
+
+bool cli_open_ends(const struct cli *c, struct cli_open *out)
+{
+    return join("--dim", "NAME=EXTENT or INPUT=1x3x224x224", c->ndims, c->dims, out->dims, sizeof out->dims) &&
+           join("--bind", "INPUT=NUMBER", c->nbinds, c->binds, out->binds, sizeof out->binds);
 }
 
 int cli_graph(struct cli *c, kiln_graph **g, char **file)
 {
-    const char *dims[MOST] = {NULL}, *binds[MOST] = {NULL};
-    int64_t extents[MOST];
-    double values[MOST], extent;
+    struct cli_open open;
+    kiln_graph_options o;
     size_t n;
     kiln_diag d = {0};
     if (c->nargs != 1) return cli_fail(USAGE, "which model? FILE.onnx, or FILE.json with a member \"graph\"");
-    bool good = true;
-    for (int i = 0; good && i < c->ndims; i++) {
-        good = pair("--dim", c->dims[i], &dims[i], &extent);
-        extents[i] = (int64_t)extent;
+    if (!cli_open_ends(c, &open)) return USAGE;
+    if (kiln_graph_options_read(c->arena, open.dims, open.binds, &o, &d) != KILN_OK) {
+        cli_diag(&d);
+        return USAGE;
     }
-    for (int i = 0; good && i < c->nbinds; i++) good = pair("--bind", c->binds[i], &binds[i], &values[i]);
-    if (!good) return USAGE;
     *file = cli_read_file(c, c->args[0], &n);
     if (!*file) return NO_INPUT;
-    kiln_graph_options o = {.ndims = c->ndims, .dims = dims, .extents = extents, .nbinds = c->nbinds, .binds = binds, .values = values};
     kiln_bytes model = {*file, n};
     kiln_status s = n && strchr("{ \n", **file) ? kiln_graph_json(c->arena, model, &o, g, &d) : kiln_graph_onnx(c->arena, model, &o, g, &d);
-    int status = s == KILN_OK ? OK : cli_diag(&d);
-    for (int i = 0; i < MOST; i++) {
-        free((char *)dims[i]);
-        free((char *)binds[i]);
-    }
-    return status;
+    return s == KILN_OK ? OK : cli_diag(&d);
 }
 
 int cmd_graph(struct cli *c)

@@ -59,7 +59,7 @@ static void usage(FILE *f)
                "  --quality Q      any, constructed, verified (wait for the check)\n"
                "  --grad INPUT     the gradient by that input instead; again for more\n"
                "  --policy P       default or roller     -k N  how many candidates\n"
-               "  --dim NAME=N     extent of a dimension that a model only names\n"
+               "  --dim NAME=N     extent of a dimension that a model only names, or INPUT=1x3x224x224\n"
                "  --bind INPUT=N   an input of a model that is a number known now\n"
                "  --trace FILE     a schedule of your own, one step a line (docs/schedules.md)\n"
                "  --intrinsic X    for mappings: one of the target's instructions, default all\n"

@@ -1,6 +1,7 @@
 /* Whole models from the command line: compile to a folder, run from one. */
 #include "api/cli/model.h"
 #include "api/cli/npy.h"
+#include <ctype.h>
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -115,15 +116,25 @@ static int wait_for(struct cli *c, const char *key, cJSON **last)
     }
 }
 
-static bool query_of(const struct cli *c, char *out, size_t size)
+/* A query member, what is no letter, digit or one of "-._~:," as %XX. */
+static size_t add_member(char *out, size_t n, size_t size, const char *name, const char *value)
 {
+    if (!*value) return n;
+    n += (size_t)snprintf(out + n, size - n, "&%s=", name);
+    for (; *value && n + 4 < size; value++)
+        n += (size_t)snprintf(out + n, size - n, isalnum((unsigned char)*value) || strchr("-._~:,", *value) ? "%c" : "%%%02X", (unsigned char)*value);
+    return *value ? size : n;
+}
+
+/* The path that a model is posted to; an exit status after a message. */
+static int query_of(const struct cli *c, char *out, size_t size)
+{
+    struct cli_open open;
     size_t n = (size_t)snprintf(out, size, "/v1/graphs?target=%s", c->target);
-    for (int i = 0; i < c->ndims && n < size; i++) {
-        const char *eq = strrchr(c->dims[i], '=');
-        if (!eq) return false;
-        n += (size_t)snprintf(out + n, size - n, "%s%.*s:%s", i ? "," : "&dims=", (int)(eq - c->dims[i]), c->dims[i], eq + 1);
-    }
-    return n < size;
+    if (!cli_open_ends(c, &open)) return USAGE;
+    n = add_member(out, n, size, "dims", open.dims);
+    n = n < size ? add_member(out, n, size, "bind", open.binds) : n;
+    return n < size ? OK : cli_fail(USAGE, "too many --dim and --bind");
 }
 
 /* Where the model came from, for `kiln bench DIR --against`. */
@@ -172,13 +183,13 @@ static int write_folder(struct cli *c, const cJSON *answer, const char *sha256)
 int cli_model_compile(struct cli *c)
 {
     struct http_answer h;
-    char path[1024], hex[65];
+    char path[5120], hex[65];
     uint8_t digest[32];
     size_t n;
     int status = OK;
     cJSON *done = NULL;
     if (!c->output) return cli_fail(USAGE, "where to? -o DIR names the folder that the model is written to");
-    if (!query_of(c, path, sizeof path)) return cli_fail(USAGE, "--dim NAME=EXTENT is right");
+    if ((status = query_of(c, path, sizeof path)) != OK) return status;
     char *file = cli_read_file(c, c->args[0], &n);
     if (!file) return NO_INPUT;
     kiln_sha256(file, n, digest);

@@ -117,13 +117,45 @@ kiln_status kn_settle_inline(kn_raw *r, const kn_graph *sub, int nin, const int 
 
 /* ---- the whole ---- */
 
-/* An unknown extent goes by its name, or by its input and number: "batch", "x:0". */
-static kiln_status settle_extent(kn_settle *s, const kn_value *v, int k, int64_t *out)
+/* The extent that the client gives under that name; -1: none. */
+static int64_t given(kn_settle *s, const char *name)
 {
-    const char *place = kn_format(s->a, "%s:%d", v->name, k), *name = v->dims[k] && *v->dims[k] ? v->dims[k] : place;
+    for (int i = 0; s->o && i < s->o->ndims; i++) {
+        if (strcmp(s->o->dims[i], name)) continue;
+        s->used[i] = true;
+        return s->o->extents[i];
+    }
+    return -1;
+}
+
+/* A name that says that two extents are one; converters write "?" where they know nothing. */
+static bool is_name(const char *t) { return t && *t && strcmp(t, "?"); }
+
+/* The extent of a name by another place where it stands: given for "x:0", it holds for every dimension that has that name. */
+static int64_t given_elsewhere(kn_settle *s, const kn_graph *raw, const char *name)
+{
+    for (int i = 0; i < raw->ninputs && is_name(name); i++) {
+        const kn_value *v = &raw->values[raw->inputs[i]];
+        for (int k = 0; v->shaped && k < v->rank; k++) {
+            const char *place = v->shape[k] < 0 && is_name(v->dims[k]) && !strcmp(v->dims[k], name) ? kn_format(s->a, "%s:%d", v->name, k) : NULL;
+            int64_t extent = place ? given(s, place) : -1;
+            if (extent >= 0) return extent;
+        }
+    }
+    return -1;
+}
+
+/* An unknown extent goes by its input and number or by its name: "x:0", "batch". */
+static kiln_status settle_extent(kn_settle *s, const kn_graph *raw, const kn_value *v, int k, int64_t *out)
+{
+    const char *place = kn_format(s->a, "%s:%d", v->name, k), *name = is_name(v->dims[k]) ? v->dims[k] : place;
     if (!place) return kn_fail(s->d, KILN_MEMORY, "out of memory");
-    for (int i = 0; s->o && *out < 0 && i < s->o->ndims; i++)
-        if (!strcmp(s->o->dims[i], name) || !strcmp(s->o->dims[i], place)) *out = s->o->extents[i];
+    int64_t here = given(s, place);
+    if (here >= 0 && *out >= 0 && here != *out)
+        return kn_fail_at(s->d, KILN_SHAPE, v->place, "dimension %d of input \"%.64s\" is %lld in the model, not %lld", k, v->name,
+                          (long long)*out, (long long)here);
+    if (*out < 0) *out = here >= 0 ? here : given(s, name);
+    if (*out < 0) *out = given_elsewhere(s, raw, name);
     if (*out >= 1 && *out <= KILN_MAX_EXTENT) return KILN_OK;
     if (*out >= 0)
         return kn_fail_at(s->d, KILN_UNSUPPORTED, v->place, "dimension %d of input \"%.64s\" is %lld", k, v->name, (long long)*out);
@@ -138,6 +170,7 @@ static kiln_status bind_input(kn_settle *s, int v)
     kn_value *x = &s->g->values[v];
     for (int i = 0; s->o && i < s->o->nbinds; i++) {
         if (strcmp(s->o->binds[i], x->name)) continue;
+        s->bound[i] = true;
         uint8_t *one = kn_alloc(s->a, 8);
         kn_data *data = kn_new(s->a, kn_data);
         if (!one || !data) return kn_fail(s->d, KILN_MEMORY, "out of memory");
@@ -163,7 +196,7 @@ static kiln_status settle_input(kn_settle *s, kn_frame *f, int i)
     x.producer = x.outer = -1;
     int64_t elems = 1;
     for (int k = 0; k < x.rank; k++) {
-        kiln_status status = settle_extent(s, from, k, &x.shape[k]);
+        kiln_status status = settle_extent(s, f->g, from, k, &x.shape[k]);
         if (status != KILN_OK) return status;
         if (!kn_mul_fits(elems, x.shape[k], &elems) || elems > KILN_MAX_ELEMENTS)
             return kn_fail_at(s->d, KILN_LIMIT, from->place, "input \"%.64s\" has more than 2^40 elements", from->name);
@@ -171,6 +204,20 @@ static kiln_status settle_input(kn_settle *s, kn_frame *f, int i)
     s->g->values[v] = x;
     f->map[f->g->inputs[i]] = v;
     return bind_input(s, v);
+}
+
+/* What the client gives and the model has no place for is a mistake of spelling. */
+static kiln_status all_used(kn_settle *s)
+{
+    for (int i = 0; s->o && i < s->o->ndims; i++) {
+        if (s->used[i]) continue;
+        kn_fail_at(s->d, KILN_REQUEST, "?dims", "no input of the model has a dimension \"%.80s\"", s->o->dims[i]);
+        kn_hint(s->d, "the name of a dimension (batch), an input and the number of its dimension (x:0), or an input with its whole shape");
+        return s->d->status;
+    }
+    for (int i = 0; s->o && i < s->o->nbinds; i++)
+        if (!s->bound[i]) return kn_fail_at(s->d, KILN_REQUEST, "?bind", "the model has no input \"%.80s\"", s->o->binds[i]);
+    return KILN_OK;
 }
 
 /* What the outputs need, inputs kept; values and nodes get new numbers. */
@@ -253,9 +300,12 @@ kiln_status kn_graph_settle(kiln_arena *a, const kn_graph *raw, const kiln_graph
     g->noutputs = raw->noutputs;
     g->inputs = kn_array(a, int, raw->ninputs + 1);
     g->outputs = kn_array(a, int, raw->noutputs + 1);
-    if (!g->inputs || !g->outputs) return kn_fail(d, KILN_MEMORY, "out of memory");
+    s.used = kn_array(a, bool, (o ? o->ndims : 0) + 1);
+    s.bound = kn_array(a, bool, (o ? o->nbinds : 0) + 1);
+    if (!g->inputs || !g->outputs || !s.used || !s.bound) return kn_fail(d, KILN_MEMORY, "out of memory");
     kiln_status status = KILN_OK;
     for (int i = 0; status == KILN_OK && i < raw->ninputs; i++) status = settle_input(&s, f, i);
+    if (status == KILN_OK) status = all_used(&s);
     if (status == KILN_OK) status = settle_nodes(&s, f);
     if (status == KILN_UNKNOWN_OP) tell_missing(&s, raw);
     for (int i = 0; status == KILN_OK && i < raw->noutputs; i++) {

@@ -8,6 +8,7 @@ typedef struct kn_settle {
     kn_graph *g; /* the settled graph as far as it is */
     kiln_diag *d;
     const kiln_graph_options *o;
+    bool *used, *bound; /* of the client's extents and numbers: which the model has a place for */
     const kn_node *now; /* the raw node being settled; names the place of errors */
     double fold_left;   /* operations that may still be spent on constants */
     int64_t bytes_left; /* bytes of constants that may still be computed */

@@ -1,36 +1,22 @@
 """The light CNNs of the onnx wheel through a service: real topologies at full size, whose weights are made of constants. Every output must be the one that
 is stored beside the model, for the input that the wheel's own runner feeds. Usage: light.py BUILD [NAME...]; needs the packages onnx and numpy."""
-import glob, json, os, shutil, subprocess, sys, tempfile, time
-sys.path.append("tests")
-from free_port import free_port
-
-sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "api", "python"))
+import glob, os, sys, time
 import numpy as np
 import onnx
 from onnx import numpy_helper
-import kiln
+from serve import Serving, kiln
 
 build, names = sys.argv[1], sys.argv[2:]
 folder = os.path.join(os.path.dirname(onnx.__file__), "backend", "test", "data", "light")
 files = [f for f in sorted(glob.glob(folder + "/light_*.onnx")) if not names or any(n in f for n in names)]
-work = tempfile.mkdtemp()
-port = free_port()
-daemon = subprocess.Popen([build + "/kilnd", "--listen", f"127.0.0.1:{port}", "--data", work, "--hwspecs", "hwspecs"], stderr=open(work + "/log", "w"))
-client = kiln.Client(f"http://127.0.0.1:{port}", cache=work + "/cache", timeout=900)
 failed, seen = 0, set()
-try:
-    for _ in range(200):
-        try:
-            client.transport.call("GET", "/readyz")
-            break
-        except kiln.Error:
-            time.sleep(0.1)
+with Serving(build) as service:
     print(f"{'model':20}{'steps':>6}{'kernels':>9}{'shared':>8}{'compile s':>11}{'ms':>9}  largest difference")
     for f in files:
         name = os.path.basename(f)[6:-5]
         begin = time.time()
         try:
-            model = client.compile_onnx(f)
+            model = service.client.compile_onnx(f)
             seconds = time.time() - begin
             x = [(np.arange(np.prod(a["shape"])).reshape(a["shape"]) / np.prod(a["shape"])).astype("f4") for a in model.manifest["inputs"]]
             got = model(*x)
@@ -48,9 +34,5 @@ try:
         print(f"{name:20}{len(model.manifest['steps']):6}{len(keys):9}{len(keys & seen):8}{seconds:11.1f}{ms:9.1f}  {worst:.2g}{'' if good else '  FAIL'}", flush=True)
         seen |= keys
         failed += not good
-finally:
-    daemon.terminate()
-    daemon.wait()
-    shutil.rmtree(work, ignore_errors=True)
 print(f"{len(files) - failed} passed, {failed} failed")
 sys.exit(1 if failed or not files else 0)

@@ -281,6 +281,39 @@ static void dimensions_by_name(void **state)
     assert_int_equal(g->values[g->outputs[0]].shape[0], 5);
 }
 
+/* "batch" stands in both inputs: a whole shape given for one binds the other; what fits nowhere is refused. */
+static void open_ends_as_text(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *dims, *binds, *place;
+        int64_t rows;
+    } cases[] = {
+        {"N:4", "", NULL, 4},           {"x:4x3", "", NULL, 4},     {"x:0:4", "", NULL, 4},        {"x:0:4,x:1:3", "s:2.5", NULL, 4},
+        {"x:4x5", "", "/graph/input/0", 0}, {"M:4", "", "/graph/input/0", 0}, {"N:4,M:4", "", "?dims", 0},   {"x:4x3x2", "", "?dims", 0},   {"N:0", "", "?dims", 0},
+        {"N:", "", "?dims", 0},         {":4", "", "?dims", 0},     {"x:4x", "", "?dims", 0},      {"N:4,", "", NULL, 4},
+        {"N:4", "t:1", "?bind", 0},     {"N:4", "s:one", "?bind", 0}, {"", "", "/graph/input/0", 0},
+    };
+    put_value(&graph, 11, "x", 1, 2, D(-1, 3));
+    put_value(&graph, 11, "z", 1, 2, D(-1, 3));
+    put_value(&graph, 11, "s", 1, 0, D(0));
+    put_node(&graph, "Add", "x z", "t");
+    put_node(&graph, "Mul", "t s", "y");
+    put_value(&graph, 12, "y", 1, 2, D(-1, 3));
+    put_model(&model, &graph, 13);
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        kiln_graph_options o;
+        kiln_graph *g;
+        kiln_diag d = {0};
+        kiln_status s = kiln_graph_options_read(arena, cases[i].dims, cases[i].binds, &o, &d);
+        if (s == KILN_OK) s = kiln_graph_onnx(arena, (kiln_bytes){(char *)model.p, model.n}, &o, &g, &d);
+        if (cases[i].place) assert_string_equal(d.pointer, cases[i].place);
+        assert_int_equal(s == KILN_OK, !cases[i].place);
+        if (s == KILN_OK) assert_int_equal(g->values[g->outputs[0]].shape[0], cases[i].rows);
+        if (s == KILN_OK) assert_int_equal(g->ninputs, *cases[i].binds ? 2 : 3);
+    }
+}
+
 /* ---- Graph JSON ---- */
 
 static kiln_status read_json(const char *text, kiln_graph **g, kiln_diag *d)
@@ -384,7 +417,7 @@ int main(void)
 {
 #define T(f) cmocka_unit_test_setup_teardown(f, set_up, tear_down)
     const struct CMUnitTest tests[] = {T(small_model), T(shape_plumbing), T(versions),           T(order), T(branches),    T(malformed),
-                                       T(truncated),   T(external_data),  T(dimensions_by_name), T(json),  T(json_refused),
+                                       T(truncated),   T(external_data),  T(dimensions_by_name), T(open_ends_as_text), T(json),  T(json_refused),
                                        T(missing_operators)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -116,9 +116,16 @@ class Client:
         return Kernel(self, kept)
 
     def compile_onnx(self, model, **how):
-        """A Model of an ONNX file: its path or bytes. target, dims={"batch": 1}, wait (seconds), progress(done, total)."""
+        """A Model of an ONNX file: its path or bytes. target, dims={"batch": 1} or {"x": (1, 3, 224, 224)}, bind={"sr": 16000}, wait (seconds),
+        progress(done, total)."""
         from .graph import compile_model, read_onnx
         return compile_model(self, bytes(model) if isinstance(model, (bytes, bytearray)) else read_onnx(model), True, **how)
+
+    def onnx(self, model, **how):
+        """An ONNX file, its path or bytes, as a function of arrays that is compiled for the shapes it is called with. Members as compile_onnx."""
+        from .graph import read_onnx
+        from .onnx import Onnx
+        return Onnx(self, model if isinstance(model, (bytes, bytearray)) else read_onnx(model), **how)
 
     def compile_graph(self, request, **how):
         """A Model of a request with a member "graph" (docs/graphs.md)."""

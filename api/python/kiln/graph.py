@@ -122,9 +122,18 @@ class Model:
         return outs[0] if len(outs) == 1 else outs
 
 
-def compile_model(client, body, onnx, target=None, dims=None, wait=None, progress=None, weights=None):
-    """body: bytes of an ONNX file, or of a request with a graph. progress: called with (done, total). wait: seconds."""
-    members = {"target": target, "dims": ",".join(f"{name}:{extent}" for name, extent in (dims or {}).items())}
+def _extents(name, extent):
+    """batch: 3; x: (1, 3) as a whole shape. A rank of 1 is said by its number, "x:0"."""
+    if isinstance(extent, int):
+        return f"{name}:{extent}"
+    return f"{name}:0:{extent[0]}" if len(extent) == 1 else f"{name}:{'x'.join(map(str, extent))}"
+
+
+def compile_model(client, body, onnx, target=None, dims=None, bind=None, wait=None, progress=None, weights=None):
+    """body: bytes of an ONNX file, or of a request with a graph. dims: {"batch": 1} or {"x": (1, 3, 224, 224)}; bind: {"sr": 16000}.
+    progress: called with (done, total). wait: seconds."""
+    members = {"target": target, "dims": ",".join(_extents(name, extent) for name, extent in (dims or {}).items()),
+               "bind": ",".join(f"{name}:{value!r}" for name, value in (bind or {}).items())}
     query = urllib.parse.urlencode({k: v for k, v in members.items() if v})
     path = "/v1/graphs" + ("?" + query if query else "")
     headers = {"Content-Type": "application/onnx" if onnx else "application/json", "Accept": "application/json"}

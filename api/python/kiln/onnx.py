@@ -1,0 +1,80 @@
+"""An ONNX file as a function of arrays: compiled for the shapes that it is called with, once for each."""
+import threading
+
+from . import arrays
+from .errors import Unsupported
+from .graph import compile_model
+
+
+def _fields(data):
+    """(number, value) of a Protobuf message: integers, or bytes."""
+    def varint(at):
+        x = shift = 0
+        while True:
+            b = data[at]
+            x |= (b & 127) << shift
+            shift += 7
+            at += 1
+            if b < 128:
+                return x, at
+    at = 0
+    while at < len(data):
+        tag, at = varint(at)
+        if tag & 7 == 0:
+            x, at = varint(at)
+            yield tag >> 3, x
+        elif tag & 7 == 2:
+            n, at = varint(at)
+            yield tag >> 3, data[at:at + n]
+            at += n
+        else:
+            at += 8 if tag & 7 == 1 else 4
+
+
+def _all(data, *path):
+    """Every value of a field that lies along a path of field numbers."""
+    for number, value in _fields(data):
+        if number == path[0]:
+            if len(path) == 1:
+                yield value
+            else:
+                yield from _all(value, *path[1:])
+
+
+def input_names(body):
+    """Names of what a model is to be fed with, in order: ModelProto.graph (7), its inputs (11) that no initializer (5, name 8) has as its own."""
+    body = memoryview(body)
+    given = {bytes(n) for n in _all(body, 7, 5, 8)}
+    return [bytes(n).decode() for n in _all(body, 7, 11, 1) if bytes(n) not in given]
+
+
+class Onnx:
+    """Callable with arrays in the order of the model's inputs, or by name. bind: inputs that are numbers known now ({"sr": 16000}).
+    `models`: what was compiled, by the shapes of its inputs."""
+
+    def __init__(self, client, body, bind=None, **how):
+        self.client, self.body, self.bind, self.how = client, bytes(body), dict(bind or {}), how
+        try:
+            self.inputs = [n for n in input_names(self.body) if n not in self.bind]
+        except (IndexError, UnicodeDecodeError, TypeError):
+            raise Unsupported("the bytes are no ONNX") from None
+        self.models, self.lock = {}, threading.Lock()
+
+    def compile(self, shapes):
+        """A Model for {name: shape}."""
+        key = tuple(tuple(shapes[n]) for n in self.inputs)
+        with self.lock:
+            model = self.models.get(key)
+        if model is None:
+            dims = {n: s for n, s in zip(self.inputs, key) if s}
+            model = compile_model(self.client, self.body, True, dims=dims, bind=self.bind, **self.how)
+            with self.lock:
+                model = self.models.setdefault(key, model)
+        return model
+
+    def __call__(self, *args, out=None, pool=None, **named):
+        given = dict(zip(self.inputs, args), **named)
+        if len(args) > len(self.inputs) or set(given) != set(self.inputs):
+            raise TypeError(f"the model takes {len(self.inputs)} arrays: {', '.join(self.inputs)}")
+        model = self.compile({n: arrays.view(x).shape for n, x in given.items()})
+        return model(*[given[n] for n in model.inputs], out=out, pool=pool)
