@@ -93,9 +93,12 @@ def silero(client):
 
 
 def basic_pitch(client):
+    """Chords over the noise of a room: in digital silence the model takes logarithms of rounding errors, and onnxruntime with its optimisations is 1e-3
+    away from itself without them."""
     path = wheels + "/basic-pitch/basic_pitch/saved_models/icassp_2022/nmp.onnx"
     t = np.arange(43844) / 22050
     sound = sum(np.sin(2 * np.pi * f * t) * (np.sin(2 * np.pi * r * t) > 0) for f, r in ((220, 1), (277.18, 2), (329.63, 3), (880, 0.7))) / 4
+    sound += 0.02 * np.random.default_rng(0).standard_normal(sound.size)
     model, worst = same_feed(client, path, {"serving_default_input_2:0": sound.astype(np.float32)[None, :, None]})
     return model, worst, True, "two seconds of chords"
 

@@ -289,10 +289,22 @@ static void open_ends_as_text(void **state)
         const char *dims, *binds, *place;
         int64_t rows;
     } cases[] = {
-        {"N:4", "", NULL, 4},           {"x:4x3", "", NULL, 4},     {"x:0:4", "", NULL, 4},        {"x:0:4,x:1:3", "s:2.5", NULL, 4},
-        {"x:4x5", "", "/graph/input/0", 0}, {"M:4", "", "/graph/input/0", 0}, {"N:4,M:4", "", "?dims", 0},   {"x:4x3x2", "", "?dims", 0},   {"N:0", "", "?dims", 0},
-        {"N:", "", "?dims", 0},         {":4", "", "?dims", 0},     {"x:4x", "", "?dims", 0},      {"N:4,", "", NULL, 4},
-        {"N:4", "t:1", "?bind", 0},     {"N:4", "s:one", "?bind", 0}, {"", "", "/graph/input/0", 0},
+        {"N:4", "", NULL, 4},
+        {"x:4x3", "", NULL, 4},
+        {"x:0:4", "", NULL, 4},
+        {"x:0:4,x:1:3", "s:2.5", NULL, 4},
+        {"N:4,", "", NULL, 4},
+        {"x:4x5", "", "/graph/input/0", 0},
+        {"M:4", "", "/graph/input/0", 0},
+        {"", "", "/graph/input/0", 0},
+        {"N:4,M:4", "", "?dims", 0},
+        {"x:4x3x2", "", "?dims", 0},
+        {"N:0", "", "?dims", 0},
+        {"N:", "", "?dims", 0},
+        {":4", "", "?dims", 0},
+        {"x:4x", "", "?dims", 0},
+        {"N:4", "t:1", "?bind", 0},
+        {"N:4", "s:one", "?bind", 0},
     };
     put_value(&graph, 11, "x", 1, 2, D(-1, 3));
     put_value(&graph, 11, "z", 1, 2, D(-1, 3));
