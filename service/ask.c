@@ -3,26 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "service/service.h"
-
-static void *mem(void *user, void *p, size_t old_size, size_t size)
-{
-    (void)user, (void)old_size;
-    if (size) return realloc(p, size);
-    free(p);
-    return NULL;
-}
-
-static int past(void *user)
-{
-    const int64_t *deadline = user;
-    return deadline && (int64_t)service_now_ms() > *deadline;
-}
-
-kiln_arena *service_arena(const int64_t *deadline)
-{
-    kiln_host host = {(void *)(uintptr_t)deadline, mem, past};
-    return kiln_arena_open(&host);
-}
+#include "workers/arena.h"
 
 void service_ask_drop(service_ask *a)
 {
@@ -157,7 +138,7 @@ service_ask *service_ask_parse(service_call *c, service_reply **problem)
     kiln_status s = KILN_MEMORY;
     if (a) {
         atomic_init(&a->refs, 1);
-        a->arena = service_arena(NULL);
+        a->arena = worker_arena(NULL);
         if (a->arena) s = json ? parse_json(c, a, &d) : parse_text(c, a, &d);
         if (s == KILN_OK) s = resolve(c, a, &d);
         const char *policy = s == KILN_OK ? kiln_request_policy(a->arena, a->request) : NULL;

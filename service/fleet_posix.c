@@ -1,6 +1,7 @@
 /* The service as one of a fleet: leads or follows compiles by leases on jobs, and hears what others did to kernels that it keeps in memory. */
 #include "service/fleet.h"
 #include "jobs/room.h"
+#include "workers/arena.h"
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -29,7 +30,7 @@ jobs *service_fleet_jobs(service_fleet *f) { return f->jobs; }
 /* ---- leading ---- */
 static char *payload_of(service_fleet *f, const service_job *job)
 {
-    kiln_arena *a = build_arena(NULL);
+    kiln_arena *a = worker_arena(NULL);
     char *hw = service_target_json(f->app->targets, job->ask->target, NULL), *text = NULL;
     if (a && hw) text = build_payload(a, job->ask->request, hw, 0);
     free(hw);

@@ -4,6 +4,7 @@
 #include <string.h>
 #include "service/auth.h"
 #include "service/fleet.h"
+#include "workers/arena.h"
 
 /* ---- on the HTTP thread ---- */
 static int64_t wait_of(service_call *c, bool *given)
@@ -252,7 +253,7 @@ void service_emulate_job(void *arg)
     worker_error e = {0};
     const char *tier;
     const service_ask *a = job->ask;
-    kiln_arena *arena = build_arena(NULL);
+    kiln_arena *arena = worker_arena(NULL);
     service_count(app->metrics, SERVICE_EMULATIONS);
     if (arena && !atomic_load(&app->draining) && cache_get(app->cache, job->key, a->keys.kernel_canon, &r, &tier) == CACHE_OK &&
         r->verification == CACHE_PENDING && kiln_generate(arena, a->request->program, a->hw, r->trace, &k, &d) == KILN_OK) {

@@ -5,6 +5,7 @@
 #include <string.h>
 #include <time.h>
 #include "service/graph_flow.h"
+#include "workers/arena.h"
 
 typedef struct graph {
     struct graph *next;
@@ -78,7 +79,7 @@ static service_reply *make_plan(graph *g, plan_of *p)
     kiln_graph_options o = {0};
     kiln_graph *model = NULL;
     p->deadline = (int64_t)service_now_ms() + g->all->app->config.deadline_ms;
-    p->arena = service_arena(&p->deadline);
+    p->arena = worker_arena(&p->deadline);
     if (!p->arena) return service_problem(503, "out-of-memory", "out of memory", NULL, NULL);
     kiln_bytes body = {a->body, a->n};
     kiln_status s = kiln_hw_parse(p->arena, (kiln_bytes){a->target_json, strlen(a->target_json)}, &p->hw, &d);

@@ -4,6 +4,7 @@
 #include <string.h>
 #include "service/auth.h"
 #include "service/graphs.h"
+#include "workers/arena.h"
 
 static bool key_ok(const char *k) { return strlen(k) == 68 && !strncmp(k, "kk1-", 4) && strspn(k + 4, "0123456789abcdef") == 64; }
 
@@ -44,7 +45,7 @@ static service_reply *read_target(service_call *c, service_graph_ask *a, bool gi
 {
     kiln_diag d = {.status = KILN_MEMORY};
     const char *target = "";
-    kiln_arena *arena = a->onnx ? NULL : service_arena(NULL);
+    kiln_arena *arena = a->onnx ? NULL : worker_arena(NULL);
     kiln_status s = a->onnx ? KILN_OK : KILN_MEMORY;
     if (arena) s = kiln_graph_target(arena, (kiln_bytes){c->body ? c->body : "", c->n}, &target, &d);
     if (s == KILN_OK && strlen(target) >= sizeof a->target) {

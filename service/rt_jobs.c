@@ -7,6 +7,7 @@
 #include "service/spec.h"
 #include "service/status.h"
 #include "service/stream.h"
+#include "workers/arena.h"
 
 static jobs *jobs_of(service_call *c) { return service_fleet_jobs(c->app->fleet); }
 
@@ -253,7 +254,7 @@ service_reply *rt_job_change(service_call *c)
 static char *payload_of(service_call *c, service_ask *a, int64_t version)
 {
     char *hw = service_target_json(c->app->targets, a->target, NULL), *text = NULL;
-    kiln_arena *arena = service_arena(NULL);
+    kiln_arena *arena = worker_arena(NULL);
     if (hw && arena) text = build_payload(arena, a->request, hw, version);
     kiln_arena_close(arena);
     free(hw);

@@ -3,11 +3,12 @@
 #include <stdlib.h>
 #include <string.h>
 #include "service/service.h"
+#include "workers/arena.h"
 
 service_reply *rt_operators(service_call *c)
 {
     (void)c;
-    kiln_arena *a = service_arena(NULL);
+    kiln_arena *a = worker_arena(NULL);
     kiln_bytes b;
     service_reply *r = NULL;
     if (a && kiln_operators_json(a, &b) == KILN_OK) {
@@ -34,7 +35,7 @@ service_reply *rt_target(service_call *c)
 
 static service_reply *judge(service_call *c)
 {
-    kiln_arena *a = service_arena(NULL);
+    kiln_arena *a = worker_arena(NULL);
     kiln_hw *hw;
     kiln_diag d = {.status = KILN_MEMORY};
     kiln_status s = KILN_MEMORY;

@@ -249,7 +249,6 @@ struct service_ask {
     char target[KILN_MAX_NAME_BYTES]; /* as asked */
     service_times times;
 };
-kiln_arena *service_arena(const int64_t *deadline); /* deadline: by service_now_ms, NULL: none */
 service_ask *service_ask_parse(service_call *c, service_reply **problem);
 void service_ask_drop(service_ask *a);
 service_reply *service_compile(service_call *c);        /* NULL: waits */

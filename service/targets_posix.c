@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "service/service.h"
+#include "workers/arena.h"
 #include "workers/build.h"
 
 typedef struct target {
@@ -82,7 +83,7 @@ static bool load_folder(service_targets *t, const char *folder, char *why, size_
         kiln_diag diag = {0};
         if (n < 6 || strcmp(e->d_name + n - 5, ".json")) continue;
         snprintf(path, sizeof path, "%s/%s", folder, e->d_name);
-        kiln_arena *a = service_arena(NULL);
+        kiln_arena *a = worker_arena(NULL);
         char *json = read_file(path);
         if (!a || !json || kiln_hw_parse(a, (kiln_bytes){json, strlen(json)}, &hw, &diag) != KILN_OK) {
             snprintf(why, size, "%s: %s %s", path, diag.pointer, diag.message);
@@ -103,7 +104,7 @@ static void choose_host(service_targets *t, int cpus)
     int best = -1;
     const char *chosen = NULL;
     for (int i = 0; i < t->n; i++) {
-        kiln_arena *a = service_arena(NULL);
+        kiln_arena *a = worker_arena(NULL);
         kiln_hw *hw;
         kiln_diag d;
         const char *const *f;

@@ -1,4 +1,5 @@
 /* Building a kernel: construct, generate, toolchain, verify, store; candidates in rank order until one is right. */
+#include "workers/arena.h"
 #include "workers/build.h"
 #include <cjson/cJSON.h>
 #include <math.h>
@@ -10,26 +11,6 @@
 #include "workers/verify.h"
 
 int64_t build_now_ms(void) { return (int64_t)verify_now_ms(); }
-
-static void *mem(void *user, void *p, size_t old_size, size_t size)
-{
-    (void)user, (void)old_size;
-    if (size) return realloc(p, size);
-    free(p);
-    return NULL;
-}
-
-static int past(void *user)
-{
-    const int64_t *deadline = user;
-    return deadline && build_now_ms() > *deadline;
-}
-
-kiln_arena *build_arena(const int64_t *deadline)
-{
-    kiln_host host = {(void *)(uintptr_t)deadline, mem, past};
-    return kiln_arena_open(&host);
-}
 
 void build_id(const kiln_bytes *parts, int n, char out[72])
 {
@@ -92,7 +73,7 @@ static bool fail_worker(build *b, const worker_error *e)
 bool build_open(build *b, const build_order *o, build_result *r)
 {
     memset(r, 0, sizeof *r);
-    *b = (build){.order = o, .result = r, .arena = build_arena(&o->deadline)};
+    *b = (build){.order = o, .result = r, .arena = worker_arena(&o->deadline)};
     return b->arena || fail(b, 503, "out-of-memory", "out of memory", "");
 }
 

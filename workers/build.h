@@ -38,7 +38,6 @@ typedef struct build_result {
 } build_result;
 
 int64_t build_now_ms(void);
-kiln_arena *build_arena(const int64_t *deadline); /* deadline: of build_now_ms, NULL: none */
 /* Candidates in rank order until one is right; what is wrong is stored as a failed version and never built again with the same build id. */
 void build_kernel(const build_order *o, build_result *r);
 

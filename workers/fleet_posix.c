@@ -1,4 +1,5 @@
 /* kiln-worker run: claims jobs of the fleet and does them in sandboxed children, until SIGTERM; then it drains. */
+#include "workers/arena.h"
 #include "workers/fleet.h"
 #include <cjson/cJSON.h>
 #include <pthread.h>
@@ -147,7 +148,7 @@ static void do_job(worker *w, const jobs_lease *l, const jobs_job *job)
     tools.stop_user = &t;
     enum jobs_todo todo;
     jobs_heartbeat(w->jobs, l, NULL, &todo); /* from "leased" to "running" */
-    t.arena = build_arena(NULL);
+    t.arena = worker_arena(NULL);
     enum task_end end = perform(w, &t), why;
     if (end != TASK_DONE && end != TASK_LOST && unwanted(&t) && task_must_stop(&t, &why)) end = why; /* its child was ended, that is no failure */
     build_asked_free(&t.asked);

@@ -6,6 +6,7 @@
 #include <string.h>
 #include <sys/wait.h>
 #include <unistd.h>
+#include "workers/arena.h"
 #include "workers/gpu/text.h"
 #include "workers/build.h"
 #include "workers/toolchain.h"
@@ -43,7 +44,7 @@ static char *describe(const kiln_program *p, const kiln_kernel *k, size_t *size,
     char *text = NULL;
     kiln_diag d = {0};
     kiln_bytes program;
-    kiln_arena *a = build_arena(NULL);
+    kiln_arena *a = worker_arena(NULL);
     FILE *f = a ? open_memstream(&text, size) : NULL;
     bool ok = f && kiln_program_text(a, p, &program) == KILN_OK;
     if (ok) {

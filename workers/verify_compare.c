@@ -1,4 +1,5 @@
 /* Compares sampled output elements with the reference, within the tolerance of the program. */
+#include "workers/arena.h"
 #include "workers/verify.h"
 #include <ctype.h>
 #include <math.h>
@@ -185,24 +186,12 @@ static bool compare_output(const verify_check *c, kiln_ref *ref, reader *r, int 
     return true;
 }
 
-static void *arena_mem(void *user, void *p, size_t old_size, size_t size)
-{
-    (void)user;
-    (void)old_size;
-    if (size == 0) {
-        free(p);
-        return NULL;
-    }
-    return realloc(p, size);
-}
-
 bool verify_compare(const verify_check *c, worker_verdict *v, bool *broken)
 {
-    kiln_host host = {.mem = arena_mem};
     kiln_diag d = {0};
     kiln_ref *ref = NULL;
     reader r = {.source = &c->job->source[c->kind]};
-    kiln_arena *arena = kiln_arena_open(&host);
+    kiln_arena *arena = worker_arena(NULL);
     int nout = kiln_program_outputs(c->program);
     bool ok = arena != NULL;
     for (int i = 0; i < kiln_program_inputs(c->program); i++) {

@@ -1,4 +1,5 @@
 /* The parent's side of running a kernel in a child: describes the job, shares memory for the outputs, reads the answer, compares. */
+#include "workers/arena.h"
 #include "workers/verify.h"
 #include "workers/child.h"
 #include <errno.h>
@@ -48,22 +49,10 @@ bool verify_refused(worker_verdict *v, const char *fmt, ...)
     return true;
 }
 
-static void *arena_mem(void *user, void *p, size_t old_size, size_t size)
-{
-    (void)user;
-    (void)old_size;
-    if (size == 0) {
-        free(p);
-        return NULL;
-    }
-    return realloc(p, size);
-}
-
 /* The program as text in malloc'ed memory; NULL when out of memory. */
 static char *text_of(const kiln_program *p)
 {
-    kiln_host host = {.mem = arena_mem};
-    kiln_arena *a = kiln_arena_open(&host);
+    kiln_arena *a = worker_arena(NULL);
     kiln_bytes b;
     char *s = a && kiln_program_text(a, p, &b) == KILN_OK ? strndup(b.p, b.n) : NULL;
     kiln_arena_close(a);

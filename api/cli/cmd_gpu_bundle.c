@@ -1,6 +1,7 @@
 /* kiln gpu-bundle FILE -o DIR: kernels of the requests in FILE (JSON, one a line), compiled for a GPU, with what is needed to check and
  * measure them on a host that has one. workers/gpu/README.md has the format; `make gpu-bundle` adds the runner and packs it. */
 #include "api/cli/cli.h"
+#include "workers/arena.h"
 #include "workers/build.h"
 #include "workers/gpu/text.h"
 #include <stdio.h>
@@ -95,7 +96,7 @@ static int pack(packer *w, char *requests)
         next = strchr(l, '\n');
         if (next) *next++ = 0;
         if (!*l || *l == '#') continue;
-        w->arena = build_arena(NULL);
+        w->arena = worker_arena(NULL);
         if (!w->arena) return cli_fail(SOFTWARE, "out of memory");
         status = pack_request(w, (kiln_bytes){l, strlen(l)});
         kiln_arena_close(w->arena);

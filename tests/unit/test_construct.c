@@ -1,5 +1,6 @@
 /* The default policy on a table of programs and every shipped hwspec: traces apply, fit the device, are the same bytes each time, come quickly. */
 #include "tests/arena.h"
+#include "tests/unit/device.h"
 #include "block/block.h"
 #include "construct/construct.h"
 #include <stdarg.h>
@@ -51,20 +52,6 @@ static const struct { const char *text, *inputs; } programs[] = {
 enum { NPROGRAMS = sizeof programs / sizeof programs[0] };
 
 static kiln_arena *arena(void) { return kiln_arena_open(&(kiln_host){NULL, mem, NULL}); }
-
-static kn_hw *device(kiln_arena *a, const char *id)
-{
-    char path[128], text[8192];
-    snprintf(path, sizeof path, "hwspecs/%s.json", id);
-    FILE *f = fopen(path, "rb");
-    if (!f) fail_msg("cannot open %s", path);
-    size_t n = fread(text, 1, sizeof text, f);
-    fclose(f);
-    kn_hw *hw = NULL;
-    kiln_diag d = {0};
-    if (kiln_hw_parse(a, (kiln_bytes){text, n}, &hw, &d)) fail_msg("%s: %s", id, d.message);
-    return hw;
-}
 
 static kn_program *program(kiln_arena *a, int i)
 {

@@ -1,5 +1,6 @@
 /* Every candidate of the default policy, lowered and run in the bounds-checked interpreter of loop programs, gives the reference's values. */
 #include "tests/arena.h"
+#include "tests/unit/device.h"
 #include "construct/construct.h"
 #include "te/ref.h"
 #include "tests/unit/lprog_eval.c"
@@ -61,20 +62,6 @@ static const struct { const char *text, *inputs; } programs[] = {
     {"y[N,C,H,W] = pad(x,0.0)[N,C,H+i[C]//3-1,W+i[C]%3-1] where H in 5, W in 17", "x=f32:1x6x5x17&i=i32:6"},
 };
 enum { NPROGRAMS = sizeof programs / sizeof programs[0], NIDS = sizeof ids / sizeof ids[0], TOP = 2 };
-
-static kn_hw *device(kiln_arena *a, const char *id)
-{
-    char path[128], text[8192];
-    snprintf(path, sizeof path, "hwspecs/%s.json", id);
-    FILE *f = fopen(path, "rb");
-    if (!f) fail_msg("cannot open %s", path);
-    size_t n = fread(text, 1, sizeof text, f);
-    fclose(f);
-    kn_hw *hw = NULL;
-    kiln_diag d = {0};
-    if (kiln_hw_parse(a, (kiln_bytes){text, n}, &hw, &d)) fail_msg("%s: %s", id, d.message);
-    return hw;
-}
 
 static int64_t elems_of(const kn_tensor *t)
 {

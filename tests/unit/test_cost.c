@@ -1,5 +1,6 @@
 /* The cost model: exact counts on trees whose traffic can be worked out by hand, and orders that must hold between schedules. */
 #include "tests/arena.h"
+#include "tests/unit/device.h"
 #include "cost/cost.h"
 #include <stdarg.h>
 #include <setjmp.h>
@@ -12,27 +13,13 @@ static kiln_arena *arena;
 static int open_arena(void **s) { (void)s; arena = kiln_arena_open(&(kiln_host){NULL, mem, NULL}); return 0; }
 static int close_arena(void **s) { (void)s; kiln_arena_close(arena); return 0; }
 
-static kn_hw *device(const char *id)
-{
-    char path[128], text[8192];
-    snprintf(path, sizeof path, "hwspecs/%s.json", id);
-    FILE *f = fopen(path, "rb");
-    if (!f) fail_msg("cannot open %s", path);
-    size_t n = fread(text, 1, sizeof text, f);
-    fclose(f);
-    kn_hw *hw = NULL;
-    kiln_diag d = {0};
-    if (kiln_hw_parse(arena, (kiln_bytes){text, n}, &hw, &d)) fail_msg("%s: %s", id, d.message);
-    return hw;
-}
-
 static kn_cost cost(const char *id, const char *text, const char *inputs, const char *trace, kn_tree **tree)
 {
     kn_program *p;
     kn_tree *t;
     kn_cost c;
     kiln_diag d = {0};
-    kn_hw *hw = device(id);
+    kn_hw *hw = device(arena, id);
     if (kn_parse(arena, (kiln_bytes){text, strlen(text)}, (kiln_bytes){inputs, strlen(inputs)}, &p, &d)) fail_msg("%s", d.message);
     if (kn_trace_apply(arena, p, hw, (kiln_bytes){trace, strlen(trace)}, &t, &d)) fail_msg("%s", d.message);
     assert_int_equal(kn_cost_of(t, hw, &c, &d), KILN_OK);
@@ -102,7 +89,7 @@ static void picture(void **state)
     kn_cost c = cost("nvidia-h200", "y[I] = x[I]", "x=f32:1000000", "split y I 256\nbind y I.0 grid\nbind y I.1 thread\n", &t);
     kn_buf b;
     kn_buf_init(&b, arena);
-    kn_cost_print(&b, t, device("nvidia-h200"), &c);
+    kn_cost_print(&b, t, device(arena, "nvidia-h200"), &c);
     kiln_bytes text = kn_buf_take(&b);
     assert_non_null(text.p);
     const char *const words[] = {"stage y", "bound by dram", "blocks 3907", "threads a block 256", "shared", "roofline", "occupancy"};

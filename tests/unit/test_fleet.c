@@ -14,6 +14,7 @@
 #include <unistd.h>
 #include <cmocka.h>
 #include "jobs/jobs.h"
+#include "workers/arena.h"
 #include "workers/build.h"
 #include "workers/child.h"
 
@@ -35,7 +36,7 @@ static int open_all(void **s)
     snprintf(binary, sizeof binary, "%s/../kiln-worker", here);
     store = cache_open(&(cache_config){.data_dir = dir}, &e);
     queue = store ? jobs_open(&(jobs_config){.data_dir = dir, .lease_ms = 800, .beat_ms = 200}, why, sizeof why) : NULL;
-    arena = build_arena(NULL);
+    arena = worker_arena(NULL);
     return queue ? 0 : -1;
 }
 

@@ -16,6 +16,7 @@
 #include <time.h>
 #include <unistd.h>
 #include <cmocka.h>
+#include "tests/unit/counter.h"
 #include "tests/unit/fresh_dir.h"
 #include "cache/remote.h"
 
@@ -66,24 +67,6 @@ static const char *get(cache *c, const char *key, int64_t *version)
     if (version) *version = r->version;
     cache_release(r);
     return tier;
-}
-
-static int64_t wanted;
-static const char *wanted_name, *wanted_tier, *wanted_label;
-static void pick(void *user, const char *name, const char *tier, const char *result, int64_t value)
-{
-    (void)user;
-    if (!strcmp(name, wanted_name) && !strcmp(tier, wanted_tier) && !strcmp(result, wanted_label)) wanted += value;
-}
-
-static int64_t counter(cache *c, const char *name, const char *tier, const char *label)
-{
-    wanted = 0;
-    wanted_name = name;
-    wanted_tier = tier;
-    wanted_label = label;
-    cache_counters(c, pick, NULL);
-    return wanted;
 }
 
 /* A listening socket nobody reads from (answers = false), or a port that refuses. */
