@@ -219,6 +219,17 @@ kn_expr *kn_rebuild(kiln_arena *a, const kn_expr *e, kn_expr **args)
     return r;
 }
 
+/* Whether a node that was rebuilt folded to one of its operands, or to an operand of that: x*1, -(-x). */
+static bool folded(const kn_expr *e, kn_expr *const *args, int n)
+{
+    for (int i = 0; i < n; i++) {
+        if (e == args[i]) return true;
+        for (int k = 0; k < args[i]->nargs; k++)
+            if (e == args[i]->args[k]) return true;
+    }
+    return false;
+}
+
 kn_expr *kn_rewrite(kiln_arena *a, kn_expr *e, kn_rewrite_fn f, void *user)
 {
     if (!e) return NULL;
@@ -229,8 +240,9 @@ kn_expr *kn_rewrite(kiln_arena *a, kn_expr *e, kn_rewrite_fn f, void *user)
         if (!(args[i] = kn_rewrite(a, e->args[i], f, user))) return NULL;
         changed |= args[i] != e->args[i];
     }
+    int nargs = e->nargs;
     if (changed && !(e = kn_rebuild(a, e, args))) return NULL;
-    return f(user, a, e);
+    return changed && folded(e, args, nargs) ? e : f(user, a, e); /* an operand has been through f: twice is wrong where f renumbers */
 }
 
 bool kn_expr_equal(const kn_expr *x, const kn_expr *y)

@@ -206,6 +206,8 @@ static const char *const forms[] = {
     "{'op':'Sigmoid','inputs':['A'],'outputs':['Y']}",
     "{'op':'Add','inputs':['A','B'],'outputs':['Y']}",
     "{'op':'Mul','inputs':['A','half'],'outputs':['Y']}",
+    "{'op':'Mul','inputs':['A','unit'],'outputs':['Y']}", /* folds to its operand while groups are joined */
+    "{'op':'Sub','inputs':['A','zero'],'outputs':['Y']}",
     "{'op':'Add','inputs':['channel','A'],'outputs':['Y']}",
     "{'op':'Transpose','inputs':['A'],'outputs':['Y'],'attrs':{'perm':[0,1,3,2]}}",
     "{'op':'Softmax','inputs':['A'],'outputs':['Y'],'attrs':{'axis':3}}",
@@ -240,7 +242,8 @@ static void random_graph(char *to, uint32_t seed)
     int nodes = 3 + (int)turn(&seed, 10), outputs = 1 + (int)turn(&seed, 3);
     size_t n = (size_t)sprintf(
         to, "{'graph':{'inputs':[{'name':'v0','dtype':'f32','shape':[1,4,4,4]},{'name':'v1','dtype':'f32','shape':[1,4,4,4]}],"
-            "'constants':[{'name':'half','dtype':'f32','shape':[],'fill':0.5},"
+            "'constants':[{'name':'half','dtype':'f32','shape':[],'fill':0.5},{'name':'unit','dtype':'f32','shape':[1],'fill':1},"
+            "{'name':'zero','dtype':'f32','shape':[1],'fill':0},"
             "{'name':'channel','dtype':'f32','shape':[4,1,1],'values':[0.5,-0.25,1,0]},"
             "{'name':'w','dtype':'f32','shape':[4,4,3,3],'fill':0.0625},{'name':'w8','dtype':'f32','shape':[4,8,1,1],'fill':0.125},"
             "{'name':'one','dtype':'f32','shape':[4],'values':[1,2,3,4]},{'name':'two','dtype':'f32','shape':[4],'fill':0.5},"
