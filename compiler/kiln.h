@@ -186,6 +186,8 @@ typedef struct kiln_launch {
     const kiln_program *program; /* what this launch alone computes: inputs and outputs in the order of args; lets a launch be
                                   * verified on its own, with its input temporaries filled like any input */
 } kiln_launch;
+/* CPU: a constant input that the kernel takes in an order of its own, made by the function ENTRY_prepack_INPUT (docs/abi.md). */
+typedef struct kiln_packed { int input; int64_t bytes; } kiln_packed;
 typedef struct kiln_kernel {
     const char *language;     /* "c" | "cuda" */
     const char *entry;        /* C symbol, "kiln_" + 16 hex of the workload key */
@@ -198,6 +200,8 @@ typedef struct kiln_kernel {
     const int64_t *temp_bytes;
     const int *temp_slots;    /* the slot that a launch's argument names it by */
     kiln_bytes launcher;      /* GPU: .c text that launches the kernel from device pointers (docs/abi.md); empty for a CPU */
+    int npacked;
+    const kiln_packed *packed;
     int64_t scratch_bytes;    /* CPU: per-thread scratch; shared part is temp_bytes */
     kiln_bytes manifest;      /* JSON, design section 4; the service adds artifact digests and verification */
 } kiln_kernel;
@@ -226,6 +230,9 @@ typedef struct kiln_weight {
     bool splat;
     char sha256[65];       /* of the bytes in full; "" for a splat */
     int64_t offset;        /* in the file of all weights, one after the other, 64-byte aligned; -1: splats and those that are elsewhere */
+    int of;                /* -1, or the weight that this one is as input `input` of kernel `kernel` wants it: what its prepack entry makes of that
+                            * weight, or the same bytes where it has no such entry; data, sha256 and offset say nothing then */
+    int kernel, input;
 } kiln_weight;
 /* Kernels, what runs after what, and where values lie. Deterministic; everything in the arena, weights in the client's bytes. */
 typedef struct kiln_plan {

@@ -2,7 +2,7 @@
 #include "manifest.h"
 
 /* GPU kernels may load 16 bytes at once; device allocations are aligned to more than that. */
-static void put_args(kn_buf *b, const kn_program *p, const kn_hw *hw, bool outputs)
+static void put_args(kn_buf *b, const kn_program *p, const kn_hw *hw, const kiln_kernel *k, bool outputs)
 {
     int n = outputs ? kiln_program_outputs(p) : kiln_program_inputs(p);
     kn_put(b, "[");
@@ -11,10 +11,15 @@ static void put_args(kn_buf *b, const kn_program *p, const kn_hw *hw, bool outpu
         if (outputs) kiln_program_output(p, i, &x);
         else kiln_program_input(p, i, &x);
         kn_putf(b, "%s{\"name\":\"%s\",\"dtype\":\"%s\",\"shape\":[", i ? "," : "", x.name, x.dtype);
-        for (int k = 0; k < x.rank; k++) kn_putf(b, "%s%lld", k ? "," : "", (long long)x.shape[k]);
+        for (int j = 0; j < x.rank; j++) kn_putf(b, "%s%lld", j ? "," : "", (long long)x.shape[j]);
         int align = hw->gpu ? 16 : kn_dtype_bytes(p->tensors[outputs ? p->ninputs + i : i].dtype);
         kn_putf(b, "],\"layout\":\"row_major\",\"role\":\"%s\",\"bytes\":%lld,\"align_bytes\":%d", outputs ? "output" : "input",
                 (long long)x.bytes, align);
+        if (!outputs && p->tensors[i].constant) kn_put(b, ",\"constant\":true");
+        for (int j = 0; j < k->npacked && !outputs; j++)
+            if (k->packed[j].input == i)
+                kn_putf(b, ",\"prepack\":{\"entry\":\"%s_prepack_%d\",\"bytes\":%lld,\"align_bytes\":64}", k->entry, i,
+                        (long long)k->packed[j].bytes);
         if (outputs) {
             double rtol, atol;
             kiln_tolerance(p, i, &rtol, &atol);
@@ -146,9 +151,9 @@ kiln_status kn_manifest(kiln_arena *a, const kn_program *p, const kn_hw *hw, con
     kn_put(&b, ",\"target\":");
     put_target(&b, hw);
     kn_put(&b, ",\"inputs\":");
-    put_args(&b, p, hw, false);
+    put_args(&b, p, hw, k, false);
     kn_put(&b, ",\"outputs\":");
-    put_args(&b, p, hw, true);
+    put_args(&b, p, hw, k, true);
     kn_put(&b, ",\"launch\":");
     put_launches(&b, p, k);
     kn_put(&b, ",");

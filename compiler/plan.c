@@ -85,6 +85,7 @@ static int add_weight(planner *q, int v)
         kiln_sha256(w->data, w->n, digest);
         kiln_hex(digest, 32, w->sha256);
     }
+    w->of = -1;
     w->offset = w->splat || !w->data ? -1 : q->plan->weights_bytes;
     if (w->offset >= 0) q->plan->weights_bytes = kn_round_up(w->offset + w->arg.bytes, 64);
     return q->weight[v] = q->plan->nweights++;
@@ -98,6 +99,19 @@ static kiln_slot slot_of(planner *q, int v)
     if (q->feed[r] >= 0) return (kiln_slot){KILN_FEED, q->feed[r], offset};
     if (q->g->values[r].data) return (kiln_slot){KILN_WEIGHT, add_weight(q, r), offset};
     return (kiln_slot){KILN_ARENA, 0, q->offsets[r] + offset};
+}
+
+/* A weight that a kernel may want in an order of its own: one entry for every way in which it is read. */
+static kiln_slot packed_slot(planner *q, const kiln_slot *plain, int kernel, int input)
+{
+    if (plain->place != KILN_WEIGHT || plain->offset || !q->kernels[kernel]->tensors[input].constant) return *plain;
+    for (int i = 0; i < q->plan->nweights; i++) {
+        const kiln_weight *w = &q->weights[i];
+        if (w->of == plain->index && w->kernel == kernel && w->input == input) return (kiln_slot){KILN_WEIGHT, i, 0};
+    }
+    kiln_weight *w = &q->weights[q->plan->nweights];
+    *w = (kiln_weight){.arg = q->weights[plain->index].arg, .offset = -1, .of = plain->index, .kernel = kernel, .input = input};
+    return (kiln_slot){KILN_WEIGHT, q->plan->nweights++, 0};
 }
 
 /* The number of the group's kernel among the distinct ones. */
@@ -135,7 +149,10 @@ static kiln_status kernel_step(planner *q, const kn_group *g)
     if (!args) return dry(q);
     kiln_status status = kernel_of(q, g, &s->kernel);
     if (status != KILN_OK) return status;
-    for (int i = 0; i < g->nin; i++) args[i] = slot_of(q, g->in[i]);
+    for (int i = 0; i < g->nin; i++) {
+        kiln_slot plain = slot_of(q, g->in[i]);
+        args[i] = packed_slot(q, &plain, s->kernel, i);
+    }
     for (int i = 0; i < g->nout; i++) args[g->nin + i] = slot_of(q, g->out[i]);
     s->nargs = g->nin + g->nout;
     s->args = args;
@@ -169,7 +186,9 @@ static kiln_status steps(planner *q)
     q->steps = kn_array(q->a, kiln_step, n + q->g->noutputs + 1);
     q->kernels = kn_array(q->a, const kiln_program *, n + 1);
     q->keys = kn_array(q->a, kiln_keys, n + 1);
-    q->weights = kn_array(q->a, kiln_weight, q->g->nvalues + 1);
+    int uses = q->g->nvalues + 1; /* each input of each step may be a weight in an order of its own */
+    for (int i = 0; i < n; i++) uses += q->part->groups[q->part->steps[i]].nin;
+    q->weights = kn_array(q->a, kiln_weight, uses);
     if (!q->steps || !q->kernels || !q->keys || !q->weights) return dry(q);
     kiln_status s = KILN_OK;
     for (int i = 0; s == KILN_OK && i < n; i++) s = kernel_step(q, &q->part->groups[q->part->steps[i]]);

@@ -96,7 +96,7 @@ static void put_args(kn_buf *b, const char *name, const kiln_arg *x, int n)
     kn_put(b, "]");
 }
 
-/* A constant that a whole model takes is there before the first call: whoever has a better layout for it may bring it into that once. */
+/* A weight with "of" is another one as a kernel's prepack entry makes it, before the first call (docs/abi.md). */
 static void put_weights(kn_buf *b, const kiln_plan *p)
 {
     kn_put(b, ",\"weights\":[");
@@ -106,7 +106,9 @@ static void put_weights(kn_buf *b, const kiln_plan *p)
         if (i) kn_put(b, ",");
         put_arg(b, &w->arg);
         kn_put(b, ",\"constant\":true");
-        if (w->splat) {
+        if (w->of >= 0) {
+            kn_putf(b, ",\"of\":%d,\"kernel\":%d,\"input\":%d}", w->of, w->kernel, w->input);
+        } else if (w->splat) {
             kiln_hex((const uint8_t *)w->data, w->n < 16 ? w->n : 16, hex);
             kn_putf(b, ",\"splat\":\"%s\"}", hex);
         } else {

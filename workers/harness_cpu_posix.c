@@ -9,7 +9,13 @@ enum { PARALLEL = 3, WARM_UPS = 2, MOST_RUNS = 10000 };
 static const double time_bound_ms = 100;
 
 typedef int32_t (*entry_fn)(const void *const *inputs, void *const *outputs, void *workspace, const kiln_pool *pool);
-typedef struct kernel { entry_fn entry; int64_t (*workspace)(int32_t); } kernel;
+typedef int64_t (*pack_fn)(const void *input, void *packed);
+typedef struct kernel {
+    entry_fn entry;
+    int64_t (*workspace)(int32_t);
+    pack_fn pack[VERIFY_MAX_ARGS]; /* of inputs that the kernel takes in an order of its own; else NULL */
+    harness_region packed[VERIFY_MAX_ARGS];
+} kernel;
 
 static void *symbol(harness *h, const char *name, const char *tail)
 {
@@ -43,7 +49,40 @@ static bool find_kernel(harness *h, kernel *k)
     void *w = symbol(h, name, "_workspace");
     memcpy(&k->entry, &p, sizeof p);
     memcpy(&k->workspace, &w, sizeof w);
+    for (int i = 0; i < h->job->nin; i++) {
+        char full[120];
+        snprintf(full, sizeof full, "%s_prepack_%d", name, i);
+        void *pack = dlsym(h->so, full);
+        memcpy(&k->pack[i], &pack, sizeof pack);
+        k->packed[i] = (harness_region){0};
+    }
     return p != NULL && w != NULL;
+}
+
+/* What the caller of a kernel with constants does once: makes the packed copies, which end at a guard too. */
+static bool pack_inputs(harness *h, kernel *k, int kind)
+{
+    for (int i = 0; i < h->job->nin; i++) {
+        if (k->pack[i] == NULL) {
+            continue;
+        }
+        int64_t n = k->pack[i](NULL, NULL);
+        harness_region *r = &k->packed[i];
+        if (n < 0 || n >> 20 > VERIFY_ROOM) {
+            harness_say("fail input %d packed is %lld bytes", i, (long long)n);
+            return false;
+        }
+        if (r->map == NULL && !harness_map(r, n, -1, 0, "packed input", i)) {
+            return false;
+        }
+        harness_place(r, r->pages - (n + 63) / 64 * 64, VERIFY_POISON_A);
+        harness_at("prepack", kind);
+        k->pack[i](h->in[i].data, r->data);
+        if (!harness_canary_ok(r)) {
+            return false;
+        }
+    }
+    return true;
 }
 
 /* Ends at the guard but for the rounding up to its alignment of 64. */
@@ -69,7 +108,7 @@ static bool call(harness *h, const kernel *k, harness_region *outputs, harness_r
     const void *in[VERIFY_MAX_ARGS + 1] = {0};
     void *out[VERIFY_MAX_ARGS + 1] = {0};
     for (int i = 0; i < h->job->nin; i++) {
-        in[i] = h->in[i].data;
+        in[i] = k->pack[i] ? k->packed[i].data : h->in[i].data;
     }
     for (int i = 0; i < h->job->nout; i++) {
         out[i] = outputs[i].data;
@@ -81,11 +120,11 @@ static bool call(harness *h, const kernel *k, harness_region *outputs, harness_r
     return rc == 0 && (ws->map == NULL || harness_canary_ok(ws));
 }
 
-static bool one_kind(harness *h, const kernel *k, int kind, const kiln_pool *pool)
+static bool one_kind(harness *h, kernel *k, int kind, const kiln_pool *pool)
 {
     harness_region ws;
     int input_kind = h->job->source[kind].kind;
-    if (!harness_open(h, kind) || !open_workspace(k, 1, VERIFY_POISON_A, &ws)) {
+    if (!harness_open(h, kind) || !pack_inputs(h, k, input_kind) || !open_workspace(k, 1, VERIFY_POISON_A, &ws)) {
         return false;
     }
     harness_at("serial", input_kind);
@@ -158,7 +197,7 @@ bool harness_time(harness *h)
     kiln_pool pool;
     harness_region ws;
     int n = 0, want = h->job->runs < 1 ? 1 : h->job->runs > MOST_RUNS ? MOST_RUNS : h->job->runs;
-    if (!find_kernel(h, &k) || !harness_open(h, 0) || !open_workspace(&k, h->job->threads, VERIFY_POISON_B, &ws)) {
+    if (!find_kernel(h, &k) || !harness_open(h, 0) || !pack_inputs(h, &k, -1) || !open_workspace(&k, h->job->threads, VERIFY_POISON_B, &ws)) {
         return false;
     }
     harness_pool *threads = harness_pool_open(h->job->threads, false, true, &pool);

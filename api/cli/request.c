@@ -45,7 +45,7 @@ int cli_write(const struct cli *c, const void *p, size_t n)
     return good ? OK : cli_fail(CANT_CREATE, "writing %s failed", c->output ? c->output : "the output");
 }
 
-/* "f32:512x512" or "f32[512,512]" as {"name","dtype","shape"}. */
+/* "f32:512x512" or "f32[512,512]", with :const behind it where it is a constant, as {"name","dtype","shape","constant"}. */
 static cJSON *input(const char *arg)
 {
     const char *eq = strchr(arg, '='), *type = eq ? eq + 1 : NULL;
@@ -65,6 +65,7 @@ static cJSON *input(const char *arg)
         cJSON_AddItemToArray(shape, cJSON_CreateNumber(x));
         p = end;
     }
+    if (!strcmp(*p == ']' ? p + 1 + strspn(p + 1, ": ") : p, "const")) cJSON_AddTrueToObject(o, "constant");
     return o;
 }
 

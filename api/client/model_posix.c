@@ -41,7 +41,8 @@ struct kiln_model {
     int32_t (*entry)(const graph_call *);
     kernel_fn *kernels;
     int64_t (**workspaces)(int32_t);
-    void *packed, **weights;
+    void **weights;
+    bool *alias; /* of another weight's memory */
     void *arena, *workspace;
     int64_t arena_bytes, workspace_bytes;
     step *steps;
@@ -255,12 +256,29 @@ static bool fill_splat(char *to, int64_t bytes, const char *hex)
     return true;
 }
 
+/* A weight as a kernel wants it: packed by the kernel's own entry, or another name for the weight as it is. */
+static bool pack_weight(kiln_model *m, int i, const cJSON *w, kiln_client_error *e)
+{
+    int of = (int)number(w, "of"), kernel = (int)number(w, "kernel"), input = (int)number(w, "input");
+    if (of < 0 || of >= i || kernel < 0 || kernel >= m->nkernels || m->alias[of]) return fail(e, "model.json has a weight that cannot be read");
+    int64_t (*make)(const void *, void *);
+    char symbol[160];
+    snprintf(symbol, sizeof symbol, "%s_prepack_%d", (const char *)dlsym(m->sos[kernel], "kiln_entry"), input);
+    *(void **)&make = dlsym(m->sos[kernel], symbol);
+    m->alias[i] = !make;
+    m->weights[i] = make ? aligned_alloc(64, ((size_t)make(NULL, NULL) + 127) / 64 * 64) : m->weights[of];
+    if (!m->weights[i]) return fail(e, "no memory for a packed weight of %lld bytes", (long long)make(NULL, NULL));
+    if (make) make(m->weights[of], m->weights[i]);
+    return true;
+}
+
 static bool load_weights(kiln_model *m, const char *folder, const cJSON *list, kiln_client_error *e)
 {
     size_t n = 0;
     m->nweights = cJSON_GetArraySize(list);
     m->weights = calloc((size_t)m->nweights + 1, sizeof *m->weights);
-    if (!m->weights) return fail(e, "out of memory");
+    m->alias = calloc((size_t)m->nweights + 1, sizeof *m->alias);
+    if (!m->weights || !m->alias) return fail(e, "out of memory");
     char *file = get(get(m->json, "files"), "weights.bin") ? checked(m, folder, "weights.bin", &n, e) : NULL;
     if (!file && get(get(m->json, "files"), "weights.bin")) return false;
     bool ok = true;
@@ -269,6 +287,10 @@ static bool load_weights(kiln_model *m, const char *folder, const cJSON *list, k
     cJSON_ArrayForEach(w, list)
     {
         int64_t bytes = number(w, "bytes"), offset = number(w, "offset");
+        if (ok && get(w, "of")) {
+            ok = pack_weight(m, i++, w, e);
+            continue;
+        }
         if (!ok || bytes < 0 || !(m->weights[i] = aligned_alloc(64, ((size_t)bytes + 127) / 64 * 64))) {
             ok = ok && fail(e, "no memory for a weight of %lld bytes", (long long)bytes);
             break;
@@ -329,12 +351,14 @@ void kiln_model_close(kiln_model *m)
     for (int i = 0; m->sos && i < m->nkernels; i++)
         if (m->sos[i]) dlclose(m->sos[i]);
     if (m->entry_so) dlclose(m->entry_so);
-    for (int i = 0; m->weights && i < m->nweights; i++) free(m->weights[i]);
+    for (int i = 0; m->weights && i < m->nweights; i++)
+        if (!m->alias || !m->alias[i]) free(m->weights[i]);
     for (int i = 0; m->steps && i < m->nsteps; i++) free(m->steps[i].args);
     free(m->sos);
     free(m->kernels);
     free(m->workspaces);
     free(m->weights);
+    free(m->alias);
     free(m->steps);
     free(m->arena);
     free(m->workspace);

@@ -45,7 +45,7 @@ static kn_expr *read_load(reader *r, kn_expr *e)
     if (e->u.tensor == r->tile) return kn_load(m->a, m->b->tensors, r->tile_buffer, r->tile_index);
     for (int i = 0; i < r->s->g->ncaches && r->tile < 0; i++) {
         const kn_cache *c = &r->s->g->caches[i];
-        if (r->s->loads[c->load] != e) continue;
+        if (r->s->loads[c->load] != e || c->scope == KN_PACKED) continue; /* a block reads a constant as it is declared */
         kn_mk_cached_index(m, r->s, c, idx);
         return kn_load(m->a, m->b->tensors, r->s->cache[c->load], idx);
     }
@@ -236,6 +236,7 @@ static bool stage_init(kn_mk *m, kn_ms *s, int index, const kn_ms *consumer)
     if (s->nloads > KILN_MAX_TENSORS) kn_mk_fail(m, KILN_LIMIT, "more loads than tensors of a program", name);
     for (int i = 0; i < s->g->ncaches && !m->status; i++) {
         const kn_cache *c = &s->g->caches[i];
+        if (c->scope == KN_PACKED) continue;
         if (producer(m, s->loads[c->load]->u.tensor)) kn_mk_fail(m, KILN_UNSUPPORTED, "a cache of what is computed in place", name);
         if (!m->status) s->cache[c->load] = kn_mk_cache(m, s, c);
     }

@@ -67,6 +67,8 @@ static void pointer(kn_gen *g, int i, bool stored)
     kn_putf(&g->out, " = (%s%s *)", constant, type);
     if (b->scope == KN_SCRATCH) {
         kn_putf(&g->out, "(k->scratch + (i64)k_worker * %lld + %lld);", (long long)kn_round_up(p->scratch_bytes, 64), (long long)b->offset);
+    } else if (b->scope == KN_PACKED && stored) {
+        kn_put(&g->out, "k->out[0];");
     } else if (b->slot < p->program->ninputs) {
         kn_putf(&g->out, "k->in[%d];", b->slot);
     } else if (b->slot < p->program->ninputs + p->program->noutputs) {
@@ -78,15 +80,14 @@ static void pointer(kn_gen *g, int i, bool stored)
     }
 }
 
-static void task(kn_gen *g, int n)
+static void task(kn_gen *g, const kn_fn *f, const char *name, int n)
 {
     const kn_lprog *p = g->p;
-    const kn_fn *f = &p->fns[n];
     bool *used = kn_array(g->a, bool, p->nbuffers + 1), *stored = kn_array(g->a, bool, p->nbuffers + 1);
     if (!used || !stored) return;
     kn_mark_buffers(p, f, used, stored);
     kn_fn_ranges(g, f);
-    kn_putf(&g->out, "\nstatic void task_%d(void *closure, i64 k_index, i32 k_worker)\n{", n);
+    kn_putf(&g->out, "\nstatic void %s_%d(void *closure, i64 k_index, i32 k_worker)\n{", name, n);
     g->depth = 1;
     kn_line(g);
     kn_put(&g->out, "const k_args *k = (const k_args *)closure;");
@@ -140,6 +141,31 @@ static void entry_functions(kn_buf *b, const kn_lprog *p, const char *entry, int
     kn_put(b, "    return 0;\n}\n");
 }
 
+/* The program as its caller sees it: inputs that are packed ahead are rows of elements. */
+static const kn_program *as_given(kiln_arena *a, const kn_lprog *p)
+{
+    if (!p->npacks) return p->program;
+    kn_program *q = kn_program_clone(a, p->program);
+    for (int i = 0; q && i < p->npacks; i++) {
+        kn_tensor *x = &q->tensors[kn_pack_slot(p, i)];
+        x->rank = 1;
+        x->shape[0] = kn_pack_bytes(p, kn_pack_slot(p, i)) / kn_dtype_bytes(x->dtype);
+    }
+    return q;
+}
+
+/* Each makes of a constant input what is given in its place. */
+static void pack_functions(kn_buf *b, const kn_lprog *p, const char *entry)
+{
+    for (int i = 0; i < p->npacks; i++) {
+        int slot = kn_pack_slot(p, i);
+        kn_putf(b, "KN_API i64 %s_prepack_%d(const void *input, void *packed)\n{\n    if (!packed) return %lld;\n", entry, slot,
+                (long long)kn_pack_bytes(p, slot));
+        kn_putf(b, "    const void *in[%d] = {0};\n    in[%d] = input;\n", slot + 1, slot);
+        kn_putf(b, "    k_args k = {in, &packed, 0, 0};\n    pack_%d(&k, 0, 0);\n    return %lld;\n}\n", i, (long long)kn_pack_bytes(p, slot));
+    }
+}
+
 /* Serial; the workspace comes from the stack where it is small, else from the C library for the length of the call. */
 static void tvm_entry(kn_buf *b, const kn_lprog *p, const char *entry, int64_t workspace)
 {
@@ -157,7 +183,7 @@ static void tvm_entry(kn_buf *b, const kn_lprog *p, const char *entry, int64_t w
     kn_put_tvm_close(b);
 }
 
-static void put_header(kn_buf *b, const kn_lprog *p, const char *e)
+static void put_header(kn_buf *b, const kn_lprog *p, const kn_program *given, const char *e)
 {
     int nin = p->program->ninputs, n = nin + p->program->noutputs;
     kn_gen_title(b, p, e);
@@ -171,11 +197,14 @@ static void put_header(kn_buf *b, const kn_lprog *p, const char *e)
     kn_put(b, "/* Contiguous, row-major, aligned to their elements; outputs overlap nothing. pool NULL: serial.\n");
     for (int i = 0; i < n; i++) {
         kn_putf(b, " *   %s[%d]: ", i < nin ? "inputs" : "outputs", i < nin ? i : i - nin);
-        kn_put_tensor_type(b, &p->program->tensors[i]);
+        kn_put_tensor_type(b, &given->tensors[i]);
         kn_put(b, "\n");
     }
     kn_putf(b, " */\nint64_t %s_workspace(int32_t nthreads); /* bytes, to be aligned to 64; 0: none */\n", e);
     kn_putf(b, "int32_t %s(const void *const *inputs, void *const *outputs, void *workspace, const kiln_pool *pool); /* 0: done */\n", e);
+    for (int i = 0; i < p->npacks; i++)
+        kn_putf(b, "int64_t %s_prepack_%d(const void *input, void *packed); /* makes what is given as inputs[%d], aligned to 64; its bytes */\n", e,
+                kn_pack_slot(p, i), kn_pack_slot(p, i));
     kn_put(b, "#ifdef __cplusplus\n}\n#endif\n#endif\n");
 }
 
@@ -198,7 +227,8 @@ kiln_status kn_gen_c(kiln_arena *a, const kn_lprog *p, const char *entry, kiln_b
     int64_t temps = temp_offset(p, -1);
     if (temps < 0) return kn_fail(d, KILN_LIMIT, "the temporaries are too large");
     kn_put_instructions(g);
-    for (int i = 0; i < p->nfns; i++) task(g, i);
+    for (int i = 0; i < p->nfns; i++) task(g, &p->fns[i], "task", i);
+    for (int i = 0; i < p->npacks; i++) task(g, &p->packs[i], "pack", i);
     if (g->status != KILN_OK) return g->status;
     kn_buf_init(&prelude, a);
     kn_put_prelude(g, &prelude);
@@ -211,11 +241,14 @@ kiln_status kn_gen_c(kiln_arena *a, const kn_lprog *p, const char *entry, kiln_b
     kn_putn(&b, g->out.p ? g->out.p : "", g->out.n);
     if (forks(p)) kn_put(&b, run_text);
     entry_functions(&b, p, entry, temps);
+    pack_functions(&b, p, entry);
     kn_put_tvm_types(&b, false);
-    kn_put_tvm_wants(&b, p->program, "on the CPU");
+    const kn_program *given = as_given(a, p);
+    if (!given) return kn_fail(d, KILN_MEMORY, "out of memory");
+    kn_put_tvm_wants(&b, given, "on the CPU");
     tvm_entry(&b, p, entry, temps + kn_round_up(p->scratch_bytes, 64));
     kn_buf_init(&h, a);
-    put_header(&h, p, entry);
+    put_header(&h, p, given, entry);
     kiln_bytes text = kn_buf_take(&b), declarations = kn_buf_take(&h);
     if (!text.p || !declarations.p || g->out.failed || prelude.failed) return kn_fail(d, KILN_MEMORY, "out of memory");
     *source = text;

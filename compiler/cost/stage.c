@@ -79,13 +79,14 @@ static void cpu_level(const kn_stage_view *v, int i, kn_cost *c)
         const kn_access *x = &v->access[k];
         if (x->near && outside) continue;
         double bytes = kn_footprint(v, x, from, false) * kn_fills(v, x, from, false) * x->bytes;
-        bool packed = x->cache >= 0;
+        bool packed = x->cache >= 0, ahead = packed && v->g->caches[x->cache].at < 0; /* in the order in which it is read */
         /* the next loop out walks along lines that are still there, so its run counts */
         if (!last && !packed) bytes *= kn_rounding(v, x, from > 0 ? from - 1 : 0, false, (double)near->transaction_bytes);
         int at = packed ? v->g->caches[x->cache].at + 1 : from;
-        if (packed && i == 0) bytes = at_most(bytes, kn_footprint(v, x, at, false) * kn_fills(v, x, at, false) * x->bytes);
+        if (packed && !ahead && i == 0) bytes = at_most(bytes, kn_footprint(v, x, at, false) * kn_fills(v, x, at, false) * x->bytes);
         /* short runs far apart, over and over: prefetchers lose them and they collide in few sets, which is why panels are packed */
-        bool apart = !x->store && kn_fills(v, x, at, false) > 16 * v->tasks && kn_rounding(v, x, at, false, 4096) > 1.5 && !one_run(v, x, at);
+        bool apart = !x->store && !ahead && kn_fills(v, x, at, false) > 16 * v->tasks && kn_rounding(v, x, at, false, 4096) > 1.5;
+        apart = apart && !one_run(v, x, at);
         double lost = i ? 1.3 : 1 + 4 * kn_rounding(v, x, at, false, 4096) * (double)near->transaction_bytes / 4096;
         if (!last && (!packed || i == 0) && apart) bytes *= lost;
         sum += x->store && i == 0 ? 2 * bytes : bytes; /* a store reads its line first */
@@ -101,7 +102,7 @@ static double copy_us(const kn_stage_view *v, double share)
     double cycles = 0;
     for (int i = 0; i < v->naccesses; i++) {
         const kn_access *x = &v->access[i];
-        if (x->cache < 0) continue;
+        if (x->cache < 0 || v->g->caches[x->cache].at < 0) continue; /* packed ahead: copied before the first call */
         const kn_cache *k = &v->g->caches[x->cache];
         double n = kn_footprint(v, x, k->at + 1, false) * kn_fills(v, x, k->at + 1, false);
         bool run = k->region || (k->nloops && v->g->loops[k->loops[k->nloops - 1]].axis == x->unit_axis);

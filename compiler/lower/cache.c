@@ -100,9 +100,10 @@ kn_expr *kn_lw_swizzled(kn_lw *w, const kn_sg *sg, int cache, kn_expr *at)
 kn_expr *kn_lw_half(kn_lw *w, const kn_sg *sg, int cache, kn_expr *at)
 {
     const kn_cache *c = &sg->g->caches[cache];
-    kn_expr *k = sg->filling[cache] ? sg->filling[cache] : sg->val[c->at];
     if (c->swizzle) at = kn_lw_swizzled(w, sg, cache, at);
-    return c->copies ? kn_lw_simp(w, kn_bin(w->a, KN_OP_ADD, at, kn_lw_copy_of(w, sg, cache, k))) : at;
+    if (!c->copies) return at;
+    kn_expr *k = sg->filling[cache] ? sg->filling[cache] : sg->val[c->at];
+    return kn_lw_simp(w, kn_bin(w->a, KN_OP_ADD, at, kn_lw_copy_of(w, sg, cache, k)));
 }
 
 kn_source kn_cache_source(kn_lw *w, kn_sg *sg, int cache, kn_expr *const *k)

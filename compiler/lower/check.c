@@ -195,6 +195,15 @@ static kiln_status check_list(checker *c, const kn_ls *list, bool uniform)
     return st;
 }
 
+int kn_pack_slot(const kn_lprog *p, int pack) { return p->packs[pack].args[0]; }
+
+int64_t kn_pack_bytes(const kn_lprog *p, int slot)
+{
+    for (int i = 0; i < p->nbuffers; i++)
+        if (p->buffers[i].scope == KN_PACKED && p->buffers[i].slot == slot) return p->buffers[i].elems * kn_dtype_bytes(p->buffers[i].dtype);
+    return 0;
+}
+
 kiln_status kn_lprog_check(const kn_lprog *p, kiln_diag *d)
 {
     enum { VARS = 16384 };
@@ -207,8 +216,8 @@ kiln_status kn_lprog_check(const kn_lprog *p, kiln_diag *d)
         kiln_status st = check_list(&c, p->calls[i].body, true);
         if (st) return st;
     }
-    for (int i = 0; i < p->nfns; i++) {
-        const kn_fn *f = &p->fns[i];
+    for (int i = 0; i < p->npacks + p->nfns; i++) {
+        const kn_fn *f = i < p->npacks ? &p->packs[i] : &p->fns[i - p->npacks];
         memset(defined, 0, sizeof defined);
         memset(divergent, 0, sizeof divergent);
         checker c = { .p = p, .fn = f, .defined = defined, .lane = -1, .divergent = divergent, .d = d };

@@ -5,14 +5,15 @@
 
 /* A buffer. GLOBAL buffers are the kernel's arguments (program tensors: slot = tensor id) and device temporaries; SCRATCH lives in the
  * caller's workspace, one instance a worker; SHARED a block; REGISTER arrays are only ever indexed by constants after unrolling and are
- * printed as scalars (or vectors when lanes > 1). On a GPU SCRATCH is an array of the thread. PARAM is an operand of an emulated instruction. */
+ * printed as scalars (or vectors when lanes > 1). PACKED is a constant input in the order that the kernel asks for, slot its tensor. On a GPU
+ * SCRATCH is an array of the thread. PARAM is an operand of an emulated instruction. */
 typedef struct kn_buffer {
     const char *name;
     enum kn_dtype dtype;   /* storage dtype; READ gives and STORE takes this dtype: conversions are explicit CASTs */
     int lanes;             /* REGISTER: vector width of one element, else 1 */
     int64_t elems;
     enum kn_scope scope;
-    int slot;              /* GLOBAL: tensor id in the lowered program, else -1 */
+    int slot;              /* GLOBAL, PACKED: tensor id in the lowered program, else -1 */
     int align;             /* SHARED: bytes, 0: 16 */
     int64_t offset;        /* SCRATCH: byte offset in the worker's scratch (64-byte aligned); SHARED: in the block's */
 } kn_buffer;
@@ -102,12 +103,17 @@ typedef struct kn_lprog {
     const char **var_names; /* unique C identifiers */
     int nfns;
     kn_fn *fns;
+    int npacks;            /* functions that write a PACKED buffer from the input of its slot, of one task each: before the first call */
+    kn_fn *packs;
     int ncalls;
     kn_emulated *calls;
     int64_t scratch_bytes; /* CPU: per worker */
     int ntemps;            /* program temporaries that live in global memory between launches */
     int temp_slot[KILN_MAX_TENSORS];
 } kn_lprog;
+
+int kn_pack_slot(const kn_lprog *p, int pack);        /* the input that pack function makes a copy of */
+int64_t kn_pack_bytes(const kn_lprog *p, int slot);   /* of the PACKED copy of that input; 0: it has none */
 
 /* LOAD and AXIS never occur in a loop program; VAR, READ, LANES, SPLAT, HSUM, ZIP, UNZIP do (te/exprs.def). A READ with lanes > 1 reads consecutive
  * elements from a linear index. BOOL vectors have the lanes of their operands. */

@@ -18,6 +18,7 @@ typedef struct kn_lw {
     int var_cap;
     int64_t *var_lo, *var_hi;                /* inclusive ranges of variables, for simplification */
     int tensor_buffer[KILN_MAX_TENSORS];     /* -1: not made yet */
+    int packed_buffer[KILN_MAX_TENSORS];     /* PACKED copies of inputs; -1: none */
     kn_box box[KILN_MAX_TENSORS];
     int64_t scratch, shared;
     int shared_align;                        /* of buffers in shared memory, 0: 16 bytes */

@@ -122,6 +122,10 @@ void kn_lprog_print(kn_buf *b, const kn_lprog *p)
         kn_putf(b, "instruction %s:\n", p->calls[i].intrin->name);
         put_list(b, p, p->calls[i].body, 1);
     }
+    for (int i = 0; i < p->npacks; i++) {
+        kn_putf(b, "pack %d: stage %d\n", i, p->packs[i].stage);
+        put_list(b, p, p->packs[i].body, 1);
+    }
     for (int i = 0; i < p->nfns; i++) {
         kn_putf(b, "fn %d: stage %d grid %lld threads %d shared %lld\n", i, p->fns[i].stage, (long long)p->fns[i].grid, p->fns[i].threads,
                 (long long)p->fns[i].shared_bytes);

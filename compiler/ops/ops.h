@@ -20,7 +20,7 @@ typedef struct kn_attr {
 } kn_attr;
 
 /* One input of the call; present == false: an optional input that was left out (rank and shape are then unset). */
-typedef struct kn_operand { bool present; enum kn_dtype dtype; int rank; int64_t shape[KILN_MAX_RANK]; } kn_operand;
+typedef struct kn_operand { bool present, constant; enum kn_dtype dtype; int rank; int64_t shape[KILN_MAX_RANK]; } kn_operand;
 
 /* What a lowering is given. It writes statements to `text`: input i is tensor "xi", the output is tensor "y", temporaries may have any
  * other lower-case name; axes any upper-case name. The number of inputs and the names and kinds of attributes are already checked. */

@@ -162,6 +162,10 @@ static kiln_status read_operand(reader *q, const cJSON *m, int i, kn_operand *ou
     if (s != KILN_OK) return s;
     snprintf(pointer, sizeof pointer, "/inputs/%d/shape", i);
     if ((s = read_shape(q, get(m, "shape"), pointer, out)) != KILN_OK) return s;
+    snprintf(pointer, sizeof pointer, "/inputs/%d/constant", i);
+    const cJSON *constant = get(m, "constant");
+    if (constant && !cJSON_IsBool(constant)) return bad(q, pointer, "true or false");
+    out->constant = constant && cJSON_IsTrue(constant);
     snprintf(pointer, sizeof pointer, "/inputs/%d/layout", i);
     return check_layout(q, get(m, "layout"), pointer);
 }
@@ -265,6 +269,7 @@ static kiln_status op_program(reader *q, kn_program **out)
         if (!c->in[i].present) continue;
         q->formal[n] = kn_op_input_name(op, i);
         q->numbered[n] = kn_format(q->a, "x%d", i);
+        (*out)->tensors[n].constant = c->in[i].constant;
         q->input_names[n++] = q->input_names[i];
     }
     return KILN_OK;
@@ -297,6 +302,7 @@ static kiln_status declare(reader *q, kiln_bytes *out)
         }
         kn_putf(&b, "%s%s=%s", i ? "&" : "", q->input_names[i], kn_dtype_text(x.dtype));
         for (int k = 0; k < x.rank; k++) kn_putf(&b, "%c%lld", k ? 'x' : ':', (long long)x.shape[k]);
+        if (x.constant) kn_put(&b, ":const");
     }
     *out = kn_buf_take(&b);
     return out->p ? KILN_OK : kn_fail(q->d, KILN_MEMORY, "out of memory");

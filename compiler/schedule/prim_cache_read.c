@@ -21,7 +21,7 @@ static kiln_status read_loops(kn_step *s, kn_stage *g, kn_cache *c, int *arg)
     return KILN_OK;
 }
 
-static kiln_status check_load(kn_step *s, kn_stage *g, kn_cache *c, const kn_expr *load)
+kiln_status kn_cache_fits(kn_step *s, const kn_stage *g, const kn_cache *c, const kn_expr *load)
 {
     uint32_t axes = kn_axes_in(load);
     for (int i = 0; i < load->nargs; i++) {
@@ -37,7 +37,7 @@ static kiln_status check_load(kn_step *s, kn_stage *g, kn_cache *c, const kn_exp
         bool named = c->region;
         for (int k = 0; k < c->nloops; k++) named |= c->loops[k] == i;
         if (!named) return kn_step_refuse(s, "load %d depends on loop '%s' inside '%s'; name it", c->load, g->loops[i].name,
-            g->loops[c->at].name);
+            c->at < 0 ? kn_stage_name(s->t, g) : g->loops[c->at].name);
     }
     for (int k = 0; k < c->nloops; k++)
         if (!(axes >> g->loops[c->loops[k]].axis & 1))
@@ -79,7 +79,7 @@ kiln_status kn_prim_cache_read(kn_step *s)
         if (p->at_stage == kn_stage_find(s->t, g) && kn_stage_stmt(s->t, p)->out == load->u.tensor)
             return kn_step_refuse(s, "load %d is computed at '%s', into a buffer of its own", c.load, g->loops[p->at_loop].name);
     }
-    bad = check_load(s, g, &c, load);
+    bad = kn_cache_fits(s, g, &c, load);
     if (bad) return bad;
     g->caches[g->ncaches] = c;
     if (!kn_cache_bytes(s->t, g, &c)) return kn_step_refuse(s, "the cache of load %d is too large", c.load);

@@ -50,7 +50,7 @@ static kiln_status check_read(kn_step *s, const kn_stage *p, const kn_stage *c, 
         axis[i] = x;
     }
     for (int i = 0; i < c->ncaches && r == c; i++)
-        if (kn_stage_load(t, c, c->caches[i].load) == read)
+        if (kn_stage_load(t, c, c->caches[i].load) == read && c->caches[i].at >= 0)
             return kn_step_refuse(s, "'%s' is cached at '%s' already", s->args[0], c->loops[c->caches[i].at].name);
     return KILN_OK;
 }

@@ -11,7 +11,7 @@ kiln_status kn_prim_set_scope(kn_step *s)
     if (!scratch && strcmp(s->args[2], "shared")) return kn_step_refuse(s, "'%s' is neither scratch nor shared", s->args[2]);
     if (scratch == s->hw->gpu) return kn_step_refuse(s, "%s targets have %s", s->hw->gpu ? "GPU" : "CPU", s->hw->gpu ? "shared" : "scratch");
     for (int i = 0; i < g->ncaches; i++) {
-        if (g->caches[i].load != load) continue;
+        if (g->caches[i].load != load || g->caches[i].scope == KN_PACKED) continue;
         g->caches[i].scope = scratch ? KN_SCRATCH : KN_SHARED;
         return KILN_OK;
     }

@@ -10,7 +10,7 @@ kiln_status kn_prim_storage_align(kn_step *s)
         return KILN_TRACE;
     for (int i = 0; i < g->ncaches; i++) {
         kn_cache *c = &g->caches[i];
-        if (c->load != load) continue;
+        if (c->load != load || c->scope == KN_PACKED) continue;
         int64_t row = kn_cache_row(s->t, g, c);
         c->pad = ((offset - row) % factor + factor) % factor;
         if (!row || !kn_cache_bytes(s->t, g, c)) return kn_step_refuse(s, "the cache of load %lld is too large", (long long)load);

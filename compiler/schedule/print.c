@@ -12,8 +12,9 @@ static void put_loop(kn_buf *b, const kn_loop *l)
 static void put_cache(kn_buf *b, const kn_tree *t, const kn_stage *g, const kn_cache *c)
 {
     const kn_expr *load = kn_stage_load(t, g, c->load);
-    kn_putf(b, "cache %d %s %s at %s:", c->load, load ? t->program->tensors[load->u.tensor].name : "?", kn_scope_text(c->scope),
-            g->loops[c->at].name);
+    const char *name = load ? t->program->tensors[load->u.tensor].name : "?";
+    if (c->at < 0) kn_putf(b, "load %d %s packed ahead:", c->load, name);
+    else kn_putf(b, "cache %d %s %s at %s:", c->load, name, kn_scope_text(c->scope), g->loops[c->at].name);
     if (c->region) kn_put(b, " region");
     for (int i = 0; i < c->nloops; i++) kn_putf(b, " %s", g->loops[c->loops[i]].name);
     if (c->copies) kn_putf(b, " copies %d%s", c->copies, c->async ? " async" : "");
@@ -42,6 +43,11 @@ static void put_stage(kn_buf *b, const kn_tree *t, const kn_stage *g)
     if (g->init_at >= 0) kn_putf(b, ", initialised at %s", g->loops[g->init_at].name);
     if (g->tensor.intrin) put_tensor(b, g);
     kn_put(b, "\n");
+    for (int k = 0; k < g->ncaches; k++) {
+        if (g->caches[k].at >= 0) continue;
+        indent(b, 1);
+        put_cache(b, t, g, &g->caches[k]);
+    }
     int depth = 0;
     for (int i = 0; i < g->nloops; depth++) {
         int tile = g->loops[i].tile;

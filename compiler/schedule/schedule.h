@@ -49,6 +49,9 @@
  *   cache_read S I SCOPE L region [pad N]
  *                                the same, but the buffer holds the load's bounding box (footprint: sum |c|*(t-1)+1 a dimension) in the
  *                                tensor's own dimension order; out-of-range elements are filled with the pad value
+ *   prepack S I L1 L2 ...        CPU; load I, the only one of an input that is constant, is read from a copy indexed by the named loops (outer to
+ *                                inner, every loop that the load depends on must be named), which is made once, before the first call, and given
+ *                                in the input's place (docs/abi.md); elements whose axis value is out of range are zero
  *   storage_align S I f o        rows of the cache of load I start o elements behind a multiple of f
  *   double_buffer S I [N [async]]
  *                                GPU; the cache of load I has N copies, 2 unless said: while one is read the others are filled for the next N - 1
@@ -70,8 +73,8 @@
 
 enum kn_loop_kind { KN_SERIAL, KN_PARALLEL, KN_GRID, KN_THREAD, KN_VTHREAD, KN_UNROLL, KN_VECTOR };
 static inline bool kn_is_register(enum kn_loop_kind k) { return k == KN_UNROLL || k == KN_VTHREAD || k == KN_VECTOR; }
-enum kn_scope { KN_GLOBAL, KN_SCRATCH, KN_SHARED, KN_REGISTER, KN_FRAGMENTS, KN_PARAM }; /* FRAGMENTS: a tile that lies in the registers of a
-                                                                                             * warp's threads; of blocks only */
+enum kn_scope { KN_GLOBAL, KN_SCRATCH, KN_SHARED, KN_REGISTER, KN_FRAGMENTS, KN_PARAM, KN_PACKED }; 
+/* FRAGMENTS: a tile that lies in the registers of a warp's threads; of blocks only. PACKED: a constant input as prepack orders it */
 
 /* axis value = sum over its loops of loop variable * stride (may reach past the axis's extent in tail tiles) */
 typedef struct kn_loop {
@@ -89,7 +92,7 @@ typedef struct kn_loop {
 typedef struct kn_cache {
     int load;              /* number of the load in the body */
     enum kn_scope scope;
-    int at;                /* loop index: filled at the start of its body */
+    int at;                /* loop index: filled at the start of its body; -1: before the first call (PACKED) */
     bool region;
     int nloops;
     int loops[KILN_MAX_LOOPS];

@@ -180,6 +180,6 @@ const char *kn_loop_kind_text(enum kn_loop_kind k)
 
 const char *kn_scope_text(enum kn_scope s)
 {
-    static const char *const text[] = { "global", "scratch", "shared", "register", "fragments", "operand" };
+    static const char *const text[] = { "global", "scratch", "shared", "register", "fragments", "operand", "packed" };
     return text[s];
 }

@@ -68,7 +68,8 @@ bool kn_parse_int(kn_parser *p, int64_t *out);         /* constant integer expre
 bool kn_parse_dtype(kn_parser *p, enum kn_dtype *out); /* bare or quoted */
 bool kn_parse_type(kn_parser *p, enum kn_dtype *t, int *rank, int64_t *shape);
 bool kn_parse_decls(kn_parser *p, kiln_bytes inputs);  /* "a=f32:4x4&b=f32[2]" */
-bool kn_declare_input(kn_parser *p, const kn_token *name, enum kn_dtype t, int rank, const int64_t *shape);
+bool kn_parse_constant(kn_parser *p, bool *constant); /* "const" behind a type, with or without a colon; absent: false */
+bool kn_declare_input(kn_parser *p, const kn_token *name, enum kn_dtype t, int rank, const int64_t *shape, bool constant);
 
 /* parse_fn.c: fn(args) and the methods of Antares; args may contain NULL-free operands only. */
 kn_ast *kn_ast_new(kn_parser *p, enum kn_ast_kind kind, const kn_token *at, int nargs, kn_ast *const *args);

@@ -112,6 +112,7 @@ static void start_colours(canon *c)
         const kn_tensor *x = &c->p->tensors[t];
         c->tcolour[t] = mix(word(kn_dtype_text(x->dtype)), (uint64_t)x->rank);
         for (int i = 0; i < x->rank; i++) c->tcolour[t] = mix(c->tcolour[t], (uint64_t)x->shape[i]);
+        if (x->constant) c->tcolour[t] = mix(c->tcolour[t], 8);
     }
     for (int i = 0; i < c->p->nstmts; i++)
         for (int k = 0; k < c->p->stmts[i]->naxes; k++) c->acolour[i][k] = mix(6, (uint64_t)c->p->stmts[i]->axes[k].extent);

@@ -62,6 +62,8 @@ kiln_status kn_canon_bytes(kiln_arena *a, const kn_program *p, kiln_bytes *out)
     kn_buf_init(&b, a);
     record(&b, "te1", 4, (int64_t[]){p->ninputs, p->noutputs, p->ntensors, p->nstmts});
     for (int i = 0; i < p->ntensors; i++) record(&b, kn_dtype_text(p->tensors[i].dtype), p->tensors[i].rank, p->tensors[i].shape);
+    for (int64_t i = 0; i < p->ninputs; i++)
+        if (p->tensors[i].constant) record(&b, "constant", 1, &i);
     for (int i = 0; i < p->nstmts; i++) put_stmt(&b, p, p->stmts[i]);
     kiln_bytes t = kn_buf_take(&b);
     if (!t.p) return KILN_MEMORY;

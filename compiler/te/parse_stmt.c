@@ -236,8 +236,10 @@ static bool declaration(kn_parser *p, char kind)
         int64_t shape[KILN_MAX_RANK];
         if (name.kind != KN_T_LOWER) return kn_refuse(p, KILN_SYNTAX, &name, "expected the name of a tensor (it starts in lower case)");
         if (!kn_next(p)) return false;
+        bool constant = false;
         if (kind == 'i') {
-            if (!kn_want(p, ":") || !kn_parse_type(p, &t, &rank, shape) || !kn_declare_input(p, &name, t, rank, shape)) return false;
+            if (!kn_want(p, ":") || !kn_parse_type(p, &t, &rank, shape) || !kn_parse_constant(p, &constant)) return false;
+            if (!kn_declare_input(p, &name, t, rank, shape, constant)) return false;
         } else {
             if (p->nouts == KILN_MAX_TENSORS) return kn_refuse(p, KILN_LIMIT, &name, "more than %d outputs", KILN_MAX_TENSORS);
             if (!(p->outs[p->nouts++] = kn_token_name(p, &name))) return false;

@@ -65,7 +65,14 @@ bool kn_parse_type(kn_parser *p, enum kn_dtype *t, int *rank, int64_t *shape)
     return !colon || crossed(p, rank, shape);
 }
 
-bool kn_declare_input(kn_parser *p, const kn_token *name, enum kn_dtype t, int rank, const int64_t *shape)
+bool kn_parse_constant(kn_parser *p, bool *constant)
+{
+    bool colon;
+    if (!kn_accept(p, ":", &colon)) return false;
+    return colon ? (*constant = true, kn_want(p, "const")) : kn_accept(p, "const", constant);
+}
+
+bool kn_declare_input(kn_parser *p, const kn_token *name, enum kn_dtype t, int rank, const int64_t *shape, bool constant)
 {
     const char *copy = kn_token_name(p, name);
     kn_tensor x = {.rank = rank};
@@ -74,8 +81,9 @@ bool kn_declare_input(kn_parser *p, const kn_token *name, enum kn_dtype t, int r
     for (int i = 0; i < rank; i++) x.shape[i] = shape[i];
     if (!kn_elems(&x, &elems)) return kn_refuse(p, KILN_LIMIT, name, "%s has more than 2^40 elements", copy);
     if (kn_find_tensor(p->p, copy) >= 0) return kn_refuse(p, KILN_SYNTAX, name, "%s is declared a second time", copy);
-    if (kn_add_tensor(p->p, copy, t, KN_INPUT, rank, shape) < 0) return kn_refuse(p, KILN_LIMIT, name, "more than %d tensors",
-        KILN_MAX_TENSORS);
+    int n = kn_add_tensor(p->p, copy, t, KN_INPUT, rank, shape);
+    if (n < 0) return kn_refuse(p, KILN_LIMIT, name, "more than %d tensors", KILN_MAX_TENSORS);
+    p->p->tensors[n].constant = constant;
     return true;
 }
 
@@ -101,11 +109,11 @@ static bool one_input(kn_parser *p)
     enum kn_dtype t;
     int rank;
     int64_t shape[KILN_MAX_RANK];
-    bool equals, brace;
+    bool equals, brace, constant = false;
     if (name.kind != KN_T_LOWER) return kn_refuse(p, KILN_SYNTAX, &name, "expected the name of an input (it starts in lower case)");
     if (!kn_next(p) || !kn_accept(p, "=", &equals) || (!equals && !kn_want(p, ":")) || !kn_accept(p, "{", &brace)) return false;
-    return (brace ? dictionary_type(p, &t, &rank, shape) : kn_parse_type(p, &t, &rank, shape)) && kn_declare_input(p, &name, t, rank,
-        shape);
+    if (!(brace ? dictionary_type(p, &t, &rank, shape) : kn_parse_type(p, &t, &rank, shape))) return false;
+    return kn_parse_constant(p, &constant) && kn_declare_input(p, &name, t, rank, shape, constant);
 }
 
 static bool decls(kn_parser *p)

@@ -212,7 +212,7 @@ void kn_print_program(kn_buf *b, const kn_program *p)
         tensor_name(b, p, i);
         kn_putf(b, ": %s[", kn_dtype_text(p->tensors[i].dtype));
         for (int k = 0; k < p->tensors[i].rank; k++) kn_putf(b, "%s%lld", k ? "," : "", (long long)p->tensors[i].shape[k]);
-        kn_put(b, "];\n");
+        kn_putf(b, "]%s;\n", p->tensors[i].constant ? " const" : "");
     }
     kn_default_outputs(p, place);
     for (int i = p->ninputs; i < p->ntensors; i++) usual &= place[i] == (p->tensors[i].role == KN_OUTPUT ? i - p->ninputs : -1);

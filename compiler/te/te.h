@@ -64,6 +64,7 @@ typedef struct kn_tensor {
     enum kn_role role;
     int rank;           /* 0 is a scalar */
     int64_t shape[KILN_MAX_RANK];
+    bool constant;      /* INPUT: the same bytes at every call, so that a kernel may ask for them in an order of its own (docs/abi.md) */
 } kn_tensor;
 
 /* Inputs come first in tensors[] in argument order (0..ninputs-1), then outputs (ninputs..ninputs+noutputs-1), then temporaries. */

@@ -57,6 +57,17 @@ class Calls(unittest.TestCase):
         self.assertEqual(list(y), [1, 3, 5, 7, 9, 11])
         self.assertEqual((k.inputs, k.outputs), (["x", "z"], ["y"]))
 
+    @unittest.skipIf(np is None, "no NumPy")
+    def test_constants_are_packed_once_or_at_every_call(self):
+        trace = "split out0 S1 2 16\nreorder out0 S0.0 S1.0 R0.0 | S1.1 S1.2\nunroll out0 S1.1\nvectorize out0 S1.2\nprepack out0 0 S1.0 R0.0 S1.1 S1.2\n"
+        k = client().compile(MATMUL, trace=trace, a="f32[5,7]", b="f32[7,70] const")
+        a, b = np.arange(35, dtype="f4").reshape(5, 7), np.arange(490, dtype="f4").reshape(7, 70)
+        packed = k.prepack("b", b)
+        for given in (b, packed, packed):
+            np.testing.assert_array_equal(k(a, given), a @ b)
+        with self.assertRaises(kiln.Unsupported):
+            k(packed, b)
+
     def test_order_of_arguments_is_the_clients(self):
         k = client().compile("y[N] = x[N] - z[N]", z="f32[4]", x="f32[4]")
         self.assertEqual(k.inputs, ["z", "x"])

@@ -319,19 +319,19 @@ const char *lprog_eval(const kn_lprog *p, double *const *tensors)
     m.mem = calloc((size_t)p->nbuffers + 1, sizeof *m.mem);
     for (int i = 0; i < p->nbuffers; i++) {
         m.mem[i] = make_cells(of_thread(p, i) ? 0 : p->buffers[i].elems);
-        if (p->buffers[i].slot < 0 || p->program->tensors[p->buffers[i].slot].role != KN_INPUT) continue;
+        if (p->buffers[i].slot < 0 || p->buffers[i].scope == KN_PACKED || p->program->tensors[p->buffers[i].slot].role != KN_INPUT) continue;
         memcpy(m.mem[i].v, tensors[p->buffers[i].slot], sizeof(double) * (size_t)p->buffers[i].elems);
         memset(m.mem[i].set, 1, (size_t)p->buffers[i].elems);
     }
-    for (int i = 0; i < p->nfns && !m.error[0]; i++) {
-        m.f = &p->fns[i];
+    for (int i = 0; i < p->npacks + p->nfns && !m.error[0]; i++) {
+        m.f = i < p->npacks ? &p->packs[i] : &p->fns[i - p->npacks];
         run_fn(&m);
     }
     for (int i = 0; i < p->nbuffers; i++) {
         int slot = p->buffers[i].slot;
         for (int64_t k = 0; slot >= 0 && k < p->buffers[i].elems && !m.error[0]; k++) {
             if (!m.mem[i].set[k]) stop(&m, "element never written", p->buffers[i].name, k);
-            if (tensors[slot]) tensors[slot][k] = m.mem[i].v[k];
+            if (tensors[slot] && p->buffers[i].scope == KN_GLOBAL) tensors[slot][k] = m.mem[i].v[k];
         }
         free(m.mem[i].v);
         free(m.mem[i].set);

@@ -158,7 +158,10 @@ static void test_random_matmul(void **state)
                          "N.2\nvectorize c N.3\n",
                          1 + rnd(&s, 3), 1 + rnd(&s, 4), 1 + rnd(&s, 2), 1 + rnd(&s, 3), v, 1 + rnd(&s, 6));
         if (rnd(&s, 2)) n += snprintf(tr + n, sizeof tr - (size_t)n, "cache_read c 0 scratch K.0 loops M.1 K.1 M.2\n");
-        if (rnd(&s, 2)) snprintf(tr + n, sizeof tr - (size_t)n, "cache_read c 1 scratch K.0 loops N.1 K.1 N.2 N.3\n");
+        unsigned how = rnd(&s, 3);
+        if (how == 1) snprintf(tr + n, sizeof tr - (size_t)n, "cache_read c 1 scratch K.0 loops N.1 K.1 N.2 N.3\n");
+        if (how == 2) snprintf(tr + n, sizeof tr - (size_t)n, "prepack c 1 %s\n", rnd(&s, 2) ? "N.0 K.0 N.1 K.1 N.2 N.3" : "K.0 N.0 N.1 N.2 K.1 N.3");
+        if (how == 2) strcat(in, ":const");
         const char *why = check(in, MM, &cpu, tr);
         if (why) fail_msg("%s\n%s%s", in, tr, why);
     }
@@ -181,7 +184,10 @@ static void test_random_conv(void **state)
             "parallel o F.0\nparallel o P.0\nunroll o F.2\nunroll o Q.1\nvectorize o Q.2\n",
             1 + rnd(&s, 3));
         if (rnd(&s, 2)) n += snprintf(tr + n, sizeof tr - (size_t)n, "cache_read o 0 scratch %s region\n", rnd(&s, 2) ? "C.0" : "P.0");
-        if (rnd(&s, 2)) snprintf(tr + n, sizeof tr - (size_t)n, "cache_read o 1 scratch C.0 loops F.1 C.1 R.0 S.0 F.2\n");
+        unsigned how = rnd(&s, 3);
+        if (how == 1) snprintf(tr + n, sizeof tr - (size_t)n, "cache_read o 1 scratch C.0 loops F.1 C.1 R.0 S.0 F.2\n");
+        if (how == 2) snprintf(tr + n, sizeof tr - (size_t)n, "prepack o 1 F.0 C.0 F.1 C.1 R.0 S.0 F.2\n");
+        if (how == 2) strcat(in, ":const");
         const char *why = check(in, text, &cpu, tr);
         if (why) fail_msg("%s\n%s\n%s%s", in, text, tr, why);
     }

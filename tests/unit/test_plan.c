@@ -175,7 +175,7 @@ static void agree(const char *json, uint32_t seed)
     float **in = arrays(p->ninputs, p->inputs, &seed), **out = arrays(p->noutputs, p->outputs, NULL), **values = by_nodes(g, in);
     float **weights = calloc((size_t)p->nweights + 1, sizeof *weights);
     for (int i = 0; i < p->nweights; i++) {
-        const kiln_weight *w = &p->weights[i];
+        const kiln_weight *w = &p->weights[p->weights[i].of < 0 ? i : p->weights[i].of]; /* the reference reads them as they are */
         weights[i] = calloc((size_t)w->arg.elems + 1, sizeof **weights);
         for (int64_t k = 0; k < w->arg.elems; k++) memcpy(&weights[i][k], w->data + (w->splat ? 0 : 4 * k), 4);
     }

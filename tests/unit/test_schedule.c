@@ -116,7 +116,13 @@ static const struct { const char *target, *trace, *want; } refusals[] = {
     { "cpu", "cache_read c 0 scratch M.0 loops", "depends on loop 'K.0' inside 'M.0'" },
     { "cpu", "cache_read c 0 scratch M.0 loops N.0 K.0", "does not depend on loop 'N.0'" },
     { "cpu", "cache_read c 0 scratch K.0 loops M.0", "loop 'M.0' is not inside 'K.0'" },
+    { "cpu", "prepack c 1 K.0 N.0", "'b' is no constant input" },
+    { "cpu", "prepack c 0 K.0", "depends on loop 'M.0' inside 'c'; name it" },
+    { "cpu", "prepack c 0 M.0 K.0\nsplit c M 4", "split must come before" },
+    { "cpu", "prepack c 0 M.0 K.0 K.0", "loop 'K.0' is named twice" },
+    { "cpu", "prepack c 0 M.0 K.0 N.0", "does not depend on loop 'N.0'" },
     { "cpu", "compute_at c c M.0", "'c' is not a temporary" },
+    { "gpu", "prepack c 0 M.0 K.0", "prepack is for CPU targets" },
     { "gpu", "parallel c M.0", "parallel is for CPU targets" },
     { "gpu", "bind c K.0 grid", "can only be bound to threads" },
     { "gpu", "reorder c M.0 N.0 K.0\nbind c M.0 thread\nbind c N.0 thread", "more threads than a block may have" },
@@ -128,7 +134,7 @@ static void test_refusals(void **state)
     (void)state;
     for (size_t i = 0; i < sizeof refusals / sizeof *refusals; i++) {
         kiln_arena *a = kiln_arena_open(&(kiln_host){ NULL, mem, NULL });
-        char *got = outcome(a, "a=f32:100x200&b=f32:200x300", MM, refusals[i].target, refusals[i].trace);
+        char *got = outcome(a, "a=f32:100x200:const&b=f32:200x300", MM, refusals[i].target, refusals[i].trace);
         if (strncmp(got, "refused: ", 9) || !strstr(got, refusals[i].want))
             fail_msg("trace\n%s\nwants '%s', got\n%s", refusals[i].trace, refusals[i].want, got);
         kiln_arena_close(a);

@@ -21,8 +21,9 @@ class Client:
         self.asked, self.lock = {}, threading.Lock()
 
     # ---- requests ----
-    def request(self, expr=None, op=None, attrs=None, inputs=None, target=None, grad=None, quality=None, **types):
-        """The body of POST /v1/compile. types: inputs of an expression by name; inputs: of an operator, in order."""
+    def request(self, expr=None, op=None, attrs=None, inputs=None, target=None, grad=None, quality=None, trace=None, **types):
+        """The body of POST /v1/compile. types: inputs of an expression by name, "f32[4,4]" or, for weights, "f32[4,4] const"; inputs: of
+        an operator, in order."""
         if (expr is None) == (op is None):
             raise TypeError("give an expression or op=, one of them")
         body = {"expr": expr} if op is None else {"op": {"name": op, "attrs": attrs} if attrs else op}
@@ -34,9 +35,11 @@ class Client:
             if x is None:
                 body["inputs"].append(None)
                 continue
-            dtype, shape = arrays.parse_type(arrays.type_text(x))
-            body["inputs"].append({"name": name, "dtype": dtype, "shape": shape})
-        for name, value in (("target", target), ("grad", grad), ("quality", quality)):
+            text = arrays.type_text(x)
+            plain = text.removesuffix("const").rstrip(" :")
+            dtype, shape = arrays.parse_type(plain)
+            body["inputs"].append({"name": name, "dtype": dtype, "shape": shape, **({"constant": True} if plain != text else {})})
+        for name, value in (("target", target), ("grad", grad), ("quality", quality), ("trace", trace)):
             if value is not None:
                 body[name] = value
         return body

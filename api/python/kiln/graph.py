@@ -44,6 +44,10 @@ class Model:
         self._held, table = [], (ctypes.c_void_p * max(1, len(self.manifest["weights"])))()
         packed = None
         for i, w in enumerate(self.manifest["weights"]):
+            if "of" in w:
+                owner, table[i] = self._kernels[w["kernel"]]._prepack(w["input"], table[w["of"]])
+                self._held.append(owner)
+                continue
             owner, address = aligned(max(1, w["bytes"]))
             if "splat" in w:
                 element = bytes.fromhex(w["splat"])

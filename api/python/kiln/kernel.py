@@ -16,6 +16,13 @@ def aligned(size, align=64):
     return raw, (address + align - 1) // align * align
 
 
+class Packed:
+    """What Kernel.prepack gives."""
+
+    def __init__(self, key, name, owner, address):
+        self.key, self.name, self.owner, self.address = key, name, owner, address
+
+
 class Kernel:
     """Callable with arrays in the order of `inputs`, or by their names. `stale`: the service did not answer, this is the cached kernel."""
 
@@ -65,6 +72,25 @@ class Kernel:
             self._workspace.restype, self._workspace.argtypes = ctypes.c_int64, [ctypes.c_int32]
             self._so = so
 
+    def _prepack(self, slot, address):
+        """(owner, address) of what the kernel takes as that input: a packed copy made by its prepack entry, or the input itself."""
+        make = getattr(self._so, f"{self.manifest['entry']}_prepack_{slot}", None)
+        if make is None:
+            return None, address
+        make.restype, make.argtypes = ctypes.c_int64, [ctypes.c_void_p] * 2
+        owner, to = aligned(max(1, make(None, None)))
+        make(address, to)
+        return owner, to
+
+    def prepack(self, name, x):
+        """A constant input in the order in which the kernel reads it, to be given in its place as often as the kernel is called."""
+        if self._so is None:
+            self._bind()
+        a = self._inputs[self.inputs.index(name)]
+        v = self._take(a, x)
+        owner, address = self._prepack(a["slot"], v.address)
+        return Packed(self.key, a["name"], (owner, v, x), address)
+
     def _work(self, threads):
         kept = getattr(self._scratch, "kept", None)
         if kept is None or kept[0] != threads:
@@ -73,6 +99,10 @@ class Kernel:
         return kept[2]
 
     def _take(self, a, x, writable=False):
+        if isinstance(x, Packed):
+            if (x.key, x.name) != (self.key, a["name"]):
+                raise Unsupported(f"{a['name']} was packed for another kernel or input")
+            return x
         v = arrays.view(x)
         if v.dtype != a["dtype"] or list(v.shape) != a["shape"]:
             got = f"{v.dtype}{list(v.shape)}"
@@ -105,8 +135,10 @@ class Kernel:
             raise TypeError(f"{len(outs)} arrays to write to for a kernel with {len(self._outputs)} outputs")
         written = [self._take(a, x, True) for a, x in zip(self._outputs, outs)]
         inputs = (ctypes.c_void_p * max(1, len(held)))()
+        once = []  # constants that nobody packed ahead
         for a, v in zip(self._inputs, held):
-            inputs[a["slot"]] = v.address
+            owner, inputs[a["slot"]] = (None, v.address) if isinstance(v, Packed) else self._prepack(a["slot"], v.address)
+            once.append(owner)
         outputs = (ctypes.c_void_p * len(written))(*[v.address for v in written])
         raw = pool.raw if pool is not None else None
         status = self._call(inputs, outputs, self._work(raw.contents.nthreads if raw else 1), raw)

@@ -1,0 +1,47 @@
+/* prepack S I L1 L2 ...: a load of a constant input is read from a copy in the order of these loops, made once before the first call. */
+#include "schedule/sched.h"
+
+/* The constant is read by this load alone: the kernel is given the copy in its place. */
+static int loads_of(const kn_program *p, int tensor)
+{
+    const kn_expr *loads[KILN_MAX_TENSORS];
+    int found = 0;
+    for (int i = 0; i < p->nstmts; i++) {
+        int n = kn_loads(p->stmts[i]->body, loads, KILN_MAX_TENSORS);
+        if (n > KILN_MAX_TENSORS) return 2;
+        for (int k = 0; k < n; k++) found += loads[k]->u.tensor == tensor;
+    }
+    return found;
+}
+
+kiln_status kn_prim_prepack(kn_step *s)
+{
+    kn_stage *g = kn_step_stage(s, s->args[0]);
+    if (!g) return KILN_TRACE;
+    if (s->hw->gpu) return kn_step_refuse(s, "prepack is for CPU targets");
+    if (g->ncaches == (int)(sizeof g->caches / sizeof *g->caches)) return kn_step_refuse(s, "too many caches");
+    kn_cache c = {.scope = KN_PACKED, .at = -1};
+    int64_t number;
+    if (!kn_step_int(s, s->args[1], 0, KILN_MAX_TENSORS - 1, &number)) return KILN_TRACE;
+    c.load = (int)number;
+    const kn_expr *load = kn_stage_load(s->t, g, c.load);
+    if (!load) return kn_step_refuse(s, "the body of '%s' has no load %d", s->args[0], c.load);
+    const kn_tensor *x = &s->t->program->tensors[load->u.tensor];
+    if (x->role != KN_INPUT || !x->constant) return kn_step_refuse(s, "'%s' is no constant input", x->name);
+    if (loads_of(s->t->program, load->u.tensor) != 1) return kn_step_refuse(s, "'%s' is read by other loads too", x->name);
+    for (int i = 0; i < g->ncaches; i++)
+        if (g->caches[i].load == c.load) return kn_step_refuse(s, "load %d has a cache already", c.load);
+    for (int i = 2; i < s->nargs; i++) {
+        int l = kn_step_loop(s, g, s->args[i]);
+        if (l < 0) return KILN_TRACE;
+        for (int k = 0; k < c.nloops; k++)
+            if (c.loops[k] == l) return kn_step_refuse(s, "loop '%s' is named twice", s->args[i]);
+        c.loops[c.nloops++] = l;
+    }
+    kiln_status bad = kn_cache_fits(s, g, &c, load);
+    if (bad) return bad;
+    g->caches[g->ncaches] = c;
+    if (!kn_cache_bytes(s->t, g, &c)) return kn_step_refuse(s, "the copy of '%s' is too large", x->name);
+    g->ncaches++;
+    return KILN_OK;
+}
