@@ -86,9 +86,11 @@ kiln_status kn_map_plan_of(const kn_maps *m, const kn_mapping *x, kn_map_plan *o
 /* Predicts us, pack_us and bound by AMOS's performance model: level by level the slowest of computing, reading and writing. */
 void kn_map_predict(const kn_maps *m, const kn_hw *hw, kn_map_plan *plan);
 
-/* A schedule that computes the statement through the mapping, for kn_trace_apply; p NULL: out of memory. packed: operands are laid out in tiles by
- * statements of their own, which a program may have no room for; else each call gathers its own. */
-kiln_bytes kn_map_trace(kiln_arena *a, const kn_maps *m, const kn_mapping *x, const kn_hw *hw, bool packed);
+/* How operands come into the instruction's shape: each call gathers its own; statements lay them out in tiles, which a program may have no room for; the
+ * same with copies that go tile by tile, in vectors, which not every operand allows. */
+enum kn_map_packing { KN_MAP_GATHERED, KN_MAP_PACKED, KN_MAP_TILED };
+/* A schedule that computes the statement through the mapping, for kn_trace_apply; p NULL: out of memory. */
+kiln_bytes kn_map_trace(kiln_arena *a, const kn_maps *m, const kn_mapping *x, const kn_hw *hw, enum kn_map_packing how);
 
 /* Private to the map_*.c files. */
 kiln_status kn_map_operands(const kn_program *p, const kn_stmt *s, const kn_intrin *intrin, uint32_t flips, kn_maps *m, kiln_diag *d);

@@ -42,13 +42,18 @@ static int lone_axis(const kn_map_writer *w, const source *s, int k)
     return -1;
 }
 
+static bool padded_load(const kn_map_writer *w, const kn_map_operand *op)
+{
+    const kn_expr *loads[KILN_MAX_TENSORS];
+    return op->load >= 0 && op->load < kn_loads(w->m->stmt->body, loads, KILN_MAX_TENSORS) && loads[op->load]->padded;
+}
+
 /* A padded load of which every axis of the instruction is an index by itself needs no dimension for each loop: the tensor with its padding filled in
  * has what all windows share only once. */
 static bool is_box(const kn_map_writer *w, source *s)
 {
-    const kn_expr *loads[KILN_MAX_TENSORS];
-    int n = kn_loads(w->m->stmt->body, loads, KILN_MAX_TENSORS), left = 0;
-    if (s->op->load < 0 || s->op->load >= n || !loads[s->op->load]->padded) return false;
+    int left = 0;
+    if (!padded_load(w, s->op)) return false;
     for (int j = 0; j < w->m->intrin->naxes; j++) left += w->x->loops[j] && (s->hard->loops >> j & 1);
     for (int k = 0; k < s->op->nsoft; k++) {
         int j = lone_axis(w, s, k);
@@ -61,15 +66,15 @@ static bool is_box(const kn_map_writer *w, source *s)
 }
 
 /* Outer loops and tiles in front, then the instruction's own dimensions, row-major. Only whole tiles can be laid out. */
-static void lay_out(kn_map_writer *w, const source *s)
+static bool lay_out(kn_map_writer *w, const source *s)
 {
     int rank = s->ndims;
     for (int k = 0; k < s->hard->rank; k++) {
         int j = s->hard->lone[k];
-        if (j < 0 || (kn_map_cut(w, j) && w->extent[j] % w->m->intrin->axes[j].extent)) return;
+        if (j < 0 || (kn_map_cut(w, j) && w->extent[j] % w->m->intrin->axes[j].extent)) return false;
         rank += kn_map_cut(w, j);
     }
-    if (rank > KILN_MAX_RANK || !s->hard->rank) return;
+    if (rank > KILN_MAX_RANK || !s->hard->rank) return false;
     kn_putf(w->b, "transform_layout %s", s->name);
     for (int d = 0; d < s->ndims; d++) {
         int j = s->dim[d] - KILN_MAX_AXES;
@@ -84,19 +89,96 @@ static void lay_out(kn_map_writer *w, const source *s)
             else kn_putf(w->b, " %d", d);
         }
     kn_put(w->b, "\n");
+    return true;
 }
 
 static const char *dim_axis(const kn_map_writer *w, int d) { return d < KILN_MAX_AXES ? w->m->stmt->axes[d].name : w->axis[d - KILN_MAX_AXES]; }
 static int64_t dim_extent(const kn_map_writer *w, int d) { return d < KILN_MAX_AXES ? w->m->stmt->axes[d].extent : w->extent[d - KILN_MAX_AXES]; }
 
-/* Tasks for the copying: along its first dimension that has more than one element. */
-static void share(kn_map_writer *w, const source *s)
+/* Loop of the copy that dimension d is, boxes counting theirs. */
+static const char *copy_axis(const kn_map_writer *w, const source *s, int d)
 {
-    if (s->box) kn_putf(w->b, "parallel %s X0.0\nparallel %s X1.0\n", s->name, s->name);
-    for (int d = 0; d < s->ndims && !s->box; d++) {
-        kn_putf(w->b, "parallel %s %s.0\n", s->name, dim_axis(w, s->dim[d]));
-        if (dim_extent(w, s->dim[d]) > 1) return;
+    return s->box ? kn_format(w->b->a, "X%d", d) : dim_axis(w, s->dim[d]);
+}
+
+/* Dimension d of the copy is cut at an axis of the instruction, which is *j. */
+static bool dim_cut(const kn_map_writer *w, const source *s, int d, int *j)
+{
+    *j = s->dim[d] - KILN_MAX_AXES;
+    return *j >= 0 && kn_map_cut(w, *j);
+}
+
+/* Tasks for the copying: along its first loops that have more than one iteration. */
+static void share(kn_map_writer *w, const source *s, const int *order, const int64_t *count)
+{
+    for (int i = 0, tasks = 2; i < s->ndims && tasks; i++) {
+        kn_putf(w->b, "parallel %s %s.0\n", s->name, copy_axis(w, s, order[i]));
+        tasks -= count[i] > 1;
     }
+}
+
+/* The loops that feed axis j are one run through the operand: fused, they are an index with a constant step. */
+static bool one_run(const kn_map_writer *w, const source *s, int j)
+{
+    int64_t coef[KILN_MAX_AXES] = {0}, stride = 1, want = 0;
+    const kn_tensor *t = &w->m->soft->tensors[s->op->soft];
+    if (padded_load(w, s->op)) return false;
+    for (int k = s->op->nsoft - 1; k >= 0; k--) {
+        kn_affine f;
+        if (!kn_affine_of(s->op->soft_index[k], &f)) return false;
+        for (int l = 0; l < w->m->stmt->naxes; l++) coef[l] += f.coef[l] * stride;
+        stride *= t->shape[k];
+    }
+    for (int l = w->m->stmt->naxes - 1; l >= 0; l--) {
+        if (!(w->x->loops[j] >> l & 1)) continue;
+        if (want && coef[l] != want) return false;
+        want = coef[l] * w->m->stmt->axes[l].extent;
+    }
+    return true;
+}
+
+/* The copy goes tile by tile, each written out as it lies. Tiles of loops that are no run lead: where their elements come from is found once for all
+ * of the plain loops. */
+static void copy_tiles(kn_map_writer *w, const source *s)
+{
+    int order[KILN_MAX_RANK], n = 0, j;
+    int64_t count[KILN_MAX_RANK];
+    for (int pass = 0; pass < 2; pass++)
+        for (int d = 0; d < s->ndims; d++) {
+            bool cut = dim_cut(w, s, d, &j), leads = cut && !one_run(w, s, j);
+            if (leads != !pass) continue;
+            count[n] = s->box ? 2 : dim_extent(w, s->dim[d]);
+            if (cut) kn_putf(w->b, "split %s %s %lld\n", s->name, copy_axis(w, s, d), (long long)w->m->intrin->axes[j].extent);
+            if (cut) count[n] = kn_ceil_div(w->extent[j], w->m->intrin->axes[j].extent);
+            order[n++] = d;
+        }
+    kn_putf(w->b, "reorder %s", s->name);
+    for (int i = 0; i < n; i++) kn_putf(w->b, " %s.0", copy_axis(w, s, order[i]));
+    kn_put(w->b, " |");
+    int last = -1, before = -1;
+    for (int k = 0; k < s->hard->rank; k++)
+        for (int d = 0; d < s->ndims; d++) {
+            if (!dim_cut(w, s, d, &j) || j != s->hard->lone[k]) continue;
+            kn_putf(w->b, " %s.1", copy_axis(w, s, d));
+            before = last, last = d;
+        }
+    kn_put(w->b, "\n");
+    share(w, s, order, count);
+    for (int i = 0; i < 2; i++) {
+        int d = i ? last : before;
+        if (d < 0 || !dim_cut(w, s, d, &j)) continue;
+        int64_t e = w->m->intrin->axes[j].extent;
+        if (e <= (i ? 64 : 16) && !(e & (e - 1))) kn_putf(w->b, "%s %s %s.1\n", i ? "vectorize" : "unroll", s->name, copy_axis(w, s, d));
+    }
+}
+
+/* What could not be laid out is copied as it is. */
+static void copy_plainly(kn_map_writer *w, const source *s)
+{
+    int order[KILN_MAX_RANK];
+    int64_t count[KILN_MAX_RANK];
+    for (int d = 0; d < s->ndims; d++) order[d] = d, count[d] = s->box ? 2 : dim_extent(w, s->dim[d]);
+    share(w, s, order, count);
 }
 
 /* Does the operand lie where it is as one dense tile? (A unit that takes a stride between rows would need less.) */
@@ -138,12 +220,15 @@ void kn_map_pack(kn_map_writer *w, const kn_map_plan *plan)
         if (dense(w, &plan->operand[o], x->hard)) continue;
         x->name = kn_format(w->b->a, "%s_%s", w->stmt, x->hard->name);
         if (!x->name || (!is_box(w, x) && !dimensions(w, x))) continue;
+        if (w->tidy && !x->box && padded_load(w, x->op)) /* windows are cut out of the filled in tensor, which asks nothing */
+            kn_putf(w->b, "decompose_padding %s %d %s_all\nparallel %s_all X0.0\nparallel %s_all X1.0\n", w->stmt, x->op->load, x->name, x->name,
+                    x->name);
         kn_putf(w->b, "%s %s %d %s\n", x->box ? "decompose_padding" : "reindex", w->stmt, x->op->load, x->name);
         n++;
     }
     pad(w);
     for (int i = 0; i < n && !kn_arena_dry(w->b->a); i++) {
-        lay_out(w, &s[i]);
-        share(w, &s[i]);
+        if (lay_out(w, &s[i]) && w->tidy) copy_tiles(w, &s[i]);
+        else copy_plainly(w, &s[i]);
     }
 }

@@ -37,49 +37,12 @@ static void fuse(kn_map_writer *w)
     }
 }
 
-/* Calls f for each axis around the instruction of one kind, in the order of the statement; j: the instruction's axis that it feeds, -1: none. */
-static void each_outer(kn_map_writer *w, bool reduce, void (*f)(kn_map_writer *w, const char *axis, int loop, int j))
+/* The loop of axis j that the instruction computes: inside the tiles, and inside the piece of them where there is one. */
+static int innermost(const kn_map_writer *w, int j)
 {
-    uint32_t taken = 0;
-    for (int j = 0; j < w->m->intrin->naxes; j++) taken |= w->x->loops[j];
-    for (int l = 0; l < w->m->stmt->naxes; l++) {
-        if (w->m->stmt->axes[l].reduce != reduce) continue;
-        if (!(taken >> l & 1)) f(w, w->m->stmt->axes[l].name, l, -1);
-        for (int j = 0; j < w->m->intrin->naxes; j++)
-            if (w->x->loops[j] && __builtin_ctz(w->x->loops[j]) == l) f(w, w->axis[j], l, j);
-    }
-}
-
-/* The innermost loop around the instruction gives up to eight tiles of results that take turns, so that none waits for its own last result. */
-static void choose_inner(kn_map_writer *w, const char *axis, int loop, int j)
-{
-    int64_t extent = w->m->stmt->axes[loop].extent;
-    (void)axis;
-    for (int64_t n = 8; n > 1 && j < 0; n--) {
-        if (extent % n) continue;
-        w->inner = loop, w->pieces = n;
-        return;
-    }
-}
-
-static void put_loop(kn_map_writer *w, const char *axis, int loop, int j)
-{
-    (void)loop, (void)j;
-    kn_putf(w->b, " %s.0", axis);
-}
-
-static void put_grid(kn_map_writer *w, const char *axis, int loop, int j)
-{
-    (void)loop, (void)j;
-    kn_putf(w->b, "bind %s %s.0 grid\n", w->stmt, axis);
-}
-
-static void put_parallel(kn_map_writer *w, const char *axis, int loop, int j)
-{
-    int64_t n = j < 0 ? w->m->stmt->axes[loop].extent : kn_ceil_div(w->extent[j], w->m->intrin->axes[j].extent);
-    if (!w->tasks) return;
-    kn_putf(w->b, "parallel %s %s.0\n", w->stmt, axis);
-    if (n > 1) w->tasks--;
+    for (int i = 0; i < w->nouter; i++)
+        if (w->outer[i].axis == j && w->outer[i].piece > 1) return 2;
+    return 1;
 }
 
 static void tensorize(const kn_map_writer *w)
@@ -87,45 +50,60 @@ static void tensorize(const kn_map_writer *w)
     const kn_intrin *it = w->m->it;
     kn_putf(w->b, "tensorize %s", w->stmt);
     for (int j = 0, n = 0; j < it->nloops; j++)
-        if (kn_map_cut(w, j) && !n++) kn_putf(w->b, " %s.1", w->axis[j]);
+        if (kn_map_cut(w, j) && !n++) kn_putf(w->b, " %s.%d", w->axis[j], innermost(w, j));
     kn_putf(w->b, " %s", it->name);
     for (int j = 0; j < it->nloops; j++)
-        if (kn_map_cut(w, j)) kn_putf(w->b, " %s=%s.1", it->s->axes[j].name, w->axis[j]);
+        if (kn_map_cut(w, j)) kn_putf(w->b, " %s=%s.%d", it->s->axes[j].name, w->axis[j], innermost(w, j));
     kn_put(w->b, "\n");
+}
+
+static void split(const kn_map_writer *w)
+{
+    for (int i = 0; i < w->nouter; i++) {
+        const kn_map_outer *l = &w->outer[i];
+        bool cut = l->axis >= 0 && kn_map_cut(w, l->axis);
+        if (!cut && l->piece == 1) continue;
+        kn_putf(w->b, "split %s %s", w->stmt, l->name);
+        if (l->piece > 1) kn_putf(w->b, " %lld", (long long)l->piece);
+        if (cut) kn_putf(w->b, " %lld", (long long)w->m->intrin->axes[l->axis].extent);
+        kn_put(w->b, "\n");
+    }
 }
 
 static void nest(kn_map_writer *w, const kn_hw *hw)
 {
-    const kn_stmt *s = w->m->stmt;
-    for (int j = 0; j < w->m->intrin->naxes; j++)
-        if (kn_map_cut(w, j)) kn_putf(w->b, "split %s %s %lld\n", w->stmt, w->axis[j], (long long)w->m->intrin->axes[j].extent);
-    if (w->inner >= 0) kn_putf(w->b, "split %s %s %lld\n", w->stmt, s->axes[w->inner].name, (long long)w->pieces);
+    split(w);
     kn_putf(w->b, "reorder %s", w->stmt);
-    each_outer(w, false, put_loop);
-    each_outer(w, true, put_loop);
-    if (w->inner >= 0) kn_putf(w->b, " %s.1", s->axes[w->inner].name);
+    for (int i = 0; i < w->nouter; i++) kn_putf(w->b, " %s.0", w->outer[i].name);
+    for (int i = 0; i < w->nouter; i++)
+        if (w->outer[i].piece > 1) kn_putf(w->b, " %s.1", w->outer[i].name);
     kn_put(w->b, " |");
     for (int j = 0; j < w->m->intrin->naxes; j++)
-        if (kn_map_cut(w, j)) kn_putf(w->b, " %s.1", w->axis[j]);
+        if (kn_map_cut(w, j)) kn_putf(w->b, " %s.%d", w->axis[j], innermost(w, j));
     kn_put(w->b, "\n");
-    w->tasks = 2;
-    each_outer(w, false, hw->gpu ? put_grid : put_parallel);
+    for (int i = 0, tasks = 2; i < w->nouter && !w->outer[i].reduce && (hw->gpu || tasks); i++) {
+        kn_putf(w->b, hw->gpu ? "bind %s %s.0 grid\n" : "parallel %s %s.0\n", w->stmt, w->outer[i].name);
+        tasks -= kn_ceil_div(w->outer[i].count, w->outer[i].piece) > 1;
+    }
+    for (int i = 0; i < w->nouter && w->unrolls; i++)
+        if (w->outer[i].piece > 1) kn_putf(w->b, "unroll %s %s.1\n", w->stmt, w->outer[i].name);
     tensorize(w);
 }
 
-kiln_bytes kn_map_trace(kiln_arena *a, const kn_maps *m, const kn_mapping *x, const kn_hw *hw, bool packed)
+kiln_bytes kn_map_trace(kiln_arena *a, const kn_maps *m, const kn_mapping *x, const kn_hw *hw, enum kn_map_packing how)
 {
     kn_buf b;
     kn_map_plan plan;
     kiln_diag d;
     kn_buf_init(&b, a);
-    kn_map_writer w = {.b = &b, .m = m, .x = x, .stmt = m->soft->tensors[m->stmt->out].name, .inner = -1};
+    kn_map_writer w = {.b = &b, .m = m, .x = x, .stmt = m->soft->tensors[m->stmt->out].name,
+                       .tidy = how == KN_MAP_TILED};
     fuse(&w);
-    if (packed && !kn_arena_dry(a) && !kn_map_plan_of(m, x, &plan, &d)) {
-        kn_map_pack(&w, &plan);
-        each_outer(&w, false, choose_inner);
-    }
+    bool packs = how != KN_MAP_GATHERED && !kn_arena_dry(a) && !kn_map_plan_of(m, x, &plan, &d);
+    if (packs) kn_map_pack(&w, &plan);
     if (kn_arena_dry(a)) return (kiln_bytes){0};
+    kn_map_outer_loops(&w);
+    if (packs) kn_map_choose_tile(&w, hw, &plan);
     nest(&w, hw);
     return kn_buf_take(&b);
 }

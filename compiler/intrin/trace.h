@@ -3,6 +3,15 @@
 #define KN_INTRIN_TRACE_H
 #include "intrin/map.h"
 
+/* A loop around the instruction: the tiles along one of its axes, or an axis of the statement that feeds none. */
+typedef struct kn_map_outer {
+    const char *name;
+    int axis;         /* of the instruction; -1: none */
+    bool reduce;
+    int64_t count, piece; /* piece: iterations that stand inside the reduction */
+    uint32_t moves;   /* bit o: operand o moves with it */
+} kn_map_outer;
+
 typedef struct kn_map_writer {
     kn_buf *b;
     const kn_maps *m;
@@ -10,13 +19,18 @@ typedef struct kn_map_writer {
     const char *stmt;
     const char *axis[KILN_MAX_AXES]; /* the statement's axis that stands for axis j of the instruction, once fused */
     int64_t extent[KILN_MAX_AXES];   /* of that axis */
-    int inner;                       /* loop around the instruction that is cut once more, to stand inside the reduction; -1: none */
-    int64_t pieces;
-    int tasks;                       /* parallel loops still wanted */
+    int nouter;                      /* spatial loops first */
+    kn_map_outer outer[2 * KILN_MAX_AXES];
+    bool tidy;                       /* copies are written out, tile by tile */
+    bool unrolls;                    /* the pieces are written out, their results in registers */
 } kn_map_writer;
 
 static inline bool kn_map_several(uint32_t set) { return (set & (set - 1)) != 0; }
 static inline bool kn_map_cut(const kn_map_writer *w, int j) { return w->x->loops[j] && w->m->intrin->axes[j].extent > 1; }
+/* Fills outer: the loops in the order of the statement, each in one piece. */
+void kn_map_outer_loops(kn_map_writer *w);
+/* Pieces of them for a register tile, and their order. */
+void kn_map_choose_tile(kn_map_writer *w, const kn_hw *hw, const kn_map_plan *plan);
 /* Steps that lay out the operands which do not lie as the instruction wants them. */
 void kn_map_pack(kn_map_writer *w, const kn_map_plan *plan);
 #endif

@@ -25,10 +25,15 @@ kiln_status kn_prim_map(kn_step *s)
     kiln_diag why = { 0 };
     if (!kn_step_maps(s, s->args[0], s->args[1], &list)) return s->d->status;
     if (kn_map_find(list, s->args[2], &m, &x, &why)) return kn_step_refuse(s, "%s", why.message);
-    kiln_bytes gathered = kn_map_trace(s->a, m, &x, s->hw, false), packed = s->hw->gpu ? gathered : kn_map_trace(s->a, m, &x, s->hw, true);
-    if (!gathered.p || !packed.p) return kn_fail(s->d, KILN_MEMORY, "out of memory while mapping loops");
     kn_tree *t;
-    if (kn_trace_step(s->a, s->t, s->hw, packed, &t, &why)) return kn_step_run(s, gathered);
+    for (int how = s->hw->gpu ? KN_MAP_GATHERED : KN_MAP_TILED; how >= KN_MAP_GATHERED; how--) {
+        kiln_bytes steps = kn_map_trace(s->a, m, &x, s->hw, (enum kn_map_packing)how);
+        if (!steps.p) return kn_fail(s->d, KILN_MEMORY, "out of memory while mapping loops");
+        if (how == KN_MAP_GATHERED) return kn_step_run(s, steps);
+        kiln_status bad = kn_trace_step(s->a, s->t, s->hw, steps, &t, &why);
+        if (bad == KILN_MEMORY || bad == KILN_STOPPED) return *s->d = why, bad;
+        if (!bad) break;
+    }
     *s->t = *t;
     return KILN_OK;
 }
