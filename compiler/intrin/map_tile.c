@@ -60,7 +60,8 @@ static void try_pair(const kn_map_writer *w, const kn_hw *hw, int x, int y, int6
             int64_t few = rows < columns ? rows : columns;
             if (rows * columns > 1 && (rows * columns + few) * width + 1 > hw->vector_registers) break;
             double cost = tile_cost(w, hw, x, rows, y, columns);
-            if (b->cost > 0 && cost >= b->cost) continue;
+            bool known = b->x == x && b->y == y; /* of equals the inner loops, whose results lie together */
+            if (b->cost > 0 && (cost > b->cost || (known && cost == b->cost))) continue;
             *b = (best){cost, x, y, rows, columns};
         }
 }

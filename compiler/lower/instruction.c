@@ -292,19 +292,53 @@ static bool store_vector(tensor *x, int lanes, kn_ls ***other)
     return true;
 }
 
+/* Results follow each other in memory along loop i, and no loop inside it moves along the same axis. */
+static bool runs_along(tensor *x, int i)
+{
+    kn_sg *sg = x->sg;
+    const kn_loop *l = &sg->g->loops[i];
+    kn_tile one = { .w = x->w, .sg = sg, .lane_var = -1, .lanes = 1, .vloop = -1, .acc = -1, .part = -1, .spill = -1 };
+    for (int k = i + 1; k < sg->g->nloops; k++)
+        if (sg->g->loops[k].axis == l->axis) return false;
+    int var = kn_lw_var(x->w, l->name, 0, l->extent - 1);
+    sg->val[i] = kn_lw_ref(x->w, var);
+    bool runs = kn_tile_consecutive(&one, x->it->operand[0].dtype, var);
+    sg->val[i] = NULL;
+    return runs;
+}
+
+/* The spatial loops that results are stored in, from number `from` on: one along which they follow each other in memory is the last, so that a
+ * line is written while it is near. */
+static int store_order(tensor *x, int from, int *order)
+{
+    const kn_sg *sg = x->sg;
+    int n = 0, run = -1;
+    for (int i = from; i < sg->g->nloops; i++)
+        if (!kn_tile_reduces(sg, i)) order[n++] = i;
+    if (x->w->hw->gpu || n < 2 || runs_along(x, order[n - 1])) return n;
+    for (int i = 0; i < n - 1; i++)
+        if (sg->g->loops[order[i]].extent > 1 && runs_along(x, order[i])) run = i;
+    for (int i = run; i >= 0 && i < n - 1; i++) {
+        int loop = order[i];
+        order[i] = order[i + 1], order[i + 1] = loop;
+    }
+    return n;
+}
+
 /* Stores what is in range of the tiles that the spatial loops from number `from` on walk over: vectors, or element by element. */
 static void store(tensor *x, int from)
 {
+    enum { WRITTEN_OUT = 16 };
     kn_lw *w = x->w;
     kn_sg *sg = x->sg;
     kn_ls **after = NULL;
-    int innermost = from;
+    int order[KILN_MAX_LOOPS], n;
     sg->rolled = true;
     for (int i = from; i < sg->g->nloops; i++) sg->val[i] = NULL;
-    for (int i = from; i < sg->g->nloops; i++)
-        if (!kn_tile_reduces(sg, i)) innermost = i;
-    for (int i = from; i < sg->g->nloops; i++) {
-        if (kn_tile_reduces(sg, i)) continue;
+    n = store_order(x, from, order);
+    int innermost = n ? order[n - 1] : from;
+    for (int k = 0; k < n; k++) {
+        int i = order[k];
         kn_ls **rest, **here = w->tail;
         if (i == innermost && store_vector(x, i, &rest)) {
             if (!after) after = rest ? &(*here)->next : w->tail;
@@ -313,6 +347,8 @@ static void store(tensor *x, int from)
         }
         kn_ls *loop = kn_lw_loop(w, sg, i);
         if (!loop) return;
+        bool few = sg->g->loops[i].extent > 1 && sg->g->loops[i].extent <= WRITTEN_OUT;
+        if (i == innermost && few && !w->hw->gpu) loop->unroll = (int)sg->g->loops[i].extent;
         if (!after) after = w->tail;
         w->tail = &loop->body;
     }
