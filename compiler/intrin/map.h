@@ -86,8 +86,8 @@ kiln_status kn_map_plan_of(const kn_maps *m, const kn_mapping *x, kn_map_plan *o
 /* Predicts us, pack_us and bound by AMOS's performance model: level by level the slowest of computing, reading and writing. */
 void kn_map_predict(const kn_maps *m, const kn_hw *hw, kn_map_plan *plan);
 
-/* How operands come into the instruction's shape: each call gathers its own; statements lay them out in tiles, which a program may have no room for; the
- * same with copies that go tile by tile, in vectors, which not every operand allows. */
+/* How operands come into the instruction's shape: each call gathers its own; statements lay them out in tiles, which a program may have no room
+ * for; the same with copies that go tile by tile, in vectors, which not every operand allows. */
 enum kn_map_packing { KN_MAP_GATHERED, KN_MAP_PACKED, KN_MAP_TILED };
 /* A schedule that computes the statement through the mapping, for kn_trace_apply; p NULL: out of memory. */
 kiln_bytes kn_map_trace(kiln_arena *a, const kn_maps *m, const kn_mapping *x, const kn_hw *hw, enum kn_map_packing how);

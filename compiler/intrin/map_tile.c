@@ -70,7 +70,7 @@ static void try_pair(const kn_map_writer *w, const kn_hw *hw, int x, int y, int6
 static int64_t result_width(const kn_map_writer *w, const kn_hw *hw)
 {
     int64_t n = w->m->it->operand[0].elems, bytes = n * kn_dtype_bytes(w->m->it->operand[0].dtype);
-    return n >= 2 && n <= MOST && !(n & (n - 1)) ? kn_ceil_div(bytes, hw->vector_bytes) : 0;
+    return n >= 2 && n <= MOST && !(n & (n - 1)) && hw->vector_bytes > 0 ? kn_ceil_div(bytes, hw->vector_bytes) : 0;
 }
 
 /* Two loops that move different operands: each value of one meets all values of the other in registers. */

@@ -35,10 +35,20 @@ static kn_expr *address_at(kn_lw *w, kn_sg *sg, int load, int vloop, kn_expr *ro
     return kn_lw_address(w, e->u.tensor, idx);
 }
 
+/* The load stands in a branch of a choice: where that branch is not taken it may be out of range. */
+static bool chosen(const kn_expr *body, const kn_expr *load, bool branch)
+{
+    if (body == load) return branch;
+    bool found = false;
+    for (int i = 0; i < body->nargs && body->op != KN_OP_LOAD && !found; i++)
+        found = chosen(body->args[i], load, branch || (body->op == KN_OP_SELECT && i > 0));
+    return found;
+}
+
 static bool turns(kn_lw *w, kn_sg *sg, int load, int vloop, int lanes)
 {
     const kn_expr *e = sg->loads[load];
-    if (kn_sg_cached(sg, load) || e->padded || kn_dtype_bytes(e->dtype) < 4) return false;
+    if (kn_sg_cached(sg, load) || e->padded || kn_dtype_bytes(e->dtype) < 4 || chosen(sg->s->body, e, false)) return false;
     int row = kn_lw_var(w, "row", 0, lanes - 1), lane = kn_lw_var(w, "lane", 0, lanes - 1);
     kn_expr *at = address_at(w, sg, load, vloop, kn_lw_ref(w, row), kn_lw_ref(w, lane));
     return kn_lw_uses(at, lane) && kn_lw_unit_stride(at, row);

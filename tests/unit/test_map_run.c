@@ -98,7 +98,7 @@ static int run_all(const char *text, const char *unit)
             n += m == b.m;
             if (i % step != m->nmaps % step) continue;
             compute(&b, kn_format(b.a, "map y %s %s", unit, kn_map_word(b.a, m, &m->maps[i])));
-            if (step > 1) compute(&b, kn_map_trace(b.a, m, &m->maps[i], b.hw, KN_MAP_GATHERED).p); /* what a GPU gets: each call gathers its operands */
+            if (step > 1) compute(&b, kn_map_trace(b.a, m, &m->maps[i], b.hw, KN_MAP_GATHERED).p); /* as a GPU gets it */
         }
     kiln_arena_close(b.a);
     return n;
