@@ -2,16 +2,16 @@
 #include "launches.h"
 #include <string.h>
 
-/* The trace's inline steps alone: the statements as launched, but with the axes of the canonical program (fuse rewrites left sides,
+/* The trace's inline and part steps alone: the statements as launched, but with the axes of the canonical program (fuse rewrites left sides,
  * which the reference cannot run backwards). */
-static kiln_bytes inline_steps(kiln_arena *a, kiln_bytes trace)
+static kiln_bytes plain_steps(kiln_arena *a, kiln_bytes trace)
 {
     kn_buf b;
     kn_buf_init(&b, a);
     for (size_t i = 0; i < trace.n;) {
         const char *line = trace.p + i, *end = memchr(line, '\n', trace.n - i);
         size_t n = end ? (size_t)(end - line) + 1 : trace.n - i;
-        if (n > 7 && !memcmp(line, "inline ", 7)) kn_putn(&b, line, n);
+        if ((n > 7 && !memcmp(line, "inline ", 7)) || (n > 5 && !memcmp(line, "part ", 5))) kn_putn(&b, line, n);
         i += n;
     }
     return kn_buf_take(&b);
@@ -119,8 +119,8 @@ kiln_status kn_launches(kiln_arena *a, const kn_program *canonical, const kn_hw 
     kn_tree *plain = NULL;
     if (!list || !temps || !slots) return kn_fail(d, KILN_MEMORY, "out of memory");
     const kn_program *from = canonical;
-    if (hw->gpu) { /* scheduled or not, only the program that the inline steps leave is looked at */
-        kiln_bytes steps = inline_steps(a, k->trace);
+    if (hw->gpu) { /* scheduled or not, only the program that these steps leave is looked at */
+        kiln_bytes steps = plain_steps(a, k->trace);
         kiln_status s = kn_trace_apply(a, canonical, hw, steps, &plain, d);
         if (s != KILN_OK) return s;
         from = plain->program;

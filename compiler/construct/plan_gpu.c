@@ -3,8 +3,9 @@
 #include "construct/site.h"
 #include <string.h>
 
-/* Threads and vthreads of the two blocked axes, reduce step, threads along the reduction. */
-typedef struct gpu_tile { int64_t tm, tn, vm, vn, step, tr; bool shared; } gpu_tile;
+/* Threads and vthreads of the two blocked axes, reduce step, threads along the reduction; lanes of vectors along it, 0: none; across: neighbouring
+ * threads lie along n, not along the reduction. */
+typedef struct gpu_tile { int64_t tm, tn, vm, vn, step, tr, lanes; bool shared, across; } gpu_tile;
 
 static const char *axis(const kn_site *x, int i) { return x->s->axes[i].name; }
 static int64_t extent(const kn_site *x, int i) { return i < 0 ? 1 : x->s->axes[i].extent; }
@@ -33,16 +34,20 @@ static void put_lines(kn_buf *b, const kn_site *x, const gpu_tile *t, int steppe
     int ns = x->s->nspatial;
     if (x->m >= 0) kn_putf(b, "split %s %s %lld %lld\n", x->name, axis(x, x->m), (long long)t->vm, (long long)t->tm);
     if (x->n >= 0) kn_putf(b, "split %s %s %lld %lld\n", x->name, axis(x, x->n), (long long)t->vn, (long long)t->tn);
-    if (stepped >= 0) kn_putf(b, "split %s %s %lld\n", x->name, axis(x, stepped), (long long)(t->tr > 1 ? t->tr : t->step));
+    if (stepped >= 0) kn_putf(b, "split %s %s %lld", x->name, axis(x, stepped), (long long)(t->tr > 1 ? t->tr : t->step));
+    if (stepped >= 0 && t->lanes) kn_putf(b, " %lld", (long long)t->lanes);
+    if (stepped >= 0) kn_put(b, "\n");
     kn_putf(b, "reorder %s", x->name);
     put_grid(b, x);
+    if (stepped >= 0 && t->tr > 1 && t->across) kn_putf(b, " %s.1", axis(x, stepped));
     put_pair(b, x, ".2", ".2");
-    if (stepped >= 0 && t->tr > 1) kn_putf(b, " %s.1", axis(x, stepped));
+    if (stepped >= 0 && t->tr > 1 && !t->across) kn_putf(b, " %s.1", axis(x, stepped));
     kn_put(b, " |");
     for (int i = ns; i < x->s->naxes; i++) if (i != stepped) kn_putf(b, " %s.0", axis(x, i));
     if (stepped >= 0) kn_putf(b, " %s.0", axis(x, stepped));
     if (stepped >= 0 && t->tr <= 1) kn_putf(b, " | %s.1", axis(x, stepped));
     put_pair(b, x, ".1", ".1");
+    if (stepped >= 0 && t->lanes) kn_putf(b, " %s.2", axis(x, stepped));
     kn_put(b, "\n");
     for (int i = 0; i < ns; i++) kn_putf(b, "bind %s %s.0 grid\n", x->name, axis(x, i));
     for (int i = 0; i < ns; i++) {
@@ -50,6 +55,7 @@ static void put_lines(kn_buf *b, const kn_site *x, const gpu_tile *t, int steppe
         kn_putf(b, "bind %s %s.2 thread\nbind %s %s.1 vthread\n", x->name, axis(x, i), x->name, axis(x, i));
     }
     if (stepped >= 0 && t->tr > 1) kn_putf(b, "rfactor %s %s.1\nbind %s %s.1 thread\n", x->name, axis(x, stepped), x->name, axis(x, stepped));
+    if (stepped >= 0 && t->lanes) kn_putf(b, "vectorize %s %s.2\n", x->name, axis(x, stepped));
 }
 
 /* A load's loops inside the step, from its slowest dimension to its fastest, so that neighbouring threads fetch neighbouring elements. */
@@ -122,18 +128,21 @@ static void put_vectors(kn_buf *b, const kn_site *x, int64_t vectors, int64_t v,
     kn_putf(b, "split %s %s %lld %lld %lld\nreorder %s", x->name, n, (long long)u, (long long)tn, (long long)v, x->name);
     put_grid(b, x);
     if (m) kn_putf(b, " %s.1", m);
-    kn_putf(b, " %s.2 | %s.1 %s.3\n", n, n, n);
+    kn_putf(b, " %s.2 |", n);
+    for (int i = x->s->nspatial; i < x->s->naxes; i++) kn_putf(b, " %s.0", axis(x, i));
+    kn_putf(b, " %s.1 %s.3\n", n, n);
     for (int i = 0; i < x->s->nspatial; i++) kn_putf(b, "bind %s %s.0 grid\n", x->name, axis(x, i));
     if (m) kn_putf(b, "bind %s %s.1 thread\n", x->name, m);
     kn_putf(b, "bind %s %s.2 thread\nbind %s %s.1 vthread\nvectorize %s %s.3\n", x->name, n, x->name, n, x->name, n);
 }
 
-/* Maps in vectors of up to 16 bytes of what is widest, consecutive threads on consecutive vectors; rows must not begin between vectors. */
+/* Maps, and sums over what lies apart, in vectors of up to 16 bytes of what is widest, consecutive threads on consecutive vectors; rows must not begin between vectors. */
 static void vector_tiles(const kn_site *x, kn_plans *p)
 {
     kn_site y = *x;
     int bytes = kn_dtype_bytes(x->t->program->tensors[x->s->out].dtype);
-    if (x->s->red != KN_RED_NONE || x->n < 0 || !x->store.linear || x->store.coef[x->n] != 1 || x->g->epilogue >= 0) return;
+    bool reduces = x->s->red != KN_RED_NONE;
+    if (x->n < 0 || !x->store.linear || x->store.coef[x->n] != 1 || x->g->epilogue >= 0) return;
     y.m = -1;
     for (int i = 0; i < x->s->nspatial; i++) if (i != x->n && (y.m < 0 || extent(x, i) >= extent(x, y.m))) y.m = i;
     for (int l = 0; l < x->nloads; l++) if (x->load[l].bytes > bytes) bytes = x->load[l].bytes;
@@ -141,7 +150,7 @@ static void vector_tiles(const kn_site *x, kn_plans *p)
         int64_t vectors = kn_ceil_div(extent(x, x->n), v);
         bool even = vectors * v == extent(x, x->n);
         for (int i = 0; i < x->s->nspatial; i++) even &= i == x->n || x->store.coef[i] % v == 0 || extent(x, i) == 1;
-        if (!even && x->s->nspatial > 1) continue;
+        if (!even && (x->s->nspatial > 1 || reduces)) continue;
         for (int64_t threads = 128; threads <= 256; threads *= 2) {
             for (int64_t u = 1; u <= 4; u *= 2) {
                 kn_buf b;
@@ -186,6 +195,22 @@ static void transposing_tiles(const kn_site *x, kn_plans *p)
     }
 }
 
+/* Lanes of the vectors of 16 bytes in which the threads read a row that they reduce; 0: rows do not begin at such vectors, or are too short. */
+static int64_t row_lanes(const kn_site *x, int r, int64_t threads)
+{
+    int64_t v = 16;
+    for (int l = 0; l < x->nloads; l++) {
+        const kn_site_access *a = &x->load[l];
+        if (!(a->axes >> r & 1)) continue;
+        if (!a->linear || a->padded || a->coef[r] != 1 || a->bytes > 8) return 0;
+        if (16 / a->bytes < v) v = 16 / a->bytes;
+    }
+    for (int l = 0; l < x->nloads; l++)
+        for (int i = 0; i < x->s->naxes && (x->load[l].axes >> r & 1); i++)
+            if (i != r && x->load[l].coef[i] % v && extent(x, i) > 1) return 0;
+    return v > 1 && extent(x, r) >= v * threads / 2 ? v : 0;
+}
+
 /* Threads along the reduction, combined through shared memory: for reductions whose outputs alone cannot fill the device. */
 static void reduction_tiles(const kn_site *x, kn_plans *p)
 {
@@ -197,7 +222,26 @@ static void reduction_tiles(const kn_site *x, kn_plans *p)
     for (int64_t tr = x->hw->lanes; tr <= 512 && tr <= x->hw->max_threads_per_block; tr *= 2) {
         if (tr > x->hw->lanes && tr >= 2 * extent(x, stepped)) break;
         gpu_tile t = {.tm = 1, .tn = 1, .vm = 1, .vn = 1, .step = 1, .tr = tr};
+        t.lanes = row_lanes(x, stepped, tr);
         try_tile(&y, p, &t, stepped);
+        if (!t.lanes) continue;
+        t.lanes = 0;
+        try_tile(&y, p, &t, stepped);
+    }
+}
+
+/* Sums over what lies apart: some threads along the sum, warps along the results. */
+static void column_tiles(const kn_site *x, kn_plans *p)
+{
+    int stepped = x->s->nspatial;
+    bool apart = false;
+    kn_site y = *x;
+    y.m = -1;
+    for (int i = stepped; i < x->s->naxes; i++) if (extent(x, i) > extent(x, stepped)) stepped = i;
+    for (int l = 0; l < x->nloads; l++) apart |= x->n >= 0 && x->load[l].linear && x->load[l].coef[x->n] == 1 && (x->load[l].axes >> stepped & 1);
+    for (int64_t tr = 4; tr <= 32 && apart && tr <= extent(x, stepped); tr *= 2) {
+        gpu_tile t = {.tm = 1, .tn = 32, .vm = 1, .vn = 1, .step = 1, .tr = tr, .across = true};
+        if (x->hw->lanes == 32) try_tile(&y, p, &t, stepped);
     }
 }
 
@@ -209,8 +253,12 @@ void kn_plan_gpu(const kn_site *x, kn_plans *p)
             if (kn_warp_of(&x->hw->intrins[k])) p->note = kn_plan_warps(x, p);
         if (p->n) return;
         if (x->contraction) contraction_tiles(x, p);
-        if (x->s->red != KN_RED_NONE) reduction_tiles(x, p);
-        else transposing_tiles(x, p);
+        if (x->s->red != KN_RED_NONE) {
+            column_tiles(x, p);
+            reduction_tiles(x, p);
+        } else {
+            transposing_tiles(x, p);
+        }
         vector_tiles(x, p);
         if (!p->n || !x->contraction) pointwise_tiles(x, p);
     }

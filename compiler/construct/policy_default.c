@@ -4,9 +4,9 @@
 
 enum { EVALUATIONS = 90 }; /* of one construction: keeps it under the 10 ms that an answer may take */
 
-static kn_plans plans_of(kiln_arena *a, const kn_program *p, const kn_hw *hw, kiln_bytes head, const kn_tree *t)
+static kn_plans plans_of(kiln_arena *a, const kn_program *p, const kn_hw *hw, int evaluations, kiln_bytes head, const kn_tree *t)
 {
-    int each = EVALUATIONS, sums = 0; /* maps want few */
+    int each = evaluations, sums = 0; /* maps want few */
     for (int i = 0; i < t->nstages; i++) sums += t->program->stmts[t->stages[i]->stmt]->red != KN_RED_NONE;
     if (sums > 1) each /= sums;
     return (kn_plans){.a = a, .canonical = p, .hw = hw, .head = head, .t = t, .left = each < 8 ? 8 : each};
@@ -82,31 +82,58 @@ static kiln_status add_tiles(kiln_arena *a, const kn_program *p, const kn_hw *hw
     if (k > KILN_MAX_CANDIDATES) k = KILN_MAX_CANDIDATES;
     kiln_status s = kn_roller_contractions(a, p, hw, k < 10 ? 10 : k, &tiles, &none);
     for (int i = 0; s == KILN_OK && i < tiles->n; i++) insert(list, &tiles->c[i], k);
-    for (int i = 0; i < list->n; i++) list->c[i].rank = i;
     return s == KILN_MEMORY || s == KILN_STOPPED ? s : KILN_OK;
+}
+
+/* Candidates that begin with these steps, each at its predicted place. */
+static kiln_status shaped(kiln_arena *a, const kn_program *p, const kn_hw *hw, kiln_bytes start, int evaluations, int k, kiln_candidates *list,
+                          kiln_diag *d)
+{
+    kiln_bytes head;
+    kn_tree *t;
+    kiln_status s = kn_shape(a, p, hw, start, &head, &t, d);
+    if (s) return s;
+    kn_plans *plans = kn_array(a, kn_plans, t->nstages + 1);
+    if (!plans) return kn_fail(d, KILN_MEMORY, "out of memory");
+    int most = 1;
+    for (int i = 0; i < t->nstages; i++) plans[i] = plans_of(a, p, hw, evaluations, head, t);
+    if ((s = plan_stages(plans, t, d))) return s;
+    for (int i = 0; i < t->nstages; i++) if (plans[i].n > most) most = plans[i].n;
+    for (int r = 0; r < most && r < k && r < KILN_MAX_CANDIDATES; r++) {
+        kiln_candidate c;
+        s = candidate(plans, t->nstages, r, &c, d);
+        if (s) return s;
+        if (start.n) insert(list, &c, k);
+        else list->c[list->n++] = c;
+    }
+    return KILN_OK;
+}
+
+/* On a GPU reductions whose results are too few to fill it compete in parts. */
+static kiln_status add_parts(kiln_arena *a, const kn_program *p, const kn_hw *hw, int k, kiln_candidates *list)
+{
+    kiln_bytes start[KN_PARTS];
+    int n = kn_part_steps(a, p, hw, start);
+    for (int i = 0; i < n; i++) {
+        kiln_diag none = {0};
+        kiln_status s = shaped(a, p, hw, start[i], EVALUATIONS / 3, k < 4 ? k : 4, list, &none);
+        if (s == KILN_MEMORY || s == KILN_STOPPED) return s;
+    }
+    return KILN_OK;
 }
 
 static kiln_status construct(kiln_arena *a, const kn_program *p, const kn_hw *hw, int k, kiln_candidates **out, kiln_diag *d)
 {
-    kiln_bytes head;
-    kn_tree *t;
-    kiln_status s = kn_shape(a, p, hw, &head, &t, d);
-    if (s) return s;
-    kn_plans *plans = kn_array(a, kn_plans, t->nstages + 1);
     kiln_candidates *list = kn_new(a, kiln_candidates);
-    if (!plans || !list) return kn_fail(d, KILN_MEMORY, "out of memory");
-    int most = 1;
-    for (int i = 0; i < t->nstages; i++) plans[i] = plans_of(a, p, hw, head, t);
-    if ((s = plan_stages(plans, t, d))) return s;
-    for (int i = 0; i < t->nstages; i++) if (plans[i].n > most) most = plans[i].n;
-    for (int r = 0; r < most && r < k && r < KILN_MAX_CANDIDATES; r++) {
-        s = candidate(plans, t->nstages, r, &list->c[list->n], d);
-        if (s) return s;
-        list->n++;
-    }
-    if (hw->gpu && hw->roller.present && (s = add_tiles(a, p, hw, k, list))) return kn_fail(d, s, "out of memory, or stopped, while constructing");
+    if (!list) return kn_fail(d, KILN_MEMORY, "out of memory");
+    kiln_status s = shaped(a, p, hw, (kiln_bytes){"", 0}, EVALUATIONS, k, list, d);
+    if (s) return s;
+    if (hw->gpu && hw->roller.present) s = add_tiles(a, p, hw, k, list);
+    if (hw->gpu && s == KILN_OK) s = add_parts(a, p, hw, k, list);
+    if (s) return kn_fail(d, s, "out of memory, or stopped, while constructing");
+    for (int i = 0; i < list->n; i++) list->c[i].rank = i;
     *out = list;
     return KILN_OK;
 }
 
-const kn_policy kn_policy_default = {.name = "default", .version = 2, .construct = construct};
+const kn_policy kn_policy_default = {.name = "default", .version = 3, .construct = construct};

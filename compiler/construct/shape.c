@@ -324,9 +324,9 @@ static bool fuse_jointly(shaper *s)
     return false;
 }
 
-kiln_status kn_shape(kiln_arena *a, const kn_program *p, const kn_hw *hw, kiln_bytes *trace, kn_tree **t, kiln_diag *d)
+kiln_status kn_shape(kiln_arena *a, const kn_program *p, const kn_hw *hw, kiln_bytes start, kiln_bytes *trace, kn_tree **t, kiln_diag *d)
 {
-    shaper s = {.a = a, .hw = hw, .text = {"", 0}};
+    shaper s = {.a = a, .hw = hw, .text = start};
     kiln_status st = kn_trace_apply(a, p, hw, s.text, &s.t, d);
     if (st) return st;
     for (int k = 0; k < s.t->nstages; k++) {

@@ -69,8 +69,11 @@ void kn_plans_try(kn_plans *p, kn_buf *lines);
 /* What the next plans all begin with, applied once; p NULL: nothing any more. False: a primitive refuses it. */
 bool kn_plans_begin(kn_plans *p, kiln_bytes lines);
 
-/* Shaping, common to all targets: inline, epilogue, fuse (ROLLER 3.4's axis fusion). */
-kiln_status kn_shape(kiln_arena *a, const kn_program *p, const kn_hw *hw, kiln_bytes *trace, kn_tree **t, kiln_diag *d);
+/* Shaping, common to all targets: inline, epilogue, fuse (ROLLER 3.4's axis fusion). start: steps that come first, NUL-terminated. */
+kiln_status kn_shape(kiln_arena *a, const kn_program *p, const kn_hw *hw, kiln_bytes start, kiln_bytes *trace, kn_tree **t, kiln_diag *d);
+/* parts.c: first steps that cut the program's largest reduction into parts, where its results alone leave a GPU idle; how many there are to try. */
+enum { KN_PARTS = 2 };
+int kn_part_steps(kiln_arena *a, const kn_program *p, const kn_hw *hw, kiln_bytes *start);
 void kn_plan_cpu(const kn_site *x, kn_plans *p);
 void kn_plan_gpu(const kn_site *x, kn_plans *p);
 /* Products on instructions that warps compute together; why there are none of them, NULL: there are. */

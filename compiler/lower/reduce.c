@@ -136,6 +136,22 @@ void kn_tile_nest(kn_tile *x, int i, int64_t part)
     sg->val[i] = NULL;
 }
 
+static kn_expr *finished(kn_tile *x, int64_t c);
+
+/* What a thread holds of each result, in lanes and accumulators, becomes one. */
+static void fold(kn_tile *x)
+{
+    if (x->nparts == 1 && !x->reduce_lanes) return;
+    int one = kn_lw_buffer(x->w, "sum", x->acc_type, x->reduce_lanes ? 1 : x->lanes, x->ncombo, KN_REGISTER);
+    for (int64_t c = 0; c < x->ncombo && !x->w->status; c++) kn_lw_store(x->w, one, kn_lw_int(x->w, c), finished(x, c));
+    x->acc = one;
+    x->nparts = 1;
+    if (!x->reduce_lanes) return;
+    x->reduce_lanes = false;
+    x->lanes = 1;
+    x->lane_var = x->vloop = -1;
+}
+
 /* Combines across the threads of rfactor loops; true when only some threads hold the result (condition in *owner). */
 void kn_tile_combine_threads(kn_tile *x, kn_expr **owner)
 {
@@ -145,6 +161,7 @@ void kn_tile_combine_threads(kn_tile *x, kn_expr **owner)
     for (int i = 0; i < sg->g->nloops; i++) {
         const kn_loop *l = &sg->g->loops[i];
         if (l->kind != KN_THREAD || !kn_tile_reduces(sg, i) || l->extent == 1) continue;
+        fold(x);
         int64_t stride = 1;
         for (int k = i + 1; k < sg->g->nloops; k++)
             if (sg->g->loops[k].kind == KN_THREAD) stride *= sg->g->loops[k].extent;

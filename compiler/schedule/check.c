@@ -6,6 +6,13 @@ static kiln_status bad(const kn_tree *t, const kn_stage *g, kiln_diag *d, const 
     return kn_fail(d, KILN_TRACE, "after the last step: statement '%s', loop '%s': %s", kn_stage_name(t, g), loop, what);
 }
 
+static bool threads_reduce(const kn_tree *t, const kn_stage *g)
+{
+    for (int i = 0; i < g->nloops; i++)
+        if (g->loops[i].kind == KN_THREAD && g->loops[i].extent > 1 && kn_is_reduce(t, g, i)) return true;
+    return false;
+}
+
 /* Task and grid loops first, then threads; nothing of them deeper. */
 static kiln_status check_order(const kn_tree *t, const kn_stage *g, const kn_hw *hw, kiln_diag *d)
 {
@@ -25,6 +32,8 @@ static kiln_status check_order(const kn_tree *t, const kn_stage *g, const kn_hw 
         if (l->kind == KN_VECTOR && i != g->nloops - 1) return bad(t, g, d, "the vector loop must be the innermost", l->name);
         if (kn_is_reduce(t, g, i) && l->kind == KN_THREAD && !l->rfactor) return bad(t, g, d,
             "a reduce loop bound to threads needs rfactor", l->name);
+        if (hw->gpu && l->kind == KN_VECTOR && !kn_is_reduce(t, g, i) && threads_reduce(t, g))
+            return bad(t, g, d, "threads along the reduction combine single results, not vectors", l->name);
         if (l->rfactor && l->kind == KN_SERIAL) return bad(t, g, d, "an rfactor loop must be unrolled, vectorised or bound to threads",
             l->name);
         if (!outer) phase = 1;

@@ -7,10 +7,12 @@ kiln_status kn_prim_vectorize(kn_step *s)
     if (!g) return KILN_TRACE;
     int l = kn_step_loop(s, g, s->args[1]);
     if (l < 0 || !kn_step_own_loop(s, g, l)) return KILN_TRACE;
-    if (s->hw->gpu && kn_stage_stmt(s->t, g)->red != KN_RED_NONE)
-        return kn_step_refuse(s, "'%s' reduces; on a GPU only what a map reads and writes moves in vectors", s->args[0]);
     if (l != g->nloops - 1) return kn_step_refuse(s, "loop '%s' is not the innermost", s->args[1]);
     int64_t n = g->loops[l].extent;
+    const kn_stmt *st = kn_stage_stmt(s->t, g);
+    if (s->hw->gpu && st->red != KN_RED_NONE && !kn_is_reduce(s->t, g, l) && st->axes[g->loops[l].axis].extent % n)
+        return kn_step_refuse(s, "'%s' reduces, and %lld does not divide the %lld of axis '%s': on a GPU its results move in whole vectors",
+                              s->args[0], (long long)n, (long long)st->axes[g->loops[l].axis].extent, st->axes[g->loops[l].axis].name);
     if (n < 2 || n > 64 || (n & (n - 1)))
         return kn_step_refuse(s, "loop '%s' has extent %lld; a vector has 2, 4, ... 64 lanes", s->args[1], (long long)n);
     for (int i = 0; i < g->ncaches; i++)

@@ -135,6 +135,8 @@ static void m_divide(maker *m)
     snprintf(m->out, m->cap, "divide %s %s DO%d DI%d %d", m->name, any_axis(m), m->serial, m->serial, 2 + rnd(4));
 }
 
+static void m_part(maker *m) { snprintf(m->out, m->cap, "part %s %s PK%d %d pt%d", m->name, any_axis(m), m->serial, 2 + rnd(3), m->serial); }
+
 static void m_fuse(maker *m)
 {
     int i = rnd(m->s->naxes), n = 2 + rnd(2);
@@ -279,7 +281,7 @@ static void m_map(maker *m)
 /* Structural primitives come early in real schedules, annotations late: so do they here, most of the time. */
 static void (*const early[])(maker *) = {m_inline,     m_epilogue,         m_cache_write, m_reindex, m_decompose_padding,
                                          m_pad_einsum, m_transform_layout, m_fuse,        m_divide,  m_split, m_flatten_window, m_widen, m_map,
-                                         m_unsign};
+                                         m_unsign,     m_part};
 static void (*const middle[])(maker *) = {
     m_split,      m_split,   m_split,           m_swizzle,   m_reorder,   m_reorder,  m_sample,
     m_compute_at, m_reverse_compute_at, m_sample_location, m_tensorize, m_tensorize};

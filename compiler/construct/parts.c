@@ -1,0 +1,77 @@
+/* Reductions whose results alone cannot fill a GPU (products with a long sum and a small result, sums over everything): the sum is cut into parts, a
+ * kernel of their own, and a second small kernel combines them in order (split-K). Which number of parts is worth its traffic says the cost model. */
+#include "construct/site.h"
+
+static double points(const kn_stmt *s, bool reduce)
+{
+    double n = 1;
+    for (int i = 0; i < s->naxes; i++) if (s->axes[i].reduce == reduce) n *= (double)s->axes[i].extent;
+    return n;
+}
+
+/* Blocks that the statement would make of its results: tiles of products, threads of column sums, or one block a row. */
+static double blocks_of(const kn_site *x)
+{
+    double results = points(x->s, false);
+    if (x->contraction) return results / (64 * 64);
+    enum { COLUMNS = 1024 }; /* threads that keep a unit busy with a load each */
+    double most = 0;
+    bool rows = false; /* what is read most lies along the reduction */
+    for (int l = 0; l < x->nloads; l++) {
+        double elems = 1;
+        bool along = false;
+        for (int i = 0; i < x->s->naxes; i++) {
+            if (!(x->load[l].axes >> i & 1)) continue;
+            elems *= (double)x->s->axes[i].extent;
+            along |= x->s->axes[i].reduce && x->load[l].linear && x->load[l].coef[i] == 1;
+        }
+        if (elems > most) most = elems, rows = along;
+    }
+    return rows ? results / 2 : results / COLUMNS;
+}
+
+/* A divisor of the axis that makes about `want` parts of at least `least` terms, those of whole transactions first; 1: there is none. */
+static int64_t parts_near(int64_t extent, double want, int64_t least)
+{
+    int64_t best = 1;
+    double far = 1e30;
+    for (int64_t n = 2; n <= 1024 && extent / n >= least; n++) {
+        if (extent % n) continue;
+        double off = (double)n > want ? (double)n / want : want / (double)n;
+        if (extent / n % 32) off *= 1.5;
+        if (off < far) far = off, best = n;
+    }
+    return best;
+}
+
+int kn_part_steps(kiln_arena *a, const kn_program *p, const kn_hw *hw, kiln_bytes *start)
+{
+    kn_tree *t;
+    kiln_diag d;
+    kn_site x, best = {.s = NULL};
+    int count = 0;
+    if (kn_trace_apply(a, p, hw, (kiln_bytes){"", 0}, &t, &d)) return 0;
+    for (int i = 0; i < t->nstages; i++) {
+        const kn_stmt *s = p->stmts[t->stages[i]->stmt];
+        if (s->red == KN_RED_NONE || s->scatter) continue;
+        kn_site_of(a, t, t->stages[i], hw, &x);
+        if (!best.s || points(s, false) * points(s, true) > points(best.s, false) * points(best.s, true)) best = x;
+    }
+    if (!best.s) return 0;
+    int axis = best.s->nspatial;
+    for (int i = axis; i < best.s->naxes; i++) if (best.s->axes[i].extent > best.s->axes[axis].extent) axis = i;
+    double blocks = blocks_of(&best), fill = (double)hw->units / (blocks < 1 ? 1 : blocks);
+    int64_t others = (int64_t)(points(best.s, true) / (double)best.s->axes[axis].extent), least = best.contraction ? 128 : blocks_of(&best) * 2 < points(best.s, false) ? 64 : 512;
+    if (fill <= 1) return 0;
+    least = kn_ceil_div(least, others);
+    for (int64_t waves = 1, last = 1; waves <= 2; waves++) {
+        int64_t n = parts_near(best.s->axes[axis].extent, fill * (double)waves, least < 4 ? 4 : least);
+        if (n == last) continue;
+        last = n;
+        const char *line = kn_format(a, "part %s %s KP %lld parts\n", best.name, best.s->axes[axis].name, (long long)n);
+        size_t bytes = 0;
+        while (line && line[bytes]) bytes++;
+        if (line) start[count++] = (kiln_bytes){line, bytes};
+    }
+    return count;
+}
