@@ -69,7 +69,7 @@ static service_reply *read_open(const service_graph_ask *a)
 {
     kiln_diag d = {.status = KILN_MEMORY};
     kiln_graph_options o;
-    kiln_arena *arena = service_arena(NULL);
+    kiln_arena *arena = worker_arena(NULL);
     kiln_status s = arena ? kiln_graph_options_read(arena, a->dims, a->binds, &o, &d) : KILN_MEMORY;
     kiln_arena_close(arena);
     d.status = s;
