@@ -359,10 +359,49 @@ static void store_in_range(kn_tile *x, int64_t c, int lane_var)
     w->tail = after;
 }
 
+/* The element of the output where lane 0 of element c of the tile goes. */
+static kn_expr *place_of(kn_tile *x, int64_t c)
+{
+    kn_lw *w = x->w;
+    int out;
+    bool safe;
+    kn_expr *idx[KILN_MAX_RANK] = { NULL };
+    kn_tile_set(x, c);
+    enum kn_dtype t = x->acc >= 0 ? x->acc_type : x->sg->s->body->dtype;
+    final_value(x, kn_lw_splat(w, kn_lw_zero(w, t, 0), x->lanes), x->lane_var, &out, idx, &safe);
+    kn_expr *at = output_address(x, out, x->lane_var, idx);
+    return kn_lw_unit_stride(at, x->lane_var) ? kn_lw_at_lane(w, at, x->lane_var, kn_lw_int(w, 0)) : NULL;
+}
+
+/* The tile's elements are one run of an output beyond the caches, and the next tile's follow: a line that is asked for ahead is written at the rate
+ * of reads, one that is not waits for memory in the store buffer (measured: 1.5 times the rate of plain stores where nothing is read, 1.2 times
+ * where as much is). */
+static void prefetch_written(kn_tile *x)
+{
+    enum { AHEAD = 2048, LINE = 64 };
+    kn_lw *w = x->w;
+    const kn_sg *sg = x->sg;
+    const kn_program *p = w->p->program;
+    int last = sg->tile - 1, out = sg->g->epilogue < 0 ? sg->s->out : p->stmts[sg->g->epilogue]->out;
+    int64_t elems = kn_dtype_bytes(p->tensors[out].dtype), bytes = elems, step;
+    for (int i = 0; i < p->tensors[out].rank; i++) elems *= p->tensors[out].shape[i];
+    if (w->hw->gpu || x->lanes < 2 || x->reduce_lanes || sg->rolled || w->box[out].on || elems <= w->hw->levels[1].capacity_bytes) return;
+    while (last >= 0 && (sg->g->loops[last].extent == 1 || kn_tile_reduces(sg, last))) last--;
+    if (last < 0 || !sg->val[last] || sg->val[last]->op != KN_OP_VAR) return;
+    kn_expr *end = place_of(x, x->ncombo - 1), *at = place_of(x, 0);
+    int64_t run = x->ncombo * x->lanes;
+    if (!at || !end || !kn_lw_coefficient(at, sg->val[last]->u.var, &step) || step != run) return;
+    end = kn_lw_simp(w, kn_lw_node(w, KN_OP_SUB, KN_I64, 1, end, at, NULL));
+    if (end->op != KN_OP_CONST_I || end->u.i != run - x->lanes) return;
+    at = kn_lw_simp(w, kn_bin(w->a, KN_OP_ADD, at, kn_lw_int(w, AHEAD / bytes)));
+    kn_lw_prefetch_lines(w, kn_lw_tensor(w, out), at, kn_ceil_div(run * bytes, LINE), LINE / bytes, true);
+}
+
 /* Stores the finished tile: whole, or element by element where it reaches out of range. */
 void kn_tile_store(kn_tile *x)
 {
     kn_lw *w = x->w;
+    prefetch_written(x);
     kn_ls **after = w->tail, *cond = NULL;
     int lane_var = x->reduce_lanes ? -1 : x->lane_var;
     if (x->row) {

@@ -165,15 +165,13 @@ static void service_flags(const kiln_hw *hw, char *out, size_t cap)
     for (int i = 0; i < n; i++) { used += (size_t)snprintf(out + used, cap - used, " %s", list[i]); }
 }
 
-bool own_kernel(own *o, const bench_case *c, kiln_hw *hw, bool constructed, const char *flags, struct kiln_pool *pool, bench_run *run,
-                char *why, size_t n)
+bool own_traced(own *o, const bench_case *c, kiln_hw *hw, kiln_bytes trace, const char *flags, struct kiln_pool *pool, bench_run *run, char *why,
+                size_t n)
 {
     kiln_diag d = {0};
-    kiln_candidates *found = NULL;
     kiln_kernel *text;
     char own_flags[1024];
-    if ((constructed && kiln_construct(o->a, o->r->program, hw, "default", 1, &found, &d)) ||
-        kiln_generate(o->a, o->r->program, hw, found ? found->c[0].trace : (kiln_bytes){"", 0}, &text, &d)) {
+    if (kiln_generate(o->a, o->r->program, hw, trace, &text, &d)) {
         snprintf(why, n, "%s %s", d.pointer, d.message);
         return false;
     }
@@ -187,6 +185,18 @@ bool own_kernel(own *o, const bench_case *c, kiln_hw *hw, bool constructed, cons
     snprintf(why, n, "gcc refuses the source");
     drop(k);
     return false;
+}
+
+bool own_kernel(own *o, const bench_case *c, kiln_hw *hw, bool constructed, const char *flags, struct kiln_pool *pool, bench_run *run,
+                char *why, size_t n)
+{
+    kiln_diag d = {0};
+    kiln_candidates *found = NULL;
+    if (constructed && kiln_construct(o->a, o->r->program, hw, "default", 1, &found, &d)) {
+        snprintf(why, n, "%s %s", d.pointer, d.message);
+        return false;
+    }
+    return own_traced(o, c, hw, found ? found->c[0].trace : (kiln_bytes){"", 0}, flags, pool, run, why, n);
 }
 
 typedef struct reader {

@@ -17,6 +17,9 @@ void own_close(own *o, bench_case *c);
 /* Kiln's first kernel (constructed) or the same program as plain loops, through gcc with these flags, "" for those of the service. */
 bool own_kernel(own *o, const bench_case *c, kiln_hw *hw, bool constructed, const char *flags, struct kiln_pool *pool, bench_run *run,
                 char *why, size_t n);
+/* The kernel of a trace of the same request, "": plain loops. */
+bool own_traced(own *o, const bench_case *c, kiln_hw *hw, kiln_bytes trace, const char *flags, struct kiln_pool *pool, bench_run *run, char *why,
+                size_t n);
 /* How many of a sample of elements of `out` differ from the reference interpreter. */
 int own_judge(own *o, const bench_case *c, const void *out);
 /* How many elements of two outputs differ by more than reordering sums may make them. */
