@@ -397,6 +397,32 @@ static void prefetch_written(kn_tile *x)
     kn_lw_prefetch_lines(w, kn_lw_tensor(w, out), at, kn_ceil_div(run * bytes, LINE), LINE / bytes, true);
 }
 
+/* The lines that a tile's sums go to, asked for before they are summed: what is stored lies rows apart, and a store that misses waits. */
+void kn_tile_prefetch_out(kn_tile *x)
+{
+    enum { LEAST = 32, MOST = 64 };
+    kn_lw *w = x->w;
+    const kn_sg *sg = x->sg;
+    const kn_program *p = w->p->program;
+    const kn_hw_level *l2 = kn_hw_level_named(w->hw, "l2");
+    int out = sg->g->epilogue < 0 ? sg->s->out : p->stmts[sg->g->epilogue]->out;
+    int64_t bytes = kn_dtype_bytes(p->tensors[out].dtype), all = bytes, terms = 1;
+    for (int i = 0; i < p->tensors[out].rank; i++) all *= p->tensors[out].shape[i];
+    for (int i = sg->tile; i < sg->g->nloops; i++) if (kn_tile_reduces(sg, i)) terms *= sg->g->loops[i].extent;
+    if (!l2 || all <= l2->capacity_bytes || w->box[out].on || x->reduce_lanes || x->lanes * bytes < 64 || x->ncombo > MOST || terms < LEAST) return;
+    kn_expr *at = place_of(x, 0);
+    if (!at) return;
+    kn_ls *last = x->part >= 0 ? kn_lw_if(w, x->last) : NULL, **after = w->tail;
+    if (last) w->tail = &last->body;
+    kn_expr *base = kn_lw_let(w, "to", at);
+    for (int64_t c = 0; c < x->ncombo && !w->status; c++) {
+        kn_expr *e = place_of(x, c);
+        e = e ? kn_lw_simp(w, kn_lw_node(w, KN_OP_SUB, KN_I64, 1, e, at, NULL)) : NULL;
+        if (e && e->op == KN_OP_CONST_I) kn_lw_prefetch(w, kn_lw_tensor(w, out), kn_lw_simp(w, kn_bin(w->a, KN_OP_ADD, base, e)), true);
+    }
+    if (last) w->tail = after;
+}
+
 /* Stores the finished tile: whole, or element by element where it reaches out of range. */
 void kn_tile_store(kn_tile *x)
 {

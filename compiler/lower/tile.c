@@ -124,7 +124,10 @@ static void emit(kn_lw *w, kn_sg *sg, int part, kn_expr *first, kn_expr *last, k
         x.acc = kn_lw_buffer(w, "acc", x.acc_type, x.lanes, x.ncombo * x.nparts, KN_REGISTER);
         for (int64_t c = 0; c < x.ncombo * x.nparts && !w->status; c++)
             kn_lw_store(w, x.acc, kn_lw_int(w, c), kn_lw_splat(w, kn_tile_identity(w, sg->s->red, x.acc_type), x.lanes));
-        if (!w->hw->gpu && !sg->rolled) kn_tile_prefetch_part(&x);
+        if (!w->hw->gpu && !sg->rolled) {
+            kn_tile_prefetch_part(&x);
+            kn_tile_prefetch_out(&x);
+        }
         kn_tile_nest(&x, sg->tile, 0);
     }
     if (store_full || !full) kn_lw_turn(w, sg, x.vloop, x.lanes);

@@ -49,6 +49,7 @@ bool kn_tile_traps(const kn_expr *e); /* must not be computed out of range */
 kn_expr *kn_tile_in_range(kn_tile *x); /* NULL: always */
 bool kn_tile_fixed(kn_tile *x); /* what of the tile is in range is known now, wherever the outer loops are */
 void kn_tile_store(kn_tile *x);
+void kn_tile_prefetch_out(kn_tile *x);
 /* Where the elements are stored that lane_var = 0, 1, ... names is one after the other; and storing them there. */
 bool kn_tile_consecutive(kn_tile *x, enum kn_dtype t, int lane_var);
 void kn_tile_store_lanes(kn_tile *x, kn_expr *value, int lane_var);
