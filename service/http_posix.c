@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 #include <sys/socket.h>
 #include <unistd.h>
 #include "service/auth.h"
@@ -81,10 +82,57 @@ static enum MHD_Result send_reply(service_call *c, service_reply *r)
     return done;
 }
 
-static const char *header(struct MHD_Connection *con, const char *name)
+/* ---- the head of a request ---- */
+typedef struct head {
+    service_call *c;
+    const char *authorization, *accept_encoding, *length;
+} head;
+static const struct {
+    const char *name;
+    size_t n, at; /* at: of the pointer in service_call */
+} headers[] = {
+#define H(name, member) {name, sizeof name - 1, offsetof(service_call, member)}
+    H("Accept", accept), H("Content-Type", content_type), H("If-None-Match", if_none_match), H("Prefer", prefer),
+    H("Cache-Control", cache_control), H("Range", range), H("If-Range", if_range), H("If-Match", if_match),
+    H("Last-Event-ID", last_event), H("traceparent", traceparent),
+#undef H
+};
+enum { HEADERS = sizeof headers / sizeof *headers };
+
+static const char **place(head *h, int i) { return (const char **)((char *)h->c + headers[i].at); }
+
+static bool is(const char *name, size_t n, const char *other, size_t k)
 {
-    const char *v = MHD_lookup_connection_value(con, MHD_HEADER_KIND, name);
-    return v ? v : "";
+    return n == k && (*name | 0x20) == (*other | 0x20) && !strncasecmp(name, other, n);
+}
+
+/* Of a header that comes twice, the first. */
+static enum MHD_Result one_header(void *cls, enum MHD_ValueKind kind, const char *name, size_t n, const char *value, size_t k)
+{
+    head *h = cls;
+    (void)kind, (void)k;
+    if (!value) return MHD_YES;
+    for (int i = 0; i < HEADERS; i++)
+        if (is(name, n, headers[i].name, headers[i].n)) {
+            if (!*place(h, i)) *place(h, i) = value;
+            return MHD_YES;
+        }
+    const char **other = is(name, n, "Content-Length", 14) ? &h->length : is(name, n, "Accept-Encoding", 15) ? &h->accept_encoding :
+                         is(name, n, "Authorization", 13) ? &h->authorization : NULL;
+    if (other && !*other) *other = value;
+    return MHD_YES;
+}
+
+static head read_head(service_call *c, struct MHD_Connection *con)
+{
+    head h = {.c = c};
+    MHD_get_connection_values_n(con, MHD_HEADER_KIND, one_header, &h);
+    for (int i = 0; i < HEADERS; i++)
+        if (!*place(&h, i)) *place(&h, i) = "";
+    if (!h.authorization) h.authorization = "";
+    if (!h.accept_encoding) h.accept_encoding = "";
+    if (!h.length) h.length = "";
+    return h;
 }
 
 /* Whether the caller is the user that the service runs as, or root: only a unix socket says so. */
@@ -122,12 +170,12 @@ static service_reply *too_long(const service_call *c)
 }
 
 /* What can be refused from the head of a request alone. */
-static service_reply *judge_head(service_call *c, struct MHD_Connection *con, const char *method)
+static service_reply *judge_head(service_call *c, struct MHD_Connection *con, const head *h, const char *method)
 {
     service_reply *problem = NULL;
     const union MHD_ConnectionInfo *head = MHD_get_connection_info(con, MHD_CONNECTION_INFO_REQUEST_HEADER_SIZE);
     size_t n = strcspn(c->uri, "?");
-    const char *length = header(con, "Content-Length");
+    const char *length = h->length;
     bool always = !strcmp(c->uri, "/livez") || !strcmp(c->uri, "/readyz");
     c->query = c->uri + n + (c->uri[n] == '?');
     if (strlen(c->uri) > SERVICE_URI_BYTES)
@@ -136,12 +184,11 @@ static service_reply *judge_head(service_call *c, struct MHD_Connection *con, co
         return service_problem_limit(431, "header_bytes", SERVICE_HEADER_BYTES, "the headers are too long");
     if (!service_unescape(c->uri, n, c->path, sizeof c->path))
         return service_problem(400, "invalid-path", "the path cannot be decoded", NULL, NULL);
-    char clean[sizeof c->path];
-    if (strcmp(service_clean(c->path, clean, sizeof clean), c->path))
+    if (!service_is_clean(c->path))
         return service_problem(400, "invalid-path", "the path is no text in UTF-8", NULL, NULL);
     c->route = service_route_find(method, c->path, c->param, sizeof c->param, &problem);
     if (!c->route) return problem;
-    if (c->app->auth) problem = service_auth_judge(c, header(con, "Authorization"), is_owner(con));
+    if (c->app->auth) problem = service_auth_judge(c, h->authorization, is_owner(con));
     if (problem) return problem;
     if (!atomic_load(&c->app->ready) && !always) return service_problem(503, "starting", "the service is starting", NULL, NULL);
     if (strspn(length, "0123456789") > 9 || (size_t)atol(length) > body_limit(c)) return too_long(c);
@@ -153,18 +200,9 @@ static enum MHD_Result begin(service_call *c, struct MHD_Connection *con, const 
     c->started = true;
     c->began_ms = service_now_ms();
     snprintf(c->method, sizeof c->method, "%s", method);
-    c->accept = header(con, "Accept");
-    c->content_type = header(con, "Content-Type");
-    c->if_none_match = header(con, "If-None-Match");
-    c->prefer = header(con, "Prefer");
-    c->cache_control = header(con, "Cache-Control");
-    c->range = header(con, "Range");
-    c->if_range = header(con, "If-Range");
-    c->if_match = header(con, "If-Match");
-    c->last_event = header(con, "Last-Event-ID");
-    c->traceparent = header(con, "traceparent");
-    c->coding = service_coding_of(header(con, "Accept-Encoding"));
-    service_reply *problem = judge_head(c, con, method);
+    head h = read_head(c, con);
+    c->coding = service_coding_of(h.accept_encoding);
+    service_reply *problem = judge_head(c, con, &h, method);
     return problem ? send_reply(c, problem) : MHD_YES;
 }
 

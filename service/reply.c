@@ -114,6 +114,16 @@ char *service_clean(const char *s, char *out, size_t size)
     return out;
 }
 
+bool service_is_clean(const char *s)
+{
+    while (*s) {
+        size_t n = *s >= 0x20 && *s < 0x7f ? 1 : utf8((const unsigned char *)s);
+        if (!n) return false;
+        s += n;
+    }
+    return true;
+}
+
 static cJSON *problem_object(int http, const char *slug, const char *title, const char *detail, const char *hint)
 {
     char type[96], text[2048];

@@ -15,14 +15,13 @@ const int service_nroutes = sizeof service_routes / sizeof *service_routes;
 /* {name} stands for one segment that is not empty; there is at most one a path. */
 static bool matches(const char *pattern, const char *path, char *param, size_t size)
 {
-    const char *brace = strchr(pattern, '{');
-    if (!brace) return !strcmp(pattern, path);
-    size_t n = (size_t)(brace - pattern);
-    if (strncmp(pattern, path, n)) return false;
-    const char *tail = strchr(brace, '}') + 1;
-    size_t k = strcspn(path + n, "/");
-    if (!k || k >= size || strcmp(tail, path + n + k)) return false;
-    if (param) snprintf(param, size, "%.*s", (int)k, path + n);
+    while (*pattern && *pattern == *path) pattern++, path++;
+    if (*pattern != '{') return !*pattern && !*path;
+    const char *tail = strchr(pattern, '}') + 1;
+    size_t k = strcspn(path, "/");
+    if (!k || k >= size || strcmp(tail, path + k)) return false;
+    if (param) memcpy(param, path, k);
+    if (param) param[k] = 0;
     return true;
 }
 
@@ -54,6 +53,11 @@ static int hex(char c)
 bool service_unescape(const char *p, size_t n, char *out, size_t size)
 {
     size_t k = 0;
+    if (n < size && !memchr(p, '%', n) && !memchr(p, 0, n)) {
+        memcpy(out, p, n);
+        out[n] = 0;
+        return true;
+    }
     for (size_t i = 0; i < n; i++) {
         int v = (unsigned char)p[i];
         if (p[i] == '%') {

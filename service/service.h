@@ -61,6 +61,7 @@ struct service_call;
 service_reply *service_finish(struct service_call *c, service_reply *r); /* 304, coding, digest, range; r may become another */
 /* s as UTF-8 without control characters: any other byte becomes '?'. out has room for size bytes, cut at a character. */
 char *service_clean(const char *s, char *out, size_t size);
+bool service_is_clean(const char *s); /* UTF-8 without control characters */
 /* application/problem+json (RFC 9457) */
 service_reply *service_problem(int http, const char *slug, const char *title, const char *detail, const char *hint);
 service_reply *service_problem_diag(const kiln_diag *d);
