@@ -1,0 +1,70 @@
+/* Reads of artifacts from the Redis tier, as many at a time as its pool has connections, digests checked as the cache checks them.
+ * usage: redis URL BYTES SECONDS THREADS. Prints reads a second. */
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include "cache/tier.h"
+
+enum { BLOBS = 64, MAX_THREADS = 64 };
+static cache_tier *tier;
+static char digests[BLOBS][65];
+static double until;
+static atomic_llong reads, wrong;
+
+static double now(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + (double)t.tv_nsec / 1e9;
+}
+
+static void *reader(void *arg)
+{
+    unsigned i = *(unsigned *)arg;
+    for (; now() < until; i++) {
+        char *bytes, hex[65];
+        size_t n;
+        bool ok = cache_tier_redis.get_blob(tier, digests[i % BLOBS], &bytes, &n) == CACHE_OK;
+        if (ok) {
+            cache_digest(bytes, n, hex);
+            ok = !strcmp(hex, digests[i % BLOBS]);
+            free(bytes);
+        }
+        atomic_fetch_add(ok ? &reads : &wrong, 1);
+    }
+    return NULL;
+}
+
+int main(int argc, char **argv)
+{
+    static unsigned first[MAX_THREADS];
+    pthread_t threads[MAX_THREADS];
+    cache_error e = {""};
+    size_t n = argc == 5 ? (size_t)atol(argv[2]) : 0;
+    double seconds = argc == 5 ? atof(argv[3]) : 0;
+    int count = argc == 5 ? atoi(argv[4]) : 0;
+    char *bytes = malloc(n + 1);
+    if (!bytes || n < 8 || count < 1 || count > MAX_THREADS) return fprintf(stderr, "usage: redis URL BYTES SECONDS THREADS\n"), 2;
+    if (cache_tier_redis.open(&(cache_config){.redis_url = argv[1]}, &tier, &e) != CACHE_OK) return fprintf(stderr, "%s\n", e.message), 2;
+    unsigned x = 1;
+    for (int b = 0; b < BLOBS; b++) {
+        for (size_t i = 0; i < n; i++) bytes[i] = (char)((x = x * 1664525 + 1013904223) >> 24); /* noise: nothing to pack */
+        cache_blob blob = {"", {bytes, n}};
+        cache_digest(bytes, n, digests[b]);
+        memcpy(blob.digest, digests[b], sizeof blob.digest);
+        if (cache_tier_redis.put_blob(tier, &blob) != CACHE_OK) return fprintf(stderr, "a put failed\n"), 1;
+    }
+    double began = now();
+    until = began + seconds;
+    for (int i = 0; i < count; i++) {
+        first[i] = (unsigned)i * 7;
+        pthread_create(&threads[i], NULL, reader, &first[i]);
+    }
+    for (int i = 0; i < count; i++) pthread_join(threads[i], NULL);
+    printf("%.0f\n", (double)atomic_load(&reads) / (now() - began));
+    cache_tier_redis.close(tier);
+    free(bytes);
+    return atomic_load(&wrong) != 0;
+}
