@@ -209,6 +209,12 @@ chaos: build
 bench: build
 	@for b in load-tests/*/bench.sh; do $$b $(B) || exit 1; done
 
+# The service under load as one table: make bench-service [ARGS="--only hits --rounds 9 --markdown --requests 5000000"]
+.PHONY: bench-service
+bench-service: build
+	@.ci/setup bench
+	@nice -n 5 python3 load-tests/service/bench.py $(B) $(ARGS)
+
 bench-kernels:
 	@.ci/setup bench
 	@$(MAKE) -s --no-print-directory -j2 build

@@ -1,19 +1,22 @@
-/* The loops that drive libmicrohttpd: one thread each, epoll inside of the library, waiting and accepting outside of it.
+/* The loops that drive libmicrohttpd: one thread each, epoll inside of the library; and the thread that accepts for all of them.
  *
  * The library's own epoll thread (0.9.75) asks again, and blocks, whenever exactly 128 events were ready at once: 128 busy clients stall it. Its
- * poll thread looks at every connection at every turn and accepts one a turn: 10,000 clients need minutes. Here the wait is ours, and
- * MHD_run() only takes what is ready, without blocking; who resumes a connection wakes its loop. The first loop accepts for all and gives
- * each connection to the loop that has the fewest. */
+ * poll thread looks at every connection at every turn and accepts one a turn: 10,000 clients need minutes. Here a loop with so many
+ * connections waits by itself, and the library only takes what is ready; one with fewer may wait in the library, which saves a system call.
+ * Who gives a loop a connection, or resumes one of its, writes to an eventfd in the library's set: edge-triggered, never read, without data,
+ * which the library passes over. */
 #include <errno.h>
+#include <malloc.h>
 #include <poll.h>
 #include <pthread.h>
 #include <stdlib.h>
+#include <sys/epoll.h>
 #include <sys/eventfd.h>
 #include <sys/socket.h>
 #include <unistd.h>
 #include "service/http.h"
 
-enum { BATCH = 64, PAUSE_MS = 20, LONGEST_MS = 60000 };
+enum { QUEUE = 64, PAUSE_MS = 5, FEW = 120, MANY = 256 };
 typedef struct guest {
     int fd;
     socklen_t n;
@@ -22,112 +25,126 @@ typedef struct guest {
 typedef struct loop {
     struct http_loops *all;
     struct MHD_Daemon *daemon;
-    int set, wake; /* the library's epoll, an eventfd of ours */
+    int set, wake; /* the library's epoll; the eventfd */
     pthread_t thread;
     bool runs;
-    atomic_int open; /* connections it has, as of its last turn, and those it is given */
+    int peak; /* most connections since memory was last given back */
     pthread_mutex_t lock;
-    int nguests;
-    guest guests[BATCH];
+    atomic_int open, nguests; /* connections it has, as of its last turn, and those it is given */
+    guest guests[QUEUE];
 } loop;
 struct http_loops {
-    int n, most, listens; /* most: connections of one loop */
-    atomic_bool quiet, ending;
-    bool pause; /* no descriptor is left: not asked again before PAUSE_MS */
+    int n, most, listens, quiet; /* most: connections of one loop; quiet: an eventfd that ends accepting */
+    pthread_t door;
+    bool accepts;
+    atomic_bool ending;
     loop loops[];
 };
 
-static void wake(loop *l)
+static void wake(int fd)
 {
     uint64_t one = 1;
-    if (write(l->wake, &one, sizeof one) < 0) return; /* full: it is awake */
+    if (write(fd, &one, sizeof one) < 0) return; /* full after 2^64 times */
 }
 
-static void admit(loop *l, const guest *g)
-{
-    MHD_add_connection(l->daemon, g->fd, (const struct sockaddr *)&g->from, g->n); /* closes the socket when it fails */
-}
-
+/* ---- a loop ---- */
 static void admit_guests(loop *l)
 {
-    guest list[BATCH];
-    uint64_t count;
-    if (read(l->wake, &count, sizeof count) < 0) return;
+    guest list[QUEUE];
     pthread_mutex_lock(&l->lock);
-    int n = l->nguests;
+    int n = atomic_exchange(&l->nguests, 0);
     for (int i = 0; i < n; i++) list[i] = l->guests[i];
-    l->nguests = 0;
     pthread_mutex_unlock(&l->lock);
-    for (int i = 0; i < n; i++) admit(l, &list[i]);
+    for (int i = 0; i < n; i++) /* closes the socket when it fails */
+        MHD_add_connection(l->daemon, list[i].fd, (const struct sockaddr *)&list[i].from, list[i].n);
 }
 
-static bool give(loop *l, const guest *g)
+static void count(loop *l)
 {
+    const union MHD_DaemonInfo *info = MHD_get_daemon_info(l->daemon, MHD_DAEMON_INFO_CURRENT_CONNECTIONS);
+    if (info->num_connections == (unsigned)atomic_load(&l->open)) return;
     pthread_mutex_lock(&l->lock);
-    bool room = l->nguests < BATCH;
-    if (room) l->guests[l->nguests++] = *g;
+    atomic_store(&l->open, (int)info->num_connections + atomic_load(&l->nguests));
     pthread_mutex_unlock(&l->lock);
-    if (room) wake(l);
-    return room;
+    int open = atomic_load(&l->open);
+    if (open > l->peak) l->peak = open;
+    if (l->peak < MANY || open > l->peak / 4) return;
+    l->peak = open;
+    malloc_trim(0);
 }
 
-static loop *emptiest(http_loops *h)
-{
-    loop *best = h->loops;
-    for (int i = 1; i < h->n; i++)
-        if (atomic_load(&h->loops[i].open) < atomic_load(&best->open)) best = &h->loops[i];
-    return atomic_load(&best->open) < h->most ? best : NULL;
-}
-
-static void accept_some(http_loops *h)
-{
-    for (int i = 0; i < BATCH; i++) {
-        loop *l = emptiest(h);
-        guest g = {.n = sizeof g.from};
-        g.fd = l ? accept4(h->listens, (struct sockaddr *)&g.from, &g.n, SOCK_NONBLOCK | SOCK_CLOEXEC) : -1;
-        if (g.fd < 0) {
-            h->pause = l && (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM);
-            if (l && (errno == ECONNABORTED || errno == EINTR)) continue;
-            return;
-        }
-        atomic_fetch_add(&l->open, 1);
-        if (l == h->loops || !give(l, &g)) admit(h->loops, &g);
-    }
-}
-
-/* How long the library may be left alone, -1: for ever. */
-static int rest_of(loop *l, bool blocked)
+static void wait_here(loop *l)
 {
     MHD_UNSIGNED_LONG_LONG left = 0;
-    int ms = MHD_get_timeout(l->daemon, &left) != MHD_YES ? -1 : left > LONGEST_MS ? LONGEST_MS : (int)left;
-    return blocked && (ms < 0 || ms > PAUSE_MS) ? PAUSE_MS : ms;
+    bool bounded = MHD_get_timeout(l->daemon, &left) == MHD_YES;
+    struct pollfd p = {l->set, POLLIN, 0};
+    if (!bounded || left) poll(&p, 1, !bounded ? -1 : left > 60000 ? 60000 : (int)left);
+    MHD_run(l->daemon);
 }
 
 static void *turn(void *arg)
 {
     loop *l = arg;
-    http_loops *h = l->all;
-    bool first = l == h->loops;
-    while (!atomic_load(&h->ending)) {
-        if (first && h->listens >= 0 && atomic_load(&h->quiet)) {
-            close(h->listens);
-            h->listens = -1;
-        }
-        bool door = first && h->listens >= 0, blocked = door && (!emptiest(h) || h->pause);
-        struct pollfd p[] = {{l->set, POLLIN, 0}, {l->wake, POLLIN, 0}, {door && !blocked ? h->listens : -1, POLLIN, 0}};
-        if (first) h->pause = false;
-        if (poll(p, 3, rest_of(l, blocked)) < 0) continue;
-        if (p[1].revents) admit_guests(l);
-        if (p[2].revents) accept_some(h);
-        MHD_run(l->daemon);
-        const union MHD_DaemonInfo *count = MHD_get_daemon_info(l->daemon, MHD_DAEMON_INFO_CURRENT_CONNECTIONS);
-        pthread_mutex_lock(&l->lock);
-        atomic_store(&l->open, (int)count->num_connections + l->nguests);
-        pthread_mutex_unlock(&l->lock);
+    while (!atomic_load(&l->all->ending)) {
+        if (atomic_load(&l->nguests)) admit_guests(l);
+        if (atomic_load(&l->open) < FEW) MHD_run_wait(l->daemon, -1);
+        else wait_here(l);
+        count(l);
     }
     return NULL;
 }
 
+/* ---- the door ---- */
+static loop *emptiest(http_loops *h)
+{
+    loop *best = NULL;
+    for (int i = 0; i < h->n; i++) {
+        loop *l = &h->loops[i];
+        if (atomic_load(&l->nguests) == QUEUE || atomic_load(&l->open) >= h->most) continue;
+        if (!best || atomic_load(&l->open) < atomic_load(&best->open)) best = l;
+    }
+    return best;
+}
+
+static void give(loop *l, const guest *g)
+{
+    pthread_mutex_lock(&l->lock);
+    int n = atomic_load(&l->nguests);
+    l->guests[n] = *g;
+    atomic_store(&l->nguests, n + 1);
+    atomic_fetch_add(&l->open, 1);
+    pthread_mutex_unlock(&l->lock);
+    if (!n) wake(l->wake);
+}
+
+/* False: there is no room, or no descriptor; not at once again. */
+static bool accept_all(http_loops *h)
+{
+    for (loop *l; (l = emptiest(h));) {
+        guest g = {.n = sizeof g.from};
+        g.fd = accept4(h->listens, (struct sockaddr *)&g.from, &g.n, SOCK_NONBLOCK | SOCK_CLOEXEC);
+        if (g.fd >= 0) give(l, &g);
+        else if (errno != ECONNABORTED && errno != EINTR) return errno == EAGAIN;
+    }
+    return false;
+}
+
+static void *stand_at_door(void *arg)
+{
+    http_loops *h = arg;
+    bool room = true;
+    for (;;) {
+        struct pollfd p[] = {{h->quiet, POLLIN, 0}, {room ? h->listens : -1, POLLIN, 0}};
+        if (poll(p, 2, room ? -1 : PAUSE_MS) < 0) continue;
+        if (p[0].revents) break;
+        room = accept_all(h);
+    }
+    close(h->listens);
+    h->listens = -1;
+    return NULL;
+}
+
+/* ---- from outside ---- */
 void http_loop_seen(void *cls, struct MHD_Connection *con, void **context, enum MHD_ConnectionNotificationCode what)
 {
     (void)con;
@@ -138,46 +155,52 @@ void http_loop_seen(void *cls, struct MHD_Connection *con, void **context, enum 
 void http_resume(struct MHD_Connection *con)
 {
     const union MHD_ConnectionInfo *info = MHD_get_connection_info(con, MHD_CONNECTION_INFO_SOCKET_CONTEXT);
-    loop *l = info->socket_context;
+    const loop *l = info->socket_context;
     MHD_resume_connection(con);
-    wake(l);
+    wake(l->wake);
+}
+
+static bool open_loop(http_loops *h, loop *l, http_make make, void *user)
+{
+    *l = (loop){.all = h, .wake = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)};
+    pthread_mutex_init(&l->lock, NULL);
+    l->daemon = make(user, (unsigned)h->most, l);
+    const union MHD_DaemonInfo *set = l->daemon ? MHD_get_daemon_info(l->daemon, MHD_DAEMON_INFO_EPOLL_FD) : NULL;
+    if (!set || l->wake < 0) return false;
+    l->set = set->epoll_fd;
+    return !epoll_ctl(l->set, EPOLL_CTL_ADD, l->wake, &(struct epoll_event){.events = EPOLLIN | EPOLLET});
 }
 
 http_loops *http_loops_start(int n, int connections, int listens, http_make make, void *user)
 {
     http_loops *h = calloc(1, sizeof *h + (size_t)n * sizeof *h->loops);
-    bool ok = h != NULL;
     if (!h) return NULL;
-    h->listens = listens;
     h->most = (connections + n - 1) / n;
-    for (int i = 0; ok && i < n; i++) {
-        loop *l = &h->loops[h->n++];
-        *l = (loop){.all = h, .wake = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)};
-        l->daemon = make(user, (unsigned)h->most, l);
-        pthread_mutex_init(&l->lock, NULL);
-        const union MHD_DaemonInfo *set = l->daemon ? MHD_get_daemon_info(l->daemon, MHD_DAEMON_INFO_EPOLL_FD) : NULL;
-        ok = set && l->wake >= 0;
-        if (ok) l->set = set->epoll_fd;
-    }
+    h->quiet = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    bool ok = h->quiet >= 0;
+    for (int i = 0; ok && i < n; i++) ok = open_loop(h, &h->loops[h->n++], make, user);
     for (int i = 0; ok && i < n; i++) ok = h->loops[i].runs = !pthread_create(&h->loops[i].thread, NULL, turn, &h->loops[i]);
+    h->listens = listens;
+    if (ok) ok = h->accepts = !pthread_create(&h->door, NULL, stand_at_door, h);
     if (ok) return h;
-    h->listens = -1; /* the caller's still */
     http_loops_stop(h);
     return NULL;
 }
 
 void http_loops_quiesce(http_loops *h)
 {
-    if (!h) return;
-    atomic_store(&h->quiet, true);
-    wake(h->loops);
+    if (!h || !h->accepts) return;
+    wake(h->quiet);
+    pthread_join(h->door, NULL);
+    h->accepts = false;
 }
 
 void http_loops_stop(http_loops *h)
 {
     if (!h) return;
+    http_loops_quiesce(h);
     atomic_store(&h->ending, true);
-    for (int i = 0; i < h->n; i++) wake(&h->loops[i]);
+    for (int i = 0; i < h->n; i++) wake(h->loops[i].wake);
     for (int i = 0; i < h->n; i++)
         if (h->loops[i].runs) pthread_join(h->loops[i].thread, NULL);
     for (int i = 0; i < h->n; i++) {
@@ -187,6 +210,6 @@ void http_loops_stop(http_loops *h)
         if (l->wake >= 0) close(l->wake);
         pthread_mutex_destroy(&l->lock);
     }
-    if (h->listens >= 0) close(h->listens);
+    if (h->quiet >= 0) close(h->quiet);
     free(h);
 }

@@ -1,5 +1,6 @@
 /* An open-loop HTTP client: requests leave by a clock, whether or not answers have come, and a delay counts from when the request was due.
- * usage: pace PORT CONNECTIONS RATE SECONDS METHOD PATH [BODY-FILE]. Prints "rate p50 p90 p99 p99.9 max", microseconds; status 1: an answer was not 200. */
+ * usage: pace PORT CONNECTIONS RATE SECONDS METHOD PATH [BODY-FILE]. Prints "rate p50 p90 p99 p99.9 max", microseconds; status 1: an answer
+ * was not 200, or did not come within ten seconds of the end. */
 #include <arpa/inet.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -142,6 +143,7 @@ int main(int argc, char **argv)
         for (int i = 0; i < k; i++) take((int)e[i].data.u32);
     }
     double took = (double)(now_ns() - began) / 1e9;
-    printf("%.0f %.0f %.0f %.0f %.0f %.0f\n", (double)answered / took, quantile(0.5), quantile(0.9), quantile(0.99), quantile(0.999), (double)worst / 1e3);
+    printf("%.0f %.0f %.0f %.0f %.0f %.0f\n", (double)answered / took, quantile(0.5), quantile(0.9), quantile(0.99), quantile(0.999),
+           (double)worst / 1e3);
     return wrong || answered < (unsigned long long)total;
 }
