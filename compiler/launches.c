@@ -80,21 +80,25 @@ static kn_program *launch_program(kiln_arena *a, const kn_program *from, uint32_
     return p;
 }
 
-/* The grid as the shape gives it: blocks of every axis that is cut into some. */
-static const char *grid_formula(kiln_arena *a, const kn_tree *t, const kn_stage *g)
+/* The grid as the shape gives it: blocks of every axis that is cut into some; of persistent kernels no more than run at once. */
+static const char *grid_formula(kiln_arena *a, const kn_tree *t, const kn_stage *g, const kn_hw *hw)
 {
     kn_buf b;
+    int n = g->cluster > 1 ? g->cluster : 1;
     const kn_stmt *s = t->program->stmts[g->stmt];
     bool any = false;
     kn_buf_init(&b, a);
+    if (n > 1) kn_putf(&b, "%d*", n);
+    if (g->persist) kn_putf(&b, "min(%d, ", hw->units / n);
     for (int i = 0; i < g->nloops; i++) {
         const kn_loop *l = &g->loops[i];
+        long long step = n > 1 && i == g->cluster_loop ? l->stride * n : l->stride;
         if (l->kind != KN_GRID) continue;
-        kn_putf(&b, l->stride > 1 ? "%sceil(%lld/%lld)" : "%s%lld", any ? "*" : "", (long long)(l->stride > 1 ? s->axes[l->axis].extent : l->extent),
-                (long long)l->stride);
+        kn_putf(&b, step > 1 ? "%sceil(%lld/%lld)" : "%s%lld", any ? "*" : "", (long long)(step > 1 ? s->axes[l->axis].extent : l->extent), step);
         any = true;
     }
     if (!any) kn_put(&b, "1");
+    if (g->persist) kn_put(&b, ")");
     return kn_buf_take(&b).p;
 }
 
@@ -106,6 +110,8 @@ static void fill(const kn_lprog *l, int i, kiln_arena *a, const char *entry, kil
                          .threads = f->threads,
                          .shared_bytes = f->shared_bytes,
                          .dynamic_shared_bytes = l->hw->gpu && f->shared_bytes > KN_STATIC_SHARED ? f->shared_bytes : 0,
+                         .cluster = f->cluster,
+                         .maps = f->maps,
                          .nargs = f->nargs};
     memcpy(out->args, f->args, sizeof(int) * (size_t)f->nargs);
 }
@@ -127,7 +133,7 @@ kiln_status kn_launches(kiln_arena *a, const kn_program *canonical, const kn_hw 
     }
     for (int i = 0; i < l->nfns; i++) {
         fill(l, i, a, k->entry, &list[i]);
-        if (hw->gpu) list[i].grid_formula = grid_formula(a, tree, tree->stages[l->fns[i].stage]);
+        if (hw->gpu) list[i].grid_formula = grid_formula(a, tree, tree->stages[l->fns[i].stage], hw);
         if (hw->gpu) list[i].program = launch_program(a, from, statements(tree, l->fns[i].stage, from), &list[i]);
     }
     for (int i = 0; i < l->ntemps; i++) {

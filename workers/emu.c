@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { COMPILE_MS = 30000 };
+enum { COMPILE_MS = 30000, MAP_TEXT = 700 };
 
 /* Blanks `extern "C"`, which C does not know; keeps the length, so positions stay true. */
 static void drop_linkage(char *s, size_t n)
@@ -17,11 +17,33 @@ static void drop_linkage(char *s, size_t n)
     }
 }
 
+/* A function that makes the argument of a tensor map from its tensor's address. */
+static size_t put_map(char *s, size_t cap, const kiln_tensor_map *m, int launch, int arg)
+{
+    size_t n = 0;
+    verify_dtype t;
+    int bytes = m->rank && verify_dtype_find(m->dtype, &t) ? verify_dtype_bytes(t) : 1;
+    if (!m->rank) {
+        return 0;
+    }
+    n += (size_t)snprintf(s, cap, "\nstatic const emu_map emu_map_of_%d_%d = {%d, %d, %d", launch, arg, m->rank, bytes, m->swizzle);
+    for (int list = 0; list < 3; list++) {
+        for (int d = 0; d < 5; d++) {
+            long long x = d >= m->rank ? 0 : list == 0 ? m->box[d] : list == 1 ? m->dims[d] : d > 0 ? m->strides[d - 1] : 0;
+            n += (size_t)snprintf(s + n, cap - n, "%s%lld", d ? ", " : ", {", x);
+        }
+        n += (size_t)snprintf(s + n, cap - n, "}");
+    }
+    n += (size_t)snprintf(s + n, cap - n, "};\nstatic k_map emu_map_%d_%d(const void *at)\n{\n    k_map m = {{(unsigned long long)at, "
+                          "(unsigned long long)&emu_map_of_%d_%d}};\n    return m;\n}\n", launch, arg, launch, arg);
+    return n;
+}
+
 char *emu_text(const kiln_kernel *k, size_t *n)
 {
     size_t head = strlen(emu_cuda_text), cap = head + k->source.n + 64, at;
     for (int i = 0; i < k->nlaunches; i++) {
-        cap += 160 + 8 * (size_t)k->launches[i].nargs + strlen(k->launches[i].entry);
+        cap += 160 + (8 + (k->launches[i].maps ? MAP_TEXT : 0)) * (size_t)k->launches[i].nargs + strlen(k->launches[i].entry);
     }
     char *s = malloc(cap);
     if (s == NULL) {
@@ -33,9 +55,13 @@ char *emu_text(const kiln_kernel *k, size_t *n)
     at += k->source.n;
     for (int i = 0; i < k->nlaunches; i++) {
         const kiln_launch *l = &k->launches[i];
+        for (int j = 0; j < l->nargs && l->maps; j++) {
+            at += put_map(s + at, cap - at, &l->maps[j], i, j);
+        }
         at += (size_t)snprintf(s + at, cap - at, "\nvoid emu_call_%d(void **a) { (void)a; %s(", i, l->entry);
         for (int j = 0; j < l->nargs; j++) {
-            at += (size_t)snprintf(s + at, cap - at, "%sa[%d]", j ? ", " : "", j);
+            bool map = l->maps && l->maps[j].rank;
+            at += (size_t)snprintf(s + at, cap - at, map ? "%semu_map_%d_%d(a[%d])" : "%sa[%d]", j ? ", " : "", map ? i : j, j, j);
         }
         at += (size_t)snprintf(s + at, cap - at, "); }\n");
     }
@@ -75,6 +101,7 @@ static bool emulate_launch(const worker_tools *t, const kiln_program *p, const k
     j.launch = i;
     j.grid = l->grid;
     j.launch_threads = l->threads;
+    j.cluster = l->cluster;
     j.budget_ms = budget_ms;
     for (int a = j.nin; a < j.nin + j.nout; a++) {
         v->total += j.args[a].elems;

@@ -67,7 +67,7 @@ void emu_ldmatrix(int *const r[EMU_LANES], const void *const at[EMU_LANES], int 
 
 /* ---- mma.sync ---- */
 
-static double from_f16(uint32_t bits)
+double emu_from_f16(uint32_t bits)
 {
     uint32_t m = (bits & 0x7fff) << 13;
     float f;
@@ -80,7 +80,7 @@ static double from_f16(uint32_t bits)
     return bits & 0x8000 ? -f : f;
 }
 
-static double from_bf16(uint32_t bits)
+double emu_from_bf16(uint32_t bits)
 {
     uint32_t m = bits << 16;
     float f;
@@ -96,14 +96,14 @@ static double from_tf32(uint32_t bits)
     return f;
 }
 
-static double from_s8(uint32_t bits) { return (int8_t)bits; }
+double emu_from_s8(uint32_t bits) { return (int8_t)bits; }
 
 typedef struct form { const char *types; int bytes; bool integer; double (*value)(uint32_t); } form;
 static const form forms[] = {
-    {"m16n8k16.row.col.f32.f16.f16.f32", 2, false, from_f16},
-    {"m16n8k16.row.col.f32.bf16.bf16.f32", 2, false, from_bf16},
+    {"m16n8k16.row.col.f32.f16.f16.f32", 2, false, emu_from_f16},
+    {"m16n8k16.row.col.f32.bf16.bf16.f32", 2, false, emu_from_bf16},
     {"m16n8k8.row.col.f32.tf32.tf32.f32", 4, false, from_tf32},
-    {"m16n8k32.row.col.s32.s8.s8.s32", 1, true, from_s8},
+    {"m16n8k32.row.col.s32.s8.s8.s32", 1, true, emu_from_s8},
 };
 
 static double element(const form *f, const int *registers, int r, int e)
@@ -161,105 +161,4 @@ bool emu_mma_run(const char *ptx, const emu_operands *x[EMU_LANES])
         }
     }
     return true;
-}
-
-/* ---- wgmma ---- */
-
-/* Element (i, k) of a matrix: rows of 128 bytes along k, eight of them `stride` apart; or, turned, panels of 128 bytes along i that are `lead` apart,
- * with rows of k in them. The address's bits 4 to 6 are those of the place plus, without carry, bits 7 to 9. */
-static const char *matrix_element(unsigned long long desc, bool turned, int bytes, int i, int k, const char *base, long size)
-{
-    long start = (long)(desc & 0x3fff) << 4, lead = (long)(desc >> 16 & 0x3fff) << 4, stride = (long)(desc >> 32 & 0x3fff) << 4, at;
-    if (turned) {
-        at = start + i / 64 * lead + k / 8 * stride + k % 8 * 128 + i % 64 * bytes;
-    } else {
-        at = start + i / 8 * stride + i % 8 * 128 + k * bytes;
-    }
-    at ^= (at >> 7 & 7) << 4;
-    return at < 0 || at + bytes > size || desc >> 62 != 1 ? NULL : base + at;
-}
-
-static const char *compute(const emu_issue *x, int thread, const char *base, long size)
-{
-    static const struct { const char *tail; int bytes, k; bool integer; double (*value)(uint32_t); } kinds[] = {
-        {"k16.f32.f16.f16", 2, 16, false, from_f16}, {"k16.f32.bf16.bf16", 2, 16, false, from_bf16}, {"k32.s32.s8.s8", 1, 32, true, from_s8}};
-    int n = 0, used = 0, kind = -1, w = thread % 128 / 32, g = thread % 32 / 4, q = thread % 4;
-    if (sscanf(x->ptx, "wgmma.mma_async.sync.aligned.m64n%3d%n", &n, &used) < 1 || n < 8 || n > 256 || n % 8) {
-        return "a wgmma that the emulator does not know";
-    }
-    for (int i = 0; i < 3; i++) {
-        kind = strcmp(x->ptx + used, kinds[i].tail) == 0 ? i : kind;
-    }
-    if (kind < 0 || (kinds[kind].bytes != 2 && (x->ta || x->tb))) {
-        return "a wgmma that the emulator does not know";
-    }
-    int bytes = kinds[kind].bytes;
-    double a[2][32];
-    for (int h = 0; h < 2; h++) {
-        for (int k = 0; k < kinds[kind].k; k++) {
-            uint32_t bits = 0;
-            const char *p = matrix_element(x->a, x->ta, bytes, 16 * w + g + 8 * h, k, base, size);
-            if (p == NULL) {
-                return "a wgmma whose first matrix is not in shared memory, or not swizzled by 128 bytes";
-            }
-            memcpy(&bits, p, (size_t)bytes);
-            a[h][k] = kinds[kind].value(bits);
-        }
-    }
-    for (int r = 0; r < n / 2; r += 4) {
-        for (int e = 0; e < 2; e++) {
-            double sum[2] = {0, 0};
-            for (int k = 0; k < kinds[kind].k; k++) {
-                uint32_t bits = 0;
-                const char *p = matrix_element(x->b, x->tb, bytes, r * 2 + 2 * q + e, k, base, size);
-                if (p == NULL) {
-                    return "a wgmma whose second matrix is not in shared memory, or not swizzled by 128 bytes";
-                }
-                memcpy(&bits, p, (size_t)bytes);
-                double b = kinds[kind].value(bits);
-                sum[0] += a[0][k] * b;
-                sum[1] += a[1][k] * b;
-            }
-            for (int h = 0; h < 2; h++) {
-                void *d = x->d[r + 2 * h + e];
-                if (kinds[kind].integer) {
-                    *(int *)d = (int)((uint32_t)*(int *)d + (uint32_t)(int64_t)sum[h]);
-                } else {
-                    *(float *)d = (float)(*(float *)d + sum[h]);
-                }
-            }
-        }
-    }
-    return NULL;
-}
-
-const char *emu_wgmma_issue(emu_issues *q, bool late, const emu_issue *x, int thread, const char *base, long bytes)
-{
-    if (!late) {
-        return compute(x, thread, base, bytes);
-    }
-    if (q->n == q->cap) {
-        int cap = q->cap ? q->cap * 2 : 8;
-        emu_issue *list = cap > EMU_ISSUED ? NULL : realloc(q->list, sizeof *list * (size_t)cap);
-        if (list == NULL) {
-            return "more wgmma in flight than a kernel waits for";
-        }
-        q->list = list;
-        q->cap = cap;
-    }
-    q->list[q->n] = *x;
-    q->list[q->n++].group = q->groups;
-    return NULL;
-}
-
-const char *emu_wgmma_wait(emu_issues *q, int groups, int thread, const char *base, long bytes)
-{
-    const char *why = NULL;
-    int done = 0;
-    while (why == NULL && done < q->n && q->list[done].group < q->groups - groups) {
-        why = compute(&q->list[done++], thread, base, bytes);
-    }
-    memmove(q->list, q->list + done, sizeof *q->list * (size_t)(q->n - done));
-    q->n -= done;
-    return why;
 }

@@ -2,6 +2,7 @@
 #ifndef WORKERS_EMU_WARP_H
 #define WORKERS_EMU_WARP_H
 #include <stdbool.h>
+#include <stdint.h>
 
 enum { EMU_LANES = 32, EMU_COPIES = 4096 };
 
@@ -18,14 +19,9 @@ void emu_copy_wait(emu_copies *c, int groups);
 void emu_ldmatrix(int *const r[EMU_LANES], const void *const at[EMU_LANES], int n, bool trans);
 /* mma.sync by its PTX name over the fragments of 32 threads; false: a form that is not known. */
 typedef struct emu_operands { void *d; const int *a, *b; } emu_operands;
+double emu_from_f16(uint32_t bits);
+double emu_from_bf16(uint32_t bits);
+double emu_from_s8(uint32_t bits);
 bool emu_mma_run(const char *ptx, const emu_operands *x[EMU_LANES]);
 
-/* wgmma: 128 threads issue an instruction over two matrices in shared memory; each computes what it holds of the result, when its group must have
- * ended (late) or at once. Descriptors are the device's: addresses from `base` on, swizzled by 128 bytes. */
-enum { EMU_GROUP_SEEN = -3, EMU_GROUP_READY = -2, EMU_GROUP_COMMIT = -1, EMU_ISSUED = 256 };
-typedef struct emu_issue { const char *ptx; void *d[128]; unsigned long long a, b; int ta, tb, group; } emu_issue;
-typedef struct emu_issues { emu_issue *list; int n, cap, groups; } emu_issues;
-/* NULL, or what is wrong. bytes: of shared memory. */
-const char *emu_wgmma_issue(emu_issues *q, bool late, const emu_issue *x, int thread, const char *base, long bytes);
-const char *emu_wgmma_wait(emu_issues *q, int groups, int thread, const char *base, long bytes);
 #endif

@@ -47,7 +47,7 @@ typedef struct verify_job {
     int32_t mode;          /* VERIFY_RUN, VERIFY_TIME (CPU kernels), VERIFY_BLOCKS (CUDA text) */
     int32_t nin, nout, nkinds, threads, runs;
     int32_t order[VERIFY_MAX_ARGS]; /* VERIFY_BLOCKS: arg of the job that argument i of the launch is */
-    int32_t launch_threads, launch;
+    int32_t launch_threads, launch, cluster; /* cluster: blocks that run together; 0: one */
     int64_t grid;
     int64_t slot_bytes;    /* distance of two kinds' slots in the file */
     double budget_ms;      /* kinds after the first are only run while time spent stays below; blocks sampled to fit */

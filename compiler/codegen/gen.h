@@ -103,6 +103,7 @@ void kn_put_fragment(kn_gen *g, const kn_ls *s);
 void kn_put_commit(kn_gen *g, const kn_ls *s);
 void kn_put_wait(kn_gen *g, const kn_ls *s);
 void kn_put_group(kn_gen *g, const kn_ls *s);
+void kn_put_pipe(kn_gen *g, const kn_ls *s);      /* bulk.c */
 void kn_put_warp_call(kn_gen *g, const kn_ls *s);
 void kn_put_warp_instruction(kn_gen *g, int fn);  /* the function that such calls name */
 void kn_put_call_name(kn_gen *g, int fn);

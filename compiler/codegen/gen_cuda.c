@@ -55,6 +55,12 @@ static void parameters(kn_gen *g, const kn_fn *f, const bool *stored)
             kn_gen_refuse(g, KILN_INTERNAL, "an argument that has no buffer");
             return;
         }
+        if (f->maps && f->maps[i].rank) {
+            g->warp[KN_WT_MAP] = true;
+            kn_put(&g->out, i ? ", const __grid_constant__ k_map " : "const __grid_constant__ k_map ");
+            kn_put_buffer(g, b);
+            continue;
+        }
         kn_putf(&g->out, "%s%s%s *__restrict__ ", i ? ", " : "", stored[b] ? "" : "const ", kn_storage_type(g->p->buffers[b].dtype));
         kn_put_buffer(g, b);
     }
@@ -116,7 +122,9 @@ static void function(kn_gen *g, int i, const char *entry)
     if (!used || !stored) return;
     kn_mark_buffers(g->p, f, used, stored);
     kn_fn_ranges(g, f);
-    kn_putf(&g->out, "\nKN_ENTRY __launch_bounds__(%d) %s_%d", f->threads, entry, i);
+    kn_putf(&g->out, f->maps ? "\nKN_ENTRY __launch_bounds__(%d, 1) " : "\nKN_ENTRY __launch_bounds__(%d) ", f->threads);
+    if (f->cluster > 1) kn_putf(&g->out, "__cluster_dims__(%d, 1, 1) ", f->cluster);
+    kn_putf(&g->out, "%s_%d", entry, i);
     parameters(g, f, stored);
     g->depth = 1;
     shared(g, f, used);

@@ -55,6 +55,8 @@ static void mark_list(const kn_lprog *p, const kn_ls *s, bool *used, bool *store
             used[s->fragment->buffer] = used[s->fragment->to] = stored[s->fragment->to] = true;
             for (int k = 0; k < s->fragment->nat; k++) mark_expr(p, s->fragment->at[k], used);
         }
+        if (s->kind == KN_LS_PIPE && s->pipe->slot) used[s->pipe->bars] = true;
+        if (s->kind == KN_LS_PIPE && s->pipe->at) used[s->pipe->buffer] = true;
         for (int o = 0; s->kind == KN_LS_CALL && o < p->calls[s->call->fn].intrin->noperands; o++) {
             mark_expr(p, s->call->at[o], used);
             used[s->call->buffer[o]] = true;
@@ -334,7 +336,8 @@ void kn_put_body(kn_gen *g, const kn_ls *s)
     static void (*const print[])(kn_gen *, const kn_ls *) = {
         [KN_LS_FOR] = loop, [KN_LS_IF] = condition, [KN_LS_LET] = let, [KN_LS_STORE] = store,
         [KN_LS_PREFETCH] = prefetch, [KN_LS_CALL] = kn_put_call, [KN_LS_BARRIER] = barrier, [KN_LS_FRAGMENT] = kn_put_fragment,
-        [KN_LS_COMMIT] = kn_put_commit, [KN_LS_WAIT] = kn_put_wait, [KN_LS_GROUP] = kn_put_group};
+        [KN_LS_COMMIT] = kn_put_commit, [KN_LS_WAIT] = kn_put_wait, [KN_LS_GROUP] = kn_put_group,
+        [KN_LS_PIPE] = kn_put_pipe};
     for (; s && g->status == KILN_OK; s = s->next) {
         kn_line(g);
         print[s->kind](g, s);

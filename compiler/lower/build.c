@@ -331,6 +331,15 @@ void kn_lw_fragment(kn_lw *w, const kn_fragment *f)
     if (s) s->fragment = f;
 }
 
+void kn_lw_pipe(kn_lw *w, kn_pipe step)
+{
+    kn_pipe *p = kn_new(w->a, kn_pipe);
+    kn_ls *s = p ? add(w, KN_LS_PIPE) : NULL;
+    if (!s) return;
+    *p = step;
+    s->pipe = p;
+}
+
 void kn_lw_commit(kn_lw *w) { add(w, KN_LS_COMMIT); }
 
 void kn_lw_wait(kn_lw *w, int groups)

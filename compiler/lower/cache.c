@@ -77,6 +77,7 @@ kn_expr *kn_lw_copy_of(kn_lw *w, const kn_sg *sg, int cache, kn_expr *k)
 {
     const kn_cache *c = &sg->g->caches[cache];
     int64_t elems = kn_cache_bytes(w->t, sg->g, c) / c->copies / kn_dtype_bytes(sg->loads[c->load]->dtype);
+    if (sg->slot) k = sg->slot;
     return kn_bin(w->a, KN_OP_MUL, kn_bin(w->a, KN_OP_MOD, k, kn_lw_int(w, c->copies)), kn_lw_int(w, elems));
 }
 

@@ -2,12 +2,15 @@
 #include "lower/loop.h"
 #include <string.h>
 
+/* Of a value: the same for all threads of a block, for each 128 of them that compute together, or not even that. */
+enum sameness { BLOCK_SAME, GROUP_SAME, THREADS_DIFFER };
+
 typedef struct checker {
     const kn_lprog *p;
     const kn_fn *fn;
     bool *defined;     /* variables in scope */
     int lane;          /* variable of the lanes around, -1 */
-    bool *divergent;   /* variables that differ between threads of a block */
+    unsigned char *divergent; /* variables: enum sameness */
     kiln_diag *d;
 } checker;
 
@@ -78,13 +81,38 @@ static kiln_status check_expr(checker *c, const kn_expr *e)
     return KILN_OK;
 }
 
-static bool differs(const checker *c, const kn_expr *e)
+static enum sameness differs(const checker *c, const kn_expr *e)
 {
-    if (e->op == KN_OP_VAR) return c->divergent[e->u.var];
-    if (e->op == KN_OP_READ) return c->p->buffers[e->u.buffer].scope == KN_REGISTER || differs(c, e->args[0]);
-    for (int i = 0; i < e->nargs; i++)
-        if (differs(c, e->args[i])) return true;
-    return false;
+    enum sameness most = BLOCK_SAME;
+    if (e->op == KN_OP_VAR) return (enum sameness)c->divergent[e->u.var];
+    if (e->op == KN_OP_READ && c->p->buffers[e->u.buffer].scope == KN_REGISTER) return THREADS_DIFFER;
+    for (int i = 0; i < e->nargs; i++) {
+        enum sameness x = differs(c, e->args[i]);
+        if (x > most) most = x;
+    }
+    bool group = e->op == KN_OP_FLOORDIV && e->args[0]->op == KN_OP_VAR && e->args[0]->u.var == c->fn->var_thread &&
+                 e->args[1]->op == KN_OP_CONST_I && e->args[1]->u.i > 0 && e->args[1]->u.i % 128 == 0;
+    return group ? GROUP_SAME : most;
+}
+
+/* Steps that all threads of a group, or of the block, take together. */
+static kiln_status check_pipe(checker *c, const kn_pipe *p, enum sameness where)
+{
+    const kn_expr *all[4 + KN_BULK_RANK] = { p->slot, p->parity, p->peer, p->at };
+    bool copy = p->step == KN_PIPE_LOAD || p->step == KN_PIPE_STORE;
+    if (!c->p->hw->gpu) return wrong(c, "bulk copies on a CPU", "");
+    if ((p->step == KN_PIPE_REGISTERS || p->step == KN_PIPE_MEET) && where > GROUP_SAME)
+        return wrong(c, "a step that not every thread of a group takes", "");
+    if (p->step == KN_PIPE_CLUSTER && where > BLOCK_SAME) return wrong(c, "a meeting of the cluster that not every thread comes to", "");
+    for (int i = 0; i < p->rank; i++) all[4 + i] = p->coord[i];
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
+        kiln_status st = all[i] ? check_expr(c, all[i]) : KILN_OK;
+        if (st) return st;
+    }
+    if (p->slot && (c->p->buffers[p->bars].scope != KN_SHARED || c->p->buffers[p->bars].dtype != KN_I64))
+        return wrong(c, "a barrier outside of shared memory", c->p->buffers[p->bars].name);
+    if (copy && c->p->buffers[p->buffer].scope != KN_SHARED) return wrong(c, "a bulk copy outside of shared memory", c->p->buffers[p->buffer].name);
+    return KILN_OK;
 }
 
 static kiln_status check_store(checker *c, const kn_ls *s)
@@ -129,14 +157,14 @@ static kiln_status check_call(checker *c, const kn_call *call)
     return KILN_OK;
 }
 
-static kiln_status check_fragment(checker *c, const kn_fragment *f, bool uniform)
+static kiln_status check_fragment(checker *c, const kn_fragment *f, enum sameness where)
 {
     const kn_buffer *from = &c->p->buffers[f->buffer], *to = &c->p->buffers[f->to];
     if (from->scope != KN_SHARED || to->scope != KN_REGISTER || to->dtype != KN_I32)
         return wrong(c, "a fragment that is not from shared memory", from->name);
     if (f->first < 0 || f->regs > to->lanes || (int64_t)f->first * f->regs + f->n > to->elems * f->regs)
         return wrong(c, "a fragment outside of its registers", to->name);
-    if (!uniform && f->form != KN_FRAGMENT_EACH) return wrong(c, "a fragment that not every thread loads", from->name);
+    if (where > GROUP_SAME && f->form != KN_FRAGMENT_EACH) return wrong(c, "a fragment that not every thread loads", from->name);
     for (int i = 0; i < f->nat; i++) {
         kiln_status st = check_expr(c, f->at[i]);
         if (st) return st;
@@ -144,28 +172,31 @@ static kiln_status check_fragment(checker *c, const kn_fragment *f, bool uniform
     return KILN_OK;
 }
 
-static kiln_status check_list(checker *c, const kn_ls *s, bool uniform);
+static kiln_status check_list(checker *c, const kn_ls *s, enum sameness where);
 
-static kiln_status check_one(checker *c, const kn_ls *s, bool uniform)
+static kiln_status check_one(checker *c, const kn_ls *s, enum sameness where)
 {
     kiln_status st = KILN_OK;
     if (s->kind == KN_LS_STORE) return check_store(c, s);
     if (s->kind == KN_LS_CALL) return check_call(c, s->call);
-    if (s->kind == KN_LS_FRAGMENT) return check_fragment(c, s->fragment, uniform);
-    if (s->kind == KN_LS_GROUP) return uniform && c->p->hw->gpu ? KILN_OK : wrong(c, "a step of groups that not every thread takes", "");
+    if (s->kind == KN_LS_FRAGMENT) return check_fragment(c, s->fragment, where);
+    if (s->kind == KN_LS_PIPE) return check_pipe(c, s->pipe, where);
+    if (s->kind == KN_LS_GROUP) return where <= GROUP_SAME && c->p->hw->gpu ? KILN_OK : wrong(c, "a step of groups that not every thread takes", "");
     if (s->kind == KN_LS_COMMIT || s->kind == KN_LS_WAIT)
         return c->p->hw->gpu && s->groups >= 0 ? KILN_OK : wrong(c, "asynchronous copies on a CPU", "");
     if (s->kind == KN_LS_PREFETCH)
         return c->p->hw->gpu || c->p->buffers[s->buffer].scope == KN_REGISTER ? wrong(c, "prefetch of what is not in memory", "")
                                                                              : check_expr(c, s->index);
     if (s->kind == KN_LS_BARRIER)
-        return !c->p->hw->gpu ? wrong(c, "barrier on a CPU", "") : uniform ? KILN_OK : wrong(c, "barrier that not every thread meets", "");
+        return !c->p->hw->gpu ? wrong(c, "barrier on a CPU", "") : where == BLOCK_SAME ? KILN_OK
+                              : wrong(c, "barrier that not every thread meets", "");
     if (s->kind == KN_LS_IF) {
         st = check_expr(c, s->value);
         if (!st && s->value->dtype != KN_BOOL) st = wrong(c, "condition is not bool", "if");
-        bool same = uniform && (st || !differs(c, s->value));
-        if (!st) st = check_list(c, s->body, same);
-        return st ? st : check_list(c, s->other, same);
+        enum sameness inside = st ? where : differs(c, s->value);
+        if (inside < where) inside = where;
+        if (!st) st = check_list(c, s->body, inside);
+        return st ? st : check_list(c, s->other, inside);
     }
     if (s->var < 0 || s->var >= c->p->nvars) return wrong(c, "no such variable", "");
     if (c->defined[s->var]) return wrong(c, "variable defined twice", c->p->var_names[s->var]);
@@ -173,23 +204,24 @@ static kiln_status check_one(checker *c, const kn_ls *s, bool uniform)
         st = check_expr(c, s->value);
         if (st) return st;
         c->defined[s->var] = true;
-        c->divergent[s->var] = differs(c, s->value);
+        c->divergent[s->var] = (unsigned char)differs(c, s->value);
         return KILN_OK;
     }
     st = check_expr(c, s->lo);
     if (!st) st = check_expr(c, s->hi);
     if (st) return st;
-    c->divergent[s->var] = differs(c, s->lo) || differs(c, s->hi);
+    enum sameness lo = differs(c, s->lo), hi = differs(c, s->hi), loop = lo > hi ? lo : hi;
+    c->divergent[s->var] = (unsigned char)loop;
     c->defined[s->var] = true;
-    st = check_list(c, s->body, uniform && !c->divergent[s->var]);
+    st = check_list(c, s->body, loop > where ? loop : where);
     c->defined[s->var] = false;
     return st;
 }
 
-static kiln_status check_list(checker *c, const kn_ls *list, bool uniform)
+static kiln_status check_list(checker *c, const kn_ls *list, enum sameness where)
 {
     kiln_status st = KILN_OK;
-    for (const kn_ls *s = list; s && !st; s = s->next) st = check_one(c, s, uniform);
+    for (const kn_ls *s = list; s && !st; s = s->next) st = check_one(c, s, where);
     for (const kn_ls *s = list; s; s = s->next)
         if (s->kind == KN_LS_LET && s->var >= 0 && s->var < c->p->nvars) c->defined[s->var] = false;
     return st;
@@ -207,13 +239,14 @@ int64_t kn_pack_bytes(const kn_lprog *p, int slot)
 kiln_status kn_lprog_check(const kn_lprog *p, kiln_diag *d)
 {
     enum { VARS = 16384 };
-    bool defined[VARS], divergent[VARS];
+    bool defined[VARS];
+    unsigned char divergent[VARS];
     if (p->nvars > VARS) return kn_fail(d, KILN_LIMIT, "a loop program has at most %d variables", VARS);
     for (int i = 0; i < p->ncalls; i++) {
         memset(defined, 0, sizeof defined);
         memset(divergent, 0, sizeof divergent);
         checker c = { .p = p, .fn = &p->fns[0], .defined = defined, .lane = -1, .divergent = divergent, .d = d };
-        kiln_status st = check_list(&c, p->calls[i].body, true);
+        kiln_status st = check_list(&c, p->calls[i].body, BLOCK_SAME);
         if (st) return st;
     }
     for (int i = 0; i < p->npacks + p->nfns; i++) {
@@ -222,8 +255,11 @@ kiln_status kn_lprog_check(const kn_lprog *p, kiln_diag *d)
         memset(divergent, 0, sizeof divergent);
         checker c = { .p = p, .fn = f, .defined = defined, .lane = -1, .divergent = divergent, .d = d };
         defined[f->var_grid] = true;
-        if (f->var_thread >= 0) defined[f->var_thread] = divergent[f->var_thread] = true;
-        kiln_status st = check_list(&c, f->body, true);
+        if (f->var_thread >= 0) {
+            defined[f->var_thread] = true;
+            divergent[f->var_thread] = THREADS_DIFFER;
+        }
+        kiln_status st = check_list(&c, f->body, BLOCK_SAME);
         if (st) return st;
     }
     return KILN_OK;

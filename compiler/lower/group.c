@@ -147,6 +147,7 @@ void kn_lw_group_end(kn_lw *w, kn_sg *sg)
 {
     group x = group_of(w, sg);
     kn_lw_group_end_of(w, sg->results);
+    if (sg->bulk) kn_lw_bulk_done(w, sg);
     memcpy(sg->clipped, sg->unreduced, sizeof sg->clipped);
     for (int i = sg->first_reduce; i < sg->g->nloops; i++) sg->val[i] = NULL;
     for (int64_t c = 0; c < x.tiles; c++) {

@@ -28,6 +28,7 @@ enum kn_ls_kind {
     KN_LS_BARRIER, /* __syncthreads; GPU only, never under a condition that differs between threads */
     KN_LS_FRAGMENT,/* a warp's threads load their parts of a tile of an instruction's operand into REGISTER vectors of I32 */
     KN_LS_COMMIT,  /* the thread's asynchronous stores since the last COMMIT are a group */
+    KN_LS_PIPE,    /* GPU: a step of the pipeline of bulk copies, of whoever gets there */
     KN_LS_GROUP,   /* GPU: `groups` is an enum kn_group_step, or how many groups of instructions may still run behind it */
     KN_LS_WAIT     /* until all but the last `groups` groups of the thread have arrived; others see them behind a barrier */
 };
@@ -52,6 +53,30 @@ typedef struct kn_call {
     int64_t lead[3], stride[3];
 } kn_call;
 
+/* Steps of a pipeline of bulk copies (mbarriers and tensor maps of the PTX ISA). Barriers are elements of an I64 SHARED buffer. */
+enum kn_pipe_step {
+    KN_PIPE_INIT,     /* barrier `slot` completes with `n` arrivals and all bytes that are expected */
+    KN_PIPE_PREFETCH, /* the map of `tensor` will be wanted soon */
+    KN_PIPE_OPEN,     /* those made so far are there for the copy engine and the cluster */
+    KN_PIPE_EXPECT,   /* arrives at `slot` and expects `n` bytes more */
+    KN_PIPE_AWAIT,    /* until the phase of `slot` is over whose parity is `parity` */
+    KN_PIPE_ARRIVE,   /* at `slot`, of block `peer` of the cluster (NULL: its own) */
+    KN_PIPE_LOAD,     /* a box of the map of `tensor` at `coord`, fastest first, goes to buffer[at]; its bytes count at `slot`. peers > 1: to
+                       * the same place in that many blocks of the cluster, and counts there */
+    KN_PIPE_STORE,    /* buffer[at] goes to the box of the map at `coord`, later; what is out of range does not */
+    KN_PIPE_STORED,   /* a group of stores ends; waits until all but `n` of them have been read (n < 0: arrived) */
+    KN_PIPE_REGISTERS,/* threads of a group have `n` registers from here on; more: more than before */
+    KN_PIPE_MEET,     /* named barrier `n`, of 128 threads */
+    KN_PIPE_CLUSTER   /* all threads of the cluster's blocks meet */
+};
+typedef struct kn_pipe {
+    enum kn_pipe_step step;
+    int bars, buffer, tensor, rank, peers; /* SHARED buffers; the tensor of the map */
+    kn_expr *slot, *parity, *peer, *at, *coord[KN_BULK_RANK];
+    int64_t n;
+    bool more;
+} kn_pipe;
+
 typedef struct kn_ls {
     enum kn_ls_kind kind;
     int var;
@@ -64,6 +89,7 @@ typedef struct kn_ls {
     int unroll;            /* FOR: iterations that the toolchain is asked to unroll; 0: its own choice */
     const kn_call *call;
     const kn_fragment *fragment;
+    const kn_pipe *pipe;
     bool async;            /* STORE of lanes from GLOBAL to SHARED that arrives later: the value is a READ, or SELECT(condition, READ, zeros) */
     int groups;            /* WAIT */
     struct kn_ls *body, *other; /* IF, FOR */
@@ -92,6 +118,8 @@ typedef struct kn_fn {
     kn_ls *body;
     int64_t shared_bytes;  /* GPU */
     int nargs, args[KILN_MAX_TENSORS]; /* GLOBAL slots read or written, in slot order */
+    const kiln_tensor_map *maps;       /* NULL, or one an argument; rank 0: the argument is a pointer */
+    int cluster;                       /* blocks of a cluster, 0: none */
 } kn_fn;
 
 typedef struct kn_lprog {

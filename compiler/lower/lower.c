@@ -216,7 +216,7 @@ kn_ls *kn_lw_loop(kn_lw *w, kn_sg *sg, int loop)
 }
 
 /* Loop values from a task or thread number, outer to inner. */
-static void decode(kn_lw *w, kn_sg *sg, kn_expr *number, bool task)
+void kn_lw_decode(kn_lw *w, kn_sg *sg, kn_expr *number, bool task)
 {
     int64_t below = 1;
     for (int i = sg->g->nloops - 1; i >= 0; i--) {
@@ -324,18 +324,22 @@ void kn_lw_stage(kn_lw *w, int stage, const kn_sg *consumer)
         return;
     }
     if (!stage_init(w, sg, stage, false)) return;
+    if (kn_stage_bulk(sg->g)) {
+        kn_lw_bulk(w, sg);
+        return;
+    }
     kn_fn *fn = &w->p->fns[w->p->nfns];
     if (consumer) {
         share_loops(sg, consumer);
     } else {
-        decode(w, sg, kn_lw_ref(w, fn->var_grid), true);
+        kn_lw_decode(w, sg, kn_lw_ref(w, fn->var_grid), true);
         kn_expr *number = w->thread;
         if (number && kn_stage_warps(sg->g)) {
             kn_expr *lanes = kn_lw_int(w, kn_stage_lanes(sg->g, w->hw));
             sg->lane = kn_lw_let(w, "lane", kn_bin(w->a, KN_OP_MOD, number, lanes));
             number = kn_lw_let(w, "warp", kn_bin(w->a, KN_OP_FLOORDIV, number, lanes));
         }
-        if (number) decode(w, sg, number, false);
+        if (number) kn_lw_decode(w, sg, number, false);
     }
     kn_ls **after = NULL, **reduced = NULL;
     for (int i = 0; i < sg->tile && !w->status; i++) {
@@ -382,6 +386,7 @@ static void slots_of(const kn_lprog *p, bool *used, const kn_ls *s)
         slots_in(p, used, s->hi);
         if (s->kind == KN_LS_STORE || s->kind == KN_LS_PREFETCH) note_slot(p, used, s->buffer);
         if (s->kind == KN_LS_FRAGMENT) continue; /* of shared memory */
+        if (s->kind == KN_LS_PIPE && (s->pipe->step == KN_PIPE_LOAD || s->pipe->step == KN_PIPE_STORE)) used[s->pipe->tensor] = true;
         for (int o = 0; s->kind == KN_LS_CALL && o < p->calls[s->call->fn].intrin->noperands; o++) {
             slots_in(p, used, s->call->at[o]);
             note_slot(p, used, s->call->buffer[o]);
@@ -427,10 +432,9 @@ static void lower_fn(kn_lw *w, int stage)
     kn_fn *fn = &w->p->fns[w->p->nfns];
     const kn_stage *g = w->t->stages[stage];
     fn->stage = stage;
-    fn->grid = fn->threads = 1;
-    for (int i = 0; i < g->nloops; i++) {
-        if (is_task(g->loops[i].kind)) fn->grid *= g->loops[i].extent;
-    }
+    fn->threads = 1;
+    fn->grid = kn_stage_blocks(g, w->hw);
+    fn->cluster = g->cluster;
     if (w->hw->gpu) fn->threads = kn_stage_threads(g, w->hw);
     w->scratch = w->shared = 0;
     w->shared_align = kn_stage_warps(g) && kn_stage_lanes(g, w->hw) > w->hw->lanes ? 1024 : 0; /* what swizzled rows begin at */
@@ -446,6 +450,7 @@ static void lower_fn(kn_lw *w, int stage)
                    w->p->program->tensors[w->p->program->stmts[g->stmt]->out].name, (long long)fn->shared_bytes,
                    (long long)w->hw->max_shared_per_block);
     finish_fn(w, fn, &w->p->nfns);
+    if (!w->status && kn_stage_bulk(g)) fn->maps = kn_lw_bulk_maps(w, g, fn);
 }
 
 kiln_status kn_lower(kiln_arena *a, const kn_tree *t, const kn_hw *hw, kn_lprog **out, kiln_diag *d)

@@ -51,6 +51,8 @@ typedef struct kn_sg {
     int part;                                /* SCRATCH partial results set to the identity at g->init_at, or before the reduce loops of an
                                               * instruction; -1: not made there */
     struct warp *warp;                       /* of warp.c */
+    struct bulk *bulk;                       /* of bulk.c; NULL: no bulk copies */
+    kn_expr *slot;                           /* bulk: number of the copy that is filled or read now */
     kn_expr *lane;                           /* number of the thread in its warp, where warps compute an instruction */
     int results;                             /* REGISTER vectors that an instruction's results stay in, -1: none */
     bool unreduced[KILN_MAX_AXES];           /* what was clipped before those */
@@ -144,6 +146,12 @@ void kn_lw_warp_end(kn_lw *w, kn_sg *sg);
 void kn_lw_group_begin(kn_lw *w, kn_sg *sg);
 void kn_lw_group_tile(kn_lw *w, kn_sg *sg);
 void kn_lw_group_end(kn_lw *w, kn_sg *sg);
+/* bulk.c: a stage whose caches the copy engine fills, from its barriers to its end; its last copies may be filled anew. */
+void kn_lw_bulk(kn_lw *w, kn_sg *sg);
+void kn_lw_bulk_done(kn_lw *w, kn_sg *sg);
+kiln_tensor_map *kn_lw_bulk_maps(kn_lw *w, const kn_stage *g, const kn_fn *f); /* of the arguments; NULL: out of memory */
+void kn_lw_pipe(kn_lw *w, kn_pipe step);
+void kn_lw_decode(kn_lw *w, kn_sg *sg, kn_expr *number, bool task);   /* loop values from a task or thread number */
 kn_expr *kn_lw_swizzled(kn_lw *w, const kn_sg *sg, int cache, kn_expr *at); /* where element `at` of a copy lies in it */
 kn_expr *kn_lw_copy_of(kn_lw *w, const kn_sg *sg, int cache, kn_expr *k);   /* where the copy begins that belongs to value k of its loop */
 void kn_lw_init_part(kn_lw *w, kn_sg *sg);                            /* decompose_reduction */

@@ -43,6 +43,27 @@ static void put_expr(kn_buf *b, const kn_lprog *p, const kn_expr *e)
     kn_put(b, ")");
 }
 
+static void put_pipe(kn_buf *b, const kn_lprog *p, const kn_pipe *x)
+{
+    static const char *const steps[] = { "init", "prefetch", "open", "expect", "await", "arrive", "load", "store", "stored",
+                                         "registers", "meet", "cluster" };
+    const kn_expr *all[] = { x->slot, x->parity, x->peer, x->at };
+    static const char *const names[] = { " slot ", " parity ", " peer ", " at " };
+    kn_putf(b, "%s", steps[x->step]);
+    if (x->n) kn_putf(b, " %lld", (long long)x->n);
+    for (int i = 0; i < 4; i++) {
+        if (!all[i]) continue;
+        kn_put(b, names[i]);
+        if (i == 3) kn_putf(b, "%s + ", p->buffers[x->buffer].name);
+        put_expr(b, p, all[i]);
+    }
+    for (int i = 0; i < x->rank; i++) {
+        kn_put(b, i ? ", " : " of ");
+        put_expr(b, p, x->coord[i]);
+    }
+    kn_put(b, "\n");
+}
+
 static void put_list(kn_buf *b, const kn_lprog *p, const kn_ls *s, int depth)
 {
     for (; s; s = s->next) {
@@ -95,6 +116,7 @@ static void put_list(kn_buf *b, const kn_lprog *p, const kn_ls *s, int depth)
             kn_put(b, "]\n");
             break;
         }
+        case KN_LS_PIPE: put_pipe(b, p, s->pipe); break;
         case KN_LS_GROUP: kn_putf(b, "group %d\n", s->groups); break;
         case KN_LS_COMMIT: kn_put(b, "commit\n"); break;
         case KN_LS_WAIT: kn_putf(b, "wait %d\n", s->groups); break;

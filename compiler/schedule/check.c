@@ -18,13 +18,14 @@ static kiln_status check_order(const kn_tree *t, const kn_stage *g, const kn_hw 
 {
     int phase = 0;
     int64_t threads = kn_stage_warps(g) ? kn_stage_lanes(g, hw) : 1, unrolled = 1, grid = 1;
+    int64_t most = hw->max_threads_per_block - (kn_stage_bulk(g) ? KN_BULK_THREADS : 0);
     for (int i = 0; i < g->nloops; i++) {
         const kn_loop *l = &g->loops[i];
         bool outer = l->kind == KN_PARALLEL || l->kind == KN_GRID;
         if (outer && phase > 0) return bad(t, g, d, "parallel and grid loops must come first", l->name);
         if (outer && (!kn_mul_fits(grid, l->extent, &grid) || grid > KILN_MAX_EXTENT)) return bad(t, g, d, "too many tasks or blocks",
             l->name);
-        if (l->kind == KN_THREAD && (!kn_mul_fits(threads, l->extent, &threads) || threads > hw->max_threads_per_block))
+        if (l->kind == KN_THREAD && (!kn_mul_fits(threads, l->extent, &threads) || threads > most))
             return bad(t, g, d, "more threads than a block may have", l->name);
         bool reg = l->kind == KN_UNROLL || l->kind == KN_VTHREAD || l->kind == KN_VECTOR;
         if (reg && (!kn_mul_fits(unrolled, l->extent, &unrolled) || unrolled > 4096))
@@ -83,8 +84,9 @@ static kiln_status check_cover(const kn_tree *t, const kn_stage *g, kiln_diag *d
 static kiln_status check_tensor(const kn_tree *t, const kn_stage *g, const kn_hw *hw, kiln_diag *d)
 {
     char why[400];
-    if (!g->tensor.intrin && !kn_stage_warps(g)) return KILN_OK;
-    if (kn_stage_warps(g) && !kn_warp_fits(t, g, hw, why, sizeof why))
+    bool bulk = kn_stage_bulk(g);
+    if (!g->tensor.intrin && !kn_stage_warps(g) && !bulk) return KILN_OK;
+    if ((kn_stage_warps(g) && !kn_warp_fits(t, g, hw, why, sizeof why)) || (bulk && !kn_bulk_fits(t, g, hw, why, sizeof why)))
         return kn_fail(d, KILN_TRACE, "after the last step: statement '%s': %s", kn_stage_name(t, g), why);
     if (kn_tensor_nest(t, g, &g->tensor, why, sizeof why) && kn_tensor_registers(t, g, hw->gpu, why, sizeof why) &&
         kn_tensor_sources(t, g, &g->tensor, NULL, why, sizeof why))
@@ -102,7 +104,7 @@ kiln_status kn_tree_check(kn_tree *t, const kn_hw *hw, kiln_diag *d)
         if (!st) st = check_cover(t, g, d);
         if (!st) st = check_tensor(t, g, hw, d);
         if (st) return st;
-        int64_t shared = 0;
+        int64_t shared = kn_stage_bulk(g) ? KN_BULK_BARRIERS : 0;
         for (int k = 0; k < g->ncaches; k++) shared += kn_cache_bytes(t, g, &g->caches[k]);
         if (hw->gpu && shared > hw->max_shared_per_block)
             return kn_fail(d, KILN_TRACE, "after the last step: statement '%s' wants %lld bytes of shared memory, a block has %lld",

@@ -1,4 +1,4 @@
-/* double_buffer S I [N [async]]: the shared cache of load I has N copies, 2 unless said. While the block computes with one, its threads fill the
+/* double_buffer S I [N [async|bulk]]: the shared cache of load I has N copies, 2 unless said. While the block computes with one, its threads fill the
  * others for the next iterations of the loop that the cache is filled at, and one barrier an iteration is enough (TensorIR's double_buffer and
  * software_pipeline: a pipeline of N stages). */
 #include "schedule/sched.h"
@@ -10,7 +10,8 @@ kiln_status kn_prim_double_buffer(kn_step *s)
     int64_t load, copies = 2;
     if (!g || !kn_step_int(s, s->args[1], 0, KILN_MAX_TENSORS - 1, &load)) return KILN_TRACE;
     if (s->nargs > 2 && !kn_step_int(s, s->args[2], 2, 16, &copies)) return KILN_TRACE;
-    if (s->nargs > 3 && strcmp(s->args[3], "async")) return kn_step_refuse(s, "'%s' is not async", s->args[3]);
+    bool bulk = s->nargs > 3 && !strcmp(s->args[3], "bulk");
+    if (s->nargs > 3 && !bulk && strcmp(s->args[3], "async")) return kn_step_refuse(s, "'%s' is not async or bulk", s->args[3]);
     if (!s->hw->gpu) return kn_step_refuse(s, "double_buffer is for GPU targets: a core's caches prefetch by themselves");
     for (int i = 0; i < g->ncaches; i++) {
         kn_cache *c = &g->caches[i];
@@ -28,6 +29,8 @@ kiln_status kn_prim_double_buffer(kn_step *s)
         }
         c->copies = (int)copies;
         c->async = s->nargs > 3;
+        c->bulk = bulk;
+        if (bulk) c->address = kn_bulk_address(s->a, s->t, g, (int)load);
         if (!kn_cache_bytes(s->t, g, c)) return kn_step_refuse(s, "the cache of load %lld is too large", (long long)load);
         return KILN_OK;
     }

@@ -17,7 +17,7 @@ static void put_cache(kn_buf *b, const kn_tree *t, const kn_stage *g, const kn_c
     else kn_putf(b, "cache %d %s %s at %s:", c->load, name, kn_scope_text(c->scope), g->loops[c->at].name);
     if (c->region) kn_put(b, " region");
     for (int i = 0; i < c->nloops; i++) kn_putf(b, " %s", g->loops[c->loops[i]].name);
-    if (c->copies) kn_putf(b, " copies %d%s", c->copies, c->async ? " async" : "");
+    if (c->copies) kn_putf(b, " copies %d%s", c->copies, c->bulk ? " bulk" : c->async ? " async" : "");
     if (c->swizzle) kn_put(b, c->panels ? " swizzled panels" : " swizzled");
     if (c->pad) kn_putf(b, " pad %lld", (long long)c->pad);
     kn_putf(b, " (%lld bytes)\n", (long long)kn_cache_bytes(t, g, c));

@@ -55,9 +55,13 @@
  *                                inner, every loop that the load depends on must be named), which is made once, before the first call, and given
  *                                in the input's place (docs/abi.md); elements whose axis value is out of range are zero
  *   storage_align S I f o        rows of the cache of load I start o elements behind a multiple of f
- *   double_buffer S I [N [async]]
+ *   double_buffer S I [N [async|bulk]]
  *                                GPU; the cache of load I has N copies, 2 unless said: while one is read the others are filled for the next N - 1
- *                                iterations, a pipeline of N stages; async: by the device's asynchronous copies where addresses allow it
+ *                                iterations, a pipeline of N stages; async: by the device's asynchronous copies where addresses allow it; bulk: by
+ *                                its copy engine, which threads of their own ask for whole tiles (bulk.c says what must hold)
+ *   persist S N                  GPU, caches filled by bulk copies; no more blocks than run at once walk over the tiles, N rows of them at a time
+ *   cluster S L N                GPU, the same; blocks that N neighbours of grid loop L become share what does not depend on L: each fetches a part
+ *                                of it for all of them
  *   swizzle S I [panels]         GPU; in the cache of load I, runs of 16 bytes change places inside their rows, by the number of the row; panels:
  *                                rows are cut at 128 bytes first, and what lies above each other becomes a panel
  *   set_scope S I SCOPE          the memory of the cache of load I
@@ -102,6 +106,8 @@ typedef struct kn_cache {
     bool swizzle;          /* runs of 16 bytes are permuted, see kn_swizzle_of */
     bool panels;           /* rows longer than 128 bytes are cut into panels of that width, one after the other */
     bool async;            /* copies are filled asynchronously */
+    bool bulk;             /* by the copy engine, see kn_bulk_of */
+    const kn_affine *address; /* bulk: element number over the axes; NULL: it is not affine */
     int copies;            /* double_buffer: filled copies - 1 iterations ahead of the one that computes; 0: one copy */
 } kn_cache;
 
@@ -120,6 +126,8 @@ typedef struct kn_stage {
     int init_at;           /* decompose_reduction: loop at whose start the partial results are set to the identity; -1: by the first tile */
     kn_tensor_tile tensor; /* intrin NULL: none */
     int at_stage, at_loop; /* compute_at: consumer stage and its loop index; -1: a kernel (parallel region) of its own */
+    int persist;           /* rows of tiles that blocks walk over at a time; 0: a block a tile */
+    int cluster, cluster_loop; /* blocks of a cluster, neighbours in that grid loop; 0: none */
 } kn_stage;
 
 enum { KN_SAMPLED = 128 };
@@ -173,5 +181,20 @@ int kn_stage_lanes(const kn_stage *s, const kn_hw *hw); /* threads that compute 
 /* Iterations that a cache with copies is filled ahead: one less where the instruction still reads the copy of the last iteration. */
 int kn_cache_ahead(const kn_stage *s, const kn_cache *c);
 bool kn_stage_warps(const kn_stage *s);                /* its threads are warps that compute an instruction together */
-int kn_stage_threads(const kn_stage *s, const kn_hw *hw); /* of a block */
+int kn_stage_threads(const kn_stage *s, const kn_hw *hw); /* of a block, those that ask for bulk copies with them */
+/* bulk.c: tiles that the copy engine brings. A stage has bulk caches only or none; 128 threads more than compute ask for them. */
+enum { KN_BULK_RANK = 5, KN_BULK_THREADS = 128, KN_BULK_BARRIERS = 1024 /* bytes of shared memory for them */ };
+/* A load as a tensor of the axes that it depends on, fastest first: dimension d is `axis[d]`, `stride[d]` bytes a step. A box of it is copied at
+ * once, 128 bytes of the fastest dimension (the swizzle's) by box[rows] of dimension `rows`. `boxes` of them, neighbours along the fastest one, by
+ * `parts` of them, neighbours along `rows`, are a tile; the parts come from the blocks of a cluster. */
+typedef struct kn_bulk {
+    int rank, axis[KN_BULK_RANK], box[KN_BULK_RANK], rows, boxes, parts;
+    int64_t extent[KN_BULK_RANK], stride[KN_BULK_RANK];
+} kn_bulk;
+bool kn_stage_bulk(const kn_stage *s);
+bool kn_bulk_of(const kn_tree *t, const kn_stage *s, const kn_cache *c, kn_bulk *out, char *why, size_t cap);
+/* The cluster's blocks want the same of this cache: it does not depend on the loop that they are neighbours in. */
+bool kn_cache_multicast(const kn_tree *t, const kn_stage *s, const kn_cache *c);
+int64_t kn_stage_blocks(const kn_stage *s, const kn_hw *hw); /* of the launch */
+int kn_stage_registers(const kn_stage *s, const kn_hw *hw, bool asks); /* a thread's, of those that compute or that ask; 0: as launched */
 #endif

@@ -26,6 +26,7 @@ int kn_stage_threads(const kn_stage *g, const kn_hw *hw)
     int64_t n = kn_stage_warps(g) ? kn_stage_lanes(g, hw) : 1;
     for (int i = 0; i < g->nloops; i++)
         if (g->loops[i].kind == KN_THREAD && !kn_mul_fits(n, g->loops[i].extent, &n)) return INT32_MAX;
+    if (kn_stage_bulk(g)) n += KN_BULK_THREADS;
     return n > INT32_MAX ? INT32_MAX : (int)n;
 }
 

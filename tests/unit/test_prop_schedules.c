@@ -204,6 +204,20 @@ static void m_swizzle(maker *m)
     snprintf(m->out + used, m->cap - used, "\nswizzle %s %d", m->name, load);
 }
 
+/* Bulk copies, refused at the end: nothing here has an instruction that reads what they bring. */
+static void m_bulk(maker *m)
+{
+    int load, grid = -1;
+    m_cache_read(m);
+    size_t used = strlen(m->out);
+    if (sscanf(m->out, "cache_read %*s %d", &load) != 1 || !m->on_gpu || rnd(2)) return;
+    for (int i = 0; i < m->g->nloops; i++)
+        if (m->g->loops[i].kind == KN_GRID) grid = i;
+    used += (size_t)snprintf(m->out + used, m->cap - used, "\ndouble_buffer %s %d 3 bulk", m->name, load);
+    if (grid < 0) snprintf(m->out + used, m->cap - used, "\npersist %s %d", m->name, rnd(9));
+    else snprintf(m->out + used, m->cap - used, "\ncluster %s %s %d", m->name, m->g->loops[grid].name, 1 << rnd(4));
+}
+
 static void m_sample(maker *m)
 {
     const char *axis = any_axis(m);
@@ -287,7 +301,8 @@ static void (*const middle[])(maker *) = {
     m_compute_at, m_reverse_compute_at, m_sample_location, m_tensorize, m_tensorize};
 static void (*const late[])(maker *) = {m_parallel,      m_bind,       m_bind,          m_vectorize,   m_unroll,   m_unroll,
                                         m_cache_read,    m_cache_read, m_rfactor,       m_annotate,    m_blockize, m_decompose_reduction,
-                                        m_storage_align, m_set_scope,  m_double_buffer, m_cache_twice, m_reorder,  m_swizzle,  m_nonsense};
+                                        m_storage_align, m_set_scope,  m_double_buffer, m_cache_twice, m_reorder,  m_swizzle,  m_nonsense,
+                                        m_bulk};
 
 static void make_step(maker *m, int step, int steps)
 {

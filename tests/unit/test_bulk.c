@@ -1,0 +1,157 @@
+/* Kernels whose tiles the copy engine brings (tensor maps, mbarriers, clusters): their text runs in the emulator and gives the reference's values on
+ * shapes with tails, schedules that cannot be are refused with a reason, and pipelines with a defect planted in them are caught.
+ * KILN_FULL=1: all shapes and all defects (make emu-grid, emu-mutants). */
+#include "tests/arena.h"
+#include "base/base.h"
+#include "workers/child.h"
+#include "workers/emu.h"
+#include "workers/gate.h"
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <cmocka.h>
+
+static worker_tools tools;
+static bool full;
+
+/* A device like the real one, but of four units: persistent blocks go round with few tiles. */
+static kiln_hw *device(kiln_arena *a)
+{
+    char text[1 << 14], small[1 << 14];
+    kiln_hw *hw = NULL;
+    kiln_diag d = {0};
+    FILE *f = fopen("hwspecs/nvidia-h200.json", "rb");
+    assert_non_null(f);
+    size_t n = fread(text, 1, sizeof text - 1, f);
+    fclose(f);
+    text[n] = 0;
+    char *at = strstr(text, "\"units\": 132");
+    assert_non_null(at);
+    n = (size_t)snprintf(small, sizeof small, "%.*s\"units\": 4%s", (int)(at - text), text, at + strlen("\"units\": 132"));
+    if (kiln_hw_parse(a, (kiln_bytes){small, n}, &hw, &d)) fail_msg("%s", d.message);
+    return hw;
+}
+
+static kiln_request *request(kiln_arena *a, const char *expr, const char *inputs)
+{
+    kiln_request *r = NULL;
+    kiln_diag d = {0};
+    kiln_bytes text = {expr, strlen(expr)}, list = {inputs, strlen(inputs)};
+    if (kiln_request_text(a, text, list, NULL, &r, &d)) fail_msg("%s: %s", expr, d.message);
+    return r;
+}
+
+/* A schedule: rows and columns of a tile, groups of threads along rows, steps of the sum, copies, the layout of both factors. */
+typedef struct shape {
+    int rows, columns, groups, steps, unit, copies;
+    const char *instruction;
+    bool turned[2];
+    const char *more;
+    int epilogue;
+} shape;
+
+static void put_cache(char *out, size_t size, int load, char x, int number, const shape *s)
+{
+    size_t n = strlen(out);
+    const char *panels = s->turned[load] ? " panels" : "";
+    n += (size_t)snprintf(out + n, size - n, "cache_read out0 %d shared R0.0 loops", number);
+    if (s->turned[load]) n += (size_t)snprintf(out + n, size - n, " R0.1 R0.2 %c%d.1 %c%d.2 %c%d.3\n", x, load, x, load, x, load);
+    else n += (size_t)snprintf(out + n, size - n, " %c%d.1 %c%d.2 %c%d.3 R0.1 R0.2\n", x, load, x, load, x, load);
+    snprintf(out + n, size - n, "double_buffer out0 %d %d bulk\nswizzle out0 %d%s\n", number, s->copies, number, panels);
+}
+
+/* swapped: which of the loads comes first in canonical order depends on their shapes. */
+static void put_trace(char *out, size_t size, const shape *s, bool swapped)
+{
+    int n = snprintf(out, size,
+                     "split out0 S0 %d %d 64\nsplit out0 S1 1 1 %d\nsplit out0 R0 %d %d\n"
+                     "reorder out0 S0.0 S1.0 | S0.1 S1.1 | R0.0 | R0.1 S0.2 S1.2 | S0.3 S1.3 R0.2\n"
+                     "bind out0 S0.0 grid\nbind out0 S1.0 grid\nbind out0 S0.1 warp\nbind out0 S1.1 warp\nunroll out0 R0.1\n"
+                     "unroll out0 S0.2\nunroll out0 S1.2\n", s->groups, s->rows / 64 / s->groups, s->columns, s->steps, s->unit);
+    assert_true(n > 0 && (size_t)n < size);
+    put_cache(out, size, 0, 'S', swapped, s);
+    put_cache(out, size, 1, 'S', !swapped, s);
+    n = (int)strlen(out);
+    snprintf(out + n, size - (size_t)n, "tensorize out0 S0.3 %s I=S0.3 J=S1.3 R=R0.2\n%s",
+             s->instruction, s->more);
+    for (char *at = strstr(out, "out0"); at && s->epilogue; at = strstr(at, "out0")) { /* what has an epilogue is the temporary's statement */
+        memcpy(at, "t0", 2);
+        memmove(at + 2, at + 4, strlen(at + 4) + 1);
+    }
+    if (!s->epilogue) return;
+    n = (int)strlen("epilogue t0\n");
+    memmove(out + n, out, strlen(out) + 1);
+    memcpy(out, "epilogue t0\n", (size_t)n);
+}
+
+static kiln_kernel *kernel(kiln_arena *a, const kiln_request *r, const kiln_hw *hw, const shape *s, char *why, size_t size)
+{
+    char *trace = kn_array(a, char, 4096);
+    kiln_kernel *k = NULL;
+    kiln_diag d[2] = {{0}, {0}};
+    for (int swapped = 0; swapped < 2; swapped++) {
+        put_trace(trace, 4096, s, swapped);
+        if (!kiln_generate(a, r->program, hw, (kiln_bytes){trace, strlen(trace)}, &k, &d[swapped])) return k;
+    }
+    bool first = strstr(d[1].message, "cache_read"); /* the order that is not this program's is refused there */
+    snprintf(why, size, "%.500s", first ? d[0].message : d[1].message);
+    return NULL;
+}
+
+typedef struct run { const char *what; shape s; const char *expr, *inputs; bool often; } run;
+#define BF16(ROWS, COLUMNS, GROUPS) ROWS, COLUMNS, GROUPS, 4, 16, 3, "wgmma_bf16_n" #COLUMNS
+#define I8(ROWS, COLUMNS, GROUPS) ROWS, COLUMNS, GROUPS, 4, 32, 3, "wgmma_i8_n" #COLUMNS
+static const run runs[] = {
+    {"one group, a block a tile", {BF16(64, 64, 1), {0}, "", 0}, "c[M,N] +=! a[M,K]*b[N,K]", "a=bf16:100x200&b=bf16:90x200", true},
+    {"two groups, persistent pairs that share columns", {BF16(128, 64, 2), {0}, "persist out0 2\ncluster out0 S0.0 2\n", 0},
+     "c[M,N] +=! a[M,K]*b[N,K]", "a=bf16:300x200&b=bf16:100x200", true},
+    {"persistent, bands that do not divide", {BF16(64, 64, 1), {0}, "persist out0 3\n", 0}, "c[M,N] +=! a[M,K]*b[N,K]",
+     "a=bf16:300x72&b=bf16:130x72", false},
+    {"pairs that share rows", {BF16(64, 128, 1), {0}, "persist out0 1\ncluster out0 S1.0 2\n", 0}, "c[M,N] +=! a[M,K]*b[N,K]",
+     "a=bf16:200x136&b=bf16:600x136", false},
+    {"both factors turned", {BF16(128, 128, 2), {true, true}, "persist out0 4\ncluster out0 S0.0 2\n", 0}, "c[M,N] +=! a[K,M]*b[K,N]",
+     "a=bf16:136x328&b=bf16:136x200", false},
+    {"one factor turned, four blocks of a cluster", {BF16(128, 256, 2), {false, true}, "cluster out0 S0.0 4\n", 0}, "c[M,N] +=! a[M,K]*b[K,N]",
+     "a=bf16:520x72&b=bf16:72x264", false},
+    {"two tiles a group", {128, 128, 1, 4, 16, 3, "wgmma_bf16_n128", {0}, "persist out0 2\n", 0}, "c[M,N] +=! a[M,K]*b[N,K]",
+     "a=bf16:200x136&b=bf16:260x136", false},
+    {"bytes", {I8(128, 128, 2), {0}, "persist out0 2\ncluster out0 S0.0 2\n", 0}, "c[M,N] +=! cast(a[M,K],i32)*cast(b[N,K],i32)",
+     "a=i8:300x272&b=i8:200x272", false},
+    {"an epilogue", {BF16(128, 64, 2), {0}, "persist out0 2\n", 1}, "t[M,N] +=! a[M,K]*b[N,K]; y[M,N] = max(t[M,N]+v[N], 0.0)",
+     "a=bf16:300x72&b=bf16:100x72&v=bf16:100", false},
+};
+
+static void right_in_the_emulator(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < sizeof runs / sizeof *runs; i++) {
+        const run *x = &runs[i];
+        worker_verdict v;
+        worker_error e;
+        char why[600] = "";
+        if (!full && !x->often) continue;
+        kiln_arena *a = kiln_arena_open(&(kiln_host){.mem = mem});
+        kiln_hw *hw = device(a);
+        kiln_request *r = request(a, x->expr, x->inputs);
+        kiln_kernel *k = kernel(a, r, hw, &x->s, why, sizeof why);
+        if (!k) fail_msg("%s: %s", x->what, why);
+        if (!worker_emulate(&tools, r->program, k, full ? 3000 : 200, &v, &e)) fail_msg("%s: %s", x->what, e.message);
+        if (!v.ok || strcmp(v.how, "emulated")) fail_msg("%s: %s", x->what, v.detail);
+        kiln_arena_close(a);
+    }
+}
+
+int main(int argc, char **argv)
+{
+    if (argc > 1 && !strcmp(argv[1], "child")) return child_main(argc, argv);
+    full = getenv("KILN_FULL") != NULL;
+    workers_find_tools("build", &tools);
+    snprintf(tools.worker, sizeof tools.worker, "%s", argv[0]);
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(right_in_the_emulator),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
