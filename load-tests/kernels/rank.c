@@ -85,8 +85,8 @@ static bool one(const char *request, kiln_hw *hw, int rounds, bool all, verdict 
     int n = own_open(&o, &c, request, why, sizeof why) ? open_all(&o, &c, hw, x, why, sizeof why) : 0;
     measure(x, n, rounds);
     *v = judge(x, n);
-    printf("| %.110s | %d | %.3f | %d | %.2f | %.1f | %.2f |\n", request, n, v->top, v->best, v->pairs ? v->right / v->pairs : 1, n ? x[v->best].us : 0,
-           v->predicted);
+    double right = v->pairs ? v->right / v->pairs : 1;
+    printf("| %.110s | %d | %.3f | %d | %.2f | %.1f | %.2f |\n", request, n, v->top, v->best, right, n ? x[v->best].us : 0, v->predicted);
     for (int i = 0; all && i < n; i++) { printf("    %2d predicted %10.2f measured %10.2f\n", i, x[i].predicted, x[i].us); }
     if (!n) { printf("  %s\n", why); }
     fflush(stdout);
@@ -119,7 +119,8 @@ int main(int argc, char **argv)
     FILE *f = fopen(argv[1], "r");
     if (!hw || !f) { return 1; }
     clock_for(1);
-    printf("| request | candidates | first / best | best is number | pairs right | best us | predicted / measured |\n| --- | --- | --- | --- | --- | --- | --- |\n");
+    puts("| request | candidates | first / best | best is number | pairs right | best us | predicted / measured |");
+    puts("| --- | --- | --- | --- | --- | --- | --- |");
     double top = 0, accuracy = 0;
     int n = 0;
     while (fgets(line, sizeof line, f)) {
