@@ -2,7 +2,8 @@
  *
  * Nothing is rounded to the dtype of a tensor: a cast to an integer truncates, and that is all. Beside every value goes its scale, the
  * natural unit of a kernel's rounding error to first order: |x| of inputs; the sum of scales for +, - and sum reductions; their product for
- * * and /, over y^2; |f(x)| + |f'(x)| * scale(x) for functions; the scale of what was chosen for select, min and max. So scale >= |value|. */
+ * * and /, over y^2; |f(x)| + |f'(x)| * scale(x) for functions (of both no less than what underflow
+ * loses); the scale of what was chosen for select, min and max. So scale >= |value|. */
 #include "te/ref.h"
 #include "te/ref_code.h"
 #include <math.h>
@@ -37,6 +38,10 @@ struct kiln_ref {
 static void value_of(kiln_ref *r, int tensor, int64_t index, double *value, double *scale);
 
 static double safe(double numerator, double denominator) { return denominator != 0 ? numerator / denominator : 0; }
+
+/* A result that a kernel may flush to zero, or that comes of an overflow (1/(1 + exp(90)) in f32), is off by up to 2^-126, whatever its size: as
+ * a scale that is 2^-102, a unit of f32 of which is that. What multiplies the result multiplies this too. */
+static double at_least(double scale) { return scale < 0x1p-102 ? 0x1p-102 : scale; }
 
 /* |f'(x)| for the float functions of one operand; v = f(x). */
 static double slope(int op, double x, double v)
@@ -87,7 +92,7 @@ static void unary(const kn_instr *in, double *v, double *s)
     case KN_OP_CAST: v[0] = cast((enum kn_dtype)in->a, x); return;
     default:
         v[0] = function(in->op, x);
-        s[0] = fabs(v[0]) + slope(in->op, x, v[0]) * s[0];
+        s[0] = at_least(fabs(v[0]) + slope(in->op, x, v[0]) * s[0]);
     }
 }
 
@@ -97,7 +102,7 @@ static void binary(const kn_instr *in, double *v, double *s)
     switch (in->op) {
     case KN_OP_DIV:
         v[0] = x / y;
-        s[0] = y != 0 ? sx * sy / (y * y) : fabs(v[0]);
+        s[0] = at_least(y != 0 ? sx * sy / (y * y) : fabs(v[0]));
         return;
     case KN_OP_FLOORDIV:
         v[0] = y == 0 && in->integer ? 0 : floor(x / y);
