@@ -14,6 +14,7 @@ typedef struct cache_config {
     int64_t memory_bytes;        /* bound of the memory tier, default 256 MiB */
     const char *redis_url;       /* NULL: tier absent */
     const char *postgres_url;    /* NULL: tier absent */
+    const char *process;         /* filled by cache_open for the tiers */
 } cache_config;
 
 enum cache_verification { CACHE_PENDING, CACHE_EMULATED, CACHE_RUN, CACHE_MEASURED, CACHE_FAILED };
@@ -48,6 +49,8 @@ typedef struct cache_error { char message[256]; } cache_error;
 /* Opens all tiers; creates and migrates the store. NULL with *e filled when the embedded store cannot be used. */
 cache *cache_open(const cache_config *cfg, cache_error *e);
 void cache_close(cache *c);
+/* Name of this open cache, drawn by chance: the "worker" of what it writes to the log, by which it knows its own news. */
+const char *cache_process(const cache *c);
 
 /* Latest version that is not quarantined; CACHE_QUARANTINED when there are only such. CACHE_ERROR: a store could not be asked, so that it may exist.
  * canon.p NULL: not compared. tier: text of the tier that answered ("memory"). Release with cache_release. */
@@ -101,9 +104,15 @@ enum cache_status cache_put_doc(cache *c, const char *kind, const char *id, kiln
 enum cache_status cache_get_doc(cache *c, const char *kind, const char *id, char **json /* free() */);
 int cache_list_docs(cache *c, const char *kind, const char *after, int limit, cache_doc *out); /* by id; -1: could not be asked */
 
-/* Forgets documents of a kind and answers of "impossible" by another compiler that are older than before_ms. Count, -1: could not be asked. */
-int64_t cache_forget_docs(cache *c, const char *kind, int64_t before_ms);
-int64_t cache_forget_impossible(cache *c, const char *fingerprint, int64_t before_ms);
+/* Forgets documents of a kind and answers of "impossible" by another compiler that are older than that by the
+ * store's clock. Count, -1: could not be asked. */
+int64_t cache_forget_docs(cache *c, const char *kind, int64_t older_ms);
+int64_t cache_forget_impossible(cache *c, const char *fingerprint, int64_t older_ms);
+
+/* Unix time by the clock of the truth, as last learned by cache_learn_clock and carried on by the monotonic clock: the same in every process of a
+ * fleet, whatever the wall clocks of their machines say. Before it was learned: this machine's. */
+int64_t cache_store_ms(const cache *c);
+void cache_learn_clock(cache *c);
 
 /* Named hardware descriptions put by clients (PUT /v1/targets/{id}), durable. */
 enum cache_status cache_put_target(cache *c, const char *id, kiln_bytes json);

@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/random.h>
 #include "cache/tier.h"
 
 static const tier_ops *const table[] = {
@@ -21,8 +22,10 @@ struct cache {
     cache_tier *writes[TIERS];    /* in the order they are written: the truth, other stores, then copies, nearest last */
     cache_tier *truth, *keeper;   /* the first store; the one behind it that keeps what the truth cannot take, or NULL */
     cache_replay *replay;         /* only with a keeper */
+    char process[24];
     cache_flights *flights;
     atomic_ullong generation;
+    atomic_llong ahead;           /* of the truth's clock before this machine's monotonic one; 0: not known */
     stripe stripes[STRIPES];
     /* Versions that failed while no store could write it down: not served by this process at least. */
     pthread_mutex_t denied_lock;
@@ -70,8 +73,13 @@ cache *cache_open(const cache_config *cfg, cache_error *e)
     for (int i = 0; i < STRIPES; i++) pthread_mutex_init(&c->stripes[i].lock, NULL);
     pthread_mutex_init(&c->denied_lock, NULL);
     atomic_init(&c->generation, 1);
+    cache_config named = *cfg;
+    uint64_t drawn = 0;
+    if (getrandom(&drawn, sizeof drawn, 0) != (ssize_t)sizeof drawn) drawn = (uint64_t)cache_mono_ms();
+    snprintf(c->process, sizeof c->process, "p%016llx", (unsigned long long)drawn);
+    named.process = c->process;
     for (int i = 0; i < TIERS; i++) {
-        enum cache_status st = table[i]->open(cfg, &c->tiers[c->n], e);
+        enum cache_status st = table[i]->open(&named, &c->tiers[c->n], e);
         if (st == CACHE_ERROR) {
             cache_close(c);
             return NULL;
@@ -83,6 +91,8 @@ cache *cache_open(const cache_config *cfg, cache_error *e)
     cache_close(c);
     return NULL;
 }
+
+const char *cache_process(const cache *c) { return c->process; }
 
 void cache_close(cache *c)
 {
@@ -485,16 +495,28 @@ int cache_list_docs(cache *c, const char *kind, const char *after, int limit, ca
     return n < 0 && c->keeper ? c->keeper->ops->list_docs(c->keeper, kind, after, limit, out) : n;
 }
 
-int64_t cache_forget_docs(cache *c, const char *kind, int64_t before_ms)
+int64_t cache_forget_docs(cache *c, const char *kind, int64_t older_ms)
 {
-    int64_t n = c->truth->ops->forget_docs(c->truth, kind, before_ms);
-    if (n >= 0 && c->keeper) c->keeper->ops->forget_docs(c->keeper, kind, before_ms);
+    int64_t n = c->truth->ops->forget_docs(c->truth, kind, older_ms);
+    if (n >= 0 && c->keeper) c->keeper->ops->forget_docs(c->keeper, kind, older_ms);
     return n;
 }
 
-int64_t cache_forget_impossible(cache *c, const char *fingerprint, int64_t before_ms)
+int64_t cache_forget_impossible(cache *c, const char *fingerprint, int64_t older_ms)
 {
-    int64_t n = c->truth->ops->forget_impossible(c->truth, fingerprint, before_ms);
-    if (n >= 0 && c->keeper) c->keeper->ops->forget_impossible(c->keeper, fingerprint, before_ms);
+    int64_t n = c->truth->ops->forget_impossible(c->truth, fingerprint, older_ms);
+    if (n >= 0 && c->keeper) c->keeper->ops->forget_impossible(c->keeper, fingerprint, older_ms);
     return n;
+}
+
+int64_t cache_store_ms(const cache *c)
+{
+    long long ahead = atomic_load(&((cache *)(uintptr_t)c)->ahead);
+    return ahead ? ahead + cache_mono_ms() : cache_unix_ms();
+}
+
+void cache_learn_clock(cache *c)
+{
+    int64_t before = cache_mono_ms(), now = c->truth->ops->now(c->truth), after = cache_mono_ms();
+    if (now) atomic_store(&c->ahead, now - (before + after) / 2);
 }

@@ -1,6 +1,5 @@
 /* Clocks: unix time for records, monotonic time for deadlines. */
-#include <time.h>
-#include "cache/tier.h"
+#include "cache/clock_posix.h"
 
 static int64_t clock_ms(clockid_t id)
 {
@@ -17,4 +16,21 @@ int64_t cache_unix_ms(void)
 int64_t cache_mono_ms(void)
 {
     return clock_ms(CLOCK_MONOTONIC);
+}
+
+bool cache_cond_init(pthread_cond_t *c)
+{
+    pthread_condattr_t attr;
+    if (pthread_condattr_init(&attr)) return false;
+    bool ok = pthread_condattr_setclock(&attr, CLOCK_MONOTONIC) == 0 && pthread_cond_init(c, &attr) == 0;
+    pthread_condattr_destroy(&attr);
+    return ok;
+}
+
+struct timespec cache_after(int64_t ms)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    int64_t ns = t.tv_nsec + ms % 1000 * 1000000;
+    return (struct timespec){t.tv_sec + (time_t)(ms / 1000 + ns / 1000000000), (long)(ns % 1000000000)};
 }

@@ -63,11 +63,7 @@ static void flight_new(bucket *b, const char *key)
     flight *e = calloc(1, sizeof *e);
     if (!e) return;
     memcpy(e->key, key, strlen(key) + 1);
-    pthread_condattr_t attr;
-    pthread_condattr_init(&attr);
-    pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
-    pthread_cond_init(&e->changed, &attr);
-    pthread_condattr_destroy(&attr);
+    cache_cond_init(&e->changed);
     e->led = true;
     e->next = b->first;
     b->first = e;
@@ -76,8 +72,7 @@ static void flight_new(bucket *b, const char *key)
 /* Waits for the end of the flight, the lead, or the deadline. True: the caller leads now. */
 static bool wait_turn(flight *e, bucket *b, int64_t deadline_ms, bool *timed_out)
 {
-    int64_t until = cache_mono_ms() + (deadline_ms < 0 ? 0 : deadline_ms > 86400000 ? 86400000 : deadline_ms);
-    struct timespec at = {(time_t)(until / 1000), (long)(until % 1000) * 1000000};
+    struct timespec at = cache_after(deadline_ms < 0 ? 0 : deadline_ms > 86400000 ? 86400000 : deadline_ms);
     int rc = 0;
     e->waiters++;
     while (!e->over && e->led && rc == 0) rc = pthread_cond_timedwait(&e->changed, &b->lock, &at);

@@ -1,6 +1,5 @@
 /* News between the processes that share a database: that something was written, never what. PostgreSQL: NOTIFY, at most one every 50 ms,
  * over a session of its own. SQLite: the version number that every writer raises. Losing news costs a reader its polling interval, nothing else. */
-#include <libpq-fe.h>
 #include <poll.h>
 #include <pthread.h>
 #include <sqlite3.h>
@@ -11,7 +10,7 @@
 #include <time.h>
 #include <unistd.h>
 #include "cache/news.h"
-#include "cache/tier.h"
+#include "cache/postgres_posix.h"
 
 enum { TELL_MS = 50, LOOK_MS = 50, REDIAL_MS = 1000, ALIVE_MS = 5000, ANSWER_MS = 2500 };
 
@@ -43,10 +42,8 @@ static void doze(cache_news *n, int fd, int ms)
 
 static PGconn *dial(const char *url)
 {
-    const char *names[] = {"dbname", "connect_timeout", "application_name", "tcp_user_timeout", NULL};
-    const char *values[] = {url, "2", "kiln-news", "5000", NULL};
-    PGconn *db = PQconnectdbParams(names, values, 1);
-    if (PQstatus(db) == CONNECTION_OK && PQsetnonblocking(db, 1) == 0 && PQsendQuery(db, "LISTEN kiln_news")) return db;
+    PGconn *db = cache_postgres_connect(url, "kiln-news", ANSWER_MS);
+    if (db && PQsetnonblocking(db, 1) == 0 && PQsendQuery(db, "LISTEN kiln_news")) return db;
     PQfinish(db);
     return NULL;
 }
@@ -134,12 +131,8 @@ cache_news *cache_news_open(const char *url, const char *path)
 {
     cache_news *n = calloc(1, sizeof *n);
     if (!n) return NULL;
-    pthread_condattr_t attr;
-    pthread_condattr_init(&attr);
-    pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
     pthread_mutex_init(&n->lock, NULL);
-    pthread_cond_init(&n->changed, &attr);
-    pthread_condattr_destroy(&attr);
+    cache_cond_init(&n->changed);
     n->turn = 1;
     n->url = url && *url ? strdup(url) : NULL;
     n->path = path ? strdup(path) : NULL;
@@ -190,8 +183,7 @@ uint64_t cache_news_turn(cache_news *n)
 
 uint64_t cache_news_wait(cache_news *n, uint64_t turn, int ms)
 {
-    int64_t until = cache_mono_ms() + ms;
-    struct timespec at = {(time_t)(until / 1000), (long)(until % 1000) * 1000000};
+    struct timespec at = cache_after(ms);
     pthread_mutex_lock(&n->lock);
     int rc = 0;
     while (n->turn == turn && rc == 0 && !atomic_load(&n->stop)) rc = pthread_cond_timedwait(&n->changed, &n->lock, &at);

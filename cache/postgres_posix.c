@@ -8,7 +8,7 @@
 
 /* The server ends a statement first; our own deadline is for a server that does not answer at all. */
 #define STATEMENT_TIMEOUT "SET statement_timeout = 2000"
-enum { DEADLINE_MS = 2500, WAIT_MS = 2000, DEAR_MS = 1000, MIGRATION_LOCK = 0x6b696c6e, MAX_PARAMS = 24 };
+enum { DEADLINE_MS = 2500, WAIT_MS = 2000, CONNECT_MS = 2000, DEAR_MS = 1000, MIGRATION_LOCK = 0x6b696c6e, MAX_PARAMS = 24 };
 
 static const struct { int version; const char *sql; } migrations[] = {
 #define X(version, sql) {version, sql},
@@ -32,17 +32,15 @@ postgres_tier *cache_postgres_open(const char *url, cache_error *e)
         free(t);
         return NULL;
     }
-    for (int i = 0; i < POSTGRES_CONNS; i++) pthread_mutex_init(&t->conns[i].lock, NULL);
+    cache_lender_open(&t->lender, POSTGRES_CONNS);
     return t;
 }
 
 void cache_postgres_close(postgres_tier *t)
 {
     if (!t) return;
-    for (int i = 0; i < POSTGRES_CONNS; i++) {
-        PQfinish(t->conns[i].db);
-        pthread_mutex_destroy(&t->conns[i].lock);
-    }
+    for (int i = 0; i < POSTGRES_CONNS; i++) PQfinish(t->conns[i].db);
+    cache_lender_close(&t->lender);
     free(t->url);
     free(t);
 }
@@ -168,17 +166,45 @@ static void hang_up(postgres_conn *c)
     c->db = NULL;
 }
 
+static bool several_hosts(const char *url)
+{
+    PQconninfoOption *options = PQconninfoParse(url, NULL);
+    bool several = false;
+    for (PQconninfoOption *o = options; o && o->keyword; o++) several |= !strncmp(o->keyword, "host", 4) && o->val && strchr(o->val, ',');
+    PQconninfoFree(options);
+    return several;
+}
+
+PGconn *cache_postgres_connect(const char *url, const char *application, int ms)
+{
+    const char *names[] = {"dbname", "client_encoding", "application_name", "tcp_user_timeout", "connect_timeout", NULL};
+    const char *values[] = {url, "UTF8", application, "5000", "2", NULL};
+    if (several_hosts(url)) { /* only libpq's own loop goes on to the next host when one is silent */
+        PGconn *c = PQconnectdbParams(names, values, 1);
+        if (PQstatus(c) == CONNECTION_OK) return c;
+        PQfinish(c);
+        return NULL;
+    }
+    int64_t deadline = cache_mono_ms() + ms, left;
+    PGconn *db = PQconnectStartParams(names, values, 1);
+    for (PostgresPollingStatusType wants = PGRES_POLLING_WRITING; db && PQstatus(db) != CONNECTION_BAD; wants = PQconnectPoll(db)) {
+        struct pollfd p = {.fd = PQsocket(db), .events = wants == PGRES_POLLING_READING ? POLLIN : POLLOUT};
+        if (wants == PGRES_POLLING_OK) return db;
+        if (wants == PGRES_POLLING_FAILED || (left = deadline - cache_mono_ms()) <= 0 || poll(&p, 1, (int)left) <= 0) break;
+    }
+    PQfinish(db);
+    return NULL;
+}
+
 static bool dial(postgres_tier *t, postgres_conn *c)
 {
-    const char *names[] = {"dbname", "connect_timeout", "client_encoding", "application_name", NULL};
-    const char *values[] = {t->url, "2", "UTF8", "kiln", NULL};
     if (c->db) { /* a server that went away while this was idle is noticed here, before anything is sent */
         struct pollfd p = {.fd = PQsocket(c->db), .events = POLLIN};
         if (poll(&p, 1, 0) == 0) return true; /* nobody asked for anything: what comes now is a goodbye */
         hang_up(c);
     }
-    c->db = PQconnectdbParams(names, values, 1);
-    if (c->db && PQstatus(c->db) == CONNECTION_OK && PQsetnonblocking(c->db, 1) == 0) {
+    c->db = cache_postgres_connect(t->url, "kiln", CONNECT_MS);
+    if (c->db && PQsetnonblocking(c->db, 1) == 0) {
         PQsetNoticeProcessor(c->db, quiet, NULL);
         if (cache_postgres_run(c, STATEMENT_TIMEOUT) && migrate(t, c)) return true;
     }
@@ -186,30 +212,17 @@ static bool dial(postgres_tier *t, postgres_conn *c)
     return false;
 }
 
-static postgres_conn *lock_any(postgres_tier *t)
-{
-    unsigned first = atomic_fetch_add_explicit(&t->turn, 1, memory_order_relaxed);
-    for (unsigned i = 0; i < POSTGRES_CONNS; i++) {
-        postgres_conn *c = &t->conns[(first + i) % POSTGRES_CONNS];
-        if (pthread_mutex_trylock(&c->lock) == 0) return c;
-    }
-    postgres_conn *c = &t->conns[first % POSTGRES_CONNS];
-    struct timespec until;
-    clock_gettime(CLOCK_REALTIME, &until);
-    until.tv_sec += WAIT_MS / 1000;
-    return pthread_mutex_timedlock(&c->lock, &until) == 0 ? c : NULL;
-}
-
 postgres_conn *cache_postgres_take(postgres_tier *t)
 {
     enum cache_leave leave = cache_breaker_ask(&t->breaker);
-    postgres_conn *c = leave == LEAVE_REFUSED ? NULL : lock_any(t);
-    if (!c || (leave == LEAVE_GIVEN && cache_breaker_open(&t->breaker))) { /* the second: it opened while this waited */
-        if (c) pthread_mutex_unlock(&c->lock);
+    int place = leave == LEAVE_REFUSED ? -1 : cache_lender_take(&t->lender, WAIT_MS);
+    if (place < 0 || (leave == LEAVE_GIVEN && cache_breaker_open(&t->breaker))) { /* the second: it opened while this waited */
+        if (place >= 0) cache_lender_give(&t->lender, place);
         else if (leave == LEAVE_TO_TRY) cache_breaker_bad(&t->breaker, leave, false);
         atomic_fetch_add(&t->base.skipped, 1);
         return NULL;
     }
+    postgres_conn *c = &t->conns[place];
     c->leave = leave;
     c->taken_ms = cache_mono_ms();
     if (dial(t, c)) return c;
@@ -224,5 +237,5 @@ void cache_postgres_done(postgres_tier *t, postgres_conn *c, bool ok)
         cache_breaker_bad(&t->breaker, c->leave, cache_mono_ms() - c->taken_ms >= DEAR_MS);
         hang_up(c);
     }
-    pthread_mutex_unlock(&c->lock);
+    cache_lender_give(&t->lender, (int)(c - t->conns));
 }

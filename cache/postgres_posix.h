@@ -7,13 +7,13 @@
 #include "cache/remote.h"
 
 enum { POSTGRES_CONNS = 2 };
-typedef struct postgres_conn { pthread_mutex_t lock; PGconn *db; enum cache_leave leave; int64_t taken_ms; } postgres_conn;
+typedef struct postgres_conn { PGconn *db; enum cache_leave leave; int64_t taken_ms; } postgres_conn;
 typedef struct postgres_tier {
     cache_tier base;
-    char *url;
+    char *url, process[24];
     cache_breaker breaker;
     atomic_bool migrated;
-    atomic_uint turn;
+    cache_lender lender;
     postgres_conn conns[POSTGRES_CONNS];
 } postgres_tier;
 
@@ -27,6 +27,9 @@ PGresult *cache_postgres_vask(postgres_conn *c, const char *sql, const char *for
 /* Connections without a tier; open dials nothing. NULL with *e: the address cannot be read, or no memory. */
 postgres_tier *cache_postgres_open(const char *url, cache_error *e);
 void cache_postgres_close(postgres_tier *t);
+/* A connection made within ms by the monotonic clock (libpq's own timeout goes by the wall clock), or NULL; not in non-blocking mode yet.
+ * application: as the server's lists show it. */
+PGconn *cache_postgres_connect(const char *url, const char *application, int ms);
 bool cache_postgres_run(postgres_conn *c, const char *sql); /* one without parameters and without interest in the result */
 int64_t cache_postgres_int(const PGresult *r, int row, int column);
 #endif

@@ -3,10 +3,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 #include "cache/tier.h"
 
-enum { ERRORS_MAX = 3, PAUSE_S = 1 };
+enum { ERRORS_MAX = 3, PAUSE_MS = 1000 };
 
 struct cache_replay {
     cache_tier *truth, *keeper;
@@ -120,9 +119,7 @@ static void *replay(void *arg)
         pthread_mutex_lock(&p->lock);
         if (clear || p->stop) continue;
         p->work = true;
-        struct timespec until;
-        clock_gettime(CLOCK_REALTIME, &until);
-        until.tv_sec += PAUSE_S;
+        struct timespec until = cache_after(PAUSE_MS);
         pthread_cond_timedwait(&p->changed, &p->lock, &until);
     }
     pthread_mutex_unlock(&p->lock);
@@ -137,7 +134,7 @@ cache_replay *cache_replay_open(cache_tier *truth, cache_tier *keeper, void (*se
     cache_owed o = {0};
     p->work = keeper->ops->owed_next(keeper, 0, &o) != CACHE_MISS;
     pthread_mutex_init(&p->lock, NULL);
-    pthread_cond_init(&p->changed, NULL);
+    cache_cond_init(&p->changed);
     if (pthread_create(&p->thread, NULL, replay, p) == 0) return p;
     pthread_mutex_destroy(&p->lock);
     pthread_cond_destroy(&p->changed);

@@ -44,7 +44,7 @@
     X(REF, "INSERT OR IGNORE INTO kiln_ref(digest, key) VALUES(?1, ?2)") \
     X(BUMP, "UPDATE kiln_counter SET n = n + 1 WHERE id = 1") \
     X(EVENT, "INSERT INTO kiln_event(seq, at_ms, job, kind, key, version, epoch, worker, data)" \
-             " SELECT n, ?1, '', ?2, ?3, ?4, 0, '', ?5 FROM kiln_counter WHERE id = 1") \
+             " SELECT n, ?1, '', ?2, ?3, ?4, 0, ?6, ?5 FROM kiln_counter WHERE id = 1") \
     X(GET_BLOB, "SELECT bytes FROM blob WHERE digest = ?1") \
     X(PUT_BLOB, "INSERT INTO blob(digest, bytes, created_ms) VALUES(?1, ?2, ?3)" \
                 " ON CONFLICT(digest) DO UPDATE SET bytes = excluded.bytes WHERE bytes <> excluded.bytes") \
@@ -66,7 +66,13 @@ enum statement {
 
 enum { SQLITE_READERS = 4 };
 typedef struct sqlite_conn { pthread_mutex_t lock; sqlite3 *db; sqlite3_stmt *st[SQL_COUNT]; } sqlite_conn;
-typedef struct sqlite_tier { cache_tier base; sqlite_conn writer, readers[SQLITE_READERS]; atomic_uint turn; bool behind; } sqlite_tier;
+typedef struct sqlite_tier {
+    cache_tier base;
+    sqlite_conn writer, readers[SQLITE_READERS];
+    atomic_uint turn;
+    bool behind;
+    char process[24];
+} sqlite_tier;
 
 /* Opens and migrates dir/kiln.db. One that is corrupt is moved aside and counted; a fresh one takes its place. */
 enum cache_status cache_sqlite_open(sqlite_tier *t, const char *dir, cache_error *e);

@@ -6,6 +6,7 @@
 #define CACHE_TIER_H
 #include <stdatomic.h>
 #include "cache/cache.h"
+#include "cache/clock_posix.h"
 
 enum tier_kind { TIER_COPY, TIER_STORE };
 /* Counters of every tier: X(field, metric name, result label). */
@@ -75,8 +76,9 @@ typedef struct tier_ops {
     int (*list_targets)(cache_tier *t, char ***ids, char ***jsons); /* -1: error */
     enum cache_status (*put_doc)(cache_tier *t, const char *kind, const char *id, kiln_bytes json); /* json.p NULL: removes */
     enum cache_status (*get_doc)(cache_tier *t, const char *kind, const char *id, char **json);
-    int64_t (*forget_docs)(cache_tier *t, const char *kind, int64_t before_ms); /* count; -1: error */
-    int64_t (*forget_impossible)(cache_tier *t, const char *fingerprint, int64_t before_ms);
+    int64_t (*forget_docs)(cache_tier *t, const char *kind, int64_t older_ms); /* count; -1: error */
+    int64_t (*forget_impossible)(cache_tier *t, const char *fingerprint, int64_t older_ms);
+    int64_t (*now)(cache_tier *t); /* unix ms by its clock; 0: error */
     int (*list_docs)(cache_tier *t, const char *kind, const char *after, int limit, cache_doc *out); /* -1: error */
     /* Stores that keep what the truth could not take. A put of version 0 to one that is behind a truth is owed by itself.
      * owe: durable when it returns CACHE_OK; a verdict counts here at once. next: the first with an id above `after`; CACHE_MISS: none.
@@ -103,10 +105,6 @@ enum { CACHE_EVICT_LOCK = 0x6b696c65 };
 int64_t cache_record_room(const cache_record *r, size_t body); /* bytes it takes in a store, with its artifacts */
 void cache_digest(const void *p, size_t n, char out[65]);
 uint64_t cache_hash(const char *s);
-
-/* ---- clocks (clock_posix.c) ---- */
-int64_t cache_unix_ms(void);
-int64_t cache_mono_ms(void);
 
 /* ---- replay (replay_posix.c): a thread that sends what the keeper owes, from the start and whenever woken, until nothing is left ---- */
 typedef struct cache_replay cache_replay;

@@ -4,6 +4,8 @@
 #include <string.h>
 #include "cache/postgres_posix.h"
 
+/* The database's own clock: those of services may be wrong, and eviction, the log and documents are compared with it. */
+#define NOW "CAST(extract(epoch FROM clock_timestamp()) * 1000 AS bigint)"
 /* The current verdict of a version is the last one, but a failure stays. */
 #define COLUMNS "SELECT r.version, r.body, v.state, v.json FROM kiln_record r LEFT JOIN LATERAL (SELECT state, json FROM kiln_verdict" \
     " WHERE key = r.key AND version = r.version ORDER BY (state = 4) DESC, id DESC LIMIT 1) v ON true"
@@ -19,20 +21,20 @@
     " build, target, origin, created_ms, body) SELECT $1, CASE WHEN $2::bigint > 0 THEN $2 ELSE COALESCE((SELECT MAX(version) FROM kiln_record" \
     " WHERE key = $1), 0) + 1 END, $3, $4, $5, $6, $7::bigint, $8 WHERE NOT EXISTS (SELECT 1 FROM old) ON CONFLICT DO NOTHING RETURNING version)" \
     " SELECT version, false FROM old UNION ALL SELECT version, true FROM new LIMIT 1"
-#define VERDICT "INSERT INTO kiln_verdict(key, version, state, json, created_ms) SELECT $1, $2::bigint, $3::bigint, $4, $5::bigint" \
+#define VERDICT "INSERT INTO kiln_verdict(key, version, state, json, created_ms) SELECT $1, $2::bigint, $3::bigint, $4, " NOW \
     " WHERE EXISTS (SELECT 1 FROM kiln_record WHERE key = $1 AND version = $2)"
-#define PUT_BLOB "INSERT INTO kiln_blob(digest, bytes, created_ms) VALUES($1, $2, $3) ON CONFLICT(digest) DO UPDATE SET bytes = excluded.bytes" \
+#define PUT_BLOB "INSERT INTO kiln_blob(digest, bytes, created_ms) VALUES($1, $2, " NOW ") ON CONFLICT(digest) DO UPDATE SET bytes = excluded.bytes" \
     " WHERE kiln_blob.bytes <> excluded.bytes"
-#define PUT_IMPOSSIBLE "INSERT INTO kiln_impossible(key, fingerprint, canon, json, created_ms) VALUES($1, $2, $3, $4, $5)" \
+#define PUT_IMPOSSIBLE "INSERT INTO kiln_impossible(key, fingerprint, canon, json, created_ms) VALUES($1, $2, $3, $4, " NOW ")" \
     " ON CONFLICT(key, fingerprint) DO UPDATE SET json = excluded.json, canon = excluded.canon, created_ms = excluded.created_ms"
-#define PUT_TARGET "INSERT INTO kiln_target(id, json, created_ms) VALUES($1, $2, $3)" \
+#define PUT_TARGET "INSERT INTO kiln_target(id, json, created_ms) VALUES($1, $2, " NOW ")" \
     " ON CONFLICT(id) DO UPDATE SET json = excluded.json, created_ms = excluded.created_ms"
 /* The log that jobs/ reads too: other processes learn from it what they should no longer have in memory. Last in a transaction, since the
  * counter is held until its end. */
 #define EVENT "WITH c AS (UPDATE kiln_counter SET n = n + 1 WHERE id = 1 RETURNING n) INSERT INTO kiln_event(seq, at_ms, job, kind, key, version," \
-    " epoch, worker, data) SELECT n, $1::bigint, '', $2, $3, $4::bigint, 0, '', $5 FROM c"
+    " epoch, worker, data) SELECT n, " NOW ", '', $1, $2, $3::bigint, 0, $5, $4 FROM c"
 /* What a key takes, and who needs an artifact: eviction goes by it (jobs/room_posix.c). */
-#define USE "INSERT INTO kiln_use(key, tenant, bytes, hits, cost_ms, used_ms) VALUES($1, '', $2, 0, 0, $3) ON CONFLICT(key) DO UPDATE" \
+#define USE "INSERT INTO kiln_use(key, tenant, bytes, hits, cost_ms, used_ms) VALUES($1, '', $2, 0, 0, " NOW ") ON CONFLICT(key) DO UPDATE" \
     " SET bytes = kiln_use.bytes + excluded.bytes, used_ms = excluded.used_ms"
 #define REF "INSERT INTO kiln_ref(digest, key) VALUES($1, $2) ON CONFLICT DO NOTHING"
 enum { TRIES = 8 };
@@ -44,6 +46,7 @@ static enum cache_status pg_open(const cache_config *cfg, cache_tier **out, cach
     if (!cfg->postgres_url || !*cfg->postgres_url) return CACHE_MISS;
     postgres_tier *t = cache_postgres_open(cfg->postgres_url, e);
     if (!t) return CACHE_ERROR;
+    snprintf(t->process, sizeof t->process, "%s", cfg->process ? cfg->process : "");
     *out = &t->base;
     return CACHE_OK;
 }
@@ -116,17 +119,17 @@ static bool done(PGresult *r)
     return r != NULL;
 }
 
-static bool account(postgres_conn *c, const cache_record *r, size_t body, int64_t now)
+static bool account(postgres_conn *c, const cache_record *r, size_t body)
 {
-    if (!done(cache_postgres_ask(c, USE, "sii", r->key, cache_record_room(r, body), now))) return false;
+    if (!done(cache_postgres_ask(c, USE, "si", r->key, cache_record_room(r, body)))) return false;
     for (int i = 0; i < r->nartifacts; i++)
         if (!done(cache_postgres_ask(c, REF, "ss", r->artifacts[i].digest, r->key))) return false;
     return true;
 }
 
-static bool insert_all(postgres_conn *c, cache_record *r, const cache_blob *blobs, int nblobs, const kiln_bytes *body)
+static bool insert_all(postgres_tier *t, postgres_conn *c, cache_record *r, const cache_blob *blobs, int nblobs, const kiln_bytes *body)
 {
-    int64_t now = cache_unix_ms(), version = 0;
+    int64_t version = 0;
     bool fresh = false;
     /* Eviction takes the same lock alone: it never sees half of a put. */
     if (!done(cache_postgres_ask(c, "SELECT pg_advisory_xact_lock_shared($1)", "i", (int64_t)CACHE_EVICT_LOCK))) return false;
@@ -146,14 +149,14 @@ static bool insert_all(postgres_conn *c, cache_record *r, const cache_blob *blob
     r->version = version;
     if (fresh && (r->verification != CACHE_PENDING || r->verdict[0])) {
         kiln_bytes json = {r->verdict, strlen(r->verdict)};
-        if (!done(cache_postgres_ask(c, VERDICT, "siibi", r->key, version, (int64_t)r->verification, &json, now))) return false;
+        if (!done(cache_postgres_ask(c, VERDICT, "siib", r->key, version, (int64_t)r->verification, &json))) return false;
     }
     for (int i = 0; i < nblobs; i++)
-        if (!done(cache_postgres_ask(c, PUT_BLOB, "sbi", blobs[i].digest, &blobs[i].bytes, now))) return false;
+        if (!done(cache_postgres_ask(c, PUT_BLOB, "sb", blobs[i].digest, &blobs[i].bytes))) return false;
     char data[CACHE_EVENT_BYTES];
     cache_event_put(r, data);
-    if (fresh && !account(c, r, body->n, now)) return false;
-    return !fresh || done(cache_postgres_ask(c, EVENT, "issis", now, "kernel", r->key, version, data));
+    if (fresh && !account(c, r, body->n)) return false;
+    return !fresh || done(cache_postgres_ask(c, EVENT, "ssiss", "kernel", r->key, version, data, t->process));
 }
 
 static enum cache_status pg_put(cache_tier *t, cache_record *r, const cache_blob *blobs, int nblobs)
@@ -163,7 +166,7 @@ static enum cache_status pg_put(cache_tier *t, cache_record *r, const cache_blob
     char *bytes = cache_record_encode(r, &body.n);
     postgres_conn *c = bytes ? cache_postgres_take(of(t)) : NULL;
     body.p = bytes;
-    bool ok = c && cache_postgres_run(c, "BEGIN") && insert_all(c, r, blobs, nblobs, &body) && cache_postgres_run(c, "COMMIT");
+    bool ok = c && cache_postgres_run(c, "BEGIN") && insert_all(of(t), c, r, blobs, nblobs, &body) && cache_postgres_run(c, "COMMIT");
     if (c) cache_postgres_done(of(t), c, ok);
     free(bytes);
     if (!ok) r->version = version;
@@ -176,12 +179,11 @@ static enum cache_status pg_verdict(cache_tier *t, const char *key, int64_t vers
     char data[CACHE_EVENT_BYTES];
     postgres_conn *c = cache_postgres_take(of(t));
     if (!c) return CACHE_ERROR;
-    int64_t now = cache_unix_ms();
-    PGresult *r = cache_postgres_run(c, "BEGIN") ? cache_postgres_ask(c, VERDICT, "siibi", key, version, (int64_t)v, &text, now) : NULL;
+    PGresult *r = cache_postgres_run(c, "BEGIN") ? cache_postgres_ask(c, VERDICT, "siib", key, version, (int64_t)v, &text) : NULL;
     bool ok = r != NULL, known = ok && atoi(PQcmdTuples(r)) > 0;
     PQclear(r);
     const char *kind = cache_event_verdict(v, data);
-    if (known) ok = done(cache_postgres_ask(c, EVENT, "issis", now, kind, key, version, data));
+    if (known) ok = done(cache_postgres_ask(c, EVENT, "ssiss", kind, key, version, data, of(t)->process));
     ok = ok && cache_postgres_run(c, "COMMIT");
     cache_postgres_done(of(t), c, ok);
     return !ok ? CACHE_ERROR : known ? CACHE_OK : CACHE_MISS;
@@ -215,7 +217,7 @@ static enum cache_status pg_put_blob(cache_tier *t, const cache_blob *b)
 {
     postgres_conn *c = cache_postgres_take(of(t));
     if (!c) return CACHE_ERROR;
-    enum cache_status st = end(of(t), c, cache_postgres_ask(c, PUT_BLOB, "sbi", b->digest, &b->bytes, cache_unix_ms()));
+    enum cache_status st = end(of(t), c, cache_postgres_ask(c, PUT_BLOB, "sb", b->digest, &b->bytes));
     return st == CACHE_MISS ? CACHE_OK : st; /* the same bytes were there */
 }
 
@@ -236,7 +238,7 @@ static enum cache_status pg_put_impossible(cache_tier *t, const char *key, kiln_
 {
     kiln_bytes text = {json, strlen(json)};
     postgres_conn *c = cache_postgres_take(of(t));
-    return c ? end(of(t), c, cache_postgres_ask(c, PUT_IMPOSSIBLE, "ssbbi", key, fingerprint, &canon, &text, cache_unix_ms())) : CACHE_ERROR;
+    return c ? end(of(t), c, cache_postgres_ask(c, PUT_IMPOSSIBLE, "ssbb", key, fingerprint, &canon, &text)) : CACHE_ERROR;
 }
 
 /* A cursor is "KEY" or "KEY:VERSION": the place of the record last seen. An unknown one ends the list. False: could not be asked. */
@@ -271,7 +273,7 @@ static int pg_list(cache_tier *t, const char *target, const char *cursor, int li
 static enum cache_status pg_put_target(cache_tier *t, const char *id, kiln_bytes json)
 {
     postgres_conn *c = cache_postgres_take(of(t));
-    return c ? end(of(t), c, cache_postgres_ask(c, PUT_TARGET, "sbi", id, &json, cache_unix_ms())) : CACHE_ERROR;
+    return c ? end(of(t), c, cache_postgres_ask(c, PUT_TARGET, "sb", id, &json)) : CACHE_ERROR;
 }
 
 static int pg_list_targets(cache_tier *t, char ***ids, char ***jsons)
@@ -296,11 +298,11 @@ static int pg_list_targets(cache_tier *t, char ***ids, char ***jsons)
 
 static enum cache_status pg_put_doc(cache_tier *t, const char *kind, const char *id, kiln_bytes json)
 {
-    static const char put[] = "INSERT INTO kiln_doc(kind, id, json, at_ms) VALUES($1, $2, $3, $4)"
+    static const char put[] = "INSERT INTO kiln_doc(kind, id, json, at_ms) VALUES($1, $2, $3, " NOW ")"
                               " ON CONFLICT(kind, id) DO UPDATE SET json = excluded.json, at_ms = excluded.at_ms";
     postgres_conn *c = cache_postgres_take(of(t));
     if (!c) return CACHE_ERROR;
-    PGresult *r = json.p ? cache_postgres_ask(c, put, "ssbi", kind, id, &json, cache_unix_ms())
+    PGresult *r = json.p ? cache_postgres_ask(c, put, "ssb", kind, id, &json)
                          : cache_postgres_ask(c, "DELETE FROM kiln_doc WHERE kind = $1 AND id = $2", "ss", kind, id);
     return end(of(t), c, r) == CACHE_ERROR ? CACHE_ERROR : CACHE_OK;
 }
@@ -312,24 +314,24 @@ static enum cache_status pg_get_doc(cache_tier *t, const char *kind, const char 
     return one_value(of(t), c, cache_postgres_ask(c, "SELECT json FROM kiln_doc WHERE kind = $1 AND id = $2", "ss", kind, id), json, NULL);
 }
 
-static int64_t forget(cache_tier *t, const char *sql, const char *name, int64_t before_ms)
+static int64_t forget(cache_tier *t, const char *sql, const char *name, int64_t older_ms)
 {
     postgres_conn *c = cache_postgres_take(of(t));
     if (!c) return -1;
-    PGresult *r = cache_postgres_ask(c, sql, "si", name, before_ms);
+    PGresult *r = cache_postgres_ask(c, sql, "si", name, older_ms);
     int64_t n = r ? atoll(PQcmdTuples(r)) : -1;
     end(of(t), c, r);
     return n;
 }
 
-static int64_t pg_forget_docs(cache_tier *t, const char *kind, int64_t before_ms)
+static int64_t pg_forget_docs(cache_tier *t, const char *kind, int64_t older_ms)
 {
-    return forget(t, "DELETE FROM kiln_doc WHERE kind = $1 AND at_ms < $2", kind, before_ms);
+    return forget(t, "DELETE FROM kiln_doc WHERE kind = $1 AND at_ms < " NOW " - CAST($2 AS bigint)", kind, older_ms);
 }
 
-static int64_t pg_forget_impossible(cache_tier *t, const char *fingerprint, int64_t before_ms)
+static int64_t pg_forget_impossible(cache_tier *t, const char *fingerprint, int64_t older_ms)
 {
-    return forget(t, "DELETE FROM kiln_impossible WHERE fingerprint <> $1 AND created_ms < $2", fingerprint, before_ms);
+    return forget(t, "DELETE FROM kiln_impossible WHERE fingerprint <> $1 AND created_ms < " NOW " - CAST($2 AS bigint)", fingerprint, older_ms);
 }
 
 static int pg_list_docs(cache_tier *t, const char *kind, const char *after, int limit, cache_doc *out)
@@ -350,12 +352,22 @@ static int pg_list_docs(cache_tier *t, const char *kind, const char *after, int 
     return n;
 }
 
+static int64_t pg_now(cache_tier *t)
+{
+    postgres_conn *c = cache_postgres_take(of(t));
+    if (!c) return 0;
+    PGresult *r = cache_postgres_ask(c, "SELECT " NOW, "");
+    int64_t now = r && PQntuples(r) > 0 ? cache_postgres_int(r, 0, 0) : 0;
+    end(of(t), c, r);
+    return now;
+}
+
 static bool pg_resting(cache_tier *t) { return cache_breaker_open(&of(t)->breaker); }
 
 const tier_ops cache_tier_postgres = {
     .name = "postgres", .kind = TIER_STORE, .trusted = false, .open = pg_open, .resting = pg_resting, .close = pg_close, .get = pg_get, .put = pg_put,
     .verdict = pg_verdict, .get_blob = pg_get_blob, .put_blob = pg_put_blob, .drop_blob = pg_drop_blob, .get_impossible = pg_get_impossible,
     .put_impossible = pg_put_impossible, .list = pg_list, .put_target = pg_put_target, .list_targets = pg_list_targets,
-    .put_doc = pg_put_doc, .get_doc = pg_get_doc, .list_docs = pg_list_docs,
+    .put_doc = pg_put_doc, .get_doc = pg_get_doc, .now = pg_now, .list_docs = pg_list_docs,
     .forget_docs = pg_forget_docs, .forget_impossible = pg_forget_impossible,
 };

@@ -21,7 +21,7 @@ enum { CONNS = 4, CONNECT_MS = 50, COMMAND_MS = 20, VALUE_MAX = 8 << 20, PACK_MI
 #define TOMBSTONE_S "5"     /* longer than a read of the store with its timeout of 2 s */
 #define EPOCH_KEY "kiln:epoch"
 
-typedef struct conn { pthread_mutex_t lock; redisContext *redis; bool used; } conn;
+typedef struct conn { redisContext *redis; bool used; } conn;
 typedef struct redis_tier {
     cache_tier base;
     char host[256], debt_path[800];
@@ -29,7 +29,7 @@ typedef struct redis_tier {
     cache_breaker breaker;
     atomic_bool debt;         /* a write could not be told; also the file debt_path, for the next process */
     atomic_ullong epoch;      /* as last seen; 0: unknown */
-    atomic_uint turn;
+    cache_lender lender;
     conn conns[CONNS];
 } redis_tier;
 
@@ -75,7 +75,7 @@ static enum cache_status redis_open(const cache_config *cfg, cache_tier **out, c
         snprintf(t->debt_path, sizeof t->debt_path, "%s/redis-stale", cfg->data_dir);
         atomic_init(&t->debt, access(t->debt_path, F_OK) == 0);
     }
-    for (int i = 0; i < CONNS; i++) pthread_mutex_init(&t->conns[i].lock, NULL);
+    cache_lender_open(&t->lender, CONNS);
     *out = &t->base;
     return CACHE_OK;
 }
@@ -88,10 +88,8 @@ static void hang_up(conn *c)
 
 static void redis_close(cache_tier *t)
 {
-    for (int i = 0; i < CONNS; i++) {
-        hang_up(&of(t)->conns[i]);
-        pthread_mutex_destroy(&of(t)->conns[i].lock);
-    }
+    for (int i = 0; i < CONNS; i++) hang_up(&of(t)->conns[i]);
+    cache_lender_close(&of(t)->lender);
     free(t);
 }
 
@@ -136,23 +134,6 @@ static redisReply *send_command(redis_tier *t, conn *c, const arg *args, int n)
     return NULL;
 }
 
-static bool lock_any(redis_tier *t, conn **out)
-{
-    unsigned first = atomic_fetch_add_explicit(&t->turn, 1, memory_order_relaxed);
-    for (unsigned i = 0; i < CONNS; i++) {
-        *out = &t->conns[(first + i) % CONNS];
-        if (pthread_mutex_trylock(&(*out)->lock) == 0) return true;
-    }
-    struct timespec until;
-    clock_gettime(CLOCK_REALTIME, &until);
-    until.tv_nsec += COMMAND_MS * 1000000L;
-    if (until.tv_nsec >= 1000000000L) {
-        until.tv_sec++;
-        until.tv_nsec -= 1000000000L;
-    }
-    return pthread_mutex_timedlock(&(*out)->lock, &until) == 0;
-}
-
 /* A new epoch voids every record of the old one, in all processes. */
 static bool pay_debt(redis_tier *t, conn *c)
 {
@@ -172,14 +153,15 @@ static bool pay_debt(redis_tier *t, conn *c)
 /* The reply, or NULL when there is none: refused by the breaker, no connection free in time, no answer, or an error of the server. */
 static redisReply *ask(redis_tier *t, const arg *args, int n)
 {
-    conn *c;
     enum cache_leave leave = cache_breaker_ask(&t->breaker);
-    if (leave == LEAVE_REFUSED || !lock_any(t, &c)) {
+    int place = leave == LEAVE_REFUSED ? -1 : cache_lender_take(&t->lender, COMMAND_MS);
+    if (place < 0) {
         if (leave == LEAVE_TO_TRY) cache_breaker_bad(&t->breaker, leave, false);
         atomic_fetch_add(&t->base.skipped, 1);
         return NULL;
     }
     redisReply *reply = NULL;
+    conn *c = &t->conns[place];
     if (leave == LEAVE_GIVEN && cache_breaker_open(&t->breaker)) atomic_fetch_add(&t->base.skipped, 1); /* it opened while this waited */
     else {
         reply = pay_debt(t, c) ? send_command(t, c, args, n) : NULL;
@@ -190,7 +172,7 @@ static redisReply *ask(redis_tier *t, const arg *args, int n)
         if (reply) cache_breaker_good(&t->breaker);
         else cache_breaker_bad(&t->breaker, leave, false);
     }
-    pthread_mutex_unlock(&c->lock);
+    cache_lender_give(&t->lender, place);
     return reply;
 }
 

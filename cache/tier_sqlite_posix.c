@@ -23,6 +23,7 @@ static enum cache_status db_open(const cache_config *cfg, cache_tier **out, cach
         return CACHE_ERROR;
     }
     t->behind = cfg->postgres_url && *cfg->postgres_url;
+    snprintf(t->process, sizeof t->process, "%s", cfg->process ? cfg->process : "");
     *out = &t->base;
     return CACHE_OK;
 }
@@ -88,7 +89,7 @@ static bool note(sqlite_tier *t, sqlite_conn *c, const char *kind, const char *k
 {
     if (t->behind) return true;
     return cache_sqlite_run(cache_sqlite_bind(c, SQL_BUMP, "")) &&
-           cache_sqlite_run(cache_sqlite_bind(c, SQL_EVENT, "issis", cache_unix_ms(), kind, key, version, data));
+           cache_sqlite_run(cache_sqlite_bind(c, SQL_EVENT, "ississ", cache_unix_ms(), kind, key, version, data, t->process));
 }
 
 static bool insert_all(sqlite_tier *t, sqlite_conn *c, cache_record *r, const cache_blob *blobs, int nblobs, const kiln_bytes *body)
@@ -292,11 +293,14 @@ static int64_t forget(cache_tier *t, enum statement which, const char *name, int
     return n;
 }
 
-static int64_t db_forget_docs(cache_tier *t, const char *kind, int64_t before_ms) { return forget(t, SQL_FORGET_DOCS, kind, before_ms); }
-
-static int64_t db_forget_impossible(cache_tier *t, const char *fingerprint, int64_t before_ms)
+static int64_t db_forget_docs(cache_tier *t, const char *kind, int64_t older_ms)
 {
-    return forget(t, SQL_FORGET_IMPOSSIBLE, fingerprint, before_ms);
+    return forget(t, SQL_FORGET_DOCS, kind, cache_unix_ms() - older_ms);
+}
+
+static int64_t db_forget_impossible(cache_tier *t, const char *fingerprint, int64_t older_ms)
+{
+    return forget(t, SQL_FORGET_IMPOSSIBLE, fingerprint, cache_unix_ms() - older_ms);
 }
 
 static int db_list_docs(cache_tier *t, const char *kind, const char *after, int limit, cache_doc *out)
@@ -316,11 +320,17 @@ static int db_list_docs(cache_tier *t, const char *kind, const char *after, int 
     return n == limit || rc == SQLITE_DONE ? n : -1;
 }
 
+static int64_t db_now(cache_tier *t)
+{
+    (void)t;
+    return cache_unix_ms();
+}
+
 const tier_ops cache_tier_sqlite = {
     .name = "sqlite", .kind = TIER_STORE, .trusted = false, .open = db_open, .close = db_close, .get = db_get, .put = db_put, .verdict = db_verdict,
     .get_blob = db_get_blob, .put_blob = db_put_blob, .drop_blob = db_drop_blob, .get_impossible = db_get_impossible,
     .put_impossible = db_put_impossible, .list = db_list, .put_target = db_put_target, .list_targets = db_list_targets,
     .put_doc = db_put_doc, .get_doc = db_get_doc, .list_docs = db_list_docs,
-    .forget_docs = db_forget_docs, .forget_impossible = db_forget_impossible,
+    .now = db_now, .forget_docs = db_forget_docs, .forget_impossible = db_forget_impossible,
     .owe = cache_sqlite_owe, .owed_next = cache_sqlite_owed_next, .owed_paid = cache_sqlite_owed_paid, .number = cache_sqlite_number,
 };

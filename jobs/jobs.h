@@ -58,6 +58,7 @@ typedef struct jobs_ask {
     int64_t deadline_ms; /* from now until it expires unclaimed; 0: never */
     int64_t budget_ms, budget_trials; /* of work; 0: the kind's own */
     int64_t start_after_ms;
+    int live_max;        /* live jobs of the tenant; 0: jobs_config.tenant_max */
 } jobs_ask;
 
 typedef struct jobs_job {
@@ -105,6 +106,11 @@ uint64_t jobs_wait(jobs *j, uint64_t turn, int ms);
 uint64_t jobs_turn(jobs *j);
 void jobs_tell(jobs *j); /* somebody wrote to the log by another way: wakes all */
 bool jobs_make_id(char id[40]);
+
+/* ---- what tenants spend ---- */
+/* Takes n of `what` in the window of window_ms under way by the database's clock, over all processes of the fleet. *spent: with these.
+ * JOBS_FULL: more than `most` (0: no bound) would be spent, and nothing was taken. */
+enum jobs_status jobs_spend(jobs *j, const char *tenant, const char *what, int64_t window_ms, int64_t n, int64_t most, int64_t *spent);
 
 /* ---- what workers do ---- */
 typedef struct jobs_lease { char id[40], worker[64], words[512]; int64_t epoch; } jobs_lease;

@@ -33,11 +33,11 @@ static bool acceptable(const jobs_ask *a)
            a->deadline_ms >= 0 && a->budget_ms >= 0 && a->budget_trials >= 0 && a->start_after_ms >= 0;
 }
 
-static enum jobs_status full(jobs_tx *t, const char *tenant)
+static enum jobs_status full(jobs_tx *t, const char *tenant, int most)
 {
     jobs_rows rows;
     if (!jobs_sql(t, JOBS_SQL_OF_TENANT, &rows, "s", tenant)) return JOBS_ERROR;
-    bool over = jobs_number(&rows, 0, 0) >= t->j->cfg.tenant_max;
+    bool over = jobs_number(&rows, 0, 0) >= (most ? most : t->j->cfg.tenant_max);
     jobs_rows_free(&rows);
     return over ? JOBS_FULL : JOBS_OK;
 }
@@ -57,7 +57,7 @@ static enum jobs_status insert(jobs_tx *t, const jobs_ask *a, const char *id, bo
     jobs_rows rows;
     const char *tenant = a->tenant ? a->tenant : "";
     int64_t class = a->class < 0 ? jobs_kind_background(a->kind) : a->class;
-    enum jobs_status st = full(t, tenant);
+    enum jobs_status st = full(t, tenant, a->live_max);
     if (st != JOBS_OK) return st;
     jobs_event e = {0};
     snprintf(e.job, sizeof e.job, "%s", id);
@@ -203,6 +203,6 @@ int jobs_sweep(jobs *j, int64_t keep_ms)
         n = rows.n;
         jobs_rows_free(&rows);
     }
-    if (!jobs_sql(&t, JOBS_SQL_SWEEP_EVENTS, NULL, "i", keep_ms)) n = -1;
+    if (!jobs_sql(&t, JOBS_SQL_SWEEP_EVENTS, NULL, "i", keep_ms) || !jobs_sql(&t, JOBS_SQL_SWEEP_SPENT, NULL, "")) n = -1;
     return jobs_tx_end(&t, n >= 0) ? n : -1;
 }

@@ -11,6 +11,9 @@ bool service_auth_load(service_auth *a); /* keys and tenants anew from the store
 service_reply *service_auth_judge(service_call *c, const char *authorization, bool owner);
 service_reply *service_auth_compile(service_call *c); /* takes one compile off the tenant's quota; NULL: go on */
 
+service_quota service_auth_quota(service_auth *a, const char *tenant);
+int service_auth_jobs(service_auth *a, const char *tenant); /* its bound of live jobs, as jobs_ask wants it */
+
 /* subject: a kernel key, a digest, a job. What a tenant was told about it may read. */
 bool service_may_see(service_call *c, const char *subject);
 void service_grant(service_call *c, const char *subject);

@@ -5,10 +5,12 @@
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
-#include <time.h>
+#include "cache/clock_posix.h"
 #include "service/auth.h"
+#include "service/fleet.h"
 
-enum { KEYS = 16384, TENANTS = 4096, PAGE = 128, SECRET_BYTES = 32, SEEN = 1 << 14, REFRESH_SECONDS = 5 };
+enum { KEYS = 16384, TENANTS = 4096, PAGE = 128, SECRET_BYTES = 32, SEEN = 1 << 14 };
+enum { SHARE_MS = 1000, REFRESH = 5, MINUTE_MS = 60000, DAY_MS = 86400000 };
 typedef struct key {
     char id[24], tenant[64];
     unsigned scopes;
@@ -18,9 +20,10 @@ typedef struct key {
 typedef struct tenant {
     char name[64];
     bool open;
-    int rate, compiles_per_day; /* 0: no limit */
+    service_quota quota;
     double tokens;
     int64_t filled_ms, day, used;
+    int64_t fresh, told; /* calls not yet told to the fleet; what the fleet had spent of this minute when last told */
 } tenant;
 struct service_auth {
     service_app *app;
@@ -97,9 +100,9 @@ static void read_tenant(const cache_doc *d, tenant *t)
     int64_t n;
     snprintf(t->name, sizeof t->name, "%.63s", d->id);
     t->open = v && !strcmp(v, "public");
-    t->rate = number_of(o, "rate", &n) ? (int)n : -1;
-    number_of(o, "compiles_per_day", &n);
-    t->compiles_per_day = (int)n;
+    int *const to[] = {&t->quota.rate, &t->quota.compiles_per_day, &t->quota.store_mib, &t->quota.jobs};
+    static const char *const names[] = {"rate", "compiles_per_day", "store_mib", "jobs"};
+    for (int i = 0; i < 4; i++) *to[i] = number_of(o, names[i], &n) && n >= 0 && n <= INT32_MAX ? (int)n : -1;
     cJSON_Delete(o);
 }
 
@@ -120,8 +123,7 @@ static void merge_tenant(service_auth *a, const tenant *fresh)
         *t = *fresh;
     }
     t->open = fresh->open;
-    t->rate = fresh->rate;
-    t->compiles_per_day = fresh->compiles_per_day;
+    t->quota = fresh->quota;
 }
 
 bool service_auth_load(service_auth *a)
@@ -165,18 +167,22 @@ bool service_auth_load(service_auth *a)
 }
 
 /* Other services of the fleet make and expire keys too. */
+static void share_rates(service_auth *a);
+
 static void *refresh(void *arg)
 {
     service_auth *a = arg;
     pthread_mutex_lock(&a->lock);
-    while (!a->stopping) {
-        struct timespec t;
-        clock_gettime(CLOCK_REALTIME, &t);
-        t.tv_sec += REFRESH_SECONDS;
+    for (int turn = 1; !a->stopping; turn++) {
+        struct timespec t = cache_after(SHARE_MS);
         pthread_cond_timedwait(&a->stop, &a->lock, &t);
         bool go = !a->stopping && atomic_load(&a->app->ready);
         pthread_mutex_unlock(&a->lock);
-        if (go) service_auth_load(a);
+        if (go) share_rates(a);
+        if (go && turn % REFRESH == 0) {
+            cache_learn_clock(a->app->cache);
+            service_auth_load(a);
+        }
         pthread_mutex_lock(&a->lock);
     }
     pthread_mutex_unlock(&a->lock);
@@ -203,7 +209,7 @@ service_auth *service_auth_open(service_app *app, char *why, size_t size)
     a->app = app;
     a->tenants = calloc(TENANTS, sizeof *a->tenants);
     pthread_mutex_init(&a->lock, NULL);
-    pthread_cond_init(&a->stop, NULL);
+    cache_cond_init(&a->stop);
     randombytes_buf(a->seed, sizeof a->seed);
     bool ok = a->tenants && (!*app->config.admin_key_file || read_admin(a, app->config.admin_key_file, why, size));
     if (ok && app->config.auth) ok = a->running = pthread_create(&a->refresher, NULL, refresh, a) == 0;
@@ -252,7 +258,7 @@ static bool find_key(service_auth *a, const char *token, service_who *who)
     for (int i = 0; i < a->nkeys && !found; i++)
         if (!strcmp(a->keys[i].id, id)) found = &a->keys[i];
     bool ok = sodium_memcmp(hash, found ? found->hash : nothing, 32) == 0 && found;
-    if (ok && found->expires_ms && found->expires_ms <= service_unix_ms()) ok = false;
+    if (ok && found->expires_ms && found->expires_ms <= cache_store_ms(a->app->cache)) ok = false;
     if (ok) {
         const tenant *t = tenant_of(a, found->tenant);
         bool admin = found->scopes >> SERVICE_ADMIN & 1;
@@ -273,10 +279,10 @@ static service_reply *limit(service_call *c, int rate)
     tenant *t = tenant_of(a, c->who.tenant);
     if (!t && a->ntenants < TENANTS) {
         t = &a->tenants[a->ntenants++];
-        *t = (tenant){.rate = -1};
+        *t = (tenant){.quota = {-1, -1, -1, -1}};
         snprintf(t->name, sizeof t->name, "%s", c->who.tenant);
     }
-    if (t && t->rate >= 0) rate = t->rate;
+    if (t && t->quota.rate >= 0) rate = t->quota.rate;
     if (!t || !rate) {
         pthread_mutex_unlock(&a->lock);
         return NULL;
@@ -287,6 +293,7 @@ static service_reply *limit(service_call *c, int rate)
     t->filled_ms = now ? now : 1;
     bool ok = t->tokens >= 1;
     if (ok) t->tokens -= 1;
+    t->fresh += ok;
     double left = t->tokens;
     pthread_mutex_unlock(&a->lock);
     int seconds = left >= 1 ? 0 : (int)((1 - left) * 60 / rate) + 1;
@@ -334,24 +341,71 @@ service_reply *service_auth_judge(service_call *c, const char *authorization, bo
     return owner ? NULL : limit(c, cfg->rate);
 }
 
-service_reply *service_auth_compile(service_call *c)
+/* The database counts for the whole fleet; while it is away every service counts for itself. */
+static bool spend_alone(service_auth *a, const char *name, int64_t day, int most)
 {
-    service_auth *a = c->app->auth;
-    int64_t now = service_unix_ms(), day = now / 86400000;
-    bool ok = true;
     pthread_mutex_lock(&a->lock);
-    tenant *t = c->who.sees_all ? NULL : tenant_of(a, c->who.tenant);
+    tenant *t = tenant_of(a, name);
     if (t && t->day != day) {
         t->day = day;
         t->used = 0;
     }
-    if (t && t->compiles_per_day) ok = t->used++ < t->compiles_per_day;
-    int most = t ? t->compiles_per_day : 0;
+    bool ok = !t || t->used++ < most;
     pthread_mutex_unlock(&a->lock);
-    if (ok) return NULL;
+    return ok;
+}
+
+service_quota service_auth_quota(service_auth *a, const char *name)
+{
+    pthread_mutex_lock(&a->lock);
+    const tenant *t = tenant_of(a, name);
+    service_quota q = t ? t->quota : (service_quota){-1, -1, -1, -1};
+    pthread_mutex_unlock(&a->lock);
+    return q;
+}
+
+int service_auth_jobs(service_auth *a, const char *name)
+{
+    int most = service_auth_quota(a, name).jobs;
+    return most > 0 ? most : most == 0 ? INT32_MAX : 0;
+}
+
+service_reply *service_auth_compile(service_call *c)
+{
+    service_auth *a = c->app->auth;
+    int64_t now = cache_store_ms(a->app->cache), spent;
+    int most = c->who.sees_all ? 0 : service_auth_quota(a, c->who.tenant).compiles_per_day;
+    if (most <= 0) return NULL;
+    enum jobs_status st = jobs_spend(service_fleet_jobs(c->app->fleet), c->who.tenant, "compiles", DAY_MS, 1, most, &spent);
+    if (st == JOBS_OK || (st == JOBS_ERROR && spend_alone(a, c->who.tenant, now / DAY_MS, most))) return NULL;
     service_reply *r = service_problem_limit(429, "compiles_per_day", most, "the tenant's compiles of this day are used up");
-    service_reply_set(r, "Retry-After", "%lld", (long long)(86400 - now / 1000 % 86400));
+    service_reply_set(r, "Retry-After", "%lld", (long long)((DAY_MS - now % DAY_MS) / 1000 + 1));
     return r;
+}
+
+/* Tells the fleet what was let through here since the last time, and takes off what other services let through. */
+static void share_rates(service_auth *a)
+{
+    for (int i = 0; *a->app->config.postgres; i++) {
+        char name[64];
+        int64_t spent, n;
+        pthread_mutex_lock(&a->lock);
+        bool more = i < a->ntenants;
+        tenant *t = more ? &a->tenants[i] : NULL;
+        if (t) memcpy(name, t->name, sizeof name);
+        n = t ? t->fresh : 0;
+        bool lately = t && (n || (t->filled_ms && (int64_t)service_now_ms() - t->filled_ms < MINUTE_MS)); /* others may go on where it paused here */
+        if (t) t->fresh = 0;
+        pthread_mutex_unlock(&a->lock);
+        if (!more) return;
+        if (!lately || jobs_spend(service_fleet_jobs(a->app->fleet), name, "calls", MINUTE_MS, n, 0, &spent) != JOBS_OK) continue;
+        pthread_mutex_lock(&a->lock); /* tenants are never removed */
+        int64_t others = (spent >= t->told + n ? spent - t->told : spent) - n;
+        t->told = spent;
+        t->tokens -= (double)others;
+        if (t->quota.rate > 0 && t->tokens < -t->quota.rate) t->tokens = -t->quota.rate;
+        pthread_mutex_unlock(&a->lock);
+    }
 }
 
 /* ---- what may be seen ---- */
@@ -410,9 +464,10 @@ void service_grant_record(service_call *c, const cache_record *r)
 void service_audit(service_call *c, const char *action, const char *subject, const char *detail)
 {
     char id[40];
+    int64_t at = cache_store_ms(c->app->cache);
     cJSON *o = cJSON_CreateObject();
-    snprintf(id, sizeof id, "%016llx-%08x", (unsigned long long)(INT64_MAX - service_unix_ms()), randombytes_random());
-    cJSON_AddNumberToObject(o, "at_ms", (double)service_unix_ms());
+    snprintf(id, sizeof id, "%016llx-%08x", (unsigned long long)(INT64_MAX - at), randombytes_random());
+    cJSON_AddNumberToObject(o, "at_ms", (double)at);
     cJSON_AddStringToObject(o, "action", action);
     cJSON_AddStringToObject(o, "subject", subject);
     if (detail && *detail) cJSON_AddStringToObject(o, "detail", detail);

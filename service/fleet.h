@@ -10,8 +10,8 @@ service_fleet *service_fleet_open(service_app *app, char *why, size_t size);
 void service_fleet_close(service_fleet *f);
 jobs *service_fleet_jobs(service_fleet *f);
 /* LEAD: this service builds it, under *lease. FOLLOW: somebody else does, or will: service_fleet_park. ALONE: the fleet could not be asked; it is
- * built here without a lease, as it would be without a fleet. */
-enum service_lead { SERVICE_LEAD, SERVICE_FOLLOW, SERVICE_ALONE };
+ * built here without a lease, as it would be without a fleet. TOO_MANY: the tenant has as many live jobs as it may. */
+enum service_lead { SERVICE_LEAD, SERVICE_FOLLOW, SERVICE_ALONE, SERVICE_TOO_MANY };
 enum service_lead service_fleet_lead(service_fleet *f, service_job *job, kept **lease);
 /* Takes the pool's reference: the job goes to the pool again when it can be answered or led, or ends with a problem. */
 void service_fleet_park(service_fleet *f, service_job *job);

@@ -1,6 +1,7 @@
 /* The service as one of a fleet: leads or follows compiles by leases on jobs, and hears what others did to kernels that it keeps in memory. */
 #include "service/fleet.h"
 #include "jobs/room.h"
+#include "service/auth.h"
 #include "workers/arena.h"
 #include <pthread.h>
 #include <stdio.h>
@@ -46,7 +47,7 @@ static enum jobs_status submit(service_fleet *f, service_job *job)
     int64_t left = job->deadline - (int64_t)service_now_ms();
     build_needs(job->ask->hw, true, needs);
     jobs_ask a = {.id = job->id, .kind = JOBS_COMPILE, .key = job->key, .tenant = job->tenant,
-                 .class = JOBS_INTERACTIVE, .needs = needs, .payload = payload,
+                 .class = JOBS_INTERACTIVE, .needs = needs, .payload = payload, .live_max = service_auth_jobs(f->app->auth, job->tenant),
                   .deadline_ms = left < 1 ? 1 : left};
     enum jobs_status st = payload ? jobs_submit(f->jobs, &a, &out, &fresh) : JOBS_ERROR;
     free(payload);
@@ -61,12 +62,14 @@ enum service_lead service_fleet_lead(service_fleet *f, service_job *job, kept **
     jobs_lease l;
     jobs_job out;
     *lease = NULL;
-    if (submit(f, job) != JOBS_OK) return SERVICE_ALONE;
+    enum jobs_status st = submit(f, job);
+    if (st == JOBS_FULL) return SERVICE_TOO_MANY;
+    if (st != JOBS_OK) return SERVICE_ALONE;
     if (!f->app->config.compile_here) return SERVICE_FOLLOW;
     jobs_offer o = {.worker = f->name, .words = f->words, .kinds = 1u << JOBS_COMPILE, .id = job->id};
     /* Its own compiles it can always do: what cannot be run here is answered unverified, as without a fleet. */
     o.any = true;
-    enum jobs_status st = jobs_claim(f->jobs, &o, &l, &out);
+    st = jobs_claim(f->jobs, &o, &l, &out);
     if (st == JOBS_NONE) return SERVICE_FOLLOW;
     if (st != JOBS_OK) return SERVICE_ALONE;
     jobs_job_free(&out);
@@ -89,7 +92,8 @@ static void gone(void *user, const char *key)
 
 bool service_fleet_room(service_fleet *f, const char *tenant)
 {
-    room_limits l = {(int64_t)f->app->config.store_mib << 20, (int64_t)f->app->config.tenant_mib << 20, IDLE_MS};
+    int own = service_auth_quota(f->app->auth, tenant).store_mib;
+    room_limits l = {(int64_t)f->app->config.store_mib << 20, (int64_t)(own >= 0 ? own : f->app->config.tenant_mib) << 20, IDLE_MS};
     return (!l.bytes && !l.tenant_bytes) || room_make(f->jobs, tenant, &l, KERNEL_BYTES, gone, f) != JOBS_FULL;
 }
 
@@ -227,6 +231,14 @@ static void touch(service_fleet *f, const char *id)
 }
 
 /* ---- news ---- */
+/* What this process wrote itself it has forgotten already, and has filled again maybe. */
+static void hear_of_kernel(service_fleet *f, const jobs_event *e)
+{
+    bool own = !strcmp(e->worker, cache_process(f->app->cache));
+    service_count(f->app->metrics, own ? SERVICE_NEWS_OWN : SERVICE_NEWS_OTHER);
+    if (!own) cache_changed(f->app->cache, e->key);
+}
+
 static void hear(service_fleet *f)
 {
     static const char *const of_kernels[] = {"kernel", "verdict", "quarantine", "evicted"};
@@ -236,7 +248,7 @@ static void hear(service_fleet *f)
     while (e && f->seen >= 0 && (n = jobs_events(f->jobs, NULL, f->seen, EVENTS, e)) > 0) {
         for (int i = 0; i < n; i++) {
             for (size_t k = 0; k < sizeof of_kernels / sizeof *of_kernels; k++)
-                if (!strcmp(e[i].kind, of_kernels[k])) cache_changed(f->app->cache, e[i].key);
+                if (!strcmp(e[i].kind, of_kernels[k])) hear_of_kernel(f, &e[i]);
             if (*e[i].job) touch(f, e[i].job);
             f->seen = e[i].seq;
             jobs_event_free(&e[i]);

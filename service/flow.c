@@ -203,6 +203,13 @@ static bool build_here(service_app *app, service_job *job, kept *lease, service_
     return r.end != BUILD_LOST;
 }
 
+static void end_with(service_job *job, service_reply *problem)
+{
+    service_app *app = job->app;
+    service_jobs_done(app->jobs, job, problem, true);
+    service_job_drop(app->jobs, job);
+}
+
 void service_compile_job(void *arg)
 {
     service_job *job = arg;
@@ -218,11 +225,16 @@ void service_compile_job(void *arg)
     }
     if (!service_fleet_room(app->fleet, job->tenant)) {
         problem = service_problem(507, "store-full", "the store is full", "nothing in it may go: all of it is in use, or of others", NULL);
-        service_jobs_done(app->jobs, job, problem, true);
-        service_job_drop(app->jobs, job);
+        end_with(job, problem);
         return;
     }
     enum service_lead lead = service_fleet_lead(app->fleet, job, &lease);
+    if (lead == SERVICE_TOO_MANY) {
+        problem = service_problem(429, "quota-exceeded", "the tenant has too many jobs under way", job->tenant, "wait for some of them to end");
+        service_reply_header(problem, "Retry-After", "1");
+        end_with(job, problem);
+        return;
+    }
     if (lead == SERVICE_FOLLOW) {
         job->followed = true;
         service_fleet_park(app->fleet, job);

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
+#include "cache/clock_posix.h"
 #include "service/graph_flow.h"
 #include "workers/arena.h"
 
@@ -154,12 +155,8 @@ static bool take_answer(graph *g, flight *f, service_reply *r)
 /* Waits for a change, 200 ms at most; the number of a flight that has an answer, or -1. */
 static int wait_any(graph *g, flight *flights, int n)
 {
-    struct timespec t;
+    struct timespec t = cache_after(200);
     int found = -1;
-    clock_gettime(CLOCK_REALTIME, &t);
-    t.tv_nsec += 200000000;
-    t.tv_sec += t.tv_nsec / 1000000000;
-    t.tv_nsec %= 1000000000;
     pthread_mutex_lock(&g->all->lock);
     for (int turn = 0; turn < 2 && found < 0; turn++) {
         for (int i = 0; i < n && found < 0; i++)
@@ -255,7 +252,7 @@ service_graphs *service_graphs_open(service_app *app)
     if (!s) return NULL;
     s->app = app;
     pthread_mutex_init(&s->lock, NULL);
-    pthread_cond_init(&s->changed, NULL);
+    cache_cond_init(&s->changed);
     return s;
 }
 

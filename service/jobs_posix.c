@@ -3,9 +3,11 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
+#include "cache/clock_posix.h"
 #include "jobs/jobs.h"
 #include "service/service.h"
+
+enum { TICK_MS = 20 };
 
 struct service_jobs {
     service_app *app;
@@ -29,11 +31,11 @@ static void release(service_job *job)
 /* Forgets finished jobs that are old, or the oldest finished ones when the table is full. */
 static void sweep(service_jobs *j)
 {
-    int64_t now = service_unix_ms();
+    int64_t now = (int64_t)service_now_ms();
     for (service_job **p = &j->list; *p;) {
         service_job *job = *p;
         bool last = j->n >= SERVICE_JOBS && !job->next;
-        if (job->settled && !job->waiters && (last || now - job->finished_ms > SERVICE_JOB_KEEP_SECONDS * 1000ll)) {
+        if (job->settled && !job->waiters && (last || now - job->ended > SERVICE_JOB_KEEP_SECONDS * 1000ll)) {
             *p = job->next;
             j->n--;
             release(job);
@@ -68,11 +70,7 @@ static void *tick(void *arg)
     service_jobs *j = arg;
     pthread_mutex_lock(&j->lock);
     for (int turn = 0; !j->stopping; turn++) {
-        struct timespec t;
-        clock_gettime(CLOCK_REALTIME, &t);
-        t.tv_nsec += 20000000;
-        t.tv_sec += t.tv_nsec / 1000000000;
-        t.tv_nsec %= 1000000000;
+        struct timespec t = cache_after(TICK_MS);
         pthread_cond_timedwait(&j->stop, &j->lock, &t);
         wake(j, false);
         if (turn % 500 == 0) sweep(j);
@@ -87,7 +85,7 @@ service_jobs *service_jobs_open(service_app *app)
     if (!j) return NULL;
     j->app = app;
     pthread_mutex_init(&j->lock, NULL);
-    pthread_cond_init(&j->stop, NULL);
+    cache_cond_init(&j->stop);
     if (pthread_create(&j->ticker, NULL, tick, j)) {
         free(j);
         return NULL;
@@ -222,6 +220,7 @@ void service_jobs_done(service_jobs *j, service_job *job, service_reply *problem
     job->state = job->problem ? SERVICE_FAILED : SERVICE_SUCCEEDED;
     job->settled = settled;
     job->finished_ms = service_unix_ms();
+    job->ended = (int64_t)service_now_ms();
     wake(j, false);
     pthread_mutex_unlock(&j->lock);
 }

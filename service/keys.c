@@ -43,7 +43,7 @@ enum cache_status service_key_new(service_auth *a, const char *tenant, unsigned 
         if (scopes >> s & 1) cJSON_AddItemToArray(list, cJSON_CreateString(service_scope_text((enum service_scope)s)));
     cJSON_AddStringToObject(o, "hash", hash);
     cJSON_AddStringToObject(o, "label", label ? label : "");
-    cJSON_AddNumberToObject(o, "created_ms", (double)service_unix_ms());
+    cJSON_AddNumberToObject(o, "created_ms", (double)cache_store_ms(service_auth_cache(a)));
     cJSON_AddNumberToObject(o, "expires_ms", (double)expires_ms);
     return put(a, "key", id, o);
 }
@@ -73,10 +73,10 @@ enum cache_status service_key_rotate(service_auth *a, const char *id, int64_t gr
     const char *label = cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(o, "label"));
     int64_t expires = cJSON_IsNumber(e) ? (int64_t)e->valuedouble : 0;
     bool ok = tenant && service_scopes_parse(cJSON_GetObjectItemCaseSensitive(o, "scopes"), &scopes);
-    bool live = !expires || expires > service_unix_ms();
+    bool live = !expires || expires > cache_store_ms(service_auth_cache(a));
     s = !ok ? CACHE_ERROR : !live ? CACHE_MISS : service_key_new(a, tenant, scopes, expires, label, fresh, secret);
     cJSON_Delete(o);
-    return s == CACHE_OK ? service_key_expire(a, id, service_unix_ms() + grace_ms) : s;
+    return s == CACHE_OK ? service_key_expire(a, id, cache_store_ms(service_auth_cache(a)) + grace_ms) : s;
 }
 
 /* Every document of a kind, the secret's hash left out. */

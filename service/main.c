@@ -181,6 +181,7 @@ int main(int argc, char **argv)
         return 0;
     }
     app.started_ms = service_unix_ms();
+    app.started = service_now_ms();
     app.cpus = (int)sysconf(_SC_NPROCESSORS_ONLN);
     if (app.cpus < 1) app.cpus = 1;
     int status = serve(&app, exe_dir);

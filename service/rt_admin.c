@@ -50,7 +50,8 @@ service_reply *rt_key_new(service_call *c)
     if (!bad && !service_name_ok(tenant)) bad = service_body_wrong("/tenant", "this cannot be the name of a tenant", "[a-z0-9_][a-z0-9_.-]{0,61}");
     if (!bad && !service_scopes_parse(cJSON_GetObjectItemCaseSensitive(o, "scopes"), &scopes))
         bad = service_body_wrong("/scopes", "no list of scopes", "a list of read, compile, tune, work, admin");
-    if (!bad && service_key_new(c->app->auth, tenant, scopes, seconds ? service_unix_ms() + seconds * 1000 : 0, label, id, &secret) != CACHE_OK)
+    int64_t expires = seconds ? cache_store_ms(c->app->cache) + seconds * 1000 : 0;
+    if (!bad && service_key_new(c->app->auth, tenant, scopes, expires, label, id, &secret) != CACHE_OK)
         bad = away();
     service_reply *r = bad ? bad : show(c, "key-new", id, secret, tenant);
     if (bad) free(secret);
@@ -79,7 +80,7 @@ static service_reply *done(void) { return service_reply_text(204, "application/j
 
 service_reply *rt_key_drop(service_call *c)
 {
-    enum cache_status s = service_key_expire(c->app->auth, c->param, service_unix_ms());
+    enum cache_status s = service_key_expire(c->app->auth, c->param, cache_store_ms(c->app->cache));
     if (s == CACHE_MISS) return service_problem(404, "not-found", "no such key", c->param, NULL);
     if (s != CACHE_OK) return away();
     service_audit(c, "key-expire", c->param, NULL);
@@ -88,13 +89,15 @@ service_reply *rt_key_drop(service_call *c)
 
 service_reply *rt_tenant_put(service_call *c)
 {
-    static const char *const names[] = {"visibility", "rate", "compiles_per_day", NULL};
+    static const char *const names[] = {"visibility", "rate", "compiles_per_day", "store_mib", "jobs", NULL};
     service_reply *bad;
     cJSON *o = service_body_json(c, &bad);
     if (!o) return bad;
     const char *v = service_body_text(o, "visibility", "private", 8, &bad);
     service_body_int(o, "rate", 0, 0, 1000000, &bad);
     service_body_int(o, "compiles_per_day", 0, 0, 1000000000, &bad);
+    service_body_int(o, "store_mib", 0, 0, 1000000000, &bad);
+    service_body_int(o, "jobs", 0, 0, 1000000, &bad);
     if (!bad) service_body_only(o, names, &bad);
     if (!bad && strcmp(v, "private") && strcmp(v, "public"))
         bad = service_body_wrong("/visibility", "who may see what this tenant makes", "private or public");
@@ -153,10 +156,10 @@ service_reply *rt_gc(service_call *c)
     if (!bad) service_body_only(o, names, &bad);
     cJSON_Delete(o);
     if (bad) return bad;
-    int64_t before = service_unix_ms() - days * 86400000;
-    int64_t audit = cache_forget_docs(c->app->cache, "audit", before);
-    int64_t impossible = cache_forget_impossible(c->app->cache, kiln_fingerprint(), before);
-    int jobs_gone = jobs_sweep(service_fleet_jobs(c->app->fleet), days * 86400000);
+    int64_t age = days * 86400000;
+    int64_t audit = cache_forget_docs(c->app->cache, "audit", age);
+    int64_t impossible = cache_forget_impossible(c->app->cache, kiln_fingerprint(), age);
+    int jobs_gone = jobs_sweep(service_fleet_jobs(c->app->fleet), age);
     if (audit < 0 || impossible < 0 || jobs_gone < 0) return away();
     service_audit(c, "gc", "", NULL);
     o = cJSON_CreateObject();
@@ -201,7 +204,7 @@ service_reply *rt_stats(service_call *c)
 {
     service_app *app = c->app;
     cJSON *o = cJSON_CreateObject();
-    cJSON_AddNumberToObject(o, "up_seconds", (double)(service_unix_ms() - app->started_ms) / 1000);
+    cJSON_AddNumberToObject(o, "up_seconds", (service_now_ms() - app->started) / 1000);
     cJSON_AddNumberToObject(o, "jobs_queued", service_jobs_count(app->jobs, SERVICE_QUEUED));
     cJSON_AddNumberToObject(o, "jobs_running", service_jobs_count(app->jobs, SERVICE_RUNNING));
     cJSON_AddNumberToObject(o, "keys_refused", (double)service_auth_failures(app->auth));

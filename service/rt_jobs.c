@@ -273,6 +273,7 @@ static service_reply *submit(service_call *c, service_ask *a, jobs_ask *j, int64
     j->tenant = c->who.tenant;
     j->needs = needs;
     j->payload = payload;
+    j->live_max = service_auth_jobs(c->app->auth, c->who.tenant);
     service_grant(c, a->keys.kernel);
     enum jobs_status s = jobs_submit(jobs_of(c), j, &out, &fresh);
     free(payload);

@@ -75,6 +75,8 @@ enum service_scope {
     SERVICE_SCOPES
 };
 const char *service_scope_text(enum service_scope s);
+/* What a tenant may have; -1: not said of it, the service's own setting counts; 0: no bound. */
+typedef struct service_quota { int rate, compiles_per_day, store_mib, jobs; } service_quota;
 typedef struct service_who {
     char tenant[64], key[24]; /* "": none */
     unsigned scopes;          /* 1 << service_scope */
@@ -112,6 +114,7 @@ typedef struct service_app {
     atomic_ullong quarantine_serial; /* grows with every artifact or version found wrong */
     atomic_ullong target_serial; /* with the cache's generation: what prepared answers hang on */
     int64_t started_ms;
+    double started; /* service_now_ms */
     int cpus;
 } service_app;
 
@@ -211,7 +214,7 @@ struct service_job {
     service_reply *problem;  /* of a failed job */
     service_times times;
     int64_t created_ms, finished_ms;
-    int64_t deadline; /* service_now_ms */
+    int64_t deadline, ended; /* service_now_ms */
     service_call *waiters;
     service_job *next;
 };

@@ -26,6 +26,7 @@ static span product(span x, span y)
 
 static span quotient(span x, span y)
 {
+    if (x.lo > x.hi || y.lo > y.hi) return whole; /* under guards that exclude each other */
     if (y.lo <= 0 && y.hi >= 0) return whole;
     if (x.lo == INT64_MIN && y.lo <= -1 && y.hi >= -1) return whole;
     int64_t c[4] = {kn_floor_div(x.lo, y.lo), kn_floor_div(x.lo, y.hi), kn_floor_div(x.hi, y.lo), kn_floor_div(x.hi, y.hi)};

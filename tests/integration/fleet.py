@@ -68,6 +68,12 @@ try:
     after = counter(one_port, "kiln_compiles_total") + counter(two_port, "kiln_compiles_total")
     check("one compile a key", after - before == 3, after - before)
 
+    # news of its own writing makes no service forget
+    time.sleep(1.5)
+    news = {(p, w): counter(p, f'kiln_news_total{{from="{w}"}}') for p in (one_port, two_port) for w in ("own", "others")}
+    for p, other in ((one_port, two_port), (two_port, one_port)):
+        check("own news is known as such, others' is heard", news[p, "own"] >= 1 and news[p, "others"] == news[other, "own"], news)
+
     # a quarantine reaches the memory of the other
     key = json.loads(answers[0][2])["key"]
     path = f"/v1/kernels/{key}"

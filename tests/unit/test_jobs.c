@@ -709,6 +709,30 @@ static void news_wakes_other_processes(void **s)
     jobs_close(there);
 }
 
+static void spending_is_counted_together(void **s)
+{
+    (void)s;
+    jobs *one = open_jobs(), *two = open_jobs();
+    const int64_t day = 86400000;
+    int64_t n = 0;
+    assert_int_equal(jobs_spend(one, "a", "compiles", day, 1, 3, &n), JOBS_OK);
+    assert_int_equal(jobs_spend(two, "a", "compiles", day, 1, 3, &n), JOBS_OK);
+    assert_int_equal(n, 2);
+    assert_int_equal(jobs_spend(one, "a", "compiles", day, 2, 3, &n), JOBS_FULL);
+    assert_int_equal(jobs_spend(one, "a", "compiles", day, 1, 3, &n), JOBS_OK); /* the refused ones were not taken */
+    assert_int_equal(n, 3);
+    assert_int_equal(jobs_spend(two, "a", "compiles", day, 1, 3, &n), JOBS_FULL);
+    assert_int_equal(jobs_spend(two, "b", "compiles", day, 1, 3, &n), JOBS_OK);
+    assert_int_equal(jobs_spend(two, "a", "calls", day, 70, 0, &n), JOBS_OK);
+    assert_int_equal(n, 70);
+    assert_int_equal(jobs_spend(two, "a", "calls", 0, 1, 0, &n), JOBS_REFUSED);
+    assert_int_equal(jobs_spend(one, "c", "calls", 1, 1, 1, &n), JOBS_OK); /* a window of a millisecond is over at once */
+    rest(20);
+    assert_int_equal(jobs_spend(one, "c", "calls", 1, 1, 1, &n), JOBS_OK);
+    jobs_close(one);
+    jobs_close(two);
+}
+
 static void away_is_an_error(void **s)
 {
     (void)s;
@@ -742,6 +766,7 @@ int main(void)
         BOTH(budgets_and_deadlines),
         BOTH(lists_pages_and_counts),
         BOTH(the_least_worth_goes),
+        BOTH(spending_is_counted_together),
         ON(every_version_moves_forward, embedded),
         ON(every_version_moves_forward_postgres, postgres),
         BOTH(races_end_each_job_once),
