@@ -52,6 +52,10 @@ typedef struct kn_cpu_dot {
 bool kn_cpu_dot_of(const kn_site *x, kn_cpu_dot *d);
 bool kn_cpu_dots(const kn_site *x, kn_plans *p); /* cpu_dots.c; false: it is no such sum */
 
+/* cpu_packed.c: tiles of a sum of products with a constant factor along n, which is packed ahead; false: it is no such sum. */
+bool kn_cpu_packed(const kn_site *x, kn_plans *p);
+bool kn_cpu_is_packed(const kn_site *x);
+
 void kn_cpu_maps(const kn_site *x, kn_plans *p); /* cpu_maps.c */
 void kn_cpu_sums(const kn_site *x, kn_plans *p); /* cpu_sums.c */
 /* cpu_rows.c: a plan for stage `last` together with the producers that go under its outer loops; the set of these stages, 0: none do. */

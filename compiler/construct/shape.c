@@ -260,7 +260,7 @@ static bool flatten_one(shaper *s, const kn_stage *g)
 {
     kn_site v;
     kn_site_of(s->a, s->t, g, s->hw, &v);
-    if (s->hw->gpu || !v.contraction || v.s->scatter) return false;
+    if (s->hw->gpu || !v.contraction || v.s->scatter || kn_cpu_is_packed(&v)) return false;
     const kn_expr *loads[KN_SITE_LOADS];
     int n = kn_loads(v.s->body, loads, KN_SITE_LOADS);
     for (int i = 0; i < n && i < KN_SITE_LOADS; i++) {

@@ -167,7 +167,7 @@ void kn_cost_cpu(const kn_stage_view *v, kn_cost *c)
         eff *= inner_share(v, chains, hw->fma_per_cycle);
     }
     c->registers = (int)kn_register_need(v);
-    if (c->registers > hw->vector_registers) eff *= 0.5; /* spills: a store and a load for a multiply-add */
+    if (c->registers > hw->vector_registers + 1) eff *= 0.5; /* spills: a store and a load for a multiply-add, which takes one operand from memory */
     if (lanes > 1) { /* gathers: a vector of strided elements is put together one by one */
         int axis = g->loops[g->nloops - 1].axis;
         for (int i = 0; i + 1 < v->naccesses; i++) {

@@ -79,7 +79,7 @@
 
 enum kn_loop_kind { KN_SERIAL, KN_PARALLEL, KN_GRID, KN_THREAD, KN_VTHREAD, KN_UNROLL, KN_VECTOR };
 static inline bool kn_is_register(enum kn_loop_kind k) { return k == KN_UNROLL || k == KN_VTHREAD || k == KN_VECTOR; }
-enum kn_scope { KN_GLOBAL, KN_SCRATCH, KN_SHARED, KN_REGISTER, KN_FRAGMENTS, KN_PARAM, KN_PACKED }; 
+enum kn_scope { KN_GLOBAL, KN_SCRATCH, KN_SHARED, KN_REGISTER, KN_FRAGMENTS, KN_PARAM, KN_PACKED };
 /* FRAGMENTS: a tile that lies in the registers of a warp's threads; of blocks only. PACKED: a constant input as prepack orders it */
 
 /* axis value = sum over its loops of loop variable * stride (may reach past the axis's extent in tail tiles) */

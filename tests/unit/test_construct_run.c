@@ -59,6 +59,14 @@ static const struct { const char *text, *inputs; } programs[] = {
     {"t[M,S] +=! x[M,S*8+I] where S in 5, I in 8; p[M,S] +=! select(I<S, t[M,I], 0.0) where S in 5; "
      "q[M,S] +=! select(I<=S%8, x[M,S//8*8+I], 0.0) where S in 40, I in 8; y[M,S] = q[M,S] + p[M,S//8]", "x=f32:3x40"},
     {"y[M,I] +=! pad(x,0.0)[M,Q*5+C]*w[I//5,Q,(I-C)%5] where I in 15, C in 5", "x=f32:7x13&w=f32:3x3x5"},
+    /* factors packed ahead: rows and panels that do not come out even, padding, strides, groups, an epilogue, channels first */
+    {"c[M,N] +=! a[M,K]*b[K,N]", "a=f32:19x111&b=f32:111x37:const"},
+    {"c[M,N] +=! a[M,K]*b[N,K]", "a=f32:3x20&b=f32:13x20:const"},
+    {"t[N,P,Q,F] +=! pad(x,0.0)[N,P*2+R-1,Q*2+S-1,C]*w[F,C,R,S] where P in 3, Q in 9; y[N,P,Q,F] = max(t[N,P,Q,F] + z[N,P,Q,F]*s[F], 0.0)",
+     "x=f32:2x6x17x5&w=f32:37x5x3x3:const&z=f32:2x3x9x37&s=f32:37:const"},
+    {"y[N,P,Q,F] +=! pad(x,0.0)[N,C,P*2+R-3,Q*2+S-3]*w[F,C,R,S] where P in 5, Q in 6", "x=f32:1x3x9x11&w=f32:20x3x7x7:const"},
+    {"y[N,P,Q,G,F] +=! x[N,P,Q,G,C]*w[G,F,C]", "x=f32:1x3x5x3x4&w=f32:3x17x4:const"},
+    {"y[N,F,P,Q] +=! pad(x,0.0)[N,C,P+R-1,Q+S-1]*w[F,C,R,S] where P in 5, Q in 19", "x=f32:1x2x5x19&w=f32:3x2x3x3:const"},
     {"y[N,C,H,W] = pad(x,0.0)[N,C,H+i[C]//3-1,W+i[C]%3-1] where H in 5, W in 17", "x=f32:1x6x5x17&i=i32:6"},
 };
 enum { NPROGRAMS = sizeof programs / sizeof programs[0], NIDS = sizeof ids / sizeof ids[0], TOP = 2 };

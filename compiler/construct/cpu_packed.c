@@ -1,0 +1,204 @@
+/* Sums of products with a constant factor whose own axis the lanes run along: the factor is packed ahead in the order in which register tiles read
+ * it (prepack), so that its layout, its padding to whole tiles and its distance from memory's pages do not matter. The other factor's places are the
+ * rows: those of a window are taken row by row of the image, with the padding of a band of them filled in beside (cache_read region). */
+#include "construct/cpu.h"
+
+typedef struct packed {
+    const kn_site *x;
+    int w, v;                    /* loads: the constant, the other factor */
+    int q, p;                    /* rows of a register tile; rows around them, cut into bands; -1: none */
+    int order[KILN_MAX_AXES];    /* the reduction's axes, as the other factor is walked through from end to end */
+    int blocked;                 /* reduce axis that is cut where blocks of the constant are to stay in L1 */
+    bool padded;
+    int64_t lanes, nv, mr, band, kb;
+} packed;
+
+static int64_t extent(const packed *k, int axis) { return kn_cpu_extent(k->x, axis); }
+static const char *name(const packed *k, int axis) { return kn_cpu_axis(k->x, axis); }
+static bool has(const packed *k, int load, int axis) { return k->x->load[load].axes >> axis & 1; }
+
+static bool read_once(const kn_program *p, const kn_stmt *s, int tensor)
+{
+    const kn_expr *loads[KN_SITE_LOADS];
+    int found = 0;
+    for (int i = 0; i < p->nstmts; i++) {
+        int n = kn_loads(p->stmts[i]->body, loads, KN_SITE_LOADS);
+        if (n > KN_SITE_LOADS && p->stmts[i] != s) return false;
+        for (int l = 0; l < n && l < KN_SITE_LOADS; l++) found += loads[l]->u.tensor == tensor;
+    }
+    return found == 1;
+}
+
+/* The rows: places of the other factor alone, nearest in the output first. */
+static void find_rows(packed *k)
+{
+    const kn_site *x = k->x;
+    k->q = k->p = -1;
+    for (int i = 0; i < x->s->nspatial; i++) {
+        if (i == x->n || extent(k, i) < 2 || has(k, k->w, i) || !has(k, k->v, i)) continue;
+        if (k->q < 0 || x->store.coef[i] < x->store.coef[k->q]) k->p = k->q, k->q = i;
+        else if (k->p < 0 || x->store.coef[i] < x->store.coef[k->p]) k->p = i;
+    }
+    for (int i = x->s->nspatial, n = 0; i < x->s->naxes; i++) {
+        int at = n++;
+        for (; at > 0 && x->load[k->v].coef[k->order[at - 1]] < x->load[k->v].coef[i]; at--) k->order[at] = k->order[at - 1];
+        k->order[at] = i;
+    }
+    k->blocked = x->s->nspatial;
+    for (int i = k->blocked; i < x->s->naxes; i++)
+        if (has(k, k->w, i) && extent(k, i) >= extent(k, k->blocked)) k->blocked = i;
+}
+
+static bool packed_of(const kn_site *x, packed *k)
+{
+    const kn_expr *loads[2];
+    const kn_program *p = x->t->program;
+    *k = (packed){.x = x, .w = -1};
+    if (x->hw->gpu || x->s->red != KN_RED_SUM || x->s->scatter || x->nloads != 2 || kn_loads(x->s->body, loads, 2) != 2 || x->n < 0) return false;
+    if (kn_bare(x->s->body)->op != KN_OP_MUL || !x->store.linear || x->store.coef[x->n] != 1) return false;
+    for (int l = 0; l < 2; l++) {
+        const kn_tensor *t = &p->tensors[loads[l]->u.tensor];
+        if (t->role == KN_INPUT && t->constant && has(k, l, x->n) && !has(k, 1 - l, x->n) && !loads[l]->padded) k->w = l;
+    }
+    if (k->w < 0 || !read_once(p, x->s, loads[k->w]->u.tensor)) return false;
+    k->v = 1 - k->w;
+    k->padded = x->load[k->v].padded;
+    for (int d = 0; d < loads[k->v]->nargs && k->padded; d++) {
+        kn_affine f;
+        if (!kn_affine_of(loads[k->v]->args[d], &f)) return false;
+    }
+    find_rows(k);
+    int64_t full = x->hw->vector_bytes / kn_cpu_acc_bytes(x);
+    k->lanes = full;
+    while (k->lanes > 4 && k->lanes / 2 >= extent(k, x->n)) k->lanes /= 2;
+    return extent(k, x->n) * 4 >= k->lanes * 3 && (kn_dtype_bytes(loads[k->w]->dtype) >= 4 || !x->contraction);
+}
+
+bool kn_cpu_is_packed(const kn_site *x)
+{
+    packed k;
+    return packed_of(x, &k) && k.q >= 0;
+}
+
+/* All spatial axes but n and the rows, each a loop. */
+static void put_others(kn_buf *b, const packed *k, const char *before)
+{
+    for (int i = 0; i < k->x->s->nspatial; i++)
+        if (i != k->x->n && i != k->q && i != k->p) kn_putf(b, before, name(k, i));
+}
+
+static void put_reduction(kn_buf *b, const packed *k, bool outer)
+{
+    for (int r = 0; r < k->x->s->naxes - k->x->s->nspatial; r++) {
+        int i = k->order[r];
+        bool cut = k->kb && i == k->blocked;
+        if (outer == (k->kb > 0) && !cut) kn_putf(b, " %s.0", name(k, i));
+        if (cut) kn_putf(b, " %s.%d", name(k, i), !outer);
+    }
+}
+
+static int64_t bytes_of_constant(const packed *k)
+{
+    int64_t n = k->x->load[k->w].bytes;
+    for (int i = 0; i < k->x->s->naxes; i++)
+        if (has(k, k->w, i) && !kn_mul_fits(n, extent(k, i), &n)) return INT64_MAX;
+    return n;
+}
+
+static int64_t tasks_of(const packed *k, bool panels)
+{
+    int64_t n = panels ? kn_ceil_div(extent(k, k->x->n), k->nv * k->lanes) : 1;
+    for (int i = 0; i < k->x->s->nspatial; i++)
+        if (i != k->x->n && i != k->q && i != k->p && !kn_mul_fits(n, extent(k, i), &n)) return INT64_MAX / 64;
+    return n;
+}
+
+/* A band of rows of the image: as many as leave every core tasks enough, and as a quarter of L2 holds of the other factor. */
+static int64_t band_of(const packed *k, bool panels)
+{
+    if (k->p < 0) return 1;
+    const kn_hw_level *l2 = kn_hw_level_named(k->x->hw, "l2");
+    const kn_site_access *a = &k->x->load[k->v];
+    int64_t all = extent(k, k->p), row = a->bytes * (a->linear && a->coef[k->p] > 0 ? a->coef[k->p] : 1), want = 4 * (int64_t)k->x->hw->units;
+    int64_t bands = kn_ceil_div(want, tasks_of(k, panels)), most = (l2 ? l2->capacity_bytes : 262144) / 4 / (row > 0 ? row : 1);
+    int64_t band = kn_ceil_div(all, bands < 1 ? 1 : bands);
+    if (band > most) band = most < 1 ? 1 : most;
+    return kn_ceil_div(all, kn_ceil_div(all, band));
+}
+
+static void put_splits(kn_buf *b, const packed *k)
+{
+    const kn_site *x = k->x;
+    kn_putf(b, "split %s %s %lld %lld\n", x->name, name(k, x->n), (long long)k->nv, (long long)k->lanes);
+    kn_putf(b, "split %s %s %lld\n", x->name, name(k, k->q), (long long)k->mr);
+    if (k->p >= 0) kn_putf(b, "split %s %s %lld\n", x->name, name(k, k->p), (long long)k->band);
+    if (k->kb) kn_putf(b, "split %s %s %lld\n", x->name, name(k, k->blocked), (long long)k->kb);
+}
+
+/* panels: panels of the constant are tasks, and each meets all rows of one task while it is near; else bands of rows are, and meet all panels. */
+static void try_tile(packed *k, kn_plans *plans)
+{
+    const kn_site *x = k->x;
+    const kn_hw_level *l2 = kn_hw_level_named(x->hw, "l2");
+    bool panels = k->p < 0 || !l2 || bytes_of_constant(k) > l2->capacity_bytes / 2;
+    const char *n = name(k, x->n), *q = name(k, k->q), *p = k->p >= 0 ? name(k, k->p) : NULL;
+    k->band = band_of(k, panels);
+    kn_buf b;
+    kn_buf_init(&b, plans->a);
+    kn_putn(&b, x->before.p ? x->before.p : "", x->before.n);
+    put_splits(&b, k);
+    kn_putf(&b, "reorder %s", x->name);
+    put_others(&b, k, " %s.0");
+    if (panels) kn_putf(&b, " %s.0", n);
+    if (p) kn_putf(&b, " %s.0", p);
+    kn_put(&b, " |");
+    if (!panels) kn_putf(&b, " %s.0", n);
+    if (k->kb) put_reduction(&b, k, true);
+    if (p) kn_putf(&b, " %s.1", p);
+    kn_putf(&b, " %s.0", q);
+    put_reduction(&b, k, false);
+    kn_putf(&b, " | %s.1 %s.1 %s.2\n", q, n, n);
+    for (int i = 0; i < x->s->nspatial; i++)
+        if (i != x->n && i != k->q && i != k->p) kn_putf(&b, "parallel %s %s.0\n", x->name, name(k, i));
+    if (panels) kn_putf(&b, "parallel %s %s.0\n", x->name, n);
+    if (p) kn_putf(&b, "parallel %s %s.0\n", x->name, p);
+    kn_putf(&b, "unroll %s %s.1\nunroll %s %s.1\nvectorize %s %s.2\nprepack %s %d", x->name, q, x->name, n, x->name, n, x->name, k->w);
+    for (int i = 0; i < x->s->nspatial; i++)
+        if (has(k, k->w, i) && i != x->n) kn_putf(&b, " %s.0", name(k, i));
+    kn_putf(&b, " %s.0", n);
+    if (k->kb) put_reduction(&b, k, true);
+    put_reduction(&b, k, false);
+    kn_putf(&b, " %s.1 %s.2\n", n, n);
+    if (k->padded) kn_putf(&b, "cache_read %s %d scratch %s.0 region\n", x->name, k->v, p ? p : panels ? n : q);
+    kn_plans_try(plans, &b);
+}
+
+/* Blocks of the constant that leave half of L1 to the rows, near a divisor of the axis. */
+static int64_t block_of(const packed *k)
+{
+    const kn_hw_level *l1 = kn_hw_level_named(k->x->hw, "l1");
+    int64_t room = l1 ? l1->capacity_bytes / 2 / (k->nv * k->lanes * kn_cpu_acc_bytes(k->x)) : 0, all = extent(k, k->blocked);
+    if (room < 8 || all < 2 * room) return 0;
+    return kn_ceil_div(all, kn_ceil_div(all, room));
+}
+
+bool kn_cpu_packed(const kn_site *x, kn_plans *plans)
+{
+    packed k;
+    if (!packed_of(x, &k) || k.q < 0) return false;
+    int64_t rows = extent(&k, k.q), n = extent(&k, x->n), need = x->hw->fma_latency * x->hw->fma_per_cycle;
+    static const int64_t widths[] = {4, 3, 2, 6, 1, 8};
+    for (size_t i = 0; i < sizeof widths / sizeof *widths; i++) {
+        int64_t nv = widths[i], most = (x->hw->vector_registers - nv) / nv;
+        if ((nv > 1 && (nv - 1) * k.lanes >= n) || most < 1) continue;
+        if (most > 14) most = 14;
+        k.nv = nv;
+        k.mr = kn_ceil_div(rows, kn_ceil_div(rows, most));
+        if (k.mr * nv < need && (rows > k.mr || nv < 4) && i > 0 && plans->n) continue;
+        k.kb = 0;
+        try_tile(&k, plans);
+        k.kb = block_of(&k);
+        if (k.kb) try_tile(&k, plans);
+    }
+    return plans->n > 0;
+}
