@@ -6,6 +6,7 @@
 #include <string.h>
 
 enum { I, J, R, ROLES };
+enum { BAND = 16, MOST_COPIES = 8 }; /* rows of tiles that persistent blocks walk at a time */
 enum { SHORT_SUM = 4 }; /* instructions' worth of a sum, below which the rounding of factors in parts shows and memory sets the pace anyway */
 
 typedef struct product {
@@ -17,6 +18,9 @@ typedef struct product {
     const char *name[ROLES];
     bool along_r[2];                  /* the load's memory runs along R */
 } product;
+
+/* How a tile is filled and blocks are placed: copies, by the copy engine or not; blocks that share along rows (I) or columns. */
+typedef struct filling { int stages; bool bulk; int cluster, along; } filling;
 
 typedef struct tile { int64_t block[2], warps[2]; } tile;
 
@@ -106,7 +110,7 @@ static void put_loops(kn_buf *b, const product *p, const tile *t, const int64_t 
 }
 
 /* A tile of one factor, its rows along what is contiguous in memory. */
-static void put_cache(kn_buf *b, const product *p, int role, const tile *t, int64_t steps, int stages)
+static void put_cache(kn_buf *b, const product *p, int role, const tile *t, int64_t steps, const filling *f)
 {
     const char *s = p->x->name, *x = p->name[role], *r = p->name[R];
     int bytes = p->x->load[p->load[role]].bytes;
@@ -117,7 +121,7 @@ static void put_cache(kn_buf *b, const product *p, int role, const tile *t, int6
     bool group = is_group(p), matrices = p->along_r[role] || bytes == 2, even = group || (row >= 64 && !(row & (row - 1)));
     if (!matrices || !even) kn_putf(b, " pad %d", (matrices ? 16 : 32) / bytes);
     kn_put(b, "\n");
-    if (stages > 1) kn_putf(b, "double_buffer %s %d %d async\n", s, p->load[role], stages);
+    if (f->stages > 1) kn_putf(b, "double_buffer %s %d %d %s\n", s, p->load[role], f->stages, f->bulk ? "bulk" : "async");
     if (matrices && even) kn_putf(b, "swizzle %s %d%s\n", s, p->load[role], group && !p->along_r[role] ? " panels" : "");
 }
 
@@ -130,7 +134,7 @@ static bool begin(product *p, kn_plans *plans)
     return kn_plans_begin(plans, kn_buf_take(&b));
 }
 
-static void try_tile(product *p, kn_plans *plans, const tile *t, int64_t steps, int stages)
+static void try_filled(product *p, kn_plans *plans, const tile *t, int64_t steps, const filling *f)
 {
     const kn_intrin *it = p->it;
     int64_t count[2];
@@ -143,11 +147,31 @@ static void try_tile(product *p, kn_plans *plans, const tile *t, int64_t steps, 
     if (kn_warp_of(it->spec)->ways > 1 && count[I] * count[J] * KN_WARP_D > 64) return; /* the parts of split factors want the other registers */
     kn_putn(&b, plans->first.p, plans->first.n);
     put_loops(&b, p, t, count, steps);
-    for (int k = 0; k < 2; k++) put_cache(&b, p, k, t, steps, stages);
+    for (int k = 0; k < 2; k++) put_cache(&b, p, k, t, steps, f);
     kn_putf(&b, "tensorize %s %s.3 %s", p->x->name, p->name[I], it->name);
     for (int r = 0; r < ROLES; r++) kn_putf(&b, " %s=%s.%d", it->s->axes[r].name, p->name[r], r == R ? 2 : 3);
     kn_put(&b, "\n");
+    if (f->bulk) kn_putf(&b, "persist %s %d\n", p->x->name, BAND / (f->cluster > 1 && f->along == I ? f->cluster : 1));
+    if (f->cluster > 1) kn_putf(&b, "cluster %s %s.0 %d\n", p->x->name, p->name[f->along], f->cluster);
     kn_plans_try(plans, &b);
+}
+
+static void try_tile(product *p, kn_plans *plans, const tile *t, int64_t steps, int stages)
+{
+    filling f = {.stages = stages};
+    try_filled(p, plans, t, steps, &f);
+}
+
+/* The copy engine fills as many copies as there is room for; what is refused (addresses that no tensor map has) is passed over. */
+static void try_bulk(product *p, kn_plans *plans, const tile *t, int64_t steps)
+{
+    int64_t stage = (t->block[I] + t->block[J]) * 128, room = (p->x->hw->max_shared_per_block - KN_BULK_BARRIERS) / stage;
+    filling f = {.stages = (int)(room < MOST_COPIES ? room : MOST_COPIES), .bulk = true, .cluster = 1};
+    if (f.stages < 3) return;
+    try_filled(p, plans, t, steps, &f);
+    f.cluster = 2;
+    for (f.along = I; f.along <= J; f.along++)
+        if (p->extent[f.along] > t->block[f.along]) try_filled(p, plans, t, steps, &f);
 }
 
 /* Rows of 128 bytes along the sum; one copy is still read while another is filled, so that there are four of them where they fit. */
@@ -161,6 +185,7 @@ static void try_groups(product *p, kn_plans *plans)
         bool wide = false;
         for (int k = 0; k < 2; k++) wide |= t->block[k] >= 2 * kn_round_up(p->extent[k], 64) && t->block[k] > 64;
         if (t->block[J] != p->unit[J] || wide) continue;
+        try_bulk(p, plans, t, steps);
         for (int stages = 4; stages <= 6; stages += 2)
             if (stages * stage + 2048 <= p->x->hw->max_shared_per_block) try_tile(p, plans, t, steps, stages);
         if (4 * stage + 2048 > p->x->hw->max_shared_per_block) try_tile(p, plans, t, steps, 3);

@@ -11,7 +11,8 @@ kiln_status kn_cost_of(const kn_tree *t, const kn_hw *hw, kn_cost *out, kiln_dia
         kn_stage_view v;
         kn_cost c = {0};
         kn_stage_view_of(t, t->stages[k], hw, &v);
-        if (hw->gpu) kn_cost_gpu(&v, &c);
+        if (kn_stage_bulk(t->stages[k])) kn_cost_bulk(&v, &c);
+        else if (hw->gpu) kn_cost_gpu(&v, &c);
         else kn_cost_cpu(&v, &c);
         if (!(c.us >= 0)) return kn_fail(d, KILN_INTERNAL, "the cost model has no prediction for stage %d", k);
         total.us += c.us;

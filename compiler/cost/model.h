@@ -44,6 +44,7 @@ double kn_rounding(const kn_stage_view *v, const kn_access *x, int from, bool th
 double kn_register_values(const kn_stage_view *v);
 double kn_register_need(const kn_stage_view *v);
 void kn_cost_cpu(const kn_stage_view *v, kn_cost *c);
+void kn_cost_bulk(const kn_stage_view *v, kn_cost *c); /* a GPU's stage of bulk copies */
 void kn_cost_gpu(const kn_stage_view *v, kn_cost *c);
 void kn_cost_finish(const kn_stage_view *v, kn_cost *c, double compute_eff, double memory_eff); /* us and bottleneck of one stage */
 #endif
