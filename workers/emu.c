@@ -1,5 +1,6 @@
 /* Emulation of kernels this host cannot run: CUDA text compiled as C and run as fibers, C text compiled without the target's flags. */
 #include "workers/emu.h"
+#include "workers/emu_traffic.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -39,9 +40,10 @@ static size_t put_map(char *s, size_t cap, const kiln_tensor_map *m, int launch,
     return n;
 }
 
-char *emu_text(const kiln_kernel *k, size_t *n)
+char *emu_text(const kiln_kernel *k, bool traffic, size_t *n)
 {
-    size_t head = strlen(emu_cuda_text), cap = head + k->source.n + 64, at;
+    const char *hooks = traffic ? emu_traffic_text : "";
+    size_t head = strlen(emu_cuda_text) + strlen(hooks), cap = head + k->source.n + 64, at;
     for (int i = 0; i < k->nlaunches; i++) {
         cap += 160 + (8 + (k->launches[i].maps ? MAP_TEXT : 0)) * (size_t)k->launches[i].nargs + strlen(k->launches[i].entry);
     }
@@ -49,7 +51,7 @@ char *emu_text(const kiln_kernel *k, size_t *n)
     if (s == NULL) {
         return NULL;
     }
-    at = (size_t)snprintf(s, cap, "%s\n", emu_cuda_text);
+    at = (size_t)snprintf(s, cap, "%s%s\n", emu_cuda_text, hooks);
     memcpy(s + at, k->source.p, k->source.n);
     drop_linkage(s + at, k->source.n);
     at += k->source.n;
@@ -86,7 +88,7 @@ bool emu_order(const kiln_kernel *k, int nin, int launch, int32_t *order)
 }
 
 static bool emulate_launch(const worker_tools *t, const kiln_program *p, const kiln_kernel *k, int i, const worker_blob *so, int budget_ms,
-                           worker_verdict *v, worker_error *e)
+                           bool traffic, worker_verdict *v, worker_error *e)
 {
     verify_job j;
     char why[300];
@@ -99,6 +101,7 @@ static bool emulate_launch(const worker_tools *t, const kiln_program *p, const k
     }
     j.mode = VERIFY_BLOCKS;
     j.launch = i;
+    j.traffic = traffic;
     j.grid = l->grid;
     j.launch_threads = l->threads;
     j.cluster = l->cluster;
@@ -115,23 +118,24 @@ static bool emulate_launch(const worker_tools *t, const kiln_program *p, const k
     return ok;
 }
 
-static bool emulate_cuda(const worker_tools *t, const kiln_program *p, const kiln_kernel *k, int budget_ms, worker_verdict *v,
+static bool emulate_cuda(const worker_tools *t, const kiln_program *p, const kiln_kernel *k, int budget_ms, bool traffic, worker_verdict *v,
                          worker_error *e)
 {
-    static const char *const flags[] = {"-O1", "-ffp-contract=off"};
+    static const char *const flags[] = {"-O1", "-ffp-contract=off", "-fno-tree-sra", "-fsanitize=kernel-address"};
+    int nflags = (int)(sizeof flags / sizeof *flags) - (traffic ? 0 : 2);
     worker_blob so = {0};
     size_t n = 0;
-    char *text = emu_text(k, &n);
+    char *text = emu_text(k, traffic, &n);
     if (text == NULL) {
         return verify_refused(v, "out of memory");
     }
-    bool ok = worker_compile_c(t, (kiln_bytes){text, n}, flags, (int)(sizeof flags / sizeof *flags), COMPILE_MS, &so, e);
+    bool ok = worker_compile_c(t, (kiln_bytes){text, n}, flags, nflags, COMPILE_MS, &so, e);
     free(text);
     if (!ok) {
         return verify_refused(v, "the text does not compile for the emulator: %.400s", e->message);
     }
     for (int i = 0; i < k->nlaunches && ok && v->ok; i++) {
-        ok = emulate_launch(t, p, k, i, &so, budget_ms / k->nlaunches, v, e);
+        ok = emulate_launch(t, p, k, i, &so, budget_ms / k->nlaunches, traffic, v, e);
     }
     free(so.p);
     return ok;
@@ -144,7 +148,7 @@ bool worker_emulate(const worker_tools *t, const kiln_program *p, const kiln_ker
     *v = (worker_verdict){.ok = true, .how = "emulated", .all_written = true};
     *e = (worker_error){0};
     if (strcmp(k->language, "cuda") == 0) {
-        ok = emulate_cuda(t, p, k, budget_ms, v, e);
+        ok = emulate_cuda(t, p, k, budget_ms, false, v, e);
     } else {
         worker_blob so = {0};
         if (!worker_compile_c(t, k->source, NULL, 0, COMPILE_MS, &so, e)) {
@@ -156,6 +160,19 @@ bool worker_emulate(const worker_tools *t, const kiln_program *p, const kiln_ker
         }
         free(so.p);
     }
+    v->seconds = (verify_now_ms() - start) / 1e3;
+    return ok;
+}
+
+bool worker_emulate_traffic(const worker_tools *t, const kiln_program *p, const kiln_kernel *k, int budget_ms, worker_verdict *v, worker_error *e)
+{
+    double start = verify_now_ms();
+    *v = (worker_verdict){.ok = true, .how = "emulated", .all_written = true};
+    *e = (worker_error){0};
+    if (strcmp(k->language, "cuda") != 0) {
+        return verify_refused(v, "traffic is counted of CUDA text");
+    }
+    bool ok = emulate_cuda(t, p, k, budget_ms, true, v, e);
     v->seconds = (verify_now_ms() - start) / 1e3;
     return ok;
 }

@@ -1,5 +1,6 @@
 /* Fibers of the emulated GPU: one a thread, switched where a thread has to wait for others, warp after warp, block after block of a cluster. */
 #include "workers/emu_machine.h"
+#include "workers/emu_traffic.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -164,6 +165,9 @@ static bool run_warp(emu_block *b, int number, int order)
             moved = any = true;
             enter_fiber(&b->fibers[at]);
         }
+    }
+    if (emu_counted.on && any) {
+        emu_traffic_count(&emu_counted.log, &emu_counted.traffic);
     }
     return any;
 }

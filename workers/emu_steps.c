@@ -1,5 +1,6 @@
 /* What the emulated text calls: barriers, copies, operations of warps and groups, bulk copies. */
 #include "workers/emu_machine.h"
+#include "workers/emu_traffic.h"
 #include <string.h>
 
 static void barrier(int line)
@@ -19,6 +20,9 @@ static bool is_shared(const void *at, long bytes) { return (const char *)at >= e
 
 static void copy(void *to, const void *from, int size, int n)
 {
+    const char *site = __builtin_return_address(0);
+    emu_touch(site, (uintptr_t)from, n, 0);
+    emu_touch(site + 1, (uintptr_t)to, size, 1);
     check(is_shared(to, size) ? emu_copy_start(&emu_self()->copies, emu.late, to, from, size, n) : "an asynchronous copy outside of shared memory");
 }
 
@@ -62,6 +66,9 @@ static void rows(int *r, const void *at, int n, int trans)
     bool named = lane < 8 * n; /* others' addresses are not looked at */
     w->r[lane] = r;
     w->at[lane] = at;
+    if (named) {
+        emu_touch(__builtin_return_address(0), (uintptr_t)at, 16, 0);
+    }
     if (named && !is_shared(at, 16)) {
         emu_stop("ldmatrix outside of shared memory");
     }
@@ -274,6 +281,11 @@ static void load(void *to, const unsigned long long *map, void *bar, const int *
 
 bool emu_hand_over(void *(*find)(void *so, const char *name), void *so)
 {
+    void (*touch)(const void *, unsigned long, long, int) = emu_touch;
+    void *touched = find(so, "emu_touch"); /* where traffic is counted */
+    if (touched != NULL) {
+        memcpy(touched, &touch, sizeof touch);
+    }
     HAND("emu_barrier", void (*f)(int), barrier)
     HAND("emu_copy", void (*f)(void *, const void *, int, int), copy)
     HAND("emu_commit", void (*f)(void), commit)

@@ -1,6 +1,7 @@
 /* Runs blocks of a CUDA kernel compiled as C on the emulated GPU, in two different orders: once with copies as late as their waits allow, once with
  * copies at once. */
 #include "workers/emu_machine.h"
+#include "workers/emu_traffic.h"
 #include "workers/harness.h"
 #include <dlfcn.h>
 #include <stdio.h>
@@ -78,7 +79,10 @@ static void set_args(const harness *h, const harness_region *outputs)
 {
     for (int i = 0; i < h->job->nin + h->job->nout; i++) {
         int a = h->job->order[i];
-        emu.args[i] = a < h->job->nin ? h->in[a].data : outputs[a - h->job->nin].data;
+        const harness_region *r = a < h->job->nin ? &h->in[a] : &outputs[a - h->job->nin];
+        emu.args[i] = r->data;
+        emu_counted.arrays[i] = (emu_array){r->data, r->bytes};
+        emu_counted.narrays = i + 1;
     }
 }
 
@@ -91,6 +95,7 @@ static bool one_kind(harness *h, int kind)
         return false;
     }
     set_args(h, h->a);
+    emu_counted.on = j->traffic && kind == 0;
     harness_at("emulated, threads in order", input_kind);
     double start = verify_now_ms();
     for (double spent = 0; n < clusters; spent = verify_now_ms() - start) { /* a long block is enough by itself */
@@ -101,6 +106,7 @@ static bool one_kind(harness *h, int kind)
             return false;
         }
     }
+    emu_counted.on = false;
     harness_second(h);
     set_args(h, h->b);
     harness_at("emulated, threads scrambled", input_kind);
@@ -133,6 +139,11 @@ bool harness_blocks(harness *h)
         if (!one_kind(h, i)) {
             return false;
         }
+    }
+    if (h->job->traffic) {
+        const worker_traffic *t = &emu_counted.traffic;
+        harness_say("traffic %lld %lld %lld %lld %lld %lld", (long long)t->load_sectors, (long long)t->load_least, (long long)t->store_sectors,
+                    (long long)t->store_least, (long long)t->shared_turns, (long long)t->shared_least);
     }
     harness_say("blocks %lld %lld", (long long)h->blocks_run, (long long)h->job->grid);
     return true;

@@ -48,6 +48,7 @@ typedef struct verify_job {
     int32_t nin, nout, nkinds, threads, runs;
     int32_t order[VERIFY_MAX_ARGS]; /* VERIFY_BLOCKS: arg of the job that argument i of the launch is */
     int32_t launch_threads, launch, cluster; /* cluster: blocks that run together; 0: one */
+    int32_t traffic;       /* VERIFY_BLOCKS: what warps do to memory is counted */
     int64_t grid;
     int64_t slot_bytes;    /* distance of two kinds' slots in the file */
     double budget_ms;      /* kinds after the first are only run while time spent stays below; blocks sampled to fit */
@@ -61,7 +62,7 @@ int64_t verify_pages(int64_t bytes); /* bytes rounded up to pages, at least one 
 enum { VERIFY_PAGE = 4096, VERIFY_POISON_A = 0xff, VERIFY_POISON_B = 0x7f, VERIFY_CANARY = 0xc5, VERIFY_FD = 3 };
 
 /* The child's answer is lines on stdout: "at PHASE" before each step, "fail TEXT", "kind N" when kind N's outputs are complete,
- * "blocks RUN ALL", "time MEDIAN P10 P90", at last "done". */
+ * "blocks RUN ALL", "traffic" with the six numbers of worker_traffic, "time MEDIAN P10 P90", at last "done". */
 
 /* Which output elements to compare: corners, row ends and tile edges, then random ones; all of them when total is small. */
 typedef struct verify_points { const kiln_arg *arg; uint64_t seed; int64_t n, i; } verify_points;

@@ -153,9 +153,26 @@ static bool run_child(const worker_tools *t, const verify_job *j, const worker_b
     return ok;
 }
 
-typedef struct answer { bool done, failed, unwritten; int kinds; int64_t blocks, grid; char fail[400], phase[100]; double us[3]; } answer;
+typedef struct answer { bool done, failed, unwritten; int kinds; int64_t blocks, grid; worker_traffic traffic; char fail[400], phase[100]; double us[3]; } answer;
 
 static void copy_line(char *to, size_t n, const char *from) { snprintf(to, n, "%.*s", (int)strcspn(from, "\n"), from); }
+
+static void read_traffic(const char *line, worker_traffic *t)
+{
+    long long x[6] = {0};
+    sscanf(line, "%lld %lld %lld %lld %lld %lld", &x[0], &x[1], &x[2], &x[3], &x[4], &x[5]);
+    *t = (worker_traffic){x[0], x[1], x[2], x[3], x[4], x[5]};
+}
+
+static void add_traffic(worker_traffic *sum, const worker_traffic *t)
+{
+    sum->load_sectors += t->load_sectors;
+    sum->load_least += t->load_least;
+    sum->store_sectors += t->store_sectors;
+    sum->store_least += t->store_least;
+    sum->shared_turns += t->shared_turns;
+    sum->shared_least += t->shared_least;
+}
 
 static void read_answer(const char *out, answer *a)
 {
@@ -174,6 +191,8 @@ static void read_answer(const char *out, answer *a)
         } else if (sscanf(line, "blocks %lld %lld", &x, &y) == 2) {
             a->blocks = x;
             a->grid = y;
+        } else if (strncmp(line, "traffic ", 8) == 0) {
+            read_traffic(line + 8, &a->traffic);
         } else if (strncmp(line, "time ", 5) == 0) {
             sscanf(line, "time %lf %lf %lf", &a->us[0], &a->us[1], &a->us[2]);
         } else if (strncmp(line, "done", 4) == 0) {
@@ -250,6 +269,7 @@ bool verify_execute(const worker_tools *t, const kiln_program *p, verify_job *j,
             v->all_written = v->all_written && !a.unwritten;
         } else {
             v->all_written = v->all_written && a.blocks == a.grid;
+            add_traffic(&v->traffic, &a.traffic);
             ok = compare_kinds(p, j, &a, fd, budget_ms, v, e);
         }
         child_result_free(&r);

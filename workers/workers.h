@@ -57,6 +57,9 @@ bool worker_compile_ptx(const worker_tools *t, kiln_bytes source, const char *ar
 bool worker_compile_launcher(const worker_tools *t, kiln_bytes launcher, const worker_blob *image, int deadline_ms, worker_blob *so, worker_error *e);
 
 /* How a kernel was checked. */
+/* Of the blocks of a CUDA kernel that were emulated: sectors of 32 bytes touched in global memory and the least that hold as many bytes; turns that
+ * accesses of shared memory took, and how many they take without two words of one bank. */
+typedef struct worker_traffic { int64_t load_sectors, load_least, store_sectors, store_least, shared_turns, shared_least; } worker_traffic;
 typedef struct worker_verdict {
     bool ok;
     const char *how;  /* "run", "emulated" */
@@ -65,6 +68,7 @@ typedef struct worker_verdict {
     int64_t checked, total; /* output elements compared; all */
     bool all_written;
     double seconds;
+    worker_traffic traffic; /* worker_emulate_traffic's */
     char detail[512]; /* first failing element, or why it could not be done; JSON-safe text */
 } worker_verdict;
 /* Runs a CPU kernel in a child against the reference: random, integer-exact and edge inputs, poisoned outputs and guard bytes, serial and
@@ -74,6 +78,8 @@ bool worker_verify_cpu(const worker_tools *t, const kiln_program *p, const kiln_
 /* Compiles the same kernel text for this host with the emulator's runtime and runs it: CUDA text as fibers, C text without the target's
  * flags. Blocks are sampled; every launch is verified on its own (kiln_launch.program). */
 bool worker_emulate(const worker_tools *t, const kiln_program *p, const kiln_kernel *k, int budget_ms, worker_verdict *v, worker_error *e);
+/* The same for CUDA text, slower, with what its warps do to memory. */
+bool worker_emulate_traffic(const worker_tools *t, const kiln_program *p, const kiln_kernel *k, int budget_ms, worker_verdict *v, worker_error *e);
 /* Times a CPU kernel in a child: median and spread in microseconds. threads: 1.. */
 bool worker_time_cpu(const worker_tools *t, const kiln_program *p, const kiln_kernel *k, const worker_blob *so, int threads, int runs,
                      double *median_us, double *p10_us, double *p90_us, worker_error *e);

@@ -60,6 +60,8 @@ static char *read_text(const char *file)
     return s;
 }
 
+static bool traffic;
+
 static void emulate(const sample *s, const char *text, int budget_ms, worker_verdict *v)
 {
     kiln_host host = {.mem = mem};
@@ -72,7 +74,7 @@ static void emulate(const sample *s, const char *text, int budget_ms, worker_ver
     kiln_launch launch = {.entry = "kiln_test_0", .grid = s->grid, .threads = s->threads, .nargs = s->nargs, .args = {0, 1, 2},
                           .program = r->program};
     kiln_kernel k = {.language = "cuda", .entry = "kiln_test", .source = {text, strlen(text)}, .nlaunches = 1, .launches = &launch};
-    bool ran = worker_emulate(&tools, r->program, &k, budget_ms, v, &e);
+    bool ran = (traffic ? worker_emulate_traffic : worker_emulate)(&tools, r->program, &k, budget_ms, v, &e);
     if (!ran) {
         print_error("%s\n", e.message);
     }
@@ -120,6 +122,38 @@ static void mutants_are_caught(void **state)
     assert_int_equal(missed, 0);
 }
 
+/* Sectors and turns, in hundredths of the least, against what one counts by hand. */
+static void traffic_is_counted(void **state)
+{
+    static const struct { int sample; const char *find, *put; int loads, stores, shared; } cases[] = {
+        {SUB, "in1[i]", "in1[i]", 100, 100, 0},
+        {SUB, "in0[i] - in1[i]", "in0[i] - in1[i] + in0[i % 125 * 8]", 333, 100, 0}, /* a sector a thread: 250 + 1000 of 250 + 125 */
+        {SUB, "in1[i]", "in1[i - i % 8]", 159, 100, 0},                              /* 4 bytes of a sector: 4 in 16 bytes of a warp's */
+        {SUB, "out0[i]", "out0[(i * 9) % 1000]", 100, 800, 0},
+        {MATMUL, "r * 16 + tx", "r * 16 + tx", 0, 100, 100},
+        {MATMUL, "b[r * 16 + tx]", "b[tx * 16 + r]", 0, 100, 429},                 /* 16 threads at 2 banks: 8 turns at every other access */
+    };
+    (void)state;
+    traffic = true;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        worker_verdict v;
+        char *text = read_text(samples[cases[i].sample].file), *other = calloc(1, 1 << 17), *at = strstr(text, cases[i].find);
+        assert_non_null(at);
+        sprintf(other, "%.*s%s%s", (int)(at - text), text, cases[i].put, at + strlen(cases[i].find));
+        emulate(&samples[cases[i].sample], other, 1000, &v);
+        const worker_traffic *t = &v.traffic;
+        int64_t loads = 100 * t->load_sectors / t->load_least, stores = 100 * t->store_sectors / t->store_least;
+        int64_t shared = t->shared_least ? 100 * t->shared_turns / t->shared_least : 0;
+        if (!cases[i].loads) loads = 0; /* of which blocks they are depends on the time */
+        if (loads != cases[i].loads || stores != cases[i].stores || shared != cases[i].shared)
+            print_error("%s: loads %d, stores %d, shared %d\n", cases[i].put, (int)loads, (int)stores, (int)shared);
+        assert_true(loads == cases[i].loads && stores == cases[i].stores && shared == cases[i].shared);
+        free(other);
+        free(text);
+    }
+    traffic = false;
+}
+
 static void text_that_does_not_compile_is_no_verdict(void **state)
 {
     worker_verdict v;
@@ -141,6 +175,7 @@ int main(int argc, char **argv)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(right_ones_pass),
         cmocka_unit_test(mutants_are_caught),
+        cmocka_unit_test(traffic_is_counted),
         cmocka_unit_test(text_that_does_not_compile_is_no_verdict),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

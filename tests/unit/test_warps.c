@@ -280,7 +280,7 @@ static void *loaded(const kiln_kernel *k, const char *call, product_fn *product)
     worker_blob so = {0};
     worker_error e;
     size_t n = 0;
-    char *text = emu_text(k, &n), *whole = calloc(1, n + 512), dir[CHILD_DIR_BYTES], path[CHILD_DIR_BYTES + 16], why[200];
+    char *text = emu_text(k, false, &n), *whole = calloc(1, n + 512), dir[CHILD_DIR_BYTES], path[CHILD_DIR_BYTES + 16], why[200];
     int m = snprintf(whole, n + 512, "%.*s\nvoid product(float *d, const int *a, const int *b)\n{\n"
                      "    int x[16], y[8];\n    for (int r = 0; r < 4; r++) { x[r] = a[r]; k_split(x + r, 4); }\n"
                      "    for (int r = 0; r < 2; r++) { y[r] = b[r]; k_split(y + r, 2); }\n    %s(d, d + 1, d + 2, d + 3, x, y);\n}\n",
