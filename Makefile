@@ -125,14 +125,14 @@ COUNTS ?= tests/data/amos_mapping_counts.csv
 MAPPINGS ?= tests/data/amos_a100_conv2d_mappings.csv
 amos-golden: $(BIN)/amos-golden
 	@$(BIN)/amos-golden "$(COUNTS)" "$(MAPPINGS)"
-$(BIN)/amos-golden: $(O)/tests/golden/amos_golden.o $(LIB_A)
+$(BIN)/amos-golden: $(O)/tests/golden/amos_golden.o $(O)/tests/golden/ops_table.o $(LIB_A)
 	@mkdir -p $(@D); $(CC) $(SANFLAGS) -o $@ $^ -lcjson -lm
 
 TRAIN ?= tests/data/amos_a100_conv2d_records.csv
 TEST ?= $(TRAIN)
 amos-rank: $(BIN)/amos-rank
 	@$(BIN)/amos-rank "$(TRAIN)" "$(TEST)"
-$(BIN)/amos-rank: $(O)/tests/golden/amos_rank.o $(LIB_A)
+$(BIN)/amos-rank: $(O)/tests/golden/amos_rank.o $(O)/tests/golden/ops_table.o $(LIB_A)
 	@mkdir -p $(@D); $(CC) $(SANFLAGS) -o $@ $^ -lcjson -lm
 
 # The ONNX backend node tests; ONNX: a Python that has the onnx package, else one is brought into build/.

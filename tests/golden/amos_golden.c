@@ -3,6 +3,7 @@
  * usage: amos-golden COUNTS.csv MAPPINGS.csv; ends with a line of counts; status 0 only when all are equal. */
 #include "intrin/map.h"
 #include "tests/arena.h"
+#include "tests/golden/ops_table.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -50,7 +51,7 @@ static int check_count(kiln_arena *a, const char *op, const char *want, const ch
             if (strlen(operators[i].op) != n || strncmp(op, operators[i].op, n) || strcmp(unit, units[k].name)) continue;
             const kn_maps *m = mappings(a, operators[i].text, &units[k]);
             if (!m) return 1;
-            bool known = *want >= '0' && *want <= '9', equal = !known || (m->nmaps == atoi(want) && m->natoms == atoi(atoms));
+            bool known = *want >= '0' && *want <= '9', equal = !known || (m->nmaps == atoi(want) && (!*atoms || m->natoms == atoi(atoms)));
             printf("%-8s %3d mappings of %2d atoms%s%s\n", op, m->nmaps, m->natoms, equal ? "" : ", DIFFERENT: ", equal ? "" : want);
             if (!known) printf("%-8s no count to compare with: %s\n", op, want);
             return !equal;
@@ -59,7 +60,7 @@ static int check_count(kiln_arena *a, const char *op, const char *want, const ch
     return 1;
 }
 
-/* A layer's rows stand together: the first eleven columns are the same but for vmap_bits. */
+/* A convolution: what the first ten columns name. */
 typedef struct layer { int n, c, h, w, k, r, s, stride, pad, dil; } layer;
 
 static kn_maps *layer_mappings(kiln_arena *a, const layer *l)
@@ -80,8 +81,21 @@ static void letters(const kn_maps *m, const kn_mapping *x, int j, char *out)
     *out = 0;
 }
 
-typedef struct row { char i[16], r[16]; bool met; } row;
+typedef struct row { layer l; char i[16], r[16]; bool met, read; } row;
 
+static bool same_layer(const layer *x, const layer *y) { return !memcmp(x, y, sizeof *x); }
+
+/* Loops as a set: which letters, not their order. */
+static bool same_loops(const char *x, const char *y)
+{
+    for (const char *p = x; *p; p++)
+        if (!strchr(y, *p)) return false;
+    for (const char *p = y; *p; p++)
+        if (!strchr(x, *p)) return false;
+    return true;
+}
+
+/* All rows of one layer, wherever in the file they stand. */
 static int check_layer(kiln_arena *a, const layer *l, row *rows, int n)
 {
     const kn_maps *m = layer_mappings(a, l);
@@ -93,12 +107,15 @@ static int check_layer(kiln_arena *a, const layer *l, row *rows, int n)
         letters(m, &m->maps[i], 0, i1);
         letters(m, &m->maps[i], 2, r1);
         for (int k = 0; k < n && !met; k++)
-            if (!strcmp(rows[k].i, i1) && !strcmp(rows[k].r, r1)) met = rows[k].met = true;
+            if (same_layer(&rows[k].l, l) && same_loops(rows[k].i, i1) && same_loops(rows[k].r, r1)) met = rows[k].met = true;
         if (!met) printf("  %s|%s is not in the logs\n", i1, r1);
         found++, bad += !met;
     }
-    for (int k = 0; k < n; k++)
+    for (int k = 0; k < n; k++) {
+        if (!same_layer(&rows[k].l, l)) continue;
+        rows[k].read = true;
         if (!rows[k].met) printf("  %s|%s was not found\n", rows[k].i, rows[k].r), bad++;
+    }
     printf("C=%-4d H=%-4d K=%-4d R=%d stride=%d: %2d feasible of %d, %s\n", l->c, l->h, l->k, l->r, l->stride, found, m ? m->nmaps : 0,
            bad ? "DIFFERENT" : "equal");
     return bad != 0;
@@ -110,53 +127,75 @@ static kiln_arena *fresh(kiln_arena *old)
     return kiln_arena_open(&(kiln_host){.mem = mem});
 }
 
+static bool open_table(ops_table *t, const char *path, const char *const *columns, int n)
+{
+    if (ops_open(t, path)) return ops_has(t, columns, n);
+    return printf("%s: cannot be read\n", path), false;
+}
+
 static int check_counts(const char *path, int *bad)
 {
-    char line[1024], op[32], want[64], atoms[16];
+    static const char *const names[] = {"op", "rederived_count", "atoms"};
+    ops_table t;
     int n = 0;
-    FILE *f = fopen(path, "r");
-    if (!f || !fgets(line, sizeof line, f)) return printf("%s: cannot be read\n", path), ++*bad, 0;
     kiln_arena *a = NULL;
-    for (; fgets(line, sizeof line, f); n++) {
+    if (!open_table(&t, path, names, 2)) return ++*bad, 0;
+    for (; ops_next(&t); n++) {
         a = fresh(a);
-        want[0] = atoms[0] = 0;
-        sscanf(line, "%31[^,],%*[^,],%63[^,],%15[^,]", op, want, atoms);
-        *bad += check_count(a, op, want, atoms);
+        *bad += check_count(a, ops_at(&t, names[0]), ops_at(&t, names[1]), ops_at(&t, names[2]));
     }
     kiln_arena_close(a);
-    fclose(f);
+    fclose(t.f);
     return n;
+}
+
+/* "n,p,q" or "QP" as letters of loops. */
+static void only_letters(const char *text, char out[16])
+{
+    int n = 0;
+    for (; *text && n < 15; text++)
+        if ((*text | 32) >= 'a' && (*text | 32) <= 'z') out[n++] = (char)(*text | 32);
+    out[n] = 0;
+}
+
+static const char *const layer_columns[] = {"N", "C", "H", "W", "K", "R", "S", "stride", "pad", "dil", "i1_loops", "r1_loops"};
+
+static bool read_row(const ops_table *t, row *r)
+{
+    int v[10];
+    for (int i = 0; i < 10; i++) {
+        char *end;
+        const char *text = ops_at(t, layer_columns[i]);
+        v[i] = (int)strtol(text, &end, 10);
+        if (end == text || *end) return false;
+    }
+    memset(r, 0, sizeof *r);
+    r->l = (layer){v[0], v[1], v[2], v[3], v[4], v[5], v[6], v[7], v[8], v[9]};
+    only_letters(ops_at(t, "i1_loops"), r->i);
+    only_letters(ops_at(t, "r1_loops"), r->r);
+    return v[7] > 0;
 }
 
 static int check_layers(const char *path, int *bad)
 {
-    char line[1024];
-    static row rows[1024];
+    enum { ROWS = 1 << 14 };
+    static row rows[ROWS];
     int n = 0, count = 0;
-    layer l = {0}, now;
+    ops_table t;
     kiln_arena *a = NULL;
-    FILE *f = fopen(path, "r");
-    if (!f || !fgets(line, sizeof line, f)) return printf("%s: cannot be read\n", path), ++*bad, 0;
-    for (bool more = true; more;) {
-        more = fgets(line, sizeof line, f) != NULL;
-        row r = {.met = false};
-        memset(&now, 0, sizeof now);
-        if (more && sscanf(line, "%d,%d,%d,%d,%d,%d,%d,%d,%d,%d,%*[^,],%15[^,],%15[^,]", &now.n, &now.c, &now.h, &now.w, &now.k, &now.r, &now.s,
-                           &now.stride, &now.pad, &now.dil, r.i, r.r) != 12) {
-            printf("%s: a line cannot be read: %s", path, line);
-            ++*bad;
-            continue;
-        }
-        if (n && memcmp(&now, &l, sizeof l)) {
-            a = fresh(a);
-            *bad += check_layer(a, &l, rows, n);
-            count++, n = 0;
-        }
-        l = now;
-        if (more && n < COUNT(rows)) rows[n++] = r;
+    if (!open_table(&t, path, layer_columns, COUNT(layer_columns))) return ++*bad, 0;
+    for (int line = 2; n < ROWS && ops_next(&t); line++) {
+        if (read_row(&t, &rows[n])) n++;
+        else printf("%s: row %d cannot be read\n", path, line), ++*bad;
+    }
+    fclose(t.f);
+    for (int k = 0; k < n; k++) {
+        if (rows[k].read) continue;
+        a = fresh(a);
+        *bad += check_layer(a, &rows[k].l, rows, n);
+        count++;
     }
     kiln_arena_close(a);
-    fclose(f);
     return count;
 }
 

@@ -4,6 +4,7 @@
  * usage: amos-rank TRAIN.csv TEST.csv; the same file twice: three folds by layer. Status 0 when both shares are at least 0.86. */
 #include "cost/trees.h"
 #include "tests/arena.h"
+#include "tests/golden/ops_table.h"
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -37,32 +38,26 @@ static int factors(const char *text, int width, int (*out)[4])
     return n;
 }
 
-static bool read_record(char *line, record *r)
+static const char *const columns[] = {"layer", "vmap_bits", "inline", "vectorize", "spatial_factors", "reduce_factors", "last_factors",
+                                      "output_unroll", "last_unroll", "time_us"};
+
+static bool read_record(const ops_table *t, record *r)
 {
     int red[AXES][4] = {{0}}, last[AXES][4] = {{0}};
-    char *cell[10];
-    int n = 0;
     memset(r, 0, sizeof *r);
-    line[strcspn(line, "\r\n")] = 0;
-    for (char *p = line; n < 10 && p; n++) {
-        cell[n] = p;
-        p = strchr(p, ',');
-        if (p) *p++ = 0;
-    }
-    if (n != 10 || sscanf(cell[0], "%d;%d;%d;%d;%d;%d;%d;%d;%d;%d", &r->n, &r->c, &r->h, &r->w, &r->k, &r->r, &r->s, &r->stride, &r->pad,
-                          &r->dil) != 10)
+    snprintf(r->layer, sizeof r->layer, "%s", ops_at(t, "layer"));
+    if (sscanf(r->layer, "%d;%d;%d;%d;%d;%d;%d;%d;%d;%d", &r->n, &r->c, &r->h, &r->w, &r->k, &r->r, &r->s, &r->stride, &r->pad, &r->dil) != 10)
         return false;
-    snprintf(r->layer, sizeof r->layer, "%s", cell[0]);
-    snprintf(r->bits, sizeof r->bits, "%s", cell[1]);
-    r->inlined = atoi(cell[2]), r->vector = atoi(cell[3]);
-    r->nspatial = factors(cell[4], 4, r->spatial);
-    r->nreduce = factors(cell[5], 3, red);
-    factors(cell[6], 3, last);
+    snprintf(r->bits, sizeof r->bits, "%s", ops_at(t, "vmap_bits"));
+    r->inlined = atoi(ops_at(t, "inline")), r->vector = atoi(ops_at(t, "vectorize"));
+    r->nspatial = factors(ops_at(t, "spatial_factors"), 4, r->spatial);
+    r->nreduce = factors(ops_at(t, "reduce_factors"), 3, red);
+    factors(ops_at(t, "last_factors"), 3, last);
     for (int i = 0; i < AXES; i++)
         for (int k = 0; k < 3; k++) r->reduce[i][k] = red[i][k];
     memcpy(r->last, last[0], sizeof r->last);
-    r->unroll[0] = atoi(cell[7]), r->unroll[1] = atoi(cell[8]);
-    r->us = atof(cell[9]);
+    r->unroll[0] = atoi(ops_at(t, "output_unroll")), r->unroll[1] = atoi(ops_at(t, "last_unroll"));
+    r->us = atof(ops_at(t, "time_us"));
     return strlen(r->bits) == 7 && r->us > 0 && r->nspatial > 1 && r->nreduce > 0 && r->stride > 0;
 }
 
@@ -170,27 +165,29 @@ static int features(const record *x, double *row)
 
 static bool load(kiln_arena *a, const char *path, table *t)
 {
-    char line[1024];
-    int cap = (int)(sizeof t->layer / sizeof *t->layer);
-    FILE *f = fopen(path, "r");
-    if (!f || !fgets(line, sizeof line, f)) return fprintf(stderr, "%s: cannot be read\n", path), false;
+    int cap = (int)(sizeof t->layer / sizeof *t->layer), left_out = 0;
+    ops_table f;
+    if (!ops_open(&f, path)) return fprintf(stderr, "%s: cannot be read\n", path), false;
+    if (!ops_has(&f, columns, sizeof columns / sizeof *columns)) return false;
     t->r = kn_array(a, record, cap);
     t->x = kn_array(a, double, (size_t)cap * FEATURES);
     t->y = kn_array(a, double, cap);
-    while (t->r && t->x && t->y && t->n < cap && fgets(line, sizeof line, f)) {
+    while (t->r && t->x && t->y && t->n < cap && ops_next(&f)) {
         record *r = &t->r[t->n];
         double row[FEATURES];
         int k = 0;
-        if (!read_record(line, r)) continue;
-        while (k < t->nlayers && strcmp(t->r[t->first[k]].layer, r->layer)) k++;
-        if (k == LAYERS) break;
+        bool good = read_record(&f, r);
+        while (good && k < t->nlayers && strcmp(t->r[t->first[k]].layer, r->layer)) k++;
+        left_out += !good || k == LAYERS;
+        if (!good || k == LAYERS) continue;
         if (k == t->nlayers) t->first[t->nlayers++] = t->n;
         t->layer[t->n] = k;
         t->f = features(r, row);
         memcpy(&t->x[(size_t)t->n * (size_t)t->f], row, sizeof(double) * (size_t)t->f);
         t->y[t->n++] = log(r->us);
     }
-    fclose(f);
+    fclose(f.f);
+    if (left_out) printf("%s: %d rows left out\n", path, left_out);
     return t->n > 0;
 }
 

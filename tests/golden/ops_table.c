@@ -1,18 +1,23 @@
-/* The published artifact's operator table (tests/data/roller_ops.csv): rows, and the request that a client would send for one. */
+/* CSV tables by the names of their columns; of the published artifact's operators (tests/data/roller_ops.csv) the requests that a client would send. */
 #include "tests/golden/ops_table.h"
 #include "base/base.h"
 #include <stdlib.h>
 #include <string.h>
 
+/* Cells without the blanks and quotes around them. */
 static int split(char *line, char **cell)
 {
     int n = 0;
     line[strcspn(line, "\r\n")] = 0;
-    for (char *p = line; n < OPS_TABLE_COLUMNS; p++) {
+    for (char *p = line, *next; p && n < OPS_TABLE_COLUMNS; p = next) {
+        p += strspn(p, " \t");
+        char *end = *p == '"' ? strchr(++p, '"') : p + strcspn(p, ",");
+        if (!end) end = p + strlen(p);
+        next = strchr(end, ',');
+        while (*end != '"' && end > p && strchr(" \t", end[-1])) end--;
+        if (next) *next++ = 0;
+        *end = 0;
         cell[n++] = p;
-        p = strchr(p, ',');
-        if (!p) break;
-        *p = 0;
     }
     return n;
 }
@@ -21,13 +26,25 @@ bool ops_open(ops_table *t, const char *path)
 {
     t->f = fopen(path, "r");
     if (!t->f || !fgets(t->head, sizeof t->head, t->f)) return false;
-    t->n = split(t->head, t->name);
+    t->n = split(strncmp(t->head, "\xef\xbb\xbf", 3) ? t->head : t->head + 3, t->name);
+    return true;
+}
+
+bool ops_has(const ops_table *t, const char *const *names, int n)
+{
+    for (int i = 0; i < n; i++) {
+        bool found = false;
+        for (int k = 0; k < t->n && !found; k++) found = !strcmp(t->name[k], names[i]);
+        if (!found) return printf("the table has no column %s\n", names[i]), false;
+    }
     return true;
 }
 
 bool ops_next(ops_table *t)
 {
-    if (!fgets(t->line, sizeof t->line, t->f)) return false;
+    do {
+        if (!fgets(t->line, sizeof t->line, t->f)) return false;
+    } while (!t->line[strspn(t->line, " \t\r\n")]);
     int n = split(t->line, t->cell);
     while (n < OPS_TABLE_COLUMNS) t->cell[n++] = "";
     return true;

@@ -12,6 +12,7 @@ typedef struct ops_table {
     int n; /* columns */
 } ops_table;
 bool ops_open(ops_table *t, const char *path); /* fclose(t->f) */
+bool ops_has(const ops_table *t, const char *const *columns, int n); /* false: which it lacks is printed */
 bool ops_next(ops_table *t);                   /* false at the end */
 const char *ops_at(const ops_table *t, const char *column); /* "" when there is none */
 /* The request that a client would send for the row; false: an operator without one. */
