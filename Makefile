@@ -3,7 +3,7 @@
 #   make asan|ubsan|tsan   make fuzz-smoke   make bench   make roller-golden GOLDEN=FILE
 #   make gpu-bundle [REQUESTS=FILE GPU=nvidia-h200 CANDIDATES=4 OUT=FILE]
 #   make gpu-model [CSV=FILE VERBOSE=-v]   make bench-kernels [SHAPES=FILE ONLY=family THREADS=1 ROUNDS=9]
-#   make emu-mutants   make emu-grid
+#   make emu-mutants   make emu-grid   make tensor-units [EVERY=n]
 #   make amos-golden COUNTS=FILE MAPPINGS=FILE   make amos-rank TRAIN=FILE TEST=FILE
 CC ?= gcc
 B ?= build
@@ -30,7 +30,7 @@ TESTS = $(patsubst tests/unit/%.c,$(BIN)/tests/%,$(wildcard tests/unit/test_*.c)
 CLIENT_SO = $(BIN)/libkiln-client.so
 CLIENT_OBJ = $(call obj,$(wildcard api/client/*.c) api/cli/pool_posix.c)
 
-.PHONY: models bench-models crash-sweep client install-client onnx-models torch-backend chaos onnx-nodes emu-mutants emu-grid bench-kernels prop-schedules operators kill9 fuzz-lib run-unit build run check demo lint fmt asan ubsan tsan fuzz-smoke bench roller-golden gpu-model amos-golden amos-rank setup tests clean
+.PHONY: tensor-units models bench-models crash-sweep client install-client onnx-models torch-backend chaos onnx-nodes emu-mutants emu-grid bench-kernels prop-schedules operators kill9 fuzz-lib run-unit build run check demo lint fmt asan ubsan tsan fuzz-smoke bench roller-golden gpu-model amos-golden amos-rank setup tests clean
 build: $(LIB_A) $(CLIENT_SO) $(BIN)/kilnd $(BIN)/kiln-worker $(BIN)/kiln $(BIN)/kiln-gpu-run
 
 setup:
@@ -66,7 +66,7 @@ $(BIN)/tests/test_mock_cuda: $(O)/workers/gpu/driver_posix.o | $(BIN)/tests/libc
 $(BIN)/tests/test_launcher: | $(BIN)/tests/libcuda_mock.so $(BIN)/kiln-gpu-run
 $(BIN)/tests/%: $(O)/tests/unit/%.o $(DAEMON_A) $(LIB_A)
 	@mkdir -p $(@D); $(CC) $(SANFLAGS) -o $@ $^ $(LIBS) -lcmocka
-tests: $(TESTS) $(BIN)/onnx-nodes $(if $(shell command -v protoc-c),$(BIN)/onnx-oracle) $(BIN)/tests/libcuda_mock.so $(BIN)/gpu-model $(BIN)/replay $(BIN)/amos-golden $(BIN)/amos-rank
+tests: $(TESTS) $(BIN)/onnx-nodes $(if $(shell command -v protoc-c),$(BIN)/onnx-oracle) $(BIN)/tests/libcuda_mock.so $(BIN)/gpu-model $(BIN)/replay $(BIN)/amos-golden $(BIN)/amos-rank $(BIN)/tensor-units
 fuzz-lib: $(LIB_A) $(DAEMON_A)
 	@echo "$(LIBS)"
 
@@ -156,6 +156,12 @@ gpu-bundle: build
 
 prop-schedules: $(BIN)/tests/test_prop_schedules
 	@KILN_SEED=$(or $(SEED),1) KILN_COUNT=$(or $(COUNT),10000) $<
+
+# Which operators run on a GPU's tensor unit, and why not; every one of them (EVERY=n: every n-th, 0: none) is run in the emulator.
+tensor-units: $(BIN)/tensor-units
+	@$< tests/golden/tensor_units.csv $(or $(EVERY),1)
+$(BIN)/tensor-units: $(O)/tests/golden/tensor_units.o $(DAEMON_A) $(LIB_A)
+	@mkdir -p $(@D); $(CC) $(SANFLAGS) -o $@ $^ $(LIBS)
 
 # The emulator against planted defects of a pipeline, and every layout, dtype and tail of kernels that warps compute.
 emu-mutants: $(BIN)/tests/test_warps

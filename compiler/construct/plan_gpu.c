@@ -1,6 +1,7 @@
 /* rTiles of a GPU: thread tile (cyclic vthreads), block tile in shared memory, reduce step, grid (ROLLER 3.1 to 3.3). A block's threads are whole
  * warps, its innermost run whole transactions, shared rows of even length get one element of padding so that a column is free of bank conflicts. */
 #include "construct/site.h"
+#include "te/expr.h"
 #include <string.h>
 
 /* Threads and vthreads of the two blocked axes, reduce step, threads along the reduction; lanes of vectors along it, 0: none; across: neighbouring
@@ -86,11 +87,16 @@ static void put_shared(kn_buf *b, const kn_site *x, const gpu_tile *t, int stepp
     }
 }
 
+static void put_note(kn_buf *b, const kn_plans *p)
+{
+    if (p->note) kn_putf(b, "# no tensor cores: %s\n", p->note);
+}
+
 static void try_tile(const kn_site *x, kn_plans *p, const gpu_tile *t, int stepped)
 {
     kn_buf b;
     kn_buf_init(&b, p->a);
-    if (p->note) kn_putf(&b, "# no tensor cores: %s\n", p->note);
+    put_note(&b, p);
     put_lines(&b, x, t, stepped);
     if (t->shared) put_shared(&b, x, t, stepped);
     kn_plans_try(p, &b);
@@ -156,6 +162,7 @@ static void vector_tiles(const kn_site *x, kn_plans *p)
                 kn_buf b;
                 if (u > 1 && pow2_above(vectors, threads) * u >= 2 * vectors) break;
                 kn_buf_init(&b, p->a);
+                put_note(&b, p);
                 put_vectors(&b, &y, vectors, v, threads, u);
                 kn_plans_try(p, &b);
             }
@@ -245,12 +252,32 @@ static void column_tiles(const kn_site *x, kn_plans *p)
     }
 }
 
+static bool multiplies(const kn_expr *e)
+{
+    if (e->op == KN_OP_LOAD) return false;
+    if (e->op == KN_OP_MUL && kn_bare(e->args[0])->op == KN_OP_LOAD && kn_bare(e->args[1])->op == KN_OP_LOAD) return true;
+    bool found = false;
+    for (int i = 0; i < e->nargs && !found; i++) found = multiplies(e->args[i]);
+    return found;
+}
+
+/* Sums of products go to instructions that warps compute together, where the device has any; why this one does not, NULL: it does, or is no such
+ * sum. */
+static const char *on_warps(const kn_site *x, kn_plans *p)
+{
+    bool any = false;
+    for (int k = 0; k < x->hw->nintrins && !any; k++) any = kn_warp_of(&x->hw->intrins[k]) != NULL;
+    if (!any || x->s->red != KN_RED_SUM || !multiplies(x->s->body)) return NULL;
+    if (x->nloads != 2) return "it is no product of two tensors";
+    if (kn_bare(x->s->body)->op == KN_OP_SELECT) return "the products stand under a condition: zeros in their place would make infinities NaN";
+    if (!x->contraction) return "one factor has no axis of its own: its elements are not used again";
+    return kn_plan_warps(x, p);
+}
+
 void kn_plan_gpu(const kn_site *x, kn_plans *p)
 {
     if (!x->s->scatter) {
-        bool product = x->s->red == KN_RED_SUM && x->nloads == 2 && x->contraction;
-        for (int k = 0; k < x->hw->nintrins && product && !p->note; k++)
-            if (kn_warp_of(&x->hw->intrins[k])) p->note = kn_plan_warps(x, p);
+        p->note = on_warps(x, p);
         if (p->n) return;
         if (x->contraction) contraction_tiles(x, p);
         if (x->s->red != KN_RED_NONE) {
@@ -266,6 +293,7 @@ void kn_plan_gpu(const kn_site *x, kn_plans *p)
     kn_buf none;
     kn_buf_init(&none, p->a);
     p->left++;
+    put_note(&none, p);
     kn_put(&none, "# as written, one thread\n");
     kn_plans_try(p, &none);
 }
