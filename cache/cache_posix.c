@@ -170,12 +170,16 @@ static void deny(cache *c, const char *key, int64_t version)
     pthread_mutex_unlock(&c->denied_lock);
 }
 
-static void count_lookup(cache_tier *t, enum cache_status st)
+static enum cache_status look(cache_tier *t, const char *key, int64_t version, cache_record **out)
 {
+    int64_t began = t->ops->answer_ms ? cache_mono_ms() : 0;
+    enum cache_status st = t->ops->get(t, key, version, out);
     if (st == CACHE_OK) COUNT(t, hit);
     else if (st == CACHE_MISS) COUNT(t, miss);
     else if (st == CACHE_QUARANTINED) COUNT(t, quarantined);
+    else if (t->ops->answer_ms && cache_mono_ms() - began >= t->ops->answer_ms) COUNT(t, timeout);
     else COUNT(t, error);
+    return st;
 }
 
 static bool same(kiln_bytes a, kiln_bytes b) { return a.n == b.n && (a.n == 0 || !memcmp(a.p, b.p, a.n)); }
@@ -198,8 +202,7 @@ enum cache_status cache_get(cache *c, const char *key, kiln_bytes canon, cache_r
     for (int i = 0; i < c->n; i++) {
         cache_tier *t = c->tiers[i];
         cache_record *r = NULL;
-        enum cache_status st = t->ops->get(t, key, 0, &r);
-        count_lookup(t, st);
+        enum cache_status st = look(t, key, 0, &r);
         error |= st == CACHE_ERROR && t->ops->kind == TIER_STORE;
         quarantined |= st == CACHE_QUARANTINED;
         if (st == CACHE_QUARANTINED && t == c->truth && c->keeper) break; /* what is kept behind it may not know yet */
@@ -232,8 +235,7 @@ enum cache_status cache_get_version(cache *c, const char *key, int64_t version, 
     for (int i = 0; i < c->n; i++) {
         cache_tier *t = c->tiers[i];
         cache_record *r = NULL;
-        enum cache_status st = t->ops->get(t, key, version, &r);
-        count_lookup(t, st);
+        enum cache_status st = look(t, key, version, &r);
         if (st == CACHE_OK && is_denied(c, key, version)) st = CACHE_QUARANTINED;
         if (st == CACHE_OK) *out = r;
         else cache_release(r);
@@ -433,7 +435,8 @@ void cache_counters(cache *c, void (*emit)(void *user, const char *name, const c
 {
     for (int i = 0; i < c->n; i++) {
         cache_tier *t = c->tiers[i];
-#define X(field, metric, label) emit(user, metric, t->ops->name, label, atomic_load(&t->field));
+#define X(field, metric, label) /* who counts no bytes says nothing of them */ \
+    if (&t->field != &t->bytes || atomic_load(&t->bytes)) emit(user, metric, t->ops->name, label, atomic_load(&t->field));
         TIER_COUNTERS(X)
 #undef X
         if (t->ops->resting) emit(user, "kiln_breaker_open", t->ops->name, "", t->ops->resting(t));

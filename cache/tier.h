@@ -14,6 +14,7 @@ enum tier_kind { TIER_COPY, TIER_STORE };
     X(hit, "kiln_cache_lookups_total", "hit") \
     X(miss, "kiln_cache_lookups_total", "miss") \
     X(error, "kiln_cache_lookups_total", "error") \
+    X(timeout, "kiln_cache_lookups_total", "timeout") \
     X(quarantined, "kiln_cache_lookups_total", "quarantined") \
     X(blob_hit, "kiln_cache_blob_reads_total", "hit") \
     X(blob_miss, "kiln_cache_blob_reads_total", "miss") \
@@ -27,7 +28,7 @@ enum tier_kind { TIER_COPY, TIER_STORE };
     X(evict, "kiln_cache_evictions_total", "") \
     X(skipped, "kiln_cache_skipped_total", "") \
     X(replayed, "kiln_cache_replayed_total", "") \
-    X(bytes, "kiln_cache_bytes", "") \
+    X(bytes, "kiln_store_bytes", "") \
     X(corrupt_database, "kiln_cache_corrupt_databases_total", "")
 
 /* Versions from here on were assigned by this process's own store while the truth was away; they get another number when it takes them. */
@@ -53,6 +54,7 @@ typedef struct cache_tier {
 typedef struct tier_ops {
     const char *name;
     enum tier_kind kind;
+    int answer_ms; /* a lookup that failed after so long ran out of time; 0: it has no such bound */
     bool trusted; /* bytes cannot change behind its back: digests were checked on the way in */
     /* CACHE_MISS: not configured. CACHE_ERROR with *e: cannot be used. A remote tier that is down opens all the same. */
     enum cache_status (*open)(const cache_config *cfg, cache_tier **out, cache_error *e);

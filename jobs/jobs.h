@@ -148,8 +148,9 @@ typedef struct jobs_worker {
 enum jobs_status jobs_worker_put(jobs *j, const jobs_worker *w); /* seen now */
 enum jobs_status jobs_worker_drop(jobs *j, const char *name);
 int jobs_workers(jobs *j, jobs_worker *out, int limit); /* those seen within a minute */
-/* Number of jobs by state and class, for metrics. */
-enum jobs_status jobs_counts(jobs *j, int64_t counts[JOBS_STATES][2]);
+/* Numbers of jobs, for metrics: how many rows, those of tenants that come first by name; -1: the database cannot be asked. */
+typedef struct jobs_tally { int state, background; char tenant[64]; int64_t n; } jobs_tally;
+int jobs_counts(jobs *j, jobs_tally *out, int limit);
 int jobs_lease_ms(const jobs *j);
 int jobs_beat_ms(const jobs *j);
 #endif

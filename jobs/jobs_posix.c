@@ -177,20 +177,21 @@ enum jobs_status jobs_change(jobs *j, const char *id, const int *priority, const
     return st;
 }
 
-enum jobs_status jobs_counts(jobs *j, int64_t counts[JOBS_STATES][2])
+int jobs_counts(jobs *j, jobs_tally *out, int limit)
 {
     jobs_tx t;
     jobs_rows rows;
-    memset(counts, 0, sizeof(int64_t) * JOBS_STATES * 2);
-    if (!jobs_tx_begin(j, &t)) return JOBS_ERROR;
-    bool ok = jobs_sql(&t, JOBS_SQL_COUNTS, &rows, "");
-    for (int i = 0; ok && i < rows.n; i++) {
-        int64_t state = jobs_number(&rows, i, 0), class = jobs_number(&rows, i, 1);
-        if (state >= 0 && state < JOBS_STATES && (class == 0 || class == 1)) counts[state][class] = jobs_number(&rows, i, 2);
+    int n = -1;
+    if (!jobs_tx_begin(j, &t)) return -1;
+    if (jobs_sql(&t, JOBS_SQL_COUNTS, &rows, "i", (int64_t)limit)) {
+        for (n = 0; n < rows.n && n < limit; n++) {
+            out[n] = (jobs_tally){.state = (int)jobs_number(&rows, n, 0), .background = (int)jobs_number(&rows, n, 1), .n = jobs_number(&rows, n, 3)};
+            snprintf(out[n].tenant, sizeof out[n].tenant, "%s", jobs_cell(&rows, n, 2) ? jobs_cell(&rows, n, 2) : "");
+        }
+        jobs_rows_free(&rows);
     }
-    if (ok) jobs_rows_free(&rows);
     jobs_tx_end(&t, false);
-    return ok ? JOBS_OK : JOBS_ERROR;
+    return n;
 }
 
 int jobs_sweep(jobs *j, int64_t keep_ms)

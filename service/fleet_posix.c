@@ -88,6 +88,7 @@ static void gone(void *user, const char *key)
 {
     service_fleet *f = user;
     cache_forget(f->app->cache, key);
+    service_count(f->app->metrics, SERVICE_EVICTED);
 }
 
 bool service_fleet_room(service_fleet *f, const char *tenant)

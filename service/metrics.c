@@ -33,9 +33,11 @@ static const row timers[SERVICE_TIMERS] = {
 
 const char *service_counter_text(enum service_counter k) { return counters[k].metric; }
 
-unsigned long long service_counter_value(const service_metrics *m, enum service_counter k)
+static unsigned long long value_of(const service_metrics *m, int k) { return atomic_load(&((service_metrics *)(uintptr_t)m)->counters[k]); }
+
+double service_counter_value(const service_metrics *m, enum service_counter k)
 {
-    return atomic_load(&((service_metrics *)(uintptr_t)m)->counters[k]);
+    return (double)value_of(m, (int)k) / (k == SERVICE_SAVED_MS ? 1000 : 1);
 }
 
 service_metrics *service_metrics_open(void) { return calloc(1, sizeof(service_metrics)); }
@@ -55,7 +57,7 @@ static void observe(histogram *h, double value)
 /* A hit saves what a build takes: the mean of those of this process. */
 static void count_saved(service_metrics *m)
 {
-    unsigned long long builds = service_counter_value(m, SERVICE_COMPILES), micro = 0;
+    unsigned long long builds = value_of(m, SERVICE_COMPILES), micro = 0;
     for (int i = SERVICE_STAGE_CONSTRUCT; i <= SERVICE_STAGE_VERIFY; i++) micro += atomic_load(&m->timers[i].micro);
     if (builds) add(&m->counters[SERVICE_SAVED_MS], micro / 1000 / builds);
 }
@@ -173,11 +175,12 @@ static int by_name(const void *a, const void *b)
     return c ? c : x->at - y->at;
 }
 
-static void put_cache(text *t, cache *c)
+static void put_cache(text *t, service_app *app)
 {
     cache_lines *l = calloc(1, sizeof *l);
     if (!l) return;
-    cache_counters(c, take_line, l);
+    cache_counters(app->cache, take_line, l);
+    if (app->status) take_line(l, "kiln_store_bytes", *app->config.postgres ? "postgres" : "sqlite", "", service_status_bytes(app));
     qsort(l->list, (size_t)l->n, sizeof *l->list, by_name);
     for (int i = 0; i < l->n; i++) {
         const cache_line *x = &l->list[i];
@@ -204,8 +207,8 @@ char *service_metrics_text(service_app *app)
     text t = {0};
     for (int i = 0; i < SERVICE_COUNTERS; i++) {
         head(&t, counters[i].metric, "counter", counters[i].help);
-        put(&t, *counters[i].labels ? "%s{%s} %llu\n" : "%s%s %llu\n", counters[i].metric, counters[i].labels,
-            (unsigned long long)atomic_load(&m->counters[i]));
+        put(&t, *counters[i].labels ? "%s{%s} %.15g\n" : "%s%s %.15g\n", counters[i].metric, counters[i].labels,
+            service_counter_value(m, (enum service_counter)i));
     }
     for (int i = 0; i < SERVICE_TIMERS; i++) {
         head(&t, timers[i].metric, "histogram", timers[i].help);
@@ -222,6 +225,6 @@ char *service_metrics_text(service_app *app)
     }
     head(&t, "kiln_build_info", "gauge", "1, with the version as labels");
     put(&t, "kiln_build_info{version=\"%s\",fingerprint=\"%s\"} 1\n", SERVICE_VERSION, kiln_fingerprint());
-    if (app->cache) put_cache(&t, app->cache);
+    if (app->cache) put_cache(&t, app);
     return t.p;
 }

@@ -293,7 +293,7 @@ enum service_timer {
 service_metrics *service_metrics_open(void);
 void service_metrics_close(service_metrics *m);
 const char *service_counter_text(enum service_counter k);
-unsigned long long service_counter_value(const service_metrics *m, enum service_counter k);
+double service_counter_value(const service_metrics *m, enum service_counter k);
 void service_count(service_metrics *m, enum service_counter k);
 void service_observe(service_metrics *m, enum service_timer t, double value); /* seconds, or a ratio */
 void service_count_request(service_metrics *m, const service_route *r, int status, double ms);

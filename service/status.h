@@ -8,5 +8,6 @@ void service_status_close(service_status *s);
 void service_status_refresh(service_app *app); /* by one thread */
 char *service_status_text(service_app *app);   /* JSON; free(); NULL: none yet */
 void service_status_gauges(service_app *app, void (*emit)(void *user, const char *name, const char *labels, double value), void *user);
+long long service_status_bytes(service_app *app); /* of the kernels in the store, as of the last change of them */
 cJSON *service_job_json(service_app *app, const jobs_job *j);
 #endif

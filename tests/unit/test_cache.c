@@ -314,7 +314,7 @@ static void memory_is_bounded(void **s)
         snprintf(key, sizeof key, "%d", i);
         big[0] = (char)('0' + i / 26);
         put(c, key, big, "x");
-        assert_true(counter(c, "kiln_cache_bytes", "memory", "") <= 64 << 10);
+        assert_true(counter(c, "kiln_store_bytes", "memory", "") <= 64 << 10);
     }
     free(big);
     assert_true(counter(c, "kiln_cache_evictions_total", "memory", "") > 30);
