@@ -193,7 +193,8 @@ static void spatial_tiles(const kn_site *x, kn_plans *p)
 }
 
 /* Few rows, so that the other operand is read once: it streams from memory in rows as long as they can be, a few of them at a time, into
- * partial sums that stay near. */
+ * partial sums that stay near. No more of them than a set of L1 has ways: rows some thousand bytes apart fall into one set, and a second group of
+ * results reads them again. */
 static bool streamed_tiles(const kn_site *x, kn_plans *p)
 {
     int first = x->s->nspatial;
@@ -203,8 +204,10 @@ static bool streamed_tiles(const kn_site *x, kn_plans *p)
     if (x->s->naxes != first + 1 || kn_cpu_other(x) >= 0 || rows > 16 || n < 4 * full || kn_cpu_extent(x, first) < 64) return false;
     for (int l = 0; l < x->nloads; l++)
         if ((x->load[l].axes >> x->n & 1) && (!x->load[l].linear || x->load[l].padded || x->load[l].coef[x->n] != 1)) return false;
-    int64_t nv = rows > 6 ? 1 : rows > 3 ? 4 : rows > 1 ? 6 : 8, panels = kn_ceil_div(n, nv * full);
-    kn_cpu_tile t = {.lanes = full, .nv = nv, .mr = rows, .mc = 1, .grain = 1, .kb = 16, .blocked = first, .rlanes = 1, .runroll = 1};
+    enum { WAYS = 8, MOST_ROWS = 8 };
+    int64_t groups = kn_ceil_div(rows, MOST_ROWS), mr = kn_ceil_div(rows, groups), most = (x->hw->vector_registers - 7) / mr;
+    int64_t nv = rows > 4 ? (most > 5 ? 5 : most) : rows > 3 ? 4 : rows > 1 ? 6 : 8, panels = kn_ceil_div(n, (nv < 1 ? nv = 1 : nv) * full);
+    kn_cpu_tile t = {.lanes = full, .nv = nv, .mr = mr, .mc = groups, .grain = 1, .kb = WAYS, .blocked = first, .rlanes = 1, .runroll = 1};
     t.nc = kn_ceil_div(panels, x->hw->units);
     if (t.nc > 1) kn_cpu_try(x, p, &t);
     return p->n > 0;
