@@ -126,6 +126,39 @@ static bool slides(const kn_stage_view *v, const kn_access *x)
     return x->cache < 0 && x->rank && (kn_axes_in(x->index[x->rank - 1]) & reduced) && (kn_axes_in(x->index[x->rank - 1]) & ~reduced);
 }
 
+/* Bytes from one step of a loop to the next in an access; 0: not affine. */
+static int64_t step_bytes(const kn_access *x, const kn_loop *l)
+{
+    int64_t step = 0, row = x->bytes;
+    for (int d = x->rank - 1; d >= 0; d--) {
+        kn_affine f;
+        if (!kn_affine_of(x->index[d], &f)) return 0;
+        step += f.coef[l->axis] * row;
+        row *= x->shape[d];
+    }
+    return step < 0 ? -step * l->stride : step * l->stride;
+}
+
+/* Rows that a register tile reads side by side, so many of whose lines fall into one set of L1 that they throw each other out before their elements
+ * are used. A way of L1 is a page. Rows that stay in L2 come back in time. */
+static bool collides(const kn_stage_view *v, const kn_access *x)
+{
+    enum { WAY = 4096, LINE = 64 };
+    const kn_hw_level *l1 = &v->hw->levels[v->hw->nlevels - 2];
+    const kn_hw_level *l2 = kn_hw_level_named(v->hw, "l2");
+    double all = x->bytes;
+    for (int d = 0; d < x->rank; d++) all *= (double)x->shape[d];
+    if (x->cache >= 0 || x->store || (l2 && all <= (double)l2->capacity_bytes)) return false;
+    for (int i = v->first_reg; i < v->g->nloops; i++) {
+        const kn_loop *l = &v->g->loops[i];
+        int64_t step = l->kind == KN_UNROLL && l->axis < v->s->nspatial ? step_bytes(x, l) : 0, apart = WAY;
+        if (step < LINE) continue;
+        while (step % apart) apart /= 2; /* sets that the rows are spread over lie so far apart */
+        if (l->extent * apart > l1->capacity_bytes) return true;
+    }
+    return false;
+}
+
 /* Share of a sum's time that goes into its terms, of which `issue` start each cycle: when its registers are done they are loaded, added to and
  * stored, and the next ones begin anew, which costs the length of the pipeline once more. */
 static double inner_share(const kn_stage_view *v, double vectors, double issue)
@@ -159,6 +192,7 @@ void kn_cost_cpu(const kn_stage_view *v, kn_cost *c)
         eff *= at_most(chains / ((double)hw->fma_latency * hw->fma_per_cycle), 1);
         double loads = 0; /* vectors and broadcasts compete with the multiply-adds for issue slots */
         for (int i = 0; i + 1 < v->naccesses; i++) {
+            if (collides(v, &v->access[i])) eff /= 1.35; /* measured: 16 rows of 4096 bytes against 8 */
             bool vector = lanes > 1 && (v->access[i].axes >> g->loops[g->nloops - 1].axis & 1);
             double runs = kn_footprint(v, &v->access[i], v->first_point, false) / (vector ? lanes : 1);
             loads += vector && slides(v, &v->access[i]) ? 2 * runs : runs;
