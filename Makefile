@@ -164,10 +164,10 @@ $(BIN)/tensor-units: $(O)/tests/golden/tensor_units.o $(DAEMON_A) $(LIB_A)
 	@mkdir -p $(@D); $(CC) $(SANFLAGS) -o $@ $^ $(LIBS)
 
 # The emulator against planted defects of a pipeline, and every layout, dtype and tail of kernels that warps compute.
-emu-mutants: $(BIN)/tests/test_warps
-	@KILN_FULL=1 $< mutants
-emu-grid: $(BIN)/tests/test_warps
-	@KILN_FULL=1 $<
+emu-mutants: $(BIN)/tests/test_warps $(BIN)/tests/test_bulk
+	@for t in $^; do KILN_FULL=1 $$t mutants || exit 1; done
+emu-grid: $(BIN)/tests/test_warps $(BIN)/tests/test_bulk
+	@for t in $^; do KILN_FULL=1 $$t || exit 1; done
 
 client: $(CLIENT_SO)
 $(CLIENT_SO): $(CLIENT_OBJ) $(LIB_A) api/client/exports.map

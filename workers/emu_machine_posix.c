@@ -282,8 +282,12 @@ bool emu_run_cluster(int64_t first_block, int order, unsigned char poison)
         bool moved = false;
         for (int k = 0; k < emu.nblocks && emu.trouble[0] == 0; k++) {
             move_to(order == 0 ? k : emu.nblocks - 1 - k);
-            for (int i = 0; i < nwarps && emu.trouble[0] == 0; i++) {
-                moved = run_warp(emu_here(), order == 0 ? i : nwarps - 1 - i, order) || moved;
+            for (bool again = true; again && emu.trouble[0] == 0;) { /* each block as far ahead of the others as it gets */
+                again = false;
+                for (int i = 0; i < nwarps && emu.trouble[0] == 0; i++) {
+                    again = run_warp(emu_here(), order == 0 ? i : nwarps - 1 - i, order) || again;
+                }
+                moved = moved || again;
             }
         }
         for (int k = 0; k < emu.nblocks && !moved; k++) {

@@ -144,6 +144,86 @@ static void right_in_the_emulator(void **state)
     }
 }
 
+/* A defect: occurrence number `nth` (from the end where negative) of `find` becomes `put`. find NULL: the maps are not swizzled. */
+typedef struct mutant { const char *what, *find, *put; int nth; bool often; } mutant;
+static const mutant mutants[] = {
+    {"those that compute wait for the other parity", "/ 3) % 2));", "/ 3 + 1) % 2));", 1, true},
+    {"those that ask wait for the other parity", "/ 3) + 1) % 2));", "/ 3) + 0) % 2));", 1, false},
+    {"a tile's bytes are not all expected", ", 24576);", ", 16384);", 1, false},
+    {"more bytes are expected than come", ", 24576);", ", 32768);", 1, false},
+    {"nobody waits for full copies", "k_await(", "(void)(", -2, false},
+    {"nobody waits for empty copies", "k_await(", "(void)(", -1, false},
+    {"waits for one group of instructions too few", "KN_DONE(1);", "KN_DONE(2);", -1, true},
+    {"the copy that is read now is released", "+ 2) % 3)", "+ 0) % 3)", 1, false},
+    {"a copy is empty when half of its readers have left", "+ 3), 4);", "+ 3), 2);", 1, false},
+    {"the maps are not swizzled", NULL, NULL, 1, true},
+    {"rows of eight are taken to be closer", ", 16, 1024)", ", 16, 512)", -1, false},
+    {"no fence behind the barriers' initialisation", "k_bar_open();", "", -1, false},
+    {"a part is brought to its own block only", "* 32)), 3);", "* 32)), 1);", 1, false},
+    {"a part is brought to the other block only", "* 32)), 3);", "* 32)), 2);", 1, true},
+    {"both blocks' parts go to the same place", "(v2_rank_v2 * 2048)", "0", 1, false},
+    {"both blocks bring the same part", "(v2_rank_v2 * 32)", "0", 1, false},
+    {"blocks leave while others may still arrive", "KN_CLUSTER();", "", -1, false},
+    {"blocks begin before the other's barriers are there", "KN_CLUSTER();", "", -2, false},
+    {"a copy is released at its own block alone", "v4_lane_v4);", "v2_rank_v2);", 1, false},
+    {"twice as many threads release a copy", "if (v4_lane_v4 < 2)", "if (v4_lane_v4 < 4)", 1, false},
+    {"a tile's last copy is not released", "k_arrive_at(", "(void)(", -1, false},
+    {"roles take more registers than there are", "240", "248", 1, false},
+    {"the roles walk over the tiles in different orders", "/ 2);\n                #pragma", "/ 2 ^ 1);\n                #pragma", 1, false},
+    {"results are stored before the last instructions end", "KN_DONE(0);", "", -1, false},
+    {"those that compute do not start over with the copies", "* 4) + v12_R0_0_v12)", "* 0) + v12_R0_0_v12)", 1, false},
+};
+
+static char *planted(const kiln_kernel *k, const mutant *m)
+{
+    char *at[64], *text = calloc(1, k->source.n + 256), *out = calloc(1, k->source.n + 512);
+    int n = 0;
+    memcpy(text, k->source.p, k->source.n);
+    for (char *s = m->find ? strstr(text, m->find) : NULL; s && n < 64; s = strstr(s + 1, m->find)) at[n++] = s;
+    int i = m->nth > 0 ? m->nth - 1 : n + m->nth;
+    if (m->find && (i < 0 || i >= n)) fail_msg("%s: the text has %d of \"%s\"", m->what, n, m->find);
+    if (m->find) sprintf(out, "%.*s%s%s", (int)(at[i] - text), text, m->put, at[i] + strlen(m->find));
+    else memcpy(out, text, k->source.n);
+    free(text);
+    return out;
+}
+
+static void planted_defects_are_caught(void **state)
+{
+    (void)state;
+    const run *x = &runs[1];
+    char why[600] = "";
+    kiln_arena *a = kiln_arena_open(&(kiln_host){.mem = mem});
+    kiln_hw *hw = device(a);
+    kiln_request *r = request(a, x->expr, x->inputs);
+    kiln_kernel *k = kernel(a, r, hw, &x->s, why, sizeof why);
+    if (!k) fail_msg("%s", why);
+    int tried = 0, caught = 0;
+    for (size_t i = 0; i < sizeof mutants / sizeof *mutants; i++) {
+        worker_verdict v;
+        worker_error e;
+        if (!full && !mutants[i].often) continue;
+        kiln_kernel bad = *k;
+        kiln_launch launch = *k->launches;
+        kiln_tensor_map maps[KILN_MAX_TENSORS];
+        char *text = planted(k, &mutants[i]);
+        memcpy(maps, launch.maps, sizeof *maps * (size_t)launch.nargs);
+        for (int j = 0; j < launch.nargs && !mutants[i].find; j++) maps[j].swizzle = 0;
+        launch.maps = maps;
+        bad.launches = &launch;
+        bad.source = (kiln_bytes){text, strlen(text)};
+        if (!worker_emulate(&tools, r->program, &bad, full ? 1000 : 200, &v, &e)) fail_msg("%s: %s", mutants[i].what, e.message);
+        bool named = !v.ok && !strcmp(v.how, "emulated");
+        if (!named || full) print_message("%s: %s (%.120s)\n", mutants[i].what, named ? "caught" : "missed", v.detail);
+        tried++;
+        caught += named;
+        free(text);
+    }
+    print_message("%d of %d planted defects caught\n", caught, tried);
+    assert_int_equal(caught, tried);
+    kiln_arena_close(a);
+}
+
 int main(int argc, char **argv)
 {
     if (argc > 1 && !strcmp(argv[1], "child")) return child_main(argc, argv);
@@ -152,6 +232,9 @@ int main(int argc, char **argv)
     snprintf(tools.worker, sizeof tools.worker, "%s", argv[0]);
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(right_in_the_emulator),
+        cmocka_unit_test(planted_defects_are_caught),
     };
+    const struct CMUnitTest one[] = {cmocka_unit_test(planted_defects_are_caught)};
+    if (argc > 1 && !strcmp(argv[1], "mutants")) return cmocka_run_group_tests(one, NULL, NULL);
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
