@@ -9,6 +9,8 @@
 service_fleet *service_fleet_open(service_app *app, char *why, size_t size);
 void service_fleet_close(service_fleet *f);
 jobs *service_fleet_jobs(service_fleet *f);
+keeper *service_fleet_keeper(service_fleet *f);
+const char *service_fleet_name(service_fleet *f);
 /* LEAD: this service builds it, under *lease. FOLLOW: somebody else does, or will: service_fleet_park. ALONE: the fleet could not be asked; it is
  * built here without a lease, as it would be without a fleet. TOO_MANY: the tenant has as many live jobs as it may. */
 enum service_lead { SERVICE_LEAD, SERVICE_FOLLOW, SERVICE_ALONE, SERVICE_TOO_MANY };

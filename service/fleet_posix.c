@@ -27,6 +27,8 @@ struct service_fleet {
 };
 
 jobs *service_fleet_jobs(service_fleet *f) { return f->jobs; }
+keeper *service_fleet_keeper(service_fleet *f) { return f->keeper; }
+const char *service_fleet_name(service_fleet *f) { return f->name; }
 
 /* ---- leading ---- */
 static char *payload_of(service_fleet *f, const service_job *job)
@@ -277,6 +279,7 @@ static void *follow(void *arg)
         }
         if (now - swept >= SWEEP_MS) {
             jobs_sweep(f->jobs, KEEP_MS);
+            cache_forget_docs(f->app->cache, "model", service_unix_ms() - KEEP_MS);
             swept = now;
         }
         jobs_wait(f->jobs, turn, LOOK_MS);

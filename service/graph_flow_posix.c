@@ -6,6 +6,7 @@
 #include <time.h>
 #include "cache/clock_posix.h"
 #include "service/graph_flow.h"
+#include "service/graph_job.h"
 #include "workers/arena.h"
 
 typedef struct graph {
@@ -14,6 +15,7 @@ typedef struct graph {
     service_graph_ask ask;
     enum service_graph_state state;
     bool cancel, over;       /* over: the thread may be joined */
+    graph_job job;
     pthread_t thread;
     service_reply *problem;
     int nkernels, done;
@@ -27,6 +29,7 @@ struct service_graphs {
     pthread_cond_t changed;
     graph *list;             /* newest first */
     bool closing;
+    pthread_t finder;        /* goes on with what a process left that ended */
 };
 
 /* One kernel that is waited for: a call like a client's, without a connection. */
@@ -57,12 +60,25 @@ static void set_state(graph *g, enum service_graph_state state)
     pthread_mutex_unlock(&g->all->lock);
 }
 
+/* By a call to this process, by a wish that its row has, or because another has the row. */
 static bool cancelled(graph *g)
 {
     pthread_mutex_lock(&g->all->lock);
     bool c = g->cancel;
     pthread_mutex_unlock(&g->all->lock);
-    return c;
+    return c || graph_job_stop(g->all->app, &g->job) != GRAPH_GO_ON;
+}
+
+static cJSON *describe(const graph *g);
+
+/* Progress of the row: kernels done of all. */
+static void note(graph *g)
+{
+    pthread_mutex_lock(&g->all->lock);
+    cJSON *o = describe(g);
+    pthread_mutex_unlock(&g->all->lock);
+    graph_job_note(g->all->app, &g->job, o);
+    cJSON_Delete(o);
 }
 
 /* ---- plan ---- */
@@ -196,7 +212,9 @@ static void compile_kernels(graph *g, const plan_of *p)
             r = service_compile_resume(&flights[slot].call);
         }
         if (!r) r = service_problem(503, "out-of-memory", "out of memory", NULL, NULL);
-        if (!take_answer(g, &flights[slot], r)) {
+        if (take_answer(g, &flights[slot], r)) {
+            note(g);
+        } else {
             again[nagain++] = flights[slot].kernel;
             if (r->status != 202) nanosleep(&(struct timespec){0, 100000000}, NULL);
         }
@@ -223,6 +241,7 @@ static void *run(void *arg)
     g->problem = problem;
     g->state = SERVICE_GRAPH_COMPILING;
     pthread_mutex_unlock(&g->all->lock);
+    note(g);
     if (!g->problem) compile_kernels(g, &p);
     bool stopped = cancelled(g);
     if (!g->problem && !stopped) {
@@ -234,8 +253,17 @@ static void *run(void *arg)
     kiln_arena_close(p.arena);
     pthread_mutex_lock(&g->all->lock);
     if (problem) g->problem = problem;
-    g->state = g->problem ? SERVICE_GRAPH_FAILED : stopped ? SERVICE_GRAPH_CANCELLED : SERVICE_GRAPH_SUCCEEDED;
+    enum service_graph_state before = g->state, end = g->problem ? SERVICE_GRAPH_FAILED : stopped ? SERVICE_GRAPH_CANCELLED : SERVICE_GRAPH_SUCCEEDED;
+    g->state = end;
     g->finished_ms = service_unix_ms();
+    cJSON *last = describe(g);
+    g->state = before; /* until its row says so too */
+    bool closing = g->all->closing;
+    pthread_mutex_unlock(&g->all->lock);
+    graph_job_end(g->all->app, &g->job, g->ask.key, last, closing && stopped);
+    cJSON_Delete(last);
+    pthread_mutex_lock(&g->all->lock);
+    g->state = end;
     g->over = true;
     free(g->ask.body);
     free(g->ask.target_json);
@@ -245,42 +273,44 @@ static void *run(void *arg)
     return NULL;
 }
 
-/* ---- the table ---- */
-service_graphs *service_graphs_open(service_app *app)
+static cJSON *describe(const graph *g)
 {
-    service_graphs *s = calloc(1, sizeof *s);
-    if (!s) return NULL;
-    s->app = app;
-    pthread_mutex_init(&s->lock, NULL);
-    cache_cond_init(&s->changed);
-    return s;
+    static const char *const states[] = {"planning", "compiling", "linking", "succeeded", "failed", "cancelled"};
+    char text[100];
+    cJSON *o = cJSON_CreateObject();
+    cJSON_AddStringToObject(o, "key", g->ask.key);
+    cJSON_AddStringToObject(o, "state", states[g->state]);
+    snprintf(text, sizeof text, "/v1/graphs/%s", g->ask.key);
+    cJSON_AddStringToObject(o, "href", text);
+    if (*g->job.id) cJSON_AddStringToObject(o, "job", g->job.id);
+    snprintf(text, sizeof text, "/v1/kernels/%s", g->ask.key);
+    if (g->state == SERVICE_GRAPH_SUCCEEDED) cJSON_AddStringToObject(o, "kernel", text);
+    cJSON_AddNumberToObject(o, "created_ms", (double)g->created_ms);
+    if (g->finished_ms) cJSON_AddNumberToObject(o, "finished_ms", (double)g->finished_ms);
+    cJSON_AddNumberToObject(o, "total", g->nkernels);
+    cJSON_AddNumberToObject(o, "done", g->done);
+    cJSON *list = cJSON_AddArrayToObject(o, "kernels");
+    for (int i = 0; i < g->nkernels; i++) {
+        const graph_kernel *k = &g->kernels[i];
+        cJSON *e = cJSON_CreateObject();
+        cJSON_AddItemToArray(list, e);
+        cJSON_AddStringToObject(e, "key", k->key);
+        if (!k->done) continue;
+        cJSON_AddStringToObject(e, "cache_status", k->cache_status);
+        cJSON_AddStringToObject(e, "verification", k->verification);
+        cJSON_AddNumberToObject(e, "ms", (double)(int64_t)(k->ms * 1000) / 1000);
+    }
+    if (g->problem && g->state == SERVICE_GRAPH_FAILED) cJSON_AddItemToObject(o, "problem", cJSON_Parse(g->problem->body));
+    return o;
 }
 
+/* ---- the table ---- */
 static void forget(graph *g)
 {
     pthread_join(g->thread, NULL);
     service_reply_drop(g->problem);
     free(g->kernels);
     free(g);
-}
-
-void service_graphs_close(service_graphs *s)
-{
-    if (!s) return;
-    pthread_mutex_lock(&s->lock);
-    s->closing = true;
-    for (graph *g = s->list; g; g = g->next) g->cancel = true;
-    graph *list = s->list;
-    s->list = NULL;
-    pthread_mutex_unlock(&s->lock);
-    while (list) {
-        graph *next = list->next;
-        forget(list);
-        list = next;
-    }
-    pthread_mutex_destroy(&s->lock);
-    pthread_cond_destroy(&s->changed);
-    free(s);
 }
 
 static graph *find(service_graphs *s, const char *key)
@@ -308,68 +338,148 @@ static graph *sweep(service_graphs *s, const char *key)
     return g;
 }
 
+static int live(const service_graphs *s)
+{
+    int n = 0;
+    for (const graph *g = s->list; g; g = g->next) n += !g->over;
+    return n;
+}
+
+static void unlink_graph(service_graphs *s, graph *g)
+{
+    for (graph **p = &s->list; *p; p = &(*p)->next) {
+        if (*p != g) continue;
+        *p = g->next;
+        return;
+    }
+}
+
+/* A graph of that ask in the list, without its thread; NULL: there is no room. Under the lock. */
+static graph *enlist(service_graphs *s, const service_graph_ask *ask)
+{
+    graph *g = live(s) < SERVICE_GRAPHS && !s->closing ? calloc(1, sizeof *g) : NULL;
+    if (!g) return NULL;
+    *g = (graph){.next = s->list, .all = s, .ask = *ask, .created_ms = service_unix_ms()};
+    return s->list = g;
+}
+
+/* Its thread starts; false: it is out of the list again, and what it owned is gone. */
+static bool launch(service_graphs *s, graph *g)
+{
+    pthread_mutex_lock(&s->lock);
+    bool ok = !s->closing && !pthread_create(&g->thread, NULL, run, g);
+    if (!ok) unlink_graph(s, g);
+    pthread_mutex_unlock(&s->lock);
+    if (ok) return true;
+    cJSON *last = describe(g);
+    graph_job_end(s->app, &g->job, g->ask.key, last, true);
+    cJSON_Delete(last);
+    free(g->ask.body);
+    free(g->ask.target_json);
+    free(g);
+    return false;
+}
+
 bool service_graphs_start(service_graphs *s, service_graph_ask *ask)
 {
-    int live = 0;
     pthread_mutex_lock(&s->lock);
     graph *old = sweep(s, ask->key), *g = find(s, ask->key);
-    for (graph *e = s->list; e; e = e->next) live += !e->over;
-    bool joins = g != NULL, ok = joins;
-    if (!joins && live < SERVICE_GRAPHS && !s->closing && (g = calloc(1, sizeof *g))) {
-        *g = (graph){.next = s->list, .all = s, .ask = *ask, .created_ms = service_unix_ms()};
-        ok = !pthread_create(&g->thread, NULL, run, g);
-        if (ok) s->list = g;
-        else free(g);
-    }
+    bool joins = g != NULL;
+    if (!joins) g = enlist(s, ask);
     pthread_mutex_unlock(&s->lock);
     if (old) forget(old);
-    if (joins) {
-        free(ask->body);
-        free(ask->target_json);
+    if (!g) return false;
+    bool follows = !joins && graph_job_lead(s->app, ask, &g->job) == SERVICE_FOLLOW; /* the row answers for another process */
+    if (follows) {
+        pthread_mutex_lock(&s->lock);
+        unlink_graph(s, g);
+        pthread_mutex_unlock(&s->lock);
+        free(g);
     }
-    return ok;
+    if (!joins && !follows && !launch(s, g)) ask->body = ask->target_json = NULL;
+    else if (!joins && !follows) return true;
+    free(ask->body);
+    free(ask->target_json);
+    ask->body = ask->target_json = NULL;
+    return joins || follows;
 }
 
 bool service_graphs_cancel(service_graphs *s, const char *key)
 {
+    bool row = graph_job_cancel(s->app, key);
     pthread_mutex_lock(&s->lock);
     graph *g = find(s, key);
     if (g) g->cancel = true;
     pthread_mutex_unlock(&s->lock);
-    return g != NULL;
+    return g || row;
+}
+
+/* Looks once a second for models whose process ended before they were done. */
+static void *find_left(void *arg)
+{
+    service_graphs *s = arg;
+    struct timespec t;
+    service_graph_ask ask;
+    graph_job job;
+    pthread_mutex_lock(&s->lock);
+    while (!s->closing) {
+        t = cache_after(1000);
+        while (!s->closing && !pthread_cond_timedwait(&s->changed, &s->lock, &t)) {}
+        bool room = !s->closing && live(s) < SERVICE_GRAPHS && !atomic_load(&s->app->draining);
+        pthread_mutex_unlock(&s->lock);
+        bool found = room && graph_job_next(s->app, &ask, &job);
+        pthread_mutex_lock(&s->lock);
+        if (!found) continue;
+        graph *old = sweep(s, ask.key), *g = enlist(s, &ask);
+        if (g) g->job = job;
+        pthread_mutex_unlock(&s->lock);
+        if (old) forget(old);
+        if (g && launch(s, g)) service_log("info", "model", "%s goes on", g->job.id);
+        pthread_mutex_lock(&s->lock);
+    }
+    pthread_mutex_unlock(&s->lock);
+    return NULL;
+}
+
+service_graphs *service_graphs_open(service_app *app)
+{
+    service_graphs *s = calloc(1, sizeof *s);
+    if (!s) return NULL;
+    s->app = app;
+    pthread_mutex_init(&s->lock, NULL);
+    cache_cond_init(&s->changed);
+    if (!pthread_create(&s->finder, NULL, find_left, s)) return s;
+    free(s);
+    return NULL;
+}
+
+void service_graphs_close(service_graphs *s)
+{
+    if (!s) return;
+    pthread_mutex_lock(&s->lock);
+    s->closing = true;
+    for (graph *g = s->list; g; g = g->next) g->cancel = true;
+    pthread_cond_broadcast(&s->changed);
+    pthread_mutex_unlock(&s->lock);
+    pthread_join(s->finder, NULL);
+    while (s->list) {
+        graph *g = s->list;
+        s->list = g->next;
+        forget(g);
+    }
+    pthread_mutex_destroy(&s->lock);
+    pthread_cond_destroy(&s->changed);
+    free(s);
 }
 
 cJSON *service_graphs_json(service_graphs *s, const char *key)
 {
-    static const char *const states[] = {"planning", "compiling", "linking", "succeeded", "failed", "cancelled"};
-    char text[100];
     pthread_mutex_lock(&s->lock);
-    graph *g = find(s, key);
-    cJSON *o = g ? cJSON_CreateObject() : NULL;
-    if (o) {
-        cJSON_AddStringToObject(o, "key", key);
-        cJSON_AddStringToObject(o, "state", states[g->state]);
-        snprintf(text, sizeof text, "/v1/graphs/%s", key);
-        cJSON_AddStringToObject(o, "href", text);
-        snprintf(text, sizeof text, "/v1/kernels/%s", key);
-        if (g->state == SERVICE_GRAPH_SUCCEEDED) cJSON_AddStringToObject(o, "kernel", text);
-        cJSON_AddNumberToObject(o, "created_ms", (double)g->created_ms);
-        if (g->finished_ms) cJSON_AddNumberToObject(o, "finished_ms", (double)g->finished_ms);
-        cJSON_AddNumberToObject(o, "total", g->nkernels);
-        cJSON_AddNumberToObject(o, "done", g->done);
-        cJSON *list = cJSON_AddArrayToObject(o, "kernels");
-        for (int i = 0; i < g->nkernels; i++) {
-            const graph_kernel *k = &g->kernels[i];
-            cJSON *e = cJSON_CreateObject();
-            cJSON_AddItemToArray(list, e);
-            cJSON_AddStringToObject(e, "key", k->key);
-            if (!k->done) continue;
-            cJSON_AddStringToObject(e, "cache_status", k->cache_status);
-            cJSON_AddStringToObject(e, "verification", k->verification);
-            cJSON_AddNumberToObject(e, "ms", (double)(int64_t)(k->ms * 1000) / 1000);
-        }
-        if (g->problem && g->over) cJSON_AddItemToObject(o, "problem", cJSON_Parse(g->problem->body));
-    }
+    const graph *g = find(s, key);
+    bool over = !g || g->over; /* another process may have it by now */
+    cJSON *here = g ? describe(g) : NULL;
     pthread_mutex_unlock(&s->lock);
-    return o;
+    cJSON *row = over ? graph_job_json(s->app, key) : NULL;
+    if (row) cJSON_Delete(here);
+    return row ? row : here;
 }

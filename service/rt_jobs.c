@@ -300,7 +300,8 @@ service_reply *rt_job_new(service_call *c)
     j.budget_trials = service_body_int(o, "budget_trials", 0, 1, 1000000000, &bad);
     const cJSON *request = cJSON_GetObjectItemCaseSensitive(o, "request");
     if (!bad) service_body_only(o, names, &bad);
-    if (!bad && !jobs_kind_find(kind, &j.kind)) bad = service_body_wrong("/kind", "no such kind of job", "compile, verify, measure or retune");
+    if (!bad && (!jobs_kind_find(kind, &j.kind) || j.kind == JOBS_MODEL))
+        bad = service_body_wrong("/kind", "no such kind of job", "compile, verify, measure or retune");
     if (!bad && !cJSON_IsObject(request)) bad = service_body_wrong("/request", "no request that the job is about", "the body of a compile");
     service_ask *a = bad ? NULL : service_spec_ask(c->app, request, &bad);
     if (a) bad = submit(c, a, &j, version);

@@ -218,7 +218,7 @@ static bool find_kinds(worker *w)
     snprintf(list, sizeof list, "%s", w->s.kinds);
     for (char *at = list, *word; (word = strtok_r(at, ",", &at));) {
         enum jobs_kind k;
-        if (!jobs_kind_find(word, &k)) return false;
+        if (!jobs_kind_find(word, &k) || !tasks[k].run) return false;
         w->kinds |= 1u << k;
     }
     return w->kinds != 0;
