@@ -204,15 +204,16 @@ kiln_status kiln_graph_plan(kiln_arena *a, const kiln_graph *g, const kiln_hw *h
 {
     planner *q = kn_new(a, planner);
     kiln_plan *plan = kn_new(a, kiln_plan);
-    kn_graph *folded;
+    kn_graph *folded, *laid;
     if (!q || !plan) return kn_fail(d, KILN_MEMORY, "out of memory");
     *q = (planner){.a = a, .hw = hw, .plan = plan, .d = d};
     if (!g->settled) return kn_fail(d, KILN_INTERNAL, "the graph is not settled");
     kiln_status s = kn_graph_fold(a, g, &folded, d);
     if (s != KILN_OK) return s;
-    q->g = folded;
+    if ((s = kn_graph_layout(a, folded, hw, &laid, d)) != KILN_OK) return s;
+    q->g = laid;
     if (!open_tables(q)) return dry(q);
-    s = kn_partition_open(a, folded, hw, &q->part, d);
+    s = kn_partition_open(a, laid, hw, &q->part, d);
     if (s == KILN_OK) s = kn_partition_group(q->part, d);
     if (s == KILN_OK) s = kn_partition_join(q->part, d);
     if (s == KILN_OK) s = ends(q);

@@ -182,23 +182,41 @@ static int64_t block_of(const packed *k)
     return kn_ceil_div(all, kn_ceil_div(all, room));
 }
 
+/* Rows of a tile that is nv vectors wide, of one size all over the axis. */
+static int64_t rows_of(const packed *k, int64_t nv)
+{
+    int64_t rows = extent(k, k->q), most = (k->x->hw->vector_registers - nv) / nv;
+    if (most < 1) return 0;
+    return kn_ceil_div(rows, kn_ceil_div(rows, most > 14 ? 14 : most));
+}
+
+/* What the tiles of that width take: multiply-adds, what is computed beyond the ends among them, and the loads beside them, which compete for
+ * the same slots; short of chains, the latency of a multiply-add. */
+static double time_of(const packed *k, int64_t nv, int64_t mr)
+{
+    int64_t n = kn_round_up(extent(k, k->x->n), nv * k->lanes), rows = kn_round_up(extent(k, k->q), mr);
+    double chains = (double)(nv * mr), need = k->x->hw->fma_latency * k->x->hw->fma_per_cycle;
+    return (double)n * (double)rows * (1 + 0.6 * (double)(nv + mr) / chains) * (chains < need ? need / chains : 1);
+}
+
 bool kn_cpu_packed(const kn_site *x, kn_plans *plans)
 {
     packed k;
     if (!packed_of(x, &k) || k.q < 0) return false;
-    int64_t rows = extent(&k, k.q), n = extent(&k, x->n), need = x->hw->fma_latency * x->hw->fma_per_cycle;
-    static const int64_t widths[] = {4, 3, 2, 6, 1, 8};
-    for (size_t i = 0; i < sizeof widths / sizeof *widths; i++) {
-        int64_t nv = widths[i], most = (x->hw->vector_registers - nv) / nv;
-        if ((nv > 1 && (nv - 1) * k.lanes >= n) || most < 1) continue;
-        if (most > 14) most = 14;
+    double least = 0;
+    for (int64_t nv = 1; nv <= 8; nv++) {
+        int64_t mr = rows_of(&k, nv);
+        if (!mr || (nv > 1 && (nv - 1) * k.lanes >= extent(&k, x->n))) continue;
+        double t = time_of(&k, nv, mr);
+        if (least > 0 && t >= least) continue;
+        least = t;
         k.nv = nv;
-        k.mr = kn_ceil_div(rows, kn_ceil_div(rows, most));
-        if (k.mr * nv < need && (rows > k.mr || nv < 4) && i > 0 && plans->n) continue;
-        k.kb = 0;
-        try_tile(&k, plans);
-        k.kb = block_of(&k);
-        if (k.kb) try_tile(&k, plans);
+        k.mr = mr;
     }
+    if (least <= 0) return false;
+    k.kb = 0;
+    try_tile(&k, plans);
+    k.kb = block_of(&k);
+    if (k.kb) try_tile(&k, plans);
     return plans->n > 0;
 }

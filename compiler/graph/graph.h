@@ -43,6 +43,8 @@ typedef struct kn_value {
     const char *dims[KILN_MAX_RANK]; /* raw: the name of an unknown extent ("batch"), NULL without one */
     const kn_data *data;             /* constants; NULL: computed or fed */
     int producer;                    /* node index; -1 for inputs and constants */
+    bool reordered;                  /* its dimensions lie in memory in another order than they are numbered (passes of the partitioner only): */
+    uint8_t order[KILN_MAX_RANK];    /* outermost to innermost */
     int outer;                       /* in a subgraph: the value of the surrounding graph that it stands for; else -1 */
 } kn_value;
 

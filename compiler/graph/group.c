@@ -110,6 +110,7 @@ static bool allowed(const kn_partition *p, int x, int y, int n, int v)
     const kn_group *gx = &p->groups[x], *gy = &p->groups[y];
     if (gx->nstmts + gy->nstmts > GROUP_STMTS || gx->ntensors + gy->ntensors > GROUP_TENSORS) return false;
     if (gx->kind == KN_CONTRACT && gy->kind > KN_MAP) return false;
+    if (gx->kind == KN_MOVE && gx->ntensors > 2 && gy->kind > KN_MAP) return false; /* a sum would choose among the parts at every term */
     if (gx->kind == KN_CONTRACT) /* an epilogue: element by element, and the product itself is needed nowhere else */
         return reads_in_place(p, node(p, n), n, v) && !needed_outside(p, v, x, y);
     if (gy->kind == KN_CONTRACT) return gx->kind == KN_MOVE && !needed_outside(p, v, x, y);

@@ -30,7 +30,9 @@ static int add(joiner *j, int v, enum kn_dtype t, enum kn_role role, int rank, c
 static int add_value(joiner *j, int v, enum kn_role role)
 {
     const kn_value *x = &j->p->g->values[v];
-    int t = add(j, v, x->dtype, role, x->rank, x->shape);
+    int64_t shape[KILN_MAX_RANK];
+    kn_value_stored(x, shape);
+    int t = add(j, v, x->dtype, role, x->rank, shape);
     if (t >= 0) j->out->tensors[t].constant = role == KN_INPUT && x->data && j->g->kind == KN_CONTRACT && !j->p->hw->gpu;
     return t;
 }

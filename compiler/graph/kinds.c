@@ -71,8 +71,12 @@ static bool side_by_side(kn_partition *p, const kn_node *n)
     int64_t axis = at ? at->i : 0, offset = 0;
     if (strcmp(n->op, "Concat") || *n->domain) return false;
     if (axis < 0) axis += y->rank;
-    for (int i = 0; i < axis && i < y->rank; i++)
-        if (y->shape[i] != 1) return false;
+    for (int i = 0; i < y->rank && (y->reordered ? y->order[i] : i) != axis; i++)
+        if (y->shape[y->reordered ? y->order[i] : i] != 1) return false;
+    for (int i = 0; i < n->ninputs; i++) {
+        const kn_value *x = n->inputs[i] < 0 ? y : &g->values[n->inputs[i]];
+        if (x->reordered != y->reordered || (y->reordered && memcmp(x->order, y->order, (size_t)y->rank))) return false;
+    }
     for (int i = 0; i < n->ninputs; i++) {
         if (n->inputs[i] < 0 || claimable(p, n->inputs[i]) < 0) return false;
         for (int k = 0; k < i; k++)
@@ -126,6 +130,7 @@ kiln_status kn_partition_open(kiln_arena *a, const kn_graph *g, const kn_hw *hw,
         }
         kiln_status s = kn_node_program(a, g, n, &p->programs[i], d);
         if (s != KILN_OK) return s;
+        if (!kn_reorder(a, g, n, p->programs[i])) return kn_fail(d, KILN_MEMORY, "out of memory");
         p->kinds[i] = kind_of(p->programs[i]);
     }
     flatten(p);

@@ -50,6 +50,11 @@ typedef struct kn_partition {
 
 /* Batch normalisations by constants become a product and a sum of constants. */
 kiln_status kn_graph_fold(kiln_arena *a, const kn_graph *g, kn_graph **out, kiln_diag *d);
+/* Orders in memory: channels last around convolutions where that is predicted to pay; copies where a value is wanted as it is declared. */
+kiln_status kn_graph_layout(kiln_arena *a, const kn_graph *g, const kn_hw *hw, kn_graph **out, kiln_diag *d);
+bool kn_order_is_plain(const kn_value *v);                 /* the elements lie as if it were not reordered */
+void kn_value_stored(const kn_value *v, int64_t *shape);   /* its shape as it lies in memory */
+bool kn_reorder(kiln_arena *a, const kn_graph *g, const kn_node *n, kn_program *p); /* the node's program for how its values lie; false: dry */
 /* programs, kinds, places (views and concatenations). */
 kiln_status kn_partition_open(kiln_arena *a, const kn_graph *g, const kn_hw *hw, kn_partition **out, kiln_diag *d);
 /* group_of, groups. */

@@ -200,7 +200,7 @@ static void agree(const char *json, uint32_t seed)
 /* ---- random graphs ---- */
 static uint32_t turn(uint32_t *seed, uint32_t n) { return ((*seed = *seed * 1664525 + 1013904223) >> 8) % n; }
 
-/* Every value v0, v1 ... has the shape [1,4,4,4]; "a" and "b" are two of those made so far. */
+/* Every value v0, v1 ... has the shape [1,8,4,4], so that convolutions want their channels last; "a" and "b" are two of those made so far. */
 static const char *const forms[] = {
     "{'op':'Relu','inputs':['A'],'outputs':['Y']}",
     "{'op':'Sigmoid','inputs':['A'],'outputs':['Y']}",
@@ -218,6 +218,12 @@ static const char *const forms[] = {
     "{'op':'Reshape','inputs':['A','flat'],'outputs':['Yp']},{'op':'Relu','inputs':['Yp'],'outputs':['Yq']},"
     "{'op':'Reshape','inputs':['Yq','back'],'outputs':['Y']}",
     "{'op':'Reshape','inputs':['A','back'],'outputs':['Y']}",
+    "{'op':'Reshape','inputs':['A','pairs'],'outputs':['Yp']},{'op':'Transpose','inputs':['Yp'],'outputs':['Yq'],'attrs':{'perm':[0,2,1,3,4]}},"
+    "{'op':'Reshape','inputs':['Yq','back'],'outputs':['Y']}",
+    "{'op':'MaxPool','inputs':['A'],'outputs':['Y'],'attrs':{'kernel_shape':[3,3],'pads':[1,1,1,1]}}",
+    "{'op':'Conv','inputs':['A','w4','two'],'outputs':['Y'],'attrs':{'group':2}}",
+    "{'op':'Conv','inputs':['A','w','four'],'outputs':['Y'],'attrs':{'pads':[1,1,1,1]}}",
+    "{'op':'GlobalAveragePool','inputs':['A'],'outputs':['Yp']},{'op':'Mul','inputs':['A','Yp'],'outputs':['Y']}",
     "{'op':'Concat','inputs':['A','B'],'outputs':['Yp'],'attrs':{'axis':1}},"
     "{'op':'Conv','inputs':['Yp','w8'],'outputs':['Y']}",
     "{'op':'Concat','inputs':['A','B'],'outputs':['Yp'],'attrs':{'axis':1}},"
@@ -241,16 +247,17 @@ static void random_graph(char *to, uint32_t seed)
 {
     int nodes = 3 + (int)turn(&seed, 10), outputs = 1 + (int)turn(&seed, 3);
     size_t n = (size_t)sprintf(
-        to, "{'graph':{'inputs':[{'name':'v0','dtype':'f32','shape':[1,4,4,4]},{'name':'v1','dtype':'f32','shape':[1,4,4,4]}],"
+        to, "{'graph':{'inputs':[{'name':'v0','dtype':'f32','shape':[1,8,4,4]},{'name':'v1','dtype':'f32','shape':[1,8,4,4]}],"
             "'constants':[{'name':'half','dtype':'f32','shape':[],'fill':0.5},{'name':'unit','dtype':'f32','shape':[1],'fill':1},"
             "{'name':'zero','dtype':'f32','shape':[1],'fill':0},"
-            "{'name':'channel','dtype':'f32','shape':[4,1,1],'values':[0.5,-0.25,1,0]},"
-            "{'name':'w','dtype':'f32','shape':[4,4,3,3],'fill':0.0625},{'name':'w8','dtype':'f32','shape':[4,8,1,1],'fill':0.125},"
-            "{'name':'one','dtype':'f32','shape':[4],'values':[1,2,3,4]},{'name':'two','dtype':'f32','shape':[4],'fill':0.5},"
-            "{'name':'three','dtype':'f32','shape':[4],'fill':2},{'name':'four','dtype':'f32','shape':[4],'values':[1,0.5,-1,2]},"
-            "{'name':'last','dtype':'i64','shape':[1],'values':[-1]},{'name':'flat','dtype':'i64','shape':[2],'values':[4,16]},"
-            "{'name':'back','dtype':'i64','shape':[4],'values':[1,4,4,4]},{'name':'i2','dtype':'i64','shape':[1],'values':[2]},"
-            "{'name':'i6','dtype':'i64','shape':[1],'values':[6]},{'name':'i1','dtype':'i64','shape':[1],'values':[1]}],'nodes':[");
+            "{'name':'channel','dtype':'f32','shape':[8,1,1],'values':[0.5,-0.25,1,0,2,-1,0.125,3]},"
+            "{'name':'w','dtype':'f32','shape':[8,8,3,3],'fill':0.0625},{'name':'w8','dtype':'f32','shape':[8,16,1,1],'fill':0.125},"
+            "{'name':'one','dtype':'f32','shape':[8],'values':[1,2,3,4,5,6,7,8]},{'name':'two','dtype':'f32','shape':[8],'fill':0.5},"
+            "{'name':'three','dtype':'f32','shape':[8],'fill':2},{'name':'four','dtype':'f32','shape':[8],'values':[1,0.5,-1,2,-2,0.25,1.5,3]},"
+            "{'name':'last','dtype':'i64','shape':[1],'values':[-1]},{'name':'flat','dtype':'i64','shape':[2],'values':[4,32]},"
+            "{'name':'back','dtype':'i64','shape':[4],'values':[1,8,4,4]},{'name':'pairs','dtype':'i64','shape':[5],'values':[1,2,4,4,4]},"
+            "{'name':'w4','dtype':'f32','shape':[8,4,1,1],'fill':0.25},{'name':'i2','dtype':'i64','shape':[1],'values':[2]},"
+            "{'name':'i6','dtype':'i64','shape':[1],'values':[10]},{'name':'i1','dtype':'i64','shape':[1],'values':[1]}],'nodes':[");
     for (int i = 0; i < nodes; i++) {
         int made = i + 2, a = (int)turn(&seed, 3) ? made - 1 : (int)turn(&seed, (uint32_t)made), b = (int)turn(&seed, (uint32_t)made);
         if (i) to[n++] = ',';
@@ -387,6 +394,26 @@ static void outputs_that_are_inputs_are_copied(void **state)
     agree(json, 5);
 }
 
+/* Between convolutions channels are last; what others see lies as they said; a view of one long dimension passes the order on. */
+static void channels_are_last_between_convolutions(void **state)
+{
+    (void)state;
+    kiln_graph *g;
+    kiln_arg x;
+    kiln_plan *p = plan_of(
+        "{'graph':{'inputs':[{'name':'x','dtype':'f32','shape':[1,3,6,6]}],'constants':[{'name':'w','dtype':'f32','shape':[16,3,3,3],'fill':0.5},"
+        "{'name':'w1','dtype':'f32','shape':[16,16,1,1],'fill':0.25},{'name':'flat','dtype':'i64','shape':[2],'values':[1,16]}],'nodes':["
+        "{'op':'Conv','inputs':['x','w'],'outputs':['a']},{'op':'Relu','inputs':['a'],'outputs':['b']},"
+        "{'op':'Conv','inputs':['b','w1'],'outputs':['c']},{'op':'GlobalAveragePool','inputs':['c'],'outputs':['m']},"
+        "{'op':'Reshape','inputs':['m','flat'],'outputs':['y']}],'outputs':['y','c']}}", &g);
+    bool constant = false;
+    kiln_program_output(p->kernels[p->steps[0].kernel], 0, &x);
+    assert_true(x.rank == 4 && x.shape[1] == 4 && x.shape[3] == 16);
+    for (int i = 0; i < p->nweights; i++) constant |= p->weights[i].of >= 0;
+    assert_true(constant);
+    assert_true(p->outputs[1].shape[1] == 16 && p->outputs[1].shape[3] == 4);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -398,6 +425,7 @@ int main(void)
         cmocka_unit_test(what_would_be_computed_again_too_often_is_not_joined),
         cmocka_unit_test(kernels_and_memory_are_shared),
         cmocka_unit_test(outputs_that_are_inputs_are_copied),
+        cmocka_unit_test(channels_are_last_between_convolutions),
         cmocka_unit_test(the_same_graph_the_same_plan),
         cmocka_unit_test(steps_give_what_nodes_give),
     };
