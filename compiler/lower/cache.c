@@ -233,6 +233,16 @@ static kn_expr *same_digits(kn_lw *w, const kn_expr *e, int var, int64_t last, k
     return kn_expr_equal(x, y) ? so_far : kn_lw_and(w, so_far, kn_lw_node(w, KN_OP_EQ, KN_BOOL, 1, x, y, NULL));
 }
 
+/* The run goes along a spatial axis, which nothing but the axis's end cuts off: what stands behind it in memory may be copied too, since results
+ * past the end are stored nowhere. */
+static bool runs_over(const kn_lw *w, const kn_sg *sg, int cache, int inner)
+{
+    const kn_cache *c = &sg->g->caches[cache];
+    const kn_expr *load = sg->loads[c->load];
+    int axis = c->region ? -1 : sg->g->loops[c->loops[inner]].axis;
+    return axis >= 0 && axis < sg->s->nspatial && !load->padded && !strays(w, sg, load) && sg->s->red != KN_RED_NONE;
+}
+
 /* Copies of one innermost run: a vector where the source is contiguous and wholly there, else element by element. */
 static void fill_run(kn_lw *w, kn_sg *sg, int cache, int n, const int64_t *size, kn_expr **k, int inner, bool whole)
 {
@@ -246,17 +256,28 @@ static void fill_run(kn_lw *w, kn_sg *sg, int cache, int n, const int64_t *size,
     bool vector = inner == n - 1 && m >= 2 && m <= 64 && !(m & (m - 1)) && kn_lw_unit_stride(s.at, var);
     kn_ls **after = w->tail;
     if (vector) {
-        kn_expr *first = kn_lw_int(w, 0), *last = kn_lw_int(w, m - 1), *all = NULL;
-        if (s.cond) all = kn_lw_and(w, kn_lw_at_lane(w, s.cond, var, first), kn_lw_at_lane(w, s.cond, var, last));
-        if (s.cond) all = same_digits(w, s.cond, var, m - 1, all);
+        kn_expr *first = kn_lw_int(w, 0), *last = kn_lw_int(w, m - 1), *all = NULL, *from = kn_lw_at_lane(w, s.at, var, first);
+        bool over = s.cond && runs_over(w, sg, cache, inner);
+        kn_expr *begins = s.cond ? kn_lw_at_lane(w, s.cond, var, first) : NULL; /* the run does */
+        if (begins && begins->op == KN_OP_CONST_I && begins->u.i) begins = NULL;
+        all = begins;
+        if (over) all = kn_lw_and(w, all, kn_lw_below(w, kn_lw_at_lane(w, s.at, var, last), w->p->buffers[s.buffer].elems));
+        else if (s.cond) all = same_digits(w, s.cond, var, m - 1, kn_lw_and(w, all, kn_lw_at_lane(w, s.cond, var, last)));
         kn_ls *cond = all ? kn_lw_if(w, all) : NULL;
         if (all && !cond) return;
         after = w->tail;
         if (cond) w->tail = &cond->body;
         k[inner] = first;
-        kn_lw_store(w, buffer, kn_cache_slot(w, c, n, size, k), kn_lw_read(w, s.buffer, kn_lw_at_lane(w, s.at, var, first), (int)m));
+        kn_expr *slot = kn_cache_slot(w, c, n, size, k);
+        kn_lw_store(w, buffer, slot, kn_lw_read(w, s.buffer, from, (int)m));
         if (!cond) return;
         w->tail = &cond->other;
+        kn_ls *some = over && begins ? kn_lw_if(w, begins) : NULL;
+        if (some) {
+            w->tail = &some->other;
+            kn_lw_store(w, buffer, slot, kn_lw_splat(w, s.pad, (int)m));
+            w->tail = &some->body;
+        }
         k[inner] = kn_lw_ref(w, var);
     }
     kn_ls *loop = kn_lw_for(w, var, kn_lw_int(w, 0), kn_lw_int(w, m));

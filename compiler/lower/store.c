@@ -123,6 +123,19 @@ static kn_ls *store_spilled_vector(kn_tile *x, kn_expr *at, bool is_final)
     return whole;
 }
 
+/* Lanes of the current vector until its axis ends; the other loops' values are set. NULL: the axis is not what they count. */
+static kn_expr *lanes_left(kn_tile *x)
+{
+    kn_lw *w = x->w;
+    int axis = x->sg->g->loops[x->vloop].axis;
+    kn_expr *av[KILN_MAX_AXES];
+    if (x->sg->g->loops[x->vloop].stride != 1) return NULL;
+    x->sg->val[x->vloop] = kn_lw_int(w, 0);
+    kn_env_axes(w, x->sg, av);
+    kn_expr *left = kn_bin(w->a, KN_OP_SUB, kn_lw_int(w, x->sg->s->axes[axis].extent), av[axis]);
+    return kn_lw_simp(w, kn_bin(w->a, KN_OP_MIN, kn_lw_int(w, x->lanes), left));
+}
+
 /* Stores the spilled tile with rolled loops: vectors that are in range, then elements that are. */
 static void store_spilled(kn_tile *x, bool is_final)
 {
@@ -139,7 +152,8 @@ static void store_spilled(kn_tile *x, bool is_final)
             if (store_spilled_vector(x, at, is_final) && !opened) after = &(*here)->next, opened = true;
         }
         int var = kn_lw_var(w, l->name, 0, l->extent - 1);
-        kn_ls *loop = kn_lw_for(w, var, kn_lw_int(w, 0), kn_lw_int(w, l->extent));
+        kn_expr *end = i == x->vloop && !x->reduce_lanes ? lanes_left(x) : NULL;
+        kn_ls *loop = kn_lw_for(w, var, kn_lw_int(w, 0), end ? end : kn_lw_int(w, l->extent));
         if (!loop) return;
         if (!opened) after = w->tail;
         opened = true;
