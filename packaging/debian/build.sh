@@ -31,7 +31,7 @@ control() { # package, depends, recommends, description, long
 
 pack() {
     find "$work/$1" -exec touch -h -d "@$SOURCE_DATE_EPOCH" {} +
-    dpkg-deb --root-owner-group -Zxz --build "$work/$1" "$out/$1_${version}_$arch.deb" >/dev/null
+    dpkg-deb --root-owner-group -Zxz "-z${DEB_LEVEL:-6}" --build "$work/$1" "$out/$1_${version}_$arch.deb" >/dev/null
     echo "$out/$1_${version}_$arch.deb"
 }
 
