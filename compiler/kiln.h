@@ -178,6 +178,7 @@ typedef struct kiln_launch {
     const char *grid_formula; /* "ceil(512/128)*ceil(512/64)": how the grid follows from the shape; GPU */
     int threads;         /* per block (GPU), 1 (CPU) */
     int cluster;         /* blocks of a cluster, in x; 0 or 1: none */
+    int asking, computing; /* registers of each of the 128 threads that ask for copies, and of the others (setmaxnreg); 0: as launched */
     int64_t shared_bytes; /* of a block */
     int64_t dynamic_shared_bytes; /* of them to be given at the launch, which a device must be asked to allow first; 0: all is static */
     int nargs;

@@ -112,6 +112,8 @@ static void fill(const kn_lprog *l, int i, kiln_arena *a, const char *entry, kil
                          .dynamic_shared_bytes = l->hw->gpu && f->shared_bytes > KN_STATIC_SHARED ? f->shared_bytes : 0,
                          .cluster = f->cluster,
                          .maps = f->maps,
+                         .asking = f->asking,
+                         .computing = f->computing,
                          .nargs = f->nargs};
     memcpy(out->args, f->args, sizeof(int) * (size_t)f->nargs);
 }

@@ -83,7 +83,9 @@ static void put_launches(kn_buf *b, const kn_program *p, const kiln_kernel *k)
             if (j) kn_put(b, ",");
             put_arg(b, p, k, l, j);
         }
-        kn_put(b, "]}");
+        kn_put(b, "]");
+        if (l->computing) kn_putf(b, ",\"registers\":{\"asking\":%d,\"computing\":%d}", l->asking, l->computing);
+        kn_put(b, "}");
     }
     kn_put(b, "]");
 }

@@ -32,6 +32,49 @@ static int64_t before(const char *text, const char *end, const char *unit)
     return strtoll(at, NULL, 10);
 }
 
+const char *gate_map(const kiln_tensor_map *m)
+{
+    int64_t bytes = strcmp(m->dtype, "u8") == 0 ? 1 : strcmp(m->dtype, "f16") == 0 || strcmp(m->dtype, "bf16") == 0 ? 2 : 4;
+    if (m->rank < 1 || m->rank > 5 || m->swizzle < 0 || m->swizzle > 3) {
+        return "a tensor map of no 1 to 5 dimensions, or of no swizzle that there is";
+    }
+    for (int d = 0; d < m->rank; d++) {
+        if (m->dims[d] < 1 || m->dims[d] > INT64_C(1) << 32 || m->box[d] < 1 || m->box[d] > 256) {
+            return "a tensor map whose dimensions or box are out of range";
+        }
+        if (d > 0 && (m->strides[d - 1] % 16 != 0 || m->strides[d - 1] < 1 || m->strides[d - 1] >= INT64_C(1) << 40)) {
+            return "a tensor map with a stride that is no multiple of 16 bytes below 2^40";
+        }
+    }
+    int64_t row = m->box[0] * bytes;
+    if (row % 16 != 0 || (m->swizzle > 0 && row > 16 << m->swizzle)) {
+        return "a tensor map with boxes whose rows are no multiple of 16 bytes, or longer than the swizzle";
+    }
+    return NULL;
+}
+
+const char *gate_launch(const kiln_launch *l)
+{
+    int given = l->threads > 0 ? 65536 / l->threads / 8 * 8 : 0, others = l->threads - 128;
+    for (int i = 0; i < l->nargs && l->maps != NULL; i++) {
+        const char *why = l->maps[i].rank != 0 ? gate_map(&l->maps[i]) : NULL;
+        if (why != NULL) {
+            return why;
+        }
+    }
+    if (l->cluster > 8 || (l->cluster > 1 && l->grid % l->cluster != 0)) {
+        return "a cluster of more than 8 blocks, or a grid that is no multiple of it";
+    }
+    if (l->computing == 0) {
+        return NULL;
+    }
+    bool steps = l->asking % 8 == 0 && l->computing % 8 == 0 && l->asking >= 24 && l->computing <= 256;
+    if (!steps || l->asking > given || l->computing < given || l->asking * 128 + l->computing * others > given * l->threads) {
+        return "roles that take more registers together than the launch gives, or no multiples of 8 from 24 to 256";
+    }
+    return NULL;
+}
+
 static void function(const char *text, const char *end, const kiln_launch *l, gate_report *g)
 {
     int64_t spills = before(text, end, "bytes spill stores") + before(text, end, "bytes spill loads");
@@ -54,11 +97,14 @@ void gate_read(const char *log, const kiln_kernel *k, gate_report *g)
 {
     static const char mark[] = "Compiling entry function '";
     *g = (gate_report){0};
-    if (strstr(log, "(C751") != NULL) {
-        refuse(g, "the assembler serialises tensor instructions: %.120s", strstr(log, "(C751"));
+    if (strstr(log, "(C75") != NULL) {
+        refuse(g, "the assembler serialises tensor instructions: %.120s", strstr(log, "(C75"));
     }
     for (int i = 0; i < k->nlaunches; i++) {
-        const char *at = log;
+        const char *at = log, *why = gate_launch(&k->launches[i]);
+        if (why != NULL) {
+            refuse(g, "%s: %s", k->launches[i].entry, why);
+        }
         size_t n = strlen(k->launches[i].entry);
         while ((at = strstr(at, mark)) != NULL) {
             at += sizeof mark - 1;

@@ -10,8 +10,13 @@ typedef struct gate_report {
     char why[240];
 } gate_report;
 
-/* Reads the report of ptxas -v in a log. Refused: registers that are spilled to memory, tensor instructions that were serialised (C7510 to
- * C7515), more static shared memory than the launch says, a launch of which the report has no function. */
+/* What the driver's rules for tensor maps say against this one, NULL: nothing (CUDA driver API, cuTensorMapEncodeTiled). */
+const char *gate_map(const kiln_tensor_map *m);
+/* The same of a launch: its maps, its cluster, and the registers that its roles move between them. */
+const char *gate_launch(const kiln_launch *l);
+/* Reads the report of ptxas -v in a log. Refused: registers that are spilled to memory, tensor instructions that were serialised or setmaxnreg that
+ * was ignored (C75xx), more static shared memory than the launch says, a launch of which the report has no function or against which gate_launch
+ * speaks. */
 void gate_read(const char *log, const kiln_kernel *k, gate_report *g);
 /* {"how":"","assembler":{...}} */
 void gate_text(const gate_report *g, char *json, size_t size);

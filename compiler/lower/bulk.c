@@ -293,7 +293,7 @@ kiln_tensor_map *kn_lw_bulk_maps(kn_lw *w, const kn_stage *g, const kn_fn *f)
         for (int k = 0; k < f->nargs; k++) {
             if (f->args[k] != load->u.tensor) continue;
             kiln_tensor_map *m = &maps[k];
-            *m = (kiln_tensor_map){ .rank = x.rank, .dtype = kn_dtype_text(load->dtype), .swizzle = 3, .l2 = 3 };
+            *m = (kiln_tensor_map){ .rank = x.rank, .dtype = x.stride[0] == 1 ? "u8" : kn_dtype_text(load->dtype), .swizzle = 3, .l2 = 3 };
             for (int d = 0; d < x.rank; d++) m->dims[d] = x.extent[d], m->box[d] = x.box[d];
             for (int d = 1; d < x.rank; d++) m->strides[d - 1] = x.stride[d];
         }

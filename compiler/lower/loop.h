@@ -120,6 +120,7 @@ typedef struct kn_fn {
     int nargs, args[KILN_MAX_TENSORS]; /* GLOBAL slots read or written, in slot order */
     const kiln_tensor_map *maps;       /* NULL, or one an argument; rank 0: the argument is a pointer */
     int cluster;                       /* blocks of a cluster, 0: none */
+    int asking, computing;             /* registers of the roles, 0: as launched */
 } kn_fn;
 
 typedef struct kn_lprog {

@@ -67,8 +67,40 @@ static void wrong_ones_are_refused(void **state)
     }
 }
 
+/* What a launch asks of the driver is held against its rules before it is met. */
+static void launches_are_held_against_rules(void **state)
+{
+    const kiln_tensor_map map = {.rank = 3, .dtype = "bf16", .dims = {200, 300, 4}, .strides = {400, 120000}, .box = {64, 128, 1}, .swizzle = 3};
+    const kiln_launch good_one = {.entry = "kiln_ab_0", .grid = 132, .threads = 384, .cluster = 2, .nargs = 1, .asking = 24, .computing = 240};
+    (void)state;
+    kiln_tensor_map m = map;
+    kiln_launch l = good_one;
+    l.maps = &m;
+    assert_null(gate_launch(&l));
+#define BAD(change, undo, says) \
+    { \
+        change; \
+        if (!gate_launch(&l) || !strstr(gate_launch(&l), says)) { \
+            fail_msg("%s: %s", #change, gate_launch(&l) ? gate_launch(&l) : "passes"); \
+        } \
+        undo; \
+    }
+    BAD(m.strides[0] = 404, m = map, "16 bytes")
+    BAD(m.strides[1] = INT64_C(1) << 40, m = map, "2^40")
+    BAD(m.box[1] = 257, m = map, "out of range")
+    BAD(m.box[0] = 128, m = map, "longer than the swizzle")
+    BAD(m.box[0] = 4, m = map, "16 bytes")
+    BAD(m.dims[2] = 0, m = map, "out of range")
+    BAD(m.rank = 6, m = map, "5 dimensions")
+    BAD(l.grid = 133, l.grid = 132, "no multiple")
+    BAD(l.computing = 248, l.computing = 240, "more registers")
+    BAD(l.asking = 20, l.asking = 24, "multiples of 8")
+    assert_null(gate_launch(&l));
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(right_ones_pass), cmocka_unit_test(wrong_ones_are_refused)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(right_ones_pass), cmocka_unit_test(wrong_ones_are_refused),
+                                       cmocka_unit_test(launches_are_held_against_rules)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -231,6 +231,36 @@ static void hopper(void **state)
     assert_int_equal(l.launch(odd, out, NULL, NULL), 1); /* a map's address is aligned to 16 */
 }
 
+/* A product as it is constructed: the mock holds its maps, its cluster and its shared memory against the driver's rules. */
+static void copy_engine(void **state)
+{
+    kiln_request *r;
+    kiln_candidates *c;
+    kiln_kernel *k = NULL;
+    kiln_diag d = {0};
+    const char *text = "c[M,N] +=! a[M,K]*b[N,K]", *inputs = "a=bf16:2056x2056&b=bf16:2056x2056";
+    (void)state;
+    if (kiln_request_text(arena, (kiln_bytes){text, strlen(text)}, (kiln_bytes){inputs, strlen(inputs)}, NULL, &r, &d)) fail_msg("%s", d.message);
+    if (kiln_construct(arena, r->program, device(), "default", 16, &c, &d)) fail_msg("%s", d.message);
+    for (int i = 0; i < c->n && !k; i++)
+        if (strstr(c->c[i].trace.p, " bulk\n") && strstr(c->c[i].trace.p, "cluster") &&
+            kiln_generate(arena, r->program, device(), c->c[i].trace, &k, &d)) fail_msg("%s", d.message);
+    assert_non_null(k);
+    assert_int_equal(k->launches[0].cluster, 2);
+    assert_non_null(k->launches[0].maps);
+    assert_non_null(strstr(k->manifest.p, "\"tensor_map\":\"in0\""));
+    assert_non_null(strstr(k->manifest.p, "\"registers\":{\"asking\":24,\"computing\":240}"));
+    assert_non_null(strstr(k->manifest.p, "\"driver_cuda\":\"12.0\""));
+    launcher l = compile(k, k->launcher, "cc", "copies");
+    uint64_t a, b, y;
+    assert_int_equal(alloc(&a, 2056 * 2056 * 2) || alloc(&b, 2056 * 2056 * 2) || alloc(&y, 2056 * 2056 * 2), 0);
+    const void *in[] = {(void *)(uintptr_t)a, (void *)(uintptr_t)b}, *odd[] = {in[0], (void *)(uintptr_t)(b + 8)};
+    void *out[] = {(void *)(uintptr_t)y};
+    l.load(image(k, 64));
+    assert_int_equal(l.launch(in, out, NULL, NULL), 0);
+    assert_int_equal(l.launch(odd, out, NULL, NULL), 1);
+}
+
 /* The way of a worker that has a GPU: found, checked against the reference, timed; wrong values and hangs are told apart. */
 static void measured_by_a_worker(void **state)
 {
@@ -305,7 +335,7 @@ int main(int argc, char **argv)
     snprintf(own_dir, sizeof own_dir, "%.*s", slash ? (int)(slash - argv[0]) : 1, slash ? argv[0] : ".");
     snprintf(mock_path, sizeof mock_path, "%.*slibcuda_mock.so", slash ? (int)(slash - argv[0]) + 1 : 2, slash ? argv[0] : "./");
     const struct CMUnitTest tests[] = {cmocka_unit_test(raw_pointers), cmocka_unit_test(temporaries), cmocka_unit_test(tvm_ffi),
-                                       cmocka_unit_test(hopper),
+                                       cmocka_unit_test(hopper), cmocka_unit_test(copy_engine),
                                        cmocka_unit_test(measured_by_a_worker)};
     return cmocka_run_group_tests(tests, setup, teardown);
 }
