@@ -93,7 +93,7 @@ static void judge(kiln_arena *a, const subject *u, const kn_maps *m, ranked *r)
     kiln_diag why = {0};
     kn_tree *t;
     if (!kn_map_check(m, r->x, &why) && !kn_map_plan_of(m, r->x, &r->plan, &why)) {
-        kn_map_predict(m, u->hw, &r->plan);
+        kn_map_predict(m, r->x, u->hw, &r->plan);
         const char *stmt = m->soft->tensors[m->stmt->out].name, *word = kn_map_word(a, m, r->x), *it = m->it->name;
         if (!word) return;
         const char *text = kn_format(a, "%ssample_mapping %s_map %s %s : %s\nmap %s %s $%s_map\n", u->cuts, stmt, stmt, it, word, stmt, it, stmt);

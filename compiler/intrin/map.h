@@ -79,12 +79,13 @@ typedef struct kn_map_plan {
     double padding;            /* iterations computed for one wanted, >= 1 */
     kn_map_layout operand[KN_MAP_OPERANDS];
     double us, pack_us;        /* predicted, of all and of packing alone */
-    const char *bound;         /* "compute", "latency", "pack", or the memory level that feeds too slowly */
+    const char *bound;         /* "compute", "latency", "pack", "store", or the memory level that feeds too slowly */
 } kn_map_plan;
 /* KILN_LIMIT: sizes beyond the limits of elements. */
 kiln_status kn_map_plan_of(const kn_maps *m, const kn_mapping *x, kn_map_plan *out, kiln_diag *d);
-/* Predicts us, pack_us and bound by AMOS's performance model: level by level the slowest of computing, reading and writing. */
-void kn_map_predict(const kn_maps *m, const kn_hw *hw, kn_map_plan *plan);
+/* Predicts us, pack_us and bound by AMOS's performance model: level by level the slowest of computing, reading and writing. On a CPU of the schedule
+ * that kn_map_trace gives, copies and stores included. */
+void kn_map_predict(const kn_maps *m, const kn_mapping *x, const kn_hw *hw, kn_map_plan *plan);
 
 /* How operands come into the instruction's shape: each call gathers its own; statements lay them out in tiles, which a program may have no room
  * for; the same with copies that go tile by tile, in vectors, which not every operand allows. */

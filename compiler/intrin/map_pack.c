@@ -1,14 +1,6 @@
 /* Packing before a mapped statement: operands laid out in the instruction's tiles by statements of their own, reduce axes padded with zeros. */
 #include "intrin/trace.h"
 
-typedef struct source {
-    const kn_map_operand *op;
-    const kn_intrin_operand *hard;
-    const char *name;         /* of the copy */
-    bool box;                 /* the copy is the padded tensor; else it has one dimension for every loop that the load uses */
-    int ndims, dim[KILN_MAX_RANK]; /* its dimensions: KILN_MAX_AXES + j for axis j of the instruction, else the loop, in a box -1 */
-} source;
-
 static bool moves(const kn_map_operand *x, int loop)
 {
     for (int k = 0; k < x->nsoft; k++)
@@ -17,7 +9,7 @@ static bool moves(const kn_map_operand *x, int loop)
 }
 
 /* The dimensions that `reindex` gives the copy: the axes that the load uses, in the statement's order. False: too many. */
-static bool dimensions(const kn_map_writer *w, source *s)
+static bool dimensions(const kn_map_writer *w, kn_map_source *s)
 {
     uint32_t taken = 0;
     for (int j = 0; j < w->m->intrin->naxes; j++) taken |= w->x->loops[j];
@@ -34,7 +26,7 @@ static bool dimensions(const kn_map_writer *w, source *s)
 }
 
 /* The instruction's axis that one loop feeds which is index k of the operand by itself; -1: none. */
-static int lone_axis(const kn_map_writer *w, const source *s, int k)
+static int lone_axis(const kn_map_writer *w, const kn_map_source *s, int k)
 {
     const kn_expr *index = s->op->soft_index[k];
     for (int j = 0; j < w->m->intrin->naxes && index->op == KN_OP_AXIS; j++)
@@ -50,10 +42,10 @@ static bool padded_load(const kn_map_writer *w, const kn_map_operand *op)
 
 /* A padded load of which every axis of the instruction is an index by itself needs no dimension for each loop: the tensor with its padding filled in
  * has what all windows share only once. */
-static bool is_box(const kn_map_writer *w, source *s)
+static bool is_box(const kn_map_writer *w, kn_map_source *s)
 {
     int left = 0;
-    if (!padded_load(w, s->op)) return false;
+    if (!s->padded) return false;
     for (int j = 0; j < w->m->intrin->naxes; j++) left += w->x->loops[j] && (s->hard->loops >> j & 1);
     for (int k = 0; k < s->op->nsoft; k++) {
         int j = lone_axis(w, s, k);
@@ -66,7 +58,7 @@ static bool is_box(const kn_map_writer *w, source *s)
 }
 
 /* Outer loops and tiles in front, then the instruction's own dimensions, row-major. Only whole tiles can be laid out. */
-static bool lay_out(kn_map_writer *w, const source *s)
+static bool lay_out(kn_map_writer *w, const kn_map_source *s)
 {
     int rank = s->ndims;
     for (int k = 0; k < s->hard->rank; k++) {
@@ -96,20 +88,20 @@ static const char *dim_axis(const kn_map_writer *w, int d) { return d < KILN_MAX
 static int64_t dim_extent(const kn_map_writer *w, int d) { return d < KILN_MAX_AXES ? w->m->stmt->axes[d].extent : w->extent[d - KILN_MAX_AXES]; }
 
 /* Loop of the copy that dimension d is, boxes counting theirs. */
-static const char *copy_axis(const kn_map_writer *w, const source *s, int d)
+static const char *copy_axis(const kn_map_writer *w, const kn_map_source *s, int d)
 {
     return s->box ? kn_format(w->b->a, "X%d", d) : dim_axis(w, s->dim[d]);
 }
 
 /* Dimension d of the copy is cut at an axis of the instruction, which is *j. */
-static bool dim_cut(const kn_map_writer *w, const source *s, int d, int *j)
+static bool dim_cut(const kn_map_writer *w, const kn_map_source *s, int d, int *j)
 {
     *j = s->dim[d] - KILN_MAX_AXES;
     return *j >= 0 && kn_map_cut(w, *j);
 }
 
 /* Tasks for the copying: along its first loops that have more than one iteration. */
-static void share(kn_map_writer *w, const source *s, const int *order, const int64_t *count)
+static void share(kn_map_writer *w, const kn_map_source *s, const int *order, const int64_t *count)
 {
     for (int i = 0, tasks = 2; i < s->ndims && tasks; i++) {
         kn_putf(w->b, "parallel %s %s.0\n", s->name, copy_axis(w, s, order[i]));
@@ -117,12 +109,11 @@ static void share(kn_map_writer *w, const source *s, const int *order, const int
     }
 }
 
-/* The loops that feed axis j are one run through the operand: fused, they are an index with a constant step. */
-static bool one_run(const kn_map_writer *w, const source *s, int j)
+bool kn_map_one_run(const kn_map_writer *w, const kn_map_source *s, int j, int64_t *step)
 {
     int64_t coef[KILN_MAX_AXES] = {0}, stride = 1, want = 0;
     const kn_tensor *t = &w->m->soft->tensors[s->op->soft];
-    if (padded_load(w, s->op)) return false;
+    if (padded_load(w, s->op) && kn_map_several(w->x->loops[j])) return false;
     for (int k = s->op->nsoft - 1; k >= 0; k--) {
         kn_affine f;
         if (!kn_affine_of(s->op->soft_index[k], &f)) return false;
@@ -132,6 +123,7 @@ static bool one_run(const kn_map_writer *w, const source *s, int j)
     for (int l = w->m->stmt->naxes - 1; l >= 0; l--) {
         if (!(w->x->loops[j] >> l & 1)) continue;
         if (want && coef[l] != want) return false;
+        if (!want) *step = coef[l];
         want = coef[l] * w->m->stmt->axes[l].extent;
     }
     return true;
@@ -139,13 +131,14 @@ static bool one_run(const kn_map_writer *w, const source *s, int j)
 
 /* The copy goes tile by tile, each written out as it lies. Tiles of loops that are no run lead: where their elements come from is found once for all
  * of the plain loops. */
-static void copy_tiles(kn_map_writer *w, const source *s)
+static void copy_tiles(kn_map_writer *w, const kn_map_source *s)
 {
     int order[KILN_MAX_RANK], n = 0, j;
     int64_t count[KILN_MAX_RANK];
     for (int pass = 0; pass < 2; pass++)
         for (int d = 0; d < s->ndims; d++) {
-            bool cut = dim_cut(w, s, d, &j), leads = cut && !one_run(w, s, j);
+            int64_t step;
+            bool cut = dim_cut(w, s, d, &j), leads = cut && !kn_map_one_run(w, s, j, &step);
             if (leads != !pass) continue;
             count[n] = s->box ? 2 : dim_extent(w, s->dim[d]);
             if (cut) kn_putf(w->b, "split %s %s %lld\n", s->name, copy_axis(w, s, d), (long long)w->m->intrin->axes[j].extent);
@@ -173,7 +166,7 @@ static void copy_tiles(kn_map_writer *w, const source *s)
 }
 
 /* What could not be laid out is copied as it is. */
-static void copy_plainly(kn_map_writer *w, const source *s)
+static void copy_plainly(kn_map_writer *w, const kn_map_source *s)
 {
     int order[KILN_MAX_RANK];
     int64_t count[KILN_MAX_RANK];
@@ -210,17 +203,23 @@ static void pad(kn_map_writer *w)
     }
 }
 
+bool kn_map_source_of(const kn_map_writer *w, const kn_map_plan *plan, int o, kn_map_source *s)
+{
+    *s = (kn_map_source){.op = &w->m->op[o], .hard = &w->m->it->operand[kn_intrin_operand_of(w->m->it, w->m->op[o].hard)]};
+    s->padded = padded_load(w, s->op);
+    return !dense(w, &plan->operand[o], s->hard) && (is_box(w, s) || dimensions(w, s));
+}
+
 void kn_map_pack(kn_map_writer *w, const kn_map_plan *plan)
 {
-    source s[KN_MAP_OPERANDS] = {{0}};
+    kn_map_source s[KN_MAP_OPERANDS] = {{0}};
     int n = 0;
     for (int o = 1; o < w->m->nops; o++) {
-        source *x = &s[n];
-        *x = (source){.op = &w->m->op[o], .hard = &w->m->it->operand[kn_intrin_operand_of(w->m->it, w->m->op[o].hard)]};
-        if (dense(w, &plan->operand[o], x->hard)) continue;
+        kn_map_source *x = &s[n];
+        if (!kn_map_source_of(w, plan, o, x)) continue;
         x->name = kn_format(w->b->a, "%s_%s", w->stmt, x->hard->name);
-        if (!x->name || (!is_box(w, x) && !dimensions(w, x))) continue;
-        if (w->tidy && !x->box && padded_load(w, x->op)) /* windows are cut out of the filled in tensor, which asks nothing */
+        if (!x->name) return;
+        if (w->tidy && !x->box && x->padded) /* windows are cut out of the filled in tensor, which asks nothing */
             kn_putf(w->b, "decompose_padding %s %d %s_all\nparallel %s_all X0.0\nparallel %s_all X1.0\n", w->stmt, x->op->load, x->name, x->name,
                     x->name);
         kn_putf(w->b, "%s %s %d %s\n", x->box ? "decompose_padding" : "reindex", w->stmt, x->op->load, x->name);

@@ -1,6 +1,6 @@
 /* Predicted time of a mapping, after AMOS (ISCA'22), section 5.3: L(0) = calls * cycles, L(l) = steps * max(L(l-1), read(l), write(l)).
  * Blocks of output tiles grow at every memory level as far as it holds them; reduce tiles stream through. */
-#include "intrin/map.h"
+#include "intrin/trace.h"
 #include <math.h>
 
 /* What can be done in any order: the tiles along a spatial axis of the instruction, or a spatial loop around it. */
@@ -135,8 +135,12 @@ static void measure(model *x)
     }
 }
 
-void kn_map_predict(const kn_maps *m, const kn_hw *hw, kn_map_plan *plan)
+void kn_map_predict(const kn_maps *m, const kn_mapping *mapping, const kn_hw *hw, kn_map_plan *plan)
 {
+    if (!hw->gpu) {
+        kn_map_predict_cpu(m, mapping, hw, plan);
+        return;
+    }
     model x = {.m = m, .hw = hw, .p = plan, .steps = 1, .group = 1};
     measure(&x);
     double t = call_ns(&x), latency = m->it->spec->latency / hw->clock_ghz;

@@ -27,6 +27,22 @@ typedef struct kn_map_writer {
 
 static inline bool kn_map_several(uint32_t set) { return (set & (set - 1)) != 0; }
 static inline bool kn_map_cut(const kn_map_writer *w, int j) { return w->x->loops[j] && w->m->intrin->axes[j].extent > 1; }
+/* An operand that does not lie as the instruction wants it, and the copy that does. */
+typedef struct kn_map_source {
+    const kn_map_operand *op;
+    const kn_intrin_operand *hard;
+    const char *name;         /* of the copy */
+    bool padded;
+    bool box;                 /* the copy is the padded tensor; else it has one dimension for every loop that the load uses */
+    int ndims, dim[KILN_MAX_RANK]; /* its dimensions: KILN_MAX_AXES + j for axis j of the instruction, else the loop, in a box -1 */
+} kn_map_source;
+/* False: operand o lies so already, or no copy can. */
+bool kn_map_source_of(const kn_map_writer *w, const kn_map_plan *plan, int o, kn_map_source *s);
+/* The loops that feed axis j are one run through the operand: fused, they are an index with a constant step. */
+bool kn_map_one_run(const kn_map_writer *w, const kn_map_source *s, int j, int64_t *step);
+/* Predicts us, pack_us and bound on a CPU, whose mappings are scheduled as kn_map_trace does. */
+void kn_map_predict_cpu(const kn_maps *m, const kn_mapping *x, const kn_hw *hw, kn_map_plan *plan);
+
 /* Fills outer: the loops in the order of the statement, each in one piece. */
 void kn_map_outer_loops(kn_map_writer *w);
 /* Pieces of them for a register tile, and their order. */

@@ -14,7 +14,7 @@ static const char *fastest(kn_step *s, const kn_maps *list)
             kn_map_plan p;
             kiln_diag why;
             if (kn_map_check(m, &m->maps[i], &why) || kn_map_plan_of(m, &m->maps[i], &p, &why)) continue;
-            kn_map_predict(m, s->hw, &p);
+            kn_map_predict(m, &m->maps[i], s->hw, &p);
             if (best && p.us >= us) continue;
             best = kn_map_word(s->a, m, &m->maps[i]), us = p.us;
         }

@@ -1,4 +1,4 @@
-/* CSV tables by the names of their columns; of the published artifact's operators (tests/data/roller_ops.csv) the requests that a client would send. */
+/* CSV tables by the names of their columns; of the published artifact's operators (tests/data/roller_ops.csv) the requests that a client sends. */
 #include "tests/golden/ops_table.h"
 #include "base/base.h"
 #include <stdlib.h>

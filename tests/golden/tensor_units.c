@@ -1,5 +1,5 @@
-/* Which operators run on a GPU's tensor unit, and why the others do not: each row of tensor_units.def in each dtype is constructed for each device, its
- * source is searched for the instruction, and its kernel is run in the emulator. The table is compared with a file.
+/* Which operators run on a GPU's tensor unit, and why the others do not: each row of tensor_units.def in each dtype is constructed for each
+ * device, its source is searched for the instruction, and its kernel is run in the emulator. The table is compared with a file.
  * usage: tensor-units TABLE.csv [EVERY]; only every so many kernels are emulated, 0: none. Status 0 when no row differs and every value is right. */
 #include "tests/arena.h"
 #include "workers/child.h"

@@ -1,0 +1,148 @@
+/* Predicted time of a mapping on a CPU, as kn_map_trace schedules it there: operands copied into tiles, the nest around a register tile, results stored.
+ * The nest takes what is slowest of computing, reading from each level and writing (AMOS, ISCA'22, section 5.3); copies come before it. Cycles
+ * beside the instruction's own are those of cores that start two loads, one store and one shuffle a cycle. */
+#include "intrin/trace.h"
+#include <string.h>
+
+/* Cycles for one element. */
+#define STORED_ALONE 1.5  /* a result that goes out by itself */
+#define COPIED_ALONE 1.5  /* from one place to another */
+#define LANE 0.5          /* read to become a lane of a vector, */
+#define INSERTED 0.11     /* and put there, for every lane that the vector has: across its parts */
+#define WINDOW 1.5        /* times as long where a window is cut out, addresses being no run, and where lanes may be past the end */
+/* Cycles for one vector copied as it is; for a register tile to be begun and ended; for a result that is kept in memory between two calls. */
+#define VECTOR 2.2
+#define TILE 20
+#define KEPT 12
+
+typedef struct nest {
+    kn_map_writer w;
+    const kn_hw *hw;
+    kn_map_plan *p;
+    double calls, steps, tile; /* calls in all, in one result's sum, and of a register tile */
+    double us_a_cycle;
+} nest;
+
+static double soft_elems(const kn_maps *m, int o)
+{
+    const kn_tensor *t = &m->soft->tensors[m->op[o].soft];
+    double n = 1;
+    for (int k = 0; k < t->rank; k++) n *= (double)t->shape[k];
+    return n;
+}
+
+static double bytes_of(const nest *n, int o, double elems) { return elems * kn_dtype_bytes(n->w.m->soft->tensors[n->w.m->op[o].soft].dtype); }
+
+/* The nearest level that holds so many bytes, and cycles for one core to get one byte out of it. */
+static double cycles_a_byte(const nest *n, double bytes, int *level)
+{
+    const kn_hw *hw = n->hw;
+    *level = 0;
+    for (int l = 1; l < hw->nlevels - 1; l++)
+        if (bytes <= (double)hw->levels[l].capacity_bytes) *level = l;
+    double rate = hw->levels[*level].bandwidth_gbs / hw->units;
+    return rate > 0 ? hw->clock_ghz / rate : 0;
+}
+
+/* Cycles of the copies that operand o needs; 0: none. */
+static double copy_cycles(const nest *n, int o)
+{
+    const kn_map_writer *w = &n->w;
+    kn_map_source s;
+    int64_t step = 0, lanes = 1;
+    int level;
+    if (!kn_map_source_of(w, n->p, o, &s)) return 0;
+    int j = s.hard->rank ? s.hard->lone[s.hard->rank - 1] : -1;
+    double elems = s.box ? soft_elems(w->m, o) : (double)n->p->operand[o].elems, each = COPIED_ALONE;
+    if (j >= 0 && kn_map_cut(w, j)) lanes = w->m->intrin->axes[j].extent;
+    bool run = j >= 0 && kn_map_one_run(w, &s, j, &step), whole = j < 0 || n->p->fused[j] % lanes == 0;
+    if (lanes > 1) each = run && step == 1 && whole ? VECTOR / (double)lanes : LANE + INSERTED * (double)(lanes < 16 ? lanes : 16);
+    if (lanes > 1 && lanes <= 4 && !run) each *= WINDOW;
+    if (lanes > 1 && lanes <= 4 && !whole) each *= WINDOW;
+    double cycles = elems * each, moved = bytes_of(n, o, soft_elems(w->m, o) + elems);
+    double least = moved * cycles_a_byte(n, moved, &level);
+    if (least > cycles) cycles = least;
+    if (s.padded && !s.box) cycles += soft_elems(w->m, o) * COPIED_ALONE; /* the padding is filled in first */
+    return cycles;
+}
+
+/* Results lie along the lanes in memory. */
+static bool stores_lanes(const nest *n)
+{
+    const kn_map_writer *w = &n->w;
+    const kn_intrin_operand *d = &w->m->it->operand[0];
+    kn_map_source s = {.op = &w->m->op[0], .hard = d};
+    int64_t step = 0;
+    int j = d->rank ? d->lone[d->rank - 1] : -1;
+    return j >= 0 && kn_map_one_run(w, &s, j, &step) && step == 1;
+}
+
+static double store_cycles(const nest *n)
+{
+    const kn_maps *m = n->w.m;
+    double elems = soft_elems(m, 0);
+    bool tail = false;
+    for (int j = 0; j < m->it->nspatial; j++) tail = tail || (kn_map_cut(&n->w, j) && n->p->fused[j] % m->intrin->axes[j].extent);
+    int64_t lanes = m->it->operand[0].elems;
+    double each = stores_lanes(n) && lanes > 1 ? VECTOR / (double)lanes : STORED_ALONE;
+    return elems * each + (tail ? elems * n->p->padding * COPIED_ALONE : 0); /* a padded result is copied once more */
+}
+
+/* Cycles of all calls: the instruction's own, or those of the reads beside it, or of waiting for the result before. */
+static double call_cycles(const nest *n)
+{
+    const kn_hw_intrin *spec = n->w.m->it->spec;
+    const kn_hw *hw = n->hw;
+    double latency = spec->latency > 0 ? spec->latency : hw->fma_latency, peak = kn_hw_peak_gflops(hw, n->w.m->it->operand[1].dtype) / hw->units;
+    double interval = spec->interval > 0 ? spec->interval : 2 * (double)n->w.m->it->points / peak * hw->clock_ghz, reads = 0;
+    for (int i = 0; i < n->w.nouter; i++) reads += !n->w.outer[i].reduce && n->w.outer[i].piece > 1 ? (double)n->w.outer[i].piece : 0;
+    reads = n->w.unrolls ? 0.5 * (reads > 1 ? reads : 2) / n->tile : 1;
+    double each = interval > reads ? interval : reads;
+    if (each < latency / n->tile) each = latency / n->tile;
+    if (!n->w.unrolls) each += KEPT / n->tile;
+    return n->calls * each + n->calls / n->steps / n->tile * TILE;
+}
+
+/* Cycles to read the sources: tiles of the operand that moves with the outermost spatial loop stay where they fit, the other one passes by again for
+ * each of them. Sets *level to the one that feeds slowest. */
+static double read_cycles(const nest *n, int *level)
+{
+    const kn_map_writer *w = &n->w;
+    double worst = 0, cycles = 0;
+    for (int o = 1; o < w->m->nops; o++) {
+        double total = bytes_of(n, o, (double)n->p->operand[o].elems), again = 1, held = total;
+        bool outside = true;
+        for (int i = 0; i < w->nouter && !w->outer[i].reduce; i++) {
+            double times = (double)kn_ceil_div(w->outer[i].count, w->outer[i].piece);
+            if (!(w->outer[i].moves >> o & 1)) {
+                again *= times, outside = false;
+            } else if (outside) {
+                held /= times; /* this part of it is what the loops inside need again */
+            }
+        }
+        int l;
+        double t = total * again * cycles_a_byte(n, held, &l);
+        cycles += t;
+        if (t > worst) worst = t, *level = l;
+    }
+    return cycles;
+}
+
+void kn_map_predict_cpu(const kn_maps *m, const kn_mapping *x, const kn_hw *hw, kn_map_plan *plan)
+{
+    nest n = {.w = {.m = m, .x = x}, .hw = hw, .p = plan, .calls = (double)plan->calls, .steps = 1, .tile = 1};
+    int level = 0;
+    for (int j = 0; j < m->intrin->naxes; j++) n.w.extent[j] = kn_round_up(kn_map_extent(m, x, j), m->intrin->axes[j].extent);
+    kn_map_outer_loops(&n.w);
+    kn_map_choose_tile(&n.w, hw, plan);
+    for (int i = 0; i < n.w.nouter; i++) {
+        if (n.w.outer[i].reduce) n.steps *= (double)n.w.outer[i].count;
+        else n.tile *= (double)n.w.outer[i].piece;
+    }
+    double pack = 0, compute = call_cycles(&n), read = read_cycles(&n, &level), write = store_cycles(&n), us = 1 / (hw->clock_ghz * 1e3 * hw->units);
+    for (int o = 1; o < m->nops; o++) pack += copy_cycles(&n, o);
+    double run = (compute > read ? compute : read) + write;
+    plan->bound = pack > run ? "pack" : write > compute && write > read ? "store" : read > compute ? hw->levels[level].name : "compute";
+    plan->pack_us = pack * us;
+    plan->us = (pack + run) * us + hw->launch_us;
+}
