@@ -1,6 +1,6 @@
 # Kiln. `make run` and `make check` do all the set-up themselves. Sources are found by folder: adding a file never edits this file.
 #   make [build]   make run   make check   make demo   make lint   make fmt
-#   make asan|ubsan|tsan   make fuzz-smoke   make bench   make roller-golden GOLDEN=FILE
+#   make asan|ubsan|tsan   make fuzz-smoke   make fuzz [SECONDS=300]   make bench   make roller-golden GOLDEN=FILE
 #   make gpu-bundle [REQUESTS=FILE GPU=nvidia-h200 CANDIDATES=4 OUT=FILE]
 #   make gpu-model [CSV=FILE VERBOSE=-v]   make bench-kernels [SHAPES=FILE ONLY=family THREADS=1 ROUNDS=9]
 #   make emu-mutants   make emu-grid   make tensor-units [EVERY=n]
@@ -102,6 +102,11 @@ asan ubsan tsan:
 comma = ,
 run-unit:
 	@tests/run.sh $(B) $(BIN) unit
+
+.PHONY: fuzz
+fuzz: # make fuzz [SECONDS=300] [ONLY="fuzz_json fuzz_bundle"]: every parser, each for so long
+	@.ci/setup check
+	@tests/fuzz/smoke.sh $(or $(SECONDS),300) $(ONLY)
 
 fuzz-smoke:
 	@.ci/setup check
