@@ -213,9 +213,9 @@ kill9: build
 crash-sweep: $(BIN)/tests/test_crash
 	@KILN_CRASH_STEP=1 $<
 
-chaos: build
+chaos: build # make chaos [SECONDS=60 SEED=1 KEYS=2000 NETNS=1]: NETNS gives each process a network of its own
 	@.ci/setup check
-	@KILN_BUILD=$(B) tests/integration/chaos.sh $(or $(SECONDS),60) $(or $(SEED),1) 3 4 $(or $(KEYS),2000)
+	@NETNS=$(NETNS) KILN_BUILD=$(B) tests/integration/chaos.sh $(or $(SECONDS),60) $(or $(SEED),1) 3 4 $(or $(KEYS),2000)
 
 bench: build
 	@for b in load-tests/*/bench.sh; do $$b $(B) || exit 1; done

@@ -85,6 +85,10 @@ void cache_changed(cache *c, const char *key);
 /* The key is gone from the stores: no copy keeps it. */
 void cache_forget(cache *c, const char *key);
 
+/* How long calls of this thread wait for a store behind a network, each; 0: as long as the stores themselves do (seconds). For threads that many
+ * requests share. What it costs is a CACHE_ERROR where somebody with more time may get an answer. */
+void cache_patience(int ms);
+
 /* Generation of a key: changes whenever a get of it could answer differently; lets a front end keep prepared answers. Lock-free read. */
 uint64_t cache_generation(const cache *c);
 

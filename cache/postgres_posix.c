@@ -62,9 +62,16 @@ static bool wait_io(PGconn *db, int64_t deadline)
     return !(p.revents & ~POLLOUT) || PQconsumeInput(db);
 }
 
-static PGresult *result_of(PGconn *db)
+static int64_t within(const postgres_conn *c, int ms)
 {
-    int64_t deadline = cache_mono_ms() + DEADLINE_MS;
+    int64_t until = cache_mono_ms() + ms;
+    return c->until && c->until < until ? c->until : until;
+}
+
+static PGresult *result_of(const postgres_conn *c)
+{
+    PGconn *db = c->db;
+    int64_t deadline = within(c, DEADLINE_MS);
     PGresult *last = NULL;
     for (;;) {
         while (PQflush(db) > 0 || PQisBusy(db))
@@ -102,7 +109,7 @@ PGresult *cache_postgres_vask(postgres_conn *c, const char *sql, const char *for
             formats[n] = 1;
         }
     }
-    return PQsendQueryParams(c->db, sql, n, NULL, values, lengths, formats, 1) ? result_of(c->db) : NULL;
+    return PQsendQueryParams(c->db, sql, n, NULL, values, lengths, formats, 1) ? result_of(c) : NULL;
 }
 
 PGresult *cache_postgres_ask(postgres_conn *c, const char *sql, const char *format, ...)
@@ -203,7 +210,7 @@ static bool dial(postgres_tier *t, postgres_conn *c)
         if (poll(&p, 1, 0) == 0) return true; /* nobody asked for anything: what comes now is a goodbye */
         hang_up(c);
     }
-    c->db = cache_postgres_connect(t->url, "kiln", CONNECT_MS);
+    c->db = cache_postgres_connect(t->url, "kiln", (int)(within(c, CONNECT_MS) - cache_mono_ms()));
     if (c->db && PQsetnonblocking(c->db, 1) == 0) {
         PQsetNoticeProcessor(c->db, quiet, NULL);
         if (cache_postgres_run(c, STATEMENT_TIMEOUT) && migrate(t, c)) return true;
@@ -212,19 +219,34 @@ static bool dial(postgres_tier *t, postgres_conn *c)
     return false;
 }
 
+static _Thread_local int patience;
+
+void cache_patience(int ms) { patience = ms; }
+
+/* One that opened while this waited refuses too. */
+static bool opened(const postgres_tier *t, enum cache_leave leave, enum cache_leave hasty)
+{
+    return (leave == LEAVE_GIVEN && cache_breaker_open(&t->breaker)) || (patience && hasty == LEAVE_GIVEN && cache_breaker_open(&t->haste));
+}
+
 postgres_conn *cache_postgres_take(postgres_tier *t)
 {
-    enum cache_leave leave = cache_breaker_ask(&t->breaker);
-    int place = leave == LEAVE_REFUSED ? -1 : cache_lender_take(&t->lender, WAIT_MS);
-    if (place < 0 || (leave == LEAVE_GIVEN && cache_breaker_open(&t->breaker))) { /* the second: it opened while this waited */
+    int64_t began = cache_mono_ms();
+    enum cache_leave hasty = patience ? cache_breaker_ask(&t->haste) : LEAVE_GIVEN;
+    enum cache_leave leave = hasty == LEAVE_REFUSED ? LEAVE_REFUSED : cache_breaker_ask(&t->breaker);
+    int place = leave == LEAVE_REFUSED ? -1 : cache_lender_take(&t->lender, patience && patience < WAIT_MS ? patience : WAIT_MS);
+    if (place < 0 || opened(t, leave, hasty)) {
         if (place >= 0) cache_lender_give(&t->lender, place);
-        else if (leave == LEAVE_TO_TRY) cache_breaker_bad(&t->breaker, leave, false);
+        if (leave == LEAVE_TO_TRY) cache_breaker_bad(&t->breaker, leave, false);
+        if (hasty == LEAVE_TO_TRY) cache_breaker_bad(&t->haste, hasty, false);
         atomic_fetch_add(&t->base.skipped, 1);
         return NULL;
     }
     postgres_conn *c = &t->conns[place];
     c->leave = leave;
-    c->taken_ms = cache_mono_ms();
+    c->hasty = hasty;
+    c->taken_ms = began;
+    c->until = patience ? began + patience : 0;
     if (dial(t, c)) return c;
     cache_postgres_done(t, c, false);
     return NULL;
@@ -232,9 +254,13 @@ postgres_conn *cache_postgres_take(postgres_tier *t)
 
 void cache_postgres_done(postgres_tier *t, postgres_conn *c, bool ok)
 {
+    int64_t now = cache_mono_ms();
+    bool hasty = !ok && c->until && now >= c->until; /* says nothing of the server */
+    if (hasty) cache_breaker_bad(&t->haste, c->hasty, true);
+    else if (c->until) cache_breaker_good(&t->haste);
     if (ok) cache_breaker_good(&t->breaker);
     else {
-        cache_breaker_bad(&t->breaker, c->leave, cache_mono_ms() - c->taken_ms >= DEAR_MS);
+        if (!hasty || c->leave == LEAVE_TO_TRY) cache_breaker_bad(&t->breaker, c->leave, !hasty && now - c->taken_ms >= DEAR_MS);
         hang_up(c);
     }
     cache_lender_give(&t->lender, (int)(c - t->conns));

@@ -7,11 +7,15 @@
 #include "cache/remote.h"
 
 enum { POSTGRES_CONNS = 2 };
-typedef struct postgres_conn { PGconn *db; enum cache_leave leave; int64_t taken_ms; } postgres_conn;
+typedef struct postgres_conn {
+    PGconn *db;
+    enum cache_leave leave, hasty;
+    int64_t taken_ms, until; /* until: when the patience of the caller ends; 0: it has none of its own */
+} postgres_conn;
 typedef struct postgres_tier {
     cache_tier base;
     char *url, process[24];
-    cache_breaker breaker;
+    cache_breaker breaker, haste; /* haste: for callers with little patience, who open it without the others */
     atomic_bool migrated;
     cache_lender lender;
     postgres_conn conns[POSTGRES_CONNS];

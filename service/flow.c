@@ -83,7 +83,7 @@ service_reply *service_compile(service_call *c)
     if (strstr(c->cache_control, "only-if-cached"))
         return service_problem(504, "not-cached", "the kernel is not in the cache and only-if-cached was asked", NULL, NULL);
     service_count(c->app->metrics, SERVICE_MISSES);
-    c->wait_until = (int64_t)service_now_ms() + wait_of(c, &given);
+    c->wait_until = (int64_t)c->began_ms + wait_of(c, &given); /* the look into the stores is part of the wait */
     if (atomic_load(&c->app->draining)) return service_problem(503, "draining", "the service is ending", NULL, NULL);
     problem = service_auth_compile(c);
     if (problem) return problem;

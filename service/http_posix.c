@@ -10,6 +10,8 @@
 #include "service/auth.h"
 #include "service/http.h"
 
+enum { PATIENCE_MS = 500 }; /* of a thread that many connections share; what takes longer is asked for again by the pool */
+
 /* The library's response takes over the body and outlives the reply while it is being sent; until then the reply holds it. */
 void service_reply_drop(service_reply *r)
 {
@@ -270,6 +272,7 @@ enum MHD_Result service_http_handle(void *cls, struct MHD_Connection *con, const
 {
     service_call *c = *con_cls;
     (void)cls, (void)url, (void)version;
+    cache_patience(PATIENCE_MS);
     if (!c || !c->uri) return MHD_NO;
     if (!c->started) return begin(c, con, method);
     if (*n) return upload(c, data, n);

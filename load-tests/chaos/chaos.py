@@ -1,13 +1,14 @@
 """A fleet on a bad day: services and workers over faulty connections to PostgreSQL and Redis, killed at random, with a toolchain that hangs, exits or
-writes garbage; afterwards the log of the fleet and the store are checked. Same SEED, same faults at the same times (not the same interleaving).
-usage: chaos.py BUILD SECONDS SEED [SERVICES WORKERS KEYS]"""
-import hashlib, http.client, json, os, pathlib, random, shutil, signal, stat, subprocess, sys, tempfile, threading, time
+writes garbage, with clocks that jump and disks that are full; afterwards the log of the fleet and the store are checked. Same SEED, same faults at the same
+times (not the same interleaving). usage: [NETNS=1] chaos.py BUILD SECONDS SEED [SERVICES WORKERS KEYS]"""
+import atexit, http.client, json, os, pathlib, random, shutil, signal, subprocess, sys, tempfile, threading, time
+from machine import Clocks, Disks
+from places import Loopback, Namespaces
 sys.path.append("tests")
 from free_port import free_port
 
 build, seconds, seed = os.path.abspath(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3])
 nservices, nworkers, nkeys = (int(x) for x in (sys.argv[4:7] or (3, 4, 2000)))
-here = pathlib.Path(__file__).parent
 rng = random.Random(seed)
 LEASE_MS, WAIT_S, HEAL_S, CLIENTS = 2000, 8, 30, 6
 work = pathlib.Path(tempfile.mkdtemp(prefix="kiln-chaos-"))
@@ -20,10 +21,12 @@ def wrong(text):
     problems.append(text)
     say("WRONG", text)
 
+names = [f"service{i}" for i in range(nservices)] + [f"worker{i}" for i in range(nworkers)]
+netns = os.environ.get("NETNS") == "1"
+
 # ---- servers ----
 pg_bin = sorted(pathlib.Path("/usr/lib/postgresql").glob("*/bin"))[-1]
 pg_port, redis_port = free_port(), free_port()
-routes = [("pg", free_port(), pg_port), ("pg", free_port(), pg_port), ("redis", free_port(), redis_port), ("redis", free_port(), redis_port)]
 as_nobody = ["setpriv", "--reuid=nobody", "--regid=nogroup", "--clear-groups", "env", f"HOME={work}/pg"] if os.getuid() == 0 else []
 live = {}
 
@@ -33,7 +36,7 @@ def spawn(name, *argv, **more):
     return live[name]
 
 def start_pg():
-    spawn("pg", *as_nobody, pg_bin / "postgres", "-D", work / "pg/data", "-p", pg_port, "-c", "listen_addresses=127.0.0.1", "-c",
+    spawn("pg", *as_nobody, pg_bin / "postgres", "-D", work / "pg/data", "-p", pg_port, "-c", f"listen_addresses=127.0.0.1,{place.databases}", "-c",
           f"unix_socket_directories={work}/pg", "-c", "shared_buffers=32MB", "-c", "max_connections=120")
 
 def sql(text):
@@ -49,21 +52,26 @@ def wait_pg():
     raise SystemExit("PostgreSQL does not start")
 
 def start_redis():
-    spawn("redis", "redis-server", "--bind", "127.0.0.1", "--port", redis_port, "--save", "", "--appendonly", "no", "--dir", work)
+    spawn("redis", "redis-server", "--protected-mode", "no", "--bind", *{"127.0.0.1", place.databases}, "--port", redis_port, "--save", "", "--appendonly", "no", "--dir", work)
 
-(work / "pg").mkdir()
+try:
+    place = Namespaces(work, pg_port, redis_port, spawn, names) if netns else Loopback(work, pg_port, redis_port, spawn)
+except PermissionError as e:
+    print(f"no network namespaces on this machine: {e}")
+    sys.exit(77)
+clocks, disks = Clocks(work), Disks(work, ["pg", *names])
+atexit.register(disks.close)
+atexit.register(place.close)
+signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+missing = place.missing + clocks.missing + disks.missing
+if missing: print("# not on this machine: " + "; ".join(missing), flush=True)
+(work / "pg").mkdir(exist_ok=True)
 if os.getuid() == 0: shutil.chown(work / "pg", "nobody", "nogroup")
 subprocess.run([*as_nobody, pg_bin / "initdb", "-D", work / "pg/data", "-U", "kiln", "-A", "trust", "--no-sync"], stdout=subprocess.DEVNULL, check=True)
+with open(work / "pg/data/pg_hba.conf", "a") as f: f.write("host all all 10.0.0.0/8 trust\n")
 start_pg()
 start_redis()
 wait_pg()
-subprocess.run(["cc", "-O1", "-D_GNU_SOURCE", "-o", work / "proxy", here / "proxy.c", "-lpthread"], check=True)
-proxy = spawn("proxy", work / "proxy", *(f"{at}=127.0.0.1:{to}" for _, at, to in routes), stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-assert proxy.stdout.readline() == "ready\n"
-
-def route(i, command):
-    proxy.stdin.write(f"{i} {command}\n")
-    proxy.stdin.flush()
 
 # ---- a toolchain that can be made to fail ----
 (work / "tc/bin").mkdir(parents=True)
@@ -81,15 +89,18 @@ exec {shutil.which("cc")} "$@"
 
 # ---- the fleet ----
 env = {**os.environ, "KILN_CC": str(work / "tc/bin/cc"), "KILN_NVRTC": "/nonexistent"}
-ports = [free_port() for _ in range(nservices)]
+ports = [place.port(f"service{i}") for i in range(nservices)]
+def start(name, program, *flags):
+    (work / name / "tmp").mkdir(parents=True, exist_ok=True)
+    spawn(name, *place.prefix(name), build + program, *flags, "--data", work / name / "data", "--postgres",
+          f"postgresql://kiln@{place.address(name, 'pg')}/postgres", "--redis", f"redis://{place.address(name, 'redis')}", "--lease-ms", LEASE_MS,
+          env={**env, "TMPDIR": str(work / name / "tmp"), **clocks.env(name)})
 def start_service(i):
-    spawn(f"service{i}", build + "/kilnd", "--listen", f"127.0.0.1:{ports[i]}", "--data", work / f"s{i}", "--hwspecs", "hwspecs", "--postgres",
-          f"postgresql://kiln@127.0.0.1:{routes[0][1]}/postgres", "--redis", f"redis://127.0.0.1:{routes[2][1]}", "--lease-ms", LEASE_MS,
-          "--deadline-ms", WAIT_S * 1000, "--wait-ms", WAIT_S * 1000, f"--compile-here={0 if i == 2 else 1}", env=env)
+    name = f"service{i}"
+    start(name, "/kilnd", "--listen", f"{place.host(name)}:{ports[i]}", "--hwspecs", "hwspecs", "--socket", "none", "--deadline-ms", WAIT_S * 1000,
+          "--wait-ms", WAIT_S * 1000, f"--compile-here={0 if i == 2 else 1}", *place.flags(name))
 def start_worker(i):
-    spawn(f"worker{i}", build + "/kiln-worker", "run", "--name", f"worker{i}", "--data", work / f"w{i}", "--postgres",
-          f"postgresql://kiln@127.0.0.1:{routes[1][1]}/postgres", "--redis", f"redis://127.0.0.1:{routes[3][1]}", "--lease-ms", LEASE_MS,
-          "--slots", 1, "--deadline-ms", 5000, "--kinds", "compile,verify", env=env)
+    start(f"worker{i}", "/kiln-worker", "run", "--name", f"worker{i}", "--slots", 1, "--deadline-ms", 5000, "--kinds", "compile,verify")
 for i in range(nservices): start_service(i)
 for i in range(nworkers): start_worker(i)
 
@@ -102,7 +113,7 @@ kept, slowest = set(), 0.0
 def ask(n, service):
     body = json.dumps({"op": ("Relu", "Tanh", "Sigmoid", "Neg")[n % 4], "inputs": [{"name": "a", "dtype": "f32", "shape": [3 + n // 4, 7]}],
                        "target": "host"})
-    c = http.client.HTTPConnection("127.0.0.1", ports[service], timeout=WAIT_S * 3)
+    c = http.client.HTTPConnection(place.host(f"service{service}"), ports[service], timeout=WAIT_S * 3)
     try:
         c.request("POST", "/v1/compile", body, {"Content-Type": "application/json", "Prefer": f"wait={WAIT_S}"})
         r = c.getresponse()
@@ -115,9 +126,10 @@ def client(i):
     while not stop.is_set():
         at = time.time()
         try:
-            status, body = ask(r.randrange(nkeys), r.randrange(nservices))
+            service = r.randrange(nservices)
+            status, body = ask(r.randrange(nkeys), service)
             kind = "ok" if status == 200 else "later" if status == 202 else "problem"
-            if status >= 500 and status not in (500, 502, 503, 504): wrong(f"status {status}")
+            if status >= 500 and status not in (500, 502, 503, 504, 507): wrong(f"status {status}")
             if status == 200:
                 with lock: kept.add(body["key"])
         except TimeoutError:
@@ -125,7 +137,7 @@ def client(i):
             kind = "gone"
         except Exception: kind = "gone"
         took = time.time() - at
-        if kind != "gone" and took > WAIT_S + 1: wrong(f"an answer took {took:.1f} s, {WAIT_S} s were asked for")
+        if kind != "gone" and took > WAIT_S + 1: wrong(f"service{service} answered {kind} after {took:.1f} s, {WAIT_S} s were asked for")
         with lock:
             answers[kind] += 1
             slowest = max(slowest, took if kind != "gone" else 0)
@@ -147,10 +159,10 @@ def later(s, f):
 def restart_pg():
     p = live["pg"]
     p.send_signal(rng.choice([signal.SIGINT, signal.SIGQUIT]))
-    def again():
+    def restarted():
         p.wait()
-        start_pg()
-    later(rng.uniform(0.2, 2), again)
+        if live["pg"] is p: start_pg()
+    later(rng.uniform(0.2, 2), restarted)
 
 def freeze(name):
     p = live[name]
@@ -158,11 +170,19 @@ def freeze(name):
     os.kill(p.pid, signal.SIGSTOP)
     later(rng.uniform(0.5, 3 if name == "redis" else 4), lambda: p.poll() is None and os.kill(p.pid, signal.SIGCONT))
 
-def link(command):
-    i = rng.randrange(len(routes))
-    route(i, command)
-    later(rng.uniform(0.5, 3), lambda: route(i, "pass"))
-    return f"{routes[i][0]}{i}"
+def link(kind): later(rng.uniform(0.5, 3), place.hurt(kind, rng))
+
+def again(name):
+    if name == "pg": start_pg()
+    else: (start_service if name.startswith("service") else start_worker)(int(name[-1]))
+
+def fill_disk(name):
+    if name not in disks.at: return
+    disks.full(name)
+    def room():
+        disks.free(name)
+        if name == "pg" and live[name].poll() is not None: again(name) # it ends itself when its log cannot be written
+    later(rng.uniform(1, 4), room)
 
 def toolchain(how):
     mode.write_text(how)
@@ -177,24 +197,31 @@ menu = [
     ("kill redis", 1, lambda: kill("redis", start_redis)),
     ("restart postgres", 1, restart_pg),
     ("cut", 2, lambda: link("cut")),
-    ("delay", 2, lambda: link(f"delay {rng.randrange(20, 400)}")),
+    ("delay", 2, lambda: link("delay")),
     ("black hole", 2, lambda: link("hole")),
     ("refuse", 1, lambda: link("refuse")),
+    ("clock", 3, lambda: clocks.jump(rng.choice(names), rng)),
+    ("disk of service", 2, lambda: fill_disk(f"service{rng.randrange(nservices)}")),
+    ("disk of worker", 2, lambda: fill_disk(f"worker{rng.randrange(nworkers)}")),
+    ("disk of postgres", 1, lambda: fill_disk("pg")),
     ("toolchain", 2, lambda: toolchain(rng.choice(["hang", "exit", "garbage"]))),
 ]
 
 def storm(until):
-    while time.time() < until:
-        time.sleep(rng.uniform(0.2, 1.2))
-        name, _, act = rng.choices(menu, [w for _, w, _ in menu])[0]
+    """Every kind once, in some order, then as the weights say."""
+    first = rng.sample(menu, len(menu))
+    while time.monotonic() < until:
+        time.sleep(rng.uniform(0.2, 0.8 if first else 1.2))
+        name, _, act = first.pop() if first else rng.choices(menu, [w for _, w, _ in menu])[0]
         faults.append(name)
         try: act()
         except subprocess.TimeoutExpired: pass
 
 def heal():
     for t in timers: t.join()
-    for i in range(len(routes)): route(i, "pass")
-    mode.write_text("ok")
+    place.heal()
+    disks.heal()
+    mode.write_text("ok") # clocks stay as wrong as they are
     if live["pg"].poll() is not None: start_pg()
     if live["redis"].poll() is not None: start_redis()
     wait_pg()
@@ -246,14 +273,14 @@ try:
     for i in range(nservices):
         for _ in range(200):
             try:
-                c = http.client.HTTPConnection("127.0.0.1", ports[i], timeout=2)
+                c = http.client.HTTPConnection(place.host(f"service{i}"), ports[i], timeout=2)
                 c.request("GET", "/readyz")
                 if c.getresponse().status == 200: break
             except OSError: pass
             time.sleep(0.05)
         else: raise SystemExit(f"service{i} does not start:\n" + (work / f"service{i}.log").read_text()[-1000:])
     for t in threads: t.start()
-    storm(time.time() + seconds)
+    storm(time.monotonic() + seconds)
     heal()
     healed = time.time()
     stop.set()
@@ -269,6 +296,11 @@ try:
     for i in range(nservices):
         status, body = ask(nkeys + i, i)
         if status != 200: wrong(f"service {i} answers {status} after the healing: {body}")
+        off, name = clocks.off(f"service{i}"), f"service{i}"
+        c = http.client.HTTPConnection(place.host(name), ports[i], timeout=10)
+        c.request("GET", "/v1/status")
+        seen = json.loads(c.getresponse().read())["at_ms"] / 1000 - time.time()
+        if abs(seen - off) > 60: wrong(f"{name}: its clock is {seen:.0f} s off, it should be {off} s")
 finally:
     stop.set()
     for t in timers: t.cancel()
@@ -277,8 +309,13 @@ finally:
             try: os.kill(p.pid, signal.SIGCONT); p.kill() if not name.startswith("pg") else p.send_signal(signal.SIGQUIT)
             except ProcessLookupError: pass
     for p in live.values(): p.wait()
+    place.close()
+    disks.close()
 kinds = {}
 for e in events: kinds[e["kind"]] = kinds.get(e["kind"], 0) + 1
+stored = {}
+for e in events: stored[e["key"]] = stored.get(e["key"], 0) + (e["kind"] == "kernel")
+if stored: say(f"{sum(n > 1 for n in stored.values())} keys built more than once, at most {max(stored.values())} times: by who could not ask for a lease, or lost it")
 say(f"{sum(answers.values())} requests {answers}, slowest {slowest:.1f} s; {len(faults)} faults; {njobs} jobs {kinds}; whole after {after:.1f} s")
 if problems or os.environ.get("KEEP"): say(f"{len(problems)} problems; logs are in {work}")
 else: shutil.rmtree(work)
