@@ -425,7 +425,7 @@ static void *find_left(void *arg)
     while (!s->closing) {
         t = cache_after(1000);
         while (!s->closing && !pthread_cond_timedwait(&s->changed, &s->lock, &t)) {}
-        bool room = !s->closing && live(s) < SERVICE_GRAPHS && !atomic_load(&s->app->draining);
+        bool room = atomic_load(&s->app->ready) && !s->closing && live(s) < SERVICE_GRAPHS && !atomic_load(&s->app->draining);
         pthread_mutex_unlock(&s->lock);
         bool found = room && graph_job_next(s->app, &ask, &job);
         pthread_mutex_lock(&s->lock);
