@@ -231,6 +231,10 @@ bench-kernels:
 	@$(MAKE) -s --no-print-directory -j2 build
 	@load-tests/kernels/peers.sh $(B)
 
+.PHONY: bench-rank
+bench-rank: build
+	@load-tests/kernels/rank.sh $(B)
+
 .PHONY: schemathesis
 schemathesis: build
 	@tests/schemathesis/run.sh $(B) $(or $(SECONDS),600) $(or $(EXAMPLES),100) $(or $(SEED),1)
