@@ -21,7 +21,8 @@ void service_fleet_park(service_fleet *f, service_job *job);
 bool service_fleet_room(service_fleet *f, const char *tenant);
 void service_fleet_hit(service_fleet *f, const char *key); /* counted, and told to the store now and then */
 bool service_fleet_may_store(void *pair); /* of a service_hold */
+bool service_fleet_unwanted(void *pair);  /* the same: somebody cancelled or paused the job, or the lease is lost */
 typedef struct service_hold { service_fleet *fleet; kept *lease; } service_hold;
-/* How it ended, for the others. problem: the body of the answer when it failed. Drops the lease. */
+/* How it ended, for the others; BUILD_LOST: the job goes where it was wished. problem: the body of the answer when it failed. Drops the lease. */
 void service_fleet_end(service_fleet *f, const service_job *job, kept *lease, const build_result *r, const char *problem);
 #endif

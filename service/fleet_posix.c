@@ -85,6 +85,13 @@ bool service_fleet_may_store(void *pair)
     return !h->lease || keeper_asks(h->fleet->keeper, h->lease);
 }
 
+bool service_fleet_unwanted(void *pair)
+{
+    service_hold *h = pair;
+    enum jobs_todo todo = keeper_todo(h->lease);
+    return !keeper_holds(h->fleet->keeper, h->lease) || todo == JOBS_STOP_CANCEL || todo == JOBS_STOP_PAUSE;
+}
+
 /* ---- room ---- */
 static void gone(void *user, const char *key)
 {
@@ -140,7 +147,8 @@ void service_fleet_end(service_fleet *f, const service_job *job, kept *lease, co
     snprintf(result, sizeof result, "{\"version\":%lld,\"build\":\"%s\",\"verification\":\"%s\"}", (long long)r->version, r->build,
              cache_verification_text(r->verification));
     if (r->end == BUILD_OK) jobs_succeed(f->jobs, &l, result);
-    else if (r->end != BUILD_LOST) jobs_fail(f->jobs, &l, problem ? problem : "", *r->detail ? r->detail : r->diag.message);
+    else if (r->end == BUILD_LOST) jobs_release(f->jobs, &l, NULL);
+    else jobs_fail(f->jobs, &l, problem ? problem : "", *r->detail ? r->detail : r->diag.message);
 }
 
 /* ---- following ---- */
@@ -189,6 +197,7 @@ static bool wait_on(service_fleet *f, service_job *job)
     bool stays = st == JOBS_OK && jobs_state_live(x.state) && (jobs_state_leased(x.state) || !f->app->config.compile_here || x.state == JOBS_PAUSED);
     bool ended = st == JOBS_OK && !jobs_state_live(x.state) && x.state != JOBS_SUCCEEDED;
     service_reply *problem = ended ? problem_of(&x) : NULL;
+    if (ended) job->cancelled = x.state == JOBS_CANCELLED;
     if (st == JOBS_OK) jobs_job_free(&x);
     if (stays) return true;
     if (ended) give_up(f, job, problem);

@@ -179,11 +179,14 @@ static bool build_here(service_app *app, service_job *job, kept *lease, service_
 {
     build_result r;
     service_hold hold = {app->fleet, lease};
-    build_order o = {.tools = &app->tools, .cache = app->cache, .request = job->ask->request, .hw = job->ask->hw, .keys = &job->ask->keys,
+    worker_tools tools = app->tools;
+    if (lease) tools.stop = service_fleet_unwanted, tools.stop_user = &hold;
+    build_order o = {.tools = &tools, .cache = app->cache, .request = job->ask->request, .hw = job->ask->hw, .keys = &job->ask->keys,
                      .candidates = SERVICE_CANDIDATES, .attempts = SERVICE_ATTEMPTS, .verify_ms = app->config.verify_ms,
                      .runs_here = service_runs_here(job->ask->hw), .deadline = job->deadline, .may_store = service_fleet_may_store, .user = &hold};
     service_count(app->metrics, SERVICE_COMPILES);
     build_kernel(&o, &r);
+    if (lease && r.end != BUILD_OK && service_fleet_unwanted(&hold)) r.end = BUILD_LOST; /* its child was ended, that is no failure */
     job->times.construct = r.times.construct;
     job->times.codegen = r.times.codegen;
     job->times.toolchain = r.times.toolchain;
@@ -191,12 +194,13 @@ static bool build_here(service_app *app, service_job *job, kept *lease, service_
     const double ms[] = {r.times.construct, r.times.codegen, r.times.toolchain, r.times.verify};
     for (int i = 0; i < 4; i++)
         if (ms[i] > 0) service_observe(app->metrics, (enum service_timer)(SERVICE_STAGE_CONSTRUCT + i), ms[i] / 1e3);
-    if (r.end != BUILD_OK && !strcmp(r.slug, "compile-timeout")) service_count(app->metrics, SERVICE_KILLED_TIME);
-    if (r.end != BUILD_OK && !strcmp(r.slug, "sandbox")) service_count(app->metrics, SERVICE_KILLED_RULES);
+    bool failed = r.end != BUILD_OK && r.end != BUILD_LOST;
+    if (failed && !strcmp(r.slug, "compile-timeout")) service_count(app->metrics, SERVICE_KILLED_TIME);
+    if (failed && !strcmp(r.slug, "sandbox")) service_count(app->metrics, SERVICE_KILLED_RULES);
     for (int i = 0; i < r.wrong; i++) service_count(app->metrics, SERVICE_VERIFY_FAILURES);
     if (r.wrong) service_log("error", "verify-failed", "%s: %d candidates", job->key, r.wrong);
     if (r.end == BUILD_OK && !r.stored) service_log("warning", "not-stored", "%s is served from memory only", job->key);
-    if (r.end != BUILD_OK) service_count(app->metrics, SERVICE_COMPILE_FAILURES);
+    if (failed) service_count(app->metrics, SERVICE_COMPILE_FAILURES);
     *pending = r.end == BUILD_OK && r.verification == CACHE_PENDING;
     *problem = r.end == BUILD_LOST ? NULL : problem_of(app, job, &r);
     service_fleet_end(app->fleet, job, lease, &r, *problem ? (*problem)->body : NULL);

@@ -9,7 +9,7 @@ static service_reply *describe(service_job *job)
     enum service_state s = job->state;
     cJSON_AddStringToObject(o, "id", job->id);
     cJSON_AddStringToObject(o, "kind", "compile");
-    cJSON_AddStringToObject(o, "state", states[s]);
+    cJSON_AddStringToObject(o, "state", s == SERVICE_FAILED && job->cancelled ? "cancelled" : states[s]);
     cJSON_AddStringToObject(o, "key", job->key);
     cJSON_AddNumberToObject(o, "created_ms", (double)job->created_ms);
     if (s >= SERVICE_SUCCEEDED) cJSON_AddNumberToObject(o, "finished_ms", (double)job->finished_ms);

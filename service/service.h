@@ -210,6 +210,7 @@ struct service_job {
     enum service_state state;
     char tenant[64]; /* of the one who asked first */
     bool followed; /* another process led, or leads */
+    bool cancelled; /* of one that failed: somebody wished so */
     bool settled, emulating; /* nothing more will be known about the kernel; an emulation is queued or runs */
     service_reply *problem;  /* of a failed job */
     service_times times;
