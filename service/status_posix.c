@@ -171,15 +171,20 @@ void service_status_refresh(service_app *app)
     service_status *s = app->status;
     static gauge gauges[GAUGES];
     int ngauges = 0;
+    double sum = 0;
     cJSON *o = cJSON_CreateObject(), *c = cJSON_AddObjectToObject(o, "counters");
     tiers t = {cJSON_CreateArray()};
     cJSON_AddNumberToObject(o, "at_ms", (double)service_unix_ms());
     cJSON_AddNumberToObject(o, "started_ms", (double)app->started_ms);
     cJSON_AddStringToObject(o, "version", SERVICE_VERSION);
     cJSON_AddStringToObject(o, "fingerprint", kiln_fingerprint());
-    for (int i = 0; i < SERVICE_COUNTERS; i++)
-        cJSON_AddNumberToObject(c, service_counter_text((enum service_counter)i),
-                                service_counter_value(app->metrics, (enum service_counter)i));
+    for (int i = 0; i < SERVICE_COUNTERS; i++) { /* rows of one metric stand together, and are one sum here */
+        const char *name = service_counter_text((enum service_counter)i);
+        bool again = i && !strcmp(name, service_counter_text((enum service_counter)(i - 1)));
+        sum = service_counter_value(app->metrics, (enum service_counter)i) + (again ? sum : 0);
+        if (again) cJSON_DeleteItemFromObjectCaseSensitive(c, name);
+        cJSON_AddNumberToObject(c, name, sum);
+    }
     cache_counters(app->cache, add_tier, &t);
     cJSON_AddItemToObject(o, "tiers", t.list);
     cJSON_AddItemToObject(o, "job_states", tallies_of(app, gauges, &ngauges));
