@@ -55,6 +55,7 @@ bool kn_cpu_dots(const kn_site *x, kn_plans *p); /* cpu_dots.c; false: it is no 
 /* cpu_packed.c: tiles of a sum of products with a constant factor along n, which is packed ahead; false: it is no such sum. */
 bool kn_cpu_packed(const kn_site *x, kn_plans *p);
 bool kn_cpu_is_packed(const kn_site *x);
+int kn_cpu_packed_pads(const kn_site *x); /* the load of it whose padding is to be filled in ahead, -1: none */
 
 void kn_cpu_maps(const kn_site *x, kn_plans *p); /* cpu_maps.c */
 void kn_cpu_sums(const kn_site *x, kn_plans *p); /* cpu_sums.c */

@@ -10,6 +10,7 @@ typedef struct packed {
     int order[KILN_MAX_AXES];    /* the reduction's axes, as the other factor is walked through from end to end */
     int blocked;                 /* reduce axis that is cut where blocks of the constant are to stay in L1 */
     bool padded;
+    bool beside;                 /* the other factor has the lanes too (depthwise): nothing is shared between them */
     int64_t lanes, nv, mr, band, kb;
 } packed;
 
@@ -58,7 +59,10 @@ static bool packed_of(const kn_site *x, packed *k)
     if (kn_bare(x->s->body)->op != KN_OP_MUL || !x->store.linear || x->store.coef[x->n] != 1) return false;
     for (int l = 0; l < 2; l++) {
         const kn_tensor *t = &p->tensors[loads[l]->u.tensor];
-        if (t->role == KN_INPUT && t->constant && has(k, l, x->n) && !has(k, 1 - l, x->n) && !loads[l]->padded) k->w = l;
+        bool beside = has(k, 1 - l, x->n), along = x->load[1 - l].linear && x->load[1 - l].coef[x->n] == 1;
+        if (t->role != KN_INPUT || !t->constant || !has(k, l, x->n) || loads[l]->padded || (beside && !along)) continue;
+        k->w = l;
+        k->beside = beside;
     }
     if (k->w < 0 || !read_once(p, x->s, loads[k->w]->u.tensor)) return false;
     k->v = 1 - k->w;
@@ -71,13 +75,13 @@ static bool packed_of(const kn_site *x, packed *k)
     int64_t full = x->hw->vector_bytes / kn_cpu_acc_bytes(x);
     k->lanes = full;
     while (k->lanes > 4 && k->lanes / 2 >= extent(k, x->n)) k->lanes /= 2;
-    return extent(k, x->n) * 4 >= k->lanes * 3 && (kn_dtype_bytes(loads[k->w]->dtype) >= 4 || !x->contraction);
+    return extent(k, x->n) * 4 >= k->lanes * 3 && kn_dtype_bytes(loads[k->w]->dtype) >= 4;
 }
 
 bool kn_cpu_is_packed(const kn_site *x)
 {
     packed k;
-    return packed_of(x, &k) && k.q >= 0;
+    return packed_of(x, &k) && k.q >= 0 && !k.beside;
 }
 
 /* All spatial axes but n and the rows, each a loop. */
@@ -135,12 +139,38 @@ static void put_splits(kn_buf *b, const packed *k)
     if (k->kb) kn_putf(b, "split %s %s %lld\n", x->name, name(k, k->blocked), (long long)k->kb);
 }
 
+/* Loops of a few iterations are written out, from the innermost one on. */
+static void put_unrolled(kn_buf *b, const packed *k)
+{
+    enum { MOST = KN_CPU_UNROLLED };
+    int64_t body = k->mr * k->nv;
+    for (int r = k->x->s->naxes - k->x->s->nspatial - 1; r >= 0; r--) {
+        int i = k->order[r];
+        bool cut = k->kb && i == k->blocked;
+        if (extent(k, i) < 2) continue;
+        if (cut || (k->kb && !cut) || !kn_mul_fits(body, extent(k, i), &body) || body > MOST) return;
+        kn_putf(b, "unroll %s %s.0\n", k->x->name, name(k, i));
+    }
+}
+
+static bool in_panels(const packed *k)
+{
+    const kn_hw_level *l2 = kn_hw_level_named(k->x->hw, "l2");
+    return k->p < 0 || !l2 || bytes_of_constant(k) > l2->capacity_bytes / 2;
+}
+
+/* Its padding is filled in once, ahead: every panel would fill it in again. */
+int kn_cpu_packed_pads(const kn_site *x)
+{
+    packed k;
+    return packed_of(x, &k) && k.q >= 0 && k.padded && in_panels(&k) && !k.beside ? k.v : -1;
+}
+
 /* panels: panels of the constant are tasks, and each meets all rows of one task while it is near; else bands of rows are, and meet all panels. */
 static void try_tile(packed *k, kn_plans *plans)
 {
     const kn_site *x = k->x;
-    const kn_hw_level *l2 = kn_hw_level_named(x->hw, "l2");
-    bool panels = k->p < 0 || !l2 || bytes_of_constant(k) > l2->capacity_bytes / 2;
+    bool panels = in_panels(k);
     const char *n = name(k, x->n), *q = name(k, k->q), *p = k->p >= 0 ? name(k, k->p) : NULL;
     k->band = band_of(k, panels);
     kn_buf b;
@@ -152,16 +182,17 @@ static void try_tile(packed *k, kn_plans *plans)
     if (panels) kn_putf(&b, " %s.0", n);
     if (p) kn_putf(&b, " %s.0", p);
     kn_put(&b, " |");
-    if (!panels) kn_putf(&b, " %s.0", n);
     if (k->kb) put_reduction(&b, k, true);
     if (p) kn_putf(&b, " %s.1", p);
     kn_putf(&b, " %s.0", q);
+    if (!panels) kn_putf(&b, " %s.0", n); /* results are written from end to end; the constant stays in L2 */
     put_reduction(&b, k, false);
     kn_putf(&b, " | %s.1 %s.1 %s.2\n", q, n, n);
     for (int i = 0; i < x->s->nspatial; i++)
         if (i != x->n && i != k->q && i != k->p) kn_putf(&b, "parallel %s %s.0\n", x->name, name(k, i));
     if (panels) kn_putf(&b, "parallel %s %s.0\n", x->name, n);
     if (p) kn_putf(&b, "parallel %s %s.0\n", x->name, p);
+    put_unrolled(&b, k);
     kn_putf(&b, "unroll %s %s.1\nunroll %s %s.1\nvectorize %s %s.2\nprepack %s %d", x->name, q, x->name, n, x->name, n, x->name, k->w);
     for (int i = 0; i < x->s->nspatial; i++)
         if (has(k, k->w, i) && i != x->n) kn_putf(&b, " %s.0", name(k, i));
@@ -186,6 +217,7 @@ static int64_t block_of(const packed *k)
 static int64_t rows_of(const packed *k, int64_t nv)
 {
     int64_t rows = extent(k, k->q), most = (k->x->hw->vector_registers - nv) / nv;
+    if (k->beside) most = 14 / nv; /* so that the taps of a small window can be written out */
     if (most < 1) return 0;
     return kn_ceil_div(rows, kn_ceil_div(rows, most > 14 ? 14 : most));
 }
@@ -196,7 +228,8 @@ static double time_of(const packed *k, int64_t nv, int64_t mr)
 {
     int64_t n = kn_round_up(extent(k, k->x->n), nv * k->lanes), rows = kn_round_up(extent(k, k->q), mr);
     double chains = (double)(nv * mr), need = k->x->hw->fma_latency * k->x->hw->fma_per_cycle;
-    return (double)n * (double)rows * (1 + 0.6 * (double)(nv + mr) / chains) * (chains < need ? need / chains : 1);
+    double loads = (double)(k->beside ? nv * mr + nv : nv + mr);
+    return (double)n * (double)rows * (1 + 0.6 * loads / chains) * (chains < need ? need / chains : 1);
 }
 
 bool kn_cpu_packed(const kn_site *x, kn_plans *plans)
@@ -216,7 +249,7 @@ bool kn_cpu_packed(const kn_site *x, kn_plans *plans)
     if (least <= 0) return false;
     k.kb = 0;
     try_tile(&k, plans);
-    k.kb = block_of(&k);
+    k.kb = k.beside ? 0 : block_of(&k);
     if (k.kb) try_tile(&k, plans);
     return plans->n > 0;
 }
