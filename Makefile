@@ -30,7 +30,7 @@ TESTS = $(patsubst tests/unit/%.c,$(BIN)/tests/%,$(wildcard tests/unit/test_*.c)
 CLIENT_SO = $(BIN)/libkiln-client.so
 CLIENT_OBJ = $(call obj,$(wildcard api/client/*.c) api/cli/pool_posix.c)
 
-.PHONY: tensor-units models bench-models crash-sweep client install-client onnx-models torch-backend chaos onnx-nodes emu-mutants emu-grid bench-kernels prop-schedules operators kill9 fuzz-lib run-unit build run check demo lint fmt asan ubsan tsan fuzz-smoke bench roller-golden gpu-model amos-golden amos-rank setup tests clean
+.PHONY: tensor-units models bench-models crash-sweep client install-client onnx-models torch-backend chaos onnx-nodes emu-mutants emu-grid bench-kernels prop-schedules operators kill9 fuzz-lib run-unit build run check demo lint fmt asan ubsan tsan fuzz-smoke bench roller-golden gpu-model gpu-sweep amos-golden amos-rank setup tests clean
 build: $(LIB_A) $(CLIENT_SO) $(BIN)/kilnd $(BIN)/kiln-worker $(BIN)/kiln $(BIN)/kiln-gpu-run
 
 setup:
@@ -66,7 +66,7 @@ $(BIN)/tests/test_mock_cuda: $(O)/workers/gpu/driver_posix.o | $(BIN)/tests/libc
 $(BIN)/tests/test_launcher: | $(BIN)/tests/libcuda_mock.so $(BIN)/kiln-gpu-run
 $(BIN)/tests/%: $(O)/tests/unit/%.o $(DAEMON_A) $(LIB_A)
 	@mkdir -p $(@D); $(CC) $(SANFLAGS) -o $@ $^ $(LIBS) -lcmocka
-tests: $(TESTS) $(BIN)/onnx-nodes $(if $(shell command -v protoc-c),$(BIN)/onnx-oracle) $(BIN)/tests/libcuda_mock.so $(BIN)/gpu-model $(BIN)/replay $(BIN)/amos-golden $(BIN)/amos-rank $(BIN)/tensor-units
+tests: $(TESTS) $(BIN)/onnx-nodes $(if $(shell command -v protoc-c),$(BIN)/onnx-oracle) $(BIN)/tests/libcuda_mock.so $(BIN)/gpu-model $(BIN)/gpu-sweep $(BIN)/replay $(BIN)/amos-golden $(BIN)/amos-rank $(BIN)/tensor-units
 fuzz-lib: $(LIB_A) $(DAEMON_A)
 	@echo "$(LIBS)"
 
@@ -125,6 +125,12 @@ gpu-model: $(BIN)/gpu-model
 	@$(BIN)/gpu-model "$(CSV)" $(VERBOSE)
 $(BIN)/gpu-model: $(O)/tests/golden/gpu_model.o $(O)/tests/golden/ops_table.o $(LIB_A)
 	@mkdir -p $(@D); $(CC) $(SANFLAGS) -o $@ $^ -lcjson -lm
+
+# Every operator and family through the assembler and the emulator: make gpu-sweep [ARGS=-s]
+gpu-sweep: $(BIN)/gpu-sweep
+	@$(BIN)/gpu-sweep $(ARGS) "$(CSV)"
+$(BIN)/gpu-sweep: $(O)/tests/golden/gpu_sweep.o $(O)/tests/golden/ops_table.o $(DAEMON_A) $(LIB_A)
+	@mkdir -p $(@D); $(CC) $(SANFLAGS) -rdynamic -o $@ $^ $(LIBS)
 
 COUNTS ?= tests/data/amos_mapping_counts.csv
 MAPPINGS ?= tests/data/amos_a100_conv2d_mappings.csv

@@ -282,7 +282,7 @@ static void load(void *to, const unsigned long long *map, void *bar, const int *
 bool emu_hand_over(void *(*find)(void *so, const char *name), void *so)
 {
     void (*touch)(const void *, unsigned long, long, int) = emu_touch;
-    void *touched = find(so, "emu_touch"); /* where traffic is counted */
+    void *touched = find(so, "emu_on_access"); /* where traffic is counted */
     if (touched != NULL) {
         memcpy(touched, &touch, sizeof touch);
     }

@@ -7,14 +7,14 @@
 enum { MOST = 1 << 20, SITES = 1 << 12, LANES = 32, SECTOR = 32, BANKS = 32, WORD = 4 };
 
 const char emu_traffic_text[] =
-    "void (*emu_touch)(const void *site, unsigned long at, long size, int write);\n"
+    "void (*emu_on_access)(const void *site, unsigned long at, long size, int write);\n"
     "#define EMU_UNSEEN __attribute__((no_sanitize_address, noinline))\n"
     "#define EMU_HOOK(n) \\\n"
-    "    EMU_UNSEEN void __asan_load##n##_noabort(unsigned long at) { emu_touch(__builtin_return_address(0), at, n, 0); } \\\n"
-    "    EMU_UNSEEN void __asan_store##n##_noabort(unsigned long at) { emu_touch(__builtin_return_address(0), at, n, 1); }\n"
+    "    EMU_UNSEEN void __asan_load##n##_noabort(unsigned long at) { emu_on_access(__builtin_return_address(0), at, n, 0); } \\\n"
+    "    EMU_UNSEEN void __asan_store##n##_noabort(unsigned long at) { emu_on_access(__builtin_return_address(0), at, n, 1); }\n"
     "EMU_HOOK(1) EMU_HOOK(2) EMU_HOOK(4) EMU_HOOK(8) EMU_HOOK(16)\n"
-    "EMU_UNSEEN void __asan_loadN_noabort(unsigned long at, long n) { emu_touch(__builtin_return_address(0), at, n, 0); }\n"
-    "EMU_UNSEEN void __asan_storeN_noabort(unsigned long at, long n) { emu_touch(__builtin_return_address(0), at, n, 1); }\n"
+    "EMU_UNSEEN void __asan_loadN_noabort(unsigned long at, long n) { emu_on_access(__builtin_return_address(0), at, n, 0); }\n"
+    "EMU_UNSEEN void __asan_storeN_noabort(unsigned long at, long n) { emu_on_access(__builtin_return_address(0), at, n, 1); }\n"
     "EMU_UNSEEN void __asan_handle_no_return(void) {}\n";
 
 emu_counter emu_counted;

@@ -28,6 +28,6 @@ void emu_traffic_add(emu_warp_log *log, const emu_access *a); /* beyond a bound 
 /* Adds what the warp's threads have done since the last time, and empties the log. */
 void emu_traffic_count(emu_warp_log *log, worker_traffic *t);
 
-/* Stands before the text, which then calls emu_touch. */
+/* Stands before the text, which then calls emu_touch through emu_on_access. */
 extern const char emu_traffic_text[];
 #endif

@@ -153,7 +153,14 @@ static bool run_child(const worker_tools *t, const verify_job *j, const worker_b
     return ok;
 }
 
-typedef struct answer { bool done, failed, unwritten; int kinds; int64_t blocks, grid; worker_traffic traffic; char fail[400], phase[100]; double us[3]; } answer;
+typedef struct answer {
+    bool done, failed, unwritten;
+    int kinds;
+    int64_t blocks, grid;
+    worker_traffic traffic;
+    char fail[400], phase[100];
+    double us[3];
+} answer;
 
 static void copy_line(char *to, size_t n, const char *from) { snprintf(to, n, "%.*s", (int)strcspn(from, "\n"), from); }
 

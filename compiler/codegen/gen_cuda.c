@@ -122,7 +122,7 @@ static void function(kn_gen *g, int i, const char *entry)
     if (!used || !stored) return;
     kn_mark_buffers(g->p, f, used, stored);
     kn_fn_ranges(g, f);
-    kn_putf(&g->out, f->maps ? "\nKN_ENTRY __launch_bounds__(%d, 1) " : "\nKN_ENTRY __launch_bounds__(%d) ", f->threads);
+    kn_putf(&g->out, f->warps ? "\nKN_ENTRY __launch_bounds__(%d, 1) " : "\nKN_ENTRY __launch_bounds__(%d) ", f->threads);
     if (f->cluster > 1) kn_putf(&g->out, "__cluster_dims__(%d, 1, 1) ", f->cluster);
     kn_putf(&g->out, "%s_%d", entry, i);
     parameters(g, f, stored);

@@ -61,7 +61,8 @@ int kn_part_steps(kiln_arena *a, const kn_program *p, const kn_hw *hw, kiln_byte
     int axis = best.s->nspatial;
     for (int i = axis; i < best.s->naxes; i++) if (best.s->axes[i].extent > best.s->axes[axis].extent) axis = i;
     double blocks = blocks_of(&best), fill = (double)hw->units / (blocks < 1 ? 1 : blocks);
-    int64_t others = (int64_t)(points(best.s, true) / (double)best.s->axes[axis].extent), least = best.contraction ? 128 : blocks_of(&best) * 2 < points(best.s, false) ? 64 : 512;
+    int64_t others = (int64_t)(points(best.s, true) / (double)best.s->axes[axis].extent);
+    int64_t least = best.contraction ? 128 : blocks_of(&best) * 2 < points(best.s, false) ? 64 : 512; /* of columns, of rows */
     if (fill <= 1) return 0;
     least = kn_ceil_div(least, others);
     for (int64_t waves = 1, last = 1; waves <= 2; waves++) {

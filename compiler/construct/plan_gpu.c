@@ -142,7 +142,8 @@ static void put_vectors(kn_buf *b, const kn_site *x, int64_t vectors, int64_t v,
     kn_putf(b, "bind %s %s.2 thread\nbind %s %s.1 vthread\nvectorize %s %s.3\n", x->name, n, x->name, n, x->name, n);
 }
 
-/* Maps, and sums over what lies apart, in vectors of up to 16 bytes of what is widest, consecutive threads on consecutive vectors; rows must not begin between vectors. */
+/* Maps, and sums over what lies apart, in vectors of up to 16 bytes of what is widest, consecutive threads on consecutive vectors; rows must not
+ * begin between vectors. */
 static void vector_tiles(const kn_site *x, kn_plans *p)
 {
     kn_site y = *x;

@@ -144,7 +144,8 @@ static void try_filled(product *p, kn_plans *plans, const tile *t, int64_t steps
         count[k] = t->block[k] / (t->warps[k] * p->unit[k]);
         if (count[k] * t->warps[k] * p->unit[k] != t->block[k]) return;
     }
-    if (kn_warp_of(it->spec)->ways > 1 && count[I] * count[J] * KN_WARP_D > 64) return; /* the parts of split factors want the other registers */
+    bool several = p->axes[R] & (p->axes[R] - 1); /* the parts of split factors want the other registers, and so do addresses of several summed axes */
+    if (kn_warp_of(it->spec)->ways > 1 && count[I] * count[J] * KN_WARP_D > (several ? 32 : 64)) return;
     kn_putn(&b, plans->first.p, plans->first.n);
     put_loops(&b, p, t, count, steps);
     for (int k = 0; k < 2; k++) put_cache(&b, p, k, t, steps, f);
@@ -202,7 +203,7 @@ static void try_tiles(product *p, kn_plans *plans)
         for (int k = 0; k < 2; k++) wide |= t->block[k] >= 2 * kn_round_up(p->extent[k], p->unit[k]) && t->block[k] > t->warps[k] * p->unit[k];
         for (int64_t steps = 2; steps <= 4 && !wide; steps *= 2) {
             int64_t stage = (t->block[I] + t->block[J]) * steps * p->unit[R] * bytes / 2, loops = kn_ceil_div(p->extent[R], steps * p->unit[R]);
-            if (steps > 2 && loops < 2) break;
+            if (steps > 2 && (loops < 2 || kn_warp_of(p->it->spec)->ways > 1)) break; /* parts of factors are long texts that want registers */
             for (int stages = 3; stages <= 5; stages++) {
                 if (stages > 3 && (loops < stages || stage > 32768)) break;
                 if (stages * (stage + 4096) > hw->max_shared_per_block) break;

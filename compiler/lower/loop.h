@@ -113,6 +113,7 @@ typedef struct kn_fn {
     int stage;             /* the stage whose tree it is */
     int64_t grid;          /* blocks (GPU) or tasks (CPU) */
     int threads;           /* per block; CPU 1 */
+    bool warps;            /* they compute instructions together, and want registers rather than many blocks on a unit */
     int var_grid;          /* variable that holds the block or task number */
     int var_thread;        /* GPU: thread number in the block; -1 on CPU */
     kn_ls *body;

@@ -437,6 +437,7 @@ static void lower_fn(kn_lw *w, int stage)
     fn->cluster = g->cluster;
     if (kn_stage_bulk(g)) fn->asking = kn_stage_registers(g, w->hw, true), fn->computing = kn_stage_registers(g, w->hw, false);
     if (w->hw->gpu) fn->threads = kn_stage_threads(g, w->hw);
+    fn->warps = w->hw->gpu && kn_stage_warps(g);
     w->scratch = w->shared = 0;
     w->shared_align = kn_stage_warps(g) && kn_stage_lanes(g, w->hw) > w->hw->lanes ? 1024 : 0; /* what swizzled rows begin at */
     w->threads = fn->threads;
