@@ -70,6 +70,16 @@ static bool is_plane(const shaper *s, const char *name)
     return false;
 }
 
+/* One full tensor goes in where one comes out, so that making the elements anew reads no more than their copy would. */
+static bool reads_one(const kn_stmt *st)
+{
+    const kn_expr *loads[KN_SITE_LOADS];
+    uint32_t all = (1u << st->naxes) - 1;
+    int n = kn_loads(st->body, loads, KN_SITE_LOADS), full = 0;
+    for (int i = 0; i < n && i < KN_SITE_LOADS; i++) full += kn_axes_in(loads[i]) == all;
+    return n <= KN_SITE_LOADS && full <= 1;
+}
+
 /* Map temporaries into their readers. first: only chains of maps, so that what is left of them can become an epilogue. */
 static bool inline_one(shaper *s, bool first)
 {
@@ -81,6 +91,7 @@ static bool inline_one(shaper *s, bool first)
         bool once, by_map;
         int n = reads_of(p, st->out, &once, &by_map), cost = body_cost(st->body);
         bool worth = first ? once && by_map : once || (cost <= 4 && n <= 4);
+        worth |= !first && s->hw->gpu && n <= 2 && cost <= 40 && reads_one(st); /* a kernel and its traffic cost more than a function twice */
         if (worth && try_step(s, kn_format(s->a, "inline %s", p->tensors[st->out].name))) return true;
     }
     return false;

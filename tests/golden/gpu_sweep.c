@@ -2,7 +2,7 @@
  * dtypes, layouts and ragged shapes. On nvidia-a100 (sm_80) and nvidia-h200 (sm_90a) each is assembled, without a spill, and run in the emulator:
  * an operator's own schedule on a reduced shape, or the reduced shape's own where the other does not fit. For the devices that NVRTC has left behind
  * (V100, K80) it is counted how many give PTX.
- * usage: gpu-sweep [-s] [OPERATORS.csv]; -s: a few of each. Status 0 only when everything held. */
+ * usage: gpu-sweep [-s] [-d DEVICE] [OPERATORS.csv]; -s: a few of each; -d: one device alone. Status 0 only when everything held. */
 #include "tests/arena.h"
 #include "tests/golden/ops_table.h"
 #include "workers/child.h"
@@ -242,9 +242,10 @@ int main(int argc, char **argv)
 {
     if (argc > 1 && !strcmp(argv[1], "child")) return child_main(argc, argv);
     bool ok = true;
-    const char *path = "tests/data/roller_ops.csv";
+    const char *path = "tests/data/roller_ops.csv", *only = "";
     for (int i = 1; i < argc; i++) {
         if (!strcmp(argv[i], "-s")) brief = true;
+        else if (!strcmp(argv[i], "-d") && i + 1 < argc) only = argv[++i];
         else path = argv[i];
     }
     workers_find_tools("build", &tools);
@@ -252,13 +253,13 @@ int main(int argc, char **argv)
     if (!tools.nvrtc[0]) printf("no NVRTC here: nothing is assembled\n");
     for (int d = 0; d < 2; d++) {
         tally ops = {0}, grids = {0};
-        if (brief && d == 0) continue;
+        if ((brief && d == 0) || (*only && strcmp(only, devices[d].id))) continue;
         operators(path, d, &ops);
         ok = report("operators", devices[d].id, &ops) && ok;
         grid(d, &grids);
         ok = report("families", devices[d].id, &grids) && ok;
     }
-    for (int d = 0; d < 2 && tools.clang[0] && !brief; d++) ptx(path, d);
+    for (int d = 0; d < 2 && tools.clang[0] && !brief && !*only; d++) ptx(path, d);
     printf("gpu-sweep: %s\n", ok ? "holds" : "does not hold");
     return !ok;
 }

@@ -156,21 +156,29 @@ static void raw_pointers(void **state)
     set_current(context);
 }
 
-static void temporaries(void **state)
+static void needs_workspace(const char *expr, const char *inputs, int ninputs, const char *cc, const char *name)
 {
     kiln_program *p;
-    kiln_kernel *k = kernel("m[I] >=! x[I,J]; e[I,J] = exp(x[I,J]-m[I]); s[I] +=! e[I,J]; y[I,J] = e[I,J]/s[I]", "x=f32:64x128", &p);
-    (void)state;
+    kiln_kernel *k = kernel(expr, inputs, &p);
+    int64_t bytes = 0;
     assert_true(k->ntemps > 0 && k->nlaunches > 1);
-    launcher l = compile(k, k->launcher, "clang", "temporaries");
-    uint64_t x = array(256, 1), y = array(256, 0), w;
-    assert_true(l.workspace() > 0);
+    for (int i = 0; i < k->ntemps; i++) bytes += (k->temp_bytes[i] + 255) / 256 * 256;
+    launcher l = compile(k, k->launcher, cc, name);
+    uint64_t x = array(256, 1), z = array(256, 2), y = array(256, 0), w;
+    assert_int_equal(l.workspace(), bytes);
     assert_int_equal(alloc(&w, (size_t)l.workspace()), 0);
-    const void *in[] = {(void *)(uintptr_t)x};
+    const void *in[] = {(void *)(uintptr_t)x, (void *)(uintptr_t)(ninputs > 1 ? z : x)};
     void *out[] = {(void *)(uintptr_t)y};
     l.load(image(k, 1));
     assert_int_equal(l.launch(in, out, NULL, NULL), 1); /* a workspace is needed */
     assert_int_equal(l.launch(in, out, (void *)(uintptr_t)w, NULL), 0);
+}
+
+static void temporaries(void **state)
+{
+    (void)state;
+    needs_workspace("m[I] >=! x[I,J]; e[I,J] = exp(x[I,J]-m[I]); s[I] +=! e[I,J]; y[I,J] = e[I,J]/s[I]", "x=f32:64x128", 1, "clang", "temporaries");
+    needs_workspace("c[M,N] +=! a[M,K]*b[K,N]", "a=f16:16x16384&b=f16:16384x64", 2, "cc", "parts"); /* split-K: parts, then their sum */
 }
 
 static void tvm_ffi(void **state)
