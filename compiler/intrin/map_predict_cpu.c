@@ -16,11 +16,10 @@
 #define KEPT 12
 
 typedef struct nest {
-    kn_map_writer w;
+    const kn_map_writer *w;
     const kn_hw *hw;
-    kn_map_plan *p;
+    const kn_map_plan *p;
     double calls, steps, tile; /* calls in all, in one result's sum, and of a register tile */
-    double us_a_cycle;
 } nest;
 
 static double soft_elems(const kn_maps *m, int o)
@@ -31,7 +30,7 @@ static double soft_elems(const kn_maps *m, int o)
     return n;
 }
 
-static double bytes_of(const nest *n, int o, double elems) { return elems * kn_dtype_bytes(n->w.m->soft->tensors[n->w.m->op[o].soft].dtype); }
+static double bytes_of(const nest *n, int o, double elems) { return elems * kn_dtype_bytes(n->w->m->soft->tensors[n->w->m->op[o].soft].dtype); }
 
 /* The nearest level that holds so many bytes, and cycles for one core to get one byte out of it. */
 static double cycles_a_byte(const nest *n, double bytes, int *level)
@@ -47,7 +46,7 @@ static double cycles_a_byte(const nest *n, double bytes, int *level)
 /* Cycles of the copies that operand o needs; 0: none. */
 static double copy_cycles(const nest *n, int o)
 {
-    const kn_map_writer *w = &n->w;
+    const kn_map_writer *w = n->w;
     kn_map_source s;
     int64_t step = 0, lanes = 1;
     int level;
@@ -69,7 +68,7 @@ static double copy_cycles(const nest *n, int o)
 /* Results lie along the lanes in memory. */
 static bool stores_lanes(const nest *n)
 {
-    const kn_map_writer *w = &n->w;
+    const kn_map_writer *w = n->w;
     const kn_intrin_operand *d = &w->m->it->operand[0];
     kn_map_source s = {.op = &w->m->op[0], .hard = d};
     int64_t step = 0;
@@ -79,10 +78,10 @@ static bool stores_lanes(const nest *n)
 
 static double store_cycles(const nest *n)
 {
-    const kn_maps *m = n->w.m;
+    const kn_maps *m = n->w->m;
     double elems = soft_elems(m, 0);
     bool tail = false;
-    for (int j = 0; j < m->it->nspatial; j++) tail = tail || (kn_map_cut(&n->w, j) && n->p->fused[j] % m->intrin->axes[j].extent);
+    for (int j = 0; j < m->it->nspatial; j++) tail = tail || (kn_map_cut(n->w, j) && n->p->fused[j] % m->intrin->axes[j].extent);
     int64_t lanes = m->it->operand[0].elems;
     double each = stores_lanes(n) && lanes > 1 ? VECTOR / (double)lanes : STORED_ALONE;
     return elems * each + (tail ? elems * n->p->padding * COPIED_ALONE : 0); /* a padded result is copied once more */
@@ -91,15 +90,15 @@ static double store_cycles(const nest *n)
 /* Cycles of all calls: the instruction's own, or those of the reads beside it, or of waiting for the result before. */
 static double call_cycles(const nest *n)
 {
-    const kn_hw_intrin *spec = n->w.m->it->spec;
+    const kn_hw_intrin *spec = n->w->m->it->spec;
     const kn_hw *hw = n->hw;
-    double latency = spec->latency > 0 ? spec->latency : hw->fma_latency, peak = kn_hw_peak_gflops(hw, n->w.m->it->operand[1].dtype) / hw->units;
-    double interval = spec->interval > 0 ? spec->interval : 2 * (double)n->w.m->it->points / peak * hw->clock_ghz, reads = 0;
-    for (int i = 0; i < n->w.nouter; i++) reads += !n->w.outer[i].reduce && n->w.outer[i].piece > 1 ? (double)n->w.outer[i].piece : 0;
-    reads = n->w.unrolls ? 0.5 * (reads > 1 ? reads : 2) / n->tile : 1;
+    double latency = spec->latency > 0 ? spec->latency : hw->fma_latency, peak = kn_hw_peak_gflops(hw, n->w->m->it->operand[1].dtype) / hw->units;
+    double interval = spec->interval > 0 ? spec->interval : 2 * (double)n->w->m->it->points / peak * hw->clock_ghz, reads = 0;
+    for (int i = 0; i < n->w->nouter; i++) reads += !n->w->outer[i].reduce && n->w->outer[i].piece > 1 ? (double)n->w->outer[i].piece : 0;
+    reads = n->w->unrolls ? 0.5 * (reads > 1 ? reads : 2) / n->tile : 1;
     double each = interval > reads ? interval : reads;
     if (each < latency / n->tile) each = latency / n->tile;
-    if (!n->w.unrolls) each += KEPT / n->tile;
+    if (!n->w->unrolls) each += KEPT / n->tile;
     return n->calls * each + n->calls / n->steps / n->tile * TILE;
 }
 
@@ -107,7 +106,7 @@ static double call_cycles(const nest *n)
  * each of them. Sets *level to the one that feeds slowest. */
 static double read_cycles(const nest *n, int *level)
 {
-    const kn_map_writer *w = &n->w;
+    const kn_map_writer *w = n->w;
     double worst = 0, cycles = 0;
     for (int o = 1; o < w->m->nops; o++) {
         double total = bytes_of(n, o, (double)n->p->operand[o].elems), again = 1, held = total;
@@ -128,17 +127,34 @@ static double read_cycles(const nest *n, int *level)
     return cycles;
 }
 
+static nest nest_of(const kn_map_writer *w, const kn_hw *hw, const kn_map_plan *p)
+{
+    nest n = {w, hw, p, 1, 1, 1};
+    for (int i = 0; i < w->nouter; i++) {
+        const kn_map_outer *l = &w->outer[i];
+        n.calls *= (double)(kn_ceil_div(l->count, l->piece) * l->piece);
+        if (l->reduce) n.steps *= (double)l->count;
+        else n.tile *= (double)l->piece;
+    }
+    return n;
+}
+
+double kn_map_nest_cycles(const kn_map_writer *w, const kn_hw *hw, const kn_map_plan *p)
+{
+    nest n = nest_of(w, hw, p);
+    int level;
+    double compute = call_cycles(&n), read = read_cycles(&n, &level);
+    return (compute > read ? compute : read) + 0.1 * (compute > read ? read : compute); /* of equals, what leaves the other part idle */
+}
+
 void kn_map_predict_cpu(const kn_maps *m, const kn_mapping *x, const kn_hw *hw, kn_map_plan *plan)
 {
-    nest n = {.w = {.m = m, .x = x}, .hw = hw, .p = plan, .calls = (double)plan->calls, .steps = 1, .tile = 1};
+    kn_map_writer w = {.m = m, .x = x};
     int level = 0;
-    for (int j = 0; j < m->intrin->naxes; j++) n.w.extent[j] = kn_round_up(kn_map_extent(m, x, j), m->intrin->axes[j].extent);
-    kn_map_outer_loops(&n.w);
-    kn_map_choose_tile(&n.w, hw, plan);
-    for (int i = 0; i < n.w.nouter; i++) {
-        if (n.w.outer[i].reduce) n.steps *= (double)n.w.outer[i].count;
-        else n.tile *= (double)n.w.outer[i].piece;
-    }
+    for (int j = 0; j < m->intrin->naxes; j++) w.extent[j] = kn_round_up(kn_map_extent(m, x, j), m->intrin->axes[j].extent);
+    kn_map_outer_loops(&w);
+    kn_map_choose_tile(&w, hw, plan);
+    nest n = nest_of(&w, hw, plan);
     double pack = 0, compute = call_cycles(&n), read = read_cycles(&n, &level), write = store_cycles(&n), us = 1 / (hw->clock_ghz * 1e3 * hw->units);
     for (int o = 1; o < m->nops; o++) pack += copy_cycles(&n, o);
     double run = (compute > read ? compute : read) + write;

@@ -38,28 +38,36 @@ void kn_map_outer_loops(kn_map_writer *w)
         }
 }
 
-/* How much work one result of a register tile takes: products past the end, operands read beside the products, waiting for the last result.
- * (Chimera HPCA'23, equation 3.4, as for tiles without an instruction.) */
-static double tile_cost(const kn_map_writer *w, const kn_hw *hw, int x, int64_t rows, int y, int64_t columns)
-{
-    const kn_hw_intrin *spec = w->m->it->spec;
-    double need = spec->latency > 0 && spec->interval > 0 ? spec->latency / spec->interval : (double)hw->fma_latency * hw->fma_per_cycle;
-    double tile = (double)(rows * columns), done = 1;
-    if (x >= 0) done *= (double)kn_round_up(w->outer[x].count, rows) / (double)w->outer[x].count;
-    if (y >= 0) done *= (double)kn_round_up(w->outer[y].count, columns) / (double)w->outer[y].count;
-    if (done > 1) done *= 1.1; /* the tiles at the end are written out once more */
-    return done * (1 + 0.5 * (double)(rows + columns) / tile) / (tile < need ? tile / need : 1);
-}
-
+/* Two loops and their pieces; columns 1 with y -1, rows 1 with x -1. */
 typedef struct best { double cost; int x, y; int64_t rows, columns; } best;
 
-static void try_pair(const kn_map_writer *w, const kn_hw *hw, int x, int y, int64_t width, best *b)
+static void set_pieces(kn_map_writer *w, int x, int64_t rows, int y, int64_t columns)
+{
+    for (int i = 0; i < w->nouter; i++) w->outer[i].piece = 1;
+    if (x >= 0) w->outer[x].piece = rows;
+    if (y >= 0) w->outer[y].piece = columns;
+    w->unrolls = rows * columns > 1;
+}
+
+/* Tiles that leave a tail are written out twice; few of them are worth it. */
+static double waste(const kn_map_writer *w, int x, int64_t piece)
+{
+    if (x < 0 || w->outer[x].count % piece == 0) return 1;
+    return 1.1 * (double)kn_round_up(w->outer[x].count, piece) / (double)w->outer[x].count;
+}
+
+/* Pieces of the two loops that fit the registers, each value of one meeting all values of the other there (Chimera HPCA'23, equation 3.4, as for tiles
+ * without an instruction); what is read again for each tile counts as well. */
+static void try_pair(kn_map_writer *w, const kn_hw *hw, const kn_map_plan *p, int x, int y, int64_t width, best *b)
 {
     for (int64_t rows = 1; rows <= (x < 0 ? 1 : w->outer[x].count) && rows <= MOST; rows++)
         for (int64_t columns = 1; columns <= (y < 0 ? 1 : w->outer[y].count) && rows * columns <= MOST; columns++) {
             int64_t few = rows < columns ? rows : columns;
+            double more = waste(w, x, rows) * waste(w, y, columns);
             if (rows * columns > 1 && (rows * columns + few) * width + 1 > hw->vector_registers) break;
-            double cost = tile_cost(w, hw, x, rows, y, columns);
+            if (more > 1.3) continue;
+            set_pieces(w, x, rows, y, columns);
+            double cost = more * kn_map_nest_cycles(w, hw, p);
             bool known = b->x == x && b->y == y; /* of equals the inner loops, whose results lie together */
             if (b->cost > 0 && (cost > b->cost || (known && cost == b->cost))) continue;
             *b = (best){cost, x, y, rows, columns};
@@ -73,19 +81,18 @@ static int64_t result_width(const kn_map_writer *w, const kn_hw *hw)
     return n >= 2 && n <= MOST && !(n & (n - 1)) && hw->vector_bytes > 0 ? kn_ceil_div(bytes, hw->vector_bytes) : 0;
 }
 
-/* Two loops that move different operands: each value of one meets all values of the other in registers. */
-static void register_tile(kn_map_writer *w, const kn_hw *hw, int64_t width)
+/* Two loops that move different operands, or one. */
+static best register_tile(kn_map_writer *w, const kn_hw *hw, const kn_map_plan *p, int64_t width)
 {
     best b = {0, -1, -1, 1, 1};
-    try_pair(w, hw, -1, -1, width, &b);
+    try_pair(w, hw, p, -1, -1, width, &b);
     for (int x = 0; x < w->nouter && !w->outer[x].reduce; x++) {
-        try_pair(w, hw, x, -1, width, &b);
+        try_pair(w, hw, p, x, -1, width, &b);
         for (int y = x + 1; y < w->nouter && !w->outer[y].reduce; y++)
-            if (!(w->outer[x].moves & w->outer[y].moves & ~1u)) try_pair(w, hw, x, y, width, &b);
+            if (!(w->outer[x].moves & w->outer[y].moves & ~1u)) try_pair(w, hw, p, x, y, width, &b);
     }
-    if (b.x >= 0) w->outer[b.x].piece = b.rows;
-    if (b.y >= 0) w->outer[b.y].piece = b.columns;
-    w->unrolls = b.rows * b.columns > 1;
+    set_pieces(w, b.x, b.rows, b.y, b.columns);
+    return b;
 }
 
 /* Results in memory: up to eight tiles take turns, so that none waits for its own last result. */
@@ -101,21 +108,11 @@ static void turns(kn_map_writer *w)
     }
 }
 
-static double bytes_moved(const kn_map_writer *w, const kn_map_plan *p, const kn_map_outer *l)
-{
-    double most = 0;
-    for (int o = 1; o < w->m->nops; o++) {
-        double bytes = (double)p->operand[o].elems * kn_dtype_bytes(w->m->soft->tensors[w->m->op[o].soft].dtype);
-        if ((l->moves >> o & 1) && bytes > most) most = bytes;
-    }
-    return most;
-}
-
-/* Spatial loops over the larger operand go outside: it is read once, and the smaller one again and again from a near memory. */
-static void larger_outside(kn_map_writer *w, const kn_map_plan *p)
+/* The spatial loops that move operand o go outside, the others keep their order. */
+static void outside(kn_map_writer *w, int o)
 {
     for (int i = 1; i < w->nouter && !w->outer[i].reduce; i++)
-        for (int k = i; k > 0 && bytes_moved(w, p, &w->outer[k]) > bytes_moved(w, p, &w->outer[k - 1]); k--) {
+        for (int k = i; k > 0 && (w->outer[k].moves >> o & 1) > (w->outer[k - 1].moves >> o & 1); k--) {
             kn_map_outer l = w->outer[k];
             w->outer[k] = w->outer[k - 1];
             w->outer[k - 1] = l;
@@ -126,7 +123,19 @@ void kn_map_choose_tile(kn_map_writer *w, const kn_hw *hw, const kn_map_plan *p)
 {
     int64_t width = result_width(w, hw);
     bool reduces = w->nouter && w->outer[w->nouter - 1].reduce;
-    larger_outside(w, p);
-    if (width && reduces) register_tile(w, hw, width);
-    else turns(w);
+    kn_map_writer first = *w, tried;
+    double least = 0;
+    for (int o = 1; o < w->m->nops; o++) { /* whose tiles stay while the other operands' pass by */
+        tried = first;
+        outside(&tried, o);
+        double cost = 0;
+        if (width && reduces) {
+            cost = register_tile(&tried, hw, p, width).cost;
+        } else {
+            turns(&tried);
+            cost = kn_map_nest_cycles(&tried, hw, p);
+        }
+        if (o > 1 && cost >= least) continue;
+        *w = tried, least = cost;
+    }
 }

@@ -43,6 +43,9 @@ bool kn_map_one_run(const kn_map_writer *w, const kn_map_source *s, int j, int64
 /* Predicts us, pack_us and bound on a CPU, whose mappings are scheduled as kn_map_trace does. */
 void kn_map_predict_cpu(const kn_maps *m, const kn_mapping *x, const kn_hw *hw, kn_map_plan *plan);
 
+/* Cycles of the nest of loops as `outer` has it, on one core: the slower of computing and of reading. */
+double kn_map_nest_cycles(const kn_map_writer *w, const kn_hw *hw, const kn_map_plan *plan);
+
 /* Fills outer: the loops in the order of the statement, each in one piece. */
 void kn_map_outer_loops(kn_map_writer *w);
 /* Pieces of them for a register tile, and their order. */
