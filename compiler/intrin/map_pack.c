@@ -40,19 +40,33 @@ static bool padded_load(const kn_map_writer *w, const kn_map_operand *op)
     return op->load >= 0 && op->load < kn_loads(w->m->stmt->body, loads, KILN_MAX_TENSORS) && loads[op->load]->padded;
 }
 
-/* A padded load of which every axis of the instruction is an index by itself needs no dimension for each loop: the tensor with its padding filled in
- * has what all windows share only once. */
+/* Axis j is the operand's only one, and one loop without a tail walks for it along memory: where nothing is padded, its vectors lie there already,
+ * whatever window they belong to. */
+static bool walks(const kn_map_writer *w, const kn_map_source *s, int j)
+{
+    int64_t step = 0;
+    if (s->hard->rank != 1 || s->hard->lone[0] != j || kn_map_several(w->x->loops[j])) return false;
+    return kn_map_extent(w->m, w->x, j) % w->m->intrin->axes[j].extent == 0 && kn_map_one_run(w, s, j, &step) && step == 1;
+}
+
+/* A padded load of which every axis of the instruction is an index by itself, or walks along memory, needs no dimension for each loop: the tensor with
+ * its padding filled in has what all windows share only once. */
 static bool is_box(const kn_map_writer *w, kn_map_source *s)
 {
     int left = 0;
     if (!s->padded) return false;
-    for (int j = 0; j < w->m->intrin->naxes; j++) left += w->x->loops[j] && (s->hard->loops >> j & 1);
+    for (int j = 0; j < w->m->intrin->naxes; j++) {
+        bool feeds = w->x->loops[j] && (s->hard->loops >> j & 1);
+        left += feeds && !walks(w, s, j);
+        s->plain = s->plain || (feeds && walks(w, s, j));
+    }
     for (int k = 0; k < s->op->nsoft; k++) {
-        int j = lone_axis(w, s, k);
+        int j = s->plain ? -1 : lone_axis(w, s, k);
         s->dim[k] = j < 0 ? -1 : KILN_MAX_AXES + j;
         left -= j >= 0;
     }
     s->box = left == 0;
+    s->plain = s->plain && s->box;
     s->ndims = s->box ? s->op->nsoft : 0;
     return s->box;
 }
@@ -66,7 +80,7 @@ static bool lay_out(kn_map_writer *w, const kn_map_source *s)
         if (j < 0 || (kn_map_cut(w, j) && w->extent[j] % w->m->intrin->axes[j].extent)) return false;
         rank += kn_map_cut(w, j);
     }
-    if (rank > KILN_MAX_RANK || !s->hard->rank) return false;
+    if (rank > KILN_MAX_RANK || !s->hard->rank || s->plain) return false;
     kn_putf(w->b, "transform_layout %s", s->name);
     for (int d = 0; d < s->ndims; d++) {
         int j = s->dim[d] - KILN_MAX_AXES;
@@ -165,13 +179,18 @@ static void copy_tiles(kn_map_writer *w, const kn_map_source *s)
     }
 }
 
-/* What could not be laid out is copied as it is. */
+/* What is not laid out is copied as it is, a filled in tensor in vectors. */
 static void copy_plainly(kn_map_writer *w, const kn_map_source *s)
 {
     int order[KILN_MAX_RANK];
-    int64_t count[KILN_MAX_RANK];
+    int64_t count[KILN_MAX_RANK], lanes = 16;
+    const kn_tensor *t = &w->m->soft->tensors[s->op->soft];
     for (int d = 0; d < s->ndims; d++) order[d] = d, count[d] = s->box ? 2 : dim_extent(w, s->dim[d]);
+    while (s->box && lanes > t->shape[s->ndims - 1]) lanes /= 2;
+    bool vectors = s->box && w->tidy && s->ndims > 1 && lanes > 1;
+    if (vectors) kn_putf(w->b, "split %s X%d %lld\n", s->name, s->ndims - 1, (long long)lanes);
     share(w, s, order, count);
+    if (vectors) kn_putf(w->b, "vectorize %s X%d.1\n", s->name, s->ndims - 1);
 }
 
 /* Does the operand lie where it is as one dense tile? (A unit that takes a stride between rows would need less.) */

@@ -53,7 +53,7 @@ static double copy_cycles(const nest *n, int o)
     if (!kn_map_source_of(w, n->p, o, &s)) return 0;
     int j = s.hard->rank ? s.hard->lone[s.hard->rank - 1] : -1;
     double elems = s.box ? soft_elems(w->m, o) : (double)n->p->operand[o].elems, each = COPIED_ALONE;
-    if (j >= 0 && kn_map_cut(w, j)) lanes = w->m->intrin->axes[j].extent;
+    if (j >= 0 && kn_map_cut(w, j) && !s.plain) lanes = w->m->intrin->axes[j].extent;
     bool run = j >= 0 && kn_map_one_run(w, &s, j, &step), whole = j < 0 || n->p->fused[j] % lanes == 0;
     if (lanes > 1) each = run && step == 1 && whole ? VECTOR / (double)lanes : LANE + INSERTED * (double)(lanes < 16 ? lanes : 16);
     if (lanes > 1 && lanes <= 4 && !run) each *= WINDOW;

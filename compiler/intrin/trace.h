@@ -34,6 +34,7 @@ typedef struct kn_map_source {
     const char *name;         /* of the copy */
     bool padded;
     bool box;                 /* the copy is the padded tensor; else it has one dimension for every loop that the load uses */
+    bool plain;               /* a box that keeps its order */
     int ndims, dim[KILN_MAX_RANK]; /* its dimensions: KILN_MAX_AXES + j for axis j of the instruction, else the loop, in a box -1 */
 } kn_map_source;
 /* False: operand o lies so already, or no copy can. */
