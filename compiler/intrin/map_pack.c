@@ -49,8 +49,8 @@ static bool walks(const kn_map_writer *w, const kn_map_source *s, int j)
     return kn_map_extent(w->m, w->x, j) % w->m->intrin->axes[j].extent == 0 && kn_map_one_run(w, s, j, &step) && step == 1;
 }
 
-/* A padded load of which every axis of the instruction is an index by itself, or walks along memory, needs no dimension for each loop: the tensor with
- * its padding filled in has what all windows share only once. */
+/* A padded load of which every axis of the instruction is an index by itself, or walks along memory, needs no dimension for each loop: the tensor
+ * with its padding filled in has what all windows share only once. */
 static bool is_box(const kn_map_writer *w, kn_map_source *s)
 {
     int left = 0;

@@ -56,8 +56,8 @@ static double waste(const kn_map_writer *w, int x, int64_t piece)
     return 1.1 * (double)kn_round_up(w->outer[x].count, piece) / (double)w->outer[x].count;
 }
 
-/* Pieces of the two loops that fit the registers, each value of one meeting all values of the other there (Chimera HPCA'23, equation 3.4, as for tiles
- * without an instruction); what is read again for each tile counts as well. */
+/* Pieces of the two loops that fit the registers, each value of one meeting all values of the other there (Chimera HPCA'23, equation 3.4, as for
+ * tiles without an instruction); what is read again for each tile counts as well. */
 static void try_pair(kn_map_writer *w, const kn_hw *hw, const kn_map_plan *p, int x, int y, int64_t width, best *b)
 {
     for (int64_t rows = 1; rows <= (x < 0 ? 1 : w->outer[x].count) && rows <= MOST; rows++)

@@ -236,9 +236,79 @@ static void sizes_and_addresses(void **state)
     }
 }
 
+static kn_hw *device(const char *id)
+{
+    char path[128], text[16384];
+    kn_hw *hw = NULL;
+    snprintf(path, sizeof path, "hwspecs/%s.json", id);
+    FILE *f = fopen(path, "rb");
+    assert_non_null(f);
+    size_t n = fread(text, 1, sizeof text, f);
+    fclose(f);
+    if (kiln_hw_parse(arena, (kiln_bytes){text, n}, &hw, &diag)) fail_msg("%s: %s", id, diag.message);
+    return hw;
+}
+
+static kn_map_plan priced(const kn_maps *m, const kn_hw *hw, const char *text)
+{
+    kn_mapping x;
+    kn_map_plan p;
+    if (kn_map_parse(m, text, &x, &diag) || kn_map_check(m, &x, &diag) || kn_map_plan_of(m, &x, &p, &diag)) fail_msg("%s: %s", text, diag.message);
+    kn_map_predict(m, &x, hw, &p);
+    return p;
+}
+
+/* The price of a mapping on a CPU has its copies in it: windows that are cut out of a large image cost more than they save, those of a small image
+ * less than packing many weights byte by byte. */
+#define PADDED "y[N,K,P,Q] +=! cast(pad(x,0)[N,C,P+R-1,Q+S-1],i32) * cast(w[K,C,R,S],i32) where P in "
+static void prices_know_copies(void **state)
+{
+    (void)state;
+    const kn_hw *hw = device("x86-64-vnni");
+    kn_maps *m = NULL;
+    const kn_program *large = program("in x: u8[1,64,56,56], w: i8[64,64,3,3]; " PADDED "56, Q in 56");
+    const kn_program *small = program("in x: u8[1,512,7,7], w: i8[512,512,3,3]; " PADDED "7, Q in 7");
+    assert_int_equal(kn_maps_of(arena, large, 0, kn_intrin_find(hw, "vpdpbusd"), &m, &diag), KILN_OK);
+    kn_map_plan channels = priced(m, hw, "I=K R=C"), windows = priced(m, hw, "I=K R=C,R,S");
+    assert_true(windows.pack_us > 4 * channels.pack_us);
+    assert_true(channels.us < windows.us);
+    assert_string_equal(windows.bound, "pack");
+    assert_int_equal(kn_maps_of(arena, small, 0, kn_intrin_find(hw, "vpdpbusd"), &m, &diag), KILN_OK);
+    channels = priced(m, hw, "I=K R=C"), windows = priced(m, hw, "I=K R=C,R,S");
+    assert_true(windows.pack_us < channels.pack_us);
+}
+
+static bool has(kiln_bytes trace, const char *text)
+{
+    assert_non_null(trace.p);
+    return strstr(trace.p, text) != NULL;
+}
+
+/* Two loops around the instruction give pieces to a tile in registers, and a window whose vectors lie along memory is not copied place by place. */
+static void traces_of_a_cpu(void **state)
+{
+    (void)state;
+    const kn_hw *hw = device("x86-64-avx2");
+    kn_maps *m = NULL;
+    kn_mapping x;
+    const kn_program *p = program("in x: f32[1,64,56,56], w: f32[64,64,3,3]; y[N,K,P,Q] +=! pad(x,0.0)[N,C,P+R-1,Q+S-1] * w[K,C,R,S]"
+                                  " where P in 56, Q in 56");
+    assert_int_equal(kn_maps_of(arena, p, 0, kn_intrin_find(hw, "fma_f32"), &m, &diag), KILN_OK);
+    for (const kn_maps *turn = m; turn; turn = turn->turned) {
+        if (kn_map_parse(turn, "I=Q", &x, &diag) || kn_map_check(turn, &x, &diag)) continue;
+        kiln_bytes tiled = kn_map_trace(arena, turn, &x, hw, KN_MAP_TILED);
+        assert_true(has(tiled, "decompose_padding y ") && !has(tiled, "reindex") && has(tiled, "unroll y "));
+        assert_false(has(kn_map_trace(arena, turn, &x, hw, KN_MAP_GATHERED), "decompose_padding"));
+    }
+    assert_int_equal(kn_map_find(m, "I=P,Q", (const kn_maps **)&m, &x, &diag), KILN_OK);
+    assert_true(has(kn_map_trace(arena, m, &x, hw, KN_MAP_TILED), "reindex y "));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(prices_know_copies, open_arena, close_arena),
+        cmocka_unit_test_setup_teardown(traces_of_a_cpu, open_arena, close_arena),
         cmocka_unit_test_setup_teardown(mappings_stand, open_arena, close_arena),
         cmocka_unit_test_setup_teardown(refusals_name_operand_and_index, open_arena, close_arena),
         cmocka_unit_test_setup_teardown(addresses_that_do_not_fit, open_arena, close_arena),

@@ -140,12 +140,38 @@ static void sizes_are_padded(void **state)
     }
 }
 
+/* The mapping is a decision of the trace: listed, replaced by every other one, and each of these programs computes the same. */
+static void a_search_may_decide(void **state)
+{
+    (void)state;
+    bench b;
+    kiln_diag d = {0};
+    kiln_bytes full;
+    kn_decision list[4];
+    open_bench(&b, "in x: f16[3,3,5,5], w: f16[3,3,3,3]; y[N,F,P,Q] +=! cast(x[N,C,P+R,Q+S],f32) * cast(w[F,C,R,S],f32)", "mma_4x2x2");
+    const char *text = "sample_mapping how y mma_4x2x2\nmap y mma_4x2x2 $how\n";
+    assert_int_equal(kn_trace_complete(b.a, b.p, b.hw, (kiln_bytes){text, strlen(text)}, &full, &d), KILN_OK);
+    assert_int_equal(kn_trace_decisions(b.a, full, list, 4), 1);
+    assert_string_equal(list[0].name, "how");
+    for (int i = 0; i < b.m->nmaps; i += 6) {
+        kiln_bytes other = kn_trace_decide(b.a, full, list[0].line, kn_map_word(b.a, b.m, &b.m->maps[i]));
+        assert_non_null(other.p);
+        compute(&b, other.p);
+    }
+    full = kn_trace_decide(b.a, full, list[0].line, "I=N;J=N;R=C");
+    kn_tree *t;
+    assert_int_equal(kn_trace_apply(b.a, b.p, b.hw, full, &t, &d), KILN_TRACE);
+    if (!strstr(d.message, "N cannot feed J: index 0 of x")) fail_msg("%s", d.message);
+    kiln_arena_close(b.a);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_mapping_computes),
         cmocka_unit_test(units_compute),
         cmocka_unit_test(sizes_are_padded),
+        cmocka_unit_test(a_search_may_decide),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
