@@ -1,6 +1,6 @@
 /* Predicted time of a mapping on a CPU, as kn_map_trace schedules it there: operands copied into tiles, the nest around a register tile, results
- * stored. The nest takes what is slowest of computing, reading from each level and writing (AMOS, ISCA'22, section 5.3); copies come before it. Cycles
- * beside the instruction's own are those of cores that start two loads, one store and one shuffle a cycle. */
+ * stored. The nest takes what is slowest of computing, reading from each level and writing (AMOS, ISCA'22, section 5.3); copies come before it.
+ * Cycles beside the instruction's own are those of cores that start two loads, one store and one shuffle a cycle. */
 #include "intrin/trace.h"
 #include <string.h>
 

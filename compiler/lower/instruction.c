@@ -352,7 +352,7 @@ static void store(tensor *x, int from)
         if (!after) after = w->tail;
         w->tail = &loop->body;
     }
-    if (sg->val[innermost]) {
+    if (!n || sg->val[innermost]) { /* n 0: one result, and no loop over it */
         kn_tile one = { .w = w, .sg = sg, .lane_var = -1, .lanes = 1, .vloop = -1, .acc = -1, .part = -1, .spill = -1 };
         kn_expr *in = kn_tile_in_range(&one);
         kn_ls *cond = in ? kn_lw_if(w, in) : NULL;

@@ -126,6 +126,14 @@ static void units_compute(void **state)
     assert_true(run_all("in x: u8[3,3,5,7], w: i8[5,3,3,3]; y[N,F,P,Q] +=! cast(x[N,C,P+R,Q+S],i32) * cast(w[F,C,R,S],i32)", "dot") > 0);
 }
 
+/* One result a call: nothing but the sum's loop is left of the tile. */
+static void single_results(void **state)
+{
+    (void)state;
+    assert_int_equal(run_all("in a: f16[13,7], b: f16[7,11]; y[M,N] +=! cast(a[M,K],f32) * cast(b[K,N],f32)", "dot5"), 1);
+    assert_true(run_all("in x: f16[1,3,5,7], w: f16[5,3,3,3]; y[N,F,P,Q] +=! cast(x[N,C,P+R,Q+S],f32) * cast(w[F,C,R,S],f32)", "dot5") > 0);
+}
+
 /* Smaller than the instruction, and of sizes that it does not divide. */
 static void sizes_are_padded(void **state)
 {
@@ -170,6 +178,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_mapping_computes),
         cmocka_unit_test(units_compute),
+        cmocka_unit_test(single_results),
         cmocka_unit_test(sizes_are_padded),
         cmocka_unit_test(a_search_may_decide),
     };
