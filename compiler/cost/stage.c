@@ -159,8 +159,8 @@ static bool collides(const kn_stage_view *v, const kn_access *x)
     return false;
 }
 
-/* Windows of a few taps whose tiles end inside a row: the next tile goes back to the row's beginning some rows up, among the lines that have just been
- * written. Measured on depthwise windows and pooling of 42 to 56 columns: 1.1 to 1.2 times the time of whole rows. */
+/* Windows of a few taps whose tiles end inside a row: the next tile goes back some rows up, among the lines that have just been written. Measured
+ * on depthwise windows and pooling of 42 to 56 columns: 1.1 to 1.2 times the time of whole rows. */
 static bool parts_of_rows(const kn_stage_view *v)
 {
     enum { FEW = 32 };
