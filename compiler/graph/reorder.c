@@ -1,4 +1,4 @@
-/* The program of a node for values that do not lie as their shapes say: dimensions of its arguments change places, in loads and in what is written. */
+/* The program of a node for values that do not lie as their shapes say: dimensions of its arguments change places, where read and where written. */
 #include "graph/plan.h"
 #include <string.h>
 
