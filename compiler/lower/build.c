@@ -21,7 +21,8 @@ int kn_lw_var(kn_lw *w, const char *base, int64_t lo, int64_t hi)
         int cap = w->var_cap ? w->var_cap * 2 : 64;
         const char **names = kn_array(w->a, const char *, cap);
         int64_t *los = kn_array(w->a, int64_t, cap), *his = kn_array(w->a, int64_t, cap);
-        if (!names || !los || !his) {
+        const kn_expr **values = kn_array(w->a, const kn_expr *, cap);
+        if (!names || !los || !his || !values) {
             kn_lw_fail(w, KILN_MEMORY, "out of memory in lowering");
             return 0;
         }
@@ -29,10 +30,12 @@ int kn_lw_var(kn_lw *w, const char *base, int64_t lo, int64_t hi)
             memcpy(names, p->var_names, sizeof *names * (size_t)p->nvars);
             memcpy(los, w->var_lo, sizeof *los * (size_t)p->nvars);
             memcpy(his, w->var_hi, sizeof *his * (size_t)p->nvars);
+            memcpy(values, w->var_value, sizeof *values * (size_t)p->nvars);
         }
         p->var_names = names;
         w->var_lo = los;
         w->var_hi = his;
+        w->var_value = values;
         w->var_cap = cap;
     }
     char clean[24];
@@ -44,6 +47,7 @@ int kn_lw_var(kn_lw *w, const char *base, int64_t lo, int64_t hi)
     p->var_names[p->nvars] = kn_format(w->a, "v%d_%s", p->nvars, clean);
     w->var_lo[p->nvars] = lo;
     w->var_hi[p->nvars] = hi < lo ? lo : hi;
+    w->var_value[p->nvars] = NULL;
     return p->nvars++;
 }
 
@@ -285,6 +289,7 @@ kn_expr *kn_lw_let(kn_lw *w, const char *base, kn_expr *value)
     if (!s) return value;
     s->var = var;
     s->value = value;
+    w->var_value[var] = value;
     return kn_lw_ref(w, var);
 }
 

@@ -196,11 +196,12 @@ static kn_expr *vector_load(kn_env *v, const kn_expr *e)
     return kn_lw_lanes(w, access_scalar(w, &r), v->lane_var, v->lanes);
 }
 
-static bool multiple_of(const kn_expr *e, int64_t n)
+static bool multiple_of(const kn_lw *w, const kn_expr *e, int64_t n)
 {
     if (e->op == KN_OP_CONST_I) return e->u.i % n == 0;
-    if (e->op == KN_OP_MUL) return multiple_of(e->args[0], n) || multiple_of(e->args[1], n);
-    return (e->op == KN_OP_ADD || e->op == KN_OP_SUB || e->op == KN_OP_MIN) && multiple_of(e->args[0], n) && multiple_of(e->args[1], n);
+    if (e->op == KN_OP_VAR) return w->var_value[e->u.var] && multiple_of(w, w->var_value[e->u.var], n);
+    if (e->op == KN_OP_MUL) return multiple_of(w, e->args[0], n) || multiple_of(w, e->args[1], n);
+    return (e->op == KN_OP_ADD || e->op == KN_OP_SUB || e->op == KN_OP_MIN) && multiple_of(w, e->args[0], n) && multiple_of(w, e->args[1], n);
 }
 
 /* base + lane < limit, both multiples of the lanes: all lanes agree, with the first one. NULL: they may not. */
@@ -209,7 +210,7 @@ static kn_expr *all_lanes(kn_env *v, kn_expr *c)
     kn_lw *w = v->w;
     if (c->op != KN_OP_LT || c->args[0]->dtype != KN_I64 || !kn_lw_unit_stride(c->args[0], v->lane_var)) return NULL;
     kn_expr *base = kn_lw_simp(w, kn_lw_at_lane(w, c->args[0], v->lane_var, kn_lw_int(w, 0)));
-    if (!multiple_of(base, v->lanes) || !multiple_of(c->args[1], v->lanes)) return NULL;
+    if (!multiple_of(w, base, v->lanes) || !multiple_of(w, c->args[1], v->lanes)) return NULL;
     return kn_lw_simp(w, kn_lw_node(w, KN_OP_LT, KN_BOOL, 1, base, c->args[1], NULL));
 }
 
@@ -226,7 +227,12 @@ static kn_expr *vector_select(kn_env *v, const kn_expr *e)
     }
     kn_expr *c = kn_env_scalar(v, e->args[0]), *all = all_lanes(v, c);
     if (all && all->op == KN_OP_CONST_I) return kn_env_vector(v, e->args[all->u.i ? 1 : 2]);
-    if (all) args[0] = c = all;
+    if (all) { /* a scalar condition: the other side is not evaluated */
+        args[0] = all;
+        args[1] = kn_env_vector(v, e->args[1]);
+        args[2] = kn_env_vector(v, e->args[2]);
+        return remake(v, e, args, v->lanes);
+    }
     v->guard = kn_lw_and(w, outer, c);
     args[1] = kn_env_vector(v, e->args[1]);
     v->guard = kn_lw_and(w, outer, kn_lw_node(w, KN_OP_NOT, KN_BOOL, 1, c, NULL, NULL));

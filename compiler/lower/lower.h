@@ -17,6 +17,7 @@ typedef struct kn_lw {
     kn_ls **tail;                            /* where the next statement is hung */
     int var_cap;
     int64_t *var_lo, *var_hi;                /* inclusive ranges of variables, for simplification */
+    const kn_expr **var_value;               /* what a LET made them; NULL: they are loops' */
     int tensor_buffer[KILN_MAX_TENSORS];     /* -1: not made yet */
     int packed_buffer[KILN_MAX_TENSORS];     /* PACKED copies of inputs; -1: none */
     kn_box box[KILN_MAX_TENSORS];
