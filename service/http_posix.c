@@ -70,7 +70,7 @@ static struct MHD_Response *with_limits(service_call *c, service_reply *r)
 
 static enum MHD_Result send_reply(service_call *c, service_reply *r)
 {
-    bool own = r && *c->limits && r->body && !atomic_load(&r->sent);
+    bool own = r && *c->limits && r->body; /* kept ones too: their bytes live as long as they do */
     struct MHD_Response *m = !r ? NULL : own ? with_limits(c, r) : response_of(r);
     if (!m) {
         service_reply_drop(r);

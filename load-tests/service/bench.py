@@ -172,13 +172,15 @@ def redis():
     tool = build_tool("redis", "-I.", "-Icompiler", f"{args.build}/obj/libkilnd.a", f"{args.build}/libkiln.a", *libraries)
     time.sleep(0.5)
     subprocess.run(["redis-cli", "-p", str(port), "set", "x", "r" * (size + 1)], stdout=subprocess.DEVNULL, check=True)
-    own, other = [], []
+    own, other, late = [], [], 0
     for _ in range(args.rounds):
-        own.append(float(subprocess.run([tool, f"redis://127.0.0.1:{port}", str(size), str(args.seconds), str(pool)], capture_output=True, text=True, check=True).stdout))
+        rate, lost = subprocess.run([tool, f"redis://127.0.0.1:{port}", str(size), str(args.seconds), str(pool)], capture_output=True, text=True, check=True).stdout.split()
+        own.append(float(rate))
+        late += int(lost)
         r = subprocess.run(["redis-benchmark", "-p", str(port), "-c", str(pool), "-n", str(int(10000 * args.seconds)), "--csv", "GET", "x"], capture_output=True, text=True, check=True)
         other.append(float(r.stdout.splitlines()[-1].split(",")[1].strip('"')))
     a, b = statistics.median(own), statistics.median(other)
-    row(f"reads of {size} bytes from Redis, {pool} connections", f"{a:.0f}/s, digests checked; redis-benchmark {b:.0f}/s: {a / b:.2f}", f">= {GOALS['redis']}", a >= GOALS["redis"] * b)
+    row(f"reads of {size} bytes from Redis, {pool} connections", f"{a:.0f}/s, digests checked, {late} without an answer in time; redis-benchmark {b:.0f}/s: {a / b:.2f}", f">= {GOALS['redis']}", a >= GOALS["redis"] * b)
     end(server)
 
 ASK = b"GET /livez HTTP/1.1\r\nHost: x\r\n\r\n"

@@ -75,6 +75,10 @@ try:
     # Limits.
     check("limited tenant", s.call("PUT", "/v1/admin/tenants/slow", {"rate": 5, "compiles_per_day": 1}, key=secret)[0] == 204)
     slow = new_key("slow", ["compile", "read"])["key"]
+    generous = new_key("generous", ["compile", "read"])["key"]
+    s.call("PUT", "/v1/admin/tenants/generous", {"visibility": "private", "rate": 10}, key=secret)
+    left = [s.call("POST", "/v1/compile", matmul(43), key=generous)[1].get("Ratelimit", "") for _ in range(4)]
+    check("what is left is told with prepared answers too", all(left) and len(set(left)) > 1, left)
     first = s.call("POST", "/v1/compile", matmul(44), key=slow)
     check("headers of the limit", first[0] == 200 and first[1]["Ratelimit-Policy"] == '"minute";q=5;w=60' and first[1]["Ratelimit"].startswith('"minute";r=4;'), first)
     over = s.call("POST", "/v1/compile", matmul(45), key=slow)
