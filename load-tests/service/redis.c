@@ -28,6 +28,7 @@ static void *reader(void *arg)
         size_t n;
         if (cache_tier_redis.get_blob(tier, digests[i % BLOBS], &bytes, &n) != CACHE_OK) {
             atomic_fetch_add(&late, 1);
+            nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
             continue;
         }
         cache_digest(bytes, n, hex);
