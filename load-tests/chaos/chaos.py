@@ -31,6 +31,7 @@ as_nobody = ["setpriv", "--reuid=nobody", "--regid=nogroup", "--clear-groups", "
 live = {}
 
 def spawn(name, *argv, **more):
+    if name in live and live[name].poll() is None: return live[name] # two faults at once: it is there again already
     live[name] = subprocess.Popen([str(a) for a in argv], stderr=open(work / f"{name}.log", "a"), stdout=more.pop("stdout", subprocess.DEVNULL),
                                   start_new_session=True, **more)
     return live[name]
