@@ -22,7 +22,8 @@ static inline void open_app(void)
     app.targets = app.cache ? service_targets_open(&app, why, sizeof why) : NULL;
     app.signer = service_signer_open(&app.config, why, sizeof why);
     app.metrics = service_metrics_open();
-    if (app.targets && app.signer && app.metrics) return;
+    app.jobs = service_jobs_open(&app);
+    if (app.targets && app.signer && app.metrics && app.jobs) return;
     fprintf(stderr, "%s %s\n", e.message, why);
     abort();
 }
