@@ -28,6 +28,8 @@ const char emu_cuda_text[] =
     "void (*emu_expect)(void *bar, unsigned bytes);\n"
     "void (*emu_arrive)(void *bar, int peer);\n"
     "void (*emu_await)(void *bar, unsigned parity);\n"
+    "void (*emu_store)(const void *map, const void *from, const int *at, int rank);\n"
+    "void (*emu_stored)(int n);\n"
     "void (*emu_load)(void *to, const void *map, void *bar, const int *at, int rank, int mask);\n"
     "#define threadIdx emu_thread\n"
     "#define blockIdx emu_block\n"

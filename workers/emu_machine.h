@@ -8,7 +8,7 @@
 #include <setjmp.h>
 #include <ucontext.h>
 
-enum { EMU_THREADS = 1024, EMU_BLOCKS = 8, EMU_MEETS = 16 };
+enum { EMU_THREADS = 1024, EMU_BLOCKS = 8, EMU_MEETS = 16, EMU_LEAVING = 16 };
 
 typedef struct emu_dim3 { unsigned x, y, z; } emu_dim3;
 typedef void (*emu_call_fn)(void **args);
@@ -17,6 +17,7 @@ typedef void (*emu_call_fn)(void **args);
 enum emu_wait { EMU_RUNS, EMU_AT_BARRIER, EMU_AT_WARP, EMU_AT_GROUP, EMU_AT_BAR, EMU_AT_MEET, EMU_AT_CLUSTER };
 /* number: line of the barrier, commits that may still run, or named barrier; round: the meeting of its warp, named barrier or cluster that it waits
  * for; unseen: copies arrived that wgmma was not told of. */
+typedef struct emu_leaving { const emu_map *map; char *to; long from; int coord[EMU_RANK]; } emu_leaving; /* a bulk store that has not been read */
 typedef struct emu_fiber {
     ucontext_t context;
     jmp_buf at;
@@ -26,6 +27,9 @@ typedef struct emu_fiber {
     const emu_bar *bar;
     bool begun, done, unseen;
     int registers;
+    bool fenced, met_fenced; /* since its last meeting; all of that meeting were */
+    int nleaving;
+    emu_leaving leaving[EMU_LEAVING];
     emu_copies copies;
 } emu_fiber;
 
@@ -40,7 +44,7 @@ typedef struct emu_warp {
     const emu_operands *x[EMU_LANES];
 } emu_warp;
 
-typedef struct emu_meeting { int arrived; unsigned done; } emu_meeting;
+typedef struct emu_meeting { int arrived; unsigned done; bool fenced[2]; } emu_meeting; /* fenced: of the meeting at hand, of the last one */
 
 /* memory: the block's shared memory while another one has the place that the text knows. */
 typedef struct emu_block {

@@ -84,6 +84,9 @@ static void fiber_main(void)
     emu_fiber *f = emu_self();
     emu.call(emu.args);
     f->done = true;
+    if (f->nleaving > 0) {
+        emu_stop("ends before its bulk stores have been read");
+    }
     _longjmp(emu.home, 1);
 }
 
@@ -92,7 +95,8 @@ static void prepare_fiber(emu_block *b, int block, int i)
     emu_fiber *f = &b->fibers[i];
     f->done = f->unseen = f->begun = false;
     f->waits = EMU_RUNS;
-    f->registers = 0;
+    f->registers = f->nleaving = 0;
+    f->fenced = false;
     f->copies.n = f->copies.groups = 0;
     getcontext(&f->context);
     f->context.uc_stack.ss_sp = emu.stacks + (size_t)STACK * (size_t)(block * emu.nthreads + i) + VERIFY_PAGE;

@@ -95,6 +95,7 @@ static void group(int step)
     int thread = emu.now % EMU_GROUP;
     if (step == EMU_GROUP_SEEN) {
         f->unseen = false;
+        f->fenced = true;
     } else if (step == EMU_GROUP_COMMIT) {
         g->commits[thread]++;
     } else if (step >= 0) {
@@ -140,8 +141,16 @@ static void meet(int number)
         emu_stop("a named barrier that is none of 1 to 15");
         return;
     }
-    emu_self()->number = number;
-    meeting(&emu_here()->meets[number], EMU_GROUP, EMU_AT_MEET);
+    emu_fiber *f = emu_self();
+    emu_meeting *m = &emu_here()->meets[number];
+    f->number = number;
+    m->fenced[0] = f->fenced && (m->arrived == 0 || m->fenced[0]);
+    f->fenced = false;
+    if (m->arrived + 1 == EMU_GROUP) {
+        m->fenced[1] = m->fenced[0];
+    }
+    meeting(m, EMU_GROUP, EMU_AT_MEET);
+    f->met_fenced = m->fenced[1];
 }
 
 static void cluster(void) { meeting(&emu.cluster, emu.nthreads * emu.nblocks, EMU_AT_CLUSTER); }
@@ -269,6 +278,42 @@ static void load(void *to, const unsigned long long *map, void *bar, const int *
     }
 }
 
+/* ---- bulk stores ---- */
+
+static void leave(const emu_leaving *l) { emu_box_store(emu.shared_base, l->from, l->map, l->to, l->coord); }
+
+static void store(const unsigned long long *map, const void *from, const int *at, int rank)
+{
+    emu_fiber *f = emu_self();
+    emu_leaving l = {.map = (const emu_map *)(uintptr_t)map[1], .to = (char *)(uintptr_t)map[0]};
+    l.from = (long)((const char *)from - emu.shared_base);
+    const char *why = rank != l.map->rank ? "a bulk store whose map has another rank"
+                    : !is_shared(from, emu_box_bytes(l.map)) || l.from % 128 ? "a bulk store from no multiple of 128 in shared memory"
+                    : (uintptr_t)l.to % 16 ? "a tensor map of an address that is no multiple of 16"
+                    : !f->met_fenced ? "a bulk store of what threads wrote without a fence of proxies and a barrier behind it"
+                    : f->nleaving == EMU_LEAVING ? "more bulk stores in flight than a kernel waits for" : NULL;
+    memcpy(l.coord, at, sizeof *at * (size_t)rank);
+    if (why != NULL) {
+        emu_stop(why);
+        return;
+    }
+    if (!emu.late) {
+        leave(&l);
+    }
+    f->leaving[f->nleaving++] = l;
+}
+
+static void stored(int n)
+{
+    emu_fiber *f = emu_self();
+    while (f->nleaving > n) {
+        if (emu.late) {
+            leave(&f->leaving[0]);
+        }
+        memmove(f->leaving, f->leaving + 1, sizeof *f->leaving * (size_t)--f->nleaving);
+    }
+}
+
 #define HAND(name, type, fn) \
     { \
         type = fn; \
@@ -303,6 +348,8 @@ bool emu_hand_over(void *(*find)(void *so, const char *name), void *so)
     HAND("emu_expect", void (*f)(void *, unsigned), expect)
     HAND("emu_arrive", void (*f)(void *, int), arrive)
     HAND("emu_await", void (*f)(void *, unsigned), await)
+    HAND("emu_store", void (*f)(const unsigned long long *, const void *, const int *, int), store)
+    HAND("emu_stored", void (*f)(int), stored)
     HAND("emu_load", void (*f)(void *, const unsigned long long *, void *, const int *, int, int), load)
     return true;
 }

@@ -51,6 +51,36 @@ static void put_arrive(kn_gen *g, const kn_pipe *p)
     kn_put(&g->out, ");");
 }
 
+static void put_store(kn_gen *g, const kn_pipe *p)
+{
+    g->warp[KN_WT_STORE_2 + p->rank - 2] = g->warp[KN_WT_MAP] = true;
+    kn_putf(&g->out, "k_store_%d(", p->rank);
+    put_map(g, p->tensor);
+    kn_put(&g->out, ", ");
+    kn_put_buffer(g, p->buffer);
+    kn_put(&g->out, " + ");
+    kn_put_index(g, p->at);
+    for (int i = 0; i < p->rank; i++) {
+        kn_put(&g->out, ", ");
+        kn_put_index(g, p->coord[i]);
+    }
+    kn_put(&g->out, ");");
+}
+
+/* The number of a named barrier is written out for each group: one that is computed would take all of them. */
+static void put_meet(kn_gen *g, const kn_pipe *p)
+{
+    g->warp[KN_WT_MEET] = true;
+    for (int64_t i = 1; i <= p->n; i++) {
+        if (i < p->n) {
+            kn_put(&g->out, "if (");
+            kn_put_index(g, p->slot);
+            kn_putf(&g->out, " == %lld) ", (long long)i);
+        }
+        kn_putf(&g->out, i < p->n ? "KN_MEET(%lld); else " : "KN_MEET(%lld);", (long long)i);
+    }
+}
+
 void kn_put_pipe(kn_gen *g, const kn_ls *s)
 {
     const kn_pipe *p = s->pipe;
@@ -80,9 +110,11 @@ void kn_put_pipe(kn_gen *g, const kn_ls *s)
         g->warp[KN_WT_ROLES] = true;
         kn_putf(&g->out, "KN_REGISTERS(\"%s\", %lld);", p->more ? "inc" : "dec", (long long)p->n);
         break;
-    case KN_PIPE_MEET:
-        g->warp[KN_WT_MEET] = true;
-        kn_putf(&g->out, "KN_MEET(%lld);", (long long)p->n);
+    case KN_PIPE_MEET: put_meet(g, p); break;
+    case KN_PIPE_STORE: put_store(g, p); break;
+    case KN_PIPE_STORED:
+        g->warp[KN_WT_STORED] = true;
+        kn_putf(&g->out, "KN_STORED(%lld);", (long long)p->n);
         break;
     case KN_PIPE_CLUSTER:
         g->warp[KN_WT_CLUSTER] = true;

@@ -20,7 +20,7 @@ typedef struct product {
 } product;
 
 /* How a tile is filled and blocks are placed: copies, by the copy engine or not; blocks that share along rows (I) or columns. */
-typedef struct filling { int stages; bool bulk; int cluster, along; } filling;
+typedef struct filling { int stages; bool bulk, stores; int cluster, along; } filling;
 
 typedef struct tile { int64_t block[2], warps[2]; } tile;
 
@@ -153,6 +153,7 @@ static void try_filled(product *p, kn_plans *plans, const tile *t, int64_t steps
     for (int r = 0; r < ROLES; r++) kn_putf(&b, " %s=%s.%d", it->s->axes[r].name, p->name[r], r == R ? 2 : 3);
     kn_put(&b, "\n");
     if (f->bulk) kn_putf(&b, "persist %s %d\n", p->x->name, BAND / (f->cluster > 1 && f->along == I ? f->cluster : 1));
+    if (f->stores) kn_putf(&b, "store %s bulk\n", p->x->name);
     if (f->cluster > 1) kn_putf(&b, "cluster %s %s.0 %d\n", p->x->name, p->name[f->along], f->cluster);
     kn_plans_try(plans, &b);
 }
@@ -163,11 +164,22 @@ static void try_tile(product *p, kn_plans *plans, const tile *t, int64_t steps, 
     try_filled(p, plans, t, steps, &f);
 }
 
+/* Results can leave by the copy engine too: rows and columns are axes by themselves, and a row of them is a multiple of 16 bytes. */
+static bool bulk_stores(const product *p)
+{
+    const kn_tensor *out = &p->x->t->program->tensors[kn_stage_out(p->x->t, p->x->g)];
+    for (int k = I; k <= J; k++)
+        if (p->axes[k] & (p->axes[k] - 1)) return false;
+    return out->rank >= 2 && out->shape[out->rank - 1] * kn_dtype_bytes(out->dtype) % 16 == 0;
+}
+
 /* The copy engine fills as many copies as there is room for; what is refused (addresses that no tensor map has) is passed over. */
 static void try_bulk(product *p, kn_plans *plans, const tile *t, int64_t steps)
 {
-    int64_t stage = (t->block[I] + t->block[J]) * 128, room = (p->x->hw->max_shared_per_block - KN_BULK_BARRIERS) / stage;
-    filling f = {.stages = (int)(room < MOST_COPIES ? room : MOST_COPIES), .bulk = true, .cluster = 1};
+    int64_t stage = (t->block[I] + t->block[J]) * 128, free = p->x->hw->max_shared_per_block - KN_BULK_BARRIERS;
+    filling f = {.bulk = true, .stores = bulk_stores(p), .cluster = 1};
+    if (f.stores) free -= t->warps[I] * t->warps[J] * KN_BULK_STAGED;
+    f.stages = (int)(free / stage < MOST_COPIES ? free / stage : MOST_COPIES);
     if (f.stages < 3) return;
     try_filled(p, plans, t, steps, &f);
     f.cluster = 2;

@@ -81,7 +81,8 @@ void kn_cost_bulk(const kn_stage_view *v, kn_cost *c)
     if (l2) step[2] = fresh / (l2->bandwidth_gbs * 1e-3 / hw->units * 1e6) * clock;
     int slow = step[1] > step[0];
     if (step[2] > step[slow]) slow = 2;
-    double store = t.rows * t.columns * out->bytes / STORE_CLOCK * EXPOSED, tiles = v->tasks, places = (double)(hw->units / n * n);
+    double sectors = !g->bulk_store && out->bytes < 4 ? 2 : 1; /* eight rows of 16 bytes at a time are halves of them */
+    double store = sectors * t.rows * t.columns * out->bytes / STORE_CLOCK * EXPOSED, tiles = v->tasks, places = (double)(hw->units / n * n);
     c->waves = (double)(int64_t)((tiles + places - 1) / places);
     c->threads = (int)v->threads;
     c->grid = kn_stage_blocks(g, hw);

@@ -10,6 +10,8 @@ typedef struct bulk {
     kn_expr *rank, *first, *group;           /* rank: number of the block in its cluster, NULL: there is none; first: its first tile */
     int64_t tiles, stride;                   /* of a cluster; from one tile of a block to the next */
     kn_expr *round;                          /* number of the tile among the block's */
+    int stage, boxes;                        /* SHARED buffer of results on their way, two boxes a group; boxes of a tile stored so far */
+    int pending;                             /* of a group's stores, while the next box is written: 1 where tiles are pairs of boxes */
 } bulk;
 
 static kn_expr *made(kn_lw *w, enum kn_op op, kn_expr *x, kn_expr *y)
@@ -81,10 +83,11 @@ static void set_tile(kn_lw *w, kn_sg *sg, const bulk *b, kn_expr *t)
     }
 }
 
-/* Opens the loop over a block's tiles and gives the grid loops their values; one tile needs no loop. */
-static void open_tiles(kn_lw *w, kn_sg *sg, bulk *b)
+/* Opens the loop over a block's tiles and gives the grid loops their values; NULL: one tile needs no loop. */
+static kn_ls *open_tiles(kn_lw *w, kn_sg *sg, bulk *b)
 {
     kn_expr *t = b->first;
+    kn_ls *loop = NULL;
     b->round = kn_lw_int(w, 0);
     if (b->tiles > b->stride) {
         int64_t most = kn_ceil_div(b->tiles, b->stride);
@@ -92,14 +95,15 @@ static void open_tiles(kn_lw *w, kn_sg *sg, bulk *b)
         kn_expr *rounds = kn_lw_int(w, b->tiles / b->stride);
         if (b->tiles % b->stride)
             rounds = kn_lw_node(w, KN_OP_SELECT, KN_I64, 1, is_less(w, b->first, b->tiles % b->stride), kn_lw_int(w, most), rounds);
-        kn_ls *loop = kn_lw_for(w, var, kn_lw_int(w, 0), rounds);
-        if (!loop) return;
+        loop = kn_lw_for(w, var, kn_lw_int(w, 0), rounds);
+        if (!loop) return NULL;
         loop->unroll = 1;
         w->tail = &loop->body;
         b->round = kn_lw_ref(w, var);
         t = bounded(w, "tile", plus(w, b->first, by(w, KN_OP_MUL, b->round, b->stride)), b->tiles - 1);
     }
     set_tile(w, sg, b, t);
+    return loop;
 }
 
 /* Iteration k of the present tile: its copy, and how often that was in use before, as 0 or 1. */
@@ -198,13 +202,60 @@ void kn_lw_bulk_done(kn_lw *w, kn_sg *sg)
     sg->slot = NULL;
 }
 
+int64_t kn_lw_bulk_columns(kn_lw *w, const kn_sg *sg) { return 128 / kn_dtype_bytes(w->p->program->tensors[kn_stage_out(w->t, sg->g)].dtype); }
+
+/* Threads of a group meet at a barrier of its own: bar.sync takes a number, so that the groups' ways part. */
+static void meet(kn_lw *w, const bulk *b)
+{
+    kn_lw_pipe(w, (kn_pipe){ .step = KN_PIPE_MEET, .slot = plus(w, b->group, kn_lw_int(w, 1)), .n = b->groups, .bars = b->bars });
+}
+
+static void first_thread(kn_lw *w, kn_sg *sg, kn_pipe p)
+{
+    kn_ls *one = kn_lw_if(w, is_less(w, sg->lane, 1)), **after = w->tail;
+    if (!one) return;
+    w->tail = &one->body;
+    kn_lw_pipe(w, p);
+    w->tail = after;
+}
+
+/* The box before the last one has been read when all but one store have. */
+kn_expr *kn_lw_bulk_box(kn_lw *w, kn_sg *sg, int *stage)
+{
+    bulk *b = sg->bulk;
+    int64_t elems = KN_BULK_ROWS * kn_lw_bulk_columns(w, sg);
+    *stage = b->stage;
+    first_thread(w, sg, (kn_pipe){ .step = KN_PIPE_STORED, .n = b->pending });
+    meet(w, b);
+    return plus(w, by(w, KN_OP_MUL, b->group, 2 * elems), kn_lw_int(w, b->boxes++ % 2 * elems));
+}
+
+void kn_lw_bulk_store(kn_lw *w, kn_sg *sg, kn_expr *box, int stage)
+{
+    bulk *b = sg->bulk;
+    kn_bulk x;
+    char why[200];
+    kn_expr *av[KILN_MAX_AXES];
+    if (!kn_bulk_out(w->t, sg->g, &x, why, sizeof why)) {
+        kn_lw_fail(w, KILN_TRACE, "%s", why);
+        return;
+    }
+    kn_pipe p = { .step = KN_PIPE_STORE, .buffer = stage, .at = box, .tensor = kn_stage_out(w->t, sg->g), .rank = x.rank };
+    kn_lw_tensor(w, p.tensor);
+    kn_env_axes(w, sg, av);
+    for (int d = 0; d < x.rank; d++) p.coord[d] = av[x.axis[d]];
+    kn_lw_group(w, KN_GROUP_SEEN);
+    meet(w, b);
+    first_thread(w, sg, p);
+}
+
 static void compute(kn_lw *w, kn_sg *sg, bulk *b)
 {
     int registers = kn_stage_registers(sg->g, w->hw, false);
     if (registers) kn_lw_pipe(w, (kn_pipe){ .step = KN_PIPE_REGISTERS, .n = registers, .more = true });
     if (b->group->op == KN_OP_VAR) w->var_hi[b->group->u.var] = b->groups - 1; /* in here it is one of those that compute */
     kn_lw_decode(w, sg, b->group, false);
-    open_tiles(w, sg, b);
+    kn_ls *tiles = open_tiles(w, sg, b);
     kn_lw_instruction_begin(w, sg);
     kn_expr *n;
     kn_ls **after = w->tail;
@@ -219,7 +270,11 @@ static void compute(kn_lw *w, kn_sg *sg, bulk *b)
         release(w, sg, b, copy_of(w, b, plus(w, n, kn_lw_int(w, b->copies - 1))));
     }
     w->tail = after;
+    b->pending = w->p->buffers[sg->results].elems / (kn_lw_bulk_columns(w, sg) / 2) % 2 ? 0 : 1;
     kn_lw_instruction_end(w, sg);
+    if (!sg->g->bulk_store) return;
+    if (tiles) w->tail = &tiles->next;
+    first_thread(w, sg, (kn_pipe){ .step = KN_PIPE_STORED }); /* shared memory goes with the block */
 }
 
 /* ---- both ---- */
@@ -268,6 +323,10 @@ void kn_lw_bulk(kn_lw *w, kn_sg *sg)
     b->first = kn_lw_let(w, "first", by(w, KN_OP_FLOORDIV, block, b->cluster));
     sg->lane = kn_lw_let(w, "lane", by(w, KN_OP_MOD, w->thread, KN_BULK_THREADS));
     b->group = kn_lw_let(w, "group", by(w, KN_OP_FLOORDIV, w->thread, KN_BULK_THREADS));
+    if (g->bulk_store) {
+        enum kn_dtype t = w->p->program->tensors[kn_stage_out(w->t, g)].dtype;
+        b->stage = kn_lw_buffer(w, "stage", t, 1, (int64_t)b->groups * KN_BULK_STAGED / kn_dtype_bytes(t), KN_SHARED);
+    }
     barriers(w, sg, b);
     kn_ls *roles = kn_lw_if(w, is_less(w, b->group, b->groups)), **after = w->tail;
     if (!roles) return;
@@ -280,24 +339,28 @@ void kn_lw_bulk(kn_lw *w, kn_sg *sg)
     if (b->cluster > 1) kn_lw_pipe(w, (kn_pipe){ .step = KN_PIPE_CLUSTER }); /* nobody leaves while another may still arrive at its barriers */
 }
 
+static void set_map(const kn_lw *w, const kn_fn *f, int tensor, const kn_bulk *x, kiln_tensor_map *maps)
+{
+    for (int k = 0; k < f->nargs; k++) {
+        kiln_tensor_map *m = &maps[k];
+        if (f->args[k] != tensor) continue;
+        const char *dtype = kn_dtype_text(w->p->program->tensors[tensor].dtype);
+        *m = (kiln_tensor_map){ .rank = x->rank, .dtype = x->stride[0] == 1 ? "u8" : dtype, .swizzle = 3, .l2 = 3 };
+        for (int d = 0; d < x->rank; d++) m->dims[d] = x->extent[d], m->box[d] = x->box[d];
+        for (int d = 1; d < x->rank; d++) m->strides[d - 1] = x->stride[d];
+    }
+}
+
 kiln_tensor_map *kn_lw_bulk_maps(kn_lw *w, const kn_stage *g, const kn_fn *f)
 {
     kiln_tensor_map *maps = kn_array(w->a, kiln_tensor_map, f->nargs + 1);
+    const kn_expr *loads[KILN_MAX_TENSORS];
     char why[200];
     kn_bulk x;
-    for (int i = 0; maps && i < g->ncaches; i++) {
-        const kn_expr *loads[KILN_MAX_TENSORS], *load;
-        kn_loads(w->p->program->stmts[g->stmt]->body, loads, KILN_MAX_TENSORS);
-        load = loads[g->caches[i].load];
-        if (!kn_bulk_of(w->t, g, &g->caches[i], &x, why, sizeof why)) continue;
-        for (int k = 0; k < f->nargs; k++) {
-            if (f->args[k] != load->u.tensor) continue;
-            kiln_tensor_map *m = &maps[k];
-            *m = (kiln_tensor_map){ .rank = x.rank, .dtype = x.stride[0] == 1 ? "u8" : kn_dtype_text(load->dtype), .swizzle = 3, .l2 = 3 };
-            for (int d = 0; d < x.rank; d++) m->dims[d] = x.extent[d], m->box[d] = x.box[d];
-            for (int d = 1; d < x.rank; d++) m->strides[d - 1] = x.stride[d];
-        }
-    }
+    kn_loads(w->p->program->stmts[g->stmt]->body, loads, KILN_MAX_TENSORS);
+    for (int i = 0; maps && i < g->ncaches; i++)
+        if (kn_bulk_of(w->t, g, &g->caches[i], &x, why, sizeof why)) set_map(w, f, loads[g->caches[i].load]->u.tensor, &x, maps);
+    if (maps && g->bulk_store && kn_bulk_out(w->t, g, &x, why, sizeof why)) set_map(w, f, kn_stage_out(w->t, g), &x, maps);
     if (!maps) kn_lw_fail(w, KILN_MEMORY, "out of memory in lowering");
     return maps;
 }

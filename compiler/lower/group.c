@@ -143,6 +143,27 @@ void kn_lw_group_tile(kn_lw *w, kn_sg *sg)
     kn_lw_group(w, ahead ? 1 : 0); /* with a copy to spare this iteration's may still run in the next one */
 }
 
+/* A box of results, 128 bytes wide, from register r of tile c on: swizzled rows of shared memory, from where the copy engine takes it. */
+static void stage_box(group *x, int64_t c, int64_t first)
+{
+    kn_lw *w = x->w;
+    kn_sg *sg = x->sg;
+    int64_t columns = kn_lw_bulk_columns(w, sg);
+    int stage;
+    kn_expr *low = part(w, sg->lane, 4, 8, 1), *box = kn_lw_bulk_box(w, sg, &stage);
+    for (int64_t r = 0; r < columns / 2 && !w->status; r += 2) {
+        kn_expr *row = plus(w, plus(w, part(w, sg->lane, 32, 4, 16), low), kn_lw_int(w, r % 4 / 2 * 8));
+        kn_expr *column = plus(w, part(w, sg->lane, 1, 4, 2), kn_lw_int(w, r / 4 * 8));
+        kn_expr *turned = kn_lw_node(w, KN_OP_XOR, KN_I64, 1, column, part(w, sg->lane, 4, 8, columns / 8), NULL);
+        kn_expr *at = kn_bin(w->a, KN_OP_ADD, plus(w, box, kn_bin(w->a, KN_OP_MUL, row, kn_lw_int(w, columns))), turned);
+        sg->val[sg->g->tensor.loop[0]] = row;
+        kn_tile_stage_pair(w, sg, plus(w, column, kn_lw_int(w, first / 4 * 8)), c * x->registers + first + r, stage, at ? at : &w->dry);
+    }
+    sg->val[sg->g->tensor.loop[0]] = kn_lw_int(w, 0);
+    sg->val[sg->g->tensor.loop[1]] = kn_lw_int(w, first / 4 * 8);
+    kn_lw_bulk_store(w, sg, box, stage);
+}
+
 void kn_lw_group_end(kn_lw *w, kn_sg *sg)
 {
     group x = group_of(w, sg);
@@ -154,7 +175,9 @@ void kn_lw_group_end(kn_lw *w, kn_sg *sg)
         at_tile(&x, c, 0);
         for (int i = sg->first_reduce; i < sg->tile; i++)
             if (kn_tile_reduces(sg, i)) sg->val[i] = NULL;
-        for (int64_t r = 0; r < x.registers && !w->status; r += 2) {
+        for (int64_t r = 0; r < x.registers && !w->status && sg->g->bulk_store; r++)
+            if (r % (4 * kn_lw_bulk_columns(w, sg) / 8) == 0) stage_box(&x, c, r);
+        for (int64_t r = 0; r < x.registers && !w->status && !sg->g->bulk_store; r += 2) {
             kn_expr *row = plus(w, part(w, sg->lane, 32, 4, 16), part(w, sg->lane, 4, 8, 1));
             sg->val[sg->g->tensor.loop[0]] = plus(w, row, kn_lw_int(w, r % 4 / 2 * 8));
             kn_tile_store_pair(w, sg, plus(w, part(w, sg->lane, 1, 4, 2), kn_lw_int(w, r / 4 * 8)), c * x.registers + r);

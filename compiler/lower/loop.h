@@ -64,9 +64,9 @@ enum kn_pipe_step {
     KN_PIPE_LOAD,     /* a box of the map of `tensor` at `coord`, fastest first, goes to buffer[at]; its bytes count at `slot`. peers > 1: to
                        * the same place in that many blocks of the cluster, and counts there */
     KN_PIPE_STORE,    /* buffer[at] goes to the box of the map at `coord`, later; what is out of range does not */
-    KN_PIPE_STORED,   /* a group of stores ends; waits until all but `n` of them have been read (n < 0: arrived) */
+    KN_PIPE_STORED,   /* until all but the thread's last `n` stores have been read from shared memory */
     KN_PIPE_REGISTERS,/* threads of a group have `n` registers from here on; more: more than before */
-    KN_PIPE_MEET,     /* named barrier `n`, of 128 threads */
+    KN_PIPE_MEET,     /* named barrier `slot`, of 128 threads, one of 1 to `n` */
     KN_PIPE_CLUSTER   /* all threads of the cluster's blocks meet */
 };
 typedef struct kn_pipe {

@@ -150,6 +150,11 @@ void kn_lw_group_end(kn_lw *w, kn_sg *sg);
 /* bulk.c: a stage whose caches the copy engine fills, from its barriers to its end; its last copies may be filled anew. */
 void kn_lw_bulk(kn_lw *w, kn_sg *sg);
 void kn_lw_bulk_done(kn_lw *w, kn_sg *sg);
+/* Results on their way out: elements of a box's row; where the next box begins in buffer *stage, free to be written; the box, all of whose rows and
+ * columns begin where the loops are, leaves. */
+int64_t kn_lw_bulk_columns(kn_lw *w, const kn_sg *sg);
+kn_expr *kn_lw_bulk_box(kn_lw *w, kn_sg *sg, int *stage);
+void kn_lw_bulk_store(kn_lw *w, kn_sg *sg, kn_expr *box, int stage);
 kiln_tensor_map *kn_lw_bulk_maps(kn_lw *w, const kn_stage *g, const kn_fn *f); /* of the arguments; NULL: out of memory */
 void kn_lw_pipe(kn_lw *w, kn_pipe step);
 void kn_lw_decode(kn_lw *w, kn_sg *sg, kn_expr *number, bool task);   /* loop values from a task or thread number */

@@ -61,6 +61,10 @@ static void store_output(kn_tile *x, kn_expr *value, int lane_var, bool is_final
     bool safe;
     kn_expr *idx[KILN_MAX_RANK] = { NULL }, *made = final_value(x, value, lane_var, &out, idx, &safe);
     if (!is_final) value = made;
+    if (x->staged) {
+        kn_lw_store(w, x->stage, x->stage_at, value);
+        return;
+    }
     kn_expr *at = output_address(x, out, lane_var, idx);
     int buffer = kn_lw_tensor(w, out);
     if (lanes <= 1) {
@@ -90,6 +94,15 @@ bool kn_tile_consecutive(kn_tile *x, enum kn_dtype t, int lane_var)
     kn_expr *idx[KILN_MAX_RANK] = { NULL };
     final_value(x, kn_lw_zero(w, t, 0), lane_var, &out, idx, &safe);
     return kn_lw_unit_stride(output_address(x, out, lane_var, idx), lane_var);
+}
+
+bool kn_tile_safe(kn_tile *x, enum kn_dtype t)
+{
+    int out;
+    bool safe;
+    kn_expr *idx[KILN_MAX_RANK] = { NULL };
+    final_value(x, kn_lw_zero(x->w, t, 0), -1, &out, idx, &safe);
+    return safe;
 }
 
 void kn_tile_store_lanes(kn_tile *x, kn_expr *value, int lane_var) { store_output(x, value, lane_var, false); }

@@ -17,6 +17,9 @@ typedef struct kn_tile {
     int spill;                /* SCRATCH copy of the tile for guarded stores, -1 */
     kn_expr *full;            /* whole tile in range; NULL: certain */
     bool store_full;          /* under `full` already */
+    bool staged;              /* stored to `stage` at `stage_at`, to be brought to memory later, whatever of it is in range */
+    int stage;
+    kn_expr *stage_at;
     bool row;                 /* a map's tile of which it is known what is in range, wherever the outer loops are */
 } kn_tile;
 
@@ -52,9 +55,12 @@ void kn_tile_store(kn_tile *x);
 void kn_tile_prefetch_out(kn_tile *x);
 /* Where the elements are stored that lane_var = 0, 1, ... names is one after the other; and storing them there. */
 bool kn_tile_consecutive(kn_tile *x, enum kn_dtype t, int lane_var);
+bool kn_tile_safe(kn_tile *x, enum kn_dtype t); /* finishing a value reads nothing out of range, wherever the element is */
 void kn_tile_store_lanes(kn_tile *x, kn_expr *value, int lane_var);
 /* warp.c: results `element` and the next of a thread, neighbours of a row from `column` on: together where they lie together and both are in range,
  * else each for itself. */
 void kn_tile_store_pair(kn_lw *w, kn_sg *sg, kn_expr *column, int64_t element);
+/* The same, to element `at` of SHARED buffer `stage`; what is out of range is stored too, where computing it reads nothing there. */
+void kn_tile_stage_pair(kn_lw *w, kn_sg *sg, kn_expr *column, int64_t element, int stage, kn_expr *at);
 void kn_tile_store_value(kn_tile *x, kn_expr *value); /* the present element, a scalar */
 #endif

@@ -357,6 +357,29 @@ void kn_tile_store_pair(kn_lw *w, kn_sg *sg, kn_expr *column, int64_t element)
     w->tail = after;
 }
 
+void kn_tile_stage_pair(kn_lw *w, kn_sg *sg, kn_expr *column, int64_t element, int stage, kn_expr *at)
+{
+    int j = sg->g->tensor.loop[1], lane = kn_lw_var(w, "pair", 0, 1);
+    enum kn_dtype acc = w->p->buffers[sg->results].dtype;
+    kn_tile t = tile_of(w, sg, lane);
+    sg->val[j] = plus(w, column, kn_lw_ref(w, lane));
+    t.staged = true, t.stage = stage, t.stage_at = at;
+    if (kn_tile_safe(&t, acc)) {
+        kn_tile_store_lanes(&t, kn_lw_lanes(w, kn_lw_read(w, sg->results, plus(w, kn_lw_ref(w, lane), kn_lw_int(w, element)), 1), lane, 2), lane);
+        return;
+    }
+    for (int e = 0; e < 2 && !w->status; e++) {
+        kn_tile one = tile_of(w, sg, -1);
+        one.staged = true, one.stage = stage, one.stage_at = plus(w, at, kn_lw_int(w, e));
+        sg->val[j] = plus(w, column, kn_lw_int(w, e));
+        kn_expr *in = kn_tile_in_range(&one);
+        kn_ls *cond = in ? kn_lw_if(w, in) : NULL, **after = w->tail;
+        if (cond) w->tail = &cond->body;
+        kn_tile_store_value(&one, kn_lw_read(w, sg->results, kn_lw_int(w, element + e), 1));
+        if (cond) w->tail = after;
+    }
+}
+
 void kn_lw_warp_end(kn_lw *w, kn_sg *sg)
 {
     warp *x = warp_of(w, sg);

@@ -109,6 +109,36 @@ bool kn_bulk_of(const kn_tree *t, const kn_stage *g, const kn_cache *c, kn_bulk 
     return false;
 }
 
+bool kn_bulk_out(const kn_tree *t, const kn_stage *g, kn_bulk *x, char *why, size_t cap)
+{
+    const kn_tensor *out = &t->program->tensors[kn_stage_out(t, g)];
+    int64_t bytes = kn_dtype_bytes(out->dtype), step = bytes;
+    const char *bad = out->rank > KN_BULK_RANK || out->rank < 2 ? "has no 2 to 5 dimensions" : NULL;
+    *x = (kn_bulk){ .boxes = 1, .parts = 1 };
+    for (int d = out->rank - 1; d >= 0 && !bad; d--) {
+        int axis = kn_stage_out_axis(t, g, d), at = x->rank++;
+        if (axis < 0) bad = "has a dimension that is no axis by itself";
+        else if (at && step % 16) bad = "has a stride that is no multiple of 16 bytes";
+        else if (axis == g->loops[g->tensor.loop[0]].axis && at) x->rows = at;
+        else if ((axis == g->loops[g->tensor.loop[1]].axis) != !at) bad = "is not contiguous along the instruction's columns";
+        if (bad) break;
+        x->axis[at] = axis, x->extent[at] = out->shape[d], x->stride[at] = step;
+        x->box[at] = at == 0 ? (int)(ROW / bytes) : at == x->rows ? KN_BULK_ROWS : 1;
+        step *= out->shape[d];
+    }
+    if (!bad && !x->rows) bad = "does not have the instruction's rows";
+    if (!bad && g->tensor.intrin->s->axes[1].extent * bytes % ROW) bad = "has tiles of no 128 bytes a row";
+    if (!bad) return true;
+    snprintf(why, cap, "what is stored %s: no bulk copy takes it", bad);
+    return false;
+}
+
+int64_t kn_stage_bulk_bytes(const kn_stage *g, const kn_hw *hw)
+{
+    int groups = kn_stage_bulk(g) ? kn_stage_threads(g, hw) / KN_BULK_THREADS - 1 : 0;
+    return groups ? KN_BULK_BARRIERS + (g->bulk_store ? (int64_t)groups * KN_BULK_STAGED : 0) : 0;
+}
+
 int64_t kn_stage_blocks(const kn_stage *g, const kn_hw *hw)
 {
     int64_t tiles = 1, n = g->cluster > 1 ? g->cluster : 1, most = hw->units / n;
@@ -184,6 +214,7 @@ bool kn_bulk_fits(const kn_tree *t, const kn_stage *g, const kn_hw *hw, char *wh
     if (bad) return snprintf(why, cap, "%s", bad) < 0;
     for (int i = 0; i < g->ncaches; i++)
         if (!kn_bulk_of(t, g, &g->caches[i], &x, why, cap)) return false;
+    if (g->bulk_store && !kn_bulk_out(t, g, &x, why, cap)) return false;
     int compute = kn_stage_registers(g, hw, false), threads = kn_stage_threads(g, hw);
     int64_t need = results(t, g);
     int have = compute ? compute : hw->registers_per_unit / threads / 8 * 8;

@@ -104,7 +104,7 @@ kiln_status kn_tree_check(kn_tree *t, const kn_hw *hw, kiln_diag *d)
         if (!st) st = check_cover(t, g, d);
         if (!st) st = check_tensor(t, g, hw, d);
         if (st) return st;
-        int64_t shared = kn_stage_bulk(g) ? KN_BULK_BARRIERS : 0;
+        int64_t shared = kn_stage_bulk_bytes(g, hw);
         for (int k = 0; k < g->ncaches; k++) shared += kn_cache_bytes(t, g, &g->caches[k]);
         if (hw->gpu && shared > hw->max_shared_per_block)
             return kn_fail(d, KILN_TRACE, "after the last step: statement '%s' wants %lld bytes of shared memory, a block has %lld",

@@ -62,6 +62,7 @@
  *   persist S N                  GPU, caches filled by bulk copies; no more blocks than run at once walk over the tiles, N rows of them at a time
  *   cluster S L N                GPU, the same; blocks that N neighbours of grid loop L become share what does not depend on L: each fetches a part
  *                                of it for all of them
+ *   store S bulk                 GPU, the same; results leave through shared memory, by the copy engine
  *   swizzle S I [panels]         GPU; in the cache of load I, runs of 16 bytes change places inside their rows, by the number of the row; panels:
  *                                rows are cut at 128 bytes first, and what lies above each other becomes a panel
  *   set_scope S I SCOPE          the memory of the cache of load I
@@ -128,6 +129,7 @@ typedef struct kn_stage {
     int at_stage, at_loop; /* compute_at: consumer stage and its loop index; -1: a kernel (parallel region) of its own */
     int persist;           /* rows of tiles that blocks walk over at a time; 0: a block a tile */
     int cluster, cluster_loop; /* blocks of a cluster, neighbours in that grid loop; 0: none */
+    bool bulk_store;       /* results leave by bulk copies, of KN_BULK_ROWS rows of 128 bytes */
 } kn_stage;
 
 enum { KN_SAMPLED = 128 };
@@ -183,6 +185,7 @@ int kn_cache_ahead(const kn_stage *s, const kn_cache *c);
 bool kn_stage_warps(const kn_stage *s);                /* its threads are warps that compute an instruction together */
 int kn_stage_threads(const kn_stage *s, const kn_hw *hw); /* of a block, those that ask for bulk copies with them */
 /* bulk.c: tiles that the copy engine brings. A stage has bulk caches only or none; 128 threads more than compute ask for them. */
+enum { KN_BULK_ROWS = 64, KN_BULK_STAGED = 2 * KN_BULK_ROWS * 128 }; /* bytes of results that a group has on their way: two boxes */
 enum { KN_BULK_RANK = 5, KN_BULK_THREADS = 128, KN_BULK_BARRIERS = 1024 /* bytes of shared memory for them */ };
 /* A load as a tensor of the axes that it depends on, fastest first: dimension d is `axis[d]`, `stride[d]` bytes a step. A box of it is copied at
  * once, 128 bytes of the fastest dimension (the swizzle's) by box[rows] of dimension `rows`. `boxes` of them, neighbours along the fastest one, by
@@ -193,6 +196,9 @@ typedef struct kn_bulk {
 } kn_bulk;
 bool kn_stage_bulk(const kn_stage *s);
 bool kn_bulk_of(const kn_tree *t, const kn_stage *s, const kn_cache *c, kn_bulk *out, char *why, size_t cap);
+/* The same of what a stage with bulk stores stores: boxes of KN_BULK_ROWS rows. */
+bool kn_bulk_out(const kn_tree *t, const kn_stage *s, kn_bulk *out, char *why, size_t cap);
+int64_t kn_stage_bulk_bytes(const kn_stage *s, const kn_hw *hw); /* of shared memory, beside the caches */
 /* The cluster's blocks want the same of this cache: it does not depend on the loop that they are neighbours in. */
 bool kn_cache_multicast(const kn_tree *t, const kn_stage *s, const kn_cache *c);
 int64_t kn_stage_blocks(const kn_stage *s, const kn_hw *hw); /* of the launch */

@@ -108,6 +108,8 @@ static const run runs[] = {
     {"one group, a block a tile", {BF16(64, 64, 1), {0}, "", 0}, "c[M,N] +=! a[M,K]*b[N,K]", "a=bf16:100x200&b=bf16:90x200", true},
     {"two groups, persistent pairs that share columns", {BF16(128, 64, 2), {0}, "persist out0 2\ncluster out0 S0.0 2\n", 0},
      "c[M,N] +=! a[M,K]*b[N,K]", "a=bf16:300x200&b=bf16:100x200", true},
+    {"results leave in boxes", {BF16(128, 64, 2), {0}, "persist out0 2\nstore out0 bulk\ncluster out0 S0.0 2\n", 0},
+     "c[M,N] +=! a[M,K]*b[N,K]", "a=bf16:300x200&b=bf16:104x200", false},
     {"persistent, bands that do not divide", {BF16(64, 64, 1), {0}, "persist out0 3\n", 0}, "c[M,N] +=! a[M,K]*b[N,K]",
      "a=bf16:300x72&b=bf16:130x72", false},
     {"pairs that share rows", {BF16(64, 128, 1), {0}, "persist out0 1\ncluster out0 S1.0 2\n", 0}, "c[M,N] +=! a[M,K]*b[N,K]",
@@ -120,6 +122,12 @@ static const run runs[] = {
      "a=bf16:200x136&b=bf16:260x136", false},
     {"bytes", {I8(128, 128, 2), {0}, "persist out0 2\ncluster out0 S0.0 2\n", 0}, "c[M,N] +=! cast(a[M,K],i32)*cast(b[N,K],i32)",
      "a=i8:300x272&b=i8:200x272", false},
+    {"many boxes a tile", {BF16(64, 256, 1), {0}, "persist out0 2\nstore out0 bulk\n", 0}, "c[M,N] +=! a[M,K]*b[N,K]",
+     "a=bf16:200x136&b=bf16:520x136", false},
+    {"boxes of words", {I8(128, 64, 2), {0}, "persist out0 2\nstore out0 bulk\n", 0}, "c[M,N] +=! cast(a[M,K],i32)*cast(b[N,K],i32)",
+     "a=i8:300x272&b=i8:104x272", false},
+    {"boxes with an epilogue", {BF16(128, 64, 2), {0}, "persist out0 2\nstore out0 bulk\n", 1},
+     "t[M,N] +=! a[M,K]*b[N,K]; y[M,N] = max(t[M,N]+v[N], 0.0)", "a=bf16:300x72&b=bf16:104x72&v=bf16:104", false},
     {"an epilogue", {BF16(128, 64, 2), {0}, "persist out0 2\n", 1}, "t[M,N] +=! a[M,K]*b[N,K]; y[M,N] = max(t[M,N]+v[N], 0.0)",
      "a=bf16:300x72&b=bf16:100x72&v=bf16:100", false},
 };
@@ -145,33 +153,42 @@ static void right_in_the_emulator(void **state)
 }
 
 /* A defect: occurrence number `nth` (from the end where negative) of `find` becomes `put`. find NULL: the maps are not swizzled. */
-typedef struct mutant { const char *what, *find, *put; int nth; bool often; } mutant;
+typedef struct mutant { const char *what, *find, *put; int nth; bool often; int run; } mutant;
+enum { PAIRS = 1, BOXES = 2 }; /* of runs */
 static const mutant mutants[] = {
-    {"those that compute wait for the other parity", "/ 3) % 2));", "/ 3 + 1) % 2));", 1, true},
-    {"those that ask wait for the other parity", "/ 3) + 1) % 2));", "/ 3) + 0) % 2));", 1, false},
-    {"a tile's bytes are not all expected", ", 24576);", ", 16384);", 1, false},
-    {"more bytes are expected than come", ", 24576);", ", 32768);", 1, false},
-    {"nobody waits for full copies", "k_await(", "(void)(", -2, false},
-    {"nobody waits for empty copies", "k_await(", "(void)(", -1, false},
-    {"waits for one group of instructions too few", "KN_DONE(1);", "KN_DONE(2);", -1, true},
-    {"the copy that is read now is released", "+ 2) % 3)", "+ 0) % 3)", 1, false},
-    {"a copy is empty when half of its readers have left", "+ 3), 4);", "+ 3), 2);", 1, false},
-    {"the maps are not swizzled", NULL, NULL, 1, true},
-    {"rows of eight are taken to be closer", ", 16, 1024)", ", 16, 512)", -1, false},
-    {"no fence behind the barriers' initialisation", "k_bar_open();", "", -1, false},
-    {"a part is brought to its own block only", "* 32)), 3);", "* 32)), 1);", 1, false},
-    {"a part is brought to the other block only", "* 32)), 3);", "* 32)), 2);", 1, true},
-    {"both blocks' parts go to the same place", "(v2_rank_v2 * 2048)", "0", 1, false},
-    {"both blocks bring the same part", "(v2_rank_v2 * 32)", "0", 1, false},
-    {"blocks leave while others may still arrive", "KN_CLUSTER();", "", -1, false},
-    {"blocks begin before the other's barriers are there", "KN_CLUSTER();", "", -2, false},
-    {"a copy is released at its own block alone", "v4_lane_v4);", "v2_rank_v2);", 1, false},
-    {"twice as many threads release a copy", "if (v4_lane_v4 < 2)", "if (v4_lane_v4 < 4)", 1, false},
-    {"a tile's last copy is not released", "k_arrive_at(", "(void)(", -1, false},
-    {"roles take more registers than there are", "240", "248", 1, false},
-    {"the roles walk over the tiles in different orders", "/ 2);\n                #pragma", "/ 2 ^ 1);\n                #pragma", 1, false},
-    {"results are stored before the last instructions end", "KN_DONE(0);", "", -1, false},
-    {"those that compute do not start over with the copies", "* 4) + v12_R0_0_v12)", "* 0) + v12_R0_0_v12)", 1, false},
+    {"those that compute wait for the other parity", "/ 3) % 2));", "/ 3 + 1) % 2));", 1, true, PAIRS},
+    {"those that ask wait for the other parity", "/ 3) + 1) % 2));", "/ 3) + 0) % 2));", 1, false, PAIRS},
+    {"a tile's bytes are not all expected", ", 24576);", ", 16384);", 1, false, PAIRS},
+    {"more bytes are expected than come", ", 24576);", ", 32768);", 1, false, PAIRS},
+    {"nobody waits for full copies", "k_await(", "(void)(", -2, false, PAIRS},
+    {"nobody waits for empty copies", "k_await(", "(void)(", -1, false, PAIRS},
+    {"waits for one group of instructions too few", "KN_DONE(1);", "KN_DONE(2);", -1, true, PAIRS},
+    {"the copy that is read now is released", "+ 2) % 3)", "+ 0) % 3)", 1, false, PAIRS},
+    {"a copy is empty when half of its readers have left", "+ 3), 4);", "+ 3), 2);", 1, false, PAIRS},
+    {"the maps are not swizzled", NULL, NULL, 1, true, PAIRS},
+    {"rows of eight are taken to be closer", ", 16, 1024)", ", 16, 512)", -1, false, PAIRS},
+    {"no fence behind the barriers' initialisation", "k_bar_open();", "", -1, false, PAIRS},
+    {"a part is brought to its own block only", "* 32)), 3);", "* 32)), 1);", 1, false, PAIRS},
+    {"a part is brought to the other block only", "* 32)), 3);", "* 32)), 2);", 1, true, PAIRS},
+    {"both blocks' parts go to the same place", "(v2_rank_v2 * 2048)", "0", 1, false, PAIRS},
+    {"both blocks bring the same part", "(v2_rank_v2 * 32)", "0", 1, false, PAIRS},
+    {"blocks leave while others may still arrive", "KN_CLUSTER();", "", -1, false, PAIRS},
+    {"blocks begin before the other's barriers are there", "KN_CLUSTER();", "", -2, false, PAIRS},
+    {"a copy is released at its own block alone", "v4_lane_v4);", "v2_rank_v2);", 1, false, PAIRS},
+    {"twice as many threads release a copy", "if (v4_lane_v4 < 2)", "if (v4_lane_v4 < 4)", 1, false, PAIRS},
+    {"a tile's last copy is not released", "k_arrive_at(", "(void)(", -1, false, PAIRS},
+    {"roles take more registers than there are", "240", "248", 1, false, PAIRS},
+    {"the roles walk over the tiles in different orders", "/ 2);\n                #pragma", "/ 2 ^ 1);\n                #pragma", 1, false, PAIRS},
+    {"results are stored before the last instructions end", "KN_DONE(0);", "", -1, false, PAIRS},
+    {"those that compute do not start over with the copies", "* 4) + v12_R0_0_v12)", "* 0) + v12_R0_0_v12)", 1, false, PAIRS},
+    {"no fence between writing results and their way out", "KN_SEEN();", "", -1, true, BOXES},
+    {"results leave before all of them are written",
+     "KN_SEEN();\n            if ((v5_group_v5 + 1) == 1) KN_MEET(1); else KN_MEET(2);", "KN_SEEN();", 1,
+     false, BOXES},
+    {"results are written where others still leave", "KN_STORED(0);", "", -2, false, BOXES},
+    {"a block ends before its results have left", "KN_STORED(0);", "", -1, false, BOXES},
+    {"results are not swizzled", " ^ (((v4_lane_v4 / 4) % 8) * 8)", "", 1, false, BOXES},
+    {"the groups' results go to the same rows", " + (v5_group_v5 * 64)", "", -1, false, BOXES},
 };
 
 static char *planted(const kiln_kernel *k, const mutant *m)
@@ -191,18 +208,18 @@ static char *planted(const kiln_kernel *k, const mutant *m)
 static void planted_defects_are_caught(void **state)
 {
     (void)state;
-    const run *x = &runs[1];
     char why[600] = "";
     kiln_arena *a = kiln_arena_open(&(kiln_host){.mem = mem});
     kiln_hw *hw = device(a);
-    kiln_request *r = request(a, x->expr, x->inputs);
-    kiln_kernel *k = kernel(a, r, hw, &x->s, why, sizeof why);
-    if (!k) fail_msg("%s", why);
     int tried = 0, caught = 0;
     for (size_t i = 0; i < sizeof mutants / sizeof *mutants; i++) {
         worker_verdict v;
         worker_error e;
         if (!full && !mutants[i].often) continue;
+        const run *x = &runs[mutants[i].run];
+        kiln_request *r = request(a, x->expr, x->inputs);
+        kiln_kernel *k = kernel(a, r, hw, &x->s, why, sizeof why);
+        if (!k) fail_msg("%s", why);
         kiln_kernel bad = *k;
         kiln_launch launch = *k->launches;
         kiln_tensor_map maps[KILN_MAX_TENSORS];

@@ -214,8 +214,9 @@ static void m_bulk(maker *m)
     for (int i = 0; i < m->g->nloops; i++)
         if (m->g->loops[i].kind == KN_GRID) grid = i;
     used += (size_t)snprintf(m->out + used, m->cap - used, "\ndouble_buffer %s %d 3 bulk", m->name, load);
-    if (grid < 0) snprintf(m->out + used, m->cap - used, "\npersist %s %d", m->name, rnd(9));
-    else snprintf(m->out + used, m->cap - used, "\ncluster %s %s %d", m->name, m->g->loops[grid].name, 1 << rnd(4));
+    if (grid >= 0) used += (size_t)snprintf(m->out + used, m->cap - used, "\ncluster %s %s %d", m->name, m->g->loops[grid].name, 1 << rnd(4));
+    used += (size_t)snprintf(m->out + used, m->cap - used, "\nstore %s bulk", m->name);
+    snprintf(m->out + used, m->cap - used, "\npersist %s %d", m->name, rnd(9));
 }
 
 static void m_sample(maker *m)
