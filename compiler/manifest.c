@@ -67,6 +67,8 @@ static void put_arg(kn_buf *b, const kn_program *p, const kiln_kernel *k, const 
     put_numbers(b, "dims", m->dims, m->rank);
     put_numbers(b, "strides_bytes", m->strides, m->rank - 1);
     put_numbers(b, "box", box, m->rank);
+    for (int i = 0; i < m->rank; i++) box[i] = 1;
+    put_numbers(b, "element_strides", box, m->rank);
     kn_putf(b, ",\"swizzle\":%d,\"l2_promotion\":%d,\"oob_fill\":%d}", m->swizzle, m->l2, m->oob);
 }
 
