@@ -67,6 +67,7 @@ void kn_cost_bulk(const kn_stage_view *v, kn_cost *c)
     const kn_intrin *it = g->tensor.intrin;
     const kn_access *out = &v->access[v->naccesses - 1];
     const kn_hw_level *shared = level(hw, "shared"), *l2 = level(hw, "l2");
+    c->shared_bytes = kn_stage_bulk_bytes(g, hw);
     double clock = hw->clock_ghz * 1e3 * SUSTAINED, held = 0, fresh = 0; /* clocks a microsecond */
     tile t = tile_of(v);
     int n = g->cluster > 1 ? g->cluster : 1;
