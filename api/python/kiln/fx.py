@@ -267,16 +267,51 @@ def embedding(e, node, table, index, *_):
     return e.op("Gather", e.get(table), e.get(index), axis=0)
 
 
+def _each(v, n):
+    return list(v) * n if len(v) == 1 else list(v)
+
+
 @row(aten.convolution.default)
 def convolution(e, node, x, w, b, stride, padding, dilation, transposed, output_padding, groups):
     n = fake(x).ndim - 2
-
-    def each(v):
-        return list(v) * n if len(v) == 1 else list(v)
-    if transposed or not 1 <= n <= 3:
-        raise Refused("a transposed convolution")
+    if not 1 <= n <= 3:
+        raise Refused("a convolution over that many dimensions")
     inputs = [e.get(x), e.get(w)] + ([e.get(b)] if b is not None else [])
-    return e.op("Conv", *inputs, strides=each(stride), pads=each(padding) * 2, dilations=each(dilation), group=groups)
+    how = dict(strides=_each(stride, n), pads=_each(padding, n) * 2, dilations=_each(dilation, n), group=groups)
+    if transposed:
+        return e.op("ConvTranspose", *inputs, output_padding=_each(output_padding, n), **how)
+    return e.op("Conv", *inputs, **how)
+
+
+def _gradient_by_input(e, g, x, w, stride, padding, dilation, groups):
+    """The transposed convolution; what the forward one left over at the end is output padding."""
+    n = fake(x).ndim - 2
+    rest = [fake(x).shape[2 + i] - ((fake(g).shape[2 + i] - 1) * stride[i] - 2 * padding[i] + dilation[i] * (fake(w).shape[2 + i] - 1) + 1) for i in range(n)]
+    return e.op("ConvTranspose", e.get(g), e.get(w), strides=stride, pads=padding * 2, dilations=dilation, group=groups, output_padding=rest)
+
+
+def _gradient_by_weight(e, g, x, w, stride, padding, dilation, groups):
+    """A convolution of the inputs by the gradient with batch and channels exchanged, strides and dilations too:
+    dw[o,c,k] = sum over n and y of x[n, c, y*stride + k*dilation - pad] * g[n,o,y]."""
+    n, batch, space = fake(x).ndim - 2, fake(x).shape[0], list(fake(x).shape[2:])
+    channels, kernel, out = fake(w).shape[1], list(fake(w).shape[2:]), list(fake(g).shape[2:])
+    turned = e.op("Transpose", e.reshape(e.get(x), [batch, groups, channels] + space), perm=[2, 1, 0] + [3 + i for i in range(n)])
+    end = [max(0, dilation[i] * (kernel[i] - 1) + stride[i] * (out[i] - 1) + 1 - space[i] - padding[i]) for i in range(n)]
+    dw = e.op("Conv", e.reshape(turned, [channels, groups * batch] + space), e.op("Transpose", e.get(g), perm=[1, 0] + [2 + i for i in range(n)]),
+              strides=dilation, dilations=stride, pads=padding + end, group=groups)
+    spatial = list(range(2, 2 + n))
+    dw = e.op("Slice", dw, e.numbers([0] * n), e.numbers(kernel), e.numbers(spatial))
+    return e.op("Transpose", dw, perm=[1, 0] + spatial)
+
+
+@row(aten.convolution_backward.default)
+def convolution_backward(e, node, g, x, w, bias_sizes, stride, padding, dilation, transposed, output_padding, groups, mask):
+    n = fake(x).ndim - 2
+    if transposed or not 1 <= n <= 3:
+        raise Refused("the gradient of a transposed convolution")
+    how = (_each(stride, n), _each(padding, n), _each(dilation, n), groups)
+    return (_gradient_by_input(e, g, x, w, *how) if mask[0] else None, _gradient_by_weight(e, g, x, w, *how) if mask[1] else None,
+            e.op("ReduceSum", e.get(g), e.numbers([0] + list(range(2, 2 + n))), keepdims=0) if mask[2] else None)
 
 
 def _only(node, *used):

@@ -1,9 +1,11 @@
 """torch.compile(model, backend="kiln"): parts of a graph that Kiln can compile run as its kernels, forward and backward; the rest, and whatever goes
 wrong, runs as PyTorch has it, and says so.
 
+Shapes that change: every set of shapes is compiled for itself (at most KILN_SHAPES of a graph, default 32; further ones run in PyTorch).
+
 KILN_WAIT: seconds that the first call waits for a part (default 20); a part that takes longer runs in PyTorch until it is there.
 KILN_MIN_NODES: parts with fewer nodes that compute are left to PyTorch (default 2). KILN_THREADS: threads, when libkiln-client is found (default:
-PyTorch's own)."""
+PyTorch's own). KILN_REFRESH: seconds between looks for newer versions of kernels, which are taken while the program runs (default 60; 0: never)."""
 import os
 import threading
 import warnings
@@ -16,7 +18,7 @@ from torch.fx.passes.operator_support import OperatorSupportBase
 
 from . import fx
 from .client import default_client
-from .errors import Error, Unavailable
+from .errors import Error, ServiceError, Unavailable
 
 aten = torch.ops.aten
 _MOVES = {aten.view.default, aten._unsafe_view.default, aten.reshape.default, aten.unsqueeze.default, aten.squeeze.dim, aten.squeeze.dims,
@@ -73,7 +75,12 @@ class Part(torch.nn.Module):
         warnings.warn(f"kiln: a part of the graph runs in PyTorch: {why}", Fallback, stacklevel=2)
 
     def _take(self, wait):
-        model = self.client.compile_graph(self.request, wait=wait)
+        try:
+            model = self.client.compile_graph(self.request, wait=wait)
+        except ServiceError as e:
+            if e.status in (429, 503):  # full, or starting: another time
+                raise Unavailable(str(e)) from None
+            raise
         model.bind()
         self.model, self.state, self.why = model, "kiln", ""
 
@@ -169,10 +176,74 @@ _decompositions = {**core_aten_decompositions(),
                                          aten.gelu_backward, aten._softmax_backward_data, aten._log_softmax_backward_data,
                                          aten.threshold_backward, aten.addmm, aten.silu_backward, aten.tanh_backward, aten.sigmoid_backward])}
 _decompositions.pop(aten.addmm.default, None)
-backend = aot_autograd(fw_compiler=compile_fx, bw_compiler=compile_fx, decompositions=_decompositions)
+_static = aot_autograd(fw_compiler=compile_fx, bw_compiler=compile_fx, decompositions=_decompositions)
+
+
+def _kind(x):
+    """What a compiled function depends on of an argument."""
+    return (tuple(x.shape), tuple(x.stride()), x.dtype, x.device.type, x.requires_grad) if isinstance(x, torch.Tensor) else x
+
+
+class _ByShape:
+    """A graph with open dimensions: traced again, and compiled, for the shapes of a call that are new."""
+
+    def __init__(self, gm):
+        self.gm, self.known, self.lock, self.told = gm, {}, threading.Lock(), False
+        self.most = int(os.environ.get("KILN_SHAPES") or 32)
+
+    def _make(self, args):
+        if len(self.known) >= self.most:
+            if not self.told:
+                self.told = True
+                warnings.warn(f"kiln: a graph was called with more than {self.most} sets of shapes; further ones run in PyTorch (KILN_SHAPES)", Fallback, stacklevel=2)
+            return self.gm.forward
+        try:
+            return _static(self.gm, list(args))
+        except Exception as e:  # any: a graph never fails where PyTorch would not
+            warnings.warn(f"kiln: a graph runs in PyTorch: {type(e).__name__}: {e}", Fallback, stacklevel=2)
+            return self.gm.forward
+
+    def __call__(self, *args):
+        key = (torch.is_grad_enabled(), *map(_kind, args))
+        f = self.known.get(key)
+        if f is None:
+            with self.lock:
+                f = self.known.get(key) or self._make(args)
+                if len(self.known) < self.most:
+                    self.known[key] = f
+        return f(*args)
+
+
+def _open(x):
+    return isinstance(x, torch.SymInt) or (isinstance(x, torch.Tensor) and any(isinstance(n, torch.SymInt) for n in x.shape))
+
+
+def backend(gm, example_inputs):
+    """For torch.compile."""
+    _watch()
+    return _ByShape(gm) if any(map(_open, example_inputs)) else _static(gm, example_inputs)
 
 
 def refresh():
     """Takes newer versions of the kernels of every part."""
-    for part in parts:
+    for part in list(parts):
         part.refresh()
+
+
+_watching = []
+
+
+def _watch():
+    """Starts the thread that takes newer versions, once."""
+    seconds = float(os.environ.get("KILN_REFRESH") or 60)
+    with _shared_lock:
+        if _watching or seconds <= 0:
+            return
+        _watching.append(threading.Thread(target=_refresh_for_ever, args=(seconds,), daemon=True))
+    _watching[0].start()
+
+
+def _refresh_for_ever(seconds):
+    while True:
+        threading.Event().wait(seconds)
+        refresh()
