@@ -1,5 +1,7 @@
-/* Fuzz target: models as JSON, from the bytes to a settled graph and its text. Whatever comes is a graph or a refusal that says why. */
+/* Fuzz target: graphs as JSON, from the bytes to a settled graph and its plan for a CPU. Whatever comes is a plan or a refusal. */
 #include "graph/graph.h"
+#include "kiln.h"
+#include <stdio.h>
 #include <stdlib.h>
 
 static void *mem(void *user, void *p, size_t old_size, size_t size)
@@ -13,19 +15,35 @@ static void *mem(void *user, void *p, size_t old_size, size_t size)
     return NULL;
 }
 
+static const char device[] = "{\"schema\":\"kiln.hw/1\",\"id\":\"fuzz\",\"kind\":\"cpu\"}";
+
+/* A description that lies beside the service, read once; without it graphs are settled only. */
+static kiln_bytes description(void)
+{
+    static char text[65536];
+    static size_t n;
+    FILE *f = n ? NULL : fopen("hwspecs/x86-64-avx2.json", "rb");
+    if (f) {
+        n = fread(text, 1, sizeof text - 1, f);
+        fclose(f);
+    }
+    return n ? (kiln_bytes){text, n} : (kiln_bytes){device, sizeof device - 1};
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
-    static const char *const dims[] = {"N"};
-    static const int64_t extents[] = {2};
     size_t left = 512u << 20;
     kiln_arena *a = kiln_arena_open(&(kiln_host){&left, mem, NULL});
-    kiln_graph_options o = {.ndims = 1, .dims = dims, .extents = extents};
+    kiln_bytes hw_text = description();
     kiln_diag d = {0};
     kiln_graph *g = NULL;
-    kiln_bytes text;
-    kiln_status s = kiln_graph_json(a, (kiln_bytes){(const char *)data, size}, &o, &g, &d);
-    if (s == KILN_OK) kiln_graph_text(a, g, &text);
-    else if (!*d.message || s == KILN_INTERNAL) abort();
+    kiln_plan *p;
+    kiln_hw *hw;
+    const char *target;
+    kiln_status s = kiln_graph_target(a, (kiln_bytes){(const char *)data, size}, &target, &d);
+    if (s == KILN_OK) s = kiln_graph_json(a, (kiln_bytes){(const char *)data, size}, NULL, &g, &d);
+    if (s == KILN_OK && kiln_hw_parse(a, hw_text, &hw, &d) == KILN_OK) s = kiln_graph_plan(a, g, hw, &p, &d);
+    if (s != KILN_OK && (!*d.message || s == KILN_INTERNAL)) abort();
     kiln_arena_close(a);
     return 0;
 }
