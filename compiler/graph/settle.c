@@ -19,8 +19,12 @@ enum { MOST_SETTLED = 1 << 19 };
 
 static kn_rule rule_of(const kn_node *n)
 {
-    for (size_t i = 0; i < sizeof rules / sizeof *rules && !*n->domain; i++)
-        if (!strcmp(rules[i].op, n->op)) return rules[i].rule;
+    size_t domain = strlen(n->domain);
+    for (size_t i = 0; i < sizeof rules / sizeof *rules; i++) {
+        const char *name = rules[i].op;
+        if (domain && (strncmp(name, n->domain, domain) || name[domain] != '.')) continue;
+        if (!strcmp(name + (domain ? domain + 1 : 0), n->op)) return rules[i].rule;
+    }
     return NULL;
 }
 
@@ -262,7 +266,7 @@ static kiln_status prune(kn_settle *s, kn_graph **out)
     return KILN_OK;
 }
 
-static bool has_no_operator(const kn_node *n) { return *n->domain || (!rule_of(n) && !kn_ops_find(n->op)); }
+static bool has_no_operator(const kn_node *n) { return !rule_of(n) && (*n->domain || !kn_ops_find(n->op)); }
 
 /* Behind the first operator that is missing, the others of the model with their first places: who brings a model learns of all at once. */
 static void tell_missing(kn_settle *s, const kn_graph *raw)

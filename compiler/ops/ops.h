@@ -97,6 +97,7 @@ kiln_status kn_op_arg(kn_op_call *c, const char *assign);                 /* whe
  * second form starts from u (means) and q (sums of squared differences) that are written already. */
 kiln_status kn_op_normalise(kn_op_call *c, const char *all, const char *rows, const char *at, double count, const char *scale, const char *bias);
 kiln_status kn_op_normalised(kn_op_call *c, const char *all, const char *rows, const char *at, double count, const char *scale, const char *bias);
+kiln_status kn_op_arc(kn_op_call *c, const char *argument, double factor); /* factor * arctan of it, written as for kn_op_unary */
 kiln_status kn_op_unary(kn_op_call *c, const char *body);                 /* body with %s for the operand */
 kiln_status kn_op_binary(kn_op_call *c, const char *op);                  /* broadcasting element-wise */
 enum kn_op_finish { KN_FINISH_NONE, KN_FINISH_MEAN, KN_FINISH_SQRT, KN_FINISH_LOG };
@@ -110,7 +111,17 @@ double kn_op_reduce_count(const kn_op_call *c, const kn_reduction *r); /* elemen
 void kn_op_reduce_left(kn_op_call *c, const char *name, const kn_reduction *r, bool keepdims);
 void kn_op_reduce_where(kn_op_call *c, const kn_reduction *r, bool keepdims);
 void kn_op_reduce_over(kn_op_call *c, const kn_reduction *r, const char *assign, const char *body, enum kn_op_finish finish);
-extern const kn_attr_spec kn_arg_attrs[], kn_reduce_attrs[], kn_window_attrs[], kn_pool_attrs[];
+/* A scatter: which updates are those of the element at A0,A1..: match, in axes of its own (" where" extents) with which number counts them; the update
+ * with a number, or of those axes (NULL). reduces: there are such axes. */
+typedef struct kn_scatter {
+    double updates; /* that an element looks at */
+    bool reduces;
+    const char *match, *number, *extents;
+    const char *(*update)(kn_op_call *c, const void *state, const char *number);
+    const void *state;
+} kn_scatter;
+kiln_status kn_op_scatter(kn_op_call *c, const kn_scatter *s); /* by "reduction" */
+extern const kn_attr_spec kn_scatter_attrs[], kn_arg_attrs[], kn_reduce_attrs[], kn_window_attrs[], kn_pool_attrs[];
 
 /* MatMul's one statement: operand i is written as before[i] x after[i], in axes M, N and K. */
 kiln_status kn_op_matmul_product(kn_op_call *c, const char *const before[2], const char *const after[2]);

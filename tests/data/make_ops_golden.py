@@ -336,6 +336,34 @@ def cubic(x, sizes, a=-0.75, exclude=False): # half_pixel, one axis after the ot
 x = rand(1, 2, 4, 5)
 case("Resize", [x], cubic(x, [1, 2, 8, 7]), sizes=[1, 2, 8, 7], mode="cubic"); case("Resize", [x], cubic(x, [1, 2, 3, 5], -0.5, True), sizes=[1, 2, 3, 5], mode="cubic", cubic_coeff_a=-0.5, exclude_outside=1)
 
+x = rand(3, 40); case("Atan", [x * 20], np.arctan(x * 20)); case("Asin", [x / 2], np.arcsin(x / 2)); case("Acos", [x / 2], np.arccos(x / 2))
+case("Asin", [np.array([1.0, -1, 0])], np.arcsin([1.0, -1, 0])); case("Acos", [np.array([1.0, -1, 0])], np.arccos([1.0, -1, 0]))
+x = rand(4, 5); i = np.array([[1, 0, 3], [-1, 2, 0]]); u = rand(2, 3)
+def put(x, i, u, axis, f):
+    y = x.copy()
+    for at in np.ndindex(i.shape):
+        to = list(at); to[axis] = i[at]; y[tuple(to)] = f(y[tuple(to)], u[at])
+    return y
+case("ScatterElements", [x, i, u], put(x, i, u, 0, lambda a, b: b)); case("ScatterElements", [x, i * 0 + 1, u], put(x, i * 0 + 1, u, 1, lambda a, b: a + b), axis=1, reduction="add")
+case("ScatterElements", [x, i * 0 + 1, u], put(x, i * 0 + 1, u, 1, max), axis=-1, reduction="max")
+x = rand(4, 3, 2); i = np.array([[[0], [2]], [[-1], [1]]]); u = rand(2, 2, 3, 2); y = x.copy(); y[[0, 2, 3, 1]] = u.reshape(4, 3, 2); case("ScatterND", [x, i, u], y)
+i = np.array([[0, 1], [0, 1], [3, -1]]); u = rand(3, 2); y = x.copy(); np.add.at(y, (i[:, 0], i[:, 1]), u); case("ScatterND", [x, i, u], y, reduction="add")
+x = rand(4, 3, 2); n = np.array([4, 1, 3]); y = x.copy()
+for b in range(3): y[:n[b], b] = x[:n[b], b][::-1]
+case("ReverseSequence", [x, n], y); case("ReverseSequence", [x.swapaxes(0, 1), n], y.swapaxes(0, 1), time_axis=1, batch_axis=0)
+x = np.array([[3.0, 1, 3, -2, 5, 3], [0, 0, 0, 1, -1, 0]]); case("TopKIndices", [x], np.argsort(-x, 1, kind="stable")[:, :4], k=4); case("TopKIndices", [x.T], np.argsort(x.T, 0, kind="stable")[:2], k=2, axis=0, largest=0)
+def sample(x, g, mode, border, corners):
+    N, C, H, W = x.shape; y = np.zeros((N, C) + g.shape[1:3])
+    for n, p, q in np.ndindex(*g.shape[:3]):
+        u, v = [((t + 1) * (e - 1) / 2 if corners else ((t + 1) * e - 1) / 2) for t, e in zip(g[n, p, q], (W, H))]
+        if border: u, v = min(max(u, 0), W - 1), min(max(v, 0), H - 1)
+        near = [(np.round(v), np.round(u), 1)] if mode == "nearest" else [(np.floor(v) + a, np.floor(u) + b, (1 - abs(v - np.floor(v) - a)) * (1 - abs(u - np.floor(u) - b))) for a in (0, 1) for b in (0, 1)]
+        for h, w, weight in near:
+            if 0 <= h < H and 0 <= w < W: y[n, :, p, q] += weight * x[n, :, int(h), int(w)]
+    return y
+x, g = rand(2, 3, 4, 5), np.round(rng.uniform(-1.3, 1.3, (2, 3, 4, 2)), 2)
+case("GridSample", [x, g], sample(x, g, "linear", False, False)); case("GridSample", [x, g], sample(x, g, "nearest", False, True), mode="nearest", align_corners=1)
+case("GridSample", [x, g], sample(x, g, "linear", True, True), padding_mode="border", align_corners=1)
 print("# Source: make_ops_golden.py (NumPy and plain loops after the ONNX operator documents, opset 21).")
 names = {"float64": "f32", "int8": "i8", "uint8": "u8", "int32": "i32", "int64": "i64", "bool": "bool"}
 for op, attrs, inputs, out in cases:
