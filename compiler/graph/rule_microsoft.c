@@ -1,4 +1,4 @@
-/* Rules of the fused operators of domain com.microsoft that onnxruntime's own optimiser and exporters leave in models, in ai.onnx's words, and of TopK. */
+/* Rules of the fused operators of domain com.microsoft that onnxruntime's optimiser and exporters leave in models, in ai.onnx's words; of TopK. */
 #include "graph/settle.h"
 
 static int scalar(kn_raw *r, double x) { return kn_emit_scalar_like(r->s, r->in[0], x); }
@@ -82,7 +82,8 @@ kiln_status kn_rule_topk(kn_raw *r)
     kiln_status s = kn_raw_ints(r, 1, "k", &list, &n);
     if (s != KILN_OK) return s;
     if (n != 1) return kn_raw_bad(r, KILN_REQUEST, "\"k\" must be one number");
-    kn_gattr attrs[3] = {kn_gattr_int("k", list[0]), kn_gattr_int("axis", kn_raw_int(r, "axis", -1)), kn_gattr_int("largest", kn_raw_int(r, "largest", 1))};
+    kn_gattr attrs[3] = {kn_gattr_int("k", list[0]), kn_gattr_int("axis", kn_raw_int(r, "axis", -1)),
+                         kn_gattr_int("largest", kn_raw_int(r, "largest", 1))};
     int places = kn_emit(r->s, "TopKIndices", 1, r->in, 3, attrs), in[2] = {r->in[0], places};
     if (places < 0) return r->s->d->status;
     s = kn_raw_wants(r, 0) ? kn_raw_out(r, 0, kn_emit(r->s, "GatherElements", 2, in, 1, &attrs[1])) : KILN_OK;

@@ -31,8 +31,8 @@ kiln_status kn_op_arc(kn_op_call *c, const char *argument, double factor)
         kn_put(&c->text, x);
     }
     kn_putf(&c->text, "%s%s; t[%s] = abs(a[%s])%s; ", argument, wide, a, a, wide);
-    kn_putf(&c->text, "r[%s] = select(t[%s] > 2.414213562373095, -1.0 / t[%s], select(t[%s] <= 0.66, t[%s], (t[%s] - 1.0) / (t[%s] + 1.0)))%s; ", a, a,
-            a, a, a, a, a, wide);
+    kn_putf(&c->text, "r[%s] = select(t[%s] > 2.414213562373095, -1.0 / t[%s], ", a, a, a);
+    kn_putf(&c->text, "select(t[%s] <= 0.66, t[%s], (t[%s] - 1.0) / (t[%s] + 1.0)))%s; ", a, a, a, a, wide);
     kn_putf(&c->text, "z[%s] = r[%s] * r[%s]%s; y[%s] = ", a, a, a, wide, a);
     kn_put_double(&c->text, factor);
     kn_putf(&c->text, " * select(a[%s] < 0.0, -1.0, 1.0) * (select(t[%s] > 2.414213562373095, 1.5707963267948966, select(t[%s] <= 0.66, 0.0,"

@@ -33,10 +33,10 @@ static void put_pixel(kn_op_call *c, const char *at, int dx, int dy)
     const kn_operand *x = &c->in[0];
     const char *h = kn_format(c->arena, "(%s(u[N,P,Q]) + %d.0)", at, dx), *v = kn_format(c->arena, "(%s(v[N,P,Q]) + %d.0)", at, dy);
     if (!h || !v) return;
-    const char *index = kn_format(c->arena, "N,C,cast(max(0.0, min(%s, %lld.0)), i64),cast(max(0.0, min(%s, %lld.0)), i64)", v, (long long)x->shape[2] - 1, h,
-                                  (long long)x->shape[3] - 1);
-    kn_putf(&c->text, "select(%s >= 0.0 && %s <= %lld.0 && %s >= 0.0 && %s <= %lld.0, %s, 0.0)", h, h, (long long)x->shape[3] - 1, v, v,
-            (long long)x->shape[2] - 1, kn_op_read(c, 0, index ? index : ""));
+    long long bottom = x->shape[2] - 1, right = x->shape[3] - 1;
+    const char *index = kn_format(c->arena, "N,C,cast(max(0.0, min(%s, %lld.0)), i64),cast(max(0.0, min(%s, %lld.0)), i64)", v, bottom, h, right);
+    kn_putf(&c->text, "select(%s >= 0.0 && %s <= %lld.0 && %s >= 0.0 && %s <= %lld.0, %s, 0.0)", h, h, right, v, v, bottom,
+            kn_op_read(c, 0, index ? index : ""));
 }
 
 static kiln_status lower(kn_op_call *c)
@@ -47,8 +47,10 @@ static kiln_status lower(kn_op_call *c)
     if (x->rank != 4) return kn_op_bad_shape(c, 0, "rank %d; [N, C, H, W] is right", x->rank);
     if (g->rank != 4 || g->shape[0] != x->shape[0] || g->shape[3] != 2)
         return kn_op_bad_shape(c, 1, "[%lld, height, width, 2] is right", (long long)x->shape[0]);
-    if (!nearest && strcmp(mode, "linear") && strcmp(mode, "bilinear")) return kn_op_bad_attr(c, "mode", "\"%.40s\" is neither linear nor nearest", mode);
-    if (strcmp(pad, "zeros") && strcmp(pad, "border")) return kn_op_bad_attr(c, "padding_mode", "\"%.40s\" is neither zeros nor border", pad);
+    if (!nearest && strcmp(mode, "linear") && strcmp(mode, "bilinear"))
+        return kn_op_bad_attr(c, "mode", "\"%.40s\" is neither linear nor nearest", mode);
+    if (strcmp(pad, "zeros") && strcmp(pad, "border"))
+        return kn_op_bad_attr(c, "padding_mode", "\"%.40s\" is neither zeros nor border", pad);
     put_points(c, *pad == 'b');
     kn_put(&c->text, "y[N,C,P,Q] = ");
     if (nearest) put_pixel(c, "round", 0, 0);

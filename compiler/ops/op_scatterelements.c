@@ -46,7 +46,7 @@ static kiln_status lower(kn_op_call *c)
     return s.match && s.extents ? kn_op_scatter(c, &s) : KILN_MEMORY;
 }
 
-const kn_op_spec kn_op_scatterelements = {.name = "ScatterElements", .min_inputs = 3, .max_inputs = 3, .input_names = {"data", "indices", "updates"},
-                                          .dtypes = "fiub", .input_dtypes = {NULL, "i", NULL},
+const kn_op_spec kn_op_scatterelements = {.name = "ScatterElements", .min_inputs = 3, .max_inputs = 3,
+                                          .input_names = {"data", "indices", "updates"}, .dtypes = "fiub", .input_dtypes = {NULL, "i", NULL},
                                           .about = "data with updates put along one axis at the places that indices name",
                                           .attrs = kn_scatter_attrs, .lower = lower};

@@ -31,11 +31,13 @@ static kiln_status lower(kn_op_call *c)
     if (!kn_op_axis(c, "axis", kn_attr_int(c, "axis", -1), x->rank, &axis)) return c->d->status;
     int64_t n = x->shape[axis];
     if (k < 1 || k > n) return kn_op_bad_attr(c, "k", "%lld of %lld elements", (long long)k, (long long)n);
-    if (n > MOST) return kn_op_bad_shape(c, 0, "%lld elements along the axis are compared with each other; at most %d are supported", (long long)n, MOST);
+    if (n > MOST)
+        return kn_op_bad_shape(c, 0, "%lld elements along the axis are compared with each other; at most %d are supported", (long long)n, MOST);
     const char *i = along(c, x->rank, axis, "I"), *j = along(c, x->rank, axis, "J");
     kn_putf(&c->text, "g[%s] +=! select(x0[%s] %s x0[%s] || x0[%s] == x0[%s] && J < I, 1, 0) where I in %lld, J in %lld; ", i, j,
             kn_attr_int(c, "largest", 1) ? ">" : "<", i, j, i, (long long)n, (long long)n);
-    kn_putf(&c->text, "y[%s] +=! select(g[%s] == K, I, 0) where K in %lld, I in %lld : i64", along(c, x->rank, axis, "K"), i, (long long)k, (long long)n);
+    kn_putf(&c->text, "y[%s] +=! select(g[%s] == K, I, 0) where K in %lld, I in %lld : i64", along(c, x->rank, axis, "K"), i, (long long)k,
+            (long long)n);
     return KILN_OK;
 }
 

@@ -1,6 +1,6 @@
-/* The scatters, written as what every element of the result reads: of all updates those whose index is its own, which are put (the last one), added, or
- * compared with what was there. No two of them write one place, so any schedule will do, on any device; each element looks at every update that could
- * be its own. */
+/* The scatters, written as what every element of the result reads: of all updates those whose index is its own, which are put (the last one), added,
+ * or compared with what was there. No two of them write one place, so any schedule will do, on any device; each element looks at every update that
+ * could be its own. */
 #include "ops/ops.h"
 #include <string.h>
 
@@ -24,7 +24,8 @@ kiln_status kn_op_scatter(kn_op_call *c, const kn_scatter *s)
     if (!put && !add && !least && strcmp(how, "max")) return kn_op_bad_attr(c, "reduction", "\"%.40s\" is none of none, add, max, min", how);
     const char *update = put ? kn_format(c->arena, "%s + 1", s->number) : s->update(c, s->state, NULL), *bare = s->reduces ? "!" : "";
     const char *zero = put ? "0" : !add ? old : kn_dtype_class(x->dtype) == 'f' ? "0.0" : "0";
-    kn_putf(&c->text, "p[%s] %s%s select(%s, %s, %s)", a, !s->reduces ? "=" : add ? "+=" : least ? "<=" : ">=", bare, s->match, update ? update : "", zero);
+    const char *assign = !s->reduces ? "=" : add ? "+=" : least ? "<=" : ">=";
+    kn_putf(&c->text, "p[%s] %s%s select(%s, %s, %s)", a, assign, bare, s->match, update ? update : "", zero);
     kn_op_extents(c, "A", x->rank, x->shape);
     kn_putf(&c->text, "%s%s%s; y[%s] = ", s->reduces ? ", " : "", s->extents, put ? "" : wide, a);
     if (put) kn_putf(&c->text, "select(p[%s] > 0, %s, %s)", a, s->update(c, s->state, kn_format(c->arena, "(p[%s] - 1)", a)), old);
