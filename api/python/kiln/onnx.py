@@ -1,9 +1,36 @@
 """An ONNX file as a function of arrays: compiled for the shapes that it is called with, once for each."""
 import threading
+import warnings
 
 from . import arrays
-from .errors import Unsupported
+from .errors import ServiceError, Unsupported
 from .graph import compile_model
+
+
+class Fallback(UserWarning):
+    """A model, or what is behind it, runs elsewhere."""
+
+
+class _Elsewhere:
+    """A model that the service refuses, run by onnxruntime as the client has it."""
+    manifest = None
+
+    def __init__(self, body, bind, inputs, why):
+        import onnxruntime
+        import numpy
+        self.inputs, self.why, self.numpy = inputs, why, numpy
+        options = onnxruntime.SessionOptions()
+        options.log_severity_level = 4
+        self.session = onnxruntime.InferenceSession(body, options, providers=["CPUExecutionProvider"])
+        types = {i.name: i.type for i in self.session.get_inputs()}
+        self.bound = {n: numpy.array(x, {"tensor(int64)": "i8", "tensor(int32)": "i4", "tensor(double)": "f8"}.get(types[n], "f4")) for n, x in bind.items()}
+
+    def __call__(self, *args, out=None, pool=None):
+        outs = self.session.run(None, {**self.bound, **{n: self.numpy.asarray(x) for n, x in zip(self.inputs, args)}})
+        for to, x in zip(out or [], outs):
+            self.numpy.copyto(to, x)
+        outs = list(out) if out is not None else outs
+        return outs[0] if len(outs) == 1 else outs
 
 
 def _fields(data):
@@ -50,10 +77,11 @@ def input_names(body):
 
 class Onnx:
     """Callable with arrays in the order of the model's inputs, or by name. bind: inputs that are numbers known now ({"sr": 16000}).
-    `models`: what was compiled, by the shapes of its inputs."""
+    fallback: a model that the service refuses (an operator that Kiln lacks) runs in onnxruntime where that is installed, with a warning `Fallback` that
+    says why; else the refusal is raised. `models`: what was compiled, by the shapes of its inputs."""
 
-    def __init__(self, client, body, bind=None, **how):
-        self.client, self.body, self.bind, self.how = client, bytes(body), dict(bind or {}), how
+    def __init__(self, client, body, bind=None, fallback=False, **how):
+        self.client, self.body, self.bind, self.fallback, self.how = client, bytes(body), dict(bind or {}), fallback, how
         try:
             self.inputs = [n for n in input_names(self.body) if n not in self.bind]
         except (IndexError, UnicodeDecodeError, TypeError):
@@ -67,9 +95,22 @@ class Onnx:
             model = self.models.get(key)
         if model is None:
             dims = {n: s for n, s in zip(self.inputs, key) if s}
-            model = compile_model(self.client, self.body, True, dims=dims, bind=self.bind, **self.how)
+            try:
+                model = compile_model(self.client, self.body, True, dims=dims, bind=self.bind, **self.how)
+            except ServiceError as e:
+                if not self.fallback or e.status != 422:
+                    raise
+                model = self._elsewhere(e)
             with self.lock:
                 model = self.models.setdefault(key, model)
+        return model
+
+    def _elsewhere(self, refusal):
+        try:
+            model = _Elsewhere(self.body, self.bind, self.inputs, str(refusal))
+        except ImportError:
+            raise refusal from None
+        warnings.warn(f"kiln: the model runs in onnxruntime: {refusal}", Fallback, stacklevel=4)
         return model
 
     def __call__(self, *args, out=None, pool=None, **named):
