@@ -282,7 +282,7 @@ kn_expr *kn_lw_let(kn_lw *w, const char *base, kn_expr *value)
 {
     int64_t lo, hi;
     value = kn_lw_simp(w, value);
-    if (value->op == KN_OP_CONST_I || value->op == KN_OP_VAR) return value;
+    if (!value || value->op == KN_OP_CONST_I || value->op == KN_OP_VAR) return value;
     kn_lw_range(w, value, &lo, &hi);
     int var = kn_lw_var(w, base, lo, hi);
     kn_ls *s = add(w, KN_LS_LET);

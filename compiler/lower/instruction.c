@@ -283,6 +283,8 @@ static bool store_vector(tensor *x, int lanes, kn_ls ***other)
     if (!kn_tile_consecutive(&one, o->dtype, lane)) return false;
     sg->val[lanes] = kn_lw_int(w, n - 1);
     kn_expr *in = kn_tile_in_range(&one);
+    sg->val[lanes] = NULL;
+    if (in && kn_lw_never(in)) return false;
     kn_ls *cond = in ? kn_lw_if(w, in) : NULL;
     if (cond) w->tail = &cond->body;
     sg->val[lanes] = kn_lw_ref(w, lane);
@@ -336,7 +338,7 @@ static void store(tensor *x, int from)
     sg->rolled = true;
     for (int i = from; i < sg->g->nloops; i++) sg->val[i] = NULL;
     n = store_order(x, from, order);
-    int innermost = n ? order[n - 1] : from;
+    int innermost = n ? order[n - 1] : -1;
     for (int k = 0; k < n; k++) {
         int i = order[k];
         kn_ls **rest, **here = w->tail;

@@ -357,6 +357,16 @@ static void store_interleaved(kn_tile *x)
                     kn_lw_zip(w, KN_OP_ZIP, n, args, c));
 }
 
+/* The axis of the vector loop ends with a whole vector, and every vector begins at a multiple of its lanes: none is in range in part. */
+static bool whole_vectors(const kn_tile *x)
+{
+    const kn_stage *g = x->sg->g;
+    int axis = g->loops[x->vloop].axis;
+    bool whole = g->loops[x->vloop].stride == 1 && x->sg->s->axes[axis].extent % x->lanes == 0;
+    for (int i = 0; i < g->nloops; i++) whole &= g->loops[i].axis != axis || i == x->vloop || g->loops[i].stride % x->lanes == 0;
+    return whole;
+}
+
 /* GPU: element c where it is in range; of a vector that is not wholly there the lanes that are, each computed for itself. */
 static void store_in_range(kn_tile *x, int64_t c, int lane_var)
 {
@@ -367,8 +377,7 @@ static void store_in_range(kn_tile *x, int64_t c, int lane_var)
     if (all) w->tail = &all->body;
     store_output(x, kn_tile_value(x, c), lane_var, false);
     if (!all) return;
-    int axis = lane_var < 0 ? -1 : x->sg->g->loops[x->vloop].axis;
-    if (axis >= 0 && x->sg->s->axes[axis].extent % x->lanes) {
+    if (lane_var >= 0 && !whole_vectors(x)) {
         kn_tile one = *x;
         one.lanes = 1;
         one.lane_var = -1;

@@ -76,7 +76,7 @@ kiln_status kn_prim_cache_read(kn_step *s)
     }
     for (int i = 0; i < s->t->nstages; i++) {
         const kn_stage *p = s->t->stages[i];
-        if (p->at_stage == kn_stage_find(s->t, g) && kn_stage_stmt(s->t, p)->out == load->u.tensor)
+        if (p->at_stage == kn_stage_find(s->t, g) && kn_stage_out(s->t, p) == load->u.tensor)
             return kn_step_refuse(s, "load %d is computed at '%s', into a buffer of its own", c.load, g->loops[p->at_loop].name);
     }
     bad = kn_cache_fits(s, g, &c, load);

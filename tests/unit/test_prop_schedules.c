@@ -173,6 +173,18 @@ static void m_cache_read(maker *m)
     if (!rnd(3)) snprintf(m->out + used, m->cap - used, " pad %d", rnd(4));
 }
 
+/* A copy of a constant input in the order of the loops, or in an order of its own, sometimes without one that it wants. */
+static void m_prepack(maker *m)
+{
+    const kn_expr *loads[KILN_MAX_TENSORS];
+    int n = kn_loads(m->s->body, loads, KILN_MAX_TENSORS), load = rnd(n), from = rnd(3) || !m->g->nloops ? 0 : rnd(m->g->nloops);
+    size_t used = (size_t)snprintf(m->out, m->cap, "prepack %s %d", m->name, load);
+    for (int i = 0; n && i < m->g->nloops; i++) {
+        const kn_loop *l = &m->g->loops[(i + from) % m->g->nloops];
+        if ((kn_axes_in(loads[load]) >> l->axis & 1) && rnd(20)) used += (size_t)snprintf(m->out + used, m->cap - used, " %s", l->name);
+    }
+}
+
 /* A shared cache at a serial loop, in copies at once. */
 static void m_cache_twice(maker *m)
 {
@@ -207,16 +219,24 @@ static void m_swizzle(maker *m)
 /* Bulk copies, refused at the end: nothing here has an instruction that reads what they bring. */
 static void m_bulk(maker *m)
 {
-    int load, grid = -1;
-    m_cache_read(m);
-    size_t used = strlen(m->out);
-    if (sscanf(m->out, "cache_read %*s %d", &load) != 1 || !m->on_gpu || rnd(2)) return;
+    const kn_expr *loads[KILN_MAX_TENSORS];
+    int n = kn_loads(m->s->body, loads, KILN_MAX_TENSORS), load = rnd(n), at = 1 + rnd(m->g->nloops - 1);
+    if (!m->on_gpu || !n || m->g->nloops < 2) return;
+    const kn_loop *l = m->g->loops;
+    bool blocks = rnd(2) || l[0].kind == KN_GRID;
+    size_t used = 0;
+    if (blocks && l[0].kind != KN_GRID) used = (size_t)snprintf(m->out, m->cap, "bind %s %s grid\n", m->name, l[0].name);
+    used += (size_t)snprintf(m->out + used, m->cap - used, "cache_read %s %d shared %s loops", m->name, load, l[at].name);
     for (int i = 0; i < m->g->nloops; i++)
-        if (m->g->loops[i].kind == KN_GRID) grid = i;
+        if ((i > at || l[i].kind == KN_THREAD) && (kn_axes_in(loads[load]) >> l[i].axis & 1))
+            used += (size_t)snprintf(m->out + used, m->cap - used, " %s", l[i].name);
     used += (size_t)snprintf(m->out + used, m->cap - used, "\ndouble_buffer %s %d 3 bulk", m->name, load);
-    if (grid >= 0) used += (size_t)snprintf(m->out + used, m->cap - used, "\ncluster %s %s %d", m->name, m->g->loops[grid].name, 1 << rnd(4));
-    used += (size_t)snprintf(m->out + used, m->cap - used, "\nstore %s bulk", m->name);
-    snprintf(m->out + used, m->cap - used, "\npersist %s %d", m->name, rnd(9));
+    if (blocks && rnd(2)) used += (size_t)snprintf(m->out + used, m->cap - used, "
+cluster %s %s %d", m->name, l[0].name, 2 << rnd(3));
+    if (rnd(2)) used += (size_t)snprintf(m->out + used, m->cap - used, "
+store %s bulk", m->name);
+    if (rnd(2)) snprintf(m->out + used, m->cap - used, "
+persist %s %d", m->name, rnd(9));
 }
 
 static void m_sample(maker *m)
@@ -303,7 +323,7 @@ static void (*const middle[])(maker *) = {
 static void (*const late[])(maker *) = {m_parallel,      m_bind,       m_bind,          m_vectorize,   m_unroll,   m_unroll,
                                         m_cache_read,    m_cache_read, m_rfactor,       m_annotate,    m_blockize, m_decompose_reduction,
                                         m_storage_align, m_set_scope,  m_double_buffer, m_cache_twice, m_reorder,  m_swizzle,  m_nonsense,
-                                        m_bulk};
+                                        m_bulk,          m_prepack,    m_prepack};
 
 static void make_step(maker *m, int step, int steps)
 {
@@ -432,6 +452,7 @@ static bool sequence(uint64_t seed, tally *n)
     kn_buf trace;
     const char *why = NULL;
     assert_int_equal(kn_parse(a, bytes(programs[which].text), bytes(programs[which].inputs), &p, &d), KILN_OK);
+    for (int i = 0; i < p->ninputs; i++) p->tensors[i].constant = true; /* so that they may be packed ahead */
     assert_int_equal(kn_trace_start(a, p, &t, &d), KILN_OK);
     kn_buf_init(&trace, a);
     for (int i = 0; i < steps && !why; i++, n->steps++) {
