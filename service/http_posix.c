@@ -264,7 +264,8 @@ static enum MHD_Result woken(service_call *c)
 {
     if (c->waiting) return MHD_YES;
     service_reply *r = c->resume ? c->resume(c) : service_compile_resume(c);
-    return !r && c->waiting ? MHD_YES : send_reply(c, service_finish(c, r));
+    if (!r && c->resume) return MHD_YES; /* it waits again, and may have been woken already */
+    return send_reply(c, service_finish(c, r));
 }
 
 enum MHD_Result service_http_handle(void *cls, struct MHD_Connection *con, const char *url, const char *method, const char *version,

@@ -225,6 +225,14 @@ void service_jobs_done(service_jobs *j, service_job *job, service_reply *problem
     pthread_mutex_unlock(&j->lock);
 }
 
+service_standing service_jobs_standing(service_jobs *j, const service_job *job)
+{
+    pthread_mutex_lock(&j->lock);
+    service_standing s = {job->state, job->settled, job->cancelled, job->finished_ms, job->problem ? service_reply_ref(job->problem) : NULL};
+    pthread_mutex_unlock(&j->lock);
+    return s;
+}
+
 service_job *service_jobs_find(service_jobs *j, const char *id)
 {
     service_job *job = NULL;

@@ -6,22 +6,24 @@ static service_reply *describe(service_job *job)
 {
     static const char *const states[] = {"queued", "running", "succeeded", "failed"};
     cJSON *o = cJSON_CreateObject();
-    enum service_state s = job->state;
+    service_standing at = service_jobs_standing(job->app->jobs, job); /* the pool may be at it */
+    enum service_state s = at.state;
     cJSON_AddStringToObject(o, "id", job->id);
     cJSON_AddStringToObject(o, "kind", "compile");
-    cJSON_AddStringToObject(o, "state", s == SERVICE_FAILED && job->cancelled ? "cancelled" : states[s]);
+    cJSON_AddStringToObject(o, "state", s == SERVICE_FAILED && at.cancelled ? "cancelled" : states[s]);
     cJSON_AddStringToObject(o, "key", job->key);
     cJSON_AddNumberToObject(o, "created_ms", (double)job->created_ms);
-    if (s >= SERVICE_SUCCEEDED) cJSON_AddNumberToObject(o, "finished_ms", (double)job->finished_ms);
+    if (s >= SERVICE_SUCCEEDED) cJSON_AddNumberToObject(o, "finished_ms", (double)at.finished_ms);
     if (s == SERVICE_SUCCEEDED) {
         char href[100];
         snprintf(href, sizeof href, "/v1/kernels/%s", job->key);
         cJSON_AddStringToObject(o, "kernel", href);
-        cJSON_AddBoolToObject(o, "verification_over", job->settled);
+        cJSON_AddBoolToObject(o, "verification_over", at.settled);
     }
-    if (s == SERVICE_FAILED && job->problem) cJSON_AddItemToObject(o, "problem", cJSON_Parse(job->problem->body));
+    if (s == SERVICE_FAILED && at.problem) cJSON_AddItemToObject(o, "problem", cJSON_Parse(at.problem->body));
+    service_reply_drop(at.problem);
     service_reply *r = service_reply_json(200, o);
-    service_reply_header(r, "ETag", "\"c%d%d\"", (int)s, job->settled);
+    service_reply_header(r, "ETag", "\"c%d%d\"", (int)s, at.settled);
     service_reply_header(r, "Cache-Control", "no-store");
     if (s < SERVICE_SUCCEEDED) service_reply_header(r, "Retry-After", "1");
     return r;

@@ -142,7 +142,8 @@ typedef struct service_call {
     double began_ms;
     service_ask *ask; /* of a compile */
     service_job *job; /* waited for */
-    bool collapsed, verified, timed_out, waiting;
+    bool collapsed, verified, timed_out;
+    _Atomic bool waiting; /* cleared by who wakes it, after all else of the call */
     void (*woken)(struct service_call *c); /* of a call that the service makes itself: told instead of a connection, under the lock of the jobs */
     service_reply *(*resume)(struct service_call *c); /* answers after the wait */
     int64_t wait_until;
@@ -229,6 +230,9 @@ void service_jobs_running(service_jobs *j, service_job *job);
 /* The kernel can be served, or cannot (problem, taken). settled: verification is over as well. Wakes whom it concerns. */
 void service_jobs_done(service_jobs *j, service_job *job, service_reply *problem, bool settled);
 service_job *service_jobs_find(service_jobs *j, const char *id); /* drop it */
+/* How a job stands, taken at one moment; problem: a reference, or NULL. */
+typedef struct service_standing { enum service_state state; bool settled, cancelled; int64_t finished_ms; service_reply *problem; } service_standing;
+service_standing service_jobs_standing(service_jobs *j, const service_job *job);
 void service_job_drop(service_jobs *j, service_job *job);
 /* c waits for a job that has not ended, whose reference it takes; c->resume answers. false: it has ended. */
 bool service_jobs_attach(service_jobs *j, service_call *c, service_job *job);
