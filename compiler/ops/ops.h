@@ -111,8 +111,8 @@ double kn_op_reduce_count(const kn_op_call *c, const kn_reduction *r); /* elemen
 void kn_op_reduce_left(kn_op_call *c, const char *name, const kn_reduction *r, bool keepdims);
 void kn_op_reduce_where(kn_op_call *c, const kn_reduction *r, bool keepdims);
 void kn_op_reduce_over(kn_op_call *c, const kn_reduction *r, const char *assign, const char *body, enum kn_op_finish finish);
-/* A scatter: which updates are those of the element at A0,A1..: match, in axes of its own (" where" extents) with which number counts them; the update
- * with a number, or of those axes (NULL). reduces: there are such axes. */
+/* A scatter: which updates are those of the element at A0,A1..: match, in axes of its own (" where" extents) with which number counts them; the
+ * update with a number, or of those axes (NULL). reduces: there are such axes. */
 typedef struct kn_scatter {
     double updates; /* that an element looks at */
     bool reduces;
