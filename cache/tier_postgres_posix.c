@@ -367,7 +367,8 @@ static bool pg_resting(cache_tier *t) { return cache_breaker_open(&of(t)->breake
 const tier_ops cache_tier_postgres = {
     .name = "postgres", .kind = TIER_STORE, .answer_ms = 1900, .trusted = false, .open = pg_open, .resting = pg_resting, .close = pg_close,
     .get = pg_get, .put = pg_put, .verdict = pg_verdict, .get_blob = pg_get_blob, .put_blob = pg_put_blob, .drop_blob = pg_drop_blob,
-    .get_impossible = pg_get_impossible, .put_impossible = pg_put_impossible, .list = pg_list, .put_target = pg_put_target, .list_targets = pg_list_targets,
+    .get_impossible = pg_get_impossible, .put_impossible = pg_put_impossible, .list = pg_list, .put_target = pg_put_target,
+    .list_targets = pg_list_targets,
     .put_doc = pg_put_doc, .get_doc = pg_get_doc, .now = pg_now, .list_docs = pg_list_docs,
     .forget_docs = pg_forget_docs, .forget_impossible = pg_forget_impossible,
 };

@@ -231,12 +231,9 @@ static void m_bulk(maker *m)
         if ((i > at || l[i].kind == KN_THREAD) && (kn_axes_in(loads[load]) >> l[i].axis & 1))
             used += (size_t)snprintf(m->out + used, m->cap - used, " %s", l[i].name);
     used += (size_t)snprintf(m->out + used, m->cap - used, "\ndouble_buffer %s %d 3 bulk", m->name, load);
-    if (blocks && rnd(2)) used += (size_t)snprintf(m->out + used, m->cap - used, "
-cluster %s %s %d", m->name, l[0].name, 2 << rnd(3));
-    if (rnd(2)) used += (size_t)snprintf(m->out + used, m->cap - used, "
-store %s bulk", m->name);
-    if (rnd(2)) snprintf(m->out + used, m->cap - used, "
-persist %s %d", m->name, rnd(9));
+    if (blocks && rnd(2)) used += (size_t)snprintf(m->out + used, m->cap - used, "\ncluster %s %s %d", m->name, l[0].name, 2 << rnd(3));
+    if (rnd(2)) used += (size_t)snprintf(m->out + used, m->cap - used, "\nstore %s bulk", m->name);
+    if (rnd(2)) snprintf(m->out + used, m->cap - used, "\npersist %s %d", m->name, rnd(9));
 }
 
 static void m_sample(maker *m)
