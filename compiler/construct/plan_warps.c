@@ -144,7 +144,8 @@ static void try_filled(product *p, kn_plans *plans, const tile *t, int64_t steps
         count[k] = t->block[k] / (t->warps[k] * p->unit[k]);
         if (count[k] * t->warps[k] * p->unit[k] != t->block[k]) return;
     }
-    bool several = p->axes[R] & (p->axes[R] - 1); /* the parts of split factors want the other registers, so do addresses of several summed axes */
+    bool several = false; /* the parts of split factors want the other registers, and so do addresses of axes made of several */
+    for (int r = 0; r < ROLES; r++) several |= (p->axes[r] & (p->axes[r] - 1)) != 0;
     if (kn_warp_of(it->spec)->ways > 1 && count[I] * count[J] * KN_WARP_D > (several ? 32 : 64)) return;
     kn_putn(&b, plans->first.p, plans->first.n);
     put_loops(&b, p, t, count, steps);
