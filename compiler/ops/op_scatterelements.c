@@ -41,7 +41,8 @@ static kiln_status lower(kn_op_call *c)
     long long n = x->shape[p.axis], m = at->shape[p.axis];
     const char *index = index_of(c, &p, "I");
     const char *v = p.smaller ? kn_format(c->arena, "pad(x1, %lld)[%s]", n, index) : kn_format(c->arena, "x1[%s]", index);
-    kn_scatter s = {.updates = (double)m, .reduces = true, .update = update, .state = &p, .number = "I", .extents = kn_format(c->arena, "I in %lld", m)};
+    kn_scatter s = {.updates = (double)m, .reduces = true, .update = update, .state = &p, .number = "I"};
+    s.extents = kn_format(c->arena, "I in %lld", m);
     s.match = kn_format(c->arena, "%s == A%d || %s + %lld == A%d", v, p.axis, v, n, p.axis);
     return s.match && s.extents ? kn_op_scatter(c, &s) : KILN_MEMORY;
 }
