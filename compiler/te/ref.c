@@ -2,10 +2,11 @@
  *
  * Nothing is rounded to the dtype of a tensor: a cast to an integer truncates, and that is all. Beside every value goes its scale, the
  * natural unit of a kernel's rounding error to first order: |x| of inputs; the sum of scales for +, - and sum reductions; their product for
- * * and /, over y^2; |f(x)| + |f'(x)| * scale(x) for functions (of both no less than what underflow
+ * * and /, over y^2 (of factors beyond f32 no less than theirs); |f(x)| + |f'(x)| * scale(x) for functions (of both no less than what underflow
  * loses); the scale of what was chosen for select, min and max. So scale >= |value|. */
 #include "te/ref.h"
 #include "te/ref_code.h"
+#include <float.h>
 #include <math.h>
 #include <string.h>
 
@@ -42,6 +43,13 @@ static double safe(double numerator, double denominator) { return denominator !=
 /* A result that a kernel may flush to zero, or that comes of an overflow (1/(1 + exp(90)) in f32), is off by up to 2^-126, whatever its size: as
  * a scale that is 2^-102, a unit of f32 of which is that. What multiplies the result multiplies this too. */
 static double at_least(double scale) { return scale < 0x1p-102 ? 0x1p-102 : scale; }
+
+/* A factor that f32 cannot hold is infinite in a kernel, and what it multiplies is not finite, by 0 neither: the scale says so. */
+static double scale_of_product(double sx, double sy)
+{
+    double more = sx > sy ? sx : sy, product = sx * sy;
+    return more > FLT_MAX && product < more ? more : product;
+}
 
 /* |f'(x)| for the float functions of one operand; v = f(x). */
 static double slope(int op, double x, double v)
@@ -103,6 +111,7 @@ static void binary(const kn_instr *in, double *v, double *s)
     case KN_OP_DIV:
         v[0] = x / y;
         s[0] = at_least(y != 0 ? sx * sy / (y * y) : fabs(v[0]));
+        if (sx > FLT_MAX && sy > FLT_MAX) s[0] = sx; /* inf / inf */
         return;
     case KN_OP_FLOORDIV:
         v[0] = y == 0 && in->integer ? 0 : floor(x / y);
@@ -178,7 +187,7 @@ static void run(kiln_ref *r, kn_code *c, int from, int to)
         case KN_OP_LOAD: load(r, c, in, v, s); break;
         case KN_OP_ADD: v[0] += v[1]; s[0] += s[1]; break;
         case KN_OP_SUB: v[0] -= v[1]; s[0] += s[1]; break;
-        case KN_OP_MUL: v[0] *= v[1]; s[0] *= s[1]; break;
+        case KN_OP_MUL: v[0] *= v[1]; s[0] = scale_of_product(s[0], s[1]); break;
         case KN_R_JUMP_FALSE:
             if (*v == 0) i = in->a - 1;
             break;
@@ -249,7 +258,7 @@ static void sum_products(kiln_ref *r, kn_code *c, int inner, int64_t n, double *
         leaf(r, c, &in[0], &x, &sx);
         leaf(r, c, &in[1], &y, &sy);
         v += x * y;
-        s += sx * sy;
+        s += scale_of_product(sx, sy);
         for (int k = 0; k < c->nslots; k++) c->at[k] += c->slots[k].coef[inner];
     }
     *value = v;

@@ -66,6 +66,22 @@ static void matmul(void **state)
     kiln_arena_close(a);
 }
 
+/* A factor that f32 cannot hold is infinite in a kernel: times 0 it is no number there, and the scale tells who compares. */
+static void overflow_on_the_way(void **state)
+{
+    (void)state;
+    static const char *const texts[] = {"y[I] = exp(x[I]*0.0 + 192.0)*(x[I]*0.0)", "y[I] +=! exp(x[I]*0.0 + 192.0)*(x[I]*0.0) where J in 3",
+                                        "e[I] = exp(x[I]*0.0 + 192.0); z[I] = x[I]*0.0; y[I] +=! e[I]*z[I] where J in 3",
+                                        "y[I] = exp(x[I]*0.0 + 192.0)/exp(x[I]*0.0 + 192.0)"};
+    for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
+        kiln_arena *a = open_arena();
+        double v, s;
+        assert_int_equal(kiln_ref_at(open_ref(a, "x=f32:4", texts[i]), 0, 1, &v, &s), KILN_OK);
+        assert_true(v == (i == 3) && s > 3.5e38);
+        kiln_arena_close(a);
+    }
+}
+
 static void convolution(void **state)
 {
     (void)state;
@@ -197,7 +213,7 @@ static void tolerance_and_work(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(matmul), cmocka_unit_test(convolution), cmocka_unit_test(softmax),
+    const struct CMUnitTest tests[] = {cmocka_unit_test(matmul), cmocka_unit_test(overflow_on_the_way), cmocka_unit_test(convolution), cmocka_unit_test(softmax),
                                        cmocka_unit_test(indices), cmocka_unit_test(scatter), cmocka_unit_test(large_temporaries),
                                        cmocka_unit_test(all_tensors), cmocka_unit_test(stops), cmocka_unit_test(tolerance_and_work)};
     return cmocka_run_group_tests(tests, NULL, NULL);
