@@ -2,7 +2,7 @@
 #include "workers/emu_bulk.h"
 #include <string.h>
 
-const char *emu_bar_init(emu_bars *b, long at, unsigned n)
+const char *emu_bar_make(emu_bars *b, long at, unsigned n)
 {
     if (at % 8 || n < 1 || n >= 1u << 20) {
         return "a barrier at no multiple of 8, or of no arrivals";

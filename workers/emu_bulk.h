@@ -13,7 +13,7 @@ typedef struct emu_map { int rank, bytes, swizzle, box[EMU_RANK]; unsigned long 
 typedef struct emu_bar { long at, bytes; unsigned count, pending, phase; bool open; } emu_bar;
 typedef struct emu_bars { emu_bar list[EMU_BARS]; int n; } emu_bars;
 /* NULL, or what is wrong. */
-const char *emu_bar_init(emu_bars *b, long at, unsigned n);
+const char *emu_bar_make(emu_bars *b, long at, unsigned n);
 emu_bar *emu_bar_at(emu_bars *b, long at); /* NULL: none was initialised there */
 const char *emu_bar_arrive(emu_bar *b, long expected);
 void emu_bar_arrived(emu_bar *b, long bytes);

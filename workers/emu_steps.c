@@ -188,7 +188,7 @@ static bool has_ended(const emu_block *b)
 static void bar_init(void *bar, unsigned n)
 {
     long at = (long)((const char *)bar - emu.shared_base);
-    check(is_shared(bar, 8) ? emu_bar_init(&emu_here()->bars, at, n) : "an mbarrier outside of shared memory");
+    check(is_shared(bar, 8) ? emu_bar_make(&emu_here()->bars, at, n) : "an mbarrier outside of shared memory");
 }
 
 static void bar_open(void)

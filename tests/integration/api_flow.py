@@ -101,6 +101,9 @@ try:
     backward = json.dumps({"op": "Softmax", "inputs": [{"name": "x", "dtype": "f32", "shape": [16, 33]}], "grad": ["x"], "target": "nvidia-h200", "quality": "verified"})
     status, h, data = post(backward)
     check("a gradient in CUDA", status == 200 and json.loads(data)["quality"]["verification"] == "emulated", (status, data[:300]))
+    halves = [{"name": "a", "dtype": "f16", "shape": [130, 200]}, {"name": "b", "dtype": "f16", "shape": [200, 136]}]
+    status, h, data = post(json.dumps({"op": "MatMul", "inputs": halves, "target": "nvidia-h200", "quality": "verified"}))
+    check("tiles that the copy engine brings", status == 200 and json.loads(data)["quality"]["verification"] == "emulated", (status, data[:300]))
     line = {"Content-Type": "text/x-kex"}
     status, h, data = call("POST", "/compile?target=host&quality=verified&grad=x&x=f32:32x16&y=f32:16x24", "z[I,J] +=! x[I,R] * y[R,J]", line)
     g = json.loads(data)
@@ -110,7 +113,7 @@ try:
     listed = json.loads(call("GET", "/v1/kernels?limit=2")[2])
     more = json.loads(call("GET", "/v1/kernels?limit=100&cursor=" + listed["next"])[2])
     keys = [k["key"] for k in listed["kernels"] + more["kernels"]]
-    check("list", len(listed["kernels"]) == 2 and len(keys) == len(set(keys)) == 6, keys)
+    check("list", len(listed["kernels"]) == 2 and len(keys) == len(set(keys)) == 7, keys)
 
     # A client's own schedule: checked and verified like any other, a kernel of its own, and the constructed one stays what it was.
     steps = ["split out0 S1 1 8", "split out0 S0 2 4", "reorder out0 S0.0 S1.0 | S0.1 R0.0 | S0.2 S1.1 S1.2", "parallel out0 S0.0",
