@@ -86,15 +86,8 @@ static bool fold(kiln_arena *a, kn_graph *g, const kn_node *n)
 
 kiln_status kn_graph_fold(kiln_arena *a, const kn_graph *g, kn_graph **out, kiln_diag *d)
 {
-    kn_graph *q = kn_new(a, kn_graph);
+    kn_graph *q = kn_graph_bare(a, g);
     if (!q) return kn_fail(d, KILN_MEMORY, "out of memory");
-    *q = *g;
-    q->nnodes = q->nodes_cap = 0;
-    q->nodes = NULL;
-    q->values_cap = g->nvalues;
-    q->values = kn_array(a, kn_value, g->nvalues + 1);
-    if (!q->values) return kn_fail(d, KILN_MEMORY, "out of memory");
-    memcpy(q->values, g->values, sizeof *g->values * (size_t)g->nvalues);
     for (int i = 0; i < g->nnodes; i++)
         if (foldable(g, &g->nodes[i]) ? !fold(a, q, &g->nodes[i]) : kn_graph_node(a, q, &g->nodes[i]) < 0)
             return kn_fail(d, KILN_MEMORY, "out of memory");

@@ -30,6 +30,20 @@ int kn_graph_value(kiln_arena *a, kn_graph *g, const char *name)
     return g->nvalues++;
 }
 
+kn_graph *kn_graph_bare(kiln_arena *a, const kn_graph *g)
+{
+    kn_graph *q = kn_new(a, kn_graph);
+    kn_value *values = kn_array(a, kn_value, g->nvalues + 1);
+    if (!q || !values) return NULL;
+    *q = *g;
+    q->nnodes = q->nodes_cap = 0;
+    q->nodes = NULL;
+    q->values_cap = g->nvalues;
+    q->values = values;
+    memcpy(values, g->values, sizeof *values * (size_t)g->nvalues);
+    return q;
+}
+
 int kn_graph_node(kiln_arena *a, kn_graph *g, const kn_node *n)
 {
     if (!room(a, (void **)&g->nodes, &g->nodes_cap, g->nnodes, sizeof *g->nodes)) return -1;

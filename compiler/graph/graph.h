@@ -93,6 +93,8 @@ enum { KN_GRAPH_OPSET = 28, KN_GRAPH_OPSET_MIN = 7 };
 kn_graph *kn_graph_new(kiln_arena *a);
 int kn_graph_value(kiln_arena *a, kn_graph *g, const char *name); /* a new value, untyped; its number */
 int kn_graph_node(kiln_arena *a, kn_graph *g, const kn_node *n);  /* copies *n; its number; sets producer of its outputs */
+/* A graph with g's values, inputs, outputs and names, and no nodes yet; NULL: out of memory. */
+kn_graph *kn_graph_bare(kiln_arena *a, const kn_graph *g);
 int64_t kn_value_elems(const kn_value *v);                        /* product of the shape */
 kn_value *kn_value_constant(kiln_arena *a, enum kn_dtype t, int rank, const int64_t *shape, const void *bytes, size_t n, bool splat);
 

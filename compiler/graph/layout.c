@@ -265,7 +265,7 @@ kiln_status kn_graph_layout(kiln_arena *a, const kn_graph *g, const kn_hw *hw, k
 {
     layout l = {.a = a, .hw = hw, .g = g};
     kiln_status s = KILN_OK;
-    kn_graph *q = kn_new(a, kn_graph);
+    kn_graph *q = kn_graph_bare(a, g);
     l.set = kn_array(a, int, g->nvalues + 1);
     l.win = kn_array(a, double, g->nvalues + 1);
     l.spatial = kn_array(a, int, g->nvalues + 1);
@@ -273,13 +273,6 @@ kiln_status kn_graph_layout(kiln_arena *a, const kn_graph *g, const kn_hw *hw, k
     if (!q || !l.set || !l.win || !l.spatial || !l.programs) return kn_fail(d, KILN_MEMORY, "out of memory");
     for (int v = 0; v < g->nvalues; v++) l.set[v] = v;
     if (!hw->gpu && !look(&l, d, &s)) return s;
-    *q = *g;
-    q->nnodes = q->nodes_cap = 0;
-    q->nodes = NULL;
-    q->values_cap = g->nvalues;
-    q->values = kn_array(a, kn_value, g->nvalues + 1);
-    if (!q->values) return kn_fail(d, KILN_MEMORY, "out of memory");
-    memcpy(q->values, g->values, sizeof *g->values * (size_t)g->nvalues);
     for (int i = 0; i < g->nnodes; i++)
         if (!emit(&l, q, &g->nodes[i])) return kn_fail(d, KILN_MEMORY, "out of memory");
     *out = q;

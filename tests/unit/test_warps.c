@@ -1,6 +1,7 @@
 /* Kernels that warps compute together: their text runs in the emulator and gives the reference's values, assembles without spills where there is an
  * assembler, and pipelines with a defect planted in them are caught. KILN_FULL=1: the whole grid and all defects (make emu-grid, emu-mutants). */
 #include "tests/arena.h"
+#include "tests/unit/device.h"
 #include "workers/child.h"
 #include "workers/emu.h"
 #include "workers/emu_warp.h"
@@ -25,20 +26,6 @@ static const program programs[] = {
 #define G(instruction, expr, large, inputs)
 #include "tests/unit/warps.def"
 };
-
-static kiln_hw *device(kiln_arena *a, const char *id)
-{
-    char path[128], text[1 << 14];
-    kiln_hw *hw = NULL;
-    kiln_diag d = {0};
-    snprintf(path, sizeof path, "hwspecs/%s.json", id);
-    FILE *f = fopen(path, "rb");
-    assert_non_null(f);
-    size_t n = fread(text, 1, sizeof text, f);
-    fclose(f);
-    if (kiln_hw_parse(a, (kiln_bytes){text, n}, &hw, &d)) fail_msg("%s: %s", id, d.message);
-    return hw;
-}
 
 static kiln_request *request(kiln_arena *a, const char *expr, const char *inputs)
 {
