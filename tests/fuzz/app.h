@@ -28,6 +28,15 @@ static inline void open_app(void)
     abort();
 }
 
+/* Called by the fuzzer before the first input; a target is one source file. */
+int LLVMFuzzerInitialize(int *argc, char ***argv)
+{
+    (void)argc;
+    (void)argv;
+    open_app();
+    return 0;
+}
+
 /* Cuts the next line off *p, or takes all of it; malloc'd, with a NUL. */
 static inline char *cut_line(const char **p, size_t *n)
 {

@@ -2,14 +2,6 @@
  * kiln import-results). The first byte chooses the route. */
 #include "tests/fuzz/app.h"
 
-int LLVMFuzzerInitialize(int *argc, char ***argv)
-{
-    (void)argc;
-    (void)argv;
-    open_app();
-    return 0;
-}
-
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     static const service_handler routes[] = {rt_key, rt_explain, rt_lookup, rt_mappings, rt_measurements};

@@ -4,14 +4,6 @@
 #include <archive_entry.h>
 #include "tests/fuzz/app.h"
 
-int LLVMFuzzerInitialize(int *argc, char ***argv)
-{
-    (void)argc;
-    (void)argv;
-    open_app();
-    return 0;
-}
-
 static void add(struct archive *a, const char *name, const void *p, size_t n)
 {
     struct archive_entry *e = archive_entry_new();

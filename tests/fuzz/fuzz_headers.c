@@ -2,14 +2,6 @@
  * Accept-Encoding, traceparent, Content-Type, Accept), one a line; then the body of the reply that they are applied to. */
 #include "tests/fuzz/app.h"
 
-int LLVMFuzzerInitialize(int *argc, char ***argv)
-{
-    (void)argc;
-    (void)argv;
-    open_app();
-    return 0;
-}
-
 static service_reply *reply_of(const char *body, size_t n, bool ranges)
 {
     char *copy = malloc(n + 1);

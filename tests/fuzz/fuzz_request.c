@@ -2,14 +2,6 @@
  * The input is four parts, each ended by a newline but the last: media type, Accept, query, body. */
 #include "tests/fuzz/app.h"
 
-int LLVMFuzzerInitialize(int *argc, char ***argv)
-{
-    (void)argc;
-    (void)argv;
-    open_app();
-    return 0;
-}
-
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     const char *p = (const char *)data;

@@ -2,6 +2,7 @@
  * shapes with tails, schedules that cannot be are refused with a reason, and pipelines with a defect planted in them are caught.
  * KILN_FULL=1: all shapes and all defects (make emu-grid, emu-mutants). */
 #include "tests/arena.h"
+#include "tests/unit/device.h"
 #include "base/base.h"
 #include "workers/child.h"
 #include "workers/emu.h"
@@ -18,7 +19,7 @@ static worker_tools tools;
 static bool full;
 
 /* A device like the real one, but of four units: persistent blocks go round with few tiles. */
-static kiln_hw *device(kiln_arena *a)
+static kiln_hw *small_device(kiln_arena *a)
 {
     char text[1 << 14], small[1 << 14];
     kiln_hw *hw = NULL;
@@ -142,7 +143,7 @@ static void right_in_the_emulator(void **state)
         char why[600] = "";
         if (!full && !x->often) continue;
         kiln_arena *a = kiln_arena_open(&(kiln_host){.mem = mem});
-        kiln_hw *hw = device(a);
+        kiln_hw *hw = small_device(a);
         kiln_request *r = request(a, x->expr, x->inputs);
         kiln_kernel *k = kernel(a, r, hw, &x->s, why, sizeof why);
         if (!k) fail_msg("%s: %s", x->what, why);
@@ -210,7 +211,7 @@ static void planted_defects_are_caught(void **state)
     (void)state;
     char why[600] = "";
     kiln_arena *a = kiln_arena_open(&(kiln_host){.mem = mem});
-    kiln_hw *hw = device(a);
+    kiln_hw *hw = small_device(a);
     int tried = 0, caught = 0;
     for (size_t i = 0; i < sizeof mutants / sizeof *mutants; i++) {
         worker_verdict v;
@@ -261,17 +262,10 @@ static void chosen_where_it_pays(void **state)
     };
     (void)state;
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        char path[80], text[1 << 14];
         kiln_arena *a = kiln_arena_open(&(kiln_host){.mem = mem});
-        kiln_hw *hw = NULL;
+        kiln_hw *hw = device(a, cases[i].target);
         kiln_candidates *list = NULL;
         kiln_diag d = {0};
-        snprintf(path, sizeof path, "hwspecs/%s.json", cases[i].target);
-        FILE *f = fopen(path, "rb");
-        assert_non_null(f);
-        size_t n = fread(text, 1, sizeof text, f);
-        fclose(f);
-        if (kiln_hw_parse(a, (kiln_bytes){text, n}, &hw, &d)) fail_msg("%s", d.message);
         kiln_request *r = request(a, cases[i].expr, cases[i].inputs);
         if (kiln_construct(a, r->program, hw, "default", 1, &list, &d)) fail_msg("%s: %s", cases[i].inputs, d.message);
         const kiln_candidate *c = &list->c[0];
@@ -300,7 +294,7 @@ static void refusals(void **state)
         char why[600] = "";
         kiln_arena *a = kiln_arena_open(&(kiln_host){.mem = mem});
         kiln_request *r = request(a, bad[i].expr, bad[i].inputs);
-        if (kernel(a, r, device(a), &bad[i].s, why, sizeof why)) fail_msg("case %d passes", (int)i);
+        if (kernel(a, r, small_device(a), &bad[i].s, why, sizeof why)) fail_msg("case %d passes", (int)i);
         if (!strstr(why, bad[i].says)) fail_msg("case %d: %s", (int)i, why);
         kiln_arena_close(a);
     }
