@@ -16,7 +16,7 @@
 #include <unistd.h>
 #include "service/http.h"
 
-enum { QUEUE = 64, PAUSE_MS = 5, FEW = 120, MANY = 256 };
+enum { QUEUE = 64, PAUSE_MS = 5, FEW = 120, MANY = 32 };
 typedef struct guest {
     int fd;
     socklen_t n;
@@ -28,7 +28,7 @@ typedef struct loop {
     int set, wake; /* the library's epoll; the eventfd */
     pthread_t thread;
     bool runs;
-    int peak; /* most connections since memory was last given back */
+    int peak; /* most connections since memory was last given back, which happens at a quarter of them, and again at a quarter of those */
     pthread_mutex_t lock;
     atomic_int open, nguests; /* connections it has, as of its last turn, and those it is given */
     guest guests[QUEUE];
