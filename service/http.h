@@ -19,6 +19,9 @@ void *service_http_begin(void *app, const char *uri, struct MHD_Connection *con)
 enum MHD_Result service_http_handle(void *cls, struct MHD_Connection *con, const char *url, const char *method, const char *version,
                                     const char *data, size_t *n, void **con_cls);
 void service_http_ended(void *cls, struct MHD_Connection *con, void **con_cls, enum MHD_RequestTerminationCode why);
+/* The library's form of a reply, made once; in_pages: a large one may become a file whose pages the kernel sends. The reply keeps it. */
+struct MHD_Response *service_sent_of(service_reply *r, bool in_pages);
+struct MHD_Response *service_sent_apart(service_reply *r); /* one more, for headers of its own; the caller destroys it */
 /* A reply whose body is made while it is sent, until `read` answers -1; free is called with state at the end. */
 service_reply *service_reply_stream(const char *media, MHD_ContentReaderCallback read, void *state, void (*free)(void *state));
 #endif

@@ -70,12 +70,12 @@ static char *read_file(const char *path, char *why, size_t size)
     return text;
 }
 
-/* As many descriptors as connections need, where the system lets us. */
+/* As many descriptors as connections and prepared answers need, where the system lets us. */
 static void raise_files(int connections)
 {
     struct rlimit l;
     if (getrlimit(RLIMIT_NOFILE, &l)) return;
-    rlim_t want = (rlim_t)connections + 512;
+    rlim_t want = (rlim_t)connections + SERVICE_SENT_FILES + 512;
     if (l.rlim_cur >= want) return;
     l.rlim_cur = l.rlim_max == RLIM_INFINITY || l.rlim_max >= want ? want : l.rlim_max;
     if (setrlimit(RLIMIT_NOFILE, &l) || l.rlim_cur < want)
@@ -104,13 +104,15 @@ static int listen_local(const char *path, char *why, size_t size)
     return -1;
 }
 
+/* main ignores SIGPIPE; unless the library is told so, it sends no files by sendfile. */
 static struct MHD_Daemon *make(const http *h, unsigned most, void *loop, bool tls)
 {
     struct MHD_OptionItem keys[] = {{MHD_OPTION_HTTPS_MEM_CERT, 0, h->cert}, {MHD_OPTION_HTTPS_MEM_KEY, 0, h->key}, {MHD_OPTION_END, 0, NULL}};
     return MHD_start_daemon(MHD_USE_EPOLL | MHD_USE_NO_LISTEN_SOCKET | MHD_ALLOW_SUSPEND_RESUME | (tls ? MHD_USE_TLS : 0), 0, NULL, NULL,
                             service_http_handle, h->app, MHD_OPTION_URI_LOG_CALLBACK, service_http_begin, h->app,
                             MHD_OPTION_NOTIFY_COMPLETED, service_http_ended, NULL, MHD_OPTION_NOTIFY_CONNECTION, http_loop_seen, loop,
-                            MHD_OPTION_CONNECTION_LIMIT, most, MHD_OPTION_CONNECTION_TIMEOUT, (unsigned)h->app->config.idle_seconds,
+                            MHD_OPTION_SIGPIPE_HANDLED_BY_APP, 1, MHD_OPTION_CONNECTION_LIMIT, most,
+                            MHD_OPTION_CONNECTION_TIMEOUT, (unsigned)h->app->config.idle_seconds,
                             MHD_OPTION_CONNECTION_MEMORY_LIMIT, (size_t)SERVICE_CONNECTION_BYTES, MHD_OPTION_ARRAY, tls ? keys : keys + 2,
                             MHD_OPTION_END);
 }

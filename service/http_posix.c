@@ -1,6 +1,7 @@
 /* One call through libmicrohttpd: head, body, handler, wait, reply. */
 #include <microhttpd.h>
-#include <pthread.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -11,35 +12,6 @@
 #include "service/http.h"
 
 enum { PATIENCE_MS = 500 }; /* of a thread that many connections share; what takes longer is asked for again by the pool */
-
-/* The library's response takes over the body and outlives the reply while it is being sent; until then the reply holds it. */
-void service_reply_drop(service_reply *r)
-{
-    if (!r || atomic_fetch_sub(&r->refs, 1) != 1) return;
-    struct MHD_Response *sent = atomic_load(&r->sent);
-    if (sent)
-        MHD_destroy_response(sent);
-    else
-        free(r->body);
-    for (int i = 0; i < r->nheaders; i++) free(r->headers[i].value);
-    free(r);
-}
-
-static struct MHD_Response *response_of(service_reply *r)
-{
-    static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-    struct MHD_Response *m = atomic_load(&r->sent);
-    if (m) return m;
-    pthread_mutex_lock(&lock);
-    m = atomic_load(&r->sent);
-    if (!m) m = MHD_create_response_from_buffer(r->n, r->body, MHD_RESPMEM_MUST_FREE);
-    if (m && !atomic_load(&r->sent)) {
-        for (int i = 0; i < r->nheaders; i++) MHD_add_response_header(m, r->headers[i].name, r->headers[i].value);
-        atomic_store(&r->sent, m);
-    }
-    pthread_mutex_unlock(&lock);
-    return m;
-}
 
 void service_suspend(service_call *c)
 {
@@ -52,32 +24,34 @@ void service_resume(service_call *c)
     else http_resume(c->connection);
 }
 
-static void drop_reply(void *reply) { service_reply_drop(reply); }
-
 /* The same bytes with headers of this call alone: a reply may be shared, its headers are everyone's. */
-static struct MHD_Response *with_limits(service_call *c, service_reply *r)
+static struct MHD_Response *with_limits(const service_call *c, service_reply *r)
 {
-    struct MHD_Response *m = MHD_create_response_from_buffer_with_free_callback_cls(r->n, r->body, drop_reply, service_reply_ref(r));
-    if (!m) {
-        service_reply_drop(r);
-        return NULL;
-    }
-    for (int i = 0; i < r->nheaders; i++) MHD_add_response_header(m, r->headers[i].name, r->headers[i].value);
+    struct MHD_Response *m = service_sent_apart(r);
+    if (!m) return NULL;
     MHD_add_response_header(m, "RateLimit", c->limits);
     MHD_add_response_header(m, "RateLimit-Policy", c->policy);
     return m;
 }
 
+/* The library sends the head of a file by itself; corked, head and pages leave as one. On a unix socket the option fails, and there is no need. */
+static void cork(service_call *c, struct MHD_Connection *con, int on)
+{
+    const union MHD_ConnectionInfo *at = MHD_get_connection_info(con, MHD_CONNECTION_INFO_CONNECTION_FD);
+    c->corked = at && !setsockopt(at->connect_fd, IPPROTO_TCP, TCP_CORK, &on, sizeof on) && on;
+}
+
 static enum MHD_Result send_reply(service_call *c, service_reply *r)
 {
-    bool own = r && *c->limits && r->body; /* kept ones too: their bytes live as long as they do */
-    struct MHD_Response *m = !r ? NULL : own ? with_limits(c, r) : response_of(r);
+    bool own = r && *c->limits && (r->body || r->file); /* kept ones too: their bytes live as long as they do */
+    struct MHD_Response *m = !r ? NULL : own ? with_limits(c, r) : service_sent_of(r, false);
     if (!m) {
         service_reply_drop(r);
         return MHD_NO;
     }
     service_log_call(c, r->status);
     service_count_request(c->app->metrics, c->route, r->status, service_now_ms() - c->began_ms);
+    if (r->file) cork(c, c->connection, 1);
     enum MHD_Result done = MHD_queue_response(c->connection, (unsigned)r->status, m);
     if (own) MHD_destroy_response(m);
     service_reply_drop(r);
@@ -256,7 +230,7 @@ static enum MHD_Result dispatch(service_call *c)
     if (!r && (c->job || c->resume)) return MHD_YES; /* suspended */
     if (!r) r = service_problem(503, "out-of-memory", "out of memory", NULL, NULL);
     r = service_finish(c, r);
-    if (memo && r && r->keep && response_of(r)) service_memo_put(app->memo, c, generation, r);
+    if (memo && r && r->keep && service_sent_of(r, !*app->config.tls_cert)) service_memo_put(app->memo, c, generation, r);
     return send_reply(c, r);
 }
 
@@ -284,9 +258,10 @@ enum MHD_Result service_http_handle(void *cls, struct MHD_Connection *con, const
 void service_http_ended(void *cls, struct MHD_Connection *con, void **con_cls, enum MHD_RequestTerminationCode why)
 {
     service_call *c = *con_cls;
-    (void)cls, (void)con, (void)why;
+    (void)cls, (void)why;
     *con_cls = NULL;
     if (!c) return;
+    if (c->corked) cork(c, con, 0);
     service_job_drop(c->app->jobs, c->job);
     service_ask_drop(c->ask);
     free(c->body);

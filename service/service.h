@@ -38,8 +38,9 @@ typedef struct service_header {
 typedef struct service_reply {
     atomic_int refs;
     int status, nheaders;
-    char *body;
+    char *body; /* NULL: of a stream, or in `file` */
     size_t n;
+    int file; /* a sealed file that has the body, of the library's form; 0: none */
     service_header headers[20];
     bool digest, ranges;  /* wants a Repr-Digest; parts of it may be asked for */
     bool keep;            /* may be kept by the memo while the cache does not change */
@@ -138,7 +139,7 @@ typedef struct service_call {
     size_t n, cap, seen;
     void *connection;     /* of the HTTP library */
     service_reply *early; /* decided before the body was read */
-    bool started;
+    bool started, corked; /* corked: what it sends waits for the end */
     double began_ms;
     service_ask *ask; /* of a compile */
     service_job *job; /* waited for */

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """Who may: keys, scopes, expiry, rotation, tenants that see nothing of each other, limits, TLS, the unix socket, the book of changes. Usage: api_auth.py [BUILD]"""
-import json, os, ssl, statistics, subprocess, sys, tempfile, time
+import hashlib, json, os, ssl, statistics, subprocess, sys, tempfile, time
 sys.path.insert(0, os.path.dirname(__file__))
 from service import Checks, Service, UnixConnection, matmul
 
@@ -36,7 +36,7 @@ try:
     listed = s.call("GET", "/v1/admin/keys", key=secret)
     check("secrets are not kept", listed[0] == 200 and b"hash" not in listed[2] and ka.encode() not in listed[2] and len(json.loads(listed[2])["keys"]) == 3, listed)
     stored = b"".join(open(os.path.join(s.data, f), "rb").read() for f in os.listdir(s.data) if f.startswith("kiln.db"))
-    check("secrets are not stored", os.environ.get("KILN_API_POSTGRES") or ka.split("_")[2].encode() not in stored and a["id"].encode() in stored)
+    check("secrets are not stored", os.environ.get("KILN_API_POSTGRES") or ka.split("_", 2)[2].encode() not in stored and a["id"].encode() in stored)
     for body in ({"tenant": "Alpha!", "scopes": ["read"]}, {"tenant": "x", "scopes": []}, {"tenant": "x", "scopes": ["root"]}, {"tenant": "x", "scopes": ["read"], "expires": 1}, {"scopes": ["read"]}, [1]):
         check("bad key %s" % body, s.call("POST", "/v1/admin/keys", body, key=secret)[0] == 422)
 
@@ -76,6 +76,14 @@ try:
     check("limited tenant", s.call("PUT", "/v1/admin/tenants/slow", {"rate": 5, "compiles_per_day": 1}, key=secret)[0] == 204)
     slow = new_key("slow", ["compile", "read"])["key"]
     generous = new_key("generous", ["compile", "read"])["key"]
+    # A large artifact that was prepared is one file for all, the words about the limit are everyone's own.
+    s.call("PUT", "/v1/admin/tenants/large", {"visibility": "private", "rate": 1000}, key=secret)
+    large = new_key("large", ["compile", "read"])["key"]
+    product = {"op": "MatMul", "inputs": [{"name": n, "dtype": "f32", "shape": [512, 512]} for n in "ab"]}
+    href = next(x["href"] for x in json.loads(s.call("POST", "/v1/compile", product, key=large)[2])["artifacts"] if x["kind"] == "source")
+    got = [s.call("GET", href, key=large) for _ in range(3)]
+    check("large and limited", all(g[0] == 200 and hashlib.sha256(g[2]).hexdigest() == href.split("/")[-1] for g in got) and len(got[0][2]) > 16384, got[0][1])
+    check("each with its own limit", len({g[1]["Ratelimit"] for g in got}) == 3, [g[1] for g in got])
     s.call("PUT", "/v1/admin/tenants/generous", {"visibility": "private", "rate": 10}, key=secret)
     left = [s.call("POST", "/v1/compile", matmul(43), key=generous)[1].get("Ratelimit", "") for _ in range(4)]
     check("what is left is told with prepared answers too", all(left) and len(set(left)) > 1, left)

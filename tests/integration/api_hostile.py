@@ -93,7 +93,7 @@ try:
     for path in ("/nope", "/v1/blobs/sha256/../../etc/passwd", "/v1/kernels/..%2f..%2fetc", "/v1/jobs/../x", "/v1/targets/..x", "/v1/blobs/sha256/" + "0" * 64):
         problem(path, {404}, "not-found", None, "GET", path)
     problem("NUL in path", {400}, "invalid-path", None, "GET", "/v1/jobs/%00")
-    problem("long path", {414}, "limit-exceeded", None, "GET", "/" + "a" * 9000)
+    problem("long path", {414}, "limit-exceeded", None, "GET", "/" + "a" * 5000)
     problem("target id", {422}, "invalid-request", None, "PUT", "/v1/targets/..x", "{}", Content_Type="application/json")
     spec = json.load(open("hwspecs/x86-64-avx2.json"))
     problem("built-in target", {409}, None, None, "PUT", "/v1/targets/x86-64-avx2", json.dumps(spec), Content_Type="application/json")
