@@ -11,7 +11,8 @@ typedef struct packed {
     int blocked;                 /* reduce axis that is cut where blocks of the constant are to stay in L1 */
     bool padded;
     bool beside;                 /* the other factor has the lanes too (depthwise): nothing is shared between them */
-    int64_t lanes, nv, mr, band, kb;
+    int64_t lanes, nv, mr, kb;
+    int64_t band;                /* of p in one task; without p: of q's tiles, 1: all tiles */
 } packed;
 
 static int64_t extent(const packed *k, int axis) { return kn_cpu_extent(k->x, axis); }
@@ -117,24 +118,31 @@ static int64_t tasks_of(const packed *k, bool panels)
     return n;
 }
 
-/* A band of rows of the image: as many as leave every core tasks enough, and as a quarter of L2 holds of the other factor. */
+/* A band of rows of the image, or of tiles where the rows are one axis: as many as leave every core tasks enough, and as a quarter of L2 holds of
+ * the other factor. */
 static int64_t band_of(const packed *k, bool panels)
 {
-    if (k->p < 0) return 1;
+    if (k->p < 0 && panels) return 1;
     const kn_hw_level *l2 = kn_hw_level_named(k->x->hw, "l2");
     const kn_site_access *a = &k->x->load[k->v];
-    int64_t all = extent(k, k->p), row = a->bytes * (a->linear && a->coef[k->p] > 0 ? a->coef[k->p] : 1), want = 4 * (int64_t)k->x->hw->units;
+    int axis = k->p < 0 ? k->q : k->p;
+    int64_t tile = k->p < 0 ? k->mr : 1, all = kn_ceil_div(extent(k, axis), tile), want = 4 * (int64_t)k->x->hw->units;
+    int64_t row = tile * a->bytes * (a->linear && a->coef[axis] > 0 ? a->coef[axis] : 1);
     int64_t bands = kn_ceil_div(want, tasks_of(k, panels)), most = (l2 ? l2->capacity_bytes : 262144) / 4 / (row > 0 ? row : 1);
     int64_t band = kn_ceil_div(all, bands < 1 ? 1 : bands);
     if (band > most) band = most < 1 ? 1 : most;
     return kn_ceil_div(all, kn_ceil_div(all, band));
 }
 
+/* The rows' own axis is cut into bands. */
+static bool banded(const packed *k) { return k->p < 0 && k->band > 1; }
+
 static void put_splits(kn_buf *b, const packed *k)
 {
     const kn_site *x = k->x;
     kn_putf(b, "split %s %s %lld %lld\n", x->name, name(k, x->n), (long long)k->nv, (long long)k->lanes);
-    kn_putf(b, "split %s %s %lld\n", x->name, name(k, k->q), (long long)k->mr);
+    if (banded(k)) kn_putf(b, "split %s %s %lld %lld\n", x->name, name(k, k->q), (long long)k->band, (long long)k->mr);
+    else kn_putf(b, "split %s %s %lld\n", x->name, name(k, k->q), (long long)k->mr);
     if (k->p >= 0) kn_putf(b, "split %s %s %lld\n", x->name, name(k, k->p), (long long)k->band);
     if (k->kb) kn_putf(b, "split %s %s %lld\n", x->name, name(k, k->blocked), (long long)k->kb);
 }
@@ -156,7 +164,8 @@ static void put_unrolled(kn_buf *b, const packed *k)
 static bool in_panels(const packed *k)
 {
     const kn_hw_level *l2 = kn_hw_level_named(k->x->hw, "l2");
-    return k->p < 0 || !l2 || bytes_of_constant(k) > l2->capacity_bytes / 2;
+    if (!l2 || bytes_of_constant(k) > l2->capacity_bytes / 2) return true;
+    return k->p < 0 && extent(k, k->q) < 8 * 14 * (int64_t)k->x->hw->units; /* too few tiles for bands */
 }
 
 /* Its padding is filled in once, ahead: every panel would fill it in again. */
@@ -173,6 +182,7 @@ static void try_tile(packed *k, kn_plans *plans)
     bool panels = in_panels(k);
     const char *n = name(k, x->n), *q = name(k, k->q), *p = k->p >= 0 ? name(k, k->p) : NULL;
     k->band = band_of(k, panels);
+    bool cut = banded(k);
     kn_buf b;
     kn_buf_init(&b, plans->a);
     kn_putn(&b, x->before.p ? x->before.p : "", x->before.n);
@@ -180,20 +190,20 @@ static void try_tile(packed *k, kn_plans *plans)
     kn_putf(&b, "reorder %s", x->name);
     put_others(&b, k, " %s.0");
     if (panels) kn_putf(&b, " %s.0", n);
-    if (p) kn_putf(&b, " %s.0", p);
+    if (p || cut) kn_putf(&b, " %s.0", p ? p : q);
     kn_put(&b, " |");
     if (k->kb) put_reduction(&b, k, true);
     if (p) kn_putf(&b, " %s.1", p);
-    kn_putf(&b, " %s.0", q);
+    kn_putf(&b, " %s.%d", q, cut);
     if (!panels) kn_putf(&b, " %s.0", n); /* results are written from end to end; the constant stays in L2 */
     put_reduction(&b, k, false);
-    kn_putf(&b, " | %s.1 %s.1 %s.2\n", q, n, n);
+    kn_putf(&b, " | %s.%d %s.1 %s.2\n", q, cut + 1, n, n);
     for (int i = 0; i < x->s->nspatial; i++)
         if (i != x->n && i != k->q && i != k->p) kn_putf(&b, "parallel %s %s.0\n", x->name, name(k, i));
     if (panels) kn_putf(&b, "parallel %s %s.0\n", x->name, n);
-    if (p) kn_putf(&b, "parallel %s %s.0\n", x->name, p);
+    if (p || cut) kn_putf(&b, "parallel %s %s.0\n", x->name, p ? p : q);
     put_unrolled(&b, k);
-    kn_putf(&b, "unroll %s %s.1\nunroll %s %s.1\nvectorize %s %s.2\nprepack %s %d", x->name, q, x->name, n, x->name, n, x->name, k->w);
+    kn_putf(&b, "unroll %s %s.%d\nunroll %s %s.1\nvectorize %s %s.2\nprepack %s %d", x->name, q, cut + 1, x->name, n, x->name, n, x->name, k->w);
     for (int i = 0; i < x->s->nspatial; i++)
         if (has(k, k->w, i) && i != x->n) kn_putf(&b, " %s.0", name(k, i));
     kn_putf(&b, " %s.0", n);

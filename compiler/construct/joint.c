@@ -75,7 +75,7 @@ static bool join_stmt(joint *j, int n)
     kn_site_of(j->a, j->t, g, j->hw, &v);
     int count = kn_loads(v.s->body, loads, KN_SITE_LOADS);
     int64_t extent = v.s->axes[x + 1].extent;
-    if (count > KN_SITE_LOADS || v.contraction || is_value(v.s->body, x) || is_value(v.s->body, x + 1)) return false;
+    if (count > KN_SITE_LOADS || is_value(v.s->body, x) || is_value(v.s->body, x + 1)) return false;
     for (int l = 0; l <= count; l++) {
         const kn_site_access *c = l < count ? &v.load[l] : &v.store;
         int tensor = l < count ? loads[l]->u.tensor : v.s->out;

@@ -12,6 +12,28 @@ static bool identity_read(const kn_stmt *e, const kn_expr *load)
     return !load->padded && seen == (e->naxes ? (1u << e->naxes) - 1 : 0);
 }
 
+/* A dimension of one element may be read at 0 (a broadcast): that is an axis of one iteration of e, which it then is read at. */
+static const kn_expr *name_units(kn_step *s, kn_stmt *e, const kn_expr *load)
+{
+    kn_expr *idx[KILN_MAX_RANK];
+    bool any = false;
+    uint32_t used = kn_axes_in(load);
+    for (int i = 0; i < load->nargs; i++) {
+        idx[i] = load->args[i];
+        bool unit = idx[i]->op == KN_OP_CONST_I && !idx[i]->u.i && s->t->program->tensors[load->u.tensor].shape[i] == 1;
+        for (int x = 0; unit && x < e->naxes; x++) {
+            if (e->axes[x].extent > 1 || used >> x & 1) continue;
+            idx[i] = kn_axis_ref(s->a, x);
+            used |= 1u << x;
+            unit = false;
+            any = true;
+        }
+    }
+    kn_expr *read = any && !load->padded ? kn_load(s->a, s->t->program, load->u.tensor, idx) : NULL;
+    if (read) kn_stmt_replace(s->a, e, load, read);
+    return read ? read : load;
+}
+
 static kiln_status find_reader(kn_step *s, int tensor, int *reader)
 {
     kn_program *p = s->t->program;
@@ -24,8 +46,9 @@ static kiln_status find_reader(kn_step *s, int tensor, int *reader)
         *reader = i;
     }
     if (*reader < 0) return kn_step_refuse(s, "nothing reads '%s'", s->args[0]);
-    const kn_stmt *e = p->stmts[*reader];
+    kn_stmt *e = p->stmts[*reader];
     const char *name = p->tensors[e->out].name;
+    one = name_units(s, e, one);
     if (e->red != KN_RED_NONE || e->scatter) return kn_step_refuse(s, "'%s', which reads '%s', is not a map statement", name, s->args[0]);
     if (!identity_read(e, one)) return kn_step_refuse(s, "'%s' does not read '%s' at its own axes", name, s->args[0]);
     for (int i = 0; i < one->nargs; i++)
