@@ -16,6 +16,7 @@ const char emu_cuda_text[] =
     "void (*emu_wait)(int groups);\n"
     "void (*emu_rows)(int *r, const void *at, int n, int trans);\n"
     "void (*emu_mma)(const char *ptx, void *d, const int *a, const int *b);\n"
+    "unsigned (*emu_peer)(unsigned x, int mask);\n"
     "void (*emu_group)(int step);\n"
     "unsigned long long (*emu_matrix)(const void *at, unsigned lead, unsigned stride);\n"
     "void (*emu_wgmma)(const char *ptx, void **d, unsigned long long a, unsigned long long b, int ta, int tb);\n"

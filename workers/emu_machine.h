@@ -34,7 +34,7 @@ typedef struct emu_fiber {
 } emu_fiber;
 
 /* An operation that all threads of a warp carry out together: what each brings, and how many times there was one. */
-enum emu_warp_op { EMU_NO_OP, EMU_OP_ROWS, EMU_OP_TURNED, EMU_OP_MMA };
+enum emu_warp_op { EMU_NO_OP, EMU_OP_ROWS, EMU_OP_TURNED, EMU_OP_MMA, EMU_OP_PEER };
 typedef struct emu_warp {
     enum emu_warp_op op;
     int n, arrived;
@@ -42,6 +42,7 @@ typedef struct emu_warp {
     const void *at[EMU_LANES];
     int *r[EMU_LANES];
     const emu_operands *x[EMU_LANES];
+    unsigned word[EMU_LANES], *answer[EMU_LANES];
 } emu_warp;
 
 typedef struct emu_meeting { int arrived; unsigned done; bool fenced[2]; } emu_meeting; /* fenced: of the meeting at hand, of the last one */

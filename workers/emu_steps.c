@@ -49,7 +49,10 @@ static void together(enum emu_warp_op op, int n, const char *ptx)
         if (op == EMU_OP_MMA && !emu_mma_run(ptx, w->x)) {
             emu_stop("an mma.sync that the emulator does not know");
         }
-        if (op != EMU_OP_MMA && emu.trouble[0] == 0) {
+        for (int lane = 0; op == EMU_OP_PEER && lane < EMU_LANES; lane++) {
+            *w->answer[lane] = w->word[lane ^ n];
+        }
+        if ((op == EMU_OP_ROWS || op == EMU_OP_TURNED) && emu.trouble[0] == 0) {
             emu_ldmatrix(w->r, w->at, n, op == EMU_OP_TURNED);
         }
         w->arrived = 0;
@@ -76,6 +79,22 @@ static void rows(int *r, const void *at, int n, int trans)
         emu_stop("ldmatrix at an address that is no multiple of 16");
     }
     together(trans ? EMU_OP_TURNED : EMU_OP_ROWS, n, NULL);
+}
+
+/* shfl.sync.bfly: the word of the thread whose number differs in these bits. */
+static unsigned peer(unsigned x, int mask)
+{
+    emu_warp *w = &emu_here()->warps[emu.now / EMU_LANES];
+    int lane = emu.now % EMU_LANES;
+    unsigned answer = x;
+    if (mask < 0 || mask >= EMU_LANES || emu.nthreads % EMU_LANES) {
+        emu_stop("a shuffle beyond the warp");
+        return x;
+    }
+    w->word[lane] = x;
+    w->answer[lane] = &answer;
+    together(EMU_OP_PEER, mask, NULL);
+    return answer;
 }
 
 static void mma(const char *ptx, void *d, const int *a, const int *b)
@@ -337,6 +356,7 @@ bool emu_hand_over(void *(*find)(void *so, const char *name), void *so)
     HAND("emu_wait", void (*f)(int), wait_groups)
     HAND("emu_rows", void (*f)(int *, const void *, int, int), rows)
     HAND("emu_mma", void (*f)(const char *, void *, const int *, const int *), mma)
+    HAND("emu_peer", unsigned (*f)(unsigned, int), peer)
     HAND("emu_group", void (*f)(int), group)
     HAND("emu_matrix", unsigned long long (*f)(const void *, unsigned, unsigned), matrix)
     HAND("emu_wgmma", void (*f)(const char *, void **, unsigned long long, unsigned long long, int, int), wgmma)

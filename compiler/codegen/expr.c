@@ -302,6 +302,14 @@ static void select_value(kn_gen *g, const kn_expr *e)
     kn_put(&g->out, ")");
 }
 
+static void peer(kn_gen *g, const kn_expr *e)
+{
+    kn_put_helper(g, KN_SN_PEER, "peer", e->dtype, 1);
+    kn_put(&g->out, "(");
+    kn_put_scalar(g, e->args[0]);
+    kn_putf(&g->out, ", %lld)", (long long)e->u.i);
+}
+
 static void special(kn_gen *g, const kn_expr *e)
 {
     switch (e->op) {
@@ -317,6 +325,7 @@ static void special(kn_gen *g, const kn_expr *e)
         kn_put_scalar(g, e->args[0]);
         g->bound[e->var] = false;
         break;
+    case KN_OP_PEER: peer(g, e); break;
     case KN_OP_HSUM: kn_put_hsum(g, e); break;
     case KN_OP_SELECT: select_value(g, e); break;
     case KN_OP_CAST: cast(g, e); break;

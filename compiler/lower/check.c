@@ -115,8 +115,17 @@ static kiln_status check_pipe(checker *c, const kn_pipe *p, enum sameness where)
     return KILN_OK;
 }
 
-static kiln_status check_store(checker *c, const kn_ls *s)
+static bool asks_peers(const kn_expr *e)
 {
+    bool yes = e->op == KN_OP_PEER;
+    for (int i = 0; i < e->nargs && !yes; i++) yes = asks_peers(e->args[i]);
+    return yes;
+}
+
+static kiln_status check_store(checker *c, const kn_ls *s, enum sameness where)
+{
+    if (asks_peers(s->value) && (where != BLOCK_SAME || !c->p->hw->gpu || c->fn->threads % c->p->hw->lanes))
+        return wrong(c, "a value of other threads that not all of a warp bring", "");
     if (s->buffer < 0 || s->buffer >= c->p->nbuffers) return wrong(c, "store to no buffer", "");
     const kn_buffer *b = &c->p->buffers[s->buffer];
     kiln_status st = check_expr(c, s->index);
@@ -177,7 +186,7 @@ static kiln_status check_list(checker *c, const kn_ls *s, enum sameness where);
 static kiln_status check_one(checker *c, const kn_ls *s, enum sameness where)
 {
     kiln_status st = KILN_OK;
-    if (s->kind == KN_LS_STORE) return check_store(c, s);
+    if (s->kind == KN_LS_STORE) return check_store(c, s, where);
     if (s->kind == KN_LS_CALL) return check_call(c, s->call);
     if (s->kind == KN_LS_FRAGMENT) return check_fragment(c, s->fragment, where);
     if (s->kind == KN_LS_PIPE) return check_pipe(c, s->pipe, where);

@@ -21,6 +21,7 @@ static void put_expr(kn_buf *b, const kn_lprog *p, const kn_expr *e)
         return;
     case KN_OP_LANES: kn_putf(b, "lanes<%s:%d>(", p->var_names[e->u.var], e->lanes); break;
     case KN_OP_SPLAT: kn_putf(b, "splat<%d>(", e->lanes); break;
+    case KN_OP_PEER: kn_putf(b, "peer<%d>(", (int)e->u.i); break;
     case KN_OP_HSUM: kn_putf(b, "hsum<%d>(", (int)e->u.i); break;
     case KN_OP_ZIP: kn_putf(b, "zip<%d>(", (int)e->u.i); break;
     case KN_OP_UNZIP: kn_putf(b, "unzip<%d>(", (int)e->u.i); break;

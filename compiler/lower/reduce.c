@@ -152,6 +152,63 @@ static void fold(kn_tile *x)
     x->lane_var = x->vloop = -1;
 }
 
+/* The thread's value of each result becomes that of the 2, 4 .. n threads that differ in the low bits of their numbers, in all of these: bit by bit
+ * within warps, so that every thread adds the same in the same order. */
+static void butterfly(kn_tile *x, int64_t n)
+{
+    kn_lw *w = x->w;
+    for (int64_t bit = 1; bit < n && !w->status; bit *= 2)
+        for (int64_t c = 0; c < x->ncombo; c++) {
+            kn_expr *mine = kn_lw_read(w, x->acc, kn_lw_int(w, c), 1);
+            kn_expr *other = kn_lw_node(w, KN_OP_PEER, x->acc_type, 1, mine, NULL, NULL);
+            if (!w->status) other->u.i = bit;
+            kn_lw_store(w, x->acc, kn_lw_int(w, c), combine(x, mine, other));
+        }
+}
+
+static bool power_of_two(int64_t n) { return (n & (n - 1)) == 0; }
+
+/* The fastest n threads hold parts of the same results, and whole warps of them can talk without memory. */
+static bool by_warps(const kn_tile *x, int64_t n, int64_t stride)
+{
+    const kn_hw *hw = x->w->hw;
+    return hw->lanes == 32 && stride == 1 && power_of_two(n) && x->w->threads % hw->lanes == 0 && n <= 32 * 32 &&
+           kn_dtype_class(x->acc_type) != 'b' && kn_dtype_bytes(x->acc_type) >= 4;
+}
+
+/* Some loop around the tile comes round again: what the last round left may still be read. */
+static bool comes_again(const kn_sg *sg)
+{
+    bool again = false;
+    for (int i = 0; i < sg->tile; i++) again |= sg->g->loops[i].kind == KN_SERIAL && sg->g->loops[i].extent > 1 && sg->g->loops[i].shared_with < 0;
+    return again;
+}
+
+/* Within warps, then across them: each warp's result goes to shared memory, and every warp combines all of its row's. */
+static void combine_warps(kn_tile *x, int64_t n)
+{
+    kn_lw *w = x->w;
+    int64_t lanes = w->hw->lanes, warps = w->threads / lanes, row = n / lanes;
+    butterfly(x, n < lanes ? n : lanes);
+    if (n <= lanes) return;
+    int sh = kn_lw_buffer(w, "part", x->acc_type, 1, x->ncombo * warps, KN_SHARED);
+    kn_expr *warp = kn_lw_let(w, "warp", kn_bin(w->a, KN_OP_FLOORDIV, w->thread, kn_lw_int(w, lanes)));
+    kn_expr *lane = kn_lw_let(w, "lane", kn_bin(w->a, KN_OP_MOD, w->thread, kn_lw_int(w, lanes)));
+    if (comes_again(x->sg)) kn_lw_barrier(w);
+    kn_ls *first = kn_lw_if(w, kn_lw_node(w, KN_OP_EQ, KN_BOOL, 1, lane, kn_lw_int(w, 0), NULL)), **after = w->tail;
+    if (!first) return;
+    w->tail = &first->body;
+    for (int64_t c = 0; c < x->ncombo; c++)
+        kn_lw_store(w, sh, kn_lw_simp(w, kn_bin(w->a, KN_OP_ADD, warp, kn_lw_int(w, c * warps))), kn_lw_read(w, x->acc, kn_lw_int(w, c), 1));
+    w->tail = after;
+    kn_lw_barrier(w);
+    kn_expr *from = kn_bin(w->a, KN_OP_MUL, kn_bin(w->a, KN_OP_FLOORDIV, w->thread, kn_lw_int(w, n)), kn_lw_int(w, row));
+    from = kn_lw_let(w, "parts", kn_bin(w->a, KN_OP_ADD, from, kn_bin(w->a, KN_OP_MOD, w->thread, kn_lw_int(w, row))));
+    for (int64_t c = 0; c < x->ncombo; c++)
+        kn_lw_store(w, x->acc, kn_lw_int(w, c), kn_lw_read(w, sh, kn_lw_simp(w, kn_bin(w->a, KN_OP_ADD, from, kn_lw_int(w, c * warps))), 1));
+    butterfly(x, row);
+}
+
 /* Combines across the threads of rfactor loops; true when only some threads hold the result (condition in *owner). */
 void kn_tile_combine_threads(kn_tile *x, kn_expr **owner)
 {
@@ -165,6 +222,11 @@ void kn_tile_combine_threads(kn_tile *x, kn_expr **owner)
         int64_t stride = 1;
         for (int k = i + 1; k < sg->g->nloops; k++)
             if (sg->g->loops[k].kind == KN_THREAD) stride *= sg->g->loops[k].extent;
+        if (by_warps(x, l->extent, stride)) {
+            combine_warps(x, l->extent);
+            *owner = kn_lw_and(w, *owner, kn_lw_node(w, KN_OP_EQ, KN_BOOL, 1, sg->val[i], kn_lw_int(w, 0), NULL));
+            continue;
+        }
         int sh = kn_lw_buffer(w, "part", x->acc_type, 1, x->ncombo * w->threads, KN_SHARED);
         for (int64_t c = 0; c < x->ncombo; c++)
             kn_lw_store(w, sh, kn_lw_simp(w, kn_bin(w->a, KN_OP_ADD, kn_lw_int(w, c * w->threads), w->thread)),

@@ -16,6 +16,7 @@ typedef struct thread {
     int64_t *vars;
     cells *regs;      /* registers, and a GPU's scratch */
     bool done;
+    double brought;   /* to the threads of its warp */
     const kn_call *call; /* of the instruction that runs; operand o begins at element base[o] */
     int64_t base[KN_INTRIN_OPERANDS];
 } thread;
@@ -149,6 +150,13 @@ static vec eval(thread *t, const kn_expr *e)
         a = eval(t, e->args[0]);
         r.x[0] = a.x[0];
         for (int i = 1; i < a.n; i++) r.x[0] = combine((int)e->u.i, r.x[0], a.x[i]);
+        return r;
+    case KN_OP_PEER:
+        t->brought = eval(t, e->args[0]).x[0];
+        swapcontext(&t->at, &t->m->home);
+        if ((int64_t)(t - t->m->t) / 32 * 32 + 32 > t->m->f->threads) stop(t->m, "a part of a warp", "peer", t - t->m->t);
+        else r.x[0] = t->m->t[(t - t->m->t) ^ e->u.i].brought;
+        swapcontext(&t->at, &t->m->home);
         return r;
     case KN_OP_ZIP:
         for (int k = 0; k < e->nargs; k++) {

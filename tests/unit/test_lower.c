@@ -8,7 +8,7 @@
 #include <cmocka.h>
 
 static kn_hw cpu = { .id = "cpu", .gpu = false, .max_threads_per_block = 1, .vector_bytes = 64 };
-static kn_hw gpu = { .id = "gpu", .gpu = true, .max_threads_per_block = 1024, .max_shared_per_block = 49152 };
+static kn_hw gpu = { .id = "gpu", .gpu = true, .max_threads_per_block = 1024, .max_shared_per_block = 49152, .lanes = 32 };
 
 static kiln_bytes bytes(const char *s) { return (kiln_bytes){ s, strlen(s) }; }
 

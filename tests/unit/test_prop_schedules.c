@@ -12,7 +12,7 @@
 #include "te/ref.h"
 
 static kn_hw cpu = {.id = "cpu", .gpu = false, .max_threads_per_block = 1, .vector_bytes = 64};
-static kn_hw gpu = {.id = "gpu", .gpu = true, .max_threads_per_block = 1024, .max_shared_per_block = 49152};
+static kn_hw gpu = {.id = "gpu", .gpu = true, .max_threads_per_block = 1024, .max_shared_per_block = 49152, .lanes = 32};
 static const struct {
     const char *inputs, *text;
 } programs[] = {
