@@ -135,12 +135,45 @@ kiln_status kn_rule_softmax(kn_raw *r)
     return kn_raw_out(r, 0, kn_emit_reshape(r->s, y, rank, shape));
 }
 
+/* was * momentum + now * (1 - momentum), as output k. */
+static kiln_status running(kn_raw *r, int k, int was, int now)
+{
+    double momentum = kn_raw_float(r, "momentum", 0.9);
+    if (!kn_raw_wants(r, k)) return KILN_OK;
+    int kept = kn_emit2(r->s, "Mul", was, kn_emit_scalar_like(r->s, was, momentum));
+    int added = kn_emit2(r->s, "Mul", now, kn_emit_scalar_like(r->s, now, 1 - momentum));
+    return kn_raw_out(r, k, kn_emit2(r->s, "Add", kept, added));
+}
+
+/* Training: mean and variance (of the population) are the batch's own, in place of the given ones. */
+static kiln_status batch_moments(kn_raw *r, int in[5])
+{
+    int rank = kn_raw_in(r, 0)->rank;
+    int64_t list[KILN_MAX_RANK];
+    list[0] = 0;
+    for (int i = 2; i < rank; i++) list[i - 1] = i;
+    kn_gattr keep[] = {kn_gattr_ints(r->s->a, "axes", rank - 1, list), kn_gattr_int("keepdims", 1)};
+    kn_gattr drop[] = {keep[0], kn_gattr_int("keepdims", 0)};
+    int mean = kn_emit(r->s, "ReduceMean", 1, in, 2, keep), away = kn_emit2(r->s, "Sub", in[0], mean);
+    int square = kn_emit2(r->s, "Mul", away, away);
+    in[3] = kn_emit(r->s, "ReduceMean", 1, in, 2, drop);
+    in[4] = square < 0 ? -1 : kn_emit(r->s, "ReduceMean", 1, &square, 2, drop);
+    kiln_status s = running(r, 1, r->in[3], in[3]);
+    return s == KILN_OK ? running(r, 2, r->in[4], in[4]) : s;
+}
+
 kiln_status kn_rule_batchnormalization(kn_raw *r)
 {
-    if (kn_raw_int(r, "training_mode", 0)) return kn_raw_bad(r, KILN_UNSUPPORTED, "training_mode 1 is not supported");
+    int in[5];
+    for (int i = 0; i < 5; i++) {
+        if (!kn_raw_in(r, i)) return kn_raw_bad(r, KILN_REQUEST, "input %d is mandatory", i);
+        in[i] = r->in[i];
+    }
     if (!kn_raw_int(r, "spatial", 1)) return kn_raw_bad(r, KILN_UNSUPPORTED, "spatial 0 is not supported");
+    if (kn_raw_in(r, 0)->rank < 2) return kn_raw_bad(r, KILN_REQUEST, "input 0 has no channels; [N, C, ...] is right");
+    kiln_status s = kn_raw_int(r, "training_mode", 0) ? batch_moments(r, in) : KILN_OK;
     kn_gattr a = kn_gattr_float("epsilon", kn_raw_float(r, "epsilon", 1e-5));
-    return kn_raw_out(r, 0, kn_emit(r->s, "BatchNormalization", r->nin, r->in, 1, &a));
+    return s == KILN_OK ? kn_raw_out(r, 0, kn_emit(r->s, "BatchNormalization", 5, in, 1, &a)) : s;
 }
 
 /* Before opset 21 scale and bias were one number a group: each stands for its channels. */
