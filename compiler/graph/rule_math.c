@@ -148,15 +148,16 @@ static kiln_status running(kn_raw *r, int k, int was, int now)
 /* Training: mean and variance (of the population) are the batch's own, in place of the given ones. */
 static kiln_status batch_moments(kn_raw *r, int in[5])
 {
-    int rank = kn_raw_in(r, 0)->rank;
-    int64_t list[KILN_MAX_RANK];
-    list[0] = 0;
-    for (int i = 2; i < rank; i++) list[i - 1] = i;
-    kn_gattr keep[] = {kn_gattr_ints(r->s->a, "axes", rank - 1, list), kn_gattr_int("keepdims", 1)};
-    kn_gattr drop[] = {keep[0], kn_gattr_int("keepdims", 0)};
-    int mean = kn_emit(r->s, "ReduceMean", 1, in, 2, keep), away = kn_emit2(r->s, "Sub", in[0], mean);
-    int square = kn_emit2(r->s, "Mul", away, away);
+    const kn_value *x = kn_raw_in(r, 0);
+    int rank = x->rank;
+    int64_t list[KILN_MAX_RANK], each[KILN_MAX_RANK];
+    for (int i = 0; i < rank; i++) {
+        each[i] = i == 1 ? x->shape[1] : 1;
+        if (i != 1) list[i ? i - 1 : 0] = i;
+    }
+    kn_gattr drop[] = {kn_gattr_ints(r->s->a, "axes", rank - 1, list), kn_gattr_int("keepdims", 0)};
     in[3] = kn_emit(r->s, "ReduceMean", 1, in, 2, drop);
+    int away = in[3] < 0 ? -1 : kn_emit2(r->s, "Sub", in[0], kn_emit_reshape(r->s, in[3], rank, each)), square = kn_emit2(r->s, "Mul", away, away);
     in[4] = square < 0 ? -1 : kn_emit(r->s, "ReduceMean", 1, &square, 2, drop);
     kiln_status s = running(r, 1, r->in[3], in[3]);
     return s == KILN_OK ? running(r, 2, r->in[4], in[4]) : s;

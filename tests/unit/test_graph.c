@@ -114,6 +114,21 @@ static void versions(void **state)
     accept(9, "Softmax(%1)\ny f32[2,3,4] = Reshape");
 }
 
+/* Batch normalisation that trains takes the batch's own moments, and blends the running ones. */
+static void training(void **state)
+{
+    (void)state;
+    put_value(&graph, 11, "x", 1, 3, D(2, 3, 4));
+    for (int i = 0; i < 4; i++) put_value(&graph, 11, (const char *[]){"scale", "b", "mean", "var"}[i], 1, 1, D(3));
+    put_node_head(&node, "BatchNormalization", "x scale b mean var", "y m v");
+    put_int_attr(&node, "training_mode", 1);
+    put_message(&graph, 1, &node);
+    put_value(&graph, 12, "y", 1, 3, D(2, 3, 4));
+    put_value(&graph, 12, "v", 1, 1, D(3));
+    accept(15, "%9 f32[3] = ReduceMean(%8) axes=0,2 keepdims=0\n%11 f32[3] = Mul(var, %10)\n%13 f32[3] = Mul(%9, %12)\nv f32[3] = Add(%11, %13)\n"
+               "y f32[2,3,4] = BatchNormalization(x, scale, b, %5, %9) epsilon=1e-05\n");
+}
+
 /* Nodes in any order are put in one that runs. */
 static void order(void **state)
 {
@@ -428,8 +443,7 @@ static void json_refused(void **state)
 int main(void)
 {
 #define T(f) cmocka_unit_test_setup_teardown(f, set_up, tear_down)
-    const struct CMUnitTest tests[] = {T(small_model), T(shape_plumbing), T(versions),           T(order), T(branches),    T(malformed),
-                                       T(truncated),   T(external_data),  T(dimensions_by_name), T(open_ends_as_text), T(json),  T(json_refused),
-                                       T(missing_operators)};
+    const struct CMUnitTest tests[] = {T(small_model), T(shape_plumbing), T(versions), T(training), T(order), T(branches), T(malformed), T(truncated),
+                                       T(external_data), T(dimensions_by_name), T(open_ends_as_text), T(json), T(json_refused), T(missing_operators)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
