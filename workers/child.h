@@ -25,7 +25,8 @@ typedef struct child_limits {
 } child_limits;
 
 typedef struct child_result {
-    bool timed_out;  /* killed at the deadline or by the limit of CPU time */
+    bool timed_out;  /* killed at the deadline, by the limit of CPU time, or because worker_tools.stop said so */
+    bool stopped;    /* the last of these */
     int exit_code;   /* -1 when killed by a signal */
     int signal;      /* 0 when it exited */
     char *out, *err; /* stdout and stderr: never NULL after child_run() returned true, NUL-terminated, private path removed */

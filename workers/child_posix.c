@@ -123,12 +123,12 @@ static bool has_ended(pid_t pid)
 }
 
 /* Reads both streams until the child ends, the deadline passes or it shall stop; false: to be killed. */
-static bool attend(const worker_tools *t, pid_t pid, stream s[2], double deadline)
+static bool attend(const worker_tools *t, pid_t pid, stream s[2], double deadline, bool *stopped)
 {
     int pidfd = (int)syscall(SYS_pidfd_open, pid, 0);
     bool ended = false;
     for (double left = deadline - now_ms(); !ended && left > 0; left = deadline - now_ms()) {
-        if (t->stop != NULL && t->stop(t->stop_user)) { break; }
+        if ((*stopped = t->stop != NULL && t->stop(t->stop_user))) { break; }
         struct pollfd p[3] = {{s[0].fd, POLLIN, 0}, {s[1].fd, POLLIN, 0}, {pidfd, POLLIN, 0}};
         int wait = left > 1e9 ? 1000000000 : (int)left + 1;
         if (t->stop != NULL && wait > STOP_TICK_MS) { wait = STOP_TICK_MS; }
@@ -243,7 +243,8 @@ bool child_run(const worker_tools *t, const char *dir, const char *const *argv, 
         free(s[1].p);
         return false;
     }
-    finish(pid, attend(t, pid, s, start + l->deadline_ms), dir, s, r);
+    bool ended = attend(t, pid, s, start + l->deadline_ms, &r->stopped);
+    finish(pid, ended, dir, s, r);
     if (t->bwrap[0] && r->exit_code > 128 && r->exit_code <= 128 + SIGRTMAX) { /* how bubblewrap says that it was killed */
         r->signal = r->exit_code - 128;
         r->exit_code = -1;

@@ -154,8 +154,9 @@ static bool run_child(const worker_tools *t, const verify_job *j, const worker_b
     } else if (!child_run(t, dir, (const char *const[]){"run", NULL}, &limits, r)) {
         ok = trouble(e, "%s", r->why);
         child_result_free(r);
-    } else if (r->exit_code == CHILD_SANDBOX_EXIT) {
+    } else if (r->exit_code == CHILD_SANDBOX_EXIT || r->stopped) {
         ok = trouble(e, "the child could not start: %.500s", r->err);
+        if (r->stopped) { *e = (worker_error){.status = KILN_STOPPED, .slug = "deadline-exceeded", .message = "stopped while verifying"}; }
         child_result_free(r);
     }
     child_dir_remove(dir);

@@ -67,7 +67,10 @@ static const mutant mutants[] = {
     {"float s = 0;", "float s = 0; extern int no_such_function(void); s += no_such_function();", "cannot be loaded"},
 };
 
-static bool verify(const char *text, int budget_ms, worker_verdict *v)
+static bool (*stop)(void *user);
+
+/* False: no verdict, and e says why. */
+static bool judged(const char *text, int budget_ms, worker_verdict *v, worker_error *e)
 {
     static const char expr[] = "y[M] +=! a[M,K]", inputs[] = "a=f32:33x40";
     static const char *const flags[] = {"-O1"};
@@ -75,29 +78,52 @@ static bool verify(const char *text, int budget_ms, worker_verdict *v)
     kiln_arena *a = kiln_arena_open(&host);
     kiln_request *r = NULL;
     kiln_diag d = {0};
-    worker_error e;
     worker_blob so;
     assert_int_equal(kiln_request_text(a, (kiln_bytes){expr, strlen(expr)}, (kiln_bytes){inputs, strlen(inputs)}, NULL, &r,
                                        &d), KILN_OK);
     kiln_kernel k = {.language = "c", .entry = "kiln_test", .source = {text, strlen(text)}};
-    bool compiled = worker_compile_c(&tools, k.source, flags, 1, 20000, &so, &e);
+    bool compiled = worker_compile_c(&tools, k.source, flags, 1, 20000, &so, e);
     if (!compiled) {
-        print_error("%s\n", e.message);
+        print_error("%s\n", e->message);
     }
     assert_true(compiled);
-    bool ran = worker_verify_cpu(&tools, r->program, &k, &so, budget_ms, v, &e);
-    if (!ran) {
-        print_error("%s\n", e.message);
-    }
-    assert_true(ran);
-    if (v->ok) {
+    worker_tools stoppable = tools;
+    stoppable.stop = stop;
+    bool ran = worker_verify_cpu(&stoppable, r->program, &k, &so, budget_ms, v, e);
+    if (ran && v->ok) {
         double us[3] = {0};
-        assert_true(worker_time_cpu(&tools, r->program, &k, &so, 2, 3, &us[0], &us[1], &us[2], &e));
+        assert_true(worker_time_cpu(&tools, r->program, &k, &so, 2, 3, &us[0], &us[1], &us[2], e));
         assert_true(us[1] <= us[0] && us[0] <= us[2] && us[0] > 0);
     }
     free(so.p);
     kiln_arena_close(a);
+    return ran;
+}
+
+static bool verify(const char *text, int budget_ms, worker_verdict *v)
+{
+    worker_error e;
+    bool ran = judged(text, budget_ms, v, &e);
+    if (!ran) {
+        print_error("%s\n", e.message);
+    }
+    assert_true(ran);
     return v->ok;
+}
+
+static bool at_once(void *user) { return user == NULL; }
+
+/* Who stops a verification gets no verdict: the kernel is not to blame. */
+static void stopping_blames_nobody(void **state)
+{
+    worker_verdict v;
+    worker_error e;
+    (void)state;
+    stop = at_once;
+    bool ran = judged(kernel_text, 50, &v, &e);
+    stop = NULL;
+    assert_false(ran);
+    assert_int_equal(e.status, KILN_STOPPED);
 }
 
 static void right_one_passes(void **state)
@@ -209,6 +235,7 @@ int main(int argc, char **argv)
     snprintf(tools.worker, sizeof tools.worker, "%s", argv[0]);
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(right_one_passes),
+        cmocka_unit_test(stopping_blames_nobody),
         cmocka_unit_test(mutants_are_caught),
         cmocka_unit_test(filled_arrays_hold_what_the_reference_reads),
         cmocka_unit_test(half_precision_is_exact_both_ways),
