@@ -39,6 +39,10 @@ typedef struct cache_record {
     int64_t created_ms;          /* unix time */
     int nartifacts;
     cache_artifact artifacts[8];
+    /* Who built it, of what: an in-toto statement and the builder's signature over it; empty: nobody signed. It names cache_record_sum. */
+    kiln_bytes statement;
+    char signer[65], seal[129];  /* public key and signature, lower-case hex */
+    kiln_bytes made;             /* of a record to be put: what its builder adds to the statement, members of a JSON object; not kept */
 } cache_record;
 
 typedef struct cache_blob { char digest[65]; kiln_bytes bytes; } cache_blob; /* digest may be "" on put: computed */
@@ -74,6 +78,20 @@ enum cache_status cache_get_impossible(cache *c, const char *key, const char *fi
 
 /* Bytes of an artifact, checked, with a NUL behind; free() them. CACHE_QUARANTINED: the bytes were wrong and are gone. */
 enum cache_status cache_get_blob(cache *c, const char *digest, char **bytes, size_t *n);
+
+/* Who signs what is put here, and whose word counts for what is read from places that others write to. Called without locks held.
+ * sign: fills statement (*text, free()d by the cache), signer, seal of a record that has none; false: it stays without. NULL: nothing is signed.
+ * judge: of a record that was answered for `key`; truth: it came from a store, which may be asked more. False: as if the tier did not have it.
+ * NULL: all count. */
+typedef struct cache_seals {
+    void *user;
+    bool (*sign)(void *user, cache_record *r, char **text);
+    bool (*judge)(void *user, const char *key, const cache_record *r, bool truth);
+} cache_seals;
+void cache_set_seals(cache *c, const cache_seals *s); /* once, before anything is put or asked for; s is copied */
+bool cache_trusts(cache *c, const cache_record *r);   /* of a record that cache_list gave */
+/* SHA-256 of the immutable part without statement and seal, as hex; false: out of memory. */
+bool cache_record_sum(const cache_record *r, char out[65]);
 
 /* Records outside of a store. */
 /* The immutable part as bytes, with a version of the format and a SHA-256 of itself; no verdict. malloc'd. */

@@ -11,7 +11,7 @@ static const tier_ops *const table[] = {
 #include "cache/tiers.def"
 #undef X
 };
-enum { TIERS = sizeof table / sizeof *table, STRIPES = 64, DENIED_MAX = 256 };
+enum { TIERS = sizeof table / sizeof *table, STRIPES = 64, DENIED_MAX = 256, REFUSED_MAX = 16 };
 
 /* A fill of a copy races with a write of the same key: it is done only when no write came in between, which the epoch tells. */
 typedef struct stripe { pthread_mutex_t lock; uint64_t epoch; } stripe;
@@ -23,6 +23,7 @@ struct cache {
     cache_tier *truth, *keeper;   /* the first store; the one behind it that keeps what the truth cannot take, or NULL */
     cache_replay *replay;         /* only with a keeper */
     char process[24];
+    cache_seals seals;
     cache_flights *flights;
     atomic_ullong generation;
     atomic_llong ahead;           /* of the truth's clock before this machine's monotonic one; 0: not known */
@@ -195,6 +196,38 @@ static void fill(cache *c, int found, cache_record *r, uint64_t epoch)
     pthread_mutex_unlock(&s->lock);
 }
 
+void cache_set_seals(cache *c, const cache_seals *s) { c->seals = *s; }
+
+bool cache_trusts(cache *c, const cache_record *r)
+{
+    return !c->truth->ops->shared || !c->seals.judge || c->seals.judge(c->seals.user, r->key, r, true);
+}
+
+static bool counts(cache *c, cache_tier *t, const char *key, const cache_record *r)
+{
+    if (!t->ops->shared || !c->seals.judge) return true;
+    if (c->seals.judge(c->seals.user, key, r, t->ops->kind == TIER_STORE)) return true;
+    COUNT(t, refused);
+    return false;
+}
+
+/* What one tier knows of a key, without what nobody whose word counts has signed: of a store, the good version before it then. */
+static enum cache_status look_trusted(cache *c, cache_tier *t, const char *key, int64_t version, cache_record **out)
+{
+    int64_t at = version;
+    for (int i = 0; i < REFUSED_MAX; i++) {
+        enum cache_status st = look(t, key, at, out);
+        if (st == CACHE_ERROR || (st == CACHE_OK && counts(c, t, key, *out)) || (st != CACHE_OK && at == version)) return st;
+        if (st == CACHE_OK) at = (*out)->version;
+        cache_release(*out);
+        *out = NULL;
+        if (t->ops->kind != TIER_STORE) return CACHE_MISS;
+        if (version) return CACHE_QUARANTINED;
+        if (--at < 1) return CACHE_MISS;
+    }
+    return CACHE_MISS;
+}
+
 enum cache_status cache_get(cache *c, const char *key, kiln_bytes canon, cache_record **out, const char **tier)
 {
     bool error = false, quarantined = false;
@@ -202,7 +235,7 @@ enum cache_status cache_get(cache *c, const char *key, kiln_bytes canon, cache_r
     for (int i = 0; i < c->n; i++) {
         cache_tier *t = c->tiers[i];
         cache_record *r = NULL;
-        enum cache_status st = look(t, key, 0, &r);
+        enum cache_status st = look_trusted(c, t, key, 0, &r);
         error |= st == CACHE_ERROR && t->ops->kind == TIER_STORE;
         quarantined |= st == CACHE_QUARANTINED;
         if (st == CACHE_QUARANTINED && t == c->truth && c->keeper) break; /* what is kept behind it may not know yet */
@@ -235,7 +268,7 @@ enum cache_status cache_get_version(cache *c, const char *key, int64_t version, 
     for (int i = 0; i < c->n; i++) {
         cache_tier *t = c->tiers[i];
         cache_record *r = NULL;
-        enum cache_status st = look(t, key, version, &r);
+        enum cache_status st = look_trusted(c, t, key, version, &r);
         if (st == CACHE_OK && is_denied(c, key, version)) st = CACHE_QUARANTINED;
         if (st == CACHE_OK) *out = r;
         else cache_release(r);
@@ -305,6 +338,8 @@ enum cache_status cache_put(cache *c, cache_record *r, const cache_blob *blobs, 
     if (nblobs) memcpy(sealed, blobs, sizeof *blobs * (size_t)nblobs);
     if (!seal(r, sealed, nblobs)) return CACHE_ERROR;
     r->version = 0;
+    char *text = NULL;
+    bool signs = !r->statement.n && c->seals.sign && c->seals.sign(c->seals.user, r, &text);
     for (int i = 0; i < c->n; i++) { /* the first store that takes it assigns the version */
         cache_tier *t = c->writes[i];
         bool ok = true;
@@ -321,6 +356,11 @@ enum cache_status cache_put(cache *c, cache_record *r, const cache_blob *blobs, 
     if (!*stored) st = put_copies_only(c, r);
     else written(c, r->key);
     if (st == CACHE_OK) cache_flights_stored(c->flights, r->key);
+    if (signs) { /* the text is the caller's no longer than this call */
+        r->statement = (kiln_bytes){0};
+        *r->signer = *r->seal = 0;
+        free(text);
+    }
     return st;
 }
 

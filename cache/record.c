@@ -30,7 +30,7 @@ static kiln_bytes take(char **at, kiln_bytes b)
 cache_record *cache_record_copy(const cache_record *r)
 {
     kiln_bytes name = {r->name ? r->name : "", r->name ? strlen(r->name) : 0};
-    size_t bytes = sizeof(counted) + name.n + r->canon.n + r->trace.n + r->manifest.n + 4;
+    size_t bytes = sizeof(counted) + name.n + r->canon.n + r->trace.n + r->manifest.n + r->statement.n + 5;
     counted *c = malloc(bytes);
     if (!c) return NULL;
     atomic_init(&c->refs, 1);
@@ -41,6 +41,8 @@ cache_record *cache_record_copy(const cache_record *r)
     c->r.canon = take(&at, r->canon);
     c->r.trace = take(&at, r->trace);
     c->r.manifest = take(&at, r->manifest);
+    c->r.statement = take(&at, r->statement);
+    c->r.made = (kiln_bytes){0};
     return &c->r;
 }
 
@@ -60,8 +62,10 @@ size_t cache_record_bytes(const cache_record *r)
     return counted_of(r)->bytes;
 }
 
-/* ---- bytes: "KR1\n", fields in the order of `fields`, each a little-endian length and its bytes; then SHA-256 of all before ---- */
+/* ---- bytes: "KR1\n", fields in the order of put_all, each a little-endian length and its bytes; then SHA-256 of all before. "KR2\n" is the same
+ * with statement, signer and seal behind ---- */
 #define MAGIC "KR1\n"
+#define MAGIC_SIGNED "KR2\n"
 enum { DIGEST = 32, MAX_FIELD = 64 << 20 };
 
 typedef struct writer { char *p; size_t n; } writer; /* p NULL: only counts */
@@ -94,9 +98,9 @@ static void put_double(writer *w, double x)
     put_int(w, bits);
 }
 
-static void put_all(writer *w, const cache_record *r)
+static void put_all(writer *w, const cache_record *r, bool sealed)
 {
-    if (w->p) memcpy(w->p, MAGIC, 4);
+    if (w->p) memcpy(w->p, sealed ? MAGIC_SIGNED : MAGIC, 4);
     w->n = 4;
     put_text(w, r->key);
     put_text(w, r->workload);
@@ -116,15 +120,32 @@ static void put_all(writer *w, const cache_record *r)
         put_text(w, r->artifacts[i].digest);
         put_int(w, r->artifacts[i].bytes);
     }
+    if (!sealed) return;
+    put_bytes(w, r->statement.p, r->statement.n);
+    put_text(w, r->signer);
+    put_text(w, r->seal);
+}
+
+bool cache_record_sum(const cache_record *r, char out[65])
+{
+    writer w = {NULL, 0};
+    put_all(&w, r, false);
+    w.p = malloc(w.n);
+    if (!w.p) return false;
+    put_all(&w, r, false);
+    cache_digest(w.p, w.n, out);
+    free(w.p);
+    return true;
 }
 
 char *cache_record_encode(const cache_record *r, size_t *n)
 {
     writer w = {NULL, 0};
-    put_all(&w, r);
+    bool sealed = r->statement.n > 0;
+    put_all(&w, r, sealed);
     w.p = malloc(w.n + DIGEST);
     if (!w.p) return NULL;
-    put_all(&w, r);
+    put_all(&w, r, sealed);
     uint8_t sum[DIGEST];
     kiln_sha256(w.p, w.n, sum);
     memcpy(w.p + w.n, sum, DIGEST);
@@ -192,7 +213,8 @@ static char *get_name(reader *r)
 
 cache_record *cache_record_decode(const void *p, size_t n, int64_t version, enum cache_verification v, const char *verdict)
 {
-    if (!p || n < 4 + DIGEST || memcmp(p, MAGIC, 4)) return NULL;
+    if (!p || n < 4 + DIGEST || (memcmp(p, MAGIC, 4) && memcmp(p, MAGIC_SIGNED, 4))) return NULL;
+    bool sealed = !memcmp(p, MAGIC_SIGNED, 4);
     uint8_t sum[DIGEST];
     kiln_sha256(p, n - DIGEST, sum);
     if (memcmp(sum, (const char *)p + n - DIGEST, DIGEST)) return NULL;
@@ -222,6 +244,12 @@ cache_record *cache_record_decode(const void *p, size_t n, int64_t version, enum
         get_text(&in, a->kind, sizeof a->kind);
         get_text(&in, a->digest, sizeof a->digest);
         a->bytes = get_int(&in);
+    }
+    if (sealed) {
+        r.statement = get_bytes(&in);
+        get_text(&in, r.signer, sizeof r.signer);
+        get_text(&in, r.seal, sizeof r.seal);
+        in.bad |= r.statement.n == 0;
     }
     cache_record *out = in.bad || in.at != in.n ? NULL : cache_record_copy(&r);
     free(name);

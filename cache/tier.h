@@ -21,6 +21,7 @@ enum tier_kind { TIER_COPY, TIER_STORE };
     X(blob_error, "kiln_cache_blob_reads_total", "error") \
     X(blob_mismatch, "kiln_cache_blob_reads_total", "mismatch") \
     X(canon_mismatch, "kiln_cache_canon_mismatch_total", "") \
+    X(refused, "kiln_cache_refused_total", "") \
     X(bad_record, "kiln_cache_bad_records_total", "") \
     X(write, "kiln_cache_writes_total", "ok") \
     X(write_error, "kiln_cache_writes_total", "error") \
@@ -55,6 +56,7 @@ typedef struct tier_ops {
     const char *name;
     enum tier_kind kind;
     int answer_ms; /* a lookup that failed after so long ran out of time; 0: it has no such bound */
+    bool shared;  /* others write to it by the network: signatures are looked at */
     bool trusted; /* bytes cannot change behind its back: digests were checked on the way in */
     /* CACHE_MISS: not configured. CACHE_ERROR with *e: cannot be used. A remote tier that is down opens all the same. */
     enum cache_status (*open)(const cache_config *cfg, cache_tier **out, cache_error *e);

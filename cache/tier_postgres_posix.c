@@ -9,8 +9,10 @@
 /* The current verdict of a version is the last one, but a failure stays. */
 #define COLUMNS "SELECT r.version, r.body, v.state, v.json FROM kiln_record r LEFT JOIN LATERAL (SELECT state, json FROM kiln_verdict" \
     " WHERE key = r.key AND version = r.version ORDER BY (state = 4) DESC, id DESC LIMIT 1) v ON true"
-#define LATEST COLUMNS " WHERE r.key = $1 AND r.version < $2::bigint AND COALESCE(v.state, 0) <> 4 ORDER BY r.version DESC LIMIT 1"
-#define VERSION COLUMNS " WHERE r.key = $1 AND r.version = $2::bigint"
+/* No put of ours writes the same bytes twice: whoever did would bring a version back that failed, or that was replaced. */
+#define ONCE " AND NOT EXISTS (SELECT 1 FROM kiln_record o WHERE o.key = r.key AND o.version < r.version AND o.body = r.body)"
+#define LATEST COLUMNS " WHERE r.key = $1 AND r.version < $2::bigint AND COALESCE(v.state, 0) <> 4" ONCE " ORDER BY r.version DESC LIMIT 1"
+#define VERSION COLUMNS " WHERE r.key = $1 AND r.version = $2::bigint" ONCE
 #define FAILURES "SELECT 1 FROM kiln_verdict WHERE key = $1 AND state = 4 LIMIT 1"
 #define LIST COLUMNS " WHERE r.id < $1::bigint AND ($2::text = '' OR r.target = $2) AND r.version = (SELECT MAX(x.version) FROM kiln_record x" \
     " WHERE x.key = r.key AND NOT EXISTS (SELECT 1 FROM kiln_verdict f WHERE f.key = x.key AND f.version = x.version AND f.state = 4))" \
@@ -365,7 +367,8 @@ static int64_t pg_now(cache_tier *t)
 static bool pg_resting(cache_tier *t) { return cache_breaker_open(&of(t)->breaker); }
 
 const tier_ops cache_tier_postgres = {
-    .name = "postgres", .kind = TIER_STORE, .answer_ms = 1900, .trusted = false, .open = pg_open, .resting = pg_resting, .close = pg_close,
+    .name = "postgres", .kind = TIER_STORE, .answer_ms = 1900, .shared = true, .trusted = false,
+    .open = pg_open, .resting = pg_resting, .close = pg_close,
     .get = pg_get, .put = pg_put, .verdict = pg_verdict, .get_blob = pg_get_blob, .put_blob = pg_put_blob, .drop_blob = pg_drop_blob,
     .get_impossible = pg_get_impossible, .put_impossible = pg_put_impossible, .list = pg_list, .put_target = pg_put_target,
     .list_targets = pg_list_targets,

@@ -469,7 +469,7 @@ static enum cache_status redis_put_impossible(cache_tier *t, const char *key, ki
 static bool redis_resting(cache_tier *t) { return cache_breaker_open(&of(t)->breaker); }
 
 const tier_ops cache_tier_redis = {
-    .name = "redis", .kind = TIER_COPY, .answer_ms = COMMAND_MS - 2, .trusted = false, .open = redis_open,
+    .name = "redis", .kind = TIER_COPY, .answer_ms = COMMAND_MS - 2, .shared = true, .trusted = false, .open = redis_open,
     .resting = redis_resting, .close = redis_close, .get = redis_get, .put = redis_put,
     .verdict = redis_verdict, .get_blob = redis_get_blob, .put_blob = redis_put_blob, .drop_blob = redis_drop_blob,
     .get_impossible = redis_get_impossible, .put_impossible = redis_put_impossible, .forget = redis_forget,

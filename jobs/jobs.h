@@ -53,7 +53,7 @@ typedef struct jobs_ask {
     const char *tenant;  /* "" is the tenant of those without one */
     int class;           /* jobs_class; -1: the kind's */
     int priority;        /* -100 ... 100, higher first */
-    const char *needs;   /* words that a worker must all offer, as "cc avx512f" (jobs_offer) */
+    const char *needs;   /* words that a worker must all offer, as "cc avx512f" (jobs_offer); "!word": must not */
     const char *payload; /* JSON for the worker, not NULL */
     int64_t deadline_ms; /* from now until it expires unclaimed; 0: never */
     int64_t budget_ms, budget_trials; /* of work; 0: the kind's own */
@@ -80,6 +80,8 @@ void jobs_job_free(jobs_job *job); /* its strings */
 /* *fresh: made now; else the live job of that kind and key, untouched. JOBS_FULL: the tenant has too many. out may be NULL. */
 enum jobs_status jobs_submit(jobs *j, const jobs_ask *ask, jobs_job *out, bool *fresh);
 enum jobs_status jobs_get(jobs *j, const char *id, jobs_job *out); /* JOBS_NONE */
+/* False: the job is known, and was of another key or never had a lease of that epoch. True of jobs that are forgotten, or cannot be asked. */
+bool jobs_had_lease(jobs *j, const char *id, int64_t epoch, const char *key);
 /* Newest first. Members NULL, "" or -1: any. before: the id of the last one seen. Returns the count, -1: could not be asked. */
 typedef struct jobs_filter { int state, kind; const char *tenant, *key, *before; bool live; int limit; } jobs_filter;
 int jobs_list(jobs *j, const jobs_filter *f, jobs_job *out);

@@ -14,10 +14,10 @@ bool jobs_make_id(char out[40])
     return true;
 }
 
-/* Words of needs and offers: letters, digits and _.+:- between single blanks. */
+/* Words of needs and offers: letters, digits and _.+:- between single blanks; "!" before one that must not be offered. */
 static bool words_ok(const char *text, size_t max)
 {
-    static const char of_words[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_.+:- ";
+    static const char of_words[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_.+:-! ";
     return strlen(text) < max && text[strspn(text, of_words)] == 0;
 }
 
@@ -95,6 +95,15 @@ enum jobs_status jobs_submit(jobs *j, const jobs_ask *a, jobs_job *out, bool *fr
     if (st == JOBS_OK && out) *out = row.job;
     else jobs_job_free(&row.job);
     return st == JOBS_NONE ? JOBS_ERROR : st; /* it ended between two statements: ask again */
+}
+
+bool jobs_had_lease(jobs *j, const char *id, int64_t epoch, const char *key)
+{
+    jobs_job x;
+    if (jobs_get(j, id, &x) != JOBS_OK) return true;
+    bool had = !strcmp(x.key, key) && epoch >= 1 && epoch <= x.epoch;
+    jobs_job_free(&x);
+    return had;
 }
 
 enum jobs_status jobs_get(jobs *j, const char *id, jobs_job *out)

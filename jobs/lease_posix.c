@@ -9,10 +9,12 @@ enum { NEEDS_MAX = 8192, REAP_MS = 500, BACKOFF_FIRST_MS = 250, BACKOFF_LAST_MS 
 int jobs_lease_ms(const jobs *j) { return j->cfg.lease_ms; }
 int jobs_beat_ms(const jobs *j) { return j->cfg.beat_ms; }
 
-/* Every word of `needs` is among `words`. */
+/* Every word of `needs` is among `words`; none is that "!" stands before. */
 static bool covers(const char *words, const char *needs)
 {
     while (*needs) {
+        bool not = *needs == '!';
+        needs += not;
         size_t n = strcspn(needs, " ");
         bool found = n == 0;
         for (const char *w = words; *w && !found;) {
@@ -20,7 +22,7 @@ static bool covers(const char *words, const char *needs)
             found = k == n && !memcmp(w, needs, n);
             w += k + (w[k] == ' ');
         }
-        if (!found) return false;
+        if (found == not) return false;
         needs += n + (needs[n] == ' ');
     }
     return true;

@@ -20,6 +20,7 @@ void service_grant(service_call *c, const char *subject);
 void service_grant_record(service_call *c, const cache_record *r); /* its key and its artifacts */
 
 void service_audit(service_call *c, const char *action, const char *subject, const char *detail);
+void service_audit_own(service_app *app, const char *action, const char *subject, const char *detail); /* of the service itself */
 cache *service_auth_cache(service_auth *a);
 unsigned long long service_auth_failures(const service_auth *a);
 /* Administration; JSON of one is what the API answers. */

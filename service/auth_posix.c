@@ -461,23 +461,33 @@ void service_grant_record(service_call *c, const cache_record *r)
 }
 
 /* Newest first: the id counts down. */
-void service_audit(service_call *c, const char *action, const char *subject, const char *detail)
+static void write_down(service_app *app, const service_who *who, const char *action, const char *subject, const char *detail)
 {
     char id[40];
-    int64_t at = cache_store_ms(c->app->cache);
+    int64_t at = cache_store_ms(app->cache);
     cJSON *o = cJSON_CreateObject();
     snprintf(id, sizeof id, "%016llx-%08x", (unsigned long long)(INT64_MAX - at), randombytes_random());
     cJSON_AddNumberToObject(o, "at_ms", (double)at);
     cJSON_AddStringToObject(o, "action", action);
     cJSON_AddStringToObject(o, "subject", subject);
     if (detail && *detail) cJSON_AddStringToObject(o, "detail", detail);
-    cJSON_AddStringToObject(o, "tenant", c->who.tenant);
-    cJSON_AddStringToObject(o, "key", c->who.key);
+    cJSON_AddStringToObject(o, "tenant", who->tenant);
+    cJSON_AddStringToObject(o, "key", who->key);
     char *text = cJSON_PrintUnformatted(o);
     cJSON_Delete(o);
     if (!text) return;
-    if (cache_put_doc(c->app->cache, "audit", id, (kiln_bytes){text, strlen(text)}) != CACHE_OK)
+    if (cache_put_doc(app->cache, "audit", id, (kiln_bytes){text, strlen(text)}) != CACHE_OK)
         service_log("error", "audit-not-stored", "%s", text);
     service_log("info", "audit", "%s", text);
     free(text);
+}
+
+void service_audit(service_call *c, const char *action, const char *subject, const char *detail)
+{
+    write_down(c->app, &c->who, action, subject, detail);
+}
+
+void service_audit_own(service_app *app, const char *action, const char *subject, const char *detail)
+{
+    write_down(app, &(service_who){.key = "kilnd"}, action, subject, detail);
 }

@@ -197,6 +197,7 @@ static bool wait_on(service_fleet *f, service_job *job)
     bool stays = st == JOBS_OK && jobs_state_live(x.state) && (jobs_state_leased(x.state) || !f->app->config.compile_here || x.state == JOBS_PAUSED);
     bool ended = st == JOBS_OK && !jobs_state_live(x.state) && x.state != JOBS_SUCCEEDED;
     service_reply *problem = ended ? problem_of(&x) : NULL;
+    if (st == JOBS_OK && x.state == JOBS_SUCCEEDED) job->answered++;
     if (ended) job->cancelled = x.state == JOBS_CANCELLED;
     if (st == JOBS_OK) jobs_job_free(&x);
     if (stays) return true;

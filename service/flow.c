@@ -6,6 +6,8 @@
 #include "service/fleet.h"
 #include "workers/arena.h"
 
+enum { ANSWERED = 2 };
+
 /* ---- on the HTTP thread ---- */
 static int64_t wait_of(service_call *c, bool *given)
 {
@@ -184,6 +186,7 @@ static bool build_here(service_app *app, service_job *job, kept *lease, service_
     build_order o = {.tools = &tools, .cache = app->cache, .request = job->ask->request, .hw = job->ask->hw, .keys = &job->ask->keys,
                      .candidates = SERVICE_CANDIDATES, .attempts = SERVICE_ATTEMPTS, .verify_ms = app->config.verify_ms,
                      .runs_here = service_runs_here(job->ask->hw), .deadline = job->deadline, .may_store = service_fleet_may_store, .user = &hold};
+    if (lease) o.job = keeper_lease(lease)->id, o.epoch = keeper_lease(lease)->epoch;
     service_count(app->metrics, SERVICE_COMPILES);
     build_kernel(&o, &r);
     if (lease && r.end != BUILD_OK && service_fleet_unwanted(&hold)) r.end = BUILD_LOST; /* its child was ended, that is no failure */
@@ -232,7 +235,14 @@ void service_compile_job(void *arg)
         end_with(job, problem);
         return;
     }
-    enum service_lead lead = service_fleet_lead(app->fleet, job, &lease);
+    /* Others say they have built it, but there is nothing that counts: no signature that is known here. */
+    bool alone = job->answered >= ANSWERED;
+    if (alone && !app->config.compile_here) {
+        end_with(job, service_problem(502, "worker-failed", "what the workers built is not accepted",
+                                      "no enrolled builder has signed it; the book of changes says more", "POST /v1/builders"));
+        return;
+    }
+    enum service_lead lead = alone ? SERVICE_ALONE : service_fleet_lead(app->fleet, job, &lease);
     if (lead == SERVICE_TOO_MANY) {
         problem = service_problem(429, "quota-exceeded", "the tenant has too many jobs under way", job->tenant, "wait for some of them to end");
         service_reply_header(problem, "Retry-After", "1");

@@ -71,8 +71,9 @@ static bool open_parts(service_app *app, const char *exe_dir, char *why, size_t 
         snprintf(why, size, "%s", e.message);
         return false;
     }
-    app->signer = service_signer_open(&app->config, why, size);
+    app->signer = service_signer_open(app, why, size);
     if (!app->signer) return false;
+    seals_watch(service_signer_seals(app->signer), app->cache);
     app->targets = service_targets_open(app, why, size);
     if (!app->targets) return false;
     app->fleet = service_fleet_open(app, why, size);

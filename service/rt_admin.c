@@ -5,6 +5,7 @@
 #include "service/auth.h"
 #include "service/body.h"
 #include "service/fleet.h"
+#include "service/sign.h"
 
 static service_reply *away(void) { return service_problem(503, "store-unavailable", "the store cannot be asked", NULL, NULL); }
 
@@ -84,6 +85,7 @@ service_reply *rt_key_drop(service_call *c)
     if (s == CACHE_MISS) return service_problem(404, "not-found", "no such key", c->param, NULL);
     if (s != CACHE_OK) return away();
     service_audit(c, "key-expire", c->param, NULL);
+    if (!service_builders_drop(c, c->param)) return away();
     return done();
 }
 

@@ -9,6 +9,7 @@
 #include "service/sign.h"
 
 static const char format[] = "kiln-export/1";
+enum { STATEMENT = 32768 }; /* bytes of a builder's statement that an import keeps */
 
 /* ---- out ---- */
 typedef struct writer {
@@ -137,7 +138,7 @@ static void put_all(writer *w, cache *c, const char *target, int64_t since)
         for (int i = 0; i < n; i++) {
             snprintf(cursor, sizeof cursor, "%s:%lld", page[i]->key, (long long)page[i]->version);
             if (cJSON_GetArraySize(w->records) >= SERVICE_BUNDLE_KERNELS) w->ok = false, w->full = true;
-            if (w->ok && page[i]->created_ms >= since) put_record(w, c, page[i]);
+            if (w->ok && page[i]->created_ms >= since && cache_trusts(c, page[i])) put_record(w, c, page[i]);
             cache_release(page[i]);
         }
     }
@@ -258,8 +259,23 @@ static bool is_digest(const entry *e, const char *hex)
     return !strcmp(actual, hex);
 }
 
+/* Who built it stays part of what this service signs; free(). */
+static char *made_elsewhere(const cache_record *r, const char *bundle)
+{
+    cJSON *o = cJSON_CreateObject(), *in = cJSON_AddObjectToObject(o, "imported");
+    cJSON_AddStringToObject(in, "bundle_signer", bundle);
+    if (r->statement.n && r->statement.n <= STATEMENT) {
+        cJSON_AddStringToObject(in, "statement", r->statement.p); /* NUL behind it, as decoded */
+        cJSON_AddStringToObject(in, "signer", r->signer);
+        cJSON_AddStringToObject(in, "sig", r->seal);
+    }
+    char *text = cJSON_PrintUnformatted(o);
+    cJSON_Delete(o);
+    return text;
+}
+
 /* One record with all its artifacts: 1 stored, 0 known already, -1 not what the manifest says, -2 not stored. */
-static int take_record(service_call *c, const reader *b, const cJSON *line)
+static int take_record(service_call *c, const reader *b, const cJSON *line, const char *bundle)
 {
     const char *file = cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(line, "file"));
     const char *verdict = cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(line, "verdict"));
@@ -269,6 +285,11 @@ static int take_record(service_call *c, const reader *b, const cJSON *line)
     if (state->valueint < CACHE_PENDING || state->valueint >= CACHE_FAILED || !verdict) return -1;
     cache_record *r = cache_record_decode(e->p, e->n, 0, (enum cache_verification)state->valueint, verdict), *known = NULL;
     if (!r) return -1;
+    char builder[64];
+    if (seals_state(service_signer_seals(c->app->signer), r, builder) == SEAL_BROKEN) {
+        cache_release(r);
+        return -1;
+    }
     cache_blob blobs[8] = {0};
     int result = 1;
     const char *tier;
@@ -285,8 +306,14 @@ static int take_record(service_call *c, const reader *b, const cJSON *line)
     cache_release(known);
     if (result == 1) {
         bool stored;
+        char *made = made_elsewhere(r, bundle);
         snprintf(r->origin, sizeof r->origin, "imported");
+        r->statement = (kiln_bytes){0};
+        *r->signer = *r->seal = 0;
+        if (made) r->made = (kiln_bytes){made, strlen(made)};
         if (cache_put(c->app->cache, r, blobs, r->nartifacts, &stored) != CACHE_OK || !stored) result = -2;
+        r->made = (kiln_bytes){0};
+        free(made);
     }
     if (result >= 0) service_grant_record(c, r);
     cache_release(r);
@@ -316,7 +343,7 @@ service_reply *rt_import(service_call *c)
         bad = wrong("signature-invalid", "the signature does not hold, or nobody here trusts its key");
     if (!bad && (!kind || strcmp(kind, format) || !cJSON_IsArray(records))) bad = wrong("invalid-bundle", "its manifest is of another format");
     int counts[4] = {0};
-    for (const cJSON *e = bad ? NULL : records->child; e; e = e->next) counts[take_record(c, &b, e) + 2]++;
+    for (const cJSON *e = bad ? NULL : records->child; e; e = e->next) counts[take_record(c, &b, e, signer) + 2]++;
     close_reader(&b);
     if (!bad) service_audit(c, "import", signer, NULL);
     cJSON_Delete(m);

@@ -261,6 +261,45 @@ static char *payload_of(service_call *c, service_ask *a, int64_t version)
     return text;
 }
 
+/* A builder does not check itself. */
+static void not_by_its_builder(service_call *c, const service_ask *a, int64_t version, char needs[128])
+{
+    cache_record *r = NULL;
+    const char *tier;
+    enum cache_status s = version ? cache_get_version(c->app->cache, a->keys.kernel, version, &r)
+                                  : cache_get(c->app->cache, a->keys.kernel, a->keys.kernel_canon, &r, &tier);
+    size_t n = strlen(needs);
+    if (s == CACHE_OK && *r->signer) snprintf(needs + n, 128 - n, "%s!by:%.16s", n ? " " : "", r->signer);
+    if (s == CACHE_OK) cache_release(r);
+}
+
+/* The request that a record's key was made of: its program and target, by one of the policies. */
+static service_ask *ask_of_key(service_call *c, const char *key, service_reply **bad)
+{
+    static const char *const policies[] = {"default", "roller"};
+    cache_record *r = NULL;
+    const char *tier;
+    service_ask *a = NULL;
+    if (!service_may_see(c, key) || cache_get(c->app->cache, key, (kiln_bytes){0}, &r, &tier) != CACHE_OK) {
+        *bad = service_problem(404, "not-found", "no kernel has this key", key, "a key is kk1- and 64 hex digits");
+        return NULL;
+    }
+    for (size_t i = 0; i < sizeof policies / sizeof *policies && !a; i++) {
+        cJSON *o = cJSON_CreateObject();
+        service_reply *problem = NULL;
+        cJSON_AddStringToObject(o, "expr", r->name);
+        cJSON_AddStringToObject(o, "target", r->target);
+        cJSON_AddStringToObject(o, "policy", policies[i]);
+        a = service_spec_ask(c->app, o, &problem);
+        cJSON_Delete(o);
+        service_reply_drop(problem);
+        if (a && strcmp(a->keys.kernel, key)) service_ask_drop(a), a = NULL;
+    }
+    cache_release(r);
+    if (!a) *bad = service_body_wrong("/key", "the kernel's request cannot be told from its key", "request: the body of its compile");
+    return a;
+}
+
 /* The job that lives is answered when there is one of this kind and kernel. */
 static service_reply *submit(service_call *c, service_ask *a, jobs_ask *j, int64_t version)
 {
@@ -269,6 +308,7 @@ static service_reply *submit(service_call *c, service_ask *a, jobs_ask *j, int64
     bool fresh;
     if (!payload) return service_problem(503, "out-of-memory", "out of memory", NULL, NULL);
     build_needs(a->hw, true, needs);
+    if (j->kind == JOBS_VERIFY) not_by_its_builder(c, a, version, needs);
     j->key = a->keys.kernel;
     j->tenant = c->who.tenant;
     j->needs = needs;
@@ -288,7 +328,7 @@ static service_reply *submit(service_call *c, service_ask *a, jobs_ask *j, int64
 
 service_reply *rt_job_new(service_call *c)
 {
-    static const char *const names[] = {"kind", "request", "version", "priority", "budget_ms", "budget_trials", NULL};
+    static const char *const names[] = {"kind", "request", "key", "version", "priority", "budget_ms", "budget_trials", NULL};
     service_reply *bad;
     cJSON *o = service_body_json(c, &bad);
     if (!o) return bad;
@@ -302,8 +342,10 @@ service_reply *rt_job_new(service_call *c)
     if (!bad) service_body_only(o, names, &bad);
     if (!bad && (!jobs_kind_find(kind, &j.kind) || j.kind == JOBS_MODEL))
         bad = service_body_wrong("/kind", "no such kind of job", "compile, verify, measure or retune");
-    if (!bad && !cJSON_IsObject(request)) bad = service_body_wrong("/request", "no request that the job is about", "the body of a compile");
-    service_ask *a = bad ? NULL : service_spec_ask(c->app, request, &bad);
+    const char *key = service_body_text(o, "key", "", 71, &bad);
+    if (!bad && !cJSON_IsObject(request) == !*key)
+        bad = service_body_wrong("/request", "a job is about one kernel", "request: the body of a compile; or key: of one that is known");
+    service_ask *a = bad ? NULL : *key ? ask_of_key(c, key, &bad) : service_spec_ask(c->app, request, &bad);
     if (a) bad = submit(c, a, &j, version);
     service_ask_drop(a);
     cJSON_Delete(o);

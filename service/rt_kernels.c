@@ -69,6 +69,17 @@ service_reply *rt_attestation(service_call *c)
     return bad;
 }
 
+service_reply *rt_provenance(service_call *c)
+{
+    cache_record *r = NULL;
+    const char *tier;
+    service_reply *bad = get(c, &r, &tier);
+    if (bad) return bad;
+    bad = service_reply_json(200, service_provenance(c->app->signer, r));
+    cache_release(r);
+    return bad;
+}
+
 service_reply *rt_variants(service_call *c)
 {
     bool seen = key_ok(c->param) && service_may_see(c, c->param), any = false;
@@ -100,7 +111,7 @@ service_reply *rt_kernels(service_call *c)
         n = cache_list(c->app->cache, t ? target : "", cursor, limit, list);
         for (int i = 0; i < n; i++) {
             if (got < limit) snprintf(cursor, sizeof cursor, "%s:%lld", list[i]->key, (long long)list[i]->version);
-            if (got < limit && service_may_see(c, list[i]->key)) {
+            if (got < limit && service_may_see(c, list[i]->key) && cache_trusts(c->app->cache, list[i])) {
                 cJSON_AddItemToArray(kernels, service_kernel_summary(list[i]));
                 got++;
             }

@@ -212,6 +212,7 @@ struct service_job {
     enum service_state state;
     char tenant[64]; /* of the one who asked first */
     bool followed; /* another process led, or leads */
+    int answered;  /* times that one said it was built */
     bool cancelled; /* of one that failed: somebody wished so */
     bool settled, emulating; /* nothing more will be known about the kernel; an emulation is queued or runs */
     service_reply *problem;  /* of a failed job */

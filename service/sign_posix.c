@@ -1,88 +1,86 @@
-/* The signing key in its file (signing.key in the folder of the store, mode 0600), trusted keys, attestations. */
-#include <fcntl.h>
+/* The service's signatures: whose word counts for bundles and records (workers/seal.h), attestations, refusals in the book. */
+#include <pthread.h>
 #include <sodium.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
+#include "service/auth.h"
+#include "service/fleet.h"
 #include "service/sign.h"
 
-enum { TRUSTED = 64 };
+enum { TRUSTED = 64, TOLD = 256 };
 struct service_signer {
-    uint8_t public[32], secret[64], trusted[TRUSTED][32];
-    char hex[65];
+    seals *seals;
     int ntrusted;
+    uint8_t trusted[TRUSTED][32]; /* of services whose bundles are imported */
+    pthread_mutex_t lock;
+    uint64_t told[TOLD]; /* refusals that are in the book already, by key and version */
 };
 
-static bool read_line(FILE *f, uint8_t out[32])
+static bool leased(void *user, const char *job, int64_t epoch, const char *key)
 {
-    char line[256];
-    size_t n = 0;
-    while (f && fgets(line, sizeof line, f)) {
-        size_t k = strspn(line, "0123456789abcdefABCDEF");
-        if (k == 64 && sodium_hex2bin(out, 32, line, 64, NULL, &n, NULL) == 0 && n == 32) return true;
-    }
-    return false;
+    const service_app *app = user;
+    return !app->fleet || jobs_had_lease(service_fleet_jobs(app->fleet), job, epoch, key);
 }
 
-static bool make_key(const char *path, uint8_t seed[32])
+/* Once a version and process: the record is met at every lookup. */
+static void refused(void *user, const char *key, const cache_record *r, const char *why)
 {
-    char hex[66];
-    randombytes_buf(seed, 32);
-    sodium_bin2hex(hex, 65, seed, 32);
-    hex[64] = '\n';
-    int fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
-    bool ok = fd >= 0 && write(fd, hex, 65) == 65 && fsync(fd) == 0;
-    if (fd >= 0) close(fd);
-    sodium_memzero(hex, sizeof hex);
-    return ok;
+    service_app *app = user;
+    service_signer *s = app->signer;
+    char subject[120], detail[200];
+    snprintf(subject, sizeof subject, "%s:%lld", key, (long long)r->version);
+    snprintf(detail, sizeof detail, "%s: signed by %s, build %s", why, *r->signer ? r->signer : "nobody", r->build);
+    uint64_t h = 14695981039346656037u;
+    for (const char *p = subject; *p; p++) h = (h ^ (unsigned char)*p) * 1099511628211u;
+    pthread_mutex_lock(&s->lock);
+    bool known = s->told[h % TOLD] == h;
+    s->told[h % TOLD] = h;
+    pthread_mutex_unlock(&s->lock);
+    if (!known) service_audit_own(app, "record-refused", subject, detail);
 }
 
-service_signer *service_signer_open(const service_config *c, char *why, size_t size)
+service_signer *service_signer_open(service_app *app, char *why, size_t size)
 {
-    char path[1200];
-    uint8_t seed[32];
-    service_signer *s = sodium_init() < 0 ? NULL : calloc(1, sizeof *s);
+    const service_config *c = &app->config;
+    char path[1200], host[40] = "", name[64];
+    service_signer *s = calloc(1, sizeof *s);
     if (!s) return NULL;
+    pthread_mutex_init(&s->lock, NULL);
+    if (gethostname(host, sizeof host - 1)) snprintf(host, sizeof host, "host");
+    snprintf(name, sizeof name, "kilnd-%s", host);
     snprintf(path, sizeof path, "%s/signing.key", c->data);
-    FILE *f = fopen(path, "r");
-    bool ok = f ? read_line(f, seed) : make_key(path, seed);
-    if (f) fclose(f);
-    if (!ok) snprintf(why, size, "%.300s holds no key of 64 hex digits, or cannot be written", path);
-    if (ok) crypto_sign_seed_keypair(s->public, s->secret, seed);
-    sodium_memzero(seed, sizeof seed);
-    sodium_bin2hex(s->hex, sizeof s->hex, s->public, 32);
-    memcpy(s->trusted[s->ntrusted++], s->public, 32);
-    f = ok && *c->trusted_keys ? fopen(c->trusted_keys, "r") : NULL;
-    if (ok && *c->trusted_keys && !f) {
-        snprintf(why, size, "trusted_keys: cannot read %.300s", c->trusted_keys);
-        ok = false;
-    }
-    while (f && s->ntrusted < TRUSTED && read_line(f, s->trusted[s->ntrusted])) s->ntrusted++;
-    if (f) fclose(f);
-    if (ok) return s;
-    free(s);
+    seals_config sc = {.key_file = path, .roots = c->builder_keys, .name = name, .program = "kilnd", .required = c->sealed,
+                       .user = app, .refused = refused, .leased = leased};
+    s->seals = seals_open(&sc, why, size);
+    s->ntrusted = s->seals && *c->trusted_keys ? seal_read_keys(c->trusted_keys, s->trusted, TRUSTED) : 0;
+    if (s->ntrusted < 0) snprintf(why, size, "trusted_keys: cannot read %.300s", c->trusted_keys);
+    if (s->seals && s->ntrusted >= 0) return s;
+    service_signer_close(s);
     return NULL;
 }
 
 void service_signer_close(service_signer *s)
 {
-    if (s) sodium_memzero(s, sizeof *s);
+    if (!s) return;
+    seals_close(s->seals);
+    pthread_mutex_destroy(&s->lock);
     free(s);
 }
 
-const char *service_signer_public(const service_signer *s) { return s->hex; }
+seals *service_signer_seals(service_signer *s) { return s->seals; }
 
-void service_sign(const service_signer *s, const void *p, size_t n, uint8_t out[64]) { crypto_sign_detached(out, NULL, p, n, s->secret); }
+const char *service_signer_public(const service_signer *s) { return seals_public(s->seals); }
+
+void service_sign(const service_signer *s, const void *p, size_t n, uint8_t out[64]) { seals_sign(s->seals, p, n, out); }
 
 bool service_signed(const service_signer *s, const char *signer, const uint8_t sig[64], const void *p, size_t n)
 {
-    uint8_t key[32];
-    size_t k = 0;
-    if (strlen(signer) != 64 || sodium_hex2bin(key, 32, signer, 64, NULL, &k, NULL) || k != 32) return false;
-    for (int i = 0; i < s->ntrusted; i++)
-        if (!memcmp(s->trusted[i], key, 32)) return crypto_sign_verify_detached(sig, p, n, key) == 0;
-    return false;
+    bool counts = !strcmp(signer, seals_public(s->seals));
+    char hex[65];
+    for (int i = 0; i < s->ntrusted && !counts; i++) counts = !strcmp(sodium_bin2hex(hex, sizeof hex, s->trusted[i], 32), signer);
+    return counts && seals_holds(signer, sig, p, n);
 }
 
 static char *base64(const void *p, size_t n)
@@ -121,27 +119,54 @@ static cJSON *statement(const cache_record *r)
     return o;
 }
 
-/* DSSE v1: the signature is over "DSSEv1 LEN TYPE LEN BODY". */
-cJSON *service_attestation(const service_signer *s, const cache_record *r)
+static cJSON *envelope(const char *body, size_t n, const char *signer, const uint8_t sig[64])
 {
-    static const char type[] = "application/vnd.in-toto+json";
-    cJSON *o = cJSON_CreateObject(), *st = statement(r), *e = cJSON_CreateObject();
-    char *body = cJSON_PrintUnformatted(st), *pae = NULL, *payload = body ? base64(body, strlen(body)) : NULL, *text = NULL;
-    uint8_t sig[64];
-    cJSON_Delete(st);
-    int n = body ? asprintf(&pae, "DSSEv1 %zu %s %zu %s", sizeof type - 1, type, strlen(body), body) : -1;
-    if (n > 0) {
-        service_sign(s, pae, (size_t)n, sig);
-        text = base64(sig, sizeof sig);
-    }
-    cJSON_AddStringToObject(o, "payloadType", type);
+    cJSON *o = cJSON_CreateObject(), *e = cJSON_CreateObject();
+    char *payload = base64(body, n), *text = base64(sig, 64);
+    cJSON_AddStringToObject(o, "payloadType", "application/vnd.in-toto+json");
     cJSON_AddStringToObject(o, "payload", payload ? payload : "");
-    cJSON_AddStringToObject(e, "keyid", s->hex);
+    cJSON_AddStringToObject(e, "keyid", signer);
     cJSON_AddStringToObject(e, "sig", text ? text : "");
     cJSON_AddItemToArray(cJSON_AddArrayToObject(o, "signatures"), e);
-    free(body);
     free(payload);
     free(text);
-    if (n > 0) free(pae);
+    return o;
+}
+
+cJSON *service_attestation(const service_signer *s, const cache_record *r)
+{
+    cJSON *st = statement(r), *o = NULL;
+    char *body = cJSON_PrintUnformatted(st), *encoded;
+    uint8_t sig[64] = {0};
+    size_t n = 0;
+    cJSON_Delete(st);
+    encoded = body ? seal_encoding(body, strlen(body), &n) : NULL;
+    if (encoded) service_sign(s, encoded, n, sig);
+    if (body) o = envelope(body, strlen(body), service_signer_public(s), sig);
+    free(encoded);
+    free(body);
+    return o;
+}
+
+cJSON *service_provenance(service_signer *s, const cache_record *r)
+{
+    static const char *const states[] = {"unsigned", "broken", "stranger", "enrolled"};
+    char name[64];
+    uint8_t sig[64] = {0};
+    size_t n = 0;
+    enum seal_state state = seals_state(s->seals, r, name);
+    cJSON *o = cJSON_CreateObject();
+    cJSON_AddStringToObject(o, "key", r->key);
+    cJSON_AddStringToObject(o, "build", r->build);
+    cJSON_AddNumberToObject(o, "version", (double)r->version);
+    cJSON_AddStringToObject(o, "verification", cache_verification_text(r->verification));
+    cJSON_AddStringToObject(o, "signature", states[state]);
+    if (state == SEAL_NONE) return o;
+    cJSON_AddStringToObject(o, "signer", r->signer);
+    if (*name) cJSON_AddStringToObject(o, "builder", name);
+    cJSON *said = cJSON_ParseWithLength(r->statement.p, r->statement.n);
+    if (said) cJSON_AddItemToObject(o, "statement", said);
+    sodium_hex2bin(sig, sizeof sig, r->seal, strlen(r->seal), NULL, &n, NULL);
+    cJSON_AddItemToObject(o, "envelope", envelope(r->statement.p, r->statement.n, r->signer, sig));
     return o;
 }

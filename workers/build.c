@@ -95,16 +95,18 @@ void build_name(build *b, kiln_bytes trace)
 {
     const build_order *o = b->order;
     const char *const *flags;
-    char joined[1024] = "";
+    char *joined = b->flags;
+    *joined = 0;
     int n = kiln_hw_flags(o->hw, &flags);
     for (int i = 0; i < n; i++) {
         size_t at = strlen(joined);
-        snprintf(joined + at, sizeof joined - at, "%s ", flags[i]);
+        snprintf(joined + at, sizeof b->flags - at, "%s ", flags[i]);
     }
     const worker_tools *t = o->tools;
     const char *arch = kiln_hw_arch(o->hw);
     bool gpu = !strcmp(kiln_hw_kind(o->hw), "gpu"), ptx = gpu && !build_nvrtc_knows(t, arch) && worker_ptx_knows(t, arch);
     const char *tool = ptx ? t->clang_version : gpu ? t->nvrtc_version : t->cc_version;
+    b->toolchain = tool;
     kiln_bytes parts[] = {o->keys->kernel_canon, {kiln_fingerprint(), strlen(kiln_fingerprint())}, {tool, strlen(tool)},
                           {joined, strlen(joined)}, trace};
     build_id(parts, 5, b->record.build);
@@ -274,6 +276,21 @@ bool build_make(build *b, kiln_bytes trace)
     return toolchain(b) && verify(b);
 }
 
+/* What the builder's statement says beyond the record; free(). */
+static char *made(const build *b)
+{
+    cJSON *o = cJSON_CreateObject();
+    if (b->order->job) {
+        cJSON_AddStringToObject(o, "job", b->order->job);
+        cJSON_AddNumberToObject(o, "epoch", (double)b->order->epoch);
+    }
+    if (b->toolchain) cJSON_AddStringToObject(o, "toolchain", b->toolchain);
+    if (b->toolchain && *b->flags) cJSON_AddStringToObject(o, "flags", b->flags);
+    char *text = cJSON_PrintUnformatted(o);
+    cJSON_Delete(o);
+    return text;
+}
+
 bool build_store(build *b, const char *origin, double predicted_us, double measured_us)
 {
     const build_order *o = b->order;
@@ -305,7 +322,12 @@ bool build_store(build *b, const char *origin, double predicted_us, double measu
         b->result->end = BUILD_LOST;
         return false;
     }
-    if (cache_put(o->cache, r, blobs, r->nartifacts, &b->result->stored) != CACHE_OK)
+    char *facts = made(b);
+    if (facts) r->made = (kiln_bytes){facts, strlen(facts)};
+    enum cache_status st = cache_put(o->cache, r, blobs, r->nartifacts, &b->result->stored);
+    r->made = (kiln_bytes){0};
+    free(facts);
+    if (st != CACHE_OK)
         return fail(b, 503, "store-unavailable", "the kernel could not be stored", "");
     b->result->version = r->version;
     b->result->verification = r->verification;

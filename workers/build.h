@@ -17,6 +17,8 @@ typedef struct build_order {
     int verify_ms;
     bool runs_here;           /* the kernel can be run on this machine */
     int64_t deadline;         /* of build_now_ms */
+    const char *job;          /* under whose lease it is built, for the statement of who built it; NULL: none */
+    int64_t epoch;
     bool (*may_store)(void *user); /* asked before a kernel is stored; NULL: always. False: somebody else builds it now */
     void *user;
 } build_order;
@@ -50,6 +52,8 @@ typedef struct build {
     worker_blob blobs[3]; /* so (of a GPU kernel: its launcher with the image), ptx, cubin */
     cache_record record;
     char *manifest; /* the kernel's, with what made its binary */
+    const char *toolchain; /* of the build id */
+    char flags[1024];
     gate_report gate;     /* of CUDA kernels, what the assembler says; candidates that it speaks against are passed over while there are others */
 } build;
 bool build_open(build *b, const build_order *o, build_result *r);

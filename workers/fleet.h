@@ -3,4 +3,5 @@
 #define WORKERS_FLEET_H
 
 int fleet_main(int argc, char **argv); /* argv behind "run"; the exit status */
+int fleet_card(int argc, char **argv); /* behind "card": prints what enrols this worker as a builder */
 #endif

@@ -2,6 +2,7 @@
 #include "workers/arena.h"
 #include "workers/fleet.h"
 #include <cjson/cJSON.h>
+#include <errno.h>
 #include <pthread.h>
 #include <sched.h>
 #include <signal.h>
@@ -10,10 +11,12 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <sysexits.h>
 #include <time.h>
 #include <unistd.h>
 #include "workers/child.h"
+#include "workers/seal.h"
 #include "workers/task.h"
 
 enum { POLL_MS = 1000, BRAKE_AFTER = 4, BRAKE_FIRST_MS = 1000, BRAKE_LAST_MS = 30000, CANDIDATES = 3, ATTEMPTS = 64, SLOTS_MAX = 256 };
@@ -28,6 +31,8 @@ enum { POLL_MS = 1000, BRAKE_AFTER = 4, BRAKE_FIRST_MS = 1000, BRAKE_LAST_MS = 3
     X(slots, "--slots", I, "0", "jobs at a time; 0: one a core, less the one for measuring") \
     X(deadline_ms, "--deadline-ms", I, "60000", "milliseconds one build may take") \
     X(verify_ms, "--verify-ms", I, "8", "milliseconds of reference computation spent on one verification") \
+    X(builder_keys, "--builder-keys", S, "", "file with the services' public keys, 64 hex digits a line: they count, and may enrol builders") \
+    X(sealed, "--sealed", I, "0", "1: use nothing from PostgreSQL or Redis that no enrolled builder has signed") \
     X(lease_ms, "--lease-ms", I, "20000", "milliseconds a lease lasts without a heartbeat; the same in the whole fleet")
 typedef const char *setting_S;
 typedef int setting_I;
@@ -43,11 +48,13 @@ typedef struct worker {
     cache *cache;
     jobs *jobs;
     keeper *keeper;
+    seals *seals;
     jobs_worker card;
     unsigned kinds;
     int measure_cpu;
     atomic_llong done, failed;
     atomic_int troubles; /* in a row */
+    atomic_bool stranger;
 } worker;
 static atomic_bool ending;
 
@@ -111,6 +118,7 @@ static enum task_end perform(worker *w, task *t)
     t->order = (build_order){.tools = t->tools, .cache = t->cache, .request = t->asked.request, .hw = t->asked.hw, .keys = &t->asked.keys,
                              .candidates = CANDIDATES, .attempts = ATTEMPTS, .verify_ms = w->s.verify_ms,
                              .runs_here = features_here(t->tools, t->asked.hw),
+                             .job = t->job->id, .epoch = t->job->epoch,
                              .deadline = build_now_ms() + w->s.deadline_ms, .may_store = still_ours, .user = t};
     if (t->job->class == JOBS_BACKGROUND) t->order.deadline = INT64_MAX / 2; /* its budget bounds it, and each child its own deadline */
     return tasks[t->job->kind].run(t);
@@ -137,7 +145,8 @@ static void do_job(worker *w, const jobs_lease *l, const jobs_job *job)
 {
     static const char *const ends[] = {"done", "failed", "retry", "stopped", "lost"};
     worker_tools tools = w->tools;
-    task t = {.tools = &tools, .cache = w->cache, .keeper = w->keeper, .job = job, .measure_cpu = w->measure_cpu, .draining = is_ending};
+    task t = {.tools = &tools, .cache = w->cache, .seals = w->seals, .keeper = w->keeper, .job = job,
+              .measure_cpu = w->measure_cpu, .draining = is_ending};
     int64_t began = build_now_ms();
     t.lease = keeper_add(w->keeper, l);
     if (!t.lease) {
@@ -174,10 +183,24 @@ static int brake_ms(worker *w)
     return n < 0 ? 0 : ms < BRAKE_LAST_MS ? ms : BRAKE_LAST_MS;
 }
 
+/* Where signatures are looked at, nobody would take what a stranger builds. */
+static bool may_work(worker *w)
+{
+    bool ok = !w->s.sealed || seals_enrolled(w->seals);
+    if (!ok && !atomic_exchange(&w->stranger, true))
+        say("not-enrolled", "%s takes no jobs: POST what `kiln-worker card` prints to /v1/builders", w->card.name);
+    if (ok && atomic_exchange(&w->stranger, false)) say("enrolled", "%s", w->card.name);
+    return ok;
+}
+
 static void *slot(void *arg)
 {
     worker *w = arg;
     while (!is_ending()) {
+        if (!may_work(w)) {
+            usleep(200000);
+            continue;
+        }
         jobs_lease l;
         jobs_job job;
         uint64_t turn = jobs_turn(w->jobs);
@@ -236,17 +259,24 @@ static int reserve_core(const worker *w)
     return sched_setaffinity(0, sizeof set, &set) == 0 ? last : -1;
 }
 
-static void describe(worker *w)
+static void name_it(worker *w)
 {
-    cpu_set_t set;
-    char host[40] = "host", line[300], model[200] = "";
-    uint8_t digest[32];
-    char hex[65];
+    char host[40] = "host";
     if (gethostname(host, sizeof host - 1)) strcpy(host, "host");
     snprintf(w->card.host, sizeof w->card.host, "%s", host);
     if (*w->s.name) snprintf(w->card.name, sizeof w->card.name, "%s", w->s.name);
     else snprintf(w->card.name, sizeof w->card.name, "worker-%s-%d", host, (int)getpid());
+}
+
+static void describe(worker *w)
+{
+    cpu_set_t set;
+    char line[300], model[200] = "";
+    uint8_t digest[32];
+    char hex[65];
     build_words(&w->tools, w->card.words, sizeof w->card.words);
+    size_t n = strlen(w->card.words); /* its word as a builder, so that it is not asked to check itself */
+    snprintf(w->card.words + n, sizeof w->card.words - n, " by:%.16s", seals_public(w->seals));
     FILE *f = fopen("/proc/cpuinfo", "re");
     while (f && fgets(line, sizeof line, f))
         if (!*model && sscanf(line, "model name : %199[^\n\"\\]", model) == 1) break;
@@ -262,6 +292,39 @@ static void describe(worker *w)
     w->card.started_ms = fleet_unix_ms();
 }
 
+/* What PostgreSQL cannot take is kept here, and sent at the next start at the latest; and the worker's key. */
+static bool own_folder(worker *w)
+{
+    static char own[600];
+    const char *home = getenv("XDG_STATE_HOME");
+    if (*w->s.data) return true;
+    snprintf(own, sizeof own, "%.400s/kiln-worker-%.100s", home && *home ? home : w->tools.tmp, *w->s.name ? w->s.name : "default");
+    w->s.data = own;
+    return mkdir(own, 0700) == 0 || errno == EEXIST;
+}
+
+static void refused(void *user, const char *key, const cache_record *r, const char *why)
+{
+    (void)user;
+    say("refused", "%s: version %lld of %s is %s", key, (long long)r->version, *r->signer ? r->signer : "nobody", why);
+}
+
+static bool leased(void *user, const char *job, int64_t epoch, const char *key)
+{
+    const worker *w = user;
+    return !w->jobs || jobs_had_lease(w->jobs, job, epoch, key);
+}
+
+/* Several workers may share a folder with the service: each has a key of its own. */
+static bool open_seals(worker *w, char *why, size_t size)
+{
+    char path[800];
+    snprintf(path, sizeof path, "%.600s/signing-%.100s.key", w->s.data, *w->s.name ? w->s.name : "worker");
+    w->seals = seals_open(&(seals_config){.key_file = path, .roots = w->s.builder_keys, .name = w->card.name, .program = "kiln-worker",
+                                          .required = w->s.sealed != 0, .user = w, .refused = refused, .leased = leased}, why, size);
+    return w->seals != NULL;
+}
+
 static bool open_all(worker *w, char *why, size_t size)
 {
     char dir[512];
@@ -271,15 +334,12 @@ static bool open_all(worker *w, char *why, size_t size)
     if (!workers_exe_dir(dir, sizeof dir)) return false;
     workers_find_tools(dir, &w->tools);
     workers_find_namespaces(&w->tools);
-    static char own[600];
-    if (!*w->s.data) { /* what PostgreSQL cannot take is kept here, and sent at the next start at the latest */
-        const char *home = getenv("XDG_STATE_HOME");
-        snprintf(own, sizeof own, "%.400s/kiln-worker-%.100s", home && *home ? home : w->tools.tmp, *w->s.name ? w->s.name : "default");
-        w->s.data = own;
-    }
+    snprintf(why, size, "cannot make a folder for what is kept between starts");
+    if (!own_folder(w) || !open_seals(w, why, size)) return false;
     cache_config cc = {.data_dir = w->s.data, .memory_bytes = 32 << 20, .redis_url = w->s.redis, .postgres_url = w->s.postgres};
     w->cache = cache_open(&cc, &e);
     if (!w->cache) snprintf(why, size, "%s", e.message);
+    else seals_watch(w->seals, w->cache);
     jc.data_dir = w->s.data;
     w->jobs = w->cache ? jobs_open(&jc, why, size) : NULL;
     w->keeper = w->jobs ? keeper_open(w->jobs) : NULL;
@@ -309,18 +369,39 @@ static void attend(worker *w, sigset_t *set)
     jobs_worker_drop(w->jobs, w->card.name);
 }
 
+static bool usable(worker *w, int argc, char **argv)
+{
+    if (parse(argc, argv, &w->s) && find_kinds(w)) return true;
+    fprintf(stderr, "usage: kiln-worker run|card --data DIR | --postgres URL [options]\n");
+#define X(name, flag, kind, def, meaning) fprintf(stderr, "  %-14s %s [%s]\n", flag, meaning, def);
+    SETTINGS(X)
+#undef X
+    return false;
+}
+
+int fleet_card(int argc, char **argv)
+{
+    static worker w;
+    char why[400] = "cannot make a folder for the key", dir[512];
+    if (!usable(&w, argc, argv)) return EX_USAGE;
+    if (workers_exe_dir(dir, sizeof dir)) workers_find_tools(dir, &w.tools);
+    name_it(&w);
+    bool ok = own_folder(&w) && open_seals(&w, why, sizeof why);
+    char *text = ok ? seals_card(w.seals) : NULL;
+    if (text) puts(text);
+    else fprintf(stderr, "kiln-worker: %s\n", why);
+    free(text);
+    seals_close(w.seals);
+    return text ? EX_OK : EX_CANTCREAT;
+}
+
 int fleet_main(int argc, char **argv)
 {
     static worker w;
     char why[400] = "";
     sigset_t set;
-    if (!parse(argc, argv, &w.s) || !find_kinds(&w)) {
-        fprintf(stderr, "usage: kiln-worker run --data DIR | --postgres URL [options]\n");
-#define X(name, flag, kind, def, meaning) fprintf(stderr, "  %-14s %s [%s]\n", flag, meaning, def);
-        SETTINGS(X)
-#undef X
-        return EX_USAGE;
-    }
+    if (!usable(&w, argc, argv)) return EX_USAGE;
+    name_it(&w);
     sigemptyset(&set);
     sigaddset(&set, SIGTERM);
     sigaddset(&set, SIGINT);
@@ -330,7 +411,8 @@ int fleet_main(int argc, char **argv)
     bool ok = open_all(&w, why, sizeof why);
     if (ok) {
         describe(&w);
-        say("ready", "%s: %s, %d slots, core %d for measuring, %s", w.card.name, w.card.words, w.card.slots, w.measure_cpu,
+        say("ready", "%s: %s, %d slots, core %d for measuring, signs as %s, %s", w.card.name, w.card.words, w.card.slots, w.measure_cpu,
+            seals_public(w.seals),
             *w.tools.bwrap ? "namespaces" : "no namespaces: bubblewrap is not here, or may not");
         attend(&w, &set);
         say("ended", "%lld done, %lld failed", (long long)atomic_load(&w.done), (long long)atomic_load(&w.failed));
@@ -338,5 +420,6 @@ int fleet_main(int argc, char **argv)
     keeper_close(w.keeper);
     jobs_close(w.jobs);
     if (w.cache) cache_close(w.cache);
+    seals_close(w.seals);
     return ok ? EX_OK : EX_UNAVAILABLE;
 }

@@ -33,12 +33,14 @@ int main(int argc, char **argv)
 {
     if (argc >= 2 && strcmp(argv[1], "child") == 0) { return child_main(argc, argv); }
     if (argc >= 2 && strcmp(argv[1], "run") == 0) { return fleet_main(argc - 2, argv + 2); }
+    if (argc >= 2 && strcmp(argv[1], "card") == 0) { return fleet_card(argc - 2, argv + 2); }
     if (argc == 2 && strcmp(argv[1], "doctor") == 0) { return doctor(); }
     if (argc == 2 && strcmp(argv[1], "--version") == 0) {
         printf("kiln-worker %s\n", kiln_fingerprint());
         return EX_OK;
     }
     fprintf(stderr, "usage: kiln-worker run ...     does jobs of a fleet: --postgres URL or --data DIR\n"
+                    "       kiln-worker card ...    name and public key of that worker, for POST /v1/builders; options as of run\n"
                     "       kiln-worker doctor      what this machine offers, and what the sandbox forbids\n"
                     "       kiln-worker --version   the compiler's fingerprint\n"
                     "       kiln-worker child ...   started by the service; not for people\n");

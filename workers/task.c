@@ -1,4 +1,5 @@
 /* What the kinds of jobs share: ends, stops, the record in question; and the two kinds that rebuild: compile and verify. */
+#include "workers/seal.h"
 #include "workers/task.h"
 #include <stdarg.h>
 #include <stdio.h>
@@ -88,6 +89,40 @@ static bool same_artifacts(const build *b, const cache_record *r)
     return true;
 }
 
+/* Appends members to a verdict while they fit. */
+static void say_more(char *verdict, size_t size, const char *format, ...) __attribute__((format(printf, 3, 4)));
+static void say_more(char *verdict, size_t size, const char *format, ...)
+{
+    char more[160];
+    va_list ap;
+    va_start(ap, format);
+    int k = vsnprintf(more, sizeof more, format, ap);
+    va_end(ap);
+    size_t n = strlen(verdict);
+    if (n >= 2 && k > 0 && k < (int)sizeof more && n + (size_t)k + 2 < size)
+        snprintf(verdict + n - 1, size - n + 1, "%s%s}", n > 2 ? "," : "", more);
+}
+
+/* With the tools that the build id names, other bytes are another kernel: who built it, or who rebuilds it, is not honest or not sound. */
+static enum task_end compare(task *t, build *b, const cache_record *r, bool same_tools)
+{
+    bool same = same_artifacts(b, r), right = b->record.verification != CACHE_FAILED, differs = same_tools && !same;
+    const char *by = t->seals ? seals_public(t->seals) : "";
+    enum cache_verification v = right && !differs ? CACHE_RUN : CACHE_FAILED;
+    if (differs)
+        snprintf(b->record.verdict, sizeof b->record.verdict, "{\"how\":\"rebuilt\",\"ok\":false,"
+                 "\"detail\":\"the same tools give other bytes than the builder %.16s stored\"}", r->signer);
+    say_more(b->record.verdict, sizeof b->record.verdict, "\"rebuilt_by\":\"%.16s\",\"same_tools\":%s,\"reproduced\":%s", by,
+             same_tools ? "true" : "false", same ? "true" : "false");
+    if ((t->order.runs_here || differs) && keeper_asks(t->keeper, t->lease))
+        cache_verdict(t->cache, r->key, r->version, v, b->record.verdict);
+    return task_says(t, TASK_DONE,
+                     "{\"version\":%lld,\"same_tools\":%s,\"reproduced\":%s,\"verification\":\"%s\",\"quarantined\":%s,\"builder\":\"%s\","
+                     "\"rebuilt_by\":\"%s\"}",
+                     (long long)r->version, same_tools ? "true" : "false", same ? "true" : "false",
+                     cache_verification_text(b->record.verification), v == CACHE_FAILED ? "true" : "false", r->signer, by);
+}
+
 /* Rebuilds a version from its trace, compares the bytes, and verifies what was rebuilt. */
 enum task_end task_verify(task *t)
 {
@@ -101,13 +136,7 @@ enum task_end task_verify(task *t)
     bool same_tools = made && !strcmp(b.record.build, r->build);
     made = made && build_make(&b, r->trace);
     if (!made) end = task_end_of(t, &result);
-    else {
-        bool same = same_artifacts(&b, r), right = b.record.verification != CACHE_FAILED;
-        enum cache_verification v = right ? CACHE_RUN : CACHE_FAILED;
-        if (t->order.runs_here && keeper_asks(t->keeper, t->lease)) cache_verdict(t->cache, r->key, r->version, v, b.record.verdict);
-        end = task_says(t, TASK_DONE, "{\"version\":%lld,\"same_tools\":%s,\"reproduced\":%s,\"verification\":\"%s\"}", (long long)r->version,
-                        same_tools ? "true" : "false", same ? "true" : "false", cache_verification_text(b.record.verification));
-    }
+    else end = compare(t, &b, r, same_tools);
     build_close(&b);
     cache_release(r);
     return end;

@@ -9,6 +9,7 @@ enum task_end { TASK_DONE, TASK_FAILED, TASK_RETRY, TASK_STOPPED, TASK_LOST };
 typedef struct task {
     const worker_tools *tools;
     cache *cache;
+    struct seals *seals;
     keeper *keeper;
     kept *lease;
     const jobs_job *job;

@@ -20,7 +20,7 @@ static inline void open_app(void)
     app.cpus = 2;
     app.cache = cache_open(&(cache_config){.data_dir = dir, .memory_bytes = 1 << 20}, &e);
     app.targets = app.cache ? service_targets_open(&app, why, sizeof why) : NULL;
-    app.signer = service_signer_open(&app.config, why, sizeof why);
+    app.signer = service_signer_open(&app, why, sizeof why);
     app.metrics = service_metrics_open();
     app.jobs = service_jobs_open(&app);
     if (app.targets && app.signer && app.metrics && app.jobs) return;
