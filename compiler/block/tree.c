@@ -290,13 +290,13 @@ static int box_of(kn_mk *m, const kn_stage *g, const kn_tensor *x, int tensor)
         for (int i = 0; i < g->nloops && axis >= 0; i++) {
             const kn_loop *l = &g->loops[i];
             if (l->axis != axis) continue;
-            if (l->shared_with >= 0) shared = true;
+            if (l->shared_with >= 0) shared = !m->hw->gpu; /* threads differ in what they have of it: it goes by its whole tensor's numbers */
             else n += (l->extent - 1) * l->stride;
         }
         m->boxed[tensor][d] = shared;
         if (shared) shape[d] = n;
     }
-    return kn_mk_buffer(m, x->name, x->dtype, KN_SCRATCH, x->rank, shape);
+    return kn_mk_buffer(m, x->name, x->dtype, m->hw->gpu ? KN_GLOBAL : KN_SCRATCH, x->rank, shape);
 }
 
 static void declare_tensors(kn_mk *m)

@@ -234,15 +234,11 @@ static int loaded(const kn_gen *g, const kn_expr *e)
     return -1;
 }
 
-static void read(kn_gen *g, const kn_expr *e)
+void kn_put_bits(kn_gen *g, const kn_expr *e)
 {
     const kn_buffer *b = &g->p->buffers[e->u.buffer];
     bool lane = e->lanes > 1;
     int local = loaded(g, e);
-    if (kn_is_half(b->dtype)) {
-        kn_put_helper(g, KN_SN_WIDEN, "widen", b->dtype, 1);
-        kn_put(&g->out, "(");
-    }
     if (lane && local >= 0) {
         kn_putf(&g->out, "k_r%d.v[%d]", local, g->lane);
     } else if (b->scope == KN_REGISTER) {
@@ -258,7 +254,17 @@ static void read(kn_gen *g, const kn_expr *e)
         if (lane && g->lane) kn_putf(&g->out, " + %d", g->lane);
         kn_put(&g->out, "]");
     }
-    if (kn_is_half(b->dtype)) kn_put(&g->out, ")");
+}
+
+static void read(kn_gen *g, const kn_expr *e)
+{
+    bool half = kn_is_half(g->p->buffers[e->u.buffer].dtype);
+    if (half) {
+        kn_put_helper(g, KN_SN_WIDEN, "widen", g->p->buffers[e->u.buffer].dtype, 1);
+        kn_put(&g->out, "(");
+    }
+    kn_put_bits(g, e);
+    if (half) kn_put(&g->out, ")");
 }
 
 static bool is_comparison(enum kn_op op) { return op == KN_OP_LT || op == KN_OP_LE || op == KN_OP_EQ || op == KN_OP_NE; }

@@ -81,6 +81,7 @@ void kn_put_vector(kn_gen *g, const kn_expr *e);
 void kn_put_mask(kn_gen *g, const kn_expr *e, int bits, int lanes); /* BOOL vector as lanes of 0 or -1 */
 void kn_put_hsum(kn_gen *g, const kn_expr *e);
 void kn_put_register(kn_gen *g, int buffer, const kn_expr *index);
+void kn_put_bits(kn_gen *g, const kn_expr *e); /* a read, as it is stored */
 const char *kn_math_name(enum kn_op op);      /* libm name without its suffix; NULL */
 /* e rounded later by the store into dtype t: the expression to print instead of a cast that the store does anyway. */
 const kn_expr *kn_store_value(const kn_expr *e);

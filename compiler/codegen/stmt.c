@@ -146,6 +146,10 @@ static void stored_value(kn_gen *g, const kn_expr *e, enum kn_dtype t, bool vect
             kn_put_scalar(g, e);
         return;
     }
+    if (e->op == KN_OP_READ && e->dtype == t && !vector) { /* the bits go over as they are */
+        kn_put_bits(g, e);
+        return;
+    }
     e = kn_store_value(e);
     kn_put_helper(g, KN_SN_NARROW, "narrow", t, vector ? e->lanes : 1);
     kn_put(&g->out, "(");
@@ -162,19 +166,25 @@ static bool wide_access(const kn_gen *g, int buffer, const kn_expr *index, int l
     return b->scope != KN_REGISTER && lanes * kn_dtype_bytes(b->dtype) <= 16 && factor(g, index) % lanes == 0;
 }
 
+static void wide_read(kn_gen *g, const kn_expr *e)
+{
+    kn_put(&g->out, "*(const ");
+    kn_put_vector_type(g, kn_storage_type(e->dtype), e->lanes);
+    kn_put(&g->out, " *)(");
+    kn_put_buffer(g, e->u.buffer);
+    kn_put(&g->out, " + ");
+    kn_put_index(g, e->args[0]);
+    kn_put(&g->out, ");");
+}
+
 static void hoist_loads(kn_gen *g, const kn_expr *e)
 {
     if (e->op == KN_OP_READ && e->lanes > 1 && wide_access(g, e->u.buffer, e->args[0], e->lanes)) {
         kn_line(g);
         kn_put(&g->out, "const ");
         kn_put_vector_type(g, kn_storage_type(e->dtype), e->lanes);
-        kn_putf(&g->out, " k_r%d = *(const ", g->nloads);
-        kn_put_vector_type(g, kn_storage_type(e->dtype), e->lanes);
-        kn_put(&g->out, " *)(");
-        kn_put_buffer(g, e->u.buffer);
-        kn_put(&g->out, " + ");
-        kn_put_index(g, e->args[0]);
-        kn_put(&g->out, ");");
+        kn_putf(&g->out, " k_r%d = ", g->nloads);
+        wide_read(g, e);
         g->loads[g->nloads++] = e;
         return;
     }
@@ -184,12 +194,24 @@ static void hoist_loads(kn_gen *g, const kn_expr *e)
         if (g->nloads < 16) hoist_loads(g, e->args[i]);
 }
 
+static void copy_vector(kn_gen *g, const kn_ls *s)
+{
+    kn_put_register(g, s->buffer, s->index);
+    kn_put(&g->out, " = ");
+    wide_read(g, s->value);
+}
+
 /* CUDA has no vector values: the lanes are computed one by one, wide reads and writes move them together where the address allows. */
 static void store_lanes(kn_gen *g, const kn_ls *s)
 {
     const kn_buffer *b = &g->p->buffers[s->buffer];
     const kn_expr *loads[16];
     bool wide = b->scope == KN_REGISTER || wide_access(g, s->buffer, s->index, s->value->lanes);
+    if (b->scope == KN_REGISTER && s->value->op == KN_OP_READ && s->value->dtype == b->dtype &&
+        wide_access(g, s->value->u.buffer, s->value->args[0], s->value->lanes)) {
+        copy_vector(g, s);
+        return;
+    }
     g->loads = loads;
     g->nloads = 0;
     kn_put(&g->out, "{");

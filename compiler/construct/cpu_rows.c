@@ -2,6 +2,7 @@
  * makes stays in L1 or L2 (Chimera, HPCA'23, fuses chains by the same rule: the tile of every stage in a cache at once). Reductions, the maps between
  * them and the map behind them go under one loop over rows; which stages those are follows from how they read each other, and from the hwspec. */
 #include "construct/cpu.h"
+#include "construct/rows.h"
 #include "te/expr.h"
 
 enum {
@@ -12,12 +13,7 @@ enum {
 
 /* Stages stage[0] < stage[1] < ... < the last one, whose loops over the row axes become everybody's. */
 typedef struct rows {
-    kiln_arena *a;
-    const kn_tree *t;
-    const kn_hw *hw;
-    int n, last, stage[KILN_MAX_STMTS];
-    int of[KILN_MAX_STMTS][KILN_MAX_AXES]; /* of[k][x]: axis of the last stage that axis x of stage k is, -1: none */
-    uint32_t shared;                       /* row axes, as axes of the last stage */
+    kn_rows g;
     int chunked;                           /* the row axis along which lanes lie, -1: lanes lie inside a row */
     int64_t grain[KILN_MAX_AXES];          /* iterations of a row axis in one task */
     bool task[KILN_MAX_AXES];              /* its outermost loop is a task loop */
@@ -26,95 +22,23 @@ typedef struct rows {
     int64_t block;
 } rows;
 
-static const kn_stmt *stmt_of(const rows *r, int k) { return r->t->program->stmts[r->t->stages[k]->stmt]; }
-
-static const char *tensor_of(const rows *r, int k) { return r->t->program->tensors[stmt_of(r, k)->out].name; }
-
-static bool in_rows(const rows *r, int k)
-{
-    for (int i = 0; i < r->n; i++) if (r->stage[i] == k) return true;
-    return false;
-}
-
-static int stage_of(const rows *r, int stmt)
-{
-    for (int k = 0; k < r->t->nstages; k++)
-        if (r->t->stages[k]->stmt == stmt || r->t->stages[k]->epilogue == stmt) return k;
-    return -1;
-}
-
-/* Axes of stage k as axes of the last one, through one read of what k stores; what two reads disagree on is none. */
-static void map_axes(rows *r, int k, int reader, int stmt, const kn_expr *read, bool first)
-{
-    const kn_stage *g = r->t->stages[k];
-    int now[KILN_MAX_AXES];
-    for (int x = 0; x < KILN_MAX_AXES; x++) now[x] = -1;
-    for (int d = 0; d < read->nargs; d++) {
-        int x = kn_stage_out_axis(r->t, g, d);
-        int y = read->args[d]->op == KN_OP_AXIS && !read->padded ? kn_stage_axis_of(r->t, r->t->stages[reader], stmt, read->args[d]->u.axis) : -1;
-        if (x >= 0 && y >= 0) now[x] = r->of[reader][y];
-    }
-    for (int x = 0; x < KILN_MAX_AXES; x++)
-        if (first || r->of[k][x] != now[x]) r->of[k][x] = first ? now[x] : -1;
-}
-
-/* A window slides: some index has an axis of the output and one of the reduction. Its tile is another one (cpu_sums.c). */
-static bool slides(const kn_stmt *s)
-{
-    const kn_expr *loads[KN_SITE_LOADS];
-    uint32_t out = (1u << s->nspatial) - 1;
-    int n = kn_loads(s->body, loads, KN_SITE_LOADS);
-    for (int i = 0; i < n && i < KN_SITE_LOADS; i++)
-        for (int d = 0; d < loads[i]->nargs; d++)
-            if ((kn_axes_in(loads[i]->args[d]) & out) && (kn_axes_in(loads[i]->args[d]) & ~out)) return true;
-    return n > KN_SITE_LOADS;
-}
-
-/* All that read k are here already, and k is one of those that can stand inside a loop. */
-static bool joins(rows *r, int k)
-{
-    const kn_stage *g = r->t->stages[k];
-    const kn_program *p = r->t->program;
-    int out = kn_stage_out(r->t, g);
-    bool first = true;
-    kn_site x;
-    kn_site_of(r->a, r->t, g, r->hw, &x);
-    if (p->tensors[out].role != KN_TEMP || x.s->scatter || x.contraction || slides(x.s) || kn_site_scheduled(r->t, g)) return false;
-    for (int i = 0; i < p->nstmts; i++) {
-        const kn_expr *loads[KN_SITE_LOADS];
-        int n = kn_loads(p->stmts[i]->body, loads, KN_SITE_LOADS), reader = stage_of(r, i);
-        if (n > KN_SITE_LOADS) return false;
-        for (int l = 0; l < n; l++) {
-            if (loads[l]->u.tensor != out) continue;
-            if (reader < 0 || !in_rows(r, reader)) return false;
-            map_axes(r, k, reader, i, loads[l], first);
-            first = false;
-        }
-    }
-    uint32_t have = 0;
-    for (int a = 0; a < x.s->nspatial; a++) if (r->of[k][a] >= 0) have |= 1u << r->of[k][a];
-    if (first || !(r->shared & have)) return false;
-    r->shared &= have;
-    return true;
-}
-
 /* Bytes that one iteration of the row axes touches, `chunk` of the axis along lanes at once. */
 static double row_bytes(const rows *r, uint32_t shared, int64_t chunk)
 {
     double of[KILN_MAX_TENSORS] = {0}, sum = 0;
-    for (int i = 0; i < r->n; i++) {
-        const kn_stmt *s = stmt_of(r, r->stage[i]);
+    for (int i = 0; i < r->g.n; i++) {
+        const kn_stmt *s = kn_rows_stmt(&r->g, r->g.stage[i]);
         const kn_expr *loads[KN_SITE_LOADS + 1];
         int n = kn_loads(s->body, loads, KN_SITE_LOADS);
         if (n > KN_SITE_LOADS) n = KN_SITE_LOADS;
         for (int l = 0; l <= n; l++) {
-            int tensor = l < n ? loads[l]->u.tensor : kn_stage_out(r->t, r->t->stages[r->stage[i]]);
+            int tensor = l < n ? loads[l]->u.tensor : kn_stage_out(r->g.t, r->g.t->stages[r->g.stage[i]]);
             uint32_t axes = 0;
-            double bytes = kn_dtype_bytes(r->t->program->tensors[tensor].dtype);
+            double bytes = kn_dtype_bytes(r->g.t->program->tensors[tensor].dtype);
             if (l < n) axes = kn_axes_in(loads[l]);
             else axes = (1u << s->nspatial) - 1;
             for (int x = 0; x < s->naxes; x++) {
-                int y = r->of[r->stage[i]][x];
+                int y = r->g.of[r->g.stage[i]][x];
                 if (!(axes >> x & 1) || (y >= 0 && (shared >> y & 1) && y != r->chunked)) continue;
                 bytes *= y >= 0 && y == r->chunked && chunk < s->axes[x].extent ? (double)chunk : (double)s->axes[x].extent;
             }
@@ -128,38 +52,38 @@ static double row_bytes(const rows *r, uint32_t shared, int64_t chunk)
 /* Lanes along a row axis: runs of memory as long as L2 has room for, without a tail where the axis can be cut so. False: no cut of it fits. */
 static bool chunk_of(rows *r, int64_t full)
 {
-    const kn_hw_level *l2 = kn_hw_level_named(r->hw, "l2");
-    int64_t extent = stmt_of(r, r->last)->axes[r->chunked].extent, best = 1;
+    const kn_hw_level *l2 = kn_hw_level_named(r->g.hw, "l2");
+    int64_t extent = kn_rows_stmt(&r->g, r->g.last)->axes[r->chunked].extent, best = 1;
     if (extent < 2 * full) { /* such a row is taken whole */
-        r->shared &= ~(1u << r->chunked);
+        r->g.shared &= ~(1u << r->chunked);
         r->chunked = -1;
-        return r->shared != 0 && row_bytes(r, r->shared, 0) <= (double)l2->capacity_bytes / 2;
+        return r->g.shared != 0 && row_bytes(r, r->g.shared, 0) <= (double)l2->capacity_bytes / 2;
     }
     r->lanes = full;
     for (int64_t nv = 1; nv <= CHUNK && nv * full <= extent; nv++) {
-        if (row_bytes(r, r->shared, nv * full) > (double)l2->capacity_bytes / 2) break;
+        if (row_bytes(r, r->g.shared, nv * full) > (double)l2->capacity_bytes / 2) break;
         if (extent % (nv * full) == 0 || extent % (best * full) != 0) best = nv;
     }
     r->nv = best;
-    return row_bytes(r, r->shared, best * full) <= (double)l2->capacity_bytes / 2;
+    return row_bytes(r, r->g.shared, best * full) <= (double)l2->capacity_bytes / 2;
 }
 
 /* Short rows: as many as take a quarter of L1, so that one row's chain of stages does not wait for its own stores. */
 static void block_of(rows *r)
 {
-    const kn_hw_level *l1 = kn_hw_level_named(r->hw, "l1");
-    const kn_stmt *s = stmt_of(r, r->last);
-    for (int i = 0; i < s->nspatial; i++) if (r->shared >> i & 1) r->blocked = i;
-    double rows = l1 ? (double)l1->capacity_bytes / 4 / row_bytes(r, r->shared, 0) : 0;
+    const kn_hw_level *l1 = kn_hw_level_named(r->g.hw, "l1");
+    const kn_stmt *s = kn_rows_stmt(&r->g, r->g.last);
+    for (int i = 0; i < s->nspatial; i++) if (r->g.shared >> i & 1) r->blocked = i;
+    double rows = l1 ? (double)l1->capacity_bytes / 4 / row_bytes(r, r->g.shared, 0) : 0;
     r->block = rows < TOGETHER ? (int64_t)rows : TOGETHER;
     while (r->block > 1 && s->axes[r->blocked].extent % r->block) r->block--;
-    if (r->block < 2 || r->n < 2) r->blocked = -1;
+    if (r->block < 2 || r->g.n < 2) r->blocked = -1;
 }
 
 /* Iterations of a row axis: chunks, where lanes lie along it, or blocks of rows. */
 static int64_t turns(const rows *r, int axis)
 {
-    int64_t n = stmt_of(r, r->last)->axes[axis].extent;
+    int64_t n = kn_rows_stmt(&r->g, r->g.last)->axes[axis].extent;
     if (axis == r->blocked) return n / r->block;
     return axis == r->chunked ? kn_ceil_div(n, r->nv * r->lanes) : n;
 }
@@ -167,14 +91,14 @@ static int64_t turns(const rows *r, int axis)
 /* Tasks: outer row axes whole, and the one that makes them enough in runs of a length that leaves the cores about 32 each. */
 static void tasks(rows *r)
 {
-    const kn_stmt *s = stmt_of(r, r->last);
+    const kn_stmt *s = kn_rows_stmt(&r->g, r->g.last);
     double points = 1;
-    int64_t count = 1, want = 32 * (int64_t)r->hw->units;
+    int64_t count = 1, want = 32 * (int64_t)r->g.hw->units;
     for (int i = 0; i < s->naxes; i++) points *= (double)s->axes[i].extent;
     for (int i = 0; i < s->nspatial; i++) {
         r->grain[i] = 1;
         r->task[i] = false;
-        if (!(r->shared >> i & 1) || count >= want || points < 16384) continue;
+        if (!(r->g.shared >> i & 1) || count >= want || points < 16384) continue;
         int64_t n = turns(r, i), grain = n * count / want;
         r->task[i] = true;
         if (grain < 1) grain = 1;
@@ -186,16 +110,16 @@ static void tasks(rows *r)
 
 static const char *name_of(const rows *r, int k, int axis)
 {
-    const kn_stmt *s = stmt_of(r, k);
-    for (int x = 0; x < s->naxes; x++) if (r->of[k][x] == axis) return s->axes[x].name;
+    const kn_stmt *s = kn_rows_stmt(&r->g, k);
+    for (int x = 0; x < s->naxes; x++) if (r->g.of[k][x] == axis) return s->axes[x].name;
     return "";
 }
 
 /* Cuts of the row axes, the same in every stage. */
 static void put_row_splits(kn_buf *b, const rows *r, int k, const char *stage)
 {
-    for (int i = 0; i < stmt_of(r, r->last)->nspatial; i++) {
-        if (!(r->shared >> i & 1) || (r->grain[i] == 1 && i != r->chunked && i != r->blocked)) continue;
+    for (int i = 0; i < kn_rows_stmt(&r->g, r->g.last)->nspatial; i++) {
+        if (!(r->g.shared >> i & 1) || (r->grain[i] == 1 && i != r->chunked && i != r->blocked)) continue;
         kn_putf(b, "split %s %s", stage, name_of(r, k, i));
         if (r->grain[i] > 1) kn_putf(b, " %lld", (long long)r->grain[i]);
         if (i == r->chunked) kn_putf(b, " %lld %lld", (long long)r->nv, (long long)r->lanes);
@@ -209,11 +133,11 @@ static const char *put_row_loops(kn_buf *b, const rows *r, int k)
 {
     const char *at = "";
     for (int inner = 0; inner < 2; inner++)
-        for (int i = 0; i < stmt_of(r, r->last)->nspatial; i++) {
+        for (int i = 0; i < kn_rows_stmt(&r->g, r->g.last)->nspatial; i++) {
             bool second = inner && r->task[i];
-            if (!(r->shared >> i & 1) || (inner ? second && r->grain[i] == 1 : !r->task[i])) continue;
+            if (!(r->g.shared >> i & 1) || (inner ? second && r->grain[i] == 1 : !r->task[i])) continue;
             kn_putf(b, " %s.%d", name_of(r, k, i), second);
-            at = kn_format(r->a, "%s.%d", name_of(r, r->last, i), second);
+            at = kn_format(r->g.a, "%s.%d", name_of(r, r->g.last, i), second);
         }
     return at;
 }
@@ -223,12 +147,12 @@ typedef struct walk { int along; int64_t many, lanes; bool sums; } walk;
 
 static walk walk_of(const rows *r, int k, const kn_site *x)
 {
-    int64_t full = r->hw->vector_bytes / kn_cpu_acc_bytes(x);
+    int64_t full = r->g.hw->vector_bytes / kn_cpu_acc_bytes(x);
     walk w = {.along = -1, .many = 1, .lanes = 1};
     bool reduces = x->s->red != KN_RED_NONE;
     if (r->chunked >= 0) return w;
     if (reduces && x->r >= 0 && x->s->red != KN_RED_ALL && x->s->red != KN_RED_ANY) w.along = x->r, w.sums = true;
-    else if (x->n >= 0 && (r->of[k][x->n] < 0 || !(r->shared >> r->of[k][x->n] & 1))) w.along = x->n;
+    else if (x->n >= 0 && (r->g.of[k][x->n] < 0 || !(r->g.shared >> r->g.of[k][x->n] & 1))) w.along = x->n;
     if (w.along < 0) return w;
     int64_t n = x->s->axes[w.along].extent, vectors;
     w.lanes = kn_cpu_pow2(n, full);
@@ -241,7 +165,7 @@ static walk walk_of(const rows *r, int k, const kn_site *x)
 static const char *put_stage(kn_buf *b, const rows *r, int k)
 {
     kn_site x;
-    kn_site_of(r->a, r->t, r->t->stages[k], r->hw, &x);
+    kn_site_of(r->g.a, r->g.t, r->g.t->stages[k], r->g.hw, &x);
     walk w = walk_of(r, k, &x);
     const char *along = w.along >= 0 ? kn_cpu_axis(&x, w.along) : r->chunked >= 0 ? name_of(r, k, r->chunked) : NULL;
     int digit = w.along >= 0 ? 1 : r->chunked >= 0 && r->grain[r->chunked] > 1 ? 2 : 1; /* of the loop of vectors; that of lanes follows */
@@ -252,14 +176,14 @@ static const char *put_stage(kn_buf *b, const rows *r, int k)
     bool bar = r->blocked < 0; /* a tile of the row's serial loops, one of its sums */
     if (!bar) kn_putf(b, " | %s.%d", name_of(r, k, r->blocked), r->grain[r->blocked] > 1 ? 2 : 1);
     for (int i = 0; i < x.s->naxes; i++) {
-        int y = r->of[k][i];
-        if (y >= 0 && (r->shared >> y & 1)) continue;
+        int y = r->g.of[k][i];
+        if (y >= 0 && (r->g.shared >> y & 1)) continue;
         kn_putf(b, "%s %s.0", bar || i == x.s->nspatial ? " |" : "", x.s->axes[i].name);
         bar = false;
     }
     if (along) kn_putf(b, " | %s.%d %s.%d", along, digit, along, digit + 1);
     kn_put(b, "\n");
-    for (int i = 0; i < x.s->nspatial && k == r->last; i++)
+    for (int i = 0; i < x.s->nspatial && k == r->g.last; i++)
         if (r->task[i]) kn_putf(b, "parallel %s %s.0\n", x.name, x.s->axes[i].name);
     if (along) kn_putf(b, "unroll %s %s.%d\n", x.name, along, digit);
     if (w.sums && w.many > 1) kn_putf(b, "rfactor %s %s.%d\n", x.name, along, digit);
@@ -270,32 +194,32 @@ static const char *put_stage(kn_buf *b, const rows *r, int k)
 /* The stages that go under the row loop of stage `last`; false: none does. */
 static bool gather(rows *r)
 {
-    const kn_stmt *s = stmt_of(r, r->last);
-    const kn_hw_level *l2 = kn_hw_level_named(r->hw, "l2");
+    const kn_stmt *s = kn_rows_stmt(&r->g, r->g.last);
+    const kn_hw_level *l2 = kn_hw_level_named(r->g.hw, "l2");
     kn_site x;
-    kn_site_of(r->a, r->t, r->t->stages[r->last], r->hw, &x);
-    if (!l2 || s->scatter || x.contraction || slides(s) || kn_site_scheduled(r->t, r->t->stages[r->last])) return false;
-    r->n = 1, r->stage[0] = r->last, r->chunked = r->blocked = -1;
-    r->shared = (1u << s->nspatial) - 1;
-    for (int i = 0; i < KILN_MAX_AXES; i++) r->of[r->last][i] = i < s->nspatial ? i : -1;
-    for (int i = 0; i < s->nspatial; i++) if (s->axes[i].extent < 2) r->shared &= ~(1u << i);
-    for (int k = r->last - 1; k >= 0; k--) if (joins(r, k)) r->stage[r->n++] = k;
-    if (!r->shared) return false;
+    kn_site_of(r->g.a, r->g.t, r->g.t->stages[r->g.last], r->g.hw, &x);
+    if (!l2 || s->scatter || x.contraction || kn_rows_slides(s) || kn_site_scheduled(r->g.t, r->g.t->stages[r->g.last])) return false;
+    r->g.n = 1, r->g.stage[0] = r->g.last, r->chunked = r->blocked = -1;
+    r->g.shared = (1u << s->nspatial) - 1;
+    for (int i = 0; i < KILN_MAX_AXES; i++) r->g.of[r->g.last][i] = i < s->nspatial ? i : -1;
+    for (int i = 0; i < s->nspatial; i++) if (s->axes[i].extent < 2) r->g.shared &= ~(1u << i);
+    for (int k = r->g.last - 1; k >= 0; k--) if (kn_rows_join(&r->g, k)) r->g.stage[r->g.n++] = k;
+    if (!r->g.shared) return false;
     bool inside = false; /* lanes lie along the reduction of some stage */
-    for (int i = 0; i < r->n; i++) {
+    for (int i = 0; i < r->g.n; i++) {
         kn_site y;
-        kn_site_of(r->a, r->t, r->t->stages[r->stage[i]], r->hw, &y);
+        kn_site_of(r->g.a, r->g.t, r->g.t->stages[r->g.stage[i]], r->g.hw, &y);
         inside = inside || (y.s->red != KN_RED_NONE && kn_cpu_only_along_r(&y));
     }
-    if (r->n < 2 && !inside) return false; /* one sum along its rows: in runs of rows, each written out to its end */
-    if (inside || x.n < 0 || !(r->shared >> x.n & 1)) return row_bytes(r, r->shared, 0) <= (double)l2->capacity_bytes / 2;
+    if (r->g.n < 2 && !inside) return false; /* one sum along its rows: in runs of rows, each written out to its end */
+    if (inside || x.n < 0 || !(r->g.shared >> x.n & 1)) return row_bytes(r, r->g.shared, 0) <= (double)l2->capacity_bytes / 2;
     r->chunked = x.n;
-    return chunk_of(r, r->hw->vector_bytes / kn_dtype_bytes(s->body->dtype));
+    return chunk_of(r, r->g.hw->vector_bytes / kn_dtype_bytes(s->body->dtype));
 }
 
 uint32_t kn_cpu_rows(kiln_arena *a, const kn_tree *t, const kn_hw *hw, int last, kn_plans *p)
 {
-    rows r = {.a = a, .t = t, .hw = hw, .last = last};
+    rows r = {.g = {.a = a, .t = t, .hw = hw, .last = last}};
     if (!gather(&r)) return 0;
     uint32_t set = 0;
     kn_buf b;
@@ -303,12 +227,12 @@ uint32_t kn_cpu_rows(kiln_arena *a, const kn_tree *t, const kn_hw *hw, int last,
     kn_buf_init(&b, a);
     if (r.chunked < 0) block_of(&r);
     tasks(&r);
-    for (int i = 0; i < r.n; i++) {
-        set |= 1u << r.stage[i];
-        at = put_stage(&b, &r, r.stage[i]);
+    for (int i = 0; i < r.g.n; i++) {
+        set |= 1u << r.g.stage[i];
+        at = put_stage(&b, &r, r.g.stage[i]);
     }
-    for (int i = 1; i < r.n; i++) /* readers before what they read */
-        kn_putf(&b, "compute_at %s %s %s\n", tensor_of(&r, r.stage[i]), tensor_of(&r, last), at);
+    for (int i = 1; i < r.g.n; i++) /* readers before what they read */
+        kn_putf(&b, "compute_at %s %s %s\n", kn_rows_tensor(&r.g, r.g.stage[i]), kn_rows_tensor(&r.g, last), at);
     kn_plans_try(p, &b);
     return p->n ? set : 0;
 }

@@ -30,14 +30,33 @@ static kiln_status plan_stage(int k, kn_plans *out, kiln_diag *d)
     return KILN_OK;
 }
 
+/* Plans for the stages of the set, a kernel each, as one more plan of their last one: one row after the other may leave a device idle. */
+static kiln_status plan_apart(kn_plans *plans, uint32_t set, int last, kiln_diag *d)
+{
+    kn_plans together = plans[last];
+    kn_buf b;
+    kn_buf_init(&b, together.a);
+    plans[last].n = 0;
+    for (int k = 0; k <= last; k++) {
+        kiln_status s = set >> k & 1 ? plan_stage(k, &plans[k], d) : KILN_OK;
+        if (s) return s;
+        if (set >> k & 1) kn_putn(&b, plans[k].best[0].lines.p, plans[k].best[0].lines.n);
+    }
+    together.left = 1;
+    plans[last] = together;
+    kn_plans_try(&plans[last], &b);
+    return KILN_OK;
+}
+
 /* Plans of all stages; what goes under another stage's loops has its lines there. */
 static kiln_status plan_stages(kn_plans *plans, const kn_tree *t, kiln_diag *d)
 {
     uint32_t planned = 0;
     for (int i = t->nstages - 1; i >= 0; i--) {
         if (planned >> i & 1) continue;
-        uint32_t set = plans[i].hw->gpu ? 0 : kn_cpu_rows(plans[i].a, t, plans[i].hw, i, &plans[i]);
-        kiln_status s = set ? KILN_OK : plan_stage(i, &plans[i], d);
+        const kn_hw *hw = plans[i].hw;
+        uint32_t set = (hw->gpu ? kn_gpu_rows : kn_cpu_rows)(plans[i].a, t, hw, i, &plans[i]);
+        kiln_status s = !set ? plan_stage(i, &plans[i], d) : hw->gpu ? plan_apart(plans, set, i, d) : KILN_OK;
         if (s) return s;
         for (int k = 0; k < i && !set && !plans[i].hw->gpu; k++)
             if (!(planned >> k & 1) && kn_cpu_plane(plans[i].a, t, i, k, &plans[i])) set = 1u << k;

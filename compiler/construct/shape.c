@@ -332,7 +332,7 @@ static bool pad_one(shaper *s, const kn_stage *g)
 /* Outer axes that several statements have are fused in all of them. */
 static bool fuse_jointly(shaper *s)
 {
-    for (int k = s->t->nstages - 1; k >= 0 && !s->hw->gpu; k--) {
+    for (int k = s->t->nstages - 1; k >= 0; k--) {
         const kn_stmt *st = s->t->program->stmts[s->t->stages[k]->stmt];
         for (int x = 0; x + 1 < st->naxes; x++) {
             const char *lines = kn_joint_fuse(s->a, s->t, s->hw, k, x, s->nfused);

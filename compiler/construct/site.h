@@ -75,6 +75,8 @@ kiln_status kn_shape(kiln_arena *a, const kn_program *p, const kn_hw *hw, kiln_b
 enum { KN_PARTS = 2 };
 int kn_part_steps(kiln_arena *a, const kn_program *p, const kn_hw *hw, kiln_bytes *start);
 void kn_plan_cpu(const kn_site *x, kn_plans *p);
+/* gpu_rows.c: plans for stage `last` together with the producers that become one kernel with it; the set of these stages, 0: none do. */
+uint32_t kn_gpu_rows(kiln_arena *a, const kn_tree *t, const kn_hw *hw, int last, kn_plans *p);
 void kn_plan_gpu(const kn_site *x, kn_plans *p);
 /* Products on instructions that warps compute together; why there are none of them, NULL: there are. */
 const char *kn_plan_warps(const kn_site *x, kn_plans *p);

@@ -9,7 +9,9 @@ enum { KN_COST_ACCESSES = 24 };
 typedef struct kn_access {
     int tensor, bytes, rank;
     bool store;
+    int load;              /* its number in the body, -1 */
     bool near;             /* a region of scratch, or read before under the same loops by another stage: it is in L2 */
+    bool own;              /* GPU: in the threads' registers, made or read there before (schedule/own.c): no traffic */
     int cache;             /* number of the stage's cache that holds it, -1: none */
     uint32_t axes;
     const kn_expr *index[KILN_MAX_RANK];
@@ -42,6 +44,7 @@ double kn_fills(const kn_stage_view *v, const kn_access *x, int from, bool threa
 double kn_rounding(const kn_stage_view *v, const kn_access *x, int from, bool threads, double transaction);
 /* Accumulators (or values) of one thread's register tile, and its register need: vector registers (cpu), 32-bit ones (gpu). */
 double kn_register_values(const kn_stage_view *v);
+double kn_kept_bytes(const kn_stage_view *v); /* of a thread, in registers for all stages of its block */
 double kn_register_need(const kn_stage_view *v);
 void kn_cost_cpu(const kn_stage_view *v, kn_cost *c);
 void kn_cost_bulk(const kn_stage_view *v, kn_cost *c); /* a GPU's stage of bulk copies */

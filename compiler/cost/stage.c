@@ -255,6 +255,7 @@ static void gpu_traffic(const kn_stage_view *v, double in_flight, kn_cost *c)
     double tx = (double)hw->levels[0].transaction_bytes;
     for (int i = 0; i < v->naccesses; i++) {
         const kn_access *x = &v->access[i];
+        if (x->own) continue;
         int from = x->cache >= 0 ? v->g->caches[x->cache].at + 1 : x->store ? v->first_inner : v->first_reg;
         double bytes = kn_footprint(v, x, from, true) * kn_fills(v, x, from, true) * x->bytes;
         l2 += bytes * kn_rounding(v, x, from, true, tx);
@@ -270,6 +271,16 @@ static void gpu_traffic(const kn_stage_view *v, double in_flight, kn_cost *c)
         c->levels[i].bytes = i == 0 ? at_most(dram, l2) : sh ? shared : i == hw->nlevels - 1 ? 0 : l2;
         c->levels[i].tile_bytes = sh ? c->shared_bytes : i == hw->nlevels - 1 ? (int64_t)c->registers * 4 : 0;
     }
+}
+
+/* Share of the bandwidth that blocks reach which read their rows, meet, and write them: what all threads of a unit have on the way, over that and
+ * what the unit could move in the meantime (Little's law). */
+static double kept_share(const kn_stage_view *v, double threads)
+{
+    enum { LATENCY_NS = 1000 }; /* first byte to last result: DRAM, combining, arithmetic */
+    double moved = kn_kept_bytes(v) + kn_register_values(v) * v->access[v->naccesses - 1].bytes;
+    double meanwhile = v->hw->levels[0].bandwidth_gbs * LATENCY_NS / v->hw->units;
+    return threads * moved / (threads * moved + meanwhile);
 }
 
 void kn_cost_gpu(const kn_stage_view *v, kn_cost *c)
@@ -291,7 +302,10 @@ void kn_cost_gpu(const kn_stage_view *v, kn_cost *c)
     double eff = at_most(active * ilp / (16.0 * hw->partitions), 1); /* 8 warps of 8 independent chains fill four schedulers (ROLLER's table) */
     eff *= v->threads / (warps * hw->lanes) * share;
     if (c->registers > hw->registers_per_thread) eff *= 0.25;
+    bool spills = v->g->kept && (c->registers + 24.0) * c->threads > (double)hw->registers_per_unit;
+    if (spills) eff *= 0.05; /* the row does not fit */
     gpu_traffic(v, at_most(v->tasks, blocks * hw->units), c);
     double in_flight = at_most(active * ilp / 32, 1); /* 32 warps with one load each saturate a unit's share of DRAM */
+    if (v->g->kept) in_flight = kept_share(v, at_most(v->tasks / hw->units, blocks) * c->threads);
     kn_cost_finish(v, c, at_least(eff, 1e-4), at_least(in_flight, 1e-3));
 }

@@ -34,6 +34,22 @@ static bool near(const kn_tree *t, const kn_stage *g, int tensor)
     return g->at_stage >= 0 && kn_stage_out(t, g) == tensor;
 }
 
+/* On a GPU temporaries between stages of one block, and what is kept for them, lie in registers. */
+static bool own(const kn_stage_view *v, int tensor, bool store)
+{
+    const kn_stage *root = v->g->at_stage >= 0 ? v->t->stages[v->g->at_stage] : v->g;
+    if (!v->hw->gpu) return false;
+    if (store) return v->g != root;
+    const kn_expr *loads[32];
+    int n = kn_loads(v->t->program->stmts[root->stmt]->body, loads, 32);
+    for (int i = 0; i < n && i < 32 && v->g != root; i++) if ((root->kept >> i & 1) && loads[i]->u.tensor == tensor) return true;
+    for (int k = 0; k < v->t->nstages; k++) {
+        const kn_stage *p = v->t->stages[k];
+        if (p->at_stage >= 0 && v->t->stages[p->at_stage] == root && kn_stage_out(v->t, p) == tensor) return true;
+    }
+    return false;
+}
+
 static void add_access(kn_stage_view *v, int tensor, kn_expr *const *idx, bool store, int load)
 {
     if (v->naccesses == KN_COST_ACCESSES) return;
@@ -44,7 +60,9 @@ static void add_access(kn_stage_view *v, int tensor, kn_expr *const *idx, bool s
     a->bytes = kn_dtype_bytes(x->dtype);
     a->rank = x->rank;
     a->store = store;
+    a->load = load;
     a->near = near(v->t, v->g, store ? kn_stage_out(v->t, v->g) : tensor);
+    a->own = own(v, store ? kn_stage_out(v->t, v->g) : tensor, store);
     a->cache = -1;
     for (int i = 0; i < x->rank; i++) {
         a->shape[i] = x->shape[i];
@@ -101,7 +119,9 @@ void kn_stage_view_of(const kn_tree *t, const kn_stage *g, const kn_hw *hw, kn_s
         else if (l->kind == KN_THREAD) v->threads *= (double)l->extent;
         else v->first_inner = i;
         if (in_registers(l->kind) && v->first_reg == i + 1) v->first_reg = i;
-        if (l->shared_with >= 0 && t->stages[g->at_stage]->loops[l->shared_with].kind == KN_PARALLEL) v->tasks *= (double)l->extent;
+        enum kn_loop_kind outer = l->shared_with >= 0 ? t->stages[g->at_stage]->loops[l->shared_with].kind : KN_SERIAL;
+        if (outer == KN_PARALLEL || outer == KN_GRID) v->tasks *= (double)l->extent;
+        if (outer == KN_THREAD) v->threads *= (double)l->extent;
     }
     if (kn_stage_warps(g)) { /* what a warp holds at once; its threads share it */
         v->threads = kn_stage_threads(g, hw);
@@ -223,8 +243,18 @@ static double warp_registers(const kn_stage_view *v)
     return need / v->hw->lanes;
 }
 
+double kn_kept_bytes(const kn_stage_view *v)
+{
+    double bytes = 0;
+    for (int i = 0; i + 1 < v->naccesses; i++)
+        if (v->access[i].load >= 0 && (v->g->kept >> v->access[i].load & 1))
+            bytes += kn_footprint(v, &v->access[i], v->first_reg, false) * v->access[i].bytes;
+    return bytes;
+}
+
 double kn_register_need(const kn_stage_view *v)
 {
+    if (v->g->kept) return kn_kept_bytes(v) / 4 + 16;
     if (kn_stage_warps(v->g)) return warp_registers(v);
     double lanes = 1;
     for (int i = v->first_reg; i < v->g->nloops; i++) if (v->g->loops[i].kind == KN_VECTOR) lanes = (double)v->g->loops[i].extent;

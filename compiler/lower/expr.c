@@ -50,7 +50,8 @@ kn_expr *kn_lw_address(kn_lw *w, int tensor, kn_expr *const *idx)
 }
 
 /* A load taken apart: element `at` of `buffer` where `cond` holds (NULL: always), else `other`. */
-typedef struct access { int buffer; kn_expr *at, *cond, *other; } access;
+/* own: it is vector *at of a register array. */
+typedef struct access { int buffer; kn_expr *at, *cond, *other; bool own; } access;
 
 kn_expr *kn_lw_in_dim(kn_lw *w, kn_expr *i, int64_t n)
 {
@@ -74,23 +75,38 @@ static access cache_access(kn_env *v, int load, int cache)
         at = kn_bin(w->a, KN_OP_MUL, at, kn_lw_int(w, size + (i == n - 1 ? c->pad : 0)));
         at = kn_bin(w->a, KN_OP_ADD, at, k);
     }
-    return (access){ sg->cache_buffer[cache], at ? kn_lw_half(w, sg, cache, kn_lw_simp(w, at)) : &w->dry, NULL, NULL };
+    return (access){ sg->cache_buffer[cache], at ? kn_lw_half(w, sg, cache, kn_lw_simp(w, at)) : &w->dry, NULL, NULL, false };
 }
 
-static access load_access(kn_env *v, const kn_expr *e)
+/* What the thread has in registers; of a temporary that has no memory, read as it is not kept, something that cannot be printed. */
+static bool own_access(kn_env *v, const kn_expr *e, kn_expr *const *idx, int lanes, access *r)
+{
+    kn_lw *w = v->w;
+    int64_t c;
+    *r = (access){.own = true};
+    if (kn_lw_own_at(w, e->u.tensor, idx, v->lane_var, lanes, &r->buffer, &c)) return r->at = kn_lw_int(w, c), true;
+    const kn_own *temp = kn_lw_own_of(w, e->u.tensor);
+    if (!temp) return false;
+    r->buffer = temp->buffer;
+    r->at = kn_lw_node(w, KN_OP_ADD, KN_I64, 1, v->lane_var >= 0 ? kn_lw_ref(w, v->lane_var) : w->thread, kn_lw_int(w, temp->n), NULL);
+    return true;
+}
+
+static access load_access(kn_env *v, const kn_expr *e, int lanes)
 {
     kn_lw *w = v->w;
     if (v->sg)
         for (int i = 0; i < v->sg->nloads; i++)
             if (v->sg->loads[i] == e && v->sg->cache_of[i] >= 0) return cache_access(v, i, v->sg->cache_of[i]);
-    access r = { .buffer = kn_lw_tensor(w, e->u.tensor) };
     const kn_tensor *x = &w->p->program->tensors[e->u.tensor];
     kn_expr *idx[KILN_MAX_RANK] = { NULL }, *in = NULL;
     for (int i = 0; i < e->nargs; i++) {
         idx[i] = kn_lw_simp(w, kn_env_scalar(v, e->args[i]));
         in = kn_lw_and(w, in, kn_lw_in_dim(w, idx[i], x->shape[i]));
     }
-    r.at = NULL;
+    access own;
+    if (w->nowns && !e->padded && own_access(v, e, idx, lanes, &own)) return own;
+    access r = { .buffer = kn_lw_tensor(w, e->u.tensor) };
     for (int i = 0; v->sg && i < v->sg->nloads && !w->box[e->u.tensor].on; i++)
         if (v->sg->loads[i] == e && v->sg->flat[i]) r.at = kn_lw_simp(w, kn_env_scalar(v, v->sg->flat[i]));
     if (!r.at) r.at = kn_lw_address(w, e->u.tensor, idx);
@@ -105,7 +121,7 @@ static access load_access(kn_env *v, const kn_expr *e)
 
 bool kn_env_place(kn_env *v, const kn_expr *load, int *buffer, kn_expr **at)
 {
-    access r = load_access(v, load);
+    access r = load_access(v, load, 1);
     *buffer = r.buffer;
     *at = r.at;
     return !r.cond;
@@ -115,7 +131,7 @@ bool kn_env_lanes_alike(kn_env *v)
 {
     for (int i = 0; i < v->sg->nloads; i++) {
         if (!v->sg->loads[i]->padded || v->sg->cache_of[i] >= 0) continue;
-        access r = load_access(v, v->sg->loads[i]);
+        access r = load_access(v, v->sg->loads[i], 1);
         if (r.cond && kn_lw_uses(r.cond, v->lane_var)) return false;
     }
     return true;
@@ -157,7 +173,7 @@ kn_expr *kn_env_scalar(kn_env *v, const kn_expr *e)
     if (e->op == KN_OP_AXIS) return v->av[e->u.axis];
     if (e->op == KN_OP_LOAD) {
         if (e->u.tensor == v->repl_tensor) return v->repl;
-        access r = load_access(v, e);
+        access r = load_access(v, e, 1);
         return access_scalar(v->w, &r);
     }
     kn_expr *args[3];
@@ -178,7 +194,9 @@ static kn_expr *vector_load(kn_env *v, const kn_expr *e)
     kn_lw *w = v->w;
     for (int i = 0; v->sg && i < v->sg->nloads; i++)
         if (v->sg->loads[i] == e && v->sg->turned_of[i] >= 0) return kn_lw_read(w, v->sg->turned_of[i], v->sg->val[v->sg->turn_loop], v->lanes);
-    access r = load_access(v, e);
+    access r = load_access(v, e, v->lanes);
+    if (r.own && r.at->op == KN_OP_CONST_I) return kn_lw_read(w, r.buffer, r.at, v->lanes);
+    if (w->nowns) r = load_access(v, e, 1);
     bool tested = r.cond && kn_lw_uses(r.cond, v->lane_var);
     if (kn_lw_never(r.cond)) return kn_lw_splat(w, r.other, v->lanes);
     if (!tested && !kn_lw_uses(r.at, v->lane_var)) return kn_lw_splat(w, access_scalar(w, &r), v->lanes);

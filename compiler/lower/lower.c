@@ -38,6 +38,7 @@ static bool may_fill_at(const kn_sg *sg, int loop)
 
 static void box_init(kn_lw *w, const kn_stage *g)
 {
+    if (w->hw->gpu) return; /* own.c */
     int out = kn_stage_out(w->t, g);
     const kn_tensor *x = &w->p->program->tensors[out];
     kn_box *box = &w->box[out];
@@ -66,6 +67,7 @@ static void box_init(kn_lw *w, const kn_stage *g)
 /* Where the box lies for the consumer's present iteration. */
 static void box_place(kn_lw *w, const kn_sg *consumer, const kn_stage *g)
 {
+    if (w->hw->gpu) return;
     int out = kn_stage_out(w->t, g);
     kn_box *box = &w->box[out];
     for (int d = 0; d < w->p->program->tensors[out].rank; d++) {
@@ -141,6 +143,7 @@ static kn_expr *iteration(kn_lw *w, kn_expr *value, int64_t lo, int64_t hi)
 
 void kn_lw_open(kn_lw *w, kn_sg *sg, int loop, const kn_ls *of)
 {
+    if (sg->g->kept && sg->g->kept_at == loop) kn_lw_keep(w, sg);
     for (int i = 0; i < w->t->nstages && !w->status; i++) {
         const kn_stage *p = w->t->stages[i];
         if (p->at_stage != sg->index || p->at_loop != loop) continue;
@@ -304,7 +307,7 @@ static bool stage_init(kn_lw *w, kn_sg *sg, int stage, bool packs)
 }
 
 /* Loops that are the consumer's have its values; an axis of which it has all loops stays in range where the consumer's does. */
-static void share_loops(kn_sg *sg, const kn_sg *consumer)
+static void share_loops(const kn_tree *t, kn_sg *sg, const kn_sg *consumer)
 {
     for (int i = 0; i < sg->g->nloops; i++) {
         const kn_loop *l = &sg->g->loops[i];
@@ -314,6 +317,8 @@ static void share_loops(kn_sg *sg, const kn_sg *consumer)
         sg->val[i] = consumer->val[l->shared_with];
         sg->clipped[l->axis] |= all && consumer->clipped[consumer->g->loops[l->shared_with].axis];
     }
+    for (int i = 0; i < sg->g->nloops; i++)
+        if (sg->g->loops[i].kind == KN_THREAD) sg->val[i] = consumer->val[kn_own_thread(t, sg->g, i)];
 }
 
 void kn_lw_stage(kn_lw *w, int stage, const kn_sg *consumer)
@@ -330,7 +335,8 @@ void kn_lw_stage(kn_lw *w, int stage, const kn_sg *consumer)
     }
     kn_fn *fn = &w->p->fns[w->p->nfns];
     if (consumer) {
-        share_loops(sg, consumer);
+        share_loops(w->t, sg, consumer);
+        if (w->hw->gpu) kn_lw_own(w, sg);
     } else {
         kn_lw_decode(w, sg, kn_lw_ref(w, fn->var_grid), true);
         kn_expr *number = w->thread;
@@ -438,7 +444,7 @@ static void lower_fn(kn_lw *w, int stage)
     if (kn_stage_bulk(g)) fn->asking = kn_stage_registers(g, w->hw, true), fn->computing = kn_stage_registers(g, w->hw, false);
     if (w->hw->gpu) fn->threads = kn_stage_threads(g, w->hw);
     fn->warps = w->hw->gpu && kn_stage_warps(g);
-    w->scratch = w->shared = 0;
+    w->scratch = w->shared = w->nowns = 0;
     w->shared_align = kn_stage_warps(g) && kn_stage_lanes(g, w->hw) > w->hw->lanes ? 1024 : 0; /* what swizzled rows begin at */
     w->threads = fn->threads;
     fn->var_grid = kn_lw_var(w, w->hw->gpu ? "block" : "task", 0, fn->grid - 1);

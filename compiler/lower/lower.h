@@ -8,6 +8,12 @@
 /* A temporary that lives in a scratch box: element idx of the tensor is at idx - base, row-major over size. base[d] NULL: 0. */
 typedef struct kn_box { bool on; kn_expr *base[KILN_MAX_RANK]; int64_t size[KILN_MAX_RANK]; } kn_box;
 
+/* What each thread has in registers of a tensor: vector number c of `buffer` is its element base + delta[c] (and those behind it in the last
+ * dimension). Of a temporary there is nothing else. */
+typedef struct kn_delta { int64_t by[KILN_MAX_RANK]; } kn_delta;
+typedef struct kn_own { int tensor, buffer, lanes, n; bool temp; kn_expr *base[KILN_MAX_RANK]; kn_delta *delta; } kn_own;
+enum { KN_LW_OWNS = 32 };
+
 typedef struct kn_lw {
     kiln_arena *a;
     const kn_tree *t;
@@ -21,6 +27,8 @@ typedef struct kn_lw {
     int tensor_buffer[KILN_MAX_TENSORS];     /* -1: not made yet */
     int packed_buffer[KILN_MAX_TENSORS];     /* PACKED copies of inputs; -1: none */
     kn_box box[KILN_MAX_TENSORS];
+    int nowns;
+    kn_own own[KN_LW_OWNS];                  /* of the launch at hand */
     int64_t scratch, shared;
     int shared_align;                        /* of buffers in shared memory, 0: 16 bytes */
     kn_expr *thread;                         /* GPU: thread number */
@@ -147,6 +155,12 @@ void kn_lw_warp_end(kn_lw *w, kn_sg *sg);
 void kn_lw_group_begin(kn_lw *w, kn_sg *sg);
 void kn_lw_group_tile(kn_lw *w, kn_sg *sg);
 void kn_lw_group_end(kn_lw *w, kn_sg *sg);
+/* own.c: registers for what the attached stage makes, whose shared and thread loops have their values; loads kept in registers are read; the register
+ * that has what the load reads at idx, as `lanes` lanes along lane_var. */
+void kn_lw_own(kn_lw *w, kn_sg *sg);
+void kn_lw_keep(kn_lw *w, kn_sg *sg);
+kn_own *kn_lw_own_of(kn_lw *w, int tensor); /* of a temporary that an attached stage makes; NULL: it is in memory */
+bool kn_lw_own_at(kn_lw *w, int tensor, kn_expr *const *idx, int lane_var, int lanes, int *buffer, int64_t *c);
 /* bulk.c: a stage whose caches the copy engine fills, from its barriers to its end; its last copies may be filled anew. */
 void kn_lw_bulk(kn_lw *w, kn_sg *sg);
 void kn_lw_bulk_done(kn_lw *w, kn_sg *sg);

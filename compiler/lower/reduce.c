@@ -85,6 +85,8 @@ static void accumulate(kn_tile *x, int64_t part)
         if (in) {
             kn_expr *all = lane >= 0 && kn_lw_uses(in, lane) ? kn_lw_at_lane(w, in, lane, kn_lw_int(w, x->lanes - 1)) : in;
             if (all->op != KN_OP_CONST_I) all = kn_lw_simp(w, all);
+            bool whole = w->hw->gpu && lane >= 0 && kn_tile_whole_vectors(x);
+            if (whole && kn_lw_never(all)) continue;
             if (kn_lw_never(all) && lane >= 0 && kn_lw_uses(in, lane)) {
                 accumulate_tail(x, &v, in, at, old);
                 continue;
@@ -96,7 +98,7 @@ static void accumulate(kn_tile *x, int64_t part)
         }
         kn_expr *term = kn_tile_cast(w, kn_env_vector(&v, x->sg->s->body), x->acc_type);
         kn_lw_store(w, x->acc, at, combine(x, old, kn_lw_splat(w, term, x->lanes)));
-        if (cond && lane >= 0 && kn_lw_uses(in, lane)) {
+        if (cond && lane >= 0 && kn_lw_uses(in, lane) && !(w->hw->gpu && kn_tile_whole_vectors(x))) {
             w->tail = &cond->other;
             accumulate_tail(x, &v, in, at, old);
         }
@@ -224,6 +226,7 @@ void kn_tile_combine_threads(kn_tile *x, kn_expr **owner)
             if (sg->g->loops[k].kind == KN_THREAD) stride *= sg->g->loops[k].extent;
         if (by_warps(x, l->extent, stride)) {
             combine_warps(x, l->extent);
+            if (kn_lw_own_of(w, kn_stage_out(w->t, sg->g))) continue; /* each goes on with it */
             *owner = kn_lw_and(w, *owner, kn_lw_node(w, KN_OP_EQ, KN_BOOL, 1, sg->val[i], kn_lw_int(w, 0), NULL));
             continue;
         }

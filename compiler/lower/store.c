@@ -358,7 +358,7 @@ static void store_interleaved(kn_tile *x)
 }
 
 /* The axis of the vector loop ends with a whole vector, and every vector begins at a multiple of its lanes: none is in range in part. */
-static bool whole_vectors(const kn_tile *x)
+bool kn_tile_whole_vectors(const kn_tile *x)
 {
     const kn_stage *g = x->sg->g;
     int axis = g->loops[x->vloop].axis;
@@ -377,7 +377,7 @@ static void store_in_range(kn_tile *x, int64_t c, int lane_var)
     if (all) w->tail = &all->body;
     store_output(x, kn_tile_value(x, c), lane_var, false);
     if (!all) return;
-    if (lane_var >= 0 && !whole_vectors(x)) {
+    if (lane_var >= 0 && !kn_tile_whole_vectors(x)) {
         kn_tile one = *x;
         one.lanes = 1;
         one.lane_var = -1;
@@ -459,6 +459,25 @@ void kn_tile_prefetch_out(kn_tile *x)
     if (last) w->tail = after;
 }
 
+/* What the thread itself goes on with: to registers, also what is out of range, so that nothing is read that was not written. */
+static void store_own(kn_tile *x, const kn_own *own, int lane_var)
+{
+    kn_lw *w = x->w;
+    for (int64_t c = 0; c < x->ncombo && !w->status; c++) {
+        int out;
+        bool safe;
+        kn_expr *idx[KILN_MAX_RANK];
+        kn_tile_set(x, c);
+        kn_expr *in = kn_tile_in_range(x), *at = kn_lw_int(w, c), *zero = kn_lw_zero(w, w->p->buffers[own->buffer].dtype, 0);
+        if (in && lane_var >= 0) in = kn_lw_at_lane(w, in, lane_var, kn_lw_int(w, x->lanes - 1));
+        if (in) kn_lw_store(w, own->buffer, at, kn_lw_splat(w, zero, own->lanes));
+        kn_ls *cond = in ? kn_lw_if(w, in) : NULL, **after = w->tail;
+        if (cond) w->tail = &cond->body;
+        kn_lw_store(w, own->buffer, at, final_value(x, kn_tile_value(x, c), lane_var, &out, idx, &safe));
+        if (cond) w->tail = after;
+    }
+}
+
 /* Stores the finished tile: whole, or element by element where it reaches out of range. */
 void kn_tile_store(kn_tile *x)
 {
@@ -466,6 +485,11 @@ void kn_tile_store(kn_tile *x)
     prefetch_written(x);
     kn_ls **after = w->tail, *cond = NULL;
     int lane_var = x->reduce_lanes ? -1 : x->lane_var;
+    const kn_own *own = kn_lw_own_of(w, kn_stage_out(w->t, x->sg->g));
+    if (own) {
+        store_own(x, own, lane_var);
+        return;
+    }
     if (x->row) {
         store_fixed(x, lane_var);
         return;

@@ -50,6 +50,7 @@ int kn_tile_part(kn_lw *w, kn_sg *sg, kn_expr **first, kn_expr **last);
 /* store.c */
 bool kn_tile_traps(const kn_expr *e); /* must not be computed out of range */
 kn_expr *kn_tile_in_range(kn_tile *x); /* NULL: always */
+bool kn_tile_whole_vectors(const kn_tile *x); /* none of the tile's vectors is in range in part */
 bool kn_tile_fixed(kn_tile *x); /* what of the tile is in range is known now, wherever the outer loops are */
 void kn_tile_store(kn_tile *x);
 void kn_tile_prefetch_out(kn_tile *x);

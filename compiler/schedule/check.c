@@ -100,6 +100,7 @@ kiln_status kn_tree_check(kn_tree *t, const kn_hw *hw, kiln_diag *d)
         const kn_stage *g = t->stages[i];
         kiln_status st = check_order(t, g, hw, d);
         if (!st) st = check_attached(t, g, d);
+        if (!st && hw->gpu) st = kn_own_check(t, g, hw, d);
         if (!st) st = check_caches(t, g, d);
         if (!st) st = check_cover(t, g, d);
         if (!st) st = check_tensor(t, g, hw, d);

@@ -82,14 +82,17 @@ kiln_status kn_prim_compute_at(kn_step *s)
     int at = c ? kn_step_loop(s, c, s->args[2]) : -1;
     if (at < 0) return KILN_TRACE;
     int axis[KILN_MAX_LOOPS];
-    if (s->hw->gpu) return kn_step_refuse(s, "compute_at is for CPU targets");
+    if (s->hw->gpu && c->loops[at].kind != KN_GRID && c->loops[at].kind != KN_THREAD)
+        return kn_step_refuse(s, "on a GPU a stage is computed at a grid or thread loop, '%s' is %s", s->args[2],
+                              kn_loop_kind_text(c->loops[at].kind));
     if (t->program->tensors[kn_stage_out(t, p)].role != KN_TEMP)
         return kn_step_refuse(s, "'%s' is not a temporary: its value is asked for", s->args[0]);
     if (p->at_stage >= 0) return kn_step_refuse(s, "'%s' is attached already", s->args[0]);
     kiln_status bad = check_reads(s, p, c, at, axis);
     if (bad) return bad;
     for (int i = 0; i < p->nloops; i++)
-        if (p->loops[i].kind == KN_PARALLEL) return kn_step_refuse(s, "loop '%s' is parallel inside another stage", p->loops[i].name);
+        if (p->loops[i].kind == KN_PARALLEL || p->loops[i].kind == KN_GRID) 
+            return kn_step_refuse(s, "loop '%s' is %s inside another stage", p->loops[i].name, kn_loop_kind_text(p->loops[i].kind));
     for (int i = at + 1; i < c->nloops; i++)
         if (c->loops[i].kind == KN_PARALLEL) return kn_step_refuse(s, "parallel loop '%s' stands inside '%s'", c->loops[i].name,
             s->args[2]);

@@ -54,6 +54,8 @@
  *   prepack S I L1 L2 ...        CPU; load I, the only one of an input that is constant, is read from a copy indexed by the named loops (outer to
  *                                inner, every loop that the load depends on must be named), which is made once, before the first call, and given
  *                                in the input's place (docs/abi.md); elements whose axis value is out of range are zero
+ *   keep S I L                   GPU; what load I reads is read once, at the start of grid or thread loop L, into registers of the threads;
+ *                                S, and what is computed at L, take from there what they read of it in the same thread
  *   storage_align S I f o        rows of the cache of load I start o elements behind a multiple of f
  *   double_buffer S I [N [async|bulk]]
  *                                GPU; the cache of load I has N copies, 2 unless said: while one is read the others are filled for the next N - 1
@@ -70,7 +72,8 @@
  *   compute_at P S L             statement P (producer of a temporary read by S, or by what is attached to S at L or inside it) is computed at the
  *                                start of loop L's body of S. P's leading loops must mirror S's loops up to L (same axis through the
  *                                identity reads of P, same extents); they become S's. P's tensor, or its epilogue's, becomes a scratch buffer of the
- *                                region needed there.
+ *                                region needed there. On a GPU L is a grid or thread loop, P's own thread loops are those of S inside L, and
+ *                                each thread keeps in registers what it makes: its elements of P are those that it reads (own.c)
  *
  * One primitive = one file prim_NAME.c + one row in prims.def. A step that does not fit is refused with the step number, the statement, and
  * the loop or axis named; the program stays untouched. */
@@ -126,6 +129,8 @@ typedef struct kn_stage {
     kn_cache caches[16];
     int init_at;           /* decompose_reduction: loop at whose start the partial results are set to the identity; -1: by the first tile */
     kn_tensor_tile tensor; /* intrin NULL: none */
+    uint32_t kept;         /* loads whose elements the threads read once, at the start of loop kept_at, and hold in registers */
+    int kept_at;
     int at_stage, at_loop; /* compute_at: consumer stage and its loop index; -1: a kernel (parallel region) of its own */
     int persist;           /* rows of tiles that blocks walk over at a time; 0: a block a tile */
     int cluster, cluster_loop; /* blocks of a cluster, neighbours in that grid loop; 0: none */
@@ -195,6 +200,10 @@ typedef struct kn_bulk {
     int64_t extent[KN_BULK_RANK], stride[KN_BULK_RANK];
 } kn_bulk;
 bool kn_stage_bulk(const kn_stage *s);
+/* own.c: on a GPU, what is computed in another stage's blocks is each thread's own. */
+kiln_status kn_own_check(const kn_tree *t, const kn_stage *g, const kn_hw *hw, kiln_diag *d);
+/* The loop of the consumer whose thread numbers thread loop i of an attached stage takes over, -1: i is not bound to threads, or there is none. */
+int kn_own_thread(const kn_tree *t, const kn_stage *g, int i);
 bool kn_bulk_of(const kn_tree *t, const kn_stage *s, const kn_cache *c, kn_bulk *out, char *why, size_t cap);
 /* The same of what a stage with bulk stores stores: boxes of KN_BULK_ROWS rows. */
 bool kn_bulk_out(const kn_tree *t, const kn_stage *s, kn_bulk *out, char *why, size_t cap);

@@ -122,6 +122,7 @@ static void m_flatten_window(maker *m)
 }
 static void m_pad_einsum(maker *m) { snprintf(m->out, m->cap, "pad_einsum %s %s %d", m->name, any_axis(m), 2 + rnd(6)); }
 static void m_compute_at(maker *m) { snprintf(m->out, m->cap, "compute_at %s %s %s", any_stage(m), m->name, any_loop(m)); }
+static void m_keep(maker *m) { snprintf(m->out, m->cap, "keep %s %d %s", m->name, rnd(2), any_loop(m)); }
 static void m_reverse_compute_at(maker *m) { snprintf(m->out, m->cap, "reverse_compute_at %s %s %s", any_stage(m), m->name, any_loop(m)); }
 static void m_storage_align(maker *m) { snprintf(m->out, m->cap, "storage_align %s %d %d %d", m->name, rnd(2), 1 + rnd(16), rnd(4)); }
 static void m_double_buffer(maker *m)
@@ -320,7 +321,7 @@ static void (*const middle[])(maker *) = {
 static void (*const late[])(maker *) = {m_parallel,      m_bind,       m_bind,          m_vectorize,   m_unroll,   m_unroll,
                                         m_cache_read,    m_cache_read, m_rfactor,       m_annotate,    m_blockize, m_decompose_reduction,
                                         m_storage_align, m_set_scope,  m_double_buffer, m_cache_twice, m_reorder,  m_swizzle,  m_nonsense,
-                                        m_bulk,          m_prepack,    m_prepack};
+                                        m_bulk,          m_prepack,    m_prepack,       m_keep,        m_keep};
 
 static void make_step(maker *m, int step, int steps)
 {
