@@ -283,6 +283,18 @@ static double kept_share(const kn_stage_view *v, double threads)
     return threads * moved / (threads * moved + meanwhile);
 }
 
+/* Stages that threads of one block go through one after the other: as fast as the units issue, but no faster than a thread's own operations follow
+ * each other, once a wave. */
+static double chain(const kn_stage_view *v, double used, kn_cost *c)
+{
+    enum { CYCLES = 4 }; /* of an operation that waits for the last one */
+    double gflops = kn_hw_peak_gflops(v->hw, kn_dtype_acc(v->s->body->dtype));
+    double issue = v->iterations * v->flops / (gflops * 1e3 * used);
+    double waits = c->waves * v->iterations / (v->tasks * v->threads) * v->flops * CYCLES / (v->hw->clock_ghz * 1e3);
+    c->compute_us = waits > issue ? waits - issue : 0;
+    return used;
+}
+
 void kn_cost_gpu(const kn_stage_view *v, kn_cost *c)
 {
     const kn_hw *hw = v->hw;
@@ -303,9 +315,10 @@ void kn_cost_gpu(const kn_stage_view *v, kn_cost *c)
     eff *= v->threads / (warps * hw->lanes) * share;
     if (c->registers > hw->registers_per_thread) eff *= 0.25;
     bool spills = v->g->kept && (c->registers + 24.0) * c->threads > (double)hw->registers_per_unit;
-    if (spills) eff *= 0.05; /* the row does not fit */
     gpu_traffic(v, at_most(v->tasks, blocks * hw->units), c);
     double in_flight = at_most(active * ilp / 32, 1); /* 32 warps with one load each saturate a unit's share of DRAM */
+    if (v->g->kept || v->g->at_stage >= 0) eff = chain(v, v->threads / (warps * hw->lanes), c);
+    if (spills) eff *= 0.05; /* the row does not fit */
     if (v->g->kept) in_flight = kept_share(v, at_most(v->tasks / hw->units, blocks) * c->threads);
     kn_cost_finish(v, c, at_least(eff, 1e-4), at_least(in_flight, 1e-3));
 }
