@@ -118,7 +118,8 @@ void kn_lw_fill_shared(kn_lw *w, kn_sg *sg, int cache)
     int var = kn_lw_var(w, "fill", 0, rounds - 1);
     kn_ls *loop = kn_lw_for(w, var, kn_lw_int(w, 0), kn_lw_int(w, rounds));
     if (!loop) return;
-    if (async && rounds <= 16) loop->unroll = (int)rounds;
+    bool once = sg->filling[cache] && sg->filling[cache]->op == KN_OP_CONST_I; /* ahead of the loop: its text would only take time to assemble */
+    if (async && rounds <= 16) loop->unroll = once ? 1 : (int)rounds;
     kn_ls **after = w->tail;
     w->tail = &loop->body;
     kn_expr *flat = kn_bin(w->a, KN_OP_ADD, kn_bin(w->a, KN_OP_MUL, kn_lw_ref(w, var), kn_lw_int(w, w->threads)), w->thread);
