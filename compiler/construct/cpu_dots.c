@@ -65,6 +65,8 @@ bool kn_cpu_dot_of(const kn_site *x, kn_cpu_dot *d)
         int run = run_of(x, &x->load[ia]), turn = run < 0 && !narrow ? turned_run(x, loads[ia], &run) : -1;
         if (run < 0 || !(x->load[ib].axes >> run & 1)) continue;
         if (turn >= 0 && (products < 1 << 17 || kn_cpu_extent(x, x->m) < 64)) continue; /* few rows do not pay for turning and packing */
+        int64_t lanes = it->s->axes[0].extent, wide = kn_cpu_extent(x, x->n);
+        if (narrow && kn_round_up(wide, lanes) - wide > wide / 8) continue; /* many idle lanes: a mapping fills them otherwise */
         if (!narrow && (loads[ia]->dtype != KN_I8 || it->operand[a].dtype != KN_U8)) continue;
         *d = (kn_cpu_dot){.it = it, .a = ia, .b = ib, .run = run, .unsign = !narrow, .turn = turn};
         return true;

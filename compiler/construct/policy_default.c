@@ -1,7 +1,9 @@
 /* Policy "default": shape the program, grow rTiles for each stage, rank them by the micro performance model. */
 #include "construct/roller.h"
 #include "construct/cpu.h"
+#include <string.h>
 
+enum { MAPPED_SERIAL = 900 }; /* numbers the decision of a mapping that comes before all shaping */
 enum { EVALUATIONS = 90 }; /* of one construction: keeps it under the 10 ms that an answer may take */
 
 static kn_plans plans_of(kiln_arena *a, const kn_program *p, const kn_hw *hw, int evaluations, kiln_bytes head, const kn_tree *t)
@@ -141,6 +143,40 @@ static kiln_status add_parts(kiln_arena *a, const kn_program *p, const kn_hw *hw
     return KILN_OK;
 }
 
+/* The same tiles at the same time, under whatever names. */
+static bool listed(const kiln_candidates *list, const kiln_candidate *c)
+{
+    for (int i = 0; i < list->n; i++) {
+        const kiln_candidate *o = &list->c[i];
+        bool same = o->predicted_us == c->predicted_us && o->summary.n == c->summary.n;
+        if (same && !memcmp(o->summary.p, c->summary.p, c->summary.n)) return true;
+    }
+    return false;
+}
+
+/* The other mappings onto a CPU's instructions, for a search to try: behind what was constructed, those of the first statement that has any, in
+ * their predicted order. */
+static kiln_status add_mappings(kiln_arena *a, const kn_program *p, const kn_hw *hw, int k, kiln_candidates *list)
+{
+    kn_tree *t;
+    kiln_diag none = {0};
+    if (kn_trace_apply(a, p, hw, (kiln_bytes){"", 0}, &t, &none)) return KILN_OK;
+    for (int i = 0; i < t->nstages; i++) {
+        const char *line[KN_MAPPED];
+        int n = kn_mapped_steps(a, t, hw, i, false, MAPPED_SERIAL, line, KN_MAPPED), found = list->n;
+        for (int j = 0; j < n && list->n < k; j++) {
+            const char *start = kn_format(a, "%s\n", line[j]);
+            kiln_candidates *one = kn_new(a, kiln_candidates);
+            if (!start || !one) return KILN_MEMORY;
+            kiln_status s = shaped(a, p, hw, (kiln_bytes){start, strlen(start)}, EVALUATIONS / 8, 1, one, &none);
+            if (s == KILN_MEMORY || s == KILN_STOPPED) return s;
+            if (!s && one->n && !listed(list, &one->c[0])) list->c[list->n++] = one->c[0];
+        }
+        if (list->n > found) break;
+    }
+    return KILN_OK;
+}
+
 static kiln_status construct(kiln_arena *a, const kn_program *p, const kn_hw *hw, int k, kiln_candidates **out, kiln_diag *d)
 {
     kiln_candidates *list = kn_new(a, kiln_candidates);
@@ -149,10 +185,11 @@ static kiln_status construct(kiln_arena *a, const kn_program *p, const kn_hw *hw
     if (s) return s;
     if (hw->gpu && hw->roller.present) s = add_tiles(a, p, hw, k, list);
     if (hw->gpu && s == KILN_OK) s = add_parts(a, p, hw, k, list);
+    if (!hw->gpu && s == KILN_OK) s = add_mappings(a, p, hw, k, list);
     if (s) return kn_fail(d, s, "out of memory, or stopped, while constructing");
     for (int i = 0; i < list->n; i++) list->c[i].rank = i;
     *out = list;
     return KILN_OK;
 }
 
-const kn_policy kn_policy_default = {.name = "default", .version = 3, .construct = construct};
+const kn_policy kn_policy_default = {.name = "default", .version = 4, .construct = construct};

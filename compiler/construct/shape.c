@@ -205,8 +205,13 @@ static bool dot_one(shaper *s, const kn_stage *g, bool *fits)
     kn_loads(v.s->body, loads, KN_SITE_LOADS);
     int n = s->nplanes, rank = loads[d.a]->nargs;
     int64_t terms = d.it->s->axes[1].extent;
-    if (!d.unsign) return v.s->axes[d.run].extent % terms &&
-        try_step(s, kn_format(s->a, "pad_einsum %s %s %lld", v.name, v.s->axes[d.run].name, (long long)terms));
+    if (!d.unsign) {
+        const char *pad = kn_format(s->a, "%s_pad_%s", s->t->program->tensors[loads[d.a]->u.tensor].name, v.s->axes[d.run].name);
+        if (v.s->axes[d.run].extent % terms == 0 || !pad || n == KILN_MAX_STMTS) return false;
+        if (!try_step(s, kn_format(s->a, "pad_einsum %s %s %lld", v.name, v.s->axes[d.run].name, (long long)terms))) return false;
+        s->plane[s->nplanes++] = pad; /* what is broadcast has to lie there with its zeros */
+        return true;
+    }
     const char *more = kn_format(s->a, "more%d", n);
     if (!more || n == KILN_MAX_STMTS || !try_step(s, kn_format(s->a, "unsign %s %d %s sum%d less%d", v.name, d.a, more, n, n))) {
         *fits = false;
@@ -224,27 +229,14 @@ static bool dot_one(shaper *s, const kn_stage *g, bool *fits)
     return true;
 }
 
-/* A product of bytes goes to the instruction of the device that multiplies them, by the mapping predicted to be the fastest: a step that schedules
- * its statement and the layouts that it wants (AMOS, ISCA'22). Wider types are as fast in lanes, and blocked better. */
-static bool map_one(shaper *s, const kn_stage *g)
+/* A product of narrow factors goes to the instruction of the device that multiplies them, by the mapping predicted to be the fastest that its
+ * primitives take: a step that schedules its statement and the layouts that it wants. */
+static bool map_one(shaper *s, int stage)
 {
-    kn_site v;
-    kn_site_of(s->a, s->t, g, s->hw, &v);
-    double products = (double)v.reduce_extent;
-    for (int i = 0; i < v.s->nspatial; i++) products *= (double)v.s->axes[i].extent;
-    if (s->hw->gpu || !v.contraction || v.s->scatter || v.reduce_extent < 16) return false;
-    if (products < 1 << 18) return false; /* layouts cost more than that */
-    for (int k = 0; k < s->hw->nintrins; k++) {
-        const kn_hw_intrin *it = &s->hw->intrins[k];
-        bool bytes = it->parsed && kn_native_of(it);
-        for (int o = 1; bytes && o < it->parsed->noperands; o++) bytes = kn_dtype_bytes(it->parsed->operand[o].dtype) == 1;
-        if (bytes && try_step(s, kn_format(s->a, "sample_mapping mapping%d %s %s\nmap %s %s $mapping%d", s->nfused, v.name, it->name,
-            v.name, it->name,
-                                           s->nfused))) {
-            s->nfused++;
-            return true;
-        }
-    }
+    const char *line[KN_MAPPED];
+    int n = kn_mapped_steps(s->a, s->t, s->hw, stage, true, s->nfused, line, KN_MAPPED);
+    for (int i = 0; i < n; i++)
+        if (try_step(s, line[i])) return ++s->nfused;
     return false;
 }
 
@@ -353,7 +345,7 @@ kiln_status kn_shape(kiln_arena *a, const kn_program *p, const kn_hw *hw, kiln_b
         bool dot = false;
         if (!kn_site_scheduled(s.t, g) && dot_one(&s, g, &dot)) k--;
         else if (dot) flatten_one(&s, g);
-        else if (!kn_site_scheduled(s.t, g) && map_one(&s, g)) k += s.t->nstages - before;
+        else if (!kn_site_scheduled(s.t, g) && map_one(&s, k)) k += s.t->nstages - before;
         else if (!kn_site_scheduled(s.t, g) && widen_one(&s, g)) k--; /* its statement is one further on */
         else if (!kn_site_scheduled(s.t, g) && !flatten_one(&s, g) && pad_one(&s, g)) k++;
     }

@@ -74,6 +74,10 @@ kiln_status kn_shape(kiln_arena *a, const kn_program *p, const kn_hw *hw, kiln_b
 /* parts.c: first steps that cut the program's largest reduction into parts, where its results alone leave a GPU idle; how many there are to try. */
 enum { KN_PARTS = 2 };
 int kn_part_steps(kiln_arena *a, const kn_program *p, const kn_hw *hw, kiln_bytes *start);
+/* mapped.c: steps that give a stage to an instruction, one of its mappings each, by predicted time; at most KN_MAPPED. narrow: only instructions
+ * whose factors are narrower than a float. serial numbers the decision. */
+enum { KN_MAPPED = 8 };
+int kn_mapped_steps(kiln_arena *a, const kn_tree *t, const kn_hw *hw, int stage, bool narrow, int serial, const char **line, int most);
 void kn_plan_cpu(const kn_site *x, kn_plans *p);
 /* gpu_rows.c: plans for stage `last` together with the producers that become one kernel with it; the set of these stages, 0: none do. */
 uint32_t kn_gpu_rows(kiln_arena *a, const kn_tree *t, const kn_hw *hw, int last, kn_plans *p);

@@ -1,6 +1,7 @@
 /* Time of one stage on a CPU or a GPU: compute with its efficiency, traffic into every level, the larger of them (ROLLER 3.3; waves and
  * coalescing as in Welder, OSDI'23). Levels are read from the hwspec; nothing here knows a device. */
 #include "cost/model.h"
+#include "intrin/intrin.h"
 #include <string.h>
 
 static double at_least(double x, double lo) { return x < lo ? lo : x; }
@@ -14,7 +15,7 @@ static double wave_share(double tasks, double slots, double *waves)
     return tasks / (*waves * slots);
 }
 
-/* Rate of the instruction that warps compute: one is started every `interval` cycles of a unit. */
+/* Rate of the stage's instruction: one is started every `interval` cycles of a unit. */
 static double instruction_gflops(const kn_stage_view *v)
 {
     const kn_intrin *it = v->g->tensor.intrin;
@@ -24,7 +25,8 @@ static double instruction_gflops(const kn_stage_view *v)
 
 void kn_cost_finish(const kn_stage_view *v, kn_cost *c, double compute_eff, double memory_eff)
 {
-    double gflops = kn_stage_warps(v->g) ? instruction_gflops(v) : kn_hw_peak_gflops(v->hw, kn_dtype_acc(v->s->body->dtype));
+    bool called = kn_stage_warps(v->g) || (v->g->tensor.intrin && !v->hw->gpu);
+    double gflops = called ? instruction_gflops(v) : kn_hw_peak_gflops(v->hw, kn_dtype_acc(v->s->body->dtype));
     double points = 1;
     for (int i = 0; i < v->s->nspatial; i++) points *= (double)v->s->axes[i].extent;
     c->flops = v->iterations * v->flops + points * v->epilogue_flops;
@@ -195,10 +197,24 @@ static double inner_share(const kn_stage_view *v, double vectors, double issue)
     return cycles / (cycles + turns + vectors + RESTART);
 }
 
-void kn_cost_cpu(const kn_stage_view *v, kn_cost *c)
+/* Share of an instruction's own pace at which it is called. */
+static double called_share(const kn_stage_view *v)
+{
+    const kn_stage *g = v->g;
+    double tile = 1, pieces = 0, steps = 1;
+    for (int i = 0; i < g->tensor.at; i++) {
+        double n = (double)g->loops[i].extent;
+        if (v->s->axes[g->loops[i].axis].reduce) steps *= n;
+        else if (i >= v->first_reg) tile *= n, pieces += n;
+    }
+    double ideal = (double)g->tensor.intrin->points * v->flops / (instruction_gflops(v) / v->hw->units) * v->hw->clock_ghz;
+    return ideal / kn_intrin_call_cycles(g->tensor.intrin, v->hw, tile, pieces, steps);
+}
+
+/* Share of the peak at which vectors of single operations compute the stage. */
+static double vector_share(const kn_stage_view *v)
 {
     const kn_hw *hw = v->hw;
-    for (int i = 0; i + 1 < hw->nlevels; i++) cpu_level(v, i, c);
     int bytes = kn_dtype_bytes(kn_dtype_acc(v->s->body->dtype));
     double full = (double)hw->vector_bytes / bytes, lanes = 1;
     const kn_stage *g = v->g;
@@ -218,8 +234,8 @@ void kn_cost_cpu(const kn_stage_view *v, kn_cost *c)
         eff *= inner_share(v, chains, hw->fma_per_cycle);
         if (lanes > 1 && parts_of_rows(v)) eff /= 1.15;
     }
-    c->registers = (int)kn_register_need(v);
-    if (c->registers > hw->vector_registers + 1) eff *= 0.5; /* spills: a store and a load for a multiply-add, which takes one operand from memory */
+    /* spills: a store and a load for a multiply-add, which takes one operand from memory */
+    if ((int)kn_register_need(v) > hw->vector_registers + 1) eff *= 0.5;
     if (lanes > 1) { /* gathers: a vector of strided elements is put together one by one */
         int axis = g->loops[g->nloops - 1].axis;
         for (int i = 0; i + 1 < v->naccesses; i++) {
@@ -228,6 +244,15 @@ void kn_cost_cpu(const kn_stage_view *v, kn_cost *c)
             if (x->unit_axis != axis) eff /= turned(g, x->unit_axis, lanes) ? 2 : lanes / 2;
         }
     }
+    return eff;
+}
+
+void kn_cost_cpu(const kn_stage_view *v, kn_cost *c)
+{
+    const kn_hw *hw = v->hw;
+    for (int i = 0; i + 1 < hw->nlevels; i++) cpu_level(v, i, c);
+    c->registers = (int)kn_register_need(v);
+    double eff = v->g->tensor.intrin ? called_share(v) : vector_share(v);
     double share = wave_share(v->tasks, hw->units, &c->waves);
     c->grid = (int64_t)v->tasks;
     c->threads = 1;

@@ -123,8 +123,8 @@ void kn_stage_view_of(const kn_tree *t, const kn_stage *g, const kn_hw *hw, kn_s
         if (outer == KN_PARALLEL || outer == KN_GRID) v->tasks *= (double)l->extent;
         if (outer == KN_THREAD) v->threads *= (double)l->extent;
     }
-    if (kn_stage_warps(g)) { /* what a warp holds at once; its threads share it */
-        v->threads = kn_stage_threads(g, hw);
+    if (kn_stage_warps(g)) v->threads = kn_stage_threads(g, hw);
+    if (kn_stage_warps(g) || (g->tensor.intrin && !hw->gpu)) { /* what a core holds at once, or a warp, whose threads share it */
         for (v->first_reg = g->tensor.at; v->first_reg > 0 && g->loops[v->first_reg - 1].kind == KN_UNROLL;) v->first_reg--;
     }
     v->first_point = v->first_reg;

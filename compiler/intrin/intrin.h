@@ -50,6 +50,10 @@ const kn_native *kn_native_of(const kn_hw_intrin *spec);
 typedef struct kn_warp { const char *spelling, *compute, *dtypes, *ptx; int ways, threads; } kn_warp;
 enum { KN_WARP_A = 4, KN_WARP_B = 2, KN_WARP_D = 4 }; /* 32-bit registers of a thread */
 const kn_warp *kn_warp_of(const kn_hw_intrin *spec);
+/* Cycles from one call to the next on a CPU core: the instruction's own pace, or that of the reads beside it, or waiting for the result before; and a
+ * share of beginning and ending a tile. tile: results that take turns, each of `steps` calls; pieces: rows and columns of the tile that stays in
+ * registers, 0: the results stay in memory. */
+double kn_intrin_call_cycles(const kn_intrin *it, const kn_hw *hw, double tile, double pieces, double steps);
 /* The operand that is `tensor` of it->program; 0 for its destination. */
 int kn_intrin_operand_of(const kn_intrin *it, int tensor);
 #endif

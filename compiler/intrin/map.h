@@ -87,6 +87,12 @@ kiln_status kn_map_plan_of(const kn_maps *m, const kn_mapping *x, kn_map_plan *o
  * that kn_map_trace gives, copies and stores included. */
 void kn_map_predict(const kn_maps *m, const kn_mapping *x, const kn_hw *hw, kn_map_plan *plan);
 
+/* A mapping and its predicted time. */
+typedef struct kn_map_choice { const kn_maps *m; const kn_mapping *x; double us; } kn_map_choice;
+/* Puts the mappings of a list that can be computed, of all orders of its operands, among the first n of `best`, by predicted time; at most `most`
+ * stay. Returns how many there are. */
+int kn_map_choices(const kn_maps *list, const kn_hw *hw, kn_map_choice *best, int n, int most);
+
 /* How operands come into the instruction's shape: each call gathers its own; statements lay them out in tiles, which a program may have no room
  * for; the same with copies that go tile by tile, in vectors, which not every operand allows. */
 enum kn_map_packing { KN_MAP_GATHERED, KN_MAP_PACKED, KN_MAP_TILED };

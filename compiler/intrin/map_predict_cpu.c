@@ -87,19 +87,21 @@ static double store_cycles(const nest *n)
     return elems * each + (tail ? elems * n->p->padding * COPIED_ALONE : 0); /* a padded result is copied once more */
 }
 
-/* Cycles of all calls: the instruction's own, or those of the reads beside it, or of waiting for the result before. */
+double kn_intrin_call_cycles(const kn_intrin *it, const kn_hw *hw, double tile, double pieces, double steps)
+{
+    double latency = it->spec->latency > 0 ? it->spec->latency : hw->fma_latency, peak = kn_hw_peak_gflops(hw, it->operand[1].dtype) / hw->units;
+    double interval = it->spec->interval > 0 ? it->spec->interval : 2 * (double)it->points / peak * hw->clock_ghz;
+    double reads = pieces > 0 ? 0.5 * (pieces > 1 ? pieces : 2) / tile : 1, each = interval > reads ? interval : reads;
+    if (each < latency / tile) each = latency / tile;
+    return each + (pieces > 0 ? 0 : KEPT / tile) + TILE / steps / tile;
+}
+
+/* Cycles of all calls. */
 static double call_cycles(const nest *n)
 {
-    const kn_hw_intrin *spec = n->w->m->it->spec;
-    const kn_hw *hw = n->hw;
-    double latency = spec->latency > 0 ? spec->latency : hw->fma_latency, peak = kn_hw_peak_gflops(hw, n->w->m->it->operand[1].dtype) / hw->units;
-    double interval = spec->interval > 0 ? spec->interval : 2 * (double)n->w->m->it->points / peak * hw->clock_ghz, reads = 0;
-    for (int i = 0; i < n->w->nouter; i++) reads += !n->w->outer[i].reduce && n->w->outer[i].piece > 1 ? (double)n->w->outer[i].piece : 0;
-    reads = n->w->unrolls ? 0.5 * (reads > 1 ? reads : 2) / n->tile : 1;
-    double each = interval > reads ? interval : reads;
-    if (each < latency / n->tile) each = latency / n->tile;
-    if (!n->w->unrolls) each += KEPT / n->tile;
-    return n->calls * each + n->calls / n->steps / n->tile * TILE;
+    double pieces = 0;
+    for (int i = 0; i < n->w->nouter; i++) pieces += !n->w->outer[i].reduce && n->w->outer[i].piece > 1 ? (double)n->w->outer[i].piece : 0;
+    return n->calls * kn_intrin_call_cycles(n->w->m->it, n->hw, n->tile, n->w->unrolls ? pieces : 0, n->steps);
 }
 
 /* Cycles to read the sources: tiles of the operand that moves with the outermost spatial loop stay where they fit, the other one passes by again for

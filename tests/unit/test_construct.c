@@ -171,6 +171,30 @@ static void shaping(void **state)
 
 static int stop_now(void *user) { return ++*(int *)user > 0; }
 
+/* A convolution of bytes: the fastest predicted mapping of all forms of the instruction first, the others behind it, each once. */
+static void mappings_compete(void **state)
+{
+    (void)state;
+    kiln_arena *a = arena();
+    kiln_request *r;
+    kiln_candidates *list;
+    kiln_diag d = {0};
+    static const char text[] = "y[N,F,P,Q] +=! cast(pad(x,0)[N,C,P+R-1,Q+S-1],i32)*cast(w[F,C,R,S],i32) where P in 28, Q in 28",
+                      inputs[] = "x=u8:1x64x28x28&w=i8:64x64x3x3";
+    kn_hw *hw = device(a, "x86-64-vnni");
+    assert_int_equal(kiln_request_text(a, (kiln_bytes){text, strlen(text)}, (kiln_bytes){inputs, strlen(inputs)}, NULL, &r, &d), KILN_OK);
+    assert_int_equal(kiln_construct(a, r->program, hw, "default", 16, &list, &d), KILN_OK);
+    int other = 0;
+    assert_true(list->n > 4 && strstr(list->c[0].trace.p, "sample_mapping "));
+    for (int i = 0; i < list->n; i++) {
+        assert_true(list->c[i].predicted_us > 10 && list->c[i].predicted_us < 10000);
+        other += strstr(list->c[i].trace.p, " vpdpbusd_bcst : ") != NULL;
+        for (int k = 0; k < i; k++) assert_string_not_equal(list->c[i].summary.p, list->c[k].summary.p);
+    }
+    assert_true(other > 0 && other < list->n);
+    kiln_arena_close(a);
+}
+
 static void stops_when_told(void **state)
 {
     (void)state;
@@ -198,7 +222,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(traces_apply), cmocka_unit_test(same_bytes_twice), cmocka_unit_test(contraction_tiles),
-        cmocka_unit_test(shaping), cmocka_unit_test(stops_when_told), cmocka_unit_test(policies),
+        cmocka_unit_test(shaping), cmocka_unit_test(mappings_compete), cmocka_unit_test(stops_when_told), cmocka_unit_test(policies),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

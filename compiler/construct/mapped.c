@@ -1,0 +1,45 @@
+/* Sums of products on the instructions of a CPU: all mappings of a statement's loops onto all of them, the one predicted to be the fastest first
+ * (AMOS, ISCA'22). */
+#include "construct/site.h"
+#include "intrin/intrin.h"
+#include "intrin/map.h"
+
+enum { LEAST_PRODUCTS = 1 << 18, LEAST_TERMS = 16 }; /* layouts cost more than the instruction saves below that */
+
+static bool worth(const kn_site *x)
+{
+    double products = (double)x->reduce_extent;
+    for (int i = 0; i < x->s->nspatial; i++) products *= (double)x->s->axes[i].extent;
+    return !x->hw->gpu && x->contraction && !x->s->scatter && x->reduce_extent >= LEAST_TERMS && products >= LEAST_PRODUCTS;
+}
+
+/* An instruction that generated C can use as such. narrow: of operands below 4 bytes; wider types are as fast in lanes, and blocked better. */
+static bool usable(const kn_hw_intrin *spec, bool narrow)
+{
+    if (!spec->parsed || !kn_native_of(spec)) return false;
+    for (int o = 1; o < spec->parsed->noperands; o++)
+        if (narrow && kn_dtype_bytes(spec->parsed->operand[o].dtype) >= 4) return false;
+    return true;
+}
+
+int kn_mapped_steps(kiln_arena *a, const kn_tree *t, const kn_hw *hw, int stage, bool narrow, int serial, const char **line, int most)
+{
+    kn_site x;
+    kn_map_choice best[KN_MAPPED];
+    int n = 0;
+    if (most > KN_MAPPED) most = KN_MAPPED;
+    kn_site_of(a, t, t->stages[stage], hw, &x);
+    for (int k = 0; k < hw->nintrins && worth(&x); k++) {
+        kn_maps *list;
+        kiln_diag why;
+        if (!usable(&hw->intrins[k], narrow) || kn_maps_of(a, t->program, t->stages[stage]->stmt, hw->intrins[k].parsed, &list, &why)) continue;
+        n = kn_map_choices(list, hw, best, n, most);
+    }
+    for (int i = 0; i < n; i++) {
+        const char *it = best[i].m->it->name, *word = kn_map_word(a, best[i].m, best[i].x);
+        if (!word) return i;
+        line[i] = kn_format(a, "sample_mapping mapping%d %s %s : %s\nmap %s %s $mapping%d", serial, x.name, it, word, x.name, it, serial);
+        if (!line[i]) return i;
+    }
+    return n;
+}
