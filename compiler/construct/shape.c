@@ -143,21 +143,61 @@ static int64_t divisor_of(const kn_expr *e, int x, int64_t g)
     return g;
 }
 
+/* Every index is affine, or digits of an axis that make it up again. */
+static bool is_affine(shaper *s, const kn_stage *g)
+{
+    kn_site v;
+    kn_site_of(s->a, s->t, g, s->hw, &v);
+    bool linear = v.store.linear && !v.store.bent && kn_loads(v.s->body, NULL, 0) <= KN_SITE_LOADS;
+    for (int i = 0; i < v.nloads; i++) linear = linear && v.load[i].linear && !v.load[i].bent && !v.load[i].padded;
+    return linear;
+}
+
+/* The number by which axis x is divided, 0: none that divides it. */
+static int64_t factor_of(const kn_stmt *st, int x)
+{
+    int64_t f = divisor_of(st->body, x, 0);
+    return f < 2 || f >= st->axes[x].extent || st->axes[x].extent % f ? 0 : f;
+}
+
 /* An axis that is read as A//g or A%g becomes two, so that every index is affine. */
 static bool divide_one(shaper *s, const kn_stage *g)
 {
     const kn_stmt *st = s->t->program->stmts[g->stmt];
-    kn_site v;
-    kn_site_of(s->a, s->t, g, s->hw, &v);
-    bool linear = v.store.linear && !v.store.bent && kn_loads(st->body, NULL, 0) <= KN_SITE_LOADS;
-    for (int i = 0; i < v.nloads; i++) linear = linear && v.load[i].linear && !v.load[i].bent && !v.load[i].padded;
-    if (linear) return false; /* digits of the axis make it up again */
+    if (is_affine(s, g)) return false;
     for (int x = 0; x < st->naxes && !st->scatter; x++) {
-        int64_t f = divisor_of(st->body, x, 0);
-        if (f < 2 || f >= st->axes[x].extent || st->axes[x].extent % f) continue;
-        int n = s->nfused++;
-        if (try_step(s, kn_format(s->a, "divide %s %s D%d E%d %lld", s->t->program->tensors[st->out].name, st->axes[x].name, n, n, (long long)f)))
-            return true;
+        long long f = factor_of(st, x);
+        int n = f ? s->nfused++ : 0;
+        if (f && try_step(s, kn_format(s->a, "divide %s %s D%d E%d %lld", s->t->program->tensors[st->out].name, st->axes[x].name, n, n, f))) return true;
+    }
+    return false;
+}
+
+/* So does a dimension of a sum that one map reads, with the map's axis, since an epilogue sees the axes of its sum (groups of a convolution). */
+static bool divide_with_reader(shaper *s, const kn_stage *g)
+{
+    const kn_program *p = s->t->program;
+    const kn_stmt *st = p->stmts[g->stmt], *reader = NULL;
+    const kn_expr *one = NULL;
+    if (s->hw->gpu || p->tensors[st->out].role != KN_TEMP || st->red == KN_RED_NONE || st->scatter || is_affine(s, g)) return false;
+    for (int i = 0; i < p->nstmts; i++) {
+        int n = reads(p->stmts[i]->body, st->out, &one);
+        if (n && (n > 1 || reader || p->stmts[i]->red != KN_RED_NONE)) return false;
+        if (n) reader = p->stmts[i];
+    }
+    for (int d = 0; reader && !one->padded && d < one->nargs; d++) {
+        if (st->lhs[d]->op != KN_OP_AXIS || one->args[d]->op != KN_OP_AXIS) continue;
+        int x = st->lhs[d]->u.axis;
+        long long f = factor_of(st, x);
+        int n = f ? s->nfused++ : 0;
+        kn_buf b;
+        kn_buf_init(&b, s->a);
+        kn_putf(&b, "divide %s %s D%d E%d %lld\n", p->tensors[st->out].name, st->axes[x].name, n, n, f);
+        kn_putf(&b, "divide %s %s D%d E%d %lld\n", p->tensors[reader->out].name, reader->axes[one->args[d]->u.axis].name, n, n, f);
+        kn_putf(&b, "transform_layout %s", p->tensors[st->out].name);
+        for (int k = 0; k < one->nargs; k++) kn_putf(&b, k == d ? " %d/%lld %d%%%lld" : " %d", k, f, k, f);
+        kiln_bytes lines = kn_buf_take(&b);
+        if (f && lines.p && try_step(s, lines.p)) return true;
     }
     return false;
 }
@@ -350,6 +390,8 @@ kiln_status kn_shape(kiln_arena *a, const kn_program *p, const kn_hw *hw, kiln_b
         else if (!kn_site_scheduled(s.t, g) && !flatten_one(&s, g) && pad_one(&s, g)) k++;
     }
     while (inline_one(&s, true)) {}
+    for (int k = 0; k < s.t->nstages; k++)
+        while (!kn_stopped(a) && divide_with_reader(&s, s.t->stages[k])) {}
     while (!kn_stopped(a) && fuse_jointly(&s)) {}
     while (epilogue_one(&s)) {}
     while (inline_one(&s, false)) {}
