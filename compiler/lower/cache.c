@@ -144,10 +144,19 @@ kn_expr *kn_source_value(kn_lw *w, const kn_source *s)
     return s->cond ? kn_lw_node(w, KN_OP_SELECT, e->dtype, 1, s->cond, e, s->pad) : e;
 }
 
+/* The dimension that a box's rows run along: the last one of those that are more than one element long. */
+static int row_dim(const kn_lw *w, const kn_sg *sg, int cache, int n, const int64_t *size)
+{
+    const kn_tensor *x = &w->p->program->tensors[sg->loads[sg->g->caches[cache].load]->u.tensor];
+    int d = n - 1;
+    while (d > 0 && size[d] == 1 && x->shape[d] == 1 && !sg->g->caches[cache].pad) d--;
+    return d;
+}
+
 /* Copies elements `at` + 0 .. lanes - 1 of a row. */
 static void copy_vector(kn_lw *w, kn_sg *sg, int cache, int n, const int64_t *size, kn_expr **k, kn_expr *at, int lanes)
 {
-    k[n - 1] = kn_lw_simp(w, at);
+    k[row_dim(w, sg, cache, n, size)] = kn_lw_simp(w, at);
     kn_source s = kn_cache_source(w, sg, cache, k);
     kn_lw_store(w, sg->cache_buffer[cache], kn_cache_slot(w, &sg->g->caches[cache], n, size, k), kn_lw_read(w, s.buffer, s.at, lanes));
 }
@@ -156,17 +165,18 @@ static void copy_vector(kn_lw *w, kn_sg *sg, int cache, int n, const int64_t *si
  * rows too short for that; NULL: there are none, *done, or vectors do not fit at all. */
 static kn_ls *copy_vectors(kn_lw *w, kn_sg *sg, int cache, int n, const int64_t *size, kn_expr **k, kn_expr *lo, kn_expr *hi, bool *done)
 {
+    int64_t row = size[row_dim(w, sg, cache, n, size)];
     int lanes = w->hw->vector_bytes / kn_dtype_bytes(w->p->buffers[sg->cache_buffer[cache]].dtype);
     *done = false;
     if (w->hw->gpu || lanes > 64) return NULL;
     kn_expr *len = kn_lw_let(w, "len", kn_bin(w->a, KN_OP_SUB, hi, lo));
-    while (lanes > (len->op == KN_OP_CONST_I ? len->u.i : size[n - 1])) lanes /= 2;
+    while (lanes > (len->op == KN_OP_CONST_I ? len->u.i : row)) lanes /= 2;
     if (lanes < 4) return NULL;
     kn_expr *fits = kn_lw_simp(w, kn_lw_node(w, KN_OP_LE, KN_BOOL, 1, kn_lw_int(w, lanes), len, NULL));
     if (fits->op == KN_OP_CONST_I && !fits->u.i) return NULL;
     kn_ls *cond = fits->op == KN_OP_CONST_I ? NULL : kn_lw_if(w, fits), **after = w->tail;
     if (cond) w->tail = &cond->body;
-    int var = kn_lw_var(w, "v", 0, size[n - 1] / lanes - 1);
+    int var = kn_lw_var(w, "v", 0, row / lanes - 1);
     kn_ls *loop = kn_lw_for(w, var, kn_lw_int(w, 0), kn_lw_simp(w, kn_bin(w->a, KN_OP_FLOORDIV, len, kn_lw_int(w, lanes))));
     if (!loop) return NULL;
     kn_ls **here = w->tail;
@@ -185,11 +195,11 @@ static void fill_row(kn_lw *w, kn_sg *sg, int cache, int n, const int64_t *size,
     const kn_cache *c = &sg->g->caches[cache];
     const kn_expr *load = sg->loads[c->load];
     const kn_tensor *x = &w->p->program->tensors[load->u.tensor];
-    int d = n - 1;
-    k[d] = kn_lw_int(w, 0);
+    int d = row_dim(w, sg, cache, n, size);
+    for (int i = d; i < n; i++) k[i] = kn_lw_int(w, 0);
     kn_expr *ok = NULL;
-    for (int i = 0; i < d; i++)
-        ok = kn_lw_and(w, ok, kn_lw_in_dim(w, kn_lw_simp(w, kn_bin(w->a, KN_OP_ADD, sg->cache_base[cache][i], k[i])), x->shape[i]));
+    for (int i = 0; i < n; i++)
+        if (i != d) ok = kn_lw_and(w, ok, kn_lw_in_dim(w, kn_lw_simp(w, kn_bin(w->a, KN_OP_ADD, sg->cache_base[cache][i], k[i])), x->shape[i]));
     kn_expr *base = sg->cache_base[cache][d], *len = kn_lw_int(w, size[d]), *zero = kn_lw_int(w, 0);
     kn_expr *lo = kn_lw_simp(w, kn_bin(w->a, KN_OP_MIN, len, kn_bin(w->a, KN_OP_MAX, zero, kn_bin(w->a, KN_OP_SUB, zero, base))));
     kn_expr *hi = kn_bin(w->a, KN_OP_MIN, len, kn_bin(w->a, KN_OP_SUB, kn_lw_int(w, x->shape[d]), base));
@@ -390,6 +400,7 @@ static int rows_apart(kn_lw *w, kn_sg *sg, int cache, int n, const int64_t *size
     if (!kn_lw_unit_stride(at, first + inner)) return -1;
     *run = size[inner];
     for (int m = n - 2; m >= 0; m--) {
+        if (order[m] == inner) continue;
         if (!kn_lw_coefficient(at, first + order[m], &step)) return -1;
         if (step == *run) *run *= size[order[m]];
         else return step * bytes >= APART && *run * bytes < PAGE && size[order[m]] > 4 ? order[m] : -1;
@@ -417,12 +428,13 @@ static void fill_nest(kn_lw *w, kn_sg *sg, int cache, bool whole)
     int n = kn_cache_dims(sg, c, cache, size);
     kn_expr *k[KILN_MAX_LOOPS] = { NULL };
     kn_ls **after = NULL;
-    int order[KILN_MAX_LOOPS] = { 0, 1, 2, 3, 4, 5, 6, 7 }, inner = c->region ? n - 1 : nest_order(w, sg, cache, n, size, order);
+    int order[KILN_MAX_LOOPS] = { 0, 1, 2, 3, 4, 5, 6, 7 };
+    int inner = !c->region ? nest_order(w, sg, cache, n, size, order) : n ? row_dim(w, sg, cache, n, size) : -1;
     bool zipped = !c->region && zips(w, sg, cache, n, size, inner);
     int row = w->hw->gpu || zipped ? -1 : rows_apart(w, sg, cache, n, size, order, inner, &run);
     for (int m = 0; m + 1 < n; m++) {
         int i = c->region ? m : order[m];
-        if (zipped && i == n - 1) continue;
+        if ((zipped && i == n - 1) || (c->region && i >= inner)) continue;
         int var = kn_lw_var(w, "k", 0, size[i] - 1);
         kn_ls *loop = kn_lw_for(w, var, kn_lw_int(w, 0), kn_lw_int(w, size[i]));
         if (!loop) return;
