@@ -309,7 +309,7 @@ static enum kn_snippet own_math(enum kn_op op, bool wide)
     case KN_OP_ABS: return wide ? KN_SN_FABS64 : KN_SN_FABS;
     case KN_OP_SIN: return KN_SN_SIN;
     case KN_OP_COS: return KN_SN_COS;
-    case KN_OP_POW: return KN_SN_POW;
+    case KN_OP_POW: return wide ? KN_SN_POW64 : KN_SN_POW;
     default: return KN_SN_SQRT;
     }
 }

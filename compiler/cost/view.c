@@ -69,7 +69,9 @@ static void add_access(kn_stage_view *v, int tensor, kn_expr *const *idx, bool s
         a->index[i] = idx[i];
         a->axes |= kn_axes_in(idx[i]);
     }
-    a->unit_axis = x->rank ? unit_axis(v->s, idx[x->rank - 1], kn_axes_in(idx[x->rank - 1])) : -1;
+    int last = x->rank - 1; /* the fastest dimension that has more than one element */
+    while (last > 0 && x->shape[last] == 1) last--;
+    a->unit_axis = last >= 0 ? unit_axis(v->s, idx[last], kn_axes_in(idx[last])) : -1;
     for (int i = 0; i < v->g->ncaches && !store; i++) if (v->g->caches[i].load == load) a->cache = i;
 }
 

@@ -29,7 +29,7 @@ static int close_arena(void **state)
 
 /* ---- loop programs by hand ---- */
 static kn_hw HW = {.id = "test", .arch = "any", .language = "c"};
-static kn_buffer BUF[16];
+static kn_buffer BUF[24];
 static const char *VARS[] = {"i", "int", "k", "lane"}; /* a keyword on purpose */
 
 static kn_expr *node(enum kn_op op, enum kn_dtype t, int lanes, int n, kn_expr *x, kn_expr *y, kn_expr *z)
@@ -99,7 +99,7 @@ static kn_lprog *lprog(int nin, const enum kn_dtype *types, int64_t n, int64_t g
     p->noutputs = 1;
     kn_lprog *l = kn_new(A, kn_lprog);
     *l = (kn_lprog){
-        .program = p, .hw = &HW, .nbuffers = 16, .buffers = BUF, .nvars = 4, .var_names = VARS, .nfns = 1, .fns = kn_new(A, kn_fn)};
+        .program = p, .hw = &HW, .nbuffers = (int)(sizeof BUF / sizeof *BUF), .buffers = BUF, .nvars = 4, .var_names = VARS, .nfns = 1, .fns = kn_new(A, kn_fn)};
     l->fns[0] = (kn_fn){.grid = grid, .threads = 1, .var_grid = 0, .var_thread = -1, .body = body, .nargs = nin + 1};
     for (int i = 0; i <= nin; i++) l->fns[0].args[i] = i;
     return l;
@@ -107,7 +107,7 @@ static kn_lprog *lprog(int nin, const enum kn_dtype *types, int64_t n, int64_t g
 static void buffers(int nin, const enum kn_dtype *types, int64_t n)
 {
     memset(BUF, 0, sizeof BUF);
-    for (int i = 0; i < 16; i++)
+    for (int i = 0; i < (int)(sizeof BUF / sizeof *BUF); i++)
         BUF[i] = (kn_buffer){.name = "T", .dtype = KN_F32, .lanes = 1, .elems = 1, .scope = KN_REGISTER, .slot = -1};
     for (int i = 0; i <= nin; i++)
         BUF[i] = (kn_buffer){.name = "T", .dtype = types[i], .lanes = 1, .elems = n, .scope = KN_GLOBAL, .slot = i};
@@ -169,12 +169,19 @@ static double by_tiny(double x) { return x / (double)1e-40f; }
 static double by_huge(double x) { return x / (double)-3e38f; }
 static double one_by_root(double x) { return 1 / sqrt(x); }
 
+static double power(double x) { return pow(x, -0.75); }
+static double cube(double x) { return pow(x, 3); }
+static double large_power(double x) { return pow(x, -31.25f); }
+static double even_power(double x) { return pow(x, 2); }
+static double no_power(double x) { return pow(x, -0.0); }
+static double all_power(double x) { return pow(x, INFINITY); }
+
 static const struct {
     enum kn_op op;
     const char *name;
     double (*f)(double);
     double lo, hi, bound;
-    float by; /* the divisor that all lanes have */
+    float by; /* the divisor, or exponent, that all lanes have */
 } functions[] = {
     {KN_OP_EXP, "exp", exp, -110, 95, 2, 0},
     {KN_OP_LOG, "log", log, 0, 0, 2, 0},
@@ -191,9 +198,17 @@ static const struct {
     {KN_OP_DIV, "x / 1e-40", by_tiny, 0, 0, .51, 1e-40f},
     {KN_OP_DIV, "x / -3e38", by_huge, 0, 0, 1.5, -3e38f},
     {KN_OP_RSQRT, "rsqrt", one_by_root, 0, 0, 1.5, 0},
+    {KN_OP_POW, "x ^ -0.75", power, 0, 2, .8, -.75f},
+    {KN_OP_POW, "x ^ 3", cube, -9, 9, .8, 3},
+    {KN_OP_POW, "x ^ -31.25", large_power, 0, 9, .8, -31.25f},
+    {KN_OP_POW, "x ^ 2", even_power, 0, 0, .8, 2},
+    {KN_OP_POW, "x ^ -0", no_power, 0, 0, 0, -0.0f},
+    {KN_OP_POW, "x ^ inf", all_power, 0, 0, 0, INFINITY},
 };
 #define NF (sizeof functions / sizeof *functions)
 #define NS (1 << 15)
+
+static bool takes_two(int f) { return functions[f].op == KN_OP_DIV || functions[f].op == KN_OP_POW; }
 
 static void samples(float *x, size_t f)
 {
@@ -225,8 +240,8 @@ static kn_lprog *all_functions(int lanes)
     for (int f = 0; f < (int)NF; f++) {
         if (f) kn_add_tensor(p, "y", KN_F32, KN_OUTPUT, 1, &n);
         l->fns[f] = (kn_fn){.grid = NS / lanes, .threads = 1, .var_grid = 0, .var_thread = -1, .nargs = 2, .args = {0, f + 1}};
-        kn_expr *x = rd(0, at, lanes), *by = functions[f].op == KN_OP_DIV ? splat(cf(KN_F32, functions[f].by), lanes) : NULL;
-        l->fns[f].body = st(f + 1, at, by ? bin(KN_OP_DIV, x, by) : un(functions[f].op, x));
+        kn_expr *x = rd(0, at, lanes), *by = takes_two(f) ? splat(cf(KN_F32, functions[f].by), lanes) : NULL;
+        l->fns[f].body = st(f + 1, at, by ? bin(functions[f].op, x, by) : un(functions[f].op, x));
     }
     p->noutputs = l->nfns = NF;
     return l;
