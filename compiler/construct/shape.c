@@ -168,7 +168,8 @@ static bool divide_one(shaper *s, const kn_stage *g)
     for (int x = 0; x < st->naxes && !st->scatter; x++) {
         long long f = factor_of(st, x);
         int n = f ? s->nfused++ : 0;
-        if (f && try_step(s, kn_format(s->a, "divide %s %s D%d E%d %lld", s->t->program->tensors[st->out].name, st->axes[x].name, n, n, f))) return true;
+        const char *name = s->t->program->tensors[st->out].name;
+        if (f && try_step(s, kn_format(s->a, "divide %s %s D%d E%d %lld", name, st->axes[x].name, n, n, f))) return true;
     }
     return false;
 }

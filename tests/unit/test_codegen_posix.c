@@ -29,7 +29,8 @@ static int close_arena(void **state)
 
 /* ---- loop programs by hand ---- */
 static kn_hw HW = {.id = "test", .arch = "any", .language = "c"};
-static kn_buffer BUF[24];
+enum { NBUF = 24 };
+static kn_buffer BUF[NBUF];
 static const char *VARS[] = {"i", "int", "k", "lane"}; /* a keyword on purpose */
 
 static kn_expr *node(enum kn_op op, enum kn_dtype t, int lanes, int n, kn_expr *x, kn_expr *y, kn_expr *z)
@@ -99,7 +100,7 @@ static kn_lprog *lprog(int nin, const enum kn_dtype *types, int64_t n, int64_t g
     p->noutputs = 1;
     kn_lprog *l = kn_new(A, kn_lprog);
     *l = (kn_lprog){
-        .program = p, .hw = &HW, .nbuffers = (int)(sizeof BUF / sizeof *BUF), .buffers = BUF, .nvars = 4, .var_names = VARS, .nfns = 1, .fns = kn_new(A, kn_fn)};
+        .program = p, .hw = &HW, .nbuffers = NBUF, .buffers = BUF, .nvars = 4, .var_names = VARS, .nfns = 1, .fns = kn_new(A, kn_fn)};
     l->fns[0] = (kn_fn){.grid = grid, .threads = 1, .var_grid = 0, .var_thread = -1, .body = body, .nargs = nin + 1};
     for (int i = 0; i <= nin; i++) l->fns[0].args[i] = i;
     return l;
@@ -107,7 +108,7 @@ static kn_lprog *lprog(int nin, const enum kn_dtype *types, int64_t n, int64_t g
 static void buffers(int nin, const enum kn_dtype *types, int64_t n)
 {
     memset(BUF, 0, sizeof BUF);
-    for (int i = 0; i < (int)(sizeof BUF / sizeof *BUF); i++)
+    for (int i = 0; i < NBUF; i++)
         BUF[i] = (kn_buffer){.name = "T", .dtype = KN_F32, .lanes = 1, .elems = 1, .scope = KN_REGISTER, .slot = -1};
     for (int i = 0; i <= nin; i++)
         BUF[i] = (kn_buffer){.name = "T", .dtype = types[i], .lanes = 1, .elems = n, .scope = KN_GLOBAL, .slot = i};
