@@ -209,10 +209,11 @@ minilm: build
 cold-compile: build
 	@p="$(PYTHON)"; [ -n "$$p" ] || p=$$(.ci/models $(B) onnx==1.23.2 numpy) || exit 1; "$$p" tests/models/cold.py $(B)
 
-# Whole models against onnxruntime and OpenVINO, in turns: make bench-models [ONLY="a.onnx b.onnx"] [PYTHON=an interpreter with the peers]
+# Whole models against onnxruntime, OpenVINO and Inductor, in turns: make bench-models [ONLY="--only mobilenet --batch 1"] [PYTHON=an interpreter with them]
 bench-models: build
-	@p="$(PYTHON)"; [ -n "$$p" ] || p=$$(.ci/models $(B) onnx==1.23.2 onnxruntime==1.31.1 openvino==2026.4.1 numpy) || exit 1; \
-	"$$p" load-tests/models/bench_models.py $(B) $(ONLY)
+	@w=$$(.ci/wheels $(B) magika==1.0.3) || exit 1; \
+	p="$(PYTHON)"; [ -n "$$p" ] || p=$$(.ci/models $(B) onnx==1.23.2 onnxruntime==1.31.1 openvino==2026.4.1 torch==2.13.0 numpy) || exit 1; \
+	"$$p" load-tests/models/bench_models.py $(B) --magika "$$(ls $$w/magika/magika/models/standard_*/model.onnx | head -1)" $(ONLY)
 
 # torch.compile(backend="kiln") against eager PyTorch, forward and training: make torch-backend [PYTHON=an interpreter with torch]
 torch-backend: build
