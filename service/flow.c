@@ -11,17 +11,9 @@ enum { ANSWERED = 2 };
 /* ---- on the HTTP thread ---- */
 static int64_t wait_of(service_call *c, bool *given)
 {
-    int64_t wait = c->app->config.wait_ms;
-    const char *p = strstr(c->prefer, "wait=");
-    *given = false;
-    if (strstr(c->prefer, "respond-async")) wait = 0, *given = true;
-    if (p) {
-        long s = strtol(p + 5, NULL, 10);
-        int64_t ms = s < 0 ? 0 : s > 60 ? 60000 : s * 1000;
-        if (ms < wait || !*given) wait = ms;
-        *given = true;
-    }
-    return wait;
+    service_prefer p = service_prefer_of(c->prefer);
+    *given = p.async || p.wait_ms >= 0;
+    return p.async ? 0 : p.wait_ms >= 0 ? p.wait_ms : c->app->config.wait_ms;
 }
 
 static service_reply *repeat_impossible(const char *json)
@@ -134,7 +126,7 @@ service_reply *service_compile_resume(service_call *c)
         reply = service_answer_kernel(c, r, &how);
         cache_release(r);
     }
-    if (given) service_reply_header(reply, "Preference-Applied", "%s", strstr(c->prefer, "respond-async") ? "respond-async" : "wait");
+    if (given) service_reply_header(reply, "Preference-Applied", "%s", service_prefer_of(c->prefer).async ? "respond-async" : "wait");
     return reply;
 }
 
@@ -204,6 +196,7 @@ static bool build_here(service_app *app, service_job *job, kept *lease, service_
     if (r.wrong) service_log("error", "verify-failed", "%s: %d candidates", job->key, r.wrong);
     if (r.end == BUILD_OK && !r.stored) service_log("warning", "not-stored", "%s is served from memory only", job->key);
     if (failed) service_count(app->metrics, SERVICE_COMPILE_FAILURES);
+    if (r.end == BUILD_FAILED) service_log("warning", "compile-failed", "%s: %s: %.300s", job->key, r.slug, r.detail);
     *pending = r.end == BUILD_OK && r.verification == CACHE_PENDING;
     *problem = r.end == BUILD_LOST ? NULL : problem_of(app, job, &r);
     service_fleet_end(app->fleet, job, lease, &r, *problem ? (*problem)->body : NULL);

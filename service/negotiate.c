@@ -1,4 +1,4 @@
-/* Which form of a kernel a client wants: Accept against what there is (RFC 9110, 12.5.1). */
+/* What a client wants: Accept against what there is (RFC 9110, 12.5.1), Prefer (RFC 7240), Last-Event-ID. */
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
@@ -69,4 +69,46 @@ int service_negotiate(const char *accept, unsigned have)
         p += n;
     }
     return best;
+}
+
+/* One preference of the list from p: a token, maybe "= value" (a token or quoted); parameters are passed over. Returns its end. */
+static const char *preference(const char *p, const char **name, size_t *n, const char **value, size_t *k)
+{
+    p += strspn(p, " \t,");
+    *name = p;
+    *n = strcspn(p, " \t,;=");
+    p += *n;
+    const char *at = p + strspn(p, " \t");
+    *value = "";
+    *k = 0;
+    if (*at == '=') {
+        at += 1 + strspn(at + 1, " \t");
+        bool quoted = *at == '"';
+        *value = at + quoted;
+        *k = strcspn(*value, quoted ? "\"" : " \t,;");
+        p = *value + *k + (quoted && (*value)[*k]);
+    }
+    for (bool quoted = false; *p && (quoted || *p != ','); p++) quoted ^= *p == '"';
+    return p;
+}
+
+/* The first of a name counts. A number that is none is no preference; more than a minute is a minute. */
+service_prefer service_prefer_of(const char *header)
+{
+    service_prefer out = {.wait_ms = -1};
+    for (const char *p = header; *p;) {
+        const char *name, *value;
+        size_t n, k;
+        p = preference(p, &name, &n, &value, &k);
+        if (n == 13 && !strncasecmp(name, "respond-async", 13)) out.async = true;
+        if (n != 4 || strncasecmp(name, "wait", 4) || out.wait_ms >= 0 || !k || strspn(value, "0123456789") < k) continue;
+        out.wait_ms = k > 9 || atoi(value) > 60 ? 60000 : atoi(value) * 1000;
+    }
+    return out;
+}
+
+int64_t service_last_event(const char *header)
+{
+    size_t n = strlen(header);
+    return n && n <= 18 && strspn(header, "0123456789") == n ? strtoll(header, NULL, 10) : -1;
 }

@@ -56,12 +56,11 @@ cJSON *service_job_json(service_app *app, const jobs_job *j)
     return o;
 }
 
-/* Milliseconds of Prefer: wait, 0 without, a minute at most. */
+/* Milliseconds of Prefer: wait, 0 without. */
 static int64_t wait_of(const service_call *c)
 {
-    const char *p = strstr(c->prefer, "wait=");
-    long s = p ? strtol(p + 5, NULL, 10) : 0;
-    return s < 0 ? 0 : s > 60 ? 60000 : s * 1000;
+    int ms = service_prefer_of(c->prefer).wait_ms;
+    return ms < 0 ? 0 : ms;
 }
 
 static service_reply *state(service_call *c, const jobs_job *j)
@@ -121,21 +120,18 @@ service_reply *rt_job(service_call *c)
 service_reply *rt_job_events(service_call *c)
 {
     jobs_job j;
-    char *end;
     enum jobs_status s = jobs_get(jobs_of(c), c->param, &j);
     if (s == JOBS_ERROR) return away();
     bool seen = s == JOBS_OK && service_may_see(c, j.key);
     if (s == JOBS_OK) jobs_job_free(&j);
     if (!seen) return none(c);
-    long long since = strtoll(c->last_event, &end, 10);
-    return service_stream_reply(c, c->param, *c->last_event && !*end && since >= 0 ? since : 0);
+    int64_t since = service_last_event(c->last_event);
+    return service_stream_reply(c, c->param, since < 0 ? 0 : since);
 }
 
 service_reply *rt_events(service_call *c)
 {
-    char *end;
-    long long since = strtoll(c->last_event, &end, 10);
-    return service_stream_reply(c, "", *c->last_event && !*end && since >= 0 ? since : -1);
+    return service_stream_reply(c, "", service_last_event(c->last_event));
 }
 
 static bool filter_of(service_call *c, jobs_filter *f, char text[5][80])

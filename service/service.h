@@ -178,6 +178,10 @@ const char *service_form_media(enum service_form f);
 const char *service_form_kind(enum service_form f); /* kind of artifact, "" for JSON and ZIP */
 /* Best form of `have` (a bit a form) by quality, then by order of the header; -1: none. */
 int service_negotiate(const char *accept, unsigned have);
+/* Prefer: respond-async, and wait in milliseconds, a minute at most; -1: not said. */
+typedef struct service_prefer { bool async; int wait_ms; } service_prefer;
+service_prefer service_prefer_of(const char *header);
+int64_t service_last_event(const char *header); /* Last-Event-ID; -1: none of ours */
 /* Whether a media type header names `type`, whatever its parameters. */
 bool service_media_is(const char *header, const char *type);
 

@@ -19,7 +19,8 @@ typedef struct child_limits {
     int cpu_seconds;       /* of each process; 0: derived from the deadline */
     int64_t address_bytes; /* of each process; 0: 4 GiB. Not applied to built-in modes under ASan and TSan, which reserve terabytes */
     int64_t file_bytes;    /* largest file written; 0: 64 MiB */
-    int processes;         /* 0: threads only, neither fork nor exec. "exec" needs > 0 */
+    int processes;         /* with their threads, together; 0: threads only, neither fork nor exec. "exec" needs > 0 */
+    int64_t group_bytes;   /* resident, of all processes together, looked at now and then; 0: address_bytes. Only with processes */
     int nfds;              /* open files handed to the child as descriptors 3, 4, ...; at most CHILD_MAX_FDS */
     int fds[CHILD_MAX_FDS];
 } child_limits;
@@ -32,6 +33,7 @@ typedef struct child_result {
     char *out, *err; /* stdout and stderr: never NULL after child_run() returned true, NUL-terminated, private path removed */
     size_t out_n, err_n;
     double seconds; /* wall clock */
+    char over[100]; /* killed because of what its processes took together: what that was; else "" */
     char why[256];  /* when child_run() returned false: why it could not be started */
 } child_result;
 
@@ -39,6 +41,9 @@ typedef struct child_result {
  * write. False: not started (r->why), a trouble of this machine and not of the job. Release r with child_result_free() in both cases. */
 bool child_run(const worker_tools *t, const char *dir, const char *const *argv, const child_limits *limits, child_result *r);
 void child_result_free(child_result *r);
+
+/* Whether the session of a child keeps within processes and group_bytes; else why says what it did. */
+bool child_watch(int session, const child_limits *l, char *why, size_t n);
 
 /* Private directories, mode 0700 under t->tmp. dir needs 600 bytes. */
 enum { CHILD_DIR_BYTES = 600 };

@@ -13,7 +13,7 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { NO_PIDFD_TICK_MS = 5, STOP_TICK_MS = 100, DRAIN_MS = 100, MAX_ARGS = 96 };
+enum { NO_PIDFD_TICK_MS = 5, STOP_TICK_MS = 100, WATCH_MS = 250, DRAIN_MS = 100, MAX_ARGS = 96 };
 
 /* One captured stream of the child. */
 typedef struct stream {
@@ -123,12 +123,16 @@ static bool has_ended(pid_t pid)
 }
 
 /* Reads both streams until the child ends, the deadline passes or it shall stop; false: to be killed. */
-static bool attend(const worker_tools *t, pid_t pid, stream s[2], double deadline, bool *stopped)
+static bool attend(const worker_tools *t, pid_t pid, stream s[2], const child_limits *l, double start, child_result *r)
 {
     int pidfd = (int)syscall(SYS_pidfd_open, pid, 0);
     bool ended = false;
+    double deadline = start + l->deadline_ms, look = l->processes > 0 ? start + WATCH_MS : deadline;
     for (double left = deadline - now_ms(); !ended && left > 0; left = deadline - now_ms()) {
-        if ((*stopped = t->stop != NULL && t->stop(t->stop_user))) { break; }
+        if ((r->stopped = t->stop != NULL && t->stop(t->stop_user))) { break; }
+        if (now_ms() >= look && !child_watch(pid, l, r->over, sizeof r->over)) { break; }
+        if (now_ms() >= look) { look = now_ms() + WATCH_MS; }
+        if (look - now_ms() < left) { left = look - now_ms() > 0 ? look - now_ms() : 0; }
         struct pollfd p[3] = {{s[0].fd, POLLIN, 0}, {s[1].fd, POLLIN, 0}, {pidfd, POLLIN, 0}};
         int wait = left > 1e9 ? 1000000000 : (int)left + 1;
         if (t->stop != NULL && wait > STOP_TICK_MS) { wait = STOP_TICK_MS; }
@@ -203,7 +207,7 @@ static void finish(pid_t pid, bool ended, const char *dir, stream s[2], child_re
     }
     r->exit_code = WIFEXITED(status) ? WEXITSTATUS(status) : -1;
     r->signal = WIFSIGNALED(status) ? WTERMSIG(status) : 0;
-    r->timed_out = !ended || r->signal == SIGXCPU;
+    r->timed_out = (!ended && !r->over[0]) || r->signal == SIGXCPU;
     r->out = s[0].p, r->out_n = s[0].n;
     r->err = s[1].p, r->err_n = s[1].n;
 }
@@ -243,7 +247,7 @@ bool child_run(const worker_tools *t, const char *dir, const char *const *argv, 
         free(s[1].p);
         return false;
     }
-    bool ended = attend(t, pid, s, start + l->deadline_ms, &r->stopped);
+    bool ended = attend(t, pid, s, l, start, r);
     finish(pid, ended, dir, s, r);
     if (t->bwrap[0] && r->exit_code > 128 && r->exit_code <= 128 + SIGRTMAX) { /* how bubblewrap says that it was killed */
         r->signal = r->exit_code - 128;

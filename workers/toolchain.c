@@ -49,6 +49,7 @@ static int head(const char *log, int room)
 bool toolchain_judge(const child_result *r, const char *what, const char *log, int deadline_ms, worker_error *e)
 {
     if (r->timed_out) { return toolchain_fail(e, KILN_STOPPED, "compile-timeout", "%s was stopped after %d ms", what, deadline_ms); }
+    if (r->over[0]) { return toolchain_fail(e, KILN_INTERNAL, "sandbox", "%s was killed: %s", what, r->over); }
     if (r->exit_code == CHILD_SANDBOX_EXIT) {
         return toolchain_fail(e, KILN_MEMORY, "compile-failed", "%.1500s", r->err_n ? r->err : "the child did not start");
     }

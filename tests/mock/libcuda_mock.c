@@ -208,7 +208,7 @@ int cuMemFree_v2(uint64_t p)
 {
     int r = ready();
     if (r) return r;
-    block *b = holds(p, 0);
+    block *b = holds(p, 1); /* not the one that ends where this begins */
     if (!b || (uint64_t)(uintptr_t)b->p != p) return no(INVALID_VALUE, "a pointer is freed that is no live allocation");
     b->live = false; /* the address is never given again, so that a late use is seen */
     memset(b->p, 0xdd, b->n);

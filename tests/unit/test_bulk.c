@@ -14,6 +14,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <cmocka.h>
+#include "tests/unit/slower.h"
 
 static worker_tools tools;
 static bool full;
@@ -147,7 +148,7 @@ static void right_in_the_emulator(void **state)
         kiln_request *r = request(a, x->expr, x->inputs);
         kiln_kernel *k = kernel(a, r, hw, &x->s, why, sizeof why);
         if (!k) fail_msg("%s: %s", x->what, why);
-        if (!worker_emulate(&tools, r->program, k, full ? 3000 : 200, &v, &e)) fail_msg("%s: %s", x->what, e.message);
+        if (!worker_emulate(&tools, r->program, k, SLOWER * (full ? 3000 : 200), &v, &e)) fail_msg("%s: %s", x->what, e.message);
         if (!v.ok || strcmp(v.how, "emulated")) fail_msg("%s: %s", x->what, v.detail);
         kiln_arena_close(a);
     }

@@ -380,10 +380,14 @@ static void killed_in_the_middle(void **s)
     unsigned seed = 7;
     int total = 0;
     for (int round = 0; round < 20; round++) {
+        int ready[2];
+        char one;
+        assert_int_equal(pipe(ready), 0);
         pid_t pid = fork();
         if (pid == 0) {
             cache_error e;
             cache *c = cache_open(&(cache_config){.data_dir = dir}, &e);
+            if (write(ready[1], "r", 1) != 1) _exit(1);
             for (int i = 0; c && i < 100000; i++) {
                 char key[32], a[3000], b[9000];
                 snprintf(key, sizeof key, "r%d-%d", round, i);
@@ -398,7 +402,10 @@ static void killed_in_the_middle(void **s)
             }
             _exit(1);
         }
-        nanosleep(&(struct timespec){0, 8000000 + rand_r(&seed) % 20000000}, NULL);
+        assert_int_equal(read(ready[0], &one, 1), 1); /* it is open: how long that takes says nothing of puts */
+        close(ready[0]);
+        close(ready[1]);
+        nanosleep(&(struct timespec){0, 2000000 + rand_r(&seed) % 20000000}, NULL);
         kill(pid, SIGKILL);
         waitpid(pid, NULL, 0);
         cache *c = open_cache(0);

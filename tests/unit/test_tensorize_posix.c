@@ -3,6 +3,7 @@
 #include "tests/arena.h"
 #include "tests/unit/instructions.h"
 #include "codegen/codegen.h"
+#include "tests/unit/slower.h"
 
 #define TILE4 "split out0 S0 4\nsplit out0 S1 4\nsplit out0 R0 4\nreorder out0 S0.0 S1.0 R0.0 | S0.1 S1.1 R0.1\n"
 #define VNNI "split out0 S1 16\nsplit out0 R0 4\nreorder out0 S0.0 S1.0 R0.0 | S1.1 R0.1\nparallel out0 S0.0\ntensorize out0 S1.1 vpdpbusd\n"
@@ -66,9 +67,9 @@ static bool run(const kiln_program *p, const kiln_kernel *k, bool gpu, worker_ve
         free(ptx.p);
         free(cubin.p);
         free(log);
-        return built && worker_emulate(&tools, p, k, 2000, v, e);
+        return built && worker_emulate(&tools, p, k, 2000 * SLOWER, v, e);
     }
-    bool ok = worker_compile_c(&tools, k->source, flags, nflags, 20000, &so, e) && worker_verify_cpu(&tools, p, k, &so, 500, v, e);
+    bool ok = worker_compile_c(&tools, k->source, flags, nflags, 20000, &so, e) && worker_verify_cpu(&tools, p, k, &so, 500 * SLOWER, v, e);
     free(so.p);
     return ok;
 }

@@ -157,6 +157,41 @@ static void memory_is_limited(void **state)
     assert_int_not_equal(r.exit_code, 0);
 }
 
+/* The default limit of 4 GiB against one buffer of 20 GB: dd says so and ends; nothing of this machine is touched. */
+static void twenty_gigabytes(void **state)
+{
+    (void)state;
+    shell("dd if=/dev/zero of=/dev/null bs=20G count=1", &(child_limits){.deadline_ms = 20000, .processes = 32});
+    assert_false(r.timed_out);
+    assert_int_not_equal(r.exit_code, 0);
+    assert_non_null(strstr(r.err, "memory exhausted"));
+}
+
+/* Each within its own limit: the sum is what is looked at. */
+static void memory_of_all_is_limited(void **state)
+{
+    (void)state;
+    shell("for i in 1 2 3 4 5 6 7 8; do (x=0123456789012345; while [ ${#x} -lt 16000000 ]; do x=$x$x; done; sleep 30) & done; wait",
+          &(child_limits){.deadline_ms = 20000, .group_bytes = 100 << 20, .processes = 32});
+    assert_string_equal(r.over, "its processes took more than 100 MiB of memory together");
+    assert_false(r.timed_out);
+    assert_true(r.seconds < 15);
+}
+
+/* Also for root, whom RLIMIT_NPROC does not bind. Nothing of it is left. */
+static void fork_bomb_ends(void **state)
+{
+    char mark[32], cmd[300];
+    (void)state;
+    snprintf(mark, sizeof mark, "bomb%d", (int)getpid());
+    snprintf(cmd, sizeof cmd, "%s() { %s | %s & wait; }; %s", mark, mark, mark, mark);
+    shell(cmd, &(child_limits){.deadline_ms = 20000, .processes = 32});
+    assert_true(r.over[0] ? strstr(r.over, "more than 32 processes") != NULL : geteuid() != 0 && r.exit_code != 0);
+    assert_true(r.seconds < 15);
+    snprintf(cmd, sizeof cmd, "sleep 0.2; ! grep -qsz '[b]%s' /proc/[0-9]*/cmdline", mark + 1);
+    assert_int_equal(system(cmd), 0);
+}
+
 /* Every line of the probe, as this kernel gives it: where Landlock is missing the lines about files say so, and only they. */
 static void sandbox_denies(void **state)
 {
@@ -240,6 +275,9 @@ int main(int argc, char **argv)
                                        T(cpu_time_is_limited),
                                        T(file_size_is_limited),
                                        T(memory_is_limited),
+                                       T(twenty_gigabytes),
+                                       T(memory_of_all_is_limited),
+                                       T(fork_bomb_ends),
                                        T(sandbox_denies),
                                        T(unknown_mode),
                                        T(missing_worker_and_program),

@@ -1,0 +1,130 @@
+"""A full disk under the store: compiles answer 507, nothing is torn, what is there is served on, also after kill -9 and a start on the full disk; when there
+is room again kernels are stored again. The same for a PostgreSQL whose tables have no room: nobody sees it, and the kernels go there later.
+Needs a small file system of its own: by mount, else in a user namespace. usage: full_store.py BUILD; PostgreSQL from KILN_TEST_PG."""
+import hashlib, json, os, signal, sqlite3, subprocess, sys, tempfile, time
+sys.path.insert(0, os.path.dirname(__file__))
+from service import Checks, Service, matmul
+
+build = os.path.abspath(sys.argv[1])
+if os.geteuid() and not os.environ.get("KILN_INSIDE"):
+    if subprocess.run(["unshare", "-Urm", "true"], capture_output=True).returncode:
+        print("no file system can be mounted here")
+        sys.exit(77)
+    os.execvpe("unshare", ["unshare", "-Urm", sys.executable, *sys.argv], {**os.environ, "KILN_INSIDE": "1"})
+check = Checks()
+mounted = []
+
+def small(mib):
+    d = tempfile.mkdtemp(prefix="kiln-test.")
+    if subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={mib}m,mode=0755", "none", d], capture_output=True).returncode:
+        os.rmdir(d)
+        print("no file system can be mounted here")
+        sys.exit(77)
+    mounted.append(d)
+    return d
+
+def fill(d, leave):
+    """Takes all of the room but so many bytes; the lines of the log of a service there need some too."""
+    with open(d + "/ballast", "ab") as f:
+        while (room := os.statvfs(d).f_bavail * os.statvfs(d).f_frsize - leave) > 0:
+            f.write(bytes(min(room, 1 << 16)))
+            f.flush()
+
+def ask(s, n): return s.call("POST", "/v1/compile", matmul(n, target="host"))
+
+def whole(s, kernels, what):
+    for k, made in kernels.items():
+        r = s.call("GET", "/v1/kernels/" + k)
+        check(f"{what}: served", r[0] == 200 and json.loads(r[2])["build"] == made["build"], r)
+        for x in made["artifacts"]:
+            got = s.call("GET", x["href"])
+            check(f"{what}: its bytes", got[0] == 200 and hashlib.sha256(got[2]).hexdigest() == x["sha256"], (x, got[0]))
+
+s, databases = None, []
+pg = os.environ.get("KILN_TEST_PG")
+try:
+    d = small(8)
+    s = Service(build, "--memory-mib", "1", data=d, environ={"TMPDIR": "/tmp"})
+    kernels = {}
+    for n in range(3):
+        made = json.loads(ask(s, 30 + n)[2])
+        kernels[made["key"]] = made
+    fill(d, 65536)
+    codes = [ask(s, 60)]
+    for n in range(61, 90):
+        codes.append(ask(s, n))
+        if codes[-1][0] == 200: kernels[json.loads(codes[-1][2])["key"]] = json.loads(codes[-1][2])
+    check("507 when full", {c[0] for c in codes} <= {200, 507} and codes[-1][0] == 507 and b"/problems/store-full" in codes[-1][2], [c[0] for c in codes])
+    time.sleep(1.1)
+    check("and again when it is tried again", ask(s, 91)[0] == 507)
+    check("nothing of those is there", s.call("GET", "/v1/kernels/" + s.json("POST", "/v1/key", matmul(91, target="host"))["key"])[0] == 404)
+    whole(s, kernels, "full")
+    s.process.send_signal(signal.SIGKILL)
+    s.process.wait()
+    s = Service(build, "--memory-mib", "1", data=d, environ={"TMPDIR": "/tmp"})
+    whole(s, kernels, "after kill -9, still full")
+    os.unlink(d + "/ballast")
+    time.sleep(1.1)
+    r = ask(s, 91)
+    check("stored when there is room", r[0] == 200 and "stored" in r[1]["Cache-Status"], r)
+    kernels[json.loads(r[2])["key"]] = json.loads(r[2])
+    whole(s, kernels, "room again")
+    s.stop()
+    db = sqlite3.connect(d + "/kiln.db")
+    check("the database is sound", db.execute("PRAGMA integrity_check").fetchone()[0] == "ok" and not [x for x in os.listdir(d) if "corrupt" in x], os.listdir(d))
+    db.close()
+    # A bundle that does not fit, and the rest of it later: it is signed by the service of this store.
+    s = Service(build, "--memory-mib", "1", data=d, environ={"TMPDIR": "/tmp"})
+    while ask(s, len(kernels) + 400)[0] != 507 and len(kernels) < 60:
+        made = json.loads(ask(s, len(kernels) + 400)[2])
+        kernels[made["key"]] = made
+    bundle, media = s.call("POST", "/v1/exports", {}), {"Content-Type": "application/vnd.kiln.export"}
+    with open("/tmp/kiln-trusted.%d" % os.getpid(), "w") as f: f.write(s.json("GET", "/version")["signer"])
+    s.stop()
+    e = small(3)
+    s = Service(build, "--trusted-keys", f.name, data=e, environ={"TMPDIR": "/tmp"})
+    fill(e, 1 << 18)
+    r = s.call("POST", "/v1/imports", bundle[2], headers=media)
+    check("an import that does not fit", r[0] == 507, r)
+    os.unlink(e + "/ballast")
+    subprocess.run(["mount", "-o", "remount,size=64m", e], check=True)
+    r = s.json("POST", "/v1/imports", bundle[2], headers=media)
+    check("fits later", r.get("imported", 0) + r.get("known", 0) == len(kernels) and r["refused"] == 0, (r, len(kernels)))
+    whole(s, kernels, "imported")
+    s.stop()
+    os.unlink(f.name)
+    # PostgreSQL: its tables lie in a small place of their own.
+    if pg and not os.environ.get("KILN_INSIDE"):
+        t, name = small(24), f"full{os.getpid()}"
+        os.makedirs(t + "/here")
+        owner = subprocess.run(["psql", "-qAtX", pg, "-c", "SELECT pg_backend_pid()"], check=True, capture_output=True, text=True).stdout.strip()
+        uid = os.stat(f"/proc/{owner}").st_uid if os.path.exists(f"/proc/{owner}") else os.stat(subprocess.run(["psql", "-qAtX", pg, "-c", "SHOW data_directory"],
+              check=True, capture_output=True, text=True).stdout.strip()).st_uid
+        os.chown(t + "/here", uid, -1)
+        for q in (f"CREATE TABLESPACE {name} LOCATION '{t}/here'", f"CREATE DATABASE {name} TABLESPACE {name}"): subprocess.run(["psql", "-qX", pg, "-c", q], check=True)
+        databases.append(name)
+        url = pg.rsplit("/", 1)[0] + "/" + name
+        count = lambda: int(subprocess.run(["psql", "-qAtX", url, "-c", "SELECT count(DISTINCT key) FROM kiln_record"], check=True, capture_output=True, text=True).stdout)
+        s = Service(build, environ={"TMPDIR": "/tmp"}, store=["--data", "", "--postgres", url])
+        kernels = {json.loads(r[2])["key"]: json.loads(r[2]) for r in (ask(s, 30),)}
+        fill(t, 0)
+        for n in range(100, 112):
+            r = ask(s, n)
+            check("PostgreSQL is full, and nobody sees it", r[0] == 200, r)
+            kernels[json.loads(r[2])["key"]] = json.loads(r[2])
+        before = count()
+        whole(s, kernels, "PostgreSQL full")
+        check("it really was", before < len(kernels), (before, len(kernels)))
+        os.unlink(t + "/ballast")
+        at = time.time()
+        while count() < len(kernels) and time.time() - at < 45: time.sleep(0.5)
+        check("they go there when there is room", count() == len(kernels), (count(), len(kernels)))
+        whole(s, kernels, "PostgreSQL has room")
+finally:
+    if s: s.stop()
+    for name in databases:
+        for q in (f"DROP DATABASE {name} WITH (FORCE)", f"DROP TABLESPACE {name}"): subprocess.run(["psql", "-qX", pg, "-c", q])
+    for d in mounted:
+        subprocess.run(["umount", d])
+        os.rmdir(d)
+sys.exit(check.end())
