@@ -211,6 +211,35 @@ static double called_share(const kn_stage_view *v)
     return ideal / kn_intrin_call_cycles(g->tensor.intrin, v->hw, tile, pieces, steps);
 }
 
+/* Share of the multiply-adds' peak that a register tile of a sum reaches which has `part` of the tile's vectors: each accumulator can start one
+ * multiply-add a latency; vectors and broadcasts compete with the multiply-adds for issue slots. */
+static double tile_share(const kn_stage_view *v, double lanes, double full, double part)
+{
+    const kn_hw *hw = v->hw;
+    double chains = at_least(part * kn_register_values(v) / at_least(at_most(lanes, full), 1), 1);
+    double eff = at_most(chains / ((double)hw->fma_latency * hw->fma_per_cycle), 1), loads = 0;
+    for (int i = 0; i + 1 < v->naccesses; i++) {
+        if (collides(v, &v->access[i])) eff /= 1.35; /* measured: 16 rows of 4096 bytes against 8 */
+        bool vector = lanes > 1 && (v->access[i].axes >> v->g->loops[v->g->nloops - 1].axis & 1);
+        double runs = kn_footprint(v, &v->access[i], v->first_point, false) / (vector ? lanes / part : 1);
+        loads += vector && slides(v, &v->access[i]) ? 2 * runs : runs;
+    }
+    return eff / (1 + 0.25 * loads / chains) * inner_share(v, chains, hw->fma_per_cycle);
+}
+
+/* The same for all tiles of the vector axis, the last of which may be a short one. */
+static double sum_share(const kn_stage_view *v, double lanes, double full)
+{
+    kn_short_tile last;
+    double eff = tile_share(v, lanes, full, 1);
+    if (kn_stage_short_tile(v->s, v->g, &last)) {
+        const kn_loop *l = &v->g->loops[last.loop];
+        double whole = (double)last.from, rest = (double)(last.vectors * l->stride);
+        eff = (whole + rest) / (whole / eff + rest / tile_share(v, lanes, full, (double)last.vectors / (double)l->extent));
+    }
+    return lanes > 1 && parts_of_rows(v) ? eff / 1.15 : eff;
+}
+
 /* Share of the peak at which vectors of single operations compute the stage. */
 static double vector_share(const kn_stage_view *v)
 {
@@ -220,20 +249,7 @@ static double vector_share(const kn_stage_view *v)
     const kn_stage *g = v->g;
     if (g->nloops && g->loops[g->nloops - 1].kind == KN_VECTOR) lanes = (double)g->loops[g->nloops - 1].extent;
     double eff = at_most(lanes / full, 1);
-    if (v->s->red != KN_RED_NONE) { /* each accumulator can start one multiply-add a latency */
-        double chains = at_least(kn_register_values(v) / at_least(at_most(lanes, full), 1), 1);
-        eff *= at_most(chains / ((double)hw->fma_latency * hw->fma_per_cycle), 1);
-        double loads = 0; /* vectors and broadcasts compete with the multiply-adds for issue slots */
-        for (int i = 0; i + 1 < v->naccesses; i++) {
-            if (collides(v, &v->access[i])) eff /= 1.35; /* measured: 16 rows of 4096 bytes against 8 */
-            bool vector = lanes > 1 && (v->access[i].axes >> g->loops[g->nloops - 1].axis & 1);
-            double runs = kn_footprint(v, &v->access[i], v->first_point, false) / (vector ? lanes : 1);
-            loads += vector && slides(v, &v->access[i]) ? 2 * runs : runs;
-        }
-        eff /= 1 + 0.25 * loads / chains;
-        eff *= inner_share(v, chains, hw->fma_per_cycle);
-        if (lanes > 1 && parts_of_rows(v)) eff /= 1.15;
-    }
+    if (v->s->red != KN_RED_NONE) eff *= sum_share(v, lanes, full);
     /* spills: a store and a load for a multiply-add, which takes one operand from memory */
     if ((int)kn_register_need(v) > hw->vector_registers + 1) eff *= 0.5;
     if (lanes > 1) { /* gathers: a vector of strided elements is put together one by one */

@@ -133,6 +133,12 @@ void kn_stage_view_of(const kn_tree *t, const kn_stage *g, const kn_hw *hw, kn_s
     bool more = false;
     for (int i = 0; i < v->first_reg; i++) more |= v->s->axes[g->loops[i].axis].reduce && g->loops[i].extent > 1;
     for (int i = v->first_reg; more && i + 1 < g->nloops && v->s->axes[g->loops[i].axis].reduce && !g->loops[i].rfactor; i++) v->first_point = i + 1;
+    kn_short_tile last;
+    if (!hw->gpu && kn_stage_short_tile(v->s, g, &last)) {
+        const kn_loop *l = &g->loops[last.loop];
+        double padded = (double)kn_round_up(v->s->axes[l->axis].extent, l->extent * l->stride);
+        v->iterations *= (double)(last.from + last.vectors * l->stride) / padded;
+    }
     v->flops = flops_of(v->s->body) + (v->s->red != KN_RED_NONE);
     if (v->flops < 1) v->flops = 1; /* a copy costs its move */
     v->epilogue_flops = e ? flops_of(e->body) : 0;

@@ -279,7 +279,7 @@ static bool stage_init(kn_lw *w, kn_sg *sg, int stage, bool packs)
         sg->flat[i] = flat_of(w, sg->s, sg->loads[i]->u.tensor, sg->loads[i]->args);
     }
     find_tile(sg);
-    sg->part = sg->results = -1;
+    sg->part = sg->results = sg->sums = -1;
     for (int k = 0; k < sg->g->ncaches; k++) {
         const kn_cache *c = &sg->g->caches[k];
         enum kn_dtype t = w->p->program->tensors[sg->loads[c->load]->u.tensor].dtype;

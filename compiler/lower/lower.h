@@ -45,6 +45,7 @@ typedef struct kn_sg {
     kn_expr *val[KILN_MAX_LOOPS];            /* value of each open loop, NULL: not open */
     bool clipped[KILN_MAX_AXES];             /* loop bounds keep the axis in range */
     kn_expr *base[KILN_MAX_AXES];            /* first value of the axis in this register tile where the last tile is moved back, else NULL */
+    int64_t few[KILN_MAX_LOOPS];             /* iterations of a register loop in this tile, fewer than it has; 0: all */
     kn_expr *inside[KILN_MAX_AXES];          /* where an axis shorter than its register tile has its last vector begin, else NULL */
     int nloads;
     const kn_expr *loads[KILN_MAX_TENSORS];
@@ -59,6 +60,7 @@ typedef struct kn_sg {
     kn_expr *filling[16];                    /* value of its loop that a cache with copies is being filled for; NULL: not now */
     int part;                                /* SCRATCH partial results set to the identity at g->init_at, or before the reduce loops of an
                                               * instruction; -1: not made there */
+    int sums;                                /* SCRATCH partial results of the tile, -1: not made yet */
     struct warp *warp;                       /* of warp.c */
     struct bulk *bulk;                       /* of bulk.c; NULL: no bulk copies */
     kn_expr *slot;                           /* bulk: number of the copy that is filled or read now */

@@ -302,8 +302,11 @@ void kn_tile_prefetch_part(kn_tile *x)
     const kn_buffer *b = x->part < 0 ? NULL : &w->p->buffers[x->part];
     int64_t line = l1 ? l1->transaction_bytes / kn_dtype_bytes(x->acc_type) : 0, lanes = x->reduce_lanes ? 1 : x->lanes;
     if (!b || line < 1 || b->elems * kn_dtype_bytes(b->dtype) <= l1->capacity_bytes) return;
+    int64_t all = lanes; /* elements of the tile, of a short one too: they lie as those of a whole one */
+    for (int i = x->sg->tile; i < x->sg->g->nloops; i++)
+        if (kn_tile_spatial(x->sg, i) && i != x->vloop) all *= x->sg->g->loops[i].extent;
     kn_tile_set(x, 0);
-    kn_lw_prefetch_lines(w, x->part, part_index(x), kn_ceil_div(x->ncombo * lanes, line), line, true);
+    kn_lw_prefetch_lines(w, x->part, part_index(x), kn_ceil_div(all, line), line, true);
 }
 
 void kn_tile_store_part(kn_tile *x, bool first)
@@ -364,5 +367,7 @@ int kn_tile_part(kn_lw *w, kn_sg *sg, kn_expr **first, kn_expr **last)
         if (sg->part < 0) *first = kn_lw_and(w, *first, kn_lw_node(w, KN_OP_EQ, KN_BOOL, 1, sg->val[i], kn_lw_int(w, 0), NULL));
         *last = kn_lw_and(w, *last, kn_lw_node(w, KN_OP_EQ, KN_BOOL, 1, sg->val[i], kn_lw_int(w, l->extent - 1), NULL));
     }
-    return sg->part >= 0 ? sg->part : part_buffer(w, sg, elems);
+    if (sg->part >= 0) return sg->part;
+    if (sg->sums < 0) sg->sums = part_buffer(w, sg, elems); /* the last tile of an axis may be a copy of its own */
+    return sg->sums;
 }

@@ -164,15 +164,16 @@ static void store_spilled(kn_tile *x, bool is_final)
             kn_ls **here = w->tail;
             if (store_spilled_vector(x, at, is_final) && !opened) after = &(*here)->next, opened = true;
         }
-        int var = kn_lw_var(w, l->name, 0, l->extent - 1);
+        int64_t extent = kn_tile_extent(sg, i);
+        int var = kn_lw_var(w, l->name, 0, extent - 1);
         kn_expr *end = i == x->vloop && !x->reduce_lanes ? lanes_left(x) : NULL;
-        kn_ls *loop = kn_lw_for(w, var, kn_lw_int(w, 0), end ? end : kn_lw_int(w, l->extent));
+        kn_ls *loop = kn_lw_for(w, var, kn_lw_int(w, 0), end ? end : kn_lw_int(w, extent));
         if (!loop) return;
         if (!opened) after = w->tail;
         opened = true;
         w->tail = &loop->body;
         sg->val[i] = kn_lw_ref(w, var);
-        at = kn_bin(w->a, KN_OP_ADD, kn_bin(w->a, KN_OP_MUL, at, kn_lw_int(w, l->extent)), sg->val[i]);
+        at = kn_bin(w->a, KN_OP_ADD, kn_bin(w->a, KN_OP_MUL, at, kn_lw_int(w, extent)), sg->val[i]);
     }
     kn_expr *in = kn_tile_in_range(x);
     kn_ls *cond = in ? kn_lw_if(w, in) : NULL;
@@ -324,7 +325,7 @@ static bool interleaves(kn_tile *x)
     if (w->hw->gpu || x->lanes < 4 || x->reduce_lanes || x->ncombo < 2 || x->ncombo > 4 || sg->g->epilogue >= 0) return false;
     if (kn_dtype_bytes(w->p->program->tensors[out].dtype) < 4) return false;
     for (int i = sg->tile; i < sg->g->nloops; i++)
-        if (kn_tile_spatial(sg, i) && i != x->vloop && sg->g->loops[i].extent == x->ncombo) u = i;
+        if (kn_tile_spatial(sg, i) && i != x->vloop && kn_tile_extent(sg, i) == x->ncombo) u = i;
     if (u < 0) return false;
     int row = kn_lw_var(w, "row", 0, x->ncombo - 1);
     kn_tile_set(x, 0);

@@ -14,8 +14,8 @@ void kn_tile_set(kn_tile *x, int64_t c)
     for (int i = sg->g->nloops - 1; i >= sg->tile; i--) {
         if (!kn_tile_spatial(sg, i) || i == x->vloop) continue;
         if (sg->rolled) continue;
-        sg->val[i] = kn_lw_int(x->w, c % sg->g->loops[i].extent);
-        c /= sg->g->loops[i].extent;
+        sg->val[i] = kn_lw_int(x->w, c % kn_tile_extent(sg, i));
+        c /= kn_tile_extent(sg, i);
     }
     if (x->vloop >= 0) sg->val[x->vloop] = kn_lw_ref(x->w, x->lane_var);
 }
@@ -79,7 +79,7 @@ static void measure(kn_tile *x)
             x->reduce_lanes = kn_tile_reduces(sg, i);
             sg->val[i] = kn_lw_ref(x->w, x->lane_var);
         } else if (!kn_tile_reduces(sg, i)) {
-            x->ncombo *= l->extent;
+            x->ncombo *= kn_tile_extent(sg, i);
         } else if (l->rfactor) {
             x->nparts *= l->extent;
         }
@@ -141,7 +141,7 @@ static kn_expr *tile_full(kn_lw *w, kn_sg *sg, uint32_t *tail)
 {
     kn_expr *av[KILN_MAX_AXES], *full = NULL;
     for (int i = sg->tile; i < sg->g->nloops; i++)
-        if (kn_tile_spatial(sg, i)) sg->val[i] = kn_lw_int(w, sg->g->loops[i].extent - 1);
+        if (kn_tile_spatial(sg, i)) sg->val[i] = kn_lw_int(w, kn_tile_extent(sg, i) - 1);
     kn_env_axes(w, sg, av);
     *tail = 0;
     for (int a = 0; a < sg->s->naxes; a++) {
@@ -192,8 +192,8 @@ static int64_t tile_span(const kn_sg *sg, int a)
     for (int i = sg->tile; i < sg->g->nloops; i++) {
         if (sg->g->loops[i].axis != a) continue;
         if (!kn_tile_spatial(sg, i)) return 0;
-        span += (sg->g->loops[i].extent - 1) * sg->g->loops[i].stride;
-        points *= sg->g->loops[i].extent;
+        span += (kn_tile_extent(sg, i) - 1) * sg->g->loops[i].stride;
+        points *= kn_tile_extent(sg, i);
     }
     return points == span ? span : 0;
 }
@@ -253,13 +253,9 @@ static void overlap_tails(kn_lw *w, kn_sg *sg)
     }
 }
 
-void kn_lw_tile(kn_lw *w, kn_sg *sg)
+static void tile_at(kn_lw *w, kn_sg *sg)
 {
     kn_expr *first = NULL, *last = NULL;
-    if (sg->g->tensor.intrin) {
-        kn_lw_instruction(w, sg);
-        return;
-    }
     overlap_tails(w, sg);
     int part = sg->s->red == KN_RED_NONE ? -1 : kn_tile_part(w, sg, &first, &last);
     uint32_t tail, unsafe = 0;
@@ -288,4 +284,65 @@ void kn_lw_tile(kn_lw *w, kn_sg *sg)
     }
     sg->guarded = sg->row = false;
     for (int a = 0; a < sg->s->naxes; a++) sg->base[a] = sg->inside[a] = NULL;
+}
+
+/* Something is filled or computed inside the register tile. */
+static bool filled_inside(const kn_lw *w, const kn_sg *sg)
+{
+    bool yes = false;
+    for (int k = 0; k < sg->g->ncaches; k++) yes |= sg->g->caches[k].at >= sg->tile;
+    for (int k = 0; k < w->t->nstages; k++) yes |= w->t->stages[k]->at_stage == sg->index && w->t->stages[k]->at_loop >= sg->tile;
+    return yes;
+}
+
+static kn_expr *tile_begin(kn_lw *w, const kn_sg *sg, int a)
+{
+    kn_expr *av[KILN_MAX_AXES];
+    kn_env_axes(w, sg, av);
+    return av[a];
+}
+
+/* The last tile of a sum's vector axis, which begins at a known place, with no more vectors than hold something; moved back to end where the axis
+ * does, unless a cache or an attached stage holds the axis. */
+static void short_tile(kn_lw *w, kn_sg *sg, const kn_short_tile *t)
+{
+    uint32_t held = attached_axes(w, sg);
+    const kn_loop *l = &sg->g->loops[t->loop];
+    int64_t extent = sg->s->axes[l->axis].extent, moved = extent - t->vectors * l->stride;
+    for (int i = 0; i < sg->nloads; i++)
+        if (kn_sg_cached(sg, i)) held |= kn_axes_in(sg->loads[i]);
+    sg->base[l->axis] = kn_lw_int(w, (held >> l->axis & 1) || moved < 0 ? t->from : moved);
+    sg->few[t->loop] = t->vectors;
+    tile_at(w, sg);
+    sg->few[t->loop] = 0;
+}
+
+/* Where the vector axis of a sum does not end with a whole tile, the last one has a copy of its own with fewer vectors. */
+static bool tile_and_short(kn_lw *w, kn_sg *sg)
+{
+    kn_short_tile t;
+    if (w->hw->gpu || filled_inside(w, sg) || !kn_stage_short_tile(sg->s, sg->g, &t)) return false;
+    int a = sg->g->loops[t.loop].axis;
+    kn_expr *begin = tile_begin(w, sg, a), *whole = kn_lw_below(w, begin, t.from), *some = kn_lw_below(w, begin, sg->s->axes[a].extent);
+    if (sg->clipped[a] || !whole) return false;
+    kn_ls *cond = kn_lw_never(whole) ? NULL : kn_lw_if(w, whole), **after = w->tail;
+    if (cond) {
+        w->tail = &cond->body;
+        sg->clipped[a] = true;
+        tile_at(w, sg);
+        sg->clipped[a] = false;
+        w->tail = &cond->other;
+    }
+    kn_ls *there = some ? kn_lw_if(w, some) : NULL;
+    if (!cond) after = w->tail;
+    if (there) w->tail = &there->body;
+    short_tile(w, sg, &t);
+    if (cond || there) w->tail = after;
+    return true;
+}
+
+void kn_lw_tile(kn_lw *w, kn_sg *sg)
+{
+    if (sg->g->tensor.intrin) kn_lw_instruction(w, sg);
+    else if (!tile_and_short(w, sg)) tile_at(w, sg);
 }

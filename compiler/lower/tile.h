@@ -30,6 +30,9 @@ static inline bool kn_tile_spatial(const kn_sg *sg, int i)
     return kn_tile_has(sg, i) && !kn_tile_reduces(sg, i) && kn_is_register(sg->g->loops[i].kind);
 }
 
+/* Iterations of a register loop in this tile. */
+static inline int64_t kn_tile_extent(const kn_sg *sg, int i) { return sg->few[i] ? sg->few[i] : sg->g->loops[i].extent; }
+
 /* tile.c */
 void kn_tile_set(kn_tile *x, int64_t c); /* gives the spatial register loops the values of element c (mixed radix, innermost fastest) */
 kn_env kn_tile_env(kn_tile *x);

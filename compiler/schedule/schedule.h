@@ -171,6 +171,10 @@ int64_t kn_cache_bytes(const kn_tree *t, const kn_stage *s, const kn_cache *c);
 /* First loop of an instruction's tile; else of the register tile: everything behind the last serial spatial loop and behind the task and thread
  * prefix. Its unrolled, vthread and vector loops are registers and lanes, whatever reduce loops stand between them. */
 int kn_stage_register_tile(const kn_stmt *s, const kn_stage *g);
+/* A sum whose vector axis does not end with a whole register tile: the unrolled loop of its vectors, how many of them the last tile needs, which
+ * begins at element `from` of the axis. false: it needs all, or the axis is cut otherwise. */
+typedef struct kn_short_tile { int loop; int64_t vectors, from; } kn_short_tile;
+bool kn_stage_short_tile(const kn_stmt *s, const kn_stage *g, kn_short_tile *out);
 /* What stands for the sources of an instruction in the stage's body, source[1] .. (NULL: not wanted); false, and why, where the body over these
  * loops does not compute what the instruction does. */
 bool kn_tensor_sources(const kn_tree *t, const kn_stage *g, const kn_tensor_tile *x, const kn_expr **source, char *why, size_t cap);

@@ -95,6 +95,22 @@ int kn_stage_register_tile(const kn_stmt *s, const kn_stage *g)
     return tile;
 }
 
+bool kn_stage_short_tile(const kn_stmt *s, const kn_stage *g, kn_short_tile *out)
+{
+    int tile = kn_stage_register_tile(s, g), lanes = g->nloops - 1, u = -1, inside = 0;
+    if (s->red == KN_RED_NONE || g->tensor.intrin || lanes < tile || g->loops[lanes].kind != KN_VECTOR || g->loops[lanes].stride != 1) return false;
+    int axis = g->loops[lanes].axis;
+    if (s->axes[axis].reduce) return false;
+    for (int i = tile; i < lanes; i++)
+        if (g->loops[i].axis == axis) u = i, inside++;
+    if (inside != 1 || g->loops[u].kind != KN_UNROLL || g->loops[u].stride != g->loops[lanes].extent) return false;
+    int64_t span = g->loops[u].extent * g->loops[u].stride, rest = s->axes[axis].extent % span;
+    for (int i = 0; i < tile; i++)
+        if (g->loops[i].axis == axis && g->loops[i].stride % span) return false;
+    *out = (kn_short_tile){u, kn_ceil_div(rest, g->loops[u].stride), s->axes[axis].extent - rest};
+    return rest && out->vectors < g->loops[u].extent;
+}
+
 bool kn_stage_untouched(const kn_stage *g)
 {
     for (int i = 0; i < g->nloops; i++) {
