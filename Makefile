@@ -64,6 +64,7 @@ $(BIN)/tests/libcuda_mock.so: $(O)/tests/mock/libcuda_mock.o
 	@mkdir -p $(@D); $(CC) $(SANFLAGS) -shared -o $@ $^ -lpthread
 $(BIN)/tests/test_mock_cuda: $(O)/workers/gpu/driver_posix.o | $(BIN)/tests/libcuda_mock.so
 $(BIN)/tests/test_launcher: | $(BIN)/tests/libcuda_mock.so $(BIN)/kiln-gpu-run
+$(BIN)/tests/test_pool: $(O)/api/cli/pool_posix.o
 $(BIN)/tests/%: $(O)/tests/unit/%.o $(DAEMON_A) $(LIB_A)
 	@mkdir -p $(@D); $(CC) $(SANFLAGS) -o $@ $^ $(LIBS) -lcmocka
 tests: $(TESTS) $(BIN)/onnx-nodes $(if $(shell command -v protoc-c),$(BIN)/onnx-oracle) $(BIN)/tests/libcuda_mock.so $(BIN)/gpu-model $(BIN)/gpu-sweep $(BIN)/replay $(BIN)/amos-golden $(BIN)/amos-rank $(BIN)/tensor-units
@@ -247,6 +248,12 @@ bench-kernels:
 	@$(MAKE) -s --no-print-directory -j2 build
 	@load-tests/kernels/peers.sh $(B)
 
+# What one fork and join of the default pool costs: make bench-fork [THREADS=2]
+.PHONY: bench-fork
+bench-fork: $(BIN)/fork-join
+	@$(BIN)/fork-join $(or $(THREADS),2)
+$(BIN)/fork-join: $(O)/load-tests/kernels/fork.o $(O)/api/cli/pool_posix.o
+	@mkdir -p $(@D); $(CC) $(SANFLAGS) -o $@ $^ -lpthread
 .PHONY: bench-rank
 bench-rank: build
 	@load-tests/kernels/rank.sh $(B)

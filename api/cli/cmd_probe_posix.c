@@ -10,7 +10,16 @@
 #include <time.h>
 #include <unistd.h>
 
-static void nothing(void *closure, int64_t index, int32_t worker) { (void)closure, (void)index, (void)worker; }
+typedef struct meeting { _Atomic int arrived; int wanted; } meeting;
+
+/* Every thread takes a task and waits for the others to have theirs. */
+static void meet(void *closure, int64_t index, int32_t worker)
+{
+    meeting *m = closure;
+    (void)index, (void)worker;
+    m->arrived++;
+    while (m->arrived < m->wanted) {}
+}
 
 /* Microseconds of one fork and join of the pool that kernels get from `kiln run`: the best of nine runs of many. */
 static double fork_join_us(int units)
@@ -21,7 +30,10 @@ static double fork_join_us(int units)
     for (int r = 0; p && r < ROUNDS; r++) {
         struct timespec a, b;
         clock_gettime(CLOCK_MONOTONIC, &a);
-        for (int i = 0; i < CALLS; i++) p->parallel_for(p->ctx, units, nothing, NULL);
+        for (int i = 0; i < CALLS; i++) {
+            meeting m = {.wanted = p->nthreads};
+            p->parallel_for(p->ctx, p->nthreads, meet, &m);
+        }
         clock_gettime(CLOCK_MONOTONIC, &b);
         double us = ((double)(b.tv_sec - a.tv_sec) * 1e6 + (double)(b.tv_nsec - a.tv_nsec) / 1e3) / CALLS;
         if (us < best) best = us;

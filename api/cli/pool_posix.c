@@ -1,73 +1,142 @@
-/* The pool: threads that wait for a generation of tasks and take indices from a shared counter. */
+/* The pool: threads that take indices from a shared counter. They look out for work for some microseconds before they sleep, so that kernels that
+ * follow each other find them awake, and who forks waits for none that has not begun. */
 #include "api/cli/pool.h"
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdlib.h>
+#include <time.h>
 
+enum { MOST = 256, AWAKE_NS = 50000, LOOKS = 32 };
+
+/* `generation` says that there is something new, `open` that its tasks may be taken. A thread counts itself in `active` before it looks at `open`, and
+ * who forks closes it before it looks at `active`: either sees the other, so that nobody reads the fields of a fork while they change. */
 struct pool {
     struct kiln_pool face;
     pthread_mutex_t lock;
     pthread_cond_t work, idle;
-    uint64_t generation;
-    int busy, started;
-    bool stop;
-    _Atomic int64_t next;
+    _Atomic uint64_t generation;
+    _Atomic bool open, stop, waiting;
+    _Atomic int active, asleep;
+    _Alignas(64) _Atomic int64_t next;
     int64_t ntasks;
     void (*task)(void *, int64_t, int32_t);
     void *closure;
-    pthread_t threads[256];
+    int started;
+    pthread_t threads[MOST];
 };
 
 struct seat { struct pool *p; int32_t worker; };
+
+static void relax(void)
+{
+#if defined __x86_64__ || defined __i386__
+    __builtin_ia32_pause();
+#elif defined __aarch64__
+    __asm__ volatile("yield");
+#endif
+}
+
+static int64_t now_ns(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
+}
+
+static bool is_new(struct pool *p, uint64_t seen) { return atomic_load(&p->generation) != seen || atomic_load(&p->stop); }
+
+static bool is_idle(struct pool *p, uint64_t unused) { return (void)unused, atomic_load(&p->active) == 0; }
+
+/* Until it is so, at most AWAKE_NS: whether it is. */
+static bool watch(struct pool *p, bool (*so)(struct pool *, uint64_t), uint64_t seen)
+{
+    int64_t end = now_ns() + AWAKE_NS;
+    do {
+        for (int i = 0; i < LOOKS; i++) {
+            if (so(p, seen)) return true;
+            relax();
+        }
+    } while (now_ns() < end);
+    return so(p, seen);
+}
 
 static void drain(struct pool *p, int32_t worker)
 {
     for (int64_t i; (i = atomic_fetch_add(&p->next, 1)) < p->ntasks;) p->task(p->closure, i, worker);
 }
 
+static void sleep_until_new(struct pool *p, uint64_t seen)
+{
+    pthread_mutex_lock(&p->lock);
+    atomic_fetch_add(&p->asleep, 1);
+    while (!is_new(p, seen)) pthread_cond_wait(&p->work, &p->lock);
+    atomic_fetch_sub(&p->asleep, 1);
+    pthread_mutex_unlock(&p->lock);
+}
+
 static void *loop(void *arg)
 {
     struct seat s = *(struct seat *)arg;
+    struct pool *p = s.p;
     uint64_t seen = 0;
     free(arg);
-    pthread_mutex_lock(&s.p->lock);
-    for (;;) {
-        while (s.p->generation == seen && !s.p->stop) pthread_cond_wait(&s.p->work, &s.p->lock);
-        if (s.p->stop) break;
-        seen = s.p->generation;
-        pthread_mutex_unlock(&s.p->lock);
-        drain(s.p, s.worker);
-        pthread_mutex_lock(&s.p->lock);
-        if (--s.p->busy == 0) pthread_cond_signal(&s.p->idle);
+    while (!atomic_load(&p->stop)) {
+        if (!watch(p, is_new, seen)) sleep_until_new(p, seen);
+        seen = atomic_load(&p->generation);
+        atomic_fetch_add(&p->active, 1);
+        if (atomic_load(&p->open)) drain(p, s.worker);
+        if (atomic_fetch_sub(&p->active, 1) > 1 || !atomic_load(&p->waiting)) continue;
+        pthread_mutex_lock(&p->lock);
+        pthread_cond_signal(&p->idle);
+        pthread_mutex_unlock(&p->lock);
     }
-    pthread_mutex_unlock(&s.p->lock);
     return NULL;
+}
+
+static void wake(struct pool *p)
+{
+    if (!atomic_load(&p->asleep)) return;
+    pthread_mutex_lock(&p->lock);
+    pthread_cond_broadcast(&p->work);
+    pthread_mutex_unlock(&p->lock);
+}
+
+static void join(struct pool *p)
+{
+    atomic_store(&p->open, false);
+    if (watch(p, is_idle, 0)) return;
+    pthread_mutex_lock(&p->lock);
+    atomic_store(&p->waiting, true);
+    while (!is_idle(p, 0)) pthread_cond_wait(&p->idle, &p->lock);
+    atomic_store(&p->waiting, false);
+    pthread_mutex_unlock(&p->lock);
 }
 
 static void parallel_for(void *ctx, int64_t ntasks, void (*task)(void *, int64_t, int32_t), void *closure)
 {
     struct pool *p = ctx;
-    pthread_mutex_lock(&p->lock);
+    if (ntasks < 2) { /* nothing to share */
+        for (int64_t i = 0; i < ntasks; i++) task(closure, i, 0);
+        return;
+    }
     p->task = task;
     p->closure = closure;
     p->ntasks = ntasks;
     atomic_store(&p->next, 0);
-    p->busy = p->started;
-    p->generation++;
-    pthread_cond_broadcast(&p->work);
-    pthread_mutex_unlock(&p->lock);
+    atomic_store(&p->open, true);
+    atomic_fetch_add(&p->generation, 1);
+    wake(p);
     drain(p, 0);
-    pthread_mutex_lock(&p->lock);
-    while (p->busy) pthread_cond_wait(&p->idle, &p->lock);
-    pthread_mutex_unlock(&p->lock);
+    join(p);
 }
 
 struct kiln_pool *pool_open(int threads)
 {
-    struct pool *p = calloc(1, sizeof *p);
+    struct pool *p = aligned_alloc(64, (sizeof *p + 63) / 64 * 64);
     if (!p) return NULL;
-    if (threads > 256) threads = 256;
+    *p = (struct pool){.started = 0};
+    if (threads > MOST) threads = MOST;
     pthread_mutex_init(&p->lock, NULL);
     pthread_cond_init(&p->work, NULL);
     pthread_cond_init(&p->idle, NULL);
@@ -90,7 +159,7 @@ void pool_close(struct kiln_pool *face)
     if (!face) return;
     struct pool *p = face->ctx;
     pthread_mutex_lock(&p->lock);
-    p->stop = true;
+    atomic_store(&p->stop, true);
     pthread_cond_broadcast(&p->work);
     pthread_mutex_unlock(&p->lock);
     for (int i = 0; i < p->started; i++) pthread_join(p->threads[i], NULL);
