@@ -189,7 +189,34 @@ static bool reads_repl(const kn_env *v, const kn_expr *e)
     return false;
 }
 
-static kn_expr *vector_load(kn_env *v, const kn_expr *e)
+kn_memo *kn_memo_open(kn_lw *w, const kn_sg *sg, int64_t elements)
+{
+    kn_memo *m = elements > 1 && !sg->rolled ? kn_new(w->a, kn_memo) : NULL;
+    for (int i = 0; m && i < sg->nloads; i++) {
+        m->axes[i] = kn_axes_in(sg->loads[i]);
+        m->made[i] = kn_array(w->a, kn_expr *, elements);
+    }
+    return m;
+}
+
+/* Where the memo keeps this load; NULL: nowhere. */
+static kn_expr **remembered(kn_env *v, const kn_expr *e)
+{
+    int64_t at = 0;
+    int load = 0;
+    if (!v->memo || v->guard) return NULL;
+    while (load < v->sg->nloads && v->sg->loads[load] != e) load++;
+    if (load == v->sg->nloads || !v->memo->made[load]) return NULL;
+    for (int i = v->sg->tile; i < v->sg->g->nloops; i++) {
+        const kn_loop *l = &v->sg->g->loops[i];
+        if (!(v->memo->axes[load] >> l->axis & 1) || v->s->axes[l->axis].reduce || !kn_is_register(l->kind) || l->kind == KN_VECTOR) continue;
+        if (!v->sg->val[i] || v->sg->val[i]->op != KN_OP_CONST_I) return NULL;
+        at = at * (v->sg->few[i] ? v->sg->few[i] : l->extent) + v->sg->val[i]->u.i;
+    }
+    return &v->memo->made[load][at];
+}
+
+static kn_expr *new_load(kn_env *v, const kn_expr *e)
 {
     kn_lw *w = v->w;
     for (int i = 0; v->sg && i < v->sg->nloads; i++)
@@ -212,6 +239,15 @@ static kn_expr *vector_load(kn_env *v, const kn_expr *e)
         return kn_lw_node(w, KN_OP_SELECT, run->dtype, v->lanes, kn_lw_and(w, first, last), run, each);
     }
     return kn_lw_lanes(w, access_scalar(w, &r), v->lane_var, v->lanes);
+}
+
+static kn_expr *vector_load(kn_env *v, const kn_expr *e)
+{
+    kn_expr **made = remembered(v, e);
+    if (made && *made) return *made;
+    kn_expr *r = new_load(v, e);
+    if (made && !v->w->status) *made = r;
+    return r;
 }
 
 static bool multiple_of(const kn_lw *w, const kn_expr *e, int64_t n)

@@ -74,6 +74,12 @@ typedef struct kn_sg {
     bool guarded;                            /* loads are guarded by their axes' extents */
 } kn_sg;
 
+/* Vector loads of one step of a register tile, by the register loops of its axes: most of its elements read what another one has read. */
+typedef struct kn_memo {
+    uint32_t axes[KILN_MAX_TENSORS];         /* of each load */
+    kn_expr **made[KILN_MAX_TENSORS];        /* by number of the element, counted over the load's own loops; NULL: none */
+} kn_memo;
+
 /* How expressions of a statement become loop expressions. */
 typedef struct kn_env {
     kn_lw *w;
@@ -85,6 +91,7 @@ typedef struct kn_env {
     kn_expr *repl;
     kn_expr *guard;                          /* scalar condition under which loads that may leave their tensor are done */
     bool guard_axes;                         /* loads are guarded by the extents of their axes */
+    kn_memo *memo;                           /* NULL: every load is made anew */
 } kn_env;
 
 kiln_status kn_lw_fail(kn_lw *w, kiln_status s, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
@@ -129,6 +136,7 @@ void kn_lw_group_end_of(kn_lw *w, int results); /* all have ended, and their res
 void kn_lw_store_async(kn_lw *w, int buffer, kn_expr *index, kn_expr *value);
 /* Expressions of a statement. */
 void kn_env_axes(kn_lw *w, const kn_sg *sg, kn_expr **av);
+kn_memo *kn_memo_open(kn_lw *w, const kn_sg *sg, int64_t elements); /* for a tile of so many; NULL: without */
 kn_expr *kn_env_scalar(kn_env *v, const kn_expr *e);
 kn_expr *kn_env_vector(kn_env *v, const kn_expr *e);
 /* Where a load is read: true when that needs no condition. */

@@ -73,10 +73,12 @@ static void accumulate_tail(kn_tile *x, kn_env *v, kn_expr *in, kn_expr *at, kn_
 static void accumulate(kn_tile *x, int64_t part)
 {
     kn_lw *w = x->w;
+    kn_memo *memo = kn_memo_open(w, x->sg, x->ncombo);
     for (int64_t c = 0; c < x->ncombo && !w->status; c++) {
         kn_tile_set(x, c);
         kn_env v = kn_tile_env(x);
         kn_expr *in = NULL;
+        v.memo = memo;
         int lane = x->lane_var;
         for (int a = 0; a < x->sg->s->naxes; a++)
             if (x->sg->s->axes[a].reduce && !x->sg->clipped[a]) in = kn_lw_and(w, in, kn_lw_below(w, v.av[a], x->sg->s->axes[a].extent));
