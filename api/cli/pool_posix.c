@@ -9,8 +9,8 @@
 
 enum { MOST = 256, AWAKE_NS = 50000, LOOKS = 32 };
 
-/* `generation` says that there is something new, `open` that its tasks may be taken. A thread counts itself in `active` before it looks at `open`, and
- * who forks closes it before it looks at `active`: either sees the other, so that nobody reads the fields of a fork while they change. */
+/* `generation` says that there is something new, `open` that its tasks may be taken. A thread counts itself in `active` before it looks at `open`,
+ * and who forks closes it before it looks at `active`: either sees the other, so that nobody reads the fields of a fork while they change. */
 struct pool {
     struct kiln_pool face;
     pthread_mutex_t lock;

@@ -45,7 +45,8 @@ static void measure(struct kiln_pool *p, const char *what, void (*task)(void *, 
         us[r] = (now_us() - t) / CALLS;
     }
     qsort(us, ROUNDS, sizeof *us, by_size);
-    printf("fork and join of %d threads, %s: best %.2f us, median %.2f, p90 %.2f\n", (int)p->nthreads, what, us[0], us[ROUNDS / 2], us[ROUNDS * 9 / 10]);
+    printf("fork and join of %d threads, %s: best %.2f us, median %.2f, p90 %.2f\n", (int)p->nthreads, what, us[0], us[ROUNDS / 2],
+           us[ROUNDS * 9 / 10]);
 }
 
 int main(int argc, char **argv)
