@@ -41,6 +41,7 @@ static kn_expr *last_vector(kn_tile *x, kn_env *v, kn_expr **begins)
     for (int a = 0; a < sg->s->naxes; a++)
         if (a != axis && sg->s->axes[a].reduce && !sg->clipped[a] && kn_lw_below(w, v->av[a], sg->s->axes[a].extent)) return NULL;
     kn_env moved = *v;
+    moved.memo = NULL; /* it holds what is read where the vector would have been */
     moved.av[axis] = kn_lw_simp(w, kn_lw_node(w, KN_OP_ADD, KN_I64, 1, kn_lw_ref(w, x->lane_var), kn_lw_int(w, from), NULL));
     kn_expr *term = kn_tile_cast(w, kn_env_vector(&moved, sg->s->body), x->acc_type);
     /* floats, which are exact here: a comparison of integers is taken for one that guards its reads */
