@@ -2,7 +2,10 @@
  * with chains enough to cover the latency of a multiply-add; Chimera, HPCA'23, equation 3.4), blocks sized to L1 and L2, tasks for the cores. */
 #include "construct/cpu.h"
 
-enum { FEW = 32 }; /* terms of a sum so short that writing its results is what takes time */
+enum {
+    FEW = 32,   /* terms of a sum so short that writing its results is what takes time */
+    COPIED = 8  /* rows that are worth a copy of a narrow operand */
+};
 
 /* How much of the reduction is summed at a time (Goto and van de Geijn's kc): a packed panel streams from L2 and takes an eighth of it; a window's
  * taps are read where they lie and stay in L1. Near a divisor of the axis, so that no block is a small one. */
@@ -56,8 +59,10 @@ static int64_t panels_of_task(const kn_site *x, const kn_cpu_tile *t, int other)
 /* Taps of a window lie in the lines of their neighbours: a packed panel would hold every element several times. */
 static bool taps(const kn_site *x, const kn_site_access *a)
 {
-    for (int i = x->s->nspatial; i < x->s->naxes; i++)
-        if (x->s->axes[i].extent > 1 && a->linear && a->coef[x->n] == 1 && ((a->bent >> i & 1) || (a->coef[i] > 0 && a->coef[i] < 16))) return true;
+    for (int i = x->s->nspatial; i < x->s->naxes; i++) {
+        bool near = (a->bent >> i & 1) || (a->coef[i] > 0 && a->coef[i] < 16 && a->coef[i] < kn_cpu_extent(x, x->n));
+        if (x->s->axes[i].extent > 1 && a->linear && a->coef[x->n] == 1 && near) return true;
+    }
     return false;
 }
 
@@ -162,7 +167,12 @@ static void spatial_tile(const kn_site *x, kn_plans *p, const reading *r, int64_
     /* few rows: what is picked from a few vectors, or gathered, is so where it is wanted */
     bool strided = r->strided && !(r->step <= 4 && kn_cpu_extent(x, x->m) <= 16) && !(r->step <= 16 && kn_cpu_extent(x, x->m) <= 2);
     t.pack = x->s->naxes > x->s->nspatial && (strided || r->padded || again);
-    if (!t.pack && lanes > n) t.lanes = kn_cpu_pow2(n, lanes); /* nothing fills in lanes past the end */
+    if (!t.pack && lanes > n) { /* nothing fills in lanes past the end but a copy, which is small and met by every row */
+        t.pack = x->contraction && !r->window && kn_cpu_extent(x, x->m) >= COPIED;
+        if (t.pack && nv == 1) kn_cpu_try(x, p, &t);
+        t.pack = false;
+        t.lanes = kn_cpu_pow2(n, lanes);
+    }
     if (!t.pack && nv > 1 && (nv - 1) * t.lanes >= n) return;
     kn_cpu_try(x, p, &t);
     bool bare = t.pack && strided && !r->padded && !again;
@@ -174,7 +184,7 @@ static void spatial_tiles(const kn_site *x, kn_plans *p)
 {
     static const int64_t rows[] = {1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 12, 14, 16}, widths[] = {1, 2, 3, 4, 5, 6, 8};
     int64_t full = x->hw->vector_bytes / kn_cpu_acc_bytes(x), n = kn_cpu_extent(x, x->n), lanes = kn_cpu_pow2(n, full);
-    if (lanes < full && lanes * 4 < n * 3) lanes *= 2; /* 7 of 8 lanes beat 4 of 4 and a tail */
+    if (lanes < full && (lanes * 4 < n * 3 || (x->contraction && lanes < n))) lanes *= 2; /* 7 of 8 lanes beat 4 of 4 and a tail */
     int need = x->hw->fma_latency * x->hw->fma_per_cycle, broadcasts = x->m >= 0 ? 2 : 0;
     reading r = reading_of(x);
     for (int pass = 0; pass < 2; pass++) { /* first tiles that hide the latency, then all that fit */

@@ -1,5 +1,6 @@
-/* Reductions whose results alone cannot fill a GPU (products with a long sum and a small result, sums over everything): the sum is cut into parts, a
- * kernel of their own, and a second small kernel combines them in order (split-K). Which number of parts is worth its traffic says the cost model. */
+/* Reductions whose results alone cannot fill a GPU, or the cores of a CPU (products with a long sum and a small result, sums over everything): the
+ * sum is cut into parts, a kernel of their own, and a second small kernel combines them in order (split-K). Which number of parts is worth its
+ * traffic says the cost model. */
 #include "construct/site.h"
 
 static double points(const kn_stmt *s, bool reduce)
@@ -9,14 +10,11 @@ static double points(const kn_stmt *s, bool reduce)
     return n;
 }
 
-/* Blocks that the statement would make of its results: tiles of products, threads of column sums, or one block a row. */
-static double blocks_of(const kn_site *x)
+/* What is read most lies along the reduction. */
+static bool reads_rows(const kn_site *x)
 {
-    double results = points(x->s, false);
-    if (x->contraction) return results / (64 * 64);
-    enum { COLUMNS = 1024 }; /* threads that keep a unit busy with a load each */
     double most = 0;
-    bool rows = false; /* what is read most lies along the reduction */
+    bool rows = false;
     for (int l = 0; l < x->nloads; l++) {
         double elems = 1;
         bool along = false;
@@ -27,7 +25,32 @@ static double blocks_of(const kn_site *x)
         }
         if (elems > most) most = elems, rows = along;
     }
-    return rows ? results / 2 : results / COLUMNS;
+    return rows;
+}
+
+/* Blocks that the statement would make of its results: tiles of products, threads of column sums, or one block a row. */
+static double blocks_of(const kn_site *x)
+{
+    double results = points(x->s, false);
+    if (x->contraction) return results / (64 * 64);
+    enum { COLUMNS = 1024 }; /* threads that keep a unit busy with a load each */
+    return reads_rows(x) ? results / 2 : results / COLUMNS;
+}
+
+/* A CPU's: rows, or results that fill the register file, of which each core wants a few. */
+static double tiles_of(const kn_site *x)
+{
+    double results = points(x->s, false), file = x->hw->vector_registers * x->hw->vector_bytes / kn_dtype_bytes(kn_dtype_acc(x->s->body->dtype));
+    return (!x->contraction && reads_rows(x) ? results : results / file) / 4;
+}
+
+/* Terms that a part is worth its combination with. */
+static int64_t least_terms(const kn_site *x, double blocks)
+{
+    enum { WORK = 16384 }; /* multiply-adds of a core in the time in which another one starts */
+    double results = points(x->s, false);
+    if (!x->hw->gpu) return results < WORK / 128 ? (int64_t)(WORK / results) : 128;
+    return x->contraction ? 128 : blocks * 2 < results ? 64 : 512; /* of columns, of rows */
 }
 
 /* A divisor of the axis that makes about `want` parts of at least `least` terms, those of whole transactions first; 1: there is none. */
@@ -60,9 +83,9 @@ int kn_part_steps(kiln_arena *a, const kn_program *p, const kn_hw *hw, kiln_byte
     if (!best.s) return 0;
     int axis = best.s->nspatial;
     for (int i = axis; i < best.s->naxes; i++) if (best.s->axes[i].extent > best.s->axes[axis].extent) axis = i;
-    double blocks = blocks_of(&best), fill = (double)hw->units / (blocks < 1 ? 1 : blocks);
+    double blocks = hw->gpu ? blocks_of(&best) : tiles_of(&best), fill = (double)hw->units / (blocks < 1 ? 1 : blocks);
     int64_t others = (int64_t)(points(best.s, true) / (double)best.s->axes[axis].extent);
-    int64_t least = best.contraction ? 128 : blocks_of(&best) * 2 < points(best.s, false) ? 64 : 512; /* of columns, of rows */
+    int64_t least = least_terms(&best, blocks);
     if (fill <= 1) return 0;
     least = kn_ceil_div(least, others);
     for (int64_t waves = 1, last = 1; waves <= 2; waves++) {

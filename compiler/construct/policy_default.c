@@ -130,7 +130,7 @@ static kiln_status shaped(kiln_arena *a, const kn_program *p, const kn_hw *hw, k
     return KILN_OK;
 }
 
-/* On a GPU reductions whose results are too few to fill it compete in parts. */
+/* Reductions whose results are too few to fill a GPU or the cores of a CPU compete in parts. */
 static kiln_status add_parts(kiln_arena *a, const kn_program *p, const kn_hw *hw, int k, kiln_candidates *list)
 {
     kiln_bytes start[KN_PARTS];
@@ -184,7 +184,7 @@ static kiln_status construct(kiln_arena *a, const kn_program *p, const kn_hw *hw
     kiln_status s = shaped(a, p, hw, (kiln_bytes){"", 0}, EVALUATIONS, k, list, d);
     if (s) return s;
     if (hw->gpu && hw->roller.present) s = add_tiles(a, p, hw, k, list);
-    if (hw->gpu && s == KILN_OK) s = add_parts(a, p, hw, k, list);
+    if (s == KILN_OK) s = add_parts(a, p, hw, k, list);
     if (!hw->gpu && s == KILN_OK) s = add_mappings(a, p, hw, k, list);
     if (s) return kn_fail(d, s, "out of memory, or stopped, while constructing");
     for (int i = 0; i < list->n; i++) list->c[i].rank = i;

@@ -182,8 +182,10 @@ static bool parts_of_rows(const kn_stage_view *v)
  * stored, and the next ones begin anew, which costs the length of the pipeline once more. */
 static double inner_share(const kn_stage_view *v, double vectors, double issue)
 {
-    enum { RESTART = 30 }; /* cycles: first loads, a latency, a mispredicted end of the loop */
-    double terms = 1, written = 1, loop = 0;
+    enum { RESTART = 30, PIECES = 6 }; /* cycles: first loads, a latency, a mispredicted end of the loop; to store some lanes of a vector */
+    double terms = 1, written = 1, loop = 0, stores = vectors;
+    const kn_loop *last = &v->g->loops[v->g->nloops - 1];
+    if (last->kind == KN_VECTOR && last->axis < v->s->nspatial && v->s->axes[last->axis].extent < last->extent) stores *= PIECES;
     for (int i = v->g->nloops - 1; i >= 0; i--) {
         const kn_loop *l = &v->g->loops[i];
         bool reduces = v->s->axes[l->axis].reduce;
@@ -194,7 +196,7 @@ static double inner_share(const kn_stage_view *v, double vectors, double issue)
         else if (!loop) loop = (double)l->extent;
     }
     double cycles = terms * vectors / issue, turns = loop > 1 ? terms / written * (1 + 3 / loop) : 0; /* a cycle each, some more at its end */
-    return cycles / (cycles + turns + vectors + RESTART);
+    return cycles / (cycles + turns + stores + RESTART);
 }
 
 /* Share of an instruction's own pace at which it is called. */

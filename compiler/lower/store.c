@@ -264,6 +264,42 @@ static bool one_axis(const kn_tile *x)
     return loops[x->vloop].stride == 1;
 }
 
+/* The element of the output where lane 0 of element c of the tile goes. */
+static kn_expr *place_of(kn_tile *x, int64_t c)
+{
+    kn_lw *w = x->w;
+    int out;
+    bool safe;
+    kn_expr *idx[KILN_MAX_RANK] = { NULL };
+    kn_tile_set(x, c);
+    enum kn_dtype t = x->acc >= 0 ? x->acc_type : x->sg->s->body->dtype;
+    final_value(x, kn_lw_splat(w, kn_lw_zero(w, t, 0), x->lanes), x->lane_var, &out, idx, &safe);
+    kn_expr *at = output_address(x, out, x->lane_var, idx);
+    return kn_lw_unit_stride(at, x->lane_var) ? kn_lw_at_lane(w, at, x->lane_var, kn_lw_int(w, 0)) : NULL;
+}
+
+/* Rows of a sum's tile that follow each other in memory and are shorter than a vector: a whole vector may be stored whose end the next rows
+ * overwrite. The elements of a row, which begins where the one before ends; 0: they do not lie so, or finishing them would read out of range. */
+static int overwritten_rows(kn_tile *x)
+{
+    kn_lw *w = x->w;
+    kn_expr *at = NULL, *idx[KILN_MAX_RANK];
+    int n = 0, out;
+    if (x->acc < 0 || x->ncombo < 2 || x->reduce_lanes) return 0;
+    for (int64_t c = 0; c < x->ncombo; c++) {
+        bool safe;
+        kn_tile_set(x, c);
+        int here = lanes_in_range(x);
+        final_value(x, kn_lw_splat(w, kn_lw_zero(w, x->acc_type, 0), x->lanes), x->lane_var, &out, idx, &safe);
+        kn_expr *next = safe ? place_of(x, c) : NULL;
+        kn_expr *step = at && next ? kn_lw_simp(w, kn_lw_node(w, KN_OP_SUB, KN_I64, 1, next, at, NULL)) : NULL;
+        if (!next || (c && (here != n || !step || step->op != KN_OP_CONST_I || step->u.i != n))) return 0;
+        n = here;
+        at = next;
+    }
+    return n;
+}
+
 /* The tile's place is known: what is in range goes out in vectors as long as they can be, and nothing is asked. */
 static bool store_fixed(kn_tile *x, int lane_var)
 {
@@ -280,10 +316,11 @@ static bool store_fixed(kn_tile *x, int lane_var)
         store_pieces(x, 0, n);
         return true;
     }
+    int row = vectors ? overwritten_rows(x) : 0;
     for (int64_t c = 0; c < x->ncombo && !w->status; c++) {
         kn_tile_set(x, c);
         int n = lanes_in_range(x);
-        if (n && vectors) store_pieces(x, c, n);
+        if (n && vectors && (x->ncombo - c) * row < x->lanes) store_pieces(x, c, n);
         else if (n) store_output(x, kn_tile_value(x, c), lane_var, false);
     }
     return true;
@@ -394,20 +431,6 @@ static void store_in_range(kn_tile *x, int64_t c, int lane_var)
         x->sg->val[x->vloop] = kn_lw_ref(w, x->lane_var);
     }
     w->tail = after;
-}
-
-/* The element of the output where lane 0 of element c of the tile goes. */
-static kn_expr *place_of(kn_tile *x, int64_t c)
-{
-    kn_lw *w = x->w;
-    int out;
-    bool safe;
-    kn_expr *idx[KILN_MAX_RANK] = { NULL };
-    kn_tile_set(x, c);
-    enum kn_dtype t = x->acc >= 0 ? x->acc_type : x->sg->s->body->dtype;
-    final_value(x, kn_lw_splat(w, kn_lw_zero(w, t, 0), x->lanes), x->lane_var, &out, idx, &safe);
-    kn_expr *at = output_address(x, out, x->lane_var, idx);
-    return kn_lw_unit_stride(at, x->lane_var) ? kn_lw_at_lane(w, at, x->lane_var, kn_lw_int(w, 0)) : NULL;
 }
 
 /* The tile's elements are one run of an output beyond the caches, and the next tile's follow: a line that is asked for ahead is written at the rate
