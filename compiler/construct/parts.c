@@ -37,11 +37,13 @@ static double blocks_of(const kn_site *x)
     return reads_rows(x) ? results / 2 : results / COLUMNS;
 }
 
-/* A CPU's: rows, or results that fill the register file, of which each core wants a few. */
+/* A CPU's, of which each core wants a few: rows, a few vectors of columns, or products that fill the register file. */
 static double tiles_of(const kn_site *x)
 {
-    double results = points(x->s, false), file = x->hw->vector_registers * x->hw->vector_bytes / kn_dtype_bytes(kn_dtype_acc(x->s->body->dtype));
-    return (!x->contraction && reads_rows(x) ? results : results / file) / 4;
+    enum { COLUMNS = 4 };
+    double results = points(x->s, false), lanes = (double)x->hw->vector_bytes / kn_dtype_bytes(kn_dtype_acc(x->s->body->dtype));
+    if (x->contraction) return results / (lanes * x->hw->vector_registers) / 4;
+    return reads_rows(x) ? results / 4 : results / (lanes * COLUMNS) / 4;
 }
 
 /* Terms that a part is worth its combination with. */

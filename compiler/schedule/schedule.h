@@ -172,7 +172,7 @@ int64_t kn_cache_bytes(const kn_tree *t, const kn_stage *s, const kn_cache *c);
  * prefix. Its unrolled, vthread and vector loops are registers and lanes, whatever reduce loops stand between them. */
 int kn_stage_register_tile(const kn_stmt *s, const kn_stage *g);
 /* A sum whose vector axis does not end with a whole register tile: the unrolled loop of its vectors, how many of them the last tile needs, which
- * begins at element `from` of the axis. false: it needs all, or the axis is cut otherwise. */
+ * begins at element `from` of the axis. false: it needs all, the axis is cut otherwise, or the terms are few. */
 typedef struct kn_short_tile { int loop; int64_t vectors, from; } kn_short_tile;
 bool kn_stage_short_tile(const kn_stmt *s, const kn_stage *g, kn_short_tile *out);
 /* What stands for the sources of an instruction in the stage's body, source[1] .. (NULL: not wanted); false, and why, where the body over these

@@ -97,7 +97,12 @@ int kn_stage_register_tile(const kn_stmt *s, const kn_stage *g)
 
 bool kn_stage_short_tile(const kn_stmt *s, const kn_stage *g, kn_short_tile *out)
 {
+    enum { FEW = 32 }; /* terms of a sum so short that a second copy of its tile costs more than what it saves */
     int tile = kn_stage_register_tile(s, g), lanes = g->nloops - 1, u = -1, inside = 0;
+    int64_t terms = 1;
+    for (int i = s->nspatial; i < s->naxes; i++)
+        if (!kn_mul_fits(terms, s->axes[i].extent, &terms)) terms = FEW;
+    if (terms < FEW) return false;
     if (s->red == KN_RED_NONE || g->tensor.intrin || lanes < tile || g->loops[lanes].kind != KN_VECTOR || g->loops[lanes].stride != 1) return false;
     int axis = g->loops[lanes].axis;
     if (s->axes[axis].reduce) return false;
