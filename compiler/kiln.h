@@ -105,6 +105,7 @@ typedef struct kiln_graph_options {
     const double *values;
     int nparts;
     const kiln_graph_part *parts;
+    bool partial;              /* nodes that cannot be compiled are left to the caller (kiln_call) instead of refused */
 } kiln_graph_options;
 /* Extents and numbers as text, "" for none. dims: "batch:1" or a whole shape "x:1x3x224x224"; binds: "sr:16000"; both lists joined by commas. */
 kiln_status kiln_graph_options_read(kiln_arena *a, const char *dims, const char *binds, kiln_graph_options *out, kiln_diag *d);
@@ -213,7 +214,7 @@ kiln_status kiln_generate(kiln_arena *a, const kiln_program *p, const kiln_hw *h
 /* A place in memory: argument `index` that the caller feeds, weight `index`, the arena, or result `index`; `offset` bytes into it. */
 enum kiln_place { KILN_FEED, KILN_WEIGHT, KILN_ARENA, KILN_RESULT };
 typedef struct kiln_slot { enum kiln_place place; int index; int64_t offset; } kiln_slot;
-/* One kernel call, or (kernel == -1) a copy of `bytes` bytes from args[0] to args[1]. */
+/* One kernel call; (kernel == -1) a copy of `bytes` bytes from args[0] to args[1]; (kernel <= -2) call number -2 - kernel of the caller. */
 typedef struct kiln_step {
     int kernel;            /* of kiln_plan.kernels */
     int nargs;             /* inputs, then outputs, in the kernel's canonical order */
@@ -235,14 +236,25 @@ typedef struct kiln_weight {
                             * weight, or the same bytes where it has no such entry; data, sha256 and offset say nothing then */
     int kernel, input;
 } kiln_weight;
+/* A node that is left to the caller's own runtime. A value that is held has no static shape or dtype: the caller keeps it by its name until another
+ * of its nodes, or the caller of the model, takes it; its place in memory says nothing. */
+typedef struct kiln_call_value { kiln_arg arg; bool held; } kiln_call_value;
+typedef struct kiln_call {
+    const char *place, *op, *domain, *name; /* of the node in the model: "/graph/node/12" */
+    const char *why;                        /* it is not compiled */
+    int nin, nout;
+    const kiln_call_value *values;          /* nin that it reads (what its subgraphs read of the model among them), nout that it gives */
+} kiln_call;
 /* Kernels, what runs after what, and where values lie. Deterministic; everything in the arena, weights in the client's bytes. */
 typedef struct kiln_plan {
-    int nkernels, nsteps, nweights, ninputs, noutputs;
+    int nkernels, nsteps, nweights, ninputs, noutputs, ncalls;
     const kiln_program *const *kernels; /* each its own request: canonical, no two the same */
     const kiln_keys *keys;              /* of the kernels, for policy "default" */
     const kiln_step *steps;
     const kiln_weight *weights;
     const kiln_arg *inputs, *outputs;   /* names are the client's */
+    const bool *held;                   /* of the outputs: given by a call, of no static shape */
+    const kiln_call *calls;
     int64_t arena_bytes;                /* 64-byte aligned */
     int64_t weights_bytes;              /* of the file of all weights */
     const char *entry;                  /* C symbol of the function that runs all steps (docs/abi.md) */

@@ -18,6 +18,7 @@ typedef struct planner {
     const kiln_program **kernels;
     kiln_keys *keys;
     kiln_weight *weights;
+    kiln_call *calls;
 } planner;
 
 static kiln_status dry(planner *q) { return kn_fail(q->d, KILN_MEMORY, "out of memory"); }
@@ -47,7 +48,8 @@ static kiln_status ends(planner *q)
 {
     const kn_graph *g = q->g;
     kiln_arg *in = kn_array(q->a, kiln_arg, g->ninputs + 1), *out = kn_array(q->a, kiln_arg, g->noutputs + 1);
-    if (!in || !out) return dry(q);
+    bool *held = kn_array(q->a, bool, g->noutputs + 1);
+    if (!in || !out || !held) return dry(q);
     for (int i = 0; i < g->ninputs; i++) {
         const kn_value *v = &g->values[g->inputs[i]];
         describe(v, v->name, &in[i]);
@@ -57,6 +59,7 @@ static kiln_status ends(planner *q)
     for (int i = 0; i < g->noutputs; i++) {
         int v = g->outputs[i], r = kn_source(q->part, v);
         describe(&g->values[v], g->values[v].name, &out[i]);
+        held[i] = g->values[v].held;
         if (g->values[r].producer < 0 || q->result[r] >= 0 || q->part->places[v].offset) continue;
         if (kn_value_bytes(&g->values[r]) != out[i].bytes) continue;
         q->result[r] = i;
@@ -67,6 +70,7 @@ static kiln_status ends(planner *q)
     q->plan->noutputs = g->noutputs;
     q->plan->inputs = in;
     q->plan->outputs = out;
+    q->plan->held = held;
     return KILN_OK;
 }
 
@@ -130,13 +134,30 @@ static kiln_status kernel_of(planner *q, const kn_group *g, int *out)
     return KILN_OK;
 }
 
+/* A node that is left to the caller, under the names that the model has. */
+static kiln_status call_of(planner *q, const kn_node *n, int *out)
+{
+    int count = n->ninputs + n->noutputs;
+    kiln_call_value *values = kn_array(q->a, kiln_call_value, count + 1);
+    if (!values) return dry(q);
+    for (int i = 0; i < count; i++) {
+        const kn_value *v = &q->g->values[i < n->ninputs ? n->inputs[i] : n->outputs[i - n->ninputs]];
+        describe(v, n->left->names[i], &values[i].arg);
+        values[i].held = v->held;
+    }
+    *out = -2 - q->plan->ncalls;
+    q->calls[q->plan->ncalls++] = (kiln_call){.place = n->place, .op = n->left->op, .domain = n->left->domain, .name = n->name,
+                                              .why = n->left->why, .nin = n->ninputs, .nout = n->noutputs, .values = values};
+    return KILN_OK;
+}
+
 static const char *names_of(planner *q, const kn_group *g)
 {
     kn_buf b;
     kn_buf_init(&b, q->a);
     for (int i = 0; i < g->nnodes; i++) {
         const kn_node *n = &q->g->nodes[g->nodes[i]];
-        kn_putf(&b, "%s%s%s%s", i ? ", " : "", n->op, *n->name ? " " : "", n->name);
+        kn_putf(&b, "%s%s%s%s", i ? ", " : "", n->left ? n->left->op : n->op, *n->name ? " " : "", n->name);
     }
     kiln_bytes t = kn_buf_take(&b);
     return t.p ? t.p : "";
@@ -147,11 +168,11 @@ static kiln_status kernel_step(planner *q, const kn_group *g)
     kiln_step *s = &q->steps[q->plan->nsteps++];
     kiln_slot *args = kn_array(q->a, kiln_slot, g->nin + g->nout + 1);
     if (!args) return dry(q);
-    kiln_status status = kernel_of(q, g, &s->kernel);
+    kiln_status status = g->program ? kernel_of(q, g, &s->kernel) : call_of(q, &q->g->nodes[g->nodes[0]], &s->kernel);
     if (status != KILN_OK) return status;
     for (int i = 0; i < g->nin; i++) {
         kiln_slot plain = slot_of(q, g->in[i]);
-        args[i] = packed_slot(q, &plain, s->kernel, i);
+        args[i] = g->program ? packed_slot(q, &plain, s->kernel, i) : plain;
     }
     for (int i = 0; i < g->nout; i++) args[g->nin + i] = slot_of(q, g->out[i]);
     s->nargs = g->nin + g->nout;
@@ -159,7 +180,7 @@ static kiln_status kernel_step(planner *q, const kn_group *g)
     s->nodes = names_of(q, g);
     s->nnodes = g->nnodes;
     s->gain_us = g->gain_us;
-    kiln_work(g->program, &s->flops, &s->traffic);
+    if (g->program) kiln_work(g->program, &s->flops, &s->traffic);
     return KILN_OK;
 }
 
@@ -180,16 +201,26 @@ static kiln_status copies(planner *q)
     return KILN_OK;
 }
 
+/* A plan of calls alone would be the caller's own runtime with a detour. */
+static kiln_status nothing_left(planner *q)
+{
+    const kiln_call *c = &q->calls[0];
+    kn_fail_at(q->d, KILN_UNSUPPORTED, c->place, "no node of the model can be compiled: %.380s", c->why);
+    kn_hint(q->d, "a model after shape inference says what its nodes give; ?dims=NAME:1x2x3 says it of a value that has a dtype");
+    return q->d->status;
+}
+
 static kiln_status steps(planner *q)
 {
     int n = q->part->nsteps;
     q->steps = kn_array(q->a, kiln_step, n + q->g->noutputs + 1);
     q->kernels = kn_array(q->a, const kiln_program *, n + 1);
     q->keys = kn_array(q->a, kiln_keys, n + 1);
+    q->calls = kn_array(q->a, kiln_call, n + 1);
     int uses = q->g->nvalues + 1; /* each input of each step may be a weight in an order of its own */
     for (int i = 0; i < n; i++) uses += q->part->groups[q->part->steps[i]].nin;
     q->weights = kn_array(q->a, kiln_weight, uses);
-    if (!q->steps || !q->kernels || !q->keys || !q->weights) return dry(q);
+    if (!q->steps || !q->kernels || !q->keys || !q->weights || !q->calls) return dry(q);
     kiln_status s = KILN_OK;
     for (int i = 0; s == KILN_OK && i < n; i++) s = kernel_step(q, &q->part->groups[q->part->steps[i]]);
     if (s == KILN_OK) s = copies(q);
@@ -197,6 +228,8 @@ static kiln_status steps(planner *q)
     q->plan->kernels = q->kernels;
     q->plan->keys = q->keys;
     q->plan->weights = q->weights;
+    q->plan->calls = q->calls;
+    if (s == KILN_OK && q->plan->ncalls && !q->plan->nkernels) s = nothing_left(q);
     return s;
 }
 

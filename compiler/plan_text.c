@@ -7,7 +7,8 @@ static const char head[] =
     "#define KN_API __attribute__((visibility(\"default\")))\n"
     "typedef i32 (*kernel_fn)(const void *const *inputs, void *const *outputs, void *workspace, const void *pool);\n"
     "typedef struct call {\n    const kernel_fn *kernels;\n    const char *const *weights, *const *feeds;\n    char *const *results;\n"
-    "    char *arena;\n    void *workspace;\n    const void *pool;\n} call;\n"
+    "    char *arena;\n    void *workspace;\n    const void *pool;\n"
+    "    i32 (*caller)(void *user, i32 call, const void *const *inputs, void *const *outputs);\n    void *user;\n} call;\n"
     "typedef struct slot {\n    i32 place, index;\n    i64 offset;\n} slot;\n"
     "typedef struct step {\n    i32 kernel, first, nin, nout;\n    i64 bytes;\n} step;\n";
 
@@ -22,11 +23,17 @@ static const char tail[] =
     "        const step *s = &steps[i];\n"
     "        void *args[MOST];\n"
     "        for (i32 k = 0; k < s->nin + s->nout; k++) args[k] = at(c, &slots[s->first + k]);\n"
-    "        if (s->kernel < 0) __builtin_memcpy(args[1], args[0], (__SIZE_TYPE__)s->bytes);\n"
+    "        if (s->kernel == -1) __builtin_memcpy(args[1], args[0], (__SIZE_TYPE__)s->bytes);\n"
+    "        else if (s->kernel < 0) {\n"
+    "            if (!c->caller || c->caller(c->user, -2 - s->kernel, (const void *const *)args, args + s->nin)) return i + 1;\n        }\n"
     "        else if (c->kernels[s->kernel]((const void *const *)args, args + s->nin, c->workspace, c->pool)) return i + 1;\n"
     "    }\n    return 0;\n}\n";
 
-static int inputs_of(const kiln_plan *p, const kiln_step *s) { return s->kernel < 0 ? 1 : kiln_program_inputs(p->kernels[s->kernel]); }
+static int inputs_of(const kiln_plan *p, const kiln_step *s)
+{
+    if (s->kernel < -1) return p->calls[-2 - s->kernel].nin;
+    return s->kernel < 0 ? 1 : kiln_program_inputs(p->kernels[s->kernel]);
+}
 
 static void put_tables(kn_buf *b, const kiln_plan *p)
 {
@@ -85,12 +92,41 @@ static void put_arg(kn_buf *b, const kiln_arg *x)
     kn_putf(b, "],\"layout\":\"row_major\",\"bytes\":%lld", (long long)x->bytes);
 }
 
-static void put_args(kn_buf *b, const char *name, const kiln_arg *x, int n)
+/* held, where there is such a list: of these only the caller knows what they are. */
+static void put_args(kn_buf *b, const char *name, const kiln_arg *x, const bool *held, int n)
 {
     kn_putf(b, ",\"%s\":[", name);
     for (int i = 0; i < n; i++) {
         if (i) kn_put(b, ",");
         put_arg(b, &x[i]);
+        kn_put(b, held && held[i] ? ",\"held\":true}" : "}");
+    }
+    kn_put(b, "]");
+}
+
+static void put_call_values(kn_buf *b, const char *name, const kiln_call_value *v, int n)
+{
+    kn_putf(b, ",\"%s\":[", name);
+    for (int i = 0; i < n; i++) {
+        if (i) kn_put(b, ",");
+        put_arg(b, &v[i].arg);
+        kn_put(b, v[i].held ? ",\"held\":true}" : "}");
+    }
+    kn_put(b, "]");
+}
+
+static void put_calls(kn_buf *b, const kiln_plan *p)
+{
+    kn_put(b, ",\"calls\":[");
+    for (int i = 0; i < p->ncalls; i++) {
+        const kiln_call *c = &p->calls[i];
+        const char *const members[][2] = {{"node", c->place}, {"op", c->op}, {"domain", c->domain}, {"name", c->name}, {"why", c->why}};
+        for (size_t k = 0; k < sizeof members / sizeof *members; k++) {
+            kn_putf(b, "%s\"%s\":", k ? "," : i ? ",{" : "{", members[k][0]);
+            kn_put_json_string(b, members[k][1]);
+        }
+        put_call_values(b, "inputs", c->values, c->nin);
+        put_call_values(b, "outputs", c->values + c->nin, c->nout);
         kn_put(b, "}");
     }
     kn_put(b, "]");
@@ -168,12 +204,13 @@ kiln_status kn_plan_manifest(kiln_arena *a, const kiln_plan *p, const kn_hw *hw,
         kn_put_json_string(&b, hw->features[i]);
     }
     kn_put(&b, "]}");
-    put_args(&b, "inputs", p->inputs, p->ninputs);
-    put_args(&b, "outputs", p->outputs, p->noutputs);
+    put_args(&b, "inputs", p->inputs, NULL, p->ninputs);
+    put_args(&b, "outputs", p->outputs, p->held, p->noutputs);
     put_weights(&b, p);
     kn_putf(&b, ",\"arena\":{\"bytes\":%lld,\"align_bytes\":64}", (long long)p->arena_bytes);
     if (put_kernels(&b, a, p) != KILN_OK) return KILN_MEMORY;
     put_steps(&b, p);
+    if (p->ncalls) put_calls(&b, p);
     kn_putf(&b, ",\"provenance\":{\"compiler\":\"kiln\",\"fingerprint\":\"%s\"}}", kiln_fingerprint());
     *out = kn_buf_take(&b);
     return out->p ? KILN_OK : KILN_MEMORY;

@@ -71,6 +71,7 @@ static char *payload_of(const service_graph_ask *a)
     cJSON_AddStringToObject(o, "target", a->target);
     cJSON_AddStringToObject(o, "dims", a->dims);
     cJSON_AddStringToObject(o, "bind", a->binds);
+    cJSON_AddBoolToObject(o, "partial", a->partial);
     cJSON_AddStringToObject(o, "canon", a->canon);
     cJSON_AddStringToObject(o, "asker", a->who.key);
     cJSON_AddNumberToObject(o, "scopes", a->who.scopes);
@@ -95,6 +96,7 @@ static bool read_payload(service_app *app, const jobs_job *x, service_graph_ask 
     *a = (service_graph_ask){.n = ok ? (size_t)n->valuedouble : 0, .onnx = cJSON_IsTrue(cJSON_GetObjectItemCaseSensitive(o, "onnx"))};
     snprintf(a->key, sizeof a->key, "%s", x->key);
     snprintf(a->who.tenant, sizeof a->who.tenant, "%s", x->tenant);
+    a->partial = cJSON_IsTrue(cJSON_GetObjectItemCaseSensitive(o, "partial"));
     take(o, "target", a->target, sizeof a->target);
     take(o, "dims", a->dims, sizeof a->dims);
     take(o, "bind", a->binds, sizeof a->binds);

@@ -17,7 +17,7 @@ typedef struct service_graph_ask {
     char target[KILN_MAX_NAME_BYTES], dims[1024], binds[512];
     char *body, *target_json;
     size_t n;
-    bool onnx;
+    bool onnx, partial;
     service_who who;
 } service_graph_ask;
 

@@ -32,8 +32,8 @@ static void identify(service_graph_ask *a)
     char body[65], target[65], key[65];
     digest_of(a->body, a->n, body);
     digest_of(a->target_json, strlen(a->target_json), target);
-    char open[sizeof a->dims + sizeof a->binds + 8];
-    snprintf(open, sizeof open, *a->binds ? "%s;bind:%s" : "%s", a->dims, a->binds);
+    char open[sizeof a->dims + sizeof a->binds + 20];
+    snprintf(open, sizeof open, "%s%s%s%s", a->dims, *a->binds ? ";bind:" : "", a->binds, a->partial ? ";partial" : "");
     digest_of(open, strlen(open), key);
     snprintf(a->canon, sizeof a->canon, "kiln.graph;%s:%s;target:%s;dims:%.16s", a->onnx ? "onnx" : "json", body, target, key);
     digest_of(a->canon, strlen(a->canon), key);
@@ -90,11 +90,15 @@ static bool read_ask(service_call *c, service_graph_ask *a, service_reply **prob
     }
     int t = service_query(c->query, "target", a->target, sizeof a->target), d = service_query(c->query, "dims", a->dims, sizeof a->dims);
     int b = service_query(c->query, "bind", a->binds, sizeof a->binds);
+    char partial[8] = "";
+    int p = service_query(c->query, "partial", partial, sizeof partial);
+    a->partial = p > 0 && !strcmp(partial, "true");
+    if (p > 0 && !a->partial && strcmp(partial, "false")) p = -1;
     if (!d) *a->dims = 0;
     if (!b) *a->binds = 0;
-    if (t < 0 || d < 0 || b < 0) {
+    if (t < 0 || d < 0 || b < 0 || p < 0) {
         *problem = service_problem(422, "invalid-request", "a query member has a value that cannot be used", NULL,
-                                   "target=ID, dims=NAME:EXTENT,..., bind=INPUT:NUMBER,...");
+                                   "target=ID, dims=NAME:EXTENT,..., bind=INPUT:NUMBER,..., partial=true");
         return false;
     }
     *problem = read_open(a);

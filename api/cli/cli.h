@@ -8,7 +8,7 @@ struct cli {
     const char *url;        /* --url or KILN_URL */
     const char *target;     /* --target, default "host" */
     const char *policy, *quality, *as, *output, *hwspecs, *trace, *intrinsic, *against;
-    bool json;
+    bool json, partial;
     int k, threads, runs;
     int nargs;
     const char *const *args;

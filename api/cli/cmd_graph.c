@@ -42,6 +42,7 @@ int cli_graph(struct cli *c, kiln_graph **g, char **file)
         cli_diag(&d);
         return USAGE;
     }
+    o.partial = c->partial;
     *file = cli_read_file(c, c->args[0], &n);
     if (!*file) return NO_INPUT;
     kiln_bytes model = {*file, n};

@@ -19,7 +19,8 @@ static void put_plan(const kiln_plan *p)
     for (int i = 0; i < p->nsteps; i++) {
         const kiln_step *s = &p->steps[i];
         gain += s->gain_us;
-        if (s->kernel < 0) printf("%5d %6s %9s %9.1f %9s  %s", i + 1, "-", "", (double)s->bytes / 1024, "", s->nodes);
+        if (s->kernel < -1) printf("%5d %6s %9s %9s %9s  %s", i + 1, "yours", "", "", "", s->nodes);
+        else if (s->kernel < 0) printf("%5d %6s %9s %9.1f %9s  %s", i + 1, "-", "", (double)s->bytes / 1024, "", s->nodes);
         else printf("%5d %6d %9.3f %9.1f %9.2f  %s", i + 1, s->kernel, s->flops / 1e6, s->traffic / 1024, s->gain_us, s->nodes);
         printf("  ->");
         put_slot(&s->args[s->nargs - 1]);
@@ -27,6 +28,10 @@ static void put_plan(const kiln_plan *p)
     }
     printf("%d steps, %d distinct kernels, %d weights, arena %.1f KiB; fusion is predicted to save %.1f us (equation 4.10 of the thesis)\n",
            p->nsteps, p->nkernels, p->nweights, (double)p->arena_bytes / 1024, gain);
+    for (int i = 0; i < p->ncalls; i++) {
+        const kiln_call *x = &p->calls[i];
+        printf("left to you: %s%s%s (%s): %s\n", x->domain, *x->domain ? "." : "", x->op, x->place, x->why);
+    }
 }
 
 int cmd_plan(struct cli *c)

@@ -61,6 +61,7 @@ static void usage(FILE *f)
                "  --policy P       default or roller     -k N  how many candidates\n"
                "  --dim NAME=N     extent of a dimension that a model only names, or INPUT=1x3x224x224\n"
                "  --bind INPUT=N   an input of a model that is a number known now\n"
+               "  --partial        nodes of a model that cannot be compiled are left to whoever runs it, instead of refused\n"
                "  --trace FILE     a schedule of your own, one step a line (docs/schedules.md)\n"
                "  --intrinsic X    for mappings: one of the target's instructions, default all\n"
                "  --threads N      for run               --runs N  timed runs\n"
@@ -128,6 +129,8 @@ static int parse(struct cli *c, int argc, char **argv, const char **rest)
         const char *a = argv[i];
         if (!strcmp(a, "--json")) {
             c->json = true;
+        } else if (!strcmp(a, "--partial")) {
+            c->partial = true;
         } else if (a[0] == '-' && a[1]) {
             if (i + 1 >= argc) return cli_fail(USAGE, "%s: unknown option, or its value is missing (kiln --help)", a);
             if (!option(c, a, argv[++i])) return cli_fail(USAGE, "%s %s: no such option or value (kiln --help)", a, argv[i]);

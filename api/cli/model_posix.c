@@ -134,6 +134,7 @@ static int query_of(const struct cli *c, char *out, size_t size)
     if (!cli_open_ends(c, &open)) return USAGE;
     n = add_member(out, n, size, "dims", open.dims);
     n = n < size ? add_member(out, n, size, "bind", open.binds) : n;
+    n = n < size ? add_member(out, n, size, "partial", c->partial ? "true" : "") : n;
     return n < size ? OK : cli_fail(USAGE, "too many --dim and --bind");
 }
 

@@ -29,6 +29,13 @@ const kiln_client_tensor *kiln_model_input(const kiln_model *model, int i);
 const kiln_client_tensor *kiln_model_output(const kiln_model *model, int i);
 /* Arrays in the order of the model, contiguous and row-major. 0: done. One call at a time a model; others wait. pool NULL: serial. */
 int kiln_model_run(kiln_model *model, const void *const *inputs, void *const *outputs, const struct kiln_pool *pool, kiln_client_error *error);
+/* Nodes of a model that was compiled with partial=true and are left to you: how many; what each is ("NonMaxSuppression"), where it stands in the
+ * model ("/graph/node/7"). A model that has some cannot be run before it is told whom to call: with the number of the call, pointers to what the
+ * node reads and to where it writes, in the order of `calls` in model.json; 0 is right. Calls come on the thread that runs the model. */
+typedef int32_t (*kiln_client_caller)(void *user, int32_t call, const void *const *inputs, void *const *outputs);
+int kiln_model_calls(const kiln_model *model);
+const char *kiln_model_call(const kiln_model *model, int i, const char **node);
+void kiln_model_set_caller(kiln_model *model, kiln_client_caller caller, void *user);
 /* The same, step by step: us[i] gets the microseconds of step i. */
 int kiln_model_steps(const kiln_model *model);
 const char *kiln_model_step(const kiln_model *model, int i, double *flops, double *bytes); /* the nodes that the step does */

@@ -22,6 +22,8 @@ typedef struct graph_call { /* docs/abi.md */
     void *const *results;
     void *arena, *workspace;
     const struct kiln_pool *pool;
+    kiln_client_caller caller;
+    void *user;
 } graph_call;
 typedef struct step_arg { int place, index; int64_t offset; } step_arg;
 typedef struct step {
@@ -46,6 +48,9 @@ struct kiln_model {
     void *arena, *workspace;
     int64_t arena_bytes, workspace_bytes;
     step *steps;
+    int ncalls;
+    kiln_client_caller caller;
+    void *user;
 };
 
 static bool fail(kiln_client_error *e, const char *format, ...)
@@ -214,7 +219,8 @@ static bool read_steps(kiln_model *m, const cJSON *list, kiln_client_error *e)
                 return fail(e, "model.json has a step with an argument that is not there");
             i++;
         }
-        if (s->kernel >= m->nkernels || s->nin < 0 || s->nin > s->nargs) return fail(e, "model.json has a step that cannot be read");
+        bool known = s->kernel < m->nkernels && s->kernel >= -1 - m->ncalls;
+        if (!known || s->nin < 0 || s->nin > s->nargs) return fail(e, "model.json has a step that cannot be read");
     }
     return true;
 }
@@ -336,6 +342,7 @@ kiln_model *kiln_model_open(const char *folder, kiln_client_error *e)
     if (file && !ok) fail(e, "%s/model.json is not JSON", folder);
     const cJSON *manifest = ok ? get(m->json, "manifest") : NULL;
     if (ok && (number(manifest, "kiln_abi") != 1 || strcmp(text(manifest, "kind"), "graph"))) ok = fail(e, "%s is no model of ABI 1", folder);
+    m->ncalls = ok ? cJSON_GetArraySize(get(manifest, "calls")) : 0;
     ok = ok && check_cpu(get(manifest, "target"), e) && read_tensors(get(manifest, "inputs"), &m->in, &m->nin, e) &&
          read_tensors(get(manifest, "outputs"), &m->out, &m->nout, e) && load_kernels(m, folder, get(manifest, "kernels"), e) &&
          load_weights(m, folder, get(manifest, "weights"), e) && read_steps(m, get(manifest, "steps"), e) && load_entry(m, folder, manifest, e);
@@ -421,18 +428,50 @@ static int32_t by_steps(const kiln_model *m, const graph_call *c, double *us)
         if (s->nargs > 256) return i + 1;
         for (int k = 0; k < s->nargs; k++) args[k] = at(c, &s->args[k]);
         double begin = now_us();
-        if (s->kernel < 0) memcpy(args[1], args[0], (size_t)s->bytes);
-        else if (m->kernels[s->kernel]((const void *const *)args, args + s->nin, c->workspace, c->pool)) return i + 1;
+        if (s->kernel == -1) memcpy(args[1], args[0], (size_t)s->bytes);
+        else if (s->kernel < 0) {
+            if (c->caller(c->user, -2 - s->kernel, (const void *const *)args, args + s->nin)) return i + 1;
+        } else if (m->kernels[s->kernel]((const void *const *)args, args + s->nin, c->workspace, c->pool)) return i + 1;
         us[i] = now_us() - begin;
     }
     return 0;
+}
+
+int kiln_model_calls(const kiln_model *m) { return m->ncalls; }
+
+const char *kiln_model_call(const kiln_model *m, int i, const char **node)
+{
+    const cJSON *call = cJSON_GetArrayItem(get(get(m->json, "manifest"), "calls"), i);
+    if (node) *node = text(call, "node");
+    return text(call, "op");
+}
+
+void kiln_model_set_caller(kiln_model *m, kiln_client_caller caller, void *user)
+{
+    pthread_mutex_lock(&m->lock);
+    m->caller = caller;
+    m->user = user;
+    pthread_mutex_unlock(&m->lock);
+}
+
+static int no_caller(const kiln_model *m, kiln_client_error *e)
+{
+    const char *node, *op = kiln_model_call(m, 0, &node);
+    fail(e, "%d nodes of this model are left to the caller, the first is %.60s (%.100s): name who computes them, or run it with the Python client",
+         m->ncalls, op, node);
+    return -1;
 }
 
 int kiln_model_profile(kiln_model *m, const void *const *inputs, void *const *outputs, const struct kiln_pool *pool, double *us, kiln_client_error *e)
 {
     pthread_mutex_lock(&m->lock);
     int32_t rc = make_room(m, pool, e) ? 0 : -1;
-    graph_call c = {m->kernels, (const void *const *)m->weights, inputs, outputs, m->arena, m->workspace, pool};
+    graph_call c = {m->kernels, (const void *const *)m->weights, inputs, outputs, m->arena, m->workspace, pool, m->caller, m->user};
+    if (!rc && m->ncalls && !m->caller) rc = no_caller(m, e);
+    if (rc < 0) {
+        pthread_mutex_unlock(&m->lock);
+        return rc;
+    }
     if (!rc && (rc = us ? by_steps(m, &c, us) : m->entry(&c))) fail(e, "step %d failed", (int)rc);
     pthread_mutex_unlock(&m->lock);
     return rc;

@@ -15,6 +15,10 @@
  *   - reinterpretations of the same bytes (Reshape, Flatten, Squeeze, Unsqueeze, Identity, Dropout) are "Reshape" nodes: kn_node_is_view.
  *     They move nothing: their output may share its input's memory.
  *
+ * What cannot be compiled is refused, or, where the client says so (kiln_graph_options.partial), left to the caller: a node with `left` set, whose
+ * inputs and outputs are values like any others, and may be several. A value that is `held` has no static shape or dtype; it has one element
+ * here, which stands for it in the order of things, and only nodes that are left read it.
+ *
  * How the partitioner uses it: walk nodes[] in order; users of a value are found with kn_graph_users; a group of nodes becomes one program
  * by joining the programs of its nodes (each has inputs x0, x1 ... for the node's present inputs, in order, and one output y); constants
  * are inputs of that program like any others, with their bytes in kn_value.data. A graph output may be a graph input or a constant.
@@ -37,6 +41,7 @@ typedef struct kn_value {
     const char *name;   /* unique in its graph; "" only for values that passes make */
     const char *place;  /* JSON pointer for errors, "/graph/inputs/0" */
     bool typed, shaped; /* of a raw graph: dtype known, rank and shape known */
+    bool held;          /* known to the caller alone */
     enum kn_dtype dtype;
     int rank;                        /* <= KILN_MAX_RANK */
     int64_t shape[KILN_MAX_RANK];    /* >= 0; in raw graphs -1 is an unknown extent */
@@ -63,6 +68,12 @@ typedef struct kn_gattr {
     struct kiln_graph *graph;
 } kn_gattr;
 
+/* Of a node that is left to the caller: what it is in the model, and the names there of all that it reads and gives, in the node's order here. */
+typedef struct kn_left {
+    const char *op, *domain, *why;
+    const char *const *names;
+} kn_left;
+
 typedef struct kn_node {
     const char *op;     /* ONNX name: "Conv"; of a settled graph: a row of ops.def */
     const char *domain; /* "" is ai.onnx */
@@ -72,6 +83,7 @@ typedef struct kn_node {
     const int *inputs;  /* values; -1: an optional input that is left out */
     const int *outputs; /* values; -1: an optional output that nobody wants */
     const kn_gattr *attrs;
+    const kn_left *left; /* NULL: to be compiled */
 } kn_node;
 
 struct kiln_graph {

@@ -108,6 +108,7 @@ static const kn_node *node(const kn_partition *p, int i) { return &p->g->nodes[i
 static bool allowed(const kn_partition *p, int x, int y, int n, int v)
 {
     const kn_group *gx = &p->groups[x], *gy = &p->groups[y];
+    if (gx->kind == KN_CALL || gy->kind == KN_CALL) return false;
     if (gx->nstmts + gy->nstmts > GROUP_STMTS || gx->ntensors + gy->ntensors > GROUP_TENSORS) return false;
     if (gx->kind == KN_CONTRACT && gy->kind > KN_MAP) return false;
     if (gx->kind == KN_MOVE && gx->ntensors > 2 && gy->kind > KN_MAP) return false; /* a sum would choose among the parts at every term */
@@ -191,8 +192,11 @@ kiln_status kn_partition_group(kn_partition *p, kiln_diag *d)
         int *own = kn_new(p->a, int);
         if (!own) return kn_fail(d, KILN_MEMORY, "out of memory");
         *own = i;
-        p->groups[i] = (kn_group){.nnodes = 1, .nodes = own, .kind = p->kinds[i], .nstmts = p->programs[i]->nstmts,
-                                  .ntensors = p->programs[i]->ntensors, .flops = flops_an_element(p->programs[i]), .order = -1};
+        p->groups[i] = (kn_group){.nnodes = 1, .nodes = own, .kind = p->kinds[i], .order = -1};
+        if (!p->programs[i]) continue;
+        p->groups[i].nstmts = p->programs[i]->nstmts;
+        p->groups[i].ntensors = p->programs[i]->ntensors;
+        p->groups[i].flops = flops_an_element(p->programs[i]);
     }
     for (int i = 0; i < n; i++) {
         if (kn_stopped(p->a)) return kn_fail(d, KILN_STOPPED, "out of time at node %d of %d", i + 1, n);

@@ -124,12 +124,27 @@ static bool join_node(joiner *j, int node)
     return true;
 }
 
+/* A call takes and gives its node's values as they are. */
+static kiln_status join_call(kn_partition *p, kn_group *g, kiln_diag *d)
+{
+    const kn_node *n = &p->g->nodes[g->nodes[0]];
+    g->nin = n->ninputs;
+    g->nout = n->noutputs;
+    g->in = kn_array(p->a, int, g->nin + 1);
+    g->out = kn_array(p->a, int, g->nout + 1);
+    if (!g->in || !g->out) return kn_fail(d, KILN_MEMORY, "out of memory");
+    for (int i = 0; i < g->nin; i++) g->in[i] = n->inputs[i];
+    for (int i = 0; i < g->nout; i++) g->out[i] = n->outputs[i];
+    return KILN_OK;
+}
+
 static kiln_status join_group(kn_partition *p, int group, kiln_diag *d)
 {
     kn_group *g = &p->groups[group];
     joiner *j = kn_new(p->a, joiner);
     const char *place = p->g->nodes[g->nodes[0]].place;
     int in[KILN_MAX_TENSORS], out[KILN_MAX_TENSORS];
+    if (g->kind == KN_CALL) return join_call(p, g, d);
     if (!j) return kn_fail(d, KILN_MEMORY, "out of memory");
     *j = (joiner){.p = p, .g = g, .group = group, .out = kn_program_new(p->a)};
     bool ok = j->out && declare(j);

@@ -119,6 +119,10 @@ kiln_status kn_partition_open(kiln_arena *a, const kn_graph *g, const kn_hw *hw,
     for (int i = 0; i < g->nnodes; i++) {
         const kn_node *n = &g->nodes[i];
         if (kn_stopped(a)) return kn_fail(d, KILN_STOPPED, "out of time at node %d of %d", i + 1, g->nnodes);
+        if (n->left) {
+            p->kinds[i] = KN_CALL;
+            continue;
+        }
         if (kn_node_is_view(n)) {
             p->kinds[i] = KN_VIEW;
             p->places[n->outputs[0]] = (kn_place){n->inputs[0], 0};

@@ -192,6 +192,7 @@ static int copy_of(kiln_arena *a, kn_graph *q, const kn_node *like, int from, in
     n.ninputs = n.noutputs = 1;
     n.nattrs = 0;
     n.attrs = NULL;
+    n.left = NULL;
     n.inputs = io;
     n.outputs = io + 1;
     return kn_graph_node(a, q, &n);
@@ -211,8 +212,26 @@ static int twin(kiln_arena *a, kn_graph *q, int of)
     return v;
 }
 
+/* What is left to the caller reads values as they are declared. */
+static bool emit_call(layout *l, kn_graph *q, const kn_node *n)
+{
+    kn_node copy = *n;
+    int *io = kn_array(l->a, int, n->ninputs + 1);
+    if (!io) return false;
+    copy.inputs = io;
+    for (int i = 0; i < n->ninputs; i++) {
+        io[i] = n->inputs[i];
+        if (!q->values[io[i]].reordered) continue;
+        int plain = twin(l->a, q, io[i]);
+        if (plain < 0 || copy_of(l->a, q, n, io[i], plain) < 0) return false;
+        io[i] = plain;
+    }
+    return kn_graph_node(l->a, q, &copy) >= 0;
+}
+
 static bool emit(layout *l, kn_graph *q, const kn_node *n)
 {
+    if (n->left) return emit_call(l, q, n);
     kn_node copy = *n;
     int *io = kn_array(l->a, int, n->ninputs + 1), y = n->outputs[0];
     if (!io) return false;
@@ -252,6 +271,7 @@ static bool look(layout *l, kiln_diag *d, kiln_status *s)
         for (int i = 0; i < l->g->nnodes; i++) {
             const kn_node *n = &l->g->nodes[i];
             bool view = kn_node_is_view(n);
+            if (n->left) continue;
             if (!pass && !view && (*s = kn_node_program(l->a, l->g, n, &l->programs[i], d)) != KILN_OK) return false;
             if (!pass && !view) seed(l, n, l->programs[i]);
             if (!pass) continue;

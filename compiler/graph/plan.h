@@ -11,7 +11,8 @@ enum kn_kind {
     KN_MOVE,     /* a map that computes nothing: transposes, slices, pads */
     KN_MAP,      /* no reduction */
     KN_REDUCE,   /* reductions of one operand: softmax, norms, pooling */
-    KN_CONTRACT  /* sums of products: compute-intensive; a kernel has one at most (chains of them are a matter of their own) */
+    KN_CONTRACT, /* sums of products: compute-intensive; a kernel has one at most (chains of them are a matter of their own) */
+    KN_CALL      /* left to the caller: a step by itself, no kernel */
 };
 
 /* A set of nodes that becomes one kernel. */
@@ -23,7 +24,7 @@ typedef struct kn_group {
     double flops;       /* of its maps, an output element: what reading through it costs again */
     double gain_us;     /* sum of the profits for which it was made (thesis, equation 4.10) */
     int order;          /* in which step it runs; -1: not a kernel */
-    kn_program *program;/* canonical */
+    kn_program *program;/* canonical; NULL: a call */
     int nin, nout;
     int *in, *out;      /* values in the program's canonical argument order */
 } kn_group;

@@ -28,8 +28,6 @@ static kn_rule rule_of(const kn_node *n)
     return NULL;
 }
 
-static kiln_status settle_value(kn_settle *s, kn_frame *f, int v, const char *place, int *out);
-
 /* A constant of the raw graph becomes one of the settled graph when it is first read. */
 static kiln_status settle_constant(kn_settle *s, kn_frame *f, int v)
 {
@@ -41,12 +39,12 @@ static kiln_status settle_constant(kn_settle *s, kn_frame *f, int v)
     return KILN_OK;
 }
 
-static kiln_status settle_value(kn_settle *s, kn_frame *f, int v, const char *place, int *out)
+kiln_status kn_settle_value(kn_settle *s, kn_frame *f, int v, const char *place, int *out)
 {
     const kn_value *x = &f->g->values[v];
     kiln_status status = KILN_OK;
     if (f->map[v] == KN_UNSEEN && x->outer >= 0)
-        status = settle_value(s, f->around, x->outer, place, &f->map[v]);
+        status = kn_settle_value(s, f->around, x->outer, place, &f->map[v]);
     else if (f->map[v] == KN_UNSEEN && x->data)
         status = settle_constant(s, f, v);
     if (status != KILN_OK) return status;
@@ -55,7 +53,9 @@ static kiln_status settle_value(kn_settle *s, kn_frame *f, int v, const char *pl
                           f->g->nodes[x->producer].op, f->g->nodes[x->producer].place);
     if (f->map[v] < 0) return kn_fail_at(s->d, KILN_REQUEST, place, "\"%.64s\" has no value here", x->name);
     *out = f->map[v];
-    return KILN_OK;
+    if (!s->g->values[*out].held || s->takes_held) return KILN_OK;
+    return kn_fail_at(s->d, KILN_UNSUPPORTED, place, "\"%.64s\" has no static shape: it comes from a node that is left to the caller (%.100s)",
+                      x->name, s->g->values[*out].place);
 }
 
 static kiln_status settle_node(kn_settle *s, kn_frame *f, const kn_node *n)
@@ -70,7 +70,7 @@ static kiln_status settle_node(kn_settle *s, kn_frame *f, const kn_node *n)
     if (s->nodes_left % 256 == 0 && kn_stopped(s->a)) return kn_fail(s->d, KILN_STOPPED, "stopped");
     for (int i = 0; i < n->ninputs; i++) {
         io[i] = -1;
-        if (n->inputs[i] >= 0 && (status = settle_value(s, f, n->inputs[i], n->place, &io[i])) != KILN_OK) return status;
+        if (n->inputs[i] >= 0 && (status = kn_settle_value(s, f, n->inputs[i], n->place, &io[i])) != KILN_OK) return status;
     }
     for (int i = 0; i < n->noutputs; i++) r.out[i] = KN_ABSENT;
     status = rule ? rule(&r) : kn_raw_plain(&r, n->op, 0, NULL);
@@ -100,7 +100,11 @@ static kiln_status settle_nodes(kn_settle *s, kn_frame *f)
 {
     const kn_node *before = s->now;
     kiln_status status = KILN_OK;
-    for (int i = 0; status == KILN_OK && i < f->g->nnodes; i++) status = settle_node(s, f, &f->g->nodes[i]);
+    for (int i = 0; status == KILN_OK && i < f->g->nnodes; i++) {
+        status = settle_node(s, f, &f->g->nodes[i]);
+        bool may_leave = status == KILN_UNKNOWN_OP || status == KILN_UNSUPPORTED || status == KILN_DTYPE;
+        if (may_leave && !f->around && s->o && s->o->partial) status = kn_settle_leave(s, f, &f->g->nodes[i]);
+    }
     if (status == KILN_OK) s->now = before;
     return status;
 }
@@ -114,7 +118,7 @@ kiln_status kn_settle_inline(kn_raw *r, const kn_graph *sub, int nin, const int 
     if (++s->depth > KILN_MAX_GRAPH_DEPTH) return kn_raw_bad(r, KILN_LIMIT, "more than %d graphs inside each other", KILN_MAX_GRAPH_DEPTH);
     for (int i = 0; i < nin; i++) f->map[sub->inputs[i]] = in[i];
     kiln_status status = settle_nodes(s, f);
-    for (int i = 0; status == KILN_OK && i < sub->noutputs; i++) status = settle_value(s, f, sub->outputs[i], r->n->place, &results[i]);
+    for (int i = 0; status == KILN_OK && i < sub->noutputs; i++) status = kn_settle_value(s, f, sub->outputs[i], r->n->place, &results[i]);
     s->depth--;
     return status;
 }
@@ -149,6 +153,15 @@ static int64_t given_elsewhere(kn_settle *s, const kn_graph *raw, const char *na
     return -1;
 }
 
+int64_t kn_settle_extent(kn_settle *s, const kn_graph *raw, const kn_value *v, int k)
+{
+    const char *place = kn_format(s->a, "%s:%d", v->name, k), *name = is_name(v->dims[k]) ? v->dims[k] : place;
+    int64_t here = place ? given(s, place) : -1;
+    if (v->shape[k] >= 0) return v->shape[k];
+    if (here < 0 && name) here = given(s, name);
+    return here < 0 && name ? given_elsewhere(s, raw, name) : here;
+}
+
 /* An unknown extent goes by its input and number or by its name: "x:0", "batch". */
 static kiln_status settle_extent(kn_settle *s, const kn_graph *raw, const kn_value *v, int k, int64_t *out)
 {
@@ -158,8 +171,7 @@ static kiln_status settle_extent(kn_settle *s, const kn_graph *raw, const kn_val
     if (here >= 0 && *out >= 0 && here != *out)
         return kn_fail_at(s->d, KILN_SHAPE, v->place, "dimension %d of input \"%.64s\" is %lld in the model, not %lld", k, v->name,
                           (long long)*out, (long long)here);
-    if (*out < 0) *out = here >= 0 ? here : given(s, name);
-    if (*out < 0) *out = given_elsewhere(s, raw, name);
+    *out = kn_settle_extent(s, raw, v, k);
     if (*out >= 1 && *out <= KILN_MAX_EXTENT) return KILN_OK;
     if (*out >= 0)
         return kn_fail_at(s->d, KILN_UNSUPPORTED, v->place, "dimension %d of input \"%.64s\" is %lld", k, v->name, (long long)*out);
@@ -224,6 +236,13 @@ static kiln_status all_used(kn_settle *s)
     return KILN_OK;
 }
 
+static bool wanted(const kn_node *n, const bool *live)
+{
+    for (int k = 0; k < n->noutputs; k++)
+        if (live[n->outputs[k]]) return true;
+    return false;
+}
+
 /* What the outputs need, inputs kept; values and nodes get new numbers. */
 static kiln_status prune(kn_settle *s, kn_graph **out)
 {
@@ -235,8 +254,10 @@ static kiln_status prune(kn_settle *s, kn_graph **out)
     for (int i = 0; i < g->noutputs; i++) live[g->outputs[i]] = true;
     for (int i = 0; i < g->ninputs; i++) live[g->inputs[i]] = true;
     for (int i = g->nnodes - 1; i >= 0; i--)
-        for (int k = 0; live[g->nodes[i].outputs[0]] && k < g->nodes[i].ninputs; k++)
+        for (int k = 0; wanted(&g->nodes[i], live) && k < g->nodes[i].ninputs; k++)
             if (g->nodes[i].inputs[k] >= 0) live[g->nodes[i].inputs[k]] = true;
+    for (int i = 0; i < g->nnodes; i++) /* a call writes all that it gives */
+        for (int k = 0; wanted(&g->nodes[i], live) && k < g->nodes[i].noutputs; k++) live[g->nodes[i].outputs[k]] = true;
     for (int i = 0; i < g->nvalues; i++) {
         if (!live[i]) continue;
         map[i] = kn_graph_value(s->a, h, "");
@@ -246,11 +267,11 @@ static kiln_status prune(kn_settle *s, kn_graph **out)
     }
     for (int i = 0; i < g->nnodes; i++) {
         const kn_node *n = &g->nodes[i];
-        if (!live[n->outputs[0]]) continue;
-        int *inputs = (int *)n->inputs, *output = (int *)n->outputs; /* add_node's own copies */
+        if (!wanted(n, live)) continue;
+        int *inputs = (int *)n->inputs, *outputs = (int *)n->outputs; /* add_node's own copies */
         for (int k = 0; k < n->ninputs; k++)
             if (inputs[k] >= 0) inputs[k] = map[inputs[k]];
-        output[0] = map[output[0]];
+        for (int k = 0; k < n->noutputs; k++) outputs[k] = map[outputs[k]];
         if (kn_graph_node(s->a, h, n) < 0) return kn_fail(s->d, KILN_MEMORY, "out of memory");
     }
     for (int i = 0; i < g->ninputs; i++) g->inputs[i] = map[g->inputs[i]];
@@ -309,12 +330,15 @@ kiln_status kn_graph_settle(kiln_arena *a, const kn_graph *raw, const kiln_graph
     if (!g->inputs || !g->outputs || !s.used || !s.bound) return kn_fail(d, KILN_MEMORY, "out of memory");
     kiln_status status = KILN_OK;
     for (int i = 0; status == KILN_OK && i < raw->ninputs; i++) status = settle_input(&s, f, i);
-    if (status == KILN_OK) status = all_used(&s);
+    bool partial = o && o->partial; /* then values between nodes may be given their shapes, too */
+    if (status == KILN_OK && !partial) status = all_used(&s);
     if (status == KILN_OK) status = settle_nodes(&s, f);
+    if (status == KILN_OK && partial) status = all_used(&s);
     if (status == KILN_UNKNOWN_OP) tell_missing(&s, raw);
+    s.takes_held = true;
     for (int i = 0; status == KILN_OK && i < raw->noutputs; i++) {
         const kn_value *v = &raw->values[raw->outputs[i]];
-        status = settle_value(&s, f, raw->outputs[i], v->place, &g->outputs[i]);
+        status = kn_settle_value(&s, f, raw->outputs[i], v->place, &g->outputs[i]);
     }
     if (status == KILN_OK) status = prune(&s, out);
     if (status == KILN_OK && kn_arena_dry(a)) status = kn_fail(d, KILN_MEMORY, "out of memory");

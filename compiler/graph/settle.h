@@ -14,6 +14,7 @@ typedef struct kn_settle {
     int64_t bytes_left; /* bytes of constants that may still be computed */
     int depth;           /* graphs inside each other */
     int nodes_left;      /* nodes that may still be settled: loops are unrolled */
+    bool takes_held;     /* values that only the caller knows may be read: by what is left to the caller */
 } kn_settle;
 
 /* A raw graph being settled: its values as values of the settled graph. */
@@ -69,6 +70,12 @@ kiln_status kn_raw_axis(kn_raw *r, int64_t axis, int rank, int *out);
 kiln_status kn_raw_plain(kn_raw *r, const char *op, int nmore, const kn_gattr *more);
 kiln_status kn_raw_out(kn_raw *r, int k, int value); /* -1: what s->d says */
 bool kn_raw_wants(const kn_raw *r, int k);           /* output k has a name */
+/* The settled value of value v of a frame, for a reader at `place`. */
+kiln_status kn_settle_value(kn_settle *s, kn_frame *f, int v, const char *place, int *out);
+/* The extent that dimension k of a raw value has or is given; -1: nobody knows it. */
+int64_t kn_settle_extent(kn_settle *s, const kn_graph *raw, const kn_value *v, int k);
+/* A node of the model itself that cannot be compiled (s->d says why) becomes one that is left to the caller. */
+kiln_status kn_settle_leave(kn_settle *s, kn_frame *f, const kn_node *n);
 /* A subgraph with its inputs given: nodes are settled in place. results: of its outputs. */
 kiln_status kn_settle_inline(kn_raw *r, const kn_graph *sub, int nin, const int *in, int *results);
 

@@ -4,6 +4,10 @@
 
 static void put_type(kn_buf *b, const kn_value *v)
 {
+    if (v->held) {
+        kn_put(b, "of no static shape");
+        return;
+    }
     kn_putf(b, "%s[", kn_dtype_text(v->dtype));
     for (int i = 0; i < v->rank; i++) kn_putf(b, "%s%lld", i ? "," : "", (long long)v->shape[i]);
     kn_put(b, "]");
@@ -39,10 +43,13 @@ static void put_attr(kn_buf *b, const kn_gattr *a)
 
 static void put_node(kn_buf *b, const kn_graph *g, const kn_node *n)
 {
-    put_name(b, g, n->outputs[0]);
-    kn_put(b, " ");
-    put_type(b, &g->values[n->outputs[0]]);
-    kn_putf(b, " = %s(", n->op);
+    for (int i = 0; i < n->noutputs; i++) {
+        if (i) kn_put(b, ", ");
+        put_name(b, g, n->outputs[i]);
+        kn_put(b, " ");
+        put_type(b, &g->values[n->outputs[i]]);
+    }
+    kn_putf(b, " = %s%s(", n->left ? "left to the caller: " : "", n->left ? n->left->op : n->op);
     for (int i = 0; i < n->ninputs; i++) {
         if (i) kn_put(b, ", ");
         put_name(b, g, n->inputs[i]);

@@ -206,7 +206,7 @@ static kiln_status close_node(kn_onnx *r, const kn_field *f, kn_scope *s, kn_nod
 
 /* ---- the graph ---- */
 
-enum pass { CONSTANTS, INPUTS, NODES, USES, OUTPUTS, PASSES };
+enum pass { CONSTANTS, INPUTS, NODES, USES, OUTPUTS, INFOS, PASSES };
 
 typedef struct reading {
     kn_onnx *r;
@@ -247,12 +247,51 @@ static kiln_status read_input(reading *q, const kn_field *f)
     return KILN_OK;
 }
 
+static bool partial(const kn_onnx *r) { return r->o && r->o->partial; }
+
+/* The type of a value that a node gives; one that cannot be a kernel's is none where the caller may keep it. */
+static kiln_status read_declared(reading *q, const kn_field *f, const char *place, kn_value *v)
+{
+    kiln_status s = read_value(q->r, f, place, v);
+    if (!partial(q->r) || (s != KILN_UNSUPPORTED && s != KILN_DTYPE)) return s;
+    v->typed = v->shaped = false;
+    return KILN_OK;
+}
+
+static void declare(reading *q, int v, const kn_value *type)
+{
+    kn_value *x = &q->scope.g->values[v];
+    if (x->producer < 0 || x->data || x->outer >= 0) return;
+    x->typed |= type->typed;
+    if (type->typed) x->dtype = type->dtype;
+    if (!type->shaped) return;
+    x->shaped = true;
+    x->rank = type->rank;
+    memcpy(x->shape, type->shape, sizeof x->shape);
+    memcpy(x->dims, type->dims, sizeof x->dims);
+}
+
 static kiln_status read_output(reading *q, const kn_field *f)
 {
     kn_value t;
     const char *place = kn_onnx_item(q->r, q->place, "output", q->count[OUTPUTS]++);
-    kiln_status s = read_value(q->r, f, place, &t);
-    return s == KILN_OK ? resolve(q->r, &q->scope, t.name, place, &q->scope.g->outputs[q->scope.g->noutputs++]) : s;
+    int *v = &q->scope.g->outputs[q->scope.g->noutputs++];
+    kiln_status s = read_declared(q, f, place, &t);
+    if (s == KILN_OK) s = resolve(q->r, &q->scope, t.name, place, v);
+    if (s == KILN_OK && partial(q->r)) declare(q, *v, &t);
+    return s;
+}
+
+/* Types of values between nodes matter where a node is left to the caller: nothing else says what it gives. */
+static kiln_status read_info(reading *q, const kn_field *f)
+{
+    kn_value t;
+    const char *place = kn_onnx_item(q->r, q->place, "value_info", q->count[INFOS]++);
+    if (!partial(q->r)) return KILN_OK;
+    kiln_status s = read_declared(q, f, place, &t);
+    int v = s == KILN_OK ? kn_scope_find(&q->scope, t.name) : -1;
+    if (v >= 0) declare(q, v, &t);
+    return s;
 }
 
 static kiln_status read_node(reading *q, const kn_field *f, enum pass pass)
@@ -268,7 +307,7 @@ static kiln_status read_node(reading *q, const kn_field *f, enum pass pass)
 
 static kiln_status read_pass(reading *q, const kn_field *f, enum pass pass)
 {
-    static const uint32_t numbers[PASSES] = {5, 11, 1, 1, 12};
+    static const uint32_t numbers[PASSES] = {5, 11, 1, 1, 12, 13};
     kn_wire w = kn_onnx_open(f);
     kn_field x;
     kiln_status s = KILN_OK;
@@ -282,6 +321,8 @@ static kiln_status read_pass(reading *q, const kn_field *f, enum pass pass)
             s = read_input(q, &x);
         else if (pass == OUTPUTS)
             s = read_output(q, &x);
+        else if (pass == INFOS)
+            s = read_info(q, &x);
         else
             s = read_node(q, &x, pass);
     }

@@ -28,6 +28,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     kiln_status s = kiln_graph_onnx(a, bytes, NULL, &g, &d);
     if (s == KILN_SHAPE) s = kiln_graph_onnx(a, bytes, &n, &g, &d); /* an extent that the model only names */
     if (s == KILN_REQUEST || s == KILN_SHAPE) s = kiln_graph_onnx(a, bytes, &batch, &g, &d);
+    kiln_graph_options rest = batch;
+    rest.partial = true;
+    if (s == KILN_UNSUPPORTED || s == KILN_UNKNOWN_OP || s == KILN_DTYPE) s = kiln_graph_onnx(a, bytes, &rest, &g, &d);
     if (s == KILN_OK) {
         for (int i = 0; i < g->nvalues; i++)
             if (!g->values[i].typed || !g->values[i].shaped) abort();

@@ -414,9 +414,47 @@ static void channels_are_last_between_convolutions(void **state)
     assert_true(p->outputs[1].shape[1] == 16 && p->outputs[1].shape[3] == 4);
 }
 
+/* A node that nobody can compile, in the middle, is a call; what it gives has no shape here, so that its reader is one, too. What does not depend on
+ * it is compiled; its inputs are the plan's own values. */
+static void what_cannot_be_compiled_is_left(void **state)
+{
+    (void)state;
+    static const char json[] =
+        "{\"graph\":{\"inputs\":[{\"name\":\"x\",\"dtype\":\"f32\",\"shape\":[4,4]}],\"nodes\":["
+        "{\"op\":\"Exp\",\"inputs\":[\"x\"],\"outputs\":[\"a\"]},"
+        "{\"op\":\"Odd\",\"domain\":\"d\",\"inputs\":[\"a\",\"x\"],\"outputs\":[\"b\",\"b2\"]},"
+        "{\"op\":\"Tanh\",\"inputs\":[\"b\"],\"outputs\":[\"y\"]},"
+        "{\"op\":\"Softmax\",\"inputs\":[\"a\"],\"outputs\":[\"z\"]}],\"outputs\":[\"y\",\"z\"]}}";
+    kiln_graph_options o = {.partial = true};
+    kiln_diag d = {0};
+    kiln_graph *g;
+    kiln_plan *p;
+    kiln_bytes text;
+    assert_int_equal(kiln_graph_json(arena, (kiln_bytes){json, sizeof json - 1}, NULL, &g, &d), KILN_UNKNOWN_OP);
+    assert_int_equal(kiln_graph_json(arena, (kiln_bytes){json, sizeof json - 1}, &o, &g, &d), KILN_OK);
+    assert_int_equal(kiln_graph_plan(arena, g, hw, &p, &d), KILN_OK);
+    assert_int_equal(p->ncalls, 2);
+    assert_string_equal(p->calls[0].op, "Odd");
+    assert_string_equal(p->calls[0].place, "/graph/nodes/1");
+    assert_true(p->calls[0].nin == 2 && p->calls[0].nout == 2 && p->calls[0].values[2].held && !p->calls[0].values[0].held);
+    assert_string_equal(p->calls[0].values[0].arg.name, "a");
+    assert_string_equal(p->calls[1].op, "Tanh");
+    assert_true(p->held[0] && !p->held[1] && p->nkernels >= 1);
+    int made = -1, taken = -1;
+    for (int i = 0; i < p->nsteps; i++) {
+        if (p->steps[i].kernel == -2) made = i;
+        if (p->steps[i].kernel == -3) taken = i;
+    }
+    assert_true(made > 0 && taken > made);
+    assert_non_null(strstr(p->manifest.p, "\"calls\":[{\"node\":\"/graph/nodes/1\",\"op\":\"Odd\",\"domain\":\"d\""));
+    assert_int_equal(kiln_graph_text(arena, g, &text), KILN_OK);
+    assert_non_null(strstr(text.p, "left to the caller: Odd("));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(what_cannot_be_compiled_is_left),
         cmocka_unit_test(epilogues_join),
         cmocka_unit_test(products_stay_apart),
         cmocka_unit_test(a_product_read_twice_is_written),

@@ -5,8 +5,8 @@
     z = matmul(x, y)
 """
 from .client import Client, compile, default_client
-from .errors import Error, DigestError, ServiceError, Unavailable, Unsupported
+from .errors import Error, DigestError, Fallback, ServiceError, Unavailable, Unsupported
 from .kernel import Kernel
 
 __version__ = "0.1.0"
-__all__ = ["Client", "DigestError", "Error", "Kernel", "ServiceError", "Unavailable", "Unsupported", "compile", "default_client"]
+__all__ = ["Client", "DigestError", "Error", "Fallback", "Kernel", "ServiceError", "Unavailable", "Unsupported", "compile", "default_client"]

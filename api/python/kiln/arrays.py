@@ -83,6 +83,13 @@ def empty(like, dtype, shape):
     return flat.cast("B").cast(_CODE[dtype], list(shape)) if shape else flat
 
 
+def like(other, x):
+    """An array of another library (or a list of them) as one of the library that `other` is of, where it can be."""
+    if isinstance(x, list):
+        return [like(other, e) for e in x]
+    return sys.modules["torch"].from_numpy(x) if is_torch(other) and hasattr(x, "__array_interface__") else x
+
+
 def type_text(x):
     """"f32[4,4]" of an array, a (dtype, shape) pair or such a text."""
     if isinstance(x, str):

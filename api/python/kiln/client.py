@@ -120,7 +120,8 @@ class Client:
 
     def compile_onnx(self, model, **how):
         """A Model of an ONNX file: its path or bytes. target, dims={"batch": 1} or {"x": (1, 3, 224, 224)}, bind={"sr": 16000}, wait (seconds),
-        progress(done, total)."""
+        progress(done, total). partial=True: nodes that Kiln cannot compile are run here, by functions of yours (left={"Op": f, "domain.Op": g}),
+        else by onnxruntime or onnx's reference evaluator where one is installed, with a warning `Fallback` that names them and why."""
         from .graph import compile_model, read_onnx
         return compile_model(self, bytes(model) if isinstance(model, (bytes, bytearray)) else read_onnx(model), True, **how)
 

@@ -29,3 +29,7 @@ class DigestError(Error):
 
 class Unsupported(Error):
     """A kernel or an argument that this process cannot use."""
+
+
+class Fallback(UserWarning):
+    """A model, a part of it, or what is behind it, runs elsewhere."""

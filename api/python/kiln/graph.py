@@ -10,25 +10,28 @@ from . import arrays
 from .cache import sha256
 from .errors import DigestError, Error, ServiceError, Unavailable, Unsupported
 from .kernel import Kernel, aligned
+from .left import Left, Run
 from .load import check_features, load
 
 
 class _Call(ctypes.Structure):
     """kiln_graph_call of the ABI (docs/abi.md)."""
-    _fields_ = [(name, ctypes.c_void_p) for name in ("kernels", "weights", "feeds", "results", "arena", "workspace", "pool")]
+    _fields_ = [(name, ctypes.c_void_p) for name in ("kernels", "weights", "feeds", "results", "arena", "workspace", "pool", "caller", "user")]
 
 
 class Model:
     """Callable with arrays in the order of `inputs`, or by their names; gives a list of outputs, or the one output.
     `kernels`: kernel keys, each with how it was found (Cache-Status)."""
 
-    def __init__(self, client, answer, weights=None, stale=False):
+    def __init__(self, client, answer, weights=None, stale=False, body=None, left=None):
         self.client, self.answer, self.stale = client, answer, stale
         self.key, self.manifest = answer["key"], answer["manifest"]
         self.kernels = answer.get("kernels", [])
         if self.manifest.get("kiln_abi") != 1 or self.manifest.get("kind") != "graph":
             raise Unsupported("this is no model of ABI 1")
         self._given = weights or {}
+        calls = self.manifest.get("calls")
+        self.left = Left(calls, body, left) if calls else None
         self._lock, self._entry, self._free = threading.Lock(), None, []
 
     inputs = property(lambda self: [a["name"] for a in self.manifest["inputs"]])
@@ -110,19 +113,27 @@ class Model:
             raise TypeError(f"the model takes {len(wanted)} arrays: {', '.join(self.inputs)}")
         held = [self._take(a, x) for a, x in zip(wanted, given)]
         like = given[0] if given else None
+        if out is not None and any(a.get("held") for a in wanted + self.manifest["outputs"]):
+            raise Unsupported("an output without a static shape cannot be written to an array that is there already")
         outs = list(out) if out is not None else [arrays.empty(like, a["dtype"], a["shape"]) for a in self.manifest["outputs"]]
         written = [self._take(a, x, True) for a, x in zip(self.manifest["outputs"], outs)]
         feeds = (ctypes.c_void_p * max(1, len(held)))(*[v.address for v in held])
         results = (ctypes.c_void_p * max(1, len(written)))(*[v.address for v in written])
         raw = pool.raw if pool is not None else None
         memory = self._memory(raw.contents.nthreads if raw else 1)
+        run = Run(self.left) if self.left else None
         call = _Call(ctypes.addressof(self._table), ctypes.addressof(self._weights), ctypes.addressof(feeds), ctypes.addressof(results),
-                     memory[2], memory[4], ctypes.cast(raw, ctypes.c_void_p).value if raw else None)
+                     memory[2], memory[4], ctypes.cast(raw, ctypes.c_void_p).value if raw else None, run.address if run else None, None)
         status = self._entry(ctypes.byref(call))
         with self._lock:
             self._free.append(memory)
+        if run and run.wrong is not None:
+            raise run.wrong
         if status:
             raise Unsupported(f"step {status} of the model failed")
+        for i, a in enumerate(self.manifest["outputs"]):
+            if a.get("held"):
+                outs[i] = arrays.like(given[0] if given else None, run.held[a["name"]])
         return outs[0] if len(outs) == 1 else outs
 
 
@@ -133,11 +144,12 @@ def _extents(name, extent):
     return f"{name}:0:{extent[0]}" if len(extent) == 1 else f"{name}:{'x'.join(map(str, extent))}"
 
 
-def compile_model(client, body, onnx, target=None, dims=None, bind=None, wait=None, progress=None, weights=None):
+def compile_model(client, body, onnx, target=None, dims=None, bind=None, wait=None, progress=None, weights=None, partial=False, left=None):
     """body: bytes of an ONNX file, or of a request with a graph. dims: {"batch": 1} or {"x": (1, 3, 224, 224)}; bind: {"sr": 16000}.
-    progress: called with (done, total). wait: seconds."""
+    progress: called with (done, total). wait: seconds. partial, left: what cannot be compiled is run here (left.py)."""
     members = {"target": target, "dims": ",".join(_extents(name, extent) for name, extent in (dims or {}).items()),
-               "bind": ",".join(f"{name}:{value!r}" for name, value in (bind or {}).items())}
+               "bind": ",".join(f"{name}:{value!r}" for name, value in (bind or {}).items()),
+               "partial": "true" if partial else ""}
     query = urllib.parse.urlencode({k: v for k, v in members.items() if v})
     path = "/v1/graphs" + ("?" + query if query else "")
     headers = {"Content-Type": "application/onnx" if onnx else "application/json", "Accept": "application/json"}
@@ -149,9 +161,9 @@ def compile_model(client, body, onnx, target=None, dims=None, bind=None, wait=No
     except Unavailable:
         if kept is None:
             raise
-        return Model(client, kept, weights, stale=True)
+        return Model(client, kept, weights, True, body if onnx else None, left)
     client.cache.put_answer(digest, "", answer)
-    return Model(client, answer, weights)
+    return Model(client, answer, weights, False, body if onnx else None, left)
 
 
 def _wait(client, path, body, headers, until, progress):

@@ -2,13 +2,9 @@
 import threading
 import warnings
 
-from . import arrays
-from .errors import ServiceError, Unsupported
+from . import arrays, wire
+from .errors import Fallback, ServiceError, Unsupported
 from .graph import compile_model
-
-
-class Fallback(UserWarning):
-    """A model, or what is behind it, runs elsewhere."""
 
 
 class _Elsewhere:
@@ -33,52 +29,17 @@ class _Elsewhere:
         return outs[0] if len(outs) == 1 else outs
 
 
-def _fields(data):
-    """(number, value) of a Protobuf message: integers, or bytes."""
-    def varint(at):
-        x = shift = 0
-        while True:
-            b = data[at]
-            x |= (b & 127) << shift
-            shift += 7
-            at += 1
-            if b < 128:
-                return x, at
-    at = 0
-    while at < len(data):
-        tag, at = varint(at)
-        if tag & 7 == 0:
-            x, at = varint(at)
-            yield tag >> 3, x
-        elif tag & 7 == 2:
-            n, at = varint(at)
-            yield tag >> 3, data[at:at + n]
-            at += n
-        else:
-            at += 8 if tag & 7 == 1 else 4
-
-
-def _all(data, *path):
-    """Every value of a field that lies along a path of field numbers."""
-    for number, value in _fields(data):
-        if number == path[0]:
-            if len(path) == 1:
-                yield value
-            else:
-                yield from _all(value, *path[1:])
-
-
 def input_names(body):
     """Names of what a model is to be fed with, in order: ModelProto.graph (7), its inputs (11) that no initializer (5, name 8) has as its own."""
     body = memoryview(body)
-    given = {bytes(n) for n in _all(body, 7, 5, 8)}
-    return [bytes(n).decode() for n in _all(body, 7, 11, 1) if bytes(n) not in given]
+    given = {bytes(n) for n in wire.every(body, 7, 5, 8)}
+    return [bytes(n).decode() for n in wire.every(body, 7, 11, 1) if bytes(n) not in given]
 
 
 class Onnx:
     """Callable with arrays in the order of the model's inputs, or by name. bind: inputs that are numbers known now ({"sr": 16000}).
     fallback: a model that the service refuses (an operator that Kiln lacks) runs in onnxruntime where that is installed, with a warning `Fallback` that
-    says why; else the refusal is raised. `models`: what was compiled, by the shapes of its inputs."""
+    says why; else the refusal is raised. partial, left: as Client.compile_onnx has them. `models`: what was compiled, by the shapes of its inputs."""
 
     def __init__(self, client, body, bind=None, fallback=False, **how):
         self.client, self.body, self.bind, self.fallback, self.how = client, bytes(body), dict(bind or {}), fallback, how

@@ -18,17 +18,13 @@ from torch.fx.passes.operator_support import OperatorSupportBase
 
 from . import fx
 from .client import default_client
-from .errors import Error, ServiceError, Unavailable
+from .errors import Error, Fallback, ServiceError, Unavailable
 
 aten = torch.ops.aten
 _MOVES = {aten.view.default, aten._unsafe_view.default, aten.reshape.default, aten.unsqueeze.default, aten.squeeze.dim, aten.squeeze.dims,
           aten.squeeze.default, aten.permute.default, aten.t.default, aten.transpose.int, aten.expand.default, aten.clone.default,
           aten.alias.default, aten.detach.default, aten.scalar_tensor.default, aten.full.default, aten.select.int, aten.slice.Tensor}
 parts = []  # of every graph, newest last: what runs where, and why
-
-
-class Fallback(UserWarning):
-    """A part of a graph runs in PyTorch."""
 
 
 def _pool():
