@@ -66,6 +66,7 @@ typedef struct kn_gattr {
     const char *const *strings;
     const kn_value *tensor;
     struct kiln_graph *graph;
+    const char *refers; /* in the body of a function: the function's attribute that gives the value; else NULL */
 } kn_gattr;
 
 /* Of a node that is left to the caller: what it is in the model, and the names there of all that it reads and gives, in the node's order here. */
@@ -77,6 +78,7 @@ typedef struct kn_left {
 typedef struct kn_node {
     const char *op;     /* ONNX name: "Conv"; of a settled graph: a row of ops.def */
     const char *domain; /* "" is ai.onnx */
+    const char *overload; /* of a function of the model; NULL: none */
     const char *name;   /* the client's, may be "" */
     const char *place;  /* JSON pointer for errors, "/graph/node/12" */
     int ninputs, noutputs, nattrs;
@@ -85,6 +87,15 @@ typedef struct kn_node {
     const kn_gattr *attrs;
     const kn_left *left; /* NULL: to be compiled */
 } kn_node;
+
+/* A function of the model's own (ONNX FunctionProto): what nodes of its name stand for. Its graph's inputs have no types. */
+typedef struct kn_function {
+    const char *domain, *name, *overload;
+    const char *place;
+    struct kiln_graph *graph;
+    int nattrs;
+    const kn_gattr *attrs; /* that it takes; kind 0: without a default */
+} kn_function;
 
 struct kiln_graph {
     const char *name;
@@ -95,6 +106,8 @@ struct kiln_graph {
     kn_node *nodes;
     int *inputs;               /* values to be fed, in the client's order */
     int *outputs;              /* values to be handed back, in the client's order */
+    int nfunctions;
+    const kn_function *functions; /* of a raw model; of its graph alone, not of those inside it */
     int values_cap, nodes_cap; /* of builders */
 };
 typedef struct kiln_graph kn_graph;

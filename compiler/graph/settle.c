@@ -60,9 +60,11 @@ kiln_status kn_settle_value(kn_settle *s, kn_frame *f, int v, const char *place,
 
 static kiln_status settle_node(kn_settle *s, kn_frame *f, const kn_node *n)
 {
-    kn_rule rule = rule_of(n);
-    int *io = kn_array(s->a, int, n->ninputs + n->noutputs + 1);
+    n = kn_settle_referred(s, f, n);
+    int *io = n ? kn_array(s->a, int, n->ninputs + n->noutputs + 1) : NULL;
     if (!io) return kn_fail(s->d, KILN_MEMORY, "out of memory");
+    const kn_function *function = kn_function_of(s->model, n);
+    kn_rule rule = rule_of(n);
     kn_raw r = {.s = s, .f = f, .n = n, .opset = f->g->opset, .nin = n->ninputs, .in = io, .out = io + n->ninputs};
     kiln_status status = KILN_OK;
     s->now = n;
@@ -70,10 +72,11 @@ static kiln_status settle_node(kn_settle *s, kn_frame *f, const kn_node *n)
     if (s->nodes_left % 256 == 0 && kn_stopped(s->a)) return kn_fail(s->d, KILN_STOPPED, "stopped");
     for (int i = 0; i < n->ninputs; i++) {
         io[i] = -1;
-        if (n->inputs[i] >= 0 && (status = kn_settle_value(s, f, n->inputs[i], n->place, &io[i])) != KILN_OK) return status;
+        if (n->inputs[i] < 0 || f->map[n->inputs[i]] == KN_OMITTED) continue;
+        if ((status = kn_settle_value(s, f, n->inputs[i], n->place, &io[i])) != KILN_OK) return status;
     }
     for (int i = 0; i < n->noutputs; i++) r.out[i] = KN_ABSENT;
-    status = rule ? rule(&r) : kn_raw_plain(&r, n->op, 0, NULL);
+    status = function ? kn_settle_function(&r, function) : rule ? rule(&r) : kn_raw_plain(&r, n->op, 0, NULL);
     for (int i = 0; status == KILN_OK && i < n->noutputs; i++) {
         if (n->outputs[i] < 0) continue;
         f->map[n->outputs[i]] = r.out[i];
@@ -83,7 +86,7 @@ static kiln_status settle_node(kn_settle *s, kn_frame *f, const kn_node *n)
     return status;
 }
 
-static kn_frame *open_frame(kn_settle *s, const kn_graph *g, kn_frame *around)
+kn_frame *kn_settle_frame(kn_settle *s, const kn_graph *g, kn_frame *around)
 {
     kn_frame *f = kn_new(s->a, kn_frame);
     int *map = kn_array(s->a, int, g->nvalues + 1);
@@ -109,16 +112,24 @@ static kiln_status settle_nodes(kn_settle *s, kn_frame *f)
     return status;
 }
 
+kiln_status kn_settle_body(kn_settle *s, kn_frame *f, const char *place, int *results)
+{
+    kiln_status status = settle_nodes(s, f);
+    for (int i = 0; status == KILN_OK && i < f->g->noutputs; i++)
+        if (f->map[f->g->outputs[i]] == KN_OMITTED) results[i] = KN_ABSENT;
+        else status = kn_settle_value(s, f, f->g->outputs[i], place, &results[i]);
+    return status;
+}
+
 kiln_status kn_settle_inline(kn_raw *r, const kn_graph *sub, int nin, const int *in, int *results)
 {
     kn_settle *s = r->s;
-    kn_frame *f = open_frame(s, sub, r->f);
+    kn_frame *f = kn_settle_frame(s, sub, r->f);
     if (!f) return s->d->status;
     if (sub->ninputs != nin) return kn_raw_bad(r, KILN_REQUEST, "the subgraph takes %d inputs, not %d", sub->ninputs, nin);
     if (++s->depth > KILN_MAX_GRAPH_DEPTH) return kn_raw_bad(r, KILN_LIMIT, "more than %d graphs inside each other", KILN_MAX_GRAPH_DEPTH);
     for (int i = 0; i < nin; i++) f->map[sub->inputs[i]] = in[i];
-    kiln_status status = settle_nodes(s, f);
-    for (int i = 0; status == KILN_OK && i < sub->noutputs; i++) status = kn_settle_value(s, f, sub->outputs[i], r->n->place, &results[i]);
+    kiln_status status = kn_settle_body(s, f, r->n->place, results);
     s->depth--;
     return status;
 }
@@ -287,7 +298,10 @@ static kiln_status prune(kn_settle *s, kn_graph **out)
     return KILN_OK;
 }
 
-static bool has_no_operator(const kn_node *n) { return !rule_of(n) && (*n->domain || !kn_ops_find(n->op)); }
+static bool has_no_operator(const kn_graph *model, const kn_node *n)
+{
+    return !kn_function_of(model, n) && !rule_of(n) && (*n->domain || !kn_ops_find(n->op));
+}
 
 /* Behind the first operator that is missing, the others of the model with their first places: who brings a model learns of all at once. */
 static void tell_missing(kn_settle *s, const kn_graph *raw)
@@ -300,7 +314,7 @@ static void tell_missing(kn_settle *s, const kn_graph *raw)
     told[ntold++] = s->now;
     for (i++; i < raw->nnodes; i++) {
         const kn_node *n = &raw->nodes[i];
-        bool known = !has_no_operator(n);
+        bool known = !has_no_operator(raw, n);
         for (int k = 0; k < ntold && !known; k++) known = !strcmp(told[k]->op, n->op) && !strcmp(told[k]->domain, n->domain);
         if (known) continue;
         size_t at = strlen(s->d->message), room = sizeof s->d->message - at;
@@ -318,8 +332,8 @@ kiln_status kn_graph_settle(kiln_arena *a, const kn_graph *raw, const kiln_graph
 {
     kn_graph *g = kn_graph_new(a);
     if (!g) return kn_fail(d, KILN_MEMORY, "out of memory");
-    kn_settle s = {.a = a, .g = g, .d = d, .o = o, .fold_left = 1 << 24, .bytes_left = 64 << 20, .nodes_left = MOST_SETTLED};
-    kn_frame *f = open_frame(&s, raw, NULL);
+    kn_settle s = {.a = a, .g = g, .d = d, .o = o, .fold_left = 1 << 24, .bytes_left = 64 << 20, .nodes_left = MOST_SETTLED, .model = raw};
+    kn_frame *f = kn_settle_frame(&s, raw, NULL);
     if (!f) return d->status;
     g->name = raw->name;
     g->noutputs = raw->noutputs;

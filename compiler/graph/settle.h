@@ -14,16 +14,19 @@ typedef struct kn_settle {
     int64_t bytes_left; /* bytes of constants that may still be computed */
     int depth;           /* graphs inside each other */
     int nodes_left;      /* nodes that may still be settled: loops are unrolled */
+    const kn_graph *model; /* the raw graph: it has the functions */
     bool takes_held;     /* values that only the caller knows may be read: by what is left to the caller */
 } kn_settle;
 
 /* A raw graph being settled: its values as values of the settled graph. */
 typedef struct kn_frame {
     const kn_graph *g;
-    int *map; /* settled value; KN_UNSEEN, or KN_ABSENT for an output that its rule does not compute */
+    int *map; /* settled value; KN_UNSEEN; KN_ABSENT: an output that its rule does not compute; KN_OMITTED: an input that a call leaves out */
     struct kn_frame *around;
+    const kn_function *function; /* that it is the body of, with the attributes of the node that calls it */
+    const kn_node *call;
 } kn_frame;
-enum { KN_UNSEEN = -1, KN_ABSENT = -2 };
+enum { KN_UNSEEN = -1, KN_ABSENT = -2, KN_OMITTED = -3 };
 
 /* A raw node whose inputs are settled. in[i] is -1 where input i is left out; a rule fills out[]. */
 typedef struct kn_raw {
@@ -70,6 +73,13 @@ kiln_status kn_raw_axis(kn_raw *r, int64_t axis, int rank, int *out);
 kiln_status kn_raw_plain(kn_raw *r, const char *op, int nmore, const kn_gattr *more);
 kiln_status kn_raw_out(kn_raw *r, int k, int value); /* -1: what s->d says */
 bool kn_raw_wants(const kn_raw *r, int k);           /* output k has a name */
+kiln_status kn_settle_body(kn_settle *s, kn_frame *f, const char *place, int *results);
+kn_frame *kn_settle_frame(kn_settle *s, const kn_graph *g, kn_frame *around);
+/* The function of the model that a node calls; NULL: none. And that node settled. */
+const kn_function *kn_function_of(const kn_graph *model, const kn_node *n);
+kiln_status kn_settle_function(kn_raw *r, const kn_function *f);
+/* The node with attributes of its function for those that refer to them; NULL: out of memory. */
+const kn_node *kn_settle_referred(kn_settle *s, const kn_frame *f, const kn_node *n);
 /* The settled value of value v of a frame, for a reader at `place`. */
 kiln_status kn_settle_value(kn_settle *s, kn_frame *f, int v, const char *place, int *out);
 /* The extent that dimension k of a raw value has or is given; -1: nobody knows it. */

@@ -119,7 +119,11 @@ kiln_status kn_onnx_read_attribute(kn_onnx *r, const kn_field *f, const char *pl
     if (state == KN_WIRE_BROKEN) return kn_onnx_broken(r, place);
     char kind = kind_of(&y);
     out->kind = kind == 't' ? 'T' : kind;
-    if (*y.refers) return kn_fail_at(r->d, KILN_UNSUPPORTED, place, "attribute \"%.64s\" refers to one of a function", out->name);
+    if (*y.refers) {
+        if (!r->function) return kn_fail_at(r->d, KILN_REQUEST, place, "attribute \"%.64s\" refers to one of a function, and is in none", out->name);
+        *out = (kn_gattr){.name = out->name, .s = "", .refers = y.refers};
+        return KILN_OK;
+    }
     out->n = kind == 'I' ? y.ints.n : kind == 'F' ? y.floats.n : kind == 'S' ? y.nstrings : 0;
     out->ints = y.ints.ints;
     out->floats = y.floats.floats;

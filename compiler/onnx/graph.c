@@ -4,7 +4,7 @@
 
 /* ---- values ---- */
 
-static kiln_status define(kn_onnx *r, kn_scope *s, const char *name, const char *place, int *out)
+kiln_status kn_onnx_define(kn_onnx *r, kn_scope *s, const char *name, const char *place, int *out)
 {
     *out = kn_scope_define(s, name);
     if (*out == KN_SCOPE_TWICE) return kn_fail_at(r->d, KILN_REQUEST, place, "\"%.64s\" is defined twice", name);
@@ -14,7 +14,7 @@ static kiln_status define(kn_onnx *r, kn_scope *s, const char *name, const char 
     return KILN_OK;
 }
 
-static kiln_status resolve(kn_onnx *r, kn_scope *s, const char *name, const char *place, int *out)
+kiln_status kn_onnx_resolve(kn_onnx *r, kn_scope *s, const char *name, const char *place, int *out)
 {
     *out = kn_scope_find(s, name);
     if (*out >= 0) return KILN_OK;
@@ -142,6 +142,8 @@ static kiln_status count_node(kn_onnx *r, const kn_field *f, const char *place, 
             n->nattrs++;
         else if (x.number == 7)
             s = kn_onnx_text(r, &x, place, &n->domain);
+        else if (x.number == 8)
+            s = kn_onnx_text(r, &x, place, &n->overload);
         if (s != KILN_OK) return s;
     }
     if (state == KN_WIRE_BROKEN) return kn_onnx_broken(r, place);
@@ -152,7 +154,7 @@ static kiln_status count_node(kn_onnx *r, const kn_field *f, const char *place, 
     return KILN_OK;
 }
 
-static kiln_status open_node(kn_onnx *r, const kn_field *f, const char *place, kn_scope *s)
+kiln_status kn_onnx_open_node(kn_onnx *r, const kn_field *f, const char *place, kn_scope *s)
 {
     kn_node n;
     kiln_status status = count_node(r, f, place, &n);
@@ -167,14 +169,14 @@ static kiln_status open_node(kn_onnx *r, const kn_field *f, const char *place, k
         if (x.number != 2) continue;
         outputs[i] = -1;
         if ((status = kn_onnx_text(r, &x, place, &name)) != KILN_OK) return status;
-        if (*name && (status = define(r, s, name, kn_onnx_item(r, place, "output", i), &outputs[i])) != KILN_OK) return status;
+        if (*name && (status = kn_onnx_define(r, s, name, kn_onnx_item(r, place, "output", i), &outputs[i])) != KILN_OK) return status;
         i++;
     }
     n.outputs = outputs;
     return kn_graph_node(r->a, s->g, &n) < 0 ? kn_onnx_dry(r) : KILN_OK;
 }
 
-static kiln_status close_node(kn_onnx *r, const kn_field *f, kn_scope *s, kn_node *n)
+kiln_status kn_onnx_close_node(kn_onnx *r, const kn_field *f, kn_scope *s, kn_node *n)
 {
     int *inputs = kn_array(r->a, int, n->ninputs + 1), nin = 0, nattrs = 0;
     kn_gattr *attrs = kn_array(r->a, kn_gattr, n->nattrs + 1);
@@ -187,7 +189,7 @@ static kiln_status close_node(kn_onnx *r, const kn_field *f, kn_scope *s, kn_nod
         if (x.number == 1) {
             inputs[nin] = -1;
             if ((status = kn_onnx_text(r, &x, n->place, &name)) == KILN_OK && *name)
-                status = resolve(r, s, name, kn_onnx_item(r, n->place, "input", nin), &inputs[nin]);
+                status = kn_onnx_resolve(r, s, name, kn_onnx_item(r, n->place, "input", nin), &inputs[nin]);
             nin++;
         } else if (x.number == 5) {
             const char *place = kn_onnx_item(r, n->place, "attribute", nattrs);
@@ -222,7 +224,7 @@ static kiln_status read_initializer(reading *q, const kn_field *f)
     const char *place = kn_onnx_item(q->r, q->place, "initializer", q->count[CONSTANTS]++);
     kiln_status s = kn_onnx_read_tensor(q->r, f, place, &t);
     if (s == KILN_OK && !*t.name) s = kn_fail_at(q->r->d, KILN_REQUEST, place, "an initializer without a name");
-    if (s == KILN_OK) s = define(q->r, &q->scope, t.name, place, &v);
+    if (s == KILN_OK) s = kn_onnx_define(q->r, &q->scope, t.name, place, &v);
     if (s == KILN_OK) q->scope.g->values[v] = t;
     return s;
 }
@@ -277,7 +279,7 @@ static kiln_status read_output(reading *q, const kn_field *f)
     const char *place = kn_onnx_item(q->r, q->place, "output", q->count[OUTPUTS]++);
     int *v = &q->scope.g->outputs[q->scope.g->noutputs++];
     kiln_status s = read_declared(q, f, place, &t);
-    if (s == KILN_OK) s = resolve(q->r, &q->scope, t.name, place, v);
+    if (s == KILN_OK) s = kn_onnx_resolve(q->r, &q->scope, t.name, place, v);
     if (s == KILN_OK && partial(q->r)) declare(q, *v, &t);
     return s;
 }
@@ -298,9 +300,9 @@ static kiln_status read_node(reading *q, const kn_field *f, enum pass pass)
 {
     kn_graph *g = q->scope.g;
     int i = q->count[pass]++;
-    if (pass == NODES) return open_node(q->r, f, kn_onnx_item(q->r, q->place, "node", i), &q->scope);
+    if (pass == NODES) return kn_onnx_open_node(q->r, f, kn_onnx_item(q->r, q->place, "node", i), &q->scope);
     kn_node n = g->nodes[i];
-    kiln_status s = close_node(q->r, f, &q->scope, &n);
+    kiln_status s = kn_onnx_close_node(q->r, f, &q->scope, &n);
     g->nodes[i] = n;
     return s;
 }

@@ -61,14 +61,15 @@ kiln_status kn_onnx_text(kn_onnx *r, const kn_field *f, const char *place, const
     return *out ? KILN_OK : kn_onnx_dry(r);
 }
 
-/* OperatorSetIdProto: domain 1, version 2. */
-static kiln_status read_opset(kn_onnx *r, const kn_field *f, const char *place)
+/* domain 1, version 2. */
+kiln_status kn_onnx_read_opset(kn_onnx *r, const kn_field *f, const char *place, int *out)
 {
     kn_wire w = kn_onnx_open(f);
     kn_field x;
     enum kn_wire_state state;
     const char *domain = "";
     uint64_t version = 0;
+    *out = 0;
     while ((state = kn_wire_next(&w, &x)) == KN_WIRE_FIELD) {
         kiln_status s = x.number == 1 ? kn_onnx_text(r, &x, place, &domain) : KILN_OK;
         if (s != KILN_OK) return s;
@@ -82,31 +83,70 @@ static kiln_status read_opset(kn_onnx *r, const kn_field *f, const char *place)
         kn_hint(r->d, "from %d to %d", KN_GRAPH_OPSET_MIN, KN_GRAPH_OPSET);
         return r->d->status;
     }
-    r->opset = (int)version;
+    *out = (int)version;
     return KILN_OK;
+}
+
+/* Fields of ModelProto: graph 7, opset_import 8, functions 25, in any order. */
+typedef struct parts {
+    kn_field graph;
+    int opsets, functions;
+} parts;
+
+static kiln_status find_parts(kn_onnx *r, kn_wire w, parts *p)
+{
+    kn_field x;
+    enum kn_wire_state state;
+    while ((state = kn_wire_next(&w, &x)) == KN_WIRE_FIELD) {
+        kiln_status s = KILN_OK;
+        int version = 0;
+        bool wanted = x.number == 7 || x.number == 8 || x.number == 25;
+        if (wanted && x.type != 2)
+            s = kn_onnx_broken(r, x.number == 7 ? "/graph" : x.number == 8 ? "/opset_import" : "/functions");
+        else if (x.number == 7)
+            p->graph = x;
+        else if (x.number == 8)
+            s = kn_onnx_read_opset(r, &x, kn_onnx_item(r, "", "opset_import", p->opsets++), &version);
+        else
+            p->functions += x.number == 25;
+        if (s != KILN_OK) return s;
+        if (version) r->opset = version;
+    }
+    return state == KN_WIRE_BROKEN ? kn_onnx_broken(r, "") : KILN_OK;
+}
+
+static kiln_status read_functions(kn_onnx *r, kn_wire w, int n, kn_graph *g)
+{
+    kn_function *all = kn_array(r->a, kn_function, n + 1);
+    kn_field x;
+    kiln_status s = all ? KILN_OK : kn_onnx_dry(r);
+    int i = 0;
+    while (s == KILN_OK && kn_wire_next(&w, &x) == KN_WIRE_FIELD) {
+        if (x.number != 25) continue;
+        s = kn_onnx_read_function(r, &x, kn_onnx_item(r, "", "functions", i), &all[i]);
+        for (int k = 0; s == KILN_OK && k < i; k++)
+            if (!strcmp(all[k].name, all[i].name) && !strcmp(all[k].domain, all[i].domain) && !strcmp(all[k].overload, all[i].overload))
+                s = kn_fail_at(r->d, KILN_REQUEST, all[i].place, "the function \"%.64s\" is there twice", all[i].name);
+        i++;
+    }
+    g->nfunctions = n;
+    g->functions = all;
+    return s;
 }
 
 kiln_status kn_onnx_read(kiln_arena *a, kiln_bytes model, const kiln_graph_options *o, kn_graph **out, kiln_diag *d)
 {
     kn_onnx r = {.a = a, .d = d, .o = o};
-    kn_field x, graph = {0};
+    parts p = {0};
     if (model.n > KILN_MAX_GRAPH_BYTES) return kn_fail_at(d, KILN_LIMIT, "", "a model of more than %d bytes", KILN_MAX_GRAPH_BYTES);
     kn_wire w = {(const uint8_t *)model.p, (const uint8_t *)model.p + model.n};
-    enum kn_wire_state state;
-    int opsets = 0;
-    while ((state = kn_wire_next(&w, &x)) == KN_WIRE_FIELD) {
-        kiln_status s = KILN_OK;
-        if (x.number == 7 && x.type == 2)
-            graph = x;
-        else if (x.number == 7)
-            s = kn_onnx_broken(&r, "/graph");
-        else if (x.number == 8)
-            s = x.type == 2 ? read_opset(&r, &x, kn_onnx_item(&r, "", "opset_import", opsets)) : kn_onnx_broken(&r, "/opset_import");
-        opsets += x.number == 8;
-        if (s != KILN_OK) return s;
-    }
-    if (state == KN_WIRE_BROKEN) return kn_onnx_broken(&r, "");
-    if (!graph.p) return kn_fail_at(d, KILN_REQUEST, "/graph", "the model has no graph");
+    kiln_status s = find_parts(&r, w, &p);
+    if (s != KILN_OK) return s;
+    if (!p.graph.p) return kn_fail_at(d, KILN_REQUEST, "/graph", "the model has no graph");
+    if (p.functions > KILN_MAX_GRAPH_FUNCTIONS)
+        return kn_fail_at(d, KILN_LIMIT, "/functions", "more than %d functions", KILN_MAX_GRAPH_FUNCTIONS);
+    if (!r.opset && p.functions) r.opset = KN_GRAPH_OPSET; /* its graph may have nothing but calls of them */
     if (!r.opset) return kn_fail_at(d, KILN_REQUEST, "/opset_import", "the model does not say which opset of ai.onnx it uses");
-    return kn_onnx_read_graph(&r, &graph, "/graph", NULL, out);
+    s = kn_onnx_read_graph(&r, &p.graph, "/graph", NULL, out);
+    return s == KILN_OK && p.functions ? read_functions(&r, w, p.functions, *out) : s;
 }

@@ -10,6 +10,7 @@ typedef struct kn_onnx {
     kiln_diag *d;
     const kiln_graph_options *o;
     int opset, nodes, depth;
+    bool function; /* in the body of one */
 } kn_onnx;
 
 kiln_status kn_onnx_dry(kn_onnx *r);
@@ -22,5 +23,13 @@ kn_wire kn_onnx_open(const kn_field *f);
 kiln_status kn_onnx_text(kn_onnx *r, const kn_field *f, const char *place, const char **out);
 kiln_status kn_onnx_read_tensor(kn_onnx *r, const kn_field *f, const char *place, kn_value *out);
 kiln_status kn_onnx_read_attribute(kn_onnx *r, const kn_field *f, const char *place, kn_scope *scope, kn_gattr *out);
+/* Of a graph's or a function's body: a name that is defined there or read, a node's outputs, then its inputs and attributes. */
+kiln_status kn_onnx_define(kn_onnx *r, kn_scope *s, const char *name, const char *place, int *out);
+kiln_status kn_onnx_resolve(kn_onnx *r, kn_scope *s, const char *name, const char *place, int *out);
+kiln_status kn_onnx_open_node(kn_onnx *r, const kn_field *f, const char *place, kn_scope *s);
+kiln_status kn_onnx_close_node(kn_onnx *r, const kn_field *f, kn_scope *s, kn_node *n);
+/* OperatorSetIdProto: the version of ai.onnx, 0 for another domain. */
+kiln_status kn_onnx_read_opset(kn_onnx *r, const kn_field *f, const char *place, int *version);
+kiln_status kn_onnx_read_function(kn_onnx *r, const kn_field *f, const char *place, kn_function *out);
 kiln_status kn_onnx_read_graph(kn_onnx *r, const kn_field *f, const char *place, kn_scope *around, kn_graph **out);
 #endif

@@ -160,6 +160,30 @@ class Partial(unittest.TestCase):
         self.assertIn("Flip (/graph/node/2)", seen.stderr)
 
 
+class Functions(unittest.TestCase):
+    def test_a_function_of_the_model(self):
+        """Its own opset (axes were an attribute), an attribute with a default, an input left out, a call inside, an unknown node inside."""
+        norm = ob.function("Norm", "acme", ["x", "scale"], ["y"], [ob.node("ReduceMean", ["x"], ["m"], axes=[-1]), ob.node("Sub", ["x", "m"], ["d"]),
+                                                                ob.node("Gemm", ["d", "scale"], ["y"])], (("", 13),))
+        head = ob.function("Head", "acme", ["x", "scale"], ["y", "unused"], [ob.node("Norm", ["x", "scale"], ["t"], "acme"), ob.node("Tanh", ["t"], ["y"]),
+                                                                          ob.node("Abs", ["t"], ["unused"])], (("", 18), ("acme", 1)))
+        g = ob.graph([ob.node("Head", ["x", "w"], ["y"], "acme")], [ob.value("x", "f32", ("batch", 8))], [ob.value("y", "f32", ("batch", 8))], [weight()])
+        m, _ = compile(ob.model(g, (("", 18), ("acme", 1)), (norm, head)))
+        self.assertNotIn("calls", m.manifest)
+        np.testing.assert_allclose(m(X), np.tanh((X - X.mean(-1, keepdims=True)) @ W), rtol=2e-4, atol=2e-4)
+
+    def test_one_that_cannot_be_compiled_is_left_whole(self):
+        odd = ob.function("Head", "acme", ["x"], ["y"], [ob.node("Exp", ["x"], ["t"]), ob.node("Unknown", ["t"], ["y"])], (("", 18),))
+        g = ob.graph([ob.node("Relu", ["x"], ["a"]), ob.node("Head", ["a"], ["b"], "acme"), ob.node("MatMul", ["b", "w"], ["y"])],
+                     [ob.value("x", "f32", ("batch", 8))], [ob.value("y", "f32", ("batch", 8))], [weight()], [ob.value("b", "f32", ("batch", 8))])
+        model = ob.model(g, (("", 18), ("acme", 1)), (odd,))
+        with self.assertRaisesRegex(kiln.ServiceError, "Unknown"):
+            compile(model)
+        m, _ = compile(model, partial=True, left={"acme.Head": np.sin})
+        self.assertEqual([c["node"] for c in m.manifest["calls"]], ["/graph/node/1"])
+        np.testing.assert_allclose(m(X), np.sin(np.maximum(X, 0)) @ W, rtol=2e-4, atol=2e-4)
+
+
 try:
     unittest.main(verbosity=0)
 finally:

@@ -170,6 +170,136 @@ static void branches(void **state)
     }
 }
 
+/* ---- functions ---- */
+
+/* FunctionProto up to its nodes: names divided by spaces; its own version of ai.onnx. */
+static void open_function(bytes *f, const char *name, const char *inputs, const char *outputs, int opset)
+{
+    static bytes version;
+    version.n = f->n = 0;
+    put_text(f, 1, name);
+    put_text(f, 10, "acme");
+    for (int k = 4; k <= 5; k++)
+        for (const char *p = k == 4 ? inputs : outputs; *p;) {
+            size_t n = strcspn(p, " ");
+            put_bytes(f, k, p, n);
+            p += n + (p[n] == ' ');
+        }
+    put_int(&version, 2, opset);
+    put_message(f, 9, &version);
+}
+
+/* A node of domain "acme", with a float attribute where `alpha` is not 0. */
+static void put_call(bytes *to, int field, const char *op, const char *inputs, const char *outputs, float alpha)
+{
+    static bytes attr;
+    put_node_head(&node, op, inputs, outputs);
+    put_text(&node, 7, "acme");
+    attr.n = 0;
+    put_text(&attr, 1, "slope");
+    attr.p[attr.n++] = 2 << 3 | 5;
+    memcpy(attr.p + attr.n, &alpha, 4);
+    attr.n += 4;
+    put_int(&attr, 20, 1);
+    if (alpha != 0) put_message(&node, 5, &attr);
+    put_message(to, field, &node);
+}
+
+/* An attribute of a node in a function that the function's caller gives. */
+static void put_reference(bytes *n, const char *name, const char *refers)
+{
+    static bytes attr;
+    attr.n = 0;
+    put_text(&attr, 1, name);
+    put_text(&attr, 21, refers);
+    put_int(&attr, 20, 1);
+    put_message(n, 5, &attr);
+}
+
+static kiln_status read_with(const bytes *const *functions, int n, kiln_graph **g, kiln_diag *d)
+{
+    *d = (kiln_diag){0};
+    put_model(&model, &graph, 17);
+    for (int i = 0; i < n; i++) put_message(&model, 25, functions[i]);
+    return kiln_graph_onnx(arena, (kiln_bytes){(char *)model.p, model.n}, NULL, g, d);
+}
+
+/* Bend(x, b) = leaky(sum(x x' + b)), its slope the node's, its sum that of opset 11, where axes were an attribute; b may be left out. */
+static void put_bend(bytes *f)
+{
+    open_function(f, "Bend", "x b", "y", 11);
+    put_text(f, 6, "slope");
+    put_node_head(&node, "Gemm", "x x b", "t");
+    put_int_attr(&node, "transB", 1);
+    put_message(f, 7, &node);
+    put_node_head(&node, "ReduceSum", "t", "u");
+    put_ints_attr(&node, "axes", 1, D(1));
+    put_message(f, 7, &node);
+    put_node_head(&node, "LeakyRelu", "u", "y");
+    put_reference(&node, "alpha", "slope");
+    put_message(f, 7, &node);
+}
+
+static void functions(void **state)
+{
+    (void)state;
+    static bytes bend, twice;
+    const bytes *both[] = {&twice, &bend};
+    kiln_graph *g;
+    kiln_diag d;
+    kiln_bytes text;
+    put_bend(&bend);
+    open_function(&twice, "Twice", "x", "y", 17);
+    put_call(&twice, 7, "Bend", "x", "m", 0.25f);
+    put_call(&twice, 7, "Bend", "m m", "y", 0);
+    put_value(&graph, 11, "x", 1, 2, D(2, 3));
+    put_call(&graph, 1, "Twice", "x", "z", 0);
+    put_value(&graph, 12, "z", 1, 2, D(2, 1));
+    if (read_with(both, 2, &g, &d) != KILN_OK) fail_msg("%s: %s", d.pointer, d.message);
+    assert_int_equal(kiln_graph_text(arena, g, &text), KILN_OK);
+    assert_non_null(strstr(text.p, "= LeakyRelu(%"));
+    assert_non_null(strstr(text.p, "alpha=0.25\n"));           /* given by the node */
+    assert_non_null(strstr(text.p, "\nz f32[2,1] = LeakyRelu(")); /* given by nobody: the operator's own */
+    assert_non_null(strstr(text.p, "axes=1"));
+    assert_int_equal(read_with(both, 1, &g, &d), KILN_UNKNOWN_OP);
+    assert_non_null(strstr(d.message, "acme.Bend"));
+    assert_string_equal(d.pointer, "/functions/0/node/0");
+}
+
+static void functions_refused(void **state)
+{
+    (void)state;
+    static bytes one, other;
+    const bytes *both[] = {&one, &other}, *same[] = {&one, &one};
+    kiln_graph *g;
+    kiln_diag d;
+    open_function(&one, "One", "x", "y", 17);
+    put_call(&one, 7, "Other", "x", "y", 0);
+    open_function(&other, "Other", "x", "y", 17);
+    put_call(&other, 7, "One", "x", "y", 0);
+    put_value(&graph, 11, "x", 1, 1, D(4));
+    put_call(&graph, 1, "One", "x", "z", 0);
+    put_value(&graph, 12, "z", 1, 1, D(4));
+    assert_int_equal(read_with(both, 2, &g, &d), KILN_REQUEST);
+    assert_non_null(strstr(d.message, "calls itself"));
+    assert_string_equal(d.pointer, "/functions/1/node/0");
+    assert_int_equal(read_with(same, 2, &g, &d), KILN_REQUEST);
+    assert_non_null(strstr(d.message, "is there twice"));
+    open_function(&other, "Other", "x x", "y", 17); /* an input twice, a name that nobody defines */
+    assert_int_equal(read_with(both, 2, &g, &d), KILN_REQUEST);
+    assert_string_equal(d.pointer, "/functions/1/input/1");
+    open_function(&other, "Other", "x", "y", 17);
+    assert_int_equal(read_with(both, 2, &g, &d), KILN_REQUEST);
+    assert_string_equal(d.pointer, "/functions/1/output/0");
+    put_bend(&other);
+    graph.n = 0;
+    put_value(&graph, 11, "x", 1, 1, D(4));
+    put_call(&graph, 1, "Bend", "x x x", "z", 0);
+    put_value(&graph, 12, "z", 1, 1, D(4));
+    assert_int_equal(read_with(both + 1, 1, &g, &d), KILN_REQUEST);
+    assert_non_null(strstr(d.message, "3 inputs for a function of 2"));
+}
+
 static void malformed(void **state)
 {
     (void)state;
@@ -443,7 +573,8 @@ static void json_refused(void **state)
 int main(void)
 {
 #define T(f) cmocka_unit_test_setup_teardown(f, set_up, tear_down)
-    const struct CMUnitTest tests[] = {T(small_model), T(shape_plumbing), T(versions), T(training), T(order), T(branches), T(malformed), T(truncated),
-                                       T(external_data), T(dimensions_by_name), T(open_ends_as_text), T(json), T(json_refused), T(missing_operators)};
+    const struct CMUnitTest tests[] = {T(small_model), T(shape_plumbing), T(versions), T(training), T(order), T(branches), T(functions),
+                                       T(functions_refused), T(malformed), T(truncated), T(external_data), T(dimensions_by_name),
+                                       T(open_ends_as_text), T(json), T(json_refused), T(missing_operators)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
