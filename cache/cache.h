@@ -8,6 +8,8 @@
 #define KILN_CACHE_H
 #include "kiln.h"
 
+void cache_sha256(const void *p, size_t n, uint8_t out[32]); /* the quickest there is */
+
 typedef struct cache cache;
 typedef struct cache_config {
     const char *data_dir;        /* SQLite database and blobs live here */

@@ -147,7 +147,7 @@ char *cache_record_encode(const cache_record *r, size_t *n)
     if (!w.p) return NULL;
     put_all(&w, r, sealed);
     uint8_t sum[DIGEST];
-    kiln_sha256(w.p, w.n, sum);
+    cache_sha256(w.p, w.n, sum);
     memcpy(w.p + w.n, sum, DIGEST);
     *n = w.n + DIGEST;
     return w.p;
@@ -216,7 +216,7 @@ cache_record *cache_record_decode(const void *p, size_t n, int64_t version, enum
     if (!p || n < 4 + DIGEST || (memcmp(p, MAGIC, 4) && memcmp(p, MAGIC_SIGNED, 4))) return NULL;
     bool sealed = !memcmp(p, MAGIC_SIGNED, 4);
     uint8_t sum[DIGEST];
-    kiln_sha256(p, n - DIGEST, sum);
+    cache_sha256(p, n - DIGEST, sum);
     if (memcmp(sum, (const char *)p + n - DIGEST, DIGEST)) return NULL;
     reader in = {p, n - DIGEST, 4, false};
     cache_record r;
@@ -254,13 +254,6 @@ cache_record *cache_record_decode(const void *p, size_t n, int64_t version, enum
     cache_record *out = in.bad || in.at != in.n ? NULL : cache_record_copy(&r);
     free(name);
     return out;
-}
-
-void cache_digest(const void *p, size_t n, char out[65])
-{
-    uint8_t sum[DIGEST];
-    kiln_sha256(p, n, sum);
-    kiln_hex(sum, sizeof sum, out);
 }
 
 uint64_t cache_hash(const char *s)

@@ -107,7 +107,7 @@ void cache_event_put(const cache_record *r, char data[CACHE_EVENT_BYTES]);
 const char *cache_event_verdict(enum cache_verification v, char data[CACHE_EVENT_BYTES]);
 enum { CACHE_EVICT_LOCK = 0x6b696c65 };
 int64_t cache_record_room(const cache_record *r, size_t body); /* bytes it takes in a store, with its artifacts */
-void cache_digest(const void *p, size_t n, char out[65]);
+void cache_digest(const void *p, size_t n, char out[65]); /* cache_sha256 as hex */
 uint64_t cache_hash(const char *s);
 
 /* ---- replay (replay_posix.c): a thread that sends what the keeper owes, from the start and whenever woken, until nothing is left ---- */

@@ -155,7 +155,7 @@ static void add_digest(service_reply *r)
     static const char set[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
     uint8_t d[33] = {0};
     char text[45];
-    kiln_sha256(r->body, r->n, d);
+    cache_sha256(r->body, r->n, d);
     for (int i = 0, o = 0; i < 33; i += 3, o += 4) {
         uint32_t v = (uint32_t)d[i] << 16 | (uint32_t)d[i + 1] << 8 | d[i + 2];
         for (int k = 0; k < 4; k++) text[o + k] = set[v >> (18 - 6 * k) & 63];

@@ -19,7 +19,7 @@ static void put_artifact(cache_record *r, cache_blob *blobs, const char *kind, c
     cache_artifact *x = &r->artifacts[r->nartifacts];
     *x = (cache_artifact){.bytes = (int64_t)n};
     snprintf(x->kind, sizeof x->kind, "%s", kind);
-    kiln_sha256(bytes, n, digest);
+    cache_sha256(bytes, n, digest);
     kiln_hex(digest, 32, x->digest);
     memcpy(blobs[r->nartifacts].digest, x->digest, sizeof x->digest);
     blobs[r->nartifacts++].bytes = (kiln_bytes){bytes, n};

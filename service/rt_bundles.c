@@ -68,7 +68,7 @@ static void put_record(writer *w, cache *c, const cache_record *r)
         return;
     }
     snprintf(name, sizeof name, "records/%05d", cJSON_GetArraySize(w->records));
-    kiln_sha256(bytes, n, digest);
+    cache_sha256(bytes, n, digest);
     kiln_hex(digest, 32, hex);
     cJSON *e = cJSON_CreateObject();
     cJSON_AddStringToObject(e, "file", name);
@@ -254,7 +254,7 @@ static bool is_digest(const entry *e, const char *hex)
     uint8_t digest[32];
     char actual[65];
     if (!e || !hex) return false;
-    kiln_sha256(e->p ? e->p : "", e->n, digest);
+    cache_sha256(e->p ? e->p : "", e->n, digest);
     kiln_hex(digest, 32, actual);
     return !strcmp(actual, hex);
 }

@@ -22,7 +22,7 @@ static service_reply *answer(int status, cJSON *o, const char *key)
 static void digest_of(const void *p, size_t n, char out[65])
 {
     uint8_t d[32];
-    kiln_sha256(p, n, d);
+    cache_sha256(p, n, d);
     kiln_hex(d, 32, out);
 }
 
