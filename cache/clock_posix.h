@@ -8,6 +8,7 @@
 
 int64_t cache_unix_ms(void); /* for people: when something was made */
 int64_t cache_mono_ms(void);
-bool cache_cond_init(pthread_cond_t *c);    /* one whose timed waits take cache_after */
-struct timespec cache_after(int64_t ms);    /* from now, by the monotonic clock */
+struct timespec cache_after(int64_t ms); /* from now, by the monotonic clock */
+/* Until it is told, or until that time, which is one of cache_after; 0, or ETIMEDOUT. */
+int cache_cond_until(pthread_cond_t *c, pthread_mutex_t *lock, const struct timespec *until);
 #endif

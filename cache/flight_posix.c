@@ -63,7 +63,7 @@ static void flight_new(bucket *b, const char *key)
     flight *e = calloc(1, sizeof *e);
     if (!e) return;
     memcpy(e->key, key, strlen(key) + 1);
-    cache_cond_init(&e->changed);
+    pthread_cond_init(&e->changed, NULL);
     e->led = true;
     e->next = b->first;
     b->first = e;
@@ -75,7 +75,7 @@ static bool wait_turn(flight *e, bucket *b, int64_t deadline_ms, bool *timed_out
     struct timespec at = cache_after(deadline_ms < 0 ? 0 : deadline_ms > 86400000 ? 86400000 : deadline_ms);
     int rc = 0;
     e->waiters++;
-    while (!e->over && e->led && rc == 0) rc = pthread_cond_timedwait(&e->changed, &b->lock, &at);
+    while (!e->over && e->led && rc == 0) rc = cache_cond_until(&e->changed, &b->lock, &at);
     e->waiters--;
     bool lead = !e->over && !e->led;
     *timed_out = !e->over && !lead;

@@ -4,7 +4,7 @@
 bool cache_lender_open(cache_lender *l, int n)
 {
     *l = (cache_lender){.n = n};
-    return pthread_mutex_init(&l->lock, NULL) == 0 && cache_cond_init(&l->freed);
+    return pthread_mutex_init(&l->lock, NULL) == 0 && pthread_cond_init(&l->freed, NULL) == 0;
 }
 
 void cache_lender_close(cache_lender *l)
@@ -30,7 +30,7 @@ int cache_lender_take(cache_lender *l, int ms)
     struct timespec until = cache_after(ms);
     int place, rc = 0;
     pthread_mutex_lock(&l->lock);
-    while ((place = any(l)) < 0 && rc == 0) rc = pthread_cond_timedwait(&l->freed, &l->lock, &until);
+    while ((place = any(l)) < 0 && rc == 0) rc = cache_cond_until(&l->freed, &l->lock, &until);
     pthread_mutex_unlock(&l->lock);
     return place;
 }

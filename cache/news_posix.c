@@ -132,7 +132,7 @@ cache_news *cache_news_open(const char *url, const char *path)
     cache_news *n = calloc(1, sizeof *n);
     if (!n) return NULL;
     pthread_mutex_init(&n->lock, NULL);
-    cache_cond_init(&n->changed);
+    pthread_cond_init(&n->changed, NULL);
     n->turn = 1;
     n->url = url && *url ? strdup(url) : NULL;
     n->path = path ? strdup(path) : NULL;
@@ -186,7 +186,7 @@ uint64_t cache_news_wait(cache_news *n, uint64_t turn, int ms)
     struct timespec at = cache_after(ms);
     pthread_mutex_lock(&n->lock);
     int rc = 0;
-    while (n->turn == turn && rc == 0 && !atomic_load(&n->stop)) rc = pthread_cond_timedwait(&n->changed, &n->lock, &at);
+    while (n->turn == turn && rc == 0 && !atomic_load(&n->stop)) rc = cache_cond_until(&n->changed, &n->lock, &at);
     turn = n->turn;
     pthread_mutex_unlock(&n->lock);
     return turn;

@@ -120,7 +120,7 @@ static void *replay(void *arg)
         if (clear || p->stop) continue;
         p->work = true;
         struct timespec until = cache_after(PAUSE_MS);
-        pthread_cond_timedwait(&p->changed, &p->lock, &until);
+        cache_cond_until(&p->changed, &p->lock, &until);
     }
     pthread_mutex_unlock(&p->lock);
     return NULL;
@@ -134,7 +134,7 @@ cache_replay *cache_replay_open(cache_tier *truth, cache_tier *keeper, void (*se
     cache_owed o = {0};
     p->work = keeper->ops->owed_next(keeper, 0, &o) != CACHE_MISS;
     pthread_mutex_init(&p->lock, NULL);
-    cache_cond_init(&p->changed);
+    pthread_cond_init(&p->changed, NULL);
     if (pthread_create(&p->thread, NULL, replay, p) == 0) return p;
     pthread_mutex_destroy(&p->lock);
     pthread_cond_destroy(&p->changed);

@@ -175,7 +175,7 @@ static void *refresh(void *arg)
     pthread_mutex_lock(&a->lock);
     for (int turn = 1; !a->stopping; turn++) {
         struct timespec t = cache_after(SHARE_MS);
-        pthread_cond_timedwait(&a->stop, &a->lock, &t);
+        cache_cond_until(&a->stop, &a->lock, &t);
         bool go = !a->stopping && atomic_load(&a->app->ready);
         pthread_mutex_unlock(&a->lock);
         if (go) share_rates(a);
@@ -209,7 +209,7 @@ service_auth *service_auth_open(service_app *app, char *why, size_t size)
     a->app = app;
     a->tenants = calloc(TENANTS, sizeof *a->tenants);
     pthread_mutex_init(&a->lock, NULL);
-    cache_cond_init(&a->stop);
+    pthread_cond_init(&a->stop, NULL);
     randombytes_buf(a->seed, sizeof a->seed);
     bool ok = a->tenants && (!*app->config.admin_key_file || read_admin(a, app->config.admin_key_file, why, size));
     if (ok && app->config.auth) ok = a->running = pthread_create(&a->refresher, NULL, refresh, a) == 0;

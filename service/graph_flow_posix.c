@@ -178,7 +178,7 @@ static int wait_any(graph *g, flight *flights, int n)
     for (int turn = 0; turn < 2 && found < 0; turn++) {
         for (int i = 0; i < n && found < 0; i++)
             if (flights[i].busy && flights[i].awake) found = i;
-        if (found < 0 && !turn) pthread_cond_timedwait(&g->all->changed, &g->all->lock, &t);
+        if (found < 0 && !turn) cache_cond_until(&g->all->changed, &g->all->lock, &t);
     }
     pthread_mutex_unlock(&g->all->lock);
     return found;
@@ -425,7 +425,7 @@ static void *find_left(void *arg)
     pthread_mutex_lock(&s->lock);
     while (!s->closing) {
         t = cache_after(1000);
-        while (!s->closing && !pthread_cond_timedwait(&s->changed, &s->lock, &t)) {}
+        while (!s->closing && !cache_cond_until(&s->changed, &s->lock, &t)) {}
         bool room = atomic_load(&s->app->ready) && !s->closing && live(s) < SERVICE_GRAPHS && !atomic_load(&s->app->draining);
         pthread_mutex_unlock(&s->lock);
         bool found = room && graph_job_next(s->app, &ask, &job);
@@ -448,7 +448,7 @@ service_graphs *service_graphs_open(service_app *app)
     if (!s) return NULL;
     s->app = app;
     pthread_mutex_init(&s->lock, NULL);
-    cache_cond_init(&s->changed);
+    pthread_cond_init(&s->changed, NULL);
     if (!pthread_create(&s->finder, NULL, find_left, s)) return s;
     free(s);
     return NULL;

@@ -71,7 +71,7 @@ static void *tick(void *arg)
     pthread_mutex_lock(&j->lock);
     for (int turn = 0; !j->stopping; turn++) {
         struct timespec t = cache_after(TICK_MS);
-        pthread_cond_timedwait(&j->stop, &j->lock, &t);
+        cache_cond_until(&j->stop, &j->lock, &t);
         wake(j, false);
         if (turn % 500 == 0) sweep(j);
     }
@@ -85,7 +85,7 @@ service_jobs *service_jobs_open(service_app *app)
     if (!j) return NULL;
     j->app = app;
     pthread_mutex_init(&j->lock, NULL);
-    cache_cond_init(&j->stop);
+    pthread_cond_init(&j->stop, NULL);
     if (pthread_create(&j->ticker, NULL, tick, j)) {
         free(j);
         return NULL;

@@ -10,7 +10,8 @@ from free_port import free_port
 build, seconds, seed = os.path.abspath(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3])
 nservices, nworkers, nkeys = (int(x) for x in (sys.argv[4:7] or (3, 4, 2000)))
 rng = random.Random(seed)
-LEASE_MS, WAIT_S, HEAL_S, CLIENTS = 2000, 8, 30, 6
+CALM_S = 8
+LEASE_MS, WAIT_S, HEAL_S, CLIENTS, QUEUERS = 2000, 8, 30, 6, 2
 work = pathlib.Path(tempfile.mkdtemp(prefix="kiln-chaos-"))
 work.chmod(0o755)
 began = time.time()
@@ -109,7 +110,7 @@ for i in range(nworkers): start_worker(i)
 stop = threading.Event()
 lock = threading.Lock()
 answers = {"ok": 0, "later": 0, "problem": 0, "gone": 0}
-kept, slowest = set(), 0.0
+kept, slowest, untouched = set(), 0.0, []
 
 # How much later than asked this process runs, added up: what a busy machine keeps from it, and from the fleet beside it.
 stalled = 0.0
@@ -121,15 +122,26 @@ def watch_stalls():
         stalled += max(0.0, time.monotonic() - at - 0.05)
 threading.Thread(target=watch_stalls, daemon=True).start()
 
-def ask(n, service):
+def ask(n, service, prefer=f"wait={WAIT_S}"):
     body = json.dumps({"op": ("Relu", "Tanh", "Sigmoid", "Neg")[n % 4], "inputs": [{"name": "a", "dtype": "f32", "shape": [3 + n // 4, 7]}],
                        "target": "host"})
     c = http.client.HTTPConnection(place.host(f"service{service}"), ports[service], timeout=WAIT_S * 3)
     try:
-        c.request("POST", "/v1/compile", body, {"Content-Type": "application/json", "Prefer": f"wait={WAIT_S}"})
+        c.request("POST", "/v1/compile", body, {"Content-Type": "application/json", "Prefer": prefer})
         r = c.getresponse()
         return r.status, json.loads(r.read() or b"{}")
     finally: c.close()
+
+def queuer(i):
+    """Puts compiles of keys that nobody has asked for into the queue and does not wait for them, so that there is always something owed and leased."""
+    r = random.Random(seed * 1000 + 500 + i)
+    while not stop.is_set():
+        with lock: n = untouched.pop() if untouched else r.randrange(nkeys)
+        try:
+            status, _ = ask(n, r.randrange(nservices), "respond-async")
+            if status >= 500 and status not in (500, 502, 503, 504, 507): wrong(f"status {status}")
+        except Exception: pass
+        stop.wait(r.uniform(0.2, 1.0))
 
 def client(i):
     global slowest
@@ -138,7 +150,8 @@ def client(i):
         at, before = time.time(), stalled
         try:
             service = r.randrange(nservices)
-            status, body = ask(r.randrange(nkeys), service)
+            with lock: n = untouched.pop() if untouched and r.random() < 0.7 else r.randrange(nkeys)
+            status, body = ask(n, service)
             kind = "ok" if status == 200 else "later" if status == 202 else "problem"
             if status >= 500 and status not in (500, 502, 503, 504, 507): wrong(f"status {status}")
             if status == 200:
@@ -175,6 +188,23 @@ def restart_pg():
         if live["pg"] is p: start_pg()
     later(rng.uniform(0.2, 2), restarted)
 
+caught = 0
+def kill_holder():
+    """Of a lease that is held right now: who holds it never ends the job, somebody else must."""
+    global caught
+    try: held = sql("SELECT worker FROM kiln_job WHERE state IN (3, 4) AND lease_until > (extract(epoch FROM clock_timestamp()) * 1000)::bigint ORDER BY id")
+    except RuntimeError: return # no database to ask
+    if not held: return
+    holder = rng.choice(held)["worker"]
+    name = holder if holder in live else next((s for s in names if holder.endswith(f"-{pid_of(s)}")), None)
+    if name is None or live[name].poll() is not None: return
+    caught += 1
+    kill(name, lambda: again(name))
+
+def pid_of(name):
+    """Of the program itself: `ip netns exec` becomes it, so the pid stays."""
+    return live[name].pid if name in live else 0
+
 def freeze(name):
     p = live[name]
     if p.poll() is not None: return
@@ -202,6 +232,7 @@ def toolchain(how):
 menu = [
     ("kill service", 3, lambda: (lambda i: kill(f"service{i}", lambda: start_service(i)))(rng.randrange(nservices))),
     ("kill worker", 4, lambda: (lambda i: kill(f"worker{i}", lambda: start_worker(i)))(rng.randrange(nworkers))),
+    ("kill who holds a lease", 5, kill_holder),
     ("freeze worker", 2, lambda: freeze(f"worker{rng.randrange(nworkers)}")),
     ("freeze redis", 1, lambda: freeze("redis")),
     ("flush redis", 1, lambda: subprocess.run(["redis-cli", "-p", str(redis_port), "flushall"], capture_output=True, timeout=5)),
@@ -219,10 +250,17 @@ menu = [
 ]
 
 def storm(until):
-    """Every kind once, in some order, then as the weights say."""
+    """Every kind once, in some order, then as the weights say, in waves: in between the fleet can be asked for leases, and only who holds one is killed."""
     first = rng.sample(menu, len(menu))
+    turn = time.monotonic() + 12
     while time.monotonic() < until:
         time.sleep(rng.uniform(0.2, 0.8 if first else 1.2))
+        if time.monotonic() > turn + CALM_S: turn = time.monotonic() + rng.uniform(6, 14)
+        if not first and time.monotonic() > turn:
+            time.sleep(rng.uniform(0, 1))
+            faults.append("kill who holds a lease")
+            kill_holder()
+            continue
         name, _, act = first.pop() if first else rng.choices(menu, [w for _, w, _ in menu])[0]
         faults.append(name)
         try: act()
@@ -279,7 +317,8 @@ def check_store():
     have = {r["key"] for r in sql("SELECT DISTINCT key FROM kiln_record")}
     return kept - have
 
-threads = [threading.Thread(target=client, args=(i,)) for i in range(CLIENTS)]
+untouched.extend(random.Random(seed).sample(range(nkeys), nkeys))
+threads = [threading.Thread(target=client, args=(i,)) for i in range(CLIENTS)] + [threading.Thread(target=queuer, args=(i,)) for i in range(QUEUERS)]
 try:
     for i in range(nservices):
         for _ in range(200):
@@ -328,6 +367,14 @@ for e in events: kinds[e["kind"]] = kinds.get(e["kind"], 0) + 1
 stored = {}
 for e in events: stored[e["key"]] = stored.get(e["key"], 0) + (e["kind"] == "kernel")
 if stored: say(f"{sum(n > 1 for n in stored.values())} keys built more than once, at most {max(stored.values())} times: by who could not ask for a lease, or lost it")
+claims = {}
+for e in events:
+    if e["kind"] == "leased": claims.setdefault(e["job"], []).append(e["worker"])
+over = sum(len(c) > 1 for c in claims.values())
+by_job = sum(e["kind"] == "succeeded" for e in events)
+say(f"{len(claims)} jobs were leased, {over} more than once; {caught} holders of a lease were killed; {by_job} of {kinds.get('kernel', 0)} kernels were built under a lease; "
+    f"{nkeys - len(untouched)} of {nkeys} keys were asked for")
+if seconds >= 300 and not (over and caught): wrong("no lease was lost: this run says nothing about taking over")
 say(f"{sum(answers.values())} requests {answers}, slowest {slowest:.1f} s; this process was kept waiting {stalled:.0f} s by the machine; {len(faults)} faults; {njobs} jobs {kinds}; whole after {after:.1f} s")
 if problems or os.environ.get("KEEP"): say(f"{len(problems)} problems; logs are in {work}")
 else: shutil.rmtree(work)
