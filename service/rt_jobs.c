@@ -117,21 +117,37 @@ service_reply *rt_job(service_call *c)
     return service_local_job(c, &local) ? local : look(c);
 }
 
+/* How long a stream is wanted, in *seconds; -1: not said. */
+static service_reply *how_long(const service_call *c, int *seconds)
+{
+    char text[8];
+    int found = service_query(c->query, "seconds", text, sizeof text);
+    bool number = found > 0 && *text && strspn(text, "0123456789") == strlen(text) && strlen(text) < 6;
+    *seconds = number ? atoi(text) : -1;
+    if (!found || (number && *seconds <= 86400)) return NULL;
+    return service_problem(422, "invalid-request", "a query member has a value that cannot be used", "seconds", "seconds=0 to 86400");
+}
+
 service_reply *rt_job_events(service_call *c)
 {
     jobs_job j;
+    int seconds;
+    service_reply *problem = how_long(c, &seconds);
+    if (problem) return problem;
     enum jobs_status s = jobs_get(jobs_of(c), c->param, &j);
     if (s == JOBS_ERROR) return away();
     bool seen = s == JOBS_OK && service_may_see(c, j.key);
     if (s == JOBS_OK) jobs_job_free(&j);
     if (!seen) return none(c);
     int64_t since = service_last_event(c->last_event);
-    return service_stream_reply(c, c->param, since < 0 ? 0 : since);
+    return service_stream_reply(c, c->param, since < 0 ? 0 : since, seconds);
 }
 
 service_reply *rt_events(service_call *c)
 {
-    return service_stream_reply(c, "", service_last_event(c->last_event));
+    int seconds;
+    service_reply *problem = how_long(c, &seconds);
+    return problem ? problem : service_stream_reply(c, "", service_last_event(c->last_event), seconds);
 }
 
 static bool filter_of(service_call *c, jobs_filter *f, char text[5][80])

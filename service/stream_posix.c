@@ -29,7 +29,7 @@ typedef struct listener {
     service_stream *s;
     service_call who; /* app and who alone */
     char job[40];
-    int64_t seq, pinged;
+    int64_t seq, pinged, until; /* until: it ends then; -1: with its job, or never */
     struct MHD_Connection *connection;
     bool asleep, over;
     char *text;
@@ -144,7 +144,8 @@ static void wake(service_stream *s, bool news)
 {
     int64_t now = (int64_t)service_now_ms();
     for (listener *l = s->listeners; l; l = l->next) {
-        if (!l->asleep || (!news && !s->ended && now - l->pinged < PING_MS)) continue;
+        bool due = now - l->pinged >= PING_MS || (l->until >= 0 && now >= l->until);
+        if (!l->asleep || (!news && !s->ended && !due)) continue;
         l->asleep = false;
         http_resume(l->connection);
     }
@@ -346,6 +347,7 @@ static ssize_t give(void *state, uint64_t pos, char *to, size_t max)
         if (l->over) return MHD_CONTENT_READER_END_OF_STREAM;
         fill(l);
         if (l->n || l->seq != before) continue;
+        if (l->until >= 0 && now >= l->until) return MHD_CONTENT_READER_END_OF_STREAM;
         if (now - l->pinged >= PING_MS) {
             append(l, ": ping\n\n");
             l->pinged = now;
@@ -382,7 +384,7 @@ static void drop(void *state)
     free(l);
 }
 
-service_reply *service_stream_reply(service_call *c, const char *job, int64_t since)
+service_reply *service_stream_reply(service_call *c, const char *job, int64_t since, int seconds)
 {
     service_stream *s = c->app->stream;
     listener *l = calloc(1, sizeof *l);
@@ -392,6 +394,7 @@ service_reply *service_stream_reply(service_call *c, const char *job, int64_t si
     l->who.who = c->who;
     l->connection = c->connection;
     l->pinged = (int64_t)service_now_ms();
+    l->until = seconds < 0 ? -1 : l->pinged + (int64_t)seconds * 1000;
     snprintf(l->job, sizeof l->job, "%s", job);
     append(l, "retry: 1000\n\n");
     pthread_mutex_lock(&s->lock);

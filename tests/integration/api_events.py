@@ -57,6 +57,13 @@ try:
     check("resume", events(href + "/events", last=mine[0][0]) == mine[1:])
     check("resume of all", [e[0] for e in events("/v1/events", last=mine[0][0] - 1, until=lambda e: e[0] == mine[-1][0])][0] == mine[0][0])
     check("a stranger's number", events(href + "/events", last="x") == mine)
+    began = time.monotonic()
+    status, _, text = s.call("GET", "/v1/events?seconds=0", headers={"Last-Event-ID": str(mine[0][0] - 1)})
+    check("what there is already", status == 200 and text.count(b"\nid: ") >= len(mine) and time.monotonic() - began < 2, text)
+    status, _, text = s.call("GET", "/v1/events?seconds=2")
+    check("for two seconds", status == 200 and 1.5 < time.monotonic() - began < 8, (time.monotonic() - began, text))
+    for wrong in ("", "x", "-1", "86401", "100000", "1.5", "1&seconds=1"):
+        check("seconds=" + wrong, all(s.call("GET", at + "/events?seconds=" + wrong)[0] == 422 for at in ("/v1", href)))
     check("no such job", s.call("GET", "/v1/jobs/none")[0] == 404 and s.call("GET", "/v1/jobs/none/events")[0] == 404)
     listed = s.json("GET", "/v1/jobs?kind=compile&state=succeeded&limit=1")
     check("list", [j["id"] for j in listed["jobs"]] == [job["id"]] and listed["jobs"][0]["kernel"].endswith(job["key"]), listed)
