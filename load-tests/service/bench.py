@@ -114,12 +114,10 @@ def need(*programs):
     if missing: print("left out:", ", ".join(missing), "is not here", flush=True)
     return not missing
 
-# ---- the parts ----
-def reads():
-    if not need("nginx", "wrk"): return
-    s, _, kernel, blob = compiled()
+def nginx_with(s, paths):
+    """nginx that serves what the service answers at these paths, as files: its process and its port."""
     port = free_port()
-    for path in (kernel, blob):
+    for path in paths:
         os.makedirs(work + "/www" + os.path.dirname(path), exist_ok=True)
         with open(work + "/www" + path, "wb") as f: f.write(s.ask(path))
     with open(work + "/nginx.conf", "w") as f:
@@ -130,6 +128,13 @@ http {{ access_log off; sendfile on; tcp_nopush on; keepalive_requests 100000000
 server {{ listen 127.0.0.1:{port}; root {work}/www; }} }}""")
     nginx = start(["nginx", "-c", work + "/nginx.conf", "-p", work], stderr=subprocess.DEVNULL)
     time.sleep(0.5)
+    return nginx, port
+
+# ---- the parts ----
+def reads():
+    if not need("nginx", "wrk"): return
+    s, _, kernel, blob = compiled()
+    nginx, port = nginx_with(s, (kernel, blob))
     for name, path in ("kernel", kernel), ("artifact", blob):
         size = os.path.getsize(work + "/www" + path)
         for c in args.connections: compare(f"GET {name}, {size} bytes", "reads", path, c, [(s.process, s.port), (nginx, port)], "nginx")
@@ -151,20 +156,27 @@ def hits():
     end(s.process)
 
 def paced():
-    """Delays at half of the rate that closed-loop clients reached, from when a request was due."""
-    if not need("wrk"): return
-    s, _, kernel, _ = compiled()
+    """Delays at half of the rate that closed-loop clients reached, from when a request was due; beside them, in turns, those of nginx with a file at the same rate:
+    what the machine does to anyone."""
+    if not need("wrk", "nginx"): return
+    s, _, kernel, blob = compiled()
+    nginx, port = nginx_with(s, (kernel, blob))
     pace, body = build_tool("pace"), work + "/body.json"
     with open(body, "w") as f: f.write(BODY)
-    for name, key, method, path, script in ("GET kernel", "reads", ["GET", kernel], kernel, None), ("POST /compile, a hit", "hits", ["POST", "/v1/compile", body], "/v1/compile", post_script()):
+    for name, key, method, path, script in (("GET kernel", "reads", ["GET", kernel], kernel, None), ("GET artifact", "blobs", ["GET", blob], blob, None),
+                                            ("POST /compile, a hit", "hits", ["POST", "/v1/compile", body], "/v1/compile", post_script())):
         for c in args.connections:
             peak = peaks.get((key, c)) or statistics.median(wrk(s.port, path, c, script)[0] for _ in range(3))
-            got = []
+            got, beside = [], []
             for _ in range(args.rounds):
-                r = subprocess.run([*CLASS, pace, str(s.port), str(c), str(peak / 2), str(args.seconds), *method], capture_output=True, text=True)
-                if r.stdout: got.append([float(x) for x in r.stdout.split()])
+                for to, at, what in (got, s.port, method), (beside, port, ["GET", kernel if key == "hits" else path]):
+                    r = subprocess.run([*CLASS, pace, str(at), str(c), str(peak / 2), str(args.seconds), *what], capture_output=True, text=True)
+                    if r.stdout: to.append([float(x) for x in r.stdout.split()])
             rate, p50, p90, p99, p999, most = (statistics.median(x) for x in zip(*got))
-            row(f"{name} at half of the peak, {c} connections", f"{rate:.0f}/s: p50 {p50:.0f} us, p90 {p90:.0f}, p99 {p99:.0f}, p99.9 {p999:.0f}", "p99 < 3000 us", p99 < GOALS["paced"])
+            theirs = statistics.median(x[3] for x in beside)
+            row(f"{name} at half of the peak, {c} connections", f"{rate:.0f}/s: p50 {p50:.0f} us, p90 {p90:.0f}, p99 {p99:.0f}, p99.9 {p999:.0f}; nginx p99 {theirs:.0f}: "
+                f"{p99 / theirs:.2f}", "p99 < 3000 us", p99 < GOALS["paced"])
+    end(nginx)
     end(s.process)
 
 def redis():

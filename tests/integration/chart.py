@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """The chart and the compose file as what they become: templates rendered by a small reader of the part of Go's template language that they use, the results read as
 YAML and held against each other and against the program's settings. Not Helm itself, and no cluster. Usage: chart.py [BUILD]"""
-import glob, json, os, re, shutil, subprocess, sys
+import glob, json, os, re, shutil, subprocess, sys, tempfile
 import yaml
 sys.path.insert(0, os.path.dirname(__file__))
 from service import Checks
@@ -85,6 +85,23 @@ def settings():
     text = subprocess.run([build + "/kilnd", "--help"], capture_output=True, text=True).stdout
     return set(re.findall(r"--([a-z][a-z-]*)", text))
 
+def accepted(what, command, environment):
+    """The program itself reads the settings. Paths of secrets are paths of the container; a file of the same kind stands in for each."""
+    with tempfile.TemporaryDirectory() as folder:
+        key = folder + "/secret"
+        open(key, "w").write("k" * 32 + "\n")
+        command = [key if a.startswith(("/run/secrets/", "/etc/kiln/")) else a for a in command]
+        environment = {k: key if v.startswith(("/run/secrets/", "/etc/kiln/")) else v for k, v in environment.items()}
+        r = subprocess.run([build + "/kilnd", "--hwspecs", "hwspecs", "--data", folder, *command, "--check-config"], capture_output=True, text=True,
+                           env={"PATH": os.environ["PATH"], **environment})
+        check("--check-config of " + what, r.returncode == 0, r)
+        r = subprocess.run([build + "/kilnd", "--hwspecs", "hwspecs", "--data", folder, *command, "--check-config", "--no-such-flag"], capture_output=True, text=True)
+        check("and it does judge", r.returncode != 0, r)
+
+def worker_flags():
+    r = subprocess.run([build + "/kiln-worker", "run", "--help"], capture_output=True, text=True)
+    return set(re.findall(r"--([a-z][a-z-]*)", r.stdout + r.stderr))
+
 def judge(objects, tls):
     kinds = sorted(o["kind"] for o in objects)
     check("kinds", kinds == ["Deployment", "Deployment", "PodDisruptionBudget", "Service"], kinds)
@@ -103,6 +120,10 @@ def judge(objects, tls):
                   c["securityContext"]["readOnlyRootFilesystem"] and not c["securityContext"]["allowPrivilegeEscalation"], c["securityContext"])
             check("values of variables are text", all(isinstance(e.get("value", ""), str) for e in c["env"]), c["env"])
     pod, c = pods["kilnd"]
+    accepted("the chart", c["args"], {e["name"]: e.get("value", "redis://x:1" if "REDIS" in e["name"] else "postgresql://x/y") for e in c["env"]})
+    flags_of = {a[2:] for a in pods["worker"][1].get("args", []) if a.startswith("--")} | {e["name"][5:].lower().replace("_", "-") for e in pods["worker"][1]["env"]
+                                                                                         if e["name"].startswith("KILN_")}
+    check("the worker knows them", flags_of <= worker_flags(), (flags_of, worker_flags()))
     flags, known = [a[2:] for a in c["args"] if a.startswith("--")], settings()
     check("its flags are flags", set(flags) <= known, (flags, known))
     variables = {e["name"][5:].lower().replace("_", "-") for e in c["env"]}
@@ -134,6 +155,14 @@ compose = yaml.safe_load(open("docker-compose.yml"))["services"]
 check("parts of the fleet", sorted(compose) == ["kilnd", "postgres", "prometheus", "redis", "worker"] and compose["worker"]["deploy"]["replicas"] == 2, compose)
 check("only loopback is published", all(p.startswith("127.0.0.1:") for s in compose.values() for p in s.get("ports", [])), compose)
 check("compose flags", {a[2:] for a in compose["kilnd"]["command"] if a.startswith("--")} <= settings())
+accepted("compose", compose["kilnd"]["command"], compose["kilnd"]["environment"])
+check("compose's worker", {a[2:] for a in compose["worker"]["command"] if a.startswith("--")} <= worker_flags(), worker_flags())
+stages = open("Dockerfile").read()
+check("compose runs what the image has", all(f"/{p}" in stages or p in stages for p in ("kilnd", compose["worker"]["entrypoint"][0])), compose)
+wants = {n for s in compose.values() for n in s.get("secrets", [])} | {v.split(":")[0] for s in compose.values() for v in s.get("volumes", []) if v[0] not in "./"}
+text = yaml.safe_load(open("docker-compose.yml"))
+check("volumes and secrets are declared", wants <= set(text["volumes"]) | set(text["secrets"]), wants)
+check("files are there", all(os.path.exists(v.split(":")[0]) for s in compose.values() for v in s.get("volumes", []) if v.startswith("./")), compose)
 if shutil.which("docker-compose"):
     r = subprocess.run(["docker-compose", "-f", "docker-compose.yml", "config", "-q"], capture_output=True, text=True)
     check("docker-compose config", r.returncode == 0, r)
