@@ -55,8 +55,8 @@ int main(int argc, char **argv)
         cache_blob blob = {"", {bytes, n}};
         cache_digest(bytes, n, digests[b]);
         memcpy(blob.digest, digests[b], sizeof blob.digest);
-        int tries = 20; /* on a busy machine a command may take longer than the tier waits */
-        while (cache_tier_redis.put_blob(tier, &blob) != CACHE_OK)
+        int tries = 100; /* on a busy machine a command may take longer than the tier waits, which then leaves the server alone for a second */
+        for (; cache_tier_redis.put_blob(tier, &blob) != CACHE_OK; nanosleep(&(struct timespec){.tv_nsec = 100000000}, NULL))
             if (!tries--) return fprintf(stderr, "a put failed\n"), 1;
     }
     double began = now();
