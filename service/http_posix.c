@@ -124,8 +124,9 @@ static bool is_owner(struct MHD_Connection *con)
     return !getsockopt(at->connect_fd, SOL_SOCKET, SO_PEERCRED, &peer, &k) && (peer.uid == geteuid() || peer.uid == 0);
 }
 
-/* Queries are read here, from a copy (service_query). The library would make a structure of every member, in the connection's memory; where that ends it
- * leaves the client without an answer until the idle timeout. So it sees a query of one member: the bytes are its own buffer, before it parses them. */
+/* Queries are read here, from a copy (service_query). The library would make a structure of every member, in the connection's memory; where
+ * that ends it leaves the client without an answer until the idle timeout. So it sees a query of one member: the bytes are its own buffer,
+ * before it parses them. */
 void *service_http_begin(void *cls, const char *uri, struct MHD_Connection *con)
 {
     service_call *c = calloc(1, sizeof *c);
