@@ -1,4 +1,5 @@
-/* Timing kernels on a core of their own, and retuning: plain random search over the constructor's candidates, each verified before it is timed. */
+/* Timing kernels on a core of their own, and retuning: a search over the constructor's candidates, in the order of a ranking learned from
+ * those timed before, each verified before it is timed. */
 #include <cjson/cJSON.h>
 #include <fcntl.h>
 #include <pthread.h>
@@ -8,6 +9,7 @@
 #include <string.h>
 #include <sys/file.h>
 #include <unistd.h>
+#include "workers/arena.h"
 #include "workers/task.h"
 #include "workers/verify.h"
 
@@ -85,48 +87,42 @@ enum task_end task_measure(task *t)
 typedef struct search {
     task *t;
     kiln_candidates *found;
-    int order[KILN_MAX_CANDIDATES], at; /* the random walk, and how far it is */
+    double us[KILN_MAX_CANDIDATES]; /* as kiln_ask wants them */
+    int at;                         /* how many are done */
     uint64_t seed;
-    double incumbent_us, best_us;
+    double incumbent_us;
     int best; /* index in found, -1: the incumbent */
 } search;
-
-static void shuffle(search *s)
-{
-    for (int i = 0; i < s->found->n; i++) s->order[i] = i;
-    for (int i = s->found->n - 1; i > 0; i--) {
-        int k = (int)(verify_mix(s->seed + (uint64_t)i) % (uint64_t)(i + 1)), x = s->order[i];
-        s->order[i] = s->order[k];
-        s->order[k] = x;
-    }
-}
 
 /* A worker that dies loses the candidate it was at, nothing before. */
 static void resume(search *s)
 {
     cJSON *o = cJSON_Parse(s->t->job->checkpoint);
-    const cJSON *seed = cJSON_GetObjectItemCaseSensitive(o, "seed"), *at = cJSON_GetObjectItemCaseSensitive(o, "at");
-    const cJSON *best = cJSON_GetObjectItemCaseSensitive(o, "best"), *us = cJSON_GetObjectItemCaseSensitive(o, "best_us");
+    const cJSON *seed = cJSON_GetObjectItemCaseSensitive(o, "seed"), *us = cJSON_GetObjectItemCaseSensitive(o, "us"), *x;
     s->seed = 0;
     for (const char *p = s->t->job->id; *p; p++) s->seed = verify_mix(s->seed ^ (unsigned char)*p);
     s->seed &= (UINT64_C(1) << 52) - 1; /* a number that JSON keeps */
     s->best = -1;
-    if (cJSON_IsNumber(seed) && cJSON_IsNumber(at) && cJSON_IsNumber(best) && cJSON_IsNumber(us) && (uint64_t)seed->valuedouble == s->seed &&
-        at->valueint >= 0 && at->valueint <= s->found->n && best->valueint < s->found->n) {
-        s->at = at->valueint;
-        s->best = best->valueint < 0 ? -1 : best->valueint;
-        s->best_us = us->valuedouble;
+    bool ours = cJSON_IsNumber(seed) && (uint64_t)seed->valuedouble == s->seed && cJSON_GetArraySize(us) == s->found->n;
+    int i = 0;
+    if (!ours) us = NULL;
+    cJSON_ArrayForEach(x, us) {
+        s->us[i] = cJSON_IsNumber(x) ? x->valuedouble : 0;
+        s->at += s->us[i] != 0;
+        if (s->us[i] > 0 && (s->best < 0 || s->us[i] < s->us[s->best])) s->best = i;
+        i++;
     }
     cJSON_Delete(o);
 }
 
 static void report(search *s)
 {
-    char checkpoint[200], progress[300];
-    snprintf(checkpoint, sizeof checkpoint, "{\"seed\":%llu,\"at\":%d,\"best\":%d,\"best_us\":%.6g}", (unsigned long long)s->seed, s->at, s->best,
-             s->best_us);
+    char checkpoint[64 + 16 * KILN_MAX_CANDIDATES], progress[300];
+    int n = snprintf(checkpoint, sizeof checkpoint, "{\"seed\":%llu,\"us\":[", (unsigned long long)s->seed);
+    for (int i = 0; i < s->found->n; i++) n += snprintf(checkpoint + n, sizeof checkpoint - (size_t)n, "%s%.6g", i ? "," : "", s->us[i]);
+    snprintf(checkpoint + n, sizeof checkpoint - (size_t)n, "]}");
     snprintf(progress, sizeof progress, "{\"tried\":%d,\"of\":%d,\"incumbent_us\":%.4g,\"best_us\":%.4g}", s->at, s->found->n, s->incumbent_us,
-             s->best < 0 ? s->incumbent_us : s->best_us);
+             s->best < 0 ? s->incumbent_us : s->us[s->best]);
     keeper_note(s->t->keeper, s->t->lease, progress, checkpoint, 1);
 }
 
@@ -136,12 +132,14 @@ static void try_one(search *s, int index)
     build b;
     double us[3];
     worker_error e = {0};
+    s->us[index] = -1;
+    s->at++;
     if (build_open(&b, &s->t->order, &result)) {
         build_name(&b, s->found->c[index].trace);
         if (!build_failed_before(&b) && build_make(&b, s->found->c[index].trace) && b.record.verification != CACHE_FAILED &&
-            task_time(s->t, &b, RUNS, us, &e) && (s->best < 0 || us[0] < s->best_us)) {
-            s->best = index;
-            s->best_us = us[0];
+            task_time(s->t, &b, RUNS, us, &e) && us[0] > 0) {
+            s->us[index] = us[0];
+            if (s->best < 0 || us[0] < s->us[s->best]) s->best = index;
         }
     }
     build_close(&b);
@@ -178,7 +176,7 @@ static enum task_end decide(search *s, const build *incumbent, const cache_recor
     task *t = s->t;
     build_result result;
     build b;
-    double old_us = s->incumbent_us, new_us = s->best_us;
+    double old_us = s->incumbent_us, new_us = s->best < 0 ? 0 : s->us[s->best];
     enum task_end end = TASK_DONE;
     bool better = false;
     if (s->best >= 0 && build_open(&b, &t->order, &result)) {
@@ -196,13 +194,24 @@ static enum task_end decide(search *s, const build *incumbent, const cache_recor
     return end;
 }
 
-/* TASK_DONE: the walk or the budget is at its end. */
+/* The one to try next; -1: none is left. What ranks them takes memory of its own. */
+static int ask(search *s)
+{
+    kiln_arena *a = worker_arena(NULL);
+    kiln_diag d = {0};
+    int next = -1;
+    if (!a || kiln_ask(a, s->t->asked.request->program, s->t->asked.hw, s->found, s->us, verify_mix(s->seed + (uint64_t)s->at), &next, &d)) next = -1;
+    kiln_arena_close(a);
+    return next;
+}
+
+/* TASK_DONE: the candidates or the budget are at their end. */
 static enum task_end walk(search *s)
 {
     enum task_end end;
-    while (s->at < s->found->n) {
+    for (int next = ask(s); next >= 0; next = ask(s)) {
         if (task_must_stop(s->t, &end)) return end == TASK_STOPPED && keeper_todo(s->t->lease) == JOBS_SPENT ? TASK_DONE : end;
-        try_one(s, s->order[s->at++]);
+        try_one(s, next);
         report(s);
     }
     return TASK_DONE;
@@ -228,7 +237,6 @@ enum task_end task_retune(task *t)
     else {
         s.incumbent_us = us[0];
         resume(&s);
-        shuffle(&s);
         end = walk(&s);
         if (end == TASK_DONE) end = decide(&s, &old, r);
     }

@@ -190,6 +190,9 @@ kiln_status kn_map_check(const kn_maps *m, const kn_mapping *x, kiln_diag *d)
     for (int j = 0; j < m->intrin->naxes; j++)
         if (!x->loops[j] && !(m->idle >> j & 1)) return kn_fail(d, KILN_UNSUPPORTED, "no loop feeds %s", m->intrin->axes[j].name);
     uint32_t seen = 0;
+    bool several = false;
+    for (int j = 0; j < m->intrin->naxes; j++) several |= x->loops[j] && m->intrin->axes[j].extent > 1;
+    if (!several) return kn_fail(d, KILN_UNSUPPORTED, "no axis of more than one iteration is fed: a call would compute one term");
     for (int j = 0; j < m->intrin->naxes; j++) {
         for (int l = 0; l < m->stmt->naxes; l++) {
             if (!(x->loops[j] >> l & 1)) continue;

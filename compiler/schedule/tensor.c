@@ -95,12 +95,16 @@ static bool product(const kn_expr *e)
     return e->op == KN_OP_LOAD || (e->op == KN_OP_MUL && product(e->args[0]) && product(e->args[1]));
 }
 
-/* Iterations of reduce loop l that are not there must add nothing: operands are filled with zeros there, in every factor of a sum of products. */
+/* Iterations of reduce loop l that are not there must add nothing: operands are filled with zeros there, in every factor of a sum of products. One
+ * factor is enough among integers; of floats the other might be infinite. */
 static bool zeros_do(const kn_intrin *it, int l)
 {
-    bool all = it->red == KN_RED_SUM && product(it->s->body);
-    for (int o = 1; o < it->noperands; o++) all &= it->operand[o].loops >> l & 1;
-    return all;
+    bool all = true, some = false;
+    for (int o = 1; o < it->noperands; o++) {
+        bool has = it->operand[o].loops >> l & 1;
+        all &= has, some |= has;
+    }
+    return it->red == KN_RED_SUM && product(it->s->body) && (all || (some && !kn_is_float(it->operand[0].dtype)));
 }
 
 static bool tails(match *m)

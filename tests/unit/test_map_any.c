@@ -1,0 +1,228 @@
+/* Instructions that nobody shipped, and all that are shipped, on operators of any size: every mapping of a random instruction, written as a client's JSON,
+ * computes what the reference does, bit for bit. KILN_SEED, KILN_COUNT: another walk, a longer one. */
+#include "tests/arena.h"
+#include "intrin/map.h"
+#include "te/ref.h"
+#include "te/expr.h"
+#include "tests/unit/lprog_eval.c"
+#include "lower/lower.h"
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <cmocka.h>
+
+static uint64_t state_of_random;
+static int rnd(int n)
+{
+    state_of_random = state_of_random * 6364136223846793005u + 1442695040888963407u;
+    return (int)((state_of_random >> 33) % (uint64_t)n);
+}
+
+/* What the two factors and the result are. */
+static const struct { const char *a, *b, *d; } types[] = {
+    {"f16", "f16", "f32"}, {"u8", "i8", "i32"}, {"i8", "u8", "i32"}, {"f32", "f32", "f32"}, {"bf16", "bf16", "f32"}, {"f16", "f32", "f32"},
+    {"i8", "i8", "i32"}, {"bf16", "f16", "f32"}, {"f64", "f64", "f64"}, {"i16", "i8", "i32"},
+};
+enum { TYPES = sizeof types / sizeof *types };
+
+/* {h+k}: the sum of sizes n, c, f, h of 1 to 7, k of 1 to 3, s of 1 to 2, and of numbers; A and B: the factors' dtypes; %x%: x in the result's. */
+static const char *const operators[] = {
+    "in a: A[{h+f},{c+h}], b: B[{c+h},{n+k}]; y[M,N] +=! %a[M,K]% * %b[K,N]%",
+    "in a: A[{n},{h},{c}], b: B[{n},{f},{c}]; y[G,M,N] +=! %a[G,M,K]% * %b[G,N,K]%",
+    "in a: A[{h},{c}], b: B[{c}]; y[M] +=! %a[M,K]% * %b[K]%",
+    "in a: A[{n},{c},{h+k}], b: B[{f},{c},{k}]; y[N,F,P] +=! %a[N,C,P+R]% * %b[F,C,R]% where P in {h}",
+    "in a: A[{n},{c},{h},{h}], b: B[{f},{c},{k},{k}]; y[N,F,P,Q] +=! %pad(a,0)[N,C,P*{s}+R-1,Q+S-1]% * %b[F,C,R,S]% where P in {h}, Q in {h}",
+    "in a: A[1,{c},{h+k},{h+2}], b: B[{f},{c},{k},2]; y[N,F,P,Q] +=! %a[N,C,P+R,Q+S*2]% * %b[F,C,R,S]% where P in {h}, Q in {h}",
+    "in a: A[{n},2,{c},{h+k},{h+1}], b: B[2,{f},{c},{k},2]; y[N,G,F,P,Q] +=! %a[N,G,C,P+R,Q+S]% * %b[G,F,C,R,S]% where P in {h}, Q in {h}",
+    "in a: A[{n},{c},{h+k},{h+1}], b: B[{c},{k},2]; y[N,C,P,Q] +=! %a[N,C,P+R,Q+S]% * %b[C,R,S]% where P in {h}, Q in {h}",
+    "in a: A[1,{c},3,{h+k},{h+1}], b: B[{f},{c},2,{k},2]; y[N,F,D,P,Q] +=! %a[N,C,D+T,P+R,Q+S]% * %b[F,C,T,R,S]% where D in 2, P in {h}, Q in {h}",
+    "in a: A[{n},{c},{h+2},{h+2}], b: B[{c},{f},3,3]; y[N,F,P,Q] +=! %a[N,C,P+R,Q+S]% * %b[C,F,2-R,2-S]% where P in {h}, Q in {h}, R in 3, S in 3",
+    "in a: A[{n},{c},{h+1},{h+1}], b: B[{f},{c},2,2,{k}]; y[N,F,P,Q,J] +=! %a[N,C,P+R,Q+S]% * %b[F,C,R,S,J]% where P in {h}, Q in {h}",
+    "in a: A[{c},{h}], b: B[{h},{h}]; y[M,N] +=! %a[M,K]% * %b[K,N]%",
+    "in a: A[{h},{f}], b: B[{c}]; y[I,J,K] +=! %a[I,J]% * %b[K]%",
+    "in a: A[{h+f},{c}]; y[M] +=! %a[M,K]%",
+    "in a: A[{n},{c},{h+1},{h+k}]; y[N,C,P,Q] +=! %a[N,C,P+R,Q+S]% where P in {h}, Q in {h}, R in 2, S in {k}",
+};
+enum { OPERATORS = sizeof operators / sizeof *operators };
+
+static const char *put_cast(const char *p, const char *type, const char *d, char *out, size_t *n, size_t cap)
+{
+    const char *end = strchr(p + 1, '%');
+    int len = (int)(end - p - 1);
+    bool same = !strcmp(type, d);
+    *n += (size_t)snprintf(out + *n, cap - *n, same ? "%.*s" : "cast(%.*s,%s)", len, p + 1, d);
+    return end + 1;
+}
+
+static void operator_text(const char *form, int y, char *text, size_t cap)
+{
+    static const char letters[] = "ncfhks";
+    const int size[] = {1 + rnd(3), 1 + rnd(7), 1 + rnd(7), 1 + rnd(7), 1 + rnd(3), 1 + rnd(2)};
+    char out[500];
+    int casts = 0, sum;
+    size_t n = 0;
+    for (const char *p = form; *p;) { /* sizes */
+        if (*p != '{') {
+            out[n++] = *p++;
+            continue;
+        }
+        for (sum = 0; *p++ != '}';) sum += *p >= '0' && *p <= '9' ? *p - '0' : strchr(letters, *p) && *p ? size[strchr(letters, *p) - letters] : 0;
+        n += (size_t)sprintf(out + n, "%d", sum);
+    }
+    out[n] = 0, n = 0;
+    for (const char *p = out; *p;) { /* dtypes */
+        if (*p == '%') p = put_cast(p, casts++ ? types[y].b : types[y].a, types[y].d, text, &n, cap);
+        else if ((*p == 'A' || *p == 'B') && p[-1] == ' ') n += (size_t)sprintf(text + n, "%s", *p++ == 'A' ? types[y].a : types[y].b);
+        else text[n++] = *p++;
+    }
+    text[n] = 0;
+}
+
+static void put_index(char *out, const char *axes, int keep)
+{
+    char order[8] = "";
+    size_t n = 0;
+    for (const char *p = axes; *p; p++)
+        if (keep >> (p - axes) & 1) order[n++] = *p;
+    for (size_t i = n; i > 1; i--) { /* dimensions in any order */
+        size_t k = (size_t)rnd((int)i);
+        char c = order[i - 1];
+        order[i - 1] = order[k], order[k] = c;
+    }
+    for (size_t i = 0; i < n; i++) out += sprintf(out, "%s%c", i ? "," : "", order[i]);
+    *out = 0;
+}
+
+/* An instruction as a client would write it: up to three loops of results and two of sums, operands with any of them, of any order. */
+static void instruction_json(int y, char *out, size_t cap)
+{
+    static const char axes[] = "IJLRT";
+    char a[20], b[20], d[20], where[80] = "", text[200];
+    int spatial = rnd(4), sums = rnd(3), both = rnd(8), used = (1 << spatial) - 1, all = used | ((1 << sums) - 1) << 3;
+    bool unary = !rnd(6);
+    if (!all) all = used = 1, spatial = 1;
+    int ka = rnd(32) & all, kb = (all & ~ka) | (rnd(32) & all & (both ? ~0 : 0)) | (all & 24 & -(rnd(3) > 0));
+    if (rnd(3)) ka |= all & 24;
+    if (unary) ka = all;
+    put_index(a, axes, ka), put_index(b, axes, kb), put_index(d, axes, used);
+    for (int i = 0, n = 0; i < 5; i++)
+        if (all >> i & 1) n += sprintf(where + n, "%s%c in %d", n ? ", " : "", axes[i], 1 + rnd(rnd(4) ? 5 : 9));
+    bool ca = strcmp(types[y].a, types[y].d), cb = strcmp(types[y].b, types[y].d);
+    int n = sprintf(text, "d[%s] +=! %sa[%s]%s%s%s", d, ca ? "cast(" : "", a, ca ? "," : "", ca ? types[y].d : "", ca ? ")" : "");
+    if (!unary) n += sprintf(text + n, " * %sb[%s]%s%s%s", cb ? "cast(" : "", b, cb ? "," : "", cb ? types[y].d : "", cb ? ")" : "");
+    sprintf(text + n, " where %s", where);
+    snprintf(out, cap, "{\"name\": \"any\", \"compute\": \"%s\", \"dtypes\": \"d=%s a=%s%s%s\"}", text, types[y].d, types[y].a, unary ? "" : " b=",
+             unary ? "" : types[y].b);
+}
+
+/* The device of tests/data/units.json with this instruction alone. */
+static kn_hw *device_with(kiln_arena *a, const char *instruction)
+{
+    static const char member[] = "\"intrinsics\": [";
+    char json[16384];
+    kiln_diag d = {0};
+    kn_hw *hw = NULL;
+    FILE *f = fopen("tests/data/units.json", "rb");
+    assert_non_null(f);
+    size_t n = fread(json, 1, sizeof json - 1, f);
+    fclose(f);
+    json[n] = 0;
+    char *at = strstr(json, member);
+    assert_non_null(at);
+    at += sizeof member - 1;
+    snprintf(at, sizeof json - (size_t)(at - json), "%s]}", instruction);
+    if (kiln_hw_parse(a, (kiln_bytes){json, strlen(json)}, &hw, &d)) fail_msg("%s: %s %s", instruction, d.pointer, d.message);
+    return hw;
+}
+
+static int64_t elems(const kn_tensor *t)
+{
+    int64_t n = 1;
+    for (int i = 0; i < t->rank; i++) n *= t->shape[i];
+    return n;
+}
+
+/* Inputs are small integers, so that every order of summation gives the same. */
+static void arrays(kiln_arena *a, const kn_program *p, double **x)
+{
+    unsigned seed = 12345;
+    for (int i = 0; i < p->ntensors; i++) {
+        x[i] = kn_array(a, double, elems(&p->tensors[i]));
+        for (int64_t k = 0; k < elems(&p->tensors[i]) && i < p->ninputs; k++) {
+            seed = seed * 1103515245u + 12345u;
+            x[i][k] = (double)((int)(seed >> 16) % 7 - (p->tensors[i].dtype == KN_U8 ? 0 : 3));
+        }
+    }
+}
+
+typedef struct bench { kn_hw *hw; kn_program *p; double *want[KILN_MAX_TENSORS]; const char *about; } bench;
+
+static void compute(const bench *b, const char *trace)
+{
+    kiln_arena *a = kiln_arena_open(&(kiln_host){.mem = mem});
+    kiln_diag d = {0};
+    kn_tree *t;
+    kn_lprog *l;
+    double *got[KILN_MAX_TENSORS];
+    kiln_status s = kn_trace_apply(a, b->p, b->hw, (kiln_bytes){trace, strlen(trace)}, &t, &d);
+    if (s && strstr(d.message, "zeros cannot fill it") && kn_is_float(b->hw->intrins[0].parsed->operand[0].dtype)) { /* infinity times zero */
+        kiln_arena_close(a);
+        return;
+    }
+    if (s || kn_lower(a, t, b->hw, &l, &d) || kn_lprog_check(l, &d))
+        fail_msg("%s\n%s\n%s", d.message, b->about, trace);
+    arrays(a, t->program, got);
+    const char *bad = lprog_eval(l, got);
+    if (bad) fail_msg("%s\n%s\n%s", bad, b->about, trace);
+    int y = b->p->ninputs;
+    if (memcmp(got[y], b->want[y], sizeof(double) * (size_t)elems(&b->p->tensors[y]))) fail_msg("another result\n%s\n%s", b->about, trace);
+    kiln_arena_close(a);
+}
+
+/* Runs at most `most` of the mappings, those of any order of the operands; returns how many there are. */
+static int run_mappings(kiln_arena *a, const char *instruction, const char *text, int most)
+{
+    bench b = {.hw = device_with(a, instruction), .about = kn_format(a, "%s\n%s", instruction, text)};
+    kiln_diag d = {0};
+    kn_maps *list;
+    int n = 0;
+    if (kn_parse(a, (kiln_bytes){text, strlen(text)}, (kiln_bytes){0}, &b.p, &d)) fail_msg("%s: %s", text, d.message);
+    kiln_status s = kn_maps_of(a, b.p, 0, b.hw->intrins[0].parsed, &list, &d);
+    if (s == KILN_UNSUPPORTED) return 0;
+    if (s) fail_msg("%s: %s", b.about, d.message);
+    arrays(a, b.p, b.want);
+    assert_int_equal(kn_ref_all(a, b.p, b.want, &d), KILN_OK);
+    for (const kn_maps *m = list; m; m = m->turned)
+        for (int i = 0; i < m->nmaps; i++) {
+            if (kn_map_check(m, &m->maps[i], &d)) continue;
+            if (n++ && rnd(m->nmaps) >= most) continue;
+            compute(&b, kn_format(a, "map y %s %s", b.hw->intrins[0].name, kn_map_word(a, m, &m->maps[i])));
+        }
+    return n;
+}
+
+static void any_instruction_computes(void **state)
+{
+    (void)state;
+    const char *seed = getenv("KILN_SEED"), *count = getenv("KILN_COUNT");
+    int most = count ? atoi(count) : 20, mapped = 0;
+    for (int i = 0; i < most; i++) {
+        kiln_arena *a = kiln_arena_open(&(kiln_host){.mem = mem});
+        char instruction[500], text[500];
+        state_of_random = ((uint64_t)(seed ? atoi(seed) : 1) << 32) + (uint64_t)i * 2654435761u;
+        rnd(2);
+        int y = rnd(TYPES);
+        instruction_json(y, instruction, sizeof instruction);
+        operator_text(operators[rnd(OPERATORS)], y, text, sizeof text);
+        mapped += run_mappings(a, instruction, text, 3) > 0;
+        kiln_arena_close(a);
+    }
+    print_message("%d of %d pairs of an instruction and an operator have mappings\n", mapped, most);
+    assert_true(mapped > most / 10);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = { cmocka_unit_test(any_instruction_computes) };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
