@@ -30,7 +30,7 @@ TESTS = $(patsubst tests/unit/%.c,$(BIN)/tests/%,$(wildcard tests/unit/test_*.c)
 CLIENT_SO = $(BIN)/libkiln-client.so
 CLIENT_OBJ = $(call obj,$(wildcard api/client/*.c) api/cli/pool_posix.c)
 
-.PHONY: tensor-units models bench-models crash-sweep client install-client onnx-models torch-backend chaos onnx-nodes emu-mutants emu-grid bench-kernels prop-schedules operators kill9 fuzz-lib run-unit build run check demo lint fmt asan ubsan tsan fuzz-smoke bench roller-golden gpu-model gpu-sweep amos-golden amos-rank setup tests clean
+.PHONY: any-instruction tensor-units models bench-models crash-sweep client install-client onnx-models torch-backend chaos onnx-nodes emu-mutants emu-grid bench-kernels prop-schedules operators kill9 fuzz-lib run-unit build run check demo lint fmt asan ubsan tsan fuzz-smoke bench roller-golden gpu-model gpu-sweep amos-golden amos-rank setup tests clean
 build: $(LIB_A) $(CLIENT_SO) $(BIN)/kilnd $(BIN)/kiln-worker $(BIN)/kiln $(BIN)/kiln-gpu-run
 
 setup:
@@ -168,6 +168,10 @@ gpu-bundle: build
 
 prop-schedules: $(BIN)/tests/test_prop_schedules
 	@KILN_SEED=$(or $(SEED),1) KILN_COUNT=$(or $(COUNT),10000) $<
+
+# Random instructions as a client would write them, on random operators: their mappings run and compared (SEED, COUNT).
+any-instruction: $(BIN)/tests/test_map_any
+	@KILN_SEED=$(or $(SEED),1) KILN_COUNT=$(or $(COUNT),1000) $<
 
 # Which operators run on a GPU's tensor unit, and why not; every one of them (EVERY=n: every n-th, 0: none) is run in the emulator.
 tensor-units: $(BIN)/tensor-units
