@@ -153,7 +153,7 @@ kiln_status kiln_construct(kiln_arena *a, const kiln_program *p, const kiln_hw *
                            kiln_candidates **out, kiln_diag *d);
 /* What a request asks for: its own trace as the only candidate (errors at "/trace", with the line), else k of its policy. */
 kiln_status kiln_construct_request(kiln_arena *a, const kiln_request *r, const kiln_hw *hw, int k, kiln_candidates **out, kiln_diag *d);
-/* Which candidate a search should measure next. us: what each has taken, 0: not measured yet, negative: it failed. The first ones in their order, then
+/* Which candidate a search should measure next. us: what each took, 0: not measured yet, negative: it failed. The first ones in their order, then
  * by what a model learns from those that are measured, some by `draw`, which the caller draws by chance. *next -1: none is left. */
 kiln_status kiln_ask(kiln_arena *a, const kiln_program *p, const kiln_hw *hw, const kiln_candidates *c, const double *us, uint64_t draw, int *next,
                      kiln_diag *d);

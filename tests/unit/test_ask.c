@@ -38,7 +38,8 @@ static void finds_what_the_model_hides(void **state)
     (void)state;
     static const struct { const char *hw, *text, *inputs; } cases[] = {
         {"x86-64-avx512", "c[M,N] +=! a[M,K]*b[K,N]", "a=f32:300x256&b=f32:256x300"},
-        {"x86-64-vnni", "y[N,F,P,Q] +=! cast(pad(x,0)[N,C,P+R-1,Q+S-1],i32)*cast(w[F,C,R,S],i32) where P in 28, Q in 28", "x=u8:1x64x28x28&w=i8:64x64x3x3"},
+        {"x86-64-vnni", "y[N,F,P,Q] +=! cast(pad(x,0)[N,C,P+R-1,Q+S-1],i32)*cast(w[F,C,R,S],i32) where P in 28, Q in 28",
+         "x=u8:1x64x28x28&w=i8:64x64x3x3"},
         {"nvidia-a100", "c[M,N] +=! cast(a[M,K],f32)*cast(b[K,N],f32)", "a=f16:300x256&b=f16:256x300"},
     };
     int asked = 0, all = 0;

@@ -1,5 +1,5 @@
-/* Instructions that nobody shipped, and all that are shipped, on operators of any size: every mapping of a random instruction, written as a client's JSON,
- * computes what the reference does, bit for bit. KILN_SEED, KILN_COUNT: another walk, a longer one. */
+/* Instructions that nobody shipped, on operators of any size: the mappings of a random instruction, written as a client's JSON, compute what the
+ * reference does, bit for bit. KILN_SEED, KILN_COUNT: another walk, a longer one. */
 #include "tests/arena.h"
 #include "intrin/map.h"
 #include "te/ref.h"
