@@ -1,6 +1,7 @@
-/* Instructions that nobody shipped, on operators of any size: the mappings of a random instruction, written as a client's JSON, compute what the
- * reference does, bit for bit. KILN_SEED, KILN_COUNT: another walk, a longer one. */
+/* Instructions that nobody shipped, and all that are, on operators of any size: the mappings of a random instruction, written as a client's JSON,
+ * compute what the reference does, bit for bit. KILN_SEED, KILN_COUNT: another walk, a longer one. */
 #include "tests/arena.h"
+#include "tests/unit/device.h"
 #include "intrin/map.h"
 #include "te/ref.h"
 #include "te/expr.h"
@@ -19,7 +20,8 @@ static int rnd(int n)
 }
 
 /* What the two factors and the result are. */
-static const struct { const char *a, *b, *d; } types[] = {
+typedef struct kinds { const char *a, *b, *d; } kinds;
+static const kinds types[] = {
     {"f16", "f16", "f32"}, {"u8", "i8", "i32"}, {"i8", "u8", "i32"}, {"f32", "f32", "f32"}, {"bf16", "bf16", "f32"}, {"f16", "f32", "f32"},
     {"i8", "i8", "i32"}, {"bf16", "f16", "f32"}, {"f64", "f64", "f64"}, {"i16", "i8", "i32"},
 };
@@ -54,7 +56,7 @@ static const char *put_cast(const char *p, const char *type, const char *d, char
     return end + 1;
 }
 
-static void operator_text(const char *form, int y, char *text, size_t cap)
+static void operator_text(const char *form, const kinds *y, char *text, size_t cap)
 {
     static const char letters[] = "ncfhks";
     const int size[] = {1 + rnd(3), 1 + rnd(7), 1 + rnd(7), 1 + rnd(7), 1 + rnd(3), 1 + rnd(2)};
@@ -71,8 +73,8 @@ static void operator_text(const char *form, int y, char *text, size_t cap)
     }
     out[n] = 0, n = 0;
     for (const char *p = out; *p;) { /* dtypes */
-        if (*p == '%') p = put_cast(p, casts++ ? types[y].b : types[y].a, types[y].d, text, &n, cap);
-        else if ((*p == 'A' || *p == 'B') && p[-1] == ' ') n += (size_t)sprintf(text + n, "%s", *p++ == 'A' ? types[y].a : types[y].b);
+        if (*p == '%') p = put_cast(p, casts++ ? y->b : y->a, y->d, text, &n, cap);
+        else if ((*p == 'A' || *p == 'B') && p[-1] == ' ') n += (size_t)sprintf(text + n, "%s", *p++ == 'A' ? y->a : y->b);
         else text[n++] = *p++;
     }
     text[n] = 0;
@@ -213,7 +215,7 @@ static void any_instruction_computes(void **state)
         rnd(2);
         int y = rnd(TYPES);
         instruction_json(y, instruction, sizeof instruction);
-        operator_text(operators[rnd(OPERATORS)], y, text, sizeof text);
+        operator_text(operators[rnd(OPERATORS)], &types[y], text, sizeof text);
         mapped += run_mappings(a, instruction, text, 3) > 0;
         kiln_arena_close(a);
     }
@@ -221,8 +223,45 @@ static void any_instruction_computes(void **state)
     assert_true(mapped > most / 10);
 }
 
+/* Every instruction of every shipped device, emulated: products, and convolutions where a call is small enough to be interpreted many times; wgmma's
+ * large ones with KILN_COUNT. */
+static void shipped_instructions_compute(void **state)
+{
+    (void)state;
+    static const char *const ids[] = {"x86-64-avx2", "x86-64-vnni", "x86-64-amx", "nvidia-h200", "arm-neoverse-n1",
+                                      "arm-mali-g76", "huawei-ascend910", "amos-units"};
+    static const int forms[] = {0, 1, 4, 8, 10};
+    enum { TINY = 512, SMALL = 4096 };
+    bool full = getenv("KILN_COUNT") != NULL;
+    int seen = 0, ran = 0;
+    state_of_random = 99;
+    for (size_t i = 0; i < sizeof ids / sizeof *ids; i++) {
+        kiln_arena *a = kiln_arena_open(&(kiln_host){.mem = mem});
+        const kn_hw *hw = device(a, ids[i]);
+        for (int k = 0; k < hw->nintrins; k++) {
+            const kn_hw_intrin *spec = &hw->intrins[k];
+            const kn_intrin *it = spec->parsed;
+            if (it->noperands != 3 || spec->significand_bits) continue; /* fewer bits than f32 are for products in parts */
+            if (it->points > SMALL && !full) continue;
+            const kinds y = {kn_dtype_text(it->operand[1].dtype), kn_dtype_text(it->operand[2].dtype), kn_dtype_text(it->operand[0].dtype)};
+            const char *json = kn_format(a, "{\"name\": \"%s\", \"compute\": \"%s\", \"dtypes\": \"%s\"}", spec->name, spec->compute, spec->dtypes);
+            int n = 0;
+            for (int f = 0; f < (full || !n ? 5 : it->points > TINY ? 1 : 3); f++) {
+                char text[500];
+                operator_text(operators[forms[f]], &y, text, sizeof text);
+                n += run_mappings(a, json, text, full && it->points <= SMALL ? 1000 : 1);
+            }
+            if (!n) print_message("# no mapping of %s %s\n", ids[i], spec->name);
+            seen++, ran += n > 0;
+        }
+        kiln_arena_close(a);
+    }
+    print_message("%d of %d shipped instructions run through mappings\n", ran, seen);
+    assert_int_equal(ran, seen);
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = { cmocka_unit_test(any_instruction_computes) };
+    const struct CMUnitTest tests[] = { cmocka_unit_test(shipped_instructions_compute), cmocka_unit_test(any_instruction_computes) };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
