@@ -92,6 +92,9 @@ status, _, text = s.call("GET", "/livez", headers={"X-Long": "x" * 6200})
 check("431", status == 431 and b"header_bytes" in text, (status, text))
 status, _, text = s.call("GET", "/v1/jobs?x=" + "x" * 4100)
 check("414", status == 414 and b"uri_bytes" in text, (status, text))
+# A query of many members costs the connection's memory nothing, and its last one is read.
+many = "&".join(f"k{i}=v" for i in range(300))
+check("300 members", s.call("GET", "/v1/kernels?" + many, timeout=10)[0] == 200 and s.call("GET", f"/v1/kernels?{many}&limit=0", timeout=10)[0] == 422)
 with dial(s) as x:
     x.sendall(ASK[:-2] + b"X-Long: " + b"x" * 30000 + b"\r\n\r\n")
     check("far too long", x.recv(4096)[9:12] in (b"431", b"413"))
