@@ -49,7 +49,7 @@ typedef struct cache_record {
 
 typedef struct cache_blob { char digest[65]; kiln_bytes bytes; } cache_blob; /* digest may be "" on put: computed */
 
-enum cache_status { CACHE_OK, CACHE_MISS, CACHE_IMPOSSIBLE, CACHE_QUARANTINED, CACHE_ERROR };
+enum cache_status { CACHE_OK, CACHE_MISS, CACHE_IMPOSSIBLE, CACHE_QUARANTINED, CACHE_ERROR, CACHE_FULL };
 typedef struct cache_error { char message[256]; } cache_error;
 
 /* Opens all tiers; creates and migrates the store. NULL with *e filled when the embedded store cannot be used. */
@@ -69,8 +69,10 @@ int cache_list(cache *c, const char *target, const char *cursor, int limit, cach
 
 /* Appends a version with its artifacts in one transaction: after a crash all of it is there or none. Fills version, created_ms (when 0) and
  * artifact digests: blobs[i] are the bytes of r->artifacts[i]; artifacts beyond nblobs name digests stored before. CACHE_ERROR: bad arguments.
- * stored=false in the return through *stored when no durable tier took it (still served from memory). */
+ * stored=false in the return through *stored when no durable tier took it (still served from memory). CACHE_FULL: no store has room on its disk, and
+ * nothing was written. */
 enum cache_status cache_put(cache *c, cache_record *r, const cache_blob *blobs, int nblobs, bool *stored);
+bool cache_is_full(const cache *c); /* a put was refused so within the last second, and none went through since */
 /* Appends a verdict; CACHE_FAILED quarantines the version. */
 enum cache_status cache_verdict(cache *c, const char *key, int64_t version, enum cache_verification v, const char *verdict_json);
 /* "Impossible" is cached (with the compiler's fingerprint), "timed out" is not. problem: the JSON answer to repeat.

@@ -11,7 +11,7 @@ static const tier_ops *const table[] = {
 #include "cache/tiers.def"
 #undef X
 };
-enum { TIERS = sizeof table / sizeof *table, STRIPES = 64, DENIED_MAX = 256, REFUSED_MAX = 16 };
+enum { TIERS = sizeof table / sizeof *table, STRIPES = 64, DENIED_MAX = 256, REFUSED_MAX = 16, FULL_MS = 1000 };
 
 /* A fill of a copy races with a write of the same key: it is done only when no write came in between, which the epoch tells. */
 typedef struct stripe { pthread_mutex_t lock; uint64_t epoch; } stripe;
@@ -26,6 +26,7 @@ struct cache {
     cache_seals seals;
     cache_flights *flights;
     atomic_ullong generation;
+    atomic_llong full_until;      /* by the monotonic clock */
     atomic_llong ahead;           /* of the truth's clock before this machine's monotonic one; 0: not known */
     stripe stripes[STRIPES];
     /* Versions that failed while no store could write it down: not served by this process at least. */
@@ -339,12 +340,14 @@ enum cache_status cache_put(cache *c, cache_record *r, const cache_blob *blobs, 
     if (!seal(r, sealed, nblobs)) return CACHE_ERROR;
     r->version = 0;
     char *text = NULL;
-    bool signs = !r->statement.n && c->seals.sign && c->seals.sign(c->seals.user, r, &text);
+    bool full = false, signs = !r->statement.n && c->seals.sign && c->seals.sign(c->seals.user, r, &text);
     for (int i = 0; i < c->n; i++) { /* the first store that takes it assigns the version */
         cache_tier *t = c->writes[i];
         bool ok = true;
         if (t->ops->kind == TIER_STORE) {
-            ok = t->ops->put(t, r, sealed, nblobs) == CACHE_OK;
+            enum cache_status put = t->ops->put(t, r, sealed, nblobs);
+            ok = put == CACHE_OK;
+            full |= put == CACHE_FULL;
             *stored |= ok;
             if (ok && t == c->keeper && r->version >= CACHE_PROVISIONAL) cache_replay_wake(c->replay);
         } else
@@ -353,8 +356,9 @@ enum cache_status cache_put(cache *c, cache_record *r, const cache_blob *blobs, 
         else COUNT(t, write_error);
     }
     enum cache_status st = CACHE_OK;
-    if (!*stored) st = put_copies_only(c, r);
+    if (!*stored) st = full ? CACHE_FULL : put_copies_only(c, r);
     else written(c, r->key);
+    atomic_store(&c->full_until, !*stored && full ? cache_mono_ms() + FULL_MS : 0);
     if (st == CACHE_OK) cache_flights_stored(c->flights, r->key);
     if (signs) { /* the text is the caller's no longer than this call */
         r->statement = (kiln_bytes){0};
@@ -363,6 +367,8 @@ enum cache_status cache_put(cache *c, cache_record *r, const cache_blob *blobs, 
     }
     return st;
 }
+
+bool cache_is_full(const cache *c) { return atomic_load(&((cache *)(uintptr_t)c)->full_until) > cache_mono_ms(); }
 
 /* The verdict is kept for a truth that could not take it, and counts in the keeper at once. */
 static enum cache_status owe_verdict(cache *c, const char *key, int64_t version, enum cache_verification v, const char *json)

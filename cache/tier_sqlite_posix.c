@@ -1,4 +1,5 @@
 /* The embedded tier: append-only records and verdicts, artifacts by digest, in one SQLite database; a put is one transaction. */
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -114,6 +115,12 @@ static bool insert_all(sqlite_tier *t, sqlite_conn *c, cache_record *r, const ca
     return !fresh || note(t, c, "kernel", r->key, r->version, data);
 }
 
+/* The file of shared memory beside the log cannot grow either then: that is an error of input and output to SQLite. */
+static bool no_room(sqlite3 *db)
+{
+    return (sqlite3_errcode(db) & 0xff) == SQLITE_FULL || ((sqlite3_errcode(db) & 0xff) == SQLITE_IOERR && sqlite3_system_errno(db) == ENOSPC);
+}
+
 static enum cache_status db_put(cache_tier *t, cache_record *r, const cache_blob *blobs, int nblobs)
 {
     kiln_bytes body;
@@ -122,15 +129,16 @@ static enum cache_status db_put(cache_tier *t, cache_record *r, const cache_blob
     body.p = bytes;
     int64_t version = r->version;
     sqlite_conn *c = cache_sqlite_writer(of(t));
-    bool ok = cache_sqlite_run(cache_sqlite_bind(c, SQL_BEGIN, ""));
+    bool ok = cache_sqlite_run(cache_sqlite_bind(c, SQL_BEGIN, "")), full = !ok && no_room(c->db);
     if (ok) {
         ok = insert_all(of(t), c, r, blobs, nblobs, &body) && cache_sqlite_run(cache_sqlite_bind(c, SQL_COMMIT, ""));
+        full = !ok && no_room(c->db);
         if (!ok) cache_sqlite_run(cache_sqlite_bind(c, SQL_ROLLBACK, ""));
     }
     cache_sqlite_done(c);
     free(bytes);
     if (!ok) r->version = version;
-    return ok ? CACHE_OK : CACHE_ERROR;
+    return ok ? CACHE_OK : full ? CACHE_FULL : CACHE_ERROR;
 }
 
 /* Ends one statement that writes and gives the connection back. CACHE_MISS: it changed nothing. */

@@ -223,8 +223,10 @@ void service_compile_job(void *arg)
         after(app, job, pending);
         return;
     }
-    if (!service_fleet_room(app->fleet, job->tenant)) {
-        problem = service_problem(507, "store-full", "the store is full", "nothing in it may go: all of it is in use, or of others", NULL);
+    bool room = service_fleet_room(app->fleet, job->tenant);
+    if (!room || cache_is_full(app->cache)) {
+        problem = service_problem(507, "store-full", "the store is full", room ? "its disk has no room for another kernel"
+                                                                               : "nothing in it may go: all of it is in use, or of others", NULL);
         end_with(job, problem);
         return;
     }

@@ -76,5 +76,6 @@ service_reply *graph_link(service_app *app, const service_graph_ask *a, const ki
     enum cache_status s = cache_put(app->cache, &r, blobs, r.nartifacts, &stored);
     free(weights);
     free(so.p);
+    if (s == CACHE_FULL) return service_problem(507, "store-full", "the store is full", "its disk has no room for the model", NULL);
     return s == CACHE_OK ? NULL : service_problem(503, "store-unavailable", "the model could not be stored", NULL, NULL);
 }

@@ -274,7 +274,7 @@ static char *made_elsewhere(const cache_record *r, const char *bundle)
     return text;
 }
 
-/* One record with all its artifacts: 1 stored, 0 known already, -1 not what the manifest says, -2 not stored. */
+/* One record with all its artifacts: 1 stored, 0 known already, -1 not what the manifest says, -2 not stored, -3 no room. */
 static int take_record(service_call *c, const reader *b, const cJSON *line, const char *bundle)
 {
     const char *file = cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(line, "file"));
@@ -311,7 +311,8 @@ static int take_record(service_call *c, const reader *b, const cJSON *line, cons
         r->statement = (kiln_bytes){0};
         *r->signer = *r->seal = 0;
         if (made) r->made = (kiln_bytes){made, strlen(made)};
-        if (cache_put(c->app->cache, r, blobs, r->nartifacts, &stored) != CACHE_OK || !stored) result = -2;
+        enum cache_status put = cache_put(c->app->cache, r, blobs, r->nartifacts, &stored);
+        if (put != CACHE_OK || !stored) result = put == CACHE_FULL ? -3 : -2;
         r->made = (kiln_bytes){0};
         free(made);
     }
@@ -342,18 +343,19 @@ service_reply *rt_import(service_call *c)
     if (!bad && !(signer && service_signed(c->app->signer, signer, (const uint8_t *)sig->p, text->p, text->n)))
         bad = wrong("signature-invalid", "the signature does not hold, or nobody here trusts its key");
     if (!bad && (!kind || strcmp(kind, format) || !cJSON_IsArray(records))) bad = wrong("invalid-bundle", "its manifest is of another format");
-    int counts[4] = {0};
-    for (const cJSON *e = bad ? NULL : records->child; e; e = e->next) counts[take_record(c, &b, e, signer) + 2]++;
+    int counts[5] = {0};
+    for (const cJSON *e = bad ? NULL : records->child; e && !counts[0]; e = e->next) counts[take_record(c, &b, e, signer) + 3]++;
     close_reader(&b);
     if (!bad) service_audit(c, "import", signer, NULL);
     cJSON_Delete(m);
     if (bad) return bad;
-    if (counts[0]) return service_problem(503, "store-unavailable", "not every kernel could be stored", NULL,
-                               "import it again: what is there is passed over");
-    if (counts[1] && !counts[2] && !counts[3]) return wrong("invalid-bundle", "no record is what the manifest says");
+    static const char again[] = "import it again: what is there is passed over";
+    if (counts[0]) return service_problem(507, "store-full", "the store is full", "its disk has no room for all of the bundle", again);
+    if (counts[1]) return service_problem(503, "store-unavailable", "not every kernel could be stored", NULL, again);
+    if (counts[2] && !counts[3] && !counts[4]) return wrong("invalid-bundle", "no record is what the manifest says");
     cJSON *o = cJSON_CreateObject();
-    cJSON_AddNumberToObject(o, "imported", counts[3]);
-    cJSON_AddNumberToObject(o, "known", counts[2]);
-    cJSON_AddNumberToObject(o, "refused", counts[1]);
+    cJSON_AddNumberToObject(o, "imported", counts[4]);
+    cJSON_AddNumberToObject(o, "known", counts[3]);
+    cJSON_AddNumberToObject(o, "refused", counts[2]);
     return service_reply_json(200, o);
 }

@@ -327,6 +327,8 @@ bool build_store(build *b, const char *origin, double predicted_us, double measu
     enum cache_status st = cache_put(o->cache, r, blobs, r->nartifacts, &b->result->stored);
     r->made = (kiln_bytes){0};
     free(facts);
+    if (st == CACHE_FULL)
+        return fail(b, 507, "store-full", "the store is full", "its disk has no room for the kernel; nothing of it was kept");
     if (st != CACHE_OK)
         return fail(b, 503, "store-unavailable", "the kernel could not be stored", "");
     b->result->version = r->version;

@@ -35,7 +35,7 @@ enum task_end task_end_of(task *t, const build_result *r)
                       r->diag.pointer, r->diag.hint);
         return TASK_FAILED;
     }
-    bool trouble = r->http == 503 || r->http == 504; /* of this machine: another may do better */
+    bool trouble = r->http == 503 || r->http == 504 || r->http == 507; /* of this machine: another may do better */
     write_problem(t, r->http, r->slug, r->title, r->detail, "", "");
     return trouble ? TASK_RETRY : TASK_FAILED;
 }

@@ -1,7 +1,7 @@
 """A full disk under the store: compiles answer 507, nothing is torn, what is there is served on, also after kill -9 and a start on the full disk; when there
 is room again kernels are stored again. The same for a PostgreSQL whose tables have no room: nobody sees it, and the kernels go there later.
 Needs a small file system of its own: by mount, else in a user namespace. usage: full_store.py BUILD; PostgreSQL from KILN_TEST_PG."""
-import hashlib, json, os, signal, sqlite3, subprocess, sys, tempfile, time
+import hashlib, json, os, shutil, signal, sqlite3, subprocess, sys, tempfile, time
 sys.path.insert(0, os.path.dirname(__file__))
 from service import Checks, Service, matmul
 
@@ -12,6 +12,7 @@ if os.geteuid() and not os.environ.get("KILN_INSIDE"):
         sys.exit(77)
     os.execvpe("unshare", ["unshare", "-Urm", sys.executable, *sys.argv], {**os.environ, "KILN_INSIDE": "1"})
 check = Checks()
+logs = tempfile.mkdtemp(prefix="kiln-test.")
 mounted = []
 
 def small(mib):
@@ -24,7 +25,7 @@ def small(mib):
     return d
 
 def fill(d, leave):
-    """Takes all of the room but so many bytes; the lines of the log of a service there need some too."""
+    """Takes all of the room but so many bytes."""
     with open(d + "/ballast", "ab") as f:
         while (room := os.statvfs(d).f_bavail * os.statvfs(d).f_frsize - leave) > 0:
             f.write(bytes(min(room, 1 << 16)))
@@ -44,7 +45,7 @@ s, databases = None, []
 pg = os.environ.get("KILN_TEST_PG")
 try:
     d = small(8)
-    s = Service(build, "--memory-mib", "1", data=d, environ={"TMPDIR": "/tmp"})
+    s = Service(build, "--memory-mib", "1", data=d, environ={"TMPDIR": "/tmp"}, logs=logs)
     kernels = {}
     for n in range(3):
         made = json.loads(ask(s, 30 + n)[2])
@@ -61,7 +62,7 @@ try:
     whole(s, kernels, "full")
     s.process.send_signal(signal.SIGKILL)
     s.process.wait()
-    s = Service(build, "--memory-mib", "1", data=d, environ={"TMPDIR": "/tmp"})
+    s = Service(build, "--memory-mib", "1", data=d, environ={"TMPDIR": "/tmp"}, logs=logs)
     whole(s, kernels, "after kill -9, still full")
     os.unlink(d + "/ballast")
     time.sleep(1.1)
@@ -74,7 +75,7 @@ try:
     check("the database is sound", db.execute("PRAGMA integrity_check").fetchone()[0] == "ok" and not [x for x in os.listdir(d) if "corrupt" in x], os.listdir(d))
     db.close()
     # A bundle that does not fit, and the rest of it later: it is signed by the service of this store.
-    s = Service(build, "--memory-mib", "1", data=d, environ={"TMPDIR": "/tmp"})
+    s = Service(build, "--memory-mib", "1", data=d, environ={"TMPDIR": "/tmp"}, logs=logs)
     while ask(s, len(kernels) + 400)[0] != 507 and len(kernels) < 60:
         made = json.loads(ask(s, len(kernels) + 400)[2])
         kernels[made["key"]] = made
@@ -82,14 +83,14 @@ try:
     with open("/tmp/kiln-trusted.%d" % os.getpid(), "w") as f: f.write(s.json("GET", "/version")["signer"])
     s.stop()
     e = small(3)
-    s = Service(build, "--trusted-keys", f.name, data=e, environ={"TMPDIR": "/tmp"})
+    s = Service(build, "--trusted-keys", f.name, data=e, environ={"TMPDIR": "/tmp"}, logs=logs)
     fill(e, 1 << 18)
     r = s.call("POST", "/v1/imports", bundle[2], headers=media)
     check("an import that does not fit", r[0] == 507, r)
     os.unlink(e + "/ballast")
     subprocess.run(["mount", "-o", "remount,size=64m", e], check=True)
     r = s.json("POST", "/v1/imports", bundle[2], headers=media)
-    check("fits later", r.get("imported", 0) + r.get("known", 0) == len(kernels) and r["refused"] == 0, (r, len(kernels)))
+    check("fits later", r.get("imported", 0) + r.get("known", 0) >= len(kernels) and r["refused"] == 0, (r, len(kernels)))
     whole(s, kernels, "imported")
     s.stop()
     os.unlink(f.name)
@@ -105,7 +106,7 @@ try:
         databases.append(name)
         url = pg.rsplit("/", 1)[0] + "/" + name
         count = lambda: int(subprocess.run(["psql", "-qAtX", url, "-c", "SELECT count(DISTINCT key) FROM kiln_record"], check=True, capture_output=True, text=True).stdout)
-        s = Service(build, environ={"TMPDIR": "/tmp"}, store=["--data", "", "--postgres", url])
+        s = Service(build, environ={"TMPDIR": "/tmp"}, logs=logs, store=["--data", "", "--postgres", url])
         kernels = {json.loads(r[2])["key"]: json.loads(r[2]) for r in (ask(s, 30),)}
         fill(t, 0)
         for n in range(100, 112):
@@ -127,4 +128,5 @@ finally:
     for d in mounted:
         subprocess.run(["umount", d])
         os.rmdir(d)
+    shutil.rmtree(logs)
 sys.exit(check.end())

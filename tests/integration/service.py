@@ -2,11 +2,11 @@
 import http.client, json, os, re, socket, ssl, subprocess, tempfile, time
 
 class Service:
-    def __init__(self, build, *flags, environ=None, tls=None, data=None, store=None):
+    def __init__(self, build, *flags, environ=None, tls=None, data=None, store=None, logs=None):
         self.data = data or tempfile.mkdtemp(prefix="kiln-test.")
         self.tls = tls
         self.store = store or self.make_store()
-        self.log_path = os.path.join(self.data, f"log-{time.monotonic_ns()}")
+        self.log_path = os.path.join(logs or self.data, f"log-{time.monotonic_ns()}")
         self.log = open(self.log_path, "w")
         env = {k: v for k, v in os.environ.items() if not k.startswith("KILN_") or k == "KILN_NVRTC"}
         self.process = subprocess.Popen([os.environ.get("KILND", build + "/kilnd"), "--listen", "127.0.0.1:0", "--data", self.data, "--hwspecs", "hwspecs", *self.store[2:], *flags],
