@@ -165,31 +165,83 @@ static const char *clash(kn_ck *c, const kn_bnode *n, const kn_region *w, bool r
     return kn_im_independent(m, sums, rank, &line) && reach >= points ? NULL : "different iterations write one element";
 }
 
-/* The indices over the iterators, whose bindings are known to be independent: an affine map in which no step is smaller than what the smaller
- * steps before it reach writes every element once, whatever loops walk past the domain under `where`. */
+/* (axis // lower) % extent, a digit of an iterator. */
+typedef struct digit { int axis; int64_t lower, extent; } digit;
+
+static bool digit_of(const kn_expr *e, const kn_stmt *s, digit *d)
+{
+    if (e->op == KN_OP_AXIS) {
+        *d = (digit){ e->u.axis, 1, s->axes[e->u.axis].extent };
+        return true;
+    }
+    if ((e->op != KN_OP_FLOORDIV && e->op != KN_OP_MOD) || e->args[1]->op != KN_OP_CONST_I || !digit_of(e->args[0], s, d)) return false;
+    int64_t c = e->args[1]->u.i;
+    if (c < 1) return false;
+    if (e->op == KN_OP_MOD) {
+        if (c < d->extent && d->extent % c && d->lower * d->extent < s->axes[d->axis].extent) return false;
+        d->extent = c < d->extent ? c : d->extent;
+        return true;
+    }
+    if (d->extent % c && d->lower * d->extent < s->axes[d->axis].extent) return false;
+    d->extent = kn_ceil_div(d->extent, c);
+    return kn_mul_fits(d->lower, c, &d->lower);
+}
+
+/* The digits of that iterator stand each in one index, from the lowest to the highest. */
+static bool complete(const digit *d, int n, int axis, int64_t all)
+{
+    int64_t reach = 1;
+    for (int found = 1; found;) {
+        found = 0;
+        for (int i = 0; i < n; i++)
+            if (d[i].axis == axis && d[i].lower == reach && d[i].extent > 1 && kn_mul_fits(reach, d[i].extent, &reach)) found = 1;
+    }
+    return reach >= all;
+}
+
+/* An affine index in which no step is smaller than what the smaller steps before it reach; *axes: its iterators. */
+static bool steps_apart(const kn_stmt *s, const kn_affine *f, uint32_t *axes)
+{
+    uint32_t left = 0;
+    for (int i = 0; i < s->naxes; i++) left |= f->coef[i] && s->axes[i].extent > 1 ? 1u << i : 0;
+    *axes = left;
+    for (int64_t reach = 0; left;) {
+        int least = -1;
+        for (int i = 0; i < s->naxes; i++)
+            if ((left >> i & 1) && (least < 0 || f->coef[i] < f->coef[least])) least = i;
+        if (f->coef[least] <= reach) return false;
+        reach += f->coef[least] * (s->axes[least].extent - 1);
+        left &= ~(1u << least);
+    }
+    return true;
+}
+
+/* The indices over the iterators, whose bindings are known to be independent: affine maps of some, all digits of others, write every element once,
+ * whatever loops walk past the domain under `where`. */
 static bool injective(kn_ck *c, const kn_bnode *n, const kn_region *w)
 {
     const kn_stmt *s = &n->block->s;
-    uint32_t seen = 0;
+    digit digits[KILN_MAX_RANK];
+    int ndigits = 0;
+    uint32_t seen = 0, cut_up = 0;
     if (home(c, w->buffer)) return false; /* loops around the buffer's home stand still, so iterators do not take all their values */
     for (int d = 0; d < c->b->tensors->tensors[w->buffer].rank; d++) {
         kn_affine f;
-        uint32_t left = 0;
-        if (w->extent[d] != 1 || !kn_affine_of(w->lo[d], &f)) return false;
-        for (int i = 0; i < s->naxes; i++) left |= f.coef[i] && s->axes[i].extent > 1 ? 1u << i : 0;
-        if (left & seen) return false;
-        seen |= left;
-        for (int64_t reach = 0; left;) {
-            int least = -1;
-            for (int i = 0; i < s->naxes; i++)
-                if ((left >> i & 1) && (least < 0 || f.coef[i] < f.coef[least])) least = i;
-            if (f.coef[least] <= reach) return false;
-            reach += f.coef[least] * (s->axes[least].extent - 1);
-            left &= ~(1u << least);
+        uint32_t axes;
+        if (w->extent[d] != 1) return false;
+        if (!kn_affine_of(w->lo[d], &f)) {
+            if (!digit_of(w->lo[d], s, &digits[ndigits])) return false;
+            cut_up |= 1u << digits[ndigits++].axis;
+            continue;
         }
+        if (!steps_apart(s, &f, &axes) || (axes & seen)) return false;
+        seen |= axes;
     }
-    for (int i = 0; i < s->naxes; i++)
-        if (!s->axes[i].reduce && s->axes[i].extent > 1 && !(seen >> i & 1)) return false;
+    if (cut_up & seen) return false;
+    for (int i = 0; i < s->naxes; i++) {
+        if ((cut_up >> i & 1) && !complete(digits, ndigits, i, s->axes[i].extent)) return false;
+        if (!s->axes[i].reduce && s->axes[i].extent > 1 && !((seen | cut_up) >> i & 1)) return false;
+    }
     return true;
 }
 

@@ -10,6 +10,7 @@ typedef struct packed {
     int order[KILN_MAX_AXES];    /* the reduction's axes, as the other factor is walked through from end to end */
     int blocked;                 /* reduce axis that is cut where blocks of the constant are to stay in L1 */
     bool padded;
+    bool panels;                 /* panels of the constant are tasks, and each meets all rows of one task while it is near; else bands of rows are */
     bool beside;                 /* the other factor has the lanes too (depthwise): nothing is shared between them */
     int64_t lanes, nv, mr, kb;
     int64_t band;                /* of p in one task; without p: of q's tiles, 1: all tiles */
@@ -85,11 +86,19 @@ bool kn_cpu_is_packed(const kn_site *x)
     return packed_of(x, &k) && k.q >= 0 && !k.beside;
 }
 
-/* All spatial axes but n and the rows, each a loop. */
-static void put_others(kn_buf *b, const packed *k, const char *before)
+/* Spatial axes but n and the rows, each a loop. beside: those by which results lie nearer than rows do (groups of channels), so that rows are
+ * written from end to end where bands of them are tasks; else the others. */
+static bool is_other(const packed *k, int i, bool beside)
+{
+    const kn_site *x = k->x;
+    bool near = has(k, k->w, i) && x->store.coef[i] > 0 && x->store.coef[i] < x->store.coef[k->q];
+    return i != x->n && i != k->q && i != k->p && (near && !k->panels) == beside;
+}
+
+static void put_others(kn_buf *b, const packed *k, bool beside, const char *before)
 {
     for (int i = 0; i < k->x->s->nspatial; i++)
-        if (i != k->x->n && i != k->q && i != k->p) kn_putf(b, before, name(k, i));
+        if (is_other(k, i, beside)) kn_putf(b, before, name(k, i));
 }
 
 static void put_reduction(kn_buf *b, const packed *k, bool outer)
@@ -110,25 +119,25 @@ static int64_t bytes_of_constant(const packed *k)
     return n;
 }
 
-static int64_t tasks_of(const packed *k, bool panels)
+static int64_t tasks_of(const packed *k)
 {
-    int64_t n = panels ? kn_ceil_div(extent(k, k->x->n), k->nv * k->lanes) : 1;
+    int64_t n = k->panels ? kn_ceil_div(extent(k, k->x->n), k->nv * k->lanes) : 1;
     for (int i = 0; i < k->x->s->nspatial; i++)
-        if (i != k->x->n && i != k->q && i != k->p && !kn_mul_fits(n, extent(k, i), &n)) return INT64_MAX / 64;
+        if (is_other(k, i, false) && !kn_mul_fits(n, extent(k, i), &n)) return INT64_MAX / 64;
     return n;
 }
 
 /* A band of rows of the image, or of tiles where the rows are one axis: as many as leave every core tasks enough, and as a quarter of L2 holds of
  * the other factor. */
-static int64_t band_of(const packed *k, bool panels)
+static int64_t band_of(const packed *k)
 {
-    if (k->p < 0 && panels) return 1;
+    if (k->p < 0 && k->panels) return 1;
     const kn_hw_level *l2 = kn_hw_level_named(k->x->hw, "l2");
     const kn_site_access *a = &k->x->load[k->v];
     int axis = k->p < 0 ? k->q : k->p;
     int64_t tile = k->p < 0 ? k->mr : 1, all = kn_ceil_div(extent(k, axis), tile), want = 4 * (int64_t)k->x->hw->units;
     int64_t row = tile * a->bytes * (a->linear && a->coef[axis] > 0 ? a->coef[axis] : 1);
-    int64_t bands = kn_ceil_div(want, tasks_of(k, panels)), most = (l2 ? l2->capacity_bytes : 262144) / 4 / (row > 0 ? row : 1);
+    int64_t bands = kn_ceil_div(want, tasks_of(k)), most = (l2 ? l2->capacity_bytes : 262144) / 4 / (row > 0 ? row : 1);
     int64_t band = kn_ceil_div(all, bands < 1 ? 1 : bands);
     if (band > most) band = most < 1 ? 1 : most;
     return kn_ceil_div(all, kn_ceil_div(all, band));
@@ -175,31 +184,31 @@ int kn_cpu_packed_pads(const kn_site *x)
     return packed_of(x, &k) && k.q >= 0 && k.padded && in_panels(&k) && !k.beside ? k.v : -1;
 }
 
-/* panels: panels of the constant are tasks, and each meets all rows of one task while it is near; else bands of rows are, and meet all panels. */
 static void try_tile(packed *k, kn_plans *plans)
 {
     const kn_site *x = k->x;
-    bool panels = in_panels(k);
+    bool panels = k->panels = in_panels(k);
     const char *n = name(k, x->n), *q = name(k, k->q), *p = k->p >= 0 ? name(k, k->p) : NULL;
-    k->band = band_of(k, panels);
+    k->band = band_of(k);
     bool cut = banded(k);
     kn_buf b;
     kn_buf_init(&b, plans->a);
     kn_putn(&b, x->before.p ? x->before.p : "", x->before.n);
     put_splits(&b, k);
     kn_putf(&b, "reorder %s", x->name);
-    put_others(&b, k, " %s.0");
+    put_others(&b, k, false, " %s.0");
     if (panels) kn_putf(&b, " %s.0", n);
     if (p || cut) kn_putf(&b, " %s.0", p ? p : q);
     kn_put(&b, " |");
     if (k->kb) put_reduction(&b, k, true);
     if (p) kn_putf(&b, " %s.1", p);
     kn_putf(&b, " %s.%d", q, cut);
+    put_others(&b, k, true, " %s.0");
     if (!panels) kn_putf(&b, " %s.0", n); /* results are written from end to end; the constant stays in L2 */
     put_reduction(&b, k, false);
     kn_putf(&b, " | %s.%d %s.1 %s.2\n", q, cut + 1, n, n);
     for (int i = 0; i < x->s->nspatial; i++)
-        if (i != x->n && i != k->q && i != k->p) kn_putf(&b, "parallel %s %s.0\n", x->name, name(k, i));
+        if (is_other(k, i, false)) kn_putf(&b, "parallel %s %s.0\n", x->name, name(k, i));
     if (panels) kn_putf(&b, "parallel %s %s.0\n", x->name, n);
     if (p || cut) kn_putf(&b, "parallel %s %s.0\n", x->name, p ? p : q);
     put_unrolled(&b, k);

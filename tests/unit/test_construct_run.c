@@ -69,6 +69,8 @@ static const struct { const char *text, *inputs; } programs[] = {
      "x=f32:1x31x33x3&w=f32:21x3:const&s=f32:21x1:const&z=f32:1x31x33x21"},
     {"t[N,P,Q,F] +=! x[N,P,Q,F//17*4+C]*w[F,C]; y[N,P,Q,F] = max(t[0,P,Q,F]*s[F,0,0], 0.0) where N in 1, F in 51", /* groups with an epilogue */
      "x=f32:1x3x5x12&w=f32:51x4:const&s=f32:51x1x1:const"},
+    {"t[N,P,Q,F] +=! x[N,P,Q,F//17*4+C]*w[F,C]; y[N,P,Q,F] = max(t[N,P,Q,F], 0.0) where F in 34", /* bands, all groups inside */
+     "x=f32:2x17x33x8&w=f32:34x4:const"},
     {"y[N,P,Q,G,F] +=! x[N,P,Q,G,C]*w[G,F,C]", "x=f32:1x3x5x3x4&w=f32:3x17x4:const"},
     {"y[N,P,Q,C] +=! pad(x,0.0)[N,P*2+R-1,Q*2+S-1,C]*w[C,0,R,S] where P in 4, Q in 9", "x=f32:1x7x17x21&w=f32:21x1x3x3:const"},
     {"y[N,F,P,Q] +=! pad(x,0.0)[N,C,P+R-1,Q+S-1]*w[F,C,R,S] where P in 5, Q in 19", "x=f32:1x2x5x19&w=f32:3x2x3x3:const"},
