@@ -7,7 +7,8 @@
 #include "workers/workers.h"
 
 typedef enum verify_dtype {
-    VERIFY_F32, VERIFY_F64, VERIFY_F16, VERIFY_BF16, VERIFY_I64, VERIFY_I32, VERIFY_I16, VERIFY_I8, VERIFY_U8, VERIFY_BOOL, VERIFY_DTYPES
+    VERIFY_F32, VERIFY_F64, VERIFY_F16, VERIFY_BF16, VERIFY_I64, VERIFY_I32, VERIFY_I16, VERIFY_I8, VERIFY_U8, VERIFY_BOOL,
+    VERIFY_F8E4M3, VERIFY_F8E5M2, VERIFY_DTYPES
 } verify_dtype;
 typedef enum verify_kind { VERIFY_RANDOM, VERIFY_INTEGER, VERIFY_EDGE, VERIFY_KINDS } verify_kind;
 enum { VERIFY_MAX_ARGS = KILN_MAX_TENSORS, VERIFY_SIDES = 4096, VERIFY_ROOM = INT64_C(6) << 30 >> 20 /* MiB of arrays at most */ };
@@ -26,7 +27,7 @@ bool verify_dtype_find(const char *text, verify_dtype *out);
 int verify_dtype_bytes(verify_dtype t);
 bool verify_dtype_is_float(verify_dtype t);
 double verify_dtype_max(verify_dtype t);       /* largest finite value */
-double verify_dtype_tiny(verify_dtype t);      /* below it rounding is absolute: smallest normal (f16: smallest denormal); integers 0 */
+double verify_dtype_tiny(verify_dtype t);      /* below it rounding is absolute: smallest normal (f16, f8: smallest denormal); integers 0 */
 double verify_dtype_exact(verify_dtype t);     /* integers up to here are exact in it */
 double verify_input(const verify_source *s, verify_dtype t, int input, int64_t index, int *flags); /* flags may be NULL; bits are added */
 void verify_fill(const verify_source *s, verify_dtype t, int input, int64_t elems, void *array);

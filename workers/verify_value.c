@@ -15,6 +15,8 @@ static const struct { const char *text; int bytes, bits; bool real; double max, 
     [VERIFY_I8] = {"i8", 1, 7, false, 127, 0},
     [VERIFY_U8] = {"u8", 1, 8, false, 255, 0},
     [VERIFY_BOOL] = {"bool", 1, 1, false, 1, 0},
+    [VERIFY_F8E4M3] = {"f8e4m3", 1, 3, true, 448, 0.001953125},
+    [VERIFY_F8E5M2] = {"f8e5m2", 1, 2, true, 57344, 1.52587890625e-5},
 };
 
 bool verify_dtype_find(const char *text, verify_dtype *out)
@@ -44,6 +46,8 @@ uint64_t verify_mix(uint64_t x)
     return x ^ x >> 31;
 }
 
+static bool is_f8(verify_dtype t) { return t == VERIFY_F8E4M3 || t == VERIFY_F8E5M2; }
+
 static double edge(verify_dtype t, uint64_t h, bool nonfinite, int *flags)
 {
     static const double plain[] = {0.0, -0.0, 1, -1, 0.5, -2, 8, -8};
@@ -58,7 +62,7 @@ static double edge(verify_dtype t, uint64_t h, bool nonfinite, int *flags)
     }
     if (pick < 61 && nonfinite) {
         *flags |= VERIFY_NONFINITE;
-        return sign * INFINITY;
+        return t == VERIFY_F8E4M3 ? NAN : sign * INFINITY;
     }
     if (pick == 61 && nonfinite) {
         *flags |= VERIFY_NONFINITE;
@@ -69,9 +73,10 @@ static double edge(verify_dtype t, uint64_t h, bool nonfinite, int *flags)
     }
     *flags |= VERIFY_EXTREME;
     if (pick == 62 && nonfinite) {
-        return sign * (t == VERIFY_F16 ? 32768.0 : ldexp(1, 100));
+        return sign * (t == VERIFY_F16 || is_f8(t) ? dtypes[t].max : ldexp(1, 100));
     }
     return sign * (t == VERIFY_F16    ? ldexp(3, -24)
+                   : is_f8(t)         ? dtypes[t].tiny
                    : t == VERIFY_BF16 ? ldexp(1, -130) : t == VERIFY_F64 ? ldexp(1, -1060) : ldexp(5, -149));
 }
 
@@ -132,6 +137,27 @@ static double from_half(uint16_t h)
     return h & 0x8000 ? -x : x;
 }
 
+/* Floats of 8 bits are upper halves of an f16; those with four bits of exponent are so after a shift and a factor of 2^8. */
+static uint8_t to_f8(verify_dtype t, double x)
+{
+    if (isnan(x)) {
+        return 0x7f;
+    }
+    if (t == VERIFY_F8E5M2) {
+        return (uint8_t)(to_half(x) >> 8);
+    }
+    uint16_t h = to_half(ldexp(x, -8));
+    return (uint8_t)(h >> 8 & 0x80) | (uint8_t)(h >> 7 & 0x7f);
+}
+
+static double from_f8(verify_dtype t, uint8_t b)
+{
+    if (t == VERIFY_F8E5M2) {
+        return from_half((uint16_t)(b << 8));
+    }
+    return (b & 0x7f) == 0x7f ? NAN : ldexp(from_half((uint16_t)((b & 0x80) << 8 | (b & 0x7f) << 7)), 8);
+}
+
 double verify_load(verify_dtype t, const void *array, int64_t i)
 {
     union { uint32_t u; float f; } b;
@@ -144,6 +170,8 @@ double verify_load(verify_dtype t, const void *array, int64_t i)
     case VERIFY_I32: return ((const int32_t *)array)[i];
     case VERIFY_I16: return ((const int16_t *)array)[i];
     case VERIFY_I8: return ((const int8_t *)array)[i];
+    case VERIFY_F8E4M3:
+    case VERIFY_F8E5M2: return from_f8(t, ((const uint8_t *)array)[i]);
     default: return ((const uint8_t *)array)[i];
     }
 }
@@ -160,6 +188,8 @@ void verify_store(verify_dtype t, void *array, int64_t i, double x)
     case VERIFY_I32: ((int32_t *)array)[i] = (int32_t)x; break;
     case VERIFY_I16: ((int16_t *)array)[i] = (int16_t)x; break;
     case VERIFY_I8: ((int8_t *)array)[i] = (int8_t)x; break;
+    case VERIFY_F8E4M3:
+    case VERIFY_F8E5M2: ((uint8_t *)array)[i] = to_f8(t, x); break;
     default: ((uint8_t *)array)[i] = (uint8_t)x; break;
     }
 }

@@ -56,7 +56,22 @@ static double element(const kiln_arg *a, const void *p, int64_t i)
         memcpy(&f, &wide, 4);
         return f;
     }
+    if (!strcmp(a->dtype, "f8e5m2")) return half_value((uint16_t)(((const uint8_t *)p)[i] << 8));
+    if (!strcmp(a->dtype, "f8e4m3")) {
+        unsigned b = ((const uint8_t *)p)[i];
+        return (b & 0x7f) == 0x7f ? NAN : 256 * half_value((uint16_t)((b & 0x80) << 8 | (b & 0x7f) << 7));
+    }
     return ((const uint8_t *)p)[i];
+}
+
+/* A multiple of 1/8 in [-1, 1), which all floats of 8 bits hold. */
+static uint8_t byte_of(int eighths, bool e4m3)
+{
+    float f = (float)eighths / 8;
+    uint32_t bits;
+    memcpy(&bits, &f, 4);
+    int fraction = e4m3 ? 3 : 2, bias = e4m3 ? 120 : 112;
+    return eighths ? (uint8_t)((bits >> 24 & 0x80) | ((bits >> 23 & 255) - (uint32_t)bias) << fraction | (bits & 0x7fffff) >> (23 - fraction)) : 0;
 }
 
 /* Random values that every dtype holds well: [-1, 1) in steps of 1/64 for floats, small integers else. */
@@ -77,6 +92,7 @@ static void fill(const kiln_arg *a, void *p, uint64_t seed)
         else if (!strcmp(a->dtype, "bf16")) ((uint16_t *)p)[i] = (uint16_t)(bits >> 16);
         else if (!strcmp(a->dtype, "f16")) /* exact: 7 significant bits */
             ((uint16_t *)p)[i] = (uint16_t)(k ? (bits >> 16 & 0x8000) | ((bits >> 23 & 255) - 112) << 10 | (bits >> 13 & 1023) : 0);
+        else if (!strncmp(a->dtype, "f8", 2)) ((uint8_t *)p)[i] = byte_of(k / 8, a->dtype[3] == '4');
         else ((uint8_t *)p)[i] = (uint8_t)((k & 7) & (strcmp(a->dtype, "bool") ? 7 : 1));
     }
 }

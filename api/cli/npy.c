@@ -8,7 +8,8 @@
 static const char *descr(const char *dtype)
 {
     static const char *const map[][2] = {{"f32", "<f4"}, {"f64", "<f8"}, {"f16", "<f2"}, {"i64", "<i8"}, {"i32", "<i4"},
-                                         {"i16", "<i2"}, {"i8", "|i1"},  {"u8", "|u1"},  {"bool", "|b1"}, {"bf16", "<u2"}};
+                                         {"i16", "<i2"}, {"i8", "|i1"},  {"u8", "|u1"},  {"bool", "|b1"}, {"bf16", "<u2"},
+                                         {"f8e4m3", "|u1"}, {"f8e5m2", "|u1"}};
     for (size_t i = 0; i < sizeof map / sizeof *map; i++)
         if (!strcmp(map[i][0], dtype)) return map[i][1];
     return "";

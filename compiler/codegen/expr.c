@@ -29,8 +29,8 @@ const char *kn_math_name(enum kn_op op)
 
 void kn_put_number(kn_gen *g, enum kn_dtype t, double x)
 {
-    bool wide = t == KN_F64;
-    if (kn_is_half(t)) {
+    bool wide = t == KN_F64, rounded = kn_is_small_float(t) && !kn_is_f8(t); /* those of 8 bits are constants of their dtype */
+    if (rounded) {
         kn_put_helper(g, KN_SN_ROUND, "round", t, 1);
         kn_put(&g->out, "(");
     }
@@ -49,7 +49,7 @@ void kn_put_number(kn_gen *g, enum kn_dtype t, double x)
         kiln_bytes s = kn_buf_take(&digits);
         if (s.p) kn_putf(&g->out, "(%s%s%s)", s.p, strpbrk(s.p, ".e") ? "" : ".0", wide ? "" : "f");
     }
-    if (kn_is_half(t)) kn_put(&g->out, ")");
+    if (rounded) kn_put(&g->out, ")");
 }
 
 void kn_put_integer(kn_gen *g, enum kn_dtype t, int64_t x)
@@ -118,7 +118,7 @@ static void arithmetic(kn_gen *g, const kn_expr *e)
     const char *op = e->op == KN_OP_ADD ? "+" : e->op == KN_OP_MUL ? "*" : "-";
     enum kn_dtype t = e->dtype;
     bool cut = !kn_is_float(t) && t != KN_I64;
-    if (kn_is_half(t)) kn_put_helper(g, KN_SN_ROUND, "round", t, 1);
+    if (kn_is_small_float(t)) kn_put_helper(g, KN_SN_ROUND, "round", t, 1);
     kn_put(&g->out, "(");
     if (cut) kn_putf(&g->out, "(%s)(", kn_value_type(t));
     if (e->nargs == 1) {
@@ -137,7 +137,7 @@ static void arithmetic(kn_gen *g, const kn_expr *e)
 /* FLOORDIV, MOD, MIN, MAX, and ABS of integers: helpers, or the bare operator where the signs allow it. */
 static void helper_op(kn_gen *g, const kn_expr *e)
 {
-    enum kn_dtype t = kn_is_half(e->dtype) ? KN_F32 : e->dtype;
+    enum kn_dtype t = kn_is_small_float(e->dtype) ? KN_F32 : e->dtype;
     const kn_expr *y = e->nargs > 1 ? e->args[1] : NULL;
     bool division = e->op == KN_OP_FLOORDIV || e->op == KN_OP_MOD;
     if (division && kn_nonneg(g, e->args[0]) && y->op == KN_OP_CONST_I && y->u.i > 0) {
@@ -157,7 +157,7 @@ static void helper_op(kn_gen *g, const kn_expr *e)
 static void math(kn_gen *g, const kn_expr *e)
 {
     bool wide = e->dtype == KN_F64;
-    if (kn_is_half(e->dtype)) kn_put_helper(g, KN_SN_ROUND, "round", e->dtype, 1);
+    if (kn_is_small_float(e->dtype)) kn_put_helper(g, KN_SN_ROUND, "round", e->dtype, 1);
     kn_put(&g->out, "(");
     if (e->op == KN_OP_DIV && e->dtype == KN_F32 && !g->cuda && e->args[1]->op == KN_OP_CONST_F) {
         kn_put_helper(g, KN_SN_QUOTIENT, "quotient", KN_F32, 1); /* as in vectors: equal elements give equal results wherever they stand */
@@ -182,9 +182,9 @@ static void cast(kn_gen *g, const kn_expr *e)
         kn_put(&g->out, " != 0)");
         return;
     }
-    if (kn_is_half(to)) kn_put_helper(g, KN_SN_ROUND, "round", to, 1);
+    if (kn_is_small_float(to)) kn_put_helper(g, KN_SN_ROUND, "round", to, 1);
     kn_put(&g->out, "(");
-    if (!(to == KN_F32 && kn_is_half(from))) kn_putf(&g->out, "(%s)", kn_value_type(to));
+    if (!(to == KN_F32 && kn_is_small_float(from))) kn_putf(&g->out, "(%s)", kn_value_type(to));
     bool outer = g->in_index;
     g->in_index = outer && to == KN_I64;
     kn_put_scalar(g, e->args[0]);
@@ -258,7 +258,7 @@ void kn_put_bits(kn_gen *g, const kn_expr *e)
 
 static void read(kn_gen *g, const kn_expr *e)
 {
-    bool half = kn_is_half(g->p->buffers[e->u.buffer].dtype);
+    bool half = kn_is_small_float(g->p->buffers[e->u.buffer].dtype);
     if (half) {
         kn_put_helper(g, KN_SN_WIDEN, "widen", g->p->buffers[e->u.buffer].dtype, 1);
         kn_put(&g->out, "(");
@@ -384,5 +384,5 @@ void kn_put_scalar(kn_gen *g, const kn_expr *e)
 
 const kn_expr *kn_store_value(const kn_expr *e)
 {
-    return e->op == KN_OP_CAST && kn_is_half(e->dtype) && e->args[0]->dtype == KN_F32 ? e->args[0] : e;
+    return e->op == KN_OP_CAST && kn_is_small_float(e->dtype) && e->args[0]->dtype == KN_F32 ? e->args[0] : e;
 }

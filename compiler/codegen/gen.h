@@ -60,17 +60,17 @@ void kn_gen_title(kn_buf *b, const kn_lprog *p, const char *entry);
 void kn_put_var(kn_gen *g, int var);
 void kn_put_buffer(kn_gen *g, int buffer);
 void kn_put_clean(kn_buf *b, const char *name); /* of letters, digits and '_', not led by a digit or '_' */
-const char *kn_value_type(enum kn_dtype t);   /* what an expression of t is computed in: f16 and bf16 in f32 */
-const char *kn_storage_type(enum kn_dtype t); /* what memory holds: f16 and bf16 as bits in u16, BOOL as u8 */
+const char *kn_value_type(enum kn_dtype t);   /* what an expression of t is computed in: floats of 8 and 16 bits in f32 */
+const char *kn_storage_type(enum kn_dtype t); /* what memory holds: f16 and bf16 as bits in u16, floats of 8 bits and BOOL as u8 */
 const char *kn_mask_type(enum kn_dtype t);    /* signed integer as wide as the value type */
 int kn_value_bits(enum kn_dtype t);
-bool kn_is_half(enum kn_dtype t);
+bool kn_is_small_float(enum kn_dtype t);      /* of 8 or 16 bits */
 bool kn_is_float(enum kn_dtype t);
 int kn_lane_class(int lanes);                 /* log2; -1 when no such vector exists */
 void kn_put_vector_type(kn_gen *g, const char *element, int lanes);
 void kn_put_helper(kn_gen *g, enum kn_snippet s, const char *name, enum kn_dtype t, int lanes); /* its name, and notes the need */
 
-/* expr.c, vector.c: values. A half value is printed as the f32 it equals. */
+/* expr.c, vector.c: values. A value of 8 or 16 bits is printed as the f32 it equals. */
 void kn_put_scalar(kn_gen *g, const kn_expr *e);
 void kn_put_index(kn_gen *g, const kn_expr *e);
 void kn_put_condition(kn_gen *g, const kn_expr *e);

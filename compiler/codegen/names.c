@@ -28,11 +28,11 @@ void kn_put_buffer(kn_gen *g, int buffer)
     kn_putf(&g->out, "_b%d", buffer);
 }
 
-bool kn_is_half(enum kn_dtype t) { return t == KN_F16 || t == KN_BF16; }
+bool kn_is_small_float(enum kn_dtype t) { return t == KN_F16 || t == KN_BF16 || kn_is_f8(t); }
 bool kn_is_float(enum kn_dtype t) { return kn_dtype_class(t) == 'f'; }
-const char *kn_value_type(enum kn_dtype t) { return kn_is_half(t) ? "f32" : t == KN_BOOL ? "u8" : kn_dtype_text(t); }
-const char *kn_storage_type(enum kn_dtype t) { return kn_is_half(t) ? "u16" : kn_value_type(t); }
-int kn_value_bits(enum kn_dtype t) { return kn_is_half(t) ? 32 : 8 * kn_dtype_bytes(t); }
+const char *kn_value_type(enum kn_dtype t) { return kn_is_small_float(t) ? "f32" : t == KN_BOOL ? "u8" : kn_dtype_text(t); }
+const char *kn_storage_type(enum kn_dtype t) { return kn_is_f8(t) ? "u8" : kn_is_small_float(t) ? "u16" : kn_value_type(t); }
+int kn_value_bits(enum kn_dtype t) { return kn_is_small_float(t) ? 32 : 8 * kn_dtype_bytes(t); }
 
 const char *kn_mask_type(enum kn_dtype t)
 {
@@ -67,7 +67,9 @@ void kn_put_vector_type(kn_gen *g, const char *element, int lanes)
 
 void kn_put_helper(kn_gen *g, enum kn_snippet s, const char *name, enum kn_dtype t, int lanes)
 {
-    if (t == KN_BF16) s = (enum kn_snippet)(s + 1); /* the _BF row of the pair */
+    /* of the rows NAME, NAME_BF, NAME_E4, NAME_E5 the dtype's */
+    if (s == KN_SN_WIDEN || s == KN_SN_NARROW || s == KN_SN_ROUND)
+        s = (enum kn_snippet)(s + (t == KN_BF16 ? 1 : t == KN_F8E4M3 ? 2 : t == KN_F8E5M2 ? 3 : 0));
     g->need[s][t][lane_class(g, lanes < 1 ? 1 : lanes)] = true;
     kn_putf(&g->out, "k_%s_%s", name, kn_dtype_text(t));
     if (lanes > 1) kn_putf(&g->out, "x%d", lanes);

@@ -44,12 +44,23 @@ static void put_type(kn_buf *b, const char *element, int k)
     if (k) kn_putf(b, "x%d", 1 << k);
 }
 
+#define KN_NARROW_8(T) "    u16 r;\n    asm(\"cvt.rn.satfinite." T "x2.f32 %0, %1, %2;\" : \"=h\"(r) : \"f\"(0.0f), \"f\"(f));\n    return (u8)r;\n"
+#define KN_WIDEN_8(T) \
+    "    f32 r;\n    asm(\"{ .reg .b32 p; .reg .b16 low, high; cvt.rn.f16x2." T "x2 p, %1; mov.b32 {low, high}, p; cvt.f32.f16 %0, low; }\"\n" \
+    "        : \"=f\"(r) : \"h\"((u16)h));\n    return r;\n"
 /* Conversions that a GPU has an instruction for: `least` is the least architecture with it. */
 static const struct { enum kn_snippet s; int least; const char *text; } on_device[] = {
     {KN_SN_NARROW, 530, "    u16 r;\n    asm(\"cvt.rn.f16.f32 %0, %1;\" : \"=h\"(r) : \"f\"(f));\n    return r;\n"},
     {KN_SN_NARROW_BF, 800, "    u16 r;\n    asm(\"cvt.rn.bf16.f32 %0, %1;\" : \"=h\"(r) : \"f\"(f));\n    return r;\n"},
     {KN_SN_WIDEN, 530, "    f32 r;\n    asm(\"cvt.f32.f16 %0, %1;\" : \"=f\"(r) : \"h\"(h));\n    return r;\n"},
+    {KN_SN_NARROW_E4, 890, KN_NARROW_8("e4m3")},
+    {KN_SN_NARROW_E5, 890, KN_NARROW_8("e5m2")},
+    {KN_SN_WIDEN_E4, 890, KN_WIDEN_8("e4m3")},
+    {KN_SN_WIDEN_E5, 890, KN_WIDEN_8("e5m2")},
 };
+
+#undef KN_NARROW_8
+#undef KN_WIDEN_8
 
 /* The rest of a function's text from its opening brace on, behind the device's own way of doing it. */
 static void put_on_device(kn_buf *b, int s)
@@ -92,6 +103,7 @@ static void put_row(kn_buf *b, int s, int t, int k, bool device)
         case 'I': put_type(b, "i32", k); break;
         case 'U': put_type(b, "u32", k); break;
         case 'h': put_type(b, "u16", k); break;
+        case 'b': put_type(b, "u8", k); break;
         case 'L': kn_putf(b, "%d", lanes); break;
         case 'F': kn_put(b, d == KN_F64 ? "" : "f"); break;
         case 'P': kn_put(b, d == KN_F64 ? "pd" : "ps"); break;

@@ -139,7 +139,7 @@ void kn_put_registers(kn_gen *g, const kn_fn *f)
 /* The value in storage form. */
 static void stored_value(kn_gen *g, const kn_expr *e, enum kn_dtype t, bool vector)
 {
-    if (!kn_is_half(t)) {
+    if (!kn_is_small_float(t)) {
         if (vector)
             kn_put_vector(g, e);
         else
@@ -150,8 +150,10 @@ static void stored_value(kn_gen *g, const kn_expr *e, enum kn_dtype t, bool vect
         kn_put_bits(g, e);
         return;
     }
+    bool value = kn_store_value(e) == e; /* of the dtype already: the infinities of f8e5m2 stay */
     e = kn_store_value(e);
-    kn_put_helper(g, KN_SN_NARROW, "narrow", t, vector ? e->lanes : 1);
+    if (value && t == KN_F8E5M2) kn_put_helper(g, KN_SN_PACK_E5, "pack", t, vector ? e->lanes : 1);
+    else kn_put_helper(g, KN_SN_NARROW, "narrow", t, vector ? e->lanes : 1);
     kn_put(&g->out, "(");
     if (vector)
         kn_put_vector(g, e);

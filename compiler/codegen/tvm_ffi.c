@@ -35,6 +35,7 @@ void kn_put_tensor_type(kn_buf *b, const kn_tensor *t)
 static int dlpack_code(enum kn_dtype t)
 {
     char c = kn_dtype_class(t);
+    if (kn_is_f8(t)) return t == KN_F8E4M3 ? 10 : 12; /* DLPack 1.1: kDLFloat8_e4m3fn, kDLFloat8_e5m2 */
     return t == KN_BF16 ? 4 : c == 'f' ? 2 : c == 'u' ? 1 : c == 'b' ? 6 : 0;
 }
 

@@ -114,7 +114,7 @@ static bool strided_run(kn_gen *g, const kn_expr *e)
     const kn_expr *r = e->args[0];
     int64_t step;
     if (g->cuda || g->lane >= 0 || r->op != KN_OP_READ || g->p->buffers[r->u.buffer].scope == KN_REGISTER || e->lanes < 4) return false;
-    if (kn_is_half(r->dtype) || r->dtype == KN_BOOL || !lane_step(r->args[0], e->var, &step) || step < 2 || step > 4) return false;
+    if (kn_is_small_float(r->dtype) || r->dtype == KN_BOOL || !lane_step(r->args[0], e->var, &step) || step < 2 || step > 4) return false;
     shuffle s = {.n = (int)step, .lanes = e->lanes};
     for (int l = 0; l < e->lanes; l++)
         for (int k = s.n - 1; k >= 0; k--) {
@@ -162,7 +162,7 @@ static void vcall(kn_gen *g, const kn_expr *e)
 static void vread(kn_gen *g, const kn_expr *e)
 {
     const kn_buffer *b = &g->p->buffers[e->u.buffer];
-    if (kn_is_half(b->dtype)) {
+    if (kn_is_small_float(b->dtype)) {
         kn_put_helper(g, KN_SN_WIDEN, "widen", b->dtype, e->lanes);
         kn_put(&g->out, "(");
     }
@@ -177,7 +177,7 @@ static void vread(kn_gen *g, const kn_expr *e)
         kn_put_index(g, e->args[0]);
         kn_put(&g->out, ")");
     }
-    if (kn_is_half(b->dtype)) kn_put(&g->out, ")");
+    if (kn_is_small_float(b->dtype)) kn_put(&g->out, ")");
 }
 
 static bool has_read(const kn_expr *e, const kn_expr *unless)
@@ -220,7 +220,7 @@ static void vselect(kn_gen *g, const kn_expr *e)
         kn_put(&g->out, ")");
         return;
     }
-    enum kn_dtype t = kn_is_half(e->dtype) ? KN_F32 : e->dtype;
+    enum kn_dtype t = kn_is_small_float(e->dtype) ? KN_F32 : e->dtype;
     kn_put_helper(g, KN_SN_SELECT, "select", t, e->lanes);
     kn_put(&g->out, "(");
     kn_put_mask(g, c, kn_value_bits(t), e->lanes);
@@ -247,7 +247,7 @@ static int steps_between(enum kn_dtype from, enum kn_dtype to, enum kn_dtype *st
 static void vcast(kn_gen *g, const kn_expr *e)
 {
     enum kn_dtype to = e->dtype, from = e->args[0]->dtype;
-    if (kn_is_half(to)) kn_put_helper(g, KN_SN_ROUND, "round", to, e->lanes);
+    if (kn_is_small_float(to)) kn_put_helper(g, KN_SN_ROUND, "round", to, e->lanes);
     kn_put(&g->out, "(");
     if (from == KN_BOOL) {
         kn_put(&g->out, "__builtin_convertvector(");
@@ -259,7 +259,7 @@ static void vcast(kn_gen *g, const kn_expr *e)
         operand(g, e->args[0], e->lanes);
     } else {
         enum kn_dtype step[4];
-        int n = steps_between(kn_is_half(from) ? KN_F32 : from, kn_is_half(to) ? KN_F32 : to, step);
+        int n = steps_between(kn_is_small_float(from) ? KN_F32 : from, kn_is_small_float(to) ? KN_F32 : to, step);
         for (int i = 0; i < n; i++) kn_put(&g->out, "__builtin_convertvector(");
         operand(g, e->args[0], e->lanes);
         for (int i = 0; i < n; i++) {
@@ -280,7 +280,7 @@ static bool quiet_constant(const kn_expr *e)
 /* a < b ? a : b gives b for unordered operands: with a constant in a's place that is the NaN, and one comparison does. */
 static void vminmax(kn_gen *g, const kn_expr *e)
 {
-    enum kn_dtype t = kn_is_half(e->dtype) ? KN_F32 : e->dtype;
+    enum kn_dtype t = kn_is_small_float(e->dtype) ? KN_F32 : e->dtype;
     bool max = e->op == KN_OP_MAX, real = kn_is_float(t), second = quiet_constant(e->args[1]);
     if (!real)
         kn_put_helper(g, max ? KN_SN_IMAX : KN_SN_IMIN, max ? "max" : "min", t, e->lanes);
@@ -317,9 +317,9 @@ static enum kn_snippet own_math(enum kn_op op, bool wide)
 static void vmath(kn_gen *g, const kn_expr *e)
 {
     bool inverse = e->op == KN_OP_RSQRT;
-    enum kn_dtype t = kn_is_half(e->dtype) ? KN_F32 : e->dtype;
+    enum kn_dtype t = kn_is_small_float(e->dtype) ? KN_F32 : e->dtype;
     enum kn_op op = inverse ? KN_OP_SQRT : e->op;
-    if (kn_is_half(e->dtype)) kn_put_helper(g, KN_SN_ROUND, "round", e->dtype, e->lanes);
+    if (kn_is_small_float(e->dtype)) kn_put_helper(g, KN_SN_ROUND, "round", e->dtype, e->lanes);
     kn_put(&g->out, inverse ? (t == KN_F64 ? "(1.0 / " : "(1.0f / ") : "(");
     kn_put_helper(g, own_math(op, t == KN_F64), kn_math_name(op), t, e->lanes);
     vcall(g, e);
@@ -328,7 +328,7 @@ static void vmath(kn_gen *g, const kn_expr *e)
 
 static void varithmetic(kn_gen *g, const kn_expr *e)
 {
-    if (kn_is_half(e->dtype)) kn_put_helper(g, KN_SN_ROUND, "round", e->dtype, e->lanes);
+    if (kn_is_small_float(e->dtype)) kn_put_helper(g, KN_SN_ROUND, "round", e->dtype, e->lanes);
     if (e->op == KN_OP_NEG) {
         kn_put(&g->out, "(-");
         operand(g, e->args[0], e->lanes);
@@ -495,7 +495,7 @@ void kn_put_mask(kn_gen *g, const kn_expr *e, int bits, int lanes)
 static void fold_lanes(kn_gen *g, const kn_expr *e)
 {
     const kn_expr *x = e->args[0];
-    enum kn_dtype t = kn_is_half(e->dtype) ? KN_F32 : e->dtype;
+    enum kn_dtype t = kn_is_small_float(e->dtype) ? KN_F32 : e->dtype;
     int red = (int)e->u.i, outer = g->lane;
     bool max = red == KN_RED_MAX, call = max || red == KN_RED_MIN;
     for (int l = 1; l < x->lanes; l++) {
@@ -515,9 +515,9 @@ static void fold_lanes(kn_gen *g, const kn_expr *e)
 void kn_put_hsum(kn_gen *g, const kn_expr *e)
 {
     const kn_expr *x = e->args[0];
-    enum kn_dtype t = kn_is_half(e->dtype) ? KN_F32 : e->dtype;
+    enum kn_dtype t = kn_is_small_float(e->dtype) ? KN_F32 : e->dtype;
     int red = (int)e->u.i;
-    if (kn_is_half(e->dtype)) kn_put_helper(g, KN_SN_ROUND, "round", e->dtype, 1);
+    if (kn_is_small_float(e->dtype)) kn_put_helper(g, KN_SN_ROUND, "round", e->dtype, 1);
     kn_put(&g->out, "(");
     if (x->lanes <= 1) {
         kn_put_scalar(g, x);

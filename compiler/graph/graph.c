@@ -148,6 +148,7 @@ static double load_float(enum kn_dtype t, const uint8_t *p)
         memcpy(&x, p, 8);
         return x;
     }
+    if (kn_is_f8(t)) return kn_f8_value(t, *p);
     uint16_t h = (uint16_t)(p[0] | p[1] << 8);
     return t == KN_F16 ? from_half(h) : from_bf16(h);
 }
@@ -220,6 +221,8 @@ void kn_element_store(enum kn_dtype t, uint8_t *at, double x)
         memcpy(at, &x, 8);
     else if (t == KN_BOOL)
         *at = x != 0;
+    else if (kn_is_f8(t))
+        *at = kn_f8_bits(t, x);
     else if (kn_dtype_class(t) == 'f')
         at[0] = (uint8_t)h, at[1] = (uint8_t)(h >> 8);
     else

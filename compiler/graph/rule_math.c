@@ -10,7 +10,7 @@ static const struct {
     {1, "float", KN_F32},      {2, "uint8", KN_U8},      {3, "int8", KN_I8},         {4, "uint16", -1},      {5, "int16", KN_I16},
     {6, "int32", KN_I32},      {7, "int64", KN_I64},     {8, "string", -1},          {9, "bool", KN_BOOL},   {10, "float16", KN_F16},
     {11, "double", KN_F64},    {12, "uint32", -1},       {13, "uint64", -1},         {14, "complex64", -1},  {15, "complex128", -1},
-    {16, "bfloat16", KN_BF16}, {17, "float8e4m3fn", -1}, {18, "float8e4m3fnuz", -1}, {19, "float8e5m2", -1}, {20, "float8e5m2fnuz", -1},
+    {16, "bfloat16", KN_BF16}, {17, "float8e4m3fn", KN_F8E4M3}, {18, "float8e4m3fnuz", -1}, {19, "float8e5m2", KN_F8E5M2}, {20, "float8e5m2fnuz", -1},
     {21, "uint4", -1},         {22, "int4", -1},         {23, "float4e2m1", -1},     {24, "float8e8m0", -1}, {25, "uint2", -1},
     {26, "int2", -1}};
 
@@ -31,6 +31,27 @@ const char *kn_onnx_dtype_name(int64_t number)
     return "an unknown dtype";
 }
 
+/* Floats of 8 bits saturate here; with "saturate" 0 ONNX wants infinity, or NaN where there is none, for what rounds beyond the largest value. */
+static kiln_status cast_to(kn_raw *r, enum kn_dtype t)
+{
+    int x = r->in[0], y = kn_emit_cast(r->s, x, t);
+    if (y < 0 || !kn_is_f8(t) || kn_raw_int(r, "saturate", 1) || kn_dtype_class(kn_raw_in(r, 0)->dtype) != 'f') return kn_raw_out(r, 0, y);
+    static const uint8_t nan = 0x7f, infinity = 0x7c, minus = 0xfc;
+    bool e4m3 = t == KN_F8E4M3;
+    double beyond = e4m3 ? 464 : 61440; /* a tie, which goes to the even neighbour: for e4m3 that is the largest value */
+    int size = kn_emit1(r->s, "Abs", x), limit = kn_emit_scalar_like(r->s, x, beyond), wild;
+    int over = size < 0 || limit < 0 ? -1 : kn_emit2(r->s, e4m3 ? "Greater" : "GreaterOrEqual", size, limit);
+    if (e4m3) {
+        wild = kn_emit_constant(r->s, t, 0, NULL, &nan, 1, false);
+    } else {
+        int in[3] = {kn_emit2(r->s, "Less", x, kn_emit_scalar_like(r->s, x, 0)), kn_emit_constant(r->s, t, 0, NULL, &minus, 1, false),
+                     kn_emit_constant(r->s, t, 0, NULL, &infinity, 1, false)};
+        wild = in[0] < 0 || in[1] < 0 || in[2] < 0 ? -1 : kn_emit(r->s, "Where", 3, in, 0, NULL);
+    }
+    if (over < 0 || wild < 0) return r->s->d->status;
+    return kn_raw_out(r, 0, kn_emit(r->s, "Where", 3, (int[]){over, wild, y}, 0, NULL));
+}
+
 /* "to": ONNX's number, or in Graph JSON the dtype's name. */
 kiln_status kn_rule_cast(kn_raw *r)
 {
@@ -40,13 +61,13 @@ kiln_status kn_rule_cast(kn_raw *r)
     if (to->kind == 'i' && !kn_onnx_dtype(to->i, &t)) return kn_raw_bad(r, KILN_DTYPE, "there is no %s here", kn_onnx_dtype_name(to->i));
     if (to->kind == 's' && !kn_dtype_find(to->s, strlen(to->s), &t)) return kn_raw_bad(r, KILN_DTYPE, "no dtype \"%.40s\"", to->s);
     if (!strchr("is", to->kind)) return kn_raw_bad(r, KILN_REQUEST, "attribute \"to\" must be a dtype");
-    return kn_raw_out(r, 0, kn_emit_cast(r->s, r->in[0], t));
+    return cast_to(r, t);
 }
 
 kiln_status kn_rule_castlike(kn_raw *r)
 {
     if (!kn_raw_in(r, 0) || !kn_raw_in(r, 1)) return kn_raw_bad(r, KILN_REQUEST, "two inputs are right");
-    return kn_raw_out(r, 0, kn_emit_cast(r->s, r->in[0], kn_raw_in(r, 1)->dtype));
+    return cast_to(r, kn_raw_in(r, 1)->dtype);
 }
 
 /* Bounds that are constants become attributes (as they were before opset 11): no kernel then reads them from memory. */

@@ -25,7 +25,7 @@ static void add_dim(void *user, uint64_t bits)
         memcpy(&t->dims[t->rank++], &bits, 8);
 }
 
-/* int32_data holds the bits of halves and of booleans; float_data and double_data hold numbers. */
+/* int32_data holds the bits of floats of 8 and 16 bits and of booleans; float_data and double_data hold numbers. */
 static void add_number(void *user, uint64_t bits)
 {
     tensor *t = user;
@@ -88,7 +88,7 @@ static kiln_status check_type(tensor *t)
 {
     if (!kn_onnx_dtype(t->type, &t->dtype)) {
         kn_fail_at(t->r->d, KILN_DTYPE, t->place, "tensor \"%.64s\" is of dtype %s (%d)", t->name, kn_onnx_dtype_name(t->type), t->type);
-        kn_hint(t->r->d, "float, double, float16, bfloat16, int64, int32, int16, int8, uint8 and bool are supported");
+        kn_hint(t->r->d, "float, double, float16, bfloat16, float8e4m3fn, float8e5m2, int64, int32, int16, int8, uint8 and bool are supported");
         return t->r->d->status;
     }
     if (t->deep) return kn_fail_at(t->r->d, KILN_LIMIT, t->place, "tensor \"%.64s\" has more than %d dimensions", t->name, KILN_MAX_RANK);
@@ -136,7 +136,7 @@ static kiln_status read_numbers(tensor *t, const kn_field *f)
         int size;
         const char *name, *dtypes;
     } lists[] = {{4, 4, "float_data", "f32"},
-                 {5, 0, "int32_data", "i32 i16 i8 u8 bool f16 bf16"},
+                 {5, 0, "int32_data", "i32 i16 i8 u8 bool f16 bf16 f8e4m3 f8e5m2"},
                  {7, 0, "int64_data", "i64"},
                  {10, 8, "double_data", "f64"}};
     kn_wire w = kn_onnx_open(f);

@@ -10,7 +10,7 @@ static kiln_status lower(kn_op_call *c)
     const char *to = kn_attr_str(c, "to", ""), *all = kn_op_axes(c, "A", c->in[0].rank);
     if (!kn_dtype_find(to, strlen(to), &t)) {
         kn_op_bad_attr(c, "to", "no dtype \"%.40s\"", to);
-        kn_hint(c->d, "f32, f64, f16, bf16, i64, i32, i16, i8, u8, bool");
+        kn_hint(c->d, "f32, f64, f16, bf16, f8e4m3, f8e5m2, i64, i32, i16, i8, u8, bool");
         return c->d->status;
     }
     const char *zero = kn_dtype_class(c->in[0].dtype) == 'f' ? "0.0" : "0";

@@ -9,6 +9,8 @@ static kiln_status lower(kn_op_call *c)
 {
     const char *at, *point = NULL, *all = kn_op_axes(c, "A", c->in[0].rank);
     enum kn_dtype t = c->in[1].dtype, as = kn_dtype_acc(t);
+    if (kn_dtype_class(c->in[0].dtype) == 'f' && !kn_is_f8(c->in[0].dtype))
+        return kn_fail_at(c->d, KILN_DTYPE, "/inputs/0/dtype", "an integer or a float of 8 bits is right");
     kiln_status s = kn_op_scale_index(c, 0, 1, &at);
     if (s == KILN_OK && c->in[2].present) s = kn_op_scale_index(c, 0, 2, &point);
     if (s != KILN_OK) return s;
@@ -24,8 +26,8 @@ const kn_op_spec kn_op_dequantizelinear = {.name = "DequantizeLinear",
                                            .min_inputs = 2,
                                            .max_inputs = 3,
                                            .input_names = {"x", "x_scale", "x_zero_point"},
-                                           .dtypes = "iu",
-                                           .input_dtypes = {NULL, "f", "iu"},
+                                           .dtypes = "iuf",
+                                           .input_dtypes = {NULL, "f", "iuf"},
                                            .about = "(x - zero point) * scale",
                                            .attrs = attrs,
                                            .lower = lower};

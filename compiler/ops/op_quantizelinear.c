@@ -14,7 +14,9 @@ static kiln_status lower(kn_op_call *c)
     const char *name = kn_attr_str(c, "output_dtype", ""), *at, *point = NULL, *all = kn_op_axes(c, "A", c->in[0].rank);
     if (c->in[2].present) t = c->in[2].dtype;
     if (*name && !kn_dtype_find(name, strlen(name), &t)) return kn_op_bad_attr(c, "output_dtype", "no dtype \"%.40s\"", name);
-    if (!strchr("iu", kn_dtype_class(t)) || kn_dtype_bytes(t) > 2) return kn_op_bad_attr(c, "output_dtype", "u8, i8 or i16 is right");
+    bool real = kn_is_f8(t);
+    if (!real && (!strchr("iu", kn_dtype_class(t)) || kn_dtype_bytes(t) > 2))
+        return kn_op_bad_attr(c, "output_dtype", "u8, i8, i16, f8e4m3 or f8e5m2 is right");
     kiln_status s = kn_op_scale_index(c, 0, 1, &at);
     if (s == KILN_OK && c->in[2].present) s = kn_op_scale_index(c, 0, 2, &point);
     if (s != KILN_OK) return s;
@@ -24,9 +26,10 @@ static kiln_status lower(kn_op_call *c)
     bool whole = kn_dtype_class(c->in[0].dtype) != 'f';
     const char *x = whole ? kn_format(c->arena, "cast(x0[%s],f32)", all) : kn_op_read(c, 0, all);
     const char *as = kn_dtype_text(whole ? KN_F32 : kn_dtype_acc(c->in[0].dtype));
-    kn_putf(&c->text, "y[%s] = cast(min(max(round(%s / cast(x1[%s],%s))", all, x, at, as);
+    kn_putf(&c->text, real ? "y[%s] = cast(%s / cast(x1[%s],%s)" : "y[%s] = cast(min(max(round(%s / cast(x1[%s],%s))", all, x, at, as);
     if (c->in[2].present) kn_putf(&c->text, " + cast(x2[%s],%s)", point, as);
-    kn_putf(&c->text, ", %lld.0), %lld.0), %s)", low, high, kn_dtype_text(t));
+    if (real) kn_putf(&c->text, ", %s)", kn_dtype_text(t)); /* which saturates */
+    else kn_putf(&c->text, ", %lld.0), %lld.0), %s)", low, high, kn_dtype_text(t));
     return KILN_OK;
 }
 
@@ -35,7 +38,7 @@ const kn_op_spec kn_op_quantizelinear = {.name = "QuantizeLinear",
                                          .max_inputs = 3,
                                          .input_names = {"x", "y_scale", "y_zero_point"},
                                          .dtypes = "fi",
-                                         .input_dtypes = {NULL, "f", "iu"},
+                                         .input_dtypes = {NULL, "f", "iuf"},
                                          .about = "round(x / scale) + zero point, kept in the range of the result",
                                          .attrs = attrs,
                                          .lower = lower};

@@ -24,7 +24,7 @@ kn_expr *kn_const_f(kiln_arena *a, enum kn_dtype t, double x)
 {
     if (!kn_is_float(t)) return kn_const_i(a, t, x > -9e18 && x < 9e18 ? (int64_t)x : 0);
     kn_expr *e = node(a, KN_OP_CONST_F, t, 0, NULL);
-    if (e) e->u.f = x;
+    if (e) e->u.f = kn_is_f8(t) && x - x == 0 ? kn_f8_round(t, x) : x;
     return e;
 }
 
@@ -193,7 +193,7 @@ kn_expr *kn_cast(kiln_arena *a, enum kn_dtype t, kn_expr *x)
         if (kn_dtype_range(t, &lo, &hi) && x->u.i >= lo && x->u.i <= hi) return kn_const_i(a, t, x->u.i);
     }
     /* A float constant is kept as written and rounded once, where it is used. */
-    if (x->op == KN_OP_CONST_F && x->lanes <= 1 && kn_is_float(t)) return kn_const_f(a, t, x->u.f);
+    if (x->op == KN_OP_CONST_F && x->lanes <= 1 && kn_is_float(t)) return kn_const_f(a, t, kn_is_f8(t) ? kn_f8_round(t, x->u.f) : x->u.f);
     return node(a, KN_OP_CAST, t, 1, &x);
 }
 

@@ -1,6 +1,7 @@
 /* The reference interpreter: exact mathematics in double, element by element, temporaries on demand.
  *
- * Nothing is rounded to the dtype of a tensor: a cast to an integer truncates, and that is all. Beside every value goes its scale, the
+ * Nothing is rounded to the dtype of a tensor but to floats of 8 bits, whose range belongs to what a program says;
+ * a cast to an integer truncates. Beside every value goes its scale, the
  * natural unit of a kernel's rounding error to first order: |x| of inputs; the sum of scales for +, - and sum reductions; their product for
  * * and /, over y^2 (of factors beyond f32 no less than theirs); |f(x)| + |f'(x)| * scale(x) for functions (of both no less than what underflow
  * loses); the scale of what was chosen for select, min and max. So scale >= |value|. */
@@ -86,7 +87,7 @@ static double function(int op, double x)
 
 static double cast(enum kn_dtype t, double x)
 {
-    if (kn_is_float(t)) return x;
+    if (kn_is_float(t)) return kn_is_f8(t) ? kn_f8_round(t, x) : x;
     return t == KN_BOOL ? x != 0 : trunc(x);
 }
 
@@ -340,12 +341,26 @@ static bool invertible(const kn_program *p, const kn_stmt *s)
     return true;
 }
 
+/* What is of the dtype already keeps its infinities: only conversions saturate. */
+static bool infinite_stays(const kiln_ref *r, int tensor)
+{
+    const kn_stmt *s = r->code[r->writer[tensor]].s;
+    return s->red == KN_RED_NONE && s->body->dtype == r->p->tensors[tensor].dtype;
+}
+
+static double stored(const kiln_ref *r, int tensor, double x)
+{
+    enum kn_dtype t = r->p->tensors[tensor].dtype;
+    return kn_is_f8(t) && !(infinite_stays(r, tensor) && isinf(x)) ? kn_f8_round(t, x) : x;
+}
+
 static void compute(kiln_ref *r, int tensor, int64_t index, double *value, double *scale)
 {
     int64_t axes[KILN_MAX_AXES];
     kn_code *c = &r->code[r->writer[tensor]];
     point_of(r->p, c->s, index, axes);
     reduce(r, c, axes, value, scale);
+    *value = stored(r, tensor, *value);
 }
 
 static cell *find(memo *m, int64_t index)
@@ -403,6 +418,7 @@ static void scatter(kiln_ref *r, kn_code *c, memo *m)
         if (inside) {
             run(r, c, c->body, c->n);
             combine(st->red, c->value[0], c->scale[0], &m->value[at], &m->scale[at]);
+            m->value[at] = stored(r, st->out, m->value[at]);
         }
         for (k = st->naxes - 1; k >= 0 && ++axes[k] == st->axes[k].extent; k--) axes[k] = 0;
     } while (k >= 0 && r->status == KILN_OK && !spent(r, 1));

@@ -31,7 +31,7 @@ bool kn_dtype_holds(enum kn_dtype x, enum kn_dtype y)
 
 int kn_dtype_significand(enum kn_dtype t)
 {
-    static const int bits[KN_DTYPE_COUNT] = {[KN_F32] = 24, [KN_F64] = 53, [KN_F16] = 11, [KN_BF16] = 8};
+    static const int bits[KN_DTYPE_COUNT] = {[KN_F32] = 24, [KN_F64] = 53, [KN_F16] = 11, [KN_BF16] = 8, [KN_F8E4M3] = 4, [KN_F8E5M2] = 3};
     return bits[t];
 }
 

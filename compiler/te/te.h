@@ -27,6 +27,11 @@ enum kn_dtype kn_dtype_acc(enum kn_dtype t);
 bool kn_dtype_holds(enum kn_dtype x, enum kn_dtype y); /* every value of y is one of x */
 int kn_dtype_significand(enum kn_dtype t);            /* significant bits of a float, the hidden one among them; else 0 */
 bool kn_dtype_find(const char *s, size_t n, enum kn_dtype *out); /* text or alias */
+/* f8.c: floats of 8 bits, as bits and as numbers; rounding to them saturates. */
+bool kn_is_f8(enum kn_dtype t);
+double kn_f8_value(enum kn_dtype t, uint8_t bits);
+double kn_f8_round(enum kn_dtype t, double x);
+uint8_t kn_f8_bits(enum kn_dtype t, double x);
 
 /* Expressions are immutable once built and may be shared (a DAG). lanes is 0 or 1 for scalars; >1 in loop programs only. */
 typedef struct kn_expr {

@@ -4,12 +4,12 @@ import sys
 
 from .errors import Unsupported
 
-BYTES = {"f64": 8, "f32": 4, "f16": 2, "bf16": 2, "i64": 8, "i32": 4, "i16": 2, "i8": 1, "u8": 1, "bool": 1}
+BYTES = {"f64": 8, "f32": 4, "f16": 2, "bf16": 2, "i64": 8, "i32": 4, "i16": 2, "i8": 1, "u8": 1, "bool": 1, "f8e4m3": 1, "f8e5m2": 1}
 _NUMPY = {"f8": "f64", "f4": "f32", "f2": "f16", "i8": "i64", "i4": "i32", "i2": "i16", "i1": "i8", "u1": "u8", "b1": "bool"}
 _TORCH = {"float64": "f64", "float32": "f32", "float16": "f16", "bfloat16": "bf16", "int64": "i64", "int32": "i32", "int16": "i16",
-          "int8": "i8", "uint8": "u8", "bool": "bool"}
+          "int8": "i8", "uint8": "u8", "bool": "bool", "float8_e4m3fn": "f8e4m3", "float8_e5m2": "f8e5m2"}
 _BUFFER = {"d": "f64", "f": "f32", "e": "f16", "q": "i64", "l": "i64", "i": "i32", "h": "i16", "b": "i8", "B": "u8", "?": "bool"}
-_CODE = {"f64": "d", "f32": "f", "i64": "q", "i32": "i", "i16": "h", "i8": "b", "u8": "B", "bool": "B", "f16": "H", "bf16": "H"}
+_CODE = {"f64": "d", "f32": "f", "i64": "q", "i32": "i", "i16": "h", "i8": "b", "u8": "B", "bool": "B", "f16": "H", "bf16": "H", "f8e4m3": "B", "f8e5m2": "B"}
 
 
 def _contiguous(shape, strides, item):
@@ -74,7 +74,7 @@ def empty(like, dtype, shape):
         names = {v: k for k, v in _TORCH.items()}
         return torch.empty(tuple(shape), dtype=getattr(torch, names[dtype]))
     numpy = sys.modules.get("numpy")
-    if numpy is not None and isinstance(like, numpy.ndarray) and dtype != "bf16":
+    if numpy is not None and isinstance(like, numpy.ndarray) and dtype in _NUMPY.values():
         return numpy.empty(tuple(shape), {v: k for k, v in _NUMPY.items()}[dtype])
     count = 1
     for extent in shape:

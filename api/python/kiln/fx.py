@@ -4,6 +4,7 @@ import operator
 import torch
 
 aten = torch.ops.aten
+# Without the floats of 8 bits: PyTorch casts to infinity or NaN what Kiln makes the largest value.
 DTYPES = {torch.float32: "f32", torch.float64: "f64", torch.float16: "f16", torch.bfloat16: "bf16", torch.int64: "i64", torch.int32: "i32",
           torch.int16: "i16", torch.int8: "i8", torch.uint8: "u8", torch.bool: "bool"}
 
