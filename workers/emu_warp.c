@@ -98,18 +98,29 @@ static double from_tf32(uint32_t bits)
 
 double emu_from_s8(uint32_t bits) { return (int8_t)bits; }
 
-typedef struct form { const char *types; int bytes; bool integer; double (*value)(uint32_t); } form;
+/* Floats of 8 bits are the upper half of an f16; those with four bits of exponent are so after a shift and a factor of 2^8. */
+double emu_from_e5m2(uint32_t bits) { return emu_from_f16(bits << 8); }
+double emu_from_e4m3(uint32_t bits)
+{
+    return (bits & 0x7f) == 0x7f ? emu_from_f16(0x7e00) : 256 * emu_from_f16((bits & 0x80) << 8 | (bits & 0x7f) << 7);
+}
+
+typedef struct form { const char *types; int bytes; bool integer; double (*value[2])(uint32_t); } form; /* of a, of b */
 static const form forms[] = {
-    {"m16n8k16.row.col.f32.f16.f16.f32", 2, false, emu_from_f16},
-    {"m16n8k16.row.col.f32.bf16.bf16.f32", 2, false, emu_from_bf16},
-    {"m16n8k8.row.col.f32.tf32.tf32.f32", 4, false, from_tf32},
-    {"m16n8k32.row.col.s32.s8.s8.s32", 1, true, emu_from_s8},
+    {"m16n8k16.row.col.f32.f16.f16.f32", 2, false, {emu_from_f16, emu_from_f16}},
+    {"m16n8k16.row.col.f32.bf16.bf16.f32", 2, false, {emu_from_bf16, emu_from_bf16}},
+    {"m16n8k8.row.col.f32.tf32.tf32.f32", 4, false, {from_tf32, from_tf32}},
+    {"m16n8k32.row.col.s32.s8.s8.s32", 1, true, {emu_from_s8, emu_from_s8}},
+    {"m16n8k32.row.col.f32.e4m3.e4m3.f32", 1, false, {emu_from_e4m3, emu_from_e4m3}},
+    {"m16n8k32.row.col.f32.e4m3.e5m2.f32", 1, false, {emu_from_e4m3, emu_from_e5m2}},
+    {"m16n8k32.row.col.f32.e5m2.e4m3.f32", 1, false, {emu_from_e5m2, emu_from_e4m3}},
+    {"m16n8k32.row.col.f32.e5m2.e5m2.f32", 1, false, {emu_from_e5m2, emu_from_e5m2}},
 };
 
-static double element(const form *f, const int *registers, int r, int e)
+static double element(const form *f, int of, const int *registers, int r, int e)
 {
     uint32_t word = (uint32_t)registers[r] >> (8 * f->bytes * e);
-    return f->value(f->bytes == 4 ? word : word & ((1u << 8 * f->bytes) - 1));
+    return f->value[of](f->bytes == 4 ? word : word & ((1u << 8 * f->bytes) - 1));
 }
 
 /* Thread (g, q) holds of a rows g and g + 8, of b column g, of each along k the bytes from 4q and from 16 + 4q on. */
@@ -121,9 +132,9 @@ static void operands(const form *f, const emu_operands *x[EMU_LANES], double a[1
         for (int r = 0; r < 4; r++) {
             for (int e = 0; e < per; e++) {
                 int k = q * per + e;
-                a[g + 8 * (r % 2)][k + half * (r / 2)] = element(f, x[lane]->a, r, e);
+                a[g + 8 * (r % 2)][k + half * (r / 2)] = element(f, 0, x[lane]->a, r, e);
                 if (r < 2) {
-                    b[k + half * r][g] = element(f, x[lane]->b, r, e);
+                    b[k + half * r][g] = element(f, 1, x[lane]->b, r, e);
                 }
             }
         }

@@ -22,6 +22,8 @@ typedef struct emu_operands { void *d; const int *a, *b; } emu_operands;
 double emu_from_f16(uint32_t bits);
 double emu_from_bf16(uint32_t bits);
 double emu_from_s8(uint32_t bits);
+double emu_from_e4m3(uint32_t bits);
+double emu_from_e5m2(uint32_t bits);
 bool emu_mma_run(const char *ptx, const emu_operands *x[EMU_LANES]);
 
 #endif

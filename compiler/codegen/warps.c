@@ -157,14 +157,15 @@ static void put_group_instruction(kn_gen *g, int fn)
     const kn_emulated *f = &g->p->calls[fn];
     const char *type = kn_storage_type(f->intrin->operand[0].dtype);
     int n = group_registers(f);
-    bool halves = kn_dtype_bytes(f->intrin->operand[1].dtype) == 2;
+    enum kn_dtype of = f->intrin->operand[1].dtype;
     kn_put(&g->out, "KN_FN void ");
     kn_put_call_name(g, fn);
     for (int i = 0; i < n; i++) kn_putf(&g->out, "%s%s *d%d", i ? ", " : "(", type, i);
     kn_putf(&g->out, ", u64 a, u64 b)\n{\n#ifdef __CUDACC__\n    asm volatile(\"{ .reg .pred p; setp.eq.u32 p, 0, 0; %s {", f->warp->ptx);
     for (int i = 0; i < n; i++) kn_putf(&g->out, "%s%%%d", i ? ", " : "", i);
     kn_putf(&g->out, "}, %%%d, %%%d, p", n, n + 1);
-    if (halves) kn_putf(&g->out, ", 1, 1, %d, %d", f->turned[1], f->turned[2]);
+    if (kn_is_float(of)) kn_put(&g->out, ", 1, 1");
+    if (kn_dtype_bytes(of) == 2) kn_putf(&g->out, ", %d, %d", f->turned[1], f->turned[2]);
     kn_put(&g->out, "; }\"\n        : ");
     for (int i = 0; i < n; i++) kn_putf(&g->out, "%s\"+%c\"(*d%d)", i ? ", " : "", type[0] == 'f' ? 'f' : 'r', i);
     kn_put(&g->out, "\n        : \"l\"(a), \"l\"(b) : \"memory\");\n#else\n    void *d[] = {");

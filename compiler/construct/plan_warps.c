@@ -33,7 +33,7 @@ static const tile tiles[] = {
 
 /* Of groups of 128 threads, each 64 rows high; columns in whole instructions. */
 static const tile group_tiles[] = {
-    {{128, 256}, {2, 1}}, {{128, 128}, {2, 1}}, {{256, 128}, {2, 1}}, {{64, 256}, {1, 1}},
+    {{128, 256}, {2, 1}}, {{128, 192}, {2, 1}}, {{128, 128}, {2, 1}}, {{256, 128}, {2, 1}}, {{64, 256}, {1, 1}},
     {{64, 128}, {1, 1}},  {{128, 64}, {2, 1}},  {{64, 64}, {1, 1}},
 };
 
@@ -251,7 +251,8 @@ const char *kn_plan_warps(const kn_site *x, kn_plans *plans)
         if ((kn_warp_of(it->spec)->threads > 32) != (k < x->hw->nintrins)) continue;
         const kn_expr *loads[2];
         if (kn_loads(x->s->body, loads, 2) != 2) return "it is no product of two tensors";
-        if (loads[0]->dtype != it->operand[1].dtype || loads[1]->dtype != it->operand[2].dtype) continue;
+        enum kn_dtype a = it->operand[1].dtype, b = it->operand[2].dtype;
+        if ((loads[0]->dtype != a || loads[1]->dtype != b) && (loads[0]->dtype != b || loads[1]->dtype != a)) continue;
         if (it->spec->significand_bits && it->spec->significand_bits < kn_dtype_significand(loads[0]->dtype)) continue;
         int before = plans->n;
         bool brief = false;
@@ -259,6 +260,7 @@ const char *kn_plan_warps(const kn_site *x, kn_plans *plans)
             product p = {.x = x, .it = it};
             const char *bad = roles(x, turned, &p);
             if (bad) return bad;
+            if (loads[p.load[I]]->dtype != a || loads[p.load[J]]->dtype != b) continue;
             for (int r = 0; r < ROLES; r++) p.unit[r] = it->s->axes[r].extent;
             if (kn_warp_of(it->spec)->ways > 1 && p.extent[R] < SHORT_SUM * p.unit[R]) {
                 brief = true;

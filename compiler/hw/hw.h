@@ -22,6 +22,7 @@ typedef struct kn_hw_intrin {
     const char *name, *compute, *dtypes, *spelling;
     double latency, interval;
     int significand_bits; /* 0: all that the operands' dtypes have */
+    int sum_bits;         /* of its sums; 0: all that the destination's dtype has */
     const struct kn_intrin *parsed; /* the compute text read: intrin/intrin.h */
 } kn_hw_intrin;
 
@@ -51,7 +52,7 @@ struct kiln_hw {
     double launch_us;         /* of one kernel or one fork-join */
     int nfeatures; const char *features[32];
     int nflags; const char *flags[32];
-    int nintrins; kn_hw_intrin intrins[32];
+    int nintrins; kn_hw_intrin intrins[64];
     /* constants of the published ROLLER artifact (policy "roller"); present == false when the spec has none */
     struct {
         bool present;

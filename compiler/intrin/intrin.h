@@ -54,6 +54,8 @@ const kn_warp *kn_warp_of(const kn_hw_intrin *spec);
  * share of beginning and ending a tile. tile: results that take turns, each of `steps` calls; pieces: rows and columns of the tile that stays in
  * registers, 0: the results stay in memory. */
 double kn_intrin_call_cycles(const kn_intrin *it, const kn_hw *hw, double tile, double pieces, double steps);
+/* The unit keeps fewer bits of its sums than their dtype has. */
+bool kn_intrin_brief(const kn_intrin *it);
 /* The operand that is `tensor` of it->program; 0 for its destination. */
 int kn_intrin_operand_of(const kn_intrin *it, int tensor);
 #endif

@@ -222,3 +222,8 @@ int kn_intrin_operand_of(const kn_intrin *it, int tensor)
         if (!strcmp(it->operand[i].name, it->program->tensors[tensor].name)) return i;
     return -1;
 }
+
+bool kn_intrin_brief(const kn_intrin *it)
+{
+    return it->spec->sum_bits && it->spec->sum_bits < kn_dtype_significand(it->operand[0].dtype);
+}

@@ -5,11 +5,13 @@
 
 enum { TILES = 8 };
 
+/* Sums of which the unit keeps few bits (sum_bits) last for one iteration; then they are added to those of the whole reduction, which have all. */
 typedef struct group {
     kn_lw *w;
     kn_sg *sg;
     const kn_intrin *it;
     int64_t tiles, steps, registers; /* of the destination; of the reduction in one iteration; of a thread for one tile */
+    bool brief;
 } group;
 
 static kn_expr *plus(kn_lw *w, kn_expr *x, kn_expr *y)
@@ -31,6 +33,7 @@ static group group_of(kn_lw *w, kn_sg *sg)
     for (int i = sg->first_reduce; i < sg->tile; i++)
         if (sg->g->loops[i].kind == KN_UNROLL) *(kn_tile_reduces(sg, i) ? &x.steps : &x.tiles) *= sg->g->loops[i].extent;
     x.registers = x.it->operand[0].elems / 128;
+    x.brief = kn_intrin_brief(x.it);
     if (x.tiles > TILES) kn_lw_fail(w, KILN_TRACE, "a group of warps keeps at most %d tiles of results, not %lld", TILES, (long long)x.tiles);
     return x;
 }
@@ -47,6 +50,13 @@ static void at_tile(group *x, int64_t c, int64_t k)
     }
 }
 
+static void fresh(group *x, int buffer)
+{
+    enum kn_dtype acc = x->it->operand[0].dtype;
+    for (int64_t c = 0; c < x->tiles * x->registers && !x->w->status; c++)
+        kn_lw_store(x->w, buffer, kn_lw_int(x->w, c), kn_tile_identity(x->w, x->it->red, acc));
+}
+
 static void leave(group *x)
 {
     for (int i = x->sg->first_reduce; i < x->sg->g->nloops; i++)
@@ -59,8 +69,7 @@ void kn_lw_group_begin(kn_lw *w, kn_sg *sg)
     enum kn_dtype acc = x.it->operand[0].dtype;
     memcpy(sg->unreduced, sg->clipped, sizeof sg->clipped);
     sg->results = kn_lw_buffer(w, "result", acc, 1, x.tiles * x.registers, KN_REGISTER);
-    for (int64_t c = 0; c < x.tiles * x.registers && !w->status; c++)
-        kn_lw_store(w, sg->results, kn_lw_int(w, c), kn_tile_identity(w, x.it->red, acc));
+    fresh(&x, sg->results);
 }
 
 /* Where source o of the present tile begins, as if nothing were swizzled: that is made of addresses by the instruction itself. */
@@ -116,6 +125,9 @@ void kn_lw_group_tile(kn_lw *w, kn_sg *sg)
         kn_lw_fail(w, KILN_TRACE, "statement '%s': %s", w->p->program->tensors[sg->s->out].name, why);
         return;
     }
+    enum kn_dtype acc = x.it->operand[0].dtype;
+    int sums = x.brief ? kn_lw_buffer(w, "sum", acc, 1, x.tiles * x.registers, KN_REGISTER) : sg->results;
+    if (x.brief) fresh(&x, sums);
     kn_lw_group(w, KN_GROUP_READY);
     for (int64_t k = 0; k < x.steps; k++) {
         for (int64_t c = 0; c < x.tiles && !w->status; c++) {
@@ -128,13 +140,21 @@ void kn_lw_group_tile(kn_lw *w, kn_sg *sg)
             at_tile(&x, c, k);
             for (int o = 1; o < 3; o++) source(&x, o, load[o], call, &turned[o]);
             call->fn = instruction(&x, turned);
-            call->buffer[0] = sg->results;
+            call->buffer[0] = sums;
             call->at[0] = kn_lw_int(w, c * x.registers);
             kn_lw_call(w, call);
         }
     }
     leave(&x);
     kn_lw_group(w, KN_GROUP_COMMIT);
+    if (x.brief) {
+        kn_lw_group_end_of(w, sums);
+        for (int64_t c = 0; c < x.tiles * x.registers && !w->status; c++) {
+            kn_expr *at = kn_lw_int(w, c);
+            kn_lw_store(w, sg->results, at, kn_lw_node(w, KN_OP_ADD, acc, 1, kn_lw_read(w, sg->results, at, 1), kn_lw_read(w, sums, at, 1), NULL));
+        }
+        return;
+    }
     bool ahead = sg->g->ncaches > 0;
     for (int i = 0; i < sg->g->ncaches; i++) {
         const kn_cache *cache = &sg->g->caches[i];

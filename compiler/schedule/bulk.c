@@ -198,7 +198,7 @@ static const char *alone(const kn_tree *t, const kn_stage *g, const kn_cache *c)
 /* Registers of results that a thread keeps. */
 static int64_t results(const kn_tree *t, const kn_stage *g)
 {
-    int64_t n = g->tensor.intrin->operand[0].elems / KN_BULK_THREADS;
+    int64_t n = g->tensor.intrin->operand[0].elems / KN_BULK_THREADS * (kn_intrin_brief(g->tensor.intrin) ? 2 : 1);
     for (int i = 0; i < g->tensor.at; i++)
         if (g->loops[i].kind == KN_UNROLL && !kn_is_reduce(t, g, i)) n *= g->loops[i].extent;
     return n;

@@ -2,7 +2,8 @@
 #include "te/expr.h"
 #include <math.h>
 
-typedef struct tally { double ops, functions, casts; bool rounds; } tally; /* casts: units lost to floats of 8 bits on the way */
+/* casts: units lost to floats of 8 bits on the way; bytes: such floats are read */
+typedef struct tally { double ops, functions, casts; bool rounds, bytes; } tally;
 
 /* Half a unit in the last place. */
 static double unit(enum kn_dtype t)
@@ -22,7 +23,10 @@ static double unit(enum kn_dtype t)
 static void count(const kn_expr *e, tally *t)
 {
     char class = kn_op_class(e->op);
-    if (e->op == KN_OP_LOAD) return;
+    if (e->op == KN_OP_LOAD) {
+        t->bytes |= kn_is_f8(e->dtype);
+        return;
+    }
     if (class == 'a' || class == 'f') t->ops += 1;
     if (class == 'f' && e->op != KN_OP_DIV) t->functions += 1;
     if (e->op == KN_OP_CAST && kn_is_f8(e->dtype) && kn_is_float(e->args[0]->dtype)) t->casts += 2 * unit(e->dtype);
@@ -44,7 +48,7 @@ void kiln_work(const kiln_program *p, double *flops, double *bytes)
     *flops = *bytes = 0;
     for (int i = 0; i < p->nstmts; i++) {
         const kn_stmt *s = p->stmts[i];
-        tally t = {0, 0, 0, false};
+        tally t = {0, 0, 0, false, false};
         double points = 1;
         count(s->body, &t);
         for (int k = 0; k < s->naxes; k++) points *= (double)s->axes[k].extent;
@@ -73,13 +77,14 @@ void kiln_tolerance(const kiln_program *p, int output, double *rtol, double *ato
         const kn_stmt *s = p->stmts[i];
         if (!needed[s->out]) continue;
         mark(s->body, needed);
-        tally t = {0, 0, 0, false};
+        tally t = {0, 0, 0, false, false};
         double terms = 1;
         enum kn_dtype acc = kn_dtype_acc(s->body->dtype);
         count(s->body, &t);
         for (int k = s->nspatial; k < s->naxes; k++) terms *= (double)s->axes[k].extent;
         double adds = s->red == KN_RED_SUM || s->scatter ? 4 * sqrt(terms) : s->red == KN_RED_PROD ? 2 * terms : 0;
         *rtol += t.casts + 2 * unit(p->tensors[s->out].dtype) + (adds + 2 * t.ops + 8 * t.functions) * unit(acc);
+        if (adds > 0 && t.bytes) *rtol += 0x1p-13; /* tensor cores keep 14 bits of such sums for a while (hwspecs: sum_bits) */
         rounds |= t.rounds || (adds > 0 && kn_is_float(acc));
     }
     if (kn_is_float(out->dtype)) {

@@ -1,8 +1,10 @@
 /* The static and the emulation gate over kernels that are constructed: the 119 operators of ROLLER (OSDI'22) at full size, and a grid of families,
- * dtypes, layouts and ragged shapes. On nvidia-a100 (sm_80) and nvidia-h200 (sm_90a) each is assembled, without a spill, and run in the emulator:
+ * dtypes, layouts and ragged shapes. On nvidia-a100 (sm_80), nvidia-h200 (sm_90a) and, families alone, nvidia-l40s (sm_89) each is assembled,
+ * without a spill, and run in the emulator:
  * an operator's own schedule on a reduced shape, or the reduced shape's own where the other does not fit. For the devices that NVRTC has left behind
  * (V100, K80) it is counted how many give PTX.
- * usage: gpu-sweep [-s] [-d DEVICE] [OPERATORS.csv]; -s: a few of each; -d: one device alone. Status 0 only when everything held. */
+ * usage: gpu-sweep [-s] [-d DEVICE] [-f FAMILY] [OPERATORS.csv]; -s: a few of each; -d: one device alone; -f: families whose names begin so,
+ * alone. Status 0 only when everything held. */
 #include "tests/arena.h"
 #include "tests/golden/ops_table.h"
 #include "workers/child.h"
@@ -13,8 +15,11 @@
 
 static worker_tools tools;
 static bool brief;
-static const struct { const char *id, *arch; } devices[] = {{"nvidia-a100", "sm_80"}, {"nvidia-h200", "sm_90a"}}, older[] = {{"nvidia-v100", "sm_70"},
-                                                                                                                 {"nvidia-k80", "sm_37"}};
+static const char *chosen = "";
+static const struct { const char *id, *arch; bool operators; } devices[] = {{"nvidia-a100", "sm_80", true}, {"nvidia-l40s", "sm_89", false},
+                                                                              {"nvidia-h200", "sm_90a", true}};
+static const struct { const char *id, *arch; } older[] = {{"nvidia-v100", "sm_70"}, {"nvidia-k80", "sm_37"}};
+enum { DEVICES = sizeof devices / sizeof *devices };
 typedef struct tally { int tried, constructed, assembled, emulated, own, spilled; double nvrtc_ms; } tally;
 
 typedef struct family { const char *name, *dtypes; int least; const char *expr, *inputs; bool often; } family;
@@ -190,7 +195,7 @@ static bool one_family(const family *f, const char *dtype, int device, tally *n)
 static void grid(int device, tally *n)
 {
     for (size_t i = 0; i < sizeof families / sizeof *families; i++) {
-        if (brief && !families[i].often) continue;
+        if ((brief && !families[i].often) || strncmp(families[i].name, chosen, strlen(chosen))) continue;
         for (const char *p = families[i].dtypes; *p; p += strspn(p, " ")) {
             char dtype[8];
             snprintf(dtype, sizeof dtype, "%.*s", (int)strcspn(p, " "), p);
@@ -246,20 +251,23 @@ int main(int argc, char **argv)
     for (int i = 1; i < argc; i++) {
         if (!strcmp(argv[i], "-s")) brief = true;
         else if (!strcmp(argv[i], "-d") && i + 1 < argc) only = argv[++i];
+        else if (!strcmp(argv[i], "-f") && i + 1 < argc) chosen = argv[++i];
         else path = argv[i];
     }
     workers_find_tools("build", &tools);
     snprintf(tools.worker, sizeof tools.worker, "%s", argv[0]);
     if (!tools.nvrtc[0]) printf("no NVRTC here: nothing is assembled\n");
-    for (int d = 0; d < 2; d++) {
+    for (int d = 0; d < DEVICES; d++) {
         tally ops = {0}, grids = {0};
-        if ((brief && d == 0) || (*only && strcmp(only, devices[d].id))) continue;
-        operators(path, d, &ops);
-        ok = report("operators", devices[d].id, &ops) && ok;
+        if ((brief && d != DEVICES - 1) || (*only && strcmp(only, devices[d].id))) continue;
+        if (devices[d].operators && !*chosen) {
+            operators(path, d, &ops);
+            ok = report("operators", devices[d].id, &ops) && ok;
+        }
         grid(d, &grids);
         ok = report("families", devices[d].id, &grids) && ok;
     }
-    for (int d = 0; d < 2 && tools.clang[0] && !brief && !*only; d++) ptx(path, d);
+    for (int d = 0; d < 2 && tools.clang[0] && !brief && !*only && !*chosen; d++) ptx(path, d);
     printf("gpu-sweep: %s\n", ok ? "holds" : "does not hold");
     return !ok;
 }

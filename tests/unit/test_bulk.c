@@ -106,6 +106,7 @@ static kiln_kernel *kernel(kiln_arena *a, const kiln_request *r, const kiln_hw *
 typedef struct run { const char *what; shape s; const char *expr, *inputs; bool often; } run;
 #define BF16(ROWS, COLUMNS, GROUPS) ROWS, COLUMNS, GROUPS, 4, 16, 3, "wgmma_bf16_n" #COLUMNS
 #define I8(ROWS, COLUMNS, GROUPS) ROWS, COLUMNS, GROUPS, 4, 32, 3, "wgmma_i8_n" #COLUMNS
+#define F8(ROWS, COLUMNS, GROUPS, A, B) ROWS, COLUMNS, GROUPS, 4, 32, 3, "wgmma_" A "_" B "_n" #COLUMNS
 static const run runs[] = {
     {"one group, a block a tile", {BF16(64, 64, 1), {0}, "", 0}, "c[M,N] +=! a[M,K]*b[N,K]", "a=bf16:100x200&b=bf16:90x200", true},
     {"two groups, persistent pairs that share columns", {BF16(128, 64, 2), {0}, "persist out0 2\ncluster out0 S0.0 2\n", 0},
@@ -124,6 +125,10 @@ static const run runs[] = {
      "a=bf16:200x136&b=bf16:260x136", false},
     {"bytes", {I8(128, 128, 2), {0}, "persist out0 2\ncluster out0 S0.0 2\n", 0}, "c[M,N] +=! cast(a[M,K],i32)*cast(b[N,K],i32)",
      "a=i8:300x272&b=i8:200x272", false},
+    {"floats of 8 bits", {F8(128, 128, 2, "e4m3", "e4m3"), {0}, "persist out0 2\ncluster out0 S0.0 2\n", 0},
+     "c[M,N] +=! cast(a[M,K],f32)*cast(b[N,K],f32)", "a=f8e4m3:300x272&b=f8e4m3:200x272", false},
+    {"floats of 8 bits, two kinds, 192 columns", {F8(128, 192, 2, "e5m2", "e4m3"), {0}, "persist out0 2\nstore out0 bulk\n", 0},
+     "c[M,N] +=! cast(a[M,K],f32)*cast(b[N,K],f32) : bf16", "a=f8e5m2:300x1040&b=f8e4m3:200x1040", true},
     {"many boxes a tile", {BF16(64, 256, 1), {0}, "persist out0 2\nstore out0 bulk\n", 0}, "c[M,N] +=! a[M,K]*b[N,K]",
      "a=bf16:200x136&b=bf16:520x136", false},
     {"boxes of words", {I8(128, 64, 2), {0}, "persist out0 2\nstore out0 bulk\n", 0}, "c[M,N] +=! cast(a[M,K],i32)*cast(b[N,K],i32)",
@@ -156,7 +161,7 @@ static void right_in_the_emulator(void **state)
 
 /* A defect: occurrence number `nth` (from the end where negative) of `find` becomes `put`. find NULL: the maps are not swizzled. */
 typedef struct mutant { const char *what, *find, *put; int nth; bool often; int run; } mutant;
-enum { PAIRS = 1, BOXES = 2 }; /* of runs */
+enum { PAIRS = 1, BOXES = 2, BYTES = 10 }; /* of runs */
 static const mutant mutants[] = {
     {"those that compute wait for the other parity", "/ 3) % 2));", "/ 3 + 1) % 2));", 1, true, PAIRS},
     {"those that ask wait for the other parity", "/ 3) + 1) % 2));", "/ 3) + 0) % 2));", 1, false, PAIRS},
@@ -190,6 +195,8 @@ static const mutant mutants[] = {
     {"results are written where others still leave", "KN_STORED(0);", "", -2, false, BOXES},
     {"a block ends before its results have left", "KN_STORED(0);", "", -1, false, BOXES},
     {"results are not swizzled", " ^ (((v4_lane_v4 / 4) % 8) * 8)", "", 1, false, BOXES},
+    {"sums of few bits are taken before their instructions end", "KN_DONE(0);", "KN_DONE(1);", 1, false, BYTES},
+    {"sums of few bits do not start afresh", "_3 = (0.0f);", "_3 += 0.0f;", 2, false, BYTES},
     {"the groups' results go to the same rows", " + (v5_group_v5 * 64)", "", -1, false, BOXES},
 };
 
@@ -255,6 +262,7 @@ static void chosen_where_it_pays(void **state)
         {"nvidia-h200", "c[M,N] +=! a[M,K]*b[N,K]", "a=bf16:64x8192&b=bf16:8192x8192", true, 34.6},
         {"nvidia-h100", "c[M,N] +=! a[M,K]*b[N,K]", "a=bf16:4096x4096&b=bf16:4096x4096", true, 0},
         {"nvidia-h200", "c[M,N] +=! cast(a[M,K],i32)*cast(b[N,K],i32)", "a=i8:4096x4096&b=i8:4096x4096", true, 0},
+        {"nvidia-h200", "c[M,N] +=! cast(a[M,K],f32)*cast(b[N,K],f32) : bf16", "a=f8e4m3:4096x4096&b=f8e4m3:4096x4096", true, 0},
         {"nvidia-h200", "c[B,M,N] +=! a[B,M,K]*b[B,N,K]", "a=bf16:16x2048x2048&b=bf16:16x2048x2048", true, 0},
         {"nvidia-h200", "c[M,N] +=! a[M,K]*b[N,K]", "a=bf16:4096x4100&b=bf16:4096x4100", false, 0},
         {"nvidia-h200", "c[M,N] +=! a[M,K]*b[N,K]", "a=bf16:128x128&b=bf16:128x128", false, 0},
