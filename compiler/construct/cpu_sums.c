@@ -168,9 +168,10 @@ static void spatial_tile(const kn_site *x, kn_plans *p, const reading *r, int64_
     bool strided = r->strided && !(r->step <= 4 && kn_cpu_extent(x, x->m) <= 16) && !(r->step <= 16 && kn_cpu_extent(x, x->m) <= 2);
     t.pack = x->s->naxes > x->s->nspatial && (strided || r->padded || again);
     if (!t.pack && lanes > n) { /* nothing fills in lanes past the end but a copy, which is small and met by every row */
-        t.pack = x->contraction && !r->window && kn_cpu_extent(x, x->m) >= COPIED;
-        if (t.pack && nv == 1) kn_cpu_try(x, p, &t);
-        t.pack = false;
+        kn_cpu_tile copied = t;
+        copied.pack = true;
+        copied.mc = row_groups(x, &t, other); /* as many of them in a task as leave the cores tasks enough, each of which makes its copy */
+        if (x->contraction && !r->window && kn_cpu_extent(x, x->m) >= COPIED && nv == 1) kn_cpu_try(x, p, &copied);
         t.lanes = kn_cpu_pow2(n, lanes);
     }
     if (!t.pack && nv > 1 && (nv - 1) * t.lanes >= n) return;
