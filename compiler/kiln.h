@@ -229,6 +229,13 @@ typedef struct kiln_step {
     double flops, traffic; /* of the program: operations, compulsory bytes */
     double gain_us;        /* what fusing is predicted to save (thesis, equation 4.10) */
 } kiln_step;
+/* A value on its way from a step to one that reads it, and why the two are not one kernel. from -1: an input of the model; to == nsteps: an output. */
+typedef struct kiln_edge {
+    int from, to;
+    kiln_arg arg;
+    const char *why;       /* "" at inputs, outputs and copies */
+    double gain_us;        /* what joining them is predicted to save, by the same equation; negative: to cost. 0: it cannot be had */
+} kiln_edge;
 typedef struct kiln_weight {
     kiln_arg arg;
     const char *data;      /* n bytes: all of them, or one element that all are equal to (splat); NULL: elsewhere, sha256 names them */
@@ -266,6 +273,9 @@ typedef struct kiln_plan {
     kiln_bytes manifest;                /* the plan as JSON (docs/graphs.md) */
 } kiln_plan;
 kiln_status kiln_graph_plan(kiln_arena *a, const kiln_graph *g, const kiln_hw *hw, kiln_plan **out, kiln_diag *d);
+/* The same, and what flows between its steps, ordered by reader. */
+kiln_status kiln_graph_explain(kiln_arena *a, const kiln_graph *g, const kiln_hw *hw, kiln_plan **out, const kiln_edge **edges, int *nedges,
+                               kiln_diag *d);
 /* The request that a kernel of a plan is: as if its program had been posted. */
 kiln_status kiln_plan_request(kiln_arena *a, const kiln_plan *p, int kernel, kiln_request **out);
 

@@ -1,6 +1,7 @@
 /* The driver for whole models: graph to plan, as a straight list of calls; then slots and distinct kernels. */
 #include "plan.h"
 #include "graph/plan.h"
+#include "plan_edges.h"
 #include <stdio.h>
 #include <string.h>
 
@@ -235,6 +236,12 @@ static kiln_status steps(planner *q)
 
 kiln_status kiln_graph_plan(kiln_arena *a, const kiln_graph *g, const kiln_hw *hw, kiln_plan **out, kiln_diag *d)
 {
+    return kiln_graph_explain(a, g, hw, out, NULL, NULL, d);
+}
+
+kiln_status kiln_graph_explain(kiln_arena *a, const kiln_graph *g, const kiln_hw *hw, kiln_plan **out, const kiln_edge **edges, int *nedges,
+                               kiln_diag *d)
+{
     planner *q = kn_new(a, planner);
     kiln_plan *plan = kn_new(a, kiln_plan);
     kn_graph *folded, *laid;
@@ -252,6 +259,7 @@ kiln_status kiln_graph_plan(kiln_arena *a, const kiln_graph *g, const kiln_hw *h
     if (s == KILN_OK) s = ends(q);
     if (s == KILN_OK) s = kn_partition_memory(q->part, q->fixed, q->offsets, &plan->arena_bytes, d);
     if (s == KILN_OK) s = steps(q);
+    if (s == KILN_OK && edges) s = kn_plan_edges(q->part, plan, edges, nedges, d);
     if (s == KILN_OK && kn_plan_source(a, plan, &plan->source) != KILN_OK) s = dry(q);
     if (s == KILN_OK && kn_plan_manifest(a, plan, hw, &plan->manifest) != KILN_OK) s = dry(q);
     if (s == KILN_OK && kn_arena_dry(a)) s = dry(q);

@@ -138,10 +138,17 @@ static int query_of(const struct cli *c, char *out, size_t size)
     return n < size ? OK : cli_fail(USAGE, "too many --dim and --bind");
 }
 
-/* Where the model came from, for `kiln bench DIR --against`. */
-static void add_source(cJSON *model, const char *path, const char *sha256)
+/* Where the model came from and what was said of its open ends, for `kiln bench DIR --against` and `kiln graph DIR`. */
+static void add_source(const struct cli *c, cJSON *model, const char *path, const char *sha256)
 {
-    cJSON *source = cJSON_AddObjectToObject(model, "source");
+    cJSON *source = cJSON_AddObjectToObject(model, "source"), *options = cJSON_AddArrayToObject(source, "options");
+    char option[600];
+    for (int i = 0; i <= c->ndims + c->nbinds; i++) {
+        const char *x = i < c->ndims ? c->dims[i] : i < c->ndims + c->nbinds ? c->binds[i - c->ndims] : c->target;
+        snprintf(option, sizeof option, "%c %s", i < c->ndims ? 'd' : i < c->ndims + c->nbinds ? 'b' : 't', x);
+        cJSON_AddItemToArray(options, cJSON_CreateString(option));
+    }
+    cJSON_AddBoolToObject(source, "partial", c->partial);
     char *real = realpath(path, NULL);
     cJSON_AddStringToObject(source, "path", real ? real : path);
     cJSON_AddStringToObject(source, "sha256", sha256);
@@ -159,7 +166,7 @@ static int write_folder(struct cli *c, const cJSON *answer, const char *sha256)
         status = cli_fail(CANT_CREATE, "%s cannot be made", path);
     cJSON_AddStringToObject(model, "key", json_text(answer, "key"));
     cJSON_AddItemToObject(model, "manifest", cJSON_Duplicate(manifest, 1));
-    add_source(model, c->args[0], sha256);
+    add_source(c, model, c->args[0], sha256);
     files = cJSON_AddObjectToObject(model, "files");
     if (status == OK) status = save(c, answer, "so", "entry.so", files);
     bool weights = false;

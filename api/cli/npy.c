@@ -24,6 +24,27 @@ static void shape_text(const kiln_arg *a, char *out, size_t cap)
     snprintf(out + used, cap - used, ")");
 }
 
+/* What a header has between `before` and `after`, for a message. */
+static void between(const char *text, const char *before, char after, char *out, size_t cap)
+{
+    const char *p = strstr(text, before), *end = p ? strchr(p + strlen(before), after) : NULL;
+    snprintf(out, cap, "%.*s", end ? (int)(end - p - (int)strlen(before)) : 1, end ? p + strlen(before) : "?");
+}
+
+/* Says what a file has and what is wanted instead. */
+static void refuse(const char *path, const char *text, const kiln_arg *arg, const char *shape, size_t bytes)
+{
+    char dtype[40], has[200];
+    between(text, "'descr': '", '\'', dtype, sizeof dtype);
+    between(text, "'shape': ", ')', has, sizeof has);
+    const char *known = dtype;
+    static const char *const names[] = {"f32", "f64", "f16", "i64", "i32", "i16", "i8", "u8", "bool"};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        if (!strcmp(descr(names[i]), dtype)) known = names[i];
+    cli_fail(DATA, "%s has %s of shape %s) in %s order with %zu bytes of data; %s needs %s of shape %s in C order, %lld bytes", path, known, has,
+             strstr(text, "'fortran_order': True") ? "Fortran" : "C", bytes, arg->name, arg->dtype, shape, (long long)arg->bytes);
+}
+
 const char *npy_read(const char *path, const kiln_arg *arg, char **file)
 {
     size_t n;
@@ -41,11 +62,10 @@ const char *npy_read(const char *path, const kiln_arg *arg, char **file)
     char saved = p[start - 1];
     p[start - 1] = 0;
     const char *text = p + (two ? 12 : 10);
-    bool fits = strstr(text, descr(arg->dtype)) && strstr(text, shape) && strstr(text, "False");
+    bool fits = strstr(text, descr(arg->dtype)) && strstr(text, shape) && strstr(text, "False") && n - start == (size_t)arg->bytes;
+    if (!fits) refuse(path, text, arg, shape, n - start);
     p[start - 1] = saved;
-    if (fits && n - start == (size_t)arg->bytes) return p + start;
-    cli_fail(DATA, "%s: %s of shape %s in C order is needed for %s", path, arg->dtype, shape, arg->name);
-    return NULL;
+    return fits ? p + start : NULL;
 }
 
 bool npy_write(const char *path, const kiln_arg *arg, const void *data)

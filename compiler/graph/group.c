@@ -104,19 +104,21 @@ static bool makes_cycle(kn_partition *p, int x, int y)
 
 static const kn_node *node(const kn_partition *p, int i) { return &p->g->nodes[i]; }
 
-/* Whether group x, which makes v, and group y with node n, which reads it, may be one kernel at all. */
-static bool allowed(const kn_partition *p, int x, int y, int n, int v)
+/* What forbids that group x, which makes v, and group y with node n, which reads it, are one kernel; NULL: nothing. */
+static const char *forbids(const kn_partition *p, int x, int y, int n, int v)
 {
     const kn_group *gx = &p->groups[x], *gy = &p->groups[y];
-    if (gx->kind == KN_CALL || gy->kind == KN_CALL) return false;
-    if (gx->nstmts + gy->nstmts > GROUP_STMTS || gx->ntensors + gy->ntensors > GROUP_TENSORS) return false;
-    if (gx->kind == KN_CONTRACT && gy->kind > KN_MAP) return false;
-    if (gx->kind == KN_MOVE && gx->ntensors > 2 && gy->kind > KN_MAP) return false; /* a sum would choose among the parts at every term */
-    if (gx->kind == KN_CONTRACT) /* an epilogue: element by element, and the product itself is needed nowhere else */
-        return reads_in_place(p, node(p, n), n, v) && !needed_outside(p, v, x, y);
-    if (gy->kind == KN_CONTRACT) return gx->kind == KN_MOVE && !needed_outside(p, v, x, y);
-    if (gx->kind == KN_REDUCE && gy->kind == KN_REDUCE) return gx->nstmts + gy->nstmts <= 12;
-    return true;
+    if (gx->kind == KN_CALL || gy->kind == KN_CALL) return "one of them is left to the caller";
+    if (gx->nstmts + gy->nstmts > GROUP_STMTS || gx->ntensors + gy->ntensors > GROUP_TENSORS)
+        return "the kernel would have too many statements or tensors";
+    if (gx->kind == KN_CONTRACT && gy->kind > KN_MAP) return "chains of products and reductions are no kernel yet";
+    if (gx->kind == KN_MOVE && gx->ntensors > 2 && gy->kind > KN_MAP) return "a sum would choose among the parts at every term";
+    if (gx->kind != KN_CONTRACT && gx->kind != KN_MOVE && gy->kind == KN_CONTRACT) return "it would be computed again for every term of the product";
+    bool contracts = gx->kind == KN_CONTRACT || gy->kind == KN_CONTRACT;
+    if (contracts && needed_outside(p, v, x, y)) return "the value is needed elsewhere, too";
+    if (gx->kind == KN_CONTRACT && !reads_in_place(p, node(p, n), n, v)) return "the product is not read element by element"; /* no epilogue */
+    if (gx->kind == KN_REDUCE && gy->kind == KN_REDUCE && gx->nstmts + gy->nstmts > 12) return "the kernel would have too many reductions";
+    return NULL;
 }
 
 /* Equation 4.10, in microseconds. */
@@ -157,7 +159,7 @@ static bool merge_best(kn_partition *p, int n)
     double most = 0;
     for (int i = 0; i < node(p, n)->ninputs; i++) {
         int v = node(p, n)->inputs[i], from = v < 0 ? -1 : p->g->values[v].producer, x = from < 0 ? -1 : p->group_of[from];
-        if (x < 0 || x == y || !allowed(p, x, y, n, v)) continue;
+        if (x < 0 || x == y || forbids(p, x, y, n, v)) continue;
         double gain = profit(p, x, y, n, v);
         if (gain > most && !makes_cycle(p, x, y)) {
             most = gain;
@@ -165,6 +167,15 @@ static bool merge_best(kn_partition *p, int n)
         }
     }
     return best >= 0 && merge(p, best, y, most);
+}
+
+const char *kn_partition_why(kn_partition *p, int x, int y, int n, int v, double *gain)
+{
+    const char *why = forbids(p, x, y, n, v);
+    *gain = why ? 0 : profit(p, x, y, n, v);
+    if (why) return why;
+    if (*gain <= 0) return "computing it again at every read costs more than moving it";
+    return makes_cycle(p, x, y) ? "another kernel lies between" : "each has grown since";
 }
 
 static double flops_an_element(const kn_program *q)

@@ -60,6 +60,8 @@ bool kn_reorder(kiln_arena *a, const kn_graph *g, const kn_node *n, kn_program *
 kiln_status kn_partition_open(kiln_arena *a, const kn_graph *g, const kn_hw *hw, kn_partition **out, kiln_diag *d);
 /* group_of, groups. */
 kiln_status kn_partition_group(kn_partition *p, kiln_diag *d);
+/* Why group y, with node n that reads v, is not one kernel with group x, which makes it; the profit that joining them would have through *gain. */
+const char *kn_partition_why(kn_partition *p, int x, int y, int n, int v, double *gain);
 /* program, in and out of every group; nsteps, steps. */
 kiln_status kn_partition_join(kn_partition *p, kiln_diag *d);
 /* Offsets of the values that own memory, by the steps in which they are alive; the arena's size through *bytes. offsets[v] is -1 for those

@@ -37,6 +37,25 @@ def read_npy(path):
     return head["shape"], list(array.array("f", data[10 + n:]))
 
 
+def pictures(model, folder):
+    """kiln graph: table, reasons, the settled nodes, pictures; of a folder with its own times."""
+    rc, out, err = kiln("graph", model, "-o", work + "/g.svg")
+    check("graph", rc == 0 and "predicted" in out and "not one kernel, because" in out and "saves us" in out, out + err)
+    import xml.dom.minidom
+    boxes = xml.dom.minidom.parse(work + "/g.svg").getElementsByTagName("rect").length
+    rc, out, err = kiln("graph", model, "--json")
+    seen = json.loads(out)
+    check("graph --json", boxes == len(seen["steps"]) + 3 and all(e["from"] < e["to"] for e in seen["edges"]), f"{boxes} boxes")
+    check("an edge says why", any(e["why_apart"] for e in seen["edges"]) and sum(s["saves_us"] for s in seen["steps"]) > 0)
+    rc, out, err = kiln("graph", model, "-o", work + "/g.dot")
+    check("dot", rc == 0 and open(work + "/g.dot").read().count("->") == len(seen["edges"]))
+    rc, out, err = kiln("graph", model, "-o", work + "/g.png")
+    check("another picture is refused", rc == 64 and "F.svg" in err, err)
+    check("nodes", "= Conv(" in kiln("graph", model, "--as", "nodes")[1])
+    rc, out, err = kiln("graph", folder, "-o", work + "/m.svg")
+    check("measured", rc == 0 and "us measured" in out and "measured;" in open(work + "/m.svg").read(), out + err)
+
+
 PROGRAM = r"""
 #include <kiln_client.h>
 #include <stdio.h>
@@ -91,7 +110,19 @@ try:
         check("second output", shape == (1, 16, 8, 8) and max(abs(a - b) for a, b in zip(y, data["outputs"]["features"])) < 1e-4, shape)
     check("an input of another name", kiln("run", folder, "--input", f"z={work}/x.npy")[0] == 64)
     write_npy(work + "/wrong.npy", [0.0] * 4, [2, 2])
-    check("an input of another shape", kiln("run", folder, "--input", f"x={work}/wrong.npy")[0] == 65)
+    rc, out, err = kiln("run", folder, "--input", f"x={work}/wrong.npy")
+    check("an input of another shape", rc == 65 and "f32 of shape (2, 2) in C order with 16 bytes" in err and "(1, 3, 16, 16)" in err, err)
+    with open(work + "/x.npy", "rb") as f:
+        whole = f.read()
+    for name, bytes_ in (("dtype", whole.replace(b"<f4", b"<f8")), ("order", whole.replace(b"'fortran_order': False", b"'fortran_order': True ")),
+                         ("length", whole[:-4]), ("kind", b"not an array at all")):
+        with open(work + "/odd.npy", "wb") as f:
+            f.write(bytes_)
+        rc, out, err = kiln("run", folder, "--input", f"{work}/odd.npy")
+        check("an input of another " + name, rc == 65 and "odd.npy" in err and ("no .npy" if name == "kind" else "x needs f32") in err, err)
+    rc, out, err = kiln("run", folder, "--input", work + "/nowhere.npy")
+    check("an input that is not there", rc in (65, 66) and "nowhere.npy" in err, err)
+    pictures("tests/data/small_cnn.onnx", folder)
     rc, out, err = kiln("bench", folder, "--runs", "3")
     check("bench", rc == 0 and "GFLOP/s" in out and "median of 3 runs" in out, out + err)
     rc, out, err = kiln("bench", folder, "--runs", "3", "--json")

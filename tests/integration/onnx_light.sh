@@ -8,7 +8,7 @@ python=${ONNX:-$build/onnx-venv/bin/python}
 light=$("$python" -c 'import onnx, os; print(os.path.dirname(onnx.__file__))')/backend/test/data/light
 failed=0
 expect() { # model, layer, how many, type of the output
-    text=$("$build/kiln" graph "$light/light_$1.onnx") || { echo "FAIL $1"; failed=1; return; }
+    text=$("$build/kiln" graph --as nodes "$light/light_$1.onnx") || { echo "FAIL $1"; failed=1; return; }
     n=$(printf '%s\n' "$text" | grep -c " = $2(")
     out=$(printf '%s\n' "$text" | sed -n 's/^out .* //p')
     [ "$n" = "$3" ] && [ "$out" = "$4" ] || { echo "FAIL $1: $n $2 and output $out; $3 and $4 are right"; failed=1; }
