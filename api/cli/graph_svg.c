@@ -171,8 +171,8 @@ char *graph_svg(const struct graph_view *v, size_t *n)
             "style='fill:white;stroke:none'/>\n<text class='title' x='%.0f' y='28'>",
         left - 30, width, height, left - 10);
     put_escaped(&t, v->title, 90, true);
-    put(&t, "</text><text class='small' x='%.0f' y='48'>%d kernels in %d steps, %.1f us %s; a box is warmer the more of that it takes</text>\n", left - 10,
-        v->plan->nkernels, v->plan->nsteps, total, v->measured ? "measured" : "predicted");
+    put(&t, "</text><text class='small' x='%.0f' y='48'>%d kernels in %d steps, %.1f us %s; a box is warmer the more of that it takes</text>\n",
+        left - 10, v->plan->nkernels, v->plan->nsteps, total, v->measured ? "measured" : "predicted");
     for (int i = 0; ok && i < v->nedges; i++) put_edge(&t, v, &l, &v->edges[i]);
     for (int b = 0; ok && b < l.n; b++) put_box(&t, v, &l, b, total);
     put(&t, "</svg>\n");
