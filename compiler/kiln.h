@@ -229,8 +229,7 @@ typedef struct kiln_step {
     double flops, traffic; /* of the program: operations, compulsory bytes */
     double gain_us;        /* what fusing is predicted to save (thesis, equation 4.10) */
 } kiln_step;
-/* A value on its way from a step to one that reads it, and why the two are not one kernel. from -1: an input of the model; to == nsteps: an
- * output. */
+/* A value on its way from a step to one that reads it, and why the two are not one kernel. from -1: a model's input; to == nsteps: an output. */
 typedef struct kiln_edge {
     int from, to;
     kiln_arg arg;
