@@ -59,6 +59,41 @@ def has(name):
         return False
 
 
+PROGRAM = r"""
+#include <kiln_client.h>
+#include <stdio.h>
+#include <string.h>
+static int32_t flip(void *user, int32_t call, const void *const *in, void *const *out)
+{
+    for (int i = 0; i < 4; i++)
+        for (int k = 0; k < 8; k++) ((float *)out[0])[i * 8 + k] = ((const float *)in[0])[i * 8 + 7 - k];
+    return call || *(int *)user;
+}
+int main(int argc, char **argv)
+{
+    kiln_client_error e = {{0}};
+    float x[32], y[32];
+    const char *node;
+    int wrong = 0;
+    kiln_model *m = argc > 1 && fread(x, sizeof x, 1, stdin) ? kiln_model_open(argv[1], &e) : NULL;
+    if (!m) return 2;
+    const void *in[] = {x};
+    void *out[] = {y};
+    const char *op = kiln_model_call(m, 0, &node);
+    fprintf(stderr, "%d %s %s\n", kiln_model_calls(m), op, node);
+    fprintf(stderr, "%d\n", kiln_model_run(m, in, out, NULL, &e));
+    kiln_model_set_caller(m, flip, &wrong);
+    fprintf(stderr, "%d\n", kiln_model_run(m, in, out, NULL, &e));
+    fwrite(y, sizeof y, 1, stdout);
+    wrong = 1;
+    kiln_model_run(m, in, out, NULL, &e);
+    fprintf(stderr, "%s\n", strstr(e.message, "failed") ? "failed" : e.message);
+    kiln_model_close(m);
+    return 0;
+}
+"""
+
+
 class Partial(unittest.TestCase):
     def test_refused_without(self):
         with self.assertRaises(kiln.ServiceError) as e:
@@ -158,6 +193,22 @@ class Partial(unittest.TestCase):
         seen = run("run", work + "/m")
         self.assertNotEqual(seen.returncode, 0)
         self.assertIn("Flip (/graph/node/2)", seen.stderr)
+        self.from_c(work + "/m")
+
+    def from_c(self, folder):
+        """The same folder in C: refused until it is told whom to call; then the caller's node is its input's mirror image."""
+        with open(work + "/program.c", "w") as f:
+            f.write(PROGRAM)
+        library = os.path.abspath(build) + "/libkiln-client.so"
+        os.symlink(library, work + "/libkiln-client.so.0")
+        subprocess.run([os.environ.get("CC", "cc").split()[-1], "-std=c11", "-Wall", "-Wextra", "-Werror", "-Iapi/client", "-o", work + "/program",
+                        work + "/program.c", library, "-Wl,-rpath," + work], check=True)
+        with open(work + "/x", "wb") as f:
+            f.write(X.tobytes())
+        with open(work + "/x", "rb") as f:
+            seen = subprocess.run([work + "/program", folder], stdin=f, capture_output=True, timeout=60)
+        self.assertEqual(seen.stderr.decode(), "1 Flip /graph/node/2\n-1\n0\nfailed\n")
+        np.testing.assert_allclose(np.frombuffer(seen.stdout, "f4").reshape(4, 8), expect(X, lambda b: b[:, ::-1]), rtol=2e-4, atol=2e-4)
 
 
 class Functions(unittest.TestCase):
