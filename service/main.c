@@ -62,6 +62,11 @@ static bool open_parts(service_app *app, const char *exe_dir, char *why, size_t 
     cache_config cc = {.data_dir = app->config.data, .memory_bytes = (int64_t)app->config.memory_mib << 20,
                        .redis_url = app->config.redis, .postgres_url = app->config.postgres};
     workers_find_tools(exe_dir, &app->tools);
+    if (!*app->tools.worker && app->config.compile_here) {
+        snprintf(why, size, "kiln-worker is missing: compilers run inside it. Looked for KILN_WORKER, %s/kiln-worker and %s/../kiln-worker; "
+                 "with --compile-here=0 this service leaves building to the workers of a fleet", exe_dir, exe_dir);
+        return false;
+    }
     if (!make_folders(app->config.data)) {
         snprintf(why, size, "cannot write in %s", app->config.data);
         return false;
