@@ -297,7 +297,7 @@ static bool own_folder(worker *w)
 {
     static char own[600];
     const char *home = getenv("XDG_STATE_HOME");
-    if (*w->s.data) return true;
+    if (*w->s.data) return mkdir(w->s.data, 0700) == 0 || errno == EEXIST;
     snprintf(own, sizeof own, "%.400s/kiln-worker-%.100s", home && *home ? home : w->tools.tmp, *w->s.name ? w->s.name : "default");
     w->s.data = own;
     return mkdir(own, 0700) == 0 || errno == EEXIST;

@@ -48,15 +48,20 @@ int seal_read_keys(const char *file, uint8_t (*out)[32], int max)
     return count;
 }
 
+/* The file is whole or not there: one that a kill or a full disk left in halves would keep this program from ever starting again. */
 static bool make_key(const char *path, uint8_t seed[32])
 {
-    char hex[66];
+    char hex[66], part[1024];
+    if (snprintf(part, sizeof part, "%s.%d", path, (int)getpid()) >= (int)sizeof part) return false;
+    unlink(part);
     randombytes_buf(seed, 32);
     sodium_bin2hex(hex, 65, seed, 32);
     hex[64] = '\n';
-    int fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+    int fd = open(part, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
     bool ok = fd >= 0 && write(fd, hex, 65) == 65 && fsync(fd) == 0;
     if (fd >= 0) close(fd);
+    ok = ok && link(part, path) == 0; /* fails when somebody has made one meanwhile */
+    unlink(part);
     sodium_memzero(hex, sizeof hex);
     return ok;
 }
