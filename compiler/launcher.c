@@ -16,7 +16,7 @@ static const char types[] =
     "typedef struct k_attribute {\n    i32 id;\n    u8 pad[4];\n    union { u32 dim[3]; u8 raw[64]; } v;\n} k_attribute;\n"
     "typedef struct k_config {\n    u32 grid[3], block[3], shared;\n    void *stream;\n    k_attribute *attributes;\n    u32 n;\n} "
     "k_config;\n"
-    "typedef struct k_map {\n    i32 rank, dtype, swizzle, l2, oob;\n    u64 dims[5], strides[5];\n    u32 box[5];\n} k_map;\n"
+    "typedef struct k_map {\n    i32 rank, dtype, swizzle, l2, oob;\n    u64 dims[5], strides[5];\n    u32 box[5], pixels;\n    i32 lower[2], upper[2];\n    u32 steps[5];\n} k_map;\n"
     "typedef struct k_step {\n    const char *entry;\n    u32 grid, threads, dynamic, cluster;\n    i32 nargs;\n    const i32 *args;\n"
     "    const k_map *maps;\n} k_step;\n";
 
@@ -36,6 +36,8 @@ static const char driver[] =
     "    X(LaunchEx, \"cuLaunchKernelEx\", 0, (const k_config *, void *, void **, void **)) \\\n"
     "    X(Map, \"cuTensorMapEncodeTiled\", 0, (void *, int, u32, void *, const u64 *, const u64 *, const u32 *, const u32 *, int, int, "
     "int, int)) \\\n"
+    "    X(Window, \"cuTensorMapEncodeIm2col\", 0, (void *, int, u32, void *, const u64 *, const u64 *, const i32 *, const i32 *, u32, u32, \\\n"
+    "        const u32 *, int, int, int, int)) \\\n"
     "    X(Alloc, \"cuMemAllocAsync\", 0, (u64 *, __SIZE_TYPE__, void *)) \\\n"
     "    X(Free, \"cuMemFreeAsync\", 0, (u64, void *))\n"
     "#define K_MEMBER(name, symbol, needed, args) int (*name) args;\n"
@@ -75,12 +77,13 @@ static const char load[] =
 
 static const char launch[] =
     "\nstatic int k_step_run(const k_step *s, void *function, void *const *slots, void *stream)\n{\n"
-    "    u64 pointer[K_ARGS];\n    void *params[K_ARGS];\n    u8 maps[K_ARGS][128] __attribute__((aligned(128)));\n    const u32 one[5] = "
-    "{1, 1, 1, 1, 1};\n"
+    "    u64 pointer[K_ARGS];\n    void *params[K_ARGS];\n    u8 maps[K_ARGS][128] __attribute__((aligned(128)));\n"
     "    for (i32 i = 0; i < s->nargs; i++) {\n        void *p = slots[s->args[i]];\n        pointer[i] = (u64)(__UINTPTR_TYPE__)p;\n"
     "        params[i] = &pointer[i];\n        const k_map *m = s->maps ? &s->maps[i] : 0;\n        if (!m || !m->rank) continue;\n"
-    "        if (!k_cu.Map) return k_fail(801, \"the driver knows no tensor maps\");\n"
-    "        int r = k_cu.Map(maps[i], m->dtype, (u32)m->rank, p, m->dims, m->strides, m->box, one, 0, m->swizzle, m->l2, m->oob);\n"
+    "        if (!k_cu.Map || !k_cu.Window) return k_fail(801, \"the driver knows no tensor maps\");\n"
+    "        int r = m->pixels ? k_cu.Window(maps[i], m->dtype, (u32)m->rank, p, m->dims, m->strides, m->lower, m->upper, m->box[0], m->pixels,\n"
+    "                                        m->steps, 0, m->swizzle, m->l2, m->oob)\n"
+    "                          : k_cu.Map(maps[i], m->dtype, (u32)m->rank, p, m->dims, m->strides, m->box, m->steps, 0, m->swizzle, m->l2, m->oob);\n"
     "        if (r) return k_fail(r, 0);\n        params[i] = maps[i];\n    }\n"
     "    int r;\n    if (s->cluster > 1) {\n        if (!k_cu.LaunchEx) return k_fail(801, \"the driver knows no clusters\");\n"
     "        k_attribute a = {.id = 4, .v.dim = {s->cluster, 1, 1}};\n"
@@ -130,7 +133,9 @@ static void put_maps(kn_buf *b, const kiln_launch *l, int n)
         put_list(b, m->strides, m->rank ? m->rank - 1 : 0);
         kn_put(b, ", ");
         put_list(b, box, m->rank);
-        kn_put(b, "}");
+        bool window = m->pixels != 0;
+        kn_putf(b, ", %d, {%d, %d}, {%d, %d}, {1, %d, %d, 1, 1}}", m->pixels, m->lower[0], m->lower[1], m->upper[0], m->upper[1],
+                window ? m->steps[0] : 1, window ? m->steps[1] : 1);
     }
     kn_put(b, "};\n");
 }

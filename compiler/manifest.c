@@ -67,8 +67,11 @@ static void put_arg(kn_buf *b, const kn_program *p, const kiln_kernel *k, const 
     put_numbers(b, "dims", m->dims, m->rank);
     put_numbers(b, "strides_bytes", m->strides, m->rank - 1);
     put_numbers(b, "box", box, m->rank);
-    for (int i = 0; i < m->rank; i++) box[i] = 1;
+    for (int i = 0; i < m->rank; i++) box[i] = m->pixels && (i == 1 || i == 2) ? m->steps[i - 1] : 1;
     put_numbers(b, "element_strides", box, m->rank);
+    if (m->pixels)
+        kn_putf(b, ",\"mode\":\"im2col\",\"channels_per_pixel\":%d,\"pixels_per_column\":%d,\"lower_corner\":[%d,%d],\"upper_corner\":[%d,%d]",
+                m->box[0], m->pixels, m->lower[0], m->lower[1], m->upper[0], m->upper[1]);
     kn_putf(b, ",\"swizzle\":%d,\"l2_promotion\":%d,\"oob_fill\":%d}", m->swizzle, m->l2, m->oob);
 }
 

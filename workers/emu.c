@@ -35,6 +35,8 @@ static size_t put_map(char *s, size_t cap, const kiln_tensor_map *m, int launch,
         }
         n += (size_t)snprintf(s + n, cap - n, "}");
     }
+    n += (size_t)snprintf(s + n, cap - n, ", {%d, %d, %d, %d, %d, %d, %d}", m->pixels, m->lower[0], m->lower[1], m->upper[0], m->upper[1],
+                          m->steps[0], m->steps[1]);
     n += (size_t)snprintf(s + n, cap - n, "};\nstatic k_map emu_map_%d_%d(const void *at)\n{\n    k_map m = {{(unsigned long long)at, "
                           "(unsigned long long)&emu_map_of_%d_%d}};\n    return m;\n}\n", launch, arg, launch, arg);
     return n;

@@ -55,7 +55,42 @@ long emu_box_bytes(const emu_map *m)
     for (int d = 0; d < m->rank; d++) {
         n *= m->box[d];
     }
-    return n;
+    return m->window[0] ? n * m->window[0] : n;
+}
+
+/* Pixels one behind the other, from `coord` on: columns from the lower corner to the upper one in steps, then rows, then images; each is read at the
+ * window's place, `coord[4]` columns and `coord[5]` rows further. */
+static void load_window(char *base, long at, const emu_map *m, const char *tensor, const int *coord)
+{
+    const int *lower = m->window + 1, *upper = m->window + 3, *step = m->window + 5;
+    int x[2] = {coord[1], coord[2]}, image = coord[3];
+    for (int p = 0; p < m->window[0]; p++) {
+        int64_t column = x[0] + coord[4], row = x[1] + coord[5];
+        bool inside = column >= 0 && (uint64_t)column < m->dims[1] && row >= 0 && (uint64_t)row < m->dims[2] && image >= 0 &&
+                      (uint64_t)image < m->dims[3];
+        for (int c = 0; c < m->box[0]; c++) {
+            long near = at + (long)(p * m->box[0] + c) * m->bytes;
+            bool there = inside && coord[0] + c >= 0 && (uint64_t)(coord[0] + c) < m->dims[0];
+            uint64_t far = (uint64_t)(coord[0] + c) * (uint64_t)m->bytes + (uint64_t)column * m->strides[1] + (uint64_t)row * m->strides[2] +
+                           (uint64_t)image * m->strides[3];
+            if (m->swizzle == 3) {
+                near ^= (near >> 7 & 7) << 4;
+            }
+            if (there) {
+                memcpy(base + near, tensor + far, (size_t)m->bytes);
+            } else {
+                memset(base + near, 0, (size_t)m->bytes);
+            }
+        }
+        for (int d = 0; d < 2; d++) {
+            x[d] += step[d];
+            if (x[d] <= (int)m->dims[1 + d] - 1 + upper[d]) {
+                break;
+            }
+            x[d] = lower[d];
+            image += d;
+        }
+    }
 }
 
 /* Where element `number` of the box lies in shared memory and in the tensor; false: not in the tensor. */
@@ -80,6 +115,10 @@ void emu_box_load(char *base, long at, const emu_map *m, const char *tensor, con
 {
     long n = emu_box_bytes(m) / m->bytes, near;
     uint64_t far;
+    if (m->window[0]) {
+        load_window(base, at, m, tensor, coord);
+        return;
+    }
     for (long i = 0; i < n; i++) {
         if (place(m, i, at, coord, &near, &far)) {
             memcpy(base + near, tensor + far, (size_t)m->bytes);

@@ -6,8 +6,14 @@
 
 enum { EMU_BARS = 64, EMU_RANK = 5, EMU_LOADS = 256 };
 
-/* As emu_cuda_text.c declares it. bytes: of an element; swizzle: 0 or 3, of 128 bytes. */
-typedef struct emu_map { int rank, bytes, swizzle, box[EMU_RANK]; unsigned long long dims[EMU_RANK], strides[EMU_RANK]; } emu_map;
+/* As emu_cuda_text.c declares it. bytes: of an element; swizzle: 0 or 3, of 128 bytes. window: pixels of a copy (0: boxes), corners that are lower of
+ * columns and rows, those that are upper, and steps. */
+enum { EMU_COORDS = 6 }; /* a window's place in it comes behind its first pixel */
+typedef struct emu_map {
+    int rank, bytes, swizzle, box[EMU_RANK];
+    unsigned long long dims[EMU_RANK], strides[EMU_RANK];
+    int window[7];
+} emu_map;
 
 /* at: its place in the block's shared memory. A phase is over when nothing is pending and all bytes that were expected have come. */
 typedef struct emu_bar { long at, bytes; unsigned count, pending, phase; bool open; } emu_bar;

@@ -20,7 +20,7 @@ const char emu_cuda_text[] =
     "void (*emu_group)(int step);\n"
     "unsigned long long (*emu_matrix)(const void *at, unsigned lead, unsigned stride);\n"
     "void (*emu_wgmma)(const char *ptx, void **d, unsigned long long a, unsigned long long b, int ta, int tb);\n"
-    "typedef struct { int rank, bytes, swizzle, box[5]; unsigned long long dims[5], strides[5]; } emu_map;\n"
+    "typedef struct { int rank, bytes, swizzle, box[5]; unsigned long long dims[5], strides[5]; int window[7]; } emu_map;\n"
     "void (*emu_meet)(int number);\n"
     "void (*emu_cluster)(void);\n"
     "void (*emu_registers)(int more, int n);\n"

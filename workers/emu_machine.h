@@ -59,7 +59,7 @@ typedef struct emu_block {
 } emu_block;
 
 /* A bulk copy that has not arrived: to place `to` of the blocks in mask, where it counts at the barrier at place `bar`. */
-typedef struct emu_load { const emu_map *map; const char *from; long to, bar; unsigned mask; int coord[EMU_RANK]; } emu_load;
+typedef struct emu_load { const emu_map *map; const char *from; long to, bar; unsigned mask; int coord[EMU_COORDS]; } emu_load;
 
 /* One cluster at a time runs in this process, and fibers cannot be handed arguments other than ints: hence one static machine. */
 typedef struct emu_machine {

@@ -281,7 +281,11 @@ static void load(void *to, const unsigned long long *map, void *bar, const int *
         l.mask = 1u << emu.here;
     }
     emu_bar *b = bar_of(emu.here, bar);
-    const char *why = rank != l.map->rank ? "a bulk copy whose map has another rank"
+    const int *window = l.map->window;
+    bool first = !window[0] || (at[1] >= window[1] && at[1] <= (int)l.map->dims[1] - 1 + window[3] && at[2] >= window[2] &&
+                                at[2] <= (int)l.map->dims[2] - 1 + window[4] && at[4] >= 0 && at[4] < 256 && at[5] >= 0 && at[5] < 256);
+    const char *why = rank != (window[0] ? EMU_COORDS : l.map->rank) ? "a bulk copy whose map has another rank"
+                    : !first ? "a bulk copy of a window that begins at no pixel of its map"
                     : !is_shared(to, emu_box_bytes(l.map)) || l.to % 128 ? "a bulk copy to no multiple of 128 in shared memory"
                     : (uintptr_t)l.from % 16 ? "a tensor map of an address that is no multiple of 16"
                     : l.mask >> emu.nblocks ? "a bulk copy to a block that is not in the cluster"

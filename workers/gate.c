@@ -46,6 +46,12 @@ const char *gate_map(const kiln_tensor_map *m)
             return "a tensor map with a stride that is no multiple of 16 bytes below 2^40";
         }
     }
+    for (int d = 0; d < 2 && m->pixels; d++) {
+        bool corners = m->lower[d] >= -128 && m->lower[d] < 128 && m->upper[d] >= -128 && m->upper[d] < 128;
+        if (m->rank != 4 || m->pixels > 1024 || !corners || m->steps[d] < 1 || m->steps[d] > 8) {
+            return "a tensor map of windows of no 4 dimensions, or with corners, steps or pixels out of range";
+        }
+    }
     int64_t row = m->box[0] * bytes;
     if (row % 16 != 0 || (m->swizzle > 0 && row > 16 << m->swizzle)) {
         return "a tensor map with boxes whose rows are no multiple of 16 bytes, or longer than the swizzle";

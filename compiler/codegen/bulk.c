@@ -22,8 +22,9 @@ static void put_map(kn_gen *g, int tensor)
 static void put_load(kn_gen *g, const kn_pipe *p)
 {
     bool all = p->peers > 1;
-    g->warp[(all ? KN_WT_LOAD_ALL_2 : KN_WT_LOAD_2) + p->rank - 2] = true;
-    kn_putf(&g->out, all ? "k_load_all_%d(" : "k_load_%d(", p->rank);
+    if (p->offset[0]) g->warp[KN_WT_WINDOW] = true;
+    else g->warp[(all ? KN_WT_LOAD_ALL_2 : KN_WT_LOAD_2) + p->rank - 2] = true;
+    kn_putf(&g->out, p->offset[0] ? "k_window(" : all ? "k_load_all_%d(" : "k_load_%d(", p->rank);
     kn_put_buffer(g, p->buffer);
     kn_put(&g->out, " + ");
     kn_put_index(g, p->at);
@@ -34,6 +35,10 @@ static void put_load(kn_gen *g, const kn_pipe *p)
     for (int i = 0; i < p->rank; i++) {
         kn_put(&g->out, ", ");
         kn_put_index(g, p->coord[i]);
+    }
+    for (int i = 0; i < 2 && p->offset[0]; i++) {
+        kn_put(&g->out, ", ");
+        kn_put_index(g, p->offset[i]);
     }
     if (all) kn_putf(&g->out, ", %d", (1 << p->peers) - 1);
     kn_put(&g->out, ");");

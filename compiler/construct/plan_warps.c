@@ -17,6 +17,7 @@ typedef struct product {
     int64_t extent[ROLES], unit[ROLES];   /* of the fused axis; of the instruction */
     const char *name[ROLES];
     bool along_r[2];                  /* the load's memory runs along R */
+    bool windows;                     /* a factor is padded: only the copy engine's windows bring it to a group */
 } product;
 
 /* How a tile is filled and blocks are placed: copies, by the copy engine or not; blocks that share along rows (I) or columns. */
@@ -200,6 +201,7 @@ static void try_groups(product *p, kn_plans *plans)
         for (int k = 0; k < 2; k++) wide |= t->block[k] >= 2 * kn_round_up(p->extent[k], 64) && t->block[k] > 64;
         if (t->block[J] != p->unit[J] || wide) continue;
         try_bulk(p, plans, t, steps);
+        if (p->windows) continue;
         for (int stages = 4; stages <= 6; stages += 2)
             if (stages * stage + 2048 <= p->x->hw->max_shared_per_block) try_tile(p, plans, t, steps, stages);
         if (4 * stage + 2048 > p->x->hw->max_shared_per_block) try_tile(p, plans, t, steps, 3);
@@ -233,10 +235,12 @@ static bool group_reads(product *p)
         const kn_site_access *a = &p->x->load[p->load[k]];
         int64_t run = 16 / a->bytes;
         int own = -1;
-        if (!a->linear || a->padded) return false;
+        if (!a->linear) return false;
         for (int i = 0; i < p->x->s->naxes; i++) if (a->coef[i] == 1 && p->x->s->axes[i].extent > 1) own = i;
         if (own < 0 || a->bent || p->x->s->axes[own].extent % run || (a->bytes != 2 && !p->x->s->axes[own].reduce)) return false;
         for (int i = 0; i < p->x->s->naxes; i++) if (i != own && a->coef[i] % run) return false;
+        if (a->padded && p->x->s->axes[own].extent * a->bytes % 128) return false;
+        p->windows |= a->padded;
     }
     return true;
 }

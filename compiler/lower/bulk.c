@@ -127,6 +127,21 @@ static kn_ls *open_steps(kn_lw *w, kn_sg *sg, const bulk *b, kn_expr **n)
 
 /* ---- those that ask ---- */
 
+/* Where the tile of pixels begins: channel, column, row, image; and the place in the window, columns first. */
+static void at_window(kn_lw *w, const kn_window *x, kn_expr *const *av, kn_pipe *p)
+{
+    kn_expr *pixel = av[x->axis[0]], *place = by(w, KN_OP_FLOORDIV, av[x->axis[1]], x->channels);
+    p->coord[0] = by(w, KN_OP_MOD, av[x->axis[1]], x->channels);
+    for (int d = 0; d < 2; d++) {
+        kn_expr *at = by(w, KN_OP_MUL, by(w, KN_OP_MOD, pixel, x->pixels[d]), x->step[d]);
+        p->coord[1 + d] = plus(w, at, kn_lw_int(w, x->lower[d]));
+        pixel = by(w, KN_OP_FLOORDIV, pixel, x->pixels[d]);
+        p->offset[d] = by(w, KN_OP_MUL, d ? place : by(w, KN_OP_MOD, place, x->taps[0]), x->apart[d]);
+        place = by(w, KN_OP_FLOORDIV, place, x->taps[d]);
+    }
+    p->coord[3] = pixel;
+}
+
 /* One tile of a cache: its boxes, or this block's part of them for the whole cluster. Returns its bytes. */
 static int64_t load_tile(kn_lw *w, kn_sg *sg, const bulk *b, int cache)
 {
@@ -144,7 +159,8 @@ static int64_t load_tile(kn_lw *w, kn_sg *sg, const bulk *b, int cache)
         kn_pipe p = { .step = KN_PIPE_LOAD, .bars = b->bars, .slot = sg->slot, .buffer = sg->cache_buffer[cache], .tensor = load->u.tensor,
                       .rank = x.rank, .peers = x.parts };
         p.at = plus(w, kn_lw_copy_of(w, sg, cache, NULL), kn_lw_int(w, k * panel));
-        for (int d = 0; d < x.rank; d++) p.coord[d] = av[x.axis[d]];
+        if (x.window) at_window(w, x.window, av, &p);
+        for (int d = 0; d < x.rank && !x.window; d++) p.coord[d] = av[x.axis[d]];
         p.coord[0] = plus(w, p.coord[0], kn_lw_int(w, k * wide));
         if (x.parts > 1) {
             p.at = plus(w, p.at, by(w, KN_OP_MUL, b->rank, part));
@@ -348,6 +364,10 @@ static void set_map(const kn_lw *w, const kn_fn *f, int tensor, const kn_bulk *x
         *m = (kiln_tensor_map){ .rank = x->rank, .dtype = x->stride[0] == 1 ? "u8" : dtype, .swizzle = 3, .l2 = 3 };
         for (int d = 0; d < x->rank; d++) m->dims[d] = x->extent[d], m->box[d] = x->box[d];
         for (int d = 1; d < x->rank; d++) m->strides[d - 1] = x->stride[d];
+        if (!x->window) continue;
+        m->pixels = x->box[1], m->box[1] = 1;
+        for (int d = 0; d < 2; d++)
+            m->lower[d] = (int)x->window->lower[d], m->upper[d] = (int)x->window->upper[d], m->steps[d] = (int)x->window->step[d];
     }
 }
 

@@ -98,13 +98,13 @@ static enum sameness differs(const checker *c, const kn_expr *e)
 /* Steps that all threads of a group, or of the block, take together. */
 static kiln_status check_pipe(checker *c, const kn_pipe *p, enum sameness where)
 {
-    const kn_expr *all[4 + KN_BULK_RANK] = { p->slot, p->parity, p->peer, p->at };
+    const kn_expr *all[6 + KN_BULK_RANK] = { p->slot, p->parity, p->peer, p->at, p->offset[0], p->offset[1] };
     bool copy = p->step == KN_PIPE_LOAD || p->step == KN_PIPE_STORE;
     if (!c->p->hw->gpu) return wrong(c, "bulk copies on a CPU", "");
     if ((p->step == KN_PIPE_REGISTERS || p->step == KN_PIPE_MEET) && where > GROUP_SAME)
         return wrong(c, "a step that not every thread of a group takes", "");
     if (p->step == KN_PIPE_CLUSTER && where > BLOCK_SAME) return wrong(c, "a meeting of the cluster that not every thread comes to", "");
-    for (int i = 0; i < p->rank; i++) all[4 + i] = p->coord[i];
+    for (int i = 0; i < p->rank; i++) all[6 + i] = p->coord[i];
     for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
         kiln_status st = all[i] ? check_expr(c, all[i]) : KILN_OK;
         if (st) return st;

@@ -62,7 +62,8 @@ enum kn_pipe_step {
     KN_PIPE_AWAIT,    /* until the phase of `slot` is over whose parity is `parity` */
     KN_PIPE_ARRIVE,   /* at `slot`, of block `peer` of the cluster (NULL: its own) */
     KN_PIPE_LOAD,     /* a box of the map of `tensor` at `coord`, fastest first, goes to buffer[at]; its bytes count at `slot`. peers > 1: to
-                       * the same place in that many blocks of the cluster, and counts there */
+                       * the same place in that many blocks of the cluster, and counts there. offset[0] not NULL: the map is one of windows,
+                       * `coord` its first pixel, and offset the place in the window, columns first */
     KN_PIPE_STORE,    /* buffer[at] goes to the box of the map at `coord`, later; what is out of range does not */
     KN_PIPE_STORED,   /* until all but the thread's last `n` stores have been read from shared memory */
     KN_PIPE_REGISTERS,/* threads of a group have `n` registers from here on; more: more than before */
@@ -72,7 +73,7 @@ enum kn_pipe_step {
 typedef struct kn_pipe {
     enum kn_pipe_step step;
     int bars, buffer, tensor, rank, peers; /* SHARED buffers; the tensor of the map */
-    kn_expr *slot, *parity, *peer, *at, *coord[KN_BULK_RANK];
+    kn_expr *slot, *parity, *peer, *at, *coord[KN_BULK_RANK], *offset[2];
     int64_t n;
     bool more;
 } kn_pipe;

@@ -62,6 +62,10 @@ static void put_pipe(kn_buf *b, const kn_lprog *p, const kn_pipe *x)
         kn_put(b, i ? ", " : " of ");
         put_expr(b, p, x->coord[i]);
     }
+    for (int i = 0; i < 2 && x->offset[0]; i++) {
+        kn_put(b, i ? ", " : " window ");
+        put_expr(b, p, x->offset[i]);
+    }
     kn_put(b, "\n");
 }
 

@@ -85,6 +85,24 @@ static const char *boxes(const kn_tree *t, const kn_stage *g, const kn_cache *c,
     return NULL;
 }
 
+/* Pixels by 128 bytes of channels, which must not reach over the end of a tap's. */
+static const char *windows(const kn_tree *t, const kn_stage *g, const kn_cache *c, const kn_tensor *from, kn_bulk *x)
+{
+    const kn_window *w = c->window;
+    int bytes = kn_dtype_bytes(from->dtype);
+    int64_t pixels = tile_of(g, c, w->axis[0]), channels = tile_of(g, c, w->axis[1]), step = bytes;
+    kn_swizzle z;
+    x->rank = 4, x->rows = 1, x->boxes = 1, x->window = w;
+    for (int d = 0; d < 4; step *= from->shape[3 - d++]) x->stride[d] = step, x->extent[d] = from->shape[3 - d], x->box[d] = 1;
+    if (from->shape[3] * bytes % ROW) return "has channels of no multiple of 128 bytes";
+    if (channels * bytes != ROW || pixels < 8 || pixels > 1024) return "has a tile of no 8 to 1024 pixels by 128 bytes of channels";
+    if (!c->swizzle || !kn_swizzle_of(t, g, c, &z) || z.unit * bytes != ROW || z.row * z.rows != pixels * channels || z.rows % 8 ||
+        g->loops[c->loops[c->nloops - 1]].axis != w->axis[1])
+        return "has a tile that does not lie in swizzled rows of 128 bytes";
+    x->box[0] = (int)channels, x->box[1] = (int)pixels;
+    return NULL;
+}
+
 bool kn_cache_multicast(const kn_tree *t, const kn_stage *g, const kn_cache *c)
 {
     const kn_expr *load = kn_stage_load(t, g, c->load);
@@ -95,12 +113,15 @@ bool kn_bulk_of(const kn_tree *t, const kn_stage *g, const kn_cache *c, kn_bulk 
 {
     const kn_expr *load = kn_stage_load(t, g, c->load);
     *out = (kn_bulk){0};
-    const char *bad = !load || !c->address ? "has no address that is affine in the axes"
-                    : c->address->offset ? "does not begin where its tensor does" : NULL;
+    bool window = load && !c->address && c->window;
+    const char *bad = !load || (!c->address && !window) ? "has no address that is affine in the axes, and is no window over images"
+                    : !window && c->address->offset ? "does not begin where its tensor does" : NULL;
     int bytes = load ? kn_dtype_bytes(load->dtype) : 0;
-    if (!bad) bad = dimensions(kn_stage_stmt(t, g), c->address, bytes, out);
-    if (!bad) bad = boxes(t, g, c, bytes, out);
+    if (window) bad = windows(t, g, c, &t->program->tensors[load->u.tensor], out);
+    if (!bad && !window) bad = dimensions(kn_stage_stmt(t, g), c->address, bytes, out);
+    if (!bad && !window) bad = boxes(t, g, c, bytes, out);
     out->parts = kn_cache_multicast(t, g, c) ? g->cluster : 1;
+    if (window && out->parts > 1) bad = "is a window, which a cluster does not share";
     if (!bad && (!out->rows || out->box[out->rows] % (8 * out->parts)))
         bad = "has too few rows for each block of a cluster to bring a part";
     if (!bad) out->box[out->rows] /= out->parts;

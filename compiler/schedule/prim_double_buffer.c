@@ -31,6 +31,7 @@ kiln_status kn_prim_double_buffer(kn_step *s)
         c->async = s->nargs > 3;
         c->bulk = bulk;
         if (bulk) c->address = kn_bulk_address(s->a, s->t, g, (int)load);
+        if (bulk && !c->address) c->window = kn_bulk_window(s->a, s->t, g, (int)load);
         if (!kn_cache_bytes(s->t, g, c)) return kn_step_refuse(s, "the cache of load %lld is too large", (long long)load);
         return KILN_OK;
     }

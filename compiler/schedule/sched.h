@@ -74,6 +74,7 @@ bool kn_tensor_registers(const kn_tree *t, const kn_stage *g, bool gpu, char *wh
 bool kn_warp_fits(const kn_tree *t, const kn_stage *g, const kn_hw *hw, char *why, size_t cap);  /* warp.c, at the end, of a stage of warps */
 /* bulk.c: address of a load over the axes, NULL: not affine, or padded; and, at the end, what must hold of a stage with bulk copies. */
 kn_affine *kn_bulk_address(kiln_arena *a, const kn_tree *t, const kn_stage *g, int load);
+kn_window *kn_bulk_window(kiln_arena *a, const kn_tree *t, const kn_stage *g, int load); /* NULL: it is none */
 bool kn_bulk_fits(const kn_tree *t, const kn_stage *g, const kn_hw *hw, char *why, size_t cap);
 
 kn_stmt *kn_stage_stmt(const kn_tree *t, const kn_stage *g);

@@ -217,6 +217,15 @@ static void read_map(reader *r, gpu_map *m)
     m->swizzle = (int)integer(r, "swizzle", 0, 0, 3);
     m->l2 = (int)integer(r, "l2", 0, 0, 3);
     m->oob = (int)integer(r, "oob", 0, 0, 1);
+    m->pixels = (unsigned)integer(r, "pixels", 0, 0, 1024);
+    static const char *const keys[2][3] = {{"lower_x", "upper_x", "step_x"}, {"lower_y", "upper_y", "step_y"}};
+    for (int i = 0; i < GPU_RANK; i++) m->steps[i] = 1;
+    for (int d = 0; d < 2 && m->pixels; d++) {
+        m->lower[d] = (int)integer(r, keys[d][0], 0, -128, 127);
+        m->upper[d] = (int)integer(r, keys[d][1], 0, -128, 127);
+        m->steps[1 + d] = (unsigned)integer(r, keys[d][2], 1, 1, 8);
+    }
+    if (m->pixels && m->rank != 4) refuse(r, "a window over a tensor of another rank than 4", "image, row, column, channel");
     if (nbox != m->rank || nstrides != m->rank - 1) refuse(r, "dims, strides and box disagree in rank", "one stride less than dimensions");
     const char *wrong = gpu_map_wrong(m);
     if (wrong) refuse(r, "the driver would refuse this tensor map", wrong);

@@ -119,13 +119,25 @@ typedef struct tensor_map {
     _Alignas(128) unsigned char bytes[128];
 } tensor_map;
 
+static int encode(gpu_device *d, const gpu_arg *a, gpu_ptr at, tensor_map *out)
+{
+    const gpu_map *m = &a->map;
+    void *p = (void *)(uintptr_t)at;
+    if (m->pixels && d->cu.TensorMapEncodeIm2col)
+        return d->cu.TensorMapEncodeIm2col(out, m->dtype, (unsigned)m->rank, p, m->dims, m->strides, m->lower, m->upper, m->box[0], m->pixels,
+                                           m->steps, 0, m->swizzle, m->l2, m->oob);
+    if (m->pixels || !d->cu.TensorMapEncodeTiled) return 801; /* CUDA_ERROR_NOT_SUPPORTED */
+    return d->cu.TensorMapEncodeTiled(out, m->dtype, (unsigned)m->rank, p, m->dims, m->strides, m->box, m->steps, 0, m->swizzle, m->l2, m->oob);
+}
+
 static int step(gpu_device *d, const gpu_group *g, const gpu_step *s, int set)
 {
     tensor_map maps[GPU_ARGS];
     gpu_ptr pointer[GPU_ARGS];
     int32_t word[GPU_ARGS];
     void *params[GPU_ARGS + 1] = {NULL};
-    unsigned grid = s->grid[0], one[GPU_RANK] = {1, 1, 1, 1, 1};
+    int r;
+    unsigned grid = s->grid[0];
     for (int i = 0; i < s->nargs; i++) {
         const gpu_arg *a = &s->args[i];
         const gpu_buffer *b = &g->buffers[a->buffer];
@@ -137,10 +149,7 @@ static int step(gpu_device *d, const gpu_group *g, const gpu_step *s, int set)
         case GPU_I64: params[i] = (void *)&a->i; break;
         case GPU_F32: params[i] = (void *)&a->f; break;
         case GPU_TENSOR_MAP:
-            if (!d->cu.TensorMapEncodeTiled) return 801; /* CUDA_ERROR_NOT_SUPPORTED */
-            int r = d->cu.TensorMapEncodeTiled(&maps[i], a->map.dtype, (unsigned)a->map.rank, (void *)(uintptr_t)pointer[i], a->map.dims,
-                                               a->map.strides, a->map.box, one, 0, a->map.swizzle, a->map.l2, a->map.oob);
-            if (r) return r;
+            if ((r = encode(d, a, pointer[i], &maps[i]))) return r;
             params[i] = &maps[i];
         }
     }

@@ -43,6 +43,9 @@ typedef struct gpu_map {
     int dtype, rank, swizzle, l2, oob;
     uint64_t dims[GPU_RANK], strides[GPU_RANK];
     unsigned box[GPU_RANK];
+    unsigned pixels;        /* of a window's column (im2col); 0: boxes */
+    int lower[2], upper[2]; /* corners, of columns and rows */
+    unsigned steps[GPU_RANK];
 } gpu_map;
 enum gpu_arg_kind { GPU_POINTER, GPU_I32, GPU_I64, GPU_F32, GPU_TENSOR_MAP };
 typedef struct gpu_arg {

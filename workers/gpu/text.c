@@ -48,6 +48,9 @@ static void put_arg(FILE *f, const kiln_program *p, const kiln_kernel *k, int ra
         if (m->rank > 1) put_numbers(f, "strides", m->strides, m->rank - 1);
         put_numbers(f, "box", box, m->rank);
         fprintf(f, " swizzle=%d l2=%d oob=%d", m->swizzle, m->l2, m->oob);
+        if (m->pixels)
+            fprintf(f, " pixels=%d lower_x=%d lower_y=%d upper_x=%d upper_y=%d step_x=%d step_y=%d", m->pixels, m->lower[0], m->lower[1], m->upper[0],
+                    m->upper[1], m->steps[0], m->steps[1]);
     }
     fputc('\n', f);
 }
