@@ -173,8 +173,8 @@ typedef struct kiln_tensor_map {
     int64_t dims[5];     /* fastest first */
     int64_t strides[4];  /* bytes, of dimension 1 on: multiples of 16 */
     int box[5];
-    /* Windows over images (im2col): how many pixels a copy brings, 0: it brings boxes; of columns and rows the corners of what the first pixel may be,
-     * beside the image's, and the steps from pixel to pixel. box[0]: channels, the others 1. */
+    /* Windows over images (im2col): how many pixels a copy brings, 0: it brings boxes; of columns and rows the corners of what the first pixel may
+     * be, beside the image's, and the steps from pixel to pixel. box[0]: channels, the others 1. */
     int pixels, lower[2], upper[2], steps[2];
     int swizzle, l2, oob; /* swizzle: 0 none, 1 32, 2 64, 3 128 bytes */
 } kiln_tensor_map;

@@ -16,7 +16,8 @@ static const char types[] =
     "typedef struct k_attribute {\n    i32 id;\n    u8 pad[4];\n    union { u32 dim[3]; u8 raw[64]; } v;\n} k_attribute;\n"
     "typedef struct k_config {\n    u32 grid[3], block[3], shared;\n    void *stream;\n    k_attribute *attributes;\n    u32 n;\n} "
     "k_config;\n"
-    "typedef struct k_map {\n    i32 rank, dtype, swizzle, l2, oob;\n    u64 dims[5], strides[5];\n    u32 box[5], pixels;\n    i32 lower[2], upper[2];\n    u32 steps[5];\n} k_map;\n"
+    "typedef struct k_map {\n    i32 rank, dtype, swizzle, l2, oob;\n    u64 dims[5], strides[5];\n    u32 box[5], pixels;\n"
+    "    i32 lower[2], upper[2];\n    u32 steps[5];\n} k_map;\n"
     "typedef struct k_step {\n    const char *entry;\n    u32 grid, threads, dynamic, cluster;\n    i32 nargs;\n    const i32 *args;\n"
     "    const k_map *maps;\n} k_step;\n";
 

@@ -200,8 +200,8 @@ enum { KN_BULK_RANK = 5, KN_BULK_THREADS = 128, KN_BULK_BARRIERS = 1024 /* bytes
 /* A load as a tensor of the axes that it depends on, fastest first: dimension d is `axis[d]`, `stride[d]` bytes a step. A box of it is copied at
  * once, 128 bytes of the fastest dimension (the swizzle's) by box[rows] of dimension `rows`. `boxes` of them, neighbours along the fastest one, by
  * `parts` of them, neighbours along `rows`, are a tile; the parts come from the blocks of a cluster. */
-/* A load [image, row, column, channel] as the copy engine walks over it (window.c): axis[0] counts pixels of the output, axis[1] the places of the window
- * and channels. Columns come first, then rows: pixel p begins at lower + p * step, tap k is k * apart further. */
+/* A load [image, row, column, channel] as the copy engine walks over it (window.c): axis[0] counts pixels of the output, axis[1] the places of the
+ * window and channels. Columns come first, then rows: pixel p begins at lower + p * step, tap k is k * apart further. */
 typedef struct kn_window {
     int axis[2];
     int64_t channels, pixels[2], taps[2], step[2], apart[2], lower[2], upper[2];

@@ -1,5 +1,5 @@
-/* Loads of convolutions as the copy engine's windows (im2col tensor maps, CUtensorMapEncodeIm2col in CUDA's driver API): one axis counts pixels of the
- * output, row by row and image by image, another the window's places and channels, as `fuse` leaves them. */
+/* Loads of convolutions as the copy engine's windows (im2col tensor maps, cuTensorMapEncodeIm2col in CUDA's driver API): one axis counts pixels of
+ * the output, row by row and image by image, another the window's places and channels, as `fuse` leaves them. */
 #include "schedule/sched.h"
 #include <string.h>
 

@@ -543,7 +543,8 @@ int cuTensorMapEncodeIm2col(void *out, int dtype, unsigned rank, void *address, 
                             const int *upper, unsigned channels, unsigned pixels, const unsigned *steps, int interleave, int swizzle, int l2, int oob)
 {
     unsigned box[5] = {channels, 1, 1, 1, 1};
-    if (rank < 3 || rank > 5 || channels > 256 || !pixels || pixels > 1024) return no(INVALID_VALUE, "a window of no 3 to 5 dimensions, or too large");
+    if (rank < 3 || rank > 5 || channels > 256 || !pixels || pixels > 1024)
+        return no(INVALID_VALUE, "a window of no 3 to 5 dimensions, or too large");
     int most = rank == 3 ? 32768 : rank == 4 ? 128 : 16;
     for (unsigned i = 0; i + 2 < rank; i++) {
         if (lower[i] < -most || lower[i] >= most || upper[i] < -most || upper[i] >= most) return no(INVALID_VALUE, "a corner that is out of range");

@@ -263,17 +263,25 @@ static const char window_trace[] =
 typedef struct window { const char *what; int groups, unit; const char *instruction, *more, *expr, *inputs; bool often; } window;
 #define CONV(TYPE, PLACE) "y[N,P,Q,F] +=! cast(" PLACE "," TYPE ")*cast(w[F,R,S,C]," TYPE ")"
 static const window windows[] = {
-    {"padded", 2, 16, "wgmma_bf16_n64", "", CONV("f32", "pad(x,0.0)[N,P+R-1,Q+S-1,C]") " where P in 7, Q in 9, R in 3, S in 3",
+    {"padded", 2, 16, "wgmma_bf16_n64", "",
+     CONV("f32", "pad(x,0.0)[N,P+R-1,Q+S-1,C]") " where P in 7, Q in 9, R in 3, S in 3",
      "x=bf16:3x7x9x64&w=bf16:40x3x3x64", true},
-    {"in steps of two, more padding on one side", 1, 16, "wgmma_f16_n64", "", CONV("f32", "pad(x,0.0)[N,P*2+R,Q*2+S-1,C]") " where P in 6, Q in 5, R in 3, S in 3",
+    {"in steps of two, more padding on one side", 1, 16, "wgmma_f16_n64", "",
+     CONV("f32", "pad(x,0.0)[N,P*2+R,Q*2+S-1,C]") " where P in 6, Q in 5, R in 3, S in 3",
      "x=f16:2x12x9x128&w=f16:70x3x3x128", false},
-    {"not padded, taps apart", 1, 16, "wgmma_bf16_n64", "", CONV("f32", "x[N,P+R*2,Q+S*3,C]") " where P in 7, Q in 5, R in 3, S in 2",
+    {"not padded, taps apart", 1, 16, "wgmma_bf16_n64", "",
+     CONV("f32", "x[N,P+R*2,Q+S*3,C]") " where P in 7, Q in 5, R in 3, S in 2",
      "x=bf16:4x11x8x64&w=bf16:64x3x2x64", false},
-    {"one row of taps, blocks share filters", 1, 16, "wgmma_bf16_n64", "cluster out0 KI.0 2\n", CONV("f32", "pad(x,0.0)[N,P,Q+S-2,C]") " where P in 6, Q in 13, R in 1, S in 5",
+    {"one row of taps, blocks share filters", 1, 16, "wgmma_bf16_n64", "cluster out0 KI.0 2\n",
+     CONV("f32", "pad(x,0.0)[N,P,Q+S-2,C]") " where P in 6, Q in 13, R in 1, S in 5",
      "x=bf16:5x6x13x64&w=bf16:72x1x5x64", false},
-    {"one tap in steps", 1, 16, "wgmma_bf16_n64", "", CONV("f32", "x[N,P*2,Q*2,C]") " where P in 6, Q in 7, R in 1, S in 1", "x=bf16:3x12x14x128&w=bf16:64x1x1x128", false},
-    {"bytes", 2, 32, "wgmma_i8_n64", "", CONV("i32", "pad(x,0)[N,P+R-1,Q+S-1,C]") " where P in 9, Q in 8, R in 3, S in 3", "x=i8:2x9x8x128&w=i8:33x3x3x128", false},
-    {"floats of 8 bits", 2, 32, "wgmma_e4m3_e4m3_n64", "", CONV("f32", "pad(x,0.0)[N,P+R-1,Q+S-1,C]") " where P in 9, Q in 8, R in 3, S in 3",
+    {"one tap in steps", 1, 16, "wgmma_bf16_n64", "",
+     CONV("f32", "x[N,P*2,Q*2,C]") " where P in 6, Q in 7, R in 1, S in 1",
+     "x=bf16:3x12x14x128&w=bf16:64x1x1x128", false},
+    {"bytes", 2, 32, "wgmma_i8_n64", "",
+     CONV("i32", "pad(x,0)[N,P+R-1,Q+S-1,C]") " where P in 9, Q in 8, R in 3, S in 3", "x=i8:2x9x8x128&w=i8:33x3x3x128", false},
+    {"floats of 8 bits", 2, 32, "wgmma_e4m3_e4m3_n64", "",
+     CONV("f32", "pad(x,0.0)[N,P+R-1,Q+S-1,C]") " where P in 9, Q in 8, R in 3, S in 3",
      "x=f8e4m3:2x9x8x128&w=f8e4m3:33x3x3x128", false},
 };
 
