@@ -246,10 +246,10 @@ static void shipped_instructions_compute(void **state)
             const kinds y = {kn_dtype_text(it->operand[1].dtype), kn_dtype_text(it->operand[2].dtype), kn_dtype_text(it->operand[0].dtype)};
             const char *json = kn_format(a, "{\"name\": \"%s\", \"compute\": \"%s\", \"dtypes\": \"%s\"}", spec->name, spec->compute, spec->dtypes);
             int n = 0;
-            for (int f = 0; f < (full || !n ? 5 : it->points > TINY ? 1 : 3); f++) {
+            for (int f = 0; f < (!n || (full && it->points <= SMALL) ? 5 : it->points > TINY ? 1 : 3); f++) {
                 char text[500];
                 operator_text(operators[forms[f]], &y, text, sizeof text);
-                n += run_mappings(a, json, text, full && it->points <= SMALL ? 1000 : 1);
+                n += run_mappings(a, json, text, !full || it->points > SMALL ? 1 : it->points > TINY ? 3 : 1000);
             }
             if (!n) print_message("# no mapping of %s %s\n", ids[i], spec->name);
             seen++, ran += n > 0;
