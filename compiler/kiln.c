@@ -3,6 +3,7 @@
 #include "codegen/codegen.h"
 #include "construct/construct.h"
 #include "intrin/intrin.h"
+#include "fallback.h"
 #include "launcher.h"
 #include "launches.h"
 #include "manifest.h"
@@ -99,6 +100,27 @@ static kiln_status print_source(kiln_arena *a, const kiln_hw *hw, const kn_lprog
     return language->print(a, l, k->entry, &k->source, &k->header, d);
 }
 
+/* Kernels for any address go with those that want multiples of 16. */
+static kiln_status second_choice(kiln_arena *a, const kiln_program *p, const kiln_hw *hw, kn_lprog *loops, kiln_kernel *k, kiln_diag *d)
+{
+    if (!hw->gpu || !kn_wants_alignment(loops)) return KILN_OK;
+    kn_tree *tree;
+    kn_lprog *any;
+    kiln_kernel *second = kn_new(a, kiln_kernel);
+    if (!second || !(second->entry = kn_format(a, "%s_any", k->entry))) return KILN_MEMORY;
+    second->trace = kn_fallback_trace(a, p);
+    kiln_status s = second->trace.p ? kn_trace_apply(a, p, hw, second->trace, &tree, d) : KILN_MEMORY;
+    if (s == KILN_OK) s = kn_lower(a, tree, hw, &any, d);
+#ifndef NDEBUG
+    if (s == KILN_OK) s = kn_lprog_check(any, d);
+#endif
+    if (s == KILN_OK) s = kn_launches(a, p, hw, tree, any, second, d);
+    if (s != KILN_OK) return s;
+    loops->fallback = any;
+    k->fallback = second;
+    return KILN_OK;
+}
+
 kiln_status kiln_generate(kiln_arena *a, const kiln_program *p, const kiln_hw *hw, kiln_bytes trace, kiln_kernel **out, kiln_diag *d)
 {
     kn_tree *tree;
@@ -115,7 +137,15 @@ kiln_status kiln_generate(kiln_arena *a, const kiln_program *p, const kiln_hw *h
 #ifndef NDEBUG
     if (s == KILN_OK) s = kn_lprog_check(loops, d);
 #endif
+    if (s == KILN_OK) s = second_choice(a, p, hw, loops, k, d);
     if (s == KILN_OK) s = print_source(a, hw, loops, k, d);
+    if (s == KILN_OK && k->fallback) { /* it lies in the same text */
+        kiln_kernel *second = kn_new(a, kiln_kernel);
+        if (!second) return kn_fail(d, KILN_MEMORY, "out of memory");
+        *second = *k->fallback;
+        second->language = k->language, second->source = k->source;
+        k->fallback = second;
+    }
     if (s == KILN_OK) s = kn_launches(a, p, hw, tree, loops, k, d);
     if (s == KILN_OK) s = kn_launcher(a, p, hw, k, &k->launcher);
     if (s == KILN_OK) s = kn_manifest(a, p, hw, k, &k->manifest);

@@ -208,6 +208,7 @@ typedef struct kiln_kernel {
     int ntemps;               /* GPU temporaries in device memory, caller-allocated */
     const int64_t *temp_bytes;
     const int *temp_slots;    /* the slot that a launch's argument names it by */
+    const struct kiln_kernel *fallback; /* GPU: launches of the same source for addresses that are no multiples of 16; NULL: these take any */
     kiln_bytes launcher;      /* GPU: .c text that launches the kernel from device pointers (docs/abi.md); empty for a CPU */
     int npacked;
     const kiln_packed *packed;

@@ -67,6 +67,8 @@ static const char load[] =
     "    int r = k_cu.Load(&module, k_image);\n"
     "    for (i32 i = 0; i < K_STEPS && !r; i++) {\n        void **f = &k_loaded[k_nloaded].function[i];\n"
     "        r = k_cu.Function(f, module, k_steps[i].entry);\n"
+    "        if (r && i >= K_FIRST) {\n            *f = 0; /* an image without the kernels for any address */\n            r = 0;\n"
+    "            continue;\n        }\n"
     "        if (!r && k_steps[i].dynamic > 48 * 1024) r = k_cu.Attribute(*f, 8, (int)k_steps[i].dynamic);\n    }\n"
     "    if (r) return k_fail(r, 0);\n    k_loaded[k_nloaded].context = context;\n    *functions = k_loaded[k_nloaded++].function;\n"
     "    return 0;\n}\n"
@@ -150,11 +152,22 @@ static int slot_of(const kn_program *p, const kiln_kernel *k, int slot)
     return -1;
 }
 
-static bool put_steps(kn_buf *b, const kn_program *p, const kiln_kernel *k)
+static int launches_of(const kiln_kernel *k) { return k->nlaunches + (k->fallback ? k->fallback->nlaunches : 0); }
+
+/* Launch i of the kernel or, behind those, of its fallback. */
+static const kiln_launch *launch_at(const kiln_kernel *k, int i, const kiln_kernel **of)
 {
-    int most = 1;
-    for (int i = 0; i < k->nlaunches; i++) {
-        const kiln_launch *l = &k->launches[i];
+    *of = i < k->nlaunches ? k : k->fallback;
+    return &(*of)->launches[i < k->nlaunches ? i : i - k->nlaunches];
+}
+
+static bool put_steps(kn_buf *b, const kn_program *p, const kiln_kernel *whole)
+{
+    int most = 1, n = launches_of(whole), temps = whole->ntemps;
+    const kiln_kernel *k;
+    if (whole->fallback && whole->fallback->ntemps > temps) temps = whole->fallback->ntemps;
+    for (int i = 0; i < n; i++) {
+        const kiln_launch *l = launch_at(whole, i, &k);
         if (l->nargs > most) most = l->nargs;
         kn_putf(b, "static const i32 k_args_%d[] = {", i);
         for (int j = 0; j < l->nargs; j++) {
@@ -165,10 +178,10 @@ static bool put_steps(kn_buf *b, const kn_program *p, const kiln_kernel *k)
         kn_put(b, l->nargs ? "};\n" : "0};\n");
         put_maps(b, l, i);
     }
-    kn_putf(b, "enum { K_STEPS = %d, K_ARGS = %d, K_SLOTS = %d };\nstatic const k_step k_steps[K_STEPS] = {\n", k->nlaunches, most,
-            p->ninputs + p->noutputs + k->ntemps);
-    for (int i = 0; i < k->nlaunches; i++) {
-        const kiln_launch *l = &k->launches[i];
+    kn_putf(b, "enum { K_STEPS = %d, K_FIRST = %d, K_ARGS = %d, K_SLOTS = %d };\nstatic const k_step k_steps[K_STEPS] = {\n", n,
+            whole->nlaunches, most, p->ninputs + p->noutputs + temps);
+    for (int i = 0; i < n; i++) {
+        const kiln_launch *l = launch_at(whole, i, &k);
         kn_putf(b, "    {\"%s\", %lld, %d, %lld, %d, %d, k_args_%d, ", l->entry, (long long)l->grid, l->threads,
                 (long long)l->dynamic_shared_bytes, l->cluster > 1 ? l->cluster : 1, l->nargs, i);
         kn_putf(b, l->maps ? "k_maps_%d},\n" : "0},\n", i);
@@ -182,6 +195,8 @@ static void put_functions(kn_buf *b, const kn_program *p, const kiln_kernel *k, 
     const char *e = k->entry;
     int nin = p->ninputs, nout = p->noutputs;
     int64_t at = 0;
+    bool maps = false;
+    for (int i = 0; i < k->nlaunches; i++) maps |= k->launches[i].maps || k->launches[i].cluster > 1;
     kn_putf(b, "\nKN_API const char kiln_entry[] = \"%s\";\nKN_API i32 kiln_abi_version(void) { return 1; }\n", e);
     kn_putf(b, "KN_API void %s_load(const void *image) { k_image = image; }\n", e);
     kn_putf(b, "KN_API i64 %s_workspace(void) { return %lld; }\n", e, (long long)workspace);
@@ -195,18 +210,33 @@ static void put_functions(kn_buf *b, const kn_program *p, const kiln_kernel *k, 
     kn_putf(
         b, "    for (i32 i = 0; i < %d; i++) slots[i] = (void *)inputs[i];\n    for (i32 i = 0; i < %d; i++) slots[%d + i] = outputs[i];\n",
         nin, nout, nin);
+    kn_put(b, "    i32 from = 0, to = K_FIRST;\n    int r = k_ready(&functions);\n");
+    if (k->fallback) {
+        kn_putf(b, "    for (i32 i = 0; i < %d; i++)\n", nin + nout);
+        kn_put(b, "        if ((u64)(__UINTPTR_TYPE__)slots[i] % 16) from = K_FIRST, to = K_STEPS;\n");
+        if (maps) kn_put(b, "    if (!r && (!k_cu.Map || !k_cu.LaunchEx)) from = K_FIRST, to = K_STEPS;\n");
+        kn_put(b, "    if (!r && !functions[from]) return k_fail(500, \"the image has no kernel for such addresses\");\n");
+    }
     for (int i = 0; i < k->ntemps; i++) {
         kn_putf(b, "    slots[%d] = (u8 *)workspace + %lld;\n", nin + nout + i, (long long)at);
         at += kn_round_up(k->temp_bytes[i], 256);
     }
-    kn_put(b, "    int r = k_ready(&functions);\n"
-              "    for (i32 i = 0; i < K_STEPS && !r; i++) r = k_step_run(&k_steps[i], functions[i], slots, stream);\n    return r;\n}\n");
+    if (k->fallback && k->fallback->ntemps) {
+        at = 0;
+        kn_put(b, "    if (from) {\n");
+        for (int i = 0; i < k->fallback->ntemps; i++) {
+            kn_putf(b, "        slots[%d] = (u8 *)workspace + %lld;\n", nin + nout + i, (long long)at);
+            at += kn_round_up(k->fallback->temp_bytes[i], 256);
+        }
+        kn_put(b, "    }\n");
+    }
+    kn_put(b, "    for (i32 i = from; i < to && !r; i++) r = k_step_run(&k_steps[i], functions[i], slots, stream);\n    return r;\n}\n");
 }
 
 static void put_tvm(kn_buf *b, const kn_program *p, const kiln_kernel *k, int64_t workspace)
 {
     kn_put_tvm_types(b, true);
-    kn_put_tvm_wants(b, p, "on a CUDA device, aligned to 16 bytes,");
+    kn_put_tvm_wants(b, p, "on a CUDA device");
     kn_put(b, tvm_device);
     kn_put_tvm_open(b, p, k->entry);
     kn_put(b,
@@ -226,14 +256,21 @@ static void put_tvm(kn_buf *b, const kn_program *p, const kiln_kernel *k, int64_
     kn_put_tvm_close(b);
 }
 
+int64_t kn_workspace_bytes(const kiln_kernel *k)
+{
+    int64_t n = 0, any = k->fallback ? kn_workspace_bytes(k->fallback) : 0;
+    for (int i = 0; i < k->ntemps; i++) n += kn_round_up(k->temp_bytes[i], 256);
+    return n > any ? n : any;
+}
+
 static void put_title(kn_buf *b, const kn_program *p, const kn_hw *hw, const kiln_kernel *k)
 {
     kn_putf(b,
             "/* Launches %s on %s. Generated by Kiln; needs no header and no toolkit: libcuda.so.1 is loaded at run time.\n"
             " *   int32_t %s_launch(const void *const *inputs, void *const *outputs, void *workspace, void *stream); 0: launched, else a "
             "CUresult\n"
-            " * Device pointers, contiguous, aligned to 16 bytes, in the context that is current; workspace: %s_workspace() bytes, aligned "
-            "to 256.\n",
+            " * Device pointers, contiguous, in the context that is current: multiples of 16, or slower kernels run; workspace: %s_workspace() "
+            "bytes, aligned to 256.\n",
             k->entry, hw->arch, k->entry, k->entry);
     for (int i = 0; i < p->ninputs + p->noutputs; i++) {
         kn_putf(b, " *   %s[%d]: ", i < p->ninputs ? "inputs" : "outputs", i < p->ninputs ? i : i - p->ninputs);
@@ -249,7 +286,7 @@ kiln_status kn_launcher(kiln_arena *a, const kn_program *p, const kn_hw *hw, con
     int64_t workspace = 0;
     *out = (kiln_bytes){"", 0};
     if (!hw->gpu || strcmp(k->language, "cuda") || !k->nlaunches) return KILN_OK;
-    for (int i = 0; i < k->ntemps; i++) workspace += kn_round_up(k->temp_bytes[i], 256);
+    workspace = kn_workspace_bytes(k);
     kn_buf_init(&b, a);
     put_title(&b, p, hw, k);
     kn_put(&b, head);

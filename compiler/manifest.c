@@ -1,5 +1,6 @@
 /* Prints the kernel manifest as JSON: flat, every number with its unit in its name. */
 #include "manifest.h"
+#include "launcher.h"
 
 /* GPU kernels may load 16 bytes at once; device allocations are aligned to more than that. */
 static void put_args(kn_buf *b, const kn_program *p, const kn_hw *hw, const kiln_kernel *k, bool outputs)
@@ -106,7 +107,29 @@ static void put_requirements(kn_buf *b, const kiln_kernel *k)
         if (l->dynamic_shared_bytes > dynamic) dynamic = l->dynamic_shared_bytes;
     }
     kn_putf(b, ",\"requires\":{\"shape\":\"exact\",\"layout\":\"contiguous\",\"align_bytes\":16,\"outputs_overlap\":false,"
-               "\"opt_in_shared_bytes\":%lld,\"driver_cuda\":\"%s\"},\"fallback\":null", (long long)dynamic, hopper ? "12.0" : "9.0");
+               "\"opt_in_shared_bytes\":%lld,\"driver_cuda\":\"%s\"}", (long long)dynamic, hopper ? "12.0" : "9.0");
+}
+
+/* Launches for when these cannot be: in the same image, of the same results. */
+static void put_fallback(kn_buf *b, const kn_program *p, const kiln_kernel *k)
+{
+    bool maps = false;
+    if (!k->fallback) {
+        kn_put(b, ",\"fallback\":null");
+        return;
+    }
+    for (int i = 0; i < k->nlaunches; i++) maps |= k->launches[i].maps || k->launches[i].cluster > 1;
+    kn_putf(b, ",\"fallback\":{\"when\":[\"unaligned\"%s],\"requires\":{\"shape\":\"exact\",\"layout\":\"contiguous\",\"align\":\"element\","
+               "\"driver_cuda\":\"9.0\"},\"deterministic\":true,\"temporaries\":[", maps ? ",\"old_driver\"" : "");
+    int64_t at = 0;
+    for (int i = 0; i < k->fallback->ntemps; i++) {
+        kn_putf(b, "%s{\"name\":\"temp%d\",\"bytes\":%lld,\"workspace_offset_bytes\":%lld}", i ? "," : "", i,
+                (long long)k->fallback->temp_bytes[i], (long long)at);
+        at += kn_round_up(k->fallback->temp_bytes[i], 256);
+    }
+    kn_put(b, "],\"launch\":");
+    put_launches(b, p, k->fallback);
+    kn_put(b, "}");
 }
 
 static void put_target(kn_buf *b, const kn_hw *hw)
@@ -123,7 +146,7 @@ static void put_target(kn_buf *b, const kn_hw *hw)
     kn_put(b, "]}");
 }
 
-static void put_memory(kn_buf *b, const kn_hw *hw, const kiln_kernel *k)
+static void put_memory(kn_buf *b, const kn_program *p, const kn_hw *hw, const kiln_kernel *k)
 {
     if (!hw->gpu) {
         int64_t shared = 0;
@@ -139,8 +162,9 @@ static void put_memory(kn_buf *b, const kn_hw *hw, const kiln_kernel *k)
                 (long long)k->temp_bytes[i], (long long)at);
         at += kn_round_up(k->temp_bytes[i], 256);
     }
-    kn_putf(b, "],\"workspace\":{\"bytes\":%lld,\"align_bytes\":256,\"cleared\":false}", (long long)at);
+    kn_putf(b, "],\"workspace\":{\"bytes\":%lld,\"align_bytes\":256,\"cleared\":false}", (long long)kn_workspace_bytes(k));
     put_requirements(b, k);
+    put_fallback(b, p, k);
 }
 
 kiln_status kn_manifest(kiln_arena *a, const kn_program *p, const kn_hw *hw, const kiln_kernel *k, kiln_bytes *out)
@@ -164,7 +188,7 @@ kiln_status kn_manifest(kiln_arena *a, const kn_program *p, const kn_hw *hw, con
     kn_put(&b, ",\"launch\":");
     put_launches(&b, p, k);
     kn_put(&b, ",");
-    put_memory(&b, hw, k);
+    put_memory(&b, p, hw, k);
     kn_put(&b, ",\"numerics\":{\"mode\":\"reassoc\",\"fast_math\":false,\"reference\":\"f64 "
                "interpreter\"},\"deterministic\":true,\"work\":{\"flops\":");
     kn_put_double(&b, flops);

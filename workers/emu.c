@@ -151,6 +151,9 @@ bool worker_emulate(const worker_tools *t, const kiln_program *p, const kiln_ker
     *e = (worker_error){0};
     if (strcmp(k->language, "cuda") == 0) {
         ok = emulate_cuda(t, p, k, budget_ms, false, v, e);
+        if (ok && v->ok && k->fallback) {
+            ok = emulate_cuda(t, p, k->fallback, budget_ms / 4, false, v, e);
+        }
     } else {
         worker_blob so = {0};
         if (!worker_compile_c(t, k->source, NULL, 0, COMPILE_MS, &so, e)) {

@@ -137,6 +137,23 @@ static void function(kn_gen *g, int i, const char *entry)
     kn_put(&g->out, "\n}\n");
 }
 
+/* Functions of another loop program, which has variables and buffers of its own. */
+static void second(kn_gen *g, const kn_lprog *p, const char *entry)
+{
+    kn_gen of;
+    const char *name = kn_format(g->a, "%s_any", entry);
+    if (!name || kn_gen_open(&of, g->a, p->fallback, true, g->d) != KILN_OK) {
+        kn_gen_refuse(g, KILN_MEMORY, "out of memory");
+        return;
+    }
+    kn_gen first = *g;
+    g->p = of.p, g->bound = of.bound, g->nonneg = of.nonneg, g->value = of.value, g->factor = of.factor;
+    g->narrow = is_narrow(p->fallback);
+    for (int i = 0; i < p->fallback->nfns; i++) function(g, i, name);
+    g->p = first.p, g->bound = first.bound, g->nonneg = first.nonneg, g->value = first.value, g->factor = first.factor;
+    g->narrow = first.narrow;
+}
+
 kiln_status kn_gen_cuda(kiln_arena *a, const kn_lprog *p, const char *entry, kiln_bytes *source, kiln_bytes *header, kiln_diag *d)
 {
     kn_gen *g = kn_new(a, kn_gen);
@@ -145,6 +162,7 @@ kiln_status kn_gen_cuda(kiln_arena *a, const kn_lprog *p, const char *entry, kil
     g->narrow = is_narrow(p);
     kn_put_instructions(g);
     for (int i = 0; i < p->nfns; i++) function(g, i, entry);
+    if (p->fallback) second(g, p, entry);
     if (g->status != KILN_OK) return g->status;
     kn_buf_init(&prelude, a);
     kn_put_prelude(g, &prelude);

@@ -42,7 +42,7 @@ static int dlpack_code(enum kn_dtype t)
 /* DLPack's devices: 1 CPU, 2 CUDA, 13 CUDA's managed memory. */
 void kn_put_tvm_types(kn_buf *b, bool gpu)
 {
-    kn_put(b, gpu ? "\n#define K_HERE(device) ((device) == 2 || (device) == 13)\n#define K_ALIGN(bits) 16u"
+    kn_put(b, gpu ? "\n#define K_HERE(device) ((device) == 2 || (device) == 13)\n#define K_ALIGN(bits) ((bits) / 8u)"
                   : "\n#define K_HERE(device) ((device) == 1)\n#define K_ALIGN(bits) ((bits) / 8u)");
     kn_put(b, types);
 }

@@ -5,7 +5,7 @@
 #include "te/te.h"
 
 void kn_put_tensor_type(kn_buf *b, const kn_tensor *t); /* "f32[512,512]" */
-void kn_put_tvm_types(kn_buf *b, bool gpu); /* k_tensor, k_any, k_want, k_raise, k_data; gpu: device memory, aligned to 16 bytes */
+void kn_put_tvm_types(kn_buf *b, bool gpu); /* k_tensor, k_any, k_want, k_raise, k_data; gpu: device memory */
 void kn_put_tvm_wants(kn_buf *b, const kn_program *p, const char *where); /* k_wants: inputs, then outputs; where: "on the CPU" */
 /* __tvm_ffi_ENTRY up to `data`: pointers to what each argument holds; then what the caller prints; then the end, which gives None. */
 void kn_put_tvm_open(kn_buf *b, const kn_program *p, const char *entry);

@@ -139,6 +139,7 @@ typedef struct kn_lprog {
     int ncalls;
     kn_emulated *calls;
     int64_t scratch_bytes; /* CPU: per worker */
+    const struct kn_lprog *fallback; /* GPU: printed behind this one, under names of its own; NULL: none */
     int ntemps;            /* program temporaries that live in global memory between launches */
     int temp_slot[KILN_MAX_TENSORS];
 } kn_lprog;

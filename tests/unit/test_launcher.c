@@ -101,18 +101,35 @@ static launcher compile(const kiln_kernel *k, kiln_bytes text, const char *cc, c
 }
 
 /* A module for the mock: each launch adds the first two of its arrays into the last. */
+static void put_functions(kn_buf *b, const kiln_kernel *k, int elems)
+{
+    for (int i = 0; i < k->nlaunches; i++) {
+        const kiln_launch *l = &k->launches[i];
+        kn_putf(b, "fn %s body=add us=1 elems=%d regs=32 threads=%d static=%lld cluster=%d params=", l->entry, elems, l->threads,
+                (long long)(l->dynamic_shared_bytes ? 0 : l->shared_bytes), l->cluster > 1 ? l->cluster : 0);
+        for (int j = 0; j < l->nargs; j++) kn_putf(b, "%s%s", j ? "," : "", l->maps && l->maps[j].rank ? "tmap" : "ptr");
+        kn_put(b, "\n");
+    }
+}
+
 static const char *image(const kiln_kernel *k, int elems)
 {
     kn_buf b;
     kn_buf_init(&b, arena);
     kn_put(&b, "MOCK arch=90\n");
-    for (int i = 0; i < k->nlaunches; i++) {
-        const kiln_launch *l = &k->launches[i];
-        kn_putf(&b, "fn %s body=add us=1 elems=%d regs=32 threads=%d static=%lld cluster=%d params=", l->entry, elems, l->threads,
-                (long long)(l->dynamic_shared_bytes ? 0 : l->shared_bytes), l->cluster > 1 ? l->cluster : 0);
-        for (int j = 0; j < l->nargs; j++) kn_putf(&b, "%s%s", j ? "," : "", l->maps && l->maps[j].rank ? "tmap" : "ptr");
-        kn_put(&b, "\n");
-    }
+    put_functions(&b, k, elems);
+    return kn_buf_take(&b).p;
+}
+
+/* The same with the kernels for any address, which the mock runs on another number of elements. */
+static const char *whole_image(const kiln_kernel *k, int elems, int any)
+{
+    kn_buf b;
+    kn_buf_init(&b, arena);
+    assert_non_null(k->fallback);
+    kn_put(&b, "MOCK arch=90\n");
+    put_functions(&b, k, elems);
+    put_functions(&b, k->fallback, any);
     return kn_buf_take(&b).p;
 }
 
@@ -156,13 +173,36 @@ static void raw_pointers(void **state)
     set_current(context);
 }
 
+/* Addresses that are no multiples of 16 go to the kernels that take any, in an image that has them; the rest never does. */
+static void unaligned(void **state)
+{
+    kiln_program *p;
+    kiln_kernel *k = kernel("y[I] = a[I] + b[I]", "a=f32:64&b=f32:64", &p);
+    (void)state;
+    assert_non_null(strstr(k->manifest.p, "\"fallback\":{\"when\":[\"unaligned\"],"));
+    assert_non_null(strstr(k->manifest.p, k->fallback->launches[0].entry));
+    launcher l = compile(k, k->launcher, "cc", "unaligned");
+    uint64_t a = array(256, 1), b = array(256, 100), y = array(256, 0);
+    const void *in[] = {(void *)(uintptr_t)a, (void *)(uintptr_t)b}, *odd[] = {(void *)(uintptr_t)(a + 4), in[1]};
+    void *out[] = {(void *)(uintptr_t)y};
+    l.load(whole_image(k, 64, 32));
+    assert_int_equal(l.launch(in, out, NULL, NULL), 0);
+    assert_true(at(y, 63) == 1 + 63 + 100 + 63);
+    assert_int_equal(l.launch(odd, out, NULL, NULL), 0);
+    assert_true(at(y, 31) == 1 + 32 + 100 + 31 && at(y, 63) == 1 + 63 + 100 + 63);
+    l = compile(k, k->launcher, "cc", "unaligned_without");
+    l.load(image(k, 64));
+    assert_int_equal(l.launch(odd, out, NULL, NULL), 500);
+    assert_non_null(strstr(l.error(), "no kernel for such addresses"));
+}
+
 static void needs_workspace(const char *expr, const char *inputs, int ninputs, const char *cc, const char *name)
 {
     kiln_program *p;
     kiln_kernel *k = kernel(expr, inputs, &p);
     int64_t bytes = 0;
     assert_true(k->ntemps > 0 && k->nlaunches > 1);
-    for (int i = 0; i < k->ntemps; i++) bytes += (k->temp_bytes[i] + 255) / 256 * 256;
+    bytes = kn_workspace_bytes(k);
     launcher l = compile(k, k->launcher, cc, name);
     uint64_t x = array(256, 1), z = array(256, 2), y = array(256, 0), w;
     assert_int_equal(l.workspace(), bytes);
@@ -196,7 +236,7 @@ static void tvm_ffi(void **state)
         t[i] = (tensor){(void *)(uintptr_t)at_device[i], 2, 0, 1, 2, 32, 1, shape, i ? stride : NULL, 0};
         args[i] = (any){7, 0, &t[i]};
     }
-    l.load(image(k, 128));
+    l.load(whole_image(k, 128, 100));
     set_current(NULL); /* a thread of a framework that has none current */
     assert_int_equal(l.tvm(NULL, args, 3, &result), 0);
     set_current(context);
@@ -205,8 +245,12 @@ static void tvm_ffi(void **state)
     assert_int_equal(l.tvm(NULL, args, 2, &result), -1);
     t[1].device = 1; /* on the CPU */
     assert_int_equal(l.tvm(NULL, args, 3, &result), -1);
-    t[1].device = 2, t[1].byte_offset = 4; /* not aligned to 16 */
+    t[1].device = 2, t[1].byte_offset = 2; /* not aligned to its element */
     assert_int_equal(l.tvm(NULL, args, 3, &result), -1);
+    t[1].byte_offset = 4; /* not aligned to 16 */
+    assert_int_equal(l.tvm(NULL, args, 3, &result), 0);
+    set_current(context);
+    assert_true(at(y, 99) == 1 + 99 + 100 + 100);
     t[1].byte_offset = 0, t[1].strides = other;
     assert_int_equal(l.tvm(NULL, args, 3, &result), -1);
     t[1].strides = stride, t[1].device_id = 1;
@@ -223,6 +267,7 @@ static void hopper(void **state)
     kiln_program *p;
     kiln_kernel k = *kernel("y[I] = a[I] + b[I]", "a=f32:256&b=f32:256", &p);
     kiln_launch one = k.launches[0];
+    k.fallback = NULL;
     kiln_tensor_map maps[3] = {{.rank = 2, .dtype = "f32", .dims = {16, 16}, .strides = {64}, .box = {16, 8}, .swizzle = 2}};
     kiln_bytes text;
     (void)state;
@@ -264,9 +309,10 @@ static void copy_engine(void **state)
     assert_int_equal(alloc(&a, 2056 * 2056 * 2) || alloc(&b, 2056 * 2056 * 2) || alloc(&y, 2056 * 2056 * 2), 0);
     const void *in[] = {(void *)(uintptr_t)a, (void *)(uintptr_t)b}, *odd[] = {in[0], (void *)(uintptr_t)(b + 8)};
     void *out[] = {(void *)(uintptr_t)y};
-    l.load(image(k, 64));
+    assert_non_null(strstr(k->manifest.p, "\"fallback\":{\"when\":[\"unaligned\",\"old_driver\"],"));
+    l.load(whole_image(k, 64, 64));
     assert_int_equal(l.launch(in, out, NULL, NULL), 0);
-    assert_int_equal(l.launch(odd, out, NULL, NULL), 1);
+    assert_int_equal(l.launch(odd, out, NULL, NULL), 0); /* no map of it is asked for */
 }
 
 /* The way of a worker that has a GPU: found, checked against the reference, timed; wrong values and hangs are told apart. */
@@ -342,7 +388,8 @@ int main(int argc, char **argv)
     (void)argc;
     snprintf(own_dir, sizeof own_dir, "%.*s", slash ? (int)(slash - argv[0]) : 1, slash ? argv[0] : ".");
     snprintf(mock_path, sizeof mock_path, "%.*slibcuda_mock.so", slash ? (int)(slash - argv[0]) + 1 : 2, slash ? argv[0] : "./");
-    const struct CMUnitTest tests[] = {cmocka_unit_test(raw_pointers), cmocka_unit_test(temporaries), cmocka_unit_test(tvm_ffi),
+    const struct CMUnitTest tests[] = {cmocka_unit_test(raw_pointers), cmocka_unit_test(unaligned), cmocka_unit_test(temporaries),
+                                       cmocka_unit_test(tvm_ffi),
                                        cmocka_unit_test(hopper), cmocka_unit_test(copy_engine),
                                        cmocka_unit_test(measured_by_a_worker)};
     return cmocka_run_group_tests(tests, setup, teardown);
