@@ -172,7 +172,16 @@ _decompositions = {**core_aten_decompositions(),
                                          aten.gelu_backward, aten._softmax_backward_data, aten._log_softmax_backward_data,
                                          aten.threshold_backward, aten.addmm, aten.silu_backward, aten.tanh_backward, aten.sigmoid_backward])}
 _decompositions.pop(aten.addmm.default, None)
-_static = aot_autograd(fw_compiler=compile_fx, bw_compiler=compile_fx, decompositions=_decompositions)
+_inference = aot_autograd(fw_compiler=compile_fx, bw_compiler=compile_fx, decompositions=_decompositions)
+# PyTorch's decomposition of attention gives the weights where its backward operator reads the logarithms of their sums: for inference alone.
+_training = aot_autograd(fw_compiler=compile_fx, bw_compiler=compile_fx, decompositions={
+    op: f for op, f in _decompositions.items() if op is not aten._scaled_dot_product_flash_attention_for_cpu.default})
+
+
+def _static(gm, inputs, **how):
+    tensors = [x for x in inputs if isinstance(x, torch.Tensor)] + list(gm.parameters())
+    trains = torch.is_grad_enabled() and any(x.requires_grad for x in tensors)
+    return (_training if trains else _inference)(gm, inputs, **how)
 
 
 def _kind(x):
