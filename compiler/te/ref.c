@@ -1,10 +1,9 @@
 /* The reference interpreter: exact mathematics in double, element by element, temporaries on demand.
  *
- * Nothing is rounded to the dtype of a tensor but to floats of 8 bits, whose range belongs to what a program says;
- * a cast to an integer truncates. Beside every value goes its scale, the
- * natural unit of a kernel's rounding error to first order: |x| of inputs; the sum of scales for +, - and sum reductions; their product for
- * * and /, over y^2 (of factors beyond f32 no less than theirs); |f(x)| + |f'(x)| * scale(x) for functions (of both no less than what underflow
- * loses); the scale of what was chosen for select, min and max. So scale >= |value|. */
+ * Nothing is rounded to the dtype of a tensor but to floats of 8 bits, whose range belongs to what a program says; a cast to an integer truncates.
+ * Beside every value goes its scale, the natural unit of a kernel's rounding error to first order: |x| of inputs; the sum of scales for +, - and
+ * sum reductions; their product for * and /, over y^2 (of factors beyond f32 no less than theirs); |f(x)| + |f'(x)| * scale(x) for functions (all
+ * of them no less than what underflow loses); the scale of what was chosen for select, min and max. So scale >= |value|. */
 #include "te/ref.h"
 #include "te/ref_code.h"
 #include <float.h>
@@ -45,11 +44,13 @@ static double safe(double numerator, double denominator) { return denominator !=
  * a scale that is 2^-102, a unit of f32 of which is that. What multiplies the result multiplies this too. */
 static double at_least(double scale) { return scale < 0x1p-102 ? 0x1p-102 : scale; }
 
-/* A factor that f32 cannot hold is infinite in a kernel, and what it multiplies is not finite, by 0 neither: the scale says so. */
+/* A factor that f32 cannot hold is infinite in a kernel, and what it multiplies is not finite, by 0 neither: the scale says so. A product of two
+ * small ones may be flushed. */
 static double scale_of_product(double sx, double sy)
 {
     double more = sx > sy ? sx : sy, product = sx * sy;
-    return more > FLT_MAX && product < more ? more : product;
+    if (more > FLT_MAX && product < more) return more;
+    return sx > 0 && sy > 0 ? at_least(product) : product;
 }
 
 /* |f'(x)| for the float functions of one operand; v = f(x). */

@@ -82,6 +82,21 @@ static void overflow_on_the_way(void **state)
     }
 }
 
+/* A product that f32 cannot hold exactly, being tiny, is off by what underflow loses, and what multiplies it multiplies that; by 0 it is exact. */
+static void underflow_on_the_way(void **state)
+{
+    (void)state;
+    static const char *const texts[] = {"z[I] = (x[I]*1e-30)*(x[I]*1e-15); y[I] = z[I]*1e30", "z[I] +=! (x[I]*1e-30)*(x[J]*1e-15); y[I] = z[I]*1e30",
+                                        "z[I] = (x[I]*1e-30)*0.0; y[I] = z[I]*1e30"};
+    for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
+        kiln_arena *a = open_arena();
+        double v, s;
+        assert_int_equal(kiln_ref_at(open_ref(a, "x=f32:4", texts[i]), 0, 1, &v, &s), KILN_OK);
+        assert_true(fabs(v) < 1e-9 && (i < 2 ? s > 0.1 && s < 10 : s == 0));
+        kiln_arena_close(a);
+    }
+}
+
 static void convolution(void **state)
 {
     (void)state;
@@ -213,7 +228,8 @@ static void tolerance_and_work(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(matmul), cmocka_unit_test(overflow_on_the_way), cmocka_unit_test(convolution),
+    const struct CMUnitTest tests[] = {cmocka_unit_test(matmul), cmocka_unit_test(overflow_on_the_way), cmocka_unit_test(underflow_on_the_way),
+                                       cmocka_unit_test(convolution),
                                        cmocka_unit_test(softmax),
                                        cmocka_unit_test(indices), cmocka_unit_test(scatter), cmocka_unit_test(large_temporaries),
                                        cmocka_unit_test(all_tensors), cmocka_unit_test(stops), cmocka_unit_test(tolerance_and_work)};
