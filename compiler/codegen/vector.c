@@ -349,8 +349,47 @@ static void varithmetic(kn_gen *g, const kn_expr *e)
     infix(g, e, e->op == KN_OP_ADD ? "+" : e->op == KN_OP_SUB ? "-" : e->op == KN_OP_MUL ? "*" : "/", e->lanes);
 }
 
+static bool by_constant(const kn_expr *e)
+{
+    const kn_expr *by = e->nargs > 1 ? e->args[1] : e;
+    while (by->op == KN_OP_SPLAT) by = by->args[0];
+    return by->op == KN_OP_CONST_I && by->u.i > 0;
+}
+
+/* Lanes' places on an axis, as lowering counts them: an i32, since no axis has 2^31 of them. */
+static bool is_place(const kn_gen *g, const kn_expr *e)
+{
+    const kn_expr *from = e->op == KN_OP_ADD ? e->args[0] : NULL, *lanes = from ? e->args[1] : e;
+    const kn_expr *lane = lanes->op == KN_OP_LANES ? lanes->args[0] : NULL;
+    while (from && (from->op == KN_OP_SPLAT || from->op == KN_OP_CAST)) from = from->args[0];
+    while (lane && lane->op == KN_OP_CAST) lane = lane->args[0];
+    if (from && (from->dtype != KN_I64 || !kn_nonneg(g, from))) return false;
+    return e->dtype == KN_I32 && lane && lane->op == KN_OP_VAR && lane->u.var == lanes->var;
+}
+
+/* Surely >= 0, lane by lane: what is computed in i64 of places. */
+static bool vector_nonneg(const kn_gen *g, const kn_expr *e)
+{
+    const kn_expr *x = e->nargs ? e->args[0] : NULL;
+    if (e->dtype != KN_I64) return false;
+    switch (e->op) {
+    case KN_OP_SPLAT: return vector_nonneg(g, x);
+    case KN_OP_CAST: return is_place(g, x);
+    case KN_OP_ADD:
+    case KN_OP_MUL: return vector_nonneg(g, x) && vector_nonneg(g, e->args[1]);
+    case KN_OP_MOD: return by_constant(e);
+    case KN_OP_FLOORDIV: return by_constant(e) && vector_nonneg(g, x);
+    default: return e->lanes <= 1 && kn_nonneg(g, e);
+    }
+}
+
+/* By a constant, the bare operator: the compiler divides by no number then, and not at all where the lanes are known. */
 static void vinteger(kn_gen *g, const kn_expr *e)
 {
+    if (e->op != KN_OP_ABS && by_constant(e) && vector_nonneg(g, e->args[0])) {
+        infix(g, e, e->op == KN_OP_MOD ? "%" : "/", e->lanes);
+        return;
+    }
     if (e->op == KN_OP_ABS)
         kn_put_helper(g, KN_SN_IABS, "abs", e->dtype, e->lanes);
     else if (e->op == KN_OP_MOD)

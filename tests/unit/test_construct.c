@@ -195,6 +195,26 @@ static void mappings_compete(void **state)
     kiln_arena_close(a);
 }
 
+/* Quotients and remainders of places by constants are operators of the language, in vectors too, which compilers need no division for. */
+static void places_are_divided_by_constants(void **state)
+{
+    (void)state;
+    kiln_arena *a = arena();
+    kiln_request *r;
+    kiln_candidates *list;
+    kiln_kernel *k;
+    kiln_diag d = {0};
+    static const char text[] = "y[I,J] = x[I,J//2]*(cast((J*56+84)%112,f32)/112.0) + cast((J*3+1)//7,f32) where J in 64", inputs[] = "x=f32:9x32";
+    kn_hw *hw = device(a, "x86-64-avx512");
+    assert_int_equal(kiln_request_text(a, (kiln_bytes){text, strlen(text)}, (kiln_bytes){inputs, strlen(inputs)}, NULL, &r, &d), KILN_OK);
+    assert_int_equal(kiln_construct(a, r->program, hw, "default", 1, &list, &d), KILN_OK);
+    assert_int_equal(kiln_generate(a, r->program, hw, list->c[0].trace, &k, &d), KILN_OK);
+    assert_non_null(strstr(k->source.p, "i64x16"));
+    assert_null(strstr(k->source.p, "k_mod_"));
+    assert_null(strstr(k->source.p, "k_div_"));
+    kiln_arena_close(a);
+}
+
 static void stops_when_told(void **state)
 {
     (void)state;
@@ -222,7 +242,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(traces_apply), cmocka_unit_test(same_bytes_twice), cmocka_unit_test(contraction_tiles),
-        cmocka_unit_test(shaping), cmocka_unit_test(mappings_compete), cmocka_unit_test(stops_when_told), cmocka_unit_test(policies),
+        cmocka_unit_test(shaping), cmocka_unit_test(mappings_compete), cmocka_unit_test(places_are_divided_by_constants),
+        cmocka_unit_test(stops_when_told), cmocka_unit_test(policies),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
