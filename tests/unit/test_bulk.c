@@ -15,6 +15,7 @@
 #include <string.h>
 #include <cmocka.h>
 #include "tests/unit/slower.h"
+#include "tests/unit/request.h"
 
 static worker_tools tools;
 static bool full;
@@ -35,15 +36,6 @@ static kiln_hw *small_device(kiln_arena *a)
     n = (size_t)snprintf(small, sizeof small, "%.*s\"units\": 4%s", (int)(at - text), text, at + strlen("\"units\": 132"));
     if (kiln_hw_parse(a, (kiln_bytes){small, n}, &hw, &d)) fail_msg("%s", d.message);
     return hw;
-}
-
-static kiln_request *request(kiln_arena *a, const char *expr, const char *inputs)
-{
-    kiln_request *r = NULL;
-    kiln_diag d = {0};
-    kiln_bytes text = {expr, strlen(expr)}, list = {inputs, strlen(inputs)};
-    if (kiln_request_text(a, text, list, NULL, &r, &d)) fail_msg("%s: %s", expr, d.message);
-    return r;
 }
 
 /* A schedule: rows and columns of a tile, groups of threads along rows, steps of the sum, copies, the layout of both factors. */

@@ -9,6 +9,7 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include "tests/unit/request.h"
 
 static worker_tools tools;
 
@@ -71,15 +72,6 @@ static void every_tie(void **state)
             assert_true(isnan(x[i]) ? isnan(y) : y == kn_f8_value(TYPES[t], want[i]));
         }
     }
-}
-
-static kiln_request *request(kiln_arena *a, const char *expr, const char *inputs)
-{
-    kiln_request *r = NULL;
-    kiln_diag d = {0};
-    kiln_bytes text = {expr, strlen(expr)}, list = {inputs, strlen(inputs)};
-    if (kiln_request_text(a, text, list, NULL, &r, &d)) fail_msg("%s: %s", expr, d.message);
-    return r;
 }
 
 static kiln_kernel *generated(kiln_arena *a, const kiln_request *r, const kiln_hw *hw)

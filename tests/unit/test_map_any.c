@@ -11,6 +11,7 @@
 #include <stdarg.h>
 #include <stdio.h>
 #include <cmocka.h>
+#include "tests/unit/integers.h"
 
 static uint64_t state_of_random;
 static int rnd(int n)
@@ -135,26 +136,6 @@ static kn_hw *device_with(kiln_arena *a, const char *instruction)
     snprintf(at, sizeof json - (size_t)(at - json), "%s]}", instruction);
     if (kiln_hw_parse(a, (kiln_bytes){json, strlen(json)}, &hw, &d)) fail_msg("%s: %s %s", instruction, d.pointer, d.message);
     return hw;
-}
-
-static int64_t elems(const kn_tensor *t)
-{
-    int64_t n = 1;
-    for (int i = 0; i < t->rank; i++) n *= t->shape[i];
-    return n;
-}
-
-/* Inputs are small integers, so that every order of summation gives the same. */
-static void arrays(kiln_arena *a, const kn_program *p, double **x)
-{
-    unsigned seed = 12345;
-    for (int i = 0; i < p->ntensors; i++) {
-        x[i] = kn_array(a, double, elems(&p->tensors[i]));
-        for (int64_t k = 0; k < elems(&p->tensors[i]) && i < p->ninputs; k++) {
-            seed = seed * 1103515245u + 12345u;
-            x[i][k] = (double)((int)(seed >> 16) % 7 - (p->tensors[i].dtype == KN_U8 ? 0 : 3));
-        }
-    }
 }
 
 typedef struct bench { kn_hw *hw; kn_program *p; double *want[KILN_MAX_TENSORS]; const char *about; } bench;

@@ -15,6 +15,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <cmocka.h>
+#include "tests/unit/request.h"
 
 static worker_tools tools;
 static bool full;
@@ -26,15 +27,6 @@ static const program programs[] = {
 #define G(instruction, expr, large, inputs)
 #include "tests/unit/warps.def"
 };
-
-static kiln_request *request(kiln_arena *a, const char *expr, const char *inputs)
-{
-    kiln_request *r = NULL;
-    kiln_diag d = {0};
-    kiln_bytes text = {expr, strlen(expr)}, list = {inputs, strlen(inputs)};
-    if (kiln_request_text(a, text, list, NULL, &r, &d)) fail_msg("%s: %s", expr, d.message);
-    return r;
-}
 
 static kiln_kernel *kernel(kiln_arena *a, const kiln_request *r, const kiln_hw *hw, kiln_bytes trace)
 {
