@@ -1,32 +1,11 @@
 #!/usr/bin/env python3
 """The compile flow of a real service: miss, hit, one compile for 100 misses, forms, digests, conditions, jobs. Usage: api_flow.py [BUILD]"""
-import base64, concurrent.futures, hashlib, http.client, io, json, os, re, socket, subprocess, sys, tempfile, time, zipfile
-sys.path.append("tests")
-from free_port import free_port
+import base64, concurrent.futures, hashlib, io, json, re, socket, sys, time, zipfile
+from service import Checks, Service, matmul
 
-build = sys.argv[1] if len(sys.argv) > 1 else "build"
-work = tempfile.mkdtemp()
-port = free_port()
-daemon = subprocess.Popen([os.environ.get("KILND", build + "/kilnd"), "--listen", f"127.0.0.1:{port}", "--data", work, "--hwspecs", "hwspecs"],
-                          stderr=open(work + "/log", "w"))
-failed = 0
-
-def call(method, path, body=None, headers={}):
-    c = http.client.HTTPConnection("127.0.0.1", port, timeout=90)
-    c.request(method, path, body, headers)
-    r = c.getresponse()
-    data = r.read()
-    c.close()
-    return r.status, dict(r.getheaders()), data
-
-def check(name, ok, seen=""):
-    global failed
-    if not ok:
-        failed += 1
-        print("FAIL", name, seen)
-
-def matmul(m, **more):
-    return json.dumps({"op": "MatMul", "inputs": [{"name": "a", "dtype": "f32", "shape": [m, 16]}, {"name": "b", "dtype": "f32", "shape": [16, 24]}], **more})
+check = Checks()
+service = Service(sys.argv[1] if len(sys.argv) > 1 else "build")
+call = service.call
 
 def post(body, **headers):
     return call("POST", "/v1/compile", body, {"Content-Type": "application/json", **{k.replace("_", "-"): v for k, v in headers.items()}})
@@ -37,13 +16,6 @@ def counter(name):
             return int(line.split()[1])
 
 try:
-    for _ in range(100):
-        try:
-            if call("GET", "/readyz")[0] == 200:
-                break
-        except OSError:
-            pass
-        time.sleep(0.1)
     status, h, data = post(matmul(32))
     a = json.loads(data)
     check("miss", status == 200 and h["Cache-Status"] == "kiln; fwd=miss; stored", (status, h, data[:300]))
@@ -56,7 +28,7 @@ try:
             if status != 200 or "detail=memory" in h["Cache-Status"]: break
             check("hit in the store", h["Cache-Status"] == "kiln; hit; detail=sqlite", h)
         check("hit", status == 200 and h["Cache-Status"] == "kiln; hit; detail=memory" and json.loads(data)["key"] == a["key"], h)
-    check("not modified", call("GET", "/v1/kernels/" + a["key"], None, {"If-None-Match": h["ETag"]})[0] == 304)
+    check("not modified", call("GET", "/v1/kernels/" + a["key"], None, {"If-None-Match": h["Etag"]})[0] == 304)
     check("head", call("HEAD", "/v1/kernels/" + a["key"])[0::2] == (200, b""))
     same = call("POST", "/compile?target=host&x=f32:32x16&y=f32:16x24", "z[I,J] +=! x[I,R] * y[R,J]", {"Content-Type": "text/x-kex"})
     check("the same maths is the same kernel", json.loads(same[2]).get("key") == a["key"], same)
@@ -98,11 +70,11 @@ try:
     check("GPU answer says what is missing", g["notes"] or any(x["kind"] == "cubin" for x in g["artifacts"]), g)
     status, h, data = post(matmul(32, target="nvidia-h200", quality="verified"))
     check("verified on request", status == 200 and json.loads(data)["quality"]["verification"] == "emulated", (status, data[:300]))
-    backward = json.dumps({"op": "Softmax", "inputs": [{"name": "x", "dtype": "f32", "shape": [16, 33]}], "grad": ["x"], "target": "nvidia-h200", "quality": "verified"})
+    backward = ({"op": "Softmax", "inputs": [{"name": "x", "dtype": "f32", "shape": [16, 33]}], "grad": ["x"], "target": "nvidia-h200", "quality": "verified"})
     status, h, data = post(backward)
     check("a gradient in CUDA", status == 200 and json.loads(data)["quality"]["verification"] == "emulated", (status, data[:300]))
     halves = [{"name": "a", "dtype": "f16", "shape": [130, 200]}, {"name": "b", "dtype": "f16", "shape": [200, 136]}]
-    status, h, data = post(json.dumps({"op": "MatMul", "inputs": halves, "target": "nvidia-h200", "quality": "verified"}))
+    status, h, data = post(({"op": "MatMul", "inputs": halves, "target": "nvidia-h200", "quality": "verified"}))
     check("tiles that the copy engine brings", status == 200 and json.loads(data)["quality"]["verification"] == "emulated", (status, data[:300]))
     line = {"Content-Type": "text/x-kex"}
     status, h, data = call("POST", "/compile?target=host&quality=verified&grad=x&x=f32:32x16&y=f32:16x24", "z[I,J] +=! x[I,R] * y[R,J]", line)
@@ -143,20 +115,19 @@ double_buffer out0 0\ndouble_buffer out0 1\nstorage_align out0 0 32 1\n"""
     wmma = """split out0 S0 16\nsplit out0 S1 16\nsplit out0 R0 16\nreorder out0 S0.0 S1.0 R0.0 | S0.1 S1.1 R0.1
 bind out0 S0.0 grid\nbind out0 S1.0 grid\ntensorize out0 S0.1 wmma_f16\n"""
     half = [{"name": n, "dtype": "f16", "shape": [40, 40]} for n in "ab"]
-    unit = json.loads(post(json.dumps({"op": "MatMul", "inputs": half, "target": "nvidia-a100", "quality": "verified", "trace": wmma}))[2])
+    unit = json.loads(post(({"op": "MatMul", "inputs": half, "target": "nvidia-a100", "quality": "verified", "trace": wmma}))[2])
     check("an instruction of a GPU", unit.get("quality", {}).get("verification") == "emulated" and unit["manifest"]["trace"] == wmma, unit)
     status, h, data = post(matmul(37, trace=fma.replace("parallel out0 S0.0\n", ""), target="nvidia-h200"))
     check("an instruction of another device", status == 422 and b"no instruction 'fma_f32'" in data and b"wmma_f16" in data, (status, data))
     both = post(matmul(32, trace=steps, policy="roller"))
     check("trace and policy", 400 <= both[0] < 500 and b"exclude" in both[2], both)
 
-    gone = socket.create_connection(("127.0.0.1", port))
-    body = matmul(96).encode()
+    gone = socket.create_connection(("127.0.0.1", service.port))
+    body = json.dumps(matmul(96)).encode()
     gone.sendall(b"POST /v1/compile HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n" % len(body) + body)
     gone.close()
     time.sleep(0.2)
-    check("a client that leaves", post(matmul(96))[0] == 200 and daemon.poll() is None)
+    check("a client that leaves", post(matmul(96))[0] == 200 and service.process.poll() is None)
 finally:
-    daemon.terminate()
-    check("ends on SIGTERM", daemon.wait(20) == 0)
-sys.exit(failed != 0)
+    check("ends on SIGTERM", service.stop() == 0)
+sys.exit(check.end())

@@ -1,29 +1,13 @@
 #!/usr/bin/env python3
 """Bad input to a real service: each gets a 4xx problem, and the service still answers afterwards. Usage: api_hostile.py [BUILD]"""
-import http.client, json, os, socket, subprocess, sys, tempfile, time
-sys.path.append("tests")
-from free_port import free_port
+import json, socket, sys, time
+from service import Checks, Service, matmul
 
-build = sys.argv[1] if len(sys.argv) > 1 else "build"
-work = tempfile.mkdtemp()
-port = free_port()
-daemon = subprocess.Popen([os.environ.get("KILND", build + "/kilnd"), "--listen", f"127.0.0.1:{port}", "--data", work, "--hwspecs", "hwspecs", "--idle-seconds", "5"],
-                          stderr=open(work + "/log", "w"))
-failed = 0
+check = Checks()
+service = Service(sys.argv[1] if len(sys.argv) > 1 else "build", "--idle-seconds", "5")
 
 def call(method, path, body=None, **headers):
-    c = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
-    c.request(method, path, body, {k.replace("_", "-"): v for k, v in headers.items()})
-    r = c.getresponse()
-    data = r.read()
-    c.close()
-    return r.status, dict(r.getheaders()), data
-
-def check(name, ok, seen=""):
-    global failed
-    if not ok:
-        failed += 1
-        print("FAIL", name, seen)
+    return service.call(method, path, body, {k.replace("_", "-"): v for k, v in headers.items()})
 
 def problem(name, want, slug, pointer=None, *args, **kw):
     status, headers, data = call(*args, **kw)
@@ -37,7 +21,7 @@ def problem(name, want, slug, pointer=None, *args, **kw):
     return headers, p
 
 def raw(text, wait=20):
-    c = socket.create_connection(("127.0.0.1", port), timeout=wait)
+    c = socket.create_connection(("127.0.0.1", service.port), timeout=wait)
     try:
         c.sendall(text)
         return c.recv(65536)
@@ -49,17 +33,7 @@ def raw(text, wait=20):
 def json_post(body, **kw):
     return ("POST", "/v1/compile", body if isinstance(body, (str, bytes)) else json.dumps(body)), {"Content_Type": "application/json", **kw}
 
-def matmul(m=8, **more):
-    return {"op": "MatMul", "inputs": [{"name": "a", "dtype": "f32", "shape": [m, 8]}, {"name": "b", "dtype": "f32", "shape": [8, 8]}], **more}
-
 try:
-    for _ in range(100):
-        try:
-            if call("GET", "/readyz")[0] == 200:
-                break
-        except OSError:
-            pass
-        time.sleep(0.1)
     bad = [
         ("truncated", '{"op":"MatMul","inputs":[', {400}, "invalid-json", None),
         ("duplicate member", '{"op":"MatMul","op":"Add"}', {400}, "invalid-json", None),
@@ -70,9 +44,9 @@ try:
         ("zero", json.dumps(matmul(0)), {413, 422}, None, "/inputs/0/shape/0"),
         ("negative", json.dumps(matmul(-4)), {413, 422}, None, "/inputs/0/shape/0"),
         ("unknown op", '{"op":"Nope","inputs":[]}', {422}, "unknown-op", "/op"),
-        ("unknown member", json.dumps(matmul(nope=1)), {422}, "invalid-request", "/nope"),
-        ("unknown target", json.dumps(matmul(target="nope")), {422}, "unsupported-target", "/target"),
-        ("wrong quality", json.dumps(matmul(quality="best")), {422}, "invalid-request", "/quality"),
+        ("unknown member", json.dumps(matmul(8, nope=1)), {422}, "invalid-request", "/nope"),
+        ("unknown target", json.dumps(matmul(8, target="nope")), {422}, "unsupported-target", "/target"),
+        ("wrong quality", json.dumps(matmul(8, quality="best")), {422}, "invalid-request", "/quality"),
         ("shapes", json.dumps({"op": "MatMul", "inputs": [{"name": "a", "dtype": "f32", "shape": [8, 8]}, {"name": "b", "dtype": "f32", "shape": [9, 8]}]}),
          {422}, "shape-mismatch", "/inputs"),
         ("not UTF-8", b'{"op":"\xff\xfe"}', {400}, "invalid-json", None),
@@ -85,7 +59,7 @@ try:
     check("position", p.get("errors", [{}])[0].get("line") == 1 and p["errors"][0].get("col", 0) > 1, p)
     problem("query", {422}, "invalid-request", None, "POST", "/compile?a=%zz", "c[M] = a[M]", **text)
     problem("media type", {415}, "unsupported-media-type", None, "POST", "/compile", "x", Content_Type="image/png")
-    problem("accept", {406}, "not-acceptable", None, "POST", "/compile", json.dumps(matmul()), Content_Type="application/json", Accept="image/png")
+    problem("accept", {406}, "not-acceptable", None, "POST", "/compile", json.dumps(matmul(8)), Content_Type="application/json", Accept="image/png")
     headers, _ = problem("method", {405}, "method-not-allowed", None, "DELETE", "/v1/compile")
     check("Allow", headers.get("Allow") == "POST", headers)
     headers, _ = problem("method", {405}, "method-not-allowed", None, "POST", "/v1/targets/x", "{}")
@@ -111,7 +85,7 @@ try:
     check("10 MB in chunks", not got or got.startswith(b"HTTP/1.1 4"), got[:200])
     got = raw(b"GET /livez HTTP/1.1\r\nHost: x\r\n" + b"".join(b"h%d: %s\r\n" % (i, b"x" * 100) for i in range(2000)) + b"\r\n")
     check("header flood", not got or got.startswith(b"HTTP/1.1 4"), got[:100])
-    slow = socket.create_connection(("127.0.0.1", port), timeout=40)
+    slow = socket.create_connection(("127.0.0.1", service.port), timeout=40)
     slow.sendall(b"POST /v1/compile HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\n{")
     check("others while one is slow", call("GET", "/livez")[0] == 200)
     try:
@@ -123,8 +97,7 @@ try:
     check("openapi", status == 200 and "/v1/compile" in json.loads(data)["paths"])
     check("metrics", b"kiln_requests_total" in call("GET", "/metrics")[2])
     check("operators", any(True for _ in json.loads(call("GET", "/v1/operators")[2])))
-    check("alive", daemon.poll() is None and call("GET", "/readyz")[0] == 200)
+    check("alive", service.process.poll() is None and call("GET", "/readyz")[0] == 200)
 finally:
-    daemon.terminate()
-    check("ends on SIGTERM", daemon.wait(20) == 0)
-sys.exit(failed != 0)
+    check("ends on SIGTERM", service.stop() == 0)
+sys.exit(check.end())
