@@ -11,7 +11,7 @@
 enum { FEW_ROUNDS = 3, SLOW = 12, VERY_SLOW = 100, LONG_US = 50000, ENOUGH_US = 1000000 };
 typedef struct options {
     const char *shapes, *only, *spec, *peers, *json, *table;
-    int threads, rounds;
+    int threads, rounds, loops; /* loops: 0: none, then Kiln's output, held against the interpreter, is what the others are compared with */
     int64_t most_bytes;
 } options;
 
@@ -99,7 +99,7 @@ static void add(result *r, bench_run *runs, const char *name, const char *form)
 }
 
 /* Kiln first, then loops, then peers. Loops are also the reference, itself held against the interpreter. */
-static void contest(const options *o, const bench_case *c, own *own_, kiln_hw *hw, const peer *peers, int npeers, struct kiln_pool *pool,
+static void contest(const options *o, const bench_case *c, own *own_, const char *request, kiln_hw *hw, const peer *peers, int npeers, struct kiln_pool *pool,
                     result *r)
 {
     bench_run runs[CONTESTANTS];
@@ -109,12 +109,18 @@ static void contest(const options *o, const bench_case *c, own *own_, kiln_hw *h
     } else {
         r->constructed = false;
     }
-    int reference = r->n;
-    if (!own_kernel(own_, c, hw, false, "-O3 -march=native", NULL, &runs[r->n], why, sizeof why)) {
+    own constant = {0};
+    if (r->constructed && own_constant(&constant, request) && own_kernel(&constant, c, hw, true, "", pool, &runs[r->n], why, sizeof why)) {
+        add(r, runs, "kiln packed", "");
+        r->packed = r->n - 1;
+    }
+    int reference = o->loops || !r->constructed ? r->n : 0;
+    if (reference == r->n && !own_kernel(own_, c, hw, false, "-O3 -march=native", NULL, &runs[r->n], why, sizeof why)) {
         snprintf(r->note, sizeof r->note, "plain loops: %s", why);
     } else {
-        add(r, runs, "loops", "-O3");
-        if (r->first_us[reference] <= ENOUGH_US && own_kernel(own_, c, hw, false, fast, NULL, &runs[r->n], why, sizeof why)) {
+        if (reference == r->n) { add(r, runs, "loops", "-O3"); }
+        bool soon = o->loops && r->first_us[reference] <= ENOUGH_US;
+        if (soon && own_kernel(own_, c, hw, false, fast, NULL, &runs[r->n], why, sizeof why)) {
             add(r, runs, "loops", "-Ofast");
         }
         for (int p = 0; p < npeers; p++) {
@@ -125,7 +131,7 @@ static void contest(const options *o, const bench_case *c, own *own_, kiln_hw *h
         void *right = malloc((size_t)c->out_bytes + 64), *out = malloc((size_t)c->out_bytes + 64);
         runs[reference].fetch(runs[reference].state, right);
         int wrong = own_judge(own_, c, right);
-        if (wrong) { snprintf(r->note, sizeof r->note, "the loops' output differs from the interpreter in %d samples", wrong); }
+        if (wrong) { snprintf(r->note, sizeof r->note, "the reference's output differs from the interpreter in %d samples", wrong); }
         for (int i = 0; i < r->n; i++) {
             runs[i].fetch(runs[i].state, out);
             r->who[i].wrong = own_differ(own_, c, out, right);
@@ -136,6 +142,7 @@ static void contest(const options *o, const bench_case *c, own *own_, kiln_hw *h
         measure(r, c, runs, o->rounds, pool, own_->flops);
     }
     for (int i = 0; i < r->n; i++) { runs[i].drop(runs[i].state); }
+    if (constant.a) { kiln_arena_close(constant.a); }
 }
 
 static bool option(options *o, const char *arg)
@@ -146,7 +153,8 @@ static bool option(options *o, const char *arg)
         int *number;
     } table[] = {{"shapes=", &o->shapes, NULL},   {"only=", &o->only, NULL},    {"spec=", &o->spec, NULL},
                  {"peers=", &o->peers, NULL},     {"json=", &o->json, NULL},    {"table=", &o->table, NULL},
-                 {"threads=", NULL, &o->threads}, {"rounds=", NULL, &o->rounds}};
+                 {"threads=", NULL, &o->threads}, {"rounds=", NULL, &o->rounds},
+                 {"loops=", NULL, &o->loops}};
     for (size_t i = 0; i < sizeof table / sizeof *table; i++) {
         size_t n = strlen(table[i].name);
         if (strncmp(arg, table[i].name, n)) { continue; }
@@ -184,6 +192,7 @@ int main(int argc, char **argv)
                  .table = "",
                  .threads = 1,
                  .rounds = 9,
+                 .loops = 1,
                  .most_bytes = INT64_C(256) << 20};
     char request[4096], why[700];
     peer peers[PEERS];
@@ -214,7 +223,7 @@ int main(int argc, char **argv)
             snprintf(r.note, sizeof r.note, "%.500s", got < 0 ? request : why);
             r.constructed = false;
         } else {
-            contest(&o, &c, &own_, hw, peers, npeers, pool, &r);
+            contest(&o, &c, &own_, request, hw, peers, npeers, pool, &r);
         }
         report_case(rep, &c, &r);
         own_close(&own_, &c);

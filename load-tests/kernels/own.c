@@ -8,7 +8,7 @@
 
 typedef int32_t (*entry_fn)(const void *const *, void *const *, void *, const void *);
 typedef struct kernel {
-    void *so, *workspace, *out;
+    void *so, *workspace, *out, *packed[BENCH_INPUTS]; /* inputs as their prepack entries make them; NULL: as they are */
     int64_t out_bytes;
     entry_fn run;
     const void *in[BENCH_INPUTS];
@@ -111,6 +111,18 @@ void own_close(own *o, bench_case *c)
     if (o->a) { kiln_arena_close(o->a); }
 }
 
+bool own_constant(own *o, const char *request)
+{
+    static const char no[] = "\"constant\":false", yes[] = "\"constant\":true ";
+    char text[4096];
+    kiln_diag d = {0};
+    snprintf(text, sizeof text, "%s", request);
+    char *at = strstr(text, no);
+    for (char *next = at; next; next = strstr(next, no)) { memcpy(next, yes, sizeof yes - 1); }
+    o->a = at ? kiln_arena_open(&(kiln_host){NULL, mem, NULL}) : NULL;
+    return o->a && !kiln_request_json(o->a, (kiln_bytes){text, strlen(text)}, &o->r, &d);
+}
+
 static void call(void *state)
 {
     kernel *k = state;
@@ -126,17 +138,28 @@ static void fetch(void *state, void *out)
 static void drop(void *state)
 {
     kernel *k = state;
+    for (int i = 0; i < BENCH_INPUTS; i++) { free(k->packed[i]); }
     free(k->out);
     free(k->workspace);
     if (k->so) { dlclose(k->so); }
     free(k);
 }
 
-/* gcc on the source in a directory of its own; the object stays open after its file is gone. */
-static bool compile(kernel *k, kiln_bytes source, const char *flags)
+/* Where an object of this source and these flags is kept from run to run, so that a run that measures does not compile; "": nowhere. */
+static void kept_path(kiln_bytes source, const char *flags, char *path, size_t n)
 {
-    char dir[] = "/tmp/kiln-bench-XXXXXX", path[64], command[2048], name[200];
-    if (!mkdtemp(dir)) { return false; }
+    const char *dir = getenv("BENCH_KEEP");
+    uint64_t h = UINT64_C(0xcbf29ce484222325);
+    for (size_t i = 0; i < source.n; i++) { h = (h ^ (uint8_t)source.p[i]) * UINT64_C(0x100000001b3); }
+    for (const char *f = flags; *f; f++) { h = (h ^ (uint8_t)*f) * UINT64_C(0x100000001b3); }
+    snprintf(path, n, dir && *dir ? "%s/%016llx-%zu.so" : "", dir, (unsigned long long)h, source.n);
+}
+
+/* gcc on the source in a directory of its own; the object stays open after its file is gone. */
+static void *built(kiln_bytes source, const char *flags, const char *keep)
+{
+    char dir[] = "/tmp/kiln-bench-XXXXXX", path[64], command[2048], move[1200];
+    if (!mkdtemp(dir)) { return NULL; }
     snprintf(path, sizeof path, "%s/k.c", dir);
     FILE *f = fopen(path, "w");
     bool ok = f && fwrite(source.p, 1, source.n, f) == source.n && !fclose(f);
@@ -144,9 +167,19 @@ static bool compile(kernel *k, kiln_bytes source, const char *flags)
     ok = ok && !system(command);
     unlink(path);
     snprintf(path, sizeof path, "%s/k.so", dir);
-    k->so = ok ? dlopen(path, RTLD_NOW | RTLD_LOCAL) : NULL;
-    unlink(path);
+    void *so = ok ? dlopen(path, RTLD_NOW | RTLD_LOCAL) : NULL;
+    snprintf(move, sizeof move, "mv %s %s", path, keep);
+    if (!so || !*keep || system(move)) { unlink(path); }
     rmdir(dir);
+    return so;
+}
+
+static bool compile(kernel *k, kiln_bytes source, const char *flags)
+{
+    char keep[1100], name[200];
+    kept_path(source, flags, keep, sizeof keep);
+    k->so = *keep ? dlopen(keep, RTLD_NOW | RTLD_LOCAL) : NULL;
+    if (!k->so) { k->so = built(source, flags, keep); }
     if (!k->so) { return false; }
     const char *entry = dlsym(k->so, "kiln_entry");
     int64_t (*workspace)(int32_t);
@@ -155,6 +188,21 @@ static bool compile(kernel *k, kiln_bytes source, const char *flags)
     *(void **)&k->run = dlsym(k->so, entry);
     k->workspace = room(workspace(k->pool ? k->pool->nthreads : 1));
     return true;
+}
+
+/* Inputs that the kernel wants packed are, once. */
+static void pack(kernel *k, int nin)
+{
+    char name[240];
+    for (int i = 0; i < nin; i++) {
+        int64_t (*entry)(const void *, void *) = NULL;
+        snprintf(name, sizeof name, "%s_prepack_%d", (const char *)dlsym(k->so, "kiln_entry"), i);
+        *(void **)&entry = dlsym(k->so, name);
+        if (!entry) { continue; }
+        k->packed[i] = room(entry(NULL, NULL));
+        entry(k->in[i], k->packed[i]);
+        k->in[i] = k->packed[i];
+    }
 }
 
 static void service_flags(const kiln_hw *hw, char *out, size_t cap)
@@ -181,7 +229,10 @@ bool own_traced(own *o, const bench_case *c, kiln_hw *hw, kiln_bytes trace, cons
     k->out = room(k->out_bytes = c->out_bytes);
     for (int i = 0; i < c->nin; i++) { k->in[i] = c->in[input_of(o, i)]; }
     *run = (bench_run){k, call, fetch, drop};
-    if (compile(k, text->source, *flags ? flags : own_flags)) { return true; }
+    if (compile(k, text->source, *flags ? flags : own_flags)) {
+        pack(k, c->nin);
+        return true;
+    }
     snprintf(why, n, "gcc refuses the source");
     drop(k);
     return false;

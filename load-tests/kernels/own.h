@@ -13,6 +13,8 @@ typedef struct own {
 
 /* Parses the request, fills in what the case does not know yet (dtypes, sizes) and its data. false: why says what is refused. */
 bool own_open(own *o, bench_case *c, const char *request, char *why, size_t n);
+/* The same request with its weights constant, for contestants that pack them ahead; it shares the case's data. false: it has none. */
+bool own_constant(own *o, const char *request);
 void own_close(own *o, bench_case *c);
 /* Kiln's first kernel (constructed) or the same program as plain loops, through gcc with these flags, "" for those of the service. */
 bool own_kernel(own *o, const bench_case *c, kiln_hw *hw, bool constructed, const char *flags, struct kiln_pool *pool, bench_run *run,

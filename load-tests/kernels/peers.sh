@@ -1,6 +1,6 @@
 #!/bin/sh
 # `make bench-kernels`: Kiln's kernels on a list of operators against libraries and compiled loops, in one interleaved run (README.md).
-# usage: peers.sh BUILD; SHAPES, ONLY, ROUNDS, THREADS, FIT, SPEC, PYPI and OUT from the environment.
+# usage: peers.sh BUILD; SHAPES, ONLY, ROUNDS, THREADS, FIT, SPEC, PYPI, LOOPS, BENCH_KEEP and OUT from the environment.
 set -eu
 cd "$(dirname "$0")/../.."
 build=${1:-build}
@@ -44,7 +44,7 @@ rm -rf "$TORCHINDUCTOR_CACHE_DIR"
 threads=${THREADS:-1}
 export OMP_NUM_THREADS="$threads" OPENBLAS_NUM_THREADS="$threads" BLIS_NUM_THREADS="$threads" DNNL_PRIMITIVE_CACHE_CAPACITY=0
 "$build/bench/bench" spec="$spec" peers="$build/bench" shapes="${SHAPES:-$here/shapes.csv}" only="${ONLY:-}" threads="$threads" \
-    rounds="${ROUNDS:-9}" fit="${FIT:-256}" json="$out/result.json" table="$out/families.tsv" && rc=0 || rc=$?
+    rounds="${ROUNDS:-9}" loops="${LOOPS:-1}" fit="${FIT:-256}" json="$out/result.json" table="$out/families.tsv" && rc=0 || rc=$?
 [ -s "$out/result.json" ] && /usr/bin/python3 $here/table.py "$out/result.json" >"$out/table.md"
 command -v gnuplot >/dev/null && [ -s "$out/families.tsv" ] && gnuplot -e "data='$out/families.tsv'; picture='$out/families.png'" $here/picture.gp
 exit $rc

@@ -9,7 +9,8 @@ typedef struct contestant {
     int64_t wrong;
 } contestant;
 typedef struct result {
-    int n; /* contestants; [0] is Kiln if constructed */
+    int n; /* contestants; [0] is Kiln if constructed, behind it Kiln with weights packed ahead */
+    int packed; /* which one that is, 0: none */
     bool constructed;
     char note[600]; /* why not, or what went wrong */
     contestant who[CONTESTANTS];
