@@ -99,8 +99,8 @@ static void add(result *r, bench_run *runs, const char *name, const char *form)
 }
 
 /* Kiln first, then loops, then peers. Loops are also the reference, itself held against the interpreter. */
-static void contest(const options *o, const bench_case *c, own *own_, const char *request, kiln_hw *hw, const peer *peers, int npeers, struct kiln_pool *pool,
-                    result *r)
+static void contest(const options *o, const bench_case *c, own *own_, const char *request, kiln_hw *hw, const peer *peers, int npeers,
+                    struct kiln_pool *pool, result *r)
 {
     bench_run runs[CONTESTANTS];
     char why[600] = "", fast[] = "-Ofast -march=native -mprefer-vector-width=512";

@@ -119,7 +119,8 @@ static int best_of(const result *x)
 {
     int best = -1;
     for (int i = x->constructed; i < x->n; i++) {
-        if (!x->who[i].wrong && (!i || i != x->packed) && (best < 0 || over(x->us[i], x->rounds[i]).mid < over(x->us[best], x->rounds[best]).mid)) { best = i; }
+        if (x->who[i].wrong || (i && i == x->packed)) { continue; }
+        if (best < 0 || over(x->us[i], x->rounds[i]).mid < over(x->us[best], x->rounds[best]).mid) { best = i; }
     }
     return best;
 }
