@@ -5,7 +5,7 @@ B ?= build
 SAN ?=
 CFLAGS ?= -O2 -g
 WARN = -std=c11 -Wall -Wextra -Werror
-PKGS = libmicrohttpd libcjson libpq hiredis sqlite3 libseccomp libarchive libcurl libzstd libsodium zlib libcrypto
+PKGS = libmicrohttpd libcjson libpq hiredis sqlite3 libseccomp libarchive libcurl libzstd libsodium zlib libcrypto gnutls
 SANFLAGS = $(if $(SAN),-DKN_CHECK -fsanitize=$(SAN) -fno-omit-frame-pointer -fno-sanitize-recover=all)
 O = $(B)/obj$(if $(SAN),-$(SAN))
 ALL_CFLAGS = $(WARN) $(CFLAGS) $(SANFLAGS) -Icompiler -I. -I$(O)/include -D_GNU_SOURCE -fPIC -MMD -MP

@@ -19,6 +19,10 @@ void *service_http_begin(void *app, const char *uri, struct MHD_Connection *con)
 enum MHD_Result service_http_handle(void *cls, struct MHD_Connection *con, const char *url, const char *method, const char *version,
                                     const char *data, size_t *n, void **con_cls);
 void service_http_ended(void *cls, struct MHD_Connection *con, void **con_cls, enum MHD_RequestTerminationCode why);
+/* Whether the request's head leaves the library too little memory for the head of an answer. entries: headers and cookies; cookies: bytes of the
+ * header of that name. */
+bool http_cramped(struct MHD_Connection *con, int entries, size_t cookies);
+void http_send_raw(struct MHD_Connection *con, const service_reply *r, bool body); /* a short one; the caller ends the connection (MHD_NO) */
 /* The library's form of a reply, made once; in_pages: a large one may become a file whose pages the kernel sends. The reply keeps it. */
 struct MHD_Response *service_sent_of(service_reply *r, bool in_pages);
 struct MHD_Response *service_sent_apart(service_reply *r); /* one more, for headers of its own; the caller destroys it */

@@ -61,7 +61,9 @@ static enum MHD_Result send_reply(service_call *c, service_reply *r)
 /* ---- the head of a request ---- */
 typedef struct head {
     service_call *c;
-    const char *authorization, *accept_encoding, *length;
+    const char *authorization, *accept_encoding, *length, *coded, *expect;
+    int entries;
+    size_t cookies;
 } head;
 static const struct {
     const char *name;
@@ -86,15 +88,17 @@ static bool is(const char *name, size_t n, const char *other, size_t k)
 static enum MHD_Result one_header(void *cls, enum MHD_ValueKind kind, const char *name, size_t n, const char *value, size_t k)
 {
     head *h = cls;
-    (void)kind, (void)k;
-    if (!value) return MHD_YES;
+    h->entries++;
+    if (!value || kind != MHD_HEADER_KIND) return MHD_YES;
+    if (is(name, n, "Cookie", 6)) h->cookies += k + 1;
     for (int i = 0; i < HEADERS; i++)
         if (is(name, n, headers[i].name, headers[i].n)) {
             if (!*place(h, i)) *place(h, i) = value;
             return MHD_YES;
         }
     const char **other = is(name, n, "Content-Length", 14) ? &h->length : is(name, n, "Accept-Encoding", 15) ? &h->accept_encoding :
-                         is(name, n, "Authorization", 13) ? &h->authorization : NULL;
+                         is(name, n, "Authorization", 13) ? &h->authorization : is(name, n, "Transfer-Encoding", 17) ? &h->coded :
+                         is(name, n, "Expect", 6) ? &h->expect : NULL;
     if (other && !*other) *other = value;
     return MHD_YES;
 }
@@ -102,12 +106,14 @@ static enum MHD_Result one_header(void *cls, enum MHD_ValueKind kind, const char
 static head read_head(service_call *c, struct MHD_Connection *con)
 {
     head h = {.c = c};
-    MHD_get_connection_values_n(con, MHD_HEADER_KIND, one_header, &h);
+    MHD_get_connection_values_n(con, MHD_HEADER_KIND | MHD_COOKIE_KIND, one_header, &h);
     for (int i = 0; i < HEADERS; i++)
         if (!*place(&h, i)) *place(&h, i) = "";
     if (!h.authorization) h.authorization = "";
     if (!h.accept_encoding) h.accept_encoding = "";
     if (!h.length) h.length = "";
+    if (!h.coded) h.coded = "";
+    if (!h.expect) h.expect = "";
     return h;
 }
 
@@ -125,8 +131,8 @@ static bool is_owner(struct MHD_Connection *con)
 }
 
 /* Queries are read here, from a copy (service_query). The library would make a structure of every member, in the connection's memory; where
- * that ends it leaves the client without an answer until the idle timeout. So it sees a query of one member: the bytes are its own buffer,
- * before it parses them. */
+ * that ends it leaves the client without an answer until the idle timeout. So it sees an empty query: the bytes are its own buffer, before it
+ * parses them. */
 void *service_http_begin(void *cls, const char *uri, struct MHD_Connection *con)
 {
     service_call *c = calloc(1, sizeof *c);
@@ -134,7 +140,8 @@ void *service_http_begin(void *cls, const char *uri, struct MHD_Connection *con)
     c->app = cls;
     c->connection = con;
     c->uri = strdup(uri);
-    for (char *q = (char *)(uintptr_t)uri; (q = strchr(q, '&'));) *q++ = '.';
+    char *query = strchr((char *)(uintptr_t)uri, '?');
+    if (query && query[1]) query[1] = 0;
     return c;
 }
 
@@ -162,6 +169,8 @@ static service_reply *judge_head(service_call *c, struct MHD_Connection *con, co
         return service_problem_limit(414, "uri_bytes", SERVICE_URI_BYTES, "path and query are too long");
     if (head && head->header_size > SERVICE_HEADER_BYTES)
         return service_problem_limit(431, "header_bytes", SERVICE_HEADER_BYTES, "the headers are too long");
+    if (http_cramped(con, h->entries, h->cookies))
+        return service_problem_limit(431, "connection_bytes", SERVICE_CONNECTION_BYTES, "the headers are too many");
     if (!service_unescape(c->uri, n, c->path, sizeof c->path))
         return service_problem(400, "invalid-path", "the path cannot be decoded", NULL, NULL);
     if (!service_is_clean(c->path))
@@ -175,6 +184,24 @@ static service_reply *judge_head(service_call *c, struct MHD_Connection *con, co
     return NULL;
 }
 
+/* An answer that the library cannot give; the connection ends with it. */
+static enum MHD_Result send_raw(service_call *c, service_reply *r)
+{
+    http_send_raw(c->connection, r, strcmp(c->method, "HEAD") != 0);
+    if (r) service_log_call(c, r->status);
+    if (r) service_count_request(c->app->metrics, c->route, r->status, service_now_ms() - c->began_ms);
+    service_reply_drop(r);
+    return MHD_NO;
+}
+
+/* Whether a refused request has a body to wait for: closed while the client still sends, the connection would take the answer with it. One who asks first
+ * (Expect) sends none; one that is longer than any we read is not waited for. */
+static bool body_comes(const head *h)
+{
+    if (*h->expect) return false;
+    return *h->coded || (strspn(h->length, "0123456789") <= 9 && atol(h->length) > 0 && atol(h->length) <= SERVICE_FORGET_BYTES);
+}
+
 static enum MHD_Result begin(service_call *c, struct MHD_Connection *con, const char *method)
 {
     c->started = true;
@@ -183,18 +210,20 @@ static enum MHD_Result begin(service_call *c, struct MHD_Connection *con, const 
     head h = read_head(c, con);
     c->coding = service_coding_of(h.accept_encoding);
     service_reply *problem = judge_head(c, con, &h, method);
-    return problem ? send_reply(c, problem) : MHD_YES;
+    if (problem && http_cramped(con, h.entries, h.cookies)) return send_raw(c, problem);
+    if (!problem || !body_comes(&h)) return problem ? send_reply(c, problem) : MHD_YES;
+    c->early = problem;
+    return MHD_YES;
 }
 
-/* Without a Content-Length the end is not known: what is over the limit is read and forgotten up to a bound, then the connection is closed.
- */
+/* Without a Content-Length the end is not known: what is over the limit is read and forgotten up to a bound, then the connection is closed. */
 static enum MHD_Result upload(service_call *c, const char *data, size_t *n)
 {
-    size_t size = *n;
+    size_t size = *n, limit = c->early ? 0 : body_limit(c);
     *n = 0;
     c->seen += size;
-    if (c->seen > 4 * body_limit(c)) return MHD_NO;
-    if (c->seen > body_limit(c)) return MHD_YES;
+    if (c->seen > limit + SERVICE_FORGET_BYTES) return send_raw(c, c->early ? service_reply_ref(c->early) : too_long(c));
+    if (c->seen > limit) return MHD_YES;
     if (c->n + size > c->cap) {
         size_t cap = (c->n + size) * 2;
         char *p = realloc(c->body, cap);
@@ -220,6 +249,7 @@ static bool prepared(const service_call *c, uint64_t *generation)
 static enum MHD_Result dispatch(service_call *c)
 {
     service_app *app = c->app;
+    if (c->early) return send_reply(c, service_reply_ref(c->early));
     if (c->seen > body_limit(c)) return send_reply(c, too_long(c));
     uint64_t generation = 0;
     bool memo = prepared(c, &generation);
@@ -267,6 +297,7 @@ void service_http_ended(void *cls, struct MHD_Connection *con, void **con_cls, e
     if (!c) return;
     if (c->corked) cork(c, con, 0);
     service_job_drop(c->app->jobs, c->job);
+    service_reply_drop(c->early);
     service_ask_drop(c->ask);
     free(c->body);
     free(c->uri);

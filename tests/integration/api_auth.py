@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """Who may: keys, scopes, expiry, rotation, tenants that see nothing of each other, limits, TLS, the unix socket, the book of changes. Usage: api_auth.py [BUILD]"""
-import hashlib, json, os, ssl, statistics, subprocess, sys, tempfile, time
+import hashlib, json, os, socket, ssl, statistics, subprocess, sys, tempfile, time
 sys.path.insert(0, os.path.dirname(__file__))
 from service import Checks, Service, UnixConnection, matmul
 
@@ -152,6 +152,12 @@ try:
     t = Service(build, "--auth", "--tls-cert", folder + "/c.pem", "--tls-key", folder + "/k.pem", data=s.data, store=s.store, tls=ssl.create_default_context(cafile=folder + "/c.pem"))
     s = t
     check("TLS, and a key from before", t.call("GET", "/v1/kernels", key=ka)[0] == 200 and t.call("GET", "/v1/kernels", key="kiln_x")[0] == 401)
+    def long_path(n):
+        with ssl.create_default_context(cafile=folder + "/c.pem").wrap_socket(socket.create_connection(("127.0.0.1", t.port), 5), server_hostname="127.0.0.1") as c:
+            c.sendall(b"GET /" + b"a" * n + b" HTTP/1.1\r\nHost: x\r\n\r\n")
+            return c.recv(65536)[:12]
+    answers = {n: long_path(n) for n in range(7700, 8300, 47)}
+    check("over TLS too, heads that fill a connection are answered", set(answers.values()) <= {b"HTTP/1.1 414", b"HTTP/1.1 431"}, answers)
     check("grants stay", len(t.json("GET", "/v1/kernels", key=ka)["kernels"]) == 3, t.json("GET", "/v1/kernels", key=ka))
 
     # A public address without keys is refused, unless told so.

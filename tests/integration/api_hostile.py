@@ -30,6 +30,22 @@ def raw(text, wait=20):
     finally:
         c.close()
 
+def heads():
+    """Heads of every length around what a connection has room for: each is answered, whatever is left for the answer."""
+    def sweep(name, make, lengths):
+        seen = {n: raw(make(n), 5)[:12].decode() for n in lengths}
+        bad = {n: s for n, s in seen.items() if s not in ("HTTP/1.1 200", "HTTP/1.1 400", "HTTP/1.1 404", "HTTP/1.1 414", "HTTP/1.1 422", "HTTP/1.1 431")}
+        check("every length is answered: " + name, not bad, bad)
+        check("up to refusal: " + name, len(set(seen.values())) > 1, seen)
+    end, near = b" HTTP/1.1\r\nHost: x\r\n\r\n", [*range(3000, 7400, 400), *range(7400, 8400, 29)]
+    sweep("path", lambda n: b"GET /" + b"a" * n + end, near)
+    sweep("query", lambda n: b"GET /v1/kernels?target=" + b"a" * n + end, near)
+    sweep("members", lambda n: b"GET /v1/kernels?" + b"a&" * (n // 2) + end, near)
+    sweep("body behind it", lambda n: b"POST /v1/graphs?target=" + b"a" * n + b" HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: 2\r\n\r\n{}", near)
+    sweep("one header", lambda n: b"GET /livez HTTP/1.1\r\nHost: x\r\nX: " + b"a" * n + b"\r\n\r\n", near)
+    sweep("headers", lambda n: b"GET /livez HTTP/1.1\r\nHost: x\r\n" + b"a: b\r\n" * n + b"\r\n", range(60, 160, 1))
+    sweep("cookies", lambda n: b"GET /livez HTTP/1.1\r\nHost: x\r\nCookie: " + b"a=b; " * n + b"\r\n\r\n", range(60, 160, 1))
+
 def json_post(body, **kw):
     return ("POST", "/v1/compile", body if isinstance(body, (str, bytes)) else json.dumps(body)), {"Content_Type": "application/json", **kw}
 
@@ -82,9 +98,15 @@ try:
     check("10 MB of [", got.startswith(b"HTTP/1.1 413") and b"body_bytes" in got and time.time() - began < 5, got[:200])
     chunk = b"10000\r\n" + b"[" * 65536 + b"\r\n"
     got = raw(b"POST /v1/compile HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n" + chunk * 160)
-    check("10 MB in chunks", not got or got.startswith(b"HTTP/1.1 4"), got[:200])
+    check("10 MB in chunks", got.startswith(b"HTTP/1.1 413") and b"body_bytes" in got, got[:200])
     got = raw(b"GET /livez HTTP/1.1\r\nHost: x\r\n" + b"".join(b"h%d: %s\r\n" % (i, b"x" * 100) for i in range(2000)) + b"\r\n")
-    check("header flood", not got or got.startswith(b"HTTP/1.1 4"), got[:100])
+    check("header flood", got.startswith(b"HTTP/1.1 431"), got[:100])
+    heads()
+    for n in (1, 5000, 600000, 4000000): # refused by its head, and the client hears why although it sends on
+        got = raw(b"POST /v1/nope HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n" % n + b"x" * n)
+        check(f"refused with {n} bytes to come", got.startswith(b"HTTP/1.1 404") and b"not-found" in got, got[:200])
+    got = raw(b"POST /v1/nope HTTP/1.1\r\nHost: x\r\nContent-Length: 400000000\r\nExpect: 100-continue\r\n\r\n", 3)
+    check("who asks first is told at once", got.startswith(b"HTTP/1.1 404"), got[:100])
     slow = socket.create_connection(("127.0.0.1", service.port), timeout=40)
     slow.sendall(b"POST /v1/compile HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\n{")
     check("others while one is slow", call("GET", "/livez")[0] == 200)
