@@ -22,7 +22,8 @@ void service_http_ended(void *cls, struct MHD_Connection *con, void **con_cls, e
 /* Whether the request's head leaves the library too little memory for the head of an answer. entries: headers and cookies; cookies: bytes of the
  * header of that name. */
 bool http_cramped(struct MHD_Connection *con, int entries, size_t cookies);
-void http_send_raw(struct MHD_Connection *con, const service_reply *r, bool body); /* a short one; the caller ends the connection (MHD_NO) */
+/* A short one. ends: the caller ends the connection (MHD_NO); else the library goes on reading what comes. */
+void http_send_raw(struct MHD_Connection *con, const service_reply *r, bool body, bool ends);
 /* The library's form of a reply, made once; in_pages: a large one may become a file whose pages the kernel sends. The reply keeps it. */
 struct MHD_Response *service_sent_of(service_reply *r, bool in_pages);
 struct MHD_Response *service_sent_apart(service_reply *r); /* one more, for headers of its own; the caller destroys it */

@@ -11,7 +11,7 @@
 #include "service/auth.h"
 #include "service/http.h"
 
-enum { PATIENCE_MS = 500 }; /* of a thread that many connections share; what takes longer is asked for again by the pool */
+enum { FORGET_MOST = 16 * SERVICE_FORGET_BYTES, PATIENCE_MS = 500 }; /* of a thread that many connections share; what takes longer is asked for again by the pool */
 
 void service_suspend(service_call *c)
 {
@@ -187,15 +187,15 @@ static service_reply *judge_head(service_call *c, struct MHD_Connection *con, co
 /* An answer that the library cannot give; the connection ends with it. */
 static enum MHD_Result send_raw(service_call *c, service_reply *r)
 {
-    http_send_raw(c->connection, r, strcmp(c->method, "HEAD") != 0);
+    http_send_raw(c->connection, r, strcmp(c->method, "HEAD") != 0, !c->told);
     if (r) service_log_call(c, r->status);
     if (r) service_count_request(c->app->metrics, c->route, r->status, service_now_ms() - c->began_ms);
     service_reply_drop(r);
     return MHD_NO;
 }
 
-/* Whether a refused request has a body to wait for: closed while the client still sends, the connection would take the answer with it. One who asks first
- * (Expect) sends none; one that is longer than any we read is not waited for. */
+/* Whether a refused request has a body to wait for: closed while the client still sends, the connection would take the answer with it. Who
+ * asks first (Expect) sends none; one that is longer than any we read is not waited for. */
 static bool body_comes(const head *h)
 {
     if (*h->expect) return false;
@@ -222,8 +222,11 @@ static enum MHD_Result upload(service_call *c, const char *data, size_t *n)
     size_t size = *n, limit = c->early ? 0 : body_limit(c);
     *n = 0;
     c->seen += size;
-    if (c->seen > limit + SERVICE_FORGET_BYTES) return send_raw(c, c->early ? service_reply_ref(c->early) : too_long(c));
-    if (c->seen > limit) return MHD_YES;
+    if (c->seen > limit + SERVICE_FORGET_BYTES && !c->told) { /* what comes until the client has read it is forgotten too */
+        c->told = true;
+        send_raw(c, c->early ? service_reply_ref(c->early) : too_long(c));
+    }
+    if (c->seen > limit) return c->seen > limit + FORGET_MOST ? MHD_NO : MHD_YES;
     if (c->n + size > c->cap) {
         size_t cap = (c->n + size) * 2;
         char *p = realloc(c->body, cap);
@@ -249,6 +252,7 @@ static bool prepared(const service_call *c, uint64_t *generation)
 static enum MHD_Result dispatch(service_call *c)
 {
     service_app *app = c->app;
+    if (c->told) return MHD_NO;
     if (c->early) return send_reply(c, service_reply_ref(c->early));
     if (c->seen > body_limit(c)) return send_reply(c, too_long(c));
     uint64_t generation = 0;

@@ -1,5 +1,5 @@
-/* Answers written past the HTTP library, where it could give none: it builds the head of an answer in the connection's memory, and closes without a word when
- * the request has filled that; and it takes no answer while a body is coming in. The connection ends with such an answer. */
+/* Answers written past the HTTP library, where it could give none: it builds the head of an answer in the connection's memory, and closes
+ * without a word when the request has filled that; and it takes no answer while a body is coming in. The connection ends with such an answer. */
 #include <errno.h>
 #include <gnutls/gnutls.h>
 #include <stdio.h>
@@ -36,18 +36,19 @@ static void drain(int fd)
     for (int all = 0; k > 0 && all < DRAIN; all += (int)k) k = recv(fd, buffer, sizeof buffer, MSG_DONTWAIT);
 }
 
-void http_send_raw(struct MHD_Connection *con, const service_reply *r, bool body)
+void http_send_raw(struct MHD_Connection *con, const service_reply *r, bool body, bool ends)
 {
     const union MHD_ConnectionInfo *at = MHD_get_connection_info(con, MHD_CONNECTION_INFO_CONNECTION_FD);
     char *head = NULL;
     if (!at || !r || !r->body) return;
     int fd = at->connect_fd;
-    int n = asprintf(&head, "HTTP/1.1 %d %s\r\nContent-Type: %s\r\nCache-Control: no-store\r\nContent-Length: %zu\r\nConnection: close\r\n\r\n%.*s", r->status,
-                     MHD_get_reason_phrase_for((unsigned)r->status), service_reply_value(r, "Content-Type"), r->n, body ? (int)r->n : 0, r->body);
+    int n = asprintf(&head, "HTTP/1.1 %d %s\r\nContent-Type: %s\r\nCache-Control: no-store\r\nContent-Length: %zu\r\n"
+                     "Connection: close\r\n\r\n%.*s", r->status, MHD_get_reason_phrase_for((unsigned)r->status),
+                     service_reply_value(r, "Content-Type"), r->n, body ? (int)r->n : 0, r->body);
     if (n < 0) return;
-    drain(fd);
+    if (ends) drain(fd);
     put(con, fd, head, (size_t)n);
     shutdown(fd, SHUT_WR);
-    drain(fd);
+    if (ends) drain(fd);
     free(head);
 }

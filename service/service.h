@@ -139,7 +139,7 @@ typedef struct service_call {
     size_t n, cap, seen;
     void *connection;     /* of the HTTP library */
     service_reply *early; /* decided before the body was read */
-    bool started, corked; /* corked: what it sends waits for the end */
+    bool started, told, corked; /* told: past the library; corked: what it sends waits for the end */
     double began_ms;
     service_ask *ask; /* of a compile */
     service_job *job; /* waited for */
