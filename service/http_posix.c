@@ -11,7 +11,10 @@
 #include "service/auth.h"
 #include "service/http.h"
 
-enum { FORGET_MOST = 16 * SERVICE_FORGET_BYTES, PATIENCE_MS = 500 }; /* of a thread that many connections share; what takes longer is asked for again by the pool */
+enum {
+    FORGET_MOST = 16 * SERVICE_FORGET_BYTES,
+    PATIENCE_MS = 500 /* of a thread that many connections share; what takes longer is asked for again by the pool */
+};
 
 void service_suspend(service_call *c)
 {
