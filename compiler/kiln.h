@@ -247,6 +247,7 @@ typedef struct kiln_weight {
     bool splat;
     char sha256[65];       /* of the bytes in full; "" for a splat */
     int64_t offset;        /* in the file of all weights, one after the other, 64-byte aligned; -1: splats and those that are elsewhere */
+    bool once;             /* the steps that run once write it; its bytes are not known here */
     int of;                /* -1, or the weight that this one is as input `input` of kernel `kernel` wants it: what its prepack entry makes of that
                             * weight, or the same bytes where it has no such entry; data, sha256 and offset say nothing then */
     int kernel, input;
@@ -266,6 +267,9 @@ typedef struct kiln_plan {
     const kiln_program *const *kernels; /* each its own request: canonical, no two the same */
     const kiln_keys *keys;              /* of the kernels, for policy "default" */
     const kiln_step *steps;
+    int nonce;                          /* steps that run once, when the model is loaded, before weights are packed: */
+    const kiln_step *once;              /* they read weights and an arena of their own, and write the weights that are `once` */
+    int64_t once_bytes;                 /* of that arena, 64-byte aligned */
     const kiln_weight *weights;
     const kiln_arg *inputs, *outputs;   /* names are the client's */
     const bool *held;                   /* of the outputs: given by a call, of no static shape */

@@ -20,6 +20,8 @@ typedef struct planner {
     kiln_keys *keys;
     kiln_weight *weights;
     kiln_call *calls;
+    int nsteps;          /* in steps so far */
+    struct planner *of;  /* this one plans what runs once for that one; NULL: it plans what runs each time */
 } planner;
 
 static kiln_status dry(planner *q) { return kn_fail(q->d, KILN_MEMORY, "out of memory"); }
@@ -67,6 +69,7 @@ static kiln_status ends(planner *q)
         q->fixed[r] = true;
     }
     for (int v = 0; v < g->nvalues; v++) q->fixed[v] |= g->values[v].data != NULL;
+    if (q->of) return KILN_OK; /* its ends are weights */
     q->plan->ninputs = g->ninputs;
     q->plan->noutputs = g->noutputs;
     q->plan->inputs = in;
@@ -86,23 +89,31 @@ static int add_weight(planner *q, int v)
     w->n = x->data->n;
     w->splat = x->data->splat;
     if (x->data->by_digest) kiln_hex(x->data->digest, 32, w->sha256);
-    else if (!w->splat) {
+    else if (w->data && !w->splat) {
         kiln_sha256(w->data, w->n, digest);
         kiln_hex(digest, 32, w->sha256);
     }
+    w->once = x->data->once;
     w->of = -1;
     w->offset = w->splat || !w->data ? -1 : q->plan->weights_bytes;
     if (w->offset >= 0) q->plan->weights_bytes = kn_round_up(w->offset + w->arg.bytes, 64);
     return q->weight[v] = q->plan->nweights++;
 }
 
+/* Result i; of what runs once it is a weight of the rest. */
+static kiln_slot result_slot(planner *q, int i, int64_t offset)
+{
+    if (!q->of) return (kiln_slot){KILN_RESULT, i, offset};
+    return (kiln_slot){KILN_WEIGHT, add_weight(q->of, q->g->outputs[i]), offset};
+}
+
 static kiln_slot slot_of(planner *q, int v)
 {
     int r = kn_source(q->part, v);
     int64_t offset = q->part->places[v].offset;
-    if (q->result[r] >= 0) return (kiln_slot){KILN_RESULT, q->result[r], offset};
+    if (q->result[r] >= 0) return result_slot(q, q->result[r], offset);
     if (q->feed[r] >= 0) return (kiln_slot){KILN_FEED, q->feed[r], offset};
-    if (q->g->values[r].data) return (kiln_slot){KILN_WEIGHT, add_weight(q, r), offset};
+    if (q->g->values[r].data) return (kiln_slot){KILN_WEIGHT, add_weight(q->of ? q->of : q, r), offset};
     return (kiln_slot){KILN_ARENA, 0, q->offsets[r] + offset};
 }
 
@@ -166,7 +177,7 @@ static const char *names_of(planner *q, const kn_group *g)
 
 static kiln_status kernel_step(planner *q, const kn_group *g)
 {
-    kiln_step *s = &q->steps[q->plan->nsteps++];
+    kiln_step *s = &q->steps[q->nsteps++];
     kiln_slot *args = kn_array(q->a, kiln_slot, g->nin + g->nout + 1);
     if (!args) return dry(q);
     kiln_status status = g->program ? kernel_of(q, g, &s->kernel) : call_of(q, &q->g->nodes[g->nodes[0]], &s->kernel);
@@ -191,13 +202,13 @@ static kiln_status copies(planner *q)
     for (int i = 0; i < q->g->noutputs; i++) {
         int v = q->g->outputs[i];
         if (q->result[kn_source(q->part, v)] == i) continue;
-        kiln_step *s = &q->steps[q->plan->nsteps++];
+        kiln_step *s = &q->steps[q->nsteps++];
         kiln_slot *args = kn_array(q->a, kiln_slot, 2);
+        int64_t bytes = kn_value_bytes(&q->g->values[v]);
         if (!args) return dry(q);
         args[0] = slot_of(q, v);
-        args[1] = (kiln_slot){KILN_RESULT, i, 0};
-        *s = (kiln_step){.kernel = -1, .nargs = 2, .args = args, .bytes = q->plan->outputs[i].bytes, .nodes = "copy",
-                         .traffic = 2.0 * (double)q->plan->outputs[i].bytes};
+        args[1] = result_slot(q, i, 0);
+        *s = (kiln_step){.kernel = -1, .nargs = 2, .args = args, .bytes = bytes, .nodes = "copy", .traffic = 2.0 * (double)bytes};
     }
     return KILN_OK;
 }
@@ -211,27 +222,70 @@ static kiln_status nothing_left(planner *q)
     return q->d->status;
 }
 
-static kiln_status steps(planner *q)
+static bool open_lists(planner *q, int nsteps, int nargs)
 {
-    int n = q->part->nsteps;
-    q->steps = kn_array(q->a, kiln_step, n + q->g->noutputs + 1);
-    q->kernels = kn_array(q->a, const kiln_program *, n + 1);
-    q->keys = kn_array(q->a, kiln_keys, n + 1);
-    q->calls = kn_array(q->a, kiln_call, n + 1);
-    int uses = q->g->nvalues + 1; /* each input of each step may be a weight in an order of its own */
-    for (int i = 0; i < n; i++) uses += q->part->groups[q->part->steps[i]].nin;
-    q->weights = kn_array(q->a, kiln_weight, uses);
-    if (!q->steps || !q->kernels || !q->keys || !q->weights || !q->calls) return dry(q);
-    kiln_status s = KILN_OK;
-    for (int i = 0; s == KILN_OK && i < n; i++) s = kernel_step(q, &q->part->groups[q->part->steps[i]]);
-    if (s == KILN_OK) s = copies(q);
-    q->plan->steps = q->steps;
+    q->kernels = kn_array(q->a, const kiln_program *, nsteps + 1);
+    q->keys = kn_array(q->a, kiln_keys, nsteps + 1);
+    q->calls = kn_array(q->a, kiln_call, nsteps + 1);
+    q->weights = kn_array(q->a, kiln_weight, q->g->nvalues + nargs + 1); /* each input of each step may be a weight in an order of its own */
     q->plan->kernels = q->kernels;
     q->plan->keys = q->keys;
     q->plan->weights = q->weights;
     q->plan->calls = q->calls;
-    if (s == KILN_OK && q->plan->ncalls && !q->plan->nkernels) s = nothing_left(q);
+    return q->kernels && q->keys && q->weights && q->calls;
+}
+
+/* The steps of q's graph; the lists of the plan are shared with those that run once. */
+static kiln_status steps(planner *q)
+{
+    q->steps = kn_array(q->a, kiln_step, q->part->nsteps + q->g->noutputs + 1);
+    if (!q->steps) return dry(q);
+    kiln_status s = KILN_OK;
+    for (int i = 0; s == KILN_OK && i < q->part->nsteps; i++) s = kernel_step(q, &q->part->groups[q->part->steps[i]]);
+    return s == KILN_OK ? copies(q) : s;
+}
+
+static int inputs_of(const planner *q)
+{
+    int n = 0;
+    for (int i = 0; i < q->part->nsteps; i++) n += q->part->groups[q->part->steps[i]].nin;
+    return n;
+}
+
+/* Both lists of steps: those of each run first, so that their weights come first, too. */
+static kiln_status both(planner *q, planner *once)
+{
+    kiln_plan *p = q->plan;
+    if (!open_lists(q, q->part->nsteps + (once ? once->part->nsteps : 0), inputs_of(q))) return dry(q);
+    kiln_status s = steps(q);
+    p->steps = q->steps;
+    p->nsteps = q->nsteps;
+    if (s == KILN_OK && once) {
+        once->kernels = q->kernels;
+        once->keys = q->keys;
+        once->weights = q->weights;
+        s = steps(once);
+        p->once = once->steps;
+        p->nonce = once->nsteps;
+    }
+    if (s == KILN_OK && p->ncalls && !p->nkernels) s = nothing_left(q);
     return s;
+}
+
+/* From a graph to its groups, and where their values lie. */
+static kiln_status divide(planner *q, const kn_graph *g, int64_t *arena_bytes)
+{
+    kn_graph *laid;
+    kiln_status s = kn_graph_layout(q->a, g, q->hw, &laid, q->d);
+    if (s != KILN_OK) return s;
+    q->g = laid;
+    if (!open_tables(q)) return dry(q);
+    s = kn_partition_open(q->a, laid, q->hw, &q->part, q->d);
+    if (s == KILN_OK) q->part->once = q->of != NULL;
+    if (s == KILN_OK) s = kn_partition_group(q->part, q->d);
+    if (s == KILN_OK) s = kn_partition_join(q->part, q->d);
+    if (s == KILN_OK) s = ends(q);
+    return s == KILN_OK ? kn_partition_memory(q->part, q->fixed, q->offsets, arena_bytes, q->d) : s;
 }
 
 kiln_status kiln_graph_plan(kiln_arena *a, const kiln_graph *g, const kiln_hw *hw, kiln_plan **out, kiln_diag *d)
@@ -242,23 +296,18 @@ kiln_status kiln_graph_plan(kiln_arena *a, const kiln_graph *g, const kiln_hw *h
 kiln_status kiln_graph_explain(kiln_arena *a, const kiln_graph *g, const kiln_hw *hw, kiln_plan **out, const kiln_edge **edges, int *nedges,
                                kiln_diag *d)
 {
-    planner *q = kn_new(a, planner);
+    planner *q = kn_new(a, planner), *once = kn_new(a, planner);
     kiln_plan *plan = kn_new(a, kiln_plan);
-    kn_graph *folded, *laid;
-    if (!q || !plan) return kn_fail(d, KILN_MEMORY, "out of memory");
+    kn_graph *folded, *before, *rest;
+    if (!q || !once || !plan) return kn_fail(d, KILN_MEMORY, "out of memory");
     *q = (planner){.a = a, .hw = hw, .plan = plan, .d = d};
+    *once = (planner){.a = a, .hw = hw, .plan = plan, .d = d, .of = q};
     if (!g->settled) return kn_fail(d, KILN_INTERNAL, "the graph is not settled");
     kiln_status s = kn_graph_fold(a, g, &folded, d);
-    if (s != KILN_OK) return s;
-    if ((s = kn_graph_layout(a, folded, hw, &laid, d)) != KILN_OK) return s;
-    q->g = laid;
-    if (!open_tables(q)) return dry(q);
-    s = kn_partition_open(a, laid, hw, &q->part, d);
-    if (s == KILN_OK) s = kn_partition_group(q->part, d);
-    if (s == KILN_OK) s = kn_partition_join(q->part, d);
-    if (s == KILN_OK) s = ends(q);
-    if (s == KILN_OK) s = kn_partition_memory(q->part, q->fixed, q->offsets, &plan->arena_bytes, d);
-    if (s == KILN_OK) s = steps(q);
+    if (s == KILN_OK) s = kn_graph_once(a, folded, hw, &before, &rest, d);
+    if (s == KILN_OK) s = divide(q, rest, &plan->arena_bytes);
+    if (s == KILN_OK && before) s = divide(once, before, &plan->once_bytes);
+    if (s == KILN_OK) s = both(q, before ? once : NULL);
     if (s == KILN_OK && edges) s = kn_plan_edges(q->part, plan, edges, nedges, d);
     if (s == KILN_OK && kn_plan_source(a, plan, &plan->source) != KILN_OK) s = dry(q);
     if (s == KILN_OK && kn_plan_manifest(a, plan, hw, &plan->manifest) != KILN_OK) s = dry(q);

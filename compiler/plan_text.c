@@ -18,15 +18,15 @@ static const char tail[] =
     "    if (s->place == 2) return c->arena + s->offset;\n"
     "    if (s->place == 3) return c->results[s->index] + s->offset;\n"
     "    return (char *)(__UINTPTR_TYPE__)(s->place ? c->weights[s->index] : c->feeds[s->index]) + s->offset;\n}\n"
-    "static i32 run(const call *c)\n{\n"
-    "    for (i32 i = 0; i < NSTEPS; i++) {\n"
+    "static i32 run(const call *c, i32 from, i32 to)\n{\n"
+    "    for (i32 i = from; i < to; i++) {\n"
     "        const step *s = &steps[i];\n"
     "        void *args[MOST];\n"
     "        for (i32 k = 0; k < s->nin + s->nout; k++) args[k] = at(c, &slots[s->first + k]);\n"
     "        if (s->kernel == -1) __builtin_memcpy(args[1], args[0], (__SIZE_TYPE__)s->bytes);\n"
     "        else if (s->kernel < 0) {\n"
-    "            if (!c->caller || c->caller(c->user, -2 - s->kernel, (const void *const *)args, args + s->nin)) return i + 1;\n        }\n"
-    "        else if (c->kernels[s->kernel]((const void *const *)args, args + s->nin, c->workspace, c->pool)) return i + 1;\n"
+    "            if (!c->caller || c->caller(c->user, -2 - s->kernel, (const void *const *)args, args + s->nin)) return i - from + 1;\n        }\n"
+    "        else if (c->kernels[s->kernel]((const void *const *)args, args + s->nin, c->workspace, c->pool)) return i - from + 1;\n"
     "    }\n    return 0;\n}\n";
 
 static int inputs_of(const kiln_plan *p, const kiln_step *s)
@@ -35,21 +35,23 @@ static int inputs_of(const kiln_plan *p, const kiln_step *s)
     return s->kernel < 0 ? 1 : kiln_program_inputs(p->kernels[s->kernel]);
 }
 
+/* Step i of both lists, those of each run first. */
+static const kiln_step *step_of(const kiln_plan *p, int i) { return i < p->nsteps ? &p->steps[i] : &p->once[i - p->nsteps]; }
+
 static void put_tables(kn_buf *b, const kiln_plan *p)
 {
-    int most = 2, first = 0;
+    int most = 2, first = 0, n = p->nsteps + p->nonce;
     kn_put(b, "static const slot slots[] = {");
-    for (int i = 0; i < p->nsteps; i++) {
-        if (p->steps[i].nargs > most) most = p->steps[i].nargs;
-        for (int k = 0; k < p->steps[i].nargs; k++) {
-            const kiln_slot *s = &p->steps[i].args[k];
-            kn_putf(b, "{%d,%d,%lld},", (int)s->place, s->index, (long long)s->offset);
-        }
+    for (int i = 0; i < n; i++) {
+        const kiln_step *x = step_of(p, i);
+        if (x->nargs > most) most = x->nargs;
+        for (int k = 0; k < x->nargs; k++)
+            kn_putf(b, "{%d,%d,%lld},", (int)x->args[k].place, x->args[k].index, (long long)x->args[k].offset);
         kn_put(b, "\n");
     }
     kn_put(b, "{0,0,0}};\nstatic const step steps[] = {");
-    for (int i = 0; i < p->nsteps; i++) {
-        const kiln_step *s = &p->steps[i];
+    for (int i = 0; i < n; i++) {
+        const kiln_step *s = step_of(p, i);
         int nin = inputs_of(p, s);
         kn_putf(b, "{%d,%d,%d,%d,%lld},\n", s->kernel, first, nin, s->nargs - nin, (long long)s->bytes);
         first += s->nargs;
@@ -78,7 +80,11 @@ kiln_status kn_plan_source(kiln_arena *a, const kiln_plan *p, kiln_bytes *out)
     kn_put(&b, tail);
     kn_putf(&b, "KN_API const char kiln_entry[] = \"%s\";\nKN_API i32 kiln_abi_version(void) { return 1; }\n", p->entry);
     kn_putf(&b, "KN_API i64 %s_arena(void) { return %lldll; }\n", p->entry, (long long)p->arena_bytes);
-    kn_putf(&b, "KN_API i32 %s(const call *c) { return run(c); }\n", p->entry);
+    kn_putf(&b, "KN_API i32 %s(const call *c) { return run(c, 0, NSTEPS); }\n", p->entry);
+    if (p->nonce) {
+        kn_putf(&b, "KN_API i64 %s_once_arena(void) { return %lldll; }\n", p->entry, (long long)p->once_bytes);
+        kn_putf(&b, "KN_API i32 %s_once(const call *c) { return run(c, NSTEPS, NSTEPS + %d); }\n", p->entry, p->nonce);
+    }
     *out = kn_buf_take(&b);
     return out->p ? KILN_OK : KILN_MEMORY;
 }
@@ -132,7 +138,8 @@ static void put_calls(kn_buf *b, const kiln_plan *p)
     kn_put(b, "]");
 }
 
-/* A weight with "of" is another one as a kernel's prepack entry makes it, before the first call (docs/abi.md). */
+/* A weight that is "once" is written by the steps that run once; one with "of" is another one as a kernel's prepack entry makes it, before the first
+ * call (docs/abi.md). */
 static void put_weights(kn_buf *b, const kiln_plan *p)
 {
     kn_put(b, ",\"weights\":[");
@@ -142,7 +149,9 @@ static void put_weights(kn_buf *b, const kiln_plan *p)
         if (i) kn_put(b, ",");
         put_arg(b, &w->arg);
         kn_put(b, ",\"constant\":true");
-        if (w->of >= 0) {
+        if (w->once) {
+            kn_put(b, ",\"once\":true}");
+        } else if (w->of >= 0) {
             kn_putf(b, ",\"of\":%d,\"kernel\":%d,\"input\":%d}", w->of, w->kernel, w->input);
         } else if (w->splat) {
             kiln_hex((const uint8_t *)w->data, w->n < 16 ? w->n : 16, hex);
@@ -154,12 +163,12 @@ static void put_weights(kn_buf *b, const kiln_plan *p)
     kn_put(b, "]");
 }
 
-static void put_steps(kn_buf *b, const kiln_plan *p)
+static void put_steps(kn_buf *b, const kiln_plan *p, const kiln_step *steps, int n)
 {
     static const char *const places[] = {"input", "weight", "arena", "output"};
     kn_put(b, ",\"steps\":[");
-    for (int i = 0; i < p->nsteps; i++) {
-        const kiln_step *s = &p->steps[i];
+    for (int i = 0; i < n; i++) {
+        const kiln_step *s = &steps[i];
         kn_putf(b, "%s{\"kernel\":%d,\"inputs\":%d,\"args\":[", i ? "," : "", s->kernel, inputs_of(p, s));
         for (int k = 0; k < s->nargs; k++)
             kn_putf(b, "%s[\"%s\",%d,%lld]", k ? "," : "", places[s->args[k].place], s->args[k].index, (long long)s->args[k].offset);
@@ -209,7 +218,12 @@ kiln_status kn_plan_manifest(kiln_arena *a, const kiln_plan *p, const kn_hw *hw,
     put_weights(&b, p);
     kn_putf(&b, ",\"arena\":{\"bytes\":%lld,\"align_bytes\":64}", (long long)p->arena_bytes);
     if (put_kernels(&b, a, p) != KILN_OK) return KILN_MEMORY;
-    put_steps(&b, p);
+    if (p->nonce) {
+        kn_putf(&b, ",\"once\":{\"arena\":{\"bytes\":%lld,\"align_bytes\":64}", (long long)p->once_bytes);
+        put_steps(&b, p, p->once, p->nonce);
+        kn_put(&b, "}");
+    }
+    put_steps(&b, p, p->steps, p->nsteps);
     if (p->ncalls) put_calls(&b, p);
     kn_putf(&b, ",\"provenance\":{\"compiler\":\"kiln\",\"fingerprint\":\"%s\"}}", kiln_fingerprint());
     *out = kn_buf_take(&b);

@@ -28,6 +28,9 @@ static void put_plan(const kiln_plan *p)
     }
     printf("%d steps, %d distinct kernels, %d weights, arena %.1f KiB; fusion is predicted to save %.1f us (equation 4.10 of the thesis)\n",
            p->nsteps, p->nkernels, p->nweights, (double)p->arena_bytes / 1024, gain);
+    for (int i = 0; i < p->nonce; i++)
+        printf("%5s %6d %9.3f %9.1f %9.2f  %s\n", "once", p->once[i].kernel, p->once[i].flops / 1e6, p->once[i].traffic / 1024,
+               p->once[i].gain_us, p->once[i].nodes);
     for (int i = 0; i < p->ncalls; i++) {
         const kiln_call *x = &p->calls[i];
         printf("left to you: %s%s%s (%s): %s\n", x->domain, *x->domain ? "." : "", x->op, x->place, x->why);

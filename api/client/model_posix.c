@@ -266,7 +266,8 @@ static bool fill_splat(char *to, int64_t bytes, const char *hex)
 static bool pack_weight(kiln_model *m, int i, const cJSON *w, kiln_client_error *e)
 {
     int of = (int)number(w, "of"), kernel = (int)number(w, "kernel"), input = (int)number(w, "input");
-    if (of < 0 || of >= i || kernel < 0 || kernel >= m->nkernels || m->alias[of]) return fail(e, "model.json has a weight that cannot be read");
+    if (of < 0 || of >= i || kernel < 0 || kernel >= m->nkernels || m->alias[of] || !m->weights[of])
+        return fail(e, "model.json has a weight that cannot be read");
     int64_t (*make)(const void *, void *);
     char symbol[160];
     snprintf(symbol, sizeof symbol, "%s_prepack_%d", (const char *)dlsym(m->sos[kernel], "kiln_entry"), input);
@@ -278,6 +279,48 @@ static bool pack_weight(kiln_model *m, int i, const cJSON *w, kiln_client_error 
     return true;
 }
 
+static bool make_room(kiln_model *m, const struct kiln_pool *pool, kiln_client_error *e)
+{
+    int64_t most = 0;
+    for (int i = 0; i < m->nkernels; i++) {
+        int64_t n = m->workspaces[i](pool ? pool->nthreads : 1);
+        if (n > most) most = n;
+    }
+    if (m->workspace && most <= m->workspace_bytes) return true;
+    free(m->workspace);
+    m->workspace_bytes = most;
+    m->workspace = aligned_alloc(64, ((size_t)most + 127) / 64 * 64);
+    return m->workspace || fail(e, "no memory for a workspace of %lld bytes", (long long)most);
+}
+
+/* The bytes that a tensor of that shape and dtype (its bits are its name's first number) has; -1: it cannot be. */
+static int64_t shape_bytes(const cJSON *w)
+{
+    const char *dtype = text(w, "dtype"), *digits = dtype + strcspn(dtype, "0123456789");
+    int64_t n = strcmp(dtype, "bool") ? strtoll(digits, NULL, 10) / 8 : 1;
+    const cJSON *d;
+    cJSON_ArrayForEach(d, get(w, "shape"))
+    {
+        int64_t extent = cJSON_IsNumber(d) && d->valuedouble >= 0 && d->valuedouble < 9e15 ? (int64_t)d->valuedouble : -1;
+        if (extent < 0 || __builtin_mul_overflow(n, extent, &n)) return -1;
+    }
+    return n;
+}
+
+/* What the steps that run once write is room here; what kernels pack comes after them. */
+static bool take_weight(kiln_model *m, int i, const cJSON *w, const char *file, size_t n, kiln_client_error *e)
+{
+    int64_t bytes = number(w, "bytes"), offset = number(w, "offset");
+    if (bytes != shape_bytes(w)) return fail(e, "the weight %.100s has other bytes than its shape", text(w, "name"));
+    bool ok = bytes >= 0 && (m->weights[i] = aligned_alloc(64, ((size_t)bytes + 127) / 64 * 64));
+    if (!ok) return fail(e, "no memory for a weight of %lld bytes", (long long)bytes);
+    if (get(w, "once")) return get(get(m->json, "manifest"), "once") || fail(e, "no step makes the weight %.100s", text(w, "name"));
+    if (get(w, "splat")) ok = fill_splat(m->weights[i], bytes, text(w, "splat"));
+    else if (offset >= 0 && bytes <= (int64_t)n && offset <= (int64_t)n - bytes) memcpy(m->weights[i], file + offset, (size_t)bytes);
+    else ok = false;
+    return ok || fail(e, "the weight %.100s is not in the folder", text(w, "name"));
+}
+
 static bool load_weights(kiln_model *m, const char *folder, const cJSON *list, kiln_client_error *e)
 {
     size_t n = 0;
@@ -285,29 +328,63 @@ static bool load_weights(kiln_model *m, const char *folder, const cJSON *list, k
     m->weights = calloc((size_t)m->nweights + 1, sizeof *m->weights);
     m->alias = calloc((size_t)m->nweights + 1, sizeof *m->alias);
     if (!m->weights || !m->alias) return fail(e, "out of memory");
-    char *file = get(get(m->json, "files"), "weights.bin") ? checked(m, folder, "weights.bin", &n, e) : NULL;
-    if (!file && get(get(m->json, "files"), "weights.bin")) return false;
-    bool ok = true;
+    bool there = get(get(m->json, "files"), "weights.bin"), ok = true;
+    char *file = there ? checked(m, folder, "weights.bin", &n, e) : NULL;
+    if (there && !file) return false;
     int i = 0;
-    const cJSON *w;
-    cJSON_ArrayForEach(w, list)
-    {
-        int64_t bytes = number(w, "bytes"), offset = number(w, "offset");
-        if (ok && get(w, "of")) {
-            ok = pack_weight(m, i++, w, e);
-            continue;
-        }
-        if (!ok || bytes < 0 || !(m->weights[i] = aligned_alloc(64, ((size_t)bytes + 127) / 64 * 64))) {
-            ok = ok && fail(e, "no memory for a weight of %lld bytes", (long long)bytes);
-            break;
-        }
-        if (get(w, "splat")) ok = fill_splat(m->weights[i], bytes, text(w, "splat"));
-        else if (offset >= 0 && bytes <= (int64_t)n && offset <= (int64_t)n - bytes) memcpy(m->weights[i], file + offset, (size_t)bytes);
-        else ok = false;
-        if (!ok) fail(e, "the weight %.100s is not in the folder", text(w, "name"));
-        i++;
-    }
+    for (const cJSON *w = list ? list->child : NULL; w && ok; w = w->next, i++)
+        if (!get(w, "of")) ok = take_weight(m, i, w, file, n, e);
     free(file);
+    return ok;
+}
+
+/* Weights that no step reads as they are have done their work once others are made of them. */
+static void drop_weights(kiln_model *m, const cJSON *list)
+{
+    bool *kept = calloc((size_t)m->nweights + 1, sizeof *kept);
+    int i = 0;
+    if (!kept) return;
+    for (int s = 0; s < m->nsteps; s++)
+        for (int k = 0; k < m->steps[s].nargs; k++)
+            if (m->steps[s].args[k].place == 1) kept[m->steps[s].args[k].index] = true;
+    for (const cJSON *w = list ? list->child : NULL; w; w = w->next, i++)
+        if (m->alias[i]) kept[(int)number(w, "of")] = true;
+    for (i = 0; i < m->nweights; i++) {
+        if (kept[i] || m->alias[i]) continue;
+        free(m->weights[i]);
+        m->weights[i] = NULL;
+    }
+    free(kept);
+}
+
+static bool run_once(kiln_model *m, const cJSON *manifest, kiln_client_error *e)
+{
+    char symbol[160];
+    int64_t (*bytes)(void) = NULL;
+    int32_t (*run)(const graph_call *) = NULL, rc;
+    if (!get(manifest, "once")) return true;
+    snprintf(symbol, sizeof symbol, "%.120s_once", text(manifest, "entry"));
+    *(void **)&run = dlsym(m->entry_so, symbol);
+    snprintf(symbol, sizeof symbol, "%.120s_once_arena", text(manifest, "entry"));
+    *(void **)&bytes = dlsym(m->entry_so, symbol);
+    if (!run || !bytes) return fail(e, "entry.so has no steps that run once, which model.json names");
+    if (!make_room(m, NULL, e)) return false;
+    void *arena = aligned_alloc(64, ((size_t)bytes() + 127) / 64 * 64);
+    if (!arena) return fail(e, "no memory for an arena of %lld bytes", (long long)bytes());
+    graph_call c = {m->kernels, (const void *const *)m->weights, NULL, NULL, arena, m->workspace, NULL, NULL, NULL};
+    rc = run(&c);
+    free(arena);
+    return !rc || fail(e, "step %d of those that run once failed", (int)rc);
+}
+
+static bool pack_weights(kiln_model *m, const cJSON *manifest, kiln_client_error *e)
+{
+    const cJSON *list = get(manifest, "weights");
+    bool ok = run_once(m, manifest, e);
+    int i = 0;
+    for (const cJSON *w = list ? list->child : NULL; w && ok; w = w->next, i++)
+        if (get(w, "of")) ok = pack_weight(m, i, w, e);
+    if (ok) drop_weights(m, list);
     return ok;
 }
 
@@ -345,7 +422,8 @@ kiln_model *kiln_model_open(const char *folder, kiln_client_error *e)
     m->ncalls = ok ? cJSON_GetArraySize(get(manifest, "calls")) : 0;
     ok = ok && check_cpu(get(manifest, "target"), e) && read_tensors(get(manifest, "inputs"), &m->in, &m->nin, e) &&
          read_tensors(get(manifest, "outputs"), &m->out, &m->nout, e) && load_kernels(m, folder, get(manifest, "kernels"), e) &&
-         load_weights(m, folder, get(manifest, "weights"), e) && read_steps(m, get(manifest, "steps"), e) && load_entry(m, folder, manifest, e);
+         load_weights(m, folder, get(manifest, "weights"), e) && read_steps(m, get(manifest, "steps"), e) && load_entry(m, folder, manifest, e) &&
+         pack_weights(m, manifest, e);
     free(file);
     if (ok) return m;
     kiln_model_close(m);
@@ -388,20 +466,6 @@ const char *kiln_model_step(const kiln_model *m, int i, double *flops, double *b
     *flops = m->steps[i].flops;
     *bytes = m->steps[i].traffic;
     return m->steps[i].nodes;
-}
-
-static bool make_room(kiln_model *m, const struct kiln_pool *pool, kiln_client_error *e)
-{
-    int64_t most = 0;
-    for (int i = 0; i < m->nkernels; i++) {
-        int64_t n = m->workspaces[i](pool ? pool->nthreads : 1);
-        if (n > most) most = n;
-    }
-    if (m->workspace && most <= m->workspace_bytes) return true;
-    free(m->workspace);
-    m->workspace_bytes = most;
-    m->workspace = aligned_alloc(64, ((size_t)most + 127) / 64 * 64);
-    return m->workspace || fail(e, "no memory for a workspace of %lld bytes", (long long)most);
 }
 
 static double now_us(void)

@@ -30,10 +30,11 @@
 
 /* The bytes of a constant: row-major, little-endian, elements of the value's dtype. */
 typedef struct kn_data {
-    const uint8_t *bytes; /* n bytes; NULL: the client named a digest and the bytes are elsewhere */
+    const uint8_t *bytes; /* n bytes; NULL: the client named a digest and the bytes are elsewhere, or they are made when the model is loaded */
     size_t n;
     bool splat; /* bytes hold ONE element, and all elements are equal to it (ConstantOfShape makes models of 500 MB in 4 KB) */
     bool by_digest;
+    bool once; /* bytes NULL: what the steps that run once, when the model is loaded, make of constants (once.c) */
     uint8_t digest[32]; /* SHA-256 of the bytes in full; only where by_digest is set */
 } kn_data;
 

@@ -33,7 +33,7 @@ static int add_value(joiner *j, int v, enum kn_role role)
     int64_t shape[KILN_MAX_RANK];
     kn_value_stored(x, shape);
     int t = add(j, v, x->dtype, role, x->rank, shape);
-    if (t >= 0) j->out->tensors[t].constant = role == KN_INPUT && x->data && j->g->kind == KN_CONTRACT && !j->p->hw->gpu;
+    if (t >= 0) j->out->tensors[t].constant = role == KN_INPUT && x->data && j->g->kind == KN_CONTRACT && !j->p->hw->gpu && !j->p->once;
     return t;
 }
 

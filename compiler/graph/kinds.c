@@ -36,7 +36,7 @@ static bool contracts(const kn_program *p, const kn_stmt *s)
     return false;
 }
 
-static enum kn_kind kind_of(const kn_program *p)
+enum kn_kind kn_kind_of(const kn_program *p)
 {
     enum kn_kind k = KN_MOVE;
     for (int i = 0; i < p->nstmts; i++) {
@@ -135,7 +135,7 @@ kiln_status kn_partition_open(kiln_arena *a, const kn_graph *g, const kn_hw *hw,
         kiln_status s = kn_node_program(a, g, n, &p->programs[i], d);
         if (s != KILN_OK) return s;
         if (!kn_reorder(a, g, n, p->programs[i])) return kn_fail(d, KILN_MEMORY, "out of memory");
-        p->kinds[i] = kind_of(p->programs[i]);
+        p->kinds[i] = kn_kind_of(p->programs[i]);
     }
     flatten(p);
     if (kn_arena_dry(a)) return kn_fail(d, KILN_MEMORY, "out of memory");

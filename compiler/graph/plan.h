@@ -46,11 +46,15 @@ typedef struct kn_partition {
     kn_place *places;      /* of every value */
     int nsteps;
     int *steps;            /* groups in the order in which they run */
+    bool once;             /* its kernels run once: nothing is packed for them */
     int *seen, *stack, turn; /* of searches: seen[x] == turn is seen in this one */
 } kn_partition;
 
 /* Batch normalisations by constants become a product and a sum of constants. */
 kiln_status kn_graph_fold(kiln_arena *a, const kn_graph *g, kn_graph **out, kiln_diag *d);
+/* What depends on constants alone, as a graph without inputs whose outputs are constants (kn_data.once) of the rest; values keep their numbers in
+ * both. *once is NULL, and *rest is g, where there is nothing to do beforehand. */
+kiln_status kn_graph_once(kiln_arena *a, const kn_graph *g, const kn_hw *hw, kn_graph **once, kn_graph **rest, kiln_diag *d);
 /* Orders in memory: channels last around convolutions where that is predicted to pay; copies where a value is wanted as it is declared. */
 kiln_status kn_graph_layout(kiln_arena *a, const kn_graph *g, const kn_hw *hw, kn_graph **out, kiln_diag *d);
 bool kn_order_is_plain(const kn_value *v);                 /* the elements lie as if it were not reordered */
@@ -68,6 +72,7 @@ kiln_status kn_partition_join(kn_partition *p, kiln_diag *d);
  * outside of the arena. fixed[v]: lies elsewhere (inputs, constants, outputs that kernels write to the caller's arrays). */
 kiln_status kn_partition_memory(const kn_partition *p, const bool *fixed, int64_t *offsets, int64_t *bytes, kiln_diag *d);
 
+enum kn_kind kn_kind_of(const kn_program *p);
 int64_t kn_value_bytes(const kn_value *v);
 static inline int kn_source(const kn_partition *p, int v) { return p->places[v].base; }
 #endif

@@ -68,10 +68,16 @@ static void evaluate(const kiln_program *p, feed *f, int output, float *to)
     }
 }
 
+/* Bytes that a graph only names by their digest: by the constant's name. */
+static float named(const char *name, int64_t i)
+{
+    return (float)((int)((uint32_t)(i * 2654435761u + (uint32_t)name[0] * 40503u) >> 20 & 255) - 127) / 64;
+}
+
 static float *constant(const kn_value *v)
 {
     float *p = calloc((size_t)kn_value_elems(v) + 1, sizeof *p);
-    for (int64_t i = 0; i < kn_value_elems(v); i++) p[i] = (float)kn_value_double(v, i);
+    for (int64_t i = 0; i < kn_value_elems(v); i++) p[i] = v->data->bytes ? (float)kn_value_double(v, i) : named(v->name, i);
     return p;
 }
 
@@ -115,10 +121,10 @@ static float *at(const memory *m, const kiln_slot *s)
     return (float *)(void *)(base + s->offset);
 }
 
-static void by_steps(const kiln_plan *p, const memory *m)
+static void by_steps(const kiln_plan *p, const kiln_step *steps, int nsteps, const memory *m)
 {
-    for (int i = 0; i < p->nsteps; i++) {
-        const kiln_step *s = &p->steps[i];
+    for (int i = 0; i < nsteps; i++) {
+        const kiln_step *s = &steps[i];
         float *made[KILN_MAX_TENSORS];
         feed f = {{0}};
         if (s->kernel < 0) {
@@ -175,13 +181,22 @@ static void agree(const char *json, uint32_t seed)
     float **in = arrays(p->ninputs, p->inputs, &seed), **out = arrays(p->noutputs, p->outputs, NULL), **values = by_nodes(g, in);
     float **weights = calloc((size_t)p->nweights + 1, sizeof *weights);
     for (int i = 0; i < p->nweights; i++) {
-        const kiln_weight *w = &p->weights[p->weights[i].of < 0 ? i : p->weights[i].of]; /* the reference reads them as they are */
+        const kiln_weight *w = &p->weights[i];
         weights[i] = calloc((size_t)w->arg.elems + 1, sizeof **weights);
-        for (int64_t k = 0; k < w->arg.elems; k++) memcpy(&weights[i][k], w->data + (w->splat ? 0 : 4 * k), 4);
+        for (int64_t k = 0; k < w->arg.elems; k++)
+            if (w->once) weights[i][k] = NAN;
+            else if (!w->data) weights[i][k] = named(w->arg.name, k);
+            else memcpy(&weights[i][k], w->data + (w->splat ? 0 : 4 * k), 4);
     }
-    memory m = {malloc((size_t)p->arena_bytes + 64), in, weights, out};
+    memory m = {malloc((size_t)p->arena_bytes + 64), in, weights, out}, once = {malloc((size_t)p->once_bytes + 64), NULL, weights, NULL};
     memset(m.arena, 0xff, (size_t)p->arena_bytes + 64); /* NaN: what is read before it is written shows */
-    by_steps(p, &m);
+    memset(once.arena, 0xff, (size_t)p->once_bytes + 64);
+    by_steps(p, p->once, p->nonce, &once);
+    for (int i = 0; i < p->nweights; i++) { /* the reference reads what is packed as it is */
+        const kiln_weight *w = &p->weights[i];
+        if (w->of >= 0) memcpy(weights[i], weights[w->of], (size_t)w->arg.bytes);
+    }
+    by_steps(p, p->steps, p->nsteps, &m);
     for (int i = 0; i < p->noutputs; i++)
         for (int64_t k = 0; k < p->outputs[i].elems; k++) {
             float want = values[g->outputs[i]][k];
@@ -192,12 +207,14 @@ static void agree(const char *json, uint32_t seed)
         if (g->values[v].producer >= 0 || g->values[v].data) free(values[v]);
     free(values);
     free(m.arena);
+    free(once.arena);
     free_all(in, p->ninputs);
     free_all(out, p->noutputs);
     free_all(weights, p->nweights);
 }
 
 /* ---- random graphs ---- */
+#define DIGEST "00112233445566778899aabbccddeeff00112233445566778899aabbccddeeff" /* of bytes that the service does not have */
 static uint32_t turn(uint32_t *seed, uint32_t n) { return ((*seed = *seed * 1664525 + 1013904223) >> 8) % n; }
 
 /* Every value v0, v1 ... has the shape [1,8,4,4], so that convolutions want their channels last; "a" and "b" are two of those made so far. */
@@ -228,6 +245,15 @@ static const char *const forms[] = {
     "{'op':'Conv','inputs':['Yp','w8'],'outputs':['Y']}",
     "{'op':'Concat','inputs':['A','B'],'outputs':['Yp'],'attrs':{'axis':1}},"
     "{'op':'Slice','inputs':['Yp','i2','i6','i1'],'outputs':['Y']}",
+    "{'op':'ReduceMean','inputs':['D'],'outputs':['Ym'],'attrs':{'axes':[1,2,3]}},{'op':'Sub','inputs':['D','Ym'],'outputs':['Yw']},"
+    "{'op':'Conv','inputs':['A','Yw'],'outputs':['Y'],'attrs':{'pads':[1,1,1,1]}}",
+    "{'op':'Mul','inputs':['E','half'],'outputs':['Ym']},{'op':'MatMul','inputs':['A','Ym'],'outputs':['Y']}",
+    "{'op':'Transpose','inputs':['E'],'outputs':['Yt'],'attrs':{'perm':[1,0]}},{'op':'MatMul','inputs':['A','Yt'],'outputs':['Y']}",
+    "{'op':'Tanh','inputs':['E'],'outputs':['Ym']},{'op':'MatMul','inputs':['Ym','E'],'outputs':['Yn']},"
+    "{'op':'Add','inputs':['A','Yn'],'outputs':['Y']}",
+    "{'op':'Exp','inputs':['E'],'outputs':['Ym']},{'op':'Expand','inputs':['Ym','back'],'outputs':['Y']}",
+    "{'op':'Exp','inputs':['E'],'outputs':['Ym']},{'op':'Expand','inputs':['Ym','back'],'outputs':['Yn']},"
+    "{'op':'Mul','inputs':['A','Yn'],'outputs':['Y']}",
 };
 
 /* Writes a form with its names put in. */
@@ -255,6 +281,7 @@ static void random_graph(char *to, uint32_t seed)
             "{'name':'one','dtype':'f32','shape':[8],'values':[1,2,3,4,5,6,7,8]},{'name':'two','dtype':'f32','shape':[8],'fill':0.5},"
             "{'name':'three','dtype':'f32','shape':[8],'fill':2},{'name':'four','dtype':'f32','shape':[8],'values':[1,0.5,-1,2,-2,0.25,1.5,3]},"
             "{'name':'last','dtype':'i64','shape':[1],'values':[-1]},{'name':'flat','dtype':'i64','shape':[2],'values':[4,32]},"
+            "{'name':'D','dtype':'f32','shape':[8,8,3,3],'sha256':'" DIGEST "'},{'name':'E','dtype':'f32','shape':[4,4],'sha256':'" DIGEST "'},"
             "{'name':'back','dtype':'i64','shape':[4],'values':[1,8,4,4]},{'name':'pairs','dtype':'i64','shape':[5],'values':[1,2,4,4,4]},"
             "{'name':'w4','dtype':'f32','shape':[8,4,1,1],'fill':0.25},{'name':'i2','dtype':'i64','shape':[1],'values':[2]},"
             "{'name':'i6','dtype':'i64','shape':[1],'values':[10]},{'name':'i1','dtype':'i64','shape':[1],'values':[1]}],'nodes':[");
@@ -451,10 +478,62 @@ static void what_cannot_be_compiled_is_left(void **state)
     assert_non_null(strstr(text.p, "left to the caller: Odd("));
 }
 
+static const char standardised[] =
+    "{'graph':{'inputs':[{'name':'x','dtype':'f32','shape':[1,8,6,6]},{'name':'z','dtype':'f32','shape':[8,8]}],'constants':["
+    "{'name':'w','dtype':'f32','shape':[8,8,3,3],'sha256':'" DIGEST "'},{'name':'q','dtype':'f32','shape':[8,8],'sha256':'" DIGEST "'},"
+    "{'name':'s','dtype':'f32','shape':[8,1,1,1],'fill':0.5}],'nodes':["
+    "{'op':'ReduceMean','inputs':['w'],'outputs':['m'],'attrs':{'axes':[1,2,3]}},{'op':'Sub','inputs':['w','m'],'outputs':['c']},"
+    "{'op':'Mul','inputs':['c','s'],'outputs':['v']},{'op':'Conv','inputs':['x','v'],'outputs':['y']},"
+    "{'op':'Transpose','inputs':['q'],'outputs':['t'],'attrs':{'perm':[1,0]}},{'op':'MatMul','inputs':['z','t'],'outputs':['p']},"
+    "{'op':'Exp','inputs':['q'],'outputs':['e']}],'outputs':['y','p','e']}}";
+
+/* Weights are made of constants when the model is loaded, and are constants for what reads them; a turn that packing does anyway is left to it. */
+static void what_depends_on_constants_runs_once(void **state)
+{
+    (void)state;
+    kiln_graph *g;
+    kiln_plan *p = plan_of(standardised, &g);
+    int made = 0, packed = 0;
+    assert_int_equal(p->nsteps, 4); /* convolution, its result as declared, product with its transpose, a copy of e */
+    assert_int_equal(p->steps[p->nsteps - 1].kernel, -1);
+    assert_true(p->nonce >= 2);
+    for (int i = 0; i < p->nweights; i++) {
+        made += p->weights[i].once;
+        packed += p->weights[i].of >= 0 && p->weights[p->weights[i].of].once;
+        assert_true(!p->weights[i].once || p->weights[i].offset < 0);
+    }
+    assert_int_equal(made, 2);
+    assert_int_equal(packed, 1);
+    for (int i = 0; i < p->nonce; i++) {
+        const kiln_slot *to = &p->once[i].args[p->once[i].nargs - 1];
+        assert_true(to->place == KILN_ARENA ? to->offset < p->once_bytes : to->place == KILN_WEIGHT && p->weights[to->index].once);
+    }
+    assert_non_null(strstr(p->manifest.p, "\"once\":{\"arena\""));
+    assert_non_null(strstr(p->source.p, "_once(const call *c)"));
+    agree(standardised, 7);
+}
+
+/* What only spreads constants for a map, or is looked up, is no work that pays to keep. */
+static void what_makes_much_of_little_stays_with_its_reader(void **state)
+{
+    (void)state;
+    kiln_graph *g;
+    kiln_plan *p = plan_of("{'graph':{'inputs':[{'name':'x','dtype':'f32','shape':[64,8,8]}],'constants':["
+                           "{'name':'q','dtype':'f32','shape':[8,8],'sha256':'" DIGEST "'},"
+                           "{'name':'n','dtype':'i64','shape':[3],'values':[64,8,8]}],'nodes':["
+                           "{'op':'Expand','inputs':['q','n'],'outputs':['e']},{'op':'Add','inputs':['x','e'],'outputs':['y']}],"
+                           "'outputs':['y']}}", &g);
+    assert_int_equal(p->nonce, 0);
+    assert_int_equal(p->nsteps, 1);
+    assert_null(strstr(p->manifest.p, "once"));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(what_cannot_be_compiled_is_left),
+        cmocka_unit_test(what_depends_on_constants_runs_once),
+        cmocka_unit_test(what_makes_much_of_little_stays_with_its_reader),
         cmocka_unit_test(epilogues_join),
         cmocka_unit_test(products_stay_apart),
         cmocka_unit_test(a_product_read_twice_is_written),

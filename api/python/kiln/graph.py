@@ -43,29 +43,47 @@ class Model:
                 return self.client.blob(a["sha256"])
         raise Unsupported(f"this model has no {kind}; it has {', '.join(a['kind'] for a in self.answer['artifacts'])}")
 
+    def _weight(self, w, packed):
+        if "splat" in w:
+            element = bytes.fromhex(w["splat"])
+            return element * (w["bytes"] // len(element))
+        data = packed[w["offset"]:w["offset"] + w["bytes"]] if w["offset"] >= 0 else self._given.get(w["sha256"], b"")
+        if len(data) != w["bytes"] or sha256(data) != w["sha256"]:
+            raise DigestError(f"the weight {w['name']} does not have the bytes with SHA-256 {w['sha256']}")
+        return data
+
+    def _run_once(self, table):
+        """The steps that make weights of constants; their own arena is needed no longer than they are."""
+        arena_bytes, run = (getattr(self._so, self.manifest["entry"] + suffix) for suffix in ("_once_arena", "_once"))
+        arena_bytes.restype, arena_bytes.argtypes, run.restype, run.argtypes = ctypes.c_int64, [], ctypes.c_int32, [ctypes.c_void_p]
+        arena, work = aligned(max(1, arena_bytes())), aligned(max(1, max([k._workspace(1) for k in self._kernels] or [0])))
+        status = run(ctypes.byref(_Call(ctypes.addressof(self._table), ctypes.addressof(table), None, None, arena[1], work[1], None, None, None)))
+        if status:
+            raise Unsupported(f"step {status} of those that run once failed")
+
     def _bind_weights(self):
-        self._held, table = [], (ctypes.c_void_p * max(1, len(self.manifest["weights"])))()
-        packed = None
-        for i, w in enumerate(self.manifest["weights"]):
+        """Weights as they came; then what the steps that run once make of them; then what kernels want packed. What no step reads is let go."""
+        weights, owners = self.manifest["weights"], {}
+        table = (ctypes.c_void_p * max(1, len(weights)))()
+        packed = self._artifact("weights") if any(w.get("offset", -1) >= 0 for w in weights) else b""
+        for i, w in enumerate(weights):
             if "of" in w:
-                owner, table[i] = self._kernels[w["kernel"]]._prepack(w["input"], table[w["of"]])
-                self._held.append(owner)
                 continue
-            owner, address = aligned(max(1, w["bytes"]))
-            if "splat" in w:
-                element = bytes.fromhex(w["splat"])
-                data = element * (w["bytes"] // len(element))
-            elif w["offset"] >= 0:
-                packed = packed or self._artifact("weights")
-                data = packed[w["offset"]:w["offset"] + w["bytes"]]
-            else:
-                data = self._given.get(w["sha256"], b"")
-            if "splat" not in w and (len(data) != w["bytes"] or sha256(data) != w["sha256"]):
-                raise DigestError(f"the weight {w['name']} does not have the bytes with SHA-256 {w['sha256']}")
-            ctypes.memmove(address, data, w["bytes"])
-            self._held.append(owner)
-            table[i] = address
-        self._weights = table
+            owners[i], table[i] = aligned(max(1, w["bytes"]))
+            if not w.get("once"):
+                data = self._weight(w, packed)
+                ctypes.memmove(table[i], data, w["bytes"])
+        if "once" in self.manifest:
+            self._run_once(table)
+        kept = {a[1] for s in self.manifest["steps"] for a in s["args"] if a[0] == "weight"}
+        for i, w in enumerate(weights):
+            if "of" in w:
+                owners[i], table[i] = self._kernels[w["kernel"]]._prepack(w["input"], table[w["of"]])
+                if table[i] == table[w["of"]]:
+                    kept.add(w["of"])
+        for i in set(owners) - kept:
+            table[i] = None
+        self._held, self._weights = [owners[i] for i in owners if i in kept], table
 
     def bind(self):
         """Fetches, checks and loads everything. The first call does it by itself."""
@@ -79,8 +97,8 @@ class Model:
             self._table = (ctypes.c_void_p * max(1, len(self._kernels)))()
             for i, k in enumerate(self._kernels):
                 self._table[i] = ctypes.cast(k._call, ctypes.c_void_p).value
-            self._bind_weights()
             self._so = load(self._artifact("so"), self.manifest["entry"])
+            self._bind_weights()
             entry = getattr(self._so, self.manifest["entry"])
             entry.restype, entry.argtypes = ctypes.c_int32, [ctypes.c_void_p]
             self._entry = entry
