@@ -99,13 +99,10 @@ static void function(const char *text, const char *end, const kiln_launch *l, ga
     }
 }
 
-void gate_read(const char *log, const kiln_kernel *k, gate_report *g)
+/* Every launch of a kernel: what its rules say, and what the assembler reports of its function. */
+static void launches(const char *log, const kiln_kernel *k, gate_report *g)
 {
     static const char mark[] = "Compiling entry function '";
-    *g = (gate_report){0};
-    if (strstr(log, "(C75") != NULL) {
-        refuse(g, "the assembler serialises tensor instructions: %.120s", strstr(log, "(C75"));
-    }
     for (int i = 0; i < k->nlaunches; i++) {
         const char *at = log, *why = gate_launch(&k->launches[i]);
         if (why != NULL) {
@@ -124,6 +121,18 @@ void gate_read(const char *log, const kiln_kernel *k, gate_report *g)
         }
         const char *end = strstr(at, mark);
         function(at, end != NULL ? end : at + strlen(at), &k->launches[i], g);
+    }
+}
+
+void gate_read(const char *log, const kiln_kernel *k, gate_report *g)
+{
+    *g = (gate_report){0};
+    if (strstr(log, "(C75") != NULL) {
+        refuse(g, "the assembler serialises tensor instructions: %.120s", strstr(log, "(C75"));
+    }
+    launches(log, k, g);
+    if (k->fallback != NULL) {
+        launches(log, k->fallback, g);
     }
 }
 

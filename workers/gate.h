@@ -16,7 +16,7 @@ const char *gate_map(const kiln_tensor_map *m);
 const char *gate_launch(const kiln_launch *l);
 /* Reads the report of ptxas -v in a log. Refused: registers that are spilled to memory, tensor instructions that were serialised or setmaxnreg that
  * was ignored (C75xx), more static shared memory than the launch says, a launch of which the report has no function or against which gate_launch
- * speaks. */
+ * speaks; all of it for the launches of the fallback too. */
 void gate_read(const char *log, const kiln_kernel *k, gate_report *g);
 /* {"how":"","assembler":{...}} */
 void gate_text(const gate_report *g, char *json, size_t size);

@@ -11,7 +11,8 @@ static const char head[] =
     "#define KN_WIDE(n) __attribute__((packed, may_alias))\n#endif\n"
     "#ifdef __CUDACC__\n#define KN_DYNAMIC(name, n) extern __shared__ __align__(1024) u8 name[]\n#else\n"
     "#define KN_DYNAMIC(name, n) __shared__ KN_ALIGN(1024) u8 name[n]\n#endif\n"
-    "#ifdef __cplusplus\n#define KN_ENTRY extern \"C\" __global__ void\n#else\n#define KN_ENTRY __global__ void\n#endif\n";
+    "#ifdef __cplusplus\n#define KN_ENTRY extern \"C\" __global__ void\n#else\n#define KN_ENTRY __global__ void\n#endif\n"
+    "typedef struct KN_WIDE(4) i32x1 { i32 v[1]; } i32x1;\n";
 
 static void vector_types(const kn_gen *g, kn_buf *b)
 {

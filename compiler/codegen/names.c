@@ -68,7 +68,7 @@ void kn_put_vector_type(kn_gen *g, const char *element, int lanes)
 void kn_put_helper(kn_gen *g, enum kn_snippet s, const char *name, enum kn_dtype t, int lanes)
 {
     /* of the rows NAME, NAME_BF, NAME_E4, NAME_E5 the dtype's */
-    if (s == KN_SN_WIDEN || s == KN_SN_NARROW || s == KN_SN_ROUND)
+    if (s == KN_SN_WIDEN || s == KN_SN_NARROW || s == KN_SN_ROUND || s == KN_SN_PAIR)
         s = (enum kn_snippet)(s + (t == KN_BF16 ? 1 : t == KN_F8E4M3 ? 2 : t == KN_F8E5M2 ? 3 : 0));
     g->need[s][t][lane_class(g, lanes < 1 ? 1 : lanes)] = true;
     kn_putf(&g->out, "k_%s_%s", name, kn_dtype_text(t));

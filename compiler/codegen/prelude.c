@@ -52,6 +52,8 @@ static void put_type(kn_buf *b, const char *element, int k)
 static const struct { enum kn_snippet s; int least; const char *text; } on_device[] = {
     {KN_SN_NARROW, 530, "    u16 r;\n    asm(\"cvt.rn.f16.f32 %0, %1;\" : \"=h\"(r) : \"f\"(f));\n    return r;\n"},
     {KN_SN_NARROW_BF, 800, "    u16 r;\n    asm(\"cvt.rn.bf16.f32 %0, %1;\" : \"=h\"(r) : \"f\"(f));\n    return r;\n"},
+    {KN_SN_PAIR, 800, "    u32 r;\n    asm(\"cvt.rn.f16x2.f32 %0, %1, %2;\" : \"=r\"(r) : \"f\"(b), \"f\"(a));\n    return r;\n"},
+    {KN_SN_PAIR_BF, 800, "    u32 r;\n    asm(\"cvt.rn.bf16x2.f32 %0, %1, %2;\" : \"=r\"(r) : \"f\"(b), \"f\"(a));\n    return r;\n"},
     {KN_SN_WIDEN, 530, "    f32 r;\n    asm(\"cvt.f32.f16 %0, %1;\" : \"=f\"(r) : \"h\"(h));\n    return r;\n"},
     {KN_SN_NARROW_E4, 890, KN_NARROW_8("e4m3")},
     {KN_SN_NARROW_E5, 890, KN_NARROW_8("e5m2")},

@@ -203,23 +203,46 @@ static void copy_vector(kn_gen *g, const kn_ls *s)
     wide_read(g, s->value);
 }
 
-/* CUDA has no vector values: the lanes are computed one by one, wide reads and writes move them together where the address allows. */
-static void store_lanes(kn_gen *g, const kn_ls *s)
+/* Narrowed elements that leave together: by pairs, for which a device has one instruction, as words that are stored as they are. */
+static bool leaves_by_pairs(const kn_gen *g, const kn_ls *s, bool wide)
+{
+    enum kn_dtype t = g->p->buffers[s->buffer].dtype;
+    bool copies = s->value->op == KN_OP_READ && s->value->dtype == t;
+    return g->cuda && wide && (t == KN_F16 || t == KN_BF16) && !copies && g->p->buffers[s->buffer].scope != KN_REGISTER;
+}
+
+static void store_pairs(kn_gen *g, const kn_ls *s)
+{
+    enum kn_dtype t = g->p->buffers[s->buffer].dtype;
+    const kn_expr *value = kn_store_value(s->value);
+    kn_put_vector_type(g, "i32", s->value->lanes / 2);
+    kn_put(&g->out, " k_t;");
+    for (int l = 0; l < s->value->lanes; l += 2) {
+        kn_line(g);
+        kn_putf(&g->out, "k_t.v[%d] = (int)", l / 2);
+        kn_put_helper(g, KN_SN_PAIR, "pair", t, 1);
+        kn_put(&g->out, "(");
+        g->lane = l;
+        kn_put_scalar(g, value);
+        kn_put(&g->out, ", ");
+        g->lane = l + 1;
+        kn_put_scalar(g, value);
+        kn_put(&g->out, ");");
+    }
+    g->lane = -1;
+    kn_line(g);
+    kn_put(&g->out, "*(");
+    kn_put_vector_type(g, "i32", s->value->lanes / 2);
+    kn_put(&g->out, " *)(");
+    kn_put_buffer(g, s->buffer);
+    kn_put(&g->out, " + ");
+    kn_put_index(g, s->index);
+    kn_put(&g->out, ") = k_t;");
+}
+
+static void store_each(kn_gen *g, const kn_ls *s, bool wide)
 {
     const kn_buffer *b = &g->p->buffers[s->buffer];
-    const kn_expr *loads[16];
-    bool wide = b->scope == KN_REGISTER || wide_access(g, s->buffer, s->index, s->value->lanes);
-    if (b->scope == KN_REGISTER && s->value->op == KN_OP_READ && s->value->dtype == b->dtype &&
-        wide_access(g, s->value->u.buffer, s->value->args[0], s->value->lanes)) {
-        copy_vector(g, s);
-        return;
-    }
-    g->loads = loads;
-    g->nloads = 0;
-    kn_put(&g->out, "{");
-    g->depth++;
-    hoist_loads(g, s->value);
-    kn_line(g);
     kn_put_vector_type(g, kn_storage_type(b->dtype), s->value->lanes);
     kn_put(&g->out, " k_t;");
     for (int l = 0; l < s->value->lanes; l++) {
@@ -252,6 +275,27 @@ static void store_lanes(kn_gen *g, const kn_ls *s)
         if (!wide) kn_putf(&g->out, ".v[%d]", l);
         kn_put(&g->out, ";");
     }
+}
+
+/* CUDA has no vector values: the lanes are computed one by one, wide reads and writes move them together where the address allows. */
+static void store_lanes(kn_gen *g, const kn_ls *s)
+{
+    const kn_buffer *b = &g->p->buffers[s->buffer];
+    const kn_expr *loads[16];
+    bool wide = b->scope == KN_REGISTER || wide_access(g, s->buffer, s->index, s->value->lanes);
+    if (b->scope == KN_REGISTER && s->value->op == KN_OP_READ && s->value->dtype == b->dtype &&
+        wide_access(g, s->value->u.buffer, s->value->args[0], s->value->lanes)) {
+        copy_vector(g, s);
+        return;
+    }
+    g->loads = loads;
+    g->nloads = 0;
+    kn_put(&g->out, "{");
+    g->depth++;
+    hoist_loads(g, s->value);
+    kn_line(g);
+    if (leaves_by_pairs(g, s, wide)) store_pairs(g, s);
+    else store_each(g, s, wide);
     g->nloads = 0;
     g->depth--;
     kn_line(g);

@@ -192,4 +192,4 @@ static kiln_status construct(kiln_arena *a, const kn_program *p, const kn_hw *hw
     return KILN_OK;
 }
 
-const kn_policy kn_policy_default = {.name = "default", .version = 5, .construct = construct};
+const kn_policy kn_policy_default = {.name = "default", .version = 6, .construct = construct};

@@ -260,9 +260,21 @@ double kn_kept_bytes(const kn_stage_view *v)
     return bytes;
 }
 
+/* Narrow elements are widened once and stay so. */
+static double kept_registers(const kn_stage_view *v)
+{
+    double n = 0;
+    for (int i = 0; i + 1 < v->naccesses; i++) {
+        const kn_access *x = &v->access[i];
+        bool kept = x->load >= 0 && (v->g->kept >> x->load & 1);
+        if (kept) n += kn_footprint(v, x, v->first_reg, false) * (x->bytes < 4 ? 4 : x->bytes) / 4;
+    }
+    return n;
+}
+
 double kn_register_need(const kn_stage_view *v)
 {
-    if (v->g->kept) return kn_kept_bytes(v) / 4 + 16;
+    if (v->g->kept) return kept_registers(v) + 16; /* 28 to 80 where ptxas says 28 to 80: rows of 8 to 64 elements a thread */
     if (kn_stage_warps(v->g)) return warp_registers(v);
     double lanes = 1;
     for (int i = v->first_reg; i < v->g->nloops; i++) if (v->g->loops[i].kind == KN_VECTOR) lanes = (double)v->g->loops[i].extent;

@@ -12,6 +12,7 @@ typedef struct group {
     const kn_intrin *it;
     int64_t tiles, steps, registers; /* of the destination; of the reduction in one iteration; of a thread for one tile */
     bool brief;
+    kn_expr *own, *turned[128 / 8]; /* in_box's: a thread's place in a box of results, and of its columns */
 } group;
 
 static kn_expr *plus(kn_lw *w, kn_expr *x, kn_expr *y)
@@ -163,6 +164,22 @@ void kn_lw_group_tile(kn_lw *w, kn_sg *sg)
     kn_lw_group(w, ahead ? 1 : 0); /* with a copy to spare this iteration's may still run in the next one */
 }
 
+/* Where a thread's pairs lie in a box of results: its row, and what swizzling makes of each of its columns there. Said once for all boxes: a
+ * compiler would find the same, and is slow at it. */
+static void in_box(group *x)
+{
+    kn_lw *w = x->w;
+    kn_sg *sg = x->sg;
+    int64_t columns = kn_lw_bulk_columns(w, sg);
+    kn_expr *row = plus(w, part(w, sg->lane, 32, 4, 16), part(w, sg->lane, 4, 8, 1));
+    x->own = kn_lw_let(w, "own", kn_bin(w->a, KN_OP_MUL, row, kn_lw_int(w, columns)));
+    for (int64_t i = 0; i < columns / 8; i++) {
+        kn_expr *column = plus(w, part(w, sg->lane, 1, 4, 2), kn_lw_int(w, i * 8));
+        kn_expr *turned = kn_lw_node(w, KN_OP_XOR, KN_I64, 1, column, part(w, sg->lane, 4, 8, columns / 8), NULL);
+        x->turned[i] = turned ? kn_lw_let(w, "turned", turned) : &w->dry;
+    }
+}
+
 /* A box of results, 128 bytes wide, from register r of tile c on: swizzled rows of shared memory, from where the copy engine takes it. */
 static void stage_box(group *x, int64_t c, int64_t first)
 {
@@ -170,12 +187,11 @@ static void stage_box(group *x, int64_t c, int64_t first)
     kn_sg *sg = x->sg;
     int64_t columns = kn_lw_bulk_columns(w, sg);
     int stage;
-    kn_expr *low = part(w, sg->lane, 4, 8, 1), *box = kn_lw_bulk_box(w, sg, &stage);
+    kn_expr *low = part(w, sg->lane, 4, 8, 1), *box = kn_lw_bulk_box(w, sg, &stage), *own = plus(w, box, x->own);
     for (int64_t r = 0; r < columns / 2 && !w->status; r += 2) {
         kn_expr *row = plus(w, plus(w, part(w, sg->lane, 32, 4, 16), low), kn_lw_int(w, r % 4 / 2 * 8));
         kn_expr *column = plus(w, part(w, sg->lane, 1, 4, 2), kn_lw_int(w, r / 4 * 8));
-        kn_expr *turned = kn_lw_node(w, KN_OP_XOR, KN_I64, 1, column, part(w, sg->lane, 4, 8, columns / 8), NULL);
-        kn_expr *at = kn_bin(w->a, KN_OP_ADD, plus(w, box, kn_bin(w->a, KN_OP_MUL, row, kn_lw_int(w, columns))), turned);
+        kn_expr *at = kn_bin(w->a, KN_OP_ADD, plus(w, own, x->turned[r / 4]), kn_lw_int(w, r % 4 / 2 * 8 * columns));
         sg->val[sg->g->tensor.loop[0]] = row;
         kn_tile_stage_pair(w, sg, plus(w, column, kn_lw_int(w, first / 4 * 8)), c * x->registers + first + r, stage, at ? at : &w->dry);
     }
@@ -191,6 +207,7 @@ void kn_lw_group_end(kn_lw *w, kn_sg *sg)
     if (sg->bulk) kn_lw_bulk_done(w, sg);
     memcpy(sg->clipped, sg->unreduced, sizeof sg->clipped);
     for (int i = sg->first_reduce; i < sg->g->nloops; i++) sg->val[i] = NULL;
+    if (sg->g->bulk_store) in_box(&x);
     for (int64_t c = 0; c < x.tiles; c++) {
         at_tile(&x, c, 0);
         for (int i = sg->first_reduce; i < sg->tile; i++)

@@ -43,6 +43,28 @@ static void right_ones_pass(void **state)
                               "\"static_shared_bytes\":36864}}");
 }
 
+/* The kernels for any address are in the same binary, and held to the same. */
+static void a_fallback_is_judged_too(void **state)
+{
+    kiln_launch first = {.entry = "kiln_ab_0", .shared_bytes = 36864}, second = {.entry = "kiln_ab_1"};
+    kiln_kernel plain = {.language = "cuda", .launches = &second, .nlaunches = 1};
+    kiln_kernel k = {.language = "cuda", .launches = &first, .nlaunches = 1, .fallback = &plain};
+    gate_report g;
+    char log[sizeof good + 8];
+    (void)state;
+    gate_read(good, &k, &g);
+    assert_string_equal(g.why, "");
+    assert_int_equal(g.functions, 2);
+    second.entry = "kiln_ab_any_0";
+    gate_read(good, &k, &g);
+    assert_string_equal(g.why, "the assembler does not report on kiln_ab_any_0");
+    second.entry = "kiln_ab_1";
+    strcpy(log, good);
+    memcpy(strstr(log, "0 bytes spill stores"), "8", 1);
+    gate_read(log, &k, &g);
+    assert_string_equal(g.why, "kiln_ab_1: 8 bytes of registers are spilled to memory");
+}
+
 static void wrong_ones_are_refused(void **state)
 {
     static const struct { const char *find, *put; int nlaunches; int64_t shared, dynamic; const char *says; } bad[] = {
@@ -101,6 +123,7 @@ static void launches_are_held_against_rules(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(right_ones_pass), cmocka_unit_test(wrong_ones_are_refused),
+                                       cmocka_unit_test(a_fallback_is_judged_too),
                                        cmocka_unit_test(launches_are_held_against_rules)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
