@@ -31,17 +31,32 @@ static void put_strides(kn_buf *b, const char *name, const int64_t *stride, cons
     kn_put(b, "}");
 }
 
+/* Parts of the operand's indices in the order in which they lie in its tile, "1/2 0 1%2"; none: places that are no such parts. */
+static void put_place(kn_buf *b, const kn_intrin_operand *h)
+{
+    kn_put(b, ",\"tile\":\"");
+    for (int i = 0; i < h->ndigits; i++) {
+        const kn_intrin_digit *g = &h->digit[i];
+        kn_putf(b, "%s%d", i ? " " : "", g->dim);
+        if (g->by > 1) kn_putf(b, "/%lld", (long long)g->by);
+        if (g->by * g->count < h->shape[g->dim]) kn_putf(b, "%%%lld", (long long)g->count);
+    }
+    kn_put(b, "\"");
+}
+
 static void put_operands(kn_buf *b, const kn_maps *m, const kn_map_plan *p)
 {
     kn_put(b, ",\"operands\":[");
     for (int o = 0; o < m->nops; o++) {
         const kn_map_layout *y = &p->operand[o];
-        kn_putf(b, "%s{\"operand\":\"%s\",\"tensor\":\"%s\",\"packed\":%s,\"elems\":%lld,\"base\":%lld", o ? "," : "",
-                m->hard->tensors[m->op[o].hard].name, m->soft->tensors[m->op[o].soft].name, y->direct ? "false" : "true", (long long)y->elems,
+        const kn_intrin_operand *h = &m->it->operand[kn_intrin_operand_of(m->it, m->op[o].hard)];
+        kn_putf(b, "%s{\"operand\":\"%s\",\"tensor\":\"%s\",\"scope\":\"%s\",\"packed\":%s,\"elems\":%lld,\"base\":%lld", o ? "," : "",
+                m->hard->tensors[m->op[o].hard].name, m->soft->tensors[m->op[o].soft].name, kn_intrin_scope_text(h->scope), y->direct ? "false" : "true", (long long)y->elems,
                 (long long)y->base);
         put_strides(b, "loops", y->loop, m->stmt);
         put_strides(b, "tiles", y->tile, m->intrin);
         put_strides(b, "steps", y->step, m->intrin);
+        if (!h->plain) put_place(b, h);
         kn_put(b, "}");
     }
     kn_put(b, "]");

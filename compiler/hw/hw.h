@@ -19,7 +19,7 @@ typedef struct kn_hw_peak { enum kn_dtype dtype; double gflops; } kn_hw_peak; /*
 
 /* A hardware instruction as a tensor expression; latency and interval in cycles, 0: unknown. */
 typedef struct kn_hw_intrin {
-    const char *name, *compute, *dtypes, *spelling;
+    const char *name, *compute, *dtypes, *memory, *spelling;
     double latency, interval;
     int significand_bits; /* 0: all that the operands' dtypes have */
     int sum_bits;         /* of its sums; 0: all that the destination's dtype has */

@@ -12,7 +12,18 @@
 
 enum { KN_INTRIN_LOOPS = 8, KN_INTRIN_OPERANDS = 8, KN_INTRIN_POINTS = 1 << 20 };
 
-/* Operand 0 is the destination, the others are the sources in the order of their first use. An operand is a dense row-major tile. */
+/* Where an operand is when the instruction has it; sources are in global and the destination in a register where a hwspec does not say. */
+enum kn_intrin_scope {
+#define X(name, member, about) KN_SCOPE_##member,
+#include "intrin/scopes.def"
+#undef X
+};
+enum { KN_INTRIN_DIGITS = 12 };
+/* A part of an operand's index: index[dim] // by % count. */
+typedef struct kn_intrin_digit { int dim; int64_t by, count; } kn_intrin_digit;
+
+/* Operand 0 is the destination, the others are the sources in the order of their first use. An operand is a dense tile: row-major where it is plain,
+ * else its element stands at `place` of a row-major tile of place_shape (member "memory" of the hwspec). */
 typedef struct kn_intrin_operand {
     const char *name;
     enum kn_dtype dtype;
@@ -21,6 +32,13 @@ typedef struct kn_intrin_operand {
     kn_affine index[KILN_MAX_RANK];   /* over the instruction's loops */
     int lone[KILN_MAX_RANK];          /* the loop that by itself is this index; -1: a sum, such as P+R */
     uint32_t loops;                   /* bit l: loop l occurs in an index */
+    enum kn_intrin_scope scope;
+    bool plain;
+    int nplace;                       /* 0 where the hwspec does not say */
+    kn_expr *place[KILN_MAX_RANK];    /* axis d of them is index d of the operand */
+    int64_t place_shape[KILN_MAX_RANK];
+    int ndigits;                      /* of all places together, row-major; 0: one element, or other places than parts of indices */
+    kn_intrin_digit digit[KN_INTRIN_DIGITS];
 } kn_intrin_operand;
 
 typedef struct kn_intrin {
@@ -38,16 +56,21 @@ typedef struct kn_intrin {
 
 /* One entry of a hwspec; an error's pointer is below `at` ("/intrinsics/0"): "/intrinsics/0/compute" or "/intrinsics/0/dtypes". */
 kiln_status kn_intrin_parse(kiln_arena *a, const kn_hw_intrin *spec, const char *at, const kn_intrin **out, kiln_diag *d);
+/* Reads the places of its operands; an error's pointer is at + "/memory". Part of kn_intrin_parse. */
+kiln_status kn_intrin_memory(kiln_arena *a, kn_intrin *it, const char *at, kiln_diag *d);
+const char *kn_intrin_scope_text(enum kn_intrin_scope s);
+/* Indices that stand behind the first use of a name of n bytes in the text; -1: it is not used. */
+int kn_intrin_rank_in(const char *text, const char *name, size_t n);
 /* All entries of hw; each entry's `parsed` is set. Names must differ. */
 kiln_status kn_intrins_parse(kiln_arena *a, kn_hw *hw, kiln_diag *d);
 /* By name; NULL when hw has none of it. */
 const kn_intrin *kn_intrin_find(const kn_hw *hw, const char *name);
-/* The row of natives.def for exactly this spelling and compute text: how C uses the instruction as such, under the compiler's `macro` for
- * it. NULL: only its emulation can be printed. */
+/* The row of natives.def for exactly this spelling and compute text, all operands plain: how C uses the instruction as such, under the
+ * compiler's `macro` for it. NULL: only its emulation can be printed. */
 typedef struct kn_native { const char *spelling, *macro, *compute, *dtypes, *text; } kn_native;
 const kn_native *kn_native_of(const kn_hw_intrin *spec);
-/* The row of warps.def for exactly this spelling and compute text: how a warp's threads compute it together. NULL: they cannot. */
-typedef struct kn_warp { const char *spelling, *compute, *dtypes, *ptx; int ways, threads; } kn_warp;
+/* The row of warps.def for exactly this spelling, compute and memory text: how a warp's threads compute it together. NULL: they cannot. */
+typedef struct kn_warp { const char *spelling, *compute, *dtypes, *memory, *ptx; int ways, threads; } kn_warp;
 enum { KN_WARP_A = 4, KN_WARP_B = 2, KN_WARP_D = 4 }; /* 32-bit registers of a thread */
 const kn_warp *kn_warp_of(const kn_hw_intrin *spec);
 /* Cycles from one call to the next on a CPU core: the instruction's own pace, or that of the reads beside it, or waiting for the result before; and a

@@ -64,7 +64,9 @@ int64_t kn_map_extent(const kn_maps *m, const kn_mapping *x, int axis);
 bool kn_map_fills(const kn_maps *m, const kn_mapping *x);
 
 /* A mapping at its sizes. Along axis j of the instruction the fused iterations f make tiles of its extent E, the last one padded with zeros.
- * An operand's element stands at  base + sum over outer loops l of v(l)*loop[l] + sum over axes j of (f(j)/E)*tile[j] + (f(j)%E)*step[j]. */
+ * Where the instruction's operand is plain its element stands at
+ *     base + sum over outer loops l of v(l)*loop[l] + sum over axes j of (f(j)/E)*tile[j] + (f(j)%E)*step[j];
+ * inside of other tiles the operand's places say where, and step is 0. */
 typedef struct kn_map_layout {
     bool direct;               /* where the statement has it; else in a packed copy: outer loops, then tiles, then one tile row-major */
     int64_t base, elems;       /* elems: of the copy, padding included; direct: of the tensor */

@@ -71,29 +71,49 @@ static bool is_box(const kn_map_writer *w, kn_map_source *s)
     return s->box;
 }
 
-/* Outer loops and tiles in front, then the instruction's own dimensions, row-major. Only whole tiles can be laid out. */
+/* The copy's dimension that loop j of the instruction is; -1: none. */
+static int dim_of(const kn_map_source *s, int j)
+{
+    for (int d = 0; d < s->ndims; d++)
+        if (s->dim[d] == KILN_MAX_AXES + j) return d;
+    return -1;
+}
+
+/* Digits of the operand's tile in the order in which they lie there: of its indices as they are, or of its places. */
+static int digits_of(const kn_intrin_operand *h, kn_intrin_digit *g)
+{
+    if (!h->plain) {
+        for (int i = 0; i < h->ndigits; i++) g[i] = h->digit[i];
+        return h->ndigits;
+    }
+    for (int k = 0; k < h->rank; k++) g[k] = (kn_intrin_digit){k, 1, h->shape[k]};
+    return h->rank;
+}
+
+/* Outer loops and tiles in front, then the instruction's own dimensions as they lie in its tile. Only whole tiles can be laid out. */
 static bool lay_out(kn_map_writer *w, const kn_map_source *s)
 {
-    int rank = s->ndims;
+    kn_intrin_digit g[KN_INTRIN_DIGITS + KILN_MAX_RANK];
+    int n = digits_of(s->hard, g), rank = s->ndims;
     for (int k = 0; k < s->hard->rank; k++) {
         int j = s->hard->lone[k];
         if (j < 0 || (kn_map_cut(w, j) && w->extent[j] % w->m->intrin->axes[j].extent)) return false;
-        rank += kn_map_cut(w, j);
     }
-    if (rank > KILN_MAX_RANK || !s->hard->rank || s->plain) return false;
+    for (int i = 0; i < n; i++) rank += kn_map_cut(w, s->hard->lone[g[i].dim]);
+    if (rank > KILN_MAX_RANK || !s->hard->rank || s->plain || !n) return false;
     kn_putf(w->b, "transform_layout %s", s->name);
     for (int d = 0; d < s->ndims; d++) {
         int j = s->dim[d] - KILN_MAX_AXES;
         if (j < 0 || !kn_map_cut(w, j)) kn_putf(w->b, " %d", d);
         else if (w->extent[j] > w->m->intrin->axes[j].extent) kn_putf(w->b, " %d/%lld", d, (long long)w->m->intrin->axes[j].extent);
     }
-    for (int k = 0; k < s->hard->rank; k++)
-        for (int d = 0; d < s->ndims; d++) {
-            int j = s->dim[d] - KILN_MAX_AXES;
-            if (j < 0 || j != s->hard->lone[k] || !kn_map_cut(w, j)) continue;
-            if (w->extent[j] > w->m->intrin->axes[j].extent) kn_putf(w->b, " %d%%%lld", d, (long long)w->m->intrin->axes[j].extent);
-            else kn_putf(w->b, " %d", d);
-        }
+    for (int i = 0; i < n; i++) {
+        int j = s->hard->lone[g[i].dim], d = dim_of(s, j);
+        if (d < 0 || !kn_map_cut(w, j)) continue;
+        kn_putf(w->b, " %d", d);
+        if (g[i].by > 1) kn_putf(w->b, "/%lld", (long long)g[i].by);
+        if (g[i].by * g[i].count < w->extent[j]) kn_putf(w->b, "%%%lld", (long long)g[i].count);
+    }
     kn_put(w->b, "\n");
     return true;
 }
@@ -171,7 +191,7 @@ static void copy_tiles(kn_map_writer *w, const kn_map_source *s)
         }
     kn_put(w->b, "\n");
     share(w, s, order, count);
-    for (int i = 0; i < 2; i++) {
+    for (int i = 0; i < 2 && s->hard->plain; i++) {
         int d = i ? last : before;
         if (d < 0 || !dim_cut(w, s, d, &j)) continue;
         int64_t e = w->m->intrin->axes[j].extent;
@@ -197,6 +217,7 @@ static void copy_plainly(kn_map_writer *w, const kn_map_source *s)
 static bool dense(const kn_map_writer *w, const kn_map_layout *y, const kn_intrin_operand *h)
 {
     int64_t row = 1;
+    if (!h->plain) return false;
     for (int k = h->rank - 1; k >= 0 && y->direct; k--) {
         if (h->lone[k] < 0 || (kn_map_cut(w, h->lone[k]) && y->step[h->lone[k]] != row)) return false;
         row *= h->shape[k];

@@ -20,7 +20,7 @@ static bool packed(const kn_maps *m, const kn_map_plan *p, int o, kn_map_layout 
     const kn_intrin_operand *h = hard_operand(m, o);
     int64_t row = 1;
     *y = (kn_map_layout){.tile_bytes = h->elems * kn_dtype_bytes(h->dtype), .elems = h->elems};
-    for (int k = h->rank - 1; k >= 0; k--) {
+    for (int k = h->rank - 1; k >= 0 && h->plain; k--) {
         for (int j = 0; j < m->it->nloops; j++) y->step[j] += h->index[k].coef[j] * row;
         row *= h->shape[k];
     }
@@ -55,7 +55,7 @@ static bool direct(const kn_maps *m, const kn_mapping *x, int o, kn_map_layout *
     const kn_expr *loads[KILN_MAX_TENSORS];
     int64_t stride = 1, coef[KILN_MAX_AXES] = {0};
     kn_map_layout z = {.direct = true, .tile_bytes = y->tile_bytes};
-    if (op->load >= 0 && op->load < kn_loads(m->stmt->body, loads, KILN_MAX_TENSORS) && loads[op->load]->padded) return false;
+    if (!h->plain || (op->load >= 0 && op->load < kn_loads(m->stmt->body, loads, KILN_MAX_TENSORS) && loads[op->load]->padded)) return false;
     for (int k = op->nsoft - 1; k >= 0; k--) {
         kn_affine f;
         if (!kn_affine_of(op->soft_index[k], &f)) return false;

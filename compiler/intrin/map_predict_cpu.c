@@ -101,7 +101,10 @@ static double call_cycles(const nest *n)
 {
     double pieces = 0;
     for (int i = 0; i < n->w->nouter; i++) pieces += !n->w->outer[i].reduce && n->w->outer[i].piece > 1 ? (double)n->w->outer[i].piece : 0;
-    return n->calls * kn_intrin_call_cycles(n->w->m->it, n->hw, n->tile, n->w->unrolls ? pieces : 0, n->steps);
+    double copies = 0; /* of what has to be near the unit */
+    for (int o = 1; o < n->w->m->it->noperands; o++)
+        if (n->w->m->it->operand[o].scope == KN_SCOPE_SHARED) copies += (double)n->w->m->it->operand[o].elems * COPIED_ALONE;
+    return n->calls * (copies + kn_intrin_call_cycles(n->w->m->it, n->hw, n->tile, n->w->unrolls ? pieces : 0, n->steps));
 }
 
 /* Cycles to read the sources: tiles of the operand that moves with the outermost spatial loop stay where they fit, the other one passes by again for

@@ -74,9 +74,10 @@ static void try_pair(kn_map_writer *w, const kn_hw *hw, const kn_map_plan *p, in
         }
 }
 
-/* Registers that one result takes; 0: it is no vector that may stay in one. */
+/* Registers that one result takes; 0: it is no vector that may stay in one, or the instruction has it elsewhere. */
 static int64_t result_width(const kn_map_writer *w, const kn_hw *hw)
 {
+    if (w->m->it->operand[0].scope != KN_SCOPE_REGISTER) return 0;
     int64_t n = w->m->it->operand[0].elems, bytes = n * kn_dtype_bytes(w->m->it->operand[0].dtype);
     return n >= 2 && n <= MOST && !(n & (n - 1)) && hw->vector_bytes > 0 ? kn_ceil_div(bytes, hw->vector_bytes) : 0;
 }

@@ -20,8 +20,7 @@ static kiln_status refuse(reader *r, const char *member, const char *text, const
 
 static bool word(char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_'; }
 
-/* Indices that stand behind the first use of a name; -1: it is not used. */
-static int rank_in(const char *text, const char *name, size_t n)
+int kn_intrin_rank_in(const char *text, const char *name, size_t n)
 {
     for (const char *p = text; (p = strstr(p, name)); p++) {
         if ((p > text && word(p[-1])) || word(p[n])) continue;
@@ -81,7 +80,7 @@ static kiln_status declare(reader *r, kn_buf *b, enum kn_dtype *out)
         enum kn_dtype t;
         const char *name = eq && eq < n ? kn_strndup(r->a, p, eq) : NULL;
         if (!name || !kn_dtype_find(p + eq + 1, n - eq - 1, &t)) return refuse(r, "dtypes", "", "not a list of NAME=DTYPE");
-        int rank = rank_in(r->spec->compute, name, eq);
+        int rank = kn_intrin_rank_in(r->spec->compute, name, eq);
         if (rank < 0) return refuse(r, "dtypes", name, " is no operand of its compute text");
         if (eq == ndest && !memcmp(name, dest, eq)) {
             *out = t;
@@ -154,7 +153,7 @@ static kiln_status loops(reader *r, kn_intrin *it)
     if (it->nloops > KN_INTRIN_LOOPS) return refuse(r, "compute", "", "too many loops");
     for (int l = 0; l < it->nloops; l++) {
         const kn_axis *x = &it->s->axes[l];
-        if (!where || rank_in(where, x->name, strlen(x->name)) < 0) return refuse(r, "compute", x->name, " has no extent");
+        if (!where || kn_intrin_rank_in(where, x->name, strlen(x->name)) < 0) return refuse(r, "compute", x->name, " has no extent");
         if (!kn_mul_fits(it->points, x->extent, &it->points) || it->points > KN_INTRIN_POINTS)
             return refuse(r, "compute", x->name, ": more than 2^20 iterations");
     }
@@ -187,6 +186,7 @@ kiln_status kn_intrin_parse(kiln_arena *a, const kn_hw_intrin *spec, const char 
     st = loops(&r, it);
     if (!st) st = measure(&r, it, &it->operand[0], it->s->out, it->s->lhs);
     if (!st) st = sources(&r, it);
+    if (!st) st = kn_intrin_memory(a, it, at, d);
     if (!st) *out = it;
     return st;
 }

@@ -26,11 +26,21 @@ static kn_expr *sum(kn_lw *w, kn_expr *x, kn_expr *y)
     return e ? kn_lw_simp(w, e) : &w->dry;
 }
 
-/* Row-major element of an operand. */
+/* An index of the place of an element, over the indices of the element. */
+static kn_expr *place(kn_lw *w, const kn_expr *e, kn_expr *const *idx)
+{
+    if (e->op == KN_OP_AXIS) return idx[e->u.axis];
+    if (e->op == KN_OP_CONST_I) return kn_lw_int(w, e->u.i);
+    kn_expr *x = place(w, e->args[0], idx), *y = place(w, e->args[1], idx);
+    return x && y ? kn_bin(w->a, e->op, x, y) : &w->dry;
+}
+
+/* Number of an operand's element in its tile: row-major over its indices, or over its place. */
 static kn_expr *element(kn_lw *w, const kn_intrin_operand *o, kn_expr *const *idx)
 {
     kn_expr *at = kn_lw_int(w, 0);
-    for (int d = 0; d < o->rank; d++) at = add(w, times(w, at, o->shape[d]), idx[d]);
+    for (int d = 0; d < o->rank && o->plain; d++) at = add(w, times(w, at, o->shape[d]), idx[d]);
+    for (int k = 0; k < o->nplace && !o->plain; k++) at = add(w, times(w, at, o->place_shape[k]), place(w, o->place[k], idx));
     return at ? kn_lw_simp(w, at) : &w->dry;
 }
 
@@ -156,6 +166,9 @@ static kn_expr *present(tensor *x, int o, kn_expr *const *idx, kn_env *v)
     return in;
 }
 
+/* Memory that is not near a unit: an operand whose scope is shared is copied from there. */
+static bool far(enum kn_scope s) { return s == KN_GLOBAL || s == KN_PARAM || s == KN_PACKED; }
+
 /* True when operand o lies in memory as the instruction wants it: x->buffer and x->at are set. */
 static bool lies_there(tensor *x, int o)
 {
@@ -167,7 +180,7 @@ static bool lies_there(tensor *x, int o)
     kn_env_axes(w, x->sg, v.av);
     bool there = !present(x, o, idx, &v) && kn_env_place(&v, x->source[o], &x->buffer[o], &at);
     close_dims(x);
-    if (!there) return false;
+    if (!there || (x->it->operand[o].scope == KN_SCOPE_SHARED && far(w->p->buffers[x->buffer[o]].scope))) return false;
     kn_expr *base = at;
     for (int d = 0; d < x->it->operand[o].rank; d++) base = kn_lw_at_lane(w, base, idx[d]->u.var, kn_lw_int(w, 0));
     kn_expr *rest = kn_bin(w->a, KN_OP_SUB, at, sum(w, base, element(w, &x->it->operand[o], idx)));
@@ -278,7 +291,7 @@ static bool store_vector(tensor *x, int lanes, kn_ls ***other)
     kn_tile one = { .w = w, .sg = sg, .lane_var = -1, .lanes = 1, .vloop = -1, .acc = -1, .part = -1, .spill = -1 };
     int n = (int)sg->g->loops[lanes].extent, lane = kn_lw_var(w, "lane", 0, n - 1);
     *other = NULL;
-    if (w->hw->gpu || o->rank != 1 || x->x->loop[o->lone[0]] != lanes || n > 64 || (n & (n - 1))) return false;
+    if (w->hw->gpu || o->rank != 1 || !o->plain || x->x->loop[o->lone[0]] != lanes || n > 64 || (n & (n - 1))) return false;
     sg->val[lanes] = kn_lw_ref(w, lane);
     if (!kn_tile_consecutive(&one, o->dtype, lane)) return false;
     sg->val[lanes] = kn_lw_int(w, n - 1);

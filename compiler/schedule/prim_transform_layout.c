@@ -1,10 +1,11 @@
 /* transform_layout T TERM ...: the temporary T gets another layout; TERM names a dimension of the old one: 1, or 1/16 and 1%16 for its
- * quotient and remainder, or 1:3 for dimensions 1 to 3 as one. Writers and readers of T follow (TensorIR's transform_layout of a buffer). */
+ * quotient and remainder, 1/16%4 for the remainder of its quotient, or 1:3 for dimensions 1 to 3 as one. Writers and readers of T follow (TensorIR's transform_layout of a buffer). */
 #include "schedule/sched.h"
 #include <stdlib.h>
 #include <string.h>
 
-typedef struct term { int dim; char op; int64_t by; int last; } term; /* last: of a run of dimensions */
+/* Digits by..by*count of dimension dim: index / by % count; count 0: all that are left. last: of a run of dimensions. */
+typedef struct term { int dim, last; int64_t by, count; } term;
 typedef struct layout {
     int tensor, n;
     term t[KILN_MAX_RANK];
@@ -17,37 +18,59 @@ static bool read_term(kn_step *s, const char *text, int rank, term *t)
 {
     char *end;
     long dim = strtol(text, &end, 10);
-    *t = (term){ .dim = (int)dim, .op = *end, .by = 1, .last = (int)dim };
+    *t = (term){ .dim = (int)dim, .last = (int)dim, .by = 1 };
     if (end == text || text[0] < '0' || text[0] > '9' || dim >= rank || (*end && *end != '/' && *end != '%' && *end != ':'))
-        return kn_step_refuse(s, "'%s' is not a dimension below %d, alone or with /N, %%N or :LAST", text, rank), false;
+        return kn_step_refuse(s, "'%s' is not a dimension below %d, alone or with /N, %%N, /N%%N or :LAST", text, rank), false;
     int64_t last;
     if (*end == ':' && !kn_step_int(s, end + 1, dim + 1, rank - 1, &last)) return false;
     if (*end == ':') t->last = (int)last;
-    if (*end == ':') return true;
-    return !*end || kn_step_int(s, end + 1, 2, KILN_MAX_EXTENT, &t->by);
+    if (*end != '/') return *end != '%' || kn_step_int(s, end + 1, 2, KILN_MAX_EXTENT, &t->count);
+    char by[24] = "";
+    size_t n = strcspn(end + 1, "%");
+    if (n < sizeof by) memcpy(by, end + 1, n);
+    if (!kn_step_int(s, by, 2, KILN_MAX_EXTENT, &t->by)) return false;
+    return !end[1 + n] || kn_step_int(s, end + 2 + n, 2, KILN_MAX_EXTENT, &t->count);
 }
 
-/* Each dimension stands there once, or as quotient and remainder of one number. */
+/* Elements along a term's dimensions. */
+static bool extent_of(kn_step *s, const kn_tensor *x, const term *t, int64_t *extent)
+{
+    *extent = x->shape[t->dim];
+    for (int d = t->dim + 1; d <= t->last; d++)
+        if (!kn_mul_fits(*extent, x->shape[d], extent) || *extent > KILN_MAX_EXTENT)
+            return kn_step_refuse(s, "'%s' would have too long a dimension", x->name), false;
+    return true;
+}
+
+/* Every digit of every dimension stands there once. */
 static kiln_status check_terms(kn_step *s, const kn_tensor *x, layout *l)
 {
+    for (int i = 0; i < l->n; i++) {
+        const term *t = &l->t[i];
+        int64_t extent, unit = t->count ? t->by * t->count : t->by;
+        if (!extent_of(s, x, t, &extent)) return KILN_TRACE;
+        if (t->count && (t->by > extent || t->count > extent)) unit = 0;
+        if (!unit || extent % unit)
+            return kn_step_refuse(s, "%lld does not divide the %lld of dimension %d", (long long)(t->count > 1 ? t->count : t->by), (long long)extent,
+                                  t->dim);
+        l->shape[i] = t->count ? t->count : extent / t->by;
+    }
     for (int d = 0; d < x->rank; d++) {
-        int64_t quotient = 0, remainder = 0, whole = 0;
+        int64_t have = 1, all = 1, extent = x->shape[d];
+        int parts = 0, chained = 0;
         for (int i = 0; i < l->n; i++) {
             if (d < l->t[i].dim || d > l->t[i].last) continue;
-            int64_t *to = l->t[i].op == '/' ? &quotient : l->t[i].op == '%' ? &remainder : &whole;
-            if (*to) return kn_step_refuse(s, "dimension %d stands there twice", d);
-            *to = l->t[i].by;
+            parts++;
+            if (!kn_mul_fits(all, l->shape[i], &all) || !extent_of(s, x, &l->t[i], &extent)) return kn_step_refuse(s, "dimension %d stands there twice", d);
         }
-        if (!(whole && !quotient && !remainder) && !(quotient && quotient == remainder && !whole))
+        for (int i = 0; i < l->n && chained < parts;) { /* from the lowest digits on; of one element each is the lowest */
+            bool next = d >= l->t[i].dim && d <= l->t[i].last && l->t[i].by == have && l->shape[i] > 1;
+            if (next) have *= l->shape[i], chained++, i = 0;
+            else i++;
+        }
+        if (all > extent) return kn_step_refuse(s, "dimension %d stands there twice", d);
+        if (!parts || all != extent || have != extent)
             return kn_step_refuse(s, "dimension %d must stand there once, or as %d/N and %d%%N", d, d, d);
-    }
-    for (int i = 0; i < l->n; i++) {
-        int64_t extent = x->shape[l->t[i].dim], by = l->t[i].by;
-        for (int d = l->t[i].dim + 1; d <= l->t[i].last; d++)
-            if (!kn_mul_fits(extent, x->shape[d], &extent) || extent > KILN_MAX_EXTENT)
-                return kn_step_refuse(s, "'%s' would have too long a dimension", x->name);
-        if (extent % by) return kn_step_refuse(s, "%lld does not divide the %lld of dimension %d", (long long)by, (long long)extent, l->t[i].dim);
-        l->shape[i] = l->t[i].op == '/' ? extent / by : l->t[i].op == '%' ? by : extent;
     }
     return KILN_OK;
 }
@@ -58,8 +81,8 @@ static void new_indices(kiln_arena *a, const layout *l, const int64_t *shape, kn
         idx[i] = old[l->t[i].dim];
         for (int d = l->t[i].dim + 1; d <= l->t[i].last; d++)
             idx[i] = kn_bin(a, KN_OP_ADD, kn_bin(a, KN_OP_MUL, idx[i], kn_const_i(a, KN_I64, shape[d])), old[d]);
-        if (!l->t[i].op || l->t[i].op == ':') continue;
-        idx[i] = kn_bin(a, l->t[i].op == '/' ? KN_OP_FLOORDIV : KN_OP_MOD, idx[i], kn_const_i(a, KN_I64, l->t[i].by));
+        if (l->t[i].by > 1) idx[i] = kn_bin(a, KN_OP_FLOORDIV, idx[i], kn_const_i(a, KN_I64, l->t[i].by));
+        if (l->t[i].count) idx[i] = kn_bin(a, KN_OP_MOD, idx[i], kn_const_i(a, KN_I64, l->t[i].count));
     }
 }
 

@@ -96,6 +96,60 @@ static void refuses_what_is_wrong(void **state)
     }
 }
 
+/* GEMM's operands elsewhere and in another order. */
+static const struct { const char *memory, *says; } laid[] = { /* says NULL: it is right */
+    { "b[R,J] = tile[R//2,J,R%2]", NULL },
+    { "a[I,R]=register[ R , I ] ;d[I,J] = lane[J%2*4+I,J//2]; b[R,J] = shared[J*4+R]", NULL },
+    { "a[I,R] = shared[I,(R+I)%4]", NULL }, /* no parts of indices */
+    { "a[I,R] = tile[I,R", "operand a: 1:" },
+    { "c[I,R] = tile[I,R]", "\"c\" is no operand" },
+    { "a[I,R] = til[I,R]", "\"til\" is no scope; there are global" },
+    { "a[I,R] = tile[I,R]; a[I,R] = tile[R,I]", "stands there twice" },
+    { "b[J,R] = tile[J,R]", "index 0 is J on the left, and R in compute" },
+    { "b[R] = tile[R]", "other indices than the 2" },
+    { "b[R,J] = tile[R,K]", "operand b: 1:" },
+    { "b[R,J] = tile[R//2,J]", "no place for R%2 of its index 0" },
+    { "b[R,J] = tile[R//2,J,R]", "R stands there twice" },
+    { "b[R,J] = tile[R,J//2]", "no place for J%2 of its index 1" },
+    { "b[R,J] = tile[R*8+J]", "the factor of R is 8, 4 would be right" },
+    { "b[R,J] = tile[R//3,J,R%3]", "24 places for 16 elements" },
+    { "b[R,J] = tile[(R+J)%4,R//2,R%2]", NULL },
+    { "b[R,J] = tile[(R+J)%4,R//2,J//2]", "stand at the same place" },
+    { "b[R,J] = tile[(R+J)%4,R,J]", "places for 16 elements" },
+    { "b[R,J] = tile[R-1,J]", "operand b: 1:" },
+    { "b[R,J] +=! tile[R,J]", "operand b" },
+    { "b[R,J] = tile[R,J] * 2.0", "the right side is one place" },
+    { "nonsense", "is no operand" },
+};
+
+static void places_are_checked(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < sizeof laid / sizeof *laid; i++) {
+        kiln_arena *a = open_arena();
+        kn_hw_intrin spec = { .name = "x", .compute = GEMM, .dtypes = "d=f32 a=f32 b=f32", .memory = laid[i].memory };
+        const kn_intrin *it = NULL;
+        kiln_diag d = { 0 };
+        kiln_status s = kn_intrin_parse(a, &spec, "/intrinsics/3", &it, &d);
+        if (!laid[i].says && s) fail_msg("%s: %s", laid[i].memory, d.message);
+        if (laid[i].says && (s != KILN_HWSPEC || strcmp(d.pointer, "/intrinsics/3/memory") || !strstr(d.message, laid[i].says) || !d.hint[0]))
+            fail_msg("%s: status %d at %s: %s", laid[i].memory, s, d.pointer, d.message);
+        kiln_arena_close(a);
+    }
+    kiln_arena *a = open_arena();
+    kn_hw_intrin spec = { .name = "x", .compute = GEMM, .dtypes = "d=f32 a=f32 b=f32", .memory = laid[1].memory };
+    const kn_intrin *it = NULL;
+    kiln_diag d = { 0 };
+    assert_int_equal(kn_intrin_parse(a, &spec, "", &it, &d), KILN_OK);
+    assert_int_equal(it->operand[0].scope, KN_SCOPE_LANE);
+    assert_int_equal(it->operand[1].scope, KN_SCOPE_REGISTER);
+    assert_int_equal(it->operand[2].scope, KN_SCOPE_SHARED);
+    assert_int_equal(it->operand[0].ndigits, 3); /* J%2, I, J//2 */
+    assert_int_equal(it->operand[0].digit[2].by, 2);
+    assert_false(it->operand[1].plain);
+    kiln_arena_close(a);
+}
+
 static void names_differ(void **state)
 {
     (void)state;
@@ -115,6 +169,6 @@ static void names_differ(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = { cmocka_unit_test(reads_what_is_right), cmocka_unit_test(refuses_what_is_wrong),
-                                        cmocka_unit_test(names_differ) };
+                                        cmocka_unit_test(places_are_checked), cmocka_unit_test(names_differ) };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -96,11 +96,41 @@ static void put_index(char *out, const char *axes, int keep)
     *out = 0;
 }
 
+/* Places of an operand in any scope and order, indices taken apart where a number divides them, one of two turned by the other. */
+static int put_memory(char *out, const char *name, const char *index, const int *extent)
+{
+    static const char *const scopes[] = {"global", "register", "tile", "shared"};
+    static const char axes[] = "IJLRT";
+    char part[8][24];
+    int n = 0;
+    for (const char *p = index; *p; p++) {
+        if (*p == ',') continue;
+        int e = extent[strchr(axes, *p) - axes], by = e % 2 ? 3 : 2;
+        char before = p > index ? p[-2] : 0;
+        if (before && extent[strchr(axes, before) - axes] == e && rnd(2)) {
+            sprintf(part[n++], "(%c+%c)%%%d", *p, before, e);
+        } else if (n < 4 && e % by == 0 && rnd(3)) {
+            sprintf(part[n++], "%c//%d", *p, by);
+            sprintf(part[n++], "%c%%%d", *p, by);
+        } else {
+            sprintf(part[n++], "%c", *p);
+        }
+    }
+    int at = sprintf(out, "%s[%s] = %s[", name, index, scopes[rnd(4)]);
+    for (int i = n; i > 0; i--) {
+        int k = rnd(i);
+        at += sprintf(out + at, "%s%s", i < n ? "," : "", part[k]);
+        memmove(part[k], part[i - 1], sizeof part[k]);
+    }
+    return at + sprintf(out + at, "]; ");
+}
+
 /* An instruction as a client would write it: up to three loops of results and two of sums, operands with any of them, of any order. */
 static void instruction_json(int y, char *out, size_t cap)
 {
     static const char axes[] = "IJLRT";
-    char a[20], b[20], d[20], where[80] = "", text[200];
+    char a[20], b[20], d[20], where[80] = "", text[200], memory[300] = "";
+    int extent[5] = {0};
     int spatial = rnd(4), sums = rnd(3), both = rnd(8), used = (1 << spatial) - 1, all = used | ((1 << sums) - 1) << 3;
     bool unary = !rnd(6);
     if (!all) all = used = 1, spatial = 1;
@@ -109,13 +139,17 @@ static void instruction_json(int y, char *out, size_t cap)
     if (unary) ka = all;
     put_index(a, axes, ka), put_index(b, axes, kb), put_index(d, axes, used);
     for (int i = 0, n = 0; i < 5; i++)
-        if (all >> i & 1) n += sprintf(where + n, "%s%c in %d", n ? ", " : "", axes[i], 1 + rnd(rnd(4) ? 5 : 9));
+        if (all >> i & 1) n += sprintf(where + n, "%s%c in %d", n ? ", " : "", axes[i], extent[i] = 1 + rnd(rnd(4) ? 5 : 9));
     bool ca = strcmp(types[y].a, types[y].d), cb = strcmp(types[y].b, types[y].d);
     int n = sprintf(text, "d[%s] +=! %sa[%s]%s%s%s", d, ca ? "cast(" : "", a, ca ? "," : "", ca ? types[y].d : "", ca ? ")" : "");
     if (!unary) n += sprintf(text + n, " * %sb[%s]%s%s%s", cb ? "cast(" : "", b, cb ? "," : "", cb ? types[y].d : "", cb ? ")" : "");
     sprintf(text + n, " where %s", where);
-    snprintf(out, cap, "{\"name\": \"any\", \"compute\": \"%s\", \"dtypes\": \"d=%s a=%s%s%s\"}", text, types[y].d, types[y].a, unary ? "" : " b=",
-             unary ? "" : types[y].b);
+    n = 0;
+    if (rnd(2)) n += put_memory(memory + n, "d", d, extent);
+    if (rnd(2)) n += put_memory(memory + n, "a", a, extent);
+    if (rnd(2) && !unary) put_memory(memory + n, "b", b, extent);
+    snprintf(out, cap, "{\"name\": \"any\", \"compute\": \"%s\", \"dtypes\": \"d=%s a=%s%s%s\"%s%s%s}", text, types[y].d, types[y].a,
+             unary ? "" : " b=", unary ? "" : types[y].b, *memory ? ", \"memory\": \"" : "", memory, *memory ? "\"" : "");
 }
 
 /* The device of tests/data/units.json with this instruction alone. */
@@ -191,7 +225,7 @@ static void any_instruction_computes(void **state)
     int most = count ? atoi(count) : 20, mapped = 0;
     for (int i = 0; i < most; i++) {
         kiln_arena *a = kiln_arena_open(&(kiln_host){.mem = mem});
-        char instruction[500], text[500];
+        char instruction[800], text[500];
         state_of_random = ((uint64_t)(seed ? atoi(seed) : 1) << 32) + (uint64_t)i * 2654435761u;
         rnd(2);
         int y = rnd(TYPES);
@@ -225,7 +259,9 @@ static void shipped_instructions_compute(void **state)
             if (it->noperands != 3 || spec->significand_bits) continue; /* fewer bits than f32 are for products in parts */
             if (it->points > SMALL && !full) continue;
             const kinds y = {kn_dtype_text(it->operand[1].dtype), kn_dtype_text(it->operand[2].dtype), kn_dtype_text(it->operand[0].dtype)};
-            const char *json = kn_format(a, "{\"name\": \"%s\", \"compute\": \"%s\", \"dtypes\": \"%s\"}", spec->name, spec->compute, spec->dtypes);
+            const char *memory = spec->memory ? kn_format(a, ", \"memory\": \"%s\"", spec->memory) : "";
+            const char *json = kn_format(a, "{\"name\": \"%s\", \"compute\": \"%s\", \"dtypes\": \"%s\"%s}", spec->name, spec->compute, spec->dtypes,
+                                         memory);
             int n = 0;
             for (int f = 0; f < (!n || (full && it->points <= SMALL) ? 5 : it->points > TINY ? 1 : 3); f++) {
                 char text[500];
@@ -241,8 +277,61 @@ static void shipped_instructions_compute(void **state)
     assert_int_equal(ran, seen);
 }
 
+/* The loop program of a product through an instruction that has its operands so. */
+static const char *program_with(kiln_arena *a, const char *memory)
+{
+    static const char text[] = "in a: u8[8,12], b: i8[12,9]; y[M,N] +=! cast(a[M,K],i32) * cast(b[K,N],i32)", map[] = "map y any I=N;R=K";
+    const char *json = kn_format(a, "{\"name\": \"any\", \"compute\": \"d[I] +=! cast(a[R],i32) * cast(b[I,R],i32) where I in 4, R in 4\", "
+                                 "\"dtypes\": \"d=i32 a=u8 b=i8\"%s%s%s}", *memory ? ", \"memory\": \"" : "", memory, *memory ? "\"" : "");
+    kn_hw *hw = device_with(a, json);
+    bench b = {.hw = hw, .about = json};
+    kiln_diag d = {0};
+    kn_tree *t;
+    kn_lprog *l;
+    kn_buf out;
+    assert_int_equal(kn_parse(a, (kiln_bytes){text, sizeof text - 1}, (kiln_bytes){0}, &b.p, &d), KILN_OK);
+    arrays(a, b.p, b.want);
+    assert_int_equal(kn_ref_all(a, b.p, b.want, &d), KILN_OK);
+    compute(&b, map);
+    assert_int_equal(kn_trace_apply(a, b.p, hw, (kiln_bytes){map, sizeof map - 1}, &t, &d), KILN_OK);
+    assert_int_equal(kn_lower(a, t, hw, &l, &d), KILN_OK);
+    kn_buf_init(&out, a);
+    kn_lprog_print(&out, l);
+    return kn_buf_take(&out).p;
+}
+
+/* What a hwspec says of an operand's place and scope is what is emitted, and right: another layout of b, a copy of a for every call, results in
+ * memory between the calls. */
+static void memory_is_what_is_emitted(void **state)
+{
+    (void)state;
+    static const char *const memory[] = {"", "b[I,R] = global[R,I]", "b[I,R] = global[I%2,R,I//2]", "a[R] = shared[R]", "d[I] = tile[I]"};
+    enum { N = sizeof memory / sizeof *memory };
+    kiln_arena *a = kiln_arena_open(&(kiln_host){.mem = mem});
+    const char *text[N];
+    for (int i = 0; i < N; i++) {
+        text[i] = program_with(a, memory[i]);
+        for (int k = 0; k < i; k++) assert_string_not_equal(text[i], text[k]);
+    }
+    assert_string_equal(text[0], program_with(a, "d[I] = register[I]; b[I,R] = global[I*4+R]"));
+    kn_hw *cpu = device(a, "x86-64-vnni"), *gpu = device(a, "nvidia-a100");
+    kn_hw_intrin dot = *kn_intrin_find(cpu, "vpdpbusd")->spec, mma = *kn_intrin_find(gpu, "mma_f16")->spec;
+    kiln_diag d = {0};
+    assert_non_null(kn_native_of(&dot));
+    assert_non_null(kn_warp_of(&mma));
+    dot.memory = "b[I,R] = global[R,I]";
+    mma.memory = "b[R,J] = lane[J*4+R//4,R%4]";
+    assert_int_equal(kn_intrin_parse(a, &dot, "", &dot.parsed, &d), KILN_OK);
+    assert_int_equal(kn_intrin_parse(a, &mma, "", &mma.parsed, &d), KILN_OK);
+    assert_null(kn_native_of(&dot)); /* it is another instruction: emulated */
+    assert_null(kn_warp_of(&mma));
+    kiln_arena_close(a);
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = { cmocka_unit_test(shipped_instructions_compute), cmocka_unit_test(any_instruction_computes) };
+    const struct CMUnitTest tests[] = { cmocka_unit_test(memory_is_what_is_emitted),
+                                        cmocka_unit_test(shipped_instructions_compute),
+                                        cmocka_unit_test(any_instruction_computes) };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
