@@ -51,7 +51,8 @@ static void put_operands(kn_buf *b, const kn_maps *m, const kn_map_plan *p)
         const kn_map_layout *y = &p->operand[o];
         const kn_intrin_operand *h = &m->it->operand[kn_intrin_operand_of(m->it, m->op[o].hard)];
         kn_putf(b, "%s{\"operand\":\"%s\",\"tensor\":\"%s\",\"scope\":\"%s\",\"packed\":%s,\"elems\":%lld,\"base\":%lld", o ? "," : "",
-                m->hard->tensors[m->op[o].hard].name, m->soft->tensors[m->op[o].soft].name, kn_intrin_scope_text(h->scope), y->direct ? "false" : "true", (long long)y->elems,
+                m->hard->tensors[m->op[o].hard].name, m->soft->tensors[m->op[o].soft].name,
+                kn_intrin_scope_text(h->scope), y->direct ? "false" : "true", (long long)y->elems,
                 (long long)y->base);
         put_strides(b, "loops", y->loop, m->stmt);
         put_strides(b, "tiles", y->tile, m->intrin);

@@ -1,5 +1,6 @@
-/* transform_layout T TERM ...: the temporary T gets another layout; TERM names a dimension of the old one: 1, or 1/16 and 1%16 for its
- * quotient and remainder, 1/16%4 for the remainder of its quotient, or 1:3 for dimensions 1 to 3 as one. Writers and readers of T follow (TensorIR's transform_layout of a buffer). */
+/* transform_layout T TERM ...: the temporary T gets another layout; TERM names a dimension of the old one: 1, or 1/16 and 1%16 for its quotient
+ * and remainder, 1/16%4 for the remainder of its quotient, or 1:3 for dimensions 1 to 3 as one. Writers and readers of T follow (TensorIR's
+ * transform_layout of a buffer). */
 #include "schedule/sched.h"
 #include <stdlib.h>
 #include <string.h>
@@ -61,7 +62,8 @@ static kiln_status check_terms(kn_step *s, const kn_tensor *x, layout *l)
         for (int i = 0; i < l->n; i++) {
             if (d < l->t[i].dim || d > l->t[i].last) continue;
             parts++;
-            if (!kn_mul_fits(all, l->shape[i], &all) || !extent_of(s, x, &l->t[i], &extent)) return kn_step_refuse(s, "dimension %d stands there twice", d);
+            if (!kn_mul_fits(all, l->shape[i], &all) || !extent_of(s, x, &l->t[i], &extent))
+                return kn_step_refuse(s, "dimension %d stands there twice", d);
         }
         for (int i = 0; i < l->n && chained < parts;) { /* from the lowest digits on; of one element each is the lowest */
             bool next = d >= l->t[i].dim && d <= l->t[i].last && l->t[i].by == have && l->shape[i] > 1;
