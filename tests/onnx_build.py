@@ -14,7 +14,7 @@ def value(name, dtype, shape=None):
 
 
 def attribute(name, x):
-    """AttributeProto of an integer, a float, a text, a list of integers or the bytes of a graph."""
+    """AttributeProto of an integer, a float, a text, a list of integers or floats or the bytes of a graph."""
     head = field(1, name.encode())
     if isinstance(x, int):
         return head + number(3, x & (1 << 64) - 1) + number(20, 2)
@@ -24,6 +24,8 @@ def attribute(name, x):
         return head + field(4, x.encode()) + number(20, 3)
     if isinstance(x, bytes):
         return head + field(6, x) + number(20, 5)
+    if x and isinstance(x[0], float):
+        return head + field(7, struct.pack(f"<{len(x)}f", *x)) + number(20, 6)
     return head + b"".join(number(8, i & (1 << 64) - 1) for i in x) + number(20, 7)
 
 

@@ -1,4 +1,4 @@
-/* Rules of operators that move elements: joining, cutting, padding, broadcasting, resizing. */
+/* Rules of operators that move elements: joining, cutting, padding, broadcasting, resizing, choosing. */
 #include "graph/settle.h"
 #include <math.h>
 #include <string.h>
@@ -201,3 +201,23 @@ kiln_status kn_rule_onehot(kn_raw *r)
     int in[2] = {r->in[0], r->in[2]};
     return kn_raw_out(r, 0, kn_emit(r->s, "OneHot", 2, in, 2, attrs));
 }
+
+/* Values and places; k is an input from opset 10 on. */
+kiln_status kn_rule_topk(kn_raw *r)
+{
+    const int64_t *list;
+    int n;
+    if (!kn_raw_in(r, 0)) return kn_raw_bad(r, KILN_REQUEST, "an input is right");
+    kiln_status s = kn_raw_ints(r, 1, "k", &list, &n);
+    if (s != KILN_OK) return s;
+    if (n != 1) return kn_raw_bad(r, KILN_REQUEST, "\"k\" must be one number");
+    kn_gattr attrs[3] = {kn_gattr_int("k", list[0]), kn_gattr_int("axis", kn_raw_int(r, "axis", -1)),
+                         kn_gattr_int("largest", kn_raw_int(r, "largest", 1))};
+    int places = kn_emit(r->s, "TopKIndices", 1, r->in, 3, attrs), in[2] = {r->in[0], places};
+    if (places < 0) return r->s->d->status;
+    s = kn_raw_wants(r, 0) ? kn_raw_out(r, 0, kn_emit(r->s, "GatherElements", 2, in, 1, &attrs[1])) : KILN_OK;
+    return s == KILN_OK && kn_raw_wants(r, 1) ? kn_raw_out(r, 1, places) : s;
+}
+
+/* The older name of ScatterElements. */
+kiln_status kn_rule_scatter(kn_raw *r) { return kn_raw_plain(r, "ScatterElements", 0, NULL); }

@@ -16,23 +16,31 @@ kiln_status kn_rule_quantizelinear(kn_raw *r)
     return kn_raw_out(r, 0, kn_emit(r->s, r->n->op, r->nin, r->in, n, attrs));
 }
 
-kiln_status kn_rule_dynamicquantizelinear(kn_raw *r)
+bool kn_emit_quantized(kn_settle *s, int x, int out[3])
 {
-    kn_settle *s = r->s;
-    if (!kn_raw_in(r, 0)) return kn_raw_bad(r, KILN_REQUEST, "input 0 is mandatory");
     kn_gattr flat = kn_gattr_int("keepdims", 0), bounds[] = {kn_gattr_float("min", 0), kn_gattr_float("max", 255)};
-    int zero = kn_emit_scalar_like(s, r->in[0], 0), top = kn_emit(s, "ReduceMax", 1, r->in, 1, &flat),
-        low = kn_emit(s, "ReduceMin", 1, r->in, 1, &flat);
+    int zero = kn_emit_scalar_like(s, x, 0), top = kn_emit(s, "ReduceMax", 1, &x, 1, &flat), low = kn_emit(s, "ReduceMin", 1, &x, 1, &flat);
     top = kn_emit2(s, "Max", top, zero);
     low = kn_emit2(s, "Min", low, zero);
-    int scale = kn_emit2(s, "Div", kn_emit2(s, "Sub", top, low), kn_emit_scalar_like(s, r->in[0], 255));
+    int scale = kn_emit2(s, "Div", kn_emit2(s, "Sub", top, low), kn_emit_scalar_like(s, x, 255));
     int point = kn_emit1(s, "Round", kn_emit2(s, "Div", kn_emit1(s, "Neg", low), scale));
     point = point < 0 ? -1 : kn_emit_cast(s, kn_emit(s, "Clip", 1, &point, 2, bounds), KN_U8);
-    int in[3] = {r->in[0], scale, point};
-    if (scale < 0 || point < 0) return s->d->status;
-    kiln_status status = kn_raw_out(r, 1, scale);
-    if (status == KILN_OK) status = kn_raw_out(r, 2, point);
-    return status == KILN_OK ? kn_raw_out(r, 0, kn_emit(s, "QuantizeLinear", 3, in, 0, NULL)) : status;
+    int in[3] = {x, scale, point};
+    out[1] = scale, out[2] = point;
+    out[0] = scale < 0 || point < 0 ? -1 : kn_emit(s, "QuantizeLinear", 3, in, 0, NULL);
+    return out[0] >= 0;
+}
+
+kiln_status kn_rule_dynamicquantizelinear(kn_raw *r)
+{
+    int out[3];
+    if (!kn_raw_in(r, 0)) return kn_raw_bad(r, KILN_REQUEST, "input 0 is mandatory");
+    if (!kn_emit_quantized(r->s, r->in[0], out)) return r->s->d->status;
+    for (int i = 2; i > 0; i--) {
+        kiln_status s = kn_raw_out(r, i, out[i]);
+        if (s != KILN_OK) return s;
+    }
+    return kn_raw_out(r, 0, out[0]);
 }
 
 /* x (i32) times scales, to bytes. */

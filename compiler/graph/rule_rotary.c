@@ -68,3 +68,33 @@ kiln_status kn_rule_rotaryembedding(kn_raw *r)
     int y = rotated(r->s, v, dim, kn_raw_int(r, "interleaved", 0) != 0, cos, sin);
     return kn_raw_out(r, 0, y < 0 ? -1 : flat ? kn_emit_reshape(r->s, y, 3, shape) : kn_emit_transpose(r->s, y, swap));
 }
+
+/* com.microsoft's: (input, position ids, cos, sin), where one id is the position of the first step. */
+kiln_status kn_rule_ms_rotaryembedding(kn_raw *r)
+{
+    for (int i = 0; i < 4; i++)
+        if (!kn_raw_in(r, i)) return kn_raw_bad(r, KILN_REQUEST, "input %d is mandatory", i);
+    const kn_value *x = kn_raw_in(r, 0), *cos = kn_raw_in(r, 2);
+    if (kn_raw_float(r, "scale", 1) != 1 || kn_raw_int(r, "is_packed_batching", 0))
+        return kn_raw_bad(r, KILN_UNSUPPORTED, "\"scale\" 1 and batches that are not packed are right");
+    if ((x->rank != 3 && x->rank != 4) || cos->rank != 2) return kn_raw_bad(r, KILN_SHAPE, "an input of rank 3 or 4 and caches of rank 2 are right");
+    int64_t steps = x->shape[x->rank - 2], shape[2] = {x->shape[0], steps}, dim = kn_raw_int(r, "rotary_embedding_dim", 0);
+    int64_t heads = kn_raw_int(r, "num_heads", 0), *places = kn_array(r->s->a, int64_t, steps + 1);
+    if (x->rank == 3 && !heads && !dim && cos->shape[1]) heads = x->shape[2] / (2 * cos->shape[1]); /* a head is as long as its angles say */
+    int at = kn_emit_cast(r->s, r->in[1], KN_I64);
+    if (at >= 0 && kn_value_elems(kn_raw_in(r, 1)) == 1) {
+        for (int64_t i = 0; places && i < steps; i++) places[i] = i;
+        int row = kn_emit_constant(r->s, KN_I64, 1, &steps, places, (size_t)steps * 8, false);
+        kn_gattr to = kn_gattr_ints(r->s->a, "shape", 2, shape);
+        at = row < 0 ? -1 : kn_emit2(r->s, "Add", row, kn_emit_reshape(r->s, at, 0, NULL));
+        at = at < 0 ? -1 : kn_emit(r->s, "Expand", 1, &at, 1, &to);
+    }
+    if (at < 0) return r->s->d->status;
+    kn_gattr attrs[] = {kn_gattr_int("num_heads", heads), kn_gattr_int("rotary_embedding_dim", dim),
+                        kn_gattr_int("interleaved", kn_raw_int(r, "interleaved", 0))};
+    kn_node n = *r->n;
+    kn_raw plain = *r;
+    n.attrs = attrs, n.nattrs = 3;
+    plain.n = &n, plain.nin = 4, plain.in = (int[]){r->in[0], r->in[2], r->in[3], at};
+    return kn_rule_rotaryembedding(&plain);
+}

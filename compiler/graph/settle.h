@@ -51,6 +51,8 @@ int kn_emit_constant(kn_settle *s, enum kn_dtype t, int rank, const int64_t *sha
 int kn_emit_ints(kn_settle *s, int n, const int64_t *list); /* i64[n] */
 int kn_emit_fill(kn_settle *s, enum kn_dtype t, int rank, const int64_t *shape, double x);
 int kn_emit_scalar_like(kn_settle *s, int x, double value); /* a scalar of x's dtype */
+/* x in u8 with the scale and zero point that its least and largest element give, as DynamicQuantizeLinear's outputs; false: refused. */
+bool kn_emit_quantized(kn_settle *s, int x, int out[3]);
 
 kn_gattr kn_gattr_int(const char *name, int64_t i);
 kn_gattr kn_gattr_float(const char *name, double f);
