@@ -23,7 +23,7 @@ BIN = $(if $(SAN),$(O)/bin,$(B))
 TESTS = $(patsubst tests/unit/%.c,$(BIN)/tests/%,$(wildcard tests/unit/test_*.c))
 
 # A golden tool NAME is tests/golden/NAME.c with the tables of operators: one more name here.
-GOLDEN_TOOLS = $(addprefix $(BIN)/,roller-golden gpu-model gpu-sweep amos-golden amos-rank replay tensor-units)
+GOLDEN_TOOLS = $(addprefix $(BIN)/,roller-golden gpu-model gpu-sweep gpu-assemble amos-golden amos-rank replay tensor-units)
 
 CLIENT_SO = $(BIN)/libkiln-client.so
 CLIENT_OBJ = $(call obj,$(wildcard api/client/*.c) api/cli/pool_posix.c)
@@ -127,6 +127,9 @@ gpu-model: $(BIN)/gpu-model ## predicted times against the published ones [CSV=F
 
 gpu-sweep: $(BIN)/gpu-sweep ## every operator and family through the assembler and the emulator [CSV=FILE ARGS=-s]
 	@$(BIN)/gpu-sweep $(ARGS) "$(CSV)"
+
+bench-nvrtc: $(BIN)/gpu-assemble ## how long NVRTC takes for constructed products, beside a fixed kernel [ROUNDS=5]
+	@$(BIN)/gpu-assemble -n $(or $(ROUNDS),5)
 
 COUNTS ?= tests/data/amos_mapping_counts.csv
 MAPPINGS ?= tests/data/amos_a100_conv2d_mappings.csv
