@@ -1,6 +1,7 @@
 /* Prints the kernel manifest as JSON: flat, every number with its unit in its name. */
 #include "manifest.h"
 #include "launcher.h"
+#include <stdio.h>
 
 /* GPU kernels may load 16 bytes at once; device allocations are aligned to more than that. */
 static void put_args(kn_buf *b, const kn_program *p, const kn_hw *hw, const kiln_kernel *k, bool outputs)
@@ -52,6 +53,40 @@ static void put_numbers(kn_buf *b, const char *name, const int64_t *x, int n)
     kn_put(b, "]");
 }
 
+/* The product of extents `from` to `to` - 1 of a tensor's shape, times `bytes` where they are no 0, as text. */
+static void put_product(kn_buf *b, const char *name, int from, int to, int bytes)
+{
+    for (int i = from; i < to; i++) kn_putf(b, "%s%s.shape[%d]", i > from ? "*" : "", name, i);
+    if (bytes) kn_putf(b, "%s%d", to > from ? "*" : "", bytes);
+    else if (to <= from) kn_put(b, "1");
+}
+
+/* A map's dims and strides as products of the tensor's shape: a dimension that steps by `stride` bytes is made of the axes before those that `stride`
+ * passes over. Tensors that only the kernel has are told in numbers alone. */
+static void put_formulas(kn_buf *b, const kn_program *p, int slot, const kiln_tensor_map *m)
+{
+    if (slot >= p->ninputs + p->noutputs) return;
+    const kn_tensor *t = &p->tensors[slot];
+    int from[5], to[5], bytes = kn_dtype_bytes(t->dtype);
+    for (int d = 0; d < m->rank; d++) {
+        int64_t stride = d ? m->strides[d - 1] : bytes, passed = bytes, n = 1;
+        for (to[d] = t->rank; to[d] > 0 && passed < stride; to[d]--) passed *= t->shape[to[d] - 1];
+        for (from[d] = to[d]; from[d] > 0 && n < m->dims[d]; from[d]--) n *= t->shape[from[d] - 1];
+        if (passed != stride || n != m->dims[d]) return; /* bytes as elements of a wider kind, or padding: numbers */
+    }
+    char name[16];
+    snprintf(name, sizeof name, slot < p->ninputs ? "in%d" : "out%d", slot < p->ninputs ? slot : slot - p->ninputs);
+    for (int strides = 0; strides < 2; strides++) {
+        kn_putf(b, ",\"%s\":[", strides ? "strides_formula" : "dims_formula");
+        for (int d = strides; d < m->rank; d++) {
+            kn_put(b, d > strides ? ",\"" : "\"");
+            put_product(b, name, strides ? to[d] : from[d], strides ? t->rank : to[d], strides ? bytes : 0);
+            kn_put(b, "\"");
+        }
+        kn_put(b, "]");
+    }
+}
+
 /* An argument: a tensor's pointer by its name, or a tensor map over one, whose address is known at run time only. */
 static void put_arg(kn_buf *b, const kn_program *p, const kiln_kernel *k, const kiln_launch *l, int j)
 {
@@ -67,6 +102,7 @@ static void put_arg(kn_buf *b, const kn_program *p, const kiln_kernel *k, const 
     kn_putf(b, ",\"dtype\":\"%s\"", m->dtype);
     put_numbers(b, "dims", m->dims, m->rank);
     put_numbers(b, "strides_bytes", m->strides, m->rank - 1);
+    put_formulas(b, p, l->args[j], m);
     put_numbers(b, "box", box, m->rank);
     for (int i = 0; i < m->rank; i++) box[i] = m->pixels && (i == 1 || i == 2) ? m->steps[i - 1] : 1;
     put_numbers(b, "element_strides", box, m->rank);
