@@ -58,6 +58,7 @@ static kiln_status plan_stages(kn_plans *plans, const kn_tree *t, kiln_diag *d)
         if (planned >> i & 1) continue;
         const kn_hw *hw = plans[i].hw;
         uint32_t set = (hw->gpu ? kn_gpu_rows : kn_cpu_rows)(plans[i].a, t, hw, i, &plans[i]);
+        if (!set && !hw->gpu) set = kn_cpu_window(plans[i].a, t, hw, i, &plans[i]);
         kiln_status s = !set ? plan_stage(i, &plans[i], d) : hw->gpu ? plan_apart(plans, set, i, d) : KILN_OK;
         if (s) return s;
         for (int k = 0; k < i && !set && !plans[i].hw->gpu; k++)

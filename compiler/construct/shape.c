@@ -108,6 +108,24 @@ static bool epilogue_one(shaper *s)
     return false;
 }
 
+/* The statement makes the rows of a window, or reads them at one of these axes alone, whose loop it is to share with what makes them. */
+static bool holds_rows(const shaper *s, const kn_stmt *st, int x, int y)
+{
+    const kn_program *p = s->t->program;
+    const kn_expr *loads[1];
+    if (st->red == KN_RED_NONE) return false;
+    if (is_plane(s, p->tensors[st->out].name)) return true;
+    if (kn_loads(st->body, loads, 1) != 1 || !is_plane(s, p->tensors[loads[0]->u.tensor].name)) return false;
+    for (int i = 0; i < p->nstmts; i++) {
+        if (p->stmts[i]->out != loads[0]->u.tensor || p->stmts[i]->red == KN_RED_NONE) continue;
+        for (int d = 0; d < loads[0]->nargs; d++) {
+            bool last = d == loads[0]->nargs - 1, alone = loads[0]->args[d]->op == KN_OP_AXIS;
+            if (alone && (loads[0]->args[d]->u.axis == x || (loads[0]->args[d]->u.axis == y && !last))) return true;
+        }
+    }
+    return false;
+}
+
 static bool fuse_pair(shaper *s, const kn_stage *g)
 {
     kn_site v;
@@ -117,7 +135,7 @@ static bool fuse_pair(shaper *s, const kn_stage *g)
     if (st->scatter || kn_loads(st->body, loads, 1) > KN_SITE_LOADS) return false;
     for (int x = 0; x + 1 < st->naxes; x++) {
         int y = x + 1;
-        if (st->axes[x].reduce != st->axes[y].reduce) continue;
+        if (st->axes[x].reduce != st->axes[y].reduce || holds_rows(s, st, x, y)) continue;
         bool fits = kn_site_continues(&v.store, x, y, st->axes[y].extent);
         for (int i = 0; i < v.nloads && fits; i++) fits = kn_site_continues(&v.load[i], x, y, st->axes[y].extent);
         if (!fits) continue;
@@ -362,6 +380,54 @@ static bool pad_one(shaper *s, const kn_stage *g)
     return false;
 }
 
+/* Instructions for one term of a reduction on vectors: a maximum that keeps what is not a number takes three. */
+static int term_cost(const kn_stmt *st) { return st->red == KN_RED_MAX || st->red == KN_RED_MIN ? 3 : 1; }
+
+/* How many times as many terms are combined when every place of a window combines all of them, as when its rows are combined for all places that
+ * share them; a term along lanes that lie apart is picked from two vectors. */
+static double saved_by(const kn_site *v, const kn_expr *read, int axis)
+{
+    enum { PICKED = 2, KEPT = 2 };
+    double r = (double)v->s->axes[axis].extent, s = (double)v->reduce_extent / r, step = 1, term = term_cost(v->s), picked = 0;
+    for (int d = 0; d < read->nargs; d++) {
+        kn_affine f;
+        uint32_t in = kn_axes_in(read->args[d]);
+        if ((in >> axis & 1) || !(in >> v->s->nspatial) || !kn_affine_of(read->args[d], &f)) continue;
+        for (int i = 0; i < v->s->nspatial; i++) {
+            double places = (double)v->s->axes[i].extent;
+            if (!(in >> i & 1)) continue;
+            step *= ((places - 1) * (double)f.coef[i] + s) / places; /* columns a place */
+            if (i == v->n && f.coef[i] > 1) picked = PICKED;
+        }
+    }
+    return r * s * (term + picked) / (r * term * step + KEPT * step + s * (term + picked));
+}
+
+/* A window of one tensor's elements over several dimensions: its rows are combined first, for all places that share them. */
+static bool separate_one(shaper *s, int stage)
+{
+    enum { WORTH = 5, OF = 4 };
+    kn_site v;
+    kn_site_of(s->a, s->t, s->t->stages[stage], s->hw, &v);
+    const kn_expr *loads[2];
+    if (s->hw->gpu || v.s->scatter || v.s->naxes < v.s->nspatial + 2 || kn_loads(v.s->body, loads, 2) != 1) return false;
+    kn_tree *before = s->t;
+    kiln_bytes text = s->text;
+    const char *rows = kn_format(s->a, "rows%d", s->nplanes);
+    for (int a = v.s->nspatial; a < v.s->naxes && rows && s->nplanes < KILN_MAX_STMTS; a++) {
+        if (v.s->axes[a].extent < 2 || v.reduce_extent == v.s->axes[a].extent) continue;
+        if (saved_by(&v, loads[0], a) * OF < WORTH) continue;
+        if (!try_step(s, kn_format(s->a, "separate %s %s %s", v.name, v.s->axes[a].name, rows))) continue;
+        if (kn_cpu_window_fits(s->a, s->t, s->hw, stage + 1)) {
+            s->plane[s->nplanes++] = rows;
+            return true;
+        }
+        s->t = before;
+        s->text = text;
+    }
+    return false;
+}
+
 /* Outer axes that several statements have are fused in all of them. */
 static bool fuse_jointly(shaper *s)
 {
@@ -388,7 +454,10 @@ kiln_status kn_shape(kiln_arena *a, const kn_program *p, const kn_hw *hw, kiln_b
         else if (dot) flatten_one(&s, g);
         else if (!kn_site_scheduled(s.t, g) && map_one(&s, k)) k += s.t->nstages - before;
         else if (!kn_site_scheduled(s.t, g) && widen_one(&s, g)) k--; /* its statement is one further on */
-        else if (!kn_site_scheduled(s.t, g) && !flatten_one(&s, g) && pad_one(&s, g)) k++;
+        else if (!kn_site_scheduled(s.t, g) && !flatten_one(&s, g)) {
+            k += pad_one(&s, g);
+            k += separate_one(&s, k);
+        }
     }
     while (inline_one(&s, true)) {}
     for (int k = 0; k < s.t->nstages; k++)

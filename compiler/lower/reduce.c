@@ -71,9 +71,20 @@ static void accumulate_tail(kn_tile *x, kn_env *v, kn_expr *in, kn_expr *at, kn_
     kn_lw_store(w, x->acc, at, combine(x, old, last));
 }
 
+/* No loop is left around the terms of the tile, and each accumulator has a bit. */
+bool kn_tile_written_out(const kn_tile *x)
+{
+    const kn_sg *sg = x->sg;
+    bool all = !x->w->hw->gpu && !sg->rolled && x->nparts <= 64;
+    for (int i = sg->tile; i < sg->g->nloops; i++)
+        if (kn_tile_has(sg, i) && kn_tile_reduces(sg, i)) all = all && (kn_is_register(sg->g->loops[i].kind) || sg->g->loops[i].extent == 1);
+    return all;
+}
+
 static void accumulate(kn_tile *x, int64_t part)
 {
     kn_lw *w = x->w;
+    bool first = x->written_out && !(x->begun >> part & 1);
     kn_memo *memo = kn_memo_open(w, x->sg, x->ncombo);
     for (int64_t c = 0; c < x->ncombo && !w->status; c++) {
         kn_tile_set(x, c);
@@ -100,13 +111,15 @@ static void accumulate(kn_tile *x, int64_t part)
             w->tail = &cond->body;
         }
         kn_expr *term = kn_tile_cast(w, kn_env_vector(&v, x->sg->s->body), x->acc_type);
-        kn_lw_store(w, x->acc, at, combine(x, old, kn_lw_splat(w, term, x->lanes)));
+        term = kn_lw_splat(w, term, x->lanes);
+        kn_lw_store(w, x->acc, at, first && !in ? term : combine(x, old, term));
         if (cond && lane >= 0 && kn_lw_uses(in, lane) && !(w->hw->gpu && kn_tile_whole_vectors(x))) {
             w->tail = &cond->other;
             accumulate_tail(x, &v, in, at, old);
         }
         if (cond) w->tail = after;
     }
+    if (x->written_out) x->begun |= UINT64_C(1) << part;
 }
 
 void kn_tile_nest(kn_tile *x, int i, int64_t part)

@@ -12,6 +12,8 @@ typedef struct kn_tile {
     int64_t ncombo, nparts;   /* spatial register elements; accumulators of each (rfactor) */
     int acc;                  /* REGISTER buffer, -1 when nothing is reduced */
     enum kn_dtype acc_type;
+    bool written_out;         /* every term has its own statement: the first one of an accumulator begins it */
+    uint64_t begun;           /* accumulators of each element that have one */
     int part;                 /* SCRATCH partial sums, -1 */
     kn_expr *first, *last;    /* of the outer reduce loops */
     int spill;                /* SCRATCH copy of the tile for guarded stores, -1 */
@@ -39,6 +41,7 @@ kn_env kn_tile_env(kn_tile *x);
 kn_expr *kn_tile_cast(kn_lw *w, kn_expr *e, enum kn_dtype t);
 
 /* reduce.c */
+bool kn_tile_written_out(const kn_tile *x);
 enum kn_op kn_tile_combine_op(enum kn_reduce r);
 kn_expr *kn_tile_identity(kn_lw *w, enum kn_reduce r, enum kn_dtype t);
 void kn_tile_nest(kn_tile *x, int i, int64_t part); /* the tile's reduce loops from loop i inward, accumulating into part `part` */

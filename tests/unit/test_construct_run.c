@@ -31,6 +31,9 @@ static const struct { const char *text, *inputs; } programs[] = {
     {"y[I] +=! x[I,J]", "x=f32:7x101"},
     {"y[J] +=! x[I,J]", "x=f32:23x41"},
     {"y[] +=! x[I,J]", "x=f32:13x17"},
+    {"y[N,C,P,Q] >=! pad(x,-1e30)[N,C,P+R-2,Q+S-2] where P in 9, Q in 13, R in 5, S in 5", "x=f32:1x6x9x13"},
+    {"y[N,P,Q,C] >=! pad(x,-1e30)[N,P*2+R-2,Q*2+S-2,C] where P in 6, Q in 7, R in 5, S in 5", "x=f32:2x11x13x21"},
+    {"t[N,C,P,Q] +=! x[N,C,P*3+R,Q*3+S] where P in 5, Q in 7, R in 7, S in 7; y[N,C,P,Q] = t[N,C,P,Q]/49.0", "x=f32:1x5x19x25"},
     {"y[I] >=! x[I,J]", "x=f32:3x5"},
     {"m[I] >=! x[I,J]; e[I,J] = exp(x[I,J]-m[I]); s[I] +=! e[I,J]; y[I,J] = e[I,J]/s[I]", "x=f32:6x50"},
     {"u[N] +=! x[N,C]; t[N] +=! (x[N,C]-u[N]/extent(C))*(x[N,C]-u[N]/extent(C)); "

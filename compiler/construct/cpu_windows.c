@@ -1,0 +1,257 @@
+/* Windows in two steps: the rows of a window are combined first, for all of its places that share them, then the columns of what came of that.
+ * Which statements are such a pair follows from how they read each other; both go, with a padded copy that the first one reads, under the loops
+ * over what they share, so that the rows stay in L1 or L2 (Chimera, HPCA'23: the tile of every stage of a chain in a cache at once). */
+#include "construct/cpu.h"
+#include "construct/rows.h"
+
+enum { ACCUMULATORS = 8, TASKS = 32, COPIES = 16 };
+
+/* y reads rows reads copy (-1: none). */
+typedef struct windows {
+    kiln_arena *a;
+    const kn_tree *t;
+    const kn_hw *hw;
+    int stage[3];
+    kn_site site[3];
+    int of[3][KILN_MAX_AXES];       /* axis x of y in each of them */
+    uint32_t shared;                /* axes of y whose loops are everybody's */
+    int64_t grain[KILN_MAX_AXES];   /* iterations in one task; 0: no task loop */
+    int upright;                    /* y's axis along which the window of rows slides */
+} windows;
+
+static int producer_of(const kn_tree *t, int tensor)
+{
+    for (int k = 0; k < t->nstages && t->program->tensors[tensor].role == KN_TEMP; k++)
+        if (kn_stage_out(t, t->stages[k]) == tensor && !kn_site_scheduled(t, t->stages[k])) return k;
+    return -1;
+}
+
+/* The only read of the tensor in the whole program, by stage k's statement. */
+static bool only_reader(const kn_tree *t, int k, int tensor)
+{
+    int n = 0;
+    for (int i = 0; i < t->program->nstmts; i++) {
+        const kn_expr *one = NULL, *loads[KN_SITE_LOADS];
+        int count = kn_loads(t->program->stmts[i]->body, loads, KN_SITE_LOADS);
+        if (count > KN_SITE_LOADS) return false;
+        for (int l = 0; l < count; l++) if (loads[l]->u.tensor == tensor) one = loads[l], n += i == t->stages[k]->stmt ? 1 : 2;
+        if (one && one->padded) return false;
+    }
+    return n == 1;
+}
+
+/* The one load of a statement that reduces a window or copies; NULL. */
+static const kn_expr *read_of(const kn_site *x)
+{
+    const kn_expr *loads[2];
+    return kn_loads(x->s->body, loads, 2) == 1 && !x->s->scatter ? loads[0] : NULL;
+}
+
+/* The axis of the output that stands beside a reduce axis in the load; -1: none, or several. */
+static int slides_along(const kn_site *x, const kn_expr *read)
+{
+    int found = -1;
+    uint32_t out = (1u << x->s->nspatial) - 1;
+    for (int d = 0; d < read->nargs; d++) {
+        uint32_t in = kn_axes_in(read->args[d]);
+        for (int i = 0; i < x->s->nspatial && (in & ~out); i++)
+            if (in >> i & 1) found = found < 0 || found == i ? i : KILN_MAX_AXES;
+    }
+    return found < KILN_MAX_AXES ? found : -1;
+}
+
+/* Axes of y as axes of the stage that `from` reads. */
+static void map_axes(windows *w, int from, const kn_expr *read)
+{
+    const kn_stmt *p = w->site[from + 1].s;
+    for (int x = 0; x < KILN_MAX_AXES; x++) {
+        w->of[from + 1][x] = -1;
+        int here = from ? w->of[from][x] : x;
+        for (int d = 0; d < read->nargs && here >= 0; d++) {
+            bool same = read->args[d]->op == KN_OP_AXIS && read->args[d]->u.axis == here && p->lhs[d]->op == KN_OP_AXIS;
+            if (same) w->of[from + 1][x] = p->lhs[d]->u.axis;
+        }
+    }
+}
+
+/* Finds rows and copy behind y. */
+static bool chain(windows *w, int y)
+{
+    w->stage[0] = y;
+    w->stage[1] = w->stage[2] = -1;
+    for (int i = 0; i < 2; i++) {
+        kn_site_of(w->a, w->t, w->t->stages[w->stage[i]], w->hw, &w->site[i]);
+        const kn_expr *read = read_of(&w->site[i]);
+        if (!read || w->site[i].s->red == KN_RED_NONE || slides_along(&w->site[i], read) < 0) return false;
+        int p = producer_of(w->t, read->u.tensor);
+        if (p < 0 || !only_reader(w->t, w->stage[i], read->u.tensor)) return i == 1;
+        kn_site_of(w->a, w->t, w->t->stages[p], w->hw, &w->site[i + 1]);
+        const kn_site *x = &w->site[i + 1];
+        bool map = x->s->red == KN_RED_NONE && !x->s->scatter && x->nloads == 1 && x->load[0].padded;
+        if (w->t->stages[p]->epilogue >= 0 || (i == 0 ? x->s->red != w->site[0].s->red : !map)) return i == 1;
+        w->stage[i + 1] = p;
+        map_axes(w, i, read);
+    }
+    return true;
+}
+
+/* Neighbouring taps of the columns lie in one vector: what was just stored would be read across two stores. */
+static bool near(const kn_site *y)
+{
+    int64_t step = y->load[0].linear ? y->load[0].coef[y->s->nspatial] : 0;
+    return step * kn_dtype_bytes(y->s->body->dtype) < y->hw->vector_bytes;
+}
+
+/* Axes of the output that all of them have, but not those along which a window slides, unless it is the rows' own, nothing is copied first and
+ * taps lie apart: then one row of results is made after the other. */
+static bool share(windows *w)
+{
+    const kn_site *y = &w->site[0];
+    int along = slides_along(y, read_of(y)), own = slides_along(&w->site[1], read_of(&w->site[1]));
+    w->shared = 0;
+    w->upright = -1;
+    for (int x = 0; x < y->s->nspatial; x++) {
+        if (w->of[1][x] == own && own >= 0) w->upright = x;
+        bool all = w->of[1][x] >= 0 && (w->stage[2] < 0 || w->of[2][x] >= 0) && x != along && x != y->n;
+        if (all) w->shared |= 1u << x;
+    }
+    if (w->upright >= 0 && (near(y) || w->stage[2] >= 0)) w->shared &= ~(1u << w->upright);
+    return w->upright >= 0 && along >= 0 && y->n >= 0 && w->shared;
+}
+
+/* What one iteration of the shared loops makes fits L2. */
+static bool fits(const windows *w)
+{
+    const kn_hw_level *l2 = kn_hw_level_named(w->hw, "l2");
+    double sum = 0;
+    for (int k = 1; k < 3 && w->stage[k] >= 0; k++) {
+        const kn_stmt *s = w->site[k].s;
+        double bytes = kn_dtype_bytes(s->body->dtype);
+        for (int i = 0; i < s->nspatial; i++) bytes *= (double)s->axes[i].extent;
+        for (int x = 0; x < w->site[0].s->nspatial; x++)
+            if (w->shared >> x & 1) bytes /= (double)w->site[0].s->axes[x].extent;
+        sum += bytes;
+    }
+    return l2 && sum <= (double)l2->capacity_bytes / 4;
+}
+
+/* Task loops: outer shared axes until there are enough, the last one in runs. */
+static void tasks(windows *w)
+{
+    const kn_stmt *s = w->site[0].s;
+    int64_t count = 1, want = TASKS * (int64_t)w->hw->units;
+    double points = (double)w->site[0].reduce_extent;
+    for (int x = 0; x < s->nspatial; x++) points *= (double)s->axes[x].extent;
+    for (int x = 0; x < s->nspatial; x++) {
+        w->grain[x] = 0;
+        if (!(w->shared >> x & 1) || count >= want || points < 16384) continue;
+        int64_t n = s->axes[x].extent, grain = n * count / want;
+        while (grain > 1 && n % grain) grain--; /* what reaches past the end would be guarded */
+        w->grain[x] = grain < 1 ? 1 : grain;
+        count *= kn_ceil_div(n, w->grain[x]);
+    }
+}
+
+/* The shared loops of stage k, the tasks first; the name of the innermost one. */
+static const char *put_shared(kn_buf *b, const windows *w, int k)
+{
+    const char *at = "";
+    for (int inner = 0; inner < 2; inner++)
+        for (int x = 0; x < w->site[0].s->nspatial; x++) {
+            int cut = w->grain[x] > 1 && inner;
+            if (!(w->shared >> x & 1) || (inner ? w->grain[x] && !cut : !w->grain[x])) continue;
+            kn_putf(b, " %s.%d", kn_cpu_axis(&w->site[k], w->of[k][x]), cut);
+            at = kn_format(w->a, "%s.%d", kn_cpu_axis(&w->site[k], w->of[k][x]), cut);
+        }
+    return at;
+}
+
+/* Vectors along n, rows of the axis that shares taps or else of another one. */
+typedef struct block { int n, u; int64_t lanes, nv, mr; } block;
+
+static bool is_shared(const windows *w, int k, int axis)
+{
+    for (int x = 0; x < w->site[0].s->nspatial; x++) if ((w->shared >> x & 1) && w->of[k][x] == axis) return true;
+    return false;
+}
+
+static block block_of(const windows *w, int k)
+{
+    const kn_site *x = &w->site[k];
+    const kn_stmt *s = x->s;
+    block c = {.n = x->n, .u = -1, .mr = 1};
+    int64_t extent = s->axes[c.n].extent;
+    c.lanes = kn_cpu_pow2(extent, w->hw->vector_bytes / kn_dtype_bytes(s->body->dtype));
+    c.nv = kn_ceil_div(extent, c.lanes);
+    int64_t most = k == 2 ? COPIES : ACCUMULATORS;
+    if (c.nv > most) c.nv = k == 2 ? 4 : kn_cpu_written_out(c.nv);
+    if (k == 2) return c;
+    int along = slides_along(x, read_of(x));
+    for (int i = 0; i < s->nspatial; i++)
+        if (i != c.n && s->axes[i].extent > 1 && !is_shared(w, k, i) && (c.u < 0 || i == along)) c.u = i;
+    if (c.u < 0) return c;
+    c.mr = ACCUMULATORS / c.nv;
+    if (c.mr > s->axes[c.u].extent) c.mr = s->axes[c.u].extent;
+    return c;
+}
+
+static const char *put_stage(kn_buf *b, const windows *w, int k)
+{
+    const kn_site *x = &w->site[k];
+    block c = block_of(w, k);
+    for (int i = 0; i < w->site[0].s->nspatial; i++)
+        if ((w->shared >> i & 1) && w->grain[i] > 1)
+            kn_putf(b, "split %s %s %lld\n", x->name, kn_cpu_axis(x, w->of[k][i]), (long long)w->grain[i]);
+    kn_putf(b, "split %s %s %lld %lld\n", x->name, kn_cpu_axis(x, c.n), (long long)c.nv, (long long)c.lanes);
+    if (c.mr > 1) kn_putf(b, "split %s %s %lld\n", x->name, kn_cpu_axis(x, c.u), (long long)c.mr);
+    kn_putf(b, "reorder %s", x->name);
+    const char *at = put_shared(b, w, k);
+    kn_put(b, " |");
+    for (int i = 0; i < x->s->naxes; i++)
+        if (!is_shared(w, k, i)) kn_putf(b, " %s.0", kn_cpu_axis(x, i));
+    kn_put(b, " |");
+    if (c.mr > 1) kn_putf(b, " %s.1", kn_cpu_axis(x, c.u));
+    kn_putf(b, " %s.1 %s.2\n", kn_cpu_axis(x, c.n), kn_cpu_axis(x, c.n));
+    for (int i = 0; i < x->s->nspatial && k == 0; i++)
+        if ((w->shared >> i & 1) && w->grain[i]) kn_putf(b, "parallel %s %s.0\n", x->name, kn_cpu_axis(x, i));
+    for (int i = x->s->nspatial; i < x->s->naxes; i++)
+        if (x->reduce_extent * c.mr * c.nv <= KN_CPU_UNROLLED) kn_putf(b, "unroll %s %s.0\n", x->name, kn_cpu_axis(x, i));
+    if (c.mr > 1) kn_putf(b, "unroll %s %s.1\n", x->name, kn_cpu_axis(x, c.u));
+    kn_putf(b, "unroll %s %s.1\nvectorize %s %s.2\n", x->name, kn_cpu_axis(x, c.n), x->name, kn_cpu_axis(x, c.n));
+    return at;
+}
+
+static bool found(windows *w, int y)
+{
+    for (int x = 0; x < KILN_MAX_AXES; x++) w->of[0][x] = x;
+    return chain(w, y) && w->stage[1] >= 0 && share(w) && fits(w);
+}
+
+bool kn_cpu_window_fits(kiln_arena *a, const kn_tree *t, const kn_hw *hw, int y)
+{
+    windows *w = kn_new(a, windows);
+    if (!w) return false;
+    *w = (windows){.a = a, .t = t, .hw = hw};
+    return found(w, y);
+}
+
+uint32_t kn_cpu_window(kiln_arena *a, const kn_tree *t, const kn_hw *hw, int y, kn_plans *p)
+{
+    windows *w = kn_new(a, windows);
+    if (!w) return 0;
+    *w = (windows){.a = a, .t = t, .hw = hw};
+    if (!found(w, y)) return 0;
+    uint32_t set = 0;
+    kn_buf b;
+    const char *at = "";
+    kn_buf_init(&b, a);
+    tasks(w);
+    for (int k = 0; k < 3 && w->stage[k] >= 0; k++) {
+        set |= 1u << w->stage[k];
+        const char *innermost = put_stage(&b, w, k);
+        if (!k) at = innermost;
+    }
+    for (int k = 1; k < 3 && w->stage[k] >= 0; k++) kn_putf(&b, "compute_at %s %s %s\n", w->site[k].name, w->site[0].name, at);
+    kn_plans_try(p, &b);
+    return p->n ? set : 0;
+}
