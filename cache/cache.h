@@ -22,6 +22,7 @@ typedef struct cache_config {
 enum cache_verification { CACHE_PENDING, CACHE_EMULATED, CACHE_RUN, CACHE_MEASURED, CACHE_FAILED };
 const char *cache_verification_text(enum cache_verification v); /* "pending" ... */
 
+enum { CACHE_SAID_BYTES = 768, CACHE_VERDICT_BYTES = 1024 }; /* of a verdict's text; with its seal */
 /* kind: "source" "header" "launcher" "so" "ptx" "cubin" */
 typedef struct cache_artifact { char kind[16]; char digest[65]; int64_t bytes; } cache_artifact;
 
@@ -37,7 +38,7 @@ typedef struct cache_record {
     kiln_bytes manifest;         /* JSON as generated; immutable */
     double predicted_us, measured_us; /* 0: not measured */
     enum cache_verification verification; /* current: the last verdict appended */
-    char verdict[512];           /* JSON: error found, tolerance, inputs, or why it failed */
+    char verdict[CACHE_VERDICT_BYTES]; /* JSON: error found, tolerance, inputs, or why it failed; its author's seal behind (cache_sealed) */
     int64_t created_ms;          /* unix time */
     int nartifacts;
     cache_artifact artifacts[8];
@@ -91,7 +92,16 @@ typedef struct cache_seals {
     void *user;
     bool (*sign)(void *user, cache_record *r, char **text);
     bool (*judge)(void *user, const char *key, const cache_record *r, bool truth);
+    /* Verdicts and answers of "impossible", JSON objects. sign_text: the text with its seal (cache_sealed_text), over the context and the text;
+     * free(); NULL: it stays without. judge_text: whether one whose word counts sealed it for that context. */
+    char *(*sign_text)(void *user, const char *context, const char *json);
+    bool (*judge_text)(void *user, const char *key, const char *context, const char *sealed);
 } cache_seals;
+/* Who said a text and when, as the last members of the JSON object that it is: "by", "at_ms", "seal". n: bytes before them. */
+typedef struct cache_sealed { char by[65], seal[129]; int64_t at_ms; size_t n; } cache_sealed;
+bool cache_sealed_parse(const char *text, cache_sealed *out); /* false: there is no seal */
+char *cache_sealed_plain(const char *text);                   /* without the seal; free() */
+char *cache_sealed_text(const char *plain, const cache_sealed *s); /* free(); NULL: no JSON object, no memory */
 void cache_set_seals(cache *c, const cache_seals *s); /* once, before anything is put or asked for; s is copied */
 bool cache_trusts(cache *c, const cache_record *r);   /* of a record that cache_list gave */
 /* SHA-256 of the immutable part without statement and seal, as hex; false: out of memory. */

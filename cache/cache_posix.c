@@ -11,7 +11,7 @@ static const tier_ops *const table[] = {
 #include "cache/tiers.def"
 #undef X
 };
-enum { TIERS = sizeof table / sizeof *table, STRIPES = 64, DENIED_MAX = 256, REFUSED_MAX = 16, FULL_MS = 1000 };
+enum { TIERS = sizeof table / sizeof *table, STRIPES = 64, DENIED_MAX = 256, FLOORS = 1024, FULL_MS = 1000 };
 
 /* A fill of a copy races with a write of the same key: it is done only when no write came in between, which the epoch tells. */
 typedef struct stripe { pthread_mutex_t lock; uint64_t epoch; } stripe;
@@ -33,6 +33,8 @@ struct cache {
     pthread_mutex_t denied_lock;
     atomic_int ndenied;
     struct { char key[72]; int64_t version; } denied[DENIED_MAX];
+    /* The last versions that the truth is known to have, by the key's hash: what one older than that is told by while the truth is away. */
+    struct { uint64_t hash; int64_t version; } floors[FLOORS];
 };
 
 #define COUNT(t, field) atomic_fetch_add_explicit(&(t)->field, 1, memory_order_relaxed)
@@ -172,10 +174,25 @@ static void deny(cache *c, const char *key, int64_t version)
     pthread_mutex_unlock(&c->denied_lock);
 }
 
-static enum cache_status look(cache_tier *t, const char *key, int64_t version, cache_record **out)
+static int64_t floor_of(cache *c, const char *key, int64_t version)
+{
+    uint64_t hash = cache_hash(key);
+    pthread_mutex_lock(&c->denied_lock);
+    int64_t known = c->floors[hash % FLOORS].hash == hash ? c->floors[hash % FLOORS].version : 0;
+    if (version > known && version < CACHE_PROVISIONAL) {
+        c->floors[hash % FLOORS].hash = hash;
+        c->floors[hash % FLOORS].version = version;
+    }
+    pthread_mutex_unlock(&c->denied_lock);
+    return known;
+}
+
+static enum cache_status look(cache *c, cache_tier *t, const char *key, int64_t version, cache_record **out)
 {
     int64_t began = t->ops->answer_ms ? cache_mono_ms() : 0;
-    enum cache_status st = t->ops->get(t, key, version, out);
+    bool judged = c->seals.judge && t->ops->history;
+    enum cache_status st = judged ? cache_judged(&c->seals, t, key, version, out) : t->ops->get(t, key, version, out);
+    if (judged && st == CACHE_OK && !version) floor_of(c, key, (*out)->version);
     if (st == CACHE_OK) COUNT(t, hit);
     else if (st == CACHE_MISS) COUNT(t, miss);
     else if (st == CACHE_QUARANTINED) COUNT(t, quarantined);
@@ -201,31 +218,20 @@ void cache_set_seals(cache *c, const cache_seals *s) { c->seals = *s; }
 
 bool cache_trusts(cache *c, const cache_record *r)
 {
-    return !c->truth->ops->shared || !c->seals.judge || c->seals.judge(c->seals.user, r->key, r, true);
+    return !c->truth->ops->shared || !c->seals.judge ||
+           (c->seals.judge(c->seals.user, r->key, r, true) && cache_verdict_counts(&c->seals, r, r->verification, r->verdict));
 }
 
-static bool counts(cache *c, cache_tier *t, const char *key, const cache_record *r)
-{
-    if (!t->ops->shared || !c->seals.judge) return true;
-    if (c->seals.judge(c->seals.user, key, r, t->ops->kind == TIER_STORE)) return true;
-    COUNT(t, refused);
-    return false;
-}
-
-/* What one tier knows of a key, without what nobody whose word counts has signed: of a store, the good version before it then. */
+/* What one tier knows of a key, without what nobody whose word counts has signed; a copy that others write to must be the truth's last version. */
 static enum cache_status look_trusted(cache *c, cache_tier *t, const char *key, int64_t version, cache_record **out)
 {
-    int64_t at = version;
-    for (int i = 0; i < REFUSED_MAX; i++) {
-        enum cache_status st = look(t, key, at, out);
-        if (st == CACHE_ERROR || (st == CACHE_OK && counts(c, t, key, *out)) || (st != CACHE_OK && at == version)) return st;
-        if (st == CACHE_OK) at = (*out)->version;
-        cache_release(*out);
-        *out = NULL;
-        if (t->ops->kind != TIER_STORE) return CACHE_MISS;
-        if (version) return CACHE_QUARANTINED;
-        if (--at < 1) return CACHE_MISS;
-    }
+    enum cache_status st = look(c, t, key, version, out);
+    if (st != CACHE_OK || t->ops->kind == TIER_STORE || !t->ops->shared || !c->seals.judge) return st;
+    bool counts = cache_copy_counts(&c->seals, t, key, *out);
+    if (counts && !cache_copy_is_old(c->truth, c->keeper, *out, floor_of(c, key, 0))) return CACHE_OK;
+    if (counts) COUNT(t, refused);
+    cache_release(*out);
+    *out = NULL;
     return CACHE_MISS;
 }
 
@@ -339,8 +345,12 @@ enum cache_status cache_put(cache *c, cache_record *r, const cache_blob *blobs, 
     if (nblobs) memcpy(sealed, blobs, sizeof *blobs * (size_t)nblobs);
     if (!seal(r, sealed, nblobs)) return CACHE_ERROR;
     r->version = 0;
-    char *text = NULL;
+    char *text = NULL, plain[CACHE_VERDICT_BYTES];
     bool full = false, signs = !r->statement.n && c->seals.sign && c->seals.sign(c->seals.user, r, &text);
+    char *said = r->verification != CACHE_PENDING || *r->verdict ? cache_seal_verdict(&c->seals, r, r->verification, r->verdict) : NULL;
+    memcpy(plain, r->verdict, sizeof plain);
+    if (said) snprintf(r->verdict, sizeof r->verdict, "%s", said);
+    free(said);
     for (int i = 0; i < c->n; i++) { /* the first store that takes it assigns the version */
         cache_tier *t = c->writes[i];
         bool ok = true;
@@ -360,6 +370,8 @@ enum cache_status cache_put(cache *c, cache_record *r, const cache_blob *blobs, 
     else written(c, r->key);
     atomic_store(&c->full_until, !*stored && full ? cache_mono_ms() + FULL_MS : 0);
     if (st == CACHE_OK) cache_flights_stored(c->flights, r->key);
+    if (*stored && c->seals.judge) floor_of(c, r->key, r->version);
+    memcpy(r->verdict, plain, sizeof plain);
     if (signs) { /* the text is the caller's no longer than this call */
         r->statement = (kiln_bytes){0};
         *r->signer = *r->seal = 0;
@@ -385,6 +397,8 @@ enum cache_status cache_verdict(cache *c, const char *key, int64_t version, enum
 {
     bool known = false, error = false, durable = false, owed = false;
     version = settled(c, key, version);
+    char *said = cache_seal_verdict_of(c, &c->seals, key, version, v, json);
+    if (said) json = said;
     for (int i = 0; i < c->n; i++) {
         cache_tier *t = c->writes[i];
         enum cache_status st;
@@ -399,6 +413,7 @@ enum cache_status cache_verdict(cache *c, const char *key, int64_t version, enum
         error |= st == CACHE_ERROR && t->ops->kind == TIER_STORE;
         if (st == CACHE_ERROR) COUNT(t, write_error);
     }
+    free(said);
     if (v == CACHE_FAILED && (owed || !durable) && (known || error)) deny(c, key, version);
     if (durable) written(c, key);
     else atomic_fetch_add(&c->generation, 1);
@@ -408,8 +423,10 @@ enum cache_status cache_verdict(cache *c, const char *key, int64_t version, enum
 enum cache_status cache_put_impossible(cache *c, const char *key, kiln_bytes canon, const char *fingerprint, const char *json)
 {
     enum cache_status status = CACHE_ERROR;
+    char *said = cache_seal_impossible(&c->seals, key, fingerprint, json);
     for (int i = 0; i < c->n; i++)
-        if (c->writes[i]->ops->put_impossible(c->writes[i], key, canon, fingerprint, json) == CACHE_OK) status = CACHE_OK;
+        if (c->writes[i]->ops->put_impossible(c->writes[i], key, canon, fingerprint, said ? said : json) == CACHE_OK) status = CACHE_OK;
+    free(said);
     atomic_fetch_add(&c->generation, 1);
     if (status == CACHE_OK) cache_flights_stored(c->flights, key);
     return status;
@@ -419,13 +436,17 @@ enum cache_status cache_get_impossible(cache *c, const char *key, const char *fi
 {
     bool error = false;
     for (int i = 0; i < c->n; i++) {
-        enum cache_status st = c->tiers[i]->ops->get_impossible(c->tiers[i], key, fingerprint, json);
-        if (st == CACHE_OK) {
+        char *said = NULL;
+        enum cache_status st = c->tiers[i]->ops->get_impossible(c->tiers[i], key, fingerprint, &said);
+        if (st == CACHE_OK && cache_impossible_counts(&c->seals, c->tiers[i], key, fingerprint, said)) {
             for (int j = 0; j < i; j++)
                 if (c->tiers[j]->ops->kind == TIER_COPY)
-                    c->tiers[j]->ops->put_impossible(c->tiers[j], key, (kiln_bytes){"", 0}, fingerprint, *json);
-            return CACHE_IMPOSSIBLE;
+                    c->tiers[j]->ops->put_impossible(c->tiers[j], key, (kiln_bytes){"", 0}, fingerprint, said);
+            *json = cache_sealed_plain(said);
+            free(said);
+            return *json ? CACHE_IMPOSSIBLE : CACHE_ERROR;
         }
+        free(said);
         error |= st == CACHE_ERROR && c->tiers[i]->ops->kind == TIER_STORE;
     }
     return error ? CACHE_ERROR : CACHE_MISS;

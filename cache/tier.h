@@ -40,9 +40,10 @@ typedef struct cache_owed {
     char kind, key[KILN_MAX_NAME_BYTES + 8];
     int64_t version;
     enum cache_verification state;
-    char json[512];
+    char json[CACHE_VERDICT_BYTES];
 } cache_owed;
 
+typedef struct cache_said { enum cache_verification state; char text[CACHE_VERDICT_BYTES]; } cache_said; /* a verdict */
 struct tier_ops;
 /* First member of every tier's own structure. */
 typedef struct cache_tier {
@@ -72,6 +73,10 @@ typedef struct tier_ops {
     enum cache_status (*get_impossible)(cache_tier *t, const char *key, const char *fingerprint, char **json);
     enum cache_status (*put_impossible)(cache_tier *t, const char *key, kiln_bytes canon, const char *fingerprint, const char *json);
     bool (*resting)(cache_tier *t); /* its breaker is open; NULL: it has none */
+    /* Stores that others write to: the version before `below`, whatever is said of it, and all that is, oldest first; *said: free(). */
+    enum cache_status (*history)(cache_tier *t, const char *key, int64_t below, cache_record **out, cache_said **said, int *n);
+    /* Stores: what get of version 0 would answer, without its bytes. NULL: it cannot say. */
+    enum cache_status (*newest)(cache_tier *t, const char *key, int64_t *version, enum cache_verification *v);
     /* Copies only. */
     void (*forget)(cache_tier *t, const char *key);
     /* Stores only. */
@@ -109,6 +114,19 @@ enum { CACHE_EVICT_LOCK = 0x6b696c65 };
 int64_t cache_record_room(const cache_record *r, size_t body); /* bytes it takes in a store, with its artifacts */
 void cache_digest(const void *p, size_t n, char out[65]); /* cache_sha256 as hex */
 uint64_t cache_hash(const char *s);
+
+/* ---- what counts (sealed.c): s has a judge where records are judged ---- */
+char *cache_seal_verdict(const cache_seals *s, const cache_record *r, enum cache_verification v, const char *json); /* NULL: it stays as it is */
+/* Over the record's bytes, since its version may get another number; NULL too when the record is not known. */
+char *cache_seal_verdict_of(cache *c, const cache_seals *s, const char *key, int64_t version, enum cache_verification v, const char *json);
+char *cache_seal_impossible(const cache_seals *s, const char *key, const char *fingerprint, const char *json);
+bool cache_verdict_counts(const cache_seals *s, const cache_record *r, enum cache_verification v, const char *text);
+bool cache_impossible_counts(const cache_seals *s, cache_tier *t, const char *key, const char *fingerprint, const char *json);
+/* As get of a store with a history, of versions and verdicts that count. */
+enum cache_status cache_judged(const cache_seals *s, cache_tier *t, const char *key, int64_t version, cache_record **out);
+bool cache_copy_counts(const cache_seals *s, cache_tier *t, const char *key, const cache_record *r);
+/* The truth has another version or verdict; while it does not answer, the keeper or this process (floor) has seen a later one. */
+bool cache_copy_is_old(cache_tier *truth, cache_tier *keeper, const cache_record *r, int64_t floor);
 
 /* ---- replay (replay_posix.c): a thread that sends what the keeper owes, from the start and whenever woken, until nothing is left ---- */
 typedef struct cache_replay cache_replay;

@@ -13,6 +13,12 @@
 #define ONCE " AND NOT EXISTS (SELECT 1 FROM kiln_record o WHERE o.key = r.key AND o.version < r.version AND o.body = r.body)"
 #define LATEST COLUMNS " WHERE r.key = $1 AND r.version < $2::bigint AND COALESCE(v.state, 0) <> 4" ONCE " ORDER BY r.version DESC LIMIT 1"
 #define VERSION COLUMNS " WHERE r.key = $1 AND r.version = $2::bigint" ONCE
+/* One row a verdict, oldest first; one without any when there is none. */
+#define HISTORY "SELECT h.version, h.body, v.state, v.json FROM kiln_record h LEFT JOIN kiln_verdict v ON v.key = h.key AND v.version = h.version" \
+    " WHERE h.key = $1 AND h.version = (SELECT MAX(r.version) FROM kiln_record r WHERE r.key = $1 AND r.version < $2::bigint" ONCE ") ORDER BY v.id"
+#define NEWEST "SELECT r.version, v.state FROM kiln_record r LEFT JOIN LATERAL (SELECT state FROM kiln_verdict WHERE key = r.key AND" \
+    " version = r.version ORDER BY (state = 4) DESC, id DESC LIMIT 1) v ON true WHERE r.key = $1 AND COALESCE(v.state, 0) <> 4" ONCE \
+    " ORDER BY r.version DESC LIMIT 1"
 #define FAILURES "SELECT 1 FROM kiln_verdict WHERE key = $1 AND state = 4 LIMIT 1"
 #define LIST COLUMNS " WHERE r.id < $1::bigint AND ($2::text = '' OR r.target = $2) AND r.version = (SELECT MAX(x.version) FROM kiln_record x" \
     " WHERE x.key = r.key AND NOT EXISTS (SELECT 1 FROM kiln_verdict f WHERE f.key = x.key AND f.version = x.version AND f.state = 4))" \
@@ -75,7 +81,7 @@ static cache_record *row_record(postgres_tier *t, const PGresult *r, int row)
 {
     kiln_bytes body = field(r, row, 1);
     bool judged = !PQgetisnull(r, row, 2);
-    char verdict[512] = "";
+    char verdict[CACHE_VERDICT_BYTES] = "";
     if (judged) snprintf(verdict, sizeof verdict, "%.*s", PQgetlength(r, row, 3), PQgetvalue(r, row, 3));
     enum cache_verification v = judged ? (enum cache_verification)cache_postgres_int(r, row, 2) : CACHE_PENDING;
     cache_record *out = cache_record_decode(body.p, body.n, cache_postgres_int(r, row, 0), v, judged ? verdict : NULL);
@@ -113,6 +119,49 @@ static enum cache_status pg_get(cache_tier *t, const char *key, int64_t version,
     }
     cache_postgres_done(of(t), c, ok);
     return ok ? st : CACHE_ERROR;
+}
+
+static enum cache_status pg_history(cache_tier *t, const char *key, int64_t below, cache_record **out, cache_said **said, int *n)
+{
+    enum cache_status st = CACHE_MISS;
+    postgres_conn *c = cache_postgres_take(of(t));
+    if (!c) return CACHE_ERROR;
+    PGresult *r = cache_postgres_ask(c, HISTORY, "si", key, below);
+    bool ok = r != NULL;
+    for (int rows; ok && st == CACHE_MISS && (rows = PQntuples(r)) > 0;) { /* again only when a record was damaged: the one before is told */
+        *out = row_record(of(t), r, 0);
+        *said = *out ? calloc((size_t)rows, sizeof **said) : NULL;
+        st = !*out ? CACHE_MISS : *said ? CACHE_OK : CACHE_ERROR;
+        for (*n = 0; st == CACHE_OK && *n < rows && !PQgetisnull(r, *n, 2); ++*n) {
+            cache_said *s = &(*said)[*n];
+            s->state = (enum cache_verification)cache_postgres_int(r, *n, 2);
+            snprintf(s->text, sizeof s->text, "%.*s", PQgetlength(r, *n, 3), PQgetvalue(r, *n, 3));
+        }
+        below = cache_postgres_int(r, 0, 0);
+        if (st != CACHE_MISS) break;
+        PQclear(r);
+        r = cache_postgres_ask(c, HISTORY, "si", key, below);
+        ok = r != NULL;
+    }
+    PQclear(r);
+    cache_postgres_done(of(t), c, ok);
+    if (st == CACHE_ERROR) {
+        cache_release(*out);
+        *out = NULL;
+    }
+    return ok ? st : CACHE_ERROR;
+}
+
+static enum cache_status pg_newest(cache_tier *t, const char *key, int64_t *version, enum cache_verification *v)
+{
+    postgres_conn *c = cache_postgres_take(of(t));
+    if (!c) return CACHE_ERROR;
+    PGresult *r = cache_postgres_ask(c, NEWEST, "s", key);
+    if (r && PQntuples(r) > 0) {
+        *version = cache_postgres_int(r, 0, 0);
+        *v = PQgetisnull(r, 0, 1) ? CACHE_PENDING : (enum cache_verification)cache_postgres_int(r, 0, 1);
+    }
+    return end(of(t), c, r);
 }
 
 static bool done(PGresult *r)
@@ -369,7 +418,8 @@ static bool pg_resting(cache_tier *t) { return cache_breaker_open(&of(t)->breake
 const tier_ops cache_tier_postgres = {
     .name = "postgres", .kind = TIER_STORE, .answer_ms = 1900, .shared = true, .trusted = false,
     .open = pg_open, .resting = pg_resting, .close = pg_close,
-    .get = pg_get, .put = pg_put, .verdict = pg_verdict, .get_blob = pg_get_blob, .put_blob = pg_put_blob, .drop_blob = pg_drop_blob,
+    .get = pg_get, .history = pg_history, .newest = pg_newest,
+    .put = pg_put, .verdict = pg_verdict, .get_blob = pg_get_blob, .put_blob = pg_put_blob, .drop_blob = pg_drop_blob,
     .get_impossible = pg_get_impossible, .put_impossible = pg_put_impossible, .list = pg_list, .put_target = pg_put_target,
     .list_targets = pg_list_targets,
     .put_doc = pg_put_doc, .get_doc = pg_get_doc, .now = pg_now, .list_docs = pg_list_docs,

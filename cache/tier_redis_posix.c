@@ -274,7 +274,7 @@ static cache_record *record_of(redis_tier *t, const char *p, size_t n, unsigned 
     unsigned long long of_epoch;
     long long version;
     int state, used = 0;
-    char *plain = unseal(t, p, n, &size), verdict[512] = "";
+    char *plain = unseal(t, p, n, &size), verdict[CACHE_VERDICT_BYTES] = "";
     if (!plain) return NULL;
     const char *at = plain + DIGEST_HEX, *end = plain + size;
     cache_record *r = NULL;

@@ -68,6 +68,18 @@ static enum cache_status db_get(cache_tier *t, const char *key, int64_t version,
     return status;
 }
 
+static enum cache_status db_newest(cache_tier *t, const char *key, int64_t *version, enum cache_verification *v)
+{
+    cache_record *r = NULL;
+    enum cache_status st = db_get(t, key, 0, &r);
+    if (st == CACHE_OK) {
+        *version = r->version;
+        *v = r->verification;
+    }
+    cache_release(r);
+    return st;
+}
+
 /* Behind a truth, a version assigned here is provisional and owed; one that the truth assigned replaces what had its number here. */
 static bool number(sqlite_tier *t, sqlite_conn *c, cache_record *r, const kiln_bytes *body)
 {
@@ -335,7 +347,8 @@ static int64_t db_now(cache_tier *t)
 }
 
 const tier_ops cache_tier_sqlite = {
-    .name = "sqlite", .kind = TIER_STORE, .trusted = false, .open = db_open, .close = db_close, .get = db_get, .put = db_put, .verdict = db_verdict,
+    .name = "sqlite", .kind = TIER_STORE, .trusted = false, .open = db_open, .close = db_close, .get = db_get,
+    .newest = db_newest, .put = db_put, .verdict = db_verdict,
     .get_blob = db_get_blob, .put_blob = db_put_blob, .drop_blob = db_drop_blob, .get_impossible = db_get_impossible,
     .put_impossible = db_put_impossible, .list = db_list, .put_target = db_put_target, .list_targets = db_list_targets,
     .put_doc = db_put_doc, .get_doc = db_get_doc, .list_docs = db_list_docs,

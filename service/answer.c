@@ -100,7 +100,9 @@ static cJSON *whole(service_call *c, const cache_record *r, const service_answer
     if (how->ask) add_binding(o, how->ask);
     if (m) cJSON_AddItemToObject(o, "manifest", m);
     add_artifacts(o, r);
-    cJSON *v = cJSON_Parse(r->verdict);
+    char *said = cache_sealed_plain(r->verdict);
+    cJSON *v = said ? cJSON_Parse(said) : NULL;
+    free(said);
     cJSON_AddItemToObject(o, "verification", v ? v : cJSON_CreateObject());
     if (how->times) {
         cJSON *t = cJSON_AddObjectToObject(o, "timings_ms");

@@ -67,7 +67,7 @@ service_reply *graph_link(service_app *app, const service_graph_ask *a, const ki
     snprintf(name, sizeof name, "graph of %d kernels in %d steps", p->nkernels, p->nsteps);
     r.name = name;
     r.verification = verification_of(kernels, p->nkernels);
-    snprintf(r.verdict, sizeof r.verdict, "{\"how\":\"each kernel on its own\",\"kernels\":%d}", p->nkernels);
+    snprintf(r.verdict, CACHE_SAID_BYTES, "{\"how\":\"each kernel on its own\",\"kernels\":%d}", p->nkernels);
     for (int i = 0; i < p->nsteps; i++)
         if (p->steps[i].kernel >= 0) r.predicted_us += kernels[p->steps[i].kernel].predicted_us;
     if (cpu) put_artifact(&r, blobs, "source", p->source.p, p->source.n);

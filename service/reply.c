@@ -152,6 +152,12 @@ service_reply *service_problem(int http, const char *slug, const char *title, co
     return problem_reply(http, problem_object(http, slug, title, detail, hint));
 }
 
+service_reply *service_store_away(enum cache_status s)
+{
+    if (s == CACHE_FULL) return service_problem(507, "store-full", "the store is full", "its disk has no room", NULL);
+    return service_problem(503, "store-unavailable", "the store cannot be asked", NULL, NULL);
+}
+
 service_reply *service_problem_limit(int http, const char *limit, long long value, const char *detail)
 {
     cJSON *o = problem_object(http, "limit-exceeded", kiln_status_text(KILN_LIMIT), detail, NULL);

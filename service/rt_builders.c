@@ -9,8 +9,6 @@
 
 enum { PAGE = 64, MOST = 4096 };
 
-static service_reply *away(void) { return service_problem(503, "store-unavailable", "the store cannot be asked", NULL, NULL); }
-
 static bool public_ok(const char *text) { return strlen(text) == 64 && strspn(text, "0123456789abcdef") == 64; }
 
 static bool name_ok(const char *text)
@@ -57,12 +55,12 @@ service_reply *rt_builders(service_call *c)
         return r;
     }
     cJSON_Delete(o);
-    return away();
+    return service_store_away(CACHE_ERROR);
 }
 
 service_reply *rt_builder_new(service_call *c)
 {
-    static const char *const names[] = {"public", "name", "proof", NULL};
+    static const char *const names[] = {"public", "name", "proof", "expires_seconds", NULL};
     service_reply *bad;
     cJSON *o = service_body_json(c, &bad);
     if (!o) return bad;
@@ -75,15 +73,18 @@ service_reply *rt_builder_new(service_call *c)
         bad = service_body_wrong("/name", "this cannot be the name of a builder", "1 to 62 letters, digits, _ . : -");
     if (!bad && !seal_card_holds(public, name, proof))
         bad = service_body_wrong("/proof", "the proof is not the key's signature over the name", "the output of kiln-worker card, unchanged");
-    int64_t now = cache_store_ms(c->app->cache);
-    char *text = bad ? NULL : seals_enrol(service_signer_seals(c->app->signer), public, name, c->who.key, now);
-    if (!bad && (!text || cache_put_doc(c->app->cache, "builder", public, (kiln_bytes){text, strlen(text)}) != CACHE_OK)) bad = away();
+    int64_t seconds = bad ? 0 : service_body_int(o, "expires_seconds", 0, 1, 10ll * 366 * 86400, &bad);
+    int64_t now = cache_store_ms(c->app->cache), ends = seconds ? now + seconds * 1000 : 0;
+    char *text = bad ? NULL : seals_enrol(service_signer_seals(c->app->signer), public, name, c->who.key, now, ends);
+    enum cache_status s = text ? cache_put_doc(c->app->cache, "builder", public, (kiln_bytes){text, strlen(text)}) : CACHE_ERROR;
+    if (!bad && s != CACHE_OK) bad = service_store_away(s);
     if (!bad) service_audit(c, "builder-new", public, name);
     service_reply *r = bad;
     if (!bad) {
         cJSON *out = cJSON_CreateObject();
         cJSON_AddStringToObject(out, "public", public);
         cJSON_AddStringToObject(out, "name", name);
+        if (ends) cJSON_AddNumberToObject(out, "ends_ms", (double)ends);
         r = service_reply_json(201, out);
         service_reply_header(r, "Location", "/v1/builders/%s", public);
     }
@@ -99,7 +100,7 @@ service_reply *rt_builder_drop(service_call *c)
     free(json);
     if (s == CACHE_OK) s = cache_put_doc(c->app->cache, "builder", c->param, (kiln_bytes){0});
     if (s == CACHE_MISS) return service_problem(404, "not-found", "no such builder", c->param, NULL);
-    if (s != CACHE_OK) return away();
+    if (s != CACHE_OK) return service_store_away(s);
     service_audit(c, "builder-drop", c->param, NULL);
     return service_reply_text(204, "application/json", "");
 }

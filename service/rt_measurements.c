@@ -113,7 +113,7 @@ static cJSON *take(service_call *c, const cJSON *item)
         ok = ok && build_make(&b, trace);
         if (ok) {
             b.record.verification = CACHE_MEASURED;
-            write_verdict(&m, b.record.verdict, sizeof b.record.verdict);
+            write_verdict(&m, b.record.verdict, CACHE_SAID_BYTES);
             ok = build_store(&b, "imported", m.predicted_us, m.us);
         }
         if (ok) {

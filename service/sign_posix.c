@@ -30,10 +30,16 @@ static void refused(void *user, const char *key, const cache_record *r, const ch
     service_app *app = user;
     service_signer *s = app->signer;
     char subject[120], detail[200];
-    snprintf(subject, sizeof subject, "%s:%lld", key, (long long)r->version);
-    snprintf(detail, sizeof detail, "%s: signed by %s, build %s", why, *r->signer ? r->signer : "nobody", r->build);
+    if (r) {
+        snprintf(subject, sizeof subject, "%s:%lld", key, (long long)r->version);
+        snprintf(detail, sizeof detail, "%s: signed by %s, build %s", why, *r->signer ? r->signer : "nobody", r->build);
+    } else {
+        snprintf(subject, sizeof subject, "%s", key);
+        snprintf(detail, sizeof detail, "%s: a text in the store", why);
+    }
     uint64_t h = 14695981039346656037u;
     for (const char *p = subject; *p; p++) h = (h ^ (unsigned char)*p) * 1099511628211u;
+    for (const char *p = r ? "" : detail; *p; p++) h = (h ^ (unsigned char)*p) * 1099511628211u;
     pthread_mutex_lock(&s->lock);
     bool known = s->told[h % TOLD] == h;
     s->told[h % TOLD] = h;
@@ -148,6 +154,22 @@ cJSON *service_attestation(const service_signer *s, const cache_record *r)
     return o;
 }
 
+/* Who said last what it is worth, for anybody to check: the signature is over "kiln-verdict/1 KEY RECORD_SHA256 STATE AT_MS", a line's end, the
+ * text. */
+static void add_verdict(cJSON *o, const cache_record *r)
+{
+    cache_sealed seal;
+    if (!cache_sealed_parse(r->verdict, &seal)) return;
+    cJSON *v = cJSON_AddObjectToObject(o, "verdict");
+    char *plain = cache_sealed_plain(r->verdict);
+    cJSON_AddNumberToObject(v, "state", (double)r->verification);
+    cJSON_AddStringToObject(v, "text", plain ? plain : "");
+    cJSON_AddStringToObject(v, "by", seal.by);
+    cJSON_AddNumberToObject(v, "at_ms", (double)seal.at_ms);
+    cJSON_AddStringToObject(v, "seal", seal.seal);
+    free(plain);
+}
+
 cJSON *service_provenance(service_signer *s, const cache_record *r)
 {
     static const char *const states[] = {"unsigned", "broken", "stranger", "enrolled"};
@@ -161,6 +183,7 @@ cJSON *service_provenance(service_signer *s, const cache_record *r)
     cJSON_AddNumberToObject(o, "version", (double)r->version);
     cJSON_AddStringToObject(o, "verification", cache_verification_text(r->verification));
     cJSON_AddStringToObject(o, "signature", states[state]);
+    add_verdict(o, r);
     if (state == SEAL_NONE) return o;
     cJSON_AddStringToObject(o, "signer", r->signer);
     if (*name) cJSON_AddStringToObject(o, "builder", name);

@@ -243,8 +243,8 @@ static bool verify(build *b)
     worker_error e = {0};
     double t = verify_now_ms();
     b->record.verification = CACHE_PENDING;
-    snprintf(b->record.verdict, sizeof b->record.verdict, "{}");
-    if (b->gate.functions) gate_text(&b->gate, b->record.verdict, sizeof b->record.verdict);
+    snprintf(b->record.verdict, CACHE_SAID_BYTES, "{}");
+    if (b->gate.functions) gate_text(&b->gate, b->record.verdict, CACHE_SAID_BYTES);
     if (!b->order->runs_here || !b->blobs[0].p) return true;
     double us[3];
     const worker_blob *image = b->blobs[2].p ? &b->blobs[2] : &b->blobs[1];
@@ -260,7 +260,7 @@ static bool verify(build *b)
         snprintf(v.detail, sizeof v.detail, "%.100s", strpbrk(e.message, "\"\\\n") ? "the check could not be finished" : e.message);
     }
     b->record.verification = v.ok ? CACHE_RUN : CACHE_FAILED;
-    build_verdict_text(&v, b->record.verdict, sizeof b->record.verdict);
+    build_verdict_text(&v, b->record.verdict, CACHE_SAID_BYTES);
     return true;
 }
 

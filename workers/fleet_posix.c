@@ -306,7 +306,8 @@ static bool own_folder(worker *w)
 static void refused(void *user, const char *key, const cache_record *r, const char *why)
 {
     (void)user;
-    say("refused", "%s: version %lld of %s is %s", key, (long long)r->version, *r->signer ? r->signer : "nobody", why);
+    if (r) say("refused", "%s: version %lld of %s is %s", key, (long long)r->version, *r->signer ? r->signer : "nobody", why);
+    else say("refused", "%s: %s", key, why);
 }
 
 static bool leased(void *user, const char *job, int64_t epoch, const char *key)

@@ -14,7 +14,8 @@ typedef struct seals_config {
     const char *name, *program; /* of the process, for the statement: "worker-7", "kiln-worker" */
     bool required;         /* what nobody counted has signed is not read from PostgreSQL or Redis */
     void *user;
-    /* Of a record that is refused; may be NULL. why: "unsigned", "forged", "stranger", "replayed". Called for every read. */
+    /* Of a record that is refused (NULL: a verdict or an answer of "impossible" is); may be NULL. why:
+     * "unsigned", "forged", "stranger", "replayed". Called for every read. */
     void (*refused)(void *user, const char *key, const cache_record *r, const char *why); /* key: under which it was found */
     /* Whether the job had such a lease, on that key; asked of stores only. NULL: not asked. */
     bool (*leased)(void *user, const char *job, int64_t epoch, const char *key);
@@ -29,6 +30,12 @@ bool seals_holds(const char *signer, const uint8_t sig[64], const void *p, size_
 
 bool seals_enrolled(seals *s); /* others count what this process signs: its key is in the file, or was enrolled */
 enum seal_state { SEAL_NONE, SEAL_BROKEN, SEAL_STRANGER, SEAL_COUNTS };
+bool seals_counts(seals *s, const char *public, char name[64]); /* name: of whom, when it counts */
+/* Texts that a seal is put on (cache/cache.h: sign_text, judge_text). */
+char *seals_say(void *seals, const char *context, const char *json);
+bool seals_believe(void *seals, const char *key, const char *context, const char *text);
+void seals_refuse(seals *s, const char *key, const char *why); /* a text */
+int64_t seals_now(const seals *s);
 enum seal_state seals_state(seals *s, const cache_record *r, char name[64]); /* name: of the builder when it counts */
 char *seal_encoding(const void *body, size_t n, size_t *size); /* DSSE, free() */
 int seal_read_keys(const char *file, uint8_t (*out)[32], int max); /* -1: cannot be read */
@@ -37,6 +44,6 @@ int seal_read_keys(const char *file, uint8_t (*out)[32], int max); /* -1: cannot
 /* {"public","name","proof"}: what a builder shows to be enrolled; the proof is its signature over the name. free() */
 char *seals_card(const seals *s);
 bool seal_card_holds(const char *public, const char *name, const char *proof);
-/* The document by which a root enrols a builder; by: the API key that asked. free() */
-char *seals_enrol(const seals *s, const char *public, const char *name, const char *by, int64_t at_ms);
+/* The document by which a root enrols a builder; by: the API key that asked; ends_ms: 0: never. free() */
+char *seals_enrol(const seals *s, const char *public, const char *name, const char *by, int64_t at_ms, int64_t ends_ms);
 #endif

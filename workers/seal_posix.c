@@ -13,7 +13,8 @@
 enum { ROOTS = 256, KNOWN = 256, KNOWN_MS = 5000, CARD = 300 };
 static const char type[] = "application/vnd.in-toto+json";
 
-typedef struct known { char public[65], name[64]; bool counts; int64_t until_ms; } known; /* what was last found out of a key */
+/* What was last found out of a key; until_ms: by the monotonic clock, when to ask again; ends_ms: by the store's clock, 0: never. */
+typedef struct known { char public[65], name[64]; bool counts; int64_t until_ms, ends_ms; } known;
 struct seals {
     seals_config c;
     char name[64], hex[65];
@@ -222,9 +223,10 @@ static const cJSON *checked(const cache_record *r, cJSON **held)
 }
 
 /* ---- who counts ---- */
-static int card(char out[CARD], const char *public, const char *name, const char *by, int64_t at_ms)
+static int card(char out[CARD], const char *public, const char *name, const char *by, int64_t at_ms, int64_t ends_ms)
 {
-    return snprintf(out, CARD, "kiln-builder/1 %.64s %.63s %.24s %lld", public, name, by, (long long)at_ms);
+    if (ends_ms < 0) return snprintf(out, CARD, "kiln-builder/1 %.64s %.63s %.24s %lld", public, name, by, (long long)at_ms);
+    return snprintf(out, CARD, "kiln-builder/2 %.64s %.63s %.24s %lld %lld", public, name, by, (long long)at_ms, (long long)ends_ms);
 }
 
 static bool is_root(const seals *s, const char *public)
@@ -234,8 +236,8 @@ static bool is_root(const seals *s, const char *public)
     return false;
 }
 
-/* A document that a root has signed for this key. */
-static bool enrolled(const seals *s, const char *public, const char *json, char name[64])
+/* A document that a root has signed for this key; those of before enrolments had an end have no ends_ms. */
+static bool enrolled(const seals *s, const char *public, const char *json, known *k)
 {
     char text[CARD];
     uint8_t sig[64];
@@ -244,11 +246,13 @@ static bool enrolled(const seals *s, const char *public, const char *json, char 
     const char *by = cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(o, "key"));
     const char *root = cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(o, "root"));
     const char *seal = cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(o, "sig"));
-    const cJSON *at = cJSON_GetObjectItemCaseSensitive(o, "at_ms");
+    const cJSON *at = cJSON_GetObjectItemCaseSensitive(o, "at_ms"), *ends = cJSON_GetObjectItemCaseSensitive(o, "ends_ms");
+    int64_t until = cJSON_IsNumber(ends) ? (int64_t)ends->valuedouble : -1;
     bool ok = called && by && root && cJSON_IsNumber(at) && unhex(seal, sig, sizeof sig) && is_root(s, root);
-    int n = ok ? card(text, public, called, by, (int64_t)at->valuedouble) : 0;
+    int n = ok ? card(text, public, called, by, (int64_t)at->valuedouble, until) : 0;
     ok = ok && n > 0 && n < CARD && seals_holds(root, sig, text, (size_t)n);
-    if (ok) snprintf(name, 64, "%s", called);
+    if (ok) snprintf(k->name, sizeof k->name, "%s", called);
+    k->ends_ms = until > 0 ? until : 0;
     cJSON_Delete(o);
     return ok;
 }
@@ -273,8 +277,8 @@ static bool looked_up(seals *s, const char *public, char name[64])
     if (old.until_ms <= now) {
         enum cache_status st = s->cache ? cache_get_doc(s->cache, "builder", public, &json) : CACHE_MISS;
         snprintf(fresh.public, sizeof fresh.public, "%s", public);
-        if (st == CACHE_ERROR) fresh.counts = old.counts, memcpy(fresh.name, old.name, sizeof fresh.name);
-        else fresh.counts = st == CACHE_OK && enrolled(s, public, json, fresh.name);
+        if (st == CACHE_ERROR) fresh.counts = old.counts, fresh.ends_ms = old.ends_ms, memcpy(fresh.name, old.name, sizeof fresh.name);
+        else fresh.counts = st == CACHE_OK && enrolled(s, public, json, &fresh);
         free(json);
         pthread_mutex_lock(&s->lock);
         at = place_of(s, public);
@@ -282,16 +286,24 @@ static bool looked_up(seals *s, const char *public, char name[64])
         *at = old = fresh;
         pthread_mutex_unlock(&s->lock);
     }
-    if (old.counts) memcpy(name, old.name, 64);
-    return old.counts;
+    bool counts = old.counts && (!old.ends_ms || seals_now(s) < old.ends_ms);
+    if (counts) memcpy(name, old.name, 64);
+    return counts;
 }
 
-static bool counts(seals *s, const char *public, char name[64])
+bool seals_counts(seals *s, const char *public, char name[64])
 {
     *name = 0;
     if (!strcmp(public, s->hex)) snprintf(name, 64, "%s", s->name);
     return is_root(s, public) || looked_up(s, public, name);
 }
+
+void seals_refuse(seals *s, const char *key, const char *why)
+{
+    if (s->c.refused) s->c.refused(s->c.user, key, NULL, why);
+}
+
+int64_t seals_now(const seals *s) { return s->cache ? cache_store_ms(s->cache) : cache_unix_ms(); }
 
 bool seals_enrolled(seals *s)
 {
@@ -308,7 +320,7 @@ enum seal_state seals_state(seals *s, const cache_record *r, char name[64])
     if (!r->statement.n) return SEAL_NONE;
     bool ok = checked(r, &held) != NULL;
     cJSON_Delete(held);
-    return !ok ? SEAL_BROKEN : counts(s, r->signer, name) ? SEAL_COUNTS : SEAL_STRANGER;
+    return !ok ? SEAL_BROKEN : seals_counts(s, r->signer, name) ? SEAL_COUNTS : SEAL_STRANGER;
 }
 
 static bool judge(void *user, const char *key, const cache_record *r, bool truth)
@@ -318,7 +330,7 @@ static bool judge(void *user, const char *key, const cache_record *r, bool truth
     char name[64];
     const cJSON *p = r->statement.n ? checked(r, &held) : NULL;
     const char *why = !r->statement.n ? "unsigned" : !p ? "forged" : NULL;
-    if (!why && !counts(s, r->signer, name)) why = "stranger";
+    if (!why && !seals_counts(s, r->signer, name)) why = "stranger";
     if (!why && strcmp(key, r->key)) why = "replayed";
     const cJSON *job = cJSON_GetObjectItemCaseSensitive(p, "job"), *epoch = cJSON_GetObjectItemCaseSensitive(p, "epoch");
     if (!why && truth && s->c.leased && cJSON_IsString(job) && cJSON_IsNumber(epoch) &&
@@ -332,7 +344,7 @@ static bool judge(void *user, const char *key, const cache_record *r, bool truth
 void seals_watch(seals *s, cache *c)
 {
     s->cache = c;
-    cache_set_seals(c, &(cache_seals){s, sign, s->c.required ? judge : NULL});
+    cache_set_seals(c, &(cache_seals){s, sign, s->c.required ? judge : NULL, seals_say, s->c.required ? seals_believe : NULL});
 }
 
 /* ---- enrolment ---- */
@@ -361,17 +373,18 @@ bool seal_card_holds(const char *public, const char *name, const char *proof)
     return unhex(proof, sig, sizeof sig) && seals_holds(public, sig, text, (size_t)claim(text, name));
 }
 
-char *seals_enrol(const seals *s, const char *public, const char *name, const char *by, int64_t at_ms)
+char *seals_enrol(const seals *s, const char *public, const char *name, const char *by, int64_t at_ms, int64_t ends_ms)
 {
     char text[CARD], hex[129];
     uint8_t sig[64];
-    seals_sign(s, text, (size_t)card(text, public, name, by, at_ms), sig);
+    seals_sign(s, text, (size_t)card(text, public, name, by, at_ms, ends_ms), sig);
     sodium_bin2hex(hex, sizeof hex, sig, sizeof sig);
     cJSON *o = cJSON_CreateObject();
     cJSON_AddStringToObject(o, "public", public);
     cJSON_AddStringToObject(o, "name", name);
     cJSON_AddStringToObject(o, "key", by);
     cJSON_AddNumberToObject(o, "at_ms", (double)at_ms);
+    cJSON_AddNumberToObject(o, "ends_ms", (double)ends_ms);
     cJSON_AddStringToObject(o, "root", s->hex);
     cJSON_AddStringToObject(o, "sig", hex);
     char *out = cJSON_PrintUnformatted(o);

@@ -110,9 +110,9 @@ static enum task_end compare(task *t, build *b, const cache_record *r, bool same
     const char *by = t->seals ? seals_public(t->seals) : "";
     enum cache_verification v = right && !differs ? CACHE_RUN : CACHE_FAILED;
     if (differs)
-        snprintf(b->record.verdict, sizeof b->record.verdict, "{\"how\":\"rebuilt\",\"ok\":false,"
+        snprintf(b->record.verdict, CACHE_SAID_BYTES, "{\"how\":\"rebuilt\",\"ok\":false,"
                  "\"detail\":\"the same tools give other bytes than the builder %.16s stored\"}", r->signer);
-    say_more(b->record.verdict, sizeof b->record.verdict, "\"rebuilt_by\":\"%.16s\",\"same_tools\":%s,\"reproduced\":%s", by,
+    say_more(b->record.verdict, CACHE_SAID_BYTES, "\"rebuilt_by\":\"%.16s\",\"same_tools\":%s,\"reproduced\":%s", by,
              same_tools ? "true" : "false", same ? "true" : "false");
     if ((t->order.runs_here || differs) && keeper_asks(t->keeper, t->lease))
         cache_verdict(t->cache, r->key, r->version, v, b->record.verdict);

@@ -48,6 +48,19 @@ def plant(key, body):
         f" created_ms, decode('{body.hex()}', 'hex') FROM kiln_record WHERE key = '{key}' ORDER BY version DESC LIMIT 1")
     subprocess.run(["redis-cli", "-u", redis, "DEL", "kiln:r:" + key], check=True, capture_output=True)
 
+def signature(seed, text):
+    with open(work + "/k.der", "wb") as f: f.write(bytes.fromhex("302e020100300506032b657004220420") + seed) # PKCS #8 of Ed25519, RFC 8410
+    with open(work + "/pae", "wb") as f: f.write(text)
+    subprocess.run(["openssl", "pkeyutl", "-sign", "-rawin", "-keyform", "DER", "-inkey", work + "/k.der", "-in", work + "/pae", "-out", work + "/sig"], check=True)
+    return open(work + "/sig", "rb").read().hex()
+
+def sealed(public, seed, context, text, at):
+    """A verdict, or an answer of "impossible", as its author seals it (workers/seal_text.c)."""
+    sig = signature(seed, b"%s %d\n%s" % (context.encode(), at, text.encode()))
+    return text[:-1] + (',' if text != "{}" else '') + f'"by":"{public}","at_ms":{at},"seal":"{sig}"}}'
+
+def say(key, version, state, text): sql(f"INSERT INTO kiln_verdict(key, version, state, json, created_ms) VALUES('{key}', {version}, {state}, convert_to('{text}', 'UTF8'), 0)")
+
 def seal(fields, public, seed, said):
     """Signs as a worker does, with openssl; said: what to say otherwise."""
     s = json.loads(fields[-3])
@@ -55,10 +68,8 @@ def seal(fields, public, seed, said):
     s["predicate"]["builder"]["keyid"] = public
     s["subject"] = [{"name": fields[13 + 3 * i].decode(), "digest": {"sha256": fields[14 + 3 * i].decode()}} for i in range((len(fields) - 16) // 3)]
     text = json.dumps(s).encode()
-    with open(work + "/k.der", "wb") as f: f.write(bytes.fromhex("302e020100300506032b657004220420") + seed) # PKCS #8 of Ed25519, RFC 8410
-    with open(work + "/pae", "wb") as f: f.write(b"DSSEv1 28 application/vnd.in-toto+json %d %s" % (len(text), text))
-    subprocess.run(["openssl", "pkeyutl", "-sign", "-rawin", "-keyform", "DER", "-inkey", work + "/k.der", "-in", work + "/pae", "-out", work + "/sig"], check=True)
-    return encode(fields[:-3] + [text, public.encode(), open(work + "/sig", "rb").read().hex().encode()], True)
+    sig = signature(seed, b"DSSEv1 28 application/vnd.in-toto+json %d %s" % (len(text), text))
+    return encode(fields[:-3] + [text, public.encode(), sig.encode()], True)
 
 # ---- processes ----
 def card(worker): return json.loads(subprocess.run([build + "/kiln-worker", "card", "--data", f"{work}/{worker}", "--name", worker], check=True, capture_output=True).stdout)
@@ -180,6 +191,48 @@ try:
     refused = [l for l in two.call("GET", "/metrics", key=admin)[2].decode().splitlines() if l.startswith('kiln_cache_refused_total{tier="redis"')]
     check("a poisoned copy is not served", r.get("version") == 1 and r.get("predicted_us") != 0.001 and refused and refused[0].endswith(" 1"), (r, refused))
 
+    # What is said of a kernel is signed too: strangers take none away, and make none look better; nor does an old word of who counts.
+    rsum = hashlib.sha256(encode(fields, False)[:-32]).hexdigest()
+    word = lambda state: f"kiln-verdict/1 {k} {rsum} {state}"
+    p = provenance(two, k)
+    v = p["verdict"]
+    with open(work + "/pub.der", "wb") as f: f.write(bytes.fromhex("302a300506032b6570032100" + v["by"]))
+    with open(work + "/pae", "wb") as f: f.write(f"{word(v['state'])} {v['at_ms']}\n{v['text']}".encode())
+    with open(work + "/sig", "wb") as f: f.write(bytes.fromhex(v["seal"]))
+    o = subprocess.run(["openssl", "pkeyutl", "-verify", "-rawin", "-pubin", "-keyform", "DER", "-inkey", work + "/pub.der", "-in", work + "/pae", "-sigfile", work + "/sig"], capture_output=True)
+    check("openssl agrees with the verdict", o.returncode == 0 and v["by"] == cards["w1"]["public"], (o, v))
+    now = int(time.time() * 1000)
+    ill = sealed(cards["rogue"]["public"], rogue_seed, word(4), "{}", now)
+    lies = [("verdict unsigned", 4, "{}"), ("verdict stranger", 4, sealed(cards["guest"]["public"], stranger_seed, word(4), "{}", now)),
+            ("verdict forged", 4, ill.replace(f'"at_ms":{now}', f'"at_ms":{now + 1}')), ("verdict forged", 3, ill), ("verdict unsigned", 3, '{"max_abs":0}')]
+    for why, state, text in lies:
+        sql(f"DELETE FROM kiln_doc WHERE kind = 'audit'")
+        say(k, 1, state, text)
+        subprocess.run(["redis-cli", "-u", redis, "DEL", "kiln:r:" + k], check=True, capture_output=True)
+        two.stop()
+        two = services[1] = again(1)
+        r = json.loads(two.call("GET", "/v1/kernels/" + k, key=admin)[2])
+        told = [x["detail"].split(":")[0] for x in two.json("GET", "/v1/admin/audit", key=admin)["audit"] if x["action"] == "record-refused" and x["subject"] == k]
+        check(f"{why}, state {state}: as before", r.get("version") == 1 and r["quality"]["verification"] == p["verification"] and why in told, (r, told))
+    say(k, 1, 3, sealed(cards["rogue"]["public"], rogue_seed, word(3), '{"by_somebody_who_counts":1}', v["at_ms"] - 1000))
+    two.stop()
+    two = services[1] = again(1)
+    check("an older word does not undo a later one", provenance(two, k)["verdict"] == v)
+    sql(f"DELETE FROM kiln_verdict WHERE key = '{k}' AND created_ms = 0")
+
+    # "Impossible" as a stranger says it stops nobody from building.
+    never = two.json("POST", "/v1/key", matmul(47, target="host"), key=admin)["key"]
+    print_ = two.json("GET", "/version")["fingerprint"]
+    no = '{"type":"/problems/no-feasible-schedule","title":"no","status":501}'
+    sql(f"INSERT INTO kiln_impossible(key, fingerprint, canon, json, created_ms) VALUES('{never}', '{print_}', '', convert_to('{no}', 'UTF8'), 0)")
+    r = ask(two, 47)
+    check("an unsigned \"impossible\" stops nobody", r[0] == 200, r)
+    never = two.json("POST", "/v1/key", matmul(48, target="host"), key=admin)["key"]
+    no = sealed(cards["rogue"]["public"], rogue_seed, f"kiln-impossible/1 {never} {print_}", no, now)
+    sql(f"INSERT INTO kiln_impossible(key, fingerprint, canon, json, created_ms) VALUES('{never}', '{print_}', '', convert_to('{no}', 'UTF8'), 0)")
+    r = ask(two, 48)
+    check("one of who counts does, and its seal stays inside", r[0] == 501 and b"seal" not in r[2], r)
+
     # Verify: another than the builder rebuilds; who was enrolled and lies is found out, and its version goes.
     w1 = start_worker("w1")
     sql(f"DELETE FROM kiln_record WHERE key = '{k}' AND version > 1")
@@ -199,11 +252,23 @@ try:
     digest = hashlib.sha256(other_bytes).hexdigest()
     lie[at + 1], lie[at + 2] = digest.encode(), struct.pack("<q", len(other_bytes))
     sql(f"INSERT INTO kiln_blob(digest, bytes, created_ms) VALUES('{digest}', decode('{other_bytes.hex()}', 'hex'), 0)")
+    two.call("GET", "/v1/kernels/" + k, key=admin)
+    value = b""
+    for _ in range(100): # the tombstone of the last verdict goes after 5 s
+        two.stop()
+        two = services[1] = again(1)
+        two.call("GET", "/v1/kernels/" + k, key=admin)
+        value = subprocess.run(["redis-cli", "-u", redis, "GET", "kiln:r:" + k], check=True, capture_output=True).stdout[:-1]
+        if len(value) > 100: break
+        time.sleep(1)
     plant(k, seal(lie, cards["rogue"]["public"], rogue_seed, {"epoch": 1}))
+    subprocess.run(["redis-cli", "-u", redis, "-x", "SET", "kiln:r:" + k], input=value, check=True, capture_output=True)
     two.stop()
     two = services[1] = again(1)
     r = json.loads(two.call("GET", "/v1/kernels/" + k, key=admin)[2])
     check("an enrolled liar is believed", r["version"] == 2, r)
+    refused = [l for l in two.call("GET", "/metrics", key=admin)[2].decode().splitlines() if l.startswith('kiln_cache_refused_total{tier="redis"')]
+    check("and an older version that was put back into Redis is not", len(value) > 100 and refused and refused[0].endswith(" 1"), (len(value), refused))
     e = end_of(two, two.json("POST", "/v1/jobs", {"kind": "verify", "request": matmul(40, target="host")}, key=admin)["id"])
     check("until somebody rebuilds", e["state"] == "succeeded" and e["result"]["reproduced"] is False and e["result"]["quarantined"] and e["result"]["builder"] == cards["rogue"]["public"], e)
     time.sleep(1.5)
@@ -225,6 +290,27 @@ try:
     inner = p["statement"]["predicate"]["imported"]
     check("imported", taken["imported"] == 1 and p["signature"] == "enrolled" and p["signer"] == public_of(three) and inner["bundle_signer"] == public_of(two), p)
     check("its builder is still told", inner["signer"] == cards["w1"]["public"] and json.loads(inner["statement"])["predicate"]["builder"]["name"] == "w1")
+
+    # An enrolment ends by itself.
+    r = one.call("POST", "/v1/builders", {**cards["guest"], "expires_seconds": 12}, key=keys["work"]["key"])
+    ends = json.loads(r[2]).get("ends_ms", 0)
+    check("enrolled for a while", r[0] == 201 and ends > 0, r)
+    last = int(sql(f"SELECT max(version) FROM kiln_record WHERE key = '{k}'"))
+    brief = list(fields); brief[9] = struct.pack("<d", 0.5)
+    plant(k, seal(brief, cards["guest"]["public"], stranger_seed, {"epoch": 1}))
+    two.stop()
+    two = services[1] = again(1)
+    check("counts meanwhile", json.loads(two.call("GET", "/v1/kernels/" + k, key=admin)[2])["version"] == last + 1)
+    longer = sql("UPDATE kiln_doc SET json = convert_to(regexp_replace(convert_from(json, 'UTF8'), '\"ends_ms\":[0-9]+', '\"ends_ms\":99999999999999'), 'UTF8')"
+                 f" WHERE kind = 'builder' AND id = '{cards['guest']['public']}' RETURNING 1")
+    two.stop()
+    two = services[1] = again(1)
+    check("who can write makes it no longer", longer and json.loads(two.call("GET", "/v1/kernels/" + k, key=admin)[2])["version"] == 1)
+    check("enrolled anew", one.call("POST", "/v1/builders", {**cards["guest"], "expires_seconds": 2}, key=keys["work"]["key"])[0] == 201)
+    time.sleep(2.5)
+    two.stop()
+    two = services[1] = again(1)
+    check("then no more", json.loads(two.call("GET", "/v1/kernels/" + k, key=admin)[2])["version"] == 1)
 
     # The API key that enrolled them ends, and with it they.
     check("key ends", one.call("DELETE", "/v1/admin/keys/" + keys["work"]["id"], key=admin)[0] == 204)
