@@ -284,6 +284,15 @@ kiln_status kiln_graph_plan(kiln_arena *a, const kiln_graph *g, const kiln_hw *h
 /* The same, and what flows between its steps, ordered by reader. */
 kiln_status kiln_graph_explain(kiln_arena *a, const kiln_graph *g, const kiln_hw *hw, kiln_plan **out, const kiln_edge **edges, int *nedges,
                                kiln_diag *d);
+/* A kernel of a plan as it was built for a GPU. */
+typedef struct kiln_image {
+    const kiln_kernel *kernel;  /* of which the image is */
+    const char *kind, *sha256;  /* "cubin", "ptx" or, where no toolchain was, "source"; digest of its bytes */
+} kiln_image;
+/* CUDA targets, when all kernels are built: the model's host side as C text, which loads images (one a kernel, in the plan's order) and launches the
+ * steps (docs/abi.md), and the manifest with images and launches as data. */
+kiln_status kiln_plan_link(kiln_arena *a, const kiln_plan *p, const kiln_hw *hw, const kiln_image *images, kiln_bytes *launcher, kiln_bytes *manifest,
+                           kiln_diag *d);
 /* The request that a kernel of a plan is: as if its program had been posted. */
 kiln_status kiln_plan_request(kiln_arena *a, const kiln_plan *p, int kernel, kiln_request **out);
 

@@ -1,6 +1,6 @@
 /* Prints the kernel manifest as JSON: flat, every number with its unit in its name. */
 #include "manifest.h"
-#include "launcher.h"
+#include "launch_text.h"
 #include <stdio.h>
 
 /* GPU kernels may load 16 bytes at once; device allocations are aligned to more than that. */
@@ -203,6 +203,14 @@ static void put_memory(kn_buf *b, const kn_program *p, const kn_hw *hw, const ki
     put_fallback(b, p, k);
 }
 
+void kn_put_launch_data(kn_buf *b, const kn_program *p, const kn_hw *hw, const kiln_kernel *k)
+{
+    kn_put(b, "\"launch\":");
+    put_launches(b, p, k);
+    kn_put(b, ",");
+    put_memory(b, p, hw, k);
+}
+
 kiln_status kn_manifest(kiln_arena *a, const kn_program *p, const kn_hw *hw, const kiln_kernel *k, kiln_bytes *out)
 {
     kn_buf b;
@@ -221,10 +229,8 @@ kiln_status kn_manifest(kiln_arena *a, const kn_program *p, const kn_hw *hw, con
     put_args(&b, p, hw, k, false);
     kn_put(&b, ",\"outputs\":");
     put_args(&b, p, hw, k, true);
-    kn_put(&b, ",\"launch\":");
-    put_launches(&b, p, k);
     kn_put(&b, ",");
-    put_memory(&b, p, hw, k);
+    kn_put_launch_data(&b, p, hw, k);
     kn_put(&b, ",\"numerics\":{\"mode\":\"reassoc\",\"fast_math\":false,\"reference\":\"f64 "
                "interpreter\"},\"deterministic\":true,\"work\":{\"flops\":");
     kn_put_double(&b, flops);

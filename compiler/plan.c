@@ -310,7 +310,7 @@ kiln_status kiln_graph_explain(kiln_arena *a, const kiln_graph *g, const kiln_hw
     if (s == KILN_OK) s = both(q, before ? once : NULL);
     if (s == KILN_OK && edges) s = kn_plan_edges(q->part, plan, edges, nedges, d);
     if (s == KILN_OK && kn_plan_source(a, plan, &plan->source) != KILN_OK) s = dry(q);
-    if (s == KILN_OK && kn_plan_manifest(a, plan, hw, &plan->manifest) != KILN_OK) s = dry(q);
+    if (s == KILN_OK && kn_plan_manifest(a, plan, hw, NULL, &plan->manifest) != KILN_OK) s = dry(q);
     if (s == KILN_OK && kn_arena_dry(a)) s = dry(q);
     if (s == KILN_OK) *out = plan;
     return s;

@@ -1,5 +1,6 @@
 /* A plan as a C function that calls the kernels through a table of pointers (docs/abi.md), and as JSON (docs/graphs.md). */
 #include "plan.h"
+#include "manifest.h"
 #include <string.h>
 
 static const char head[] =
@@ -185,7 +186,16 @@ static void put_steps(kn_buf *b, const kiln_plan *p, const kiln_step *steps, int
     kn_put(b, "]");
 }
 
-static kiln_status put_kernels(kn_buf *b, kiln_arena *a, const kiln_plan *p)
+/* What was built for kernel i, and how it is launched: as its own manifest has it. */
+static void put_image(kn_buf *b, const kiln_plan *p, const kn_hw *hw, int i, const kiln_image *x)
+{
+    kn_putf(b, ",\"entry\":\"%s\",\"image\":{\"kind\":\"%s\",\"sha256\":\"%s\"},\"trace\":", x->kernel->entry, x->kind, x->sha256);
+    kn_put_json_string(b, x->kernel->trace.p);
+    kn_put(b, ",");
+    kn_put_launch_data(b, p->kernels[i], hw, x->kernel);
+}
+
+static kiln_status put_kernels(kn_buf *b, kiln_arena *a, const kiln_plan *p, const kn_hw *hw, const kiln_image *images)
 {
     kn_put(b, ",\"kernels\":[");
     for (int i = 0; i < p->nkernels; i++) {
@@ -193,13 +203,24 @@ static kiln_status put_kernels(kn_buf *b, kiln_arena *a, const kiln_plan *p)
         if (kiln_program_text(a, p->kernels[i], &text) != KILN_OK) return KILN_MEMORY;
         kn_putf(b, "%s{\"key\":\"%s\",\"workload\":\"%s\",\"program\":", i ? "," : "", p->keys[i].kernel, p->keys[i].workload);
         kn_put_json_string(b, text.p);
+        if (images) put_image(b, p, hw, i, &images[i]);
         kn_put(b, "}");
     }
     kn_put(b, "]");
     return KILN_OK;
 }
 
-kiln_status kn_plan_manifest(kiln_arena *a, const kiln_plan *p, const kn_hw *hw, kiln_bytes *out)
+/* Of a GPU, the kernels' temporaries lie behind the values. */
+static void put_memory(kn_buf *b, const kiln_plan *p, const kiln_image *images, int64_t bytes)
+{
+    int64_t values = kn_round_up(bytes, 256);
+    if (!images) kn_putf(b, "\"arena\":{\"bytes\":%lld,\"align_bytes\":64}", (long long)bytes);
+    else
+        kn_putf(b, "\"arena\":{\"bytes\":%lld,\"align_bytes\":256,\"temporaries_offset_bytes\":%lld}",
+                (long long)(values + kn_plan_temporaries(p, images)), (long long)values);
+}
+
+kiln_status kn_plan_manifest(kiln_arena *a, const kiln_plan *p, const kn_hw *hw, const kiln_image *images, kiln_bytes *out)
 {
     kn_buf b;
     kn_buf_init(&b, a);
@@ -216,10 +237,12 @@ kiln_status kn_plan_manifest(kiln_arena *a, const kiln_plan *p, const kn_hw *hw,
     put_args(&b, "inputs", p->inputs, NULL, p->ninputs);
     put_args(&b, "outputs", p->outputs, p->held, p->noutputs);
     put_weights(&b, p);
-    kn_putf(&b, ",\"arena\":{\"bytes\":%lld,\"align_bytes\":64}", (long long)p->arena_bytes);
-    if (put_kernels(&b, a, p) != KILN_OK) return KILN_MEMORY;
+    kn_put(&b, ",");
+    put_memory(&b, p, images, p->arena_bytes);
+    if (put_kernels(&b, a, p, hw, images) != KILN_OK) return KILN_MEMORY;
     if (p->nonce) {
-        kn_putf(&b, ",\"once\":{\"arena\":{\"bytes\":%lld,\"align_bytes\":64}", (long long)p->once_bytes);
+        kn_put(&b, ",\"once\":{");
+        put_memory(&b, p, images, p->once_bytes);
         put_steps(&b, p, p->once, p->nonce);
         kn_put(&b, "}");
     }

@@ -2,6 +2,7 @@
  * each function, limits of grids and blocks, shared memory asked for before it is used, live pointers, tensor maps as documented, events
  * recorded before they are read. Modules are texts (README.md beside this file); their functions run on the host, on memory that only
  * this library gives. Time is counted. */
+#include "tests/mock/emulate.h"
 #include <pthread.h>
 #include <signal.h>
 #include <stdbool.h>
@@ -24,8 +25,11 @@ enum {
     NOT_FOUND = 500,
     NOT_READY = 600,
     ILLEGAL_ADDRESS = 700,
-    OUT_OF_RESOURCES = 701
+    OUT_OF_RESOURCES = 701,
+    LAUNCH_FAILED = 719,
+    CAPTURE_UNSUPPORTED = 900
 };
+#define MAGIC 0x6b696c6e6d617073u
 enum { UNITS = 132, L2 = 1 << 20, OPTIN = 232448, STATIC = 49152, ARCH = 90, DRIVER = 13000, PARAMS = 32, MAXN = 4096 };
 #define MEMORY ((size_t)256 << 20)
 
@@ -35,8 +39,8 @@ typedef struct block {
     bool live;
 } block;
 typedef struct function {
-    char name[128], body[16], params[128];
-    int regs, threads, fixed_shared, allowed, cluster;
+    char name[128], body[16], params[256], so[400];
+    int regs, threads, fixed_shared, allowed, cluster, launch;
     double us;
     int64_t elems;
 } function;
@@ -49,17 +53,13 @@ typedef struct event {
     bool live, recorded;
     double at;
 } event;
-typedef struct map {
-    uint64_t magic, address;
-    int rank;
-    uint64_t dims[5];
-} map;
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static bool initialised;
 static int retained, context_object, stream_object[8], sticky, launches, counter;
 static bool stream_live[8];
-static _Thread_local void *current;
+static _Thread_local void *current, *below[16];
+static _Thread_local int depth;
 static block blocks[MAXN];
 static int nblocks;
 static size_t used;
@@ -176,14 +176,21 @@ int cuCtxSetCurrent(void *c)
     return OK;
 }
 int cuCtxGetCurrent(void **c) { return *c = current, initialised ? OK : NOT_INITIALIZED; }
-int cuCtxPushCurrent_v2(void *c) { return cuCtxSetCurrent(c); }
+int cuCtxPushCurrent_v2(void *c)
+{
+    void *before = current;
+    int r = depth == 16 ? OUT_OF_MEMORY : cuCtxSetCurrent(c);
+    if (!r) below[depth++] = before;
+    return r;
+}
 int cuCtxPopCurrent_v2(void **c)
 {
     if (!current) return no(INVALID_CONTEXT, "nothing was pushed");
     if (c) *c = current;
-    current = NULL;
+    current = depth ? below[--depth] : NULL;
     return OK;
 }
+int cuCtxSynchronize(void) { return ready(); }
 int cuCtxGetDevice(int *d) { return !current ? no(INVALID_CONTEXT, "no context is current") : (*d = 0, OK); }
 
 int cuMemGetInfo_v2(size_t *free_bytes, size_t *all) { return *free_bytes = MEMORY - used, *all = MEMORY, ready(); }
@@ -242,6 +249,11 @@ int cuMemcpyDtoD_v2(uint64_t d, uint64_t s, size_t n)
     memmove((void *)(uintptr_t)d, (void *)(uintptr_t)s, n);
     return OK;
 }
+int cuMemcpyDtoDAsync_v2(uint64_t d, uint64_t s, size_t n, void *stream)
+{
+    int r = stream_ok(stream);
+    return r ? r : cuMemcpyDtoD_v2(d, s, n);
+}
 int cuMemsetD8_v2(uint64_t d, unsigned char v, size_t n)
 {
     int r = ready();
@@ -277,13 +289,15 @@ int cuModuleLoadData(void **m, const void *image)
     if (!x || nmodules == MAXN) return OUT_OF_MEMORY;
     x->live = true;
     for (const char *l = strchr(text, '\n'); l && x->n < 32; l = strchr(l + 1, '\n')) {
-        char line[512];
+        char line[1024];
         snprintf(line, sizeof line, "%.*s", (int)strcspn(l + 1, "\n"), l + 1);
         if (strncmp(line, "fn ", 3)) continue;
         function *f = &x->f[x->n++];
         sscanf(line, "fn %127s", f->name);
         word(line, " body=", f->body, sizeof f->body);
         word(line, " params=", f->params, sizeof f->params);
+        word(line, " so=", f->so, sizeof f->so);
+        f->launch = (int)number(line, " launch=", 0);
         f->regs = (int)number(line, " regs=", 32), f->threads = (int)number(line, " threads=", 1024);
         f->fixed_shared = (int)number(line, " static=", 0), f->cluster = (int)number(line, " cluster=", 0);
         f->us = number(line, " us=", 1), f->elems = (int64_t)number(line, " elems=", 0);
@@ -345,6 +359,15 @@ int cuFuncGetAttribute(int *v, int which, void *p)
     return OK;
 }
 
+/* A kernel's own text, where this library has the emulator in it. */
+#pragma weak mock_emulate
+static int emulate(const function *f, const unsigned g[3], const unsigned b[3], unsigned cluster, void **params)
+{
+    if (!mock_emulate) return sticky = no(LAUNCH_FAILED, "this library emulates nothing: libcuda_emu.so does");
+    const char *why = mock_emulate(f->so, f->launch, g[0], b[0], cluster, f->params, params);
+    return why ? sticky = no(LAUNCH_FAILED, why) : OK;
+}
+
 /* What functions do, on f32 arrays of `elems`, the last pointer's. A pointer that does not hold them is found by the device, after the
  * launch. */
 static int execute(const function *f, void **params)
@@ -356,7 +379,7 @@ static int execute(const function *f, void **params)
         if (!strncmp(t, "ptr", 3))
             memcpy(&p[n++], params[i], 8);
         else if (!strncmp(t, "tmap", 4))
-            p[n++] = ((const map *)params[i])->address;
+            p[n++] = ((const mock_map *)params[i])->address;
     }
     bool add = strcmp(f->body, "none") != 0;
     if (!strcmp(f->body, "hang"))
@@ -379,9 +402,9 @@ static int check_params(const function *f, void **params)
     for (int i = 0; *t; i++, t += strcspn(t, ","), t += *t == ',') {
         if (!params || !params[i]) return no(INVALID_VALUE, "an argument is missing");
         if (!strncmp(t, "tmap", 4)) {
-            const map *m = params[i];
+            const mock_map *m = params[i];
             if ((uintptr_t)m % 64) return no(INVALID_VALUE, "a tensor map that is not aligned");
-            if (m->magic != 0x6b696c6e6d617073u) return no(INVALID_VALUE, "an argument that is no tensor map");
+            if (m->magic != MAGIC) return no(INVALID_VALUE, "an argument that is no tensor map");
         }
     }
     return OK;
@@ -411,7 +434,8 @@ static int launch(function *f, const unsigned g[3], const unsigned b[3], unsigne
     if (!r) {
         launches++;
         clock_ms += f->us / 1e3;
-        execute(f, params); /* what goes wrong on the device shows at the next call */
+        if (strcmp(f->body, "emulate")) execute(f, params); /* what goes wrong on the device shows at the next call */
+        else emulate(f, g, b, cluster ? cluster : 1, params);
     }
     pthread_mutex_unlock(&lock);
     return r;
@@ -532,8 +556,12 @@ int cuTensorMapEncodeTiled(void *out, int dtype, unsigned rank, void *address, c
     }
     unsigned row = box[0] * bytes[dtype];
     if (row % 16 || (swizzle && row > 16u << swizzle)) return no(INVALID_VALUE, "a box whose rows do not fit the swizzle");
-    map m = {0x6b696c6e6d617073u, (uint64_t)(uintptr_t)address, (int)rank, {0}};
-    memcpy(m.dims, dims, rank * sizeof *dims);
+    mock_map m = {.magic = MAGIC, .address = (uint64_t)(uintptr_t)address, .rank = (uint8_t)rank, .bytes = (uint8_t)bytes[dtype],
+                  .swizzle = (uint8_t)swizzle};
+    for (unsigned i = 0; i < rank; i++) {
+        m.dims[i] = dims[i], m.box[i] = (uint16_t)box[i];
+        if (i) m.strides[i - 1] = strides[i - 1];
+    }
     memset(out, 0x5a, 128);
     memcpy(out, &m, sizeof m);
     return OK;
@@ -550,5 +578,11 @@ int cuTensorMapEncodeIm2col(void *out, int dtype, unsigned rank, void *address, 
         if (lower[i] < -most || lower[i] >= most || upper[i] < -most || upper[i] >= most) return no(INVALID_VALUE, "a corner that is out of range");
         if ((int64_t)dims[1 + i] - 1 + upper[i] < lower[i]) return no(INVALID_VALUE, "corners with no pixel between them");
     }
-    return cuTensorMapEncodeTiled(out, dtype, rank, address, dims, strides, box, steps, interleave, swizzle, l2, oob);
+    int r = cuTensorMapEncodeTiled(out, dtype, rank, address, dims, strides, box, steps, interleave, swizzle, l2, oob);
+    if (r || rank != 4) return r; /* of others nothing is emulated */
+    mock_map *m = out;
+    m->pixels = (uint16_t)pixels;
+    for (int i = 0; i < 2; i++)
+        m->lower[i] = (int16_t)lower[i], m->upper[i] = (int16_t)upper[i], m->step[i] = (uint8_t)steps[1 + i];
+    return OK;
 }

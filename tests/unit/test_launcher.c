@@ -1,5 +1,6 @@
 /* Launchers of GPU kernels: compiled by gcc and clang without a warning, then called against the mock driver: by raw pointers and as
  * TVM-FFI. */
+#include "launch_text.h"
 #include "launcher.h"
 #include "tests/arena.h"
 #include "workers/workers.h"
