@@ -96,6 +96,9 @@ static double error_of(const judge *j, double got, double ref, double scale, int
     if (isnan(ref)) {
         return isnan(got) ? 0 : INFINITY;
     }
+    if (isnan(scale) && isinf(ref) && !isfinite(got)) {
+        return 0; /* an infinity times what rounding may have made zero */
+    }
     bool overflows = scale > verify_dtype_max(j->dtype) && (isfinite(scale) || isinf(ref));
     if (overflows && flags & (VERIFY_EXTREME | VERIFY_BIG) && !isfinite(got)) {
         return 0; /* a step on the way leaves the dtype's range, though not that of the reference: inf - inf, inf * 0 */

@@ -3,7 +3,8 @@
  * Nothing is rounded to the dtype of a tensor but to floats of 8 bits, whose range belongs to what a program says; a cast to an integer truncates.
  * Beside every value goes its scale, the natural unit of a kernel's rounding error to first order: |x| of inputs; the sum of scales for +, - and
  * sum reductions; their product for * and /, over y^2 (of factors beyond f32 no less than theirs); |f(x)| + |f'(x)| * scale(x) for functions (all
- * of them no less than what underflow loses); the scale of what was chosen for select, min and max. So scale >= |value|. */
+ * of them no less than what underflow loses); the scale of what was chosen for select, min and max. So scale >= |value|; it is NaN where
+ * rounding decides whether there is a number at all. */
 #include "te/ref.h"
 #include "te/ref_code.h"
 #include <float.h>
@@ -51,6 +52,17 @@ static double scale_of_product(double sx, double sy)
     double more = sx > sy ? sx : sy, product = sx * sy;
     if (more > FLT_MAX && product < more) return more;
     return sx > 0 && sy > 0 ? at_least(product) : product;
+}
+
+/* v[0] * v[1]. An infinity times what rounding may have made of zero, or a zero of (1 + erf(-5.7)), is infinite here and no number there: no scale
+ * says how far that is, and the scale says so by being none. */
+static void multiply(double *v, double *s)
+{
+    double product = v[0] * v[1];
+    int tiny = isinf(v[0]) ? 1 : 0;
+    bool unsettled = isinf(product) && isinf(v[!tiny]) && !isinf(v[tiny]) && fabs(v[tiny]) <= 0x1p-20 * s[tiny];
+    s[0] = unsettled ? NAN : scale_of_product(s[0], s[1]);
+    v[0] = product;
 }
 
 /* |f'(x)| for the float functions of one operand; v = f(x). */
@@ -189,7 +201,7 @@ static void run(kiln_ref *r, kn_code *c, int from, int to)
         case KN_OP_LOAD: load(r, c, in, v, s); break;
         case KN_OP_ADD: v[0] += v[1]; s[0] += s[1]; break;
         case KN_OP_SUB: v[0] -= v[1]; s[0] += s[1]; break;
-        case KN_OP_MUL: v[0] *= v[1]; s[0] = scale_of_product(s[0], s[1]); break;
+        case KN_OP_MUL: multiply(v, s); break;
         case KN_R_JUMP_FALSE:
             if (*v == 0) i = in->a - 1;
             break;

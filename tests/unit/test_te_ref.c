@@ -97,6 +97,21 @@ static void underflow_on_the_way(void **state)
     }
 }
 
+/* In f32 erf(-5.7) is -1 and an infinity times that, plus 1, no number; what is plainly not zero keeps its scale. */
+static void rounding_decides_about_infinities(void **state)
+{
+    (void)state;
+    static const char *const texts[] = {"y[I] = (erf(x[I]*0.0-5.7)+1.0)*exp(x[I]*0.0+1000.0)", "y[I] = exp(x[I]*0.0+1000.0)*(erf(x[I]*0.0-5.7)+1.0)",
+                                        "y[I] = exp(x[I]*0.0+1000.0)*(erf(x[I]*0.0-1.0)+1.0)"};
+    for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
+        kiln_arena *a = open_arena();
+        double v, s;
+        assert_int_equal(kiln_ref_at(open_ref(a, "x=f32:4", texts[i]), 0, 1, &v, &s), KILN_OK);
+        assert_true(isinf(v) && (i < 2 ? isnan(s) : isinf(s)));
+        kiln_arena_close(a);
+    }
+}
+
 static void convolution(void **state)
 {
     (void)state;
@@ -229,7 +244,7 @@ static void tolerance_and_work(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(matmul), cmocka_unit_test(overflow_on_the_way), cmocka_unit_test(underflow_on_the_way),
-                                       cmocka_unit_test(convolution),
+                                       cmocka_unit_test(rounding_decides_about_infinities), cmocka_unit_test(convolution),
                                        cmocka_unit_test(softmax),
                                        cmocka_unit_test(indices), cmocka_unit_test(scatter), cmocka_unit_test(large_temporaries),
                                        cmocka_unit_test(all_tensors), cmocka_unit_test(stops), cmocka_unit_test(tolerance_and_work)};
