@@ -111,6 +111,11 @@ typedef struct kiln_graph_options {
 kiln_status kiln_graph_options_read(kiln_arena *a, const char *dims, const char *binds, kiln_graph_options *out, kiln_diag *d);
 /* o may be NULL. The bytes (and those of parts) must live as long as the graph: weights are not copied. */
 kiln_status kiln_graph_onnx(kiln_arena *a, kiln_bytes model, const kiln_graph_options *o, kiln_graph **out, kiln_diag *d);
+/* A model without the bytes of its large initializers (raw data of `least` bytes and more), which are named by their SHA-256 as external data at
+ * "sha256:" and 64 digits: kiln_graph_onnx takes it, plans and kernels need no more of them, and the plan names them by their digests (kiln_weight,
+ * data NULL). Bytes point into the model. */
+typedef struct kiln_onnx_weight { char sha256[65]; kiln_bytes bytes; } kiln_onnx_weight;
+kiln_status kiln_onnx_slim(kiln_arena *a, kiln_bytes model, size_t least, kiln_bytes *out, const kiln_onnx_weight **weights, int *n);
 /* A request body with a member "graph" (schema: api/schemas/graph.json). */
 kiln_status kiln_graph_json(kiln_arena *a, kiln_bytes body, const kiln_graph_options *o, kiln_graph **out, kiln_diag *d);
 /* The id in the member "target" of such a body ("" when absent), after a look at what stands around the graph, not at the graph itself. */

@@ -1,6 +1,7 @@
 /* Whole models from the command line: compile to a folder, run from one. */
 #include "api/cli/model.h"
 #include "api/cli/npy.h"
+#include "api/cli/weights.h"
 #include <ctype.h>
 #include <errno.h>
 #include <stdio.h>
@@ -155,7 +156,7 @@ static void add_source(const struct cli *c, cJSON *model, const char *path, cons
     free(real);
 }
 
-static int write_folder(struct cli *c, const cJSON *answer, const char *sha256)
+static int write_folder(struct cli *c, const cJSON *answer, const struct weights *own, const char *sha256)
 {
     const cJSON *manifest = get(answer, "manifest"), *k;
     cJSON *model = cJSON_CreateObject(), *files;
@@ -165,13 +166,15 @@ static int write_folder(struct cli *c, const cJSON *answer, const char *sha256)
     if ((mkdir(c->output, 0777) && errno != EEXIST) || (mkdir(path, 0777) && errno != EEXIST))
         status = cli_fail(CANT_CREATE, "%s cannot be made", path);
     cJSON_AddStringToObject(model, "key", json_text(answer, "key"));
-    cJSON_AddItemToObject(model, "manifest", cJSON_Duplicate(manifest, 1));
+    cJSON *copy = cJSON_Duplicate(manifest, 1);
+    cJSON_AddItemToObject(model, "manifest", copy);
     add_source(c, model, c->args[0], sha256);
     files = cJSON_AddObjectToObject(model, "files");
     if (status == OK) status = save(c, answer, "so", "entry.so", files);
     bool weights = false;
     cJSON_ArrayForEach(k, get(answer, "artifacts")) weights |= !strcmp(json_text(k, "kind"), "weights");
     if (status == OK && weights) status = save(c, answer, "weights", "weights.bin", files);
+    if (status == OK) status = weights_append(c, own, copy, files);
     cJSON_ArrayForEach(k, get(manifest, "kernels"))
     {
         if (status != OK) break;
@@ -193,18 +196,21 @@ int cli_model_compile(struct cli *c)
     struct http_answer h;
     char path[5120], hex[65];
     uint8_t digest[32];
-    size_t n;
+    struct weights w;
     int status = OK;
     cJSON *done = NULL;
     if (!c->output) return cli_fail(USAGE, "where to? -o DIR names the folder that the model is written to");
     if ((status = query_of(c, path, sizeof path)) != OK) return status;
-    char *file = cli_read_file(c, c->args[0], &n);
-    if (!file) return NO_INPUT;
-    kiln_sha256(file, n, digest);
+    if ((status = weights_open(c, c->args[0], &w)) != OK) {
+        weights_close(&w);
+        return status;
+    }
+    kiln_sha256(w.file, w.n, digest);
     kiln_hex(digest, 32, hex);
-    bool reached = http_send(c, path, "application/json", "application/onnx", file, n, &h);
-    free(file);
-    if (!reached) return UNAVAILABLE;
+    if (!http_send(c, path, "application/json", "application/onnx", w.body.p, w.body.n, &h)) {
+        weights_close(&w);
+        return UNAVAILABLE;
+    }
     cJSON *first = cJSON_ParseWithLength(h.body ? h.body : "", h.n), *answer = NULL;
     if (h.status != 200 && h.status != 202) status = http_problem(&h);
     if (status == OK && h.status == 202) status = wait_for(c, json_text(first, "key"), &done);
@@ -212,7 +218,7 @@ int cli_model_compile(struct cli *c)
         snprintf(path, sizeof path, "/v1/kernels/%.80s", json_text(first, "key"));
         answer = fetch(c, path, &status);
     }
-    if (answer) status = write_folder(c, answer, hex);
+    if (answer) status = write_folder(c, answer, &w, hex);
     if (status == OK) {
         const cJSON *k;
         int hits = 0, total = cJSON_GetArraySize(get(get(answer, "manifest"), "kernels"));
@@ -221,6 +227,7 @@ int cli_model_compile(struct cli *c)
                cJSON_GetArraySize(get(get(answer, "manifest"), "steps")), total, done ? hits : total, c->output);
     }
     free(h.body);
+    weights_close(&w);
     cJSON_Delete(first);
     cJSON_Delete(done);
     cJSON_Delete(answer);

@@ -45,6 +45,8 @@ struct kiln_model {
     int64_t (**workspaces)(int32_t);
     void **weights;
     bool *alias; /* of another weight's memory */
+    char *file;  /* weights.bin, in pages of its own; weights that came with the model lie in it */
+    size_t file_bytes;
     void *arena, *workspace;
     int64_t arena_bytes, workspace_bytes;
     step *steps;
@@ -308,34 +310,63 @@ static int64_t shape_bytes(const cJSON *w)
 }
 
 /* What the steps that run once write is room here; what kernels pack comes after them. */
-static bool take_weight(kiln_model *m, int i, const cJSON *w, const char *file, size_t n, kiln_client_error *e)
+static bool take_weight(kiln_model *m, int i, const cJSON *w, kiln_client_error *e)
 {
-    int64_t bytes = number(w, "bytes"), offset = number(w, "offset");
+    int64_t bytes = number(w, "bytes"), offset = number(w, "offset"), n = (int64_t)m->file_bytes;
     if (bytes != shape_bytes(w)) return fail(e, "the weight %.100s has other bytes than its shape", text(w, "name"));
-    bool ok = bytes >= 0 && (m->weights[i] = aligned_alloc(64, ((size_t)bytes + 127) / 64 * 64));
+    bool stored = !get(w, "once") && !get(w, "splat");
+    if (stored && (offset < 0 || offset % 64 || offset > n || bytes > n - offset))
+        return fail(e, "the weight %.100s is not in the folder", text(w, "name"));
+    bool ok = bytes >= 0 && (m->weights[i] = stored ? m->file + offset : aligned_alloc(64, ((size_t)bytes + 127) / 64 * 64));
     if (!ok) return fail(e, "no memory for a weight of %lld bytes", (long long)bytes);
     if (get(w, "once")) return get(get(m->json, "manifest"), "once") || fail(e, "no step makes the weight %.100s", text(w, "name"));
-    if (get(w, "splat")) ok = fill_splat(m->weights[i], bytes, text(w, "splat"));
-    else if (offset >= 0 && bytes <= (int64_t)n && offset <= (int64_t)n - bytes) memcpy(m->weights[i], file + offset, (size_t)bytes);
-    else ok = false;
-    return ok || fail(e, "the weight %.100s is not in the folder", text(w, "name"));
+    return stored || fill_splat(m->weights[i], bytes, text(w, "splat")) || fail(e, "the weight %.100s has no bytes", text(w, "name"));
 }
+
+/* weights.bin, checked. A copy, and no mapping of the file, which may change or shrink later; in pages that can be given back one by one. */
+static bool read_weights(kiln_model *m, const char *folder, kiln_client_error *e)
+{
+    const char *want = text(get(m->json, "files"), "weights.bin");
+    char path[4096], hex[65];
+    uint8_t digest[32];
+    struct stat s;
+    if (!*want) return true;
+    snprintf(path, sizeof path, "%s/weights.bin", folder);
+    FILE *f = fopen(path, "rb");
+    bool ok = f && !fstat(fileno(f), &s) && S_ISREG(s.st_mode) && s.st_size > 0;
+    char *p = ok ? mmap(NULL, (size_t)s.st_size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0) : MAP_FAILED;
+    if (p != MAP_FAILED) {
+        m->file = p;
+        m->file_bytes = (size_t)s.st_size;
+    }
+    ok = m->file && fread(m->file, 1, m->file_bytes, f) == m->file_bytes;
+    if (f) fclose(f);
+    if (!ok) return fail(e, "%s cannot be read", path);
+    kiln_sha256(m->file, m->file_bytes, digest);
+    kiln_hex(digest, 32, hex);
+    return !strcmp(hex, want) || fail(e, "%s does not have the SHA-256 that model.json names", path);
+}
+
+static bool in_file(const kiln_model *m, const void *p) { return m->file && (const char *)p >= m->file && (const char *)p < m->file + m->file_bytes; }
 
 static bool load_weights(kiln_model *m, const char *folder, const cJSON *list, kiln_client_error *e)
 {
-    size_t n = 0;
     m->nweights = cJSON_GetArraySize(list);
     m->weights = calloc((size_t)m->nweights + 1, sizeof *m->weights);
     m->alias = calloc((size_t)m->nweights + 1, sizeof *m->alias);
     if (!m->weights || !m->alias) return fail(e, "out of memory");
-    bool there = get(get(m->json, "files"), "weights.bin"), ok = true;
-    char *file = there ? checked(m, folder, "weights.bin", &n, e) : NULL;
-    if (there && !file) return false;
+    bool ok = read_weights(m, folder, e);
     int i = 0;
     for (const cJSON *w = list ? list->child : NULL; w && ok; w = w->next, i++)
-        if (!get(w, "of")) ok = take_weight(m, i, w, file, n, e);
-    free(file);
+        if (!get(w, "of")) ok = take_weight(m, i, w, e);
     return ok;
+}
+
+/* The pages that lie in these bytes alone. */
+static void forget_pages(const kiln_model *m, const char *p, size_t n)
+{
+    size_t page = (size_t)sysconf(_SC_PAGESIZE), at = (size_t)(p - m->file), from = (at + page - 1) / page * page, to = (at + n) / page * page;
+    if (to > from) madvise(m->file + from, to - from, MADV_DONTNEED);
 }
 
 /* Weights that no step reads as they are have done their work once others are made of them. */
@@ -350,8 +381,9 @@ static void drop_weights(kiln_model *m, const cJSON *list)
     for (const cJSON *w = list ? list->child : NULL; w; w = w->next, i++)
         if (m->alias[i]) kept[(int)number(w, "of")] = true;
     for (i = 0; i < m->nweights; i++) {
-        if (kept[i] || m->alias[i]) continue;
-        free(m->weights[i]);
+        if (kept[i] || m->alias[i] || !m->weights[i]) continue;
+        if (in_file(m, m->weights[i])) forget_pages(m, m->weights[i], (size_t)number(cJSON_GetArrayItem(list, i), "bytes"));
+        else free(m->weights[i]);
         m->weights[i] = NULL;
     }
     free(kept);
@@ -436,8 +468,9 @@ void kiln_model_close(kiln_model *m)
     for (int i = 0; m->sos && i < m->nkernels; i++)
         if (m->sos[i]) dlclose(m->sos[i]);
     if (m->entry_so) dlclose(m->entry_so);
-    for (int i = 0; m->weights && i < m->nweights; i++)
-        if (!m->alias || !m->alias[i]) free(m->weights[i]);
+    for (int i = 0; m->weights && m->alias && i < m->nweights; i++)
+        if (!m->alias[i] && !in_file(m, m->weights[i])) free(m->weights[i]);
+    if (m->file) munmap(m->file, m->file_bytes);
     for (int i = 0; m->steps && i < m->nsteps; i++) free(m->steps[i].args);
     free(m->sos);
     free(m->kernels);

@@ -73,6 +73,15 @@ kn_value *kn_value_constant(kiln_arena *a, enum kn_dtype t, int rank, const int6
     return v;
 }
 
+bool kn_data_named(kn_data *d, const char *hex)
+{
+    static const char digits[] = "0123456789abcdef";
+    if (strlen(hex) != 64 || strspn(hex, digits) != 64) return false;
+    for (int i = 0; i < 32; i++) d->digest[i] = (uint8_t)((strchr(digits, hex[2 * i]) - digits) << 4 | (strchr(digits, hex[2 * i + 1]) - digits));
+    d->by_digest = true;
+    return true;
+}
+
 const kn_gattr *kn_node_attr(const kn_node *n, const char *name)
 {
     for (int i = 0; i < n->nattrs; i++)

@@ -124,6 +124,8 @@ kn_graph *kn_graph_bare(kiln_arena *a, const kn_graph *g);
 int64_t kn_value_elems(const kn_value *v);                        /* product of the shape */
 kn_value *kn_value_constant(kiln_arena *a, enum kn_dtype t, int rank, const int64_t *shape, const void *bytes, size_t n, bool splat);
 
+bool kn_data_named(kn_data *d, const char *hex); /* by the digest that 64 lower-case digits are; false: they are not */
+
 /* ---- reading ---- */
 const kn_gattr *kn_node_attr(const kn_node *n, const char *name); /* NULL when absent */
 bool kn_node_is_view(const kn_node *n);

@@ -151,14 +151,7 @@ static kiln_status read_fill(reader *r, const cJSON *m, const char *place, const
 static kiln_status read_digest(reader *r, const cJSON *m, const char *place, kn_data *out)
 {
     const char *hex = cJSON_IsString(m) ? m->valuestring : "";
-    if (strlen(hex) != 64 || strspn(hex, "0123456789abcdef") != 64) return bad(r, place, "64 lower-case hexadecimal digits");
-    for (int i = 0; i < 32; i++) {
-        int x = 0;
-        for (int k = 0; k < 2; k++) x = x * 16 + (hex[2 * i + k] <= '9' ? hex[2 * i + k] - '0' : hex[2 * i + k] - 'a' + 10);
-        out->digest[i] = (uint8_t)x;
-    }
-    out->by_digest = true;
-    return KILN_OK;
+    return kn_data_named(out, hex) ? KILN_OK : bad(r, place, "64 lower-case hexadecimal digits");
 }
 
 /* Type, shape and one of base64, values, fill, sha256. */

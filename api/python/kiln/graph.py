@@ -12,6 +12,7 @@ from .errors import DigestError, Error, ServiceError, Unavailable, Unsupported
 from .kernel import Kernel, aligned
 from .left import Left, Run
 from .load import check_features, load
+from .wire import slim
 
 
 class _Call(ctypes.Structure):
@@ -72,7 +73,7 @@ class Model:
             owners[i], table[i] = aligned(max(1, w["bytes"]))
             if not w.get("once"):
                 data = self._weight(w, packed)
-                ctypes.memmove(table[i], data, w["bytes"])
+                memoryview((ctypes.c_char * w["bytes"]).from_address(table[i])).cast("B")[:] = data
         if "once" in self.manifest:
             self._run_once(table)
         kept = {a[1] for s in self.manifest["steps"] for a in s["args"] if a[0] == "weight"}
@@ -165,6 +166,10 @@ def _extents(name, extent):
 def compile_model(client, body, onnx, target=None, dims=None, bind=None, wait=None, progress=None, weights=None, partial=False, left=None):
     """body: bytes of an ONNX file, or of a request with a graph. dims: {"batch": 1} or {"x": (1, 3, 224, 224)}; bind: {"sr": 16000}.
     progress: called with (done, total). wait: seconds. partial, left: what cannot be compiled is run here (left.py)."""
+    whole, weights = body, dict(weights or {})
+    if onnx:
+        body, own = slim(body, sha256)
+        weights.update(own)
     members = {"target": target, "dims": ",".join(_extents(name, extent) for name, extent in (dims or {}).items()),
                "bind": ",".join(f"{name}:{value!r}" for name, value in (bind or {}).items()),
                "partial": "true" if partial else ""}
@@ -179,9 +184,9 @@ def compile_model(client, body, onnx, target=None, dims=None, bind=None, wait=No
     except Unavailable:
         if kept is None:
             raise
-        return Model(client, kept, weights, True, body if onnx else None, left)
+        return Model(client, kept, weights, True, whole if onnx else None, left)
     client.cache.put_answer(digest, "", answer)
-    return Model(client, answer, weights, False, body if onnx else None, left)
+    return Model(client, answer, weights, False, whole if onnx else None, left)
 
 
 def _wait(client, path, body, headers, until, progress):

@@ -1,8 +1,11 @@
 """Protobuf's wire format, as much as an ONNX file taken apart and put together again needs."""
 
 
-def fields(data):
-    """(number, value) of a message: integers, or bytes. IndexError, where it is cut short."""
+MODEL_FROM, WEIGHT_FROM = 64 << 20, 1 << 20  # bytes of a model, and of a weight of it, from which the latter is not sent
+
+
+def _extents(data):
+    """(number, value, where it begins, where it ends) of a message's fields; None for numbers of fixed width. IndexError, where it is cut short."""
     def varint(at):
         x = shift = 0
         while True:
@@ -14,16 +17,22 @@ def fields(data):
                 return x, at
     at = 0
     while at < len(data):
+        begin, x = at, None
         tag, at = varint(at)
         if tag & 7 == 0:
             x, at = varint(at)
-            yield tag >> 3, x
         elif tag & 7 == 2:
             n, at = varint(at)
-            yield tag >> 3, data[at:at + n]
+            x = data[at:at + n]
             at += n
         else:
             at += 8 if tag & 7 == 1 else 4
+        yield tag >> 3, x, begin, at
+
+
+def fields(data):
+    """(number, value) of a message: integers, or bytes. IndexError, where it is cut short."""
+    return ((n, x) for n, x, _, _ in _extents(data) if x is not None)
 
 
 def every(data, *path):
@@ -51,6 +60,30 @@ def number(n, x):
 
 def field(n, data):
     return _varint(n << 3 | 2) + _varint(len(data)) + bytes(data)
+
+
+def slim(body, digest):
+    """(a model without the bytes of its large initializers, which it names by their digests; {digest: bytes}). Small models stay as they are."""
+    given = {}
+
+    def without(data, path):
+        out = []
+        for n, x, begin, end in _extents(data):
+            if n != path[0] or not isinstance(x, memoryview) or len(x) < WEIGHT_FROM:
+                out.append(data[begin:end])
+            elif len(path) > 1:
+                out.append(field(n, without(x, path[1:])))
+            else:
+                name = digest(x)
+                given[name] = x
+                out.append(field(13, field(1, b"location") + field(2, b"sha256:" + name.encode())) + number(14, 1))
+        return b"".join(out)
+    if len(body) < MODEL_FROM:
+        return body, given
+    try:
+        return without(memoryview(body), (7, 5, 9)), given  # ModelProto.graph, its initializers, their raw_data
+    except IndexError:
+        return body, {}  # whoever reads it says what is wrong
 
 
 class Parts:

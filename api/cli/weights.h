@@ -1,0 +1,19 @@
+/* A model's file, and what of it is posted: large weights stay here, by their digests, and go straight into the folder. */
+#ifndef CLI_WEIGHTS_H
+#define CLI_WEIGHTS_H
+#include "api/cli/cli.h"
+#include <cjson/cJSON.h>
+
+struct weights {
+    void *file; /* mapped */
+    size_t n;
+    kiln_bytes body;             /* to be posted */
+    const kiln_onnx_weight *all; /* that it only names */
+    int nall;
+};
+/* An exit status after a message; weights_close either way. */
+int weights_open(struct cli *c, const char *path, struct weights *w);
+void weights_close(struct weights *w);
+/* Behind the weights that came from the service, those that stayed here; offsets into the manifest, the file's digest into files. */
+int weights_append(struct cli *c, const struct weights *w, cJSON *manifest, cJSON *files);
+#endif

@@ -1,0 +1,96 @@
+"""Models of many bytes: large weights stay with the client, which names them by their digests and binds them itself; what the service holds is small.
+Usage: large.py [BUILD]"""
+import json, os, shutil, subprocess, sys, tempfile, unittest
+sys.path.append("tests")
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+import numpy as np
+import onnx_build as ob
+from service import Service
+
+build = os.path.abspath(sys.argv.pop(1) if len(sys.argv) > 1 else "build")
+import kiln
+from kiln.wire import field, number
+
+work = tempfile.mkdtemp()
+service = Service(build)
+client = kiln.Client(f"http://127.0.0.1:{service.port}", cache=work + "/cache", timeout=240)
+rng = np.random.default_rng(4)
+WIDE = 3072
+
+
+def tensor(name, x):
+    return b"".join(number(1, d) for d in x.shape) + number(2, 1) + field(8, name.encode()) + field(9, x.tobytes())
+
+
+def model():
+    """Two products; the second weight is turned and scaled, which is done once; 72 MiB."""
+    a, b = (rng.standard_normal((WIDE, WIDE), dtype="f4") / 64 for _ in range(2))
+    c = rng.standard_normal(WIDE, dtype="f4")
+    nodes = [ob.node("MatMul", ["x", "a"], ["p"]), ob.node("Relu", ["p"], ["q"]), ob.node("Mul", ["b", "c"], ["d"]), ob.node("MatMul", ["q", "d"], ["y"])]
+    g = ob.graph(nodes, [ob.value("x", "f32", (2, WIDE))], [ob.value("y", "f32", None)], [tensor("a", a), tensor("b", b), tensor("c", c)])
+    x = rng.standard_normal((2, WIDE), dtype="f4")
+    want = np.maximum(x.astype("f8") @ a, 0) @ (b.astype("f8") * c)
+    return ob.model(g), x, want
+
+
+body, x, want = model()
+
+
+def far(got):
+    return float(np.abs(got - want).max() / np.abs(want).max())
+
+
+def peak():
+    with open(f"/proc/{service.process.pid}/status") as f:
+        return next(int(line.split()[1]) for line in f if line.startswith("VmHWM")) << 10
+
+
+class Large(unittest.TestCase):
+    def test_python(self):
+        m = client.compile_onnx(body)
+        self.assertTrue(any(w.get("offset") == -1 and len(w.get("sha256", "")) == 64 for w in m.manifest["weights"]))
+        self.assertLess(far(m(x)), 1e-5)
+        self.assertLess(peak(), len(body))
+        again = client.compile_onnx(body)
+        again._given = {}
+        with self.assertRaises(kiln.DigestError):
+            again(x)
+
+    def test_folder(self):
+        with open(work + "/m.onnx", "wb") as f:
+            f.write(body)
+        np.save(work + "/x.npy", x)
+        env = {**os.environ, "KILN_URL": f"http://127.0.0.1:{service.port}"}
+        for _ in range(2): # over an older folder, too
+            r = subprocess.run([build + "/kiln", "compile", work + "/m.onnx", "-o", work + "/dir"], capture_output=True, text=True, env=env, timeout=240)
+            self.assertEqual(r.returncode, 0, r.stderr)
+        self.assertLess(os.path.getsize(work + "/dir/weights.bin"), len(body) + 4096)
+        r = subprocess.run([build + "/kiln", "run", work + "/dir", "--input", f"x={work}/x.npy", "-o", work + "/y.npy"], capture_output=True, text=True)
+        self.assertEqual(r.returncode, 0, r.stderr)
+        self.assertLess(far(np.load(work + "/y.npy")), 1e-5)
+        for change in (lambda w: w.update(offset=w["offset"] + 4), lambda w: w.update(offset=1 << 40), lambda w: w.update(offset=-1)):
+            with open(work + "/dir/model.json") as f:
+                m = json.load(f)
+            change(next(w for w in m["manifest"]["weights"] if w.get("offset", -1) >= 0))
+            os.makedirs(work + "/bad", exist_ok=True)
+            for name in ("entry.so", "weights.bin", "kernels"):
+                if not os.path.lexists(f"{work}/bad/{name}"):
+                    os.symlink(f"{work}/dir/{name}", f"{work}/bad/{name}")
+            with open(work + "/bad/model.json", "w") as f:
+                json.dump(m, f)
+            r = subprocess.run([build + "/kiln", "run", work + "/bad", "--input", f"x={work}/x.npy"], capture_output=True, text=True)
+            self.assertEqual(r.returncode, 65, r.stderr)
+
+    def test_a_digest_that_is_none(self):
+        bad = number(1, 4) + number(2, 1) + field(8, b"w") + field(13, field(1, b"location") + field(2, b"sha256:12")) + number(14, 1)
+        g = ob.graph([ob.node("Add", ["x", "w"], ["y"])], [ob.value("x", "f32", (4,))], [ob.value("y", "f32", None)], [bad])
+        with self.assertRaises(kiln.ServiceError) as e:
+            client.compile_onnx(ob.model(g))
+        self.assertIn("sha256:", str(e.exception.problem))
+
+
+try:
+    unittest.main()
+finally:
+    service.stop()
+    shutil.rmtree(work, ignore_errors=True)
