@@ -141,6 +141,24 @@ static void peaks(bench *b)
     }
 }
 
+static bool find_chain(const bench *b, int row, turns_fn *f)
+{
+    char name[32];
+    snprintf(name, sizeof name, "kiln_chain_%d", row);
+    return find(b, name, f);
+}
+
+/* Cycles of a clock of so many GHz between two starts of a row's instruction, and from one to its dependent. */
+static void paces(bench *b, int row, double ghz)
+{
+    turns_fn f;
+    if (!*measure_rows[row].spelling || !find_row(b, row, &f)) { return; }
+    int chains = strcmp(measure_rows[row].registers, "tmm") ? MEASURE_CHAINS : MEASURE_TILE_CHAINS;
+    double interval = ghz / (turns_a_second(b, f) * chains / 1e9);
+    double wait = find_chain(b, row, &f) ? ghz / (turns_a_second(b, f) * MEASURE_LINKS / 1e9) : 0;
+    harness_say("step %d %.3f %.2f", row, interval, wait);
+}
+
 /* Of one unit alone: two that share a core's multipliers, which a machine may hide, would look like two of half the clock. The widest
  * multiply-add starts once or twice a cycle. Its latency is in cycles of the clock that multiplying leaves, which can be below that of
  * scalar code. */
@@ -154,8 +172,9 @@ static void clocks(bench *b)
     if (row < measure_nrows) {
         double starts = turns_a_second(b, f) * MEASURE_CHAINS / 1e9;
         int each = starts / scalar > 1.25 ? 2 : 1;
-        double cycles = find(b, "kiln_chain", &f) ? starts / each / (turns_a_second(b, f) * 8 / 1e9) : 4;
+        double cycles = find_chain(b, row, &f) ? starts / each / (turns_a_second(b, f) * MEASURE_LINKS / 1e9) : 4;
         harness_say("clock %.3f %d %d", starts / each, each, cycles < 1 ? 1 : (int)(cycles + 0.5));
+        for (int i = 0; i < measure_nrows; i++) { paces(b, i, starts / each); }
     } else {
         harness_say("clock %.3f 1 4", scalar);
     }

@@ -37,6 +37,10 @@ static void take(worker_machine *m, const char *line)
         snprintf(l->name, sizeof l->name, "%s", name);
         l->capacity_bytes = bytes, l->bandwidth_gbs = x, l->latency_ns = y;
     }
+    int row;
+    if (sscanf(line, "step %d %lf %lf", &row, &x, &y) == 3 && row >= 0 && row < measure_nrows) {
+        m->rows[row].interval = x, m->rows[row].latency = y;
+    }
     sscanf(line, "clock %lf %d %d", &m->clock_ghz, &m->fma_per_cycle, &m->fma_latency);
     sscanf(line, "noise %lf", &m->noise);
     sscanf(line, "vector %d", &m->vector_bytes);

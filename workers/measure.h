@@ -4,12 +4,12 @@
 #define WORKERS_MEASURE_H
 #include "workers/workers.h"
 
-enum { MEASURE_ROWS = 32, MEASURE_LEVELS = 8, MEASURE_CHAINS = 12, MEASURE_TILE_CHAINS = 4 };
+enum { MEASURE_ROWS = 32, MEASURE_LEVELS = 8, MEASURE_CHAINS = 12, MEASURE_TILE_CHAINS = 4, MEASURE_LINKS = 8 };
 
 typedef struct measure_row {
     const char *dtype, *feature, *registers;
     int operations;
-    const char *step;
+    const char *step, *spelling;
 } measure_row;
 extern const measure_row measure_rows[];
 extern const int measure_nrows;
@@ -30,6 +30,9 @@ typedef struct worker_machine {
         char dtype[8];
         double gflops;
     } peaks[MEASURE_ROWS]; /* all units; the fastest row of each dtype */
+    struct {
+        double interval, latency; /* cycles on one unit that has nothing else to do; 0: not measured */
+    } rows[MEASURE_ROWS];
     double clock_ghz;      /* while one unit multiplies in f32 */
     int fma_per_cycle, fma_latency;
     int vector_bytes;

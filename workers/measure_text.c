@@ -52,13 +52,9 @@ static void step(text *t, const measure_row *r, int chain)
     put(t, "\\n\\t\"\n");
 }
 
-/* More chains than latency times throughput, so that nothing but the multipliers is waited for. As assembly, since compilers put moves
- * between chained instructions. Tiles have eight registers and a configuration (palette 1, 16 rows of 64 bytes each). */
-static void peak(text *t, int row)
+/* Registers are cleared; tiles have eight of them and a configuration (palette 1, 16 rows of 64 bytes each). */
+static void begin(text *t, bool tiles)
 {
-    const measure_row *r = &measure_rows[row];
-    bool tiles = !strcmp(r->registers, "tmm");
-    put(t, "PUBLIC void kiln_peak_%d(long turns)\n{\n", row);
     if (tiles) {
         put(t, "    unsigned char shape[64] __attribute__((aligned(64))) = {1};\n"
                "    for (int i = 0; i < 8; i++) { shape[16 + 2 * i] = 64; shape[48 + i] = 16; }\n"
@@ -69,23 +65,36 @@ static void peak(text *t, int row)
         put(t, tiles ? "        \"tilezero %%%%tmm%d\\n\\t\"\n" : "        \"vpxor %%%%xmm%d, %%%%xmm%d, %%%%xmm%d\\n\\t\"\n", i, i, i);
     }
     put(t, "        \"1:\\n\\t\"\n");
-    for (int i = 0; i < (tiles ? MEASURE_TILE_CHAINS : MEASURE_CHAINS); i++) { step(t, r, tiles ? i : i + 4); }
+}
+
+static void end(text *t, bool tiles)
+{
     put(t, "        \"decq %%0\\n\\tjnz 1b%s\"\n        : \"+r\"(turns) : : \"cc\", \"memory\"", tiles ? "\\n\\ttilerelease" : "");
     for (int i = 0; i < 16 && !tiles; i++) { put(t, ", \"xmm%d\"", i); }
     put(t, ");\n}\n");
 }
 
-static void chain(text *t, const char *const *features, int nfeatures)
+/* More chains than latency times throughput, so that nothing but the multipliers is waited for. As assembly, since compilers put moves
+ * between chained instructions. */
+static void peak(text *t, int row)
 {
-    for (int row = 0; row < measure_nrows; row++) {
-        if (strcmp(measure_rows[row].dtype, "f32") || !has(features, nfeatures, measure_rows[row].feature)) { continue; }
-        put(t, "PUBLIC void kiln_chain(long turns)\n{\n    __asm__ volatile(\"vpxor %%%%xmm0, %%%%xmm0, %%%%xmm0\\n\\t\"\n"
-               "        \"vpxor %%%%xmm1, %%%%xmm1, %%%%xmm1\\n\\tvpxor %%%%xmm4, %%%%xmm4, %%%%xmm4\\n\\t1:\\n\\t\"\n");
-        for (int i = 0; i < 8; i++) { step(t, &measure_rows[row], 4); }
-        put(t, "        \"decq %%0\\n\\tjnz 1b\" : \"+r\"(turns) : : \"cc\", \"xmm0\", \"xmm1\", \"xmm4\");\n}\n");
-        return;
-    }
-    put(t, "PUBLIC void kiln_chain(long turns) { (void)turns; }\n");
+    const measure_row *r = &measure_rows[row];
+    bool tiles = !strcmp(r->registers, "tmm");
+    put(t, "PUBLIC void kiln_peak_%d(long turns)\n{\n", row);
+    begin(t, tiles);
+    for (int i = 0; i < (tiles ? MEASURE_TILE_CHAINS : MEASURE_CHAINS); i++) { step(t, r, tiles ? i : i + 4); }
+    end(t, tiles);
+}
+
+/* One accumulator, each step of which waits for the one before. */
+static void chain(text *t, int row)
+{
+    const measure_row *r = &measure_rows[row];
+    bool tiles = !strcmp(r->registers, "tmm");
+    put(t, "PUBLIC void kiln_chain_%d(long turns)\n{\n", row);
+    begin(t, tiles);
+    for (int i = 0; i < MEASURE_LINKS; i++) { step(t, r, tiles ? 0 : 4); }
+    end(t, tiles);
 }
 
 size_t measure_text(const char *const *features, int nfeatures, char *out, size_t n)
@@ -98,9 +107,8 @@ size_t measure_text(const char *const *features, int nfeatures, char *out, size_
         "__attribute__((visibility(\"default\"))) extern const int kiln_vector_bytes;\nconst int kiln_vector_bytes = %d;\n",
         vector, vector);
     for (int row = 0; row < measure_nrows; row++) {
-        if (has(features, nfeatures, measure_rows[row].feature)) { peak(&t, row); }
+        if (has(features, nfeatures, measure_rows[row].feature)) { peak(&t, row), chain(&t, row); }
     }
-    chain(&t, features, nfeatures);
     put(&t, "PUBLIC void kiln_add(long turns)\n{\n    long x = 0;\n    __asm__ volatile(\"1:\\n\\t\"\n");
     for (int i = 0; i < 16; i++) { put(&t, "        \"addq $1, %%1\\n\\t\"\n"); }
     put(&t, "        \"decq %%0\\n\\tjnz 1b\" : \"+r\"(turns), \"+r\"(x) : : \"cc\");\n}\n"

@@ -95,6 +95,20 @@ static cJSON *peaks(const worker_machine *m)
     return o;
 }
 
+/* Instructions that were measured have the pace and the latency they have here. */
+static void instructions(cJSON *list, const worker_machine *m)
+{
+    cJSON *x;
+    cJSON_ArrayForEach(x, list) {
+        const char *spelling = cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(x, "spelling"));
+        for (int i = 0; i < measure_nrows && spelling; i++) {
+            if (strcmp(measure_rows[i].spelling, spelling) || m->rows[i].interval <= 0) continue;
+            number(x, "interval", m->rows[i].interval);
+            number(x, "latency", m->rows[i].latency);
+        }
+    }
+}
+
 static void describe(cJSON *o, const char *id, const worker_machine *m, double fork_us)
 {
     const char *const *features;
@@ -111,6 +125,7 @@ static void describe(cJSON *o, const char *id, const worker_machine *m, double f
     cJSON_AddItemToObject(o, "levels", levels(m, registers));
     cJSON_DeleteItemFromObjectCaseSensitive(o, "peaks");
     cJSON_AddItemToObject(o, "peaks", peaks(m));
+    instructions(cJSON_GetObjectItemCaseSensitive(o, "intrinsics"), m);
     cJSON_AddItemToObject(o, "x-cpuid", cJSON_CreateStringArray(features, n)); /* all that was found, needed by the code or not */
 }
 

@@ -163,6 +163,18 @@ bool kn_map_one_run(const kn_map_writer *w, const kn_map_source *s, int j, int64
     return true;
 }
 
+/* Dimensions of a tile of which the last is a pair or four of narrow elements, while memory follows the one before it, whole vectors of which are
+ * there. */
+static bool zipped(const kn_map_writer *w, const kn_map_source *s, int before, int last)
+{
+    int64_t step = 0;
+    int j, k;
+    if (before < 0 || last < 0 || !dim_cut(w, s, before, &j) || !dim_cut(w, s, last, &k) || s->padded) return false;
+    int64_t few = w->m->intrin->axes[k].extent, lanes = w->m->intrin->axes[j].extent;
+    bool whole = kn_map_extent(w->m, w->x, j) % lanes == 0 && kn_map_extent(w->m, w->x, k) % few == 0;
+    return whole && (few == 2 || few == 4) && lanes >= 4 && kn_map_one_run(w, s, j, &step) && step == 1;
+}
+
 /* The copy goes tile by tile, each written out as it lies. Tiles of loops that are no run lead: where their elements come from is found once for all
  * of the plain loops. */
 static void copy_tiles(kn_map_writer *w, const kn_map_source *s)
@@ -182,13 +194,18 @@ static void copy_tiles(kn_map_writer *w, const kn_map_source *s)
     kn_putf(w->b, "reorder %s", s->name);
     for (int i = 0; i < n; i++) kn_putf(w->b, " %s.0", copy_axis(w, s, order[i]));
     kn_put(w->b, " |");
-    int last = -1, before = -1;
+    int last = -1, before = -1, inner[KILN_MAX_RANK], m = 0;
     for (int k = 0; k < s->hard->rank; k++)
         for (int d = 0; d < s->ndims; d++) {
             if (!dim_cut(w, s, d, &j) || j != s->hard->lone[k]) continue;
-            kn_putf(w->b, " %s.1", copy_axis(w, s, d));
+            inner[m++] = d;
             before = last, last = d;
         }
+    if (s->hard->plain && zipped(w, s, before, last)) { /* vectors of the runs, interleaved as they are stored */
+        int d = last;
+        last = inner[m - 1] = before, before = inner[m - 2] = d;
+    }
+    for (int k = 0; k < m; k++) kn_putf(w->b, " %s.1", copy_axis(w, s, inner[k]));
     kn_put(w->b, "\n");
     share(w, s, order, count);
     for (int i = 0; i < 2 && s->hard->plain; i++) {

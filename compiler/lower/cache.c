@@ -333,8 +333,7 @@ static bool zips(const kn_lw *w, const kn_sg *sg, int cache, int n, const int64_
            kn_dtype_bytes(load->dtype) <= 2 && !sg->g->caches[cache].pad && !strays(w, sg, load);
 }
 
-/* Vectors x, y, ... of `lanes` elements each become as many that hold x0 y0 .. x1 y1 ...: in rounds of two, the first half with the second. */
-static int zip_round(kn_lw *w, int from, enum kn_dtype t, int lanes, int q)
+int kn_lw_zip_round(kn_lw *w, int from, enum kn_dtype t, int lanes, int q)
 {
     int to = kn_lw_buffer(w, "zip", t, lanes, q, KN_REGISTER);
     for (int i = 0; i < q / 2; i++)
@@ -362,7 +361,7 @@ static void fill_zipped(kn_lw *w, kn_sg *sg, int cache, int n, const int64_t *si
         kn_source s = kn_cache_source(w, sg, cache, k);
         kn_lw_store(w, from, kn_lw_int(w, i), kn_lw_read(w, s.buffer, s.at, m));
     }
-    for (int i = 1; i < q; i *= 2) from = zip_round(w, from, t, m, q);
+    for (int i = 1; i < q; i *= 2) from = kn_lw_zip_round(w, from, t, m, q);
     k[n - 1] = kn_lw_int(w, 0);
     kn_expr *at = kn_cache_slot(w, c, n, size, k);
     for (int i = 0; i < q && !w->status; i++)

@@ -116,6 +116,8 @@ kn_expr *kn_lw_at_lane(kn_lw *w, kn_expr *e, int var, kn_expr *with);
 bool kn_lw_uses(const kn_expr *e, int var);
 bool kn_lw_coefficient(const kn_expr *e, int var, int64_t *c); /* of var in e; false when e is not affine in it */
 bool kn_lw_unit_stride(const kn_expr *e, int var); /* e is affine in var with coefficient 1 */
+/* Vectors x, y, ... of `lanes` elements each become as many that hold x0 y0 .. x1 y1 ...: in rounds of two, the first half with the second. */
+int kn_lw_zip_round(kn_lw *w, int from, enum kn_dtype t, int lanes, int q);
 kn_expr *kn_lw_zip(kn_lw *w, enum kn_op op, int n, kn_expr *const *args, int part); /* ZIP or UNZIP: vector `part` of those made of n vectors */
 /* Statements. for/if return the statement; the caller moves w->tail into its body and back. */
 kn_ls *kn_lw_for(kn_lw *w, int var, kn_expr *lo, kn_expr *hi);

@@ -360,7 +360,7 @@ static bool interleaves(kn_tile *x)
     kn_expr *idx[KILN_MAX_RANK];
     int u = -1, out = sg->s->out;
     if (w->hw->gpu || x->lanes < 4 || x->reduce_lanes || x->ncombo < 2 || x->ncombo > 4 || sg->g->epilogue >= 0) return false;
-    if (kn_dtype_bytes(w->p->program->tensors[out].dtype) < 4) return false;
+    if (kn_dtype_bytes(w->p->program->tensors[out].dtype) < 4 && x->ncombo == 3) return false;
     for (int i = sg->tile; i < sg->g->nloops; i++)
         if (kn_tile_spatial(sg, i) && i != x->vloop && kn_tile_extent(sg, i) == x->ncombo) u = i;
     if (u < 0) return false;
@@ -379,7 +379,7 @@ static void store_interleaved(kn_tile *x)
     kn_lw *w = x->w;
     int n = (int)x->ncombo, out, rows = kn_lw_buffer(w, "rows", w->p->program->tensors[x->sg->s->out].dtype, x->lanes, n, KN_REGISTER);
     kn_expr *idx[KILN_MAX_RANK], *args[4];
-    bool safe;
+    bool safe, narrow = kn_dtype_bytes(w->p->program->tensors[x->sg->s->out].dtype) < 4; /* no single instruction picks from four vectors of those */
     for (int c = 0; c < n && !w->status; c++) {
         kn_tile_set(x, c);
         kn_expr *value = final_value(x, kn_tile_value(x, c), x->lane_var, &out, idx, &safe);
@@ -390,9 +390,11 @@ static void store_interleaved(kn_tile *x)
     kn_env v = kn_tile_env(x);
     for (int i = 0; i < w->p->program->tensors[out].rank; i++) idx[i] = kn_lw_simp(w, kn_env_scalar(&v, x->sg->s->lhs[i]));
     kn_expr *at = kn_lw_at_lane(w, kn_lw_address(w, out, idx), x->lane_var, kn_lw_int(w, 0));
+    if (narrow)
+        for (int i = 1; i < n; i *= 2) rows = kn_lw_zip_round(w, rows, w->p->program->tensors[out].dtype, x->lanes, n);
     for (int c = 0; c < n && !w->status; c++)
         kn_lw_store(w, kn_lw_tensor(w, out), kn_lw_simp(w, kn_bin(w->a, KN_OP_ADD, at, kn_lw_int(w, c * x->lanes))),
-                    kn_lw_zip(w, KN_OP_ZIP, n, args, c));
+                    narrow ? kn_lw_read(w, rows, kn_lw_int(w, c), x->lanes) : kn_lw_zip(w, KN_OP_ZIP, n, args, c));
 }
 
 /* The axis of the vector loop ends with a whole vector, and every vector begins at a multiple of its lanes: none is in range in part. */

@@ -2,7 +2,8 @@
 of all against the best one that is the same for every layer, and how the predicted order agrees: pairs in order, and how much slower than the best the
 mapping is that is predicted to be the best. A first round times all mappings; further ones, interleaved, those that may be the best of a layer or the best
 for every layer. The least time counts.
-LAYERS=0,4 takes some of the layers; ROUNDS, RUNS: rounds beside the first, runs in each; TIMES=FILE keeps the times there, or takes those that are.
+LAYERS=0,4 takes some of the layers; ROUNDS, RUNS: rounds beside the first, runs in each; TIMES=FILE keeps the times there, those of other layers too, or
+takes those that are; DATA=DIR keeps the kernels, so that a later call measures only.
 usage: layers.py BUILD TARGET INSTRUCTION[,INSTRUCTION]"""
 import csv, itertools, json, math, os, subprocess, sys, tempfile, time, urllib.request
 sys.path.append("tests")
@@ -74,11 +75,12 @@ def measure_all(all_found, work):
         for number, name in again: measure(number, name, all_found[number][name], work, runs)
 
 def times_of(all_found, work):
-    if not kept or not os.path.exists(kept): measure_all(all_found, work)
-    else:
-        for number, name, us in csv.reader(open(kept)):
-            if int(number) in all_found and name in all_found[int(number)]: all_found[int(number)][name]["us"] = float(us)
-    if kept: csv.writer(open(kept, "w")).writerows([i, n, m["us"]] for i, f in all_found.items() for n, m in f.items() if m["us"] < math.inf)
+    before = list(csv.reader(open(kept))) if kept and os.path.exists(kept) else []
+    for number, name, us in before:
+        if int(number) in all_found and name in all_found[int(number)]: all_found[int(number)][name]["us"] = float(us)
+    new = {i: f for i, f in all_found.items() if all(m["us"] == math.inf for m in f.values())}
+    measure_all(new, work)
+    if kept: csv.writer(open(kept, "a")).writerows([i, n, m["us"]] for i, f in new.items() for n, m in f.items() if m["us"] < math.inf)
 
 def report(number, found):
     c, hw, k, r, stride, _ = layers[number]
@@ -94,7 +96,7 @@ def report(number, found):
 with tempfile.TemporaryDirectory() as work:
     port = free_port()
     os.environ["KILN_URL"] = f"http://127.0.0.1:{port}"
-    daemon = subprocess.Popen([f"{build}/kilnd", "--listen", f"127.0.0.1:{port}", "--data", work, "--hwspecs", "hwspecs"], stderr=subprocess.DEVNULL)
+    daemon = subprocess.Popen([f"{build}/kilnd", "--listen", f"127.0.0.1:{port}", "--data", os.environ.get("DATA", work), "--hwspecs", "hwspecs"], stderr=subprocess.DEVNULL)
     try:
         for _ in range(100):
             try: urllib.request.urlopen(os.environ["KILN_URL"] + "/readyz", timeout=2); break

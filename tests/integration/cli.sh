@@ -61,6 +61,7 @@ level = {l["name"]: l for l in here["levels"]}
 assert level["l1"]["bandwidth_gbs"] > level["dram"]["bandwidth_gbs"] and level["l1"]["latency_ns"] < level["dram"]["latency_ns"], level
 assert level["l1"]["capacity_bytes"] < level["l2"]["capacity_bytes"] < level["dram"]["capacity_bytes"], level
 assert here["peaks"]["f32"] > here["peaks"]["f64"] and here["fma_per_cycle"] in (1, 2) and here["fma_latency"] >= 2, here
+assert all(0 < i["interval"] <= i["latency"] for i in here["intrinsics"] if i["name"].startswith("fma")), here["intrinsics"]
 assert set(here["features"]) <= set(here["x-cpuid"]) and here["units"] == here["rates_for_units"] >= 1 and here["launch_us"] > 0, here
 PY
 expect 0 'kiln_abi_version' "$kiln" compile MatMul a=f32:64x80 b=f32:80x48 --as source
