@@ -49,6 +49,7 @@ static void put_value(kn_buf *b, const kiln_hw *hw, const kn_hw_field *f, const 
     case KN_HW_T_INTRINS:
         for (int i = 0; i < hw->nintrins; i++) put_scope(b, hw, KN_HW_INTRIN, (const char *)&hw->intrins[i]);
         break;
+    case KN_HW_T_COSTS: put_scope(b, hw, KN_HW_COSTS, (const char *)hw); break;
     case KN_HW_T_ROLLER:
         if (hw->roller.present) put_scope(b, hw, KN_HW_ROLLER, (const char *)hw);
         break;

@@ -4,6 +4,7 @@
 #define OFF_TOP(m) offsetof(struct kiln_hw, m)
 #define OFF_LEVEL(m) offsetof(kn_hw_level, m)
 #define OFF_INTRIN(m) offsetof(kn_hw_intrin, m)
+#define OFF_COSTS(m) offsetof(struct kiln_hw, m)
 #define OFF_ROLLER(m) offsetof(struct kiln_hw, m)
 
 static const kn_hw_field rows[] = {

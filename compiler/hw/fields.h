@@ -3,7 +3,7 @@
 #define KN_HW_FIELDS_H
 #include "hw/hw.h"
 
-enum kn_hw_scope { KN_HW_TOP, KN_HW_LEVEL, KN_HW_INTRIN, KN_HW_ROLLER, KN_HW_SCOPES };
+enum kn_hw_scope { KN_HW_TOP, KN_HW_LEVEL, KN_HW_INTRIN, KN_HW_COSTS, KN_HW_ROLLER, KN_HW_SCOPES };
 enum kn_hw_type {
     KN_HW_T_ID,       /* text of a-z 0-9 - _ . */
     KN_HW_T_WORD,     /* the same and upper case */
@@ -12,7 +12,7 @@ enum kn_hw_type {
     KN_HW_T_INT, KN_HW_T_LONG, KN_HW_T_NUM,
     KN_HW_T_LONG2, KN_HW_T_NUM2, /* arrays of two */
     KN_HW_T_FEATURES, KN_HW_T_FLAGS,
-    KN_HW_T_PEAKS, KN_HW_T_LEVELS, KN_HW_T_INTRINS, KN_HW_T_ROLLER
+    KN_HW_T_PEAKS, KN_HW_T_LEVELS, KN_HW_T_INTRINS, KN_HW_T_COSTS, KN_HW_T_ROLLER
 };
 typedef struct kn_hw_field {
     enum kn_hw_scope scope;

@@ -17,6 +17,12 @@ typedef struct kn_hw_level {
 
 typedef struct kn_hw_peak { enum kn_dtype dtype; double gflops; } kn_hw_peak; /* whole chip, a multiply-add is two */
 
+/* What moves beside an instruction cost a core, in cycles: fields.def. Where a hwspec has none, those of cores that start two loads, one store and one
+ * shuffle a cycle. */
+typedef struct kn_hw_costs {
+    double store_element, copy_element, read_lane, insert_lane, interleave_element, window_factor, copy_vector, turn_tile, keep_result;
+} kn_hw_costs;
+
 /* A hardware instruction as a tensor expression; latency and interval in cycles, 0: unknown. */
 typedef struct kn_hw_intrin {
     const char *name, *compute, *dtypes, *memory, *spelling;
@@ -53,6 +59,7 @@ struct kiln_hw {
     int nfeatures; const char *features[32];
     int nflags; const char *flags[32];
     int nintrins; kn_hw_intrin intrins[64];
+    kn_hw_costs costs;        /* CPU */
     /* constants of the published ROLLER artifact (policy "roller"); present == false when the spec has none */
     struct {
         bool present;

@@ -163,12 +163,12 @@ bool kn_map_one_run(const kn_map_writer *w, const kn_map_source *s, int j, int64
     return true;
 }
 
-/* Dimensions of a tile of which the last is a pair or four of narrow elements, while memory follows the one before it, whole vectors of which are
- * there. */
-static bool zipped(const kn_map_writer *w, const kn_map_source *s, int before, int last)
+bool kn_map_zipped(const kn_map_writer *w, const kn_map_source *s)
 {
     int64_t step = 0;
-    int j, k;
+    int j, k, rank = s->hard->rank;
+    if (rank < 2 || !s->hard->plain || s->hard->lone[rank - 1] < 0 || s->hard->lone[rank - 2] < 0) return false;
+    int before = dim_of(s, s->hard->lone[rank - 2]), last = dim_of(s, s->hard->lone[rank - 1]);
     if (before < 0 || last < 0 || !dim_cut(w, s, before, &j) || !dim_cut(w, s, last, &k) || s->padded) return false;
     int64_t few = w->m->intrin->axes[k].extent, lanes = w->m->intrin->axes[j].extent;
     bool whole = kn_map_extent(w->m, w->x, j) % lanes == 0 && kn_map_extent(w->m, w->x, k) % few == 0;
@@ -201,7 +201,7 @@ static void copy_tiles(kn_map_writer *w, const kn_map_source *s)
             inner[m++] = d;
             before = last, last = d;
         }
-    if (s->hard->plain && zipped(w, s, before, last)) { /* vectors of the runs, interleaved as they are stored */
+    if (kn_map_zipped(w, s)) { /* vectors of the runs, interleaved as they are stored */
         int d = last;
         last = inner[m - 1] = before, before = inner[m - 2] = d;
     }

@@ -1,19 +1,8 @@
 /* Predicted time of a mapping on a CPU, as kn_map_trace schedules it there: operands copied into tiles, the nest around a register tile, results
  * stored. The nest takes what is slowest of computing, reading from each level and writing (AMOS, ISCA'22, section 5.3); copies come before it.
- * Cycles beside the instruction's own are those of cores that start two loads, one store and one shuffle a cycle. */
+ * Cycles beside the instruction's own are the hwspec's `costs`. */
 #include "intrin/trace.h"
 #include <string.h>
-
-/* Cycles for one element. */
-#define STORED_ALONE 1.5  /* a result that goes out by itself */
-#define COPIED_ALONE 1.5  /* from one place to another */
-#define LANE 0.5          /* read to become a lane of a vector, */
-#define INSERTED 0.11     /* and put there, for every lane that the vector has: across its parts */
-#define WINDOW 1.5        /* times as long where a window is cut out, addresses being no run, and where lanes may be past the end */
-/* Cycles for one vector copied as it is; for a register tile to be begun and ended; for a result that is kept in memory between two calls. */
-#define VECTOR 2.2
-#define TILE 20
-#define KEPT 12
 
 typedef struct nest {
     const kn_map_writer *w;
@@ -47,21 +36,23 @@ static double cycles_a_byte(const nest *n, double bytes, int *level)
 static double copy_cycles(const nest *n, int o)
 {
     const kn_map_writer *w = n->w;
+    const kn_hw_costs *c = &n->hw->costs;
     kn_map_source s;
     int64_t step = 0, lanes = 1;
     int level;
     if (!kn_map_source_of(w, n->p, o, &s)) return 0;
     int j = s.hard->rank ? s.hard->lone[s.hard->rank - 1] : -1;
-    double elems = s.box ? soft_elems(w->m, o) : (double)n->p->operand[o].elems, each = COPIED_ALONE;
+    double elems = s.box ? soft_elems(w->m, o) : (double)n->p->operand[o].elems, each = c->copy_element;
     if (j >= 0 && kn_map_cut(w, j) && !s.plain) lanes = w->m->intrin->axes[j].extent;
     bool run = j >= 0 && kn_map_one_run(w, &s, j, &step), whole = j < 0 || n->p->fused[j] % lanes == 0;
-    if (lanes > 1) each = run && step == 1 && whole ? VECTOR / (double)lanes : LANE + INSERTED * (double)(lanes < 16 ? lanes : 16);
-    if (lanes > 1 && lanes <= 4 && !run) each *= WINDOW;
-    if (lanes > 1 && lanes <= 4 && !whole) each *= WINDOW;
+    if (lanes > 1) each = run && step == 1 && whole ? c->copy_vector / (double)lanes : c->read_lane + c->insert_lane * (double)(lanes < 16 ? lanes : 16);
+    if (lanes > 1 && lanes <= 4 && !run) each *= c->window_factor;
+    if (lanes > 1 && lanes <= 4 && !whole) each *= c->window_factor;
+    if (kn_map_zipped(w, &s)) each = c->interleave_element;
     double cycles = elems * each, moved = bytes_of(n, o, soft_elems(w->m, o) + elems);
     double least = moved * cycles_a_byte(n, moved, &level);
     if (least > cycles) cycles = least;
-    if (s.padded && !s.box) cycles += soft_elems(w->m, o) * COPIED_ALONE; /* the padding is filled in first */
+    if (s.padded && !s.box) cycles += soft_elems(w->m, o) * c->copy_element; /* the padding is filled in first */
     return cycles;
 }
 
@@ -79,12 +70,13 @@ static bool stores_lanes(const nest *n)
 static double store_cycles(const nest *n)
 {
     const kn_maps *m = n->w->m;
+    const kn_hw_costs *c = &n->hw->costs;
     double elems = soft_elems(m, 0);
     bool tail = false;
     for (int j = 0; j < m->it->nspatial; j++) tail = tail || (kn_map_cut(n->w, j) && n->p->fused[j] % m->intrin->axes[j].extent);
     int64_t lanes = m->it->operand[0].elems;
-    double each = stores_lanes(n) && lanes > 1 ? VECTOR / (double)lanes : STORED_ALONE;
-    return elems * each + (tail ? elems * n->p->padding * COPIED_ALONE : 0); /* a padded result is copied once more */
+    double each = stores_lanes(n) && lanes > 1 ? c->copy_vector / (double)lanes : c->store_element;
+    return elems * each + (tail ? elems * n->p->padding * c->copy_element : 0); /* a padded result is copied once more */
 }
 
 double kn_intrin_call_cycles(const kn_intrin *it, const kn_hw *hw, double tile, double pieces, double steps)
@@ -93,7 +85,7 @@ double kn_intrin_call_cycles(const kn_intrin *it, const kn_hw *hw, double tile, 
     double interval = it->spec->interval > 0 ? it->spec->interval : 2 * (double)it->points / peak * hw->clock_ghz;
     double reads = pieces > 0 ? 0.5 * (pieces > 1 ? pieces : 2) / tile : 1, each = interval > reads ? interval : reads;
     if (each < latency / tile) each = latency / tile;
-    return each + (pieces > 0 ? 0 : KEPT / tile) + TILE / steps / tile;
+    return each + (pieces > 0 ? 0 : hw->costs.keep_result / tile) + hw->costs.turn_tile / steps / tile;
 }
 
 /* Cycles of all calls. */
@@ -103,7 +95,7 @@ static double call_cycles(const nest *n)
     for (int i = 0; i < n->w->nouter; i++) pieces += !n->w->outer[i].reduce && n->w->outer[i].piece > 1 ? (double)n->w->outer[i].piece : 0;
     double copies = 0; /* of what has to be near the unit */
     for (int o = 1; o < n->w->m->it->noperands; o++)
-        if (n->w->m->it->operand[o].scope == KN_SCOPE_SHARED) copies += (double)n->w->m->it->operand[o].elems * COPIED_ALONE;
+        if (n->w->m->it->operand[o].scope == KN_SCOPE_SHARED) copies += (double)n->w->m->it->operand[o].elems * n->hw->costs.copy_element;
     return n->calls * (copies + kn_intrin_call_cycles(n->w->m->it, n->hw, n->tile, n->w->unrolls ? pieces : 0, n->steps));
 }
 

@@ -41,6 +41,9 @@ typedef struct kn_map_source {
 bool kn_map_source_of(const kn_map_writer *w, const kn_map_plan *plan, int o, kn_map_source *s);
 /* The loops that feed axis j are one run through the operand: fused, they are an index with a constant step. */
 bool kn_map_one_run(const kn_map_writer *w, const kn_map_source *s, int j, int64_t *step);
+/* The last dimension of the operand's tile is a pair or four of elements, while memory follows the one before it, whole vectors of which are there:
+ * copies interleave them. */
+bool kn_map_zipped(const kn_map_writer *w, const kn_map_source *s);
 /* Predicts us, pack_us and bound on a CPU, whose mappings are scheduled as kn_map_trace does. */
 void kn_map_predict_cpu(const kn_maps *m, const kn_mapping *x, const kn_hw *hw, kn_map_plan *plan);
 

@@ -102,10 +102,10 @@ static cJSON *scope_object(cJSON *tree, enum kn_hw_scope scope, const char **at)
 {
     *at = "";
     if (scope == KN_HW_TOP) return tree;
-    const char *name = scope == KN_HW_LEVEL ? "levels" : scope == KN_HW_INTRIN ? "intrinsics" : "roller";
-    *at = scope == KN_HW_LEVEL ? "/levels/0" : scope == KN_HW_INTRIN ? "/intrinsics/0" : "/roller";
-    cJSON *o = cJSON_GetObjectItemCaseSensitive(tree, name);
-    return scope == KN_HW_ROLLER || !o ? o : cJSON_GetArrayItem(o, 0);
+    static const char *const names[] = {"", "levels", "intrinsics", "costs", "roller"}, *const places[] = {"", "/levels/0", "/intrinsics/0", "/costs", "/roller"};
+    *at = places[scope];
+    cJSON *o = cJSON_GetObjectItemCaseSensitive(tree, names[scope]);
+    return scope == KN_HW_ROLLER || scope == KN_HW_COSTS || !o ? o : cJSON_GetArrayItem(o, 0);
 }
 
 static void expect_refused(const cJSON *tree, const char *pointer, const char *what)
@@ -232,7 +232,7 @@ static void schema_agrees(void **state)
     char *text = slurp("api/schemas/hwspec.json");
     cJSON *schema = cJSON_Parse(text), *defs = cJSON_GetObjectItem(schema, "$defs");
     assert_non_null(defs);
-    cJSON *objects[KN_HW_SCOPES] = {schema, cJSON_GetObjectItem(defs, "level"), cJSON_GetObjectItem(defs, "intrinsic"),
+    cJSON *objects[KN_HW_SCOPES] = {schema, cJSON_GetObjectItem(defs, "level"), cJSON_GetObjectItem(defs, "intrinsic"), cJSON_GetObjectItem(defs, "costs"),
                                     cJSON_GetObjectItem(defs, "roller")};
     const kn_hw_field *f;
     int n = kn_hw_fields(&f), count[KN_HW_SCOPES] = {0}, required[KN_HW_SCOPES] = {0};

@@ -278,6 +278,26 @@ static void prices_know_copies(void **state)
     assert_true(windows.pack_us < channels.pack_us);
 }
 
+/* What a hwspec says of costs decides: where results go out one by one for much, lanes of pixels are the best, which follow each other in memory. */
+static void costs_decide(void **state)
+{
+    (void)state;
+    kn_hw *hw = device("x86-64-vnni");
+    kn_maps *m = NULL;
+    const kn_program *p = program("in x: u8[1,64,16,16], w: i8[64,64,1,1]; y[N,K,P,Q] +=! cast(x[N,C,P,Q],i32) * cast(w[K,C,R,S],i32)");
+    assert_int_equal(kn_maps_of(arena, p, 0, kn_intrin_find(hw, "vpdpbusd"), &m, &diag), KILN_OK);
+    double before = priced(m, hw, "I=K R=C").us, elements = 64 * 256, cycles_a_us = hw->clock_ghz * 1e3 * hw->units;
+    hw->costs.store_element += 40;
+    double more = priced(m, hw, "I=K R=C").us - before;
+    assert_true(more > 0.9 * 40 * elements / cycles_a_us && more < 1.1 * 40 * elements / cycles_a_us);
+    assert_int_equal(kn_maps_of(arena, p, 0, kn_intrin_find(hw, "vpdpbusd_bcst"), &m, &diag), KILN_OK);
+    double lanes = priced(m, hw, "I=P,Q R=C").us;
+    hw->costs.store_element += 40;
+    assert_true(priced(m, hw, "I=P,Q R=C").us == lanes);
+    hw->costs.interleave_element *= 10;
+    assert_true(priced(m, hw, "I=P,Q R=C").us > lanes);
+}
+
 static bool has(kiln_bytes trace, const char *text)
 {
     assert_non_null(trace.p);
@@ -307,6 +327,7 @@ static void traces_of_a_cpu(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(costs_decide, open_arena, close_arena),
         cmocka_unit_test_setup_teardown(prices_know_copies, open_arena, close_arena),
         cmocka_unit_test_setup_teardown(traces_of_a_cpu, open_arena, close_arena),
         cmocka_unit_test_setup_teardown(mappings_stand, open_arena, close_arena),
