@@ -17,8 +17,8 @@ typedef struct kn_hw_level {
 
 typedef struct kn_hw_peak { enum kn_dtype dtype; double gflops; } kn_hw_peak; /* whole chip, a multiply-add is two */
 
-/* What moves beside an instruction cost a core, in cycles: fields.def. Where a hwspec has none, those of cores that start two loads, one store and one
- * shuffle a cycle. */
+/* What moves beside an instruction cost a core, in cycles: fields.def. Where a hwspec has none, those of cores that start two loads, one store
+ * and one shuffle a cycle. */
 typedef struct kn_hw_costs {
     double store_element, copy_element, read_lane, insert_lane, interleave_element, window_factor, copy_vector, turn_tile, keep_result;
 } kn_hw_costs;

@@ -290,7 +290,9 @@ static void scale_rates(kiln_hw *hw)
 }
 
 /* Fitted to 431 mappings of convolutions on the machine that hwspecs/README.md names; its "default ..." in fields.def. */
-static const kn_hw_costs usual = {.store_element = 1.5, .copy_element = 1.5, .read_lane = 0.5, .insert_lane = 0.11, .interleave_element = 0.15, .window_factor = 1.5, .copy_vector = 2.2, .turn_tile = 20, .keep_result = 12};
+static const kn_hw_costs usual = {.store_element = 1.5, .copy_element = 1.5, .read_lane = 0.5, .insert_lane = 0.11,
+                                    .interleave_element = 0.15, .window_factor = 1.5,
+                                    .copy_vector = 2.2, .turn_tile = 20, .keep_result = 12};
 
 kiln_status kn_hw_parse(kiln_arena *a, kiln_bytes json, kiln_hw **out, kiln_diag *d)
 {

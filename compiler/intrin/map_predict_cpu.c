@@ -45,7 +45,8 @@ static double copy_cycles(const nest *n, int o)
     double elems = s.box ? soft_elems(w->m, o) : (double)n->p->operand[o].elems, each = c->copy_element;
     if (j >= 0 && kn_map_cut(w, j) && !s.plain) lanes = w->m->intrin->axes[j].extent;
     bool run = j >= 0 && kn_map_one_run(w, &s, j, &step), whole = j < 0 || n->p->fused[j] % lanes == 0;
-    if (lanes > 1) each = run && step == 1 && whole ? c->copy_vector / (double)lanes : c->read_lane + c->insert_lane * (double)(lanes < 16 ? lanes : 16);
+    if (lanes > 1) each = c->read_lane + c->insert_lane * (double)(lanes < 16 ? lanes : 16);
+    if (lanes > 1 && run && step == 1 && whole) each = c->copy_vector / (double)lanes;
     if (lanes > 1 && lanes <= 4 && !run) each *= c->window_factor;
     if (lanes > 1 && lanes <= 4 && !whole) each *= c->window_factor;
     if (kn_map_zipped(w, &s)) each = c->interleave_element;

@@ -102,7 +102,8 @@ static cJSON *scope_object(cJSON *tree, enum kn_hw_scope scope, const char **at)
 {
     *at = "";
     if (scope == KN_HW_TOP) return tree;
-    static const char *const names[] = {"", "levels", "intrinsics", "costs", "roller"}, *const places[] = {"", "/levels/0", "/intrinsics/0", "/costs", "/roller"};
+    static const char *const names[] = {"", "levels", "intrinsics", "costs", "roller"};
+    static const char *const places[] = {"", "/levels/0", "/intrinsics/0", "/costs", "/roller"};
     *at = places[scope];
     cJSON *o = cJSON_GetObjectItemCaseSensitive(tree, names[scope]);
     return scope == KN_HW_ROLLER || scope == KN_HW_COSTS || !o ? o : cJSON_GetArrayItem(o, 0);
@@ -232,7 +233,8 @@ static void schema_agrees(void **state)
     char *text = slurp("api/schemas/hwspec.json");
     cJSON *schema = cJSON_Parse(text), *defs = cJSON_GetObjectItem(schema, "$defs");
     assert_non_null(defs);
-    cJSON *objects[KN_HW_SCOPES] = {schema, cJSON_GetObjectItem(defs, "level"), cJSON_GetObjectItem(defs, "intrinsic"), cJSON_GetObjectItem(defs, "costs"),
+    cJSON *objects[KN_HW_SCOPES] = {schema, cJSON_GetObjectItem(defs, "level"), cJSON_GetObjectItem(defs, "intrinsic"),
+                                    cJSON_GetObjectItem(defs, "costs"),
                                     cJSON_GetObjectItem(defs, "roller")};
     const kn_hw_field *f;
     int n = kn_hw_fields(&f), count[KN_HW_SCOPES] = {0}, required[KN_HW_SCOPES] = {0};
