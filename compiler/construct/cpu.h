@@ -13,6 +13,7 @@ typedef struct kn_cpu_tile {
     int64_t rlanes, runroll;    /* reduce axis r as vector and accumulators, 1: not */
     bool pack;
     bool wide;                  /* blocks of the reduction are packed for all of the task's panels at once */
+    bool upright;               /* lanes along the reduction, which is written out, and as many rows */
     bool pack_rows;             /* so are the rows' operands: their segments of the block, beside each other */
 } kn_cpu_tile;
 
@@ -38,6 +39,8 @@ int64_t kn_cpu_grain(const kn_site *x, int other);
 bool kn_cpu_read_once(const kn_site *x, const kn_site_access *a);
 /* No load runs along n, and one runs along a reduction that is as long as half a vector: lanes along n would be gathered one by one. */
 bool kn_cpu_only_along_r(const kn_site *x);
+/* Short sums along memory: as many rows as a vector has lanes are combined together. */
+bool kn_cpu_stands_up(const kn_site *x);
 /* Writes the tile as a trace and tries it. */
 void kn_cpu_try(const kn_site *x, kn_plans *p, const kn_cpu_tile *t);
 

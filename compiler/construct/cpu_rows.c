@@ -211,7 +211,7 @@ static bool gather(rows *r)
         kn_site_of(r->g.a, r->g.t, r->g.t->stages[r->g.stage[i]], r->g.hw, &y);
         inside = inside || (y.s->red != KN_RED_NONE && kn_cpu_only_along_r(&y));
     }
-    if (r->g.n < 2 && !inside) return false; /* one sum along its rows: in runs of rows, each written out to its end */
+    if (r->g.n < 2 && (!inside || kn_cpu_stands_up(&x))) return false; /* one sum along its rows: in runs of rows, each written out to its end */
     if (inside || x.n < 0 || !(r->g.shared >> x.n & 1)) return row_bytes(r, r->g.shared, 0) <= (double)l2->capacity_bytes / 2;
     r->chunked = x.n;
     return chunk_of(r, r->g.hw->vector_bytes / kn_dtype_bytes(s->body->dtype));

@@ -293,8 +293,35 @@ static bool written_tiles(const kn_site *x, kn_plans *p)
     return p->n > 0;
 }
 
+bool kn_cpu_stands_up(const kn_site *x)
+{
+    enum { VECTORS = 8 };
+    char class = kn_dtype_class(kn_dtype_acc(x->s->body->dtype));
+    const kn_hw_level *l2 = kn_hw_level_named(x->hw, "l2");
+    int64_t bytes = kn_cpu_acc_bytes(x), full = x->hw->vector_bytes / bytes, n = x->n < 0 ? 0 : kn_cpu_extent(x, x->n);
+    if (x->s->scatter || x->s->naxes != x->s->nspatial + 1 || x->m >= 0 || !kn_cpu_only_along_r(x)) return false;
+    double all = (double)bytes; /* what lies beyond L2 had better be read line after line */
+    for (int i = 0; i < x->s->naxes; i++) all *= (double)kn_cpu_extent(x, i);
+    if (class == 'b' || bytes < 4 || full > 16 || !l2 || all > (double)l2->capacity_bytes / 2) return false;
+    if (x->s->red == KN_RED_NONE || x->s->red == KN_RED_ALL || x->s->red == KN_RED_ANY) return false;
+    int64_t r = kn_cpu_extent(x, x->r), lanes = kn_cpu_pow2(r, full);
+    return lanes >= 4 && n >= lanes && kn_ceil_div(r, lanes) <= VECTORS;
+}
+
+/* Several rows at once, whose vectors of partial results are combined by interleaving. */
+static bool stood_up_tiles(const kn_site *x, kn_plans *p)
+{
+    if (!kn_cpu_stands_up(x)) return false;
+    int64_t lanes = kn_cpu_pow2(kn_cpu_extent(x, x->r), x->hw->vector_bytes / kn_cpu_acc_bytes(x));
+    kn_cpu_tile t = {.lanes = 1, .nv = lanes, .mr = 1, .mc = 1, .nc = 1, .kb = 1, .grain = kn_cpu_grain(x, kn_cpu_other(x)), .rlanes = lanes,
+                     .runroll = 1, .upright = true};
+    kn_cpu_try(x, p, &t);
+    return p->n > 0;
+}
+
 void kn_cpu_sums(const kn_site *x, kn_plans *p)
 {
+    if (stood_up_tiles(x, p)) return;
     if (streamed_tiles(x, p) || upright_tiles(x, p) || written_tiles(x, p)) return;
     reduce_tiles(x, p);
     if (!p->n || x->contraction || !kn_cpu_only_along_r(x)) spatial_tiles(x, p);

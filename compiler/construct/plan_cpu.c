@@ -121,6 +121,7 @@ static void put_kinds(kn_buf *b, const kn_site *x, const kn_cpu_tile *t, const c
     if (t->rlanes > 1) {
         if (x->n >= 0 && t->nv > 1) kn_putf(b, "unroll %s %s.1\n", x->name, kn_cpu_axis(x, x->n));
         if (t->runroll > 1) kn_putf(b, "unroll %s %s.1\nrfactor %s %s.1\n", x->name, kn_cpu_axis(x, x->r), x->name, kn_cpu_axis(x, x->r));
+        if (t->upright) kn_putf(b, "unroll %s %s.0\n", x->name, kn_cpu_axis(x, x->r));
         kn_putf(b, "vectorize %s %s.2\n", x->name, kn_cpu_axis(x, x->r));
         return;
     }

@@ -272,14 +272,61 @@ void kn_tile_combine_threads(kn_tile *x, kn_expr **owner)
     }
 }
 
+/* The accumulators of element c as one vector, its lanes still apart. */
+static kn_expr *lanes_of(kn_tile *x, int64_t c)
+{
+    kn_expr *v = NULL;
+    for (int64_t k = 0; k < x->nparts; k++) {
+        kn_expr *r = kn_lw_read(x->w, x->acc, kn_lw_int(x->w, c * x->nparts + k), x->lanes);
+        v = v ? combine(x, v, r) : r;
+    }
+    return v;
+}
+
+/* The innermost spatial loop of the tile, if it has as many iterations as a vector of the reduction has lanes; -1. */
+static int rows_of_lanes(const kn_tile *x)
+{
+    const kn_sg *sg = x->sg;
+    int last = -1;
+    for (int i = sg->tile; i < sg->g->nloops; i++)
+        if (kn_tile_spatial(sg, i) && sg->g->loops[i].extent > 1) last = i;
+    bool fits = x->lanes >= 4 && x->lanes <= 16 && (x->lanes & (x->lanes - 1)) == 0 && kn_dtype_bytes(x->acc_type) >= 4;
+    bool rows = last >= 0 && !sg->few[last] && sg->g->loops[last].extent == x->lanes && sg->g->loops[last].stride == 1;
+    return fits && rows && kn_dtype_class(x->acc_type) != 'b' ? last : -1;
+}
+
+/* As many rows as a vector has lanes, each of which has a vector of partial results: two and two are interleaved and combined, until one vector has a
+ * row's result in every lane. Two shuffles and one operation a row, instead of log2(lanes) of each. */
+void kn_tile_stand_up(kn_tile *x)
+{
+    kn_lw *w = x->w;
+    int rows = x->reduce_lanes && !w->hw->gpu && !x->sg->rolled ? rows_of_lanes(x) : -1;
+    if (rows < 0) return;
+    int64_t groups = x->ncombo / x->lanes;
+    int sum = kn_lw_buffer(w, "sum", x->acc_type, x->lanes, groups, KN_REGISTER);
+    for (int64_t g = 0; g < groups && !w->status; g++) {
+        int at = kn_lw_buffer(w, "rows", x->acc_type, x->lanes, x->lanes, KN_REGISTER);
+        for (int i = 0; i < x->lanes; i++) kn_lw_store(w, at, kn_lw_int(w, i), lanes_of(x, g * x->lanes + i));
+        for (int n = x->lanes; n > 1 && !w->status; n /= 2)
+            for (int i = 0; i < n / 2 && !w->status; i++) {
+                kn_expr *pair[] = { kn_lw_read(w, at, kn_lw_int(w, i), x->lanes), kn_lw_read(w, at, kn_lw_int(w, i + n / 2), x->lanes) };
+                kn_expr *low = kn_lw_zip(w, KN_OP_ZIP, 2, pair, 0), *high = kn_lw_zip(w, KN_OP_ZIP, 2, pair, 1);
+                kn_lw_store(w, at, kn_lw_int(w, i), combine(x, low, high));
+            }
+        kn_lw_store(w, sum, kn_lw_int(w, g), kn_lw_read(w, at, kn_lw_int(w, 0), x->lanes));
+    }
+    x->acc = sum;
+    x->ncombo = groups;
+    x->nparts = 1;
+    x->reduce_lanes = false;
+    x->vloop = rows;
+    x->lane_var = kn_lw_var(w, "lane", 0, x->lanes - 1);
+}
+
 static kn_expr *finished(kn_tile *x, int64_t c)
 {
     kn_lw *w = x->w;
-    kn_expr *v = NULL;
-    for (int64_t k = 0; k < x->nparts; k++) {
-        kn_expr *r = kn_lw_read(w, x->acc, kn_lw_int(w, c * x->nparts + k), x->lanes);
-        v = v ? combine(x, v, r) : r;
-    }
+    kn_expr *v = lanes_of(x, c);
     if (x->reduce_lanes) {
         v = kn_lw_node(w, KN_OP_HSUM, v->dtype, 1, v, NULL, NULL);
         if (!w->status) v->u.i = x->sg->s->red;

@@ -33,6 +33,7 @@ static void finish(kn_tile *x)
     kn_lw *w = x->w;
     kn_expr *owner = NULL;
     if (x->acc >= 0 && w->hw->gpu) kn_tile_combine_threads(x, &owner);
+    if (x->acc >= 0) kn_tile_stand_up(x);
     kn_ls **after = w->tail;
     kn_ls *cond = owner ? kn_lw_if(w, owner) : NULL;
     if (cond) {

@@ -42,6 +42,7 @@ kn_expr *kn_tile_cast(kn_lw *w, kn_expr *e, enum kn_dtype t);
 
 /* reduce.c */
 bool kn_tile_written_out(const kn_tile *x);
+void kn_tile_stand_up(kn_tile *x); /* lanes along the reduction become lanes along the rows, where there are as many of these */
 enum kn_op kn_tile_combine_op(enum kn_reduce r);
 kn_expr *kn_tile_identity(kn_lw *w, enum kn_reduce r, enum kn_dtype t);
 void kn_tile_nest(kn_tile *x, int i, int64_t part); /* the tile's reduce loops from loop i inward, accumulating into part `part` */

@@ -35,6 +35,8 @@ static const struct { const char *text, *inputs; } programs[] = {
     {"y[N,P,Q,C] >=! pad(x,-1e30)[N,P*2+R-2,Q*2+S-2,C] where P in 6, Q in 7, R in 5, S in 5", "x=f32:2x11x13x21"},
     {"t[N,C,P,Q] +=! x[N,C,P*3+R,Q*3+S] where P in 5, Q in 7, R in 7, S in 7; y[N,C,P,Q] = t[N,C,P,Q]/49.0", "x=f32:1x5x19x25"},
     {"y[I] >=! x[I,J]", "x=f32:3x5"},
+    {"y[I] +=! x[I,J]", "x=f32:129x49"},
+    {"y[A,I] >=! x[A,I,J]", "x=f32:2x37x11"},
     {"m[I] >=! x[I,J]; e[I,J] = exp(x[I,J]-m[I]); s[I] +=! e[I,J]; y[I,J] = e[I,J]/s[I]", "x=f32:6x50"},
     {"u[N] +=! x[N,C]; t[N] +=! (x[N,C]-u[N]/extent(C))*(x[N,C]-u[N]/extent(C)); "
      "y[N,C] = (x[N,C]-u[N]/extent(C))/(t[N]/extent(C)+1.0)*g[C]+b[C]", "x=f32:5x37&g=f32:37&b=f32:37"},
