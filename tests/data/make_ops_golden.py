@@ -364,6 +364,21 @@ def sample(x, g, mode, border, corners):
 x, g = rand(2, 3, 4, 5), np.round(rng.uniform(-1.3, 1.3, (2, 3, 4, 2)), 2)
 case("GridSample", [x, g], sample(x, g, "linear", False, False)); case("GridSample", [x, g], sample(x, g, "nearest", False, True), mode="nearest", align_corners=1)
 case("GridSample", [x, g], sample(x, g, "linear", True, True), padding_mode="border", align_corners=1)
+
+def col2im(x, image, block, strides=None, pads=None, dilations=None): # every element of every column is added where it lies
+    n = len(image)
+    strides, dilations, pads = strides or [1] * n, dilations or [1] * n, pads or [0] * 2 * n
+    windows = [(image[i] + pads[i] + pads[n + i] - (block[i] - 1) * dilations[i] - 1) // strides[i] + 1 for i in range(n)]
+    c = x.shape[1] // int(np.prod(block))
+    y, x = np.zeros([x.shape[0], c] + image), x.reshape([x.shape[0], c] + block + windows)
+    for i in itertools.product(*[range(e) for e in x.shape]):
+        at = [i[2 + n + d] * strides[d] + i[2 + d] * dilations[d] - pads[d] for d in range(n)]
+        if all(0 <= at[d] < image[d] for d in range(n)): y[i[:2] + tuple(at)] += x[i]
+    return y
+x = rand(1, 5, 5); case("Col2Im", [x], col2im(x, [5, 5], [1, 5]), image_shape=[5, 5], block_shape=[1, 5])
+x = rand(2, 18, 9); how = dict(strides=[2, 2], pads=[1, 0, 1, 1]); case("Col2Im", [x], col2im(x, [5, 6], [3, 3], **how), image_shape=[5, 6], block_shape=[3, 3], **how)
+x = rand(1, 4, 18); how = dict(dilations=[2, 3], pads=[1, 1, 0, 2]); case("Col2Im", [x], col2im(x, [4, 6], [2, 2], **how), image_shape=[4, 6], block_shape=[2, 2], **how)
+x = rand(1, 6, 3); how = dict(strides=[3]); case("Col2Im", [x], col2im(x, [10], [3], **how), image_shape=[10], block_shape=[3], **how)
 print("# Source: make_ops_golden.py (NumPy and plain loops after the ONNX operator documents, opset 21).")
 names = {"float64": "f32", "int8": "i8", "uint8": "u8", "int32": "i32", "int64": "i64", "bool": "bool"}
 for op, attrs, inputs, out in cases:

@@ -1,0 +1,75 @@
+/* Col2Im: columns of windows are summed where they lie in the image; the transpose of taking windows out of it. Every pixel looks for the windows
+ * that it is in, so that nothing is scattered. */
+#include "ops/ops.h"
+
+/* One spatial dimension: extent, window, step, dilation, padding in front, and how many windows there are. */
+typedef struct side { int64_t image, block, stride, dilation, pad, windows; } side;
+
+static kiln_status sides(kn_op_call *c, int n, side *s)
+{
+    int64_t image[3], block[3], stride[3], dilation[3], pads[6];
+    kiln_status status = kn_op_numbers(c, "image_shape", n, 1, 0, image);
+    if (status == KILN_OK) status = kn_op_numbers(c, "block_shape", n, 1, 0, block);
+    if (status == KILN_OK) status = kn_op_numbers(c, "strides", n, 1, 1, stride);
+    if (status == KILN_OK) status = kn_op_numbers(c, "dilations", n, 1, 1, dilation);
+    if (status == KILN_OK) status = kn_op_numbers(c, "pads", 2 * n, 0, 0, pads);
+    for (int i = 0; status == KILN_OK && i < n; i++) {
+        int64_t span, room;
+        if (!kn_mul_fits(block[i] - 1, dilation[i], &span) || span > KILN_MAX_EXTENT || (room = image[i] + pads[i] + pads[n + i] - span - 1) < 0)
+            return kn_op_bad_attr(c, "block_shape", "block_shape[%d] is larger than the padded image", i);
+        s[i] = (side){image[i], block[i], stride[i], dilation[i], pads[i], room / stride[i] + 1};
+    }
+    return status;
+}
+
+/* Which window pixel P is in with its part R, where that is a whole number. */
+static const char *window(kn_op_call *c, const side *s, int i, const char *divided)
+{
+    return kn_format(c->arena, "(P%d + %lld - R%d*%lld)%s%lld", i, (long long)s->pad, i, (long long)s->dilation, divided, (long long)s->stride);
+}
+
+static void conditions(kn_op_call *c, const side *s, int n)
+{
+    for (int i = 0; i < n; i++) {
+        const char *at = window(c, &s[i], i, "//"), *rest = window(c, &s[i], i, "%");
+        if (at && rest) kn_putf(&c->text, "%s%s == 0 && %s >= 0 && %s < %lld", i ? " && " : "select(", rest, at, at, (long long)s[i].windows);
+    }
+    kn_put(&c->text, ", ");
+}
+
+static kiln_status lower(kn_op_call *c)
+{
+    const kn_operand *x = &c->in[0];
+    const kn_attr *image = kn_attr_get(c, "image_shape");
+    int n = image ? image->n : 0;
+    side s[3];
+    if (n < 1 || n > 3) return kn_op_bad_attr(c, "image_shape", "one to three extents are right");
+    kiln_status status = sides(c, n, s);
+    if (status != KILN_OK) return status;
+    int64_t area = 1, windows = 1;
+    bool fits = true;
+    for (int i = 0; i < n; i++) fits = fits && kn_mul_fits(area, s[i].block, &area) && kn_mul_fits(windows, s[i].windows, &windows);
+    if (x->rank != 3 || !fits || x->shape[1] % area || x->shape[2] != windows)
+        return kn_op_bad_shape(c, 0, "[N, C*%lld, %lld] is right: windows of %lld elements, %lld of them", (long long)area, (long long)windows,
+                               (long long)area, (long long)windows);
+    int64_t channels = x->shape[1] / area;
+    kn_putf(&c->text, "y[N,C,%s] +=! ", kn_op_axes(c, "P", n));
+    conditions(c, s, n);
+    kn_putf(&c->text, "pad(x0,0)[N,C*%lld", (long long)area);
+    for (int i = 0; i < n; i++) kn_putf(&c->text, " + R%d*%lld", i, (long long)(area /= s[i].block));
+    kn_put(&c->text, ",");
+    for (int i = 0; i < n; i++) kn_putf(&c->text, "%s%s*%lld", i ? " + " : "", window(c, &s[i], i, "//"), (long long)(windows /= s[i].windows));
+    kn_putf(&c->text, "], 0) where C in %lld", (long long)channels);
+    for (int i = 0; i < n; i++) kn_putf(&c->text, ", P%d in %lld, R%d in %lld", i, (long long)s[i].image, i, (long long)s[i].block);
+    return KILN_OK;
+}
+
+static const kn_attr_spec attrs[] = {{"image_shape", 'I', "mandatory", "spatial extents of the image"},
+                                     {"block_shape", 'I', "mandatory", "extents of a window"},
+                                     {"strides", 'I', "1...", "step of the window"},
+                                     {"pads", 'I', "0...", "padding of the image: all begins, then all ends"},
+                                     {"dilations", 'I', "1...", "step inside the window"},
+                                     {NULL, 0, NULL, NULL}};
+
+const kn_op_spec kn_op_col2im = {.name = "Col2Im", .min_inputs = 1, .max_inputs = 1, .input_names = {"input"}, .dtypes = "fiu",
+                                 .about = "columns of windows summed where they lie in the image", .attrs = attrs, .lower = lower};
