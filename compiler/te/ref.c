@@ -54,6 +54,12 @@ static double scale_of_product(double sx, double sy)
     return sx > 0 && sy > 0 ? at_least(product) : product;
 }
 
+/* A scale that is none though those that it came of are scales (of an infinity and a slope of 0): the value's own. */
+static double settled(double scale, double sx, double sy, double value)
+{
+    return isnan(scale) && !isnan(sx) && !isnan(sy) ? at_least(fabs(value)) : scale;
+}
+
 /* v[0] * v[1]. An infinity times what rounding may have made of zero, or a zero of (1 + erf(-5.7)), is infinite here and no number there: no scale
  * says how far that is, and the scale says so by being none. */
 static void multiply(double *v, double *s)
@@ -114,7 +120,7 @@ static void unary(const kn_instr *in, double *v, double *s)
     case KN_OP_CAST: v[0] = cast((enum kn_dtype)in->a, x); return;
     default:
         v[0] = function(in->op, x);
-        s[0] = at_least(fabs(v[0]) + slope(in->op, x, v[0]) * s[0]);
+        s[0] = settled(at_least(fabs(v[0]) + slope(in->op, x, v[0]) * s[0]), s[0], 0, v[0]);
     }
 }
 
@@ -124,7 +130,7 @@ static void binary(const kn_instr *in, double *v, double *s)
     switch (in->op) {
     case KN_OP_DIV:
         v[0] = x / y;
-        s[0] = at_least(y != 0 ? sx * sy / (y * y) : fabs(v[0]));
+        s[0] = settled(at_least(y != 0 ? sx * sy / (y * y) : fabs(v[0])), sx, sy, v[0]);
         if (sx > FLT_MAX && sy > FLT_MAX) s[0] = sx; /* inf / inf */
         return;
     case KN_OP_FLOORDIV:
@@ -138,11 +144,12 @@ static void binary(const kn_instr *in, double *v, double *s)
     case KN_OP_MIN:
     case KN_OP_MAX:
         v[0] = x != x || (in->op == KN_OP_MIN ? x < y : x > y) ? x : y;
-        s[0] = sx > sy ? sx : sy;
+        s[0] = isnan(sx) || sx > sy ? sx : sy;
         return;
     case KN_OP_POW:
         v[0] = pow(x, y);
         s[0] = fabs(v[0]) * (1 + fabs(y) * safe(sx, fabs(x)) + (x != 0 ? fabs(log(fabs(x))) * sy : 0));
+        s[0] = settled(s[0], sx, sy, v[0]);
         return;
     case KN_OP_LT: v[0] = x < y; break;
     case KN_OP_LE: v[0] = x <= y; break;

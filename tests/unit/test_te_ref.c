@@ -110,6 +110,18 @@ static void rounding_decides_about_infinities(void **state)
         assert_true(isinf(v) && (i < 2 ? isnan(s) : isinf(s)));
         kiln_arena_close(a);
     }
+    static const char through[] = "y[I] = max(tanh(exp(x[I]*0.0+1000.0)*(erf(x[I]*0.0-5.7)+1.0)), 0.5)";
+    static const char *const plain[] = {"y[I] = tanh(exp(x[I]*0.0+1000.0))", "y[I] = 1.0/exp(x[I]*0.0+1000.0)",
+                                        "y[I] = exp(0.0-exp(x[I]*0.0+1000.0))"};
+    double v, s;
+    kiln_arena *a = open_arena();
+    assert_int_equal(kiln_ref_at(open_ref(a, "x=f32:4", through), 0, 1, &v, &s), KILN_OK);
+    assert_true(isnan(s)); /* and what is made of it is nothing to judge by either */
+    for (size_t i = 0; i < sizeof plain / sizeof *plain; i++) {
+        assert_int_equal(kiln_ref_at(open_ref(a, "x=f32:4", plain[i]), 0, 1, &v, &s), KILN_OK);
+        assert_true(isfinite(v) && isfinite(s) && s >= fabs(v));
+    }
+    kiln_arena_close(a);
 }
 
 static void convolution(void **state)
