@@ -519,6 +519,7 @@ enum cache_status cache_put_target(cache *c, const char *id, kiln_bytes json)
         cache_tier *t = c->writes[i];
         if (!t->ops->put_target) continue;
         enum cache_status st = t->ops->put_target(t, id, json);
+        if (st == CACHE_FULL && status != CACHE_OK) status = st;
         owed |= st == CACHE_ERROR && t == c->truth && c->keeper;
         if (st == CACHE_OK && t == c->keeper && owed) {
             cache_owed o = {.kind = 't'};

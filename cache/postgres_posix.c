@@ -68,7 +68,7 @@ static int64_t within(const postgres_conn *c, int ms)
     return c->until && c->until < until ? c->until : until;
 }
 
-static PGresult *result_of(const postgres_conn *c)
+static PGresult *result_of(postgres_conn *c)
 {
     PGconn *db = c->db;
     int64_t deadline = within(c, DEADLINE_MS);
@@ -86,6 +86,8 @@ static PGresult *result_of(const postgres_conn *c)
     }
     ExecStatusType st = PQresultStatus(last);
     if (st == PGRES_TUPLES_OK || st == PGRES_COMMAND_OK) return last;
+    const char *code = last ? PQresultErrorField(last, PG_DIAG_SQLSTATE) : NULL;
+    c->full = code && !strcmp(code, "53100"); /* disk_full */
     PQclear(last);
     return NULL;
 }
@@ -246,6 +248,7 @@ postgres_conn *cache_postgres_take(postgres_tier *t)
     c->leave = leave;
     c->hasty = hasty;
     c->taken_ms = began;
+    c->full = false;
     c->until = patience ? began + patience : 0;
     if (dial(t, c)) return c;
     cache_postgres_done(t, c, false);
@@ -258,6 +261,7 @@ void cache_postgres_done(postgres_tier *t, postgres_conn *c, bool ok)
     bool hasty = !ok && c->until && now >= c->until; /* says nothing of the server */
     if (hasty) cache_breaker_bad(&t->haste, c->hasty, true);
     else if (c->until) cache_breaker_good(&t->haste);
+    atomic_store(&t->full, !ok && c->full);
     if (ok) cache_breaker_good(&t->breaker);
     else {
         if (!hasty || c->leave == LEAVE_TO_TRY) cache_breaker_bad(&t->breaker, c->leave, !hasty && now - c->taken_ms >= DEAR_MS);

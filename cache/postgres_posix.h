@@ -10,13 +10,14 @@ enum { POSTGRES_CONNS = 2 };
 typedef struct postgres_conn {
     PGconn *db;
     enum cache_leave leave, hasty;
+    bool full; /* the last statement that failed did so for want of room */
     int64_t taken_ms, until; /* until: when the patience of the caller ends; 0: it has none of its own */
 } postgres_conn;
 typedef struct postgres_tier {
     cache_tier base;
     char *url, process[24];
     cache_breaker breaker, haste; /* haste: for callers with little patience, who open it without the others */
-    atomic_bool migrated;
+    atomic_bool migrated, full; /* full: the last call failed for want of room, and the breaker may be open for that */
     cache_lender lender;
     postgres_conn conns[POSTGRES_CONNS];
 } postgres_tier;

@@ -352,10 +352,11 @@ static enum cache_status pg_put_doc(cache_tier *t, const char *kind, const char 
     static const char put[] = "INSERT INTO kiln_doc(kind, id, json, at_ms) VALUES($1, $2, $3, " NOW ")"
                               " ON CONFLICT(kind, id) DO UPDATE SET json = excluded.json, at_ms = excluded.at_ms";
     postgres_conn *c = cache_postgres_take(of(t));
-    if (!c) return CACHE_ERROR;
+    if (!c) return atomic_load(&of(t)->full) ? CACHE_FULL : CACHE_ERROR;
     PGresult *r = json.p ? cache_postgres_ask(c, put, "ssb", kind, id, &json)
                          : cache_postgres_ask(c, "DELETE FROM kiln_doc WHERE kind = $1 AND id = $2", "ss", kind, id);
-    return end(of(t), c, r) == CACHE_ERROR ? CACHE_ERROR : CACHE_OK;
+    bool full = !r && c->full;
+    return end(of(t), c, r) != CACHE_ERROR ? CACHE_OK : full ? CACHE_FULL : CACHE_ERROR;
 }
 
 static enum cache_status pg_get_doc(cache_tier *t, const char *kind, const char *id, char **json)

@@ -153,10 +153,10 @@ static enum cache_status db_put(cache_tier *t, cache_record *r, const cache_blob
     return ok ? CACHE_OK : full ? CACHE_FULL : CACHE_ERROR;
 }
 
-/* Ends one statement that writes and gives the connection back. CACHE_MISS: it changed nothing. */
+/* Ends one statement that writes and gives the connection back. CACHE_MISS: it changed nothing. CACHE_FULL: there was no room for it. */
 static enum cache_status write_end(sqlite_conn *c, bool ok)
 {
-    enum cache_status st = !ok ? CACHE_ERROR : sqlite3_changes(c->db) > 0 ? CACHE_OK : CACHE_MISS;
+    enum cache_status st = !ok ? (no_room(c->db) ? CACHE_FULL : CACHE_ERROR) : sqlite3_changes(c->db) > 0 ? CACHE_OK : CACHE_MISS;
     cache_sqlite_done(c);
     return st;
 }

@@ -52,7 +52,7 @@ static void add_answer(cJSON *answers, int status, const char *what)
     snprintf(code, sizeof code, "%d", status);
     if (cJSON_GetObjectItemCaseSensitive(answers, code)) return;
     if (status >= 400) {
-        cJSON_AddItemToObject(answers, code, reference("responses", "Problem"));
+        cJSON_AddItemToObject(answers, code, reference("responses", status == 414 || status == 431 ? "HeadTooLong" : "Problem"));
         return;
     }
     cJSON *a = cJSON_AddObjectToObject(answers, code);
@@ -178,8 +178,10 @@ char *service_openapi(void)
     cJSON_AddItemToObject(components, "schemas", schemas);
     add_schema(schemas, "Compile", service_asset_compile, service_asset_compile_end);
     add_schema(schemas, "Hwspec", service_asset_hwspec, service_asset_hwspec_end);
-    cJSON *problem = cJSON_AddObjectToObject(cJSON_AddObjectToObject(components, "responses"), "Problem");
+    cJSON *responses = cJSON_AddObjectToObject(components, "responses"), *problem = cJSON_AddObjectToObject(responses, "Problem");
     cJSON_AddStringToObject(problem, "description", "a problem (RFC 9457)");
+    cJSON_AddStringToObject(cJSON_AddObjectToObject(responses, "HeadTooLong"), "description",
+                            "a problem (RFC 9457); of a head that is longer than the connection's memory, a line of the HTTP library");
     add_content(cJSON_AddObjectToObject(problem, "content"), "application/problem+json", "Problem");
     cJSON *key = cJSON_AddObjectToObject(cJSON_AddObjectToObject(components, "securitySchemes"), "key");
     cJSON_AddStringToObject(key, "type", "http");

@@ -170,11 +170,13 @@ service_reply *service_problem_diag(const kiln_diag *d)
 {
     int http = kiln_status_http(d->status);
     cJSON *o = problem_object(http, kiln_status_slug(d->status), kiln_status_text(d->status), d->message, d->hint);
-    cJSON_AddStringToObject(o, "pointer", d->pointer);
+    char pointer[sizeof d->pointer + 1], text[sizeof d->message + 1]; /* either may be cut within a character */
+    service_clean(d->pointer, pointer, sizeof pointer);
+    cJSON_AddStringToObject(o, "pointer", pointer);
     cJSON *list = cJSON_AddArrayToObject(o, "errors"), *e = cJSON_CreateObject();
     cJSON_AddItemToArray(list, e);
-    cJSON_AddStringToObject(e, "detail", d->message);
-    cJSON_AddStringToObject(e, "pointer", d->pointer);
+    cJSON_AddStringToObject(e, "detail", service_clean(d->message, text, sizeof text));
+    cJSON_AddStringToObject(e, "pointer", pointer);
     if (d->line) {
         cJSON_AddNumberToObject(e, "line", d->line);
         cJSON_AddNumberToObject(e, "col", d->col);

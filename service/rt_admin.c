@@ -7,11 +7,9 @@
 #include "service/fleet.h"
 #include "service/sign.h"
 
-static service_reply *away(void) { return service_problem(503, "store-unavailable", "the store cannot be asked", NULL, NULL); }
-
 static service_reply *listed(const char *name, cJSON *list)
 {
-    if (!list) return away();
+    if (!list) return service_store_away(CACHE_ERROR);
     cJSON *o = cJSON_CreateObject();
     cJSON_AddItemToObject(o, name, list);
     service_reply *r = service_reply_json(200, o);
@@ -52,8 +50,8 @@ service_reply *rt_key_new(service_call *c)
     if (!bad && !service_scopes_parse(cJSON_GetObjectItemCaseSensitive(o, "scopes"), &scopes))
         bad = service_body_wrong("/scopes", "no list of scopes", "a list of read, compile, tune, work, admin");
     int64_t expires = seconds ? cache_store_ms(c->app->cache) + seconds * 1000 : 0;
-    if (!bad && service_key_new(c->app->auth, tenant, scopes, expires, label, id, &secret) != CACHE_OK)
-        bad = away();
+    enum cache_status s = bad ? CACHE_OK : service_key_new(c->app->auth, tenant, scopes, expires, label, id, &secret);
+    if (s != CACHE_OK) bad = service_store_away(s);
     service_reply *r = bad ? bad : show(c, "key-new", id, secret, tenant);
     if (bad) free(secret);
     cJSON_Delete(o);
@@ -74,7 +72,7 @@ service_reply *rt_key_rotate(service_call *c)
     enum cache_status s = service_key_rotate(c->app->auth, c->param, grace * 1000, fresh, &secret);
     if (s == CACHE_OK) return show(c, "key-rotate", fresh, secret, c->param);
     free(secret);
-    return s == CACHE_MISS ? service_problem(404, "not-found", "no such key, or it is over", c->param, NULL) : away();
+    return s == CACHE_MISS ? service_problem(404, "not-found", "no such key, or it is over", c->param, NULL) : service_store_away(s);
 }
 
 static service_reply *done(void) { return service_reply_text(204, "application/json", ""); }
@@ -83,9 +81,9 @@ service_reply *rt_key_drop(service_call *c)
 {
     enum cache_status s = service_key_expire(c->app->auth, c->param, cache_store_ms(c->app->cache));
     if (s == CACHE_MISS) return service_problem(404, "not-found", "no such key", c->param, NULL);
-    if (s != CACHE_OK) return away();
+    if (s != CACHE_OK) return service_store_away(s);
     service_audit(c, "key-expire", c->param, NULL);
-    if (!service_builders_drop(c, c->param)) return away();
+    if (!service_builders_drop(c, c->param)) return service_store_away(CACHE_ERROR);
     return done();
 }
 
@@ -112,7 +110,7 @@ service_reply *rt_tenant_put(service_call *c)
     if (s == CACHE_OK) service_auth_load(c->app->auth);
     if (s == CACHE_OK) service_audit(c, "tenant-put", c->param, text);
     free(text);
-    return s == CACHE_OK ? done() : away();
+    return s == CACHE_OK ? done() : service_store_away(s);
 }
 
 service_reply *rt_quarantine(service_call *c)
@@ -144,7 +142,7 @@ service_reply *rt_quarantine(service_call *c)
     cJSON_Delete(o);
     if (bad) return bad;
     if (s == CACHE_MISS) return service_problem(404, "not-found", "no such version of a kernel", NULL, NULL);
-    return s == CACHE_OK ? done() : away();
+    return s == CACHE_OK ? done() : service_store_away(s);
 }
 
 /* What no answer needs any more. Kernels and their artifacts stay. */
@@ -162,7 +160,7 @@ service_reply *rt_gc(service_call *c)
     int64_t audit = cache_forget_docs(c->app->cache, "audit", age);
     int64_t impossible = cache_forget_impossible(c->app->cache, kiln_fingerprint(), age);
     int jobs_gone = jobs_sweep(service_fleet_jobs(c->app->fleet), age);
-    if (audit < 0 || impossible < 0 || jobs_gone < 0) return away();
+    if (audit < 0 || impossible < 0 || jobs_gone < 0) return service_store_away(CACHE_ERROR);
     service_audit(c, "gc", "", NULL);
     o = cJSON_CreateObject();
     cJSON_AddNumberToObject(o, "audit", (double)audit);
@@ -178,7 +176,7 @@ service_reply *rt_audit(service_call *c)
     if (service_query(c->query, "cursor", after, sizeof after) < 0)
         return service_problem(422, "invalid-request", "a query member has a value that cannot be used", NULL, "cursor=NEXT");
     int n = cache_list_docs(c->app->cache, "audit", after, 100, page);
-    if (n < 0) return away();
+    if (n < 0) return service_store_away(CACHE_ERROR);
     cJSON *o = cJSON_CreateObject(), *list = cJSON_AddArrayToObject(o, "audit");
     for (int i = 0; i < n; i++) {
         cJSON *e = cJSON_Parse(page[i].json);

@@ -68,6 +68,7 @@ service_reply *rt_target_put(service_call *c)
     case SERVICE_PUT_BUILTIN:
         return service_problem(409, "target-is-built-in", "a built-in target cannot be replaced", c->param, "choose another id");
     case SERVICE_PUT_FULL: return service_problem_limit(507, "targets", SERVICE_TARGETS, "no room for another target");
+    case SERVICE_PUT_NO_ROOM: return service_store_away(CACHE_FULL);
     case SERVICE_PUT_STORE: return service_problem(503, "store-unavailable", "the target could not be stored", NULL, NULL);
     case SERVICE_PUT_SAME: atomic_fetch_add(&c->app->target_serial, 1); return rt_target(c);
     case SERVICE_PUT_NEW: break;

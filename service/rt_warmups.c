@@ -60,14 +60,14 @@ static cJSON *marker(const warmup *w, const char *state)
     return o;
 }
 
-static bool write_marker(const warmup *w, const char *state)
+static enum cache_status write_marker(const warmup *w, const char *state)
 {
     cJSON *o = marker(w, state);
     char *text = cJSON_PrintUnformatted(o);
     cJSON_Delete(o);
-    bool ok = text && cache_put_doc(w->app->cache, "marker", w->id, (kiln_bytes){text, strlen(text)}) == CACHE_OK;
+    enum cache_status s = text ? cache_put_doc(w->app->cache, "marker", w->id, (kiln_bytes){text, strlen(text)}) : CACHE_ERROR;
     free(text);
-    return ok;
+    return s;
 }
 
 static void free_warmup(warmup *w)
@@ -208,14 +208,15 @@ static service_reply *begin(service_call *c, warmup *w)
     cJSON *o = marker(w, "running");
     snprintf(href, sizeof href, "/v1/warmups/%s", w->name);
     cJSON_AddStringToObject(o, "href", href);
-    bool stored = write_marker(w, "running"), started = stored && worker_pool_submit(c->app->pool, run, w, true);
+    enum cache_status marked = write_marker(w, "running");
+    bool stored = marked == CACHE_OK, started = stored && worker_pool_submit(c->app->pool, run, w, true);
     if (!started) {
         if (stored) cache_put_doc(c->app->cache, "marker", id, (kiln_bytes){0});
         free_warmup(w);
         cJSON_Delete(o);
     }
     free(id);
-    if (!stored) return service_problem(503, "store-unavailable", "the marker could not be stored", NULL, NULL);
+    if (!stored) return service_store_away(marked);
     if (!started) return service_problem_limit(503, "queue", c->app->config.queue, "the queue is full");
     service_reply *r = service_reply_json(202, o);
     service_reply_header(r, "Location", "%s", href);

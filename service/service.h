@@ -199,7 +199,7 @@ service_targets *service_targets_open(service_app *app, char *why, size_t size);
 void service_targets_close(service_targets *t);
 char *service_target_json(service_targets *t, const char *id, bool *builtin); /* "host" too; free(); NULL: none */
 char *service_targets_list(service_targets *t, const worker_tools *tools);
-enum service_put { SERVICE_PUT_NEW, SERVICE_PUT_SAME, SERVICE_PUT_BUILTIN, SERVICE_PUT_FULL, SERVICE_PUT_STORE };
+enum service_put { SERVICE_PUT_NEW, SERVICE_PUT_SAME, SERVICE_PUT_BUILTIN, SERVICE_PUT_FULL, SERVICE_PUT_NO_ROOM, SERVICE_PUT_STORE };
 enum service_put service_target_put(service_targets *t, cache *c, const char *id, kiln_bytes json);
 bool service_target_id_ok(const char *id);
 bool service_runs_here(const kiln_hw *hw); /* a CPU target all of whose features this host has */

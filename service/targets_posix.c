@@ -208,6 +208,7 @@ char *service_targets_list(service_targets *t, const worker_tools *tools)
 enum service_put service_target_put(service_targets *t, cache *c, const char *id, kiln_bytes json)
 {
     enum service_put result = SERVICE_PUT_NEW;
+    enum cache_status stored = CACHE_ERROR;
     char *copy = malloc(json.n + 1);
     pthread_mutex_lock(&t->lock);
     target *f = find(t, id);
@@ -215,8 +216,8 @@ enum service_put service_target_put(service_targets *t, cache *c, const char *id
         result = SERVICE_PUT_BUILTIN;
     else if (!f && t->put >= SERVICE_TARGETS)
         result = SERVICE_PUT_FULL;
-    else if (!copy || cache_put_target(c, id, json) != CACHE_OK)
-        result = SERVICE_PUT_STORE;
+    else if (!copy || (stored = cache_put_target(c, id, json)) != CACHE_OK)
+        result = stored == CACHE_FULL ? SERVICE_PUT_NO_ROOM : SERVICE_PUT_STORE;
     else {
         memcpy(copy, json.p, json.n);
         copy[json.n] = 0;

@@ -41,6 +41,21 @@ def whole(s, kernels, what):
             got = s.call("GET", x["href"])
             check(f"{what}: its bytes", got[0] == 200 and hashlib.sha256(got[2]).hexdigest() == x["sha256"], (x, got[0]))
 
+def documents(s, what, targets=True):
+    """What is no kernel: keys, tenants, hardware descriptions, markers. Some may still fit; then 507, as for kernels. Descriptions go to the embedded store too,
+    which has room in the second case."""
+    spec = json.load(open("hwspecs/x86-64-avx2.json"))
+    kinds = {"key": lambda n: s.call("POST", "/v1/admin/keys", {"tenant": "t", "scopes": ["read"], "label": "x" * 190}),
+             "tenant": lambda n: s.call("PUT", f"/v1/admin/tenants/t{n}", {"jobs": 1}),
+             "marker": lambda n: s.call("POST", "/v1/warmups", {"name": f"w{n}", "items": [matmul(30, target="host")]})}
+    if targets: kinds["target"] = lambda n: s.call("PUT", f"/v1/targets/t{n}", dict(spec, id=f"t{n}"))
+    for kind, put in kinds.items():
+        seen = []
+        for n in range(300):
+            seen.append(put(n))
+            if seen[-1][0] >= 400: break
+        check(f"{what}: a {kind} is answered 507", seen[-1][0] == 507 and b"/problems/store-full" in seen[-1][2], (kind, len(seen), seen[-1][0], seen[-1][2][:300]))
+
 s, databases = None, []
 pg = os.environ.get("KILN_TEST_PG")
 try:
@@ -58,6 +73,7 @@ try:
     check("507 when full", {c[0] for c in codes} <= {200, 507} and codes[-1][0] == 507 and b"/problems/store-full" in codes[-1][2], [c[0] for c in codes])
     time.sleep(1.1)
     check("and again when it is tried again", ask(s, 91)[0] == 507)
+    documents(s, "SQLite is full")
     check("nothing of those is there", s.call("GET", "/v1/kernels/" + s.json("POST", "/v1/key", matmul(91, target="host"))["key"])[0] == 404)
     whole(s, kernels, "full")
     s.process.send_signal(signal.SIGKILL)
@@ -116,6 +132,7 @@ try:
         before = count()
         whole(s, kernels, "PostgreSQL full")
         check("it really was", before < len(kernels), (before, len(kernels)))
+        documents(s, "PostgreSQL is full", False)
         os.unlink(t + "/ballast")
         at = time.time()
         while count() < len(kernels) and time.time() - at < 45: time.sleep(0.5)
