@@ -219,6 +219,14 @@ static int64_t row_lanes(const kn_site *x, int r, int64_t threads)
     return v > 1 && extent(x, r) >= v * threads / 2 ? v : 0;
 }
 
+/* Threads that sum a row for several results keep what these share: a vector that every row of a matrix is multiplied by. */
+static void shared_rows(const kn_site *y, kn_plans *p, gpu_tile t, int stepped)
+{
+    bool again = false;
+    for (int l = 0; l < y->nloads && y->n >= 0; l++) again |= (y->load[l].axes >> stepped & 1) && !(y->load[l].axes >> y->n & 1);
+    for (t.vn = 2; t.vn <= 4 && again && y->s->red == KN_RED_SUM && extent(y, y->n) % t.vn == 0; t.vn *= 2) try_tile(y, p, &t, stepped);
+}
+
 /* Threads along the reduction, combined through shared memory: for reductions whose outputs alone cannot fill the device. */
 static void reduction_tiles(const kn_site *x, kn_plans *p)
 {
@@ -233,6 +241,7 @@ static void reduction_tiles(const kn_site *x, kn_plans *p)
         t.lanes = row_lanes(x, stepped, tr);
         try_tile(&y, p, &t, stepped);
         if (!t.lanes) continue;
+        shared_rows(&y, p, t, stepped);
         t.lanes = 0;
         try_tile(&y, p, &t, stepped);
     }

@@ -60,7 +60,7 @@ static void maps_as_formulas(void **state)
         kiln_arena *a = kiln_arena_open(&(kiln_host){NULL, mem, NULL});
         kn_hw *hw = device(a, "nvidia-h200");
         kiln_request *r;
-        kiln_candidates *c;
+        kiln_candidates *c = NULL;
         kiln_kernel *k = NULL;
         kiln_diag d = {0};
         int found = 0;
