@@ -42,6 +42,20 @@ static int inner_of(const chain *c, int k)
     return inner;
 }
 
+/* A factor that is small beside what the stage writes, and read at a quotient of the row's axis: element by element, whatever vectors the others
+ * take. */
+static bool one_by_one(const kn_site *x, int l)
+{
+    double elems = 1, written = 1;
+    const kn_expr *loads[KN_SITE_LOADS];
+    const kn_tensor *t;
+    kn_loads(x->s->body, loads, KN_SITE_LOADS);
+    t = &x->t->program->tensors[loads[l]->u.tensor];
+    for (int d = 0; d < t->rank; d++) elems *= (double)t->shape[d];
+    for (int i = 0; i < x->s->naxes; i++) written *= (double)x->s->axes[i].extent;
+    return t->role == KN_INPUT && elems * 8 <= written;
+}
+
 /* Stage k walks rows of one axis, and what it reads along it says how wide vectors may be. */
 static bool measure(chain *c, int k)
 {
@@ -59,6 +73,8 @@ static bool measure(chain *c, int k)
         const kn_site_access *a = l < x.nloads ? &x.load[l] : &x.store;
         if (l == x.nloads && reduces) break;
         if (!(a->axes >> in & 1)) continue;
+        bool aside = !a->linear && !a->padded && l < x.nloads && one_by_one(&x, l);
+        if (aside) continue;
         if (!a->linear || a->padded || a->bytes > 8) return c->widest = 1, true;
         c->apart |= a->coef[in] != 1 && beside >= 0 && a->coef[beside] == 1;
         int64_t v = a->coef[in] == 1 ? 16 / a->bytes : 1;
@@ -154,10 +170,46 @@ static void put_kept(kn_buf *b, const chain *c, const char *at)
     }
 }
 
+/* By how much an index grows when `axis` does by `step`, wherever it stands; false: that depends. */
+static bool growth(const kn_expr *e, int axis, int64_t step, int64_t *by)
+{
+    int64_t x = 0, y = 0, d = e->nargs == 2 && e->args[1]->op == KN_OP_CONST_I ? e->args[1]->u.i : 0;
+    *by = e->op == KN_OP_AXIS && e->u.axis == axis ? step : 0;
+    if (!e->nargs || !(kn_axes_in(e) >> axis & 1)) return true;
+    if (e->nargs != 2 || !growth(e->args[0], axis, step, &x) || !growth(e->args[1], axis, step, &y)) return false;
+    switch (e->op) {
+    case KN_OP_ADD: *by = x + y; return true;
+    case KN_OP_SUB: *by = x - y; return true;
+    case KN_OP_MUL: *by = x * d; return d != 0;
+    case KN_OP_FLOORDIV: *by = d ? x / d : 0; return d && x % d == 0;
+    case KN_OP_MOD: return d && x % d == 0;
+    default: return false;
+    }
+}
+
+/* What a thread keeps lies at distances that are the same for all threads (lower/own.c wants that). */
+static bool lies_evenly(const chain *c, const cut *x)
+{
+    bool yes = true;
+    for (int i = 0; i < c->r.n; i++) {
+        const kn_stmt *s = kn_rows_stmt(&c->r, c->r.stage[i]);
+        const kn_expr *loads[KN_SITE_LOADS];
+        int n = kn_loads(s->body, loads, KN_SITE_LOADS), in = inner_of(c, c->r.stage[i]);
+        for (int l = 0; l < n && l < KN_SITE_LOADS && in >= 0; l++)
+            for (int d = 0; d < loads[l]->nargs; d++) {
+                int64_t by;
+                bool element = c->r.t->program->tensors[loads[l]->u.tensor].rank > 1;
+                if (element) yes &= growth(loads[l]->args[d], in, x->tr * x->lanes, &by);
+            }
+    }
+    return yes;
+}
+
 static void try_cut(const chain *c, kn_plans *p, const cut *x)
 {
     kn_buf b;
     const char *at = "";
+    if (x->kept && x->tr * x->lanes < c->extent && !lies_evenly(c, x)) return;
     kn_buf_init(&b, c->r.a);
     for (int i = 0; i < c->r.n; i++) at = put_stage(&b, c, x, c->r.stage[i]);
     if (x->kept) put_kept(&b, c, at);

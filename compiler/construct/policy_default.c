@@ -107,14 +107,11 @@ static kiln_status add_tiles(kiln_arena *a, const kn_program *p, const kn_hw *hw
     return s == KILN_MEMORY || s == KILN_STOPPED ? s : KILN_OK;
 }
 
-/* Candidates that begin with these steps, each at its predicted place. */
-static kiln_status shaped(kiln_arena *a, const kn_program *p, const kn_hw *hw, kiln_bytes start, int evaluations, int k, kiln_candidates *list,
-                          kiln_diag *d)
+/* Candidates of the tree that these steps give; each at its predicted place, or all behind each other. */
+static kiln_status planned(kiln_arena *a, const kn_program *p, const kn_hw *hw, kiln_bytes head, kn_tree *t, bool place, int evaluations, int k,
+                           kiln_candidates *list, kiln_diag *d)
 {
-    kiln_bytes head;
-    kn_tree *t;
-    kiln_status s = kn_shape(a, p, hw, start, &head, &t, d);
-    if (s) return s;
+    kiln_status s;
     kn_plans *plans = kn_array(a, kn_plans, t->nstages + 1);
     if (!plans) return kn_fail(d, KILN_MEMORY, "out of memory");
     int most = 1;
@@ -125,10 +122,20 @@ static kiln_status shaped(kiln_arena *a, const kn_program *p, const kn_hw *hw, k
         kiln_candidate c;
         s = candidate(plans, t->nstages, r, &c, d);
         if (s) return s;
-        if (start.n) insert(list, &c, k);
+        if (place) insert(list, &c, k);
         else list->c[list->n++] = c;
     }
     return KILN_OK;
+}
+
+/* Candidates that begin with these steps and go on with the shaping's. */
+static kiln_status shaped(kiln_arena *a, const kn_program *p, const kn_hw *hw, kiln_bytes start, int evaluations, int k, kiln_candidates *list,
+                          kiln_diag *d)
+{
+    kiln_bytes head;
+    kn_tree *t;
+    kiln_status s = kn_shape(a, p, hw, start, &head, &t, d);
+    return s ? s : planned(a, p, hw, head, t, start.n > 0, evaluations, k, list, d);
 }
 
 /* Reductions whose results are too few to fill a GPU or the cores of a CPU compete in parts. */
@@ -142,6 +149,19 @@ static kiln_status add_parts(kiln_arena *a, const kn_program *p, const kn_hw *hw
         if (s == KILN_MEMORY || s == KILN_STOPPED) return s;
     }
     return KILN_OK;
+}
+
+/* Chains of a GPU whose rows the shaping could not make one axis compete so. */
+static kiln_status add_groups(kiln_arena *a, const kn_program *p, const kn_hw *hw, int k, kiln_candidates *list)
+{
+    kiln_bytes head, start;
+    kn_tree *t;
+    kiln_diag none = {0};
+    bool joined = list->n && strstr(list->c[0].trace.p, "\ncompute_at ");
+    if (joined || p->nstmts < 2 || kn_shape(a, p, hw, (kiln_bytes){"", 0}, &head, &t, &none) || t->nstages < 2) return KILN_OK;
+    if (!kn_group_steps(a, p, hw, head, &start) || kn_trace_apply(a, p, hw, start, &t, &none)) return KILN_OK;
+    kiln_status s = planned(a, p, hw, start, t, true, EVALUATIONS / 3, k < 4 ? k : 4, list, &none);
+    return s == KILN_MEMORY || s == KILN_STOPPED ? s : KILN_OK;
 }
 
 /* The same tiles at the same time, under whatever names. */
@@ -185,6 +205,7 @@ static kiln_status construct(kiln_arena *a, const kn_program *p, const kn_hw *hw
     kiln_status s = shaped(a, p, hw, (kiln_bytes){"", 0}, EVALUATIONS, k, list, d);
     if (s) return s;
     if (hw->gpu && hw->roller.present) s = add_tiles(a, p, hw, k, list);
+    if (s == KILN_OK && hw->gpu) s = add_groups(a, p, hw, k, list);
     if (s == KILN_OK) s = add_parts(a, p, hw, k, list);
     if (!hw->gpu && s == KILN_OK) s = add_mappings(a, p, hw, k, list);
     if (s) return kn_fail(d, s, "out of memory, or stopped, while constructing");

@@ -47,6 +47,20 @@ bool kn_rows_slides(const kn_stmt *s)
     return n > KN_SITE_LOADS;
 }
 
+/* No element is one of two rows: what looks like a window is an axis that was made of several. */
+static bool apart(const kn_site *x)
+{
+    bool yes = true;
+    for (int l = 0; l < x->nloads && yes; l++) {
+        const kn_site_access *a = &x->load[l];
+        for (int i = 0; i < x->s->nspatial && a->linear; i++)
+            for (int r = x->s->nspatial; r < x->s->naxes; r++)
+                if (a->coef[i] && a->coef[r]) yes &= a->coef[i] >= a->coef[r] * x->s->axes[r].extent;
+        yes &= a->linear;
+    }
+    return yes;
+}
+
 /* All that read k are here already, and k is one of those that can stand inside a loop. */
 bool kn_rows_join(kn_rows *r, int k)
 {
@@ -56,7 +70,8 @@ bool kn_rows_join(kn_rows *r, int k)
     bool first = true;
     kn_site x;
     kn_site_of(r->a, r->t, g, r->hw, &x);
-    if (p->tensors[out].role != KN_TEMP || x.s->scatter || x.contraction || kn_rows_slides(x.s) || kn_site_scheduled(r->t, g)) return false;
+    if (p->tensors[out].role != KN_TEMP || x.s->scatter || x.contraction || kn_site_scheduled(r->t, g)) return false;
+    if (kn_rows_slides(x.s) && !(r->hw->gpu && apart(&x))) return false;
     for (int i = 0; i < p->nstmts; i++) {
         const kn_expr *loads[KN_SITE_LOADS];
         int n = kn_loads(p->stmts[i]->body, loads, KN_SITE_LOADS), reader = stage_of(r, i);

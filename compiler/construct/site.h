@@ -74,6 +74,9 @@ kiln_status kn_shape(kiln_arena *a, const kn_program *p, const kn_hw *hw, kiln_b
 /* parts.c: first steps that cut the program's largest reduction into parts, where its results alone leave a GPU idle; how many there are to try. */
 enum { KN_PARTS = 2 };
 int kn_part_steps(kiln_arena *a, const kn_program *p, const kn_hw *hw, kiln_bytes *start);
+/* groups.c: steps that make one axis of a chain's rows and one of what lies along them, in the place of the shaping's own fusing in `head`; false:
+ * there is no such chain. */
+bool kn_group_steps(kiln_arena *a, const kn_program *p, const kn_hw *hw, kiln_bytes head, kiln_bytes *start);
 /* mapped.c: steps that give a stage to an instruction, one of its mappings each, by predicted time; at most KN_MAPPED. narrow: only instructions
  * whose factors are narrower than a float. serial numbers the decision. */
 enum { KN_MAPPED = 8 };

@@ -251,12 +251,20 @@ static double warp_registers(const kn_stage_view *v)
     return need / v->hw->lanes;
 }
 
+/* Elements of a thread's share of a row. Dimensions that are quotients and remainders of one axis do not vary by themselves. */
+static double kept_elements(const kn_stage_view *v, const kn_access *x)
+{
+    double n = kn_footprint(v, x, v->first_reg, false), pts = 1;
+    for (int a = 0; a < v->s->naxes; a++) if (x->axes >> a & 1) pts *= points(v, a, v->first_reg, false);
+    return n < pts ? n : pts;
+}
+
 double kn_kept_bytes(const kn_stage_view *v)
 {
     double bytes = 0;
     for (int i = 0; i + 1 < v->naccesses; i++)
         if (v->access[i].load >= 0 && (v->g->kept >> v->access[i].load & 1))
-            bytes += kn_footprint(v, &v->access[i], v->first_reg, false) * v->access[i].bytes;
+            bytes += kept_elements(v, &v->access[i]) * v->access[i].bytes;
     return bytes;
 }
 
@@ -267,7 +275,7 @@ static double kept_registers(const kn_stage_view *v)
     for (int i = 0; i + 1 < v->naccesses; i++) {
         const kn_access *x = &v->access[i];
         bool kept = x->load >= 0 && (v->g->kept >> x->load & 1);
-        if (kept) n += kn_footprint(v, x, v->first_reg, false) * (x->bytes < 4 ? 4 : x->bytes) / 4;
+        if (kept) n += kept_elements(v, x) * (x->bytes < 4 ? 4 : x->bytes) / 4;
     }
     return n;
 }
