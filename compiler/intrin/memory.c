@@ -306,6 +306,7 @@ static kiln_status read_statement(reader *r, const char *text, int col, uint32_t
         for (int i = 0; i < SCOPES; i++) kn_putf(&b, "%s%s", i ? ", " : "", scopes[i].name);
         return refuse(r, name, kn_format(r->a, ": \"%s\" is no scope; there are %s", scope, kn_buf_take(&b).p));
     }
+    if (strchr(from, '[') && !strchr(from, ']')) return refuse(r, name, ": the place has no ']'");
     if (kn_intrin_rank_in(text, name, strlen(name)) != op->rank || (left && equals && left > equals && op->rank))
         return refuse(r, name, kn_format(r->a, ": the left side has other indices than the %d in compute", op->rank));
     kn_buf_init(&b, r->a);

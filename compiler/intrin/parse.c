@@ -160,6 +160,20 @@ static kiln_status loops(reader *r, kn_intrin *it)
     return KILN_OK;
 }
 
+/* Every loop has an extent of its own: one that is taken from the operands, whose shapes are not known, would be anything. */
+static kiln_status extents(reader *r)
+{
+    const char *where = strstr(r->spec->compute, " where");
+    for (const char *p = r->spec->compute; where && p != where;) {
+        size_t n = 0;
+        while (word(p[n])) n++;
+        const char *name = n && *p >= 'A' && *p <= 'Z' ? kn_strndup(r->a, p, n) : NULL;
+        if (name && kn_intrin_rank_in(where, name, n) < 0) return refuse(r, "compute", name, " has no extent");
+        p += n ? n : 1;
+    }
+    return KILN_OK;
+}
+
 kiln_status kn_intrin_parse(kiln_arena *a, const kn_hw_intrin *spec, const char *at, const kn_intrin **out, kiln_diag *d)
 {
     reader r = { a, spec, at, d };
@@ -170,6 +184,7 @@ kiln_status kn_intrin_parse(kiln_arena *a, const kn_hw_intrin *spec, const char 
     if (!it) return kn_fail(d, KILN_MEMORY, "out of memory");
     kn_buf_init(&b, a);
     kiln_status st = declare(&r, &b, &dest);
+    if (!st) st = extents(&r);
     if (st) return st;
     kiln_bytes inputs = kn_buf_take(&b);
     if (!inputs.p) return kn_fail(d, KILN_MEMORY, "out of memory");

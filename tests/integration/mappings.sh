@@ -46,8 +46,12 @@ for args in (("MatMul", "a=f32:37x29", "b=f32:29x23"), ("Conv", "x=f32:1x5x9x9",
         assert status == 0 and json.loads(out)["ok"], (args, m, out, err)
         checked += 1
 # a device with instructions of its own is one file
-put = urllib.request.Request(os.environ["KILN_URL"] + "/v1/targets/units", open("tests/data/units.json", "rb").read(), {"Content-Type": "application/json"}, method="PUT")
-assert urllib.request.urlopen(put).status == 201
+def put(device):
+    request = urllib.request.Request(f"{os.environ['KILN_URL']}/v1/targets/{device['id']}", json.dumps(device).encode(), {"Content-Type": "application/json"}, method="PUT")
+    try: return urllib.request.urlopen(request).status, {}
+    except urllib.error.HTTPError as e: return e.code, json.load(e)
+units = json.load(open("tests/data/units.json"))
+assert put(units)[0] == 201
 for instruction, types in (("mma_8x32x16", ("f16", "f16")), ("dot", ("u8", "i8")), ("outer", ("f16", "f16"))):
     args = ("MatMulInteger" if types[0] == "u8" else "MatMul", f"a={types[0]}:17x19", f"b={types[1]}:19x23")
     os.environ["KILN_HWSPECS"] = "tests/data"
@@ -56,5 +60,23 @@ for instruction, types in (("mma_8x32x16", ("f16", "f16")), ("dot", ("u8", "i8")
     status, out, err = call("compile", *args, "--target", "units", "--trace", work + "/trace")
     assert status == 0 and "run" in out + err, (instruction, out, err)
     checked += 1
+# so is one that has its operands elsewhere: the kernel is another one, and right
+dot = next(i for i in units["intrinsics"] if i["name"] == "dot")
+texts = set()
+for n, memory in enumerate((None, "b[I,R] = global[R,I]", "a[R] = shared[R]; b[I,R] = tile[I%2,R,I//2]", "d[I] = tile[I]")):
+    units["id"] = f"units{n}"
+    if memory: dot["memory"] = memory
+    assert put(units)[0] == 201, memory
+    open(work + "/trace", "w").write("map out0 dot I=S1;R=R0\n")
+    args = ("MatMulInteger", "a=u8:17x20", "b=i8:20x24", "--target", units["id"], "--trace", work + "/trace")
+    status, out, err = call("compile", *args)
+    assert status == 0 and "run" in out + err, (memory, out, err)
+    texts.add(call("compile", *args, "--as", "source")[1].split("k_call_dot_0", 1)[1])
+    checked += 1
+assert len(texts) == 4, len(texts)
+for memory, why in (("b[I,R] = tile[I//2,R]", "no place for I%2"), ("b[R,I] = tile[R,I]", "index 0 is R on the left, and I in compute"), ("b[I,R] = sram[I,R]", "is no scope")):
+    dot["memory"] = memory
+    status, problem = put(units)
+    assert 400 <= status < 500 and f"/intrinsics/{units['intrinsics'].index(dot)}/memory" in json.dumps(problem) and why in json.dumps(problem), (memory, status, problem)
 print(f"# {checked} operators through mappings verified")
 PY

@@ -69,6 +69,7 @@ static const struct { const char *compute, *dtypes, *pointer, *says; } wrong[] =
     { GEMM, "d=f16 a=f32 b=f32", "dtypes", "what is computed is f32" },
     { GEMM, "d=f32 a=f32 b=f16", "compute", "f16" },
     { "d[I] +=! a[I,R] where I in 4", "d=f32 a=f32", "compute", "R has no extent" },
+    { "d[I] +=! a[R] * b[I,R] where I in 4", "d=f32 a=f32 b=f32", "compute", "R has no extent" },
     { "d[I] +=! a[I,R]", "d=f32 a=f32", "compute", "has no extent" },
     { "d[I] +=! a[I,R] where I in 4096, R in 4096", "d=f32 a=f32", "compute", "2^20" },
     { "d[I] = a[I,I//2] where I in 4", "d=f32 a=f32", "compute", "no sum of multiples" },
@@ -101,7 +102,8 @@ static const struct { const char *memory, *says; } laid[] = { /* says NULL: it i
     { "b[R,J] = tile[R//2,J,R%2]", NULL },
     { "a[I,R]=register[ R , I ] ;d[I,J] = lane[J%2*4+I,J//2]; b[R,J] = shared[J*4+R]", NULL },
     { "a[I,R] = shared[I,(R+I)%4]", NULL }, /* no parts of indices */
-    { "a[I,R] = tile[I,R", "operand a: 1:" },
+    { "a[I,R] = tile[I,R", "the place has no ']'" },
+    { "a[I,R] = tile[I,R+]", "operand a: 1:" },
     { "c[I,R] = tile[I,R]", "\"c\" is no operand" },
     { "a[I,R] = til[I,R]", "\"til\" is no scope; there are global" },
     { "a[I,R] = tile[I,R]; a[I,R] = tile[R,I]", "stands there twice" },
