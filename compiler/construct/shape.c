@@ -406,7 +406,7 @@ static double saved_by(const kn_site *v, const kn_expr *read, int axis)
 /* A window of one tensor's elements over several dimensions: its rows are combined first, for all places that share them. */
 static bool separate_one(shaper *s, int stage)
 {
-    enum { WORTH = 5, OF = 4 };
+    enum { WORTH = 11, OF = 10 };
     kn_site v;
     kn_site_of(s->a, s->t, s->t->stages[stage], s->hw, &v);
     const kn_expr *loads[2];
