@@ -223,13 +223,66 @@ static void try_tile(packed *k, kn_plans *plans)
     kn_plans_try(plans, &b);
 }
 
-/* Blocks of the constant that leave half of L1 to the rows, near a divisor of the axis. */
-static int64_t block_of(const packed *k)
+/* Blocks of the reduction, near a divisor of the axis: of the constant what leaves half of L1 to the rows; or (strips) so long that the tile's rows
+ * take three eighths of L1, past which the constant streams from L2. Longer blocks begin tiles, and move partial sums, less often. */
+static int64_t block_of(const packed *k, bool strips)
 {
     const kn_hw_level *l1 = kn_hw_level_named(k->x->hw, "l1");
-    int64_t room = l1 ? l1->capacity_bytes / 2 / (k->nv * k->lanes * kn_cpu_acc_bytes(k->x)) : 0, all = extent(k, k->blocked);
-    if (room < 8 || all < 2 * room) return 0;
+    int64_t line = strips ? k->mr * k->x->load[k->v].bytes : k->nv * k->lanes * kn_cpu_acc_bytes(k->x), all = extent(k, k->blocked);
+    int64_t room = l1 ? l1->capacity_bytes / 8 * (strips ? 3 : 4) / line : 0;
+    if (room < 8 || 2 * all < (strips ? 3 : 4) * room) return 0;
     return kn_ceil_div(all, kn_ceil_div(all, room));
+}
+
+/* Of a large constant: tasks are what L2 is to hold, of few rows a core's share of the columns, else a block of rows that meets all panels. Each goes
+ * through the reduction block by block: the rows of a tile stay in L1 while a panel's block streams past them, partial sums wait near. Many rows only
+ * where they lie so far apart that they fall into few sets of the caches, and their segments are copied beside each other: others stream. */
+static bool try_blocks(packed *k, kn_plans *plans)
+{
+    enum { FEW_TILES = 24, APART = 2048, SET = 1024 };
+    const kn_site *x = k->x;
+    const kn_hw_level *l2 = kn_hw_level_named(x->hw, "l2");
+    const kn_site_access *a = &x->load[k->v];
+    int64_t tiles = kn_ceil_div(extent(k, k->q), k->mr), panels = kn_ceil_div(extent(k, x->n), k->nv * k->lanes);
+    k->kb = k->beside ? 0 : block_of(k, true);
+    if (!l2 || k->p >= 0 || k->padded || !a->linear || !k->kb || bytes_of_constant(k) <= l2->capacity_bytes / 2) return false;
+    int64_t most = l2->capacity_bytes / 4 / (k->mr * k->kb * a->bytes), blocks = kn_ceil_div(tiles, most < 1 ? 1 : most);
+    int64_t step = a->coef[k->q] * a->bytes;
+    int few = tiles <= FEW_TILES, cut = !few; /* n is cut into tasks, or the rows are */
+    if (cut && (step <= APART || step % SET)) return false;
+    int64_t per = few ? kn_ceil_div(panels, x->hw->units) : kn_ceil_div(tiles, kn_round_up(blocks, x->hw->units));
+    const char *n = name(k, x->n), *q = name(k, k->q), *task = few ? n : q;
+    kn_buf b;
+    kn_buf_init(&b, plans->a);
+    k->panels = true;
+    kn_putn(&b, x->before.p ? x->before.p : "", x->before.n);
+    kn_putf(&b, "split %s %s", x->name, n);
+    if (few) kn_putf(&b, " %lld", (long long)per);
+    kn_putf(&b, " %lld %lld\nsplit %s %s", (long long)k->nv, (long long)k->lanes, x->name, q);
+    if (cut) kn_putf(&b, " %lld", (long long)per);
+    kn_putf(&b, " %lld\nsplit %s %s %lld\nreorder %s", (long long)k->mr, x->name, name(k, k->blocked), (long long)k->kb, x->name);
+    put_others(&b, k, false, " %s.0");
+    kn_putf(&b, " %s.0 |", task);
+    put_reduction(&b, k, true);
+    kn_putf(&b, " %s.%d %s.%d", n, few, q, cut);
+    put_reduction(&b, k, false);
+    kn_putf(&b, " | %s.%d %s.%d %s.%d\n", q, cut + 1, n, few + 1, n, few + 2);
+    for (int i = 0; i < x->s->nspatial; i++)
+        if (is_other(k, i, false)) kn_putf(&b, "parallel %s %s.0\n", x->name, name(k, i));
+    kn_putf(&b, "parallel %s %s.0\nunroll %s %s.%d\nunroll %s %s.%d\n", x->name, task, x->name, q, cut + 1, x->name, n, few + 1);
+    kn_putf(&b, "vectorize %s %s.%d\nprepack %s %d", x->name, n, few + 2, x->name, k->w);
+    for (int i = 0; i < x->s->nspatial; i++)
+        if (has(k, k->w, i) && i != x->n) kn_putf(&b, " %s.0", name(k, i));
+    if (few) kn_putf(&b, " %s.0", n);
+    put_reduction(&b, k, true);
+    kn_putf(&b, " %s.%d", n, few);
+    put_reduction(&b, k, false);
+    kn_putf(&b, " %s.%d %s.%d\n", n, few + 1, n, few + 2);
+    int64_t line = x->hw->levels[x->hw->nlevels - 1].transaction_bytes;
+    if (cut)
+        kn_putf(&b, "cache_read %s %d scratch %s.0 region pad %lld\n", x->name, k->v, name(k, k->blocked), (long long)(line / a->bytes));
+    kn_plans_try(plans, &b);
+    return plans->n > 0;
 }
 
 /* Rows of a tile that is nv vectors wide, of one size all over the axis. */
@@ -248,27 +301,36 @@ static double time_of(const packed *k, int64_t nv, int64_t mr)
     int64_t n = kn_round_up(extent(k, k->x->n), nv * k->lanes), rows = kn_round_up(extent(k, k->q), mr);
     double chains = (double)(nv * mr), need = k->x->hw->fma_latency * k->x->hw->fma_per_cycle;
     double loads = (double)(k->beside ? nv * mr + nv : nv + mr);
-    return (double)n * (double)rows * (1 + 0.6 * loads / chains) * (chains < need ? need / chains : 1);
+    double spilled = nv > 2 && nv * mr + nv >= k->x->hw->vector_registers ? 1.015 : 1; /* no register is left for what is broadcast */
+    return (double)n * (double)rows * (1 + 0.6 * loads / chains) * (chains < need ? need / chains : 1) * spilled;
+}
+
+static bool choose_tile(packed *k)
+{
+    double least = 0;
+    for (int64_t nv = 1; nv <= 8; nv++) {
+        int64_t most = rows_of(k, nv);
+        if (nv > 1 && (nv - 1) * k->lanes >= extent(k, k->x->n)) break;
+        for (int64_t mr = most; mr > 0 && 3 * mr >= 2 * most; mr--) { /* fewer rows may leave none beyond the end */
+            double t = time_of(k, nv, mr);
+            if (least > 0 && t >= least) continue;
+            least = t;
+            k->nv = nv;
+            k->mr = mr;
+        }
+    }
+    return least > 0;
 }
 
 bool kn_cpu_packed(const kn_site *x, kn_plans *plans)
 {
     packed k;
     if (!packed_of(x, &k) || k.q < 0) return false;
-    double least = 0;
-    for (int64_t nv = 1; nv <= 8; nv++) {
-        int64_t mr = rows_of(&k, nv);
-        if (!mr || (nv > 1 && (nv - 1) * k.lanes >= extent(&k, x->n))) continue;
-        double t = time_of(&k, nv, mr);
-        if (least > 0 && t >= least) continue;
-        least = t;
-        k.nv = nv;
-        k.mr = mr;
-    }
-    if (least <= 0) return false;
+    if (!choose_tile(&k)) return false;
+    if (try_blocks(&k, plans)) return true;
     k.kb = 0;
     try_tile(&k, plans);
-    k.kb = k.beside ? 0 : block_of(&k);
+    k.kb = k.beside ? 0 : block_of(&k, false);
     if (k.kb) try_tile(&k, plans);
     return plans->n > 0;
 }
