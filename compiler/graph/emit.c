@@ -106,7 +106,7 @@ static bool foldable(kn_settle *s, const kn_node *n, const kn_program *p, double
     const kn_tensor *y = &p->tensors[p->ninputs];
     for (int i = 0; i < y->rank; i++)
         if (!kn_mul_fits(elems, y->shape[i], &elems)) return false;
-    kiln_work(p, cost, &bytes);
+    if (!kn_direct_cost(s->g, n, cost)) kiln_work(p, cost, &bytes);
     *cost += (double)elems * (1 + p->nstmts);
     return elems <= KILN_MAX_GRAPH_FOLD && *cost <= s->fold_left && elems * 8 <= s->bytes_left;
 }
@@ -124,8 +124,10 @@ static const kn_data *fold_node(kn_settle *s, const kn_node *n, const kn_program
     uint8_t *bytes = kn_alloc(s->a, (size_t)(elems * size));
     kiln_ref *ref;
     kiln_diag d = {0};
-    if (!data || !bytes || kiln_ref_open(s->a, p, read_constant, &f, &ref, &d) != KILN_OK) return NULL;
-    for (int64_t i = 0; i < elems; i++) {
+    if (!data || !bytes) return NULL;
+    bool direct = kn_direct(s->g, n, bytes);
+    if (!direct && kiln_ref_open(s->a, p, read_constant, &f, &ref, &d) != KILN_OK) return NULL;
+    for (int64_t i = 0; !direct && i < elems; i++) {
         double x, scale;
         if (kiln_ref_at(ref, 0, i, &x, &scale) != KILN_OK) return NULL;
         kn_element_store(y->dtype, bytes + i * size, x);

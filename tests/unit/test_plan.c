@@ -513,6 +513,30 @@ static void what_depends_on_constants_runs_once(void **state)
     agree(standardised, 7);
 }
 
+/* A scatter into a constant is done as a scatter: as a tensor expression it would compare 2^24 times, which is more than is spent on constants. */
+static void constants_are_scattered(void **state)
+{
+    (void)state;
+    enum { N = 4096 };
+    kiln_graph *g;
+    char *json = malloc(64 * N);
+    int n = sprintf(json, "{'graph':{'inputs':[{'name':'x','dtype':'f32','shape':[%d]}],'constants':[", N);
+    n += sprintf(json + n, "{'name':'z','dtype':'f32','shape':[%d],'fill':-1},", N);
+    n += sprintf(json + n, "{'name':'i','dtype':'i64','shape':[%d,1],'values':[", N);
+    for (int i = 0; i < N; i++) n += sprintf(json + n, "%s%d", i ? "," : "", i == 7 ? -1 : i == 9 ? 0 : i); /* from behind; one twice */
+    n += sprintf(json + n, "]},{'name':'u','dtype':'f32','shape':[%d],'values':[", N);
+    for (int i = 0; i < N; i++) n += sprintf(json + n, "%s%d", i ? "," : "", i);
+    sprintf(json + n, "]}],'nodes':[{'op':'ScatterND','inputs':['z','i','u'],'outputs':['s']},{'op':'Add','inputs':['x','s'],'outputs':['y']}],"
+                      "'outputs':['y']}}");
+    kiln_plan *p = plan_of(json, &g);
+    const float *w = NULL;
+    for (int i = 0; i < p->nweights; i++)
+        if (p->weights[i].arg.elems == N && !p->weights[i].splat) w = (const float *)(const void *)p->weights[i].data;
+    assert_true(p->nsteps == 1 && p->nonce == 0 && w);
+    for (int i = 0; i < N; i++) assert_true(w[i] == (float)(i == 0 ? 9 : i == 7 || i == 9 ? -1 : i));
+    free(json);
+}
+
 /* What only spreads constants for a map, or is looked up, is no work that pays to keep. */
 static void what_makes_much_of_little_stays_with_its_reader(void **state)
 {
@@ -534,6 +558,7 @@ int main(void)
         cmocka_unit_test(what_cannot_be_compiled_is_left),
         cmocka_unit_test(what_depends_on_constants_runs_once),
         cmocka_unit_test(what_makes_much_of_little_stays_with_its_reader),
+        cmocka_unit_test(constants_are_scattered),
         cmocka_unit_test(epilogues_join),
         cmocka_unit_test(products_stay_apart),
         cmocka_unit_test(a_product_read_twice_is_written),
