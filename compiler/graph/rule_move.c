@@ -174,13 +174,13 @@ kiln_status kn_rule_resize(kn_raw *r)
     double scales[KILN_MAX_RANK];
     bool same = true, up = !strcmp(r->n->op, "Upsample") || r->opset < 11;
     if (!x) return kn_raw_bad(r, KILN_REQUEST, "input 0 is mandatory");
-    if (kn_raw_int(r, "antialias", 0)) return kn_raw_bad(r, KILN_UNSUPPORTED, "antialias is not supported");
     kiln_status s = resize_extents(r, x, sizes, scales);
     if (s != KILN_OK) return s;
     for (int i = 0; i < x->rank; i++) same &= sizes[i] == x->shape[i] && fabs(scales[i] - 1) < 1e-9;
     if (same) return kn_raw_out(r, 0, r->in[0]);
     const char *mode = kn_raw_str(r, "mode", "nearest");
     if (!strcmp(mode, "bilinear")) mode = "linear"; /* Upsample of opset 7 */
+    if (kn_raw_int(r, "antialias", 0) && strcmp(mode, "nearest")) return kn_resize_smoothly(r, sizes, scales);
     kn_gattr attrs[8] = {
         kn_gattr_ints(r->s->a, "sizes", x->rank, sizes), kn_gattr_str("mode", mode),
         kn_gattr_str("coordinate_transformation_mode", kn_raw_str(r, "coordinate_transformation_mode", up ? "asymmetric" : "half_pixel")),

@@ -55,6 +55,7 @@ int kn_emit_scalar_like(kn_settle *s, int x, double value); /* a scalar of x's d
 /* What a node of constants costs, and its elements, where its tensor expression is the slow way (direct.c); false: it is not. */
 bool kn_direct_cost(const kn_graph *g, const kn_node *n, double *cost);
 bool kn_direct(const kn_graph *g, const kn_node *n, uint8_t *to);
+kiln_status kn_resize_smoothly(kn_raw *r, const int64_t *sizes, const double *scales); /* Resize with antialias */
 bool kn_emit_quantized(kn_settle *s, int x, int out[3]);
 
 kn_gattr kn_gattr_int(const char *name, int64_t i);
