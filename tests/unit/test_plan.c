@@ -537,6 +537,25 @@ static void constants_are_scattered(void **state)
     free(json);
 }
 
+/* ONNX's own example (Resize, downsample by 0.6, linear, antialias). */
+static void shrinking_smoothly_takes_wider_kernels(void **state)
+{
+    (void)state;
+    static const float want[] = {2.875f, 4.5f, 9.375f, 11};
+    float x[16], *inputs[] = {x};
+    kiln_graph *g;
+    plan_of("{'graph':{'inputs':[{'name':'x','dtype':'f32','shape':[1,1,4,4]}],"
+            "'constants':[{'name':'s','dtype':'f32','shape':[4],'values':[1,1,0.6,0.6]}],"
+            "'nodes':[{'op':'Resize','inputs':['x','','s'],'outputs':['y'],'attrs':{'mode':'linear','antialias':1}}],'outputs':['y']}}", &g);
+    for (int i = 0; i < 16; i++) x[i] = (float)(i + 1);
+    float **values = by_nodes(g, inputs);
+    assert_int_equal(kn_value_elems(&g->values[g->outputs[0]]), 4);
+    for (int i = 0; i < 4; i++) assert_true(fabsf(values[g->outputs[0]][i] - want[i]) < 1e-4f);
+    for (int v = 0; v < g->nvalues; v++)
+        if (g->values[v].producer >= 0 || g->values[v].data) free(values[v]);
+    free(values);
+}
+
 /* What only spreads constants for a map, or is looked up, is no work that pays to keep. */
 static void what_makes_much_of_little_stays_with_its_reader(void **state)
 {
@@ -559,6 +578,7 @@ int main(void)
         cmocka_unit_test(what_depends_on_constants_runs_once),
         cmocka_unit_test(what_makes_much_of_little_stays_with_its_reader),
         cmocka_unit_test(constants_are_scattered),
+        cmocka_unit_test(shrinking_smoothly_takes_wider_kernels),
         cmocka_unit_test(epilogues_join),
         cmocka_unit_test(products_stay_apart),
         cmocka_unit_test(a_product_read_twice_is_written),
