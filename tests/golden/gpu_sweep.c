@@ -267,7 +267,8 @@ int main(int argc, char **argv)
         grid(d, &grids);
         ok = report("families", devices[d].id, &grids) && ok;
     }
-    for (int d = 0; d < 2 && tools.clang[0] && !brief && !*only && !*chosen; d++) ptx(path, d);
+    for (int d = 0; d < 2 && tools.clang[0] && !brief && !*chosen; d++)
+        if (!*only || !strcmp(only, older[d].id)) ptx(path, d);
     printf("gpu-sweep: %s\n", ok ? "holds" : "does not hold");
     return !ok;
 }
