@@ -66,13 +66,15 @@ $(BIN)/tests/libcuda_mock.so: $(O)/tests/mock/libcuda_mock.o
 # The same with the emulator in it: kernels of tests/emu/image.c run.
 $(BIN)/tests/libcuda_emu.so: $(O)/tests/mock/libcuda_mock.o $(O)/tests/mock/emulate.o $(DAEMON_A) $(LIB_A)
 	@mkdir -p $(@D); $(CC) $(SANFLAGS) -shared -o $@ $^ $(LIBS)
+$(BIN)/emu-images: $(O)/tests/emu/images.o $(O)/tests/emu/image.o $(DAEMON_A) $(LIB_A)
+	@mkdir -p $(@D); $(CC) $(SANFLAGS) -o $@ $^ $(LIBS)
 $(BIN)/tests/test_model_cuda: $(O)/tests/emu/image.o | $(BIN)/tests/libcuda_emu.so
 $(BIN)/tests/test_mock_cuda: $(O)/workers/gpu/driver_posix.o | $(BIN)/tests/libcuda_mock.so
 $(BIN)/tests/test_launcher: | $(BIN)/tests/libcuda_mock.so $(BIN)/kiln-gpu-run
 $(BIN)/tests/test_pool: $(O)/api/cli/pool_posix.o
 $(BIN)/tests/%: $(O)/tests/unit/%.o $(DAEMON_A) $(LIB_A)
 	@mkdir -p $(@D); $(CC) $(SANFLAGS) -o $@ $(filter %.o,$^) $(filter %.a,$^) $(LIBS) -lcmocka
-tests: $(TESTS) $(BIN)/onnx-nodes $(if $(shell command -v protoc-c),$(BIN)/onnx-oracle) $(BIN)/tests/libcuda_mock.so $(BIN)/tests/libcuda_emu.so $(GOLDEN_TOOLS)
+tests: $(TESTS) $(BIN)/onnx-nodes $(if $(shell command -v protoc-c),$(BIN)/onnx-oracle) $(BIN)/tests/libcuda_mock.so $(BIN)/tests/libcuda_emu.so $(BIN)/emu-images $(GOLDEN_TOOLS)
 fuzz-lib: $(LIB_A) $(DAEMON_A)
 	@echo "$(LIBS)"
 

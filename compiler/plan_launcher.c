@@ -16,8 +16,8 @@ static const char types[] =
     "/* place: 0 input, 1 weight, 2 arena, 3 output. kernel: -1 copies `bytes` from the first place to the second, -2 and less are calls. */\n"
     "typedef struct k_slot {\n    i32 place, index;\n    i64 offset;\n} k_slot;\n"
     "typedef struct k_do {\n    i32 kernel, first, nin, n;\n    i64 bytes;\n} k_do;\n"
-    "/* of: the weight that this one is another name of, or -1. at: in the device's block of weights; -1: the caller has it. size: of the element\n"
-    " * that all are equal to, or 0. */\n"
+    "/* of: the weight that this one is another name of, or -1. at: in the device's block of weights. size: of the element that all are equal to,\n"
+    " * or 0; -1: made by the steps that run once. */\n"
     "typedef struct k_weight {\n    i32 of, size;\n    i64 at, bytes;\n    u8 element[16];\n} k_weight;\n";
 
 static const char state[] =
@@ -34,29 +34,26 @@ static const char loading[] =
     "    i64 have = w->bytes < w->size ? w->bytes : w->size;\n    int r = k_cu.Up(to, w->element, (__SIZE_TYPE__)have);\n"
     "    for (; !r && have < w->bytes; have *= 2)\n"
     "        r = k_cu.Across(to + (u64)have, to, (__SIZE_TYPE__)(have < w->bytes - have ? have : w->bytes - have));\n    return r;\n}\n"
-    "static int k_fill(k_model *m, const void *weights, const void *const *elsewhere)\n{\n"
+    "static int k_fill(k_model *m, const void *const *weights)\n{\n"
     "    int r = (K_BLOCK) > 0 ? k_cu.New(&m->block, (__SIZE_TYPE__)K_BLOCK) : 0;\n"
     "    if (!r && (K_ARENA) > 0) r = k_cu.New(&m->arena, (__SIZE_TYPE__)K_ARENA);\n    if (r) return k_fail(r, 0);\n"
-    "    if ((K_FILE) > 0 && !weights) return k_fail(1, \"the weights are missing\");\n"
-    "    if ((K_FILE) > 0) r = k_cu.Up(m->block, weights, (__SIZE_TYPE__)K_FILE);\n"
     "    for (i32 i = 0; i < K_WEIGHTS && !r; i++) {\n        const k_weight *w = &k_weights[i];\n"
-    "        if (w->of >= 0) m->weights[i] = m->weights[w->of];\n"
-    "        else if (w->at < 0) m->weights[i] = elsewhere ? (const u8 *)*elsewhere++ : 0;\n"
-    "        else m->weights[i] = (const u8 *)(__UINTPTR_TYPE__)(m->block + (u64)w->at);\n"
-    "        if (!m->weights[i]) return k_fail(1, \"a weight that the caller has is missing\");\n"
-    "        if (w->of < 0 && w->at >= 0 && w->size) r = k_splat(m->block + (u64)w->at, w);\n    }\n"
+    "        m->weights[i] = w->of >= 0 ? m->weights[w->of] : (const u8 *)(__UINTPTR_TYPE__)(m->block + (u64)w->at);\n"
+    "        if (w->of >= 0 || w->size < 0 || !w->bytes) continue;\n"
+    "        if (!w->size && (!weights || !weights[i])) return k_fail_at(1, \"weight\", i + 1, K_WEIGHTS);\n"
+    "        r = w->size ? k_splat(m->block + (u64)w->at, w) : k_cu.Up(m->block + (u64)w->at, weights[i], (__SIZE_TYPE__)w->bytes);\n    }\n"
     "    if (!r) r = k_cu.Wait();\n    return r ? k_fail(r, 0) : 0;\n}\n"
     "static int k_unload(k_model *m)\n{\n    int r = k_cu.Push(m->context), s;\n    if (r) return k_fail(r, 0);\n    r = k_cu.Wait();\n"
     "    for (i32 i = 0; i < K_KERNELS; i++)\n        if (m->modules[i] && (s = k_cu.Unload(m->modules[i]))) r = s;\n"
     "    if (m->block && (s = k_cu.Delete(m->block))) r = s;\n    if (m->arena && (s = k_cu.Delete(m->arena))) r = s;\n"
     "    k_cu.Pop(0);\n    free(m);\n    return r ? k_fail(r, 0) : 0;\n}\n"
-    "static int k_load(k_model **model, const void *const *images, const void *weights, const void *const *elsewhere)\n{\n"
+    "static int k_load(k_model **model, const void *const *images, const void *const *weights)\n{\n"
     "    void *context = 0;\n    int r = k_current(&context);\n    if (r) return r;\n"
     "    k_model *m = calloc(1, sizeof *m);\n    if (!m) return k_fail(2, \"out of memory\");\n    m->context = context;\n"
     "    for (i32 i = 0; i < K_KERNELS && !r; i++) {\n"
     "        r = images && images[i] ? k_load_image(images[i], &k_kernels[i], &m->modules[i], m->functions) : k_fail(200, \"no image\");\n"
     "        if (r) k_fail_at(r, \"kernel\", i + 1, K_KERNELS);\n    }\n"
-    "    if (!r) r = k_fill(m, weights, elsewhere);\n    if (!r) r = k_do_once(m);\n"
+    "    if (!r) r = k_fill(m, weights);\n    if (!r) r = k_do_once(m);\n"
     "    if (r) {\n        const char *why = k_error;\n        k_unload(m);\n        k_error = why;\n        return r;\n    }\n"
     "    *model = m;\n    return 0;\n}\n";
 
@@ -101,10 +98,9 @@ typedef struct text {
 static void put_weight(text *t, const kiln_weight *w)
 {
     kn_buf *b = &t->b;
-    bool own = w->of < 0 && (w->splat || w->once || w->offset >= 0), behind = own && (w->splat || w->once); /* those of the file */
-    int64_t at = !own ? -1 : behind ? t->block : w->offset;
-    int size = own && w->splat ? (int)w->n : 0;
-    if (behind) t->block = kn_round_up(t->block + w->arg.bytes, 64);
+    int64_t at = t->block;
+    int size = w->of >= 0 ? 0 : w->once ? -1 : w->splat ? (int)w->n : 0;
+    if (w->of < 0) t->block = kn_round_up(t->block + w->arg.bytes, 256);
     kn_putf(b, "    {%d, %d, %lld, %lld, {", w->of, size, (long long)at, (long long)w->arg.bytes);
     for (int i = 0; i < size && i < 16; i++) kn_putf(b, "%d, ", (unsigned char)w->data[i]);
     kn_put(b, "0}},\n");
@@ -147,9 +143,9 @@ static void put_plan(text *t)
     for (int i = 0; i < p->nweights; i++) put_weight(t, &p->weights[i]);
     kn_putf(b, "    {0, 0, 0, 0, {0}}};\nenum { K_PLAN = %d, K_ONCE = %d, K_WEIGHTS = %d, K_SLOTS = %d };\n", p->nsteps, p->nonce, p->nweights,
             most + 1);
-    kn_putf(b, "/* Bytes: weights on the device, of those from the file; values between steps, with the kernels' temporaries behind them. */\n"
-               "#define K_BLOCK %lldll\n#define K_FILE %lldll\n#define K_VALUES %lldll\n#define K_ARENA %lldll\n",
-            (long long)t->block, (long long)p->weights_bytes, (long long)values, (long long)(values + t->temporaries));
+    kn_putf(b, "/* Bytes: weights on the device; values between steps, with the kernels' temporaries behind them. */\n"
+               "#define K_BLOCK %lldll\n#define K_VALUES %lldll\n#define K_ARENA %lldll\n",
+            (long long)t->block, (long long)values, (long long)(values + t->temporaries));
     if (p->nonce)
         kn_putf(b, "#define K_ONCE_VALUES %lldll\n#define K_ONCE_ARENA %lldll\n", (long long)once, (long long)(once + t->temporaries));
 }
@@ -160,9 +156,9 @@ static void put_functions(kn_buf *b, const char *e)
     kn_putf(b, "KN_API i64 %s_arena(void) { return K_ARENA; }\nKN_API i64 %s_weights(void) { return K_BLOCK; }\n", e, e);
     kn_putf(b, "KN_API i32 %s_steps(void) { return K_PLAN; }\n", e);
     kn_putf(b, "KN_API const char *%s_error(void) { return k_error ? k_error : \"\"; }\n", e);
-    kn_putf(b, "KN_API i32 %s_load(void **model, const void *const *images, const void *weights, const void *const *elsewhere)\n{\n"
+    kn_putf(b, "KN_API i32 %s_load(void **model, const void *const *images, const void *const *weights)\n{\n"
                "    k_model *m = 0;\n    while (__atomic_exchange_n(&k_busy, 1, __ATOMIC_ACQUIRE)) {}\n"
-               "    int r = k_load(&m, images, weights, elsewhere);\n    __atomic_store_n(&k_busy, 0, __ATOMIC_RELEASE);\n"
+               "    int r = k_load(&m, images, weights);\n    __atomic_store_n(&k_busy, 0, __ATOMIC_RELEASE);\n"
                "    *model = m;\n    return r;\n}\n", e);
     kn_putf(b, "KN_API i32 %s_launch(void *model, const void *const *inputs, void *const *outputs, void *arena, void *stream)\n{\n"
                "    return k_do_steps(model, 0, K_PLAN, inputs, outputs, arena, stream);\n}\n", e);
@@ -177,7 +173,7 @@ static void put_title(kn_buf *b, const kiln_plan *p, const kn_hw *hw)
 {
     kn_putf(b,
             "/* Runs a model of %d steps on %s. Generated by Kiln; needs no header and no toolkit: libcuda.so.1 is loaded at run time.\n"
-            " *   int32_t %s_load(void **model, const void *const *images, const void *weights, const void *const *elsewhere);\n"
+            " *   int32_t %s_load(void **model, const void *const *images, const void *const *weights);\n"
             " *   int32_t %s_launch(void *model, const void *const *inputs, void *const *outputs, void *arena, void *stream);\n"
             " *   int32_t %s_unload(void *model);\n"
             " * 0: done, else a CUresult, and %s_error() says what it was. Inputs and outputs: device pointers. Images, in this order:\n",
@@ -199,7 +195,7 @@ kiln_status kn_plan_launcher(kiln_arena *a, const kiln_plan *p, const kn_hw *hw,
     kn_launched *kernels = kn_array(a, kn_launched, p->nkernels + 1);
     if (!kernels) return KILN_MEMORY;
     for (int i = 0; i < p->nkernels; i++) kernels[i] = (kn_launched){p->kernels[i], images[i].kernel};
-    text t = {.p = p, .kernels = kernels, .block = p->weights_bytes, .temporaries = kn_plan_temporaries(p, images)};
+    text t = {.p = p, .kernels = kernels, .temporaries = kn_plan_temporaries(p, images)};
     kn_buf_init(&t.b, a);
     put_title(&t.b, p, hw);
     kn_put_launch_types(&t.b);

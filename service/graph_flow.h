@@ -10,4 +10,6 @@ typedef struct graph_kernel {
 } graph_kernel;
 /* Compiles the function, stores the record. NULL: done; else the problem. */
 service_reply *graph_link(service_app *app, const service_graph_ask *a, const kiln_plan *p, const kiln_hw *hw, const graph_kernel *kernels);
+/* Of a GPU's model, in a: the launcher's text, and the manifest with what was built and how it is launched. NULL: done; else the problem. */
+service_reply *graph_images(service_app *app, kiln_arena *a, const kiln_plan *p, const kiln_hw *hw, kiln_bytes *launcher, kiln_bytes *manifest);
 #endif

@@ -3,6 +3,8 @@
 #include <stdlib.h>
 #include <string.h>
 #include "service/graph_flow.h"
+#include "workers/arena.h"
+#include "workers/build.h"
 
 /* All weights that the client sent, where the plan says. NULL: there are none, or no memory. */
 static char *pack(const kiln_plan *p)
@@ -35,47 +37,74 @@ static enum cache_verification verification_of(const graph_kernel *k, int n)
     return least;
 }
 
-static void name_record(cache_record *r, const service_graph_ask *a, const kiln_plan *p, const kiln_hw *hw)
+static void name_record(cache_record *r, const service_graph_ask *a, kiln_bytes manifest, const kiln_hw *hw)
 {
     snprintf(r->key, sizeof r->key, "%s", a->key);
     snprintf(r->workload, sizeof r->workload, "kw1-%s", a->key + 4);
     snprintf(r->build, sizeof r->build, "kb1-");
     uint8_t digest[32];
-    kiln_sha256(p->manifest.p, p->manifest.n, digest);
+    kiln_sha256(manifest.p, manifest.n, digest);
     kiln_hex(digest, 32, r->build + 4);
     snprintf(r->origin, sizeof r->origin, "constructed");
     snprintf(r->target, sizeof r->target, "%s", kiln_hw_id(hw));
     r->canon = (kiln_bytes){a->canon, strlen(a->canon)};
     r->trace = (kiln_bytes){"", 0};
-    r->manifest = p->manifest;
+    r->manifest = manifest;
+}
+
+/* The model's host side: of a CPU the function over the kernels, of a GPU the launcher; compiled where a compiler is. */
+typedef struct host_side {
+    kiln_bytes text, manifest;
+    const char *kind;
+    worker_blob so;
+    kiln_arena *arena;
+} host_side;
+
+static service_reply *make_host_side(service_app *app, const kiln_plan *p, const kiln_hw *hw, host_side *h)
+{
+    worker_error e = {0};
+    int64_t deadline = build_now_ms() + app->config.deadline_ms;
+    service_reply *problem = NULL;
+    *h = (host_side){.text = p->source, .manifest = p->manifest, .kind = "source"};
+    if (!strcmp(kiln_hw_language(hw), "cuda")) {
+        h->kind = "launcher";
+        h->arena = worker_arena(&deadline);
+        problem = !h->arena ? service_problem(503, "out-of-memory", "out of memory", NULL, NULL)
+                            : graph_images(app, h->arena, p, hw, &h->text, &h->manifest);
+    }
+    if (problem || !*app->tools.cc || worker_compile_c(&app->tools, h->text, NULL, 0, (int)app->config.deadline_ms, &h->so, &e)) return problem;
+    return service_problem(500, *e.slug ? e.slug : "internal", "the model's function could not be compiled", e.message, NULL);
+}
+
+static service_reply *store(service_app *app, cache_record *r, const cache_blob *blobs)
+{
+    bool stored = false;
+    enum cache_status s = cache_put(app->cache, r, blobs, r->nartifacts, &stored);
+    if (s == CACHE_FULL) return service_problem(507, "store-full", "the store is full", "its disk has no room for the model", NULL);
+    return s == CACHE_OK ? NULL : service_problem(503, "store-unavailable", "the model could not be stored", NULL, NULL);
 }
 
 service_reply *graph_link(service_app *app, const service_graph_ask *a, const kiln_plan *p, const kiln_hw *hw, const graph_kernel *kernels)
 {
-    worker_blob so = {0};
-    worker_error e = {0};
     cache_blob blobs[8] = {0};
     cache_record r = {0};
+    host_side h;
     char name[96], *weights = pack(p);
-    bool cpu = !strcmp(kiln_hw_kind(hw), "cpu"), stored = false;
     if (p->weights_bytes && !weights) return service_problem(503, "out-of-memory", "out of memory for the weights", NULL, NULL);
-    if (cpu && *app->tools.cc && !worker_compile_c(&app->tools, p->source, NULL, 0, (int)app->config.deadline_ms, &so, &e)) {
-        free(weights);
-        return service_problem(500, *e.slug ? e.slug : "internal", "the model's function could not be compiled", e.message, NULL);
-    }
-    name_record(&r, a, p, hw);
+    service_reply *problem = make_host_side(app, p, hw, &h);
+    name_record(&r, a, h.manifest, hw);
     snprintf(name, sizeof name, "graph of %d kernels in %d steps", p->nkernels, p->nsteps);
     r.name = name;
     r.verification = verification_of(kernels, p->nkernels);
-    snprintf(r.verdict, CACHE_SAID_BYTES, "{\"how\":\"each kernel on its own\",\"kernels\":%d}", p->nkernels);
+    snprintf(r.verdict, sizeof r.verdict, "{\"how\":\"each kernel on its own\",\"kernels\":%d}", p->nkernels);
     for (int i = 0; i < p->nsteps; i++)
         if (p->steps[i].kernel >= 0) r.predicted_us += kernels[p->steps[i].kernel].predicted_us;
-    if (cpu) put_artifact(&r, blobs, "source", p->source.p, p->source.n);
-    if (so.p) put_artifact(&r, blobs, "so", so.p, so.n);
+    put_artifact(&r, blobs, h.kind, h.text.p, h.text.n);
+    if (h.so.p) put_artifact(&r, blobs, "so", h.so.p, h.so.n);
     if (weights) put_artifact(&r, blobs, "weights", weights, (size_t)p->weights_bytes);
-    enum cache_status s = cache_put(app->cache, &r, blobs, r.nartifacts, &stored);
+    if (!problem) problem = store(app, &r, blobs);
     free(weights);
-    free(so.p);
-    if (s == CACHE_FULL) return service_problem(507, "store-full", "the store is full", "its disk has no room for the model", NULL);
-    return s == CACHE_OK ? NULL : service_problem(503, "store-unavailable", "the model could not be stored", NULL, NULL);
+    free(h.so.p);
+    kiln_arena_close(h.arena);
+    return problem;
 }

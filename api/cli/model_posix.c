@@ -45,24 +45,46 @@ static int write_file(const char *folder, const char *name, const void *p, size_
     return ok ? OK : cli_fail(CANT_CREATE, "%s cannot be written", path);
 }
 
-/* The artifact of that kind into the folder, checked; its digest under "files". */
-static int save(struct cli *c, const cJSON *answer, const char *kind, const char *name, cJSON *files)
+/* Bytes from the service into the folder, checked; their digest under "files". */
+static int save_bytes(struct cli *c, const char *href, const char *sha256, const char *name, cJSON *files)
 {
-    const cJSON *a, *found = NULL;
-    cJSON_ArrayForEach(a, get(answer, "artifacts")) if (!strcmp(json_text(a, "kind"), kind)) found = a;
-    if (!found) return cli_fail(DATA, "%.60s has no %s; only models for CPUs can be written to a folder", json_text(answer, "key"), kind);
     struct http_answer h;
     uint8_t digest[32];
     char hex[65];
-    if (!http_call(c, json_text(found, "href"), NULL, NULL, &h)) return UNAVAILABLE;
+    if (!http_call(c, href, NULL, NULL, &h)) return UNAVAILABLE;
     kiln_sha256(h.body ? h.body : "", h.n, digest);
     kiln_hex(digest, 32, hex);
     int status = h.status != 200                           ? http_problem(&h)
-                 : strcmp(hex, json_text(found, "sha256")) ? cli_fail(DATA, "what came is not what has that digest")
+                 : strcmp(hex, sha256) ? cli_fail(DATA, "what came is not what has that digest")
                                                            : write_file(c->output, name, h.body, h.n);
     if (status == OK) cJSON_AddStringToObject(files, name, hex);
     free(h.body);
     return status;
+}
+
+static const cJSON *artifact(const cJSON *answer, const char *kind)
+{
+    const cJSON *a, *found = NULL;
+    cJSON_ArrayForEach(a, get(answer, "artifacts")) if (!strcmp(json_text(a, "kind"), kind)) found = a;
+    return found;
+}
+
+static int save(struct cli *c, const cJSON *answer, const char *kind, const char *name, cJSON *files)
+{
+    const cJSON *a = artifact(answer, kind);
+    if (!a) return cli_fail(DATA, "%.60s has no %s", json_text(answer, "key"), kind);
+    return save_bytes(c, json_text(a, "href"), json_text(a, "sha256"), name, files);
+}
+
+/* What the model's launcher loads for kernel i: cubin or PTX; a source where no toolchain was. */
+static int save_image(struct cli *c, const cJSON *kernel, int i, cJSON *files)
+{
+    const cJSON *image = get(kernel, "image");
+    const char *kind = json_text(image, "kind");
+    char href[128], name[40];
+    snprintf(href, sizeof href, "/v1/blobs/sha256/%.64s", json_text(image, "sha256"));
+    snprintf(name, sizeof name, "kernels/%d.%.8s", i, strcmp(kind, "source") ? kind : "cu");
+    return save_bytes(c, href, json_text(image, "sha256"), name, files);
 }
 
 static cJSON *fetch(struct cli *c, const char *path, int *status)
@@ -170,14 +192,18 @@ static int write_folder(struct cli *c, const cJSON *answer, const struct weights
     cJSON_AddItemToObject(model, "manifest", copy);
     add_source(c, model, c->args[0], sha256);
     files = cJSON_AddObjectToObject(model, "files");
-    if (status == OK) status = save(c, answer, "so", "entry.so", files);
-    bool weights = false;
-    cJSON_ArrayForEach(k, get(answer, "artifacts")) weights |= !strcmp(json_text(k, "kind"), "weights");
-    if (status == OK && weights) status = save(c, answer, "weights", "weights.bin", files);
+    bool cuda = !strcmp(json_text(manifest, "language"), "cuda");
+    if (status == OK && cuda) status = save(c, answer, "launcher", "launcher.c", files);
+    if (status == OK && (!cuda || artifact(answer, "so"))) status = save(c, answer, "so", "entry.so", files);
+    if (status == OK && artifact(answer, "weights")) status = save(c, answer, "weights", "weights.bin", files);
     if (status == OK) status = weights_append(c, own, copy, files);
     cJSON_ArrayForEach(k, get(manifest, "kernels"))
     {
         if (status != OK) break;
+        if (cuda) {
+            status = save_image(c, k, i++, files);
+            continue;
+        }
         snprintf(path, sizeof path, "/v1/kernels/%.80s", json_text(k, "key"));
         cJSON *kernel = fetch(c, path, &status);
         snprintf(name, sizeof name, "kernels/%d.so", i++);
@@ -189,6 +215,20 @@ static int write_folder(struct cli *c, const cJSON *answer, const struct weights
     free(text);
     cJSON_Delete(model);
     return status;
+}
+
+/* What kernels of a GPU are in the folder, and what to do about those that the driver cannot load. */
+static void print_images(const cJSON *manifest)
+{
+    static const char *const kinds[] = {"cubin", "ptx", "source"};
+    const cJSON *k;
+    int n[3] = {0, 0, 0};
+    cJSON_ArrayForEach(k, get(manifest, "kernels"))
+        for (int i = 0; i < 3; i++) n[i] += !strcmp(json_text(get(k, "image"), "kind"), kinds[i]);
+    for (int i = 0, any = 0; i < 3; i++)
+        if (n[i]) printf("%s%d %s", any++ ? ", " : "images        ", n[i], kinds[i]);
+    if (n[2]) printf(": no toolchain of the service makes binaries for this device (kiln doctor); the driver wants cubins or PTX of them");
+    if (n[0] + n[1] + n[2]) printf("\n");
 }
 
 int cli_model_compile(struct cli *c)
@@ -225,6 +265,7 @@ int cli_model_compile(struct cli *c)
         cJSON_ArrayForEach(k, get(done, "kernels")) hits += strstr(json_text(k, "cache_status"), "hit") != NULL;
         printf("model         %s\nsteps         %d\nkernels       %d distinct, %d from the cache\nwritten to    %s\n", json_text(answer, "key"),
                cJSON_GetArraySize(get(get(answer, "manifest"), "steps")), total, done ? hits : total, c->output);
+        print_images(get(answer, "manifest"));
     }
     free(h.body);
     weights_close(&w);

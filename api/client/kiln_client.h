@@ -29,6 +29,10 @@ const kiln_client_tensor *kiln_model_input(const kiln_model *model, int i);
 const kiln_client_tensor *kiln_model_output(const kiln_model *model, int i);
 /* Arrays in the order of the model, contiguous and row-major. 0: done. One call at a time a model; others wait. pool NULL: serial. */
 int kiln_model_run(kiln_model *model, const void *const *inputs, void *const *outputs, const struct kiln_pool *pool, kiln_client_error *error);
+/* Of a model for a CUDA target kiln_model_open loads kernels, weights and an arena into the context that is current, else into that of device 0, and
+ * kiln_model_run copies arrays there and back. This takes device pointers of that context and puts all steps on a stream (NULL: the default one); it
+ * allocates nothing and does not wait, so it may be captured into a CUDA graph. Calls for one model are ordered by the caller. */
+int kiln_model_launch(kiln_model *model, const void *const *inputs, void *const *outputs, void *stream, kiln_client_error *error);
 /* Nodes of a model that was compiled with partial=true and are left to you: how many; what each is ("NonMaxSuppression"), where it stands in the
  * model ("/graph/node/7"). A model that has some cannot be run before it is told whom to call: with the number of the call, pointers to what the
  * node reads and to where it writes, in the order of `calls` in model.json; 0 is right. Calls come on the thread that runs the model. */

@@ -1,4 +1,5 @@
 /* A folder with a compiled model: read, checked, loaded, run. */
+#include "api/client/cuda.h"
 #include "api/client/kiln_client.h"
 #include "api/cli/pool.h"
 #include "kiln.h"
@@ -36,6 +37,7 @@ typedef struct step {
 
 struct kiln_model {
     cJSON *json;
+    cuda_model *cuda; /* of a GPU: all that runs */
     pthread_mutex_t lock;
     int nin, nout, nkernels, nweights, nsteps;
     kiln_client_tensor *in, *out;
@@ -440,6 +442,74 @@ static bool load_entry(kiln_model *m, const char *folder, const cJSON *manifest,
     return m->arena || fail(e, "no memory for an arena of %lld bytes", (long long)m->arena_bytes);
 }
 
+/* Every kernel's image, checked. A kernel of which there is only source stands in the way. */
+static char **read_images(kiln_model *m, const char *folder, const cJSON *kernels, kiln_client_error *e)
+{
+    char **images = calloc((size_t)cJSON_GetArraySize(kernels) + 1, sizeof *images);
+    const cJSON *k;
+    bool ok = images || fail(e, "out of memory");
+    cJSON_ArrayForEach(k, kernels)
+    {
+        const char *kind = text(get(k, "image"), "kind");
+        char name[48];
+        size_t n;
+        snprintf(name, sizeof name, "kernels/%d.%.8s", m->nkernels, kind);
+        if (ok && strcmp(kind, "cubin") && strcmp(kind, "ptx"))
+            ok = fail(e, "kernel %d of the model is source only: the service that compiled it has no toolchain for %.40s", m->nkernels,
+                      text(get(get(m->json, "manifest"), "target"), "id"));
+        if (!ok || !(images[m->nkernels] = checked(m, folder, name, &n, e))) ok = false;
+        m->nkernels++;
+    }
+    for (int i = 0; images && !ok && i < m->nkernels; i++) free(images[i]);
+    if (ok) return images;
+    free(images);
+    return NULL;
+}
+
+/* Where in the file each weight is; NULL: it has no bytes there, or the file has not so many. */
+static const void **weight_table(const cJSON *list, const char *file, size_t n)
+{
+    const void **table = calloc((size_t)cJSON_GetArraySize(list) + 1, sizeof *table);
+    const cJSON *w;
+    int i = 0;
+    cJSON_ArrayForEach(w, list)
+    {
+        int64_t offset = number(w, "offset"), bytes = number(w, "bytes");
+        if (table && file && offset >= 0 && bytes >= 0 && bytes <= (int64_t)n && offset <= (int64_t)n - bytes) table[i] = file + offset;
+        i++;
+    }
+    return table;
+}
+
+static bool load_cuda(kiln_model *m, const char *folder, const cJSON *manifest, kiln_client_error *e)
+{
+    size_t n;
+    if (m->ncalls) return fail(e, "%d nodes of the model are left to the caller: on a GPU its launcher takes them (docs/abi.md)", m->ncalls);
+    if (!get(get(m->json, "files"), "entry.so")) return fail(e, "the folder has no entry.so: its service had no C compiler for launcher.c");
+    char *so = checked(m, folder, "entry.so", &n, e);
+    m->entry_so = so ? load(so, n, e) : NULL;
+    free(so);
+    char **images = m->entry_so ? read_images(m, folder, get(manifest, "kernels"), e) : NULL;
+    bool has = get(get(m->json, "files"), "weights.bin") != NULL;
+    char *file = images && has ? checked(m, folder, "weights.bin", &n, e) : NULL;
+    const void **weights = weight_table(get(manifest, "weights"), file, n);
+    cuda_parts p = {.so = m->entry_so, .entry = text(manifest, "entry"), .arch = text(get(manifest, "target"), "arch"),
+                    .images = (const void *const *)images, .weights = weights, .nin = m->nin, .nout = m->nout, .in = m->in, .out = m->out};
+    if (images && weights && (file || !has)) m->cuda = cuda_open(&p, e);
+    for (int i = 0; images && i < m->nkernels; i++) free(images[i]);
+    free(images);
+    free(weights);
+    free(file);
+    return m->cuda && (m->nweights = cJSON_GetArraySize(get(manifest, "weights"))) >= 0 && read_steps(m, get(manifest, "steps"), e);
+}
+
+static bool load_cpu(kiln_model *m, const char *folder, const cJSON *manifest, kiln_client_error *e)
+{
+    return check_cpu(get(manifest, "target"), e) && load_kernels(m, folder, get(manifest, "kernels"), e) &&
+           load_weights(m, folder, get(manifest, "weights"), e) && read_steps(m, get(manifest, "steps"), e) && load_entry(m, folder, manifest, e) &&
+           pack_weights(m, manifest, e);
+}
+
 kiln_model *kiln_model_open(const char *folder, kiln_client_error *e)
 {
     kiln_model *m = calloc(1, sizeof *m);
@@ -452,10 +522,9 @@ kiln_model *kiln_model_open(const char *folder, kiln_client_error *e)
     const cJSON *manifest = ok ? get(m->json, "manifest") : NULL;
     if (ok && (number(manifest, "kiln_abi") != 1 || strcmp(text(manifest, "kind"), "graph"))) ok = fail(e, "%s is no model of ABI 1", folder);
     m->ncalls = ok ? cJSON_GetArraySize(get(manifest, "calls")) : 0;
-    ok = ok && check_cpu(get(manifest, "target"), e) && read_tensors(get(manifest, "inputs"), &m->in, &m->nin, e) &&
-         read_tensors(get(manifest, "outputs"), &m->out, &m->nout, e) && load_kernels(m, folder, get(manifest, "kernels"), e) &&
-         load_weights(m, folder, get(manifest, "weights"), e) && read_steps(m, get(manifest, "steps"), e) && load_entry(m, folder, manifest, e) &&
-         pack_weights(m, manifest, e);
+    bool cuda = ok && !strcmp(text(manifest, "language"), "cuda");
+    ok = ok && read_tensors(get(manifest, "inputs"), &m->in, &m->nin, e) && read_tensors(get(manifest, "outputs"), &m->out, &m->nout, e) &&
+         (cuda ? load_cuda(m, folder, manifest, e) : load_cpu(m, folder, manifest, e));
     free(file);
     if (ok) return m;
     kiln_model_close(m);
@@ -465,6 +534,7 @@ kiln_model *kiln_model_open(const char *folder, kiln_client_error *e)
 void kiln_model_close(kiln_model *m)
 {
     if (!m) return;
+    cuda_close(m->cuda);
     for (int i = 0; m->sos && i < m->nkernels; i++)
         if (m->sos[i]) dlclose(m->sos[i]);
     if (m->entry_so) dlclose(m->entry_so);
@@ -562,6 +632,11 @@ static int no_caller(const kiln_model *m, kiln_client_error *e)
 int kiln_model_profile(kiln_model *m, const void *const *inputs, void *const *outputs, const struct kiln_pool *pool, double *us, kiln_client_error *e)
 {
     pthread_mutex_lock(&m->lock);
+    if (m->cuda) {
+        int r = cuda_run(m->cuda, inputs, outputs, us, m->nsteps, e);
+        pthread_mutex_unlock(&m->lock);
+        return r;
+    }
     int32_t rc = make_room(m, pool, e) ? 0 : -1;
     graph_call c = {m->kernels, (const void *const *)m->weights, inputs, outputs, m->arena, m->workspace, pool, m->caller, m->user};
     if (!rc && m->ncalls && !m->caller) rc = no_caller(m, e);
@@ -577,6 +652,13 @@ int kiln_model_profile(kiln_model *m, const void *const *inputs, void *const *ou
 int kiln_model_run(kiln_model *m, const void *const *inputs, void *const *outputs, const struct kiln_pool *pool, kiln_client_error *e)
 {
     return kiln_model_profile(m, inputs, outputs, pool, NULL, e);
+}
+
+int kiln_model_launch(kiln_model *m, const void *const *inputs, void *const *outputs, void *stream, kiln_client_error *e)
+{
+    if (m->cuda) return cuda_launch(m->cuda, inputs, outputs, stream, e);
+    fail(e, "this model runs on the CPU: kiln_model_run does it");
+    return -1;
 }
 
 struct kiln_pool *kiln_pool_open(int threads) { return pool_open(threads); }

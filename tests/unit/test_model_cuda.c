@@ -21,7 +21,7 @@ typedef struct launcher {
     int64_t (*arena)(void), (*weights)(void);
     int32_t (*steps)(void);
     const char *(*error)(void);
-    int32_t (*load)(void **, const void *const *, const void *, const void *const *);
+    int32_t (*load)(void **, const void *const *, const void *const *);
     int32_t (*launch)(void *, const void *const *, void *const *, void *, void *);
     int32_t (*step)(void *, int32_t, const void *const *, void *const *, void *, void *);
     int32_t (*unload)(void *);
@@ -157,19 +157,19 @@ static launcher compile(const model *m, const char *text, size_t n, const char *
     return l;
 }
 
-static char *weights_of(const kiln_plan *p)
+/* Of each weight that has bytes of its own, where they are. */
+static const void **weights_of(const kiln_plan *p)
 {
-    char *all = calloc(1, (size_t)p->weights_bytes + 1);
-    for (int i = 0; i < p->nweights; i++)
-        if (p->weights[i].offset >= 0) memcpy(all + p->weights[i].offset, p->weights[i].data, p->weights[i].n);
+    const void **all = calloc((size_t)p->nweights + 1, sizeof *all);
+    for (int i = 0; i < p->nweights; i++) all[i] = p->weights[i].splat || p->weights[i].of >= 0 ? NULL : p->weights[i].data;
     return all;
 }
 
 static int load(const model *m, const launcher *l, void **loaded)
 {
-    char *weights = weights_of(m->plan);
-    int r = l->load(loaded, (const void *const *)m->modules, weights, NULL);
-    free(weights); /* it is not needed after that */
+    const void **weights = weights_of(m->plan);
+    int r = l->load(loaded, (const void *const *)m->modules, weights);
+    free(weights);
     return r;
 }
 
@@ -268,23 +268,23 @@ static void refusals(void **state)
     void *loaded = &l;
     size_t before = used();
     const void *images[KERNELS];
-    char *weights = weights_of(cnn.plan);
+    const void **weights = weights_of(cnn.plan);
     (void)state;
     memcpy(images, cnn.modules, sizeof images);
-    assert_int_equal(l.load(&loaded, NULL, weights, NULL), 200);
+    assert_int_equal(l.load(&loaded, NULL, weights), 200);
     assert_null(loaded);
     assert_non_null(strstr(l.error(), "kernel 1 of "));
     images[2] = "MOCK arch=80\n";
-    assert_int_equal(l.load(&loaded, images, weights, NULL), 209);
+    assert_int_equal(l.load(&loaded, images, weights), 209);
     assert_non_null(strstr(l.error(), "kernel 3 of "));
     assert_non_null(strstr(l.error(), "CUDA_ERROR_NO_BINARY_FOR_GPU"));
-    assert_int_equal(l.load(&loaded, (const void *const *)cnn.modules, NULL, NULL), 1);
-    assert_string_equal(l.error(), "the weights are missing");
+    assert_int_equal(l.load(&loaded, (const void *const *)cnn.modules, NULL), 1);
+    assert_non_null(strstr(l.error(), "weight 1 of "));
     set_current(NULL);
-    assert_int_equal(l.load(&loaded, (const void *const *)cnn.modules, weights, NULL), 201);
+    assert_int_equal(l.load(&loaded, (const void *const *)cnn.modules, weights), 201);
     set_current(context);
     assert_int_equal(used(), before);
-    assert_int_equal(l.load(&loaded, (const void *const *)cnn.modules, weights, NULL), 0);
+    assert_int_equal(l.load(&loaded, (const void *const *)cnn.modules, weights), 0);
     set_current(NULL);
     assert_int_equal(run(&cnn, &l, loaded, NULL, NULL), 201);
     set_current(context);
@@ -348,8 +348,8 @@ static void mutants(void **state)
     mutant(swapped(t, "k_plan[] = {", cnn.plan->nsteps - 2, cnn.plan->nsteps - 1), "last_steps_in_another_order");
     mutant(replaced(t, "for (i32 i = from; i < to && !r; i++) r = k_do_step", "for (i32 i = from + 1; i < to && !r; i++) r = k_do_step"),
            "a_step_is_missing");
-    mutant(replaced(t, "if ((K_FILE) > 0) r = k_cu.Up(m->block, weights, (__SIZE_TYPE__)K_FILE);", ""), "no_weights");
-    mutant(replaced(t, "(__SIZE_TYPE__)K_FILE);\n    for", "(__SIZE_TYPE__)(K_FILE - 512));\n    for"), "the_last_weights_are_missing");
+    mutant(replaced(t, "i < K_WEIGHTS && !r; i++) {", "i < K_WEIGHTS / 2 && !r; i++) {"), "half_the_weights_are_missing");
+    mutant(replaced(t, "weights[i], (__SIZE_TYPE__)w->bytes)", "weights[i], (__SIZE_TYPE__)w->bytes / 2)"), "half_of_each_weight_is_missing");
     mutant(replaced(t, "return (u8 *)p + s->offset;", "return (u8 *)p + (s->place == 2 ? s->offset / 2 : s->offset);"), "values_overlap");
     mutant(replaced(t, "arena + temps, stream)", "arena + temps - temps, stream)"), "temporaries_over_values");
     mutant(replaced(t, "params[i] = &pointer[i];", "params[s->nargs - 1 - i] = &pointer[i];"), "arguments_turned_round");

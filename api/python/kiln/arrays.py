@@ -21,6 +21,18 @@ def _contiguous(shape, strides, item):
     return True
 
 
+def dtype_of_torch(x):
+    return _TORCH.get(str(x.dtype).split(".")[-1], str(x.dtype))
+
+
+def dtype_of_text(code):
+    """Of an array interface's typestr."""
+    dtype = _NUMPY.get(code[1:]) if code[0] in ("|", "=", "<" if sys.byteorder == "little" else ">") else None
+    if dtype is None:
+        raise Unsupported(f"no dtype of a kernel is the array's {code}")
+    return dtype
+
+
 class View:
     """Address, dtype and shape of an array; holds on to what owns the memory."""
     __slots__ = ("owner", "address", "dtype", "shape", "writable")
@@ -43,14 +55,10 @@ def view(x):
             raise Unsupported("the tensor is not contiguous; x.contiguous() is")
         if x.is_conj() or x.is_neg():
             raise Unsupported("the tensor has a pending conjugation or sign; x.resolve_conj() and x.resolve_neg() make plain ones")
-        return View(x, x.data_ptr(), _TORCH.get(str(x.dtype).split(".")[-1], str(x.dtype)), x.shape, True)
+        return View(x, x.data_ptr(), dtype_of_torch(x), x.shape, True)
     face = getattr(x, "__array_interface__", None)
     if face is not None:
-        code = face["typestr"]
-        native = "<" if sys.byteorder == "little" else ">"
-        dtype = _NUMPY.get(code[1:]) if code[0] in ("|", "=", native) else None
-        if dtype is None:
-            raise Unsupported(f"no dtype of a kernel is the array's {code}")
+        dtype = dtype_of_text(face["typestr"])
         if face.get("strides") is not None and not _contiguous(face["shape"], face["strides"], BYTES[dtype]):
             raise Unsupported("the array is not row-major; numpy.ascontiguousarray(x) is")
         return View(x, face["data"][0], dtype, face["shape"], not face["data"][1])
@@ -72,7 +80,7 @@ def empty(like, dtype, shape):
     if is_torch(like):
         torch = sys.modules["torch"]
         names = {v: k for k, v in _TORCH.items()}
-        return torch.empty(tuple(shape), dtype=getattr(torch, names[dtype]))
+        return torch.empty(tuple(shape), dtype=getattr(torch, names[dtype]), device=like.device)
     numpy = sys.modules.get("numpy")
     if numpy is not None and isinstance(like, numpy.ndarray) and dtype in _NUMPY.values():
         return numpy.empty(tuple(shape), {v: k for k, v in _NUMPY.items()}[dtype])

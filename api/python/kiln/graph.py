@@ -33,7 +33,7 @@ class Model:
         self._given = weights or {}
         calls = self.manifest.get("calls")
         self.left = Left(calls, body, left) if calls else None
-        self._lock, self._entry, self._free = threading.Lock(), None, []
+        self._lock, self._entry, self._free, self._cuda = threading.Lock(), None, [], None
 
     inputs = property(lambda self: [a["name"] for a in self.manifest["inputs"]])
     outputs = property(lambda self: [a["name"] for a in self.manifest["outputs"]])
@@ -91,6 +91,10 @@ class Model:
         with self._lock:
             if self._entry is not None:
                 return self
+            if self.manifest.get("language") == "cuda":
+                from .cuda import Loaded
+                self._entry = self._cuda = Loaded(self)
+                return self
             check_features(self.manifest["target"].get("features", []))
             self._kernels = [self.client.kernel(k["key"]) for k in self.manifest["kernels"]]
             for k in self._kernels:
@@ -130,6 +134,10 @@ class Model:
             given[self.inputs.index(name)] = x
         if len(given) > len(wanted) or any(x is None for x in given):
             raise TypeError(f"the model takes {len(wanted)} arrays: {', '.join(self.inputs)}")
+        if self._cuda is not None:
+            outs = list(out) if out is not None else [arrays.empty(given[0] if given else None, a["dtype"], a["shape"]) for a in self.manifest["outputs"]]
+            self._cuda(self, given, outs)
+            return outs[0] if len(outs) == 1 else outs
         held = [self._take(a, x) for a, x in zip(wanted, given)]
         like = given[0] if given else None
         if out is not None and any(a.get("held") for a in wanted + self.manifest["outputs"]):
