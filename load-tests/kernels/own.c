@@ -152,7 +152,8 @@ static void kept_path(kiln_bytes source, const char *flags, char *path, size_t n
     uint64_t h = UINT64_C(0xcbf29ce484222325);
     for (size_t i = 0; i < source.n; i++) { h = (h ^ (uint8_t)source.p[i]) * UINT64_C(0x100000001b3); }
     for (const char *f = flags; *f; f++) { h = (h ^ (uint8_t)*f) * UINT64_C(0x100000001b3); }
-    snprintf(path, n, dir && *dir ? "%s/%016llx-%zu.so" : "", dir, (unsigned long long)h, source.n);
+    *path = 0;
+    if (dir && *dir) { snprintf(path, n, "%s/%016llx-%zu.so", dir, (unsigned long long)h, source.n); }
 }
 
 /* gcc on the source in a directory of its own; the object stays open after its file is gone. */
