@@ -278,6 +278,56 @@ static void prices_know_copies(void **state)
     assert_true(windows.pack_us < channels.pack_us);
 }
 
+/* The mappings of a convolution onto a product, found by trying all 128 sets of its seven atoms (published: N, P or Q with C, R or S, but not P with R
+ * nor Q with S, which share an index), and those that fill the instruction, on layers that nobody recorded: sets are equal, in both orders. */
+static void convolutions_by_force(void **state)
+{
+    (void)state;
+    static const char *const spatial = "NPQ", *const reduced = "CRS", *const axes = "NKPQCRS";
+    static const unsigned most[] = {5, 70, 20, 20, 70, 4, 4};
+    const kn_hw *hw = device("nvidia-v100");
+    unsigned seed = 5;
+    for (int round = 0; round < 60; round++) {
+        int64_t size[7]; /* as axes */
+        for (int i = 0; i < 7; i++) seed = seed * 1664525u + 1013904223u, size[i] = 1 + (seed >> 24) % most[i];
+        int stride = 1 + (int)(seed >> 20) % 3;
+        const char *text = kn_format(arena, "in x: f16[%lld,%lld,%lld,%lld], w: f16[%lld,%lld,%lld,%lld]; y[N,K,P,Q] +=! cast(x[N,C,P*%d+R,Q*%d+S],f32) * "
+                                     "cast(w[K,C,R,S],f32) where P in %lld, Q in %lld", (long long)size[0], (long long)size[4],
+                                     (long long)(size[2] * stride + size[5]), (long long)(size[3] * stride + size[6]), (long long)size[1],
+                                     (long long)size[4], (long long)size[5], (long long)size[6], stride, stride, (long long)size[2], (long long)size[3]);
+        const kn_program *p = program(text);
+        for (int k = 0; k < hw->nintrins; k++) {
+            kn_maps *list;
+            assert_int_equal(kn_maps_of(arena, p, 0, hw->intrins[k].parsed, &list, &diag), KILN_OK);
+            for (const kn_maps *m = list; m; m = m->turned) {
+                bool want[128 * 128] = {false}, fill[128 * 128] = {false};
+                int pixel = m->maps[0].loops[0] & ~2u ? 0 : 1, counted = 0, filling = 0, wanted = 0, full = 0;
+                for (int set = 1; set < 128; set++) {
+                    int s = 0, r = 0, atom = 0;
+                    for (int i = 0; i < 9; i++) {
+                        if (i == 4 || i == 8) continue; /* P with R, Q with S */
+                        if (set >> atom++ & 1) s |= 1 << (strchr(axes, spatial[i / 3]) - axes), r |= 1 << (strchr(axes, reduced[i % 3]) - axes);
+                    }
+                    int64_t rows = 1, terms = 1;
+                    for (int i = 0; i < 7; i++) rows *= s >> i & 1 ? size[i] : 1, terms *= r >> i & 1 ? size[i] : 1;
+                    wanted += !want[s * 128 + r], want[s * 128 + r] = true;
+                    const kn_axis *x = m->intrin->axes;
+                    fill[s * 128 + r] = rows >= x[pixel].extent && size[1] >= x[1 - pixel].extent && terms >= x[2].extent;
+                }
+                for (int i = 0; i < 128 * 128; i++) full += fill[i];
+                for (int i = 0; i < m->nmaps; i++) {
+                    const kn_mapping *x = &m->maps[i];
+                    uint32_t at = x->loops[pixel] * 128 + x->loops[2];
+                    if (x->loops[1 - pixel] != 2 || !want[at] || fill[at] != kn_map_fills(m, x)) fail_msg("%s: %s", text, kn_map_text(arena, m, x));
+                    counted++, filling += kn_map_fills(m, x);
+                }
+                assert_int_equal(counted, wanted); /* distinct ones: 35 */
+                assert_int_equal(filling, full);
+            }
+        }
+    }
+}
+
 /* What a hwspec says of costs decides: where results go out one by one for much, lanes of pixels are the best, which follow each other in memory. */
 static void costs_decide(void **state)
 {
@@ -327,6 +377,7 @@ static void traces_of_a_cpu(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(convolutions_by_force, open_arena, close_arena),
         cmocka_unit_test_setup_teardown(costs_decide, open_arena, close_arena),
         cmocka_unit_test_setup_teardown(prices_know_copies, open_arena, close_arena),
         cmocka_unit_test_setup_teardown(traces_of_a_cpu, open_arena, close_arena),
