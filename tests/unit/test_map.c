@@ -278,8 +278,8 @@ static void prices_know_copies(void **state)
     assert_true(windows.pack_us < channels.pack_us);
 }
 
-/* The mappings of a convolution onto a product, found by trying all 128 sets of its seven atoms (published: N, P or Q with C, R or S, but not P with R
- * nor Q with S, which share an index), and those that fill the instruction, on layers that nobody recorded: sets are equal, in both orders. */
+/* The mappings of a convolution onto a product, found by trying all 128 sets of its seven atoms (published: N, P or Q with C, R or S, but not P
+ * with R nor Q with S, which share an index), and those that fill the instruction, on layers that nobody recorded: equal sets, in both orders. */
 static void convolutions_by_force(void **state)
 {
     (void)state;
@@ -291,10 +291,12 @@ static void convolutions_by_force(void **state)
         int64_t size[7]; /* as axes */
         for (int i = 0; i < 7; i++) seed = seed * 1664525u + 1013904223u, size[i] = 1 + (seed >> 24) % most[i];
         int stride = 1 + (int)(seed >> 20) % 3;
-        const char *text = kn_format(arena, "in x: f16[%lld,%lld,%lld,%lld], w: f16[%lld,%lld,%lld,%lld]; y[N,K,P,Q] +=! cast(x[N,C,P*%d+R,Q*%d+S],f32) * "
-                                     "cast(w[K,C,R,S],f32) where P in %lld, Q in %lld", (long long)size[0], (long long)size[4],
-                                     (long long)(size[2] * stride + size[5]), (long long)(size[3] * stride + size[6]), (long long)size[1],
-                                     (long long)size[4], (long long)size[5], (long long)size[6], stride, stride, (long long)size[2], (long long)size[3]);
+        long long z[7], high, wide;
+        for (int i = 0; i < 7; i++) z[i] = size[i];
+        high = z[2] * stride + z[5], wide = z[3] * stride + z[6];
+        const char *text = kn_format(arena, "in x: f16[%lld,%lld,%lld,%lld], w: f16[%lld,%lld,%lld,%lld]; "
+                                     "y[N,K,P,Q] +=! cast(x[N,C,P*%d+R,Q*%d+S],f32) * cast(w[K,C,R,S],f32) where P in %lld, Q in %lld",
+                                     z[0], z[4], high, wide, z[1], z[4], z[5], z[6], stride, stride, z[2], z[3]);
         const kn_program *p = program(text);
         for (int k = 0; k < hw->nintrins; k++) {
             kn_maps *list;
@@ -306,7 +308,9 @@ static void convolutions_by_force(void **state)
                     int s = 0, r = 0, atom = 0;
                     for (int i = 0; i < 9; i++) {
                         if (i == 4 || i == 8) continue; /* P with R, Q with S */
-                        if (set >> atom++ & 1) s |= 1 << (strchr(axes, spatial[i / 3]) - axes), r |= 1 << (strchr(axes, reduced[i % 3]) - axes);
+                        if (!(set >> atom++ & 1)) continue;
+                        s |= 1 << (strchr(axes, spatial[i / 3]) - axes);
+                        r |= 1 << (strchr(axes, reduced[i % 3]) - axes);
                     }
                     int64_t rows = 1, terms = 1;
                     for (int i = 0; i < 7; i++) rows *= s >> i & 1 ? size[i] : 1, terms *= r >> i & 1 ? size[i] : 1;
@@ -318,7 +322,8 @@ static void convolutions_by_force(void **state)
                 for (int i = 0; i < m->nmaps; i++) {
                     const kn_mapping *x = &m->maps[i];
                     uint32_t at = x->loops[pixel] * 128 + x->loops[2];
-                    if (x->loops[1 - pixel] != 2 || !want[at] || fill[at] != kn_map_fills(m, x)) fail_msg("%s: %s", text, kn_map_text(arena, m, x));
+                    if (x->loops[1 - pixel] != 2 || !want[at] || fill[at] != kn_map_fills(m, x))
+                        fail_msg("%s: %s", text, kn_map_text(arena, m, x));
                     counted++, filling += kn_map_fills(m, x);
                 }
                 assert_int_equal(counted, wanted); /* distinct ones: 35 */
