@@ -111,7 +111,7 @@ kiln_status kn_rule_ms_qlinearconcat(kn_raw *r)
 static int product(kn_raw *r, int a, int b, int az, int bz)
 {
     int in[4] = {a, b, az < 0 ? -1 : one(r->s, az), bz < 0 ? -1 : one(r->s, bz)};
-    return a < 0 || b < 0 ? -1 : kn_emit(r->s, "MatMulInteger", in[3] >= 0 ? 4 : in[2] >= 0 ? 3 : 2, in, 0, NULL);
+    return a < 0 || b < 0 ? -1 : kn_emit_integer_product(r->s, "MatMulInteger", in, 0, NULL);
 }
 
 static int given(const kn_raw *r, int i) { return kn_raw_in(r, i) ? r->in[i] : -1; }

@@ -51,6 +51,79 @@ static kiln_status requantised(kn_raw *r, int x, int scale, int to_scale, int to
     return y < 0 || in[1] < 0 ? s->d->status : kn_raw_out(r, 0, kn_emit(s, "QuantizeLinear", 3, in, 0, NULL));
 }
 
+/* ---- products of bytes ----
+ *
+ * sum (x - p) (w - q) with weights that are known is sum x w' - p sum w' with w' = w - q, where w' still is a byte: the sums of the weights are
+ * constants, and bytes times bytes are what dot-product instructions multiply. Padding counts as p. */
+
+static const kn_value *value(const kn_settle *s, int v) { return v < 0 ? NULL : &s->g->values[v]; }
+static bool known(const kn_value *x) { return x && x->data && x->data->bytes; }
+
+/* The one number that all elements of a constant are; false: there is none. */
+static bool alike(const kn_value *x, int64_t *out)
+{
+    if (!known(x)) return false;
+    *out = kn_value_int(x, 0);
+    for (int64_t i = 1; i < kn_value_elems(x); i++)
+        if (kn_value_int(x, i) != *out) return false;
+    return true;
+}
+
+/* Weights less their zero point q, as bytes; -1: they are not known to be, and nothing is emitted. */
+static int centred(kn_settle *s, int w, int q)
+{
+    int64_t point = 0;
+    if (!value(s, w)->data || (q >= 0 && !alike(value(s, q), &point))) return -1;
+    if (!point) return w;
+    if (value(s, w)->dtype != KN_U8 || point != 128) return -1;
+    int wide = kn_emit_cast(s, w, KN_I32);
+    return wide < 0 ? -1 : kn_emit_cast(s, kn_emit2(s, "Sub", wide, kn_emit_fill(s, KN_I32, 0, NULL, 128)), KN_I8);
+}
+
+/* What each column (of a matrix) or filter of weights sums to, in the place of its axis of the result. */
+static int weight_sums(kn_settle *s, int w, bool filters)
+{
+    int64_t axes[KILN_MAX_RANK], shape[KILN_MAX_RANK];
+    int rank = value(s, w)->rank, n = 0;
+    for (int i = filters ? 1 : rank - 2; i < (filters ? rank : rank - 1); i++) axes[n++] = i;
+    kn_gattr over[] = {kn_gattr_ints(s->a, "axes", n, axes), kn_gattr_int("keepdims", !filters)};
+    int wide = kn_emit_cast(s, w, KN_I32), y = wide < 0 ? -1 : kn_emit(s, "ReduceSum", 1, &wide, 2, over);
+    if (y < 0 || !filters) return y;
+    for (int i = 0; i < rank; i++) shape[i] = i == 1 ? value(s, y)->shape[0] : 1;
+    return kn_emit_reshape(s, y, rank, shape);
+}
+
+int kn_emit_integer_product(kn_settle *s, const char *op, const int in[4], int nattrs, const kn_gattr *attrs)
+{
+    bool filters = !strcmp(op, "ConvInteger");
+    int64_t point = 0;
+    const kn_value *p = value(s, in[2]);
+    int w = value(s, in[1])->rank >= 2 && (!p || kn_value_elems(p) == 1) && (!p || !filters || alike(p, &point)) ? centred(s, in[1], in[3]) : -1;
+    kn_gattr *all = kn_array(s->a, kn_gattr, nattrs + 1);
+    if (!all) return kn_fail(s->d, KILN_MEMORY, "out of memory"), -1;
+    if (w < 0 && s->d->status != KILN_OK) return -1;
+    if (w < 0) return kn_emit(s, op, in[3] >= 0 ? 4 : in[2] >= 0 ? 3 : 2, in, nattrs, attrs);
+    for (int i = 0; i < nattrs; i++) all[i] = attrs[i];
+    all[nattrs] = kn_gattr_int("pad_value", point);
+    int y = kn_emit(s, op, 2, (int[]){in[0], w}, nattrs + filters, all);
+    if (!p || (alike(p, &point) && !point)) return y;
+    int scalar = kn_emit_reshape(s, kn_emit_cast(s, in[2], KN_I32), 0, NULL), sums = y < 0 ? -1 : weight_sums(s, w, filters);
+    return sums < 0 || scalar < 0 ? -1 : kn_emit2(s, "Sub", y, kn_emit2(s, "Mul", sums, scalar));
+}
+
+static int given(const kn_raw *r, int i) { return kn_raw_in(r, i) ? r->in[i] : -1; }
+
+static kiln_status integer_product(kn_raw *r)
+{
+    if (!kn_raw_in(r, 0) || !kn_raw_in(r, 1)) return kn_raw_bad(r, KILN_REQUEST, "two inputs are right");
+    const int in[4] = {r->in[0], r->in[1], given(r, 2), given(r, 3)};
+    return kn_raw_out(r, 0, kn_emit_integer_product(r->s, r->n->op, in, r->n->nattrs, r->n->attrs));
+}
+
+kiln_status kn_rule_matmulinteger(kn_raw *r) { return integer_product(r); }
+
+kiln_status kn_rule_convinteger(kn_raw *r) { return integer_product(r); }
+
 static kiln_status all_there(kn_raw *r)
 {
     for (int i = 0; i < 8; i++)
@@ -66,7 +139,7 @@ kiln_status kn_rule_qlinearmatmul(kn_raw *r)
     int64_t column[2] = {rows->rank == 1 ? rows->shape[0] : 1, 1};
     int in[4] = {r->in[0], r->in[3], r->in[2], r->in[5]}, a = kn_emit_cast(r->s, r->in[1], KN_F32);
     if (column[0] > 1) a = kn_emit_reshape(r->s, a, 2, column); /* a scale for every row */
-    int product = kn_emit(r->s, "MatMulInteger", 4, in, 0, NULL), scale = kn_emit2(r->s, "Mul", a, kn_emit_cast(r->s, r->in[4], KN_F32));
+    int product = kn_emit_integer_product(r->s, "MatMulInteger", in, 0, NULL), scale = kn_emit2(r->s, "Mul", a, kn_emit_cast(r->s, r->in[4], KN_F32));
     return product < 0 || scale < 0 ? r->s->d->status : requantised(r, product, scale, r->in[6], r->in[7]);
 }
 
@@ -76,7 +149,7 @@ kiln_status kn_rule_qlinearconv(kn_raw *r)
     if (status != KILN_OK) return status;
     kn_settle *s = r->s;
     int in[4] = {r->in[0], r->in[3], r->in[2], r->in[5]}, rank = kn_raw_in(r, 0)->rank;
-    int y = kn_emit(s, "ConvInteger", 4, in, r->n->nattrs, r->n->attrs), scale = kn_emit_cast(s, r->in[4], KN_F32);
+    int y = kn_emit_integer_product(s, "ConvInteger", in, r->n->nattrs, r->n->attrs), scale = kn_emit_cast(s, r->in[4], KN_F32);
     int64_t channel[KILN_MAX_RANK];
     for (int i = 0; i < rank; i++) channel[i] = 1;
     if (y >= 0 && kn_raw_in(r, 8)) {

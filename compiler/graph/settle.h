@@ -57,6 +57,8 @@ bool kn_direct_cost(const kn_graph *g, const kn_node *n, double *cost);
 bool kn_direct(const kn_graph *g, const kn_node *n, uint8_t *to);
 kiln_status kn_resize_smoothly(kn_raw *r, const int64_t *sizes, const double *scales); /* Resize with antialias */
 bool kn_emit_quantized(kn_settle *s, int x, int out[3]);
+/* MatMulInteger or ConvInteger of {x, w, zero point of x, of w} (-1: none), without zero points where the weights are constants. */
+int kn_emit_integer_product(kn_settle *s, const char *op, const int in[4], int nattrs, const kn_gattr *attrs);
 
 kn_gattr kn_gattr_int(const char *name, int64_t i);
 kn_gattr kn_gattr_float(const char *name, double f);

@@ -139,6 +139,7 @@ typedef struct kn_window {
     int n;                                 /* spatial dimensions */
     int64_t kernel[3], stride[3], dilation[3], pad[3], pad_end[3], in[3], out[3];
     bool reaches_out;                      /* some window reads outside the input */
+    int64_t outside;                       /* what it reads there */
     bool pool;                             /* no weights: a window of one element is still a reduction */
     const char *from, *as, *less;          /* tensor the window reads ("x0"), dtype of computation or "", term taken off weights or "" */
 } kn_window;

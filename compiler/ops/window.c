@@ -108,7 +108,9 @@ void kn_op_channel(kn_buf *b, int64_t group, int64_t cg, int64_t fg)
 
 void kn_op_window_load(kn_op_call *c, const kn_window *w, const char *lead, const char *tail)
 {
-    kn_putf(&c->text, w->reaches_out ? "%spad(%s,0)[%s" : "%s%s[%s", *w->as ? "cast(" : "", w->from, lead);
+    kn_put(&c->text, *w->as ? "cast(" : "");
+    if (w->reaches_out) kn_putf(&c->text, "pad(%s,%lld)[%s", w->from, (long long)w->outside, lead);
+    else kn_putf(&c->text, "%s[%s", w->from, lead);
     kn_op_window_index(c, w);
     kn_putf(&c->text, "%s]", tail);
     if (*w->as) kn_putf(&c->text, ",%s)", w->as);
@@ -147,6 +149,7 @@ kiln_status kn_op_convolve(kn_op_call *c, const char *to, kn_window *w)
     if (given.from) w->from = given.from;
     if (given.as) w->as = given.as;
     if (given.less) w->less = given.less;
+    w->outside = given.outside;
     int64_t cg = c->in[1].shape[1], fg = c->in[1].shape[0] / group;
     kn_buf b;
     kn_buf_init(&b, c->arena);

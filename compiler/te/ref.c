@@ -1,6 +1,7 @@
 /* The reference interpreter: exact mathematics in double, element by element, temporaries on demand.
  *
- * Nothing is rounded to the dtype of a tensor but to floats of 8 bits, whose range belongs to what a program says; a cast to an integer truncates.
+ * Nothing is rounded to the dtype of a tensor but to floats of 8 bits, whose range belongs to what a program says; a cast to an integer truncates
+ * and keeps the bits that the integer has.
  * Beside every value goes its scale, the natural unit of a kernel's rounding error to first order: |x| of inputs; the sum of scales for +, - and
  * sum reductions; their product for * and /, over y^2 (of factors beyond f32 no less than theirs); |f(x)| + |f'(x)| * scale(x) for functions (all
  * of them no less than what underflow loses); the scale of what was chosen for select, min and max. So scale >= |value|; it is NaN where
@@ -87,6 +88,15 @@ static double slope(int op, double x, double v)
     }
 }
 
+/* Whether a computed x stands so near a step of floor, ceil or round that its rounding in f32 decides: the result may be another by one, which is
+ * a scale of 2^24. */
+static bool unsure(int op, double x, double scale)
+{
+    double away = fabs(x - rint(x));
+    if (op != KN_OP_FLOOR && op != KN_OP_CEIL && op != KN_OP_ROUND) return false;
+    return (op == KN_OP_ROUND ? fabs(away - 0.5) : away) <= 0x1p-20 * scale;
+}
+
 static double function(int op, double x)
 {
     switch (op) {
@@ -104,23 +114,41 @@ static double function(int op, double x)
     }
 }
 
-static double cast(enum kn_dtype t, double x)
+/* Narrow integers keep their low bits. What a float beyond 32 (64) bits or NaN becomes is open, as in C and ONNX: a scale without end says so. */
+static void cast(const kn_instr *in, double *v, double *s)
 {
-    if (kn_is_float(t)) return kn_is_f8(t) ? kn_f8_round(t, x) : x;
-    return t == KN_BOOL ? x != 0 : trunc(x);
+    enum kn_dtype t = (enum kn_dtype)in->a;
+    double x = v[0];
+    if (kn_is_float(t)) {
+        v[0] = kn_is_f8(t) ? kn_f8_round(t, x) : x;
+        return;
+    }
+    v[0] = t == KN_BOOL ? x != 0 : trunc(x);
+    if (t == KN_BOOL || t == KN_I64) {
+        if (t == KN_I64 && !(fabs(x) < 0x1p63)) v[0] = 0, s[0] = INFINITY;
+        return;
+    }
+    bool sign = kn_dtype_class(t) == 'i';
+    double span = ldexp(1, 8 * kn_dtype_bytes(t)), low = sign ? -span / 2 : 0;
+    if (v[0] >= low && v[0] < low + span) return;
+    if (!in->integer && !(fabs(v[0]) < 0x1p31))
+        v[0] = 0, s[0] = INFINITY;
+    else
+        v[0] -= floor((v[0] - low) / span) * span;
 }
 
 static void unary(const kn_instr *in, double *v, double *s)
 {
-    double x = v[0];
+    double x = v[0], sx = s[0];
     switch (in->op) {
     case KN_OP_NEG: v[0] = -x; return;
     case KN_OP_ABS: v[0] = fabs(x); return;
     case KN_OP_NOT: v[0] = s[0] = x == 0; return;
-    case KN_OP_CAST: v[0] = cast((enum kn_dtype)in->a, x); return;
+    case KN_OP_CAST: cast(in, v, s); return;
     default:
         v[0] = function(in->op, x);
-        s[0] = settled(at_least(fabs(v[0]) + slope(in->op, x, v[0]) * s[0]), s[0], 0, v[0]);
+        s[0] = settled(at_least(fabs(v[0]) + slope(in->op, x, v[0]) * sx), sx, 0, v[0]);
+        if (in->b && unsure(in->op, x, sx)) s[0] += 0x1p24;
     }
 }
 

@@ -141,6 +141,7 @@ static void compile(compiler *x, const kn_expr *e, int r)
     if (r + e->nargs > x->c->nregs) x->c->nregs = r + e->nargs;
     if (!(in = emit(x, e->op, r))) return;
     in->a = (int)e->dtype;
+    in->b = e->args[0]->op != KN_OP_LOAD || e->args[0]->u.tensor >= x->p->ninputs; /* computed, not given */
     in->integer = !kn_is_float(e->args[0]->dtype);
 }
 

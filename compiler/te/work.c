@@ -92,6 +92,6 @@ void kiln_tolerance(const kiln_program *p, int output, double *rtol, double *ato
         *atol = out->dtype == KN_F16 ? 0x1p-24 : kn_is_f8(out->dtype) ? kn_f8_value(out->dtype, 1) : wide; /* what flushing subnormals may lose */
         return;
     }
-    *rtol = 0;
-    *atol = rounds ? 1 : 0; /* a float that a rounding moved across the next integer */
+    *rtol = rounds ? 0x1p-24 : 0; /* a step that rounding decides has a scale of 2^24: one, times what multiplies it */
+    *atol = rounds ? 1 : 0;       /* a float that a rounding moved across the next integer */
 }

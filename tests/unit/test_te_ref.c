@@ -124,6 +124,27 @@ static void rounding_decides_about_infinities(void **state)
     kiln_arena_close(a);
 }
 
+/* Narrow integers keep their low bits; what NaN becomes is open; a step that rounding decides may be off by one. */
+static void casts_and_steps(void **state)
+{
+    (void)state;
+    kiln_arena *a = open_arena();
+    double v, s;
+    assert_true(in(0, 0) == -5 && in(0, 8) == -4 && in(0, 5) == -3);
+    assert_true(at(open_ref(a, "x=f32:9", "y[I] = cast(cast(x[I]*100.0,i8),f32)"), 0) == 12);
+    assert_true(at(open_ref(a, "x=f32:9", "y[I] = cast(cast(x[I]*100.0,u8),f32)"), 8) == 112);
+    assert_true(at(open_ref(a, "x=i32:9", "y[I] = cast(cast(x[I]*77,i8),i32)"), 8) == -52);
+    assert_int_equal(kiln_ref_at(open_ref(a, "x=f32:9", "y[I] = cast(cast(x[I]*0.0/(x[I]*0.0),u8),f32)"), 0, 0, &v, &s), KILN_OK);
+    assert_true(v == 0 && isinf(s));
+    assert_int_equal(kiln_ref_at(open_ref(a, "x=f32:9", "y[I] = round(x[I]/2.0)"), 0, 5, &v, &s), KILN_OK);
+    assert_true(v == -2 && s >= 0x1p24);
+    assert_int_equal(kiln_ref_at(open_ref(a, "x=f32:9", "y[I] = round(x[I]/2.0)"), 0, 8, &v, &s), KILN_OK);
+    assert_true(v == -2 && s < 3);
+    assert_int_equal(kiln_ref_at(open_ref(a, "x=f32:9", "y[I] = floor(x[I])"), 0, 8, &v, &s), KILN_OK);
+    assert_true(v == -4 && s < 5);
+    kiln_arena_close(a);
+}
+
 static void convolution(void **state)
 {
     (void)state;
@@ -256,7 +277,7 @@ static void tolerance_and_work(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(matmul), cmocka_unit_test(overflow_on_the_way), cmocka_unit_test(underflow_on_the_way),
-                                       cmocka_unit_test(rounding_decides_about_infinities), cmocka_unit_test(convolution),
+                                       cmocka_unit_test(rounding_decides_about_infinities), cmocka_unit_test(convolution), cmocka_unit_test(casts_and_steps),
                                        cmocka_unit_test(softmax),
                                        cmocka_unit_test(indices), cmocka_unit_test(scatter), cmocka_unit_test(large_temporaries),
                                        cmocka_unit_test(all_tensors), cmocka_unit_test(stops), cmocka_unit_test(tolerance_and_work)};
