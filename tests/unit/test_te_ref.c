@@ -276,9 +276,9 @@ static void tolerance_and_work(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(matmul), cmocka_unit_test(overflow_on_the_way), cmocka_unit_test(underflow_on_the_way),
-                                       cmocka_unit_test(rounding_decides_about_infinities), cmocka_unit_test(convolution), cmocka_unit_test(casts_and_steps),
-                                       cmocka_unit_test(softmax),
+    const struct CMUnitTest tests[] = {cmocka_unit_test(matmul), cmocka_unit_test(overflow_on_the_way),
+                                       cmocka_unit_test(underflow_on_the_way), cmocka_unit_test(rounding_decides_about_infinities),
+                                       cmocka_unit_test(convolution), cmocka_unit_test(casts_and_steps), cmocka_unit_test(softmax),
                                        cmocka_unit_test(indices), cmocka_unit_test(scatter), cmocka_unit_test(large_temporaries),
                                        cmocka_unit_test(all_tensors), cmocka_unit_test(stops), cmocka_unit_test(tolerance_and_work)};
     return cmocka_run_group_tests(tests, NULL, NULL);
