@@ -460,13 +460,48 @@ static void many_threads_share_all_tiers(void **s)
     cache_close(c);
 }
 
+/* A copy must be the truth's last version and verdict; while that is away, not older than what is known here. */
+static void an_older_copy_is_told(void **s)
+{
+    (void)s;
+    char url[96];
+    cache_error e;
+    cache_tier *away = NULL, *own = NULL;
+    int fd = dead_server(url, "postgresql://kiln@", false);
+    assert_int_equal(cache_tier_postgres.open(&(cache_config){.data_dir = dir, .postgres_url = url}, &away, &e), CACHE_OK);
+    assert_int_equal(cache_tier_sqlite.open(&(cache_config){.data_dir = dir}, &own, &e), CACHE_OK);
+    away->ops = &cache_tier_postgres;
+    own->ops = &cache_tier_sqlite;
+    cache_record r = sample("k"), other = sample("other");
+    r.nartifacts = 0;
+    r.version = 5;
+    assert_int_equal(own->ops->put(own, &r, NULL, 0), CACHE_OK);
+    assert_false(cache_copy_is_old(own, NULL, &r, 0));
+    r.verification = CACHE_RUN;
+    assert_true(cache_copy_is_old(own, NULL, &r, 0)); /* the truth knows of no such verdict */
+    r.verification = CACHE_PENDING;
+    r.version = 4;
+    assert_true(cache_copy_is_old(own, NULL, &r, 0));
+    other.version = 1;
+    assert_true(cache_copy_is_old(own, NULL, &other, 0)); /* nor of that key */
+    assert_true(cache_copy_is_old(away, own, &r, 0));
+    assert_true(cache_copy_is_old(away, NULL, &r, 5));
+    assert_false(cache_copy_is_old(away, NULL, &r, 4));
+    assert_false(cache_copy_is_old(away, NULL, &r, 0)); /* this cannot be known */
+    r.version = 5;
+    assert_false(cache_copy_is_old(away, own, &r, 5));
+    own->ops->close(own);
+    away->ops->close(away);
+    close(fd);
+}
+
 int main(void)
 {
 #define T(f) cmocka_unit_test_setup_teardown(f, fresh_dir, drop_dir)
     const struct CMUnitTest tests[] = {
         T(silent_redis_costs_little), T(absent_redis_is_no_reason_not_to_start), T(breaker_opens_and_doubles), T(redis_serves_a_restarted_service),
         T(a_debt_is_paid_first), T(late_fills_are_void), T(a_fleet_shares_postgres), T(versions_never_collide),
-        T(what_postgres_missed_is_sent_later), T(silent_postgres_is_waited_for_once), T(many_threads_share_all_tiers),
+        T(what_postgres_missed_is_sent_later), T(silent_postgres_is_waited_for_once), T(many_threads_share_all_tiers), T(an_older_copy_is_told),
     };
     signal(SIGPIPE, SIG_IGN);
     return cmocka_run_group_tests(tests, NULL, NULL);
