@@ -188,6 +188,43 @@ static void rows_are_one_region(void **state)
     }
 }
 
+/* Constants that are large for the caches: blocks of the reduction, for a core's share of the columns or for a block of rows. The caches are made
+ * small, so that a small product is a large one. */
+static void large_constants_in_blocks(void **state)
+{
+#ifdef __SANITIZE_THREAD__
+    skip();
+#endif
+    static const struct { const char *inputs, *packed; } one[] = {
+        {"a=f32:20x203&b=f32:203x71:const", " S1.0 R0.0 S1.1 R0.1 S1.2 S1.3\n"},
+        {"a=f32:353x768&b=f32:768x19:const", " R0.0 S1.0 R0.1 S1.1 S1.2\ncache_read"},
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof one / sizeof *one; i++) {
+        kiln_arena *a = kiln_arena_open(&(kiln_host){NULL, mem, NULL});
+        kn_hw *hw = device(a, "x86-64-avx512");
+        for (int l = 0; l < hw->nlevels; l++) {
+            if (!strcmp(hw->levels[l].name, "l1")) hw->levels[l].capacity_bytes = 4096;
+            if (!strcmp(hw->levels[l].name, "l2")) hw->levels[l].capacity_bytes = 16384;
+        }
+        kn_program *p, *c;
+        int in[KILN_MAX_TENSORS], out[KILN_MAX_TENSORS];
+        kiln_diag d = {0};
+        kiln_candidates *list;
+        const char text[] = "c[M,N] +=! a[M,K]*b[K,N]";
+        double *want[KILN_MAX_TENSORS] = {0};
+        if (kn_parse(a, (kiln_bytes){text, sizeof text - 1}, (kiln_bytes){one[i].inputs, strlen(one[i].inputs)}, &p, &d) ||
+            kn_canon(a, p, &c, in, out, &d) || kn_policy_find("default")->construct(a, c, hw, 1, &list, &d))
+            fail_msg("%s: %s", one[i].inputs, d.message);
+        if (!strstr(list->c[0].trace.p, one[i].packed)) fail_msg("%s is not in blocks:\n%s", one[i].inputs, list->c[0].trace.p);
+        fresh(c, want);
+        if (kn_ref_all(a, c, want, &d)) fail_msg("%s: %s", one[i].inputs, d.message);
+        run_one(a, c, hw, list->c[0].trace, want, one[i].inputs);
+        discard(want, c->ntensors);
+        kiln_arena_close(a);
+    }
+}
+
 /* Equal data along one axis: what is summed there must be equal to the bit, so every tile adds its terms in one order, the last ones too. Each input
  * is the same along `along[i]` (-1: it has no such axis), the output along `out`. */
 static const struct { const char *text, *inputs; int along[2], out; } alike[] = {
@@ -285,6 +322,6 @@ static void places_are_summed_alike(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(candidates_run), cmocka_unit_test(rows_are_one_region),
-                                       cmocka_unit_test(places_are_summed_alike)};
+                                       cmocka_unit_test(large_constants_in_blocks), cmocka_unit_test(places_are_summed_alike)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
