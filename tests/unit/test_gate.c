@@ -89,6 +89,23 @@ static void wrong_ones_are_refused(void **state)
     }
 }
 
+/* Beside a function with a dynamic array, whose alignment is 1024, the assembler rounds every other's static part up to that. */
+static void shared_memory_in_steps(void **state)
+{
+    kiln_launch list[] = {{.entry = "kiln_ab_0", .shared_bytes = 36864 - 512}, {.entry = "kiln_ab_1", .shared_bytes = 52224}};
+    kiln_kernel k = {.nlaunches = 2, .launches = list};
+    gate_report g;
+    (void)state;
+    gate_read(good, &k, &g);
+    assert_non_null(strstr(g.why, "its launch says 36352"));
+    list[1].dynamic_shared_bytes = 52224;
+    gate_read(good, &k, &g);
+    assert_string_equal(g.why, "");
+    list[0].shared_bytes = 36864 - 1024;
+    gate_read(good, &k, &g);
+    assert_non_null(strstr(g.why, "its launch says 35840"));
+}
+
 /* What a launch asks of the driver is held against its rules before it is met. */
 static void launches_are_held_against_rules(void **state)
 {
@@ -124,6 +141,6 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(right_ones_pass), cmocka_unit_test(wrong_ones_are_refused),
                                        cmocka_unit_test(a_fallback_is_judged_too),
-                                       cmocka_unit_test(launches_are_held_against_rules)};
+                                       cmocka_unit_test(shared_memory_in_steps), cmocka_unit_test(launches_are_held_against_rules)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
