@@ -1,21 +1,10 @@
 /* Loops that an instruction computes: its operands are packed into tiles where they do not lie as it wants them, one call stands for the
- * loops, and the finished tile is stored. What a call does is written down once, from the compute text, so that every target can run it. */
-#include "lower/tile.h"
+ * loops, and the finished tile is stored (called_store.c). What a call does is written down once, from the compute text, so that every target can
+ * run it. */
+#include "lower/called.h"
 #include <string.h>
 
 enum { THREAD_BYTES = 64 * 1024 }; /* operands of one thread of a GPU: they lie in its local memory */
-
-typedef struct tensor {
-    kn_lw *w;
-    kn_sg *sg;
-    const kn_tensor_tile *x;
-    const kn_intrin *it;
-    const kn_expr *source[KN_INTRIN_OPERANDS];
-    int buffer[KN_INTRIN_OPERANDS];
-    int packed[KN_INTRIN_OPERANDS];  /* the buffer of its copies, -1: none was made yet */
-    kn_expr *at[KN_INTRIN_OPERANDS]; /* first element of the operand there */
-    bool full;                       /* under the condition that no axis ends inside the tile */
-} tensor;
 
 static kn_expr *add(kn_lw *w, kn_expr *x, kn_expr *y) { return kn_bin(w->a, KN_OP_ADD, x, y); }
 static kn_expr *times(kn_lw *w, kn_expr *x, int64_t n) { return kn_bin(w->a, KN_OP_MUL, x, kn_lw_int(w, n)); }
@@ -109,7 +98,7 @@ static int emulated(kn_lw *w, const kn_intrin *it)
 
 /* Variables for the dimensions of operand o, which the loops of the tile that index it take for values; with `emit` in loops over them. Gives
  * the end of the list that the loops stand in, where the caller goes on. */
-static kn_ls **open_dims(tensor *x, int o, kn_expr **idx, bool emit)
+static kn_ls **open_dims(kn_called *x, int o, kn_expr **idx, bool emit)
 {
     kn_lw *w = x->w;
     const kn_intrin_operand *op = &x->it->operand[o];
@@ -126,7 +115,7 @@ static kn_ls **open_dims(tensor *x, int o, kn_expr **idx, bool emit)
     return after;
 }
 
-static void close_dims(tensor *x)
+static void close_dims(kn_called *x)
 {
     for (int i = x->sg->tile; i < x->sg->g->nloops; i++) x->sg->val[i] = NULL;
 }
@@ -140,7 +129,7 @@ static bool zero_filled(const kn_sg *sg, const kn_expr *source)
 }
 
 /* Axes that loops of the tile run along. Others must be in range for there to be anything to do (outer_in_range). */
-static uint32_t axes_inside(const tensor *x)
+static uint32_t axes_inside(const kn_called *x)
 {
     uint32_t inside = 0;
     for (int i = x->sg->tile; i < x->sg->g->nloops; i++)
@@ -149,7 +138,7 @@ static uint32_t axes_inside(const tensor *x)
 }
 
 /* Where the element of operand o is there at all; NULL: always. */
-static kn_expr *present(tensor *x, int o, kn_expr *const *idx, kn_env *v)
+static kn_expr *present(kn_called *x, int o, kn_expr *const *idx, kn_env *v)
 {
     kn_lw *w = x->w;
     const kn_stmt *s = x->sg->s;
@@ -170,7 +159,7 @@ static kn_expr *present(tensor *x, int o, kn_expr *const *idx, kn_env *v)
 static bool far(enum kn_scope s) { return s == KN_GLOBAL || s == KN_PARAM || s == KN_PACKED; }
 
 /* True when operand o lies in memory as the instruction wants it: x->buffer and x->at are set. */
-static bool lies_there(tensor *x, int o)
+static bool lies_there(kn_called *x, int o)
 {
     kn_lw *w = x->w;
     kn_expr *idx[KILN_MAX_RANK] = { NULL }, *at;
@@ -189,7 +178,7 @@ static bool lies_there(tensor *x, int o)
     return rest->op == KN_OP_CONST_I && rest->u.i == 0;
 }
 
-static void pack(tensor *x, int o)
+static void pack(kn_called *x, int o)
 {
     kn_lw *w = x->w;
     const kn_intrin_operand *op = &x->it->operand[o];
@@ -210,7 +199,7 @@ static void pack(tensor *x, int o)
 /* ---- the tile ---- */
 
 /* Axes that no loop of the tile belongs to must be in range for there to be anything to do; NULL: they are. */
-static kn_expr *outer_in_range(tensor *x)
+static kn_expr *outer_in_range(kn_called *x)
 {
     kn_lw *w = x->w;
     kn_expr *av[KILN_MAX_AXES], *in = NULL;
@@ -224,7 +213,7 @@ static kn_expr *outer_in_range(tensor *x)
 
 /* The destination's tile among the partial results: one for each iteration of the spatial loops between the outermost reduction and the
  * tile. */
-static kn_expr *part_at(tensor *x)
+static kn_expr *part_at(kn_called *x)
 {
     kn_lw *w = x->w;
     kn_expr *at = kn_lw_int(w, 0);
@@ -235,7 +224,7 @@ static kn_expr *part_at(tensor *x)
 }
 
 /* n elements of the destination's dtype, all set to what joins results without changing them. */
-static int fresh_tiles(tensor *x, const char *name, int64_t n)
+static int fresh_tiles(kn_called *x, const char *name, int64_t n)
 {
     kn_lw *w = x->w;
     int buffer = kn_lw_buffer(w, name, x->it->operand[0].dtype, 1, n, KN_SCRATCH), var = kn_lw_var(w, "i", 0, n - 1);
@@ -247,7 +236,7 @@ static int fresh_tiles(tensor *x, const char *name, int64_t n)
     return buffer;
 }
 
-static void call(tensor *x)
+static void call(kn_called *x)
 {
     kn_lw *w = x->w;
     kn_call *c = kn_new(w->a, kn_call);
@@ -268,8 +257,7 @@ static void call(tensor *x)
     if (cond) w->tail = after;
 }
 
-/* The element of the results that the present values of the loops name. */
-static kn_expr *result_at(tensor *x)
+kn_expr *kn_called_result(kn_called *x)
 {
     kn_lw *w = x->w;
     const kn_intrin_operand *o = &x->it->operand[0];
@@ -281,107 +269,9 @@ static kn_expr *result_at(tensor *x)
     return sum(w, base, element(w, o, idx));
 }
 
-/* What is in range of a vector of results, loop `lanes` of the nest, goes out at once where all of it is and it is one run of memory. *other: where
- * the rest is to be stored element by element, NULL: there is none. */
-static bool store_vector(tensor *x, int lanes, kn_ls ***other)
+static kn_called called_of(kn_lw *w, kn_sg *sg)
 {
-    kn_lw *w = x->w;
-    kn_sg *sg = x->sg;
-    const kn_intrin_operand *o = &x->it->operand[0];
-    kn_tile one = { .w = w, .sg = sg, .lane_var = -1, .lanes = 1, .vloop = -1, .acc = -1, .part = -1, .spill = -1 };
-    int n = (int)sg->g->loops[lanes].extent, lane = kn_lw_var(w, "lane", 0, n - 1);
-    *other = NULL;
-    if (w->hw->gpu || o->rank != 1 || !o->plain || x->x->loop[o->lone[0]] != lanes || n > 64 || (n & (n - 1))) return false;
-    sg->val[lanes] = kn_lw_ref(w, lane);
-    if (!kn_tile_consecutive(&one, o->dtype, lane)) return false;
-    sg->val[lanes] = kn_lw_int(w, n - 1);
-    kn_expr *in = kn_tile_in_range(&one);
-    sg->val[lanes] = NULL;
-    if (in && kn_lw_never(in)) return false;
-    kn_ls *cond = in ? kn_lw_if(w, in) : NULL;
-    if (cond) w->tail = &cond->body;
-    sg->val[lanes] = kn_lw_ref(w, lane);
-    kn_tile_store_lanes(&one, kn_lw_read(w, x->buffer[0], kn_lw_at_lane(w, result_at(x), lane, kn_lw_int(w, 0)), n), lane);
-    if (cond) *other = &cond->other;
-    sg->val[lanes] = NULL;
-    return true;
-}
-
-/* Results follow each other in memory along loop i, and no loop inside it moves along the same axis. */
-static bool runs_along(tensor *x, int i)
-{
-    kn_sg *sg = x->sg;
-    const kn_loop *l = &sg->g->loops[i];
-    kn_tile one = { .w = x->w, .sg = sg, .lane_var = -1, .lanes = 1, .vloop = -1, .acc = -1, .part = -1, .spill = -1 };
-    for (int k = i + 1; k < sg->g->nloops; k++)
-        if (sg->g->loops[k].axis == l->axis) return false;
-    int var = kn_lw_var(x->w, l->name, 0, l->extent - 1);
-    sg->val[i] = kn_lw_ref(x->w, var);
-    bool runs = kn_tile_consecutive(&one, x->it->operand[0].dtype, var);
-    sg->val[i] = NULL;
-    return runs;
-}
-
-/* The spatial loops that results are stored in, from number `from` on: one along which they follow each other in memory is the last, so that a
- * line is written while it is near. */
-static int store_order(tensor *x, int from, int *order)
-{
-    const kn_sg *sg = x->sg;
-    int n = 0, run = -1;
-    for (int i = from; i < sg->g->nloops; i++)
-        if (!kn_tile_reduces(sg, i)) order[n++] = i;
-    if (x->w->hw->gpu || n < 2 || runs_along(x, order[n - 1])) return n;
-    for (int i = 0; i < n - 1; i++)
-        if (sg->g->loops[order[i]].extent > 1 && runs_along(x, order[i])) run = i;
-    for (int i = run; i >= 0 && i < n - 1; i++) {
-        int loop = order[i];
-        order[i] = order[i + 1], order[i + 1] = loop;
-    }
-    return n;
-}
-
-/* Stores what is in range of the tiles that the spatial loops from number `from` on walk over: vectors, or element by element. */
-static void store(tensor *x, int from)
-{
-    enum { WRITTEN_OUT = 16 };
-    kn_lw *w = x->w;
-    kn_sg *sg = x->sg;
-    kn_ls **after = NULL;
-    int order[KILN_MAX_LOOPS], n;
-    sg->rolled = true;
-    for (int i = from; i < sg->g->nloops; i++) sg->val[i] = NULL;
-    n = store_order(x, from, order);
-    int innermost = n ? order[n - 1] : -1;
-    for (int k = 0; k < n; k++) {
-        int i = order[k];
-        kn_ls **rest, **here = w->tail;
-        if (i == innermost && store_vector(x, i, &rest)) {
-            if (!after) after = rest ? &(*here)->next : w->tail;
-            if (!rest) break;
-            w->tail = rest;
-        }
-        kn_ls *loop = kn_lw_loop(w, sg, i);
-        if (!loop) return;
-        bool few = sg->g->loops[i].extent > 1 && sg->g->loops[i].extent <= WRITTEN_OUT;
-        if (i == innermost && few && !w->hw->gpu) loop->unroll = (int)sg->g->loops[i].extent;
-        if (!after) after = w->tail;
-        w->tail = &loop->body;
-    }
-    if (!n || sg->val[innermost]) { /* n 0: one result, and no loop over it */
-        kn_tile one = { .w = w, .sg = sg, .lane_var = -1, .lanes = 1, .vloop = -1, .acc = -1, .part = -1, .spill = -1 };
-        kn_expr *in = kn_tile_in_range(&one);
-        kn_ls *cond = in ? kn_lw_if(w, in) : NULL;
-        if (cond && !after) after = w->tail;
-        if (cond) w->tail = &cond->body;
-        kn_tile_store_value(&one, kn_lw_read(w, x->buffer[0], result_at(x), 1));
-    }
-    if (after) w->tail = after;
-    sg->rolled = false;
-}
-
-static tensor tensor_of(kn_lw *w, kn_sg *sg)
-{
-    tensor x = { .w = w, .sg = sg, .x = &sg->g->tensor, .it = sg->g->tensor.intrin };
+    kn_called x = { .w = w, .sg = sg, .x = &sg->g->tensor, .it = sg->g->tensor.intrin };
     for (int o = 0; o < KN_INTRIN_OPERANDS; o++) x.packed[o] = -1;
     return x;
 }
@@ -396,7 +286,7 @@ static int64_t in_registers(const kn_sg *sg)
 }
 
 /* The unrolled loops have the values of their iteration c; c < 0: none. */
-static void at_register(tensor *x, int64_t c)
+static void at_register(kn_called *x, int64_t c)
 {
     for (int i = x->sg->tile - 1; i >= x->sg->first_reduce; i--) {
         const kn_loop *l = &x->sg->g->loops[i];
@@ -413,7 +303,7 @@ void kn_lw_instruction_begin(kn_lw *w, kn_sg *sg)
         else kn_lw_warp_begin(w, sg);
         return;
     }
-    tensor x = tensor_of(w, sg);
+    kn_called x = called_of(w, sg);
     int64_t elems = x.it->operand[0].elems, registers = in_registers(sg);
     memcpy(sg->unreduced, sg->clipped, sizeof sg->clipped);
     if (registers) sg->results = kn_lw_buffer(w, "result", x.it->operand[0].dtype, (int)elems, registers, KN_REGISTER);
@@ -431,7 +321,7 @@ void kn_lw_instruction_begin(kn_lw *w, kn_sg *sg)
 }
 
 /* Condition that every axis goes on to the last iteration of the tile and of the unrolled loops around it; NULL: certain. */
-static kn_expr *tile_full(tensor *x)
+static kn_expr *tile_full(kn_called *x)
 {
     kn_lw *w = x->w;
     kn_sg *sg = x->sg;
@@ -447,7 +337,7 @@ static kn_expr *tile_full(tensor *x)
 }
 
 /* One call, or one for each register. */
-static void calls(tensor *x)
+static void calls(kn_called *x)
 {
     kn_sg *sg = x->sg;
     for (int64_t c = 0; c < (sg->results >= 0 ? in_registers(sg) : 1) && !x->w->status; c++) {
@@ -459,7 +349,7 @@ static void calls(tensor *x)
 }
 
 /* Tiles that are whole ask nothing of their elements; the others fill their operands with zeros where an axis has ended. */
-static void whole_or_not(tensor *x)
+static void whole_or_not(kn_called *x)
 {
     kn_lw *w = x->w;
     kn_expr *full = tile_full(x);
@@ -482,7 +372,7 @@ void kn_lw_instruction(kn_lw *w, kn_sg *sg)
         else kn_lw_warp(w, sg);
         return;
     }
-    tensor x = tensor_of(w, sg);
+    kn_called x = called_of(w, sg);
     bool was[KILN_MAX_AXES];
     char why[300];
     if (!kn_tensor_sources(w->t, sg->g, x.x, x.source, why, sizeof why)) {
@@ -496,7 +386,7 @@ void kn_lw_instruction(kn_lw *w, kn_sg *sg)
     if (w->hw->gpu && w->scratch > THREAD_BYTES)
         kn_lw_fail(w, KILN_UNSUPPORTED, "statement '%s': the operands of '%s' take %lld bytes a thread",
                    w->p->program->tensors[sg->s->out].name, x.it->name, (long long)w->scratch);
-    if (!w->status && sg->part < 0 && sg->results < 0) store(&x, sg->tile);
+    if (!w->status && sg->part < 0 && sg->results < 0) kn_called_store(&x, sg->tile);
     memcpy(sg->clipped, was, sizeof was);
     close_dims(&x);
 }
@@ -508,12 +398,12 @@ void kn_lw_instruction_end(kn_lw *w, kn_sg *sg)
         else kn_lw_warp_end(w, sg);
         return;
     }
-    tensor x = tensor_of(w, sg);
+    kn_called x = called_of(w, sg);
     int64_t elems = x.it->operand[0].elems, registers = in_registers(sg);
     if (registers) sg->part = kn_lw_buffer(w, "part", x.it->operand[0].dtype, 1, registers * elems, KN_SCRATCH);
     for (int64_t c = 0; c < registers && !w->status; c++)
         kn_lw_store(w, sg->part, kn_lw_int(w, c * elems), kn_lw_read(w, sg->results, kn_lw_int(w, c), (int)elems));
     x.buffer[0] = sg->part;
     memcpy(sg->clipped, sg->unreduced, sizeof sg->clipped);
-    store(&x, sg->first_reduce);
+    kn_called_store(&x, sg->first_reduce);
 }

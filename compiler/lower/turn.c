@@ -81,6 +81,12 @@ static int interleave(kn_lw *w, int from, enum kn_dtype t, int lanes)
     return to;
 }
 
+int kn_lw_transpose(kn_lw *w, int from, enum kn_dtype t, int lanes)
+{
+    for (int n = lanes; n > 1; n /= 2) from = interleave(w, from, t, lanes);
+    return from;
+}
+
 static int64_t bytes_of(const kn_program *p, int tensor)
 {
     int64_t n = kn_dtype_bytes(p->tensors[tensor].dtype);
@@ -180,7 +186,6 @@ void kn_lw_turn(kn_lw *w, kn_sg *sg, int vloop, int lanes)
             kn_lw_store(w, at, kn_lw_int(w, l),
                         kn_lw_read(w, kn_lw_tensor(w, sg->loads[i]->u.tensor),
                                    address_at(w, sg, i, vloop, kn_lw_int(w, 0), kn_lw_int(w, l)), lanes));
-        for (int n = lanes; n > 1; n /= 2) at = interleave(w, at, t, lanes);
-        sg->turned_of[i] = at;
+        sg->turned_of[i] = kn_lw_transpose(w, at, t, lanes);
     }
 }
