@@ -97,7 +97,7 @@ static void store_square(kn_called *x, int lanes, int run, int side, kn_expr *fi
     kn_sg *sg = x->sg;
     enum kn_dtype t = x->it->operand[0].dtype;
     kn_tile one = one_of(x);
-    int at = kn_lw_buffer(w, "turn", t, side, side, KN_REGISTER), along = kn_lw_var(w, "lane", 0, side - 1);
+    int at = kn_lw_buffer(w, "square", t, side, side, KN_REGISTER), along = kn_lw_var(w, "lane", 0, side - 1);
     for (int r = 0; r < side && !w->status; r++) {
         sg->val[run] = sum(w, first, kn_lw_int(w, r));
         sg->val[lanes] = kn_lw_int(w, lane);
