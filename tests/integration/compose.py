@@ -30,7 +30,7 @@ def start(name, command, home, **more):
     os.makedirs(home, exist_ok=True)
     command = [here(c).replace("/var/lib/kiln", home) for c in command]
     if command[0] in ("kilnd", "kiln-worker"): command[0] = f"{build}/{command[0]}"
-    env = {k: v for k, v in os.environ.items() if not k.startswith("KILN_")} | {k: here(str(v)) for k, v in (services[name.split(".")[0]].get("environment") or {}).items()} | {"HOME": home}
+    env = {k: v for k, v in os.environ.items() if not k.startswith("KILN_")} | {k: here(str(v)) for k, v in (services[name.split(".")[0]].get("environment") or {}).items()} | {"HOME": home, "TMPDIR": home} # a container has its own /tmp
     running[name] = subprocess.Popen(command, env=env, cwd=home, stdout=open(f"{work}/{name}.log", "w"), stderr=subprocess.STDOUT, **more)
 
 def call(method, path, body=None, key=admin):
