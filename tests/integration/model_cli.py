@@ -1,58 +1,32 @@
 """A model from the command line and from C: kiln plan, compile to a folder, run, bench; a program that links libkiln-client through pkg-config; folders
 that were damaged. Usage: model_cli.py [BUILD]"""
-import array, ast, json, os, re, shutil, subprocess, sys, tempfile
+import json, os, re, shutil, subprocess, sys, tempfile
+sys.path.append("tests")
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-from service import Service
+import npy
+from service import Checks, Service
 
 build = os.path.abspath(sys.argv[1] if len(sys.argv) > 1 else "build")
 work = tempfile.mkdtemp()
-failed = 0
-
-
-def check(name, ok, seen=""):
-    global failed
-    if not ok:
-        failed += 1
-        print("FAIL", name, seen)
-
-
-def kiln(*args, env=None, **more):
-    env = {**os.environ, "KILN_URL": f"http://127.0.0.1:{service.port}", **(env or {})}
-    r = subprocess.run([build + "/kiln", *args], capture_output=True, text=True, env=env, timeout=240, **more)
-    return r.returncode, r.stdout, r.stderr
-
-
-def write_npy(path, values, shape):
-    head = str({"descr": "<f4", "fortran_order": False, "shape": tuple(shape)}).encode()
-    head += b" " * (-(len(head) + 11) % 64) + b"\n"
-    with open(path, "wb") as f:
-        f.write(b"\x93NUMPY\x01\x00" + len(head).to_bytes(2, "little") + head + array.array("f", values).tobytes())
-
-
-def read_npy(path):
-    with open(path, "rb") as f:
-        data = f.read()
-    n = int.from_bytes(data[8:10], "little")
-    head = ast.literal_eval(data[10:10 + n].decode())
-    return head["shape"], list(array.array("f", data[10 + n:]))
+check = Checks()
 
 
 def pictures(model, folder):
     """kiln graph: table, reasons, the settled nodes, pictures; of a folder with its own times."""
-    rc, out, err = kiln("graph", model, "-o", work + "/g.svg")
+    rc, out, err = service.kiln("graph", model, "-o", work + "/g.svg")
     check("graph", rc == 0 and "predicted" in out and "not one kernel, because" in out and "saves us" in out, out + err)
     import xml.dom.minidom
     boxes = xml.dom.minidom.parse(work + "/g.svg").getElementsByTagName("rect").length
-    rc, out, err = kiln("graph", model, "--json")
+    rc, out, err = service.kiln("graph", model, "--json")
     seen = json.loads(out)
     check("graph --json", boxes == len(seen["steps"]) + 3 and all(e["from"] < e["to"] for e in seen["edges"]), f"{boxes} boxes")
     check("an edge says why", any(e["why_apart"] for e in seen["edges"]) and sum(s["saves_us"] for s in seen["steps"]) > 0)
-    rc, out, err = kiln("graph", model, "-o", work + "/g.dot")
+    rc, out, err = service.kiln("graph", model, "-o", work + "/g.dot")
     check("dot", rc == 0 and open(work + "/g.dot").read().count("->") == len(seen["edges"]))
-    rc, out, err = kiln("graph", model, "-o", work + "/g.png")
+    rc, out, err = service.kiln("graph", model, "-o", work + "/g.png")
     check("another picture is refused", rc == 64 and "F.svg" in err, err)
-    check("nodes", "= Conv(" in kiln("graph", model, "--as", "nodes")[1])
-    rc, out, err = kiln("graph", folder, "-o", work + "/m.svg")
+    check("nodes", "= Conv(" in service.kiln("graph", model, "--as", "nodes")[1])
+    rc, out, err = service.kiln("graph", folder, "-o", work + "/m.svg")
     check("measured", rc == 0 and "us measured" in out and "measured;" in open(work + "/m.svg").read(), out + err)
 
 
@@ -85,32 +59,32 @@ try:
     with open("tests/data/small_cnn.json") as f:
         data = json.load(f)
     folder = work + "/cnn"
-    rc, out, err = kiln("plan", "tests/data/small_cnn.onnx")
+    rc, out, err = service.kiln("plan", "tests/data/small_cnn.onnx")
     check("plan", rc == 0 and re.search(r"Conv \S+, .*Relu", out) and "arena" in out, out + err)
-    rc, out, err = kiln("compile", "tests/data/small_cnn.onnx")
+    rc, out, err = service.kiln("compile", "tests/data/small_cnn.onnx")
     check("compile wants a folder", rc == 64 and "-o DIR" in err, err)
-    rc, out, err = kiln("compile", "tests/data/small_cnn.onnx", "-o", folder)
+    rc, out, err = service.kiln("compile", "tests/data/small_cnn.onnx", "-o", folder)
     check("compile", rc == 0 and "distinct" in out and os.path.exists(folder + "/model.json"), out + err)
-    rc, out, err = kiln("compile", "tests/data/small_cnn.onnx", "-o", folder)
+    rc, out, err = service.kiln("compile", "tests/data/small_cnn.onnx", "-o", folder)
     check("compile again", rc == 0 and re.search(r"(\d+) distinct, \1 from the cache", out), out + err)
-    rc, out, err = kiln("compile", "tests/data/small_cnn.json", "-o", folder + "x")
+    rc, out, err = service.kiln("compile", "tests/data/small_cnn.json", "-o", folder + "x")
     check("not a model", rc != 0, out)
     with open(work + "/broken.onnx", "wb") as f:
         f.write(b"\xff" * 100)
-    rc, out, err = kiln("compile", work + "/broken.onnx", "-o", folder + "x")
+    rc, out, err = service.kiln("compile", work + "/broken.onnx", "-o", folder + "x")
     check("a broken model says so", rc == 65 and not os.path.exists(folder + "x"), err)
 
-    write_npy(work + "/x.npy", data["inputs"]["x"], [1, 3, 16, 16])
+    npy.write(work + "/x.npy", data["inputs"]["x"], [1, 3, 16, 16])
     for threads in ("1", "2"):
-        rc, out, err = kiln("run", folder, "--input", f"x={work}/x.npy", "-o", work + "/y.npy", "--threads", threads)
+        rc, out, err = service.kiln("run", folder, "--input", f"x={work}/x.npy", "-o", work + "/y.npy", "--threads", threads)
         check("run", rc == 0, out + err)
-        shape, y = read_npy(work + "/y.npy")
+        shape, y = npy.read(work + "/y.npy")
         check("first output", shape == (1, 10) and max(abs(a - b) for a, b in zip(y, data["outputs"]["y"])) < 1e-5, y)
-        shape, y = read_npy(work + "/y.1.npy")
+        shape, y = npy.read(work + "/y.1.npy")
         check("second output", shape == (1, 16, 8, 8) and max(abs(a - b) for a, b in zip(y, data["outputs"]["features"])) < 1e-4, shape)
-    check("an input of another name", kiln("run", folder, "--input", f"z={work}/x.npy")[0] == 64)
-    write_npy(work + "/wrong.npy", [0.0] * 4, [2, 2])
-    rc, out, err = kiln("run", folder, "--input", f"x={work}/wrong.npy")
+    check("an input of another name", service.kiln("run", folder, "--input", f"z={work}/x.npy")[0] == 64)
+    npy.write(work + "/wrong.npy", [0.0] * 4, [2, 2])
+    rc, out, err = service.kiln("run", folder, "--input", f"x={work}/wrong.npy")
     check("an input of another shape", rc == 65 and "f32 of shape (2, 2) in C order with 16 bytes" in err and "(1, 3, 16, 16)" in err, err)
     with open(work + "/x.npy", "rb") as f:
         whole = f.read()
@@ -118,20 +92,20 @@ try:
                          ("length", whole[:-4]), ("kind", b"not an array at all")):
         with open(work + "/odd.npy", "wb") as f:
             f.write(bytes_)
-        rc, out, err = kiln("run", folder, "--input", f"{work}/odd.npy")
+        rc, out, err = service.kiln("run", folder, "--input", f"{work}/odd.npy")
         check("an input of another " + name, rc == 65 and "odd.npy" in err and ("no .npy" if name == "kind" else "x needs f32") in err, err)
-    rc, out, err = kiln("run", folder, "--input", work + "/nowhere.npy")
+    rc, out, err = service.kiln("run", folder, "--input", work + "/nowhere.npy")
     check("an input that is not there", rc in (65, 66) and "nowhere.npy" in err, err)
     pictures("tests/data/small_cnn.onnx", folder)
-    rc, out, err = kiln("bench", folder, "--runs", "3")
+    rc, out, err = service.kiln("bench", folder, "--runs", "3")
     check("bench", rc == 0 and "GFLOP/s" in out and "median of 3 runs" in out, out + err)
-    rc, out, err = kiln("bench", folder, "--runs", "3", "--json")
+    rc, out, err = service.kiln("bench", folder, "--runs", "3", "--json")
     check("bench as JSON", rc == 0 and len(json.loads(out)["steps_us"]) > 5, out + err)
-    check("bench wants a folder", kiln("bench", work)[0] == 64)
+    check("bench wants a folder", service.kiln("bench", work)[0] == 64)
 
     # Beside onnxruntime: with a Python that has it where there is one (KILN_PYTHON, ONNX, python3), and what is said where it is not.
     def against(python, *args):
-        return kiln("bench", *args, "--runs", "3", env={"KILN_PYTHON": python})
+        return service.kiln("bench", *args, "--runs", "3", env={"KILN_PYTHON": python})
     empty = work + "/empty"
     with open(empty, "w") as f:
         f.write('#!/bin/sh\nexec python3 -I -S "$@"\n')
@@ -186,5 +160,4 @@ try:
 finally:
     service.stop()
     shutil.rmtree(work, ignore_errors=True)
-print(f"# {failed} failed")
-sys.exit(1 if failed else 0)
+sys.exit(check.end())

@@ -1,39 +1,18 @@
 """Models for a GPU from the command line: compile to a folder, what the folder says, run with a driver that emulates the kernels against the outputs that
 another runtime gave, and what is said where there is no driver, another GPU, damaged files. Usage: model_cuda.py [BUILD]"""
-import array, json, os, re, shutil, subprocess, sys, tempfile
+import json, os, re, shutil, subprocess, sys, tempfile
+sys.path.append("tests")
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-from service import Service
+import npy
+from service import Checks, Service
 
 build = os.path.abspath(sys.argv[1] if len(sys.argv) > 1 else "build")
 work = tempfile.mkdtemp()
-failed = 0
-
-
-def check(name, ok, seen=""):
-    global failed
-    if not ok:
-        failed += 1
-        print("FAIL", name, seen)
+check = Checks()
 
 
 def kiln(*args, driver=build + "/tests/libcuda_emu.so"):
-    env = {**os.environ, "KILN_URL": f"http://127.0.0.1:{service.port}", "KILN_LIBCUDA": driver}
-    r = subprocess.run([build + "/kiln", *args], capture_output=True, text=True, env=env, timeout=300)
-    return r.returncode, r.stdout, r.stderr
-
-
-def write_npy(path, values, shape):
-    head = str({"descr": "<f4", "fortran_order": False, "shape": tuple(shape)}).encode()
-    head += b" " * (-(len(head) + 11) % 64) + b"\n"
-    with open(path, "wb") as f:
-        f.write(b"\x93NUMPY\x01\x00" + len(head).to_bytes(2, "little") + head + array.array("f", values).tobytes())
-
-
-def read_npy(path):
-    with open(path, "rb") as f:
-        data = f.read()
-    n = int.from_bytes(data[8:10], "little")
-    return list(array.array("f", data[10 + n:]))
+    return service.kiln(*args, env={"KILN_LIBCUDA": driver})
 
 
 def digests_of(folder):
@@ -61,13 +40,13 @@ def whole(name):
     subprocess.run([build + "/emu-images", folder], check=True, timeout=300)
     given = []
     for a in manifest["inputs"]:
-        write_npy(f"{work}/{a['name']}.npy", data["inputs"][a["name"]], a["shape"])
+        npy.write(f"{work}/{a['name']}.npy", data["inputs"][a["name"]], a["shape"])
         given += ["--input", f"{a['name']}={work}/{a['name']}.npy"]
     rc, out, err = kiln("run", folder, *given, "-o", work + "/y.npy")
     check(f"run {name}", rc == 0, out + err)
     for i, a in enumerate(manifest["outputs"]):
         want = data["outputs"][a["name"]]
-        got = read_npy(work + (f"/y.{i}.npy" if i else "/y.npy")) if rc == 0 else []
+        got = npy.read(work + (f"/y.{i}.npy" if i else "/y.npy"))[1] if rc == 0 else []
         worst = max((abs(x - y) for x, y in zip(got, want)), default=9) / max(1.0, max(map(abs, want)))
         check(f"{name} {a['name']}", len(got) == len(want) and worst < 1e-5, worst)
     return folder
@@ -179,5 +158,4 @@ try:
 finally:
     service.stop()
     shutil.rmtree(work, ignore_errors=True)
-print(f"# {failed} failed")
-sys.exit(1 if failed else 0)
+sys.exit(check.end())

@@ -4,7 +4,7 @@ import http.client, json, os, re, socket, ssl, subprocess, tempfile, time
 class Service:
     def __init__(self, build, *flags, environ=None, tls=None, data=None, store=None, logs=None):
         self.data = data or tempfile.mkdtemp(prefix="kiln-test.")
-        self.tls = tls
+        self.tls, self.build = tls, build
         self.store = store or self.make_store()
         self.log_path = os.path.join(logs or self.data, f"log-{time.monotonic_ns()}")
         self.log = open(self.log_path, "w")
@@ -55,6 +55,12 @@ class Service:
         if self.contract:
             self.contract.judge(method, path, *answer)
         return answer
+
+    def kiln(self, *args, env=None, **more):
+        """The command line's status, stdout and stderr."""
+        r = subprocess.run([self.build + "/kiln", *args], capture_output=True, text=True, timeout=300,
+                           env={**os.environ, "KILN_URL": f"http://127.0.0.1:{self.port}", **(env or {})}, **more)
+        return r.returncode, r.stdout, r.stderr
 
     def json(self, *args, **more):
         return json.loads(self.call(*args, **more)[2])
