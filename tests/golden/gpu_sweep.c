@@ -231,7 +231,7 @@ static void ptx(const char *path, int device)
         worker_error e = {0};
         kiln_request *r = read_json(a, json);
         kn_hw *hw = ops_device(a, older[device].id);
-        kiln_kernel *k = r ? kernel_of(a, r, hw, (kiln_bytes){NULL, 0}, &why) : NULL;
+        kiln_kernel *k = r && hw ? kernel_of(a, r, hw, (kiln_bytes){NULL, 0}, &why) : NULL;
         bool ok = k && worker_compile_ptx(&tools, k->source, older[device].arch, 60000, &b, &e);
         if (!ok) printf("%s on %s: %s%s\n", ops_at(&t, "id"), older[device].id, why, e.message);
         tried++;
@@ -241,6 +241,15 @@ static void ptx(const char *path, int device)
     }
     fclose(t.f);
     printf("operators, %s: %d tried, %d give PTX\n", older[device].id, tried, given);
+}
+
+/* Its description can be read; else that is said. */
+static bool described(const char *id)
+{
+    kiln_arena *a = kiln_arena_open(&(kiln_host){.mem = mem});
+    bool ok = a && ops_device(a, id);
+    kiln_arena_close(a);
+    return ok;
 }
 
 int main(int argc, char **argv)
@@ -260,6 +269,7 @@ int main(int argc, char **argv)
     for (int d = 0; d < DEVICES; d++) {
         tally ops = {0}, grids = {0};
         if ((brief && d != DEVICES - 1) || (*only && strcmp(only, devices[d].id))) continue;
+        if (!described(devices[d].id)) return 2;
         if (devices[d].operators && !*chosen) {
             operators(path, d, &ops);
             ok = report("operators", devices[d].id, &ops) && ok;

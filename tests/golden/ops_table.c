@@ -107,7 +107,7 @@ kn_hw *ops_device(kiln_arena *a, const char *arch)
         if (!strcmp(names[i][0], arch)) snprintf(path, sizeof path, "hwspecs/%s.json", names[i][1]);
     if (!*path) snprintf(path, sizeof path, "hwspecs/%.90s.json", arch);
     FILE *f = fopen(path, "rb");
-    if (!f) return NULL;
+    if (!f) return fprintf(stderr, "%s: cannot be read\n", path), NULL;
     char *text = kn_alloc(a, 1 << 18);
     size_t n = fread(text, 1, (1 << 18) - 1, f);
     fclose(f);

@@ -2,6 +2,7 @@
  * device, its source is searched for the instruction, and its kernel is run in the emulator. The table is compared with a file.
  * usage: tensor-units TABLE.csv [EVERY]; only every so many kernels are emulated, 0: none. Status 0 when no row differs and every value is right. */
 #include "tests/arena.h"
+#include "tests/golden/ops_table.h"
 #include "workers/child.h"
 #include "workers/workers.h"
 #include <stdio.h>
@@ -18,19 +19,6 @@ static const char *const marks[] = {"wgmma.mma_async", "mma.sync"};
 #define COUNT(t) (sizeof(t) / sizeof *(t))
 
 typedef struct row { char unit[32], why[160]; } row;
-
-static kiln_hw *device(kiln_arena *a, const char *id)
-{
-    char path[128], text[1 << 15];
-    kiln_hw *hw = NULL;
-    kiln_diag d = {0};
-    snprintf(path, sizeof path, "hwspecs/%s.json", id);
-    FILE *f = fopen(path, "rb");
-    size_t n = f ? fread(text, 1, sizeof text, f) : 0;
-    if (f) fclose(f);
-    if (kiln_hw_parse(a, (kiln_bytes){text, n}, &hw, &d)) printf("%s: %s\n", path, d.message);
-    return hw;
-}
 
 static void with_dtype(const char *request, const char *dtype, char *out, size_t cap)
 {
@@ -111,7 +99,7 @@ int main(int argc, char **argv)
     kiln_arena *a = kiln_arena_open(&(kiln_host){.mem = mem});
     kiln_hw *hw[COUNT(targets)];
     for (size_t t = 0; t < COUNT(targets); t++)
-        if (!(hw[t] = device(a, targets[t]))) return 1;
+        if (!(hw[t] = ops_device(a, targets[t]))) return 1;
     for (size_t f = 0; f < COUNT(forms); f++)
         for (size_t y = 0; y < COUNT(dtypes); y++)
             for (size_t t = 0; t < COUNT(targets); t++) {
