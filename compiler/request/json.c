@@ -94,14 +94,14 @@ static kiln_status read_choice(reader *q, const char *name, const char *inner, c
 
 static kiln_status read_int(reader *q, const cJSON *m, const char *pointer, int64_t low, int64_t high, int64_t *out)
 {
-    if (!cJSON_IsNumber(m) || m->valuedouble != (double)(int64_t)m->valuedouble) return bad(q, pointer, "an integer");
-    int64_t x = (int64_t)m->valuedouble;
-    if (x < low || x > high) {
-        kn_fail_at(q->d, KILN_REQUEST, pointer, "%s is %lld", pointer, (long long)x);
+    double x = cJSON_IsNumber(m) ? m->valuedouble : 0.5;
+    if (fabs(x) < 0x1p53 && x != (double)(int64_t)x) return bad(q, pointer, "an integer");
+    if (!(x >= (double)low && x <= (double)high)) { /* beyond 2^53, too, where no cast may be tried first */
+        kn_fail_at(q->d, KILN_REQUEST, pointer, "%s is %.17g", pointer, x);
         kn_hint(q->d, "from %lld to %lld", (long long)low, (long long)high);
         return q->d->status;
     }
-    *out = x;
+    *out = (int64_t)x;
     return KILN_OK;
 }
 

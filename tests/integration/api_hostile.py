@@ -57,6 +57,8 @@ try:
         ("empty", "", {400}, "invalid-json", None),
         ("deep", "[" * 1000, {400, 413}, None, None),
         ("2^63", json.dumps(matmul(2 ** 63)), {400, 413, 422}, None, "/inputs/0/shape/0"),
+        ("beyond 64 bits", json.dumps(matmul(8)).replace("8", "21474836e47", 1), {413, 422}, None, "/inputs/0/shape/0"),
+        ("beyond a double", json.dumps(matmul(8)).replace("8", "1e999", 1), {400, 413, 422}, None, None),
         ("zero", json.dumps(matmul(0)), {413, 422}, None, "/inputs/0/shape/0"),
         ("negative", json.dumps(matmul(-4)), {413, 422}, None, "/inputs/0/shape/0"),
         ("unknown op", '{"op":"Nope","inputs":[]}', {422}, "unknown-op", "/op"),
