@@ -14,7 +14,7 @@ LIBS = -Wl,--as-needed $(shell pkg-config --libs $(PKGS)) -lm -ldl -lpthread
 FINGERPRINT = $(O)/include/fingerprint.h
 LIB_SRC = $(wildcard compiler/*.c compiler/*/*.c)
 GPU_TEXT = workers/gpu/text.c
-DAEMON_SRC = $(filter-out %/main.c,$(wildcard cache/*.c jobs/*.c workers/*.c service/*.c)) $(GPU_TEXT)
+DAEMON_SRC = $(filter-out %/main.c %/child_main.c,$(wildcard cache/*.c jobs/*.c workers/*.c service/*.c)) $(GPU_TEXT)
 CLI_SRC = $(filter-out %/main.c,$(wildcard api/cli/*.c api/client/*.c))
 obj = $(patsubst %.c,$(O)/%.o,$(1))
 LIB_A = $(if $(SAN),$(O)/libkiln.a,$(B)/libkiln.a)
@@ -29,7 +29,7 @@ CLIENT_SO = $(BIN)/libkiln-client.so
 CLIENT_OBJ = $(call obj,$(wildcard api/client/*.c) api/cli/pool_posix.c)
 
 .PHONY: $(shell sed -n 's/^\([a-z0-9 -]*\):.*\#\# .*/\1/p' Makefile) fuzz-lib run-unit setup tests
-build: $(LIB_A) $(CLIENT_SO) $(BIN)/kilnd $(BIN)/kiln-worker $(BIN)/kiln $(BIN)/kiln-gpu-run ## everything that is installed, into build/ (B=DIR for another place)
+build: $(LIB_A) $(CLIENT_SO) $(BIN)/kilnd $(BIN)/kiln-worker $(BIN)/kiln-child $(BIN)/kiln $(BIN)/kiln-gpu-run ## everything that is installed, into build/ (B=DIR for another place)
 
 help: ## this list
 	@sed -n 's/^\([a-z0-9 -]*\):.*\#\# \(.*\)/\1\t\2/p' Makefile | expand -t 18
@@ -45,6 +45,8 @@ $(FINGERPRINT): $(LIB_SRC) $(wildcard compiler/*.h compiler/*/*.h compiler/*.def
 $(O)/compiler/keys.o: $(FINGERPRINT)
 $(O)/service/assets.o: $(wildcard api/schemas/*.json service/*.html)
 
+# ThreadSanitizer counts calls and returns a thread; fibers that jump from one to another end its stack. The emulator has one thread.
+$(O)/workers/emu%.o: SANFLAGS += $(if $(findstring thread,$(SAN)),-fno-sanitize=thread)
 $(O)/%.o: %.c
 	@mkdir -p $(@D)
 	$(CC) $(ALL_CFLAGS) $(if $(filter compiler/%,$<),,$(shell pkg-config --cflags $(PKGS))) -c $< -o $@
@@ -55,6 +57,8 @@ $(DAEMON_A): $(call obj,$(DAEMON_SRC))
 $(BIN)/kilnd: $(O)/service/main.o $(DAEMON_A) $(LIB_A)
 	@mkdir -p $(@D); $(CC) $(SANFLAGS) -o $@ $^ $(LIBS)
 $(BIN)/kiln-worker: $(O)/workers/main.o $(DAEMON_A) $(LIB_A)
+	@mkdir -p $(@D); $(CC) $(SANFLAGS) -rdynamic -o $@ $^ $(LIBS)
+$(BIN)/kiln-child: $(O)/workers/child_main.o $(DAEMON_A) $(LIB_A)
 	@mkdir -p $(@D); $(CC) $(SANFLAGS) -rdynamic -o $@ $^ $(LIBS)
 $(BIN)/kiln: $(O)/api/cli/main.o $(call obj,$(CLI_SRC)) $(DAEMON_A) $(LIB_A)
 	@mkdir -p $(@D); $(CC) $(SANFLAGS) -o $@ $^ $(LIBS)
@@ -136,6 +140,9 @@ gpu-sweep: $(BIN)/gpu-sweep ## every operator and family through the assembler a
 
 bench-nvrtc: $(BIN)/gpu-assemble ## how long NVRTC takes for constructed products, beside a fixed kernel [ROUNDS=5]
 	@$(BIN)/gpu-assemble -n $(or $(ROUNDS),5)
+
+tiles: $(BIN)/tests/test_tiles_posix ## kernels for AMX as binaries, by gcc and clang, and N=20 random products [N=20 SEED=7]
+	@KILN_TILES=$(or $(N),20) SEED=$(or $(SEED),7) $(BIN)/tests/test_tiles_posix
 
 COUNTS ?= tests/data/amos_mapping_counts.csv
 MAPPINGS ?= tests/data/amos_a100_conv2d_mappings.csv

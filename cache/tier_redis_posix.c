@@ -16,7 +16,7 @@
 #include <zstd.h>
 #include "cache/remote.h"
 
-enum { CONNS = 4, CONNECT_MS = 50, COMMAND_MS = 20, VALUE_MAX = 8 << 20, PACK_MIN = 1024, PACK_LEVEL = 1, DIGEST_HEX = 64 };
+enum { CONNS = 4, CONNECT_MS = 50, COMMAND_MS = 20, VALUE_MAX = 8 << 20, PACK_MIN = 1024, PACK_LEVEL = 1, DIGEST_HEX = 64, PIECE = 16384 };
 #define LIFETIME_S "604800" /* 7 days */
 #define TOMBSTONE_S "5"     /* longer than a read of the store with its timeout of 2 s */
 #define EPOCH_KEY "kiln:epoch"
@@ -111,6 +111,53 @@ static bool dial(redis_tier *t, conn *c)
     return false;
 }
 
+/* The string that a reply begins with, the rest of it read to its place: through hiredis it would be copied twice more. NULL: *other, the reply is
+ * none of a string; or it did not come whole. */
+static redisReply *take_string(int fd, const char *first, size_t n, bool *other)
+{
+    const char *text = memchr(first, '\n', n < 16 ? n : 16);
+    char *stop;
+    *other = true;
+    if (!text++ || *first != '$' || first[1] < '0' || first[1] > '9') return NULL;
+    size_t size = strtoul(first + 1, &stop, 10), have = n - (size_t)(text - first);
+    if (*stop != '\r' || size > VALUE_MAX + 1024 || have > size + 2) return NULL;
+    *other = false;
+    redisReply *reply = calloc(1, sizeof *reply);
+    char *str = malloc(size + 2);
+    if (str) memcpy(str, text, have);
+    for (ssize_t k; str && have < size + 2; have += (size_t)k)
+        if ((k = read(fd, str + have, size + 2 - have)) <= 0) break;
+    if (!reply || !str || have < size + 2) {
+        free(reply);
+        free(str);
+        return NULL;
+    }
+    str[size] = 0;
+    reply->type = REDIS_REPLY_STRING;
+    reply->str = str;
+    reply->len = size;
+    return reply;
+}
+
+/* NULL: no reply; the error of the context and errno tell why. */
+static redisReply *exchange(redisContext *redis, int n, const char **argv, const size_t *lengths)
+{
+    char first[PIECE];
+    int done = 0;
+    bool other = true;
+    void *reply = NULL;
+    if (redisAppendCommandArgv(redis, n, argv, lengths) != REDIS_OK) return NULL;
+    while (!done)
+        if (redisBufferWrite(redis, &done) != REDIS_OK) return NULL;
+    ssize_t k = read(redis->fd, first, sizeof first);
+    if (k > 0) reply = take_string(redis->fd, first, (size_t)k, &other);
+    if (reply) return reply;
+    if (k > 0 && other) return redisReaderFeed(redis->reader, first, (size_t)k) || redisGetReply(redis, &reply) ? NULL : reply;
+    redis->err = k ? REDIS_ERR_IO : REDIS_ERR_EOF;
+    if (!other) errno = EAGAIN;
+    return NULL;
+}
+
 /* NULL: no answer, and the connection is gone. A connection that the server closed while it was idle is dialled once more. */
 static redisReply *send_command(redis_tier *t, conn *c, const arg *args, int n)
 {
@@ -122,7 +169,7 @@ static redisReply *send_command(redis_tier *t, conn *c, const arg *args, int n)
     }
     for (int i = 0; i < 2; i++) {
         if (!c->redis && !dial(t, c)) return NULL;
-        redisReply *reply = redisCommandArgv(c->redis, n, argv, lengths);
+        redisReply *reply = exchange(c->redis, n, argv, lengths);
         if (reply) {
             c->used = true;
             return reply;
@@ -412,7 +459,12 @@ static enum cache_status redis_get_blob(cache_tier *t, const char *digest, char 
     name_key(name, 'b', digest);
     redisReply *reply = value_of(of(t), name, &st);
     if (!reply) return st;
-    *bytes = unpack(reply->str, (size_t)reply->len, n);
+    if (reply->len > 0 && (size_t)reply->len <= VALUE_MAX && *reply->str == 'r') { /* as it came: kept, not copied */
+        *n = (size_t)reply->len - 1;
+        *bytes = memmove(reply->str, reply->str + 1, *n + 1);
+        reply->str = NULL;
+    } else
+        *bytes = unpack(reply->str, (size_t)reply->len, n);
     freeReplyObject(reply);
     if (*bytes) return CACHE_OK;
     *bytes = calloc(1, 1); /* not even unpackable: the front finds that the digest is wrong, counts it and drops it */

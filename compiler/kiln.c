@@ -3,10 +3,10 @@
 #include "codegen/codegen.h"
 #include "construct/construct.h"
 #include "intrin/intrin.h"
-#include "fallback.h"
-#include "launcher.h"
-#include "launches.h"
-#include "manifest.h"
+#include "artifact/fallback.h"
+#include "artifact/launcher.h"
+#include "artifact/launches.h"
+#include "artifact/manifest.h"
 #include <stdio.h>
 #include <string.h>
 
@@ -29,9 +29,7 @@ kiln_status kiln_construct(kiln_arena *a, const kiln_program *p, const kiln_hw *
         kn_hint(d, "default, roller");
         return d->status;
     }
-    for (int i = 0; i < p->nstmts; i++)
-        if (p->stmts[i]->scatter)
-            return kn_fail(d, KILN_UNSUPPORTED, "statement %d scatters to computed indices; no kernel can be constructed for that yet", i + 1);
+    if (kn_scatters(p)) how = kn_policy_find("default"); /* a tile says nothing of elements whose places the data decide */
     if (k < 1) k = 1;
     if (k > KILN_MAX_CANDIDATES) k = KILN_MAX_CANDIDATES;
     return how->construct(a, p, hw, k, out, d);
@@ -44,7 +42,8 @@ static kiln_status check_blocks(kiln_arena *a, const kiln_program *p, const kiln
     kn_tree *tree;
     kn_blocks *blocks;
     kiln_status s = kn_trace_apply(a, p, hw, trace, &tree, d);
-    if (s == KILN_OK) s = kn_blocks_of_tree(a, tree, hw, &blocks, d);
+    if (s != KILN_OK || kn_scatters(p)) return s; /* blocks write what their iterators say: a scatter was judged at the end of the trace */
+    s = kn_blocks_of_tree(a, tree, hw, &blocks, d);
     return s == KILN_OK ? kn_blocks_check(blocks, hw, d) : s;
 }
 
@@ -108,9 +107,12 @@ static kiln_status second_choice(kiln_arena *a, const kiln_program *p, const kil
     kn_lprog *any;
     kiln_kernel *second = kn_new(a, kiln_kernel);
     if (!second || !(second->entry = kn_format(a, "%s_any", k->entry))) return KILN_MEMORY;
-    second->trace = kn_fallback_trace(a, p);
-    kiln_status s = second->trace.p ? kn_trace_apply(a, p, hw, second->trace, &tree, d) : KILN_MEMORY;
-    if (s == KILN_OK) s = kn_lower(a, tree, hw, &any, d);
+    kiln_status s = KILN_TRACE;
+    for (int warps = 1; warps >= 0 && s != KILN_OK && s != KILN_MEMORY; warps--) {
+        second->trace = kn_fallback_trace(a, p, warps);
+        s = second->trace.p ? kn_trace_apply(a, p, hw, second->trace, &tree, d) : KILN_MEMORY;
+        if (s == KILN_OK) s = kn_lower(a, tree, hw, &any, d);
+    }
 #ifndef NDEBUG
     if (s == KILN_OK) s = kn_lprog_check(any, d);
 #endif

@@ -196,6 +196,8 @@ typedef struct kiln_launch {
     int64_t dynamic_shared_bytes; /* of them to be given at the launch, which a device must be asked to allow first; 0: all is static */
     int nargs;
     int args[KILN_MAX_TENSORS]; /* tensor slots: 0..nin-1 inputs, nin..nin+nout-1 outputs, then temporaries */
+    int again;           /* argument that the launch reads and writes in its place (what a scatter goes into), -1: none; the last input of
+                          * `program` is then what is there before */
     const kiln_tensor_map *maps; /* NULL, or one an argument */
     const kiln_program *program; /* what this launch alone computes: inputs and outputs in the order of args; lets a launch be
                                   * verified on its own, with its input temporaries filled like any input */
@@ -235,6 +237,7 @@ typedef struct kiln_step {
     int64_t bytes;
     const char *nodes;     /* for people: "Conv /conv1, Relu" */
     int nnodes;
+    const char *place;     /* of the first of them in the model, "/graph/node/12"; NULL: a copy */
     double flops, traffic; /* of the program: operations, compulsory bytes */
     double gain_us;        /* what fusing is predicted to save (thesis, equation 4.10) */
 } kiln_step;

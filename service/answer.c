@@ -23,8 +23,20 @@ static unsigned forms_of(const cache_record *r)
     return have;
 }
 
+/* Of the kernel when it was stored, or what a later measurement says of it in its verdict; 0: nobody has measured it. */
+static double measured_us(const cache_record *r)
+{
+    if (r->measured_us > 0 || r->verification != CACHE_MEASURED) return r->measured_us;
+    cJSON *said = cJSON_Parse(r->verdict);
+    const cJSON *us = cJSON_GetObjectItemCaseSensitive(said, "median_us");
+    double t = cJSON_IsNumber(us) ? us->valuedouble : 0;
+    cJSON_Delete(said);
+    return t;
+}
+
 cJSON *service_kernel_summary(const cache_record *r)
 {
+    double us = measured_us(r);
     cJSON *o = cJSON_CreateObject(), *q;
     cJSON_AddStringToObject(o, "key", r->key);
     cJSON_AddStringToObject(o, "build", r->build);
@@ -36,7 +48,7 @@ cJSON *service_kernel_summary(const cache_record *r)
     cJSON_AddStringToObject(q, "origin", r->origin);
     cJSON_AddStringToObject(q, "verification", cache_verification_text(r->verification));
     cJSON_AddNumberToObject(o, "predicted_us", r->predicted_us);
-    if (r->measured_us > 0) cJSON_AddNumberToObject(o, "measured_us", r->measured_us);
+    if (us > 0) cJSON_AddNumberToObject(o, "measured_us", us);
     cJSON_AddNumberToObject(o, "created_ms", (double)r->created_ms);
     return o;
 }

@@ -144,8 +144,38 @@ static service_reply *begin_call(flight *f, graph *g, const plan_of *p, int kern
     return service_compile(&f->call);
 }
 
+/* The problem of a kernel, with the step and the nodes that want it: their names, and the first one's place in the model. */
+static service_reply *problem_of(const graph *g, const kiln_plan *p, int kernel, service_reply *r)
+{
+    cJSON *o = cJSON_Parse(r->body);
+    const kiln_step *s = NULL;
+    bool once = false;
+    char text[600], clean[601];
+    int at = 0;
+    for (int i = 0; i < p->nsteps + p->nonce && !s; i++) {
+        const kiln_step *x = i < p->nsteps ? &p->steps[i] : &p->once[i - p->nsteps];
+        if (x->kernel == kernel) s = x, at = i < p->nsteps ? i : i - p->nsteps, once = i >= p->nsteps;
+    }
+    if (!cJSON_IsObject(o) || !s) {
+        cJSON_Delete(o);
+        return service_reply_ref(r);
+    }
+    const char *detail = cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(o, "detail")), *nodes = s->nodes ? s->nodes : "";
+    snprintf(text, sizeof text, "kernel %d of %d, step %d%s (%.200s): %.300s", kernel, g->nkernels, at, once ? " of what is done once" : "", nodes,
+             detail ? detail : "");
+    cJSON_DeleteItemFromObjectCaseSensitive(o, "detail");
+    cJSON_DeleteItemFromObjectCaseSensitive(o, "pointer");
+    cJSON_AddStringToObject(o, "detail", service_clean(text, clean, sizeof clean));
+    if (s->place) cJSON_AddStringToObject(o, "pointer", s->place);
+    cJSON_AddStringToObject(o, "nodes", nodes);
+    cJSON_AddNumberToObject(o, "step", at);
+    cJSON_AddStringToObject(o, "kernel", g->kernels[kernel].key);
+    service_reply *named = service_problem_json(r->status, o);
+    return named ? named : service_reply_ref(r);
+}
+
 /* true: this kernel is over, well or not. */
-static bool take_answer(graph *g, flight *f, service_reply *r)
+static bool take_answer(graph *g, const kiln_plan *p, flight *f, service_reply *r)
 {
     graph_kernel *k = &g->kernels[f->kernel];
     if (r->status == 202 || r->status == 503 || r->status == 429) return false;
@@ -155,7 +185,7 @@ static bool take_answer(graph *g, flight *f, service_reply *r)
         g->problem = service_problem(500, "internal", "a kernel came back under another key", k->key, NULL);
     } else if (r->status != 200) {
         service_reply_drop(g->problem);
-        g->problem = service_reply_ref(r);
+        g->problem = problem_of(g, p, f->kernel, r);
     } else {
         snprintf(k->cache_status, sizeof k->cache_status, "%s", header_of(r, "Cache-Status"));
         snprintf(k->verification, sizeof k->verification, "%s", header_of(r, "Kiln-Verification"));
@@ -213,7 +243,7 @@ static void compile_kernels(graph *g, const plan_of *p)
             r = service_compile_resume(&flights[slot].call);
         }
         if (!r) r = service_problem(503, "out-of-memory", "out of memory", NULL, NULL);
-        if (take_answer(g, &flights[slot], r)) {
+        if (take_answer(g, p->plan, &flights[slot], r)) {
             note(g);
         } else {
             again[nagain++] = flights[slot].kernel;

@@ -13,7 +13,7 @@ enum service_graph_state {
 };
 /* What is to be compiled. Owned by the graph once it is made. */
 typedef struct service_graph_ask {
-    char key[72], canon[256]; /* kk1-...: of the model's bytes, the target's description and the extents; what it is a digest of */
+    char key[72], canon[256]; /* kk1-...: of the model's bytes, the target's description, the extents and the compiler's fingerprint; that text */
     char target[KILN_MAX_NAME_BYTES], dims[1024], binds[512];
     char *body, *target_json;
     size_t n;

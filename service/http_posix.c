@@ -156,7 +156,10 @@ static size_t body_limit(const service_call *c)
 static service_reply *too_long(const service_call *c)
 {
     const char *limit = c->route->handler == rt_import ? "bundle_bytes" : c->route->handler == rt_graphs ? "model_bytes" : "body_bytes";
-    return service_problem_limit(413, limit, (long long)body_limit(c), "the body is too long");
+    static const char model[] = "the body is too long. A model's large weights may stay where they are: an initializer whose external data has "
+                                "the location sha256:DIGEST is known by that name alone (docs/graphs.md, \"Models of gigabytes\"); `kiln compile` "
+                                "and the Python client post such models";
+    return service_problem_limit(413, limit, (long long)body_limit(c), c->route->handler == rt_graphs ? model : "the body is too long");
 }
 
 /* What can be refused from the head of a request alone. */

@@ -63,8 +63,8 @@ static bool open_parts(service_app *app, const char *exe_dir, char *why, size_t 
                        .redis_url = app->config.redis, .postgres_url = app->config.postgres};
     workers_find_tools(exe_dir, &app->tools);
     if (!*app->tools.worker && app->config.compile_here) {
-        snprintf(why, size, "kiln-worker is missing: compilers run inside it. Looked for KILN_WORKER, %s/kiln-worker and %s/../kiln-worker; "
-                 "with --compile-here=0 this service leaves building to the workers of a fleet", exe_dir, exe_dir);
+        snprintf(why, size, "kiln-child is missing: compilers run inside it. Looked for KILN_WORKER, and for kiln-child and kiln-worker in %s, "
+                 "then above it; with --compile-here=0 this service leaves building to the workers of a fleet", exe_dir);
         return false;
     }
     if (!make_folders(app->config.data)) {

@@ -147,6 +147,8 @@ static service_reply *problem_reply(int http, cJSON *o)
     return r;
 }
 
+service_reply *service_problem_json(int http, cJSON *o) { return problem_reply(http, o); }
+
 service_reply *service_problem(int http, const char *slug, const char *title, const char *detail, const char *hint)
 {
     return problem_reply(http, problem_object(http, slug, title, detail, hint));

@@ -26,7 +26,7 @@ static void digest_of(const void *p, size_t n, char out[65])
     kiln_hex(d, 32, out);
 }
 
-/* Key and canonical bytes: what the client sent, for what, with which extents. */
+/* Key and canonical bytes: what the client sent, for what, with which extents, and who plans it: another compiler makes another plan. */
 static void identify(service_graph_ask *a)
 {
     char body[65], target[65], key[65];
@@ -35,7 +35,8 @@ static void identify(service_graph_ask *a)
     char open[sizeof a->dims + sizeof a->binds + 20];
     snprintf(open, sizeof open, "%s%s%s%s", a->dims, *a->binds ? ";bind:" : "", a->binds, a->partial ? ";partial" : "");
     digest_of(open, strlen(open), key);
-    snprintf(a->canon, sizeof a->canon, "kiln.graph;%s:%s;target:%s;dims:%.16s", a->onnx ? "onnx" : "json", body, target, key);
+    snprintf(a->canon, sizeof a->canon, "kiln.graph;%s:%s;target:%s;dims:%.16s;compiler:%.32s", a->onnx ? "onnx" : "json", body, target, key,
+             kiln_fingerprint());
     digest_of(a->canon, strlen(a->canon), key);
     snprintf(a->key, sizeof a->key, "kk1-%s", key);
 }

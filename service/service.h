@@ -67,6 +67,7 @@ bool service_is_clean(const char *s); /* UTF-8 without control characters */
 service_reply *service_problem(int http, const char *slug, const char *title, const char *detail, const char *hint);
 service_reply *service_problem_diag(const kiln_diag *d);
 service_reply *service_store_away(enum cache_status s); /* 507 when it has no room, else 503 */
+service_reply *service_problem_json(int http, cJSON *o); /* deletes o, a whole problem */
 service_reply *service_problem_limit(int http, const char *limit, long long value, const char *detail);
 
 /* ---- who calls (auth_posix.c) ---- */

@@ -79,6 +79,8 @@ bool build_open(build *b, const build_order *o, build_result *r)
 
 static void forget_blobs(build *b)
 {
+    if (b->check) worker_check_end(b->check, NULL, NULL, NULL);
+    b->check = NULL;
     for (int i = 0; i < 3; i++) free(b->blobs[i].p);
     memset(b->blobs, 0, sizeof b->blobs);
     free(b->manifest);
@@ -141,11 +143,15 @@ static bool fits_c(const worker_tools *t, const char *arch)
     return *t->cc;
 }
 
+/* While the compiler runs, a child for the check starts and the reference is asked. */
 static bool make_c(build *b, worker_error *e)
 {
     const char *const *flags;
     int n = kiln_hw_flags(b->order->hw, &flags);
-    return worker_compile_c(b->order->tools, b->kernel->source, flags, n, left_ms(b), &b->blobs[0], e);
+    worker_tools tools = *b->order->tools;
+    if (b->order->runs_here) b->check = worker_check_begin(b->order->tools, b->order->request->program, b->kernel, b->order->verify_ms);
+    if (b->check) tools.meanwhile = worker_check_meanwhile, tools.meanwhile_user = b->check;
+    return worker_compile_c(&tools, b->kernel->source, flags, n, left_ms(b), &b->blobs[0], e);
 }
 
 /* The manifest's last member: what made the binary, and which driver loads it. A cubin wants a driver of its toolkit's major version (CUDA's minor
@@ -251,7 +257,9 @@ static bool verify(build *b)
     bool gpu = !strcmp(kiln_hw_kind(b->order->hw), "gpu");
     if (gpu && !image->p) return true;
     bool ok = gpu ? worker_run_gpu(b->order->tools, b->order->request->program, b->kernel, image, 1, &v, us, &e)
+           : b->check ? worker_check_end(b->check, &b->blobs[0], &v, &e)
                   : worker_verify_cpu(b->order->tools, b->order->request->program, b->kernel, &b->blobs[0], b->order->verify_ms, &v, &e);
+    b->check = NULL;
     b->result->times.verify += lap(&t);
     if (!ok && strcmp(e.slug, "verify-failed")) return fail_worker(b, &e);
     if (!ok) {

@@ -51,6 +51,7 @@ typedef struct build {
     kiln_kernel *kernel;
     worker_blob blobs[3]; /* so (of a GPU kernel: its launcher with the image), ptx, cubin */
     cache_record record;
+    worker_check *check; /* begun while the toolchain works; NULL: none */
     char *manifest; /* the kernel's, with what made its binary */
     const char *toolchain; /* of the build id */
     char flags[1024];

@@ -41,6 +41,11 @@ typedef struct child_result {
  * write. False: not started (r->why), a trouble of this machine and not of the job. Release r with child_result_free() in both cases. */
 bool child_run(const worker_tools *t, const char *dir, const char *const *argv, const child_limits *limits, child_result *r);
 void child_result_free(child_result *r);
+/* The same in two steps. What was started runs, and writes into pipes of 64 KiB, until child_wait attends to it, with limits->deadline_ms from
+ * there: 0 ends it at once. Whoever started must wait. False of child_start: as of child_run, but r is released. */
+typedef struct child_running { int pid, out, err; char dir[600]; } child_running;
+bool child_start(const worker_tools *t, const char *dir, const char *const *argv, const child_limits *limits, child_running *c, char why[256]);
+bool child_wait(const worker_tools *t, const child_running *c, const child_limits *limits, child_result *r);
 
 /* Whether the session of a child keeps within processes and group_bytes; else why says what it did. */
 bool child_watch(int session, const child_limits *l, char *why, size_t n);

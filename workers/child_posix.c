@@ -212,43 +212,60 @@ static void finish(pid_t pid, bool ended, const char *dir, stream s[2], child_re
     r->err = s[1].p, r->err_n = s[1].n;
 }
 
-bool child_run(const worker_tools *t, const char *dir, const char *const *argv, const child_limits *l, child_result *r)
+static void limits_text(const worker_tools *t, const child_limits *l, char *text, size_t n)
+{
+    snprintf(text, n, "as=%lld,file=%lld,cpu=%d,procs=%d,fds=%d,parent=%d",
+             (long long)(l->address_bytes > 0 ? l->address_bytes : INT64_C(4) << 30),
+             (long long)(l->file_bytes > 0 ? l->file_bytes : 64 << 20), l->cpu_seconds > 0 ? l->cpu_seconds : l->deadline_ms / 1000 + 2,
+             l->processes, l->nfds, t->bwrap[0] ? 1 : (int)getpid());
+}
+
+bool child_start(const worker_tools *t, const char *dir, const char *const *argv, const child_limits *l, child_running *c, char why[256])
 {
     char limits[200], readable[4200], child[] = "child";
     char *args[MAX_ARGS] = {NULL};
     int n = t->bwrap[0] ? wrap(t, dir, args) : 0, out[2] = {-1, -1}, err[2] = {-1, -1}, rc = E2BIG;
     pid_t pid = -1;
-    double start = now_ms();
-    *r = (child_result){.exit_code = -1};
-    stream s[2] = {{-1, malloc(CHILD_CAPTURE_BYTES + 1), 0}, {-1, malloc(CHILD_CAPTURE_BYTES + 1), 0}};
-    snprintf(limits, sizeof limits, "as=%lld,file=%lld,cpu=%d,procs=%d,fds=%d,parent=%d",
-             (long long)(l->address_bytes > 0 ? l->address_bytes : INT64_C(4) << 30),
-             (long long)(l->file_bytes > 0 ? l->file_bytes : 64 << 20), l->cpu_seconds > 0 ? l->cpu_seconds : l->deadline_ms / 1000 + 2,
-             l->processes, l->nfds, t->bwrap[0] ? 1 : (int)getpid());
+    *c = (child_running){.pid = -1};
+    snprintf(c->dir, sizeof c->dir, "%s", dir);
+    limits_text(t, l, limits, sizeof limits);
     readable_paths(t, readable, sizeof readable);
     char *const head[] = {(char *)t->worker, child, (char *)dir, limits, readable};
     for (size_t i = 0; i < sizeof head / sizeof *head; i++) { args[n++] = head[i]; }
     for (int i = 0; argv[i] != NULL && n < MAX_ARGS; i++) { args[n++] = (char *)argv[i]; }
-    if (s[0].p == NULL || s[1].p == NULL) {
-        rc = ENOMEM;
-    } else if (n < MAX_ARGS && l->nfds >= 0 && l->nfds <= CHILD_MAX_FDS) {
+    if (n < MAX_ARGS && l->nfds >= 0 && l->nfds <= CHILD_MAX_FDS) {
         rc = pipe2(out, O_CLOEXEC) != 0 || pipe2(err, O_CLOEXEC) != 0 ? errno : spawn(t, dir, args, l, out[1], err[1], &pid);
     }
     close_fd(&out[1]);
     close_fd(&err[1]);
-    s[0].fd = out[0];
-    s[1].fd = err[0];
+    c->pid = (int)pid;
+    c->out = out[0];
+    c->err = err[0];
     if (rc != 0) {
-        snprintf(r->why, sizeof r->why, "cannot start %.160s: %.60s",
-                 t->worker[0] ? t->worker : "kiln-worker (not found beside this program)", strerror(rc));
-        close_fd(&out[0]);
-        close_fd(&err[0]);
+        snprintf(why, 256, "cannot start %.160s: %.60s", t->worker[0] ? t->worker : "kiln-child (not found beside this program)", strerror(rc));
+        close_fd(&c->out);
+        close_fd(&c->err);
+    }
+    return rc == 0;
+}
+
+bool child_wait(const worker_tools *t, const child_running *c, const child_limits *l, child_result *r)
+{
+    double start = now_ms();
+    *r = (child_result){.exit_code = -1};
+    stream s[2] = {{c->out, malloc(CHILD_CAPTURE_BYTES + 1), 0}, {c->err, malloc(CHILD_CAPTURE_BYTES + 1), 0}};
+    bool room = s[0].p != NULL && s[1].p != NULL, ended = room && attend(t, c->pid, s, l, start, r);
+    if (!room) {
+        close_fd(&s[0].fd);
+        close_fd(&s[1].fd);
+        kill(-c->pid, SIGKILL);
+        while (waitpid(c->pid, NULL, 0) < 0 && errno == EINTR) {}
         free(s[0].p);
         free(s[1].p);
+        snprintf(r->why, sizeof r->why, "no memory for what a child says");
         return false;
     }
-    bool ended = attend(t, pid, s, l, start, r);
-    finish(pid, ended, dir, s, r);
+    finish(c->pid, ended, c->dir, s, r);
     if (t->bwrap[0] && r->exit_code > 128 && r->exit_code <= 128 + SIGRTMAX) { /* how bubblewrap says that it was killed */
         r->signal = r->exit_code - 128;
         r->exit_code = -1;
@@ -256,6 +273,18 @@ bool child_run(const worker_tools *t, const char *dir, const char *const *argv, 
     }
     r->seconds = (now_ms() - start) / 1e3;
     return true;
+}
+
+bool child_run(const worker_tools *t, const char *dir, const char *const *argv, const child_limits *l, child_result *r)
+{
+    child_running c;
+    double start = now_ms();
+    *r = (child_result){.exit_code = -1};
+    if (!child_start(t, dir, argv, l, &c, r->why)) { return false; }
+    if (t->meanwhile != NULL) { t->meanwhile(t->meanwhile_user); }
+    bool ok = child_wait(t, &c, l, r);
+    r->seconds = (now_ms() - start) / 1e3;
+    return ok;
 }
 
 void child_result_free(child_result *r)

@@ -84,7 +84,10 @@ bool emu_order(const kiln_kernel *k, int nin, int launch, int32_t *order)
                 known = known || k->launches[m].args[q] == l->args[i];
             }
         }
-        order[i] = known ? reads++ : lin + writes++;
+        order[i] = known && i != l->again ? reads++ : lin + writes++;
+    }
+    if (l->again >= 0) {
+        order[l->nargs] = reads++; /* no argument: what the array holds before */
     }
     return reads == lin && writes == lout;
 }
@@ -107,6 +110,7 @@ static bool emulate_launch(const worker_tools *t, const kiln_program *p, const k
     j.grid = l->grid;
     j.launch_threads = l->threads;
     j.cluster = l->cluster;
+    j.again = l->again >= 0 ? j.order[l->again] - j.nin : -1;
     j.budget_ms = budget_ms;
     for (int a = j.nin; a < j.nin + j.nout; a++) {
         v->total += j.args[a].elems;

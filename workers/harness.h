@@ -26,6 +26,7 @@ bool harness_open(harness *h, int kind); /* maps and fills inputs (ends at guard
 void harness_second(harness *h);         /* moves inputs to their first page, poisons outputs of run B */
 bool harness_compare(const harness *h, const char *other, bool sparse);        /* A against B: written, and bitwise equal */
 void harness_close(harness *h);
+bool harness_load(harness *h);           /* the shared object */
 void harness_catch(void);                                                      /* crashes become fail lines */
 
 /* The ABI's pool (docs/abi.md). */

@@ -180,7 +180,7 @@ static void find_nvrtc(const char *exe_dir, worker_tools *t)
 
 void workers_find_tools(const char *exe_dir, worker_tools *out)
 {
-    static const char *const places[] = {"$KILN_WORKER", "%s/kiln-worker", "%s/../kiln-worker"};
+    static const char *const places[] = {"$KILN_WORKER", "%s/kiln-child", "%s/../kiln-child", "%s/kiln-worker", "%s/../kiln-worker"};
     const char *tmp = getenv("TMPDIR");
     char path[PATH_MAX];
     *out = (worker_tools){0};

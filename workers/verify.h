@@ -49,6 +49,8 @@ typedef struct verify_job {
     int32_t nin, nout, nkinds, threads, runs;
     int32_t order[VERIFY_MAX_ARGS]; /* VERIFY_BLOCKS: arg of the job that argument i of the launch is */
     int32_t launch_threads, launch, cluster; /* cluster: blocks that run together; 0: one */
+    int32_t wait;          /* VERIFY_RUN: kernel.so is there when VERIFY_GO can be read, inputs are filled before */
+    int32_t again;         /* VERIFY_BLOCKS: the output that begins as a copy of the last input, as the launch goes on from there; -1: none */
     int32_t traffic;       /* VERIFY_BLOCKS: what warps do to memory is counted */
     int64_t grid;
     int64_t slot_bytes;    /* distance of two kinds' slots in the file */
@@ -60,7 +62,7 @@ typedef struct verify_job {
 
 /* An array's place so that its end touches an unmapped page: what is left before it in its pages. */
 int64_t verify_pages(int64_t bytes); /* bytes rounded up to pages, at least one */
-enum { VERIFY_PAGE = 4096, VERIFY_POISON_A = 0xff, VERIFY_POISON_B = 0x7f, VERIFY_CANARY = 0xc5, VERIFY_FD = 3 };
+enum { VERIFY_PAGE = 4096, VERIFY_POISON_A = 0xff, VERIFY_POISON_B = 0x7f, VERIFY_CANARY = 0xc5, VERIFY_FD = 3, VERIFY_GO = 4 };
 
 /* The child's answer is lines on stdout: "at PHASE" before each step, "fail TEXT", "kind N" when kind N's outputs are complete,
  * "blocks RUN ALL", "traffic" with the six numbers of worker_traffic, "time MEDIAN P10 P90", at last "done". */
@@ -69,6 +71,11 @@ enum { VERIFY_PAGE = 4096, VERIFY_POISON_A = 0xff, VERIFY_POISON_B = 0x7f, VERIF
 typedef struct verify_points { const kiln_arg *arg; uint64_t seed; int64_t n, i; } verify_points;
 void verify_points_open(verify_points *p, const kiln_arg *arg, uint64_t seed);
 bool verify_points_next(verify_points *p, int64_t *index); /* false: every element has been handed out (small outputs only) */
+
+/* An element of an output and what the reference says of it. */
+typedef struct verify_expected { int64_t index; double value, scale; int flags; } verify_expected;
+/* What was computed beforehand for one kind: the elements of output o after those of the outputs before it. */
+typedef struct verify_expectations { verify_expected *x; int64_t n[VERIFY_MAX_ARGS]; } verify_expectations;
 
 /* Compares one kind's outputs with the reference. */
 typedef struct verify_check {
@@ -79,7 +86,10 @@ typedef struct verify_check {
     bool sparse;                 /* elements that still hold poison were not run and are passed over */
     char *const *outputs;        /* this kind's */
     double budget_ms;
+    const verify_expectations *known; /* NULL, or x NULL: computed while comparing */
 } verify_check;
+/* Computes what verify_compare would for a kind that is not sparse; free(out->x), NULL when that cannot be. */
+void verify_expect(const verify_check *c, verify_expectations *out);
 /* False: a difference, described in v->detail, or the reference failed (v->detail, *broken set). */
 bool verify_compare(const verify_check *c, worker_verdict *v, bool *broken);
 bool verify_text_is_exact(const char *text);       /* only + - * min max select on integers: integer inputs give integers */

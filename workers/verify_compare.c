@@ -143,70 +143,142 @@ static bool is_poison(const char *p, int bytes)
     return true;
 }
 
-static bool compare_output(const verify_check *c, kiln_ref *ref, reader *r, int output, double until, worker_verdict *v, bool *broken)
-{
-    kiln_arg a;
+/* The elements of one output that are compared, and what the reference says of them. */
+typedef struct walk {
+    const verify_check *check;
+    kiln_ref *ref;
+    reader *reader;
+    int output, bytes;
+    double until, hard;
+    int64_t done, tried;
+    kiln_arg arg;
     verify_points points;
-    judge j = {.exact = c->job->source[c->kind].kind == VERIFY_INTEGER && verify_text_is_exact(c->text)};
-    int64_t index, done = 0, tried = 0;
-    kiln_program_output(c->program, output, &a);
-    verify_dtype_find(a.dtype, &j.dtype);
-    kiln_tolerance(c->program, output, &j.rtol, &j.atol);
-    v->rtol = j.rtol > v->rtol ? j.rtol : v->rtol;
-    v->atol = j.atol > v->atol ? j.atol : v->atol;
-    double start = verify_now_ms(), hard = start + OVER_BUDGET * (until - start) + 20;
-    verify_points_open(&points, &a, c->job->source[c->kind].seed + (uint64_t)output);
-    while (done < MOST && verify_points_next(&points, &index) && tried++ < 1 << 20) {
-        const char *array = c->outputs[output];
-        int bytes = verify_dtype_bytes(j.dtype);
-        if (c->sparse && is_poison(array + index * bytes, bytes)) {
+} walk;
+enum step { STEP_END, STEP_ELEMENT, STEP_BROKEN };
+
+static void walk_open(walk *w, const verify_check *c, kiln_ref *ref, reader *r, int output)
+{
+    double start = verify_now_ms(), budget = c->budget_ms / c->job->nout;
+    *w = (walk){.check = c, .ref = ref, .reader = r, .output = output, .until = start + budget, .hard = start + OVER_BUDGET * budget + 20};
+    kiln_program_output(c->program, output, &w->arg);
+    w->bytes = (int)(w->arg.bytes / w->arg.elems);
+    verify_points_open(&w->points, &w->arg, c->job->source[c->kind].seed + (uint64_t)output);
+}
+
+static enum step walk_next(walk *w, verify_expected *x)
+{
+    const verify_check *c = w->check;
+    while (w->done < MOST && verify_points_next(&w->points, &x->index) && w->tried++ < 1 << 20) {
+        if (c->sparse && is_poison(c->outputs[w->output] + x->index * w->bytes, w->bytes)) {
             continue;
         }
-        double now = verify_now_ms(), value, scale;
-        if (done >= 2 && (now > hard || (done >= LEAST && now > until))) {
+        double now = verify_now_ms();
+        if (w->done >= 2 && (now > w->hard || (w->done >= LEAST && now > w->until))) {
+            return STEP_END;
+        }
+        w->reader->flags = 0;
+        if (kiln_ref_at(w->ref, w->output, x->index, &x->value, &x->scale) != KILN_OK) {
+            return STEP_BROKEN;
+        }
+        x->flags = w->reader->flags;
+        w->done++;
+        return STEP_ELEMENT;
+    }
+    return STEP_END;
+}
+
+/* known: the elements that were computed beforehand; NULL: none were. */
+static bool compare_output(const verify_check *c, walk *w, const verify_expected *known, int64_t nknown, worker_verdict *v, bool *broken)
+{
+    judge j = {.exact = c->job->source[c->kind].kind == VERIFY_INTEGER && verify_text_is_exact(c->text)};
+    verify_expected x;
+    verify_dtype_find(w->arg.dtype, &j.dtype);
+    kiln_tolerance(c->program, w->output, &j.rtol, &j.atol);
+    v->rtol = j.rtol > v->rtol ? j.rtol : v->rtol;
+    v->atol = j.atol > v->atol ? j.atol : v->atol;
+    for (int64_t i = 0; known == NULL || i < nknown; i++) {
+        enum step step = STEP_ELEMENT;
+        if (known != NULL) {
+            x = known[i];
+        } else {
+            step = walk_next(w, &x);
+        }
+        if (step == STEP_END) {
             break;
         }
-        r->flags = 0;
-        if (kiln_ref_at(ref, output, index, &value, &scale) != KILN_OK) {
-            snprintf(v->detail, sizeof v->detail, "the reference could not compute output %d, element %lld", output, (long long)index);
+        if (step == STEP_BROKEN) {
+            snprintf(v->detail, sizeof v->detail, "the reference could not compute output %d, element %lld", w->output, (long long)x.index);
             *broken = true;
             return false;
         }
-        double got = verify_load(j.dtype, array, index), error = error_of(&j, got, value, scale, r->flags);
-        done++;
+        double got = verify_load(j.dtype, c->outputs[w->output], x.index), error = error_of(&j, got, x.value, x.scale, x.flags);
         v->checked++;
-        if (error > 1 && (r->flags & VERIFY_EXTREME)) {
+        if (error > 1 && (x.flags & VERIFY_EXTREME)) {
             continue; /* single precision may leave its range where double does not: says nothing */
         }
         if (error > v->max_error) {
             v->max_error = error;
         }
         if (error > 1) {
-            describe(&a, output, index, c->job->source[c->kind].kind, got, value, error, v);
+            describe(&w->arg, w->output, x.index, c->job->source[c->kind].kind, got, x.value, error, v);
             return false;
         }
     }
     return true;
 }
 
+static bool open_reference(const verify_check *c, kiln_arena *arena, reader *r, kiln_ref **ref, kiln_diag *d)
+{
+    *r = (reader){.source = &c->job->source[c->kind]};
+    for (int i = 0; i < c->job->nin; i++) {
+        r->dtype[i] = (verify_dtype)c->job->args[i].dtype;
+    }
+    return arena != NULL && kiln_ref_open(arena, c->program, read_input, r, ref, d) == KILN_OK;
+}
+
+void verify_expect(const verify_check *c, verify_expectations *out)
+{
+    kiln_diag d = {0};
+    kiln_ref *ref = NULL;
+    reader r;
+    walk w;
+    kiln_arena *arena = worker_arena(NULL);
+    int64_t n = 0;
+    *out = (verify_expectations){.x = malloc((size_t)c->job->nout * MOST * sizeof *out->x)};
+    bool ok = out->x != NULL && open_reference(c, arena, &r, &ref, &d);
+    for (int o = 0; o < c->job->nout && ok; o++) {
+        enum step step;
+        walk_open(&w, c, ref, &r, o);
+        while ((step = walk_next(&w, &out->x[n])) == STEP_ELEMENT) {
+            n++;
+        }
+        out->n[o] = w.done;
+        ok = step == STEP_END;
+    }
+    kiln_arena_close(arena);
+    if (!ok) { /* who compares finds out again, and says why */
+        free(out->x);
+        out->x = NULL;
+    }
+}
+
 bool verify_compare(const verify_check *c, worker_verdict *v, bool *broken)
 {
     kiln_diag d = {0};
     kiln_ref *ref = NULL;
-    reader r = {.source = &c->job->source[c->kind]};
-    kiln_arena *arena = worker_arena(NULL);
-    int nout = kiln_program_outputs(c->program);
-    bool ok = arena != NULL;
-    for (int i = 0; i < kiln_program_inputs(c->program); i++) {
-        r.dtype[i] = (verify_dtype)c->job->args[i].dtype;
-    }
-    if (!ok || kiln_ref_open(arena, c->program, read_input, &r, &ref, &d) != KILN_OK) {
+    reader r;
+    walk w;
+    const verify_expected *known = c->known != NULL ? c->known->x : NULL;
+    kiln_arena *arena = known == NULL ? worker_arena(NULL) : NULL;
+    bool ok = known != NULL || open_reference(c, arena, &r, &ref, &d);
+    if (!ok) {
         snprintf(v->detail, sizeof v->detail, "the reference cannot run this program: %.300s", arena ? d.message : "out of memory");
         *broken = true;
-        ok = false;
     }
-    for (int o = 0; o < nout && ok; o++) {
-        ok = compare_output(c, ref, &r, o, verify_now_ms() + c->budget_ms / nout, v, broken);
+    for (int o = 0; o < c->job->nout && ok; o++) {
+        walk_open(&w, c, ref, &r, o);
+        ok = compare_output(c, &w, known, known != NULL ? c->known->n[o] : 0, v, broken);
+        known += known != NULL ? c->known->n[o] : 0;
     }
     kiln_arena_close(arena);
     return ok;

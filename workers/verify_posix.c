@@ -9,6 +9,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/eventfd.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -78,7 +79,7 @@ enum verify_fit verify_job_of(const kiln_program *p, verify_job *j, char *why, s
     int64_t in = 0, out = 0;
     kiln_arg a;
     *j = (verify_job){.magic = VERIFY_MAGIC, .size = sizeof *j, .nin = kiln_program_inputs(p),
-                       .nout = kiln_program_outputs(p), .nkinds = VERIFY_KINDS, .threads = 1};
+                       .nout = kiln_program_outputs(p), .nkinds = VERIFY_KINDS, .threads = 1, .again = -1};
     for (int i = 0; i < j->nin + j->nout; i++) {
         verify_dtype t;
         bool output = i >= j->nin;
@@ -131,20 +132,32 @@ static int allowance_of(const kiln_program *p, const verify_job *j, int budget_m
 }
 
 /* A machine that is busy with others is not the kernel's fault: CPU time is what is counted, and the clock only ends what sleeps. */
-static child_limits limits_of(const verify_job *j, int allowance_ms, int fd)
+static child_limits limits_of(const verify_job *j, int allowance_ms, int fd, int go)
 {
     enum { PATIENCE = 8, MOST_MS = 600000 };
     int threads = j->threads > 3 ? j->threads : 3;
     return (child_limits){.deadline_ms = allowance_ms > MOST_MS / PATIENCE ? MOST_MS : allowance_ms * PATIENCE,
                           .cpu_seconds = (allowance_ms * threads + 999) / 1000,
-                          .address_bytes = ((int64_t)VERIFY_ROOM << 21) + (INT64_C(4) << 30), .nfds = 1, .fds = {fd}};
+                          .address_bytes = ((int64_t)VERIFY_ROOM << 21) + (INT64_C(4) << 30), .nfds = go < 0 ? 1 : 2, .fds = {fd, go}};
+}
+
+/* False: e, and r is released. */
+static bool has_run(child_result *r, worker_error *e)
+{
+    if (r->exit_code != CHILD_SANDBOX_EXIT && !r->stopped) {
+        return true;
+    }
+    trouble(e, "the child could not start: %.500s", r->err);
+    if (r->stopped) { *e = (worker_error){.status = KILN_STOPPED, .slug = "deadline-exceeded", .message = "stopped while verifying"}; }
+    child_result_free(r);
+    return false;
 }
 
 static bool run_child(const worker_tools *t, const verify_job *j, const worker_blob *so, int fd, int allowance_ms, child_result *r,
                       worker_error *e)
 {
     char dir[CHILD_DIR_BYTES], why[256] = "cannot write to the private directory";
-    child_limits limits = limits_of(j, allowance_ms, fd);
+    child_limits limits = limits_of(j, allowance_ms, fd, -1);
     if (!child_dir_make(t, dir, why, sizeof why)) {
         return trouble(e, "%s", why);
     }
@@ -154,10 +167,8 @@ static bool run_child(const worker_tools *t, const verify_job *j, const worker_b
     } else if (!child_run(t, dir, (const char *const[]){"run", NULL}, &limits, r)) {
         ok = trouble(e, "%s", r->why);
         child_result_free(r);
-    } else if (r->exit_code == CHILD_SANDBOX_EXIT || r->stopped) {
-        ok = trouble(e, "the child could not start: %.500s", r->err);
-        if (r->stopped) { *e = (worker_error){.status = KILN_STOPPED, .slug = "deadline-exceeded", .message = "stopped while verifying"}; }
-        child_result_free(r);
+    } else {
+        ok = has_run(r, e);
     }
     child_dir_remove(dir);
     return ok;
@@ -165,6 +176,7 @@ static bool run_child(const worker_tools *t, const verify_job *j, const worker_b
 
 typedef struct answer {
     bool done, failed, unwritten;
+    bool carried; /* instructions that the CPU has not, see tiles.h */
     int kinds;
     int64_t blocks, grid;
     worker_traffic traffic;
@@ -201,6 +213,8 @@ static void read_answer(const char *out, answer *a)
         } else if (strncmp(line, "fail ", 5) == 0 && !a->failed) {
             a->failed = true;
             copy_line(a->fail, sizeof a->fail, line + 5);
+        } else if (strncmp(line, "carried ", 8) == 0) {
+            a->carried = true;
         } else if (strncmp(line, "unwritten", 9) == 0) {
             a->unwritten = true;
         } else if (strncmp(line, "kind ", 5) == 0) {
@@ -236,8 +250,9 @@ static bool blame(const child_result *r, const answer *a, int allowance_ms, char
     return true;
 }
 
-static bool compare_kinds(const kiln_program *p, const verify_job *j, const answer *a, int fd, int budget_ms, worker_verdict *v,
-                          worker_error *e)
+/* known: one a kind, or NULL. */
+static bool compare_kinds(const kiln_program *p, const verify_job *j, const answer *a, int fd, int budget_ms, const verify_expectations *known,
+                          worker_verdict *v, worker_error *e)
 {
     char *text = text_of(p), *outputs[VERIFY_MAX_ARGS];
     int64_t bytes = j->slot_bytes * j->nkinds;
@@ -255,8 +270,9 @@ static bool compare_kinds(const kiln_program *p, const verify_job *j, const answ
             outputs[o] = map + k * j->slot_bytes + x->offset + verify_pages(x->bytes) - x->bytes;
         }
         verify_check c = {.program = p, .text = text, .job = j, .kind = k, .sparse = a->blocks < a->grid, .outputs = outputs,
-                          .budget_ms = (double)budget_ms / a->kinds};
+                          .budget_ms = (double)budget_ms / a->kinds, .known = known != NULL ? &known[k] : NULL};
         v->ok = verify_compare(&c, v, &broken);
+        madvise(map + k * j->slot_bytes, (size_t)j->slot_bytes, MADV_DONTNEED); /* one kind's outputs at a time count as this process's memory */
         most = v->checked > most ? v->checked : most;
     }
     v->checked = before + most;
@@ -269,51 +285,161 @@ static bool compare_kinds(const kiln_program *p, const verify_job *j, const answ
     return true;
 }
 
+/* What the child left, judged; releases r. */
+static bool judge(const kiln_program *p, const verify_job *j, child_result *r, int allowance, int fd, int budget_ms,
+                  const verify_expectations *known, worker_verdict *v, worker_error *e)
+{
+    answer a;
+    bool ok = true;
+    read_answer(r->out, &a);
+    if (blame(r, &a, allowance, v->detail, sizeof v->detail)) {
+        v->ok = false;
+        v->all_written = v->all_written && !a.unwritten;
+    } else {
+        v->how = a.carried ? "emulated" : v->how;
+        v->all_written = v->all_written && a.blocks == a.grid;
+        add_traffic(&v->traffic, &a.traffic);
+        ok = compare_kinds(p, j, &a, fd, budget_ms, known, v, e);
+    }
+    child_result_free(r);
+    return ok;
+}
+
+static bool no_outputs(const verify_job *j, worker_error *e)
+{
+    return trouble(e, "no shared memory for %lld bytes of outputs: %s", (long long)(j->slot_bytes * j->nkinds), strerror(errno));
+}
+
 bool verify_execute(const worker_tools *t, const kiln_program *p, verify_job *j, const worker_blob *so, int budget_ms,
                     worker_verdict *v, worker_error *e)
 {
     child_result r;
-    answer a;
     int allowance = allowance_of(p, j, budget_ms), fd = shared_memory(j->slot_bytes * j->nkinds);
     if (fd < 0) {
-        return trouble(e, "no shared memory for %lld bytes of outputs: %s", (long long)(j->slot_bytes * j->nkinds), strerror(errno));
+        return no_outputs(j, e);
     }
-    bool ok = run_child(t, j, so, fd, allowance, &r, e);
-    if (ok) {
-        read_answer(r.out, &a);
-        if (blame(&r, &a, allowance, v->detail, sizeof v->detail)) {
-            v->ok = false;
-            v->all_written = v->all_written && !a.unwritten;
-        } else {
-            v->all_written = v->all_written && a.blocks == a.grid;
-            add_traffic(&v->traffic, &a.traffic);
-            ok = compare_kinds(p, j, &a, fd, budget_ms, v, e);
+    bool ok = run_child(t, j, so, fd, allowance, &r, e) && judge(p, j, &r, allowance, fd, budget_ms, NULL, v, e);
+    close(fd);
+    return ok;
+}
+
+struct worker_check {
+    const worker_tools *tools;
+    const kiln_program *program;
+    int budget_ms, allowance, outputs, go; /* descriptors: the shared file, an event that lets the child go on */
+    bool fits, runs;                       /* why: why it does not fit; e: why no child runs */
+    verify_job job;
+    child_limits limits;
+    child_running child;
+    char dir[CHILD_DIR_BYTES], why[300];
+    worker_error e;
+    verify_expectations known[VERIFY_KINDS];
+};
+
+static bool start(worker_check *c)
+{
+    char why[256] = "cannot write to the private directory";
+    verify_job *j = &c->job;
+    if ((c->outputs = shared_memory(j->slot_bytes * j->nkinds)) < 0 || (c->go = eventfd(0, EFD_CLOEXEC)) < 0) {
+        return no_outputs(j, &c->e);
+    }
+    c->limits = limits_of(j, c->allowance, c->outputs, c->go);
+    if (!child_dir_make(c->tools, c->dir, why, sizeof why) || !child_dir_put(c->dir, "job.bin", j, sizeof *j) ||
+        !child_start(c->tools, c->dir, (const char *const[]){"run", NULL}, &c->limits, &c->child, why)) {
+        return trouble(&c->e, "%s", why);
+    }
+    return true;
+}
+
+worker_check *worker_check_begin(const worker_tools *t, const kiln_program *p, const kiln_kernel *k, int budget_ms)
+{
+    worker_check *c = calloc(1, sizeof *c);
+    char why[600];
+    if (c == NULL) {
+        return NULL;
+    }
+    c->tools = t;
+    c->program = p;
+    c->budget_ms = budget_ms;
+    c->outputs = c->go = -1;
+    c->fits = verify_job_of(p, &c->job, why, sizeof why) == VERIFY_FITS;
+    snprintf(c->why, sizeof c->why, "%.299s", c->fits ? "" : why);
+    if (c->fits) {
+        snprintf(c->job.entry, sizeof c->job.entry, "%s", k->entry);
+        c->job.wait = 1;
+        c->job.budget_ms = budget_ms > 200 ? budget_ms : 200;
+        c->allowance = allowance_of(p, &c->job, budget_ms);
+        c->runs = start(c);
+    }
+    return c;
+}
+
+void worker_check_meanwhile(void *check)
+{
+    worker_check *c = check;
+    char *text = c->runs ? text_of(c->program) : NULL;
+    for (int k = 0; text != NULL && k < c->job.nkinds; k++) {
+        if (c->known[k].x == NULL) {
+            verify_expect(&(verify_check){.program = c->program, .text = text, .job = &c->job, .kind = k,
+                                          .budget_ms = (double)c->budget_ms / c->job.nkinds}, &c->known[k]);
         }
+    }
+    free(text);
+}
+
+/* The binary is put where the child, which waits for the event, will look for it. */
+static bool finish(worker_check *c, const worker_blob *so, worker_verdict *v, worker_error *e)
+{
+    child_result r;
+    if (!child_dir_put(c->dir, "kernel.so", so->p, so->n) || eventfd_write(c->go, 1) != 0) {
+        return trouble(e, "cannot write to the private directory");
+    }
+    c->runs = false;
+    if (!child_wait(c->tools, &c->child, &c->limits, &r)) {
+        return trouble(e, "%s", r.why);
+    }
+    return has_run(&r, e) && judge(c->program, &c->job, &r, c->allowance, c->outputs, c->budget_ms, c->known, v, e);
+}
+
+static void drop(worker_check *c)
+{
+    child_result r;
+    c->limits.deadline_ms = 0;
+    if (c->runs && child_wait(c->tools, &c->child, &c->limits, &r)) {
         child_result_free(&r);
     }
-    close(fd);
+    child_dir_remove(c->dir);
+    if (c->outputs >= 0) { close(c->outputs); }
+    if (c->go >= 0) { close(c->go); }
+    for (int k = 0; k < VERIFY_KINDS; k++) { free(c->known[k].x); }
+    free(c);
+}
+
+bool worker_check_end(worker_check *c, const worker_blob *so, worker_verdict *v, worker_error *e)
+{
+    double began = verify_now_ms();
+    bool ok = true;
+    if (so != NULL) {
+        *v = (worker_verdict){.ok = true, .how = "run", .all_written = true};
+        *e = c->e;
+        for (int i = c->job.nin; c->fits && i < c->job.nin + c->job.nout; i++) {
+            v->total += c->job.args[i].elems;
+        }
+        ok = !c->fits ? verify_refused(v, "%s", c->why) : c->runs && finish(c, so, v, e);
+        v->seconds = (verify_now_ms() - began) / 1e3;
+    }
+    drop(c);
     return ok;
 }
 
 bool worker_verify_cpu(const worker_tools *t, const kiln_program *p, const kiln_kernel *k, const worker_blob *so, int budget_ms,
                     worker_verdict *v, worker_error *e)
 {
-    verify_job j;
-    double start = verify_now_ms();
-    *v = (worker_verdict){.ok = true, .how = "run", .all_written = true};
-    *e = (worker_error){0};
-    if (verify_job_of(p, &j, v->detail, sizeof v->detail) != VERIFY_FITS) {
-        char why[300];
-        snprintf(why, sizeof why, "%.299s", v->detail);
-        return verify_refused(v, "%s", why);
-    }
-    snprintf(j.entry, sizeof j.entry, "%s", k->entry);
-    j.budget_ms = budget_ms > 200 ? budget_ms : 200;
-    for (int i = j.nin; i < j.nin + j.nout; i++) {
-        v->total += j.args[i].elems;
-    }
-    bool ok = verify_execute(t, p, &j, so, budget_ms, v, e);
-    v->seconds = (verify_now_ms() - start) / 1e3;
+    double began = verify_now_ms();
+    worker_check *c = worker_check_begin(t, p, k, budget_ms);
+    *v = (worker_verdict){0};
+    bool ok = c != NULL ? worker_check_end(c, so, v, e) : trouble(e, "no memory for a check");
+    v->seconds = (verify_now_ms() - began) / 1e3;
     return ok;
 }
 

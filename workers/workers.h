@@ -1,6 +1,6 @@
 /* Workers: toolchains, verification and emulation in sandboxed child processes, and the pool of threads that drives them.
  *
- * Children run through `kiln-worker child ...`, which sets limits (CPU time, address space, file size, processes), forbids new privileges
+ * Children run through `kiln-child child ...`, which sets limits (CPU time, address space, file size, processes), forbids new privileges
  * and all sockets (seccomp), enters a private directory and then does its work or executes the compiler. They are killed with their whole
  * process group at the deadline. Nothing in here keeps state between calls but the pool. */
 #ifndef KILN_WORKERS_H
@@ -15,7 +15,7 @@ typedef struct worker_error {
 
 /* Where things are; found once at start (workers_find_tools) and passed around read-only. */
 typedef struct worker_tools {
-    char worker[512]; /* path of the kiln-worker binary */
+    char worker[512]; /* path of kiln-child, or of kiln-worker, which does the same */
     char cc[512];     /* C compiler, "" when none */
     char cc_version[128];
     char clang[512];  /* for PTX through its NVPTX back end, "" when none */
@@ -29,6 +29,8 @@ typedef struct worker_tools {
     char tmp[512];       /* private directories are made here */
     bool (*stop)(void *user); /* asked ten times a second while a child runs: true ends it as at its deadline; NULL: never */
     void *stop_user;
+    void (*meanwhile)(void *user); /* called once while a child runs, which it delays by nothing but its own time; NULL: nothing to do */
+    void *meanwhile_user;
     char bwrap[64];      /* children also get namespaces of their own by this program; "": not asked for, or it does not work here */
 } worker_tools;
 /* exe_dir: folder of the running binary (kiln-worker lies beside). Looks at KILN_WORKER, KILN_CC, KILN_NVRTC, the CUDA toolkit, wheels
@@ -75,6 +77,13 @@ typedef struct worker_verdict {
  * with a parallel_for. budget_ms bounds the reference's cost by sampling. */
 bool worker_verify_cpu(const worker_tools *t, const kiln_program *p, const kiln_kernel *k, const worker_blob *so, int budget_ms,
                        worker_verdict *v, worker_error *e);
+/* The same begun before the binary is there: a child starts and fills its inputs, worker_check_meanwhile (a worker_tools.meanwhile) computes the
+ * reference's values, and worker_check_end hands the binary over and judges. p and t must live until then; so NULL: it will not come, v and e are
+ * untouched. NULL: no memory. */
+typedef struct worker_check worker_check;
+worker_check *worker_check_begin(const worker_tools *t, const kiln_program *p, const kiln_kernel *k, int budget_ms);
+void worker_check_meanwhile(void *check);
+bool worker_check_end(worker_check *c, const worker_blob *so, worker_verdict *v, worker_error *e);
 /* Compiles the same kernel text for this host with the emulator's runtime and runs it: CUDA text as fibers, C text without the target's
  * flags. Blocks are sampled; every launch is verified on its own (kiln_launch.program). */
 bool worker_emulate(const worker_tools *t, const kiln_program *p, const kiln_kernel *k, int budget_ms, worker_verdict *v, worker_error *e);

@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
@@ -25,13 +26,21 @@ int weights_open(struct cli *c, const char *path, struct weights *w)
     if (w->file == MAP_FAILED) w->file = NULL;
     if (!w->file) return cli_fail(w->n ? SOFTWARE : DATA, w->n ? "no memory for %s" : "%s is empty", path);
     w->body = (kiln_bytes){w->file, w->n};
-    if (w->n < MODEL_FROM) return OK;
+    int status = weights_apart(path, WEIGHT_FROM, w);
+    if (status != OK || w->n < MODEL_FROM) return status;
     return kiln_onnx_slim(c->arena, w->body, WEIGHT_FROM, &w->body, &w->all, &w->nall) == KILN_OK ? OK : cli_fail(SOFTWARE, "out of memory");
 }
 
 void weights_close(struct weights *w)
 {
     if (w->file) munmap(w->file, w->n);
+    for (struct weights_data *d = w->data, *more; d; d = more) {
+        more = d->next;
+        munmap(d->p, d->n);
+        free(d);
+    }
+    free(w->rewritten);
+    free(w->apart);
     *w = (struct weights){0};
 }
 
@@ -39,6 +48,8 @@ static const kiln_onnx_weight *find(const struct weights *w, const char *sha256)
 {
     for (int i = 0; i < w->nall; i++)
         if (!strcmp(w->all[i].sha256, sha256)) return &w->all[i];
+    for (int i = 0; i < w->napart; i++)
+        if (!strcmp(w->apart[i].sha256, sha256)) return &w->apart[i];
     return NULL;
 }
 
@@ -71,7 +82,7 @@ int weights_append(struct cli *c, const struct weights *w, cJSON *manifest, cJSO
     char path[4096], hex[65];
     struct stat s;
     int status = OK;
-    if (!w->nall) return OK;
+    if (!w->nall && !w->napart) return OK;
     snprintf(path, sizeof path, "%s/weights.bin", c->output);
     bool there = cJSON_GetObjectItemCaseSensitive(files, "weights.bin") != NULL;
     int fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC | (there ? 0 : O_TRUNC), 0666);

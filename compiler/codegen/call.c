@@ -15,6 +15,10 @@ void kn_put_call(kn_gen *g, const kn_ls *s)
         kn_put_warp_call(g, s);
         return;
     }
+    if (g->p->buffers[s->call->buffer[0]].unit) {
+        kn_put_unit_call(g, s->call);
+        return;
+    }
     if (vector) {
         kn_put_register(g, s->call->buffer[0], s->call->at[0]);
         kn_put(&g->out, " = ");
@@ -107,4 +111,5 @@ void kn_put_instructions(kn_gen *g)
         kn_put(&g->out, native ? "\n#endif\n}\n" : "\n}\n");
         if (f->vector) put_by_value(g, i);
     }
+    kn_put_unit_texts(g);
 }

@@ -98,6 +98,12 @@ void kn_line(kn_gen *g);                          /* newline and indentation */
 void kn_put_call(kn_gen *g, const kn_ls *s);
 void kn_put_instructions(kn_gen *g);              /* a function for each one that is called */
 
+/* unit.c: registers of an instruction's own unit */
+void kn_put_unit(kn_gen *g, const kn_ls *s);
+void kn_put_unit_call(kn_gen *g, const kn_call *c);
+void kn_put_unit_texts(kn_gen *g);                /* what such text needs, behind the instructions' functions */
+bool kn_unit_used(kn_gen *g, const kn_fn *f);
+
 /* warps.c: asynchronous copies, fragments and instructions of warps. */
 void kn_put_async(kn_gen *g, const kn_ls *s);
 void kn_put_fragment(kn_gen *g, const kn_ls *s);

@@ -21,10 +21,11 @@ static const char vector_head[] =
 static const char runtime[] =
     "\ntypedef struct kiln_pool {\n    void *ctx;\n    i32 nthreads;\n"
     "    void (*parallel_for)(void *ctx, i64 ntasks, void (*task)(void *closure, i64 index, i32 worker), void *closure);\n} kiln_pool;\n"
-    "typedef struct k_args {\n    const void *const *in;\n    void *const *out;\n    u8 *temps, *scratch;\n} k_args;\n";
+    "typedef struct k_args {\n    const void *const *in;\n    void *const *out;\n    u8 *temps, *scratch;\n    i64 threads;\n} k_args;\n";
 
 static const char run_text[] =
     "\nstatic void k_run(void (*task)(void *, i64, i32), i64 n, k_args *k, const kiln_pool *pool)\n{\n"
+    "    k->threads = pool ? pool->nthreads : 1;\n"
     "    if (pool && n > 1) pool->parallel_for(pool->ctx, n, task, k);\n    else for (i64 i = 0; i < n; i++) task(k, i, 0);\n}\n";
 
 static int64_t tensor_bytes(const kn_tensor *t)
@@ -105,7 +106,10 @@ static void task(kn_gen *g, const kn_fn *f, const char *name, int n)
         kn_put(&g->out, " = k_index;");
     }
     kn_put_registers(g, f);
+    bool unit = kn_unit_used(g, f);
+    if (unit) kn_line(g), kn_putf(&g->out, "KN_UNIT_OPEN(%s_%d);", name, n);
     kn_put_body(g, f->body);
+    if (unit) kn_line(g), kn_put(&g->out, "KN_UNIT_CLOSE();");
     g->depth = 0;
     kn_put(&g->out, "\n}\n");
 }
@@ -129,6 +133,8 @@ static void entry_functions(kn_buf *b, const kn_lprog *p, const char *entry, int
         kn_put(b, "    if (!workspace) return 1;\n");
     else
         kn_put(b, "    (void)workspace;\n");
+    for (int i = 0, units = 0; i < p->ncalls; i++)
+        if (p->calls[i].unit && !units++) kn_put(b, "#ifdef KN_UNIT\n    if (!kiln_tiles) return 2;\n#endif\n");
     if (temps || scratch)
         kn_putf(b, "    k_args k = {inputs, outputs, (u8 *)workspace, (u8 *)workspace + %lld};\n", (long long)temps);
     else

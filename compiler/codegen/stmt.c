@@ -55,6 +55,12 @@ static void mark_list(const kn_lprog *p, const kn_ls *s, bool *used, bool *store
             used[s->fragment->buffer] = used[s->fragment->to] = stored[s->fragment->to] = true;
             for (int k = 0; k < s->fragment->nat; k++) mark_expr(p, s->fragment->at[k], used);
         }
+        if (s->kind == KN_LS_UNIT && s->unit->at) {
+            used[s->unit->buffer] = true;
+            if (s->unit->what == KN_UNIT_STORE) stored[s->unit->buffer] = true;
+            mark_expr(p, s->unit->at, used);
+        }
+        if (s->kind == KN_LS_UNIT) used[s->unit->reg] = true;
         if (s->kind == KN_LS_PIPE && s->pipe->slot) used[s->pipe->bars] = true;
         if (s->kind == KN_LS_PIPE && s->pipe->at) used[s->pipe->buffer] = true;
         for (int o = 0; s->kind == KN_LS_CALL && o < p->calls[s->call->fn].intrin->noperands; o++) {
@@ -118,7 +124,7 @@ void kn_put_registers(kn_gen *g, const kn_fn *f)
     kn_mark_buffers(p, f, used, stored);
     for (int i = 0; i < p->nbuffers; i++) {
         const kn_buffer *b = &p->buffers[i];
-        if (b->scope != KN_REGISTER || !used[i]) continue;
+        if (b->scope != KN_REGISTER || b->unit || !used[i]) continue;
         for (int64_t k = 0; k < b->elems; k++) {
             if (k % 8 == 0) {
                 if (k) kn_put(&g->out, ";");
@@ -388,7 +394,9 @@ static void prefetch(kn_gen *g, const kn_ls *s)
     kn_put(&g->out, "__builtin_prefetch((const void *)((__UINTPTR_TYPE__)");
     kn_put_buffer(g, s->buffer);
     kn_put(&g->out, " + (__UINTPTR_TYPE__)");
+    if (s->each) kn_putf(&g->out, "(k->threads * %lld + ", (long long)s->each);
     kn_put_index(g, s->index);
+    if (s->each) kn_put(&g->out, ")");
     kn_putf(&g->out, " * %d), %d);", kn_dtype_bytes(g->p->buffers[s->buffer].dtype), s->writes);
 }
 
@@ -403,7 +411,8 @@ void kn_put_body(kn_gen *g, const kn_ls *s)
 {
     static void (*const print[])(kn_gen *, const kn_ls *) = {
         [KN_LS_FOR] = loop, [KN_LS_IF] = condition, [KN_LS_LET] = let, [KN_LS_STORE] = store,
-        [KN_LS_PREFETCH] = prefetch, [KN_LS_CALL] = kn_put_call, [KN_LS_BARRIER] = barrier, [KN_LS_FRAGMENT] = kn_put_fragment,
+        [KN_LS_PREFETCH] = prefetch, [KN_LS_CALL] = kn_put_call, [KN_LS_UNIT] = kn_put_unit,
+        [KN_LS_BARRIER] = barrier, [KN_LS_FRAGMENT] = kn_put_fragment,
         [KN_LS_COMMIT] = kn_put_commit, [KN_LS_WAIT] = kn_put_wait, [KN_LS_GROUP] = kn_put_group,
         [KN_LS_PIPE] = kn_put_pipe};
     for (; s && g->status == KILN_OK; s = s->next) {

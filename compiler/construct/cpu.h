@@ -12,6 +12,7 @@ typedef struct kn_cpu_tile {
     int blocked;
     int64_t rlanes, runroll;    /* reduce axis r as vector and accumulators, 1: not */
     bool pack;
+    bool along;                 /* the task's panels are packed beside each other, and rows go along all of them */
     bool wide;                  /* blocks of the reduction are packed for all of the task's panels at once */
     bool upright;               /* lanes along the reduction, which is written out, and as many rows */
     bool pack_rows;             /* so are the rows' operands: their segments of the block, beside each other */
@@ -68,6 +69,8 @@ uint32_t kn_cpu_rows(kiln_arena *a, const kn_tree *t, const kn_hw *hw, int last,
  * 0: y is no such window. kn_cpu_window_fits: it is one, and what stands between fits the caches. */
 uint32_t kn_cpu_window(kiln_arena *a, const kn_tree *t, const kn_hw *hw, int y, kn_plans *p);
 bool kn_cpu_window_fits(kiln_arena *a, const kn_tree *t, const kn_hw *hw, int y);
+/* cpu_crops.c: a plan for map y and the sum of products over few inputs whose results it takes from a temporary; the set of the two, 0: none. */
+uint32_t kn_cpu_crop(kiln_arena *a, const kn_tree *t, const kn_hw *hw, int y, kn_plans *p);
 /* cpu_planes.c: the plans of a window with the padded copy that it reads under their outer loops; false: it has to be made before. */
 bool kn_cpu_plane(kiln_arena *a, const kn_tree *t, int window, int copy, kn_plans *p);
 #endif

@@ -7,15 +7,35 @@ enum {
     COPIED = 8  /* rows that are worth a copy of a narrow operand */
 };
 
+/* Elements of a window's panel for one iteration of the blocked axis, each counted once; 0: not known. */
+static int64_t window_span(const kn_site *x, const kn_cpu_tile *t)
+{
+    int64_t most = 0;
+    for (int l = 0; l < x->nloads; l++) {
+        const kn_site_access *a = &x->load[l];
+        int64_t span = t->nv * t->lanes;
+        if (!(a->axes >> x->n & 1)) continue;
+        if (!a->linear || a->bent || a->coef[x->n] != 1) return 0;
+        for (int i = x->s->nspatial; i < x->s->naxes; i++)
+            if (i != t->blocked) span += (a->coef[i] < 0 ? -a->coef[i] : a->coef[i]) * (kn_cpu_extent(x, i) - 1);
+        if (span > most) most = span;
+    }
+    return most;
+}
+
 /* How much of the reduction is summed at a time (Goto and van de Geijn's kc): a packed panel streams from L2 and takes an eighth of it; a window's
- * taps are read where they lie and stay in L1. Near a divisor of the axis, so that no block is a small one. */
+ * taps are read where they lie and stay in L1. Weights that L2 does not hold come in long runs: then what lies in L1 is counted once an element, not
+ * once a tap. Near a divisor of the axis, so that no block is a small one. */
 static int64_t reduce_block(const kn_site *x, const kn_cpu_tile *t, bool window)
 {
     const kn_hw_level *near = kn_hw_level_named(x->hw, window ? "l1" : "l2");
     if (!near || x->m < 0 || !x->contraction) return 1;
     int64_t room = near->capacity_bytes * (window ? 6 : 1) / 8 / (t->nv * t->lanes * kn_cpu_acc_bytes(x));
     int64_t all = kn_cpu_extent(x, t->blocked), inner = x->reduce_extent / all;
-    int64_t most = room / inner;
+    int64_t most = room / inner, span = window ? window_span(x, t) : 0;
+    const kn_hw_level *l2 = kn_hw_level_named(x->hw, "l2");
+    bool far = l2 && kn_cpu_extent(x, x->m) * x->reduce_extent * kn_cpu_acc_bytes(x) > l2->capacity_bytes;
+    if (span && far && span < t->nv * t->lanes * inner) most = near->capacity_bytes * 6 / 8 / (span * kn_cpu_acc_bytes(x));
     if (most < 2 || all <= most + most / 2) return 1;
     for (int64_t d = most; 2 * d > most; d--) if (all % d == 0) return d;
     return kn_ceil_div(all, kn_ceil_div(all, most));
@@ -181,6 +201,59 @@ static void spatial_tile(const kn_site *x, kn_plans *p, const reading *r, int64_
     if (bare) kn_cpu_try(x, p, &t);
 }
 
+/* Multiply-adds of all tiles, and the loads beside them, which compete for the same slots; the last tile of a row has no more vectors than it
+ * needs. */
+static double time_of_tiles(const kn_site *x, int64_t mr, int64_t nv, int64_t lanes)
+{
+    int64_t vectors = kn_ceil_div(kn_cpu_extent(x, x->n), lanes), rest = vectors % nv;
+    double need = x->hw->fma_latency * x->hw->fma_per_cycle, loads = 0.6, last = (double)(mr * rest);
+    if (last < need) last = need;
+    double row = (double)(vectors / nv) * ((double)(mr * nv) + loads * (double)(mr + nv)) + (rest ? last + loads * (double)(mr + rest) : 0);
+    return row * (double)kn_ceil_div(kn_cpu_extent(x, x->m), mr);
+}
+
+/* Panels that are packed beside each other: what an eighth of L2 holds, or a few that half of it holds where the rows fit the other half; but enough
+ * tasks for the cores. */
+static int64_t panels_along(const kn_site *x, const kn_cpu_tile *t)
+{
+    enum { A_FEW = 4 };
+    int64_t panel = t->nv * t->lanes, panels = kn_ceil_div(kn_cpu_extent(x, x->n), panel), sum = x->reduce_extent * kn_cpu_acc_bytes(x);
+    int64_t tasks = kn_ceil_div(kn_cpu_extent(x, x->m), t->mc * t->mr) * kn_cpu_extent(x, kn_cpu_other(x));
+    int64_t l2 = kn_hw_level_named(x->hw, "l2")->capacity_bytes, most = l2 / 8 / (panel * sum), few = l2 / 2 / (panel * sum);
+    if (kn_cpu_extent(x, x->m) * sum <= l2 / 2 && most < A_FEW) most = few < A_FEW ? few : A_FEW;
+    while (most > 1 && tasks * kn_ceil_div(panels, most) < 2 * x->hw->units) most = kn_ceil_div(most, 2);
+    return most < 2 || panels < 2 ? 1 : kn_ceil_div(panels, kn_ceil_div(panels, most));
+}
+
+/* Sums so short that reading an operand and writing results, from and to memory, is what tiles wait for: several panels are packed together, in
+ * long runs of memory, and a group of rows is written along all of them before the next one. Where both operands stay near, nothing is gained. */
+static bool along_tiles(const kn_site *x, kn_plans *p, const reading *r, int64_t lanes)
+{
+    const kn_hw_level *l1 = kn_hw_level_named(x->hw, "l1"), *l2 = kn_hw_level_named(x->hw, "l2");
+    int other = kn_cpu_other(x);
+    int64_t sum = x->reduce_extent * kn_cpu_acc_bytes(x), n = kn_cpu_extent(x, x->n), m = kn_cpu_extent(x, x->m);
+    if (!l1 || !l2 || x->m < 0 || !x->contraction || r->padded || r->window || x->reduce_extent <= FEW || in_l1(x)) return false;
+    if (n * sum <= l2->capacity_bytes && m * sum <= l1->capacity_bytes) return false;
+    kn_cpu_tile t = {.lanes = lanes, .grain = kn_cpu_grain(x, other), .nc = 1, .kb = 1, .rlanes = 1, .runroll = 1, .pack = true, .along = true};
+    double least = 0;
+    for (int64_t nv = 2; nv <= 5; nv++) {
+        for (int64_t mr = 2; mr <= 14 && mr * nv + nv + 2 < x->hw->vector_registers; mr++) {
+            double time = time_of_tiles(x, mr, nv, lanes);
+            if (least > 0 && time >= least) continue;
+            least = time;
+            t.nv = nv;
+            t.mr = mr;
+        }
+    }
+    if (least <= 0) return false;
+    t.mc = row_groups(x, &t, other);
+    if (t.mc < 2 || t.mr * sum > l1->capacity_bytes) return false;
+    t.nc = panels_along(x, &t);
+    int before = p->n;
+    if (t.nc > 1) kn_cpu_try(x, p, &t);
+    return p->n > before;
+}
+
 static void spatial_tiles(const kn_site *x, kn_plans *p)
 {
     static const int64_t rows[] = {1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 12, 14, 16}, widths[] = {1, 2, 3, 4, 5, 6, 8};
@@ -188,6 +261,7 @@ static void spatial_tiles(const kn_site *x, kn_plans *p)
     if (lanes < full && (lanes * 4 < n * 3 || (x->contraction && lanes < n))) lanes *= 2; /* 7 of 8 lanes beat 4 of 4 and a tail */
     int need = x->hw->fma_latency * x->hw->fma_per_cycle, broadcasts = x->m >= 0 ? 2 : 0;
     reading r = reading_of(x);
+    if (along_tiles(x, p, &r, lanes)) return;
     for (int pass = 0; pass < 2; pass++) { /* first tiles that hide the latency, then all that fit */
         for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
             for (size_t k = 0; k < sizeof widths / sizeof *widths; k++) {

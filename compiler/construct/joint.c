@@ -70,7 +70,7 @@ static bool join_stmt(joint *j, int n)
     const kn_expr *loads[KN_SITE_LOADS];
     int x = j->pair[n];
     for (int k = 0; k < j->t->nstages; k++) if (j->t->stages[k]->stmt == n && j->t->stages[k]->epilogue < 0) g = j->t->stages[k];
-    if (!g || p->stmts[n]->scatter || kn_site_scheduled(j->t, g)) return false;
+    if (!g || kn_pinned(p, p->stmts[n]->out) || kn_site_scheduled(j->t, g)) return false;
     kn_site v;
     kn_site_of(j->a, j->t, g, j->hw, &v);
     int count = kn_loads(v.s->body, loads, KN_SITE_LOADS);

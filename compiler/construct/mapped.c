@@ -14,27 +14,45 @@ static bool worth(const kn_site *x)
 }
 
 /* An instruction that generated C can use as such. narrow: of operands below 4 bytes; wider types are as fast in lanes, and blocked better. */
-static bool usable(const kn_hw_intrin *spec, bool narrow)
+static bool usable(const kn_hw_intrin *spec, const kn_hw *hw, bool narrow)
 {
-    if (!spec->parsed || !kn_native_of(spec)) return false;
+    bool unit = spec->parsed && kn_unit_of(spec) && kn_intrin_unit(spec->parsed, hw);
+    if (!spec->parsed || (!kn_native_of(spec) && !unit)) return false;
     for (int o = 1; o < spec->parsed->noperands; o++)
         if (narrow && kn_dtype_bytes(spec->parsed->operand[o].dtype) >= 4) return false;
     return true;
+}
+
+/* All mappings of the stage's statement by predicted time. */
+static int choices(kiln_arena *a, const kn_tree *t, const kn_hw *hw, int stage, const kn_site *x, bool narrow, kn_map_choice *best, int most)
+{
+    int n = 0;
+    for (int k = 0; k < hw->nintrins && worth(x); k++) {
+        kn_maps *list;
+        kiln_diag why;
+        if (!usable(&hw->intrins[k], hw, narrow) || kn_maps_of(a, t->program, t->stages[stage]->stmt, hw->intrins[k].parsed, &list, &why)) continue;
+        n = kn_map_choices(list, hw, best, n, most);
+    }
+    return n;
+}
+
+bool kn_mapped_unit(kiln_arena *a, const kn_tree *t, const kn_hw *hw, int stage)
+{
+    kn_site x;
+    kn_map_choice best;
+    if (hw->gpu || !hw->tile_registers) return false;
+    kn_site_of(a, t, t->stages[stage], hw, &x);
+    return choices(a, t, hw, stage, &x, true, &best, 1) && kn_intrin_unit(best.m->it, hw);
 }
 
 int kn_mapped_steps(kiln_arena *a, const kn_tree *t, const kn_hw *hw, int stage, bool narrow, int serial, const char **line, int most)
 {
     kn_site x;
     kn_map_choice best[KN_MAPPED];
-    int n = 0;
+    int n;
     if (most > KN_MAPPED) most = KN_MAPPED;
     kn_site_of(a, t, t->stages[stage], hw, &x);
-    for (int k = 0; k < hw->nintrins && worth(&x); k++) {
-        kn_maps *list;
-        kiln_diag why;
-        if (!usable(&hw->intrins[k], narrow) || kn_maps_of(a, t->program, t->stages[stage]->stmt, hw->intrins[k].parsed, &list, &why)) continue;
-        n = kn_map_choices(list, hw, best, n, most);
-    }
+    n = choices(a, t, hw, stage, &x, narrow, best, most);
     for (int i = 0; i < n; i++) {
         const char *it = best[i].m->it->name, *word = kn_map_word(a, best[i].m, best[i].x);
         if (!word) return i;

@@ -95,8 +95,9 @@ static int put_order(kn_buf *b, const kn_site *x, const kn_cpu_tile *t, int othe
     if (other >= 0 && t->grain > 1 && !map) kn_putf(b, " %s.1", kn_cpu_axis(x, other));
     if (x->n >= 0 && rows_first) kn_putf(b, " %s.0", kn_cpu_axis(x, x->n));
     if (t->kb > 1) kn_putf(b, " %s.0", kn_cpu_axis(x, t->blocked));
-    if (t->nc > 1) kn_putf(b, " %s.1", kn_cpu_axis(x, x->n));
+    if (t->nc > 1 && !t->along) kn_putf(b, " %s.1", kn_cpu_axis(x, x->n));
     if (x->m >= 0) kn_putf(b, " %s.1", kn_cpu_axis(x, x->m));
+    if (t->along) kn_putf(b, " %s.1", kn_cpu_axis(x, x->n));
     for (int i = x->s->nspatial; i < x->s->naxes; i++) kn_putf(b, " %s.%d", kn_cpu_axis(x, i), i == t->blocked && t->kb > 1);
     kn_put(b, " |");
     bool serial = t->nv > KN_CPU_ROW; /* more vectors than are unrolled: a loop outside the register tile */
@@ -169,8 +170,9 @@ static void put_caches(kn_buf *b, const kn_site *x, const kn_cpu_tile *t)
             continue;
         }
         int inner = t->nc > 1 ? 2 : 1;
-        if (t->wide) {
-            kn_putf(b, "cache_read %s %d scratch %s.0 loops %s.1", x->name, l, kn_cpu_axis(x, t->blocked), kn_cpu_axis(x, x->n));
+        if (t->wide || t->along) {
+            const char *at = kn_cpu_axis(x, t->wide ? t->blocked : x->n);
+            kn_putf(b, "cache_read %s %d scratch %s.0 loops %s.1", x->name, l, at, kn_cpu_axis(x, x->n));
         } else {
             if (panel_elems(x, l, t) * a->bytes > 4 * room) continue;
             kn_putf(b, "cache_read %s %d scratch %s.%d loops", x->name, l, kn_cpu_axis(x, t->kb > 1 && t->nc <= 1 ? t->blocked : x->n), t->nc > 1);
@@ -211,8 +213,9 @@ void kn_cpu_try(const kn_site *x, kn_plans *p, const kn_cpu_tile *t)
 
 void kn_plan_cpu(const kn_site *x, kn_plans *p)
 {
-    if (!x->s->scatter && x->s->red == KN_RED_NONE) kn_cpu_maps(x, p);
-    else if (!x->s->scatter && !kn_cpu_dots(x, p) && !kn_cpu_packed(x, p)) kn_cpu_sums(x, p);
+    if (x->s->scatter) kn_plan_scatter(x, p);
+    else if (x->s->red == KN_RED_NONE) kn_cpu_maps(x, p);
+    else if (!kn_cpu_dots(x, p) && !kn_cpu_packed(x, p)) kn_cpu_sums(x, p);
     kn_buf none;
     kn_buf_init(&none, p->a);
     if (!p->n) {

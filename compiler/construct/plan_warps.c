@@ -6,6 +6,7 @@
 #include <string.h>
 
 enum { I, J, R, ROLES };
+enum { WIDE = 64 };                 /* columns from which on an instruction of a group need not have all of them at once */
 enum { BAND = 16, MOST_COPIES = 8 }; /* rows of tiles that persistent blocks walk at a time */
 enum { SHORT_SUM = 4 }; /* instructions' worth of a sum, below which the rounding of factors in parts shows and memory sets the pace anyway */
 
@@ -32,10 +33,14 @@ static const tile tiles[] = {
     {{16, 32}, {1, 4}},   {{64, 8}, {4, 1}},
 };
 
-/* Of groups of 128 threads, each 64 rows high; columns in whole instructions. */
+/* Of groups of 128 threads, each 64 rows high; columns in whole instructions. Widths that are no power of two are there for whole waves of blocks,
+ * those below 64 for products of few columns. */
 static const tile group_tiles[] = {
-    {{128, 256}, {2, 1}}, {{128, 192}, {2, 1}}, {{128, 128}, {2, 1}}, {{256, 128}, {2, 1}}, {{64, 256}, {1, 1}},
-    {{64, 128}, {1, 1}},  {{128, 64}, {2, 1}},  {{64, 64}, {1, 1}},
+    {{128, 256}, {2, 1}}, {{128, 192}, {2, 1}}, {{128, 128}, {2, 1}}, {{256, 128}, {2, 1}}, {{64, 256}, {1, 1}}, {{64, 128}, {1, 1}},
+    {{128, 64}, {2, 1}},  {{64, 64}, {1, 1}},   {{128, 224}, {2, 1}}, {{128, 160}, {2, 1}}, {{128, 96}, {2, 1}}, {{256, 96}, {2, 1}},
+    {{64, 48}, {1, 1}},   {{64, 32}, {1, 1}},   {{64, 24}, {1, 1}},   {{64, 16}, {1, 1}},   {{64, 8}, {1, 1}},   {{128, 48}, {2, 1}},
+    {{128, 32}, {2, 1}},  {{128, 24}, {2, 1}},  {{128, 16}, {2, 1}},  {{128, 8}, {2, 1}},   {{256, 48}, {2, 1}}, {{256, 32}, {2, 1}},
+    {{256, 24}, {2, 1}},  {{256, 16}, {2, 1}},  {{256, 8}, {2, 1}},
 };
 
 static bool is_group(const product *p) { return kn_warp_of(p->it->spec)->threads > 32; }
@@ -166,10 +171,12 @@ static void try_tile(product *p, kn_plans *plans, const tile *t, int64_t steps, 
     try_filled(p, plans, t, steps, &f);
 }
 
-/* Results can leave by the copy engine too: rows and columns are axes by themselves, and a row of them is a multiple of 16 bytes. */
+/* Results can leave by the copy engine too: rows and columns are axes by themselves, a row of results is a multiple of 16 bytes, and an instruction's
+ * columns, which are contiguous there, are a multiple of 128. */
 static bool bulk_stores(const product *p)
 {
     const kn_tensor *out = &p->x->t->program->tensors[kn_stage_out(p->x->t, p->x->g)];
+    if (!(p->axes[J] >> p->x->n & 1) || p->unit[J] * kn_dtype_bytes(out->dtype) % 128) return false;
     for (int k = I; k <= J; k++)
         if (p->axes[k] & (p->axes[k] - 1)) return false;
     return out->rank >= 2 && out->shape[out->rank - 1] * kn_dtype_bytes(out->dtype) % 16 == 0;
@@ -189,10 +196,26 @@ static void try_bulk(product *p, kn_plans *plans, const tile *t, int64_t steps)
         if (p->extent[f.along] > t->block[f.along]) try_filled(p, plans, t, steps, &f);
 }
 
+/* Whether the instruction is the narrowest of its kind for all columns at once, where these are few. */
+static bool narrowest(const product *p)
+{
+    if (p->unit[J] < p->extent[J]) return false;
+    for (int i = 0; i < p->x->hw->nintrins; i++) {
+        const kn_intrin *it = p->x->hw->intrins[i].parsed;
+        if (!it || !kn_warp_of(it->spec) || kn_warp_of(it->spec)->threads != kn_warp_of(p->it->spec)->threads) continue;
+        int64_t columns = it->s->axes[J].extent;
+        if (it->operand[1].dtype != p->it->operand[1].dtype || it->operand[2].dtype != p->it->operand[2].dtype) continue;
+        if (columns >= p->extent[J] && columns < p->unit[J]) return false;
+    }
+    return true;
+}
+
 /* Rows of 128 bytes along the sum; one copy is still read while another is filled, so that there are four of them where they fit. */
 static void try_groups(product *p, kn_plans *plans)
 {
     int bytes = p->x->load[p->load[I]].bytes;
+    bool few = p->unit[J] < WIDE, uneven = few || (p->unit[J] & (p->unit[J] - 1));
+    if (few && !narrowest(p)) return;
     int64_t steps = 128 / (p->unit[R] * bytes);
     for (size_t i = 0; i < sizeof group_tiles / sizeof *group_tiles; i++) {
         const tile *t = &group_tiles[i];
@@ -201,7 +224,7 @@ static void try_groups(product *p, kn_plans *plans)
         for (int k = 0; k < 2; k++) wide |= t->block[k] >= 2 * kn_round_up(p->extent[k], 64) && t->block[k] > 64;
         if (t->block[J] != p->unit[J] || wide) continue;
         try_bulk(p, plans, t, steps);
-        if (p->windows) continue;
+        if (p->windows || uneven) continue;
         for (int stages = 4; stages <= 6; stages += 2)
             if (stages * stage + 2048 <= p->x->hw->max_shared_per_block) try_tile(p, plans, t, steps, stages);
         if (4 * stage + 2048 > p->x->hw->max_shared_per_block) try_tile(p, plans, t, steps, 3);
@@ -260,8 +283,9 @@ const char *kn_plan_warps(const kn_site *x, kn_plans *plans)
         if (it->spec->significand_bits && it->spec->significand_bits < kn_dtype_significand(loads[0]->dtype)) continue;
         int before = plans->n;
         bool brief = false;
-        for (int turned = 0; turned < 2; turned++) {
+        for (int way = 0; way < 2; way++) {
             product p = {.x = x, .it = it};
+            bool turned = way != (it->s->axes[J].extent < WIDE && it->s->axes[I].extent >= WIDE); /* few rows do not fill those of a group */
             const char *bad = roles(x, turned, &p);
             if (bad) return bad;
             if (loads[p.load[I]]->dtype != a || loads[p.load[J]]->dtype != b) continue;
@@ -270,8 +294,8 @@ const char *kn_plan_warps(const kn_site *x, kn_plans *plans)
                 brief = true;
                 break;
             }
-            if (is_group(&p) && (turned || !group_reads(&p))) break;
-            if (turned && p.extent[J] > 64) break; /* few rows: they go where the instruction is narrow */
+            if (turned && p.extent[J] > WIDE) continue; /* few rows: they go where the instruction is narrow */
+            if (is_group(&p) && (!group_reads(&p) || (turned && p.windows))) continue;
             if (!begin(&p, plans)) continue;
             if (is_group(&p)) try_groups(&p, plans);
             else try_tiles(&p, plans);

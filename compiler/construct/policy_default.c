@@ -59,6 +59,7 @@ static kiln_status plan_stages(kn_plans *plans, const kn_tree *t, kiln_diag *d)
         const kn_hw *hw = plans[i].hw;
         uint32_t set = (hw->gpu ? kn_gpu_rows : kn_cpu_rows)(plans[i].a, t, hw, i, &plans[i]);
         if (!set && !hw->gpu) set = kn_cpu_window(plans[i].a, t, hw, i, &plans[i]);
+        if (!set && !hw->gpu) set = kn_cpu_crop(plans[i].a, t, hw, i, &plans[i]);
         kiln_status s = !set ? plan_stage(i, &plans[i], d) : hw->gpu ? plan_apart(plans, set, i, d) : KILN_OK;
         if (s) return s;
         for (int k = 0; k < i && !set && !plans[i].hw->gpu; k++)
@@ -204,7 +205,7 @@ static kiln_status construct(kiln_arena *a, const kn_program *p, const kn_hw *hw
     if (!list) return kn_fail(d, KILN_MEMORY, "out of memory");
     kiln_status s = shaped(a, p, hw, (kiln_bytes){"", 0}, EVALUATIONS, k, list, d);
     if (s) return s;
-    if (hw->gpu && hw->roller.present) s = add_tiles(a, p, hw, k, list);
+    if (hw->gpu && hw->roller.present && !kn_scatters(p)) s = add_tiles(a, p, hw, k, list);
     if (s == KILN_OK && hw->gpu) s = add_groups(a, p, hw, k, list);
     if (s == KILN_OK) s = add_parts(a, p, hw, k, list);
     if (!hw->gpu && s == KILN_OK) s = add_mappings(a, p, hw, k, list);

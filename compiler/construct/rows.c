@@ -70,7 +70,7 @@ bool kn_rows_join(kn_rows *r, int k)
     bool first = true;
     kn_site x;
     kn_site_of(r->a, r->t, g, r->hw, &x);
-    if (p->tensors[out].role != KN_TEMP || x.s->scatter || x.contraction || kn_site_scheduled(r->t, g)) return false;
+    if (p->tensors[out].role != KN_TEMP || kn_pinned(p, out) || x.contraction || kn_site_scheduled(r->t, g)) return false;
     if (kn_rows_slides(x.s) && !(r->hw->gpu && apart(&x))) return false;
     for (int i = 0; i < p->nstmts; i++) {
         const kn_expr *loads[KN_SITE_LOADS];

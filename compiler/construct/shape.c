@@ -86,7 +86,7 @@ static bool inline_one(shaper *s, bool first)
     const kn_program *p = s->t->program;
     for (int k = 0; k < s->t->nstages; k++) {
         const kn_stmt *st = p->stmts[s->t->stages[k]->stmt];
-        if (p->tensors[st->out].role != KN_TEMP || st->red != KN_RED_NONE || st->scatter || s->t->stages[k]->epilogue >= 0) continue;
+        if (p->tensors[st->out].role != KN_TEMP || st->red != KN_RED_NONE || kn_pinned(p, st->out) || s->t->stages[k]->epilogue >= 0) continue;
         if (is_plane(s, p->tensors[st->out].name)) continue;
         bool once, by_map;
         int n = reads_of(p, st->out, &once, &by_map), cost = body_cost(st->body);
@@ -102,7 +102,7 @@ static bool epilogue_one(shaper *s)
     const kn_program *p = s->t->program;
     for (int k = 0; k < s->t->nstages; k++) {
         const kn_stmt *st = p->stmts[s->t->stages[k]->stmt];
-        if (p->tensors[st->out].role != KN_TEMP || st->red == KN_RED_NONE || st->scatter || s->t->stages[k]->epilogue >= 0) continue;
+        if (p->tensors[st->out].role != KN_TEMP || st->red == KN_RED_NONE || kn_pinned(p, st->out) || s->t->stages[k]->epilogue >= 0) continue;
         if (try_step(s, kn_format(s->a, "epilogue %s", p->tensors[st->out].name))) return true;
     }
     return false;
@@ -450,7 +450,9 @@ kiln_status kn_shape(kiln_arena *a, const kn_program *p, const kn_hw *hw, kiln_b
         kn_stage *g = s.t->stages[k];
         int before = s.t->nstages;
         bool dot = false;
-        if (!kn_site_scheduled(s.t, g) && dot_one(&s, g, &dot)) k--;
+        bool unit = !kn_site_scheduled(s.t, g) && kn_mapped_unit(a, s.t, hw, k);
+        if (unit && map_one(&s, k)) k += s.t->nstages - before;
+        else if (!kn_site_scheduled(s.t, g) && dot_one(&s, g, &dot)) k--;
         else if (dot) flatten_one(&s, g);
         else if (!kn_site_scheduled(s.t, g) && map_one(&s, k)) k += s.t->nstages - before;
         else if (!kn_site_scheduled(s.t, g) && widen_one(&s, g)) k--; /* its statement is one further on */

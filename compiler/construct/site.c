@@ -106,7 +106,7 @@ void kn_site_of(kiln_arena *a, const kn_tree *t, const kn_stage *g, const kn_hw 
 {
     memset(x, 0, sizeof *x);
     x->t = t, x->g = g, x->hw = hw, x->s = t->program->stmts[g->stmt];
-    x->name = t->program->tensors[x->s->out].name;
+    x->name = g->name ? g->name : t->program->tensors[x->s->out].name;
     const kn_expr *loads[KN_SITE_LOADS];
     int n = kn_loads(x->s->body, loads, KN_SITE_LOADS);
     x->nloads = n < KN_SITE_LOADS ? n : KN_SITE_LOADS;

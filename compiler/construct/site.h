@@ -80,10 +80,13 @@ bool kn_group_steps(kiln_arena *a, const kn_program *p, const kn_hw *hw, kiln_by
 /* mapped.c: steps that give a stage to an instruction, one of its mappings each, by predicted time; at most KN_MAPPED. narrow: only instructions
  * whose factors are narrower than a float. serial numbers the decision. */
 enum { KN_MAPPED = 8 };
+/* The fastest of them, by prediction, is onto an instruction that has registers of its own. */
+bool kn_mapped_unit(kiln_arena *a, const kn_tree *t, const kn_hw *hw, int stage);
 int kn_mapped_steps(kiln_arena *a, const kn_tree *t, const kn_hw *hw, int stage, bool narrow, int serial, const char **line, int most);
 void kn_plan_cpu(const kn_site *x, kn_plans *p);
 /* gpu_rows.c: plans for stage `last` together with the producers that become one kernel with it; the set of these stages, 0: none do. */
 uint32_t kn_gpu_rows(kiln_arena *a, const kn_tree *t, const kn_hw *hw, int last, kn_plans *p);
+void kn_plan_scatter(const kn_site *x, kn_plans *p); /* scatters.c, on any device */
 void kn_plan_gpu(const kn_site *x, kn_plans *p);
 /* Products on instructions that warps compute together; why there are none of them, NULL: there are. */
 const char *kn_plan_warps(const kn_site *x, kn_plans *p);

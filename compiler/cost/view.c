@@ -149,35 +149,35 @@ static bool counted(const kn_stage_view *v, int loop, int from, bool threads)
     return loop >= from || (threads && v->g->loops[loop].kind == KN_THREAD);
 }
 
-static double span(const kn_stage_view *v, int axis, int from, bool threads)
+/* What the loops of a box do to each axis of `axes`: values from the first to the last, and how many distinct ones: a cyclic mapping leaves
+ * holes. */
+typedef struct box { double span[KILN_MAX_AXES], points[KILN_MAX_AXES]; } box;
+
+static void box_of(const kn_stage_view *v, uint32_t axes, int from, bool threads, box *b)
 {
-    double n = 1;
+    for (int a = 0; a < v->s->naxes; a++) b->span[a] = b->points[a] = 1;
     for (int i = 0; i < v->g->nloops; i++) {
         const kn_loop *l = &v->g->loops[i];
-        if (l->axis == axis && counted(v, i, from, threads)) n += (double)(l->extent - 1) * (double)l->stride;
+        if (!(axes >> l->axis & 1) || !counted(v, i, from, threads)) continue;
+        b->span[l->axis] += (double)(l->extent - 1) * (double)l->stride;
+        b->points[l->axis] *= (double)l->extent;
     }
-    double full = (double)v->s->axes[axis].extent;
-    return n < full ? n : full;
-}
-
-/* Distinct values of an axis in the box: a cyclic mapping leaves holes in the span. */
-static double points(const kn_stage_view *v, int axis, int from, bool threads)
-{
-    double n = 1;
-    for (int i = 0; i < v->g->nloops; i++) if (v->g->loops[i].axis == axis && counted(v, i, from, threads)) n *= (double)v->g->loops[i].extent;
-    double full = (double)v->s->axes[axis].extent;
-    return n < full ? n : full;
+    for (int a = 0; a < v->s->naxes; a++) {
+        double full = (double)v->s->axes[a].extent;
+        if (b->span[a] > full) b->span[a] = full;
+        if (b->points[a] > full) b->points[a] = full;
+    }
 }
 
 /* Values an index takes over the box: sum |c| * (t - 1) + 1 where it is affine; fused axes come apart by // and %. */
-static double index_span(const kn_stage_view *v, const kn_expr *e, int from, bool threads)
+static double index_span(const box *b, const kn_expr *e)
 {
-    if (e->op == KN_OP_AXIS) return span(v, e->u.axis, from, threads);
+    if (e->op == KN_OP_AXIS) return b->span[e->u.axis];
     if (e->op == KN_OP_CONST_I) return 1;
-    double x = e->nargs > 0 ? index_span(v, e->args[0], from, threads) : 1;
+    double x = e->nargs > 0 ? index_span(b, e->args[0]) : 1;
     if (e->op == KN_OP_NEG) return x;
     if (e->nargs != 2) return x;
-    double y = index_span(v, e->args[1], from, threads);
+    double y = index_span(b, e->args[1]);
     bool by_const = e->args[1]->op == KN_OP_CONST_I, const_by = e->args[0]->op == KN_OP_CONST_I;
     double c = by_const ? (double)e->args[1]->u.i : const_by ? (double)e->args[0]->u.i : 0;
     if (c < 0) c = -c;
@@ -188,19 +188,21 @@ static double index_span(const kn_stage_view *v, const kn_expr *e, int from, boo
     return x * y;
 }
 
-static double dim_span(const kn_stage_view *v, const kn_access *x, int dim, int from, bool threads)
+static double dim_span(const kn_stage_view *v, const box *b, const kn_access *x, int dim)
 {
-    double box = index_span(v, x->index[dim], from, threads), pts = 1;
+    double whole = index_span(b, x->index[dim]), pts = 1;
     uint32_t axes = kn_axes_in(x->index[dim]);
-    for (int a = 0; a < v->s->naxes; a++) if (axes >> a & 1) pts *= points(v, a, from, threads);
-    double n = box < pts ? box : pts; /* no more elements than iterations that name them */
+    for (int a = 0; a < v->s->naxes; a++) if (axes >> a & 1) pts *= b->points[a];
+    double n = whole < pts ? whole : pts; /* no more elements than iterations that name them */
     return n < (double)x->shape[dim] ? n : (double)x->shape[dim];
 }
 
 double kn_footprint(const kn_stage_view *v, const kn_access *x, int from, bool threads)
 {
     double n = 1;
-    for (int i = 0; i < x->rank; i++) n *= dim_span(v, x, i, from, threads);
+    box b;
+    box_of(v, x->axes, from, threads, &b);
+    for (int i = 0; i < x->rank; i++) n *= dim_span(v, &b, x, i);
     return n;
 }
 
@@ -221,8 +223,10 @@ double kn_fills(const kn_stage_view *v, const kn_access *x, int from, bool threa
 double kn_rounding(const kn_stage_view *v, const kn_access *x, int from, bool threads, double transaction)
 {
     double run = x->bytes;
+    box b;
+    box_of(v, x->axes, from, threads, &b);
     for (int i = x->rank - 1; i >= 0; i--) {
-        double n = dim_span(v, x, i, from, threads);
+        double n = dim_span(v, &b, x, i);
         run *= n;
         if (n < (double)x->shape[i]) break;
     }
@@ -255,7 +259,9 @@ static double warp_registers(const kn_stage_view *v)
 static double kept_elements(const kn_stage_view *v, const kn_access *x)
 {
     double n = kn_footprint(v, x, v->first_reg, false), pts = 1;
-    for (int a = 0; a < v->s->naxes; a++) if (x->axes >> a & 1) pts *= points(v, a, v->first_reg, false);
+    box b;
+    box_of(v, x->axes, v->first_reg, false, &b);
+    for (int a = 0; a < v->s->naxes; a++) if (x->axes >> a & 1) pts *= b.points[a];
     return n < pts ? n : pts;
 }
 

@@ -286,11 +286,56 @@ static kn_expr *product(kiln_arena *a, kn_expr *seed, kn_expr *factor)
     return masks ? kn_select(a, factor->args[0], product(a, seed, factor->args[1]), factor->args[2]) : kn_bin(a, KN_OP_MUL, seed, factor);
 }
 
+static bool reads_data(const kn_expr *e)
+{
+    bool yes = e->op == KN_OP_LOAD;
+    for (int i = 0; i < e->nargs && !yes; i++) yes = reads_data(e->args[i]);
+    return yes;
+}
+
+/* Axes as the language numbers them: in the order of the left side, then the others. */
+static void number_axes(const kn_expr *e, int *to, int *n)
+{
+    if (e->op == KN_OP_AXIS && to[e->u.axis] < 0) to[e->u.axis] = (*n)++;
+    for (int i = 0; i < e->nargs; i++) number_axes(e->args[i], to, n);
+}
+
+static kn_expr *numbered(void *user, kiln_arena *a, kn_expr *e)
+{
+    return e->op == KN_OP_AXIS ? kn_axis_ref(a, ((const int *)user)[e->u.axis]) : e;
+}
+
+/* A read at places that data name gives its gradient back to these places: what is read outside of the tensor (padding) gets none. */
+static kiln_status send_back(builder *b, const kn_stmt *s, const kn_expr *load, kn_expr *body)
+{
+    int t = load->u.tensor, to[KILN_MAX_AXES], n = 0;
+    int part = new_tensor(b, "part_", t, wide(b->q->tensors[t].dtype), KN_TEMP);
+    if (part < 0 || !body || !whole_stmt(b, part, 0, NULL, number(b, b->q->tensors[part].dtype, 0))) return full(b);
+    kn_stmt *x = new_stmt(b, part);
+    if (!x) return full(b);
+    for (int i = 0; i < s->naxes; i++) to[i] = -1;
+    for (int i = 0; i < load->nargs; i++) number_axes(load->args[i], to, &n);
+    x->nspatial = n;
+    for (int i = 0; i < s->naxes; i++)
+        if (to[i] < 0) to[i] = n++;
+    x->scatter = true;
+    x->red = KN_RED_SUM;
+    x->naxes = s->naxes;
+    for (int i = 0; i < s->naxes; i++) x->axes[to[i]] = (kn_axis){kn_format(b->a, "S%d", to[i]), s->axes[i].extent, to[i] >= x->nspatial};
+    for (int i = 0; i < load->nargs; i++)
+        if (!(x->lhs[i] = kn_rewrite(b->a, load->args[i], numbered, to))) return dry(b);
+    if (!(x->body = kn_rewrite(b->a, kn_cast(b->a, b->q->tensors[part].dtype, body), numbered, to))) return dry(b);
+    add_gradient(b, t, own_element(b, part));
+    return KILN_OK;
+}
+
 static kiln_status contribute(builder *b, const kn_stmt *s, const kn_expr *load, kn_expr *seed, kn_expr *factor)
 {
     kn_solution solution;
     kn_stmt ranges = {0};
     int t = load->u.tensor, rank = load->nargs;
+    for (int i = 0; i < rank; i++)
+        if (reads_data(load->args[i])) return send_back(b, s, load, product(b->a, seed, factor));
     kiln_status st = kn_solve(b->a, b->q, s, load, factor, &solution, b->d);
     if (st != KILN_OK) return st;
     ranges.naxes = rank + solution.nfree;

@@ -1,4 +1,4 @@
-/* Constants computed by what an operator does and not by its tensor expression, where the latter looks at every update for every element. */
+/* Constants computed by what an operator does and not by its tensor expression, where that moves bytes alone and there may be many. */
 #include "graph/settle.h"
 #include <string.h>
 

@@ -20,7 +20,7 @@ static bool reads_in_place(const kn_partition *p, const kn_node *n, int node, in
         for (int s = 0; s < q->nstmts; s++) {
             const kn_stmt *st = q->stmts[s];
             int count = kn_loads(st->body, loads, 64);
-            if (count > 64 || st->red != KN_RED_NONE) return false;
+            if (count > 64 || st->red != KN_RED_NONE || st->scatter) return false;
             for (int k = 0; k < count; k++) {
                 if (loads[k]->u.tensor != tensor) continue;
                 if (loads[k]->nargs != q->tensors[st->out].rank || loads[k]->padded) return false;

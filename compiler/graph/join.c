@@ -119,6 +119,8 @@ static bool join_node(joiner *j, int node)
         *s = *q->stmts[i];
         s->out = j->to[s->out];
         if (!(s->body = kn_rewrite(j->p->a, s->body, reload, j))) return false;
+        for (int k = 0; k < q->tensors[q->stmts[i]->out].rank; k++) /* a scatter reads there, too */
+            if (!(s->lhs[k] = kn_rewrite(j->p->a, s->lhs[k], reload, j))) return false;
         j->out->stmts[j->out->nstmts++] = s;
     }
     return true;

@@ -45,6 +45,7 @@ struct kiln_hw {
     int lanes;                /* schedulable unit: warp or wavefront; CPU: 1 */
     int vector_bytes;         /* CPU: SIMD register; GPU: widest load of one thread (16) */
     int streaming_vector_bytes; /* CPU: of the vectors that stream memory fastest where no cache holds it */
+    int tile_registers;       /* CPU: of an instruction's own unit */
     int vector_registers;     /* CPU: architectural SIMD registers; GPU: 0 */
     int registers_per_unit;   /* GPU: 32-bit registers of one SM */
     int registers_per_thread; /* GPU */
@@ -58,7 +59,7 @@ struct kiln_hw {
     double launch_us;         /* of one kernel or one fork-join */
     int nfeatures; const char *features[32];
     int nflags; const char *flags[32];
-    int nintrins; kn_hw_intrin intrins[64];
+    int nintrins; kn_hw_intrin intrins[128];
     kn_hw_costs costs;        /* CPU */
     /* constants of the published ROLLER artifact (policy "roller"); present == false when the spec has none */
     struct {

@@ -44,6 +44,7 @@ typedef struct kn_intrin_operand {
 typedef struct kn_intrin {
     const char *name;
     const kn_hw_intrin *spec;         /* text, spelling, latency, interval */
+    const struct kn_warp *warp;       /* kn_warp_of(spec), looked up once */
     const kn_program *program;        /* inputs: the sources; output: the destination; checked */
     const kn_stmt *s;                 /* its one statement; s->axes are the loops, spatial ones first */
     int nloops, nspatial;
@@ -69,14 +70,21 @@ const kn_intrin *kn_intrin_find(const kn_hw *hw, const char *name);
  * compiler's `macro` for it. NULL: only its emulation can be printed. */
 typedef struct kn_native { const char *spelling, *macro, *compute, *dtypes, *text; } kn_native;
 const kn_native *kn_native_of(const kn_hw_intrin *spec);
+/* The row of units.def for this spelling, compute text up to its extents and memory, of registers that the unit has: how C uses the instruction over
+ * them. NULL: only its emulation can be printed. */
+typedef struct kn_unit { const char *spelling, *macro, *compute, *dtypes, *memory, *mnemonic; } kn_unit;
+const kn_unit *kn_unit_of(const kn_hw_intrin *spec);
 /* The row of warps.def for exactly this spelling, compute and memory text: how a warp's threads compute it together. NULL: they cannot. */
 typedef struct kn_warp { const char *spelling, *compute, *dtypes, *memory, *ptx; int ways, threads; } kn_warp;
 enum { KN_WARP_A = 4, KN_WARP_B = 2, KN_WARP_D = 4 }; /* 32-bit registers of a thread */
 const kn_warp *kn_warp_of(const kn_hw_intrin *spec);
+const kn_warp *kn_warp_find(const kn_hw_intrin *spec); /* the same from the table, for a spec that is being read */
 /* Cycles from one call to the next on a CPU core: the instruction's own pace, or that of the reads beside it, or waiting for the result before; and a
  * share of beginning and ending a tile. tile: results that take turns, each of `steps` calls; pieces: rows and columns of the tile that stays in
  * registers, 0: the results stay in memory. */
 double kn_intrin_call_cycles(const kn_intrin *it, const kn_hw *hw, double tile, double pieces, double steps);
+/* Results and operands may stay in registers of the instruction's own unit on this device. */
+bool kn_intrin_unit(const kn_intrin *it, const kn_hw *hw);
 /* The unit keeps fewer bits of its sums than their dtype has. */
 bool kn_intrin_brief(const kn_intrin *it);
 /* The operand that is `tensor` of it->program; 0 for its destination. */

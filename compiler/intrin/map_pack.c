@@ -163,10 +163,28 @@ bool kn_map_one_run(const kn_map_writer *w, const kn_map_source *s, int j, int64
     return true;
 }
 
+/* Groups of `few` rows lie interleaved in the tile, [R // few, J, R % few], and memory follows J, whole rows of which are there. */
+static bool grouped(const kn_map_writer *w, const kn_map_source *s, int64_t *few)
+{
+    const kn_intrin_operand *h = s->hard;
+    const kn_intrin_digit *g = h->digit;
+    int64_t step = 0;
+    int j, r;
+    if (h->plain || h->rank != 2 || h->ndigits != 3 || g[0].dim != g[2].dim || g[1].dim == g[0].dim || g[1].by != 1 || g[2].by != 1) return false;
+    *few = g[2].count;
+    if (g[0].by != *few || (*few != 2 && *few != 4) || h->lone[0] < 0 || h->lone[1] < 0 || s->padded) return false;
+    int across = dim_of(s, h->lone[g[0].dim]), along = dim_of(s, h->lone[g[1].dim]);
+    if (across < 0 || along < 0 || !dim_cut(w, s, across, &r) || !dim_cut(w, s, along, &j)) return false;
+    bool whole = kn_map_extent(w->m, w->x, j) % w->m->intrin->axes[j].extent == 0 && kn_map_extent(w->m, w->x, r) % *few == 0;
+    int64_t lanes = w->m->intrin->axes[j].extent;
+    return whole && lanes >= 4 && !(lanes & (lanes - 1)) && kn_map_one_run(w, s, j, &step) && step == 1;
+}
+
 bool kn_map_zipped(const kn_map_writer *w, const kn_map_source *s)
 {
     int64_t step = 0;
     int j, k, rank = s->hard->rank;
+    if (grouped(w, s, &step)) return true;
     if (rank < 2 || !s->hard->plain || s->hard->lone[rank - 1] < 0 || s->hard->lone[rank - 2] < 0) return false;
     int before = dim_of(s, s->hard->lone[rank - 2]), last = dim_of(s, s->hard->lone[rank - 1]);
     if (before < 0 || last < 0 || !dim_cut(w, s, before, &j) || !dim_cut(w, s, last, &k) || s->padded) return false;
@@ -180,20 +198,31 @@ bool kn_map_zipped(const kn_map_writer *w, const kn_map_source *s)
 static void copy_tiles(kn_map_writer *w, const kn_map_source *s)
 {
     int order[KILN_MAX_RANK], n = 0, j;
-    int64_t count[KILN_MAX_RANK];
+    int64_t count[KILN_MAX_RANK], few = 0;
+    bool groups = grouped(w, s, &few);
+    int across = groups ? dim_of(s, s->hard->lone[s->hard->digit[0].dim]) : -1;
     for (int pass = 0; pass < 2; pass++)
         for (int d = 0; d < s->ndims; d++) {
             int64_t step;
             bool cut = dim_cut(w, s, d, &j), leads = cut && !kn_map_one_run(w, s, j, &step);
             if (leads != !pass) continue;
             count[n] = s->box ? 2 : dim_extent(w, s->dim[d]);
-            if (cut) kn_putf(w->b, "split %s %s %lld\n", s->name, copy_axis(w, s, d), (long long)w->m->intrin->axes[j].extent);
+            int64_t e = cut ? w->m->intrin->axes[j].extent : 1;
+            if (d == across) kn_putf(w->b, "split %s %s %lld %lld\n", s->name, copy_axis(w, s, d), (long long)(e / few), (long long)few);
+            else if (cut) kn_putf(w->b, "split %s %s %lld\n", s->name, copy_axis(w, s, d), (long long)e);
             if (cut) count[n] = kn_ceil_div(w->extent[j], w->m->intrin->axes[j].extent);
             order[n++] = d;
         }
     kn_putf(w->b, "reorder %s", s->name);
     for (int i = 0; i < n; i++) kn_putf(w->b, " %s.0", copy_axis(w, s, order[i]));
     kn_put(w->b, " |");
+    if (groups) {
+        const char *name = copy_axis(w, s, across), *along = copy_axis(w, s, dim_of(s, s->hard->lone[s->hard->digit[1].dim]));
+        kn_putf(w->b, " %s.1 %s.2 %s.1\n", name, name, along);
+        share(w, s, order, count);
+        kn_putf(w->b, "unroll %s %s.2\nvectorize %s %s.1\n", s->name, name, s->name, along);
+        return;
+    }
     int last = -1, before = -1, inner[KILN_MAX_RANK], m = 0;
     for (int k = 0; k < s->hard->rank; k++)
         for (int d = 0; d < s->ndims; d++) {
@@ -230,13 +259,15 @@ static void copy_plainly(kn_map_writer *w, const kn_map_source *s)
     if (vectors) kn_putf(w->b, "vectorize %s X%d.1\n", s->name, s->ndims - 1);
 }
 
-/* Does the operand lie where it is as one dense tile? (A unit that takes a stride between rows would need less.) */
+/* Does the operand lie where it is as one dense tile? Rows that a unit loads one by one may lie apart. */
 static bool dense(const kn_map_writer *w, const kn_map_layout *y, const kn_intrin_operand *h)
 {
     int64_t row = 1;
     if (!h->plain) return false;
     for (int k = h->rank - 1; k >= 0 && y->direct; k--) {
-        if (h->lone[k] < 0 || (kn_map_cut(w, h->lone[k]) && y->step[h->lone[k]] != row)) return false;
+        int64_t step = h->lone[k] < 0 ? 0 : y->step[h->lone[k]];
+        bool lies = step == row || (w->unit && k == 0 && h->rank == 2 && step > row);
+        if (h->lone[k] < 0 || (kn_map_cut(w, h->lone[k]) && !lies)) return false;
         row *= h->shape[k];
     }
     return y->direct;

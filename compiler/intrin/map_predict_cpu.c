@@ -84,9 +84,12 @@ double kn_intrin_call_cycles(const kn_intrin *it, const kn_hw *hw, double tile, 
 {
     double latency = it->spec->latency > 0 ? it->spec->latency : hw->fma_latency, peak = kn_hw_peak_gflops(hw, it->operand[1].dtype) / hw->units;
     double interval = it->spec->interval > 0 ? it->spec->interval : 2 * (double)it->points / peak * hw->clock_ghz;
-    double reads = pieces > 0 ? 0.5 * (pieces > 1 ? pieces : 2) / tile : 1, each = interval > reads ? interval : reads;
+    bool unit = kn_intrin_unit(it, hw), stays = pieces > 0 || unit;
+    double reads = stays ? 0.5 * (pieces > 1 ? pieces : 2) / tile : 1; /* two a cycle, of a unit's registers two rows */
+    if (unit) reads *= (double)it->operand[1].shape[0];
+    double each = interval > reads ? interval : reads;
     if (each < latency / tile) each = latency / tile;
-    return each + (pieces > 0 ? 0 : hw->costs.keep_result / tile) + hw->costs.turn_tile / steps / tile;
+    return each + (stays ? 0 : hw->costs.keep_result / tile) + hw->costs.turn_tile / steps / tile;
 }
 
 /* Cycles of all calls. */
@@ -110,7 +113,7 @@ static double read_cycles(const nest *n, int *level)
         double total = bytes_of(n, o, (double)n->p->operand[o].elems), again = 1, held = total;
         bool outside = true;
         for (int i = 0; i < w->nouter && !w->outer[i].reduce; i++) {
-            double times = (double)kn_ceil_div(w->outer[i].count, w->outer[i].piece);
+            double times = (double)(w->outer[i].piece > 1 ? kn_ceil_div(w->outer[i].count, w->outer[i].piece) : w->outer[i].count);
             if (!(w->outer[i].moves >> o & 1)) {
                 again *= times, outside = false;
             } else if (outside) {
@@ -130,24 +133,27 @@ static nest nest_of(const kn_map_writer *w, const kn_hw *hw, const kn_map_plan *
     nest n = {w, hw, p, 1, 1, 1};
     for (int i = 0; i < w->nouter; i++) {
         const kn_map_outer *l = &w->outer[i];
-        n.calls *= (double)(kn_ceil_div(l->count, l->piece) * l->piece);
+        /* Thousands of tiles are asked for: no division by 1. */
+        n.calls *= (double)(l->piece > 1 ? kn_ceil_div(l->count, l->piece) * l->piece : l->count);
         if (l->reduce) n.steps *= (double)l->count;
         else n.tile *= (double)l->piece;
     }
     return n;
 }
 
-double kn_map_nest_cycles(const kn_map_writer *w, const kn_hw *hw, const kn_map_plan *p)
+double kn_map_nest_cycles(const kn_map_writer *w, const kn_hw *hw, const kn_map_plan *p, double most)
 {
     nest n = nest_of(w, hw, p);
     int level;
-    double compute = call_cycles(&n), read = read_cycles(&n, &level);
+    double compute = call_cycles(&n);
+    if (compute > most) return compute;
+    double read = read_cycles(&n, &level);
     return (compute > read ? compute : read) + 0.1 * (compute > read ? read : compute); /* of equals, what leaves the other part idle */
 }
 
 void kn_map_predict_cpu(const kn_maps *m, const kn_mapping *x, const kn_hw *hw, kn_map_plan *plan)
 {
-    kn_map_writer w = {.m = m, .x = x};
+    kn_map_writer w = {.m = m, .x = x, .unit = kn_intrin_unit(m->it, hw)};
     int level = 0;
     for (int j = 0; j < m->intrin->naxes; j++) w.extent[j] = kn_round_up(kn_map_extent(m, x, j), m->intrin->axes[j].extent);
     kn_map_outer_loops(&w);

@@ -1,5 +1,6 @@
 /* The loops around a mapped instruction on a CPU: which of them gives up a piece to the register tile inside the reduction, and their order. */
 #include "intrin/trace.h"
+#include <math.h>
 
 enum { MOST = 64 }; /* results that `unroll` keeps in registers */
 
@@ -60,14 +61,15 @@ static double waste(const kn_map_writer *w, int x, int64_t piece)
  * tiles without an instruction); what is read again for each tile counts as well. */
 static void try_pair(kn_map_writer *w, const kn_hw *hw, const kn_map_plan *p, int x, int y, int64_t width, best *b)
 {
+    int64_t room = w->unit ? hw->tile_registers : hw->vector_registers;
     for (int64_t rows = 1; rows <= (x < 0 ? 1 : w->outer[x].count) && rows <= MOST; rows++)
         for (int64_t columns = 1; columns <= (y < 0 ? 1 : w->outer[y].count) && rows * columns <= MOST; columns++) {
             int64_t few = rows < columns ? rows : columns;
             double more = waste(w, x, rows) * waste(w, y, columns);
-            if (rows * columns > 1 && (rows * columns + few) * width + 1 > hw->vector_registers) break;
+            if (rows * columns > 1 && (rows * columns + few) * width + 1 > room) break;
             if (more > 1.3) continue;
             set_pieces(w, x, rows, y, columns);
-            double cost = more * kn_map_nest_cycles(w, hw, p);
+            double cost = more * kn_map_nest_cycles(w, hw, p, b->cost > 0 ? b->cost / more * (1 + 1e-9) : INFINITY);
             bool known = b->x == x && b->y == y; /* of equals the inner loops, whose results lie together */
             if (b->cost > 0 && (cost > b->cost || (known && cost == b->cost))) continue;
             *b = (best){cost, x, y, rows, columns};
@@ -77,6 +79,7 @@ static void try_pair(kn_map_writer *w, const kn_hw *hw, const kn_map_plan *p, in
 /* Registers that one result takes; 0: it is no vector that may stay in one, or the instruction has it elsewhere. */
 static int64_t result_width(const kn_map_writer *w, const kn_hw *hw)
 {
+    if (w->unit) return 1;
     if (w->m->it->operand[0].scope != KN_SCOPE_REGISTER) return 0;
     int64_t n = w->m->it->operand[0].elems, bytes = n * kn_dtype_bytes(w->m->it->operand[0].dtype);
     return n >= 2 && n <= MOST && !(n & (n - 1)) && hw->vector_bytes > 0 ? kn_ceil_div(bytes, hw->vector_bytes) : 0;
@@ -134,7 +137,7 @@ void kn_map_choose_tile(kn_map_writer *w, const kn_hw *hw, const kn_map_plan *p)
             cost = register_tile(&tried, hw, p, width).cost;
         } else {
             turns(&tried);
-            cost = kn_map_nest_cycles(&tried, hw, p);
+            cost = kn_map_nest_cycles(&tried, hw, p, INFINITY);
         }
         if (o > 1 && cost >= least) continue;
         *w = tried, least = cost;

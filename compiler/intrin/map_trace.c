@@ -81,9 +81,12 @@ static void nest(kn_map_writer *w, const kn_hw *hw)
     for (int j = 0; j < w->m->intrin->naxes; j++)
         if (kn_map_cut(w, j)) kn_putf(w->b, " %s.%d", w->axis[j], innermost(w, j));
     kn_put(w->b, "\n");
+    double all = 1; /* a task configures its unit: no more tasks than keep the cores busy */
     for (int i = 0, tasks = 2; i < w->nouter && !w->outer[i].reduce && (hw->gpu || tasks); i++) {
         kn_putf(w->b, hw->gpu ? "bind %s %s.0 grid\n" : "parallel %s %s.0\n", w->stmt, w->outer[i].name);
-        tasks -= kn_ceil_div(w->outer[i].count, w->outer[i].piece) > 1;
+        int64_t n = kn_ceil_div(w->outer[i].count, w->outer[i].piece);
+        tasks -= n > 1;
+        if (w->unit && (all *= (double)n) >= 8.0 * hw->units) break;
     }
     for (int i = 0; i < w->nouter && w->unrolls; i++)
         if (w->outer[i].piece > 1) kn_putf(w->b, "unroll %s %s.1\n", w->stmt, w->outer[i].name);
@@ -97,7 +100,7 @@ kiln_bytes kn_map_trace(kiln_arena *a, const kn_maps *m, const kn_mapping *x, co
     kiln_diag d;
     kn_buf_init(&b, a);
     kn_map_writer w = {.b = &b, .m = m, .x = x, .stmt = m->soft->tensors[m->stmt->out].name,
-                       .tidy = how == KN_MAP_TILED};
+                       .tidy = how == KN_MAP_TILED, .unit = kn_intrin_unit(m->it, hw)};
     fuse(&w);
     bool packs = how != KN_MAP_GATHERED && !kn_arena_dry(a) && !kn_map_plan_of(m, x, &plan, &d);
     if (packs) kn_map_pack(&w, &plan);

@@ -192,7 +192,7 @@ kiln_status kn_intrin_parse(kiln_arena *a, const kn_hw_intrin *spec, const char 
     if (st == KILN_MEMORY || st == KILN_STOPPED) return st;
     if (st) return refuse(&r, "compute", "", kn_format(a, "%d:%d: %s", d->line, d->col, d->message));
     if (p->nstmts != 1 || p->stmts[0]->scatter) return refuse(&r, "compute", "", "one statement without scattering is wanted");
-    *it = (kn_intrin){ .name = spec->name, .spec = spec, .program = p, .s = p->stmts[0], .noperands = 1 };
+    *it = (kn_intrin){ .name = spec->name, .spec = spec, .warp = kn_warp_find(spec), .program = p, .s = p->stmts[0], .noperands = 1 };
     it->red = operator_in(spec->compute);
     if (p->tensors[it->s->out].dtype != dest) {
         const char *is = kn_dtype_text(p->tensors[it->s->out].dtype);

@@ -22,6 +22,7 @@ typedef struct kn_map_writer {
     int nouter;                      /* spatial loops first */
     kn_map_outer outer[2 * KILN_MAX_AXES];
     bool tidy;                       /* copies are written out, tile by tile */
+    bool unit;                       /* operands and results are in registers of the instruction's own unit, which are loaded row by row */
     bool unrolls;                    /* the pieces are written out, their results in registers */
 } kn_map_writer;
 
@@ -47,8 +48,9 @@ bool kn_map_zipped(const kn_map_writer *w, const kn_map_source *s);
 /* Predicts us, pack_us and bound on a CPU, whose mappings are scheduled as kn_map_trace does. */
 void kn_map_predict_cpu(const kn_maps *m, const kn_mapping *x, const kn_hw *hw, kn_map_plan *plan);
 
-/* Cycles of the nest of loops as `outer` has it, on one core: the slower of computing and of reading. */
-double kn_map_nest_cycles(const kn_map_writer *w, const kn_hw *hw, const kn_map_plan *plan);
+/* Cycles of the nest of loops as `outer` has it, on one core: the slower of computing and of reading; above `most` any number that
+ * is so too. */
+double kn_map_nest_cycles(const kn_map_writer *w, const kn_hw *hw, const kn_map_plan *plan, double most);
 
 /* Fills outer: the loops in the order of the statement, each in one piece. */
 void kn_map_outer_loops(kn_map_writer *w);

@@ -312,6 +312,15 @@ void kn_lw_prefetch(kn_lw *w, int buffer, kn_expr *index, bool writes)
     s->writes = writes;
 }
 
+void kn_lw_prefetch_next(kn_lw *w, int buffer, kn_expr *index, int64_t each)
+{
+    kn_ls *s = add(w, KN_LS_PREFETCH);
+    if (!s) return;
+    s->buffer = buffer;
+    s->index = index;
+    s->each = each;
+}
+
 void kn_lw_prefetch_lines(kn_lw *w, int buffer, kn_expr *from, int64_t lines, int64_t step, bool writes)
 {
     int var = kn_lw_var(w, "line", 0, lines - 1);
@@ -334,6 +343,15 @@ void kn_lw_fragment(kn_lw *w, const kn_fragment *f)
 {
     kn_ls *s = add(w, KN_LS_FRAGMENT);
     if (s) s->fragment = f;
+}
+
+void kn_lw_unit(kn_lw *w, const kn_unit_step *step)
+{
+    kn_ls *s = add(w, KN_LS_UNIT);
+    kn_unit_step *copy = kn_new(w->a, kn_unit_step);
+    if (!copy) kn_lw_fail(w, KILN_MEMORY, "out of memory in lowering");
+    else *copy = *step;
+    if (s) s->unit = copy;
 }
 
 void kn_lw_pipe(kn_lw *w, kn_pipe step)

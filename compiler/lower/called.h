@@ -3,6 +3,8 @@
 #define KN_LOWER_CALLED_H
 #include "lower/tile.h"
 
+enum { KN_UNIT_MOST = 64 }; /* of kn_hw's tile_registers */
+
 typedef struct kn_called {
     kn_lw *w;
     kn_sg *sg;
@@ -12,6 +14,8 @@ typedef struct kn_called {
     int buffer[KN_INTRIN_OPERANDS];
     int packed[KN_INTRIN_OPERANDS];  /* the buffer of its copies, -1: none was made yet */
     kn_expr *at[KN_INTRIN_OPERANDS]; /* first element of the operand there */
+    int64_t row[KN_INTRIN_OPERANDS]; /* elements from one of its rows to the next there */
+    int64_t held[KN_INTRIN_OPERANDS][KN_UNIT_MOST]; /* in registers of the unit: 1 + number of the tile that is in each; 0: none */
     bool full;                       /* under the condition that no axis ends inside the tile */
 } kn_called;
 
@@ -19,4 +23,11 @@ typedef struct kn_called {
 kn_expr *kn_called_result(kn_called *x);
 /* Stores what is in range of the tiles that the spatial loops from number `from` on walk over. */
 void kn_called_store(kn_called *x, int from);
+/* unit.c: registers of the instruction's own unit for so many results and for its sources, the results cleared. */
+void kn_lw_unit_begin(kn_called *x, int64_t results);
+bool kn_lw_unit_holds(const kn_called *x, int o); /* the tile of operand o that this result takes was loaded for one before */
+void kn_lw_unit_load(kn_called *x, int o);
+kn_expr *kn_lw_unit_at(const kn_called *x, int o); /* the register that has it */
+void kn_lw_unit_end(kn_called *x, int part);       /* the results go to buffer `part` */
+int64_t kn_unit_rows(const kn_intrin_operand *o);  /* of its tile in such a register */
 #endif

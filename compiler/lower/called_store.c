@@ -13,6 +13,13 @@ static kn_tile one_of(kn_called *x)
     return (kn_tile){ .w = x->w, .sg = x->sg, .lane_var = -1, .lanes = 1, .vloop = -1, .acc = -1, .part = -1, .spill = -1 };
 }
 
+/* Loop `lanes` is the destination's last index, whose results lie side by side in its tile. */
+static bool in_lanes(const kn_called *x, int lanes)
+{
+    const kn_intrin_operand *o = &x->it->operand[0];
+    return !x->w->hw->gpu && o->rank > 0 && o->plain && x->x->loop[o->lone[o->rank - 1]] == lanes;
+}
+
 /* What is in range of a vector of results, loop `lanes` of the nest, goes out at once where all of it is and it is one run of memory. *other: where
  * the rest is to be stored element by element, NULL: there is none. */
 static bool store_vector(kn_called *x, int lanes, kn_ls ***other)
@@ -23,7 +30,7 @@ static bool store_vector(kn_called *x, int lanes, kn_ls ***other)
     kn_tile one = one_of(x);
     int n = (int)sg->g->loops[lanes].extent, lane = kn_lw_var(w, "lane", 0, n - 1);
     *other = NULL;
-    if (w->hw->gpu || o->rank != 1 || !o->plain || x->x->loop[o->lone[0]] != lanes || n > 64 || (n & (n - 1))) return false;
+    if (!in_lanes(x, lanes) || n > 64 || (n & (n - 1))) return false;
     sg->val[lanes] = kn_lw_ref(w, lane);
     if (!kn_tile_consecutive(&one, o->dtype, lane)) return false;
     sg->val[lanes] = kn_lw_int(w, n - 1);
@@ -80,7 +87,7 @@ static int square(kn_called *x, int lanes, int run)
     const kn_intrin_operand *o = &x->it->operand[0];
     int64_t n = sg->g->loops[lanes].extent, extent = sg->g->loops[run].extent, left = extent;
     int best = 0;
-    if (x->w->hw->gpu || o->rank != 1 || !o->plain || x->x->loop[o->lone[0]] != lanes || kn_dtype_bytes(o->dtype) != 4) return 0;
+    if (!in_lanes(x, lanes) || kn_dtype_bytes(o->dtype) != 4) return 0;
     if (sg->g->loops[lanes].axis == sg->g->loops[run].axis || !runs_along(x, run)) return 0;
     for (int side = 16; side >= 4; side /= 2) {
         if (n % side || side * 4 > x->w->hw->vector_bytes || extent % side >= left) continue;
@@ -166,7 +173,7 @@ static bool store_turned(kn_called *x, int lanes, int run, kn_ls ***other)
 static bool order_squares(kn_called *x, int n, int *order)
 {
     const kn_intrin_operand *o = &x->it->operand[0];
-    int lanes = n > 1 && o->rank == 1 && o->plain ? x->x->loop[o->lone[0]] : -1, at = 0;
+    int lanes = n > 1 && o->rank > 0 && o->plain ? x->x->loop[o->lone[o->rank - 1]] : -1, at = 0;
     while (at < n - 1 && order[at] != lanes) at++;
     if (lanes < 0 || at == n - 1 || !square(x, lanes, order[n - 1])) return false;
     for (; at < n - 2; at++) order[at] = order[at + 1];

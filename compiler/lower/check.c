@@ -158,7 +158,7 @@ static kiln_status check_call(checker *c, const kn_call *call)
                 return wrong(c, "operand of a warp's instruction outside of registers", b->name);
             continue;
         }
-        bool vector = !o && b->scope == KN_REGISTER && b->lanes == it->operand[o].elems && call->at[o]->op == KN_OP_CONST_I;
+        bool vector = (b->unit || !o) && b->scope == KN_REGISTER && b->lanes == it->operand[o].elems && call->at[o]->op == KN_OP_CONST_I;
         if (b->dtype != it->operand[o].dtype || (!vector && (b->scope == KN_REGISTER || b->elems < it->operand[o].elems)))
             return wrong(c, "operand of another dtype or size, or in registers", b->name);
         if (!o && b->scope == KN_GLOBAL) return wrong(c, "result of an instruction outside of its tile", b->name);
@@ -181,6 +181,21 @@ static kiln_status check_fragment(checker *c, const kn_fragment *f, enum samenes
     return KILN_OK;
 }
 
+static kiln_status check_unit(checker *c, const kn_unit_step *u)
+{
+    if (!u || u->reg < 0 || u->reg >= c->p->nbuffers) return wrong(c, "a step of a unit without a register", "");
+    const kn_buffer *r = &c->p->buffers[u->reg];
+    if (c->p->hw->gpu || r->scope != KN_REGISTER || !r->unit || r->rows < 1 || r->lanes % r->rows || u->number < 0 || u->number >= r->elems ||
+        r->unit + r->elems > c->p->hw->tile_registers + 1)
+        return wrong(c, "a register that the unit has not", r->name);
+    if (u->what == KN_UNIT_CLEAR) return KILN_OK;
+    if (!u->at || u->buffer < 0 || u->buffer >= c->p->nbuffers) return wrong(c, "a register of a unit that meets no memory", r->name);
+    const kn_buffer *m = &c->p->buffers[u->buffer];
+    if (m->scope == KN_REGISTER || m->dtype != r->dtype || m->elems < (r->rows - 1) * u->row + r->lanes / r->rows)
+        return wrong(c, "memory of another dtype or size than the unit's register", m->name);
+    return check_expr(c, u->at);
+}
+
 static kiln_status check_list(checker *c, const kn_ls *s, enum sameness where);
 
 static kiln_status check_one(checker *c, const kn_ls *s, enum sameness where)
@@ -189,6 +204,7 @@ static kiln_status check_one(checker *c, const kn_ls *s, enum sameness where)
     if (s->kind == KN_LS_STORE) return check_store(c, s, where);
     if (s->kind == KN_LS_CALL) return check_call(c, s->call);
     if (s->kind == KN_LS_FRAGMENT) return check_fragment(c, s->fragment, where);
+    if (s->kind == KN_LS_UNIT) return check_unit(c, s->unit);
     if (s->kind == KN_LS_PIPE) return check_pipe(c, s->pipe, where);
     if (s->kind == KN_LS_GROUP) return where <= GROUP_SAME && c->p->hw->gpu ? KILN_OK : wrong(c, "a step of groups that not every thread takes", "");
     if (s->kind == KN_LS_COMMIT || s->kind == KN_LS_WAIT)

@@ -19,6 +19,7 @@ static void note(hoist *h, const kn_ls *s)
     for (; s; s = s->next) {
         if (s->kind == KN_LS_FOR || s->kind == KN_LS_LET) h->moves[s->var] = true;
         if (s->kind == KN_LS_STORE) h->stored[s->buffer] = true;
+        if (s->kind == KN_LS_UNIT && s->unit->what == KN_UNIT_STORE) h->stored[s->unit->buffer] = true;
         if (s->kind == KN_LS_CALL) h->stored[s->call->buffer[0]] = true;
         note(h, s->body);
         note(h, s->other);

@@ -158,6 +158,17 @@ static kn_expr *present(kn_called *x, int o, kn_expr *const *idx, kn_env *v)
 /* Memory that is not near a unit: an operand whose scope is shared is copied from there. */
 static bool far(enum kn_scope s) { return s == KN_GLOBAL || s == KN_PARAM || s == KN_PACKED; }
 
+/* A unit loads its registers row by row: rows may lie further apart than they are long. */
+static kn_expr *strided(kn_called *x, int o, const kn_expr *at, kn_expr *tile, kn_expr *const *idx)
+{
+    const kn_intrin_operand *op = &x->it->operand[o];
+    int64_t apart = 0;
+    if (!op->plain || op->rank < 2 || !kn_lw_coefficient(at, idx[0]->u.var, &apart) || apart <= x->row[o]) return tile;
+    tile = sum(x->w, tile, times(x->w, idx[0], apart - x->row[o]));
+    x->row[o] = apart;
+    return tile;
+}
+
 /* True when operand o lies in memory as the instruction wants it: x->buffer and x->at are set. */
 static bool lies_there(kn_called *x, int o)
 {
@@ -172,7 +183,10 @@ static bool lies_there(kn_called *x, int o)
     if (!there || (x->it->operand[o].scope == KN_SCOPE_SHARED && far(w->p->buffers[x->buffer[o]].scope))) return false;
     kn_expr *base = at;
     for (int d = 0; d < x->it->operand[o].rank; d++) base = kn_lw_at_lane(w, base, idx[d]->u.var, kn_lw_int(w, 0));
-    kn_expr *rest = kn_bin(w->a, KN_OP_SUB, at, sum(w, base, element(w, &x->it->operand[o], idx)));
+    kn_expr *tile = element(w, &x->it->operand[o], idx);
+    x->row[o] = x->it->operand[o].elems / kn_unit_rows(&x->it->operand[o]);
+    if (x->sg->unit[o]) tile = strided(x, o, at, tile, idx);
+    kn_expr *rest = kn_bin(w->a, KN_OP_SUB, at, sum(w, base, tile));
     rest = rest ? kn_lw_simp(w, rest) : &w->dry;
     x->at[o] = base;
     return rest->op == KN_OP_CONST_I && rest->u.i == 0;
@@ -187,6 +201,7 @@ static void pack(kn_called *x, int o)
     if (x->packed[o] < 0) x->packed[o] = kn_lw_buffer(w, op->name, op->dtype, 1, op->elems, KN_SCRATCH);
     x->buffer[o] = x->packed[o];
     x->at[o] = kn_lw_int(w, 0);
+    x->row[o] = op->elems / kn_unit_rows(op);
     kn_ls **after = open_dims(x, o, idx, true);
     kn_env_axes(w, x->sg, v.av);
     kn_expr *in = present(x, o, idx, &v), *value = kn_env_scalar(&v, x->source[o]);
@@ -243,15 +258,19 @@ static void call(kn_called *x)
     kn_expr *in = outer_in_range(x);
     kn_ls *cond = in ? kn_lw_if(w, in) : NULL, **after = w->tail;
     if (cond) w->tail = &cond->body;
-    for (int o = 1; o < x->it->noperands && !w->status; o++)
+    for (int o = 1; o < x->it->noperands && !w->status; o++) {
+        if (x->sg->unit[o] && kn_lw_unit_holds(x, o)) continue;
         if (!lies_there(x, o)) pack(x, o);
+        if (x->sg->unit[o] && !w->status) kn_lw_unit_load(x, o);
+    }
     if (!c) kn_lw_fail(w, KILN_MEMORY, "out of memory in lowering");
     if (w->status) return;
     c->fn = emulated(w, x->it);
-    w->p->calls[c->fn].vector |= w->p->buffers[x->buffer[0]].scope == KN_REGISTER;
+    w->p->calls[c->fn].unit |= w->p->buffers[x->buffer[0]].unit > 0;
+    w->p->calls[c->fn].vector |= w->p->buffers[x->buffer[0]].scope == KN_REGISTER && !w->p->buffers[x->buffer[0]].unit;
     for (int o = 0; o < x->it->noperands; o++) {
-        c->buffer[o] = x->buffer[o];
-        c->at[o] = x->at[o];
+        c->buffer[o] = x->sg->unit[o] ? x->sg->unit[o] : x->buffer[o];
+        c->at[o] = x->sg->unit[o] ? kn_lw_unit_at(x, o) : x->at[o];
     }
     kn_lw_call(w, c);
     if (cond) w->tail = after;
@@ -276,10 +295,20 @@ static kn_called called_of(kn_lw *w, kn_sg *sg)
     return x;
 }
 
-/* Results that stay in registers: one for every iteration of the unrolled loops inside the reduction. 0: none is unrolled. */
-static int64_t in_registers(const kn_sg *sg)
+/* What stands for the instruction's operands. */
+static bool sources(kn_called *x)
 {
-    int64_t n = 0;
+    char why[300];
+    if (kn_tensor_sources(x->w->t, x->sg->g, x->x, x->source, why, sizeof why)) return true;
+    kn_lw_fail(x->w, KILN_TRACE, "statement '%s': %s", x->w->p->program->tensors[x->sg->s->out].name, why);
+    return false;
+}
+
+/* Results that stay in registers: one for every iteration of the unrolled loops inside the reduction. 0: none is unrolled, and they stay in none. */
+static int64_t in_registers(const kn_lw *w, const kn_sg *sg)
+{
+    int64_t n = 0, unit = kn_stage_unit(w->t, sg->g, w->hw);
+    if (unit) return unit;
     for (int i = sg->first_reduce; i < sg->tile; i++)
         if (sg->g->loops[i].kind == KN_UNROLL) n = (n ? n : 1) * sg->g->loops[i].extent;
     return n;
@@ -304,8 +333,12 @@ void kn_lw_instruction_begin(kn_lw *w, kn_sg *sg)
         return;
     }
     kn_called x = called_of(w, sg);
-    int64_t elems = x.it->operand[0].elems, registers = in_registers(sg);
+    int64_t elems = x.it->operand[0].elems, registers = in_registers(w, sg);
     memcpy(sg->unreduced, sg->clipped, sizeof sg->clipped);
+    if (kn_stage_unit(w->t, sg->g, w->hw)) {
+        if (sources(&x)) kn_lw_unit_begin(&x, registers);
+        return;
+    }
     if (registers) sg->results = kn_lw_buffer(w, "result", x.it->operand[0].dtype, (int)elems, registers, KN_REGISTER);
     for (int64_t c = 0; c < registers && !w->status; c++)
         kn_lw_store(w, sg->results, kn_lw_int(w, c),
@@ -340,7 +373,8 @@ static kn_expr *tile_full(kn_called *x)
 static void calls(kn_called *x)
 {
     kn_sg *sg = x->sg;
-    for (int64_t c = 0; c < (sg->results >= 0 ? in_registers(sg) : 1) && !x->w->status; c++) {
+    memset(x->held, 0, sizeof x->held);
+    for (int64_t c = 0; c < (sg->results >= 0 ? in_registers(x->w, sg) : 1) && !x->w->status; c++) {
         if (sg->results >= 0) at_register(x, c);
         x->at[0] = sg->results >= 0 ? kn_lw_int(x->w, c) : sg->part >= 0 ? part_at(x) : kn_lw_int(x->w, 0);
         call(x);
@@ -374,11 +408,7 @@ void kn_lw_instruction(kn_lw *w, kn_sg *sg)
     }
     kn_called x = called_of(w, sg);
     bool was[KILN_MAX_AXES];
-    char why[300];
-    if (!kn_tensor_sources(w->t, sg->g, x.x, x.source, why, sizeof why)) {
-        kn_lw_fail(w, KILN_TRACE, "statement '%s': %s", w->p->program->tensors[sg->s->out].name, why);
-        return;
-    }
+    if (!sources(&x)) return;
     memcpy(was, sg->clipped, sizeof was);
     if (sg->results >= 0) x.buffer[0] = sg->results;
     else x.buffer[0] = sg->part >= 0 ? sg->part : fresh_tiles(&x, x.it->operand[0].name, x.it->operand[0].elems);
@@ -399,9 +429,10 @@ void kn_lw_instruction_end(kn_lw *w, kn_sg *sg)
         return;
     }
     kn_called x = called_of(w, sg);
-    int64_t elems = x.it->operand[0].elems, registers = in_registers(sg);
+    int64_t elems = x.it->operand[0].elems, registers = in_registers(w, sg);
     if (registers) sg->part = kn_lw_buffer(w, "part", x.it->operand[0].dtype, 1, registers * elems, KN_SCRATCH);
-    for (int64_t c = 0; c < registers && !w->status; c++)
+    if (w->p->buffers[sg->results >= 0 ? sg->results : sg->part].unit) kn_lw_unit_end(&x, sg->part);
+    else for (int64_t c = 0; c < registers && !w->status; c++)
         kn_lw_store(w, sg->part, kn_lw_int(w, c * elems), kn_lw_read(w, sg->results, kn_lw_int(w, c), (int)elems));
     x.buffer[0] = sg->part;
     memcpy(sg->clipped, sg->unreduced, sizeof sg->clipped);

@@ -16,6 +16,8 @@ typedef struct kn_buffer {
     int slot;              /* GLOBAL, PACKED: tensor id in the lowered program, else -1 */
     int align;             /* SHARED: bytes, 0: 16 */
     int64_t offset;        /* SCRATCH: byte offset in the worker's scratch (64-byte aligned); SHARED: in the block's */
+    int unit, rows;        /* REGISTER: 1 + the number of the register of an instruction's own unit that its first element is, and the rows that
+                            * one has, all elements in `lanes`; 0: a register of the core */
 } kn_buffer;
 
 enum kn_ls_kind {
@@ -25,6 +27,7 @@ enum kn_ls_kind {
     KN_LS_STORE,   /* buffer[index] = value; value.lanes consecutive elements from index (REGISTER: the element) */
     KN_LS_PREFETCH, /* CPU: the line of buffer[index], GLOBAL or SCRATCH, will be wanted soon; index may be out of bounds; `writes`: for a store */
     KN_LS_CALL,    /* calls[call->fn] on tiles: operand 0 is written, the others are read */
+    KN_LS_UNIT,    /* CPU: a register of an instruction's own unit is cleared, loaded row by row, or stored so */
     KN_LS_BARRIER, /* __syncthreads; GPU only, never under a condition that differs between threads */
     KN_LS_FRAGMENT,/* a warp's threads load their parts of a tile of an instruction's operand into REGISTER vectors of I32 */
     KN_LS_COMMIT,  /* the thread's asynchronous stores since the last COMMIT are a group */
@@ -44,7 +47,8 @@ enum kn_fragment_form { KN_FRAGMENT_ROWS, KN_FRAGMENT_TURNED, KN_FRAGMENT_EACH, 
 enum { KN_FRAGMENT_PARTS = 4 };
 typedef struct kn_fragment { enum kn_fragment_form form; int buffer, to, first, regs, n, nat; kn_expr **at; } kn_fragment;
 
-/* Operands from element at[o] on. A REGISTER destination is vector at[0], of as many lanes as the operand has elements. Where warps compute the
+/* Operands from element at[o] on. A REGISTER destination is vector at[0], of as many lanes as the operand has elements; in registers of the
+ * instruction's own unit are all operands. Where warps compute the
  * instruction together all operands are in REGISTER: the destination in elements from at[0] on, the sources in vectors of I32; where 128 threads
  * do, the sources begin at element at[o] of SHARED buffers, `lead` and `stride` bytes being between panels and between eight rows. */
 typedef struct kn_call {
@@ -52,6 +56,10 @@ typedef struct kn_call {
     kn_expr *at[KN_INTRIN_OPERANDS];
     int64_t lead[3], stride[3];
 } kn_call;
+
+/* Element `number` of REGISTER buffer `reg`, whose rows are `row` elements apart in memory, the first one at buffer[at]. */
+enum kn_unit_do { KN_UNIT_CLEAR, KN_UNIT_LOAD, KN_UNIT_STORE };
+typedef struct kn_unit_step { enum kn_unit_do what; int reg, buffer; int64_t number, row; kn_expr *at; } kn_unit_step;
 
 /* Steps of a pipeline of bulk copies (mbarriers and tensor maps of the PTX ISA). Barriers are elements of an I64 SHARED buffer. */
 enum kn_pipe_step {
@@ -86,11 +94,13 @@ typedef struct kn_ls {
     kn_expr *index;        /* STORE: linear element index, I64 */
     int buffer;            /* STORE */
     bool writes;           /* PREFETCH; GROUP: all of REGISTER buffer are results that only hold from here on */
+    int64_t each;          /* PREFETCH: so many elements further for every thread of the pool */
     bool unaligned;        /* STORE of a vector: address may not be vector-aligned */
     int unroll;            /* FOR: iterations that the toolchain is asked to unroll; 0: its own choice */
     const kn_call *call;
     const kn_fragment *fragment;
     const kn_pipe *pipe;
+    const kn_unit_step *unit;
     bool async;            /* STORE of lanes from GLOBAL to SHARED that arrives later: the value is a READ, or SELECT(condition, READ, zeros) */
     int groups;            /* WAIT */
     struct kn_ls *body, *other; /* IF, FOR */
@@ -101,6 +111,7 @@ typedef struct kn_ls {
 typedef struct kn_emulated {
     const kn_intrin *intrin;
     int param[KN_INTRIN_OPERANDS];
+    bool unit;   /* some call has its operands in registers of its own unit */
     bool vector; /* some call has its destination in a REGISTER */
     const kn_warp *warp; /* computed by a warp's threads together; there is no body */
     bool turned[3];      /* by 128 threads: source o lies along I or J, not along R */

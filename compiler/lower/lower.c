@@ -265,11 +265,6 @@ static bool stage_init(kn_lw *w, kn_sg *sg, int stage, bool packs)
     sg->g = w->t->stages[stage];
     sg->s = w->p->program->stmts[sg->g->stmt];
     const char *name = w->p->program->tensors[sg->s->out].name;
-    if (sg->s->scatter) {
-        kn_lw_fail(w, KILN_UNSUPPORTED, "scatter statement '%s' cannot be lowered", name);
-        kn_hint(w->d, "write the output at its own axes and read the other tensors through indices");
-        return false;
-    }
     sg->nloads = kn_loads(sg->s->body, sg->loads, KILN_MAX_TENSORS);
     if (sg->nloads > KILN_MAX_TENSORS) return kn_lw_fail(w, KILN_LIMIT, "statement '%s' has more than %d loads", name,
         KILN_MAX_TENSORS) == KILN_OK;
@@ -347,6 +342,10 @@ void kn_lw_stage(kn_lw *w, int stage, const kn_sg *consumer)
         }
         if (number) kn_lw_decode(w, sg, number, false);
     }
+    if (sg->s->scatter) {
+        kn_lw_scatter(w, sg);
+        return;
+    }
     kn_ls **after = NULL, **reduced = NULL;
     for (int i = 0; i < sg->tile && !w->status; i++) {
         kn_ls *loop = NULL;
@@ -391,6 +390,10 @@ static void slots_of(const kn_lprog *p, bool *used, const kn_ls *s)
         slots_in(p, used, s->lo);
         slots_in(p, used, s->hi);
         if (s->kind == KN_LS_STORE || s->kind == KN_LS_PREFETCH) note_slot(p, used, s->buffer);
+        if (s->kind == KN_LS_UNIT && s->unit->at) {
+            slots_in(p, used, s->unit->at);
+            note_slot(p, used, s->unit->buffer);
+        }
         if (s->kind == KN_LS_FRAGMENT) continue; /* of shared memory */
         if (s->kind == KN_LS_PIPE && (s->pipe->step == KN_PIPE_LOAD || s->pipe->step == KN_PIPE_STORE)) used[s->pipe->tensor] = true;
         for (int o = 0; s->kind == KN_LS_CALL && o < p->calls[s->call->fn].intrin->noperands; o++) {

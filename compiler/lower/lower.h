@@ -66,6 +66,7 @@ typedef struct kn_sg {
     kn_expr *slot;                           /* bulk: number of the copy that is filled or read now */
     kn_expr *lane;                           /* number of the thread in its warp, where warps compute an instruction */
     int results;                             /* REGISTER vectors that an instruction's results stay in, -1: none */
+    int unit[KN_INTRIN_OPERANDS];            /* where these are registers of its own unit: those of its sources; 0: they are not */
     bool unreduced[KILN_MAX_AXES];           /* what was clipped before those */
     int tile;                                /* first loop of the register tile */
     int first_reduce;                        /* outermost reduce loop inside a task, or nloops */
@@ -126,11 +127,14 @@ static inline bool kn_lw_never(const kn_expr *condition) { return condition && c
 kn_expr *kn_lw_let(kn_lw *w, const char *base, kn_expr *value);
 void kn_lw_store(kn_lw *w, int buffer, kn_expr *index, kn_expr *value);
 void kn_lw_prefetch(kn_lw *w, int buffer, kn_expr *index, bool writes);
+/* To read, `each` elements further for every thread of the pool. */
+void kn_lw_prefetch_next(kn_lw *w, int buffer, kn_expr *index, int64_t each);
 /* As many lines, `step` elements from one to the next. */
 void kn_lw_prefetch_lines(kn_lw *w, int buffer, kn_expr *from, int64_t lines, int64_t step, bool writes);
 void kn_lw_barrier(kn_lw *w);
 void kn_lw_call(kn_lw *w, const kn_call *c);
 void kn_lw_fragment(kn_lw *w, const kn_fragment *f);
+void kn_lw_unit(kn_lw *w, const kn_unit_step *step);
 void kn_lw_commit(kn_lw *w);
 void kn_lw_wait(kn_lw *w, int groups);
 void kn_lw_group(kn_lw *w, int step);
@@ -155,6 +159,7 @@ void kn_lw_fill(kn_lw *w, kn_sg *sg, int cache);
 kn_expr *kn_lw_half(kn_lw *w, const kn_sg *sg, int cache, kn_expr *at); /* element `at` of the copy that is filled or read now */
 kn_ls *kn_lw_loop(kn_lw *w, kn_sg *sg, int loop);   /* opens a serial FOR over a loop, clipped where that is allowed */
 void kn_lw_tile(kn_lw *w, kn_sg *sg);
+void kn_lw_scatter(kn_lw *w, kn_sg *sg);            /* scatter.c: all loops of a scatter but its tasks and threads, which have their values */
 /* instruction.c: before the outermost reduce loop, the tile, and behind that loop. */
 void kn_lw_instruction_begin(kn_lw *w, kn_sg *sg);
 void kn_lw_instruction(kn_lw *w, kn_sg *sg);

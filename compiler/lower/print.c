@@ -102,6 +102,7 @@ static void put_list(kn_buf *b, const kn_lprog *p, const kn_ls *s, int depth)
         case KN_LS_PREFETCH:
             kn_putf(b, "prefetch %s[", p->buffers[s->buffer].name);
             put_expr(b, p, s->index);
+            if (s->each) kn_putf(b, " + threads * %lld", (long long)s->each);
             kn_put(b, s->writes ? "] to write\n" : "]\n");
             break;
         case KN_LS_CALL:
@@ -119,6 +120,16 @@ static void put_list(kn_buf *b, const kn_lprog *p, const kn_ls *s, int depth)
                     forms[f->form], p->buffers[f->buffer].name);
             put_expr(b, p, f->at[0]);
             kn_put(b, "]\n");
+            break;
+        }
+        case KN_LS_UNIT: {
+            static const char *const what[] = { "clear", "load", "store" };
+            const kn_unit_step *u = s->unit;
+            kn_putf(b, "%s %s[%lld]", what[u->what], p->buffers[u->reg].name, (long long)u->number);
+            if (u->at) kn_putf(b, " at %s + ", p->buffers[u->buffer].name);
+            if (u->at) put_expr(b, p, u->at);
+            if (u->at) kn_putf(b, " by %lld", (long long)u->row);
+            kn_put(b, "\n");
             break;
         }
         case KN_LS_PIPE: put_pipe(b, p, s->pipe); break;

@@ -21,6 +21,15 @@ kn_expr *kn_tile_identity(kn_lw *w, enum kn_reduce r, enum kn_dtype t)
     }
 }
 
+/* A term for an accumulator of type t. Of halves the products are not rounded to halves before they are summed, as units that multiply halves do not
+ * round them either: many terms in f32 would keep errors that f32 does not have. */
+static kn_expr *term_of(kn_lw *w, kn_expr *e, enum kn_dtype t)
+{
+    bool half = e->dtype == KN_F16 || e->dtype == KN_BF16, exact = e->op == KN_OP_MUL || e->op == KN_OP_ADD || e->op == KN_OP_SUB;
+    if (!half || !exact || (t != KN_F32 && t != KN_F64)) return kn_tile_cast(w, e, t);
+    return kn_lw_node(w, e->op, t, e->lanes, term_of(w, e->args[0], t), term_of(w, e->args[1], t), NULL);
+}
+
 static kn_expr *combine(kn_tile *x, kn_expr *a, kn_expr *b)
 {
     return kn_lw_node(x->w, kn_tile_combine_op(x->sg->s->red), a->dtype, a->lanes, a, b, NULL);
@@ -43,7 +52,7 @@ static kn_expr *last_vector(kn_tile *x, kn_env *v, kn_expr **begins)
     kn_env moved = *v;
     moved.memo = NULL; /* it holds what is read where the vector would have been */
     moved.av[axis] = kn_lw_simp(w, kn_lw_node(w, KN_OP_ADD, KN_I64, 1, kn_lw_ref(w, x->lane_var), kn_lw_int(w, from), NULL));
-    kn_expr *term = kn_tile_cast(w, kn_env_vector(&moved, sg->s->body), x->acc_type);
+    kn_expr *term = term_of(w, kn_env_vector(&moved, sg->s->body), x->acc_type);
     /* floats, which are exact here: a comparison of integers is taken for one that guards its reads */
     kn_expr *lane = kn_lw_node(w, KN_OP_CAST, KN_F32, 1, kn_lw_ref(w, x->lane_var), NULL, NULL);
     kn_expr *first = kn_lw_node(w, KN_OP_SUB, KN_I64, 1, *begins, kn_lw_int(w, from), NULL);
@@ -59,7 +68,7 @@ static void accumulate_tail(kn_tile *x, kn_env *v, kn_expr *in, kn_expr *at, kn_
     kn_lw *w = x->w;
     kn_expr *begins, *last = last_vector(x, v, &begins);
     if (!last) {
-        kn_expr *one = kn_tile_cast(w, kn_env_scalar(v, x->sg->s->body), x->acc_type);
+        kn_expr *one = term_of(w, kn_env_scalar(v, x->sg->s->body), x->acc_type);
         one = kn_lw_node(w, KN_OP_SELECT, one->dtype, 1, in, one, kn_tile_identity(w, x->sg->s->red, x->acc_type));
         kn_lw_store(w, x->acc, at, combine(x, old, kn_lw_lanes(w, one, x->lane_var, x->lanes)));
         return;
@@ -110,7 +119,7 @@ static void accumulate(kn_tile *x, int64_t part)
             after = w->tail;
             w->tail = &cond->body;
         }
-        kn_expr *term = kn_tile_cast(w, kn_env_vector(&v, x->sg->s->body), x->acc_type);
+        kn_expr *term = term_of(w, kn_env_vector(&v, x->sg->s->body), x->acc_type);
         term = kn_lw_splat(w, term, x->lanes);
         kn_lw_store(w, x->acc, at, first && !in ? term : combine(x, old, term));
         if (cond && lane >= 0 && kn_lw_uses(in, lane) && !(w->hw->gpu && kn_tile_whole_vectors(x))) {
@@ -147,6 +156,7 @@ void kn_tile_nest(kn_tile *x, int i, int64_t part)
         kn_ls **after = w->tail;
         w->tail = &loop->body;
         kn_lw_open(w, sg, i, loop);
+        kn_tile_ahead(x, i);
         kn_tile_nest(x, i + 1, part);
         w->tail = after;
     }

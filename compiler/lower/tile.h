@@ -54,6 +54,9 @@ void kn_tile_prefetch_part(kn_tile *x);
 /* Partial results between outer reduce iterations, -1: none; *first is NULL where they are set before. */
 int kn_tile_part(kn_lw *w, kn_sg *sg, kn_expr **first, kn_expr **last);
 
+/* ahead.c: in the body of the tile's reduce loop i, the innermost one that is not unrolled: asks for the constants that come next. */
+void kn_tile_ahead(kn_tile *x, int i);
+
 /* store.c */
 bool kn_tile_traps(const kn_expr *e); /* must not be computed out of range */
 kn_expr *kn_tile_in_range(kn_tile *x); /* NULL: always */

@@ -111,16 +111,9 @@ double kn_op_reduce_count(const kn_op_call *c, const kn_reduction *r); /* elemen
 void kn_op_reduce_left(kn_op_call *c, const char *name, const kn_reduction *r, bool keepdims);
 void kn_op_reduce_where(kn_op_call *c, const kn_reduction *r, bool keepdims);
 void kn_op_reduce_over(kn_op_call *c, const kn_reduction *r, const char *assign, const char *body, enum kn_op_finish finish);
-/* A scatter: which updates are those of the element at A0,A1..: match, in axes of its own (" where" extents) with which number counts them; the
- * update with a number, or of those axes (NULL). reduces: there are such axes. */
-typedef struct kn_scatter {
-    double updates; /* that an element looks at */
-    bool reduces;
-    const char *match, *number, *extents;
-    const char *(*update)(kn_op_call *c, const void *state, const char *number);
-    const void *state;
-} kn_scatter;
-kiln_status kn_op_scatter(kn_op_call *c, const kn_scatter *s); /* by "reduction" */
+/* A scatter, by "reduction": the update at x2[from] goes to y[to], where `to` has data in it; extents: " where ..." of the axes of both. */
+kiln_status kn_op_scatter(kn_op_call *c, const char *to, const char *from, const char *extents);
+const char *kn_op_scatter_index(kn_op_call *c, const char *at, int64_t extent); /* at, counted from the end where it is negative */
 extern const kn_attr_spec kn_scatter_attrs[], kn_arg_attrs[], kn_reduce_attrs[], kn_window_attrs[], kn_pool_attrs[];
 
 /* MatMul's one statement: operand i is written as before[i] x after[i], in axes M, N and K. */
@@ -138,6 +131,7 @@ kiln_status kn_op_matmul_product(kn_op_call *c, const char *const before[2], con
 typedef struct kn_window {
     int n;                                 /* spatial dimensions */
     int64_t kernel[3], stride[3], dilation[3], pad[3], pad_end[3], in[3], out[3];
+    int64_t first[3];                      /* the kernel's first element that meets the input; `kernel` counts from there */
     bool reaches_out;                      /* some window reads outside the input */
     int64_t outside;                       /* what it reads there */
     bool pool;                             /* no weights: a window of one element is still a reduction */

@@ -119,7 +119,10 @@ void kn_op_window_load(kn_op_call *c, const kn_window *w, const char *lead, cons
 void kn_op_kernel_load(kn_op_call *c, const kn_window *w, const char *lead, const char *tail)
 {
     kn_putf(&c->text, "%s%sx1[%s", *w->less ? "(" : "", *w->as ? "cast(" : "", lead);
-    for (int i = 0; i < w->n; i++) kn_putf(&c->text, w->kernel[i] == 1 ? ",0" : ",R%d", i);
+    for (int i = 0; i < w->n; i++) {
+        if (w->kernel[i] != 1) kn_putf(&c->text, ",R%d", i);
+        if (w->kernel[i] == 1 || w->first[i]) kn_putf(&c->text, w->kernel[i] == 1 ? ",%lld" : "+%lld", (long long)w->first[i]);
+    }
     kn_putf(&c->text, "%s]", tail);
     if (*w->as) kn_putf(&c->text, ",%s)", w->as);
     if (*w->less) kn_putf(&c->text, " - %s)", w->less);
@@ -139,6 +142,31 @@ static kiln_status check_conv(kn_op_call *c, int64_t group)
     return KILN_OK;
 }
 
+/* Element r of the kernel meets the input at some place of the output. */
+static bool meets(const kn_window *w, int i, int64_t r)
+{
+    int64_t from = r * w->dilation[i] - w->pad[i], at = from < 0 ? kn_ceil_div(-from, w->stride[i]) : 0;
+    return at < w->out[i] && from + at * w->stride[i] < w->in[i];
+}
+
+/* A kernel dilated beyond the input meets padding with its outer elements wherever it stands: they add nothing. Whether there were such. */
+static bool trim(kn_window *w)
+{
+    bool any = false;
+    w->reaches_out = false;
+    for (int i = 0; i < w->n; i++) {
+        int64_t first = 0, last = w->kernel[i] - 1;
+        while (first < last && !meets(w, i, first) && (first + 1) * w->dilation[i] <= w->pad[i]) first++;
+        while (last > first && !meets(w, i, last)) last--;
+        any |= last - first + 1 < w->kernel[i];
+        w->first[i] = first;
+        w->kernel[i] = last - first + 1;
+        w->pad[i] -= first * w->dilation[i];
+        if (w->pad[i] || (w->out[i] - 1) * w->stride[i] + (w->kernel[i] - 1) * w->dilation[i] + 1 - w->pad[i] > w->in[i]) w->reaches_out = true;
+    }
+    return any;
+}
+
 kiln_status kn_op_convolve(kn_op_call *c, const char *to, kn_window *w)
 {
     int64_t group = kn_attr_int(c, "group", 1);
@@ -150,6 +178,7 @@ kiln_status kn_op_convolve(kn_op_call *c, const char *to, kn_window *w)
     if (given.as) w->as = given.as;
     if (given.less) w->less = given.less;
     w->outside = given.outside;
+    bool trimmed = !w->outside && trim(w);
     int64_t cg = c->in[1].shape[1], fg = c->in[1].shape[0] / group;
     kn_buf b;
     kn_buf_init(&b, c->arena);
@@ -160,7 +189,7 @@ kiln_status kn_op_convolve(kn_op_call *c, const char *to, kn_window *w)
     kn_op_window_load(c, w, lead.p ? lead.p : "", "");
     kn_put(&c->text, " * ");
     kn_op_kernel_load(c, w, cg == 1 && group > 1 ? "F,0" : "F,C", "");
-    kn_op_window_where(c, w, false);
+    kn_op_window_where(c, w, trimmed);
     return KILN_OK;
 }
 

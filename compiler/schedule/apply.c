@@ -28,10 +28,30 @@ kiln_status kn_step_refuse(kn_step *s, const char *fmt, ...)
     return KILN_TRACE;
 }
 
+/* What a scatter goes into is finished behind it, and what it reads its places from must be there: nothing may be moved into or out of these
+ * stages, their loops alone may change. */
+static bool keeps_place(const kn_step *s, const kn_stage *g)
+{
+    static const char *const loops[] = {"split", "reorder", "blockize", "parallel", "bind", "vectorize", "unroll", "sample_perfect_tile"},
+                      *const axes[] = {"fuse", "divide", "cache_read", "annotate"};
+    const kn_stmt *st = kn_stage_stmt(s->t, g);
+    if (!kn_pinned(s->t->program, st->out)) return true;
+    for (size_t i = 0; i < sizeof loops / sizeof *loops; i++)
+        if (!strcmp(s->prim, loops[i])) return true;
+    for (size_t i = 0; i < sizeof axes / sizeof *axes && !st->scatter; i++)
+        if (!strcmp(s->prim, axes[i])) return true;
+    return false;
+}
+
 kn_stage *kn_step_stage(kn_step *s, const char *name)
 {
-    for (int i = 0; i < s->t->nstages; i++)
-        if (!strcmp(kn_stage_name(s->t, s->t->stages[i]), name)) return s->t->stages[i];
+    for (int i = 0; i < s->t->nstages; i++) {
+        kn_stage *g = s->t->stages[i];
+        if (strcmp(kn_stage_name(s->t, g), name)) continue;
+        if (keeps_place(s, g)) return g;
+        kn_step_refuse(s, "a scatter goes into '%s', or where it says: only its loops can be changed", name);
+        return NULL;
+    }
     kn_step_refuse(s, "no statement writes a tensor named '%s'", name);
     return NULL;
 }

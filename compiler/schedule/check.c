@@ -68,6 +68,32 @@ static kiln_status check_caches(const kn_tree *t, const kn_stage *g, kiln_diag *
     return KILN_OK;
 }
 
+/* What the data may send to one place is walked in the order that the statement says: by axes as they are numbered, each from its beginning. Lanes
+ * are of the last dimension, and of no other index on the left. */
+static kiln_status check_scatter(const kn_tree *t, const kn_stage *g, kiln_diag *d)
+{
+    const kn_stmt *s = kn_stage_stmt(t, g);
+    uint32_t owned = kn_scatter_owned(t->program, s);
+    int rank = t->program->tensors[s->out].rank, axis = 0;
+    int64_t stride = INT64_MAX;
+    for (int i = 0; i < g->nloops; i++) {
+        const kn_loop *l = &g->loops[i];
+        bool own = owned >> l->axis & 1;
+        if (l->kind == KN_VECTOR) {
+            for (int k = 0; k < rank - 1; k++) own &= !(kn_axes_in(s->lhs[k]) >> l->axis & 1);
+            if (!own || l->stride != 1 || s->lhs[rank - 1]->op != KN_OP_AXIS)
+                return bad(t, g, d, "lanes of a scatter lie along the last dimension, whose index is their axis alone", l->name);
+        }
+        if (own) continue;
+        if (l->kind != KN_SERIAL) return bad(t, g, d, "the data say where this loop goes: its iterations come one after the other", l->name);
+        if (l->axis < axis || (l->axis == axis && l->stride >= stride))
+            return bad(t, g, d, "loops whose places the data say come in the order of their axes", l->name);
+        axis = l->axis;
+        stride = l->stride;
+    }
+    return KILN_OK;
+}
+
 static kiln_status check_cover(const kn_tree *t, const kn_stage *g, kiln_diag *d)
 {
     const kn_stmt *s = kn_stage_stmt(t, g);
@@ -88,7 +114,7 @@ static kiln_status check_tensor(const kn_tree *t, const kn_stage *g, const kn_hw
     if (!g->tensor.intrin && !kn_stage_warps(g) && !bulk) return KILN_OK;
     if ((kn_stage_warps(g) && !kn_warp_fits(t, g, hw, why, sizeof why)) || (bulk && !kn_bulk_fits(t, g, hw, why, sizeof why)))
         return kn_fail(d, KILN_TRACE, "after the last step: statement '%s': %s", kn_stage_name(t, g), why);
-    if (kn_tensor_nest(t, g, &g->tensor, why, sizeof why) && kn_tensor_registers(t, g, hw->gpu, why, sizeof why) &&
+    if (kn_tensor_nest(t, g, &g->tensor, why, sizeof why) && kn_tensor_registers(t, g, hw, why, sizeof why) &&
         kn_tensor_sources(t, g, &g->tensor, NULL, why, sizeof why))
         return KILN_OK;
     return kn_fail(d, KILN_TRACE, "after the last step: statement '%s', instruction '%s': %s", kn_stage_name(t, g), g->tensor.intrin->name, why);
@@ -103,6 +129,7 @@ kiln_status kn_tree_check(kn_tree *t, const kn_hw *hw, kiln_diag *d)
         if (!st && hw->gpu) st = kn_own_check(t, g, hw, d);
         if (!st) st = check_caches(t, g, d);
         if (!st) st = check_cover(t, g, d);
+        if (!st && kn_stage_stmt(t, g)->scatter) st = check_scatter(t, g, d);
         if (!st) st = check_tensor(t, g, hw, d);
         if (st) return st;
         int64_t shared = kn_stage_bulk_bytes(g, hw);

@@ -49,6 +49,7 @@ static kiln_status find_reader(kn_step *s, int tensor, int *reader)
     kn_stmt *e = p->stmts[*reader];
     const char *name = p->tensors[e->out].name;
     one = name_units(s, e, one);
+    if (kn_scattered(p, e->out)) return kn_step_refuse(s, "'%s' is scattered into behind it", name);
     if (e->red != KN_RED_NONE || e->scatter) return kn_step_refuse(s, "'%s', which reads '%s', is not a map statement", name, s->args[0]);
     if (!identity_read(e, one)) return kn_step_refuse(s, "'%s' does not read '%s' at its own axes", name, s->args[0]);
     for (int i = 0; i < one->nargs; i++)

@@ -70,7 +70,7 @@ kiln_status kn_cache_fits(kn_step *s, const kn_stage *g, const kn_cache *c, cons
 bool kn_tensor_find(const kn_tree *t, const kn_stage *g, kn_tensor_tile *x, char *why, size_t cap);
 /* Nothing stands between the instruction and the loops it computes. */
 bool kn_tensor_nest(const kn_tree *t, const kn_stage *g, const kn_tensor_tile *x, char *why, size_t cap);
-bool kn_tensor_registers(const kn_tree *t, const kn_stage *g, bool gpu, char *why, size_t cap); /* at the end */
+bool kn_tensor_registers(const kn_tree *t, const kn_stage *g, const kn_hw *hw, char *why, size_t cap); /* at the end */
 bool kn_warp_fits(const kn_tree *t, const kn_stage *g, const kn_hw *hw, char *why, size_t cap);  /* warp.c, at the end, of a stage of warps */
 /* bulk.c: address of a load over the axes, NULL: not affine, or padded; and, at the end, what must hold of a stage with bulk copies. */
 kn_affine *kn_bulk_address(kiln_arena *a, const kn_tree *t, const kn_stage *g, int load);

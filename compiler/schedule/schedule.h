@@ -137,6 +137,7 @@ typedef struct kn_stage {
     int persist;           /* rows of tiles that blocks walk over at a time; 0: a block a tile */
     int cluster, cluster_loop; /* blocks of a cluster, neighbours in that grid loop; 0: none */
     bool bulk_store;       /* results leave by bulk copies, of KN_BULK_ROWS rows of 128 bytes */
+    const char *name;      /* of a scatter, TENSOR.1 for the first into it; NULL: that of the tensor */
 } kn_stage;
 
 enum { KN_SAMPLED = 128 };
@@ -193,6 +194,8 @@ bool kn_swizzle_of(const kn_tree *t, const kn_stage *s, const kn_cache *c, kn_sw
 int kn_stage_lanes(const kn_stage *s, const kn_hw *hw); /* threads that compute an instruction together */
 /* Iterations that a cache with copies is filled ahead: one less where the instruction still reads the copy of the last iteration. */
 int kn_cache_ahead(const kn_stage *s, const kn_cache *c);
+/* Results of the stage's instruction that stay in registers of its own unit over the whole reduction; 0: they do not. */
+int64_t kn_stage_unit(const kn_tree *t, const kn_stage *g, const kn_hw *hw);
 bool kn_stage_warps(const kn_stage *s);                /* its threads are warps that compute an instruction together */
 int kn_stage_threads(const kn_stage *s, const kn_hw *hw); /* of a block, those that ask for bulk copies with them */
 /* bulk.c: tiles that the copy engine brings. A stage has bulk caches only or none; 128 threads more than compute ask for them. */

@@ -5,7 +5,17 @@
 
 kn_stmt *kn_stage_stmt(const kn_tree *t, const kn_stage *g) { return t->program->stmts[g->stmt]; }
 
-const char *kn_stage_name(const kn_tree *t, const kn_stage *g) { return t->program->tensors[kn_stage_stmt(t, g)->out].name; }
+const char *kn_stage_name(const kn_tree *t, const kn_stage *g)
+{
+    return g->name ? g->name : t->program->tensors[kn_stage_stmt(t, g)->out].name;
+}
+
+static const char *scatter_name(kiln_arena *a, const kn_program *p, int stmt)
+{
+    int n = 0, out = p->stmts[stmt]->out;
+    for (int i = 0; i <= stmt; i++) n += p->stmts[i]->out == out && p->stmts[i]->scatter;
+    return kn_format(a, "%s.%d", p->tensors[out].name, n);
+}
 
 int kn_stage_out(const kn_tree *t, const kn_stage *g) { return t->program->stmts[g->epilogue >= 0 ? g->epilogue : g->stmt]->out; }
 
@@ -61,6 +71,7 @@ kn_tree *kn_tree_new(kiln_arena *a, const kn_program *p)
         if (!g) return NULL;
         g->stmt = i;
         g->epilogue = g->at_stage = g->at_loop = g->init_at = -1;
+        if (q->stmts[i]->scatter && !(g->name = scatter_name(a, q, i))) return NULL;
         kn_stage_loops_init(g, q->stmts[i]);
         t->stages[t->nstages++] = g;
     }

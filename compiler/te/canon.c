@@ -1,6 +1,6 @@
 /* The canonical program: the same maths, however named, ordered or spelled, gives the same program.
  *
- * Dead statements go, indices are simplified, commutative operands are sorted by a hash of their structure, statements are put in the
+ * Dead statements go, indices are simplified, commutative operands are sorted by their structure, statements are put in the
  * order of a depth-first walk from the outputs, and tensors and axes are numbered by first use. The hash knows no names: spatial axes
  * count by position, reduce axes and inputs by a colour. Colours start from extents, dtypes and shapes and are refined by where each is
  * used (as in colour refinement of graphs). A tie that is left can only cost a cache hit, never correctness. */
@@ -147,6 +147,34 @@ static void refine(canon *c)
     colour_stmts(c, stmts);
 }
 
+/* The structure alone: no extent, no shape and no other use of what is read enters, so that programs that differ in those are sorted alike. */
+static uint64_t form(const canon *c, const kn_expr *e)
+{
+    kn_affine f;
+    uint64_t h = mix(word(kn_op_name(e->op)), word(kn_dtype_text(e->dtype))), x, y;
+    if (as_affine(e, &f)) return 4;
+    if (e->op == KN_OP_CONST_F) return mix(h, bits(e->u.f));
+    if (e->op == KN_OP_CONST_I) return mix(h, (uint64_t)e->u.i);
+    if (e->op == KN_OP_LOAD) h = mix(mix(h, e->u.tensor < c->p->ninputs), e->padded);
+    if (kn_op_commutes(e->op)) {
+        x = form(c, e->args[0]);
+        y = form(c, e->args[1]);
+        return x < y ? mix(mix(h, x), y) : mix(mix(h, y), x);
+    }
+    for (int i = 0; i < e->nargs; i++) h = mix(h, form(c, e->args[i]));
+    return h;
+}
+
+static bool is_constant(const kn_expr *e) { return e->op == KN_OP_CONST_F || e->op == KN_OP_CONST_I; }
+
+/* Operands of a commutative operation: constants last, then by structure; what is alike in that, by what the hash tells apart. */
+static bool in_order(const canon *c, const kn_expr *a, const kn_expr *b)
+{
+    if (is_constant(a) != is_constant(b)) return is_constant(b);
+    uint64_t x = form(c, a), y = form(c, b);
+    return x != y ? x < y : hash(c, a) <= hash(c, b);
+}
+
 static kn_expr *sorted(canon *c, kn_expr *e)
 {
     if (!e || !e->nargs) return e;
@@ -154,7 +182,7 @@ static kn_expr *sorted(canon *c, kn_expr *e)
     if (!args) return NULL;
     for (int i = 0; i < e->nargs; i++)
         if (!(args[i] = sorted(c, e->args[i]))) return NULL;
-    if (kn_op_commutes(e->op) && hash(c, args[0]) > hash(c, args[1])) {
+    if (kn_op_commutes(e->op) && !in_order(c, args[0], args[1])) {
         kn_expr *t = args[0];
         args[0] = args[1];
         args[1] = t;

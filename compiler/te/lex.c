@@ -84,7 +84,7 @@ static bool number(kn_parser *p, kn_token *t)
 
 /* Longest first; statement operators with '!' and '.' are tokens of their own so that "x[N] +=! y" is never read as "+= !y". */
 static const char *const puncts[] = {
-    "+=!", "*=!", ">=!", "<=!", "&=!", "|=!", "+=.", ">=.", "<=.",
+    "+=!", "*=!", ">=!", "<=!", "&=!", "|=!", "+=.", "*=.", ">=.", "<=.",
     "+=", "*=", "&=", "|=", "==", "!=", "<=", ">=", "&&", "||", "//", "..", "=.",
     "=", "+", "-", "*", "/", "%", "<", ">", "!", "~", "&", "|", "?", ":", ";", ",", "(", ")", "[", "]", ".", "{", "}", NULL};
 

@@ -14,7 +14,7 @@ static const struct { const char *text; enum kn_reduce red; bool scatter; } assi
     {"*=", KN_RED_PROD, false},
     {">=!", KN_RED_MAX, false}, {">=", KN_RED_MAX, false}, {"<=!", KN_RED_MIN, false}, {"<=", KN_RED_MIN, false},
     {"&=!", KN_RED_ALL, false}, {"&=", KN_RED_ALL, false}, {"|=!", KN_RED_ANY, false}, {"|=", KN_RED_ANY, false},
-    {"=.", KN_RED_NONE, true}, {"+=.", KN_RED_SUM, true}, {">=.", KN_RED_MAX, true}, {"<=.", KN_RED_MIN, true},
+    {"=.", KN_RED_NONE, true}, {"+=.", KN_RED_SUM, true}, {"*=.", KN_RED_PROD, true}, {">=.", KN_RED_MAX, true}, {"<=.", KN_RED_MIN, true},
 };
 
 static bool assign_op(kn_parser *p, kn_ast_stmt *s)
@@ -31,7 +31,7 @@ static bool assign_op(kn_parser *p, kn_ast_stmt *s)
         return kn_next(p);
     }
     kn_want(p, "=");
-    kn_hint(p->d, "one of = +=! *=! >=! <=! max=! min=! &=! |=! and =. +=. >=. <=. (scatter)");
+    kn_hint(p->d, "one of = +=! *=! >=! <=! max=! min=! &=! |=! and =. +=. *=. >=. <=. (scatter)");
     return false;
 }
 
@@ -324,7 +324,7 @@ static bool program(kn_parser *p)
         kn_hint(p->d, "c[M,N] +=! a[M,K]*b[K,N]");
         return false;
     }
-    return choose_outputs(p);
+    return kn_arena_dry(p->a) ? kn_refuse(p, KILN_MEMORY, &p->t, "out of memory") : choose_outputs(p);
 }
 
 kiln_status kn_parse(kiln_arena *a, kiln_bytes text, kiln_bytes inputs, kn_program **out, kiln_diag *d)

@@ -34,6 +34,48 @@ int kn_writer(const kn_program *p, int tensor)
     return -1;
 }
 
+bool kn_scattered(const kn_program *p, int tensor)
+{
+    for (int i = 0; i < p->nstmts; i++)
+        if (p->stmts[i]->out == tensor && p->stmts[i]->scatter) return true;
+    return false;
+}
+
+bool kn_scatters(const kn_program *p)
+{
+    for (int i = 0; i < p->nstmts; i++)
+        if (p->stmts[i]->scatter) return true;
+    return false;
+}
+
+static bool loads_of(const kn_expr *e, int tensor)
+{
+    if (e->op == KN_OP_LOAD && e->u.tensor == tensor) return true;
+    for (int i = 0; i < e->nargs; i++)
+        if (loads_of(e->args[i], tensor)) return true;
+    return false;
+}
+
+bool kn_pinned(const kn_program *p, int tensor)
+{
+    if (kn_scattered(p, tensor)) return true;
+    for (int i = 0; i < p->nstmts; i++)
+        for (int k = 0; p->stmts[i]->scatter && k < p->tensors[p->stmts[i]->out].rank; k++)
+            if (loads_of(p->stmts[i]->lhs[k], tensor)) return true;
+    return false;
+}
+
+uint32_t kn_scatter_owned(const kn_program *p, const kn_stmt *s)
+{
+    uint32_t owned = 0;
+    for (int k = 0; k < p->tensors[s->out].rank; k++) {
+        uint32_t axes = kn_axes_in(s->lhs[k]);
+        kn_affine f;
+        if (axes && !(axes & (axes - 1)) && kn_affine_of(s->lhs[k], &f)) owned |= axes;
+    }
+    return owned;
+}
+
 static kn_expr *renumber(void *user, kiln_arena *a, kn_expr *e)
 {
     const int *to = user;

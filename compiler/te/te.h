@@ -105,6 +105,12 @@ kn_program *kn_program_new(kiln_arena *a);
 int kn_add_tensor(kn_program *p, const char *name, enum kn_dtype t, enum kn_role role, int rank, const int64_t *shape); /* <0: limit */
 kn_program *kn_program_clone(kiln_arena *a, const kn_program *p);  /* statements copied one level deep; expressions shared */
 int kn_writer(const kn_program *p, int tensor); /* statement index or -1 */
+bool kn_scattered(const kn_program *p, int tensor); /* some statement scatters into it: it is not finished when its writer is done */
+bool kn_scatters(const kn_program *p);              /* some statement scatters */
+bool kn_pinned(const kn_program *p, int tensor);    /* or some scatter reads it to know where its values go */
+/* Axes of a scatter that each value of which has a place of its own: some index on the left is one of them alone, and no data. What has other
+ * values of them never meets, so that they may be walked in any order, at once, or by different threads. */
+uint32_t kn_scatter_owned(const kn_program *p, const kn_stmt *s);
 
 /* ---- affine view of an index: sum coef[axis]*axis + offset; false when not affine (div, mod, data-dependent) ---- */
 typedef struct kn_affine { int64_t coef[KILN_MAX_AXES]; int64_t offset; } kn_affine;

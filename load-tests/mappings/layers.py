@@ -99,6 +99,7 @@ with tempfile.TemporaryDirectory() as work:
     daemon = subprocess.Popen([f"{build}/kilnd", "--listen", f"127.0.0.1:{port}", "--data", os.environ.get("DATA", work), "--hwspecs", "hwspecs"], stderr=subprocess.DEVNULL)
     try:
         for _ in range(100):
+            if daemon.poll() is not None: sys.exit(f"{build}/kilnd ended with status {daemon.returncode}; start it by hand to see why")
             try: urllib.request.urlopen(os.environ["KILN_URL"] + "/readyz", timeout=2); break
             except Exception: time.sleep(0.05)
         all_found = {i: mappings(i) for i in chosen}

@@ -161,7 +161,9 @@ def paced():
     if not need("wrk", "nginx"): return
     s, _, kernel, blob = compiled()
     nginx, port = nginx_with(s, (kernel, blob))
-    pace, body = build_tool("pace"), work + "/body.json"
+    pace, body, pauses = build_tool("pace"), work + "/body.json", build_tool("pauses", "-lpthread")
+    lost, longest = subprocess.run([pauses, str(min(2, os.cpu_count() or 1)), "2"], capture_output=True, text=True, check=True).stdout.split()
+    row("the machine itself: two threads that only read the clock", f"{lost} % of a thread's time in pauses, the longest {longest} ms", "", None)
     with open(body, "w") as f: f.write(BODY)
     for name, key, method, path, script in (("GET kernel", "reads", ["GET", kernel], kernel, None), ("GET artifact", "blobs", ["GET", blob], blob, None),
                                             ("POST /compile, a hit", "hits", ["POST", "/v1/compile", body], "/v1/compile", post_script())):

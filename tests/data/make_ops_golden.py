@@ -379,6 +379,10 @@ x = rand(1, 5, 5); case("Col2Im", [x], col2im(x, [5, 5], [1, 5]), image_shape=[5
 x = rand(2, 18, 9); how = dict(strides=[2, 2], pads=[1, 0, 1, 1]); case("Col2Im", [x], col2im(x, [5, 6], [3, 3], **how), image_shape=[5, 6], block_shape=[3, 3], **how)
 x = rand(1, 4, 18); how = dict(dilations=[2, 3], pads=[1, 1, 0, 2]); case("Col2Im", [x], col2im(x, [4, 6], [2, 2], **how), image_shape=[4, 6], block_shape=[2, 2], **how)
 x = rand(1, 6, 3); how = dict(strides=[3]); case("Col2Im", [x], col2im(x, [10], [3], **how), image_shape=[10], block_shape=[3], **how)
+# kernels dilated beyond their input: some of their elements meet padding only
+x, w = rand(1, 3, 6, 6), rand(4, 3, 3, 3); case("Conv", [x, w], conv(x, w, None, None, [12] * 4, [12, 12]), pads=[12] * 4, dilations=[12, 12])
+x, w = rand(2, 3, 5, 6), rand(4, 3, 5, 3); case("Conv", [x, w], conv(x, w, None, [1, 2], [8, 3, 8, 3], [4, 3]), strides=[1, 2], pads=[8, 3, 8, 3], dilations=[4, 3])
+x, w = rand(1, 4, 3, 5), rand(4, 1, 3, 4); case("Conv", [x, w], conv(x, w, None, None, [4, 0, 5, 18], [5, 6], 4), pads=[4, 0, 5, 18], dilations=[5, 6], group=4)
 print("# Source: make_ops_golden.py (NumPy and plain loops after the ONNX operator documents, opset 21).")
 names = {"float64": "f32", "int8": "i8", "uint8": "u8", "int32": "i32", "int64": "i64", "bool": "bool"}
 for op, attrs, inputs, out in cases:

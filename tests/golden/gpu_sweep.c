@@ -3,8 +3,8 @@
  * without a spill, and run in the emulator:
  * an operator's own schedule on a reduced shape, or the reduced shape's own where the other does not fit. For the devices that NVRTC has left behind
  * (V100, K80) it is counted how many give PTX.
- * usage: gpu-sweep [-s] [-d DEVICE] [-f FAMILY] [OPERATORS.csv]; -s: a few of each; -d: one device alone; -f: families whose names begin so,
- * alone. Status 0 only when everything held. */
+ * usage: gpu-sweep [-s] [-d DEVICE] [-f FAMILY] [-r REQUESTS] [OPERATORS.csv]; -s: a few of each; -d: one device alone; -f: families whose names
+ * begin so, alone; -r: requests of a file instead, a JSON object a line, at their own sizes. Status 0 only when everything held. */
 #include "tests/arena.h"
 #include "tests/golden/ops_table.h"
 #include "workers/child.h"
@@ -206,6 +206,31 @@ static void grid(int device, tally *n)
     }
 }
 
+/* The requests of a file, as they are. */
+static void requests(const char *path, int device, tally *n)
+{
+    FILE *f = fopen(path, "r");
+    char line[4096];
+    if (!f) printf("%s: cannot be read\n", path);
+    n->tried += !f;
+    while (f && fgets(line, sizeof line, f)) {
+        kiln_arena *a = kiln_arena_open(&(kiln_host){NULL, mem, NULL});
+        char what[4200];
+        const char *why = "it cannot be read";
+        line[strcspn(line, "\n")] = 0;
+        snprintf(what, sizeof what, "%s on %s", line, devices[device].id);
+        kiln_request *r = read_json(a, line);
+        kiln_kernel *k = r ? kernel_of(a, r, ops_device(a, devices[device].id), (kiln_bytes){NULL, 0}, &why) : NULL;
+        if (!k) printf("%s: %s\n", what, why);
+        n->tried++;
+        n->constructed += k != NULL;
+        if (k) n->assembled += assembles(k, devices[device].arch, what, n);
+        if (k) n->emulated += emulates(r, k, what, NULL);
+        kiln_arena_close(a);
+    }
+    if (f) fclose(f);
+}
+
 static bool report(const char *what, const char *device, const tally *n)
 {
     printf("%s, %s: %d tried, %d constructed, %d assembled without spills, %d right in emulation", what, device, n->tried, n->constructed,
@@ -256,11 +281,12 @@ int main(int argc, char **argv)
 {
     if (argc > 1 && !strcmp(argv[1], "child")) return child_main(argc, argv);
     bool ok = true;
-    const char *path = "tests/data/roller_ops.csv", *only = "";
+    const char *path = "tests/data/roller_ops.csv", *only = "", *own = NULL;
     for (int i = 1; i < argc; i++) {
         if (!strcmp(argv[i], "-s")) brief = true;
         else if (!strcmp(argv[i], "-d") && i + 1 < argc) only = argv[++i];
         else if (!strcmp(argv[i], "-f") && i + 1 < argc) chosen = argv[++i];
+        else if (!strcmp(argv[i], "-r") && i + 1 < argc) own = argv[++i];
         else path = argv[i];
     }
     workers_find_tools("build", &tools);
@@ -270,6 +296,11 @@ int main(int argc, char **argv)
         tally ops = {0}, grids = {0};
         if ((brief && d != DEVICES - 1) || (*only && strcmp(only, devices[d].id))) continue;
         if (!described(devices[d].id)) return 2;
+        if (own) {
+            requests(own, d, &ops);
+            ok = report("requests", devices[d].id, &ops) && ok;
+            continue;
+        }
         if (devices[d].operators && !*chosen) {
             operators(path, d, &ops);
             ok = report("operators", devices[d].id, &ops) && ok;
@@ -277,7 +308,7 @@ int main(int argc, char **argv)
         grid(d, &grids);
         ok = report("families", devices[d].id, &grids) && ok;
     }
-    for (int d = 0; d < 2 && tools.clang[0] && !brief && !*chosen; d++)
+    for (int d = 0; d < 2 && tools.clang[0] && !brief && !*chosen && !own; d++)
         if (!*only || !strcmp(only, older[d].id)) ptx(path, d);
     printf("gpu-sweep: %s\n", ok ? "holds" : "does not hold");
     return !ok;

@@ -14,17 +14,22 @@ url = f"http://127.0.0.1:{port}"
 process = None
 
 
-def start():
-    global process
-    process = subprocess.Popen([build + "/kilnd", "--listen", f"127.0.0.1:{port}", "--data", work + "/data", "--hwspecs", "hwspecs"],
-                               stderr=open(work + "/log", "ab"))
+def ready(at):
+    t = kiln.Client(at, timeout=2).transport
     for _ in range(100):
         try:
-            kiln.Client(url, timeout=2).transport.call("GET", "/readyz")
-            return
+            t.call("GET", "/readyz")
+            return t
         except kiln.Error:
             time.sleep(0.1)
     raise SystemExit("the service did not start")
+
+
+def start():
+    global process
+    process = subprocess.Popen([build + "/kilnd", "--listen", f"127.0.0.1:{port}", "--data", work + "/data", "--hwspecs", "hwspecs", "--socket", "none"],
+                               stderr=open(work + "/log", "ab"))
+    ready(url)
 
 
 def stop():
@@ -206,6 +211,54 @@ class Jobs(unittest.TestCase):
             self.assertEqual((json.loads(same[2])["key"]), key)
             other = t.call("POST", "/v1/graphs?target=host", json.dumps({"graph": graph, "target": target}).encode(), kind)
             self.assertNotEqual((json.loads(other[2])["key"]), key)
+
+    def test_another_compiler_plans_anew(self):
+        """A service of another compiler over the same store does not take this one's plan for its own: the model's key holds the fingerprint."""
+        body, _ = load("small_cnn")
+        t, kind = client().transport, {"Content-Type": "application/onnx"}
+        key = json.loads(t.call("POST", "/v1/graphs", body, kind)[2])["key"]
+        with open(build + "/kilnd", "rb") as f: binary = f.read()
+        mine = json.loads(t.call("GET", "/version")[2])["fingerprint"].encode()
+        self.assertEqual(len(mine), 32)
+        other = work + "/kilnd-other"
+        with open(other, "wb") as f: f.write(binary.replace(mine, bytes(reversed(mine))))
+        os.chmod(other, 0o755)
+        at = free_port()
+        p = subprocess.Popen([other, "--listen", f"127.0.0.1:{at}", "--data", work + "/data", "--hwspecs", "hwspecs", "--socket", "none"],
+                             stderr=open(work + "/log2", "ab"), env={**os.environ, "KILN_WORKER": os.path.abspath(build + "/kiln-worker")})
+        try:
+            there = ready(f"http://127.0.0.1:{at}")
+            self.assertNotEqual(json.loads(there.call("GET", "/version")[2])["fingerprint"].encode(), mine)
+            status, headers, data = there.call("POST", "/v1/graphs", body, kind)
+            self.assertNotEqual(json.loads(data)["key"], key)
+        finally:
+            p.terminate()
+            p.wait()
+
+    def test_a_kernel_that_fails_names_its_nodes(self):
+        os.makedirs(work + "/bin")
+        with open(work + "/bin/cc", "w") as f:
+            f.write('#!/bin/sh\nfor a; do case $a in *.c) echo broken >&2; exit 1 ;; esac; done\nexec ' + shutil.which("cc") + ' "$@"\n')
+        os.chmod(work + "/bin/cc", 0o755)
+        body, _ = load("small_cnn")
+        at = free_port()
+        p = subprocess.Popen([build + "/kilnd", "--listen", f"127.0.0.1:{at}", "--data", work + "/broken", "--hwspecs", "hwspecs"],
+                             stderr=open(work + "/log3", "ab"), env={**os.environ, "KILN_CC": work + "/bin/cc", "TMPDIR": work})
+        try:
+            t = ready(f"http://127.0.0.1:{at}")
+            now = json.loads(t.call("POST", "/v1/graphs", body, {"Content-Type": "application/onnx"})[2])
+            for _ in range(300):
+                if now["state"] in ("succeeded", "failed"): break
+                time.sleep(0.1)
+                now = json.loads(t.call("GET", now["href"])[2])
+            self.assertEqual(now["state"], "failed")
+            problem = now["problem"]
+            self.assertRegex(problem["pointer"], "^/graph/node/[0-9]+$")
+            self.assertIn("Conv", problem["nodes"] + problem["detail"])
+            self.assertRegex(problem["detail"], "^kernel [0-9]+ of [0-9]+, step [0-9]+ \\(")
+        finally:
+            p.terminate()
+            p.wait()
 
     def test_unknown(self):
         for method in ("GET", "DELETE"):

@@ -81,6 +81,64 @@ class Large(unittest.TestCase):
             r = subprocess.run([build + "/kiln", "run", work + "/bad", "--input", f"x={work}/x.npy"], capture_output=True, text=True)
             self.assertEqual(r.returncode, 65, r.stderr)
 
+    def outside(self, location, offset=0, length=None):
+        """The same model with its weights in a file, as onnx writes what is above 2 GiB: location, offset, length."""
+        def entry(key, value):
+            return field(13, field(1, key) + field(2, str(value).encode()))
+
+        def moved(message, level=0):
+            out = b""
+            for n, v, begin, end in kiln.wire._extents(memoryview(message)):
+                if level < 2 and n == (7, 5)[level]:
+                    out += field(n, moved(v, level + 1))
+                elif level == 2 and n == 9:
+                    where = len(self.data)
+                    self.data += bytes(v) + b"\0" * (-len(v) % 4096)
+                    out += entry(b"location", location) + entry(b"offset", where + offset) + entry(b"length", len(v) if length is None else length) + number(14, 1)
+                else:
+                    out += bytes(memoryview(message)[begin:end])
+            return out
+        self.data = b""
+        return moved(body)
+
+    def compile_path(self, path):
+        env = {**os.environ, "KILN_URL": f"http://127.0.0.1:{service.port}"}
+        return subprocess.run([build + "/kiln", "compile", path, "-o", work + "/apart"], capture_output=True, text=True, env=env, timeout=240)
+
+    def test_weights_in_files(self):
+        folder = work + "/files"
+        os.makedirs(folder + "/sub")
+        np.save(work + "/x.npy", x)
+        with open(folder + "/m.onnx", "wb") as f: f.write(self.outside("sub/w.bin"))
+        with open(folder + "/sub/w.bin", "wb") as f: f.write(self.data)
+        self.assertLess(os.path.getsize(folder + "/m.onnx"), 4096)
+        self.assertLess(far(client.compile_onnx(folder + "/m.onnx")(x)), 1e-5)
+        self.assertLess(far(client.onnx(folder + "/m.onnx")(x)), 1e-5)
+        r = self.compile_path(folder + "/m.onnx")
+        self.assertEqual(r.returncode, 0, r.stderr)
+        r = subprocess.run([build + "/kiln", "run", work + "/apart", "--input", f"x={work}/x.npy", "-o", work + "/y.npy"], capture_output=True, text=True)
+        self.assertEqual(r.returncode, 0, r.stderr)
+        self.assertLess(far(np.load(work + "/y.npy")), 1e-5)
+
+    def test_weights_in_files_elsewhere(self):
+        """Out of the model's folder, by dots, from the root, or by a link; behind the file's end; not there: all are named, and none is read."""
+        folder = work + "/cage"
+        os.makedirs(folder)
+        self.outside("")
+        for name in (work + "/secret.bin", folder + "/in.bin"):
+            with open(name, "wb") as f: f.write(self.data)
+        os.symlink(work + "/secret.bin", folder + "/link.bin")
+        os.symlink(work, folder + "/up")
+        for location, how in (("../secret.bin", {}), (work + "/secret.bin", {}), ("link.bin", {}), ("up/secret.bin", {}), ("in.bin", {"offset": 1 << 40}),
+                              ("in.bin", {"length": 1 << 40}), ("none.bin", {}), (".", {})):
+            with open(folder + "/m.onnx", "wb") as f: f.write(self.outside(location, **how))
+            r = self.compile_path(folder + "/m.onnx")
+            self.assertIn(r.returncode, (65, 66), (location, r.stderr))
+            self.assertIn(location, r.stderr)
+            with self.assertRaises(kiln.Error) as e:
+                client.compile_onnx(folder + "/m.onnx")
+            self.assertIn(location, str(e.exception))
+
     def test_a_digest_that_is_none(self):
         bad = number(1, 4) + number(2, 1) + field(8, b"w") + field(13, field(1, b"location") + field(2, b"sha256:12")) + number(14, 1)
         g = ob.graph([ob.node("Add", ["x", "w"], ["y"])], [ob.value("x", "f32", (4,))], [ob.value("y", "f32", None)], [bad])

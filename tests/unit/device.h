@@ -11,7 +11,7 @@
 /* hwspecs/ID.json as parsed, in a; the test fails where it cannot be. */
 static inline kiln_hw *device(kiln_arena *a, const char *id)
 {
-    char path[128], text[1 << 15];
+    char path[128], text[1 << 16];
     snprintf(path, sizeof path, "hwspecs/%s.json", id);
     FILE *f = fopen(path, "rb");
     if (!f) fail_msg("cannot open %s", path);

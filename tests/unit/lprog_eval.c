@@ -110,89 +110,133 @@ static cells *cells_of(thread *t, int buffer, int64_t *at)
     return of_thread(p, buffer) ? &t->regs[buffer] : &t->m->mem[buffer];
 }
 
-static vec eval(thread *t, const kn_expr *e);
+static double scalar(thread *t, const kn_expr *e);
+static void vector(thread *t, const kn_expr *e, vec *r);
 
-static vec read_at(thread *t, const kn_expr *e)
+static bool wide(const kn_expr *e) { return e->lanes > 1; }
+
+static void read_at(thread *t, const kn_expr *e, double *x, int n)
 {
     const kn_buffer *b = &t->m->p->buffers[e->u.buffer];
-    vec r = { .n = e->lanes > 1 ? e->lanes : 1 };
-    int64_t at = (int64_t)eval(t, e->args[0]).x[0];
+    int64_t at = (int64_t)scalar(t, e->args[0]);
     cells *c = cells_of(t, e->u.buffer, &at);
     if (b->scope == KN_REGISTER) at *= b->lanes;
-    for (int i = 0; i < r.n; i++) {
+    for (int i = 0; i < n; i++) {
         if (at < 0 || at + i >= c->n) stop(t->m, "read out of bounds", b->name, at + i);
         else if (!c->set[at + i]) stop(t->m, "read of what was not written", b->name, at + i);
-        else r.x[i] = c->v[at + i];
+        else x[i] = c->v[at + i];
     }
-    return r;
 }
 
-static vec eval(thread *t, const kn_expr *e)
+/* Of another thread of the warp: all of them come by here, then all go on. */
+static double peer(thread *t, const kn_expr *e)
 {
-    vec r = { .n = e->lanes > 1 ? e->lanes : 1 }, a, b;
-    if (t->m->error[0]) return r;
+    double x = 0;
+    t->brought = scalar(t, e->args[0]);
+    swapcontext(&t->at, &t->m->home);
+    if ((int64_t)(t - t->m->t) / 32 * 32 + 32 > t->m->f->threads) stop(t->m, "a part of a warp", "peer", t - t->m->t);
+    else x = t->m->t[(t - t->m->t) ^ e->u.i].brought;
+    swapcontext(&t->at, &t->m->home);
+    return x;
+}
+
+static double across(thread *t, const kn_expr *e)
+{
+    vec a;
+    vector(t, e->args[0], &a);
+    for (int i = 1; i < a.n; i++) a.x[0] = combine((int)e->u.i, a.x[0], a.x[i]);
+    return a.x[0];
+}
+
+/* Apart from vectors, since most of a program is scalars and a vector is half a kilobyte. */
+static double scalar(thread *t, const kn_expr *e)
+{
+    double a, x = 0;
+    if (t->m->error[0]) return 0;
     switch (e->op) {
-    case KN_OP_CONST_F: r.x[0] = e->u.f; return r;
-    case KN_OP_CONST_I: r.x[0] = (double)e->u.i; return r;
-    case KN_OP_VAR: r.x[0] = (double)t->vars[e->u.var]; return r;
-    case KN_OP_READ: return read_at(t, e);
-    case KN_OP_LANES:
-        for (int i = 0; i < r.n; i++) {
-            t->vars[e->u.var] = i;
-            r.x[i] = eval(t, e->args[0]).x[0];
-        }
-        return r;
-    case KN_OP_SPLAT:
-        a = eval(t, e->args[0]);
-        for (int i = 0; i < r.n; i++) r.x[i] = a.x[0];
-        return r;
-    case KN_OP_HSUM:
-        a = eval(t, e->args[0]);
-        r.x[0] = a.x[0];
-        for (int i = 1; i < a.n; i++) r.x[0] = combine((int)e->u.i, r.x[0], a.x[i]);
-        return r;
-    case KN_OP_PEER:
-        t->brought = eval(t, e->args[0]).x[0];
-        swapcontext(&t->at, &t->m->home);
-        if ((int64_t)(t - t->m->t) / 32 * 32 + 32 > t->m->f->threads) stop(t->m, "a part of a warp", "peer", t - t->m->t);
-        else r.x[0] = t->m->t[(t - t->m->t) ^ e->u.i].brought;
-        swapcontext(&t->at, &t->m->home);
-        return r;
-    case KN_OP_ZIP:
-        for (int k = 0; k < e->nargs; k++) {
-            a = eval(t, e->args[k]);
-            for (int i = 0; i < r.n; i++)
-                if ((e->u.i * r.n + i) % e->nargs == k) r.x[i] = a.x[(e->u.i * r.n + i) / e->nargs];
-        }
-        return r;
-    case KN_OP_UNZIP:
-        for (int k = 0; k < e->nargs; k++) {
-            a = eval(t, e->args[k]);
-            for (int i = 0; i < r.n; i++)
-                if ((i * e->nargs + e->u.i) / r.n == k) r.x[i] = a.x[(i * e->nargs + e->u.i) % r.n];
-        }
-        return r;
-    case KN_OP_SELECT:
-        a = eval(t, e->args[0]);
-        if (a.n == 1) return eval(t, e->args[a.x[0] != 0 ? 1 : 2]);
-        r = eval(t, e->args[1]);
-        b = eval(t, e->args[2]);
-        for (int i = 0; i < r.n; i++)
-            if (a.x[i] == 0) r.x[i] = b.x[i];
-        return r;
+    case KN_OP_CONST_F: return e->u.f;
+    case KN_OP_CONST_I: return (double)e->u.i;
+    case KN_OP_VAR: return (double)t->vars[e->u.var];
+    case KN_OP_READ: read_at(t, e, &x, 1); return x;
+    case KN_OP_HSUM: return across(t, e);
+    case KN_OP_PEER: return peer(t, e);
+    case KN_OP_SELECT: return scalar(t, e->args[scalar(t, e->args[0]) != 0 ? 1 : 2]);
+    case KN_OP_LANES: t->vars[e->u.var] = 0; /* of one lane: its only element */ return scalar(t, e->args[0]);
+    case KN_OP_SPLAT: return scalar(t, e->args[0]);
     default: break;
     }
-    a = eval(t, e->args[0]);
-    b = e->nargs > 1 ? eval(t, e->args[1]) : a;
-    for (int i = 0; i < r.n; i++) r.x[i] = round_to(e->dtype, apply(e->op, e->dtype, a.x[i], b.x[i]));
-    return r;
+    a = scalar(t, e->args[0]);
+    return round_to(e->dtype, apply(e->op, e->dtype, a, e->nargs > 1 ? scalar(t, e->args[1]) : a));
+}
+
+/* Lanes of several vectors in turn: ZIP takes part u.i of all lanes interleaved, UNZIP every nargs-th one from u.i on. */
+static void mixed(thread *t, const kn_expr *e, vec *r)
+{
+    vec a;
+    for (int k = 0; k < e->nargs; k++) {
+        vector(t, e->args[k], &a);
+        for (int i = 0; i < r->n; i++) {
+            int64_t zip = e->u.i * r->n + i, unzip = (int64_t)i * e->nargs + e->u.i;
+            if (e->op == KN_OP_ZIP && zip % e->nargs == k) r->x[i] = a.x[zip / e->nargs];
+            if (e->op == KN_OP_UNZIP && unzip / r->n == k) r->x[i] = a.x[unzip % r->n];
+        }
+    }
+}
+
+static void chosen(thread *t, const kn_expr *e, vec *r)
+{
+    vec a, b;
+    if (!wide(e->args[0])) {
+        vector(t, e->args[scalar(t, e->args[0]) != 0 ? 1 : 2], r);
+        return;
+    }
+    vector(t, e->args[0], &a);
+    vector(t, e->args[1], r);
+    vector(t, e->args[2], &b);
+    for (int i = 0; i < r->n; i++)
+        if (a.x[i] == 0) r->x[i] = b.x[i];
+}
+
+/* A scalar is a vector of one lane. */
+static void vector(thread *t, const kn_expr *e, vec *r)
+{
+    vec b;
+    int n = r->n = wide(e) ? e->lanes : 1;
+    for (int i = 0; i < n; i++) r->x[i] = 0; /* what an error leaves */
+    if (t->m->error[0]) return;
+    if (n == 1) {
+        r->x[0] = scalar(t, e);
+        return;
+    }
+    switch (e->op) {
+    case KN_OP_READ: read_at(t, e, r->x, r->n); return;
+    case KN_OP_LANES:
+        for (int i = 0; i < r->n; i++) {
+            t->vars[e->u.var] = i;
+            r->x[i] = scalar(t, e->args[0]);
+        }
+        return;
+    case KN_OP_SPLAT:
+        r->x[0] = scalar(t, e->args[0]);
+        for (int i = 1; i < r->n; i++) r->x[i] = r->x[0];
+        return;
+    case KN_OP_ZIP:
+    case KN_OP_UNZIP: mixed(t, e, r); return;
+    case KN_OP_SELECT: chosen(t, e, r); return;
+    default: break;
+    }
+    vector(t, e->args[0], r);
+    if (e->nargs > 1) vector(t, e->args[1], &b);
+    if (r->n != n || (e->nargs > 1 && b.n != n)) stop(t->m, "operands of other lanes", "vector", n);
+    for (int i = 0; i < n; i++) r->x[i] = round_to(e->dtype, apply(e->op, e->dtype, r->x[i], e->nargs > 1 ? b.x[i] : r->x[i]));
 }
 
 static void store(thread *t, const kn_ls *s)
 {
     const kn_buffer *b = &t->m->p->buffers[s->buffer];
-    vec v = eval(t, s->value);
-    int64_t at = (int64_t)eval(t, s->index).x[0];
+    vec v;
+    vector(t, s->value, &v);
+    int64_t at = (int64_t)scalar(t, s->index);
     cells *c = cells_of(t, s->buffer, &at);
     if (b->scope == KN_REGISTER) at *= b->lanes;
     for (int i = 0; i < v.n; i++) {
@@ -215,26 +259,43 @@ static void call(thread *t, const kn_call *c)
         return;
     }
     for (int o = 0; o < f->intrin->noperands; o++)
-        t->base[o] = (int64_t)eval(t, c->at[o]).x[0] * t->m->p->buffers[c->buffer[o]].lanes; /* lanes: 1 but for registers */
+        t->base[o] = (int64_t)scalar(t, c->at[o]) * t->m->p->buffers[c->buffer[o]].lanes; /* lanes: 1 but for registers */
     t->call = c;
     run(t, f->body);
     t->call = NULL;
+}
+
+/* A register of a unit: its elements one row after the other, in memory every row by itself. */
+static void unit(thread *t, const kn_unit_step *u)
+{
+    const kn_buffer *r = &t->m->p->buffers[u->reg];
+    int64_t at = u->at ? (int64_t)scalar(t, u->at) : 0, line = r->lanes / r->rows;
+    cells *held = &t->regs[u->reg], *c = u->at ? &t->m->mem[u->buffer] : NULL;
+    for (int64_t i = 0; i < r->lanes; i++) {
+        int64_t k = u->number * r->lanes + i, m = at + i / line * u->row + i % line;
+        cells *from = u->what == KN_UNIT_STORE ? held : c, *to = u->what == KN_UNIT_STORE ? c : held;
+        int64_t x = u->what == KN_UNIT_STORE ? k : m, y = u->what == KN_UNIT_STORE ? m : k;
+        if (from && (m < 0 || m >= c->n)) stop(t->m, "a unit's row is out of bounds", r->name, m);
+        else if (from && !from->set[x]) stop(t->m, "a unit takes what was not written", r->name, x);
+        else to->v[y] = from ? from->v[x] : 0, to->set[y] = 1;
+    }
 }
 
 static void run(thread *t, const kn_ls *s)
 {
     for (; s && !t->m->error[0]; s = s->next) {
         if (s->kind == KN_LS_STORE) store(t, s);
-        else if (s->kind == KN_LS_LET) t->vars[s->var] = (int64_t)eval(t, s->value).x[0];
-        else if (s->kind == KN_LS_IF) run(t, eval(t, s->value).x[0] != 0 ? s->body : s->other);
-        else if (s->kind == KN_LS_PREFETCH) (void)eval(t, s->index);
+        else if (s->kind == KN_LS_LET) t->vars[s->var] = (int64_t)scalar(t, s->value);
+        else if (s->kind == KN_LS_IF) run(t, scalar(t, s->value) != 0 ? s->body : s->other);
+        else if (s->kind == KN_LS_PREFETCH) (void)scalar(t, s->index);
         else if (s->kind == KN_LS_CALL) call(t, s->call);
+        else if (s->kind == KN_LS_UNIT) unit(t, s->unit);
         else if (s->kind == KN_LS_BARRIER) swapcontext(&t->at, &t->m->home);
         else if (s->kind == KN_LS_COMMIT || s->kind == KN_LS_WAIT) continue; /* asynchronous stores are made at once */
         else if (s->kind == KN_LS_GROUP) continue;
         else if (s->kind == KN_LS_FRAGMENT) stop(t->m, "warps are not interpreted", "fragment", 0);
         else {
-            int64_t lo = (int64_t)eval(t, s->lo).x[0], hi = (int64_t)eval(t, s->hi).x[0];
+            int64_t lo = (int64_t)scalar(t, s->lo), hi = (int64_t)scalar(t, s->hi);
             for (int64_t i = lo; i < hi && !t->m->error[0]; i++) {
                 t->vars[s->var] = i;
                 run(t, s->body);

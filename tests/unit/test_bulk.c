@@ -23,7 +23,7 @@ static bool full;
 /* A device like the real one, but of four units: persistent blocks go round with few tiles. */
 static kiln_hw *small_device(kiln_arena *a)
 {
-    char text[1 << 14], small[1 << 14];
+    char text[1 << 16], small[1 << 16];
     kiln_hw *hw = NULL;
     kiln_diag d = {0};
     FILE *f = fopen("hwspecs/nvidia-h200.json", "rb");

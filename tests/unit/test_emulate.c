@@ -71,7 +71,7 @@ static void emulate(const sample *s, const char *text, int budget_ms, worker_ver
     worker_error e;
     kiln_bytes expr = {s->expr, strlen(s->expr)}, inputs = {s->inputs, strlen(s->inputs)};
     assert_int_equal(kiln_request_text(a, expr, inputs, NULL, &r, &d), KILN_OK);
-    kiln_launch launch = {.entry = "kiln_test_0", .grid = s->grid, .threads = s->threads, .nargs = s->nargs, .args = {0, 1, 2},
+    kiln_launch launch = {.entry = "kiln_test_0", .grid = s->grid, .threads = s->threads, .nargs = s->nargs, .args = {0, 1, 2}, .again = -1,
                           .program = r->program};
     kiln_kernel k = {.language = "cuda", .entry = "kiln_test", .source = {text, strlen(text)}, .nlaunches = 1, .launches = &launch};
     bool ran = (traffic ? worker_emulate_traffic : worker_emulate)(&tools, r->program, &k, budget_ms, v, &e);

@@ -1,7 +1,7 @@
 /* Launchers of GPU kernels: compiled by gcc and clang without a warning, then called against the mock driver: by raw pointers and as
  * TVM-FFI. */
-#include "launch_text.h"
-#include "launcher.h"
+#include "artifact/launch_text.h"
+#include "artifact/launcher.h"
 #include "tests/arena.h"
 #include "workers/workers.h"
 #include <dlfcn.h>
@@ -46,7 +46,7 @@ static void *context;
 
 static kiln_hw *device(void)
 {
-    static char text[32768];
+    static char text[65536];
     kiln_hw *hw = NULL;
     kiln_diag d = {0};
     FILE *f = fopen("hwspecs/nvidia-h200.json", "rb");

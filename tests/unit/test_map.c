@@ -179,7 +179,7 @@ static void shipped_instructions(void **state)
                                       "nvidia-h200", "arm-neoverse-n1", "arm-mali-g76", "huawei-ascend910", "amos-units"};
     int seen = 0;
     for (size_t i = 0; i < sizeof ids / sizeof *ids; i++) {
-        char path[128], text[16384];
+        char path[128], text[65536];
         snprintf(path, sizeof path, "hwspecs/%s.json", ids[i]);
         FILE *f = fopen(path, "rb");
         assert_non_null(f);
@@ -238,7 +238,7 @@ static void sizes_and_addresses(void **state)
 
 static kn_hw *device(const char *id)
 {
-    char path[128], text[16384];
+    char path[128], text[65536];
     kn_hw *hw = NULL;
     snprintf(path, sizeof path, "hwspecs/%s.json", id);
     FILE *f = fopen(path, "rb");

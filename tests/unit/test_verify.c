@@ -68,6 +68,7 @@ static const mutant mutants[] = {
 };
 
 static bool (*stop)(void *user);
+static bool early; /* the check begins before the compiler does */
 
 /* False: no verdict, and e says why. */
 static bool judged(const char *text, int budget_ms, worker_verdict *v, worker_error *e)
@@ -82,14 +83,19 @@ static bool judged(const char *text, int budget_ms, worker_verdict *v, worker_er
     assert_int_equal(kiln_request_text(a, (kiln_bytes){expr, strlen(expr)}, (kiln_bytes){inputs, strlen(inputs)}, NULL, &r,
                                        &d), KILN_OK);
     kiln_kernel k = {.language = "c", .entry = "kiln_test", .source = {text, strlen(text)}};
-    bool compiled = worker_compile_c(&tools, k.source, flags, 1, 20000, &so, e);
+    worker_tools stoppable = tools, busy = tools;
+    stoppable.stop = stop;
+    worker_check *check = early ? worker_check_begin(&stoppable, r->program, &k, budget_ms) : NULL;
+    if (check) {
+        busy.meanwhile = worker_check_meanwhile;
+        busy.meanwhile_user = check;
+    }
+    bool compiled = worker_compile_c(&busy, k.source, flags, 1, 20000, &so, e);
     if (!compiled) {
         print_error("%s\n", e->message);
     }
     assert_true(compiled);
-    worker_tools stoppable = tools;
-    stoppable.stop = stop;
-    bool ran = worker_verify_cpu(&stoppable, r->program, &k, &so, budget_ms, v, e);
+    bool ran = check ? worker_check_end(check, &so, v, e) : worker_verify_cpu(&stoppable, r->program, &k, &so, budget_ms, v, e);
     if (ran && v->ok) {
         double us[3] = {0};
         assert_true(worker_time_cpu(&tools, r->program, &k, &so, 2, 3, &us[0], &us[1], &us[2], e));
@@ -109,6 +115,31 @@ static bool verify(const char *text, int budget_ms, worker_verdict *v)
     }
     assert_true(ran);
     return v->ok;
+}
+
+/* Begun early or late, a check says the same; and one whose binary never comes ends with its child. */
+static void early_checks_say_the_same(void **state)
+{
+    static const char expr[] = "y[M] +=! a[M,K]", inputs[] = "a=f32:33x40", wrong[] = "void kiln_test(void) {}";
+    worker_verdict late, soon;
+    kiln_request *r = NULL;
+    kiln_diag d = {0};
+    (void)state;
+    assert_true(verify(kernel_text, 50, &late));
+    early = true;
+    assert_true(verify(kernel_text, 50, &soon));
+    assert_false(verify(wrong, 50, &soon));
+    assert_non_null(strstr(soon.detail, "kiln_abi_version"));
+    assert_true(verify(kernel_text, 50, &soon));
+    early = false;
+    assert_true(late.checked == soon.checked && late.total == soon.total && late.max_error == soon.max_error && soon.all_written);
+    kiln_arena *a = kiln_arena_open(&(kiln_host){.mem = mem});
+    assert_int_equal(kiln_request_text(a, (kiln_bytes){expr, strlen(expr)}, (kiln_bytes){inputs, strlen(inputs)}, NULL, &r, &d), KILN_OK);
+    worker_check *c = worker_check_begin(&tools, r->program, &(kiln_kernel){.language = "c", .entry = "kiln_test"}, 50);
+    assert_non_null(c);
+    worker_check_meanwhile(c);
+    assert_true(worker_check_end(c, NULL, NULL, NULL));
+    kiln_arena_close(a);
 }
 
 static bool at_once(void *user) { return user == NULL; }
@@ -235,6 +266,7 @@ int main(int argc, char **argv)
     snprintf(tools.worker, sizeof tools.worker, "%s", argv[0]);
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(right_one_passes),
+        cmocka_unit_test(early_checks_say_the_same),
         cmocka_unit_test(stopping_blames_nobody),
         cmocka_unit_test(mutants_are_caught),
         cmocka_unit_test(filled_arrays_hold_what_the_reference_reads),

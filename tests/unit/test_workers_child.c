@@ -224,7 +224,7 @@ static void missing_worker_and_program(void **state)
     worker_tools none = tools;
     none.worker[0] = 0;
     assert_false(child_run(&none, dir, (const char *const[]){"probe", NULL}, &usual, &r));
-    assert_non_null(strstr(r.why, "kiln-worker"));
+    assert_non_null(strstr(r.why, "kiln-child"));
     assert_true(child_run(&tools, dir, (const char *const[]){"exec", "/no/such/program", NULL}, &usual, &r));
     assert_int_equal(r.exit_code, CHILD_SANDBOX_EXIT);
 }

@@ -122,14 +122,18 @@ class Client:
         """A Model of an ONNX file: its path or bytes. target, dims={"batch": 1} or {"x": (1, 3, 224, 224)}, bind={"sr": 16000}, wait (seconds),
         progress(done, total). partial=True: nodes that Kiln cannot compile are run here, by functions of yours (left={"Op": f, "domain.Op": g}),
         else by onnxruntime or onnx's reference evaluator where one is installed, with a warning `Fallback` that names them and why."""
-        from .graph import compile_model, read_onnx
-        return compile_model(self, bytes(model) if isinstance(model, (bytes, bytearray)) else read_onnx(model), True, **how)
+        from .graph import compile_model, folder_of, read_onnx
+        if isinstance(model, (bytes, bytearray)):
+            return compile_model(self, bytes(model), True, **how)
+        return compile_model(self, read_onnx(model), True, **{"folder": folder_of(model), **how})
 
     def onnx(self, model, **how):
         """An ONNX file, its path or bytes, as a function of arrays that is compiled for the shapes it is called with. Members as compile_onnx."""
-        from .graph import read_onnx
+        from .graph import folder_of, read_onnx
         from .onnx import Onnx
-        return Onnx(self, model if isinstance(model, (bytes, bytearray)) else read_onnx(model), **how)
+        if isinstance(model, (bytes, bytearray)):
+            return Onnx(self, model, **how)
+        return Onnx(self, read_onnx(model), **{"folder": folder_of(model), **how})
 
     def compile_graph(self, request, **how):
         """A Model of a request with a member "graph" (docs/graphs.md)."""

@@ -1,6 +1,7 @@
 """A whole model: its plan from the service, kernels and weights by digest, one call that runs all steps."""
 import ctypes
 import json
+import mmap
 import os
 import threading
 import time
@@ -171,12 +172,14 @@ def _extents(name, extent):
     return f"{name}:0:{extent[0]}" if len(extent) == 1 else f"{name}:{'x'.join(map(str, extent))}"
 
 
-def compile_model(client, body, onnx, target=None, dims=None, bind=None, wait=None, progress=None, weights=None, partial=False, left=None):
+def compile_model(client, body, onnx, target=None, dims=None, bind=None, wait=None, progress=None, weights=None, partial=False, left=None,
+                  folder=None):
     """body: bytes of an ONNX file, or of a request with a graph. dims: {"batch": 1} or {"x": (1, 3, 224, 224)}; bind: {"sr": 16000}.
-    progress: called with (done, total). wait: seconds. partial, left: what cannot be compiled is run here (left.py)."""
+    progress: called with (done, total). wait: seconds. partial, left: what cannot be compiled is run here (left.py).
+    folder: where files lie in which the model keeps weights."""
     whole, weights = body, dict(weights or {})
     if onnx:
-        body, own = slim(body, sha256)
+        body, own = slim(body, sha256, _reader(folder) if folder is not None else None)
         weights.update(own)
     members = {"target": target, "dims": ",".join(_extents(name, extent) for name, extent in (dims or {}).items()),
                "bind": ",".join(f"{name}:{value!r}" for name, value in (bind or {}).items()),
@@ -222,6 +225,32 @@ def _wait(client, path, body, headers, until, progress):
     if not kernels:
         kernels = [{"key": k["key"], "cache_status": got.get("Cache-Status", "")} for k in answer["manifest"]["kernels"]]
     return dict(answer, kernels=kernels)
+
+
+def folder_of(path):
+    return os.path.dirname(os.path.abspath(os.fspath(path)))
+
+
+def _reader(folder):
+    """Bytes of files in the model's folder or below it; a name that leads elsewhere, also through links, is refused."""
+    root, files = os.path.realpath(folder), {}
+
+    def part(location, offset, length):
+        path = os.path.realpath(os.path.join(root, location))
+        if os.path.isabs(location) or not path.startswith(os.path.join(root, "")):
+            raise Unsupported(f"the model keeps weights in {location!r}, which is outside of its folder")
+        if path not in files:
+            try:
+                with open(path, "rb") as f:
+                    files[path] = memoryview(mmap.mmap(f.fileno(), 0, access=mmap.ACCESS_READ))
+            except (OSError, ValueError) as e:
+                raise Unsupported(f"the model keeps weights in {location!r}, which cannot be read: {e}") from None
+        whole = files[path]
+        end = len(whole) if length is None else offset + length
+        if offset > len(whole) or end > len(whole):
+            raise Unsupported(f"a weight is at {offset} of {location!r}, {length} bytes long; the file has {len(whole)}")
+        return whole[offset:end]
+    return part
 
 
 def read_onnx(path):

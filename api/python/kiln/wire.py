@@ -62,27 +62,58 @@ def field(n, data):
     return _varint(n << 3 | 2) + _varint(len(data)) + bytes(data)
 
 
-def slim(body, digest):
-    """(a model without the bytes of its large initializers, which it names by their digests; {digest: bytes}). Small models stay as they are."""
+def _elsewhere(tensor):
+    """(location, offset, length or None) of a TensorProto whose data are in a file; None: they are not, or are named by their digest already."""
+    entries, external = {}, False
+    for n, x in fields(tensor):
+        if n == 14:
+            external = x == 1
+        elif n == 13:
+            entry = {k: bytes(v) for k, v in fields(x) if isinstance(v, memoryview)}
+            entries[entry.get(1, b"")] = entry.get(2, b"")
+    location = entries.get(b"location", b"").decode("utf-8", "replace")
+    if not external or not location or location.startswith("sha256:"):
+        return None
+    offset, length = (entries.get(k, b"") for k in (b"offset", b"length"))
+    if not all(x.isdigit() or not x for x in (offset, length)):
+        return None  # the service says what is wrong
+    return location, int(offset or b"0"), int(length) if length else None
+
+
+def slim(body, digest, part=None):
+    """(a model without the bytes of its large initializers, which it names by their digests; {digest: bytes}). Small models stay as they are.
+    part(location, offset, length): the bytes of external data; without it they are left as they are."""
     given = {}
+
+    def named(x):
+        name = digest(x)
+        given[name] = x
+        return field(13, field(1, b"location") + field(2, b"sha256:" + name.encode())) + number(14, 1)
+
+    def inside(tensor, at):
+        x = part(*at)
+        rest = b"".join(bytes(tensor[begin:end]) for n, _, begin, end in _extents(tensor) if n not in (9, 13, 14))
+        return rest + (field(9, x) if len(x) < WEIGHT_FROM else named(x))
 
     def without(data, path):
         out = []
         for n, x, begin, end in _extents(data):
-            if n != path[0] or not isinstance(x, memoryview) or len(x) < WEIGHT_FROM:
+            ours = n == path[0] and isinstance(x, memoryview)
+            at = _elsewhere(x) if ours and len(path) == 2 and part else None
+            if at:
+                out.append(field(n, inside(x, at)))
+            elif not ours or (len(x) < WEIGHT_FROM and not (part and len(path) == 3)):
                 out.append(data[begin:end])
-            elif len(path) > 1:
-                out.append(field(n, without(x, path[1:])))
             else:
-                name = digest(x)
-                given[name] = x
-                out.append(field(13, field(1, b"location") + field(2, b"sha256:" + name.encode())) + number(14, 1))
+                out.append(field(n, without(x, path[1:])) if len(path) > 1 else named(x))
         return b"".join(out)
-    if len(body) < MODEL_FROM:
+    if part and b"location" not in body:
+        part = None
+    if len(body) < MODEL_FROM and not part:
         return body, given
     try:
         return without(memoryview(body), (7, 5, 9)), given  # ModelProto.graph, its initializers, their raw_data
-    except IndexError:
+    except (IndexError, TypeError):
         return body, {}  # whoever reads it says what is wrong
 
 

@@ -1,6 +1,6 @@
 /* Prints the kernel manifest as JSON: flat, every number with its unit in its name. */
-#include "manifest.h"
-#include "launch_text.h"
+#include "artifact/manifest.h"
+#include "artifact/launch_text.h"
 #include <stdio.h>
 
 /* GPU kernels may load 16 bytes at once; device allocations are aligned to more than that. */

@@ -1,5 +1,5 @@
 /* Launch list: grids and arguments from the loop program; for GPU launches also the program that the launch alone computes. */
-#include "launches.h"
+#include "artifact/launches.h"
 #include <string.h>
 
 /* The trace's inline and part steps alone: the statements as launched, but with the axes of the canonical program (fuse rewrites left sides,
@@ -17,10 +17,14 @@ static kiln_bytes plain_steps(kiln_arena *a, kiln_bytes trace)
     return kn_buf_take(&b);
 }
 
-static int statement_of(const kn_program *p, const char *tensor)
+/* The statement of `from` that statement `stmt` of p is: the one that writes that tensor, or the same in order of those that scatter into it. */
+static int statement_of(const kn_program *from, const kn_program *p, int stmt)
 {
-    for (int i = 0; i < p->nstmts; i++)
-        if (!strcmp(p->tensors[p->stmts[i]->out].name, tensor)) return i;
+    const char *tensor = p->tensors[p->stmts[stmt]->out].name;
+    int n = 0;
+    for (int i = 0; i < stmt; i++) n += p->stmts[i]->out == p->stmts[stmt]->out;
+    for (int i = 0; i < from->nstmts; i++)
+        if (!strcmp(from->tensors[from->stmts[i]->out].name, tensor) && !n--) return i;
     return -1;
 }
 
@@ -44,28 +48,48 @@ static uint32_t statements(const kn_tree *t, int stage, const kn_program *from)
         for (int hops = 0; t->stages[root]->at_stage >= 0 && hops < t->nstages; hops++) root = t->stages[root]->at_stage;
         if (root != stage) continue;
         const kn_stage *s = t->stages[i];
-        int own = statement_of(from, t->program->tensors[t->program->stmts[s->stmt]->out].name);
-        int tail = s->epilogue < 0 ? -1 : statement_of(from, t->program->tensors[t->program->stmts[s->epilogue]->out].name);
+        int own = statement_of(from, t->program, s->stmt);
+        int tail = s->epilogue < 0 ? -1 : statement_of(from, t->program, s->epilogue);
         if (own >= 0) set |= 1u << own;
         if (tail >= 0) set |= 1u << tail;
     }
     return set;
 }
 
+/* The scatter goes into a copy of what is there before it. */
+static bool copy_old(kiln_arena *a, kn_program *p, int old, int out)
+{
+    const kn_tensor *x = &p->tensors[out];
+    kn_stmt *s = kn_new(a, kn_stmt);
+    if (old < 0 || out < 0 || !s) return false;
+    s->out = out;
+    s->naxes = s->nspatial = x->rank;
+    for (int i = 0; i < x->rank; i++) {
+        s->axes[i] = (kn_axis){.name = kn_format(a, "S%d", i), .extent = x->shape[i]};
+        s->lhs[i] = kn_axis_ref(a, i);
+    }
+    s->body = kn_load(a, p, old, s->lhs);
+    p->stmts[p->nstmts++] = s;
+    return s->body != NULL;
+}
+
 static kn_program *launch_program(kiln_arena *a, const kn_program *from, uint32_t set, const kiln_launch *l)
 {
     kn_program *p = kn_program_new(a);
-    int map[KILN_MAX_TENSORS];
+    int map[KILN_MAX_TENSORS], old = -1;
     if (!p) return NULL;
     for (int i = 0; i < KILN_MAX_TENSORS; i++) map[i] = -1;
     for (int role = KN_INPUT; role <= KN_OUTPUT; role += KN_OUTPUT - KN_INPUT) {
         for (int i = 0; i < l->nargs; i++) {
             int writer = kn_writer(from, l->args[i]);
-            bool written = writer >= 0 && (set >> writer & 1);
+            bool written = i == l->again || (writer >= 0 && (set >> writer & 1));
             const kn_tensor *x = &from->tensors[l->args[i]];
             if (written == (role == KN_OUTPUT)) map[l->args[i]] = kn_add_tensor(p, x->name, x->dtype, (enum kn_role)role, x->rank, x->shape);
         }
+        const kn_tensor *x = l->again >= 0 ? &from->tensors[l->args[l->again]] : NULL;
+        if (role == KN_INPUT && x) old = kn_add_tensor(p, kn_format(a, "%s_old", x->name), x->dtype, KN_INPUT, x->rank, x->shape);
     }
+    if (l->again >= 0 && !copy_old(a, p, old, map[l->args[l->again]])) return NULL;
     for (int i = 0; i < from->nstmts; i++) {
         if (!(set >> i & 1)) continue;
         const kn_tensor *x = &from->tensors[from->stmts[i]->out];
@@ -75,6 +99,7 @@ static kn_program *launch_program(kiln_arena *a, const kn_program *from, uint32_
         *s = *from->stmts[i];
         s->out = map[from->stmts[i]->out];
         s->body = kn_rewrite(a, s->body, renumber, map);
+        for (int k = 0; k < x->rank; k++) s->lhs[k] = kn_rewrite(a, s->lhs[k], renumber, map);
         p->stmts[p->nstmts++] = s;
     }
     return p;
@@ -114,7 +139,8 @@ static void fill(const kn_lprog *l, int i, kiln_arena *a, const char *entry, kil
                          .maps = f->maps,
                          .asking = f->asking,
                          .computing = f->computing,
-                         .nargs = f->nargs};
+                         .nargs = f->nargs,
+                         .again = -1};
     memcpy(out->args, f->args, sizeof(int) * (size_t)f->nargs);
 }
 
@@ -135,6 +161,9 @@ kiln_status kn_launches(kiln_arena *a, const kn_program *canonical, const kn_hw 
     }
     for (int i = 0; i < l->nfns; i++) {
         fill(l, i, a, k->entry, &list[i]);
+        const kn_stmt *s = tree->program->stmts[tree->stages[l->fns[i].stage]->stmt];
+        for (int j = 0; j < list[i].nargs && s->scatter; j++)
+            if (list[i].args[j] == s->out) list[i].again = j;
         if (hw->gpu) list[i].grid_formula = grid_formula(a, tree, tree->stages[l->fns[i].stage], hw);
         if (hw->gpu) list[i].program = launch_program(a, from, statements(tree, l->fns[i].stage, from), &list[i]);
     }

@@ -1,6 +1,6 @@
 /* The host side of a whole model on a GPU: one C file with the plan and every launch in tables (docs/abi.md). */
-#include "launch_text.h"
-#include "plan.h"
+#include "artifact/launch_text.h"
+#include "plan/text.h"
 #include <string.h>
 
 /* What a model needs of the driver beside what a launch needs. */

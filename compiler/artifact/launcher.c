@@ -1,7 +1,7 @@
 /* Launchers of GPU kernels: C text without headers that finds the driver at run time (docs/abi.md). */
-#include "launcher.h"
+#include "artifact/launcher.h"
 #include "codegen/tvm_ffi.h"
-#include "launch_text.h"
+#include "artifact/launch_text.h"
 #include <string.h>
 
 static const char image[] =

@@ -1,5 +1,5 @@
 /* How kernels are launched through the driver, as C text (docs/abi.md): types and tables, the driver's functions, a launch. */
-#include "launch_text.h"
+#include "artifact/launch_text.h"
 #include <string.h>
 
 static const char types[] =

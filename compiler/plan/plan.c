@@ -1,7 +1,7 @@
 /* The driver for whole models: graph to plan, as a straight list of calls; then slots and distinct kernels. */
-#include "plan.h"
+#include "plan/text.h"
 #include "graph/plan.h"
-#include "plan_edges.h"
+#include "plan/edges.h"
 #include <stdio.h>
 #include <string.h>
 
@@ -191,6 +191,7 @@ static kiln_status kernel_step(planner *q, const kn_group *g)
     s->args = args;
     s->nodes = names_of(q, g);
     s->nnodes = g->nnodes;
+    s->place = q->g->nodes[g->nodes[0]].place;
     s->gain_us = g->gain_us;
     if (g->program) kiln_work(g->program, &s->flops, &s->traffic);
     return KILN_OK;

@@ -1,5 +1,5 @@
 /* What flows between the steps of a plan, and why a step and the one that reads it are not one kernel: for people. */
-#include "plan_edges.h"
+#include "plan/edges.h"
 #include <string.h>
 
 typedef struct tracer {

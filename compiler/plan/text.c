@@ -1,6 +1,6 @@
 /* A plan as a C function that calls the kernels through a table of pointers (docs/abi.md), and as JSON (docs/graphs.md). */
-#include "plan.h"
-#include "manifest.h"
+#include "plan/text.h"
+#include "artifact/manifest.h"
 #include <string.h>
 
 static const char head[] =
