@@ -96,6 +96,7 @@ bool verify_text_is_exact(const char *text);       /* only + - * min max select 
 bool verify_text_is_elementwise(const char *text); /* no reduction */
 
 double verify_now_ms(void);
+double verify_work_ms(void); /* of this thread: what a budget of work is counted in, so that a busy machine does not make a check shallower */
 uint64_t verify_mix(uint64_t x);
 
 /* The parent's side (verify_posix.c). */

@@ -158,7 +158,7 @@ enum step { STEP_END, STEP_ELEMENT, STEP_BROKEN };
 
 static void walk_open(walk *w, const verify_check *c, kiln_ref *ref, reader *r, int output)
 {
-    double start = verify_now_ms(), budget = c->budget_ms / c->job->nout;
+    double start = verify_work_ms(), budget = c->budget_ms / c->job->nout;
     *w = (walk){.check = c, .ref = ref, .reader = r, .output = output, .until = start + budget, .hard = start + OVER_BUDGET * budget + 20};
     kiln_program_output(c->program, output, &w->arg);
     w->bytes = (int)(w->arg.bytes / w->arg.elems);
@@ -172,7 +172,7 @@ static enum step walk_next(walk *w, verify_expected *x)
         if (c->sparse && is_poison(c->outputs[w->output] + x->index * w->bytes, w->bytes)) {
             continue;
         }
-        double now = verify_now_ms();
+        double now = verify_work_ms();
         if (w->done >= 2 && (now > w->hard || (w->done >= LEAST && now > w->until))) {
             return STEP_END;
         }
