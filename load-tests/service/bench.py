@@ -26,7 +26,10 @@ args.connections = [int(c) for c in args.connections.split(",")]
 work = tempfile.mkdtemp(prefix="kiln-bench.")
 os.chmod(work, 0o755)
 running, rows = [], []
-BODY = json.dumps({"op": "MatMul", "inputs": [{"name": n, "dtype": "f32", "shape": [512, 512]} for n in "ab"], "target": "host"}, separators=(",", ":"))
+def request(op, **shapes):
+    return {"op": op, "inputs": [{"name": n, "dtype": "f32", "shape": s} for n, s in shapes.items()], "target": "host"}
+BODY = json.dumps(request("MatMul", a=[512, 512], b=[512, 512]), separators=(",", ":"))
+LARGE = json.dumps({**request("Conv", x=[1, 64, 56, 56], w=[64, 64, 3, 3]), "attrs": {"pads": [1, 1, 1, 1]}}) # its source has tens of KB: sent as a file
 
 CLASS = ["chrt", "-r", "5"] if args.realtime else []
 def start(command, **more):
@@ -68,12 +71,13 @@ class Service:
         q = urllib.request.Request(f"http://127.0.0.1:{self.port}{path}", body and body.encode(), {"Content-Type": "application/json"} if body else {})
         return urllib.request.urlopen(q, timeout=120).read()
 
+def source_of(answer): return next(a["href"] for a in json.loads(answer)["artifacts"] if a["kind"] == "source")
+
 def compiled(*flags):
     """A service that has one kernel in memory; its answer, the paths of the kernel and of its source."""
     s = Service(*flags)
     for _ in range(2): answer = s.ask("/v1/compile", BODY)
-    o = json.loads(answer)
-    return s, answer, "/v1/kernels/" + o["key"], next(a["href"] for a in o["artifacts"] if a["kind"] == "source")
+    return s, answer, "/v1/kernels/" + json.loads(answer)["key"], source_of(answer)
 
 def wrk(port, path, connections, script=None, seconds=None):
     """Requests a second, and how many in all."""
@@ -134,8 +138,9 @@ server {{ listen 127.0.0.1:{port}; root {work}/www; }} }}""")
 def reads():
     if not need("nginx", "wrk"): return
     s, _, kernel, blob = compiled()
-    nginx, port = nginx_with(s, (kernel, blob))
-    for name, path in ("kernel", kernel), ("artifact", blob):
+    large = source_of(s.ask("/v1/compile", LARGE))
+    nginx, port = nginx_with(s, (kernel, blob, large))
+    for name, path in ("kernel", kernel), ("artifact", blob), ("artifact", large):
         size = os.path.getsize(work + "/www" + path)
         for c in args.connections: compare(f"GET {name}, {size} bytes", "reads", path, c, [(s.process, s.port), (nginx, port)], "nginx")
     end(nginx)
