@@ -2,6 +2,7 @@
 #include "workers/arena.h"
 #include "workers/verify.h"
 #include "workers/child.h"
+#include "workers/room_posix.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
@@ -131,10 +132,31 @@ static int allowance_of(const kiln_program *p, const verify_job *j, int budget_m
     return ms > 600000 ? 600000 : (int)ms;
 }
 
+enum { MOST_MS = 600000 }; /* that a child runs, or a check waits for its memory */
+
+/* Bytes that a check takes while it runs: inputs and outputs of a run, and the shared file. */
+static int64_t room_of(const verify_job *j)
+{
+    int64_t bytes = (j->nkinds + 1) * j->slot_bytes;
+    for (int i = 0; i < j->nin; i++) {
+        bytes += verify_pages(j->args[i].bytes);
+    }
+    return bytes;
+}
+
+static bool room_for(const worker_tools *t, const verify_job *j, int patience_ms, worker_error *e)
+{
+    if (worker_room_take(worker_room_here(), room_of(j), patience_ms, t->stop, t->stop_user)) {
+        return true;
+    }
+    *e = (worker_error){.status = KILN_STOPPED, .slug = "deadline-exceeded", .message = "stopped while it waited for memory to verify in"};
+    return false;
+}
+
 /* A machine that is busy with others is not the kernel's fault: CPU time is what is counted, and the clock only ends what sleeps. */
 static child_limits limits_of(const verify_job *j, int allowance_ms, int fd, int go)
 {
-    enum { PATIENCE = 8, MOST_MS = 600000 };
+    enum { PATIENCE = 8 };
     int threads = j->threads > 3 ? j->threads : 3;
     return (child_limits){.deadline_ms = allowance_ms > MOST_MS / PATIENCE ? MOST_MS : allowance_ms * PATIENCE,
                           .cpu_seconds = (allowance_ms * threads + 999) / 1000,
@@ -314,12 +336,14 @@ bool verify_execute(const worker_tools *t, const kiln_program *p, verify_job *j,
                     worker_verdict *v, worker_error *e)
 {
     child_result r;
-    int allowance = allowance_of(p, j, budget_ms), fd = shared_memory(j->slot_bytes * j->nkinds);
-    if (fd < 0) {
-        return no_outputs(j, e);
+    int allowance = allowance_of(p, j, budget_ms);
+    if (!room_for(t, j, MOST_MS, e)) {
+        return false;
     }
-    bool ok = run_child(t, j, so, fd, allowance, &r, e) && judge(p, j, &r, allowance, fd, budget_ms, NULL, v, e);
-    close(fd);
+    int fd = shared_memory(j->slot_bytes * j->nkinds);
+    bool ok = fd < 0 ? no_outputs(j, e) : run_child(t, j, so, fd, allowance, &r, e) && judge(p, j, &r, allowance, fd, budget_ms, NULL, v, e);
+    if (fd >= 0) { close(fd); }
+    worker_room_give(worker_room_here(), room_of(j));
     return ok;
 }
 
@@ -327,7 +351,7 @@ struct worker_check {
     const worker_tools *tools;
     const kiln_program *program;
     int budget_ms, allowance, outputs, go; /* descriptors: the shared file, an event that lets the child go on */
-    bool fits, runs;                       /* why: why it does not fit; e: why no child runs */
+    bool fits, roomy, runs;                /* why: why it does not fit; roomy: it has its memory; e: why no child runs */
     verify_job job;
     child_limits limits;
     child_running child;
@@ -351,7 +375,7 @@ static bool start(worker_check *c)
     return true;
 }
 
-worker_check *worker_check_begin(const worker_tools *t, const kiln_program *p, const kiln_kernel *k, int budget_ms)
+static worker_check *begin(const worker_tools *t, const kiln_program *p, const kiln_kernel *k, int budget_ms, int patience_ms)
 {
     worker_check *c = calloc(1, sizeof *c);
     char why[600];
@@ -369,7 +393,8 @@ worker_check *worker_check_begin(const worker_tools *t, const kiln_program *p, c
         c->job.wait = 1;
         c->job.budget_ms = budget_ms > 200 ? budget_ms : 200;
         c->allowance = allowance_of(p, &c->job, budget_ms);
-        c->runs = start(c);
+        c->roomy = room_for(t, &c->job, patience_ms, &c->e);
+        c->runs = c->roomy && start(c);
     }
     return c;
 }
@@ -403,6 +428,9 @@ static bool finish(worker_check *c, const worker_blob *so, worker_verdict *v, wo
 
 static void drop(worker_check *c)
 {
+    if (c == NULL) {
+        return;
+    }
     child_result r;
     c->limits.deadline_ms = 0;
     if (c->runs && child_wait(c->tools, &c->child, &c->limits, &r)) {
@@ -412,7 +440,18 @@ static void drop(worker_check *c)
     if (c->outputs >= 0) { close(c->outputs); }
     if (c->go >= 0) { close(c->go); }
     for (int k = 0; k < VERIFY_KINDS; k++) { free(c->known[k].x); }
+    if (c->roomy) { worker_room_give(worker_room_here(), room_of(&c->job)); }
     free(c);
+}
+
+worker_check *worker_check_begin(const worker_tools *t, const kiln_program *p, const kiln_kernel *k, int budget_ms)
+{
+    worker_check *c = begin(t, p, k, budget_ms, 0);
+    bool waits = c != NULL && c->fits && !c->roomy;
+    if (waits) {
+        drop(c);
+    }
+    return waits ? NULL : c;
 }
 
 bool worker_check_end(worker_check *c, const worker_blob *so, worker_verdict *v, worker_error *e)
@@ -436,7 +475,7 @@ bool worker_verify_cpu(const worker_tools *t, const kiln_program *p, const kiln_
                     worker_verdict *v, worker_error *e)
 {
     double began = verify_now_ms();
-    worker_check *c = worker_check_begin(t, p, k, budget_ms);
+    worker_check *c = begin(t, p, k, budget_ms, MOST_MS);
     *v = (worker_verdict){0};
     bool ok = c != NULL ? worker_check_end(c, so, v, e) : trouble(e, "no memory for a check");
     v->seconds = (verify_now_ms() - began) / 1e3;

@@ -2,7 +2,7 @@
  *
  * Children run through `kiln-child child ...`, which sets limits (CPU time, address space, file size, processes), forbids new privileges
  * and all sockets (seccomp), enters a private directory and then does its work or executes the compiler. They are killed with their whole
- * process group at the deadline. Nothing in here keeps state between calls but the pool. */
+ * process group at the deadline. Nothing in here keeps state between calls but the pool, and what memory checks have taken (room_posix.h). */
 #ifndef KILN_WORKERS_H
 #define KILN_WORKERS_H
 #include "kiln.h"
@@ -79,7 +79,7 @@ bool worker_verify_cpu(const worker_tools *t, const kiln_program *p, const kiln_
                        worker_verdict *v, worker_error *e);
 /* The same begun before the binary is there: a child starts and fills its inputs, worker_check_meanwhile (a worker_tools.meanwhile) computes the
  * reference's values, and worker_check_end hands the binary over and judges. p and t must live until then; so NULL: it will not come, v and e are
- * untouched. NULL: no memory. */
+ * untouched. NULL: no memory, or other checks have it (room_posix.h); worker_verify_cpu waits for them. */
 typedef struct worker_check worker_check;
 worker_check *worker_check_begin(const worker_tools *t, const kiln_program *p, const kiln_kernel *k, int budget_ms);
 void worker_check_meanwhile(void *check);

@@ -193,7 +193,7 @@ static void another_takes_over(void **s)
     pid_t second = worker("w2");
     assert_int_equal(wait_for(id, result), JOBS_SUCCEEDED);
     assert_int_equal(jobs_get(queue, id, &x), JOBS_OK);
-    assert_true(x.epoch == 2 ? !strcmp(x.worker, "w2") : x.epoch == 1);
+    assert_true(x.epoch == 1 || !strcmp(x.worker, "w2")); /* more than 2 where the machine stood still for longer than a lease */
     jobs_job_free(&x);
     free(payload);
     stop(second, SIGTERM);

@@ -90,7 +90,8 @@ static void kernels_are_right(void **state)
         if (kiln_generate(a, r->program, hw, fixture_text(cases[i].trace), &k, &d)) fail_msg("%zu: %s", i, d.message);
         if (!strstr(k->source.p, cases[i].has)) fail_msg("%zu: no call in\n%s", i, k->source.p);
         if (!run(r->program, k, cases[i].gpu, &v, &e)) fail_msg("%zu: %s %s\n%s", i, e.slug, e.message, k->source.p);
-        if (!v.ok || !v.all_written || v.checked != v.total) fail_msg("%zu: %lld of %lld elements, %s\n%s", i, (long long)v.checked, (long long)v.total, v.detail, k->source.p);
+        if (!v.ok || !v.all_written || v.checked != v.total)
+            fail_msg("%zu: %lld of %lld elements, %s\n%s", i, (long long)v.checked, (long long)v.total, v.detail, k->source.p);
         kiln_arena_close(a);
     }
 }

@@ -1,14 +1,18 @@
 /* The CPU verifier: a right kernel passes, every planted defect is caught with a sensible reason; inputs are what they should be. */
 #include "tests/arena.h"
 #include "workers/child.h"
+#include "workers/room_posix.h"
 #include "workers/verify.h"
 #include <math.h>
+#include <pthread.h>
 #include <setjmp.h>
 #include <stdarg.h>
+#include <stdatomic.h>
 #include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 #include <cmocka.h>
 
 static worker_tools tools;
@@ -144,6 +148,76 @@ static void early_checks_say_the_same(void **state)
 
 static bool at_once(void *user) { return user == NULL; }
 
+typedef struct asker {
+    worker_room *room;
+    int64_t bytes;
+    pthread_t thread;
+    atomic_bool got;
+} asker;
+
+static void *ask(void *arg)
+{
+    asker *a = arg;
+    if (worker_room_take(a->room, a->bytes, 60000, NULL, NULL)) { atomic_store(&a->got, true); }
+    return NULL;
+}
+
+static void wait_in_line(asker *a, int place)
+{
+    struct timespec t = {0, 1000000};
+    assert_int_equal(pthread_create(&a->thread, NULL, ask, a), 0);
+    for (bool there = false; !there; nanosleep(&t, NULL)) {
+        pthread_mutex_lock(&a->room->lock);
+        there = worker_room_waiting(a->room) == place;
+        pthread_mutex_unlock(&a->room->lock);
+    }
+}
+
+/* Checks take turns for memory: a small one does not pass a large one that waits, one alone gets in however large, who is stopped leaves the line. */
+static void memory_goes_round(void **state)
+{
+    worker_room r = {.lock = PTHREAD_MUTEX_INITIALIZER, .moved = PTHREAD_COND_INITIALIZER, .most = 100};
+    asker large = {.room = &r, .bytes = 80}, small = {.room = &r, .bytes = 10};
+    (void)state;
+    assert_true(worker_room_take(&r, 60, 0, NULL, NULL));
+    assert_false(worker_room_take(&r, 50, 0, NULL, NULL));
+    assert_false(worker_room_take(&r, 50, 60000, at_once, NULL));
+    wait_in_line(&large, 1);
+    wait_in_line(&small, 2);
+    assert_false(worker_room_take(&r, 1, 0, NULL, NULL));
+    assert_false(atomic_load(&large.got) || atomic_load(&small.got));
+    worker_room_give(&r, 60);
+    pthread_join(large.thread, NULL);
+    pthread_join(small.thread, NULL);
+    assert_true(atomic_load(&large.got) && atomic_load(&small.got) && r.taken == 90);
+    worker_room_give(&r, 90);
+    assert_true(worker_room_take(&r, 1000, 0, NULL, NULL));
+    assert_false(worker_room_take(&r, 1, 0, NULL, NULL));
+}
+
+/* With all memory taken no check begins early; the late one waits, and is stopped without a verdict or gets its turn. */
+static void checks_wait_for_memory(void **state)
+{
+    worker_room *r = worker_room_here();
+    worker_verdict v;
+    worker_error e;
+    (void)state;
+    assert_true(r->most > 0 && worker_room_take(r, r->most, 0, NULL, NULL));
+    early = true;
+    stop = at_once;
+    assert_false(judged(kernel_text, 50, &v, &e));
+    assert_int_equal(e.status, KILN_STOPPED);
+    assert_non_null(strstr(e.message, "memory"));
+    early = false;
+    stop = NULL;
+    asker late = {.room = r, .bytes = r->most};
+    wait_in_line(&late, 1);
+    worker_room_give(r, r->most);
+    pthread_join(late.thread, NULL);
+    worker_room_give(r, r->most);
+    assert_true(verify(kernel_text, 50, &v) && r->taken == 0);
+}
+
 /* Who stops a verification gets no verdict: the kernel is not to blame. */
 static void stopping_blames_nobody(void **state)
 {
@@ -267,6 +341,8 @@ int main(int argc, char **argv)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(right_one_passes),
         cmocka_unit_test(early_checks_say_the_same),
+        cmocka_unit_test(memory_goes_round),
+        cmocka_unit_test(checks_wait_for_memory),
         cmocka_unit_test(stopping_blames_nobody),
         cmocka_unit_test(mutants_are_caught),
         cmocka_unit_test(filled_arrays_hold_what_the_reference_reads),
