@@ -4,6 +4,7 @@
 #include <string.h>
 
 enum {
+    WRITTEN_OUT = 1024,   /* nodes of code, lanes made one by one, that a vector may have; eight times as many a row that is written out */
     CHEAP = 4,            /* operations on an element beside which moving it is what takes time */
     TASK_ELEMENTS = 2048, /* of a map, below which calling the task shows */
     JOINED_LESS = 8       /* elements of a row that is joined with the next ones to be turned */
@@ -60,6 +61,31 @@ int64_t kn_cpu_written_out(int64_t vectors)
     return best;
 }
 
+static int64_t nodes_of(const kn_expr *e)
+{
+    int64_t n = 1;
+    for (int i = 0; i < e->nargs; i++) n += nodes_of(e->args[i]);
+    return n;
+}
+
+/* Whether some choice among elements of memory differs from lane to lane along axis n: then every lane has code of its own. */
+static bool chooses(const kn_expr *e, int n)
+{
+    const kn_expr *loads[1];
+    if (e->op == KN_OP_SELECT && kn_axes_in(e->args[0]) >> n & 1 && (kn_loads(e->args[1], loads, 1) || kn_loads(e->args[2], loads, 1))) return true;
+    for (int i = 0; i < e->nargs && e->op != KN_OP_LOAD; i++)
+        if (chooses(e->args[i], n)) return true;
+    return false;
+}
+
+/* Nodes of the code of each lane of a vector of this map (rolls of rolls, parts of parts); 0: its lanes share their code. */
+static int64_t code_of_lane(const kn_site *x)
+{
+    bool apart = x->n >= 0 && chooses(x->s->body, x->n);
+    for (int i = 0; i < x->nloads && !apart; i++) apart = !x->load[i].linear && x->n >= 0 && x->load[i].axes >> x->n & 1;
+    return apart ? nodes_of(x->s->body) : 0;
+}
+
 /* A map: one long axis in vectors. Where it is the only one, a task is a run of it of some thousand elements, but not fewer tasks than keep
  * the cores busy. */
 static void map_tiles(const kn_site *x, kn_plans *p)
@@ -69,9 +95,12 @@ static void map_tiles(const kn_site *x, kn_plans *p)
     /* rows begin anywhere in a cache line: a shorter vector straddles two less often */
     bool padded = x->nloads && x->load[0].padded, ragged = other >= 0 && !padded && kn_cpu_extent(x, x->n) % lanes != 0;
     if (ragged && work_of(x->s->body) <= CHEAP && lanes * kn_dtype_bytes(x->s->body->dtype) > KN_CPU_NARROW) lanes /= 2;
+    int64_t code = code_of_lane(x);
+    if (code * lanes > WRITTEN_OUT) lanes = 1; /* no faster than a loop over the elements, and the C compiler works on it for seconds */
     int64_t vectors = kn_ceil_div(kn_cpu_extent(x, x->n), lanes), run = vectors / (16 * (int64_t)x->hw->units);
     if (run > 4096) run = 4096;
     int64_t whole = padded ? KN_CPU_ROW : KN_CPU_ROW / 2;
+    if (code * lanes * whole > 8 * WRITTEN_OUT) whole = 0;
     if (vectors <= whole) run = vectors; /* a whole row, its last vector moved back */
     const int64_t widths[] = {run, kn_cpu_written_out(vectors), 1};
     for (int i = vectors <= whole || (other < 0 && run > 8) ? 0 : 1; i < 3; i++) {

@@ -8,6 +8,7 @@
 #include <string.h>
 
 #define ROUNDS 3
+enum { TERMS = 32 }; /* of a sum of indices: as many as simplification looks at */
 
 typedef struct canon {
     kiln_arena *a;
@@ -53,9 +54,26 @@ static uint64_t axis_hash(const canon *c, int axis)
 
 static bool as_affine(const kn_expr *e, kn_affine *f) { return e->dtype == KN_I64 && kn_affine_of(e, f); }
 
+/* Terms of a sum of indices, in their order; integers have no order of addition, and simplification knows of none. 0: it is none of more than two. */
+static int add_terms(const kn_expr *e, const kn_expr **terms, int n)
+{
+    if (e->op != KN_OP_ADD) {
+        if (n < TERMS) terms[n] = e;
+        return n + 1;
+    }
+    return add_terms(e->args[1], terms, add_terms(e->args[0], terms, n));
+}
+
+static int terms_of(const kn_expr *e, const kn_expr **terms)
+{
+    int n = e->op == KN_OP_ADD && e->dtype == KN_I64 ? add_terms(e, terms, 0) : 0;
+    return n > 2 && n <= TERMS ? n : 0;
+}
+
 static uint64_t hash(const canon *c, const kn_expr *e)
 {
     kn_affine f;
+    const kn_expr *terms[TERMS];
     uint64_t h = mix(word(kn_op_name(e->op)), word(kn_dtype_text(e->dtype))), x, y;
     if (as_affine(e, &f)) {
         h = mix(4, (uint64_t)f.offset);
@@ -63,6 +81,9 @@ static uint64_t hash(const canon *c, const kn_expr *e)
             if (f.coef[i]) h += mix(axis_hash(c, i), (uint64_t)f.coef[i]);
         return h;
     }
+    int n = terms_of(e, terms);
+    for (int i = 0; i < n; i++) h += mix(5, hash(c, terms[i]));
+    if (n) return h;
     if (e->op == KN_OP_CONST_F) return mix(h, bits(e->u.f));
     if (e->op == KN_OP_CONST_I) return mix(h, (uint64_t)e->u.i);
     if (e->op == KN_OP_LOAD) h = mix(mix(h, c->tcolour[e->u.tensor]), e->padded ? bits(e->pad_value) : 1);
@@ -102,6 +123,10 @@ static void uses(canon *c, const kn_expr *e, uint64_t path)
         c->tuse[e->u.tensor] += h;
         path = mix(path, c->tcolour[e->u.tensor]);
     }
+    const kn_expr *terms[TERMS];
+    int n = terms_of(e, terms);
+    for (int i = 0; i < n; i++) uses(c, terms[i], mix(path, word(kn_op_name(e->op))));
+    if (n) return;
     for (int i = 0; i < e->nargs; i++)
         uses(c, e->args[i], mix(path, word(kn_op_name(e->op)) + (kn_op_commutes(e->op) ? 0 : (uint64_t)i + 1)));
 }
@@ -151,8 +176,12 @@ static void refine(canon *c)
 static uint64_t form(const canon *c, const kn_expr *e)
 {
     kn_affine f;
+    const kn_expr *terms[TERMS];
     uint64_t h = mix(word(kn_op_name(e->op)), word(kn_dtype_text(e->dtype))), x, y;
     if (as_affine(e, &f)) return 4;
+    int n = terms_of(e, terms);
+    for (int i = 0; i < n; i++) h += mix(5, form(c, terms[i]));
+    if (n) return h;
     if (e->op == KN_OP_CONST_F) return mix(h, bits(e->u.f));
     if (e->op == KN_OP_CONST_I) return mix(h, (uint64_t)e->u.i);
     if (e->op == KN_OP_LOAD) h = mix(mix(h, e->u.tensor < c->p->ninputs), e->padded);
@@ -175,9 +204,32 @@ static bool in_order(const canon *c, const kn_expr *a, const kn_expr *b)
     return x != y ? x < y : hash(c, a) <= hash(c, b);
 }
 
+static kn_expr *sorted(canon *c, kn_expr *e);
+
+/* A sum of indices, its n terms in order from left to right: so that the canonical program, simplified and sorted again, is itself. */
+static kn_expr *sorted_sum(canon *c, const kn_expr **terms, int n)
+{
+    kn_expr *e = NULL;
+    for (int i = 1; i < n; i++)
+        for (int k = i; k > 0 && !in_order(c, terms[k - 1], terms[k]); k--) {
+            const kn_expr *t = terms[k];
+            terms[k] = terms[k - 1];
+            terms[k - 1] = t;
+        }
+    for (int i = 0; i < n; i++) {
+        kn_expr *t = sorted(c, (kn_expr *)(uintptr_t)terms[i]);
+        if (!(e = !t || !e ? t : kn_bin(c->a, KN_OP_ADD, e, t))) return NULL;
+    }
+    return e;
+}
+
 static kn_expr *sorted(canon *c, kn_expr *e)
 {
     if (!e || !e->nargs) return e;
+    const kn_expr *terms[TERMS];
+    kn_affine f;
+    int n = as_affine(e, &f) ? 0 : terms_of(e, terms);
+    if (n) return sorted_sum(c, terms, n);
     kn_expr **args = kn_array(c->a, kn_expr *, e->nargs);
     if (!args) return NULL;
     for (int i = 0; i < e->nargs; i++)

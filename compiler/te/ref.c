@@ -46,13 +46,16 @@ static double safe(double numerator, double denominator) { return denominator !=
  * a scale that is 2^-102, a unit of f32 of which is that. What multiplies the result multiplies this too. */
 static double at_least(double scale) { return scale < 0x1p-102 ? 0x1p-102 : scale; }
 
+/* A scale that has no end though what it is made of has: of products that leave doubles, not of an infinity among the inputs. */
+static double ending(double scale, double sx, double sy) { return isinf(scale) && isfinite(sx) && isfinite(sy) ? DBL_MAX : scale; }
+
 /* A factor that f32 cannot hold is infinite in a kernel, and what it multiplies is not finite, by 0 neither: the scale says so. A product of two
  * small ones may be flushed. */
 static double scale_of_product(double sx, double sy)
 {
     double more = sx > sy ? sx : sy, product = sx * sy;
     if (more > FLT_MAX && product < more) return more;
-    return sx > 0 && sy > 0 ? at_least(product) : product;
+    return sx > 0 && sy > 0 ? at_least(ending(product, sx, sy)) : product;
 }
 
 /* A scale that is none though those that it came of are scales (of an infinity and a slope of 0): the value's own. */
@@ -147,7 +150,7 @@ static void unary(const kn_instr *in, double *v, double *s)
     case KN_OP_CAST: cast(in, v, s); return;
     default:
         v[0] = function(in->op, x);
-        s[0] = settled(at_least(fabs(v[0]) + slope(in->op, x, v[0]) * sx), sx, 0, v[0]);
+        s[0] = settled(at_least(ending(fabs(v[0]) + slope(in->op, x, v[0]) * sx, sx, v[0])), sx, 0, v[0]);
         if (in->b && unsure(in->op, x, sx)) s[0] += 0x1p24;
     }
 }
@@ -234,8 +237,8 @@ static void run(kiln_ref *r, kn_code *c, int from, int to)
             value_of(r, in->b, c->at[in->a], v, s);
             break;
         case KN_OP_LOAD: load(r, c, in, v, s); break;
-        case KN_OP_ADD: v[0] += v[1]; s[0] += s[1]; break;
-        case KN_OP_SUB: v[0] -= v[1]; s[0] += s[1]; break;
+        case KN_OP_ADD: v[0] += v[1]; s[0] = ending(s[0] + s[1], s[0], s[1]); break;
+        case KN_OP_SUB: v[0] -= v[1]; s[0] = ending(s[0] + s[1], s[0], s[1]); break;
         case KN_OP_MUL: multiply(v, s); break;
         case KN_R_JUMP_FALSE:
             if (*v == 0) i = in->a - 1;
@@ -260,7 +263,7 @@ static void place(kn_code *c, const int64_t *axes)
 static void combine(enum kn_reduce red, double v, double s, double *value, double *scale)
 {
     switch (red) {
-    case KN_RED_SUM: *value += v; *scale += s; return;
+    case KN_RED_SUM: *value += v; *scale = ending(*scale + s, *scale, s); return;
     case KN_RED_PROD: *value *= v; *scale *= s; return;
     case KN_RED_MAX: *value = v != v || v > *value ? v : *value; break;
     case KN_RED_MIN: *value = v != v || v < *value ? v : *value; break;

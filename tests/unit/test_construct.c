@@ -195,6 +195,29 @@ static void mappings_compete(void **state)
     kiln_arena_close(a);
 }
 
+/* Parts of parts (a roll over two axes, and again) are chosen for each element: code for each lane of each vector would keep the compiler busy for
+ * seconds. */
+static void choices_are_not_written_out(void **state)
+{
+    (void)state;
+    kiln_arena *a = arena();
+    kiln_request *r;
+    kiln_candidates *list;
+    kiln_kernel *k;
+    kiln_diag d = {0};
+    static const char text[] = "r[I,J,C] = select(I < 2, select(J < 2, x[I+6,J+6,C], x[I+6,J-2,C]), "
+                               "select(J < 2, x[I-2,J+6,C], x[I-2,J-2,C])) where I in 8, J in 8; "
+                               "q[I,J,C] = select(I < 3, select(J < 3, r[I+5,J+5,C], r[I+5,J-3,C]), "
+                               "select(J < 3, r[I-3,J+5,C], r[I-3,J-3,C])) where I in 8, J in 8; "
+                               "y[I,J,C] = x[I,J,C] + q[I,J,C]", inputs[] = "x=f32:8x8x24";
+    kn_hw *hw = device(a, "x86-64-avx512");
+    assert_int_equal(kiln_request_text(a, (kiln_bytes){text, strlen(text)}, (kiln_bytes){inputs, strlen(inputs)}, NULL, &r, &d), KILN_OK);
+    assert_int_equal(kiln_construct(a, r->program, hw, "default", 1, &list, &d), KILN_OK);
+    assert_int_equal(kiln_generate(a, r->program, hw, list->c[0].trace, &k, &d), KILN_OK);
+    if (k->source.n > 50000) fail_msg("%zu bytes of source", k->source.n);
+    kiln_arena_close(a);
+}
+
 /* Quotients and remainders of places by constants are operators of the language, in vectors too, which compilers need no division for. */
 static void places_are_divided_by_constants(void **state)
 {
@@ -243,6 +266,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(traces_apply), cmocka_unit_test(same_bytes_twice), cmocka_unit_test(contraction_tiles),
         cmocka_unit_test(shaping), cmocka_unit_test(mappings_compete), cmocka_unit_test(places_are_divided_by_constants),
+        cmocka_unit_test(choices_are_not_written_out),
         cmocka_unit_test(stops_when_told), cmocka_unit_test(policies),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -248,10 +248,34 @@ static void extents_change_no_order(void **s)
     }
 }
 
+/* A canonical program printed, read and made canonical again is itself: who sends its text gets its key. */
+static void canonical_stays(void **s)
+{
+    (void)s;
+    static const struct { const char *inputs, *text; } rows[] = {
+        {"x=f32:1x14x17x27", "y[N,C,H,W] = x[N,H//3,W//3,C*9+H%3*3+W%3] where C in 3, H in 42, W in 51"},
+        {"x=f32:4096", "y[A,B,C,D] = x[A//2*512 + B%4*64 + C//3*8 + D%2 + A%2 + 7] where A in 4, B in 8, C in 9, D in 6"},
+        {"x=f32:4096", "y[A,B,C] = x[C%5 + B*10 + A*100 + B%3 - C//2 + 9] where A in 7, B in 8, C in 9"},
+        {"x=f32:9x9&w=f32:3x3", "y[P,Q] +=! x[P+R, Q+S]*w[S, (R + Q%2 + P%2 + S%2)//2] where P in 7, Q in 7, R in 3, S in 3"},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        kiln_arena *a = open_arena();
+        kiln_bytes x, y;
+        kn_buf b;
+        int in[KILN_MAX_TENSORS];
+        kn_buf_init(&b, a);
+        kn_print_program(&b, canon(a, rows[i].inputs, rows[i].text, in, &x));
+        const char *once = kn_buf_take(&b).p;
+        canon(a, "", once, in, &y);
+        if (x.n != y.n || memcmp(x.p, y.p, x.n)) fail_msg("another program than\n%s", once);
+        kiln_arena_close(a);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(one_key), cmocka_unit_test(other_key), cmocka_unit_test(permutation),
                                        cmocka_unit_test(simplify_keeps_values), cmocka_unit_test(rules),
-                                       cmocka_unit_test(extents_change_no_order)};
+                                       cmocka_unit_test(extents_change_no_order), cmocka_unit_test(canonical_stays)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
