@@ -8,6 +8,7 @@
 enum { I, J, R, ROLES };
 enum { WIDE = 64 };                 /* columns from which on an instruction of a group need not have all of them at once */
 enum { BAND = 16, MOST_COPIES = 8 }; /* rows of tiles that persistent blocks walk at a time */
+enum { ADDRESSES = 80 };            /* registers that asynchronous copies of a thread's own want beside its results */
 enum { SHORT_SUM = 4 }; /* instructions' worth of a sum, below which the rounding of factors in parts shows and memory sets the pace anyway */
 
 typedef struct product {
@@ -153,6 +154,8 @@ static void try_filled(product *p, kn_plans *plans, const tile *t, int64_t steps
     bool several = false; /* the parts of split factors want the other registers, and so do addresses of axes made of several */
     for (int r = 0; r < ROLES; r++) several |= (p->axes[r] & (p->axes[r] - 1)) != 0;
     if (kn_warp_of(it->spec)->ways > 1 && count[I] * count[J] * KN_WARP_D > (several ? 32 : 64)) return;
+    int64_t kept = count[I] * count[J] * it->operand[0].elems / kn_warp_of(it->spec)->threads * (kn_intrin_brief(it) ? 2 : 1);
+    if (is_group(p) && !f->bulk && kept + ADDRESSES > p->x->hw->registers_per_thread) return;
     kn_putn(&b, plans->first.p, plans->first.n);
     put_loops(&b, p, t, count, steps);
     for (int k = 0; k < 2; k++) put_cache(&b, p, k, t, steps, f);

@@ -117,6 +117,21 @@ static int instruction(group *x, const bool *turned)
     return p->ncalls++;
 }
 
+/* Whether there are results that nobody stores: the only tile along an axis is longer than the axis. The assembler gives their registers to others
+ * while instructions still write them, finds that, and then lets no instruction overlap another (C7514): such a group ends in its own iteration. */
+static bool surplus(const kn_sg *sg)
+{
+    for (int a = 0; a < sg->s->naxes; a++) {
+        int64_t thread = 1, others = 1;
+        for (int i = 0; i < sg->g->nloops; i++) {
+            const kn_loop *l = &sg->g->loops[i];
+            if (l->axis == a) *(i >= sg->tile || l->kind == KN_UNROLL ? &thread : &others) *= l->extent;
+        }
+        if (!sg->s->axes[a].reduce && others == 1 && thread > sg->s->axes[a].extent) return true;
+    }
+    return false;
+}
+
 void kn_lw_group_tile(kn_lw *w, kn_sg *sg)
 {
     group x = group_of(w, sg);
@@ -156,7 +171,7 @@ void kn_lw_group_tile(kn_lw *w, kn_sg *sg)
         }
         return;
     }
-    bool ahead = sg->g->ncaches > 0;
+    bool ahead = sg->g->ncaches > 0 && !surplus(sg);
     for (int i = 0; i < sg->g->ncaches; i++) {
         const kn_cache *cache = &sg->g->caches[i];
         ahead = ahead && cache->async && kn_cache_ahead(sg->g, cache) < cache->copies - 1;

@@ -213,7 +213,8 @@ kn_ls *kn_lw_loop(kn_lw *w, kn_sg *sg, int loop)
     }
     int var = kn_lw_var(w, l->name, 0, l->extent - 1);
     kn_ls *s = kn_lw_for(w, var, kn_lw_int(w, 0), hi);
-    if (s) s->unroll = l->unroll;
+    bool groups = sg->lane && kn_stage_lanes(sg->g, w->hw) > w->hw->lanes && sg->s->axes[l->axis].reduce;
+    if (s) s->unroll = groups ? 1 : l->unroll; /* unrolled by the toolchain, results that instructions still write change registers: serialised */
     sg->val[loop] = kn_lw_ref(w, var);
     return s;
 }
