@@ -1,5 +1,6 @@
 """Whole models against onnxruntime, OpenVINO (f32) and PyTorch's Inductor (weights frozen), in turns, by batch and threads.
-Usage: bench_models.py BUILD [--rounds N] [--threads 1,2] [--batch 1,8] [--only NAME,...] [--magika FILE] [--peers NAME,...] [FILE.onnx ...]
+Usage: bench_models.py BUILD [--rounds N] [--threads 1,2] [--batch 1,8] [--only NAME,...] [--magika FILE] [--peers NAME,...] [--work DIR] [FILE.onnx ...]
+DIR keeps what was compiled: with --rounds 0 once for all, then model by model in the moments in which a machine has nothing else to do.
 Models: those of NAMES, made by zoo.py; files of one's own instead. Needs onnx, onnxruntime and numpy; openvino and torch are peers where installed.
 Every runtime is a process of its own (runtime.py) that is stopped while another has its turn of TURN_MS. With one thread the processor's time counts,
 with more the clock. ratio: in each round the best peer's median by Kiln's, the median; over 1 Kiln is faster. difference: the largest from
@@ -25,26 +26,33 @@ class Runtime:
     def __init__(self, name, ask):
         self.process = subprocess.Popen([sys.executable, os.path.join(here, "runtime.py"), name], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
                                         env={**os.environ, "OMP_NUM_THREADS": str(ask["threads"])})
-        self.why, self.first = None, None
-        got = self.ask(json.dumps(ask))
+        self.name, self.why, self.first = name, None, None
+        self.say(json.dumps(ask))
+
+    def wait(self):
+        """Until it has run once, which others do meanwhile."""
+        got = self.heard()
         if "ok" in got:
             with np.load(got["ok"]) as z:
                 self.first = [z[k] for k in z.files]
             os.kill(self.process.pid, signal.SIGSTOP)
         else:
-            self.why = got["no"] and f"{name}: {got['no']}"
+            self.why = got["no"] and f"{self.name}: {got['no']}"
             self.close()
 
-    def ask(self, line):
+    def say(self, line):
         try:
             print(line, file=self.process.stdin, flush=True)
         except BrokenPipeError:
             pass
+
+    def heard(self):
         return json.loads(self.process.stdout.readline() or '{"no": "ended"}')
 
     def times(self):
         os.kill(self.process.pid, signal.SIGCONT)
-        got = self.ask(str(TURN_MS))
+        self.say(str(TURN_MS))
+        got = self.heard()
         os.kill(self.process.pid, signal.SIGSTOP)
         if not isinstance(got, list):
             raise RuntimeError(got["no"])
@@ -83,20 +91,22 @@ def compare(name, path, dims, manifest, batch, threads, a, work, service):
     """The row's ratio; None where there is nothing to compare with."""
     ask = {"model": os.path.abspath(path), "threads": threads, "work": work, "kiln": service, "dims": dims,
            "shapes": {x["name"]: x["shape"] for x in manifest["inputs"]}, "dtypes": {x["name"]: x["dtype"] for x in manifest["inputs"]}}
-    runs, why = {}, []
+    runs, why, started = {}, [], [Runtime(n, ask) for n in ["kiln"] + a.peers.split(",")]
     try:
-        for n in ["kiln"] + a.peers.split(","):
-            r = Runtime(n, ask)
-            if r.why is None:
-                runs[n] = r
+        for r in started:
+            r.wait()
+            if r.first is not None:
+                runs[r.name] = r
             elif r.why:
                 why.append(r.why)
+        if not a.rounds:
+            return None
         if "kiln" in runs and len(runs) > 1:
             return row(name, batch, threads, runs, a, why)
         print(f"{name}: nothing to compare. {' '.join(why)}", flush=True)
         return None
     finally:
-        for r in runs.values():
+        for r in started:
             r.close()
 
 
@@ -109,9 +119,12 @@ def main():
     p.add_argument("--only", default="")
     p.add_argument("--magika", default="")
     p.add_argument("--peers", default=",".join(PEERS))
+    p.add_argument("--work", default="")
     p.add_argument("files", nargs="*")
     a = p.parse_args()
-    work = tempfile.mkdtemp()
+    work = a.work or tempfile.mkdtemp()
+    os.makedirs(work, exist_ok=True)
+    os.environ["TORCHINDUCTOR_CACHE_DIR"] = work + "/inductor"
     port = free_port()
     daemon = subprocess.Popen([a.build + "/kilnd", "--listen", f"127.0.0.1:{port}", "--data", work, "--hwspecs", "hwspecs", "--socket", "none"],
                               stderr=open(work + "/log", "w"))
@@ -138,11 +151,13 @@ def main():
     finally:
         daemon.terminate()
         daemon.wait()
-        shutil.rmtree(work, ignore_errors=True)
+        if not a.work:
+            shutil.rmtree(work, ignore_errors=True)
     ratios = [r for r in ratios if r]
-    if not ratios:
+    if not ratios and a.rounds:
         sys.exit("no model was compared")
-    print(f"geometric mean of {len(ratios)} ratios: {math.exp(sum(map(math.log, ratios)) / len(ratios)):.2f}, least {min(ratios):.2f}")
+    if ratios:
+        print(f"geometric mean of {len(ratios)} ratios: {math.exp(sum(map(math.log, ratios)) / len(ratios)):.2f}, least {min(ratios):.2f}")
 
 
 main()
