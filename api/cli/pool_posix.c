@@ -1,5 +1,7 @@
-/* The pool: threads that take indices from a shared counter. They look out for work for some microseconds before they sleep, so that kernels that
- * follow each other find them awake, and who forks waits for none that has not begun. */
+/* The pool: threads that take indices from shared counters. They look out for work for some microseconds before they sleep, so that kernels that
+ * follow each other find them awake, and who forks waits for none that has not begun. Each has a share of the indices that follow each other, the
+ * same part of all in every fork, and takes from those of the others when its own is done: kernels whose tasks are in the order of memory find what
+ * the one before wrote in the caches of their own core, whereas lines that another core holds come from there, and have to be asked back. */
 #include "api/cli/pool.h"
 #include <pthread.h>
 #include <stdatomic.h>
@@ -11,6 +13,8 @@ enum { MOST = 256, AWAKE_NS = 50000, LOOKS = 32 };
 
 /* `generation` says that there is something new, `open` that its tasks may be taken. A thread counts itself in `active` before it looks at `open`,
  * and who forks closes it before it looks at `active`: either sees the other, so that nobody reads the fields of a fork while they change. */
+struct share { _Alignas(64) _Atomic int64_t next; int64_t end; };
+
 struct pool {
     struct kiln_pool face;
     pthread_mutex_t lock;
@@ -18,12 +22,11 @@ struct pool {
     _Atomic uint64_t generation;
     _Atomic bool open, stop, waiting;
     _Atomic int active, asleep;
-    _Alignas(64) _Atomic int64_t next;
-    int64_t ntasks;
     void (*task)(void *, int64_t, int32_t);
     void *closure;
     int started;
     pthread_t threads[MOST];
+    struct share shares[MOST + 1]; /* of a worker */
 };
 
 struct seat { struct pool *p; int32_t worker; };
@@ -63,7 +66,10 @@ static bool watch(struct pool *p, bool (*so)(struct pool *, uint64_t), uint64_t 
 
 static void drain(struct pool *p, int32_t worker)
 {
-    for (int64_t i; (i = atomic_fetch_add(&p->next, 1)) < p->ntasks;) p->task(p->closure, i, worker);
+    for (int k = 0, n = p->started + 1; k < n; k++) {
+        struct share *s = &p->shares[(worker + k) % n];
+        for (int64_t i; (i = atomic_fetch_add(&s->next, 1)) < s->end;) p->task(p->closure, i, worker);
+    }
 }
 
 static void sleep_until_new(struct pool *p, uint64_t seen)
@@ -113,6 +119,15 @@ static void join(struct pool *p)
     pthread_mutex_unlock(&p->lock);
 }
 
+static void deal(struct pool *p, int64_t ntasks)
+{
+    int64_t n = p->started + 1, each = ntasks / n, more = ntasks % n;
+    for (int64_t i = 0, at = 0; i < n; i++) {
+        atomic_store_explicit(&p->shares[i].next, at, memory_order_relaxed);
+        p->shares[i].end = at += each + (i < more);
+    }
+}
+
 static void parallel_for(void *ctx, int64_t ntasks, void (*task)(void *, int64_t, int32_t), void *closure)
 {
     struct pool *p = ctx;
@@ -122,8 +137,7 @@ static void parallel_for(void *ctx, int64_t ntasks, void (*task)(void *, int64_t
     }
     p->task = task;
     p->closure = closure;
-    p->ntasks = ntasks;
-    atomic_store(&p->next, 0);
+    deal(p, ntasks);
     atomic_store(&p->open, true);
     atomic_fetch_add(&p->generation, 1);
     wake(p);

@@ -21,11 +21,10 @@ static const char vector_head[] =
 static const char runtime[] =
     "\ntypedef struct kiln_pool {\n    void *ctx;\n    i32 nthreads;\n"
     "    void (*parallel_for)(void *ctx, i64 ntasks, void (*task)(void *closure, i64 index, i32 worker), void *closure);\n} kiln_pool;\n"
-    "typedef struct k_args {\n    const void *const *in;\n    void *const *out;\n    u8 *temps, *scratch;\n    i64 threads;\n} k_args;\n";
+    "typedef struct k_args {\n    const void *const *in;\n    void *const *out;\n    u8 *temps, *scratch;\n} k_args;\n";
 
 static const char run_text[] =
     "\nstatic void k_run(void (*task)(void *, i64, i32), i64 n, k_args *k, const kiln_pool *pool)\n{\n"
-    "    k->threads = pool ? pool->nthreads : 1;\n"
     "    if (pool && n > 1) pool->parallel_for(pool->ctx, n, task, k);\n    else for (i64 i = 0; i < n; i++) task(k, i, 0);\n}\n";
 
 static int64_t tensor_bytes(const kn_tensor *t)

@@ -394,9 +394,7 @@ static void prefetch(kn_gen *g, const kn_ls *s)
     kn_put(&g->out, "__builtin_prefetch((const void *)((__UINTPTR_TYPE__)");
     kn_put_buffer(g, s->buffer);
     kn_put(&g->out, " + (__UINTPTR_TYPE__)");
-    if (s->each) kn_putf(&g->out, "(k->threads * %lld + ", (long long)s->each);
     kn_put_index(g, s->index);
-    if (s->each) kn_put(&g->out, ")");
     kn_putf(&g->out, " * %d), %d);", kn_dtype_bytes(g->p->buffers[s->buffer].dtype), s->writes);
 }
 

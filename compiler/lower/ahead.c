@@ -12,7 +12,6 @@ typedef struct chunk {
     kn_expr *begins;      /* the same in the first iteration */
     int64_t elems, step;  /* of the chunk; of one iteration */
     int64_t uses;         /* times that the loops outside the tile go through the chunk */
-    int64_t each;         /* of a task's chunk: its thread's next one is so much further by every thread; 0: a task has many chunks */
     kn_expr *use;         /* which of these it is */
     kn_expr *ahead;       /* what is asked for, from the next chunk's beginning: as far as the iterations are, by uses */
 } chunk;
@@ -54,8 +53,7 @@ static kn_expr *plus(kn_lw *w, kn_expr *e, kn_expr *by, int64_t times)
     return times ? kn_bin(w->a, KN_OP_ADD, e, kn_bin(w->a, KN_OP_MUL, by, kn_lw_int(w, times))) : e;
 }
 
-/* Serial loops that do not move the chunk use it again; the one outside them must bring the next. Threads take tasks in order, so that the next of
- * one is about as many further as there are threads. */
+/* Loops that do not move the chunk use it again; the one outside them must bring the next. A thread takes tasks that follow each other. */
 static bool find_uses(kn_tile *x, chunk *c)
 {
     const kn_sg *sg = x->sg;
@@ -65,8 +63,7 @@ static bool find_uses(kn_tile *x, chunk *c)
     for (int j = sg->tile - 1; j >= 0; j--) {
         if (sg->g->loops[j].extent == 1) continue;
         enum kn_loop_kind kind = sg->g->loops[j].kind;
-        if ((kind != KN_SERIAL && kind != KN_PARALLEL) || !moves(sg, j, c->at, &by) || (kind == KN_PARALLEL && !by)) return false;
-        if (kind == KN_PARALLEL) c->each = by;
+        if ((kind != KN_SERIAL && kind != KN_PARALLEL) || !moves(sg, j, c->at, &by)) return false;
         if (by) return by == c->elems && c->uses > 1;
         c->use = plus(x->w, c->use, sg->val[j], c->uses);
         c->uses *= sg->g->loops[j].extent;
@@ -90,7 +87,7 @@ static bool find_chunk(kn_tile *x, int i, chunk *c)
         c->elems *= sg->g->loops[j].extent;
     }
     if (!find_uses(x, c)) return false;
-    c->ahead = plus(w, kn_lw_int(w, c->each ? 0 : c->elems), c->use, kn_ceil_div(c->elems, c->uses));
+    c->ahead = plus(w, kn_lw_int(w, c->elems), c->use, kn_ceil_div(c->elems, c->uses));
     for (int64_t each = c->step, j = i; j >= sg->tile; j--) {
         if (!serial_reduce(sg, (int)j)) continue;
         c->ahead = plus(w, c->ahead, sg->val[j], kn_ceil_div(each, c->uses));
@@ -120,7 +117,7 @@ static void ask(kn_tile *x, int i, int load, const kn_hw_level *l1, const kn_hw_
     int64_t bytes = kn_dtype_bytes(b->dtype), line = l1->transaction_bytes / bytes, lines = line ? kn_ceil_div(c.step, c.uses * line) : 0;
     if (lines < 1 || lines > MOST_LINES || c.elems * bytes > l2->capacity_bytes / 2 || !worth(x, b)) return;
     kn_expr *from = kn_lw_simp(w, kn_bin(w->a, KN_OP_ADD, c.begins, c.ahead));
-    for (int64_t k = 0; k < lines; k++) kn_lw_prefetch_next(w, c.buffer, kn_lw_simp(w, plus(w, from, kn_lw_int(w, k), line)), c.each);
+    for (int64_t k = 0; k < lines; k++) kn_lw_prefetch(w, c.buffer, kn_lw_simp(w, plus(w, from, kn_lw_int(w, k), line)), false);
 }
 
 void kn_tile_ahead(kn_tile *x, int i)

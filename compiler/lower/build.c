@@ -312,15 +312,6 @@ void kn_lw_prefetch(kn_lw *w, int buffer, kn_expr *index, bool writes)
     s->writes = writes;
 }
 
-void kn_lw_prefetch_next(kn_lw *w, int buffer, kn_expr *index, int64_t each)
-{
-    kn_ls *s = add(w, KN_LS_PREFETCH);
-    if (!s) return;
-    s->buffer = buffer;
-    s->index = index;
-    s->each = each;
-}
-
 void kn_lw_prefetch_lines(kn_lw *w, int buffer, kn_expr *from, int64_t lines, int64_t step, bool writes)
 {
     int var = kn_lw_var(w, "line", 0, lines - 1);

@@ -127,8 +127,6 @@ static inline bool kn_lw_never(const kn_expr *condition) { return condition && c
 kn_expr *kn_lw_let(kn_lw *w, const char *base, kn_expr *value);
 void kn_lw_store(kn_lw *w, int buffer, kn_expr *index, kn_expr *value);
 void kn_lw_prefetch(kn_lw *w, int buffer, kn_expr *index, bool writes);
-/* To read, `each` elements further for every thread of the pool. */
-void kn_lw_prefetch_next(kn_lw *w, int buffer, kn_expr *index, int64_t each);
 /* As many lines, `step` elements from one to the next. */
 void kn_lw_prefetch_lines(kn_lw *w, int buffer, kn_expr *from, int64_t lines, int64_t step, bool writes);
 void kn_lw_barrier(kn_lw *w);

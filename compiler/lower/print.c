@@ -102,7 +102,6 @@ static void put_list(kn_buf *b, const kn_lprog *p, const kn_ls *s, int depth)
         case KN_LS_PREFETCH:
             kn_putf(b, "prefetch %s[", p->buffers[s->buffer].name);
             put_expr(b, p, s->index);
-            if (s->each) kn_putf(b, " + threads * %lld", (long long)s->each);
             kn_put(b, s->writes ? "] to write\n" : "]\n");
             break;
         case KN_LS_CALL:

@@ -67,6 +67,30 @@ static void test_waits_for_those_that_have_begun(void **state)
     pool_close(p);
 }
 
+static void whose(void *closure, int64_t index, int32_t worker)
+{
+    pause_us(300);
+    ((int32_t *)closure)[index] = worker;
+}
+
+/* Each worker has a share of tasks that follow each other, unless another has waited for it. */
+static void test_shares(void **state)
+{
+    (void)state;
+    enum { EACH = 3 };
+    struct kiln_pool *p = pool_open(THREADS);
+    assert_non_null(p);
+    int whole = 0;
+    for (int i = 0; i < 300 && !whole; i++) {
+        int32_t by[EACH * THREADS];
+        p->parallel_for(p->ctx, EACH * THREADS, whose, by);
+        whole = 1;
+        for (int t = 0; t < EACH * THREADS; t++) whole &= by[t] == t / EACH;
+    }
+    assert_true(whole);
+    pool_close(p);
+}
+
 static void test_opens_and_closes(void **state)
 {
     (void)state;
@@ -85,6 +109,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_every_task_once),
         cmocka_unit_test(test_waits_for_those_that_have_begun),
+        cmocka_unit_test(test_shares),
         cmocka_unit_test(test_opens_and_closes),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
