@@ -10,7 +10,8 @@ typedef struct packed {
     int order[KILN_MAX_AXES];    /* the reduction's axes, as the other factor is walked through from end to end */
     int blocked;                 /* reduce axis that is cut where blocks of the constant are to stay in L1 */
     bool padded;
-    bool panels;                 /* panels of the constant are tasks, and each meets all rows of one task while it is near; else bands of rows are */
+    bool panels;                 /* each panel of the constant meets all rows of one task while it is near; else each row all panels */
+    bool shares;                 /* panels, but bands of the rows' own axis are tasks, which go through all of them; else panels are tasks */
     bool beside;                 /* the other factor has the lanes too (depthwise): nothing is shared between them */
     int64_t lanes, nv, mr, kb;
     int64_t band;                /* of p in one task; without p: of q's tiles, 1: all tiles */
@@ -111,36 +112,57 @@ static void put_reduction(kn_buf *b, const packed *k, bool outer)
     }
 }
 
-static int64_t bytes_of_constant(const packed *k)
+
+/* Of what the statement reads or writes there, each place as often as it is met by different axes. */
+static int64_t bytes_of(const packed *k, const kn_site_access *a)
 {
-    int64_t n = k->x->load[k->w].bytes;
+    int64_t n = a->bytes;
     for (int i = 0; i < k->x->s->naxes; i++)
-        if (has(k, k->w, i) && !kn_mul_fits(n, extent(k, i), &n)) return INT64_MAX;
+        if (a->axes >> i & 1 && !kn_mul_fits(n, kn_cpu_extent(k->x, i), &n)) return INT64_MAX / 4;
     return n;
 }
 
+static int64_t bytes_of_constant(const packed *k) { return bytes_of(k, &k->x->load[k->w]); }
+
 static int64_t tasks_of(const packed *k)
 {
-    int64_t n = k->panels ? kn_ceil_div(extent(k, k->x->n), k->nv * k->lanes) : 1;
+    int64_t n = k->panels && !k->shares ? kn_ceil_div(extent(k, k->x->n), k->nv * k->lanes) : 1;
     for (int i = 0; i < k->x->s->nspatial; i++)
         if (is_other(k, i, false) && !kn_mul_fits(n, extent(k, i), &n)) return INT64_MAX / 64;
     return n;
+}
+
+/* Of bands between `band` / 2 and `most`, of `all`: those with which the longest that a core has to do is short, the smallest of them. What a band's
+ * padding costs, is as much as a row of a depthwise window, else a quarter of one. */
+static int64_t even(const packed *k, int64_t all, int64_t band, int64_t most)
+{
+    int64_t best = band, tasks = tasks_of(k);
+    double least = 0, beside = !k->padded ? 0 : k->beside ? 1 : 0.25;
+    for (int64_t b = kn_ceil_div(band, 2); b <= most && b <= all; b++) {
+        double longest = (double)kn_ceil_div(tasks * kn_ceil_div(all, b), k->x->hw->units) * ((double)b + beside);
+        if (least > 0 && longest >= 0.97 * least) continue;
+        least = longest;
+        best = b;
+    }
+    return best;
 }
 
 /* A band of rows of the image, or of tiles where the rows are one axis: as many as leave every core tasks enough, and as a quarter of L2 holds of
  * the other factor. */
 static int64_t band_of(const packed *k)
 {
-    if (k->p < 0 && k->panels) return 1;
+    if (k->p < 0 && k->panels && !k->shares) return 1;
     const kn_hw_level *l2 = kn_hw_level_named(k->x->hw, "l2");
     const kn_site_access *a = &k->x->load[k->v];
     int axis = k->p < 0 ? k->q : k->p;
     int64_t tile = k->p < 0 ? k->mr : 1, all = kn_ceil_div(extent(k, axis), tile), want = 4 * (int64_t)k->x->hw->units;
-    int64_t row = tile * a->bytes * (a->linear && a->coef[axis] > 0 ? a->coef[axis] : 1);
+    int64_t row = tile * a->bytes * (a->linear && a->coef[axis] > 0 ? a->coef[axis] : 1), met = bytes_of(k, a) / kn_ceil_div(extent(k, axis), tile);
+    if (row > met) row = met; /* not what lies between */
+    if (k->shares) want = k->x->hw->units;
     int64_t bands = kn_ceil_div(want, tasks_of(k)), most = (l2 ? l2->capacity_bytes : 262144) / 4 / (row > 0 ? row : 1);
     int64_t band = kn_ceil_div(all, bands < 1 ? 1 : bands);
     if (band > most) band = most < 1 ? 1 : most;
-    return kn_ceil_div(all, kn_ceil_div(all, band));
+    return even(k, all, kn_ceil_div(all, kn_ceil_div(all, band)), most < 1 ? 1 : most);
 }
 
 /* The rows' own axis is cut into bands. */
@@ -177,6 +199,32 @@ static bool in_panels(const packed *k)
     return k->p < 0 && extent(k, k->q) < 8 * 14 * (int64_t)k->x->hw->units; /* too few tiles for bands */
 }
 
+/* The longest that one of so many tasks' cores has to do, by what it would be if all had the same. */
+static double uneven(const packed *k, int64_t tasks)
+{
+    int64_t units = k->x->hw->units;
+    return (double)(kn_ceil_div(tasks, units) * units) / (double)tasks;
+}
+
+/* Rows in one axis that meet panels: the cores share the rows, and each reads all of the constant, or they share the panels, and each reads all rows,
+ * most of which others have written, and writes between what others write. What takes less, computed and brought from what the cores share. */
+static bool in_shares(packed *k)
+{
+    const kn_site *x = k->x;
+    const kn_hw_level *l2 = kn_hw_level_named(x->hw, "l2"), *l3 = kn_hw_level_named(x->hw, "l3");
+    k->shares = false;
+    int64_t tiles = kn_ceil_div(extent(k, k->q), k->mr), units = x->hw->units, panels = tasks_of(k);
+    double gbs = (l3 ? l3 : &x->hw->levels[0])->bandwidth_gbs, gflops = kn_hw_peak_gflops(x->hw, x->t->program->tensors[x->s->out].dtype);
+    if (k->p >= 0 || k->padded || units < 2 || tiles < 4 * units || !l2 || gbs <= 0 || gflops <= 0) return false;
+    double points = 2, w = (double)bytes_of_constant(k), rows = (double)bytes_of(k, &x->load[k->v]), out = (double)bytes_of(k, &x->store);
+    for (int i = 0; i < x->s->naxes; i++) points *= (double)x->s->axes[i].extent;
+    if (rows / (double)units > (double)l2->capacity_bytes / 2) return false; /* every panel would read them from further away */
+    double others = 1 - 1 / (double)units; /* of what is shared */
+    double by_panels = points / gflops * uneven(k, panels) + (w + rows * others * (double)units + out * others) / gbs;
+    double by_rows = points / gflops * uneven(k, tiles < 8 * units ? tiles : 8 * units) + w * (double)units / gbs;
+    return by_rows < by_panels;
+}
+
 /* Its padding is filled in once, ahead: every panel would fill it in again. */
 int kn_cpu_packed_pads(const kn_site *x)
 {
@@ -187,7 +235,7 @@ int kn_cpu_packed_pads(const kn_site *x)
 static void try_tile(packed *k, kn_plans *plans)
 {
     const kn_site *x = k->x;
-    bool panels = k->panels = in_panels(k);
+    bool panels = k->panels = in_panels(k), shares = k->shares = panels && in_shares(k);
     const char *n = name(k, x->n), *q = name(k, k->q), *p = k->p >= 0 ? name(k, k->p) : NULL;
     k->band = band_of(k);
     bool cut = banded(k);
@@ -197,9 +245,10 @@ static void try_tile(packed *k, kn_plans *plans)
     put_splits(&b, k);
     kn_putf(&b, "reorder %s", x->name);
     put_others(&b, k, false, " %s.0");
-    if (panels) kn_putf(&b, " %s.0", n);
+    if (panels && !shares) kn_putf(&b, " %s.0", n);
     if (p || cut) kn_putf(&b, " %s.0", p ? p : q);
     kn_put(&b, " |");
+    if (shares) kn_putf(&b, " %s.0", n);
     if (k->kb) put_reduction(&b, k, true);
     if (p) kn_putf(&b, " %s.1", p);
     kn_putf(&b, " %s.%d", q, cut);
@@ -209,7 +258,7 @@ static void try_tile(packed *k, kn_plans *plans)
     kn_putf(&b, " | %s.%d %s.1 %s.2\n", q, cut + 1, n, n);
     for (int i = 0; i < x->s->nspatial; i++)
         if (is_other(k, i, false)) kn_putf(&b, "parallel %s %s.0\n", x->name, name(k, i));
-    if (panels) kn_putf(&b, "parallel %s %s.0\n", x->name, n);
+    if (panels && !shares) kn_putf(&b, "parallel %s %s.0\n", x->name, n);
     if (p || cut) kn_putf(&b, "parallel %s %s.0\n", x->name, p ? p : q);
     put_unrolled(&b, k);
     kn_putf(&b, "unroll %s %s.%d\nunroll %s %s.1\nvectorize %s %s.2\nprepack %s %d", x->name, q, cut + 1, x->name, n, x->name, n, x->name, k->w);
@@ -328,9 +377,11 @@ bool kn_cpu_packed(const kn_site *x, kn_plans *plans)
     if (!packed_of(x, &k) || k.q < 0) return false;
     if (!choose_tile(&k)) return false;
     if (try_blocks(&k, plans)) return true;
-    k.kb = 0;
-    try_tile(&k, plans);
-    k.kb = k.beside ? 0 : block_of(&k, false);
-    if (k.kb) try_tile(&k, plans);
+    const kn_hw_level *l2 = kn_hw_level_named(x->hw, "l2");
+    int64_t block = k.beside ? 0 : block_of(&k, false);
+    bool far = l2 && k.nv * k.lanes * x->reduce_extent * kn_cpu_acc_bytes(x) > l2->capacity_bytes / 2; /* the next panel has no room beside one */
+    if (!block || !far) try_tile(&k, plans);
+    k.kb = block;
+    if (block) try_tile(&k, plans);
     return plans->n > 0;
 }

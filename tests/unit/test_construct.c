@@ -169,6 +169,40 @@ static void shaping(void **state)
     kiln_arena_close(a);
 }
 
+static bool tasks_along(kiln_arena *a, const kn_hw *hw, const char *text, char axis)
+{
+    kn_program *p = NULL, *canonical = NULL;
+    int in[KILN_MAX_TENSORS], out[KILN_MAX_TENSORS];
+    kiln_diag d = {0};
+    char line[40];
+    if (kn_parse(a, (kiln_bytes){text, strlen(text)}, (kiln_bytes){"", 0}, &p, &d) || kn_canon(a, p, &canonical, in, out, &d))
+        fail_msg("%s", d.message);
+    snprintf(line, sizeof line, "parallel out0 S%c.0\n", axis);
+    return says(&candidates(a, canonical, hw, 1, 0)->c[0], line);
+}
+
+/* Products with weights on few cores: these share the rows where what each then reads of the weights is less than what it would read of the others'
+ * rows, and where there are fewer panels than cores; else the panels of the weights. A window's bands are as many as leave none waiting. */
+static void cores_share(void **state)
+{
+    (void)state;
+    kiln_arena *a = arena();
+    kn_hw *hw = device(a, "x86-64-amx");
+    assert_int_equal(hw->units, 2);
+    assert_true(tasks_along(a, hw, "in x: f32[196,96]; in w: f32[576,96] const; y[P,N] +=! x[P,K]*w[N,K]", '0'));
+    assert_true(tasks_along(a, hw, "in x: f32[196,384]; in w: f32[64,384] const; y[P,N] +=! x[P,K]*w[N,K]", '0'));
+    assert_true(tasks_along(a, hw, "in x: f32[49,512]; in w: f32[2048,512] const; y[P,N] +=! x[P,K]*w[N,K]", '1'));
+    static const char window[] = "in x: f32[28,28,128]; in w: f32[128,128,3,3] const; y[P,Q,F] +=! pad(x,0.0)[P+R-1,Q+S-1,C]*w[F,C,R,S] "
+                                 "where P in 28, Q in 28";
+    kn_program *p = NULL, *canonical = NULL;
+    int in[KILN_MAX_TENSORS], out[KILN_MAX_TENSORS];
+    kiln_diag d = {0};
+    assert_int_equal(kn_parse(a, (kiln_bytes){window, sizeof window - 1}, (kiln_bytes){"", 0}, &p, &d), KILN_OK);
+    assert_int_equal(kn_canon(a, p, &canonical, in, out, &d), KILN_OK);
+    assert_true(says(&candidates(a, canonical, hw, 1, 0)->c[0], "split out0 S0 7\n")); /* 4 bands, not 7 */
+    kiln_arena_close(a);
+}
+
 static int stop_now(void *user) { return ++*(int *)user > 0; }
 
 /* A convolution of bytes: the fastest predicted mapping of all forms of the instruction first, the others behind it, each once. */
@@ -265,7 +299,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(traces_apply), cmocka_unit_test(same_bytes_twice), cmocka_unit_test(contraction_tiles),
-        cmocka_unit_test(shaping), cmocka_unit_test(mappings_compete), cmocka_unit_test(places_are_divided_by_constants),
+        cmocka_unit_test(shaping), cmocka_unit_test(cores_share),
+        cmocka_unit_test(mappings_compete), cmocka_unit_test(places_are_divided_by_constants),
         cmocka_unit_test(choices_are_not_written_out),
         cmocka_unit_test(stops_when_told), cmocka_unit_test(policies),
     };
