@@ -73,8 +73,10 @@ void service_log_call(const service_call *c, int status)
 {
     double ms = service_now_ms() - c->began_ms;
     bool trace = *c->traceparent && traced(c->traceparent);
-    if (status < 500 && ms < SLOW_MS && !(trace && (c->traceparent[54] - '0') & 1)) return;
-    cJSON *o = open_line(status >= 500 ? "error" : "info");
+    bool asked = status == 504 && c->cache_control && strstr(c->cache_control, "only-if-cached"); /* a miss, and no wish for more */
+    bool error = status >= 500 && !asked;
+    if (!error && ms < SLOW_MS && !(trace && (c->traceparent[54] - '0') & 1)) return;
+    cJSON *o = open_line(error ? "error" : "info");
     cJSON_AddStringToObject(o, "event", "call");
     cJSON_AddStringToObject(o, "method", c->method);
     cJSON_AddStringToObject(o, "route", c->route ? c->route->path : "none");

@@ -112,7 +112,7 @@ static void encode(service_reply *r, enum service_coding coding)
 /* 1: a range, 0: none that is understood, -1: outside. */
 static int range_of(const char *text, size_t size, size_t *from, size_t *n)
 {
-    if (strncmp(text, "bytes=", 6) || strchr(text, ',')) return 0;
+    if (strncasecmp(text, "bytes=", 6) || strchr(text, ',')) return 0;
     const char *p = text + 6, *dash = strchr(p, '-');
     size_t first = strspn(p, "0123456789"), last = dash ? strspn(dash + 1, "0123456789") : 0;
     if (!dash || p + first != dash || dash[1 + last] || (!first && !last) || first > 18 || last > 18) return 0;
@@ -165,20 +165,32 @@ static void add_digest(service_reply *r)
     service_reply_header(r, "Repr-Digest", "sha-256=:%s:", text);
 }
 
+/* A 304 names the representation that a 200 would have sent: the coded one, when that is what the client has. */
+static void tag_as_held(const service_call *c, service_reply *r)
+{
+    char coded[200];
+    const char *etag = service_reply_value(r, "ETag");
+    size_t k = etag ? strlen(etag) : 0;
+    if (c->coding == SERVICE_IDENTITY || k < 2) return;
+    snprintf(coded, sizeof coded, "%.*s-%s\"", (int)k - 1, etag, codings[c->coding]);
+    if (strstr(c->if_none_match, coded)) service_reply_set(r, "ETag", "%s", coded);
+}
+
+/* Ranges are of GET alone: a HEAD with one is as without (RFC 9110, 14.2). */
 service_reply *service_finish(service_call *c, service_reply *r)
 {
     if (!r || atomic_load(&r->refs) != 1 || atomic_load(&r->sent)) return r;
-    bool get = !strcmp(c->method, "GET") || !strcmp(c->method, "HEAD");
+    bool get = !strcmp(c->method, "GET"), reads = get || !strcmp(c->method, "HEAD");
     const char *etag = service_reply_value(r, "ETag");
-    if (get && r->status == 200 && etag && *c->if_none_match && service_etag_matches(c->if_none_match, etag)) {
+    if (reads && r->status == 200 && etag && *c->if_none_match && service_etag_matches(c->if_none_match, etag)) {
         r->status = 304;
         r->n = 0;
-        return r;
     }
+    if (r->status == 304) tag_as_held(c, r);
     bool ranged = r->ranges && r->status == 200 && get && *c->range;
     if (c->coding != SERVICE_IDENTITY && r->status / 100 == 2 && !ranged) encode(r, c->coding);
     if (r->digest && r->status / 100 == 2) add_digest(r);
     if (r->ranges) service_reply_header(r, "Accept-Ranges", "bytes");
-    if (r->status / 100 == 2) service_reply_header(r, "Vary", "Accept, Accept-Encoding%s", c->app->config.auth ? ", Authorization" : "");
+    if (r->status / 100 == 2 || r->status == 304) service_reply_header(r, "Vary", "Accept, Accept-Encoding%s", c->app->config.auth ? ", Authorization" : "");
     return ranged ? part_of(c, r) : r;
 }

@@ -39,7 +39,8 @@ try:
             check(coding + " of " + where, b[1].get("Content-Encoding") == coding and unpack(b) == a[2] and len(b[2]) < len(a[2]), b[1])
             check(coding + " digest", b[1]["Repr-Digest"] == digest, b[1])
             check(coding + " tag", b[1]["Etag"] != a[1]["Etag"] and "Accept-Encoding" in b[1]["Vary"], (a[1], b[1]))
-            check(coding + " condition", s.call("GET", where, headers={"Accept-Encoding": coding, "If-None-Match": b[1]["Etag"]})[0] == 304)
+            held = s.call("GET", where, headers={"Accept-Encoding": coding, "If-None-Match": b[1]["Etag"]})
+            check(coding + " condition", held[0] == 304 and held[1]["Etag"] == b[1]["Etag"] and held[1]["Vary"] == b[1]["Vary"], held)
     for wants, gets in (("gzip;q=0.5, zstd;q=0.1", "gzip"), ("br", None), ("zstd;q=0", None), ("*", "zstd"), ("identity", None), ("gzip, br, zstd", "zstd")):
         check("Accept-Encoding " + wants, s.call("GET", path, headers={"Accept-Encoding": wants})[1].get("Content-Encoding") == gets)
 
@@ -49,6 +50,8 @@ try:
         r = s.call("GET", source["href"], headers={"Range": text, "Accept-Encoding": "zstd"})
         at = n - len(part) if text != "bytes=0-99" else 0
         check("range " + text, r[0] == 206 and r[2] == part and r[1]["Content-Range"] == f"bytes {at}-{at + len(part) - 1}/{n}", (r[0], r[1]))
+    check("a unit's case", s.call("GET", source["href"], headers={"Range": "Bytes=0-3"})[2] == plain[2][:4])
+    check("no range of a HEAD", s.call("HEAD", source["href"], headers={"Range": "bytes=0-3"})[0] == 200)
     check("range outside", s.call("GET", source["href"], headers={"Range": f"bytes={n}-"})[1].get("Content-Range") == f"bytes */{n}")
     for text in ("bytes=5-2", "lines=1-2", "bytes=a-b", "bytes=0-1,3-4", "bytes=-", "bytes=99999999999999999999-"):
         check("no range " + text, s.call("GET", source["href"], headers={"Range": text})[0] == 200)
