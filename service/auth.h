@@ -16,6 +16,8 @@ int service_auth_jobs(service_auth *a, const char *tenant); /* its bound of live
 
 /* subject: a kernel key, a digest, a job. What a tenant was told about it may read. */
 bool service_may_see(service_call *c, const char *subject);
+/* 403 when the caller is neither of that tenant nor an administrator; NULL when it may change what the tenant asked for. */
+service_reply *service_refuse_stranger(const service_call *c, const char *tenant);
 void service_grant(service_call *c, const char *subject);
 void service_grant_record(service_call *c, const cache_record *r); /* its key and its artifacts */
 

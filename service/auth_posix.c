@@ -439,6 +439,12 @@ bool service_may_see(service_call *c, const char *subject)
     return c->who.sees_all || granted(c->app->auth, "*", subject) || granted(c->app->auth, c->who.tenant, subject);
 }
 
+service_reply *service_refuse_stranger(const service_call *c, const char *tenant)
+{
+    if (c->who.sees_all || !strcmp(c->who.tenant, tenant)) return NULL;
+    return service_problem(403, "forbidden", "another tenant asked for this", c->path, "who asked for it, or an administrator, may change it");
+}
+
 void service_grant(service_call *c, const char *subject)
 {
     service_auth *a = c->app->auth;

@@ -191,6 +191,7 @@ service_reply *service_finish(service_call *c, service_reply *r)
     if (c->coding != SERVICE_IDENTITY && r->status / 100 == 2 && !ranged) encode(r, c->coding);
     if (r->digest && r->status / 100 == 2) add_digest(r);
     if (r->ranges) service_reply_header(r, "Accept-Ranges", "bytes");
-    if (r->status / 100 == 2 || r->status == 304) service_reply_header(r, "Vary", "Accept, Accept-Encoding%s", c->app->config.auth ? ", Authorization" : "");
+    const char *own = c->app->config.auth ? ", Authorization" : "";
+    if (r->status / 100 == 2 || r->status == 304) service_reply_header(r, "Vary", "Accept, Accept-Encoding%s", own);
     return ranged ? part_of(c, r) : r;
 }

@@ -435,6 +435,15 @@ bool service_graphs_start(service_graphs *s, service_graph_ask *ask)
     return joins || follows;
 }
 
+bool service_graphs_asker(service_graphs *s, const char *key, char tenant[64])
+{
+    pthread_mutex_lock(&s->lock);
+    const graph *g = find(s, key);
+    if (g) snprintf(tenant, 64, "%s", g->ask.who.tenant);
+    pthread_mutex_unlock(&s->lock);
+    return g || graph_job_asker(s->app, key, tenant);
+}
+
 bool service_graphs_cancel(service_graphs *s, const char *key)
 {
     bool row = graph_job_cancel(s->app, key);

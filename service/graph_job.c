@@ -305,6 +305,15 @@ cJSON *graph_job_json(service_app *app, const char *key)
     return o;
 }
 
+bool graph_job_asker(service_app *app, const char *key, char tenant[64])
+{
+    jobs_job x;
+    if (!newest(app, key, true, &x)) return false;
+    snprintf(tenant, 64, "%s", x.tenant);
+    jobs_job_free(&x);
+    return true;
+}
+
 bool graph_job_cancel(service_app *app, const char *key)
 {
     jobs_job x;

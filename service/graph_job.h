@@ -20,5 +20,6 @@ enum graph_stop graph_job_stop(service_app *app, graph_job *j);
 void graph_job_end(service_app *app, graph_job *j, const char *key, cJSON *last, bool handed_back);
 /* The newest row of that key as that state; NULL: none. */
 cJSON *graph_job_json(service_app *app, const char *key);
-bool graph_job_cancel(service_app *app, const char *key); /* false: no live row */
+bool graph_job_asker(service_app *app, const char *key, char tenant[64]); /* these two: false: no live row */
+bool graph_job_cancel(service_app *app, const char *key);
 #endif

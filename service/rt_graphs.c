@@ -158,7 +158,11 @@ service_reply *rt_graph(service_call *c)
 
 service_reply *rt_graph_drop(service_call *c)
 {
-    if (!key_ok(c->param) || !service_may_see(c, c->param) || !service_graphs_cancel(c->app->graphs, c->param)) return unknown(c);
+    char tenant[64];
+    if (!key_ok(c->param) || !service_may_see(c, c->param) || !service_graphs_asker(c->app->graphs, c->param, tenant)) return unknown(c);
+    service_reply *bad = service_refuse_stranger(c, tenant);
+    if (bad) return bad;
+    if (!service_graphs_cancel(c->app->graphs, c->param)) return unknown(c);
     cJSON *o = service_graphs_json(c->app->graphs, c->param);
     return o ? answer(202, o, c->param) : unknown(c);
 }

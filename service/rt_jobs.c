@@ -216,13 +216,14 @@ static service_reply *after(service_call *c, enum jobs_status s, int status)
     return r;
 }
 
+/* Who may see a kernel sees its jobs; changing them is for those who asked for them. */
 static service_reply *allowed(service_call *c, jobs_job *j)
 {
     enum jobs_status s = jobs_get(jobs_of(c), c->param, j);
     if (s == JOBS_ERROR) return away();
-    if (s == JOBS_OK && service_may_see(c, j->key)) return NULL;
-    if (s == JOBS_OK) jobs_job_free(j);
-    return none(c);
+    service_reply *bad = s == JOBS_OK && service_may_see(c, j->key) ? service_refuse_stranger(c, j->tenant) : none(c);
+    if (bad && s == JOBS_OK) jobs_job_free(j);
+    return bad;
 }
 
 service_reply *rt_job_cancel(service_call *c)

@@ -66,6 +66,18 @@ try:
     check("the same program", theirs[0] == 200 and b"confidential" not in theirs[2] and s.call("GET", "/v1/kernels/" + json.loads(theirs[2])["key"], key=kb)[0] == 200, theirs)
     check("its blobs", all(s.call("GET", x["href"], key=kb)[0] == 200 for x in json.loads(theirs[2])["artifacts"]))
     check("prepared answers are not shared", s.call("GET", path, key=ka)[0] == 200 and s.call("GET", path, key=kb)[0] == 404)
+    # Who may see a kernel sees its jobs, but only who asked for a job changes it.
+    tuner = new_key("alpha", ["read", "compile", "tune"])["key"]
+    theirs = json.loads(theirs[2])["key"]
+    made = s.call("POST", "/v1/jobs", {"kind": "retune", "key": theirs}, key=tuner)
+    job = "/v1/jobs/" + json.loads(made[2])["id"]
+    held = s.call("GET", job, key=kb)
+    check("a shared kernel's job", made[0] == 202 and held[0] == 200, (made, held))
+    problem("another's job ends", s.call("DELETE", job, key=kb), 403, "forbidden")
+    problem("another's job changes", s.call("PATCH", job, {"paused": True}, headers={"If-Match": held[1]["Etag"]}, key=kb), 403, "forbidden")
+    check("one's own job", s.call("DELETE", job, key=tuner)[0] == 202)
+    made = s.call("POST", "/v1/jobs", {"kind": "retune", "key": theirs}, key=tuner)
+    check("an administrator's word", s.call("DELETE", "/v1/jobs/" + json.loads(made[2])["id"], key=secret)[0] == 202)
     # A tenant that shows what it makes.
     check("tenant", s.call("PUT", "/v1/admin/tenants/open", {"visibility": "public"}, key=secret)[0] == 204)
     shown = json.loads(s.call("POST", "/v1/compile", matmul(43), key=new_key("open", ["compile", "read"])["key"])[2])
@@ -79,7 +91,7 @@ try:
     # A large artifact that was prepared is one file for all, the words about the limit are everyone's own.
     s.call("PUT", "/v1/admin/tenants/large", {"visibility": "private", "rate": 1000}, key=secret)
     large = new_key("large", ["compile", "read"])["key"]
-    product = {"op": "MatMul", "inputs": [{"name": n, "dtype": "f32", "shape": [512, 512]} for n in "ab"]}
+    product = {"op": "MatMul", "inputs": [{"name": n, "dtype": "f32", "shape": [512, 512]} for n in "ab"], "target": "x86-64-avx512"}
     href = next(x["href"] for x in json.loads(s.call("POST", "/v1/compile", product, key=large)[2])["artifacts"] if x["kind"] == "source")
     got = [s.call("GET", href, key=large) for _ in range(3)]
     check("large and limited", all(g[0] == 200 and hashlib.sha256(g[2]).hexdigest() == href.split("/")[-1] for g in got) and len(got[0][2]) > 16384, got[0][1])

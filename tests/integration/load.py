@@ -64,7 +64,7 @@ with dial(s) as x:
 
 # A large artifact: once prepared it is a file in memory, sent page by page. The same bytes to everyone, however they are asked for and taken.
 def files_of(s): return [f for f in os.listdir(f"/proc/{s.process.pid}/fd") if "kiln-reply" in os.readlink(f"/proc/{s.process.pid}/fd/{f}")]
-product = '{"op":"MatMul","inputs":[{"name":"a","dtype":"f32","shape":[512,512]},{"name":"b","dtype":"f32","shape":[512,512]}],"target":"host"}'
+product = '{"op":"MatMul","inputs":[{"name":"a","dtype":"f32","shape":[512,512]},{"name":"b","dtype":"f32","shape":[512,512]}],"target":"x86-64-avx512"}'
 made = json.loads(s.call("POST", "/v1/compile", product, {"Content-Type": "application/json"})[2])
 href = next(a["href"] for a in made["artifacts"] if a["kind"] == "source")
 first = s.call("GET", href)[2]
