@@ -142,6 +142,16 @@ void kn_put_registers(kn_gen *g, const kn_fn *f)
     }
 }
 
+/* Vectors of that dtype that only change places. */
+static bool moves(const kn_expr *e, enum kn_dtype t)
+{
+    if (e->op == KN_OP_READ) return e->dtype == t;
+    if (e->op != KN_OP_ZIP && e->op != KN_OP_UNZIP) return false;
+    for (int i = 0; i < e->nargs; i++)
+        if (!moves(e->args[i], t)) return false;
+    return true;
+}
+
 /* The value in storage form. */
 static void stored_value(kn_gen *g, const kn_expr *e, enum kn_dtype t, bool vector)
 {
@@ -154,6 +164,12 @@ static void stored_value(kn_gen *g, const kn_expr *e, enum kn_dtype t, bool vect
     }
     if (e->op == KN_OP_READ && e->dtype == t && !vector) { /* the bits go over as they are */
         kn_put_bits(g, e);
+        return;
+    }
+    if (vector && !g->cuda && moves(e, t)) {
+        g->bits = true;
+        kn_put_vector(g, e);
+        g->bits = false;
         return;
     }
     bool value = kn_store_value(e) == e; /* of the dtype already: the infinities of f8e5m2 stay */

@@ -162,7 +162,8 @@ static void vcall(kn_gen *g, const kn_expr *e)
 static void vread(kn_gen *g, const kn_expr *e)
 {
     const kn_buffer *b = &g->p->buffers[e->u.buffer];
-    if (kn_is_small_float(b->dtype)) {
+    bool widens = kn_is_small_float(b->dtype) && !g->bits;
+    if (widens) {
         kn_put_helper(g, KN_SN_WIDEN, "widen", b->dtype, e->lanes);
         kn_put(&g->out, "(");
     }
@@ -177,7 +178,7 @@ static void vread(kn_gen *g, const kn_expr *e)
         kn_put_index(g, e->args[0]);
         kn_put(&g->out, ")");
     }
-    if (kn_is_small_float(b->dtype)) kn_put(&g->out, ")");
+    if (widens) kn_put(&g->out, ")");
 }
 
 static bool has_read(const kn_expr *e, const kn_expr *unless)

@@ -49,8 +49,25 @@ static bool walks(const kn_map_writer *w, const kn_map_source *s, int j)
     return kn_map_extent(w->m, w->x, j) % w->m->intrin->axes[j].extent == 0 && kn_map_one_run(w, s, j, &step) && step == 1;
 }
 
-/* A padded load of which every axis of the instruction is an index by itself, or walks along memory, needs no dimension for each loop: the tensor
- * with its padding filled in has what all windows share only once. */
+/* The instruction's axis that one loop feeds which steps forward along index k, where other loops do too (a window): tiles of it can be read out of
+ * one copy wherever they begin. Elements further apart than one are for units that load row by row. -1: none. */
+static int sliding_axis(const kn_map_writer *w, const kn_map_source *s, int k)
+{
+    kn_affine f;
+    if (!kn_affine_of(s->op->soft_index[k], &f)) return -1;
+    for (int j = 0; j < w->m->intrin->naxes; j++) {
+        if (!(s->hard->loops >> j & 1) || !w->x->loops[j] || kn_map_several(w->x->loops[j])) continue;
+        int64_t step = f.coef[__builtin_ctz(w->x->loops[j])];
+        bool row = w->unit && s->hard->plain && s->hard->rank == 2 && s->hard->lone[0] == j;
+        for (int i = 0; i < s->op->nsoft; i++)
+            if (i != k && (kn_axes_in(s->op->soft_index[i]) & w->x->loops[j])) step = 0;
+        if (j < w->m->it->nspatial && (step == 1 || (row && step > 0))) return j;
+    }
+    return -1;
+}
+
+/* A padded load of which every axis of the instruction is an index by itself, or walks along memory or a window, needs no dimension for each loop:
+ * the tensor with its padding filled in has what all windows share only once. */
 static bool is_box(const kn_map_writer *w, kn_map_source *s)
 {
     int left = 0;
@@ -62,6 +79,7 @@ static bool is_box(const kn_map_writer *w, kn_map_source *s)
     }
     for (int k = 0; k < s->op->nsoft; k++) {
         int j = s->plain ? -1 : lone_axis(w, s, k);
+        if (j < 0 && !s->plain && (j = sliding_axis(w, s, k)) >= 0) s->slides |= 1u << k;
         s->dim[k] = j < 0 ? -1 : KILN_MAX_AXES + j;
         left -= j >= 0;
     }
@@ -100,10 +118,15 @@ static bool lay_out(kn_map_writer *w, const kn_map_source *s)
         if (j < 0 || (kn_map_cut(w, j) && w->extent[j] % w->m->intrin->axes[j].extent)) return false;
     }
     for (int i = 0; i < n; i++) rank += kn_map_cut(w, s->hard->lone[g[i].dim]);
-    if (rank > KILN_MAX_RANK || !s->hard->rank || s->plain || !n) return false;
+    for (int i = 0; i < n; i++) { /* a window's dimension is not taken apart */
+        int d = dim_of(s, s->hard->lone[g[i].dim]);
+        if (d >= 0 && (s->slides >> d & 1) && (g[i].by > 1 || g[i].count < s->hard->shape[g[i].dim])) return false;
+    }
+    if (rank - __builtin_popcount(s->slides) > KILN_MAX_RANK || !s->hard->rank || s->plain || !n) return false;
     kn_putf(w->b, "transform_layout %s", s->name);
     for (int d = 0; d < s->ndims; d++) {
         int j = s->dim[d] - KILN_MAX_AXES;
+        if (s->slides >> d & 1) continue;
         if (j < 0 || !kn_map_cut(w, j)) kn_putf(w->b, " %d", d);
         else if (w->extent[j] > w->m->intrin->axes[j].extent) kn_putf(w->b, " %d/%lld", d, (long long)w->m->intrin->axes[j].extent);
     }
@@ -111,6 +134,7 @@ static bool lay_out(kn_map_writer *w, const kn_map_source *s)
         int j = s->hard->lone[g[i].dim], d = dim_of(s, j);
         if (d < 0 || !kn_map_cut(w, j)) continue;
         kn_putf(w->b, " %d", d);
+        if (s->slides >> d & 1) continue;
         if (g[i].by > 1) kn_putf(w->b, "/%lld", (long long)g[i].by);
         if (g[i].by * g[i].count < w->extent[j]) kn_putf(w->b, "%%%lld", (long long)g[i].count);
     }
@@ -245,6 +269,35 @@ static void copy_tiles(kn_map_writer *w, const kn_map_source *s)
     }
 }
 
+int kn_map_lines(const kn_map_writer *w, const kn_map_source *s, int64_t *few)
+{
+    const kn_intrin_operand *h = s->hard;
+    if (!(s->slides >> (s->ndims - 1) & 1) || !h->rank) return -1;
+    int last = h->plain ? h->rank - 1 : h->ndigits ? h->digit[h->ndigits - 1].dim : 0, d = h->lone[last] < 0 ? -1 : dim_of(s, h->lone[last]);
+    *few = h->plain ? h->shape[last] : h->ndigits ? h->digit[h->ndigits - 1].count : 0;
+    return d != s->ndims - 1 && (*few == 2 || *few == 4) && w->m->soft->tensors[s->op->soft].shape[s->ndims - 1] >= 4 ? d : -1;
+}
+
+/* A box that windows slide along: its lines lie in the cache with their padding, where they are interleaved in vectors. */
+static void copy_lines(kn_map_writer *w, const kn_map_source *s)
+{
+    int order[KILN_MAX_RANK], along = s->ndims - 1;
+    const kn_tensor *t = &w->m->soft->tensors[s->op->soft];
+    int64_t count[KILN_MAX_RANK], few, lanes = w->vector_bytes / kn_dtype_bytes(t->dtype) < 32 ? w->vector_bytes / kn_dtype_bytes(t->dtype) : 32;
+    int group = kn_map_lines(w, s, &few);
+    for (int d = 0; d < s->ndims; d++) order[d] = d, count[d] = 2;
+    while (lanes > t->shape[along]) lanes /= 2;
+    if (group >= 0) {
+        kn_putf(w->b, "split %s X%d %lld\nsplit %s X%d %lld\nreorder %s", s->name, group, (long long)few, s->name, along, (long long)lanes, s->name);
+        for (int d = 0; d < s->ndims; d++) kn_putf(w->b, " X%d.0", d);
+        kn_putf(w->b, " | X%d.1 X%d.1\n", group, along);
+    }
+    share(w, s, order, count);
+    if (group < 0) return;
+    kn_putf(w->b, "cache_read %s 0 scratch X%d.0 region\n", s->name, along - 1);
+    kn_putf(w->b, "unroll %s X%d.1\nvectorize %s X%d.1\n", s->name, group, s->name, along);
+}
+
 /* What is not laid out is copied as it is, a filled in tensor in vectors. */
 static void copy_plainly(kn_map_writer *w, const kn_map_source *s)
 {
@@ -273,20 +326,42 @@ static bool dense(const kn_map_writer *w, const kn_map_layout *y, const kn_intri
     return y->direct;
 }
 
-/* Axes grow to whole tiles. A spatial one needs a result of its own to grow in, which is then indexed by the axes. */
+/* The result is written at the axis by itself, or at axes that are fused. */
+static bool stands_alone(const kn_map_writer *w, int j)
+{
+    uint32_t loops = w->x->loops[j];
+    for (int k = 0; k < w->m->op[0].nsoft && !kn_map_several(loops); k++)
+        if (w->m->op[0].soft_index[k]->op == KN_OP_AXIS && 1u << w->m->op[0].soft_index[k]->u.axis == loops) return true;
+    return false;
+}
+
+/* Copies what was wanted of a result whose axis has grown, in vectors. */
+static void crop(kn_map_writer *w, const char *name)
+{
+    int rank = w->m->op[0].nsoft, lanes = w->vector_bytes / 4;
+    int64_t last = w->m->soft->tensors[w->m->op[0].soft].shape[rank - 1];
+    while (lanes > 1 && last % lanes) lanes /= 2;
+    if (!w->tidy || rank < 2 || lanes < 4) return;
+    kn_putf(w->b, "split %s W%d %d\nparallel %s W0.0\nparallel %s W1.0\nvectorize %s W%d.1\n", name, rank - 1, lanes, name, name, name, rank - 1);
+}
+
+/* Axes grow to whole tiles. A spatial one needs a result in which it stands alone, which is then indexed by the axes. */
 static void pad(kn_map_writer *w)
 {
-    for (int j = 0, results = 0; j < w->m->it->nloops; j++) {
+    bool own = false;
+    for (int j = 0; j < w->m->it->nloops; j++) {
         int64_t e = w->m->intrin->axes[j].extent;
         bool spatial = j < w->m->it->nspatial;
         if (!kn_map_cut(w, j) || w->extent[j] % e == 0) continue;
-        if (spatial && !results++) {
-            const char *own = kn_format(w->b->a, "%s_%s", w->stmt, w->m->it->operand[0].name);
-            kn_putf(w->b, "reindex %s out %s\n", w->stmt, own ? own : "");
-            w->stmt = own;
+        if (spatial && !own && !stands_alone(w, j)) {
+            const char *name = kn_format(w->b->a, "%s_%s", w->stmt, w->m->it->operand[0].name);
+            kn_putf(w->b, "reindex %s out %s\n", w->stmt, name ? name : "");
+            w->stmt = name;
+            own = true;
         }
         kn_putf(w->b, "pad_einsum %s %s %lld\n", w->stmt, w->axis[j], (long long)e);
         w->extent[j] = kn_round_up(w->extent[j], e);
+        if (spatial && !own) crop(w, w->stmt);
         if (spatial) w->stmt = kn_format(w->b->a, "%s_pad_%s", w->stmt, w->axis[j]);
     }
 }
@@ -315,7 +390,9 @@ void kn_map_pack(kn_map_writer *w, const kn_map_plan *plan)
     }
     pad(w);
     for (int i = 0; i < n && !kn_arena_dry(w->b->a); i++) {
-        if (lay_out(w, &s[i]) && w->tidy) copy_tiles(w, &s[i]);
+        bool laid = lay_out(w, &s[i]) && w->tidy;
+        if (laid && s[i].slides) copy_lines(w, &s[i]);
+        else if (laid) copy_tiles(w, &s[i]);
         else copy_plainly(w, &s[i]);
     }
 }

@@ -38,7 +38,7 @@ static double copy_cycles(const nest *n, int o)
     const kn_map_writer *w = n->w;
     const kn_hw_costs *c = &n->hw->costs;
     kn_map_source s;
-    int64_t step = 0, lanes = 1;
+    int64_t step = 0, lanes = 1, few;
     int level;
     if (!kn_map_source_of(w, n->p, o, &s)) return 0;
     int j = s.hard->rank ? s.hard->lone[s.hard->rank - 1] : -1;
@@ -49,7 +49,8 @@ static double copy_cycles(const nest *n, int o)
     if (lanes > 1 && run && step == 1 && whole) each = c->copy_vector / (double)lanes;
     if (lanes > 1 && lanes <= 4 && !run) each *= c->window_factor;
     if (lanes > 1 && lanes <= 4 && !whole) each *= c->window_factor;
-    if (kn_map_zipped(w, &s)) each = c->interleave_element;
+    if (s.slides) each = c->copy_element;
+    if (kn_map_zipped(w, &s) || kn_map_lines(w, &s, &few) >= 0) each = c->interleave_element;
     double cycles = elems * each, moved = bytes_of(n, o, soft_elems(w->m, o) + elems);
     double least = moved * cycles_a_byte(n, moved, &level);
     if (least > cycles) cycles = least;

@@ -100,7 +100,7 @@ kiln_bytes kn_map_trace(kiln_arena *a, const kn_maps *m, const kn_mapping *x, co
     kiln_diag d;
     kn_buf_init(&b, a);
     kn_map_writer w = {.b = &b, .m = m, .x = x, .stmt = m->soft->tensors[m->stmt->out].name,
-                       .tidy = how == KN_MAP_TILED, .unit = kn_intrin_unit(m->it, hw)};
+                       .tidy = how == KN_MAP_TILED, .vector_bytes = hw->vector_bytes, .unit = kn_intrin_unit(m->it, hw)};
     fuse(&w);
     bool packs = how != KN_MAP_GATHERED && !kn_arena_dry(a) && !kn_map_plan_of(m, x, &plan, &d);
     if (packs) kn_map_pack(&w, &plan);

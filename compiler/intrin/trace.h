@@ -22,6 +22,7 @@ typedef struct kn_map_writer {
     int nouter;                      /* spatial loops first */
     kn_map_outer outer[2 * KILN_MAX_AXES];
     bool tidy;                       /* copies are written out, tile by tile */
+    int vector_bytes;                /* of the device */
     bool unit;                       /* operands and results are in registers of the instruction's own unit, which are loaded row by row */
     bool unrolls;                    /* the pieces are written out, their results in registers */
 } kn_map_writer;
@@ -36,6 +37,7 @@ typedef struct kn_map_source {
     bool padded;
     bool box;                 /* the copy is the padded tensor; else it has one dimension for every loop that the load uses */
     bool plain;               /* a box that keeps its order */
+    uint32_t slides;          /* bit k: along dimension k of the box, uncut, an axis of the instruction steps forward beside other loops */
     int ndims, dim[KILN_MAX_RANK]; /* its dimensions: KILN_MAX_AXES + j for axis j of the instruction, else the loop, in a box -1 */
 } kn_map_source;
 /* False: operand o lies so already, or no copy can. */
@@ -45,6 +47,9 @@ bool kn_map_one_run(const kn_map_writer *w, const kn_map_source *s, int j, int64
 /* The last dimension of the operand's tile is a pair or four of elements, while memory follows the one before it, whole vectors of which are there:
  * copies interleave them. */
 bool kn_map_zipped(const kn_map_writer *w, const kn_map_source *s);
+/* Dimension of the box that tiles hold in groups of *few, 2 or 4, beside each other, while windows slide along its lines, which are vectors:
+ * these are interleaved. -1: it is none such. */
+int kn_map_lines(const kn_map_writer *w, const kn_map_source *s, int64_t *few);
 /* Predicts us, pack_us and bound on a CPU, whose mappings are scheduled as kn_map_trace does. */
 void kn_map_predict_cpu(const kn_maps *m, const kn_mapping *x, const kn_hw *hw, kn_map_plan *plan);
 

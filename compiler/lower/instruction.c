@@ -161,11 +161,21 @@ static bool far(enum kn_scope s) { return s == KN_GLOBAL || s == KN_PARAM || s =
 /* A unit loads its registers row by row: rows may lie further apart than they are long. */
 static kn_expr *strided(kn_called *x, int o, const kn_expr *at, kn_expr *tile, kn_expr *const *idx)
 {
+    kn_lw *w = x->w;
     const kn_intrin_operand *op = &x->it->operand[o];
-    int64_t apart = 0;
-    if (!op->plain || op->rank < 2 || !kn_lw_coefficient(at, idx[0]->u.var, &apart) || apart <= x->row[o]) return tile;
-    tile = sum(x->w, tile, times(x->w, idx[0], apart - x->row[o]));
-    x->row[o] = apart;
+    if (op->rank < 2 || (!op->plain && (op->ndigits < 2 || op->nplace != op->ndigits))) return tile;
+    int d = op->plain ? 0 : op->digit[0].dim; /* of the operand, whose element `next` begins the second row */
+    int64_t next = op->plain ? 1 : op->digit[0].by;
+    kn_expr *from = (kn_expr *)at, *to = (kn_expr *)at;
+    for (int i = 0; i < op->rank; i++) {
+        from = kn_lw_at_lane(w, from, idx[i]->u.var, kn_lw_int(w, 0));
+        to = kn_lw_at_lane(w, to, idx[i]->u.var, kn_lw_int(w, i == d ? next : 0));
+    }
+    kn_expr *apart = kn_bin(w->a, KN_OP_SUB, to, from), *row = op->plain ? idx[0] : place(w, op->place[0], idx);
+    apart = apart ? kn_lw_simp(w, apart) : &w->dry;
+    if (apart->op != KN_OP_CONST_I || apart->u.i <= x->row[o]) return tile;
+    tile = sum(w, tile, times(w, row, apart->u.i - x->row[o]));
+    x->row[o] = apart->u.i;
     return tile;
 }
 

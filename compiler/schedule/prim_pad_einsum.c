@@ -1,6 +1,6 @@
 /* pad_einsum S A n: axis A of the sum of products S grows to a multiple of n. Operands that have the axis are read from zero-filled copies T_pad_A,
- * but a temporary that a map writes for this load alone grows itself; a spatial axis also makes S write the larger S_pad_A, of which the old part
- * is copied out (TensorIR's pad_einsum). */
+ * but a temporary that a map writes for this load alone grows itself, also where the axis steps forward beside others (a window); a spatial axis also
+ * makes S write the larger S_pad_A, of which the old part is copied out (TensorIR's pad_einsum). */
 #include "schedule/sched.h"
 
 /* A product of loads, casts allowed: a zero factor makes the term zero, since every factor is padded along a reduce axis. */
@@ -40,25 +40,40 @@ static kn_stage *own_writer(kn_step *s, const kn_expr *load, int dim)
     return plain && st->axes[st->lhs[dim]->u.axis].extent == p->tensors[load->u.tensor].shape[dim] ? writer : NULL;
 }
 
-/* The temporary gets zeros behind what it holds. */
-static void grow(kn_step *s, kn_stage *writer, int dim, int64_t extent)
+/* The temporary gets zeros behind what it holds; `any`: whatever the load has there that knows its own bounds. */
+static void grow(kn_step *s, kn_stage *writer, int dim, int64_t extent, bool any)
 {
     kn_stmt *st = kn_stage_stmt(s->t, writer);
     int axis = st->lhs[dim]->u.axis;
+    any = any && st->body->op == KN_OP_LOAD && st->body->padded;
     enum kn_dtype t = st->body->dtype;
-    kn_expr *old = kn_const_i(s->a, KN_I64, st->axes[axis].extent), *in = kn_bin(s->a, KN_OP_LT, kn_axis_ref(s->a, axis), old);
-    kn_expr *zero = kn_dtype_class(t) == 'f' ? kn_const_f(s->a, t, 0) : kn_const_i(s->a, t, 0), *body = kn_select(s->a, in, st->body, zero);
+    kn_expr *old = kn_const_i(s->a, KN_I64, st->axes[axis].extent), *in = any ? NULL : kn_bin(s->a, KN_OP_LT, kn_axis_ref(s->a, axis), old);
+    kn_expr *zero = kn_dtype_class(t) == 'f' ? kn_const_f(s->a, t, 0) : kn_const_i(s->a, t, 0);
+    kn_expr *body = any ? st->body : kn_select(s->a, in, st->body, zero);
     if (!body) return; /* the arena is dry */
     st->body = body;
     st->axes[axis].extent = s->t->program->tensors[st->out].shape[dim] = extent;
     kn_stage_loops_init(writer, st);
 }
 
+/* The one dimension along which a spatial axis steps forward beside others, of a temporary that can grow with it; *step: by how much. -1: none. */
+static int window_dim(kn_step *s, const kn_stmt *st, const kn_expr *load, int axis, int64_t *step)
+{
+    int found = -1;
+    for (int i = 0; i < load->nargs; i++) {
+        kn_affine at;
+        if (!(kn_axes_in(load->args[i]) >> axis & 1)) continue;
+        if (found >= 0 || st->axes[axis].reduce || !kn_affine_of(load->args[i], &at) || at.coef[axis] < 1) return -1;
+        found = i, *step = at.coef[axis];
+    }
+    return found >= 0 && own_writer(s, load, found) ? found : -1;
+}
+
 static kn_stage *padded_copy(kn_step *s, kn_stage *g, const kn_expr *load, int dim, int64_t extent)
 {
     kn_program *p = s->t->program;
     kn_stage *own = own_writer(s, load, dim);
-    if (own) return grow(s, own, dim, extent), own;
+    if (own) return grow(s, own, dim, extent, false), own;
     kn_stmt t = { .red = KN_RED_NONE, .naxes = load->nargs, .nspatial = load->nargs };
     const kn_tensor *x = &p->tensors[load->u.tensor];
     int64_t shape[KILN_MAX_RANK];
@@ -90,7 +105,7 @@ kiln_status kn_prim_pad_einsum(kn_step *s)
 {
     kn_stage *g = kn_step_fresh(s, s->args[0]);
     int axis = g ? kn_step_axis(s, g, s->args[1]) : -1, n;
-    int64_t multiple;
+    int64_t multiple, step;
     if (axis < 0 || !kn_step_int(s, s->args[2], 2, KILN_MAX_EXTENT, &multiple)) return KILN_TRACE;
     kn_program *p = s->t->program;
     kn_stmt *st = kn_stage_stmt(s->t, g);
@@ -105,6 +120,7 @@ kiln_status kn_prim_pad_einsum(kn_step *s)
     n = kn_loads(st->body, loads, KILN_MAX_TENSORS);
     for (int i = 0; i < n; i++) {
         int dim = plain_dim((const kn_expr *const *)loads[i]->args, loads[i]->nargs, axis);
+        if (dim == -2 && window_dim(s, st, loads[i], axis, &step) >= 0) continue;
         if (dim == -2) return kn_step_refuse(s, "load %d does not index by '%s' itself", i, s->args[1]);
         if (dim >= 0 && p->tensors[loads[i]->u.tensor].shape[dim] != st->axes[axis].extent)
             return kn_step_refuse(s, "load %d reads only a part of '%s'", i, p->tensors[loads[i]->u.tensor].name);
@@ -114,6 +130,11 @@ kiln_status kn_prim_pad_einsum(kn_step *s)
         const kn_expr *load = kn_stage_load(s->t, g, i); /* found anew: replacing one rebuilds those above it */
         int dim = load ? plain_dim((const kn_expr *const *)load->args, load->nargs, axis) : -1;
         bool padded = load && dim >= 0 && p->tensors[load->u.tensor].shape[dim] >= extent;
+        if (dim == -2) {
+            dim = window_dim(s, st, load, axis, &step);
+            grow(s, own_writer(s, load, dim), dim, p->tensors[load->u.tensor].shape[dim] + step * (extent - st->axes[axis].extent), true);
+            continue;
+        }
         if (dim >= 0 && !padded && !padded_copy(s, g, load, dim, extent)) return s->d->status;
     }
     if (!reduce) {
