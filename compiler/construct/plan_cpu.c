@@ -171,7 +171,7 @@ static void put_caches(kn_buf *b, const kn_site *x, const kn_cpu_tile *t)
         }
         int inner = t->nc > 1 ? 2 : 1;
         if (t->wide || t->along) {
-            const char *at = kn_cpu_axis(x, t->wide ? t->blocked : x->n);
+            const char *at = kn_cpu_axis(x, t->kb > 1 ? t->blocked : x->n);
             kn_putf(b, "cache_read %s %d scratch %s.0 loops %s.1", x->name, l, at, kn_cpu_axis(x, x->n));
         } else {
             if (panel_elems(x, l, t) * a->bytes > 4 * room) continue;

@@ -187,7 +187,8 @@ static kn_expr *clip(kn_lw *w, kn_sg *sg, int loop)
         const kn_loop *m = &sg->g->loops[i];
         if (i == loop || m->axis != l->axis) continue;
         if (w->hw->gpu && m->kind == KN_THREAD) return whole;
-        if (m->kind == KN_VECTOR && !sg->rolled) return whole; /* lanes differ in where they end */
+        bool lanes_inside = m->kind == KN_VECTOR && loop < sg->tile && m->stride < l->stride; /* iterations without any lane in range are left out */
+        if (m->kind == KN_VECTOR && !sg->rolled && !lanes_inside) return whole; /* lanes differ in where they end */
         bool open = sg->val[i] != NULL;
         if (!open && m->stride >= l->stride && m->extent > 1) return whole;
         if (!open && m->extent > 1) inner = true;

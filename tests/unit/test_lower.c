@@ -140,6 +140,29 @@ static void test_cases(void **state)
     assert_int_equal(bad, 0);
 }
 
+/* The last task has one panel of three: the loop over them ends there, since whole panels past the end would be computed for nothing. */
+static void test_panels_end_with_their_axis(void **state)
+{
+    static const char trace[] = "split c N 3 2 4\nsplit c M 3\nreorder c N.0 M.0 | N.1 K.0 | M.1 N.2 N.3\nparallel c N.0\n"
+                                "unroll c M.1\nunroll c N.2\nvectorize c N.3\n";
+    (void)state;
+    kiln_arena *a = kiln_arena_open(&(kiln_host){ NULL, mem, NULL });
+    kiln_diag d = { 0 };
+    kn_program *p;
+    kn_tree *t;
+    kn_lprog *l;
+    kn_buf b;
+    assert_null(check("a=f32:6x5&b=f32:5x30", MM, &cpu, trace));
+    if (kn_parse(a, bytes(MM), bytes("a=f32:6x5&b=f32:5x30"), &p, &d) || kn_trace_apply(a, p, &cpu, bytes(trace), &t, &d) ||
+        kn_lower(a, t, &cpu, &l, &d))
+        fail_msg("%s", d.message);
+    kn_buf_init(&b, a);
+    kn_lprog_print(&b, l);
+    kiln_bytes text = kn_buf_take(&b);
+    if (!strstr(text.p, "N_1 in 0 .. min(3,")) fail_msg("all panels are walked\n%.*s", (int)text.n, text.p);
+    kiln_arena_close(a);
+}
+
 static unsigned rnd(unsigned *s, unsigned n) { return (*s = *s * 1664525u + 1013904223u) / 65536u % n; }
 
 static void test_random_matmul(void **state)
@@ -220,6 +243,7 @@ int main(void)
     add_instructions(a, &cpu);
     add_instructions(a, &gpu);
     const struct CMUnitTest tests[] = { cmocka_unit_test(test_cases), cmocka_unit_test(test_random_matmul),
+                                        cmocka_unit_test(test_panels_end_with_their_axis),
                                         cmocka_unit_test(test_random_conv), cmocka_unit_test(test_random_gpu) };
     int failed = cmocka_run_group_tests(tests, NULL, NULL);
     kiln_arena_close(a);
