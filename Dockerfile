@@ -9,7 +9,7 @@ FROM debian:bookworm-slim
 RUN apt-get update && apt-get install -y --no-install-recommends gcc libc6-dev libmicrohttpd12 libcjson1 libpq5 libhiredis0.14 \
         libsqlite3-0 libseccomp2 libarchive13 libcurl4 libgnutls30 libzstd1 libsodium23 libssl3 zlib1g curl ca-certificates && rm -rf /var/lib/apt/lists/* \
     && useradd --system --home-dir /var/lib/kiln --create-home kiln
-COPY --from=build /src/build/kilnd /src/build/kiln-worker /src/build/kiln-child /src/build/kiln /usr/local/bin/
+COPY --from=build /src/build/kilnd /src/build/kiln-worker /src/build/kiln-child /src/build/kiln-gpu-run /src/build/kiln /usr/local/bin/
 COPY --from=build /src/hwspecs /usr/share/kiln/hwspecs
 COPY --from=build /src/build/nvrtc /usr/local/bin/nvrtc
 USER kiln

@@ -58,6 +58,7 @@ sed -i '3a chgrp kiln /etc/kiln/kilnd.conf' "$work/kiln/DEBIAN/postinst"
 
 install -Ds -m755 "$build/kiln-worker" "$work/kiln-worker/usr/bin/kiln-worker"
 install -Ds -m755 "$build/kiln-child" "$work/kiln-worker/usr/bin/kiln-child"
+install -Ds -m755 "$build/kiln-gpu-run" "$work/kiln-worker/usr/bin/kiln-gpu-run"
 install -D -m644 packaging/systemd/kiln-worker.service "$work/kiln-worker/usr/lib/systemd/system/kiln-worker.service"
 control kiln-worker "$(libraries "$build/kiln-worker" kiln-worker), passwd" "gcc | c-compiler, bubblewrap" "worker of the Kiln compilation service" \
     "Compiles, verifies and measures kernels in sandboxed children; kilnd starts it for compiles, a fleet runs it on its own."

@@ -27,6 +27,9 @@ try:
         control = work + "/control-" + os.path.basename(p)
         run("dpkg-deb", "-e", p, control)
         check("scripts", all(run("sh", "-n", f).returncode == 0 for f in glob.glob(control + "/p*")))
+    programs = os.listdir(root + "/usr/bin")
+    check("every program, as in the image", sorted(programs) == ["kiln", "kiln-child", "kiln-gpu-run", "kiln-worker", "kilnd"]
+          and all(re.search(rf"/src/build/{p}\s", open("Dockerfile").read()) for p in programs), programs)
     depends = run("dpkg-deb", "-f", next(p for p in first if "/kiln_" in p), "Depends").stdout
     check("depends", "libmicrohttpd12" in depends and "libsodium23" in depends and "kiln-worker" in depends, depends)
 
