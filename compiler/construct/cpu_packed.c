@@ -138,7 +138,7 @@ static int64_t even(const packed *k, int64_t all, int64_t band, int64_t most)
 {
     int64_t best = band, tasks = tasks_of(k);
     double least = 0, beside = !k->padded ? 0 : k->beside ? 1 : 0.25;
-    for (int64_t b = kn_ceil_div(band, 2); b <= most && b <= all; b++) {
+    for (int64_t b = k->shares ? band - band / 4 : kn_ceil_div(band, 2); b <= most && b <= all; b++) {
         double longest = (double)kn_ceil_div(tasks * kn_ceil_div(all, b), k->x->hw->units) * ((double)b + beside);
         if (least > 0 && longest >= 0.97 * least) continue;
         least = longest;
@@ -218,10 +218,11 @@ static bool in_shares(packed *k)
     if (k->p >= 0 || k->padded || units < 2 || tiles < 4 * units || !l2 || gbs <= 0 || gflops <= 0) return false;
     double points = 2, w = (double)bytes_of_constant(k), rows = (double)bytes_of(k, &x->load[k->v]), out = (double)bytes_of(k, &x->store);
     for (int i = 0; i < x->s->naxes; i++) points *= (double)x->s->axes[i].extent;
-    if (rows / (double)units > (double)l2->capacity_bytes / 2) return false; /* every panel would read them from further away */
     double others = 1 - 1 / (double)units; /* of what is shared */
-    double by_panels = points / gflops * uneven(k, panels) + (w + rows * others * (double)units + out * others) / gbs;
-    double by_rows = points / gflops * uneven(k, tiles < 8 * units ? tiles : 8 * units) + w * (double)units / gbs;
+    double near = (double)l2->capacity_bytes, bands = rows / (near / 4); /* of rows that stay near while all panels pass by */
+    double again = rows > near / 2 ? (double)panels : others * (double)units, passes = w > near / 2 && bands > (double)units ? bands : (double)units;
+    double by_panels = points / gflops * uneven(k, panels) + (w + rows * again + out * others) / gbs;
+    double by_rows = points / gflops * uneven(k, tiles < 8 * units ? tiles : 8 * units) + w * passes / gbs;
     return by_rows < by_panels;
 }
 

@@ -459,13 +459,34 @@ static void prefetch_written(kn_tile *x)
     kn_lw_prefetch_lines(w, kn_lw_tensor(w, out), at, kn_ceil_div(run * bytes, LINE), LINE / bytes, true);
 }
 
-/* The lines that a tile's sums go to, asked for before they are summed: what is stored lies rows apart, and a store that misses waits. */
+/* Inputs that the epilogue reads element by element where it writes (what a residual adds), at most `most`. */
+static int read_where_written(const kn_tile *x, int *tensors, int most)
+{
+    const kn_program *p = x->w->p->program;
+    const kn_expr *loads[16];
+    if (x->sg->g->epilogue < 0) return 0;
+    const kn_stmt *s = p->stmts[x->sg->g->epilogue];
+    const kn_tensor *out = &p->tensors[s->out];
+    int count = kn_loads(s->body, loads, 16), n = 0;
+    for (int l = 0; l < count && l < 16 && n < most; l++) {
+        const kn_tensor *t = &p->tensors[loads[l]->u.tensor];
+        bool same = t->role == KN_INPUT && t->rank == out->rank && !loads[l]->padded && t->dtype == out->dtype && !x->w->box[loads[l]->u.tensor].on;
+        for (int d = 0; d < t->rank && same; d++)
+            same = t->shape[d] == out->shape[d] && (t->shape[d] == 1 || kn_expr_equal(loads[l]->args[d], s->lhs[d]));
+        if (same) tensors[n++] = loads[l]->u.tensor;
+    }
+    return n;
+}
+
+/* The lines that a tile's sums go to, asked for before they are summed, and those of what is added to them: what is stored lies rows apart, and a
+ * store that misses waits. */
 void kn_tile_prefetch_out(kn_tile *x)
 {
-    enum { LEAST = 32, MOST = 64 };
+    enum { LEAST = 32, MOST = 64, BESIDE = 2 };
     kn_lw *w = x->w;
     const kn_sg *sg = x->sg;
     const kn_program *p = w->p->program;
+    int beside[BESIDE], nbeside = read_where_written(x, beside, BESIDE);
     const kn_hw_level *l2 = kn_hw_level_named(w->hw, "l2");
     int out = sg->g->epilogue < 0 ? sg->s->out : p->stmts[sg->g->epilogue]->out;
     int64_t bytes = kn_dtype_bytes(p->tensors[out].dtype), all = bytes, terms = 1;
@@ -480,7 +501,9 @@ void kn_tile_prefetch_out(kn_tile *x)
     for (int64_t c = 0; c < x->ncombo && !w->status; c++) {
         kn_expr *e = place_of(x, c);
         e = e ? kn_lw_simp(w, kn_lw_node(w, KN_OP_SUB, KN_I64, 1, e, at, NULL)) : NULL;
-        if (e && e->op == KN_OP_CONST_I) kn_lw_prefetch(w, kn_lw_tensor(w, out), kn_lw_simp(w, kn_bin(w->a, KN_OP_ADD, base, e)), true);
+        if (!e || e->op != KN_OP_CONST_I) continue;
+        kn_lw_prefetch(w, kn_lw_tensor(w, out), kn_lw_simp(w, kn_bin(w->a, KN_OP_ADD, base, e)), true);
+        for (int b = 0; b < nbeside; b++) kn_lw_prefetch(w, kn_lw_tensor(w, beside[b]), kn_lw_simp(w, kn_bin(w->a, KN_OP_ADD, base, e)), false);
     }
     if (last) w->tail = after;
 }
