@@ -56,8 +56,11 @@ bool http_call(const struct cli *c, const char *path, const char *accept, const 
 
 bool http_send(const struct cli *c, const char *path, const char *accept, const char *type, const void *body, size_t n, struct http_answer *out)
 {
+    static CURL *kept; /* with its connection: a model's folder takes a hundred calls */
     *out = (struct http_answer){0};
-    CURL *h = curl_easy_init();
+    if (kept) curl_easy_reset(kept);
+    else kept = curl_easy_init();
+    CURL *h = kept;
     if (!h) return cli_fail(SOFTWARE, "libcurl cannot start") < 0;
     char url[1024], line[160], why[CURL_ERROR_SIZE] = "";
     struct curl_slist *headers = NULL;
@@ -95,7 +98,6 @@ bool http_send(const struct cli *c, const char *path, const char *accept, const 
     CURLcode rc = curl_easy_perform(h);
     curl_easy_getinfo(h, CURLINFO_RESPONSE_CODE, &out->status);
     curl_slist_free_all(headers);
-    curl_easy_cleanup(h);
     if (rc == CURLE_OK) return true;
     free(out->body);
     out->body = NULL;

@@ -178,15 +178,29 @@ static void add_source(const struct cli *c, cJSON *model, const char *path, cons
     free(real);
 }
 
+/* Before anything is asked for: a folder that cannot be made is said at once. */
+static int make_folder(const struct cli *c)
+{
+    char path[4096];
+    snprintf(path, sizeof path, "%s/kernels", c->output);
+    bool there = (!mkdir(c->output, 0777) || errno == EEXIST) && (!mkdir(path, 0777) || errno == EEXIST);
+    return there ? OK : cli_fail(CANT_CREATE, "%s cannot be made", path);
+}
+
+/* What is empty goes again. */
+static void drop_folder(const struct cli *c)
+{
+    char path[4096];
+    snprintf(path, sizeof path, "%s/kernels", c->output);
+    if (!rmdir(path)) rmdir(c->output);
+}
+
 static int write_folder(struct cli *c, const cJSON *answer, const struct weights *own, const char *sha256)
 {
     const cJSON *manifest = get(answer, "manifest"), *k;
     cJSON *model = cJSON_CreateObject(), *files;
     char path[4096], name[40];
     int status = OK, i = 0;
-    snprintf(path, sizeof path, "%s/kernels", c->output);
-    if ((mkdir(c->output, 0777) && errno != EEXIST) || (mkdir(path, 0777) && errno != EEXIST))
-        status = cli_fail(CANT_CREATE, "%s cannot be made", path);
     cJSON_AddStringToObject(model, "key", json_text(answer, "key"));
     cJSON *copy = cJSON_Duplicate(manifest, 1);
     cJSON_AddItemToObject(model, "manifest", copy);
@@ -247,9 +261,12 @@ int cli_model_compile(struct cli *c)
     }
     kiln_sha256(w.file, w.n, digest);
     kiln_hex(digest, 32, hex);
-    if (!http_send(c, path, "application/json", "application/onnx", w.body.p, w.body.n, &h)) {
+    status = make_folder(c);
+    if (status == OK && !http_send(c, path, "application/json", "application/onnx", w.body.p, w.body.n, &h)) status = UNAVAILABLE;
+    if (status != OK) {
+        drop_folder(c);
         weights_close(&w);
-        return UNAVAILABLE;
+        return status;
     }
     cJSON *first = cJSON_ParseWithLength(h.body ? h.body : "", h.n), *answer = NULL;
     if (h.status != 200 && h.status != 202) status = http_problem(&h);
@@ -267,6 +284,7 @@ int cli_model_compile(struct cli *c)
                cJSON_GetArraySize(get(get(answer, "manifest"), "steps")), total, done ? hits : total, c->output);
         print_images(get(answer, "manifest"));
     }
+    if (status != OK) drop_folder(c);
     free(h.body);
     weights_close(&w);
     cJSON_Delete(first);

@@ -69,6 +69,8 @@ try:
     check("compile again", rc == 0 and re.search(r"(\d+) distinct, \1 from the cache", out), out + err)
     rc, out, err = service.kiln("compile", "tests/data/small_cnn.json", "-o", folder + "x")
     check("not a model", rc != 0, out)
+    rc, out, err = service.kiln("compile", "tests/data/small_cnn.onnx", "-o", work + "/none/cnn", "--url", "http://127.0.0.1:1")
+    check("a folder that cannot be made is said before anything is asked for", rc == 73 and "cannot be made" in err, err)
     with open(work + "/broken.onnx", "wb") as f:
         f.write(b"\xff" * 100)
     rc, out, err = service.kiln("compile", work + "/broken.onnx", "-o", folder + "x")
