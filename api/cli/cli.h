@@ -4,6 +4,7 @@
 #include "kiln.h"
 #include <cjson/cJSON.h>
 
+enum { MOST_LISTED = 32 }; /* of one option that may be given again */
 struct cli {
     const char *url;        /* --url or KILN_URL */
     const char *target;     /* --target, default "host" */
@@ -14,7 +15,7 @@ struct cli {
     const char *const *args;
     int nattrs, ninputs, ngrads; /* --attr NAME=VALUE, --input NAME=FILE, --grad INPUT */
     int ndims, nbinds;           /* --dim NAME=EXTENT, --bind INPUT=NUMBER */
-    const char *attrs[32], *inputs[32], *grads[32], *dims[32], *binds[32];
+    const char *attrs[MOST_LISTED], *inputs[MOST_LISTED], *grads[MOST_LISTED], *dims[MOST_LISTED], *binds[MOST_LISTED];
     kiln_arena *arena;
     char exe_dir[512];
 };

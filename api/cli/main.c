@@ -98,28 +98,26 @@ static bool number(const char *s, int *out)
     return true;
 }
 
-/* One option with its value; false when it is not one or its value is wrong. */
-static bool option(struct cli *c, const char *name, const char *value)
+/* One option with its value, NULL where the line ends: its text, number or list takes it. */
+static int option(struct cli *c, const char *name, const char *value)
 {
-    const struct { const char *name; const char **text; int *number; } table[] = {
-        {"--url", &c->url, NULL},       {"--target", &c->target, NULL},   {"--policy", &c->policy, NULL}, {"--quality", &c->quality, NULL},
-        {"--trace", &c->trace, NULL},   {"--intrinsic", &c->intrinsic, NULL}, {"--against", &c->against, NULL},
-        {"--as", &c->as, NULL},                 {"-o", &c->output, NULL},         {"--output", &c->output, NULL}, {"--hwspecs", &c->hwspecs, NULL},
-        {"-k", NULL, &c->k},            {"--threads", NULL, &c->threads}, {"--runs", NULL, &c->runs},
+    const struct { const char *name; const char **text; int *number, *count; } table[] = { /* count: of a list that begins at text */
+        {"--url", &c->url, 0, 0},        {"--target", &c->target, 0, 0},       {"--policy", &c->policy, 0, 0},   {"--quality", &c->quality, 0, 0},
+        {"--trace", &c->trace, 0, 0},    {"--intrinsic", &c->intrinsic, 0, 0}, {"--against", &c->against, 0, 0}, {"--as", &c->as, 0, 0},
+        {"-o", &c->output, 0, 0},        {"--output", &c->output, 0, 0},       {"--hwspecs", &c->hwspecs, 0, 0}, {"-k", NULL, &c->k, 0},
+        {"--threads", 0, &c->threads, 0}, {"--runs", 0, &c->runs, 0},          {"--attr", c->attrs, 0, &c->nattrs},
+        {"--grad", c->grads, 0, &c->ngrads}, {"--dim", c->dims, 0, &c->ndims}, {"--bind", c->binds, 0, &c->nbinds},
+        {"--input", c->inputs, 0, &c->ninputs},
     };
     for (size_t i = 0; i < sizeof table / sizeof *table; i++) {
         if (strcmp(table[i].name, name)) continue;
-        if (table[i].number) return number(value, table[i].number);
-        *table[i].text = value;
-        return true;
+        if (!value) return cli_fail(USAGE, "%s wants a value (kiln --help)", name);
+        if (table[i].count && *table[i].count >= MOST_LISTED) return cli_fail(USAGE, "%s: more than %d times", name, MOST_LISTED);
+        if (table[i].number && !number(value, table[i].number)) return cli_fail(USAGE, "%s %s: no whole number from 1 to 1000000", name, value);
+        if (table[i].text) table[i].text[table[i].count ? (*table[i].count)++ : 0] = value;
+        return OK;
     }
-    if (!strcmp(name, "--attr") && c->nattrs < 32) c->attrs[c->nattrs++] = value;
-    else if (!strcmp(name, "--grad") && c->ngrads < 32) c->grads[c->ngrads++] = value;
-    else if (!strcmp(name, "--dim") && c->ndims < 32) c->dims[c->ndims++] = value;
-    else if (!strcmp(name, "--bind") && c->nbinds < 32) c->binds[c->nbinds++] = value;
-    else if (!strcmp(name, "--input") && c->ninputs < 32) c->inputs[c->ninputs++] = value;
-    else return false;
-    return true;
+    return cli_fail(USAGE, "%s: no such option (kiln --help lists them)", name);
 }
 
 static int parse(struct cli *c, int argc, char **argv, const char **rest)
@@ -132,8 +130,8 @@ static int parse(struct cli *c, int argc, char **argv, const char **rest)
         } else if (!strcmp(a, "--partial")) {
             c->partial = true;
         } else if (a[0] == '-' && a[1]) {
-            if (i + 1 >= argc) return cli_fail(USAGE, "%s: unknown option, or its value is missing (kiln --help)", a);
-            if (!option(c, a, argv[++i])) return cli_fail(USAGE, "%s %s: no such option or value (kiln --help)", a, argv[i]);
+            int status = option(c, a, i + 1 < argc ? argv[++i] : NULL);
+            if (status != OK) return status;
         } else {
             rest[n++] = a;
         }
@@ -143,11 +141,19 @@ static int parse(struct cli *c, int argc, char **argv, const char **rest)
     return OK;
 }
 
+/* Asked for help, behind a verb too. */
+static bool wants_help(int argc, char **argv)
+{
+    bool help = argc > 1 && !strcmp(argv[1], "help");
+    for (int i = 1; i < argc; i++) help |= !strcmp(argv[i], "--help") || !strcmp(argv[i], "-h");
+    return help;
+}
+
 int main(int argc, char **argv)
 {
     struct cli c = {.url = env("KILN_URL", cli_default_url()), .target = "host", .policy = "default", .quality = "any", .as = "json",
                     .hwspecs = env("KILN_HWSPECS", ""), .k = 10, .threads = 1, .runs = 20};
-    if (argc < 2 || !strcmp(argv[1], "--help") || !strcmp(argv[1], "-h") || !strcmp(argv[1], "help")) {
+    if (argc < 2 || wants_help(argc, argv)) {
         usage(argc < 2 ? stderr : stdout);
         return argc < 2 ? USAGE : OK;
     }

@@ -23,6 +23,10 @@ expect() { # status, text that the output must contain, command...
     fi
 }
 expect 0 'verbs:' "$kiln" --help
+expect 0 'verbs:' "$kiln" compile --help
+expect 64 'no such option' "$kiln" compile MatMul --expr x
+expect 64 'wants a value' "$kiln" construct -k
+expect 64 'no whole number' "$kiln" construct MatMul -k 0
 expect 64 'no verb' "$kiln" frobnicate
 expect 64 'which operator' "$kiln" compile
 expect 65 'did you mean MatMul' "$kiln" compile matmul a=f32:4x4 b=f32:4x4
