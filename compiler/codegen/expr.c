@@ -134,6 +134,25 @@ static void arithmetic(kn_gen *g, const kn_expr *e)
     kn_put(&g->out, ")");
 }
 
+const char *kn_bits_sign(enum kn_op op)
+{
+    return op == KN_OP_BITAND ? "&" : op == KN_OP_BITOR ? "|" : op == KN_OP_BITXOR ? "^" : op == KN_OP_SHL ? "<<" : ">>";
+}
+
+/* Bits: narrow operands are promoted, so results are cut back; shifts to the left go through unsigned, where what leaves is lost. */
+static void bits(kn_gen *g, const kn_expr *e)
+{
+    bool shift = e->op == KN_OP_SHL || e->op == KN_OP_SHR, left = e->op == KN_OP_SHL;
+    kn_putf(&g->out, "((%s)(", kn_value_type(e->dtype));
+    if (left) kn_put(&g->out, e->dtype == KN_I64 ? "(u64)" : "(u32)");
+    kn_put_scalar(g, e->args[0]);
+    kn_putf(&g->out, " %s ", kn_bits_sign(e->op));
+    if (shift) kn_put(&g->out, "(");
+    kn_put_scalar(g, e->args[1]);
+    if (shift) kn_putf(&g->out, " & %d)", 8 * kn_dtype_bytes(e->dtype) - 1);
+    kn_put(&g->out, "))");
+}
+
 /* FLOORDIV, MOD, MIN, MAX, and ABS of integers: helpers, or the bare operator where the signs allow it. */
 static void helper_op(kn_gen *g, const kn_expr *e)
 {
@@ -355,6 +374,11 @@ void kn_put_scalar(kn_gen *g, const kn_expr *e)
     case KN_OP_SUB:
     case KN_OP_MUL:
     case KN_OP_NEG: arithmetic(g, e); break;
+    case KN_OP_BITAND:
+    case KN_OP_BITOR:
+    case KN_OP_BITXOR:
+    case KN_OP_SHL:
+    case KN_OP_SHR: bits(g, e); break;
     case KN_OP_FLOORDIV:
     case KN_OP_MOD:
     case KN_OP_MIN:

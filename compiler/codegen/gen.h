@@ -73,6 +73,7 @@ void kn_put_helper(kn_gen *g, enum kn_snippet s, const char *name, enum kn_dtype
 
 /* expr.c, vector.c: values. A value of 8 or 16 bits is printed as the f32 it equals. */
 void kn_put_scalar(kn_gen *g, const kn_expr *e);
+const char *kn_bits_sign(enum kn_op op); /* C operator of BITAND, BITOR, BITXOR, SHL or SHR */
 void kn_put_index(kn_gen *g, const kn_expr *e);
 void kn_put_condition(kn_gen *g, const kn_expr *e);
 bool kn_nonneg(const kn_gen *g, const kn_expr *e); /* surely >= 0 */

@@ -400,6 +400,15 @@ static void vinteger(kn_gen *g, const kn_expr *e)
     vcall(g, e);
 }
 
+static void vshift(kn_gen *g, const kn_expr *e)
+{
+    kn_put(&g->out, "(");
+    operand(g, e->args[0], e->lanes);
+    kn_putf(&g->out, " %s (", kn_bits_sign(e->op));
+    operand(g, e->args[1], e->lanes);
+    kn_putf(&g->out, " & %d))", 8 * kn_dtype_bytes(e->dtype) - 1);
+}
+
 void kn_put_vector(kn_gen *g, const kn_expr *e)
 {
     if (g->status != KILN_OK) return;
@@ -423,6 +432,11 @@ void kn_put_vector(kn_gen *g, const kn_expr *e)
     case KN_OP_DIV: varithmetic(g, e); break;
     case KN_OP_MIN:
     case KN_OP_MAX: vminmax(g, e); break;
+    case KN_OP_BITAND:
+    case KN_OP_BITOR:
+    case KN_OP_BITXOR: infix(g, e, kn_bits_sign(e->op), e->lanes); break;
+    case KN_OP_SHL:
+    case KN_OP_SHR: vshift(g, e); break;
     case KN_OP_FLOORDIV:
     case KN_OP_MOD: vinteger(g, e); break;
     case KN_OP_READ: vread(g, e); break;

@@ -54,6 +54,23 @@ kiln_status kn_op_compare(kn_op_call *c, const char *op)
     return KILN_OK;
 }
 
+kiln_status kn_op_bits(kn_op_call *c, const char *body)
+{
+    int rank;
+    int64_t shape[KILN_MAX_RANK];
+    kiln_status s = kn_op_common_shape(c, 0, 2, shape, &rank);
+    if (s != KILN_OK || !body) return s != KILN_OK ? s : KILN_MEMORY;
+    const char *at[2] = {kn_op_broadcast(c, 0, "A", rank), kn_op_broadcast(c, 1, "A", rank)};
+    kn_putf(&c->text, "y[%s] = ", kn_op_axes(c, "A", rank));
+    for (size_t n; n = strcspn(body, "#@"), body[n]; body += n + 1) {
+        kn_putn(&c->text, body, n);
+        kn_putf(&c->text, body[n] == '#' ? "x0[%s]" : "x1[%s]", at[body[n] != '#']);
+    }
+    kn_put(&c->text, body);
+    kn_op_extents(c, "A", rank, shape);
+    return KILN_OK;
+}
+
 kiln_status kn_op_test(kn_op_call *c, const char *body)
 {
     const char *axes = kn_op_axes(c, "A", c->in[0].rank), *hole;

@@ -90,6 +90,7 @@ kiln_status kn_op_scale_index(kn_op_call *c, int x, int scale, const char **out)
 
 /* Families that share their text. */
 kiln_status kn_op_compare(kn_op_call *c, const char *op);                 /* broadcasting, the result is bool */
+kiln_status kn_op_bits(kn_op_call *c, const char *body);                  /* broadcasting; body with # and @ for the operands */
 kiln_status kn_op_test(kn_op_call *c, const char *body);                  /* as kn_op_unary, the result is bool */
 kiln_status kn_op_variadic(kn_op_call *c, const char *fn, bool mean);     /* fn(a, b) of all inputs broadcast; NULL: sum */
 kiln_status kn_op_arg(kn_op_call *c, const char *assign);                 /* where the maximum (">=!") or minimum stands */

@@ -70,8 +70,15 @@ kiln_status kn_prim_inline(kn_step *s)
     kn_stmt copy = *st;
     copy.body = cast;
     in.from = &copy;
+    kn_expr *bodies[KILN_MAX_STMTS] = {NULL};
+    for (int i = 0; i < p->nstmts; i++) {
+        if (!kn_reads_of(p->stmts[i]->body, st->out, &one)) continue;
+        bodies[i] = kn_rewrite(s->a, p->stmts[i]->body, put_body, &in);
+        if (bodies[i] && kn_loads(bodies[i], NULL, 0) > KILN_MAX_TENSORS)
+            return kn_step_refuse(s, "'%s' would have more than %d loads", p->tensors[p->stmts[i]->out].name, KILN_MAX_TENSORS);
+    }
     for (int i = 0; i < p->nstmts; i++)
-        if (kn_reads_of(p->stmts[i]->body, st->out, &one)) p->stmts[i]->body = kn_rewrite(s->a, p->stmts[i]->body, put_body, &in);
+        if (kn_reads_of(p->stmts[i]->body, st->out, &one)) p->stmts[i]->body = bodies[i];
     int stmt = g->stmt;
     kn_tree_drop_stage(s->t, kn_stage_find(s->t, g));
     kn_program_drop_stmt(s->t, stmt);

@@ -59,6 +59,19 @@ kn_expr *kn_load_padded(kiln_arena *a, const kn_program *p, int tensor, kn_expr 
     return e;
 }
 
+/* Shifts are by an amount modulo the bits of the dtype; the result is cut to it. */
+static int64_t fold_bits(enum kn_op op, enum kn_dtype t, int64_t x, int64_t y)
+{
+    int bits = kn_dtype_bytes(t) * 8, by = (int)(y & (bits - 1));
+    if (op == KN_OP_BITAND) return x & y;
+    if (op == KN_OP_BITOR) return x | y;
+    if (op == KN_OP_BITXOR) return x ^ y;
+    if (op == KN_OP_SHR) return x >> by;
+    uint64_t left = (uint64_t)x << by, low = bits == 64 ? left : left & ((UINT64_C(1) << bits) - 1);
+    bool minus = kn_dtype_class(t) == 'i' && bits < 64 && low >> (bits - 1);
+    return (int64_t)(minus ? low | ~((UINT64_C(1) << bits) - 1) : low);
+}
+
 /* Integer arithmetic that neither overflows int64 nor leaves the dtype; false: leave it to run time. */
 static bool fold_int(enum kn_op op, enum kn_dtype t, int64_t x, int64_t y, int64_t *out)
 {
@@ -75,6 +88,11 @@ static bool fold_int(enum kn_op op, enum kn_dtype t, int64_t x, int64_t y, int64
         if (y == 0 || (y == -1 && x == INT64_MIN)) return false;
         r = op == KN_OP_MOD ? kn_floor_mod(x, y) : kn_floor_div(x, y);
         break;
+    case KN_OP_BITAND:
+    case KN_OP_BITOR:
+    case KN_OP_BITXOR:
+    case KN_OP_SHL:
+    case KN_OP_SHR: r = fold_bits(op, t, x, y); break;
     default: return false;
     }
     if (over || !kn_dtype_range(t, &lo, &hi) || r < lo || r > hi) return false;

@@ -180,6 +180,9 @@ static kiln_status types(check *c, const kn_expr *e, const guards *g)
     case 'f':
         if (t == KN_BOOL || (class == 'f' && !kn_is_float(t)) || e->dtype != t) return bad(c, e, KILN_DTYPE, "arithmetic on a wrong dtype");
         break;
+    case 'i':
+        if (t == KN_BOOL || kn_is_float(t) || e->dtype != t) return bad(c, e, KILN_DTYPE, "bits of a wrong dtype");
+        break;
     case 'c':
     case 'l':
         if (e->dtype != KN_BOOL || (class == 'l' && t != KN_BOOL)) return bad(c, e, KILN_DTYPE, "a condition that is not bool");

@@ -116,6 +116,7 @@ static value binary(elab *x, const kn_ast *e, value l, value r)
     if (class == 'c') return made(x, e, kn_bin(a, op, l.e, r.e), false);
     if (l.e->dtype == KN_BOOL) return refuse(x, e, "cast(x, f32), or && and ||", "arithmetic on dtype %s", KN_BOOL);
     bool integer = !kn_is_float(l.e->dtype);
+    if (class == 'i' && !integer) return refuse(x, e, "cast(x, i32)", "bits of dtype %s", l.e->dtype);
     if (op == KN_OP_DIV && integer) op = KN_OP_FLOORDIV;
     else if (class == 'f' && integer) {
         if (!l.weak) return refuse(x, e, "cast(x, f32)", "a float function of dtype %s", l.e->dtype);

@@ -7,10 +7,11 @@ static const struct { const char *name; enum kn_op op; } functions[] = {
     {"exp", KN_OP_EXP}, {"log", KN_OP_LOG}, {"sqrt", KN_OP_SQRT}, {"rsqrt", KN_OP_RSQRT}, {"tanh", KN_OP_TANH}, {"erf", KN_OP_ERF},
     {"sin", KN_OP_SIN}, {"cos", KN_OP_COS}, {"pow", KN_OP_POW}, {"floor", KN_OP_FLOOR}, {"ceil", KN_OP_CEIL}, {"round", KN_OP_ROUND},
     {"min", KN_OP_MIN}, {"max", KN_OP_MAX}, {"abs", KN_OP_ABS}, {"select", KN_OP_SELECT},
+    {"bitand", KN_OP_BITAND}, {"bitor", KN_OP_BITOR}, {"bitxor", KN_OP_BITXOR}, {"shl", KN_OP_SHL}, {"shr", KN_OP_SHR},
 };
 #define NAMES \
     "exp, log, sqrt, rsqrt, tanh, erf, sin, cos, pow, floor, ceil, round, min, max, abs, " \
-    "select, cast, pad, extent, sigmoid, gelu, relu"
+    "select, cast, pad, extent, bitand, bitor, bitxor, shl, shr, sigmoid, gelu, relu"
 
 static kn_ast *number(kn_parser *p, const kn_token *at, double f)
 {

@@ -155,6 +155,24 @@ static void unary(const kn_instr *in, double *v, double *s)
     }
 }
 
+/* Doubles hold integers up to 2^53: bits beyond that of i64 are not told apart. */
+static double of_bits(enum kn_op op, enum kn_dtype t, double x, double y)
+{
+    bool fits = fabs(x) < 0x1p63 && fabs(y) < 0x1p63;
+    int64_t a = fits ? (int64_t)x : 0, b = fits ? (int64_t)y : 0;
+    int bits = 8 * kn_dtype_bytes(t), by = (int)(b & (bits - 1));
+    switch (op) {
+    case KN_OP_BITAND: return (double)(a & b);
+    case KN_OP_BITOR: return (double)(a | b);
+    case KN_OP_BITXOR: return (double)(a ^ b);
+    case KN_OP_SHR: return (double)(a >> by);
+    default: {
+        double span = ldexp(1, bits), low = kn_dtype_class(t) == 'i' ? -span / 2 : 0, r = ldexp((double)a, by);
+        return r - floor((r - low) / span) * span;
+    }
+    }
+}
+
 static void binary(const kn_instr *in, double *v, double *s)
 {
     double x = v[0], y = v[1], sx = s[0], sy = s[1];
@@ -176,6 +194,14 @@ static void binary(const kn_instr *in, double *v, double *s)
     case KN_OP_MAX:
         v[0] = x != x || (in->op == KN_OP_MIN ? x < y : x > y) ? x : y;
         s[0] = isnan(sx) || sx > sy ? sx : sy;
+        return;
+    case KN_OP_BITAND:
+    case KN_OP_BITOR:
+    case KN_OP_BITXOR:
+    case KN_OP_SHL:
+    case KN_OP_SHR:
+        v[0] = of_bits((enum kn_op)in->op, (enum kn_dtype)in->a, x, y);
+        s[0] = fabs(v[0]);
         return;
     case KN_OP_POW:
         v[0] = pow(x, y);

@@ -96,7 +96,7 @@ static span inner(const kn_expr *e, kn_range_fn range, void *user)
         return (span){s.lo < t.lo ? s.lo : t.lo, s.hi > t.hi ? s.hi : t.hi};
     case KN_OP_CAST: return kn_is_float(e->args[0]->dtype) || e->dtype == KN_BOOL ? whole : range_of(e->args[0], range, user);
     default:
-        if (e->nargs == 2 && kn_op_class(e->op) != 's' && !kn_is_float(e->args[0]->dtype))
+        if (e->nargs == 2 && kn_op_class(e->op) != 's' && kn_op_class(e->op) != 'i' && !kn_is_float(e->args[0]->dtype))
             return two(e->op, range_of(e->args[0], range, user), range_of(e->args[1], range, user));
         return whole;
     }

@@ -61,8 +61,8 @@ char kn_op_class(enum kn_op op) { return ops[op].class; }
 
 bool kn_op_commutes(enum kn_op op)
 {
-    return op == KN_OP_ADD || op == KN_OP_MUL || op == KN_OP_MIN || op == KN_OP_MAX || op == KN_OP_EQ || op == KN_OP_NE ||
-           op == KN_OP_AND || op == KN_OP_OR;
+    return op == KN_OP_ADD || op == KN_OP_MUL || op == KN_OP_MIN || op == KN_OP_MAX || op == KN_OP_EQ || op == KN_OP_NE || op == KN_OP_AND ||
+           op == KN_OP_OR || op == KN_OP_BITAND || op == KN_OP_BITOR || op == KN_OP_BITXOR;
 }
 
 bool kn_dtype_range(enum kn_dtype t, int64_t *lo, int64_t *hi)

@@ -27,7 +27,7 @@ static void count(const kn_expr *e, tally *t)
         t->bytes |= kn_is_f8(e->dtype);
         return;
     }
-    if (class == 'a' || class == 'f') t->ops += 1;
+    if (class == 'a' || class == 'i' || class == 'f') t->ops += 1;
     if (class == 'f' && e->op != KN_OP_DIV) t->functions += 1;
     if (e->op == KN_OP_CAST && kn_is_f8(e->dtype) && kn_is_float(e->args[0]->dtype)) t->casts += 2 * unit(e->dtype);
     t->rounds |= (class == 'a' || class == 'f') && kn_is_float(e->dtype) && e->op != KN_OP_MIN && e->op != KN_OP_MAX &&

@@ -252,6 +252,32 @@ static void choices_are_not_written_out(void **state)
     kiln_arena_close(a);
 }
 
+/* Maps that are read once go into their readers, but not so many that a statement has more loads than one may have. */
+static void inlining_ends_before_the_limit(void **state)
+{
+    (void)state;
+    kiln_arena *a = arena();
+    kiln_request *r;
+    kiln_candidates *list;
+    kiln_kernel *k;
+    kiln_diag d = {0};
+    kn_buf b;
+    kn_buf_init(&b, a);
+    for (int n = 0; n < 4; n++) {
+        kn_putf(&b, "%st%d[I] = 0.0", n ? "; " : "", n);
+        if (n) kn_putf(&b, " + t%d[I]", n - 1);
+        for (int k = 0; k < 25; k++) kn_putf(&b, " + x[I+%d]", n * 25 + k);
+        kn_put(&b, " where I in 40");
+    }
+    kiln_bytes text = kn_buf_take(&b);
+    static const char inputs[] = "x=f32:140";
+    kn_hw *hw = device(a, "x86-64-avx512");
+    if (kiln_request_text(a, text, (kiln_bytes){inputs, strlen(inputs)}, NULL, &r, &d) != KILN_OK) fail_msg("%s", d.message);
+    assert_int_equal(kiln_construct(a, r->program, hw, "default", 1, &list, &d), KILN_OK);
+    if (kiln_generate(a, r->program, hw, list->c[0].trace, &k, &d) != KILN_OK) fail_msg("%s", d.message);
+    kiln_arena_close(a);
+}
+
 /* Quotients and remainders of places by constants are operators of the language, in vectors too, which compilers need no division for. */
 static void places_are_divided_by_constants(void **state)
 {
@@ -301,7 +327,7 @@ int main(void)
         cmocka_unit_test(traces_apply), cmocka_unit_test(same_bytes_twice), cmocka_unit_test(contraction_tiles),
         cmocka_unit_test(shaping), cmocka_unit_test(cores_share),
         cmocka_unit_test(mappings_compete), cmocka_unit_test(places_are_divided_by_constants),
-        cmocka_unit_test(choices_are_not_written_out),
+        cmocka_unit_test(choices_are_not_written_out), cmocka_unit_test(inlining_ends_before_the_limit),
         cmocka_unit_test(stops_when_told), cmocka_unit_test(policies),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -205,7 +205,7 @@ static void table_describes_itself(void **state)
     kiln_bytes t;
     kiln_diag d;
     assert_int_equal(kiln_operators_json(a, &t), KILN_OK);
-    assert_int_equal(kiln_json_check(t, &d), KILN_OK);
+    assert_int_equal(kn_json_check(t, 1 << 16, &d), KILN_OK); /* an answer, which may be longer than a request */
     for (int i = 0; i < kn_ops_count(); i++) assert_non_null(strstr(t.p, kn_ops_at(i)->name));
     kiln_arena_close(a);
 }
