@@ -42,6 +42,12 @@ bool kn_cpu_read_once(const kn_site *x, const kn_site_access *a);
 bool kn_cpu_only_along_r(const kn_site *x);
 /* Short sums along memory: as many rows as a vector has lanes are combined together. */
 bool kn_cpu_stands_up(const kn_site *x);
+int kn_cpu_longest_reduce(const kn_site *x);
+/* Multiply-adds of all tiles of mr rows by nv vectors, and what goes on beside them and competes for the same slots, for each row and each vector of
+ * a term, in the time of a multiply-add; the last tile of a row has no more vectors than it needs. */
+double kn_cpu_time_of_tiles(const kn_site *x, int64_t mr, int64_t nv, int64_t lanes, double row, double vector);
+/* cpu_deep.c: for t->lanes the other numbers of rows that go along panels of long sums; false: the sum is none of these. */
+bool kn_cpu_deep(const kn_site *x, kn_cpu_tile *t);
 /* Writes the tile as a trace and tries it. */
 void kn_cpu_try(const kn_site *x, kn_plans *p, const kn_cpu_tile *t);
 

@@ -335,6 +335,46 @@ static bool try_blocks(packed *k, kn_plans *plans)
     return plans->n > 0;
 }
 
+/* Rows that go along panels of long sums, which stay in L2 meanwhile; fewer rows leave no time to bring the next panels, which had better stream.
+ * Blocks only where the sums are longer than L2 allows. */
+static bool try_deep(packed *k, kn_plans *plans)
+{
+    enum { ROWS = 512 };
+    const kn_site *x = k->x;
+    kn_cpu_tile t = {.lanes = k->lanes};
+    if (k->beside || k->p >= 0 || k->padded || k->q != x->m || extent(k, k->q) < ROWS || !x->load[k->v].linear || !kn_cpu_deep(x, &t)) return false;
+    if (t.kb > 1 && t.blocked != k->blocked) return false;
+    const char *n = name(k, x->n), *q = name(k, k->q);
+    kn_buf b;
+    kn_buf_init(&b, plans->a);
+    k->panels = true;
+    k->kb = t.kb > 1 ? t.kb : 0;
+    kn_putn(&b, x->before.p ? x->before.p : "", x->before.n);
+    kn_putf(&b, "split %s %s %lld %lld %lld\n", x->name, n, (long long)t.nc, (long long)t.nv, (long long)t.lanes);
+    kn_putf(&b, "split %s %s %lld %lld\n", x->name, q, (long long)t.mc, (long long)t.mr);
+    if (k->kb) kn_putf(&b, "split %s %s %lld\n", x->name, name(k, k->blocked), (long long)k->kb);
+    kn_putf(&b, "reorder %s", x->name);
+    put_others(&b, k, false, " %s.0");
+    kn_putf(&b, " %s.0 %s.0 |", q, n);
+    if (k->kb) put_reduction(&b, k, true);
+    kn_putf(&b, " %s.1 %s.1", q, n);
+    put_reduction(&b, k, false);
+    kn_putf(&b, " | %s.2 %s.2 %s.3\n", q, n, n);
+    for (int i = 0; i < x->s->nspatial; i++)
+        if (is_other(k, i, false)) kn_putf(&b, "parallel %s %s.0\n", x->name, name(k, i));
+    kn_putf(&b, "parallel %s %s.0\nparallel %s %s.0\nunroll %s %s.2\nunroll %s %s.2\n", x->name, q, x->name, n, x->name, q, x->name, n);
+    kn_putf(&b, "vectorize %s %s.3\nprepack %s %d", x->name, n, x->name, k->w);
+    for (int i = 0; i < x->s->nspatial; i++)
+        if (has(k, k->w, i) && i != x->n) kn_putf(&b, " %s.0", name(k, i));
+    kn_putf(&b, " %s.0", n);
+    if (k->kb) put_reduction(&b, k, true);
+    kn_putf(&b, " %s.1", n);
+    put_reduction(&b, k, false);
+    kn_putf(&b, " %s.2 %s.3\n", n, n);
+    kn_plans_try(plans, &b);
+    return plans->n > 0;
+}
+
 /* Rows of a tile that is nv vectors wide, of one size all over the axis. */
 static int64_t rows_of(const packed *k, int64_t nv)
 {
@@ -377,7 +417,7 @@ bool kn_cpu_packed(const kn_site *x, kn_plans *plans)
     packed k;
     if (!packed_of(x, &k) || k.q < 0) return false;
     if (!choose_tile(&k)) return false;
-    if (try_blocks(&k, plans)) return true;
+    if (try_deep(&k, plans) || try_blocks(&k, plans)) return true;
     const kn_hw_level *l2 = kn_hw_level_named(x->hw, "l2");
     int64_t block = k.beside ? 0 : block_of(&k, false);
     bool far = l2 && k.nv * k.lanes * x->reduce_extent * kn_cpu_acc_bytes(x) > l2->capacity_bytes / 2; /* the next panel has no room beside one */

@@ -4,8 +4,7 @@
 
 enum {
     FEW = 32,   /* terms of a sum so short that writing its results is what takes time */
-    COPIED = 8, /* rows that are worth a copy of a narrow operand */
-    MANY_ROWS = 192 /* that are worth a copy of a large one, for each of their tasks */
+    COPIED = 8  /* rows that are worth a copy of a narrow operand */
 };
 
 /* Elements of a window's panel for one iteration of the blocked axis, each counted once; 0: not known. */
@@ -40,13 +39,6 @@ static int64_t reduce_block(const kn_site *x, const kn_cpu_tile *t, bool window)
     if (most < 2 || all <= most + most / 2) return 1;
     for (int64_t d = most; 2 * d > most; d--) if (all % d == 0) return d;
     return kn_ceil_div(all, kn_ceil_div(all, most));
-}
-
-static int longest_reduce(const kn_site *x)
-{
-    int longest = x->s->nspatial;
-    for (int i = longest; i < x->s->naxes; i++) if (kn_cpu_extent(x, i) > kn_cpu_extent(x, longest)) longest = i;
-    return longest;
 }
 
 /* Rows of a task: half of L2 for the blocked operand, but enough tasks for the cores. */
@@ -172,7 +164,7 @@ static void spatial_tile(const kn_site *x, kn_plans *p, const reading *r, int64_
     int other = kn_cpu_other(x);
     int64_t n = kn_cpu_extent(x, x->n);
     kn_cpu_tile t = {.lanes = lanes, .nv = nv, .mr = mr, .grain = kn_cpu_grain(x, other), .kb = 1, .rlanes = 1, .runroll = 1};
-    t.blocked = longest_reduce(x);
+    t.blocked = kn_cpu_longest_reduce(x);
     kn_cpu_tile blocks = t;
     bool large = blocks_by(x, r, &blocks), streamed = streams_by(x, r, &t);
     if (large) kn_cpu_try(x, p, &blocks);
@@ -202,9 +194,7 @@ static void spatial_tile(const kn_site *x, kn_plans *p, const reading *r, int64_
     if (bare) kn_cpu_try(x, p, &t);
 }
 
-/* Multiply-adds of all tiles, and what goes on beside them and competes for the same slots, for each row and each vector of a term; the last tile of
- * a row has no more vectors than it needs. */
-static double time_of_tiles(const kn_site *x, int64_t mr, int64_t nv, int64_t lanes, double row, double vector)
+double kn_cpu_time_of_tiles(const kn_site *x, int64_t mr, int64_t nv, int64_t lanes, double row, double vector)
 {
     int64_t vectors = kn_ceil_div(kn_cpu_extent(x, x->n), lanes), rest = vectors % nv;
     double need = x->hw->fma_latency * x->hw->fma_per_cycle, last = (double)(mr * rest), rows = row * (double)mr;
@@ -232,7 +222,7 @@ static bool tile_along(const kn_site *x, kn_cpu_tile *t)
     double least = 0, load = 0.6;
     for (int64_t nv = 2; nv <= 5; nv++) {
         for (int64_t mr = 2; mr <= 14 && mr * nv + nv + 2 < x->hw->vector_registers; mr++) {
-            double time = time_of_tiles(x, mr, nv, t->lanes, load, load);
+            double time = kn_cpu_time_of_tiles(x, mr, nv, t->lanes, load, load);
             if (least > 0 && time >= least) continue;
             least = time;
             t->nv = nv;
@@ -242,67 +232,13 @@ static bool tile_along(const kn_site *x, kn_cpu_tile *t)
     return least > 0;
 }
 
-/* Rows lie so far apart that all of a tile's fall into one set of L1. */
-static bool in_one_set(const kn_site *x)
-{
-    enum { SETS = 4096 }; /* bytes from one line of a set to the next */
-    for (int l = 0; l < x->nloads; l++)
-        if (x->load[l].linear && !(x->load[l].axes >> x->n & 1) && x->load[l].coef[x->m] * x->load[l].bytes % SETS == 0) return true;
-    return false;
-}
-
-/* The register tile of sums of `terms` terms whose panels stream from L2, as do the rows that L1 does not hold: what comes from there is waited for
- * more than loads are. Wide tiles want less of it; but no more rows than half of a set's ways where they share one. */
-static bool tile_deep(const kn_site *x, kn_cpu_tile *t, int64_t terms)
-{
-    enum { HALF_OF_WAYS = 6 };
-    double least = 0, line = 0.5, load = 0.1; /* their times, in multiply-adds */
-    const kn_hw_level *l1 = kn_hw_level_named(x->hw, "l1");
-    int64_t bytes = kn_cpu_acc_bytes(x), most = in_one_set(x) ? HALF_OF_WAYS : 14;
-    double vector = load + line * (double)(t->lanes * bytes) / l1->transaction_bytes;
-    for (int64_t nv = 2; nv <= 5; nv++) {
-        for (int64_t mr = 2; mr <= most && mr * nv + nv + 2 <= x->hw->vector_registers; mr++) {
-            bool far = mr * terms * bytes > l1->capacity_bytes * 3 / 4;
-            double time = time_of_tiles(x, mr, nv, t->lanes, load + (far ? line * (double)bytes / l1->transaction_bytes : 0), vector);
-            if (least > 0 && time >= least) continue;
-            least = time;
-            t->nv = nv;
-            t->mr = mr;
-        }
-    }
-    return least > 0;
-}
-
-/* Tasks of a deep product: of columns, as few of one size as keep the cores busy; then of rows too, each of which packs the panels for itself. */
-static void deep_tasks(const kn_site *x, kn_cpu_tile *t, int64_t most)
-{
-    int64_t units = x->hw->units, groups = kn_ceil_div(kn_cpu_extent(x, x->m), t->mr);
-    int64_t panels = kn_ceil_div(kn_cpu_extent(x, x->n), t->nv * t->lanes);
-    int64_t columns = kn_ceil_div(panels, most), rows = 1, others = kn_cpu_extent(x, kn_cpu_other(x));
-    if (columns < 4 * units && others < units) columns = kn_round_up(columns, units);
-    if (columns > panels) columns = panels;
-    while (columns * others * rows < units && groups * t->mr >= 2 * rows * MANY_ROWS) rows *= 2;
-    t->nc = kn_ceil_div(panels, columns);
-    t->mc = kn_ceil_div(groups, rows);
-}
-
-/* Long sums over many rows: panels of all terms, packed beside each other, take half of L2, and rows go along them as they lie. Results leave the
- * registers once. Only of sums so long that not two panels fit are there blocks, with partial sums. */
+/* Long sums over many rows, which are read as they lie: the panels are packed. */
 static bool deep_tiles(const kn_site *x, kn_plans *p, const reading *r, int64_t lanes)
 {
-    enum { PANEL = 64, PANELS = 4 }; /* of a block */
-    const kn_hw_level *l1 = kn_hw_level_named(x->hw, "l1"), *l2 = kn_hw_level_named(x->hw, "l2");
-    int other = kn_cpu_other(x), before = p->n, blocked = longest_reduce(x);
-    if (!l1 || !l2 || x->m < 0 || !x->contraction || r->padded || r->window) return false;
-    kn_cpu_tile t = {.lanes = lanes, .grain = kn_cpu_grain(x, other), .kb = 1, .blocked = blocked, .rlanes = 1, .runroll = 1, .pack = true,
-                     .along = true};
-    int64_t half = l2->capacity_bytes / 2 / kn_cpu_acc_bytes(x), all = kn_cpu_extent(x, blocked), inner = x->reduce_extent / all;
-    if (kn_cpu_extent(x, x->m) < MANY_ROWS || kn_cpu_extent(x, x->n) * x->reduce_extent < half) return false;
-    if (half / x->reduce_extent < 2 * PANEL) t.kb = kn_ceil_div(all, kn_ceil_div(x->reduce_extent, half / (PANELS * PANEL)));
-    int64_t terms = t.kb > 1 ? t.kb * inner : x->reduce_extent;
-    if (!tile_deep(x, &t, terms)) return false;
-    deep_tasks(x, &t, half / (t.nv * lanes * terms));
-    if (t.nc > 1) kn_cpu_try(x, p, &t);
+    int other = kn_cpu_other(x), before = p->n;
+    kn_cpu_tile t = {.lanes = lanes, .grain = kn_cpu_grain(x, other), .rlanes = 1, .runroll = 1, .pack = true, .along = true};
+    if (r->padded || r->window || !kn_cpu_deep(x, &t)) return false;
+    kn_cpu_try(x, p, &t);
     return p->n > before;
 }
 

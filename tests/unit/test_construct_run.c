@@ -214,6 +214,8 @@ static void beyond_caches(void **state)
         {product, "a=f32:25x33&b=f32:33x2100", 4096, 262144, "| S0.1 S1.1 R0.0 |"},
         {product, "a=f32:211x101&b=f32:101x163", 4096, 131072, "| S0.1 S1.1 R0.0 |"}, /* long sums over many rows: panels of all terms */
         {product, "a=f32:197x307&b=f32:307x243", 4096, 131072, "| R0.0 S0.1 S1.1 R0.1 |"}, /* longer ones: of blocks */
+        {product, "a=f32:517x67&b=f32:67x259:const", 4096, 131072, "| S0.1 S1.1 R0.0 |"}, /* the same of constants, packed ahead */
+        {product, "a=f32:513x307&b=f32:307x163:const", 4096, 131072, "| R0.0 S0.1 S1.1 R0.1 |"},
         {"y[F,H,W] +=! pad(x,0.0)[C,H+R-1,W+S-1]*w[F,C,R,S] where H in 33, W in 31", "x=f32:2x33x31&w=f32:32x2x3x3", 4096, 65536,
          "\ncompute_at rows0 "},
     };

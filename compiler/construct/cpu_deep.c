@@ -1,0 +1,83 @@
+/* Long sums of products over many rows: panels of all terms lie beside each other in half of L2, rows go along them as they lie, and results leave
+ * the registers once. Only of sums so long that not two panels fit are there blocks, with partial sums. cpu_sums.c packs the panels in each task;
+ * of a constant (cpu_packed.c) they are packed ahead. */
+#include "construct/cpu.h"
+
+enum { MANY_ROWS = 192 }; /* that are worth a copy of a large operand, for each of their tasks */
+
+int kn_cpu_longest_reduce(const kn_site *x)
+{
+    int longest = x->s->nspatial;
+    for (int i = longest; i < x->s->naxes; i++) if (kn_cpu_extent(x, i) > kn_cpu_extent(x, longest)) longest = i;
+    return longest;
+}
+
+/* Rows lie so far apart that all of a tile's fall into one set of L1. */
+static bool in_one_set(const kn_site *x)
+{
+    enum { SETS = 4096 }; /* bytes from one line of a set to the next */
+    for (int l = 0; l < x->nloads; l++)
+        if (x->load[l].linear && !(x->load[l].axes >> x->n & 1) && x->load[l].coef[x->m] * x->load[l].bytes % SETS == 0) return true;
+    return false;
+}
+
+/* Tasks: of columns, as few of one size as keep the cores busy; then of rows too, each of which packs the panels for itself. Returns what the core
+ * with most of them has to do, over an even share. */
+static double tasks_deep(const kn_site *x, kn_cpu_tile *t, int64_t most)
+{
+    int64_t units = x->hw->units, groups = kn_ceil_div(kn_cpu_extent(x, x->m), t->mr);
+    int64_t panels = kn_ceil_div(kn_cpu_extent(x, x->n), t->nv * t->lanes);
+    int64_t columns = kn_ceil_div(panels, most), rows = 1, others = kn_cpu_extent(x, kn_cpu_other(x));
+    if (columns < 4 * units && others < units) columns = kn_round_up(columns, units);
+    if (columns > panels) columns = panels;
+    while (columns * others * rows < units && groups * t->mr >= 2 * rows * MANY_ROWS) rows *= 2;
+    t->nc = kn_ceil_div(panels, columns);
+    t->mc = kn_ceil_div(groups, rows);
+    double each = (double)kn_ceil_div(columns * others * rows, units) * (double)t->nc;
+    return each * (double)units / ((double)panels * (double)others * (double)rows);
+}
+
+/* Register tile and tasks of sums of `terms` terms whose panels stream from L2, as do the rows that L1 does not hold: what comes from there is waited
+ * for more than loads are. Wide tiles want less of it; but no more rows than half of a set's ways where they share one. */
+static bool tile_deep(const kn_site *x, kn_cpu_tile *t, int64_t terms, int64_t room)
+{
+    enum { HALF_OF_WAYS = 6 };
+    double least = 0, line = 0.5, load = 0.1; /* their times, in multiply-adds */
+    const kn_hw_level *l1 = kn_hw_level_named(x->hw, "l1");
+    int64_t bytes = kn_cpu_acc_bytes(x), most = in_one_set(x) ? HALF_OF_WAYS : 14;
+    double vector = load + line * (double)(t->lanes * bytes) / l1->transaction_bytes;
+    for (int64_t nv = 2; nv <= 5; nv++) {
+        for (int64_t mr = 2; mr <= most && mr * nv + nv + 2 <= x->hw->vector_registers; mr++) {
+            int64_t beside = room / (nv * t->lanes * terms);
+            kn_cpu_tile c = *t;
+            if (beside < 2) continue;
+            bool far = mr * terms * bytes > l1->capacity_bytes * 3 / 4;
+            double row = load + (far ? line * (double)bytes / l1->transaction_bytes : 0);
+            c.nv = nv;
+            c.mr = mr;
+            double time = tasks_deep(x, &c, beside) * kn_cpu_time_of_tiles(x, mr, nv, t->lanes, row, vector);
+            if (least > 0 && time >= least) continue;
+            least = time;
+            *t = c;
+        }
+    }
+    return least > 0 && t->nc > 1;
+}
+
+bool kn_cpu_deep(const kn_site *x, kn_cpu_tile *t)
+{
+    enum { PANEL = 64, PANELS = 4 }; /* of a block */
+    const kn_hw_level *l1 = kn_hw_level_named(x->hw, "l1"), *l2 = kn_hw_level_named(x->hw, "l2");
+    if (!l1 || !l2 || x->m < 0 || !x->contraction || kn_cpu_extent(x, x->m) < MANY_ROWS) return false;
+    if (l2->capacity_bytes / 2 / kn_cpu_acc_bytes(x) < PANELS * PANEL) return false;
+    t->kb = 1;
+    t->blocked = kn_cpu_longest_reduce(x);
+    int64_t half = l2->capacity_bytes / 2 / kn_cpu_acc_bytes(x), all = kn_cpu_extent(x, t->blocked), inner = x->reduce_extent / all;
+    if (kn_cpu_extent(x, x->n) * x->reduce_extent < half) return false;
+    if (half / x->reduce_extent < 2 * PANEL) {
+        t->kb = kn_ceil_div(all, kn_ceil_div(x->reduce_extent, half / (PANELS * PANEL)));
+        if (t->kb < 8) return false;
+    }
+    int64_t terms = t->kb > 1 ? t->kb * inner : x->reduce_extent;
+    return tile_deep(x, t, terms, half);
+}
