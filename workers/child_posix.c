@@ -13,7 +13,7 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { NO_PIDFD_TICK_MS = 5, STOP_TICK_MS = 100, WATCH_MS = 250, DRAIN_MS = 100, MAX_ARGS = 96 };
+enum { NO_PIDFD_TICK_MS = 5, STOP_TICK_MS = 100, LOOK_TICK_MS = 500, STOOD_MS = 1000, WATCH_MS = 250, DRAIN_MS = 100, MAX_ARGS = 96 };
 
 /* One captured stream of the child. */
 typedef struct stream {
@@ -122,6 +122,13 @@ static bool has_ended(pid_t pid)
     return waitid(P_PID, (id_t)pid, &info, WEXITED | WNOHANG | WNOWAIT) != 0 || info.si_pid == pid;
 }
 
+/* How much later than asked this process went on: it was stopped, or its machine stood still (suspended, moved, starved). Nobody's time. */
+static double stood(double since, int wait)
+{
+    double late = now_ms() - since - wait;
+    return late > STOOD_MS ? late : 0;
+}
+
 /* Reads both streams until the child ends, the deadline passes or it shall stop; false: to be killed. */
 static bool attend(const worker_tools *t, pid_t pid, stream s[2], const child_limits *l, double start, child_result *r)
 {
@@ -134,9 +141,10 @@ static bool attend(const worker_tools *t, pid_t pid, stream s[2], const child_li
         if (now_ms() >= look) { look = now_ms() + WATCH_MS; }
         if (look - now_ms() < left) { left = look - now_ms() > 0 ? look - now_ms() : 0; }
         struct pollfd p[3] = {{s[0].fd, POLLIN, 0}, {s[1].fd, POLLIN, 0}, {pidfd, POLLIN, 0}};
-        int wait = left > 1e9 ? 1000000000 : (int)left + 1;
-        if (t->stop != NULL && wait > STOP_TICK_MS) { wait = STOP_TICK_MS; }
-        if (poll(p, 3, pidfd < 0 && wait > NO_PIDFD_TICK_MS ? NO_PIDFD_TICK_MS : wait) < 0 && errno != EINTR) { break; }
+        int tick = pidfd < 0 ? NO_PIDFD_TICK_MS : t->stop != NULL ? STOP_TICK_MS : LOOK_TICK_MS, wait = left > tick ? tick : (int)left + 1;
+        double since = now_ms();
+        if (poll(p, 3, wait) < 0 && errno != EINTR) { break; }
+        deadline += stood(since, wait);
         for (int i = 0; i < 2; i++) {
             if (s[i].fd >= 0 && p[i].revents) { take(&s[i]); }
         }

@@ -260,6 +260,24 @@ static void results_are_not_trusted(void **state)
     assert_int_equal(chmod(path, 0), 0); /* each_close removes it all the same */
 }
 
+/* The parent is stopped across the deadline, as a machine that stands still stops everything: what was left of the child's time is left to it. */
+static void standing_still_is_no_lateness(void **state)
+{
+    (void)state;
+    pid_t self = getpid(), stopper = fork();
+    if (stopper == 0) {
+        usleep(100000);
+        kill(self, SIGSTOP);
+        usleep(2000000);
+        kill(self, SIGCONT);
+        _exit(0);
+    }
+    shell("sleep 2.3; echo done", &(child_limits){.deadline_ms = 1200, .processes = 32});
+    assert_int_equal(waitpid(stopper, NULL, 0), stopper);
+    assert_false(r.timed_out);
+    assert_string_equal(r.out, "done\n");
+}
+
 int main(int argc, char **argv)
 {
     if (argc > 1 && strcmp(argv[1], "child") == 0) { return child_main(argc, argv); }
@@ -282,6 +300,7 @@ int main(int argc, char **argv)
                                        T(unknown_mode),
                                        T(missing_worker_and_program),
                                        T(exec_needs_processes),
-                                       T(results_are_not_trusted)};
+                                       T(results_are_not_trusted),
+                                       T(standing_still_is_no_lateness)};
     return cmocka_run_group_tests(tests, fixture_open, fixture_close);
 }
