@@ -6,7 +6,7 @@ static int shape_of(const kn_ms *s, const kn_cache *c, int64_t *size)
     const kn_expr *load = s->loads[c->load];
     uint64_t inside = kn_mk_inside(s->g, c);
     if (!c->region) {
-        for (int i = 0; i < c->nloops; i++) size[i] = s->g->loops[c->loops[i]].extent;
+        for (int i = 0; i < c->nloops; i++) size[i] = kn_cache_dim(s->g, c, i);
         return c->nloops;
     }
     for (int d = 0; d < load->nargs; d++) {
@@ -49,7 +49,12 @@ static kn_expr *box_index(kn_mk *m, const kn_ms *s, const kn_affine *f, uint64_t
 void kn_mk_cached_index(kn_mk *m, const kn_ms *s, const kn_cache *c, kn_expr **idx)
 {
     const kn_expr *load = s->loads[c->load];
-    for (int i = 0; !c->region && i < c->nloops; i++) idx[i] = kn_mk_digit(m, s, c->loops[i]);
+    for (int i = 0; !c->region && i < c->nloops; i++) {
+        idx[i] = kn_mk_digit(m, s, c->loops[i]);
+        if (c->by[i]) idx[i] = kn_bin(m->a, KN_OP_FLOORDIV, idx[i], kn_mk_int(m, c->by[i]));
+        if (c->count[i]) idx[i] = kn_bin(m->a, KN_OP_MOD, idx[i], kn_mk_int(m, c->count[i]));
+        idx[i] = idx[i] ? kn_simplify(m->a, idx[i], kn_block_iter_range, s->proto) : NULL;
+    }
     for (int d = 0; c->region && d < load->nargs; d++) {
         kn_affine f = { { 0 }, 0 };
         kn_affine_of(load->args[d], &f);
@@ -69,6 +74,14 @@ typedef struct fill {
     int iter[KILN_MAX_LOOPS];              /* loop -> its iterator, -1 */
     kn_expr *dim[KILN_MAX_RANK];           /* the cache's indices over the iterators */
 } fill;
+
+/* Dimension i of the cache, by the name of its loop, of which it may be a part. */
+static const char *dim_name(const fill *f, int i)
+{
+    if (f->c->region) return kn_format(f->m->a, "D%d", i);
+    const char *name = kn_mk_loop_name(f->m, f->s->g->loops[f->c->loops[i]].name);
+    return f->c->count[i] && name ? kn_format(f->m->a, "%s_part", name) : name;
+}
 
 /* All threads of a block copy a flat range together; `fill` counts the rounds. */
 static kn_bnode *flat_loops(fill *f, kn_bnode *parent, kn_expr **flat, int64_t *reach)
@@ -104,7 +117,7 @@ static kn_bnode *open_loops(fill *f, kn_bnode *parent, int64_t *reach)
     if (f->c->scope != KN_SHARED) {
         *reach = 1;
         for (int i = 0; i < f->n; i++) {
-            const char *name = f->c->region ? kn_format(m->a, "D%d", i) : kn_mk_loop_name(m, f->s->g->loops[f->c->loops[i]].name);
+            const char *name = dim_name(f, i);
             *reach *= f->size[i];
             parent = name ? kn_blocks_loop(m->b, parent, name, f->size[i], KN_SERIAL) : NULL;
             if (!parent) return NULL;
@@ -147,7 +160,7 @@ static void iterators(fill *f, int64_t reach)
         f->dim[i] = kn_mk_int(m, 0);
         if (f->size[i] == 1) continue;
         int loop = f->c->region ? -1 : f->c->loops[i];
-        const char *name = loop < 0 ? kn_format(m->a, "D%d", i) : kn_mk_loop_name(m, g->loops[loop].name);
+        const char *name = dim_name(f, i);
         int k = name ? kn_mk_iter(m, f->k, name, f->size[i], false, f->at[i]) : -1;
         if (k < 0) return;
         if (loop >= 0) f->iter[loop] = k;
@@ -161,6 +174,18 @@ static void iterators(fill *f, int64_t reach)
     }
 }
 
+/* A loop through the iterators of the cache's dimensions that it is. */
+static kn_expr *loop_value(fill *f, int loop)
+{
+    kn_expr *sum = NULL;
+    for (int i = 0; i < f->n && !f->c->region; i++) {
+        if (f->c->loops[i] != loop) continue;
+        kn_expr *part = f->c->by[i] ? kn_bin(f->m->a, KN_OP_MUL, f->dim[i], kn_mk_int(f->m, f->c->by[i])) : f->dim[i];
+        sum = sum ? kn_bin(f->m->a, KN_OP_ADD, sum, part) : part;
+    }
+    return sum ? sum : kn_axis_ref(f->m->a, f->iter[loop]);
+}
+
 /* The axis as its loops make it: copied ones through the iterators of the cache, outer ones through their own. */
 static kn_expr *axis_value(fill *f, int axis, bool outer_only)
 {
@@ -170,7 +195,7 @@ static kn_expr *axis_value(fill *f, int axis, bool outer_only)
     for (int i = 0; i < f->s->g->nloops; i++) {
         const kn_loop *l = &f->s->g->loops[i];
         if (l->axis != axis || f->iter[i] < 0 || (outer_only && inside >> i & 1)) continue;
-        sum = kn_bin(m->a, KN_OP_ADD, sum, kn_bin(m->a, KN_OP_MUL, kn_axis_ref(m->a, f->iter[i]), kn_mk_int(m, l->stride)));
+        sum = kn_bin(m->a, KN_OP_ADD, sum, kn_bin(m->a, KN_OP_MUL, loop_value(f, i), kn_mk_int(m, l->stride)));
     }
     return sum;
 }

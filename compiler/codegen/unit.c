@@ -47,6 +47,13 @@ static bool used_by(const kn_gen *g, const kn_fn *f, bool *used)
     return any;
 }
 
+bool kn_unit_flushes(const kn_lprog *p)
+{
+    for (int i = 0; i < p->ncalls; i++)
+        if (p->calls[i].unit && kn_is_float(p->calls[i].intrin->operand[0].dtype)) return true;
+    return false;
+}
+
 static int64_t most_bytes(const kn_lprog *p)
 {
     int64_t n = 0;

@@ -103,6 +103,12 @@ kiln_bytes kn_map_trace(kiln_arena *a, const kn_maps *m, const kn_mapping *x, co
                        .tidy = how == KN_MAP_TILED, .vector_bytes = hw->vector_bytes, .unit = kn_intrin_unit(m->it, hw)};
     fuse(&w);
     bool packs = how != KN_MAP_GATHERED && !kn_arena_dry(a) && !kn_map_plan_of(m, x, &plan, &d);
+    if (packs && w.tidy && w.unit) {
+        kn_map_writer tile = w;
+        kn_map_outer_loops(&tile);
+        kn_map_choose_tile(&tile, hw, &plan);
+        if (kn_map_blocked(&tile, hw)) return kn_buf_take(&b);
+    }
     if (packs) kn_map_pack(&w, &plan);
     if (kn_arena_dry(a)) return (kiln_bytes){0};
     kn_map_outer_loops(&w);

@@ -39,7 +39,7 @@ static void region_box(kn_lw *w, kn_sg *sg, int cache)
 int kn_cache_dims(const kn_sg *sg, const kn_cache *c, int cache, int64_t *size)
 {
     int n = c->region ? sg->loads[c->load]->nargs : c->nloops;
-    for (int i = 0; i < n; i++) size[i] = c->region ? sg->cache_size[cache][i] : sg->g->loops[c->loops[i]].extent;
+    for (int i = 0; i < n; i++) size[i] = c->region ? sg->cache_size[cache][i] : kn_cache_dim(sg->g, c, i);
     return n;
 }
 
@@ -122,7 +122,11 @@ kn_source kn_cache_source(kn_lw *w, kn_sg *sg, int cache, kn_expr *const *k)
     } else {
         kn_expr *saved[KILN_MAX_LOOPS];
         memcpy(saved, sg->val, sizeof saved);
-        for (int i = 0; i < c->nloops; i++) sg->val[c->loops[i]] = k[i];
+        for (int i = 0; i < c->nloops; i++) sg->val[c->loops[i]] = NULL;
+        for (int i = 0; i < c->nloops; i++) {
+            kn_expr **v = &sg->val[c->loops[i]], *part = c->by[i] ? kn_bin(w->a, KN_OP_MUL, k[i], kn_lw_int(w, c->by[i])) : k[i];
+            *v = *v ? kn_bin(w->a, KN_OP_ADD, *v, part) : part;
+        }
         kn_env v = { .w = w, .s = sg->s, .lane_var = -1, .repl_tensor = -1 };
         kn_env_axes(w, sg, v.av);
         memcpy(sg->val, saved, sizeof saved);
@@ -464,7 +468,7 @@ static void fill_scratch(kn_lw *w, kn_sg *sg, int cache)
         fill_nest(w, sg, cache, false);
         return;
     }
-    for (int i = 0; i < c->nloops; i++) k[i] = kn_lw_int(w, sg->g->loops[c->loops[i]].extent - 1);
+    for (int i = 0; i < c->nloops; i++) k[i] = kn_lw_int(w, kn_cache_dim(sg->g, c, i) - 1);
     kn_source s = kn_cache_source(w, sg, cache, k);
     kn_ls *cond = s.cond ? kn_lw_if(w, s.cond) : NULL;
     kn_ls **after = w->tail;

@@ -23,11 +23,16 @@ typedef struct kn_called {
 kn_expr *kn_called_result(kn_called *x);
 /* Stores what is in range of the tiles that the spatial loops from number `from` on walk over. */
 void kn_called_store(kn_called *x, int from);
-/* unit.c: registers of the instruction's own unit for so many results and for its sources, the results cleared. */
+/* The unrolled loops have the values of their iteration c; c < 0: none. */
+void kn_called_register(kn_called *x, int64_t c);
+/* The destination's tile among the partial results: one for each iteration of the spatial loops between the outermost reduction and the tile. */
+kn_expr *kn_called_part(kn_called *x);
+/* unit.c: registers of the instruction's own unit for so many results and for its sources. */
 void kn_lw_unit_begin(kn_called *x, int64_t results);
 bool kn_lw_unit_holds(const kn_called *x, int o); /* the tile of operand o that this result takes was loaded for one before */
 void kn_lw_unit_load(kn_called *x, int o);
 kn_expr *kn_lw_unit_at(const kn_called *x, int o); /* the register that has it */
-void kn_lw_unit_end(kn_called *x, int part);       /* the results go to buffer `part` */
+void kn_lw_unit_clear(kn_called *x);
+void kn_lw_unit_move(kn_called *x, bool load);     /* the results from their places in sg->part, or to them, one dense tile each */
 int64_t kn_unit_rows(const kn_intrin_operand *o);  /* of its tile in such a register */
 #endif

@@ -236,9 +236,7 @@ static kn_expr *outer_in_range(kn_called *x)
     return in;
 }
 
-/* The destination's tile among the partial results: one for each iteration of the spatial loops between the outermost reduction and the
- * tile. */
-static kn_expr *part_at(kn_called *x)
+kn_expr *kn_called_part(kn_called *x)
 {
     kn_lw *w = x->w;
     kn_expr *at = kn_lw_int(w, 0);
@@ -290,7 +288,7 @@ kn_expr *kn_called_result(kn_called *x)
 {
     kn_lw *w = x->w;
     const kn_intrin_operand *o = &x->it->operand[0];
-    kn_expr *idx[KILN_MAX_RANK] = { NULL }, *base = x->sg->part >= 0 ? part_at(x) : kn_lw_int(w, 0);
+    kn_expr *idx[KILN_MAX_RANK] = { NULL }, *base = x->sg->part >= 0 ? kn_called_part(x) : kn_lw_int(w, 0);
     for (int d = 0; d < o->rank; d++) {
         int i = x->x->loop[o->lone[d]];
         idx[d] = i < 0 ? kn_lw_int(w, 0) : x->sg->val[i];
@@ -324,8 +322,7 @@ static int64_t in_registers(const kn_lw *w, const kn_sg *sg)
     return n;
 }
 
-/* The unrolled loops have the values of their iteration c; c < 0: none. */
-static void at_register(kn_called *x, int64_t c)
+void kn_called_register(kn_called *x, int64_t c)
 {
     for (int i = x->sg->tile - 1; i >= x->sg->first_reduce; i--) {
         const kn_loop *l = &x->sg->g->loops[i];
@@ -333,6 +330,20 @@ static void at_register(kn_called *x, int64_t c)
         x->sg->val[i] = c < 0 ? NULL : kn_lw_int(x->w, c % l->extent);
         if (c > 0) c /= l->extent;
     }
+}
+
+/* Elements of all results between the outermost reduction and the tile. */
+static int64_t parts_of(const kn_called *x)
+{
+    const kn_sg *sg = x->sg;
+    int64_t elems = x->it->operand[0].elems;
+    for (int i = sg->first_reduce; i < sg->tile; i++)
+        if (!kn_tile_reduces(sg, i) && (!kn_mul_fits(elems, sg->g->loops[i].extent, &elems) || elems > KILN_MAX_EXTENT)) {
+            kn_lw_fail(x->w, KILN_LIMIT, "statement '%s': too many partial results between its reduce loops and '%s'",
+                       x->w->p->program->tensors[sg->s->out].name, x->it->name);
+            return 0;
+        }
+    return elems;
 }
 
 void kn_lw_instruction_begin(kn_lw *w, kn_sg *sg)
@@ -346,21 +357,55 @@ void kn_lw_instruction_begin(kn_lw *w, kn_sg *sg)
     int64_t elems = x.it->operand[0].elems, registers = in_registers(w, sg);
     memcpy(sg->unreduced, sg->clipped, sizeof sg->clipped);
     if (kn_stage_unit(w->t, sg->g, w->hw)) {
-        if (sources(&x)) kn_lw_unit_begin(&x, registers);
+        if (!sources(&x)) return;
+        kn_lw_unit_begin(&x, registers);
+        if (kn_lw_blocked(w, sg) >= 0) sg->part = kn_lw_buffer(w, "part", x.it->operand[0].dtype, 1, parts_of(&x), KN_SCRATCH);
+        else kn_lw_unit_clear(&x);
         return;
     }
     if (registers) sg->results = kn_lw_buffer(w, "result", x.it->operand[0].dtype, (int)elems, registers, KN_REGISTER);
     for (int64_t c = 0; c < registers && !w->status; c++)
         kn_lw_store(w, sg->results, kn_lw_int(w, c),
                     kn_lw_splat(w, kn_tile_identity(w, x.it->red, x.it->operand[0].dtype), (int)elems));
-    if (registers) return;
-    for (int i = sg->first_reduce; i < sg->tile; i++)
-        if (!kn_tile_reduces(sg, i) && (!kn_mul_fits(elems, sg->g->loops[i].extent, &elems) || elems > KILN_MAX_EXTENT)) {
-            kn_lw_fail(w, KILN_LIMIT, "statement '%s': too many partial results between its reduce loops and '%s'",
-                       w->p->program->tensors[sg->s->out].name, x.it->name);
-            return;
-        }
-    sg->part = fresh_tiles(&x, "part", elems);
+    if (!registers) sg->part = fresh_tiles(&x, "part", parts_of(&x));
+}
+
+int kn_lw_blocked(const kn_lw *w, const kn_sg *sg)
+{
+    if (!sg->g->tensor.intrin || !kn_stage_unit(w->t, sg->g, w->hw)) return -1;
+    int inner = kn_stage_inner_reduce(sg->s, sg->g);
+    for (int i = sg->first_reduce; i < inner; i++)
+        if (sg->g->loops[i].extent > 1 && !kn_tile_reduces(sg, i)) return inner;
+    return -1;
+}
+
+void kn_lw_block_begin(kn_lw *w, kn_sg *sg)
+{
+    kn_called x = called_of(w, sg);
+    kn_expr *first = NULL; /* iteration of the reduction */
+    for (int i = sg->first_reduce; i < kn_lw_blocked(w, sg); i++)
+        if (kn_tile_reduces(sg, i)) first = kn_lw_and(w, first, kn_lw_below(w, sg->val[i], 1));
+    kn_ls *cond = first ? kn_lw_if(w, first) : NULL, **after = w->tail;
+    if (cond) w->tail = &cond->body;
+    kn_lw_unit_clear(&x);
+    if (!cond) return;
+    w->tail = &cond->other;
+    kn_lw_unit_move(&x, true);
+    w->tail = after;
+}
+
+void kn_lw_block_end(kn_lw *w, kn_sg *sg)
+{
+    kn_called x = called_of(w, sg);
+    kn_lw_unit_move(&x, false);
+}
+
+/* Past the end of the axis some operand has something else than zeros. */
+static bool ends_matter(const kn_called *x, int axis)
+{
+    for (int o = 1; o < x->it->noperands; o++)
+        if ((kn_axes_in(x->source[o]) >> axis & 1) && !zero_filled(x->sg, x->source[o])) return true;
+    return false;
 }
 
 /* Condition that every axis goes on to the last iteration of the tile and of the unrolled loops around it; NULL: certain. */
@@ -373,9 +418,9 @@ static kn_expr *tile_full(kn_called *x)
         if (i >= sg->tile || sg->g->loops[i].kind == KN_UNROLL) sg->val[i] = kn_lw_int(w, sg->g->loops[i].extent - 1);
     kn_env_axes(w, sg, av);
     for (int a = 0; a < sg->s->naxes; a++)
-        if (!sg->clipped[a]) full = kn_lw_and(w, full, kn_lw_below(w, av[a], sg->s->axes[a].extent));
+        if (!sg->clipped[a] && ends_matter(x, a)) full = kn_lw_and(w, full, kn_lw_below(w, av[a], sg->s->axes[a].extent));
     close_dims(x);
-    at_register(x, -1);
+    kn_called_register(x, -1);
     return full ? kn_lw_simp(w, full) : NULL;
 }
 
@@ -385,11 +430,11 @@ static void calls(kn_called *x)
     kn_sg *sg = x->sg;
     memset(x->held, 0, sizeof x->held);
     for (int64_t c = 0; c < (sg->results >= 0 ? in_registers(x->w, sg) : 1) && !x->w->status; c++) {
-        if (sg->results >= 0) at_register(x, c);
-        x->at[0] = sg->results >= 0 ? kn_lw_int(x->w, c) : sg->part >= 0 ? part_at(x) : kn_lw_int(x->w, 0);
+        if (sg->results >= 0) kn_called_register(x, c);
+        x->at[0] = sg->results >= 0 ? kn_lw_int(x->w, c) : sg->part >= 0 ? kn_called_part(x) : kn_lw_int(x->w, 0);
         call(x);
     }
-    at_register(x, -1);
+    kn_called_register(x, -1);
 }
 
 /* Tiles that are whole ask nothing of their elements; the others fill their operands with zeros where an axis has ended. */
@@ -440,9 +485,11 @@ void kn_lw_instruction_end(kn_lw *w, kn_sg *sg)
     }
     kn_called x = called_of(w, sg);
     int64_t elems = x.it->operand[0].elems, registers = in_registers(w, sg);
-    if (registers) sg->part = kn_lw_buffer(w, "part", x.it->operand[0].dtype, 1, registers * elems, KN_SCRATCH);
-    if (w->p->buffers[sg->results >= 0 ? sg->results : sg->part].unit) kn_lw_unit_end(&x, sg->part);
-    else for (int64_t c = 0; c < registers && !w->status; c++)
+    bool blocked = kn_lw_blocked(w, sg) >= 0; /* they are there */
+    if (registers && !blocked) sg->part = kn_lw_buffer(w, "part", x.it->operand[0].dtype, 1, registers * elems, KN_SCRATCH);
+    if (sg->results >= 0 && w->p->buffers[sg->results].unit) {
+        if (!blocked) kn_lw_unit_move(&x, false);
+    } else for (int64_t c = 0; c < registers && !w->status; c++)
         kn_lw_store(w, sg->part, kn_lw_int(w, c * elems), kn_lw_read(w, sg->results, kn_lw_int(w, c), (int)elems));
     x.buffer[0] = sg->part;
     memcpy(sg->clipped, sg->unreduced, sizeof sg->clipped);

@@ -348,22 +348,29 @@ void kn_lw_stage(kn_lw *w, int stage, const kn_sg *consumer)
         kn_lw_scatter(w, sg);
         return;
     }
-    kn_ls **after = NULL, **reduced = NULL;
+    kn_ls **after = NULL, **reduced = NULL, **inner = NULL;
+    int blocked = kn_lw_blocked(w, sg);
     for (int i = 0; i < sg->tile && !w->status; i++) {
         kn_ls *loop = NULL;
         if (sg->g->tensor.intrin && sg->g->loops[i].kind == KN_UNROLL) continue; /* written out at the tile */
         if (!sg->val[i]) {
             if (i == sg->first_reduce && sg->g->tensor.intrin) kn_lw_instruction_begin(w, sg);
+            if (i == blocked) kn_lw_block_begin(w, sg);
             kn_lw_before(w, sg, i);
             loop = kn_lw_loop(w, sg, i);
             if (!loop) return;
             if (i == sg->first_reduce) reduced = w->tail;
+            if (i == blocked) inner = w->tail;
             if (!after) after = w->tail;
             w->tail = &loop->body;
         }
         kn_lw_open(w, sg, i, loop);
     }
     if (!w->status) kn_lw_tile(w, sg);
+    if (inner && !w->status) {
+        w->tail = inner;
+        kn_lw_block_end(w, sg);
+    }
     if (reduced && sg->g->tensor.intrin && !w->status) {
         w->tail = reduced;
         kn_lw_instruction_end(w, sg);

@@ -160,6 +160,11 @@ void kn_lw_tile(kn_lw *w, kn_sg *sg);
 void kn_lw_scatter(kn_lw *w, kn_sg *sg);            /* scatter.c: all loops of a scatter but its tasks and threads, which have their values */
 /* instruction.c: before the outermost reduce loop, the tile, and behind that loop. */
 void kn_lw_instruction_begin(kn_lw *w, kn_sg *sg);
+/* The loop around which results that a unit's registers hold are brought from their place among the partial results and back, since serial loops over
+ * results stand between it and the outermost reduction; -1: they stay in the registers. */
+int kn_lw_blocked(const kn_lw *w, const kn_sg *sg);
+void kn_lw_block_begin(kn_lw *w, kn_sg *sg);
+void kn_lw_block_end(kn_lw *w, kn_sg *sg);
 void kn_lw_instruction(kn_lw *w, kn_sg *sg);
 void kn_lw_instruction_end(kn_lw *w, kn_sg *sg);
 /* warp.c: the same where warps compute the instruction together. */

@@ -60,7 +60,12 @@ void kn_lw_unit_begin(kn_called *x, int64_t results)
     share_out(x, results, n);
     x->sg->results = registers(x->w, &x->it->operand[0], "result", results, &next);
     for (int o = 1; o < x->it->noperands; o++) x->sg->unit[o] = registers(x->w, &x->it->operand[o], x->it->operand[o].name, n[o], &next);
-    for (int64_t c = 0; c < results; c++) kn_lw_unit(x->w, &(kn_unit_step){.what = KN_UNIT_CLEAR, .reg = x->sg->results, .number = c});
+}
+
+void kn_lw_unit_clear(kn_called *x)
+{
+    for (int64_t c = 0; c < x->w->p->buffers[x->sg->results].elems; c++)
+        kn_lw_unit(x->w, &(kn_unit_step){.what = KN_UNIT_CLEAR, .reg = x->sg->results, .number = c});
 }
 
 /* Number of the tile of operand o that the present values of the loops name. */
@@ -92,11 +97,13 @@ kn_expr *kn_lw_unit_at(const kn_called *x, int o)
     return kn_lw_int(x->w, tile_now(x, o) % x->w->p->buffers[x->sg->unit[o]].elems);
 }
 
-/* All results to memory, one dense tile after the other. */
-void kn_lw_unit_end(kn_called *x, int part)
+void kn_lw_unit_move(kn_called *x, bool load)
 {
     const kn_buffer *r = &x->w->p->buffers[x->sg->results];
-    for (int64_t c = 0; c < r->elems; c++)
-        kn_lw_unit(x->w, &(kn_unit_step){.what = KN_UNIT_STORE, .reg = x->sg->results, .number = c, .buffer = part,
-                                         .at = kn_lw_int(x->w, c * r->lanes), .row = r->lanes / r->rows});
+    for (int64_t c = 0; c < r->elems; c++) {
+        kn_called_register(x, c);
+        kn_lw_unit(x->w, &(kn_unit_step){.what = load ? KN_UNIT_LOAD : KN_UNIT_STORE, .reg = x->sg->results, .number = c, .buffer = x->sg->part,
+                                         .at = kn_called_part(x), .row = r->lanes / r->rows});
+    }
+    kn_called_register(x, -1);
 }

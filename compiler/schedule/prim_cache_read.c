@@ -8,15 +8,45 @@ static bool inside(const kn_stage *g, const kn_cache *c, int loop)
     return loop > c->at || (c->scope == KN_SHARED && g->loops[loop].kind == KN_THREAD);
 }
 
-static kiln_status read_loops(kn_step *s, kn_stage *g, kn_cache *c, int *arg)
+int64_t kn_cache_dim(const kn_stage *g, const kn_cache *c, int i)
+{
+    return c->count[i] ? c->count[i] : g->loops[c->loops[i]].extent / (c->by[i] ? c->by[i] : 1);
+}
+
+/* "L", "L/N" or "L%N": a dimension more. */
+static kiln_status read_loop(kn_step *s, const kn_stage *g, kn_cache *c, const char *text)
+{
+    char name[sizeof g->loops[0].name] = "";
+    size_t n = strcspn(text, "/%");
+    int64_t few = 0;
+    if (c->nloops == KILN_MAX_LOOPS) return kn_step_refuse(s, "more than %d dimensions", KILN_MAX_LOOPS);
+    if (n < sizeof name) memcpy(name, text, n);
+    int l = kn_step_loop(s, g, n < sizeof name ? name : text);
+    if (l < 0 || (text[n] && !kn_step_int(s, text + n + 1, 2, KILN_MAX_EXTENT, &few))) return KILN_TRACE;
+    if (c->at >= 0 && !inside(g, c, l)) return kn_step_refuse(s, "loop '%s' is not inside '%s'", name, g->loops[c->at].name);
+    if (few && s->hw->gpu) return kn_step_refuse(s, "parts of loops, '%s', are for CPU targets", text);
+    if (few && (g->loops[l].extent % few || g->loops[l].extent == few))
+        return kn_step_refuse(s, "%lld does not part the %lld of loop '%s'", (long long)few, (long long)g->loops[l].extent, name);
+    for (int i = 0; i < c->nloops; i++)
+        if (c->loops[i] == l && !(few && (text[n] == '/' ? c->count[i] == few : c->by[i] == few)))
+            return kn_step_refuse(s, "loop '%s' is named twice", text);
+    if (text[n] == '/') c->by[c->nloops] = few;
+    if (text[n] == '%') c->count[c->nloops] = few;
+    c->loops[c->nloops++] = l;
+    return KILN_OK;
+}
+
+kiln_status kn_cache_loops(kn_step *s, const kn_stage *g, kn_cache *c, int *arg)
 {
     for (; *arg < s->nargs && strcmp(s->args[*arg], "pad"); (*arg)++) {
-        int l = kn_step_loop(s, g, s->args[*arg]);
-        if (l < 0) return KILN_TRACE;
-        if (!inside(g, c, l)) return kn_step_refuse(s, "loop '%s' is not inside '%s'", s->args[*arg], g->loops[c->at].name);
-        for (int i = 0; i < c->nloops; i++)
-            if (c->loops[i] == l) return kn_step_refuse(s, "loop '%s' is named twice", s->args[*arg]);
-        c->loops[c->nloops++] = l;
+        kiln_status bad = read_loop(s, g, c, s->args[*arg]);
+        if (bad) return bad;
+    }
+    for (int i = 0; i < c->nloops; i++) {
+        int parts = 0;
+        for (int k = 0; k < c->nloops; k++) parts += c->loops[k] == c->loops[i];
+        if (parts != (c->by[i] || c->count[i] ? 2 : 1))
+            return kn_step_refuse(s, "loop '%s' must stand there once, or as its quotient and its remainder", g->loops[c->loops[i]].name);
     }
     return KILN_OK;
 }
@@ -68,7 +98,7 @@ kiln_status kn_prim_cache_read(kn_step *s)
     int arg = 5;
     c.region = !strcmp(s->args[4], "region");
     if (!c.region && strcmp(s->args[4], "loops")) return kn_step_refuse(s, "'%s' is neither loops nor region", s->args[4]);
-    kiln_status bad = c.region ? KILN_OK : read_loops(s, g, &c, &arg);
+    kiln_status bad = c.region ? KILN_OK : kn_cache_loops(s, g, &c, &arg);
     if (bad) return bad;
     if (arg < s->nargs) {
         if (strcmp(s->args[arg], "pad") || arg + 2 != s->nargs) return kn_step_refuse(s, "expected 'pad N' at '%s'", s->args[arg]);
@@ -104,7 +134,7 @@ static bool cache_shape(const kn_stage *g, const kn_cache *c, const kn_expr *loa
         int64_t size = 1, part;
         kn_affine f;
         if (!c->region) {
-            size = g->loops[c->loops[i]].extent;
+            size = kn_cache_dim(g, c, i);
         } else if (!kn_affine_of(load->args[i], &f)) {
             return false;
         } else {

@@ -31,14 +31,11 @@ kiln_status kn_prim_prepack(kn_step *s)
     if (loads_of(s->t->program, load->u.tensor) != 1) return kn_step_refuse(s, "'%s' is read by other loads too", x->name);
     for (int i = 0; i < g->ncaches; i++)
         if (g->caches[i].load == c.load) return kn_step_refuse(s, "load %d has a cache already", c.load);
-    for (int i = 2; i < s->nargs; i++) {
-        int l = kn_step_loop(s, g, s->args[i]);
-        if (l < 0) return KILN_TRACE;
-        for (int k = 0; k < c.nloops; k++)
-            if (c.loops[k] == l) return kn_step_refuse(s, "loop '%s' is named twice", s->args[i]);
-        c.loops[c.nloops++] = l;
-    }
-    kiln_status bad = kn_cache_fits(s, g, &c, load);
+    int arg = 2;
+    kiln_status bad = kn_cache_loops(s, g, &c, &arg);
+    if (bad) return bad;
+    if (arg < s->nargs) return kn_step_refuse(s, "'%s' is no loop", s->args[arg]);
+    bad = kn_cache_fits(s, g, &c, load);
     if (bad) return bad;
     g->caches[g->ncaches] = c;
     if (!kn_cache_bytes(s->t, g, &c)) return kn_step_refuse(s, "the copy of '%s' is too large", x->name);

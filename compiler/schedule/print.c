@@ -16,7 +16,11 @@ static void put_cache(kn_buf *b, const kn_tree *t, const kn_stage *g, const kn_c
     if (c->at < 0) kn_putf(b, "load %d %s packed ahead:", c->load, name);
     else kn_putf(b, "cache %d %s %s at %s:", c->load, name, kn_scope_text(c->scope), g->loops[c->at].name);
     if (c->region) kn_put(b, " region");
-    for (int i = 0; i < c->nloops; i++) kn_putf(b, " %s", g->loops[c->loops[i]].name);
+    for (int i = 0; i < c->nloops; i++) {
+        kn_putf(b, " %s", g->loops[c->loops[i]].name);
+        if (c->by[i]) kn_putf(b, "/%lld", (long long)c->by[i]);
+        if (c->count[i]) kn_putf(b, "%%%lld", (long long)c->count[i]);
+    }
     if (c->copies) kn_putf(b, " copies %d%s", c->copies, c->bulk ? " bulk" : c->async ? " async" : "");
     if (c->swizzle) kn_put(b, c->panels ? " swizzled panels" : " swizzled");
     if (c->pad) kn_putf(b, " pad %lld", (long long)c->pad);

@@ -63,7 +63,8 @@ const kn_expr *kn_step_load(kn_step *s, const kn_stage *g, const char *number); 
 void kn_stmt_replace(kiln_arena *a, kn_stmt *s, const kn_expr *load, kn_expr *with); /* that node, by identity */
 bool kn_inside(const kn_program *p, const kn_stmt *s, const kn_expr *load); /* its indices are in range for all values of the axes */
 
-/* prim_cache_read.c: whether the load can be read from such a cache. */
+/* prim_cache_read.c: the loops from argument *arg on become c's dimensions; whether the load can be read from such a cache. */
+kiln_status kn_cache_loops(kn_step *s, const kn_stage *g, kn_cache *c, int *arg);
 kiln_status kn_cache_fits(kn_step *s, const kn_stage *g, const kn_cache *c, const kn_expr *load);
 
 /* tensor.c: loops for x->loop, x->intrin and x->at being given, such that the body is the instruction's; false, and why. */

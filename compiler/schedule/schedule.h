@@ -49,6 +49,7 @@
  *                                buffer is indexed by the named loops (outer to inner, all inside L; every loop inside L that the load
  *                                depends on must be named); SCOPE is scratch (CPU, per thread) or shared (GPU); elements whose axis value
  *                                is out of range are filled with zero; pad N appends N elements to the innermost row
+ *                                a loop may stand there as L/N and L%N, its quotient and remainder: groups of N interleaved with another loop
  *   cache_read S I SCOPE L region [pad N]
  *                                the same, but the buffer holds the load's bounding box (footprint: sum |c|*(t-1)+1 a dimension) in the
  *                                tensor's own dimension order; out-of-range elements are filled with the pad value
@@ -107,6 +108,7 @@ typedef struct kn_cache {
     bool region;
     int nloops;
     int loops[KILN_MAX_LOOPS];
+    int64_t by[KILN_MAX_LOOPS], count[KILN_MAX_LOOPS]; /* dimension i is loop / by % count; 0: by 1, and all that is left */
     int64_t pad;
     bool swizzle;          /* runs of 16 bytes are permuted, see kn_swizzle_of */
     bool panels;           /* rows longer than 128 bytes are cut into panels of that width, one after the other */
@@ -195,6 +197,9 @@ int kn_stage_lanes(const kn_stage *s, const kn_hw *hw); /* threads that compute 
 /* Iterations that a cache with copies is filled ahead: one less where the instruction still reads the copy of the last iteration. */
 int kn_cache_ahead(const kn_stage *s, const kn_cache *c);
 /* Results of the stage's instruction that stay in registers of its own unit over the whole reduction; 0: they do not. */
+/* The reduce loop of a tensorized stage, or the first of several, inside of which every spatial loop is unrolled; g->tensor.at: there is none. */
+int kn_stage_inner_reduce(const kn_stmt *s, const kn_stage *g);
+int64_t kn_cache_dim(const kn_stage *g, const kn_cache *c, int i); /* extent of dimension i of a copy that is indexed by loops */
 int64_t kn_stage_unit(const kn_tree *t, const kn_stage *g, const kn_hw *hw);
 bool kn_stage_warps(const kn_stage *s);                /* its threads are warps that compute an instruction together */
 int kn_stage_threads(const kn_stage *s, const kn_hw *hw); /* of a block, those that ask for bulk copies with them */

@@ -204,20 +204,26 @@ int64_t kn_stage_unit(const kn_tree *t, const kn_stage *g, const kn_hw *hw)
     const kn_intrin *it = g->tensor.intrin;
     const kn_stmt *s = t->program->stmts[g->stmt];
     int64_t n = 1;
-    bool reduced = false;
     if (!it || !kn_intrin_unit(it, hw)) return 0;
-    for (int i = 0; i < g->tensor.at; i++) {
-        const kn_loop *l = &g->loops[i];
-        bool spatial = !s->axes[l->axis].reduce;
-        if (reduced && spatial && l->kind != KN_UNROLL && l->extent > 1) return 0;
-        if (l->kind == KN_UNROLL && !kn_mul_fits(n, l->extent, &n)) return 0;
-        reduced |= !spatial;
-    }
-    return reduced && n + it->noperands - 1 <= hw->tile_registers ? n : 0;
+    for (int i = 0; i < g->tensor.at; i++)
+        if (g->loops[i].kind == KN_UNROLL && !kn_mul_fits(n, g->loops[i].extent, &n)) return 0;
+    return kn_stage_inner_reduce(s, g) < g->tensor.at && n + it->noperands - 1 <= hw->tile_registers ? n : 0;
 }
 
-/* Unrolled loops around the tile keep its results in registers: of the CPU, a vector each, or of the instruction's own unit, and all spatial loops
- * inside the reduction at once. */
+int kn_stage_inner_reduce(const kn_stmt *s, const kn_stage *g)
+{
+    int inner = g->tensor.at;
+    for (int i = g->tensor.at - 1; i >= 0; i--) {
+        const kn_loop *l = &g->loops[i];
+        bool reduces = s->axes[l->axis].reduce;
+        if (!reduces && l->kind != KN_UNROLL && l->extent > 1) break;
+        if (reduces) inner = i;
+    }
+    return inner;
+}
+
+/* Unrolled loops around the tile keep its results in registers: of the CPU, a vector each, and all spatial loops inside the reduction at once; or
+ * of the instruction's own unit, where serial loops may stand between reduce loops: results then go to memory and back. */
 bool kn_tensor_registers(const kn_tree *t, const kn_stage *g, const kn_hw *hw, char *why, size_t cap)
 {
     match m = { .t = t, .g = g, .s = t->program->stmts[g->stmt], .why = why, .cap = cap };
@@ -234,7 +240,8 @@ bool kn_tensor_registers(const kn_tree *t, const kn_stage *g, const kn_hw *hw, c
         reduced |= !spatial;
     }
     if (first == g->tensor.at || kn_stage_warps(g)) return true;
-    if (!kn_stage_unit(t, g, hw) && (hw->gpu || n < 2 || n > 64 || n & (n - 1) || all > 64))
+    if (kn_stage_unit(t, g, hw)) first = kn_stage_inner_reduce(m.s, g), serial = -1;
+    else if (hw->gpu || n < 2 || n > 64 || n & (n - 1) || all > 64)
         return miss(&m, MISS_LOOPS, "unrolled loops keep results in registers: of a CPU, at most 64, each a vector of 2, 4, ... 64");
     if (serial >= 0) return miss(&m, MISS_LOOPS, "loop '%s' is serial inside the reduction while '%s' is unrolled", g->loops[serial].name,
                                  g->loops[first].name);

@@ -105,6 +105,9 @@ static const struct { const char *expr, *inputs, *has; } kernels[] = {
     {MATMUL, "a=bf16:64x96&b=bf16:96x64", "tdpbf16ps"},
     {MATMUL, "a=bf16:67x129&b=bf16:129x83", "tdpbf16ps"},
     {BYTES, "a=u8:32x192&b=i8:192x96", "tdpbusd"},
+    {MATMUL, "a=bf16:64x1100&b=bf16:1100x192", "KN_UNIT_LOAD(0"}, /* slices of the terms: results to memory and back */
+    {MATMUL, "a=bf16:70x1100&b=bf16:1100x40:const", "_prepack_1"},
+    {MATMUL, "a=bf16:64x64&b=bf16:64x512", "tdpbf16ps"},
     {BYTES, "a=i8:64x128&b=i8:128x64", "tdpbssd"},
     {BYTES, "a=i8:64x128&b=u8:128x80", "tdpbsud"},
     {BYTES, "a=u8:64x192&b=u8:192x48", "tdpbuud"},
@@ -141,7 +144,7 @@ static void check(const kiln_program *p, const kiln_hw *hw, const kiln_kernel *k
            !strcmp(v.how, "run") ? "run" : "tile instructions carried out by the handler");
 }
 
-enum { SOME = 3 };
+enum { SOME = 5 };
 static const char *compilers[2];
 
 /* The vectors around the tiles are the CPU's own. */

@@ -1,0 +1,216 @@
+/* The nest around an instruction whose operands and results are in registers of its own unit (AMX), for plain products: blocks of the one operand
+ * that a core's L2 holds, slices of the other one that its L1 holds while all of a block passes by, and copies of both in the order in which their
+ * tiles are loaded: made as a block begins, or ahead of the first call where the operand is constant.
+ *
+ *   for blocks of columns, for bands of rows: a task; the block is copied
+ *     for rows of register tiles: their operand is copied, unless it can be loaded as it lies
+ *       for slices of the reduction, for register tiles of the block: results in, products, results out */
+#include "intrin/trace.h"
+
+typedef struct blocks {
+    kn_map_writer *w;
+    const kn_hw *hw;
+    int axis[3];             /* of the instruction: rows, columns, terms */
+    int operand[2];          /* of the mapping: the one with the rows, the one with the columns */
+    int64_t tiles[3];        /* the instruction's along each axis */
+    int64_t piece[2];        /* of a register tile, rows and columns */
+    int64_t block, band;     /* register tiles of a block of columns; of rows that are a task, 0: all */
+    int64_t slice;           /* tiles of terms */
+    bool direct, ahead[2];   /* rows are loaded as they lie; copied before the first call */
+} blocks;
+
+enum { ROWS, COLUMNS, TERMS };
+enum { PAGE = 4096 }; /* rows as far apart fall into one set of L1 */
+
+static const char *axis(const blocks *b, int x) { return b->w->axis[b->axis[x]]; }
+static int64_t extent(const blocks *b, int x) { return b->w->m->intrin->axes[b->axis[x]].extent; }
+
+/* The instruction's loop with which the operand moves and the other one does not. */
+static int own_axis(const kn_intrin_operand *h, int terms)
+{
+    for (int k = 0; k < h->rank; k++)
+        if (h->lone[k] >= 0 && h->lone[k] != terms) return h->lone[k];
+    return -1;
+}
+
+/* Rows of terms, and groups of few terms interleaved with columns: the operands of a unit's product. */
+static bool is_product(blocks *b)
+{
+    const kn_maps *m = b->w->m;
+    if (m->intrin->naxes != 3 || m->it->nspatial != 2 || m->nops != 3) return false;
+    b->axis[TERMS] = 2;
+    b->operand[0] = b->operand[1] = -1;
+    for (int o = 1; o < m->nops; o++) {
+        const kn_intrin_operand *h = &m->it->operand[kn_intrin_operand_of(m->it, m->op[o].hard)];
+        int own = own_axis(h, b->axis[TERMS]), which = h->plain ? ROWS : COLUMNS;
+        if (h->rank != 2 || own < 0 || h->lone[h->plain ? 1 : 0] != b->axis[TERMS]) return false;
+        if (!h->plain && (h->ndigits != 3 || h->digit[2].dim || h->digit[2].by != 1)) return false;
+        b->axis[which] = own, b->operand[which] = o;
+    }
+    return b->operand[0] > 0 && b->operand[1] > 0;
+}
+
+/* One loop for each axis of the instruction, and no other reduction. */
+static bool lone_loops(const blocks *b)
+{
+    const kn_map_writer *w = b->w;
+    uint32_t taken = 0;
+    for (int j = 0; j < 3; j++) {
+        if (!w->x->loops[j] || kn_map_several(w->x->loops[j]) || w->m->intrin->axes[j].extent < 2) return false;
+        taken |= w->x->loops[j];
+    }
+    for (int l = 0; l < w->m->stmt->naxes; l++)
+        if (!(taken >> l & 1) && w->m->stmt->axes[l].reduce) return false;
+    return true;
+}
+
+static int loads_of(const kn_program *p, int tensor)
+{
+    const kn_expr *loads[KILN_MAX_TENSORS];
+    int found = 0;
+    for (int i = 0; i < p->nstmts; i++) {
+        int n = kn_loads(p->stmts[i]->body, loads, KILN_MAX_TENSORS);
+        for (int l = 0; l < n && l < KILN_MAX_TENSORS; l++) found += loads[l]->u.tensor == tensor;
+    }
+    return found;
+}
+
+/* How each operand comes to its tiles. False: some other way is better. */
+static bool sources(blocks *b)
+{
+    kn_map_writer *w = b->w;
+    const kn_expr *loads[KILN_MAX_TENSORS];
+    for (int k = 0; k < 2; k++) {
+        const kn_map_operand *op = &w->m->op[b->operand[k]];
+        const kn_tensor *t = &w->m->soft->tensors[op->soft];
+        kn_map_source s = {.op = op, .hard = &w->m->it->operand[kn_intrin_operand_of(w->m->it, op->hard)]};
+        int64_t step = 0, rows = 0;
+        if (op->load < 0 || op->load >= kn_loads(w->m->stmt->body, loads, KILN_MAX_TENSORS) || loads[op->load]->padded) return false;
+        b->ahead[k] = t->role == KN_INPUT && t->constant && loads_of(w->m->soft, op->soft) == 1;
+        bool runs = kn_map_one_run(w, &s, b->axis[TERMS], &step) && kn_map_one_run(w, &s, b->axis[ROWS], &rows);
+        if (k == COLUMNS) continue;
+        if (!b->ahead[k] && (!runs || step != 1)) return false;
+        int64_t line = b->hw->levels[b->hw->nlevels - 1].transaction_bytes;
+        rows *= kn_dtype_bytes(t->dtype);
+        b->direct = runs && step == 1 && rows % line == 0 && (rows % PAGE || w->extent[b->axis[ROWS]] <= extent(b, ROWS));
+        for (int x = ROWS; x <= TERMS; x += TERMS) b->direct = b->direct && w->extent[b->axis[x]] % extent(b, x) == 0;
+        b->ahead[k] = b->ahead[k] && !b->direct;
+    }
+    return true;
+}
+
+/* Half of L2 is for a block, the other half for what passes by it; two thirds of L1 for a slice of the rows. */
+static bool sizes(blocks *b)
+{
+    const kn_map_writer *w = b->w;
+    const kn_hw_level *l1 = kn_hw_level_named(b->hw, "l1"), *l2 = kn_hw_level_named(b->hw, "l2");
+    const kn_intrin_operand *h = &w->m->it->operand[1];
+    int64_t tile = h->elems * kn_dtype_bytes(h->dtype), units = b->hw->units;
+    if (!l1 || !l2) return false;
+    for (int x = ROWS; x <= TERMS; x++) b->tiles[x] = kn_ceil_div(w->extent[b->axis[x]], extent(b, x));
+    b->piece[ROWS] = b->piece[COLUMNS] = 1;
+    for (int i = 0; i < w->nouter; i++)
+        for (int x = ROWS; x <= COLUMNS; x++)
+            if (w->outer[i].axis == b->axis[x]) b->piece[x] = w->outer[i].piece;
+    int64_t all = kn_ceil_div(b->tiles[COLUMNS], b->piece[COLUMNS]), rows = kn_ceil_div(b->tiles[ROWS], b->piece[ROWS]);
+    int64_t most = l2->capacity_bytes / 2 / (tile * b->piece[COLUMNS] * b->tiles[TERMS]);
+    int64_t slice = l1->capacity_bytes * 2 / 3 / (tile * b->piece[ROWS]);
+    int64_t n = kn_ceil_div(all, most < 1 ? 1 : most);
+    if (all >= units) n = kn_round_up(n, units);
+    b->block = kn_ceil_div(all, n);
+    n = kn_ceil_div(all, b->block);
+    int64_t bands = b->ahead[COLUMNS] ? kn_ceil_div(4 * units, n) : kn_ceil_div(units, n); /* each copies the block for itself */
+    b->band = bands > 1 ? kn_ceil_div(rows, bands) : 0;
+    if (slice < 1) slice = 1;
+    b->slice = kn_ceil_div(b->tiles[TERMS], kn_ceil_div(b->tiles[TERMS], slice));
+    return true;
+}
+
+static void splits(const blocks *b)
+{
+    kn_map_writer *w = b->w;
+    kn_putf(w->b, "split %s %s", w->stmt, axis(b, ROWS));
+    if (b->band) kn_putf(w->b, " %lld", (long long)b->band);
+    kn_putf(w->b, " %lld %lld\n", (long long)b->piece[ROWS], (long long)extent(b, ROWS));
+    kn_putf(w->b, "split %s %s %lld %lld %lld\n", w->stmt, axis(b, COLUMNS), (long long)b->block, (long long)b->piece[COLUMNS],
+            (long long)extent(b, COLUMNS));
+    kn_putf(w->b, "split %s %s %lld %lld\n", w->stmt, axis(b, TERMS), (long long)b->slice, (long long)extent(b, TERMS));
+}
+
+/* The other loops, outermost. */
+static void others(const blocks *b, const char *before)
+{
+    const kn_map_writer *w = b->w;
+    for (int i = 0; i < w->nouter; i++)
+        if (w->outer[i].axis < 0) kn_putf(w->b, before, w->stmt, w->outer[i].name);
+}
+
+static void order(const blocks *b)
+{
+    kn_map_writer *w = b->w;
+    const char *i = axis(b, ROWS), *j = axis(b, COLUMNS), *r = axis(b, TERMS);
+    int d = b->band > 0;
+    kn_putf(w->b, "reorder %s", w->stmt);
+    for (int k = 0; k < w->nouter; k++)
+        if (w->outer[k].axis < 0) kn_putf(w->b, " %s.0", w->outer[k].name);
+    kn_putf(w->b, " %s.0", j);
+    if (d) kn_putf(w->b, " %s.0", i);
+    bool one = b->slice == b->tiles[TERMS]; /* results stay in the registers */
+    kn_putf(w->b, one ? " | %s.%d %s.1 | %s.0" : " | %s.%d %s.0 | %s.1", i, d, one ? j : r, one ? r : j);
+    kn_putf(w->b, " %s.1 %s.%d %s.2 | %s.%d %s.3 %s.2\n", r, i, d + 1, j, i, d + 2, j, r);
+    others(b, "parallel %s %s.0\n");
+    kn_putf(w->b, "parallel %s %s.0\n", w->stmt, j);
+    if (d) kn_putf(w->b, "parallel %s %s.0\n", w->stmt, i);
+    if (b->piece[ROWS] * b->piece[COLUMNS] > 1) kn_putf(w->b, "unroll %s %s.%d\nunroll %s %s.2\n", w->stmt, i, d + 1, w->stmt, j);
+}
+
+/* The loops other than the instruction's that the operand moves with: dimensions of what is copied ahead. */
+static void moved(const blocks *b, int which)
+{
+    const kn_map_writer *w = b->w;
+    for (int i = 0; i < w->nouter; i++)
+        if (w->outer[i].axis < 0 && (w->outer[i].moves >> b->operand[which] & 1)) kn_putf(w->b, " %s.0", w->outer[i].name);
+}
+
+static void copies(const blocks *b)
+{
+    kn_map_writer *w = b->w;
+    const char *i = axis(b, ROWS), *j = axis(b, COLUMNS), *r = axis(b, TERMS);
+    const kn_map_operand *rows = &w->m->op[b->operand[ROWS]], *columns = &w->m->op[b->operand[COLUMNS]];
+    int64_t few = w->m->it->operand[kn_intrin_operand_of(w->m->it, columns->hard)].digit[2].count;
+    int d = b->band > 0;
+    if (b->ahead[COLUMNS]) {
+        kn_putf(w->b, "prepack %s %d", w->stmt, columns->load);
+        moved(b, COLUMNS);
+        kn_putf(w->b, " %s.0", j);
+    } else {
+        kn_putf(w->b, "cache_read %s %d scratch %s.0 loops", w->stmt, columns->load, d ? i : j);
+    }
+    kn_putf(w->b, " %s.1 %s.0 %s.1 %s.2 %s.2/%lld %s.3 %s.2%%%lld\n", j, r, r, j, r, (long long)few, j, r, (long long)few);
+    if (b->direct) return;
+    if (b->ahead[ROWS]) {
+        kn_putf(w->b, "prepack %s %d", w->stmt, rows->load);
+        moved(b, ROWS);
+        if (d) kn_putf(w->b, " %s.0", i);
+        kn_putf(w->b, " %s.%d", i, d);
+    } else {
+        kn_putf(w->b, "cache_read %s %d scratch %s.%d loops", w->stmt, rows->load, i, d);
+    }
+    kn_putf(w->b, " %s.0 %s.1 %s.%d %s.%d %s.2\n", r, r, i, d + 1, i, d + 2, r);
+}
+
+bool kn_map_blocked(kn_map_writer *w, const kn_hw *hw)
+{
+    blocks b = {.w = w, .hw = hw};
+    if (!w->unit || !is_product(&b) || !lone_loops(&b) || !sources(&b) || !sizes(&b)) return false;
+    splits(&b);
+    order(&b);
+    copies(&b);
+    const kn_intrin *it = w->m->it;
+    int last = 2 + (b.band > 0);
+    kn_putf(w->b, "tensorize %s %s.%d %s", w->stmt, axis(&b, ROWS), last, it->name);
+    for (int x = ROWS; x <= TERMS; x++)
+        kn_putf(w->b, " %s=%s.%d", it->s->axes[b.axis[x]].name, axis(&b, x), x == ROWS ? last : x == COLUMNS ? 3 : 2);
+    kn_put(w->b, "\n");
+    return true;
+}
