@@ -4,7 +4,9 @@
  *
  *   for blocks of columns, for bands of rows: a task; the block is copied
  *     for rows of register tiles: their operand is copied, unless it can be loaded as it lies
- *       for slices of the reduction, for register tiles of the block: results in, products, results out */
+ *       for slices of the reduction, for register tiles of the block: results in, products, results out
+ *
+ * Where a block's results are few the slices go outside: then only a slice of the block has to be near, and the block may be wider. */
 #include "intrin/trace.h"
 
 typedef struct blocks {
@@ -16,7 +18,9 @@ typedef struct blocks {
     int64_t piece[2];        /* of a register tile, rows and columns */
     int64_t block, band;     /* register tiles of a block of columns; of rows that are a task, 0: all */
     int64_t slice;           /* tiles of terms */
+    bool outside;            /* slices go outside the rows */
     bool direct, ahead[2];   /* rows are loaded as they lie; copied before the first call */
+    bool constant;           /* the rows' operand could be */
 } blocks;
 
 enum { ROWS, COLUMNS, TERMS };
@@ -94,9 +98,33 @@ static bool sources(blocks *b)
         rows *= kn_dtype_bytes(t->dtype);
         b->direct = runs && step == 1 && rows % line == 0 && (rows % PAGE || w->extent[b->axis[ROWS]] <= extent(b, ROWS));
         for (int x = ROWS; x <= TERMS; x += TERMS) b->direct = b->direct && w->extent[b->axis[x]] % extent(b, x) == 0;
-        b->ahead[k] = b->ahead[k] && !b->direct;
+        b->constant = b->ahead[k];
     }
     return true;
+}
+
+/* The register tile: as many calls for each load as the registers allow (Chimera HPCA'23, equation 3.4), few of them past the ends. */
+static void register_tile(blocks *b)
+{
+    double least = 0;
+    int64_t room = b->hw->tile_registers;
+    for (int64_t r = 1; r <= b->tiles[ROWS] && r < room; r++)
+        for (int64_t c = 1; c <= b->tiles[COLUMNS] && r * c + (r < c ? r : c) < room; c++) {
+            double calls = (double)kn_round_up(b->tiles[ROWS], r) * (double)kn_round_up(b->tiles[COLUMNS], c);
+            double cost = calls * (1 + (double)(r + c) / (double)(r * c));
+            if (b->tiles[ROWS] % r || b->tiles[COLUMNS] % c) cost *= 1.1; /* what is ragged is copied with tests */
+            if (least > 0 && cost >= least) continue;
+            least = cost;
+            b->piece[ROWS] = r, b->piece[COLUMNS] = c;
+        }
+}
+
+/* Slices of at most so many tiles, all of one length where that makes them no shorter than half of it. */
+static int64_t slice_of(int64_t tiles, int64_t most)
+{
+    int64_t n = kn_ceil_div(tiles, most < 1 ? 1 : most), even = n;
+    while (tiles % even) even++;
+    return 2 * (tiles / even) >= most ? tiles / even : kn_ceil_div(tiles, n);
 }
 
 /* Half of L2 is for a block, the other half for what passes by it; two thirds of L1 for a slice of the rows. */
@@ -108,21 +136,23 @@ static bool sizes(blocks *b)
     int64_t tile = h->elems * kn_dtype_bytes(h->dtype), units = b->hw->units;
     if (!l1 || !l2) return false;
     for (int x = ROWS; x <= TERMS; x++) b->tiles[x] = kn_ceil_div(w->extent[b->axis[x]], extent(b, x));
-    b->piece[ROWS] = b->piece[COLUMNS] = 1;
-    for (int i = 0; i < w->nouter; i++)
-        for (int x = ROWS; x <= COLUMNS; x++)
-            if (w->outer[i].axis == b->axis[x]) b->piece[x] = w->outer[i].piece;
+    register_tile(b);
     int64_t all = kn_ceil_div(b->tiles[COLUMNS], b->piece[COLUMNS]), rows = kn_ceil_div(b->tiles[ROWS], b->piece[ROWS]);
     int64_t most = l2->capacity_bytes / 2 / (tile * b->piece[COLUMNS] * b->tiles[TERMS]);
-    int64_t slice = l1->capacity_bytes * 2 / 3 / (tile * b->piece[ROWS]);
+    b->slice = slice_of(b->tiles[TERMS], l1->capacity_bytes * 2 / 3 / (tile * b->piece[ROWS]));
+    int64_t wider = l2->capacity_bytes / 2 / (tile * b->piece[COLUMNS] * b->slice);
+    int64_t results = rows * b->piece[ROWS] * b->piece[COLUMNS] * w->m->it->operand[0].elems * kn_dtype_bytes(w->m->it->operand[0].dtype);
+    if (wider > l2->capacity_bytes / 4 / results) wider = l2->capacity_bytes / 4 / results;
+    b->outside = b->slice < b->tiles[TERMS] && wider > most;
+    if (b->outside) most = wider;
     int64_t n = kn_ceil_div(all, most < 1 ? 1 : most);
     if (all >= units) n = kn_round_up(n, units);
     b->block = kn_ceil_div(all, n);
     n = kn_ceil_div(all, b->block);
     int64_t bands = b->ahead[COLUMNS] ? kn_ceil_div(4 * units, n) : kn_ceil_div(units, n); /* each copies the block for itself */
     b->band = bands > 1 ? kn_ceil_div(rows, bands) : 0;
-    if (slice < 1) slice = 1;
-    b->slice = kn_ceil_div(b->tiles[TERMS], kn_ceil_div(b->tiles[TERMS], slice));
+    b->direct = b->direct && b->tiles[ROWS] % b->piece[ROWS] == 0 && b->tiles[TERMS] % b->slice == 0 && (!b->band || rows % b->band == 0);
+    b->ahead[ROWS] = b->constant && !b->direct;
     return true;
 }
 
@@ -156,7 +186,8 @@ static void order(const blocks *b)
     kn_putf(w->b, " %s.0", j);
     if (d) kn_putf(w->b, " %s.0", i);
     bool one = b->slice == b->tiles[TERMS]; /* results stay in the registers */
-    kn_putf(w->b, one ? " | %s.%d %s.1 | %s.0" : " | %s.%d %s.0 | %s.1", i, d, one ? j : r, one ? r : j);
+    if (b->outside) kn_putf(w->b, " | %s.0 %s.%d | %s.1", r, i, d, j);
+    else kn_putf(w->b, one ? " | %s.%d %s.1 | %s.0" : " | %s.%d %s.0 | %s.1", i, d, one ? j : r, one ? r : j);
     kn_putf(w->b, " %s.1 %s.%d %s.2 | %s.%d %s.3 %s.2\n", r, i, d + 1, j, i, d + 2, j, r);
     others(b, "parallel %s %s.0\n");
     kn_putf(w->b, "parallel %s %s.0\n", w->stmt, j);
@@ -184,9 +215,11 @@ static void copies(const blocks *b)
         moved(b, COLUMNS);
         kn_putf(w->b, " %s.0", j);
     } else {
-        kn_putf(w->b, "cache_read %s %d scratch %s.0 loops", w->stmt, columns->load, d ? i : j);
+        kn_putf(w->b, "cache_read %s %d scratch %s.0 loops", w->stmt, columns->load, b->outside ? r : d ? i : j);
     }
-    kn_putf(w->b, " %s.1 %s.0 %s.1 %s.2 %s.2/%lld %s.3 %s.2%%%lld\n", j, r, r, j, r, (long long)few, j, r, (long long)few);
+    kn_putf(w->b, " %s.1", j);
+    if (b->ahead[COLUMNS] || !b->outside) kn_putf(w->b, " %s.0", r);
+    kn_putf(w->b, " %s.1 %s.2 %s.2/%lld %s.3 %s.2%%%lld\n", r, j, r, (long long)few, j, r, (long long)few);
     if (b->direct) return;
     if (b->ahead[ROWS]) {
         kn_putf(w->b, "prepack %s %d", w->stmt, rows->load);
@@ -196,7 +229,8 @@ static void copies(const blocks *b)
     } else {
         kn_putf(w->b, "cache_read %s %d scratch %s.%d loops", w->stmt, rows->load, i, d);
     }
-    kn_putf(w->b, " %s.0 %s.1 %s.%d %s.%d %s.2\n", r, r, i, d + 1, i, d + 2, r);
+    if (b->ahead[ROWS] || !b->outside) kn_putf(w->b, " %s.0", r);
+    kn_putf(w->b, " %s.1 %s.%d %s.%d %s.2\n", r, i, d + 1, i, d + 2, r);
 }
 
 bool kn_map_blocked(kn_map_writer *w, const kn_hw *hw)

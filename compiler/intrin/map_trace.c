@@ -106,7 +106,6 @@ kiln_bytes kn_map_trace(kiln_arena *a, const kn_maps *m, const kn_mapping *x, co
     if (packs && w.tidy && w.unit) {
         kn_map_writer tile = w;
         kn_map_outer_loops(&tile);
-        kn_map_choose_tile(&tile, hw, &plan);
         if (kn_map_blocked(&tile, hw)) return kn_buf_take(&b);
     }
     if (packs) kn_map_pack(&w, &plan);

@@ -61,8 +61,7 @@ double kn_map_nest_cycles(const kn_map_writer *w, const kn_hw *hw, const kn_map_
 void kn_map_outer_loops(kn_map_writer *w);
 /* Pieces of them for a register tile, and their order. */
 void kn_map_choose_tile(kn_map_writer *w, const kn_hw *hw, const kn_map_plan *plan);
-/* map_block.c: the whole schedule of a plain product on an instruction with registers of its own; false: it is none, and nothing is written.
- * `outer` has the pieces of a register tile. */
+/* map_block.c: the whole schedule of a plain product on an instruction with registers of its own; false: it is none, and nothing is written. */
 bool kn_map_blocked(kn_map_writer *w, const kn_hw *hw);
 /* Steps that lay out the operands which do not lie as the instruction wants them. */
 void kn_map_pack(kn_map_writer *w, const kn_map_plan *plan);
