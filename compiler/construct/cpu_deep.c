@@ -28,7 +28,7 @@ static double tasks_deep(const kn_site *x, kn_cpu_tile *t, int64_t most)
     int64_t units = x->hw->units, groups = kn_ceil_div(kn_cpu_extent(x, x->m), t->mr);
     int64_t panels = kn_ceil_div(kn_cpu_extent(x, x->n), t->nv * t->lanes);
     int64_t columns = kn_ceil_div(panels, most), rows = 1, others = kn_cpu_extent(x, kn_cpu_other(x));
-    if (columns < 4 * units && others < units) columns = kn_round_up(columns, units);
+    if (columns < 16 * units && others < units) columns = kn_round_up(columns, units);
     if (columns > panels) columns = panels;
     while (columns * others * rows < units && groups * t->mr >= 2 * rows * MANY_ROWS) rows *= 2;
     t->nc = kn_ceil_div(panels, columns);
