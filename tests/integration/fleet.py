@@ -61,9 +61,9 @@ try:
     check("both have it", one.call("GET", path)[0] == 200 and two.call("GET", path)[0] == 200)
     s = one.call("POST", "/v1/admin/quarantine", {"key": key, "reason": "test"})
     check("quarantined", s[0] in (200, 204), s)
-    at = time.time()
-    while two.call("GET", path)[0] == 200 and time.time() - at < 5: time.sleep(0.02)
-    check("the other service knows within two seconds", time.time() - at < 2, time.time() - at)
+    looks = 0 # two seconds of looking: while the machine stands still nobody looks
+    while two.call("GET", path)[0] == 200 and looks < 100: time.sleep(0.02); looks += 1
+    check("the other service knows soon", looks < 100, looks)
 
     # the leader dies in the middle: the follower finishes
     a, b = [], []
