@@ -77,6 +77,8 @@ try:
     problem("another's job changes", s.call("PATCH", job, {"paused": True}, headers={"If-Match": held[1]["Etag"]}, key=kb), 403, "forbidden")
     check("one's own job", s.call("DELETE", job, key=tuner)[0] == 202)
     made = s.call("POST", "/v1/jobs", {"kind": "retune", "key": theirs}, key=tuner)
+    problem("results are for workers to hand in", s.call("POST", "/v1/measurements", {"results": []}, key=tuner), 403, "forbidden")
+    check("a worker's results", s.call("POST", "/v1/measurements", {"results": []}, key=new_key("alpha", ["work"])["key"])[0] == 200)
     check("an administrator's word", s.call("DELETE", "/v1/jobs/" + json.loads(made[2])["id"], key=secret)[0] == 202)
     # A tenant that shows what it makes.
     check("tenant", s.call("PUT", "/v1/admin/tenants/open", {"visibility": "public"}, key=secret)[0] == 204)
@@ -110,11 +112,13 @@ try:
     check("others go on", s.call("GET", "/v1/kernels", key=ka)[0] == 200)
 
     # Expiry and rotation.
-    short = new_key("alpha", ["read"], expires_seconds=1)["key"]
-    check("before it expires", s.call("GET", "/v1/kernels", key=short)[0] == 200)
-    fresh = s.call("POST", f"/v1/admin/keys/{b['id']}/rotate", {"grace_seconds": 1}, key=secret)
+    lasting, short = (new_key("alpha", ["read"], expires_seconds=n)["key"] for n in (600, 1))
+    check("before it expires", s.call("GET", "/v1/kernels", key=lasting)[0] == 200)
+    fresh = s.call("POST", f"/v1/admin/keys/{b['id']}/rotate", {"grace_seconds": 600}, key=secret)
     kb2 = json.loads(fresh[2])["key"]
     check("rotation", fresh[0] == 201 and kb2 != kb and s.call("GET", "/v1/kernels", key=kb)[0] == 200 and s.call("GET", "/v1/kernels", key=kb2)[0] == 200, fresh)
+    fresh = s.call("POST", f"/v1/admin/keys/{b['id']}/rotate", {"grace_seconds": 1}, key=secret)
+    kb2 = json.loads(fresh[2])["key"]
     time.sleep(1.2)
     check("expired", s.call("GET", "/v1/kernels", key=short)[0] == 401 and s.call("GET", "/v1/kernels", key=kb)[0] == 401 and s.call("GET", "/v1/kernels", key=kb2)[0] == 200)
     check("ended", s.call("DELETE", "/v1/admin/keys/" + reader["id"], key=secret)[0] == 204 and s.call("GET", "/v1/kernels", key=kr)[0] == 401)
