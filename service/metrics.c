@@ -82,6 +82,7 @@ typedef struct text {
     char *p;
     size_t n, cap;
     const char *metric; /* of the last head */
+    const service_who *who;
 } text;
 static void put(text *t, const char *format, ...)
 {
@@ -194,17 +195,27 @@ static void put_cache(text *t, service_app *app)
     t->metric = NULL;
 }
 
+/* Of another tenant than the caller's: its name is nobody's business either. */
+static bool is_others(const service_who *who, const char *labels)
+{
+    const char *tenant = strstr(labels, "tenant=\"");
+    if (who->sees_all || !tenant || tenant[8] == '"') return false;
+    size_t n = strlen(who->tenant);
+    return strncmp(tenant + 8, who->tenant, n) || tenant[8 + n] != '"';
+}
+
 static void put_gauge(void *user, const char *name, const char *labels, double value)
 {
     text *t = user;
+    if (is_others(t->who, labels)) return;
     head(t, name, "gauge", "as of the last look at the fleet");
     put(t, "%s{%s} %g\n", name, labels, value);
 }
 
-char *service_metrics_text(service_app *app)
+char *service_metrics_text(service_app *app, const service_who *who)
 {
     service_metrics *m = app->metrics;
-    text t = {0};
+    text t = {.who = who};
     for (int i = 0; i < SERVICE_COUNTERS; i++) {
         head(&t, counters[i].metric, "counter", counters[i].help);
         put(&t, *counters[i].labels ? "%s{%s} %.15g\n" : "%s%s %.15g\n", counters[i].metric, counters[i].labels,

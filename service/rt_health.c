@@ -19,7 +19,7 @@ service_reply *rt_readyz(service_call *c)
 
 service_reply *rt_metrics(service_call *c)
 {
-    char *t = service_metrics_text(c->app);
+    char *t = service_metrics_text(c->app, &c->who);
     return service_reply_new(200, "text/plain; version=0.0.4", t, t ? strlen(t) : 0);
 }
 

@@ -310,7 +310,7 @@ double service_counter_value(const service_metrics *m, enum service_counter k);
 void service_count(service_metrics *m, enum service_counter k);
 void service_observe(service_metrics *m, enum service_timer t, double value); /* seconds, or a ratio */
 void service_count_request(service_metrics *m, const service_route *r, int status, double ms);
-char *service_metrics_text(service_app *app); /* free() */
+char *service_metrics_text(service_app *app, const service_who *who); /* free(); what is of other tenants is for those who see all */
 
 /* ADDR:PORT that may be listened at; sockaddr: room of a sockaddr_storage. */
 bool service_http_address(const char *listen, bool allow_public, void *sockaddr, size_t *len, char *why, size_t size);

@@ -75,6 +75,10 @@ try:
     check("a shared kernel's job", made[0] == 202 and held[0] == 200, (made, held))
     problem("another's job ends", s.call("DELETE", job, key=kb), 403, "forbidden")
     problem("another's job changes", s.call("PATCH", job, {"paused": True}, headers={"If-Match": held[1]["Etag"]}, key=kb), 403, "forbidden")
+    until = time.monotonic() + 20 # numbers of jobs are those of the last look at the queue
+    while b'tenant="alpha"' not in s.call("GET", "/metrics", key=secret)[2] and time.monotonic() < until: time.sleep(0.1)
+    seen = [s.call("GET", "/metrics", key=k)[2] for k in (secret, tuner, kb)]
+    check("other tenants' jobs are not in the metrics", [b'tenant="alpha"' in t for t in seen] == [True, True, False] and b'kiln_jobs{state="queued"' in seen[2])
     check("one's own job", s.call("DELETE", job, key=tuner)[0] == 202)
     made = s.call("POST", "/v1/jobs", {"kind": "retune", "key": theirs}, key=tuner)
     problem("results are for workers to hand in", s.call("POST", "/v1/measurements", {"results": []}, key=tuner), 403, "forbidden")
