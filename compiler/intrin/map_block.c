@@ -146,10 +146,11 @@ static bool sizes(blocks *b)
     b->outside = b->slice < b->tiles[TERMS] && wider > most;
     if (b->outside) most = wider;
     int64_t n = kn_ceil_div(all, most < 1 ? 1 : most);
-    if (all >= units) n = kn_round_up(n, units);
+    bool wide = b->tiles[COLUMNS] >= b->tiles[ROWS]; /* cores share what is longer: each reads all of the other operand */
+    if (all >= units && wide) n = kn_round_up(n, units);
     b->block = kn_ceil_div(all, n);
     n = kn_ceil_div(all, b->block);
-    int64_t bands = b->ahead[COLUMNS] ? kn_ceil_div(4 * units, n) : kn_ceil_div(units, n); /* each copies the block for itself */
+    int64_t bands = b->ahead[COLUMNS] ? kn_ceil_div(4 * units, n) : n % units ? (wide ? kn_ceil_div(units, n) : units) : 1;
     b->band = bands > 1 ? kn_ceil_div(rows, bands) : 0;
     b->direct = b->direct && b->tiles[ROWS] % b->piece[ROWS] == 0 && b->tiles[TERMS] % b->slice == 0 && (!b->band || rows % b->band == 0);
     b->ahead[ROWS] = b->constant && !b->direct;

@@ -42,7 +42,7 @@ fi
 export TORCHINDUCTOR_CACHE_DIR="$(realpath "$build")/bench/inductor" # its own, and afresh: what it compiled otherwise is no part of this run
 rm -rf "$TORCHINDUCTOR_CACHE_DIR"
 threads=${THREADS:-1}
-export OMP_NUM_THREADS="$threads" OPENBLAS_NUM_THREADS="$threads" BLIS_NUM_THREADS="$threads" DNNL_PRIMITIVE_CACHE_CAPACITY=0
+export OMP_NUM_THREADS="$threads" OPENBLAS_NUM_THREADS="$threads" BLIS_NUM_THREADS="$threads"
 "$build/bench/bench" spec="$spec" peers="$build/bench" shapes="${SHAPES:-$here/shapes.csv}" only="${ONLY:-}" threads="$threads" \
     rounds="${ROUNDS:-9}" loops="${LOOPS:-1}" fit="${FIT:-256}" json="$out/result.json" table="$out/families.tsv" && rc=0 || rc=$?
 [ -s "$out/result.json" ] && /usr/bin/python3 $here/table.py "$out/result.json" >"$out/table.md"
