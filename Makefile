@@ -216,8 +216,12 @@ bench-models: build ## whole models against onnxruntime, OpenVINO, Inductor [ONL
 	p="$(PYTHON)"; [ -n "$$p" ] || p=$$(.ci/models $(B) onnx==1.23.2 onnxruntime==1.31.1 openvino==2026.4.1 torch==2.13.0 numpy) || exit 1; \
 	"$$p" load-tests/models/bench_models.py $(B) --magika "$$(ls $$w/magika/magika/models/standard_*/model.onnx | head -1)" $(ONLY)
 
-torch-backend: build ## torch.compile(backend="kiln") against eager PyTorch [PYTHON=with torch]
-	@p="$(PYTHON)"; [ -n "$$p" ] || p=$$(.ci/models $(B) torch==2.13.0 numpy) || exit 1; "$$p" tests/models/torch_backend.py $(B)
+torch-backend: build ## torch.compile(backend="kiln") against eager PyTorch, minutes [PYTHON=with torch]
+	@p="$(PYTHON)"; [ -n "$$p" ] || p=$$(.ci/models $(B) torch==2.13.0 numpy) || exit 1; "$$p" tests/models/torch_backend.py $(B) && "$$p" tests/models/torch_breadth.py $(B)
+
+exports: build ## architectures exported by PyTorch against onnxruntime, minutes [ONLY="swin --dynamo 21" PYTHON=with torch, onnxscript]
+	@p="$(PYTHON)"; [ -n "$$p" ] || p=$$(.ci/models $(B) torch==2.13.0 onnx==1.23.2 onnxscript==0.7.2 onnxruntime==1.31.1 numpy) || exit 1; \
+	"$$p" tests/models/exports.py $(B) $(ONLY)
 
 operators: build ## every operator on random shapes, run and compared
 	@.ci/setup check

@@ -49,9 +49,16 @@ class Emitter:
         return name
 
     def scalar(self, x, dtype):
+        """JSON has no numbers that are not finite: those are computed, and the compiler folds them."""
         if isinstance(x, float) and (x != x or x in (float("inf"), float("-inf"))):
-            raise Refused("a constant that is not finite")
+            zero = self.constant(DTYPES[dtype], [], fill=0)
+            top = zero if x != x else self.constant(DTYPES[dtype], [], fill=1 if x > 0 else -1)
+            return self.op("Div", top, zero)
         return self.constant(DTYPES[dtype], [], fill=x)
+
+    def expanded(self, scalar, shape):
+        """A scalar, as often as a shape has elements."""
+        return self.op("Expand", scalar, self.numbers(shape)) if len(shape) else self.op("Identity", scalar)
 
     def numbers(self, values):
         return self.constant("i64", [len(values)], values=[int(v) for v in values])
@@ -98,11 +105,16 @@ def _common(node, *args):
     return dtype
 
 
+_OF_BOOLS = {"Mul": "And", "Min": "And", "Max": "Or", "Add": "Or"}
+
+
 def _binary(target, name, *overloads):
     def emit(e, node, x, y, *rest, alpha=1, rounding_mode=None):
         if alpha != 1 or rest or rounding_mode:
             raise Refused("alpha or rounding")
         t = _common(node, x, y)
+        if fake(node).dtype == torch.bool and name in _OF_BOOLS:
+            return e.op(_OF_BOOLS[name], e.get(x, t), e.get(y, t))
         return e.op(name, e.get(x, t), e.get(y, t))
     for o in overloads:
         TABLE[getattr(target, o)] = emit
@@ -238,10 +250,10 @@ def split(e, node, x, size, dim=0):
 @row(aten.slice.Tensor)
 def slice_tensor(e, node, x, dim=0, start=None, end=None, step=1):
     n = fake(x).shape[dim]
-    if step != 1:
-        raise Refused("a step")
     start = 0 if start is None else start + n if start < 0 else start
     end = n if end is None else end + n if end < 0 else min(end, n)
+    if step != 1:
+        return e.op("Slice", e.get(x), e.numbers([start]), e.numbers([end]), e.numbers([dim % fake(x).ndim]), e.numbers([step]))
     return _slice(e, e.get(x), dim % fake(x).ndim, start, end)
 
 
@@ -308,11 +320,16 @@ def _gradient_by_weight(e, g, x, w, stride, padding, dilation, groups):
 @row(aten.convolution_backward.default)
 def convolution_backward(e, node, g, x, w, bias_sizes, stride, padding, dilation, transposed, output_padding, groups, mask):
     n = fake(x).ndim - 2
-    if transposed or not 1 <= n <= 3:
-        raise Refused("the gradient of a transposed convolution")
+    if not 1 <= n <= 3:
+        raise Refused("a convolution over that many dimensions")
     how = (_each(stride, n), _each(padding, n), _each(dilation, n), groups)
-    return (_gradient_by_input(e, g, x, w, *how) if mask[0] else None, _gradient_by_weight(e, g, x, w, *how) if mask[1] else None,
-            e.op("ReduceSum", e.get(g), e.numbers([0] + list(range(2, 2 + n))), keepdims=0) if mask[2] else None)
+    if transposed:  # it is what the gradient of a convolution by its input is: the other two change places
+        dx = e.op("Conv", e.get(g), e.get(w), strides=how[0], pads=how[1] * 2, dilations=how[2], group=groups) if mask[0] else None
+        dw = _gradient_by_weight(e, x, g, w, *how) if mask[1] else None
+    else:
+        dx = _gradient_by_input(e, g, x, w, *how) if mask[0] else None
+        dw = _gradient_by_weight(e, g, x, w, *how) if mask[1] else None
+    return (dx, dw, e.op("ReduceSum", e.get(g), e.numbers([0] + list(range(2, 2 + n))), keepdims=0) if mask[2] else None)
 
 
 def _only(node, *used):
@@ -324,22 +341,6 @@ def _only(node, *used):
 def _pair(v, default):
     v = list(v) if v else list(default)
     return v * 2 if len(v) == 1 else v
-
-
-@row(aten.max_pool2d_with_indices.default)
-def max_pool(e, node, x, kernel, stride=(), padding=(0,), dilation=(1,), ceil_mode=False):
-    _only(node, 0)
-    y = e.op("MaxPool", e.get(x), kernel_shape=_pair(kernel, ()), strides=_pair(stride, kernel), pads=_pair(padding, (0,)) * 2,
-             dilations=_pair(dilation, (1,)), ceil_mode=int(ceil_mode))
-    return (y, None)
-
-
-@row(aten.avg_pool2d.default)
-def avg_pool(e, node, x, kernel, stride=(), padding=(0,), ceil_mode=False, count_include_pad=True, divisor_override=None):
-    if ceil_mode or divisor_override:
-        raise Refused("ceil_mode or a divisor")
-    return e.op("AveragePool", e.get(x), kernel_shape=_pair(kernel, ()), strides=_pair(stride, kernel), pads=_pair(padding, (0,)) * 2,
-                count_include_pad=int(count_include_pad))
 
 
 def _axes(x, dims):
@@ -376,9 +377,10 @@ def var_mean(e, node, x, dims=None, correction=1, keepdim=False):
 
 @row(aten._softmax.default, aten._log_softmax.default)
 def softmax(e, node, x, dim, half_to_float):
-    if half_to_float or fake(x).ndim == 0:
-        raise Refused("a change of dtype")
-    return e.op("Softmax" if node.target is aten._softmax.default else "LogSoftmax", e.get(x), axis=dim % fake(x).ndim)
+    if fake(x).ndim == 0:
+        raise Refused("a scalar")
+    x_ = e.get(x, fake(node).dtype)
+    return e.op("Softmax" if node.target is aten._softmax.default else "LogSoftmax", x_, axis=dim % fake(x).ndim)
 
 
 @row(aten.native_layer_norm.default)
@@ -415,24 +417,26 @@ def emit(e, node):
     e.values[node] = f(e, node, *node.args, **node.kwargs)
 
 
-def supported(node):
-    """Whether a node alone can be said in Kiln's words: it is tried."""
+def refusal(node):
+    """Why a node cannot be said in Kiln's words ("": there is none for it); None where it can. It is tried alone."""
     if node.op != "call_function" or "val" not in node.meta:
-        return False
+        return "no operator on tensors"
     if node.target is operator.getitem:
-        return isinstance(node.args[0], torch.fx.Node) and supported(node.args[0])
-    if node.target not in TABLE or not static(node.meta["val"]):
-        return False
+        return refusal(node.args[0]) if isinstance(node.args[0], torch.fx.Node) else "no operator on tensors"
+    if node.target not in TABLE:
+        return ""
+    if not static(node.meta["val"]):
+        return "its result's dtype, place or shape"
     e = Emitter()
     for x in node.all_input_nodes:
         if not static(x.meta.get("val")):
-            return False
+            return "an argument's dtype, place or shape"
         e.values[x] = "x"
     try:
         emit(e, node)
-        return True
-    except (Refused, TypeError, KeyError, ValueError, IndexError):
-        return False
+        return None
+    except (Refused, TypeError, KeyError, ValueError, IndexError) as why:
+        return str(why)
 
 
 def graph_of(gm):

@@ -16,7 +16,7 @@ from torch._dynamo.backends.common import aot_autograd
 from torch.fx.passes.infra.partitioner import CapabilityBasedPartitioner
 from torch.fx.passes.operator_support import OperatorSupportBase
 
-from . import fx
+from . import fx, fx_index, fx_math, fx_window  # noqa: F401 rows of fx.TABLE
 from .client import default_client
 from .errors import Error, Fallback, ServiceError, Unavailable
 
@@ -25,6 +25,7 @@ _MOVES = {aten.view.default, aten._unsafe_view.default, aten.reshape.default, at
           aten.squeeze.default, aten.permute.default, aten.t.default, aten.transpose.int, aten.expand.default, aten.clone.default,
           aten.alias.default, aten.detach.default, aten.scalar_tensor.default, aten.full.default, aten.select.int, aten.slice.Tensor}
 parts = []  # of every graph, newest last: what runs where, and why
+left = {}   # operators that stayed in PyTorch, of every graph: name -> why
 
 
 def _pool():
@@ -46,6 +47,13 @@ def pool():
         if not _shared:
             _shared.append(_pool())
         return _shared[0]
+
+
+def _laid_out(x, strides):
+    """x in memory as PyTorch has it there: elements that share a place (of an expanded tensor) are there once."""
+    once = tuple(slice(0, 1) if s == 0 else slice(None) for s in strides)
+    y = x[once]
+    return torch.empty_strided(y.shape, strides, dtype=x.dtype).copy_(y).expand(x.shape)
 
 
 class Part(torch.nn.Module):
@@ -124,7 +132,7 @@ class Part(torch.nn.Module):
             self._give_up(f"{type(e).__name__}: {e}")
             return self.eager(*args)
         outs = outs if isinstance(outs, list) else [outs]
-        outs = [o if s is None else torch.empty_strided(o.shape, s, dtype=o.dtype).copy_(o) for o, s in zip(outs, self.strides)]
+        outs = [o if s is None else _laid_out(o, s) for o, s in zip(outs, self.strides)]
         return outs[0] if self.single else outs
 
     def _empty(self, a):
@@ -137,7 +145,7 @@ class _Support(OperatorSupportBase):
 
     def is_node_supported(self, submodules, node):
         if node not in self.known:
-            self.known[node] = fx.supported(node)
+            self.known[node] = fx.refusal(node) is None
         return self.known[node]
 
 
@@ -145,11 +153,26 @@ def _computes(partition):
     return sum(n.op == "call_function" and n.target not in _MOVES and n.target is not fx.operator.getitem for n in partition.nodes)
 
 
+def _tell(gm):
+    """Says, once an operator, which ones Kiln cannot take."""
+    new = {}
+    for node in gm.graph.nodes:
+        if node.op == "call_function" and node.target is not fx.operator.getitem and str(node.target) not in left:
+            why = fx.refusal(node)
+            if why is not None:
+                new[str(node.target)] = why
+    left.update(new)
+    if new:
+        said = ", ".join(f"{t} ({w})" if w else t for t, w in sorted(new.items()))
+        warnings.warn(f"kiln: these operators run in PyTorch: {said}", Fallback, stacklevel=2)
+
+
 def compile_fx(gm, example_inputs):
     """For AOTAutograd: a functional graph of ATen operators to a function of a list."""
     least = int(os.environ.get("KILN_MIN_NODES") or 2)
     partitioner = CapabilityBasedPartitioner(gm, _Support(), allows_single_node_partition=True)
     chosen = [p for p in partitioner.propose_partitions() if _computes(p) >= least]
+    _tell(gm)
     client = default_client()
     if chosen:
         gm = partitioner.fuse_partitions(chosen)
@@ -167,21 +190,18 @@ def compile_fx(gm, example_inputs):
     return run
 
 
-_decompositions = {**core_aten_decompositions(),
-                   **get_decompositions([aten._native_batch_norm_legit_functional, aten.native_batch_norm, aten.native_layer_norm_backward,
-                                         aten.gelu_backward, aten._softmax_backward_data, aten._log_softmax_backward_data,
-                                         aten.threshold_backward, aten.addmm, aten.silu_backward, aten.tanh_backward, aten.sigmoid_backward])}
-_decompositions.pop(aten.addmm.default, None)
-_inference = aot_autograd(fw_compiler=compile_fx, bw_compiler=compile_fx, decompositions=_decompositions)
-# PyTorch's decomposition of attention gives the weights where its backward operator reads the logarithms of their sums: for inference alone.
-_training = aot_autograd(fw_compiler=compile_fx, bw_compiler=compile_fx, decompositions={
-    op: f for op, f in _decompositions.items() if op is not aten._scaled_dot_product_flash_attention_for_cpu.default})
+# What PyTorch says in simpler operators, beside its core ones, and Kiln has no row for. Nothing random is among them: PyTorch's own kernels draw the numbers
+# that eager PyTorch draws.
+_SIMPLER = [aten.native_group_norm, aten._native_batch_norm_legit, aten._native_batch_norm_legit_functional, aten.native_batch_norm, aten._batch_norm_with_update,
+            aten.native_layer_norm_backward, aten.gelu_backward, aten._softmax_backward_data, aten._log_softmax_backward_data, aten.threshold_backward,
+            aten.silu_backward, aten.tanh_backward, aten.sigmoid_backward, aten.elu, aten._adaptive_avg_pool2d, aten.upsample_bilinear2d,
+            aten.unfold, aten.linalg_vector_norm, aten.grid_sampler_2d, aten.prelu, aten.index_add, aten.index_copy, aten.atan2]
+_decompositions = {op: f for op, f in {**get_decompositions(_SIMPLER), **core_aten_decompositions()}.items() if op not in fx.TABLE}
+_compiled = aot_autograd(fw_compiler=compile_fx, bw_compiler=compile_fx, decompositions=_decompositions)
 
 
 def _static(gm, inputs, **how):
-    tensors = [x for x in inputs if isinstance(x, torch.Tensor)] + list(gm.parameters())
-    trains = torch.is_grad_enabled() and any(x.requires_grad for x in tensors)
-    return (_training if trains else _inference)(gm, inputs, **how)
+    return _compiled(gm, inputs, **how)
 
 
 def _kind(x):
