@@ -3,7 +3,7 @@
 #include "onnx/onnx.h"
 #include "onnx/wire.h"
 
-enum { MODEL_GRAPH = 7, GRAPH_INITIALIZER = 5, TENSOR_RAW = 9, TENSOR_EXTERNAL = 13, TENSOR_LOCATION = 14, BYTES = 2 };
+enum { MODEL_GRAPH = 7, GRAPH_INITIALIZER = 5, TENSOR_TYPE = 2, TENSOR_RAW = 9, TENSOR_EXTERNAL = 13, TENSOR_LOCATION = 14, BYTES = 2 };
 
 typedef struct slimmer {
     kiln_arena *a;
@@ -55,6 +55,16 @@ static void put_entry(slimmer *s, kn_buf *b, const char *key, const char *value)
     put_field(b, TENSOR_EXTERNAL, kn_buf_take(&e));
 }
 
+/* Tensors of 4 bits keep their bytes: they are taken apart when the model is read. */
+static bool is_packed(const kn_field *tensor)
+{
+    kn_wire w = {tensor->p, tensor->p + tensor->n};
+    kn_field f;
+    while (kn_wire_next(&w, &f) == KN_WIRE_FIELD)
+        if (f.number == TENSOR_TYPE && f.type == 0 && kn_onnx_packed((int)(f.u & 0xffff))) return true;
+    return false;
+}
+
 /* The same message without the bytes of what is large; level 0: the model, 1: its graph, 2: a tensor. Broken ones stay as they are: whoever reads
  * them says where. */
 static bool copy(slimmer *s, kiln_bytes message, int level, kn_buf *b)
@@ -66,7 +76,7 @@ static bool copy(slimmer *s, kiln_bytes message, int level, kn_buf *b)
         const uint8_t *from = w.p;
         enum kn_wire_state state = kn_wire_next(&w, &f);
         if (state == KN_WIRE_END) return true;
-        bool here = state == KN_WIRE_FIELD && f.type == BYTES && f.number == inner[level] && f.n >= s->least;
+        bool here = state == KN_WIRE_FIELD && f.type == BYTES && f.number == inner[level] && f.n >= s->least && (level != 1 || !is_packed(&f));
         if (!here) kn_putn(b, (const char *)from, (size_t)((state == KN_WIRE_FIELD ? w.p : w.end) - from));
         if (state == KN_WIRE_BROKEN) return true;
         if (!here) continue;

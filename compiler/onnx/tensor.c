@@ -7,7 +7,7 @@ typedef struct tensor {
     const char *place, *name, *location;
     int64_t dims[KILN_MAX_RANK];
     int rank, type, external;
-    bool deep, has_raw;
+    bool deep, has_raw, packed; /* packed: two numbers a byte, the first in its low half */
     kn_field raw;
     int64_t offset, length; /* of external data; length -1: to the end */
     enum kn_dtype dtype;
@@ -88,11 +88,17 @@ static kiln_status external_bytes(tensor *t, size_t want, const uint8_t **out)
     return refuse_external(t);
 }
 
+bool kn_onnx_packed(int type) { return type == 21 || type == 22; }
+
+/* Constants of 4 bits are constants of 8 from here on: what is made of them (DequantizeLinear) means the same. */
 static kiln_status check_type(tensor *t)
 {
-    if (!kn_onnx_dtype(t->type, &t->dtype)) {
+    t->packed = kn_onnx_packed(t->type);
+    if (t->packed) t->dtype = t->type == 21 ? KN_U8 : KN_I8;
+    if (!t->packed && !kn_onnx_dtype(t->type, &t->dtype)) {
         kn_fail_at(t->r->d, KILN_DTYPE, t->place, "tensor \"%.64s\" is of dtype %s (%d)", t->name, kn_onnx_dtype_name(t->type), t->type);
-        kn_hint(t->r->d, "float, double, float16, bfloat16, float8e4m3fn, float8e5m2, int64, int32, int16, int8, uint8 and bool are supported");
+        kn_hint(t->r->d, "float, double, float16, bfloat16, float8e4m3fn, float8e5m2, int64, int32, int16, int8, uint8, bool and constants of int4 "
+                         "and uint4 are supported");
         return t->r->d->status;
     }
     if (t->deep) return kn_fail_at(t->r->d, KILN_LIMIT, t->place, "tensor \"%.64s\" has more than %d dimensions", t->name, KILN_MAX_RANK);
@@ -162,12 +168,25 @@ static kiln_status read_numbers(tensor *t, const kn_field *f)
     return KILN_OK;
 }
 
+/* The numbers of 4 bits in n bytes, each in a byte of its own. */
+static const uint8_t *unpacked(tensor *t, const uint8_t *from)
+{
+    uint8_t *to = kn_alloc(t->r->a, (size_t)t->elems + 1);
+    for (int64_t i = 0; to && i < t->elems; i++) {
+        uint8_t x = i & 1 ? from[i / 2] >> 4 : from[i / 2] & 15;
+        to[i] = t->dtype == KN_I8 && x > 7 ? (uint8_t)(x - 16) : x;
+    }
+    return to;
+}
+
 kiln_status kn_onnx_read_tensor(kn_onnx *r, const kn_field *f, const char *place, kn_value *out)
 {
     tensor t = {.r = r, .place = place, .name = "", .location = "", .length = -1};
     if (f->type != 2) return kn_onnx_broken(r, place);
     kiln_status s = read_head(&t, f);
     if (s != KILN_OK) return s;
+    int64_t elems = t.elems;
+    if (t.packed) t.elems = (elems + 1) / 2;
     size_t want = (size_t)t.elems * (size_t)kn_dtype_bytes(t.dtype);
     const uint8_t *bytes = t.raw.p;
     if (t.external)
@@ -177,6 +196,12 @@ kiln_status kn_onnx_read_tensor(kn_onnx *r, const kn_field *f, const char *place
     else if (!t.has_raw && (s = read_numbers(&t, f)) == KILN_OK)
         bytes = t.bytes;
     if (s != KILN_OK) return s;
+    if (t.packed) {
+        if (t.named.by_digest) return refuse_external(&t);
+        t.elems = elems;
+        want = (size_t)elems;
+        if (!(bytes = unpacked(&t, bytes))) return kn_onnx_dry(r);
+    }
     kn_value *v = kn_value_constant(r->a, t.dtype, t.rank, t.dims, bytes, want, false);
     if (!v) return kn_onnx_dry(r);
     if (t.named.by_digest) {

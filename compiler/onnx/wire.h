@@ -19,6 +19,7 @@ typedef struct kn_field {
 
 enum kn_wire_state { KN_WIRE_FIELD, KN_WIRE_END, KN_WIRE_BROKEN };
 enum kn_wire_state kn_wire_next(kn_wire *w, kn_field *f);
+bool kn_onnx_packed(int type); /* ONNX's number of a dtype of 4 bits that constants may have: they are read as ones of 8 (tensor.c) */
 bool kn_wire_varint(kn_wire *w, uint64_t *out);
 /* Elements of a repeated number, packed (type 2) or one (its own type): calls once an element. size: 0 varint, 4, 8. False: broken. */
 typedef void (*kn_wire_each)(void *user, uint64_t bits);

@@ -412,6 +412,39 @@ static void external_data(void **state)
     assert_int_equal(kiln_graph_onnx(arena, (kiln_bytes){(char *)model.p, model.n}, &o, &g, &d), KILN_REQUEST);
 }
 
+/* Constants of 4 bits, two a byte, become ones of 8; a model made slim keeps their bytes. */
+static void constants_of_four_bits(void **state)
+{
+    (void)state;
+    const uint8_t data[] = {0x7f, 0x81, 0x0a};
+    put_tensor(&graph, 5, "w", 22, 1, D(5), data, sizeof data);
+    put_tensor(&graph, 5, "u", 21, 1, D(5), data, sizeof data);
+    put_value(&graph, 11, "x", 3, 1, D(5));
+    put_value(&graph, 11, "v", 2, 1, D(5));
+    put_node(&graph, "Add", "x w", "y");
+    put_node(&graph, "Add", "v u", "z");
+    put_value(&graph, 12, "y", 3, 1, D(5));
+    put_value(&graph, 12, "z", 2, 1, D(5));
+    put_model(&model, &graph, 14);
+    kiln_graph *g;
+    kiln_diag d = {0};
+    kiln_bytes slim;
+    const kiln_onnx_weight *weights;
+    int n;
+    assert_int_equal(kiln_onnx_slim(arena, (kiln_bytes){(char *)model.p, model.n}, 1, &slim, &weights, &n), KILN_OK);
+    assert_int_equal(n, 0);
+    if (kiln_graph_onnx(arena, slim, NULL, &g, &d) != KILN_OK) fail_msg("%s", d.message);
+    const kn_value *w = &g->values[g->nodes[0].inputs[1]], *u = &g->values[g->nodes[1].inputs[1]];
+    static const int want[2][5] = {{-1, 7, 1, -8, -6}, {15, 7, 1, 8, 10}};
+    for (int i = 0; i < 5; i++) assert_true(kn_value_int(w, i) == want[0][i] && kn_value_int(u, i) == want[1][i]);
+    graph.n = 0;
+    put_tensor(&graph, 5, "w", 22, 1, D(5), data, 2);
+    put_value(&graph, 11, "x", 3, 1, D(5));
+    put_node(&graph, "Add", "x w", "y");
+    put_value(&graph, 12, "y", 3, 1, D(5));
+    refuse(14, KILN_REQUEST, "/graph/initializer/0", "3 are right");
+}
+
 static void dimensions_by_name(void **state)
 {
     (void)state;
@@ -574,7 +607,8 @@ int main(void)
 {
 #define T(f) cmocka_unit_test_setup_teardown(f, set_up, tear_down)
     const struct CMUnitTest tests[] = {T(small_model), T(shape_plumbing), T(versions), T(training), T(order), T(branches), T(functions),
-                                       T(functions_refused), T(malformed), T(truncated), T(external_data), T(dimensions_by_name),
+                                       T(functions_refused), T(malformed), T(truncated), T(external_data), T(constants_of_four_bits),
+                                       T(dimensions_by_name),
                                        T(open_ends_as_text), T(json), T(json_refused), T(missing_operators)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -93,7 +93,11 @@ def slim(body, digest, part=None):
     def inside(tensor, at):
         x = part(*at)
         rest = b"".join(bytes(tensor[begin:end]) for n, _, begin, end in _extents(tensor) if n not in (9, 13, 14))
-        return rest + (field(9, x) if len(x) < WEIGHT_FROM else named(x))
+        return rest + (field(9, x) if len(x) < WEIGHT_FROM or packed(tensor) else named(x))
+
+    def packed(tensor):
+        """Of 4 bits: its bytes stay, they are taken apart when the model is read."""
+        return any(n == 2 and x in (21, 22) for n, x, _, _ in _extents(tensor))
 
     def without(data, path):
         out = []
@@ -102,7 +106,7 @@ def slim(body, digest, part=None):
             at = _elsewhere(x) if ours and len(path) == 2 and part else None
             if at:
                 out.append(field(n, inside(x, at)))
-            elif not ours or (len(x) < WEIGHT_FROM and not (part and len(path) == 3)):
+            elif not ours or (len(x) < WEIGHT_FROM and not (part and len(path) == 3)) or (len(path) == 2 and packed(x)):
                 out.append(data[begin:end])
             else:
                 out.append(field(n, without(x, path[1:])) if len(path) > 1 else named(x))
