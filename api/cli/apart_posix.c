@@ -9,7 +9,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-enum { MODEL_GRAPH = 7, GRAPH_INITIALIZER = 5, TENSOR_RAW = 9, TENSOR_EXTERNAL = 13, TENSOR_LOCATION = 14, BYTES = 2, TEXT = 1024 };
+enum { TENSOR = 5, TENSOR_RAW = 9, TENSOR_EXTERNAL = 13, TENSOR_LOCATION = 14, BYTES = 2, TEXT = 1024, DEPTH = 64 };
 
 /* A field of a protobuf message: number, type, value or bytes, and the bytes of all of it. */
 struct field { unsigned number, type; uint64_t u; kiln_bytes bytes, whole; };
@@ -116,7 +116,7 @@ static int map_data(const char *model, const char *name, struct weights *w, stru
     size_t n = strlen(root);
     if (strncmp(real, root, n) || (n > 1 && real[n] != '/'))
         return cli_fail(DATA, "the model keeps weights in \"%.200s\", which is outside of its folder", name);
-    int fd = open(real, O_RDONLY | O_CLOEXEC);
+    int fd = open(real, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* a FIFO would wait for whoever writes it */
     bool ok = fd >= 0 && !fstat(fd, &s) && S_ISREG(s.st_mode) && s.st_size > 0;
     void *p = ok ? mmap(NULL, (size_t)s.st_size, PROT_READ, MAP_PRIVATE, fd, 0) : MAP_FAILED;
     if (fd >= 0) close(fd);
@@ -174,44 +174,60 @@ static int copy_tensor(const char *model, kiln_bytes tensor, const struct elsewh
     bool ok = true;
     if (raw.n < least) put_field(&t, TENSOR_RAW, raw.p, raw.n);
     else ok = add_weight(w, raw, &t);
-    put_field(out, GRAPH_INITIALIZER, t.p, t.n);
+    put_field(out, TENSOR, t.p, t.n);
     ok = ok && !t.failed && !out->failed;
     free(t.p);
     return ok ? OK : cli_fail(SOFTWARE, "out of memory");
 }
 
-static int copy_graph(const char *model, kiln_bytes graph, size_t least, struct weights *w, struct text *out)
+/* Messages in which tensors stand: a model has a graph, that has nodes, those have attributes, and these have graphs again. The tensors of graphs
+ * (initializers) and of attributes (of Constant) are field 5 of both. */
+enum message { MODEL, GRAPH, NODE, ATTRIBUTE };
+
+/* What field `number` of a message is; -1: nothing that has tensors. */
+static int inside(enum message m, unsigned number)
+{
+    static const struct { enum message in; unsigned number; enum message is; } fields[] = {
+        {MODEL, 7, GRAPH}, {GRAPH, 1, NODE}, {NODE, 5, ATTRIBUTE}, {ATTRIBUTE, 6, GRAPH}, {ATTRIBUTE, 11, GRAPH}};
+    for (size_t i = 0; i < sizeof fields / sizeof *fields; i++)
+        if (fields[i].in == m && fields[i].number == number) return (int)fields[i].is;
+    return -1;
+}
+
+static bool names_files(kiln_bytes x) { return memmem(x.p, x.n, "location", 8) != NULL; }
+
+/* depth: of graphs in graphs, which whoever reads the model bounds as well. */
+static int copy(const char *model, enum message m, int depth, kiln_bytes from, size_t least, struct weights *w, struct text *out)
 {
     struct field f;
     struct elsewhere x;
     int status = OK;
-    const char *p = graph.p;
-    while (status == OK && next(&p, graph.p + graph.n, &f)) {
-        bool apart = f.number == GRAPH_INITIALIZER && f.type == BYTES && elsewhere_of(f.bytes, &x);
-        if (apart) status = copy_tensor(model, f.bytes, &x, least, w, out);
-        else put(out, f.whole.p, f.whole.n);
+    const char *p = from.p;
+    while (status == OK && next(&p, from.p + from.n, &f)) {
+        int is = f.type == BYTES ? inside(m, f.number) : -1;
+        bool tensor = f.type == BYTES && f.number == TENSOR && (m == GRAPH || m == ATTRIBUTE);
+        if (tensor && elsewhere_of(f.bytes, &x)) {
+            status = copy_tensor(model, f.bytes, &x, least, w, out);
+        } else if (is >= 0 && depth < DEPTH && names_files(f.bytes)) {
+            struct text t = {0};
+            status = copy(model, (enum message)is, depth + 1, f.bytes, least, w, &t);
+            put_field(out, f.number, t.p, t.n);
+            out->failed |= t.failed;
+            free(t.p);
+        } else {
+            put(out, f.whole.p, f.whole.n);
+        }
     }
-    put(out, p, (size_t)(graph.p + graph.n - p)); /* broken bytes: whoever reads them says where */
+    put(out, p, (size_t)(from.p + from.n - p)); /* broken bytes: whoever reads them says where */
     return status;
 }
 
 int weights_apart(const char *model, size_t least, struct weights *w)
 {
-    struct field f;
-    struct text out = {0}, g = {0};
-    const char *p = w->body.p, *end = p + w->body.n;
-    int status = OK;
-    if (!memmem(p, w->body.n, "location", 8)) return OK;
-    while (status == OK && next(&p, end, &f)) {
-        g.n = 0;
-        bool graph = f.number == MODEL_GRAPH && f.type == BYTES;
-        if (graph) status = copy_graph(model, f.bytes, least, w, &g);
-        if (graph) put_field(&out, MODEL_GRAPH, g.p, g.n);
-        else put(&out, f.whole.p, f.whole.n);
-    }
-    put(&out, p, (size_t)(end - p));
-    free(g.p);
-    if (status == OK && (g.failed || out.failed)) status = cli_fail(SOFTWARE, "out of memory");
+    struct text out = {0};
+    if (!names_files(w->body)) return OK;
+    int status = copy(model, MODEL, 0, w->body, least, w, &out);
+    if (status == OK && out.failed) status = cli_fail(SOFTWARE, "out of memory");
     w->rewritten = out.p;
     if (status == OK) w->body = (kiln_bytes){out.p, out.n};
     return status;

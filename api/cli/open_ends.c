@@ -1,5 +1,6 @@
 /* The model that a verb is given: its file, its open ends (--dim, --bind), read and settled here. */
 #include "api/cli/cli.h"
+#include "api/cli/weights.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -45,7 +46,15 @@ int cli_graph(struct cli *c, kiln_graph **g, char **file)
     o.partial = c->partial;
     *file = cli_read_file(c, c->args[0], &n);
     if (!*file) return NO_INPUT;
-    kiln_bytes model = {*file, n};
-    kiln_status s = n && strchr("{ \n", **file) ? kiln_graph_json(c->arena, model, &o, g, &d) : kiln_graph_onnx(c->arena, model, &o, g, &d);
-    return s == KILN_OK ? OK : cli_diag(&d);
+    if (n && strchr("{ \n", **file)) return kiln_graph_json(c->arena, (kiln_bytes){*file, n}, &o, g, &d) == KILN_OK ? OK : cli_diag(&d);
+    struct weights w = {.body = {*file, n}};
+    int status = weights_apart(c->args[0], WEIGHT_FROM, &w);
+    if (status == OK && kiln_graph_onnx(c->arena, w.body, &o, g, &d) != KILN_OK) status = cli_diag(&d);
+    if (w.rewritten) { /* the graph reads its constants there */
+        free(*file);
+        *file = w.rewritten;
+        w.rewritten = NULL;
+    }
+    weights_close(&w);
+    return status;
 }

@@ -4,6 +4,7 @@
 #include "api/cli/cli.h"
 #include <cjson/cJSON.h>
 
+enum { WEIGHT_FROM = 1 << 20 }; /* bytes of a weight from which it is large */
 struct weights_data { void *p; size_t n; char name[1024]; struct weights_data *next; };
 struct weights {
     struct weights_data *data;   /* mapped: files of the model's folder in which it keeps weights */
@@ -18,7 +19,8 @@ struct weights {
 };
 /* An exit status after a message; weights_close either way. */
 int weights_open(struct cli *c, const char *path, struct weights *w);
-/* apart_posix.c: weights that the body at `model` keeps in files of its folder, those of `least` bytes and more by their digests. */
+/* apart_posix.c: weights that the body at `model` keeps in files of its folder, also those of graphs inside its nodes; those of `least` bytes and
+ * more by their digests. */
 int weights_apart(const char *model, size_t least, struct weights *w);
 void weights_close(struct weights *w);
 /* Behind the weights that came from the service, those that stayed here; offsets into the manifest, the file's digest into files. */

@@ -9,7 +9,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-enum { MODEL_FROM = 64 << 20, WEIGHT_FROM = 1 << 20 }; /* bytes of a model, and of a weight of it, from which the latter is not sent */
+enum { MODEL_FROM = 64 << 20 }; /* bytes of a model from which its large weights are not sent */
 
 int weights_open(struct cli *c, const char *path, struct weights *w)
 {

@@ -120,6 +120,31 @@ class Large(unittest.TestCase):
         self.assertEqual(r.returncode, 0, r.stderr)
         self.assertLess(far(np.load(work + "/y.npy")), 1e-5)
 
+    def test_weights_in_files_of_graphs_inside(self):
+        """A branch's weights, and a Constant's, in a file; by the service and by the verbs that need none."""
+        folder = work + "/inside"
+        os.makedirs(folder)
+        w = np.random.default_rng(3).standard_normal((2, 8, 8)).astype("f4")
+        with open(folder + "/w.bin", "wb") as f: f.write(w.tobytes())
+
+        def tensor(name, i):
+            entries = ((b"location", b"w.bin"), (b"offset", b"%d" % (256 * i)), (b"length", b"256"))
+            return number(1, 8) + number(1, 8) + number(2, 1) + field(8, name) + b"".join(field(13, field(1, k) + field(2, v)) for k, v in entries) + number(14, 1)
+        yes = ob.graph([ob.node("MatMul", ["x", "w"], ["p"])], [], [ob.value("p", "f32", (3, 8))], [tensor(b"w", 0)])
+        no = ob.graph([ob.node("Constant", [], ["k"]) + field(5, field(1, b"value") + field(5, tensor(b"", 1)) + number(20, 4)), ob.node("MatMul", ["x", "k"], ["q"])],
+                      [], [ob.value("q", "f32", (3, 8))])
+        m = ob.model(ob.graph([ob.node("If", ["c"], ["y"], then_branch=yes, else_branch=no)], [ob.value("x", "f32", (3, 8)), ob.value("c", "bool", ())], [ob.value("y", "f32", (3, 8))]))
+        with open(folder + "/m.onnx", "wb") as f: f.write(m)
+        model, a = client.compile_onnx(folder + "/m.onnx"), np.random.default_rng(4).standard_normal((3, 8)).astype("f4")
+        for c in (True, False):
+            self.assertLess(float(np.abs(model(a, np.array(c)) - a @ w[0 if c else 1]).max()), 1e-5)
+        r = self.compile_path(folder + "/m.onnx")
+        self.assertEqual(r.returncode, 0, r.stderr)
+        for verb in ("plan", "graph"):
+            r = subprocess.run([build + "/kiln", verb, folder + "/m.onnx"], capture_output=True, text=True)
+            self.assertEqual(r.returncode, 0, r.stderr)
+            self.assertIn("MatMul", r.stdout)
+
     def test_weights_in_files_elsewhere(self):
         """Out of the model's folder, by dots, from the root, or by a link; behind the file's end; not there: all are named, and none is read."""
         folder = work + "/cage"
@@ -129,7 +154,8 @@ class Large(unittest.TestCase):
             with open(name, "wb") as f: f.write(self.data)
         os.symlink(work + "/secret.bin", folder + "/link.bin")
         os.symlink(work, folder + "/up")
-        for location, how in (("../secret.bin", {}), (work + "/secret.bin", {}), ("link.bin", {}), ("up/secret.bin", {}), ("in.bin", {"offset": 1 << 40}),
+        os.mkfifo(folder + "/fifo")
+        for location, how in (("fifo", {}), ("../secret.bin", {}), (work + "/secret.bin", {}), ("link.bin", {}), ("up/secret.bin", {}), ("in.bin", {"offset": 1 << 40}),
                               ("in.bin", {"length": 1 << 40}), ("none.bin", {}), (".", {})):
             with open(folder + "/m.onnx", "wb") as f: f.write(self.outside(location, **how))
             r = self.compile_path(folder + "/m.onnx")

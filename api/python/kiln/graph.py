@@ -241,6 +241,8 @@ def _reader(folder):
             raise Unsupported(f"the model keeps weights in {location!r}, which is outside of its folder")
         if path not in files:
             try:
+                if os.path.exists(path) and not os.path.isfile(path):  # a FIFO would wait for whoever writes it
+                    raise ValueError("it is no file")
                 with open(path, "rb") as f:
                     files[path] = memoryview(mmap.mmap(f.fileno(), 0, access=mmap.ACCESS_READ))
             except (OSError, ValueError) as e:

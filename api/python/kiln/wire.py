@@ -99,6 +99,20 @@ def slim(body, digest, part=None):
         """Of 4 bits: its bytes stay, they are taken apart when the model is read."""
         return any(n == 2 and x in (21, 22) for n, x, _, _ in _extents(tensor))
 
+    def of_node(data):
+        """A node whose attributes have graphs, or a tensor (of Constant), that keep data elsewhere."""
+        return b"".join(field(n, of_attribute(x)) if n == 5 and isinstance(x, memoryview) else bytes(data[begin:end]) for n, x, begin, end in _extents(data))
+
+    def of_attribute(data):
+        out = []
+        for n, x, begin, end in _extents(data):
+            at = _elsewhere(x) if n == 5 and isinstance(x, memoryview) else None
+            if at:
+                out.append(field(n, inside(x, at)))
+            else:
+                out.append(field(n, without(x, (5, 9))) if n in (6, 11) and isinstance(x, memoryview) else bytes(data[begin:end]))
+        return b"".join(out)
+
     def without(data, path):
         out = []
         for n, x, begin, end in _extents(data):
@@ -106,6 +120,8 @@ def slim(body, digest, part=None):
             at = _elsewhere(x) if ours and len(path) == 2 and part else None
             if at:
                 out.append(field(n, inside(x, at)))
+            elif part and len(path) == 2 and n == 1 and isinstance(x, memoryview) and b"location" in bytes(x):
+                out.append(field(n, of_node(x)))
             elif not ours or (len(x) < WEIGHT_FROM and not (part and len(path) == 3)) or (len(path) == 2 and packed(x)):
                 out.append(data[begin:end])
             else:
