@@ -89,6 +89,11 @@ kiln_status kn_map_plan_of(const kn_maps *m, const kn_mapping *x, kn_map_plan *o
  * that kn_map_trace gives, copies and stores included. */
 void kn_map_predict(const kn_maps *m, const kn_mapping *x, const kn_hw *hw, kn_map_plan *plan);
 
+/* Places of a window whose rows and columns feed one axis together: flattened, they are one loop of which any window is read in one run. */
+typedef struct kn_map_window { int load, rows, columns; } kn_map_window; /* of the statement; its load number and two axes */
+/* False: no two loops of a mapping are such, or what the window reduces over feeds the instruction too. */
+bool kn_map_flattens(const kn_maps *m, const kn_mapping *x, kn_map_window *out);
+
 /* A mapping and its predicted time. */
 typedef struct kn_map_choice { const kn_maps *m; const kn_mapping *x; double us; } kn_map_choice;
 /* Puts the mappings of a list that can be computed, of all orders of its operands, among the first n of `best`, by predicted time; at most `most`

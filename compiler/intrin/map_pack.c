@@ -71,7 +71,7 @@ static int sliding_axis(const kn_map_writer *w, const kn_map_source *s, int k)
 static bool is_box(const kn_map_writer *w, kn_map_source *s)
 {
     int left = 0;
-    if (!s->padded) return false;
+    if (!s->padded && !s->plane) return false;
     for (int j = 0; j < w->m->intrin->naxes; j++) {
         bool feeds = w->x->loops[j] && (s->hard->loops >> j & 1);
         left += feeds && !walks(w, s, j);
@@ -83,8 +83,9 @@ static bool is_box(const kn_map_writer *w, kn_map_source *s)
         s->dim[k] = j < 0 ? -1 : KILN_MAX_AXES + j;
         left -= j >= 0;
     }
-    s->box = left == 0;
+    s->box = left == 0 && (!s->plane || s->slides);
     s->plain = s->plain && s->box;
+    if (!s->box) s->slides = 0, s->plane = NULL;
     s->ndims = s->box ? s->op->nsoft : 0;
     return s->box;
 }
@@ -148,6 +149,10 @@ static int64_t dim_extent(const kn_map_writer *w, int d) { return d < KILN_MAX_A
 /* Loop of the copy that dimension d is, boxes counting theirs. */
 static const char *copy_axis(const kn_map_writer *w, const kn_map_source *s, int d)
 {
+    for (int i = 0; s->plane && i < s->plane->naxes; i++) { /* of whole rows the one along them */
+        kn_affine at;
+        if (kn_affine_of(s->plane->lhs[d], &at) && at.coef[i] == 1) return s->plane->axes[i].name;
+    }
     return s->box ? kn_format(w->b->a, "X%d", d) : dim_axis(w, s->dim[d]);
 }
 
@@ -275,27 +280,34 @@ int kn_map_lines(const kn_map_writer *w, const kn_map_source *s, int64_t *few)
     if (!(s->slides >> (s->ndims - 1) & 1) || !h->rank) return -1;
     int last = h->plain ? h->rank - 1 : h->ndigits ? h->digit[h->ndigits - 1].dim : 0, d = h->lone[last] < 0 ? -1 : dim_of(s, h->lone[last]);
     *few = h->plain ? h->shape[last] : h->ndigits ? h->digit[h->ndigits - 1].count : 0;
-    return d != s->ndims - 1 && (*few == 2 || *few == 4) && w->m->soft->tensors[s->op->soft].shape[s->ndims - 1] >= 4 ? d : -1;
+    return d >= 0 && d != s->ndims - 1 && (*few == 2 || *few == 4) && w->m->soft->tensors[s->op->soft].shape[s->ndims - 1] >= 4 ? d : -1;
+}
+
+/* Loops of a box's copy, outermost first. */
+static const char *line_axis(const kn_map_writer *w, const kn_map_source *s, int i)
+{
+    return s->plane ? s->plane->axes[i].name : kn_format(w->b->a, "X%d", i);
 }
 
 /* A box that windows slide along: its lines lie in the cache with their padding, where they are interleaved in vectors. */
 static void copy_lines(kn_map_writer *w, const kn_map_source *s)
 {
-    int order[KILN_MAX_RANK], along = s->ndims - 1;
     const kn_tensor *t = &w->m->soft->tensors[s->op->soft];
-    int64_t count[KILN_MAX_RANK], few, lanes = w->vector_bytes / kn_dtype_bytes(t->dtype) < 32 ? w->vector_bytes / kn_dtype_bytes(t->dtype) : 32;
+    int n = s->plane ? s->plane->naxes : s->ndims;
+    int64_t few, lanes = w->vector_bytes / kn_dtype_bytes(t->dtype) < 32 ? w->vector_bytes / kn_dtype_bytes(t->dtype) : 32;
+    int64_t line = s->plane ? s->plane->axes[n - 1].extent : t->shape[n - 1];
     int group = kn_map_lines(w, s, &few);
-    for (int d = 0; d < s->ndims; d++) order[d] = d, count[d] = 2;
-    while (lanes > t->shape[along]) lanes /= 2;
-    if (group >= 0) {
-        kn_putf(w->b, "split %s X%d %lld\nsplit %s X%d %lld\nreorder %s", s->name, group, (long long)few, s->name, along, (long long)lanes, s->name);
-        for (int d = 0; d < s->ndims; d++) kn_putf(w->b, " X%d.0", d);
-        kn_putf(w->b, " | X%d.1 X%d.1\n", group, along);
+    const char *along = line_axis(w, s, n - 1), *grouped = group >= 0 ? copy_axis(w, s, group) : "";
+    while (lanes > line) lanes /= 2;
+    if (group >= 0 && lanes > 1) {
+        kn_putf(w->b, "split %s %s %lld\nsplit %s %s %lld\nreorder %s", s->name, grouped, (long long)few, s->name, along, (long long)lanes, s->name);
+        for (int i = 0; i < n; i++) kn_putf(w->b, " %s.0", line_axis(w, s, i));
+        kn_putf(w->b, " | %s.1 %s.1\n", grouped, along);
     }
-    share(w, s, order, count);
-    if (group < 0) return;
-    kn_putf(w->b, "cache_read %s 0 scratch X%d.0 region\n", s->name, along - 1);
-    kn_putf(w->b, "unroll %s X%d.1\nvectorize %s X%d.1\n", s->name, group, s->name, along);
+    for (int i = 0; i < 2 && i < n - 1; i++) kn_putf(w->b, "parallel %s %s.0\n", s->name, line_axis(w, s, i));
+    if (group < 0 || lanes < 2) return;
+    kn_putf(w->b, "cache_read %s 0 scratch %s.0 region\n", s->name, line_axis(w, s, n - 2));
+    kn_putf(w->b, "unroll %s %s.1\nvectorize %s %s.1\n", s->name, grouped, s->name, along);
 }
 
 /* What is not laid out is copied as it is, a filled in tensor in vectors. */
@@ -366,10 +378,27 @@ static void pad(kn_map_writer *w)
     }
 }
 
+/* The statement that copies the temporary which the operand alone reads; NULL: there is none. */
+static const kn_stmt *plane_of(const kn_map_writer *w, const kn_map_operand *op)
+{
+    const kn_program *p = w->m->soft;
+    const kn_stmt *found = NULL;
+    const kn_expr *loads[KILN_MAX_TENSORS];
+    int reads = 0;
+    for (int i = 0; i < p->nstmts; i++) {
+        int n = kn_loads(p->stmts[i]->body, loads, KILN_MAX_TENSORS);
+        for (int l = 0; l < n && l < KILN_MAX_TENSORS; l++) reads += loads[l]->u.tensor == op->soft;
+        if (p->stmts[i]->out == op->soft) found = p->stmts[i];
+    }
+    bool copies = found && reads == 1 && p->tensors[op->soft].role == KN_TEMP && found->red == KN_RED_NONE && !found->scatter;
+    return copies && found->body->op == KN_OP_LOAD ? found : NULL;
+}
+
 bool kn_map_source_of(const kn_map_writer *w, const kn_map_plan *plan, int o, kn_map_source *s)
 {
     *s = (kn_map_source){.op = &w->m->op[o], .hard = &w->m->it->operand[kn_intrin_operand_of(w->m->it, w->m->op[o].hard)]};
     s->padded = padded_load(w, s->op);
+    s->plane = s->padded || !w->tidy ? NULL : plane_of(w, s->op);
     return !dense(w, &plan->operand[o], s->hard) && (is_box(w, s) || dimensions(w, s));
 }
 
@@ -380,8 +409,9 @@ void kn_map_pack(kn_map_writer *w, const kn_map_plan *plan)
     for (int o = 1; o < w->m->nops; o++) {
         kn_map_source *x = &s[n];
         if (!kn_map_source_of(w, plan, o, x)) continue;
-        x->name = kn_format(w->b->a, "%s_%s", w->stmt, x->hard->name);
+        x->name = x->plane ? w->m->soft->tensors[x->op->soft].name : kn_format(w->b->a, "%s_%s", w->stmt, x->hard->name);
         if (!x->name) return;
+        if (x->plane && ++n) continue;
         if (w->tidy && !x->box && x->padded) /* windows are cut out of the filled in tensor, which asks nothing */
             kn_putf(w->b, "decompose_padding %s %d %s_all\nparallel %s_all X0.0\nparallel %s_all X1.0\n", w->stmt, x->op->load, x->name, x->name,
                     x->name);

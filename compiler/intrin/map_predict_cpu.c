@@ -32,6 +32,13 @@ static double cycles_a_byte(const nest *n, double bytes, int *level)
     return rate > 0 ? hw->clock_ghz / rate : 0;
 }
 
+/* The places of a window over operand o are flattened, its rows are copied once (prim_map.c); o 0: over any. */
+static bool flat(const nest *n, int o)
+{
+    kn_map_window v;
+    return kn_map_flattens(n->w->m, n->w->x, &v) && (!o || n->w->m->op[o].load == v.load);
+}
+
 /* Cycles of the copies that operand o needs; 0: none. */
 static double copy_cycles(const nest *n, int o)
 {
@@ -40,6 +47,8 @@ static double copy_cycles(const nest *n, int o)
     kn_map_source s;
     int64_t step = 0, lanes = 1, few;
     int level;
+    const kn_intrin_operand *hard = &w->m->it->operand[kn_intrin_operand_of(w->m->it, w->m->op[o].hard)];
+    if (flat(n, o)) return soft_elems(w->m, o) * (w->unit && hard->plain ? c->copy_element : c->interleave_element);
     if (!kn_map_source_of(w, n->p, o, &s)) return 0;
     int j = s.hard->rank ? s.hard->lone[s.hard->rank - 1] : -1;
     double elems = s.box ? soft_elems(w->m, o) : (double)n->p->operand[o].elems, each = c->copy_element;
@@ -78,6 +87,7 @@ static double store_cycles(const nest *n)
     for (int j = 0; j < m->it->nspatial; j++) tail = tail || (kn_map_cut(n->w, j) && n->p->fused[j] % m->intrin->axes[j].extent);
     int64_t lanes = m->it->operand[0].elems;
     double each = stores_lanes(n) && lanes > 1 ? c->copy_vector / (double)lanes : c->store_element;
+    if (flat(n, 0)) return elems * (each + 2 * c->copy_element); /* rows are taken out of a result that no near cache holds */
     return elems * each + (tail ? elems * n->p->padding * c->copy_element : 0); /* a padded result is copied once more */
 }
 

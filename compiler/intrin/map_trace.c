@@ -24,6 +24,49 @@ static const char *fused_name(const kn_map_writer *w, int j)
     return kn_strdup(w->b->a, name);
 }
 
+/* The operand steps forward along one index with the axis, and along no other; *others: what else moves there. */
+static bool steps(const kn_maps *m, const kn_map_operand *o, int axis, int *dim, uint32_t *others, bool *window)
+{
+    *dim = -1;
+    for (int k = 0; k < o->nsoft; k++) {
+        kn_affine f;
+        uint32_t in = kn_axes_in(o->soft_index[k]);
+        if (!(in >> axis & 1)) continue;
+        if (*dim >= 0 || !kn_affine_of(o->soft_index[k], &f) || f.coef[axis] < 1) return false;
+        *dim = k;
+        for (int l = 0; l < m->stmt->naxes; l++)
+            if (l != axis && (in >> l & 1) && m->stmt->axes[l].extent > 1) *others |= 1u << l, *window = true;
+        *window = *window || f.coef[axis] > 1;
+    }
+    return *dim >= 0;
+}
+
+bool kn_map_flattens(const kn_maps *m, const kn_mapping *x, kn_map_window *out)
+{
+    const kn_expr *loads[KILN_MAX_TENSORS];
+    uint32_t fed = 0;
+    for (int j = 0; j < m->intrin->naxes; j++) fed |= x->loops[j];
+    if (kn_loads(m->stmt->body, loads, KILN_MAX_TENSORS) > KILN_MAX_TENSORS) return false;
+    for (int j = 0; j < m->it->nspatial; j++) {
+        int pair[2] = {-1, -1}, n = 0;
+        for (int l = 0; l < m->stmt->naxes; l++)
+            if ((x->loops[j] >> l & 1) && m->stmt->axes[l].extent > 1 && n++ < 2) pair[n - 1] = l;
+        if (n != 2) continue;
+        for (int o = 1; o < m->nops; o++) {
+            const kn_map_operand *op = &m->op[o];
+            int a, b;
+            uint32_t others = 0;
+            bool window = false;
+            if (op->load < 0 || !steps(m, op, pair[0], &a, &others, &window) || !steps(m, op, pair[1], &b, &others, &window) || a == b) continue;
+            window = window || loads[op->load]->padded;
+            if (!window || (others & fed)) continue;
+            *out = (kn_map_window){op->load, pair[0], pair[1]};
+            return true;
+        }
+    }
+    return false;
+}
+
 static void fuse(kn_map_writer *w)
 {
     for (int j = 0; j < w->m->intrin->naxes; j++) {

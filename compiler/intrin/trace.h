@@ -35,6 +35,7 @@ typedef struct kn_map_source {
     const kn_intrin_operand *hard;
     const char *name;         /* of the copy */
     bool padded;
+    const kn_stmt *plane;     /* a temporary that this statement copies, box as it is: it is laid out itself */
     bool box;                 /* the copy is the padded tensor; else it has one dimension for every loop that the load uses */
     bool plain;               /* a box that keeps its order */
     uint32_t slides;          /* bit k: along dimension k of the box, uncut, an axis of the instruction steps forward beside other loops */

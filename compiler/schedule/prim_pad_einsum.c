@@ -2,6 +2,7 @@
  * but a temporary that a map writes for this load alone grows itself, also where the axis steps forward beside others (a window); a spatial axis also
  * makes S write the larger S_pad_A, of which the old part is copied out (TensorIR's pad_einsum). */
 #include "schedule/sched.h"
+#include <string.h>
 
 /* A product of loads, casts allowed: a zero factor makes the term zero, since every factor is padded along a reduce axis. */
 static bool product(const kn_expr *e)
@@ -22,6 +23,29 @@ static int plain_dim(const kn_expr *const *idx, int n, int axis)
     return found;
 }
 
+/* Dimension dim of what the map writes is one axis, or the whole rows of two: the axis that grows with it; *row: elements that one of its steps
+ * gives, 0: it is neither. */
+static int growing_axis(const kn_program *p, const kn_stmt *st, int dim, int64_t *row)
+{
+    kn_affine at;
+    int64_t shape = p->tensors[st->out].shape[dim];
+    *row = 0;
+    if (st->lhs[dim]->op == KN_OP_AXIS) {
+        *row = st->axes[st->lhs[dim]->u.axis].extent == shape;
+        return st->lhs[dim]->u.axis;
+    }
+    if (!kn_affine_of(st->lhs[dim], &at) || at.offset) return 0;
+    int rows = -1, columns = -1;
+    for (int i = 0; i < st->naxes; i++) {
+        if (at.coef[i] == 1 && columns < 0) columns = i;
+        else if (at.coef[i] && (at.coef[i] < 2 || rows >= 0)) return 0;
+        else if (at.coef[i]) rows = i;
+    }
+    if (rows < 0 || columns < 0 || st->axes[columns].extent != at.coef[rows] || st->axes[rows].extent * at.coef[rows] != shape) return 0;
+    *row = at.coef[rows];
+    return rows;
+}
+
 /* The stage of the map that writes the load's temporary for it alone, at an axis of its own in dimension dim; NULL: there is none. */
 static kn_stage *own_writer(kn_step *s, const kn_expr *load, int dim)
 {
@@ -34,25 +58,32 @@ static kn_stage *own_writer(kn_step *s, const kn_expr *load, int dim)
         if (kn_stage_stmt(s->t, s->t->stages[i])->out == load->u.tensor) writer = s->t->stages[i];
     if (p->tensors[load->u.tensor].role != KN_TEMP || reads != 1 || !writer || !kn_stage_untouched(writer) || writer->epilogue >= 0) return NULL;
     const kn_stmt *st = kn_stage_stmt(s->t, writer);
-    bool plain = st->red == KN_RED_NONE && !st->scatter && st->lhs[dim]->op == KN_OP_AXIS;
+    int64_t row;
+    int axis = growing_axis(p, st, dim, &row);
+    bool plain = st->red == KN_RED_NONE && !st->scatter && row && (row == 1 || st->body->op == KN_OP_LOAD);
     for (int i = 0; i < load->nargs && plain; i++)
-        plain = i == dim || !(kn_axes_in(st->lhs[i]) >> st->lhs[dim]->u.axis & 1);
-    return plain && st->axes[st->lhs[dim]->u.axis].extent == p->tensors[load->u.tensor].shape[dim] ? writer : NULL;
+        plain = i == dim || !(kn_axes_in(st->lhs[i]) >> axis & 1);
+    return plain ? writer : NULL;
 }
 
 /* The temporary gets zeros behind what it holds; `any`: whatever the load has there that knows its own bounds. */
 static void grow(kn_step *s, kn_stage *writer, int dim, int64_t extent, bool any)
 {
     kn_stmt *st = kn_stage_stmt(s->t, writer);
-    int axis = st->lhs[dim]->u.axis;
-    any = any && st->body->op == KN_OP_LOAD && st->body->padded;
+    kn_program *p = s->t->program;
+    int64_t row;
+    int axis = growing_axis(p, st, dim, &row);
+    any = any && st->body->op == KN_OP_LOAD;
     enum kn_dtype t = st->body->dtype;
+    if (any && !st->body->padded) st->body = kn_load_padded(s->a, p, st->body->u.tensor, st->body->args, 0);
+    if (!st->body) return; /* the arena is dry */
     kn_expr *old = kn_const_i(s->a, KN_I64, st->axes[axis].extent), *in = any ? NULL : kn_bin(s->a, KN_OP_LT, kn_axis_ref(s->a, axis), old);
     kn_expr *zero = kn_dtype_class(t) == 'f' ? kn_const_f(s->a, t, 0) : kn_const_i(s->a, t, 0);
     kn_expr *body = any ? st->body : kn_select(s->a, in, st->body, zero);
-    if (!body) return; /* the arena is dry */
+    if (!body) return;
     st->body = body;
-    st->axes[axis].extent = s->t->program->tensors[st->out].shape[dim] = extent;
+    st->axes[axis].extent = kn_ceil_div(extent, row);
+    p->tensors[st->out].shape[dim] = st->axes[axis].extent * row;
     kn_stage_loops_init(writer, st);
 }
 
@@ -92,12 +123,33 @@ static kn_stage *padded_copy(kn_step *s, kn_stage *g, const kn_expr *load, int d
     return kn_step_insert(s, g, &t, false);
 }
 
+/* A temporary of which copies take what they want grows itself, and is named as if it were another. */
+static bool grows_itself(kn_step *s, const kn_tensor *x)
+{
+    kn_program *p = s->t->program;
+    const kn_expr *one;
+    int reads = 0, copies = 0;
+    for (int i = 0; i < p->nstmts; i++) {
+        int n = kn_reads_of(p->stmts[i]->body, (int)(x - p->tensors), &one);
+        reads += n;
+        copies += n && p->stmts[i]->body == one && p->stmts[i]->red == KN_RED_NONE && !one->padded;
+    }
+    return x->role == KN_TEMP && reads == 1 && copies == 1;
+}
+
 static kiln_status cropped_output(kn_step *s, kn_stage *g, int dim, int64_t extent)
 {
-    const kn_tensor *x = &s->t->program->tensors[kn_stage_stmt(s->t, g)->out];
+    kn_tensor *x = &s->t->program->tensors[kn_stage_stmt(s->t, g)->out];
     int64_t shape[KILN_MAX_RANK];
     for (int i = 0; i < x->rank; i++) shape[i] = i == dim ? extent : x->shape[i];
     const char *name = kn_format(s->a, "%s_pad_%s", x->name, s->args[1]);
+    if (name && grows_itself(s, x)) {
+        for (int i = 0; i < s->t->program->ntensors; i++)
+            if (!strcmp(s->t->program->tensors[i].name, name)) return kn_step_refuse(s, "there is a tensor '%s' already", name);
+        x->name = name;
+        x->shape[dim] = extent;
+        return KILN_OK;
+    }
     return name ? kn_step_divert(s, g, name, shape) : kn_fail(s->d, KILN_MEMORY, "out of memory while padding");
 }
 
