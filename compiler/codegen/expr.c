@@ -277,7 +277,7 @@ void kn_put_bits(kn_gen *g, const kn_expr *e)
 
 static void read(kn_gen *g, const kn_expr *e)
 {
-    bool half = kn_is_small_float(g->p->buffers[e->u.buffer].dtype);
+    bool half = kn_is_small_float(g->p->buffers[e->u.buffer].dtype) && !g->bits;
     if (half) {
         kn_put_helper(g, KN_SN_WIDEN, "widen", g->p->buffers[e->u.buffer].dtype, 1);
         kn_put(&g->out, "(");
@@ -338,7 +338,10 @@ static void peer(kn_gen *g, const kn_expr *e)
 static void special(kn_gen *g, const kn_expr *e)
 {
     switch (e->op) {
-    case KN_OP_CONST_F: kn_put_number(g, e->dtype, e->u.f); break;
+    case KN_OP_CONST_F:
+        if (g->bits) kn_put(&g->out, "0");
+        else kn_put_number(g, e->dtype, e->u.f);
+        break;
     case KN_OP_CONST_I: kn_put_integer(g, e->dtype, e->u.i); break;
     case KN_OP_VAR: put_var_value(g, e); break;
     case KN_OP_READ: read(g, e); break;

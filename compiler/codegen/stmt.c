@@ -1,5 +1,6 @@
 /* Statements of loop programs as C text, and what a function needs before its body. */
 #include "codegen/gen.h"
+#include <math.h>
 #include <string.h>
 
 kiln_status kn_gen_open(kn_gen *g, kiln_arena *a, const kn_lprog *p, bool cuda, kiln_diag *d)
@@ -142,9 +143,24 @@ void kn_put_registers(kn_gen *g, const kn_fn *f)
     }
 }
 
+static bool reads(const kn_expr *e)
+{
+    for (int i = 0; i < e->nargs; i++)
+        if (reads(e->args[i])) return true;
+    return e->op == KN_OP_READ;
+}
+
+/* An element of that dtype as it lies in memory, or zero where it is not there. */
+static bool element(const kn_expr *e, enum kn_dtype t)
+{
+    if (e->op == KN_OP_SELECT && !reads(e->args[0])) return element(e->args[1], t) && element(e->args[2], t);
+    return (e->op == KN_OP_READ && e->dtype == t) || (e->op == KN_OP_CONST_F && e->dtype == t && e->u.f == 0 && !signbit(e->u.f));
+}
+
 /* Vectors of that dtype that only change places. */
 static bool moves(const kn_expr *e, enum kn_dtype t)
 {
+    if (e->op == KN_OP_LANES) return element(e->args[0], t);
     if (e->op == KN_OP_READ) return e->dtype == t;
     if (e->op != KN_OP_ZIP && e->op != KN_OP_UNZIP) return false;
     for (int i = 0; i < e->nargs; i++)

@@ -1,7 +1,10 @@
 /* Vector values as C text with the compilers' vector types. BOOL vectors are masks, one integer lane of 0 or -1 each. */
 #include "codegen/gen.h"
 
-static void vtype(kn_gen *g, const kn_expr *e) { kn_put_vector_type(g, kn_value_type(e->dtype), e->lanes); }
+static void vtype(kn_gen *g, const kn_expr *e)
+{
+    kn_put_vector_type(g, g->bits ? kn_storage_type(e->dtype) : kn_value_type(e->dtype), e->lanes);
+}
 
 /* {e at lane 0, e at lane 1, ...}: for whatever has no vector form. */
 static void lane_list(kn_gen *g, const kn_expr *e)

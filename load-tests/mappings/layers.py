@@ -2,8 +2,8 @@
 of all against the best one that is the same for every layer, and how the predicted order agrees: pairs in order, and how much slower than the best the
 mapping is that is predicted to be the best. A first round times all mappings; further ones, interleaved, those that may be the best of a layer or the best
 for every layer. The least time counts.
-LAYERS=0,4 takes some of the layers; ROUNDS, RUNS: rounds beside the first, runs in each; TIMES=FILE keeps the times there, those of other layers too, or
-takes those that are; DATA=DIR keeps the kernels, so that a later call measures only.
+LAYERS=0,4 takes some of the layers; MAPPINGS="k|q|c,k|pq|crs" these mappings only; ROUNDS, RUNS: rounds beside the first, runs in each; TIMES=FILE keeps
+the times there, those of other layers too, or takes those that are; DATA=DIR keeps the kernels, so that a later call measures only.
 usage: layers.py BUILD TARGET INSTRUCTION[,INSTRUCTION]"""
 import csv, itertools, json, math, os, subprocess, sys, tempfile, time, urllib.request
 sys.path.append("tests")
@@ -11,6 +11,12 @@ from free_port import free_port
 
 build, target, instructions = sys.argv[1], sys.argv[2], sys.argv[3].split(",")
 rounds, runs, kept = int(os.environ.get("ROUNDS", 3)), os.environ.get("RUNS", "15"), os.environ.get("TIMES")
+only = [n for n in os.environ.get("MAPPINGS", "").split(",") if n]
+# what the instruction multiplies: operator, dtypes, and how many iterations a mapping may compute for one wanted; more are nobody's choice, and would
+# take the time of all others. Tiles have so many terms that three channels in one of them are still tried.
+KINDS = {"vpdpbusd": ("ConvInteger", "u8", "i8", 8), "amx_int8": ("ConvInteger", "u8", "i8", 24), "amx_bf16": ("Conv", "bf16", "bf16", 12),
+         "fma_f32": ("Conv", "f32", "f32", 8)}
+kind = next(v for k, v in KINDS.items() if instructions[0].startswith(k))
 NEAR, FIXED = 1.5, 5 # finalists: what is so near the best of its layer, and so many for every layer
 # channels, height and width, filters, kernel, stride, padding
 layers = [(3, 224, 64, 7, 2, 3), (64, 56, 64, 3, 1, 1), (64, 56, 64, 1, 1, 0), (64, 56, 128, 3, 2, 1), (64, 56, 128, 1, 2, 0), (128, 28, 128, 3, 1, 1),
@@ -29,8 +35,7 @@ def key(mapping): # "I=S0,S2,S3 R=R0" -> "pq|c": the batch is 1, with or without
 
 def request(number):
     c, hw, k, r, stride, pad = layers[number]
-    types = ("u8", "i8") if instructions[0].startswith("vpdpbusd") else ("f32", "f32")
-    return ["ConvInteger" if types[0] == "u8" else "Conv", f"x={types[0]}:1x{c}x{hw}x{hw}", f"w={types[1]}:{k}x{c}x{r}x{r}",
+    return [kind[0], f"x={kind[1]}:1x{c}x{hw}x{hw}", f"w={kind[2]}:{k}x{c}x{r}x{r}",
             "--attr", f"pads={pad},{pad},{pad},{pad}", "--attr", f"strides={stride},{stride}"]
 
 def mappings(number):
@@ -38,13 +43,16 @@ def mappings(number):
     for instruction in instructions:
         for result in kiln("mappings", request(number), "--target", target, "--intrinsic", instruction)["results"]:
             for m in result.get("mappings", []):
-                # a mapping that computes eight iterations for one wanted is nobody's choice; it would take the time of all others
-                if m.get("padding", 9) >= 8: continue
+                if m.get("padding", kind[3]) >= kind[3]: continue
                 name = key(m["mapping"])
-                if name[0] == "|": continue
+                if "" in name.split("|") or not asked(number, name): continue
                 if name not in found or m["predicted_us"] < found[name]["predicted"]: # the instruction's form with the operands the other way round
                     found[name] = {"predicted": m["predicted_us"], "trace": m["trace"], "us": math.inf}
     return found
+
+def asked(number, name): # a mapping that MAPPINGS names, or what is left of one in a layer of 1x1 kernels
+    plain = ["".join(l for l in n if l not in "rs").rstrip("|") for n in only]
+    return not only or name in only or (layers[number][3] == 1 and name in plain)
 
 def measure(number, name, m, work, runs):
     with open(f"{work}/trace", "w") as f: f.write(m["trace"])
