@@ -117,7 +117,7 @@ static void prepare(int64_t first_block, unsigned char poison)
         memset(b->warps, 0, sizeof b->warps);
         memset(b->meets, 0, sizeof b->meets);
         b->bars.n = 0;
-        memset(k ? b->memory : emu.shared, poison, n);
+        if (n > 0) { memset(k ? b->memory : emu.shared, poison, n); }
         for (int i = 0; i < emu.nthreads; i++) {
             prepare_fiber(b, k, i);
         }

@@ -151,7 +151,7 @@ static int number(emu_warp_log *log)
 void emu_traffic_count(emu_warp_log *log, worker_traffic *t)
 {
     int n = number(log);
-    qsort(log->list, (size_t)n, sizeof *log->list, by_turn);
+    if (n > 0) { qsort(log->list, (size_t)n, sizeof *log->list, by_turn); }
     for (int i = 0; i < n;) {
         int first = i;
         const emu_access *a = &log->list[first];
