@@ -1,6 +1,7 @@
 /* Runs a CPU kernel by its ABI: serially, then in parallel with tasks in scrambled order; and times it. */
 #include "workers/harness.h"
 #include <dlfcn.h>
+#include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -169,12 +170,15 @@ static int early_kinds(const verify_job *j)
     return bytes * j->nkinds <= EARLY_BYTES ? j->nkinds : 1;
 }
 
-/* Until the kernel is there; false: it will not come. */
+/* Until the kernel is there; false: it will not come. A parent that was killed before this child's end was bound to its own says nothing any more,
+ * and no compile takes as long as is waited here. */
 static bool await_kernel(harness *h)
 {
+    enum { LONGEST_MS = 900000 };
+    struct pollfd go = {.fd = VERIFY_GO, .events = POLLIN};
     uint64_t n;
     harness_at("loading", -1);
-    return read(VERIFY_GO, &n, sizeof n) == (ssize_t)sizeof n && harness_load(h);
+    return poll(&go, 1, LONGEST_MS) == 1 && read(VERIFY_GO, &n, sizeof n) == (ssize_t)sizeof n && harness_load(h);
 }
 
 bool harness_cpu(harness *h)
