@@ -1,6 +1,7 @@
 /* Sums of products with a constant factor whose own axis the lanes run along: the factor is packed ahead in the order in which register tiles read
  * it (prepack), so that its layout, its padding to whole tiles and its distance from memory's pages do not matter. The other factor's places are the
- * rows: those of a window are taken row by row of the image, with the padding of a band of them filled in beside (cache_read region). */
+ * rows: those of a window are taken row by row of the image, with the padding of a band of them filled in beside (cache_read region). A window's
+ * factor that is no constant, but small, goes the same way: each band packs it for itself. */
 #include "construct/cpu.h"
 
 typedef struct packed {
@@ -13,6 +14,7 @@ typedef struct packed {
     bool panels;                 /* each panel of the constant meets all rows of one task while it is near; else each row all panels */
     bool shares;                 /* panels, but bands of the rows' own axis are tasks, which go through all of them; else panels are tasks */
     bool beside;                 /* the other factor has the lanes too (depthwise): nothing is shared between them */
+    bool copied;                 /* load w is no constant: every task packs it */
     int64_t lanes, nv, mr, kb;
     int64_t band;                /* of p in one task; without p: of q's tiles, 1: all tiles */
 } packed;
@@ -53,6 +55,27 @@ static void find_rows(packed *k)
         if (has(k, k->w, i) && extent(k, i) >= extent(k, k->blocked)) k->blocked = i;
 }
 
+/* Of what the statement reads or writes there, each place as often as it is met by different axes. */
+static int64_t bytes_of(const packed *k, const kn_site_access *a)
+{
+    int64_t n = a->bytes;
+    for (int i = 0; i < k->x->s->naxes; i++)
+        if (a->axes >> i & 1 && !kn_mul_fits(n, kn_cpu_extent(k->x, i), &n)) return INT64_MAX / 4;
+    return n;
+}
+
+static int64_t bytes_of_constant(const packed *k) { return bytes_of(k, &k->x->load[k->w]); }
+
+/* A factor that is no constant: rows of an image in one axis of the output, and a task's share of them is worth a copy of it. */
+static bool worth_copies(const packed *k)
+{
+    enum { ROWS = 128 };
+    const kn_hw_level *l2 = kn_hw_level_named(k->x->hw, "l2");
+    if (k->p < 0 || !l2 || bytes_of_constant(k) > l2->capacity_bytes / 2) return false;
+    for (int i = 0; i < k->x->s->nspatial; i++) if (has(k, k->w, i) && i != k->x->n) return false;
+    return extent(k, k->p) * extent(k, k->q) >= ROWS * (int64_t)k->x->hw->units;
+}
+
 static bool packed_of(const kn_site *x, packed *k)
 {
     const kn_expr *loads[2];
@@ -63,11 +86,13 @@ static bool packed_of(const kn_site *x, packed *k)
     for (int l = 0; l < 2; l++) {
         const kn_tensor *t = &p->tensors[loads[l]->u.tensor];
         bool beside = has(k, 1 - l, x->n), along = x->load[1 - l].linear && x->load[1 - l].coef[x->n] == 1;
-        if (t->role != KN_INPUT || !t->constant || !has(k, l, x->n) || loads[l]->padded || (beside && !along)) continue;
+        bool constant = t->role == KN_INPUT && t->constant && read_once(p, x->s, loads[l]->u.tensor);
+        if (!has(k, l, x->n) || loads[l]->padded || (beside && !along) || (!constant && (beside || !x->load[l].linear || k->w >= 0))) continue;
         k->w = l;
         k->beside = beside;
+        k->copied = !constant;
     }
-    if (k->w < 0 || !read_once(p, x->s, loads[k->w]->u.tensor)) return false;
+    if (k->w < 0) return false;
     k->v = 1 - k->w;
     k->padded = x->load[k->v].padded;
     for (int d = 0; d < loads[k->v]->nargs && k->padded; d++) {
@@ -78,7 +103,7 @@ static bool packed_of(const kn_site *x, packed *k)
     int64_t full = x->hw->vector_bytes / kn_cpu_acc_bytes(x);
     k->lanes = full;
     while (k->lanes > 4 && k->lanes / 2 >= extent(k, x->n)) k->lanes /= 2;
-    return extent(k, x->n) * 4 >= k->lanes * 3 && kn_dtype_bytes(loads[k->w]->dtype) >= 4;
+    return extent(k, x->n) * 4 >= k->lanes * 3 && kn_dtype_bytes(loads[k->w]->dtype) >= 4 && (!k->copied || worth_copies(k));
 }
 
 bool kn_cpu_is_packed(const kn_site *x)
@@ -112,18 +137,6 @@ static void put_reduction(kn_buf *b, const packed *k, bool outer)
     }
 }
 
-
-/* Of what the statement reads or writes there, each place as often as it is met by different axes. */
-static int64_t bytes_of(const packed *k, const kn_site_access *a)
-{
-    int64_t n = a->bytes;
-    for (int i = 0; i < k->x->s->naxes; i++)
-        if (a->axes >> i & 1 && !kn_mul_fits(n, kn_cpu_extent(k->x, i), &n)) return INT64_MAX / 4;
-    return n;
-}
-
-static int64_t bytes_of_constant(const packed *k) { return bytes_of(k, &k->x->load[k->w]); }
-
 static int64_t tasks_of(const packed *k)
 {
     int64_t n = k->panels && !k->shares ? kn_ceil_div(extent(k, k->x->n), k->nv * k->lanes) : 1;
@@ -133,11 +146,13 @@ static int64_t tasks_of(const packed *k)
 }
 
 /* Of bands between `band` / 2 and `most`, of `all`: those with which the longest that a core has to do is short, the smallest of them. What a band's
- * padding costs, is as much as a row of a depthwise window, else a quarter of one. */
+ * padding costs, is as much as a row of a depthwise window, else a quarter of one; a copy of what is no constant, as much as some places. */
 static int64_t even(const packed *k, int64_t all, int64_t band, int64_t most)
 {
+    enum { PLACES = 12 };
     int64_t best = band, tasks = tasks_of(k);
     double least = 0, beside = !k->padded ? 0 : k->beside ? 1 : 0.25;
+    if (k->copied) beside += PLACES / (double)extent(k, k->q);
     for (int64_t b = k->shares ? band - band / 4 : kn_ceil_div(band, 2); b <= most && b <= all; b++) {
         double longest = (double)kn_ceil_div(tasks * kn_ceil_div(all, b), k->x->hw->units) * ((double)b + beside);
         if (least > 0 && longest >= 0.97 * least) continue;
@@ -158,7 +173,7 @@ static int64_t band_of(const packed *k)
     int64_t tile = k->p < 0 ? k->mr : 1, all = kn_ceil_div(extent(k, axis), tile), want = 4 * (int64_t)k->x->hw->units;
     int64_t row = tile * a->bytes * (a->linear && a->coef[axis] > 0 ? a->coef[axis] : 1), met = bytes_of(k, a) / kn_ceil_div(extent(k, axis), tile);
     if (row > met) row = met; /* not what lies between */
-    if (k->shares) want = k->x->hw->units;
+    if (k->shares || k->copied) want = k->x->hw->units;
     int64_t bands = kn_ceil_div(want, tasks_of(k)), most = (l2 ? l2->capacity_bytes : 262144) / 4 / (row > 0 ? row : 1);
     int64_t band = kn_ceil_div(all, bands < 1 ? 1 : bands);
     if (band > most) band = most < 1 ? 1 : most;
@@ -178,11 +193,13 @@ static void put_splits(kn_buf *b, const packed *k)
     if (k->kb) kn_putf(b, "split %s %s %lld\n", x->name, name(k, k->blocked), (long long)k->kb);
 }
 
-/* Loops of a few iterations are written out, from the innermost one on. */
+/* Loops of a few iterations are written out, from the innermost one on; but not around a tile that fills the registers, where what is loaded for
+ * the next terms would drive sums out of them. */
 static void put_unrolled(kn_buf *b, const packed *k)
 {
     enum { MOST = KN_CPU_UNROLLED };
     int64_t body = k->mr * k->nv;
+    if (!k->beside && 2 * body > k->x->hw->vector_registers) return;
     for (int r = k->x->s->naxes - k->x->s->nspatial - 1; r >= 0; r--) {
         int i = k->order[r];
         bool cut = k->kb && i == k->blocked;
@@ -262,7 +279,9 @@ static void try_tile(packed *k, kn_plans *plans)
     if (panels && !shares) kn_putf(&b, "parallel %s %s.0\n", x->name, n);
     if (p || cut) kn_putf(&b, "parallel %s %s.0\n", x->name, p ? p : q);
     put_unrolled(&b, k);
-    kn_putf(&b, "unroll %s %s.%d\nunroll %s %s.1\nvectorize %s %s.2\nprepack %s %d", x->name, q, cut + 1, x->name, n, x->name, n, x->name, k->w);
+    kn_putf(&b, "unroll %s %s.%d\nunroll %s %s.1\nvectorize %s %s.2\n", x->name, q, cut + 1, x->name, n, x->name, n);
+    if (k->copied) kn_putf(&b, "cache_read %s %d scratch %s.0 loops", x->name, k->w, p);
+    else kn_putf(&b, "prepack %s %d", x->name, k->w);
     for (int i = 0; i < x->s->nspatial; i++)
         if (has(k, k->w, i) && i != x->n) kn_putf(&b, " %s.0", name(k, i));
     kn_putf(&b, " %s.0", n);
@@ -388,10 +407,12 @@ static int64_t rows_of(const packed *k, int64_t nv)
  * the same slots; short of chains, the latency of a multiply-add. */
 static double time_of(const packed *k, int64_t nv, int64_t mr)
 {
+    enum { WITH_BROADCASTS = 32 }; /* registers of instructions that broadcast as they multiply */
     int64_t n = kn_round_up(extent(k, k->x->n), nv * k->lanes), rows = kn_round_up(extent(k, k->q), mr);
     double chains = (double)(nv * mr), need = k->x->hw->fma_latency * k->x->hw->fma_per_cycle;
     double loads = (double)(k->beside ? nv * mr + nv : nv + mr);
-    double spilled = nv > 2 && nv * mr + nv >= k->x->hw->vector_registers ? 1.015 : 1; /* no register is left for what is broadcast */
+    bool full = nv * mr + (nv < mr ? nv : mr) + 1 > k->x->hw->vector_registers && !k->beside; /* no register is left for what is broadcast */
+    double spilled = !full ? 1 : k->x->hw->vector_registers < WITH_BROADCASTS ? 1.3 : 1.015;
     return (double)n * (double)rows * (1 + 0.6 * loads / chains) * (chains < need ? need / chains : 1) * spilled;
 }
 
