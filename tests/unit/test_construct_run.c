@@ -218,6 +218,9 @@ static void beyond_caches(void **state)
         {product, "a=f32:513x307&b=f32:307x163:const", 4096, 131072, "| R0.0 S0.1 S1.1 R0.1 |"},
         {"y[H,W,C] +=! pad(x,0.0)[H+R-1,W+S-1,C]*w[R,S,C] where H in 17, W in 19", "x=f32:17x19x37&w=f32:3x3x37:const", 32768, 1048576,
          "S1.1 R0.0 R1.0 | S1.2"}, /* depthwise: neither weights nor padded rows are copied */
+        {"y[H,W,C] +=! x[H+R,W+S,C]*w[R,S,C] where H in 15, W in 17", "x=f32:17x19x32&w=f32:3x3x32:const", 32768, 1048576, "prepack out0"},
+        {"y[H,W,C] +=! x[H+R,W+S,C]*w[R,S,C] where H in 15, W in 17", "x=f32:17x19x37&w=f32:3x3x37:const", 32768, 1048576,
+         "S1.1 R0.0 R1.0 | S1.2"}, /* lanes past the end: nothing fills them in */
         {"y[H,W,F] +=! pad(x,0.0)[2*H+R-1,2*W+S-1,C]*w[F,C,R,S] where H in 16, W in 17", "x=f32:32x33x3&w=f32:21x3x3x3", 32768, 1048576,
          "scratch S0.0 loops S2.0 R1.0 R2.0 R0.0 S2.1 S2.2\n"}, /* weights that are no constant: every band of rows packs them */
         {"y[F,H,W] +=! pad(x,0.0)[C,H+R-1,W+S-1]*w[F,C,R,S] where H in 33, W in 31", "x=f32:2x33x31&w=f32:32x2x3x3", 4096, 65536,
