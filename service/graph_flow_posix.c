@@ -20,6 +20,7 @@ typedef struct graph {
     service_reply *problem;
     int nkernels, done;
     graph_kernel *kernels;
+    service_call *waiters; /* of GET with Prefer: wait, until it is over */
     int64_t created_ms, finished_ms;
 } graph;
 
@@ -70,6 +71,22 @@ static bool cancelled(graph *g)
 }
 
 static cJSON *describe(const graph *g);
+
+/* Answers who waits: all of them, or those whose time is up. Under the lock. */
+static void wake(graph *g, bool all)
+{
+    int64_t now = (int64_t)service_now_ms();
+    for (service_call **p = &g->waiters; *p;) {
+        service_call *c = *p;
+        if (!all && c->wait_until > now) {
+            p = &c->next_waiter;
+            continue;
+        }
+        *p = c->next_waiter;
+        c->waiting = false;
+        service_resume(c);
+    }
+}
 
 /* Progress of the row: kernels done of all. */
 static void note(graph *g)
@@ -261,6 +278,7 @@ static void *run(void *arg)
 {
     graph *g = arg;
     plan_of p = {0};
+    graph_entry *entry = NULL;
     service_reply *problem = make_plan(g, &p);
     pthread_mutex_lock(&g->all->lock);
     if (!problem && p.plan->nkernels) {
@@ -273,14 +291,16 @@ static void *run(void *arg)
     g->state = SERVICE_GRAPH_COMPILING;
     pthread_mutex_unlock(&g->all->lock);
     note(g);
+    if (!g->problem && strcmp(kiln_hw_language(p.hw), "cuda")) entry = graph_entry_begin(g->all->app, p.plan->source);
     if (!g->problem) compile_kernels(g, &p);
     bool stopped = cancelled(g);
     if (!g->problem && !stopped) {
         set_state(g, SERVICE_GRAPH_LINKING);
-        problem = graph_link(g->all->app, &g->ask, p.plan, p.hw, g->kernels);
+        problem = graph_link(g->all->app, &g->ask, p.plan, p.hw, g->kernels, entry);
     } else {
         problem = NULL;
     }
+    graph_entry_drop(entry);
     kiln_arena_close(p.arena);
     pthread_mutex_lock(&g->all->lock);
     if (problem) g->problem = problem;
@@ -299,6 +319,7 @@ static void *run(void *arg)
     free(g->ask.body);
     free(g->ask.target_json);
     g->ask.body = g->ask.target_json = NULL;
+    wake(g, true);
     pthread_cond_broadcast(&g->all->changed);
     pthread_mutex_unlock(&g->all->lock);
     return NULL;
@@ -381,6 +402,7 @@ static void unlink_graph(service_graphs *s, graph *g)
     for (graph **p = &s->list; *p; p = &(*p)->next) {
         if (*p != g) continue;
         *p = g->next;
+        wake(g, true); /* another process has it */
         return;
     }
 }
@@ -454,7 +476,29 @@ bool service_graphs_cancel(service_graphs *s, const char *key)
     return g || row;
 }
 
-/* Looks once a second for models whose process ended before they were done. */
+bool service_graphs_wait(service_graphs *s, service_call *c, const char *key)
+{
+    pthread_mutex_lock(&s->lock);
+    graph *g = find(s, key);
+    bool waits = g && !g->over && !atomic_load(&s->app->draining);
+    if (waits) {
+        c->waiting = true;
+        c->next_waiter = g->waiters;
+        g->waiters = c;
+        service_suspend(c);
+    }
+    pthread_mutex_unlock(&s->lock);
+    return waits;
+}
+
+void service_graphs_wake_all(service_graphs *s)
+{
+    pthread_mutex_lock(&s->lock);
+    for (graph *g = s->list; g; g = g->next) wake(g, true);
+    pthread_mutex_unlock(&s->lock);
+}
+
+/* Looks once a second for models whose process ended before they were done, and for waits that are over. */
 static void *find_left(void *arg)
 {
     service_graphs *s = arg;
@@ -465,6 +509,7 @@ static void *find_left(void *arg)
     while (!s->closing) {
         t = cache_after(1000);
         while (!s->closing && !cache_cond_until(&s->changed, &s->lock, &t)) {}
+        for (graph *g = s->list; g; g = g->next) wake(g, false);
         bool room = atomic_load(&s->app->ready) && !s->closing && live(s) < SERVICE_GRAPHS && !atomic_load(&s->app->draining);
         pthread_mutex_unlock(&s->lock);
         bool found = room && graph_job_next(s->app, &ask, &job);

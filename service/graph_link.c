@@ -1,4 +1,4 @@
-/* The last step of a model: its function compiled, its weights in one file, the record that names both and every kernel. */
+/* The last step of a model: its function, its weights in one file, the record that names both and every kernel. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -52,7 +52,7 @@ static void name_record(cache_record *r, const service_graph_ask *a, kiln_bytes 
     r->manifest = manifest;
 }
 
-/* The model's host side: of a CPU the function over the kernels, of a GPU the launcher; compiled where a compiler is. */
+/* The model's host side: of a CPU the function over the kernels, of a GPU the launcher, whose text names what was built. */
 typedef struct host_side {
     kiln_bytes text, manifest;
     const char *kind;
@@ -60,11 +60,11 @@ typedef struct host_side {
     kiln_arena *arena;
 } host_side;
 
-static service_reply *make_host_side(service_app *app, const kiln_plan *p, const kiln_hw *hw, host_side *h)
+static service_reply *make_host_side(service_app *app, const kiln_plan *p, const kiln_hw *hw, graph_entry *entry, host_side *h)
 {
-    worker_error e = {0};
     int64_t deadline = build_now_ms() + app->config.deadline_ms;
     service_reply *problem = NULL;
+    worker_error e = {0};
     *h = (host_side){.text = p->source, .manifest = p->manifest, .kind = "source"};
     if (!strcmp(kiln_hw_language(hw), "cuda")) {
         h->kind = "launcher";
@@ -72,8 +72,11 @@ static service_reply *make_host_side(service_app *app, const kiln_plan *p, const
         problem = !h->arena ? service_problem(503, "out-of-memory", "out of memory", NULL, NULL)
                             : graph_images(app, h->arena, p, hw, &h->text, &h->manifest);
     }
-    if (problem || !*app->tools.cc || worker_compile_c(&app->tools, h->text, NULL, 0, (int)app->config.deadline_ms, &h->so, &e)) return problem;
-    return service_problem(500, *e.slug ? e.slug : "internal", "the model's function could not be compiled", e.message, NULL);
+    if (problem) return problem;
+    graph_entry *own = entry ? NULL : graph_entry_begin(app, h->text), *x = entry ? entry : own;
+    bool ok = x && graph_entry_end(x, &h->so, &e);
+    graph_entry_drop(own);
+    return ok ? NULL : service_problem(500, *e.slug ? e.slug : "internal", "the model's function could not be compiled", e.message, NULL);
 }
 
 static service_reply *store(service_app *app, cache_record *r, const cache_blob *blobs)
@@ -84,14 +87,15 @@ static service_reply *store(service_app *app, cache_record *r, const cache_blob 
     return s == CACHE_OK ? NULL : service_problem(503, "store-unavailable", "the model could not be stored", NULL, NULL);
 }
 
-service_reply *graph_link(service_app *app, const service_graph_ask *a, const kiln_plan *p, const kiln_hw *hw, const graph_kernel *kernels)
+service_reply *graph_link(service_app *app, const service_graph_ask *a, const kiln_plan *p, const kiln_hw *hw, const graph_kernel *kernels,
+                          graph_entry *entry)
 {
     cache_blob blobs[8] = {0};
     cache_record r = {0};
     host_side h;
     char name[96], *weights = pack(p);
     if (p->weights_bytes && !weights) return service_problem(503, "out-of-memory", "out of memory for the weights", NULL, NULL);
-    service_reply *problem = make_host_side(app, p, hw, &h);
+    service_reply *problem = make_host_side(app, p, hw, entry, &h);
     name_record(&r, a, h.manifest, hw);
     snprintf(name, sizeof name, "graph of %d kernels in %d steps", p->nkernels, p->nsteps);
     r.name = name;

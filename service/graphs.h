@@ -26,6 +26,10 @@ void service_graphs_close(service_graphs *g); /* cancels what runs, and waits fo
 /* Starts it, or joins the one of that key that runs; takes body and target_json. false: too many run. */
 bool service_graphs_start(service_graphs *g, service_graph_ask *ask);
 cJSON *service_graphs_json(service_graphs *g, const char *key); /* how far it is; NULL: unknown */
+/* Suspends c until that compile is over or c->wait_until has passed, which is looked at once a second; c->resume then answers. false: nothing
+ * runs here under that key. */
+bool service_graphs_wait(service_graphs *g, service_call *c, const char *key);
+void service_graphs_wake_all(service_graphs *g); /* nobody waits for the end of a compile that outlives the service */
 bool service_graphs_asker(service_graphs *g, const char *key, char tenant[64]); /* who asked first; false: unknown */
 bool service_graphs_cancel(service_graphs *g, const char *key);
 #endif

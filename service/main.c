@@ -101,6 +101,7 @@ static void drain(service_app *app, void *http)
     while (service_now_ms() < until && service_jobs_count(app->jobs, SERVICE_QUEUED) + service_jobs_count(app->jobs, SERVICE_RUNNING) > 0)
         usleep(20000);
     service_jobs_wake_all(app->jobs);
+    service_graphs_wake_all(app->graphs);
     service_stream_end(app->stream);
     usleep(50000); /* lets woken connections send their answers */
     service_http_stop(http);

@@ -149,11 +149,24 @@ static service_reply *unknown(service_call *c)
     return service_problem(404, "not-found", "no compile of a model has this key", c->param, "POST /v1/graphs gives one");
 }
 
+static service_reply *look(service_call *c)
+{
+    cJSON *o = service_graphs_json(c->app->graphs, c->param);
+    service_reply *r = o ? answer(200, o, c->param) : unknown(c);
+    if (o && c->wait_until) service_reply_header(r, "Preference-Applied", "wait");
+    return r;
+}
+
 service_reply *rt_graph(service_call *c)
 {
     if (!key_ok(c->param) || !service_may_see(c, c->param)) return unknown(c);
-    cJSON *o = service_graphs_json(c->app->graphs, c->param);
-    return o ? answer(200, o, c->param) : unknown(c);
+    int wait = service_prefer_of(c->prefer).wait_ms;
+    c->wait_until = wait > 0 ? (int64_t)service_now_ms() + wait : 0;
+    c->resume = look;
+    if (wait > 0 && service_graphs_wait(c->app->graphs, c, c->param)) return NULL;
+    c->resume = NULL;
+    c->wait_until = 0; /* not applied: another process has it, or it is over */
+    return look(c);
 }
 
 service_reply *rt_graph_drop(service_call *c)

@@ -247,15 +247,45 @@ class Jobs(unittest.TestCase):
         try:
             t = ready(f"http://127.0.0.1:{at}")
             now = json.loads(t.call("POST", "/v1/graphs", body, {"Content-Type": "application/onnx"})[2])
-            for _ in range(300):
-                if now["state"] in ("succeeded", "failed"): break
-                time.sleep(0.1)
-                now = json.loads(t.call("GET", now["href"])[2])
+            now = json.loads(t.call("GET", now["href"], headers={"Prefer": "wait=60"}, timeout=70)[2])
             self.assertEqual(now["state"], "failed")
             problem = now["problem"]
             self.assertRegex(problem["pointer"], "^/graph/node/[0-9]+$")
             self.assertIn("Conv", problem["nodes"] + problem["detail"])
             self.assertRegex(problem["detail"], "^kernel [0-9]+ of [0-9]+, step [0-9]+ \\(")
+        finally:
+            p.terminate()
+            p.wait()
+
+    def test_a_wait_ends_with_the_compile_or_its_time(self):
+        os.makedirs(work + "/slow")
+        with open(work + "/slow/cc", "w") as f:
+            f.write('#!/bin/sh\nfor a; do case $a in *.c) sleep 3 ;; esac; done\nexec ' + shutil.which("cc") + ' "$@"\n')
+        os.chmod(work + "/slow/cc", 0o755)
+        body, kind = load("small_cnn")[0].replace(b"features", b"Waitings"), {"Content-Type": "application/onnx"}
+        t = client().transport
+        where = t.call("POST", "/v1/graphs", body, kind)[1]["Location"]
+        _, headers, data = t.call("GET", where, headers={"Prefer": "wait=60"})
+        self.assertEqual((json.loads(data)["state"], headers["Preference-Applied"]), ("succeeded", "wait"))
+        self.assertNotIn("Preference-Applied", t.call("GET", where, headers={"Prefer": "wait=60"})[1])  # it is over
+        at, states = free_port(), []
+        p = subprocess.Popen([build + "/kilnd", "--listen", f"127.0.0.1:{at}", "--data", work + "/waits", "--hwspecs", "hwspecs"],
+                             stderr=open(work + "/log4", "ab"), env={**os.environ, "KILN_CC": work + "/slow/cc", "TMPDIR": work})
+        try:
+            t = ready(f"http://127.0.0.1:{at}")
+            where = t.call("POST", "/v1/graphs", body, kind)[1]["Location"]
+
+            def wait(seconds):
+                other = kiln.Client(f"http://127.0.0.1:{at}", timeout=60).transport
+                states.append(json.loads(other.call("GET", where, headers={"Prefer": f"wait={seconds}"})[2])["state"])
+            wait(1)
+            self.assertEqual(states, ["compiling"])
+            waiting = threading.Thread(target=wait, args=(50,))
+            waiting.start()
+            time.sleep(0.2)
+            t.call("DELETE", where)
+            waiting.join(30)
+            self.assertEqual(states, ["compiling", "cancelled"])
         finally:
             p.terminate()
             p.wait()

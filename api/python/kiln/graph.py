@@ -203,14 +203,17 @@ def compile_model(client, body, onnx, target=None, dims=None, bind=None, wait=No
 def _wait(client, path, body, headers, until, progress):
     status, got, data = client.transport.call("POST", path, body, headers, timeout=max(1.0, until - time.monotonic()))
     answer = json.loads(data)
-    pause, kernels = 0.01, []
+    pause, kernels, waits = 0.01, [], True
     while status == 202:
         if time.monotonic() > until:
             raise Unavailable("the model is not compiled yet; the service goes on")
-        time.sleep(pause)
-        pause = min(0.2, pause * 1.5)
-        _, _, data = client.transport.call("GET", "/v1/graphs/" + answer["key"])
-        now = json.loads(data)
+        if progress or not waits:  # another process of the fleet has it, or an older service answers at once
+            time.sleep(pause)
+            pause = min(0.2, pause * 1.5)
+        left = min(60, max(1, int(until - time.monotonic())))
+        headers = {} if progress else {"Prefer": f"wait={left}"}
+        _, told, data = client.transport.call("GET", "/v1/graphs/" + answer["key"], headers=headers, timeout=left + 10)
+        now, waits = json.loads(data), "Preference-Applied" in told
         if progress:
             progress(now["done"], now["total"])
         if now["state"] == "failed":
