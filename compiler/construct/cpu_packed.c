@@ -66,13 +66,25 @@ static int64_t bytes_of(const packed *k, const kn_site_access *a)
 
 static int64_t bytes_of_constant(const packed *k) { return bytes_of(k, &k->x->load[k->w]); }
 
-/* A factor that is no constant: rows of an image in one axis of the output, and a task's share of them is worth a copy of it. */
+/* A factor that is no constant, of rows in one axis: so small that tiles of rows meet all of it from near, one after the other, where results
+ * outweigh rows, go out to memory and had better be written from end to end. */
+static bool worth_passing(const packed *k, int64_t l2)
+{
+    enum { TERMS = 32, ROWS = 512 };
+    const kn_site *x = k->x;
+    int64_t out = bytes_of(k, &x->store);
+    if (x->reduce_extent < TERMS || extent(k, x->n) % k->lanes || bytes_of_constant(k) > l2 / 16) return false;
+    return out > l2 && out >= 2 * bytes_of(k, &x->load[k->v]) && extent(k, k->q) >= ROWS * (int64_t)x->hw->units;
+}
+
+/* A factor that is no constant: a task's share of the rows is worth a copy of it. */
 static bool worth_copies(const packed *k)
 {
     enum { ROWS = 128 };
     const kn_hw_level *l2 = kn_hw_level_named(k->x->hw, "l2");
-    if (k->p < 0 || !l2 || bytes_of_constant(k) > l2->capacity_bytes / 2) return false;
+    if (k->q < 0 || !l2 || bytes_of_constant(k) > l2->capacity_bytes / 2) return false;
     for (int i = 0; i < k->x->s->nspatial; i++) if (has(k, k->w, i) && i != k->x->n) return false;
+    if (k->p < 0) return worth_passing(k, l2->capacity_bytes);
     return extent(k, k->p) * extent(k, k->q) >= ROWS * (int64_t)k->x->hw->units;
 }
 
@@ -152,7 +164,7 @@ static int64_t even(const packed *k, int64_t all, int64_t band, int64_t most)
     enum { PLACES = 12 };
     int64_t best = band, tasks = tasks_of(k);
     double least = 0, beside = !k->padded ? 0 : k->beside ? 1 : 0.25;
-    if (k->copied) beside += PLACES / (double)extent(k, k->q);
+    if (k->copied) beside += PLACES / (double)(k->p < 0 ? k->mr : extent(k, k->q));
     for (int64_t b = k->shares ? band - band / 4 : kn_ceil_div(band, 2); b <= most && b <= all; b++) {
         double longest = (double)kn_ceil_div(tasks * kn_ceil_div(all, b), k->x->hw->units) * ((double)b + beside);
         if (least > 0 && longest >= 0.97 * least) continue;
@@ -257,6 +269,7 @@ static void try_tile(packed *k, kn_plans *plans)
     const char *n = name(k, x->n), *q = name(k, k->q), *p = k->p >= 0 ? name(k, k->p) : NULL;
     k->band = band_of(k);
     bool cut = banded(k);
+    if (k->copied && !p && !cut) return;
     kn_buf b;
     kn_buf_init(&b, plans->a);
     kn_putn(&b, x->before.p ? x->before.p : "", x->before.n);
@@ -280,7 +293,7 @@ static void try_tile(packed *k, kn_plans *plans)
     if (p || cut) kn_putf(&b, "parallel %s %s.0\n", x->name, p ? p : q);
     put_unrolled(&b, k);
     kn_putf(&b, "unroll %s %s.%d\nunroll %s %s.1\nvectorize %s %s.2\n", x->name, q, cut + 1, x->name, n, x->name, n);
-    if (k->copied) kn_putf(&b, "cache_read %s %d scratch %s.0 loops", x->name, k->w, p);
+    if (k->copied) kn_putf(&b, "cache_read %s %d scratch %s.0 loops", x->name, k->w, p ? p : q);
     else kn_putf(&b, "prepack %s %d", x->name, k->w);
     for (int i = 0; i < x->s->nspatial; i++)
         if (has(k, k->w, i) && i != x->n) kn_putf(&b, " %s.0", name(k, i));
@@ -411,7 +424,7 @@ static double time_of(const packed *k, int64_t nv, int64_t mr)
     int64_t n = kn_round_up(extent(k, k->x->n), nv * k->lanes), rows = kn_round_up(extent(k, k->q), mr);
     double chains = (double)(nv * mr), need = k->x->hw->fma_latency * k->x->hw->fma_per_cycle;
     double loads = (double)(k->beside ? nv * mr + nv : nv + mr);
-    bool full = nv * mr + (nv < mr ? nv : mr) + 1 > k->x->hw->vector_registers && !k->beside; /* no register is left for what is broadcast */
+    bool full = nv * mr + nv >= k->x->hw->vector_registers && !k->beside; /* no register is left for what is broadcast */
     double spilled = !full ? 1 : k->x->hw->vector_registers < WITH_BROADCASTS ? 1.3 : 1.015;
     return (double)n * (double)rows * (1 + 0.6 * loads / chains) * (chains < need ? need / chains : 1) * spilled;
 }
@@ -441,7 +454,7 @@ bool kn_cpu_packed(const kn_site *x, kn_plans *plans)
     if (!packed_of(x, &k) || k.q < 0) return false;
     if (k.beside && k.padded && x->reduce_extent <= TAPS) return false; /* nothing is shared: a copy with the padding costs more than tests for it */
     if (!choose_tile(&k)) return false;
-    if (try_deep(&k, plans) || try_blocks(&k, plans)) return true;
+    if (!k.copied && (try_deep(&k, plans) || try_blocks(&k, plans))) return true;
     const kn_hw_level *l2 = kn_hw_level_named(x->hw, "l2");
     int64_t block = k.beside ? 0 : block_of(&k, false);
     bool far = l2 && k.nv * k.lanes * x->reduce_extent * kn_cpu_acc_bytes(x) > l2->capacity_bytes / 2; /* the next panel has no room beside one */
