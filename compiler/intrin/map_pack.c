@@ -123,7 +123,8 @@ static bool lay_out(kn_map_writer *w, const kn_map_source *s)
         int d = dim_of(s, s->hard->lone[g[i].dim]);
         if (d >= 0 && (s->slides >> d & 1) && (g[i].by > 1 || g[i].count < s->hard->shape[g[i].dim])) return false;
     }
-    if (rank - __builtin_popcount(s->slides) > KILN_MAX_RANK || !s->hard->rank || s->plain || !n) return false;
+    for (uint32_t d = s->slides; d; d &= d - 1) rank--;
+    if (rank > KILN_MAX_RANK || !s->hard->rank || s->plain || !n) return false;
     kn_putf(w->b, "transform_layout %s", s->name);
     for (int d = 0; d < s->ndims; d++) {
         int j = s->dim[d] - KILN_MAX_AXES;
