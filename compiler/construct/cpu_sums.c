@@ -285,8 +285,8 @@ static void spatial_tiles(const kn_site *x, kn_plans *p)
 }
 
 /* Few rows, so that the other operand is read once: it streams from memory in rows as long as they can be, a few of them at a time, into
- * partial sums that stay near. No more of them than a set of L1 has ways: rows some thousand bytes apart fall into one set, and a second group of
- * results reads them again. */
+ * partial sums that stay near. No more of them than streams that are brought ahead; twice as many where several groups of results read them, whose
+ * partial sums come and go for each. */
 static bool streamed_tiles(const kn_site *x, kn_plans *p)
 {
     int first = x->s->nspatial;
@@ -296,12 +296,13 @@ static bool streamed_tiles(const kn_site *x, kn_plans *p)
     if (x->s->naxes != first + 1 || kn_cpu_other(x) >= 0 || rows > 16 || n < 4 * full || kn_cpu_extent(x, first) < 64) return false;
     for (int l = 0; l < x->nloads; l++)
         if ((x->load[l].axes >> x->n & 1) && (!x->load[l].linear || x->load[l].padded || x->load[l].coef[x->n] != 1)) return false;
-    enum { WAYS = 8 };
+    enum { STREAMS = 8 };
     int64_t groups = kn_ceil_div(rows, x->hw->vector_registers / 4), mr = kn_ceil_div(rows, groups), most = (x->hw->vector_registers - 7) / mr;
     int64_t nv = rows > 4 ? 5 : rows > 3 ? 4 : rows > 1 ? 6 : 8;
     if (nv > most) nv = most < 1 ? 1 : most;
     int64_t panels = kn_ceil_div(n, nv * full);
-    kn_cpu_tile t = {.lanes = full, .nv = nv, .mr = mr, .mc = groups, .grain = 1, .kb = WAYS, .blocked = first, .rlanes = 1, .runroll = 1};
+    kn_cpu_tile t = {.lanes = full, .nv = nv, .mr = mr, .mc = groups, .grain = 1, .kb = groups > 1 ? 2 * STREAMS : STREAMS, .blocked = first,
+                     .rlanes = 1, .runroll = 1};
     t.nc = kn_ceil_div(panels, x->hw->units);
     if (t.nc > 1) kn_cpu_try(x, p, &t);
     return p->n > 0;

@@ -218,6 +218,8 @@ static void beyond_caches(void **state)
         {product, "a=f32:513x307&b=f32:307x163:const", 4096, 131072, "| R0.0 S0.1 S1.1 R0.1 |"},
         {"y[H,W,C] +=! pad(x,0.0)[H+R-1,W+S-1,C]*w[R,S,C] where H in 17, W in 19", "x=f32:17x19x37&w=f32:3x3x37:const", 32768, 1048576,
          "S1.1 R0.0 R1.0 | S1.2"}, /* depthwise: neither weights nor padded rows are copied */
+        {product, "a=f32:3x67&b=f32:67x259", 4096, 65536, "split out0 R0 8\n"}, /* a large operand streams by a few rows */
+        {product, "a=f32:11x67&b=f32:67x259", 4096, 65536, "split out0 R0 16\n"}, /* in two groups */
         {product, "a=f32:1037x32&b=f32:32x64", 4096, 131072, "scratch S0.0 loops S1.0 R0.0 "}, /* results outweigh all else */
         {"y[H,W,C] +=! x[H+R,W+S,C]*w[R,S,C] where H in 15, W in 17", "x=f32:17x19x32&w=f32:3x3x32:const", 32768, 1048576, "prepack out0"},
         {"y[H,W,C] +=! x[H+R,W+S,C]*w[R,S,C] where H in 15, W in 17", "x=f32:17x19x37&w=f32:3x3x37:const", 32768, 1048576,
