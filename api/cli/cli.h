@@ -11,6 +11,7 @@ struct cli {
     const char *policy, *quality, *as, *output, *hwspecs, *trace, *intrinsic, *against;
     bool json, partial;
     int k, threads, runs;
+    int wait; /* seconds that the service may hold an answer back until something has ended; 0: it answers at once */
     int nargs;
     const char *const *args;
     int nattrs, ninputs, ngrads; /* --attr NAME=VALUE, --input NAME=FILE, --grad INPUT */

@@ -76,6 +76,10 @@ bool http_send(const struct cli *c, const char *path, const char *accept, const 
         snprintf(line, sizeof line, "Accept: %s", accept);
         headers = curl_slist_append(headers, line);
     }
+    if (c->wait) {
+        snprintf(line, sizeof line, "Prefer: wait=%d", c->wait);
+        headers = curl_slist_append(headers, line);
+    }
     if (body) {
         snprintf(line, sizeof line, "Content-Type: %s", type);
         headers = curl_slist_append(headers, line);
