@@ -31,6 +31,8 @@ kn_expr *kn_called_part(kn_called *x);
 void kn_lw_unit_begin(kn_called *x, int64_t results);
 bool kn_lw_unit_holds(const kn_called *x, int o); /* the tile of operand o that this result takes was loaded for one before */
 void kn_lw_unit_load(kn_called *x, int o);
+bool kn_lw_unit_slow(const kn_called *x, int o);  /* it stands still while the innermost of the unrolled loops goes on */
+bool kn_lw_unit_roomy(const kn_called *x);        /* every tile of the sources, among all results of a step, has a register of its own */
 kn_expr *kn_lw_unit_at(const kn_called *x, int o); /* the register that has it */
 void kn_lw_unit_clear(kn_called *x);
 void kn_lw_unit_move(kn_called *x, bool load);     /* the results from their places in sg->part, or to them, one dense tile each */

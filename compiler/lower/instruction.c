@@ -259,6 +259,14 @@ static int fresh_tiles(kn_called *x, const char *name, int64_t n)
     return buffer;
 }
 
+/* Operand o where the call takes it from. */
+static void bring(kn_called *x, int o)
+{
+    if (x->sg->unit[o] && kn_lw_unit_holds(x, o)) return;
+    if (!lies_there(x, o)) pack(x, o);
+    if (x->sg->unit[o] && !x->w->status) kn_lw_unit_load(x, o);
+}
+
 static void call(kn_called *x)
 {
     kn_lw *w = x->w;
@@ -266,11 +274,7 @@ static void call(kn_called *x)
     kn_expr *in = outer_in_range(x);
     kn_ls *cond = in ? kn_lw_if(w, in) : NULL, **after = w->tail;
     if (cond) w->tail = &cond->body;
-    for (int o = 1; o < x->it->noperands && !w->status; o++) {
-        if (x->sg->unit[o] && kn_lw_unit_holds(x, o)) continue;
-        if (!lies_there(x, o)) pack(x, o);
-        if (x->sg->unit[o] && !w->status) kn_lw_unit_load(x, o);
-    }
+    for (int o = 1; o < x->it->noperands && !w->status; o++) bring(x, o);
     if (!c) kn_lw_fail(w, KILN_MEMORY, "out of memory in lowering");
     if (w->status) return;
     c->fn = emulated(w, x->it);
@@ -424,12 +428,28 @@ static kn_expr *tile_full(kn_called *x)
     return full ? kn_lw_simp(w, full) : NULL;
 }
 
+/* Every tile of a unit's operands before the first of the calls, where each has a register: none then waits behind products that wait for another.
+ * The operand that changes faster comes first: it is the one from further away. */
+static void loads_first(kn_called *x, int64_t results)
+{
+    kn_called_register(x, results - 1);
+    if (!kn_lw_unit_roomy(x) || outer_in_range(x)) return;
+    for (int pass = 0; pass < 2; pass++)
+        for (int o = 1; o < x->it->noperands; o++)
+            for (int64_t c = 0; c < results && kn_lw_unit_slow(x, o) == pass && !x->w->status; c++) {
+                kn_called_register(x, c);
+                bring(x, o);
+            }
+}
+
 /* One call, or one for each register. */
 static void calls(kn_called *x)
 {
     kn_sg *sg = x->sg;
+    int64_t results = sg->results >= 0 ? in_registers(x->w, sg) : 1;
     memset(x->held, 0, sizeof x->held);
-    for (int64_t c = 0; c < (sg->results >= 0 ? in_registers(x->w, sg) : 1) && !x->w->status; c++) {
+    loads_first(x, results);
+    for (int64_t c = 0; c < results && !x->w->status; c++) {
         if (sg->results >= 0) kn_called_register(x, c);
         x->at[0] = sg->results >= 0 ? kn_lw_int(x->w, c) : sg->part >= 0 ? kn_called_part(x) : kn_lw_int(x->w, 0);
         call(x);

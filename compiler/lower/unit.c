@@ -24,8 +24,7 @@ static int64_t tiles_of(const kn_called *x, int o)
     return n;
 }
 
-/* The operand passes by slowest: it stands still while the innermost of the loops goes on. */
-static bool slow(const kn_called *x, int o)
+bool kn_lw_unit_slow(const kn_called *x, int o)
 {
     for (int i = x->sg->tile - 1; i >= x->sg->first_reduce; i--)
         if (x->sg->g->loops[i].kind == KN_UNROLL && x->sg->g->loops[i].extent > 1) return !moves(x, o, i);
@@ -38,11 +37,18 @@ static void share_out(const kn_called *x, int64_t results, int64_t *n)
     for (int pass = 0; pass < 3; pass++) {
         int64_t all = results;
         for (int o = 1; o < x->it->noperands; o++) {
-            n[o] = pass == 2 || (pass == 1 && slow(x, o)) ? 1 : tiles_of(x, o);
+            n[o] = pass == 2 || (pass == 1 && kn_lw_unit_slow(x, o)) ? 1 : tiles_of(x, o);
             all += n[o];
         }
         if (all <= x->w->hw->tile_registers) return;
     }
+}
+
+bool kn_lw_unit_roomy(const kn_called *x)
+{
+    for (int o = 1; o < x->it->noperands; o++)
+        if (!x->sg->unit[o] || x->w->p->buffers[x->sg->unit[o]].elems < tiles_of(x, o)) return false;
+    return true;
 }
 
 static int registers(kn_lw *w, const kn_intrin_operand *o, const char *name, int64_t n, int64_t *next)
