@@ -77,14 +77,17 @@ static bool worth_passing(const packed *k, int64_t l2)
     return out > l2 && out >= 2 * bytes_of(k, &x->load[k->v]) && extent(k, k->q) >= ROWS * (int64_t)x->hw->units;
 }
 
+static bool in_copied_blocks(const packed *k);
+
 /* A factor that is no constant: a task's share of the rows is worth a copy of it. */
 static bool worth_copies(const packed *k)
 {
     enum { ROWS = 128 };
     const kn_hw_level *l2 = kn_hw_level_named(k->x->hw, "l2");
-    if (k->q < 0 || !l2 || bytes_of_constant(k) > l2->capacity_bytes / 2) return false;
+    if (k->q < 0 || !l2) return false;
     for (int i = 0; i < k->x->s->nspatial; i++) if (has(k, k->w, i) && i != k->x->n) return false;
     if (k->p < 0) return worth_passing(k, l2->capacity_bytes);
+    if (bytes_of_constant(k) > l2->capacity_bytes / 2) return in_copied_blocks(k);
     return extent(k, k->p) * extent(k, k->q) >= ROWS * (int64_t)k->x->hw->units;
 }
 
@@ -293,12 +296,14 @@ static void try_tile(packed *k, kn_plans *plans)
     if (p || cut) kn_putf(&b, "parallel %s %s.0\n", x->name, p ? p : q);
     put_unrolled(&b, k);
     kn_putf(&b, "unroll %s %s.%d\nunroll %s %s.1\nvectorize %s %s.2\n", x->name, q, cut + 1, x->name, n, x->name, n);
-    if (k->copied) kn_putf(&b, "cache_read %s %d scratch %s.0 loops", x->name, k->w, p ? p : q);
+    bool blocks = k->copied && panels; /* of one panel, each packed when its turn comes */
+    const char *at = blocks ? name(k, k->order[x->s->naxes - x->s->nspatial - 1]) : p ? p : q;
+    if (k->copied) kn_putf(&b, "cache_read %s %d scratch %s.0 loops", x->name, k->w, at);
     else kn_putf(&b, "prepack %s %d", x->name, k->w);
     for (int i = 0; i < x->s->nspatial; i++)
         if (has(k, k->w, i) && i != x->n) kn_putf(&b, " %s.0", name(k, i));
-    kn_putf(&b, " %s.0", n);
-    if (k->kb) put_reduction(&b, k, true);
+    if (!blocks) kn_putf(&b, " %s.0", n);
+    if (k->kb && !blocks) put_reduction(&b, k, true);
     put_reduction(&b, k, false);
     kn_putf(&b, " %s.1 %s.2\n", n, n);
     if (k->padded) kn_putf(&b, "cache_read %s %d scratch %s.0 region\n", x->name, k->v, p ? p : panels ? n : q);
@@ -416,6 +421,15 @@ static int64_t rows_of(const packed *k, int64_t nv)
     return kn_ceil_div(rows, kn_ceil_div(rows, most > 14 ? 14 : most));
 }
 
+/* Partial sums that come and go once a block of the reduction, whose panel half of L1 holds, for each term: in multiply-adds. */
+static double time_of_blocks(const packed *k, int64_t nv)
+{
+    enum { COME_AND_GO = 16 };
+    const kn_hw_level *l1 = kn_hw_level_named(k->x->hw, "l1");
+    if (!l1 || k->beside || k->p < 0 || !in_panels(k)) return 0;
+    return COME_AND_GO * (double)(nv * k->lanes * kn_cpu_acc_bytes(k->x)) / ((double)l1->capacity_bytes / 2);
+}
+
 /* What the tiles of that width take: multiply-adds, what is computed beyond the ends among them, and the loads beside them, which compete for
  * the same slots; short of chains, the latency of a multiply-add. */
 static double time_of(const packed *k, int64_t nv, int64_t mr)
@@ -426,7 +440,7 @@ static double time_of(const packed *k, int64_t nv, int64_t mr)
     double loads = (double)(k->beside ? nv * mr + nv : nv + mr);
     bool full = nv * mr + nv >= k->x->hw->vector_registers && !k->beside; /* no register is left for what is broadcast */
     double spilled = !full ? 1 : k->x->hw->vector_registers < WITH_BROADCASTS ? 1.3 : 1.015;
-    return (double)n * (double)rows * (1 + 0.6 * loads / chains) * (chains < need ? need / chains : 1) * spilled;
+    return (double)n * (double)rows * (1 + 0.6 * loads / chains + time_of_blocks(k, nv)) * (chains < need ? need / chains : 1) * spilled;
 }
 
 static bool choose_tile(packed *k)
@@ -447,6 +461,16 @@ static bool choose_tile(packed *k)
     return least > 0;
 }
 
+/* What L2 does not hold, that is no constant: each panel's task packs it block by block, once for all rows of a band of the image, whose partial sums
+ * stay near. */
+static bool in_copied_blocks(const packed *k)
+{
+    enum { ROWS = 32 };
+    packed c = *k;
+    if (extent(k, k->p) * extent(k, k->q) < ROWS || !choose_tile(&c)) return false;
+    return kn_ceil_div(extent(k, k->x->n), c.nv * c.lanes) >= k->x->hw->units;
+}
+
 bool kn_cpu_packed(const kn_site *x, kn_plans *plans)
 {
     enum { TAPS = 32 }; /* written out */
@@ -458,7 +482,9 @@ bool kn_cpu_packed(const kn_site *x, kn_plans *plans)
     const kn_hw_level *l2 = kn_hw_level_named(x->hw, "l2");
     int64_t block = k.beside ? 0 : block_of(&k, false);
     bool far = l2 && k.nv * k.lanes * x->reduce_extent * kn_cpu_acc_bytes(x) > l2->capacity_bytes / 2; /* the next panel has no room beside one */
-    if (!block || !far) try_tile(&k, plans);
+    bool copied = k.copied && in_panels(&k);
+    if (copied && !block) block = extent(&k, k.blocked);
+    if (!block || (!far && !copied)) try_tile(&k, plans);
     k.kb = block;
     if (block) try_tile(&k, plans);
     return plans->n > 0;
