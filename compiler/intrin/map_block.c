@@ -18,6 +18,7 @@ typedef struct blocks {
     int64_t piece[2];        /* of a register tile, rows and columns */
     int64_t block, band;     /* register tiles of a block of columns; of rows that are a task, 0: all */
     int64_t slice;           /* tiles of terms */
+    int64_t pitch;           /* bytes from one of the rows to the next */
     bool outside;            /* slices go outside the rows */
     bool direct, ahead[2];   /* rows are loaded as they lie; copied before the first call */
     bool constant;           /* the rows' operand could be */
@@ -95,7 +96,7 @@ static bool sources(blocks *b)
         if (k == COLUMNS) continue;
         if (!b->ahead[k] && (!runs || step != 1)) return false;
         int64_t line = b->hw->levels[b->hw->nlevels - 1].transaction_bytes;
-        rows *= kn_dtype_bytes(t->dtype);
+        b->pitch = rows *= kn_dtype_bytes(t->dtype);
         b->direct = runs && step == 1 && rows % line == 0 && (rows % PAGE || w->extent[b->axis[ROWS]] <= extent(b, ROWS));
         for (int x = ROWS; x <= TERMS; x += TERMS) b->direct = b->direct && w->extent[b->axis[x]] % extent(b, x) == 0;
         b->constant = b->ahead[k];
@@ -127,7 +128,17 @@ static int64_t slice_of(int64_t tiles, int64_t most)
     return 2 * (tiles / even) >= most ? tiles / even : kn_ceil_div(tiles, n);
 }
 
-/* Half of L2 is for a block, the other half for what passes by it; two thirds of L1 for a slice of the rows. */
+/* Rows that are loaded as they lie are so far apart that more of them fall into one set of L1 than it has ways. */
+static bool crowded(const blocks *b, const kn_hw_level *l1)
+{
+    int64_t apart = b->pitch & -b->pitch; /* the power of two in it */
+    int64_t sets = apart < PAGE ? PAGE / apart : 1;
+    return b->direct && b->piece[ROWS] * extent(b, ROWS) / sets > l1->capacity_bytes / PAGE;
+}
+
+/* Half of L2 is for a block, the other half for what passes by it. Two thirds of L1 are for a slice of the rows and the panel of the block that
+ * passes by, else the panel drives the rows out; for the rows alone where that is all of them, since results then never leave the registers, and
+ * where they do not stay in L1 anyway. */
 static bool sizes(blocks *b)
 {
     const kn_map_writer *w = b->w;
@@ -139,7 +150,8 @@ static bool sizes(blocks *b)
     register_tile(b);
     int64_t all = kn_ceil_div(b->tiles[COLUMNS], b->piece[COLUMNS]), rows = kn_ceil_div(b->tiles[ROWS], b->piece[ROWS]);
     int64_t most = l2->capacity_bytes / 2 / (tile * b->piece[COLUMNS] * b->tiles[TERMS]);
-    b->slice = slice_of(b->tiles[TERMS], l1->capacity_bytes * 2 / 3 / (tile * b->piece[ROWS]));
+    int64_t near = l1->capacity_bytes * 2 / 3 / tile, alone = near / b->piece[ROWS], both = near / (b->piece[ROWS] + b->piece[COLUMNS]);
+    b->slice = slice_of(b->tiles[TERMS], b->tiles[TERMS] <= alone || crowded(b, l1) ? alone : both);
     int64_t wider = l2->capacity_bytes / 2 / (tile * b->piece[COLUMNS] * b->slice);
     int64_t results = rows * b->piece[ROWS] * b->piece[COLUMNS] * w->m->it->operand[0].elems * kn_dtype_bytes(w->m->it->operand[0].dtype);
     if (wider > l2->capacity_bytes / 4 / results) wider = l2->capacity_bytes / 4 / results;
