@@ -12,7 +12,8 @@
 #include <math.h>
 #include <string.h>
 
-#define DENSE_LIMIT (INT64_C(1) << 22) /* elements remembered in an array; larger tensors use a hash table */
+#define DENSE_LIMIT (INT64_C(1) << 22) /* elements remembered in an array; larger tensors use a hash table alone */
+#define DENSE_FROM 8                   /* and an array once the table would have a place for every so many elements */
 #define FULL_LIMIT (INT64_C(1) << 26)  /* elements of a tensor that is scattered into */
 #define POLL 65536                     /* terms between two looks at the clock of the host */
 
@@ -447,22 +448,6 @@ static cell *find(memo *m, int64_t index)
         if (m->cells[i].index == 0 || m->cells[i].index == index + 1) return &m->cells[i];
 }
 
-static bool make_room(kiln_ref *r, memo *m)
-{
-    if (m->cap && m->ncells * 2 < m->cap) return true;
-    memo old = *m;
-    m->cap = m->cap ? 2 * m->cap : 1024;
-    m->cells = kn_array(r->a, cell, m->cap);
-    if (!m->cells) {
-        r->status = KILN_MEMORY;
-        *m = old;
-        return false;
-    }
-    for (int64_t i = 0; i < old.cap; i++)
-        if (old.cells[i].index) *find(m, old.cells[i].index - 1) = old.cells[i];
-    return true;
-}
-
 static bool dense(kiln_ref *r, memo *m)
 {
     if (m->known) return true;
@@ -473,6 +458,36 @@ static bool dense(kiln_ref *r, memo *m)
     m->known = NULL;
     r->status = KILN_MEMORY;
     return false;
+}
+
+static void keep(memo *m, const cell *c)
+{
+    if (m->known) {
+        m->value[c->index - 1] = c->value;
+        m->scale[c->index - 1] = c->scale;
+        m->known[c->index - 1] = 1;
+    } else {
+        *find(m, c->index - 1) = *c;
+    }
+}
+
+/* A table for as long as few elements are wanted, then arrays of all: who checks a large result looks at some thousand elements, and arrays that hold
+ * all would take longer to zero than these to compute. */
+static bool make_room(kiln_ref *r, memo *m)
+{
+    if (m->known || m->ncells * 2 < m->cap) return true;
+    memo old = *m;
+    m->cap = m->cap ? 2 * m->cap : 1024;
+    bool all = m->elems <= DENSE_LIMIT && m->cap > m->elems / DENSE_FROM;
+    if (!all) m->cells = kn_array(r->a, cell, m->cap);
+    if (all ? !dense(r, m) : !m->cells) {
+        *m = old;
+        r->status = KILN_MEMORY;
+        return false;
+    }
+    for (int64_t i = 0; i < old.cap; i++)
+        if (old.cells[i].index) keep(m, &old.cells[i]);
+    return true;
 }
 
 /* One scatter statement over all its points; what falls outside of the tensor is dropped. */
@@ -528,8 +543,7 @@ static void value_of(kiln_ref *r, int tensor, int64_t index, double *value, doub
     if (m->full) fill(r, tensor);
     if (!m->wanted) {
         compute(r, tensor, index, value, scale);
-    } else if (m->known || m->elems <= DENSE_LIMIT) {
-        if (r->status != KILN_OK || !dense(r, m)) return;
+    } else if (m->known) {
         if (!m->known[index]) {
             compute(r, tensor, index, &m->value[index], &m->scale[index]);
             m->known[index] = 1;
@@ -538,15 +552,15 @@ static void value_of(kiln_ref *r, int tensor, int64_t index, double *value, doub
         *scale = m->scale[index];
     } else {
         cell *found = m->cap ? find(m, index) : NULL;
-        if (!found || !found->index) {
-            compute(r, tensor, index, value, scale);
-            if (!make_room(r, m)) return;
-            found = find(m, index);
-            *found = (cell){index + 1, *value, *scale};
-            m->ncells++;
+        if (found && found->index) {
+            *value = found->value;
+            *scale = found->scale;
+            return;
         }
-        *value = found->value;
-        *scale = found->scale;
+        compute(r, tensor, index, value, scale);
+        if (!make_room(r, m)) return;
+        keep(m, &(cell){index + 1, *value, *scale});
+        m->ncells++;
     }
 }
 

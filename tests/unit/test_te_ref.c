@@ -229,6 +229,29 @@ static void large_temporaries(void **state)
     kiln_arena_close(a);
 }
 
+/* Bytes asked for so far. */
+static void *counting(void *user, void *p, size_t old_size, size_t size)
+{
+    *(size_t *)user += size;
+    return mem(NULL, p, old_size, size);
+}
+
+/* What is remembered goes with what was asked for, from a few elements to all. */
+static void remembers_what_is_asked(void **state)
+{
+    (void)state;
+    size_t taken = 0;
+    kiln_arena *a = kiln_arena_open(&(kiln_host){&taken, counting, NULL});
+    kiln_ref *r = open_ref(a, "x=f32:1000x1000", "t[A,B] = x[A,B] * 2.0; y[A,B] = t[A,B] + t[B,A]");
+    size_t before = taken;
+    for (int64_t i = 0; i < 500; i++) assert_true(at(r, i * 1001 + 7) == 2 * (in(0, i * 1001 + 7) + in(0, (i + 7) * 1000 + i)));
+    assert_true(taken - before < 1000000);
+    r = open_ref(a, "x=f32:200x200", "t[A,B] = x[A,B] * 2.0; y[A,B] = t[A,B] + t[B,A]");
+    for (int again = 0; again < 2; again++)
+        for (int i = 0; i < 40000; i++) assert_true(at(r, i) == 2 * (in(0, i) + in(0, i % 200 * 200 + i / 200)));
+    kiln_arena_close(a);
+}
+
 static void all_tensors(void **state)
 {
     (void)state;
@@ -282,6 +305,7 @@ int main(void)
                                        cmocka_unit_test(underflow_on_the_way), cmocka_unit_test(rounding_decides_about_infinities),
                                        cmocka_unit_test(convolution), cmocka_unit_test(casts_and_steps), cmocka_unit_test(softmax),
                                        cmocka_unit_test(indices), cmocka_unit_test(scatter), cmocka_unit_test(large_temporaries),
+                                       cmocka_unit_test(remembers_what_is_asked),
                                        cmocka_unit_test(all_tensors), cmocka_unit_test(stops), cmocka_unit_test(tolerance_and_work)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
