@@ -5,6 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+static const long long MOST = 1LL << 60;
+
 __attribute__((format(printf, 2, 3))) static void refuse(gate_report *g, const char *fmt, ...)
 {
     va_list ap;
@@ -16,7 +18,7 @@ __attribute__((format(printf, 2, 3))) static void refuse(gate_report *g, const c
     va_end(ap);
 }
 
-/* The number in front of `unit`, the first time that stands between text and end; 0. */
+/* The number in front of `unit`, the first time that stands between text and end, MOST at most so that some can be added; 0. */
 static int64_t before(const char *text, const char *end, const char *unit)
 {
     const char *at = strstr(text, unit);
@@ -29,7 +31,8 @@ static int64_t before(const char *text, const char *end, const char *unit)
     while (at > text && at[-1] >= '0' && at[-1] <= '9') {
         at--;
     }
-    return strtoll(at, NULL, 10);
+    long long n = strtoll(at, NULL, 10);
+    return n < MOST ? n : MOST;
 }
 
 const char *gate_map(const kiln_tensor_map *m)
