@@ -428,10 +428,21 @@ static kn_expr *tile_full(kn_called *x)
     return full ? kn_lw_simp(w, full) : NULL;
 }
 
-/* Every tile of a unit's operands before the first of the calls, where each has a register: none then waits behind products that wait for another.
- * The operand that changes faster comes first: it is the one from further away. */
+/* A copy was made of operand o, which is near. */
+static bool copied(const kn_called *x, int o)
+{
+    for (int i = 0; i < x->sg->nloads; i++)
+        if (x->sg->loads[i] == x->source[o] && x->sg->cache_of[i] >= 0) return true;
+    return false;
+}
+
+/* Every tile of a unit's operands before the first of the calls, where each has a register and one is read where it lies, with rows far apart: no
+ * load then waits behind products that wait for another. The operand that changes faster comes first. Copies come soon enough between products. */
 static void loads_first(kn_called *x, int64_t results)
 {
+    bool near = true;
+    for (int o = 1; o < x->it->noperands; o++) near = near && copied(x, o);
+    if (near) return;
     kn_called_register(x, results - 1);
     if (!kn_lw_unit_roomy(x) || outer_in_range(x)) return;
     for (int pass = 0; pass < 2; pass++)
