@@ -18,7 +18,7 @@ typedef struct graph {
     graph_job job;
     pthread_t thread;
     service_reply *problem;
-    int nkernels, done;
+    int nkernels, done, worst; /* worst: the first of the kernels that failed: its problem is told, in whatever order they end */
     graph_kernel *kernels;
     service_call *waiters; /* of GET with Prefer: wait, until it is over */
     int64_t created_ms, finished_ms;
@@ -200,10 +200,11 @@ static bool take_answer(graph *g, const kiln_plan *p, flight *f, service_reply *
     if (r->status == 200 && strcmp(header_of(r, "Kiln-Key"), k->key)) {
         service_reply_drop(g->problem);
         g->problem = service_problem(500, "internal", "a kernel came back under another key", k->key, NULL);
-    } else if (r->status != 200) {
+    } else if (r->status != 200 && (!g->problem || f->kernel < g->worst)) {
         service_reply_drop(g->problem);
         g->problem = problem_of(g, p, f->kernel, r);
-    } else {
+        g->worst = f->kernel;
+    } else if (r->status == 200) {
         snprintf(k->cache_status, sizeof k->cache_status, "%s", header_of(r, "Cache-Status"));
         snprintf(k->verification, sizeof k->verification, "%s", header_of(r, "Kiln-Verification"));
         const char *predicted = strstr(r->body, "\"predicted_us\":");
