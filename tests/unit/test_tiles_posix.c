@@ -116,7 +116,7 @@ static const struct { const char *expr, *inputs, *has; } kernels[] = {
      "a=bf16:40x128&b=bf16:64x128:const&v=f32:64", "tdpbf16ps"},
     {"y[N,F,P,Q] +=! cast(pad(x,0.0)[N,C,P+R-1,Q+S-1],f32)*cast(w[F,C,R,S],f32) where P in 9, Q in 11",
      "x=bf16:1x32x9x11&w=bf16:32x32x3x3", "dpbf16ps"},
-    {"y[N,P,Q,F] +=! cast(x[N,P*2+R,Q*2+S,C],i32)*cast(w[F,R,S,C],i32) where P in 12, Q in 12", "x=u8:1x25x25x64&w=i8:64x3x3x64", "dpbusd"},
+    {"y[N,P,Q,F] +=! cast(x[N,P*2+R,Q*2+S,C],i32)*cast(w[F,R,S,C],i32) where P in 12, Q in 12", "x=u8:1x25x25x64&w=i8:64x3x3x64", "dpb"},
     {"y[N,F,P,Q] +=! cast(pad(x,0.0)[N,C,P+R-1,Q+S-1],f32)*cast(w[F,C,R,S],f32) where P in 14, Q in 14",
      "x=bf16:1x64x14x14&w=bf16:64x64x3x3:const", "tdpbf16ps"},
     {"t[N,F,P,Q] +=! cast(x[N,C,P,Q],i32)*cast(w[F,C],i32); y[N,F,P,Q] = cast(max(min(t[N,F,P,Q]//256+b[F], 127), -128),i8)",
