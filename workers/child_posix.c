@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <time.h>
@@ -198,11 +199,13 @@ static int wrap(const worker_tools *t, const char *dir, char *args[MAX_ARGS])
     return n;
 }
 
-static void finish(pid_t pid, bool ended, const char *dir, stream s[2], child_result *r)
+/* Returns the seconds of CPU time that the child, and who it waited for, took. */
+static double finish(pid_t pid, const char *dir, stream s[2], child_result *r)
 {
     int status = 0;
+    struct rusage used = {0};
     kill(-pid, SIGKILL);
-    while (waitpid(pid, &status, 0) < 0) {
+    while (wait4(pid, &status, 0, &used) < 0) {
         if (errno != EINTR) {
             status = 0xff00;
             break;
@@ -215,16 +218,18 @@ static void finish(pid_t pid, bool ended, const char *dir, stream s[2], child_re
     }
     r->exit_code = WIFEXITED(status) ? WEXITSTATUS(status) : -1;
     r->signal = WIFSIGNALED(status) ? WTERMSIG(status) : 0;
-    r->timed_out = (!ended && !r->over[0]) || r->signal == SIGXCPU;
     r->out = s[0].p, r->out_n = s[0].n;
     r->err = s[1].p, r->err_n = s[1].n;
+    return (double)(used.ru_utime.tv_sec + used.ru_stime.tv_sec) + (double)(used.ru_utime.tv_usec + used.ru_stime.tv_usec) / 1e6;
 }
+
+static int cpu_seconds(const child_limits *l) { return l->cpu_seconds > 0 ? l->cpu_seconds : l->deadline_ms / 1000 + 2; }
 
 static void limits_text(const worker_tools *t, const child_limits *l, char *text, size_t n)
 {
     snprintf(text, n, "as=%lld,file=%lld,cpu=%d,procs=%d,fds=%d,parent=%d",
              (long long)(l->address_bytes > 0 ? l->address_bytes : INT64_C(4) << 30),
-             (long long)(l->file_bytes > 0 ? l->file_bytes : 64 << 20), l->cpu_seconds > 0 ? l->cpu_seconds : l->deadline_ms / 1000 + 2,
+             (long long)(l->file_bytes > 0 ? l->file_bytes : 64 << 20), cpu_seconds(l),
              l->processes, l->nfds, t->bwrap[0] ? 1 : (int)getpid());
 }
 
@@ -273,12 +278,13 @@ bool child_wait(const worker_tools *t, const child_running *c, const child_limit
         snprintf(r->why, sizeof r->why, "no memory for what a child says");
         return false;
     }
-    finish(c->pid, ended, c->dir, s, r);
+    double used = finish(c->pid, c->dir, s, r);
     if (t->bwrap[0] && r->exit_code > 128 && r->exit_code <= 128 + SIGRTMAX) { /* how bubblewrap says that it was killed */
         r->signal = r->exit_code - 128;
         r->exit_code = -1;
-        r->timed_out |= r->signal == SIGXCPU;
     }
+    bool spent = r->signal == SIGXCPU || (r->signal == SIGKILL && used >= cpu_seconds(l)); /* what does not heed the first is killed by the limit */
+    r->timed_out = (!ended || spent) && !r->over[0];
     r->seconds = (now_ms() - start) / 1e3;
     return true;
 }

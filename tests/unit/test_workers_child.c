@@ -135,6 +135,10 @@ static void cpu_time_is_limited(void **state)
     shell("while :; do :; done", &(child_limits){.deadline_ms = 20000, .cpu_seconds = 1, .processes = 32});
     assert_true(r.timed_out);
     assert_true(r.seconds < 10);
+    child_result_free(&r);
+    shell("trap '' XCPU; while :; do :; done", &(child_limits){.deadline_ms = 20000, .cpu_seconds = 1, .processes = 32}); /* killed a second later */
+    assert_true(r.timed_out);
+    assert_int_equal(r.signal, SIGKILL);
 }
 
 static void file_size_is_limited(void **state)
