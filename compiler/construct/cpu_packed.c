@@ -473,10 +473,8 @@ static bool in_copied_blocks(const packed *k)
 
 bool kn_cpu_packed(const kn_site *x, kn_plans *plans)
 {
-    enum { TAPS = 32 }; /* written out */
     packed k;
     if (!packed_of(x, &k) || k.q < 0) return false;
-    if (k.beside && k.padded && x->reduce_extent <= TAPS) return false; /* nothing is shared: a copy with the padding costs more than tests for it */
     if (!choose_tile(&k)) return false;
     if (!k.copied && (try_deep(&k, plans) || try_blocks(&k, plans))) return true;
     const kn_hw_level *l2 = kn_hw_level_named(x->hw, "l2");
