@@ -59,6 +59,21 @@ def load(name):
         return f.read(), json.load(j)
 
 
+def compiler(folder, first):
+    """A C compiler that does `first`, in the shell's words, before it compiles a kernel."""
+    os.makedirs(f"{work}/{folder}")
+    with open(f"{work}/{folder}/cc", "w") as f:
+        f.write(f'#!/bin/sh\nfor a; do case $a in *.c) {first} ;; esac; done\nexec {shutil.which("cc")} "$@"\n')
+    os.chmod(f"{work}/{folder}/cc", 0o755)
+    return f"{work}/{folder}/cc"
+
+
+def beside(port, name, cc):
+    """One more service, with a store and a compiler of its own."""
+    return subprocess.Popen([build + "/kilnd", "--listen", f"127.0.0.1:{port}", "--data", f"{work}/{name}", "--hwspecs", "hwspecs"],
+                            stderr=open(f"{work}/{name}.log", "ab"), env={**os.environ, "KILN_CC": cc, "TMPDIR": work})
+
+
 class Models(unittest.TestCase):
     def agree(self, name, got, want):
         for n, values in want.items():
@@ -236,14 +251,10 @@ class Jobs(unittest.TestCase):
             p.wait()
 
     def test_a_kernel_that_fails_names_its_nodes(self):
-        os.makedirs(work + "/bin")
-        with open(work + "/bin/cc", "w") as f:
-            f.write('#!/bin/sh\nfor a; do case $a in *.c) echo broken >&2; exit 1 ;; esac; done\nexec ' + shutil.which("cc") + ' "$@"\n')
-        os.chmod(work + "/bin/cc", 0o755)
+        cc = compiler("bin", "echo broken >&2; exit 1")
         body, _ = load("small_cnn")
         at = free_port()
-        p = subprocess.Popen([build + "/kilnd", "--listen", f"127.0.0.1:{at}", "--data", work + "/broken", "--hwspecs", "hwspecs"],
-                             stderr=open(work + "/log3", "ab"), env={**os.environ, "KILN_CC": work + "/bin/cc", "TMPDIR": work})
+        p = beside(at, "broken", cc)
         try:
             t = ready(f"http://127.0.0.1:{at}")
             now = json.loads(t.call("POST", "/v1/graphs", body, {"Content-Type": "application/onnx"})[2])
@@ -258,14 +269,10 @@ class Jobs(unittest.TestCase):
             p.wait()
 
     def test_a_wait_ends_with_the_compile_or_its_time(self):
-        os.makedirs(work + "/slow")
-        with open(work + "/slow/cc", "w") as f:
-            f.write('#!/bin/sh\nfor a; do case $a in *.c) sleep 3 ;; esac; done\nexec ' + shutil.which("cc") + ' "$@"\n')
-        os.chmod(work + "/slow/cc", 0o755)
+        cc = compiler("slow", "sleep 3")
         body, kind = load("small_cnn")[0], {"Content-Type": "application/onnx"}
         at, states = free_port(), []
-        p = subprocess.Popen([build + "/kilnd", "--listen", f"127.0.0.1:{at}", "--data", work + "/waits", "--hwspecs", "hwspecs"],
-                             stderr=open(work + "/log4", "ab"), env={**os.environ, "KILN_CC": work + "/slow/cc", "TMPDIR": work})
+        p = beside(at, "waits", cc)
         try:
             t = ready(f"http://127.0.0.1:{at}")
             where = t.call("POST", "/v1/graphs", body, kind)[1]["Location"]

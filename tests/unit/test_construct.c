@@ -229,25 +229,32 @@ static void mappings_compete(void **state)
     kiln_arena_close(a);
 }
 
+/* What the program is generated to for a CPU with AVX-512. */
+static kiln_kernel *generated(kiln_arena *a, kiln_bytes text, const char *inputs)
+{
+    kiln_request *r;
+    kiln_candidates *list;
+    kiln_kernel *k = NULL;
+    kiln_diag d = {0};
+    kn_hw *hw = device(a, "x86-64-avx512");
+    if (kiln_request_text(a, text, (kiln_bytes){inputs, strlen(inputs)}, NULL, &r, &d) ||
+        kiln_construct(a, r->program, hw, "default", 1, &list, &d) || kiln_generate(a, r->program, hw, list->c[0].trace, &k, &d))
+        fail_msg("%s", d.message);
+    return k;
+}
+
 /* Parts of parts (a roll over two axes, and again) are chosen for each element: code for each lane of each vector would keep the compiler busy for
  * seconds. */
 static void choices_are_not_written_out(void **state)
 {
     (void)state;
     kiln_arena *a = arena();
-    kiln_request *r;
-    kiln_candidates *list;
-    kiln_kernel *k;
-    kiln_diag d = {0};
     static const char text[] = "r[I,J,C] = select(I < 2, select(J < 2, x[I+6,J+6,C], x[I+6,J-2,C]), "
                                "select(J < 2, x[I-2,J+6,C], x[I-2,J-2,C])) where I in 8, J in 8; "
                                "q[I,J,C] = select(I < 3, select(J < 3, r[I+5,J+5,C], r[I+5,J-3,C]), "
                                "select(J < 3, r[I-3,J+5,C], r[I-3,J-3,C])) where I in 8, J in 8; "
                                "y[I,J,C] = x[I,J,C] + q[I,J,C]", inputs[] = "x=f32:8x8x24";
-    kn_hw *hw = device(a, "x86-64-avx512");
-    assert_int_equal(kiln_request_text(a, (kiln_bytes){text, strlen(text)}, (kiln_bytes){inputs, strlen(inputs)}, NULL, &r, &d), KILN_OK);
-    assert_int_equal(kiln_construct(a, r->program, hw, "default", 1, &list, &d), KILN_OK);
-    assert_int_equal(kiln_generate(a, r->program, hw, list->c[0].trace, &k, &d), KILN_OK);
+    kiln_kernel *k = generated(a, (kiln_bytes){text, strlen(text)}, inputs);
     if (k->source.n > 50000) fail_msg("%zu bytes of source", k->source.n);
     kiln_arena_close(a);
 }
@@ -257,10 +264,6 @@ static void inlining_ends_before_the_limit(void **state)
 {
     (void)state;
     kiln_arena *a = arena();
-    kiln_request *r;
-    kiln_candidates *list;
-    kiln_kernel *k;
-    kiln_diag d = {0};
     kn_buf b;
     kn_buf_init(&b, a);
     for (int n = 0; n < 4; n++) {
@@ -269,12 +272,7 @@ static void inlining_ends_before_the_limit(void **state)
         for (int k = 0; k < 25; k++) kn_putf(&b, " + x[I+%d]", n * 25 + k);
         kn_put(&b, " where I in 40");
     }
-    kiln_bytes text = kn_buf_take(&b);
-    static const char inputs[] = "x=f32:140";
-    kn_hw *hw = device(a, "x86-64-avx512");
-    if (kiln_request_text(a, text, (kiln_bytes){inputs, strlen(inputs)}, NULL, &r, &d) != KILN_OK) fail_msg("%s", d.message);
-    assert_int_equal(kiln_construct(a, r->program, hw, "default", 1, &list, &d), KILN_OK);
-    if (kiln_generate(a, r->program, hw, list->c[0].trace, &k, &d) != KILN_OK) fail_msg("%s", d.message);
+    assert_non_null(generated(a, kn_buf_take(&b), "x=f32:140"));
     kiln_arena_close(a);
 }
 
@@ -283,15 +281,8 @@ static void places_are_divided_by_constants(void **state)
 {
     (void)state;
     kiln_arena *a = arena();
-    kiln_request *r;
-    kiln_candidates *list;
-    kiln_kernel *k;
-    kiln_diag d = {0};
     static const char text[] = "y[I,J] = x[I,J//2]*(cast((J*56+84)%112,f32)/112.0) + cast((J*3+1)//7,f32) where J in 64", inputs[] = "x=f32:9x32";
-    kn_hw *hw = device(a, "x86-64-avx512");
-    assert_int_equal(kiln_request_text(a, (kiln_bytes){text, strlen(text)}, (kiln_bytes){inputs, strlen(inputs)}, NULL, &r, &d), KILN_OK);
-    assert_int_equal(kiln_construct(a, r->program, hw, "default", 1, &list, &d), KILN_OK);
-    assert_int_equal(kiln_generate(a, r->program, hw, list->c[0].trace, &k, &d), KILN_OK);
+    kiln_kernel *k = generated(a, (kiln_bytes){text, strlen(text)}, inputs);
     assert_non_null(strstr(k->source.p, "i64x16"));
     assert_null(strstr(k->source.p, "k_mod_"));
     assert_null(strstr(k->source.p, "k_div_"));
