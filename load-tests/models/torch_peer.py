@@ -62,6 +62,32 @@ def softmax(a, x, old=False):
     return F.softmax(x.flatten(axis), -1).reshape(x.shape) if old else F.softmax(x, axis)
 
 
+def axes_of(a, axes):
+    return [int(i) for i in (axes if axes is not None else a.get("axes", []))]
+
+
+def cast(a, x):
+    """Of a shape, which is a list of numbers here, nothing: it stays what reshapes want."""
+    return x if isinstance(x, list) else x.to({1: torch.float32, 6: torch.int32, 7: torch.int64, 9: torch.bool}[a["to"]])
+
+
+def cut(a, x, starts, ends, axes=None, steps=None):
+    for start, end, axis, step in zip(starts, ends, axes or range(len(starts)), steps or [1] * len(starts)):
+        if isinstance(x, list):
+            x = x[start:end:step]
+        else:
+            x = x[(slice(None),) * (axis % x.dim()) + (slice(start, end, step),)]
+    return x
+
+
+def squeezed(a, x, axes=None):
+    return x.squeeze(axes_of(a, axes) or [d for d in range(x.dim()) if x.shape[d] == 1])
+
+
+def concat(a, *x):
+    return sum(x, []) if isinstance(x[0], list) else torch.cat(x, a["axis"])
+
+
 OPS = {
     "Conv": conv, "MaxPool": maxpool, "AveragePool": avgpool, "Gemm": gemm, "BatchNormalization": batchnorm, "ReduceMean": reduce_mean, "Reshape": reshape,
     "LayerNormalization": norm, "Softmax": softmax, "Relu": lambda a, x: F.relu(x), "Sigmoid": lambda a, x: torch.sigmoid(x),
@@ -69,9 +95,14 @@ OPS = {
     "Sum": lambda a, *x: sum(x[1:], x[0]), "Erf": lambda a, x: torch.erf(x), "Sqrt": lambda a, x: torch.sqrt(x), "Pow": lambda a, x, y: x ** y,
     "MatMul": lambda a, x, y: x @ y, "Clip": lambda a, x, lo=None, hi=None: torch.clamp(x, lo, hi), "Identity": lambda a, x: x, "Dropout": lambda a, x, *_: x,
     "GlobalAveragePool": lambda a, x: x.mean([2, 3], keepdim=True), "Flatten": lambda a, x: x.flatten(a.get("axis", 1)),
-    "Concat": lambda a, *x: torch.cat(x, a["axis"]), "Transpose": lambda a, x: x.permute(a["perm"]),
+    "Concat": concat, "Transpose": lambda a, x: x.permute(a["perm"]),
     "Gather": lambda a, x, i: F.embedding(i, x) if x.dim() == 2 and not a.get("axis", 0) else x.index_select(a.get("axis", 0), i),
     "LRN": lambda a, x: F.local_response_norm(x, a["size"], a.get("alpha", 1e-4), a.get("beta", 0.75), a.get("bias", 1.0)),
+    "Shape": lambda a, x: list(x.shape), "Cast": cast, "Slice": cut, "Squeeze": squeezed, "Expand": lambda a, x, s: x.expand(torch.broadcast_shapes(x.shape, s)),
+    "Equal": lambda a, x, y: x == y, "Max": lambda a, x, y: torch.maximum(torch.as_tensor(x), torch.as_tensor(y)), "Tanh": lambda a, x: torch.tanh(x),
+    "Exp": lambda a, x: torch.exp(x), "Reciprocal": lambda a, x: torch.reciprocal(x), "GlobalMaxPool": lambda a, x: x.amax(list(range(2, x.dim())), keepdim=True),
+    "ReduceSum": lambda a, x, axes=None: x.sum(axes_of(a, axes), keepdim=bool(a.get("keepdims", 1))),
+    "ReduceMax": lambda a, x, axes=None: x.amax(axes_of(a, axes), keepdim=bool(a.get("keepdims", 1))),
     "Unsqueeze": lambda a, x, *axes: unsqueezed(x, a["axes"] if "axes" in a else [int(v) for v in axes[0]]),
 }
 
@@ -90,7 +121,7 @@ class Module(torch.nn.Module):
         self.names, self.plan, self.whole = {}, [], {}
         for t in m.graph.initializer:
             a = torch.from_numpy(numpy_helper.to_array(t).copy())
-            if a.is_floating_point() and a.dim():
+            if a.dim() > 1 or a.is_floating_point() and a.dim():
                 self.names[t.name] = f"p{len(self.names)}"
                 self.register_parameter(self.names[t.name], torch.nn.Parameter(a, False))
             else:

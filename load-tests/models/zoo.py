@@ -13,7 +13,8 @@ def scaled(r, shape, fan):
 
 
 def light(name, batch, path):
-    """The wheel's model with what its ConstantOfShape nodes made as random constants, and with another batch."""
+    """The wheel's model with what its ConstantOfShape nodes made as random constants, and with another batch. The Softmax at its end is left out: after
+    random weights one class has all of it, and no other number would be compared."""
     m, r = onnx.load(f"{LIGHT}/light_{name}.onnx"), np.random.default_rng(3)
     g = m.graph
     values = {i.name: i for i in g.initializer}
@@ -37,6 +38,9 @@ def light(name, batch, path):
         g.initializer.append(numpy_helper.from_array(w, n.output[0]))
     read = {i for n in keep for i in n.input}
     del g.node[:]
+    if keep[-1].op_type == "Softmax":
+        last = keep.pop().output[0]
+        keep[-1].output[0] = last
     g.node.extend(keep)
     constants = [i for i in g.initializer if i.name in read]
     inputs = [i for i in g.input if i.name in read and i.name not in {c.name for c in constants}]
