@@ -74,8 +74,10 @@ service_reply *service_compile(service_call *c)
                                "any, constructed or verified");
     service_reply *known = look_up(c);
     if (known) return known;
-    if (strstr(c->cache_control, "only-if-cached"))
+    if (strstr(c->cache_control, "only-if-cached")) {
+        service_count(c->app->metrics, SERVICE_NOT_CACHED);
         return service_problem(504, "not-cached", "the kernel is not in the cache and only-if-cached was asked", NULL, NULL);
+    }
     service_count(c->app->metrics, SERVICE_MISSES);
     c->wait_until = (int64_t)c->began_ms + wait_of(c, &given); /* the look into the stores is part of the wait */
     if (atomic_load(&c->app->draining)) return service_problem(503, "draining", "the service is ending", NULL, NULL);
