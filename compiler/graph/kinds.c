@@ -92,6 +92,26 @@ static bool side_by_side(kn_partition *p, const kn_node *n)
     return true;
 }
 
+int64_t kn_part_of(const kn_graph *g, const kn_node *n, const kn_program *q)
+{
+    const kn_stmt *s = q->stmts[0];
+    const kn_expr *load = q->nstmts == 1 && q->ninputs == 1 && s->red == KN_RED_NONE && !s->scatter ? s->body : NULL;
+    const kn_tensor *from = &q->tensors[0], *to = &q->tensors[1];
+    if (!load || load->op != KN_OP_LOAD || load->padded || !from->rank || from->rank != to->rank || g->values[n->inputs[0]].data) return -1;
+    if (g->values[n->inputs[0]].producer >= 0 && kn_graph_users(g, n->inputs[0], NULL, 0) < 2) return -1;
+    int64_t offset = 0, row = kn_dtype_bytes(from->dtype);
+    for (int i = 0; i < from->rank; i++) {
+        kn_affine at;
+        if (s->lhs[i]->op != KN_OP_AXIS || !kn_affine_of(load->args[i], &at)) return -1;
+        for (int k = 0; k < s->naxes; k++)
+            if (at.coef[k] != (k == s->lhs[i]->u.axis)) return -1;
+        if (!i) offset = at.offset;
+        else if (at.offset || to->shape[i] != from->shape[i]) return -1;
+        else row *= from->shape[i];
+    }
+    return offset * row % 64 ? -1 : offset * row;
+}
+
 /* Every value straight to the one that owns its memory. */
 static void flatten(kn_partition *p)
 {
@@ -136,6 +156,10 @@ kiln_status kn_partition_open(kiln_arena *a, const kn_graph *g, const kn_hw *hw,
         if (s != KILN_OK) return s;
         if (!kn_reorder(a, g, n, p->programs[i])) return kn_fail(d, KILN_MEMORY, "out of memory");
         p->kinds[i] = kn_kind_of(p->programs[i]);
+        int64_t at = p->kinds[i] == KN_MOVE ? kn_part_of(g, n, p->programs[i]) : -1;
+        if (at < 0) continue;
+        p->kinds[i] = KN_VIEW;
+        p->places[n->outputs[0]] = (kn_place){n->inputs[0], at};
     }
     flatten(p);
     if (kn_arena_dry(a)) return kn_fail(d, KILN_MEMORY, "out of memory");

@@ -229,7 +229,7 @@ static bool emit_call(layout *l, kn_graph *q, const kn_node *n)
     return kn_graph_node(l->a, q, &copy) >= 0;
 }
 
-static bool emit(layout *l, kn_graph *q, const kn_node *n)
+static bool emit(layout *l, kn_graph *q, const kn_node *n, const kn_program *p)
 {
     if (n->left) return emit_call(l, q, n);
     kn_node copy = *n;
@@ -238,13 +238,15 @@ static bool emit(layout *l, kn_graph *q, const kn_node *n)
     memcpy(io, n->inputs, sizeof *io * (size_t)n->ninputs);
     copy.inputs = io;
     copy.outputs = &n->outputs[0];
-    if (kn_node_is_view(n)) {
-        if (!carry(&q->values[io[0]], &q->values[y])) {
-            int plain = twin(l->a, q, io[0]);
-            if (plain < 0 || copy_of(l->a, q, n, io[0], plain) < 0) return false;
-            io[0] = plain;
-            q->values[y].reordered = false;
-        } else if (q->values[y].reordered && kn_graph_is_output(q, y)) {
+    bool part = p && kn_part_of(l->g, n, p) >= 0;
+    if (part || kn_node_is_view(n)) { /* in the memory of what it is read from, as that lies there */
+        kn_value *from = &q->values[io[0]], *to = &q->values[y];
+        bool carried = part || carry(from, to);
+        if (part) {
+            to->reordered = from->reordered;
+            memcpy(to->order, from->order, sizeof to->order);
+        }
+        if (!carried || (to->reordered && kn_graph_is_output(q, y))) {
             int plain = twin(l->a, q, io[0]);
             if (plain < 0 || copy_of(l->a, q, n, io[0], plain) < 0) return false;
             io[0] = plain;
@@ -294,7 +296,7 @@ kiln_status kn_graph_layout(kiln_arena *a, const kn_graph *g, const kn_hw *hw, k
     for (int v = 0; v < g->nvalues; v++) l.set[v] = v;
     if (!hw->gpu && !look(&l, d, &s)) return s;
     for (int i = 0; i < g->nnodes; i++)
-        if (!emit(&l, q, &g->nodes[i])) return kn_fail(d, KILN_MEMORY, "out of memory");
+        if (!emit(&l, q, &g->nodes[i], l.programs[i])) return kn_fail(d, KILN_MEMORY, "out of memory");
     *out = q;
     return KILN_OK;
 }

@@ -55,6 +55,12 @@ kiln_status kn_graph_fold(kiln_arena *a, const kn_graph *g, kn_graph **out, kiln
 /* What depends on constants alone, as a graph without inputs whose outputs are constants (kn_data.once) of the rest; values keep their numbers in
  * both. *once is NULL, and *rest is g, where there is nothing to do beforehand. */
 kiln_status kn_graph_once(kiln_arena *a, const kn_graph *g, const kn_hw *hw, kn_graph **once, kn_graph **rest, kiln_diag *d);
+/* A graph of many samples with a run of its nodes done for a few samples at a time, where the target's bandwidths say that it pays; *out is g where
+ * they do not. CPU targets only. */
+kiln_status kn_graph_batch(kiln_arena *a, const kn_graph *g, const kn_hw *hw, kn_graph **out, kiln_diag *d);
+/* Whether each row (first index) of p's output is made of the same row of the inputs t with rows[t], and of the others. rows: of every tensor of p,
+ * KILN_MAX_TENSORS long; those of the tensors that p writes are set. */
+bool kn_rows_apart(const kn_program *p, bool *rows);
 /* Orders in memory: channels last around convolutions where that is predicted to pay; copies where a value is wanted as it is declared. */
 kiln_status kn_graph_layout(kiln_arena *a, const kn_graph *g, const kn_hw *hw, kn_graph **out, kiln_diag *d);
 bool kn_order_is_plain(const kn_value *v);                 /* the elements lie as if it were not reordered */
@@ -73,6 +79,9 @@ kiln_status kn_partition_join(kn_partition *p, kiln_diag *d);
 kiln_status kn_partition_memory(const kn_partition *p, const bool *fixed, int64_t *offsets, int64_t *bytes, kiln_diag *d);
 
 enum kn_kind kn_kind_of(const kn_program *p);
+/* Bytes from the start of its input at which the result of node n, whose program is q, lies there: rows of it, side by side; -1: it does not. Only of
+ * what others read as well (what is read in this way alone may be computed in this way alone), and not of constants, which are packed whole. */
+int64_t kn_part_of(const kn_graph *g, const kn_node *n, const kn_program *q);
 int64_t kn_value_bytes(const kn_value *v);
 static inline int kn_source(const kn_partition *p, int v) { return p->places[v].base; }
 #endif

@@ -8,7 +8,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <cmocka.h>
-#include "graph/graph.h"
+#include "graph/plan.h"
 
 static kiln_arena *arena;
 static kiln_hw *hw;
@@ -217,7 +217,8 @@ static void agree(const char *json, uint32_t seed)
 #define DIGEST "00112233445566778899aabbccddeeff00112233445566778899aabbccddeeff" /* of bytes that the service does not have */
 static uint32_t turn(uint32_t *seed, uint32_t n) { return ((*seed = *seed * 1664525 + 1013904223) >> 8) % n; }
 
-/* Every value v0, v1 ... has the shape [1,8,4,4], so that convolutions want their channels last; "a" and "b" are two of those made so far. */
+/* Every value v0, v1 ... has the shape [N,8,4,4], N the batch, so that convolutions want their channels last; "a" and "b" are two
+ * of those made so far. */
 static const char *const forms[] = {
     "{'op':'Relu','inputs':['A'],'outputs':['Y']}",
     "{'op':'Sigmoid','inputs':['A'],'outputs':['Y']}",
@@ -269,22 +270,23 @@ static size_t put_form(char *to, const char *form, int a, int b, int y)
     return n;
 }
 
-static void random_graph(char *to, uint32_t seed)
+static void random_graph(char *to, uint32_t seed, int batch)
 {
     int nodes = 3 + (int)turn(&seed, 10), outputs = 1 + (int)turn(&seed, 3);
     size_t n = (size_t)sprintf(
-        to, "{'graph':{'inputs':[{'name':'v0','dtype':'f32','shape':[1,8,4,4]},{'name':'v1','dtype':'f32','shape':[1,8,4,4]}],"
+        to, "{'graph':{'inputs':[{'name':'v0','dtype':'f32','shape':[%d,8,4,4]},{'name':'v1','dtype':'f32','shape':[%d,8,4,4]}],"
             "'constants':[{'name':'half','dtype':'f32','shape':[],'fill':0.5},{'name':'unit','dtype':'f32','shape':[1],'fill':1},"
             "{'name':'zero','dtype':'f32','shape':[1],'fill':0},"
             "{'name':'channel','dtype':'f32','shape':[8,1,1],'values':[0.5,-0.25,1,0,2,-1,0.125,3]},"
             "{'name':'w','dtype':'f32','shape':[8,8,3,3],'fill':0.0625},{'name':'w8','dtype':'f32','shape':[8,16,1,1],'fill':0.125},"
             "{'name':'one','dtype':'f32','shape':[8],'values':[1,2,3,4,5,6,7,8]},{'name':'two','dtype':'f32','shape':[8],'fill':0.5},"
             "{'name':'three','dtype':'f32','shape':[8],'fill':2},{'name':'four','dtype':'f32','shape':[8],'values':[1,0.5,-1,2,-2,0.25,1.5,3]},"
-            "{'name':'last','dtype':'i64','shape':[1],'values':[-1]},{'name':'flat','dtype':'i64','shape':[2],'values':[4,32]},"
+            "{'name':'last','dtype':'i64','shape':[1],'values':[-1]},{'name':'flat','dtype':'i64','shape':[2],'values':[%d,32]},"
             "{'name':'D','dtype':'f32','shape':[8,8,3,3],'sha256':'" DIGEST "'},{'name':'E','dtype':'f32','shape':[4,4],'sha256':'" DIGEST "'},"
-            "{'name':'back','dtype':'i64','shape':[4],'values':[1,8,4,4]},{'name':'pairs','dtype':'i64','shape':[5],'values':[1,2,4,4,4]},"
+            "{'name':'back','dtype':'i64','shape':[4],'values':[%d,8,4,4]},{'name':'pairs','dtype':'i64','shape':[5],'values':[%d,2,4,4,4]},"
             "{'name':'w4','dtype':'f32','shape':[8,4,1,1],'fill':0.25},{'name':'i2','dtype':'i64','shape':[1],'values':[2]},"
-            "{'name':'i6','dtype':'i64','shape':[1],'values':[10]},{'name':'i1','dtype':'i64','shape':[1],'values':[1]}],'nodes':[");
+            "{'name':'i6','dtype':'i64','shape':[1],'values':[10]},{'name':'i1','dtype':'i64','shape':[1],'values':[1]}],'nodes':[",
+        batch, batch, 4 * batch, batch, batch);
     for (int i = 0; i < nodes; i++) {
         int made = i + 2, a = (int)turn(&seed, 3) ? made - 1 : (int)turn(&seed, (uint32_t)made), b = (int)turn(&seed, (uint32_t)made);
         if (i) to[n++] = ',';
@@ -300,10 +302,92 @@ static void steps_give_what_nodes_give(void **state)
     (void)state;
     static char json[16384];
     for (uint32_t seed = 1; seed <= 150; seed++) {
-        random_graph(json, seed * 2654435761u);
+        random_graph(json, seed * 2654435761u, 1);
         agree(json, seed);
         tear_down(NULL);
         assert_int_equal(set_up(NULL), 0);
+    }
+}
+
+/* Caches for a sample and no memory behind them: whatever can be cut is. */
+static void make_memory_dear(void)
+{
+    for (int i = 0; i < hw->nlevels; i++) {
+        hw->levels[i].bandwidth_gbs = i ? 1000 : 1e-6;
+        hw->levels[i].capacity_bytes = i ? 512 : hw->levels[i].capacity_bytes;
+    }
+    hw->launch_us = 0;
+}
+
+static void parts_of_a_batch_give_what_the_whole_gives(void **state)
+{
+    (void)state;
+    static char json[16384];
+    kiln_graph *g;
+    int cut = 0;
+    for (uint32_t seed = 1; seed <= 150; seed++) {
+        random_graph(json, seed * 2246822519u, 4);
+        int whole = plan_of(json, &g)->nsteps;
+        make_memory_dear();
+        cut += plan_of(json, &g)->nsteps > whole;
+        agree(json, seed);
+        tear_down(NULL);
+        assert_int_equal(set_up(NULL), 0);
+    }
+    assert_in_range(cut, 75, 150);
+}
+
+/* Large maps of few channels are done sample by sample, the product with weights that no cache holds for all samples at once. */
+static void a_batch_is_cut_where_its_maps_outweigh_its_weights(void **state)
+{
+    (void)state;
+    kiln_graph *g;
+    static const char *const json =
+        "{'graph':{'inputs':[{'name':'x','dtype':'f32','shape':[8,16,128,128]}],'constants':["
+        "{'name':'w','dtype':'f32','shape':[16,16,1,1],'fill':0.5},{'name':'v','dtype':'f32','shape':[16384,1024],'sha256':'" DIGEST "'},"
+        "{'name':'n','dtype':'i64','shape':[2],'values':[8,16384]}],'nodes':["
+        "{'op':'Conv','inputs':['x','w'],'outputs':['a']},{'op':'Conv','inputs':['a','w'],'outputs':['b']},"
+        "{'op':'Conv','inputs':['b','w'],'outputs':['c']},"
+        "{'op':'MaxPool','inputs':['c'],'outputs':['d'],'attrs':{'kernel_shape':[4,4],'strides':[4,4]}},"
+        "{'op':'Reshape','inputs':['d','n'],'outputs':['e']},{'op':'MatMul','inputs':['e','v'],'outputs':['y']}],'outputs':['y']}}";
+    kiln_plan *p = plan_of(json, &g);
+    int products = 0, convolutions = 0;
+    for (int i = 0; i < p->nsteps; i++) {
+        products += !strncmp(p->steps[i].nodes, "MatMul", 6);
+        convolutions += !strncmp(p->steps[i].nodes, "Conv", 4);
+        if (i) assert_true(p->steps[i].kernel >= 0); /* nothing is copied */
+    }
+    assert_int_equal(products, 1);
+    assert_true(convolutions > 3 && convolutions % 3 == 0);
+    assert_in_range(p->nkernels, 2, 5); /* all parts have the same */
+}
+
+static kn_program *program_of(const char *text, const char *inputs)
+{
+    kn_program *p;
+    kiln_diag d = {0};
+    kiln_status s = kn_parse(arena, (kiln_bytes){text, strlen(text)}, (kiln_bytes){inputs, strlen(inputs)}, &p, &d);
+    if (s != KILN_OK) fail_msg("%s: %s", text, d.message);
+    return p;
+}
+
+static void rows_are_told_apart_by_their_expression(void **state)
+{
+    (void)state;
+    static const struct { const char *text, *inputs; bool apart; } cases[] = {
+        {"y[N,M] +=! x[N,K] * w[K,M]", "x=f32:4x8&w=f32:8x8", true},
+        {"y[N,M] +=! x[N,K] * w[N,K,M]", "x=f32:4x8&w=f32:4x8x8", false},    /* a weight of every sample's own */
+        {"y[N,M] = w[x[N,M]]", "x=i64:4x8&w=f32:16", true},                  /* a table looked up by the samples */
+        {"y[N,M] = x[N,M] * N.cast(`f32`)", "x=f32:4x8&w=f32:8", false},     /* the sample's number counts */
+        {"y[M,N] = x[N,M]", "x=f32:4x8&w=f32:8", false},                     /* turned */
+        {"y[N,M] = x[3-N,M] where N in 4", "x=f32:4x8&w=f32:8", false},
+        {"y[M] +=! x[N,M]", "x=f32:4x8&w=f32:8", false},
+        {"t[N] >=! x[N,M]; y[N,M] = x[N,M] - t[N]", "x=f32:4x8&w=f32:8", true},
+        {"t[M] >=! x[N,M]; y[N,M] = x[N,M] - t[M]", "x=f32:4x8&w=f32:8", false},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        bool rows[KILN_MAX_TENSORS] = {true};
+        if (kn_rows_apart(program_of(cases[i].text, cases[i].inputs), rows) != cases[i].apart) fail_msg("%s", cases[i].text);
     }
 }
 
@@ -313,7 +397,7 @@ static void the_same_graph_the_same_plan(void **state)
     static char json[16384];
     kiln_graph *g;
     for (uint32_t seed = 1; seed <= 20; seed++) {
-        random_graph(json, seed * 40503u);
+        random_graph(json, seed * 40503u, 1 + (int)seed % 3);
         kiln_plan *p = plan_of(json, &g), *q = plan_of(json, &g);
         assert_int_equal(p->manifest.n, q->manifest.n);
         assert_memory_equal(p->manifest.p, q->manifest.p, p->manifest.n);
@@ -589,6 +673,9 @@ int main(void)
         cmocka_unit_test(outputs_that_are_inputs_are_copied),
         cmocka_unit_test(channels_are_last_between_convolutions),
         cmocka_unit_test(the_same_graph_the_same_plan),
+        cmocka_unit_test(rows_are_told_apart_by_their_expression),
+        cmocka_unit_test(a_batch_is_cut_where_its_maps_outweigh_its_weights),
+        cmocka_unit_test(parts_of_a_batch_give_what_the_whole_gives),
         cmocka_unit_test(steps_give_what_nodes_give),
     };
     return cmocka_run_group_tests(tests, set_up, tear_down);
