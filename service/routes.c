@@ -89,3 +89,14 @@ int service_query(const char *query, const char *name, char *out, size_t size)
     }
     return found;
 }
+
+bool service_query_whole(const char *query, const char *name, int least, int most, int *out)
+{
+    char text[8];
+    int found = service_query(query, name, text, sizeof text);
+    if (!found) return true;
+    size_t n = found > 0 ? strlen(text) : 0;
+    if (!n || n > 6 || strspn(text, "0123456789") < n || atoi(text) < least || atoi(text) > most) return false;
+    *out = atoi(text);
+    return true;
+}

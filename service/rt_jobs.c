@@ -120,11 +120,8 @@ service_reply *rt_job(service_call *c)
 /* How long a stream is wanted, in *seconds; -1: not said. */
 static service_reply *how_long(const service_call *c, int *seconds)
 {
-    char text[8];
-    int found = service_query(c->query, "seconds", text, sizeof text);
-    bool number = found > 0 && *text && strspn(text, "0123456789") == strlen(text) && strlen(text) < 6;
-    *seconds = number ? atoi(text) : -1;
-    if (!found || (number && *seconds <= 86400)) return NULL;
+    *seconds = -1;
+    if (service_query_whole(c->query, "seconds", 0, 86400, seconds)) return NULL;
     return service_problem(422, "invalid-request", "a query member has a value that cannot be used", "seconds", "seconds=0 to 86400");
 }
 
@@ -150,12 +147,12 @@ service_reply *rt_events(service_call *c)
     return problem ? problem : service_stream_reply(c, "", service_last_event(c->last_event), seconds);
 }
 
-static bool filter_of(service_call *c, jobs_filter *f, char text[5][80])
+static bool filter_of(service_call *c, jobs_filter *f, char text[4][80])
 {
-    static const char *const names[] = {"state", "kind", "key", "before", "limit"};
+    static const char *const names[] = {"state", "kind", "key", "before"};
     enum jobs_kind k;
-    int found[5];
-    for (int i = 0; i < 5; i++) {
+    int found[4];
+    for (int i = 0; i < 4; i++) {
         found[i] = service_query(c->query, names[i], text[i], 80);
         if (found[i] < 0) return false;
     }
@@ -171,16 +168,12 @@ static bool filter_of(service_call *c, jobs_filter *f, char text[5][80])
     }
     if (found[2]) f->key = text[2];
     if (found[3]) f->before = text[3];
-    if (found[4]) {
-        f->limit = strspn(text[4], "0123456789") == strlen(text[4]) && strlen(text[4]) < 4 ? atoi(text[4]) : 0;
-        if (f->limit < 1 || f->limit > SERVICE_LIST) return false;
-    }
-    return true;
+    return service_query_whole(c->query, "limit", 1, SERVICE_LIST, &f->limit);
 }
 
 service_reply *rt_jobs(service_call *c)
 {
-    char text[5][80];
+    char text[4][80];
     jobs_filter f = {.state = -1, .kind = -1, .limit = 50};
     if (!filter_of(c, &f, text))
         return service_problem(422, "invalid-request", "a query member has a value that cannot be used", NULL,

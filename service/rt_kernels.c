@@ -100,10 +100,10 @@ service_reply *rt_variants(service_call *c)
 service_reply *rt_kernels(service_call *c)
 {
     cache_record *list[SERVICE_LIST];
-    char target[64], cursor[128] = "", text[32] = "50";
+    char target[64], cursor[128] = "";
+    int limit = 50;
     int t = service_query(c->query, "target", target, sizeof target), k = service_query(c->query, "cursor", cursor, sizeof cursor);
-    int l = service_query(c->query, "limit", text, sizeof text), limit = atoi(text);
-    if (t < 0 || k < 0 || l < 0 || limit < 1 || limit > SERVICE_LIST)
+    if (t < 0 || k < 0 || !service_query_whole(c->query, "limit", 1, SERVICE_LIST, &limit))
         return service_problem(422, "invalid-request", "a query member has a value that cannot be used", NULL,
                                "target=ID, cursor=NEXT, limit=1 to 200");
     cJSON *o = cJSON_CreateObject(), *kernels = cJSON_AddArrayToObject(o, "kernels");

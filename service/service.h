@@ -168,6 +168,8 @@ char *service_openapi(void); /* free() */
 bool service_unescape(const char *p, size_t n, char *out, size_t size); /* %XX; false: malformed, NUL, or too long */
 /* Value of a query member, decoded. 1: there, 0: absent, -1: malformed or twice. */
 int service_query(const char *query, const char *name, char *out, size_t size);
+/* The same of a whole number in decimal digits, into *out, which stays where the query has none; false: anything else, or out of least to most. */
+bool service_query_whole(const char *query, const char *name, int least, int most, int *out);
 double service_now_ms(void);
 int64_t service_unix_ms(void);
 void service_notify(const char *text); /* "READY=1" to systemd, when it started this */

@@ -6,7 +6,7 @@ cd "$(dirname "$0")/../.."
 build=${1:-build}
 here=load-tests/kernels
 out=${OUT:-$build/bench-kernels}
-mkdir -p "$out" "$build/bench"
+mkdir -p "$out" "$build/bench" ${BENCH_KEEP:+"$BENCH_KEEP"}
 spec=${SPEC:-}
 if [ -z "$spec" ]; then
     spec=hwspecs/x86-64-avx2.json
