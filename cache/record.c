@@ -173,9 +173,17 @@ static kiln_bytes get_bytes(reader *r)
     return b;
 }
 
-static void get_text(reader *r, char *out, size_t size)
+/* A text ends where it is said to: with a zero inside it would be written back shorter, and one record have two forms. */
+static kiln_bytes get_zeroless(reader *r)
 {
     kiln_bytes b = get_bytes(r);
+    if (memchr(b.p, 0, b.n)) r->bad = true;
+    return b;
+}
+
+static void get_text(reader *r, char *out, size_t size)
+{
+    kiln_bytes b = get_zeroless(r);
     if (b.n >= size) r->bad = true;
     else memcpy(out, b.p, b.n);
 }
@@ -200,7 +208,7 @@ static double get_double(reader *r)
 
 static char *get_name(reader *r)
 {
-    kiln_bytes b = get_bytes(r);
+    kiln_bytes b = get_zeroless(r);
     char *s = malloc(b.n + 1);
     if (!s) {
         r->bad = true;
