@@ -28,7 +28,10 @@ os.chmod(work, 0o755)
 running, rows = [], []
 REQUEST = {"op": "MatMul", "inputs": [{"name": n, "dtype": "f32", "shape": [512, 512]} for n in "ab"], "target": "host"}
 BODY = json.dumps(REQUEST, separators=(",", ":"))
-LARGE = json.dumps({**REQUEST, "target": "x86-64-avx512"}) # its source has 24 KB, on any machine: sent as a file
+LARGE = [json.dumps({**REQUEST, "inputs": [{"name": n, "dtype": "f32", "shape": s} for n, s in inputs], "target": "x86-64-avx512", **more})
+         for inputs, more in (((("a", [511, 513]), ("b", [513, 517])), {}),
+                              ((("x", [1, 64, 56, 56]), ("w", [64, 64, 3, 3])), {"op": "Conv", "attrs": {"pads": [1, 1, 1, 1]}}))]
+SENT_AS_FILE = 16384 # bytes: sources of some 20 and 40 KB, on any machine, go out in another way than short ones (service/sent_posix.c)
 
 CLASS = ["chrt", "-r", "5"] if args.realtime else []
 def start(command, **more):
@@ -137,9 +140,10 @@ server {{ listen 127.0.0.1:{port}; root {work}/www; }} }}""")
 def reads():
     if not need("nginx", "wrk"): return
     s, _, kernel, blob = compiled()
-    large = source_of(s.ask("/v1/compile", LARGE))
-    nginx, port = nginx_with(s, (kernel, blob, large))
-    for name, path in ("kernel", kernel), ("artifact", blob), ("artifact", large):
+    large = [source_of(s.ask("/v1/compile", body)) for body in LARGE]
+    nginx, port = nginx_with(s, (kernel, blob, *large))
+    if any(os.path.getsize(work + "/www" + path) < SENT_AS_FILE for path in large): sys.exit("a large artifact is no large one any more")
+    for name, path in ("kernel", kernel), ("artifact", blob), *(("artifact", path) for path in large):
         size = os.path.getsize(work + "/www" + path)
         for c in args.connections: compare(f"GET {name}, {size} bytes", "reads", path, c, [(s.process, s.port), (nginx, port)], "nginx")
     end(nginx)
