@@ -1,6 +1,7 @@
-/* Sums of products of bytes on a CPU core that has a dot instruction for them: d[I] += a[R] * b[I,R], a few terms broadcast to every lane. The
- * results of a register tile stay in registers (equation 3.4 of Chimera, HPCA'23, as for other products), the operand with the lanes is packed
- * once a task as the instruction reads it, the other one lies so already: its terms follow each other in memory. */
+/* Sums of products of bytes or halves on a CPU core that has a dot instruction for them: d[I] += a[R] * b[I,R], a few terms broadcast to every
+ * lane. The results of a register tile stay in registers (equation 3.4 of Chimera, HPCA'23, as for other products), the operand with the lanes
+ * is packed once a task, or, where it is constant, before the first call, as the instruction reads it, the other one lies so already: its terms
+ * follow each other in memory. */
 #include "construct/cpu.h"
 #include "intrin/intrin.h"
 
@@ -12,7 +13,7 @@ static bool is_dot(const kn_hw_intrin *spec, int *a, int *b)
     *a = it->operand[1].rank == 1 ? 1 : 2;
     *b = 3 - *a;
     for (int o = 1; o < 3; o++)
-        if (kn_dtype_bytes(it->operand[o].dtype) != 1) return false;
+        if (kn_dtype_bytes(it->operand[o].dtype) > 2) return false;
     return it->operand[*a].rank == 1 && it->operand[*a].lone[0] == 1 && it->operand[*b].rank == 2 && it->operand[*b].lone[0] == 0 &&
            it->operand[*b].lone[1] == 1;
 }
@@ -91,25 +92,25 @@ static void tile_of(const kn_site *x, int64_t lanes, int64_t *rows, int64_t *vec
     }
 }
 
-/* Rows of a task fill half of L2; there are tasks for all cores. */
-static int64_t rows_of_task(const kn_site *x, int64_t mr, int64_t panels)
+/* Rows of a task, of so many bytes a term, fill half of L2; there are tasks for all cores. */
+static int64_t rows_of_task(const kn_site *x, int bytes, int64_t mr, int64_t panels)
 {
     const kn_hw_level *l2 = kn_hw_level_named(x->hw, "l2");
-    int64_t groups = kn_ceil_div(kn_cpu_extent(x, x->m), mr), most = (l2 ? l2->capacity_bytes : 262144) / 2 / x->reduce_extent / mr;
+    int64_t groups = kn_ceil_div(kn_cpu_extent(x, x->m), mr), most = (l2 ? l2->capacity_bytes : 262144) / 2 / bytes / x->reduce_extent / mr;
     int64_t tasks = kn_ceil_div(groups, most < 1 ? 1 : most), other = kn_cpu_extent(x, kn_cpu_other(x));
     while (tasks * panels * other < 2 * x->hw->units && tasks < groups) tasks++;
     return kn_ceil_div(groups, tasks);
 }
 
-bool kn_cpu_dots(const kn_site *x, kn_plans *p)
+/* The plan: the operand with the lanes is packed once a task, or, where it is constant, before the first call. */
+static bool try_dots(const kn_site *x, kn_plans *p, const kn_cpu_dot *d, bool ahead)
 {
-    kn_cpu_dot d;
     kn_buf b;
-    if (!kn_cpu_dot_of(x, &d) || d.unsign || x->load[d.a].padded) return false;
-    int64_t lanes = d.it->s->axes[0].extent, terms = d.it->s->axes[1].extent, mr = 1, nv = 1;
+    int64_t lanes = d->it->s->axes[0].extent, terms = d->it->s->axes[1].extent, mr = 1, nv = 1;
     tile_of(x, lanes, &mr, &nv);
-    int64_t mc = rows_of_task(x, mr, kn_ceil_div(kn_cpu_extent(x, x->n), nv * lanes));
-    const char *n = kn_cpu_axis(x, x->n), *m = kn_cpu_axis(x, x->m), *r = kn_cpu_axis(x, d.run);
+    int bytes = kn_dtype_bytes(d->it->operand[d->it->operand[1].rank == 1 ? 1 : 2].dtype);
+    int64_t mc = rows_of_task(x, bytes, mr, kn_ceil_div(kn_cpu_extent(x, x->n), nv * lanes));
+    const char *n = kn_cpu_axis(x, x->n), *m = kn_cpu_axis(x, x->m), *r = kn_cpu_axis(x, d->run);
     kn_buf_init(&b, p->a);
     kn_putf(&b, "split %s %s %lld %lld\nsplit %s %s %lld %lld\nsplit %s %s %lld\nreorder %s", x->name, n, (long long)nv, (long long)lanes, x->name, m,
             (long long)mc, (long long)mr, x->name, r, (long long)terms, x->name);
@@ -121,12 +122,29 @@ bool kn_cpu_dots(const kn_site *x, kn_plans *p)
     for (int i = 0; i < x->s->nspatial; i++)
         if (i != x->n && i != x->m) kn_putf(&b, "parallel %s %s.0\n", x->name, kn_cpu_axis(x, i));
     kn_putf(&b, "parallel %s %s.0\nparallel %s %s.0\n", x->name, m, x->name, n);
-    kn_putf(&b, "unroll %s %s.2\nunroll %s %s.1\ntensorize %s %s.2 %s\n", x->name, m, x->name, n, x->name, n, d.it->name);
-    kn_putf(&b, "cache_read %s %d scratch %s.0 loops", x->name, d.b, n);
+    kn_putf(&b, "unroll %s %s.2\nunroll %s %s.1\ntensorize %s %s.2 %s\n", x->name, m, x->name, n, x->name, n, d->it->name);
+    if (ahead) {
+        kn_putf(&b, "prepack %s %d", x->name, d->b);
+        for (int i = 0; i < x->s->nspatial; i++)
+            if (i != x->n && i != x->m && (x->load[d->b].axes >> i & 1)) kn_putf(&b, " %s.0", kn_cpu_axis(x, i));
+        kn_putf(&b, " %s.0", n);
+    } else {
+        kn_putf(&b, "cache_read %s %d scratch %s.0 loops", x->name, d->b, n);
+    }
     for (int i = x->s->nspatial; i < x->s->naxes; i++)
-        if (x->load[d.b].axes >> i & 1) kn_putf(&b, " %s.0", kn_cpu_axis(x, i));
+        if (x->load[d->b].axes >> i & 1) kn_putf(&b, " %s.0", kn_cpu_axis(x, i));
     kn_putf(&b, " %s.1 %s.2 %s.1\n", n, n, r);
     int before = p->n;
     kn_plans_try(p, &b);
     return p->n > before;
+}
+
+bool kn_cpu_dots(const kn_site *x, kn_plans *p)
+{
+    kn_cpu_dot d;
+    const kn_expr *loads[KN_SITE_LOADS];
+    if (!kn_cpu_dot_of(x, &d) || d.unsign || x->load[d.a].padded) return false;
+    kn_loads(x->s->body, loads, KN_SITE_LOADS);
+    bool constant = x->t->program->tensors[loads[d.b]->u.tensor].constant;
+    return (constant && try_dots(x, p, &d, true)) || try_dots(x, p, &d, false);
 }

@@ -12,6 +12,7 @@ if [ -z "$spec" ]; then
     spec=hwspecs/x86-64-avx2.json
     grep -qw avx512vl /proc/cpuinfo && spec=hwspecs/x86-64-avx512.json
     grep -qw avx512_vnni /proc/cpuinfo && spec=hwspecs/x86-64-vnni.json
+    grep -qw avx512_bf16 /proc/cpuinfo && spec=hwspecs/x86-64-bf16.json
     grep -qw amx_int8 /proc/cpuinfo && spec=hwspecs/x86-64-amx.json
 fi
 flags="-std=gnu11 -O2 -Wall -Wextra -Werror -D_GNU_SOURCE -Icompiler -I."

@@ -10,7 +10,7 @@
 #include <string.h>
 #include <cmocka.h>
 
-static const char *const ids[] = {"x86-64-avx2", "x86-64-avx512", "x86-64-amx", "nvidia-v100", "nvidia-a100",
+static const char *const ids[] = {"x86-64-avx2", "x86-64-avx512", "x86-64-bf16", "x86-64-amx", "nvidia-v100", "nvidia-a100",
                                   "nvidia-h100", "nvidia-h200", "nvidia-k80", "amd-mi50", "x86-64-vnni", "arm-neoverse-n1",
                                   "arm-mali-g76", "huawei-ascend910", "amos-units"};
 enum { NIDS = sizeof ids / sizeof ids[0] };
@@ -203,6 +203,27 @@ static void cores_share(void **state)
     kiln_arena_close(a);
 }
 
+/* Products of halves on a core with an instruction for them: it is what is tried first, and a constant factor is packed ahead. */
+static void halves_go_to_their_instruction(void **state)
+{
+    (void)state;
+    kiln_arena *a = arena();
+    kn_hw *hw = device(a, "x86-64-bf16");
+    for (int constant = 0; constant < 2; constant++) {
+        const char *text = kn_format(a, "in a: bf16[128,256]; in b: bf16[256,96]%s; c[M,N] +=! cast(a[M,K],f32)*cast(b[K,N],f32)",
+                                     constant ? " const" : "");
+        kn_program *p = NULL, *canonical = NULL;
+        int in[KILN_MAX_TENSORS], out[KILN_MAX_TENSORS];
+        kiln_diag d = {0};
+        assert_int_equal(kn_parse(a, (kiln_bytes){text, strlen(text)}, (kiln_bytes){"", 0}, &p, &d), KILN_OK);
+        assert_int_equal(kn_canon(a, p, &canonical, in, out, &d), KILN_OK);
+        const kiln_candidate *first = &candidates(a, canonical, hw, 1, 0)->c[0];
+        assert_true(says(first, "tensorize out0 S1.2 vdpbf16ps"));
+        assert_true(says(first, "prepack out0 ") == constant);
+    }
+    kiln_arena_close(a);
+}
+
 static int stop_now(void *user) { return ++*(int *)user > 0; }
 
 /* A convolution of bytes: the fastest predicted mapping of all forms of the instruction first, the others behind it, each once. */
@@ -316,7 +337,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(traces_apply), cmocka_unit_test(same_bytes_twice), cmocka_unit_test(contraction_tiles),
-        cmocka_unit_test(shaping), cmocka_unit_test(cores_share),
+        cmocka_unit_test(shaping), cmocka_unit_test(cores_share), cmocka_unit_test(halves_go_to_their_instruction),
         cmocka_unit_test(mappings_compete), cmocka_unit_test(places_are_divided_by_constants),
         cmocka_unit_test(choices_are_not_written_out), cmocka_unit_test(inlining_ends_before_the_limit),
         cmocka_unit_test(stops_when_told), cmocka_unit_test(policies),

@@ -12,7 +12,7 @@
 #include <string.h>
 #include <cmocka.h>
 
-static const char *const ids[] = {"x86-64-avx2", "nvidia-v100", "x86-64-vnni"};
+static const char *const ids[] = {"x86-64-avx2", "nvidia-v100", "x86-64-bf16"};
 
 static const struct { const char *text, *inputs; } programs[] = {
     {"c[M,N] +=! a[M,K]*b[K,N]", "a=f32:19x11&b=f32:11x37"},
@@ -75,6 +75,10 @@ static const struct { const char *text, *inputs; } programs[] = {
     {"t[M,S] +=! x[M,S*8+I] where S in 5, I in 8; p[M,S] +=! select(I<S, t[M,I], 0.0) where S in 5; "
      "q[M,S] +=! select(I<=S%8, x[M,S//8*8+I], 0.0) where S in 40, I in 8; y[M,S] = q[M,S] + p[M,S//8]", "x=f32:3x40"},
     {"y[M,I] +=! pad(x,0.0)[M,Q*5+C]*w[I//5,Q,(I-C)%5] where I in 15, C in 5", "x=f32:7x13&w=f32:3x3x5"},
+    /* dots of halves: tails of rows, lanes and terms; packed by every task, and ahead */
+    {"c[M,N] +=! cast(a[M,K],f32)*cast(b[K,N],f32)", "a=bf16:34x65&b=bf16:65x37"},
+    {"c[M,N] +=! cast(a[M,K],f32)*cast(b[K,N],f32)", "a=bf16:34x66&b=bf16:66x48:const"},
+    {"c[M,N] +=! cast(a[M,K],f32)*cast(b[N,K],f32)", "a=bf16:35x63&b=bf16:45x63:const"},
     /* factors packed ahead: rows and panels that do not come out even, padding, strides, groups, an epilogue, channels first */
     {"c[M,N] +=! a[M,K]*b[K,N]", "a=f32:19x111&b=f32:111x37:const"},
     {"c[M,N] +=! a[M,K]*b[N,K]", "a=f32:3x20&b=f32:13x20:const"},

@@ -9,7 +9,7 @@
 #include <cmocka.h>
 #include <cjson/cJSON.h>
 
-static const char *const ids[] = {"x86-64-avx2", "x86-64-avx512", "x86-64-amx", "nvidia-v100", "nvidia-a100",
+static const char *const ids[] = {"x86-64-avx2", "x86-64-avx512", "x86-64-bf16", "x86-64-amx", "nvidia-v100", "nvidia-a100",
                                   "nvidia-h100", "nvidia-h200", "nvidia-k80", "amd-mi50", "x86-64-vnni", "arm-neoverse-n1",
                                   "arm-mali-g76", "huawei-ascend910", "amos-units"};
 enum { NIDS = sizeof ids / sizeof ids[0] };

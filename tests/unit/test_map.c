@@ -175,8 +175,8 @@ static void operands_that_would_be_rounded(void **state)
 static void shipped_instructions(void **state)
 {
     (void)state;
-    static const char *const ids[] = {"x86-64-avx2", "x86-64-avx512", "x86-64-vnni", "x86-64-amx", "nvidia-v100", "nvidia-a100", "nvidia-h100",
-                                      "nvidia-h200", "arm-neoverse-n1", "arm-mali-g76", "huawei-ascend910", "amos-units"};
+    static const char *const ids[] = {"x86-64-avx2", "x86-64-avx512", "x86-64-vnni", "x86-64-bf16", "x86-64-amx", "nvidia-v100", "nvidia-a100",
+                                      "nvidia-h100", "nvidia-h200", "arm-neoverse-n1", "arm-mali-g76", "huawei-ascend910", "amos-units"};
     int seen = 0;
     for (size_t i = 0; i < sizeof ids / sizeof *ids; i++) {
         char path[128], text[65536];
