@@ -327,6 +327,15 @@ static int nest_order(kn_lw *w, kn_sg *sg, int cache, int n, const int64_t *size
     return best;
 }
 
+/* Indices of the load are affine, so that a block of which all corners are in range is in range. */
+static bool corners_decide(const kn_expr *load)
+{
+    kn_affine f;
+    for (int d = 0; d < load->nargs; d++)
+        if (!kn_affine_of(load->args[d], &f)) return false;
+    return true;
+}
+
 /* The buffer's last dimension is 2 or 4 narrow elements from as many runs of the source, the one before it goes along them (what instructions over
  * pairs and quadruples read): vectors of the runs are interleaved. */
 static bool zips(const kn_lw *w, const kn_sg *sg, int cache, int n, const int64_t *size, int inner)
@@ -334,7 +343,7 @@ static bool zips(const kn_lw *w, const kn_sg *sg, int cache, int n, const int64_
     int64_t m = n > 1 ? size[n - 2] : 0, q = n > 1 ? size[n - 1] : 0;
     const kn_expr *load = sg->loads[sg->g->caches[cache].load];
     return !w->hw->gpu && n > 1 && inner == n - 2 && (q == 2 || q == 4) && m >= 4 && m <= 64 && !(m & (m - 1)) &&
-           kn_dtype_bytes(load->dtype) <= 2 && !sg->g->caches[cache].pad && !strays(w, sg, load);
+           kn_dtype_bytes(load->dtype) <= 2 && !sg->g->caches[cache].pad && (corners_decide(load) || !strays(w, sg, load));
 }
 
 int kn_lw_zip_round(kn_lw *w, int from, enum kn_dtype t, int lanes, int q)
@@ -348,13 +357,26 @@ int kn_lw_zip_round(kn_lw *w, int from, enum kn_dtype t, int lanes, int q)
     return to;
 }
 
+/* Where all of the block of the last two dimensions is there. What strays may do so at any corner; else there are but upper bounds of axes, and the
+ * last element decides. */
+static kn_expr *block_there(kn_lw *w, kn_sg *sg, int cache, int n, const int64_t *size, kn_expr **k)
+{
+    bool any = strays(w, sg, sg->loads[sg->g->caches[cache].load]);
+    kn_expr *all = NULL;
+    for (int corner = any ? 0 : 3; corner < 4; corner++) {
+        k[n - 2] = kn_lw_int(w, corner & 1 ? size[n - 2] - 1 : 0);
+        k[n - 1] = kn_lw_int(w, corner & 2 ? size[n - 1] - 1 : 0);
+        all = kn_lw_and(w, all, kn_cache_source(w, sg, cache, k).cond);
+    }
+    return all;
+}
+
 static void fill_zipped(kn_lw *w, kn_sg *sg, int cache, int n, const int64_t *size, kn_expr **k, bool whole)
 {
     const kn_cache *c = &sg->g->caches[cache];
     int m = (int)size[n - 2], q = (int)size[n - 1], buffer = sg->cache_buffer[cache];
     enum kn_dtype t = w->p->buffers[buffer].dtype;
-    k[n - 2] = kn_lw_int(w, m - 1), k[n - 1] = kn_lw_int(w, q - 1);
-    kn_expr *all = whole ? NULL : kn_cache_source(w, sg, cache, k).cond; /* upper bounds of axes: the last element decides */
+    kn_expr *all = whole ? NULL : block_there(w, sg, cache, n, size, k);
     kn_ls *cond = all ? kn_lw_if(w, all) : NULL, **after = w->tail;
     if (all && !cond) return;
     if (cond) w->tail = &cond->body;
