@@ -5,7 +5,7 @@
 #include "graph/plan.h"
 #include <string.h>
 
-enum { PARTS = 16, NODES = 4096, ALIGN = 64, WORTH = 50 }; /* WORTH: what is saved is one part of so many of what computing takes, at least */
+enum { PARTS = 16, NODES = 4096, WORTH = 50 }; /* WORTH: what is saved is one part of so many of what computing takes, at least */
 enum does { WHOLE, ROWS, MIXED }; /* what a node reads: no samples; samples, each for itself; samples together */
 
 typedef struct batch {
@@ -181,20 +181,6 @@ static bool leaves(const batch *b, const cut *c, int v)
     return false;
 }
 
-/* Parts of what enters and leaves begin at lines, or they could not lie in the whole. */
-static bool in_lines(const batch *b, const cut *c)
-{
-    for (int i = c->from; i < c->to; i++) {
-        const kn_node *n = &b->g->nodes[i];
-        for (int k = 0; inside(b, c, i) && k <= n->ninputs; k++) {
-            int v = k < n->ninputs ? n->inputs[k] : n->outputs[0];
-            if (v < 0 || !b->rows[v] || kn_value_bytes(&b->g->values[v]) / c->parts % ALIGN == 0) continue;
-            if (k == n->ninputs ? leaves(b, c, v) : !inside(b, c, b->g->values[v].producer)) return false;
-        }
-    }
-    return true;
-}
-
 /* The best cut into so many parts; near: what is read again comes from the caches. */
 static cut try_parts(batch *b, int parts, bool near)
 {
@@ -204,7 +190,7 @@ static cut try_parts(batch *b, int parts, bool near)
         b->gains[i] = b->does[i] == ROWS && b->kinds[i] > KN_VIEW && again > 0 ? gain_of(b, i, parts, again) : 0;
     cut c = best_run(b, parts);
     bool fits = !near || weights(b, &c) <= (double)l->capacity_bytes;
-    if (!fits || !in_lines(b, &c) || b->g->nnodes + (c.to - c.from) * (int64_t)(parts - 1) > NODES) c.gain = 0;
+    if (!fits || b->g->nnodes + (c.to - c.from) * (int64_t)(parts - 1) > NODES) c.gain = 0;
     return c;
 }
 

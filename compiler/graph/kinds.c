@@ -81,8 +81,8 @@ static bool side_by_side(kn_partition *p, const kn_node *n)
         if (n->inputs[i] < 0 || claimable(p, n->inputs[i]) < 0) return false;
         for (int k = 0; k < i; k++)
             if (claimable(p, n->inputs[k]) == claimable(p, n->inputs[i])) return false;
-        /* vectors of a kernel may want more than an element's alignment */
-        if (kn_value_bytes(&g->values[n->inputs[i]]) % 64 && i + 1 < n->ninputs) return false;
+        /* vectors of a GPU's kernel may want more than an element's alignment */
+        if (p->hw->gpu && kn_value_bytes(&g->values[n->inputs[i]]) % 64 && i + 1 < n->ninputs) return false;
     }
     for (int i = 0; i < n->ninputs; i++) {
         int root = claimable(p, n->inputs[i]);
@@ -92,7 +92,7 @@ static bool side_by_side(kn_partition *p, const kn_node *n)
     return true;
 }
 
-int64_t kn_part_of(const kn_graph *g, const kn_node *n, const kn_program *q)
+int64_t kn_part_of(const kn_graph *g, const kn_hw *hw, const kn_node *n, const kn_program *q)
 {
     const kn_stmt *s = q->stmts[0];
     const kn_expr *load = q->nstmts == 1 && q->ninputs == 1 && s->red == KN_RED_NONE && !s->scatter ? s->body : NULL;
@@ -109,7 +109,7 @@ int64_t kn_part_of(const kn_graph *g, const kn_node *n, const kn_program *q)
         else if (at.offset || to->shape[i] != from->shape[i]) return -1;
         else row *= from->shape[i];
     }
-    return offset * row % 64 ? -1 : offset * row;
+    return hw->gpu && offset * row % 64 ? -1 : offset * row;
 }
 
 /* Every value straight to the one that owns its memory. */
@@ -156,7 +156,7 @@ kiln_status kn_partition_open(kiln_arena *a, const kn_graph *g, const kn_hw *hw,
         if (s != KILN_OK) return s;
         if (!kn_reorder(a, g, n, p->programs[i])) return kn_fail(d, KILN_MEMORY, "out of memory");
         p->kinds[i] = kn_kind_of(p->programs[i]);
-        int64_t at = p->kinds[i] == KN_MOVE ? kn_part_of(g, n, p->programs[i]) : -1;
+        int64_t at = p->kinds[i] == KN_MOVE ? kn_part_of(g, hw, n, p->programs[i]) : -1;
         if (at < 0) continue;
         p->kinds[i] = KN_VIEW;
         p->places[n->outputs[0]] = (kn_place){n->inputs[0], at};

@@ -238,7 +238,7 @@ static bool emit(layout *l, kn_graph *q, const kn_node *n, const kn_program *p)
     memcpy(io, n->inputs, sizeof *io * (size_t)n->ninputs);
     copy.inputs = io;
     copy.outputs = &n->outputs[0];
-    bool part = p && kn_part_of(l->g, n, p) >= 0;
+    bool part = p && kn_part_of(l->g, l->hw, n, p) >= 0;
     if (part || kn_node_is_view(n)) { /* in the memory of what it is read from, as that lies there */
         kn_value *from = &q->values[io[0]], *to = &q->values[y];
         bool carried = part || carry(from, to);

@@ -81,7 +81,7 @@ kiln_status kn_partition_memory(const kn_partition *p, const bool *fixed, int64_
 enum kn_kind kn_kind_of(const kn_program *p);
 /* Bytes from the start of its input at which the result of node n, whose program is q, lies there: rows of it, side by side; -1: it does not. Only of
  * what others read as well (what is read in this way alone may be computed in this way alone), and not of constants, which are packed whole. */
-int64_t kn_part_of(const kn_graph *g, const kn_node *n, const kn_program *q);
+int64_t kn_part_of(const kn_graph *g, const kn_hw *hw, const kn_node *n, const kn_program *q);
 int64_t kn_value_bytes(const kn_value *v);
 static inline int kn_source(const kn_partition *p, int v) { return p->places[v].base; }
 #endif

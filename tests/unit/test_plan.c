@@ -337,6 +337,23 @@ static void parts_of_a_batch_give_what_the_whole_gives(void **state)
     assert_in_range(cut, 75, 150);
 }
 
+/* Samples of 700 bytes begin anywhere in a line; parts of them are read and written where they lie. */
+static void parts_need_no_alignment(void **state)
+{
+    (void)state;
+    kiln_graph *g;
+    static const char *const json =
+        "{'graph':{'inputs':[{'name':'x','dtype':'f32','shape':[6,25,7]},{'name':'m','dtype':'f32','shape':[6,1,7]}],'constants':["
+        "{'name':'w','dtype':'f32','shape':[7,7],'fill':0.5}],'nodes':[{'op':'MatMul','inputs':['x','w'],'outputs':['a']},"
+        "{'op':'Softmax','inputs':['a'],'outputs':['b']},{'op':'Mul','inputs':['b','m'],'outputs':['c']},"
+        "{'op':'MatMul','inputs':['c','w'],'outputs':['y']}],'outputs':['y','b']}}";
+    make_memory_dear();
+    kiln_plan *p = plan_of(json, &g);
+    assert_true(p->nsteps >= 9);
+    for (int i = 0; i < p->nsteps; i++) assert_true(p->steps[i].kernel >= 0);
+    agree(json, 7);
+}
+
 /* Large maps of few channels are done sample by sample, the product with weights that no cache holds for all samples at once. */
 static void a_batch_is_cut_where_its_maps_outweigh_its_weights(void **state)
 {
@@ -676,6 +693,7 @@ int main(void)
         cmocka_unit_test(rows_are_told_apart_by_their_expression),
         cmocka_unit_test(a_batch_is_cut_where_its_maps_outweigh_its_weights),
         cmocka_unit_test(parts_of_a_batch_give_what_the_whole_gives),
+        cmocka_unit_test(parts_need_no_alignment),
         cmocka_unit_test(steps_give_what_nodes_give),
     };
     return cmocka_run_group_tests(tests, set_up, tear_down);
