@@ -105,6 +105,7 @@ typedef struct kiln_graph_options {
     const double *values;
     int nparts;
     const kiln_graph_part *parts;
+    bool bytes;                /* the target multiplies bytes (kiln_hw_multiplies_bytes): those of DequantizeLinear are multiplied as such */
     bool partial;              /* nodes that cannot be compiled are left to the caller (kiln_call) instead of refused */
 } kiln_graph_options;
 /* Extents and numbers as text, "" for none. dims: "batch:1" or a whole shape "x:1x3x224x224"; binds: "sr:16000"; both lists joined by commas. */
@@ -141,6 +142,7 @@ const char *kiln_hw_id(const kiln_hw *hw);
 const char *kiln_hw_kind(const kiln_hw *hw);     /* "cpu" or "gpu" */
 const char *kiln_hw_language(const kiln_hw *hw); /* "c" or "cuda" */
 const char *kiln_hw_arch(const kiln_hw *hw);     /* "sm_90a", "x86-64-v4" */
+bool kiln_hw_multiplies_bytes(const kiln_hw *hw); /* has an instruction for sums of products of bytes */
 int kiln_hw_features(const kiln_hw *hw, const char *const **names); /* CPU features a host must have, e.g. "avx512f" */
 int kiln_hw_flags(const kiln_hw *hw, const char *const **flags);    /* compiler flags of the target, e.g. "-mavx512f" */
 

@@ -119,6 +119,7 @@ static service_reply *make_plan(graph *g, plan_of *p)
     kiln_status s = kiln_hw_parse(p->arena, (kiln_bytes){a->target_json, strlen(a->target_json)}, &p->hw, &d);
     if (s == KILN_OK) s = kiln_graph_options_read(p->arena, a->dims, a->binds, &o, &d);
     o.partial = a->partial;
+    o.bytes = s == KILN_OK && kiln_hw_multiplies_bytes(p->hw);
     if (s == KILN_OK) s = a->onnx ? kiln_graph_onnx(p->arena, body, &o, &model, &d) : kiln_graph_json(p->arena, body, &o, &model, &d);
     if (s == KILN_OK) s = kiln_graph_plan(p->arena, model, p->hw, &p->plan, &d);
     if (s == KILN_OK) return NULL;

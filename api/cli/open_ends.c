@@ -43,7 +43,10 @@ int cli_graph(struct cli *c, kiln_graph **g, char **file)
         cli_diag(&d);
         return USAGE;
     }
+    kiln_hw *hw = cli_hw(c, c->target);
+    if (!hw) return DATA;
     o.partial = c->partial;
+    o.bytes = kiln_hw_multiplies_bytes(hw);
     *file = cli_read_file(c, c->args[0], &n);
     if (!*file) return NO_INPUT;
     if (n && strchr("{ \n", **file)) return kiln_graph_json(c->arena, (kiln_bytes){*file, n}, &o, g, &d) == KILN_OK ? OK : cli_diag(&d);

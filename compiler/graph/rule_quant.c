@@ -13,7 +13,10 @@ kiln_status kn_rule_quantizelinear(kn_raw *r)
     bool down = !strcmp(r->n->op, "QuantizeLinear");
     if (down && to && !kn_onnx_dtype(to, &t)) return kn_raw_bad(r, KILN_DTYPE, "there is no %s here", kn_onnx_dtype_name(to));
     if (down && to) attrs[n++] = kn_gattr_str("output_dtype", kn_dtype_text(t));
-    return kn_raw_out(r, 0, kn_emit(r->s, r->n->op, r->nin, r->in, n, attrs));
+    int y = kn_emit(r->s, r->n->op, r->nin, r->in, n, attrs);
+    if (y >= 0 && !down && !kn_raw_int(r, "block_size", 0) && !kn_remember_bytes(r, y, kn_raw_int(r, "axis", 1)))
+        return kn_fail(r->s->d, KILN_MEMORY, "out of memory");
+    return kn_raw_out(r, 0, y);
 }
 
 bool kn_emit_quantized(kn_settle *s, int x, int out[3])

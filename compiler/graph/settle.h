@@ -3,6 +3,13 @@
 #define KN_GRAPH_SETTLE_H
 #include "graph/graph.h"
 
+/* What a DequantizeLinear is of: value y is (x - point) * scale along `axis`; point -1: none. */
+typedef struct kn_dequantised {
+    int y, x, scale, point;
+    int64_t axis;
+    struct kn_dequantised *next;
+} kn_dequantised;
+
 typedef struct kn_settle {
     kiln_arena *a;
     kn_graph *g; /* the settled graph as far as it is */
@@ -15,6 +22,7 @@ typedef struct kn_settle {
     int depth;           /* graphs inside each other */
     int nodes_left;      /* nodes that may still be settled: loops are unrolled */
     const kn_graph *model; /* the raw graph: it has the functions */
+    kn_dequantised *dequantised; /* so far */
     bool takes_held;     /* values that only the caller knows may be read: by what is left to the caller */
 } kn_settle;
 
@@ -57,6 +65,7 @@ bool kn_direct_cost(const kn_graph *g, const kn_node *n, double *cost);
 bool kn_direct(const kn_graph *g, const kn_node *n, uint8_t *to);
 kiln_status kn_resize_smoothly(kn_raw *r, const int64_t *sizes, const double *scales); /* Resize with antialias */
 bool kn_emit_quantized(kn_settle *s, int x, int out[3]);
+bool kn_remember_bytes(kn_raw *r, int y, int64_t axis); /* y: what this DequantizeLinear gives; false: out of memory */
 /* MatMulInteger or ConvInteger of {x, w, zero point of x, of w} (-1: none), without zero points where the weights are constants. */
 int kn_emit_integer_product(kn_settle *s, const char *op, const int in[4], int nattrs, const kn_gattr *attrs);
 

@@ -102,6 +102,15 @@ const char *kiln_hw_kind(const kiln_hw *hw) { return hw->gpu ? "gpu" : "cpu"; }
 const char *kiln_hw_language(const kiln_hw *hw) { return hw->language; }
 const char *kiln_hw_arch(const kiln_hw *hw) { return hw->arch; }
 
+bool kiln_hw_multiplies_bytes(const kiln_hw *hw)
+{
+    for (int i = 0; i < hw->nintrins; i++) {
+        const char *t = hw->intrins[i].dtypes;
+        if (strstr(t, "=i8") || strstr(t, "=u8")) return true;
+    }
+    return false;
+}
+
 int kiln_hw_features(const kiln_hw *hw, const char *const **names)
 {
     *names = hw->features;

@@ -309,6 +309,59 @@ static void steps_give_what_nodes_give(void **state)
     }
 }
 
+/* What DequantizeLinear gives is multiplied as bytes where the target can, with the same results; where it cannot, or a zero point is not known, in
+ * floats. */
+static void bytes_are_multiplied(void **state)
+{
+    (void)state;
+    static const char head[] =
+        "{'graph':{'inputs':[{'name':'x','dtype':'f32','shape':[1,3,6,4]},{'name':'u','dtype':'f32','shape':[5,8]}],'constants':["
+        "{'name':'s','dtype':'f32','shape':[],'fill':0.0625},{'name':'p','dtype':'u8','shape':[],'fill':120},"
+        "{'name':'sw','dtype':'f32','shape':[2],'values':[0.5,0.25]},{'name':'sm','dtype':'f32','shape':[4],'values':[1,0.5,0.125,2]},"
+        "{'name':'b','dtype':'f32','shape':[2],'values':[0.5,-1]},{'name':'w','dtype':'i8','shape':[2,3,3,3],'values':["
+        "-67,24,12,-94,-33,107,27,-6,33,21,-111,28,-124,105,87,-7,-61,14,-68,-78,127,56,-7,11,87,13,"
+        "-6,-26,36,93,-89,-68,35,-89,95,110,6,-28,62,-124,44,71,-111,-87,67,118,24,-117,-50,72,-120,83,"
+        "94,-59"
+        "]},{'name':'m','dtype':'i8','shape':[8,4],'values':["
+        "-6,25,57,108,97,-28,55,74,108,-18,-26,59,78,20,-14,119,112,-93,97,-34,-103,-118,-93,-1,-72,-61,120,45,-16,72,33,91"
+        "]}],'nodes':[{'op':'QuantizeLinear','inputs':['x','s','p'],'outputs':['q']},"
+        "{'op':'DequantizeLinear','inputs':['q','s','p'],'outputs':['d']},"
+        "{'op':'DequantizeLinear','inputs':['w','sw'],'outputs':['dw'],'attrs':{'axis':0}},"
+        "{'op':'Conv','inputs':['d','dw','b'],'outputs':['y'],'attrs':{'pads':[1,1,1,1]}},"
+        "{'op':'QuantizeLinear','inputs':['u','s','p'],'outputs':['r']},{'op':'DequantizeLinear','inputs':['r','s','p'],'outputs':['e']},"
+        "{'op':'DequantizeLinear','inputs':['m','sm'],'outputs':['dm'],'attrs':{'axis':1}},"
+        "{'op':'MatMul','inputs':['e','dm'],'outputs':['z']}],'outputs':['y','z']}}";
+    static char json[sizeof head];
+    for (size_t i = 0; i < sizeof head; i++) json[i] = head[i] == '\'' ? '"' : head[i];
+    kiln_graph *g[2];
+    kiln_diag d = {0};
+    uint32_t seed = 11;
+    float **in = NULL, **values[2];
+    for (int k = 0; k < 2; k++) {
+        kiln_graph_options o = {.bytes = k};
+        if (kiln_graph_json(arena, (kiln_bytes){json, sizeof json - 1}, &o, &g[k], &d) != KILN_OK) fail_msg("%s: %s", d.pointer, d.message);
+        kiln_plan *p;
+        assert_int_equal(kiln_graph_plan(arena, g[k], hw, &p, &d), KILN_OK);
+        if (!in) in = arrays(p->ninputs, p->inputs, &seed);
+        values[k] = by_nodes(g[k], in);
+        int integer = 0;
+        for (int i = 0; i < g[k]->nnodes; i++) integer += strstr(g[k]->nodes[i].op, "Integer") != NULL;
+        assert_int_equal(integer, k ? 2 : 0);
+    }
+    for (int i = 0; i < 2; i++)
+        for (int64_t e = 0; e < kn_value_elems(&g[0]->values[g[0]->outputs[i]]); e++) {
+            float want = values[0][g[0]->outputs[i]][e], got = values[1][g[1]->outputs[i]][e];
+            if (!(fabsf(want - got) <= 1e-5f * (1 + fabsf(want))))
+                fail_msg("output %d element %lld is %g, not %g", i, (long long)e, (double)got, (double)want);
+        }
+    for (int k = 0; k < 2; k++) {
+        for (int v = 0; v < g[k]->nvalues; v++)
+            if (g[k]->values[v].producer >= 0 || g[k]->values[v].data) free(values[k][v]);
+        free(values[k]);
+    }
+    free_all(in, 2);
+}
+
 /* Caches for a sample and no memory behind them: whatever can be cut is. */
 static void make_memory_dear(void)
 {
@@ -691,6 +744,7 @@ int main(void)
         cmocka_unit_test(channels_are_last_between_convolutions),
         cmocka_unit_test(the_same_graph_the_same_plan),
         cmocka_unit_test(rows_are_told_apart_by_their_expression),
+        cmocka_unit_test(bytes_are_multiplied),
         cmocka_unit_test(a_batch_is_cut_where_its_maps_outweigh_its_weights),
         cmocka_unit_test(parts_of_a_batch_give_what_the_whole_gives),
         cmocka_unit_test(parts_need_no_alignment),
