@@ -3,6 +3,8 @@
  * QLinearConv and QLinearMatMul has. */
 #include "graph/settle.h"
 
+enum { FEW = 32 }; /* products of a sum: fewer gain nothing (a filter of one channel, or 3x3 of three) */
+
 bool kn_remember_bytes(kn_raw *r, int y, int64_t axis)
 {
     kn_dequantised *q = kn_new(r->s->a, kn_dequantised);
@@ -42,6 +44,7 @@ static bool fits(const kn_raw *r, const kn_dequantised *x, const kn_dequantised 
     const kn_value *vx = value(r, x->x), *vw = value(r, w->x), *sx = value(r, x->scale), *sw = value(r, w->scale);
     if (!is_byte(vx) || !is_byte(vw) || vx->data || !known(vw) || vw->rank != rank || sx->dtype != KN_F32 || sw->dtype != KN_F32) return false;
     if (kn_value_elems(sx) != 1 || (x->point >= 0 && (kn_value_elems(value(r, x->point)) != 1 || !known(value(r, x->point))))) return false;
+    if (kn_value_elems(vw) / vw->shape[results] < FEW) return false;
     int64_t axis = w->axis < 0 ? w->axis + rank : w->axis;
     if (kn_value_elems(sw) != 1 && (axis != results || kn_value_elems(sw) != vw->shape[results])) return false;
     return points_at(r, w->point, 0) || (vw->dtype == KN_U8 && points_at(r, w->point, 128));
