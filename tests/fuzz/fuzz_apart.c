@@ -1,7 +1,7 @@
 /* Fuzz target: models that keep weights in files of their folder, as the command line makes of them what it posts. The first byte says from how many
  * bytes on a weight is large. Whatever is rewritten names no file any more, and every part lies within the one file that there is. */
-#include <stdarg.h>
 #include "api/cli/apart_posix.c"
+#include "tests/fuzz/cli_fail.h"
 
 enum { DATA_BYTES = 4096 };
 static char folder[] = "/tmp/kiln-fuzz-XXXXXX", model[64];
@@ -26,16 +26,6 @@ int LLVMFuzzerInitialize(int *argc, char ***argv)
     if (!f || fwrite(bytes, 1, sizeof bytes, f) != sizeof bytes || fclose(f)) abort();
     atexit(remove_folder);
     return 0;
-}
-
-int cli_fail(int status, const char *fmt, ...)
-{
-    char text[600];
-    va_list ap;
-    va_start(ap, fmt);
-    vsnprintf(text, sizeof text, fmt, ap);
-    va_end(ap);
-    return status;
 }
 
 static void drop(struct weights *w)

@@ -1,19 +1,9 @@
 /* Fuzz target: .npy files given to the command line, against an array of every dtype. */
-#include <stdarg.h>
 #include "api/cli/npy.c"
+#include "tests/fuzz/cli_fail.h"
 
 static const uint8_t *input;
 static size_t input_size;
-
-int cli_fail(int status, const char *fmt, ...)
-{
-    char text[600];
-    va_list ap;
-    va_start(ap, fmt);
-    vsnprintf(text, sizeof text, fmt, ap);
-    va_end(ap);
-    return status;
-}
 
 char *cli_read_file(struct cli *c, const char *path, size_t *n)
 {
