@@ -224,7 +224,7 @@ int kn_emit2(kn_settle *s, const char *op, int x, int y)
 
 static bool same_shape(const kn_value *v, int rank, const int64_t *shape)
 {
-    return v->rank == rank && !memcmp(v->shape, shape, (size_t)rank * sizeof *shape);
+    return v->rank == rank && (!rank || !memcmp(v->shape, shape, (size_t)rank * sizeof *shape));
 }
 
 /* Of a constant: the same bytes. Of a view: one of what that views. To the same shape: nothing. */
