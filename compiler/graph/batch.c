@@ -234,7 +234,7 @@ static int add_node(batch *b, kn_graph *q, const kn_node *like, const char *op, 
     if (!io || !copies) return -1;
     memcpy(io, in, sizeof *io * (size_t)nin);
     io[nin] = out;
-    memcpy(copies, attrs, sizeof *copies * (size_t)nattrs);
+    if (nattrs) memcpy(copies, attrs, sizeof *copies * (size_t)nattrs);
     kn_node n = {.op = op, .domain = "", .name = like->name, .place = like->place, .ninputs = nin, .noutputs = 1, .nattrs = nattrs,
                  .inputs = io, .outputs = io + nin, .attrs = copies};
     return kn_graph_node(b->a, q, &n);
