@@ -121,7 +121,12 @@ try:
         for q in (f"CREATE TABLESPACE {name} LOCATION '{t}/here'", f"CREATE DATABASE {name} TABLESPACE {name}"): subprocess.run(["psql", "-qX", pg, "-c", q], check=True)
         databases.append(name)
         url = pg.rsplit("/", 1)[0] + "/" + name
-        count = lambda: int(subprocess.run(["psql", "-qAtX", url, "-c", "SELECT count(DISTINCT key) FROM kiln_record"], check=True, capture_output=True, text=True).stdout)
+        def count():
+            for _ in range(60): # where nothing can be written a new connection may be refused, too
+                r = subprocess.run(["psql", "-qAtX", url, "-c", "SELECT count(DISTINCT key) FROM kiln_record"], capture_output=True, text=True)
+                if not r.returncode: return int(r.stdout)
+                time.sleep(0.5)
+            raise RuntimeError(r.stderr)
         s = Service(build, environ={"TMPDIR": "/tmp"}, logs=logs, store=["--data", "", "--postgres", url])
         kernels = {json.loads(r[2])["key"]: json.loads(r[2]) for r in (ask(s, 30),)}
         fill(t, 0)
