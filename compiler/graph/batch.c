@@ -3,6 +3,7 @@
  * pays most; large weights behind it still serve all samples at once. A cut graph is a graph like any other: rows of the values that enter are read
  * through slices, which are views, those that leave are concatenated, which moves nothing; all parts have the same kernels. */
 #include "graph/plan.h"
+#include "graph/settle.h"
 #include <string.h>
 
 enum { PARTS = 16, NODES = 4096, WORTH = 50 }; /* WORTH: what is saved is one part of so many of what computing takes, at least */
@@ -240,20 +241,13 @@ static int add_node(batch *b, kn_graph *q, const kn_node *like, const char *op, 
     return kn_graph_node(b->a, q, &n);
 }
 
-static kn_gattr ints(batch *b, const char *name, int64_t x)
-{
-    int64_t *list = kn_new(b->a, int64_t);
-    if (list) *list = x;
-    return (kn_gattr){.name = name, .kind = 'I', .n = list ? 1 : 0, .ints = list};
-}
-
 /* Rows of v, which is made before the run, for a part of it. */
 static int entering(batch *b, kn_graph *q, const kn_node *n, int v, const cut *c, int part)
 {
     int w = part_of_value(b, q, v, c->parts);
     if (w < 0) return -1;
-    int64_t rows = q->values[w].shape[0];
-    kn_gattr attrs[3] = {ints(b, "starts", part * rows), ints(b, "ends", (part + 1) * rows), ints(b, "axes", 0)};
+    int64_t rows = q->values[w].shape[0], from = part * rows, to = from + rows, axis = 0;
+    kn_gattr attrs[3] = {kn_gattr_ints(b->a, "starts", 1, &from), kn_gattr_ints(b->a, "ends", 1, &to), kn_gattr_ints(b->a, "axes", 1, &axis)};
     return add_node(b, q, n, "Slice", 1, &v, w, 3, attrs) < 0 ? -1 : w;
 }
 
@@ -310,7 +304,7 @@ static kiln_status write_parts(batch *b, kn_graph *q, const cut *c, int *blame)
     for (int i = c->from; i < c->to; i++) {
         const kn_node *n = &b->g->nodes[i];
         if (!inside(b, c, i) || !leaves(b, c, n->outputs[0])) continue;
-        kn_gattr axis = {.name = "axis", .kind = 'i'};
+        kn_gattr axis = kn_gattr_int("axis", 0);
         if (add_node(b, q, n, "Concat", c->parts, made[i - c->from], n->outputs[0], 1, &axis) < 0) return kn_fail(b->d, KILN_MEMORY, "out of memory");
     }
     return KILN_OK;
