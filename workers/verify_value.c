@@ -38,13 +38,15 @@ double verify_dtype_exact(verify_dtype t) { return ldexp(1, t == VERIFY_F64 ? 53
 int64_t verify_pages(int64_t bytes) { return bytes <= VERIFY_PAGE ? VERIFY_PAGE : (bytes + VERIFY_PAGE - 1) / VERIFY_PAGE * VERIFY_PAGE; }
 
 /* splitmix64's finaliser: every bit of the result depends on every bit of x. */
-uint64_t verify_mix(uint64_t x)
+static inline uint64_t mix(uint64_t x)
 {
     x += 0x9e3779b97f4a7c15u;
     x = (x ^ x >> 30) * 0xbf58476d1ce4e5b9u;
     x = (x ^ x >> 27) * 0x94d049bb133111ebu;
     return x ^ x >> 31;
 }
+
+uint64_t verify_mix(uint64_t x) { return mix(x); } /* in this file mix(): what others may replace is not inlined */
 
 static bool is_f8(verify_dtype t) { return t == VERIFY_F8E4M3 || t == VERIFY_F8E5M2; }
 
@@ -103,13 +105,13 @@ static inline double value(const verify_source *s, verify_dtype t, uint64_t h, i
 
 static inline uint64_t stream(const verify_source *s, int input)
 {
-    return verify_mix(s->seed + ((uint64_t)input << 56) + (uint64_t)s->kind);
+    return mix(s->seed + ((uint64_t)input << 56) + (uint64_t)s->kind);
 }
 
 double verify_input(const verify_source *s, verify_dtype t, int input, int64_t index, int *flags)
 {
     int none = 0;
-    return value(s, t, verify_mix(stream(s, input) + (uint64_t)index), flags ? flags : &none);
+    return value(s, t, mix(stream(s, input) + (uint64_t)index), flags ? flags : &none);
 }
 
 static uint16_t to_half(double x)
@@ -203,7 +205,7 @@ static void fill_edges(uint64_t base, int64_t elems, float *x)
         common[i / 64][i % 64] = (float)edge(VERIFY_F32, i % 64 | (uint64_t)(i / 64) << 32 | UINT64_C(1) << 40, false, &flags);
     }
     for (int64_t i = 0; i < elems; i++) {
-        uint64_t h = verify_mix(base + (uint64_t)i);
+        uint64_t h = mix(base + (uint64_t)i);
         x[i] = common[h >> 32 & 1][h % 64];
         if (!(h >> 40 & 255)) {
             x[i] = (float)edge(VERIFY_F32, h, false, &flags);
@@ -219,15 +221,15 @@ static void fill_f32(const verify_source *s, uint64_t base, int64_t elems, float
         fill_edges(base, elems, x);
     } else if (s->kind == VERIFY_EDGE) {
         for (int64_t i = 0; i < elems; i++) {
-            x[i] = (float)edge(VERIFY_F32, verify_mix(base + (uint64_t)i), true, &flags);
+            x[i] = (float)edge(VERIFY_F32, mix(base + (uint64_t)i), true, &flags);
         }
     } else if (s->kind == VERIFY_INTEGER) {
         for (int64_t i = 0; i < elems; i++) {
-            x[i] = (float)((int)((uint32_t)(verify_mix(base + (uint64_t)i) >> 33) % 5) - 2);
+            x[i] = (float)((int)((uint32_t)(mix(base + (uint64_t)i) >> 33) % 5) - 2);
         }
     } else {
         for (int64_t i = 0; i < elems; i++) {
-            int v = (int)(verify_mix(base + (uint64_t)i) >> 40) - (1 << 23);
+            int v = (int)(mix(base + (uint64_t)i) >> 40) - (1 << 23);
             x[i] = (float)(v + (v >= 0)) * 0x1p-23f;
         }
     }
@@ -242,6 +244,6 @@ void verify_fill(const verify_source *s, verify_dtype t, int input, int64_t elem
         return;
     }
     for (int64_t i = 0; i < elems; i++) {
-        verify_store(t, array, i, value(s, t, verify_mix(base + (uint64_t)i), &flags));
+        verify_store(t, array, i, value(s, t, mix(base + (uint64_t)i), &flags));
     }
 }

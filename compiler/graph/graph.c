@@ -177,6 +177,16 @@ int64_t kn_value_int(const kn_value *v, int64_t i)
     return x >= 9.2233720368547758e18 ? INT64_MAX : x <= -9.2233720368547758e18 ? INT64_MIN : isnan(x) ? 0 : (int64_t)x;
 }
 
+bool kn_value_alike(const kn_value *v, int64_t *out)
+{
+    int64_t n = kn_value_elems(v), stored = n && v->data && v->data->splat ? 1 : n;
+    if (!n || !v->data || !v->data->bytes) return false;
+    *out = kn_value_int(v, 0);
+    for (int64_t i = 1; i < stored; i++)
+        if (kn_value_int(v, i) != *out) return false;
+    return true;
+}
+
 /* x rounded to `bits` significant bits with the smallest exponent `least` (of the last bit), half to even. */
 static double rounded(double x, int bits, int least)
 {

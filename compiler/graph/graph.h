@@ -135,6 +135,8 @@ bool kn_graph_is_output(const kn_graph *g, int v);
 /* Element i of a constant as a double (integers exact to 2^53, saturating) or an integer (floats truncate). data must have bytes. */
 double kn_value_double(const kn_value *v, int64_t i);
 int64_t kn_value_int(const kn_value *v, int64_t i);
+/* The one integer that all elements are; false: they differ, there are none, or the bytes are not here. */
+bool kn_value_alike(const kn_value *v, int64_t *out);
 void kn_element_store(enum kn_dtype t, uint8_t *at, double x); /* rounds as the dtype does; integers saturate */
 
 /* ---- settling ---- */

@@ -27,14 +27,11 @@ static bool is_byte(const kn_value *v) { return v->dtype == KN_U8 || v->dtype ==
 
 static bool known(const kn_value *v) { return v->data && v->data->bytes; }
 
-/* All elements of zero point v (-1: there is none) are `point`. */
-static bool points_at(const kn_raw *r, int v, int64_t point)
+/* Bytes around one middle: weights that dot-product instructions take once it is subtracted. */
+static bool centred(const kn_raw *r, const kn_dequantised *w)
 {
-    if (v < 0) return point == 0;
-    if (!known(value(r, v))) return false;
-    for (int64_t i = 0; i < kn_value_elems(value(r, v)); i++)
-        if (kn_value_int(value(r, v), i) != point) return false;
-    return true;
+    int64_t point = 0;
+    return (w->point < 0 || kn_value_alike(value(r, w->point), &point)) && (!point || (value(r, w->x)->dtype == KN_U8 && point == 128));
 }
 
 /* One scale and one known zero point for what flows; for the weights known bytes around one middle, with a scale for each result at most. */
@@ -44,10 +41,10 @@ static bool fits(const kn_raw *r, const kn_dequantised *x, const kn_dequantised 
     const kn_value *vx = value(r, x->x), *vw = value(r, w->x), *sx = value(r, x->scale), *sw = value(r, w->scale);
     if (!is_byte(vx) || !is_byte(vw) || vx->data || !known(vw) || vw->rank != rank || sx->dtype != KN_F32 || sw->dtype != KN_F32) return false;
     if (kn_value_elems(sx) != 1 || (x->point >= 0 && (kn_value_elems(value(r, x->point)) != 1 || !known(value(r, x->point))))) return false;
-    if (kn_value_elems(vw) / vw->shape[results] < FEW) return false;
+    if (kn_value_elems(vw) < FEW * vw->shape[results]) return false;
     int64_t axis = w->axis < 0 ? w->axis + rank : w->axis;
     if (kn_value_elems(sw) != 1 && (axis != results || kn_value_elems(sw) != vw->shape[results])) return false;
-    return points_at(r, w->point, 0) || (vw->dtype == KN_U8 && points_at(r, w->point, 128));
+    return centred(r, w);
 }
 
 static int scaled(kn_raw *r, int product, const kn_dequantised *x, const kn_dequantised *w, bool filters)
@@ -58,10 +55,17 @@ static int scaled(kn_raw *r, int product, const kn_dequantised *x, const kn_dequ
     return product < 0 ? -1 : kn_emit2(s, "Mul", kn_emit_cast(s, product, KN_F32), kn_emit2(s, "Mul", x->scale, each));
 }
 
+/* A bias that Conv would refuse is left to it. */
+static bool bias_fits(const kn_raw *r, const kn_dequantised *w)
+{
+    const kn_value *b = kn_raw_in(r, 2);
+    return !b || (b->dtype == KN_F32 && b->rank == 1 && b->shape[0] == value(r, w->x)->shape[0]);
+}
+
 kiln_status kn_rule_conv(kn_raw *r)
 {
     const kn_dequantised *x = bytes_of(r, 0), *w = bytes_of(r, 1);
-    if (!fits(r, x, w, 4, 0)) return kn_raw_plain(r, r->n->op, 0, NULL);
+    if (!fits(r, x, w, 4, 0) || !bias_fits(r, w)) return kn_raw_plain(r, r->n->op, 0, NULL);
     int y = kn_emit_integer_product(r->s, "ConvInteger", (const int[4]){x->x, w->x, x->point, w->point}, r->n->nattrs, r->n->attrs);
     y = scaled(r, y, x, w, true);
     if (y < 0 || !kn_raw_in(r, 2)) return kn_raw_out(r, 0, y);

@@ -60,23 +60,12 @@ static kiln_status requantised(kn_raw *r, int x, int scale, int to_scale, int to
  * constants, and bytes times bytes are what dot-product instructions multiply. Padding counts as p. */
 
 static const kn_value *value(const kn_settle *s, int v) { return v < 0 ? NULL : &s->g->values[v]; }
-static bool known(const kn_value *x) { return x && x->data && x->data->bytes; }
-
-/* The one number that all elements of a constant are; false: there is none. */
-static bool alike(const kn_value *x, int64_t *out)
-{
-    if (!known(x)) return false;
-    *out = kn_value_int(x, 0);
-    for (int64_t i = 1; i < kn_value_elems(x); i++)
-        if (kn_value_int(x, i) != *out) return false;
-    return true;
-}
 
 /* Weights less their zero point q, as bytes; -1: they are not known to be, and nothing is emitted. */
 static int centred(kn_settle *s, int w, int q)
 {
     int64_t point = 0;
-    if (!value(s, w)->data || (q >= 0 && !alike(value(s, q), &point))) return -1;
+    if (!value(s, w)->data || (q >= 0 && !kn_value_alike(value(s, q), &point))) return -1;
     if (!point) return w;
     if (value(s, w)->dtype != KN_U8 || point != 128) return -1;
     int wide = kn_emit_cast(s, w, KN_I32);
@@ -101,7 +90,8 @@ int kn_emit_integer_product(kn_settle *s, const char *op, const int in[4], int n
     bool filters = !strcmp(op, "ConvInteger");
     int64_t point = 0;
     const kn_value *p = value(s, in[2]);
-    int w = value(s, in[1])->rank >= 2 && (!p || kn_value_elems(p) == 1) && (!p || !filters || alike(p, &point)) ? centred(s, in[1], in[3]) : -1;
+    bool plain = value(s, in[1])->rank >= 2 && (!p || (kn_value_elems(p) == 1 && (!filters || kn_value_alike(p, &point))));
+    int w = plain ? centred(s, in[1], in[3]) : -1;
     kn_gattr *all = kn_array(s->a, kn_gattr, nattrs + 1);
     if (!all) return kn_fail(s->d, KILN_MEMORY, "out of memory"), -1;
     if (w < 0 && s->d->status != KILN_OK) return -1;
@@ -109,7 +99,7 @@ int kn_emit_integer_product(kn_settle *s, const char *op, const int in[4], int n
     for (int i = 0; i < nattrs; i++) all[i] = attrs[i];
     all[nattrs] = kn_gattr_int("pad_value", point);
     int y = kn_emit(s, op, 2, (int[]){in[0], w}, nattrs + filters, all);
-    if (!p || (alike(p, &point) && !point)) return y;
+    if (!p || (kn_value_alike(p, &point) && !point)) return y;
     int scalar = kn_emit_reshape(s, kn_emit_cast(s, in[2], KN_I32), 0, NULL), sums = y < 0 ? -1 : weight_sums(s, w, filters);
     return sums < 0 || scalar < 0 ? -1 : kn_emit2(s, "Sub", y, kn_emit2(s, "Mul", sums, scalar));
 }

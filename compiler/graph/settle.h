@@ -59,11 +59,11 @@ int kn_emit_constant(kn_settle *s, enum kn_dtype t, int rank, const int64_t *sha
 int kn_emit_ints(kn_settle *s, int n, const int64_t *list); /* i64[n] */
 int kn_emit_fill(kn_settle *s, enum kn_dtype t, int rank, const int64_t *shape, double x);
 int kn_emit_scalar_like(kn_settle *s, int x, double value); /* a scalar of x's dtype */
-/* x in u8 with the scale and zero point that its least and largest element give, as DynamicQuantizeLinear's outputs; false: refused. */
 /* What a node of constants costs, and its elements, where its tensor expression is the slow way (direct.c); false: it is not. */
 bool kn_direct_cost(const kn_graph *g, const kn_node *n, double *cost);
 bool kn_direct(const kn_graph *g, const kn_node *n, uint8_t *to);
 kiln_status kn_resize_smoothly(kn_raw *r, const int64_t *sizes, const double *scales); /* Resize with antialias */
+/* x in u8 with the scale and zero point that its least and largest element give, as DynamicQuantizeLinear's outputs; false: refused. */
 bool kn_emit_quantized(kn_settle *s, int x, int out[3]);
 bool kn_remember_bytes(kn_raw *r, int y, int64_t axis); /* y: what this DequantizeLinear gives; false: out of memory */
 /* MatMulInteger or ConvInteger of {x, w, zero point of x, of w} (-1: none), without zero points where the weights are constants. */

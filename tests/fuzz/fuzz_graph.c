@@ -41,9 +41,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     kiln_hw *hw;
     const char *target;
     kiln_status s = kiln_graph_target(a, (kiln_bytes){(const char *)data, size}, &target, &d);
-    if (s == KILN_OK) s = kiln_graph_json(a, (kiln_bytes){(const char *)data, size}, NULL, &g, &d);
+    if (s == KILN_OK) s = kiln_graph_json(a, (kiln_bytes){(const char *)data, size}, &(kiln_graph_options){.bytes = true}, &g, &d);
     if (s == KILN_UNSUPPORTED || s == KILN_UNKNOWN_OP)
-        s = kiln_graph_json(a, (kiln_bytes){(const char *)data, size}, &(kiln_graph_options){.partial = true}, &g, &d);
+        s = kiln_graph_json(a, (kiln_bytes){(const char *)data, size}, &(kiln_graph_options){.partial = true, .bytes = true}, &g, &d);
     if (s == KILN_OK && kiln_hw_parse(a, hw_text, &hw, &d) == KILN_OK) s = kiln_graph_plan(a, g, hw, &p, &d);
     if (s != KILN_OK && (!*d.message || s == KILN_INTERNAL)) abort();
     kiln_arena_close(a);

@@ -20,12 +20,15 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     kiln_arena *a = kiln_arena_open(&(kiln_host){&left, mem, NULL});
     static const char *const dims[] = {"N", "batch"};
     static const int64_t extents[] = {2, 1};
-    kiln_graph_options n = {.ndims = 1, .dims = dims, .extents = extents}, batch = {.ndims = 1, .dims = dims + 1, .extents = extents + 1};
+    const kiln_graph_options plain = {.bytes = true}; /* as for the targets that multiply bytes: all that the service may do */
+    kiln_graph_options n = plain, batch;
+    n.ndims = 1, n.dims = dims, n.extents = extents;
+    batch = n, batch.dims = dims + 1, batch.extents = extents + 1;
     kiln_bytes bytes = {(const char *)data, size}, text;
     kiln_diag d = {0};
     kiln_graph *g = NULL;
     kn_value v;
-    kiln_status s = kiln_graph_onnx(a, bytes, NULL, &g, &d);
+    kiln_status s = kiln_graph_onnx(a, bytes, &plain, &g, &d);
     if (s == KILN_SHAPE) s = kiln_graph_onnx(a, bytes, &n, &g, &d); /* an extent that the model only names */
     if (s == KILN_REQUEST || s == KILN_SHAPE) s = kiln_graph_onnx(a, bytes, &batch, &g, &d);
     kiln_graph_options rest = batch;
