@@ -9,7 +9,7 @@ build = sys.argv[1]
 light = os.path.join(os.path.dirname(onnx.__file__), "backend", "test", "data", "light")
 files = sys.argv[2:] or [f"{light}/light_resnet50.onnx", f"{light}/light_densenet121.onnx"]
 CORES = len(os.sched_getaffinity(0))
-ROUNDS = int(os.environ.get("ROUNDS", 3))
+ROUNDS = int(os.environ.get("ROUNDS", 5))
 
 
 def one_by_one(manifest):
