@@ -83,8 +83,12 @@ with dial(s) as x:
 gone = [dial(s) for _ in range(20)]
 for x in gone: x.sendall(GET * 50)
 for x in gone: x.close() # in the middle of it
-began = time.monotonic()
-check("at once", s.call("GET", href)[2] == first and time.monotonic() - began < 0.15, time.monotonic() - began) # a cork that stays in waits for 0.2 s
+def asked():
+    began = time.monotonic()
+    check("the same again", s.call("GET", href)[2] == first)
+    return time.monotonic() - began
+soonest = min(asked() for _ in range(5))
+check("at once", soonest < 0.2, soonest) # a cork that stays in waits for 0.2 s, each time
 
 # Heads: long ones are served, longer ones refused by name, whatever is too long for the connection's memory is refused by the library.
 check("a head of 5 KB", s.call("GET", "/livez", headers={"X-Long": "x" * 5400})[0] == 200)
