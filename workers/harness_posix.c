@@ -73,7 +73,7 @@ static void crash_place(char *out, size_t n, const char *addr)
     }
 }
 
-static bool carries_out; /* tile instructions that the CPU has not: what is timed has to be the CPU's own */
+static bool carries_out; /* nothing is timed: tile instructions that the CPU has not may be carried out, and memory may lie in large pages */
 
 static void on_crash(int sig, siginfo_t *info, void *context)
 {
@@ -124,7 +124,7 @@ bool harness_map(harness_region *r, int64_t bytes, int fd, int64_t offset, const
         r->map = NULL;
         return false;
     }
-    if (fd < 0 && carries_out) { madvise(r->mid, (size_t)r->pages, MADV_HUGEPAGE); } /* fewer faults; kernels are timed on pages as clients have */
+    if (fd < 0 && carries_out) { madvise(r->mid, (size_t)r->pages, MADV_HUGEPAGE); } /* fewer faults */
     r->data = r->mid;
     for (int i = 0; i < MAX_REGIONS; i++) {
         if (regions[i] == NULL) {
