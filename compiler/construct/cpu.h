@@ -60,6 +60,9 @@ typedef struct kn_cpu_dot {
     int turn;                   /* and dimension `turn` of it the last one, since its terms do not follow each other; -1: they do */
 } kn_cpu_dot;
 bool kn_cpu_dot_of(const kn_site *x, kn_cpu_dot *d);
+/* What a register tile of mr rows by nv vectors takes for each of its vectors and terms, in the time of one of the instructions: beside it the loads,
+ * which mostly hide, a panel that comes from L2, chains too short, sums that leave the registers. */
+double kn_cpu_time_of_dots(const kn_site *x, const kn_cpu_dot *d, int64_t mr, int64_t nv);
 bool kn_cpu_dots(const kn_site *x, kn_plans *p); /* cpu_dots.c; false: it is no such sum */
 
 /* cpu_packed.c: tiles of a sum of products with a constant factor along n, which is packed ahead; false: it is no such sum. */

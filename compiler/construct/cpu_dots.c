@@ -4,6 +4,7 @@
  * follow each other in memory. */
 #include "construct/cpu.h"
 #include "intrin/intrin.h"
+#include "te/expr.h"
 
 /* What the instruction is: one loop of lanes, one of terms, operand `a` has the terms only and operand `b` both. */
 static bool is_dot(const kn_hw_intrin *spec, int *a, int *b)
@@ -18,13 +19,12 @@ static bool is_dot(const kn_hw_intrin *spec, int *a, int *b)
            it->operand[*b].lone[1] == 1;
 }
 
-/* The factors of the product: cast(load) * cast(load), in the dtype that the instruction gives. */
+/* The factors of the product, loads or casts of them, in the dtype that the instruction gives, or in a narrower float: it then loses less. */
 static bool factors_of(const kn_expr *body, enum kn_dtype t, const kn_expr **x, const kn_expr **y)
 {
-    if (body->op != KN_OP_MUL || body->dtype != t) return false;
-    *x = body->args[0], *y = body->args[1];
-    if ((*x)->op != KN_OP_CAST || (*y)->op != KN_OP_CAST) return false;
-    *x = (*x)->args[0], *y = (*y)->args[0];
+    bool wider = kn_is_float(t) && kn_is_float(body->dtype) && kn_dtype_holds(t, body->dtype);
+    if (body->op != KN_OP_MUL || (body->dtype != t && !wider)) return false;
+    *x = kn_bare(body->args[0]), *y = kn_bare(body->args[1]);
     return (*x)->op == KN_OP_LOAD && (*y)->op == KN_OP_LOAD;
 }
 
@@ -75,7 +75,20 @@ bool kn_cpu_dot_of(const kn_site *x, kn_cpu_dot *d)
     return false;
 }
 
-/* Rows and vectors of the register tile: those that waste least, in rows past the end and in loads beside the products. */
+double kn_cpu_time_of_dots(const kn_site *x, const kn_cpu_dot *d, int64_t mr, int64_t nv)
+{
+    const kn_hw_level *l1 = kn_hw_level_named(x->hw, "l1"), *l2 = kn_hw_level_named(x->hw, "l2");
+    enum kn_dtype acc = d->it->operand[0].dtype;
+    int bytes = kn_dtype_bytes(d->it->operand[d->it->operand[1].rank == 1 ? 2 : 1].dtype);
+    int64_t lanes = d->it->s->axes[0].extent, panel = nv * lanes * bytes * x->reduce_extent;
+    double tile = (double)(mr * nv), need = (double)(x->hw->fma_latency * x->hw->fma_per_cycle), time = 1 + 0.3 * (double)(mr + nv) / tile;
+    if (l1 && l2 && panel > l1->capacity_bytes / 2) /* every tile brings the panel from L2 again */
+        time += kn_dtype_bytes(acc) * kn_hw_peak_gflops(x->hw, acc) / 2 / l2->bandwidth_gbs / (double)mr;
+    return time * (tile < need ? need / tile : 1) * (mr * nv + nv + 1 > x->hw->vector_registers ? 1.1 : 1);
+}
+
+/* Rows and vectors of the register tile: those that waste least, in rows past the end and in loads beside the products. Rows are rarely more than
+ * the ways of L1: they may lie at the same place of their pages. */
 static void tile_of(const kn_site *x, int64_t lanes, int64_t *rows, int64_t *vectors)
 {
     double best = 0;
@@ -143,7 +156,7 @@ bool kn_cpu_dots(const kn_site *x, kn_plans *p)
 {
     kn_cpu_dot d;
     const kn_expr *loads[KN_SITE_LOADS];
-    if (!kn_cpu_dot_of(x, &d) || d.unsign || x->load[d.a].padded) return false;
+    if (!kn_cpu_dot_of(x, &d) || d.unsign || x->load[d.a].padded || kn_cpu_is_packed(x)) return false;
     kn_loads(x->s->body, loads, KN_SITE_LOADS);
     bool constant = x->t->program->tensors[loads[d.b]->u.tensor].constant;
     return (constant && try_dots(x, p, &d, true)) || try_dots(x, p, &d, false);

@@ -1,8 +1,10 @@
 /* Sums of products with a constant factor whose own axis the lanes run along: the factor is packed ahead in the order in which register tiles read
  * it (prepack), so that its layout, its padding to whole tiles and its distance from memory's pages do not matter. The other factor's places are the
  * rows: those of a window are taken row by row of the image, with the padding of a band of them filled in beside (cache_read region). A window's
- * factor that is no constant, but small, goes the same way: each band packs it for itself. */
+ * factor that is no constant, but small, goes the same way: each band packs it for itself. Windows of bytes or halves go this way where the core has
+ * a dot instruction for them, whose terms are the innermost loop. */
 #include "construct/cpu.h"
+#include "intrin/intrin.h"
 
 typedef struct packed {
     const kn_site *x;
@@ -15,6 +17,9 @@ typedef struct packed {
     bool shares;                 /* panels, but bands of the rows' own axis are tasks, which go through all of them; else panels are tasks */
     bool beside;                 /* the other factor has the lanes too (depthwise): nothing is shared between them */
     bool copied;                 /* load w is no constant: every task packs it */
+    bool dots;                   /* an instruction sums `terms` of the products along dot.run for every lane */
+    kn_cpu_dot dot;
+    int64_t terms;               /* 1 without dots */
     int64_t lanes, nv, mr, kb;
     int64_t band;                /* of p in one task; without p: of q's tiles, 1: all tiles */
 } packed;
@@ -64,6 +69,9 @@ static int64_t bytes_of(const packed *k, const kn_site_access *a)
     return n;
 }
 
+/* Of an element of the copy, which is of sums' dtype but for dots. */
+static int64_t bytes_packed(const packed *k) { return k->dots ? k->x->load[k->w].bytes : kn_cpu_acc_bytes(k->x); }
+
 static int64_t bytes_of_constant(const packed *k) { return bytes_of(k, &k->x->load[k->w]); }
 
 /* A factor that is no constant, of rows in one axis: so small that tiles of rows meet all of it from near, one after the other, where results
@@ -91,6 +99,17 @@ static bool worth_copies(const packed *k)
     return extent(k, k->p) * extent(k, k->q) >= ROWS * (int64_t)k->x->hw->units;
 }
 
+/* A window whose products an instruction sums a few at a time: they follow each other where the other factor is read. */
+static bool dotted(packed *k)
+{
+    int last = k->order[k->x->s->naxes - k->x->s->nspatial - 1];
+    if (k->copied || (k->p < 0 && !k->padded) || !kn_cpu_dot_of(k->x, &k->dot) || k->dot.unsign || k->dot.turn >= 0) return false;
+    k->lanes = k->dot.it->s->axes[0].extent;
+    k->terms = k->dot.it->s->axes[1].extent;
+    k->dots = k->dot.b == k->w && k->dot.run == last && extent(k, last) % k->terms == 0;
+    return k->dots;
+}
+
 static bool packed_of(const kn_site *x, packed *k)
 {
     const kn_expr *loads[2];
@@ -115,10 +134,12 @@ static bool packed_of(const kn_site *x, packed *k)
         if (!kn_affine_of(loads[k->v]->args[d], &f)) return false;
     }
     find_rows(k);
+    k->terms = 1;
+    if (kn_dtype_bytes(loads[k->w]->dtype) < 4) return dotted(k);
     int64_t full = x->hw->vector_bytes / kn_cpu_acc_bytes(x);
     k->lanes = full;
     while (k->lanes > 4 && k->lanes / 2 >= extent(k, x->n)) k->lanes /= 2;
-    return extent(k, x->n) * 4 >= k->lanes * 3 && kn_dtype_bytes(loads[k->w]->dtype) >= 4 && (!k->copied || worth_copies(k));
+    return extent(k, x->n) * 4 >= k->lanes * 3 && (!k->copied || worth_copies(k));
 }
 
 bool kn_cpu_is_packed(const kn_site *x)
@@ -205,7 +226,16 @@ static void put_splits(kn_buf *b, const packed *k)
     if (banded(k)) kn_putf(b, "split %s %s %lld %lld\n", x->name, name(k, k->q), (long long)k->band, (long long)k->mr);
     else kn_putf(b, "split %s %s %lld\n", x->name, name(k, k->q), (long long)k->mr);
     if (k->p >= 0) kn_putf(b, "split %s %s %lld\n", x->name, name(k, k->p), (long long)k->band);
-    if (k->kb) kn_putf(b, "split %s %s %lld\n", x->name, name(k, k->blocked), (long long)k->kb);
+    if (k->kb && k->dots && k->blocked == k->dot.run)
+        kn_putf(b, "split %s %s %lld %lld\n", x->name, name(k, k->blocked), (long long)(k->kb / k->terms), (long long)k->terms);
+    else if (k->kb) kn_putf(b, "split %s %s %lld\n", x->name, name(k, k->blocked), (long long)k->kb);
+    if (k->dots && (!k->kb || k->blocked != k->dot.run)) kn_putf(b, "split %s %s %lld\n", x->name, name(k, k->dot.run), (long long)k->terms);
+}
+
+/* The loop of the terms that an instruction sums. */
+static void put_terms(kn_buf *b, const packed *k)
+{
+    if (k->dots) kn_putf(b, " %s.%d", name(k, k->dot.run), k->kb && k->blocked == k->dot.run ? 2 : 1);
 }
 
 /* Loops of a few iterations are written out, from the innermost one on; but not around a tile that fills the registers, where what is loaded for
@@ -219,7 +249,7 @@ static void put_unrolled(kn_buf *b, const packed *k)
         int i = k->order[r];
         bool cut = k->kb && i == k->blocked;
         if (extent(k, i) < 2) continue;
-        if (cut || (k->kb && !cut) || !kn_mul_fits(body, extent(k, i), &body) || body > MOST) return;
+        if (cut || (k->kb && !cut) || !kn_mul_fits(body, extent(k, i) / (k->dots && i == k->dot.run ? k->terms : 1), &body) || body > MOST) return;
         kn_putf(b, "unroll %s %s.0\n", k->x->name, name(k, i));
     }
 }
@@ -289,13 +319,17 @@ static void try_tile(packed *k, kn_plans *plans)
     put_others(&b, k, true, " %s.0");
     if (!panels) kn_putf(&b, " %s.0", n); /* results are written from end to end; the constant stays in L2 */
     put_reduction(&b, k, false);
-    kn_putf(&b, " | %s.%d %s.1 %s.2\n", q, cut + 1, n, n);
+    kn_putf(&b, " | %s.%d %s.1 %s.2", q, cut + 1, n, n);
+    put_terms(&b, k);
+    kn_put(&b, "\n");
     for (int i = 0; i < x->s->nspatial; i++)
         if (is_other(k, i, false)) kn_putf(&b, "parallel %s %s.0\n", x->name, name(k, i));
     if (panels && !shares) kn_putf(&b, "parallel %s %s.0\n", x->name, n);
     if (p || cut) kn_putf(&b, "parallel %s %s.0\n", x->name, p ? p : q);
     put_unrolled(&b, k);
-    kn_putf(&b, "unroll %s %s.%d\nunroll %s %s.1\nvectorize %s %s.2\n", x->name, q, cut + 1, x->name, n, x->name, n);
+    kn_putf(&b, "unroll %s %s.%d\nunroll %s %s.1\n", x->name, q, cut + 1, x->name, n);
+    if (k->dots) kn_putf(&b, "tensorize %s %s.2 %s\n", x->name, n, k->dot.it->name);
+    else kn_putf(&b, "vectorize %s %s.2\n", x->name, n);
     bool blocks = k->copied && panels; /* of one panel, each packed when its turn comes */
     const char *at = blocks ? name(k, k->order[x->s->naxes - x->s->nspatial - 1]) : p ? p : q;
     if (k->copied) kn_putf(&b, "cache_read %s %d scratch %s.0 loops", x->name, k->w, at);
@@ -305,7 +339,9 @@ static void try_tile(packed *k, kn_plans *plans)
     if (!blocks) kn_putf(&b, " %s.0", n);
     if (k->kb && !blocks) put_reduction(&b, k, true);
     put_reduction(&b, k, false);
-    kn_putf(&b, " %s.1 %s.2\n", n, n);
+    kn_putf(&b, " %s.1 %s.2", n, n);
+    put_terms(&b, k);
+    kn_put(&b, "\n");
     if (k->padded) kn_putf(&b, "cache_read %s %d scratch %s.0 region\n", x->name, k->v, p ? p : panels ? n : q);
     kn_plans_try(plans, &b);
 }
@@ -315,10 +351,10 @@ static void try_tile(packed *k, kn_plans *plans)
 static int64_t block_of(const packed *k, bool strips)
 {
     const kn_hw_level *l1 = kn_hw_level_named(k->x->hw, "l1");
-    int64_t line = strips ? k->mr * k->x->load[k->v].bytes : k->nv * k->lanes * kn_cpu_acc_bytes(k->x), all = extent(k, k->blocked);
+    int64_t line = strips ? k->mr * k->x->load[k->v].bytes : k->nv * k->lanes * bytes_packed(k), all = extent(k, k->blocked);
     int64_t room = l1 ? l1->capacity_bytes / 8 * (strips ? 3 : 4) / line : 0;
     if (room < 8 || 2 * all < (strips ? 3 : 4) * room) return 0;
-    return kn_ceil_div(all, kn_ceil_div(all, room));
+    return kn_round_up(kn_ceil_div(all, kn_ceil_div(all, room)), k->terms);
 }
 
 /* Of a large constant: tasks are what L2 is to hold, of few rows a core's share of the columns, else a block of rows that meets all panels. Each goes
@@ -427,7 +463,7 @@ static double time_of_blocks(const packed *k, int64_t nv)
     enum { COME_AND_GO = 16 };
     const kn_hw_level *l1 = kn_hw_level_named(k->x->hw, "l1");
     if (!l1 || k->beside || k->p < 0 || !in_panels(k)) return 0;
-    return COME_AND_GO * (double)(nv * k->lanes * kn_cpu_acc_bytes(k->x)) / ((double)l1->capacity_bytes / 2);
+    return COME_AND_GO * (double)(nv * k->lanes * bytes_packed(k)) / (double)k->terms / ((double)l1->capacity_bytes / 2);
 }
 
 /* What the tiles of that width take: multiply-adds, what is computed beyond the ends among them, and the loads beside them, which compete for
@@ -436,6 +472,7 @@ static double time_of(const packed *k, int64_t nv, int64_t mr)
 {
     enum { WITH_BROADCASTS = 32 }; /* registers of instructions that broadcast as they multiply */
     int64_t n = kn_round_up(extent(k, k->x->n), nv * k->lanes), rows = kn_round_up(extent(k, k->q), mr);
+    if (k->dots) return (double)n * (double)rows * kn_cpu_time_of_dots(k->x, &k->dot, mr, nv);
     double chains = (double)(nv * mr), need = k->x->hw->fma_latency * k->x->hw->fma_per_cycle;
     double loads = (double)(k->beside ? nv * mr + nv : nv + mr);
     bool full = nv * mr + nv >= k->x->hw->vector_registers && !k->beside; /* no register is left for what is broadcast */
@@ -476,10 +513,10 @@ bool kn_cpu_packed(const kn_site *x, kn_plans *plans)
     packed k;
     if (!packed_of(x, &k) || k.q < 0) return false;
     if (!choose_tile(&k)) return false;
-    if (!k.copied && (try_deep(&k, plans) || try_blocks(&k, plans))) return true;
+    if (!k.copied && !k.dots && (try_deep(&k, plans) || try_blocks(&k, plans))) return true;
     const kn_hw_level *l2 = kn_hw_level_named(x->hw, "l2");
     int64_t block = k.beside ? 0 : block_of(&k, false);
-    bool far = l2 && k.nv * k.lanes * x->reduce_extent * kn_cpu_acc_bytes(x) > l2->capacity_bytes / 2; /* the next panel has no room beside one */
+    bool far = l2 && k.nv * k.lanes * x->reduce_extent * bytes_packed(&k) > l2->capacity_bytes / 2; /* the next panel has no room beside one */
     bool copied = k.copied && in_panels(&k);
     if (copied && !block) block = extent(&k, k.blocked);
     if (!block || (!far && !copied)) try_tile(&k, plans);

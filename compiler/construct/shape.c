@@ -453,7 +453,7 @@ kiln_status kn_shape(kiln_arena *a, const kn_program *p, const kn_hw *hw, kiln_b
         bool unit = !kn_site_scheduled(s.t, g) && kn_mapped_unit(a, s.t, hw, k);
         if (unit && map_one(&s, k)) k += s.t->nstages - before;
         else if (!kn_site_scheduled(s.t, g) && dot_one(&s, g, &dot)) k--;
-        else if (dot) flatten_one(&s, g);
+        else if (dot) k += !flatten_one(&s, g) && pad_one(&s, g);
         else if (!kn_site_scheduled(s.t, g) && map_one(&s, k)) k += s.t->nstages - before;
         else if (!kn_site_scheduled(s.t, g) && widen_one(&s, g)) k--; /* its statement is one further on */
         else if (!kn_site_scheduled(s.t, g) && !flatten_one(&s, g)) {
