@@ -65,6 +65,10 @@ bool kn_cpu_dot_of(const kn_site *x, kn_cpu_dot *d);
 double kn_cpu_time_of_dots(const kn_site *x, const kn_cpu_dot *d, int64_t mr, int64_t nv);
 bool kn_cpu_dots(const kn_site *x, kn_plans *p); /* cpu_dots.c; false: it is no such sum */
 
+/* cpu_turned.c: steps after which the statement, then named `results`, computes them with the axis last that lanes are to run along, from a copy
+ * `plane` of the other factor whose terms lie beside each other; NULL: nothing to turn. */
+const char *kn_cpu_turned(kiln_arena *a, const kn_site *x, const char *plane, const char *results);
+
 /* cpu_packed.c: tiles of a sum of products with a constant factor along n, which is packed ahead; false: it is no such sum. */
 bool kn_cpu_packed(const kn_site *x, kn_plans *p);
 bool kn_cpu_is_packed(const kn_site *x);

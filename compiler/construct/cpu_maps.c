@@ -115,7 +115,7 @@ static int turned_axis(const kn_site *x)
 {
     for (int l = 0; l < x->nloads && x->n >= 0; l++) {
         const kn_site_access *a = &x->load[l];
-        if (!a->linear || a->padded || a->bytes < 4 || !a->coef[x->n] || a->coef[x->n] == 1) continue;
+        if (!a->linear || a->padded || !a->coef[x->n] || a->coef[x->n] == 1) continue;
         for (int i = 0; i < x->s->nspatial; i++) if (i != x->n && a->coef[i] == 1) return i;
     }
     return -1;

@@ -288,6 +288,29 @@ static bool dot_one(shaper *s, const kn_stage *g, bool *fits)
     return true;
 }
 
+/* Results that do not lie along what a dot instruction's lanes would be are turned as they are written out. */
+static bool turn_one(shaper *s, const kn_stage *g)
+{
+    kn_site v;
+    kn_cpu_dot d;
+    kn_tree *before = s->t;
+    kiln_bytes text = s->text;
+    int n = s->nplanes, stage = 0;
+    while (s->t->stages[stage] != g) stage++;
+    kn_site_of(s->a, s->t, g, s->hw, &v);
+    const char *plane = kn_format(s->a, "plane%d", n), *results = kn_format(s->a, "turned%d", n);
+    const char *lines = n < KILN_MAX_STMTS && plane && results ? kn_cpu_turned(s->a, &v, plane, results) : NULL;
+    if (!lines || !try_step(s, lines)) return false;
+    kn_site_of(s->a, s->t, s->t->stages[stage + 1], s->hw, &v);
+    if (kn_cpu_dot_of(&v, &d)) {
+        s->plane[s->nplanes++] = plane;
+        return true;
+    }
+    s->t = before;
+    s->text = text;
+    return false;
+}
+
 /* A product of narrow factors goes to the instruction of the device that multiplies them, by the mapping predicted to be the fastest that its
  * primitives take: a step that schedules its statement and the layouts that it wants. */
 static bool map_one(shaper *s, int stage)
@@ -452,6 +475,7 @@ kiln_status kn_shape(kiln_arena *a, const kn_program *p, const kn_hw *hw, kiln_b
         bool dot = false;
         bool unit = !kn_site_scheduled(s.t, g) && kn_mapped_unit(a, s.t, hw, k);
         if (unit && map_one(&s, k)) k += s.t->nstages - before;
+        else if (!kn_site_scheduled(s.t, g) && turn_one(&s, g)) k--;
         else if (!kn_site_scheduled(s.t, g) && dot_one(&s, g, &dot)) k--;
         else if (dot) k += !flatten_one(&s, g) && pad_one(&s, g);
         else if (!kn_site_scheduled(s.t, g) && map_one(&s, k)) k += s.t->nstages - before;

@@ -88,14 +88,22 @@ static void new_indices(kiln_arena *a, const layout *l, const int64_t *shape, kn
     }
 }
 
+/* Dimensions only change places, so that what is out of range stays so. */
+static bool permutes(const layout *l)
+{
+    for (int i = 0; i < l->n; i++)
+        if (l->t[i].last != l->t[i].dim || l->t[i].by > 1 || l->t[i].count) return false;
+    return true;
+}
+
 static kn_expr *follow(void *user, kiln_arena *a, kn_expr *e)
 {
     layout *l = user;
     kn_expr *idx[KILN_MAX_RANK];
     if (e->op != KN_OP_LOAD || e->u.tensor != l->tensor) return e;
-    l->padded = l->padded || e->padded;
+    l->padded = l->padded || (e->padded && !permutes(l));
     new_indices(a, l, l->old, e->args, idx);
-    return kn_load(a, l->p, l->tensor, idx);
+    return e->padded ? kn_load_padded(a, l->p, l->tensor, idx, e->pad_value) : kn_load(a, l->p, l->tensor, idx);
 }
 
 static kiln_status check_users(kn_step *s, int tensor)

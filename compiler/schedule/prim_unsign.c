@@ -21,16 +21,9 @@ static const kn_expr *factor_of(const kn_expr *body, const kn_expr *load, const 
 /* T: the tensor that is read, 128 more. */
 static int add_offset(kn_step *s, kn_stage *g, const kn_expr *load, enum kn_dtype wide)
 {
-    kn_program *p = s->t->program;
-    const kn_tensor *x = &p->tensors[load->u.tensor];
-    kn_stmt t = { .red = KN_RED_NONE, .naxes = x->rank, .nspatial = x->rank };
-    for (int i = 0; i < x->rank; i++) {
-        t.axes[i] = (kn_axis){ kn_format(s->a, "X%d", i), x->shape[i], false };
-        t.lhs[i] = kn_axis_ref(s->a, i);
-    }
-    t.out = kn_step_temp(s, s->args[2], KN_U8, x->rank, x->shape);
-    if (t.out < 0) return -1;
-    kn_expr *value = kn_cast(s->a, wide, kn_load(s->a, p, load->u.tensor, t.lhs));
+    kn_stmt t;
+    kn_expr *x = kn_step_each(s, load, s->args[2], KN_U8, &t), *value = x ? kn_cast(s->a, wide, x) : NULL;
+    if (!x) return -1;
     t.body = kn_cast(s->a, KN_U8, kn_bin(s->a, KN_OP_ADD, value, kn_const_i(s->a, wide, OFFSET)));
     return t.body && kn_step_insert(s, g, &t, false) ? t.out : -1;
 }

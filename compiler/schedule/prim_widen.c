@@ -19,18 +19,12 @@ kiln_status kn_prim_widen(kn_step *s)
     const kn_expr *load = g ? kn_step_load(s, g, s->args[1]) : NULL;
     if (!load) return s->d->status;
     kn_program *p = s->t->program;
-    kn_stmt *st = kn_stage_stmt(s->t, g), t = { .red = KN_RED_NONE };
+    kn_stmt *st = kn_stage_stmt(s->t, g), t;
     const kn_expr *cast = cast_of(st->body, load);
-    const kn_tensor *x = &p->tensors[load->u.tensor];
     if (!cast) return kn_step_refuse(s, "load %s is not cast where it is read", s->args[1]);
-    for (int i = 0; i < x->rank; i++) {
-        t.axes[i] = (kn_axis){ kn_format(s->a, "X%d", i), x->shape[i], false };
-        t.lhs[i] = kn_axis_ref(s->a, i);
-    }
-    t.naxes = t.nspatial = x->rank;
-    t.out = kn_step_temp(s, s->args[2], cast->dtype, x->rank, x->shape);
-    if (t.out < 0) return KILN_TRACE;
-    t.body = kn_cast(s->a, cast->dtype, kn_load(s->a, p, load->u.tensor, t.lhs));
+    kn_expr *x = kn_step_each(s, load, s->args[2], cast->dtype, &t);
+    if (!x) return s->d->status;
+    t.body = kn_cast(s->a, cast->dtype, x);
     kn_expr *read = load->padded ? kn_load_padded(s->a, p, t.out, load->args, load->pad_value) : kn_load(s->a, p, t.out, load->args);
     if (!read || !t.body) return kn_fail(s->d, KILN_MEMORY, "out of memory while widening a load");
     kn_stmt_replace(s->a, st, cast, read);

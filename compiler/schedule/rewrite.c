@@ -70,6 +70,23 @@ kiln_status kn_step_divert(kn_step *s, kn_stage *g, const char *name, const int6
     return kn_step_insert(s, g, &copy, true) ? KILN_OK : s->d->status;
 }
 
+kn_expr *kn_step_each(kn_step *s, const kn_expr *load, const char *name, enum kn_dtype dtype, kn_stmt *t)
+{
+    kn_program *p = s->t->program;
+    const kn_tensor *x = &p->tensors[load->u.tensor];
+    *t = (kn_stmt){ .red = KN_RED_NONE, .naxes = x->rank, .nspatial = x->rank };
+    for (int i = 0; i < x->rank; i++) {
+        t->axes[i] = (kn_axis){ kn_format(s->a, "X%d", i), x->shape[i], false };
+        t->lhs[i] = kn_axis_ref(s->a, i);
+    }
+    t->out = kn_step_temp(s, name, dtype, x->rank, x->shape);
+    if (t->out < 0) return NULL;
+    kn_expr *read = kn_load(s->a, p, load->u.tensor, t->lhs);
+    if (read && !kn_arena_dry(s->a)) return read;
+    kn_fail(s->d, KILN_MEMORY, "out of memory while adding a copy");
+    return NULL;
+}
+
 typedef struct replacer { const kn_expr *from; kn_expr *to; } replacer;
 
 static kn_expr *replace(void *user, kiln_arena *a, kn_expr *e)

@@ -54,6 +54,9 @@ int kn_step_decision(const kn_step *s); /* where ':' stands among the arguments;
 int kn_step_temp(kn_step *s, const char *name, enum kn_dtype t, int rank, const int64_t *shape); /* a new temporary: its tensor */
 /* A copy of statement st and its stage, right before or behind stage `at`. */
 kn_stage *kn_step_insert(kn_step *s, kn_stage *at, const kn_stmt *st, bool behind);
+/* Statement *t for each element of the tensor that the load reads, to the new temporary `name` of its shape, without a body: what it reads there.
+ * NULL: refused, or out of memory. */
+kn_expr *kn_step_each(kn_step *s, const kn_expr *load, const char *name, enum kn_dtype dtype, kn_stmt *t);
 /* The stage writes a new temporary of that shape; a copy behind it writes what it wrote before, from the temporary's first elements. */
 kiln_status kn_step_divert(kn_step *s, kn_stage *g, const char *name, const int64_t *shape);
 kn_stage *kn_step_fresh(kn_step *s, const char *name);           /* the stage, which no other step may have touched yet */

@@ -10,6 +10,7 @@
  *   cache_write S T              S writes the new temporary T, a copy statement behind it writes what S wrote; S is named T from then on
  *   reindex S I T                load I of S goes through the new temporary T, indexed by exactly the axes the load uses
  *   reindex S out T              S writes the new temporary T at its spatial axes, a copy behind it writes what S wrote; S is named T from then on
+ *   copy S I T                   load I of S reads T, a new temporary copy of the whole tensor that it read
  *   widen S I T                  what S's body casts load I to is made once, in the new temporary T of the shape of the tensor read
  *   unsign S I T U W             the i8 load I of a sum of products of integers reads T, which is u8 and 128 more; U sums the other factor, S writes
  *                                W, a copy behind it W - 128*U; S is named W from then on

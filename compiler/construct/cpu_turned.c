@@ -1,0 +1,61 @@
+/* Products of bytes or halves whose results lie along the places of a window and not along what the lanes of a dot instruction would be (channels
+ * first): they are computed with those last, the other factor's terms beside each other, and the results turned as they are written out. */
+#include "construct/cpu.h"
+#include "te/expr.h"
+
+/* The spatial axis that the constant alone has, whose extent wastes few lanes; the longest, -1: none. */
+static int lanes_of(const kn_site *x, int w)
+{
+    int best = -1;
+    int64_t lanes = x->hw->vector_bytes / kn_cpu_acc_bytes(x);
+    for (int i = 0; i < x->s->nspatial; i++) {
+        int64_t n = kn_cpu_extent(x, i);
+        bool alone = (x->load[w].axes >> i & 1) && !(x->load[1 - w].axes >> i & 1);
+        if (alone && kn_round_up(n, lanes) - n <= n / 8 && (best < 0 || n > kn_cpu_extent(x, best))) best = i;
+    }
+    return best;
+}
+
+/* The dimension of the load that the longest reduce axis has for itself, -1: none. */
+static int terms_of(const kn_site *x, const kn_expr *load)
+{
+    int best = -1;
+    for (int d = 0; d < load->nargs; d++) {
+        const kn_expr *e = load->args[d];
+        if (e->op != KN_OP_AXIS || e->u.axis < x->s->nspatial) continue;
+        if (best < 0 || kn_cpu_extent(x, e->u.axis) > kn_cpu_extent(x, load->args[best]->u.axis)) best = d;
+    }
+    return best;
+}
+
+static void put_last(kn_buf *b, const char *tensor, int rank, int last)
+{
+    kn_putf(b, "transform_layout %s", tensor);
+    for (int d = 0; d < rank; d++)
+        if (d != last) kn_putf(b, " %d", d);
+    kn_putf(b, " %d\n", last);
+}
+
+const char *kn_cpu_turned(kiln_arena *a, const kn_site *x, const char *plane, const char *results)
+{
+    const kn_expr *loads[2];
+    const kn_program *p = x->t->program;
+    if (x->hw->gpu || !x->contraction || x->s->scatter || x->nloads != 2 || kn_loads(x->s->body, loads, 2) != 2 || x->n < 0) return NULL;
+    for (int w = 0; w < 2; w++) {
+        const kn_tensor *t = &p->tensors[loads[w]->u.tensor];
+        const kn_expr *other = loads[1 - w];
+        int lanes = lanes_of(x, w), terms = terms_of(x, other), to = -1;
+        if (t->role != KN_INPUT || !t->constant || kn_dtype_bytes(t->dtype) > 2 || kn_dtype_bytes(other->dtype) > 2) continue;
+        if (x->load[w].axes >> x->n & 1 || lanes < 0 || terms < 0 || terms == other->nargs - 1) continue;
+        for (int d = 0; d < p->tensors[x->s->out].rank; d++)
+            if (x->s->lhs[d]->op == KN_OP_AXIS && x->s->lhs[d]->u.axis == lanes) to = d;
+        if (to < 0) continue;
+        kn_buf b;
+        kn_buf_init(&b, a);
+        kn_putf(&b, "copy %s %d %s\ncache_write %s %s\n", x->name, 1 - w, plane, x->name, results);
+        put_last(&b, results, p->tensors[x->s->out].rank, to);
+        put_last(&b, plane, other->nargs, terms);
+        return kn_buf_take(&b).p;
+    }
+    return NULL;
+}
