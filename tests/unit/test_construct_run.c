@@ -79,6 +79,18 @@ static const struct { const char *text, *inputs; } programs[] = {
     {"c[M,N] +=! cast(a[M,K],f32)*cast(b[K,N],f32)", "a=bf16:34x65&b=bf16:65x37"},
     {"c[M,N] +=! cast(a[M,K],f32)*cast(b[K,N],f32)", "a=bf16:34x66&b=bf16:66x48:const"},
     {"c[M,N] +=! cast(a[M,K],f32)*cast(b[N,K],f32)", "a=bf16:35x63&b=bf16:45x63:const"},
+    /* windows of halves and bytes over constants packed ahead: padding, strides, terms that are no multiple, results along places, which are turned */
+    {"y[N,P,Q,F] +=! pad(x,0.0)[N,P+R-1,Q+S-1,C]*w[R,S,C,F] where P in 5, Q in 9", "x=bf16:1x5x9x18&w=bf16:3x3x18x46:const"},
+    {"y[N,P,Q,F] +=! cast(pad(x,0.0)[N,P*2+R-1,Q*2+S-1,C],f32)*cast(w[R,S,C,F],f32) where P in 5, Q in 7", "x=bf16:2x9x13x17&w=bf16:3x3x17x32:const"},
+    {"y[N,P,Q,F] +=! cast(pad(x,3)[N,P+R-1,Q+S-1,C],i32)*cast(w[F,R,S,C],i32) where P in 7, Q in 6", "x=u8:1x7x6x20&w=i8:32x3x3x20:const"},
+    {"y[N,P,Q,F] +=! cast(x[N,P+R,Q+S,C],i32)*cast(w[R,S,C,F],i32)", "x=u8:1x9x8x22&w=i8:3x3x22x30:const"},
+    {"t[N,F,P,Q] +=! pad(x,0.0)[N,C,P+R-1,Q+S-1]*w[F,C,R,S] where P in 5, Q in 9; y[N,F,P,Q] = max(t[N,F,P,Q] + v[F], cast(0.0,bf16))",
+     "x=bf16:1x18x5x9&w=bf16:48x18x3x3:const&v=bf16:48"},
+    {"y[N,F,P,Q] +=! cast(pad(x,7)[N,C,P*2+R-1,Q*2+S-1],i32)*cast(w[F,C,R,S],i32) where P in 9, Q in 8", "x=u8:2x21x17x15&w=i8:32x21x3x3:const"},
+    {"y[N,F,P] +=! cast(x[N,C,P],i32)*cast(w[F,C],i32)", "x=i8:1x36x70&w=i8:32x36:const"},
+    {"y[J,I] = x[I,J]", "x=bf16:21x33"},
+    {"y[J,I] = x[I,J]", "x=i8:19x35"},
+    {"y[J,B,I] = max(cast(x[B,I,J],f32), z[I])", "x=bf16:3x17x18&z=f32:17"},
     /* factors packed ahead: rows and panels that do not come out even, padding, strides, groups, an epilogue, channels first */
     {"c[M,N] +=! a[M,K]*b[K,N]", "a=f32:19x111&b=f32:111x37:const"},
     {"c[M,N] +=! a[M,K]*b[N,K]", "a=f32:3x20&b=f32:13x20:const"},
@@ -111,8 +123,9 @@ static void fresh(const kn_program *p, double **x)
     for (int t = 0; t < p->ntensors; t++) {
         int64_t n = elems_of(&p->tensors[t]);
         x[t] = calloc((size_t)n, sizeof(double));
-        bool whole = kn_dtype_class(p->tensors[t].dtype) != 'f';
-        for (int64_t k = 0; k < n && t < p->ninputs; k++) x[t][k] = (double)((k * 37 + t * 11) % 23 - 11) / (whole ? 1 : 8);
+        char class = kn_dtype_class(p->tensors[t].dtype);
+        for (int64_t k = 0; k < n && t < p->ninputs; k++)
+            x[t][k] = (double)((k * 37 + t * 11) % 23 - (class == 'u' ? 0 : 11)) / (class == 'f' ? 8 : 1);
     }
 }
 
@@ -149,7 +162,7 @@ static void candidates_run(void **state)
         for (int h = 0; h < NIDS; h++) {
             kiln_arena *a = kiln_arena_open(&(kiln_host){NULL, mem, NULL});
             kn_hw *hw = device(a, ids[h]);
-            if (hw->nintrins > 2 && !strstr(programs[i].inputs, "i8:")) { /* what its dot instruction has no part in runs as on the first */
+            if (hw->nintrins > 2 && !strstr(programs[i].inputs, "8:") && !strstr(programs[i].inputs, "bf16:")) { /* what its dot instruction has no part in runs as on the first */
                 kiln_arena_close(a);
                 continue;
             }
