@@ -244,12 +244,12 @@ static void put_unrolled(kn_buf *b, const packed *k)
 {
     enum { MOST = KN_CPU_UNROLLED };
     int64_t body = k->mr * k->nv;
-    if (!k->beside && 2 * body > k->x->hw->vector_registers) return;
+    if (k->dots || (!k->beside && 2 * body > k->x->hw->vector_registers)) return;
     for (int r = k->x->s->naxes - k->x->s->nspatial - 1; r >= 0; r--) {
         int i = k->order[r];
         bool cut = k->kb && i == k->blocked;
         if (extent(k, i) < 2) continue;
-        if (cut || (k->kb && !cut) || !kn_mul_fits(body, extent(k, i) / (k->dots && i == k->dot.run ? k->terms : 1), &body) || body > MOST) return;
+        if (cut || (k->kb && !cut) || !kn_mul_fits(body, extent(k, i), &body) || body > MOST) return;
         kn_putf(b, "unroll %s %s.0\n", k->x->name, name(k, i));
     }
 }
