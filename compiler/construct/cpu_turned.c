@@ -1,5 +1,6 @@
 /* Products of bytes or halves whose results lie along the places of a window and not along what the lanes of a dot instruction would be (channels
- * first): they are computed with those last, the other factor's terms beside each other, and the results turned as they are written out. */
+ * first): they are computed with those last, the other factor's terms beside each other, and the results turned as they are written out. Sums of one
+ * run of terms are too short to pay for that. */
 #include "construct/cpu.h"
 #include "te/expr.h"
 
@@ -49,7 +50,7 @@ const char *kn_cpu_turned(kiln_arena *a, const kn_site *x, const char *plane, co
         if (x->load[w].axes >> x->n & 1 || lanes < 0 || terms < 0 || terms == other->nargs - 1) continue;
         for (int d = 0; d < p->tensors[x->s->out].rank; d++)
             if (x->s->lhs[d]->op == KN_OP_AXIS && x->s->lhs[d]->u.axis == lanes) to = d;
-        if (to < 0) continue;
+        if (to < 0 || x->reduce_extent == kn_cpu_extent(x, other->args[terms]->u.axis)) continue;
         kn_buf b;
         kn_buf_init(&b, a);
         kn_putf(&b, "copy %s %d %s\ncache_write %s %s\n", x->name, 1 - w, plane, x->name, results);

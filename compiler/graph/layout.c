@@ -32,6 +32,13 @@ static void join(layout *l, int v, int w)
 
 static bool computed(const layout *l, int v) { return v >= 0 && !l->g->values[v].data; }
 
+/* The load is a factor, of a dtype that lanes or an instruction of the device multiply. */
+static bool factor(const layout *l, const kn_expr *e, int tensor)
+{
+    const kn_expr *x = kn_bare(e);
+    return x->op == KN_OP_LOAD && x->u.tensor == tensor && (x == e || kn_hw_multiplies(l->hw, x->dtype));
+}
+
 /* Loads of constants among the factors of a sum of products: what prepack is for. */
 static bool weighted(const layout *l, const kn_node *n, const kn_program *p)
 {
@@ -43,7 +50,7 @@ static bool weighted(const layout *l, const kn_node *n, const kn_program *p)
             for (int s = 0; s < p->nstmts; s++)
                 if (p->stmts[s]->red == KN_RED_SUM && kn_loads(p->stmts[s]->body, one, 0) == 2 && p->stmts[s]->body->op == KN_OP_MUL)
                     for (int k = 0; k < 2; k++)
-                        if (p->stmts[s]->body->args[k]->op == KN_OP_LOAD && p->stmts[s]->body->args[k]->u.tensor == t) return true;
+                        if (factor(l, p->stmts[s]->body->args[k], t)) return true;
         t++;
     }
     return false;

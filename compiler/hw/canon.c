@@ -1,5 +1,6 @@
 /* Canonical bytes of a device and the small accessors. */
 #include "hw/fields.h"
+#include <stdio.h>
 #include <string.h>
 
 static void put_texts(kn_buf *b, int n, const char *const *list)
@@ -102,14 +103,16 @@ const char *kiln_hw_kind(const kiln_hw *hw) { return hw->gpu ? "gpu" : "cpu"; }
 const char *kiln_hw_language(const kiln_hw *hw) { return hw->language; }
 const char *kiln_hw_arch(const kiln_hw *hw) { return hw->arch; }
 
-bool kiln_hw_multiplies_bytes(const kiln_hw *hw)
+bool kn_hw_multiplies(const kn_hw *hw, enum kn_dtype t)
 {
-    for (int i = 0; i < hw->nintrins; i++) {
-        const char *t = hw->intrins[i].dtypes;
-        if (strstr(t, "=i8") || strstr(t, "=u8")) return true;
-    }
+    char is[16];
+    snprintf(is, sizeof is, "=%s", kn_dtype_text(t));
+    for (int i = 0; i < hw->nintrins; i++)
+        if (strstr(hw->intrins[i].dtypes, is)) return true;
     return false;
 }
+
+bool kiln_hw_multiplies_bytes(const kiln_hw *hw) { return kn_hw_multiplies(hw, KN_I8) || kn_hw_multiplies(hw, KN_U8); }
 
 int kiln_hw_features(const kiln_hw *hw, const char *const **names)
 {

@@ -74,5 +74,6 @@ typedef kiln_hw kn_hw;
 /* kiln_hw_parse but for the texts of instructions, which stay as they are. */
 kiln_status kn_hw_parse(kiln_arena *a, kiln_bytes json, kn_hw **out, kiln_diag *d);
 const kn_hw_level *kn_hw_level_named(const kn_hw *hw, const char *name); /* NULL */
+bool kn_hw_multiplies(const kn_hw *hw, enum kn_dtype t); /* has an instruction with operands of that dtype */
 double kn_hw_peak_gflops(const kn_hw *hw, enum kn_dtype t);              /* falls back to f32's, scaled by size for wider types */
 #endif
