@@ -31,6 +31,7 @@ typedef struct kn_gen {
     bool cuda;
     bool narrow;           /* CUDA: index arithmetic in int, all extents allow it */
     bool bits;             /* small floats are printed as they are stored */
+    bool streams, streamed; /* C: the function, some function writes lines past the caches */
     bool in_index;         /* printing an index: variables keep their own type */
     int lane;              /* >= 0: vector nodes are printed as the scalar of this lane */
     int depth;             /* of statement nesting */

@@ -21,10 +21,10 @@ static const char vector_head[] =
 static const char runtime[] =
     "\ntypedef struct kiln_pool {\n    void *ctx;\n    i32 nthreads;\n"
     "    void (*parallel_for)(void *ctx, i64 ntasks, void (*task)(void *closure, i64 index, i32 worker), void *closure);\n} kiln_pool;\n"
-    "typedef struct k_args {\n    const void *const *in;\n    void *const *out;\n    u8 *temps, *scratch;\n} k_args;\n";
+    "typedef struct k_args {\n    const void *const *in;\n    void *const *out;\n    u8 *temps, *scratch;\n%s} k_args;\n";
 
 static const char run_text[] =
-    "\nstatic void k_run(void (*task)(void *, i64, i32), i64 n, k_args *k, const kiln_pool *pool)\n{\n"
+    "\nstatic void k_run(void (*task)(void *, i64, i32), i64 n, k_args *k, const kiln_pool *pool)\n{\n%s"
     "    if (pool && n > 1) pool->parallel_for(pool->ctx, n, task, k);\n    else for (i64 i = 0; i < n; i++) task(k, i, 0);\n}\n";
 
 static int64_t tensor_bytes(const kn_tensor *t)
@@ -107,7 +107,10 @@ static void task(kn_gen *g, const kn_fn *f, const char *name, int n)
     kn_put_registers(g, f);
     bool unit = kn_unit_used(g, f);
     if (unit) kn_line(g), kn_putf(&g->out, "KN_UNIT_OPEN(%s_%d);", name, n);
+    g->streams = false;
     kn_put_body(g, f->body);
+    if (g->streams) kn_line(g), kn_put(&g->out, "if (k->pooled) KN_STREAMED();"); /* waiting takes longer than a short task does */
+    g->streamed |= g->streams;
     if (unit) kn_line(g), kn_put(&g->out, "KN_UNIT_CLOSE();");
     g->depth = 0;
     kn_put(&g->out, "\n}\n");
@@ -121,8 +124,10 @@ static bool forks(const kn_lprog *p)
     return false;
 }
 
-static void entry_functions(kn_buf *b, const kn_lprog *p, const char *entry, int64_t temps)
+static void entry_functions(kn_buf *b, const kn_gen *g, const char *entry, int64_t temps)
 {
+    const kn_lprog *p = g->p;
+    const char *more = g->streamed ? ", 0" : "";
     int64_t scratch = kn_round_up(p->scratch_bytes, 64);
     kn_putf(b, "\nKN_API const char kiln_entry[] = \"%s\";\nKN_API i32 kiln_abi_version(void) { return 1; }\n", entry);
     kn_putf(b, "KN_API i64 %s_workspace(i32 nthreads) { return %lld + (i64)(nthreads < 1 ? 1 : nthreads) * %lld; }\n", entry,
@@ -135,14 +140,15 @@ static void entry_functions(kn_buf *b, const kn_lprog *p, const char *entry, int
     for (int i = 0, units = 0; i < p->ncalls; i++)
         if (p->calls[i].unit && !units++) kn_put(b, "#ifdef KN_UNIT\n    if (!kiln_tiles) return 2;\n#endif\n");
     if (temps || scratch)
-        kn_putf(b, "    k_args k = {inputs, outputs, (u8 *)workspace, (u8 *)workspace + %lld};\n", (long long)temps);
+        kn_putf(b, "    k_args k = {inputs, outputs, (u8 *)workspace, (u8 *)workspace + %lld%s};\n", (long long)temps, more);
     else
-        kn_put(b, "    k_args k = {inputs, outputs, 0, 0};\n");
+        kn_putf(b, "    k_args k = {inputs, outputs, 0, 0%s};\n", more);
     if (!forks(p)) kn_put(b, "    (void)pool;\n");
     for (int i = 0; i < p->nfns; i++) {
         if (p->fns[i].grid > 1) kn_putf(b, "    k_run(task_%d, %lld, &k, pool);\n", i, (long long)p->fns[i].grid);
         else kn_putf(b, "    task_%d(&k, 0, 0);\n", i);
     }
+    if (g->streamed) kn_put(b, "    KN_STREAMED();\n");
     kn_put(b, "    return 0;\n}\n");
 }
 
@@ -167,7 +173,7 @@ static void pack_functions(kn_buf *b, const kn_lprog *p, const char *entry)
         kn_putf(b, "KN_API i64 %s_prepack_%d(const void *input, void *packed)\n{\n    if (!packed) return %lld;\n", entry, slot,
                 (long long)kn_pack_bytes(p, slot));
         kn_putf(b, "    const void *in[%d] = {0};\n    in[%d] = input;\n", slot + 1, slot);
-        kn_putf(b, "    k_args k = {in, &packed, 0, 0};\n    pack_%d(&k, 0, 0);\n    return %lld;\n}\n", i, (long long)kn_pack_bytes(p, slot));
+        kn_putf(b, "    k_args k = {.in = in, .out = &packed};\n    pack_%d(&k, 0, 0);\n    return %lld;\n}\n", i, (long long)kn_pack_bytes(p, slot));
     }
 }
 
@@ -243,10 +249,10 @@ kiln_status kn_gen_c(kiln_arena *a, const kn_lprog *p, const char *entry, kiln_b
     vector_types(g, &b);
     if (kn_unit_flushes(p)) kn_put(&b, "#define KN_FLUSHES 1\n");
     kn_putn(&b, prelude.p ? prelude.p : "", prelude.n);
-    kn_put(&b, runtime);
+    kn_putf(&b, runtime, g->streamed ? "    i32 pooled;\n" : "");
     kn_putn(&b, g->out.p ? g->out.p : "", g->out.n);
-    if (forks(p)) kn_put(&b, run_text);
-    entry_functions(&b, p, entry, temps);
+    if (forks(p)) kn_putf(&b, run_text, g->streamed ? "    k->pooled = pool && n > 1;\n" : "");
+    entry_functions(&b, g, entry, temps);
     pack_functions(&b, p, entry);
     kn_put_tvm_types(&b, false);
     const kn_program *given = as_given(a, p);

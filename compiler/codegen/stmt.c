@@ -352,6 +352,18 @@ static void store(kn_gen *g, const kn_ls *s)
         store_lanes(g, s);
         return;
     }
+    if (s->streams) {
+        g->streams = true;
+        kn_put_helper(g, KN_SN_STREAM, "stream", b->dtype, s->value->lanes);
+        kn_put(&g->out, "(");
+        kn_put_buffer(g, s->buffer);
+        kn_put(&g->out, " + ");
+        kn_put_index(g, s->index);
+        kn_put(&g->out, ", ");
+        stored_value(g, s->value, b->dtype, true);
+        kn_put(&g->out, ");");
+        return;
+    }
     if (b->scope == KN_REGISTER) {
         kn_put_register(g, s->buffer, s->index);
     } else {

@@ -45,6 +45,7 @@ struct kiln_hw {
     int lanes;                /* schedulable unit: warp or wavefront; CPU: 1 */
     int vector_bytes;         /* CPU: SIMD register; GPU: widest load of one thread (16) */
     int streaming_vector_bytes; /* CPU: of the vectors that stream memory fastest where no cache holds it */
+    int streaming_store_bytes; /* CPU: what a kernel touches above which it writes whole lines past the caches; 0: never */
     int tile_registers;       /* CPU: of an instruction's own unit */
     int vector_registers;     /* CPU: architectural SIMD registers; GPU: 0 */
     int registers_per_unit;   /* GPU: 32-bit registers of one SM */

@@ -301,6 +301,7 @@ void kn_lw_store(kn_lw *w, int buffer, kn_expr *index, kn_expr *value)
     s->index = index;
     s->value = value;
     s->unaligned = value->lanes > 1 && w->p->buffers[buffer].scope != KN_REGISTER;
+    s->streams = buffer == w->streamed && value->lanes * kn_dtype_bytes(w->p->buffers[buffer].dtype) == KN_LINE_BYTES;
 }
 
 void kn_lw_prefetch(kn_lw *w, int buffer, kn_expr *index, bool writes)

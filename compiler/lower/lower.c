@@ -489,6 +489,7 @@ kiln_status kn_lower(kiln_arena *a, const kn_tree *t, const kn_hw *hw, kn_lprog 
     *w = (kn_lw){ .a = a, .t = t, .hw = hw, .d = d, .p = p };
     w->dry = (kn_expr){ .op = KN_OP_CONST_I, .dtype = KN_I64, .lanes = 1 };
     for (int i = 0; i < KILN_MAX_TENSORS; i++) w->tensor_buffer[i] = w->packed_buffer[i] = -1;
+    w->streamed = -1;
     for (int i = 0; i < t->nstages && !w->status; i++) {
         if (kn_stopped(a)) return kn_fail(d, KILN_STOPPED, "stopped while lowering");
         if (t->stages[i]->at_stage < 0) lower_fn(w, i);

@@ -4,6 +4,7 @@
 #include "lower/loop.h"
 
 #define KN_LW_BUFFERS 256
+enum { KN_LINE_BYTES = 64 }; /* of x86-64's caches */
 
 /* A temporary that lives in a scratch box: element idx of the tensor is at idx - base, row-major over size. base[d] NULL: 0. */
 typedef struct kn_box { bool on; kn_expr *base[KILN_MAX_RANK]; int64_t size[KILN_MAX_RANK]; } kn_box;
@@ -33,6 +34,7 @@ typedef struct kn_lw {
     int shared_align;                        /* of buffers in shared memory, 0: 16 bytes */
     kn_expr *thread;                         /* GPU: thread number */
     int threads;
+    int streamed;                            /* GLOBAL buffer whose lines are written past the caches just now; -1: none */
     kn_expr dry;                             /* stands in for a node when memory has run out */
     kiln_status status;                      /* first failure; emission goes on harmlessly */
 } kn_lw;
@@ -126,6 +128,8 @@ kn_ls *kn_lw_if(kn_lw *w, kn_expr *cond);
 static inline bool kn_lw_never(const kn_expr *condition) { return condition && condition->op == KN_OP_CONST_I && !condition->u.i; }
 kn_expr *kn_lw_let(kn_lw *w, const char *base, kn_expr *value);
 void kn_lw_store(kn_lw *w, int buffer, kn_expr *index, kn_expr *value);
+/* The program touches so much that whole lines of this output are written past the caches. */
+bool kn_lw_past_caches(const kn_lw *w, int out);
 void kn_lw_prefetch(kn_lw *w, int buffer, kn_expr *index, bool writes);
 /* As many lines, `step` elements from one to the next. */
 void kn_lw_prefetch_lines(kn_lw *w, int buffer, kn_expr *from, int64_t lines, int64_t step, bool writes);

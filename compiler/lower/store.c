@@ -435,28 +435,61 @@ static void store_in_range(kn_tile *x, int64_t c, int lane_var)
     w->tail = after;
 }
 
-/* The tile's elements are one run of an output beyond the caches, and the next tile's follow: a line that is asked for ahead is written at the rate
- * of reads, one that is not waits for memory in the store buffer (measured: 1.5 times the rate of plain stores where nothing is read, 1.2 times
+/* The tile's elements are one run of the output, from *at on, and the next tile's follow: a line that is asked for ahead is written at the rate of
+ * reads, one that is not waits for memory in the store buffer (measured: 1.5 times the rate of plain stores where nothing is read, 1.2 times
  * where as much is). */
-static void prefetch_written(kn_tile *x)
+static bool runs_on(kn_tile *x, kn_expr **at)
 {
-    enum { AHEAD = 2048, LINE = 64 };
+    kn_lw *w = x->w;
+    const kn_sg *sg = x->sg;
+    int last = sg->tile - 1;
+    int64_t step, run = x->ncombo * x->lanes;
+    while (last >= 0 && (sg->g->loops[last].extent == 1 || kn_tile_reduces(sg, last))) last--;
+    if (last < 0 || !sg->val[last] || sg->val[last]->op != KN_OP_VAR) return false;
+    kn_expr *end = place_of(x, x->ncombo - 1);
+    *at = place_of(x, 0);
+    if (!*at || !end || !kn_lw_coefficient(*at, sg->val[last]->u.var, &step) || step != run) return false;
+    end = kn_lw_simp(w, kn_lw_node(w, KN_OP_SUB, KN_I64, 1, end, *at, NULL));
+    return end->op == KN_OP_CONST_I && end->u.i == run - x->lanes;
+}
+
+/* Of all that lies in memory. */
+static int64_t touched(const kn_lw *w)
+{
+    const kn_program *p = w->p->program;
+    int64_t all = 0;
+    for (int t = 0; t < p->ntensors; t++) {
+        int64_t n = kn_dtype_bytes(p->tensors[t].dtype);
+        for (int i = 0; i < p->tensors[t].rank && !w->box[t].on; i++) n *= p->tensors[t].shape[i];
+        all += n;
+    }
+    return all;
+}
+
+bool kn_lw_past_caches(const kn_lw *w, int out)
+{
+    return !w->hw->gpu && !w->box[out].on && kn_dtype_bytes(w->p->program->tensors[out].dtype) >= 4 && w->hw->streaming_store_bytes &&
+           touched(w) > w->hw->streaming_store_bytes;
+}
+
+/* Either is what makes an output of such a size fast; which of them, the hardware's description says. */
+static void write_far(kn_tile *x)
+{
+    enum { AHEAD = 2048 };
     kn_lw *w = x->w;
     const kn_sg *sg = x->sg;
     const kn_program *p = w->p->program;
-    int last = sg->tile - 1, out = sg->g->epilogue < 0 ? sg->s->out : p->stmts[sg->g->epilogue]->out;
-    int64_t elems = kn_dtype_bytes(p->tensors[out].dtype), bytes = elems, step;
+    int out = sg->g->epilogue < 0 ? sg->s->out : p->stmts[sg->g->epilogue]->out;
+    int64_t elems = kn_dtype_bytes(p->tensors[out].dtype), bytes = elems;
+    kn_expr *at = NULL;
     for (int i = 0; i < p->tensors[out].rank; i++) elems *= p->tensors[out].shape[i];
     if (w->hw->gpu || x->lanes < 2 || x->reduce_lanes || sg->rolled || w->box[out].on || elems <= w->hw->levels[1].capacity_bytes) return;
-    while (last >= 0 && (sg->g->loops[last].extent == 1 || kn_tile_reduces(sg, last))) last--;
-    if (last < 0 || !sg->val[last] || sg->val[last]->op != KN_OP_VAR) return;
-    kn_expr *end = place_of(x, x->ncombo - 1), *at = place_of(x, 0);
-    int64_t run = x->ncombo * x->lanes;
-    if (!at || !end || !kn_lw_coefficient(at, sg->val[last]->u.var, &step) || step != run) return;
-    end = kn_lw_simp(w, kn_lw_node(w, KN_OP_SUB, KN_I64, 1, end, at, NULL));
-    if (end->op != KN_OP_CONST_I || end->u.i != run - x->lanes) return;
+    bool run = runs_on(x, &at), past = kn_lw_past_caches(w, out);
+    if (past && (run || sg->s->red == KN_RED_NONE)) w->streamed = kn_lw_tensor(w, out);
+    if (!run || past) return;
     at = kn_lw_simp(w, kn_bin(w->a, KN_OP_ADD, at, kn_lw_int(w, AHEAD / bytes)));
-    kn_lw_prefetch_lines(w, kn_lw_tensor(w, out), at, kn_ceil_div(run * bytes, LINE), LINE / bytes, true);
+    int64_t lines = kn_ceil_div(x->ncombo * x->lanes * bytes, KN_LINE_BYTES);
+    kn_lw_prefetch_lines(w, kn_lw_tensor(w, out), at, lines, KN_LINE_BYTES / bytes, true);
 }
 
 /* Inputs that the epilogue reads element by element where it writes (what a residual adds), at most `most`. */
@@ -528,10 +561,9 @@ static void store_own(kn_tile *x, const kn_own *own, int lane_var)
 }
 
 /* Stores the finished tile: whole, or element by element where it reaches out of range. */
-void kn_tile_store(kn_tile *x)
+static void store_tile(kn_tile *x)
 {
     kn_lw *w = x->w;
-    prefetch_written(x);
     kn_ls **after = w->tail, *cond = NULL;
     int lane_var = x->reduce_lanes ? -1 : x->lane_var;
     const kn_own *own = kn_lw_own_of(w, kn_stage_out(w->t, x->sg->g));
@@ -566,4 +598,11 @@ void kn_tile_store(kn_tile *x)
         spill_tile(x, lane_var);
         w->tail = after;
     }
+}
+
+void kn_tile_store(kn_tile *x)
+{
+    write_far(x);
+    store_tile(x);
+    x->w->streamed = -1;
 }

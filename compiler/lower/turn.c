@@ -120,7 +120,7 @@ static void prefetch_next(kn_lw *w, kn_sg *sg, int load, int vloop, int lanes)
     kn_ls **after = w->tail;
     w->tail = &loop->body;
     kn_lw_prefetch(w, kn_lw_tensor(w, sg->loads[load]->u.tensor), from, false);
-    kn_lw_prefetch(w, kn_lw_tensor(w, out), kn_lw_address(w, out, idx), true);
+    if (!kn_lw_past_caches(w, out)) kn_lw_prefetch(w, kn_lw_tensor(w, out), kn_lw_address(w, out, idx), true);
     w->tail = after;
 }
 
