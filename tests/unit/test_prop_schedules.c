@@ -187,6 +187,18 @@ static void m_prepack(maker *m)
     }
 }
 
+/* A statement that reads one constant alone and writes a temporary, where there is one; else any. */
+static void m_ahead(maker *m)
+{
+    const char *name = m->name;
+    for (int i = 0, from = rnd(m->t->nstages); i < m->t->nstages && rnd(8); i++) {
+        const kn_stage *g = m->t->stages[(from + i) % m->t->nstages];
+        bool temp = m->t->program->tensors[m->t->program->stmts[g->stmt]->out].role == KN_TEMP;
+        if (temp && !g->ahead && kn_stage_constant(m->t, g) >= 0) name = stage_name(m->t, g);
+    }
+    snprintf(m->out, m->cap, "ahead %s", name);
+}
+
 /* A shared cache at a serial loop, in copies at once. */
 static void m_cache_twice(maker *m)
 {
@@ -318,11 +330,11 @@ static void (*const early[])(maker *) = {m_inline,     m_epilogue,         m_cac
                                          m_unsign,     m_part,             m_separate,    m_separate};
 static void (*const middle[])(maker *) = {
     m_split,      m_split,   m_split,           m_swizzle,   m_reorder,   m_reorder,  m_sample,
-    m_compute_at, m_reverse_compute_at, m_sample_location, m_tensorize, m_tensorize};
+    m_compute_at, m_reverse_compute_at, m_sample_location, m_tensorize, m_tensorize, m_ahead};
 static void (*const late[])(maker *) = {m_parallel,      m_bind,       m_bind,          m_vectorize,   m_unroll,   m_unroll,
                                         m_cache_read,    m_cache_read, m_rfactor,       m_annotate,    m_blockize, m_decompose_reduction,
                                         m_storage_align, m_set_scope,  m_double_buffer, m_cache_twice, m_reorder,  m_swizzle,  m_nonsense,
-                                        m_bulk,          m_prepack,    m_prepack,       m_keep,        m_keep};
+                                        m_bulk,          m_prepack,    m_prepack,       m_keep,        m_keep,     m_ahead};
 
 static void make_step(maker *m, int step, int steps)
 {
