@@ -277,6 +277,7 @@ static bool dot_one(shaper *s, const kn_stage *g, bool *fits)
         return false;
     }
     s->plane[s->nplanes++] = more;
+    try_step(s, kn_format(s->a, "ahead sum%d", n)); /* refused where the factor is no constant */
     kn_buf b;
     kn_buf_init(&b, s->a);
     kn_putf(&b, "transform_layout %s", more);

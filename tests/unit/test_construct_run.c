@@ -79,6 +79,12 @@ static const struct { const char *text, *inputs; } programs[] = {
     {"c[M,N] +=! cast(a[M,K],f32)*cast(b[K,N],f32)", "a=bf16:34x65&b=bf16:65x37"},
     {"c[M,N] +=! cast(a[M,K],f32)*cast(b[K,N],f32)", "a=bf16:34x66&b=bf16:66x48:const"},
     {"c[M,N] +=! cast(a[M,K],f32)*cast(b[N,K],f32)", "a=bf16:35x63&b=bf16:45x63:const"},
+    /* of signed bytes: what corrects for the sign is summed ahead */
+    {"c[M,N] +=! cast(a[M,K],i32)*cast(b[K,N],i32)", "a=i8:19x111&b=i8:111x48:const"},
+    {"c[M,N] +=! cast(a[M,K],i32)*cast(b[N,K],i32)", "a=i8:19x111&b=i8:45x111:const"},
+    {"c[N,M] +=! cast(a[M,K],i32)*cast(b[N,K],i32)", "a=i8:19x111&b=i8:45x111:const"},
+    {"s[M] +=! cast(a[M,K],i32); t[M,N] +=! cast(a[M,K],i32)*cast(b[K,N],i32); c[M,N] = cast(t[M,N]-3*s[M],f32)*0.5",
+     "a=i8:19x112&b=i8:112x48:const"},
     /* factors packed ahead: rows and panels that do not come out even, padding, strides, groups, an epilogue, channels first */
     {"c[M,N] +=! a[M,K]*b[K,N]", "a=f32:19x111&b=f32:111x37:const"},
     {"c[M,N] +=! a[M,K]*b[N,K]", "a=f32:3x20&b=f32:13x20:const"},
