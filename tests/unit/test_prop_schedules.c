@@ -511,7 +511,7 @@ static void test_sequences(void **unused)
     (void)unused;
     tally n = {0};
     uint64_t seed = getenv("KILN_SEED") ? strtoull(getenv("KILN_SEED"), NULL, 10) : 1;
-    int count = getenv("KILN_COUNT") ? atoi(getenv("KILN_COUNT")) : 400, bad = 0;
+    int count = getenv("KILN_COUNT") ? atoi(getenv("KILN_COUNT")) : 500, bad = 0;
     for (int i = 0; i < count && bad < 10; i++) bad += !sequence((seed << 32) + (uint64_t)i * 2654435761u, &n);
     print_message("%d sequences, %d steps: %d accepted, %d refused; %d compared, %d refused at the end, %d not lowered; %d doubted as "
                   "blocks; %d mismatches\n",
@@ -521,7 +521,7 @@ static void test_sequences(void **unused)
         if (getenv("KILN_COUNT")) print_message("%8d %s\n", n.of[k], primitives[k]);
         missing += !n.of[k];
     }
-    if (count >= 400) assert_int_equal(missing, 0);
+    if (count >= 500) assert_int_equal(missing, 0);
     assert_int_equal(bad, 0);
     assert_true(n.compared * 4 > n.sequences);
     assert_true(n.doubted * 50 <= n.compared); /* the validator of blocks is stricter than it must be, but not by much */
