@@ -204,7 +204,8 @@ typedef struct kiln_launch {
     const kiln_program *program; /* what this launch alone computes: inputs and outputs in the order of args; lets a launch be
                                   * verified on its own, with its input temporaries filled like any input */
 } kiln_launch;
-/* CPU: a constant input that the kernel takes in an order of its own, made by the function ENTRY_prepack_INPUT (docs/abi.md). */
+/* CPU: a constant input that the kernel takes in an order of its own, or with what is computed of it alone behind it, made by the function
+ * ENTRY_prepack_INPUT (docs/abi.md). */
 typedef struct kiln_packed { int input; int64_t bytes; } kiln_packed;
 typedef struct kiln_kernel {
     const char *language;     /* "c" | "cuda" */

@@ -36,7 +36,7 @@ def node(op, inputs, outputs, domain="", name="", **attrs):
 
 
 def constant(name, dtype, shape, values):
-    code = {"f32": "f", "i64": "q", "i32": "i", "f64": "d", "u8": "B", "bool": "?"}[dtype]
+    code = {"f32": "f", "i64": "q", "i32": "i", "f64": "d", "u8": "B", "i8": "b", "bool": "?"}[dtype]
     raw = struct.pack(f"<{len(values)}{code}", *values)
     return b"".join(number(1, d) for d in shape) + number(2, DTYPES[dtype]) + field(8, name.encode()) + field(9, raw)
 

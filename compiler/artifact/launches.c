@@ -177,8 +177,8 @@ kiln_status kn_launches(kiln_arena *a, const kn_program *canonical, const kn_hw 
     k->launches = list;
     kiln_packed *packed = kn_array(a, kiln_packed, l->npacks + 1);
     if (!packed) return kn_fail(d, KILN_MEMORY, "out of memory");
-    for (int i = 0; i < l->npacks; i++) packed[i] = (kiln_packed){kn_pack_slot(l, i), kn_pack_bytes(l, kn_pack_slot(l, i))};
-    k->npacked = l->npacks;
+    for (int i = 0; i < l->npacks; i++)
+        if (kn_pack_first(l, i)) packed[k->npacked++] = (kiln_packed){kn_pack_slot(l, i), kn_pack_bytes(l, kn_pack_slot(l, i))};
     k->packed = packed;
     k->nlaunches = l->nfns;
     k->temp_bytes = temps;

@@ -65,6 +65,10 @@ static void pointer(kn_gen *g, int i, bool stored)
     kn_putf(&g->out, "%s%s *%s", constant, type, alias ? "" : "restrict ");
     kn_put_buffer(g, i);
     kn_putf(&g->out, " = (%s%s *)", constant, type);
+    if (b->scope == KN_PACKED && b->offset) {
+        kn_putf(&g->out, "((%su8 *)%s[%d] + %lld);", constant, stored ? "k->out" : "k->in", stored ? 0 : b->slot, (long long)b->offset);
+        return;
+    }
     if (b->scope == KN_SCRATCH) {
         kn_putf(&g->out, "(k->scratch + (i64)k_worker * %lld + %lld);", (long long)kn_round_up(p->scratch_bytes, 64), (long long)b->offset);
     } else if (b->scope == KN_PACKED && stored) {
@@ -165,15 +169,29 @@ static const kn_program *as_given(kiln_arena *a, const kn_lprog *p)
     return q;
 }
 
-/* Each makes of a constant input what is given in its place. */
+static void pack_calls(kn_buf *b, const kn_lprog *p, int slot)
+{
+    for (int i = 0; i < p->npacks; i++) {
+        const kn_fn *f = &p->packs[i];
+        if (kn_pack_slot(p, i) != slot) continue;
+        if (f->scratch_bytes) kn_putf(b, "    k.scratch = (u8 *)packed + %lld;\n", (long long)f->scratch_at);
+        if (f->grid > 1) kn_putf(b, "    for (i64 i = 0; i < %lld; i++) pack_%d(&k, i, 0);\n", (long long)f->grid, i);
+        else kn_putf(b, "    pack_%d(&k, 0, 0);\n", i);
+    }
+}
+
+/* One a constant input: makes of it what is given in its place. */
 static void pack_functions(kn_buf *b, const kn_lprog *p, const char *entry)
 {
     for (int i = 0; i < p->npacks; i++) {
         int slot = kn_pack_slot(p, i);
+        if (!kn_pack_first(p, i)) continue;
         kn_putf(b, "KN_API i64 %s_prepack_%d(const void *input, void *packed)\n{\n    if (!packed) return %lld;\n", entry, slot,
                 (long long)kn_pack_bytes(p, slot));
         kn_putf(b, "    const void *in[%d] = {0};\n    in[%d] = input;\n", slot + 1, slot);
-        kn_putf(b, "    k_args k = {.in = in, .out = &packed};\n    pack_%d(&k, 0, 0);\n    return %lld;\n}\n", i, (long long)kn_pack_bytes(p, slot));
+        kn_put(b, "    k_args k = {.in = in, .out = &packed};\n");
+        pack_calls(b, p, slot);
+        kn_putf(b, "    return %lld;\n}\n", (long long)kn_pack_bytes(p, slot));
     }
 }
 
@@ -214,8 +232,9 @@ static void put_header(kn_buf *b, const kn_lprog *p, const kn_program *given, co
     kn_putf(b, " */\nint64_t %s_workspace(int32_t nthreads); /* bytes, to be aligned to 64; 0: none */\n", e);
     kn_putf(b, "int32_t %s(const void *const *inputs, void *const *outputs, void *workspace, const kiln_pool *pool); /* 0: done */\n", e);
     for (int i = 0; i < p->npacks; i++)
-        kn_putf(b, "int64_t %s_prepack_%d(const void *input, void *packed); /* makes what is given as inputs[%d], aligned to 64; its bytes */\n", e,
-                kn_pack_slot(p, i), kn_pack_slot(p, i));
+        if (kn_pack_first(p, i))
+            kn_putf(b, "int64_t %s_prepack_%d(const void *input, void *packed); /* makes what is given as inputs[%d], aligned to 64; its bytes */\n",
+                    e, kn_pack_slot(p, i), kn_pack_slot(p, i));
     kn_put(b, "#ifdef __cplusplus\n}\n#endif\n#endif\n");
 }
 

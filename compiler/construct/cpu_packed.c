@@ -28,18 +28,6 @@ static int64_t extent(const packed *k, int axis) { return kn_cpu_extent(k->x, ax
 static const char *name(const packed *k, int axis) { return kn_cpu_axis(k->x, axis); }
 static bool has(const packed *k, int load, int axis) { return k->x->load[load].axes >> axis & 1; }
 
-static bool read_once(const kn_program *p, const kn_stmt *s, int tensor)
-{
-    const kn_expr *loads[KN_SITE_LOADS];
-    int found = 0;
-    for (int i = 0; i < p->nstmts; i++) {
-        int n = kn_loads(p->stmts[i]->body, loads, KN_SITE_LOADS);
-        if (n > KN_SITE_LOADS && p->stmts[i] != s) return false;
-        for (int l = 0; l < n && l < KN_SITE_LOADS; l++) found += loads[l]->u.tensor == tensor;
-    }
-    return found == 1;
-}
-
 /* The rows: places of the other factor alone, nearest in the output first. */
 static void find_rows(packed *k)
 {
@@ -120,7 +108,7 @@ static bool packed_of(const kn_site *x, packed *k)
     for (int l = 0; l < 2; l++) {
         const kn_tensor *t = &p->tensors[loads[l]->u.tensor];
         bool beside = has(k, 1 - l, x->n), along = x->load[1 - l].linear && x->load[1 - l].coef[x->n] == 1;
-        bool constant = t->role == KN_INPUT && t->constant && read_once(p, x->s, loads[l]->u.tensor);
+        bool constant = t->role == KN_INPUT && t->constant && kn_loads_in_calls(x->t, loads[l]->u.tensor) == 1;
         if (!has(k, l, x->n) || loads[l]->padded || (beside && !along) || (!constant && (beside || !x->load[l].linear || k->w >= 0))) continue;
         k->w = l;
         k->beside = beside;

@@ -276,6 +276,7 @@ static bool dot_one(shaper *s, const kn_stage *g, bool *fits)
         *fits = false;
         return false;
     }
+    try_step(s, kn_format(s->a, "ahead sum%d", n)); /* now, so that the constant counts as read once */
     s->plane[s->nplanes++] = more;
     kn_buf b;
     kn_buf_init(&b, s->a);
@@ -464,6 +465,18 @@ static bool fuse_jointly(shaper *s)
     return false;
 }
 
+/* What depends on one constant alone is no work of a call: sums of weights, before they become a part of something else, and maps that are not
+ * computed where they are read: wide, padded or other forms of weights. */
+static void go_ahead(shaper *s, bool sums)
+{
+    for (int k = 0; k < s->t->nstages && !s->hw->gpu && !kn_stopped(s->a); k++) {
+        const kn_stage *g = s->t->stages[k];
+        const kn_stmt *st = s->t->program->stmts[g->stmt];
+        if (g->ahead || kn_stage_constant(s->t, g) < 0 || (sums && st->red == KN_RED_NONE)) continue;
+        try_step(s, kn_format(s->a, "ahead %s", s->t->program->tensors[st->out].name));
+    }
+}
+
 kiln_status kn_shape(kiln_arena *a, const kn_program *p, const kn_hw *hw, kiln_bytes start, kiln_bytes *trace, kn_tree **t, kiln_diag *d)
 {
     shaper s = {.a = a, .hw = hw, .text = start};
@@ -489,12 +502,14 @@ kiln_status kn_shape(kiln_arena *a, const kn_program *p, const kn_hw *hw, kiln_b
     for (int k = 0; k < s.t->nstages; k++)
         while (!kn_stopped(a) && divide_with_reader(&s, s.t->stages[k])) {}
     while (!kn_stopped(a) && fuse_jointly(&s)) {}
+    go_ahead(&s, true);
     while (epilogue_one(&s)) {}
     while (inline_one(&s, false)) {}
     for (int k = 0; k < s.t->nstages; k++)
         while (!kn_stopped(a) && divide_one(&s, s.t->stages[k])) {}
     for (int k = 0; k < s.t->nstages; k++)
         while (!kn_stopped(a) && fuse_pair(&s, s.t->stages[k])) {}
+    go_ahead(&s, false);
     *trace = s.text;
     *t = s.t;
     if (kn_stopped(a)) return kn_fail(d, KILN_STOPPED, "stopped while shaping the program");

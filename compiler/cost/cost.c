@@ -17,6 +17,7 @@ kiln_status kn_cost_of(const kn_tree *t, const kn_hw *hw, kn_cost *out, kiln_dia
     double worst = -1, lost_waves = 0, inside = 0;
     for (int i = 0; i < hw->nlevels; i++) total.levels[i].name = hw->levels[i].name;
     for (int k = 0; k < t->nstages; k++) {
+        if (t->stages[k]->ahead) continue; /* no call computes it */
         kn_stage_view v;
         kn_cost c = {0};
         kn_stage_view_of(t, t->stages[k], hw, &v);

@@ -320,7 +320,7 @@ static void barriers(kn_lw *w, const kn_sg *sg, bulk *b)
 
 void kn_lw_bulk(kn_lw *w, kn_sg *sg)
 {
-    const kn_fn *fn = &w->p->fns[w->p->nfns];
+    const kn_fn *fn = w->fn;
     const kn_stage *g = sg->g;
     bulk *b = kn_new(w->a, bulk);
     if (!b) {

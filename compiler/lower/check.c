@@ -254,11 +254,41 @@ static kiln_status check_list(checker *c, const kn_ls *list, enum sameness where
 
 int kn_pack_slot(const kn_lprog *p, int pack) { return p->packs[pack].args[0]; }
 
+bool kn_pack_first(const kn_lprog *p, int pack)
+{
+    for (int i = 0; i < pack; i++)
+        if (kn_pack_slot(p, i) == kn_pack_slot(p, pack)) return false;
+    return true;
+}
+
 int64_t kn_pack_bytes(const kn_lprog *p, int slot)
 {
-    for (int i = 0; i < p->nbuffers; i++)
-        if (p->buffers[i].scope == KN_PACKED && p->buffers[i].slot == slot) return p->buffers[i].elems * kn_dtype_bytes(p->buffers[i].dtype);
-    return 0;
+    int64_t most = 0;
+    for (int i = 0; i < p->nbuffers; i++) {
+        const kn_buffer *b = &p->buffers[i];
+        int64_t end = b->offset + b->elems * kn_dtype_bytes(b->dtype);
+        if (b->scope == KN_PACKED && b->slot == slot && end > most) most = end;
+    }
+    for (int i = 0; i < p->npacks; i++) {
+        int64_t end = p->packs[i].scratch_bytes ? p->packs[i].scratch_at + p->packs[i].scratch_bytes : 0;
+        if (kn_pack_slot(p, i) == slot && end > most) most = end;
+    }
+    return kn_round_up(most, kn_dtype_bytes(p->program->tensors[slot].dtype));
+}
+
+/* Parts of what is given in place of an input lie beside each other. */
+static kiln_status check_packed(const kn_lprog *p, kiln_diag *d)
+{
+    for (int i = 0; i < p->nbuffers; i++) {
+        const kn_buffer *x = &p->buffers[i];
+        for (int k = 0; k < i && x->scope == KN_PACKED; k++) {
+            const kn_buffer *y = &p->buffers[k];
+            bool apart = x->offset >= y->offset + y->elems * kn_dtype_bytes(y->dtype) || y->offset >= x->offset + x->elems * kn_dtype_bytes(x->dtype);
+            if (y->scope == KN_PACKED && y->slot == x->slot && (!apart || x->offset % 64 || y->offset % 64))
+                return kn_fail(d, KILN_INTERNAL, "loop program: %s and %s lie upon each other", x->name, y->name);
+        }
+    }
+    return KILN_OK;
 }
 
 kiln_status kn_lprog_check(const kn_lprog *p, kiln_diag *d)
@@ -267,6 +297,8 @@ kiln_status kn_lprog_check(const kn_lprog *p, kiln_diag *d)
     bool defined[VARS];
     unsigned char divergent[VARS];
     if (p->nvars > VARS) return kn_fail(d, KILN_LIMIT, "a loop program has at most %d variables", VARS);
+    kiln_status packed = check_packed(p, d);
+    if (packed) return packed;
     for (int i = 0; i < p->ncalls; i++) {
         memset(defined, 0, sizeof defined);
         memset(divergent, 0, sizeof divergent);

@@ -5,7 +5,8 @@
 
 /* A buffer. GLOBAL buffers are the kernel's arguments (program tensors: slot = tensor id) and device temporaries; SCRATCH lives in the
  * caller's workspace, one instance a worker; SHARED a block; REGISTER arrays are only ever indexed by constants after unrolling and are
- * printed as scalars (or vectors when lanes > 1). PACKED is a constant input in the order that the kernel asks for, slot its tensor. On a GPU
+ * printed as scalars (or vectors when lanes > 1). PACKED is a part of what the kernel is given in place of a constant input, slot its tensor: the
+ * input in the order that the kernel asks for, from the beginning, or what is computed ahead of it alone, behind that. On a GPU
  * SCRATCH is an array of the thread. PARAM is an operand of an emulated instruction. */
 typedef struct kn_buffer {
     const char *name;
@@ -15,7 +16,7 @@ typedef struct kn_buffer {
     enum kn_scope scope;
     int slot;              /* GLOBAL, PACKED: tensor id in the lowered program, else -1 */
     int align;             /* SHARED: bytes, 0: 16 */
-    int64_t offset;        /* SCRATCH: byte offset in the worker's scratch (64-byte aligned); SHARED: in the block's */
+    int64_t offset;        /* SCRATCH: byte offset in the worker's scratch (64-byte aligned); SHARED: in the block's; PACKED: in what is given */
     int unit, rows;        /* REGISTER: 1 + the number of the register of an instruction's own unit that its first element is, and the rows that
                             * one has, all elements in `lanes`; 0: a register of the core */
 } kn_buffer;
@@ -134,6 +135,7 @@ typedef struct kn_fn {
     const kiln_tensor_map *maps;       /* NULL, or one an argument; rank 0: the argument is a pointer */
     int cluster;                       /* blocks of a cluster, 0: none */
     int asking, computing;             /* registers of the roles, 0: as launched */
+    int64_t scratch_at, scratch_bytes; /* of a function before the first call: where it may write in the PACKED bytes meanwhile, how much */
 } kn_fn;
 
 typedef struct kn_lprog {
@@ -145,7 +147,7 @@ typedef struct kn_lprog {
     const char **var_names; /* unique C identifiers */
     int nfns;
     kn_fn *fns;
-    int npacks;            /* functions that write a PACKED buffer from the input of its slot, of one task each: before the first call */
+    int npacks;            /* functions that write a PACKED buffer from the input of its slot, in this order: before the first call, by one thread */
     kn_fn *packs;
     int ncalls;
     kn_emulated *calls;
@@ -156,7 +158,8 @@ typedef struct kn_lprog {
 } kn_lprog;
 
 int kn_pack_slot(const kn_lprog *p, int pack);        /* the input that pack function makes a copy of */
-int64_t kn_pack_bytes(const kn_lprog *p, int slot);   /* of the PACKED copy of that input; 0: it has none */
+bool kn_pack_first(const kn_lprog *p, int pack);      /* no other one in front of it is of the same input */
+int64_t kn_pack_bytes(const kn_lprog *p, int slot);   /* of all that is given in place of that input; 0: it is given as it is */
 
 /* LOAD and AXIS never occur in a loop program; VAR, READ, LANES, SPLAT, HSUM, ZIP, UNZIP do (te/exprs.def). A READ with lanes > 1 reads consecutive
  * elements from a linear index. BOOL vectors have the lanes of their operands. */

@@ -252,16 +252,7 @@ static kn_expr *flat_of(kn_lw *w, const kn_stmt *s, int tensor, kn_expr *const *
     return kn_affine_of(at, &f) ? at : NULL;
 }
 
-static int packed(kn_lw *w, int tensor, int64_t elems)
-{
-    if (w->packed_buffer[tensor] >= 0) return w->packed_buffer[tensor];
-    int b = kn_lw_buffer(w, "packed", w->p->program->tensors[tensor].dtype, 1, elems, KN_PACKED);
-    w->p->buffers[b].slot = tensor;
-    return w->packed_buffer[tensor] = b;
-}
-
-/* packs: only the copies made ahead of constants are wanted of it. */
-static bool stage_init(kn_lw *w, kn_sg *sg, int stage, bool packs)
+bool kn_lw_stage_init(kn_lw *w, kn_sg *sg, int stage, bool packs)
 {
     sg->index = stage;
     sg->g = w->t->stages[stage];
@@ -282,7 +273,7 @@ static bool stage_init(kn_lw *w, kn_sg *sg, int stage, bool packs)
         enum kn_dtype t = w->p->program->tensors[sg->loads[c->load]->u.tensor].dtype;
         sg->cache_of[c->load] = k;
         if (c->scope == KN_PACKED) {
-            sg->cache_buffer[k] = packed(w, sg->loads[c->load]->u.tensor, kn_cache_bytes(w->t, sg->g, c) / kn_dtype_bytes(t));
+            sg->cache_buffer[k] = kn_lw_packed(w, sg->loads[c->load]->u.tensor, kn_cache_bytes(w->t, sg->g, c) / kn_dtype_bytes(t));
             continue;
         }
         if (packs) continue;
@@ -325,17 +316,16 @@ void kn_lw_stage(kn_lw *w, int stage, const kn_sg *consumer)
         kn_lw_fail(w, KILN_MEMORY, "out of memory in lowering");
         return;
     }
-    if (!stage_init(w, sg, stage, false)) return;
+    if (!kn_lw_stage_init(w, sg, stage, false)) return;
     if (kn_stage_bulk(sg->g)) {
         kn_lw_bulk(w, sg);
         return;
     }
-    kn_fn *fn = &w->p->fns[w->p->nfns];
     if (consumer) {
         share_loops(w->t, sg, consumer);
         if (w->hw->gpu) kn_lw_own(w, sg);
     } else {
-        kn_lw_decode(w, sg, kn_lw_ref(w, fn->var_grid), true);
+        kn_lw_decode(w, sg, kn_lw_ref(w, w->fn->var_grid), true);
         kn_expr *number = w->thread;
         if (number && kn_stage_warps(sg->g)) {
             kn_expr *lanes = kn_lw_int(w, kn_stage_lanes(sg->g, w->hw));
@@ -414,7 +404,7 @@ static void slots_of(const kn_lprog *p, bool *used, const kn_ls *s)
     }
 }
 
-static void finish_fn(kn_lw *w, kn_fn *fn, int *count)
+void kn_lw_finish_fn(kn_lw *w, kn_fn *fn, int *count)
 {
     if (!w->status && !w->hw->gpu) kn_lw_hoist(w, &fn->body);
     if (!w->status) kn_lw_share(w, &fn->body);
@@ -426,29 +416,10 @@ static void finish_fn(kn_lw *w, kn_fn *fn, int *count)
     ++*count;
 }
 
-/* The constants of a stage that are read in an order of its own: one function each that makes the copy. */
-static void lower_packs(kn_lw *w, int stage)
+void kn_lw_fn(kn_lw *w, kn_fn *fn, int *count, int stage)
 {
     const kn_stage *g = w->t->stages[stage];
-    for (int k = 0; k < g->ncaches && !w->status; k++) {
-        if (g->caches[k].scope != KN_PACKED) continue;
-        kn_sg *sg = kn_new(w->a, kn_sg);
-        kn_fn *fn = &w->p->packs[w->p->npacks];
-        if (!sg || !stage_init(w, sg, stage, true)) {
-            if (!sg) kn_lw_fail(w, KILN_MEMORY, "out of memory in lowering");
-            return;
-        }
-        *fn = (kn_fn){.stage = stage, .grid = 1, .threads = 1, .var_grid = kn_lw_var(w, "task", 0, 0), .var_thread = -1};
-        w->tail = &fn->body;
-        kn_lw_fill(w, sg, k);
-        finish_fn(w, fn, &w->p->npacks);
-    }
-}
-
-static void lower_fn(kn_lw *w, int stage)
-{
-    kn_fn *fn = &w->p->fns[w->p->nfns];
-    const kn_stage *g = w->t->stages[stage];
+    w->fn = fn;
     fn->stage = stage;
     fn->threads = 1;
     fn->grid = kn_stage_blocks(g, w->hw);
@@ -469,7 +440,7 @@ static void lower_fn(kn_lw *w, int stage)
         kn_lw_fail(w, KILN_TRACE, "statement '%s' wants %lld bytes of shared memory with its partial results, a block has %lld",
                    w->p->program->tensors[w->p->program->stmts[g->stmt]->out].name, (long long)fn->shared_bytes,
                    (long long)w->hw->max_shared_per_block);
-    finish_fn(w, fn, &w->p->nfns);
+    kn_lw_finish_fn(w, fn, count);
     if (!w->status && kn_stage_bulk(g)) fn->maps = kn_lw_bulk_maps(w, g, fn);
 }
 
@@ -480,7 +451,7 @@ kiln_status kn_lower(kiln_arena *a, const kn_tree *t, const kn_hw *hw, kn_lprog 
     if (p) {
         p->buffers = kn_array(a, kn_buffer, KN_LW_BUFFERS);
         p->fns = kn_array(a, kn_fn, t->nstages ? t->nstages : 1);
-        p->packs = kn_array(a, kn_fn, KILN_MAX_TENSORS);
+        p->packs = kn_array(a, kn_fn, 2 * KILN_MAX_TENSORS);
         p->calls = kn_array(a, kn_emulated, hw->nintrins + 1);
     }
     if (!w || !p || !p->buffers || !p->fns || !p->packs || !p->calls) return kn_fail(d, KILN_MEMORY, "out of memory in lowering");
@@ -490,11 +461,13 @@ kiln_status kn_lower(kiln_arena *a, const kn_tree *t, const kn_hw *hw, kn_lprog 
     w->dry = (kn_expr){ .op = KN_OP_CONST_I, .dtype = KN_I64, .lanes = 1 };
     for (int i = 0; i < KILN_MAX_TENSORS; i++) w->tensor_buffer[i] = w->packed_buffer[i] = -1;
     w->streamed = -1;
+    kn_lw_ahead(w);
     for (int i = 0; i < t->nstages && !w->status; i++) {
         if (kn_stopped(a)) return kn_fail(d, KILN_STOPPED, "stopped while lowering");
-        if (t->stages[i]->at_stage < 0) lower_fn(w, i);
-        if (!w->status) lower_packs(w, i);
+        if (t->stages[i]->at_stage < 0 && !t->stages[i]->ahead) kn_lw_fn(w, &p->fns[p->nfns], &p->nfns, i);
+        if (!w->status) kn_lw_packs(w, i);
     }
+    kn_lw_place_packed(w);
     if (!w->status && kn_arena_dry(a)) kn_lw_fail(w, KILN_MEMORY, "out of memory in lowering");
     if (!w->status) *out = p;
     return w->status;

@@ -21,6 +21,7 @@ typedef struct kn_lw {
     const kn_hw *hw;
     kiln_diag *d;
     kn_lprog *p;
+    kn_fn *fn;                               /* that is made now */
     kn_ls **tail;                            /* where the next statement is hung */
     int var_cap;
     int64_t *var_lo, *var_hi;                /* inclusive ranges of variables, for simplification */
@@ -202,4 +203,12 @@ void kn_lw_init_part(kn_lw *w, kn_sg *sg);                            /* decompo
 void kn_lw_turn(kn_lw *w, kn_sg *sg, int vloop, int lanes);           /* see turn.c */
 int kn_lw_transpose(kn_lw *w, int from, enum kn_dtype t, int lanes);  /* the square that `lanes` REGISTER vectors of buffer `from` are, turned */
 void kn_lw_stage(kn_lw *w, int stage, const kn_sg *consumer);
+bool kn_lw_stage_init(kn_lw *w, kn_sg *sg, int stage, bool packs);    /* packs: only the copies made ahead of constants are wanted of it */
+void kn_lw_fn(kn_lw *w, kn_fn *fn, int *count, int stage);            /* the stage as function number *count, which grows */
+void kn_lw_finish_fn(kn_lw *w, kn_fn *fn, int *count);
+/* packs.c: what is done before the first call. */
+int kn_lw_packed(kn_lw *w, int tensor, int64_t elems);                /* PACKED copy of a constant input */
+void kn_lw_ahead(kn_lw *w);                                           /* stages that are computed ahead, before any other */
+void kn_lw_packs(kn_lw *w, int stage);                                /* the copies that the stage reads */
+void kn_lw_place_packed(kn_lw *w);                                    /* at the end: where all of it lies */
 #endif

@@ -117,7 +117,7 @@ static bool only_read(const sharing *s, const kn_buffer *b)
 {
     for (const kn_ls *x = s->run; x != s->end; x = x->next)
         if (straight(x) && s->w->p->buffers[x->buffer].slot == b->slot) return false;
-    return b->scope == KN_GLOBAL;
+    return b->scope == KN_GLOBAL || b->scope == KN_PACKED;
 }
 
 static kn_expr *load(sharing *s, kn_expr *e)

@@ -43,13 +43,25 @@ static bool keeps_place(const kn_step *s, const kn_stage *g)
     return false;
 }
 
+/* What is computed before the first call is whole and by itself: its loops alone may change. */
+static bool stays_ahead(const kn_step *s)
+{
+    static const char *const may[] = {"fuse", "divide", "split", "reorder", "blockize", "parallel", "vectorize", "unroll", "annotate", "rfactor",
+                                      "sample_perfect_tile"};
+    for (size_t i = 0; i < sizeof may / sizeof *may; i++)
+        if (!strcmp(s->prim, may[i])) return true;
+    return false;
+}
+
 kn_stage *kn_step_stage(kn_step *s, const char *name)
 {
     for (int i = 0; i < s->t->nstages; i++) {
         kn_stage *g = s->t->stages[i];
         if (strcmp(kn_stage_name(s->t, g), name)) continue;
-        if (keeps_place(s, g)) return g;
-        kn_step_refuse(s, "a scatter goes into '%s', or where it says: only its loops can be changed", name);
+        bool scattered = !keeps_place(s, g);
+        if (!scattered && (!g->ahead || stays_ahead(s))) return g;
+        if (scattered) kn_step_refuse(s, "a scatter goes into '%s', or where it says: only its loops can be changed", name);
+        else kn_step_refuse(s, "'%s' is computed ahead: only its loops can be changed", name);
         return NULL;
     }
     kn_step_refuse(s, "no statement writes a tensor named '%s'", name);

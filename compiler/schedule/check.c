@@ -55,6 +55,18 @@ static kiln_status check_attached(const kn_tree *t, const kn_stage *g, kiln_diag
     return KILN_OK;
 }
 
+/* The kernel is given the copy of a packed constant, and the constant no more. */
+static kiln_status check_given(const kn_tree *t, const kn_stage *g, kiln_diag *d)
+{
+    for (int k = 0; k < g->ncaches; k++) {
+        const kn_expr *load = g->caches[k].scope == KN_PACKED ? kn_stage_load(t, g, g->caches[k].load) : NULL;
+        if (load && kn_loads_in_calls(t, load->u.tensor) != 1)
+            return kn_fail(d, KILN_TRACE, "after the last step: '%s', which '%s' reads packed, is read by other loads too",
+                           t->program->tensors[load->u.tensor].name, kn_stage_name(t, g));
+    }
+    return KILN_OK;
+}
+
 /* A register loop runs inside every loop of its tile: a cache filled at one of them must not stand inside a register loop it depends on. */
 static kiln_status check_caches(const kn_tree *t, const kn_stage *g, kiln_diag *d)
 {
@@ -128,6 +140,7 @@ kiln_status kn_tree_check(kn_tree *t, const kn_hw *hw, kiln_diag *d)
         if (!st) st = check_attached(t, g, d);
         if (!st && hw->gpu) st = kn_own_check(t, g, hw, d);
         if (!st) st = check_caches(t, g, d);
+        if (!st) st = check_given(t, g, d);
         if (!st) st = check_cover(t, g, d);
         if (!st && kn_stage_stmt(t, g)->scatter) st = check_scatter(t, g, d);
         if (!st) st = check_tensor(t, g, hw, d);

@@ -1,19 +1,6 @@
 /* prepack S I L1 L2 ...: a load of a constant input is read from a copy in the order of these loops, made once before the first call. */
 #include "schedule/sched.h"
 
-/* The constant is read by this load alone: the kernel is given the copy in its place. */
-static int loads_of(const kn_program *p, int tensor)
-{
-    const kn_expr *loads[KILN_MAX_TENSORS];
-    int found = 0;
-    for (int i = 0; i < p->nstmts; i++) {
-        int n = kn_loads(p->stmts[i]->body, loads, KILN_MAX_TENSORS);
-        if (n > KILN_MAX_TENSORS) return 2;
-        for (int k = 0; k < n; k++) found += loads[k]->u.tensor == tensor;
-    }
-    return found;
-}
-
 kiln_status kn_prim_prepack(kn_step *s)
 {
     kn_stage *g = kn_step_stage(s, s->args[0]);
@@ -28,7 +15,8 @@ kiln_status kn_prim_prepack(kn_step *s)
     if (!load) return kn_step_refuse(s, "the body of '%s' has no load %d", s->args[0], c.load);
     const kn_tensor *x = &s->t->program->tensors[load->u.tensor];
     if (x->role != KN_INPUT || !x->constant) return kn_step_refuse(s, "'%s' is no constant input", x->name);
-    if (loads_of(s->t->program, load->u.tensor) != 1) return kn_step_refuse(s, "'%s' is read by other loads too", x->name);
+    /* the kernel is given the copy in its place */
+    if (kn_loads_in_calls(s->t, load->u.tensor) != 1) return kn_step_refuse(s, "'%s' is read by other loads too", x->name);
     for (int i = 0; i < g->ncaches; i++)
         if (g->caches[i].load == c.load) return kn_step_refuse(s, "load %d has a cache already", c.load);
     int arg = 2;

@@ -44,6 +44,7 @@ static void put_stage(kn_buf *b, const kn_tree *t, const kn_stage *g)
     kn_putf(b, "stage %s", kn_stage_name(t, g));
     if (g->at_stage >= 0)
         kn_putf(b, " at %s of %s", t->stages[g->at_stage]->loops[g->at_loop].name, kn_stage_name(t, t->stages[g->at_stage]));
+    if (g->ahead) kn_put(b, ", computed ahead");
     if (g->init_at >= 0) kn_putf(b, ", initialised at %s", g->loops[g->init_at].name);
     if (g->tensor.intrin) put_tensor(b, g);
     kn_put(b, "\n");

@@ -54,9 +54,13 @@
  *   cache_read S I SCOPE L region [pad N]
  *                                the same, but the buffer holds the load's bounding box (footprint: sum |c|*(t-1)+1 a dimension) in the
  *                                tensor's own dimension order; out-of-range elements are filled with the pad value
- *   prepack S I L1 L2 ...        CPU; load I, the only one of an input that is constant, is read from a copy indexed by the named loops (outer to
- *                                inner, every loop that the load depends on must be named), which is made once, before the first call, and given
- *                                in the input's place (docs/abi.md); elements whose axis value is out of range are zero
+ *   prepack S I L1 L2 ...        CPU; load I, the only one of an input that is constant but for those of stages that are ahead, is read from a copy
+ *                                indexed by the named loops (outer to inner, every loop that the load depends on must be named), which is made
+ *                                once, before the first call, and given in the input's place (docs/abi.md); elements whose axis value is out of
+ *                                range are zero
+ *   ahead S                      CPU; S, which writes a temporary and reads nothing but one constant input, is computed once, before the first call:
+ *                                its result lies behind what the kernel is given in that input's place (docs/abi.md); of what S reads, other
+ *                                statements may prepack. From then on its loops alone may change
  *   keep S I L                   GPU; what load I reads is read once, at the start of grid or thread loop L, into registers of the threads;
  *                                S, and what is computed at L, take from there what they read of it in the same thread
  *   storage_align S I f o        rows of the cache of load I start o elements behind a multiple of f
@@ -87,7 +91,8 @@
 enum kn_loop_kind { KN_SERIAL, KN_PARALLEL, KN_GRID, KN_THREAD, KN_VTHREAD, KN_UNROLL, KN_VECTOR };
 static inline bool kn_is_register(enum kn_loop_kind k) { return k == KN_UNROLL || k == KN_VTHREAD || k == KN_VECTOR; }
 enum kn_scope { KN_GLOBAL, KN_SCRATCH, KN_SHARED, KN_REGISTER, KN_FRAGMENTS, KN_PARAM, KN_PACKED };
-/* FRAGMENTS: a tile that lies in the registers of a warp's threads; of blocks only. PACKED: a constant input as prepack orders it */
+/* FRAGMENTS: a tile that lies in the registers of a warp's threads; of blocks only. PACKED: a constant input as prepack orders it,
+ * or what a stage that is ahead makes of it */
 
 /* axis value = sum over its loops of loop variable * stride (may reach past the axis's extent in tail tiles) */
 typedef struct kn_loop {
@@ -139,6 +144,7 @@ typedef struct kn_stage {
     int at_stage, at_loop; /* compute_at: consumer stage and its loop index; -1: a kernel (parallel region) of its own */
     int persist;           /* rows of tiles that blocks walk over at a time; 0: a block a tile */
     int cluster, cluster_loop; /* blocks of a cluster, neighbours in that grid loop; 0: none */
+    bool ahead;            /* computed before the first call */
     bool bulk_store;       /* results leave by bulk copies, of KN_BULK_ROWS rows of 128 bytes */
     const char *name;      /* of a scatter, TENSOR.1 for the first into it; NULL: that of the tensor */
 } kn_stage;
@@ -181,6 +187,10 @@ int kn_stage_register_tile(const kn_stmt *s, const kn_stage *g);
  * begins at element `from` of the axis. false: it needs all, the axis is cut otherwise, or the terms are few. */
 typedef struct kn_short_tile { int loop; int64_t vectors, from; } kn_short_tile;
 bool kn_stage_short_tile(const kn_stmt *s, const kn_stage *g, kn_short_tile *out);
+/* The constant input that the stage's statement reads, and nothing else (prim_ahead.c); -1: there is none such. */
+int kn_stage_constant(const kn_tree *t, const kn_stage *g);
+/* Loads of a tensor by statements that are not computed ahead. */
+int kn_loads_in_calls(const kn_tree *t, int tensor);
 /* What stands for the sources of an instruction in the stage's body, source[1] .. (NULL: not wanted); false, and why, where the body over these
  * loops does not compute what the instruction does. */
 bool kn_tensor_sources(const kn_tree *t, const kn_stage *g, const kn_tensor_tile *x, const kn_expr **source, char *why, size_t cap);

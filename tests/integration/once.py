@@ -1,5 +1,5 @@
 """Weights that are made of constants when the model is loaded (once): standardised weights of a convolution and dequantised ones of a product, above
-what the compiler folds; both clients; against the same model with those constants as inputs, which computes them at every run; damaged manifests.
+what the compiler folds; sums of weights that a kernel wants beside its packed copy of them; both clients; against the same model with those constants as inputs, which computes them at every run; damaged manifests.
 Usage: once.py [BUILD]"""
 import json, os, shutil, statistics, subprocess, sys, tempfile, time, unittest
 sys.path.append("tests")
@@ -84,6 +84,36 @@ class Once(unittest.TestCase):
 
     def test_dequantised(self):
         self.each_way(*dequantised())
+
+    def test_sums_of_weights(self):
+        """Products of signed bytes, one behind the other; the second one's weights are a row a result."""
+        a, b = rng.integers(-128, 128, (256, 176)).astype("i1"), rng.integers(-128, 128, (96, 176)).astype("i1")
+        nodes = [ob.node("MatMulInteger", ["x", "a"], ["p"]), ob.node("Cast", ["p"], ["f"], to=1), ob.node("Mul", ["f", "s"], ["g"]),
+                 ob.node("Round", ["g"], ["r"]), ob.node("Clip", ["r", "lo", "hi"], ["c"]), ob.node("Cast", ["c"], ["q"], to=3),
+                 ob.node("Transpose", ["b"], ["t"], perm=[1, 0]), ob.node("MatMulInteger", ["q", "t"], ["y"])]
+        given = [ob.constant("a", "i8", a.shape, a.ravel().tolist()), ob.constant("b", "i8", b.shape, b.ravel().tolist())]
+        given += [ob.constant(n, "f32", (), [v]) for n, v in (("s", 2.0 ** -12), ("lo", -128.0), ("hi", 127.0))]
+        body = ob.model(ob.graph(nodes, [ob.value("x", "i8", (64, 256))], [ob.value("y", "i32", (64, 96))], given), (("", 17),))
+        x = rng.integers(-128, 128, (64, 256)).astype("i1")
+        q = np.clip(np.round((x.astype("i4") @ a.astype("i4")).astype("f4") * np.float32(2.0 ** -12)), -128, 127).astype("i4")
+        want = q @ b.astype("i4").T
+        m = client.compile_onnx(body)
+        for _ in range(2):
+            np.testing.assert_array_equal(m(x), want)
+        with open("/proc/cpuinfo") as cpu:
+            flags = cpu.read().split()
+        if "avx512_vnni" in flags and "amx_int8" not in flags:
+            traces = ["".join(k.manifest["trace"]) for k in m._kernels]
+            self.assertEqual(sum("ahead sum" in t and "prepack less" in t for t in traces), 2, traces)
+        with open(work + "/bytes.onnx", "wb") as f:
+            f.write(body)
+        np.save(work + "/bytes.npy", x)
+        env = {**os.environ, "KILN_URL": f"http://127.0.0.1:{service.port}"}
+        for args in (("compile", work + "/bytes.onnx", "-o", work + "/bytes"),
+                     ("run", work + "/bytes", "--input", f"x={work}/bytes.npy", "-o", work + "/bytes_y.npy", "--threads", "2")):
+            r = subprocess.run([build + "/kiln", *args], capture_output=True, text=True, env=env, timeout=240)
+            self.assertEqual(r.returncode, 0, r.stderr)
+        np.testing.assert_array_equal(np.load(work + "/bytes_y.npy"), want)
 
     def test_from_a_folder(self):
         m, want = standardised()

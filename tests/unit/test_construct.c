@@ -224,6 +224,33 @@ static void halves_go_to_their_instruction(void **state)
     kiln_arena_close(a);
 }
 
+/* What depends on a constant alone is done before the first call: sums that correct for signs, beside the packed factor, and layouts of an
+ * instruction. Of what is no constant there is nothing to do. */
+static void constants_go_ahead(void **state)
+{
+    static const struct { const char *text, *ahead, *packed; } one[] = {
+        {"in a: i8[128,256]; in b: i8[256,96]%s; c[M,N] +=! cast(a[M,K],i32)*cast(b[K,N],i32)", "ahead sum0\n", "\nprepack less0 "},
+        {"in a: i8[128,256]; in b: i8[96,256]%s; t[M,N] +=! cast(a[M,K],i32)*cast(b[N,K],i32); c[M,N] = cast(t[M,N],f32)*0.5", "ahead sum0\n",
+         "\nprepack less0 "},
+        {"in x: u8[1,64,28,28]; in w: i8[64,64,3,3]%s; y[N,F,P,Q] +=! cast(pad(x,0)[N,C,P+R-1,Q+S-1],i32)*cast(w[F,C,R,S],i32) "
+         "where P in 28, Q in 28", "ahead out0_b\n", "map out0 vpdpbusd"},
+    };
+    (void)state;
+    for (size_t i = 0; i < 2 * sizeof one / sizeof *one; i++) {
+        kiln_arena *a = arena();
+        bool constant = i % 2;
+        const char *text = kn_format(a, one[i / 2].text, constant ? " const" : "");
+        kn_program *p = NULL, *canonical = NULL;
+        int in[KILN_MAX_TENSORS], out[KILN_MAX_TENSORS];
+        kiln_diag d = {0};
+        assert_int_equal(kn_parse(a, (kiln_bytes){text, strlen(text)}, (kiln_bytes){"", 0}, &p, &d), KILN_OK);
+        assert_int_equal(kn_canon(a, p, &canonical, in, out, &d), KILN_OK);
+        const kiln_candidate *first = &candidates(a, canonical, device(a, "x86-64-bf16"), 1, 0)->c[0];
+        if (says(first, one[i / 2].ahead) != constant || (constant && !says(first, one[i / 2].packed))) fail_msg("%s\n%s", text, first->trace.p);
+        kiln_arena_close(a);
+    }
+}
+
 static int stop_now(void *user) { return ++*(int *)user > 0; }
 
 /* A convolution of bytes: the fastest predicted mapping of all forms of the instruction first, the others behind it, each once. */
@@ -338,6 +365,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(traces_apply), cmocka_unit_test(same_bytes_twice), cmocka_unit_test(contraction_tiles),
         cmocka_unit_test(shaping), cmocka_unit_test(cores_share), cmocka_unit_test(halves_go_to_their_instruction),
+        cmocka_unit_test(constants_go_ahead),
         cmocka_unit_test(mappings_compete), cmocka_unit_test(places_are_divided_by_constants),
         cmocka_unit_test(choices_are_not_written_out), cmocka_unit_test(inlining_ends_before_the_limit),
         cmocka_unit_test(stops_when_told), cmocka_unit_test(policies),

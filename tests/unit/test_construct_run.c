@@ -91,6 +91,12 @@ static const struct { const char *text, *inputs; } programs[] = {
     {"y[J,I] = x[I,J]", "x=bf16:21x33"},
     {"y[J,I] = x[I,J]", "x=i8:19x35"},
     {"y[J,B,I] = max(cast(x[B,I,J],f32), z[I])", "x=bf16:3x17x18&z=f32:17"},
+    /* of signed bytes: what corrects for the sign is summed ahead */
+    {"c[M,N] +=! cast(a[M,K],i32)*cast(b[K,N],i32)", "a=i8:19x111&b=i8:111x48:const"},
+    {"c[M,N] +=! cast(a[M,K],i32)*cast(b[N,K],i32)", "a=i8:19x111&b=i8:45x111:const"},
+    {"c[N,M] +=! cast(a[M,K],i32)*cast(b[N,K],i32)", "a=i8:19x111&b=i8:45x111:const"},
+    {"s[M] +=! cast(a[M,K],i32); t[M,N] +=! cast(a[M,K],i32)*cast(b[K,N],i32); c[M,N] = cast(t[M,N]-3*s[M],f32)*0.5",
+     "a=i8:19x112&b=i8:112x48:const"},
     /* factors packed ahead: rows and panels that do not come out even, padding, strides, groups, an epilogue, channels first */
     {"c[M,N] +=! a[M,K]*b[K,N]", "a=f32:19x111&b=f32:111x37:const"},
     {"c[M,N] +=! a[M,K]*b[N,K]", "a=f32:3x20&b=f32:13x20:const"},

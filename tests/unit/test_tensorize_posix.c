@@ -28,6 +28,14 @@ static const struct { const char *inputs, *expr; bool gpu; const char *trace, *h
       "k_call_half4_0(" },
     { "a=u8:9x22&b=i8:22x7", "c[M,N] +=! cast(a[M,K],i32)*cast(b[K,N],i32)", false,
       "split out0 S0 4\nsplit out0 R0 4\nreorder out0 S0.0 S1.0 R0.0 | S0.1 R0.1\ntensorize out0 S0.1 dot4", "k_call_dot4_0(" },
+    { "a=i8:9x24&b=i8:24x48:const", "c[M,N] +=! cast(a[M,K],i32)*cast(b[K,N],i32)", false, /* sums of a constant ahead, beside its packed copy */
+      "unsign out0 0 t u w\nahead u\nsplit w S1 16\nsplit w R0 4\nreorder w S0.0 S1.0 R0.0 | S1.1 R0.1\nparallel w S0.0\n"
+      "tensorize w S1.1 vpdpbusd\nprepack w 1 S1.0 R0.0 S1.1 R0.1\nsplit u S1 16\nreorder u S1.0 R0.0 S1.1\nparallel u S1.0\nvectorize u S1.1",
+      "for (i64 i = 0; i < 3; i++) pack_0(&k, i, 0);\n    pack_1(&k, 0, 0);" },
+    { "a=f32:9x13&b=f32:67x13:const", "s[N] +=! b[K,N]; c[M,N] = a[M,N]*s[N] + b[0,N]", false, /* the constant is read as it is too */
+      "ahead t0\nsplit t0 R0 4\nsplit t0 S0 4\nreorder t0 R0.0 S0.0 | R0.1 S0.1\nvectorize t0 S0.1", "k.scratch = (u8 *)packed + 0;" },
+    { "a=f32:9x5&b=f32:67x5:const", "s[N] +=! b[K,N]; c[M,N] = a[M,N]*s[N]", false, /* and where not, partial sums lie behind all else */
+      "ahead t0\nsplit t0 R0 4\nsplit t0 S0 4\nreorder t0 R0.0 S0.0 | R0.1 S0.1\nvectorize t0 S0.1", "k.scratch = (u8 *)packed + 64;" },
     { "x=f32:2x3x7x9&w=f32:4x3x3x3", "o[N,F,P,Q] +=! pad(x, 0.0)[N,C,P+R-1,Q+S-1]*w[F,C,R,S] where P in 7, Q in 9", false,
       "fuse out0 X S0 S2 S3\nfuse out0 K R0 R1 R2\nsplit out0 X 4\nsplit out0 S1 4\nsplit out0 K 4\nreorder out0 X.0 S1.0 K.0 | X.1 S1.1 K.1\n"
       "parallel out0 X.0\ntensorize out0 X.1 gemm4", "k_call_gemm4_0(" },
