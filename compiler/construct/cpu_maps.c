@@ -7,6 +7,7 @@ enum {
     WRITTEN_OUT = 1024,   /* nodes of code, lanes made one by one, that a vector may have; eight times as many a row that is written out */
     CHEAP = 4,            /* operations on an element beside which moving it is what takes time */
     TASK_ELEMENTS = 2048, /* of a map, below which calling the task shows */
+    NARROW_ROWS = 16,     /* below which squares of bytes or halves are too small to be turned */
     JOINED_LESS = 8       /* elements of a row that is joined with the next ones to be turned */
 };
 #define JOINED "J" /* name of the axis that is made so */
@@ -116,7 +117,11 @@ static int turned_axis(const kn_site *x)
     for (int l = 0; l < x->nloads && x->n >= 0; l++) {
         const kn_site_access *a = &x->load[l];
         if (!a->linear || a->padded || !a->coef[x->n] || a->coef[x->n] == 1) continue;
-        for (int i = 0; i < x->s->nspatial; i++) if (i != x->n && a->coef[i] == 1) return i;
+        bool narrow = a->bytes < 4;
+        for (int i = 0; i < x->s->nspatial; i++) {
+            bool small = narrow && (kn_cpu_extent(x, i) < NARROW_ROWS || kn_cpu_extent(x, x->n) < NARROW_ROWS);
+            if (i != x->n && a->coef[i] == 1 && !small) return i;
+        }
     }
     return -1;
 }
