@@ -15,6 +15,7 @@ static const int64_t most_dram = INT64_C(256) << 20;
 typedef void (*turns_fn)(long turns);
 typedef float (*read_fn)(const void *p, long bytes);
 typedef void *(*chase_fn)(void *p, long steps);
+typedef void (*copy_fn)(char *to, const char *from, long bytes);
 
 typedef struct bench {
     void *so;
@@ -23,6 +24,8 @@ typedef struct bench {
     turns_fn turns_of;                    /* what the tasks run: turns of a loop, or else reads */
     long turns, repeat, whole, bytes, at; /* of a round: repeated reads of so many bytes from there */
     read_fn read;
+    copy_fn copy;                         /* instead of reads: from the first half of the unit's array to the other one */
+    long to;                              /* where that begins: elsewhere in its page, since equal places collide */
     char *data[MOST_UNITS];
     double noise; /* sum over measurements of median over best but one */
     int measured;
@@ -36,6 +39,11 @@ static void task(void *closure, int64_t i, int32_t worker)
     (void)worker;
     if (b->turns_of) {
         b->turns_of(b->turns);
+        return;
+    }
+    if (b->copy) {
+        b->copy(b->data[i] + b->to, b->data[i], b->bytes);
+        b->read(b->data[i] + b->to, b->bytes); /* as what comes next does */
         return;
     }
     for (long r = 0; r < b->repeat; r++) { b->read(b->data[i] + b->at, b->bytes); }
@@ -194,6 +202,51 @@ static int64_t shared_cache(bench *b, int64_t from, int64_t size, double dram)
     return good;
 }
 
+/* Of a second copy of the kind, which finds the caches as the first one leaves them. */
+static double copy_ms(bench *b, copy_fn f)
+{
+    double t = 0;
+    b->copy = f;
+    for (int i = 0; i < 2; i++) {
+        t = verify_now_ms();
+        b->pool.parallel_for(b->pool.ctx, b->units, task, b);
+    }
+    return verify_now_ms() - t;
+}
+
+/* How many times as long a copy of so many bytes a unit, read again, takes through the caches as past them: the median of rounds of both. */
+static double gain(bench *b, const copy_fn f[2], long bytes)
+{
+    enum { PAIRS = 11 };
+    double ratio[PAIRS];
+    b->bytes = bytes;
+    for (int i = 0; i < PAIRS; i++) {
+        double through = copy_ms(b, f[0]);
+        ratio[i] = through / copy_ms(b, f[1]);
+    }
+    qsort(ratio, PAIRS, sizeof *ratio, by_value);
+    return ratio[PAIRS / 2];
+}
+
+/* What all units touch from which on whole lines had better be written past the caches; nothing is said where that does not pay far out. */
+static void streams(bench *b, int64_t from)
+{
+    static const char *const name[] = {"kiln_copy", "kiln_stream"};
+    static const double worth = 1.1;
+    copy_fn f[2];
+    int64_t all = most_dram - (1 << 20), least = 0;
+    for (int i = 0; i < 2; i++) {
+        void *p = loop(b, name[i]);
+        if (!p) { return; }
+        memcpy(&f[i], &p, sizeof p);
+    }
+    b->turns_of = NULL;
+    b->to = (long)(most_dram / b->units / 2 / 4096 * 4096) - 1088;
+    for (; all >= from && gain(b, f, (long)(all / b->units / 2 / 4096 * 4096)) >= (least ? 1 : worth); all = all * 3 / 4) { least = all; }
+    b->copy = NULL;
+    if (least) { harness_say("streams %lld", (long long)least); }
+}
+
 static void levels(bench *b)
 {
     int64_t l1 = sysconf(_SC_LEVEL1_DCACHE_SIZE), l2 = sysconf(_SC_LEVEL2_CACHE_SIZE), l3 = sysconf(_SC_LEVEL3_CACHE_SIZE);
@@ -208,6 +261,7 @@ static void levels(bench *b)
         harness_say("level l3 %lld %.2f %.2f", (long long)acts, bandwidth(b, acts / b->units), latency(b, acts < own ? acts : own));
     }
     harness_say("level dram %lld %.2f %.2f", (long long)memory, dram, latency(b, far / b->units));
+    streams(b, 2 * l2 * b->units);
 }
 
 int child_mode_measure(int argc, char **argv)

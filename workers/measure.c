@@ -43,6 +43,7 @@ static void take(worker_machine *m, const char *line)
     }
     sscanf(line, "clock %lf %d %d", &m->clock_ghz, &m->fma_per_cycle, &m->fma_latency);
     sscanf(line, "noise %lf", &m->noise);
+    if (sscanf(line, "streams %lld", &bytes) == 1) { m->streaming_store_bytes = bytes; }
     sscanf(line, "vector %d", &m->vector_bytes);
 }
 

@@ -33,6 +33,7 @@ typedef struct worker_machine {
     struct {
         double interval, latency; /* cycles on one unit that has nothing else to do; 0: not measured */
     } rows[MEASURE_ROWS];
+    int64_t streaming_store_bytes; /* what all units touch above which copies past the caches are faster; 0: never */
     double clock_ghz;      /* while one unit multiplies in f32 */
     int fma_per_cycle, fma_latency;
     int vector_bytes;

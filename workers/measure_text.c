@@ -11,6 +11,8 @@ const measure_row measure_rows[] = {
 };
 const int measure_nrows = sizeof measure_rows / sizeof *measure_rows;
 
+enum { LINE = 64 };
+
 typedef struct text {
     char *p;
     size_t n, used;
@@ -97,6 +99,17 @@ static void chain(text *t, int row)
     end(t, tiles);
 }
 
+/* The two ways in which kernels write what no cache holds: lines asked for ahead, and lines written past the caches. */
+static void copies(text *t)
+{
+    put(t, "PUBLIC void kiln_copy(char *to, const char *from, long bytes)\n{\n    for (long i = 0; i < bytes; i += %d) {\n"
+           "        __builtin_prefetch(to + i + 2048, 1);\n        *(vector *)(to + i) = *(const vector *)(from + i);\n    }\n}\n"
+           "PUBLIC void kiln_stream(char *to, const char *from, long bytes)\n{\n    for (long i = 0; i < bytes; i += %d) {\n"
+           "        vector v = *(const vector *)(from + i);\n"
+           "        __asm__ volatile(\"vmovntps %%1, %%0\" : \"=m\"(*(vector *)(to + i)) : \"v\"(v));\n    }\n"
+           "    __asm__ volatile(\"sfence\" ::: \"memory\");\n}\n", LINE, LINE);
+}
+
 size_t measure_text(const char *const *features, int nfeatures, char *out, size_t n)
 {
     text t = {out, n, 0};
@@ -117,5 +130,10 @@ size_t measure_text(const char *const *features, int nfeatures, char *out, size_
             "#pragma GCC unroll 8\n        for (int k = 0; k < 8; k++) { s[k] += v[i + k]; }\n    }\n"
             "    for (int k = 1; k < 8; k++) { s[0] += s[k]; }\n    return s[0][0];\n}\n"
             "PUBLIC void *kiln_chase(void *p, long steps)\n{\n    for (; steps; steps--) { p = *(void **)p; }\n    return p;\n}\n");
+    if (vector == LINE) {
+        put(&t, "#ifdef __AVX512F__\n");
+        copies(&t);
+        put(&t, "#endif\n");
+    }
     return t.used < n ? t.used : 0;
 }

@@ -121,6 +121,8 @@ static void describe(cJSON *o, const char *id, const worker_machine *m, double f
     number(o, "fma_latency", m->fma_latency);
     number(o, "fma_per_cycle", m->fma_per_cycle);
     number(o, "launch_us", fork_us);
+    cJSON_DeleteItemFromObjectCaseSensitive(o, "streaming_store_bytes");
+    if (m->streaming_store_bytes) number(o, "streaming_store_bytes", (double)m->streaming_store_bytes);
     cJSON_DeleteItemFromObjectCaseSensitive(o, "levels");
     cJSON_AddItemToObject(o, "levels", levels(m, registers));
     cJSON_DeleteItemFromObjectCaseSensitive(o, "peaks");
