@@ -606,6 +606,40 @@ static void abi_of_c(void **state)
     dlclose(so.so);
 }
 
+/* Lines written past the caches: where they are aligned, by an instruction, elsewhere as any store, with and without a pool. */
+static void lines_past_the_caches(void **state)
+{
+    enum { LINES = 6, N = LINES * 16 };
+    static const char *const compilers[] = {"gcc", "clang"};
+    static const enum kn_dtype types[] = {KN_F32, KN_F32};
+    static _Alignas(64) float x[N], y[N + 1];
+    (void)state;
+    buffers(1, types, N);
+    kn_expr *at = bin(KN_OP_MUL, var(0), ci(16));
+    kn_ls *s = st(1, at, bin(KN_OP_ADD, rd(0, at, 16), splat(cf(KN_F32, 1), 16)));
+    s->streams = true;
+    kn_lprog *l = lprog(1, types, N, LINES, s);
+    kiln_bytes source = print(l, "c");
+    assert_non_null(strstr(source.p, "    k_stream_f32x16("));
+    assert_non_null(strstr(source.p, "if (k->pooled) KN_STREAMED();"));
+    for (int i = 0; i < N; i++) x[i] = (float)i;
+    for (int i = 0; i < 8; i++) {
+        int calls = 0, off = i & 1;
+        bool wide = i & 4;
+        pool p = {&calls, 3, backwards};
+        if (wide && !__builtin_cpu_supports("avx512f")) continue;
+        built b = build(source, compilers[i >> 1 & 1], wide ? "-mavx512f -mavx512bw" : "");
+        for (int pooled = 0; pooled < 2; pooled++) {
+            memset(y, 0, sizeof y);
+            assert_int_equal(b.run((const void *[]){x}, (void *[]){y + off}, NULL, pooled ? &p : NULL), 0);
+            for (int k = 0; k < N; k++) assert_true(y[off + k] == x[k] + 1);
+            assert_true(y[off ? 0 : N] == 0);
+        }
+        assert_int_equal(calls, LINES);
+        dlclose(b.so);
+    }
+}
+
 static void refusals(void **state)
 {
     (void)state;
@@ -638,6 +672,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(expressions_in_cuda, open_arena, close_arena),
         cmocka_unit_test_setup_teardown(cuda_under_nvrtc, open_arena, close_arena),
         cmocka_unit_test_setup_teardown(abi_of_c, open_arena, close_arena),
+        cmocka_unit_test_setup_teardown(lines_past_the_caches, open_arena, close_arena),
         cmocka_unit_test_setup_teardown(refusals, open_arena, close_arena),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

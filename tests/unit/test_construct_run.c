@@ -279,6 +279,49 @@ static void beyond_caches(void **state)
     }
 }
 
+static int64_t streamed(const kn_ls *s)
+{
+    int64_t n = 0;
+    for (; s; s = s->next) n += s->streams + streamed(s->body) + streamed(s->other);
+    return n;
+}
+
+/* Outputs of kernels that touch more than the description says are written past the caches: runs and turned squares, whole lines, but not what comes
+ * in pieces that are summed on, nor what stays near. */
+static void lines_go_past_the_caches(void **state)
+{
+    static const struct { const char *text, *inputs; int bytes; bool streams; } one[] = {
+        {"y[I] = max(x[I], 0.0)", "x=f32:4096", 16384, true},
+        {"y[I] = max(x[I], 0.0)", "x=f32:4096", 65536, false},
+        {"y[I] = max(x[I], 0.0)", "x=f32:4096", 0, false},
+        {"y[J,I] = x[I,J]", "x=f32:64x64", 16384, true},
+        {"y[I] = max(x[I], 0.0)", "x=f16:8192", 16384, false}, /* half lines */
+        {"c[M,N] +=! a[M,K]*b[K,N]", "a=f32:64x2&b=f32:2x256", 16384, true},
+        {"c[M,N] +=! a[M,K]*b[K,N]", "a=f32:64x512&b=f32:512x256", 16384, false},
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof one / sizeof *one; i++) {
+        kiln_arena *a = kiln_arena_open(&(kiln_host){NULL, mem, NULL});
+        kn_hw *hw = device(a, "x86-64-bf16");
+        kn_program *p, *c;
+        kn_tree *t;
+        kn_lprog *l;
+        int in[KILN_MAX_TENSORS], out[KILN_MAX_TENSORS];
+        kiln_diag d = {0};
+        kiln_candidates *list;
+        hw->streaming_store_bytes = one[i].bytes;
+        hw->levels[1].capacity_bytes = 4096;
+        if (kn_parse(a, (kiln_bytes){one[i].text, strlen(one[i].text)}, (kiln_bytes){one[i].inputs, strlen(one[i].inputs)}, &p, &d) ||
+            kn_canon(a, p, &c, in, out, &d) || kn_policy_find("default")->construct(a, c, hw, 1, &list, &d) ||
+            kn_trace_apply(a, c, hw, list->c[0].trace, &t, &d) || kn_lower(a, t, hw, &l, &d))
+            fail_msg("%s: %s", one[i].inputs, d.message);
+        int64_t n = 0;
+        for (int f = 0; f < l->nfns; f++) n += streamed(l->fns[f].body);
+        if ((n > 0) != one[i].streams) fail_msg("%s of %s: %lld stores past the caches", one[i].text, one[i].inputs, (long long)n);
+        kiln_arena_close(a);
+    }
+}
+
 /* Equal data along one axis: what is summed there must be equal to the bit, so every tile adds its terms in one order, the last ones too. Each input
  * is the same along `along[i]` (-1: it has no such axis), the output along `out`. */
 static const struct { const char *text, *inputs; int along[2], out; } alike[] = {
@@ -376,6 +419,6 @@ static void places_are_summed_alike(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(candidates_run), cmocka_unit_test(rows_are_one_region),
-                                       cmocka_unit_test(beyond_caches), cmocka_unit_test(places_are_summed_alike)};
+                                       cmocka_unit_test(beyond_caches), cmocka_unit_test(lines_go_past_the_caches), cmocka_unit_test(places_are_summed_alike)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
