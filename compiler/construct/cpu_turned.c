@@ -1,8 +1,10 @@
-/* Products of bytes or halves whose results lie along the places of a window and not along what the lanes of a dot instruction would be (channels
- * first): they are computed with those last, the other factor's terms beside each other, and the results turned as they are written out. Sums of one
- * run of terms are too short to pay for that. */
+/* Products whose results lie along the places of a window and not along what lanes had better run along (channels first): of bytes and halves what
+ * a dot instruction's do, of wider ones those of a constant, where lanes along the places would be idle. They are computed with these last, the
+ * other factor's terms beside each other, and the results turned as they are written out. Sums of one run of terms are too short to pay for that. */
 #include "construct/cpu.h"
 #include "te/expr.h"
+
+enum { LEAST_RUN = 16 }; /* elements: shorter ones are no rows of squares */
 
 /* The spatial axis that the constant alone has, whose extent wastes few lanes; the longest, -1: none. */
 static int lanes_of(const kn_site *x, int w)
@@ -29,6 +31,33 @@ static int terms_of(const kn_site *x, const kn_expr *load)
     return best;
 }
 
+static double bytes_of(const kn_tensor *t)
+{
+    double n = kn_dtype_bytes(t->dtype);
+    for (int i = 0; i < t->rank; i++) n *= (double)t->shape[i];
+    return n;
+}
+
+/* Lanes along the places also take the columns between one row of them and the next, by which the window reaches past the row's end: what that
+ * wastes is twice as much as turning what goes in and what comes out takes, and more. */
+static bool wastes_places(const kn_site *x, const kn_expr *load)
+{
+    const kn_hw_level *l3 = kn_hw_level_named(x->hw, "l3");
+    const kn_program *p = x->t->program;
+    double flops = 2, reach = 0, step = 1, n = (double)kn_cpu_extent(x, x->n);
+    for (int d = 0; d < load->nargs; d++) {
+        kn_affine f;
+        if (!(kn_axes_in(load->args[d]) >> x->n & 1)) continue;
+        if (!kn_affine_of(load->args[d], &f) || f.coef[x->n] < 1) return false;
+        step = (double)f.coef[x->n];
+        for (int r = x->s->nspatial; r < x->s->naxes; r++) reach += (double)(f.coef[r] * (x->s->axes[r].extent - 1));
+    }
+    for (int i = 0; i < x->s->naxes; i++) flops *= (double)x->s->axes[i].extent;
+    double gflops = kn_hw_peak_gflops(x->hw, p->tensors[x->s->out].dtype), gbs = (l3 ? l3 : &x->hw->levels[0])->bandwidth_gbs;
+    double turned = 2 * (bytes_of(&p->tensors[load->u.tensor]) + bytes_of(&p->tensors[x->s->out]));
+    return gflops > 0 && gbs > 0 && flops / gflops * (reach / step / n) > 2 * turned / gbs;
+}
+
 static void put_last(kn_buf *b, const char *tensor, int rank, int last)
 {
     kn_putf(b, "transform_layout %s", tensor);
@@ -46,11 +75,13 @@ const char *kn_cpu_turned(kiln_arena *a, const kn_site *x, const char *plane, co
         const kn_tensor *t = &p->tensors[loads[w]->u.tensor];
         const kn_expr *other = loads[1 - w];
         int lanes = lanes_of(x, w), terms = terms_of(x, other), to = -1;
-        if (t->role != KN_INPUT || !t->constant || kn_dtype_bytes(t->dtype) > 2 || kn_dtype_bytes(other->dtype) > 2) continue;
+        bool narrow = kn_dtype_bytes(t->dtype) <= 2 && kn_dtype_bytes(other->dtype) <= 2;
+        if (t->role != KN_INPUT || !t->constant) continue;
         if (x->load[w].axes >> x->n & 1 || lanes < 0 || terms < 0 || terms == other->nargs - 1) continue;
         for (int d = 0; d < p->tensors[x->s->out].rank; d++)
             if (x->s->lhs[d]->op == KN_OP_AXIS && x->s->lhs[d]->u.axis == lanes) to = d;
-        if (to < 0 || x->reduce_extent == kn_cpu_extent(x, other->args[terms]->u.axis)) continue;
+        int64_t run = kn_cpu_extent(x, other->args[terms]->u.axis);
+        if (to < 0 || run < LEAST_RUN || x->reduce_extent == run || (!narrow && !wastes_places(x, other))) continue;
         kn_buf b;
         kn_buf_init(&b, a);
         kn_putf(&b, "copy %s %d %s\ncache_write %s %s\n", x->name, 1 - w, plane, x->name, results);

@@ -289,7 +289,7 @@ static bool dot_one(shaper *s, const kn_stage *g, bool *fits)
     return true;
 }
 
-/* Results that do not lie along what a dot instruction's lanes would be are turned as they are written out. */
+/* Results that do not lie along what lanes had better run along are turned as they are written out. */
 static bool turn_one(shaper *s, const kn_stage *g)
 {
     kn_site v;
@@ -303,7 +303,7 @@ static bool turn_one(shaper *s, const kn_stage *g)
     const char *lines = n < KILN_MAX_STMTS && plane && results ? kn_cpu_turned(s->a, &v, plane, results) : NULL;
     if (!lines || !try_step(s, lines)) return false;
     kn_site_of(s->a, s->t, s->t->stages[stage + 1], s->hw, &v);
-    if (kn_cpu_dot_of(&v, &d)) {
+    if (kn_cpu_dot_of(&v, &d) || kn_cpu_is_packed(&v)) {
         s->plane[s->nplanes++] = plane;
         return true;
     }

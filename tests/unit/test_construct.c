@@ -253,6 +253,31 @@ static void constants_go_ahead(void **state)
     }
 }
 
+/* Convolutions with the channels first: where lanes along their places would be idle, or an instruction wants the channels, those are turned to lie
+ * last; not where the planes are large, no constant is packed ahead, or sums have one run of terms. */
+static void results_are_turned(void **state)
+{
+    static const struct { const char *dtype, *x, *w, *of; int places; bool turned; } one[] = {
+        {"f32", "1,256,14,14", "256,256,3,3", " const", 14, true}, {"f32", "1,256,14,14", "256,256,3,3", "", 14, false},
+        {"f32", "1,64,112,112", "64,64,3,3", " const", 112, false}, {"bf16", "1,64,28,28", "64,64,3,3", " const", 28, true},
+        {"bf16", "1,64,28,28", "64,64,1,1", " const", 30, false}, {"f32", "1,3,14,14", "64,3,3,3", " const", 14, false},
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof one / sizeof *one; i++) {
+        kiln_arena *a = arena();
+        const char *text = kn_format(a, "in x: %s[%s]; in w: %s[%s]%s; y[N,F,P,Q] +=! pad(x,0.0)[N,C,P+R-1,Q+S-1]*w[F,C,R,S] where P in %d, Q in %d",
+                                     one[i].dtype, one[i].x, one[i].dtype, one[i].w, one[i].of, one[i].places, one[i].places);
+        kn_program *p = NULL, *canonical = NULL;
+        int in[KILN_MAX_TENSORS], out[KILN_MAX_TENSORS];
+        kiln_diag d = {0};
+        if (kn_parse(a, (kiln_bytes){text, strlen(text)}, (kiln_bytes){"", 0}, &p, &d)) fail_msg("%s: %s", text, d.message);
+        assert_int_equal(kn_canon(a, p, &canonical, in, out, &d), KILN_OK);
+        const kiln_candidate *first = &candidates(a, canonical, device(a, "x86-64-bf16"), 1, 0)->c[0];
+        if (says(first, "transform_layout turned0 0 2 3 1\n") != one[i].turned) fail_msg("%s\n%s", text, first->trace.p);
+        kiln_arena_close(a);
+    }
+}
+
 static int stop_now(void *user) { return ++*(int *)user > 0; }
 
 /* A convolution of bytes: the fastest predicted mapping of all forms of the instruction first, the others behind it, each once. */
@@ -367,7 +392,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(traces_apply), cmocka_unit_test(same_bytes_twice), cmocka_unit_test(contraction_tiles),
         cmocka_unit_test(shaping), cmocka_unit_test(cores_share), cmocka_unit_test(halves_go_to_their_instruction),
-        cmocka_unit_test(constants_go_ahead),
+        cmocka_unit_test(constants_go_ahead), cmocka_unit_test(results_are_turned),
         cmocka_unit_test(mappings_compete), cmocka_unit_test(places_are_divided_by_constants),
         cmocka_unit_test(choices_are_not_written_out), cmocka_unit_test(inlining_ends_before_the_limit),
         cmocka_unit_test(stops_when_told), cmocka_unit_test(policies),

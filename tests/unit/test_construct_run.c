@@ -88,6 +88,8 @@ static const struct { const char *text, *inputs; } programs[] = {
      "x=bf16:1x18x5x9&w=bf16:48x18x3x3:const&v=bf16:48"},
     {"y[N,F,P,Q] +=! cast(pad(x,7)[N,C,P*2+R-1,Q*2+S-1],i32)*cast(w[F,C,R,S],i32) where P in 9, Q in 8", "x=u8:2x21x17x15&w=i8:32x21x3x3:const"},
     {"y[N,F,P] +=! cast(x[N,C,P],i32)*cast(w[F,C],i32)", "x=i8:1x36x70&w=i8:32x36:const"},
+    {"t[N,F,P,Q] +=! pad(x,0.0)[N,C,P+R-1,Q+S-1]*w[F,C,R,S] where P in 7, Q in 7; y[N,F,P,Q] = max(t[N,F,P,Q]*s[F] + z[N,F,P,Q], 0.0)",
+     "x=f32:2x80x7x7&w=f32:45x80x3x3:const&s=f32:45&z=f32:2x45x7x7"},
     {"y[J,I] = x[I,J]", "x=bf16:21x33"},
     {"y[J,I] = x[I,J]", "x=i8:19x35"},
     {"y[J,B,I] = max(cast(x[B,I,J],f32), z[I])", "x=bf16:3x17x18&z=f32:17"},
