@@ -36,6 +36,30 @@ static bool may_fill_at(const kn_sg *sg, int loop)
     return sg->s->axes[l->axis].reduce && l->kind != KN_VECTOR && l->kind != KN_THREAD;
 }
 
+/* Every index of the last dimension is affine where the temporary is written and read, so that its rows need not follow each other. */
+static bool rows_apart(const kn_lw *w, const kn_stage *g, int out, int last)
+{
+    const kn_program *p = w->p->program;
+    const kn_expr *loads[KILN_MAX_TENSORS];
+    kn_affine f;
+    if (last < 1 || kn_stage_out_axis(w->t, g, last) < 0) return false;
+    for (int i = 0; i < p->nstmts; i++) {
+        int n = kn_loads(p->stmts[i]->body, loads, KILN_MAX_TENSORS);
+        if (n > KILN_MAX_TENSORS) return false;
+        for (int l = 0; l < n; l++)
+            if (loads[l]->u.tensor == out && !kn_affine_of(loads[l]->args[last], &f)) return false;
+    }
+    return true;
+}
+
+/* Rows of some vectors begin with a line: what is read or written along them straddles two lines less often. */
+static int64_t row_of_box(const kn_lw *w, const kn_stage *g, int out, int last, int64_t n)
+{
+    enum { LINE = 64 };
+    int64_t line = LINE / kn_dtype_bytes(w->p->program->tensors[out].dtype);
+    return n > line && rows_apart(w, g, out, last) ? kn_round_up(n, line) : n;
+}
+
 static void box_init(kn_lw *w, const kn_stage *g)
 {
     if (w->hw->gpu) return; /* own.c */
@@ -54,6 +78,7 @@ static void box_init(kn_lw *w, const kn_stage *g)
             else n += (l->extent - 1) * l->stride;
         }
         box->size[d] = shared ? n : x->shape[d];
+        if (d == x->rank - 1) box->size[d] = row_of_box(w, g, out, d, box->size[d]);
         box->base[d] = NULL;
         if (!kn_mul_fits(elems, box->size[d], &elems) || elems > KILN_MAX_EXTENT) {
             kn_lw_fail(w, KILN_LIMIT, "the scratch region of '%s' is too large", x->name);
