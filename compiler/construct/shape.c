@@ -97,6 +97,26 @@ static bool inline_one(shaper *s, bool first)
     return false;
 }
 
+/* What finishes a reduction computes from its axes alone (an average's counts), once for all that share it. */
+static bool tabulate_one(shaper *s)
+{
+    const kn_program *p = s->t->program;
+    for (int k = 0; k < s->t->nstages && !s->hw->gpu && s->nplanes < KILN_MAX_STMTS; k++) {
+        const kn_stmt *st = p->stmts[s->t->stages[k]->stmt];
+        const kn_expr *loads[KN_SITE_LOADS];
+        int n = kn_loads(st->body, loads, KN_SITE_LOADS);
+        bool finishes = false;
+        for (int i = 0; i < n && i < KN_SITE_LOADS; i++)
+            for (int j = 0; j < p->nstmts; j++) finishes |= p->stmts[j]->out == loads[i]->u.tensor && p->stmts[j]->red != KN_RED_NONE;
+        const char *table = kn_format(s->a, "table%d", s->nplanes);
+        if (st->red != KN_RED_NONE || !finishes || !table) continue;
+        if (!try_step(s, kn_format(s->a, "tabulate %s %s", p->tensors[st->out].name, table))) continue;
+        s->plane[s->nplanes++] = table;
+        return true;
+    }
+    return false;
+}
+
 static bool epilogue_one(shaper *s)
 {
     const kn_program *p = s->t->program;
@@ -464,6 +484,7 @@ kiln_status kn_shape(kiln_arena *a, const kn_program *p, const kn_hw *hw, kiln_b
     while (inline_one(&s, true)) {}
     for (int k = 0; k < s.t->nstages; k++)
         while (!kn_stopped(a) && divide_with_reader(&s, s.t->stages[k])) {}
+    while (!kn_stopped(a) && tabulate_one(&s)) {}
     while (!kn_stopped(a) && fuse_jointly(&s)) {}
     while (epilogue_one(&s)) {}
     while (inline_one(&s, false)) {}
