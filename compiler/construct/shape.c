@@ -123,6 +123,7 @@ static bool epilogue_one(shaper *s)
     for (int k = 0; k < s->t->nstages; k++) {
         const kn_stmt *st = p->stmts[s->t->stages[k]->stmt];
         if (p->tensors[st->out].role != KN_TEMP || st->red == KN_RED_NONE || kn_pinned(p, st->out) || s->t->stages[k]->epilogue >= 0) continue;
+        if (is_plane(s, p->tensors[st->out].name)) continue;
         if (try_step(s, kn_format(s->a, "epilogue %s", p->tensors[st->out].name))) return true;
     }
     return false;
@@ -461,15 +462,29 @@ static bool fuse_jointly(shaper *s)
     return false;
 }
 
+/* The results are written with the channels last, by the statement itself or by what finishes them (cpu_lanes.c). */
+static bool turned_back(const shaper *s, int tensor)
+{
+    const kn_program *p = s->t->program;
+    const kn_expr *one;
+    bool yes = !strcmp(p->tensors[tensor].name, KN_CPU_LANES);
+    for (int i = 0; i < p->nstmts && !yes; i++)
+        yes = !strcmp(p->tensors[p->stmts[i]->out].name, KN_CPU_LANES) && reads(p->stmts[i]->body, tensor, &one);
+    return yes;
+}
+
 kiln_status kn_shape(kiln_arena *a, const kn_program *p, const kn_hw *hw, kiln_bytes start, kiln_bytes *trace, kn_tree **t, kiln_diag *d)
 {
     shaper s = {.a = a, .hw = hw, .text = start};
     kiln_status st = kn_trace_apply(a, p, hw, s.text, &s.t, d);
     if (st) return st;
+    for (int i = 0; i < s.t->program->ntensors; i++)
+        if (!strcmp(s.t->program->tensors[i].name, KN_CPU_LANES)) s.plane[s.nplanes++] = KN_CPU_LANES;
     for (int k = 0; k < s.t->nstages; k++) {
         kn_stage *g = s.t->stages[k];
         int before = s.t->nstages;
         bool dot = false;
+        if (turned_back(&s, s.t->program->stmts[g->stmt]->out)) continue;
         bool unit = !kn_site_scheduled(s.t, g) && kn_mapped_unit(a, s.t, hw, k);
         if (unit && map_one(&s, k)) k += s.t->nstages - before;
         else if (!kn_site_scheduled(s.t, g) && dot_one(&s, g, &dot)) k--;

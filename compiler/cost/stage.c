@@ -99,6 +99,17 @@ static void cpu_level(const kn_stage_view *v, int i, kn_cost *c)
     c->levels[i + 1].tile_bytes = (int64_t)held;
 }
 
+/* Elements of the access's tensor that L2 does not hold come from the level beyond it, and a copy that turns them, a band at a time, does nothing
+ * else meanwhile: cycles for one of them. */
+static double waited(const kn_stage_view *v, const kn_access *x)
+{
+    const kn_hw_level *l2 = kn_hw_level_named(v->hw, "l2"), *far = kn_hw_level_named(v->hw, "l3");
+    double all = x->bytes;
+    for (int d = 0; d < x->rank; d++) all *= (double)x->shape[d];
+    if (!l2 || !far || !(far->bandwidth_gbs > 0) || all <= (double)l2->capacity_bytes) return 0;
+    return x->bytes / far->bandwidth_gbs * v->hw->clock_ghz * v->hw->units;
+}
+
 /* Copies into scratch: a vector at a time where the copy's innermost run is contiguous at its source, else an element at a time. */
 static double copy_us(const kn_stage_view *v, double share)
 {
@@ -109,7 +120,7 @@ static double copy_us(const kn_stage_view *v, double share)
         const kn_cache *k = &v->g->caches[x->cache];
         double n = kn_footprint(v, x, k->at + 1, false) * kn_fills(v, x, k->at + 1, false);
         bool run = k->region || (k->nloops && v->g->loops[k->loops[k->nloops - 1]].axis == x->unit_axis);
-        cycles += n * (run ? 0.25 : 1.5);
+        cycles += n * ((run ? 0.25 : 1.5) + (k->last ? waited(v, x) : 0));
     }
     return cycles / (v->hw->clock_ghz * 1e3 * v->hw->units * share);
 }
@@ -120,6 +131,18 @@ static bool turned(const kn_stage *g, int axis, double lanes)
     for (int i = 0; i < g->nloops; i++)
         if (axis >= 0 && g->loops[i].axis == axis && g->loops[i].kind == KN_UNROLL) return (double)g->loops[i].extent == lanes;
     return false;
+}
+
+/* How many times as long a vector takes that is put together from elements along `axis`: few that lie a few apart are picked from as many vectors
+ * (codegen), others one by one. */
+static double gathered(const kn_access *x, int axis, double lanes)
+{
+    enum { PICKED = 4 };
+    kn_affine f;
+    int last = x->rank - 1;
+    while (last > 0 && x->shape[last] == 1) last--;
+    double step = last >= 0 && kn_affine_of(x->index[last], &f) ? (double)f.coef[axis] : 0;
+    return step > 1 && step <= PICKED && step < lanes / 2 ? step : lanes / 2;
 }
 
 /* Taps of a window: vectors begin anywhere in a line, and every other one reaches into the next, which is a second access. */
@@ -262,7 +285,7 @@ static double vector_share(const kn_stage_view *v)
         for (int i = 0; i + 1 < v->naccesses; i++) {
             const kn_access *x = &v->access[i];
             if (!(x->axes >> axis & 1) || x->cache >= 0) continue;
-            if (x->unit_axis != axis) eff /= turned(g, x->unit_axis, lanes) ? 2 : lanes / 2;
+            if (x->unit_axis != axis) eff /= turned(g, x->unit_axis, lanes) ? 2 : gathered(x, axis, lanes);
         }
     }
     return eff;

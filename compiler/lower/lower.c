@@ -20,6 +20,31 @@ bool kn_sg_cached(const kn_sg *sg, int load)
     return false;
 }
 
+static const kn_stage *attached_maker(const kn_tree *t, int tensor)
+{
+    for (int k = 0; k < t->nstages; k++)
+        if (t->stages[k]->at_stage >= 0 && kn_stage_out(t, t->stages[k]) == tensor) return t->stages[k];
+    return NULL;
+}
+
+bool kn_sg_room(const kn_lw *w, const kn_sg *sg, const kn_expr *load, int axis)
+{
+    const kn_box *box = &w->box[load->u.tensor];
+    const kn_stage *p = box->on ? attached_maker(w->t, load->u.tensor) : NULL;
+    if (!p || load->padded || (sg->g->at_stage >= 0 && sg->g->at_loop != p->at_loop)) return false;
+    for (int d = 0; d < load->nargs; d++) {
+        if (!(kn_axes_in(load->args[d]) >> axis & 1)) continue;
+        int64_t n = 1;
+        for (int i = 0; i < sg->g->nloops; i++) {
+            const kn_loop *l = &sg->g->loops[i];
+            bool outside = sg->g->at_stage >= 0 ? l->shared_with >= 0 : i <= p->at_loop;
+            if (l->axis == axis && !outside) n += (l->extent - 1) * l->stride;
+        }
+        if (load->args[d]->op != KN_OP_AXIS || !box->base[d] || box->size[d] < n) return false;
+    }
+    return true;
+}
+
 static void find_tile(kn_sg *sg)
 {
     sg->tile = kn_stage_register_tile(sg->s, sg->g);

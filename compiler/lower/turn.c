@@ -49,6 +49,8 @@ static bool turns(kn_lw *w, kn_sg *sg, int load, int vloop, int lanes)
 {
     const kn_expr *e = sg->loads[load];
     if (kn_sg_cached(sg, load) || e->padded || kn_dtype_bytes(e->dtype) < 4 || chosen(sg->s->body, e, false)) return false;
+    for (int a = 0; a < sg->s->naxes; a++)
+        if ((sg->past & kn_axes_in(e)) >> a & 1 && !kn_sg_room(w, sg, e, a)) return false;
     int row = kn_lw_var(w, "row", 0, lanes - 1), lane = kn_lw_var(w, "lane", 0, lanes - 1);
     kn_expr *at = address_at(w, sg, load, vloop, kn_lw_ref(w, row), kn_lw_ref(w, lane));
     return kn_lw_uses(at, lane) && kn_lw_unit_stride(at, row);

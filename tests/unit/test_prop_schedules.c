@@ -166,7 +166,8 @@ static void m_cache_read(maker *m)
     int n = kn_loads(m->s->body, loads, KILN_MAX_TENSORS), load = rnd(n), at = rnd(m->g->nloops);
     const char *scope = m->on_gpu ? "shared" : "scratch";
     if (!n || !m->g->nloops || !rnd(3)) {
-        snprintf(m->out, m->cap, "cache_read %s %d %s %s region", m->name, load, scope, any_loop(m));
+        size_t used = (size_t)snprintf(m->out, m->cap, "cache_read %s %d %s %s region", m->name, load, scope, any_loop(m));
+        if (n && rnd(2)) snprintf(m->out + used, m->cap - used, " last %d", rnd(loads[load]->nargs + 1));
         return;
     }
     size_t used = (size_t)snprintf(m->out, m->cap, "cache_read %s %d %s %s loops", m->name, load, scope, m->g->loops[at].name);
