@@ -185,13 +185,30 @@ static double copied_bytes(const planes *k, int64_t band)
     return sum;
 }
 
-/* Bands of rows whose copy takes a quarter of L2, beside the results of all of the planes in the half of it. */
+/* As few bands of rows as leave their copies within so many bytes; 0: there are none. */
+static int64_t band_within(const planes *k, double bytes)
+{
+    int64_t p = kn_cpu_extent(&k->x, k->p), bands = 1;
+    while (bands < p && copied_bytes(k, kn_ceil_div(p, bands)) > bytes) bands++;
+    return copied_bytes(k, kn_ceil_div(p, bands)) <= bytes ? kn_ceil_div(p, bands) : 0;
+}
+
+/* Bands of rows whose copies take half of L1, where what they have in common and each copies for itself is little, else a quarter of L2. */
+static int64_t band_of(const planes *k)
+{
+    const kn_hw_level *l1 = kn_hw_level_named(k->x.hw, "l1"), *l2 = kn_hw_level_named(k->x.hw, "l2");
+    int64_t far = band_within(k, (double)l2->capacity_bytes / 4), near = l1 ? band_within(k, (double)l1->capacity_bytes / 2) : 0;
+    double again = near ? copied_bytes(k, near) / (double)near * (double)far / copied_bytes(k, far) : 2;
+    return again <= 1.2 ? near : far;
+}
+
+/* Bands of rows, beside the results of all of the planes in the half of L2. */
 static bool choose(planes *k)
 {
     enum { ROWS = 14 };
     const kn_hw_level *l2 = kn_hw_level_named(k->x.hw, "l2");
     const kn_tensor *out = &k->x.t->program->tensors[k->read->u.tensor];
-    int64_t q = kn_cpu_extent(&k->x, k->q), p = kn_cpu_extent(&k->x, k->p), bands = 1;
+    int64_t q = kn_cpu_extent(&k->x, k->q);
     k->lanes = vector_of(&k->x);
     k->mr = kn_ceil_div(q, kn_ceil_div(q, ROWS));
     k->turn = kn_cpu_pow2(kn_cpu_extent(&k->y, k->y.n), k->lanes);
@@ -199,9 +216,8 @@ static bool choose(planes *k)
     double results = (double)(k->lanes * kn_dtype_bytes(out->dtype));
     for (int d = k->outer; d < k->read->nargs - 1; d++) results *= (double)out->shape[d];
     if (results > (double)l2->capacity_bytes / 2) return false;
-    while (bands < p && copied_bytes(k, kn_ceil_div(p, bands)) > (double)l2->capacity_bytes / 4) bands++;
-    k->band = kn_ceil_div(p, bands);
-    return copied_bytes(k, k->band) <= (double)l2->capacity_bytes / 4;
+    k->band = band_of(k);
+    return k->band > 0;
 }
 
 static void put_map(kn_buf *b, const planes *k)

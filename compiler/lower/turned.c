@@ -85,13 +85,13 @@ static void fill_padding(turned *f, kn_expr *lo, kn_expr *hi)
     w->tail = after;
 }
 
-/* A tensor that L2 does not hold, as many runs of it at once as there are lanes: more than the hardware's prefetchers follow. */
+/* The rows lie so far apart that half of L2 does not hold what is between the first and the last: the hardware's prefetchers lose such runs. */
 static bool wants_prefetch(const turned *f)
 {
     const kn_hw_level *l2 = kn_hw_level_named(f->w->hw, "l2");
-    int64_t bytes = kn_dtype_bytes(f->x->dtype);
-    for (int d = 0; d < f->x->rank; d++) bytes *= f->x->shape[d];
-    return l2 && bytes > l2->capacity_bytes;
+    int64_t bytes = f->lanes * kn_dtype_bytes(f->x->dtype);
+    for (int d = f->lane + 1; d < f->x->rank; d++) bytes *= f->x->shape[d];
+    return l2 && bytes > l2->capacity_bytes / 2;
 }
 
 /* The square whose first column is element `from` of the run; `columns` of its columns are kept. */
