@@ -13,14 +13,14 @@ static int operations(const kn_expr *e)
     return n;
 }
 
-/* The first such part of e; NULL. */
+/* The first such part of e, of axes that take more than one value; NULL. */
 static const kn_expr *part_of(const kn_expr *e, uint32_t all)
 {
     const kn_expr *loads[1], *found = NULL;
     if (e->op == KN_OP_LOAD) return NULL;
-    uint32_t axes = kn_axes_in(e);
+    uint32_t axes = kn_axes_in(e) & all;
     bool reads = kn_loads(e, loads, 1) > 0, apart = true;
-    for (int i = 0; i < e->nargs; i++) apart = apart && kn_axes_in(e->args[i]) != axes;
+    for (int i = 0; i < e->nargs; i++) apart = apart && (kn_axes_in(e->args[i]) & all) != axes;
     for (int i = 0; i < e->nargs && !found && (reads || apart || axes == all); i++) found = part_of(e->args[i], all);
     if (found || reads || !axes || axes == all || kn_dtype_class(e->dtype) != 'f' || operations(e) < LEAST) return found;
     return e;
@@ -39,7 +39,9 @@ kiln_status kn_prim_tabulate(kn_step *s)
     kn_program *p = s->t->program;
     kn_stmt *st = kn_stage_stmt(s->t, g), t = { .red = KN_RED_NONE };
     if (st->red != KN_RED_NONE || st->scatter) return kn_step_refuse(s, "'%s' is no map", s->args[0]);
-    const kn_expr *part = part_of(st->body, (1u << st->naxes) - 1);
+    uint32_t moving = 0;
+    for (int i = 0; i < st->naxes; i++) moving |= st->axes[i].extent > 1 ? 1u << i : 0;
+    const kn_expr *part = part_of(st->body, moving);
     if (!part) return kn_step_refuse(s, "no part of '%s' follows some of its axes alone, without reading anything", s->args[0]);
     uint32_t axes = kn_axes_in(part);
     int64_t shape[KILN_MAX_RANK];
