@@ -97,10 +97,27 @@ static bool inline_one(shaper *s, bool first)
     return false;
 }
 
+/* The table stays near and each of its elements is read often. */
+static bool is_short(const shaper *s, const char *table, double points)
+{
+    enum { OFTEN = 8 };
+    const kn_hw_level *l1 = kn_hw_level_named(s->hw, "l1");
+    const kn_program *p = s->t->program;
+    for (int i = 0; i < p->ntensors && l1; i++) {
+        double elems = 1;
+        if (strcmp(p->tensors[i].name, table)) continue;
+        for (int d = 0; d < p->tensors[i].rank; d++) elems *= (double)p->tensors[i].shape[d];
+        return elems * kn_dtype_bytes(p->tensors[i].dtype) <= (double)l1->capacity_bytes / 4 && points >= OFTEN * elems;
+    }
+    return false;
+}
+
 /* What finishes a reduction computes from its axes alone (an average's counts), once for all that share it. */
 static bool tabulate_one(shaper *s)
 {
     const kn_program *p = s->t->program;
+    kn_tree *before = s->t;
+    kiln_bytes text = s->text;
     for (int k = 0; k < s->t->nstages && !s->hw->gpu && s->nplanes < KILN_MAX_STMTS; k++) {
         const kn_stmt *st = p->stmts[s->t->stages[k]->stmt];
         const kn_expr *loads[KN_SITE_LOADS];
@@ -110,9 +127,15 @@ static bool tabulate_one(shaper *s)
             for (int j = 0; j < p->nstmts; j++) finishes |= p->stmts[j]->out == loads[i]->u.tensor && p->stmts[j]->red != KN_RED_NONE;
         const char *table = kn_format(s->a, "table%d", s->nplanes);
         if (st->red != KN_RED_NONE || !finishes || !table) continue;
+        double points = 1;
+        for (int i = 0; i < st->naxes; i++) points *= (double)st->axes[i].extent;
         if (!try_step(s, kn_format(s->a, "tabulate %s %s", p->tensors[st->out].name, table))) continue;
-        s->plane[s->nplanes++] = table;
-        return true;
+        if (is_short(s, table, points)) {
+            s->plane[s->nplanes++] = table;
+            return true;
+        }
+        s->t = before;
+        s->text = text;
     }
     return false;
 }

@@ -262,6 +262,35 @@ static void planes_are_lanes(void **state)
     }
 }
 
+/* What finishes a reduction by its axes alone is a table where that is short and read often. */
+static void tables_are_short(void **state)
+{
+    static const struct { const char *text, *inputs; int tables; } one[] = {
+        {"t[N,P,Q,C] +=! x[N,P+R,Q+S,C] where P in 20, Q in 30, R in 3, S in 3; "
+         "y[N,P,Q,C] = t[N,P,Q,C]/((min(cast(P,f32)+2, 20)-max(cast(P,f32)-1, 0))*"
+         "(min(cast(Q,f32)+2, 30)-max(cast(Q,f32)-1, 0)))", "x=f32:1x22x32x24", 2},
+        {"t[N,P,Q,C] +=! x[N,P+R,Q+S,C] where P in 1, Q in 1, R in 7, S in 7; y[N,P,Q,C] = t[N,P,Q,C]/(min(cast(P,f32)+7, 7)-max(cast(P,f32)-1, 0))",
+         "x=f32:1x7x7x64", 0}, /* of one element */
+        {"t[H,I,J] +=! q[H,I,K]*k[H,J,K]; y[H,I,J] = t[H,I,J]+max(cast(I,f32)*2-cast(J,f32), 0)", "q=f32:12x300x16&k=f32:12x300x16", 0}, /* long */
+        {"t[H,I,J] +=! q[H,I,K]*k[H,J,K]; y[H,I,J] = t[H,I,J]+max(cast(I,f32)*2-cast(J,f32), 0)", "q=f32:12x30x16&k=f32:12x30x16", 1},
+        {"t[H,I,J] +=! q[H,I,K]*k[H,J,K]; y[H,I,J] = t[H,I,J]+max(cast(I,f32)*2-cast(J,f32), 0)", "q=f32:2x30x16&k=f32:2x30x16", 0}, /* twice */
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof one / sizeof *one; i++) {
+        kiln_arena *a = kiln_arena_open(&(kiln_host){NULL, mem, NULL});
+        kn_program *p, *c;
+        int in[KILN_MAX_TENSORS], out[KILN_MAX_TENSORS], tables = 0;
+        kiln_diag d = {0};
+        kiln_candidates *list;
+        if (kn_parse(a, (kiln_bytes){one[i].text, strlen(one[i].text)}, (kiln_bytes){one[i].inputs, strlen(one[i].inputs)}, &p, &d) ||
+            kn_canon(a, p, &c, in, out, &d) || kn_policy_find("default")->construct(a, c, device(a, "x86-64-avx512"), 1, &list, &d))
+            fail_msg("%s: %s", one[i].inputs, d.message);
+        for (const char *s = list->c[0].trace.p; (s = strstr(s, "tabulate ")); s++) tables++;
+        if (tables != one[i].tables) fail_msg("%s has %d tables\n%s", one[i].inputs, tables, list->c[0].trace.p);
+        kiln_arena_close(a);
+    }
+}
+
 /* Constants that are large for the caches: blocks of the reduction, for a core's share of the columns or for a block of rows. The caches are made
  * small, so that a small product is a large one. */
 /* Plans for what does not fit the caches, on a device with small ones: that they are taken, and agree with the reference. */
@@ -416,7 +445,7 @@ static void places_are_summed_alike(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(candidates_run), cmocka_unit_test(rows_are_one_region),
-                                       cmocka_unit_test(planes_are_lanes),
+                                       cmocka_unit_test(planes_are_lanes), cmocka_unit_test(tables_are_short),
                                        cmocka_unit_test(beyond_caches), cmocka_unit_test(places_are_summed_alike)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
