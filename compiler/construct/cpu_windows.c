@@ -196,8 +196,8 @@ static block block_of(const windows *w, int k)
     return c;
 }
 
-/* Where wide rows of the first step are no longer in L1 when all of them have been made: bands of them that take a quarter of it. Not so few that what
- * was just stored would be read across two stores. */
+/* Where wide rows of the first step are no longer in L1 when all of them have been made: bands of them that take a quarter of it. Not so few that
+ * what was just stored would be read across two stores. */
 static int64_t band_of(const windows *w)
 {
     enum { STORES = 64 };
@@ -206,7 +206,8 @@ static int64_t band_of(const windows *w)
     block y = block_of(w, 0), rows = block_of(w, 1);
     int axis = w->of[1][w->upright];
     if (!l1 || axis < 0 || (w->shared >> w->upright & 1) || y.mr > 1 || rows.mr > 1) return 0;
-    int64_t row = kn_dtype_bytes(x->s->body->dtype), vectors = kn_ceil_div(kn_cpu_extent(x, rows.n), rows.lanes), extent = kn_cpu_extent(x, axis);
+    int64_t row = kn_dtype_bytes(x->s->body->dtype), extent = kn_cpu_extent(x, axis);
+    int64_t vectors = kn_ceil_div(kn_cpu_extent(x, rows.n), rows.lanes);
     for (int i = 0; i < x->s->nspatial; i++)
         if (i != axis && !is_shared(w, 1, i)) row *= kn_cpu_extent(x, i);
     int64_t most = l1->capacity_bytes / 4 / row, bands = most > 0 ? kn_ceil_div(extent, most) : extent, band = kn_ceil_div(extent, bands);

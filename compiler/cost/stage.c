@@ -202,6 +202,21 @@ static bool parts_of_rows(const kn_stage_view *v)
     return window && part && terms <= FEW;
 }
 
+/* Instructions for a term: one, as the peak counts them with two operations each; a maximum that keeps what is not a number takes three. */
+static double instructions(const kn_stage_view *v)
+{
+    bool floats = kn_dtype_class(v->s->body->dtype) == 'f';
+    return floats && (v->s->red == KN_RED_MAX || v->s->red == KN_RED_MIN) ? 3 : 1;
+}
+
+/* A term that is but loaded is one operation. */
+static bool bare(const kn_stage_view *v)
+{
+    const kn_expr *e = v->s->body;
+    while (e->op == KN_OP_CAST) e = e->args[0];
+    return e->op == KN_OP_LOAD && kn_dtype_class(e->dtype) == 'f' && v->s->red != KN_RED_NONE;
+}
+
 /* Share of a sum's time that goes into its terms, of which `issue` start each cycle: when its registers are done they are loaded, added to and
  * stored, and the next ones begin anew, which costs the length of the pipeline once more. */
 static double inner_share(const kn_stage_view *v, double vectors, double issue)
@@ -219,7 +234,8 @@ static double inner_share(const kn_stage_view *v, double vectors, double issue)
         if (l->kind == KN_UNROLL && !loop) written *= (double)l->extent;
         else if (!loop) loop = (double)l->extent;
     }
-    double cycles = terms * vectors / issue, turns = loop > 1 ? terms / written * (1 + 3 / loop) : 0; /* a cycle each, some more at its end */
+    double cycles = terms * vectors * instructions(v) / issue;
+    double turns = loop > 1 ? terms / written * (1 + 3 / loop) : 0; /* a cycle each, some more at its end */
     return cycles / (cycles + turns + stores + RESTART);
 }
 
@@ -250,7 +266,7 @@ static double tile_share(const kn_stage_view *v, double lanes, double full, doub
         double runs = kn_footprint(v, &v->access[i], v->first_point, false) / (vector ? lanes / part : 1);
         loads += vector && slides(v, &v->access[i]) ? 2 * runs : runs;
     }
-    return eff / (1 + 0.25 * loads / chains) * inner_share(v, chains, hw->fma_per_cycle);
+    return eff / (1 + 0.25 * loads / chains / instructions(v)) * inner_share(v, chains, hw->fma_per_cycle);
 }
 
 /* The same for all tiles of the vector axis, the last of which may be a short one: code of its own, met by all rows anew (measured: 1.04 of the time
@@ -277,7 +293,7 @@ static double vector_share(const kn_stage_view *v)
     const kn_stage *g = v->g;
     if (g->nloops && g->loops[g->nloops - 1].kind == KN_VECTOR) lanes = (double)g->loops[g->nloops - 1].extent;
     double eff = at_most(lanes / full, 1);
-    if (v->s->red != KN_RED_NONE) eff *= sum_share(v, lanes, full);
+    if (v->s->red != KN_RED_NONE) eff *= sum_share(v, lanes, full) / (bare(v) ? 2 * instructions(v) : 1);
     /* spills: a store and a load for a multiply-add, which takes one operand from memory */
     if ((int)kn_register_need(v) > hw->vector_registers + 1) eff *= 0.5;
     if (lanes > 1) { /* gathers: a vector of strided elements is put together one by one */
