@@ -216,15 +216,24 @@ static bool steps_apart(const kn_stmt *s, const kn_affine *f, uint32_t *axes)
     return true;
 }
 
-/* The indices over the iterators, whose bindings are known to be independent: affine maps of some, all digits of others, write every element once,
- * whatever loops walk past the domain under `where`. */
+/* Values of an iterator while the loops around the buffer's home stand still: that many follow each other. */
+static int64_t moving(kn_ck *c, const kn_bnode *n, const kn_region *w, int axis)
+{
+    outer o = { .c = c, .common = home(c, w->buffer), .shared = c->b->scope[w->buffer] == KN_SHARED };
+    int64_t lo, hi, all = n->block->s.axes[axis].extent;
+    kn_expr *at = kn_axis_ref(c->b->a, axis);
+    const kn_expr *x = o.common && at ? kn_block_bound(c->b, n->block, at) : NULL;
+    return x && span(c, part(&o, x, false), &lo, &hi) && hi - lo < all ? hi - lo + 1 : all;
+}
+
+/* The indices over the iterators, whose bindings are known to be independent: affine maps of some, all digits of others that change, write every
+ * element once, whatever loops walk past the domain under `where`. */
 static bool injective(kn_ck *c, const kn_bnode *n, const kn_region *w)
 {
     const kn_stmt *s = &n->block->s;
     digit digits[KILN_MAX_RANK];
     int ndigits = 0;
     uint32_t seen = 0, cut_up = 0;
-    if (home(c, w->buffer)) return false; /* loops around the buffer's home stand still, so iterators do not take all their values */
     for (int d = 0; d < c->b->tensors->tensors[w->buffer].rank; d++) {
         kn_affine f;
         uint32_t axes;
@@ -239,8 +248,8 @@ static bool injective(kn_ck *c, const kn_bnode *n, const kn_region *w)
     }
     if (cut_up & seen) return false;
     for (int i = 0; i < s->naxes; i++) {
-        if ((cut_up >> i & 1) && !complete(digits, ndigits, i, s->axes[i].extent)) return false;
-        if (!s->axes[i].reduce && s->axes[i].extent > 1 && !((seen | cut_up) >> i & 1)) return false;
+        if ((cut_up >> i & 1) && !complete(digits, ndigits, i, moving(c, n, w, i))) return false;
+        if (!s->axes[i].reduce && !((seen | cut_up) >> i & 1) && moving(c, n, w, i) > 1) return false;
     }
     return true;
 }

@@ -78,11 +78,12 @@ static void put_arg(kn_gen *g, const kn_expr *e, int k) { kn_put_vector(g, e->ar
 static void vzip(kn_gen *g, const kn_expr *e)
 {
     shuffle s = {.n = e->nargs, .lanes = e->lanes};
+    bool zip = e->op == KN_OP_ZIP;
+    int block = zip && e->var ? e->var : e->lanes, unit = !zip && e->var ? e->var : 1;
     for (int l = 0; l < e->lanes; l++) {
-        bool zip = e->op == KN_OP_ZIP;
-        int at = zip ? (int)e->u.i * e->lanes + l : l * e->nargs + (int)e->u.i;
+        int at = zip ? (int)e->u.i * block + l % block : (l / unit * e->nargs + (int)e->u.i) * unit + l % unit;
         s.from[l] = zip ? at % e->nargs : at / e->lanes;
-        s.pick[l] = zip ? at / e->nargs : at % e->lanes;
+        s.pick[l] = zip ? l / block * block + at / e->nargs : at % e->lanes;
     }
     put_shuffle(g, &s, put_arg, e);
 }

@@ -21,8 +21,10 @@ typedef struct kn_cpu_tile {
 enum {
     KN_CPU_UNROLLED = 128, /* operations of a register tile whose sum is written out term by term */
     KN_CPU_NARROW = 32,    /* bytes of a vector that straddles two cache lines less often than one of a whole line does */
-    KN_CPU_ROW = 16        /* vectors of a map's row that is written out as a whole */
+    KN_CPU_ROW = 16,       /* vectors of a map's row that is written out as a whole */
+    KN_CPU_FORKED = 16384  /* iterations below which a core is done before another one has started */
 };
+#define KN_CPU_LANES "lanes" /* the temporary that cpu_lanes.c's steps make */
 
 static inline const char *kn_cpu_axis(const kn_site *x, int i) { return x->s->axes[i].name; }
 static inline int64_t kn_cpu_extent(const kn_site *x, int i) { return i < 0 ? 1 : x->s->axes[i].extent; }
@@ -84,6 +86,10 @@ uint32_t kn_cpu_window(kiln_arena *a, const kn_tree *t, const kn_hw *hw, int y, 
 bool kn_cpu_window_fits(kiln_arena *a, const kn_tree *t, const kn_hw *hw, int y);
 /* cpu_crops.c: a plan for map y and the sum of products over few inputs whose results it takes from a temporary; the set of the two, 0: none. */
 uint32_t kn_cpu_crop(kiln_arena *a, const kn_tree *t, const kn_hw *hw, int y, kn_plans *p);
+/* cpu_lanes.c: steps by which the results of a window over planes are written with the channels last, and turned back by a map; false: there is no
+ * such window. The plan for that map y with the window under its loops; the set of the two, 0: it is none, or does not fit the caches. */
+bool kn_cpu_lanes_steps(kiln_arena *a, const kn_program *p, const kn_hw *hw, kiln_bytes *start);
+uint32_t kn_cpu_lanes(kiln_arena *a, const kn_tree *t, const kn_hw *hw, int y, kn_plans *p);
 /* cpu_planes.c: the plans of a window with the padded copy that it reads under their outer loops; false: it has to be made before. */
 bool kn_cpu_plane(kiln_arena *a, const kn_tree *t, int window, int copy, kn_plans *p);
 #endif

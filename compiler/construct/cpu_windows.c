@@ -17,6 +17,7 @@ typedef struct windows {
     uint32_t shared;                /* axes of y whose loops are everybody's */
     int64_t grain[KILN_MAX_AXES];   /* iterations in one task; 0: no task loop */
     int upright;                    /* y's axis along which the window of rows slides */
+    int64_t band;                   /* so many of y's rows are made from rows of the first step that are still in L1; 0: all at once */
 } windows;
 
 static int producer_of(const kn_tree *t, int tensor)
@@ -195,10 +196,30 @@ static block block_of(const windows *w, int k)
     return c;
 }
 
+/* Where wide rows of the first step are no longer in L1 when all of them have been made: bands of them that take a quarter of it. Not so few that
+ * what was just stored would be read across two stores. */
+static int64_t band_of(const windows *w)
+{
+    enum { STORES = 64 };
+    const kn_hw_level *l1 = kn_hw_level_named(w->hw, "l1");
+    const kn_site *x = &w->site[1];
+    block y = block_of(w, 0), rows = block_of(w, 1);
+    int axis = w->of[1][w->upright];
+    if (!l1 || axis < 0 || (w->shared >> w->upright & 1) || y.mr > 1 || rows.mr > 1) return 0;
+    int64_t row = kn_dtype_bytes(x->s->body->dtype), extent = kn_cpu_extent(x, axis);
+    int64_t vectors = kn_ceil_div(kn_cpu_extent(x, rows.n), rows.lanes);
+    for (int i = 0; i < x->s->nspatial; i++)
+        if (i != axis && !is_shared(w, 1, i)) row *= kn_cpu_extent(x, i);
+    int64_t most = l1->capacity_bytes / 4 / row, bands = most > 0 ? kn_ceil_div(extent, most) : extent, band = kn_ceil_div(extent, bands);
+    return bands > 2 && band * vectors >= STORES ? band : 0;
+}
+
 static const char *put_stage(kn_buf *b, const windows *w, int k)
 {
     const kn_site *x = &w->site[k];
     block c = block_of(w, k);
+    int banded = w->band && k < 2 ? w->of[k][w->upright] : -1;
+    if (banded >= 0) kn_putf(b, "split %s %s %lld\n", x->name, kn_cpu_axis(x, banded), (long long)w->band);
     for (int i = 0; i < w->site[0].s->nspatial; i++)
         if ((w->shared >> i & 1) && w->grain[i] > 1)
             kn_putf(b, "split %s %s %lld\n", x->name, kn_cpu_axis(x, w->of[k][i]), (long long)w->grain[i]);
@@ -206,9 +227,10 @@ static const char *put_stage(kn_buf *b, const windows *w, int k)
     if (c.mr > 1) kn_putf(b, "split %s %s %lld\n", x->name, kn_cpu_axis(x, c.u), (long long)c.mr);
     kn_putf(b, "reorder %s", x->name);
     const char *at = put_shared(b, w, k);
+    if (banded >= 0) kn_putf(b, " %s.0", kn_cpu_axis(x, banded));
     kn_put(b, " |");
     for (int i = 0; i < x->s->naxes; i++)
-        if (!is_shared(w, k, i)) kn_putf(b, " %s.0", kn_cpu_axis(x, i));
+        if (!is_shared(w, k, i)) kn_putf(b, " %s.%d", kn_cpu_axis(x, i), i == banded);
     kn_put(b, " |");
     if (c.mr > 1) kn_putf(b, " %s.1", kn_cpu_axis(x, c.u));
     kn_putf(b, " %s.1 %s.2\n", kn_cpu_axis(x, c.n), kn_cpu_axis(x, c.n));
@@ -246,12 +268,15 @@ uint32_t kn_cpu_window(kiln_arena *a, const kn_tree *t, const kn_hw *hw, int y, 
     const char *at = "";
     kn_buf_init(&b, a);
     tasks(w);
+    w->band = band_of(w);
     for (int k = 0; k < 3 && w->stage[k] >= 0; k++) {
         set |= 1u << w->stage[k];
         const char *innermost = put_stage(&b, w, k);
         if (!k) at = innermost;
     }
-    for (int k = 1; k < 3 && w->stage[k] >= 0; k++) kn_putf(&b, "compute_at %s %s %s\n", w->site[k].name, w->site[0].name, at);
+    const char *band = w->band ? kn_format(a, "%s.0", kn_cpu_axis(&w->site[0], w->upright)) : at;
+    for (int k = 1; k < 3 && w->stage[k] >= 0; k++)
+        kn_putf(&b, "compute_at %s %s %s\n", w->site[k].name, w->site[0].name, k == 1 && band ? band : at);
     kn_plans_try(p, &b);
     return p->n ? set : 0;
 }

@@ -22,7 +22,7 @@ static int64_t tasks_wanted(const kn_site *x)
     int64_t n = 1, most = 8 * (int64_t)x->hw->units;
     for (int i = 0; i < x->s->naxes; i++)
         if (!kn_mul_fits(n, kn_cpu_extent(x, i), &n)) return most;
-    return n < 16384 ? 0 : n / 4096 < most ? n / 4096 : most;
+    return n < KN_CPU_FORKED ? 0 : n / 4096 < most ? n / 4096 : most;
 }
 
 int kn_cpu_other(const kn_site *x)

@@ -58,6 +58,7 @@ static kiln_status plan_stages(kn_plans *plans, const kn_tree *t, kiln_diag *d)
         if (planned >> i & 1) continue;
         const kn_hw *hw = plans[i].hw;
         uint32_t set = (hw->gpu ? kn_gpu_rows : kn_cpu_rows)(plans[i].a, t, hw, i, &plans[i]);
+        if (!set && !hw->gpu) set = kn_cpu_lanes(plans[i].a, t, hw, i, &plans[i]);
         if (!set && !hw->gpu) set = kn_cpu_window(plans[i].a, t, hw, i, &plans[i]);
         if (!set && !hw->gpu) set = kn_cpu_crop(plans[i].a, t, hw, i, &plans[i]);
         kiln_status s = !set ? plan_stage(i, &plans[i], d) : hw->gpu ? plan_apart(plans, set, i, d) : KILN_OK;
@@ -152,6 +153,19 @@ static kiln_status add_parts(kiln_arena *a, const kn_program *p, const kn_hw *hw
     return KILN_OK;
 }
 
+/* Windows over planes compete with the channels as lanes. */
+static kiln_status add_lanes(kiln_arena *a, const kn_program *p, const kn_hw *hw, int k, kiln_candidates *list)
+{
+    kiln_bytes start;
+    kiln_diag none = {0};
+    if (!kn_cpu_lanes_steps(a, p, hw, &start)) return KILN_OK;
+    kiln_candidates *one = kn_new(a, kiln_candidates);
+    if (!one) return KILN_MEMORY;
+    kiln_status s = shaped(a, p, hw, start, EVALUATIONS / 8, 1, one, &none);
+    if (s == KILN_OK && one->n && strstr(one->c[0].trace.p, " region last ")) insert(list, &one->c[0], k);
+    return s == KILN_MEMORY || s == KILN_STOPPED ? s : KILN_OK;
+}
+
 /* Chains of a GPU whose rows the shaping could not make one axis compete so. */
 static kiln_status add_groups(kiln_arena *a, const kn_program *p, const kn_hw *hw, int k, kiln_candidates *list)
 {
@@ -208,6 +222,7 @@ static kiln_status construct(kiln_arena *a, const kn_program *p, const kn_hw *hw
     if (hw->gpu && hw->roller.present && !kn_scatters(p)) s = add_tiles(a, p, hw, k, list);
     if (s == KILN_OK && hw->gpu) s = add_groups(a, p, hw, k, list);
     if (s == KILN_OK) s = add_parts(a, p, hw, k, list);
+    if (s == KILN_OK) s = add_lanes(a, p, hw, k, list);
     if (!hw->gpu && s == KILN_OK) s = add_mappings(a, p, hw, k, list);
     if (s) return kn_fail(d, s, "out of memory, or stopped, while constructing");
     for (int i = 0; i < list->n; i++) list->c[i].rank = i;

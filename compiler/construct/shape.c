@@ -97,12 +97,56 @@ static bool inline_one(shaper *s, bool first)
     return false;
 }
 
+/* The table stays near and each of its elements is read often. */
+static bool is_short(const shaper *s, const char *table, double points)
+{
+    enum { OFTEN = 8 };
+    const kn_hw_level *l1 = kn_hw_level_named(s->hw, "l1");
+    const kn_program *p = s->t->program;
+    for (int i = 0; i < p->ntensors && l1; i++) {
+        double elems = 1;
+        if (strcmp(p->tensors[i].name, table)) continue;
+        for (int d = 0; d < p->tensors[i].rank; d++) elems *= (double)p->tensors[i].shape[d];
+        return elems * kn_dtype_bytes(p->tensors[i].dtype) <= (double)l1->capacity_bytes / 4 && points >= OFTEN * elems;
+    }
+    return false;
+}
+
+/* What finishes a reduction computes from its axes alone (an average's counts), once for all that share it. */
+static bool tabulate_one(shaper *s)
+{
+    const kn_program *p = s->t->program;
+    kn_tree *before = s->t;
+    kiln_bytes text = s->text;
+    for (int k = 0; k < s->t->nstages && !s->hw->gpu && s->nplanes < KILN_MAX_STMTS; k++) {
+        const kn_stmt *st = p->stmts[s->t->stages[k]->stmt];
+        const kn_expr *loads[KN_SITE_LOADS];
+        int n = kn_loads(st->body, loads, KN_SITE_LOADS);
+        bool finishes = false;
+        for (int i = 0; i < n && i < KN_SITE_LOADS; i++)
+            for (int j = 0; j < p->nstmts; j++) finishes |= p->stmts[j]->out == loads[i]->u.tensor && p->stmts[j]->red != KN_RED_NONE;
+        const char *table = kn_format(s->a, "table%d", s->nplanes);
+        if (st->red != KN_RED_NONE || !finishes || !table) continue;
+        double points = 1;
+        for (int i = 0; i < st->naxes; i++) points *= (double)st->axes[i].extent;
+        if (!try_step(s, kn_format(s->a, "tabulate %s %s", p->tensors[st->out].name, table))) continue;
+        if (is_short(s, table, points)) {
+            s->plane[s->nplanes++] = table;
+            return true;
+        }
+        s->t = before;
+        s->text = text;
+    }
+    return false;
+}
+
 static bool epilogue_one(shaper *s)
 {
     const kn_program *p = s->t->program;
     for (int k = 0; k < s->t->nstages; k++) {
         const kn_stmt *st = p->stmts[s->t->stages[k]->stmt];
         if (p->tensors[st->out].role != KN_TEMP || st->red == KN_RED_NONE || kn_pinned(p, st->out) || s->t->stages[k]->epilogue >= 0) continue;
+        if (is_plane(s, p->tensors[st->out].name)) continue;
         if (try_step(s, kn_format(s->a, "epilogue %s", p->tensors[st->out].name))) return true;
     }
     return false;
@@ -477,15 +521,29 @@ static void go_ahead(shaper *s, bool sums)
     }
 }
 
+/* The results are written with the channels last, by the statement itself or by what finishes them (cpu_lanes.c). */
+static bool turned_back(const shaper *s, int tensor)
+{
+    const kn_program *p = s->t->program;
+    const kn_expr *one;
+    bool yes = !strcmp(p->tensors[tensor].name, KN_CPU_LANES);
+    for (int i = 0; i < p->nstmts && !yes; i++)
+        yes = !strcmp(p->tensors[p->stmts[i]->out].name, KN_CPU_LANES) && reads(p->stmts[i]->body, tensor, &one);
+    return yes;
+}
+
 kiln_status kn_shape(kiln_arena *a, const kn_program *p, const kn_hw *hw, kiln_bytes start, kiln_bytes *trace, kn_tree **t, kiln_diag *d)
 {
     shaper s = {.a = a, .hw = hw, .text = start};
     kiln_status st = kn_trace_apply(a, p, hw, s.text, &s.t, d);
     if (st) return st;
+    for (int i = 0; i < s.t->program->ntensors; i++)
+        if (!strcmp(s.t->program->tensors[i].name, KN_CPU_LANES)) s.plane[s.nplanes++] = KN_CPU_LANES;
     for (int k = 0; k < s.t->nstages; k++) {
         kn_stage *g = s.t->stages[k];
         int before = s.t->nstages;
         bool dot = false;
+        if (turned_back(&s, s.t->program->stmts[g->stmt]->out)) continue;
         bool unit = !kn_site_scheduled(s.t, g) && kn_mapped_unit(a, s.t, hw, k);
         if (unit && map_one(&s, k)) k += s.t->nstages - before;
         else if (!kn_site_scheduled(s.t, g) && turn_one(&s, g)) k--;
@@ -501,6 +559,7 @@ kiln_status kn_shape(kiln_arena *a, const kn_program *p, const kn_hw *hw, kiln_b
     while (inline_one(&s, true)) {}
     for (int k = 0; k < s.t->nstages; k++)
         while (!kn_stopped(a) && divide_with_reader(&s, s.t->stages[k])) {}
+    while (!kn_stopped(a) && tabulate_one(&s)) {}
     while (!kn_stopped(a) && fuse_jointly(&s)) {}
     go_ahead(&s, true);
     while (epilogue_one(&s)) {}

@@ -99,6 +99,17 @@ static void cpu_level(const kn_stage_view *v, int i, kn_cost *c)
     c->levels[i + 1].tile_bytes = (int64_t)held;
 }
 
+/* Elements of the access's tensor that L2 does not hold come from the level beyond it, and a copy that turns them, a band at a time, does nothing
+ * else meanwhile: cycles for one of them. */
+static double waited(const kn_stage_view *v, const kn_access *x)
+{
+    const kn_hw_level *l2 = kn_hw_level_named(v->hw, "l2"), *far = kn_hw_level_named(v->hw, "l3");
+    double all = x->bytes;
+    for (int d = 0; d < x->rank; d++) all *= (double)x->shape[d];
+    if (!l2 || !far || !(far->bandwidth_gbs > 0) || all <= (double)l2->capacity_bytes) return 0;
+    return x->bytes / far->bandwidth_gbs * v->hw->clock_ghz * v->hw->units;
+}
+
 /* Copies into scratch: a vector at a time where the copy's innermost run is contiguous at its source, else an element at a time. */
 static double copy_us(const kn_stage_view *v, double share)
 {
@@ -109,7 +120,7 @@ static double copy_us(const kn_stage_view *v, double share)
         const kn_cache *k = &v->g->caches[x->cache];
         double n = kn_footprint(v, x, k->at + 1, false) * kn_fills(v, x, k->at + 1, false);
         bool run = k->region || (k->nloops && v->g->loops[k->loops[k->nloops - 1]].axis == x->unit_axis);
-        cycles += n * (run ? 0.25 : 1.5);
+        cycles += n * ((run ? 0.25 : 1.5) + (k->last ? waited(v, x) : 0));
     }
     return cycles / (v->hw->clock_ghz * 1e3 * v->hw->units * share);
 }
@@ -120,6 +131,18 @@ static bool turned(const kn_stage *g, int axis, double lanes)
     for (int i = 0; i < g->nloops; i++)
         if (axis >= 0 && g->loops[i].axis == axis && g->loops[i].kind == KN_UNROLL) return (double)g->loops[i].extent == lanes;
     return false;
+}
+
+/* How many times as long a vector takes that is put together from elements along `axis`: few that lie a few apart are picked from as many vectors
+ * (codegen), others one by one. */
+static double gathered(const kn_access *x, int axis, double lanes)
+{
+    enum { PICKED = 4 };
+    kn_affine f;
+    int last = x->rank - 1;
+    while (last > 0 && x->shape[last] == 1) last--;
+    double step = last >= 0 && kn_affine_of(x->index[last], &f) ? (double)f.coef[axis] : 0;
+    return step > 1 && step <= PICKED && step < lanes / 2 ? step : lanes / 2;
 }
 
 /* Taps of a window: vectors begin anywhere in a line, and every other one reaches into the next, which is a second access. */
@@ -179,6 +202,21 @@ static bool parts_of_rows(const kn_stage_view *v)
     return window && part && terms <= FEW;
 }
 
+/* Instructions for a term: one, as the peak counts them with two operations each; a maximum that keeps what is not a number takes three. */
+static double instructions(const kn_stage_view *v)
+{
+    bool floats = kn_dtype_class(v->s->body->dtype) == 'f';
+    return floats && (v->s->red == KN_RED_MAX || v->s->red == KN_RED_MIN) ? 3 : 1;
+}
+
+/* A term that is but loaded is one operation. */
+static bool bare(const kn_stage_view *v)
+{
+    const kn_expr *e = v->s->body;
+    while (e->op == KN_OP_CAST) e = e->args[0];
+    return e->op == KN_OP_LOAD && kn_dtype_class(e->dtype) == 'f' && v->s->red != KN_RED_NONE;
+}
+
 /* Share of a sum's time that goes into its terms, of which `issue` start each cycle: when its registers are done they are loaded, added to and
  * stored, and the next ones begin anew, which costs the length of the pipeline once more. */
 static double inner_share(const kn_stage_view *v, double vectors, double issue)
@@ -196,7 +234,8 @@ static double inner_share(const kn_stage_view *v, double vectors, double issue)
         if (l->kind == KN_UNROLL && !loop) written *= (double)l->extent;
         else if (!loop) loop = (double)l->extent;
     }
-    double cycles = terms * vectors / issue, turns = loop > 1 ? terms / written * (1 + 3 / loop) : 0; /* a cycle each, some more at its end */
+    double cycles = terms * vectors * instructions(v) / issue;
+    double turns = loop > 1 ? terms / written * (1 + 3 / loop) : 0; /* a cycle each, some more at its end */
     return cycles / (cycles + turns + stores + RESTART);
 }
 
@@ -227,7 +266,7 @@ static double tile_share(const kn_stage_view *v, double lanes, double full, doub
         double runs = kn_footprint(v, &v->access[i], v->first_point, false) / (vector ? lanes / part : 1);
         loads += vector && slides(v, &v->access[i]) ? 2 * runs : runs;
     }
-    return eff / (1 + 0.25 * loads / chains) * inner_share(v, chains, hw->fma_per_cycle);
+    return eff / (1 + 0.25 * loads / chains / instructions(v)) * inner_share(v, chains, hw->fma_per_cycle);
 }
 
 /* The same for all tiles of the vector axis, the last of which may be a short one: code of its own, met by all rows anew (measured: 1.04 of the time
@@ -254,7 +293,7 @@ static double vector_share(const kn_stage_view *v)
     const kn_stage *g = v->g;
     if (g->nloops && g->loops[g->nloops - 1].kind == KN_VECTOR) lanes = (double)g->loops[g->nloops - 1].extent;
     double eff = at_most(lanes / full, 1);
-    if (v->s->red != KN_RED_NONE) eff *= sum_share(v, lanes, full);
+    if (v->s->red != KN_RED_NONE) eff *= sum_share(v, lanes, full) / (bare(v) ? 2 * instructions(v) : 1);
     /* spills: a store and a load for a multiply-add, which takes one operand from memory */
     if ((int)kn_register_need(v) > hw->vector_registers + 1) eff *= 0.5;
     if (lanes > 1) { /* gathers: a vector of strided elements is put together one by one */
@@ -262,7 +301,7 @@ static double vector_share(const kn_stage_view *v)
         for (int i = 0; i + 1 < v->naccesses; i++) {
             const kn_access *x = &v->access[i];
             if (!(x->axes >> axis & 1) || x->cache >= 0) continue;
-            if (x->unit_axis != axis) eff /= turned(g, x->unit_axis, lanes) ? 2 : lanes / 2;
+            if (x->unit_axis != axis) eff /= turned(g, x->unit_axis, lanes) ? 2 : gathered(x, axis, lanes);
         }
     }
     return eff;

@@ -46,8 +46,9 @@ int kn_cache_dims(const kn_sg *sg, const kn_cache *c, int cache, int64_t *size)
 kn_expr *kn_cache_slot(kn_lw *w, const kn_cache *c, int n, const int64_t *size, kn_expr *const *k)
 {
     kn_expr *at = kn_lw_int(w, 0);
-    for (int i = 0; i < n; i++) {
-        at = kn_bin(w->a, KN_OP_MUL, at, kn_lw_int(w, size[i] + (i == n - 1 ? c->pad : 0)));
+    for (int j = 0; j < n; j++) {
+        int i = kn_cache_order(c, n, j);
+        at = kn_bin(w->a, KN_OP_MUL, at, kn_lw_int(w, size[i] + (j == n - 1 ? c->pad : 0)));
         at = kn_bin(w->a, KN_OP_ADD, at, k[i]);
     }
     return at ? kn_lw_simp(w, at) : &w->dry;
@@ -507,6 +508,7 @@ void kn_lw_fill(kn_lw *w, kn_sg *sg, int cache)
     const kn_cache *c = &sg->g->caches[cache];
     if (c->region) region_box(w, sg, cache);
     if (w->status) return;
-    if (c->scope == KN_SHARED) kn_lw_fill_shared(w, sg, cache);
+    if (c->last) kn_lw_fill_turned(w, sg, cache);
+    else if (c->scope == KN_SHARED) kn_lw_fill_shared(w, sg, cache);
     else fill_scratch(w, sg, cache);
 }

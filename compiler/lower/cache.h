@@ -12,6 +12,8 @@ int kn_cache_dims(const kn_sg *sg, const kn_cache *c, int cache, int64_t *size);
 kn_expr *kn_cache_slot(kn_lw *w, const kn_cache *c, int n, const int64_t *size, kn_expr *const *k);
 kn_source kn_cache_source(kn_lw *w, kn_sg *sg, int cache, kn_expr *const *k);
 kn_expr *kn_source_value(kn_lw *w, const kn_source *s);
+/* turned.c: a box whose lanes are another dimension than that along which the tensor's rows run. */
+void kn_lw_fill_turned(kn_lw *w, kn_sg *sg, int cache);
 /* shared.c: all threads of a block together; the caller sets the barriers around all fills of one loop. */
 void kn_lw_fill_shared(kn_lw *w, kn_sg *sg, int cache);
 #endif

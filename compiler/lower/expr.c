@@ -69,12 +69,13 @@ static access cache_access(kn_env *v, int load, int cache)
     const kn_expr *e = sg->loads[load];
     kn_expr *at = kn_lw_int(w, 0);
     int n = c->region ? e->nargs : c->nloops;
-    for (int i = 0; i < n; i++) {
+    for (int j = 0; j < n; j++) {
+        int i = kn_cache_order(c, n, j);
         kn_expr *k = c->region ? kn_bin(w->a, KN_OP_SUB, kn_env_scalar(v, e->args[i]), sg->cache_base[cache][i]) : sg->val[c->loops[i]];
         int64_t size = c->region ? sg->cache_size[cache][i] : kn_cache_dim(sg->g, c, i);
         if (!c->region && c->by[i]) k = kn_bin(w->a, KN_OP_FLOORDIV, k, kn_lw_int(w, c->by[i]));
         if (!c->region && c->count[i]) k = kn_bin(w->a, KN_OP_MOD, k, kn_lw_int(w, c->count[i]));
-        at = kn_bin(w->a, KN_OP_MUL, at, kn_lw_int(w, size + (i == n - 1 ? c->pad : 0)));
+        at = kn_bin(w->a, KN_OP_MUL, at, kn_lw_int(w, size + (j == n - 1 ? c->pad : 0)));
         at = kn_bin(w->a, KN_OP_ADD, at, k);
     }
     return (access){ sg->cache_buffer[cache], at ? kn_lw_half(w, sg, cache, kn_lw_simp(w, at)) : &w->dry, NULL, NULL, false };

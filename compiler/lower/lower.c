@@ -20,6 +20,31 @@ bool kn_sg_cached(const kn_sg *sg, int load)
     return false;
 }
 
+static const kn_stage *attached_maker(const kn_tree *t, int tensor)
+{
+    for (int k = 0; k < t->nstages; k++)
+        if (t->stages[k]->at_stage >= 0 && kn_stage_out(t, t->stages[k]) == tensor) return t->stages[k];
+    return NULL;
+}
+
+bool kn_sg_room(const kn_lw *w, const kn_sg *sg, const kn_expr *load, int axis)
+{
+    const kn_box *box = &w->box[load->u.tensor];
+    const kn_stage *p = box->on ? attached_maker(w->t, load->u.tensor) : NULL;
+    if (!p || load->padded || (sg->g->at_stage >= 0 && sg->g->at_loop != p->at_loop)) return false;
+    for (int d = 0; d < load->nargs; d++) {
+        if (!(kn_axes_in(load->args[d]) >> axis & 1)) continue;
+        int64_t n = 1;
+        for (int i = 0; i < sg->g->nloops; i++) {
+            const kn_loop *l = &sg->g->loops[i];
+            bool outside = sg->g->at_stage >= 0 ? l->shared_with >= 0 : i <= p->at_loop;
+            if (l->axis == axis && !outside) n += (l->extent - 1) * l->stride;
+        }
+        if (load->args[d]->op != KN_OP_AXIS || !box->base[d] || box->size[d] < n) return false;
+    }
+    return true;
+}
+
 static void find_tile(kn_sg *sg)
 {
     sg->tile = kn_stage_register_tile(sg->s, sg->g);
@@ -34,6 +59,30 @@ static bool may_fill_at(const kn_sg *sg, int loop)
     if (loop < sg->tile) return true;
     if (sg->g->tensor.intrin) return false;
     return sg->s->axes[l->axis].reduce && l->kind != KN_VECTOR && l->kind != KN_THREAD;
+}
+
+/* Every index of the last dimension is affine where the temporary is written and read, so that its rows need not follow each other. */
+static bool rows_apart(const kn_lw *w, const kn_stage *g, int out, int last)
+{
+    const kn_program *p = w->p->program;
+    const kn_expr *loads[KILN_MAX_TENSORS];
+    kn_affine f;
+    if (last < 1 || kn_stage_out_axis(w->t, g, last) < 0) return false;
+    for (int i = 0; i < p->nstmts; i++) {
+        int n = kn_loads(p->stmts[i]->body, loads, KILN_MAX_TENSORS);
+        if (n > KILN_MAX_TENSORS) return false;
+        for (int l = 0; l < n; l++)
+            if (loads[l]->u.tensor == out && !kn_affine_of(loads[l]->args[last], &f)) return false;
+    }
+    return true;
+}
+
+/* Rows of some vectors begin with a line: what is read or written along them straddles two lines less often. */
+static int64_t row_of_box(const kn_lw *w, const kn_stage *g, int out, int last, int64_t n)
+{
+    enum { LINE = 64 };
+    int64_t line = LINE / kn_dtype_bytes(w->p->program->tensors[out].dtype);
+    return n > line && rows_apart(w, g, out, last) ? kn_round_up(n, line) : n;
 }
 
 static void box_init(kn_lw *w, const kn_stage *g)
@@ -54,6 +103,7 @@ static void box_init(kn_lw *w, const kn_stage *g)
             else n += (l->extent - 1) * l->stride;
         }
         box->size[d] = shared ? n : x->shape[d];
+        if (d == x->rank - 1) box->size[d] = row_of_box(w, g, out, d, box->size[d]);
         box->base[d] = NULL;
         if (!kn_mul_fits(elems, box->size[d], &elems) || elems > KILN_MAX_EXTENT) {
             kn_lw_fail(w, KILN_LIMIT, "the scratch region of '%s' is too large", x->name);

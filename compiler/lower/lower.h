@@ -76,6 +76,7 @@ typedef struct kn_sg {
     bool rolled;                             /* the register tile is walked by scalar loops */
     bool row;                                /* the register tile is a row of known place */
     bool guarded;                            /* loads are guarded by their axes' extents */
+    uint32_t past;                           /* axes whose ends rows of a map's tile may lie past, which is asked row by row; 0: none */
 } kn_sg;
 
 /* Vector loads of one step of a register tile, by the register loops of its axes: most of its elements read what another one has read. */
@@ -156,6 +157,8 @@ kn_expr *kn_lw_address(kn_lw *w, int tensor, kn_expr *const *idx);
 /* Stages. */
 int64_t kn_sg_axis_cover(const kn_sg *sg, int axis);
 bool kn_sg_cached(const kn_sg *sg, int load);
+/* The load reads a scratch box that has room for all that the stage's loops inside of it make of the axis, past its end too. */
+bool kn_sg_room(const kn_lw *w, const kn_sg *sg, const kn_expr *load, int axis);
 void kn_lw_before(kn_lw *w, kn_sg *sg, int loop);   /* in front of a serial loop: first fills of caches that run ahead */
 void kn_lw_open(kn_lw *w, kn_sg *sg, int loop, const kn_ls *of); /* in the body of loop statement `of`: producers, then caches */
 void kn_lw_fill(kn_lw *w, kn_sg *sg, int cache);

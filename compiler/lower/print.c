@@ -23,8 +23,11 @@ static void put_expr(kn_buf *b, const kn_lprog *p, const kn_expr *e)
     case KN_OP_SPLAT: kn_putf(b, "splat<%d>(", e->lanes); break;
     case KN_OP_PEER: kn_putf(b, "peer<%d>(", (int)e->u.i); break;
     case KN_OP_HSUM: kn_putf(b, "hsum<%d>(", (int)e->u.i); break;
-    case KN_OP_ZIP: kn_putf(b, "zip<%d>(", (int)e->u.i); break;
-    case KN_OP_UNZIP: kn_putf(b, "unzip<%d>(", (int)e->u.i); break;
+    case KN_OP_ZIP:
+    case KN_OP_UNZIP:
+        kn_putf(b, "%s<%d", e->op == KN_OP_ZIP ? "zip" : "unzip", (int)e->u.i);
+        kn_putf(b, e->var ? ", %d>(" : ">(", e->var);
+        break;
     case KN_OP_CAST: kn_putf(b, "%s(", kn_dtype_text(e->dtype)); break;
     default:
         if (e->nargs == 2 && op_text[e->op][0] != 'm' && op_text[e->op][0] != 'p') {

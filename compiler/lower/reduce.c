@@ -305,24 +305,37 @@ static int rows_of_lanes(const kn_tile *x)
     return fits && rows && kn_dtype_class(x->acc_type) != 'b' ? last : -1;
 }
 
+/* Rows x and y of `at`, mixed in both ways and combined, in the place of row `to`. */
+static void combine_rows(kn_tile *x, int at, int a, int b, int to, enum kn_op op, int var)
+{
+    kn_lw *w = x->w;
+    kn_expr *pair[] = { kn_lw_read(w, at, kn_lw_int(w, a), x->lanes), kn_lw_read(w, at, kn_lw_int(w, b), x->lanes) };
+    kn_expr *low = kn_lw_zip(w, op, 2, pair, 0), *high = kn_lw_zip(w, op, 2, pair, 1);
+    if (w->status) return;
+    low->var = high->var = var;
+    kn_lw_store(w, at, kn_lw_int(w, to), combine(x, low, high));
+}
+
 /* As many rows as a vector has lanes, each of which has a vector of partial results: two and two are interleaved and combined, until one vector has a
- * row's result in every lane. Two shuffles and one operation a row, instead of log2(lanes) of each. */
+ * row's result in every lane. Two shuffles and one operation a row, instead of log2(lanes) of each; first inside of blocks of 16 bytes, then whole
+ * blocks, as in kn_lw_transpose. */
 void kn_tile_stand_up(kn_tile *x)
 {
     kn_lw *w = x->w;
     int rows = x->reduce_lanes && !w->hw->gpu && !x->sg->rolled ? rows_of_lanes(x) : -1;
     if (rows < 0) return;
     int64_t groups = x->ncombo / x->lanes;
+    int block = 16 / kn_dtype_bytes(x->acc_type);
+    if (block > x->lanes) block = x->lanes;
     int sum = kn_lw_buffer(w, "sum", x->acc_type, x->lanes, groups, KN_REGISTER);
     for (int64_t g = 0; g < groups && !w->status; g++) {
         int at = kn_lw_buffer(w, "rows", x->acc_type, x->lanes, x->lanes, KN_REGISTER);
         for (int i = 0; i < x->lanes; i++) kn_lw_store(w, at, kn_lw_int(w, i), lanes_of(x, g * x->lanes + i));
-        for (int n = x->lanes; n > 1 && !w->status; n /= 2)
-            for (int i = 0; i < n / 2 && !w->status; i++) {
-                kn_expr *pair[] = { kn_lw_read(w, at, kn_lw_int(w, i), x->lanes), kn_lw_read(w, at, kn_lw_int(w, i + n / 2), x->lanes) };
-                kn_expr *low = kn_lw_zip(w, KN_OP_ZIP, 2, pair, 0), *high = kn_lw_zip(w, KN_OP_ZIP, 2, pair, 1);
-                kn_lw_store(w, at, kn_lw_int(w, i), combine(x, low, high));
-            }
+        for (int n = block; n > 1 && !w->status; n /= 2)
+            for (int i = 0; i < x->lanes && !w->status; i++)
+                if (i % block < n / 2) combine_rows(x, at, i, i + n / 2, i, KN_OP_ZIP, block);
+        for (int n = block; n < x->lanes && !w->status; n *= 2)
+            for (int i = 0; i < x->lanes; i += 2 * n) combine_rows(x, at, i, i + n, i, KN_OP_UNZIP, block);
         kn_lw_store(w, sum, kn_lw_int(w, g), kn_lw_read(w, at, kn_lw_int(w, 0), x->lanes));
     }
     x->acc = sum;

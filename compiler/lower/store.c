@@ -541,6 +541,32 @@ void kn_tile_prefetch_out(kn_tile *x)
     if (last) w->tail = after;
 }
 
+/* The tile leaves its axes with whole rows alone: those in range can be stored as they are. */
+static bool leaves_by_rows(kn_tile *x)
+{
+    enum { MOST = 32 };
+    bool rows = x->lanes > 1 && !x->reduce_lanes && x->ncombo <= MOST && x->ncombo > 1;
+    for (int64_t c = 0; c < x->ncombo && rows; c++) {
+        kn_tile_set(x, c);
+        kn_expr *in = kn_tile_in_range(x);
+        rows = !in || !kn_lw_uses(in, x->lane_var);
+    }
+    return rows;
+}
+
+static void store_rows(kn_tile *x, int lane_var)
+{
+    kn_lw *w = x->w;
+    for (int64_t c = 0; c < x->ncombo && !w->status; c++) {
+        kn_tile_set(x, c);
+        kn_expr *in = kn_tile_in_range(x);
+        kn_ls *cond = in ? kn_lw_if(w, in) : NULL, **after = w->tail;
+        if (cond) w->tail = &cond->body;
+        store_output(x, kn_tile_value(x, c), lane_var, false);
+        if (cond) w->tail = after;
+    }
+}
+
 /* What the thread itself goes on with: to registers, also what is out of range, so that nothing is read that was not written. */
 static void store_own(kn_tile *x, const kn_own *own, int lane_var)
 {
@@ -578,7 +604,8 @@ static void store_tile(kn_tile *x)
     if (x->full && !x->store_full && !w->hw->gpu && !x->sg->rolled) {
         kn_expr *full = kn_lw_simp(w, x->full);
         if (full->op == KN_OP_CONST_I && !full->u.i) { /* the tile is wider than the axis: it never is whole */
-            if (!store_fixed(x, lane_var)) spill_tile(x, lane_var);
+            if (x->sg->past) store_rows(x, lane_var);
+            else if (!store_fixed(x, lane_var)) spill_tile(x, lane_var);
             return;
         }
         cond = kn_lw_if(w, x->full);
@@ -595,7 +622,8 @@ static void store_tile(kn_tile *x)
     }
     if (cond) {
         w->tail = &cond->other;
-        spill_tile(x, lane_var);
+        if (leaves_by_rows(x)) store_rows(x, lane_var);
+        else spill_tile(x, lane_var);
         w->tail = after;
     }
 }

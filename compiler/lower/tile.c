@@ -132,7 +132,7 @@ static void emit(kn_lw *w, kn_sg *sg, int part, kn_expr *first, kn_expr *last, k
         x.written_out = kn_tile_written_out(&x);
         kn_tile_nest(&x, sg->tile, 0);
     }
-    if (store_full || !full) kn_lw_turn(w, sg, x.vloop, x.lanes);
+    if (store_full || !full || sg->past) kn_lw_turn(w, sg, x.vloop, x.lanes);
     finish(&x);
     for (int i = 0; i < sg->nloads; i++) sg->turned_of[i] = -1;
     leave(sg);
@@ -255,6 +255,50 @@ static void overlap_tails(kn_lw *w, kn_sg *sg)
     }
 }
 
+/* Axes that what finishes the results follows in what else it reads; all where it must not be computed of what is none. */
+static uint32_t followed(const kn_lw *w, const kn_sg *sg)
+{
+    const kn_stmt *e = sg->g->epilogue >= 0 ? w->p->program->stmts[sg->g->epilogue] : NULL;
+    const kn_expr *loads[KILN_MAX_TENSORS];
+    int n = e ? kn_loads(e->body, loads, KILN_MAX_TENSORS) : 0;
+    uint32_t axes = 0;
+    if (n > KILN_MAX_TENSORS || (e && kn_tile_traps(e->body))) return UINT32_MAX;
+    for (int i = 0; i < n; i++)
+        for (int a = 0; a < e->naxes && loads[i]->u.tensor != sg->s->out; a++)
+            if (kn_axes_in(loads[i]) >> a & 1) axes |= 1u << kn_stage_axis_of(w->t, sg->g, sg->g->epilogue, a);
+    return axes;
+}
+
+/* Axes past whose end results may be stored: scratch of an attached stage, which has room for whole tiles, and whose readers leave them alone. */
+static uint32_t roomy_axes(const kn_lw *w, const kn_sg *sg)
+{
+    uint32_t roomy = 0;
+    int out = kn_stage_out(w->t, sg->g);
+    if (w->hw->gpu || !w->box[out].on) return 0;
+    for (int d = 0; d < w->p->program->tensors[out].rank; d++) {
+        int axis = kn_stage_out_axis(w->t, sg->g, d);
+        for (int i = 0; i < sg->g->nloops && axis >= 0; i++)
+            if (sg->g->loops[i].axis == axis && sg->g->loops[i].shared_with >= 0) roomy |= 1u << axis;
+    }
+    return roomy & ~followed(w, sg);
+}
+
+/* A map's tile that may leave `tail` with whole rows alone, of which some load has all in scratch: the rows are turned as ever, and those in range
+ * stored. */
+static bool by_rows(const kn_lw *w, const kn_sg *sg, uint32_t tail)
+{
+    bool some = false;
+    if (w->hw->gpu || sg->s->red != KN_RED_NONE || kn_tile_traps(sg->s->body)) return false;
+    for (int i = sg->tile; i < sg->g->nloops; i++)
+        if ((tail >> sg->g->loops[i].axis & 1) && sg->g->loops[i].kind != KN_UNROLL) return false;
+    for (int i = 0; i < sg->nloads && !some; i++) {
+        some = kn_axes_in(sg->loads[i]) & tail;
+        for (int a = 0; a < sg->s->naxes && some; a++)
+            if ((tail & kn_axes_in(sg->loads[i])) >> a & 1) some = kn_sg_room(w, sg, sg->loads[i], a);
+    }
+    return some;
+}
+
 static void tile_at(kn_lw *w, kn_sg *sg)
 {
     kn_expr *first = NULL, *last = NULL;
@@ -267,11 +311,15 @@ static void tile_at(kn_lw *w, kn_sg *sg)
         if (!kn_sg_cached(sg, i)) unsafe |= kn_axes_in(sg->loads[i]) & tail;
     for (int k = 0; k < sg->g->ncaches; k++) inner |= sg->g->caches[k].at >= sg->tile;
     for (int k = 0; k < w->t->nstages; k++) inner |= w->t->stages[k]->at_stage == sg->index && w->t->stages[k]->at_loop >= sg->tile;
+    uint32_t roomy = trap ? 0 : roomy_axes(w, sg) & tail & ~unsafe;
+    for (int a = 0; a < sg->s->naxes; a++) sg->clipped[a] |= roomy >> a & 1;
+    if (roomy) full = tile_full(w, sg, &tail);
     sg->row = !inner && is_row(w, sg, full);
+    sg->past = full && !inner && !sg->row && by_rows(w, sg, tail) ? tail : 0;
     if (w->hw->gpu) {
         sg->guarded = unsafe != 0 && sg->s->red != KN_RED_NONE;
         emit(w, sg, part, first, last, full, false);
-    } else if (full && (unsafe || trap || sg->s->red == KN_RED_NONE) && !inner && !sg->row) {
+    } else if (full && (unsafe || trap || sg->s->red == KN_RED_NONE) && !inner && !sg->row && !sg->past) {
         kn_ls *cond = kn_lw_if(w, full);
         if (!cond) return;
         kn_ls **after = w->tail;
@@ -281,11 +329,15 @@ static void tile_at(kn_lw *w, kn_sg *sg)
         emit_rolled(w, sg, part, first, last);
         w->tail = after;
     } else {
-        sg->guarded = unsafe != 0 && !sg->row;
+        sg->guarded = unsafe != 0 && !sg->row && !sg->past;
         emit(w, sg, part, first, last, full, false);
     }
     sg->guarded = sg->row = false;
-    for (int a = 0; a < sg->s->naxes; a++) sg->base[a] = sg->inside[a] = NULL;
+    sg->past = 0;
+    for (int a = 0; a < sg->s->naxes; a++) {
+        sg->base[a] = sg->inside[a] = NULL;
+        if (roomy >> a & 1) sg->clipped[a] = false;
+    }
 }
 
 /* Something is filled or computed inside the register tile. */

@@ -1,4 +1,4 @@
-/* cache_read S I SCOPE L loops ... | region: a load is read from a near buffer filled at the start of loop L's body. */
+/* cache_read S I SCOPE L loops ... | region [last D]: a load is read from a near buffer filled at the start of loop L's body. */
 #include "schedule/sched.h"
 #include <string.h>
 
@@ -75,6 +75,46 @@ kiln_status kn_cache_fits(kn_step *s, const kn_stage *g, const kn_cache *c, cons
     return KILN_OK;
 }
 
+/* Extent that axis x spans inside the cache: the loops inside `at` need not be adjacent, so the span is a sum, not a product. */
+static int64_t span(const kn_stage *g, const kn_cache *c, int x)
+{
+    int64_t n = 1;
+    for (int i = 0; i < g->nloops; i++)
+        if (g->loops[i].axis == x && inside(g, c, i)) n += (g->loops[i].extent - 1) * g->loops[i].stride;
+    return n;
+}
+
+int kn_cache_order(const kn_cache *c, int n, int i)
+{
+    if (!c->last) return i;
+    return i == n - 1 ? c->last - 1 : i < c->last - 1 ? i : i + 1;
+}
+
+/* "last D": dimension D alone is an axis, whose elements in the buffer are those of a vector; the tensor's rows run along another one. */
+static kiln_status read_last(kn_step *s, const kn_stage *g, kn_cache *c, const kn_expr *load, int *arg)
+{
+    int64_t d;
+    if (*arg == s->nargs || strcmp(s->args[*arg], "last")) return KILN_OK;
+    if (*arg + 1 == s->nargs || !kn_step_int(s, s->args[*arg + 1], 0, load->nargs - 1, &d))
+        return kn_step_refuse(s, "'last' is followed by no dimension of load %d", c->load);
+    const kn_tensor *x = &s->t->program->tensors[load->u.tensor];
+    const kn_stmt *st = kn_stage_stmt(s->t, g);
+    int row = x->rank - 1;
+    while (row > 0 && x->shape[row] == 1) row--;
+    if (s->hw->gpu || !c->region) return kn_step_refuse(s, "'last' is for regions on a CPU");
+    if (row <= d) return kn_step_refuse(s, "dimension %lld of load %d is its innermost already", (long long)d, c->load);
+    const kn_expr *at = load->args[d];
+    int64_t n = at->op == KN_OP_AXIS ? span(g, c, at->u.axis) : 0;
+    if (n != 4 && n != 8 && n != 16)
+        return kn_step_refuse(s, "dimension %lld of load %d is no axis of 4, 8 or 16 elements there", (long long)d, c->load);
+    if (st->axes[at->u.axis].reduce) return kn_step_refuse(s, "dimension %lld of load %d is reduced along", (long long)d, c->load);
+    if (st->axes[at->u.axis].extent > x->shape[d] || kn_dtype_bytes(x->dtype) < 4)
+        return kn_step_refuse(s, "dimension %lld of load %d strays, or its elements are narrower than 4 bytes", (long long)d, c->load);
+    c->last = (int)d + 1;
+    *arg += 2;
+    return KILN_OK;
+}
+
 kiln_status kn_prim_cache_read(kn_step *s)
 {
     kn_stage *g = kn_step_stage(s, s->args[0]);
@@ -99,6 +139,7 @@ kiln_status kn_prim_cache_read(kn_step *s)
     c.region = !strcmp(s->args[4], "region");
     if (!c.region && strcmp(s->args[4], "loops")) return kn_step_refuse(s, "'%s' is neither loops nor region", s->args[4]);
     kiln_status bad = c.region ? KILN_OK : kn_cache_loops(s, g, &c, &arg);
+    if (!bad) bad = read_last(s, g, &c, load, &arg);
     if (bad) return bad;
     if (arg < s->nargs) {
         if (strcmp(s->args[arg], "pad") || arg + 2 != s->nargs) return kn_step_refuse(s, "expected 'pad N' at '%s'", s->args[arg]);
@@ -117,20 +158,13 @@ kiln_status kn_prim_cache_read(kn_step *s)
     return KILN_OK;
 }
 
-/* Extent that axis x spans inside the cache: the loops inside `at` need not be adjacent, so the span is a sum, not a product. */
-static int64_t span(const kn_stage *g, const kn_cache *c, int x)
-{
-    int64_t n = 1;
-    for (int i = 0; i < g->nloops; i++)
-        if (g->loops[i].axis == x && inside(g, c, i)) n += (g->loops[i].extent - 1) * g->loops[i].stride;
-    return n;
-}
-
 /* Elements of the innermost row before padding in *row, all elements before it in *n; false on overflow. */
 static bool cache_shape(const kn_stage *g, const kn_cache *c, const kn_expr *load, int64_t *n, int64_t *row)
 {
     *n = *row = 1;
-    for (int i = 0; i < (c->region ? load->nargs : c->nloops); i++) {
+    int dims = c->region ? load->nargs : c->nloops;
+    for (int k = 0; k < dims; k++) {
+        int i = kn_cache_order(c, dims, k);
         int64_t size = 1, part;
         kn_affine f;
         if (!c->region) {

@@ -16,6 +16,7 @@ static void put_cache(kn_buf *b, const kn_tree *t, const kn_stage *g, const kn_c
     if (c->at < 0) kn_putf(b, "load %d %s packed ahead:", c->load, name);
     else kn_putf(b, "cache %d %s %s at %s:", c->load, name, kn_scope_text(c->scope), g->loops[c->at].name);
     if (c->region) kn_put(b, " region");
+    if (c->last) kn_putf(b, " last %d", c->last - 1);
     for (int i = 0; i < c->nloops; i++) {
         kn_putf(b, " %s", g->loops[c->loops[i]].name);
         if (c->by[i]) kn_putf(b, "/%lld", (long long)c->by[i]);

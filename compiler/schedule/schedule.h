@@ -12,6 +12,8 @@
  *   reindex S out T              S writes the new temporary T at its spatial axes, a copy behind it writes what S wrote; S is named T from then on
  *   copy S I T                   load I of S reads T, a new temporary copy of the whole tensor that it read
  *   widen S I T                  what S's body casts load I to is made once, in the new temporary T of the shape of the tensor read
+ *   tabulate S T                 a part of map S that reads nothing and follows some of S's axes alone is computed once in the new temporary T of
+ *                                these axes
  *   unsign S I T U W             the i8 load I of a sum of products of integers reads T, which is u8 and 128 more; U sums the other factor, S writes
  *                                W, a copy behind it W - 128*U; S is named W from then on
  *   decompose_padding S I T      the padded load I reads the new temporary T, the box it touches with the padding filled in
@@ -54,6 +56,9 @@
  *   cache_read S I SCOPE L region [pad N]
  *                                the same, but the buffer holds the load's bounding box (footprint: sum |c|*(t-1)+1 a dimension) in the
  *                                tensor's own dimension order; out-of-range elements are filled with the pad value
+ *   cache_read S I scratch L region last D [pad N]
+ *                                the same with dimension D innermost, of which a vector's 4, 8 or 16 elements are held: rows of the tensor are
+ *                                turned in registers; what is held beyond the end of D is any of its elements
  *   prepack S I L1 L2 ...        CPU; load I, the only one of an input that is constant but for those of stages that are ahead, is read from a copy
  *                                indexed by the named loops (outer to inner, every loop that the load depends on must be named), which is made
  *                                once, before the first call, and given in the input's place (docs/abi.md); elements whose axis value is out of
@@ -112,6 +117,7 @@ typedef struct kn_cache {
     enum kn_scope scope;
     int at;                /* loop index: filled at the start of its body; -1: before the first call (PACKED) */
     bool region;
+    int last;              /* region: 1 + the dimension that lies innermost, in the place of the tensor's last one; 0: that one */
     int nloops;
     int loops[KILN_MAX_LOOPS];
     int64_t by[KILN_MAX_LOOPS], count[KILN_MAX_LOOPS]; /* dimension i is loop / by % count; 0: by 1, and all that is left */
@@ -210,6 +216,7 @@ int kn_cache_ahead(const kn_stage *s, const kn_cache *c);
 /* Results of the stage's instruction that stay in registers of its own unit over the whole reduction; 0: they do not. */
 /* The reduce loop of a tensorized stage, or the first of several, inside of which every spatial loop is unrolled; g->tensor.at: there is none. */
 int kn_stage_inner_reduce(const kn_stmt *s, const kn_stage *g);
+int kn_cache_order(const kn_cache *c, int n, int i); /* which of its n dimensions stands i-th in the buffer, outermost first */
 int64_t kn_cache_dim(const kn_stage *g, const kn_cache *c, int i); /* extent of dimension i of a copy that is indexed by loops */
 int64_t kn_stage_unit(const kn_tree *t, const kn_stage *g, const kn_hw *hw);
 bool kn_stage_warps(const kn_stage *s);                /* its threads are warps that compute an instruction together */

@@ -224,6 +224,94 @@ static void rows_are_one_region(void **state)
     }
 }
 
+/* Windows over planes with the channels as lanes: on vectors of 8 and 16, where there are that many channels, a candidate turns the planes, and all
+ * candidates give what the reference does. `at`: the number of channels from which on it is to be there, 0: never. */
+static void planes_are_lanes(void **state)
+{
+#ifdef __SANITIZE_THREAD__
+    skip();
+#endif
+    static const char sum[] = "y[N,C,P,Q] +=! pad(x,0.0)[N,C,P+R-1,Q+S-1]*w[C,R,S] where P in 5, Q in 7";
+    static const struct { const char *text, *inputs; int channels, at; int64_t l2; } one[] = {
+        {sum, "x=f32:1x7x5x7&w=f32:7x3x3", 7, 8, 0},
+        {sum, "x=f32:1x9x5x7&w=f32:9x3x3", 9, 8, 0},
+        {sum, "x=f32:2x16x5x7&w=f32:16x3x3", 16, 8, 0},
+        {sum, "x=f32:1x17x5x7&w=f32:17x3x3:const", 17, 8, 0},
+        {sum, "x=f64:1x7x5x7&w=f64:7x3x3", 7, 4, 0},
+        {sum, "x=f16:1x17x5x7&w=f16:17x3x3", 17, 0, 0},
+        {"y[N,C,P,Q] +=! cast(pad(x,0.0)[N,C,P+R-1,Q+S-1],f32)*cast(w[C,R,S],f32) where P in 5, Q in 7",
+         "x=bf16:1x17x5x7&w=bf16:17x3x3", 17, 0, 0},
+        {"y[N,C,P,Q] +=! pad(x,0.0)[N,C,P*2+R-3,Q*2+S-2]*w[C,0,R,S] where P in 9, Q in 10", "x=f32:2x21x17x19&w=f32:21x1x7x5", 21, 8, 0},
+        {"y[N,C,P,Q] +=! pad(x,0.0)[N,C,P*3+R*2-1,Q*3+S*2]*w[C,R,S] where P in 6, Q in 7", "x=f32:1x31x19x23&w=f32:31x3x3", 31, 8, 0},
+        {"y[N,C,P,Q] +=! x[N,C,P+R,Q+S]*w[C,R,S] where P in 9, Q in 11", "x=f32:1x19x11x13&w=f32:19x3x3", 19, 8, 0},
+        {"y[N,C,P,Q] >=! pad(x,-inf)[N,C,P*2+R-1,Q*2+S-1] where P in 9, Q in 9, R in 3, S in 3", "x=f32:1x23x17x17", 23, 8, 0},
+        {"y[N,C,P] +=! pad(x,0.0)[N,C,P+R-2]*w[C,R] where P in 37", "x=f32:2x17x37&w=f32:17x5", 17, 8, 0},
+        {"y[N,C,D,P,Q] >=! x[N,C,D+T,P+R,Q+S] where D in 3, P in 4, Q in 5, T in 2, R in 2, S in 2", "x=f32:1x16x4x5x6", 16, 8, 0},
+        {"t[N,C,P,Q] +=! pad(x,0.0)[N,C,P+R-1,Q+S-1]*w[C,R,S] where P in 11, Q in 13; y[N,C,P,Q] = max(t[N,C,P,Q]*2.0+b[C]+z[N,C,P,Q], 0.0)",
+         "x=f32:1x18x11x13&w=f32:18x3x3&b=f32:18&z=f32:1x18x11x13", 18, 8, 0},
+        {"t[N,C,P,Q] +=! pad(x,0.0)[N,C,P*2+R-1,Q*2+S-1] where P in 6, Q in 7, R in 3, S in 3; y[N,C,P,Q] = t[N,C,P,Q]*"
+         "(1/(min(cast(P,f32)*2+2, 11)-max(cast(P,f32)*2-1, 0))*(1/(min(cast(Q,f32)*2+2, 13)-max(cast(Q,f32)*2-1, 0))))",
+         "x=f32:1x29x11x13", 29, 8, 0},
+        {"y[N,C,P,Q] +=! pad(x,0.0)[N,C,P+R-1,Q+S-1]*w[C,R,S] where P in 23, Q in 19", "x=f32:1x33x23x19&w=f32:33x3x3", 33, 8, 65536}, /* bands */
+    };
+    static const char *const widths[] = {"x86-64-avx2", "x86-64-avx512"};
+    (void)state;
+    for (size_t i = 0; i < 2 * (sizeof one / sizeof *one); i++) {
+        kiln_arena *a = kiln_arena_open(&(kiln_host){NULL, mem, NULL});
+        kn_hw *hw = device(a, widths[i % 2]);
+        int k = (int)i / 2, in[KILN_MAX_TENSORS], out[KILN_MAX_TENSORS], turned = 0;
+        const char *inputs = one[k].inputs, *text = one[k].text;
+        kn_program *p, *c;
+        kiln_diag d = {0};
+        kiln_candidates *list;
+        double *want[KILN_MAX_TENSORS] = {0};
+        for (int l = 0; l < hw->nlevels; l++)
+            if (one[k].l2 && !strcmp(hw->levels[l].name, "l2")) hw->levels[l].capacity_bytes = one[k].l2;
+        if (kn_parse(a, (kiln_bytes){text, strlen(text)}, (kiln_bytes){inputs, strlen(inputs)}, &p, &d) || kn_canon(a, p, &c, in, out, &d) ||
+            kn_policy_find("default")->construct(a, c, hw, 20, &list, &d))
+            fail_msg("%s: %s", inputs, d.message);
+        fresh(c, want);
+        if (kn_ref_all(a, c, want, &d)) fail_msg("%s: %s", inputs, d.message);
+        for (int r = 0; r < list->n; r++) {
+            bool this = strstr(list->c[r].trace.p, " region last ") != NULL;
+            turned += this;
+            if (this || r < TOP) run_one(a, c, hw, list->c[r].trace, want, inputs);
+        }
+        if (turned != (one[k].at && one[k].channels >= one[k].at << i % 2)) fail_msg("%s on %s: %d candidates turn", inputs, widths[i % 2], turned);
+        discard(want, c->ntensors);
+        kiln_arena_close(a);
+    }
+}
+
+/* What finishes a reduction by its axes alone is a table where that is short and read often. */
+static void tables_are_short(void **state)
+{
+    static const struct { const char *text, *inputs; int tables; } one[] = {
+        {"t[N,P,Q,C] +=! x[N,P+R,Q+S,C] where P in 20, Q in 30, R in 3, S in 3; "
+         "y[N,P,Q,C] = t[N,P,Q,C]/((min(cast(P,f32)+2, 20)-max(cast(P,f32)-1, 0))*"
+         "(min(cast(Q,f32)+2, 30)-max(cast(Q,f32)-1, 0)))", "x=f32:1x22x32x24", 2},
+        {"t[N,P,Q,C] +=! x[N,P+R,Q+S,C] where P in 1, Q in 1, R in 7, S in 7; y[N,P,Q,C] = t[N,P,Q,C]/(min(cast(P,f32)+7, 7)-max(cast(P,f32)-1, 0))",
+         "x=f32:1x7x7x64", 0}, /* of one element */
+        {"t[H,I,J] +=! q[H,I,K]*k[H,J,K]; y[H,I,J] = t[H,I,J]+max(cast(I,f32)*2-cast(J,f32), 0)", "q=f32:12x300x16&k=f32:12x300x16", 0}, /* long */
+        {"t[H,I,J] +=! q[H,I,K]*k[H,J,K]; y[H,I,J] = t[H,I,J]+max(cast(I,f32)*2-cast(J,f32), 0)", "q=f32:12x30x16&k=f32:12x30x16", 1},
+        {"t[H,I,J] +=! q[H,I,K]*k[H,J,K]; y[H,I,J] = t[H,I,J]+max(cast(I,f32)*2-cast(J,f32), 0)", "q=f32:2x30x16&k=f32:2x30x16", 0}, /* twice */
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof one / sizeof *one; i++) {
+        kiln_arena *a = kiln_arena_open(&(kiln_host){NULL, mem, NULL});
+        kn_program *p, *c;
+        int in[KILN_MAX_TENSORS], out[KILN_MAX_TENSORS], tables = 0;
+        kiln_diag d = {0};
+        kiln_candidates *list;
+        if (kn_parse(a, (kiln_bytes){one[i].text, strlen(one[i].text)}, (kiln_bytes){one[i].inputs, strlen(one[i].inputs)}, &p, &d) ||
+            kn_canon(a, p, &c, in, out, &d) || kn_policy_find("default")->construct(a, c, device(a, "x86-64-avx512"), 1, &list, &d))
+            fail_msg("%s: %s", one[i].inputs, d.message);
+        for (const char *s = list->c[0].trace.p; (s = strstr(s, "tabulate ")); s++) tables++;
+        if (tables != one[i].tables) fail_msg("%s has %d tables\n%s", one[i].inputs, tables, list->c[0].trace.p);
+        kiln_arena_close(a);
+    }
+}
+
 /* Constants that are large for the caches: blocks of the reduction, for a core's share of the columns or for a block of rows. The caches are made
  * small, so that a small product is a large one. */
 /* Plans for what does not fit the caches, on a device with small ones: that they are taken, and agree with the reference. */
@@ -253,6 +341,8 @@ static void beyond_caches(void **state)
          "S1.1 R0.0 R1.0 | S1.2"}, /* lanes past the end: nothing fills them in */
         {"y[H,W,F] +=! pad(x,0.0)[2*H+R-1,2*W+S-1,C]*w[F,C,R,S] where H in 16, W in 17", "x=f32:32x33x3&w=f32:21x3x3x3", 32768, 1048576,
          "scratch S0.0 loops S2.0 R1.0 R2.0 R0.0 S2.1 S2.2\n"}, /* weights that are no constant: every band of rows packs them */
+        {"y[C,H,W] >=! pad(x,-inf)[C,H+R-1,W+S-1] where H in 61, W in 101, R in 3, S in 3", "x=f32:3x61x101", 32768, 1048576,
+         "split out0 S1 16\n"}, /* rows of a window in bands that stay in L1 */
         {"y[F,H,W] +=! pad(x,0.0)[C,H+R-1,W+S-1]*w[F,C,R,S] where H in 33, W in 31", "x=f32:2x33x31&w=f32:32x2x3x3", 4096, 65536,
          "\ncompute_at rows0 "},
     };
@@ -421,6 +511,8 @@ static void places_are_summed_alike(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(candidates_run), cmocka_unit_test(rows_are_one_region),
-                                       cmocka_unit_test(beyond_caches), cmocka_unit_test(lines_go_past_the_caches), cmocka_unit_test(places_are_summed_alike)};
+                                       cmocka_unit_test(planes_are_lanes), cmocka_unit_test(tables_are_short),
+                                       cmocka_unit_test(beyond_caches), cmocka_unit_test(lines_go_past_the_caches),
+                                       cmocka_unit_test(places_are_summed_alike)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
