@@ -224,8 +224,10 @@ static void beyond_caches(void **state)
          "prepack out0"}, /* depthwise: a band of rows gets its padding in L2 */
         {"y[H,W,F] +=! pad(x,0.0)[H+R-1,W+S-1,C]*w[F,C,R,S] where H in 9, W in 10", "x=f32:9x10x41&w=f32:37x41x3x3", 8192, 65536,
          "scratch R0.0 loops R0.1 S2.1 S2.2\n"}, /* weights beyond L2, no constant: a panel's blocks are packed one by one */
-        {product, "a=f32:3x67&b=f32:67x259", 4096, 65536, "split out0 R0 8\n"}, /* a large operand streams by a few rows */
-        {product, "a=f32:11x67&b=f32:67x259", 4096, 65536, "split out0 R0 16\n"}, /* in two groups */
+        {product, "a=f32:2x67&b=f32:67x259", 4096, 65536, "split out0 R0 8\n"}, /* a large operand streams by two rows */
+        {product, "a=f32:11x67&b=f32:67x259", 4096, 65536, "| R0.0 S1.1 S0.1 R0.1 |"}, /* few rows: it is read where it lies */
+        {product, "a=f32:43x67&b=f32:67x259", 4096, 65536, "| R0.0 S1.1 S0.1 R0.1 |"},
+        {"c[M,N] +=! a[M,L,K]*b[K,L,N]", "a=f32:11x3x67&b=f32:67x3x259", 4096, 65536, " S1.1 S0.1 "},
         {product, "a=f32:1037x32&b=f32:32x64", 4096, 131072, "scratch S0.0 loops S1.0 R0.0 "}, /* results outweigh all else */
         {"y[H,W,C] +=! x[H+R,W+S,C]*w[R,S,C] where H in 15, W in 17", "x=f32:17x19x32&w=f32:3x3x32:const", 32768, 1048576, "prepack out0"},
         {"y[H,W,C] +=! x[H+R,W+S,C]*w[R,S,C] where H in 15, W in 17", "x=f32:17x19x37&w=f32:3x3x37:const", 32768, 1048576,
@@ -256,6 +258,40 @@ static void beyond_caches(void **state)
         if (kn_ref_all(a, c, want, &d)) fail_msg("%s: %s", one[i].inputs, d.message);
         run_one(a, c, hw, list->c[0].trace, want, one[i].inputs);
         discard(want, c->ntensors);
+        kiln_arena_close(a);
+    }
+}
+
+/* An operand that is read where it lies has been asked for when its turn comes, but for what the tasks begin with: panels beside each other, rows
+ * below, also where the last panel is a short one or moved back. */
+static void what_comes_is_asked_for(void **state)
+{
+    static const char *const inputs[] = {"a=f32:11x203&b=f32:203x1280", "a=f32:11x203&b=f32:203x1283", "a=f32:67x199&b=f32:199x803",
+                                         "a=f32:3x601&b=f32:601x1601"};
+    (void)state;
+    for (size_t i = 0; i < sizeof inputs / sizeof *inputs; i++) {
+        kiln_arena *a = kiln_arena_open(&(kiln_host){NULL, mem, NULL});
+        kn_hw *hw = device(a, "x86-64-avx512");
+        for (int l = 0; l < hw->nlevels; l++)
+            if (!strcmp(hw->levels[l].name, "l2")) hw->levels[l].capacity_bytes = 262144;
+        kn_program *p, *c;
+        kn_tree *t;
+        kn_lprog *l;
+        int in[KILN_MAX_TENSORS], out[KILN_MAX_TENSORS];
+        kiln_diag d = {0};
+        kiln_candidates *list;
+        double *x[KILN_MAX_TENSORS] = {0};
+        lprog_lines lines[KILN_MAX_TENSORS] = {0};
+        if (kn_parse(a, (kiln_bytes){"c[M,N] +=! a[M,K]*b[K,N]", 24}, (kiln_bytes){inputs[i], strlen(inputs[i])}, &p, &d) ||
+            kn_canon(a, p, &c, in, out, &d) || kn_policy_find("default")->construct(a, c, hw, 1, &list, &d) ||
+            kn_trace_apply(a, c, hw, list->c[0].trace, &t, &d) || kn_lower(a, t, hw, &l, &d)) fail_msg("%s: %s", inputs[i], d.message);
+        fresh(c, x);
+        const char *bad = lprog_eval_lines(l, x, lines);
+        if (bad) fail_msg("%s: %s", inputs[i], bad);
+        int b = c->tensors[0].shape[0] > c->tensors[1].shape[0] ? 0 : 1;
+        if (lines[b].read * 9 > lines[b].asked * 10)
+            fail_msg("%s: %lld of %lld lines\n%s", inputs[i], (long long)lines[b].asked, (long long)lines[b].read, list->c[0].trace.p);
+        discard(x, c->ntensors);
         kiln_arena_close(a);
     }
 }
@@ -357,6 +393,7 @@ static void places_are_summed_alike(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(candidates_run), cmocka_unit_test(rows_are_one_region),
-                                       cmocka_unit_test(beyond_caches), cmocka_unit_test(places_are_summed_alike)};
+                                       cmocka_unit_test(beyond_caches), cmocka_unit_test(what_comes_is_asked_for),
+                                       cmocka_unit_test(places_are_summed_alike)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,0 +1,86 @@
+/* Products of few rows with a large operand that lies along the results. Packing it would cost as much as a part of its product, so it is read
+ * where it lies, a block of its rows at a time: a panel of the block stays in L1 while all rows go by, and the panel beside it is on its way there
+ * meanwhile (lower/ahead.c). Partial sums of the task's panels stay in L2. */
+#include "construct/cpu.h"
+
+enum {
+    FEW_ROWS = 192,  /* with more of them packing costs little: cpu_deep.c */
+    TERMS = 64,
+    PANELS = 2,      /* at least: one is read while the other comes */
+    PAGES = 128,     /* that rows are read in side by side: a TLB of the first level has about as many */
+    STREAMED = 2,    /* rows of which reading the operand is the whole time */
+    STREAMS = 8      /* rows of the operand that are read side by side then: more are no longer brought from memory in one go */
+};
+
+/* Row after row of the operand, each as long as the results' or longer, so that no window goes by. */
+static bool in_rows(const kn_site *x, const kn_site_access *a)
+{
+    bool yes = a->linear && !a->padded && !a->bent && a->coef[x->n] == 1;
+    for (int i = x->s->nspatial; i < x->s->naxes; i++) yes = yes && (!(a->axes >> i & 1) || a->coef[i] >= kn_cpu_extent(x, x->n));
+    return yes;
+}
+
+static bool lies_along(const kn_site *x)
+{
+    const kn_hw_level *l2 = kn_hw_level_named(x->hw, "l2");
+    int64_t bytes = kn_cpu_acc_bytes(x), operand = kn_cpu_extent(x, x->n) * x->reduce_extent * bytes;
+    if (!l2 || operand <= l2->capacity_bytes || x->reduce_extent < TERMS || kn_cpu_other(x) >= 0) return false;
+    for (int l = 0; l < x->nloads; l++)
+        if ((x->load[l].axes >> x->n & 1) && !in_rows(x, &x->load[l])) return false;
+    return true;
+}
+
+/* The register tile by the time of all tiles: what is read of the operand begins anywhere in a line, a row's element does not matter. */
+static bool few_tile(const kn_site *x, kn_cpu_tile *t)
+{
+    enum { MOST = 14, WIDEST = 6 };
+    const double row = 0.3, vector = 0.75;
+    double least = 0;
+    int64_t need = x->hw->fma_latency * x->hw->fma_per_cycle; /* and one more, since not every one starts in time */
+    for (int64_t nv = 1; nv <= WIDEST; nv++) {
+        for (int64_t mr = 1; mr <= MOST && mr <= kn_cpu_extent(x, x->m) && mr * nv + nv + 1 <= x->hw->vector_registers; mr++) {
+            double time = kn_cpu_time_of_tiles(x, mr, nv, t->lanes, row, vector);
+            if (mr * nv <= need || (least > 0 && time >= least)) continue;
+            least = time;
+            t->nv = nv;
+            t->mr = mr;
+        }
+    }
+    return least > 0;
+}
+
+static void streamed_tile(const kn_site *x, kn_cpu_tile *t)
+{
+    t->mr = kn_cpu_extent(x, x->m);
+    t->nv = t->mr > 1 ? 6 : 8;
+    int64_t most = (x->hw->vector_registers - 7) / t->mr;
+    if (t->nv > most) t->nv = most < 1 ? 1 : most;
+}
+
+/* Tasks along the columns, a core's share each or less, so that its partial sums fill half of L2 at most. */
+static void column_tasks(const kn_site *x, kn_cpu_tile *t)
+{
+    int64_t panel = t->nv * t->lanes, panels = kn_ceil_div(kn_cpu_extent(x, x->n), panel), units = x->hw->units;
+    int64_t most = kn_hw_level_named(x->hw, "l2")->capacity_bytes / 2 / (t->mc * t->mr * panel * kn_cpu_acc_bytes(x));
+    int64_t columns = most < 1 ? panels : kn_round_up(kn_ceil_div(panels, most), units);
+    t->nc = kn_ceil_div(panels, columns);
+}
+
+bool kn_cpu_few_rows(const kn_site *x, kn_plans *p)
+{
+    int64_t full = x->hw->vector_bytes / kn_cpu_acc_bytes(x), rows = kn_cpu_extent(x, x->m);
+    const kn_hw_level *l1 = kn_hw_level_named(x->hw, "l1");
+    if (!l1 || rows >= FEW_ROWS || kn_cpu_extent(x, x->n) < 4 * full || !lies_along(x)) return false;
+    kn_cpu_tile t = {.lanes = full, .grain = 1, .blocked = kn_cpu_longest_reduce(x), .rlanes = 1, .runroll = 1};
+    int64_t all = kn_cpu_extent(x, t.blocked), inner = x->reduce_extent / all;
+    if (rows <= STREAMED) streamed_tile(x, &t);
+    else if (!few_tile(x, &t)) return false;
+    int64_t panel = t.nv * full, near = l1->capacity_bytes * 3 / 4 / (panel * kn_cpu_acc_bytes(x));
+    int64_t most = (rows <= STREAMED ? STREAMS : near < PAGES ? near : PAGES) / inner;
+    if (most < 2 || (rows > STREAMED && kn_cpu_extent(x, x->n) < PANELS * panel)) return false;
+    t.kb = all <= most ? 1 : kn_ceil_div(all, kn_ceil_div(all, most));
+    t.mc = kn_ceil_div(rows, t.mr);
+    column_tasks(x, &t);
+    if (t.nc > 1) kn_cpu_try(x, p, &t);
+    return p->n > 0;
+}
