@@ -215,20 +215,29 @@ static kn_expr *place_unmoved(kn_tile *x, int i, int load, int *buffer)
     return at;
 }
 
+/* The load is of a tensor that L2 does not hold, along the tile's lanes. */
+static bool far_along(const kn_tile *x, const kn_expr *load, const kn_hw_level *l2)
+{
+    const kn_sg *sg = x->sg;
+    const kn_tensor *t = &x->w->p->program->tensors[load->u.tensor];
+    int64_t bytes = kn_dtype_bytes(t->dtype);
+    for (int d = 0; d < t->rank; d++) bytes *= t->shape[d];
+    return bytes > l2->capacity_bytes && !load->padded && x->vloop >= 0 && !x->reduce_lanes && (kn_axes_in(load) >> sg->g->loops[x->vloop].axis & 1);
+}
+
 /* The uses share the lines of a run. Of each line the end is asked for: what lies before the run in its first line has come with the run before. */
 static void ask_beside(kn_tile *x, int i, int load, const kn_hw_level *l1, const kn_hw_level *l2)
 {
     kn_lw *w = x->w;
     const kn_sg *sg = x->sg;
-    const kn_expr *e = sg->loads[load];
     runs r = { .below = -1 };
     int buffer = -1;
-    if (x->vloop < 0 || x->reduce_lanes || e->padded || !(kn_axes_in(e) >> sg->g->loops[x->vloop].axis & 1)) return;
+    if (!far_along(x, sg->loads[load], l2)) return;
     r.at = place_unmoved(x, i, load, &buffer);
     if (!r.at || w->status || w->p->buffers[buffer].scope != KN_GLOBAL || !find_runs(x, i, &r)) return;
     const kn_buffer *b = &w->p->buffers[buffer];
     int64_t bytes = kn_dtype_bytes(b->dtype), line = l1->transaction_bytes / bytes, block = sg->g->loops[i].extent * r.elems * bytes;
-    if (b->elems * bytes <= l2->capacity_bytes || line < 1 || block > l2->capacity_bytes / 2) return;
+    if (line < 1 || block > l2->capacity_bytes / 2) return;
     int64_t lines = kn_ceil_div(r.elems, line), each = kn_ceil_div(lines, r.uses), ahead = runs_ahead(w->hw, block);
     if (each > MOST_OF_RUN) return;
     kn_expr *from = plus(w, r.at, kn_lw_int(w, ahead), r.elems), *first = r.use;
