@@ -30,6 +30,19 @@ static bool lies_along(const kn_site *x)
     return true;
 }
 
+/* Rows a multiple of L1's ways apart, so that a panel's lines fall into a few sets and come from L2 for each group of rows. Where vectors are
+ * parts of a line that takes longer than the products; more rows than these are worth a copy. */
+static bool crowded(const kn_site *x)
+{
+    enum { WAY = 4096, FEWEST = 16 };
+    const kn_hw_level *l1 = kn_hw_level_named(x->hw, "l1");
+    bool same = false;
+    for (int l = 0; l < x->nloads; l++)
+        for (int i = x->s->nspatial; i < x->s->naxes; i++)
+            same |= (x->load[l].axes >> x->n & 1) && x->load[l].coef[i] && x->load[l].coef[i] * x->load[l].bytes % WAY == 0;
+    return same && x->hw->vector_bytes < l1->transaction_bytes && kn_cpu_extent(x, x->m) > FEWEST;
+}
+
 /* The register tile by the time of all tiles: what is read of the operand begins anywhere in a line, a row's element does not matter. */
 static bool few_tile(const kn_site *x, kn_cpu_tile *t)
 {
@@ -70,7 +83,7 @@ bool kn_cpu_few_rows(const kn_site *x, kn_plans *p)
 {
     int64_t full = x->hw->vector_bytes / kn_cpu_acc_bytes(x), rows = kn_cpu_extent(x, x->m);
     const kn_hw_level *l1 = kn_hw_level_named(x->hw, "l1");
-    if (!l1 || rows >= FEW_ROWS || kn_cpu_extent(x, x->n) < 4 * full || !lies_along(x)) return false;
+    if (!l1 || rows >= FEW_ROWS || kn_cpu_extent(x, x->n) < 4 * full || !lies_along(x) || crowded(x)) return false;
     kn_cpu_tile t = {.lanes = full, .grain = 1, .blocked = kn_cpu_longest_reduce(x), .rlanes = 1, .runroll = 1};
     int64_t all = kn_cpu_extent(x, t.blocked), inner = x->reduce_extent / all;
     if (rows <= STREAMED) streamed_tile(x, &t);
