@@ -34,7 +34,7 @@ static bool lies_along(const kn_site *x)
  * parts of a line that takes longer than the products; more rows than these are worth a copy. */
 static bool crowded(const kn_site *x)
 {
-    enum { WAY = 4096, FEWEST = 16 };
+    enum { WAY = 4096, FEWEST = 24 };
     const kn_hw_level *l1 = kn_hw_level_named(x->hw, "l1");
     bool same = false;
     for (int l = 0; l < x->nloads; l++)
