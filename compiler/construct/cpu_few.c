@@ -1,12 +1,13 @@
 /* Products of few rows with a large operand that lies along the results. Packing it would cost as much as a part of its product, so it is read
  * where it lies, a block of its rows at a time: a panel of the block stays in L1 while all rows go by, and the panel beside it is on its way there
- * meanwhile (lower/ahead.c). Partial sums of the task's panels stay in L2. */
+ * meanwhile (lower/ahead.c). Partial sums of the task's panels stay in L2.
+ * An operand that L2 holds is read there by however many rows. */
 #include "construct/cpu.h"
 
 enum {
     FEW_ROWS = 192,  /* with more of them packing costs little: cpu_deep.c */
     TERMS = 64,
-    PANELS = 2,      /* at least: one is read while the other comes */
+    PANELS = 2,      /* at least: one is read while the other comes; of one the rows are what takes time to read */
     PAGES = 128,     /* that rows are read in side by side: a TLB of the first level has about as many */
     STREAMED = 2,    /* rows of which reading the operand is the whole time */
     STREAMS = 8      /* rows of the operand that are read side by side then: more are no longer brought from memory in one go */
@@ -20,11 +21,11 @@ static bool in_rows(const kn_site *x, const kn_site_access *a)
     return yes;
 }
 
+static int64_t operand_bytes(const kn_site *x) { return kn_cpu_extent(x, x->n) * x->reduce_extent * kn_cpu_acc_bytes(x); }
+
 static bool lies_along(const kn_site *x)
 {
-    const kn_hw_level *l2 = kn_hw_level_named(x->hw, "l2");
-    int64_t bytes = kn_cpu_acc_bytes(x), operand = kn_cpu_extent(x, x->n) * x->reduce_extent * bytes;
-    if (!l2 || operand <= l2->capacity_bytes || x->reduce_extent < TERMS || kn_cpu_other(x) >= 0) return false;
+    if (kn_cpu_extent(x, x->n) * kn_cpu_acc_bytes(x) < 4 * x->hw->vector_bytes || x->reduce_extent < TERMS || kn_cpu_other(x) >= 0) return false;
     for (int l = 0; l < x->nloads; l++)
         if ((x->load[l].axes >> x->n & 1) && !in_rows(x, &x->load[l])) return false;
     return true;
@@ -50,7 +51,7 @@ static bool few_tile(const kn_site *x, kn_cpu_tile *t)
     const double row = 0.3, vector = 0.75;
     double least = 0;
     int64_t need = x->hw->fma_latency * x->hw->fma_per_cycle; /* and one more, since not every one starts in time */
-    for (int64_t nv = 1; nv <= WIDEST; nv++) {
+    for (int64_t nv = 1; nv <= WIDEST && (nv - 1) * t->lanes < kn_cpu_extent(x, x->n); nv++) {
         for (int64_t mr = 1; mr <= MOST && mr <= kn_cpu_extent(x, x->m) && mr * nv + nv + 1 <= x->hw->vector_registers; mr++) {
             double time = kn_cpu_time_of_tiles(x, mr, nv, t->lanes, row, vector);
             if (mr * nv <= need || (least > 0 && time >= least)) continue;
@@ -82,8 +83,8 @@ static void column_tasks(const kn_site *x, kn_cpu_tile *t)
 bool kn_cpu_few_rows(const kn_site *x, kn_plans *p)
 {
     int64_t full = x->hw->vector_bytes / kn_cpu_acc_bytes(x), rows = kn_cpu_extent(x, x->m);
-    const kn_hw_level *l1 = kn_hw_level_named(x->hw, "l1");
-    if (!l1 || rows >= FEW_ROWS || kn_cpu_extent(x, x->n) < 4 * full || !lies_along(x) || crowded(x)) return false;
+    const kn_hw_level *l1 = kn_hw_level_named(x->hw, "l1"), *l2 = kn_hw_level_named(x->hw, "l2");
+    if (!l1 || !l2 || rows >= FEW_ROWS || operand_bytes(x) <= l2->capacity_bytes || !lies_along(x) || crowded(x)) return false;
     kn_cpu_tile t = {.lanes = full, .grain = 1, .blocked = kn_cpu_longest_reduce(x), .rlanes = 1, .runroll = 1};
     int64_t all = kn_cpu_extent(x, t.blocked), inner = x->reduce_extent / all;
     if (rows <= STREAMED) streamed_tile(x, &t);
@@ -95,5 +96,20 @@ bool kn_cpu_few_rows(const kn_site *x, kn_plans *p)
     t.mc = kn_ceil_div(rows, t.mr);
     column_tasks(x, &t);
     if (t.nc > 1) kn_cpu_try(x, p, &t);
+    return p->n > 0;
+}
+
+bool kn_cpu_near_operand(const kn_site *x, kn_plans *p)
+{
+    int64_t full = x->hw->vector_bytes / kn_cpu_acc_bytes(x), rows = kn_cpu_extent(x, x->m), operand = operand_bytes(x);
+    const kn_hw_level *l1 = kn_hw_level_named(x->hw, "l1"), *l2 = kn_hw_level_named(x->hw, "l2");
+    if (!l1 || !l2 || x->m < 0 || !x->contraction || operand <= l1->capacity_bytes * 3 / 4 || operand > l2->capacity_bytes) return false;
+    kn_cpu_tile t = {.lanes = full, .grain = 1, .nc = 1, .kb = 1, .blocked = x->s->nspatial, .rlanes = 1, .runroll = 1};
+    if (!lies_along(x) || crowded(x) || !few_tile(x, &t) || kn_cpu_extent(x, x->n) < PANELS * t.nv * full) return false;
+    int64_t groups = kn_ceil_div(rows, t.mr), panels = kn_ceil_div(kn_cpu_extent(x, x->n), t.nv * full);
+    int64_t most = l2->capacity_bytes / 2 / (t.mr * x->reduce_extent * kn_cpu_acc_bytes(x)), tasks = kn_ceil_div(groups, most < 1 ? 1 : most);
+    while (tasks < groups && tasks * panels < 2 * x->hw->units) tasks *= 2;
+    t.mc = kn_ceil_div(groups, tasks);
+    kn_cpu_try(x, p, &t);
     return p->n > 0;
 }

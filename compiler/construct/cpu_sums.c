@@ -251,7 +251,7 @@ static void spatial_tiles(const kn_site *x, kn_plans *p)
     if (lanes < full && (lanes * 4 < n * 3 || (x->contraction && lanes < n))) lanes *= 2; /* 7 of 8 lanes beat 4 of 4 and a tail */
     int need = x->hw->fma_latency * x->hw->fma_per_cycle, broadcasts = x->m >= 0 ? 2 : 0;
     reading r = reading_of(x);
-    if (along_tiles(x, p, &r, lanes) || deep_tiles(x, p, &r, lanes)) return;
+    if (kn_cpu_near_operand(x, p) || along_tiles(x, p, &r, lanes) || deep_tiles(x, p, &r, lanes)) return;
     for (int pass = 0; pass < 2; pass++) { /* first tiles that hide the latency, then all that fit */
         for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
             for (size_t k = 0; k < sizeof widths / sizeof *widths; k++) {
