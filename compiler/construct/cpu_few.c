@@ -99,13 +99,21 @@ bool kn_cpu_few_rows(const kn_site *x, kn_plans *p)
     return p->n > 0;
 }
 
+/* Writing the results is what takes time: rows go along all panels (cpu_sums.c). */
+static bool outweighed(const kn_site *x, const kn_hw_level *l2)
+{
+    double results = (double)kn_cpu_extent(x, x->m) * (double)kn_cpu_extent(x, x->n) * kn_cpu_acc_bytes(x);
+    return x->reduce_extent < 2 * TERMS && results > (double)l2->capacity_bytes;
+}
+
 bool kn_cpu_near_operand(const kn_site *x, kn_plans *p)
 {
     int64_t full = x->hw->vector_bytes / kn_cpu_acc_bytes(x), rows = kn_cpu_extent(x, x->m), operand = operand_bytes(x);
     const kn_hw_level *l1 = kn_hw_level_named(x->hw, "l1"), *l2 = kn_hw_level_named(x->hw, "l2");
     if (!l1 || !l2 || x->m < 0 || !x->contraction || operand <= l1->capacity_bytes * 3 / 4 || operand > l2->capacity_bytes) return false;
     kn_cpu_tile t = {.lanes = full, .grain = 1, .nc = 1, .kb = 1, .blocked = x->s->nspatial, .rlanes = 1, .runroll = 1};
-    if (!lies_along(x) || crowded(x) || !few_tile(x, &t) || kn_cpu_extent(x, x->n) < PANELS * t.nv * full) return false;
+    if (!lies_along(x) || outweighed(x, l2) || crowded(x) || !few_tile(x, &t)) return false;
+    if (kn_cpu_extent(x, x->n) < PANELS * t.nv * full) return false;
     int64_t groups = kn_ceil_div(rows, t.mr), panels = kn_ceil_div(kn_cpu_extent(x, x->n), t.nv * full);
     int64_t most = l2->capacity_bytes / 2 / (t.mr * x->reduce_extent * kn_cpu_acc_bytes(x)), tasks = kn_ceil_div(groups, most < 1 ? 1 : most);
     while (tasks < groups && tasks * panels < 2 * x->hw->units) tasks *= 2;
