@@ -265,6 +265,29 @@ static void beyond_caches(void **state)
     }
 }
 
+/* Few rows read a large operand where it lies, unless its rows fall into the same sets and vectors are narrow. */
+static void crowded_rows_are_copied(void **state)
+{
+    static const struct { const char *id, *inputs; bool copied; } one[] = {{"x86-64-avx2", "a=f32:40x1600&b=f32:1600x1000", false},
+                                                                           {"x86-64-avx2", "a=f32:40x1600&b=f32:1600x1024", true},
+                                                                           {"x86-64-avx512", "a=f32:40x1600&b=f32:1600x1024", false},
+                                                                           {"x86-64-avx2", "a=f32:8x1600&b=f32:1600x1024", false}};
+    (void)state;
+    for (size_t i = 0; i < sizeof one / sizeof *one; i++) {
+        kiln_arena *a = kiln_arena_open(&(kiln_host){NULL, mem, NULL});
+        kn_program *p, *c;
+        int in[KILN_MAX_TENSORS], out[KILN_MAX_TENSORS];
+        kiln_diag d = {0};
+        kiln_candidates *list;
+        if (kn_parse(a, (kiln_bytes){"c[M,N] +=! a[M,K]*b[K,N]", 24}, (kiln_bytes){one[i].inputs, strlen(one[i].inputs)}, &p, &d) ||
+            kn_canon(a, p, &c, in, out, &d) || kn_policy_find("default")->construct(a, c, device(a, one[i].id), 1, &list, &d))
+            fail_msg("%s: %s", one[i].inputs, d.message);
+        if ((strstr(list->c[0].trace.p, "cache_read") != NULL) != one[i].copied)
+            fail_msg("%s on %s:\n%s", one[i].inputs, one[i].id, list->c[0].trace.p);
+        kiln_arena_close(a);
+    }
+}
+
 /* An operand that is read where it lies has been asked for when its turn comes, but for what the tasks begin with: panels beside each other, rows
  * below, also where the last panel is a short one or moved back. */
 static void what_comes_is_asked_for(void **state)
@@ -397,6 +420,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(candidates_run), cmocka_unit_test(rows_are_one_region),
                                        cmocka_unit_test(beyond_caches), cmocka_unit_test(what_comes_is_asked_for),
+                                       cmocka_unit_test(crowded_rows_are_copied),
                                        cmocka_unit_test(places_are_summed_alike)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
