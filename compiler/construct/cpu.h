@@ -50,6 +50,9 @@ int kn_cpu_longest_reduce(const kn_site *x);
 double kn_cpu_time_of_tiles(const kn_site *x, int64_t mr, int64_t nv, int64_t lanes, double row, double vector);
 /* cpu_deep.c: for t->lanes the other numbers of rows that go along panels of long sums; false: the sum is none of these. */
 bool kn_cpu_deep(const kn_site *x, kn_cpu_tile *t);
+/* cpu_few.c: the tile of few rows that meet a large operand, which is read where it lies; false: the sum is no such product. */
+bool kn_cpu_few_rows(const kn_site *x, kn_plans *p);
+bool kn_cpu_near_operand(const kn_site *x, kn_plans *p); /* the same of an operand that L2 holds, and any rows */
 /* Writes the tile as a trace and tries it. */
 void kn_cpu_try(const kn_site *x, kn_plans *p, const kn_cpu_tile *t);
 

@@ -99,23 +99,6 @@ static reading reading_of(const kn_site *x)
     return r;
 }
 
-/* A large operand that a few tiles of rows meet: packing it would cost as much as its product, so it streams through L1 a few rows at a time, in runs
- * as long as the cores leave them, into partial sums in L2. */
-static bool streams_by(const kn_site *x, const reading *r, kn_cpu_tile *t)
-{
-    const kn_hw_level *l2 = kn_hw_level_named(x->hw, "l2");
-    int64_t n = kn_cpu_extent(x, x->n), tiles = kn_ceil_div(kn_cpu_extent(x, x->m), t->mr), panel = t->nv * t->lanes;
-    if (!l2 || x->m < 0 || !x->contraction || r->strided || r->padded || r->window || tiles > 24 || kn_cpu_other(x) >= 0) return false;
-    int64_t bytes = kn_cpu_acc_bytes(x), inner = x->reduce_extent / kn_cpu_extent(x, t->blocked);
-    if (n * x->reduce_extent * bytes < l2->capacity_bytes || n < 2 * panel || x->reduce_extent < 64) return false;
-    t->kb = inner < 16 ? 32 / inner : 2;
-    t->nc = kn_ceil_div(kn_ceil_div(n, panel), x->hw->units);
-    int64_t most = l2->capacity_bytes / 2 / (tiles * t->mr * panel * bytes);
-    if (t->nc > most) t->nc = most;
-    t->mc = tiles;
-    return t->nc > 1 && t->kb < kn_cpu_extent(x, t->blocked);
-}
-
 /* Tasks along rows, then along n: one a core or several, since each packs what it reads for itself. */
 static void block_tasks(const kn_site *x, kn_cpu_tile *t, int64_t tiles, int64_t most)
 {
@@ -134,7 +117,7 @@ static void block_tasks(const kn_site *x, kn_cpu_tile *t, int64_t tiles, int64_t
  * the caches and many pages: their segments are copied beside each other. */
 static bool blocks_by(const kn_site *x, const reading *r, kn_cpu_tile *t)
 {
-    enum { FEW_TILES = 24, ENOUGH_ROWS = 96, APART = 2048 };
+    enum { FEW_TILES = 24, ENOUGH_ROWS = 24, APART = 2048 };
     const kn_hw_level *l1 = kn_hw_level_named(x->hw, "l1"), *l2 = kn_hw_level_named(x->hw, "l2");
     if (!l1 || !l2 || x->m < 0 || !x->contraction || r->strided || r->padded || r->window || kn_cpu_other(x) >= 0) return false;
     int64_t bytes = kn_cpu_acc_bytes(x), all = kn_cpu_extent(x, t->blocked), inner = x->reduce_extent / all, panel = t->nv * t->lanes;
@@ -166,10 +149,10 @@ static void spatial_tile(const kn_site *x, kn_plans *p, const reading *r, int64_
     kn_cpu_tile t = {.lanes = lanes, .nv = nv, .mr = mr, .grain = kn_cpu_grain(x, other), .kb = 1, .rlanes = 1, .runroll = 1};
     t.blocked = kn_cpu_longest_reduce(x);
     kn_cpu_tile blocks = t;
-    bool large = blocks_by(x, r, &blocks), streamed = streams_by(x, r, &t);
-    if (large) kn_cpu_try(x, p, &blocks);
-    if (streamed) kn_cpu_try(x, p, &t);
-    if (large || streamed) return;
+    if (blocks_by(x, r, &blocks)) {
+        kn_cpu_try(x, p, &blocks);
+        return;
+    }
     t.kb = t.nc = 1;
     if (!r->padded) t.kb = reduce_block(x, &t, r->window);
     t.mc = row_groups(x, &t, other);
@@ -268,7 +251,7 @@ static void spatial_tiles(const kn_site *x, kn_plans *p)
     if (lanes < full && (lanes * 4 < n * 3 || (x->contraction && lanes < n))) lanes *= 2; /* 7 of 8 lanes beat 4 of 4 and a tail */
     int need = x->hw->fma_latency * x->hw->fma_per_cycle, broadcasts = x->m >= 0 ? 2 : 0;
     reading r = reading_of(x);
-    if (along_tiles(x, p, &r, lanes) || deep_tiles(x, p, &r, lanes)) return;
+    if (kn_cpu_near_operand(x, p) || along_tiles(x, p, &r, lanes) || deep_tiles(x, p, &r, lanes)) return;
     for (int pass = 0; pass < 2; pass++) { /* first tiles that hide the latency, then all that fit */
         for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
             for (size_t k = 0; k < sizeof widths / sizeof *widths; k++) {
@@ -283,30 +266,6 @@ static void spatial_tiles(const kn_site *x, kn_plans *p)
             }
         }
     }
-}
-
-/* Few rows, so that the other operand is read once: it streams from memory in rows as long as they can be, a few of them at a time, into
- * partial sums that stay near. No more of them than streams that are brought ahead; twice as many where several groups of results read them, whose
- * partial sums come and go for each. */
-static bool streamed_tiles(const kn_site *x, kn_plans *p)
-{
-    int first = x->s->nspatial;
-    const kn_hw_level *l2 = kn_hw_level_named(x->hw, "l2");
-    int64_t full = x->hw->vector_bytes / kn_cpu_acc_bytes(x), rows = kn_cpu_extent(x, x->m), n = kn_cpu_extent(x, x->n);
-    if (!l2 || n * kn_cpu_extent(x, first) * kn_cpu_acc_bytes(x) < l2->capacity_bytes) return false; /* it stays where it is read */
-    if (x->s->naxes != first + 1 || kn_cpu_other(x) >= 0 || rows > 16 || n < 4 * full || kn_cpu_extent(x, first) < 64) return false;
-    for (int l = 0; l < x->nloads; l++)
-        if ((x->load[l].axes >> x->n & 1) && (!x->load[l].linear || x->load[l].padded || x->load[l].coef[x->n] != 1)) return false;
-    enum { STREAMS = 8 };
-    int64_t groups = kn_ceil_div(rows, x->hw->vector_registers / 4), mr = kn_ceil_div(rows, groups), most = (x->hw->vector_registers - 7) / mr;
-    int64_t nv = rows > 4 ? 5 : rows > 3 ? 4 : rows > 1 ? 6 : 8;
-    if (nv > most) nv = most < 1 ? 1 : most;
-    int64_t panels = kn_ceil_div(n, nv * full);
-    kn_cpu_tile t = {.lanes = full, .nv = nv, .mr = mr, .mc = groups, .grain = 1, .kb = groups > 1 ? 2 * STREAMS : STREAMS, .blocked = first,
-                     .rlanes = 1, .runroll = 1};
-    t.nc = kn_ceil_div(panels, x->hw->units);
-    if (t.nc > 1) kn_cpu_try(x, p, &t);
-    return p->n > 0;
 }
 
 /* Lanes along the reduction, where that is what lies contiguous in memory; rows and unrolled vectors give the chains. */
@@ -405,7 +364,7 @@ static bool stood_up_tiles(const kn_site *x, kn_plans *p)
 void kn_cpu_sums(const kn_site *x, kn_plans *p)
 {
     if (stood_up_tiles(x, p)) return;
-    if (streamed_tiles(x, p) || upright_tiles(x, p) || written_tiles(x, p)) return;
+    if (kn_cpu_few_rows(x, p) || upright_tiles(x, p) || written_tiles(x, p)) return;
     reduce_tiles(x, p);
     if (!p->n || x->contraction || !kn_cpu_only_along_r(x)) spatial_tiles(x, p);
 }

@@ -1,9 +1,12 @@
-/* Packed constants on their way from memory: while a chunk of them is used again and again, the chunk that comes next is asked for, line by line
- * over all of those uses. In a model every kernel finds its weights far away, because those of the others have been read since; fetched at first
- * use they come no faster than one core can ask, and nothing is computed meanwhile. */
+/* Operands on their way from memory. Packed constants: while a chunk of them is used again and again, the chunk that comes next is asked for, line by
+ * line over all of those uses. In a model every kernel finds its weights far away, because those of the others have been read since; fetched at first
+ * use they come no faster than one core can ask, and nothing is computed meanwhile.
+ * Operands as they lie, of which a tile reads a short run of every row: runs of other rows lie in other pages, so hardware prefetchers begin anew at
+ * each of them. While a block of rows is used, the runs beside it are asked for, and at the rows' end those that the next block begins with. */
 #include "lower/tile.h"
+#include <string.h>
 
-enum { MOST_LINES = 4 };  /* an iteration: more are a stream, which the processor follows by itself */
+enum { MOST_LINES = 4, MOST_OF_RUN = 6 };  /* an iteration: more are a stream, which the processor follows by itself */
 enum { WORTH = 32 };      /* fetching takes more than this part of the time of computing */
 
 typedef struct chunk {
@@ -120,6 +123,130 @@ static void ask(kn_tile *x, int i, int load, const kn_hw_level *l1, const kn_hw_
     for (int64_t k = 0; k < lines; k++) kn_lw_prefetch(w, c.buffer, kn_lw_simp(w, plus(w, from, kn_lw_int(w, k), line)), false);
 }
 
+/* A block of runs, one a row: the tile's reduce loop goes from row to row. */
+typedef struct runs {
+    kn_expr *at;          /* of the run that this iteration reads */
+    int64_t elems;        /* of a run */
+    int64_t uses;         /* times that the block is read */
+    kn_expr *use;         /* which of these it is */
+    int beside, below;    /* loops to the runs beside these, and to the rows below, -1: none */
+    int64_t down;         /* elements from block to block of rows */
+} runs;
+
+/* Loops that leave the runs alone read them again; the next one goes to the runs that follow them in memory, one further out to other rows. */
+static bool find_beside(kn_tile *x, runs *r)
+{
+    const kn_sg *sg = x->sg;
+    int64_t by;
+    r->uses = 1;
+    r->use = kn_lw_int(x->w, 0);
+    r->beside = r->below = -1;
+    for (int j = sg->tile - 1; j >= 0 && r->below < 0; j--) {
+        const kn_loop *l = &sg->g->loops[j];
+        if (l->extent == 1) continue;
+        if (l->kind != KN_SERIAL) return r->beside >= 0;
+        if (!moves(sg, j, r->at, &by)) return false;
+        if (r->beside >= 0) {
+            r->below = by > 0 ? j : -1;
+            r->down = by;
+        } else if (by) {
+            if (by != r->elems) return false;
+            r->beside = j;
+        } else {
+            r->use = plus(x->w, r->use, sg->val[j], r->uses);
+            r->uses *= l->extent;
+        }
+    }
+    return r->beside >= 0;
+}
+
+static bool find_runs(kn_tile *x, int i, runs *r)
+{
+    const kn_sg *sg = x->sg;
+    int64_t step;
+    if (!moves(sg, i, r->at, &step)) return false;
+    r->elems = x->lanes;
+    for (int j = sg->tile; j < sg->g->nloops; j++)
+        if (kn_tile_spatial(sg, j) && j != x->vloop && sg->g->loops[j].axis == sg->g->loops[x->vloop].axis) r->elems *= sg->g->loops[j].extent;
+    return step > r->elems && find_beside(x, r);
+}
+
+/* How many runs further on those lie that memory brings in the meantime: as many as it could bring while it brings one of them, and some, since it
+ * is not only asked for these. */
+static int64_t runs_ahead(const kn_hw *hw, int64_t block_bytes)
+{
+    enum { SOME = 6 };
+    const kn_hw_level *far = &hw->levels[0];
+    return kn_ceil_div((int64_t)(SOME * far->latency_ns * far->bandwidth_gbs), block_bytes);
+}
+
+/* How many runs the task has of a row: the last task may have fewer. */
+static kn_expr *runs_of_row(kn_tile *x, const runs *r)
+{
+    kn_lw *w = x->w;
+    const kn_sg *sg = x->sg;
+    const kn_loop *l = &sg->g->loops[r->beside];
+    int64_t extent = sg->s->axes[l->axis].extent;
+    kn_expr *rest = kn_lw_int(w, extent + l->stride - 1);
+    if (extent % (l->extent * l->stride) == 0) return kn_lw_int(w, l->extent);
+    for (int j = 0; j < r->beside; j++)
+        if (sg->g->loops[j].axis == l->axis && sg->val[j]) rest = plus(w, rest, sg->val[j], -sg->g->loops[j].stride);
+    return kn_bin(w->a, KN_OP_MIN, kn_lw_int(w, l->extent), kn_bin(w->a, KN_OP_FLOORDIV, rest, kn_lw_int(w, l->stride)));
+}
+
+/* What is to be added where the runs ahead are past the rows' end, so that they are those which the next block begins with; 0 elsewhere. */
+static kn_expr *rows_end(kn_tile *x, const runs *r, int64_t ahead)
+{
+    kiln_arena *a = x->w->a;
+    kn_expr *n = runs_of_row(x, r), *past = plus(x->w, kn_lw_int(x->w, ahead + 1), x->sg->val[r->beside], 1);
+    past = kn_bin(a, KN_OP_SUB, past, n);
+    past = kn_bin(a, KN_OP_MIN, kn_bin(a, KN_OP_MAX, past, kn_lw_int(x->w, 0)), kn_lw_int(x->w, 1));
+    return kn_bin(a, KN_OP_MUL, past, plus(x->w, kn_lw_int(x->w, r->down), n, -r->elems));
+}
+
+/* Where the tile would read that was moved back to end with its axis: the runs that follow are counted from there. */
+static kn_expr *place_unmoved(kn_tile *x, int i, int load, int *buffer)
+{
+    kn_expr *base[KILN_MAX_AXES];
+    memcpy(base, x->sg->base, sizeof base);
+    memset(x->sg->base, 0, sizeof base);
+    kn_expr *at = place(x, i, load, buffer);
+    memcpy(x->sg->base, base, sizeof base);
+    return at;
+}
+
+/* The load is of a tensor that L2 does not hold, along the tile's lanes. */
+static bool far_along(const kn_tile *x, const kn_expr *load, const kn_hw_level *l2)
+{
+    const kn_sg *sg = x->sg;
+    const kn_tensor *t = &x->w->p->program->tensors[load->u.tensor];
+    int64_t bytes = kn_dtype_bytes(t->dtype);
+    for (int d = 0; d < t->rank; d++) bytes *= t->shape[d];
+    return bytes > l2->capacity_bytes && !load->padded && x->vloop >= 0 && !x->reduce_lanes && (kn_axes_in(load) >> sg->g->loops[x->vloop].axis & 1);
+}
+
+/* The uses share the lines of a run. Of each line the end is asked for: what lies before the run in its first line has come with the run before. */
+static void ask_beside(kn_tile *x, int i, int load, const kn_hw_level *l1, const kn_hw_level *l2)
+{
+    kn_lw *w = x->w;
+    const kn_sg *sg = x->sg;
+    runs r = { .below = -1 };
+    int buffer = -1;
+    if (!far_along(x, sg->loads[load], l2)) return;
+    r.at = place_unmoved(x, i, load, &buffer);
+    if (!r.at || w->status || w->p->buffers[buffer].scope != KN_GLOBAL || !find_runs(x, i, &r)) return;
+    const kn_buffer *b = &w->p->buffers[buffer];
+    int64_t bytes = kn_dtype_bytes(b->dtype), line = l1->transaction_bytes / bytes, block = sg->g->loops[i].extent * r.elems * bytes;
+    if (line < 1 || block > l2->capacity_bytes / 2) return;
+    int64_t lines = kn_ceil_div(r.elems, line), each = kn_ceil_div(lines, r.uses), ahead = runs_ahead(w->hw, block);
+    if (each > MOST_OF_RUN) return;
+    kn_expr *from = plus(w, r.at, kn_lw_int(w, ahead), r.elems), *first = r.use;
+    if (r.below >= 0 && ahead < sg->g->loops[r.beside].extent) from = kn_bin(w->a, KN_OP_ADD, from, rows_end(x, &r, ahead));
+    if (each == 1) first = kn_bin(w->a, KN_OP_FLOORDIV, plus(w, kn_lw_int(w, 0), r.use, lines), kn_lw_int(w, r.uses));
+    from = plus(w, from, first, each * line);
+    for (int64_t k = 1; k <= each; k++) kn_lw_prefetch(w, buffer, kn_lw_simp(w, plus(w, from, kn_lw_int(w, k * line - 1), 1)), false);
+}
+
 void kn_tile_ahead(kn_tile *x, int i)
 {
     const kn_sg *sg = x->sg;
@@ -127,6 +254,8 @@ void kn_tile_ahead(kn_tile *x, int i)
     if (x->w->hw->gpu || sg->rolled || !l1 || !l2 || !serial_reduce(sg, i)) return;
     for (int j = i + 1; j < sg->g->nloops; j++)
         if (serial_reduce(sg, j)) return;
-    for (int k = 0; k < sg->nloads; k++)
-        if (sg->cache_of[k] >= 0 && sg->g->caches[sg->cache_of[k]].scope == KN_PACKED) ask(x, i, k, l1, l2);
+    for (int k = 0; k < sg->nloads; k++) {
+        if (!kn_sg_cached(sg, k)) ask_beside(x, i, k, l1, l2);
+        else if (sg->g->caches[sg->cache_of[k]].scope == KN_PACKED) ask(x, i, k, l1, l2);
+    }
 }

@@ -26,6 +26,7 @@ typedef struct machine {
     cells *mem;       /* a buffer each; SCRATCH is checked by buffer, its overlap in bytes apart */
     ucontext_t home;
     thread *t;
+    lprog_lines *lines;
     char error[256];
 } machine;
 
@@ -113,6 +114,23 @@ static cells *cells_of(thread *t, int buffer, int64_t *at)
     return of_thread(p, buffer) ? &t->regs[buffer] : &t->m->mem[buffer];
 }
 
+enum { SET = 1, ASKED = 2, READ = 4 }; /* of an element, and of the line that it begins */
+
+static int64_t line_of(const kn_buffer *b, int64_t at)
+{
+    int64_t elems = 64 / kn_dtype_bytes(b->dtype);
+    return at / elems * elems;
+}
+
+static void note_read(machine *m, const kn_buffer *b, cells *c, int64_t at)
+{
+    char *line = m->lines && b->scope == KN_GLOBAL && m->p->program->tensors[b->slot].role == KN_INPUT ? &c->set[line_of(b, at)] : NULL;
+    if (!line || *line & READ) return;
+    m->lines[b->slot].read++;
+    m->lines[b->slot].asked += (*line & ASKED) != 0;
+    *line |= READ;
+}
+
 static double scalar(thread *t, const kn_expr *e);
 static void vector(thread *t, const kn_expr *e, vec *r);
 
@@ -127,8 +145,15 @@ static void read_at(thread *t, const kn_expr *e, double *x, int n)
     for (int i = 0; i < n; i++) {
         if (at < 0 || at + i >= c->n) stop(t->m, "read out of bounds", b->name, at + i);
         else if (!c->set[at + i]) stop(t->m, "read of what was not written", b->name, at + i);
-        else x[i] = c->v[at + i];
+        else x[i] = c->v[at + i], note_read(t->m, b, c, at + i);
     }
+}
+
+static void prefetch(thread *t, const kn_ls *s)
+{
+    int64_t at = (int64_t)scalar(t, s->index);
+    cells *c = cells_of(t, s->buffer, &at);
+    if (t->m->lines && at >= 0 && at < c->n && c->set[at]) c->set[line_of(&t->m->p->buffers[s->buffer], at)] |= ASKED;
 }
 
 /* Of another thread of the warp: all of them come by here, then all go on. */
@@ -292,7 +317,7 @@ static void run(thread *t, const kn_ls *s)
         if (s->kind == KN_LS_STORE) store(t, s);
         else if (s->kind == KN_LS_LET) t->vars[s->var] = (int64_t)scalar(t, s->value);
         else if (s->kind == KN_LS_IF) run(t, scalar(t, s->value) != 0 ? s->body : s->other);
-        else if (s->kind == KN_LS_PREFETCH) (void)scalar(t, s->index);
+        else if (s->kind == KN_LS_PREFETCH) prefetch(t, s);
         else if (s->kind == KN_LS_CALL) call(t, s->call);
         else if (s->kind == KN_LS_UNIT) unit(t, s->unit);
         else if (s->kind == KN_LS_BARRIER) swapcontext(&t->at, &t->m->home);
@@ -386,10 +411,12 @@ static void run_fn(machine *m)
     free(m->t);
 }
 
-const char *lprog_eval(const kn_lprog *p, double *const *tensors)
+const char *lprog_eval(const kn_lprog *p, double *const *tensors) { return lprog_eval_lines(p, tensors, NULL); }
+
+const char *lprog_eval_lines(const kn_lprog *p, double *const *tensors, lprog_lines *lines)
 {
     static char error[256];
-    machine m = { .p = p };
+    machine m = { .p = p, .lines = lines };
     m.mem = calloc((size_t)p->nbuffers + 1, sizeof *m.mem);
     for (int i = 0; i < p->nbuffers; i++) {
         m.mem[i] = make_cells(of_thread(p, i) ? 0 : p->buffers[i].elems);

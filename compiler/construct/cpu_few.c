@@ -1,0 +1,123 @@
+/* Products of few rows with a large operand that lies along the results. Packing it would cost as much as a part of its product, so it is read
+ * where it lies, a block of its rows at a time: a panel of the block stays in L1 while all rows go by, and the panel beside it is on its way there
+ * meanwhile (lower/ahead.c). Partial sums of the task's panels stay in L2.
+ * An operand that L2 holds is read there by however many rows. */
+#include "construct/cpu.h"
+
+enum {
+    FEW_ROWS = 320,  /* with more of them packing costs little: cpu_deep.c */
+    TERMS = 64,
+    PANELS = 2,      /* at least: one is read while the other comes; of one the rows are what takes time to read */
+    PAGES = 128,     /* that rows are read in side by side: a TLB of the first level has about as many */
+    STREAMED = 2,    /* rows of which reading the operand is the whole time */
+    STREAMS = 8      /* rows of the operand that are read side by side then: more are no longer brought from memory in one go */
+};
+
+/* Row after row of the operand, each as long as the results' or longer, so that no window goes by. */
+static bool in_rows(const kn_site *x, const kn_site_access *a)
+{
+    bool yes = a->linear && !a->padded && !a->bent && a->coef[x->n] == 1;
+    for (int i = x->s->nspatial; i < x->s->naxes; i++) yes = yes && (!(a->axes >> i & 1) || a->coef[i] >= kn_cpu_extent(x, x->n));
+    return yes;
+}
+
+static int64_t operand_bytes(const kn_site *x) { return kn_cpu_extent(x, x->n) * x->reduce_extent * kn_cpu_acc_bytes(x); }
+
+static bool lies_along(const kn_site *x)
+{
+    if (kn_cpu_extent(x, x->n) * kn_cpu_acc_bytes(x) < 4 * x->hw->vector_bytes || x->reduce_extent < TERMS || kn_cpu_other(x) >= 0) return false;
+    for (int l = 0; l < x->nloads; l++)
+        if ((x->load[l].axes >> x->n & 1) && !in_rows(x, &x->load[l])) return false;
+    return true;
+}
+
+/* Rows a multiple of L1's ways apart, so that a panel's lines fall into a few sets and come from L2 for each group of rows. Where vectors are
+ * parts of a line that takes longer than the products; more rows than these are worth a copy. */
+static bool crowded(const kn_site *x)
+{
+    enum { WAY = 4096, FEWEST = 24 };
+    const kn_hw_level *l1 = kn_hw_level_named(x->hw, "l1");
+    bool same = false;
+    for (int l = 0; l < x->nloads; l++)
+        for (int i = x->s->nspatial; i < x->s->naxes; i++)
+            same |= (x->load[l].axes >> x->n & 1) && x->load[l].coef[i] && x->load[l].coef[i] * x->load[l].bytes % WAY == 0;
+    return same && x->hw->vector_bytes < l1->transaction_bytes && kn_cpu_extent(x, x->m) > FEWEST;
+}
+
+/* The register tile by the time of all tiles: what is read of the operand begins anywhere in a line, a row's element does not matter. */
+static bool few_tile(const kn_site *x, kn_cpu_tile *t)
+{
+    enum { MOST = 14, WIDEST = 6 };
+    const double row = 0.3, vector = 0.75;
+    double least = 0;
+    int64_t need = x->hw->fma_latency * x->hw->fma_per_cycle; /* and one more, since not every one starts in time */
+    for (int64_t nv = 1; nv <= WIDEST && (nv - 1) * t->lanes < kn_cpu_extent(x, x->n); nv++) {
+        for (int64_t mr = 1; mr <= MOST && mr <= kn_cpu_extent(x, x->m) && mr * nv + nv + 1 <= x->hw->vector_registers; mr++) {
+            double time = kn_cpu_time_of_tiles(x, mr, nv, t->lanes, row, vector);
+            if (mr * nv <= need || (least > 0 && time >= least)) continue;
+            least = time;
+            t->nv = nv;
+            t->mr = mr;
+        }
+    }
+    return least > 0;
+}
+
+static void streamed_tile(const kn_site *x, kn_cpu_tile *t)
+{
+    t->mr = kn_cpu_extent(x, x->m);
+    t->nv = t->mr > 1 ? 6 : 8;
+    int64_t most = (x->hw->vector_registers - 7) / t->mr;
+    if (t->nv > most) t->nv = most < 1 ? 1 : most;
+}
+
+/* Tasks along the columns, a core's share each or less, so that its partial sums fill half of L2 at most. */
+static void column_tasks(const kn_site *x, kn_cpu_tile *t)
+{
+    int64_t panel = t->nv * t->lanes, panels = kn_ceil_div(kn_cpu_extent(x, x->n), panel), units = x->hw->units;
+    int64_t most = kn_hw_level_named(x->hw, "l2")->capacity_bytes / 2 / (t->mc * t->mr * panel * kn_cpu_acc_bytes(x));
+    int64_t columns = most < 1 ? panels : kn_round_up(kn_ceil_div(panels, most), units);
+    t->nc = kn_ceil_div(panels, columns);
+}
+
+bool kn_cpu_few_rows(const kn_site *x, kn_plans *p)
+{
+    int64_t full = x->hw->vector_bytes / kn_cpu_acc_bytes(x), rows = kn_cpu_extent(x, x->m);
+    const kn_hw_level *l1 = kn_hw_level_named(x->hw, "l1"), *l2 = kn_hw_level_named(x->hw, "l2");
+    if (!l1 || !l2 || rows > FEW_ROWS || operand_bytes(x) <= l2->capacity_bytes || !lies_along(x) || crowded(x)) return false;
+    kn_cpu_tile t = {.lanes = full, .grain = 1, .blocked = kn_cpu_longest_reduce(x), .rlanes = 1, .runroll = 1};
+    int64_t all = kn_cpu_extent(x, t.blocked), inner = x->reduce_extent / all;
+    if (rows <= STREAMED) streamed_tile(x, &t);
+    else if (!few_tile(x, &t)) return false;
+    int64_t panel = t.nv * full, near = l1->capacity_bytes * 3 / 4 / (panel * kn_cpu_acc_bytes(x));
+    int64_t most = (rows <= STREAMED ? STREAMS : near < PAGES ? near : PAGES) / inner;
+    if (most < 2 || (rows > STREAMED && kn_cpu_extent(x, x->n) < PANELS * panel)) return false;
+    t.kb = all <= most ? 1 : kn_ceil_div(all, kn_ceil_div(all, most));
+    t.mc = kn_ceil_div(rows, t.mr);
+    column_tasks(x, &t);
+    if (t.nc > 1) kn_cpu_try(x, p, &t);
+    return p->n > 0;
+}
+
+/* Writing the results is what takes time: rows go along all panels (cpu_sums.c). */
+static bool outweighed(const kn_site *x, const kn_hw_level *l2)
+{
+    double results = (double)kn_cpu_extent(x, x->m) * (double)kn_cpu_extent(x, x->n) * kn_cpu_acc_bytes(x);
+    return x->reduce_extent < 2 * TERMS && results > (double)l2->capacity_bytes;
+}
+
+bool kn_cpu_near_operand(const kn_site *x, kn_plans *p)
+{
+    int64_t full = x->hw->vector_bytes / kn_cpu_acc_bytes(x), rows = kn_cpu_extent(x, x->m), operand = operand_bytes(x);
+    const kn_hw_level *l1 = kn_hw_level_named(x->hw, "l1"), *l2 = kn_hw_level_named(x->hw, "l2");
+    if (!l1 || !l2 || x->m < 0 || !x->contraction || operand <= l1->capacity_bytes * 3 / 4 || operand > l2->capacity_bytes) return false;
+    kn_cpu_tile t = {.lanes = full, .grain = 1, .nc = 1, .kb = 1, .blocked = x->s->nspatial, .rlanes = 1, .runroll = 1};
+    if (!lies_along(x) || outweighed(x, l2) || crowded(x) || !few_tile(x, &t)) return false;
+    if (kn_cpu_extent(x, x->n) < PANELS * t.nv * full) return false;
+    int64_t groups = kn_ceil_div(rows, t.mr), panels = kn_ceil_div(kn_cpu_extent(x, x->n), t.nv * full);
+    int64_t most = l2->capacity_bytes / 2 / (t.mr * x->reduce_extent * kn_cpu_acc_bytes(x)), tasks = kn_ceil_div(groups, most < 1 ? 1 : most);
+    while (tasks < groups && tasks * panels < 2 * x->hw->units) tasks *= 2;
+    t.mc = kn_ceil_div(groups, tasks);
+    kn_cpu_try(x, p, &t);
+    return p->n > 0;
+}
