@@ -13,16 +13,21 @@
 static kiln_arena *arena;
 static kiln_hw *hw;
 
+static bool describe(const char *path)
+{
+    kiln_diag d = {0};
+    static char json[65536];
+    FILE *f = fopen(path, "r");
+    size_t n = f ? fread(json, 1, sizeof json, f) : 0;
+    if (f) fclose(f);
+    return kiln_hw_parse(arena, (kiln_bytes){json, n}, &hw, &d) == KILN_OK;
+}
+
 static int set_up(void **state)
 {
     (void)state;
-    kiln_diag d = {0};
-    static char json[65536];
     arena = kiln_arena_open(&(kiln_host){NULL, mem, NULL});
-    FILE *f = fopen("hwspecs/x86-64-avx2.json", "r");
-    size_t n = f ? fread(json, 1, sizeof json, f) : 0;
-    if (f) fclose(f);
-    return kiln_hw_parse(arena, (kiln_bytes){json, n}, &hw, &d) == KILN_OK ? 0 : -1;
+    return describe("hwspecs/x86-64-avx2.json") ? 0 : -1;
 }
 
 static int tear_down(void **state)
@@ -599,6 +604,24 @@ static void channels_are_last_between_convolutions(void **state)
     assert_true(p->outputs[1].shape[1] == 16 && p->outputs[1].shape[3] == 4);
 }
 
+/* So they are where bytes are multiplied as such; lanes that multiply floats gain nothing from it there. */
+static void channels_of_bytes_are_last_where_bytes_are_multiplied(void **state)
+{
+    static const char *const of[] = {"hwspecs/x86-64-avx2.json", "hwspecs/x86-64-vnni.json"};
+    (void)state;
+    for (int i = 0; i < 2; i++) {
+        kiln_graph *g;
+        kiln_arg x;
+        assert_true(describe(of[i]));
+        kiln_plan *p = plan_of(
+            "{'graph':{'inputs':[{'name':'x','dtype':'u8','shape':[1,16,6,6]}],'constants':[{'name':'w','dtype':'i8','shape':[32,16,3,3],'fill':3}],"
+            "'nodes':[{'op':'ConvInteger','inputs':['x','w'],'outputs':['a']},{'op':'Cast','inputs':['a'],'outputs':['b'],'attrs':{'to':1}},"
+            "{'op':'GlobalAveragePool','inputs':['b'],'outputs':['y']}],'outputs':['y']}}", &g);
+        kiln_program_output(p->kernels[p->steps[0].kernel], 0, &x);
+        assert_int_equal(x.shape[3], i ? 32 : 4);
+    }
+}
+
 /* A node that nobody can compile, in the middle, is a call; what it gives has no shape here, so that its reader is one, too. What does not depend on
  * it is compiled; its inputs are the plan's own values. */
 static void what_cannot_be_compiled_is_left(void **state)
@@ -746,6 +769,7 @@ int main(void)
         cmocka_unit_test(kernels_and_memory_are_shared),
         cmocka_unit_test(outputs_that_are_inputs_are_copied),
         cmocka_unit_test(channels_are_last_between_convolutions),
+        cmocka_unit_test(channels_of_bytes_are_last_where_bytes_are_multiplied),
         cmocka_unit_test(the_same_graph_the_same_plan),
         cmocka_unit_test(rows_are_told_apart_by_their_expression),
         cmocka_unit_test(bytes_are_multiplied),

@@ -329,8 +329,8 @@ static void m_map(maker *m)
 
 /* Structural primitives come early in real schedules, annotations late: so do they here, most of the time. */
 static void (*const early[])(maker *) = {m_inline,     m_epilogue,         m_cache_write, m_reindex, m_decompose_padding,
-                                         m_pad_einsum, m_transform_layout, m_fuse,        m_divide,  m_split, m_flatten_window, m_copy, m_widen, m_map,
-                                         m_unsign,     m_part,             m_separate,    m_separate, m_tabulate};
+                                         m_pad_einsum, m_transform_layout, m_fuse,        m_divide,  m_split, m_flatten_window, m_copy, m_widen,
+                                         m_map,        m_unsign,     m_part,             m_separate,    m_separate, m_tabulate};
 static void (*const middle[])(maker *) = {
     m_split,      m_split,   m_split,           m_swizzle,   m_reorder,   m_reorder,  m_sample,
     m_compute_at, m_reverse_compute_at, m_sample_location, m_tensorize, m_tensorize, m_ahead};
