@@ -49,6 +49,15 @@ static int turned_run(const kn_site *x, const kn_expr *load, int *run)
     return best;
 }
 
+/* So many lanes are idle that a mapping, which fills them otherwise, is faster: sooner where the operand with the lanes has to be packed at each call,
+ * and where sums have one run of terms, so that there is little else (measured). */
+static bool idles(const kn_site *x, const kn_expr *with_lanes, int64_t run, int64_t lanes)
+{
+    int64_t wide = kn_cpu_extent(x, x->n), idle = kn_round_up(wide, lanes) - wide;
+    if (x->t->program->tensors[with_lanes->u.tensor].constant) return idle > wide;
+    return x->reduce_extent > run ? 5 * idle > 4 * wide : 8 * idle > wide;
+}
+
 bool kn_cpu_dot_of(const kn_site *x, kn_cpu_dot *d)
 {
     const kn_expr *load[2], *loads[KN_SITE_LOADS];
@@ -66,8 +75,7 @@ bool kn_cpu_dot_of(const kn_site *x, kn_cpu_dot *d)
         int run = run_of(x, &x->load[ia]), turn = run < 0 && !narrow ? turned_run(x, loads[ia], &run) : -1;
         if (run < 0 || !(x->load[ib].axes >> run & 1)) continue;
         if (turn >= 0 && (products < 1 << 17 || kn_cpu_extent(x, x->m) < 64)) continue; /* few rows do not pay for turning and packing */
-        int64_t lanes = it->s->axes[0].extent, wide = kn_cpu_extent(x, x->n);
-        if (narrow && kn_round_up(wide, lanes) - wide > wide / 8) continue; /* many idle lanes: a mapping fills them otherwise */
+        if (narrow && idles(x, loads[ib], kn_cpu_extent(x, run), it->s->axes[0].extent)) continue;
         if (!narrow && (loads[ia]->dtype != KN_I8 || it->operand[a].dtype != KN_U8)) continue;
         *d = (kn_cpu_dot){.it = it, .a = ia, .b = ib, .run = run, .unsign = !narrow, .turn = turn};
         return true;

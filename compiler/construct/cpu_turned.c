@@ -6,15 +6,15 @@
 
 enum { LEAST_RUN = 16 }; /* elements: shorter ones are no rows of squares */
 
-/* The spatial axis that the constant alone has, whose extent wastes few lanes; the longest, -1: none. */
-static int lanes_of(const kn_site *x, int w)
+/* The spatial axis that the constant alone has, whose extent leaves few lanes idle (those of a dot instruction multiply more); the longest, -1: none. */
+static int lanes_of(const kn_site *x, int w, bool narrow)
 {
     int best = -1;
     int64_t lanes = x->hw->vector_bytes / kn_cpu_acc_bytes(x);
     for (int i = 0; i < x->s->nspatial; i++) {
         int64_t n = kn_cpu_extent(x, i);
         bool alone = (x->load[w].axes >> i & 1) && !(x->load[1 - w].axes >> i & 1);
-        if (alone && kn_round_up(n, lanes) - n <= n / 8 && (best < 0 || n > kn_cpu_extent(x, best))) best = i;
+        if (alone && kn_round_up(n, lanes) - n <= (narrow ? n : n / 8) && (best < 0 || n > kn_cpu_extent(x, best))) best = i;
     }
     return best;
 }
@@ -74,8 +74,8 @@ const char *kn_cpu_turned(kiln_arena *a, const kn_site *x, const char *plane, co
     for (int w = 0; w < 2; w++) {
         const kn_tensor *t = &p->tensors[loads[w]->u.tensor];
         const kn_expr *other = loads[1 - w];
-        int lanes = lanes_of(x, w), terms = terms_of(x, other), to = -1;
         bool narrow = kn_dtype_bytes(t->dtype) <= 2 && kn_dtype_bytes(other->dtype) <= 2;
+        int lanes = lanes_of(x, w, narrow), terms = terms_of(x, other), to = -1;
         if (t->role != KN_INPUT || !t->constant) continue;
         if (x->load[w].axes >> x->n & 1 || lanes < 0 || terms < 0 || terms == other->nargs - 1) continue;
         for (int d = 0; d < p->tensors[x->s->out].rank; d++)

@@ -5,12 +5,13 @@ def mean(values): return math.exp(sum(map(math.log, values)) / len(values)) if v
 def number(v): return "-" if v is None else f"{v:.2f}"
 
 def best_of(case):
-    return min((x for x in case["contestants"][1:] if not x["wrong"] and x["name"] != "kiln packed"), key=lambda x: x["us"])
+    """None: no peer takes part."""
+    return min((x for x in case["contestants"][1:] if not x["wrong"] and x["name"] != "kiln packed"), key=lambda x: x["us"], default=None)
 
 def rows(cases, peers):
     """Kiln's share of the ceiling, the best peer's, then the peers' time over Kiln's."""
     own = [c for c in cases if c["constructed"] and not c["contestants"][0]["wrong"]]
-    best = [best_of(c) for c in own]
+    best = [x for x in map(best_of, own) if x]
     cells = [number(mean([c["contestants"][0]["of_ceiling"] for c in own])), number(mean([x["of_ceiling"] for x in best])),
              number(mean([x["ratio"] for x in best]))]
     for name in peers:
@@ -37,10 +38,10 @@ for c in result["cases"]:
     if not c["constructed"]: continue
     own, by_flops = c["contestants"][0], "gemm" in c["family"] or "conv" in c["family"] or "depthwise" in c["family"]
     best = best_of(c)
-    packed = [f"{best['us'] / x['us']:.2f}" for x in c["contestants"] if x["name"] == "kiln packed"]
+    packed = [f"{best['us'] / x['us']:.2f}" for x in c["contestants"] if best and x["name"] == "kiln packed"]
     rate = f"{c['flops'] / own['us'] / 1e3:.1f} GFLOP/s" if by_flops else f"{c['bytes'] / own['us'] / 1e3:.1f} GB/s"
-    print(f"| {c['id']} | {own['us']:.1f} | {rate} | {own['of_ceiling']:.2f} | {best['name']} | "
-          f"{best['ratio']:.2f} ({best['ratio_p10']:.2f} to {best['ratio_p90']:.2f}) | {''.join(packed)} |")
+    beside = f"{best['name']} | {best['ratio']:.2f} ({best['ratio_p10']:.2f} to {best['ratio_p90']:.2f})" if best else "- | -"
+    print(f"| {c['id']} | {own['us']:.1f} | {rate} | {own['of_ceiling']:.2f} | {beside} | {''.join(packed)} |")
 print()
 for c in result["cases"]:
     if not c["constructed"]: print(f"- {c['id']} is not constructed: {c['note']}")

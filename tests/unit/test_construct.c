@@ -234,7 +234,7 @@ static void constants_go_ahead(void **state)
          "\nprepack less0 "},
         {"in x: i8[1,64,28,28]; in w: i8[64,64,3,3]%s; y[N,F,P,Q] +=! cast(pad(x,0)[N,C,P+R-1,Q+S-1],i32)*cast(w[F,C,R,S],i32) "
          "where P in 28, Q in 28", "ahead sum1\n", "\nprepack less1 "},
-        {"in x: u8[1,64,28,28]; in w: i8[24,64,3,3]%s; y[N,F,P,Q] +=! cast(pad(x,0)[N,C,P+R-1,Q+S-1],i32)*cast(w[F,C,R,S],i32) "
+        {"in x: u8[1,64,28,28]; in w: i8[7,64,3,3]%s; y[N,F,P,Q] +=! cast(pad(x,0)[N,C,P+R-1,Q+S-1],i32)*cast(w[F,C,R,S],i32) "
          "where P in 28, Q in 28", "ahead out0_b\n", "map out0 vpdpbusd"},
     };
     (void)state;
