@@ -49,7 +49,7 @@ static int turned_run(const kn_site *x, const kn_expr *load, int *run)
     return best;
 }
 
-/* So many lanes are idle that a mapping, which fills them otherwise, is faster: sooner where the operand with the lanes has to be packed at each call,
+/* So many lanes are idle that a mapping, which fills them otherwise, is faster: sooner where the operand with the lanes is packed at each call,
  * and where sums have one run of terms, so that there is little else (measured). */
 static bool idles(const kn_site *x, const kn_expr *with_lanes, int64_t run, int64_t lanes)
 {

@@ -6,7 +6,7 @@
 
 enum { LEAST_RUN = 16 }; /* elements: shorter ones are no rows of squares */
 
-/* The spatial axis that the constant alone has, whose extent leaves few lanes idle (those of a dot instruction multiply more); the longest, -1: none. */
+/* The spatial axis that the constant alone has, whose extent leaves few lanes idle (a dot instruction may have more); the longest, -1: none. */
 static int lanes_of(const kn_site *x, int w, bool narrow)
 {
     int best = -1;
