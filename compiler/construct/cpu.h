@@ -77,6 +77,8 @@ const char *kn_cpu_turned(kiln_arena *a, const kn_site *x, const char *plane, co
 /* cpu_packed.c: tiles of a sum of products with a constant factor along n, which is packed ahead; false: it is no such sum. */
 bool kn_cpu_packed(const kn_site *x, kn_plans *p);
 bool kn_cpu_is_packed(const kn_site *x);
+/* The load of a padded depthwise window's constant taps, which had better be turned ahead to lie along the lanes; -1: none. */
+int kn_cpu_taps(const kn_site *x);
 int kn_cpu_packed_pads(const kn_site *x); /* the load of it whose padding is to be filled in ahead, -1: none */
 
 void kn_cpu_maps(const kn_site *x, kn_plans *p); /* cpu_maps.c */

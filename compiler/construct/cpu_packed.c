@@ -170,12 +170,12 @@ static int64_t tasks_of(const packed *k)
 }
 
 /* Of bands between `band` / 2 and `most`, of `all`: those with which the longest that a core has to do is short, the smallest of them. What a band's
- * padding costs, is as much as a row of a depthwise window, else a quarter of one; a copy of what is no constant, as much as some places. */
+ * padding costs, is as much as a quarter of a row; a copy of what is no constant, as much as some places. */
 static int64_t even(const packed *k, int64_t all, int64_t band, int64_t most)
 {
     enum { PLACES = 12 };
     int64_t best = band, tasks = tasks_of(k);
-    double least = 0, beside = !k->padded ? 0 : k->beside ? 1 : 0.25;
+    double least = 0, beside = k->padded ? 0.25 : 0;
     if (k->copied) beside += PLACES / (double)(k->p < 0 ? k->mr : extent(k, k->q));
     for (int64_t b = k->shares ? band - band / 4 : kn_ceil_div(band, 2); b <= most && b <= all; b++) {
         double longest = (double)kn_ceil_div(tasks * kn_ceil_div(all, b), k->x->hw->units) * ((double)b + beside);
@@ -274,6 +274,12 @@ static bool in_shares(packed *k)
     double by_panels = points / gflops * uneven(k, panels) + (w + rows * again + out * others) / gbs;
     double by_rows = points / gflops * uneven(k, tiles < 8 * units ? tiles : 8 * units) + w * passes / gbs;
     return by_rows < by_panels;
+}
+
+int kn_cpu_taps(const kn_site *x)
+{
+    packed k;
+    return packed_of(x, &k) && k.q >= 0 && k.beside && k.padded && !(x->load[k.w].linear && x->load[k.w].coef[x->n] == 1) ? k.w : -1;
 }
 
 /* Its padding is filled in once, ahead: every panel would fill it in again. */
@@ -499,7 +505,7 @@ static bool in_copied_blocks(const packed *k)
 bool kn_cpu_packed(const kn_site *x, kn_plans *plans)
 {
     packed k;
-    if (!packed_of(x, &k) || k.q < 0) return false;
+    if (!packed_of(x, &k) || k.q < 0 || (k.beside && k.padded)) return false;
     if (!choose_tile(&k)) return false;
     if (!k.copied && !k.dots && (try_deep(&k, plans) || try_blocks(&k, plans))) return true;
     const kn_hw_level *l2 = kn_hw_level_named(x->hw, "l2");

@@ -418,6 +418,31 @@ static bool slides_along_n(const kn_site *v, const kn_expr *load)
     return false;
 }
 
+/* Taps of a depthwise window lie along the lanes, as a copy that is made ahead. */
+static bool taps_one(shaper *s, const kn_stage *g)
+{
+    kn_site v;
+    kn_site_of(s->a, s->t, g, s->hw, &v);
+    int load = kn_cpu_taps(&v), rank = 0, n = s->nplanes;
+    if (load < 0 || n == KILN_MAX_STMTS) return false;
+    const char *taps = kn_format(s->a, "taps%d", n);
+    kn_buf b;
+    kn_buf_init(&b, s->a);
+    kn_putf(&b, "reindex %s %d %s\ntransform_layout %s", v.name, load, taps, taps);
+    for (int i = 0; i < v.s->naxes; i++) {
+        if (!(v.load[load].axes >> i & 1)) continue;
+        if (i != v.n) kn_putf(&b, " %d", rank);
+        rank++;
+    }
+    int at = 0;
+    for (int i = 0; i < v.n; i++) at += v.load[load].axes >> i & 1;
+    kn_putf(&b, " %d\nahead %s", at, taps);
+    kiln_bytes lines = kn_buf_take(&b);
+    if (!taps || !lines.p || !try_step(s, lines.p)) return false;
+    s->plane[s->nplanes++] = taps;
+    return true;
+}
+
 /* Padding of a window that is no product's (pooling, depthwise) is filled in once, instead of asked for or copied at every place of the window;
  * but not where rows could be held, and the filled in copy would have to go out to memory and come back. */
 static bool pad_one(shaper *s, const kn_stage *g)
@@ -551,6 +576,7 @@ kiln_status kn_shape(kiln_arena *a, const kn_program *p, const kn_hw *hw, kiln_b
         else if (dot) k += !flatten_one(&s, g) && pad_one(&s, g);
         else if (!kn_site_scheduled(s.t, g) && map_one(&s, k)) k += s.t->nstages - before;
         else if (!kn_site_scheduled(s.t, g) && widen_one(&s, g)) k--; /* its statement is one further on */
+        else if (!kn_site_scheduled(s.t, g) && taps_one(&s, g)) k--;
         else if (!kn_site_scheduled(s.t, g) && !flatten_one(&s, g)) {
             k += pad_one(&s, g);
             k += separate_one(&s, k);

@@ -330,8 +330,10 @@ static void beyond_caches(void **state)
         {product, "a=f32:197x307&b=f32:307x243", 4096, 131072, "| R0.0 S0.1 S1.1 R0.1 |"}, /* longer ones: of blocks */
         {product, "a=f32:517x67&b=f32:67x259:const", 4096, 131072, "| S0.1 S1.1 R0.0 |"}, /* the same of constants, packed ahead */
         {product, "a=f32:513x307&b=f32:307x163:const", 4096, 131072, "| R0.0 S0.1 S1.1 R0.1 |"},
-        {"y[H,W,C] +=! pad(x,0.0)[H+R-1,W+S-1,C]*w[R,S,C] where H in 17, W in 19", "x=f32:17x19x37&w=f32:3x3x37:const", 32768, 1048576,
-         "prepack out0"}, /* depthwise: a band of rows gets its padding in L2 */
+        {"y[H,W,C] +=! pad(x,0.0)[H+R-1,W+S-1,C]*w[C,R,S] where H in 17, W in 19", "x=f32:17x19x37&w=f32:37x3x3:const", 32768, 1048576,
+         "\ntransform_layout taps0 1 2 0\nahead taps0\n"}, /* depthwise: constant taps lie along the lanes */
+        {"y[H,W,C] +=! pad(x,0.0)[2*H+R-1,2*W+S-1,C]*w[C,0,R,S] where H in 9, W in 10", "x=f32:18x20x40&w=f32:40x1x3x3:const", 32768, 1048576,
+         "\nahead taps0\n"},
         {"y[H,W,F] +=! pad(x,0.0)[H+R-1,W+S-1,C]*w[F,C,R,S] where H in 9, W in 10", "x=f32:9x10x41&w=f32:37x41x3x3", 8192, 65536,
          "scratch R0.0 loops R0.1 S2.1 S2.2\n"}, /* weights beyond L2, no constant: a panel's blocks are packed one by one */
         {product, "a=f32:2x67&b=f32:67x259", 4096, 65536, "split out0 R0 8\n"}, /* a large operand streams by two rows */
