@@ -114,9 +114,11 @@ static void map_tiles(const kn_site *x, kn_plans *p)
 /* The axis along which some load is contiguous that steps over memory along n: rows of it are turned into lanes in registers. */
 static int turned_axis(const kn_site *x)
 {
-    for (int l = 0; l < x->nloads && x->n >= 0; l++) {
+    const kn_expr *loads[KN_SITE_LOADS];
+    int n = kn_loads(x->s->body, loads, KN_SITE_LOADS);
+    for (int l = 0; l < x->nloads && l < n && l < KN_SITE_LOADS && x->n >= 0; l++) {
         const kn_site_access *a = &x->load[l];
-        if (!a->linear || a->padded || !a->coef[x->n] || a->coef[x->n] == 1) continue;
+        if (!a->linear || a->padded || loads[l]->dtype == KN_BOOL || !a->coef[x->n] || a->coef[x->n] == 1) continue;
         bool narrow = a->bytes < 4;
         for (int i = 0; i < x->s->nspatial; i++) {
             bool small = narrow && (kn_cpu_extent(x, i) < NARROW_ROWS || kn_cpu_extent(x, x->n) < NARROW_ROWS);

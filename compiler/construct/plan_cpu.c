@@ -111,10 +111,20 @@ static int put_order(kn_buf *b, const kn_site *x, const kn_cpu_tile *t, int othe
     return n;
 }
 
+/* Rows of padded windows that tiles do not divide: tasks along them would leave the last tile to be computed element by element (tile.c of lower). */
+static bool parts_padding(const kn_site *x, const kn_cpu_tile *t)
+{
+    bool padded = false;
+    for (int l = 0; l < x->nloads; l++) padded |= x->load[l].padded && x->m >= 0 && (x->load[l].axes >> x->m & 1);
+    return padded && x->s->red != KN_RED_NONE && kn_cpu_extent(x, x->m) % t->mr;
+}
+
 static void put_kinds(kn_buf *b, const kn_site *x, const kn_cpu_tile *t, const char *const par[], const int64_t times[], int npar)
 {
     int64_t tasks = 1, want = tasks_wanted(x);
     for (int i = 0; i < npar && tasks < want; i++) { /* task loops must lead the order, so stop at the first that is not needed */
+        bool rows = x->m >= 0 && par[i] == kn_cpu_axis(x, x->m);
+        if (rows && tasks >= x->hw->units && parts_padding(x, t)) break;
         kn_putf(b, "parallel %s %s.0\n", x->name, par[i]);
         if (!kn_mul_fits(tasks, times[i], &tasks)) tasks = want;
     }

@@ -231,6 +231,16 @@ static bool dear(const kn_expr *e)
     return yes;
 }
 
+/* Two tasks would compute elements of the axis at different places of a tile, where padding is asked for in different ways and the toolchain may join
+ * other products and sums: their bits would depend on which task comes last. */
+static bool differs_by_task(const kn_sg *sg, int a)
+{
+    bool tasks = false, padded = false;
+    for (int i = 0; i < sg->tile; i++) tasks |= sg->g->loops[i].axis == a && sg->g->loops[i].kind == KN_PARALLEL && sg->g->loops[i].extent > 1;
+    for (int i = 0; i < sg->nloads; i++) padded |= sg->loads[i]->padded && !kn_sg_cached(sg, i) && (kn_axes_in(sg->loads[i]) >> a & 1);
+    return tasks && padded && kn_dtype_class(sg->s->body->dtype) == 'f' && sg->s->red == KN_RED_SUM;
+}
+
 /* Moves the last register tile of an axis back, so that it ends where the axis ends: it computes some elements a second time, to the same
  * bits, instead of going element by element; of a tile longer than the axis the last vectors move, of a sum or of dear elements. Not where a cache or
  * the region of an attached stage holds the axis: it was filled for where the tile would have been. */
@@ -244,7 +254,7 @@ static void overlap_tails(kn_lw *w, kn_sg *sg)
     for (int a = 0; a < sg->s->naxes && !w->status; a++) {
         int64_t span = (tail & ~held) >> a & 1 ? tile_span(sg, a) : 0, last = sg->s->axes[a].extent - span;
         if (span > 0 && last < 0 && (sg->s->red != KN_RED_NONE || dear(sg->s->body))) sg->inside[a] = lanes_fit(w, sg, a);
-        if (span < 1 || last < 0) continue;
+        if (span < 1 || last < 0 || differs_by_task(sg, a)) continue;
         kn_expr *base = kn_lw_int(w, 0);
         for (int i = 0; i < sg->tile; i++) {
             const kn_loop *l = &sg->g->loops[i];

@@ -48,7 +48,7 @@ static bool chosen(const kn_expr *body, const kn_expr *load, bool branch)
 static bool turns(kn_lw *w, kn_sg *sg, int load, int vloop, int lanes)
 {
     const kn_expr *e = sg->loads[load];
-    if (kn_sg_cached(sg, load) || e->padded || chosen(sg->s->body, e, false)) return false;
+    if (kn_sg_cached(sg, load) || e->padded || e->dtype == KN_BOOL || chosen(sg->s->body, e, false)) return false; /* vectors of truths are masks */
     for (int a = 0; a < sg->s->naxes; a++)
         if ((sg->past & kn_axes_in(e)) >> a & 1 && !kn_sg_room(w, sg, e, a)) return false;
     int row = kn_lw_var(w, "row", 0, lanes - 1), lane = kn_lw_var(w, "lane", 0, lanes - 1);
@@ -155,7 +155,7 @@ static bool parts(kn_lw *w, kn_sg *sg, int load, int vloop, int lanes, int rows)
 {
     const kn_expr *e = sg->loads[load];
     int64_t step;
-    if (kn_sg_cached(sg, load) || e->padded || chosen(sg->s->body, e, false)) return false;
+    if (kn_sg_cached(sg, load) || e->padded || e->dtype == KN_BOOL || chosen(sg->s->body, e, false)) return false;
     int row = kn_lw_var(w, "row", 0, rows - 1), lane = kn_lw_var(w, "lane", 0, lanes - 1);
     kn_expr *at = address_at(w, sg, load, vloop, kn_lw_ref(w, row), kn_lw_ref(w, lane));
     return kn_lw_unit_stride(at, row) && kn_lw_coefficient(at, lane, &step) && step == rows;

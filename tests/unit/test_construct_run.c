@@ -1,6 +1,7 @@
 /* Every candidate of the default policy, lowered and run in the bounds-checked interpreter of loop programs, gives the reference's values. */
 #include "tests/arena.h"
 #include "tests/unit/device.h"
+#include "codegen/codegen.h"
 #include "construct/construct.h"
 #include "te/ref.h"
 #include "tests/unit/lprog_eval.c"
@@ -92,6 +93,8 @@ static const struct { const char *text, *inputs; } programs[] = {
      "x=f32:2x80x7x7&w=f32:45x80x3x3:const&s=f32:45&z=f32:2x45x7x7"},
     {"y[J,I] = x[I,J]", "x=bf16:21x33"},
     {"y[J,I] = x[I,J]", "x=i8:19x35"},
+    {"y[J,I] = select(b[I,J], x[I,J], z[J,I])", "b=bool:19x35&x=f32:19x35&z=f32:35x19"},
+    {"y[J,I] = select(b[I,J], x[I,J], z[J,I])", "b=bool:35x2&x=f32:35x2&z=f32:2x35"},
     {"y[J,B,I] = max(cast(x[B,I,J],f32), z[I])", "x=bf16:3x17x18&z=f32:17"},
     /* of signed bytes: what corrects for the sign is summed ahead */
     {"c[M,N] +=! cast(a[M,K],i32)*cast(b[K,N],i32)", "a=i8:19x111&b=i8:111x48:const"},
@@ -150,6 +153,8 @@ static void run_one(kiln_arena *a, const kn_program *p, const kn_hw *hw, kiln_by
     double *got[KILN_MAX_TENSORS] = {0};
     if (kn_trace_apply(a, p, hw, trace, &t, &d) || kn_lower(a, t, hw, &l, &d) || kn_lprog_check(l, &d))
         fail_msg("%s: %s\n%s", what, d.message, trace.p);
+    kiln_bytes source, header;
+    if (!hw->gpu && kn_language_find("c")->print(a, l, "kiln_test", &source, &header, &d)) fail_msg("%s: %s\n%s", what, d.message, trace.p);
     fresh(p, got);
     const char *bad = lprog_eval(l, got);
     if (bad) fail_msg("%s: %s\n%s", what, bad, trace.p);
@@ -379,6 +384,38 @@ static void beyond_caches(void **state)
     }
 }
 
+static kiln_bytes text_of(const char *s) { return (kiln_bytes){s, s ? strlen(s) : 0}; }
+
+/* The last tile of an axis is moved back to end with it, but not to where another task computes the same elements of a padded sum at other places of
+ * its tiles. */
+static void padded_rows_are_of_one_task(void **state)
+{
+    (void)state;
+    for (int tasks = 0; tasks < 2; tasks++) {
+        kiln_arena *a = kiln_arena_open(&(kiln_host){NULL, mem, NULL});
+        kn_hw *hw = device(a, "x86-64-avx512");
+        static const char text[] = "y[P,C] +=! pad(x,0.0)[P+R-1,C]*w[R,C] where P in 20", inputs[] = "x=f32:20x16&w=f32:3x16";
+        kiln_bytes trace = text_of(kn_format(a, "split y P 1 14\nsplit y C 16\nreorder y P.0 C.0 | P.1 R.0 | P.2 C.1\n"
+                                                "%sunroll y P.2\nvectorize y C.1\n", tasks ? "parallel y P.0\n" : ""));
+        kn_program *p;
+        kn_tree *t;
+        kn_lprog *l;
+        kiln_diag d = {0};
+        double *want[KILN_MAX_TENSORS] = {0};
+        if (kn_parse(a, (kiln_bytes){text, sizeof text - 1}, (kiln_bytes){inputs, sizeof inputs - 1}, &p, &d) ||
+            kn_trace_apply(a, p, hw, trace, &t, &d) || kn_lower(a, t, hw, &l, &d))
+            fail_msg("%s", d.message);
+        bool moved = false;
+        for (int v = 0; v < l->nvars; v++) moved |= strstr(l->var_names[v], "from") != NULL;
+        assert_int_equal(moved, !tasks);
+        fresh(p, want);
+        assert_int_equal(kn_ref_all(a, p, want, &d), KILN_OK);
+        run_one(a, p, hw, trace, want, text);
+        discard(want, p->ntensors);
+        kiln_arena_close(a);
+    }
+}
+
 static int64_t streamed(const kn_ls *s)
 {
     int64_t n = 0;
@@ -578,6 +615,7 @@ int main(void)
     const struct CMUnitTest tests[] = {cmocka_unit_test(candidates_run), cmocka_unit_test(rows_are_one_region),
                                        cmocka_unit_test(planes_are_lanes), cmocka_unit_test(tables_are_short),
                                        cmocka_unit_test(beyond_caches), cmocka_unit_test(lines_go_past_the_caches),
+                                       cmocka_unit_test(padded_rows_are_of_one_task),
                                        cmocka_unit_test(what_comes_is_asked_for), cmocka_unit_test(crowded_rows_are_copied),
                                        cmocka_unit_test(places_are_summed_alike)};
     return cmocka_run_group_tests(tests, NULL, NULL);
