@@ -181,8 +181,9 @@ static void pack_calls(kn_buf *b, const kn_lprog *p, int slot)
 }
 
 /* One a constant input: makes of it what is given in its place. */
-static void pack_functions(kn_buf *b, const kn_lprog *p, const char *entry)
+static void pack_functions(kn_buf *b, const kn_gen *g, const char *entry)
 {
+    const kn_lprog *p = g->p;
     for (int i = 0; i < p->npacks; i++) {
         int slot = kn_pack_slot(p, i);
         if (!kn_pack_first(p, i)) continue;
@@ -191,6 +192,7 @@ static void pack_functions(kn_buf *b, const kn_lprog *p, const char *entry)
         kn_putf(b, "    const void *in[%d] = {0};\n    in[%d] = input;\n", slot + 1, slot);
         kn_put(b, "    k_args k = {.in = in, .out = &packed};\n");
         pack_calls(b, p, slot);
+        if (g->streamed) kn_put(b, "    KN_STREAMED();\n");
         kn_putf(b, "    return %lld;\n}\n", (long long)kn_pack_bytes(p, slot));
     }
 }
@@ -272,7 +274,7 @@ kiln_status kn_gen_c(kiln_arena *a, const kn_lprog *p, const char *entry, kiln_b
     kn_putn(&b, g->out.p ? g->out.p : "", g->out.n);
     if (forks(p)) kn_putf(&b, run_text, g->streamed ? "    k->pooled = pool && n > 1;\n" : "");
     entry_functions(&b, g, entry, temps);
-    pack_functions(&b, p, entry);
+    pack_functions(&b, g, entry);
     kn_put_tvm_types(&b, false);
     const kn_program *given = as_given(a, p);
     if (!given) return kn_fail(d, KILN_MEMORY, "out of memory");

@@ -480,7 +480,7 @@ static bool choose_tile(packed *k)
     for (int64_t nv = 1; nv <= 8; nv++) {
         int64_t most = rows_of(k, nv);
         if (nv > 1 && (nv - 1) * k->lanes >= extent(k, k->x->n)) break;
-        if (k->beside && !k->padded && extent(k, k->x->n) % (nv * k->lanes)) continue; /* nothing fills in lanes past the end of what it reads */
+        if (k->beside && extent(k, k->x->n) % (nv * k->lanes)) continue; /* nothing fills in lanes past the end of what it reads */
         for (int64_t mr = most; mr > 0 && 3 * mr >= 2 * most; mr--) { /* fewer rows may leave none beyond the end */
             double t = time_of(k, nv, mr);
             if (least > 0 && t >= least) continue;

@@ -104,9 +104,30 @@ static void kernels_are_right(void **state)
     }
 }
 
+/* What is packed ahead past the caches has arrived when the entry that packs returns. */
+static void packing_waits_for_its_stores(void **state)
+{
+    (void)state;
+    kiln_arena *a = kiln_arena_open(&(kiln_host){ NULL, mem, NULL });
+    kiln_request *r;
+    kiln_kernel *k;
+    kiln_diag d = { 0 };
+    worker_verdict v = { 0 };
+    worker_error e = { 0 };
+    kn_hw *hw = device(a, false);
+    hw->streaming_store_bytes = 4096;
+    if (kiln_request_text(a, fixture_text("s[N] = exp(b[N]); c[M,N] = a[M,N]*s[N] + b[N]"), fixture_text("a=f32:3x1024&b=f32:1024:const"), NULL, &r, &d) ||
+        kiln_generate(a, r->program, hw, fixture_text("ahead t0\nsplit t0 S0 16\nreorder t0 S0.0 S0.1\nvectorize t0 S0.1"), &k, &d))
+        fail_msg("%s", d.message);
+    const char *entry = strstr(k->source.p, "_prepack_"), *end = entry ? strstr(entry, "\n}\n") : NULL, *wait = entry ? strstr(entry, "KN_STREAMED();") : NULL;
+    if (!strstr(k->source.p, "    k_stream_f32x16(") || !wait || !end || wait > end) fail_msg("no waiting in\n%s", k->source.p);
+    if (!run(r->program, k, false, &v, &e) || !v.ok || !v.all_written) fail_msg("%s %s %s", e.slug, e.message, v.detail);
+    kiln_arena_close(a);
+}
+
 int main(int argc, char **argv)
 {
     if (argc > 1 && !strcmp(argv[1], "child")) return child_main(argc, argv);
-    const struct CMUnitTest tests[] = { cmocka_unit_test(kernels_are_right) };
+    const struct CMUnitTest tests[] = { cmocka_unit_test(kernels_are_right), cmocka_unit_test(packing_waits_for_its_stores) };
     return cmocka_run_group_tests(tests, fixture_open, fixture_close);
 }
