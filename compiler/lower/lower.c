@@ -256,14 +256,15 @@ kn_ls *kn_lw_loop(kn_lw *w, kn_sg *sg, int loop)
 {
     const kn_loop *l = &sg->g->loops[loop];
     sg->val[loop] = NULL;
-    kn_expr *hi = clip(w, sg, loop);
+    kn_expr *lo = kn_lw_int(w, 0), *hi = clip(w, sg, loop);
     if (l->extent == 1 && hi->op == KN_OP_CONST_I) { /* a loop of one iteration still wants a body to hang statements on */
         kn_ls *s = kn_lw_for(w, kn_lw_var(w, l->name, 0, 0), kn_lw_int(w, 0), hi);
         sg->val[loop] = kn_lw_int(w, 0);
         return s;
     }
+    kn_lw_skip(w, sg, loop, &lo, &hi);
     int var = kn_lw_var(w, l->name, 0, l->extent - 1);
-    kn_ls *s = kn_lw_for(w, var, kn_lw_int(w, 0), hi);
+    kn_ls *s = kn_lw_for(w, var, lo, hi);
     bool groups = sg->lane && kn_stage_lanes(sg->g, w->hw) > w->hw->lanes && sg->s->axes[l->axis].reduce;
     if (s) s->unroll = groups ? 1 : l->unroll; /* unrolled by the toolchain, results that instructions still write change registers: serialised */
     sg->val[loop] = kn_lw_ref(w, var);
@@ -341,6 +342,7 @@ bool kn_lw_stage_init(kn_lw *w, kn_sg *sg, int stage, bool packs)
                               sg->g->loops[p->at_loop].name) == KILN_OK;
         box_init(w, p);
     }
+    if (!packs) kn_lw_find_skips(w, sg);
     return !w->status;
 }
 

@@ -40,6 +40,11 @@ typedef struct kn_lw {
     kiln_status status;                      /* first failure; emission goes on harmlessly */
 } kn_lw;
 
+/* Terms of a reduction that lie in padding: those where by_reduce * axis `reduce` + by_spatial * axis `spatial` + from is not in [0, extent). Both steps
+ * are positive; spatial -1: none. `loop` is the reduction's. */
+typedef struct kn_skip { int loop, reduce, spatial; int64_t by_reduce, by_spatial, from, extent; } kn_skip;
+enum { KN_LW_SKIPS = 4 };
+
 /* One stage while it is lowered. */
 typedef struct kn_sg {
     int index;                               /* in tree->stages */
@@ -72,6 +77,8 @@ typedef struct kn_sg {
     int unit[KN_INTRIN_OPERANDS];            /* where these are registers of its own unit: those of its sources; 0: they are not */
     bool unreduced[KILN_MAX_AXES];           /* what was clipped before those */
     int tile;                                /* first loop of the register tile */
+    int nskips;
+    kn_skip skips[KN_LW_SKIPS];              /* one for an axis at most */
     int first_reduce;                        /* outermost reduce loop inside a task, or nloops */
     bool rolled;                             /* the register tile is walked by scalar loops */
     bool row;                                /* the register tile is a row of known place */
@@ -166,6 +173,11 @@ kn_expr *kn_lw_half(kn_lw *w, const kn_sg *sg, int cache, kn_expr *at); /* eleme
 kn_ls *kn_lw_loop(kn_lw *w, kn_sg *sg, int loop);   /* opens a serial FOR over a loop, clipped where that is allowed */
 void kn_lw_tile(kn_lw *w, kn_sg *sg);
 void kn_lw_scatter(kn_lw *w, kn_sg *sg);            /* scatter.c: all loops of a scatter but its tasks and threads, which have their values */
+/* skip.c: what of the stage's reduction padding makes nothing of; bounds of a loop that is opened now, drawn in to what is left; the first or last
+ * iteration of a reduction's open loop that is left for the place at hand. */
+void kn_lw_find_skips(const kn_lw *w, kn_sg *sg);
+void kn_lw_skip(kn_lw *w, const kn_sg *sg, int loop, kn_expr **lo, kn_expr **hi);
+kn_expr *kn_lw_skip_end(kn_lw *w, const kn_sg *sg, int loop, bool last);
 /* instruction.c: before the outermost reduce loop, the tile, and behind that loop. */
 void kn_lw_instruction_begin(kn_lw *w, kn_sg *sg);
 /* The loop around which results that a unit's registers hold are brought from their place among the partial results and back, since serial loops over

@@ -450,8 +450,8 @@ int kn_tile_part(kn_lw *w, kn_sg *sg, kn_expr **first, kn_expr **last)
     for (int i = 0; i < sg->tile; i++) {
         const kn_loop *l = &sg->g->loops[i];
         if (!kn_tile_reduces(sg, i) || l->kind == KN_THREAD || l->extent == 1) continue;
-        if (sg->part < 0) *first = kn_lw_and(w, *first, kn_lw_node(w, KN_OP_EQ, KN_BOOL, 1, sg->val[i], kn_lw_int(w, 0), NULL));
-        *last = kn_lw_and(w, *last, kn_lw_node(w, KN_OP_EQ, KN_BOOL, 1, sg->val[i], kn_lw_int(w, l->extent - 1), NULL));
+        if (sg->part < 0) *first = kn_lw_and(w, *first, kn_lw_node(w, KN_OP_EQ, KN_BOOL, 1, sg->val[i], kn_lw_skip_end(w, sg, i, false), NULL));
+        *last = kn_lw_and(w, *last, kn_lw_node(w, KN_OP_EQ, KN_BOOL, 1, sg->val[i], kn_lw_skip_end(w, sg, i, true), NULL));
     }
     if (sg->part >= 0) return sg->part;
     if (sg->sums < 0) sg->sums = part_buffer(w, sg, elems); /* the last tile of an axis may be a copy of its own */

@@ -1,0 +1,218 @@
+/* Terms that padding makes nothing of a reduction are left out: rows of a window that lie outside of what it goes over. Where those are, is an affine
+ * condition on one spatial axis and one axis of the reduction, so that whichever of their loops is opened last runs over less. A factor that is not
+ * finite, which would make something of a zero, is not looked at there; libraries for convolutions do the same. */
+#include "lower/lower.h"
+#include "te/expr.h"
+#include <math.h>
+
+/* What the reduction takes for nothing, where the load is outside: zeros among factors of a sum, infinities of a maximum. */
+static bool is_nothing(enum kn_reduce red, const kn_expr *body, const kn_expr *load, double pad)
+{
+    if (body == load) {
+        if (red == KN_RED_SUM) return pad == 0;
+        return kn_dtype_class(load->dtype) == 'f' && pad == (red == KN_RED_MAX ? -INFINITY : INFINITY) && (red == KN_RED_MAX || red == KN_RED_MIN);
+    }
+    if (red != KN_RED_SUM || (body->op != KN_OP_MUL && body->op != KN_OP_CAST)) return false;
+    for (int i = 0; i < body->nargs; i++)
+        if (is_nothing(red, body->args[i], load, pad)) return true;
+    return false;
+}
+
+/* The statement that fills a temporary with a padded copy; NULL: it is filled with something else. */
+static const kn_stmt *copied_from(const kn_program *p, int tensor)
+{
+    const kn_stmt *found = NULL;
+    for (int i = 0; i < p->nstmts; i++) {
+        const kn_stmt *s = p->stmts[i];
+        if (s->out != tensor) continue;
+        if (found || s->scatter || s->red != KN_RED_NONE || s->body->op != KN_OP_LOAD || !s->body->padded) return NULL;
+        found = s;
+    }
+    return found;
+}
+
+static bool compose(const kn_stmt *copy, const kn_affine *inner, const kn_expr *load, kn_affine *out)
+{
+    *out = (kn_affine){.offset = inner->offset};
+    for (int a = 0; a < copy->naxes; a++) {
+        if (!inner->coef[a]) continue;
+        int d = 0;
+        while (d < load->nargs && !(copy->lhs[d]->op == KN_OP_AXIS && copy->lhs[d]->u.axis == a)) d++;
+        kn_affine outer;
+        if (d == load->nargs || !kn_affine_of(load->args[d], &outer)) return false;
+        for (int i = 0; i < KILN_MAX_AXES; i++) out->coef[i] += inner->coef[a] * outer.coef[i];
+        out->offset += inner->coef[a] * outer.offset;
+    }
+    return true;
+}
+
+/* Index d of what the load reads, directly or by way of a padded copy, over the axes of the statement. */
+static bool index_of(const kn_expr *load, const kn_stmt *copy, int d, kn_affine *f)
+{
+    kn_affine inner;
+    if (!copy) return kn_affine_of(load->args[d], f);
+    return kn_affine_of(copy->body->args[d], &inner) && compose(copy, &inner, load, f);
+}
+
+/* The only loop of the axis that comes round more than once; -1: there are more, or it is none that is walked through. */
+static int only_loop(const kn_sg *sg, int axis)
+{
+    int found = -1;
+    for (int i = 0; i < sg->g->nloops; i++) {
+        const kn_loop *l = &sg->g->loops[i];
+        if (l->axis != axis || l->extent == 1) continue;
+        if (found >= 0 || l->kind != KN_SERIAL || l->stride != 1 || l->rfactor || l->extent != sg->s->axes[axis].extent) return -1;
+        found = i;
+    }
+    return found;
+}
+
+/* The loops of the places stand around register tiles; an instruction's results, which are walked through once more at their end, around the
+ * reduction's loop too. */
+static bool walked(const kn_sg *sg, int axis, int reduce)
+{
+    int inside = sg->g->tensor.intrin ? reduce : sg->tile;
+    for (int i = 0; i < sg->g->nloops; i++)
+        if (sg->g->loops[i].axis == axis && sg->g->loops[i].extent > 1 && (i >= inside || kn_is_register(sg->g->loops[i].kind))) return false;
+    return true;
+}
+
+static int64_t ceil_div(int64_t x, int64_t by) { return -kn_floor_div(-x, by); }
+
+static int64_t first_of(const kn_skip *k, int64_t at)
+{
+    int64_t lo = ceil_div(-k->from - k->by_spatial * at, k->by_reduce);
+    return lo < 0 ? 0 : lo;
+}
+
+static int64_t end_of(const kn_skip *k, int64_t at, int64_t extent)
+{
+    int64_t hi = kn_floor_div(k->extent - 1 - k->from - k->by_spatial * at, k->by_reduce) + 1;
+    return hi > extent ? extent : hi;
+}
+
+/* Every place has something to sum, and enough of the rest falls away. */
+static bool pays(const kn_sg *sg, const kn_skip *k)
+{
+    enum { MOST_PLACES = 4096, WORTH = 100 };
+    int64_t places = k->spatial < 0 ? 1 : sg->s->axes[k->spatial].extent, extent = sg->s->axes[k->reduce].extent, left = 0;
+    if (places > MOST_PLACES) return false;
+    for (int64_t at = 0; at < places; at++) {
+        int64_t n = end_of(k, at, extent) - first_of(k, at);
+        if (n < 1) return false;
+        left += n;
+    }
+    return (places * extent - left) * WORTH >= places * extent;
+}
+
+/* Terms of one iteration of the reduction's loop: bounds that are not known ahead cost a few instructions, and rolled loops. */
+static bool long_enough(const kn_sg *sg, int loop)
+{
+    enum { TERMS = 16 };
+    int64_t n = 1;
+    for (int i = 0; i < sg->g->nloops; i++)
+        if (i != loop && sg->s->axes[sg->g->loops[i].axis].reduce && !kn_mul_fits(n, sg->g->loops[i].extent, &n)) return true;
+    return n >= TERMS;
+}
+
+static bool skip_of(const kn_sg *sg, const kn_affine *f, int64_t extent, kn_skip *k)
+{
+    *k = (kn_skip){.reduce = -1, .spatial = -1, .from = f->offset, .extent = extent};
+    for (int a = 0; a < sg->s->naxes; a++) {
+        if (!f->coef[a] || sg->s->axes[a].extent < 2) continue;
+        int *axis = sg->s->axes[a].reduce ? &k->reduce : &k->spatial;
+        if (*axis >= 0 || f->coef[a] < 1) return false;
+        *axis = a;
+        *(sg->s->axes[a].reduce ? &k->by_reduce : &k->by_spatial) = f->coef[a];
+    }
+    k->loop = k->reduce < 0 ? -1 : only_loop(sg, k->reduce);
+    if (k->loop < 0 || (k->spatial >= 0 && !walked(sg, k->spatial, k->loop))) return false;
+    return long_enough(sg, k->loop) && pays(sg, k);
+}
+
+static bool taken(const kn_sg *sg, const kn_skip *k)
+{
+    for (int i = 0; i < sg->nskips; i++)
+        if (sg->skips[i].reduce == k->reduce || (k->spatial >= 0 && sg->skips[i].spatial == k->spatial)) return true;
+    return false;
+}
+
+void kn_lw_find_skips(const kn_lw *w, kn_sg *sg)
+{
+    const kn_program *p = w->p->program;
+    if (w->hw->gpu || sg->s->scatter || sg->s->red == KN_RED_NONE || kn_lw_blocked(w, sg) >= 0) return;
+    for (int i = 0; i < sg->g->ncaches; i++)
+        if (sg->g->caches[i].copies) return; /* filled for iterations to come, from the first one on */
+    for (int l = 0; l < sg->nloads; l++) {
+        const kn_stmt *copy = sg->loads[l]->padded ? NULL : copied_from(p, sg->loads[l]->u.tensor);
+        const kn_expr *from = copy ? copy->body : sg->loads[l];
+        if (!from->padded || !is_nothing(sg->s->red, sg->s->body, sg->loads[l], from->pad_value)) continue;
+        for (int d = 0; d < from->nargs && sg->nskips < KN_LW_SKIPS; d++) {
+            kn_affine f;
+            kn_skip k;
+            if (!index_of(sg->loads[l], copy, d, &f) || !skip_of(sg, &f, p->tensors[from->u.tensor].shape[d], &k) || taken(sg, &k)) continue;
+            sg->skips[sg->nskips++] = k;
+        }
+    }
+}
+
+/* The loop is the last to be opened of those whose values say what is left out. */
+static bool settles(const kn_sg *sg, const kn_skip *k, int loop)
+{
+    int axis = sg->g->loops[loop].axis;
+    if (axis != k->reduce && axis != k->spatial) return false;
+    for (int i = 0; i < sg->g->nloops; i++) {
+        const kn_loop *l = &sg->g->loops[i];
+        if (i != loop && (l->axis == k->reduce || l->axis == k->spatial) && l->extent > 1 && !sg->val[i]) return false;
+    }
+    return true;
+}
+
+static kn_expr *quotient(kn_lw *w, kn_expr *x, int64_t by) { return by == 1 ? x : kn_bin(w->a, KN_OP_FLOORDIV, x, kn_lw_int(w, by)); }
+
+/* Iterations `step` apart in the index: the first that is inside, and the one behind the last; `at` is the index before the first. */
+static kn_expr *inside_from(kn_lw *w, kn_expr *at, int64_t step)
+{
+    return quotient(w, kn_bin(w->a, KN_OP_SUB, kn_lw_int(w, step - 1), at), step);
+}
+
+static kn_expr *inside_to(kn_lw *w, kn_expr *at, int64_t step, int64_t extent)
+{
+    return quotient(w, kn_bin(w->a, KN_OP_SUB, kn_lw_int(w, extent - 1 + step), at), step);
+}
+
+static kn_expr *index_at(kn_lw *w, const kn_sg *sg, const kn_skip *k, bool without_reduce)
+{
+    kn_expr *av[KILN_MAX_AXES], *at = kn_lw_int(w, k->from);
+    kn_env_axes(w, sg, av);
+    if (k->spatial >= 0) at = kn_bin(w->a, KN_OP_ADD, at, kn_bin(w->a, KN_OP_MUL, av[k->spatial], kn_lw_int(w, k->by_spatial)));
+    if (!without_reduce) at = kn_bin(w->a, KN_OP_ADD, at, kn_bin(w->a, KN_OP_MUL, av[k->reduce], kn_lw_int(w, k->by_reduce)));
+    return kn_lw_simp(w, at);
+}
+
+void kn_lw_skip(kn_lw *w, const kn_sg *sg, int loop, kn_expr **lo, kn_expr **hi)
+{
+    for (int i = 0; i < sg->nskips; i++) {
+        const kn_skip *k = &sg->skips[i];
+        const kn_loop *l = &sg->g->loops[loop];
+        if (!settles(sg, k, loop)) continue;
+        kn_expr *at = index_at(w, sg, k, false);
+        int64_t step = l->stride * (l->axis == k->reduce ? k->by_reduce : k->by_spatial);
+        *lo = kn_lw_simp(w, kn_bin(w->a, KN_OP_MAX, *lo, inside_from(w, at, step)));
+        *hi = kn_lw_simp(w, kn_bin(w->a, KN_OP_MIN, *hi, inside_to(w, at, step, k->extent)));
+    }
+}
+
+kn_expr *kn_lw_skip_end(kn_lw *w, const kn_sg *sg, int loop, bool last)
+{
+    const kn_loop *l = &sg->g->loops[loop];
+    for (int i = 0; i < sg->nskips; i++) {
+        const kn_skip *k = &sg->skips[i];
+        if (k->loop != loop) continue;
+        kn_expr *at = index_at(w, sg, k, true);
+        if (!last) return kn_lw_simp(w, kn_bin(w->a, KN_OP_MAX, kn_lw_int(w, 0), inside_from(w, at, k->by_reduce)));
+        kn_expr *end = kn_bin(w->a, KN_OP_MIN, kn_lw_int(w, l->extent), inside_to(w, at, k->by_reduce, k->extent));
+        return kn_lw_simp(w, kn_bin(w->a, KN_OP_SUB, end, kn_lw_int(w, 1)));
+    }
+    return kn_lw_int(w, last ? l->extent - 1 : 0);
+}
