@@ -15,6 +15,7 @@ static const char *const base_flags[] = {"-std=gnu11",
                                          "-fPIC",
                                          "-shared",
                                          "-fvisibility=hidden",
+                                         "-pipe", /* assembled while it is still written */
                                          "-x",
                                          "c",
                                          "kernel.c",
