@@ -378,8 +378,9 @@ static void store(kn_gen *g, const kn_ls *s)
         kn_put(&g->out, vector ? ")" : "]");
     }
     kn_put(&g->out, " = ");
+    if (s->holds) kn_put_helper(g, KN_SN_HELD, "held", b->dtype, s->value->lanes), kn_put(&g->out, "(");
     stored_value(g, s->value, b->dtype, vector);
-    kn_put(&g->out, ";");
+    kn_put(&g->out, s->holds ? ");" : ";");
 }
 
 static void block(kn_gen *g, const kn_ls *s)

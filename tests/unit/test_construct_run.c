@@ -416,6 +416,86 @@ static void padded_rows_are_of_one_task(void **state)
     }
 }
 
+/* Loops whose bounds depend on others, and statements that hold what they read in registers. */
+static void count(const kn_ls *s, int *drawn, int *held)
+{
+    for (; s; s = s->next) {
+        *drawn += s->kind == KN_LS_FOR && s->lo->op != KN_OP_CONST_I;
+        *held += s->holds;
+        count(s->body, drawn, held);
+        count(s->other, drawn, held);
+    }
+}
+
+#define WINDOW "y[P,Q,F] +=! pad(x,0.0)[P*2+R-1,Q+S-1,C]*w[R,S,C,F] where P in 5, Q in 7"
+#define WINDOW_IN "x=f32:9x7x8&w=f32:3x3x8x32"
+#define INSIDE "split y F 16\nsplit y P 2\nreorder y P.0 | P.1 Q.0 F.0 R.0 S.0 C.0 | F.1\nparallel y P.0\nvectorize y F.1\n"
+#define OUTSIDE "split y F 16\nsplit y P 2\nreorder y P.0 | R.0 S.0 P.1 Q.0 F.0 C.0 | F.1\nparallel y P.0\nvectorize y F.1\n"
+
+/* Rows of a window in padding are left out, whether the window's loop is inside of the places' or outside, and read directly or by way of a copy; not
+ * where a place would have nothing to sum, where padding is something, or where the window is written out. */
+static void padding_is_left_out(void **state)
+{
+    static const struct { const char *text, *inputs, *trace; int drawn; } one[] = {
+        {WINDOW, WINDOW_IN, INSIDE, 2},
+        {WINDOW, WINDOW_IN, OUTSIDE, 2},
+        {WINDOW, WINDOW_IN, "split y F 16\nreorder y P.0 | R.0 Q.0 F.0 S.0 C.0 | F.1\nparallel y P.0\nvectorize y F.1\n", 2},
+        {WINDOW, WINDOW_IN, "split y F 16\nsplit y P 1 2\nreorder y P.0 S.0 | R.0 P.1 P.2 Q.0 F.0 C.0 | F.1\nvectorize y F.1\n", 2},
+        {WINDOW, WINDOW_IN, "decompose_padding y 0 t\n" INSIDE, 2},
+        {WINDOW, WINDOW_IN, "decompose_padding y 0 t\n" OUTSIDE, 2},
+        {WINDOW, WINDOW_IN, "split y F 16\nreorder y P.0 | Q.0 F.0 C.0 R.0 S.0 | F.1\nunroll y R.0\nunroll y S.0\nparallel y P.0\nvectorize y F.1\n", 0},
+        {WINDOW, WINDOW_IN, "split y F 16\nreorder y P.0 | F.0 R.0 S.0 C.0 | Q.0 F.1\nunroll y Q.0\nparallel y P.0\nvectorize y F.1\n", 1},
+        {"y[P,F] +=! pad(x,0.0)[P+R*2-2,C]*w[R,C,F] where P in 6", "x=f32:6x20&w=f32:3x20x16", "reorder y P.0 | R.0 C.0 | F.0\nvectorize y F.0\n", 1},
+        {"y[P,F] +=! pad(x,0.0)[P+R-5,C]*w[R,C,F] where P in 8", "x=f32:6x20&w=f32:3x20x16", "reorder y P.0 | R.0 C.0 | F.0\nvectorize y F.0\n", 0},
+        {"y[P,F] +=! pad(x,2.0)[P+R-1,C]*w[R,C,F] where P in 6", "x=f32:6x20&w=f32:3x20x16", "reorder y P.0 | R.0 C.0 | F.0\nvectorize y F.0\n", 0},
+        {"y[P,F] +=! (pad(x,0.0)[P+R-1,C]+1.0)*w[R,C,F] where P in 6", "x=f32:6x20&w=f32:3x20x16", "reorder y P.0 | R.0 C.0 | F.0\nvectorize y F.0\n", 0},
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof one / sizeof *one; i++) {
+        kiln_arena *a = kiln_arena_open(&(kiln_host){NULL, mem, NULL});
+        kn_hw *hw = device(a, "x86-64-avx512");
+        kn_program *p;
+        kn_tree *t;
+        kn_lprog *l;
+        kiln_diag d = {0};
+        double *want[KILN_MAX_TENSORS] = {0};
+        int drawn = 0, held = 0;
+        if (kn_parse(a, text_of(one[i].text), text_of(one[i].inputs), &p, &d) || kn_trace_apply(a, p, hw, text_of(one[i].trace), &t, &d) ||
+            kn_lower(a, t, hw, &l, &d))
+            fail_msg("%zu: %s", i, d.message);
+        for (int f = 0; f < l->nfns; f++) count(l->fns[f].body, &drawn, &held);
+        if (drawn != one[i].drawn) fail_msg("%zu: %d loops are drawn in, not %d", i, drawn, one[i].drawn);
+        fresh(p, want);
+        assert_int_equal(kn_ref_all(a, p, want, &d), KILN_OK);
+        run_one(a, p, hw, text_of(one[i].trace), want, one[i].trace);
+        discard(want, p->ntensors);
+        kiln_arena_close(a);
+    }
+}
+
+/* What two or three rows of a tile multiply is held in a register; gcc does so by itself for more of them. */
+static void vectors_of_few_rows_are_held(void **state)
+{
+    (void)state;
+    for (int rows = 1; rows <= 4; rows++) {
+        kiln_arena *a = kiln_arena_open(&(kiln_host){NULL, mem, NULL});
+        kn_hw *hw = device(a, "x86-64-avx512");
+        kiln_bytes trace = text_of(kn_format(a, "split c N 2 16\nsplit c M %d\nreorder c M.0 N.0 | K.0 | M.1 N.1 N.2\nunroll c M.1\nunroll c N.1\n"
+                                                "vectorize c N.2\n", rows));
+        kn_program *p;
+        kn_tree *t;
+        kn_lprog *l;
+        kiln_diag d = {0};
+        int drawn = 0, held = 0;
+        if (kn_parse(a, text_of("c[M,N] +=! a[M,K]*b[K,N]"), text_of("a=f32:12x33&b=f32:33x64"), &p, &d) ||
+            kn_trace_apply(a, p, hw, trace, &t, &d) || kn_lower(a, t, hw, &l, &d))
+            fail_msg("%s", d.message);
+        for (int f = 0; f < l->nfns; f++) count(l->fns[f].body, &drawn, &held);
+        if (held != (rows == 2 || rows == 3 ? 2 : 0)) fail_msg("%d vectors are held for %d rows", held, rows);
+        kiln_arena_close(a);
+    }
+}
+
 static int64_t streamed(const kn_ls *s)
 {
     int64_t n = 0;
@@ -615,6 +695,7 @@ int main(void)
     const struct CMUnitTest tests[] = {cmocka_unit_test(candidates_run), cmocka_unit_test(rows_are_one_region),
                                        cmocka_unit_test(planes_are_lanes), cmocka_unit_test(tables_are_short),
                                        cmocka_unit_test(beyond_caches), cmocka_unit_test(lines_go_past_the_caches),
+                                       cmocka_unit_test(padding_is_left_out), cmocka_unit_test(vectors_of_few_rows_are_held),
                                        cmocka_unit_test(padded_rows_are_of_one_task),
                                        cmocka_unit_test(what_comes_is_asked_for), cmocka_unit_test(crowded_rows_are_copied),
                                        cmocka_unit_test(places_are_summed_alike)};
