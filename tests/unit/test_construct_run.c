@@ -443,12 +443,16 @@ static void padding_is_left_out(void **state)
         {WINDOW, WINDOW_IN, "split y F 16\nsplit y P 1 2\nreorder y P.0 S.0 | R.0 P.1 P.2 Q.0 F.0 C.0 | F.1\nvectorize y F.1\n", 2},
         {WINDOW, WINDOW_IN, "decompose_padding y 0 t\n" INSIDE, 2},
         {WINDOW, WINDOW_IN, "decompose_padding y 0 t\n" OUTSIDE, 2},
-        {WINDOW, WINDOW_IN, "split y F 16\nreorder y P.0 | Q.0 F.0 C.0 R.0 S.0 | F.1\nunroll y R.0\nunroll y S.0\nparallel y P.0\nvectorize y F.1\n", 0},
+        {WINDOW, WINDOW_IN,
+         "split y F 16\nreorder y P.0 | Q.0 F.0 C.0 R.0 S.0 | F.1\nunroll y R.0\nunroll y S.0\nparallel y P.0\nvectorize y F.1\n", 0},
         {WINDOW, WINDOW_IN, "split y F 16\nreorder y P.0 | F.0 R.0 S.0 C.0 | Q.0 F.1\nunroll y Q.0\nparallel y P.0\nvectorize y F.1\n", 1},
-        {"y[P,F] +=! pad(x,0.0)[P+R*2-2,C]*w[R,C,F] where P in 6", "x=f32:6x20&w=f32:3x20x16", "reorder y P.0 | R.0 C.0 | F.0\nvectorize y F.0\n", 1},
-        {"y[P,F] +=! pad(x,0.0)[P+R-5,C]*w[R,C,F] where P in 8", "x=f32:6x20&w=f32:3x20x16", "reorder y P.0 | R.0 C.0 | F.0\nvectorize y F.0\n", 0},
+        {"y[P,F] +=! pad(x,0.0)[P+R*2-2,C]*w[R,C,F] where P in 6", "x=f32:6x20&w=f32:3x20x16",
+         "reorder y P.0 | R.0 C.0 | F.0\nvectorize y F.0\n", 1},
+        {"y[P,F] +=! pad(x,0.0)[P+R-5,C]*w[R,C,F] where P in 8", "x=f32:6x20&w=f32:3x20x16",
+         "reorder y P.0 | R.0 C.0 | F.0\nvectorize y F.0\n", 0},
         {"y[P,F] +=! pad(x,2.0)[P+R-1,C]*w[R,C,F] where P in 6", "x=f32:6x20&w=f32:3x20x16", "reorder y P.0 | R.0 C.0 | F.0\nvectorize y F.0\n", 0},
-        {"y[P,F] +=! (pad(x,0.0)[P+R-1,C]+1.0)*w[R,C,F] where P in 6", "x=f32:6x20&w=f32:3x20x16", "reorder y P.0 | R.0 C.0 | F.0\nvectorize y F.0\n", 0},
+        {"y[P,F] +=! (pad(x,0.0)[P+R-1,C]+1.0)*w[R,C,F] where P in 6", "x=f32:6x20&w=f32:3x20x16",
+         "reorder y P.0 | R.0 C.0 | F.0\nvectorize y F.0\n", 0},
     };
     (void)state;
     for (size_t i = 0; i < sizeof one / sizeof *one; i++) {

@@ -116,10 +116,12 @@ static void packing_waits_for_its_stores(void **state)
     worker_error e = { 0 };
     kn_hw *hw = device(a, false);
     hw->streaming_store_bytes = 4096;
-    if (kiln_request_text(a, fixture_text("s[N] = exp(b[N]); c[M,N] = a[M,N]*s[N] + b[N]"), fixture_text("a=f32:3x1024&b=f32:1024:const"), NULL, &r, &d) ||
+    kiln_bytes text = fixture_text("s[N] = exp(b[N]); c[M,N] = a[M,N]*s[N] + b[N]");
+    if (kiln_request_text(a, text, fixture_text("a=f32:3x1024&b=f32:1024:const"), NULL, &r, &d) ||
         kiln_generate(a, r->program, hw, fixture_text("ahead t0\nsplit t0 S0 16\nreorder t0 S0.0 S0.1\nvectorize t0 S0.1"), &k, &d))
         fail_msg("%s", d.message);
-    const char *entry = strstr(k->source.p, "_prepack_"), *end = entry ? strstr(entry, "\n}\n") : NULL, *wait = entry ? strstr(entry, "KN_STREAMED();") : NULL;
+    const char *entry = strstr(k->source.p, "_prepack_"), *end = entry ? strstr(entry, "\n}\n") : NULL;
+    const char *wait = entry ? strstr(entry, "KN_STREAMED();") : NULL;
     if (!strstr(k->source.p, "    k_stream_f32x16(") || !wait || !end || wait > end) fail_msg("no waiting in\n%s", k->source.p);
     if (!run(r->program, k, false, &v, &e) || !v.ok || !v.all_written) fail_msg("%s %s %s", e.slug, e.message, v.detail);
     kiln_arena_close(a);
