@@ -40,8 +40,8 @@ typedef struct kn_lw {
     kiln_status status;                      /* first failure; emission goes on harmlessly */
 } kn_lw;
 
-/* Terms of a reduction that lie in padding: those where by_reduce * axis `reduce` + by_spatial * axis `spatial` + from is not in [0, extent). Both steps
- * are positive; spatial -1: none. `loop` is the reduction's. */
+/* Terms of a reduction that lie in padding: those where by_reduce * axis `reduce` + by_spatial * axis `spatial` + from is not in [0, extent). Both
+ * steps are positive; spatial -1: none. `loop` is the reduction's. */
 typedef struct kn_skip { int loop, reduce, spatial; int64_t by_reduce, by_spatial, from, extent; } kn_skip;
 enum { KN_LW_SKIPS = 4 };
 

@@ -40,7 +40,7 @@ static kn_ls *define(sharing *s, enum kn_ls_kind kind, int var, int buffer, kn_e
     return x;
 }
 
-/* Of a vector that two or three operations want, gcc makes an operand in memory of each of them. Where it straddles lines, each then takes two accesses
+/* Of a vector that two or three operations want, gcc makes an operand in memory of each of them. Where it straddles lines, each takes two accesses
  * (a product of 61x71 by 71x67 in tiles of three rows: 6.5 us, held 3.1). */
 static bool better_held(const sharing *s, const common *c)
 {
