@@ -217,26 +217,45 @@ static bool bare(const kn_stage_view *v)
     return e->op == KN_OP_LOAD && kn_dtype_class(e->dtype) == 'f' && v->s->red != KN_RED_NONE;
 }
 
-/* Share of a sum's time that goes into its terms, of which `issue` start each cycle: when its registers are done they are loaded, added to and
- * stored, and the next ones begin anew, which costs the length of the pipeline once more. */
-static double inner_share(const kn_stage_view *v, double vectors, double issue)
+/* A register tile's terms: in all, those written out behind each other, and the iterations of the innermost loop around these; 0: there is none. */
+typedef struct terms { double all, written, loop; } terms;
+
+static terms terms_of(const kn_stage_view *v)
 {
-    enum { RESTART = 30, PIECES = 6 }; /* cycles: first loads, a latency, a mispredicted end of the loop; to store some lanes of a vector */
-    double terms = 1, written = 1, loop = 0, stores = vectors;
-    const kn_loop *last = &v->g->loops[v->g->nloops - 1];
-    if (last->kind == KN_VECTOR && last->axis < v->s->nspatial && v->s->axes[last->axis].extent < last->extent) stores *= PIECES;
+    terms t = {1, 1, 0};
     for (int i = v->g->nloops - 1; i >= 0; i--) {
         const kn_loop *l = &v->g->loops[i];
         bool reduces = v->s->axes[l->axis].reduce;
         if (!reduces && i < v->first_reg) break;
         if (!reduces || l->kind == KN_VECTOR || l->rfactor) continue;
-        terms *= (double)l->extent;
-        if (l->kind == KN_UNROLL && !loop) written *= (double)l->extent;
-        else if (!loop) loop = (double)l->extent;
+        t.all *= (double)l->extent;
+        if (l->kind == KN_UNROLL && !t.loop) t.written *= (double)l->extent;
+        else if (!t.loop && l->extent > 1) t.loop = (double)l->extent;
     }
-    double cycles = terms * vectors * instructions(v) / issue;
-    double turns = loop > 1 ? terms / written * (1 + 3 / loop) : 0; /* a cycle each, some more at its end */
-    return cycles / (cycles + turns + stores + RESTART);
+    return t;
+}
+
+/* How many tiles of so many vectors a core works on at once: of a window whose terms are written out nothing has to be foreseen, and the next tiles'
+ * instructions are there before this one's sums are ready. */
+static double in_flight(const kn_stage_view *v, double vectors)
+{
+    enum { SEEN = 192 }; /* instructions that a core looks ahead, with what addresses and stores take of them left out */
+    terms t = terms_of(v);
+    return bare(v) && !t.loop ? at_least(SEEN / (t.all * vectors * instructions(v)), 1) : 1;
+}
+
+/* Share of a sum's time that goes into its terms, of which `issue` start each cycle: when its registers are done they are loaded, added to and
+ * stored, and the next ones begin anew, which costs the length of the pipeline once more. */
+static double inner_share(const kn_stage_view *v, double vectors, double issue)
+{
+    enum { RESTART = 30, PIECES = 6 }; /* cycles: first loads, a latency, a mispredicted end of the loop; to store some lanes of a vector */
+    double stores = vectors;
+    const kn_loop *last = &v->g->loops[v->g->nloops - 1];
+    if (last->kind == KN_VECTOR && last->axis < v->s->nspatial && v->s->axes[last->axis].extent < last->extent) stores *= PIECES;
+    terms t = terms_of(v);
+    double cycles = t.all * vectors * instructions(v) / issue;
+    double turns = t.loop > 1 ? t.all / t.written * (1 + 3 / t.loop) : 0; /* a cycle each, some more at its end */
+    return cycles / (cycles + turns + stores + RESTART / in_flight(v, vectors));
 }
 
 /* Share of an instruction's own pace at which it is called. */
@@ -259,7 +278,7 @@ static double tile_share(const kn_stage_view *v, double lanes, double full, doub
 {
     const kn_hw *hw = v->hw;
     double chains = at_least(part * kn_register_values(v) / at_least(at_most(lanes, full), 1), 1);
-    double eff = at_most(chains / ((double)hw->fma_latency * hw->fma_per_cycle), 1), loads = 0;
+    double eff = at_most(chains * in_flight(v, chains) / ((double)hw->fma_latency * hw->fma_per_cycle), 1), loads = 0;
     for (int i = 0; i + 1 < v->naccesses; i++) {
         if (collides(v, &v->access[i])) eff /= 1.35; /* measured: 16 rows of 4096 bytes against 8 */
         bool vector = lanes > 1 && (v->access[i].axes >> v->g->loops[v->g->nloops - 1].axis & 1);
