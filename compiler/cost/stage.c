@@ -84,7 +84,7 @@ static void cpu_level(const kn_stage_view *v, int i, kn_cost *c)
         double bytes = kn_footprint(v, x, from, false) * kn_fills(v, x, from, false) * x->bytes;
         bool packed = x->cache >= 0, ahead = packed && v->g->caches[x->cache].at < 0; /* in the order in which it is read */
         /* the next loop out walks along lines that are still there, so its run counts */
-        if (!last && !packed) bytes *= kn_rounding(v, x, from > 0 ? from - 1 : 0, false, (double)near->transaction_bytes);
+        if (!last && !packed) bytes *= kn_line_rounding(v, x, from > 0 ? from - 1 : 0, (double)near->transaction_bytes);
         int at = packed ? v->g->caches[x->cache].at + 1 : from;
         if (packed && !ahead && i == 0) bytes = at_most(bytes, kn_footprint(v, x, at, false) * kn_fills(v, x, at, false) * x->bytes);
         /* short runs far apart, over and over: prefetchers lose them and they collide in few sets, which is why panels are packed */
@@ -134,15 +134,15 @@ static bool turned(const kn_stage *g, int axis, double lanes)
 }
 
 /* How many times as long a vector takes that is put together from elements along `axis`: few that lie a few apart are picked from as many vectors
- * (codegen), others one by one. */
-static double gathered(const kn_access *x, int axis, double lanes)
+ * (codegen), beside what is done with them; others one by one. */
+static double gathered(const kn_access *x, int axis, double lanes, double instructions)
 {
     enum { PICKED = 4 };
     kn_affine f;
     int last = x->rank - 1;
     while (last > 0 && x->shape[last] == 1) last--;
     double step = last >= 0 && kn_affine_of(x->index[last], &f) ? (double)f.coef[axis] : 0;
-    return step > 1 && step <= PICKED && step < lanes / 2 ? step : lanes / 2;
+    return step > 1 && step <= PICKED && step < lanes / 2 ? 1 + (step - 1) / instructions : lanes / 2;
 }
 
 /* Taps of a window: vectors begin anywhere in a line, and every other one reaches into the next, which is a second access. */
@@ -209,14 +209,6 @@ static double instructions(const kn_stage_view *v)
     return floats && (v->s->red == KN_RED_MAX || v->s->red == KN_RED_MIN) ? 3 : 1;
 }
 
-/* A term that is but loaded is one operation. */
-static bool bare(const kn_stage_view *v)
-{
-    const kn_expr *e = v->s->body;
-    while (e->op == KN_OP_CAST) e = e->args[0];
-    return e->op == KN_OP_LOAD && kn_dtype_class(e->dtype) == 'f' && v->s->red != KN_RED_NONE;
-}
-
 /* A register tile's terms: in all, those written out behind each other, and the iterations of the innermost loop around these; 0: there is none. */
 typedef struct terms { double all, written, loop; } terms;
 
@@ -241,7 +233,7 @@ static double in_flight(const kn_stage_view *v, double vectors)
 {
     enum { SEEN = 192 }; /* instructions that a core looks ahead, with what addresses and stores take of them left out */
     terms t = terms_of(v);
-    return bare(v) && !t.loop ? at_least(SEEN / (t.all * vectors * instructions(v)), 1) : 1;
+    return kn_stage_bare(v) && !t.loop ? at_least(SEEN / (t.all * vectors * instructions(v)), 1) : 1;
 }
 
 /* Share of a sum's time that goes into its terms, of which `issue` start each cycle: when its registers are done they are loaded, added to and
@@ -312,7 +304,7 @@ static double vector_share(const kn_stage_view *v)
     const kn_stage *g = v->g;
     if (g->nloops && g->loops[g->nloops - 1].kind == KN_VECTOR) lanes = (double)g->loops[g->nloops - 1].extent;
     double eff = at_most(lanes / full, 1);
-    if (v->s->red != KN_RED_NONE) eff *= sum_share(v, lanes, full) / (bare(v) ? 2 * instructions(v) : 1);
+    if (v->s->red != KN_RED_NONE) eff *= sum_share(v, lanes, full) / (kn_stage_bare(v) ? 2 * instructions(v) : 1);
     /* spills: a store and a load for a multiply-add, which takes one operand from memory */
     if ((int)kn_register_need(v) > hw->vector_registers + 1) eff *= 0.5;
     if (lanes > 1) { /* gathers: a vector of strided elements is put together one by one */
@@ -320,7 +312,7 @@ static double vector_share(const kn_stage_view *v)
         for (int i = 0; i + 1 < v->naccesses; i++) {
             const kn_access *x = &v->access[i];
             if (!(x->axes >> axis & 1) || x->cache >= 0) continue;
-            if (x->unit_axis != axis) eff /= turned(g, x->unit_axis, lanes) ? 2 : gathered(x, axis, lanes);
+            if (x->unit_axis != axis) eff /= turned(g, x->unit_axis, lanes) ? 2 : gathered(x, axis, lanes, instructions(v));
         }
     }
     return eff;
