@@ -113,7 +113,8 @@ static void find_columns(turned *f, kn_expr *from, int64_t columns, kn_expr **at
         kn_expr *past = kn_lw_simp(w, kn_bin(w->a, KN_OP_MOD, kn_bin(w->a, KN_OP_SUB, from, kn_lw_int(w, f->begin)), kn_lw_int(w, f->pitch)));
         first[0] = begin = kn_lw_let(w, "first", begin);
         for (int64_t row = f->pitch; row < columns + f->pitch - 1 && n < TURN_LANES; row += f->pitch, n++) {
-            end[n] = kn_lw_let(w, "end", kn_bin(w->a, KN_OP_SUB, kn_lw_int(w, row), n ? kn_bin(w->a, KN_OP_SUB, kn_lw_int(w, f->pitch), end[0]) : past));
+            kn_expr *met = n ? kn_bin(w->a, KN_OP_SUB, kn_lw_int(w, f->pitch), end[0]) : past; /* of the first row, before the square */
+            end[n] = kn_lw_let(w, "end", kn_bin(w->a, KN_OP_SUB, kn_lw_int(w, row), met));
             first[n + 1] = kn_lw_let(w, "first", kn_bin(w->a, KN_OP_ADD, begin, kn_lw_int(w, (n + 1) * f->more * size)));
         }
     }
@@ -319,7 +320,8 @@ void kn_lw_fill_turned(kn_lw *w, kn_sg *sg, int cache)
         kn_lw_fail(w, KILN_MEMORY, "out of memory in lowering");
         return;
     }
-    *f = (turned){.w = w, .sg = sg, .cache = cache, .lane = c->last - 1, .rows = 1, .pitch = 1, .x = &w->p->program->tensors[sg->loads[c->load]->u.tensor]};
+    *f = (turned){.w = w, .sg = sg, .cache = cache, .lane = c->last - 1, .rows = 1, .pitch = 1};
+    f->x = &w->p->program->tensors[sg->loads[c->load]->u.tensor];
     f->n = kn_cache_dims(sg, c, cache, f->size);
     f->lanes = (int)f->size[f->lane];
     for (int d = 0; d < f->n; d++) f->k[d] = kn_lw_int(w, 0);
