@@ -119,6 +119,10 @@ static double copy_us(const kn_stage_view *v, double share)
         if (x->cache < 0 || v->g->caches[x->cache].at < 0) continue; /* packed ahead: copied before the first call */
         const kn_cache *k = &v->g->caches[x->cache];
         double n = kn_footprint(v, x, k->at + 1, false) * kn_fills(v, x, k->at + 1, false);
+        if (k->last) { /* whole vectors of rows are turned, also where the last one has fewer */
+            double rows = (double)x->shape[k->last - 1], lanes = (double)v->g->loops[v->g->nloops - 1].extent;
+            n *= lanes * (double)(int64_t)((rows + lanes - 1) / lanes) / rows;
+        }
         bool run = k->region || (k->nloops && v->g->loops[k->loops[k->nloops - 1]].axis == x->unit_axis);
         cycles += n * ((run ? 0.25 : 1.5) + (k->last ? waited(v, x) : 0));
     }

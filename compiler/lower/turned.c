@@ -20,12 +20,12 @@ typedef struct turned {
 static kn_expr *base_of(const turned *f, int d) { return f->sg->cache_base[f->cache][d]; }
 
 /* Rows past the end of their dimension are the last one once more: what is computed of them is stored nowhere. */
-static void find_rows(turned *f)
+static void find_rows(turned *f, bool whole)
 {
     kn_lw *w = f->w;
     for (int l = 0; l < f->lanes && !w->status; l++) {
         kn_expr *i = kn_lw_simp(w, kn_bin(w->a, KN_OP_ADD, base_of(f, f->lane), kn_lw_int(w, l)));
-        if (kn_lw_below(w, i, f->x->shape[f->lane]))
+        if (!whole && kn_lw_below(w, i, f->x->shape[f->lane]))
             i = kn_lw_let(w, "row", kn_lw_simp(w, kn_bin(w->a, KN_OP_MIN, i, kn_lw_int(w, f->x->shape[f->lane] - 1))));
         f->row[l] = i;
     }
@@ -312,20 +312,11 @@ static void fill_run(turned *f)
     w->tail = after;
 }
 
-void kn_lw_fill_turned(kn_lw *w, kn_sg *sg, int cache)
+static void fill(turned *f, bool whole)
 {
-    turned *f = kn_new(w->a, turned);
-    const kn_cache *c = &sg->g->caches[cache];
-    if (!f) {
-        kn_lw_fail(w, KILN_MEMORY, "out of memory in lowering");
-        return;
-    }
-    *f = (turned){.w = w, .sg = sg, .cache = cache, .lane = c->last - 1, .rows = 1, .pitch = 1};
-    f->x = &w->p->program->tensors[sg->loads[c->load]->u.tensor];
-    f->n = kn_cache_dims(sg, c, cache, f->size);
-    f->lanes = (int)f->size[f->lane];
+    kn_lw *w = f->w;
     for (int d = 0; d < f->n; d++) f->k[d] = kn_lw_int(w, 0);
-    find_rows(f);
+    find_rows(f, whole);
     find_run(f);
     bool joined = joins_rows(f);
     kn_ls **after = NULL;
@@ -341,4 +332,29 @@ void kn_lw_fill_turned(kn_lw *w, kn_sg *sg, int cache)
     if (!w->status && joined) fill_rows(f);
     else if (!w->status) fill_run(f);
     if (after) w->tail = after;
+}
+
+/* Where some lanes of the last task have no row, the others' have code of their own: their rows lie evenly. */
+void kn_lw_fill_turned(kn_lw *w, kn_sg *sg, int cache)
+{
+    turned *f = kn_new(w->a, turned);
+    const kn_cache *c = &sg->g->caches[cache];
+    if (!f) {
+        kn_lw_fail(w, KILN_MEMORY, "out of memory in lowering");
+        return;
+    }
+    *f = (turned){.w = w, .sg = sg, .cache = cache, .lane = c->last - 1, .rows = 1, .pitch = 1};
+    f->x = &w->p->program->tensors[sg->loads[c->load]->u.tensor];
+    f->n = kn_cache_dims(sg, c, cache, f->size);
+    f->lanes = (int)f->size[f->lane];
+    kn_expr *last = kn_lw_simp(w, kn_bin(w->a, KN_OP_ADD, base_of(f, f->lane), kn_lw_int(w, f->lanes - 1)));
+    kn_expr *whole = kn_lw_below(w, last, f->x->shape[f->lane]);
+    kn_ls *cond = whole && !kn_lw_never(whole) ? kn_lw_if(w, whole) : NULL, **after = w->tail;
+    if (cond) {
+        w->tail = &cond->body;
+        fill(f, true);
+        w->tail = &cond->other;
+    }
+    fill(f, false);
+    if (cond) w->tail = after;
 }
