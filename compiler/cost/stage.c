@@ -24,6 +24,14 @@ static double instruction_gflops(const kn_stage_view *v)
     return interval > 0 ? flops / interval * v->hw->clock_ghz * v->hw->units : kn_hw_peak_gflops(v->hw, it->operand[1].dtype);
 }
 
+/* Copies that turn planes are an end in themselves, as stages that make copies are: what is computed from them comes behind. */
+static bool turns(const kn_stage *g)
+{
+    for (int i = 0; i < g->ncaches; i++)
+        if (g->caches[i].last) return true;
+    return false;
+}
+
 void kn_cost_finish(const kn_stage_view *v, kn_cost *c, double compute_eff, double memory_eff)
 {
     bool called = kn_stage_warps(v->g) || (v->g->tensor.intrin && !v->hw->gpu);
@@ -31,9 +39,10 @@ void kn_cost_finish(const kn_stage_view *v, kn_cost *c, double compute_eff, doub
     double points = 1;
     for (int i = 0; i < v->s->nspatial; i++) points *= (double)v->s->axes[i].extent;
     c->flops = v->iterations * v->flops + points * v->epilogue_flops;
-    c->compute_us = c->flops / (gflops * 1e3 * compute_eff) + c->compute_us; /* what is there already: time of copies into scratch */
-    c->us = c->compute_us;
-    double all = c->compute_us;
+    double copies = c->compute_us, behind = turns(v->g) ? c->flops / (gflops * 1e3 * compute_eff) : 0;
+    c->compute_us += c->flops / (gflops * 1e3 * compute_eff);
+    c->us = turns(v->g) ? copies : c->compute_us;
+    double all = c->us;
     c->bottleneck = "compute";
     c->nlevels = v->hw->nlevels;
     for (int i = 0; i < c->nlevels; i++) {
@@ -45,6 +54,7 @@ void kn_cost_finish(const kn_stage_view *v, kn_cost *c, double compute_eff, doub
         if (c->levels[i].us > c->us) c->us = c->levels[i].us, c->bottleneck = l->name;
     }
     c->us += (v->hw->gpu ? 0.1 : 0.25) * (all - c->us); /* overlap is never perfect; it also orders plans that share a bottleneck */
+    c->us += behind;
     if (v->g->at_stage < 0) c->us += v->hw->launch_us;
 }
 
