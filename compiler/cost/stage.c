@@ -332,6 +332,38 @@ static double vector_share(const kn_stage_view *v)
     return eff;
 }
 
+/* Some window slides over what the stage writes: its vectors begin between those that were stored. */
+static bool slid_over(const kn_stage_view *v)
+{
+    const kn_program *p = v->t->program;
+    bool found = false;
+    for (int i = 0; i < p->nstmts && !found; i++) {
+        const kn_expr *loads[KILN_MAX_TENSORS];
+        uint32_t places = (1u << p->stmts[i]->nspatial) - 1;
+        int n = kn_loads(p->stmts[i]->body, loads, KILN_MAX_TENSORS);
+        for (int l = 0; l < n && l < KILN_MAX_TENSORS; l++)
+            for (int d = 0; d < loads[l]->nargs && loads[l]->u.tensor == v->s->out; d++)
+                found |= (kn_axes_in(loads[l]->args[d]) & places) && (kn_axes_in(loads[l]->args[d]) & ~places);
+    }
+    return found;
+}
+
+/* What is made for another stage a little at a time is read there while it is still on its way to L1: a vector that lies across two of those that
+ * were stored waits for both. */
+static double stalled_us(const kn_stage_view *v, double share)
+{
+    enum { ON_THE_WAY = 64, WAIT = 40 }; /* stores; cycles */
+    double times = 1, each = 1;
+    const kn_loop *last = &v->g->loops[v->g->nloops - 1];
+    if (v->g->at_stage < 0 || last->kind != KN_VECTOR || !slid_over(v)) return 0;
+    for (int i = 0; i < v->g->nloops; i++) {
+        if (v->g->loops[i].shared_with >= 0) times *= (double)v->g->loops[i].extent;
+        else if (!v->s->axes[v->g->loops[i].axis].reduce) each *= (double)v->g->loops[i].extent;
+    }
+    if (each / (double)last->extent >= ON_THE_WAY) return 0;
+    return times * WAIT / (v->hw->clock_ghz * 1e3 * v->hw->units * share);
+}
+
 void kn_cost_cpu(const kn_stage_view *v, kn_cost *c)
 {
     const kn_hw *hw = v->hw;
@@ -342,7 +374,7 @@ void kn_cost_cpu(const kn_stage_view *v, kn_cost *c)
     c->grid = (int64_t)v->tasks;
     c->threads = 1;
     c->occupancy = at_most(v->tasks / hw->units, 1);
-    c->compute_us = copy_us(v, share);
+    c->compute_us = copy_us(v, share) + stalled_us(v, share);
     kn_cost_finish(v, c, eff * share, at_least(share, 1.0 / hw->units));
 }
 

@@ -137,6 +137,7 @@ static void windows_as_measured(void **state)
         {"y[N,C,P,Q] >=! x[N,C,P*3+R,Q*3+S] where P in 4, Q in 18, R in 5, S in 5", "x=f32:2x208x16x57", 39, 30},
         {"y[N,C,P,Q] >=! x[N,C,P+R,Q+S] where P in 29, Q in 8, R in 5, S in 5", "x=f32:2x165x33x12", 47, 37},
         {"y[N,C,P,Q] >=! x[N,C,P*3+R,Q*3+S] where P in 7, Q in 16, R in 5, S in 5", "x=f32:1x114x25x52", 17, 9},
+        {"y[N,C,P,Q] >=! pad(x,-inf)[N,C,P*2+R-1,Q*2+S-1] where P in 3, Q in 21, R in 3, S in 3", "x=f32:2x271x6x41", 15, 23},
     };
     (void)state;
     for (size_t i = 0; i < sizeof known / sizeof *known; i++) {
