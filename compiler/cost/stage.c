@@ -354,8 +354,9 @@ static double stalled_us(const kn_stage_view *v, double share)
 {
     enum { ON_THE_WAY = 64, WAIT = 40 }; /* stores; cycles */
     double times = 1, each = 1;
+    if (v->g->at_stage < 0 || !v->g->nloops || !slid_over(v)) return 0;
     const kn_loop *last = &v->g->loops[v->g->nloops - 1];
-    if (v->g->at_stage < 0 || last->kind != KN_VECTOR || !slid_over(v)) return 0;
+    if (last->kind != KN_VECTOR) return 0;
     for (int i = 0; i < v->g->nloops; i++) {
         if (v->g->loops[i].shared_with >= 0) times *= (double)v->g->loops[i].extent;
         else if (!v->s->axes[v->g->loops[i].axis].reduce) each *= (double)v->g->loops[i].extent;
