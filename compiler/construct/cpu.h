@@ -46,7 +46,8 @@ bool kn_cpu_only_along_r(const kn_site *x);
 bool kn_cpu_stands_up(const kn_site *x);
 int kn_cpu_longest_reduce(const kn_site *x);
 /* Multiply-adds of all tiles of mr rows by nv vectors, and what goes on beside them and competes for the same slots, for each row and each vector of
- * a term, in the time of a multiply-add; the last tile of a row has no more vectors than it needs. */
+ * a term, in the time of a multiply-add; the last tile of a row has no more vectors than it needs. kn_cpu_time_of_rows: of rows that are n long. */
+double kn_cpu_time_of_rows(const kn_site *x, int64_t n, int64_t mr, int64_t nv, int64_t lanes, double row, double vector);
 double kn_cpu_time_of_tiles(const kn_site *x, int64_t mr, int64_t nv, int64_t lanes, double row, double vector);
 /* cpu_deep.c: for t->lanes the other numbers of rows that go along panels of long sums; false: the sum is none of these. */
 bool kn_cpu_deep(const kn_site *x, kn_cpu_tile *t);
@@ -73,6 +74,12 @@ bool kn_cpu_dots(const kn_site *x, kn_plans *p); /* cpu_dots.c; false: it is no 
 /* cpu_turned.c: steps after which the statement, then named `results`, computes them with the axis last that lanes are to run along, from a copy
  * `plane` of the other factor whose terms lie beside each other; NULL: nothing to turn. */
 const char *kn_cpu_turned(kiln_arena *a, const kn_site *x, const char *plane, const char *results);
+
+/* cpu_strips.c: the load whose window slides over planes where strips of their rows had better be met by all results at once, -1: none; the step
+ * after which it is read without padding and strides, "": as it is. kn_cpu_strips: the plan for what these leave; false: it is no such sum. */
+int kn_cpu_strip(const kn_site *x);
+const char *kn_cpu_strip_steps(kiln_arena *a, const kn_site *x, int load, const char *plane);
+bool kn_cpu_strips(const kn_site *x, kn_plans *p);
 
 /* cpu_packed.c: tiles of a sum of products with a constant factor along n, which is packed ahead; false: it is no such sum. */
 bool kn_cpu_packed(const kn_site *x, kn_plans *p);

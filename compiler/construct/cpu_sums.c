@@ -177,13 +177,18 @@ static void spatial_tile(const kn_site *x, kn_plans *p, const reading *r, int64_
     if (bare) kn_cpu_try(x, p, &t);
 }
 
-double kn_cpu_time_of_tiles(const kn_site *x, int64_t mr, int64_t nv, int64_t lanes, double row, double vector)
+double kn_cpu_time_of_rows(const kn_site *x, int64_t n, int64_t mr, int64_t nv, int64_t lanes, double row, double vector)
 {
-    int64_t vectors = kn_ceil_div(kn_cpu_extent(x, x->n), lanes), rest = vectors % nv;
+    int64_t vectors = kn_ceil_div(n, lanes), rest = vectors % nv;
     double need = x->hw->fma_latency * x->hw->fma_per_cycle, last = (double)(mr * rest), rows = row * (double)mr;
     if (last < need) last = need;
     double all = (double)(vectors / nv) * ((double)(mr * nv) + vector * (double)nv + rows) + (rest ? last + vector * (double)rest + rows : 0);
     return all * (double)kn_ceil_div(kn_cpu_extent(x, x->m), mr);
+}
+
+double kn_cpu_time_of_tiles(const kn_site *x, int64_t mr, int64_t nv, int64_t lanes, double row, double vector)
+{
+    return kn_cpu_time_of_rows(x, kn_cpu_extent(x, x->n), mr, nv, lanes, row, vector);
 }
 
 /* Panels that are packed beside each other: what an eighth of L2 holds, or a few that half of it holds where the rows fit the other half; but enough
