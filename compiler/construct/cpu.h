@@ -21,6 +21,7 @@ typedef struct kn_cpu_tile {
 enum {
     KN_CPU_UNROLLED = 128, /* operations of a register tile whose sum is written out term by term */
     KN_CPU_NARROW = 32,    /* bytes of a vector that straddles two cache lines less often than one of a whole line does */
+    KN_CPU_SETS = 4096,    /* bytes from one line of a set of L1 to the next */
     KN_CPU_ROW = 16,       /* vectors of a map's row that is written out as a whole */
     KN_CPU_FORKED = 16384  /* iterations below which a core is done before another one has started */
 };
@@ -44,6 +45,8 @@ bool kn_cpu_read_once(const kn_site *x, const kn_site_access *a);
 bool kn_cpu_only_along_r(const kn_site *x);
 /* Short sums along memory: as many rows as a vector has lanes are combined together. */
 bool kn_cpu_stands_up(const kn_site *x);
+/* Rows of the operand without n lie so far apart that all of a tile's fall into one set of L1. */
+bool kn_cpu_in_one_set(const kn_site *x);
 int kn_cpu_longest_reduce(const kn_site *x);
 /* Multiply-adds of all tiles of mr rows by nv vectors, and what goes on beside them and competes for the same slots, for each row and each vector of
  * a term, in the time of a multiply-add; the last tile of a row has no more vectors than it needs. kn_cpu_time_of_rows: of rows that are n long. */

@@ -249,12 +249,20 @@ static bool along_tiles(const kn_site *x, kn_plans *p, const reading *r, int64_t
     return p->n > before;
 }
 
+/* Rows of a tile whose lines fall into one set of L1: as many as it has ways. */
+static int64_t most_rows(const kn_site *x)
+{
+    const kn_hw_level *l1 = kn_hw_level_named(x->hw, "l1");
+    return l1 && x->contraction && kn_cpu_in_one_set(x) ? l1->capacity_bytes / KN_CPU_SETS : INT64_MAX;
+}
+
 static void spatial_tiles(const kn_site *x, kn_plans *p)
 {
     static const int64_t rows[] = {1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 12, 14, 16}, widths[] = {1, 2, 3, 4, 5, 6, 8, 12, 16};
     int64_t full = x->hw->vector_bytes / kn_cpu_acc_bytes(x), n = kn_cpu_extent(x, x->n), lanes = kn_cpu_pow2(n, full);
     if (lanes < full && (lanes * 4 < n * 3 || (x->contraction && lanes < n))) lanes *= 2; /* 7 of 8 lanes beat 4 of 4 and a tail */
     int need = x->hw->fma_latency * x->hw->fma_per_cycle, broadcasts = x->m >= 0 ? 2 : 0;
+    int64_t most = most_rows(x);
     reading r = reading_of(x);
     if (kn_cpu_near_operand(x, p) || along_tiles(x, p, &r, lanes) || deep_tiles(x, p, &r, lanes)) return;
     for (int pass = 0; pass < 2; pass++) { /* first tiles that hide the latency, then all that fit */
@@ -262,7 +270,7 @@ static void spatial_tiles(const kn_site *x, kn_plans *p)
             for (size_t k = 0; k < sizeof widths / sizeof *widths; k++) {
                 int64_t mr = rows[i], nv = widths[k], acc = mr * nv;
                 if (acc + nv + broadcasts > x->hw->vector_registers || (acc >= need) != (pass == 0)) continue;
-                if ((x->m < 0 && mr > 1) || (mr > 1 && mr > kn_cpu_extent(x, x->m)) || (nv > 1 && (nv - 1) * lanes >= n)) continue;
+                if ((x->m < 0 && mr > 1) || mr > most || (mr > 1 && mr > kn_cpu_extent(x, x->m)) || (nv > 1 && (nv - 1) * lanes >= n)) continue;
                 if (pass == 0 && x->m >= 0 && nv > 5) continue;
                 if (nv > 8 && (x->m >= 0 || r.padded || r.strided)) continue; /* columns alone: long runs of memory */
                 bool taps_shared = !x->contraction && x->m >= 0 && x->reduce_extent <= FEW; /* by rows, where they are written out */
