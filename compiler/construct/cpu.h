@@ -41,7 +41,8 @@ int kn_cpu_other(const kn_site *x);
 int64_t kn_cpu_grain(const kn_site *x, int other);
 /* A load that no rows read again and whose lanes are near each other: packing would not pay. */
 bool kn_cpu_read_once(const kn_site *x, const kn_site_access *a);
-/* No load runs along n, and one runs along a reduction that is as long as half a vector: lanes along n would be gathered one by one. */
+/* No load runs along n, those without n run along the reduction, or do not follow it, and one that has n runs along a reduction that is as long as
+ * half a vector: lanes along n would be gathered one by one. */
 bool kn_cpu_only_along_r(const kn_site *x);
 /* Short sums along memory: as many rows as a vector has lanes are combined together. */
 bool kn_cpu_stands_up(const kn_site *x);

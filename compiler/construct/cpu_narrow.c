@@ -1,5 +1,6 @@
 /* Products whose results have so few columns that lanes along them would mostly be idle: lanes along the sum instead, which lies in memory in one
- * factor. The other one, which is small and met by every row, is turned as it is packed, ahead where it is constant, so that it lies along the sum too. */
+ * factor. The other one, which is small and met by every row, is turned as it is packed (ahead where it is constant), so that it lies along the sum
+ * too. */
 #include "construct/cpu.h"
 
 enum {

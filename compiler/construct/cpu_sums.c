@@ -304,10 +304,14 @@ static void reduce_tiles(const kn_site *x, kn_plans *p)
 
 bool kn_cpu_only_along_r(const kn_site *x)
 {
-    bool along_n = x->n < 0;
-    for (int l = 0; l < x->nloads; l++)
-        along_n = along_n || !x->load[l].linear || !(x->load[l].axes >> x->n & 1) || x->load[l].coef[x->n] == 1;
-    return !along_n && x->r >= 0 && kn_cpu_extent(x, x->r) * kn_cpu_acc_bytes(x) * 2 >= x->hw->vector_bytes;
+    bool along_n = x->n < 0 || x->r < 0, along_r = false;
+    for (int l = 0; l < x->nloads && !along_n; l++) {
+        const kn_site_access *a = &x->load[l];
+        bool has_n = a->axes >> x->n & 1, runs = a->coef[x->r] == 1;
+        along_n = !a->linear || a->coef[x->n] == 1 || (!has_n && (a->axes >> x->r & 1) && !runs);
+        along_r |= has_n && runs;
+    }
+    return !along_n && along_r && kn_cpu_extent(x, x->r) * kn_cpu_acc_bytes(x) * 2 >= x->hw->vector_bytes;
 }
 
 /* Rows of results that are a few elements: lanes along the rows instead, whose vectors are put together as they are stored. What holds the rows must

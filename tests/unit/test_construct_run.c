@@ -26,6 +26,11 @@ static const struct { const char *text, *inputs; } programs[] = {
     {"y[N,F,P,Q] +=! pad(x,0.0)[N,C,P+R-1,Q+S-1]*w[F,C,R,S] where P in 5, Q in 19", "x=f32:1x2x5x19&w=f32:3x2x3x3"},
     {"y[N,F,P,Q] +=! pad(x,0.0)[N,C,P*2+R-1,Q*2+S-1]*w[F,C,R,S] where P in 5, Q in 6", "x=f32:1x2x9x11&w=f32:3x2x3x3"},
     {"y[N,F,P,Q] +=! x[N,C,P,Q]*w[F,C]", "x=f32:2x3x5x7&w=f32:4x3"},
+    /* a matrix by a vector: lanes along the sum, rows combined together */
+    {"c[M,N] +=! a[M,K]*b[K,N]", "a=f32:37x21&b=f32:21x1"},
+    {"y[M] +=! a[M,K]*b[K]", "a=f32:33x64&b=f32:64"},
+    {"c[B,M,N] +=! a[B,M,K]*b[B,K,N]", "a=f32:3x19x70&b=f32:3x70x1"},
+    {"t[M] +=! a[M,K]*b[K]; y[M] = max(t[M]+v[M],0.0)", "a=f32:21x600&b=f32:600&v=f32:21"},
     /* few columns: lanes along the sum, whose last vector has a tail */
     {"c[M,N] +=! a[M,K]*b[K,N]", "a=f32:131x75&b=f32:75x3"},
     {"t[B,M,N] +=! a[B,M,K]*b[B,K,N]; y[B,M,N] = max(t[B,M,N]+v[N],0.0)", "a=f32:2x130x64&b=f32:2x64x7&v=f32:7"},
@@ -370,6 +375,7 @@ static void beyond_caches(void **state)
          "\ncompute_at rows0 "},
         {"y[F,H,W] +=! pad(x,0.0)[C,2*H+R-1,2*W+S-1]*w[F,C,R,S] where H in 33, W in 45", "x=f32:2x66x90&w=f32:33x2x3x3", 32768, 1048576,
          "unstride out0 1 S2 plane0"}, /* rows fill vectors: strips of them */
+        {product, "a=f32:130x97&b=f32:97x1", 32768, 1048576, "vectorize out0 R0.2\n"},
         {product, "a=f32:130x257&b=f32:257x7", 32768, 1048576, "scratch S0.0 loops S1.0 R0.0 S1.1 R0.1\n"}, /* few columns: lanes along the sum */
         {product, "a=f32:130x257&b=f32:257x7:const", 32768, 1048576, "prepack out0"},
         {"y[F,H,W] +=! x[C,H+R,W+S]*w[F,C,R,S] where H in 33, W in 45", "x=f32:2x37x47&w=f32:33x2x5x3", 32768, 1048576,
