@@ -363,6 +363,7 @@ static void beyond_caches(void **state)
         {product, "a=f32:43x67&b=f32:67x259", 4096, 65536, "| R0.0 S1.1 S0.1 R0.1 |"},
         {"c[M,N] +=! a[M,L,K]*b[K,L,N]", "a=f32:11x3x67&b=f32:67x3x259", 4096, 65536, " S1.1 S0.1 "},
         {product, "a=f32:43x67&b=f32:67x163", 4096, 65536, "!cache_read"}, /* L2 holds the operand */
+        {"c[B,M,N] +=! a[B,M,K]*b[B,K,N]", "a=f32:3x43x67&b=f32:3x67x163", 4096, 65536, "!cache_read"}, /* each of many products by its own */
         {product, "a=f32:1037x32&b=f32:32x64", 4096, 131072, "scratch S0.0 loops S1.0 R0.0 "}, /* results outweigh all else */
         {"y[H,W,C] +=! x[H+R,W+S,C]*w[R,S,C] where H in 15, W in 17", "x=f32:17x19x32&w=f32:3x3x32:const", 32768, 1048576, "prepack out0"},
         {"y[H,W,C] +=! x[H+R,W+S,C]*w[R,S,C] where H in 15, W in 17", "x=f32:17x19x37&w=f32:3x3x37:const", 32768, 1048576,
