@@ -61,7 +61,7 @@ bool kn_cpu_narrow(const kn_site *x, kn_plans *p)
     if (x->hw->gpu || n < 2 || 2 * n > lanes || x->reduce_extent < TERMS * lanes || kn_cpu_extent(x, x->m) < ROWS) return false;
     choose_tile(x, &mr, &nr);
     int64_t rows = kn_cpu_extent(x, x->m), tasks = rows / ROWS, units = x->hw->units;
-    if (tasks > units) tasks = tasks < 4 * units ? units : 4 * units;
+    if (tasks > units) tasks = !is_constant(x, w) || tasks < 4 * units ? units : 4 * units; /* each makes its copy of what is no constant */
     int64_t groups = kn_ceil_div(kn_ceil_div(rows, mr), tasks);
     const char *m = kn_cpu_axis(x, x->m), *c = kn_cpu_axis(x, x->n), *r = kn_cpu_axis(x, x->r);
     kn_buf b;
