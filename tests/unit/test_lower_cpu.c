@@ -1,0 +1,214 @@
+/* What lowering makes of a CPU's reductions and stores beyond what the trace says: padding that is left out, vectors that are held, lines past the
+ * caches, what is asked for ahead; each program run too. */
+#include "tests/unit/run_lowered.c"
+
+/* The last tile of an axis is moved back to end with it, but not to where another task computes the same elements of a padded sum at other places of
+ * its tiles. */
+static void padded_rows_are_of_one_task(void **state)
+{
+    (void)state;
+    for (int tasks = 0; tasks < 2; tasks++) {
+        kiln_arena *a = kiln_arena_open(&(kiln_host){NULL, mem, NULL});
+        kn_hw *hw = device(a, "x86-64-avx512");
+        static const char text[] = "y[P,C] +=! pad(x,0.0)[P+R-1,C]*w[R,C] where P in 20", inputs[] = "x=f32:20x16&w=f32:3x16";
+        kiln_bytes trace = text_of(kn_format(a, "split y P 1 14\nsplit y C 16\nreorder y P.0 C.0 | P.1 R.0 | P.2 C.1\n"
+                                                "%sunroll y P.2\nvectorize y C.1\n", tasks ? "parallel y P.0\n" : ""));
+        kn_program *p;
+        kn_tree *t;
+        kn_lprog *l;
+        kiln_diag d = {0};
+        double *want[KILN_MAX_TENSORS] = {0};
+        if (kn_parse(a, (kiln_bytes){text, sizeof text - 1}, (kiln_bytes){inputs, sizeof inputs - 1}, &p, &d) ||
+            kn_trace_apply(a, p, hw, trace, &t, &d) || kn_lower(a, t, hw, &l, &d))
+            fail_msg("%s", d.message);
+        bool moved = false;
+        for (int v = 0; v < l->nvars; v++) moved |= strstr(l->var_names[v], "from") != NULL;
+        assert_int_equal(moved, !tasks);
+        fresh(p, want);
+        assert_int_equal(kn_ref_all(a, p, want, &d), KILN_OK);
+        run_one(a, p, hw, trace, want, text);
+        discard(want, p->ntensors);
+        kiln_arena_close(a);
+    }
+}
+
+/* Loops whose bounds depend on others, and statements that hold what they read in registers. */
+static void count(const kn_ls *s, int *drawn, int *held)
+{
+    for (; s; s = s->next) {
+        *drawn += s->kind == KN_LS_FOR && s->lo->op != KN_OP_CONST_I;
+        *held += s->holds;
+        count(s->body, drawn, held);
+        count(s->other, drawn, held);
+    }
+}
+
+#define WINDOW "y[P,Q,F] +=! pad(x,0.0)[P*2+R-1,Q+S-1,C]*w[R,S,C,F] where P in 5, Q in 7"
+#define WINDOW_IN "x=f32:9x7x8&w=f32:3x3x8x32"
+#define INSIDE "split y F 16\nsplit y P 2\nreorder y P.0 | P.1 Q.0 F.0 R.0 S.0 C.0 | F.1\nparallel y P.0\nvectorize y F.1\n"
+#define OUTSIDE "split y F 16\nsplit y P 2\nreorder y P.0 | R.0 S.0 P.1 Q.0 F.0 C.0 | F.1\nparallel y P.0\nvectorize y F.1\n"
+
+/* Rows of a window in padding are left out, whether the window's loop is inside of the places' or outside, and read directly or by way of a copy; not
+ * where a place would have nothing to sum, where padding is something, or where the window is written out. */
+static void padding_is_left_out(void **state)
+{
+    static const struct { const char *text, *inputs, *trace; int drawn; } one[] = {
+        {WINDOW, WINDOW_IN, INSIDE, 2},
+        {WINDOW, WINDOW_IN, OUTSIDE, 2},
+        {WINDOW, WINDOW_IN, "split y F 16\nreorder y P.0 | R.0 Q.0 F.0 S.0 C.0 | F.1\nparallel y P.0\nvectorize y F.1\n", 2},
+        {WINDOW, WINDOW_IN, "split y F 16\nsplit y P 1 2\nreorder y P.0 S.0 | R.0 P.1 P.2 Q.0 F.0 C.0 | F.1\nvectorize y F.1\n", 2},
+        {WINDOW, WINDOW_IN, "decompose_padding y 0 t\n" INSIDE, 2},
+        {WINDOW, WINDOW_IN, "decompose_padding y 0 t\n" OUTSIDE, 2},
+        {WINDOW, WINDOW_IN,
+         "split y F 16\nreorder y P.0 | Q.0 F.0 C.0 R.0 S.0 | F.1\nunroll y R.0\nunroll y S.0\nparallel y P.0\nvectorize y F.1\n", 0},
+        {WINDOW, WINDOW_IN, "split y F 16\nreorder y P.0 | F.0 R.0 S.0 C.0 | Q.0 F.1\nunroll y Q.0\nparallel y P.0\nvectorize y F.1\n", 1},
+        {"y[P,F] +=! pad(x,0.0)[P+R*2-2,C]*w[R,C,F] where P in 6", "x=f32:6x20&w=f32:3x20x16",
+         "reorder y P.0 | R.0 C.0 | F.0\nvectorize y F.0\n", 1},
+        {"y[P,F] +=! pad(x,0.0)[P+R-5,C]*w[R,C,F] where P in 8", "x=f32:6x20&w=f32:3x20x16",
+         "reorder y P.0 | R.0 C.0 | F.0\nvectorize y F.0\n", 0},
+        {"y[P,F] +=! pad(x,2.0)[P+R-1,C]*w[R,C,F] where P in 6", "x=f32:6x20&w=f32:3x20x16", "reorder y P.0 | R.0 C.0 | F.0\nvectorize y F.0\n", 0},
+        {"y[P,F] +=! (pad(x,0.0)[P+R-1,C]+1.0)*w[R,C,F] where P in 6", "x=f32:6x20&w=f32:3x20x16",
+         "reorder y P.0 | R.0 C.0 | F.0\nvectorize y F.0\n", 0},
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof one / sizeof *one; i++) {
+        kiln_arena *a = kiln_arena_open(&(kiln_host){NULL, mem, NULL});
+        kn_hw *hw = device(a, "x86-64-avx512");
+        kn_program *p;
+        kn_tree *t;
+        kn_lprog *l;
+        kiln_diag d = {0};
+        double *want[KILN_MAX_TENSORS] = {0};
+        int drawn = 0, held = 0;
+        if (kn_parse(a, text_of(one[i].text), text_of(one[i].inputs), &p, &d) || kn_trace_apply(a, p, hw, text_of(one[i].trace), &t, &d) ||
+            kn_lower(a, t, hw, &l, &d))
+            fail_msg("%zu: %s", i, d.message);
+        for (int f = 0; f < l->nfns; f++) count(l->fns[f].body, &drawn, &held);
+        if (drawn != one[i].drawn) fail_msg("%zu: %d loops are drawn in, not %d", i, drawn, one[i].drawn);
+        fresh(p, want);
+        assert_int_equal(kn_ref_all(a, p, want, &d), KILN_OK);
+        run_one(a, p, hw, text_of(one[i].trace), want, one[i].trace);
+        discard(want, p->ntensors);
+        kiln_arena_close(a);
+    }
+}
+
+/* What two or three rows of a tile multiply is held in a register; gcc does so by itself for more of them. */
+static void vectors_of_few_rows_are_held(void **state)
+{
+    (void)state;
+    for (int rows = 1; rows <= 4; rows++) {
+        kiln_arena *a = kiln_arena_open(&(kiln_host){NULL, mem, NULL});
+        kn_hw *hw = device(a, "x86-64-avx512");
+        kiln_bytes trace = text_of(kn_format(a, "split c N 2 16\nsplit c M %d\nreorder c M.0 N.0 | K.0 | M.1 N.1 N.2\nunroll c M.1\nunroll c N.1\n"
+                                                "vectorize c N.2\n", rows));
+        kn_program *p;
+        kn_tree *t;
+        kn_lprog *l;
+        kiln_diag d = {0};
+        int drawn = 0, held = 0;
+        if (kn_parse(a, text_of("c[M,N] +=! a[M,K]*b[K,N]"), text_of("a=f32:12x33&b=f32:33x64"), &p, &d) ||
+            kn_trace_apply(a, p, hw, trace, &t, &d) || kn_lower(a, t, hw, &l, &d))
+            fail_msg("%s", d.message);
+        for (int f = 0; f < l->nfns; f++) count(l->fns[f].body, &drawn, &held);
+        if (held != (rows == 2 || rows == 3 ? 2 : 0)) fail_msg("%d vectors are held for %d rows", held, rows);
+        kiln_arena_close(a);
+    }
+}
+
+static int64_t streamed(const kn_ls *s)
+{
+    int64_t n = 0;
+    for (; s; s = s->next) n += s->streams + streamed(s->body) + streamed(s->other);
+    return n;
+}
+
+/* Outputs of kernels that touch more than the description says are written past the caches: runs and turned squares, whole lines, but not what comes
+ * in pieces that are summed on, nor what stays near. */
+static void lines_go_past_the_caches(void **state)
+{
+    static const struct { const char *text, *inputs; int bytes; bool streams; } one[] = {
+        {"y[I] = max(x[I], 0.0)", "x=f32:4096", 16384, true},
+        {"y[I] = max(x[I], 0.0)", "x=f32:4096", 65536, false},
+        {"y[I] = max(x[I], 0.0)", "x=f32:4096", 0, false},
+        {"y[J,I] = x[I,J]", "x=f32:64x64", 16384, true},
+        {"y[I] = max(x[I], 0.0)", "x=f16:8192", 16384, false}, /* half lines */
+        {"c[M,N] +=! a[M,K]*b[K,N]", "a=f32:64x2&b=f32:2x256", 16384, true},
+        {"c[M,N] +=! a[M,K]*b[K,N]", "a=f32:64x512&b=f32:512x256", 16384, false},
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof one / sizeof *one; i++) {
+        kiln_arena *a = kiln_arena_open(&(kiln_host){NULL, mem, NULL});
+        kn_hw *hw = device(a, "x86-64-bf16");
+        kn_program *c;
+        kn_tree *t;
+        kn_lprog *l;
+        kiln_diag d = {0};
+        hw->streaming_store_bytes = one[i].bytes;
+        hw->levels[1].capacity_bytes = 4096;
+        kiln_candidates *list = constructed(a, one[i].text, one[i].inputs, hw, 1, &c);
+        if (kn_trace_apply(a, c, hw, list->c[0].trace, &t, &d) || kn_lower(a, t, hw, &l, &d))
+            fail_msg("%s: %s", one[i].inputs, d.message);
+        int64_t n = 0;
+        for (int f = 0; f < l->nfns; f++) n += streamed(l->fns[f].body);
+        if ((n > 0) != one[i].streams) fail_msg("%s of %s: %lld stores past the caches", one[i].text, one[i].inputs, (long long)n);
+        kiln_arena_close(a);
+    }
+}
+
+/* Few rows read a large operand where it lies, unless its rows fall into the same sets and vectors are narrow. */
+static void crowded_rows_are_copied(void **state)
+{
+    static const struct { const char *id, *inputs; bool copied; } one[] = {{"x86-64-avx2", "a=f32:40x1600&b=f32:1600x1000", false},
+                                                                           {"x86-64-avx2", "a=f32:40x1600&b=f32:1600x1024", true},
+                                                                           {"x86-64-avx512", "a=f32:40x1600&b=f32:1600x1024", false},
+                                                                           {"x86-64-avx2", "a=f32:8x1600&b=f32:1600x1024", false}};
+    (void)state;
+    for (size_t i = 0; i < sizeof one / sizeof *one; i++) {
+        kiln_arena *a = kiln_arena_open(&(kiln_host){NULL, mem, NULL});
+        kn_program *c;
+        kiln_candidates *list = constructed(a, "c[M,N] +=! a[M,K]*b[K,N]", one[i].inputs, device(a, one[i].id), 1, &c);
+        if ((strstr(list->c[0].trace.p, "cache_read") != NULL) != one[i].copied)
+            fail_msg("%s on %s:\n%s", one[i].inputs, one[i].id, list->c[0].trace.p);
+        kiln_arena_close(a);
+    }
+}
+
+/* An operand that is read where it lies has been asked for when its turn comes, but for what the tasks begin with: panels beside each other, rows
+ * below, also where the last panel is a short one or moved back. */
+static void what_comes_is_asked_for(void **state)
+{
+    static const char *const inputs[] = {"a=f32:11x203&b=f32:203x1280", "a=f32:11x203&b=f32:203x1283", "a=f32:67x199&b=f32:199x803",
+                                         "a=f32:3x601&b=f32:601x1601"};
+    (void)state;
+    for (size_t i = 0; i < sizeof inputs / sizeof *inputs; i++) {
+        kiln_arena *a = kiln_arena_open(&(kiln_host){NULL, mem, NULL});
+        kn_hw *hw = device(a, "x86-64-avx512");
+        for (int l = 0; l < hw->nlevels; l++)
+            if (!strcmp(hw->levels[l].name, "l2")) hw->levels[l].capacity_bytes = 262144;
+        kn_program *c;
+        kn_tree *t;
+        kn_lprog *l;
+        kiln_diag d = {0};
+        double *x[KILN_MAX_TENSORS] = {0};
+        lprog_lines lines[KILN_MAX_TENSORS] = {0};
+        kiln_candidates *list = constructed(a, "c[M,N] +=! a[M,K]*b[K,N]", inputs[i], hw, 1, &c);
+        if (kn_trace_apply(a, c, hw, list->c[0].trace, &t, &d) || kn_lower(a, t, hw, &l, &d)) fail_msg("%s: %s", inputs[i], d.message);
+        fresh(c, x);
+        const char *bad = lprog_eval_lines(l, x, lines);
+        if (bad) fail_msg("%s: %s", inputs[i], bad);
+        int b = c->tensors[0].shape[0] > c->tensors[1].shape[0] ? 0 : 1;
+        if (lines[b].read * 9 > lines[b].asked * 10)
+            fail_msg("%s: %lld of %lld lines\n%s", inputs[i], (long long)lines[b].asked, (long long)lines[b].read, list->c[0].trace.p);
+        discard(x, c->ntensors);
+        kiln_arena_close(a);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(lines_go_past_the_caches), cmocka_unit_test(padding_is_left_out),
+                                       cmocka_unit_test(vectors_of_few_rows_are_held), cmocka_unit_test(padded_rows_are_of_one_task),
+                                       cmocka_unit_test(what_comes_is_asked_for), cmocka_unit_test(crowded_rows_are_copied)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
