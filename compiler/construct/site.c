@@ -50,15 +50,24 @@ static bool multiplies(const kn_expr *e)
     return e->op == KN_OP_MUL;
 }
 
-/* The innermost axis but n along which a window slides by single steps: rows beside each other read the same elements. -1: none. */
+/* Places beside each other along the axis read elements in common, as the window is longer along r than the step from one to the next; vectors where
+ * lanes lie beside each other, or the step is a single one. */
+static bool overlaps(const kn_site *x, int l, int axis, int r)
+{
+    const kn_site_access *a = &x->load[l];
+    if (!a->linear || (a->bent >> r & 1) || x->s->axes[r].extent < 2 || a->coef[axis] < 1 || a->coef[r] < 1) return false;
+    if (a->coef[axis] != a->coef[r] && a->coef[x->n] != 1) return false;
+    return a->coef[axis] % a->coef[r] == 0 && a->coef[axis] / a->coef[r] < x->s->axes[r].extent;
+}
+
+/* The innermost axis but n along which a window slides by less than its length. -1: none. */
 static int window_axis(const kn_site *x)
 {
     for (int i = x->s->nspatial - 1; i >= 0; i--) {
         if (i == x->n || x->s->axes[i].extent < 2) continue;
         for (int l = 0; l < x->nloads; l++)
-            for (int r = x->s->nspatial; r < x->s->naxes && x->load[l].linear; r++)
-                if (x->load[l].coef[i] && !(x->load[l].bent >> r & 1) && x->load[l].coef[r] == x->load[l].coef[i] &&
-                    x->s->axes[r].extent > 1) return i;
+            for (int r = x->s->nspatial; r < x->s->naxes; r++)
+                if (overlaps(x, l, i, r)) return i;
     }
     return -1;
 }

@@ -42,9 +42,12 @@ double kn_footprint(const kn_stage_view *v, const kn_access *x, int from, bool t
 double kn_fills(const kn_stage_view *v, const kn_access *x, int from, bool threads);
 /* Bytes really moved for a byte wanted, when contiguous runs of the box are rounded up to transactions. */
 double kn_rounding(const kn_stage_view *v, const kn_access *x, int from, bool threads, double transaction);
+/* The same of a core's cache lines, which runs that lie near each other have in common. */
+double kn_line_rounding(const kn_stage_view *v, const kn_access *x, int from, double line);
 /* Accumulators (or values) of one thread's register tile, and its register need: vector registers (cpu), 32-bit ones (gpu). */
 double kn_register_values(const kn_stage_view *v);
 double kn_kept_bytes(const kn_stage_view *v); /* of a thread, in registers for all stages of its block */
+bool kn_stage_bare(const kn_stage_view *v); /* terms of a reduction that are but loaded: one operation each */
 double kn_register_need(const kn_stage_view *v);
 void kn_cost_cpu(const kn_stage_view *v, kn_cost *c);
 void kn_cost_bulk(const kn_stage_view *v, kn_cost *c); /* a GPU's stage of bulk copies */

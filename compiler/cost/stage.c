@@ -24,6 +24,14 @@ static double instruction_gflops(const kn_stage_view *v)
     return interval > 0 ? flops / interval * v->hw->clock_ghz * v->hw->units : kn_hw_peak_gflops(v->hw, it->operand[1].dtype);
 }
 
+/* Copies that turn planes are an end in themselves, as stages that make copies are: what is computed from them comes behind. */
+static bool turns(const kn_stage *g)
+{
+    for (int i = 0; i < g->ncaches; i++)
+        if (g->caches[i].last) return true;
+    return false;
+}
+
 void kn_cost_finish(const kn_stage_view *v, kn_cost *c, double compute_eff, double memory_eff)
 {
     bool called = kn_stage_warps(v->g) || (v->g->tensor.intrin && !v->hw->gpu);
@@ -31,9 +39,10 @@ void kn_cost_finish(const kn_stage_view *v, kn_cost *c, double compute_eff, doub
     double points = 1;
     for (int i = 0; i < v->s->nspatial; i++) points *= (double)v->s->axes[i].extent;
     c->flops = v->iterations * v->flops + points * v->epilogue_flops;
-    c->compute_us = c->flops / (gflops * 1e3 * compute_eff) + c->compute_us; /* what is there already: time of copies into scratch */
-    c->us = c->compute_us;
-    double all = c->compute_us;
+    double copies = c->compute_us, behind = turns(v->g) ? c->flops / (gflops * 1e3 * compute_eff) : 0;
+    c->compute_us += c->flops / (gflops * 1e3 * compute_eff);
+    c->us = turns(v->g) ? copies : c->compute_us;
+    double all = c->us;
     c->bottleneck = "compute";
     c->nlevels = v->hw->nlevels;
     for (int i = 0; i < c->nlevels; i++) {
@@ -45,6 +54,7 @@ void kn_cost_finish(const kn_stage_view *v, kn_cost *c, double compute_eff, doub
         if (c->levels[i].us > c->us) c->us = c->levels[i].us, c->bottleneck = l->name;
     }
     c->us += (v->hw->gpu ? 0.1 : 0.25) * (all - c->us); /* overlap is never perfect; it also orders plans that share a bottleneck */
+    c->us += behind;
     if (v->g->at_stage < 0) c->us += v->hw->launch_us;
 }
 
@@ -84,7 +94,7 @@ static void cpu_level(const kn_stage_view *v, int i, kn_cost *c)
         double bytes = kn_footprint(v, x, from, false) * kn_fills(v, x, from, false) * x->bytes;
         bool packed = x->cache >= 0, ahead = packed && v->g->caches[x->cache].at < 0; /* in the order in which it is read */
         /* the next loop out walks along lines that are still there, so its run counts */
-        if (!last && !packed) bytes *= kn_rounding(v, x, from > 0 ? from - 1 : 0, false, (double)near->transaction_bytes);
+        if (!last && !packed) bytes *= kn_line_rounding(v, x, from > 0 ? from - 1 : 0, (double)near->transaction_bytes);
         int at = packed ? v->g->caches[x->cache].at + 1 : from;
         if (packed && !ahead && i == 0) bytes = at_most(bytes, kn_footprint(v, x, at, false) * kn_fills(v, x, at, false) * x->bytes);
         /* short runs far apart, over and over: prefetchers lose them and they collide in few sets, which is why panels are packed */
@@ -119,6 +129,10 @@ static double copy_us(const kn_stage_view *v, double share)
         if (x->cache < 0 || v->g->caches[x->cache].at < 0) continue; /* packed ahead: copied before the first call */
         const kn_cache *k = &v->g->caches[x->cache];
         double n = kn_footprint(v, x, k->at + 1, false) * kn_fills(v, x, k->at + 1, false);
+        if (k->last) { /* whole vectors of rows are turned, also where the last one has fewer */
+            double rows = (double)x->shape[k->last - 1], lanes = (double)v->g->loops[v->g->nloops - 1].extent;
+            n *= lanes * (double)(int64_t)((rows + lanes - 1) / lanes) / rows;
+        }
         bool run = k->region || (k->nloops && v->g->loops[k->loops[k->nloops - 1]].axis == x->unit_axis);
         cycles += n * ((run ? 0.25 : 1.5) + (k->last ? waited(v, x) : 0));
     }
@@ -134,15 +148,15 @@ static bool turned(const kn_stage *g, int axis, double lanes)
 }
 
 /* How many times as long a vector takes that is put together from elements along `axis`: few that lie a few apart are picked from as many vectors
- * (codegen), others one by one. */
-static double gathered(const kn_access *x, int axis, double lanes)
+ * (codegen), beside what is done with them; others one by one. */
+static double gathered(const kn_access *x, int axis, double lanes, double instructions)
 {
     enum { PICKED = 4 };
     kn_affine f;
     int last = x->rank - 1;
     while (last > 0 && x->shape[last] == 1) last--;
     double step = last >= 0 && kn_affine_of(x->index[last], &f) ? (double)f.coef[axis] : 0;
-    return step > 1 && step <= PICKED && step < lanes / 2 ? step : lanes / 2;
+    return step > 1 && step <= PICKED && step < lanes / 2 ? 1 + (step - 1) / instructions : lanes / 2;
 }
 
 /* Taps of a window: vectors begin anywhere in a line, and every other one reaches into the next, which is a second access. */
@@ -209,12 +223,31 @@ static double instructions(const kn_stage_view *v)
     return floats && (v->s->red == KN_RED_MAX || v->s->red == KN_RED_MIN) ? 3 : 1;
 }
 
-/* A term that is but loaded is one operation. */
-static bool bare(const kn_stage_view *v)
+/* A register tile's terms: in all, those written out behind each other, and the iterations of the innermost loop around these; 0: there is none. */
+typedef struct terms { double all, written, loop; } terms;
+
+static terms terms_of(const kn_stage_view *v)
 {
-    const kn_expr *e = v->s->body;
-    while (e->op == KN_OP_CAST) e = e->args[0];
-    return e->op == KN_OP_LOAD && kn_dtype_class(e->dtype) == 'f' && v->s->red != KN_RED_NONE;
+    terms t = {1, 1, 0};
+    for (int i = v->g->nloops - 1; i >= 0; i--) {
+        const kn_loop *l = &v->g->loops[i];
+        bool reduces = v->s->axes[l->axis].reduce;
+        if (!reduces && i < v->first_reg) break;
+        if (!reduces || l->kind == KN_VECTOR || l->rfactor) continue;
+        t.all *= (double)l->extent;
+        if (l->kind == KN_UNROLL && !t.loop) t.written *= (double)l->extent;
+        else if (!t.loop && l->extent > 1) t.loop = (double)l->extent;
+    }
+    return t;
+}
+
+/* How many tiles of so many vectors a core works on at once: of a window whose terms are written out nothing has to be foreseen, and the next tiles'
+ * instructions are there before this one's sums are ready. */
+static double in_flight(const kn_stage_view *v, double vectors)
+{
+    enum { SEEN = 192 }; /* instructions that a core looks ahead, with what addresses and stores take of them left out */
+    terms t = terms_of(v);
+    return kn_stage_bare(v) && !t.loop ? at_least(SEEN / (t.all * vectors * instructions(v)), 1) : 1;
 }
 
 /* Share of a sum's time that goes into its terms, of which `issue` start each cycle: when its registers are done they are loaded, added to and
@@ -222,21 +255,13 @@ static bool bare(const kn_stage_view *v)
 static double inner_share(const kn_stage_view *v, double vectors, double issue)
 {
     enum { RESTART = 30, PIECES = 6 }; /* cycles: first loads, a latency, a mispredicted end of the loop; to store some lanes of a vector */
-    double terms = 1, written = 1, loop = 0, stores = vectors;
+    double stores = vectors;
     const kn_loop *last = &v->g->loops[v->g->nloops - 1];
     if (last->kind == KN_VECTOR && last->axis < v->s->nspatial && v->s->axes[last->axis].extent < last->extent) stores *= PIECES;
-    for (int i = v->g->nloops - 1; i >= 0; i--) {
-        const kn_loop *l = &v->g->loops[i];
-        bool reduces = v->s->axes[l->axis].reduce;
-        if (!reduces && i < v->first_reg) break;
-        if (!reduces || l->kind == KN_VECTOR || l->rfactor) continue;
-        terms *= (double)l->extent;
-        if (l->kind == KN_UNROLL && !loop) written *= (double)l->extent;
-        else if (!loop) loop = (double)l->extent;
-    }
-    double cycles = terms * vectors * instructions(v) / issue;
-    double turns = loop > 1 ? terms / written * (1 + 3 / loop) : 0; /* a cycle each, some more at its end */
-    return cycles / (cycles + turns + stores + RESTART);
+    terms t = terms_of(v);
+    double cycles = t.all * vectors * instructions(v) / issue;
+    double turns = t.loop > 1 ? t.all / t.written * (1 + 3 / t.loop) : 0; /* a cycle each, some more at its end */
+    return cycles / (cycles + turns + stores + RESTART / in_flight(v, vectors));
 }
 
 /* Share of an instruction's own pace at which it is called. */
@@ -259,7 +284,7 @@ static double tile_share(const kn_stage_view *v, double lanes, double full, doub
 {
     const kn_hw *hw = v->hw;
     double chains = at_least(part * kn_register_values(v) / at_least(at_most(lanes, full), 1), 1);
-    double eff = at_most(chains / ((double)hw->fma_latency * hw->fma_per_cycle), 1), loads = 0;
+    double eff = at_most(chains * in_flight(v, chains) / ((double)hw->fma_latency * hw->fma_per_cycle), 1), loads = 0;
     for (int i = 0; i + 1 < v->naccesses; i++) {
         if (collides(v, &v->access[i])) eff /= 1.35; /* measured: 16 rows of 4096 bytes against 8 */
         bool vector = lanes > 1 && (v->access[i].axes >> v->g->loops[v->g->nloops - 1].axis & 1);
@@ -293,7 +318,7 @@ static double vector_share(const kn_stage_view *v)
     const kn_stage *g = v->g;
     if (g->nloops && g->loops[g->nloops - 1].kind == KN_VECTOR) lanes = (double)g->loops[g->nloops - 1].extent;
     double eff = at_most(lanes / full, 1);
-    if (v->s->red != KN_RED_NONE) eff *= sum_share(v, lanes, full) / (bare(v) ? 2 * instructions(v) : 1);
+    if (v->s->red != KN_RED_NONE) eff *= sum_share(v, lanes, full) / (kn_stage_bare(v) ? 2 * instructions(v) : 1);
     /* spills: a store and a load for a multiply-add, which takes one operand from memory */
     if ((int)kn_register_need(v) > hw->vector_registers + 1) eff *= 0.5;
     if (lanes > 1) { /* gathers: a vector of strided elements is put together one by one */
@@ -301,10 +326,43 @@ static double vector_share(const kn_stage_view *v)
         for (int i = 0; i + 1 < v->naccesses; i++) {
             const kn_access *x = &v->access[i];
             if (!(x->axes >> axis & 1) || x->cache >= 0) continue;
-            if (x->unit_axis != axis) eff /= turned(g, x->unit_axis, lanes) ? 2 : gathered(x, axis, lanes);
+            if (x->unit_axis != axis) eff /= turned(g, x->unit_axis, lanes) ? 2 : gathered(x, axis, lanes, instructions(v));
         }
     }
     return eff;
+}
+
+/* Some window slides over what the stage writes: its vectors begin between those that were stored. */
+static bool slid_over(const kn_stage_view *v)
+{
+    const kn_program *p = v->t->program;
+    bool found = false;
+    for (int i = 0; i < p->nstmts && !found; i++) {
+        const kn_expr *loads[KILN_MAX_TENSORS];
+        uint32_t places = (1u << p->stmts[i]->nspatial) - 1;
+        int n = kn_loads(p->stmts[i]->body, loads, KILN_MAX_TENSORS);
+        for (int l = 0; l < n && l < KILN_MAX_TENSORS; l++)
+            for (int d = 0; d < loads[l]->nargs && loads[l]->u.tensor == v->s->out; d++)
+                found |= (kn_axes_in(loads[l]->args[d]) & places) && (kn_axes_in(loads[l]->args[d]) & ~places);
+    }
+    return found;
+}
+
+/* What is made for another stage a little at a time is read there while it is still on its way to L1: a vector that lies across two of those that
+ * were stored waits for both. */
+static double stalled_us(const kn_stage_view *v, double share)
+{
+    enum { ON_THE_WAY = 64, WAIT = 40 }; /* stores; cycles */
+    double times = 1, each = 1;
+    if (v->g->at_stage < 0 || !v->g->nloops || !slid_over(v)) return 0;
+    const kn_loop *last = &v->g->loops[v->g->nloops - 1];
+    if (last->kind != KN_VECTOR) return 0;
+    for (int i = 0; i < v->g->nloops; i++) {
+        if (v->g->loops[i].shared_with >= 0) times *= (double)v->g->loops[i].extent;
+        else if (!v->s->axes[v->g->loops[i].axis].reduce) each *= (double)v->g->loops[i].extent;
+    }
+    if (each / (double)last->extent >= ON_THE_WAY) return 0;
+    return times * WAIT / (v->hw->clock_ghz * 1e3 * v->hw->units * share);
 }
 
 void kn_cost_cpu(const kn_stage_view *v, kn_cost *c)
@@ -317,7 +375,7 @@ void kn_cost_cpu(const kn_stage_view *v, kn_cost *c)
     c->grid = (int64_t)v->tasks;
     c->threads = 1;
     c->occupancy = at_most(v->tasks / hw->units, 1);
-    c->compute_us = copy_us(v, share);
+    c->compute_us = copy_us(v, share) + stalled_us(v, share);
     kn_cost_finish(v, c, eff * share, at_least(share, 1.0 / hw->units));
 }
 

@@ -220,18 +220,33 @@ double kn_fills(const kn_stage_view *v, const kn_access *x, int from, bool threa
     return best;
 }
 
-double kn_rounding(const kn_stage_view *v, const kn_access *x, int from, bool threads, double transaction)
+/* Bytes of the box that follow each other, and from where one such run begins to where the next one does; 0: there is one. */
+static double run_of(const kn_stage_view *v, const kn_access *x, int from, bool threads, double *pitch)
 {
     double run = x->bytes;
     box b;
     box_of(v, x->axes, from, threads, &b);
+    *pitch = 0;
     for (int i = x->rank - 1; i >= 0; i--) {
         double n = dim_span(v, &b, x, i);
+        if (i && n < (double)x->shape[i] && dim_span(v, &b, x, i - 1) > 1) *pitch = run * (double)x->shape[i];
         run *= n;
         if (n < (double)x->shape[i]) break;
     }
+    return run;
+}
+
+double kn_rounding(const kn_stage_view *v, const kn_access *x, int from, bool threads, double transaction)
+{
+    double pitch, run = run_of(v, x, from, threads, &pitch);
     double moved = transaction * (double)(int64_t)((run + transaction - 1) / transaction);
     return moved / run;
+}
+
+double kn_line_rounding(const kn_stage_view *v, const kn_access *x, int from, double line)
+{
+    double pitch, run = run_of(v, x, from, false, &pitch), moved = kn_rounding(v, x, from, false, line);
+    return pitch > 0 && pitch < moved * run ? pitch / run : moved;
 }
 
 double kn_register_values(const kn_stage_view *v)
@@ -286,6 +301,39 @@ static double kept_registers(const kn_stage_view *v)
     return n;
 }
 
+bool kn_stage_bare(const kn_stage_view *v)
+{
+    const kn_expr *e = v->s->body;
+    while (e->op == KN_OP_CAST) e = e->args[0];
+    return e->op == KN_OP_LOAD && kn_dtype_class(e->dtype) == 'f' && v->s->red != KN_RED_NONE;
+}
+
+/* Places of the tile slide along this loop of terms: what one term of theirs reads is another term of their neighbours. */
+static bool shares(const kn_stage_view *v, const kn_access *x, int loop)
+{
+    uint32_t places = 0, axis = 1u << v->g->loops[loop].axis;
+    for (int i = v->first_reg; i < v->g->nloops; i++) {
+        const kn_loop *l = &v->g->loops[i];
+        if (!v->s->axes[l->axis].reduce && l->kind == KN_UNROLL && l->extent > 1) places |= 1u << l->axis;
+    }
+    for (int d = 0; d < x->rank; d++)
+        if ((kn_axes_in(x->index[d]) & axis) && (kn_axes_in(x->index[d]) & places)) return true;
+    return false;
+}
+
+/* Elements that wait in registers for the next step of the outermost such loop; those that no other term has come from memory as they are added. */
+static double waiting(const kn_stage_view *v, const kn_access *x, double lanes)
+{
+    for (int i = v->first_reg; i < v->g->nloops; i++) {
+        const kn_loop *l = &v->g->loops[i];
+        if (!v->s->axes[l->axis].reduce || l->extent < 2 || l->kind == KN_VECTOR || !shares(v, x, i)) continue;
+        double box = kn_footprint(v, x, i + 1, false), each = 1;
+        for (int k = i + 1; k < v->g->nloops; k++) each *= (double)v->g->loops[k].extent;
+        return box < each ? box : each;
+    }
+    return lanes;
+}
+
 double kn_register_need(const kn_stage_view *v)
 {
     if (v->g->kept) return kept_registers(v) + 16; /* 28 to 80 where ptxas says 28 to 80: rows of 8 to 64 elements a thread */
@@ -298,6 +346,7 @@ double kn_register_need(const kn_stage_view *v)
     need = v->hw->gpu ? values * acc / word : (values / lanes) * (lanes * acc > word ? lanes * acc / word : 1);
     for (int i = 0; i + 1 < v->naccesses; i++) {
         double f = kn_footprint(v, &v->access[i], v->first_point, false);
+        if (!v->hw->gpu && kn_stage_bare(v) && f > lanes) f = waiting(v, &v->access[i], lanes);
         need += v->hw->gpu ? f * v->access[i].bytes / 4 : f >= lanes ? f / lanes : 1;
     }
     return need;

@@ -364,6 +364,31 @@ static void places_are_divided_by_constants(void **state)
     kiln_arena_close(a);
 }
 
+/* Register tiles of sums whose terms are but read: places of a window that have elements in common, also where it steps by more than one of them;
+ * several rows of columns written out. */
+static void bare_tiles(void **state)
+{
+    static const struct { const char *text, *inputs, *has; } one[] = {
+        {"y[N,P,Q,C] +=! pad(x,0.0)[N,P*2+R-2,Q*2+S-2,C]*w[R,S,C] where P in 42, Q in 42", "x=f32:1x83x83x84&w=f32:5x5x84", "unroll out0 S2.2"},
+        {"y[N,P,Q,C] +=! x[N,P*2+R,Q*2+S,C] where P in 20, Q in 29, R in 7, S in 2", "x=f32:1x45x58x133", "unroll out0 S1.2"},
+        {"y[J] +=! x[I,J]", "x=f32:49x2048", "split out0 R0 7"},
+        {"y[J] >=! x[I,J]", "x=f32:4096x1024", "unroll out0 R0.1"},
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof one / sizeof *one; i++) {
+        kiln_arena *a = arena();
+        kn_program *p, *c;
+        int in[KILN_MAX_TENSORS], out[KILN_MAX_TENSORS];
+        kiln_diag d = {0};
+        kiln_candidates *list;
+        if (kn_parse(a, (kiln_bytes){one[i].text, strlen(one[i].text)}, (kiln_bytes){one[i].inputs, strlen(one[i].inputs)}, &p, &d) ||
+            kn_canon(a, p, &c, in, out, &d) || kn_policy_find("default")->construct(a, c, device(a, "x86-64-bf16"), 1, &list, &d))
+            fail_msg("%s: %s", one[i].inputs, d.message);
+        if (!strstr(list->c[0].trace.p, one[i].has)) fail_msg("%s: no '%s' in\n%s", one[i].text, one[i].has, list->c[0].trace.p);
+        kiln_arena_close(a);
+    }
+}
+
 static void stops_when_told(void **state)
 {
     (void)state;
@@ -394,7 +419,7 @@ int main(void)
         cmocka_unit_test(shaping), cmocka_unit_test(cores_share), cmocka_unit_test(halves_go_to_their_instruction),
         cmocka_unit_test(constants_go_ahead), cmocka_unit_test(results_are_turned),
         cmocka_unit_test(mappings_compete), cmocka_unit_test(places_are_divided_by_constants),
-        cmocka_unit_test(choices_are_not_written_out), cmocka_unit_test(inlining_ends_before_the_limit),
+        cmocka_unit_test(choices_are_not_written_out), cmocka_unit_test(bare_tiles), cmocka_unit_test(inlining_ends_before_the_limit),
         cmocka_unit_test(stops_when_told), cmocka_unit_test(policies),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -258,6 +258,13 @@ static void planes_are_lanes(void **state)
         {"t[N,C,P,Q] +=! pad(x,0.0)[N,C,P*2+R-1,Q*2+S-1] where P in 6, Q in 7, R in 3, S in 3; y[N,C,P,Q] = t[N,C,P,Q]*"
          "(1/(min(cast(P,f32)*2+2, 11)-max(cast(P,f32)*2-1, 0))*(1/(min(cast(Q,f32)*2+2, 13)-max(cast(Q,f32)*2-1, 0))))",
          "x=f32:1x29x11x13", 29, 8, 0},
+        /* rows of the tensor that are no whole vectors, joined: three and fewer columns, padding on one side, columns that are left out, bands */
+        {"y[N,C,P,Q] >=! pad(x,-inf)[N,C,P+R-1,Q+S-1] where P in 17, Q in 3, R in 3, S in 3", "x=f32:1x16x17x3", 16, 8, 0},
+        {"y[N,C,P,Q] >=! pad(x,-inf)[N,C,P+R,Q+S-2] where P in 13, Q in 5, R in 2, S in 4", "x=f32:2x19x13x5", 19, 8, 0},
+        {"y[N,C,P,Q] +=! pad(x,0.0)[N,C,P*2+R-3,Q*2+S] where P in 11, Q in 6, R in 4, S in 2", "x=f32:2x37x19x13", 37, 8, 0},
+        {"y[N,C,P,Q] +=! x[N,C,P*3+R,Q*3+S] where P in 7, Q in 3, R in 2, S in 2", "x=f32:1x17x23x11", 17, 8, 0},
+        {"y[N,C,P,Q] +=! x[N,C,P*2+R*2,Q*2+S*2+1] where P in 9, Q in 4, R in 3, S in 2", "x=f32:1x21x21x11", 21, 8, 0},
+        {"y[N,C,P,Q] >=! pad(x,-inf)[N,C,P*2+R-2,Q*3+S-1] where P in 24, Q in 7, R in 5, S in 3", "x=f32:1x23x47x20", 23, 8, 65536},
         {"y[N,C,P,Q] +=! pad(x,0.0)[N,C,P+R-1,Q+S-1]*w[C,R,S] where P in 23, Q in 19", "x=f32:1x33x23x19&w=f32:33x3x3", 33, 8, 65536}, /* bands */
     };
     static const char *const widths[] = {"x86-64-avx2", "x86-64-avx512"};
