@@ -162,7 +162,8 @@ static bool moves(const kn_expr *e, enum kn_dtype t)
 {
     if (e->op == KN_OP_LANES) return element(e->args[0], t);
     if (e->op == KN_OP_READ) return e->dtype == t;
-    if (e->op != KN_OP_ZIP && e->op != KN_OP_UNZIP) return false;
+    if (e->op == KN_OP_SPLAT) return element(e->args[0], t);
+    if (e->op != KN_OP_ZIP && e->op != KN_OP_UNZIP && e->op != KN_OP_SPREAD) return false;
     for (int i = 0; i < e->nargs; i++)
         if (!moves(e->args[i], t)) return false;
     return true;

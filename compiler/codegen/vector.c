@@ -53,6 +53,7 @@ static kn_expr *lane_zero(void *user, kiln_arena *a, kn_expr *e)
 }
 
 static void vread(kn_gen *g, const kn_expr *e);
+static void operand(kn_gen *g, const kn_expr *e, int lanes);
 
 /* Lane l of the result is lane pick[l] of operand from[l]: a chain of shuffles of two, each adding the lanes of one more operand. `put`
  * prints operand number k. */
@@ -86,6 +87,18 @@ static void vzip(kn_gen *g, const kn_expr *e)
         s.pick[l] = zip ? l / block * block + at / e->nargs : at % e->lanes;
     }
     put_shuffle(g, &s, put_arg, e);
+}
+
+static void put_spread(kn_gen *g, const kn_expr *e, int k) { operand(g, e->args[k], e->lanes); }
+
+static void vspread(kn_gen *g, const kn_expr *e)
+{
+    shuffle s = {.n = 2, .lanes = e->lanes};
+    for (int l = 0; l < e->lanes; l++) {
+        s.from[l] = l % e->var >= e->u.i;
+        s.pick[l] = s.from[l] ? l : (int)(l / e->var * e->u.i + l % e->var);
+    }
+    put_shuffle(g, &s, put_spread, e);
 }
 
 /* Vector number k of the run that holds all lanes of a strided read; the last one ends where the last lane's element is. */
@@ -137,10 +150,12 @@ static void operand(kn_gen *g, const kn_expr *e, int lanes)
         kn_put_vector(g, e);
         return;
     }
+    bool narrow = !g->bits && !kn_is_float(e->dtype) && kn_dtype_bytes(e->dtype) < 4 && e->op == KN_OP_SELECT; /* an int, to C */
     kn_put(&g->out, "((");
+    if (narrow) kn_putf(&g->out, "(%s)(", kn_value_type(e->dtype));
     kn_put_scalar(g, e);
-    kn_put(&g->out, ") - (");
-    kn_put_vector_type(g, kn_value_type(e->dtype), lanes);
+    kn_putf(&g->out, "%s) - (", narrow ? ")" : "");
+    kn_put_vector_type(g, g->bits ? kn_storage_type(e->dtype) : kn_value_type(e->dtype), lanes);
     kn_put(&g->out, "){0})");
 }
 
@@ -450,6 +465,7 @@ void kn_put_vector(kn_gen *g, const kn_expr *e)
     case KN_OP_SPLAT: operand(g, e->args[0], e->lanes); break;
     case KN_OP_ZIP:
     case KN_OP_UNZIP: vzip(g, e); break;
+    case KN_OP_SPREAD: vspread(g, e); break;
     case KN_OP_SELECT: vselect(g, e); break;
     case KN_OP_CAST: vcast(g, e); break;
     case KN_OP_ABS:

@@ -65,6 +65,10 @@ typedef struct kn_cpu_dot {
     int turn;                   /* and dimension `turn` of it the last one, since its terms do not follow each other; -1: they do */
 } kn_cpu_dot;
 bool kn_cpu_dot_of(const kn_site *x, kn_cpu_dot *d);
+/* The reduce axis is the load's last dimension, from end to end. */
+bool kn_cpu_whole_dim(const kn_site *x, const kn_expr *load, int axis);
+/* cpu_packed.c: the sum's rows are copied in bands, where runs of few terms, or of no multiple of the instruction's, get what they lack. */
+bool kn_cpu_boxes_run(const kn_site *x, const kn_cpu_dot *d);
 /* What a register tile of mr rows by nv vectors takes for each of its vectors and terms, in the time of one of the instructions: beside it the loads,
  * which mostly hide, a panel that comes from L2, chains too short, sums that leave the registers. */
 double kn_cpu_time_of_dots(const kn_site *x, const kn_cpu_dot *d, int64_t mr, int64_t nv);
@@ -77,6 +81,7 @@ const char *kn_cpu_turned(kiln_arena *a, const kn_site *x, const char *plane, co
 /* cpu_packed.c: tiles of a sum of products with a constant factor along n, which is packed ahead; false: it is no such sum. */
 bool kn_cpu_packed(const kn_site *x, kn_plans *p);
 bool kn_cpu_is_packed(const kn_site *x);
+bool kn_cpu_is_boxed(const kn_site *x); /* and bands of the other factor are copied */
 /* The load of a padded depthwise window's constant taps, which had better be turned ahead to lie along the lanes; -1: none. */
 int kn_cpu_taps(const kn_site *x);
 int kn_cpu_packed_pads(const kn_site *x); /* the load of it whose padding is to be filled in ahead, -1: none */

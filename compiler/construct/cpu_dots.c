@@ -28,12 +28,22 @@ static bool factors_of(const kn_expr *body, enum kn_dtype t, const kn_expr **x, 
     return (*x)->op == KN_OP_LOAD && (*y)->op == KN_OP_LOAD;
 }
 
-/* The longest reduce axis along which the access's elements follow each other, -1: none. */
-static int run_of(const kn_site *x, const kn_site_access *a)
+bool kn_cpu_whole_dim(const kn_site *x, const kn_expr *load, int axis)
+{
+    int last = load->nargs - 1;
+    if (last < 0 || load->args[last]->op != KN_OP_AXIS || load->args[last]->u.axis != axis) return false;
+    return x->t->program->tensors[load->u.tensor].shape[last] == kn_cpu_extent(x, axis);
+}
+
+/* The longest reduce axis along which the access's elements follow each other, of so many at least; whole: which is the last dimension of that load
+ * from end to end. -1: none. */
+static int run_of(const kn_site *x, const kn_site_access *a, int64_t least, const kn_expr *whole)
 {
     int best = -1;
-    for (int i = x->s->nspatial; i < x->s->naxes && a->linear; i++)
-        if (a->coef[i] == 1 && !(a->bent >> i & 1) && kn_cpu_extent(x, i) >= 16 && kn_cpu_extent(x, i) > kn_cpu_extent(x, best)) best = i;
+    for (int i = x->s->nspatial; i < x->s->naxes && a->linear; i++) {
+        bool follows = a->coef[i] == 1 && !(a->bent >> i & 1) && kn_cpu_extent(x, i) >= least && (!whole || kn_cpu_whole_dim(x, whole, i));
+        if (follows && (best < 0 || kn_cpu_extent(x, i) > kn_cpu_extent(x, best))) best = i;
+    }
     return best;
 }
 
@@ -58,7 +68,7 @@ static bool idles(const kn_site *x, const kn_expr *with_lanes, int64_t run, int6
     return x->reduce_extent > run ? 5 * idle > 4 * wide : 8 * idle > wide;
 }
 
-bool kn_cpu_dot_of(const kn_site *x, kn_cpu_dot *d)
+static bool dot_along(const kn_site *x, int64_t least, bool whole, kn_cpu_dot *d)
 {
     const kn_expr *load[2], *loads[KN_SITE_LOADS];
     double products = (double)x->reduce_extent;
@@ -72,7 +82,7 @@ bool kn_cpu_dot_of(const kn_site *x, kn_cpu_dot *d)
         int ia = x->load[0].axes >> x->n & 1 ? 1 : 0, ib = 1 - ia; /* the one without n has the terms only */
         if (!(x->load[ib].axes >> x->n & 1) || x->load[ia].axes >> x->n & 1 || loads[ib]->dtype != it->operand[b].dtype) continue;
         bool narrow = loads[ia]->dtype == it->operand[a].dtype;
-        int run = run_of(x, &x->load[ia]), turn = run < 0 && !narrow ? turned_run(x, loads[ia], &run) : -1;
+        int run = run_of(x, &x->load[ia], least, whole ? loads[ia] : NULL), turn = run < 0 && !narrow ? turned_run(x, loads[ia], &run) : -1;
         if (run < 0 || !(x->load[ib].axes >> run & 1)) continue;
         if (turn >= 0 && (products < 1 << 17 || kn_cpu_extent(x, x->m) < 64)) continue; /* few rows do not pay for turning and packing */
         if (narrow && idles(x, loads[ib], kn_cpu_extent(x, run), it->s->axes[0].extent)) continue;
@@ -81,6 +91,13 @@ bool kn_cpu_dot_of(const kn_site *x, kn_cpu_dot *d)
         return true;
     }
     return false;
+}
+
+bool kn_cpu_dot_of(const kn_site *x, kn_cpu_dot *d)
+{
+    enum { RUN = 16 };
+    if (dot_along(x, RUN, false, d)) return true;
+    return (dot_along(x, 1, false, d) && kn_cpu_boxes_run(x, d)) || (dot_along(x, 1, true, d) && kn_cpu_boxes_run(x, d));
 }
 
 double kn_cpu_time_of_dots(const kn_site *x, const kn_cpu_dot *d, int64_t mr, int64_t nv)

@@ -17,6 +17,7 @@ typedef struct packed {
     bool shares;                 /* panels, but bands of the rows' own axis are tasks, which go through all of them; else panels are tasks */
     bool beside;                 /* the other factor has the lanes too (depthwise): nothing is shared between them */
     bool copied;                 /* load w is no constant: every task packs it */
+    bool boxed;                  /* bands of the other factor are copied, with their padding and whole runs of terms */
     bool dots;                   /* an instruction sums `terms` of the products along dot.run for every lane */
     kn_cpu_dot dot;
     int64_t terms;               /* 1 without dots */
@@ -78,30 +79,49 @@ static bool in_copied_blocks(const packed *k);
 /* A factor that is no constant: a task's share of the rows is worth a copy of it. */
 static bool worth_copies(const packed *k)
 {
-    enum { ROWS = 128 };
+    enum { ROWS = 128, RAGGED = 512 }; /* RAGGED: of halves whose last vector is not whole, where mappings are no worse */
     const kn_hw_level *l2 = kn_hw_level_named(k->x->hw, "l2");
     if (k->q < 0 || !l2) return false;
     for (int i = 0; i < k->x->s->nspatial; i++) if (has(k, k->w, i) && i != k->x->n) return false;
     if (k->p < 0) return worth_passing(k, l2->capacity_bytes);
-    if (bytes_of_constant(k) > l2->capacity_bytes / 2) return in_copied_blocks(k);
-    return extent(k, k->p) * extent(k, k->q) >= ROWS * (int64_t)k->x->hw->units;
+    if (bytes_of_constant(k) > l2->capacity_bytes / 2) return !k->dots && in_copied_blocks(k);
+    bool ragged = k->dots && kn_dtype_class(k->x->s->body->dtype) == 'f' && extent(k, k->x->n) % k->lanes;
+    return extent(k, k->p) * extent(k, k->q) >= (ragged ? RAGGED : ROWS) * (int64_t)k->x->hw->units;
+}
+
+/* What the run's last terms lack may stand in a band's copy: anything among integers, since the constant has zeros there; of floats zeros, with
+ * which a copy fills up what is a dimension of its own from end to end. */
+static bool may_end(const packed *k, int run)
+{
+    const kn_expr *loads[2];
+    kn_loads(k->x->s->body, loads, 2);
+    return kn_dtype_class(k->x->s->body->dtype) != 'f' || kn_cpu_whole_dim(k->x, loads[k->v], run);
 }
 
 /* A window whose products an instruction sums a few at a time: they follow each other where the other factor is read. */
-static bool dotted(packed *k)
+static bool dotted(packed *k, const kn_cpu_dot *d)
 {
-    int last = k->order[k->x->s->naxes - k->x->s->nspatial - 1];
-    if (k->copied || (k->p < 0 && !k->padded) || !kn_cpu_dot_of(k->x, &k->dot) || k->dot.unsign || k->dot.turn >= 0) return false;
-    k->lanes = k->dot.it->s->axes[0].extent;
-    k->terms = k->dot.it->s->axes[1].extent;
-    k->dots = k->dot.b == k->w && k->dot.run == last && extent(k, last) % k->terms == 0;
-    return k->dots;
+    enum { LEAST_TERMS = 16, LONG = 64 };
+    int n = k->x->s->naxes - k->x->s->nspatial, last = k->order[n - 1];
+    while (n > 1 && last != d->run && extent(k, last) == 1) last = k->order[--n - 1];
+    if (d->turn >= 0) return false;
+    k->dot = *d;
+    k->lanes = d->it->s->axes[0].extent;
+    k->terms = d->it->s->axes[1].extent;
+    bool ends = extent(k, last) % k->terms == 0;
+    if (ends && k->p < 0 && !k->padded) return false; /* rows that are read where they lie: cpu_dots.c */
+    if (!ends && k->x->reduce_extent == extent(k, last) && extent(k, last) >= LONG && !k->padded) return false; /* padded once, they are as well */
+    k->boxed |= !ends;
+    k->dots = d->b == k->w && d->run == last && (ends || (may_end(k, last) && k->x->reduce_extent >= LEAST_TERMS));
+    return k->dots && (!k->copied || worth_copies(k));
 }
 
-static bool packed_of(const kn_site *x, packed *k)
+/* dots: NULL, or what the sum is known to be. */
+static bool packed_with(const kn_site *x, packed *k, const kn_cpu_dot *dots)
 {
     const kn_expr *loads[2];
     const kn_program *p = x->t->program;
+    kn_cpu_dot d;
     *k = (packed){.x = x, .w = -1};
     if (x->hw->gpu || x->s->red != KN_RED_SUM || x->s->scatter || x->nloads != 2 || kn_loads(x->s->body, loads, 2) != 2 || x->n < 0) return false;
     if (kn_bare(x->s->body)->op != KN_OP_MUL || !x->store.linear || x->store.coef[x->n] != 1) return false;
@@ -116,24 +136,38 @@ static bool packed_of(const kn_site *x, packed *k)
     }
     if (k->w < 0) return false;
     k->v = 1 - k->w;
-    k->padded = x->load[k->v].padded;
+    k->padded = k->boxed = x->load[k->v].padded;
     for (int d = 0; d < loads[k->v]->nargs && k->padded; d++) {
         kn_affine f;
         if (!kn_affine_of(loads[k->v]->args[d], &f)) return false;
     }
     find_rows(k);
     k->terms = 1;
-    if (kn_dtype_bytes(loads[k->w]->dtype) < 4) return dotted(k);
+    if (kn_dtype_bytes(loads[k->w]->dtype) < 4) return dots ? dotted(k, dots) : kn_cpu_dot_of(x, &d) && !d.unsign && dotted(k, &d);
     int64_t full = x->hw->vector_bytes / kn_cpu_acc_bytes(x);
     k->lanes = full;
     while (k->lanes > 4 && k->lanes / 2 >= extent(k, x->n)) k->lanes /= 2;
     return extent(k, x->n) * 4 >= k->lanes * 3 && (!k->copied || worth_copies(k));
 }
 
+static bool packed_of(const kn_site *x, packed *k) { return packed_with(x, k, NULL); }
+
+bool kn_cpu_boxes_run(const kn_site *x, const kn_cpu_dot *d)
+{
+    packed k;
+    return packed_with(x, &k, d) && k.q >= 0 && !k.beside;
+}
+
 bool kn_cpu_is_packed(const kn_site *x)
 {
     packed k;
     return packed_of(x, &k) && k.q >= 0 && !k.beside;
+}
+
+bool kn_cpu_is_boxed(const kn_site *x)
+{
+    packed k;
+    return packed_of(x, &k) && k.q >= 0 && k.boxed && !k.beside;
 }
 
 /* Spatial axes but n and the rows, each a loop. beside: those by which results lie nearer than rows do (groups of channels), so that rows are
@@ -336,7 +370,7 @@ static void try_tile(packed *k, kn_plans *plans)
     kn_putf(&b, " %s.1 %s.2", n, n);
     put_terms(&b, k);
     kn_put(&b, "\n");
-    if (k->padded) kn_putf(&b, "cache_read %s %d scratch %s.0 region\n", x->name, k->v, p ? p : panels ? n : q);
+    if (k->boxed) kn_putf(&b, "cache_read %s %d scratch %s.0 region\n", x->name, k->v, p ? p : panels ? n : q);
     kn_plans_try(plans, &b);
 }
 

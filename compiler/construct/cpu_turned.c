@@ -58,6 +58,22 @@ static bool wastes_places(const kn_site *x, const kn_expr *load)
     return gflops > 0 && gbs > 0 && flops / gflops * (reach / step / n) > 2 * turned / gbs;
 }
 
+/* Sums of few terms, or of one run of them, by the time of a result's dots and of what is turned: beside floats' products, of which a vector takes
+ * half as many; bytes have no other way that is nearly as fast but for sums of one run. */
+static bool pays(const kn_site *x, const kn_expr *load, int lanes, int64_t run)
+{
+    enum { RESULT = 14, PLACE = 33, TERMS = 2, PART = 33, LEAST = 32 }; /* dots that turning a result takes, and an element that goes in */
+    int64_t n = kn_cpu_extent(x, lanes), l = x->hw->vector_bytes / kn_cpu_acc_bytes(x), step = 1;
+    if (x->reduce_extent == run) return run >= LEAST && (run % 4 || PART * (run + 2 * n) <= run * n);
+    for (int d = 0; d < load->nargs; d++) {
+        kn_affine f;
+        if (kn_axes_in(load->args[d]) >> x->n & 1 && kn_affine_of(load->args[d], &f)) step = f.coef[x->n];
+    }
+    if (kn_dtype_bytes(load->dtype) < 2 || step > 1) return true;
+    double dots = (double)(kn_ceil_div(run, TERMS) * (x->reduce_extent / run)) * (double)kn_round_up(n, l) / (double)n;
+    return 1.2 * (dots + RESULT + PLACE * (double)run / (double)n) < (double)x->reduce_extent;
+}
+
 static void put_last(kn_buf *b, const char *tensor, int rank, int last)
 {
     kn_putf(b, "transform_layout %s", tensor);
@@ -81,7 +97,8 @@ const char *kn_cpu_turned(kiln_arena *a, const kn_site *x, const char *plane, co
         for (int d = 0; d < p->tensors[x->s->out].rank; d++)
             if (x->s->lhs[d]->op == KN_OP_AXIS && x->s->lhs[d]->u.axis == lanes) to = d;
         int64_t run = kn_cpu_extent(x, other->args[terms]->u.axis);
-        if (to < 0 || run < LEAST_RUN || x->reduce_extent == run || (!narrow && !wastes_places(x, other))) continue;
+        bool long_run = run >= LEAST_RUN && x->reduce_extent > run;
+        if (to < 0 || (!long_run && !(narrow && pays(x, other, lanes, run))) || (!narrow && !wastes_places(x, other))) continue;
         kn_buf b;
         kn_buf_init(&b, a);
         kn_putf(&b, "copy %s %d %s\ncache_write %s %s\n", x->name, 1 - w, plane, x->name, results);

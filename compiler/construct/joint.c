@@ -1,6 +1,6 @@
 /* Axes that are adjacent in every statement that has them become one in all of them, and the dimensions of the temporaries between them too, so that
  * statements that share their outer axes go on sharing them (ROLLER 3.4's axis fusion, for a program instead of an operator). */
-#include "construct/site.h"
+#include "construct/cpu.h"
 
 /* Axes pair[n] and pair[n] + 1 of statement n become one; -1: none. dim[t]: so do dimensions dim[t] and dim[t] + 1 of temporary t. */
 typedef struct joint {
@@ -62,6 +62,16 @@ static bool is_value(const kn_expr *e, int axis)
     return yes;
 }
 
+bool kn_stands_beside(const kn_stmt *s, int axis)
+{
+    const kn_expr *loads[KN_SITE_LOADS];
+    int n = kn_loads(s->body, loads, KN_SITE_LOADS);
+    for (int l = 0; l < n && l < KN_SITE_LOADS; l++)
+        for (int d = 0; d < loads[l]->nargs; d++)
+            if ((kn_axes_in(loads[l]->args[d]) >> axis & 1) && loads[l]->args[d]->op != KN_OP_AXIS) return true;
+    return false;
+}
+
 /* Every access of statement n goes on from one axis of its pair into the other; temporaries at both of them follow. */
 static bool join_stmt(joint *j, int n)
 {
@@ -76,6 +86,7 @@ static bool join_stmt(joint *j, int n)
     int count = kn_loads(v.s->body, loads, KN_SITE_LOADS);
     int64_t extent = v.s->axes[x + 1].extent;
     if (count > KN_SITE_LOADS || is_value(v.s->body, x) || is_value(v.s->body, x + 1)) return false;
+    if ((kn_stands_beside(v.s, x) || kn_stands_beside(v.s, x + 1)) && kn_cpu_is_boxed(&v)) return false;
     for (int l = 0; l <= count; l++) {
         const kn_site_access *c = l < count ? &v.load[l] : &v.store;
         int tensor = l < count ? loads[l]->u.tensor : v.s->out;

@@ -177,9 +177,11 @@ static bool fuse_pair(shaper *s, const kn_stage *g)
     const kn_stmt *st = v.s;
     const kn_expr *loads[1];
     if (st->scatter || kn_loads(st->body, loads, 1) > KN_SITE_LOADS) return false;
+    bool boxed = kn_cpu_is_boxed(&v);
     for (int x = 0; x + 1 < st->naxes; x++) {
         int y = x + 1;
         if (st->axes[x].reduce != st->axes[y].reduce || holds_rows(s, st, x, y)) continue;
+        if (boxed && (kn_stands_beside(st, x) || kn_stands_beside(st, y))) continue;
         bool fits = kn_site_continues(&v.store, x, y, st->axes[y].extent);
         for (int i = 0; i < v.nloads && fits; i++) fits = kn_site_continues(&v.load[i], x, y, st->axes[y].extent);
         if (!fits) continue;
@@ -273,6 +275,14 @@ static bool is_cast(const kn_expr *e, const kn_expr *load)
     return false;
 }
 
+/* Two loads of a dtype that the sum of their products does not accumulate in. */
+static bool is_half_product(const kn_stmt *st)
+{
+    const kn_expr *e = st->body;
+    if (e->op != KN_OP_MUL || kn_dtype_class(e->dtype) != 'f' || kn_dtype_acc(e->dtype) == e->dtype) return false;
+    return e->args[0]->op == KN_OP_LOAD && e->args[1]->op == KN_OP_LOAD;
+}
+
 /* Narrow operands of a contraction are widened once, before it. */
 static bool widen_one(shaper *s, const kn_stage *g)
 {
@@ -287,7 +297,7 @@ static bool widen_one(shaper *s, const kn_stage *g)
         double elems = 1, reads = outer * (double)v.reduce_extent;
         for (int d = 0; d < loads[i]->nargs; d++) elems *= (double)s->t->program->tensors[loads[i]->u.tensor].shape[d];
         const char *wide = kn_format(s->a, "wide%d", s->nplanes);
-        if (!wide || !is_cast(v.s->body, loads[i]) || reads < 8 * elems || s->nplanes == KILN_MAX_STMTS) continue;
+        if (!wide || !(is_cast(v.s->body, loads[i]) || is_half_product(v.s)) || reads < 8 * elems || s->nplanes == KILN_MAX_STMTS) continue;
         if (!try_step(s, kn_format(s->a, "widen %s %d %s", v.name, i, wide))) continue;
         s->plane[s->nplanes++] = wide;
         return true;
@@ -310,7 +320,7 @@ static bool dot_one(shaper *s, const kn_stage *g, bool *fits)
     int64_t terms = d.it->s->axes[1].extent;
     if (!d.unsign) {
         const char *pad = kn_format(s->a, "%s_pad_%s", s->t->program->tensors[loads[d.a]->u.tensor].name, v.s->axes[d.run].name);
-        if (v.s->axes[d.run].extent % terms == 0 || !pad || n == KILN_MAX_STMTS) return false;
+        if (v.s->axes[d.run].extent % terms == 0 || !pad || n == KILN_MAX_STMTS || kn_cpu_is_packed(&v)) return false;
         if (!try_step(s, kn_format(s->a, "pad_einsum %s %s %lld", v.name, v.s->axes[d.run].name, (long long)terms))) return false;
         s->plane[s->nplanes++] = pad; /* what is broadcast has to lie there with its zeros */
         return true;
@@ -349,10 +359,34 @@ static bool turn_one(shaper *s, const kn_stage *g)
     kn_site_of(s->a, s->t, s->t->stages[stage + 1], s->hw, &v);
     if (kn_cpu_dot_of(&v, &d) || kn_cpu_is_packed(&v)) {
         s->plane[s->nplanes++] = plane;
+        if (s->nplanes < KILN_MAX_STMTS) s->plane[s->nplanes++] = results;
         return true;
     }
     s->t = before;
     s->text = text;
+    return false;
+}
+
+/* A window of halves whose places would be gathered term by term for few results each, or with steps between the lanes: as wide floats, of which
+ * a vector takes half as many products, it is faster (measured). */
+static bool gathers(const kn_site *v)
+{
+    enum { FEW = 32 };
+    const kn_expr *loads[KN_SITE_LOADS];
+    int n = kn_loads(v->s->body, loads, KN_SITE_LOADS);
+    uint32_t spatial = (1u << v->s->nspatial) - 1;
+    for (int l = 0; l < n && l < KN_SITE_LOADS && kn_dtype_class(v->s->body->dtype) == 'f'; l++) {
+        bool window = false, steps = false;
+        int64_t results = 1;
+        for (int d = 0; d < loads[l]->nargs; d++) {
+            kn_affine f;
+            uint32_t in = kn_axes_in(loads[l]->args[d]);
+            window |= (in & spatial) && (in & ~spatial);
+            steps |= v->n >= 0 && (in >> v->n & 1) && kn_affine_of(loads[l]->args[d], &f) && f.coef[v->n] > 1;
+        }
+        for (int i = 0; i < v->s->nspatial; i++) if (!(kn_axes_in(loads[l]) >> i & 1)) results *= v->s->axes[i].extent;
+        if (window && (results <= FEW || steps)) return true;
+    }
     return false;
 }
 
@@ -361,6 +395,9 @@ static bool turn_one(shaper *s, const kn_stage *g)
 static bool map_one(shaper *s, int stage)
 {
     const char *line[KN_MAPPED];
+    kn_site v;
+    kn_site_of(s->a, s->t, s->t->stages[stage], s->hw, &v);
+    if (gathers(&v) && !kn_mapped_unit(s->a, s->t, s->hw, stage)) return false;
     int n = kn_mapped_steps(s->a, s->t, s->hw, stage, true, s->nfused, line, KN_MAPPED);
     for (int i = 0; i < n; i++)
         if (try_step(s, line[i])) return ++s->nfused;

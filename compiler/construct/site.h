@@ -44,6 +44,9 @@ bool kn_site_continues(const kn_site_access *c, int x, int y, int64_t extent);
  * cannot be, or no temporary is between. serial numbers the name of the new axis. */
 const char *kn_joint_fuse(kiln_arena *a, const kn_tree *t, const kn_hw *hw, int stage, int x, int serial);
 
+/* Some load has the axis beside others in one index: taken apart there, it would leave no box to copy. */
+bool kn_stands_beside(const kn_stmt *s, int axis);
+
 /* The stage has steps of its own already: its loops are no more one an axis, or they have kinds. */
 bool kn_site_scheduled(const kn_tree *t, const kn_stage *g);
 

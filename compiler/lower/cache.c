@@ -510,5 +510,5 @@ void kn_lw_fill(kn_lw *w, kn_sg *sg, int cache)
     if (w->status) return;
     if (c->last) kn_lw_fill_turned(w, sg, cache);
     else if (c->scope == KN_SHARED) kn_lw_fill_shared(w, sg, cache);
-    else fill_scratch(w, sg, cache);
+    else if (!kn_lw_fill_narrow(w, sg, cache)) fill_scratch(w, sg, cache);
 }

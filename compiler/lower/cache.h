@@ -14,6 +14,8 @@ kn_source kn_cache_source(kn_lw *w, kn_sg *sg, int cache, kn_expr *const *k);
 kn_expr *kn_source_value(kn_lw *w, const kn_source *s);
 /* turned.c: a box whose lanes are another dimension than that along which the tensor's rows run. */
 void kn_lw_fill_turned(kn_lw *w, kn_sg *sg, int cache);
+/* narrow.c: a box of rows of a few elements, which are copied many at a time; false: it is no such box. */
+bool kn_lw_fill_narrow(kn_lw *w, kn_sg *sg, int cache);
 /* shared.c: all threads of a block together; the caller sets the barriers around all fills of one loop. */
 void kn_lw_fill_shared(kn_lw *w, kn_sg *sg, int cache);
 #endif

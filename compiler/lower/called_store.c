@@ -20,6 +20,42 @@ static bool in_lanes(const kn_called *x, int lanes)
     return !x->w->hw->gpu && o->rank > 0 && o->plain && x->x->loop[o->lone[o->rank - 1]] == lanes;
 }
 
+/* Lanes from `from` on of a vector of results, as many as a shorter one has. */
+static void store_lanes(kn_called *x, int lanes, int64_t from, int n)
+{
+    kn_lw *w = x->w;
+    kn_tile one = one_of(x);
+    int lane = n > 1 ? kn_lw_var(w, "lane", 0, n - 1) : -1;
+    x->sg->val[lanes] = n > 1 ? sum(w, kn_lw_int(w, from), kn_lw_ref(w, lane)) : kn_lw_int(w, from);
+    kn_expr *at = kn_called_result(x);
+    if (n > 1) kn_tile_store_lanes(&one, kn_lw_read(w, x->buffer[0], kn_lw_at_lane(w, at, lane, kn_lw_int(w, 0)), n), lane);
+    else kn_tile_store_value(&one, kn_lw_read(w, x->buffer[0], at, 1));
+    x->sg->val[lanes] = NULL;
+}
+
+/* The last vector of an axis, of n lanes, holds fewer results: they go out in vectors of 8, 4 and 2. *other as of store_vector. */
+static void store_last(kn_called *x, int lanes, int n, kn_ls ***other)
+{
+    kn_lw *w = x->w;
+    kn_tile one = one_of(x);
+    const kn_loop *l = &x->sg->g->loops[lanes];
+    int rest = (int)(x->sg->s->axes[l->axis].extent % n);
+    if (l->stride != 1 || !rest) return;
+    x->sg->val[lanes] = kn_lw_int(w, rest - 1);
+    kn_expr *in = kn_tile_in_range(&one);
+    x->sg->val[lanes] = NULL;
+    if (in && kn_lw_never(in)) return;
+    w->tail = *other;
+    kn_ls *cond = in ? kn_lw_if(w, in) : NULL;
+    if (cond) w->tail = &cond->body;
+    for (int from = 0, size = n / 2; size > 0; size /= 2) {
+        if (from + size > rest) continue;
+        store_lanes(x, lanes, from, size);
+        from += size;
+    }
+    *other = cond ? &cond->other : NULL;
+}
+
 /* What is in range of a vector of results, loop `lanes` of the nest, goes out at once where all of it is and it is one run of memory. *other: where
  * the rest is to be stored element by element, NULL: there is none. */
 static bool store_vector(kn_called *x, int lanes, kn_ls ***other)
@@ -37,12 +73,15 @@ static bool store_vector(kn_called *x, int lanes, kn_ls ***other)
     kn_expr *in = kn_tile_in_range(&one);
     sg->val[lanes] = NULL;
     if (in && kn_lw_never(in)) return false;
-    kn_ls *cond = in ? kn_lw_if(w, in) : NULL;
+    kn_ls *cond = in ? kn_lw_if(w, in) : NULL, **after = w->tail;
     if (cond) w->tail = &cond->body;
     sg->val[lanes] = kn_lw_ref(w, lane);
     kn_tile_store_lanes(&one, kn_lw_read(w, x->buffer[0], kn_lw_at_lane(w, kn_called_result(x), lane, kn_lw_int(w, 0)), n), lane);
-    if (cond) *other = &cond->other;
     sg->val[lanes] = NULL;
+    if (!cond) return true;
+    *other = &cond->other;
+    store_last(x, lanes, n, other);
+    w->tail = after;
     return true;
 }
 

@@ -128,6 +128,18 @@ static bool zero_filled(const kn_sg *sg, const kn_expr *source)
     return false;
 }
 
+/* Past the end of the axis operand o is zero, or, among integers, a copy of something that a zero is multiplied by. */
+static bool ends_harmless(const kn_called *x, int o, int axis)
+{
+    const kn_intrin *it = x->it;
+    bool copy = false;
+    if (zero_filled(x->sg, x->source[o])) return true;
+    for (int i = 0; i < x->sg->nloads; i++) copy |= x->sg->loads[i] == x->source[o] && x->sg->cache_of[i] >= 0;
+    if (!copy || !x->sg->s->axes[axis].reduce || it->red != KN_RED_SUM || kn_dtype_class(it->operand[0].dtype) == 'f') return false;
+    if (kn_bare(it->s->body)->op != KN_OP_MUL || it->noperands != 3) return false;
+    return (kn_axes_in(x->source[3 - o]) >> axis & 1) && zero_filled(x->sg, x->source[3 - o]);
+}
+
 /* Axes that loops of the tile run along. Others must be in range for there to be anything to do (outer_in_range). */
 static uint32_t axes_inside(const kn_called *x)
 {
@@ -150,8 +162,8 @@ static kn_expr *present(kn_called *x, int o, kn_expr *const *idx, kn_env *v)
         if (i < 0) in = kn_lw_and(w, in, kn_lw_below(w, idx[d], 1));
         else axes |= 1u << x->sg->g->loops[i].axis;
     }
-    for (int a = 0; a < s->naxes && !x->full && !zero_filled(x->sg, x->source[o]); a++)
-        if ((axes >> a & 1) && !x->sg->clipped[a]) in = kn_lw_and(w, in, kn_lw_below(w, v->av[a], s->axes[a].extent));
+    for (int a = 0; a < s->naxes && !x->full; a++)
+        if ((axes >> a & 1) && !x->sg->clipped[a] && !ends_harmless(x, o, a)) in = kn_lw_and(w, in, kn_lw_below(w, v->av[a], s->axes[a].extent));
     return in;
 }
 
@@ -404,11 +416,11 @@ void kn_lw_block_end(kn_lw *w, kn_sg *sg)
     kn_lw_unit_move(&x, false);
 }
 
-/* Past the end of the axis some operand has something else than zeros. */
+/* What some operand has past the end of the axis counts. */
 static bool ends_matter(const kn_called *x, int axis)
 {
     for (int o = 1; o < x->it->noperands; o++)
-        if ((kn_axes_in(x->source[o]) >> axis & 1) && !zero_filled(x->sg, x->source[o])) return true;
+        if ((kn_axes_in(x->source[o]) >> axis & 1) && !ends_harmless(x, o, axis)) return true;
     return false;
 }
 

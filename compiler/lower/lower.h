@@ -43,6 +43,8 @@ typedef struct kn_lw {
 /* Terms of a reduction that lie in padding: those where by_reduce * axis `reduce` + by_spatial * axis `spatial` + from is not in [0, extent). Both
  * steps are positive; spatial -1: none. `loop` is the reduction's. */
 typedef struct kn_skip { int loop, reduce, spatial; int64_t by_reduce, by_spatial, from, extent; } kn_skip;
+/* An index of what padding is around: terms where it is not in [0, extent) add nothing. */
+typedef struct kn_padded_index { kn_affine at; int64_t extent; } kn_padded_index;
 enum { KN_LW_SKIPS = 4 };
 
 /* One stage while it is lowered. */
@@ -77,7 +79,8 @@ typedef struct kn_sg {
     int unit[KN_INTRIN_OPERANDS];            /* where these are registers of its own unit: those of its sources; 0: they are not */
     bool unreduced[KILN_MAX_AXES];           /* what was clipped before those */
     int tile;                                /* first loop of the register tile */
-    int nskips;
+    int nskips, npadded;
+    kn_padded_index padded[KN_LW_SKIPS];
     kn_skip skips[KN_LW_SKIPS];              /* one for an axis at most */
     int first_reduce;                        /* outermost reduce loop inside a task, or nloops */
     bool rolled;                             /* the register tile is walked by scalar loops */
@@ -177,6 +180,8 @@ void kn_lw_scatter(kn_lw *w, kn_sg *sg);            /* scatter.c: all loops of a
  * iteration of a reduction's open loop that is left for the place at hand. */
 void kn_lw_find_skips(const kn_lw *w, kn_sg *sg);
 void kn_lw_skip(kn_lw *w, const kn_sg *sg, int loop, kn_expr **lo, kn_expr **hi);
+/* The term at these values of the axes lies in padding for certain. */
+bool kn_lw_skipped(kn_lw *w, const kn_sg *sg, kn_expr *const *av);
 kn_expr *kn_lw_skip_end(kn_lw *w, const kn_sg *sg, int loop, bool last);
 /* instruction.c: before the outermost reduce loop, the tile, and behind that loop. */
 void kn_lw_instruction_begin(kn_lw *w, kn_sg *sg);

@@ -25,7 +25,8 @@ static void put_expr(kn_buf *b, const kn_lprog *p, const kn_expr *e)
     case KN_OP_HSUM: kn_putf(b, "hsum<%d>(", (int)e->u.i); break;
     case KN_OP_ZIP:
     case KN_OP_UNZIP:
-        kn_putf(b, "%s<%d", e->op == KN_OP_ZIP ? "zip" : "unzip", (int)e->u.i);
+    case KN_OP_SPREAD:
+        kn_putf(b, "%s<%d", e->op == KN_OP_ZIP ? "zip" : e->op == KN_OP_UNZIP ? "unzip" : "spread", (int)e->u.i);
         kn_putf(b, e->var ? ", %d>(" : ">(", e->var);
         break;
     case KN_OP_CAST: kn_putf(b, "%s(", kn_dtype_text(e->dtype)); break;

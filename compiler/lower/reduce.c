@@ -99,6 +99,7 @@ static void accumulate(kn_tile *x, int64_t part)
         kn_tile_set(x, c);
         kn_env v = kn_tile_env(x);
         kn_expr *in = NULL;
+        if (kn_lw_skipped(w, x->sg, v.av)) continue;
         v.memo = memo;
         int lane = x->lane_var;
         for (int a = 0; a < x->sg->s->naxes; a++)

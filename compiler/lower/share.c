@@ -156,7 +156,8 @@ static bool dear(const kn_expr *e) { return e->op == KN_OP_DIV && e->lanes > 1 &
 static kn_expr *visit(sharing *s, kn_expr *e)
 {
     if (dear(e)) return load_of(s, e);
-    if (conditional(e) || e->op == KN_OP_ZIP || e->op == KN_OP_UNZIP || (e->op == KN_OP_READ && !reads_memory(s, e))) return e;
+    bool mixed = e->op == KN_OP_ZIP || e->op == KN_OP_UNZIP || e->op == KN_OP_SPREAD;
+    if (conditional(e) || mixed || (e->op == KN_OP_READ && !reads_memory(s, e))) return e;
     if (reads_memory(s, e)) return load(s, e);
     if (e->op == KN_OP_SPLAT && reads_memory(s, e->args[0])) return broadcast(s, e);
     kn_expr *args[3] = {NULL, NULL, NULL};

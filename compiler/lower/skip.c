@@ -31,6 +31,15 @@ static const kn_stmt *copied_from(const kn_program *p, int tensor)
     return found;
 }
 
+/* Steps as images have them: what they add up to over all axes has room in 64 bits. */
+static bool moderate(const kn_affine *f)
+{
+    enum { STEP = 1 << 20, FROM = 1 << 30 };
+    for (int a = 0; a < KILN_MAX_AXES; a++)
+        if (f->coef[a] < -STEP || f->coef[a] > STEP) return false;
+    return f->offset >= -FROM && f->offset <= FROM;
+}
+
 static bool compose(const kn_stmt *copy, const kn_affine *inner, const kn_expr *load, kn_affine *out)
 {
     *out = (kn_affine){.offset = inner->offset};
@@ -39,7 +48,7 @@ static bool compose(const kn_stmt *copy, const kn_affine *inner, const kn_expr *
         int d = 0;
         while (d < load->nargs && !(copy->lhs[d]->op == KN_OP_AXIS && copy->lhs[d]->u.axis == a)) d++;
         kn_affine outer;
-        if (d == load->nargs || !kn_affine_of(load->args[d], &outer)) return false;
+        if (d == load->nargs || !kn_affine_of(load->args[d], &outer) || !moderate(&outer)) return false;
         for (int i = 0; i < KILN_MAX_AXES; i++) out->coef[i] += inner->coef[a] * outer.coef[i];
         out->offset += inner->coef[a] * outer.offset;
     }
@@ -50,8 +59,8 @@ static bool compose(const kn_stmt *copy, const kn_affine *inner, const kn_expr *
 static bool index_of(const kn_expr *load, const kn_stmt *copy, int d, kn_affine *f)
 {
     kn_affine inner;
-    if (!copy) return kn_affine_of(load->args[d], f);
-    return kn_affine_of(copy->body->args[d], &inner) && compose(copy, &inner, load, f);
+    if (!copy) return kn_affine_of(load->args[d], f) && moderate(f);
+    return kn_affine_of(copy->body->args[d], &inner) && moderate(&inner) && compose(copy, &inner, load, f) && moderate(f);
 }
 
 /* The only loop of the axis that comes round more than once; -1: there are more, or it is none that is walked through. */
@@ -137,6 +146,14 @@ static bool taken(const kn_sg *sg, const kn_skip *k)
     return false;
 }
 
+/* Somewhere the index is outside. */
+static bool leaves(const kn_sg *sg, const kn_padded_index *x)
+{
+    int64_t lo = x->at.offset, hi = lo;
+    for (int a = 0; a < sg->s->naxes; a++) *(x->at.coef[a] < 0 ? &lo : &hi) += x->at.coef[a] * (sg->s->axes[a].extent - 1);
+    return lo < 0 || hi >= x->extent;
+}
+
 void kn_lw_find_skips(const kn_lw *w, kn_sg *sg)
 {
     const kn_program *p = w->p->program;
@@ -147,11 +164,13 @@ void kn_lw_find_skips(const kn_lw *w, kn_sg *sg)
         const kn_stmt *copy = sg->loads[l]->padded ? NULL : copied_from(p, sg->loads[l]->u.tensor);
         const kn_expr *from = copy ? copy->body : sg->loads[l];
         if (!from->padded || !is_nothing(sg->s->red, sg->s->body, sg->loads[l], from->pad_value)) continue;
-        for (int d = 0; d < from->nargs && sg->nskips < KN_LW_SKIPS; d++) {
-            kn_affine f;
+        for (int d = 0; d < from->nargs && sg->npadded < KN_LW_SKIPS; d++) {
+            kn_padded_index *x = &sg->padded[sg->npadded];
             kn_skip k;
-            if (!index_of(sg->loads[l], copy, d, &f) || !skip_of(sg, &f, p->tensors[from->u.tensor].shape[d], &k) || taken(sg, &k)) continue;
-            sg->skips[sg->nskips++] = k;
+            x->extent = p->tensors[from->u.tensor].shape[d];
+            if (!index_of(sg->loads[l], copy, d, &x->at) || !leaves(sg, x)) continue;
+            sg->npadded++;
+            if (skip_of(sg, &x->at, x->extent, &k) && !taken(sg, &k)) sg->skips[sg->nskips++] = k;
         }
     }
 }
@@ -166,6 +185,25 @@ static bool settles(const kn_sg *sg, const kn_skip *k, int loop)
         if (i != loop && (l->axis == k->reduce || l->axis == k->spatial) && l->extent > 1 && !sg->val[i]) return false;
     }
     return true;
+}
+
+bool kn_lw_skipped(kn_lw *w, const kn_sg *sg, kn_expr *const *av)
+{
+    for (int i = 0; i < sg->npadded; i++) {
+        const kn_padded_index *x = &sg->padded[i];
+        int64_t lo = x->at.offset, hi = lo;
+        for (int a = 0; a < sg->s->naxes; a++) {
+            int64_t least, most, c = x->at.coef[a];
+            if (!c) continue;
+            kn_lw_range(w, av[a], &least, &most);
+            if (least < 0) least = 0;
+            if (most >= sg->s->axes[a].extent) most = sg->s->axes[a].extent - 1;
+            lo += c * (c < 0 ? most : least);
+            hi += c * (c < 0 ? least : most);
+        }
+        if (hi < 0 || lo >= x->extent) return true;
+    }
+    return false;
 }
 
 static kn_expr *quotient(kn_lw *w, kn_expr *x, int64_t by) { return by == 1 ? x : kn_bin(w->a, KN_OP_FLOORDIV, x, kn_lw_int(w, by)); }

@@ -13,6 +13,18 @@ static const kn_expr *cast_of(const kn_expr *e, const kn_expr *load)
     return NULL;
 }
 
+/* A sum's product of halves that are not cast becomes one of what the sum accumulates in: it loses no more than before. Its first factor that is the
+ * load, NULL: it is no such product. */
+static const kn_expr *cast_factors(kn_step *s, kn_stmt *st, const kn_expr *load)
+{
+    enum kn_dtype acc = kn_dtype_acc(st->body->dtype);
+    const kn_expr *x = st->body->op == KN_OP_MUL ? st->body->args[0] : NULL, *y = x ? st->body->args[1] : NULL;
+    bool halves = x && kn_dtype_class(st->body->dtype) == 'f' && acc != st->body->dtype && x->op == KN_OP_LOAD && y->op == KN_OP_LOAD;
+    if (!halves || st->red != KN_RED_SUM || (x != load && y != load)) return NULL;
+    st->body = kn_bin(s->a, KN_OP_MUL, kn_cast(s->a, acc, (kn_expr *)(uintptr_t)x), kn_cast(s->a, acc, (kn_expr *)(uintptr_t)y));
+    return st->body ? cast_of(st->body, load) : NULL;
+}
+
 kiln_status kn_prim_widen(kn_step *s)
 {
     kn_stage *g = kn_step_fresh(s, s->args[0]);
@@ -21,6 +33,7 @@ kiln_status kn_prim_widen(kn_step *s)
     kn_program *p = s->t->program;
     kn_stmt *st = kn_stage_stmt(s->t, g), t;
     const kn_expr *cast = cast_of(st->body, load);
+    if (!cast) cast = cast_factors(s, st, load);
     if (!cast) return kn_step_refuse(s, "load %s is not cast where it is read", s->args[1]);
     kn_expr *x = kn_step_each(s, load, s->args[2], cast->dtype, &t);
     if (!x) return s->d->status;

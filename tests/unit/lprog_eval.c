@@ -252,6 +252,12 @@ static void vector(thread *t, const kn_expr *e, vec *r)
         return;
     case KN_OP_ZIP:
     case KN_OP_UNZIP: mixed(t, e, r); return;
+    case KN_OP_SPREAD:
+        vector(t, e->args[0], &b);
+        vector(t, e->args[1], r);
+        for (int i = 0; i < r->n; i++)
+            if (i % e->var < e->u.i) r->x[i] = b.x[i / e->var * e->u.i + i % e->var];
+        return;
     case KN_OP_SELECT: chosen(t, e, r); return;
     default: break;
     }

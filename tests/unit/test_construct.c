@@ -233,7 +233,7 @@ static void constants_go_ahead(void **state)
         {"in a: i8[128,256]; in b: i8[96,256]%s; t[M,N] +=! cast(a[M,K],i32)*cast(b[N,K],i32); c[M,N] = cast(t[M,N],f32)*0.5", "ahead sum0\n",
          "\nprepack less0 "},
         {"in x: i8[1,64,28,28]; in w: i8[64,64,3,3]%s; y[N,F,P,Q] +=! cast(pad(x,0)[N,C,P+R-1,Q+S-1],i32)*cast(w[F,C,R,S],i32) "
-         "where P in 28, Q in 28", "ahead sum1\n", "\nprepack less1 "},
+         "where P in 28, Q in 28", "ahead sum2\n", "\nprepack less2 "},
         {"in x: u8[1,64,28,28]; in w: i8[7,64,3,3]%s; y[N,F,P,Q] +=! cast(pad(x,0)[N,C,P+R-1,Q+S-1],i32)*cast(w[F,C,R,S],i32) "
          "where P in 28, Q in 28", "ahead out0_b\n", "map out0 vpdpbusd"},
     };
