@@ -21,6 +21,7 @@ typedef struct kn_cpu_tile {
 enum {
     KN_CPU_UNROLLED = 128, /* operations of a register tile whose sum is written out term by term */
     KN_CPU_NARROW = 32,    /* bytes of a vector that straddles two cache lines less often than one of a whole line does */
+    KN_CPU_SETS = 4096,    /* bytes from one line of a set of L1 to the next */
     KN_CPU_ROW = 16,       /* vectors of a map's row that is written out as a whole */
     KN_CPU_FORKED = 16384  /* iterations below which a core is done before another one has started */
 };
@@ -40,18 +41,23 @@ int kn_cpu_other(const kn_site *x);
 int64_t kn_cpu_grain(const kn_site *x, int other);
 /* A load that no rows read again and whose lanes are near each other: packing would not pay. */
 bool kn_cpu_read_once(const kn_site *x, const kn_site_access *a);
-/* No load runs along n, and one runs along a reduction that is as long as half a vector: lanes along n would be gathered one by one. */
+/* No load runs along n, those without n run along the reduction, or do not follow it, and one that has n runs along a reduction that is as long as
+ * half a vector: lanes along n would be gathered one by one. */
 bool kn_cpu_only_along_r(const kn_site *x);
 /* Short sums along memory: as many rows as a vector has lanes are combined together. */
 bool kn_cpu_stands_up(const kn_site *x);
+/* Rows of the operand without n lie so far apart that all of a tile's fall into one set of L1. */
+bool kn_cpu_in_one_set(const kn_site *x);
 int kn_cpu_longest_reduce(const kn_site *x);
 /* Multiply-adds of all tiles of mr rows by nv vectors, and what goes on beside them and competes for the same slots, for each row and each vector of
- * a term, in the time of a multiply-add; the last tile of a row has no more vectors than it needs. */
+ * a term, in the time of a multiply-add; the last tile of a row has no more vectors than it needs. kn_cpu_time_of_rows: of rows that are n long. */
+double kn_cpu_time_of_rows(const kn_site *x, int64_t n, int64_t mr, int64_t nv, int64_t lanes, double row, double vector);
 double kn_cpu_time_of_tiles(const kn_site *x, int64_t mr, int64_t nv, int64_t lanes, double row, double vector);
 /* cpu_deep.c: for t->lanes the other numbers of rows that go along panels of long sums; false: the sum is none of these. */
 bool kn_cpu_deep(const kn_site *x, kn_cpu_tile *t);
 /* cpu_few.c: the tile of few rows that meet a large operand, which is read where it lies; false: the sum is no such product. */
 bool kn_cpu_few_rows(const kn_site *x, kn_plans *p);
+bool kn_cpu_narrow(const kn_site *x, kn_plans *p); /* cpu_narrow.c: lanes along the sum of a product of a few columns; false: none */
 bool kn_cpu_near_operand(const kn_site *x, kn_plans *p); /* the same of an operand that L2 holds, and any rows */
 /* Writes the tile as a trace and tries it. */
 void kn_cpu_try(const kn_site *x, kn_plans *p, const kn_cpu_tile *t);
@@ -77,6 +83,12 @@ bool kn_cpu_dots(const kn_site *x, kn_plans *p); /* cpu_dots.c; false: it is no 
 /* cpu_turned.c: steps after which the statement, then named `results`, computes them with the axis last that lanes are to run along, from a copy
  * `plane` of the other factor whose terms lie beside each other; NULL: nothing to turn. */
 const char *kn_cpu_turned(kiln_arena *a, const kn_site *x, const char *plane, const char *results);
+
+/* cpu_strips.c: the load whose window slides over planes where strips of their rows had better be met by all results at once, -1: none; the step
+ * after which it is read without padding and strides, "": as it is. kn_cpu_strips: the plan for what these leave; false: it is no such sum. */
+int kn_cpu_strip(const kn_site *x);
+const char *kn_cpu_strip_steps(kiln_arena *a, const kn_site *x, int load, const char *plane);
+bool kn_cpu_strips(const kn_site *x, kn_plans *p);
 
 /* cpu_packed.c: tiles of a sum of products with a constant factor along n, which is packed ahead; false: it is no such sum. */
 bool kn_cpu_packed(const kn_site *x, kn_plans *p);

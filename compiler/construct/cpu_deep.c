@@ -12,12 +12,10 @@ int kn_cpu_longest_reduce(const kn_site *x)
     return longest;
 }
 
-/* Rows lie so far apart that all of a tile's fall into one set of L1. */
-static bool in_one_set(const kn_site *x)
+bool kn_cpu_in_one_set(const kn_site *x)
 {
-    enum { SETS = 4096 }; /* bytes from one line of a set to the next */
     for (int l = 0; l < x->nloads; l++)
-        if (x->load[l].linear && !(x->load[l].axes >> x->n & 1) && x->load[l].coef[x->m] * x->load[l].bytes % SETS == 0) return true;
+        if (x->load[l].linear && !(x->load[l].axes >> x->n & 1) && x->load[l].coef[x->m] * x->load[l].bytes % KN_CPU_SETS == 0) return true;
     return false;
 }
 
@@ -44,7 +42,7 @@ static bool tile_deep(const kn_site *x, kn_cpu_tile *t, int64_t terms, int64_t r
     enum { HALF_OF_WAYS = 6 };
     double least = 0, line = 0.5, load = 0.1; /* their times, in multiply-adds */
     const kn_hw_level *l1 = kn_hw_level_named(x->hw, "l1");
-    int64_t bytes = kn_cpu_acc_bytes(x), most = in_one_set(x) ? HALF_OF_WAYS : 14;
+    int64_t bytes = kn_cpu_acc_bytes(x), most = kn_cpu_in_one_set(x) ? HALF_OF_WAYS : 14;
     double vector = load + line * (double)(t->lanes * bytes) / l1->transaction_bytes;
     for (int64_t nv = 2; nv <= 5; nv++) {
         for (int64_t mr = 2; mr <= most && mr * nv + nv + 2 <= x->hw->vector_registers; mr++) {

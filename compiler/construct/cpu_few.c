@@ -1,7 +1,7 @@
 /* Products of few rows with a large operand that lies along the results. Packing it would cost as much as a part of its product, so it is read
  * where it lies, a block of its rows at a time: a panel of the block stays in L1 while all rows go by, and the panel beside it is on its way there
  * meanwhile (lower/ahead.c). Partial sums of the task's panels stay in L2.
- * An operand that L2 holds is read there by however many rows. */
+ * An operand that L2 holds is read there by however many rows, each of many products by its own. */
 #include "construct/cpu.h"
 
 enum {
@@ -9,6 +9,7 @@ enum {
     TERMS = 64,
     PANELS = 2,      /* at least: one is read while the other comes; of one the rows are what takes time to read */
     PAGES = 128,     /* that rows are read in side by side: a TLB of the first level has about as many */
+    WIDEST = 6,      /* vectors of a tile */
     STREAMED = 2,    /* rows of which reading the operand is the whole time */
     STREAMS = 8      /* rows of the operand that are read side by side then: more are no longer brought from memory in one go */
 };
@@ -25,7 +26,7 @@ static int64_t operand_bytes(const kn_site *x) { return kn_cpu_extent(x, x->n) *
 
 static bool lies_along(const kn_site *x)
 {
-    if (kn_cpu_extent(x, x->n) * kn_cpu_acc_bytes(x) < 4 * x->hw->vector_bytes || x->reduce_extent < TERMS || kn_cpu_other(x) >= 0) return false;
+    if (kn_cpu_extent(x, x->n) * kn_cpu_acc_bytes(x) < 4 * x->hw->vector_bytes || x->reduce_extent < TERMS) return false;
     for (int l = 0; l < x->nloads; l++)
         if ((x->load[l].axes >> x->n & 1) && !in_rows(x, &x->load[l])) return false;
     return true;
@@ -45,13 +46,13 @@ static bool crowded(const kn_site *x)
 }
 
 /* The register tile by the time of all tiles: what is read of the operand begins anywhere in a line, a row's element does not matter. */
-static bool few_tile(const kn_site *x, kn_cpu_tile *t)
+static bool few_tile(const kn_site *x, kn_cpu_tile *t, int64_t widest)
 {
-    enum { MOST = 14, WIDEST = 6 };
+    enum { MOST = 14 };
     const double row = 0.3, vector = 0.75;
     double least = 0;
     int64_t need = x->hw->fma_latency * x->hw->fma_per_cycle; /* and one more, since not every one starts in time */
-    for (int64_t nv = 1; nv <= WIDEST && (nv - 1) * t->lanes < kn_cpu_extent(x, x->n); nv++) {
+    for (int64_t nv = 1; nv <= widest && (nv - 1) * t->lanes < kn_cpu_extent(x, x->n); nv++) {
         for (int64_t mr = 1; mr <= MOST && mr <= kn_cpu_extent(x, x->m) && mr * nv + nv + 1 <= x->hw->vector_registers; mr++) {
             double time = kn_cpu_time_of_tiles(x, mr, nv, t->lanes, row, vector);
             if (mr * nv <= need || (least > 0 && time >= least)) continue;
@@ -84,11 +85,12 @@ bool kn_cpu_few_rows(const kn_site *x, kn_plans *p)
 {
     int64_t full = x->hw->vector_bytes / kn_cpu_acc_bytes(x), rows = kn_cpu_extent(x, x->m);
     const kn_hw_level *l1 = kn_hw_level_named(x->hw, "l1"), *l2 = kn_hw_level_named(x->hw, "l2");
-    if (!l1 || !l2 || rows > FEW_ROWS || operand_bytes(x) <= l2->capacity_bytes || !lies_along(x) || crowded(x)) return false;
+    if (!l1 || !l2 || rows > FEW_ROWS || operand_bytes(x) <= l2->capacity_bytes || kn_cpu_other(x) >= 0) return false;
+    if (!lies_along(x) || crowded(x)) return false;
     kn_cpu_tile t = {.lanes = full, .grain = 1, .blocked = kn_cpu_longest_reduce(x), .rlanes = 1, .runroll = 1};
     int64_t all = kn_cpu_extent(x, t.blocked), inner = x->reduce_extent / all;
     if (rows <= STREAMED) streamed_tile(x, &t);
-    else if (!few_tile(x, &t)) return false;
+    else if (!few_tile(x, &t, WIDEST)) return false;
     int64_t panel = t.nv * full, near = l1->capacity_bytes * 3 / 4 / (panel * kn_cpu_acc_bytes(x));
     int64_t most = (rows <= STREAMED ? STREAMS : near < PAGES ? near : PAGES) / inner;
     if (most < 2 || (rows > STREAMED && kn_cpu_extent(x, x->n) < PANELS * panel)) return false;
@@ -111,12 +113,14 @@ bool kn_cpu_near_operand(const kn_site *x, kn_plans *p)
     int64_t full = x->hw->vector_bytes / kn_cpu_acc_bytes(x), rows = kn_cpu_extent(x, x->m), operand = operand_bytes(x);
     const kn_hw_level *l1 = kn_hw_level_named(x->hw, "l1"), *l2 = kn_hw_level_named(x->hw, "l2");
     if (!l1 || !l2 || x->m < 0 || !x->contraction || operand <= l1->capacity_bytes * 3 / 4 || operand > l2->capacity_bytes) return false;
-    kn_cpu_tile t = {.lanes = full, .grain = 1, .nc = 1, .kb = 1, .blocked = x->s->nspatial, .rlanes = 1, .runroll = 1};
-    if (!lies_along(x) || outweighed(x, l2) || crowded(x) || !few_tile(x, &t)) return false;
+    int other = kn_cpu_other(x); /* of many products each is small: a tile leaves room for two */
+    int64_t widest = other < 0 ? WIDEST : kn_cpu_extent(x, x->n) / (PANELS * full);
+    kn_cpu_tile t = {.lanes = full, .grain = kn_cpu_grain(x, other), .nc = 1, .kb = 1, .blocked = x->s->nspatial, .rlanes = 1, .runroll = 1};
+    if (!lies_along(x) || outweighed(x, l2) || crowded(x) || !few_tile(x, &t, widest < WIDEST ? widest : WIDEST)) return false;
     if (kn_cpu_extent(x, x->n) < PANELS * t.nv * full) return false;
     int64_t groups = kn_ceil_div(rows, t.mr), panels = kn_ceil_div(kn_cpu_extent(x, x->n), t.nv * full);
     int64_t most = l2->capacity_bytes / 2 / (t.mr * x->reduce_extent * kn_cpu_acc_bytes(x)), tasks = kn_ceil_div(groups, most < 1 ? 1 : most);
-    while (tasks < groups && tasks * panels < 2 * x->hw->units) tasks *= 2;
+    while (tasks < groups && tasks * panels * kn_cpu_extent(x, other) < 2 * x->hw->units) tasks *= 2;
     t.mc = kn_ceil_div(groups, tasks);
     kn_cpu_try(x, p, &t);
     return p->n > 0;

@@ -191,13 +191,18 @@ static void spatial_tile(const kn_site *x, kn_plans *p, const reading *r, int64_
     if (bare) kn_cpu_try(x, p, &t);
 }
 
-double kn_cpu_time_of_tiles(const kn_site *x, int64_t mr, int64_t nv, int64_t lanes, double row, double vector)
+double kn_cpu_time_of_rows(const kn_site *x, int64_t n, int64_t mr, int64_t nv, int64_t lanes, double row, double vector)
 {
-    int64_t vectors = kn_ceil_div(kn_cpu_extent(x, x->n), lanes), rest = vectors % nv;
+    int64_t vectors = kn_ceil_div(n, lanes), rest = vectors % nv;
     double need = x->hw->fma_latency * x->hw->fma_per_cycle, last = (double)(mr * rest), rows = row * (double)mr;
     if (last < need) last = need;
     double all = (double)(vectors / nv) * ((double)(mr * nv) + vector * (double)nv + rows) + (rest ? last + vector * (double)rest + rows : 0);
     return all * (double)kn_ceil_div(kn_cpu_extent(x, x->m), mr);
+}
+
+double kn_cpu_time_of_tiles(const kn_site *x, int64_t mr, int64_t nv, int64_t lanes, double row, double vector)
+{
+    return kn_cpu_time_of_rows(x, kn_cpu_extent(x, x->n), mr, nv, lanes, row, vector);
 }
 
 /* Panels that are packed beside each other: what an eighth of L2 holds, or a few that half of it holds where the rows fit the other half; but enough
@@ -258,12 +263,20 @@ static bool along_tiles(const kn_site *x, kn_plans *p, const reading *r, int64_t
     return p->n > before;
 }
 
+/* Rows of a tile whose lines fall into one set of L1: as many as it has ways. */
+static int64_t most_rows(const kn_site *x)
+{
+    const kn_hw_level *l1 = kn_hw_level_named(x->hw, "l1");
+    return l1 && x->contraction && kn_cpu_in_one_set(x) ? l1->capacity_bytes / KN_CPU_SETS : INT64_MAX;
+}
+
 static void spatial_tiles(const kn_site *x, kn_plans *p)
 {
     static const int64_t rows[] = {1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 12, 14, 16}, widths[] = {1, 2, 3, 4, 5, 6, 8, 12, 16};
     int64_t full = x->hw->vector_bytes / kn_cpu_acc_bytes(x), n = kn_cpu_extent(x, x->n), lanes = kn_cpu_pow2(n, full);
     if (lanes < full && (lanes * 4 < n * 3 || (x->contraction && lanes < n))) lanes *= 2; /* 7 of 8 lanes beat 4 of 4 and a tail */
     int need = x->hw->fma_latency * x->hw->fma_per_cycle, broadcasts = x->m >= 0 ? 2 : 0;
+    int64_t most = most_rows(x);
     reading r = reading_of(x);
     if (kn_cpu_near_operand(x, p) || along_tiles(x, p, &r, lanes) || deep_tiles(x, p, &r, lanes)) return;
     for (int pass = 0; pass < 2; pass++) { /* first tiles that hide the latency, then all that fit */
@@ -271,7 +284,7 @@ static void spatial_tiles(const kn_site *x, kn_plans *p)
             for (size_t k = 0; k < sizeof widths / sizeof *widths; k++) {
                 int64_t mr = rows[i], nv = widths[k], acc = mr * nv;
                 if (acc + nv + broadcasts > x->hw->vector_registers || (acc >= need) != (pass == 0)) continue;
-                if ((x->m < 0 && mr > 1) || (mr > 1 && mr > kn_cpu_extent(x, x->m)) || (nv > 1 && (nv - 1) * lanes >= n)) continue;
+                if ((x->m < 0 && mr > 1) || mr > most || (mr > 1 && mr > kn_cpu_extent(x, x->m)) || (nv > 1 && (nv - 1) * lanes >= n)) continue;
                 if (pass == 0 && x->m >= 0 && nv > 5) continue;
                 if (nv > 8 && (x->m >= 0 || r.padded || r.strided)) continue; /* columns alone: long runs of memory */
                 bool taps_shared = !x->contraction && x->m >= 0 && x->reduce_extent <= FEW; /* by rows, where they are written out */
@@ -305,10 +318,14 @@ static void reduce_tiles(const kn_site *x, kn_plans *p)
 
 bool kn_cpu_only_along_r(const kn_site *x)
 {
-    bool along_n = x->n < 0;
-    for (int l = 0; l < x->nloads; l++)
-        along_n = along_n || !x->load[l].linear || !(x->load[l].axes >> x->n & 1) || x->load[l].coef[x->n] == 1;
-    return !along_n && x->r >= 0 && kn_cpu_extent(x, x->r) * kn_cpu_acc_bytes(x) * 2 >= x->hw->vector_bytes;
+    bool along_n = x->n < 0 || x->r < 0, along_r = false;
+    for (int l = 0; l < x->nloads && !along_n; l++) {
+        const kn_site_access *a = &x->load[l];
+        bool has_n = a->axes >> x->n & 1, runs = a->coef[x->r] == 1;
+        along_n = !a->linear || a->coef[x->n] == 1 || (!has_n && (a->axes >> x->r & 1) && !runs);
+        along_r |= has_n && runs;
+    }
+    return !along_n && along_r && kn_cpu_extent(x, x->r) * kn_cpu_acc_bytes(x) * 2 >= x->hw->vector_bytes;
 }
 
 /* Rows of results that are a few elements: lanes along the rows instead, whose vectors are put together as they are stored. What holds the rows must

@@ -422,6 +422,19 @@ static int window_dim(const kn_site *v, int l, const kn_expr *load, int axis, bo
     return dim;
 }
 
+/* A window whose rows fill vectors (cpu_strips.c) is read without its padding and stride. */
+static bool strip_one(shaper *s, const kn_stage *g, int *added)
+{
+    kn_site v;
+    kn_site_of(s->a, s->t, g, s->hw, &v);
+    int load = s->nplanes < KILN_MAX_STMTS && !kn_cpu_is_packed(&v) ? kn_cpu_strip(&v) : -1;
+    const char *plane = kn_format(s->a, "plane%d", s->nplanes), *line = load < 0 || !plane ? NULL : kn_cpu_strip_steps(s->a, &v, load, plane);
+    if (!line || (*line && !try_step(s, line))) return false;
+    *added = *line != 0;
+    if (*line) s->plane[s->nplanes++] = plane;
+    return true;
+}
+
 /* A window that slides over two dimensions, side by side, of one factor of a sum of products (a convolution): its places become one axis. */
 static bool flatten_one(shaper *s, const kn_stage *g)
 {
@@ -603,7 +616,7 @@ kiln_status kn_shape(kiln_arena *a, const kn_program *p, const kn_hw *hw, kiln_b
         if (!strcmp(s.t->program->tensors[i].name, KN_CPU_LANES)) s.plane[s.nplanes++] = KN_CPU_LANES;
     for (int k = 0; k < s.t->nstages; k++) {
         kn_stage *g = s.t->stages[k];
-        int before = s.t->nstages;
+        int before = s.t->nstages, strip = 0;
         bool dot = false;
         if (turned_back(&s, s.t->program->stmts[g->stmt]->out)) continue;
         bool unit = !kn_site_scheduled(s.t, g) && kn_mapped_unit(a, s.t, hw, k);
@@ -614,6 +627,7 @@ kiln_status kn_shape(kiln_arena *a, const kn_program *p, const kn_hw *hw, kiln_b
         else if (!kn_site_scheduled(s.t, g) && map_one(&s, k)) k += s.t->nstages - before;
         else if (!kn_site_scheduled(s.t, g) && widen_one(&s, g)) k--; /* its statement is one further on */
         else if (!kn_site_scheduled(s.t, g) && taps_one(&s, g)) k--;
+        else if (!kn_site_scheduled(s.t, g) && strip_one(&s, g, &strip)) k += strip;
         else if (!kn_site_scheduled(s.t, g) && !flatten_one(&s, g)) {
             k += pad_one(&s, g);
             k += separate_one(&s, k);

@@ -108,7 +108,7 @@ int kn_stage_register_tile(const kn_stmt *s, const kn_stage *g)
 
 bool kn_stage_short_tile(const kn_stmt *s, const kn_stage *g, kn_short_tile *out)
 {
-    enum { FEW = 32 }; /* terms of a sum so short that a second copy of its tile costs more than what it saves */
+    enum { FEW = 16 }; /* terms of a sum so short that a second copy of its tile costs more than what it saves */
     int tile = kn_stage_register_tile(s, g), lanes = g->nloops - 1, u = -1, inside = 0;
     int64_t terms = 1;
     for (int i = s->nspatial; i < s->naxes; i++)

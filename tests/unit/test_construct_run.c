@@ -26,6 +26,23 @@ static const struct { const char *text, *inputs; } programs[] = {
     {"y[N,F,P,Q] +=! pad(x,0.0)[N,C,P+R-1,Q+S-1]*w[F,C,R,S] where P in 5, Q in 19", "x=f32:1x2x5x19&w=f32:3x2x3x3"},
     {"y[N,F,P,Q] +=! pad(x,0.0)[N,C,P*2+R-1,Q*2+S-1]*w[F,C,R,S] where P in 5, Q in 6", "x=f32:1x2x9x11&w=f32:3x2x3x3"},
     {"y[N,F,P,Q] +=! x[N,C,P,Q]*w[F,C]", "x=f32:2x3x5x7&w=f32:4x3"},
+    /* a matrix by a vector: lanes along the sum, rows combined together */
+    {"c[M,N] +=! a[M,K]*b[K,N]", "a=f32:37x21&b=f32:21x1"},
+    {"y[M] +=! a[M,K]*b[K]", "a=f32:33x64&b=f32:64"},
+    {"c[B,M,N] +=! a[B,M,K]*b[B,K,N]", "a=f32:3x19x70&b=f32:3x70x1"},
+    {"t[M] +=! a[M,K]*b[K]; y[M] = max(t[M]+v[M],0.0)", "a=f32:21x600&b=f32:600&v=f32:21"},
+    /* few columns: lanes along the sum, whose last vector has a tail */
+    {"c[M,N] +=! a[M,K]*b[K,N]", "a=f32:131x75&b=f32:75x3"},
+    {"t[B,M,N] +=! a[B,M,K]*b[B,K,N]; y[B,M,N] = max(t[B,M,N]+v[N],0.0)", "a=f32:2x130x64&b=f32:2x64x7&v=f32:7"},
+    {"c[M,N] +=! a[M,K]*b[K,N]", "a=f32:129x64&b=f32:64x8:const"},
+    {"c[M,N] +=! a[M,K]*b[K,N]", "a=f64:140x70&b=f64:70x2"},
+    {"c[N,M] +=! b[N,K]*a[K,M]", "a=f32:70x4&b=f32:150x70:const"},
+    /* strips: strides, padding, tails of places and of channels, a batch, groups, what finishes the sums */
+    {"y[N,F,P,Q] +=! x[N,C,P*2+R,Q*2+S]*w[F,C,R,S] where P in 7, Q in 21", "x=f32:1x3x15x43&w=f32:7x3x3x3"},
+    {"y[N,F,P,Q] +=! pad(x,0.0)[N,C,P+R-1,Q+S-1]*w[F,C,R,S] where P in 6, Q in 37", "x=f32:2x1x6x37&w=f32:5x1x3x3"},
+    {"y[N,F,P,Q] +=! pad(x,0.0)[N,C,P*3+R-2,Q*3+S-2]*w[F,C,R,S] where P in 4, Q in 30", "x=f32:1x2x12x88&w=f32:9x2x5x4"},
+    {"t[N,G,F,P,Q] +=! x[N,G,C,P+R,Q+S]*w[G,F,C,R,S] where P in 3, Q in 33; y[N,G,F,P,Q] = max(t[N,G,F,P,Q]+v[G,F],0.0)",
+     "x=f32:1x2x2x5x35&w=f32:2x6x2x3x3&v=f32:2x6"},
     {"y[N,C,P,Q] +=! pad(x,0.0)[N,C,P+R-1,Q+S-1]*w[C,R,S] where P in 4, Q in 18", "x=f32:1x2x4x18&w=f32:2x3x3"},
     {"y[N,C,P,Q] >=! x[N,C,P*2+R,Q*2+S] where P in 4, Q in 9, R in 2, S in 2", "x=f32:1x3x8x18"},
     {"t[N,C,P,Q] +=! pad(x,0.0)[N,C,P+R-1,Q+S-1] where P in 5, Q in 11, R in 3, S in 3; y[N,C,P,Q] = t[N,C,P,Q]/9.0", "x=f32:1x2x5x11"},
@@ -415,6 +432,7 @@ static void beyond_caches(void **state)
         {product, "a=f32:43x67&b=f32:67x259", 4096, 65536, "| R0.0 S1.1 S0.1 R0.1 |"},
         {"c[M,N] +=! a[M,L,K]*b[K,L,N]", "a=f32:11x3x67&b=f32:67x3x259", 4096, 65536, " S1.1 S0.1 "},
         {product, "a=f32:43x67&b=f32:67x163", 4096, 65536, "!cache_read"}, /* L2 holds the operand */
+        {"c[B,M,N] +=! a[B,M,K]*b[B,K,N]", "a=f32:3x43x67&b=f32:3x67x163", 4096, 65536, "!cache_read"}, /* each of many products by its own */
         {product, "a=f32:1037x32&b=f32:32x64", 4096, 131072, "scratch S0.0 loops S1.0 R0.0 "}, /* results outweigh all else */
         {"y[H,W,C] +=! x[H+R,W+S,C]*w[R,S,C] where H in 15, W in 17", "x=f32:17x19x32&w=f32:3x3x32:const", 32768, 1048576, "prepack out0"},
         {"y[H,W,C] +=! x[H+R,W+S,C]*w[R,S,C] where H in 15, W in 17", "x=f32:17x19x37&w=f32:3x3x37:const", 32768, 1048576,
@@ -423,8 +441,17 @@ static void beyond_caches(void **state)
          "scratch S0.0 loops S2.0 R1.0 R2.0 R0.0 S2.1 S2.2\n"}, /* weights that are no constant: every band of rows packs them */
         {"y[C,H,W] >=! pad(x,-inf)[C,H+R-1,W+S-1] where H in 61, W in 101, R in 3, S in 3", "x=f32:3x61x101", 32768, 1048576,
          "split out0 S1 16\n"}, /* rows of a window in bands that stay in L1 */
-        {"y[F,H,W] +=! pad(x,0.0)[C,H+R-1,W+S-1]*w[F,C,R,S] where H in 33, W in 31", "x=f32:2x33x31&w=f32:32x2x3x3", 4096, 65536,
+        {"y[F,H,W] +=! pad(x,0.0)[C,H+R-1,W+S-1]*w[F,C,R,S] where H in 33, W in 19", "x=f32:2x33x19&w=f32:32x2x3x3", 4096, 65536,
          "\ncompute_at rows0 "},
+        {"y[F,H,W] +=! pad(x,0.0)[C,2*H+R-1,2*W+S-1]*w[F,C,R,S] where H in 33, W in 45", "x=f32:2x66x90&w=f32:33x2x3x3", 32768, 1048576,
+         "unstride out0 1 S2 plane0"}, /* rows fill vectors: strips of them */
+        {product, "a=f32:130x97&b=f32:97x1", 32768, 1048576, "vectorize out0 R0.2\n"},
+        {product, "a=f32:130x257&b=f32:257x7", 32768, 1048576, "scratch S0.0 loops S1.0 R0.0 S1.1 R0.1\n"}, /* few columns: lanes along the sum */
+        {product, "a=f32:130x257&b=f32:257x7:const", 32768, 1048576, "prepack out0"},
+        {"y[F,H,W] +=! x[C,H+R,W+S]*w[F,C,R,S] where H in 33, W in 45", "x=f32:2x37x47&w=f32:33x2x5x3", 32768, 1048576,
+         "reorder out0 S1.0 | S0.0 S1.1 S2.0 "},
+        {"y[F,H,W] +=! x[C,H+R,W+S]*w[F,C,R,S] where H in 5, W in 45", "x=f32:40x7x47&w=f32:33x40x3x3", 32768, 1048576,
+         "flatten_window"}, /* sums so long that moving the results does not show */
     };
     (void)state;
     for (size_t i = 0; i < sizeof one / sizeof *one; i++) {

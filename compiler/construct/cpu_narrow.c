@@ -1,0 +1,83 @@
+/* Products whose results have so few columns that lanes along them would mostly be idle: lanes along the sum instead, which lies in memory in one
+ * factor. The other one, which is small and met by every row, is turned as it is packed (ahead where it is constant), so that it lies along the sum
+ * too. */
+#include "construct/cpu.h"
+
+enum {
+    ROWS = 128,  /* of a task: they are worth the copy that it makes */
+    TERMS = 4    /* vectors of the sum: fewer are over before their lanes are combined */
+};
+
+static bool along_sum(const kn_site *x, const kn_site_access *a)
+{
+    return a->linear && !a->padded && a->coef[x->r] == 1 && (a->axes >> x->m & 1) && !(a->axes >> x->n & 1);
+}
+
+static bool along_columns(const kn_site *x, const kn_site_access *a)
+{
+    return a->linear && !a->padded && a->coef[x->r] != 1 && (a->axes >> x->n & 1) && !(a->axes >> x->m & 1);
+}
+
+/* The load of the narrow factor, -1: it is no such product. */
+static int narrow_load(const kn_site *x)
+{
+    const kn_expr *loads[2];
+    bool sum = x->s->red == KN_RED_SUM && !x->s->scatter && x->contraction && x->n >= 0 && x->m >= 0 && x->r >= 0;
+    if (!sum || x->s->naxes != x->s->nspatial + 1 || x->nloads != 2 || kn_loads(x->s->body, loads, 2) != 2) return -1;
+    for (int l = 0; l < 2; l++)
+        if (along_sum(x, &x->load[1 - l]) && along_columns(x, &x->load[l]) && x->load[1 - l].bytes == kn_cpu_acc_bytes(x)) return l;
+    return -1;
+}
+
+static bool is_constant(const kn_site *x, int w)
+{
+    const kn_expr *loads[2];
+    kn_loads(x->s->body, loads, 2);
+    const kn_tensor *t = &x->t->program->tensors[loads[w]->u.tensor];
+    return t->role == KN_INPUT && t->constant && kn_loads_in_calls(x->t, loads[w]->u.tensor) == 1;
+}
+
+/* The register tile: rows by columns, each a vector of partial sums, by its loads beside its multiply-adds. */
+static void choose_tile(const kn_site *x, int64_t *mr, int64_t *nr)
+{
+    const double load = 0.3;
+    int64_t n = kn_cpu_extent(x, x->n), need = x->hw->fma_latency * x->hw->fma_per_cycle, most = kn_cpu_in_one_set(x) ? 6 : 8;
+    double least = 0;
+    for (int64_t c = 1; c <= n; c++) {
+        for (int64_t r = 1; r <= most && r * c + (r < c ? r : c) + 1 <= x->hw->vector_registers; r++) {
+            double tile = (double)(r * c < need ? need : r * c) + load * (double)(r + c), time = tile * (double)kn_ceil_div(n, c) / (double)r;
+            if (least > 0 && time >= least) continue;
+            least = time;
+            *mr = r;
+            *nr = c;
+        }
+    }
+}
+
+bool kn_cpu_narrow(const kn_site *x, kn_plans *p)
+{
+    int w = narrow_load(x);
+    int64_t lanes = x->hw->vector_bytes / kn_cpu_acc_bytes(x), n = w < 0 ? 0 : kn_cpu_extent(x, x->n), mr = 1, nr = 1;
+    if (x->hw->gpu || n < 2 || 2 * n > lanes || x->reduce_extent < TERMS * lanes || kn_cpu_extent(x, x->m) < ROWS) return false;
+    choose_tile(x, &mr, &nr);
+    int64_t rows = kn_cpu_extent(x, x->m), tasks = rows / ROWS, units = x->hw->units;
+    if (tasks > units) tasks = !is_constant(x, w) || tasks < 4 * units ? units : 4 * units; /* each makes its copy of what is no constant */
+    int64_t groups = kn_ceil_div(kn_ceil_div(rows, mr), tasks);
+    const char *m = kn_cpu_axis(x, x->m), *c = kn_cpu_axis(x, x->n), *r = kn_cpu_axis(x, x->r);
+    kn_buf b;
+    kn_buf_init(&b, p->a);
+    kn_putn(&b, x->before.p ? x->before.p : "", x->before.n);
+    kn_putf(&b, "split %s %s %lld %lld\nsplit %s %s %lld\n", x->name, m, (long long)groups, (long long)mr, x->name, c, (long long)nr);
+    kn_putf(&b, "split %s %s %lld\nreorder %s", x->name, r, (long long)lanes, x->name);
+    for (int i = 0; i < x->s->nspatial; i++)
+        if (i != x->n && i != x->m) kn_putf(&b, " %s.0", kn_cpu_axis(x, i));
+    kn_putf(&b, " %s.0 | %s.1 %s.0 %s.0 | %s.2 %s.1 %s.1\n", m, m, c, r, m, c, r);
+    for (int i = 0; i < x->s->nspatial; i++)
+        if (i != x->n && i != x->m) kn_putf(&b, "parallel %s %s.0\n", x->name, kn_cpu_axis(x, i));
+    kn_putf(&b, "parallel %s %s.0\nunroll %s %s.2\nunroll %s %s.1\nvectorize %s %s.1\n", x->name, m, x->name, m, x->name, c, x->name, r);
+    if (is_constant(x, w)) kn_putf(&b, "prepack %s %d", x->name, w);
+    else kn_putf(&b, "cache_read %s %d scratch %s.0 loops", x->name, w, m);
+    kn_putf(&b, " %s.0 %s.0 %s.1 %s.1\n", c, r, c, r);
+    kn_plans_try(p, &b);
+    return p->n > 0;
+}

@@ -1,0 +1,171 @@
+/* Windows over planes (places contiguous, channels outside of them) whose sums are short and whose rows fill vectors: a strip of the image's rows
+ * meets all results' channels while it is near, and a register tile is some channels by vectors of one row. What lies in the next rows' places is
+ * then no part of a tile, so that results are written where they belong. shape.c fills in padding and takes strides apart first. Of long sums, or
+ * short rows, places become one axis (flatten_window): its results have to be moved once more, but leave no lanes idle. */
+#include "construct/cpu.h"
+#include "te/expr.h"
+
+typedef struct strip {
+    const kn_site *x;
+    int v, w;                   /* loads: the window, what it is multiplied by */
+    int p;                      /* rows */
+    int dim;                    /* of load v: that along which the places lie */
+    int64_t step;               /* of the places there */
+    int64_t lanes, mr, nv, band;
+} strip;
+
+static bool whole(const kn_site *x, int l, const kn_expr *load)
+{
+    return x->load[l].linear && x->load[l].bytes == kn_cpu_acc_bytes(x) && load->dtype == x->s->body->dtype;
+}
+
+/* The dimension of the load that n steps along, and by how much. */
+static bool find_places(strip *k, const kn_expr *load)
+{
+    k->dim = -1;
+    for (int d = 0; d < load->nargs; d++) {
+        if (!(kn_axes_in(load->args[d]) >> k->x->n & 1)) continue;
+        if (k->dim >= 0) return false;
+        k->dim = d;
+    }
+    k->step = k->x->load[k->v].coef[k->x->n];
+    return k->dim == load->nargs - 1 && k->step > 0;
+}
+
+/* Bytes of the access: of the window's those that one row of places meets, each once. */
+static int64_t bytes_met(const strip *k, int l)
+{
+    const kn_site *x = k->x;
+    const kn_expr *loads[2];
+    int64_t n = x->load[l].bytes * (l == k->v ? k->step : 1);
+    kn_loads(x->s->body, loads, 2);
+    uint32_t axes = x->load[l].axes, along = l == k->v ? kn_axes_in(loads[l]->args[k->dim]) : 0;
+    for (int i = 0; i < x->s->naxes; i++) {
+        bool met = (axes >> i & 1) && i != k->p && (i == x->n || !(along >> i & 1));
+        if (met && !kn_mul_fits(n, kn_cpu_extent(x, i), &n)) return INT64_MAX / 64;
+    }
+    return n;
+}
+
+/* The window slides along axis i too: its rows. */
+static bool slides(const kn_site *x, const kn_expr *load, int i)
+{
+    uint32_t reduced = (1u << x->s->naxes) - (1u << x->s->nspatial);
+    for (int d = 0; d < load->nargs; d++)
+        if ((kn_axes_in(load->args[d]) >> i & 1) && (kn_axes_in(load->args[d]) & reduced)) return true;
+    return false;
+}
+
+static bool strip_of(const kn_site *x, strip *k)
+{
+    const kn_expr *loads[2];
+    *k = (strip){.x = x, .v = -1, .p = -1};
+    if (x->hw->gpu || !x->contraction || x->s->red != KN_RED_SUM || x->s->scatter || x->n < 0 || x->m < 0 || x->nloads != 2) return false;
+    if (x->s->body->op != KN_OP_MUL || kn_loads(x->s->body, loads, 2) != 2 || !x->store.linear || x->store.coef[x->n] != 1) return false;
+    for (int l = 0; l < 2; l++) {
+        if (!whole(x, l, loads[l])) return false;
+        if (x->load[l].axes >> x->n & 1) k->v = l;
+    }
+    k->w = 1 - k->v;
+    if (k->v < 0 || x->load[k->w].axes >> x->n & 1 || x->load[k->v].axes >> x->m & 1 || x->load[k->w].padded) return false;
+    for (int i = 0; i < x->s->nspatial; i++)
+        if (i != x->n && i != x->m && !(x->load[k->w].axes >> i & 1) && x->s->axes[i].extent > 1 && slides(x, loads[k->v], i)) k->p = i;
+    return k->p >= 0 && find_places(k, loads[k->v]);
+}
+
+/* What the window reaches past the place itself, in places. */
+static int64_t reach(const strip *k, const kn_expr *at)
+{
+    kn_affine f;
+    int64_t n = 0;
+    if (!kn_affine_of(at, &f)) return -1;
+    for (int i = k->x->s->nspatial; i < k->x->s->naxes; i++) n += (f.coef[i] < 0 ? -f.coef[i] : f.coef[i]) * (kn_cpu_extent(k->x, i) - 1);
+    return n / k->step;
+}
+
+/* The tile by the time of all tiles of rows of so many places, which is returned; vectors of the window begin anywhere in a line. */
+static double choose_tile(strip *k, int64_t places)
+{
+    enum { MOST = 14, WIDEST = 6 };
+    const double row = 0.3, vector = 0.75;
+    const kn_site *x = k->x;
+    double least = 0;
+    int64_t need = x->hw->fma_latency * x->hw->fma_per_cycle;
+    for (int64_t nv = 1; nv <= WIDEST && (nv - 1) * k->lanes < places; nv++) {
+        for (int64_t mr = 1; mr <= MOST && mr <= kn_cpu_extent(x, x->m) && mr * nv + nv + 1 <= x->hw->vector_registers; mr++) {
+            double time = kn_cpu_time_of_rows(x, places, mr, nv, k->lanes, row, vector);
+            if (mr * nv < need) time *= (double)need / (double)(mr * nv);
+            if (least > 0 && time >= least) continue;
+            least = time;
+            k->nv = nv;
+            k->mr = mr;
+        }
+    }
+    return least;
+}
+
+int kn_cpu_strip(const kn_site *x)
+{
+    enum { MOVED = 8, SHORTEST = 8, LONGEST = 192 }; /* what moving a result once more takes, in terms; sums where that shows */
+    strip k;
+    const kn_expr *loads[2];
+    const kn_hw_level *l2 = kn_hw_level_named(x->hw, "l2");
+    if (!l2 || !strip_of(x, &k) || x->reduce_extent < SHORTEST || x->reduce_extent > LONGEST || kn_loads(x->s->body, loads, 2) != 2) return -1;
+    int64_t n = kn_cpu_extent(x, x->n), rows = kn_cpu_extent(x, k.p), beyond = reach(&k, loads[k.v]->args[k.dim]);
+    if (beyond < 0 || (!beyond && k.step == 1 && !x->load[k.v].padded)) return -1; /* no window: its places are one axis as they are */
+    if (bytes_met(&k, k.w) > l2->capacity_bytes / 4 || bytes_met(&k, k.v) > l2->capacity_bytes / 4) return -1;
+    k.lanes = x->hw->vector_bytes / kn_cpu_acc_bytes(x);
+    double strips = (double)x->reduce_extent * choose_tile(&k, n) * (double)rows;
+    double moved = (double)(x->reduce_extent + MOVED) * choose_tile(&k, (n + beyond) * rows);
+    return strips > 0 && strips * 1.05 < moved ? k.v : -1;
+}
+
+const char *kn_cpu_strip_steps(kiln_arena *a, const kn_site *x, int load, const char *plane)
+{
+    if (x->load[load].coef[x->n] > 1) return kn_format(a, "unstride %s %d %s %s", x->name, load, kn_cpu_axis(x, x->n), plane);
+    return x->load[load].padded ? kn_format(a, "decompose_padding %s %d %s", x->name, load, plane) : "";
+}
+
+/* Rows of a task: what a quarter of L2 holds of the window's, but tasks enough for the cores. */
+static int64_t band_of(const strip *k)
+{
+    enum { MOST = 8, TASKS = 8 };
+    const kn_site *x = k->x;
+    const kn_hw_level *l2 = kn_hw_level_named(x->hw, "l2");
+    int64_t rows = kn_cpu_extent(x, k->p), tasks = rows, met = bytes_met(k, k->v);
+    for (int i = 0; i < x->s->nspatial; i++)
+        if (i != x->n && i != x->m && i != k->p && !kn_mul_fits(tasks, kn_cpu_extent(x, i), &tasks)) tasks = INT64_MAX / 64;
+    int64_t most = l2->capacity_bytes / 4 / met, band = tasks / (TASKS * (int64_t)x->hw->units);
+    if (band > most) band = most;
+    if (band > MOST) band = MOST;
+    return band < 1 ? 1 : kn_ceil_div(rows, kn_ceil_div(rows, band));
+}
+
+bool kn_cpu_strips(const kn_site *x, kn_plans *plans)
+{
+    strip k;
+    if (!kn_hw_level_named(x->hw, "l2") || !strip_of(x, &k) || k.step != 1 || x->load[k.v].padded) return false;
+    int64_t full = x->hw->vector_bytes / kn_cpu_acc_bytes(x), n = kn_cpu_extent(x, x->n);
+    for (k.lanes = full; k.lanes > n;) k.lanes /= 2;
+    if (k.lanes < 4 || choose_tile(&k, n) <= 0) return false;
+    k.band = band_of(&k);
+    int last = x->s->naxes - 1;
+    const char *nn = kn_cpu_axis(x, x->n), *m = kn_cpu_axis(x, x->m), *p = kn_cpu_axis(x, k.p);
+    kn_buf b;
+    kn_buf_init(&b, plans->a);
+    kn_putn(&b, x->before.p ? x->before.p : "", x->before.n);
+    kn_putf(&b, "split %s %s %lld %lld\nsplit %s %s %lld\n", x->name, nn, (long long)k.nv, (long long)k.lanes, x->name, m, (long long)k.mr);
+    kn_putf(&b, "split %s %s %lld\nreorder %s", x->name, p, (long long)k.band, x->name);
+    for (int i = 0; i < x->s->nspatial; i++)
+        if (i != x->n && i != x->m && i != k.p) kn_putf(&b, " %s.0", kn_cpu_axis(x, i));
+    kn_putf(&b, " %s.0 | %s.0 %s.1 %s.0", p, m, p, nn);
+    for (int i = x->s->nspatial; i < x->s->naxes; i++) kn_putf(&b, " %s.0", kn_cpu_axis(x, i));
+    kn_putf(&b, " | %s.1 %s.1 %s.2\n", m, nn, nn);
+    for (int i = 0; i < x->s->nspatial; i++)
+        if (i != x->n && i != x->m && i != k.p) kn_putf(&b, "parallel %s %s.0\n", x->name, kn_cpu_axis(x, i));
+    kn_putf(&b, "parallel %s %s.0\nunroll %s %s.1\n", x->name, p, x->name, m);
+    if (kn_cpu_extent(x, last) * k.mr * k.nv <= 2 * KN_CPU_UNROLLED) kn_putf(&b, "unroll %s %s.0\n", x->name, kn_cpu_axis(x, last));
+    kn_putf(&b, "unroll %s %s.1\nvectorize %s %s.2\n", x->name, nn, x->name, nn);
+    kn_plans_try(plans, &b);
+    return plans->n > 0;
+}
