@@ -140,7 +140,7 @@ static void put_kinds(kn_buf *b, const kn_site *x, const kn_cpu_tile *t, const c
     if (!t->pack && x->s->naxes > x->s->nspatial && x->reduce_extent * t->mr * t->nv <= KN_CPU_UNROLLED)
         for (int i = x->s->nspatial; i < x->s->naxes; i++) kn_putf(b, "unroll %s %s.0\n", x->name, kn_cpu_axis(x, i));
     else if (x->contraction && last > x->s->nspatial && last != t->blocked && kn_cpu_extent(x, last) * t->mr * t->nv <= KN_CPU_UNROLLED &&
-             t->mr * t->nv + t->nv + 4 <= x->hw->vector_registers)
+             kn_cpu_taps_fit(x, t->mr, t->nv))
         kn_putf(b, "unroll %s %s.0\n", x->name, kn_cpu_axis(x, last));
     else if (x->m < 0 && x->nloads == 1 && t->kb > 1 && !t->pack && t->kb * t->nv <= KN_CPU_UNROLLED)
         kn_putf(b, "unroll %s %s.1\n", x->name, kn_cpu_axis(x, t->blocked));
