@@ -32,6 +32,13 @@ static bool turns(const kn_stage *g)
     return false;
 }
 
+static double bytes_of(const kn_access *x)
+{
+    double n = x->bytes;
+    for (int d = 0; d < x->rank; d++) n *= (double)x->shape[d];
+    return n;
+}
+
 void kn_cost_finish(const kn_stage_view *v, kn_cost *c, double compute_eff, double memory_eff)
 {
     bool called = kn_stage_warps(v->g) || (v->g->tensor.intrin && !v->hw->gpu);
@@ -98,10 +105,10 @@ static void cpu_level(const kn_stage_view *v, int i, kn_cost *c)
         int at = packed ? v->g->caches[x->cache].at + 1 : from;
         if (packed && !ahead && i == 0) bytes = at_most(bytes, kn_footprint(v, x, at, false) * kn_fills(v, x, at, false) * x->bytes);
         /* short runs far apart, over and over: prefetchers lose them and they collide in few sets, which is why panels are packed */
-        bool apart = !x->store && !ahead && kn_fills(v, x, at, false) > 16 * v->tasks && kn_rounding(v, x, at, false, 4096) > 1.5;
-        apart = apart && !one_run(v, x, at);
+        bool far = !x->store && !ahead && kn_fills(v, x, at, false) > 16 * v->tasks && kn_rounding(v, x, at, false, 4096) > 1.5;
+        far = far && !one_run(v, x, at);
         double lost = i ? 1.3 : 1 + 4 * kn_rounding(v, x, at, false, 4096) * (double)near->transaction_bytes / 4096;
-        if (!last && (!packed || i == 0) && apart) bytes *= lost;
+        if (!last && (!packed || i == 0) && far) bytes *= lost;
         sum += x->store && i == 0 ? 2 * bytes : bytes; /* a store reads its line first */
     }
     c->levels[i].bytes = sum;
@@ -114,9 +121,7 @@ static void cpu_level(const kn_stage_view *v, int i, kn_cost *c)
 static double waited(const kn_stage_view *v, const kn_access *x)
 {
     const kn_hw_level *l2 = kn_hw_level_named(v->hw, "l2"), *far = kn_hw_level_named(v->hw, "l3");
-    double all = x->bytes;
-    for (int d = 0; d < x->rank; d++) all *= (double)x->shape[d];
-    if (!l2 || !far || !(far->bandwidth_gbs > 0) || all <= (double)l2->capacity_bytes) return 0;
+    if (!l2 || !far || !(far->bandwidth_gbs > 0) || bytes_of(x) <= (double)l2->capacity_bytes) return 0;
     return x->bytes / far->bandwidth_gbs * v->hw->clock_ghz * v->hw->units;
 }
 
@@ -159,6 +164,14 @@ static double gathered(const kn_access *x, int axis, double lanes, double instru
     return step > 1 && step <= PICKED && step < lanes / 2 ? 1 + (step - 1) / instructions : lanes / 2;
 }
 
+/* Lanes along a sum whose elements lie apart: rows of the tile share the vector once it is put together. */
+static bool apart(const kn_stage_view *v, const kn_access *x)
+{
+    const kn_loop *l = &v->g->loops[v->g->nloops - 1];
+    return l->kind == KN_VECTOR && v->s->axes[l->axis].reduce && x->cache < 0 && (x->axes >> l->axis & 1) && x->unit_axis != l->axis &&
+           gathered(x, l->axis, (double)l->extent, 1) >= (double)l->extent / 2;
+}
+
 /* Taps of a window: vectors begin anywhere in a line, and every other one reaches into the next, which is a second access. */
 static bool slides(const kn_stage_view *v, const kn_access *x)
 {
@@ -186,9 +199,7 @@ static bool collides(const kn_stage_view *v, const kn_access *x)
     enum { WAY = 4096, LINE = 64 };
     const kn_hw_level *l1 = &v->hw->levels[v->hw->nlevels - 2];
     const kn_hw_level *l2 = kn_hw_level_named(v->hw, "l2");
-    double all = x->bytes;
-    for (int d = 0; d < x->rank; d++) all *= (double)x->shape[d];
-    if (x->cache >= 0 || x->store || (l2 && all <= (double)l2->capacity_bytes)) return false;
+    if (x->cache >= 0 || x->store || (l2 && bytes_of(x) <= (double)l2->capacity_bytes)) return false;
     for (int i = v->first_reg; i < v->g->nloops; i++) {
         const kn_loop *l = &v->g->loops[i];
         int64_t step = l->kind == KN_UNROLL && l->axis < v->s->nspatial ? step_bytes(x, l) : 0, apart = WAY;
@@ -254,13 +265,13 @@ static double in_flight(const kn_stage_view *v, double vectors)
  * stored, and the next ones begin anew, which costs the length of the pipeline once more. */
 static double inner_share(const kn_stage_view *v, double vectors, double issue)
 {
-    enum { RESTART = 30, PIECES = 6 }; /* cycles: first loads, a latency, a mispredicted end of the loop; to store some lanes of a vector */
+    enum { RESTART = 10, PIECES = 6 }; /* cycles that no work of other tiles fills, at the end of a loop; to store some lanes of a vector */
     double stores = vectors;
     const kn_loop *last = &v->g->loops[v->g->nloops - 1];
     if (last->kind == KN_VECTOR && last->axis < v->s->nspatial && v->s->axes[last->axis].extent < last->extent) stores *= PIECES;
     terms t = terms_of(v);
     double cycles = t.all * vectors * instructions(v) / issue;
-    double turns = t.loop > 1 ? t.all / t.written * (1 + 3 / t.loop) : 0; /* a cycle each, some more at its end */
+    double turns = t.loop > 1 ? t.all / t.written * (0.25 + 3 / t.loop) : 0; /* most of them beside the terms, some more at its end */
     return cycles / (cycles + turns + stores + RESTART / in_flight(v, vectors));
 }
 
@@ -282,6 +293,7 @@ static double called_share(const kn_stage_view *v)
  * multiply-add a latency; vectors and broadcasts compete with the multiply-adds for issue slots. */
 static double tile_share(const kn_stage_view *v, double lanes, double full, double part)
 {
+    enum { GATHERED = 60 }; /* loads that take as long as one vector of elements that are picked one by one: 12 cycles, measured */
     const kn_hw *hw = v->hw;
     double chains = at_least(part * kn_register_values(v) / at_least(at_most(lanes, full), 1), 1);
     double eff = at_most(chains * in_flight(v, chains) / ((double)hw->fma_latency * hw->fma_per_cycle), 1), loads = 0;
@@ -289,22 +301,22 @@ static double tile_share(const kn_stage_view *v, double lanes, double full, doub
         if (collides(v, &v->access[i])) eff /= 1.35; /* measured: 16 rows of 4096 bytes against 8 */
         bool vector = lanes > 1 && (v->access[i].axes >> v->g->loops[v->g->nloops - 1].axis & 1);
         double runs = kn_footprint(v, &v->access[i], v->first_point, false) / (vector ? lanes / part : 1);
+        if (vector && apart(v, &v->access[i])) runs *= GATHERED;
         loads += vector && slides(v, &v->access[i]) ? 2 * runs : runs;
     }
-    return eff / (1 + 0.25 * loads / chains / instructions(v)) * inner_share(v, chains, hw->fma_per_cycle);
+    double each = kn_stage_bare(v) ? 0.25 : 0.4; /* of a slot; what is but added comes from memory as it is */
+    return eff / (1 + each * loads / chains / instructions(v)) * inner_share(v, chains, hw->fma_per_cycle);
 }
 
-/* The same for all tiles of the vector axis, the last of which may be a short one: code of its own, met by all rows anew (measured: 1.04 of the time
- * of a tile that divides the axis where all else is equal). */
+/* The same for all tiles of the vector axis, the last of which may be a short one: code of its own, met by all rows anew. */
 static double sum_share(const kn_stage_view *v, double lanes, double full)
 {
-    const double copy = 1.02;
     kn_short_tile last;
     double eff = tile_share(v, lanes, full, 1);
     if (kn_stage_short_tile(v->s, v->g, &last)) {
         const kn_loop *l = &v->g->loops[last.loop];
         double whole = (double)last.from, rest = (double)(last.vectors * l->stride);
-        eff = (whole + rest) / copy / (whole / eff + rest / tile_share(v, lanes, full, (double)last.vectors / (double)l->extent));
+        eff = (whole + rest) / (whole / eff + rest / tile_share(v, lanes, full, (double)last.vectors / (double)l->extent));
     }
     return lanes > 1 && parts_of_rows(v) ? eff / 1.15 : eff;
 }
@@ -325,7 +337,7 @@ static double vector_share(const kn_stage_view *v)
         int axis = g->loops[g->nloops - 1].axis;
         for (int i = 0; i + 1 < v->naccesses; i++) {
             const kn_access *x = &v->access[i];
-            if (!(x->axes >> axis & 1) || x->cache >= 0) continue;
+            if (!(x->axes >> axis & 1) || x->cache >= 0 || apart(v, x)) continue;
             if (x->unit_axis != axis) eff /= turned(g, x->unit_axis, lanes) ? 2 : gathered(x, axis, lanes, instructions(v));
         }
     }

@@ -120,7 +120,8 @@ void kn_stage_view_of(const kn_tree *t, const kn_stage *g, const kn_hw *hw, kn_s
         if (l->kind == KN_PARALLEL || l->kind == KN_GRID) v->tasks *= (double)l->extent;
         else if (l->kind == KN_THREAD) v->threads *= (double)l->extent;
         else v->first_inner = i;
-        if (in_registers(l->kind) && v->first_reg == i + 1) v->first_reg = i;
+        bool once = l->extent == 1 && !hw->gpu; /* no loop at all */
+        if ((in_registers(l->kind) || once) && v->first_reg == i + 1) v->first_reg = i;
         enum kn_loop_kind outer = l->shared_with >= 0 ? t->stages[g->at_stage]->loops[l->shared_with].kind : KN_SERIAL;
         if (outer == KN_PARALLEL || outer == KN_GRID) v->tasks *= (double)l->extent;
         if (outer == KN_THREAD) v->threads *= (double)l->extent;
