@@ -234,16 +234,20 @@ static double instructions(const kn_stage_view *v)
     return floats && (v->s->red == KN_RED_MAX || v->s->red == KN_RED_MIN) ? 3 : 1;
 }
 
-/* A register tile's terms: in all, those written out behind each other, and the iterations of the innermost loop around these; 0: there is none. */
-typedef struct terms { double all, written, loop; } terms;
+/* A register tile's terms: in all, those written out behind each other, and the iterations of the innermost loop around these; 0: there is none. They
+ * may be a part of the sum, to which others come when the tile's turn comes again. */
+typedef struct terms { double all, written, loop; bool part; } terms;
 
 static terms terms_of(const kn_stage_view *v)
 {
-    terms t = {1, 1, 0};
+    terms t = {1, 1, 0, false};
+    bool outside = false;
     for (int i = v->g->nloops - 1; i >= 0; i--) {
         const kn_loop *l = &v->g->loops[i];
         bool reduces = v->s->axes[l->axis].reduce;
-        if (!reduces && i < v->first_reg) break;
+        outside |= !reduces && i < v->first_reg;
+        t.part |= outside && reduces && l->extent > 1;
+        if (outside) continue;
         if (!reduces || l->kind == KN_VECTOR || l->rfactor) continue;
         t.all *= (double)l->extent;
         if (l->kind == KN_UNROLL && !t.loop) t.written *= (double)l->extent;
@@ -270,6 +274,7 @@ static double inner_share(const kn_stage_view *v, double vectors, double issue)
     const kn_loop *last = &v->g->loops[v->g->nloops - 1];
     if (last->kind == KN_VECTOR && last->axis < v->s->nspatial && v->s->axes[last->axis].extent < last->extent) stores *= PIECES;
     terms t = terms_of(v);
+    if (t.part) stores *= 3; /* what was there is read and added to */
     double cycles = t.all * vectors * instructions(v) / issue;
     double turns = t.loop > 1 ? t.all / t.written * (0.25 + 3 / t.loop) : 0; /* most of them beside the terms, some more at its end */
     return cycles / (cycles + turns + stores + RESTART / in_flight(v, vectors));
@@ -308,15 +313,16 @@ static double tile_share(const kn_stage_view *v, double lanes, double full, doub
     return eff / (1 + each * loads / chains / instructions(v)) * inner_share(v, chains, hw->fma_per_cycle);
 }
 
-/* The same for all tiles of the vector axis, the last of which may be a short one: code of its own, met by all rows anew. */
+/* The same for all tiles of the vector axis, the last of which may be a short one. */
 static double sum_share(const kn_stage_view *v, double lanes, double full)
 {
+    const double copy = 1.01; /* code of its own, met by all rows anew */
     kn_short_tile last;
     double eff = tile_share(v, lanes, full, 1);
     if (kn_stage_short_tile(v->s, v->g, &last)) {
         const kn_loop *l = &v->g->loops[last.loop];
         double whole = (double)last.from, rest = (double)(last.vectors * l->stride);
-        eff = (whole + rest) / (whole / eff + rest / tile_share(v, lanes, full, (double)last.vectors / (double)l->extent));
+        eff = (whole + rest) / copy / (whole / eff + rest / tile_share(v, lanes, full, (double)last.vectors / (double)l->extent));
     }
     return lanes > 1 && parts_of_rows(v) ? eff / 1.15 : eff;
 }

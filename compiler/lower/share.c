@@ -40,14 +40,24 @@ static kn_ls *define(sharing *s, enum kn_ls_kind kind, int var, int buffer, kn_e
     return x;
 }
 
-/* Of a vector that two or three operations want, gcc makes an operand in memory of each of them. Where it straddles lines, each takes two accesses
- * (a product of 61x71 by 71x67 in tiles of three rows: 6.5 us, held 3.1). */
-static bool better_held(const sharing *s, const common *c)
+/* A vector of memory that two or three operations want: gcc makes an operand of each of them. */
+static bool wanted_by_few(const sharing *s, const common *c)
 {
     enum { FEW = 3 };
     const kn_expr *e = c->e;
-    return !s->w->hw->gpu && c->count <= FEW && e->op == KN_OP_READ && e->lanes > 1 && e->dtype == KN_F32 &&
+    return c->count > 1 && c->count <= FEW && e->op == KN_OP_READ && e->lanes > 1 && e->dtype == KN_F32 &&
            e->lanes * kn_dtype_bytes(e->dtype) == s->w->hw->vector_bytes;
+}
+
+/* Where such a vector straddles lines, each operation takes two accesses (a product of 61x71 by 71x67 in tiles of three rows: 6.5 us, held 3.1). Not
+ * where there are many of them, as in a window, which registers had better not be filled with. */
+static bool better_held(const sharing *s, const common *c)
+{
+    enum { MOST = 8 };
+    int n = 0;
+    if (s->w->hw->gpu || !wanted_by_few(s, c)) return false;
+    for (int i = 0; i < s->n; i++) n += wanted_by_few(s, &s->c[i]);
+    return n <= MOST;
 }
 
 /* An element of the run's register array for this dtype and width. */
