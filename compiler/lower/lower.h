@@ -180,9 +180,8 @@ void kn_lw_scatter(kn_lw *w, kn_sg *sg);            /* scatter.c: all loops of a
  * iteration of a reduction's open loop that is left for the place at hand. */
 void kn_lw_find_skips(const kn_lw *w, kn_sg *sg);
 void kn_lw_skip(kn_lw *w, const kn_sg *sg, int loop, kn_expr **lo, kn_expr **hi);
-/* The term at these values of the axes lies in padding for certain. */
-bool kn_lw_skipped(kn_lw *w, const kn_sg *sg, kn_expr *const *av);
 kn_expr *kn_lw_skip_end(kn_lw *w, const kn_sg *sg, int loop, bool last);
+bool kn_lw_skipped(kn_lw *w, const kn_sg *sg, kn_expr *const *av); /* the term at these values of the axes lies in padding for certain */
 /* instruction.c: before the outermost reduce loop, the tile, and behind that loop. */
 void kn_lw_instruction_begin(kn_lw *w, kn_sg *sg);
 /* The loop around which results that a unit's registers hold are brought from their place among the partial results and back, since serial loops over

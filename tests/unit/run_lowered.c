@@ -37,14 +37,21 @@ static void discard(double **x, int n)
     for (int t = 0; t < n; t++) free(x[t]);
 }
 
-static void run_one(kiln_arena *a, const kn_program *p, const kn_hw *hw, kiln_bytes trace, double *const *want, const char *what)
+static kn_lprog *lowered(kiln_arena *a, const kn_program *p, const kn_hw *hw, kiln_bytes trace, const char *what)
 {
     kn_tree *t;
     kn_lprog *l;
     kiln_diag d = {0};
-    double *got[KILN_MAX_TENSORS] = {0};
     if (kn_trace_apply(a, p, hw, trace, &t, &d) || kn_lower(a, t, hw, &l, &d) || kn_lprog_check(l, &d))
         fail_msg("%s: %s\n%s", what, d.message, trace.p);
+    return l;
+}
+
+static void run_one(kiln_arena *a, const kn_program *p, const kn_hw *hw, kiln_bytes trace, double *const *want, const char *what)
+{
+    kiln_diag d = {0};
+    double *got[KILN_MAX_TENSORS] = {0};
+    kn_lprog *l = lowered(a, p, hw, trace, what);
     kiln_bytes source, header;
     if (!hw->gpu && kn_language_find("c")->print(a, l, "kiln_test", &source, &header, &d)) fail_msg("%s: %s\n%s", what, d.message, trace.p);
     fresh(p, got);
@@ -59,14 +66,21 @@ static void run_one(kiln_arena *a, const kn_program *p, const kn_hw *hw, kiln_by
 
 static kiln_bytes text_of(const char *s) { return (kiln_bytes){s, s ? strlen(s) : 0}; }
 
+static kn_program *parsed(kiln_arena *a, const char *text, const char *inputs)
+{
+    kn_program *p;
+    kiln_diag d = {0};
+    if (kn_parse(a, text_of(text), text_of(inputs), &p, &d)) fail_msg("%s of %s: %s", text, inputs, d.message);
+    return p;
+}
+
 /* The program, in the canonical form of a request's, and up to `most` candidates of the default policy. */
 static kiln_candidates *constructed(kiln_arena *a, const char *text, const char *inputs, const kn_hw *hw, int most, kn_program **canonical)
 {
-    kn_program *p;
     int in[KILN_MAX_TENSORS], out[KILN_MAX_TENSORS];
     kiln_diag d = {0};
     kiln_candidates *list;
-    if (kn_parse(a, text_of(text), text_of(inputs), &p, &d) || kn_canon(a, p, canonical, in, out, &d) ||
+    if (kn_canon(a, parsed(a, text, inputs), canonical, in, out, &d) ||
         kn_policy_find("default")->construct(a, *canonical, hw, most, &list, &d))
         fail_msg("%s of %s: %s", text, inputs, d.message);
     return list;

@@ -13,14 +13,10 @@ static void padded_rows_are_of_one_task(void **state)
         static const char text[] = "y[P,C] +=! pad(x,0.0)[P+R-1,C]*w[R,C] where P in 20", inputs[] = "x=f32:20x16&w=f32:3x16";
         kiln_bytes trace = text_of(kn_format(a, "split y P 1 14\nsplit y C 16\nreorder y P.0 C.0 | P.1 R.0 | P.2 C.1\n"
                                                 "%sunroll y P.2\nvectorize y C.1\n", tasks ? "parallel y P.0\n" : ""));
-        kn_program *p;
-        kn_tree *t;
-        kn_lprog *l;
+        kn_program *p = parsed(a, text, inputs);
+        kn_lprog *l = lowered(a, p, hw, trace, text);
         kiln_diag d = {0};
         double *want[KILN_MAX_TENSORS] = {0};
-        if (kn_parse(a, (kiln_bytes){text, sizeof text - 1}, (kiln_bytes){inputs, sizeof inputs - 1}, &p, &d) ||
-            kn_trace_apply(a, p, hw, trace, &t, &d) || kn_lower(a, t, hw, &l, &d))
-            fail_msg("%s", d.message);
         bool moved = false;
         for (int v = 0; v < l->nvars; v++) moved |= strstr(l->var_names[v], "from") != NULL;
         assert_int_equal(moved, !tasks);
@@ -74,15 +70,11 @@ static void padding_is_left_out(void **state)
     for (size_t i = 0; i < sizeof one / sizeof *one; i++) {
         kiln_arena *a = kiln_arena_open(&(kiln_host){NULL, mem, NULL});
         kn_hw *hw = device(a, "x86-64-avx512");
-        kn_program *p;
-        kn_tree *t;
-        kn_lprog *l;
+        kn_program *p = parsed(a, one[i].text, one[i].inputs);
+        kn_lprog *l = lowered(a, p, hw, text_of(one[i].trace), one[i].text);
         kiln_diag d = {0};
         double *want[KILN_MAX_TENSORS] = {0};
         int drawn = 0, held = 0;
-        if (kn_parse(a, text_of(one[i].text), text_of(one[i].inputs), &p, &d) || kn_trace_apply(a, p, hw, text_of(one[i].trace), &t, &d) ||
-            kn_lower(a, t, hw, &l, &d))
-            fail_msg("%zu: %s", i, d.message);
         for (int f = 0; f < l->nfns; f++) count(l->fns[f].body, &drawn, &held);
         if (drawn != one[i].drawn) fail_msg("%zu: %d loops are drawn in, not %d", i, drawn, one[i].drawn);
         fresh(p, want);
@@ -102,14 +94,8 @@ static void vectors_of_few_rows_are_held(void **state)
         kn_hw *hw = device(a, "x86-64-avx512");
         kiln_bytes trace = text_of(kn_format(a, "split c N 2 16\nsplit c M %d\nreorder c M.0 N.0 | K.0 | M.1 N.1 N.2\nunroll c M.1\nunroll c N.1\n"
                                                 "vectorize c N.2\n", rows));
-        kn_program *p;
-        kn_tree *t;
-        kn_lprog *l;
-        kiln_diag d = {0};
+        kn_lprog *l = lowered(a, parsed(a, "c[M,N] +=! a[M,K]*b[K,N]", "a=f32:12x33&b=f32:33x64"), hw, trace, "few rows");
         int drawn = 0, held = 0;
-        if (kn_parse(a, text_of("c[M,N] +=! a[M,K]*b[K,N]"), text_of("a=f32:12x33&b=f32:33x64"), &p, &d) ||
-            kn_trace_apply(a, p, hw, trace, &t, &d) || kn_lower(a, t, hw, &l, &d))
-            fail_msg("%s", d.message);
         for (int f = 0; f < l->nfns; f++) count(l->fns[f].body, &drawn, &held);
         if (held != (rows == 2 || rows == 3 ? 2 : 0)) fail_msg("%d vectors are held for %d rows", held, rows);
         kiln_arena_close(a);
@@ -141,14 +127,10 @@ static void lines_go_past_the_caches(void **state)
         kiln_arena *a = kiln_arena_open(&(kiln_host){NULL, mem, NULL});
         kn_hw *hw = device(a, "x86-64-bf16");
         kn_program *c;
-        kn_tree *t;
-        kn_lprog *l;
-        kiln_diag d = {0};
         hw->streaming_store_bytes = one[i].bytes;
         hw->levels[1].capacity_bytes = 4096;
         kiln_candidates *list = constructed(a, one[i].text, one[i].inputs, hw, 1, &c);
-        if (kn_trace_apply(a, c, hw, list->c[0].trace, &t, &d) || kn_lower(a, t, hw, &l, &d))
-            fail_msg("%s: %s", one[i].inputs, d.message);
+        kn_lprog *l = lowered(a, c, hw, list->c[0].trace, one[i].inputs);
         int64_t n = 0;
         for (int f = 0; f < l->nfns; f++) n += streamed(l->fns[f].body);
         if ((n > 0) != one[i].streams) fail_msg("%s of %s: %lld stores past the caches", one[i].text, one[i].inputs, (long long)n);
@@ -187,13 +169,10 @@ static void what_comes_is_asked_for(void **state)
         for (int l = 0; l < hw->nlevels; l++)
             if (!strcmp(hw->levels[l].name, "l2")) hw->levels[l].capacity_bytes = 262144;
         kn_program *c;
-        kn_tree *t;
-        kn_lprog *l;
-        kiln_diag d = {0};
         double *x[KILN_MAX_TENSORS] = {0};
         lprog_lines lines[KILN_MAX_TENSORS] = {0};
         kiln_candidates *list = constructed(a, "c[M,N] +=! a[M,K]*b[K,N]", inputs[i], hw, 1, &c);
-        if (kn_trace_apply(a, c, hw, list->c[0].trace, &t, &d) || kn_lower(a, t, hw, &l, &d)) fail_msg("%s: %s", inputs[i], d.message);
+        kn_lprog *l = lowered(a, c, hw, list->c[0].trace, inputs[i]);
         fresh(c, x);
         const char *bad = lprog_eval_lines(l, x, lines);
         if (bad) fail_msg("%s: %s", inputs[i], bad);
