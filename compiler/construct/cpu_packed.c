@@ -479,9 +479,11 @@ static bool try_deep(packed *k, kn_plans *plans)
 /* Rows of a tile that is nv vectors wide, of one size all over the axis. */
 static int64_t rows_of(const packed *k, int64_t nv)
 {
+    enum { OF_ONE_SET = 8 }; /* of the 8 to 12 lines that a set of L1 holds; wider tiles use each for less long */
     int64_t rows = extent(k, k->q), most = (k->x->hw->vector_registers - nv) / nv;
     if (k->beside) most = 14 / nv; /* so that the taps of a small window can be written out */
     if (most < 1) return 0;
+    if (nv == 1 && k->p < 0 && k->q == k->x->m && kn_cpu_in_one_set(k->x) && most > OF_ONE_SET) most = OF_ONE_SET;
     return kn_ceil_div(rows, kn_ceil_div(rows, most > 14 ? 14 : most));
 }
 

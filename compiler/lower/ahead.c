@@ -2,7 +2,8 @@
  * line over all of those uses. In a model every kernel finds its weights far away, because those of the others have been read since; fetched at first
  * use they come no faster than one core can ask, and nothing is computed meanwhile.
  * Operands as they lie, of which a tile reads a short run of every row: runs of other rows lie in other pages, so hardware prefetchers begin anew at
- * each of them. While a block of rows is used, the runs beside it are asked for, and at the rows' end those that the next block begins with. */
+ * each of them. While a block of rows is used, the runs beside it are asked for, and at the rows' end those that the next block begins with.
+ * Rows whose elements meet vectors: where few of these are met, the next tile's rows are asked for, since each of them begins anew as well. */
 #include "lower/tile.h"
 #include <string.h>
 
@@ -247,6 +248,96 @@ static void ask_beside(kn_tile *x, int i, int load, const kn_hw_level *l1, const
     for (int64_t k = 1; k <= each; k++) kn_lw_prefetch(w, buffer, kn_lw_simp(w, plus(w, from, kn_lw_int(w, k * line - 1), 1)), false);
 }
 
+/* Rows of a tile, which the reduce loop goes along. */
+typedef struct rows {
+    kn_expr *begin;       /* of the first one */
+    int64_t n, down, run; /* how many; elements from one to the next, and of each */
+    int64_t uses;         /* times that the tile's rows are read */
+    kn_expr *use;         /* which of these it is */
+    int64_t next;         /* elements to the next tile's */
+} rows;
+
+/* By how much register loop j moves the load. */
+static bool moves_row(kn_tile *x, int j, int load, int64_t *c)
+{
+    int buffer;
+    kn_expr *at;
+    kn_tile_set(x, 0);
+    x->sg->val[j] = kn_lw_ref(x->w, x->lane_var);
+    kn_env v = kn_tile_env(x);
+    bool plain = kn_env_place(&v, x->sg->loads[load], &buffer, &at);
+    kn_tile_set(x, 0);
+    return plain && kn_lw_coefficient(at, x->lane_var, c);
+}
+
+static bool find_tile_rows(kn_tile *x, int load, rows *r)
+{
+    const kn_sg *sg = x->sg;
+    int64_t c;
+    r->n = 1;
+    for (int j = sg->tile; j < sg->g->nloops; j++) {
+        if (!kn_tile_spatial(sg, j) || j == x->vloop || kn_tile_extent(sg, j) == 1) continue;
+        if (!moves_row(x, j, load, &c) || (c && r->n > 1)) return false;
+        if (!c) continue;
+        r->n = kn_tile_extent(sg, j);
+        r->down = c;
+    }
+    return r->n > 1 && r->down > 0;
+}
+
+/* The loop to the next rows, the reduction's own alone inside the tile. */
+static bool find_rows(kn_tile *x, int i, int load, rows *r, kn_expr *at)
+{
+    const kn_sg *sg = x->sg;
+    int64_t step;
+    for (int j = sg->tile; j < i; j++)
+        if (serial_reduce(sg, j)) return false;
+    if (!moves(sg, i, at, &step) || step != 1 || !find_tile_rows(x, load, r)) return false;
+    r->run = sg->g->loops[i].extent;
+    r->begin = plus(x->w, at, sg->val[i], -1);
+    r->uses = 1;
+    r->use = kn_lw_int(x->w, 0);
+    r->next = 0;
+    for (int j = sg->tile - 1; j >= 0 && !r->next; j--) {
+        const kn_loop *l = &sg->g->loops[j];
+        if (l->extent == 1) continue;
+        if ((l->kind != KN_SERIAL && l->kind != KN_PARALLEL) || !moves(sg, j, at, &r->next)) return false;
+        if (r->next) return r->next >= r->n * r->down;
+        r->use = plus(x->w, r->use, sg->val[j], r->uses);
+        r->uses *= l->extent;
+    }
+    return false;
+}
+
+/* The tensor is read by elements, none of which the lanes move. */
+static bool far_across(const kn_tile *x, const kn_expr *load, const kn_hw_level *l2)
+{
+    const kn_tensor *t = &x->w->p->program->tensors[load->u.tensor];
+    int64_t bytes = kn_dtype_bytes(t->dtype);
+    for (int d = 0; d < t->rank; d++) bytes *= t->shape[d];
+    if (bytes <= l2->capacity_bytes || load->padded || x->vloop < 0 || x->reduce_lanes || x->lane_var < 0) return false;
+    return !(kn_axes_in(load) >> x->sg->g->loops[x->vloop].axis & 1);
+}
+
+/* The next tile's rows, in the order in which they lie, a part at each of the iterations. */
+static void ask_rows(kn_tile *x, int i, int load, const kn_hw_level *l1, const kn_hw_level *l2)
+{
+    enum { AGAIN = 4 }; /* times that a line may be asked for, because an iteration's part is less */
+    kn_lw *w = x->w;
+    rows r = { .n = 1 };
+    int buffer = -1;
+    if (!far_across(x, x->sg->loads[load], l2)) return;
+    kn_expr *at = place_unmoved(x, i, load, &buffer);
+    if (!at || w->status || w->p->buffers[buffer].scope != KN_GLOBAL || !find_rows(x, i, load, &r, at)) return;
+    const kn_buffer *b = &w->p->buffers[buffer];
+    int64_t bytes = kn_dtype_bytes(b->dtype), line = l1->transaction_bytes / bytes, part = kn_ceil_div(r.n, r.uses), lines = kn_ceil_div(part, line);
+    if (r.n * r.run * bytes > l2->capacity_bytes / 2 || part * AGAIN < line || lines > MOST_LINES || !worth(x, b)) return;
+    kn_expr *done = plus(w, x->sg->val[i], r.use, r.run), *gone = plus(w, kn_lw_int(w, 0), done, part);
+    kn_expr *from = plus(w, kn_bin(w->a, KN_OP_ADD, r.begin, kn_lw_int(w, r.next)), gone, 1);
+    if (r.down != r.run) from = plus(w, from, kn_bin(w->a, KN_OP_FLOORDIV, gone, kn_lw_int(w, r.run)), r.down - r.run);
+    for (int64_t k = 0; k < lines; k++) kn_lw_prefetch(w, buffer, kn_lw_simp(w, plus(w, from, kn_lw_int(w, k), line)), false);
+}
+
 void kn_tile_ahead(kn_tile *x, int i)
 {
     const kn_sg *sg = x->sg;
@@ -255,7 +346,7 @@ void kn_tile_ahead(kn_tile *x, int i)
     for (int j = i + 1; j < sg->g->nloops; j++)
         if (serial_reduce(sg, j)) return;
     for (int k = 0; k < sg->nloads; k++) {
-        if (!kn_sg_cached(sg, k)) ask_beside(x, i, k, l1, l2);
+        if (!kn_sg_cached(sg, k)) ask_beside(x, i, k, l1, l2), ask_rows(x, i, k, l1, l2);
         else if (sg->g->caches[sg->cache_of[k]].scope == KN_PACKED) ask(x, i, k, l1, l2);
     }
 }
