@@ -100,9 +100,9 @@ static bool find_chunk(kn_tile *x, int i, chunk *c)
     return true;
 }
 
-/* Bringing the constants takes a part of the computing's time that is worth an instruction an iteration. */
-static bool worth(const kn_tile *x, const kn_buffer *b)
+bool kn_tile_worth_asking(const kn_tile *x, int buffer)
 {
+    const kn_buffer *b = &x->w->p->buffers[buffer];
     const kn_hw *hw = x->w->hw;
     const kn_stmt *s = x->sg->s;
     double points = 2;
@@ -119,7 +119,7 @@ static void ask(kn_tile *x, int i, int load, const kn_hw_level *l1, const kn_hw_
     if (!c.at || w->status || !find_chunk(x, i, &c)) return;
     const kn_buffer *b = &w->p->buffers[c.buffer];
     int64_t bytes = kn_dtype_bytes(b->dtype), line = l1->transaction_bytes / bytes, lines = line ? kn_ceil_div(c.step, c.uses * line) : 0;
-    if (lines < 1 || lines > MOST_LINES || c.elems * bytes > l2->capacity_bytes / 2 || !worth(x, b)) return;
+    if (lines < 1 || lines > MOST_LINES || c.elems * bytes > l2->capacity_bytes / 2 || !kn_tile_worth_asking(x, c.buffer)) return;
     kn_expr *from = kn_lw_simp(w, kn_bin(w->a, KN_OP_ADD, c.begins, c.ahead));
     for (int64_t k = 0; k < lines; k++) kn_lw_prefetch(w, c.buffer, kn_lw_simp(w, plus(w, from, kn_lw_int(w, k), line)), false);
 }
@@ -322,7 +322,7 @@ static bool far_across(const kn_tile *x, const kn_expr *load, const kn_hw_level 
 /* The next tile's rows, in the order in which they lie, a part at each of the iterations. */
 static void ask_rows(kn_tile *x, int i, int load, const kn_hw_level *l1, const kn_hw_level *l2)
 {
-    enum { AGAIN = 4 }; /* times that a line may be asked for, because an iteration's part is less */
+    enum { AGAIN = 4, APART = 2048 }; /* times that a line may be asked for, because an iteration's part is less; bytes: nearer rows are a stream */
     kn_lw *w = x->w;
     rows r = { .n = 1 };
     int buffer = -1;
@@ -331,7 +331,7 @@ static void ask_rows(kn_tile *x, int i, int load, const kn_hw_level *l1, const k
     if (!at || w->status || w->p->buffers[buffer].scope != KN_GLOBAL || !find_rows(x, i, load, &r, at)) return;
     const kn_buffer *b = &w->p->buffers[buffer];
     int64_t bytes = kn_dtype_bytes(b->dtype), line = l1->transaction_bytes / bytes, part = kn_ceil_div(r.n, r.uses), lines = kn_ceil_div(part, line);
-    if (r.n * r.run * bytes > l2->capacity_bytes / 2 || part * AGAIN < line || lines > MOST_LINES || !worth(x, b)) return;
+    if (r.down * bytes < APART || r.n * r.run * bytes > l2->capacity_bytes / 2 || part * AGAIN < line || lines > MOST_LINES || !kn_tile_worth_asking(x, buffer)) return;
     kn_expr *done = plus(w, x->sg->val[i], r.use, r.run), *gone = plus(w, kn_lw_int(w, 0), done, part);
     kn_expr *from = plus(w, kn_bin(w->a, KN_OP_ADD, r.begin, kn_lw_int(w, r.next)), gone, 1);
     if (r.down != r.run) from = plus(w, from, kn_bin(w->a, KN_OP_FLOORDIV, gone, kn_lw_int(w, r.run)), r.down - r.run);
@@ -348,5 +348,6 @@ void kn_tile_ahead(kn_tile *x, int i)
     for (int k = 0; k < sg->nloads; k++) {
         if (!kn_sg_cached(sg, k)) ask_beside(x, i, k, l1, l2), ask_rows(x, i, k, l1, l2);
         else if (sg->g->caches[sg->cache_of[k]].scope == KN_PACKED) ask(x, i, k, l1, l2);
+        else kn_tile_ahead_copy(x, i, k, l1, l2);
     }
 }
