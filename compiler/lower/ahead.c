@@ -329,9 +329,10 @@ static void ask_rows(kn_tile *x, int i, int load, const kn_hw_level *l1, const k
     if (!far_across(x, x->sg->loads[load], l2)) return;
     kn_expr *at = place_unmoved(x, i, load, &buffer);
     if (!at || w->status || w->p->buffers[buffer].scope != KN_GLOBAL || !find_rows(x, i, load, &r, at)) return;
-    const kn_buffer *b = &w->p->buffers[buffer];
-    int64_t bytes = kn_dtype_bytes(b->dtype), line = l1->transaction_bytes / bytes, part = kn_ceil_div(r.n, r.uses), lines = kn_ceil_div(part, line);
-    if (r.down * bytes < APART || r.n * r.run * bytes > l2->capacity_bytes / 2 || part * AGAIN < line || lines > MOST_LINES || !kn_tile_worth_asking(x, buffer)) return;
+    int64_t bytes = kn_dtype_bytes(w->p->buffers[buffer].dtype), line = l1->transaction_bytes / bytes;
+    int64_t part = kn_ceil_div(r.n, r.uses), lines = kn_ceil_div(part, line);
+    if (r.down * bytes < APART || r.n * r.run * bytes > l2->capacity_bytes / 2) return;
+    if (part * AGAIN < line || lines > MOST_LINES || !kn_tile_worth_asking(x, buffer)) return;
     kn_expr *done = plus(w, x->sg->val[i], r.use, r.run), *gone = plus(w, kn_lw_int(w, 0), done, part);
     kn_expr *from = plus(w, kn_bin(w->a, KN_OP_ADD, r.begin, kn_lw_int(w, r.next)), gone, 1);
     if (r.down != r.run) from = plus(w, from, kn_bin(w->a, KN_OP_FLOORDIV, gone, kn_lw_int(w, r.run)), r.down - r.run);

@@ -121,7 +121,8 @@ void kn_tile_ahead_copy(kn_tile *x, int i, int load, const kn_hw_level *l1, cons
     for (int64_t k = 0; k < each; k++) {
         kn_expr *at = kn_bin(w->a, KN_OP_FLOORDIV, kn_bin(w->a, KN_OP_MUL, which, kn_lw_int(w, all)), kn_lw_int(w, n));
         if (k) at = kn_bin(w->a, KN_OP_ADD, at, kn_lw_int(w, k));
-        kn_expr *row = kn_bin(w->a, KN_OP_FLOORDIV, at, kn_lw_int(w, lines)), *begin = kn_bin(w->a, KN_OP_MUL, row, kn_lw_int(w, b.down - lines * line));
+        kn_expr *row = kn_bin(w->a, KN_OP_FLOORDIV, at, kn_lw_int(w, lines));
+        kn_expr *begin = kn_bin(w->a, KN_OP_MUL, row, kn_lw_int(w, b.down - lines * line));
         at = kn_bin(w->a, KN_OP_ADD, begin, kn_bin(w->a, KN_OP_MUL, at, kn_lw_int(w, line)));
         kn_lw_prefetch(w, b.buffer, kn_lw_simp(w, kn_bin(w->a, KN_OP_ADD, b.at, at)), false);
     }
