@@ -102,6 +102,7 @@ bool kn_cpu_is_packed(const kn_site *x);
 bool kn_cpu_is_boxed(const kn_site *x); /* and bands of the other factor are copied */
 /* The load of a padded depthwise window's constant taps, which had better be turned ahead to lie along the lanes; -1: none. */
 int kn_cpu_taps(const kn_site *x);
+int kn_cpu_written_taps(const kn_site *x); /* the reduce axis of it that is written out on its own, -1: none */
 int kn_cpu_packed_pads(const kn_site *x); /* the load of it whose padding is to be filled in ahead, -1: none */
 
 void kn_cpu_maps(const kn_site *x, kn_plans *p); /* cpu_maps.c */

@@ -12,6 +12,7 @@ typedef struct packed {
     int q, p;                    /* rows of a register tile; rows around them, cut into bands; -1: none */
     int order[KILN_MAX_AXES];    /* the reduction's axes, as the other factor is walked through from end to end */
     int blocked;                 /* reduce axis that is cut where blocks of the constant are to stay in L1 */
+    int taps;                    /* reduce axis of a row's taps, which is written out since padding leaves some of a tile's out; -1: none */
     bool padded;
     bool panels;                 /* each panel of the constant meets all rows of one task while it is near; else each row all panels */
     bool shares;                 /* panels, but bands of the rows' own axis are tasks, which go through all of them; else panels are tasks */
@@ -33,7 +34,7 @@ static bool has(const packed *k, int load, int axis) { return k->x->load[load].a
 static void find_rows(packed *k)
 {
     const kn_site *x = k->x;
-    k->q = k->p = -1;
+    k->q = k->p = k->taps = -1;
     for (int i = 0; i < x->s->nspatial; i++) {
         if (i == x->n || extent(k, i) < 2 || has(k, k->w, i) || !has(k, k->v, i)) continue;
         if (k->q < 0 || x->store.coef[i] < x->store.coef[k->q]) k->p = k->q, k->q = i;
@@ -190,7 +191,7 @@ static void put_reduction(kn_buf *b, const packed *k, bool outer)
     for (int r = 0; r < k->x->s->naxes - k->x->s->nspatial; r++) {
         int i = k->order[r];
         bool cut = k->kb && i == k->blocked;
-        if (outer == (k->kb > 0) && !cut) kn_putf(b, " %s.0", name(k, i));
+        if (outer == (k->kb > 0 && i != k->taps) && !cut) kn_putf(b, " %s.0", name(k, i));
         if (cut) kn_putf(b, " %s.%d", name(k, i), !outer);
     }
 }
@@ -266,7 +267,8 @@ static void put_unrolled(kn_buf *b, const packed *k)
 {
     enum { MOST = KN_CPU_UNROLLED };
     int64_t body = k->mr * k->nv;
-    if (k->dots || (!k->beside && 2 * body > k->x->hw->vector_registers)) return;
+    if (k->taps >= 0) kn_putf(b, "unroll %s %s.0\n", k->x->name, name(k, k->taps));
+    if (k->taps >= 0 || k->dots || (!k->beside && 2 * body > k->x->hw->vector_registers)) return;
     for (int r = k->x->s->naxes - k->x->s->nspatial - 1; r >= 0; r--) {
         int i = k->order[r];
         bool cut = k->kb && i == k->blocked;
@@ -380,6 +382,7 @@ static int64_t block_of(const packed *k, bool strips)
 {
     const kn_hw_level *l1 = kn_hw_level_named(k->x->hw, "l1");
     int64_t line = strips ? k->mr * k->x->load[k->v].bytes : k->nv * k->lanes * bytes_packed(k), all = extent(k, k->blocked);
+    if (k->taps >= 0) line *= extent(k, k->taps);
     int64_t room = l1 ? l1->capacity_bytes / 8 * (strips ? 3 : 4) / line : 0;
     if (room < 8 || 2 * all < (strips ? 3 : 4) * room) return 0;
     return kn_round_up(kn_ceil_div(all, kn_ceil_div(all, room)), k->terms);
@@ -510,7 +513,8 @@ static double time_of(const packed *k, int64_t nv, int64_t mr)
     return (double)n * (double)rows * (1 + 0.6 * loads / chains + time_of_blocks(k, nv)) * (chains < need ? need / chains : 1) * spilled;
 }
 
-static bool choose_tile(packed *k)
+/* whole: all rows of the axis in one tile. Returns the time, 0: there is none. */
+static double choose(packed *k, bool whole)
 {
     double least = 0;
     for (int64_t nv = 1; nv <= 8; nv++) {
@@ -519,13 +523,74 @@ static bool choose_tile(packed *k)
         if (k->beside && extent(k, k->x->n) % (nv * k->lanes)) continue; /* nothing fills in lanes past the end of what it reads */
         for (int64_t mr = most; mr > 0 && 3 * mr >= 2 * most; mr--) { /* fewer rows may leave none beyond the end */
             double t = time_of(k, nv, mr);
-            if (least > 0 && t >= least) continue;
+            if ((least > 0 && t >= least) || (whole && mr != extent(k, k->q))) continue;
             least = t;
             k->nv = nv;
             k->mr = mr;
         }
     }
+    return least;
+}
+
+/* The part of the terms that tap and column together put into padding; 0: the index goes along others too. */
+static double idle(const packed *k, const kn_affine *at, int64_t extent_inside, int *taps)
+{
+    int64_t none = 0, q = extent(k, k->q);
+    *taps = -1;
+    for (int i = 0; i < k->x->s->naxes; i++) {
+        if (!at->coef[i] || i == k->q || extent(k, i) < 2) continue;
+        if (*taps >= 0 || !k->x->s->axes[i].reduce || i == k->blocked) return 0;
+        *taps = i;
+    }
+    if (*taps < 0 || !at->coef[k->q]) return 0;
+    for (int64_t c = 0; c < q; c++)
+        for (int64_t t = 0; t < extent(k, *taps); t++) {
+            int64_t x = at->offset + at->coef[k->q] * c + at->coef[*taps] * t;
+            none += x < 0 || x >= extent_inside;
+        }
+    return (double)none / (double)(q * extent(k, *taps));
+}
+
+/* Tiles that take a whole row of a small image know for each tap which of their columns are in padding: where leaving these out saves more than such
+ * a tile costs, the taps are written out, each around a loop of its own. */
+static bool write_taps_out(packed *k, double least)
+{
+    enum { ROW = 14, TAPS = 7 };
+    const kn_expr *loads[2];
+    const kn_program *p = k->x->t->program;
+    packed whole = *k;
+    if (k->p < 0 || k->dots || k->beside || extent(k, k->q) > ROW || kn_loads(k->x->s->body, loads, 2) != 2) return false;
+    const kn_expr *load = loads[k->v];
+    const kn_stmt *copy = load->padded ? NULL : kn_padded_copy(p, load->u.tensor);
+    const kn_expr *from = copy ? copy->body : load;
+    if (!from->padded || from->pad_value != 0) return false;
+    double most = 0;
+    for (int d = 0; d < from->nargs; d++) {
+        kn_affine at;
+        int taps;
+        if (!kn_padded_index(load, copy, d, &at)) continue;
+        double share = idle(k, &at, p->tensors[from->u.tensor].shape[d], &taps);
+        if (share <= most || extent(k, taps) > TAPS) continue;
+        most = share;
+        whole.taps = taps;
+    }
+    double t = most > 0 ? choose(&whole, true) : 0;
+    if (t <= 0 || t * (1 - most) >= least) return false;
+    *k = whole;
+    return true;
+}
+
+static bool choose_tile(packed *k)
+{
+    double least = choose(k, false);
+    if (least > 0) write_taps_out(k, least);
     return least > 0;
+}
+
+int kn_cpu_written_taps(const kn_site *x)
+{
+    packed k;
+    return packed_of(x, &k) && k.q >= 0 && !(k.beside && k.padded) && choose_tile(&k) ? k.taps : -1;
 }
 
 /* What L2 does not hold, that is no constant: each panel's task packs it block by block, once for all rows of a band of the image, whose partial sums

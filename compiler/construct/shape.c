@@ -178,8 +178,10 @@ static bool fuse_pair(shaper *s, const kn_stage *g)
     const kn_expr *loads[1];
     if (st->scatter || kn_loads(st->body, loads, 1) > KN_SITE_LOADS) return false;
     bool boxed = kn_cpu_is_boxed(&v);
+    int taps = kn_cpu_written_taps(&v);
     for (int x = 0; x + 1 < st->naxes; x++) {
         int y = x + 1;
+        if (taps >= 0 && (x == taps || y == taps)) continue;
         if (st->axes[x].reduce != st->axes[y].reduce || holds_rows(s, st, x, y)) continue;
         if (boxed && (kn_stands_beside(st, x) || kn_stands_beside(st, y))) continue;
         bool fits = kn_site_continues(&v.store, x, y, st->axes[y].extent);

@@ -75,8 +75,26 @@ static bool find_uses(kn_tile *x, chunk *c)
     return false;
 }
 
+/* Reduce loop j of the tile is written out around the loops that read the chunk. */
+static bool written_out(const kn_sg *sg, int j)
+{
+    const kn_loop *l = &sg->g->loops[j];
+    return kn_tile_has(sg, j) && kn_tile_reduces(sg, j) && l->kind == KN_UNROLL && l->extent > 1;
+}
+
+/* By how much a loop that is written out moves the load. */
+static bool moves_written_out(kn_tile *x, int i, int j, int load, int64_t *c)
+{
+    int buffer, var = kn_lw_var(x->w, "k", 0, x->sg->g->loops[j].extent - 1);
+    kn_expr *was = x->sg->val[j];
+    x->sg->val[j] = kn_lw_ref(x->w, var);
+    kn_expr *at = place(x, i, load, &buffer);
+    x->sg->val[j] = was;
+    return at && kn_lw_coefficient(at, var, c);
+}
+
 /* The chunk is what the tile's own loops read, from end to end. */
-static bool find_chunk(kn_tile *x, int i, chunk *c)
+static bool find_chunk(kn_tile *x, int i, int load, chunk *c)
 {
     kn_lw *w = x->w;
     const kn_sg *sg = x->sg;
@@ -85,15 +103,16 @@ static bool find_chunk(kn_tile *x, int i, chunk *c)
     c->elems = c->step * sg->g->loops[i].extent;
     c->begins = plus(w, c->at, sg->val[i], -c->step);
     for (int j = i - 1; j >= sg->tile; j--) {
-        if (!serial_reduce(sg, j)) continue;
-        if (!moves(sg, j, c->at, &by) || by != c->elems) return false;
+        bool out = written_out(sg, j);
+        if (!out && !serial_reduce(sg, j)) continue;
+        if (!(out ? moves_written_out(x, i, j, load, &by) : moves(sg, j, c->at, &by)) || by != c->elems) return false;
         c->begins = plus(w, c->begins, sg->val[j], -by);
         c->elems *= sg->g->loops[j].extent;
     }
     if (!find_uses(x, c)) return false;
     c->ahead = plus(w, kn_lw_int(w, c->elems), c->use, kn_ceil_div(c->elems, c->uses));
     for (int64_t each = c->step, j = i; j >= sg->tile; j--) {
-        if (!serial_reduce(sg, (int)j)) continue;
+        if (!serial_reduce(sg, (int)j) && !written_out(sg, (int)j)) continue;
         c->ahead = plus(w, c->ahead, sg->val[j], kn_ceil_div(each, c->uses));
         each *= sg->g->loops[j].extent;
     }
@@ -116,7 +135,7 @@ static void ask(kn_tile *x, int i, int load, const kn_hw_level *l1, const kn_hw_
     kn_lw *w = x->w;
     chunk c = { .buffer = -1 };
     c.at = place(x, i, load, &c.buffer);
-    if (!c.at || w->status || !find_chunk(x, i, &c)) return;
+    if (!c.at || w->status || !find_chunk(x, i, load, &c)) return;
     const kn_buffer *b = &w->p->buffers[c.buffer];
     int64_t bytes = kn_dtype_bytes(b->dtype), line = l1->transaction_bytes / bytes, lines = line ? kn_ceil_div(c.step, c.uses * line) : 0;
     if (lines < 1 || lines > MOST_LINES || c.elems * bytes > l2->capacity_bytes / 2 || !kn_tile_worth_asking(x, c.buffer)) return;

@@ -44,7 +44,7 @@ typedef struct kn_lw {
  * steps are positive; spatial -1: none. `loop` is the reduction's. */
 typedef struct kn_skip { int loop, reduce, spatial; int64_t by_reduce, by_spatial, from, extent; } kn_skip;
 /* An index of what padding is around: terms where it is not in [0, extent) add nothing. */
-typedef struct kn_padded_index { kn_affine at; int64_t extent; } kn_padded_index;
+typedef struct kn_padded_dim { kn_affine at; int64_t extent; } kn_padded_dim;
 enum { KN_LW_SKIPS = 4 };
 
 /* One stage while it is lowered. */
@@ -80,7 +80,7 @@ typedef struct kn_sg {
     bool unreduced[KILN_MAX_AXES];           /* what was clipped before those */
     int tile;                                /* first loop of the register tile */
     int nskips, npadded;
-    kn_padded_index padded[KN_LW_SKIPS];
+    kn_padded_dim padded[KN_LW_SKIPS];
     kn_skip skips[KN_LW_SKIPS];              /* one for an axis at most */
     int first_reduce;                        /* outermost reduce loop inside a task, or nloops */
     bool rolled;                             /* the register tile is walked by scalar loops */

@@ -18,51 +18,6 @@ static bool is_nothing(enum kn_reduce red, const kn_expr *body, const kn_expr *l
     return false;
 }
 
-/* The statement that fills a temporary with a padded copy; NULL: it is filled with something else. */
-static const kn_stmt *copied_from(const kn_program *p, int tensor)
-{
-    const kn_stmt *found = NULL;
-    for (int i = 0; i < p->nstmts; i++) {
-        const kn_stmt *s = p->stmts[i];
-        if (s->out != tensor) continue;
-        if (found || s->scatter || s->red != KN_RED_NONE || s->body->op != KN_OP_LOAD || !s->body->padded) return NULL;
-        found = s;
-    }
-    return found;
-}
-
-/* Steps as images have them: what they add up to over all axes has room in 64 bits. */
-static bool moderate(const kn_affine *f)
-{
-    enum { STEP = 1 << 20, FROM = 1 << 30 };
-    for (int a = 0; a < KILN_MAX_AXES; a++)
-        if (f->coef[a] < -STEP || f->coef[a] > STEP) return false;
-    return f->offset >= -FROM && f->offset <= FROM;
-}
-
-static bool compose(const kn_stmt *copy, const kn_affine *inner, const kn_expr *load, kn_affine *out)
-{
-    *out = (kn_affine){.offset = inner->offset};
-    for (int a = 0; a < copy->naxes; a++) {
-        if (!inner->coef[a]) continue;
-        int d = 0;
-        while (d < load->nargs && !(copy->lhs[d]->op == KN_OP_AXIS && copy->lhs[d]->u.axis == a)) d++;
-        kn_affine outer;
-        if (d == load->nargs || !kn_affine_of(load->args[d], &outer) || !moderate(&outer)) return false;
-        for (int i = 0; i < KILN_MAX_AXES; i++) out->coef[i] += inner->coef[a] * outer.coef[i];
-        out->offset += inner->coef[a] * outer.offset;
-    }
-    return true;
-}
-
-/* Index d of what the load reads, directly or by way of a padded copy, over the axes of the statement. */
-static bool index_of(const kn_expr *load, const kn_stmt *copy, int d, kn_affine *f)
-{
-    kn_affine inner;
-    if (!copy) return kn_affine_of(load->args[d], f) && moderate(f);
-    return kn_affine_of(copy->body->args[d], &inner) && moderate(&inner) && compose(copy, &inner, load, f) && moderate(f);
-}
-
 /* The only loop of the axis that comes round more than once; -1: there are more, or it is none that is walked through. */
 static int only_loop(const kn_sg *sg, int axis)
 {
@@ -147,7 +102,7 @@ static bool taken(const kn_sg *sg, const kn_skip *k)
 }
 
 /* Somewhere the index is outside. */
-static bool leaves(const kn_sg *sg, const kn_padded_index *x)
+static bool leaves(const kn_sg *sg, const kn_padded_dim *x)
 {
     int64_t lo = x->at.offset, hi = lo;
     for (int a = 0; a < sg->s->naxes; a++) *(x->at.coef[a] < 0 ? &lo : &hi) += x->at.coef[a] * (sg->s->axes[a].extent - 1);
@@ -161,14 +116,14 @@ void kn_lw_find_skips(const kn_lw *w, kn_sg *sg)
     for (int i = 0; i < sg->g->ncaches; i++)
         if (sg->g->caches[i].copies) return; /* filled for iterations to come, from the first one on */
     for (int l = 0; l < sg->nloads; l++) {
-        const kn_stmt *copy = sg->loads[l]->padded ? NULL : copied_from(p, sg->loads[l]->u.tensor);
+        const kn_stmt *copy = sg->loads[l]->padded ? NULL : kn_padded_copy(p, sg->loads[l]->u.tensor);
         const kn_expr *from = copy ? copy->body : sg->loads[l];
         if (!from->padded || !is_nothing(sg->s->red, sg->s->body, sg->loads[l], from->pad_value)) continue;
         for (int d = 0; d < from->nargs && sg->npadded < KN_LW_SKIPS; d++) {
-            kn_padded_index *x = &sg->padded[sg->npadded];
+            kn_padded_dim *x = &sg->padded[sg->npadded];
             kn_skip k;
             x->extent = p->tensors[from->u.tensor].shape[d];
-            if (!index_of(sg->loads[l], copy, d, &x->at) || !leaves(sg, x)) continue;
+            if (!kn_padded_index(sg->loads[l], copy, d, &x->at) || !leaves(sg, x)) continue;
             sg->npadded++;
             if (skip_of(sg, &x->at, x->extent, &k) && !taken(sg, &k)) sg->skips[sg->nskips++] = k;
         }
@@ -190,7 +145,7 @@ static bool settles(const kn_sg *sg, const kn_skip *k, int loop)
 bool kn_lw_skipped(kn_lw *w, const kn_sg *sg, kn_expr *const *av)
 {
     for (int i = 0; i < sg->npadded; i++) {
-        const kn_padded_index *x = &sg->padded[i];
+        const kn_padded_dim *x = &sg->padded[i];
         int64_t lo = x->at.offset, hi = lo;
         for (int a = 0; a < sg->s->naxes; a++) {
             int64_t least, most, c = x->at.coef[a];

@@ -116,6 +116,11 @@ uint32_t kn_scatter_owned(const kn_program *p, const kn_stmt *s);
 /* ---- affine view of an index: sum coef[axis]*axis + offset; false when not affine (div, mod, data-dependent) ---- */
 typedef struct kn_affine { int64_t coef[KILN_MAX_AXES]; int64_t offset; } kn_affine;
 bool kn_affine_of(const kn_expr *index, kn_affine *out);
+/* The one statement that fills the tensor with a padded copy of another; NULL: it is filled otherwise. */
+const kn_stmt *kn_padded_copy(const kn_program *p, int tensor);
+/* Index d of what a padded load reads, over the axes of its statement, or (copy: kn_padded_copy of the tensor that it reads) of what the copy reads
+ * for it. False: not affine, or steps so large that sums of them may not fit. */
+bool kn_padded_index(const kn_expr *load, const kn_stmt *copy, int d, kn_affine *out);
 /* All LOADs of the body in first-use order (left to right, depth first); returns how many, at most cap are stored. */
 int kn_loads(const kn_expr *body, const kn_expr **out, int cap);
 /* Bit i set: axis i of the statement occurs in e. */

@@ -347,8 +347,16 @@ static void beyond_caches(void **state)
          "\ntransform_layout taps0 1 2 0\nahead taps0\n"}, /* depthwise: constant taps lie along the lanes */
         {"y[H,W,C] +=! pad(x,0.0)[2*H+R-1,2*W+S-1,C]*w[C,0,R,S] where H in 9, W in 10", "x=f32:18x20x40&w=f32:40x1x3x3:const", 32768, 1048576,
          "\nahead taps0\n"},
-        {"y[H,W,F] +=! pad(x,0.0)[H+R-1,W+S-1,C]*w[F,C,R,S] where H in 9, W in 10", "x=f32:9x10x41&w=f32:37x41x3x3", 8192, 65536,
+        {"y[H,W,F] +=! pad(x,0.0)[H+R-1,W+S-1,C]*w[F,C,R,S] where H in 9, W in 17", "x=f32:9x17x41&w=f32:37x41x3x3", 8192, 65536,
          "scratch R0.0 loops R0.1 S2.1 S2.2\n"}, /* weights beyond L2, no constant: a panel's blocks are packed one by one */
+        {"y[H,W,F] +=! pad(x,0.0)[H+R-1,W+S-1,C]*w[F,C,R,S] where H in 9, W in 10", "x=f32:9x10x41&w=f32:37x41x3x3", 8192, 65536,
+         "unroll out0 R2.0\n"}, /* rows of one tile: taps written out, without the columns in padding */
+        {"y[H,W,F] +=! pad(x,0.0)[H+R-1,2*W+S-1,C]*w[R,S,C,F] where H in 9, W in 7", "x=f32:9x13x41&w=f32:3x3x41x37:const", 32768, 1048576,
+         "unroll out0 R1.0\n"},
+        {"y[H,W,F] +=! pad(x,0.0)[H+R-1,W+2*S-4,C]*w[R,S,C,F] where H in 9, W in 11", "x=f32:9x12x29&w=f32:3x4x29x64:const", 8192, 1048576,
+         "unroll out0 R1.0\n"},
+        {"y[F,H,W] +=! pad(x,0.0)[C,H+R-1,W+S-2]*w[F,C,R,S] where H in 8, W in 7", "x=f32:130x8x7&w=f32:48x130x3x5:const", 32768, 65536,
+         "unroll turned0 R2.0\n"},
         {product, "a=f32:2x67&b=f32:67x259", 4096, 65536, "split out0 R0 8\n"}, /* a large operand streams by two rows */
         {product, "a=f32:11x67&b=f32:67x259", 4096, 65536, "| R0.0 S1.1 S0.1 R0.1 |"}, /* few rows: it is read where it lies */
         {product, "a=f32:43x67&b=f32:67x259", 4096, 65536, "| R0.0 S1.1 S0.1 R0.1 |"},
