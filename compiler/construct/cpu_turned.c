@@ -38,9 +38,20 @@ static double bytes_of(const kn_tensor *t)
     return n;
 }
 
-/* Lanes along the places also take the columns between one row of them and the next, by which the window reaches past the row's end: what that
- * wastes is twice as much as turning what goes in and what comes out takes, and more. */
-static bool wastes_places(const kn_site *x, const kn_expr *load)
+/* The part of its lanes that the last vector of an image's places leaves idle, of all. */
+static double idle_at_end(const kn_site *x, int other, int terms)
+{
+    int64_t places = 1, lanes = x->hw->vector_bytes / kn_cpu_acc_bytes(x);
+    const kn_site_access *a = &x->load[other];
+    if (!a->linear) return 0;
+    for (int i = 0; i < x->s->nspatial; i++)
+        if (a->axes >> i & 1 && a->coef[i] < a->coef[terms] && !kn_mul_fits(places, kn_cpu_extent(x, i), &places)) return 0;
+    return (double)(kn_round_up(places, lanes) - places) / (double)places;
+}
+
+/* Lanes along the places also take the columns between one row of them and the next, by which the window reaches past the row's end, and those past
+ * the image's: what that wastes is twice as much as turning what goes in and what comes out takes, and more. */
+static bool wastes_places(const kn_site *x, const kn_expr *load, double at_end)
 {
     const kn_hw_level *l3 = kn_hw_level_named(x->hw, "l3");
     const kn_program *p = x->t->program;
@@ -55,7 +66,7 @@ static bool wastes_places(const kn_site *x, const kn_expr *load)
     for (int i = 0; i < x->s->naxes; i++) flops *= (double)x->s->axes[i].extent;
     double gflops = kn_hw_peak_gflops(x->hw, p->tensors[x->s->out].dtype), gbs = (l3 ? l3 : &x->hw->levels[0])->bandwidth_gbs;
     double turned = 2 * (bytes_of(&p->tensors[load->u.tensor]) + bytes_of(&p->tensors[x->s->out]));
-    return gflops > 0 && gbs > 0 && flops / gflops * (reach / step / n) > 2 * turned / gbs;
+    return gflops > 0 && gbs > 0 && flops / gflops * (reach / step / n + at_end) > 2 * turned / gbs;
 }
 
 /* Sums of few terms, or of one run of them, by the time of a result's dots and of what is turned: beside floats' products, of which a vector takes
@@ -97,8 +108,9 @@ const char *kn_cpu_turned(kiln_arena *a, const kn_site *x, const char *plane, co
         for (int d = 0; d < p->tensors[x->s->out].rank; d++)
             if (x->s->lhs[d]->op == KN_OP_AXIS && x->s->lhs[d]->u.axis == lanes) to = d;
         int64_t run = kn_cpu_extent(x, other->args[terms]->u.axis);
-        bool long_run = run >= LEAST_RUN && x->reduce_extent > run;
-        if (to < 0 || (!long_run && !(narrow && pays(x, other, lanes, run))) || (!narrow && !wastes_places(x, other))) continue;
+        bool long_run = run >= LEAST_RUN && (x->reduce_extent > run || !narrow);
+        if (to < 0 || (!long_run && !(narrow && pays(x, other, lanes, run)))) continue;
+        if (!narrow && !wastes_places(x, other, idle_at_end(x, 1 - w, other->args[terms]->u.axis))) continue;
         kn_buf b;
         kn_buf_init(&b, a);
         kn_putf(&b, "copy %s %d %s\ncache_write %s %s\n", x->name, 1 - w, plane, x->name, results);
