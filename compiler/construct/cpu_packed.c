@@ -511,7 +511,8 @@ static double time_of(const packed *k, int64_t nv, int64_t mr)
     bool full = nv * mr + nv >= k->x->hw->vector_registers && !k->beside; /* no register is left for what is broadcast */
     bool apart = k->x->hw->vector_registers < WITH_BROADCASTS; /* elements are broadcast by instructions of their own */
     double spilled = !full ? 1 : apart ? 1.3 : 1.05;
-    return (double)n * (double)rows * (1 + (apart ? 0.6 : 0.3) * loads / chains + time_of_blocks(k, nv)) * (chains < need ? need / chains : 1) * spilled;
+    double each = 1 + (apart ? 0.6 : 0.3) * loads / chains + time_of_blocks(k, nv);
+    return (double)n * (double)rows * each * (chains < need ? need / chains : 1) * spilled;
 }
 
 /* whole: all rows of the axis in one tile. Returns the time, 0: there is none. */
