@@ -50,7 +50,7 @@ static double idle_at_end(const kn_site *x, int other, int terms)
 }
 
 /* Lanes along the places also take the columns between one row of them and the next, by which the window reaches past the row's end, and those past
- * the image's: what that wastes is twice as much as turning what goes in and what comes out takes, and more. */
+ * the image's: what that wastes is more than turning what goes in and what comes out takes. */
 static bool wastes_places(const kn_site *x, const kn_expr *load, double at_end)
 {
     const kn_hw_level *l3 = kn_hw_level_named(x->hw, "l3");
@@ -66,7 +66,7 @@ static bool wastes_places(const kn_site *x, const kn_expr *load, double at_end)
     for (int i = 0; i < x->s->naxes; i++) flops *= (double)x->s->axes[i].extent;
     double gflops = kn_hw_peak_gflops(x->hw, p->tensors[x->s->out].dtype), gbs = (l3 ? l3 : &x->hw->levels[0])->bandwidth_gbs;
     double turned = 2 * (bytes_of(&p->tensors[load->u.tensor]) + bytes_of(&p->tensors[x->s->out]));
-    return gflops > 0 && gbs > 0 && flops / gflops * (reach / step / n + at_end) > 2 * turned / gbs;
+    return gflops > 0 && gbs > 0 && flops / gflops * (reach / step / n + at_end) > turned / gbs;
 }
 
 /* Sums of few terms, or of one run of them, by the time of a result's dots and of what is turned: beside floats' products, of which a vector takes
