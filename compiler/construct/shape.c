@@ -526,11 +526,13 @@ static bool pad_one(shaper *s, const kn_stage *g)
 /* Instructions for one term of a reduction on vectors: a maximum that keeps what is not a number takes three. */
 static int term_cost(const kn_stmt *st) { return st->red == KN_RED_MAX || st->red == KN_RED_MIN ? 3 : 1; }
 
+enum { KEPT = 2 }; /* a column of a row in memory: stored, read */
+
 /* How many times as many terms are combined when every place of a window combines all of them, as when its rows are combined for all places that
  * share them; a term along lanes that lie apart is picked from two vectors. */
-static double saved_by(const kn_site *v, const kn_expr *read, int axis)
+static double saved_by(const kn_site *v, const kn_expr *read, int axis, double kept)
 {
-    enum { PICKED = 2, KEPT = 2 };
+    enum { PICKED = 2 };
     double r = (double)v->s->axes[axis].extent, s = (double)v->reduce_extent / r, step = 1, term = term_cost(v->s), picked = 0;
     for (int d = 0; d < read->nargs; d++) {
         kn_affine f;
@@ -543,11 +545,12 @@ static double saved_by(const kn_site *v, const kn_expr *read, int axis)
             if (i == v->n && f.coef[i] > 1) picked = PICKED;
         }
     }
-    return r * s * (term + picked) / (r * term * step + KEPT * step + s * (term + picked));
+    return r * s * (term + picked) / (r * term * step + kept * step + s * (term + picked));
 }
 
-/* A window of one tensor's elements over several dimensions: its rows are combined first, for all places that share them. */
-static bool separate_one(shaper *s, int stage)
+/* A window of one tensor's elements over several dimensions: its rows are combined first, for all places that share them. `held`: where registers
+ * hold them, so that columns in padding need not be filled in. */
+static bool separate_one(shaper *s, int stage, bool held)
 {
     enum { WORTH = 11, OF = 10 };
     kn_site v;
@@ -556,12 +559,12 @@ static bool separate_one(shaper *s, int stage)
     if (s->hw->gpu || v.s->scatter || v.s->naxes < v.s->nspatial + 2 || kn_loads(v.s->body, loads, 2) != 1) return false;
     kn_tree *before = s->t;
     kiln_bytes text = s->text;
-    const char *rows = kn_format(s->a, "rows%d", s->nplanes);
+    const char *rows = kn_format(s->a, "rows%d", s->nplanes), *inside = held && loads[0]->padded ? " inside" : "";
     for (int a = v.s->nspatial; a < v.s->naxes && rows && s->nplanes < KILN_MAX_STMTS; a++) {
         if (v.s->axes[a].extent < 2 || v.reduce_extent == v.s->axes[a].extent) continue;
-        if (saved_by(&v, loads[0], a) * OF < WORTH) continue;
-        if (!try_step(s, kn_format(s->a, "separate %s %s %s", v.name, v.s->axes[a].name, rows))) continue;
-        if (kn_cpu_window_fits(s->a, s->t, s->hw, stage + 1)) {
+        if (saved_by(&v, loads[0], a, held ? 0 : KEPT) * OF < WORTH) continue;
+        if (!try_step(s, kn_format(s->a, "separate %s %s %s%s", v.name, v.s->axes[a].name, rows, inside))) continue;
+        if ((held ? kn_cpu_window_held : kn_cpu_window_fits)(s->a, s->t, s->hw, stage + 1)) {
             s->plane[s->nplanes++] = rows;
             return true;
         }
@@ -629,8 +632,9 @@ kiln_status kn_shape(kiln_arena *a, const kn_program *p, const kn_hw *hw, kiln_b
         else if (!kn_site_scheduled(s.t, g) && taps_one(&s, g)) k--;
         else if (!kn_site_scheduled(s.t, g) && strip_one(&s, g, &strip)) k += strip;
         else if (!kn_site_scheduled(s.t, g) && !flatten_one(&s, g)) {
-            k += pad_one(&s, g);
-            k += separate_one(&s, k);
+            bool held = separate_one(&s, k, true);
+            k += held || pad_one(&s, g);
+            k += !held && separate_one(&s, k, false);
         }
     }
     while (inline_one(&s, true)) {}

@@ -366,13 +366,29 @@ static bool slid_over(const kn_stage_view *v)
     return found;
 }
 
+/* Nothing repeats inside of the loops that the stage shares with its reader: all that is handed over is written out behind each other, and stays in
+ * registers (lower/forward.c). */
+static bool handed_over(const kn_tree *t, const kn_stage *p)
+{
+    const kn_stage *reader = t->stages[p->at_stage];
+    for (int k = 0; k < 2; k++) {
+        const kn_stage *g = k ? reader : p;
+        for (int i = 0; i < g->nloops; i++) {
+            const kn_loop *l = &g->loops[i];
+            bool outside = k ? i <= p->at_loop : l->shared_with >= 0 || t->program->stmts[g->stmt]->axes[l->axis].reduce;
+            if (!outside && l->extent > 1 && l->kind != KN_UNROLL && l->kind != KN_VECTOR) return false;
+        }
+    }
+    return true;
+}
+
 /* What is made for another stage a little at a time is read there while it is still on its way to L1: a vector that lies across two of those that
  * were stored waits for both. */
 static double stalled_us(const kn_stage_view *v, double share)
 {
     enum { ON_THE_WAY = 64, WAIT = 40 }; /* stores; cycles */
     double times = 1, each = 1;
-    if (v->g->at_stage < 0 || !v->g->nloops || !slid_over(v)) return 0;
+    if (v->g->at_stage < 0 || !v->g->nloops || !slid_over(v) || handed_over(v->t, v->g)) return 0;
     const kn_loop *last = &v->g->loops[v->g->nloops - 1];
     if (last->kind != KN_VECTOR) return 0;
     for (int i = 0; i < v->g->nloops; i++) {

@@ -362,7 +362,9 @@ static void beyond_caches(void **state)
         {"y[H,W,F] +=! pad(x,0.0)[2*H+R-1,2*W+S-1,C]*w[F,C,R,S] where H in 16, W in 17", "x=f32:32x33x3&w=f32:21x3x3x3", 32768, 1048576,
          "scratch S0.0 loops S2.0 R1.0 R2.0 R0.0 S2.1 S2.2\n"}, /* weights that are no constant: every band of rows packs them */
         {"y[C,H,W] >=! pad(x,-inf)[C,H+R-1,W+S-1] where H in 61, W in 101, R in 3, S in 3", "x=f32:3x61x101", 32768, 1048576,
-         "split out0 S1 16\n"}, /* rows of a window in bands that stay in L1 */
+         "separate out0 R0 rows0 inside\n"}, /* rows of a window that registers hold */
+        {"y[C,H,W] >=! pad(x,-inf)[C,H+R-1,W+S-1] where H in 61, W in 201, R in 3, S in 3", "x=f32:3x61x201", 32768, 1048576,
+         "split out0 S1 9\n"}, /* longer ones in bands that stay in L1 */
         {"y[F,H,W] +=! pad(x,0.0)[C,H+R-1,W+S-1]*w[F,C,R,S] where H in 33, W in 19", "x=f32:2x33x19&w=f32:32x2x3x3", 4096, 65536,
          "\ncompute_at rows0 "},
         {"y[F,H,W] +=! pad(x,0.0)[C,2*H+R-1,2*W+S-1]*w[F,C,R,S] where H in 33, W in 45", "x=f32:2x66x90&w=f32:33x2x3x3", 32768, 1048576,
