@@ -214,7 +214,8 @@ static void rows_stay_in_registers(void **state)
         {MAXIMUM, "x=f32:3x9x21", ROWS "split y Q 2 8\nreorder y C.0 P.0 | Q.0 S.0 | Q.1 Q.2\nunroll y S.0\nunroll y Q.1\nvectorize y Q.2\n"
          "parallel y C.0\ncompute_at t y P.0\n", true},
         {MAXIMUM, "x=f32:3x9x21", "separate y R t inside\nsplit t X0 2\nsplit t X2 2 16\nreorder t X0.0 X0.1 P.0 | X2.0 R.0 | X2.1 X2.2\n"
-         "unroll t R.0\nunroll t X2.1\nvectorize t X2.2\nsplit y C 2\nsplit y Q 2 8\nreorder y C.0 C.1 P.0 | Q.0 S.0 | Q.1 Q.2\nunroll y S.0\nunroll y Q.1\n"
+         "unroll t R.0\nunroll t X2.1\nvectorize t X2.2\n"
+         "split y C 2\nsplit y Q 2 8\nreorder y C.0 C.1 P.0 | Q.0 S.0 | Q.1 Q.2\nunroll y S.0\nunroll y Q.1\n"
          "vectorize y Q.2\nparallel y C.0\ncompute_at t y P.0\n", true},
         {"y[C,P,Q] +=! pad(x,0.0)[C,P+R-2,Q+3*S-1] where P in 8, Q in 19, R in 5, S in 3", "x=f32:2x8x23",
          "separate y R t inside\nsplit t X2 2 16\nreorder t X0.0 P.0 | X2.0 R.0 | X2.1 X2.2\nunroll t X2.1\nvectorize t X2.2\n"
