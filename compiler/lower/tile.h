@@ -54,6 +54,9 @@ void kn_tile_prefetch_part(kn_tile *x);
 /* Partial results between outer reduce iterations, -1: none; *first is NULL where they are set before. */
 int kn_tile_part(kn_lw *w, kn_sg *sg, kn_expr **first, kn_expr **last);
 
+/* joined.c: the tile's rows lie one behind the other and have been summed so; false: they do not, and nothing has been done. */
+bool kn_tile_joined(kn_tile *x);
+
 /* ahead.c: in the body of the tile's reduce loop i, the innermost one that is not unrolled: asks for the constants that come next. */
 void kn_tile_ahead(kn_tile *x, int i);
 

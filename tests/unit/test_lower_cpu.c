@@ -244,11 +244,46 @@ static void rows_stay_in_registers(void **state)
     }
 }
 
+/* Rows that follow each other are read in vectors of all of them, also where the last tile has fewer rows; not those that end with a vector, that lie
+ * apart, of which a part is summed, or a tile whose rows end within a vector. */
+static void rows_are_joined(void **state)
+{
+#define ROWS_OF(n, k) "split y I " #n "\nsplit y K " #k " 16\nreorder y I.0 K.0 | I.1 K.1 K.2\nunroll y I.1\nunroll y K.1\nvectorize y K.2\n"
+    static const struct { const char *text, *inputs, *trace; bool joined; } one[] = {
+        {"y[I] +=! x[I,K]", "x=f32:32x49", ROWS_OF(16, 4), true},
+        {"y[I] +=! x[I,K]", "x=f32:37x17", ROWS_OF(16, 2), true},
+        {"y[I] >=! x[I,K]", "x=f32:32x23", ROWS_OF(16, 2), true},
+        {"y[I] <=! x[I,K]", "x=f32:24x34", ROWS_OF(8, 3), true},
+        {"y[I] +=! x[I,K]", "x=f32:32x48", ROWS_OF(16, 3), false},
+        {"y[I] +=! x[I,K] where K in 49", "x=f32:32x50", ROWS_OF(16, 4), false},
+        {"y[I] +=! x[I,K]", "x=f32:30x49", ROWS_OF(3, 4), false},
+        {"y[I] +=! x[I,K]", "x=f32:32x81", ROWS_OF(16, 3), false},
+        {"y[I] +=! x[I,K]*x[I,K]", "x=f32:32x49", ROWS_OF(16, 4), false},
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof one / sizeof *one; i++) {
+        kiln_arena *a = kiln_arena_open(&(kiln_host){NULL, mem, NULL});
+        kn_hw *hw = device(a, "x86-64-avx512");
+        kn_program *p = parsed(a, one[i].text, one[i].inputs);
+        kn_lprog *l = lowered(a, p, hw, text_of(one[i].trace), one[i].text);
+        kiln_diag d = {0};
+        double *want[KILN_MAX_TENSORS] = {0};
+        bool joined = false;
+        for (int b = 0; b < l->nbuffers; b++) joined |= strstr(l->buffers[b].name, "meet") != NULL;
+        if (joined != one[i].joined) fail_msg("%zu: rows are%s joined", i, joined ? "" : " not");
+        fresh(p, want);
+        assert_int_equal(kn_ref_all(a, p, want, &d), KILN_OK);
+        run_one(a, p, hw, text_of(one[i].trace), want, one[i].text);
+        discard(want, p->ntensors);
+        kiln_arena_close(a);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(lines_go_past_the_caches), cmocka_unit_test(padding_is_left_out),
                                        cmocka_unit_test(vectors_of_few_rows_are_held), cmocka_unit_test(padded_rows_are_of_one_task),
                                        cmocka_unit_test(what_comes_is_asked_for), cmocka_unit_test(crowded_rows_are_copied),
-                                       cmocka_unit_test(rows_stay_in_registers)};
+                                       cmocka_unit_test(rows_stay_in_registers), cmocka_unit_test(rows_are_joined)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
