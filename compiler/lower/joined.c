@@ -1,9 +1,10 @@
 /* Rows that follow each other without a gap, as many as fill vectors, summed along lanes: whole vectors are read from the first row to the last, each
  * once and as aligned as what goes in, and one in which two rows meet gives its lanes to both. Row by row, each one's vectors would straddle lines,
- * and its last one begin before its turn. */
+ * and its last one begin before its turn. Lanes are turned back to where they would be if each row began with a vector, so that equal rows have equal
+ * sums. */
 #include "lower/tile.h"
 
-enum { VECTORS = 64, MEET = 32 };
+enum { VECTORS = 64, MEET = 32, LANES = 64 };
 
 typedef struct joined {
     kn_tile *x;
@@ -20,7 +21,7 @@ static bool bare(const kn_tile *x)
            x->acc_type != KN_BOOL;
 }
 
-/* All of the reduction, along one axis, lies in this tile, which is in range as a whole. */
+/* All of the reduction, along one axis, lies in this tile, which is in range as a whole wherever it is: all rows are summed in the same order. */
 static bool whole(const kn_tile *x, int64_t *row)
 {
     const kn_sg *sg = x->sg;
@@ -32,7 +33,7 @@ static bool whole(const kn_tile *x, int64_t *row)
     for (int i = 0; i < sg->tile; i++)
         if (kn_tile_reduces(sg, i) && sg->g->loops[i].extent > 1) return false;
     *row = axis >= 0 ? sg->s->axes[axis].extent : 0;
-    return axis >= 0 && axis == sg->g->loops[x->vloop].axis && (!x->full || x->store_full) && x->part < 0;
+    return axis >= 0 && axis == sg->g->loops[x->vloop].axis && !x->full && x->part < 0;
 }
 
 /* Where lane 0 of the first vector of row c is read. */
@@ -99,6 +100,37 @@ static void add(joined *j, int64_t k, kn_expr *vector)
     }
 }
 
+kn_expr *kn_tile_pick(kn_tile *x, int n, kn_expr *const *from, const int *number)
+{
+    kn_lw *w = x->w;
+    kn_expr *e = kn_lw_node(w, KN_OP_PICK, x->acc_type, x->lanes, NULL, NULL, NULL), **args = kn_array(w->a, kn_expr *, n + x->lanes);
+    if (w->status || !args) return &w->dry;
+    for (int i = 0; i < n; i++) args[i] = from[i];
+    for (int l = 0; l < x->lanes; l++) args[n + l] = kn_lw_int(w, number[l]);
+    e->args = args;
+    e->nargs = n + x->lanes;
+    e->u.i = n;
+    return e;
+}
+
+/* Rows that begin within a vector have their first elements in other lanes: as rows stand up these are found where they are, else turned back. */
+static void turn_back(joined *j)
+{
+    kn_tile *x = j->x;
+    int n = x->lanes, number[LANES], *turned = kn_array(x->w->a, int, j->rows);
+    if (x->sg->s->red != KN_RED_SUM || kn_dtype_class(x->acc_type) != 'f' || !turned) return;
+    for (int64_t r = 0; r < j->rows; r++) turned[r] = (int)(r * j->row % n);
+    if (kn_tile_rows_of_lanes(x) >= 0) {
+        x->turned = turned;
+        return;
+    }
+    for (int64_t r = 0; r < j->rows && !x->w->status; r++) {
+        kn_expr *at = kn_lw_int(x->w, r), *row = kn_lw_read(x->w, x->acc, at, n);
+        for (int l = 0; l < n; l++) number[l] = (l + turned[r]) % n;
+        if (turned[r]) kn_lw_store(x->w, x->acc, at, kn_tile_pick(x, 1, &row, number));
+    }
+}
+
 bool kn_tile_joined(kn_tile *x)
 {
     kn_lw *w = x->w;
@@ -106,7 +138,8 @@ bool kn_tile_joined(kn_tile *x)
     bool sums = x->sg->s->red == KN_RED_SUM || x->sg->s->red == KN_RED_MAX || x->sg->s->red == KN_RED_MIN;
     if (w->hw->gpu || !x->reduce_lanes || !x->written_out || x->nparts != 1 || !sums || !bare(x) || !whole(x, &j.row)) return false;
     int64_t all = j.row * j.rows, meet = 0;
-    if (j.rows < 2 || j.row < x->lanes || j.row % x->lanes == 0 || all % x->lanes || all > VECTORS * x->lanes || !follow(&j)) return false;
+    bool fits = j.rows > 1 && j.row > x->lanes && x->lanes <= LANES && j.row % x->lanes && all % x->lanes == 0 && all <= VECTORS * x->lanes;
+    if (!fits || !follow(&j)) return false;
     for (int64_t r = 1; r < j.rows; r++) meet += r * j.row % x->lanes != 0;
     int shared = meet && meet <= MEET ? kn_lw_buffer(w, "meet", x->acc_type, x->lanes, meet, KN_REGISTER) : -1;
     if (shared < 0) return false;
@@ -119,5 +152,6 @@ bool kn_tile_joined(kn_tile *x)
         }
         add(&j, k, vector);
     }
+    turn_back(&j);
     return true;
 }

@@ -244,14 +244,15 @@ static void rows_stay_in_registers(void **state)
     }
 }
 
-/* Rows that follow each other are read in vectors of all of them, also where the last tile has fewer rows; not those that end with a vector, that lie
- * apart, of which a part is summed, or a tile whose rows end within a vector. */
+/* Rows that follow each other are read in vectors of all of them; not those that end with a vector, that lie apart, of which a part is summed, or a
+ * tile whose rows end within a vector. */
 static void rows_are_joined(void **state)
 {
 #define ROWS_OF(n, k) "split y I " #n "\nsplit y K " #k " 16\nreorder y I.0 K.0 | I.1 K.1 K.2\nunroll y I.1\nunroll y K.1\nvectorize y K.2\n"
     static const struct { const char *text, *inputs, *trace; bool joined; } one[] = {
         {"y[I] +=! x[I,K]", "x=f32:32x49", ROWS_OF(16, 4), true},
         {"y[I] +=! x[I,K]", "x=f32:37x17", ROWS_OF(16, 2), true},
+        {"y[I] +=! x[I,K]", "x=f32:96x17", ROWS_OF(32, 2), true},
         {"y[I] >=! x[I,K]", "x=f32:32x23", ROWS_OF(16, 2), true},
         {"y[I] <=! x[I,K]", "x=f32:24x34", ROWS_OF(8, 3), true},
         {"y[I] +=! x[I,K]", "x=f32:32x48", ROWS_OF(16, 3), false},
