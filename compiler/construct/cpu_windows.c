@@ -182,11 +182,15 @@ static void tasks(windows *w)
 {
     const kn_stmt *s = w->site[0].s;
     int64_t count = 1, want = TASKS * (int64_t)w->hw->units;
-    double points = (double)w->site[0].reduce_extent;
-    for (int x = 0; x < s->nspatial; x++) points *= (double)s->axes[x].extent;
+    double points = 0;
+    for (int k = 0; k < 2; k++) {
+        double terms = (double)w->site[k].reduce_extent;
+        for (int x = 0; x < w->site[k].s->nspatial; x++) terms *= (double)w->site[k].s->axes[x].extent;
+        points += terms;
+    }
     for (int x = 0; x < s->nspatial; x++) {
         w->grain[x] = 0;
-        if (!(w->shared >> x & 1) || count >= want || points < 16384) continue;
+        if (!(w->shared >> x & 1) || count >= want || points < KN_CPU_FORKED) continue;
         int64_t n = s->axes[x].extent, grain = n * count / want;
         if (w->held && x == w->upright) { /* rows of one task read the same rows of what goes in, and end where the axis does */
             if (count >= FEW * (int64_t)w->hw->units) continue;
