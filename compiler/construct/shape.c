@@ -526,14 +526,11 @@ static bool pad_one(shaper *s, const kn_stage *g)
 /* Instructions for one term of a reduction on vectors: a maximum that keeps what is not a number takes three. */
 static int term_cost(const kn_stmt *st) { return st->red == KN_RED_MAX || st->red == KN_RED_MIN ? 3 : 1; }
 
-enum { KEPT = 2 }; /* a column of a row in memory: stored, read */
-
-/* How many times as many terms are combined when every place of a window combines all of them, as when its rows are combined for all places that
- * share them; a term along lanes that lie apart is picked from two vectors. */
-static double saved_by(const kn_site *v, const kn_expr *read, int axis, double kept)
+/* Columns that a place adds to those it has in common with the ones beside it; how far apart the lanes' lie. */
+static double columns_of(const kn_site *v, const kn_expr *read, int axis, double *apart)
 {
-    enum { PICKED = 2 };
-    double r = (double)v->s->axes[axis].extent, s = (double)v->reduce_extent / r, step = 1, term = term_cost(v->s), picked = 0;
+    double s = (double)v->reduce_extent / (double)v->s->axes[axis].extent, step = 1;
+    *apart = 1;
     for (int d = 0; d < read->nargs; d++) {
         kn_affine f;
         uint32_t in = kn_axes_in(read->args[d]);
@@ -541,11 +538,32 @@ static double saved_by(const kn_site *v, const kn_expr *read, int axis, double k
         for (int i = 0; i < v->s->nspatial; i++) {
             double places = (double)v->s->axes[i].extent;
             if (!(in >> i & 1)) continue;
-            step *= ((places - 1) * (double)f.coef[i] + s) / places; /* columns a place */
-            if (i == v->n && f.coef[i] > 1) picked = PICKED;
+            step *= ((places - 1) * (double)f.coef[i] + s) / places;
+            if (i == v->n) *apart = (double)f.coef[i];
         }
     }
-    return r * s * (term + picked) / (r * term * step + kept * step + s * (term + picked));
+    return step;
+}
+
+/* How many times as many terms are combined when every place of a window combines all of them, as when its rows are combined for all places that
+ * share them; a term along lanes that lie apart is picked from two vectors. */
+static double saved_by(const kn_site *v, const kn_expr *read, int axis)
+{
+    enum { PICKED = 2, KEPT = 2 };
+    double r = (double)v->s->axes[axis].extent, s = (double)v->reduce_extent / r, apart, term = term_cost(v->s);
+    double step = columns_of(v, read, axis, &apart), picked = apart > 1 ? PICKED : 0;
+    return r * s * (term + picked) / (r * term * step + KEPT * step + s * (term + picked));
+}
+
+/* The same where registers hold the rows: half an operation for what is loaded, the first term is nothing else, and a term is picked from as many
+ * vectors as its lanes lie apart and one more. */
+static double saved_held(const kn_site *v, const kn_expr *read, int axis)
+{
+    const double load = 0.5;
+    double r = (double)v->s->axes[axis].extent, s = (double)v->reduce_extent / r, apart, term = term_cost(v->s);
+    double step = columns_of(v, read, axis, &apart);
+    double all = (r * s - 1) * term + r * s * (apart - 1 + load * apart), rows = (r - 1) * term * step + r * step * load;
+    return all / (rows + (s - 1) * term + s * apart);
 }
 
 /* A window of one tensor's elements over several dimensions: its rows are combined first, for all places that share them. `held`: where registers
@@ -562,7 +580,7 @@ static bool separate_one(shaper *s, int stage, bool held)
     const char *rows = kn_format(s->a, "rows%d", s->nplanes), *inside = held && loads[0]->padded ? " inside" : "";
     for (int a = v.s->nspatial; a < v.s->naxes && rows && s->nplanes < KILN_MAX_STMTS; a++) {
         if (v.s->axes[a].extent < 2 || v.reduce_extent == v.s->axes[a].extent) continue;
-        if (saved_by(&v, loads[0], a, held ? 0 : KEPT) * OF < WORTH) continue;
+        if ((held ? saved_held : saved_by)(&v, loads[0], a) * OF < WORTH) continue;
         if (!try_step(s, kn_format(s->a, "separate %s %s %s%s", v.name, v.s->axes[a].name, rows, inside))) continue;
         if ((held ? kn_cpu_window_held : kn_cpu_window_fits)(s->a, s->t, s->hw, stage + 1)) {
             s->plane[s->nplanes++] = rows;
