@@ -4,7 +4,7 @@
  * sums. */
 #include "lower/tile.h"
 
-enum { VECTORS = 64, MEET = 32, LANES = 64 };
+enum { VECTORS = 192, MEET = 32, LANES = 64 };
 
 typedef struct joined {
     kn_tile *x;

@@ -369,6 +369,8 @@ static void beyond_caches(void **state)
          "\ncompute_at rows0 "},
         {"y[F,H,W] +=! pad(x,0.0)[C,2*H+R-1,2*W+S-1]*w[F,C,R,S] where H in 33, W in 45", "x=f32:2x66x90&w=f32:33x2x3x3", 32768, 1048576,
          "unstride out0 1 S2 plane0"}, /* rows fill vectors: strips of them */
+        {"t[C] +=! x[C,H,W]; y[C] = t[C]/169.0", "x=f32:37x13x13", 4096, 16384, "unroll t0 S0.1\n"}, /* rows without gaps, finished together */
+        {"y[C] +=! x[C,K]", "x=f32:37x49", 1024, 4096, "!unroll out0 S0.1\n"}, /* short ones beyond L2, with nothing behind them */
         {product, "a=f32:130x97&b=f32:97x1", 32768, 1048576, "vectorize out0 R0.2\n"},
         {product, "a=f32:130x257&b=f32:257x7", 32768, 1048576, "scratch S0.0 loops S1.0 R0.0 S1.1 R0.1\n"}, /* few columns: lanes along the sum */
         {product, "a=f32:130x257&b=f32:257x7:const", 32768, 1048576, "prepack out0"},
