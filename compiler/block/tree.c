@@ -50,17 +50,17 @@ static kn_expr *read_load(reader *r, kn_expr *e)
         return kn_load(m->a, m->b->tensors, r->s->cache[c->load], idx);
     }
     const kn_stage *p = producer(m, e->u.tensor);
-    bool boxed = false;
+    bool inside = false; /* of its box in every dimension */
     for (int d = 0; d < e->nargs; d++) {
         int stmt = r->tile < 0 ? r->s->g->stmt : r->s->g->epilogue;
         bool box = p && m->boxed[e->u.tensor][d] && e->args[d]->op == KN_OP_AXIS;
         int axis = box ? kn_stage_axis_of(m->t, r->s->g, stmt, e->args[d]->u.axis) : -1;
         idx[d] = axis >= 0 ? kn_mk_part(m, r->s, axis, unshared(p, r->s)) : read_expr(r, e->args[d]);
         if (idx[d] && r->tile >= 0) idx[d] = kn_simplify(m->a, idx[d], kn_block_iter_range, r->s->proto);
-        boxed |= box;
+        inside = (inside || !d) && box;
     }
     int b = m->buffer[e->u.tensor];
-    return e->padded && !boxed ? kn_load_padded(m->a, m->b->tensors, b, idx, e->pad_value) : kn_load(m->a, m->b->tensors, b, idx);
+    return e->padded && !inside ? kn_load_padded(m->a, m->b->tensors, b, idx, e->pad_value) : kn_load(m->a, m->b->tensors, b, idx);
 }
 
 static kn_expr *read_expr(reader *r, kn_expr *e)

@@ -56,8 +56,8 @@ static void vread(kn_gen *g, const kn_expr *e);
 static void operand(kn_gen *g, const kn_expr *e, int lanes);
 
 /* Lane l of the result is lane pick[l] of operand from[l]: a chain of shuffles of two, each adding the lanes of one more operand. `put`
- * prints operand number k. */
-typedef struct shuffle { int n, lanes; int from[KN_MAX_LANES], pick[KN_MAX_LANES]; } shuffle;
+ * prints operand number k; operands may have more lanes than the result. */
+typedef struct shuffle { int n, lanes, width; int from[KN_MAX_LANES], pick[KN_MAX_LANES]; } shuffle;
 
 static void put_shuffle(kn_gen *g, const shuffle *s, void (*put)(kn_gen *, const kn_expr *, int), const kn_expr *e)
 {
@@ -66,8 +66,9 @@ static void put_shuffle(kn_gen *g, const shuffle *s, void (*put)(kn_gen *, const
     for (int k = 1; k < s->n; k++) {
         kn_put(&g->out, ", ");
         put(g, e, k);
-        for (int l = 0; l < s->lanes; l++) { /* lanes that come later may hold anything */
-            int pick = s->from[l] == k ? s->lanes + s->pick[l] : k == 1 && s->from[l] == 0 ? s->pick[l] : l;
+        int width = s->width ? s->width : s->lanes;
+        for (int l = 0; l < (k == s->n - 1 ? s->lanes : width); l++) { /* lanes that come later may hold anything */
+            int pick = s->from[l] == k ? width + s->pick[l] : k == 1 && s->from[l] == 0 ? s->pick[l] : l;
             kn_putf(&g->out, ", %d", pick);
         }
         kn_put(&g->out, ")");
@@ -87,6 +88,20 @@ static void vzip(kn_gen *g, const kn_expr *e)
         s.pick[l] = zip ? l / block * block + at / e->nargs : at % e->lanes;
     }
     put_shuffle(g, &s, put_arg, e);
+}
+
+/* Of one vector it is a shuffle with itself. */
+static void put_picked(kn_gen *g, const kn_expr *e, int k) { kn_put_vector(g, e->args[k < e->u.i ? k : 0]); }
+
+static void vpick(kn_gen *g, const kn_expr *e)
+{
+    int n = (int)e->u.i;
+    shuffle s = {.n = n > 1 ? n : 2, .lanes = e->lanes, .width = e->args[0]->lanes};
+    for (int l = 0; l < e->lanes; l++) {
+        s.from[l] = (int)(e->args[n + l]->u.i / s.width);
+        s.pick[l] = (int)(e->args[n + l]->u.i % s.width);
+    }
+    put_shuffle(g, &s, put_picked, e);
 }
 
 static void put_spread(kn_gen *g, const kn_expr *e, int k) { operand(g, e->args[k], e->lanes); }
@@ -466,6 +481,7 @@ void kn_put_vector(kn_gen *g, const kn_expr *e)
     case KN_OP_ZIP:
     case KN_OP_UNZIP: vzip(g, e); break;
     case KN_OP_SPREAD: vspread(g, e); break;
+    case KN_OP_PICK: vpick(g, e); break;
     case KN_OP_SELECT: vselect(g, e); break;
     case KN_OP_CAST: vcast(g, e); break;
     case KN_OP_ABS:

@@ -110,8 +110,10 @@ void kn_cpu_sums(const kn_site *x, kn_plans *p); /* cpu_sums.c */
 /* cpu_rows.c: a plan for stage `last` together with the producers that go under its outer loops; the set of these stages, 0: none do. */
 uint32_t kn_cpu_rows(kiln_arena *a, const kn_tree *t, const kn_hw *hw, int last, kn_plans *p);
 /* cpu_windows.c: a plan for a window's columns with its rows, and the padded copy that these read, under their loops; the set of these stages,
- * 0: y is no such window. kn_cpu_window_fits: it is one, and what stands between fits the caches. */
+ * 0: y is no such window. kn_cpu_window_fits: it is one, and what stands between fits the caches;
+ * kn_cpu_window_held: registers. */
 uint32_t kn_cpu_window(kiln_arena *a, const kn_tree *t, const kn_hw *hw, int y, kn_plans *p);
+bool kn_cpu_window_held(kiln_arena *a, const kn_tree *t, const kn_hw *hw, int y);
 bool kn_cpu_window_fits(kiln_arena *a, const kn_tree *t, const kn_hw *hw, int y);
 /* cpu_crops.c: a plan for map y and the sum of products over few inputs whose results it takes from a temporary; the set of the two, 0: none. */
 uint32_t kn_cpu_crop(kiln_arena *a, const kn_tree *t, const kn_hw *hw, int y, kn_plans *p);

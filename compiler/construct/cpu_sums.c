@@ -366,19 +366,30 @@ static bool written_tiles(const kn_site *x, kn_plans *p)
     return p->n > 0;
 }
 
+/* Rows of the one load follow each other without a gap and end within vectors, so that all of them are read line after line (lower/joined.c). */
+static bool joins(const kn_site *x, int64_t r, int64_t full)
+{
+    const kn_site_access *a = &x->load[0];
+    bool bare = x->nloads == 1 && x->s->body->op == KN_OP_LOAD && a->linear && !a->padded;
+    return bare && r > full && r % full && a->coef[x->r] == 1 && a->coef[x->n] == r;
+}
+
 bool kn_cpu_stands_up(const kn_site *x)
 {
-    enum { VECTORS = 8 };
+    enum { VECTORS = 8, JOINED = 12, LONG = 6 };
     char class = kn_dtype_class(kn_dtype_acc(x->s->body->dtype));
     const kn_hw_level *l2 = kn_hw_level_named(x->hw, "l2");
     int64_t bytes = kn_cpu_acc_bytes(x), full = x->hw->vector_bytes / bytes, n = x->n < 0 ? 0 : kn_cpu_extent(x, x->n);
     if (x->s->scatter || x->s->naxes != x->s->nspatial + 1 || x->m >= 0 || !kn_cpu_only_along_r(x)) return false;
-    double all = (double)bytes; /* what lies beyond L2 had better be read line after line */
+    int64_t r = kn_cpu_extent(x, x->r), lanes = kn_cpu_pow2(r, full), vectors = kn_ceil_div(r, lanes);
+    bool joined = n > 0 && joins(x, r, full);
+    double all = (double)bytes;
     for (int i = 0; i < x->s->naxes; i++) all *= (double)kn_cpu_extent(x, i);
-    if (class == 'b' || bytes < 4 || full > 16 || !l2 || all > (double)l2->capacity_bytes / 2) return false;
+    if (class == 'b' || bytes < 4 || full > 16 || !l2) return false;
+    /* what lies beyond L2 had better be read line after line; there short rows wait for what combines them, unless it also finishes them together */
+    if (all > (double)l2->capacity_bytes / 2 && !(joined && (x->g->epilogue >= 0 || vectors >= LONG))) return false;
     if (x->s->red == KN_RED_NONE || x->s->red == KN_RED_ALL || x->s->red == KN_RED_ANY) return false;
-    int64_t r = kn_cpu_extent(x, x->r), lanes = kn_cpu_pow2(r, full);
-    return lanes >= 4 && n >= lanes && kn_ceil_div(r, lanes) <= VECTORS;
+    return lanes >= 4 && n >= lanes && vectors <= (joined ? JOINED : VECTORS);
 }
 
 /* Several rows at once, whose vectors of partial results are combined by interleaving. */

@@ -1,10 +1,16 @@
 /* Windows in two steps: the rows of a window are combined first, for all of its places that share them, then the columns of what came of that.
  * Which statements are such a pair follows from how they read each other; both go, with a padded copy that the first one reads, under the loops
- * over what they share, so that the rows stay in L1 or L2 (Chimera, HPCA'23: the tile of every stage of a chain in a cache at once). */
+ * over what they share, so that the rows stay in L1 or L2 (Chimera, HPCA'23: the tile of every stage of a chain in a cache at once). A row that
+ * registers hold beside the results stays there (lower/forward.c): then one row of results is made after the other, and its columns in padding
+ * are left to the second step. */
 #include "construct/cpu.h"
 #include "construct/rows.h"
 
-enum { ACCUMULATORS = 8, TASKS = 32, COPIES = 16 };
+enum {
+    ACCUMULATORS = 8, TASKS = 32, COPIES = 16, FEW = 8,
+    HELD = 3, OF = 4, /* registers for a row and its results, beside what is read and what picks lanes */
+    STEP = 3          /* between the columns of neighbouring results: more vectors would each give a few lanes */
+};
 
 /* y reads rows reads copy (-1: none). */
 typedef struct windows {
@@ -17,6 +23,7 @@ typedef struct windows {
     uint32_t shared;                /* axes of y whose loops are everybody's */
     int64_t grain[KILN_MAX_AXES];   /* iterations in one task; 0: no task loop */
     int upright;                    /* y's axis along which the window of rows slides */
+    bool held;                      /* a row stays in registers */
     int64_t band;                   /* so many of y's rows are made from rows of the first step that are still in L1; 0: all at once */
 } windows;
 
@@ -28,7 +35,7 @@ static int producer_of(const kn_tree *t, int tensor)
 }
 
 /* The only read of the tensor in the whole program, by stage k's statement. */
-static bool only_reader(const kn_tree *t, int k, int tensor)
+static bool only_reader(const kn_tree *t, int k, int tensor, bool padded)
 {
     int n = 0;
     for (int i = 0; i < t->program->nstmts; i++) {
@@ -36,7 +43,7 @@ static bool only_reader(const kn_tree *t, int k, int tensor)
         int count = kn_loads(t->program->stmts[i]->body, loads, KN_SITE_LOADS);
         if (count > KN_SITE_LOADS) return false;
         for (int l = 0; l < count; l++) if (loads[l]->u.tensor == tensor) one = loads[l], n += i == t->stages[k]->stmt ? 1 : 2;
-        if (one && one->padded) return false;
+        if (one && one->padded && !padded) return false;
     }
     return n == 1;
 }
@@ -85,7 +92,7 @@ static bool chain(windows *w, int y)
         const kn_expr *read = read_of(&w->site[i]);
         if (!read || w->site[i].s->red == KN_RED_NONE || slides_along(&w->site[i], read) < 0) return false;
         int p = producer_of(w->t, read->u.tensor);
-        if (p < 0 || !only_reader(w->t, w->stage[i], read->u.tensor)) return i == 1;
+        if (p < 0 || !only_reader(w->t, w->stage[i], read->u.tensor, i == 0)) return i == 1;
         kn_site_of(w->a, w->t, w->t->stages[p], w->hw, &w->site[i + 1]);
         const kn_site *x = &w->site[i + 1];
         bool map = x->s->red == KN_RED_NONE && !x->s->scatter && x->nloads == 1 && x->load[0].padded;
@@ -103,6 +110,38 @@ static bool near(const kn_site *y)
     return step * kn_dtype_bytes(y->s->body->dtype) < y->hw->vector_bytes;
 }
 
+static int64_t lanes_of(const windows *w, int k)
+{
+    const kn_site *x = &w->site[k];
+    int64_t lanes = kn_cpu_pow2(kn_cpu_extent(x, x->n), w->hw->vector_bytes / (k < 2 ? kn_cpu_acc_bytes(x) : kn_dtype_bytes(x->s->body->dtype)));
+    return k == 0 && w->held && lanes_of(w, 1) < lanes ? lanes_of(w, 1) : lanes;
+}
+
+static bool is_shared(const windows *w, int k, int axis)
+{
+    for (int x = 0; x < w->site[0].s->nspatial; x++) if ((w->shared >> x & 1) && w->of[k][x] == axis) return true;
+    return false;
+}
+
+/* All but the columns is shared, and registers hold a whole row of the first step with what is made of it, written out term by term. Rows of results
+ * that do not fill half a vector would leave most lanes idle. */
+static bool held(windows *w, int along)
+{
+    const kn_site *y = &w->site[0], *rows = &w->site[1];
+    enum kn_dtype t = w->t->program->tensors[rows->s->out].dtype;
+    if (w->stage[2] >= 0 || w->upright < 0 || y->n < 0 || rows->n < 0 || along != y->n || t == KN_BOOL || kn_dtype_bytes(t) < 4) return false;
+    for (int k = 0; k < 2; k++)
+        for (int i = 0; i < w->site[k].s->nspatial; i++)
+            if (i != w->site[k].n && !is_shared(w, k, i)) return false;
+    kn_affine f;
+    const kn_expr *read = read_of(y);
+    if (!kn_affine_of(read->args[read->nargs - 1], &f) || f.coef[y->n] < 1 || f.coef[y->n] > STEP || rows->load[0].coef[rows->n] != 1) return false;
+    w->held = true;
+    int64_t row = kn_ceil_div(kn_cpu_extent(rows, rows->n), lanes_of(w, 1)), results = kn_ceil_div(kn_cpu_extent(y, y->n), lanes_of(w, 0));
+    return lanes_of(w, 0) * kn_cpu_acc_bytes(y) * 2 >= w->hw->vector_bytes && (row + results) * OF <= w->hw->vector_registers * HELD &&
+           y->reduce_extent * results <= KN_CPU_UNROLLED;
+}
+
 /* Axes of the output that all of them have, but not those along which a window slides, unless it is the rows' own, nothing is copied first and
  * taps lie apart: then one row of results is made after the other. */
 static bool share(windows *w)
@@ -116,7 +155,9 @@ static bool share(windows *w)
         bool all = w->of[1][x] >= 0 && (w->stage[2] < 0 || w->of[2][x] >= 0) && x != along && x != y->n;
         if (all) w->shared |= 1u << x;
     }
-    if (w->upright >= 0 && (near(y) || w->stage[2] >= 0)) w->shared &= ~(1u << w->upright);
+    w->held = held(w, along);
+    if (read_of(y)->padded && !w->held) return false;
+    if (w->upright >= 0 && !w->held && (near(y) || w->stage[2] >= 0)) w->shared &= ~(1u << w->upright);
     return w->upright >= 0 && along >= 0 && y->n >= 0 && w->shared;
 }
 
@@ -141,12 +182,21 @@ static void tasks(windows *w)
 {
     const kn_stmt *s = w->site[0].s;
     int64_t count = 1, want = TASKS * (int64_t)w->hw->units;
-    double points = (double)w->site[0].reduce_extent;
-    for (int x = 0; x < s->nspatial; x++) points *= (double)s->axes[x].extent;
+    double points = 0;
+    for (int k = 0; k < 2; k++) {
+        double terms = (double)w->site[k].reduce_extent;
+        for (int x = 0; x < w->site[k].s->nspatial; x++) terms *= (double)w->site[k].s->axes[x].extent;
+        points += terms;
+    }
     for (int x = 0; x < s->nspatial; x++) {
         w->grain[x] = 0;
-        if (!(w->shared >> x & 1) || count >= want || points < 16384) continue;
+        if (!(w->shared >> x & 1) || count >= want || points < KN_CPU_FORKED) continue;
         int64_t n = s->axes[x].extent, grain = n * count / want;
+        if (w->held && x == w->upright) { /* rows of one task read the same rows of what goes in, and end where the axis does */
+            if (count >= FEW * (int64_t)w->hw->units) continue;
+            w->grain[x] = kn_ceil_div(n, kn_ceil_div(want, count) < n / FEW ? kn_ceil_div(want, count) : n / FEW + 1);
+            return;
+        }
         while (grain > 1 && n % grain) grain--; /* what reaches past the end would be guarded */
         w->grain[x] = grain < 1 ? 1 : grain;
         count *= kn_ceil_div(n, w->grain[x]);
@@ -170,20 +220,15 @@ static const char *put_shared(kn_buf *b, const windows *w, int k)
 /* Vectors along n, rows of the axis that shares taps or else of another one. */
 typedef struct block { int n, u; int64_t lanes, nv, mr; } block;
 
-static bool is_shared(const windows *w, int k, int axis)
-{
-    for (int x = 0; x < w->site[0].s->nspatial; x++) if ((w->shared >> x & 1) && w->of[k][x] == axis) return true;
-    return false;
-}
-
 static block block_of(const windows *w, int k)
 {
     const kn_site *x = &w->site[k];
     const kn_stmt *s = x->s;
     block c = {.n = x->n, .u = -1, .mr = 1};
     int64_t extent = s->axes[c.n].extent;
-    c.lanes = kn_cpu_pow2(extent, w->hw->vector_bytes / kn_dtype_bytes(s->body->dtype));
+    c.lanes = lanes_of(w, k);
     c.nv = kn_ceil_div(extent, c.lanes);
+    if (w->held) return c;
     int64_t most = k == 2 ? COPIES : ACCUMULATORS;
     if (c.nv > most) c.nv = k == 2 ? 4 : kn_cpu_written_out(c.nv);
     if (k == 2) return c;
@@ -205,7 +250,7 @@ static int64_t band_of(const windows *w)
     const kn_site *x = &w->site[1];
     block y = block_of(w, 0), rows = block_of(w, 1);
     int axis = w->of[1][w->upright];
-    if (!l1 || axis < 0 || (w->shared >> w->upright & 1) || y.mr > 1 || rows.mr > 1) return 0;
+    if (!l1 || axis < 0 || w->held || (w->shared >> w->upright & 1) || y.mr > 1 || rows.mr > 1) return 0;
     int64_t row = kn_dtype_bytes(x->s->body->dtype), extent = kn_cpu_extent(x, axis);
     int64_t vectors = kn_ceil_div(kn_cpu_extent(x, rows.n), rows.lanes);
     for (int i = 0; i < x->s->nspatial; i++)
@@ -255,6 +300,14 @@ bool kn_cpu_window_fits(kiln_arena *a, const kn_tree *t, const kn_hw *hw, int y)
     if (!w) return false;
     *w = (windows){.a = a, .t = t, .hw = hw};
     return found(w, y);
+}
+
+bool kn_cpu_window_held(kiln_arena *a, const kn_tree *t, const kn_hw *hw, int y)
+{
+    windows *w = kn_new(a, windows);
+    if (!w) return false;
+    *w = (windows){.a = a, .t = t, .hw = hw};
+    return found(w, y) && w->held;
 }
 
 uint32_t kn_cpu_window(kiln_arena *a, const kn_tree *t, const kn_hw *hw, int y, kn_plans *p)

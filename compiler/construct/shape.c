@@ -528,12 +528,11 @@ static bool pad_one(shaper *s, const kn_stage *g)
 /* Instructions for one term of a reduction on vectors: a maximum that keeps what is not a number takes three. */
 static int term_cost(const kn_stmt *st) { return st->red == KN_RED_MAX || st->red == KN_RED_MIN ? 3 : 1; }
 
-/* How many times as many terms are combined when every place of a window combines all of them, as when its rows are combined for all places that
- * share them; a term along lanes that lie apart is picked from two vectors. */
-static double saved_by(const kn_site *v, const kn_expr *read, int axis)
+/* Columns that a place adds to those it has in common with the ones beside it; how far apart the lanes' lie. */
+static double columns_of(const kn_site *v, const kn_expr *read, int axis, double *apart)
 {
-    enum { PICKED = 2, KEPT = 2 };
-    double r = (double)v->s->axes[axis].extent, s = (double)v->reduce_extent / r, step = 1, term = term_cost(v->s), picked = 0;
+    double s = (double)v->reduce_extent / (double)v->s->axes[axis].extent, step = 1;
+    *apart = 1;
     for (int d = 0; d < read->nargs; d++) {
         kn_affine f;
         uint32_t in = kn_axes_in(read->args[d]);
@@ -541,15 +540,37 @@ static double saved_by(const kn_site *v, const kn_expr *read, int axis)
         for (int i = 0; i < v->s->nspatial; i++) {
             double places = (double)v->s->axes[i].extent;
             if (!(in >> i & 1)) continue;
-            step *= ((places - 1) * (double)f.coef[i] + s) / places; /* columns a place */
-            if (i == v->n && f.coef[i] > 1) picked = PICKED;
+            step *= ((places - 1) * (double)f.coef[i] + s) / places;
+            if (i == v->n) *apart = (double)f.coef[i];
         }
     }
+    return step;
+}
+
+/* How many times as many terms are combined when every place of a window combines all of them, as when its rows are combined for all places that
+ * share them; a term along lanes that lie apart is picked from two vectors. */
+static double saved_by(const kn_site *v, const kn_expr *read, int axis)
+{
+    enum { PICKED = 2, KEPT = 2 };
+    double r = (double)v->s->axes[axis].extent, s = (double)v->reduce_extent / r, apart, term = term_cost(v->s);
+    double step = columns_of(v, read, axis, &apart), picked = apart > 1 ? PICKED : 0;
     return r * s * (term + picked) / (r * term * step + KEPT * step + s * (term + picked));
 }
 
-/* A window of one tensor's elements over several dimensions: its rows are combined first, for all places that share them. */
-static bool separate_one(shaper *s, int stage)
+/* The same where registers hold the rows: half an operation for what is loaded, the first term is nothing else, and a term is picked from as many
+ * vectors as its lanes lie apart and one more. */
+static double saved_held(const kn_site *v, const kn_expr *read, int axis)
+{
+    const double load = 0.5;
+    double r = (double)v->s->axes[axis].extent, s = (double)v->reduce_extent / r, apart, term = term_cost(v->s);
+    double step = columns_of(v, read, axis, &apart);
+    double all = (r * s - 1) * term + r * s * (apart - 1 + load * apart), rows = (r - 1) * term * step + r * step * load;
+    return all / (rows + (s - 1) * term + s * apart);
+}
+
+/* A window of one tensor's elements over several dimensions: its rows are combined first, for all places that share them. `held`: where registers
+ * hold them, so that columns in padding need not be filled in. */
+static bool separate_one(shaper *s, int stage, bool held)
 {
     enum { WORTH = 11, OF = 10 };
     kn_site v;
@@ -558,12 +579,12 @@ static bool separate_one(shaper *s, int stage)
     if (s->hw->gpu || v.s->scatter || v.s->naxes < v.s->nspatial + 2 || kn_loads(v.s->body, loads, 2) != 1) return false;
     kn_tree *before = s->t;
     kiln_bytes text = s->text;
-    const char *rows = kn_format(s->a, "rows%d", s->nplanes);
+    const char *rows = kn_format(s->a, "rows%d", s->nplanes), *inside = held && loads[0]->padded ? " inside" : "";
     for (int a = v.s->nspatial; a < v.s->naxes && rows && s->nplanes < KILN_MAX_STMTS; a++) {
         if (v.s->axes[a].extent < 2 || v.reduce_extent == v.s->axes[a].extent) continue;
-        if (saved_by(&v, loads[0], a) * OF < WORTH) continue;
-        if (!try_step(s, kn_format(s->a, "separate %s %s %s", v.name, v.s->axes[a].name, rows))) continue;
-        if (kn_cpu_window_fits(s->a, s->t, s->hw, stage + 1)) {
+        if ((held ? saved_held : saved_by)(&v, loads[0], a) * OF < WORTH) continue;
+        if (!try_step(s, kn_format(s->a, "separate %s %s %s%s", v.name, v.s->axes[a].name, rows, inside))) continue;
+        if ((held ? kn_cpu_window_held : kn_cpu_window_fits)(s->a, s->t, s->hw, stage + 1)) {
             s->plane[s->nplanes++] = rows;
             return true;
         }
@@ -631,8 +652,9 @@ kiln_status kn_shape(kiln_arena *a, const kn_program *p, const kn_hw *hw, kiln_b
         else if (!kn_site_scheduled(s.t, g) && taps_one(&s, g)) k--;
         else if (!kn_site_scheduled(s.t, g) && strip_one(&s, g, &strip)) k += strip;
         else if (!kn_site_scheduled(s.t, g) && !flatten_one(&s, g)) {
-            k += pad_one(&s, g);
-            k += separate_one(&s, k);
+            bool held = separate_one(&s, k, true);
+            k += held || pad_one(&s, g);
+            k += !held && separate_one(&s, k, false);
         }
     }
     while (inline_one(&s, true)) {}

@@ -265,6 +265,31 @@ static double in_flight(const kn_stage_view *v, double vectors)
     return kn_stage_bare(v) && !t.loop ? at_least(SEEN / (t.all * vectors * instructions(v)), 1) : 1;
 }
 
+/* Nothing repeats inside of the loops that the stage shares with its reader: all that is handed over is written out behind each other, and stays in
+ * registers (lower/forward.c). */
+static bool handed_over(const kn_tree *t, const kn_stage *p)
+{
+    const kn_stage *reader = p->at_stage >= 0 ? t->stages[p->at_stage] : NULL;
+    if (!reader) return false;
+    for (int k = 0; k < 2; k++) {
+        const kn_stage *g = k ? reader : p;
+        for (int i = 0; i < g->nloops; i++) {
+            const kn_loop *l = &g->loops[i];
+            bool outside = k ? i <= p->at_loop : l->shared_with >= 0 || t->program->stmts[g->stmt]->axes[l->axis].reduce;
+            if (!outside && l->extent > 1 && l->kind != KN_UNROLL && l->kind != KN_VECTOR) return false;
+        }
+    }
+    return true;
+}
+
+/* What is read is in registers, where another stage has left it. */
+static bool in_registers(const kn_stage_view *v, const kn_access *x)
+{
+    for (int i = 0; i < v->t->nstages && !x->store; i++)
+        if (kn_stage_out(v->t, v->t->stages[i]) == x->tensor && v->t->stages[i] != v->g) return handed_over(v->t, v->t->stages[i]);
+    return false;
+}
+
 /* Share of a sum's time that goes into its terms, of which `issue` start each cycle: when its registers are done they are loaded, added to and
  * stored, and the next ones begin anew, which costs the length of the pipeline once more. */
 static double inner_share(const kn_stage_view *v, double vectors, double issue)
@@ -275,6 +300,7 @@ static double inner_share(const kn_stage_view *v, double vectors, double issue)
     if (last->kind == KN_VECTOR && last->axis < v->s->nspatial && v->s->axes[last->axis].extent < last->extent) stores *= PIECES;
     terms t = terms_of(v);
     if (t.part) stores *= 3; /* what was there is read and added to */
+    if (handed_over(v->t, v->g)) stores = 0;
     double cycles = t.all * vectors * instructions(v) / issue;
     double turns = t.loop > 1 ? t.all / t.written * (0.25 + 3 / t.loop) : 0; /* most of them beside the terms, some more at its end */
     return cycles / (cycles + turns + stores + RESTART / in_flight(v, vectors));
@@ -306,6 +332,7 @@ static double tile_share(const kn_stage_view *v, double lanes, double full, doub
         if (collides(v, &v->access[i])) eff /= 1.35; /* measured: 16 rows of 4096 bytes against 8 */
         bool vector = lanes > 1 && (v->access[i].axes >> v->g->loops[v->g->nloops - 1].axis & 1);
         double runs = kn_footprint(v, &v->access[i], v->first_point, false) / (vector ? lanes / part : 1);
+        if (in_registers(v, &v->access[i])) continue;
         if (vector && apart(v, &v->access[i])) runs *= GATHERED;
         loads += vector && slides(v, &v->access[i]) ? 2 * runs : runs;
     }
@@ -372,7 +399,7 @@ static double stalled_us(const kn_stage_view *v, double share)
 {
     enum { ON_THE_WAY = 64, WAIT = 40 }; /* stores; cycles */
     double times = 1, each = 1;
-    if (v->g->at_stage < 0 || !v->g->nloops || !slid_over(v)) return 0;
+    if (v->g->at_stage < 0 || !v->g->nloops || !slid_over(v) || handed_over(v->t, v->g)) return 0;
     const kn_loop *last = &v->g->loops[v->g->nloops - 1];
     if (last->kind != KN_VECTOR) return 0;
     for (int i = 0; i < v->g->nloops; i++) {

@@ -58,6 +58,23 @@ static kiln_status check_lanes(checker *c, const kn_expr *e)
     return st;
 }
 
+/* Vectors of one length and the dtype, and as many numbers of lanes of theirs as there are lanes. */
+static kiln_status check_pick(checker *c, const kn_expr *e)
+{
+    int64_t n = e->u.i;
+    const char *name = kn_dtype_text(e->dtype);
+    if (n < 1 || n + lanes_of(e) != e->nargs || lanes_of(e) > lanes_of(e->args[0])) return wrong(c, "lanes picked out of order", name);
+    for (int i = 0; i < e->nargs; i++) {
+        const kn_expr *x = e->args[i];
+        bool fits = i < n ? lanes_of(x) == lanes_of(e->args[0]) && x->dtype == e->dtype
+                          : x->op == KN_OP_CONST_I && x->u.i >= 0 && x->u.i < n * lanes_of(e->args[0]);
+        if (!fits) return wrong(c, "a picked lane that is not there", name);
+        kiln_status st = check_expr(c, x);
+        if (st) return st;
+    }
+    return KILN_OK;
+}
+
 static kiln_status check_expr(checker *c, const kn_expr *e)
 {
     const char *name = kn_dtype_text(e->dtype);
@@ -65,6 +82,7 @@ static kiln_status check_expr(checker *c, const kn_expr *e)
     if (e->op == KN_OP_VAR && (e->u.var < 0 || e->u.var >= c->p->nvars || !c->defined[e->u.var]))
         return wrong(c, "variable out of scope", e->u.var >= 0 && e->u.var < c->p->nvars ? c->p->var_names[e->u.var] : "?");
     if (e->op == KN_OP_LANES) return check_lanes(c, e);
+    if (e->op == KN_OP_PICK) return check_pick(c, e);
     for (int i = 0; i < e->nargs; i++) {
         kiln_status st = check_expr(c, e->args[i]);
         if (st) return st;

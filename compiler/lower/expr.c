@@ -95,6 +95,12 @@ static bool own_access(kn_env *v, const kn_expr *e, kn_expr *const *idx, int lan
     return true;
 }
 
+/* The index is an axis whose open loops end with it, and the tensor goes as far. */
+static bool ends_with_axis(const kn_env *v, const kn_expr *index, int64_t n)
+{
+    return v->sg && index->op == KN_OP_AXIS && v->sg->clipped[index->u.axis] && v->s->axes[index->u.axis].extent <= n;
+}
+
 static access load_access(kn_env *v, const kn_expr *e, int lanes)
 {
     kn_lw *w = v->w;
@@ -105,7 +111,7 @@ static access load_access(kn_env *v, const kn_expr *e, int lanes)
     kn_expr *idx[KILN_MAX_RANK] = { NULL }, *in = NULL;
     for (int i = 0; i < e->nargs; i++) {
         idx[i] = kn_lw_simp(w, kn_env_scalar(v, e->args[i]));
-        in = kn_lw_and(w, in, kn_lw_in_dim(w, idx[i], x->shape[i]));
+        if (!ends_with_axis(v, e->args[i], x->shape[i])) in = kn_lw_and(w, in, kn_lw_in_dim(w, idx[i], x->shape[i]));
     }
     access own;
     if (w->nowns && !e->padded && own_access(v, e, idx, lanes, &own)) return own;

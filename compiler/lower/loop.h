@@ -162,7 +162,7 @@ int kn_pack_slot(const kn_lprog *p, int pack);        /* the input that pack fun
 bool kn_pack_first(const kn_lprog *p, int pack);      /* no other one in front of it is of the same input */
 int64_t kn_pack_bytes(const kn_lprog *p, int slot);   /* of all that is given in place of that input; 0: it is given as it is */
 
-/* LOAD and AXIS never occur in a loop program; VAR, READ, LANES, SPLAT, HSUM, ZIP, UNZIP, SPREAD do (te/exprs.def). A READ with lanes > 1 reads
+/* LOAD and AXIS never occur in a loop program; VAR, READ, LANES, SPLAT, HSUM, ZIP, UNZIP, SPREAD, PICK do (te/exprs.def). A READ with lanes > 1 reads
  * consecutive elements from a linear index. BOOL vectors have the lanes of their operands. */
 
 /* Tile tree -> loop program. Guards tails, fills caches, keeps accumulators in registers, splits full and tail tiles. */

@@ -120,6 +120,7 @@ kn_expr *kn_lw_simp(kn_lw *w, kn_expr *e);
 void kn_lw_range(kn_lw *w, const kn_expr *e, int64_t *lo, int64_t *hi); /* inclusive; all of int32 when unknown */
 void kn_lw_share(kn_lw *w, kn_ls **list);                              /* see share.c */
 void kn_lw_hoist(kn_lw *w, kn_ls **list);                              /* see hoist.c */
+void kn_lw_forward(kn_lw *w, kn_ls *body);                             /* see forward.c */
 kn_expr *kn_lw_and(kn_lw *w, kn_expr *x, kn_expr *y); /* NULL is true */
 kn_expr *kn_lw_below(kn_lw *w, kn_expr *x, int64_t limit); /* x < limit, NULL when that is certain */
 kn_expr *kn_lw_in_dim(kn_lw *w, kn_expr *i, int64_t n);    /* 0 <= i < n, NULL when that is certain */

@@ -29,6 +29,7 @@ static void put_expr(kn_buf *b, const kn_lprog *p, const kn_expr *e)
         kn_putf(b, "%s<%d", e->op == KN_OP_ZIP ? "zip" : e->op == KN_OP_UNZIP ? "unzip" : "spread", (int)e->u.i);
         kn_putf(b, e->var ? ", %d>(" : ">(", e->var);
         break;
+    case KN_OP_PICK: kn_putf(b, "pick<%d>(", (int)e->u.i); break;
     case KN_OP_CAST: kn_putf(b, "%s(", kn_dtype_text(e->dtype)); break;
     default:
         if (e->nargs == 2 && op_text[e->op][0] != 'm' && op_text[e->op][0] != 'p') {

@@ -294,8 +294,7 @@ static kn_expr *lanes_of(kn_tile *x, int64_t c)
     return v;
 }
 
-/* The innermost spatial loop of the tile, if it has as many iterations as a vector of the reduction has lanes; -1. */
-static int rows_of_lanes(const kn_tile *x)
+int kn_tile_rows_of_lanes(const kn_tile *x)
 {
     const kn_sg *sg = x->sg;
     int last = -1;
@@ -304,6 +303,26 @@ static int rows_of_lanes(const kn_tile *x)
     bool fits = x->lanes >= 4 && x->lanes <= 16 && (x->lanes & (x->lanes - 1)) == 0 && kn_dtype_bytes(x->acc_type) >= 4;
     bool rows = last >= 0 && !sg->few[last] && sg->g->loops[last].extent == x->lanes && sg->g->loops[last].stride == 1;
     return fits && rows && kn_dtype_class(x->acc_type) != 'b' ? last : -1;
+}
+
+/* Half `part` of two rows interleaved in blocks of `block` lanes, as ZIP does it, where rows begin in other lanes. */
+static kn_expr *turned_zip(kn_tile *x, kn_expr *const *pair, const int *turned, int part, int block)
+{
+    int number[64], n = x->lanes;
+    for (int l = 0; l < n; l++) {
+        int at = part * block + l % block;
+        number[l] = at % 2 * n + (l / block * block + at / 2 + turned[at % 2]) % n;
+    }
+    return kn_tile_pick(x, 2, pair, number);
+}
+
+/* Row by row of two that begin in these lanes: interleaved and combined, in the place of the first. */
+static void combine_turned(kn_tile *x, int at, int a, int b, const int *turned, int block)
+{
+    kn_lw *w = x->w;
+    kn_expr *pair[] = { kn_lw_read(w, at, kn_lw_int(w, a), x->lanes), kn_lw_read(w, at, kn_lw_int(w, b), x->lanes) };
+    int lanes[] = {turned[a], turned[b]};
+    kn_lw_store(w, at, kn_lw_int(w, a), combine(x, turned_zip(x, pair, lanes, 0, block), turned_zip(x, pair, lanes, 1, block)));
 }
 
 /* Rows x and y of `at`, mixed in both ways and combined, in the place of row `to`. */
@@ -323,7 +342,7 @@ static void combine_rows(kn_tile *x, int at, int a, int b, int to, enum kn_op op
 void kn_tile_stand_up(kn_tile *x)
 {
     kn_lw *w = x->w;
-    int rows = x->reduce_lanes && !w->hw->gpu && !x->sg->rolled ? rows_of_lanes(x) : -1;
+    int rows = x->reduce_lanes && !w->hw->gpu && !x->sg->rolled ? kn_tile_rows_of_lanes(x) : -1;
     if (rows < 0) return;
     int64_t groups = x->ncombo / x->lanes;
     int block = 16 / kn_dtype_bytes(x->acc_type);
@@ -334,7 +353,8 @@ void kn_tile_stand_up(kn_tile *x)
         for (int i = 0; i < x->lanes; i++) kn_lw_store(w, at, kn_lw_int(w, i), lanes_of(x, g * x->lanes + i));
         for (int n = block; n > 1 && !w->status; n /= 2)
             for (int i = 0; i < x->lanes && !w->status; i++)
-                if (i % block < n / 2) combine_rows(x, at, i, i + n / 2, i, KN_OP_ZIP, block);
+                if (i % block < n / 2 && n == block && x->turned) combine_turned(x, at, i, i + n / 2, x->turned + g * x->lanes, block);
+                else if (i % block < n / 2) combine_rows(x, at, i, i + n / 2, i, KN_OP_ZIP, block);
         for (int n = block; n < x->lanes && !w->status; n *= 2)
             for (int i = 0; i < x->lanes; i += 2 * n) combine_rows(x, at, i, i + n, i, KN_OP_UNZIP, block);
         kn_lw_store(w, sum, kn_lw_int(w, g), kn_lw_read(w, at, kn_lw_int(w, 0), x->lanes));

@@ -166,7 +166,7 @@ static bool dear(const kn_expr *e) { return e->op == KN_OP_DIV && e->lanes > 1 &
 static kn_expr *visit(sharing *s, kn_expr *e)
 {
     if (dear(e)) return load_of(s, e);
-    bool mixed = e->op == KN_OP_ZIP || e->op == KN_OP_UNZIP || e->op == KN_OP_SPREAD;
+    bool mixed = e->op == KN_OP_ZIP || e->op == KN_OP_UNZIP || e->op == KN_OP_SPREAD || e->op == KN_OP_PICK;
     if (conditional(e) || mixed || (e->op == KN_OP_READ && !reads_memory(s, e))) return e;
     if (reads_memory(s, e)) return load(s, e);
     if (e->op == KN_OP_SPLAT && reads_memory(s, e->args[0])) return broadcast(s, e);

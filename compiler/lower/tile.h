@@ -22,6 +22,7 @@ typedef struct kn_tile {
     bool staged;              /* stored to `stage` at `stage_at`, to be brought to memory later, whatever of it is in range */
     int stage;
     kn_expr *stage_at;
+    const int *turned;        /* by row: the lane in which its first element is, where joined.c has summed it; NULL: all in lane 0 */
     bool row;                 /* a map's tile of which it is known what is in range, wherever the outer loops are */
 } kn_tile;
 
@@ -42,6 +43,8 @@ kn_expr *kn_tile_cast(kn_lw *w, kn_expr *e, enum kn_dtype t);
 
 /* reduce.c */
 bool kn_tile_written_out(const kn_tile *x);
+/* The innermost spatial loop of the tile, if it has as many iterations as a vector of the reduction has lanes; -1. */
+int kn_tile_rows_of_lanes(const kn_tile *x);
 void kn_tile_stand_up(kn_tile *x); /* lanes along the reduction become lanes along the rows, where there are as many of these */
 enum kn_op kn_tile_combine_op(enum kn_reduce r);
 kn_expr *kn_tile_identity(kn_lw *w, enum kn_reduce r, enum kn_dtype t);
@@ -53,6 +56,10 @@ void kn_tile_store_part(kn_tile *x, bool first);
 void kn_tile_prefetch_part(kn_tile *x);
 /* Partial results between outer reduce iterations, -1: none; *first is NULL where they are set before. */
 int kn_tile_part(kn_lw *w, kn_sg *sg, kn_expr **first, kn_expr **last);
+
+/* joined.c: the tile's rows lie one behind the other and have been summed so; false: they do not, and nothing has been done. */
+bool kn_tile_joined(kn_tile *x);
+kn_expr *kn_tile_pick(kn_tile *x, int n, kn_expr *const *from, const int *number); /* lanes of n vectors by their numbers */
 
 /* ahead.c: in the body of the tile's reduce loop i, the innermost one that is not unrolled: asks for the constants that come next. */
 void kn_tile_ahead(kn_tile *x, int i);

@@ -1,8 +1,10 @@
 /* separate S A T: the reduction of S along A is made first, in the new temporary T, and S reduces what is left of it: a window's rows, then its
  * columns. S's terms are those of one load, in which A stands in one dimension with nothing but axes of the output. T is indexed like that load: by
  * these axes in the place of that dimension, by the box that S reads in the others, with what is padded there reduced too. Neighbouring places of
- * the window then share the sums of its rows. */
+ * the window then share the sums of its rows. `inside`: T has no places in padding, which S makes the reduction's identity of instead. */
 #include "schedule/sched.h"
+#include <math.h>
+#include <string.h>
 
 typedef struct apart {
     const kn_expr *load;
@@ -12,6 +14,7 @@ typedef struct apart {
     kn_expr *idx[KILN_MAX_RANK];  /* S's indices of T */
     int64_t shape[KILN_MAX_RANK];
     int rank;
+    bool inside;                  /* padding in the other dimensions is left to S */
     int map[KILN_MAX_AXES];       /* an axis of S in T: of those that stand beside A, and A itself */
 } apart;
 
@@ -58,6 +61,15 @@ static kiln_status check(kn_step *s, const kn_stage *g, apart *x)
     return KILN_OK;
 }
 
+/* What is padded is what the reduction begins with, so that it makes no difference whether it is reduced. */
+static bool padded_with_identity(const kn_stmt *st, const kn_expr *load)
+{
+    double pad = load->pad_value;
+    const kn_expr *body = st->body->op == KN_OP_CAST ? st->body->args[0] : st->body;
+    if (!load->padded || body != load || kn_dtype_class(load->dtype) != 'f' || kn_dtype_class(st->body->dtype) != 'f') return false;
+    return st->red == KN_RED_SUM ? pad == 0 && !signbit(pad) : st->red == KN_RED_MAX ? pad == -INFINITY : st->red == KN_RED_MIN && pad == INFINITY;
+}
+
 /* A dimension of T, its own axis, and what S reads there. */
 static kn_expr *dimension(kn_step *s, apart *x, const char *name, int64_t extent, kn_expr *read)
 {
@@ -81,6 +93,10 @@ static kiln_status dimensions(kn_step *s, const kn_stmt *st, apart *x)
         if (i == x->dim) continue;
         if (!kn_expr_range(x->load->args[i], kn_sched_range, (void *)(uintptr_t)st, &lo, &hi) || hi - lo >= KILN_MAX_EXTENT)
             return kn_step_refuse(s, "index %d of the load has no known range", i);
+        int64_t end = s->t->program->tensors[x->load->u.tensor].shape[i] - 1;
+        if (x->inside && lo < 0) lo = 0;
+        if (x->inside && hi > end) hi = end;
+        if (hi < lo) return kn_step_refuse(s, "the load is all padding");
         kn_expr *read = kn_bin(s->a, KN_OP_SUB, x->load->args[i], kn_const_i(s->a, KN_I64, lo));
         kn_expr *own = dimension(s, x, kn_format(s->a, "X%d", i), hi - lo + 1, read);
         x->from[i] = kn_bin(s->a, KN_OP_ADD, own, kn_const_i(s->a, KN_I64, lo));
@@ -98,7 +114,7 @@ static bool left(kn_step *s, kn_stage *g, apart *x)
 {
     kn_stmt *st = kn_stage_stmt(s->t, g);
     const kn_tensor *out = &s->t->program->tensors[st->out];
-    st->body = kn_load(s->a, s->t->program, x->t.out, x->idx);
+    st->body = x->inside ? kn_load_padded(s->a, s->t->program, x->t.out, x->idx, x->load->pad_value) : kn_load(s->a, s->t->program, x->t.out, x->idx);
     if (!st->body) return false;
     st->body = kn_rewrite(s->a, st->body, closed_up, x);
     for (int i = 0; i < out->rank; i++) st->lhs[i] = kn_rewrite(s->a, st->lhs[i], closed_up, x);
@@ -113,11 +129,14 @@ static bool left(kn_step *s, kn_stage *g, apart *x)
 kiln_status kn_prim_separate(kn_step *s)
 {
     kn_stage *g = kn_step_fresh(s, s->args[0]);
-    apart x = { .axis = g ? kn_step_axis(s, g, s->args[1]) : -1 };
+    apart x = { .axis = g ? kn_step_axis(s, g, s->args[1]) : -1, .inside = s->nargs > 3 };
     if (x.axis < 0) return KILN_TRACE;
+    if (x.inside && strcmp(s->args[3], "inside")) return kn_step_refuse(s, "'%s' is not 'inside'", s->args[3]);
     kn_program *p = s->t->program;
     kn_stmt *st = kn_stage_stmt(s->t, g);
     kiln_status bad = check(s, g, &x);
+    if (!bad && x.inside && !padded_with_identity(st, x.load))
+        bad = kn_step_refuse(s, "the padding of '%s' is not what its reduction begins with", s->args[0]);
     if (!bad) bad = dimensions(s, st, &x);
     if (bad) return bad;
     x.t.red = st->red;

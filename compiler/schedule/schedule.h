@@ -26,7 +26,8 @@
  *   divide S A OUTER INNER f     axis A becomes axes OUTER and INNER of extent f, which must divide it: the inverse of fuse
  *   part S A K n T               the reduction along A is cut into n parts (n divides): temporary T has their results at K and S's spatial axes,
  *                                in the dtype that S accumulates in; S combines them over K
- *   separate S A T               S's reduction along A, of one load, is made first, in the new temporary T over the axes of that load; S reduces T
+ *   separate S A T [inside]      S's reduction along A, of one load, is made first, in the new temporary T over the axes of that load; S reduces T;
+ *                                `inside`: T has no places in padding, S reads them as padding of T
  *   sample_perfect_tile NAME S A n most [: f1 ... fn] | sample_categorical NAME c0 c1 ... [: k] | sample_compute_location NAME P S [: L]
  *                                a decision that a search may change; $NAME (or $NAME.k) stands for it in later steps
  *   split S A f1 [f2 ...] [exact] axis A becomes loops A.0 .. A.n; A.i has extent fi for i >= 1, A.0 = ceil(extent / prod f). Strides are

@@ -277,6 +277,7 @@ bool kn_expr_equal(const kn_expr *x, const kn_expr *y)
     case KN_OP_ZIP:
     case KN_OP_UNZIP:
     case KN_OP_SPREAD:
+    case KN_OP_PICK:
     case KN_OP_PEER:
     case KN_OP_HSUM: if (x->u.i != y->u.i) return false; break;
     case KN_OP_AXIS: if (x->u.axis != y->u.axis) return false; break;

@@ -212,7 +212,7 @@ static kiln_status expr(check *c, const kn_expr *e, const guards *g, int depth)
     if (depth > KILN_MAX_EXPR_DEPTH) return bad(c, e, KILN_LIMIT, "an expression nested deeper than 128");
     if (++c->nodes > KILN_MAX_EXPR_NODES) return bad(c, e, KILN_LIMIT, "an expression of more than 4096 nodes");
     if (e->op == KN_OP_VAR || e->op == KN_OP_READ || e->op == KN_OP_LANES || e->op == KN_OP_SPLAT || e->op == KN_OP_HSUM ||
-        e->op == KN_OP_ZIP || e->op == KN_OP_UNZIP || e->op == KN_OP_SPREAD || e->op == KN_OP_PEER || e->lanes > 1)
+        e->op == KN_OP_ZIP || e->op == KN_OP_UNZIP || e->op == KN_OP_SPREAD || e->op == KN_OP_PICK || e->op == KN_OP_PEER || e->lanes > 1)
         return bad(c, e, KILN_INTERNAL, "a node of loop programs");
     if (kn_op_arity(e->op) >= 0 && e->nargs != kn_op_arity(e->op)) return bad(c, e, KILN_INTERNAL, "a wrong number of operands");
     for (int i = 0; i < e->nargs; i++) {

@@ -252,6 +252,13 @@ static void vector(thread *t, const kn_expr *e, vec *r)
         return;
     case KN_OP_ZIP:
     case KN_OP_UNZIP: mixed(t, e, r); return;
+    case KN_OP_PICK:
+        for (int i = 0; i < r->n; i++) {
+            int64_t at = e->args[e->u.i + i]->u.i, width = e->args[0]->lanes;
+            vector(t, e->args[at / width], &b);
+            r->x[i] = b.x[at % width];
+        }
+        return;
     case KN_OP_SPREAD:
         vector(t, e->args[0], &b);
         vector(t, e->args[1], r);

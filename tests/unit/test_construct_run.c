@@ -38,6 +38,11 @@ static const struct { const char *text, *inputs; } programs[] = {
     {"y[J] +=! x[I,J]", "x=f32:23x41"},
     {"y[] +=! x[I,J]", "x=f32:13x17"},
     {"y[N,C,P,Q] >=! pad(x,-1e30)[N,C,P+R-2,Q+S-2] where P in 9, Q in 13, R in 5, S in 5", "x=f32:1x6x9x13"},
+    {"y[N,C,P,Q] >=! pad(x,-inf)[N,C,P*2+R*2-1,Q*3+S*2-2] where P in 5, Q in 13, R in 3, S in 3", "x=f32:2x3x13x41"},
+    {"y[N,C,P,Q] +=! pad(x,0.0)[N,C,P+R-2,Q+S-1] where P in 11, Q in 31, R in 3, S in 4", "x=f32:2x5x11x31"},
+    {"y[N,C,P,Q] >=! pad(x,-inf)[N,C,P*2+R,Q*2+S-1] where P in 6, Q in 17, R in 3, S in 3", "x=f16:1x3x13x33"},
+    {"y[N,C,P,Q] <=! x[N,C,P*2+R,Q*2+S] where P in 7, Q in 18, R in 2, S in 2", "x=bf16:2x3x14x37"},
+    {"t[N,C] +=! x[N,C,H,W]; y[N,C] = t[N,C]/49.0", "x=f32:2x37x7x7"},
     {"y[N,P,Q,C] >=! pad(x,-1e30)[N,P*2+R-2,Q*2+S-2,C] where P in 6, Q in 7, R in 5, S in 5", "x=f32:2x11x13x21"},
     {"t[N,C,P,Q] +=! x[N,C,P*3+R,Q*3+S] where P in 5, Q in 7, R in 7, S in 7; y[N,C,P,Q] = t[N,C,P,Q]/49.0", "x=f32:1x5x19x25"},
     {"y[I] >=! x[I,J]", "x=f32:3x5"},
@@ -370,11 +375,15 @@ static void beyond_caches(void **state)
         {"y[H,W,F] +=! pad(x,0.0)[2*H+R-1,2*W+S-1,C]*w[F,C,R,S] where H in 16, W in 17", "x=f32:32x33x3&w=f32:21x3x3x3", 32768, 1048576,
          "scratch S0.0 loops S2.0 R1.0 R2.0 R0.0 S2.1 S2.2\n"}, /* weights that are no constant: every band of rows packs them */
         {"y[C,H,W] >=! pad(x,-inf)[C,H+R-1,W+S-1] where H in 61, W in 101, R in 3, S in 3", "x=f32:3x61x101", 32768, 1048576,
-         "split out0 S1 16\n"}, /* rows of a window in bands that stay in L1 */
+         "separate out0 R0 rows0 inside\n"}, /* rows of a window that registers hold */
+        {"y[C,H,W] >=! pad(x,-inf)[C,H+R-1,W+S-1] where H in 61, W in 201, R in 3, S in 3", "x=f32:3x61x201", 32768, 1048576,
+         "split out0 S1 9\n"}, /* longer ones in bands that stay in L1 */
         {"y[F,H,W] +=! pad(x,0.0)[C,H+R-1,W+S-1]*w[F,C,R,S] where H in 33, W in 19", "x=f32:2x33x19&w=f32:32x2x3x3", 4096, 65536,
          "\ncompute_at rows0 "},
         {"y[F,H,W] +=! pad(x,0.0)[C,2*H+R-1,2*W+S-1]*w[F,C,R,S] where H in 33, W in 45", "x=f32:2x66x90&w=f32:33x2x3x3", 32768, 1048576,
          "unstride out0 1 S2 plane0"}, /* rows fill vectors: strips of them */
+        {"t[C] +=! x[C,H,W]; y[C] = t[C]/169.0", "x=f32:37x13x13", 4096, 16384, "unroll t0 S0.1\n"}, /* rows without gaps, finished together */
+        {"y[C] +=! x[C,K]", "x=f32:37x49", 1024, 4096, "!unroll out0 S0.1\n"}, /* short ones beyond L2, with nothing behind them */
         {product, "a=f32:130x97&b=f32:97x1", 32768, 1048576, "vectorize out0 R0.2\n"},
         {product, "a=f32:130x257&b=f32:257x7", 32768, 1048576, "scratch S0.0 loops S1.0 R0.0 S1.1 R0.1\n"}, /* few columns: lanes along the sum */
         {product, "a=f32:130x257&b=f32:257x7:const", 32768, 1048576, "prepack out0"},

@@ -196,10 +196,107 @@ static void what_comes_is_asked_for(void **state)
     }
 }
 
+/* Reads of registers that pick lanes, and uses of scratch. */
+static void picked(const kn_lprog *l, const kn_expr *e, int *picks, int *scratch)
+{
+    if (!e) return;
+    *picks += e->op == KN_OP_PICK;
+    *scratch += e->op == KN_OP_READ && l->buffers[e->u.buffer].scope == KN_SCRATCH;
+    for (int i = 0; i < e->nargs; i++) picked(l, e->args[i], picks, scratch);
+}
+
+static void picks_of(const kn_lprog *l, const kn_ls *s, int *picks, int *scratch)
+{
+    for (; s; s = s->next) {
+        picked(l, s->value, picks, scratch);
+        *scratch += s->kind == KN_LS_STORE && l->buffers[s->buffer].scope == KN_SCRATCH;
+        picks_of(l, s->body, picks, scratch);
+        picks_of(l, s->other, picks, scratch);
+    }
+}
+
+#define MAXIMUM "y[C,P,Q] >=! pad(x,-inf)[C,P*2+R-1,Q*2+S-1] where P in 5, Q in 11, R in 3, S in 3"
+#define ROWS "separate y R t inside\nsplit t X2 2 16\nreorder t X0.0 P.0 | X2.0 R.0 | X2.1 X2.2\nunroll t R.0\nunroll t X2.1\nvectorize t X2.2\n"
+
+/* A row between the steps of a window stays in registers: with columns in padding, a stride, a last vector that is moved back; not where results go
+ * column by column, or where rows of several places are made at once. */
+static void rows_stay_in_registers(void **state)
+{
+    static const struct { const char *text, *inputs, *trace; bool held; } one[] = {
+        {MAXIMUM, "x=f32:3x9x21", ROWS "split y Q 2 8\nreorder y C.0 P.0 | Q.0 S.0 | Q.1 Q.2\nunroll y S.0\nunroll y Q.1\nvectorize y Q.2\n"
+         "parallel y C.0\ncompute_at t y P.0\n", true},
+        {MAXIMUM, "x=f32:3x9x21", "separate y R t inside\nsplit t X0 2\nsplit t X2 2 16\nreorder t X0.0 X0.1 P.0 | X2.0 R.0 | X2.1 X2.2\n"
+         "unroll t R.0\nunroll t X2.1\nvectorize t X2.2\n"
+         "split y C 2\nsplit y Q 2 8\nreorder y C.0 C.1 P.0 | Q.0 S.0 | Q.1 Q.2\nunroll y S.0\nunroll y Q.1\n"
+         "vectorize y Q.2\nparallel y C.0\ncompute_at t y P.0\n", true},
+        {"y[C,P,Q] +=! pad(x,0.0)[C,P+R-2,Q+3*S-1] where P in 8, Q in 19, R in 5, S in 3", "x=f32:2x8x23",
+         "separate y R t inside\nsplit t X2 2 16\nreorder t X0.0 P.0 | X2.0 R.0 | X2.1 X2.2\nunroll t X2.1\nvectorize t X2.2\n"
+         "split y Q 2 16\nreorder y C.0 P.0 | Q.0 S.0 | Q.1 Q.2\nunroll y S.0\nunroll y Q.1\nvectorize y Q.2\ncompute_at t y P.0\n", true},
+        {MAXIMUM, "x=f32:3x9x21", ROWS "split y Q 2 8\nreorder y C.0 P.0 | Q.0 S.0 | Q.1 Q.2\nunroll y Q.1\nvectorize y Q.2\n"
+         "parallel y C.0\ncompute_at t y P.0\n", false},
+        {MAXIMUM, "x=f32:3x9x21", ROWS "split y Q 2 8\nreorder y C.0 P.0 | Q.0 S.0 | Q.1 Q.2\nunroll y S.0\nunroll y Q.1\nvectorize y Q.2\n"
+         "parallel y C.0\ncompute_at t y C.0\n", false},
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof one / sizeof *one; i++) {
+        kiln_arena *a = kiln_arena_open(&(kiln_host){NULL, mem, NULL});
+        kn_hw *hw = device(a, "x86-64-avx512");
+        kn_program *p = parsed(a, one[i].text, one[i].inputs);
+        kn_lprog *l = lowered(a, p, hw, text_of(one[i].trace), one[i].text);
+        kiln_diag d = {0};
+        double *want[KILN_MAX_TENSORS] = {0};
+        int picks = 0, scratch = 0;
+        for (int f = 0; f < l->nfns; f++) picks_of(l, l->fns[f].body, &picks, &scratch);
+        if ((picks > 0) != one[i].held || (scratch == 0) != one[i].held) fail_msg("%zu: %d picks, scratch is used %d times", i, picks, scratch);
+        fresh(p, want);
+        assert_int_equal(kn_ref_all(a, p, want, &d), KILN_OK);
+        run_one(a, p, hw, text_of(one[i].trace), want, one[i].text);
+        discard(want, p->ntensors);
+        kiln_arena_close(a);
+    }
+}
+
+/* Rows that follow each other are read in vectors of all of them; not those that end with a vector, that lie apart, of which a part is summed, or a
+ * tile whose rows end within a vector. */
+static void rows_are_joined(void **state)
+{
+#define ROWS_OF(n, k) "split y I " #n "\nsplit y K " #k " 16\nreorder y I.0 K.0 | I.1 K.1 K.2\nunroll y I.1\nunroll y K.1\nvectorize y K.2\n"
+    static const struct { const char *text, *inputs, *trace; bool joined; } one[] = {
+        {"y[I] +=! x[I,K]", "x=f32:32x49", ROWS_OF(16, 4), true},
+        {"y[I] +=! x[I,K]", "x=f32:37x17", ROWS_OF(16, 2), true},
+        {"y[I] +=! x[I,K]", "x=f32:96x17", ROWS_OF(32, 2), true},
+        {"y[I] >=! x[I,K]", "x=f32:32x23", ROWS_OF(16, 2), true},
+        {"y[I] <=! x[I,K]", "x=f32:24x34", ROWS_OF(8, 3), true},
+        {"y[I] +=! x[I,K]", "x=f32:32x48", ROWS_OF(16, 3), false},
+        {"y[I] +=! x[I,K] where K in 49", "x=f32:32x50", ROWS_OF(16, 4), false},
+        {"y[I] +=! x[I,K]", "x=f32:30x49", ROWS_OF(3, 4), false},
+        {"y[I] +=! x[I,K]", "x=f32:32x81", ROWS_OF(16, 3), false},
+        {"y[I] +=! x[I,K]*x[I,K]", "x=f32:32x49", ROWS_OF(16, 4), false},
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof one / sizeof *one; i++) {
+        kiln_arena *a = kiln_arena_open(&(kiln_host){NULL, mem, NULL});
+        kn_hw *hw = device(a, "x86-64-avx512");
+        kn_program *p = parsed(a, one[i].text, one[i].inputs);
+        kn_lprog *l = lowered(a, p, hw, text_of(one[i].trace), one[i].text);
+        kiln_diag d = {0};
+        double *want[KILN_MAX_TENSORS] = {0};
+        bool joined = false;
+        for (int b = 0; b < l->nbuffers; b++) joined |= strstr(l->buffers[b].name, "meet") != NULL;
+        if (joined != one[i].joined) fail_msg("%zu: rows are%s joined", i, joined ? "" : " not");
+        fresh(p, want);
+        assert_int_equal(kn_ref_all(a, p, want, &d), KILN_OK);
+        run_one(a, p, hw, text_of(one[i].trace), want, one[i].text);
+        discard(want, p->ntensors);
+        kiln_arena_close(a);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(lines_go_past_the_caches), cmocka_unit_test(padding_is_left_out),
                                        cmocka_unit_test(vectors_of_few_rows_are_held), cmocka_unit_test(padded_rows_are_of_one_task),
-                                       cmocka_unit_test(what_comes_is_asked_for), cmocka_unit_test(crowded_rows_are_copied)};
+                                       cmocka_unit_test(what_comes_is_asked_for), cmocka_unit_test(crowded_rows_are_copied),
+                                       cmocka_unit_test(rows_stay_in_registers), cmocka_unit_test(rows_are_joined)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

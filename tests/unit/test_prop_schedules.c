@@ -123,7 +123,7 @@ static void m_flatten_window(maker *m)
     snprintf(m->out, m->cap, "flatten_window %s %d %s %s FV%d fp%d fr%d", m->name, rnd(2), row, column, m->serial, m->serial, m->serial);
 }
 static void m_unstride(maker *m) { snprintf(m->out, m->cap, "unstride %s %d %s us%d", m->name, rnd(2), any_axis(m), m->serial); }
-static void m_separate(maker *m) { snprintf(m->out, m->cap, "separate %s %s se%d", m->name, any_axis(m), m->serial); }
+static void m_separate(maker *m) { snprintf(m->out, m->cap, "separate %s %s se%d%s", m->name, any_axis(m), m->serial, rnd(2) ? " inside" : ""); }
 static void m_pad_einsum(maker *m) { snprintf(m->out, m->cap, "pad_einsum %s %s %d", m->name, any_axis(m), 2 + rnd(6)); }
 static void m_compute_at(maker *m) { snprintf(m->out, m->cap, "compute_at %s %s %s", any_stage(m), m->name, any_loop(m)); }
 static void m_keep(maker *m) { snprintf(m->out, m->cap, "keep %s %d %s", m->name, rnd(2), any_loop(m)); }
