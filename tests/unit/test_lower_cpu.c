@@ -156,7 +156,7 @@ static void crowded_rows_are_copied(void **state)
     }
 }
 
-#define ROWS_OF(n, of_sum) "split out0 S0 63 8\nsplit out0 S1 " n " 16\nsplit out0 R0 " of_sum "\n" \
+#define TILES_OF(n, of_sum) "split out0 S0 63 8\nsplit out0 S1 " n " 16\nsplit out0 R0 " of_sum "\n" \
     "reorder out0 S0.0 R0.0 S0.1 S1.0 R0.1 | S0.2 S1.1 S1.2\nunroll out0 S0.2\nunroll out0 S1.1\nvectorize out0 S1.2\n"
 
 #define COPIED "split out0 S1 4 16\nsplit out0 S0 8\nsplit out0 R0 64\nreorder out0 S1.0 R0.0 S0.0 R0.1 | S0.1 S1.1 S1.2\n" \
@@ -170,7 +170,7 @@ static void what_comes_is_asked_for(void **state)
     static const struct { const char *inputs, *trace; } of[] = {
         {"a=f32:11x203&b=f32:203x1280", NULL}, {"a=f32:11x203&b=f32:203x1283", NULL}, {"a=f32:67x199&b=f32:199x803", NULL},
         {"a=f32:3x601&b=f32:601x1601", NULL},
-        {"a=f32:504x768&b=f32:768x16", ROWS_OF("1", "256")}, {"a=f32:504x512&b=f32:512x64", ROWS_OF("2", "512")},
+        {"a=f32:504x768&b=f32:768x16", TILES_OF("1", "256")}, {"a=f32:504x512&b=f32:512x64", TILES_OF("2", "512")},
         {"a=f32:48x512&b=f32:512x384", COPIED}, {"a=f32:152x512&b=f32:512x384", COPIED}};
     (void)state;
     for (size_t i = 0; i < sizeof of / sizeof *of; i++) {
