@@ -85,6 +85,8 @@ bool kn_cpu_boxes_run(const kn_site *x, const kn_cpu_dot *d);
  * which mostly hide, a panel that comes from L2, chains too short, sums that leave the registers. */
 double kn_cpu_time_of_dots(const kn_site *x, const kn_cpu_dot *d, int64_t mr, int64_t nv);
 bool kn_cpu_dots(const kn_site *x, kn_plans *p); /* cpu_dots.c; false: it is no such sum */
+/* cpu_zipped.c: the plan where the operand with the lanes is no constant and its rows lie along these; false: it does not. */
+bool kn_cpu_zipped(const kn_site *x, kn_plans *p, const kn_cpu_dot *d);
 
 /* cpu_turned.c: steps after which the statement, then named `results`, computes them with the axis last that lanes are to run along, from a copy
  * `plane` of the other factor whose terms lie beside each other; NULL: nothing to turn. */

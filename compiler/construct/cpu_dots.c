@@ -184,5 +184,5 @@ bool kn_cpu_dots(const kn_site *x, kn_plans *p)
     if (!kn_cpu_dot_of(x, &d) || d.unsign || x->load[d.a].padded || kn_cpu_is_packed(x)) return false;
     kn_loads(x->s->body, loads, KN_SITE_LOADS);
     bool constant = x->t->program->tensors[loads[d.b]->u.tensor].constant;
-    return (constant && try_dots(x, p, &d, true)) || try_dots(x, p, &d, false);
+    return (constant && try_dots(x, p, &d, true)) || (!constant && kn_cpu_zipped(x, p, &d)) || try_dots(x, p, &d, false);
 }
