@@ -136,7 +136,10 @@ static bool ends_harmless(const kn_called *x, int o, int axis)
     if (zero_filled(x->sg, x->source[o])) return true;
     for (int i = 0; i < x->sg->nloads; i++) copy |= x->sg->loads[i] == x->source[o] && x->sg->cache_of[i] >= 0;
     if (!copy || !x->sg->s->axes[axis].reduce || it->red != KN_RED_SUM || kn_dtype_class(it->operand[0].dtype) == 'f') return false;
-    if (kn_bare(it->s->body)->op != KN_OP_MUL || it->noperands != 3) return false;
+    const kn_expr *body = kn_bare(it->s->body);
+    if (body->op != KN_OP_MUL || it->noperands != 3) return false;
+    for (int i = 0; i < 2; i++)
+        if (kn_bare(body->args[i])->op != KN_OP_LOAD) return false; /* zeros of the other factor are none of what it is computed of them */
     return (kn_axes_in(x->source[3 - o]) >> axis & 1) && zero_filled(x->sg, x->source[3 - o]);
 }
 

@@ -1,6 +1,6 @@
-/* Fills of packed copies whose last dimension is 2 or 4 narrow elements from as many runs of the source, while the dimension before it goes along these
- * (what instructions over pairs and quadruples read): vectors of the runs are interleaved in registers. Where the dimension before that one goes on
- * along the runs, so many of its iterations are taken together as a vector holds. */
+/* Fills of packed copies whose last dimension is 2 or 4 narrow elements from as many runs of the source, while the dimension before it goes along
+ * these (what instructions over pairs and quadruples read): vectors of the runs are interleaved in registers. Where the dimension before that one
+ * goes on along the runs, so many of its iterations are taken together as a vector holds. */
 #include "lower/cache.h"
 #include <string.h>
 
@@ -75,7 +75,7 @@ static bool runs_over(const zipped *f)
     return axis < f->sg->s->nspatial && f->sg->s->red != KN_RED_NONE && !kn_lw_strays(f->w, f->sg, load, 1u << axis);
 }
 
-/* Indices grow with every loop, from within the tensor on: where a run is not there, neither are those behind it. */
+/* Indices grow with every loop, from within the tensor on: what the axes allow is not cut off before where they begin. */
 static bool grows(const kn_expr *load)
 {
     kn_affine f;
@@ -87,19 +87,20 @@ static bool grows(const kn_expr *load)
     return true;
 }
 
-/* Where run `row` of the block is there, whatever position along the runs' axis. */
-static kn_expr *run_there(zipped *f, int axis, int64_t row)
+/* Where the element of the block is there as far as some axes go: all but that of the runs, or that one alone. */
+static kn_expr *there(zipped *f, int64_t column, int64_t row, bool across)
 {
     kn_sg *sg = f->sg;
     const kn_cache *c = &sg->g->caches[f->cache];
+    int axis = sg->g->loops[c->loops[f->n - 2]].axis;
     kn_expr *saved[KILN_MAX_LOOPS], *was[KILN_MAX_LOOPS];
     memcpy(saved, sg->val, sizeof saved);
     memcpy(was, f->k, (size_t)f->n * sizeof *was);
+    go_to(f, column, kn_lw_int(f->w, row));
     for (int i = 0; i < sg->g->nloops; i++)
-        if (sg->g->loops[i].axis == axis) sg->val[i] = NULL;
+        if ((sg->g->loops[i].axis == axis) == across) sg->val[i] = NULL;
     for (int i = 0; i < f->n; i++)
-        if (sg->g->loops[c->loops[i]].axis == axis) f->k[i] = kn_lw_int(f->w, 0);
-    f->k[f->n - 1] = kn_lw_int(f->w, row);
+        if ((sg->g->loops[c->loops[i]].axis == axis) == across) f->k[i] = kn_lw_int(f->w, 0);
     kn_expr *cond = kn_cache_source(f->w, sg, f->cache, f->k).cond;
     memcpy(f->k, was, (size_t)f->n * sizeof *was);
     memcpy(sg->val, saved, sizeof saved);
@@ -111,15 +112,14 @@ static kn_expr *run_there(zipped *f, int axis, int64_t row)
 static kn_expr *block_there(zipped *f)
 {
     kn_lw *w = f->w;
-    const kn_cache *c = &f->sg->g->caches[f->cache];
     int64_t rows = f->size[f->n - 1], columns = f->joined * f->size[f->n - 2];
-    bool any = kn_lw_strays(w, f->sg, f->sg->loads[c->load], UINT32_MAX), over = runs_over(f);
+    bool any = kn_lw_strays(w, f->sg, f->sg->loads[f->sg->g->caches[f->cache].load], UINT32_MAX), over = runs_over(f);
     kn_expr *all = NULL;
     for (int corner = any ? 0 : 3; corner < 4 && !over; corner++)
         all = kn_lw_and(w, all, source(f, corner & 1 ? columns - 1 : 0, corner & 2 ? rows - 1 : 0).cond);
     if (!over) return all;
     for (int64_t row = any ? 0 : rows - 1; row < rows; row += rows - 1)
-        all = kn_lw_and(w, all, run_there(f, f->sg->g->loops[c->loops[f->n - 2]].axis, row));
+        all = kn_lw_and(w, all, there(f, 0, row, true));
     kn_source last = source(f, 0, rows - 1);
     kn_expr *end = kn_bin(w->a, KN_OP_ADD, last.at, kn_lw_int(w, columns - 1));
     return kn_lw_and(w, all, kn_lw_below(w, end ? kn_lw_simp(w, end) : &w->dry, w->p->buffers[last.buffer].elems));
@@ -161,16 +161,28 @@ static int interleave(kn_lw *w, int from, enum kn_dtype t, int lanes, int q)
     return from;
 }
 
-static void interleaved(zipped *f)
+/* Run `row` of the block in a register; each: where it is there, else padding. */
+static void read_run(zipped *f, int to, int row, int lanes, bool each)
+{
+    kn_lw *w = f->w;
+    kn_expr *in = each ? there(f, 0, row, true) : NULL;
+    kn_ls *cond = in ? kn_lw_if(w, in) : NULL, **after = w->tail;
+    kn_source s = source(f, 0, row);
+    if (cond) w->tail = &cond->body;
+    kn_lw_store(w, to, kn_lw_int(w, row), kn_lw_read(w, s.buffer, s.at, lanes));
+    if (!cond) return;
+    w->tail = &cond->other;
+    kn_lw_store(w, to, kn_lw_int(w, row), kn_lw_splat(w, s.pad, lanes));
+    w->tail = after;
+}
+
+static void interleaved(zipped *f, bool each)
 {
     kn_lw *w = f->w;
     int lanes = (int)(f->joined * f->size[f->n - 2]), q = (int)f->size[f->n - 1], buffer = f->sg->cache_buffer[f->cache];
     enum kn_dtype t = w->p->buffers[buffer].dtype;
     int from = kn_lw_buffer(w, "run", t, lanes, q, KN_REGISTER);
-    for (int i = 0; i < q && !w->status; i++) {
-        kn_source s = source(f, 0, i);
-        kn_lw_store(w, from, kn_lw_int(w, i), kn_lw_read(w, s.buffer, s.at, lanes));
-    }
+    for (int i = 0; i < q && !w->status; i++) read_run(f, from, i, lanes, each);
     from = interleave(w, from, t, lanes, q);
     go_to(f, 0, kn_lw_int(w, 0));
     kn_expr *at = kn_cache_slot(w, &f->sg->g->caches[f->cache], f->n, f->size, f->k);
@@ -203,14 +215,21 @@ static void element_by_element(zipped *f)
     kn_lw_store(w, f->sg->cache_buffer[f->cache], kn_cache_slot(w, &f->sg->g->caches[f->cache], n, f->size, f->k), kn_source_value(w, &s));
 }
 
-/* What is not there at all, because the reduction has ended. */
-static void nothing(zipped *f)
+/* Where runs are missing that the reduction has ended before, the block is padding, or partly; elsewhere it ends with the tensor. */
+static void rest(zipped *f)
 {
     kn_lw *w = f->w;
-    int lanes = (int)(f->joined * f->size[f->n - 2]);
-    kn_expr *pad = source(f, 0, 0).pad, *at = kn_cache_slot(w, &f->sg->g->caches[f->cache], f->n, f->size, f->k);
-    for (int i = 0; i < f->size[f->n - 1] && !w->status; i++)
-        kn_lw_store(w, f->sg->cache_buffer[f->cache], kn_lw_simp(w, kn_bin(w->a, KN_OP_ADD, at, kn_lw_int(w, i * lanes))), kn_lw_splat(w, pad, lanes));
+    int64_t last = f->joined * f->size[f->n - 2] - 1;
+    const kn_expr *load = f->sg->loads[f->sg->g->caches[f->cache].load];
+    if (runs_over(f) && grows(load)) {
+        kn_expr *wide = there(f, last, 0, false);
+        kn_ls *cond = wide ? kn_lw_if(w, wide) : NULL;
+        if (cond) w->tail = &cond->body;
+        interleaved(f, true);
+        if (!cond) return;
+        w->tail = &cond->other;
+    }
+    element_by_element(f);
 }
 
 void kn_lw_fill_zipped(kn_lw *w, kn_sg *sg, int cache, int n, const int64_t *size, kn_expr **k, int64_t joined, bool whole)
@@ -220,17 +239,9 @@ void kn_lw_fill_zipped(kn_lw *w, kn_sg *sg, int cache, int n, const int64_t *siz
     kn_ls *cond = all ? kn_lw_if(w, all) : NULL, **after = w->tail;
     if (all && !cond) return;
     if (cond) w->tail = &cond->body;
-    interleaved(&f);
+    interleaved(&f, false);
     if (!cond) return;
     w->tail = &cond->other;
-    const kn_cache *c = &sg->g->caches[cache];
-    kn_expr *some = grows(sg->loads[c->load]) ? run_there(&f, sg->g->loops[c->loops[n - 2]].axis, 0) : NULL;
-    kn_ls *begins = some ? kn_lw_if(w, some) : NULL;
-    if (begins) {
-        w->tail = &begins->other;
-        nothing(&f);
-        w->tail = &begins->body;
-    }
-    element_by_element(&f);
+    rest(&f);
     w->tail = after;
 }

@@ -96,15 +96,23 @@ static bool product(const kn_expr *e)
 }
 
 /* Iterations of reduce loop l that are not there must add nothing: operands are filled with zeros there, in every factor of a sum of products. One
- * factor is enough among integers; of floats the other might be infinite. */
+ * factor is enough among integers, whatever the other is computed of; of floats the other might be infinite. */
 static bool zeros_do(const kn_intrin *it, int l)
 {
     bool all = true, some = false;
+    const kn_expr *body = kn_bare(it->s->body);
     for (int o = 1; o < it->noperands; o++) {
         bool has = it->operand[o].loops >> l & 1;
         all &= has, some |= has;
     }
-    return it->red == KN_RED_SUM && product(it->s->body) && (all || (some && !kn_is_float(it->operand[0].dtype)));
+    if (it->red != KN_RED_SUM) return false;
+    if (product(body)) return all || (some && !kn_is_float(it->operand[0].dtype));
+    for (int i = 0; i < 2 && body->op == KN_OP_MUL && !kn_is_float(it->operand[0].dtype); i++) {
+        const kn_expr *x = kn_bare(body->args[i]);
+        int o = x->op == KN_OP_LOAD ? kn_intrin_operand_of(it, x->u.tensor) : 0;
+        if (o > 0 && (it->operand[o].loops >> l & 1)) return true;
+    }
+    return false;
 }
 
 static bool tails(match *m)
