@@ -87,12 +87,13 @@ bool kn_cpu_boxes_run(const kn_site *x, const kn_cpu_dot *d);
 double kn_cpu_time_of_dots(const kn_site *x, const kn_cpu_dot *d, int64_t mr, int64_t nv);
 bool kn_cpu_dots(const kn_site *x, kn_plans *p); /* cpu_dots.c; false: it is no such sum */
 /* cpu_zipped.c: the plan where the operand with the lanes is no constant and its rows lie along these; false: it does not. */
-bool kn_cpu_zips(const kn_site *x, int load, int run); /* one run of terms; rows of the load, each along the results; else products of their own */
+bool kn_cpu_zips(const kn_site *x, int load, int run); /* rows of the load lie along the results */
 bool kn_cpu_zipped(const kn_site *x, kn_plans *p, const kn_cpu_dot *d);
 
 /* cpu_turned.c: steps after which the statement, then named `results`, computes them with the axis last that lanes are to run along, from a copy
- * `plane` of the other factor whose terms lie beside each other; NULL: nothing to turn. */
-const char *kn_cpu_turned(kiln_arena *a, const kn_site *x, const char *plane, const char *results);
+ * `plane` of the other factor whose terms lie beside each other, and a copy `weights` of what is no constant, whose lanes do; NULL: nothing to
+ * turn. */
+const char *kn_cpu_turned(kiln_arena *a, const kn_site *x, const char *plane, const char *results, const char *weights);
 
 /* cpu_strips.c: the load whose window slides over planes where strips of their rows had better be met by all results at once, -1: none; the step
  * after which it is read without padding and strides, "": as it is. kn_cpu_strips: the plan for what these leave; false: it is no such sum. */

@@ -90,6 +90,17 @@ static bool idles(const kn_site *x, const kn_expr *with_lanes, int64_t run, int6
     return x->reduce_extent > run ? 5 * idle > 4 * wide : 8 * idle > wide;
 }
 
+/* Sums of the rows' terms, by which what is flipped is corrected, take longer than making the rows unsigned and summing the other factor's. */
+static bool many_rows(const kn_site *x, int rows, int lanes)
+{
+    double m = 1, n = 1;
+    for (int i = 0; i < x->s->nspatial; i++) {
+        if (x->load[rows].axes >> i & 1) m *= (double)x->s->axes[i].extent;
+        if (x->load[lanes].axes >> i & 1) n *= (double)x->s->axes[i].extent;
+    }
+    return m > 2 * n;
+}
+
 /* Instruction k of the device for the sum. flip: one that makes bytes unsigned as it reads them, for what is no constant, or is read so already. */
 static bool dot_by(const kn_site *x, int k, int64_t least, bool whole, bool flip, kn_cpu_dot *d)
 {
@@ -110,7 +121,7 @@ static bool dot_by(const kn_site *x, int k, int64_t least, bool whole, bool flip
     if (narrow && idles(x, loads[ib], kn_cpu_extent(x, run), it->s->axes[0].extent)) return false;
     if (!narrow && (flip || loads[ia]->dtype != KN_I8 || it->operand[a].dtype != KN_U8)) return false;
     bool constant = x->t->program->tensors[loads[ib]->u.tensor].constant;
-    if (flip && (constant || x->reduce_extent != kn_cpu_extent(x, run))) return false;
+    if (flip && (constant || x->reduce_extent != kn_cpu_extent(x, run) || (done < 0 && many_rows(x, ia, ib)))) return false;
     if (x->m < 0 && !kn_cpu_zips(x, ib, run)) return false;
     *d = (kn_cpu_dot){.it = it, .a = ia, .b = ib, .run = run, .unsign = unsign, .flip = flip && unsign, .turn = turn};
     return true;

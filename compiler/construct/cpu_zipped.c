@@ -30,8 +30,7 @@ static int64_t step_bytes(const zipped *z) { return panel_lanes(z) * z->terms * 
 bool kn_cpu_zips(const kn_site *x, int load, int run)
 {
     const kn_site_access *b = &x->load[load];
-    if (x->reduce_extent != kn_cpu_extent(x, run) || !b->linear || b->bent || b->coef[x->n] != 1) return false;
-    if (b->coef[run] < kn_cpu_extent(x, x->n)) return false;
+    if (!b->linear || b->bent || b->coef[x->n] != 1 || b->coef[run] < kn_cpu_extent(x, x->n)) return false;
     for (int i = 0; i < x->s->nspatial; i++)
         if (i != x->m && !(b->axes >> i & 1) && x->s->axes[i].extent > 1) return false;
     return true;
@@ -43,6 +42,7 @@ static bool tile(zipped *z)
     const kn_site *x = z->x;
     int64_t line = x->hw->vector_bytes / (z->lanes * x->load[z->d->b].bytes), most = kn_cpu_in_one_set(x) ? 6 : 14;
     double best = 0, need = (double)(x->hw->fma_latency * x->hw->fma_per_cycle);
+    if (line * z->lanes > extent(z, x->n)) line = kn_ceil_div(extent(z, x->n), z->lanes);
     for (int64_t nv = line; nv <= WIDEST; nv += line) {
         if (nv > line && (nv - line) * z->lanes >= extent(z, x->n)) break;
         for (int64_t mr = 1; mr <= most && mr <= extent(z, x->m) && mr * nv + nv + 1 <= x->hw->vector_registers; mr++) {
@@ -59,8 +59,9 @@ static bool tile(zipped *z)
 static bool few(zipped *z, const kn_hw_level *l1, const kn_hw_level *l2)
 {
     int64_t all = steps_of(z), most = l1->capacity_bytes / 2 / step_bytes(z), panels = panels_of(z), units = z->x->hw->units;
-    if (most < 8) return false;
-    z->kb = z->ahead || all <= 2 * most ? 0 : kn_ceil_div(all, kn_ceil_div(all, most));
+    bool whole = z->x->reduce_extent != extent(z, z->d->run); /* several axes, of which none is cut */
+    if (most < 8 || (whole && step_bytes(z) * all > l2->capacity_bytes / 2)) return false;
+    z->kb = z->ahead || whole || all <= 2 * most ? 0 : kn_ceil_div(all, kn_ceil_div(all, most));
     z->mc = kn_ceil_div(extent(z, z->x->m), z->mr);
     int64_t beside = l2->capacity_bytes / 2 / (z->mc * z->mr * panel_lanes(z) * kn_cpu_acc_bytes(z->x));
     int64_t columns = kn_round_up(kn_ceil_div(panels, beside < 1 ? 1 : beside), units);
@@ -88,6 +89,15 @@ static void put_others(kn_buf *b, const zipped *z, const char *format)
         if (i != x->n && i != x->m) kn_putf(b, format, kn_cpu_axis(x, i));
 }
 
+/* Reduce loops around the tile, that of the run last. */
+static void put_terms(kn_buf *b, const zipped *z, int run)
+{
+    const kn_site *x = z->x;
+    for (int i = x->s->nspatial; i < x->s->naxes; i++)
+        if (i != z->d->run) kn_putf(b, " %s.0", kn_cpu_axis(x, i));
+    kn_putf(b, " %s.%d", kn_cpu_axis(x, z->d->run), run);
+}
+
 static bool put(const zipped *z, kn_plans *p)
 {
     kn_buf b;
@@ -107,7 +117,7 @@ static bool put(const zipped *z, kn_plans *p)
     if (m && z->deep) kn_putf(&b, " %s.1", m);
     kn_putf(&b, " %s.1", n);
     if (m && !z->deep) kn_putf(&b, " %s.1", m);
-    kn_putf(&b, " %s.%d", r, t - 1);
+    put_terms(&b, z, t - 1);
     if (m) kn_putf(&b, " %s.2", m);
     kn_putf(&b, " %s.2 | %s.3 %s.%d\n", n, n, r, t);
     for (int i = 0; i < x->s->nspatial; i++)
@@ -120,7 +130,8 @@ static bool put(const zipped *z, kn_plans *p)
         if (i != x->n && (x->load[z->d->b].axes >> i & 1)) kn_putf(&b, " %s.0", kn_cpu_axis(x, i));
     if (z->ahead) kn_putf(&b, " %s.0", n);
     if (z->ahead || z->deep) kn_putf(&b, " %s.1", n);
-    kn_putf(&b, " %s.%d %s.2 %s.3 %s.%d\n", r, t - 1, n, n, r, t);
+    put_terms(&b, z, t - 1);
+    kn_putf(&b, " %s.2 %s.3 %s.%d\n", n, n, r, t);
     kn_plans_try(p, &b);
     return p->n > before;
 }

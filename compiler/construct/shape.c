@@ -355,13 +355,15 @@ static bool turn_one(shaper *s, const kn_stage *g)
     int n = s->nplanes, stage = 0;
     while (s->t->stages[stage] != g) stage++;
     kn_site_of(s->a, s->t, g, s->hw, &v);
-    const char *plane = kn_format(s->a, "plane%d", n), *results = kn_format(s->a, "turned%d", n);
-    const char *lines = n < KILN_MAX_STMTS && plane && results ? kn_cpu_turned(s->a, &v, plane, results) : NULL;
+    const char *plane = kn_format(s->a, "plane%d", n), *results = kn_format(s->a, "turned%d", n), *weights = kn_format(s->a, "weights%d", n);
+    const char *lines = n + 2 < KILN_MAX_STMTS && plane && results && weights ? kn_cpu_turned(s->a, &v, plane, results, weights) : NULL;
+    int before_it = s->t->nstages;
     if (!lines || !try_step(s, lines)) return false;
-    kn_site_of(s->a, s->t, s->t->stages[stage + 1], s->hw, &v);
+    kn_site_of(s->a, s->t, s->t->stages[stage + s->t->nstages - before_it - 1], s->hw, &v);
     if (kn_cpu_dot_of(&v, &d) || kn_cpu_is_packed(&v)) {
         s->plane[s->nplanes++] = plane;
-        if (s->nplanes < KILN_MAX_STMTS) s->plane[s->nplanes++] = results;
+        s->plane[s->nplanes++] = results;
+        if (strstr(lines, weights)) s->plane[s->nplanes++] = weights;
         return true;
     }
     s->t = before;
