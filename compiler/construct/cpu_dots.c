@@ -94,7 +94,8 @@ static int64_t places_of(const kn_site *x)
  * and where sums have one run of terms, so that there is little else (measured). */
 static bool idles(const kn_site *x, const kn_expr *with_lanes, int64_t run, const kn_intrin *it)
 {
-    int64_t lanes = it->s->axes[0].extent, wide = run % it->s->axes[1].extent ? kn_cpu_extent(x, x->n) : places_of(x), idle = kn_round_up(wide, lanes) - wide;
+    int64_t lanes = it->s->axes[0].extent, wide = run % it->s->axes[1].extent ? kn_cpu_extent(x, x->n) : places_of(x);
+    int64_t idle = kn_round_up(wide, lanes) - wide;
     if (x->t->program->tensors[with_lanes->u.tensor].constant) return idle > wide;
     return x->reduce_extent > run ? 5 * idle > 4 * wide : 8 * idle > wide;
 }

@@ -59,10 +59,11 @@ static bool wastes_places(const kn_site *x, const kn_expr *load)
 }
 
 /* Sums of few terms, or of one run of them, by the time of a result's dots and of what is turned: beside floats' products, of which a vector takes
- * half as many; bytes have no other way that is nearly as fast but for sums of one run. */
+ * half as many (of more than a few results a mapping that gathers its places, which takes longer); bytes have no other way that is nearly as fast
+ * but for sums of one run. */
 static bool pays(const kn_site *x, const kn_expr *load, int lanes, int64_t run)
 {
-    enum { RESULT = 14, PLACE = 33, TERMS = 2, PART = 33, LEAST = 32 }; /* dots that turning a result takes, and an element that goes in */
+    enum { RESULT = 14, PLACE = 33, TERMS = 2, PART = 33, LEAST = 32, FEW = 32 }; /* dots that turning a result takes, and an element that goes in */
     int64_t n = kn_cpu_extent(x, lanes), l = x->hw->vector_bytes / kn_cpu_acc_bytes(x), step = 1;
     if (x->reduce_extent == run) return run >= LEAST && (run % 4 || PART * (run + 2 * n) <= run * n);
     for (int d = 0; d < load->nargs; d++) {
@@ -71,7 +72,7 @@ static bool pays(const kn_site *x, const kn_expr *load, int lanes, int64_t run)
     }
     if (kn_dtype_bytes(load->dtype) < 2 || step > 1) return true;
     double dots = (double)(kn_ceil_div(run, TERMS) * (x->reduce_extent / run)) * (double)kn_round_up(n, l) / (double)n;
-    return 1.2 * (dots + RESULT + PLACE * (double)run / (double)n) < (double)x->reduce_extent;
+    return (n > FEW ? 0.75 : 1) * (dots + RESULT + PLACE * (double)run / (double)n) < (double)x->reduce_extent;
 }
 
 static void put_last(kn_buf *b, const char *tensor, int rank, int last)

@@ -1,5 +1,5 @@
-/* Products on a dot instruction whose operand with the lanes is no constant and lies along the results (of one row also a constant): the terms of the instruction are
- * interleaved as it is packed (lower/zipped.c), whole lines of its rows at a time. Few rows meet a block of the reduction panel by panel, which stays
+/* Products on a dot instruction whose operand with the lanes is no constant and lies along the results (of one row also a constant): the terms of the
+ * instruction are interleaved as it is packed (lower/zipped.c), whole lines of its rows at a time. Few rows meet a block of the reduction panel by panel, which stays
  * in L1 while they go by and the next one is on its way (lower/next.c): the operand is read once, as fast as memory gives it; partial sums stay in
  * L2. Many rows meet panels of all terms in half of L2, so that what packing takes is shared by all of them. */
 #include "construct/cpu.h"
@@ -62,8 +62,9 @@ static bool few(zipped *z, const kn_hw_level *l1, const kn_hw_level *l2)
     bool whole = z->x->reduce_extent != extent(z, z->d->run); /* several axes, of which none is cut */
     if (most < 8 || (whole && step_bytes(z) * all > l2->capacity_bytes / 2)) return false;
     z->kb = z->ahead || whole || all <= 2 * most ? 0 : kn_ceil_div(all, kn_ceil_div(all, most));
-    z->mc = kn_ceil_div(extent(z, z->x->m), z->mr);
-    int64_t beside = l2->capacity_bytes / 2 / (z->mc * z->mr * panel_lanes(z) * kn_cpu_acc_bytes(z->x));
+    int64_t room = l2->capacity_bytes / 2 / (panel_lanes(z) * kn_cpu_acc_bytes(z->x)) / z->mr, groups = kn_ceil_div(extent(z, z->x->m), z->mr);
+    z->mc = kn_ceil_div(groups, kn_ceil_div(groups, room < 1 ? 1 : room));
+    int64_t beside = room / z->mc;
     int64_t columns = kn_round_up(kn_ceil_div(panels, beside < 1 ? 1 : beside), units);
     z->nc = kn_ceil_div(panels, columns);
     return true;
