@@ -1,7 +1,7 @@
-/* Products on a dot instruction whose operand with the lanes is no constant and lies along the results (of one row also a constant): the terms of the
- * instruction are interleaved as it is packed (lower/zipped.c), whole lines of its rows at a time. Few rows meet a block of the reduction panel by panel, which stays
- * in L1 while they go by and the next one is on its way (lower/next.c): the operand is read once, as fast as memory gives it; partial sums stay in
- * L2. Many rows meet panels of all terms in half of L2, so that what packing takes is shared by all of them. */
+/* Products on a dot instruction whose operand with the lanes is no constant and lies along the results (of one row also a constant): the terms of
+ * the instruction are interleaved as it is packed (lower/zipped.c), whole lines of its rows at a time. Few rows meet a block of the reduction panel
+ * by panel, which stays in L1 while they go by and the next one is on its way (lower/next.c): the operand is read once, as fast as memory gives it;
+ * partial sums stay in L2. Many rows meet panels of all terms in half of L2, so that what packing takes is shared by all of them. */
 #include "construct/cpu.h"
 #include "intrin/intrin.h"
 #include "te/expr.h"

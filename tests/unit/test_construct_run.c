@@ -190,7 +190,8 @@ static void narrow_window(uint32_t *seed, char *text, size_t n, char *inputs, si
 static void narrow_product(uint32_t *seed, char *text, size_t n, char *inputs, size_t m)
 {
     static const char *const types[] = {"bf16", "i8", "u8"};
-    int t = drawn(seed, 0, 2), rows = drawn(seed, 0, 4) ? drawn(seed, 1, 20) : drawn(seed, 97, 110), batch = drawn(seed, 0, 3) ? 0 : drawn(seed, 2, 3);
+    int t = drawn(seed, 0, 2), rows = drawn(seed, 0, 4) ? drawn(seed, 1, 20) : drawn(seed, 97, 110);
+    int batch = drawn(seed, 0, 3) ? 0 : drawn(seed, 2, 3);
     int columns = drawn(seed, 18, 170), terms = drawn(seed, 0, 1) ? 4 * drawn(seed, 33, 70) : drawn(seed, 130, 290);
     bool constant = drawn(seed, 0, 5) == 0;
     const char *as = t ? "i32" : "f32", *lanes = t ? "i8" : "bf16";
@@ -245,8 +246,8 @@ static void narrow_windows_run(void **state)
     if (boxed < LEAST) fail_msg("%d of %d have their bands copied", boxed, COUNT);
 }
 
-/* Such products give what the reference does, from blocks and panels that are packed as their turn comes, whose last ones are ragged, and with bytes that
- * become unsigned as they are read. */
+/* Such products give what the reference does, from blocks and panels that are packed as their turn comes, whose last ones are ragged, and with bytes
+ * that become unsigned as they are read. */
 static void narrow_products_run(void **state)
 {
 #ifdef __SANITIZE_THREAD__
