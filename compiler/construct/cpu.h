@@ -74,6 +74,7 @@ typedef struct kn_cpu_dot {
     const struct kn_intrin *it;
     int a, b, run;
     bool unsign;                /* load `a` is signed and has to become unsigned first */
+    bool flip;                  /* load `b` is signed and becomes unsigned where it is read: not by a step of its own */
     int turn;                   /* and dimension `turn` of it the last one, since its terms do not follow each other; -1: they do */
 } kn_cpu_dot;
 bool kn_cpu_dot_of(const kn_site *x, kn_cpu_dot *d);
@@ -85,10 +86,14 @@ bool kn_cpu_boxes_run(const kn_site *x, const kn_cpu_dot *d);
  * which mostly hide, a panel that comes from L2, chains too short, sums that leave the registers. */
 double kn_cpu_time_of_dots(const kn_site *x, const kn_cpu_dot *d, int64_t mr, int64_t nv);
 bool kn_cpu_dots(const kn_site *x, kn_plans *p); /* cpu_dots.c; false: it is no such sum */
+/* cpu_zipped.c: the plan where the operand with the lanes is no constant and its rows lie along these; false: it does not. */
+bool kn_cpu_zips(const kn_site *x, int load, int run); /* rows of the load lie along the results */
+bool kn_cpu_zipped(const kn_site *x, kn_plans *p, const kn_cpu_dot *d);
 
 /* cpu_turned.c: steps after which the statement, then named `results`, computes them with the axis last that lanes are to run along, from a copy
- * `plane` of the other factor whose terms lie beside each other; NULL: nothing to turn. */
-const char *kn_cpu_turned(kiln_arena *a, const kn_site *x, const char *plane, const char *results);
+ * `plane` of the other factor whose terms lie beside each other, and a copy `weights` of what is no constant, whose lanes do; NULL: nothing to
+ * turn. */
+const char *kn_cpu_turned(kiln_arena *a, const kn_site *x, const char *plane, const char *results, const char *weights);
 
 /* cpu_strips.c: the load whose window slides over planes where strips of their rows had better be met by all results at once, -1: none; the step
  * after which it is read without padding and strides, "": as it is. kn_cpu_strips: the plan for what these leave; false: it is no such sum. */

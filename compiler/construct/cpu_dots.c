@@ -19,13 +19,35 @@ static bool is_dot(const kn_hw_intrin *spec, int *a, int *b)
            it->operand[*b].lone[1] == 1;
 }
 
-/* The factors of the product, loads or casts of them, in the dtype that the instruction gives, or in a narrower float: it then loses less. */
-static bool factors_of(const kn_expr *body, enum kn_dtype t, const kn_expr **x, const kn_expr **y)
+/* The signed byte of which the factor is the unsigned one that is 128 more, NULL: it is none. */
+static const kn_expr *flipped(const kn_expr *factor)
+{
+    const kn_expr *e = kn_bare(factor);
+    if (e->op != KN_OP_CAST || e->dtype != KN_U8 || e->args[0]->op != KN_OP_ADD) return NULL;
+    const kn_expr *load = kn_bare(e->args[0]->args[0]), *by = e->args[0]->args[1];
+    return load->op == KN_OP_LOAD && load->dtype == KN_I8 && by->op == KN_OP_CONST_I && by->u.i == 128 ? load : NULL;
+}
+
+/* The instruction does that to its operand with the lanes. */
+static bool flips(const kn_intrin *it)
+{
+    const kn_expr *body = kn_bare(it->s->body);
+    return body->op == KN_OP_MUL && (flipped(body->args[0]) || flipped(body->args[1]));
+}
+
+/* The factors of the product, loads or casts of them, in the dtype that the instruction gives, or in a narrower float: it then loses less. *flip: the
+ * one that is flipped, -1: none. */
+static bool factors_of(const kn_expr *body, enum kn_dtype t, int *flip)
 {
     bool wider = kn_is_float(t) && kn_is_float(body->dtype) && kn_dtype_holds(t, body->dtype);
+    *flip = -1;
     if (body->op != KN_OP_MUL || (body->dtype != t && !wider)) return false;
-    *x = kn_bare(body->args[0]), *y = kn_bare(body->args[1]);
-    return (*x)->op == KN_OP_LOAD && (*y)->op == KN_OP_LOAD;
+    for (int i = 0; i < 2; i++) {
+        if (kn_bare(body->args[i])->op == KN_OP_LOAD) continue;
+        if (*flip >= 0 || !flipped(body->args[i])) return false;
+        *flip = i;
+    }
+    return true;
 }
 
 bool kn_cpu_whole_dim(const kn_site *x, const kn_expr *load, int axis)
@@ -59,37 +81,71 @@ static int turned_run(const kn_site *x, const kn_expr *load, int *run)
     return best;
 }
 
+/* Elements along which the lanes run: of two axes that will be joined those of both. Padding of the terms keeps them apart. */
+static int64_t places_of(const kn_site *x)
+{
+    int64_t n = kn_cpu_extent(x, x->n);
+    bool joins = x->n > 0 && kn_site_continues(&x->store, x->n - 1, x->n, n);
+    for (int i = 0; i < x->nloads && joins; i++) joins = kn_site_continues(&x->load[i], x->n - 1, x->n, n);
+    return joins ? n * kn_cpu_extent(x, x->n - 1) : n;
+}
+
 /* So many lanes are idle that a mapping, which fills them otherwise, is faster: sooner where the operand with the lanes is packed at each call,
  * and where sums have one run of terms, so that there is little else (measured). */
-static bool idles(const kn_site *x, const kn_expr *with_lanes, int64_t run, int64_t lanes)
+static bool idles(const kn_site *x, const kn_expr *with_lanes, int64_t run, const kn_intrin *it)
 {
-    int64_t wide = kn_cpu_extent(x, x->n), idle = kn_round_up(wide, lanes) - wide;
+    int64_t lanes = it->s->axes[0].extent, wide = run % it->s->axes[1].extent ? kn_cpu_extent(x, x->n) : places_of(x);
+    int64_t idle = kn_round_up(wide, lanes) - wide;
     if (x->t->program->tensors[with_lanes->u.tensor].constant) return idle > wide;
     return x->reduce_extent > run ? 5 * idle > 4 * wide : 8 * idle > wide;
 }
 
-static bool dot_along(const kn_site *x, int64_t least, bool whole, kn_cpu_dot *d)
+/* Sums of the rows' terms, by which what is flipped is corrected, take longer than making the rows unsigned and summing the other factor's. */
+static bool many_rows(const kn_site *x, int rows, int lanes)
 {
-    const kn_expr *load[2], *loads[KN_SITE_LOADS];
+    double m = 1, n = 1;
+    for (int i = 0; i < x->s->nspatial; i++) {
+        if (x->load[rows].axes >> i & 1) m *= (double)x->s->axes[i].extent;
+        if (x->load[lanes].axes >> i & 1) n *= (double)x->s->axes[i].extent;
+    }
+    return m > 2 * n;
+}
+
+/* Instruction k of the device for the sum. flip: one that makes bytes unsigned as it reads them, for what is no constant, or is read so already. */
+static bool dot_by(const kn_site *x, int k, int64_t least, bool whole, bool flip, kn_cpu_dot *d)
+{
+    const kn_expr *loads[KN_SITE_LOADS];
+    const kn_intrin *it = x->hw->intrins[k].parsed;
+    int a, b, done;
     double products = (double)x->reduce_extent;
     for (int i = 0; i < x->s->nspatial; i++) products *= (double)x->s->axes[i].extent;
-    if (x->hw->gpu || !x->contraction || x->s->scatter || x->nloads != 2 || products < 1 << 16) return false;
+    if (!is_dot(&x->hw->intrins[k], &a, &b) || flips(it) != flip || !factors_of(x->s->body, it->operand[0].dtype, &done)) return false;
+    int ia = x->load[0].axes >> x->n & 1 ? 1 : 0, ib = 1 - ia; /* the one without n has the terms only */
     kn_loads(x->s->body, loads, KN_SITE_LOADS);
-    for (int k = 0; k < x->hw->nintrins; k++) {
-        int a, b;
-        const kn_intrin *it = x->hw->intrins[k].parsed;
-        if (!is_dot(&x->hw->intrins[k], &a, &b) || !factors_of(x->s->body, it->operand[0].dtype, &load[0], &load[1])) continue;
-        int ia = x->load[0].axes >> x->n & 1 ? 1 : 0, ib = 1 - ia; /* the one without n has the terms only */
-        if (!(x->load[ib].axes >> x->n & 1) || x->load[ia].axes >> x->n & 1 || loads[ib]->dtype != it->operand[b].dtype) continue;
-        bool narrow = loads[ia]->dtype == it->operand[a].dtype;
-        int run = run_of(x, &x->load[ia], least, whole ? loads[ia] : NULL), turn = run < 0 && !narrow ? turned_run(x, loads[ia], &run) : -1;
-        if (run < 0 || !(x->load[ib].axes >> run & 1)) continue;
-        if (turn >= 0 && (products < 1 << 17 || kn_cpu_extent(x, x->m) < 64)) continue; /* few rows do not pay for turning and packing */
-        if (narrow && idles(x, loads[ib], kn_cpu_extent(x, run), it->s->axes[0].extent)) continue;
-        if (!narrow && (loads[ia]->dtype != KN_I8 || it->operand[a].dtype != KN_U8)) continue;
-        *d = (kn_cpu_dot){.it = it, .a = ia, .b = ib, .run = run, .unsign = !narrow, .turn = turn};
-        return true;
-    }
+    if (!(x->load[ib].axes >> x->n & 1) || x->load[ia].axes >> x->n & 1 || loads[ib]->dtype != it->operand[b].dtype) return false;
+    if ((done >= 0 && done != ib) || (done >= 0 && !flip)) return false;
+    bool narrow = loads[ia]->dtype == it->operand[a].dtype, unsign = narrow ? flip && done < 0 : true;
+    int run = run_of(x, &x->load[ia], least, whole ? loads[ia] : NULL), turn = run < 0 && !narrow ? turned_run(x, loads[ia], &run) : -1;
+    if (run < 0 || !(x->load[ib].axes >> run & 1)) return false;
+    if (turn >= 0 && (products < 1 << 17 || kn_cpu_extent(x, x->m) < 64)) return false; /* few rows do not pay for turning and packing */
+    if (narrow && idles(x, loads[ib], kn_cpu_extent(x, run), it)) return false;
+    if (!narrow && (flip || loads[ia]->dtype != KN_I8 || it->operand[a].dtype != KN_U8)) return false;
+    bool constant = x->t->program->tensors[loads[ib]->u.tensor].constant;
+    if (flip && (constant || x->reduce_extent != kn_cpu_extent(x, run) || (done < 0 && many_rows(x, ia, ib)))) return false;
+    if (x->m < 0 && !kn_cpu_zips(x, ib, run)) return false;
+    *d = (kn_cpu_dot){.it = it, .a = ia, .b = ib, .run = run, .unsign = unsign, .flip = flip && unsign, .turn = turn};
+    return true;
+}
+
+static bool dot_along(const kn_site *x, int64_t least, bool whole, kn_cpu_dot *d)
+{
+    double products = (double)x->reduce_extent;
+    for (int i = 0; i < x->s->nspatial; i++) products *= (double)x->s->axes[i].extent;
+    bool vector = x->m < 0 && x->n >= 0 && x->s->red == KN_RED_SUM && products == (double)x->reduce_extent * (double)kn_cpu_extent(x, x->n);
+    if (x->hw->gpu || !(x->contraction || vector) || x->s->scatter || x->nloads != 2 || products < 1 << 16) return false;
+    for (int flip = 1; flip >= 0; flip--)
+        for (int k = 0; k < x->hw->nintrins; k++)
+            if (dot_by(x, k, least, whole, flip, d)) return true;
     return false;
 }
 
@@ -184,5 +240,6 @@ bool kn_cpu_dots(const kn_site *x, kn_plans *p)
     if (!kn_cpu_dot_of(x, &d) || d.unsign || x->load[d.a].padded || kn_cpu_is_packed(x)) return false;
     kn_loads(x->s->body, loads, KN_SITE_LOADS);
     bool constant = x->t->program->tensors[loads[d.b]->u.tensor].constant;
-    return (constant && try_dots(x, p, &d, true)) || try_dots(x, p, &d, false);
+    if (kn_cpu_zipped(x, p, &d)) return true;
+    return x->m >= 0 && ((constant && try_dots(x, p, &d, true)) || try_dots(x, p, &d, false));
 }

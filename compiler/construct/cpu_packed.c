@@ -80,14 +80,13 @@ static bool in_copied_blocks(const packed *k);
 /* A factor that is no constant: a task's share of the rows is worth a copy of it. */
 static bool worth_copies(const packed *k)
 {
-    enum { ROWS = 128, RAGGED = 512 }; /* RAGGED: of halves whose last vector is not whole, where mappings are no worse */
+    enum { ROWS = 128, DOTS = 48 };
     const kn_hw_level *l2 = kn_hw_level_named(k->x->hw, "l2");
     if (k->q < 0 || !l2) return false;
     for (int i = 0; i < k->x->s->nspatial; i++) if (has(k, k->w, i) && i != k->x->n) return false;
     if (k->p < 0) return worth_passing(k, l2->capacity_bytes);
-    if (bytes_of_constant(k) > l2->capacity_bytes / 2) return !k->dots && in_copied_blocks(k);
-    bool ragged = k->dots && kn_dtype_class(k->x->s->body->dtype) == 'f' && extent(k, k->x->n) % k->lanes;
-    return extent(k, k->p) * extent(k, k->q) >= (ragged ? RAGGED : ROWS) * (int64_t)k->x->hw->units;
+    if (bytes_of_constant(k) > l2->capacity_bytes / 2) return in_copied_blocks(k);
+    return extent(k, k->p) * extent(k, k->q) >= (k->dots ? DOTS : ROWS) * (int64_t)k->x->hw->units;
 }
 
 /* What the run's last terms lack may stand in a band's copy: anything among integers, since the constant has zeros there; of floats zeros, with
@@ -618,6 +617,6 @@ bool kn_cpu_packed(const kn_site *x, kn_plans *plans)
     if (copied && !block) block = extent(&k, k.blocked);
     if (!block || (!far && !copied)) try_tile(&k, plans);
     k.kb = block;
-    if (block) try_tile(&k, plans);
+    if (block && (far || copied || !k.dots)) try_tile(&k, plans);
     return plans->n > 0;
 }

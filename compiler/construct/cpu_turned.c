@@ -70,10 +70,11 @@ static bool wastes_places(const kn_site *x, const kn_expr *load, double at_end)
 }
 
 /* Sums of few terms, or of one run of them, by the time of a result's dots and of what is turned: beside floats' products, of which a vector takes
- * half as many; bytes have no other way that is nearly as fast but for sums of one run. */
+ * half as many (of more than a few results a mapping that gathers its places, which takes longer); bytes have no other way that is nearly as fast
+ * but for sums of one run. */
 static bool pays(const kn_site *x, const kn_expr *load, int lanes, int64_t run)
 {
-    enum { RESULT = 14, PLACE = 33, TERMS = 2, PART = 33, LEAST = 32 }; /* dots that turning a result takes, and an element that goes in */
+    enum { RESULT = 14, PLACE = 33, TERMS = 2, PART = 33, LEAST = 32, FEW = 32 }; /* dots that turning a result takes, and an element that goes in */
     int64_t n = kn_cpu_extent(x, lanes), l = x->hw->vector_bytes / kn_cpu_acc_bytes(x), step = 1;
     if (x->reduce_extent == run) return run >= LEAST && (run % 4 || PART * (run + 2 * n) <= run * n);
     for (int d = 0; d < load->nargs; d++) {
@@ -82,7 +83,7 @@ static bool pays(const kn_site *x, const kn_expr *load, int lanes, int64_t run)
     }
     if (kn_dtype_bytes(load->dtype) < 2 || step > 1) return true;
     double dots = (double)(kn_ceil_div(run, TERMS) * (x->reduce_extent / run)) * (double)kn_round_up(n, l) / (double)n;
-    return 1.2 * (dots + RESULT + PLACE * (double)run / (double)n) < (double)x->reduce_extent;
+    return (n > FEW ? 0.75 : 1) * (dots + RESULT + PLACE * (double)run / (double)n) < (double)x->reduce_extent;
 }
 
 static void put_last(kn_buf *b, const char *tensor, int rank, int last)
@@ -93,7 +94,25 @@ static void put_last(kn_buf *b, const char *tensor, int rank, int last)
     kn_putf(b, " %d\n", last);
 }
 
-const char *kn_cpu_turned(kiln_arena *a, const kn_site *x, const char *plane, const char *results)
+/* Dimension of the load that the axis has for itself, -1: none. */
+static int dim_of(const kn_expr *load, int axis)
+{
+    for (int d = 0; d < load->nargs; d++)
+        if (load->args[d]->op == KN_OP_AXIS && load->args[d]->u.axis == axis) return d;
+    return -1;
+}
+
+/* What is no constant is turned at each call, which takes as long as the products of some dozen places. */
+static bool worth_copies(const kn_site *x, int w)
+{
+    enum { BYTES = 128 };
+    int64_t places = x->load[w].bytes;
+    for (int i = 0; i < x->s->nspatial; i++)
+        if (!(x->load[w].axes >> i & 1)) places *= kn_cpu_extent(x, i);
+    return places >= BYTES;
+}
+
+const char *kn_cpu_turned(kiln_arena *a, const kn_site *x, const char *plane, const char *results, const char *weights)
 {
     const kn_expr *loads[2];
     const kn_program *p = x->t->program;
@@ -103,16 +122,21 @@ const char *kn_cpu_turned(kiln_arena *a, const kn_site *x, const char *plane, co
         const kn_expr *other = loads[1 - w];
         bool narrow = kn_dtype_bytes(t->dtype) <= 2 && kn_dtype_bytes(other->dtype) <= 2;
         int lanes = lanes_of(x, w, narrow), terms = terms_of(x, other), to = -1;
-        if (t->role != KN_INPUT || !t->constant) continue;
+        if (t->role != KN_INPUT || (!t->constant && !(narrow && worth_copies(x, w)))) continue;
         if (x->load[w].axes >> x->n & 1 || lanes < 0 || terms < 0 || terms == other->nargs - 1) continue;
         for (int d = 0; d < p->tensors[x->s->out].rank; d++)
             if (x->s->lhs[d]->op == KN_OP_AXIS && x->s->lhs[d]->u.axis == lanes) to = d;
         int64_t run = kn_cpu_extent(x, other->args[terms]->u.axis);
         bool long_run = run >= LEAST_RUN && (x->reduce_extent > run || !narrow);
+        if (!t->constant && x->reduce_extent == run) continue; /* its own rows may be broadcast as they lie */
         if (to < 0 || (!long_run && !(narrow && pays(x, other, lanes, run)))) continue;
         if (!narrow && !wastes_places(x, other, idle_at_end(x, 1 - w, other->args[terms]->u.axis))) continue;
+        int last = t->constant ? -1 : dim_of(loads[w], lanes);
+        if (!t->constant && last < 0) continue;
         kn_buf b;
         kn_buf_init(&b, a);
+        if (!t->constant) kn_putf(&b, "copy %s %d %s\n", x->name, w, weights);
+        if (!t->constant && last < loads[w]->nargs - 1) put_last(&b, weights, loads[w]->nargs, last);
         kn_putf(&b, "copy %s %d %s\ncache_write %s %s\n", x->name, 1 - w, plane, x->name, results);
         put_last(&b, results, p->tensors[x->s->out].rank, to);
         put_last(&b, plane, other->nargs, terms);

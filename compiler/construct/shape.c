@@ -320,7 +320,7 @@ static bool dot_one(shaper *s, const kn_stage *g, bool *fits)
     kn_loads(v.s->body, loads, KN_SITE_LOADS);
     int n = s->nplanes, rank = loads[d.a]->nargs;
     int64_t terms = d.it->s->axes[1].extent;
-    if (!d.unsign) {
+    if (!d.unsign || (d.flip && v.s->axes[d.run].extent % terms)) {
         const char *pad = kn_format(s->a, "%s_pad_%s", s->t->program->tensors[loads[d.a]->u.tensor].name, v.s->axes[d.run].name);
         if (v.s->axes[d.run].extent % terms == 0 || !pad || n == KILN_MAX_STMTS || kn_cpu_is_packed(&v)) return false;
         if (!try_step(s, kn_format(s->a, "pad_einsum %s %s %lld", v.name, v.s->axes[d.run].name, (long long)terms))) return false;
@@ -328,10 +328,12 @@ static bool dot_one(shaper *s, const kn_stage *g, bool *fits)
         return true;
     }
     const char *more = kn_format(s->a, "more%d", n);
-    if (!more || n == KILN_MAX_STMTS || !try_step(s, kn_format(s->a, "unsign %s %d %s sum%d less%d", v.name, d.a, more, n, n))) {
+    int load = d.flip ? d.b : d.a;
+    if (!more || n == KILN_MAX_STMTS || !try_step(s, kn_format(s->a, "unsign %s %d %s sum%d less%d", v.name, load, more, n, n))) {
         *fits = false;
         return false;
     }
+    if (d.flip) return try_step(s, kn_format(s->a, "inline %s", more)); /* the instruction does it */
     try_step(s, kn_format(s->a, "ahead sum%d", n)); /* now, so that the constant counts as read once */
     s->plane[s->nplanes++] = more;
     kn_buf b;
@@ -355,13 +357,15 @@ static bool turn_one(shaper *s, const kn_stage *g)
     int n = s->nplanes, stage = 0;
     while (s->t->stages[stage] != g) stage++;
     kn_site_of(s->a, s->t, g, s->hw, &v);
-    const char *plane = kn_format(s->a, "plane%d", n), *results = kn_format(s->a, "turned%d", n);
-    const char *lines = n < KILN_MAX_STMTS && plane && results ? kn_cpu_turned(s->a, &v, plane, results) : NULL;
+    const char *plane = kn_format(s->a, "plane%d", n), *results = kn_format(s->a, "turned%d", n), *weights = kn_format(s->a, "weights%d", n);
+    const char *lines = n + 2 < KILN_MAX_STMTS && plane && results && weights ? kn_cpu_turned(s->a, &v, plane, results, weights) : NULL;
+    int before_it = s->t->nstages;
     if (!lines || !try_step(s, lines)) return false;
-    kn_site_of(s->a, s->t, s->t->stages[stage + 1], s->hw, &v);
+    kn_site_of(s->a, s->t, s->t->stages[stage + s->t->nstages - before_it - 1], s->hw, &v);
     if (kn_cpu_dot_of(&v, &d) || kn_cpu_is_packed(&v)) {
         s->plane[s->nplanes++] = plane;
-        if (s->nplanes < KILN_MAX_STMTS) s->plane[s->nplanes++] = results;
+        s->plane[s->nplanes++] = results;
+        if (strstr(lines, weights)) s->plane[s->nplanes++] = weights;
         return true;
     }
     s->t = before;

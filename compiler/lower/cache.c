@@ -61,13 +61,12 @@ static void axis_span(void *user, const kn_expr *leaf, int64_t *lo, int64_t *hi)
     *hi = leaf->op == KN_OP_AXIS ? s->axes[leaf->u.axis].extent - 1 : INT32_MAX;
 }
 
-/* Some element the load names may be outside of its tensor: under padding, or under a select that keeps it from being read. A copy is made
- * ahead of either, so it must look for itself. */
-static bool strays(const kn_lw *w, const kn_sg *sg, const kn_expr *load)
+bool kn_lw_strays(const kn_lw *w, const kn_sg *sg, const kn_expr *load, uint32_t along)
 {
     const kn_tensor *x = &w->p->program->tensors[load->u.tensor];
     for (int d = 0; d < load->nargs; d++) {
         int64_t lo, hi;
+        if (!(kn_axes_in(load->args[d]) & along) && along != UINT32_MAX) continue;
         if (!kn_expr_range(load->args[d], axis_span, (void *)sg->s, &lo, &hi) || lo < 0 || hi >= x->shape[d]) return true;
     }
     return false;
@@ -133,7 +132,7 @@ kn_source kn_cache_source(kn_lw *w, kn_sg *sg, int cache, kn_expr *const *k)
         memcpy(sg->val, saved, sizeof saved);
         for (int a = 0; a < sg->s->naxes; a++)
             if (kn_axes_in(load) >> a & 1) s.cond = kn_lw_and(w, s.cond, kn_lw_below(w, v.av[a], sg->s->axes[a].extent));
-        bool check = strays(w, sg, load);
+        bool check = kn_lw_strays(w, sg, load, UINT32_MAX);
         for (int d = 0; d < load->nargs; d++) {
             idx[d] = kn_lw_simp(w, kn_env_scalar(&v, load->args[d]));
             if (check) s.cond = kn_lw_and(w, s.cond, kn_lw_in_dim(w, idx[d], x->shape[d]));
@@ -255,7 +254,7 @@ static bool runs_over(const kn_lw *w, const kn_sg *sg, int cache, int inner)
     const kn_cache *c = &sg->g->caches[cache];
     const kn_expr *load = sg->loads[c->load];
     int axis = c->region ? -1 : sg->g->loops[c->loops[inner]].axis;
-    return axis >= 0 && axis < sg->s->nspatial && !load->padded && !strays(w, sg, load) && sg->s->red != KN_RED_NONE;
+    return axis >= 0 && axis < sg->s->nspatial && !load->padded && !kn_lw_strays(w, sg, load, UINT32_MAX) && sg->s->red != KN_RED_NONE;
 }
 
 /* Copies of one innermost run: a vector where the source is contiguous and wholly there, else element by element. */
@@ -328,86 +327,6 @@ static int nest_order(kn_lw *w, kn_sg *sg, int cache, int n, const int64_t *size
     return best;
 }
 
-/* Indices of the load are affine, so that a block of which all corners are in range is in range. */
-static bool corners_decide(const kn_expr *load)
-{
-    kn_affine f;
-    for (int d = 0; d < load->nargs; d++)
-        if (!kn_affine_of(load->args[d], &f)) return false;
-    return true;
-}
-
-/* The buffer's last dimension is 2 or 4 narrow elements from as many runs of the source, the one before it goes along them (what instructions over
- * pairs and quadruples read): vectors of the runs are interleaved. */
-static bool zips(const kn_lw *w, const kn_sg *sg, int cache, int n, const int64_t *size, int inner)
-{
-    int64_t m = n > 1 ? size[n - 2] : 0, q = n > 1 ? size[n - 1] : 0;
-    const kn_expr *load = sg->loads[sg->g->caches[cache].load];
-    return !w->hw->gpu && n > 1 && inner == n - 2 && (q == 2 || q == 4) && m >= 4 && m <= 64 && !(m & (m - 1)) &&
-           kn_dtype_bytes(load->dtype) <= 2 && !sg->g->caches[cache].pad && (corners_decide(load) || !strays(w, sg, load));
-}
-
-int kn_lw_zip_round(kn_lw *w, int from, enum kn_dtype t, int lanes, int q)
-{
-    int to = kn_lw_buffer(w, "zip", t, lanes, q, KN_REGISTER);
-    for (int i = 0; i < q / 2; i++)
-        for (int high = 0; high < 2 && !w->status; high++) {
-            kn_expr *pair[] = { kn_lw_read(w, from, kn_lw_int(w, i), lanes), kn_lw_read(w, from, kn_lw_int(w, i + q / 2), lanes) };
-            kn_lw_store(w, to, kn_lw_int(w, 2 * i + high), kn_lw_zip(w, KN_OP_ZIP, 2, pair, high));
-        }
-    return to;
-}
-
-/* Where all of the block of the last two dimensions is there. What strays may do so at any corner; else there are but upper bounds of axes, and the
- * last element decides. */
-static kn_expr *block_there(kn_lw *w, kn_sg *sg, int cache, int n, const int64_t *size, kn_expr **k)
-{
-    bool any = strays(w, sg, sg->loads[sg->g->caches[cache].load]);
-    kn_expr *all = NULL;
-    for (int corner = any ? 0 : 3; corner < 4; corner++) {
-        k[n - 2] = kn_lw_int(w, corner & 1 ? size[n - 2] - 1 : 0);
-        k[n - 1] = kn_lw_int(w, corner & 2 ? size[n - 1] - 1 : 0);
-        all = kn_lw_and(w, all, kn_cache_source(w, sg, cache, k).cond);
-    }
-    return all;
-}
-
-static void fill_zipped(kn_lw *w, kn_sg *sg, int cache, int n, const int64_t *size, kn_expr **k, bool whole)
-{
-    const kn_cache *c = &sg->g->caches[cache];
-    int m = (int)size[n - 2], q = (int)size[n - 1], buffer = sg->cache_buffer[cache];
-    enum kn_dtype t = w->p->buffers[buffer].dtype;
-    kn_expr *all = whole ? NULL : block_there(w, sg, cache, n, size, k);
-    kn_ls *cond = all ? kn_lw_if(w, all) : NULL, **after = w->tail;
-    if (all && !cond) return;
-    if (cond) w->tail = &cond->body;
-    int from = kn_lw_buffer(w, "run", t, m, q, KN_REGISTER);
-    k[n - 2] = kn_lw_int(w, 0);
-    for (int i = 0; i < q && !w->status; i++) {
-        k[n - 1] = kn_lw_int(w, i);
-        kn_source s = kn_cache_source(w, sg, cache, k);
-        kn_lw_store(w, from, kn_lw_int(w, i), kn_lw_read(w, s.buffer, s.at, m));
-    }
-    for (int i = 1; i < q; i *= 2) from = kn_lw_zip_round(w, from, t, m, q);
-    k[n - 1] = kn_lw_int(w, 0);
-    kn_expr *at = kn_cache_slot(w, c, n, size, k);
-    for (int i = 0; i < q && !w->status; i++)
-        kn_lw_store(w, buffer, kn_lw_simp(w, kn_bin(w->a, KN_OP_ADD, at, kn_lw_int(w, i * m))), kn_lw_read(w, from, kn_lw_int(w, i), m));
-    if (cond) {
-        w->tail = &cond->other;
-        int along = kn_lw_var(w, "x", 0, m - 1), across = kn_lw_var(w, "k", 0, q - 1);
-        kn_ls *x = kn_lw_for(w, along, kn_lw_int(w, 0), kn_lw_int(w, m));
-        if (x) w->tail = &x->body;
-        kn_ls *y = x ? kn_lw_for(w, across, kn_lw_int(w, 0), kn_lw_int(w, q)) : NULL;
-        if (!y) return;
-        w->tail = &y->body;
-        k[n - 2] = kn_lw_ref(w, along), k[n - 1] = kn_lw_ref(w, across);
-        kn_source s = kn_cache_source(w, sg, cache, k);
-        kn_lw_store(w, buffer, kn_cache_slot(w, c, n, size, k), kn_source_value(w, &s));
-        w->tail = after;
-    }
-}
-
 /* Runs of the source that lie some thousand bytes apart, in a tensor that L2 does not hold: no hardware prefetcher follows them from page to page.
  * The dimension along which they lie apart, the innermost such, and the elements of a run; -1: memory is read in order, or is near. */
 static int rows_apart(kn_lw *w, kn_sg *sg, int cache, int n, const int64_t *size, const int *order, int inner, int64_t *run)
@@ -456,24 +375,26 @@ static void fill_nest(kn_lw *w, kn_sg *sg, int cache, bool whole)
     kn_ls **after = NULL;
     int order[KILN_MAX_LOOPS] = { 0, 1, 2, 3, 4, 5, 6, 7 };
     int inner = !c->region ? nest_order(w, sg, cache, n, size, order) : n ? row_dim(w, sg, cache, n, size) : -1;
-    bool zipped = !c->region && zips(w, sg, cache, n, size, inner);
+    int64_t joined = 1;
+    bool zipped = !c->region && kn_lw_zips(w, sg, cache, n, size, inner, &joined);
     int row = w->hw->gpu || zipped ? -1 : rows_apart(w, sg, cache, n, size, order, inner, &run);
     for (int m = 0; m + 1 < n; m++) {
         int i = c->region ? m : order[m];
         if ((zipped && i == n - 1) || (c->region && i >= inner)) continue;
-        int var = kn_lw_var(w, "k", 0, size[i] - 1);
-        kn_ls *loop = kn_lw_for(w, var, kn_lw_int(w, 0), kn_lw_int(w, size[i]));
+        int64_t step = zipped && i == n - 3 ? joined : 1;
+        int var = kn_lw_var(w, "k", 0, size[i] / step - 1);
+        kn_ls *loop = kn_lw_for(w, var, kn_lw_int(w, 0), kn_lw_int(w, size[i] / step));
         if (!loop) return;
         if (!after) after = w->tail;
         w->tail = &loop->body;
-        k[i] = kn_lw_ref(w, var);
+        k[i] = step > 1 ? kn_bin(w->a, KN_OP_MUL, kn_lw_ref(w, var), kn_lw_int(w, step)) : kn_lw_ref(w, var);
         if (i == row) prefetch_run(w, sg, cache, n, k, row, run);
     }
     if (!n) {
         kn_source s = kn_cache_source(w, sg, cache, k);
         kn_lw_store(w, sg->cache_buffer[cache], kn_lw_int(w, 0), kn_source_value(w, &s));
     } else if (zipped) {
-        fill_zipped(w, sg, cache, n, size, k, whole);
+        kn_lw_fill_zipped(w, sg, cache, n, size, k, joined, whole);
     } else if (c->region) {
         fill_row(w, sg, cache, n, size, k);
     } else {
@@ -487,7 +408,7 @@ static void fill_scratch(kn_lw *w, kn_sg *sg, int cache)
 {
     const kn_cache *c = &sg->g->caches[cache];
     kn_expr *k[KILN_MAX_LOOPS] = { NULL };
-    if (c->region || strays(w, sg, sg->loads[c->load])) {
+    if (c->region || kn_lw_strays(w, sg, sg->loads[c->load], UINT32_MAX)) {
         fill_nest(w, sg, cache, false);
         return;
     }

@@ -136,7 +136,10 @@ static bool ends_harmless(const kn_called *x, int o, int axis)
     if (zero_filled(x->sg, x->source[o])) return true;
     for (int i = 0; i < x->sg->nloads; i++) copy |= x->sg->loads[i] == x->source[o] && x->sg->cache_of[i] >= 0;
     if (!copy || !x->sg->s->axes[axis].reduce || it->red != KN_RED_SUM || kn_dtype_class(it->operand[0].dtype) == 'f') return false;
-    if (kn_bare(it->s->body)->op != KN_OP_MUL || it->noperands != 3) return false;
+    const kn_expr *body = kn_bare(it->s->body);
+    if (body->op != KN_OP_MUL || it->noperands != 3) return false;
+    for (int i = 0; i < 2; i++)
+        if (kn_bare(body->args[i])->op != KN_OP_LOAD) return false; /* zeros of the other factor are none of what it is computed of them */
     return (kn_axes_in(x->source[3 - o]) >> axis & 1) && zero_filled(x->sg, x->source[3 - o]);
 }
 
@@ -362,6 +365,31 @@ static int64_t parts_of(const kn_called *x)
     return elems;
 }
 
+static void clear_registers(kn_called *x)
+{
+    kn_lw *w = x->w;
+    const kn_buffer *r = &w->p->buffers[x->sg->results];
+    int64_t n = r->elems;
+    int lanes = r->lanes;
+    for (int64_t c = 0; c < n && !w->status; c++)
+        kn_lw_store(w, x->sg->results, kn_lw_int(w, c), kn_lw_splat(w, kn_tile_identity(w, x->it->red, x->it->operand[0].dtype), lanes));
+}
+
+/* Registers of the CPU from where their partial results lie, or to there. */
+static void move_registers(kn_called *x, bool load)
+{
+    kn_lw *w = x->w;
+    int64_t n = w->p->buffers[x->sg->results].elems;
+    int lanes = w->p->buffers[x->sg->results].lanes;
+    for (int64_t c = 0; c < n && !w->status; c++) {
+        kn_called_register(x, c);
+        kn_expr *at = kn_called_part(x), *reg = kn_lw_int(w, c);
+        if (load) kn_lw_store(w, x->sg->results, reg, kn_lw_read(w, x->sg->part, at, lanes));
+        else kn_lw_store(w, x->sg->part, at, kn_lw_read(w, x->sg->results, reg, lanes));
+    }
+    kn_called_register(x, -1);
+}
+
 void kn_lw_instruction_begin(kn_lw *w, kn_sg *sg)
 {
     if (kn_stage_warps(sg->g)) {
@@ -380,15 +408,14 @@ void kn_lw_instruction_begin(kn_lw *w, kn_sg *sg)
         return;
     }
     if (registers) sg->results = kn_lw_buffer(w, "result", x.it->operand[0].dtype, (int)elems, registers, KN_REGISTER);
-    for (int64_t c = 0; c < registers && !w->status; c++)
-        kn_lw_store(w, sg->results, kn_lw_int(w, c),
-                    kn_lw_splat(w, kn_tile_identity(w, x.it->red, x.it->operand[0].dtype), (int)elems));
+    if (registers && kn_lw_blocked(w, sg) < 0) clear_registers(&x);
+    else if (registers) sg->part = kn_lw_buffer(w, "part", x.it->operand[0].dtype, 1, parts_of(&x), KN_SCRATCH);
     if (!registers) sg->part = fresh_tiles(&x, "part", parts_of(&x));
 }
 
 int kn_lw_blocked(const kn_lw *w, const kn_sg *sg)
 {
-    if (!sg->g->tensor.intrin || !kn_stage_unit(w->t, sg->g, w->hw)) return -1;
+    if (!sg->g->tensor.intrin || kn_stage_warps(sg->g) || !in_registers(w, sg)) return -1;
     int inner = kn_stage_inner_reduce(sg->s, sg->g);
     for (int i = sg->first_reduce; i < inner; i++)
         if (sg->g->loops[i].extent > 1 && !kn_tile_reduces(sg, i)) return inner;
@@ -398,22 +425,26 @@ int kn_lw_blocked(const kn_lw *w, const kn_sg *sg)
 void kn_lw_block_begin(kn_lw *w, kn_sg *sg)
 {
     kn_called x = called_of(w, sg);
+    bool unit = kn_stage_unit(w->t, sg->g, w->hw);
     kn_expr *first = NULL; /* iteration of the reduction */
     for (int i = sg->first_reduce; i < kn_lw_blocked(w, sg); i++)
         if (kn_tile_reduces(sg, i)) first = kn_lw_and(w, first, kn_lw_below(w, sg->val[i], 1));
     kn_ls *cond = first ? kn_lw_if(w, first) : NULL, **after = w->tail;
     if (cond) w->tail = &cond->body;
-    kn_lw_unit_clear(&x);
+    if (unit) kn_lw_unit_clear(&x);
+    else clear_registers(&x);
     if (!cond) return;
     w->tail = &cond->other;
-    kn_lw_unit_move(&x, true);
+    if (unit) kn_lw_unit_move(&x, true);
+    else move_registers(&x, true);
     w->tail = after;
 }
 
 void kn_lw_block_end(kn_lw *w, kn_sg *sg)
 {
     kn_called x = called_of(w, sg);
-    kn_lw_unit_move(&x, false);
+    if (kn_stage_unit(w->t, sg->g, w->hw)) kn_lw_unit_move(&x, false);
+    else move_registers(&x, false);
 }
 
 /* What some operand has past the end of the axis counts. */
@@ -532,7 +563,7 @@ void kn_lw_instruction_end(kn_lw *w, kn_sg *sg)
     if (registers && !blocked) sg->part = kn_lw_buffer(w, "part", x.it->operand[0].dtype, 1, registers * elems, KN_SCRATCH);
     if (sg->results >= 0 && w->p->buffers[sg->results].unit) {
         if (!blocked) kn_lw_unit_move(&x, false);
-    } else for (int64_t c = 0; c < registers && !w->status; c++)
+    } else for (int64_t c = 0; c < registers && !blocked && !w->status; c++)
         kn_lw_store(w, sg->part, kn_lw_int(w, c * elems), kn_lw_read(w, sg->results, kn_lw_int(w, c), (int)elems));
     x.buffer[0] = sg->part;
     memcpy(sg->clipped, sg->unreduced, sizeof sg->clipped);

@@ -230,9 +230,10 @@ static kn_expr *clip(kn_lw *w, kn_sg *sg, int loop)
 {
     const kn_loop *l = &sg->g->loops[loop];
     bool reduce = sg->s->axes[l->axis].reduce, inner = false;
+    bool exact = sg->g->tensor.intrin && !w->hw->gpu && sg->s->axes[l->axis].extent % l->stride == 0; /* what is inside ends with the axis */
     kn_expr *whole = kn_lw_int(w, l->extent);
     if (kn_sg_axis_cover(sg, l->axis) == sg->s->axes[l->axis].extent) return whole;
-    if ((reduce && loop < sg->tile) || (w->hw->gpu && !reduce)) return whole;
+    if ((reduce && loop < sg->tile && !exact) || (w->hw->gpu && !reduce)) return whole;
     for (int i = 0; i < sg->g->nloops; i++) {
         const kn_loop *m = &sg->g->loops[i];
         if (i == loop || m->axis != l->axis) continue;
@@ -248,7 +249,7 @@ static kn_expr *clip(kn_lw *w, kn_sg *sg, int loop)
     kn_env_axes(w, sg, av);
     kn_expr *left = kn_bin(w->a, KN_OP_SUB, kn_lw_int(w, sg->s->axes[l->axis].extent + l->stride - 1), av[l->axis]);
     if (l->stride > 1) left = kn_bin(w->a, KN_OP_FLOORDIV, left, kn_lw_int(w, l->stride));
-    sg->clipped[l->axis] = !inner;
+    sg->clipped[l->axis] = !inner || (reduce && exact);
     return kn_lw_simp(w, kn_bin(w->a, KN_OP_MIN, whole, left));
 }
 
@@ -391,7 +392,7 @@ void kn_lw_stage(kn_lw *w, int stage, const kn_sg *consumer)
         return;
     }
     kn_ls **after = NULL, **reduced = NULL, **inner = NULL;
-    int blocked = kn_lw_blocked(w, sg);
+    int blocked = kn_lw_blocked(w, sg), innermost = -1;
     for (int i = 0; i < sg->tile && !w->status; i++) {
         kn_ls *loop = NULL;
         if (sg->g->tensor.intrin && sg->g->loops[i].kind == KN_UNROLL) continue; /* written out at the tile */
@@ -407,7 +408,9 @@ void kn_lw_stage(kn_lw *w, int stage, const kn_sg *consumer)
             w->tail = &loop->body;
         }
         kn_lw_open(w, sg, i, loop);
+        if (loop) innermost = i;
     }
+    if (innermost >= 0 && sg->g->tensor.intrin && !w->status) kn_lw_next_copies(w, sg, innermost);
     if (!w->status) kn_lw_tile(w, sg);
     if (inner && !w->status) {
         w->tail = inner;

@@ -133,7 +133,7 @@ bool kn_lw_uses(const kn_expr *e, int var);
 bool kn_lw_coefficient(const kn_expr *e, int var, int64_t *c); /* of var in e; false when e is not affine in it */
 bool kn_lw_unit_stride(const kn_expr *e, int var); /* e is affine in var with coefficient 1 */
 /* Vectors x, y, ... of `lanes` elements each become as many that hold x0 y0 .. x1 y1 ...: in rounds of two, the first half with the second. */
-int kn_lw_zip_round(kn_lw *w, int from, enum kn_dtype t, int lanes, int q);
+int kn_lw_zip_round(kn_lw *w, int from, enum kn_dtype t, int lanes, int q, int block);
 kn_expr *kn_lw_zip(kn_lw *w, enum kn_op op, int n, kn_expr *const *args, int part); /* ZIP or UNZIP: vector `part` of those made of n vectors */
 /* Statements. for/if return the statement; the caller moves w->tail into its body and back. */
 kn_ls *kn_lw_for(kn_lw *w, int var, kn_expr *lo, kn_expr *hi);
@@ -185,9 +185,11 @@ kn_expr *kn_lw_skip_end(kn_lw *w, const kn_sg *sg, int loop, bool last);
 bool kn_lw_skipped(kn_lw *w, const kn_sg *sg, kn_expr *const *av); /* the term at these values of the axes lies in padding for certain */
 /* instruction.c: before the outermost reduce loop, the tile, and behind that loop. */
 void kn_lw_instruction_begin(kn_lw *w, kn_sg *sg);
-/* The loop around which results that a unit's registers hold are brought from their place among the partial results and back, since serial loops over
+/* The loop around which results that registers hold are brought from their place among the partial results and back, since serial loops over
  * results stand between it and the outermost reduction; -1: they stay in the registers. */
 int kn_lw_blocked(const kn_lw *w, const kn_sg *sg);
+/* next.c: in the body of loop i, the innermost around an instruction's tile: asks for what the next copies of its operands will read. */
+void kn_lw_next_copies(kn_lw *w, kn_sg *sg, int i);
 void kn_lw_block_begin(kn_lw *w, kn_sg *sg);
 void kn_lw_block_end(kn_lw *w, kn_sg *sg);
 void kn_lw_instruction(kn_lw *w, kn_sg *sg);

@@ -391,7 +391,7 @@ static void store_interleaved(kn_tile *x)
     for (int i = 0; i < w->p->program->tensors[out].rank; i++) idx[i] = kn_lw_simp(w, kn_env_scalar(&v, x->sg->s->lhs[i]));
     kn_expr *at = kn_lw_at_lane(w, kn_lw_address(w, out, idx), x->lane_var, kn_lw_int(w, 0));
     if (narrow)
-        for (int i = 1; i < n; i *= 2) rows = kn_lw_zip_round(w, rows, w->p->program->tensors[out].dtype, x->lanes, n);
+        for (int i = 1; i < n; i *= 2) rows = kn_lw_zip_round(w, rows, w->p->program->tensors[out].dtype, x->lanes, n, 0);
     for (int c = 0; c < n && !w->status; c++)
         kn_lw_store(w, kn_lw_tensor(w, out), kn_lw_simp(w, kn_bin(w->a, KN_OP_ADD, at, kn_lw_int(w, c * x->lanes))),
                     narrow ? kn_lw_read(w, rows, kn_lw_int(w, c), x->lanes) : kn_lw_zip(w, KN_OP_ZIP, n, args, c));

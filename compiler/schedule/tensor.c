@@ -96,15 +96,23 @@ static bool product(const kn_expr *e)
 }
 
 /* Iterations of reduce loop l that are not there must add nothing: operands are filled with zeros there, in every factor of a sum of products. One
- * factor is enough among integers; of floats the other might be infinite. */
+ * factor is enough among integers, whatever the other is computed of; of floats the other might be infinite. */
 static bool zeros_do(const kn_intrin *it, int l)
 {
     bool all = true, some = false;
+    const kn_expr *body = kn_bare(it->s->body);
     for (int o = 1; o < it->noperands; o++) {
         bool has = it->operand[o].loops >> l & 1;
         all &= has, some |= has;
     }
-    return it->red == KN_RED_SUM && product(it->s->body) && (all || (some && !kn_is_float(it->operand[0].dtype)));
+    if (it->red != KN_RED_SUM) return false;
+    if (product(body)) return all || (some && !kn_is_float(it->operand[0].dtype));
+    for (int i = 0; i < 2 && body->op == KN_OP_MUL && !kn_is_float(it->operand[0].dtype); i++) {
+        const kn_expr *x = kn_bare(body->args[i]);
+        int o = x->op == KN_OP_LOAD ? kn_intrin_operand_of(it, x->u.tensor) : 0;
+        if (o > 0 && (it->operand[o].loops >> l & 1)) return true;
+    }
+    return false;
 }
 
 static bool tails(match *m)
@@ -222,29 +230,26 @@ int kn_stage_inner_reduce(const kn_stmt *s, const kn_stage *g)
     return inner;
 }
 
-/* Unrolled loops around the tile keep its results in registers: of the CPU, a vector each, and all spatial loops inside the reduction at once; or
- * of the instruction's own unit, where serial loops may stand between reduce loops: results then go to memory and back. */
+/* Unrolled loops around the tile keep its results in registers: of the CPU, a vector each, or of the instruction's own unit. Where serial loops stand
+ * between reduce loops the results go to memory and back; unrolled ones stand inside of all of these. */
 bool kn_tensor_registers(const kn_tree *t, const kn_stage *g, const kn_hw *hw, char *why, size_t cap)
 {
     match m = { .t = t, .g = g, .s = t->program->stmts[g->stmt], .why = why, .cap = cap };
     const kn_intrin *it = g->tensor.intrin;
     int64_t n = it->operand[0].elems, all = 1;
-    int first = g->tensor.at, serial = -1;
-    bool reduced = false;
+    int first = g->tensor.at, inner = kn_stage_inner_reduce(m.s, g), serial = 0;
     for (int i = 0; i < g->tensor.at; i++) {
         const kn_loop *l = &g->loops[i];
-        bool spatial = !m.s->axes[l->axis].reduce;
-        if (reduced && spatial && l->kind != KN_UNROLL) serial = i;
         if (l->kind == KN_UNROLL) all *= l->extent;
         if (l->kind == KN_UNROLL && i < first) first = i;
-        reduced |= !spatial;
+        if (l->kind != KN_UNROLL && !m.s->axes[l->axis].reduce && i < inner) serial = i;
     }
     if (first == g->tensor.at || kn_stage_warps(g)) return true;
-    if (kn_stage_unit(t, g, hw)) first = kn_stage_inner_reduce(m.s, g), serial = -1;
+    if (kn_stage_unit(t, g, hw)) first = inner;
     else if (hw->gpu || n < 2 || n > 64 || n & (n - 1) || all > 64)
         return miss(&m, MISS_LOOPS, "unrolled loops keep results in registers: of a CPU, at most 64, each a vector of 2, 4, ... 64");
-    if (serial >= 0) return miss(&m, MISS_LOOPS, "loop '%s' is serial inside the reduction while '%s' is unrolled", g->loops[serial].name,
-                                 g->loops[first].name);
+    if (first < inner) return miss(&m, MISS_LOOPS, "loop '%s' is serial inside the reduction while '%s' is unrolled", g->loops[serial].name,
+                                   g->loops[first].name);
     for (int k = 0; k < g->ncaches; k++)
         if (g->caches[k].at >= first) return miss(&m, MISS_LOOPS, "load %d is cached inside loop '%s'", g->caches[k].load, g->loops[first].name);
     for (int k = 0; k < t->nstages; k++)

@@ -218,7 +218,7 @@ static void halves_go_to_their_instruction(void **state)
         assert_int_equal(kn_parse(a, (kiln_bytes){text, strlen(text)}, (kiln_bytes){"", 0}, &p, &d), KILN_OK);
         assert_int_equal(kn_canon(a, p, &canonical, in, out, &d), KILN_OK);
         const kiln_candidate *first = &candidates(a, canonical, hw, 1, 0)->c[0];
-        assert_true(says(first, "tensorize out0 S1.2 vdpbf16ps"));
+        assert_true(says(first, constant ? "tensorize out0 S1.2 vdpbf16ps" : "tensorize out0 S1.3 vdpbf16ps"));
         assert_true(says(first, "prepack out0 ") == constant);
     }
     kiln_arena_close(a);
@@ -290,7 +290,7 @@ static void mappings_compete(void **state)
     kiln_candidates *list;
     kiln_diag d = {0};
     static const char text[] = "y[N,F,P,Q] +=! cast(pad(x,0)[N,C,P+R-1,Q+S-1],i32)*cast(w[F,C,R,S],i32) where P in 28, Q in 28",
-                      inputs[] = "x=u8:1x64x28x28&w=i8:64x64x3x3";
+                      inputs[] = "x=u8:1x64x28x28&w=i8:7x64x3x3"; /* too few results for lanes along them */
     kn_hw *hw = device(a, "x86-64-vnni");
     assert_int_equal(kiln_request_text(a, (kiln_bytes){text, strlen(text)}, (kiln_bytes){inputs, strlen(inputs)}, NULL, &r, &d), KILN_OK);
     assert_int_equal(kiln_construct(a, r->program, hw, "default", 16, &list, &d), KILN_OK);

@@ -191,6 +191,48 @@ static void narrow_window(uint32_t *seed, char *text, size_t n, char *inputs, si
              constant ? ":const" : "");
 }
 
+/* A product of bytes or halves, of few rows or many, a vector, several beside each other; few of them are so small that no instruction takes them. */
+static void narrow_product(uint32_t *seed, char *text, size_t n, char *inputs, size_t m)
+{
+    static const char *const types[] = {"bf16", "i8", "u8"};
+    int t = drawn(seed, 0, 2), rows = drawn(seed, 0, 4) ? drawn(seed, 1, 20) : drawn(seed, 97, 110);
+    int batch = drawn(seed, 0, 3) ? 0 : drawn(seed, 2, 3);
+    int columns = drawn(seed, 18, 170), terms = drawn(seed, 0, 1) ? 4 * drawn(seed, 33, 70) : drawn(seed, 130, 290);
+    bool constant = drawn(seed, 0, 5) == 0;
+    const char *as = t ? "i32" : "f32", *lanes = t ? "i8" : "bf16";
+    snprintf(text, n, batch ? "c[B,M,N] +=! cast(a[B,M,K],%s)*cast(b[B,K,N],%s)" : "c[M,N] +=! cast(a[M,K],%s)*cast(b[K,N],%s)", as, as);
+    if (batch) snprintf(inputs, m, "a=%s:%dx%dx%d&b=%s:%dx%dx%d", types[t], batch, rows, terms, lanes, batch, terms, columns);
+    else snprintf(inputs, m, "a=%s:%dx%d&b=%s:%dx%d%s", types[t], rows, terms, lanes, terms, columns, constant ? ":const" : "");
+}
+
+/* The level of the cache holds so much only, so that small operands are larger. */
+static void shrink(kn_hw *hw, const char *name, int64_t bytes)
+{
+    for (int i = 0; i < hw->nlevels; i++)
+        if (!strcmp(hw->levels[i].name, name)) hw->levels[i].capacity_bytes = bytes;
+}
+
+/* The first candidate gives what the reference does; whether its trace says both. */
+static bool runs_with(const char *text, const char *inputs, bool small, const char *one, const char *other)
+{
+    char what[480];
+    kiln_arena *a = kiln_arena_open(&(kiln_host){NULL, mem, NULL});
+    kn_hw *hw = device(a, "x86-64-bf16");
+    kn_program *c;
+    kiln_diag d = {0};
+    double *want[KILN_MAX_TENSORS] = {0};
+    if (small) shrink(hw, "l1", 4096), shrink(hw, "l2", 32768);
+    kiln_candidates *list = constructed(a, text, inputs, hw, 1, &c);
+    fresh(c, want);
+    if (kn_ref_all(a, c, want, &d)) fail_msg("%s: %s", text, d.message);
+    snprintf(what, sizeof what, "%s %s%s", text, inputs, small ? " small caches" : "");
+    run_one(a, c, hw, list->c[0].trace, want, what);
+    bool says = strstr(list->c[0].trace.p, one) && strstr(list->c[0].trace.p, other);
+    discard(want, c->ntensors);
+    kiln_arena_close(a);
+    return says;
+}
+
 /* Such convolutions give what the reference does, and many go to a dot instruction from bands that are copied with whole runs of terms. */
 static void narrow_windows_run(void **state)
 {
@@ -203,22 +245,32 @@ static void narrow_windows_run(void **state)
     (void)state;
     for (int i = 0; i < COUNT; i++) {
         char text[300], inputs[120];
-        kiln_arena *a = kiln_arena_open(&(kiln_host){NULL, mem, NULL});
-        kn_hw *hw = device(a, "x86-64-bf16");
-        kn_program *c;
-        kiln_diag d = {0};
-        double *want[KILN_MAX_TENSORS] = {0};
         narrow_window(&seed, text, sizeof text, inputs, sizeof inputs);
-        kiln_candidates *list = constructed(a, text, inputs, hw, 1, &c);
-        fresh(c, want);
-        if (kn_ref_all(a, c, want, &d)) fail_msg("%s: %s", text, d.message);
-        snprintf(text + strlen(text), sizeof text - strlen(text), " %s", inputs);
-        run_one(a, c, hw, list->c[0].trace, want, text);
-        boxed += strstr(list->c[0].trace.p, "tensorize ") && strstr(list->c[0].trace.p, " region\n");
-        discard(want, c->ntensors);
-        kiln_arena_close(a);
+        boxed += runs_with(text, inputs, false, "tensorize ", " region\n");
     }
     if (boxed < LEAST) fail_msg("%d of %d have their bands copied", boxed, COUNT);
+}
+
+/* Such products give what the reference does, from blocks and panels that are packed as their turn comes, whose last ones are ragged, and with bytes
+ * that become unsigned as they are read. */
+static void narrow_products_run(void **state)
+{
+#ifdef __SANITIZE_THREAD__
+    skip();
+#endif
+    enum { COUNT = 48, LEAST = 20, LEAST_FLIPPED = 6 };
+    static const char *const bytes[] = {"a=i8:1x260&b=i8:260x300", "a=i8:5x263&b=i8:263x130", "a=i8:17x201&b=i8:201x64", "a=i8:99x100&b=i8:100x77"};
+    int packed = 0, flipped = 0;
+    uint32_t seed = 7;
+    (void)state;
+    for (int i = 0; i < COUNT; i++) {
+        char text[300], inputs[120];
+        narrow_product(&seed, text, sizeof text, inputs, sizeof inputs);
+        packed += runs_with(text, inputs, i % 2, "tensorize ", "cache_read ");
+    }
+    for (size_t i = 0; i < 2 * sizeof bytes / sizeof *bytes; i++)
+        flipped += runs_with("c[M,N] +=! cast(a[M,K],i32)*cast(b[K,N],i32)", bytes[i / 2], i % 2, "vpdpbusd_flip", "inline more");
+    if (packed < LEAST || flipped < LEAST_FLIPPED) fail_msg("%d of %d are packed, %d flipped", packed, COUNT, flipped);
 }
 
 /* Stages that share their rows are one parallel region without temporaries in memory, whatever the rank and wherever the reduced axis stands. */
@@ -511,7 +563,8 @@ static void places_are_summed_alike(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(candidates_run), cmocka_unit_test(narrow_windows_run), cmocka_unit_test(rows_are_one_region),
+    const struct CMUnitTest tests[] = {cmocka_unit_test(candidates_run), cmocka_unit_test(narrow_windows_run), cmocka_unit_test(narrow_products_run),
+                                       cmocka_unit_test(rows_are_one_region),
                                        cmocka_unit_test(planes_are_lanes), cmocka_unit_test(tables_are_short),
                                        cmocka_unit_test(beyond_caches), cmocka_unit_test(places_are_summed_alike)};
     return cmocka_run_group_tests(tests, NULL, NULL);

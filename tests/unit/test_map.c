@@ -190,6 +190,7 @@ static void shipped_instructions(void **state)
         assert_true(hw->nintrins > 0);
         for (int k = 0; k < hw->nintrins; k++, seen++) {
             const kn_intrin *it = hw->intrins[k].parsed;
+            if (strstr(hw->intrins[k].compute, "+128")) continue; /* no product of what it reads */
             const char *a = kn_dtype_text(it->operand[1].dtype), *b = kn_dtype_text(it->operand[2].dtype), *d = kn_dtype_text(it->operand[0].dtype);
             const char *op = kn_format(arena, "in a: %s[64,64], b: %s[64,64]; y[M,N] +=! cast(a[M,K],%s) * cast(b[K,N],%s)", a, b, d, d);
             kn_maps *m = NULL;

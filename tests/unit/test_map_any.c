@@ -256,6 +256,7 @@ static void shipped_instructions_compute(void **state)
         for (int k = 0; k < hw->nintrins; k++) {
             const kn_hw_intrin *spec = &hw->intrins[k];
             const kn_intrin *it = spec->parsed;
+            if (strstr(spec->compute, "+128")) continue; /* no product of what it reads */
             if (it->noperands != 3 || spec->significand_bits) continue; /* fewer bits than f32 are for products in parts */
             if (it->points > SMALL && !full) continue;
             const kinds y = {kn_dtype_text(it->operand[1].dtype), kn_dtype_text(it->operand[2].dtype), kn_dtype_text(it->operand[0].dtype)};

@@ -16,6 +16,10 @@ static const struct { const char *inputs, *expr; bool gpu; const char *trace, *h
     { "a=u8:19x22&b=i8:22x67", "c[M,N] +=! cast(a[M,K],i32)*cast(b[K,N],i32)", false,
       "split out0 S0 4\nsplit out0 S1 2 16\nsplit out0 R0 4\nreorder out0 S0.0 S1.0 R0.0 S0.1 S1.1 | S1.2 R0.1\nparallel out0 S0.0\n"
       "unroll out0 S0.1\nunroll out0 S1.1\ntensorize out0 S1.2 vpdpbusd", "k_call_vpdpbusd_0v(result" },
+    { "a=u8:19x44&b=i8:44x67", "c[M,N] +=! cast(a[M,K],i32)*cast(b[K,N],i32)", false, /* blocks of the sum, the last of which is ragged */
+      "split out0 S0 2 4\nsplit out0 S1 2 2 16\nsplit out0 R0 4 4\nreorder out0 S0.0 S1.0 | R0.0 S1.1 S0.1 R0.1 S0.2 S1.2 | S1.3 R0.2\n"
+      "parallel out0 S0.0\nunroll out0 S0.2\nunroll out0 S1.2\ntensorize out0 S1.3 vpdpbusd\n"
+      "cache_read out0 0 scratch S1.1 loops R0.1 S1.2 S1.3 R0.2", "k_call_vpdpbusd_0v(result" },
     { "a=f32:17x19&b=f32:19x23", PRODUCT, false, /* as in docs/schedules.md */
       "split out0 S0 4\nsplit out0 S1 2 4\nsplit out0 R0 4\nreorder out0 S0.0 S1.0 R0.0 S1.1 | S0.1 S1.2 R0.1\ntensorize out0 S0.1 gemm4\n"
       "unroll out0 S1.1\ncache_read out0 1 scratch S1.0 loops R0.0 S1.1 R0.1 S1.2", "k_call_gemm4_0v(result" },

@@ -1,0 +1,152 @@
+/* Copies that are made block by block of an operand far away, for an instruction: each has a short run of every row, which lies in a page of its
+ * own, so that no hardware prefetcher brings the next one. While the tiles of the present block are computed, the runs of the next are asked for, a
+ * few lines in every iteration: all that its rows' terms need, shared by the times that the block is gone through. */
+#include "lower/cache.h"
+#include <string.h>
+
+enum { MOST_LINES = 8, SOME = 6 };
+
+typedef struct next {
+    kn_lw *w;
+    kn_sg *sg;
+    int cache, n, i;             /* i: the innermost loop around the tile */
+    int64_t size[KILN_MAX_LOOPS];
+    int64_t run, rows;           /* elements that follow each other; rows of them in an iteration */
+    int row;                     /* the dimension along which these lie apart, -1: one */
+    int64_t uses;                /* times that the block is gone through */
+    kn_expr *use;                /* which of these it is */
+} next;
+
+static const kn_cache *cache_of(const next *f) { return &f->sg->g->caches[f->cache]; }
+
+static bool serial(const kn_sg *sg, int i) { return sg->g->loops[i].kind == KN_SERIAL && sg->val[i]; }
+
+/* Dimension of the copy that loop i is, -1: none. */
+static int dim_of(const next *f, int i)
+{
+    for (int d = 0; d < f->n; d++)
+        if (cache_of(f)->loops[d] == i) return d;
+    return -1;
+}
+
+/* Dimensions that the loops inside of the tile and those in registers are: runs, and rows of them. */
+static bool find_runs(next *f)
+{
+    kn_lw *w = f->w;
+    kn_expr *k[KILN_MAX_LOOPS] = { NULL };
+    int first = w->p->nvars;
+    bool taken[KILN_MAX_LOOPS] = { false };
+    int64_t step;
+    for (int d = 0; d < f->n; d++) kn_lw_var(w, "k", 0, f->size[d] - 1);
+    for (int d = 0; d < f->n; d++) k[d] = kn_lw_ref(w, first + d);
+    kn_expr *at = kn_cache_source(w, f->sg, f->cache, k).at;
+    f->run = 1;
+    for (int pass = 0; pass < f->n; pass++)
+        for (int d = 0; d < f->n; d++) {
+            bool held = cache_of(f)->loops[d] > f->i;
+            if (!held || taken[d] || !kn_lw_coefficient(at, first + d, &step) || step != f->run) continue;
+            taken[d] = true;
+            f->run *= f->size[d];
+        }
+    f->row = -1;
+    f->rows = 1;
+    for (int d = 0; d < f->n; d++) {
+        if (taken[d] || cache_of(f)->loops[d] <= f->i || f->size[d] == 1) continue;
+        if (f->row >= 0) return false;
+        f->row = d;
+        f->rows = f->size[d];
+    }
+    return f->run > 1;
+}
+
+/* Serial loops over results between the copy and the tile go through it again. */
+static bool find_uses(next *f)
+{
+    kn_lw *w = f->w;
+    f->uses = 1;
+    f->use = kn_lw_int(w, 0);
+    for (int j = f->i - 1; j > cache_of(f)->at; j--) {
+        const kn_loop *l = &f->sg->g->loops[j];
+        if (l->extent == 1 || dim_of(f, j) >= 0) continue;
+        if (!serial(f->sg, j)) return false;
+        f->use = kn_bin(w->a, KN_OP_ADD, f->use, kn_bin(w->a, KN_OP_MUL, f->sg->val[j], kn_lw_int(w, f->uses)));
+        f->uses *= l->extent;
+    }
+    return true;
+}
+
+/* The loop that makes the copies goes `blocks` further, past its end on to the next iteration of the loop around it. */
+static void go_on(next *f, int64_t blocks)
+{
+    kn_lw *w = f->w;
+    kn_sg *sg = f->sg;
+    int at = cache_of(f)->at, out = at - 1;
+    kn_expr *then = kn_bin(w->a, KN_OP_ADD, sg->val[at], kn_lw_int(w, blocks));
+    while (out >= 0 && sg->g->loops[out].extent == 1) out--;
+    if (out >= 0 && serial(sg, out)) {
+        kn_expr *n = kn_lw_int(w, sg->g->loops[at].extent);
+        sg->val[out] = kn_bin(w->a, KN_OP_ADD, sg->val[out], kn_bin(w->a, KN_OP_FLOORDIV, then, n));
+        then = kn_bin(w->a, KN_OP_MOD, then, n);
+    }
+    sg->val[at] = then;
+}
+
+/* Where run `r` of this iteration begins in the block after the next few. */
+static kn_source begins(next *f, kn_expr *r, int64_t blocks)
+{
+    kn_sg *sg = f->sg;
+    kn_expr *saved[KILN_MAX_LOOPS], *k[KILN_MAX_LOOPS];
+    memcpy(saved, sg->val, sizeof saved);
+    for (int d = 0; d < f->n; d++) {
+        int l = cache_of(f)->loops[d];
+        k[d] = d == f->row ? r : l <= f->i && sg->val[l] ? sg->val[l] : kn_lw_int(f->w, 0);
+    }
+    go_on(f, blocks);
+    kn_source s = kn_cache_source(f->w, sg, f->cache, k);
+    memcpy(sg->val, saved, sizeof saved);
+    return s;
+}
+
+/* The loop that makes the copies moves what they are of, which lies further away than L2. */
+static bool is_far(const next *f)
+{
+    const kn_hw_level *l2 = kn_hw_level_named(f->w->hw, "l2");
+    const kn_expr *load = f->sg->loads[cache_of(f)->load];
+    const kn_tensor *t = &f->w->p->program->tensors[load->u.tensor];
+    int64_t bytes = kn_dtype_bytes(t->dtype);
+    for (int d = 0; d < t->rank; d++) bytes *= t->shape[d];
+    return l2 && bytes > l2->capacity_bytes && (kn_axes_in(load) >> f->sg->g->loops[cache_of(f)->at].axis & 1);
+}
+
+static void ask(next *f)
+{
+    kn_lw *w = f->w;
+    const kn_hw_level *l1 = kn_hw_level_named(w->hw, "l1"), *far = &w->hw->levels[0];
+    int64_t bytes = kn_dtype_bytes(f->sg->loads[cache_of(f)->load]->dtype), block = bytes;
+    for (int d = 0; d < f->n; d++) block *= f->size[d];
+    int64_t line = l1->transaction_bytes / bytes, each_run = kn_ceil_div(f->run, line), lines = each_run * f->rows;
+    int64_t each = kn_ceil_div(lines, f->uses), blocks = kn_ceil_div((int64_t)(SOME * far->latency_ns * far->bandwidth_gbs), block);
+    if (each > MOST_LINES) return;
+    kn_expr *first = kn_bin(w->a, KN_OP_FLOORDIV, kn_bin(w->a, KN_OP_MUL, f->use, kn_lw_int(w, lines)), kn_lw_int(w, f->uses));
+    for (int64_t k = 0; k < each && !w->status; k++) {
+        kn_expr *number = kn_bin(w->a, KN_OP_ADD, first, kn_lw_int(w, k));
+        kn_expr *row = kn_bin(w->a, KN_OP_FLOORDIV, number, kn_lw_int(w, each_run));
+        kn_expr *in_run = kn_bin(w->a, KN_OP_MUL, kn_bin(w->a, KN_OP_MOD, number, kn_lw_int(w, each_run)), kn_lw_int(w, line));
+        if (!row || !in_run) return;
+        kn_source s = begins(f, kn_lw_simp(w, row), blocks);
+        kn_expr *from = kn_bin(w->a, KN_OP_ADD, s.at, in_run);
+        if (from) kn_lw_prefetch(w, s.buffer, kn_lw_simp(w, from), false);
+    }
+}
+
+void kn_lw_next_copies(kn_lw *w, kn_sg *sg, int i)
+{
+    if (w->hw->gpu || !kn_hw_level_named(w->hw, "l1") || !serial(sg, i)) return;
+    for (int c = 0; c < sg->g->ncaches && !w->status; c++) {
+        next f = { .w = w, .sg = sg, .cache = c, .i = i };
+        const kn_cache *cache = cache_of(&f);
+        if (cache->region || cache->scope != KN_SCRATCH || cache->copies || cache->at < 0 || cache->at >= i || !serial(sg, cache->at)) continue;
+        f.n = kn_cache_dims(sg, cache, c, f.size);
+        if (dim_of(&f, i) >= 0 && is_far(&f) && find_runs(&f) && find_uses(&f)) ask(&f);
+    }
+}
