@@ -119,7 +119,8 @@ static bool find_chunk(kn_tile *x, int i, int load, chunk *c)
     return true;
 }
 
-bool kn_tile_worth_asking(const kn_tile *x, int buffer)
+/* Bringing the buffer takes a part of the computing's time that is worth an instruction an iteration. */
+static bool worth(const kn_tile *x, int buffer)
 {
     const kn_buffer *b = &x->w->p->buffers[buffer];
     const kn_hw *hw = x->w->hw;
@@ -138,7 +139,7 @@ static void ask(kn_tile *x, int i, int load, const kn_hw_level *l1, const kn_hw_
     if (!c.at || w->status || !find_chunk(x, i, load, &c)) return;
     const kn_buffer *b = &w->p->buffers[c.buffer];
     int64_t bytes = kn_dtype_bytes(b->dtype), line = l1->transaction_bytes / bytes, lines = line ? kn_ceil_div(c.step, c.uses * line) : 0;
-    if (lines < 1 || lines > MOST_LINES || c.elems * bytes > l2->capacity_bytes / 2 || !kn_tile_worth_asking(x, c.buffer)) return;
+    if (lines < 1 || lines > MOST_LINES || c.elems * bytes > l2->capacity_bytes / 2 || !worth(x, c.buffer)) return;
     kn_expr *from = kn_lw_simp(w, kn_bin(w->a, KN_OP_ADD, c.begins, c.ahead));
     for (int64_t k = 0; k < lines; k++) kn_lw_prefetch(w, c.buffer, kn_lw_simp(w, plus(w, from, kn_lw_int(w, k), line)), false);
 }
@@ -351,7 +352,7 @@ static void ask_rows(kn_tile *x, int i, int load, const kn_hw_level *l1, const k
     int64_t bytes = kn_dtype_bytes(w->p->buffers[buffer].dtype), line = l1->transaction_bytes / bytes;
     int64_t part = kn_ceil_div(r.n, r.uses), lines = kn_ceil_div(part, line);
     if (r.down * bytes < APART || r.n * r.run * bytes > l2->capacity_bytes / 2) return;
-    if (part * AGAIN < line || lines > MOST_LINES || !kn_tile_worth_asking(x, buffer)) return;
+    if (part * AGAIN < line || lines > MOST_LINES || !worth(x, buffer)) return;
     kn_expr *done = plus(w, x->sg->val[i], r.use, r.run), *gone = plus(w, kn_lw_int(w, 0), done, part);
     kn_expr *from = plus(w, kn_bin(w->a, KN_OP_ADD, r.begin, kn_lw_int(w, r.next)), gone, 1);
     if (r.down != r.run) from = plus(w, from, kn_bin(w->a, KN_OP_FLOORDIV, gone, kn_lw_int(w, r.run)), r.down - r.run);
@@ -365,9 +366,9 @@ void kn_tile_ahead(kn_tile *x, int i)
     if (x->w->hw->gpu || sg->rolled || !l1 || !l2 || !serial_reduce(sg, i)) return;
     for (int j = i + 1; j < sg->g->nloops; j++)
         if (serial_reduce(sg, j)) return;
+    kn_lw_next_copies(x->w, x->sg, i);
     for (int k = 0; k < sg->nloads; k++) {
         if (!kn_sg_cached(sg, k)) ask_beside(x, i, k, l1, l2), ask_rows(x, i, k, l1, l2);
         else if (sg->g->caches[sg->cache_of[k]].scope == KN_PACKED) ask(x, i, k, l1, l2);
-        else kn_tile_ahead_copy(x, i, k, l1, l2);
     }
 }

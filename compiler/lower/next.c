@@ -1,4 +1,4 @@
-/* Copies that are made block by block of an operand far away, for an instruction: each has a short run of every row, which lies in a page of its
+/* Copies that are made block by block of an operand far away: each has a short run of every row, which lies in a page of its
  * own, so that no hardware prefetcher brings the next one. While the tiles of the present block are computed, the runs of the next are asked for, a
  * few lines in every iteration: all that its rows' terms need, shared by the times that the block is gone through. */
 #include "lower/cache.h"

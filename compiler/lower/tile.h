@@ -63,10 +63,6 @@ kn_expr *kn_tile_pick(kn_tile *x, int n, kn_expr *const *from, const int *number
 
 /* ahead.c: in the body of the tile's reduce loop i, the innermost one that is not unrolled: asks for the constants that come next. */
 void kn_tile_ahead(kn_tile *x, int i);
-/* Bringing the buffer takes a part of the computing's time that is worth an instruction an iteration. */
-bool kn_tile_worth_asking(const kn_tile *x, int buffer);
-/* ahead_copy.c: the same place: asks for the block that is copied next for load `load`. */
-void kn_tile_ahead_copy(kn_tile *x, int i, int load, const kn_hw_level *l1, const kn_hw_level *l2);
 
 /* store.c */
 bool kn_tile_traps(const kn_expr *e); /* must not be computed out of range */
