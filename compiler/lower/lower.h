@@ -188,7 +188,7 @@ void kn_lw_instruction_begin(kn_lw *w, kn_sg *sg);
 /* The loop around which results that registers hold are brought from their place among the partial results and back, since serial loops over
  * results stand between it and the outermost reduction; -1: they stay in the registers. */
 int kn_lw_blocked(const kn_lw *w, const kn_sg *sg);
-/* next.c: in the body of loop i, the innermost around an instruction's tile: asks for what the next copies of its operands will read. */
+/* next.c: in the body of loop i, the innermost around the tile: asks for what the next copies of its operands will read. */
 void kn_lw_next_copies(kn_lw *w, kn_sg *sg, int i);
 void kn_lw_block_begin(kn_lw *w, kn_sg *sg);
 void kn_lw_block_end(kn_lw *w, kn_sg *sg);
