@@ -49,9 +49,16 @@ static double idle_at_end(const kn_site *x, int other, int terms)
     return (double)(kn_round_up(places, lanes) - places) / (double)places;
 }
 
+/* Of so many bytes, from where they may be to there, in nanoseconds. */
+static double time_of_copy(const kn_site *x, double bytes)
+{
+    const kn_hw_level *l3 = kn_hw_level_named(x->hw, "l3"), *from = l3 && bytes <= (double)l3->capacity_bytes ? l3 : &x->hw->levels[0];
+    return from->bandwidth_gbs > 0 ? 2 * bytes / from->bandwidth_gbs : 0;
+}
+
 /* Lanes along the places also take the columns between one row of them and the next, by which the window reaches past the row's end, and those past
  * the image's: what that wastes is more than turning what goes in and what comes out takes. */
-static bool wastes_places(const kn_site *x, const kn_expr *load, double at_end)
+static bool wastes_places(const kn_site *x, const kn_expr *load, const kn_tensor *weights, double at_end)
 {
     const kn_hw_level *l3 = kn_hw_level_named(x->hw, "l3");
     const kn_program *p = x->t->program;
@@ -66,7 +73,9 @@ static bool wastes_places(const kn_site *x, const kn_expr *load, double at_end)
     for (int i = 0; i < x->s->naxes; i++) flops *= (double)x->s->axes[i].extent;
     double gflops = kn_hw_peak_gflops(x->hw, p->tensors[x->s->out].dtype), gbs = (l3 ? l3 : &x->hw->levels[0])->bandwidth_gbs;
     double turned = 2 * (bytes_of(&p->tensors[load->u.tensor]) + bytes_of(&p->tensors[x->s->out]));
-    return gflops > 0 && gbs > 0 && flops / gflops * (reach / step / n + at_end) > turned / gbs;
+    double waste = gflops > 0 ? flops / gflops * (reach / step / n + at_end) : 0, takes = gbs > 0 ? turned / gbs : waste;
+    if (!weights->constant) takes += time_of_copy(x, bytes_of(weights));
+    return waste > takes;
 }
 
 /* Sums of few terms, or of one run of them, by the time of a result's dots and of what is turned: beside floats' products, of which a vector takes
@@ -122,7 +131,7 @@ const char *kn_cpu_turned(kiln_arena *a, const kn_site *x, const char *plane, co
         const kn_expr *other = loads[1 - w];
         bool narrow = kn_dtype_bytes(t->dtype) <= 2 && kn_dtype_bytes(other->dtype) <= 2;
         int lanes = lanes_of(x, w, narrow), terms = terms_of(x, other), to = -1;
-        if (t->role != KN_INPUT || (!t->constant && !(narrow && worth_copies(x, w)))) continue;
+        if (t->role != KN_INPUT || (!t->constant && !worth_copies(x, w))) continue;
         if (x->load[w].axes >> x->n & 1 || lanes < 0 || terms < 0 || terms == other->nargs - 1) continue;
         for (int d = 0; d < p->tensors[x->s->out].rank; d++)
             if (x->s->lhs[d]->op == KN_OP_AXIS && x->s->lhs[d]->u.axis == lanes) to = d;
@@ -130,7 +139,7 @@ const char *kn_cpu_turned(kiln_arena *a, const kn_site *x, const char *plane, co
         bool long_run = run >= LEAST_RUN && (x->reduce_extent > run || !narrow);
         if (!t->constant && x->reduce_extent == run) continue; /* its own rows may be broadcast as they lie */
         if (to < 0 || (!long_run && !(narrow && pays(x, other, lanes, run)))) continue;
-        if (!narrow && !wastes_places(x, other, idle_at_end(x, 1 - w, other->args[terms]->u.axis))) continue;
+        if (!narrow && !wastes_places(x, other, t, idle_at_end(x, 1 - w, other->args[terms]->u.axis))) continue;
         int last = t->constant ? -1 : dim_of(loads[w], lanes);
         if (!t->constant && last < 0) continue;
         kn_buf b;

@@ -254,11 +254,13 @@ static void constants_go_ahead(void **state)
 }
 
 /* Convolutions with the channels first: where lanes along their places would be idle, or an instruction wants the channels, those are turned to lie
- * last; not where the planes are large or fill whole vectors, no constant is packed ahead, or sums have one short run of terms. */
+ * last; not where the planes are large or fill whole vectors, turning large weights that are no constant takes longer, or sums have one short run of
+ * terms. */
 static void results_are_turned(void **state)
 {
     static const struct { const char *dtype, *x, *w, *of; int places; bool turned; } one[] = {
-        {"f32", "1,256,14,14", "256,256,3,3", " const", 14, true}, {"f32", "1,256,14,14", "256,256,3,3", "", 14, false},
+        {"f32", "1,256,14,14", "256,256,3,3", " const", 14, true}, {"f32", "1,256,14,14", "256,256,3,3", "", 14, true},
+        {"f32", "1,512,7,7", "512,512,3,3", "", 7, false},
         {"f32", "1,64,112,112", "64,64,3,3", " const", 112, false}, {"bf16", "1,64,28,28", "64,64,3,3", " const", 28, true},
         {"bf16", "1,64,28,28", "64,64,1,1", " const", 30, false}, {"f32", "1,3,14,14", "64,3,3,3", " const", 14, false},
         {"f32", "1,2048,7,7", "512,2048,1,1", " const", 9, true}, {"f32", "1,2048,14,14", "512,2048,1,1", " const", 16, false},
