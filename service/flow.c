@@ -170,8 +170,7 @@ static service_reply *problem_of(service_app *app, const service_job *job, const
     return p;
 }
 
-/* False: somebody else has the lease now. */
-static bool build_here(service_app *app, service_job *job, kept *lease, service_reply **problem, bool *pending)
+static void build_here(service_app *app, service_job *job, kept *lease, build_result *result, service_reply **problem, bool *pending)
 {
     build_result r;
     service_hold hold = {app->fleet, lease};
@@ -201,8 +200,7 @@ static bool build_here(service_app *app, service_job *job, kept *lease, service_
     if (r.end == BUILD_FAILED) service_log("warning", "compile-failed", "%s: %s: %.300s", job->key, r.slug, r.detail);
     *pending = r.end == BUILD_OK && r.verification == CACHE_PENDING;
     *problem = r.end == BUILD_LOST ? NULL : problem_of(app, job, &r);
-    service_fleet_end(app->fleet, job, lease, &r, *problem ? (*problem)->body : NULL);
-    return r.end != BUILD_LOST;
+    *result = r;
 }
 
 static void end_with(service_job *job, service_reply *problem)
@@ -251,18 +249,15 @@ void service_compile_job(void *arg)
         service_fleet_park(app->fleet, job);
         return;
     }
-    bool flies = cache_flight_begin(app->cache, job->key, job->deadline - build_now_ms(), &collapsed, &timed_out), ours = true;
-    if (known(app, job, &pending)) { /* the one that led before has stored it */
-        build_result found = {.end = BUILD_OK};
-        service_fleet_end(app->fleet, job, lease, &found, NULL);
-    } else ours = build_here(app, job, lease, &problem, &pending);
+    bool flies = cache_flight_begin(app->cache, job->key, job->deadline - build_now_ms(), &collapsed, &timed_out);
+    build_result r = {.end = BUILD_OK};
+    if (!known(app, job, &pending)) build_here(app, job, lease, &r, &problem, &pending); /* else the one that led before has stored it */
     if (flies) cache_flight_end(app->cache, job->key);
-    if (!ours) {
-        service_fleet_park(app->fleet, job);
-        return;
-    }
-    service_jobs_done(app->jobs, job, problem, !pending);
-    after(app, job, pending);
+    bool ours = r.end != BUILD_LOST; /* else somebody else has the lease now */
+    if (ours) service_jobs_done(app->jobs, job, problem, !pending); /* who asked has no part in what the fleet notes down */
+    service_fleet_end(app->fleet, job, lease, &r, problem ? problem->body : NULL);
+    if (ours) after(app, job, pending);
+    else service_fleet_park(app->fleet, job);
 }
 
 void service_emulate_job(void *arg)

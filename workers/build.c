@@ -143,7 +143,7 @@ static bool fits_c(const worker_tools *t, const char *arch)
     return *t->cc;
 }
 
-/* While the compiler runs, a child for the check starts and the reference is asked. */
+/* While the compiler runs, the reference is asked and a child for the check starts. */
 static bool make_c(build *b, worker_error *e)
 {
     const char *const *flags;

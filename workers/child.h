@@ -84,6 +84,8 @@ bool workers_exe_dir(char *dir, size_t n);
 
 /* True when the text has only directives that cannot read files; else *line says where (1-based). */
 bool workers_source_is_closed(const char *p, size_t n, int *line);
+/* False when no word of the text is a function of libm, with or without "__builtin_" and a type's suffix: it need not be linked then. */
+bool workers_source_names_math(const char *p, size_t n);
 /* Asks for AMX tile state in this process; needed once before the first tile instruction. */
 bool worker_permit_amx(void);
 #endif

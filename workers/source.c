@@ -1,4 +1,4 @@
-/* Which source texts may go to a compiler: only those whose preprocessor directives cannot name files. */
+/* What a source text says of itself before it goes to a compiler: whether its preprocessor directives could name files, whether it calls libm. */
 #include "workers/child.h"
 #include <string.h>
 
@@ -128,4 +128,43 @@ bool workers_source_is_closed(const char *p, size_t n, int *line)
         }
         fresh = c == '\n' || (fresh && (c == ' ' || c == '\t'));
     }
+}
+
+/* <math.h> of C, without the f and l of other types, and what C libraries have beside it. */
+static const char *const of_math[] = {
+    "acos", "asin", "atan", "atan2", "cos", "sin", "tan", "acosh", "asinh", "atanh", "cosh", "sinh", "tanh", "exp", "exp2", "exp10", "expm1", "frexp",
+    "ilogb", "ldexp", "log", "log10", "log1p", "log2", "logb", "modf", "scalbn", "scalbln", "cbrt", "fabs", "hypot", "pow", "sqrt", "erf", "erfc",
+    "lgamma", "tgamma", "ceil", "floor", "nearbyint", "rint", "lrint", "llrint", "round", "lround", "llround", "roundeven", "trunc", "fmod",
+    "remainder", "remquo", "copysign", "nan", "nextafter", "nexttoward", "fdim", "fmax", "fmin", "fma", "sincos", "powi"};
+
+static bool is_math(char *word)
+{
+    static const char builtin[] = "__builtin_";
+    if (strncmp(word, builtin, sizeof builtin - 1) == 0) { word += sizeof builtin - 1; }
+    size_t n = strlen(word);
+    if (listed(of_math, sizeof of_math / sizeof *of_math, word)) { return true; }
+    if (n == 0 || (word[n - 1] != 'f' && word[n - 1] != 'l')) { return false; }
+    word[n - 1] = 0;
+    return listed(of_math, sizeof of_math / sizeof *of_math, word);
+}
+
+/* Words of literals and comments count, but for the comment that a kernel begins with: it says in the words of the program what is computed. */
+bool workers_source_names_math(const char *p, size_t n)
+{
+    char word[32];
+    size_t w = 0, i = 0;
+    bool comment = n > 4 && p[0] == '/' && p[1] == '*';
+    while (comment && i + 1 < n && !(p[i] == '*' && p[i + 1] == '/' && i > 2)) { i++; }
+    for (; i < n; i++) {
+        if (word_char((unsigned char)p[i])) {
+            w += w < sizeof word - 1;
+            word[w - 1] = p[i];
+            continue;
+        }
+        word[w] = 0;
+        if (w > 0 && is_math(word)) { return true; }
+        w = 0;
+    }
+    word[w] = 0;
+    return w > 0 && is_math(word);
 }

@@ -21,8 +21,7 @@ static const char *const base_flags[] = {"-std=gnu11",
                                          "kernel.c",
                                          "-o",
                                          "kernel.so",
-                                         "-nostdlib", /* start files and libgcc are not needed; libm brings libc */
-                                         "-lm"};
+                                         "-nostdlib"}; /* start files and libgcc are not needed; what loads a kernel has libc */
 
 /* "-m...", "-f...", "-D..." and "-O...": a hardware description is a client's data, and no other flag is needed. */
 static bool flag_ok(const char *f)
@@ -46,13 +45,14 @@ static bool flag_ok(const char *f)
     return true;
 }
 
-static bool arguments(const worker_tools *t, const char *const *flags, int nflags, const char **argv, worker_error *e)
+/* The linker takes as long over libm as over the kernel: it is there only for a text that calls it. */
+static bool arguments(const worker_tools *t, kiln_bytes source, const char *const *flags, int nflags, const char **argv, worker_error *e)
 {
     int n = 0;
     argv[n++] = "exec";
     argv[n++] = t->cc;
     for (int i = 0; i < nflags; i++) {
-        if (!flag_ok(flags[i]) || n >= MAX_ARGS - (int)(sizeof base_flags / sizeof *base_flags) - 1) {
+        if (!flag_ok(flags[i]) || n >= MAX_ARGS - (int)(sizeof base_flags / sizeof *base_flags) - 2) {
             return toolchain_fail(e, KILN_HWSPEC, "compile-failed",
                                   "compiler flag \"%.100s\" of the target is refused: only -m, -f, -D and -O, and not too many", flags[i]);
         }
@@ -61,6 +61,7 @@ static bool arguments(const worker_tools *t, const char *const *flags, int nflag
         argv[n++] = base_flags[i];
         for (int f = 0; i == 1 && f < nflags; f++) { argv[n++] = flags[f]; /* after our own -O, so that the target's wins */ }
     }
+    if (workers_source_names_math(source.p, source.n)) { argv[n++] = "-lm"; }
     argv[n] = NULL;
     return true;
 }
@@ -77,7 +78,7 @@ bool worker_compile_c(const worker_tools *t, kiln_bytes source, const char *cons
                               "no C compiler here (looked at KILN_CC, and for cc, gcc and clang in PATH): only source can be had");
     }
     if (nflags < 0 || nflags > 32) { return toolchain_fail(e, KILN_HWSPEC, "compile-failed", "at most 32 compiler flags"); }
-    if (!arguments(t, flags, nflags, argv, e) || !toolchain_open(t, source, "kernel.c", dir, e)) { return false; }
+    if (!arguments(t, source, flags, nflags, argv, e) || !toolchain_open(t, source, "kernel.c", dir, e)) { return false; }
     bool ok = child_run(t, dir, argv, &limits, &r);
     if (!ok) {
         toolchain_fail(e, KILN_MEMORY, "compile-failed", "%s", r.why);

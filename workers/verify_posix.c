@@ -351,7 +351,7 @@ struct worker_check {
     const worker_tools *tools;
     const kiln_program *program;
     int budget_ms, allowance, outputs, go; /* descriptors: the shared file, an event that lets the child go on */
-    bool fits, roomy, runs;                /* why: why it does not fit; roomy: it has its memory; e: why no child runs */
+    bool fits, roomy, tried, runs;         /* why: why it does not fit; roomy: it has its memory; tried: to start a child; e: why none runs */
     verify_job job;
     child_limits limits;
     child_running child;
@@ -360,7 +360,7 @@ struct worker_check {
     verify_expectations known[VERIFY_KINDS];
 };
 
-static bool start(worker_check *c)
+static bool try_start(worker_check *c)
 {
     char why[256] = "cannot write to the private directory";
     verify_job *j = &c->job;
@@ -373,6 +373,14 @@ static bool start(worker_check *c)
         return trouble(&c->e, "%s", why);
     }
     return true;
+}
+
+static void start(worker_check *c)
+{
+    if (c->roomy && !c->tried) {
+        c->tried = true;
+        c->runs = try_start(c);
+    }
 }
 
 static worker_check *begin(const worker_tools *t, const kiln_program *p, const kiln_kernel *k, int budget_ms, int patience_ms)
@@ -394,15 +402,15 @@ static worker_check *begin(const worker_tools *t, const kiln_program *p, const k
         c->job.budget_ms = budget_ms > 200 ? budget_ms : 200;
         c->allowance = allowance_of(p, &c->job, budget_ms);
         c->roomy = room_for(t, &c->job, patience_ms, &c->e);
-        c->runs = c->roomy && start(c);
     }
     return c;
 }
 
+/* One after the other: the reference and the child at once would keep the compiler waiting where there are two cores. */
 void worker_check_meanwhile(void *check)
 {
     worker_check *c = check;
-    char *text = c->runs ? text_of(c->program) : NULL;
+    char *text = c->roomy ? text_of(c->program) : NULL;
     for (int k = 0; text != NULL && k < c->job.nkinds; k++) {
         if (c->known[k].x == NULL) {
             verify_expect(&(verify_check){.program = c->program, .text = text, .job = &c->job, .kind = k,
@@ -410,6 +418,7 @@ void worker_check_meanwhile(void *check)
         }
     }
     free(text);
+    start(c);
 }
 
 /* The binary is put where the child, which waits for the event, will look for it. */
@@ -460,6 +469,7 @@ bool worker_check_end(worker_check *c, const worker_blob *so, worker_verdict *v,
     bool ok = true;
     if (so != NULL) {
         *v = (worker_verdict){.ok = true, .how = "run", .all_written = true};
+        start(c);
         *e = c->e;
         for (int i = c->job.nin; c->fits && i < c->job.nin + c->job.nout; i++) {
             v->total += c->job.args[i].elems;

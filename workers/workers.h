@@ -77,8 +77,8 @@ typedef struct worker_verdict {
  * with a parallel_for. budget_ms bounds the reference's cost by sampling. */
 bool worker_verify_cpu(const worker_tools *t, const kiln_program *p, const kiln_kernel *k, const worker_blob *so, int budget_ms,
                        worker_verdict *v, worker_error *e);
-/* The same begun before the binary is there: a child starts and fills its inputs, worker_check_meanwhile (a worker_tools.meanwhile) computes the
- * reference's values, and worker_check_end hands the binary over and judges. p and t must live until then; so NULL: it will not come, v and e are
+/* The same begun before the binary is there: worker_check_meanwhile (a worker_tools.meanwhile) computes the reference's values and starts a child,
+ * which fills its inputs, and worker_check_end hands the binary over and judges. p and t must live until then; so NULL: it will not come, v and e are
  * untouched. NULL: no memory, or other checks have it (room_posix.h); worker_verify_cpu waits for them. */
 typedef struct worker_check worker_check;
 worker_check *worker_check_begin(const worker_tools *t, const kiln_program *p, const kiln_kernel *k, int budget_ms);

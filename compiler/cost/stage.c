@@ -39,6 +39,31 @@ static double bytes_of(const kn_access *x)
     return n;
 }
 
+/* Taps of a window: vectors begin anywhere in a line, and every other one reaches into the next, which is a second access. */
+static bool slides(const kn_stage_view *v, const kn_access *x)
+{
+    uint32_t reduced = (1u << v->s->naxes) - (1u << v->s->nspatial);
+    return x->cache < 0 && x->rank && (kn_axes_in(x->index[x->rank - 1]) & reduced) && (kn_axes_in(x->index[x->rank - 1]) & ~reduced);
+}
+
+/* What a core's caches hold was made there a moment ago, or used by the last call. Where much is computed with each byte of it, and the more the
+ * farther away it is, nothing has to come from memory meanwhile; where little is, and in windows, whose plans differ in what they copy, they are told
+ * apart by what they move, wherever it lies. */
+static bool warm(const kn_stage_view *v)
+{
+    enum { MUCH = 4, FAR = 8 }; /* operations for a byte, in L2 and in the core's share of L3 */
+    const kn_hw_level *l2 = kn_hw_level_named(v->hw, "l2"), *l3 = kn_hw_level_named(v->hw, "l3");
+    double bytes = 0, work = v->flops;
+    if (v->hw->gpu || !l2 || turns(v->g)) return false;
+    for (int i = 0; i < v->naccesses; i++) {
+        if (slides(v, &v->access[i])) return false;
+        bytes += bytes_of(&v->access[i]);
+    }
+    for (int i = 0; i < v->s->naxes; i++) work *= (double)v->s->axes[i].extent;
+    double share = l3 ? (double)l3->capacity_bytes / at_least(at_most(l3->shared_by_units, v->hw->units), 1) : 0;
+    return (bytes <= (double)l2->capacity_bytes && work >= MUCH * bytes) || (bytes <= share && work >= FAR * bytes);
+}
+
 void kn_cost_finish(const kn_stage_view *v, kn_cost *c, double compute_eff, double memory_eff)
 {
     bool called = kn_stage_warps(v->g) || (v->g->tensor.intrin && !v->hw->gpu);
@@ -50,13 +75,14 @@ void kn_cost_finish(const kn_stage_view *v, kn_cost *c, double compute_eff, doub
     c->compute_us += c->flops / (gflops * 1e3 * compute_eff);
     c->us = turns(v->g) ? copies : c->compute_us;
     double all = c->us;
+    bool cold = !warm(v);
     c->bottleneck = "compute";
     c->nlevels = v->hw->nlevels;
     for (int i = 0; i < c->nlevels; i++) {
         const kn_hw_level *l = &v->hw->levels[i];
         c->levels[i].name = l->name;
         if (!(l->bandwidth_gbs > 0)) continue;
-        c->levels[i].us = c->levels[i].bytes / (l->bandwidth_gbs * 1e3 * memory_eff);
+        c->levels[i].us = i || cold ? c->levels[i].bytes / (l->bandwidth_gbs * 1e3 * memory_eff) : 0;
         all += c->levels[i].us;
         if (c->levels[i].us > c->us) c->us = c->levels[i].us, c->bottleneck = l->name;
     }
@@ -170,13 +196,6 @@ static bool apart(const kn_stage_view *v, const kn_access *x)
     const kn_loop *l = &v->g->loops[v->g->nloops - 1];
     return l->kind == KN_VECTOR && v->s->axes[l->axis].reduce && x->cache < 0 && (x->axes >> l->axis & 1) && x->unit_axis != l->axis &&
            gathered(x, l->axis, (double)l->extent, 1) >= (double)l->extent / 2;
-}
-
-/* Taps of a window: vectors begin anywhere in a line, and every other one reaches into the next, which is a second access. */
-static bool slides(const kn_stage_view *v, const kn_access *x)
-{
-    uint32_t reduced = (1u << v->s->naxes) - (1u << v->s->nspatial);
-    return x->cache < 0 && x->rank && (kn_axes_in(x->index[x->rank - 1]) & reduced) && (kn_axes_in(x->index[x->rank - 1]) & ~reduced);
 }
 
 /* Bytes from one step of a loop to the next in an access; 0: not affine. */
@@ -302,7 +321,7 @@ static double inner_share(const kn_stage_view *v, double vectors, double issue)
     if (t.part) stores *= 3; /* what was there is read and added to */
     if (handed_over(v->t, v->g)) stores = 0;
     double cycles = t.all * vectors * instructions(v) / issue;
-    double turns = t.loop > 1 ? t.all / t.written * (0.25 + 3 / t.loop) : 0; /* most of them beside the terms, some more at its end */
+    double turns = t.loop > 1 ? t.all / t.written * (0.25 + 2 / t.loop) : 0; /* most of them beside the terms, some more at its end */
     return cycles / (cycles + turns + stores + RESTART / in_flight(v, vectors));
 }
 
@@ -321,23 +340,25 @@ static double called_share(const kn_stage_view *v)
 }
 
 /* Share of the multiply-adds' peak that a register tile of a sum reaches which has `part` of the tile's vectors: each accumulator can start one
- * multiply-add a latency; vectors and broadcasts compete with the multiply-adds for issue slots. */
+ * multiply-add a latency; vectors and broadcasts compete with the multiply-adds for issue slots. While a vector is put together from elements that
+ * lie apart no sum has to wait for its last term. */
 static double tile_share(const kn_stage_view *v, double lanes, double full, double part)
 {
-    enum { GATHERED = 60 }; /* loads that take as long as one vector of elements that are picked one by one: 12 cycles, measured */
+    enum { GATHERED = 60 }; /* loads that take as long as one vector of elements picked one by one: 12 to 14 cycles, measured */
     const kn_hw *hw = v->hw;
-    double chains = at_least(part * kn_register_values(v) / at_least(at_most(lanes, full), 1), 1);
-    double eff = at_most(chains * in_flight(v, chains) / ((double)hw->fma_latency * hw->fma_per_cycle), 1), loads = 0;
+    double chains = at_least(part * kn_register_values(v) / at_least(at_most(lanes, full), 1), 1), eff = 1, loads = 0, gathers = 0;
+    double started = at_most(chains * in_flight(v, chains) / ((double)hw->fma_latency * hw->fma_per_cycle), 1);
     for (int i = 0; i + 1 < v->naccesses; i++) {
         if (collides(v, &v->access[i])) eff /= 1.35; /* measured: 16 rows of 4096 bytes against 8 */
         bool vector = lanes > 1 && (v->access[i].axes >> v->g->loops[v->g->nloops - 1].axis & 1);
         double runs = kn_footprint(v, &v->access[i], v->first_point, false) / (vector ? lanes / part : 1);
         if (in_registers(v, &v->access[i])) continue;
-        if (vector && apart(v, &v->access[i])) runs *= GATHERED;
-        loads += vector && slides(v, &v->access[i]) ? 2 * runs : runs;
+        if (vector && apart(v, &v->access[i])) gathers += runs * GATHERED;
+        else loads += vector && slides(v, &v->access[i]) ? 2 * runs : runs;
     }
-    double each = kn_stage_bare(v) ? 0.25 : 0.4; /* of a slot; what is but added comes from memory as it is */
-    return eff / (1 + each * loads / chains / instructions(v)) * inner_share(v, chains, hw->fma_per_cycle);
+    double each = (kn_stage_bare(v) ? 0.25 : 0.45) / chains / instructions(v); /* of a slot; what is but added comes from memory as it is */
+    double waits = (1 + each * loads) / started, picks = 1 + each * (loads + gathers);
+    return eff / (waits > picks ? waits : picks) * inner_share(v, chains, hw->fma_per_cycle);
 }
 
 /* The same for all tiles of the vector axis, the last of which may be a short one. */

@@ -2,16 +2,27 @@
 #include "cost/model.h"
 #include <string.h>
 
+/* Whether a step of the axis moves the index by one, whatever else is added to it: the taps of a window whose strides were taken apart are there by
+ * their quotients. */
+static bool moves_by_one(const kn_expr *e, int axis)
+{
+    if (e->op == KN_OP_ADD) {
+        bool left = kn_axes_in(e->args[0]) >> axis & 1, right = kn_axes_in(e->args[1]) >> axis & 1;
+        return left != right && moves_by_one(e->args[left ? 0 : 1], axis);
+    }
+    return e->op == KN_OP_AXIS && e->u.axis == axis;
+}
+
 /* The axis with coefficient one in the fastest dimension, rather a spatial one than that of a window's taps; a fused axis stands there as
  * X % c. */
 static int unit_axis(const kn_stmt *s, const kn_expr *last, uint32_t axes)
 {
     kn_affine f;
     if (last->op == KN_OP_MOD && last->args[0]->op == KN_OP_AXIS) return last->args[0]->u.axis;
-    if (!kn_affine_of(last, &f)) return -1;
+    bool affine = kn_affine_of(last, &f);
     for (int pass = 0; pass < 2; pass++)
         for (int i = s->naxes - 1; i >= 0; i--)
-            if (s->axes[i].reduce == (pass == 1) && (axes >> i & 1) && f.coef[i] == 1) return i;
+            if (s->axes[i].reduce == (pass == 1) && (axes >> i & 1) && (affine ? f.coef[i] == 1 : moves_by_one(last, i))) return i;
     return -1;
 }
 

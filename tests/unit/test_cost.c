@@ -122,6 +122,40 @@ static void rows_against_published_times(void **state)
     assert_true(ours < 1.1 * theirs && theirs < 1.1 * ours);
 }
 
+/* Vectors that are put together take the time: measured, sums in twos take as long as single ones, four rows a quarter of what one takes. */
+static void gathers_as_measured(void **state)
+{
+    const char *in = "a=f32:20x90&b=f32:90x700", *tail = "parallel c M.0\nparallel c N.0\nvectorize c K.2\n";
+    char twos[300], ones[300], single[300];
+    (void)state;
+    snprintf(twos, sizeof twos, "split c M 5 4\nsplit c K 2 16\nreorder c M.0 N.0 | M.1 K.0 | M.2 K.1 K.2\nunroll c M.2\nunroll c K.1\n"
+             "rfactor c K.1\n%s", tail);
+    snprintf(ones, sizeof ones, "split c M 5 4\nsplit c K 1 16\nreorder c M.0 N.0 | M.1 K.0 | M.2 K.1 K.2\nunroll c M.2\n%s", tail);
+    snprintf(single, sizeof single, "split c M 20 1\nsplit c K 1 16\nreorder c M.0 N.0 | M.1 K.0 | M.2 K.1 K.2\nunroll c M.2\n%s", tail);
+    double two = cost("x86-64-bf16", MM, in, twos, NULL).us, one = cost("x86-64-bf16", MM, in, ones, NULL).us;
+    double row = cost("x86-64-bf16", MM, in, single, NULL).us;
+    assert_true(two < 1.2 * one && one < 1.2 * two && row > 2 * one);
+}
+
+/* Taps at quotients, as a window has them whose strides were taken apart, are read along the lanes like any others. */
+static void quotients_gather_nothing(void **state)
+{
+    const char *trace = "split y P 2 16\nreorder y F.0 P.0 | R.0 | P.1 P.2\nparallel y F.0\nunroll y P.1\nvectorize y P.2\n";
+    (void)state;
+    double plain = cost("x86-64-bf16", "y[F,P] +=! w[F,R]*x[P+R] where P in 256", "w=f32:64x8&x=f32:264", trace, NULL).us;
+    double apart = cost("x86-64-bf16", "y[F,P] +=! w[F,R]*x[P+R/2] where P in 256", "w=f32:64x8&x=f32:260", trace, NULL).us;
+    assert_true(apart < 1.3 * plain && plain < 1.3 * apart);
+}
+
+/* What L2 holds and much is computed with waits for no memory; it does where L2 holds it not, or little is computed with it. */
+static void warm_products(void **state)
+{
+    (void)state;
+    assert_true(cost("x86-64-bf16", MM, "a=f32:128x128&b=f32:128x128", "", NULL).levels[0].us == 0);
+    assert_true(cost("x86-64-bf16", MM, "a=f32:1024x1024&b=f32:1024x1024", "", NULL).levels[0].us > 0);
+    assert_true(cost("x86-64-bf16", MM, "a=f32:1x128&b=f32:128x128", "", NULL).levels[0].us > 0);
+}
+
 /* Windows over planes, measured on a core with AVX-512: with the channels as lanes, or in rows, in microseconds; the faster is ranked first. */
 static void windows_as_measured(void **state)
 {
@@ -162,6 +196,9 @@ int main(void)
         cmocka_unit_test_setup_teardown(picture, open_arena, close_arena),
         cmocka_unit_test_setup_teardown(rows_against_published_times, open_arena, close_arena),
         cmocka_unit_test_setup_teardown(windows_as_measured, open_arena, close_arena),
+        cmocka_unit_test_setup_teardown(gathers_as_measured, open_arena, close_arena),
+        cmocka_unit_test_setup_teardown(quotients_gather_nothing, open_arena, close_arena),
+        cmocka_unit_test_setup_teardown(warm_products, open_arena, close_arena),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -72,7 +72,7 @@ static const mutant mutants[] = {
 };
 
 static bool (*stop)(void *user);
-static bool early; /* the check begins before the compiler does */
+static bool early, alone; /* the check begins before the compiler does; and is not asked meanwhile */
 
 /* False: no verdict, and e says why. */
 static bool judged(const char *text, int budget_ms, worker_verdict *v, worker_error *e)
@@ -90,7 +90,7 @@ static bool judged(const char *text, int budget_ms, worker_verdict *v, worker_er
     worker_tools stoppable = tools, busy = tools;
     stoppable.stop = stop;
     worker_check *check = early ? worker_check_begin(&stoppable, r->program, &k, budget_ms) : NULL;
-    if (check) {
+    if (check && !alone) {
         busy.meanwhile = worker_check_meanwhile;
         busy.meanwhile_user = check;
     }
@@ -134,6 +134,9 @@ static void early_checks_say_the_same(void **state)
     assert_true(verify(kernel_text, 50, &soon));
     assert_false(verify(wrong, 50, &soon));
     assert_non_null(strstr(soon.detail, "kiln_abi_version"));
+    alone = true;
+    assert_true(verify(kernel_text, 50, &soon) && late.checked == soon.checked && soon.all_written);
+    alone = false;
     assert_true(verify(kernel_text, 50, &soon));
     early = false;
     assert_true(late.checked == soon.checked && late.total == soon.total && late.max_error == soon.max_error && soon.all_written);

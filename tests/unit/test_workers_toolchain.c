@@ -1,5 +1,6 @@
 /* Toolchains: the C compiler and NVRTC through children, with good, bad and hostile source text. */
 #include "workers_fixture.h"
+#include "codegen/gen.h"
 #include <dlfcn.h>
 #include <fcntl.h>
 #include <math.h>
@@ -182,6 +183,30 @@ static void texts_that_do_not(void **state)
         int line = 0;
         if (!workers_source_is_closed(good[i], strlen(good[i]), &line)) { fail_msg("text %d was refused at line %d", (int)i, line); }
     }
+}
+
+/* libm is linked to what calls it, whatever of it the generated text may call, and to nothing else. */
+static void texts_that_name_math(void **state)
+{
+    (void)state;
+    static const char *const with[] = {"float f(float x) { return __builtin_sinf(x); }", "double sin(double);", "#define F tanhl",
+                                       "/* a */ /* exp */ int a;",
+                                       "char a[] = \"/*\"; double f(double x) { return __builtin_pow(x, x); }", "fmax"};
+    static const char *const without[] = {"", "/* y = exp(x) */\nint a;", "int sine, f, l, expf_, _log;",
+                                          "void *f(void *p) { return __builtin_memcpy(p, p, 1); }"};
+    for (size_t i = 0; i < sizeof with / sizeof *with; i++) { assert_true(workers_source_names_math(with[i], strlen(with[i]))); }
+    for (size_t i = 0; i < sizeof without / sizeof *without; i++) { assert_false(workers_source_names_math(without[i], strlen(without[i]))); }
+    for (int op = 0; op < KN_OP_COUNT; op++) {
+        char text[64];
+        if (!kn_math_name((enum kn_op)op)) { continue; }
+        snprintf(text, sizeof text, "return __builtin_%sf(x);", kn_math_name((enum kn_op)op));
+        assert_true(workers_source_names_math(text, strlen(text)));
+    }
+    need_cc();
+    assert_true(compile("float f(float x) { return __builtin_sinf(x); }", 20000));
+    assert_non_null(memmem(so.p, so.n, "libm.so", 7));
+    assert_true(compile("float f(float x) { return x; }", 20000));
+    assert_null(memmem(so.p, so.n, "libm.so", 7));
 }
 
 static void flags(void **state)
@@ -390,6 +415,7 @@ int main(int argc, char **argv)
                                        T(large_object),
                                        T(texts_that_name_files),
                                        T(texts_that_do_not),
+                                       T(texts_that_name_math),
                                        T(flags),
                                        T(no_compiler),
                                        T(cuda_good),
