@@ -57,7 +57,8 @@ static double time_of_copy(const kn_site *x, double bytes)
 }
 
 /* Lanes along the places also take the columns between one row of them and the next, by which the window reaches past the row's end, and those past
- * the image's: what that wastes is more than turning what goes in and what comes out takes. */
+ * the image's: what that wastes is more than turning what goes in and what comes out takes. Of a window these are copied otherwise too, to rows that
+ * are one axis and from them, in half the time. */
 static bool wastes_places(const kn_site *x, const kn_expr *load, const kn_tensor *weights, double at_end)
 {
     const kn_hw_level *l3 = kn_hw_level_named(x->hw, "l3");
@@ -74,6 +75,7 @@ static bool wastes_places(const kn_site *x, const kn_expr *load, const kn_tensor
     double gflops = kn_hw_peak_gflops(x->hw, p->tensors[x->s->out].dtype), gbs = (l3 ? l3 : &x->hw->levels[0])->bandwidth_gbs;
     double turned = 2 * (bytes_of(&p->tensors[load->u.tensor]) + bytes_of(&p->tensors[x->s->out]));
     double waste = gflops > 0 ? flops / gflops * (reach / step / n + at_end) : 0, takes = gbs > 0 ? turned / gbs : waste;
+    if (reach > 0) takes /= 2;
     if (!weights->constant) takes += time_of_copy(x, bytes_of(weights));
     return waste > takes;
 }
