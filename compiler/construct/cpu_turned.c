@@ -14,7 +14,7 @@ static int lanes_of(const kn_site *x, int w, bool narrow)
     for (int i = 0; i < x->s->nspatial; i++) {
         int64_t n = kn_cpu_extent(x, i);
         bool alone = (x->load[w].axes >> i & 1) && !(x->load[1 - w].axes >> i & 1);
-        if (alone && kn_round_up(n, lanes) - n <= (narrow ? n : n / 8) && (best < 0 || n > kn_cpu_extent(x, best))) best = i;
+        if (alone && kn_round_up(n, lanes) - n <= (narrow ? n : n / 3) && (best < 0 || n > kn_cpu_extent(x, best))) best = i;
     }
     return best;
 }
@@ -56,10 +56,21 @@ static double time_of_copy(const kn_site *x, double bytes)
     return from->bandwidth_gbs > 0 ? 2 * bytes / from->bandwidth_gbs : 0;
 }
 
+/* Planes that L2 does not hold, of which a panel of places with steps between them reads short runs of every row: each line is waited for, a few at a
+ * time, since no prefetcher follows. In nanoseconds. */
+static double time_of_far_runs(const kn_site *x, const kn_tensor *planes)
+{
+    enum { AT_A_TIME = 6 };
+    const kn_hw_level *l2 = kn_hw_level_named(x->hw, "l2"), *l3 = kn_hw_level_named(x->hw, "l3");
+    double bytes = bytes_of(planes);
+    if (!l2 || !l3 || bytes <= (double)planes->shape[0] * (double)l2->capacity_bytes) return 0;
+    return bytes / l3->transaction_bytes * l3->latency_ns / AT_A_TIME;
+}
+
 /* Lanes along the places also take the columns between one row of them and the next, by which the window reaches past the row's end, and those past
  * the image's: what that wastes is more than turning what goes in and what comes out takes. Of a window these are copied otherwise too, to rows that
  * are one axis and from them, in half the time. */
-static bool wastes_places(const kn_site *x, const kn_expr *load, const kn_tensor *weights, double at_end)
+static bool wastes_places(const kn_site *x, const kn_expr *load, const kn_tensor *weights, double at_end, int64_t results)
 {
     const kn_hw_level *l3 = kn_hw_level_named(x->hw, "l3");
     const kn_program *p = x->t->program;
@@ -73,9 +84,13 @@ static bool wastes_places(const kn_site *x, const kn_expr *load, const kn_tensor
     }
     for (int i = 0; i < x->s->naxes; i++) flops *= (double)x->s->axes[i].extent;
     double gflops = kn_hw_peak_gflops(x->hw, p->tensors[x->s->out].dtype), gbs = (l3 ? l3 : &x->hw->levels[0])->bandwidth_gbs;
+    int64_t lanes = x->hw->vector_bytes / kn_cpu_acc_bytes(x);
     double turned = 2 * (bytes_of(&p->tensors[load->u.tensor]) + bytes_of(&p->tensors[x->s->out]));
     double waste = gflops > 0 ? flops / gflops * (reach / step / n + at_end) : 0, takes = gbs > 0 ? turned / gbs : waste;
+    double idle = (double)(kn_round_up(results, lanes) - results) / (double)results;
     if (reach > 0) takes /= 2;
+    if (reach > 0 && step > 1) waste += time_of_far_runs(x, &p->tensors[load->u.tensor]);
+    takes += idle > 1.0 / 8 ? idle * flops / gflops : 0;
     if (!weights->constant) takes += time_of_copy(x, bytes_of(weights));
     return waste > takes;
 }
@@ -141,7 +156,7 @@ const char *kn_cpu_turned(kiln_arena *a, const kn_site *x, const char *plane, co
         bool long_run = run >= LEAST_RUN && (x->reduce_extent > run || !narrow);
         if (!t->constant && x->reduce_extent == run) continue; /* its own rows may be broadcast as they lie */
         if (to < 0 || (!long_run && !(narrow && pays(x, other, lanes, run)))) continue;
-        if (!narrow && !wastes_places(x, other, t, idle_at_end(x, 1 - w, other->args[terms]->u.axis))) continue;
+        if (!narrow && !wastes_places(x, other, t, idle_at_end(x, 1 - w, other->args[terms]->u.axis), kn_cpu_extent(x, lanes))) continue;
         int last = t->constant ? -1 : dim_of(loads[w], lanes);
         if (!t->constant && last < 0) continue;
         kn_buf b;
