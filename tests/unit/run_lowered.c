@@ -64,6 +64,17 @@ static void run_one(kiln_arena *a, const kn_program *p, const kn_hw *hw, kiln_by
     discard(got, p->ntensors);
 }
 
+/* The same against what the reference computes of the inputs. */
+static void run_checked(kiln_arena *a, const kn_program *p, const kn_hw *hw, kiln_bytes trace, const char *what)
+{
+    kiln_diag d = {0};
+    double *want[KILN_MAX_TENSORS] = {0};
+    fresh(p, want);
+    if (kn_ref_all(a, p, want, &d)) fail_msg("%s: %s", what, d.message);
+    run_one(a, p, hw, trace, want, what);
+    discard(want, p->ntensors);
+}
+
 static kiln_bytes text_of(const char *s) { return (kiln_bytes){s, s ? strlen(s) : 0}; }
 
 static kn_program *parsed(kiln_arena *a, const char *text, const char *inputs)

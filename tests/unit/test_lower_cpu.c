@@ -15,15 +15,10 @@ static void padded_rows_are_of_one_task(void **state)
                                                 "%sunroll y P.2\nvectorize y C.1\n", tasks ? "parallel y P.0\n" : ""));
         kn_program *p = parsed(a, text, inputs);
         kn_lprog *l = lowered(a, p, hw, trace, text);
-        kiln_diag d = {0};
-        double *want[KILN_MAX_TENSORS] = {0};
         bool moved = false;
         for (int v = 0; v < l->nvars; v++) moved |= strstr(l->var_names[v], "from") != NULL;
         assert_int_equal(moved, !tasks);
-        fresh(p, want);
-        assert_int_equal(kn_ref_all(a, p, want, &d), KILN_OK);
-        run_one(a, p, hw, trace, want, text);
-        discard(want, p->ntensors);
+        run_checked(a, p, hw, trace, text);
         kiln_arena_close(a);
     }
 }
@@ -72,15 +67,10 @@ static void padding_is_left_out(void **state)
         kn_hw *hw = device(a, "x86-64-avx512");
         kn_program *p = parsed(a, one[i].text, one[i].inputs);
         kn_lprog *l = lowered(a, p, hw, text_of(one[i].trace), one[i].text);
-        kiln_diag d = {0};
-        double *want[KILN_MAX_TENSORS] = {0};
         int drawn = 0, held = 0;
         for (int f = 0; f < l->nfns; f++) count(l->fns[f].body, &drawn, &held);
         if (drawn != one[i].drawn) fail_msg("%zu: %d loops are drawn in, not %d", i, drawn, one[i].drawn);
-        fresh(p, want);
-        assert_int_equal(kn_ref_all(a, p, want, &d), KILN_OK);
-        run_one(a, p, hw, text_of(one[i].trace), want, one[i].trace);
-        discard(want, p->ntensors);
+        run_checked(a, p, hw, text_of(one[i].trace), one[i].trace);
         kiln_arena_close(a);
     }
 }
@@ -243,15 +233,10 @@ static void rows_stay_in_registers(void **state)
         kn_hw *hw = device(a, "x86-64-avx512");
         kn_program *p = parsed(a, one[i].text, one[i].inputs);
         kn_lprog *l = lowered(a, p, hw, text_of(one[i].trace), one[i].text);
-        kiln_diag d = {0};
-        double *want[KILN_MAX_TENSORS] = {0};
         int picks = 0, scratch = 0;
         for (int f = 0; f < l->nfns; f++) picks_of(l, l->fns[f].body, &picks, &scratch);
         if ((picks > 0) != one[i].held || (scratch == 0) != one[i].held) fail_msg("%zu: %d picks, scratch is used %d times", i, picks, scratch);
-        fresh(p, want);
-        assert_int_equal(kn_ref_all(a, p, want, &d), KILN_OK);
-        run_one(a, p, hw, text_of(one[i].trace), want, one[i].text);
-        discard(want, p->ntensors);
+        run_checked(a, p, hw, text_of(one[i].trace), one[i].text);
         kiln_arena_close(a);
     }
 }
@@ -279,15 +264,10 @@ static void rows_are_joined(void **state)
         kn_hw *hw = device(a, "x86-64-avx512");
         kn_program *p = parsed(a, one[i].text, one[i].inputs);
         kn_lprog *l = lowered(a, p, hw, text_of(one[i].trace), one[i].text);
-        kiln_diag d = {0};
-        double *want[KILN_MAX_TENSORS] = {0};
         bool joined = false;
         for (int b = 0; b < l->nbuffers; b++) joined |= strstr(l->buffers[b].name, "meet") != NULL;
         if (joined != one[i].joined) fail_msg("%zu: rows are%s joined", i, joined ? "" : " not");
-        fresh(p, want);
-        assert_int_equal(kn_ref_all(a, p, want, &d), KILN_OK);
-        run_one(a, p, hw, text_of(one[i].trace), want, one[i].text);
-        discard(want, p->ntensors);
+        run_checked(a, p, hw, text_of(one[i].trace), one[i].text);
         kiln_arena_close(a);
     }
 }
