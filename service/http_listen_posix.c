@@ -9,6 +9,7 @@
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
+#include <time.h>
 #include <unistd.h>
 #include "service/http.h"
 
@@ -82,6 +83,24 @@ static void raise_files(int connections)
         service_log("warning", "few-files", "%llu files at a time", (unsigned long long)l.rlim_cur);
 }
 
+/* Of a service that was killed, a child that had not yet become another program may hold the sockets a moment longer: an address
+ * in use is asked for again, a second in all, before it counts as another service's. */
+enum { LISTEN_TRIES = 50, LISTEN_PAUSE_NS = 20000000 };
+
+static bool again(int tries)
+{
+    return tries < LISTEN_TRIES && !nanosleep(&(struct timespec){.tv_nsec = LISTEN_PAUSE_NS}, NULL);
+}
+
+/* Does somebody listen there? A queue that is full says so too, at once. */
+static bool answers(const struct sockaddr_un *at)
+{
+    int probe = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    bool taken = probe >= 0 && (!connect(probe, (const struct sockaddr *)at, sizeof *at) || errno == EAGAIN);
+    if (probe >= 0) close(probe);
+    return taken;
+}
+
 /* A socket file that nobody answers at is one of a process that was killed. */
 static int listen_local(const char *path, char *why, size_t size)
 {
@@ -91,9 +110,9 @@ static int listen_local(const char *path, char *why, size_t size)
         return -1;
     }
     memcpy(at.sun_path, path, strlen(path));
-    int s = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0), probe = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    bool taken = probe >= 0 && !connect(probe, (struct sockaddr *)&at, sizeof at);
-    if (probe >= 0) close(probe);
+    bool taken = answers(&at);
+    for (int i = 0; taken && again(i); i++) taken = answers(&at);
+    int s = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     if (!taken) unlink(path);
     mode_t mask = umask(0177);
     bool ok = !taken && s >= 0 && !bind(s, (struct sockaddr *)&at, sizeof at) && !listen(s, 128);
@@ -143,14 +162,18 @@ static int listen_tcp(const struct sockaddr_storage *at, socklen_t n, int *port)
               !bind(fd, (const struct sockaddr *)at, n) && !listen(fd, 1024) && !getsockname(fd, (struct sockaddr *)&own, &k);
     *port = ntohs(own.ss_family == AF_INET6 ? ((struct sockaddr_in6 *)&own)->sin6_port : ((struct sockaddr_in *)&own)->sin_port);
     if (ok) return fd;
+    int failed = errno;
     if (fd >= 0) close(fd);
+    errno = failed;
     return -1;
 }
 
 static bool start_tcp(http *h, const struct sockaddr_storage *at, socklen_t n, char *why, size_t size)
 {
     const service_config *cfg = &h->app->config;
-    int port, fd = listen_tcp(at, n, &port), threads = cfg->http_threads ? cfg->http_threads : (h->app->cpus + 1) / 2;
+    int port, fd = listen_tcp(at, n, &port);
+    for (int i = 0; fd < 0 && errno == EADDRINUSE && again(i); i++) fd = listen_tcp(at, n, &port);
+    int threads = cfg->http_threads ? cfg->http_threads : (h->app->cpus + 1) / 2;
     if (fd < 0) snprintf(why, size, "cannot listen at %s: %s", cfg->listen, strerror(errno));
     if (fd < 0) return false;
     h->tcp = http_loops_start(threads < 16 || cfg->http_threads ? threads : 16, cfg->connections, fd, make_tcp, h);
