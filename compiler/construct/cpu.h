@@ -94,6 +94,9 @@ bool kn_cpu_zipped(const kn_site *x, kn_plans *p, const kn_cpu_dot *d);
  * `plane` of the other factor whose terms lie beside each other, and a copy `weights` of what is no constant, whose lanes do; NULL: nothing to
  * turn. */
 const char *kn_cpu_turned(kiln_arena *a, const kn_site *x, const char *plane, const char *results, const char *weights);
+/* The same for a window that slides over planes with their terms last, whose results have so few beside each other that lanes along these would be
+ * idle: the terms, and the results, get a place in front of the planes, so that lanes run along these. NULL: it is no such window. */
+const char *kn_cpu_planar(kiln_arena *a, const kn_site *x, const char *plane, const char *results);
 
 /* cpu_strips.c: the load whose window slides over planes where strips of their rows had better be met by all results at once, -1: none; the step
  * after which it is read without padding and strides, "": as it is. kn_cpu_strips: the plan for what these leave; false: it is no such sum. */

@@ -498,25 +498,37 @@ static double time_of_blocks(const packed *k, int64_t nv)
     return COME_AND_GO * (double)(nv * k->lanes * bytes_packed(k)) / (double)k->terms / ((double)l1->capacity_bytes / 2);
 }
 
-/* What the tiles of that width take: multiply-adds, what is computed beyond the ends among them, and the loads beside them, which compete for
- * the same slots; short of chains, the latency of a multiply-add. */
-static double time_of(const packed *k, int64_t nv, int64_t mr)
+/* What a tile of nv vectors takes for each of its vectors and rows: a multiply-add, and the loads beside it, which compete for the same slots; short
+ * of chains, the latency of a multiply-add. */
+static double time_of_each(const packed *k, int64_t nv, int64_t mr)
 {
     enum { WITH_BROADCASTS = 32 }; /* registers of instructions that broadcast as they multiply */
-    int64_t n = kn_round_up(extent(k, k->x->n), nv * k->lanes), rows = kn_round_up(extent(k, k->q), mr);
-    if (k->dots) return (double)n * (double)rows * kn_cpu_time_of_dots(k->x, &k->dot, mr, nv);
     double chains = (double)(nv * mr), need = k->x->hw->fma_latency * k->x->hw->fma_per_cycle;
     double loads = (double)(k->beside ? nv * mr + nv : nv + mr);
     bool full = nv * mr + nv >= k->x->hw->vector_registers && !k->beside; /* no register is left for what is broadcast */
     bool apart = k->x->hw->vector_registers < WITH_BROADCASTS; /* elements are broadcast by instructions of their own */
     double spilled = !full ? 1 : apart ? 1.3 : 1.05;
     double each = 1 + (apart ? 0.6 : 0.3) * loads / chains + time_of_blocks(k, nv);
-    return (double)n * (double)rows * each * (chains < need ? need / chains : 1) * spilled;
+    return each * (chains < need ? need / chains : 1) * spilled;
+}
+
+/* What the tiles of that width take, what is computed beyond the ends among it. The last one of a row has as many vectors as are left, in code of its
+ * own, which is worth it only where it saves something. */
+static double time_of(const packed *k, int64_t nv, int64_t mr)
+{
+    enum { FEW = 16, MANY = 32 }; /* terms of sums of which all tiles are whole; vectors of which one tile more or less is little */
+    const double own = 0.25;      /* of a vector */
+    int64_t rows = kn_round_up(extent(k, k->q), mr), vectors = kn_ceil_div(extent(k, k->x->n), k->lanes), left = vectors % nv;
+    if (k->dots) return (double)(kn_round_up(vectors, nv) * k->lanes * rows) * kn_cpu_time_of_dots(k->x, &k->dot, mr, nv);
+    if (left && (k->x->reduce_extent < FEW || vectors >= MANY)) vectors = kn_round_up(vectors, nv), left = 0;
+    double whole = (double)(vectors - left) * time_of_each(k, nv, mr), last = left ? (double)left * time_of_each(k, left, mr) + own : 0;
+    return (double)(rows * k->lanes) * (whole + last);
 }
 
 /* whole: all rows of the axis in one tile. Returns the time, 0: there is none. */
 static double choose(packed *k, bool whole)
 {
+    const double less = 1 - 1e-9; /* of tiles that take the same, the first */
     double least = 0;
     for (int64_t nv = 1; nv <= 8; nv++) {
         int64_t most = rows_of(k, nv);
@@ -524,7 +536,7 @@ static double choose(packed *k, bool whole)
         if (k->beside && extent(k, k->x->n) % (nv * k->lanes)) continue; /* nothing fills in lanes past the end of what it reads */
         for (int64_t mr = most; mr > 0 && 3 * mr >= 2 * most; mr--) { /* fewer rows may leave none beyond the end */
             double t = time_of(k, nv, mr);
-            if ((least > 0 && t >= least) || (whole && mr != extent(k, k->q))) continue;
+            if ((least > 0 && t >= less * least) || (whole && mr != extent(k, k->q))) continue;
             least = t;
             k->nv = nv;
             k->mr = mr;

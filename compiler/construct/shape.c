@@ -373,6 +373,19 @@ static bool turn_one(shaper *s, const kn_stage *g)
     return false;
 }
 
+/* Results that lie along too few elements for lanes are computed with these outside of the planes. */
+static bool planar_one(shaper *s, const kn_stage *g)
+{
+    kn_site v;
+    kn_site_of(s->a, s->t, g, s->hw, &v);
+    const char *plane = kn_format(s->a, "plane%d", s->nplanes), *results = kn_format(s->a, "turned%d", s->nplanes);
+    const char *lines = s->nplanes + 1 < KILN_MAX_STMTS && plane && results && !kn_cpu_is_packed(&v) ? kn_cpu_planar(s->a, &v, plane, results) : NULL;
+    if (!lines || !try_step(s, lines)) return false;
+    s->plane[s->nplanes++] = plane;
+    s->plane[s->nplanes++] = results;
+    return true;
+}
+
 /* A window of halves whose places would be gathered term by term for few results each, or with steps between the lanes: as wide floats, of which
  * a vector takes half as many products, it is faster (measured). */
 static bool gathers(const kn_site *v)
@@ -649,6 +662,7 @@ kiln_status kn_shape(kiln_arena *a, const kn_program *p, const kn_hw *hw, kiln_b
         bool unit = !kn_site_scheduled(s.t, g) && kn_mapped_unit(a, s.t, hw, k);
         if (unit && map_one(&s, k)) k += s.t->nstages - before;
         else if (!kn_site_scheduled(s.t, g) && turn_one(&s, g)) k--;
+        else if (!kn_site_scheduled(s.t, g) && planar_one(&s, g)) k--;
         else if (!kn_site_scheduled(s.t, g) && dot_one(&s, g, &dot)) k--;
         else if (dot) k += !flatten_one(&s, g) && pad_one(&s, g);
         else if (!kn_site_scheduled(s.t, g) && map_one(&s, k)) k += s.t->nstages - before;

@@ -32,7 +32,7 @@ typedef struct kn_stage_view {
     double tasks, threads;
     int first_inner;       /* first loop that is neither task, grid nor thread */
     int first_reg;         /* first loop of the register tile: it and all inside are unrolled, vectors or vthreads */
-    int first_point;       /* the same, but behind the last taps of a longer reduction that are written out one after the other */
+    int first_point;       /* the same, but behind terms that are written out one after the other, each of which reads its own */
 } kn_stage_view;
 
 void kn_stage_view_of(const kn_tree *t, const kn_stage *g, const kn_hw *hw, kn_stage_view *v);
@@ -49,6 +49,7 @@ double kn_register_values(const kn_stage_view *v);
 double kn_kept_bytes(const kn_stage_view *v); /* of a thread, in registers for all stages of its block */
 bool kn_stage_bare(const kn_stage_view *v); /* terms of a reduction that are but loaded: one operation each */
 double kn_register_need(const kn_stage_view *v);
+bool kn_slides(const kn_stage_view *v, const kn_access *x); /* the access is read by a window where it lies */
 void kn_cost_cpu(const kn_stage_view *v, kn_cost *c);
 void kn_cost_bulk(const kn_stage_view *v, kn_cost *c); /* a GPU's stage of bulk copies */
 void kn_cost_gpu(const kn_stage_view *v, kn_cost *c);

@@ -2,6 +2,7 @@
  * coalescing as in Welder, OSDI'23). Levels are read from the hwspec; nothing here knows a device. */
 #include "cost/model.h"
 #include "intrin/intrin.h"
+#include "te/expr.h"
 #include <math.h>
 #include <string.h>
 
@@ -39,13 +40,6 @@ static double bytes_of(const kn_access *x)
     return n;
 }
 
-/* Taps of a window: vectors begin anywhere in a line, and every other one reaches into the next, which is a second access. */
-static bool slides(const kn_stage_view *v, const kn_access *x)
-{
-    uint32_t reduced = (1u << v->s->naxes) - (1u << v->s->nspatial);
-    return x->cache < 0 && x->rank && (kn_axes_in(x->index[x->rank - 1]) & reduced) && (kn_axes_in(x->index[x->rank - 1]) & ~reduced);
-}
-
 /* What a core's caches hold was made there a moment ago, or used by the last call. Where much is computed with each byte of it, and the more the
  * farther away it is, nothing has to come from memory meanwhile; where little is, and in windows, whose plans differ in what they copy, they are told
  * apart by what they move, wherever it lies. */
@@ -56,7 +50,7 @@ static bool warm(const kn_stage_view *v)
     double bytes = 0, work = v->flops;
     if (v->hw->gpu || !l2 || turns(v->g)) return false;
     for (int i = 0; i < v->naccesses; i++) {
-        if (slides(v, &v->access[i])) return false;
+        if (kn_slides(v, &v->access[i])) return false;
         bytes += bytes_of(&v->access[i]);
     }
     for (int i = 0; i < v->s->naxes; i++) work *= (double)v->s->axes[i].extent;
@@ -190,6 +184,43 @@ static double gathered(const kn_access *x, int axis, double lanes, double instru
     return step > 1 && step <= PICKED && step < lanes / 2 ? 1 + (step - 1) / instructions : lanes / 2;
 }
 
+/* Nothing repeats inside of the loops that the stage shares with its reader: all that is handed over is written out behind each other, and stays in
+ * registers (lower/forward.c). */
+static bool handed_over(const kn_tree *t, const kn_stage *p)
+{
+    const kn_stage *reader = p->at_stage >= 0 ? t->stages[p->at_stage] : NULL;
+    if (!reader) return false;
+    for (int k = 0; k < 2; k++) {
+        const kn_stage *g = k ? reader : p;
+        for (int i = 0; i < g->nloops; i++) {
+            const kn_loop *l = &g->loops[i];
+            bool outside = k ? i <= p->at_loop : l->shared_with >= 0 || t->program->stmts[g->stmt]->axes[l->axis].reduce;
+            if (!outside && l->extent > 1 && l->kind != KN_UNROLL && l->kind != KN_VECTOR) return false;
+        }
+    }
+    return true;
+}
+
+/* What is read is in registers, where another stage has left it. */
+static bool in_registers(const kn_stage_view *v, const kn_access *x)
+{
+    for (int i = 0; i < v->t->nstages && !x->store; i++)
+        if (kn_stage_out(v->t, v->t->stages[i]) == x->tensor && v->t->stages[i] != v->g) return handed_over(v->t, v->t->stages[i]);
+    return false;
+}
+
+/* How many times as long the vectors of a row take of which padding takes a part at one end or both: there each element is asked for by itself,
+ * where terms are not written out. */
+static double at_ends(const kn_stage_view *v, const kn_access *x, int axis, double lanes)
+{
+    int64_t lo, hi;
+    int last = x->rank - 1;
+    while (last > 0 && x->shape[last] == 1) last--;
+    if (x->store || x->cache >= 0 || in_registers(v, x) || !kn_expr_range(x->index[last], kn_stmt_range, (void *)v->s, &lo, &hi)) return 1;
+    double ends = (lo < 0) + (hi >= x->shape[last]), vectors = ceil((double)v->s->axes[axis].extent / lanes);
+    return 1 + at_most(ends / vectors, 1) * (lanes / 2 - 1);
+}
+
 /* Lanes along a sum whose elements lie apart: rows of the tile share the vector once it is put together. */
 static bool apart(const kn_stage_view *v, const kn_access *x)
 {
@@ -242,7 +273,7 @@ static bool parts_of_rows(const kn_stage_view *v)
         if (v->s->axes[l->axis].reduce) terms *= l->extent;
         else if (i < v->first_reg && l->axis == g->loops[g->nloops - 1].axis) part |= l->extent > 1;
     }
-    for (int i = 0; i + 1 < v->naccesses; i++) window |= slides(v, &v->access[i]);
+    for (int i = 0; i + 1 < v->naccesses; i++) window |= kn_slides(v, &v->access[i]);
     return window && part && terms <= FEW;
 }
 
@@ -282,31 +313,6 @@ static double in_flight(const kn_stage_view *v, double vectors)
     enum { SEEN = 192 }; /* instructions that a core looks ahead, with what addresses and stores take of them left out */
     terms t = terms_of(v);
     return kn_stage_bare(v) && !t.loop ? at_least(SEEN / (t.all * vectors * instructions(v)), 1) : 1;
-}
-
-/* Nothing repeats inside of the loops that the stage shares with its reader: all that is handed over is written out behind each other, and stays in
- * registers (lower/forward.c). */
-static bool handed_over(const kn_tree *t, const kn_stage *p)
-{
-    const kn_stage *reader = p->at_stage >= 0 ? t->stages[p->at_stage] : NULL;
-    if (!reader) return false;
-    for (int k = 0; k < 2; k++) {
-        const kn_stage *g = k ? reader : p;
-        for (int i = 0; i < g->nloops; i++) {
-            const kn_loop *l = &g->loops[i];
-            bool outside = k ? i <= p->at_loop : l->shared_with >= 0 || t->program->stmts[g->stmt]->axes[l->axis].reduce;
-            if (!outside && l->extent > 1 && l->kind != KN_UNROLL && l->kind != KN_VECTOR) return false;
-        }
-    }
-    return true;
-}
-
-/* What is read is in registers, where another stage has left it. */
-static bool in_registers(const kn_stage_view *v, const kn_access *x)
-{
-    for (int i = 0; i < v->t->nstages && !x->store; i++)
-        if (kn_stage_out(v->t, v->t->stages[i]) == x->tensor && v->t->stages[i] != v->g) return handed_over(v->t, v->t->stages[i]);
-    return false;
 }
 
 /* Share of a sum's time that goes into its terms, of which `issue` start each cycle: when its registers are done they are loaded, added to and
@@ -354,7 +360,7 @@ static double tile_share(const kn_stage_view *v, double lanes, double full, doub
         double runs = kn_footprint(v, &v->access[i], v->first_point, false) / (vector ? lanes / part : 1);
         if (in_registers(v, &v->access[i])) continue;
         if (vector && apart(v, &v->access[i])) gathers += runs * GATHERED;
-        else loads += vector && slides(v, &v->access[i]) ? 2 * runs : runs;
+        else loads += vector && kn_slides(v, &v->access[i]) ? 2 * runs : runs;
     }
     double each = (kn_stage_bare(v) ? 0.25 : 0.45) / chains / instructions(v); /* of a slot; what is but added comes from memory as it is */
     double waits = (1 + each * loads) / started, picks = 1 + each * (loads + gathers);
@@ -392,7 +398,8 @@ static double vector_share(const kn_stage_view *v)
         for (int i = 0; i + 1 < v->naccesses; i++) {
             const kn_access *x = &v->access[i];
             if (!(x->axes >> axis & 1) || x->cache >= 0 || apart(v, x)) continue;
-            if (x->unit_axis != axis) eff /= turned(g, x->unit_axis, lanes) ? 2 : gathered(x, axis, lanes, instructions(v));
+            if (x->unit_axis == axis) eff /= at_ends(v, x, axis, lanes);
+            else eff /= turned(g, x->unit_axis, lanes) ? 2 : gathered(x, axis, lanes, instructions(v));
         }
     }
     return eff;

@@ -111,6 +111,12 @@ static double repeats(const kn_tree *t, const kn_stage *g)
 
 static bool in_registers(enum kn_loop_kind k) { return k == KN_UNROLL || k == KN_VECTOR || k == KN_VTHREAD; }
 
+/* A loop of the register tile around one term of each of its sums, or no loop at all. */
+static bool written_term(const kn_stage_view *v, const kn_loop *l)
+{
+    return (l->extent == 1 && !v->hw->gpu) || (v->s->axes[l->axis].reduce && !l->rfactor);
+}
+
 void kn_stage_view_of(const kn_tree *t, const kn_stage *g, const kn_hw *hw, kn_stage_view *v)
 {
     memset(v, 0, sizeof *v);
@@ -142,9 +148,10 @@ void kn_stage_view_of(const kn_tree *t, const kn_stage *g, const kn_hw *hw, kn_s
         for (v->first_reg = g->tensor.at; v->first_reg > 0 && g->loops[v->first_reg - 1].kind == KN_UNROLL;) v->first_reg--;
     }
     v->first_point = v->first_reg;
-    bool more = false;
+    bool more = !hw->gpu && !kn_stage_bare(v); /* but for taps of a window, which share what they read: all that are written out are one point */
+    for (int i = 0; i + 1 < v->naccesses; i++) more &= !kn_slides(v, &v->access[i]);
     for (int i = 0; i < v->first_reg; i++) more |= v->s->axes[g->loops[i].axis].reduce && g->loops[i].extent > 1;
-    for (int i = v->first_reg; more && i + 1 < g->nloops && v->s->axes[g->loops[i].axis].reduce && !g->loops[i].rfactor; i++) v->first_point = i + 1;
+    for (int i = v->first_reg; more && i + 1 < g->nloops && written_term(v, &g->loops[i]); i++) v->first_point = i + 1;
     kn_short_tile last;
     if (!hw->gpu && kn_stage_short_tile(v->s, g, &last)) {
         const kn_loop *l = &g->loops[last.loop];
@@ -154,6 +161,13 @@ void kn_stage_view_of(const kn_tree *t, const kn_stage *g, const kn_hw *hw, kn_s
     v->flops = flops_of(v->s->body) + (v->s->red != KN_RED_NONE);
     if (v->flops < 1) v->flops = 1; /* a copy costs its move */
     v->epilogue_flops = e ? flops_of(e->body) : 0;
+}
+
+/* Vectors of a window's taps begin anywhere in a line, and every other one reaches into the next, which is a second access. */
+bool kn_slides(const kn_stage_view *v, const kn_access *x)
+{
+    uint32_t reduced = (1u << v->s->naxes) - (1u << v->s->nspatial);
+    return x->cache < 0 && x->rank && (kn_axes_in(x->index[x->rank - 1]) & reduced) && (kn_axes_in(x->index[x->rank - 1]) & ~reduced);
 }
 
 static bool counted(const kn_stage_view *v, int loop, int from, bool threads)

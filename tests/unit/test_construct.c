@@ -253,6 +253,17 @@ static void constants_go_ahead(void **state)
     }
 }
 
+/* The program of a text with its inputs in it, in canonical form. */
+static kn_program *parsed(kiln_arena *a, const char *text)
+{
+    kn_program *p = NULL, *canonical = NULL;
+    int in[KILN_MAX_TENSORS], out[KILN_MAX_TENSORS];
+    kiln_diag d = {0};
+    if (kn_parse(a, (kiln_bytes){text, strlen(text)}, (kiln_bytes){"", 0}, &p, &d)) fail_msg("%s: %s", text, d.message);
+    assert_int_equal(kn_canon(a, p, &canonical, in, out, &d), KILN_OK);
+    return canonical;
+}
+
 /* Convolutions with the channels first: where lanes along their places would be idle, or an instruction wants the channels, those are turned to lie
  * last; not where the planes are large or fill whole vectors, turning large weights that are no constant takes longer, or sums have one short run of
  * terms. */
@@ -271,13 +282,27 @@ static void results_are_turned(void **state)
         kiln_arena *a = arena();
         const char *text = kn_format(a, "in x: %s[%s]; in w: %s[%s]%s; y[N,F,P,Q] +=! pad(x,0.0)[N,C,P+R-1,Q+S-1]*w[F,C,R,S] where P in %d, Q in %d",
                                      one[i].dtype, one[i].x, one[i].dtype, one[i].w, one[i].of, one[i].places, one[i].places);
-        kn_program *p = NULL, *canonical = NULL;
-        int in[KILN_MAX_TENSORS], out[KILN_MAX_TENSORS];
-        kiln_diag d = {0};
-        if (kn_parse(a, (kiln_bytes){text, strlen(text)}, (kiln_bytes){"", 0}, &p, &d)) fail_msg("%s: %s", text, d.message);
-        assert_int_equal(kn_canon(a, p, &canonical, in, out, &d), KILN_OK);
-        const kiln_candidate *first = &candidates(a, canonical, device(a, "x86-64-bf16"), 1, 0)->c[0];
+        const kiln_candidate *first = &candidates(a, parsed(a, text), device(a, "x86-64-bf16"), 1, 0)->c[0];
         if (says(first, "transform_layout turned0 0 2 3 1\n") != one[i].turned) fail_msg("%s\n%s", text, first->trace.p);
+        kiln_arena_close(a);
+    }
+}
+
+/* Convolutions with the channels last and so few results that lanes along these would be idle: they get the channels first, where the window meets
+ * each element often enough to pay for turning it; not with results that fill vectors, one tap, or rows as short as the window. */
+static void few_results_go_outside(void **state)
+{
+    static const struct { const char *x, *w; int p, q; bool planar; } one[] = {
+        {"2,47,71,109", "7,7,109,9", 41, 65, true}, {"1,40,40,64", "5,5,64,10", 36, 36, true}, {"1,40,40,64", "5,5,64,16", 36, 36, false},
+        {"1,40,40,64", "1,1,64,10", 40, 40, false}, {"1,11,11,64", "9,9,64,14", 3, 3, false},
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof one / sizeof *one; i++) {
+        kiln_arena *a = arena();
+        const char *text = kn_format(a, "in x: f32[%s]; in w: f32[%s]; y[N,P,Q,F] +=! x[N,P+R,Q+S,C]*w[R,S,C,F] where P in %d, Q in %d", one[i].x,
+                                     one[i].w, one[i].p, one[i].q);
+        const kiln_candidate *first = &candidates(a, parsed(a, text), device(a, "x86-64-bf16"), 1, 0)->c[0];
+        if (says(first, "transform_layout turned0 0 3 1 2\n") != one[i].planar) fail_msg("%s\n%s", text, first->trace.p);
         kiln_arena_close(a);
     }
 }
@@ -421,7 +446,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(traces_apply), cmocka_unit_test(same_bytes_twice), cmocka_unit_test(contraction_tiles),
         cmocka_unit_test(shaping), cmocka_unit_test(cores_share), cmocka_unit_test(halves_go_to_their_instruction),
-        cmocka_unit_test(constants_go_ahead), cmocka_unit_test(results_are_turned),
+        cmocka_unit_test(constants_go_ahead), cmocka_unit_test(results_are_turned), cmocka_unit_test(few_results_go_outside),
         cmocka_unit_test(mappings_compete), cmocka_unit_test(places_are_divided_by_constants),
         cmocka_unit_test(choices_are_not_written_out), cmocka_unit_test(bare_tiles), cmocka_unit_test(inlining_ends_before_the_limit),
         cmocka_unit_test(stops_when_told), cmocka_unit_test(policies),

@@ -251,6 +251,35 @@ static void narrow_windows_run(void **state)
     if (boxed < LEAST) fail_msg("%d of %d have their bands copied", boxed, COUNT);
 }
 
+/* A convolution with the channels last, of few results. */
+static void few_results(uint32_t *seed, char *text, size_t n, char *inputs, size_t m)
+{
+    int c = drawn(seed, 3, 20), f = drawn(seed, 2, 13), kh = drawn(seed, 1, 5), kw = drawn(seed, 2, 5);
+    int step = drawn(seed, 1, 2), images = drawn(seed, 1, 2);
+    int p = drawn(seed, 2, 9), q = drawn(seed, 9, 30), top = drawn(seed, 0, kh - 1), left = drawn(seed, 0, kw - 1);
+    int h = (p - 1) * step + kh - top - drawn(seed, 0, 1), w = (q - 1) * step + kw - left - drawn(seed, 0, 1);
+    snprintf(text, n, "y[N,P,Q,F] +=! pad(x,0.0)[N,P*%d+R-%d,Q*%d+S-%d,C]*w[R,S,C,F] where P in %d, Q in %d", step, top, step, left, p, q);
+    snprintf(inputs, m, "x=f32:%dx%dx%dx%d&w=f32:%dx%dx%dx%d%s", images, h < 1 ? 1 : h, w, c, kh, kw, c, f, drawn(seed, 0, 1) ? ":const" : "");
+}
+
+/* Such convolutions give what the reference does, many of them with the channels turned in front of the planes. */
+static void few_results_run(void **state)
+{
+#ifdef __SANITIZE_THREAD__
+    skip();
+#endif
+    enum { COUNT = 40, LEAST = 12 };
+    int planar = 0;
+    uint32_t seed = 3;
+    (void)state;
+    for (int i = 0; i < COUNT; i++) {
+        char text[300], inputs[120];
+        few_results(&seed, text, sizeof text, inputs, sizeof inputs);
+        planar += runs_with(text, inputs, false, "transform_layout turned0 0 3 1 2\n", "");
+    }
+    if (planar < LEAST) fail_msg("%d of %d have the channels turned", planar, COUNT);
+}
+
 /* Such products give what the reference does, from blocks and panels that are packed as their turn comes, whose last ones are ragged, and with bytes
  * that become unsigned as they are read. */
 static void narrow_products_run(void **state)
@@ -559,7 +588,7 @@ static void places_are_summed_alike(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(candidates_run), cmocka_unit_test(narrow_windows_run), cmocka_unit_test(narrow_products_run),
-                                       cmocka_unit_test(rows_are_one_region),
+                                       cmocka_unit_test(few_results_run), cmocka_unit_test(rows_are_one_region),
                                        cmocka_unit_test(planes_are_lanes), cmocka_unit_test(tables_are_short),
                                        cmocka_unit_test(beyond_caches), cmocka_unit_test(places_are_summed_alike)};
     return cmocka_run_group_tests(tests, NULL, NULL);
