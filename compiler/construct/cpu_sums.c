@@ -154,6 +154,23 @@ static int64_t rows_written_out(const kn_site *x, const kn_cpu_tile *t)
     return rows < FEWEST ? 1 : rows;
 }
 
+/* What has n has rows of it, from end to end, and no less than half as many as there are lanes: what lies behind a row is the next one, which may be
+ * read with it (lower/over.c). */
+static bool rows_end_to_end(const kn_site *x, int64_t lanes)
+{
+    const kn_expr *loads[KN_SITE_LOADS];
+    int n = kn_loads(x->s->body, loads, KN_SITE_LOADS);
+    for (int l = 0; l < n; l++) {
+        if (n > KN_SITE_LOADS || !(kn_axes_in(loads[l]) >> x->n & 1)) continue;
+        const kn_tensor *t = &x->t->program->tensors[loads[l]->u.tensor];
+        const kn_expr *row = loads[l]->args[loads[l]->nargs - 1];
+        if (loads[l]->padded || row->op != KN_OP_AXIS || row->u.axis != x->n || t->shape[t->rank - 1] != kn_cpu_extent(x, x->n)) return false;
+        for (int d = 0; d + 1 < loads[l]->nargs; d++)
+            if (kn_axes_in(loads[l]->args[d]) >> x->n & 1) return false;
+    }
+    return n <= KN_SITE_LOADS && 2 * kn_cpu_extent(x, x->n) >= lanes;
+}
+
 /* Tries mr rows by nv vectors of `lanes` lanes, with blocks and packing as they follow from that. */
 static void spatial_tile(const kn_site *x, kn_plans *p, const reading *r, int64_t mr, int64_t nv, int64_t lanes)
 {
@@ -176,11 +193,12 @@ static void spatial_tile(const kn_site *x, kn_plans *p, const reading *r, int64_
     /* few rows: what is picked from a few vectors, or gathered, is so where it is wanted */
     bool strided = r->strided && !(r->step <= 4 && kn_cpu_extent(x, x->m) <= 16) && !(r->step <= 16 && kn_cpu_extent(x, x->m) <= 2);
     t.pack = x->s->naxes > x->s->nspatial && (strided || r->padded || again);
-    if (!t.pack && lanes > n) { /* nothing fills in lanes past the end but a copy, which is small and met by every row */
+    if (!t.pack && lanes > n) { /* what fills in lanes past the end is a copy, which is small and met by every row, or what lies there */
         kn_cpu_tile copied = t;
         copied.pack = true;
         copied.mc = row_groups(x, &t, other); /* as many of them in a task as leave the cores tasks enough, each of which makes its copy */
         if (x->contraction && !r->window && kn_cpu_extent(x, x->m) >= COPIED && nv == 1) kn_cpu_try(x, p, &copied);
+        if (nv == 1 && rows_end_to_end(x, lanes)) kn_cpu_try(x, p, &t);
         t.lanes = kn_cpu_pow2(n, lanes);
     }
     if (!t.pack && nv > 1 && (nv - 1) * t.lanes >= n) return;
@@ -272,7 +290,8 @@ static int64_t most_rows(const kn_site *x)
 
 static void spatial_tiles(const kn_site *x, kn_plans *p)
 {
-    static const int64_t rows[] = {1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 12, 14, 16}, widths[] = {1, 2, 3, 4, 5, 6, 8, 12, 16};
+    enum { TEN = 10 };
+    static const int64_t rows[] = {1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16}, widths[] = {1, 2, 3, 4, 5, 6, 8, 12, 16};
     int64_t full = x->hw->vector_bytes / kn_cpu_acc_bytes(x), n = kn_cpu_extent(x, x->n), lanes = kn_cpu_pow2(n, full);
     if (lanes < full && (lanes * 4 < n * 3 || (x->contraction && lanes < n))) lanes *= 2; /* 7 of 8 lanes beat 4 of 4 and a tail */
     int need = x->hw->fma_latency * x->hw->fma_per_cycle, broadcasts = x->m >= 0 ? 2 : 0;
@@ -284,6 +303,7 @@ static void spatial_tiles(const kn_site *x, kn_plans *p)
             for (size_t k = 0; k < sizeof widths / sizeof *widths; k++) {
                 int64_t mr = rows[i], nv = widths[k], acc = mr * nv;
                 if (acc + nv + broadcasts > x->hw->vector_registers || (acc >= need) != (pass == 0)) continue;
+                if (mr > TEN && mr % 2 && kn_cpu_extent(x, x->m < 0 ? x->n : x->m) > 2 * mr) continue; /* where one tile or two are all rows */
                 if ((x->m < 0 && mr > 1) || mr > most || (mr > 1 && mr > kn_cpu_extent(x, x->m)) || (nv > 1 && (nv - 1) * lanes >= n)) continue;
                 if (pass == 0 && x->m >= 0 && nv > 5) continue;
                 if (nv > 8 && (x->m >= 0 || r.padded || r.strided)) continue; /* columns alone: long runs of memory */

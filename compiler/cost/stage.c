@@ -315,6 +315,15 @@ static double in_flight(const kn_stage_view *v, double vectors)
     return kn_stage_bare(v) && !t.loop ? at_least(SEEN / (t.all * vectors * instructions(v)), 1) : 1;
 }
 
+/* The tile's rows of results follow each other in memory, so that the end of a vector is overwritten by the next one. */
+static bool rows_follow(const kn_stage_view *v)
+{
+    const kn_access *x = &v->access[v->naccesses - 1];
+    for (int i = v->first_reg; x->rank > 1 && i < v->g->nloops - 1; i++)
+        if (v->g->loops[i].extent > 1 && (kn_axes_in(x->index[x->rank - 2]) >> v->g->loops[i].axis & 1)) return true;
+    return false;
+}
+
 /* Share of a sum's time that goes into its terms, of which `issue` start each cycle: when its registers are done they are loaded, added to and
  * stored, and the next ones begin anew, which costs the length of the pipeline once more. */
 static double inner_share(const kn_stage_view *v, double vectors, double issue)
@@ -322,7 +331,8 @@ static double inner_share(const kn_stage_view *v, double vectors, double issue)
     enum { RESTART = 10, PIECES = 6 }; /* cycles that no work of other tiles fills, at the end of a loop; to store some lanes of a vector */
     double stores = vectors;
     const kn_loop *last = &v->g->loops[v->g->nloops - 1];
-    if (last->kind == KN_VECTOR && last->axis < v->s->nspatial && v->s->axes[last->axis].extent < last->extent) stores *= PIECES;
+    if (last->kind == KN_VECTOR && last->axis < v->s->nspatial && v->s->axes[last->axis].extent < last->extent)
+        stores = rows_follow(v) ? vectors - 1 + PIECES : vectors * PIECES;
     terms t = terms_of(v);
     if (t.part) stores *= 3; /* what was there is read and added to */
     if (handed_over(v->t, v->g)) stores = 0;

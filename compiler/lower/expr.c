@@ -225,6 +225,14 @@ static kn_expr **remembered(kn_env *v, const kn_expr *e)
     return &v->memo->made[load][at];
 }
 
+/* Its lanes reach past the row that it reads, into the next one. */
+static bool read_over(const kn_env *v, const kn_expr *e)
+{
+    for (int i = 0; v->sg && (v->sg->over & kn_axes_in(e)) && i < v->sg->nloads; i++)
+        if (v->sg->loads[i] == e) return v->sg->cache_of[i] < 0;
+    return false;
+}
+
 static kn_expr *new_load(kn_env *v, const kn_expr *e)
 {
     kn_lw *w = v->w;
@@ -237,7 +245,8 @@ static kn_expr *new_load(kn_env *v, const kn_expr *e)
     if (kn_lw_never(r.cond)) return kn_lw_splat(w, r.other, v->lanes);
     if (!tested && !kn_lw_uses(r.at, v->lane_var)) return kn_lw_splat(w, access_scalar(w, &r), v->lanes);
     if (!tested && kn_lw_unit_stride(r.at, v->lane_var)) {
-        kn_expr *run = kn_lw_read(w, r.buffer, kn_lw_at_lane(w, r.at, v->lane_var, kn_lw_int(w, 0)), v->lanes);
+        kn_expr *at = kn_lw_at_lane(w, r.at, v->lane_var, kn_lw_int(w, 0));
+        kn_expr *run = read_over(v, e) ? kn_lw_read_over(w, r.buffer, e, at, v->lanes) : kn_lw_read(w, r.buffer, at, v->lanes);
         return r.cond ? kn_lw_node(w, KN_OP_SELECT, run->dtype, v->lanes, r.cond, run, kn_lw_splat(w, r.other, v->lanes)) : run;
     }
     if (tested && v->s->red == KN_RED_NONE && kn_lw_unit_stride(r.at, v->lane_var)) { /* between two lanes in range all are */

@@ -136,14 +136,9 @@ static kn_expr *pick(held *h, const element *x, int lanes, kn_expr *e)
     bool whole = n == 1 && lanes == h->lanes;
     for (int l = 0; l < lanes && whole; l++) whole = number[l] == l;
     if (whole) return source(h, vector[0], constant);
-    kn_expr *r = kn_lw_node(h->w, KN_OP_PICK, e->dtype, lanes, NULL, NULL, NULL), **args = kn_array(h->w->a, kn_expr *, n + lanes);
-    if (h->w->status || !args) return e;
-    for (int k = 0; k < n; k++) args[k] = source(h, vector[k], constant);
-    for (int l = 0; l < lanes; l++) args[n + l] = kn_lw_int(h->w, number[l]);
-    r->args = args;
-    r->nargs = n + lanes;
-    r->u.i = n;
-    return r;
+    kn_expr *from[SOURCES];
+    for (int k = 0; k < n; k++) from[k] = source(h, vector[k], constant);
+    return kn_lw_pick(h->w, lanes, n, from, number);
 }
 
 /* A vector read of the region: consecutive elements, or a lane at a time. */

@@ -100,19 +100,6 @@ static void add(joined *j, int64_t k, kn_expr *vector)
     }
 }
 
-kn_expr *kn_tile_pick(kn_tile *x, int n, kn_expr *const *from, const int *number)
-{
-    kn_lw *w = x->w;
-    kn_expr *e = kn_lw_node(w, KN_OP_PICK, x->acc_type, x->lanes, NULL, NULL, NULL), **args = kn_array(w->a, kn_expr *, n + x->lanes);
-    if (w->status || !args) return &w->dry;
-    for (int i = 0; i < n; i++) args[i] = from[i];
-    for (int l = 0; l < x->lanes; l++) args[n + l] = kn_lw_int(w, number[l]);
-    e->args = args;
-    e->nargs = n + x->lanes;
-    e->u.i = n;
-    return e;
-}
-
 /* Rows that begin within a vector have their first elements in other lanes: as rows stand up these are found where they are, else turned back. */
 static void turn_back(joined *j)
 {
@@ -127,7 +114,7 @@ static void turn_back(joined *j)
     for (int64_t r = 0; r < j->rows && !x->w->status; r++) {
         kn_expr *at = kn_lw_int(x->w, r), *row = kn_lw_read(x->w, x->acc, at, n);
         for (int l = 0; l < n; l++) number[l] = (l + turned[r]) % n;
-        if (turned[r]) kn_lw_store(x->w, x->acc, at, kn_tile_pick(x, 1, &row, number));
+        if (turned[r]) kn_lw_store(x->w, x->acc, at, kn_lw_pick(x->w, x->lanes, 1, &row, number));
     }
 }
 

@@ -86,6 +86,7 @@ typedef struct kn_sg {
     bool rolled;                             /* the register tile is walked by scalar loops */
     bool row;                                /* the register tile is a row of known place */
     bool guarded;                            /* loads are guarded by their axes' extents */
+    uint32_t over;                           /* axes shorter than a vector, whose rows are read in whole vectors (over.c); 0: none */
     uint32_t past;                           /* axes whose ends rows of a map's tile may lie past, which is asked row by row; 0: none */
 } kn_sg;
 
@@ -135,6 +136,8 @@ bool kn_lw_unit_stride(const kn_expr *e, int var); /* e is affine in var with co
 /* Vectors x, y, ... of `lanes` elements each become as many that hold x0 y0 .. x1 y1 ...: in rounds of two, the first half with the second. */
 int kn_lw_zip_round(kn_lw *w, int from, enum kn_dtype t, int lanes, int q, int block);
 kn_expr *kn_lw_zip(kn_lw *w, enum kn_op op, int n, kn_expr *const *args, int part); /* ZIP or UNZIP: vector `part` of those made of n vectors */
+kn_expr *kn_lw_read_over(kn_lw *w, int buffer, const kn_expr *load, kn_expr *at, int lanes); /* over.c: a row, and what follows it */
+kn_expr *kn_lw_pick(kn_lw *w, int lanes, int n, kn_expr *const *from, const int *number); /* so many lanes of n vectors, by their numbers */
 /* Statements. for/if return the statement; the caller moves w->tail into its body and back. */
 kn_ls *kn_lw_for(kn_lw *w, int var, kn_expr *lo, kn_expr *hi);
 kn_ls *kn_lw_if(kn_lw *w, kn_expr *cond);

@@ -313,7 +313,7 @@ static kn_expr *turned_zip(kn_tile *x, kn_expr *const *pair, const int *turned, 
         int at = part * block + l % block;
         number[l] = at % 2 * n + (l / block * block + at / 2 + turned[at % 2]) % n;
     }
-    return kn_tile_pick(x, 2, pair, number);
+    return kn_lw_pick(x->w, x->lanes, 2, pair, number);
 }
 
 /* Row by row of two that begin in these lanes: interleaved and combined, in the place of the first. */

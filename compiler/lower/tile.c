@@ -319,6 +319,8 @@ static void tile_at(kn_lw *w, kn_sg *sg)
     bool trap = kn_tile_traps(sg->s->body), inner = false;
     for (int i = 0; i < sg->nloads; i++)
         if (!kn_sg_cached(sg, i)) unsafe |= kn_axes_in(sg->loads[i]) & tail;
+    sg->over = trap ? 0 : kn_lw_over(w, sg);
+    unsafe &= ~sg->over;
     for (int k = 0; k < sg->g->ncaches; k++) inner |= sg->g->caches[k].at >= sg->tile;
     for (int k = 0; k < w->t->nstages; k++) inner |= w->t->stages[k]->at_stage == sg->index && w->t->stages[k]->at_loop >= sg->tile;
     uint32_t roomy = trap ? 0 : roomy_axes(w, sg) & tail & ~unsafe;
@@ -343,7 +345,7 @@ static void tile_at(kn_lw *w, kn_sg *sg)
         emit(w, sg, part, first, last, full, false);
     }
     sg->guarded = sg->row = false;
-    sg->past = 0;
+    sg->past = sg->over = 0;
     for (int a = 0; a < sg->s->naxes; a++) {
         sg->base[a] = sg->inside[a] = NULL;
         if (roomy >> a & 1) sg->clipped[a] = false;

@@ -59,7 +59,9 @@ int kn_tile_part(kn_lw *w, kn_sg *sg, kn_expr **first, kn_expr **last);
 
 /* joined.c: the tile's rows lie one behind the other and have been summed so; false: they do not, and nothing has been done. */
 bool kn_tile_joined(kn_tile *x);
-kn_expr *kn_tile_pick(kn_tile *x, int n, kn_expr *const *from, const int *number); /* lanes of n vectors by their numbers */
+
+/* over.c: the axis of a sum's lanes, as a set, where it is shorter than a vector and every operand that has it can be read past its rows; 0: none. */
+uint32_t kn_lw_over(const kn_lw *w, const kn_sg *sg);
 
 /* ahead.c: in the body of the tile's reduce loop i, the innermost one that is not unrolled: asks for the constants that come next. */
 void kn_tile_ahead(kn_tile *x, int i);

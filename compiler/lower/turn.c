@@ -71,6 +71,18 @@ kn_expr *kn_lw_zip(kn_lw *w, enum kn_op op, int n, kn_expr *const *args, int par
     return e;
 }
 
+kn_expr *kn_lw_pick(kn_lw *w, int lanes, int n, kn_expr *const *from, const int *number)
+{
+    kn_expr *e = kn_lw_node(w, KN_OP_PICK, from[0]->dtype, lanes, NULL, NULL, NULL), **args = kn_array(w->a, kn_expr *, n + lanes);
+    if (w->status || !args) return &w->dry;
+    for (int i = 0; i < n; i++) args[i] = from[i];
+    for (int l = 0; l < lanes; l++) args[n + l] = kn_lw_int(w, number[l]);
+    e->args = args;
+    e->nargs = n + lanes;
+    e->u.i = n;
+    return e;
+}
+
 static void mix(kn_lw *w, int from, int x, int y, int to, int at, enum kn_op op, int part, int var)
 {
     int lanes = w->p->buffers[from].lanes;

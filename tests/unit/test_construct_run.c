@@ -280,6 +280,31 @@ static void few_results_run(void **state)
     if (planar < LEAST) fail_msg("%d of %d have the channels turned", planar, COUNT);
 }
 
+/* Products whose results have fewer columns than a vector has lanes, with an operand whose rows are read together with what follows them. */
+static void short_rows_run(void **state)
+{
+    enum { COUNT = 60, LEAST = 20 };
+    static const char *const texts[] = {"c[M,N] +=! a[M,K]*b[K,N]", "c[B,M,N] +=! a[B,M,K]*b[B,K,N]",
+                                        "t[M,N] +=! a[M,K]*b[K,N]; c[M,N] = max(t[M,N]+v[N],0.0)",
+                                        "c[M,N] +=! a[K,M]*b[K,N]", "c[M,N] >=! a[M,K]+b[K,N]"};
+    int full = 0;
+    uint32_t seed = 11;
+    (void)state;
+    for (int i = 0; i < COUNT; i++) {
+        char inputs[160], lanes[40];
+        int kind = i % 5, m = drawn(&seed, 1, 17), n = drawn(&seed, 9, 15), k = drawn(&seed, 1, 60), wide = drawn(&seed, 0, 3) == 0;
+        const char *type = wide ? "f64" : "f32";
+        if (wide) n = n / 2;
+        if (kind == 1) snprintf(inputs, sizeof inputs, "a=%s:3x%dx%d&b=%s:3x%dx%d", type, m, k, type, k, n);
+        else if (kind == 2) snprintf(inputs, sizeof inputs, "a=%s:%dx%d&b=%s:%dx%d&v=%s:%d", type, m, k, type, k, n, type, n);
+        else if (kind == 3) snprintf(inputs, sizeof inputs, "a=%s:%dx%d&b=%s:%dx%d", type, k, m, type, k, n);
+        else snprintf(inputs, sizeof inputs, "a=%s:%dx%d&b=%s:%dx%d", type, m, k, type, k, n);
+        snprintf(lanes, sizeof lanes, " S%d 1 %d\n", kind == 1 ? 2 : 1, wide ? 8 : 16);
+        full += runs_with(texts[kind], inputs, false, lanes, "vectorize ");
+    }
+    if (full < LEAST) fail_msg("%d of %d in whole vectors", full, COUNT);
+}
+
 /* Such products give what the reference does, from blocks and panels that are packed as their turn comes, whose last ones are ragged, and with bytes
  * that become unsigned as they are read. */
 static void narrow_products_run(void **state)
@@ -588,7 +613,7 @@ static void places_are_summed_alike(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(candidates_run), cmocka_unit_test(narrow_windows_run), cmocka_unit_test(narrow_products_run),
-                                       cmocka_unit_test(few_results_run), cmocka_unit_test(rows_are_one_region),
+                                       cmocka_unit_test(few_results_run), cmocka_unit_test(short_rows_run), cmocka_unit_test(rows_are_one_region),
                                        cmocka_unit_test(planes_are_lanes), cmocka_unit_test(tables_are_short),
                                        cmocka_unit_test(beyond_caches), cmocka_unit_test(places_are_summed_alike)};
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -272,11 +272,41 @@ static void rows_are_joined(void **state)
     }
 }
 
+/* Rows shorter than a vector are read in whole ones; not those of less than half a vector, that lie apart, or of a tensor with no room for one. Then
+ * the tile is walked element by element. */
+static void short_rows_are_read_over(void **state)
+{
+#define SHORT(m) "split c N 1 16\nsplit c M " #m "\nreorder c M.0 N.0 | K.0 | M.1 N.1 N.2\nunroll c M.1\nunroll c N.1\nvectorize c N.2\n"
+    static const struct { const char *text, *inputs, *trace; bool over; } one[] = {
+        {"c[M,N] +=! a[M,K]*b[K,N]", "a=f32:7x18&b=f32:18x15", SHORT(7), true},
+        {"c[M,N] +=! a[M,K]*b[K,N]", "a=f32:9x3&b=f32:3x8", SHORT(4), true},
+        {"c[M,N] +=! a[M,K]*b[K,N]", "a=f32:5x2&b=f32:2x9", SHORT(1), true},
+        {"c[M,N] >=! a[M,K]+b[K,N]", "a=f32:6x4&b=f32:4x11", SHORT(3), true},
+        {"c[M,N] +=! a[M,K]*b[K,N]", "a=f32:7x18&b=f32:18x7", SHORT(7), false},
+        {"c[M,N] +=! a[M,K]*b[K,N]", "a=f32:7x1&b=f32:1x15", SHORT(7), false},
+        {"c[M,N] +=! a[M,K]*b[N,K]", "a=f32:7x18&b=f32:15x18", SHORT(7), false},
+        {"c[M,N] +=! a[M,K]*b[K,N] where N in 13", "a=f32:7x18&b=f32:18x15", SHORT(7), true},
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof one / sizeof *one; i++) {
+        kiln_arena *a = kiln_arena_open(&(kiln_host){NULL, mem, NULL});
+        kn_hw *hw = device(a, "x86-64-avx512");
+        kn_program *p = parsed(a, one[i].text, one[i].inputs);
+        kn_lprog *l = lowered(a, p, hw, text_of(one[i].trace), one[i].text);
+        bool scalar = false;
+        for (int b = 0; b < l->nbuffers; b++) scalar |= strstr(l->buffers[b].name, "acc") && l->buffers[b].lanes == 1;
+        if (scalar == one[i].over) fail_msg("%zu: rows are%s read in whole vectors", i, scalar ? " not" : "");
+        run_checked(a, p, hw, text_of(one[i].trace), one[i].text);
+        kiln_arena_close(a);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(lines_go_past_the_caches), cmocka_unit_test(padding_is_left_out),
                                        cmocka_unit_test(vectors_of_few_rows_are_held), cmocka_unit_test(padded_rows_are_of_one_task),
                                        cmocka_unit_test(what_comes_is_asked_for), cmocka_unit_test(crowded_rows_are_copied),
-                                       cmocka_unit_test(rows_stay_in_registers), cmocka_unit_test(rows_are_joined)};
+                                       cmocka_unit_test(rows_stay_in_registers), cmocka_unit_test(rows_are_joined),
+                                       cmocka_unit_test(short_rows_are_read_over)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
