@@ -19,14 +19,31 @@ static int lanes_of(const kn_site *x, int w, bool narrow)
     return best;
 }
 
-/* The dimension of the load that the longest reduce axis has for itself, -1: none. */
+/* The reduce axis that an index goes along element by element, alone or (a sum in parts) behind spatial axes that both factors have; -1. */
+static int term_of(const kn_site *x, const kn_expr *index)
+{
+    kn_affine f;
+    int axis = -1;
+    uint32_t in = kn_axes_in(index), both = x->load[0].axes & x->load[1].axes;
+    for (int i = x->s->nspatial; i < x->s->naxes; i++) {
+        if (!(in >> i & 1)) continue;
+        if (axis >= 0) return -1;
+        axis = i;
+    }
+    bool beside = axis >= 0 && (in & ~(1u << axis) & ~both) == 0;
+    return beside && kn_affine_of(index, &f) && f.coef[axis] == 1 ? axis : -1;
+}
+
+/* The dimension of the load that the longest such axis has, -1: none. */
 static int terms_of(const kn_site *x, const kn_expr *load)
 {
     int best = -1;
+    int64_t most = 0;
     for (int d = 0; d < load->nargs; d++) {
-        const kn_expr *e = load->args[d];
-        if (e->op != KN_OP_AXIS || e->u.axis < x->s->nspatial) continue;
-        if (best < 0 || kn_cpu_extent(x, e->u.axis) > kn_cpu_extent(x, load->args[best]->u.axis)) best = d;
+        int axis = term_of(x, load->args[d]);
+        if (axis < 0 || kn_cpu_extent(x, axis) <= most) continue;
+        most = kn_cpu_extent(x, axis);
+        best = d;
     }
     return best;
 }
@@ -152,11 +169,12 @@ const char *kn_cpu_turned(kiln_arena *a, const kn_site *x, const char *plane, co
         if (x->load[w].axes >> x->n & 1 || lanes < 0 || terms < 0 || terms == other->nargs - 1) continue;
         for (int d = 0; d < p->tensors[x->s->out].rank; d++)
             if (x->s->lhs[d]->op == KN_OP_AXIS && x->s->lhs[d]->u.axis == lanes) to = d;
-        int64_t run = kn_cpu_extent(x, other->args[terms]->u.axis);
+        int axis = term_of(x, other->args[terms]);
+        int64_t run = kn_cpu_extent(x, axis);
         bool long_run = run >= LEAST_RUN && (x->reduce_extent > run || !narrow);
         if (!t->constant && x->reduce_extent == run) continue; /* its own rows may be broadcast as they lie */
         if (to < 0 || (!long_run && !(narrow && pays(x, other, lanes, run)))) continue;
-        if (!narrow && !wastes_places(x, other, t, idle_at_end(x, 1 - w, other->args[terms]->u.axis), kn_cpu_extent(x, lanes))) continue;
+        if (!narrow && !wastes_places(x, other, t, idle_at_end(x, 1 - w, axis), kn_cpu_extent(x, lanes))) continue;
         int last = t->constant ? -1 : dim_of(loads[w], lanes);
         if (!t->constant && last < 0) continue;
         kn_buf b;

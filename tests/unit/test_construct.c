@@ -288,6 +288,18 @@ static void results_are_turned(void **state)
     }
 }
 
+/* A sum in parts whose terms' own dimension the parts share is turned like a whole one. */
+static void parts_are_turned(void **state)
+{
+    (void)state;
+    kiln_arena *a = arena();
+    const char *text = "in x: f32[1,377,7,7]; in w: f32[46,377,7,7] const; "
+                       "y[N,F,P,Q] +=! pad(x,0.0)[N,C,P+R-3,Q+S-3]*w[F,C,R,S] where P in 7, Q in 7";
+    const kiln_candidate *first = &candidates(a, parsed(a, text), device(a, "x86-64-bf16"), 1, 0)->c[0];
+    if (!says(first, "part out0 ") || !says(first, "transform_layout turned0 0 1 3 4 2\n")) fail_msg("%s", first->trace.p);
+    kiln_arena_close(a);
+}
+
 /* Convolutions with the channels last and so few results that lanes along these would be idle: they get the channels first, where the window meets
  * each element often enough to pay for turning it; not with results that fill vectors, one tap, or rows as short as the window. */
 static void few_results_go_outside(void **state)
@@ -447,6 +459,7 @@ int main(void)
         cmocka_unit_test(traces_apply), cmocka_unit_test(same_bytes_twice), cmocka_unit_test(contraction_tiles),
         cmocka_unit_test(shaping), cmocka_unit_test(cores_share), cmocka_unit_test(halves_go_to_their_instruction),
         cmocka_unit_test(constants_go_ahead), cmocka_unit_test(results_are_turned), cmocka_unit_test(few_results_go_outside),
+        cmocka_unit_test(parts_are_turned),
         cmocka_unit_test(mappings_compete), cmocka_unit_test(places_are_divided_by_constants),
         cmocka_unit_test(choices_are_not_written_out), cmocka_unit_test(bare_tiles), cmocka_unit_test(inlining_ends_before_the_limit),
         cmocka_unit_test(stops_when_told), cmocka_unit_test(policies),
