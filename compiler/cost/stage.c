@@ -355,6 +355,13 @@ static double called_share(const kn_stage_view *v)
     return ideal / kn_intrin_call_cycles(g->tensor.intrin, v->hw, tile, pieces, steps);
 }
 
+/* Its vectors begin anywhere in a line: of a window, or of rows shorter than they are. */
+static bool across_lines(const kn_stage_view *v, const kn_access *x)
+{
+    const kn_loop *last = &v->g->loops[v->g->nloops - 1];
+    return kn_slides(v, x) || (x->cache < 0 && last->extent > v->s->axes[last->axis].extent);
+}
+
 /* Share of the multiply-adds' peak that a register tile of a sum reaches which has `part` of the tile's vectors: each accumulator can start one
  * multiply-add a latency; vectors and broadcasts compete with the multiply-adds for issue slots. While a vector is put together from elements that
  * lie apart no sum has to wait for its last term. */
@@ -370,7 +377,7 @@ static double tile_share(const kn_stage_view *v, double lanes, double full, doub
         double runs = kn_footprint(v, &v->access[i], v->first_point, false) / (vector ? lanes / part : 1);
         if (in_registers(v, &v->access[i])) continue;
         if (vector && apart(v, &v->access[i])) gathers += runs * GATHERED;
-        else loads += vector && kn_slides(v, &v->access[i]) ? 2 * runs : runs;
+        else loads += vector && across_lines(v, &v->access[i]) ? 2 * runs : runs;
     }
     double each = (kn_stage_bare(v) ? 0.25 : 0.45) / chains / instructions(v); /* of a slot; what is but added comes from memory as it is */
     double waits = (1 + each * loads) / started, picks = 1 + each * (loads + gathers);

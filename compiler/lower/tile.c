@@ -233,11 +233,16 @@ static bool dear(const kn_expr *e)
 
 /* Two tasks would compute elements of the axis at different places of a tile, where padding is asked for in different ways and the toolchain may join
  * other products and sums: their bits would depend on which task comes last. */
-static bool differs_by_task(const kn_sg *sg, int a)
+static bool differs_by_task(const kn_lw *w, const kn_sg *sg, int a)
 {
     bool tasks = false, padded = false;
     for (int i = 0; i < sg->tile; i++) tasks |= sg->g->loops[i].axis == a && sg->g->loops[i].kind == KN_PARALLEL && sg->g->loops[i].extent > 1;
-    for (int i = 0; i < sg->nloads; i++) padded |= sg->loads[i]->padded && !kn_sg_cached(sg, i) && (kn_axes_in(sg->loads[i]) >> a & 1);
+    for (int i = 0; i < sg->nloads; i++)
+        for (int d = 0; d < sg->loads[i]->nargs && sg->loads[i]->padded && !kn_sg_cached(sg, i); d++) {
+            const kn_expr *at = sg->loads[i]->args[d];
+            bool inside = at->op == KN_OP_AXIS && sg->s->axes[a].extent <= w->p->program->tensors[sg->loads[i]->u.tensor].shape[d];
+            padded |= (kn_axes_in(at) >> a & 1) && !inside;
+        }
     return tasks && padded && kn_dtype_class(sg->s->body->dtype) == 'f' && sg->s->red == KN_RED_SUM;
 }
 
@@ -254,7 +259,7 @@ static void overlap_tails(kn_lw *w, kn_sg *sg)
     for (int a = 0; a < sg->s->naxes && !w->status; a++) {
         int64_t span = (tail & ~held) >> a & 1 ? tile_span(sg, a) : 0, last = sg->s->axes[a].extent - span;
         if (span > 0 && last < 0 && (sg->s->red != KN_RED_NONE || dear(sg->s->body))) sg->inside[a] = lanes_fit(w, sg, a);
-        if (span < 1 || last < 0 || differs_by_task(sg, a)) continue;
+        if (span < 1 || last < 0 || differs_by_task(w, sg, a)) continue;
         kn_expr *base = kn_lw_int(w, 0);
         for (int i = 0; i < sg->tile; i++) {
             const kn_loop *l = &sg->g->loops[i];
@@ -336,7 +341,10 @@ static void tile_at(kn_lw *w, kn_sg *sg)
         if (!cond) return;
         kn_ls **after = w->tail;
         w->tail = &cond->body;
+        for (int a = 0; a < sg->s->naxes; a++) sg->clipped[a] |= tail >> a & 1;
         emit(w, sg, part, first, last, full, true);
+        for (int a = 0; a < sg->s->naxes; a++)
+            if (tail >> a & 1) sg->clipped[a] = false;
         w->tail = &cond->other;
         emit_rolled(w, sg, part, first, last);
         w->tail = after;
