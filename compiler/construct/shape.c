@@ -379,7 +379,7 @@ static bool planar_one(shaper *s, const kn_stage *g)
     kn_site v;
     kn_site_of(s->a, s->t, g, s->hw, &v);
     const char *plane = kn_format(s->a, "plane%d", s->nplanes), *results = kn_format(s->a, "turned%d", s->nplanes);
-    const char *lines = s->nplanes + 1 < KILN_MAX_STMTS && plane && results && !kn_cpu_is_packed(&v) ? kn_cpu_planar(s->a, &v, plane, results) : NULL;
+    const char *lines = s->nplanes + 1 < KILN_MAX_STMTS && plane && results ? kn_cpu_planar(s->a, &v, plane, results) : NULL;
     if (!lines || !try_step(s, lines)) return false;
     s->plane[s->nplanes++] = plane;
     s->plane[s->nplanes++] = results;

@@ -306,7 +306,7 @@ static void few_results_go_outside(void **state)
 {
     static const struct { const char *x, *w; int p, q; bool planar; } one[] = {
         {"2,47,71,109", "7,7,109,9", 41, 65, true}, {"1,40,40,64", "5,5,64,10", 36, 36, true}, {"1,40,40,64", "5,5,64,16", 36, 36, false},
-        {"1,40,40,64", "1,1,64,10", 40, 40, false}, {"1,11,11,64", "9,9,64,14", 3, 3, false},
+        {"1,58,58,64", "3,3,64,12", 56, 56, true}, {"1,40,40,64", "1,1,64,10", 40, 40, false}, {"1,11,11,64", "9,9,64,14", 3, 3, false},
     };
     (void)state;
     for (size_t i = 0; i < sizeof one / sizeof *one; i++) {
