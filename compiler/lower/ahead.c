@@ -272,6 +272,7 @@ static void ask_beside(kn_tile *x, int i, int load, const kn_hw_level *l1, const
 typedef struct rows {
     kn_expr *begin;       /* of the first one */
     int64_t n, down, run; /* how many; elements from one to the next, and of each */
+    int64_t step;         /* elements of each that an iteration reads */
     int64_t uses;         /* times that the tile's rows are read */
     kn_expr *use;         /* which of these it is */
     int64_t next;         /* elements to the next tile's */
@@ -283,6 +284,7 @@ static bool moves_row(kn_tile *x, int j, int load, int64_t *c)
     int buffer;
     kn_expr *at;
     kn_tile_set(x, 0);
+    if (x->reduce_lanes) x->sg->val[x->vloop] = kn_lw_int(x->w, 0);
     x->sg->val[j] = kn_lw_ref(x->w, x->lane_var);
     kn_env v = kn_tile_env(x);
     bool plain = kn_env_place(&v, x->sg->loads[load], &buffer, &at);
@@ -309,12 +311,11 @@ static bool find_tile_rows(kn_tile *x, int load, rows *r)
 static bool find_rows(kn_tile *x, int i, int load, rows *r, kn_expr *at)
 {
     const kn_sg *sg = x->sg;
-    int64_t step;
     for (int j = sg->tile; j < i; j++)
         if (serial_reduce(sg, j)) return false;
-    if (!moves(sg, i, at, &step) || step != 1 || !find_tile_rows(x, load, r)) return false;
-    r->run = sg->g->loops[i].extent;
-    r->begin = plus(x->w, at, sg->val[i], -1);
+    if (!moves(sg, i, at, &r->step) || r->step != (x->reduce_lanes ? x->lanes : 1) || !find_tile_rows(x, load, r)) return false;
+    r->run = sg->g->loops[i].extent * r->step;
+    r->begin = plus(x->w, at, sg->val[i], -r->step);
     r->uses = 1;
     r->use = kn_lw_int(x->w, 0);
     r->next = 0;
@@ -329,14 +330,14 @@ static bool find_rows(kn_tile *x, int i, int load, rows *r, kn_expr *at)
     return false;
 }
 
-/* The tensor is read by elements, none of which the lanes move. */
+/* The tensor is read by elements, none of which the lanes move, or by lanes along the sum. */
 static bool far_across(const kn_tile *x, const kn_expr *load, const kn_hw_level *l2)
 {
     const kn_tensor *t = &x->w->p->program->tensors[load->u.tensor];
     int64_t bytes = kn_dtype_bytes(t->dtype);
     for (int d = 0; d < t->rank; d++) bytes *= t->shape[d];
-    if (bytes <= l2->capacity_bytes || load->padded || x->vloop < 0 || x->reduce_lanes || x->lane_var < 0) return false;
-    return !(kn_axes_in(load) >> x->sg->g->loops[x->vloop].axis & 1);
+    if (bytes <= l2->capacity_bytes || load->padded || x->vloop < 0 || x->lane_var < 0) return false;
+    return (kn_axes_in(load) >> x->sg->g->loops[x->vloop].axis & 1) == x->reduce_lanes;
 }
 
 /* The next tile's rows, in the order in which they lie, a part at each of the iterations. */
@@ -350,10 +351,10 @@ static void ask_rows(kn_tile *x, int i, int load, const kn_hw_level *l1, const k
     kn_expr *at = place_unmoved(x, i, load, &buffer);
     if (!at || w->status || w->p->buffers[buffer].scope != KN_GLOBAL || !find_rows(x, i, load, &r, at)) return;
     int64_t bytes = kn_dtype_bytes(w->p->buffers[buffer].dtype), line = l1->transaction_bytes / bytes;
-    int64_t part = kn_ceil_div(r.n, r.uses), lines = kn_ceil_div(part, line);
+    int64_t part = kn_ceil_div(r.n, r.uses), lines = kn_ceil_div(part * r.step, line);
     if (r.down * bytes < APART || r.n * r.run * bytes > l2->capacity_bytes / 2) return;
-    if (part * AGAIN < line || lines > MOST_LINES || !worth(x, buffer)) return;
-    kn_expr *done = plus(w, x->sg->val[i], r.use, r.run), *gone = plus(w, kn_lw_int(w, 0), done, part);
+    if (part * r.step * AGAIN < line || lines > MOST_LINES || !worth(x, buffer)) return;
+    kn_expr *done = plus(w, plus(w, kn_lw_int(w, 0), x->sg->val[i], r.step), r.use, r.run), *gone = plus(w, kn_lw_int(w, 0), done, part);
     kn_expr *from = plus(w, kn_bin(w->a, KN_OP_ADD, r.begin, kn_lw_int(w, r.next)), gone, 1);
     if (r.down != r.run) from = plus(w, from, kn_bin(w->a, KN_OP_FLOORDIV, gone, kn_lw_int(w, r.run)), r.down - r.run);
     for (int64_t k = 0; k < lines; k++) kn_lw_prefetch(w, buffer, kn_lw_simp(w, plus(w, from, kn_lw_int(w, k), line)), false);
