@@ -282,6 +282,29 @@ static void results_are_turned(void **state)
     }
 }
 
+/* One window inside of each of many planes: a vector of them is turned as it is copied, also where several images have them; not where the window
+ * is all of a plane. */
+static void lone_windows_are_turned(void **state)
+{
+    static const struct { const char *text; bool turned; } one[] = {
+        {"in x: f32[2,235,5,5]; y[N,C,P,Q] >=! x[N,C,P*4+R,Q*4+S] where P in 1, Q in 1, R in 4, S in 4", true},
+        {"in x: f32[1,235,5,5]; t[N,C] +=! x[N,C,R,S+1] where R in 4, S in 4; y[N,C] = t[N,C]/16.0", true},
+        {"in x: f32[2,235,4,4]; y[N,C,P,Q] >=! x[N,C,P*4+R,Q*4+S] where P in 1, Q in 1, R in 4, S in 4", false},
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof one / sizeof *one; i++) {
+        kiln_arena *a = arena();
+        kn_program *p = NULL, *canonical = NULL;
+        int in[KILN_MAX_TENSORS], out[KILN_MAX_TENSORS];
+        kiln_diag d = {0};
+        if (kn_parse(a, (kiln_bytes){one[i].text, strlen(one[i].text)}, (kiln_bytes){"", 0}, &p, &d)) fail_msg("%s: %s", one[i].text, d.message);
+        assert_int_equal(kn_canon(a, p, &canonical, in, out, &d), KILN_OK);
+        const kiln_candidate *first = &candidates(a, canonical, device(a, "x86-64-bf16"), 1, 0)->c[0];
+        if (says(first, " region last ") != one[i].turned) fail_msg("%s\n%s", one[i].text, first->trace.p);
+        kiln_arena_close(a);
+    }
+}
+
 static int stop_now(void *user) { return ++*(int *)user > 0; }
 
 /* A convolution of bytes: the fastest predicted mapping of all forms of the instruction first, the others behind it, each once. */
@@ -421,7 +444,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(traces_apply), cmocka_unit_test(same_bytes_twice), cmocka_unit_test(contraction_tiles),
         cmocka_unit_test(shaping), cmocka_unit_test(cores_share), cmocka_unit_test(halves_go_to_their_instruction),
-        cmocka_unit_test(constants_go_ahead), cmocka_unit_test(results_are_turned),
+        cmocka_unit_test(constants_go_ahead), cmocka_unit_test(results_are_turned), cmocka_unit_test(lone_windows_are_turned),
         cmocka_unit_test(mappings_compete), cmocka_unit_test(places_are_divided_by_constants),
         cmocka_unit_test(choices_are_not_written_out), cmocka_unit_test(bare_tiles), cmocka_unit_test(inlining_ends_before_the_limit),
         cmocka_unit_test(stops_when_told), cmocka_unit_test(policies),
