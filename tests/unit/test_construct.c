@@ -305,6 +305,26 @@ static void lone_windows_are_turned(void **state)
     }
 }
 
+/* A window beside the lanes (channels last) goes place by place where it has no padding. */
+static void windows_beside_lanes(void **state)
+{
+    (void)state;
+    kiln_arena *a = arena();
+    kn_hw *hw = device(a, "x86-64-bf16");
+    for (int padded = 0; padded < 2; padded++) {
+        const char *text = kn_format(a, "in x: f32[1,28,28,128]; y[N,P,Q,C] >=! %s[N,P+R,Q+S,C] where P in 27, Q in %d, R in 2, S in 2",
+                                     padded ? "pad(x,-inf)" : "x", padded ? 28 : 27);
+        kn_program *p = NULL, *canonical = NULL;
+        int in[KILN_MAX_TENSORS], out[KILN_MAX_TENSORS];
+        kiln_diag d = {0};
+        assert_int_equal(kn_parse(a, (kiln_bytes){text, strlen(text)}, (kiln_bytes){"", 0}, &p, &d), KILN_OK);
+        assert_int_equal(kn_canon(a, p, &canonical, in, out, &d), KILN_OK);
+        const kiln_candidate *first = &candidates(a, canonical, hw, 1, 0)->c[0];
+        if (says(first, "unroll out0 S2.2\n") != padded) fail_msg("%s\n%s", text, first->trace.p);
+    }
+    kiln_arena_close(a);
+}
+
 static int stop_now(void *user) { return ++*(int *)user > 0; }
 
 /* A convolution of bytes: the fastest predicted mapping of all forms of the instruction first, the others behind it, each once. */
@@ -445,6 +465,7 @@ int main(void)
         cmocka_unit_test(traces_apply), cmocka_unit_test(same_bytes_twice), cmocka_unit_test(contraction_tiles),
         cmocka_unit_test(shaping), cmocka_unit_test(cores_share), cmocka_unit_test(halves_go_to_their_instruction),
         cmocka_unit_test(constants_go_ahead), cmocka_unit_test(results_are_turned), cmocka_unit_test(lone_windows_are_turned),
+        cmocka_unit_test(windows_beside_lanes),
         cmocka_unit_test(mappings_compete), cmocka_unit_test(places_are_divided_by_constants),
         cmocka_unit_test(choices_are_not_written_out), cmocka_unit_test(bare_tiles), cmocka_unit_test(inlining_ends_before_the_limit),
         cmocka_unit_test(stops_when_told), cmocka_unit_test(policies),
