@@ -577,7 +577,7 @@ static double saved_held(const kn_site *v, const kn_expr *read, int axis)
  * hold them, so that columns in padding need not be filled in. */
 static bool separate_one(shaper *s, int stage, bool held)
 {
-    enum { WORTH = 11, OF = 10 };
+    enum { WORTH = 11, TESTED = 8, OF = 10 }; /* where each place of the window would ask what lies in padding, little lost is worth it too */
     kn_site v;
     kn_site_of(s->a, s->t, s->t->stages[stage], s->hw, &v);
     const kn_expr *loads[2];
@@ -587,7 +587,7 @@ static bool separate_one(shaper *s, int stage, bool held)
     const char *rows = kn_format(s->a, "rows%d", s->nplanes), *inside = held && loads[0]->padded ? " inside" : "";
     for (int a = v.s->nspatial; a < v.s->naxes && rows && s->nplanes < KILN_MAX_STMTS; a++) {
         if (v.s->axes[a].extent < 2 || v.reduce_extent == v.s->axes[a].extent) continue;
-        if ((held ? saved_held : saved_by)(&v, loads[0], a) * OF < WORTH) continue;
+        if ((held ? saved_held : saved_by)(&v, loads[0], a) * OF < (held && loads[0]->padded ? TESTED : WORTH)) continue;
         if (!try_step(s, kn_format(s->a, "separate %s %s %s%s", v.name, v.s->axes[a].name, rows, inside))) continue;
         if ((held ? kn_cpu_window_held : kn_cpu_window_fits)(s->a, s->t, s->hw, stage + 1)) {
             s->plane[s->nplanes++] = rows;

@@ -305,6 +305,21 @@ static void lone_windows_are_turned(void **state)
     }
 }
 
+/* A small window with columns in padding, which would be asked for one by one: its rows are held, though few terms are saved. */
+static void padded_rows_are_held(void **state)
+{
+    static const char text[] = "in x: f32[2,130,54,42]; y[N,C,P,Q] +=! pad(x,0.0)[N,C,P+R,Q+S] where P in 54, Q in 42, R in 2, S in 2";
+    (void)state;
+    kiln_arena *a = arena();
+    kn_program *p = NULL, *canonical = NULL;
+    int in[KILN_MAX_TENSORS], out[KILN_MAX_TENSORS];
+    kiln_diag d = {0};
+    assert_int_equal(kn_parse(a, (kiln_bytes){text, sizeof text - 1}, (kiln_bytes){"", 0}, &p, &d), KILN_OK);
+    assert_int_equal(kn_canon(a, p, &canonical, in, out, &d), KILN_OK);
+    assert_true(says(&candidates(a, canonical, device(a, "x86-64-bf16"), 1, 0)->c[0], "separate out0 R0 rows0 inside\n"));
+    kiln_arena_close(a);
+}
+
 /* A window beside the lanes (channels last) goes place by place where it has no padding. */
 static void windows_beside_lanes(void **state)
 {
@@ -465,7 +480,7 @@ int main(void)
         cmocka_unit_test(traces_apply), cmocka_unit_test(same_bytes_twice), cmocka_unit_test(contraction_tiles),
         cmocka_unit_test(shaping), cmocka_unit_test(cores_share), cmocka_unit_test(halves_go_to_their_instruction),
         cmocka_unit_test(constants_go_ahead), cmocka_unit_test(results_are_turned), cmocka_unit_test(lone_windows_are_turned),
-        cmocka_unit_test(windows_beside_lanes),
+        cmocka_unit_test(windows_beside_lanes), cmocka_unit_test(padded_rows_are_held),
         cmocka_unit_test(mappings_compete), cmocka_unit_test(places_are_divided_by_constants),
         cmocka_unit_test(choices_are_not_written_out), cmocka_unit_test(bare_tiles), cmocka_unit_test(inlining_ends_before_the_limit),
         cmocka_unit_test(stops_when_told), cmocka_unit_test(policies),

@@ -43,6 +43,7 @@ static const struct { const char *text, *inputs; } programs[] = {
     {"y[N,C,P,Q] >=! pad(x,-inf)[N,C,P*2+R,Q*2+S-1] where P in 6, Q in 17, R in 3, S in 3", "x=f16:1x3x13x33"},
     {"y[N,C,P,Q] <=! x[N,C,P*2+R,Q*2+S] where P in 7, Q in 18, R in 2, S in 2", "x=bf16:2x3x14x37"},
     {"y[N,C,P,Q] >=! x[N,C,P*4+R,Q*4+S] where P in 5, Q in 5, R in 3, S in 3", "x=f32:2x3x19x20"},
+    {"y[N,C,P,Q] +=! pad(x,0.0)[N,C,P+R,Q+S] where P in 11, Q in 33, R in 2, S in 2", "x=f32:2x5x11x33"},
     {"y[N,C,P,Q] +=! x[N,C,P*7+R,Q*6+S] where P in 2, Q in 5, R in 2, S in 2", "x=f32:1x3x10x29"},
     {"y[N,C,P,Q] >=! pad(x,-inf)[N,C,P*2+R,Q*2+S] where P in 5, Q in 7, R in 2, S in 2", "x=f32:2x3x9x13"},
     {"y[N,C,P,Q] +=! pad(x,0.0)[N,C,P*8+R,Q*8+S-1] where P in 2, Q in 9, R in 3, S in 3", "x=f32:1x2x11x66"},
