@@ -270,12 +270,18 @@ static int64_t most_rows(const kn_site *x)
     return l1 && x->contraction && kn_cpu_in_one_set(x) ? l1->capacity_bytes / KN_CPU_SETS : INT64_MAX;
 }
 
-/* A window without padding that slides beside the lanes, not along them: what each place of a tile reads is runs of its own, and so many runs side by
- * side come slower than one place after the other, along its lanes (128 of 28x28, 2x2: 7.4 and 4.8 us; in padding each place has its own tests). */
+/* A window without padding that slides beside the lanes, not along them: what each place of a tile reads is runs of its own. So many side by side
+ * come slower from what does not fit L2 with ease than one place after the other (128 of 28x28, 2x2: 7.2 and 4.5 us); in padding each place has its
+ * own tests. */
 static bool place_by_place(const kn_site *x)
 {
     const kn_expr *loads[1];
     if (x->contraction || x->s->naxes == x->s->nspatial || kn_loads(x->s->body, loads, 1) != 1 || loads[0]->padded) return false;
+    const kn_tensor *t = &x->t->program->tensors[loads[0]->u.tensor];
+    const kn_hw_level *l2 = kn_hw_level_named(x->hw, "l2");
+    double bytes = kn_dtype_bytes(t->dtype);
+    for (int d = 0; d < t->rank; d++) bytes *= (double)t->shape[d];
+    if (!l2 || bytes <= (double)l2->capacity_bytes / 4) return false;
     const kn_expr *last = loads[0]->args[loads[0]->nargs - 1];
     return last->op == KN_OP_AXIS && last->u.axis == x->n && kn_stands_beside(x->s, x->m);
 }

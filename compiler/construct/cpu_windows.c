@@ -8,7 +8,7 @@
 
 enum {
     ACCUMULATORS = 8, TASKS = 32, COPIES = 16, FEW = 8,
-    TAPS = 3,         /* that narrow results are picked for: with more, or padding among them, turned planes take less */
+    TAPS = 3,         /* that narrow results, some apart, are picked for: with more, or padding among them, turned planes take less */
     HELD = 3, OF = 4, /* registers for a row and its results, beside what is read and what picks lanes */
     STEP = 8          /* between the columns of neighbouring results: more vectors would each give a few lanes */
 };
@@ -138,7 +138,7 @@ static bool held(windows *w, int along)
     const kn_expr *read = read_of(y);
     if (!kn_affine_of(read->args[read->nargs - 1], &f) || f.coef[y->n] < 1 || f.coef[y->n] > STEP || rows->load[0].coef[rows->n] != 1) return false;
     w->held = true;
-    bool few = y->reduce_extent <= f.coef[y->n] || (y->reduce_extent <= TAPS && !read->padded);
+    bool few = y->reduce_extent <= f.coef[y->n] || (y->reduce_extent <= TAPS && f.coef[y->n] > 1 && !read->padded);
     int64_t row = kn_ceil_div(kn_cpu_extent(rows, rows->n), lanes_of(w, 1)), results = kn_ceil_div(kn_cpu_extent(y, y->n), lanes_of(w, 0));
     return lanes_of(w, 0) * kn_cpu_acc_bytes(y) * (few ? 4 : 2) >= w->hw->vector_bytes && (row + results) * OF <= w->hw->vector_registers * HELD &&
            y->reduce_extent * results <= KN_CPU_UNROLLED;
