@@ -128,6 +128,9 @@ uint32_t kn_cpu_crop(kiln_arena *a, const kn_tree *t, const kn_hw *hw, int y, kn
 /* cpu_lanes.c: steps by which the results of a window over planes are written with the channels last, and turned back by a map; false: there is no
  * such window. The plan for that map y with the window under its loops; the set of the two, 0: it is none, or does not fit the caches. */
 bool kn_cpu_lanes_steps(kiln_arena *a, const kn_program *p, const kn_hw *hw, kiln_bytes *start);
+/* A reduction whose one place is a window inside of each of many planes: these are to be the lanes, turned as they are copied. Its plan, if it is. */
+bool kn_cpu_is_alone(const kn_site *x);
+void kn_cpu_lanes_alone(const kn_site *x, kn_plans *p);
 uint32_t kn_cpu_lanes(kiln_arena *a, const kn_tree *t, const kn_hw *hw, int y, kn_plans *p);
 /* cpu_planes.c: the plans of a window with the padded copy that it reads under their outer loops; false: it has to be made before. */
 bool kn_cpu_plane(kiln_arena *a, const kn_tree *t, int window, int copy, kn_plans *p);

@@ -86,6 +86,60 @@ static const kn_stmt *finisher(const kn_program *p, int tensor)
     return found;
 }
 
+/* Elements of a vector's worth of planes that the terms of one place span, where this is not all that there is of them; else 0. */
+static double spanned(const kn_site *x, const kn_expr *load, int channels)
+{
+    const kn_tensor *t = &x->t->program->tensors[load->u.tensor];
+    double n = (double)vector_of(x);
+    bool whole = true;
+    for (int d = 0; d < load->nargs; d++) {
+        kn_affine f;
+        double span = 1;
+        if (!kn_affine_of(load->args[d], &f)) return 0;
+        for (int i = x->s->nspatial; i < x->s->naxes; i++)
+            span += (double)(f.coef[i] < 0 ? -f.coef[i] : f.coef[i]) * (double)(kn_cpu_extent(x, i) - 1);
+        n *= span;
+        whole = whole && (d <= walked(load, channels) || span >= (double)t->shape[d]);
+    }
+    return whole ? 0 : n;
+}
+
+bool kn_cpu_is_alone(const kn_site *x)
+{
+    const kn_expr *loads[1];
+    const kn_hw_level *l1 = kn_hw_level_named(x->hw, "l1");
+    const kn_stmt *s = x->s;
+    if (!l1 || s->red == KN_RED_NONE || s->scatter || x->contraction || x->n < 0 || kn_loads(s->body, loads, 1) != 1) return false;
+    if (!outside_of_all(x, x->n) || kn_cpu_extent(x, x->n) < vector_of(x) || x->reduce_extent > KN_CPU_UNROLLED) return false;
+    double box = spanned(x, loads[0], x->n) * kn_dtype_bytes(loads[0]->dtype);
+    return box > 0 && box <= (double)l1->capacity_bytes / 2;
+}
+
+void kn_cpu_lanes_alone(const kn_site *x, kn_plans *p)
+{
+    const kn_expr *loads[1];
+    const kn_stmt *s = x->s;
+    if (!kn_cpu_is_alone(x) || kn_loads(s->body, loads, 1) != 1) return;
+    const char *c = kn_cpu_axis(x, x->n);
+    double points = (double)x->reduce_extent;
+    kn_buf b;
+    kn_buf_init(&b, p->a);
+    kn_putf(&b, "split %s %s %lld\nreorder %s", x->name, c, (long long)vector_of(x), x->name);
+    for (int i = 0; i < s->nspatial; i++) {
+        points *= (double)kn_cpu_extent(x, i);
+        if (i != x->n) kn_putf(&b, " %s.0", kn_cpu_axis(x, i));
+    }
+    kn_putf(&b, " %s.0 |", c);
+    for (int i = s->nspatial; i < s->naxes; i++) kn_putf(&b, " %s.0", kn_cpu_axis(x, i));
+    kn_putf(&b, " | %s.1\n", c);
+    for (int i = 0; i < s->nspatial && points >= KN_CPU_FORKED; i++)
+        if (i != x->n) kn_putf(&b, "parallel %s %s.0\n", x->name, kn_cpu_axis(x, i));
+    if (points >= KN_CPU_FORKED) kn_putf(&b, "parallel %s %s.0\n", x->name, c);
+    for (int i = s->nspatial; i < s->naxes; i++) kn_putf(&b, "unroll %s %s.0\n", x->name, kn_cpu_axis(x, i));
+    kn_putf(&b, "vectorize %s %s.1\ncache_read %s 0 scratch %s.0 region last %d\n", x->name, c, x->name, c, walked(loads[0], x->n));
+    kn_plans_try(p, &b);
+}
+
 bool kn_cpu_lanes_steps(kiln_arena *a, const kn_program *p, const kn_hw *hw, kiln_bytes *start)
 {
     kn_tree *t;

@@ -8,8 +8,9 @@
 
 enum {
     ACCUMULATORS = 8, TASKS = 32, COPIES = 16, FEW = 8,
+    TAPS = 3,         /* that narrow results, some apart, are picked for: with more, or padding among them, turned planes take less */
     HELD = 3, OF = 4, /* registers for a row and its results, beside what is read and what picks lanes */
-    STEP = 3          /* between the columns of neighbouring results: more vectors would each give a few lanes */
+    STEP = 8          /* between the columns of neighbouring results: more vectors would each give a few lanes */
 };
 
 /* y reads rows reads copy (-1: none). */
@@ -124,7 +125,7 @@ static bool is_shared(const windows *w, int k, int axis)
 }
 
 /* All but the columns is shared, and registers hold a whole row of the first step with what is made of it, written out term by term. Rows of results
- * that do not fill half a vector would leave most lanes idle. */
+ * that do not fill half a vector leave most lanes idle: a quarter is enough where few taps are picked for them. */
 static bool held(windows *w, int along)
 {
     const kn_site *y = &w->site[0], *rows = &w->site[1];
@@ -137,8 +138,9 @@ static bool held(windows *w, int along)
     const kn_expr *read = read_of(y);
     if (!kn_affine_of(read->args[read->nargs - 1], &f) || f.coef[y->n] < 1 || f.coef[y->n] > STEP || rows->load[0].coef[rows->n] != 1) return false;
     w->held = true;
+    bool few = y->reduce_extent <= f.coef[y->n] || (y->reduce_extent <= TAPS && f.coef[y->n] > 1 && !read->padded);
     int64_t row = kn_ceil_div(kn_cpu_extent(rows, rows->n), lanes_of(w, 1)), results = kn_ceil_div(kn_cpu_extent(y, y->n), lanes_of(w, 0));
-    return lanes_of(w, 0) * kn_cpu_acc_bytes(y) * 2 >= w->hw->vector_bytes && (row + results) * OF <= w->hw->vector_registers * HELD &&
+    return lanes_of(w, 0) * kn_cpu_acc_bytes(y) * (few ? 4 : 2) >= w->hw->vector_bytes && (row + results) * OF <= w->hw->vector_registers * HELD &&
            y->reduce_extent * results <= KN_CPU_UNROLLED;
 }
 

@@ -184,6 +184,7 @@ static bool fuse_pair(shaper *s, const kn_stage *g)
         if (taps >= 0 && (x == taps || y == taps)) continue;
         if (st->axes[x].reduce != st->axes[y].reduce || holds_rows(s, st, x, y)) continue;
         if (boxed && (kn_stands_beside(st, x) || kn_stands_beside(st, y))) continue;
+        if (y == v.n && !s->hw->gpu && kn_cpu_is_alone(&v)) continue; /* lanes that a copy turns are a dimension of their own */
         bool fits = kn_site_continues(&v.store, x, y, st->axes[y].extent);
         for (int i = 0; i < v.nloads && fits; i++) fits = kn_site_continues(&v.load[i], x, y, st->axes[y].extent);
         if (!fits) continue;
@@ -589,7 +590,7 @@ static double saved_held(const kn_site *v, const kn_expr *read, int axis)
  * hold them, so that columns in padding need not be filled in. */
 static bool separate_one(shaper *s, int stage, bool held)
 {
-    enum { WORTH = 11, OF = 10 };
+    enum { WORTH = 11, TESTED = 8, OF = 10 }; /* where each place of the window would ask what lies in padding, little lost is worth it too */
     kn_site v;
     kn_site_of(s->a, s->t, s->t->stages[stage], s->hw, &v);
     const kn_expr *loads[2];
@@ -599,7 +600,7 @@ static bool separate_one(shaper *s, int stage, bool held)
     const char *rows = kn_format(s->a, "rows%d", s->nplanes), *inside = held && loads[0]->padded ? " inside" : "";
     for (int a = v.s->nspatial; a < v.s->naxes && rows && s->nplanes < KILN_MAX_STMTS; a++) {
         if (v.s->axes[a].extent < 2 || v.reduce_extent == v.s->axes[a].extent) continue;
-        if ((held ? saved_held : saved_by)(&v, loads[0], a) * OF < WORTH) continue;
+        if ((held ? saved_held : saved_by)(&v, loads[0], a) * OF < (held && loads[0]->padded ? TESTED : WORTH)) continue;
         if (!try_step(s, kn_format(s->a, "separate %s %s %s%s", v.name, v.s->axes[a].name, rows, inside))) continue;
         if ((held ? kn_cpu_window_held : kn_cpu_window_fits)(s->a, s->t, s->hw, stage + 1)) {
             s->plane[s->nplanes++] = rows;

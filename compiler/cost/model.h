@@ -38,6 +38,10 @@ typedef struct kn_stage_view {
 void kn_stage_view_of(const kn_tree *t, const kn_stage *g, const kn_hw *hw, kn_stage_view *v);
 /* Elements of the access's bounding box over the loops at position `from` and inside, threads included when `threads`; clipped to the tensor. */
 double kn_footprint(const kn_stage_view *v, const kn_access *x, int from, bool threads);
+/* The same with what steps between these elements leave out, as a copy of the box has it. */
+double kn_whole_box(const kn_stage_view *v, const kn_access *x, int from);
+/* From the first element of the box to the last one, as they lie in memory. */
+double kn_stretch(const kn_stage_view *v, const kn_access *x, int from);
 /* How often that box changes: iterations of the loops outside `from` down to the innermost one the access depends on. */
 double kn_fills(const kn_stage_view *v, const kn_access *x, int from, bool threads);
 /* Bytes really moved for a byte wanted, when contiguous runs of the box are rounded up to transactions. */

@@ -97,11 +97,19 @@ static int resident_from(const kn_stage_view *v, double capacity, double *bytes)
     return v->g->nloops;
 }
 
-/* The box is one run of memory: what the next one is taken from follows it. */
+/* The box is one run of memory, or most of one: what the next one is taken from follows it. */
 static bool one_run(const kn_stage_view *v, const kn_access *x, int from)
 {
     const double huge = 1e15;
+    if (kn_stretch(v, x, from) <= 2 * kn_footprint(v, x, from, false)) return true;
     return kn_footprint(v, x, from, false) * x->bytes <= 1.01 * huge / kn_rounding(v, x, from, false, huge);
+}
+
+/* Elements of the access that a core reads while its loops from `from` on run. */
+static double read_of(const kn_stage_view *v, const kn_access *x, int from)
+{
+    bool box = x->cache >= 0 && v->g->caches[x->cache].at >= 0 && v->g->caches[x->cache].region;
+    return box ? kn_whole_box(v, x, from) : kn_footprint(v, x, from, false);
 }
 
 /* Traffic out of level `i`: what level i + 1 has to be filled with. A packed access is filled once, at its cache's loop, and then contiguous. */
@@ -118,12 +126,12 @@ static void cpu_level(const kn_stage_view *v, int i, kn_cost *c)
     for (int k = 0; k < v->naccesses; k++) {
         const kn_access *x = &v->access[k];
         if (x->near && outside) continue;
-        double bytes = kn_footprint(v, x, from, false) * kn_fills(v, x, from, false) * x->bytes;
+        double bytes = read_of(v, x, from) * kn_fills(v, x, from, false) * x->bytes;
         bool packed = x->cache >= 0, ahead = packed && v->g->caches[x->cache].at < 0; /* in the order in which it is read */
         /* the next loop out walks along lines that are still there, so its run counts */
         if (!last && !packed) bytes *= kn_line_rounding(v, x, from > 0 ? from - 1 : 0, (double)near->transaction_bytes);
         int at = packed ? v->g->caches[x->cache].at + 1 : from;
-        if (packed && !ahead && i == 0) bytes = at_most(bytes, kn_footprint(v, x, at, false) * kn_fills(v, x, at, false) * x->bytes);
+        if (packed && !ahead && i == 0) bytes = at_most(bytes, read_of(v, x, at) * kn_fills(v, x, at, false) * x->bytes);
         /* short runs far apart, over and over: prefetchers lose them and they collide in few sets, which is why panels are packed */
         bool far = !x->store && !ahead && kn_fills(v, x, at, false) > 16 * v->tasks && kn_rounding(v, x, at, false, 4096) > 1.5;
         far = far && !one_run(v, x, at);
@@ -153,7 +161,7 @@ static double copy_us(const kn_stage_view *v, double share)
         const kn_access *x = &v->access[i];
         if (x->cache < 0 || v->g->caches[x->cache].at < 0) continue; /* packed ahead: copied before the first call */
         const kn_cache *k = &v->g->caches[x->cache];
-        double n = kn_footprint(v, x, k->at + 1, false) * kn_fills(v, x, k->at + 1, false);
+        double n = read_of(v, x, k->at + 1) * kn_fills(v, x, k->at + 1, false);
         if (k->last) { /* whole vectors of rows are turned, also where the last one has fewer */
             double rows = (double)x->shape[k->last - 1], lanes = (double)v->g->loops[v->g->nloops - 1].extent;
             n *= lanes * (double)(int64_t)((rows + lanes - 1) / lanes) / rows;
@@ -216,9 +224,25 @@ static double at_ends(const kn_stage_view *v, const kn_access *x, int axis, doub
     int64_t lo, hi;
     int last = x->rank - 1;
     while (last > 0 && x->shape[last] == 1) last--;
-    if (x->store || x->cache >= 0 || in_registers(v, x) || !kn_expr_range(x->index[last], kn_stmt_range, (void *)v->s, &lo, &hi)) return 1;
+    if (x->store || x->cache >= 0 || !kn_expr_range(x->index[last], kn_stmt_range, (void *)v->s, &lo, &hi)) return 1;
     double ends = (lo < 0) + (hi >= x->shape[last]), vectors = ceil((double)v->s->axes[axis].extent / lanes);
     return 1 + at_most(ends / vectors, 1) * (lanes / 2 - 1);
+}
+
+/* The same of a row that registers hold: a step for every two of the vectors that its elements lie in, one if it is one. */
+static double picked(const kn_access *x, int axis, double lanes, double full, double instructions)
+{
+    kn_affine f;
+    double step = kn_affine_of(x->index[x->rank - 1], &f) ? (double)f.coef[axis] : lanes;
+    return 1 + at_least(step * lanes / full - 1, 1) / instructions;
+}
+
+/* Share of a stage's operations that are its sum's, not what finishes its results. */
+static double summing(const kn_stage_view *v)
+{
+    double points = 1, all = v->iterations * v->flops;
+    for (int i = 0; i < v->s->nspatial; i++) points *= (double)v->s->axes[i].extent;
+    return all / (all + points * v->epilogue_flops);
 }
 
 /* Lanes along a sum whose elements lie apart: rows of the tile share the vector once it is put together. */
@@ -362,6 +386,14 @@ static bool across_lines(const kn_stage_view *v, const kn_access *x)
     return kn_slides(v, x) || (x->cache < 0 && last->extent > v->s->axes[last->axis].extent);
 }
 
+/* How many instructions the terms of a window take, each with one operation: the first one of those that are written out is but read. */
+static double bare_terms(const kn_stage_view *v)
+{
+    terms t = terms_of(v);
+    double each = instructions(v);
+    return t.loop || t.part ? each : ((t.all - 1) * each + 1) / t.all;
+}
+
 /* Share of the multiply-adds' peak that a register tile of a sum reaches which has `part` of the tile's vectors: each accumulator can start one
  * multiply-add a latency; vectors and broadcasts compete with the multiply-adds for issue slots. While a vector is put together from elements that
  * lie apart no sum has to wait for its last term. */
@@ -407,7 +439,7 @@ static double vector_share(const kn_stage_view *v)
     const kn_stage *g = v->g;
     if (g->nloops && g->loops[g->nloops - 1].kind == KN_VECTOR) lanes = (double)g->loops[g->nloops - 1].extent;
     double eff = at_most(lanes / full, 1);
-    if (v->s->red != KN_RED_NONE) eff *= sum_share(v, lanes, full) / (kn_stage_bare(v) ? 2 * instructions(v) : 1);
+    if (v->s->red != KN_RED_NONE) eff *= sum_share(v, lanes, full) / (kn_stage_bare(v) ? 2 * bare_terms(v) : 1);
     /* spills: a store and a load for a multiply-add, which takes one operand from memory */
     if ((int)kn_register_need(v) > hw->vector_registers + 1) eff *= 0.5;
     if (lanes > 1) { /* gathers: a vector of strided elements is put together one by one */
@@ -415,7 +447,8 @@ static double vector_share(const kn_stage_view *v)
         for (int i = 0; i + 1 < v->naccesses; i++) {
             const kn_access *x = &v->access[i];
             if (!(x->axes >> axis & 1) || x->cache >= 0 || apart(v, x)) continue;
-            if (x->unit_axis == axis) eff /= at_ends(v, x, axis, lanes);
+            if (in_registers(v, x)) eff /= x->unit_axis == axis ? 1 : 1 + (picked(x, axis, lanes, full, instructions(v)) - 1) * summing(v);
+            else if (x->unit_axis == axis) eff /= at_ends(v, x, axis, lanes);
             else eff /= turned(g, x->unit_axis, lanes) ? 2 : gathered(x, axis, lanes, instructions(v));
         }
     }

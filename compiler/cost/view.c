@@ -232,6 +232,27 @@ double kn_footprint(const kn_stage_view *v, const kn_access *x, int from, bool t
     return n;
 }
 
+double kn_whole_box(const kn_stage_view *v, const kn_access *x, int from)
+{
+    double n = 1;
+    box b;
+    box_of(v, x->axes, from, false, &b);
+    for (int i = 0; i < x->rank; i++) {
+        double span = index_span(&b, x->index[i]);
+        n *= span < (double)x->shape[i] ? span : (double)x->shape[i];
+    }
+    return n;
+}
+
+double kn_stretch(const kn_stage_view *v, const kn_access *x, int from)
+{
+    double n = 1, pitch = 1;
+    box b;
+    box_of(v, x->axes, from, false, &b);
+    for (int i = x->rank - 1; i >= 0; pitch *= (double)x->shape[i], i--) n += (dim_span(v, &b, x, i) - 1) * pitch;
+    return n;
+}
+
 double kn_fills(const kn_stage_view *v, const kn_access *x, int from, bool threads)
 {
     double n = 1, best = 1;

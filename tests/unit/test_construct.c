@@ -63,6 +63,17 @@ static kn_program *program(kiln_arena *a, int i)
     return canonical;
 }
 
+/* The program of a text with its inputs in it, in canonical form. */
+static kn_program *parsed(kiln_arena *a, const char *text)
+{
+    kn_program *p = NULL, *canonical = NULL;
+    int in[KILN_MAX_TENSORS], out[KILN_MAX_TENSORS];
+    kiln_diag d = {0};
+    if (kn_parse(a, (kiln_bytes){text, strlen(text)}, (kiln_bytes){"", 0}, &p, &d)) fail_msg("%s: %s", text, d.message);
+    assert_int_equal(kn_canon(a, p, &canonical, in, out, &d), KILN_OK);
+    return canonical;
+}
+
 static kiln_candidates *candidates(kiln_arena *a, const kn_program *p, const kn_hw *hw, int k, int i)
 {
     kiln_candidates *c = NULL;
@@ -171,12 +182,8 @@ static void shaping(void **state)
 
 static bool tasks_along(kiln_arena *a, const kn_hw *hw, const char *text, char axis)
 {
-    kn_program *p = NULL, *canonical = NULL;
-    int in[KILN_MAX_TENSORS], out[KILN_MAX_TENSORS];
-    kiln_diag d = {0};
     char line[40];
-    if (kn_parse(a, (kiln_bytes){text, strlen(text)}, (kiln_bytes){"", 0}, &p, &d) || kn_canon(a, p, &canonical, in, out, &d))
-        fail_msg("%s", d.message);
+    const kn_program *canonical = parsed(a, text);
     snprintf(line, sizeof line, "parallel out0 S%c.0\n", axis);
     return says(&candidates(a, canonical, hw, 1, 0)->c[0], line);
 }
@@ -194,11 +201,7 @@ static void cores_share(void **state)
     assert_true(tasks_along(a, hw, "in x: f32[49,512]; in w: f32[2048,512] const; y[P,N] +=! x[P,K]*w[N,K]", '1'));
     static const char window[] = "in x: f32[28,28,128]; in w: f32[128,128,3,3] const; y[P,Q,F] +=! pad(x,0.0)[P+R-1,Q+S-1,C]*w[F,C,R,S] "
                                  "where P in 28, Q in 28";
-    kn_program *p = NULL, *canonical = NULL;
-    int in[KILN_MAX_TENSORS], out[KILN_MAX_TENSORS];
-    kiln_diag d = {0};
-    assert_int_equal(kn_parse(a, (kiln_bytes){window, sizeof window - 1}, (kiln_bytes){"", 0}, &p, &d), KILN_OK);
-    assert_int_equal(kn_canon(a, p, &canonical, in, out, &d), KILN_OK);
+    const kn_program *canonical = parsed(a, window);
     assert_true(says(&candidates(a, canonical, hw, 1, 0)->c[0], "split out0 S0 7\n")); /* 4 bands, not 7 */
     kiln_arena_close(a);
 }
@@ -212,11 +215,7 @@ static void halves_go_to_their_instruction(void **state)
     for (int constant = 0; constant < 2; constant++) {
         const char *text = kn_format(a, "in a: bf16[128,256]; in b: bf16[256,96]%s; c[M,N] +=! cast(a[M,K],f32)*cast(b[K,N],f32)",
                                      constant ? " const" : "");
-        kn_program *p = NULL, *canonical = NULL;
-        int in[KILN_MAX_TENSORS], out[KILN_MAX_TENSORS];
-        kiln_diag d = {0};
-        assert_int_equal(kn_parse(a, (kiln_bytes){text, strlen(text)}, (kiln_bytes){"", 0}, &p, &d), KILN_OK);
-        assert_int_equal(kn_canon(a, p, &canonical, in, out, &d), KILN_OK);
+        const kn_program *canonical = parsed(a, text);
         const kiln_candidate *first = &candidates(a, canonical, hw, 1, 0)->c[0];
         assert_true(says(first, constant ? "tensorize out0 S1.2 vdpbf16ps" : "tensorize out0 S1.3 vdpbf16ps"));
         assert_true(says(first, "prepack out0 ") == constant);
@@ -242,26 +241,11 @@ static void constants_go_ahead(void **state)
         kiln_arena *a = arena();
         bool constant = i % 2;
         const char *text = kn_format(a, one[i / 2].text, constant ? " const" : "");
-        kn_program *p = NULL, *canonical = NULL;
-        int in[KILN_MAX_TENSORS], out[KILN_MAX_TENSORS];
-        kiln_diag d = {0};
-        assert_int_equal(kn_parse(a, (kiln_bytes){text, strlen(text)}, (kiln_bytes){"", 0}, &p, &d), KILN_OK);
-        assert_int_equal(kn_canon(a, p, &canonical, in, out, &d), KILN_OK);
+        const kn_program *canonical = parsed(a, text);
         const kiln_candidate *first = &candidates(a, canonical, device(a, "x86-64-bf16"), 1, 0)->c[0];
         if (says(first, one[i / 2].ahead) != constant || (constant && !says(first, one[i / 2].packed))) fail_msg("%s\n%s", text, first->trace.p);
         kiln_arena_close(a);
     }
-}
-
-/* The program of a text with its inputs in it, in canonical form. */
-static kn_program *parsed(kiln_arena *a, const char *text)
-{
-    kn_program *p = NULL, *canonical = NULL;
-    int in[KILN_MAX_TENSORS], out[KILN_MAX_TENSORS];
-    kiln_diag d = {0};
-    if (kn_parse(a, (kiln_bytes){text, strlen(text)}, (kiln_bytes){"", 0}, &p, &d)) fail_msg("%s: %s", text, d.message);
-    assert_int_equal(kn_canon(a, p, &canonical, in, out, &d), KILN_OK);
-    return canonical;
 }
 
 /* Convolutions with the channels first: where lanes along their places would be idle, or an instruction wants the channels, those are turned to lie
@@ -317,6 +301,51 @@ static void few_results_go_outside(void **state)
         if (says(first, "transform_layout turned0 0 3 1 2\n") != one[i].planar) fail_msg("%s\n%s", text, first->trace.p);
         kiln_arena_close(a);
     }
+}
+
+/* One window inside of each of many planes: a vector of them is turned as it is copied, also where several images have them; not where the window
+ * is all of a plane. */
+static void lone_windows_are_turned(void **state)
+{
+    static const struct { const char *text; bool turned; } one[] = {
+        {"in x: f32[2,235,5,5]; y[N,C,P,Q] >=! x[N,C,P*4+R,Q*4+S] where P in 1, Q in 1, R in 4, S in 4", true},
+        {"in x: f32[1,235,5,5]; t[N,C] +=! x[N,C,R,S+1] where R in 4, S in 4; y[N,C] = t[N,C]/16.0", true},
+        {"in x: f32[2,235,4,4]; y[N,C,P,Q] >=! x[N,C,P*4+R,Q*4+S] where P in 1, Q in 1, R in 4, S in 4", false},
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof one / sizeof *one; i++) {
+        kiln_arena *a = arena();
+        const kiln_candidate *first = &candidates(a, parsed(a, one[i].text), device(a, "x86-64-bf16"), 1, 0)->c[0];
+        if (says(first, " region last ") != one[i].turned) fail_msg("%s\n%s", one[i].text, first->trace.p);
+        kiln_arena_close(a);
+    }
+}
+
+/* A small window with columns in padding, which would be asked for one by one: its rows are held, though few terms are saved. */
+static void padded_rows_are_held(void **state)
+{
+    static const char text[] = "in x: f32[2,130,54,42]; y[N,C,P,Q] +=! pad(x,0.0)[N,C,P+R,Q+S] where P in 54, Q in 42, R in 2, S in 2";
+    (void)state;
+    kiln_arena *a = arena();
+    const kn_program *canonical = parsed(a, text);
+    assert_true(says(&candidates(a, canonical, device(a, "x86-64-bf16"), 1, 0)->c[0], "separate out0 R0 rows0 inside\n"));
+    kiln_arena_close(a);
+}
+
+/* A window beside the lanes (channels last) goes place by place where it has no padding. */
+static void windows_beside_lanes(void **state)
+{
+    (void)state;
+    kiln_arena *a = arena();
+    kn_hw *hw = device(a, "x86-64-bf16");
+    for (int padded = 0; padded < 2; padded++) {
+        const char *text = kn_format(a, "in x: f32[1,28,28,128]; y[N,P,Q,C] >=! %s[N,P+R,Q+S,C] where P in 27, Q in %d, R in 2, S in 2",
+                                     padded ? "pad(x,-inf)" : "x", padded ? 28 : 27);
+        const kn_program *canonical = parsed(a, text);
+        const kiln_candidate *first = &candidates(a, canonical, hw, 1, 0)->c[0];
+        if (says(first, "unroll out0 S2.2\n") != padded) fail_msg("%s\n%s", text, first->trace.p);
+    }
+    kiln_arena_close(a);
 }
 
 static int stop_now(void *user) { return ++*(int *)user > 0; }
@@ -459,7 +488,8 @@ int main(void)
         cmocka_unit_test(traces_apply), cmocka_unit_test(same_bytes_twice), cmocka_unit_test(contraction_tiles),
         cmocka_unit_test(shaping), cmocka_unit_test(cores_share), cmocka_unit_test(halves_go_to_their_instruction),
         cmocka_unit_test(constants_go_ahead), cmocka_unit_test(results_are_turned), cmocka_unit_test(few_results_go_outside),
-        cmocka_unit_test(parts_are_turned),
+        cmocka_unit_test(parts_are_turned), cmocka_unit_test(lone_windows_are_turned),
+        cmocka_unit_test(windows_beside_lanes), cmocka_unit_test(padded_rows_are_held),
         cmocka_unit_test(mappings_compete), cmocka_unit_test(places_are_divided_by_constants),
         cmocka_unit_test(choices_are_not_written_out), cmocka_unit_test(bare_tiles), cmocka_unit_test(inlining_ends_before_the_limit),
         cmocka_unit_test(stops_when_told), cmocka_unit_test(policies),

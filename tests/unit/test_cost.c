@@ -188,6 +188,10 @@ static void windows_as_measured(void **state)
         {"y[N,C,P,Q] >=! x[N,C,P+R,Q+S] where P in 29, Q in 8, R in 5, S in 5", "x=f32:2x165x33x12", 51, 42},
         {"y[N,C,P,Q] >=! x[N,C,P*3+R,Q*3+S] where P in 7, Q in 16, R in 5, S in 5", "x=f32:1x114x25x52", 17, 9},
         {"y[N,C,P,Q] >=! pad(x,-inf)[N,C,P*2+R-1,Q*2+S-1] where P in 3, Q in 21, R in 3, S in 3", "x=f32:2x271x6x41", 19, 12},
+        {"y[N,C,P,Q] >=! x[N,C,P*4+R,Q*4+S] where P in 5, Q in 5, R in 3, S in 3", "x=f32:2x316x20x20", 17.8, 13.0},
+        {"y[N,C,P,Q] >=! x[N,C,P*3+R,Q*3+S] where P in 5, Q in 4, R in 3, S in 3", "x=f32:2x343x15x12", 9.8, 7.4},
+        {"y[N,C,P,Q] >=! x[N,C,P*2+R,Q*2+S] where P in 5, Q in 5, R in 5, S in 5", "x=f32:1x192x14x14", 3.7, 5.5},
+        {"y[N,C,P,Q] >=! pad(x,-inf)[N,C,P*2+R-2,Q*2+S-2] where P in 5, Q in 5, R in 5, S in 5", "x=f32:1x192x10x10", 3.0, 5.5},
     };
     (void)state;
     for (size_t i = 0; i < sizeof known / sizeof *known; i++) {
