@@ -74,6 +74,7 @@ cache *cache_open(const cache_config *cfg, cache_error *e)
         free(c);
         return NULL;
     }
+    cache_digest_open();
     for (int i = 0; i < STRIPES; i++) pthread_mutex_init(&c->stripes[i].lock, NULL);
     pthread_mutex_init(&c->denied_lock, NULL);
     atomic_init(&c->generation, 1);

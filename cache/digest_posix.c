@@ -8,9 +8,12 @@ enum { LONG = 512 };
 static EVP_MD *sha256; /* never freed: it is looked up by name once, which is dear */
 static void find(void) { sha256 = EVP_MD_fetch(NULL, "SHA256", NULL); }
 
+static pthread_once_t once = PTHREAD_ONCE_INIT;
+
+void cache_digest_open(void) { pthread_once(&once, find); }
+
 void cache_sha256(const void *p, size_t n, uint8_t out[32])
 {
-    static pthread_once_t once = PTHREAD_ONCE_INIT;
     if (n < LONG || pthread_once(&once, find) || !sha256 || EVP_Digest(p, n, out, NULL, sha256, NULL) != 1) kiln_sha256(p, n, out);
 }
 

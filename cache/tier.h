@@ -112,6 +112,7 @@ void cache_event_put(const cache_record *r, char data[CACHE_EVENT_BYTES]);
 const char *cache_event_verdict(enum cache_verification v, char data[CACHE_EVENT_BYTES]);
 enum { CACHE_EVICT_LOCK = 0x6b696c65 };
 int64_t cache_record_room(const cache_record *r, size_t body); /* bytes it takes in a store, with its artifacts */
+void cache_digest_open(void); /* what the first digest would wait for: OpenSSL reads its configuration, which takes as long as three puts */
 void cache_digest(const void *p, size_t n, char out[65]); /* cache_sha256 as hex */
 uint64_t cache_hash(const char *s);
 

@@ -126,6 +126,9 @@ typedef struct jobs_offer {
 } jobs_offer;
 /* Takes the next job: class, priority, the tenant whose turn it is, age. JOBS_NONE: nothing to do. Looks after lapsed leases first. */
 enum jobs_status jobs_claim(jobs *j, const jobs_offer *o, jobs_lease *lease, jobs_job *out);
+/* Submits and claims the same job in one transaction, so that who leads what it was asked for waits for the disk once. JOBS_NONE: it is submitted
+ * (*out), and another has it or may have it; any other status but JOBS_OK: nothing was done. out: as submitted. */
+enum jobs_status jobs_lead(jobs *j, const jobs_ask *ask, const jobs_offer *o, jobs_lease *lease, jobs_job *out, bool *fresh);
 /* The epoch is checked in all of these; JOBS_LOST: the lease is another's or over, and nothing was written. */
 enum jobs_todo { JOBS_GO_ON, JOBS_STOP_CANCEL, JOBS_STOP_PAUSE, JOBS_GIVE_WAY, JOBS_SPENT }; /* spent: the budget is; end with what there is */
 typedef struct jobs_beat {

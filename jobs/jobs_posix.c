@@ -75,26 +75,30 @@ static enum jobs_status insert(jobs_tx *t, const jobs_ask *a, const char *id, bo
     return jobs_note(t, &e) ? JOBS_OK : JOBS_ERROR;
 }
 
-enum jobs_status jobs_submit(jobs *j, const jobs_ask *a, jobs_job *out, bool *fresh)
+enum jobs_status jobs_submit_in(jobs_tx *t, const jobs_ask *a, jobs_row *row, bool *fresh)
 {
     char id[40];
-    jobs_tx t;
-    jobs_row row = {0};
-    bool made = false;
+    *fresh = false;
     if (!acceptable(a)) return JOBS_REFUSED;
     if (a->id) snprintf(id, sizeof id, "%s", a->id);
     else if (!jobs_make_id(id)) return JOBS_ERROR;
+    enum jobs_status st = there(t, a, id, row);
+    if (st == JOBS_OK) *fresh = !strcmp(row->job.id, id);
+    else if (st == JOBS_NONE && (st = insert(t, a, id, fresh)) == JOBS_OK) st = there(t, a, id, row);
+    return st == JOBS_NONE ? JOBS_ERROR : st; /* it ended between two statements: ask again */
+}
+
+enum jobs_status jobs_submit(jobs *j, const jobs_ask *a, jobs_job *out, bool *fresh)
+{
+    jobs_tx t;
+    jobs_row row = {0};
     if (!jobs_tx_begin(j, &t)) return JOBS_ERROR;
-    enum jobs_status st = there(&t, a, id, &row);
-    if (st == JOBS_OK) made = !strcmp(row.job.id, id);
-    else if (st == JOBS_NONE && (st = insert(&t, a, id, &made)) == JOBS_OK) st = there(&t, a, id, &row);
-    bool done = jobs_tx_end(&t, st == JOBS_OK);
-    if (st == JOBS_OK && !done) st = JOBS_ERROR;
-    if (st == JOBS_OK && made) cache_news_tell(j->news);
-    *fresh = made;
+    enum jobs_status st = jobs_submit_in(&t, a, &row, fresh);
+    if (!jobs_tx_end(&t, st == JOBS_OK) && st == JOBS_OK) st = JOBS_ERROR;
+    if (st == JOBS_OK && *fresh) cache_news_tell(j->news);
     if (st == JOBS_OK && out) *out = row.job;
     else jobs_job_free(&row.job);
-    return st == JOBS_NONE ? JOBS_ERROR : st; /* it ended between two statements: ask again */
+    return st;
 }
 
 bool jobs_had_lease(jobs *j, const char *id, int64_t epoch, const char *key)

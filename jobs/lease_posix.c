@@ -97,30 +97,62 @@ static enum jobs_status take(jobs_tx *t, const jobs_offer *o, jobs_row *row)
     return jobs_sql(t, JOBS_SQL_TURN, NULL, "sii", x->tenant, (int64_t)x->class, x->seq) ? JOBS_OK : JOBS_ERROR;
 }
 
+static void reap_at_times(jobs *j)
+{
+    long long now = cache_mono_ms(), last = atomic_load(&j->reaped);
+    if (now - last >= REAP_MS && atomic_compare_exchange_strong(&j->reaped, &last, now)) jobs_reap(j);
+}
+
+static enum jobs_status claim_in(jobs_tx *t, const jobs_offer *o, jobs_row *row, jobs_lease *lease)
+{
+    if (!o->worker || !*o->worker || strlen(o->worker) >= sizeof lease->worker || strlen(o->words ? o->words : "") >= sizeof lease->words)
+        return JOBS_REFUSED;
+    enum jobs_status st = pick(t, o, row);
+    if (st == JOBS_OK) st = take(t, o, row);
+    if (st != JOBS_OK) return st;
+    memset(lease, 0, sizeof *lease);
+    snprintf(lease->id, sizeof lease->id, "%s", row->job.id);
+    snprintf(lease->worker, sizeof lease->worker, "%s", o->worker);
+    snprintf(lease->words, sizeof lease->words, "%s", o->words ? o->words : "");
+    lease->epoch = row->job.epoch;
+    return JOBS_OK;
+}
+
 enum jobs_status jobs_claim(jobs *j, const jobs_offer *o, jobs_lease *lease, jobs_job *out)
 {
     jobs_tx t;
     jobs_row row = {0};
-    long long now = cache_mono_ms(), last = atomic_load(&j->reaped);
-    if (now - last >= REAP_MS && atomic_compare_exchange_strong(&j->reaped, &last, now)) jobs_reap(j);
-    if (!o->worker || !*o->worker || strlen(o->worker) >= sizeof lease->worker || strlen(o->words ? o->words : "") >= sizeof lease->words)
-        return JOBS_REFUSED;
+    reap_at_times(j);
     if (!jobs_tx_begin(j, &t)) return JOBS_ERROR;
-    enum jobs_status st = pick(&t, o, &row);
-    if (st == JOBS_OK) st = take(&t, o, &row);
+    enum jobs_status st = claim_in(&t, o, &row, lease);
     if (!jobs_tx_end(&t, st == JOBS_OK) && st == JOBS_OK) st = JOBS_ERROR;
     if (st != JOBS_OK) {
         jobs_job_free(&row.job);
         return st;
     }
-    memset(lease, 0, sizeof *lease);
-    snprintf(lease->id, sizeof lease->id, "%s", row.job.id);
-    snprintf(lease->worker, sizeof lease->worker, "%s", o->worker);
-    snprintf(lease->words, sizeof lease->words, "%s", o->words ? o->words : "");
-    lease->epoch = row.job.epoch;
     *out = row.job;
     cache_news_tell(j->news);
     return JOBS_OK;
+}
+
+enum jobs_status jobs_lead(jobs *j, const jobs_ask *a, const jobs_offer *o, jobs_lease *lease, jobs_job *out, bool *fresh)
+{
+    jobs_tx t;
+    jobs_row row = {0}, claimed = {0};
+    reap_at_times(j);
+    if (!jobs_tx_begin(j, &t)) return JOBS_ERROR;
+    enum jobs_status st = jobs_submit_in(&t, a, &row, fresh);
+    jobs_offer own = *o;
+    own.id = row.job.id;
+    if (st == JOBS_OK) st = claim_in(&t, &own, &claimed, lease);
+    bool stays = st == JOBS_OK || st == JOBS_NONE;
+    jobs_job_free(&claimed.job);
+    if (!jobs_tx_end(&t, stays) && stays) st = JOBS_ERROR;
+    stays = st == JOBS_OK || st == JOBS_NONE;
+    if (stays && (*fresh || st == JOBS_OK)) cache_news_tell(j->news);
+    if (stays) *out = row.job;
+    else jobs_job_free(&row.job);
+    return st;
 }
 
 static bool holds(const jobs_lease *l, const jobs_row *row)

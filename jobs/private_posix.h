@@ -51,6 +51,8 @@ bool jobs_save(jobs_tx *t, jobs_row *row, const char *kind, const char *data);
 bool jobs_save_quietly(jobs_tx *t, jobs_row *row); /* without an event */
 int64_t jobs_note(jobs_tx *t, const jobs_event *e); /* its number, 0: failed */
 bool jobs_set(char **text, const char *to);
+/* jobs_submit within a transaction; free row->job. */
+enum jobs_status jobs_submit_in(jobs_tx *t, const jobs_ask *a, jobs_row *row, bool *fresh);
 /* A lease's end without its worker: obeys a wish, else another try at once, else dead. */
 void jobs_end_lease(jobs *j, jobs_row *row, const char *error, int64_t wait_ms);
 bool jobs_text_ok(const char *text, size_t max);

@@ -41,7 +41,8 @@ static char *payload_of(service_fleet *f, const service_job *job)
     return text;
 }
 
-static enum jobs_status submit(service_fleet *f, service_job *job)
+/* o NULL: it is submitted alone. JOBS_NONE: somebody else has it. */
+static enum jobs_status submit(service_fleet *f, service_job *job, const jobs_offer *o, jobs_lease *lease)
 {
     bool fresh;
     jobs_job out;
@@ -51,30 +52,25 @@ static enum jobs_status submit(service_fleet *f, service_job *job)
     jobs_ask a = {.id = job->id, .kind = JOBS_COMPILE, .key = job->key, .tenant = job->tenant,
                  .class = JOBS_INTERACTIVE, .needs = needs, .payload = payload, .live_max = service_auth_jobs(f->app->auth, job->tenant),
                   .deadline_ms = left < 1 ? 1 : left};
-    enum jobs_status st = payload ? jobs_submit(f->jobs, &a, &out, &fresh) : JOBS_ERROR;
+    enum jobs_status st = !payload ? JOBS_ERROR : o ? jobs_lead(f->jobs, &a, o, lease, &out, &fresh) : jobs_submit(f->jobs, &a, &out, &fresh);
     free(payload);
-    if (st != JOBS_OK) return st;
+    if (st != JOBS_OK && st != JOBS_NONE) return st;
     if (!fresh) service_jobs_rename(f->app->jobs, job, out.id);
     jobs_job_free(&out);
-    return JOBS_OK;
+    return st;
 }
 
 enum service_lead service_fleet_lead(service_fleet *f, service_job *job, kept **lease)
 {
     jobs_lease l;
-    jobs_job out;
-    *lease = NULL;
-    enum jobs_status st = submit(f, job);
-    if (st == JOBS_FULL) return SERVICE_TOO_MANY;
-    if (st != JOBS_OK) return SERVICE_ALONE;
-    if (!f->app->config.compile_here) return SERVICE_FOLLOW;
-    jobs_offer o = {.worker = f->name, .words = f->words, .kinds = 1u << JOBS_COMPILE, .id = job->id};
+    bool here = f->app->config.compile_here;
     /* Its own compiles it can always do: what cannot be run here is answered unverified, as without a fleet. */
-    o.any = true;
-    st = jobs_claim(f->jobs, &o, &l, &out);
-    if (st == JOBS_NONE) return SERVICE_FOLLOW;
+    jobs_offer o = {.worker = f->name, .words = f->words, .kinds = 1u << JOBS_COMPILE, .any = true};
+    *lease = NULL;
+    enum jobs_status st = submit(f, job, here ? &o : NULL, &l);
+    if (st == JOBS_FULL) return SERVICE_TOO_MANY;
+    if (st == JOBS_NONE || (st == JOBS_OK && !here)) return SERVICE_FOLLOW;
     if (st != JOBS_OK) return SERVICE_ALONE;
-    jobs_job_free(&out);
     *lease = keeper_add(f->keeper, &l);
     return *lease ? SERVICE_LEAD : SERVICE_ALONE;
 }

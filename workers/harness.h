@@ -23,7 +23,8 @@ typedef struct harness {
 void harness_say(const char *fmt, ...) __attribute__((format(printf, 1, 2)));  /* one line to the parent */
 void harness_at(const char *phase, int kind);                                  /* what is going on, for crashes and hangs */
 bool harness_open(harness *h, int kind); /* maps and fills inputs (ends at guards), poisons outputs of run A */
-void harness_second(harness *h);         /* moves inputs to their first page, poisons outputs of run B */
+bool harness_second(harness *h);         /* maps and poisons outputs of run B */
+void harness_move(harness *h);           /* moves inputs to their first page, for run B */
 bool harness_compare(const harness *h, const char *other, bool sparse);        /* A against B: written, and bitwise equal */
 void harness_close(harness *h);
 bool harness_load(harness *h);           /* the shared object */

@@ -17,6 +17,7 @@ typedef struct kernel {
     int64_t (*workspace)(int32_t);
     pack_fn pack[VERIFY_MAX_ARGS]; /* of inputs that the kernel takes in an order of its own; else NULL */
     harness_region packed[VERIFY_MAX_ARGS];
+    harness_region ws;
 } kernel;
 
 static void *symbol(harness *h, const char *name, const char *tail)
@@ -51,6 +52,7 @@ static bool find_kernel(harness *h, kernel *k)
     void *w = symbol(h, name, "_workspace");
     memcpy(&k->entry, &p, sizeof p);
     memcpy(&k->workspace, &w, sizeof w);
+    k->ws = (harness_region){0};
     for (int i = 0; i < h->job->nin; i++) {
         char full[120];
         snprintf(full, sizeof full, "%s_prepack_%d", name, i);
@@ -87,25 +89,29 @@ static bool pack_inputs(harness *h, kernel *k, int kind)
     return true;
 }
 
-/* Ends at the guard but for the rounding up to its alignment of 64. */
-static bool open_workspace(const kernel *k, int threads, unsigned char poison, harness_region *r)
+/* Ends at the guard but for the rounding up to its alignment of 64. Kept from run to run, poisoned anew for each: to unmap is dear beside
+ * threads that spin. */
+static bool open_workspace(kernel *k, int threads, unsigned char poison)
 {
     int64_t n = k->workspace(threads);
-    *r = (harness_region){0};
     if (n < 0 || n >> 20 > VERIFY_ROOM) {
         harness_say("fail the workspace for %d threads is %lld bytes", threads, (long long)n);
         return false;
     }
-    if (n > 0) {
-        if (!harness_map(r, n, -1, 0, "the workspace", -1)) {
+    if (n > k->ws.pages) {
+        harness_unmap(&k->ws);
+        if (!harness_map(&k->ws, n, -1, 0, "the workspace", -1)) {
             return false;
         }
-        harness_place(r, r->pages - (n + 63) / 64 * 64, poison);
+    }
+    if (k->ws.map != NULL) {
+        k->ws.bytes = n;
+        harness_place(&k->ws, k->ws.pages - (n + 63) / 64 * 64, poison);
     }
     return true;
 }
 
-static bool call(harness *h, const kernel *k, harness_region *outputs, harness_region *ws, const kiln_pool *pool)
+static bool call(harness *h, const kernel *k, harness_region *outputs, const kiln_pool *pool)
 {
     const void *in[VERIFY_MAX_ARGS + 1] = {0};
     void *out[VERIFY_MAX_ARGS + 1] = {0};
@@ -115,23 +121,20 @@ static bool call(harness *h, const kernel *k, harness_region *outputs, harness_r
     for (int i = 0; i < h->job->nout; i++) {
         out[i] = outputs[i].data;
     }
-    int rc = (int)k->entry(in, out, ws->data, pool);
+    int rc = (int)k->entry(in, out, k->ws.data, pool);
     if (rc != 0) {
         harness_say("fail the kernel returned %d", rc);
     }
-    return rc == 0 && (ws->map == NULL || harness_canary_ok(ws));
+    return rc == 0 && (k->ws.map == NULL || harness_canary_ok(&k->ws));
 }
 
-static bool run_once(harness *h, const kernel *k, int input_kind, harness_region *outputs, unsigned char poison, const kiln_pool *pool)
+static bool run_once(harness *h, kernel *k, int input_kind, harness_region *outputs, unsigned char poison, const kiln_pool *pool)
 {
-    harness_region ws;
-    if (!open_workspace(k, pool ? PARALLEL : 1, poison, &ws)) {
+    if (!open_workspace(k, pool ? PARALLEL : 1, poison)) {
         return false;
     }
     harness_at(pool ? "parallel" : "serial", input_kind);
-    bool ok = call(h, k, outputs, &ws, pool);
-    harness_unmap(&ws);
-    return ok;
+    return call(h, k, outputs, pool);
 }
 
 /* h: with the arrays of this kind. How tasks are spread, and what is written, does not depend on the values: the first kind shows it by a second run,
@@ -144,13 +147,12 @@ static bool one_kind(harness *h, kernel *k, int kind, const kiln_pool *pool)
         ok = harness_canary_ok(&h->a[o]);
     }
     if (ok && first) {
-        harness_second(h);
+        harness_move(h);
         ok = run_once(h, k, of, h->b, VERIFY_POISON_B, pool) && harness_compare(h, "differs between the serial and the parallel run", false);
     }
     if (!ok) {
         return false;
     }
-    harness_close(h);
     harness_say("kind %d", kind);
     return true;
 }
@@ -183,14 +185,14 @@ bool harness_cpu(harness *h)
     bool ok = true;
     for (int i = 0; i < early && ok; i++) {
         each[i] = *h;
-        ok = harness_open(&each[i], i);
+        ok = harness_open(&each[i], i) && (i > 0 || harness_second(&each[i]));
     }
-    ok = ok && (!h->job->wait || await_kernel(h)) && find_kernel(h, &k);
-    harness_pool *threads = ok ? harness_pool_open(PARALLEL, true, false, &pool) : NULL; /* now: its threads spin for a while */
-    if (threads == NULL) {
-        if (ok) { harness_say("fail no threads"); }
+    /* The threads are asleep again when the kernel comes. */
+    if (ok && harness_pool_open(PARALLEL, true, false, &pool) == NULL) {
+        harness_say("fail no threads");
         return false;
     }
+    ok = ok && (!h->job->wait || await_kernel(h)) && find_kernel(h, &k) && open_workspace(&k, PARALLEL, VERIFY_POISON_A);
     double start = verify_now_ms();
     for (int i = 0; i < h->job->nkinds && ok; i++) {
         double used = verify_now_ms() - start;
@@ -200,8 +202,8 @@ bool harness_cpu(harness *h)
         if (i >= early) { each[i] = *h; }
         each[i].so = h->so;
         ok = (i < early || harness_open(&each[i], i)) && one_kind(&each[i], &k, i, &pool);
+        if (early < h->job->nkinds) { harness_close(&each[i]); } /* what is small goes with the process, as the threads do */
     }
-    harness_pool_close(threads);
     return ok;
 }
 
@@ -216,9 +218,8 @@ bool harness_time(harness *h)
     static double us[MOST_RUNS];
     kernel k;
     kiln_pool pool;
-    harness_region ws;
     int n = 0, want = h->job->runs < 1 ? 1 : h->job->runs > MOST_RUNS ? MOST_RUNS : h->job->runs;
-    if (!find_kernel(h, &k) || !harness_open(h, 0) || !pack_inputs(h, &k, -1) || !open_workspace(&k, h->job->threads, VERIFY_POISON_B, &ws)) {
+    if (!find_kernel(h, &k) || !harness_open(h, 0) || !pack_inputs(h, &k, -1) || !open_workspace(&k, h->job->threads, VERIFY_POISON_B)) {
         return false;
     }
     harness_pool *threads = harness_pool_open(h->job->threads, false, true, &pool);
@@ -231,11 +232,11 @@ bool harness_time(harness *h)
     harness_at("timing", -1);
     double start = verify_now_ms();
     for (int i = 0; i < WARM_UPS && ok; i++) {
-        ok = call(h, &k, h->a, &ws, use);
+        ok = call(h, &k, h->a, use);
     }
     while (ok && n < MOST_RUNS && (n < want || verify_now_ms() - start < time_bound_ms)) {
         double t = verify_now_ms();
-        ok = call(h, &k, h->a, &ws, use);
+        ok = call(h, &k, h->a, use);
         us[n++] = (verify_now_ms() - t) * 1e3;
         if (n >= 3 && verify_now_ms() - start > h->job->budget_ms) {
             break;

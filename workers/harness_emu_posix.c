@@ -110,7 +110,10 @@ static bool one_kind(harness *h, int kind)
         }
     }
     emu_counted.on = false;
-    harness_second(h);
+    if (!harness_second(h)) {
+        return false;
+    }
+    harness_move(h);
     set_args(h, h->b);
     harness_at("emulated, threads scrambled", input_kind);
     for (int64_t i = 0; i < n; i++) {

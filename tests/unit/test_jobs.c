@@ -741,6 +741,21 @@ static void spending_is_counted_together(void **s)
     jobs_close(two);
 }
 
+static void who_leads_claims_what_it_submits(void **s)
+{
+    (void)s;
+    jobs *j = open_jobs();
+    jobs_job out, again;
+    bool fresh = false, met = true;
+    jobs_lease l;
+    jobs_ask a = {.kind = JOBS_COMPILE, .key = "k", .class = -1, .payload = "{}", .needs = "sm_90"}, b = {.key = "n", .payload = "{}"};
+    jobs_offer o = {.worker = "w1", .kinds = 1u << JOBS_COMPILE, .any = true}, nobody = {.worker = ""};
+    assert_true(jobs_lead(j, &a, &o, &l, &out, &fresh) == JOBS_OK && fresh && state_of(j, out.id) == JOBS_LEASED && !strcmp(l.id, out.id));
+    assert_true(jobs_lead(j, &a, &o, &l, &again, &met) == JOBS_NONE && !met && !strcmp(again.id, out.id));
+    assert_true(jobs_lead(j, &b, &nobody, &l, NULL, &met) == JOBS_REFUSED && jobs_last(j) == 2);
+    jobs_job_free(&out), jobs_job_free(&again), jobs_close(j);
+}
+
 static void away_is_an_error(void **s)
 {
     (void)s;
@@ -765,6 +780,7 @@ int main(void)
         cmocka_unit_test(away_is_an_error),
         BOTH(one_live_job_a_key),
         BOTH(a_life),
+        BOTH(who_leads_claims_what_it_submits),
         BOTH(lapsed_leases_are_fenced),
         BOTH(tries_are_counted),
         BOTH(turns_are_fair),
