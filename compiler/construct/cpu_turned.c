@@ -38,15 +38,22 @@ static double bytes_of(const kn_tensor *t)
     return n;
 }
 
-/* The part of its lanes that the last vector of an image's places leaves idle, of all. */
-static double idle_at_end(const kn_site *x, int other, int terms)
+/* Places of an image, all that lie nearer than its terms do; 0: they do not lie in lines. */
+static int64_t places_of(const kn_site *x, int other, int terms)
 {
-    int64_t places = 1, lanes = x->hw->vector_bytes / kn_cpu_acc_bytes(x);
+    int64_t places = 1;
     const kn_site_access *a = &x->load[other];
     if (!a->linear) return 0;
     for (int i = 0; i < x->s->nspatial; i++)
         if (a->axes >> i & 1 && a->coef[i] < a->coef[terms] && !kn_mul_fits(places, kn_cpu_extent(x, i), &places)) return 0;
-    return (double)(kn_round_up(places, lanes) - places) / (double)places;
+    return places;
+}
+
+/* The part of its lanes that the last vector of an image's places leaves idle, of all. */
+static double idle_at_end(const kn_site *x, int other, int terms)
+{
+    int64_t places = places_of(x, other, terms), lanes = x->hw->vector_bytes / kn_cpu_acc_bytes(x);
+    return places ? (double)(kn_round_up(places, lanes) - places) / (double)places : 0;
 }
 
 /* Of so many bytes, from where they may be to there, in nanoseconds. */
@@ -95,19 +102,41 @@ static bool wastes_places(const kn_site *x, const kn_expr *load, const kn_tensor
     return waste > takes;
 }
 
-/* Sums of few terms, or of one run of them, by the time of a result's dots and of what is turned: beside floats' products, of which a vector takes
- * half as many (of more than a few results a mapping that gathers its places, which takes longer); bytes have no other way that is nearly as fast
- * but for sums of one run. */
-static bool pays(const kn_site *x, const kn_expr *load, int lanes, int64_t run)
+/* Places from one lane to the next. */
+static int64_t step_of(const kn_site *x, const kn_expr *load)
 {
-    enum { RESULT = 14, PLACE = 33, TERMS = 2, PART = 33, LEAST = 32, FEW = 32 }; /* dots that turning a result takes, and an element that goes in */
-    int64_t n = kn_cpu_extent(x, lanes), l = x->hw->vector_bytes / kn_cpu_acc_bytes(x), step = 1;
-    if (x->reduce_extent == run) return run >= LEAST && (run % 4 || PART * (run + 2 * n) <= run * n);
+    int64_t step = 1;
     for (int d = 0; d < load->nargs; d++) {
         kn_affine f;
         if (kn_axes_in(load->args[d]) >> x->n & 1 && kn_affine_of(load->args[d], &f)) step = f.coef[x->n];
     }
-    if (kn_dtype_bytes(load->dtype) < 2 || step > 1) return true;
+    return step;
+}
+
+/* Sums of one run of terms, whose places lie in lines: whole lines of them are what the lanes take otherwise, of which an image's last one is partly
+ * idle. An element that is turned takes as long as some dots of a lane (measured), in ragged squares twice that. */
+static bool pays_alone(const kn_site *x, int w, int lanes, int terms)
+{
+    enum { LEAST = 32, RESULT = 8, ELEMENT = 4 };
+    int bytes = x->load[1 - w].bytes;
+    int64_t n = kn_cpu_extent(x, lanes), run = kn_cpu_extent(x, terms), places = places_of(x, 1 - w, terms), line = x->hw->vector_bytes / bytes;
+    int64_t l = x->hw->vector_bytes / kn_cpu_acc_bytes(x);
+    double dots = (double)kn_ceil_div(run, kn_cpu_acc_bytes(x) / bytes);
+    double as_they_lie = (double)(kn_round_up(places, line) * n) * dots;
+    double turned = (double)(RESULT * n + ELEMENT * run) * (n % l || run % l ? 2 : 1);
+    return run >= LEAST && (double)places * ((double)kn_round_up(n, l) * dots + turned) < as_they_lie;
+}
+
+/* Sums of few terms, by the time of a result's dots and of what is turned: beside floats' products, of which a vector takes half as many (of more
+ * than a few results a mapping that gathers its places, which takes longer); bytes have no other way that is nearly as fast but for sums of one
+ * run. */
+static bool pays(const kn_site *x, int w, const kn_expr *load, int lanes, int terms)
+{
+    enum { RESULT = 14, PLACE = 33, TERMS = 2, LEAST = 32, FEW = 32 }; /* dots that turning a result takes, and an element that goes in */
+    int64_t n = kn_cpu_extent(x, lanes), l = x->hw->vector_bytes / kn_cpu_acc_bytes(x), run = kn_cpu_extent(x, terms);
+    bool apart = step_of(x, load) > 1;
+    if (x->reduce_extent == run) return apart ? run >= LEAST : pays_alone(x, w, lanes, terms);
+    if (kn_dtype_bytes(load->dtype) < 2 || apart) return true;
     double dots = (double)(kn_ceil_div(run, TERMS) * (x->reduce_extent / run)) * (double)kn_round_up(n, l) / (double)n;
     return (n > FEW ? 0.75 : 1) * (dots + RESULT + PLACE * (double)run / (double)n) < (double)x->reduce_extent;
 }
@@ -155,7 +184,7 @@ const char *kn_cpu_turned(kiln_arena *a, const kn_site *x, const char *plane, co
         int64_t run = kn_cpu_extent(x, other->args[terms]->u.axis);
         bool long_run = run >= LEAST_RUN && (x->reduce_extent > run || !narrow);
         if (!t->constant && x->reduce_extent == run) continue; /* its own rows may be broadcast as they lie */
-        if (to < 0 || (!long_run && !(narrow && pays(x, other, lanes, run)))) continue;
+        if (to < 0 || (!long_run && !(narrow && pays(x, w, other, lanes, other->args[terms]->u.axis)))) continue;
         if (!narrow && !wastes_places(x, other, t, idle_at_end(x, 1 - w, other->args[terms]->u.axis), kn_cpu_extent(x, lanes))) continue;
         int last = t->constant ? -1 : dim_of(loads[w], lanes);
         if (!t->constant && last < 0) continue;
