@@ -114,8 +114,9 @@ static int64_t step_of(const kn_site *x, const kn_expr *load)
 }
 
 /* Sums of one run of terms, whose places lie in lines: whole lines of them are what the lanes take otherwise, of which an image's last one is partly
- * idle. An element that is turned takes as long as some dots of a lane (measured), in ragged squares twice that. */
-static bool pays_alone(const kn_site *x, int w, int lanes, int terms)
+ * idle. An element that is turned takes as long as some dots of a lane (measured), in ragged squares twice that; half of that, where lanes lie apart,
+ * copies that bring them together would take too. */
+static bool pays_alone(const kn_site *x, int w, int lanes, int terms, bool apart)
 {
     enum { LEAST = 32, RESULT = 8, ELEMENT = 4 };
     int bytes = x->load[1 - w].bytes;
@@ -123,7 +124,7 @@ static bool pays_alone(const kn_site *x, int w, int lanes, int terms)
     int64_t l = x->hw->vector_bytes / kn_cpu_acc_bytes(x);
     double dots = (double)kn_ceil_div(run, kn_cpu_acc_bytes(x) / bytes);
     double as_they_lie = (double)(kn_round_up(places, line) * n) * dots;
-    double turned = (double)(RESULT * n + ELEMENT * run) * (n % l || run % l ? 2 : 1);
+    double turned = (double)(RESULT * n + ELEMENT * run) * (n % l || run % l ? 2 : 1) / (apart ? 2 : 1);
     return run >= LEAST && (double)places * ((double)kn_round_up(n, l) * dots + turned) < as_they_lie;
 }
 
@@ -132,10 +133,10 @@ static bool pays_alone(const kn_site *x, int w, int lanes, int terms)
  * run. */
 static bool pays(const kn_site *x, int w, const kn_expr *load, int lanes, int terms)
 {
-    enum { RESULT = 14, PLACE = 33, TERMS = 2, LEAST = 32, FEW = 32 }; /* dots that turning a result takes, and an element that goes in */
+    enum { RESULT = 14, PLACE = 33, TERMS = 2, FEW = 32 }; /* dots that turning a result takes, and an element that goes in */
     int64_t n = kn_cpu_extent(x, lanes), l = x->hw->vector_bytes / kn_cpu_acc_bytes(x), run = kn_cpu_extent(x, terms);
     bool apart = step_of(x, load) > 1;
-    if (x->reduce_extent == run) return apart ? run >= LEAST : pays_alone(x, w, lanes, terms);
+    if (x->reduce_extent == run) return pays_alone(x, w, lanes, terms, apart);
     if (kn_dtype_bytes(load->dtype) < 2 || apart) return true;
     double dots = (double)(kn_ceil_div(run, TERMS) * (x->reduce_extent / run)) * (double)kn_round_up(n, l) / (double)n;
     return (n > FEW ? 0.75 : 1) * (dots + RESULT + PLACE * (double)run / (double)n) < (double)x->reduce_extent;
