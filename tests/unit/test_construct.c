@@ -284,6 +284,28 @@ static void results_are_turned(void **state)
     }
 }
 
+/* Few rows of bytes: panels of an operand from far away, whose rows fall into few sets of the caches, are two lines wide, of others one. */
+static void panels_are_two_lines(void **state)
+{
+    static const struct { int rows, columns, terms; bool two; } one[] = {
+        {16, 4096, 1024, true}, {6, 3072, 2048, true}, {17, 4000, 1024, false}, {16, 1024, 512, false}, {128, 4096, 1024, false},
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof one / sizeof *one; i++) {
+        kiln_arena *a = arena();
+        kiln_request *r;
+        kiln_candidates *list;
+        kiln_diag d = {0};
+        static const char text[] = "c[M,N] +=! cast(a[M,K],i32)*cast(b[K,N],i32)";
+        const char *inputs = kn_format(a, "a=i8:%dx%d&b=i8:%dx%d", one[i].rows, one[i].terms, one[i].terms, one[i].columns);
+        kn_hw *hw = device(a, "x86-64-bf16");
+        assert_int_equal(kiln_request_text(a, (kiln_bytes){text, strlen(text)}, (kiln_bytes){inputs, strlen(inputs)}, NULL, &r, &d), KILN_OK);
+        assert_int_equal(kiln_construct(a, r->program, hw, "default", 1, &list, &d), KILN_OK);
+        if (says(&list->c[0], " 8 16\nsplit less0 S0 ") != one[i].two) fail_msg("%s\n%s", inputs, list->c[0].trace.p);
+        kiln_arena_close(a);
+    }
+}
+
 static int stop_now(void *user) { return ++*(int *)user > 0; }
 
 /* A convolution of bytes: the fastest predicted mapping of all forms of the instruction first, the others behind it, each once. */
@@ -424,6 +446,7 @@ int main(void)
         cmocka_unit_test(traces_apply), cmocka_unit_test(same_bytes_twice), cmocka_unit_test(contraction_tiles),
         cmocka_unit_test(shaping), cmocka_unit_test(cores_share), cmocka_unit_test(halves_go_to_their_instruction),
         cmocka_unit_test(constants_go_ahead), cmocka_unit_test(results_are_turned),
+        cmocka_unit_test(panels_are_two_lines),
         cmocka_unit_test(mappings_compete), cmocka_unit_test(places_are_divided_by_constants),
         cmocka_unit_test(choices_are_not_written_out), cmocka_unit_test(bare_tiles), cmocka_unit_test(inlining_ends_before_the_limit),
         cmocka_unit_test(stops_when_told), cmocka_unit_test(policies),
