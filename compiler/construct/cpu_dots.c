@@ -81,13 +81,27 @@ static int turned_run(const kn_site *x, const kn_expr *load, int *run)
     return best;
 }
 
+/* The two innermost axes of the results are rows and columns of a window, with padding or steps, of one load alone: flatten_window makes one axis of
+ * these. */
+static bool will_be_flat(const kn_site *x)
+{
+    uint32_t both = x->n > 0 ? 3u << (x->n - 1) : 0;
+    bool flat = both != 0;
+    for (int i = 0; i < x->nloads; i++) {
+        const kn_site_access *a = &x->load[i];
+        uint32_t in = a->axes & both;
+        flat = flat && (!in || (in == both && a->linear && (a->padded || a->coef[x->n] > 1)));
+    }
+    return flat;
+}
+
 /* Elements along which the lanes run: of two axes that will be joined those of both. */
 static int64_t places_of(const kn_site *x)
 {
     int64_t n = kn_cpu_extent(x, x->n);
     bool joins = x->n > 0 && kn_site_continues(&x->store, x->n - 1, x->n, n);
     for (int i = 0; i < x->nloads && joins; i++) joins = kn_site_continues(&x->load[i], x->n - 1, x->n, n);
-    return joins ? n * kn_cpu_extent(x, x->n - 1) : n;
+    return joins || will_be_flat(x) ? n * kn_cpu_extent(x, x->n - 1) : n;
 }
 
 /* So many lanes are idle that a mapping, which fills them otherwise, is faster: sooner where the operand with the lanes is packed at each call

@@ -306,6 +306,22 @@ static void panels_are_two_lines(void **state)
     }
 }
 
+/* Places of a narrow image, of which every second one is read, fill an instruction's lanes together. */
+static void narrow_images_are_flat(void **state)
+{
+    (void)state;
+    kiln_arena *a = arena();
+    kiln_request *r;
+    kiln_candidates *list;
+    kiln_diag d = {0};
+    static const char text[] = "y[N,F,P,Q] +=! x[N,C,P*2,Q*2]*w[F,C] where P in 6, Q in 6", inputs[] = "x=bf16:1x119x11x11&w=bf16:373x119";
+    kn_hw *hw = device(a, "x86-64-bf16");
+    assert_int_equal(kiln_request_text(a, (kiln_bytes){text, strlen(text)}, (kiln_bytes){inputs, strlen(inputs)}, NULL, &r, &d), KILN_OK);
+    assert_int_equal(kiln_construct(a, r->program, hw, "default", 1, &list, &d), KILN_OK);
+    if (!says(&list->c[0], "flatten_window ") || !says(&list->c[0], "tensorize rows")) fail_msg("%s", list->c[0].trace.p);
+    kiln_arena_close(a);
+}
+
 static int stop_now(void *user) { return ++*(int *)user > 0; }
 
 /* A convolution of bytes: the fastest predicted mapping of all forms of the instruction first, the others behind it, each once. */
@@ -446,7 +462,7 @@ int main(void)
         cmocka_unit_test(traces_apply), cmocka_unit_test(same_bytes_twice), cmocka_unit_test(contraction_tiles),
         cmocka_unit_test(shaping), cmocka_unit_test(cores_share), cmocka_unit_test(halves_go_to_their_instruction),
         cmocka_unit_test(constants_go_ahead), cmocka_unit_test(results_are_turned),
-        cmocka_unit_test(panels_are_two_lines),
+        cmocka_unit_test(panels_are_two_lines), cmocka_unit_test(narrow_images_are_flat),
         cmocka_unit_test(mappings_compete), cmocka_unit_test(places_are_divided_by_constants),
         cmocka_unit_test(choices_are_not_written_out), cmocka_unit_test(bare_tiles), cmocka_unit_test(inlining_ends_before_the_limit),
         cmocka_unit_test(stops_when_told), cmocka_unit_test(policies),
