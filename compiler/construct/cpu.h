@@ -40,6 +40,7 @@ int64_t kn_cpu_pow2(int64_t n, int64_t most);
 /* How many vectors, of a row of so many, are written out one after the other: as few as possible are computed twice, as the last move back. */
 int64_t kn_cpu_written_out(int64_t vectors);
 int kn_cpu_acc_bytes(const kn_site *x);
+double kn_cpu_bytes(const kn_tensor *t); /* all of the tensor's */
 /* The spatial axis that tasks are cut from, neither n nor m: the first with something to iterate, of a map the one with which there are enough of
  * them. -1: none. */
 int kn_cpu_other(const kn_site *x);
@@ -94,8 +95,8 @@ bool kn_cpu_zipped(const kn_site *x, kn_plans *p, const kn_cpu_dot *d);
  * `plane` of the other factor whose terms lie beside each other, and a copy `weights` of what is no constant, whose lanes do; NULL: nothing to
  * turn. */
 const char *kn_cpu_turned(kiln_arena *a, const kn_site *x, const char *plane, const char *results, const char *weights);
-/* The same for a window that slides over planes with their terms last, whose results have so few beside each other that lanes along these would be
- * idle: the terms, and the results, get a place in front of the planes, so that lanes run along these. NULL: it is no such window. */
+/* cpu_planar.c: steps after which the statement, then named `results`, computes them in front of their places, from a copy `plane` of what the window
+ * goes over, with its terms in front of the places too; NULL: lanes along the results are worth having, or it is no such window. */
 const char *kn_cpu_planar(kiln_arena *a, const kn_site *x, const char *plane, const char *results);
 
 /* cpu_strips.c: the load whose window slides over planes where strips of their rows had better be met by all results at once, -1: none; the step

@@ -81,23 +81,35 @@ static int turned_run(const kn_site *x, const kn_expr *load, int *run)
     return best;
 }
 
-/* Elements along which the lanes run: of two axes that will be joined those of both. Padding of the terms keeps them apart. */
+/* The two innermost axes of the results are rows and columns of a window, with padding or steps, of one load alone: flatten_window makes one axis of
+ * these. */
+static bool will_be_flat(const kn_site *x)
+{
+    uint32_t both = x->n > 0 ? 3u << (x->n - 1) : 0;
+    bool flat = both != 0;
+    for (int i = 0; i < x->nloads; i++) {
+        const kn_site_access *a = &x->load[i];
+        uint32_t in = a->axes & both;
+        flat = flat && (!in || (in == both && a->linear && (a->padded || a->coef[x->n] > 1)));
+    }
+    return flat;
+}
+
+/* Elements along which the lanes run: of two axes that will be joined those of both. */
 static int64_t places_of(const kn_site *x)
 {
     int64_t n = kn_cpu_extent(x, x->n);
     bool joins = x->n > 0 && kn_site_continues(&x->store, x->n - 1, x->n, n);
     for (int i = 0; i < x->nloads && joins; i++) joins = kn_site_continues(&x->load[i], x->n - 1, x->n, n);
-    return joins ? n * kn_cpu_extent(x, x->n - 1) : n;
+    return joins || will_be_flat(x) ? n * kn_cpu_extent(x, x->n - 1) : n;
 }
 
-/* So many lanes are idle that a mapping, which fills them otherwise, is faster: sooner where the operand with the lanes is packed at each call,
- * and where sums have one run of terms, so that there is little else (measured). */
-static bool idles(const kn_site *x, const kn_expr *with_lanes, int64_t run, const kn_intrin *it)
+/* So many lanes are idle that a mapping, which fills them otherwise, is faster: sooner where the operand with the lanes is packed at each call
+ * (measured). */
+static bool idles(const kn_site *x, const kn_expr *with_lanes, const kn_intrin *it)
 {
-    int64_t lanes = it->s->axes[0].extent, wide = run % it->s->axes[1].extent ? kn_cpu_extent(x, x->n) : places_of(x);
-    int64_t idle = kn_round_up(wide, lanes) - wide;
-    if (x->t->program->tensors[with_lanes->u.tensor].constant) return idle > wide;
-    return x->reduce_extent > run ? 5 * idle > 4 * wide : 8 * idle > wide;
+    int64_t wide = places_of(x), idle = kn_round_up(wide, it->s->axes[0].extent) - wide;
+    return x->t->program->tensors[with_lanes->u.tensor].constant ? idle > wide : 5 * idle > 4 * wide;
 }
 
 /* Sums of the rows' terms, by which what is flipped is corrected, take longer than making the rows unsigned and summing the other factor's. */
@@ -128,7 +140,7 @@ static bool dot_by(const kn_site *x, int k, int64_t least, bool whole, bool flip
     int run = run_of(x, &x->load[ia], least, whole ? loads[ia] : NULL), turn = run < 0 && !narrow ? turned_run(x, loads[ia], &run) : -1;
     if (run < 0 || !(x->load[ib].axes >> run & 1)) return false;
     if (turn >= 0 && (products < 1 << 17 || kn_cpu_extent(x, x->m) < 64)) return false; /* few rows do not pay for turning and packing */
-    if (narrow && idles(x, loads[ib], kn_cpu_extent(x, run), it)) return false;
+    if (narrow && idles(x, loads[ib], it)) return false;
     if (!narrow && (flip || loads[ia]->dtype != KN_I8 || it->operand[a].dtype != KN_U8)) return false;
     bool constant = x->t->program->tensors[loads[ib]->u.tensor].constant;
     if (flip && (constant || x->reduce_extent != kn_cpu_extent(x, run) || (done < 0 && many_rows(x, ia, ib)))) return false;

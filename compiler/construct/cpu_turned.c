@@ -48,22 +48,22 @@ static int terms_of(const kn_site *x, const kn_expr *load)
     return best;
 }
 
-static double bytes_of(const kn_tensor *t)
+/* Places of an image, all that lie nearer than its terms do; 0: they do not lie in lines. */
+static int64_t places_of(const kn_site *x, int other, int terms)
 {
-    double n = kn_dtype_bytes(t->dtype);
-    for (int i = 0; i < t->rank; i++) n *= (double)t->shape[i];
-    return n;
+    int64_t places = 1;
+    const kn_site_access *a = &x->load[other];
+    if (!a->linear) return 0;
+    for (int i = 0; i < x->s->nspatial; i++)
+        if (a->axes >> i & 1 && a->coef[i] < a->coef[terms] && !kn_mul_fits(places, kn_cpu_extent(x, i), &places)) return 0;
+    return places;
 }
 
 /* The part of its lanes that the last vector of an image's places leaves idle, of all. */
 static double idle_at_end(const kn_site *x, int other, int terms)
 {
-    int64_t places = 1, lanes = x->hw->vector_bytes / kn_cpu_acc_bytes(x);
-    const kn_site_access *a = &x->load[other];
-    if (!a->linear) return 0;
-    for (int i = 0; i < x->s->nspatial; i++)
-        if (a->axes >> i & 1 && a->coef[i] < a->coef[terms] && !kn_mul_fits(places, kn_cpu_extent(x, i), &places)) return 0;
-    return (double)(kn_round_up(places, lanes) - places) / (double)places;
+    int64_t places = places_of(x, other, terms), lanes = x->hw->vector_bytes / kn_cpu_acc_bytes(x);
+    return places ? (double)(kn_round_up(places, lanes) - places) / (double)places : 0;
 }
 
 /* Of so many bytes, from where they may be to there, in nanoseconds. */
@@ -79,7 +79,7 @@ static double time_of_far_runs(const kn_site *x, const kn_tensor *planes)
 {
     enum { AT_A_TIME = 6 };
     const kn_hw_level *l2 = kn_hw_level_named(x->hw, "l2"), *l3 = kn_hw_level_named(x->hw, "l3");
-    double bytes = bytes_of(planes);
+    double bytes = kn_cpu_bytes(planes);
     if (!l2 || !l3 || bytes <= (double)planes->shape[0] * (double)l2->capacity_bytes) return 0;
     return bytes / l3->transaction_bytes * l3->latency_ns / AT_A_TIME;
 }
@@ -102,29 +102,52 @@ static bool wastes_places(const kn_site *x, const kn_expr *load, const kn_tensor
     for (int i = 0; i < x->s->naxes; i++) flops *= (double)x->s->axes[i].extent;
     double gflops = kn_hw_peak_gflops(x->hw, p->tensors[x->s->out].dtype), gbs = (l3 ? l3 : &x->hw->levels[0])->bandwidth_gbs;
     int64_t lanes = x->hw->vector_bytes / kn_cpu_acc_bytes(x);
-    double turned = 2 * (bytes_of(&p->tensors[load->u.tensor]) + bytes_of(&p->tensors[x->s->out]));
+    double turned = 2 * (kn_cpu_bytes(&p->tensors[load->u.tensor]) + kn_cpu_bytes(&p->tensors[x->s->out]));
     double waste = gflops > 0 ? flops / gflops * (reach / step / n + at_end) : 0, takes = gbs > 0 ? turned / gbs : waste;
     double idle = (double)(kn_round_up(results, lanes) - results) / (double)results;
     if (reach > 0) takes /= 2;
     if (reach > 0 && step > 1) waste += time_of_far_runs(x, &p->tensors[load->u.tensor]);
     takes += idle > 1.0 / 8 ? idle * flops / gflops : 0;
-    if (!weights->constant) takes += time_of_copy(x, bytes_of(weights));
+    if (!weights->constant) takes += time_of_copy(x, kn_cpu_bytes(weights));
     return waste > takes;
 }
 
-/* Sums of few terms, or of one run of them, by the time of a result's dots and of what is turned: beside floats' products, of which a vector takes
- * half as many (of more than a few results a mapping that gathers its places, which takes longer); bytes have no other way that is nearly as fast
- * but for sums of one run. */
-static bool pays(const kn_site *x, const kn_expr *load, int lanes, int64_t run)
+/* Places from one lane to the next. */
+static int64_t step_of(const kn_site *x, const kn_expr *load)
 {
-    enum { RESULT = 14, PLACE = 33, TERMS = 2, PART = 33, LEAST = 32, FEW = 32 }; /* dots that turning a result takes, and an element that goes in */
-    int64_t n = kn_cpu_extent(x, lanes), l = x->hw->vector_bytes / kn_cpu_acc_bytes(x), step = 1;
-    if (x->reduce_extent == run) return run >= LEAST && (run % 4 || PART * (run + 2 * n) <= run * n);
+    int64_t step = 1;
     for (int d = 0; d < load->nargs; d++) {
         kn_affine f;
         if (kn_axes_in(load->args[d]) >> x->n & 1 && kn_affine_of(load->args[d], &f)) step = f.coef[x->n];
     }
-    if (kn_dtype_bytes(load->dtype) < 2 || step > 1) return true;
+    return step;
+}
+
+/* Sums of one run of terms, whose places lie in lines: whole lines of them are what the lanes take otherwise, of which an image's last one is partly
+ * idle. An element that is turned takes as long as some dots of a lane (measured), in ragged squares twice that; half of that, where lanes lie apart,
+ * copies that bring them together would take too. */
+static bool pays_alone(const kn_site *x, int w, int lanes, int terms, bool apart)
+{
+    enum { LEAST = 32, RESULT = 8, ELEMENT = 4 };
+    int bytes = x->load[1 - w].bytes;
+    int64_t n = kn_cpu_extent(x, lanes), run = kn_cpu_extent(x, terms), places = places_of(x, 1 - w, terms), line = x->hw->vector_bytes / bytes;
+    int64_t l = x->hw->vector_bytes / kn_cpu_acc_bytes(x);
+    double dots = (double)kn_ceil_div(run, kn_cpu_acc_bytes(x) / bytes);
+    double as_they_lie = (double)(kn_round_up(places, line) * n) * dots;
+    double turned = (double)(RESULT * n + ELEMENT * run) * (n % l || run % l ? 2 : 1) / (apart ? 2 : 1);
+    return run >= LEAST && (double)places * ((double)kn_round_up(n, l) * dots + turned) < as_they_lie;
+}
+
+/* Sums of few terms, by the time of a result's dots and of what is turned: beside floats' products, of which a vector takes half as many (of more
+ * than a few results a mapping that gathers its places, which takes longer); bytes have no other way that is nearly as fast but for sums of one
+ * run. */
+static bool pays(const kn_site *x, int w, const kn_expr *load, int lanes, int terms)
+{
+    enum { RESULT = 14, PLACE = 33, TERMS = 2, FEW = 32 }; /* dots that turning a result takes, and an element that goes in */
+    int64_t n = kn_cpu_extent(x, lanes), l = x->hw->vector_bytes / kn_cpu_acc_bytes(x), run = kn_cpu_extent(x, terms);
+    bool apart = step_of(x, load) > 1;
+    if (x->reduce_extent == run) return pays_alone(x, w, lanes, terms, apart);
+    if (kn_dtype_bytes(load->dtype) < 2 || apart) return true;
     double dots = (double)(kn_ceil_div(run, TERMS) * (x->reduce_extent / run)) * (double)kn_round_up(n, l) / (double)n;
     return (n > FEW ? 0.75 : 1) * (dots + RESULT + PLACE * (double)run / (double)n) < (double)x->reduce_extent;
 }
@@ -173,7 +196,7 @@ const char *kn_cpu_turned(kiln_arena *a, const kn_site *x, const char *plane, co
         int64_t run = kn_cpu_extent(x, axis);
         bool long_run = run >= LEAST_RUN && (x->reduce_extent > run || !narrow);
         if (!t->constant && x->reduce_extent == run) continue; /* its own rows may be broadcast as they lie */
-        if (to < 0 || (!long_run && !(narrow && pays(x, other, lanes, run)))) continue;
+        if (to < 0 || (!long_run && !(narrow && pays(x, w, other, lanes, axis)))) continue;
         if (!narrow && !wastes_places(x, other, t, idle_at_end(x, 1 - w, axis), kn_cpu_extent(x, lanes))) continue;
         int last = t->constant ? -1 : dim_of(loads[w], lanes);
         if (!t->constant && last < 0) continue;
@@ -187,72 +210,4 @@ const char *kn_cpu_turned(kiln_arena *a, const kn_site *x, const char *plane, co
         return kn_buf_take(&b).p;
     }
     return NULL;
-}
-
-/* The first dimension of the load in which places stand beside terms: a window slides along it; -1: none does. */
-static int first_slid(const kn_site *x, const kn_expr *load)
-{
-    uint32_t places = (1u << x->s->nspatial) - 1;
-    for (int d = 0; d < load->nargs; d++)
-        if ((kn_axes_in(load->args[d]) & places) && (kn_axes_in(load->args[d]) & ~places)) return d;
-    return -1;
-}
-
-/* Results of one image, or whatever else stands outside of the places; 0: too many to count. */
-static int64_t places_of(const kn_site *x, const kn_expr *load, int from)
-{
-    int64_t n = 1;
-    uint32_t in = 0;
-    for (int d = from; d < load->nargs; d++) in |= kn_axes_in(load->args[d]);
-    for (int i = 0; i < x->s->nspatial; i++)
-        if ((in >> i & 1) && !kn_mul_fits(n, kn_cpu_extent(x, i), &n)) return 0;
-    return n;
-}
-
-/* Lanes along so few results would be idle for longer than it takes to turn what the window goes over, and what lanes along the places waste. */
-static bool wastes_results(const kn_site *x, const kn_expr *load, int slid)
-{
-    const kn_hw_level *l3 = kn_hw_level_named(x->hw, "l3");
-    const kn_tensor *planes = &x->t->program->tensors[load->u.tensor], *out = &x->t->program->tensors[x->s->out];
-    int64_t lanes = x->hw->vector_bytes / kn_cpu_acc_bytes(x), n = kn_cpu_extent(x, x->n), places = places_of(x, load, slid);
-    double flops = 2, reach = 0, row = 1, gflops = kn_hw_peak_gflops(x->hw, out->dtype), gbs = (l3 ? l3 : &x->hw->levels[0])->bandwidth_gbs;
-    kn_affine f;
-    if (places < 1 || gflops <= 0 || gbs <= 0 || !kn_affine_of(load->args[load->nargs - 2], &f)) return false;
-    for (int r = x->s->nspatial; r < x->s->naxes; r++) reach += (double)(f.coef[r] * (x->s->axes[r].extent - 1));
-    for (int i = 0; i < x->s->nspatial; i++)
-        if (f.coef[i] > 0) row = (double)(f.coef[i] * kn_cpu_extent(x, i));
-    for (int i = 0; i < x->s->naxes; i++) flops *= (double)x->s->axes[i].extent;
-    double idle = (double)(kn_round_up(n, lanes) - n) / (double)n, at_end = (double)(kn_round_up(places, lanes) - places) / (double)places;
-    return (idle - reach / row - at_end) * flops / gflops > 2 * (bytes_of(planes) + bytes_of(out)) / gbs;
-}
-
-static void put_before(kn_buf *b, const char *tensor, int rank, int last, int before)
-{
-    kn_putf(b, "transform_layout %s", tensor);
-    for (int d = 0; d < rank; d++) {
-        if (d == before) kn_putf(b, " %d", last);
-        if (d != last) kn_putf(b, " %d", d);
-    }
-    kn_put(b, "\n");
-}
-
-const char *kn_cpu_planar(kiln_arena *a, const kn_site *x, const char *plane, const char *results)
-{
-    const kn_expr *loads[2];
-    const kn_program *p = x->t->program;
-    int rank = p->tensors[x->s->out].rank, before = -1;
-    if (x->hw->gpu || !x->contraction || x->s->scatter || x->nloads != 2 || kn_loads(x->s->body, loads, 2) != 2 || x->n < 0) return NULL;
-    int w = x->load[1].axes >> x->n & 1, terms = loads[1 - w]->nargs - 1, slid = first_slid(x, loads[1 - w]);
-    const kn_expr *last = loads[1 - w]->args[terms], *end = x->s->lhs[rank - 1];
-    if (x->load[1 - w].axes >> x->n & 1 || kn_dtype_bytes(loads[0]->dtype) < 4 || kn_dtype_bytes(loads[1]->dtype) < 4 || slid < 0) return NULL;
-    if (last->op != KN_OP_AXIS || last->u.axis < x->s->nspatial || end->op != KN_OP_AXIS || end->u.axis != x->n) return NULL;
-    for (int d = 0; d < rank && before < 0; d++)
-        if (x->s->lhs[d]->op == KN_OP_AXIS && (kn_axes_in(loads[1 - w]->args[slid]) >> x->s->lhs[d]->u.axis & 1)) before = d;
-    if (before < 0 || p->tensors[loads[1 - w]->u.tensor].role != KN_INPUT || !wastes_results(x, loads[1 - w], slid)) return NULL;
-    kn_buf b;
-    kn_buf_init(&b, a);
-    kn_putf(&b, "copy %s %d %s\ncache_write %s %s\n", x->name, 1 - w, plane, x->name, results);
-    put_before(&b, results, rank, rank - 1, before);
-    put_before(&b, plane, terms + 1, terms, slid);
-    return kn_buf_take(&b).p;
 }

@@ -36,10 +36,22 @@ bool kn_cpu_zips(const kn_site *x, int load, int run)
     return true;
 }
 
+/* Few rows meet an operand that L2 does not hold, whose own rows lie a part of L1's ways apart: single lines of them, asked for ahead, drive each
+ * other out of L1; of two, which are brought together, half as many are asked for. */
+static bool crowds(const zipped *z)
+{
+    enum { APART = KN_CPU_SETS / 4 };
+    const kn_site_access *b = &z->x->load[z->d->b];
+    const kn_hw_level *l2 = kn_hw_level_named(z->x->hw, "l2");
+    int64_t rows = z->x->reduce_extent * extent(z, z->x->n);
+    return extent(z, z->x->m) <= FEW_ROWS && l2 && rows * b->bytes > l2->capacity_bytes && b->coef[z->d->run] * b->bytes % APART == 0;
+}
+
 /* The register tile that wastes least of rows past the end and of loads beside the products, of panels that are whole lines of the operand. */
 static bool tile(zipped *z)
 {
     const kn_site *x = z->x;
+    const double alone = crowds(z) ? 0.25 : 0;
     int64_t line = x->hw->vector_bytes / (z->lanes * x->load[z->d->b].bytes), most = kn_cpu_in_one_set(x) ? 6 : 14;
     double best = 0, need = (double)(x->hw->fma_latency * x->hw->fma_per_cycle);
     if (line * z->lanes > extent(z, x->n)) line = kn_ceil_div(extent(z, x->n), z->lanes);
@@ -47,7 +59,7 @@ static bool tile(zipped *z)
         if (nv > line && (nv - line) * z->lanes >= extent(z, x->n)) break;
         for (int64_t mr = 1; mr <= most && mr <= extent(z, x->m) && mr * nv + nv + 1 <= x->hw->vector_registers; mr++) {
             double done = (double)(kn_round_up(extent(z, x->m), mr) * kn_round_up(extent(z, x->n), nv * z->lanes)), all = (double)(mr * nv);
-            double cost = done * (1 + 0.5 * (double)(mr + nv) / all) / (all < need ? all / need : 1);
+            double cost = done * (1 + 0.5 * (double)(mr + nv) / all + (nv == line ? alone : 0)) / (all < need ? all / need : 1);
             if (best > 0 && cost >= best) continue;
             best = cost, z->mr = mr, z->nv = nv;
         }

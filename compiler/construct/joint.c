@@ -15,7 +15,8 @@ bool kn_site_continues(const kn_site_access *c, int x, int y, int64_t extent)
 {
     if (!(c->axes >> x & 1) && !(c->axes >> y & 1)) return true;
     if ((c->bent >> x & 1) || (c->bent >> y & 1)) return false;
-    return c->linear && !c->padded && c->coef[x] == c->coef[y] * extent && c->coef[y] != 0;
+    if (c->padded && (c->coef[y] != 1 || ((c->straying >> x | c->straying >> y) & 1))) return false;
+    return c->linear && c->coef[x] == c->coef[y] * extent && c->coef[y] != 0;
 }
 
 static bool wants(joint *j, int stmt, int x)

@@ -9,6 +9,13 @@ int64_t kn_cpu_pow2(int64_t n, int64_t most)
     return p;
 }
 
+double kn_cpu_bytes(const kn_tensor *t)
+{
+    double n = kn_dtype_bytes(t->dtype);
+    for (int i = 0; i < t->rank; i++) n *= (double)t->shape[i];
+    return n;
+}
+
 int kn_cpu_acc_bytes(const kn_site *x)
 {
     int b = kn_dtype_bytes(kn_dtype_acc(x->s->body->dtype));

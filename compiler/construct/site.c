@@ -100,15 +100,18 @@ static void find_roles(kn_site *x)
     if (x->m < 0 && s->naxes > s->nspatial) x->m = window_axis(x);
 }
 
-/* Some index of the load leaves its tensor for some values of the axes: only then does padding matter. */
-static bool strays(const kn_program *p, const kn_stmt *s, const kn_expr *load)
+/* Some index of the load leaves its tensor for some values of the axes, which are added to *axes: only then does padding matter. */
+static bool strays(const kn_program *p, const kn_stmt *s, const kn_expr *load, uint32_t *axes)
 {
+    bool yes = false;
     for (int d = 0; d < load->nargs; d++) {
         int64_t lo, hi;
-        if (!kn_expr_range(load->args[d], axis_range, (void *)(uintptr_t)s, &lo, &hi)) return true;
-        if (lo < 0 || hi >= p->tensors[load->u.tensor].shape[d]) return true;
+        bool known = kn_expr_range(load->args[d], axis_range, (void *)(uintptr_t)s, &lo, &hi);
+        if (known && lo >= 0 && hi < p->tensors[load->u.tensor].shape[d]) continue;
+        *axes |= kn_axes_in(load->args[d]);
+        yes = true;
     }
-    return false;
+    return yes;
 }
 
 void kn_site_of(kiln_arena *a, const kn_tree *t, const kn_stage *g, const kn_hw *hw, kn_site *x)
@@ -119,9 +122,12 @@ void kn_site_of(kiln_arena *a, const kn_tree *t, const kn_stage *g, const kn_hw 
     const kn_expr *loads[KN_SITE_LOADS];
     int n = kn_loads(x->s->body, loads, KN_SITE_LOADS);
     x->nloads = n < KN_SITE_LOADS ? n : KN_SITE_LOADS;
-    for (int i = 0; i < x->nloads; i++)
-        kn_site_access_of(a, t->program, x->s, loads[i]->u.tensor, loads[i]->args,
-                          loads[i]->padded && strays(t->program, x->s, loads[i]), &x->load[i]);
+    for (int i = 0; i < x->nloads; i++) {
+        uint32_t straying = 0;
+        bool padded = loads[i]->padded && strays(t->program, x->s, loads[i], &straying);
+        kn_site_access_of(a, t->program, x->s, loads[i]->u.tensor, loads[i]->args, padded, &x->load[i]);
+        x->load[i].straying = straying;
+    }
     kn_site_access_of(a, t->program, x->s, x->s->out, x->s->lhs, false, &x->store);
     find_roles(x);
 }

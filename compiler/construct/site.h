@@ -11,6 +11,7 @@ typedef struct kn_site_access {
     bool linear, padded;
     int bytes;
     uint32_t axes, bent;
+    uint32_t straying;     /* axes of the indices that leave the tensor, of what is padded */
     int64_t coef[KILN_MAX_AXES];
 } kn_site_access;
 
@@ -38,7 +39,8 @@ void kn_site_access_of(kiln_arena *a, const kn_program *p, const kn_stmt *s, int
 /* What is padded of this load is the same for all lanes along n, which has a dimension for itself: a condition a tap is cheaper than a copy. Not of
  * a contraction, whose rows would ask again. */
 bool kn_site_lanes_agree(const kn_site *x, const kn_expr *load);
-/* y (inside x) continues x in this access: one step of x is a whole row of y. Padding breaks the row unless both are absent. */
+/* y (inside x) continues x in this access: one step of x is a whole row of y. Padding breaks the row unless both are absent, or stand beside each
+ * other in memory and it is along others. */
 bool kn_site_continues(const kn_site_access *c, int x, int y, int64_t extent);
 /* joint.c: steps that make axes x and x + 1 of a stage one, and with them those of every statement that shares them through temporaries; NULL: they
  * cannot be, or no temporary is between. serial numbers the name of the new axis. */

@@ -61,13 +61,18 @@ static void axis_span(void *user, const kn_expr *leaf, int64_t *lo, int64_t *hi)
     *hi = leaf->op == KN_OP_AXIS ? s->axes[leaf->u.axis].extent - 1 : INT32_MAX;
 }
 
+bool kn_lw_index_strays(const kn_lw *w, const kn_sg *sg, const kn_expr *load, int d)
+{
+    int64_t lo, hi;
+    bool known = kn_expr_range(load->args[d], axis_span, (void *)sg->s, &lo, &hi);
+    return !known || lo < 0 || hi >= w->p->program->tensors[load->u.tensor].shape[d];
+}
+
 bool kn_lw_strays(const kn_lw *w, const kn_sg *sg, const kn_expr *load, uint32_t along)
 {
-    const kn_tensor *x = &w->p->program->tensors[load->u.tensor];
     for (int d = 0; d < load->nargs; d++) {
-        int64_t lo, hi;
         if (!(kn_axes_in(load->args[d]) & along) && along != UINT32_MAX) continue;
-        if (!kn_expr_range(load->args[d], axis_span, (void *)sg->s, &lo, &hi) || lo < 0 || hi >= x->shape[d]) return true;
+        if (kn_lw_index_strays(w, sg, load, d)) return true;
     }
     return false;
 }
@@ -132,10 +137,9 @@ kn_source kn_cache_source(kn_lw *w, kn_sg *sg, int cache, kn_expr *const *k)
         memcpy(sg->val, saved, sizeof saved);
         for (int a = 0; a < sg->s->naxes; a++)
             if (kn_axes_in(load) >> a & 1) s.cond = kn_lw_and(w, s.cond, kn_lw_below(w, v.av[a], sg->s->axes[a].extent));
-        bool check = kn_lw_strays(w, sg, load, UINT32_MAX);
         for (int d = 0; d < load->nargs; d++) {
             idx[d] = kn_lw_simp(w, kn_env_scalar(&v, load->args[d]));
-            if (check) s.cond = kn_lw_and(w, s.cond, kn_lw_in_dim(w, idx[d], x->shape[d]));
+            if (kn_lw_index_strays(w, sg, load, d)) s.cond = kn_lw_and(w, s.cond, kn_lw_in_dim(w, idx[d], x->shape[d]));
         }
     }
     s.at = kn_lw_address(w, load->u.tensor, idx);

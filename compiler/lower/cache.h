@@ -15,6 +15,7 @@ kn_expr *kn_source_value(kn_lw *w, const kn_source *s);
 /* Some element the load names may be outside of its tensor, along a dimension that some of these axes index: under padding, or under a select that
  * keeps it from being read. A copy is made ahead of either, so it must look for itself. UINT32_MAX: along any. */
 bool kn_lw_strays(const kn_lw *w, const kn_sg *sg, const kn_expr *load, uint32_t along);
+bool kn_lw_index_strays(const kn_lw *w, const kn_sg *sg, const kn_expr *load, int d); /* along dimension d */
 /* zipped.c: runs whose elements are interleaved; *joined: iterations of dimension n - 3 that are taken together, where there are some. */
 bool kn_lw_zips(kn_lw *w, kn_sg *sg, int cache, int n, const int64_t *size, int inner, int64_t *joined);
 void kn_lw_fill_zipped(kn_lw *w, kn_sg *sg, int cache, int n, const int64_t *size, kn_expr **k, int64_t joined, bool whole);

@@ -15,12 +15,12 @@ typedef struct zipped {
     int64_t joined;
 } zipped;
 
-/* Indices of the load are affine, so that a block of which all corners are in range is in range. */
-static bool corners_decide(const kn_expr *load)
+/* Indices of the load that may leave the tensor are affine, so that a block of which all corners are in range is in range. */
+static bool corners_decide(kn_lw *w, const kn_sg *sg, const kn_expr *load)
 {
     kn_affine f;
     for (int d = 0; d < load->nargs; d++)
-        if (!kn_affine_of(load->args[d], &f)) return false;
+        if (kn_lw_index_strays(w, sg, load, d) && !kn_affine_of(load->args[d], &f)) return false;
     return true;
 }
 
@@ -44,7 +44,7 @@ bool kn_lw_zips(kn_lw *w, kn_sg *sg, int cache, int n, const int64_t *size, int 
     const kn_cache *c = &sg->g->caches[cache];
     const kn_expr *load = sg->loads[c->load];
     bool zips = !w->hw->gpu && n > 1 && inner == n - 2 && (q == 2 || q == 4) && m >= 4 && m <= 64 && !(m & (m - 1)) &&
-                kn_dtype_bytes(load->dtype) <= 2 && !c->pad && (corners_decide(load) || !kn_lw_strays(w, sg, load, UINT32_MAX));
+                kn_dtype_bytes(load->dtype) <= 2 && !c->pad && corners_decide(w, sg, load);
     *joined = zips && n > 2 && sg->g->loops[c->loops[n - 3]].axis == sg->g->loops[c->loops[n - 2]].axis ? joined_of(w, sg, cache, n, size) : 1;
     return zips;
 }
@@ -75,11 +75,12 @@ static bool runs_over(const zipped *f)
     return axis < f->sg->s->nspatial && f->sg->s->red != KN_RED_NONE && !kn_lw_strays(f->w, f->sg, load, 1u << axis);
 }
 
-/* Indices grow with every loop, from within the tensor on: what the axes allow is not cut off before where they begin. */
-static bool grows(const kn_expr *load)
+/* Indices that leave the tensor grow with every loop, from within it on: what the axes allow is not cut off before where they begin. */
+static bool grows(kn_lw *w, const kn_sg *sg, const kn_expr *load)
 {
     kn_affine f;
     for (int d = 0; d < load->nargs; d++) {
+        if (!kn_lw_index_strays(w, sg, load, d)) continue;
         if (!kn_affine_of(load->args[d], &f) || f.offset < 0) return false;
         for (int i = 0; i < KILN_MAX_AXES; i++)
             if (f.coef[i] < 0) return false;
@@ -221,7 +222,7 @@ static void rest(zipped *f)
     kn_lw *w = f->w;
     int64_t last = f->joined * f->size[f->n - 2] - 1;
     const kn_expr *load = f->sg->loads[f->sg->g->caches[f->cache].load];
-    if (runs_over(f) && grows(load)) {
+    if (runs_over(f) && grows(w, f->sg, load)) {
         kn_expr *wide = there(f, last, 0, false);
         kn_ls *cond = wide ? kn_lw_if(w, wide) : NULL;
         if (cond) w->tail = &cond->body;

@@ -249,8 +249,8 @@ static void constants_go_ahead(void **state)
 }
 
 /* Convolutions with the channels first: where lanes along their places would be idle, or an instruction wants the channels, those are turned to lie
- * last; not where the planes are large or fill whole vectors, turning large weights that are no constant takes longer, or sums have one short run of
- * terms. */
+ * last; not where the planes are large or fill whole vectors, turning large weights that are no constant takes longer, or sums of one run of terms
+ * leave few lanes idle at an image's end. */
 static void results_are_turned(void **state)
 {
     static const struct { const char *dtype, *x, *w, *of; int places; bool turned; } one[] = {
@@ -260,6 +260,8 @@ static void results_are_turned(void **state)
         {"bf16", "1,64,28,28", "64,64,1,1", " const", 30, false}, {"f32", "1,3,14,14", "64,3,3,3", " const", 14, false},
         {"f32", "1,2048,7,7", "512,2048,1,1", " const", 9, true}, {"f32", "1,256,14,14", "40,256,3,3", " const", 14, false},
         {"f32", "1,2048,14,14", "512,2048,1,1", " const", 16, false},
+        {"bf16", "1,256,58,58", "64,256,1,1", " const", 60, false}, {"bf16", "1,256,12,12", "512,256,1,1", " const", 14, true},
+        {"bf16", "1,120,47,47", "370,120,1,1", " const", 49, false},
     };
     (void)state;
     for (size_t i = 0; i < sizeof one / sizeof *one; i++) {
@@ -345,6 +347,43 @@ static void windows_beside_lanes(void **state)
         const kiln_candidate *first = &candidates(a, canonical, hw, 1, 0)->c[0];
         if (says(first, "unroll out0 S2.2\n") != padded) fail_msg("%s\n%s", text, first->trace.p);
     }
+    kiln_arena_close(a);
+}
+
+/* The first candidate for an expression with its inputs on a core with a dot instruction. */
+static const kiln_candidate *first_of(kiln_arena *a, const char *text, const char *inputs)
+{
+    kiln_request *r;
+    kiln_candidates *list;
+    kiln_diag d = {0};
+    assert_int_equal(kiln_request_text(a, (kiln_bytes){text, strlen(text)}, (kiln_bytes){inputs, strlen(inputs)}, NULL, &r, &d), KILN_OK);
+    assert_int_equal(kiln_construct(a, r->program, device(a, "x86-64-bf16"), "default", 1, &list, &d), KILN_OK);
+    return &list->c[0];
+}
+
+/* Few rows of bytes: panels of an operand from far away, whose rows fall into few sets of the caches, are two lines wide, of others one. */
+static void panels_are_two_lines(void **state)
+{
+    static const struct { int rows, columns, terms; bool two; } one[] = {
+        {16, 4096, 1024, true}, {6, 3072, 2048, true}, {17, 4000, 1024, false}, {16, 1024, 512, false}, {128, 4096, 1024, false},
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof one / sizeof *one; i++) {
+        kiln_arena *a = arena();
+        const char *inputs = kn_format(a, "a=i8:%dx%d&b=i8:%dx%d", one[i].rows, one[i].terms, one[i].terms, one[i].columns);
+        const kiln_candidate *first = first_of(a, "c[M,N] +=! cast(a[M,K],i32)*cast(b[K,N],i32)", inputs);
+        if (says(first, " 8 16\nsplit less0 S0 ") != one[i].two) fail_msg("%s\n%s", inputs, first->trace.p);
+        kiln_arena_close(a);
+    }
+}
+
+/* Places of a narrow image, of which every second one is read, fill an instruction's lanes together. */
+static void narrow_images_are_flat(void **state)
+{
+    (void)state;
+    kiln_arena *a = arena();
+    const kiln_candidate *first = first_of(a, "y[N,F,P,Q] +=! x[N,C,P*2,Q*2]*w[F,C] where P in 6, Q in 6", "x=bf16:1x119x11x11&w=bf16:373x119");
+    if (!says(first, "flatten_window ") || !says(first, "tensorize rows")) fail_msg("%s", first->trace.p);
     kiln_arena_close(a);
 }
 
@@ -490,6 +529,7 @@ int main(void)
         cmocka_unit_test(constants_go_ahead), cmocka_unit_test(results_are_turned), cmocka_unit_test(few_results_go_outside),
         cmocka_unit_test(parts_are_turned), cmocka_unit_test(lone_windows_are_turned),
         cmocka_unit_test(windows_beside_lanes), cmocka_unit_test(padded_rows_are_held),
+        cmocka_unit_test(panels_are_two_lines), cmocka_unit_test(narrow_images_are_flat),
         cmocka_unit_test(mappings_compete), cmocka_unit_test(places_are_divided_by_constants),
         cmocka_unit_test(choices_are_not_written_out), cmocka_unit_test(bare_tiles), cmocka_unit_test(inlining_ends_before_the_limit),
         cmocka_unit_test(stops_when_told), cmocka_unit_test(policies),

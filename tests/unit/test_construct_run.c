@@ -216,6 +216,18 @@ static void narrow_product(uint32_t *seed, char *text, size_t n, char *inputs, s
     else snprintf(inputs, m, "a=%s:%dx%d&b=%s:%dx%d%s", types[t], rows, terms, lanes, terms, columns, constant ? ":const" : "");
 }
 
+/* A product of channels that lie outside of their places, of any number of either, bytes of either sign or halves, with or without steps. */
+static void channels_first(uint32_t *seed, char *text, size_t n, char *inputs, size_t m)
+{
+    static const char *const types[][2] = {{"bf16", "bf16"}, {"f16", "f16"}, {"i8", "i8"}, {"u8", "i8"}, {"i8", "u8"}, {"u8", "u8"}};
+    int t = drawn(seed, 0, 5), c = drawn(seed, 33, 90), f = drawn(seed, 11, 60), p = drawn(seed, 6, 13), q = drawn(seed, 6, 15);
+    int images = drawn(seed, 1, 2), step = drawn(seed, 0, 4) ? 1 : 2;
+    bool constant = drawn(seed, 0, 1), cast = t > 1 || drawn(seed, 0, 1);
+    const char *open = cast ? "cast(" : "", *as = !cast ? "" : t > 1 ? ",i32)" : ",f32)";
+    snprintf(text, n, "y[N,F,P,Q] +=! %sx[N,C,P*%d,Q*%d]%s*%sw[F,C]%s where P in %d, Q in %d", open, step, step, as, open, as, p, q);
+    snprintf(inputs, m, "x=%s:%dx%dx%dx%d&w=%s:%dx%d%s", types[t][0], images, c, p * step, q * step, types[t][1], f, c, constant ? ":const" : "");
+}
+
 /* The level of the cache holds so much only, so that small operands are larger. */
 static void shrink(kn_hw *hw, const char *name, int64_t bytes)
 {
@@ -336,6 +348,24 @@ static void narrow_products_run(void **state)
     for (size_t i = 0; i < 2 * sizeof bytes / sizeof *bytes; i++)
         flipped += runs_with("c[M,N] +=! cast(a[M,K],i32)*cast(b[K,N],i32)", bytes[i / 2], i % 2, "vpdpbusd_flip", "inline more");
     if (packed < LEAST || flipped < LEAST_FLIPPED) fail_msg("%d of %d are packed, %d flipped", packed, COUNT, flipped);
+}
+
+/* Such products give what the reference does, and where terms have to be filled up the places are one axis all the same. */
+static void channels_first_run(void **state)
+{
+#ifdef __SANITIZE_THREAD__
+    skip();
+#endif
+    enum { COUNT = 40, LEAST = 10 };
+    int joined = 0;
+    uint32_t seed = 31;
+    (void)state;
+    for (int i = 0; i < COUNT; i++) {
+        char text[300], inputs[120];
+        channels_first(&seed, text, sizeof text, inputs, sizeof inputs);
+        joined += runs_with(text, inputs, i % 2, "pad_einsum ", "_pad_R0 J");
+    }
+    if (joined < LEAST) fail_msg("%d of %d have their places joined", joined, COUNT);
 }
 
 /* Stages that share their rows are one parallel region without temporaries in memory, whatever the rank and wherever the reduced axis stands. */
@@ -624,7 +654,8 @@ static void places_are_summed_alike(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(candidates_run), cmocka_unit_test(narrow_windows_run), cmocka_unit_test(narrow_products_run),
-                                       cmocka_unit_test(few_results_run), cmocka_unit_test(short_rows_run), cmocka_unit_test(rows_are_one_region),
+                                       cmocka_unit_test(few_results_run), cmocka_unit_test(short_rows_run), cmocka_unit_test(channels_first_run),
+                                       cmocka_unit_test(rows_are_one_region),
                                        cmocka_unit_test(planes_are_lanes), cmocka_unit_test(tables_are_short),
                                        cmocka_unit_test(beyond_caches), cmocka_unit_test(places_are_summed_alike)};
     return cmocka_run_group_tests(tests, NULL, NULL);
