@@ -18,6 +18,7 @@ typedef struct packed {
     bool shares;                 /* panels, but bands of the rows' own axis are tasks, which go through all of them; else panels are tasks */
     bool beside;                 /* the other factor has the lanes too (depthwise): nothing is shared between them */
     bool copied;                 /* load w is no constant: every task packs it */
+    bool lies;                   /* nor is it packed: its rows are read as they lie */
     bool boxed;                  /* bands of the other factor are copied, with their padding and whole runs of terms */
     bool dots;                   /* an instruction sums `terms` of the products along dot.run for every lane */
     kn_cpu_dot dot;
@@ -89,6 +90,19 @@ static bool worth_copies(const packed *k)
     return extent(k, k->p) * extent(k, k->q) >= (k->dots ? DOTS : ROWS) * (int64_t)k->x->hw->units;
 }
 
+/* A factor that is no constant, which stays near, in rows that are vectors as they lie: a window over too few places to pay for a copy reads them so. */
+static bool lies_well(const packed *k)
+{
+    enum { APART = 2048 };
+    const kn_site_access *a = &k->x->load[k->w];
+    const kn_hw_level *l2 = kn_hw_level_named(k->x->hw, "l2");
+    int64_t row = extent(k, k->x->n) * a->bytes;
+    if (k->p < 0 || !l2 || !a->linear || a->coef[k->x->n] != 1 || extent(k, k->x->n) < k->lanes || row > APART) return false;
+    for (int i = 0; i < k->x->s->nspatial; i++)
+        if (has(k, k->w, i) && i != k->x->n) return false;
+    return bytes_of_constant(k) <= l2->capacity_bytes / 2;
+}
+
 /* What the run's last terms lack may stand in a band's copy: anything among integers, since the constant has zeros there; of floats zeros, with
  * which a copy fills up what is a dimension of its own from end to end. */
 static bool may_end(const packed *k, int run)
@@ -147,7 +161,10 @@ static bool packed_with(const kn_site *x, packed *k, const kn_cpu_dot *dots)
     int64_t full = x->hw->vector_bytes / kn_cpu_acc_bytes(x);
     k->lanes = full;
     while (k->lanes > 4 && k->lanes / 2 >= extent(k, x->n)) k->lanes /= 2;
-    return extent(k, x->n) * 4 >= k->lanes * 3 && (!k->copied || worth_copies(k));
+    if (extent(k, x->n) * 4 < k->lanes * 3) return false;
+    if (!k->copied || worth_copies(k)) return true;
+    k->copied = false;
+    return k->lies = lies_well(k);
 }
 
 static bool packed_of(const kn_site *x, packed *k) { return packed_with(x, k, NULL); }
@@ -324,6 +341,23 @@ int kn_cpu_packed_pads(const kn_site *x)
     return packed_of(x, &k) && k.q >= 0 && k.padded && in_panels(&k) && !k.beside ? k.v : -1;
 }
 
+/* The constant's copy before the first call, or one that a task makes: `blocks`: of one panel, each packed when its turn comes. */
+static void put_packed(kn_buf *b, const packed *k, bool blocks, const char *rows)
+{
+    const kn_site *x = k->x;
+    const char *n = name(k, x->n), *at = blocks ? name(k, k->order[x->s->naxes - x->s->nspatial - 1]) : rows;
+    if (k->copied) kn_putf(b, "cache_read %s %d scratch %s.0 loops", x->name, k->w, at);
+    else kn_putf(b, "prepack %s %d", x->name, k->w);
+    for (int i = 0; i < x->s->nspatial; i++)
+        if (has(k, k->w, i) && i != x->n) kn_putf(b, " %s.0", name(k, i));
+    if (!blocks) kn_putf(b, " %s.0", n);
+    if (k->kb && !blocks) put_reduction(b, k, true);
+    put_reduction(b, k, false);
+    kn_putf(b, " %s.1 %s.2", n, n);
+    put_terms(b, k);
+    kn_put(b, "\n");
+}
+
 static void try_tile(packed *k, kn_plans *plans)
 {
     const kn_site *x = k->x;
@@ -359,18 +393,8 @@ static void try_tile(packed *k, kn_plans *plans)
     kn_putf(&b, "unroll %s %s.%d\nunroll %s %s.1\n", x->name, q, cut + 1, x->name, n);
     if (k->dots) kn_putf(&b, "tensorize %s %s.2 %s\n", x->name, n, k->dot.it->name);
     else kn_putf(&b, "vectorize %s %s.2\n", x->name, n);
-    bool blocks = k->copied && panels; /* of one panel, each packed when its turn comes */
-    const char *at = blocks ? name(k, k->order[x->s->naxes - x->s->nspatial - 1]) : p ? p : q;
-    if (k->copied) kn_putf(&b, "cache_read %s %d scratch %s.0 loops", x->name, k->w, at);
-    else kn_putf(&b, "prepack %s %d", x->name, k->w);
-    for (int i = 0; i < x->s->nspatial; i++)
-        if (has(k, k->w, i) && i != x->n) kn_putf(&b, " %s.0", name(k, i));
-    if (!blocks) kn_putf(&b, " %s.0", n);
-    if (k->kb && !blocks) put_reduction(&b, k, true);
-    put_reduction(&b, k, false);
-    kn_putf(&b, " %s.1 %s.2", n, n);
-    put_terms(&b, k);
-    kn_put(&b, "\n");
+    bool blocks = k->copied && panels;
+    if (!k->lies) put_packed(&b, k, blocks, p ? p : q);
     if (k->boxed) kn_putf(&b, "cache_read %s %d scratch %s.0 region\n", x->name, k->v, p ? p : panels ? n : q);
     kn_plans_try(plans, &b);
 }
@@ -621,7 +645,7 @@ bool kn_cpu_packed(const kn_site *x, kn_plans *plans)
     packed k;
     if (!packed_of(x, &k) || k.q < 0 || (k.beside && k.padded)) return false;
     if (!choose_tile(&k)) return false;
-    if (!k.copied && !k.dots && (try_deep(&k, plans) || try_blocks(&k, plans))) return true;
+    if (!k.copied && !k.dots && !k.lies && (try_deep(&k, plans) || try_blocks(&k, plans))) return true;
     const kn_hw_level *l2 = kn_hw_level_named(x->hw, "l2");
     int64_t block = k.beside ? 0 : block_of(&k, false);
     bool far = l2 && k.nv * k.lanes * x->reduce_extent * bytes_packed(&k) > l2->capacity_bytes / 2; /* the next panel has no room beside one */
