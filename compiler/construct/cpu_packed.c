@@ -1,8 +1,8 @@
 /* Sums of products with a constant factor whose own axis the lanes run along: the factor is packed ahead in the order in which register tiles read
  * it (prepack), so that its layout, its padding to whole tiles and its distance from memory's pages do not matter. The other factor's places are the
  * rows: those of a window are taken row by row of the image, with the padding of a band of them filled in beside (cache_read region). A window's
- * factor that is no constant, but small, goes the same way: each band packs it for itself. Windows of bytes or halves go this way where the core has
- * a dot instruction for them, whose terms are the innermost loop. */
+ * factor that is no constant, but small, goes the same way: it is read as it lies, or each band packs it for itself. Windows of bytes or halves go
+ * this way where the core has a dot instruction for them, whose terms are the innermost loop. */
 #include "construct/cpu.h"
 #include "intrin/intrin.h"
 
@@ -90,7 +90,7 @@ static bool worth_copies(const packed *k)
     return extent(k, k->p) * extent(k, k->q) >= (k->dots ? DOTS : ROWS) * (int64_t)k->x->hw->units;
 }
 
-/* A factor that is no constant, which stays near, in rows that are vectors as they lie: a window over too few places to pay for a copy reads them so. */
+/* A window's factor that is no constant, which stays near, in rows that are vectors as they lie: a copy would be no better. */
 static bool lies_well(const packed *k)
 {
     enum { APART = 2048 };
@@ -162,9 +162,10 @@ static bool packed_with(const kn_site *x, packed *k, const kn_cpu_dot *dots)
     k->lanes = full;
     while (k->lanes > 4 && k->lanes / 2 >= extent(k, x->n)) k->lanes /= 2;
     if (extent(k, x->n) * 4 < k->lanes * 3) return false;
-    if (!k->copied || worth_copies(k)) return true;
-    k->copied = false;
-    return k->lies = lies_well(k);
+    if (!k->copied) return true;
+    k->lies = lies_well(k);
+    k->copied = !k->lies;
+    return k->lies || worth_copies(k);
 }
 
 static bool packed_of(const kn_site *x, packed *k) { return packed_with(x, k, NULL); }

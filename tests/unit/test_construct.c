@@ -274,6 +274,24 @@ static void results_are_turned(void **state)
     }
 }
 
+/* A window's weights that are no constant are read as they lie where their rows are vectors near each other; constant ones are packed ahead. */
+static void small_weights_lie(void **state)
+{
+    static const struct { const char *w, *of; bool lie; } one[] = {
+        {"5,5,22,48", "", true}, {"5,5,22,40", "", true}, {"5,5,22,48", " const", false}, {"5,5,22,600", "", false},
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof one / sizeof *one; i++) {
+        kiln_arena *a = arena();
+        const char *text = kn_format(a, "in x: f32[2,15,15,22]; in w: f32[%s]%s; y[N,P,Q,F] +=! x[N,P+R,Q+S,C]*w[R,S,C,F] where P in 11, Q in 11",
+                                     one[i].w, one[i].of);
+        const kiln_candidate *first = &candidates(a, parsed(a, text), device(a, "x86-64-bf16"), 1, 0)->c[0];
+        bool lie = !says(first, "cache_read ") && !says(first, "prepack ") && !says(first, "flatten_window ");
+        if (lie != one[i].lie) fail_msg("%s\n%s", text, first->trace.p);
+        kiln_arena_close(a);
+    }
+}
+
 /* A sum in parts whose terms' own dimension the parts share is turned like a whole one. */
 static void parts_are_turned(void **state)
 {
@@ -527,7 +545,7 @@ int main(void)
         cmocka_unit_test(traces_apply), cmocka_unit_test(same_bytes_twice), cmocka_unit_test(contraction_tiles),
         cmocka_unit_test(shaping), cmocka_unit_test(cores_share), cmocka_unit_test(halves_go_to_their_instruction),
         cmocka_unit_test(constants_go_ahead), cmocka_unit_test(results_are_turned), cmocka_unit_test(few_results_go_outside),
-        cmocka_unit_test(parts_are_turned), cmocka_unit_test(lone_windows_are_turned),
+        cmocka_unit_test(parts_are_turned), cmocka_unit_test(small_weights_lie), cmocka_unit_test(lone_windows_are_turned),
         cmocka_unit_test(windows_beside_lanes), cmocka_unit_test(padded_rows_are_held),
         cmocka_unit_test(panels_are_two_lines), cmocka_unit_test(narrow_images_are_flat),
         cmocka_unit_test(mappings_compete), cmocka_unit_test(places_are_divided_by_constants),
