@@ -311,10 +311,52 @@ static kn_expr *simplify_compare(simplifier *x, kn_expr *e)
     return r.lo == r.hi ? kn_const_i(x->a, KN_BOOL, r.lo) : e;
 }
 
+/* ---- whole numbers in floats: counts of what a window covers, say, that are the same everywhere ---- */
+
+/* Whole numbers up to this are exact in the dtype, and so are sums and products within; 0: unknown. */
+static int64_t exact_to(enum kn_dtype t)
+{
+    return t == KN_F64 ? (int64_t)1 << 53 : t == KN_F32 ? 1 << 24 : t == KN_F16 ? 1 << 11 : t == KN_BF16 ? 1 << 8 : 0;
+}
+
+/* The same number as a float expression of axes and whole constants is, all of whose steps are exact; NULL: it is no such expression. */
+static kn_expr *as_whole(simplifier *x, const kn_expr *e)
+{
+    int64_t lo, hi, most = exact_to(e->dtype);
+    kn_expr *r = NULL, *args[2] = {NULL, NULL};
+    if (e->lanes > 1 || !most) return NULL;
+    switch (e->op) {
+    case KN_OP_CONST_F:
+        if (e->u.f < -(double)most || e->u.f > (double)most || e->u.f != (double)(int64_t)e->u.f) return NULL;
+        return kn_const_i(x->a, KN_I64, (int64_t)e->u.f);
+    case KN_OP_CAST: r = e->args[0]->dtype == KN_I64 ? e->args[0] : NULL; break;
+    case KN_OP_ADD:
+    case KN_OP_SUB:
+    case KN_OP_MUL:
+    case KN_OP_MIN:
+    case KN_OP_MAX:
+        for (int i = 0; i < 2; i++)
+            if (!(args[i] = as_whole(x, e->args[i]))) return NULL;
+        r = kn_bin(x->a, e->op, args[0], args[1]);
+        break;
+    default: return NULL;
+    }
+    return r && kn_expr_range(r, x->range, x->user, &lo, &hi) && lo >= -most && hi <= most ? r : NULL;
+}
+
+/* A constant but zero, which has two signs. */
+static kn_expr *simplify_float(simplifier *x, kn_expr *e)
+{
+    kn_expr *n = e->nargs == 2 ? as_whole(x, e) : NULL;
+    if (n) n = kn_simplify(x->a, n, x->range, x->user);
+    return n && n->op == KN_OP_CONST_I && n->u.i ? kn_const_f(x->a, e->dtype, (double)n->u.i) : e;
+}
+
 static kn_expr *step(void *user, kiln_arena *a, kn_expr *e)
 {
     simplifier *x = user;
     int64_t lo, hi;
+    if (e->lanes <= 1 && kn_is_float(e->dtype)) return simplify_float(x, e);
     if (e->lanes > 1 || kn_is_float(e->dtype) || !e->nargs) return e;
     if (e->op == KN_OP_LOAD || e->op == KN_OP_READ || e->op == KN_OP_CAST) return e;
     if (kn_expr_range(e, x->range, x->user, &lo, &hi) && lo == hi) return kn_const_i(a, e->dtype, lo);

@@ -221,6 +221,34 @@ static void rules(void **s)
     }
 }
 
+/* Counts in floats that are the same everywhere are constants; not where they differ, are zero, whose sign would be lost, or are no whole numbers
+ * that the type holds. */
+static void whole_floats_are_constants(void **s)
+{
+    (void)s;
+    static const struct { const char *count, *body; } rows[] = {
+        {"min(cast(I,f32)+3.0,10.0)-max(cast(I,f32)-0.0,0.0)", "in0[S0]/3.0"},
+        {"(min(cast(I,f32)*2.0+3.0,17.0)-cast(I,f32)*2.0)*(cast(I,f32)-cast(I,f32)+2.0)", "in0[S0]/6.0"},
+        {"min(cast(I,f32)+3.0,9.0)-max(cast(I,f32)-0.0,0.0)", NULL},
+        {"cast(I,f32)-cast(I,f32)", NULL},
+        {"cast(I,f32)*0.5-cast(I,f32)*0.5+1.0", NULL},
+        {"cast(I,f32)+16777215.0-cast(I,f32)", NULL},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        kiln_arena *a = open_arena();
+        int in[KILN_MAX_TENSORS];
+        kiln_bytes bytes_of;
+        kn_buf b;
+        kn_buf_init(&b, a);
+        kn_program *q = canon(a, "x=f32:8", kn_format(a, "y[I] = x[I]/(%s)", rows[i].count), in, &bytes_of);
+        kn_print_expr(&b, q, q->stmts[0], q->stmts[0]->body);
+        const char *text = kn_buf_take(&b).p;
+        if (rows[i].body) assert_string_equal(text, rows[i].body);
+        else if (!strstr(text, "cast(")) fail_msg("%s: %s", rows[i].count, text);
+        kiln_arena_close(a);
+    }
+}
+
 /* Operands stand in one order whatever the extents: a kernel's text reads alike at every size. */
 static void extents_change_no_order(void **s)
 {
@@ -276,6 +304,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(one_key), cmocka_unit_test(other_key), cmocka_unit_test(permutation),
                                        cmocka_unit_test(simplify_keeps_values), cmocka_unit_test(rules),
+                                       cmocka_unit_test(whole_floats_are_constants),
                                        cmocka_unit_test(extents_change_no_order), cmocka_unit_test(canonical_stays)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
