@@ -19,8 +19,9 @@ static bool has_rows(const kn_lw *w, const kn_expr *load, int axis, int64_t lane
 uint32_t kn_lw_over(const kn_lw *w, const kn_sg *sg)
 {
     int lanes = sg->g->nloops - 1, axis;
+    if (w->hw->gpu || sg->s->red == KN_RED_NONE || lanes < 0 || lanes < sg->tile) return 0;
     const kn_loop *l = &sg->g->loops[lanes];
-    if (w->hw->gpu || sg->s->red == KN_RED_NONE || lanes < sg->tile || l->kind != KN_VECTOR || l->stride != 1 || w->nowns) return 0;
+    if (l->kind != KN_VECTOR || l->stride != 1 || w->nowns) return 0;
     axis = l->axis;
     if (sg->s->axes[axis].reduce || l->extent <= sg->s->axes[axis].extent) return 0;
     for (int i = 0; i < lanes; i++)
