@@ -335,6 +335,15 @@ static void peer(kn_gen *g, const kn_expr *e)
     kn_putf(&g->out, ", %lld)", (long long)e->u.i);
 }
 
+/* The lane of another vector that the present one is. */
+static void picked(kn_gen *g, const kn_expr *e)
+{
+    int lane = g->lane, width = e->args[0]->lanes, at = (int)e->args[e->u.i + lane]->u.i;
+    g->lane = at % width;
+    kn_put_scalar(g, e->args[at / width]);
+    g->lane = lane;
+}
+
 static void special(kn_gen *g, const kn_expr *e)
 {
     switch (e->op) {
@@ -353,6 +362,7 @@ static void special(kn_gen *g, const kn_expr *e)
         kn_put_scalar(g, e->args[0]);
         g->bound[e->var] = false;
         break;
+    case KN_OP_PICK: picked(g, e); break;
     case KN_OP_PEER: peer(g, e); break;
     case KN_OP_HSUM: kn_put_hsum(g, e); break;
     case KN_OP_SELECT: select_value(g, e); break;

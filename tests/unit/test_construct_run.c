@@ -309,21 +309,24 @@ static void short_rows_run(void **state)
     enum { COUNT = 60, LEAST = 20 };
     static const char *const texts[] = {"c[M,N] +=! a[M,K]*b[K,N]", "c[B,M,N] +=! a[B,M,K]*b[B,K,N]",
                                         "t[M,N] +=! a[M,K]*b[K,N]; c[M,N] = max(t[M,N]+v[N],0.0)",
-                                        "c[M,N] +=! a[K,M]*b[K,N]", "c[M,N] >=! a[M,K]+b[K,N]"};
+                                        "c[M,N] +=! a[K,M]*b[K,N]", "c[M,N] >=! a[M,K]+b[K,N]",
+                                        "c[M,N] +=! select(K<=M,b[K,N],0.0) where M in %d"};
     int full = 0;
     uint32_t seed = 11;
     (void)state;
     for (int i = 0; i < COUNT; i++) {
-        char inputs[160], lanes[40];
-        int kind = i % 5, m = drawn(&seed, 1, 17), n = drawn(&seed, 9, 15), k = drawn(&seed, 1, 60), wide = drawn(&seed, 0, 3) == 0;
+        char text[200], inputs[160], lanes[40];
+        int kind = i % 6, m = drawn(&seed, 1, 17), n = drawn(&seed, 9, 15), k = drawn(&seed, 1, 60), wide = drawn(&seed, 0, 3) == 0;
         const char *type = wide ? "f64" : "f32";
         if (wide) n = n / 2;
         if (kind == 1) snprintf(inputs, sizeof inputs, "a=%s:3x%dx%d&b=%s:3x%dx%d", type, m, k, type, k, n);
         else if (kind == 2) snprintf(inputs, sizeof inputs, "a=%s:%dx%d&b=%s:%dx%d&v=%s:%d", type, m, k, type, k, n, type, n);
         else if (kind == 3) snprintf(inputs, sizeof inputs, "a=%s:%dx%d&b=%s:%dx%d", type, k, m, type, k, n);
+        else if (kind == 5) snprintf(inputs, sizeof inputs, "b=%s:%dx%d", type, k, n);
         else snprintf(inputs, sizeof inputs, "a=%s:%dx%d&b=%s:%dx%d", type, m, k, type, k, n);
+        snprintf(text, sizeof text, texts[kind], m);
         snprintf(lanes, sizeof lanes, " S%d 1 %d\n", kind == 1 ? 2 : 1, wide ? 8 : 16);
-        full += runs_with(texts[kind], inputs, false, lanes, "vectorize ");
+        full += runs_with(text, inputs, false, lanes, "vectorize ");
     }
     if (full < LEAST) fail_msg("%d of %d in whole vectors", full, COUNT);
 }
