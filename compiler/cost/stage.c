@@ -410,12 +410,16 @@ static double bare_terms(const kn_stage_view *v)
     return t.loop || t.part ? each : ((t.all - 1) * each + 1) / t.all;
 }
 
+/* Spills: a store and a load for a multiply-add, which takes one operand from memory. */
+static double spilled(const kn_stage_view *v) { return (int)kn_register_need(v) > v->hw->vector_registers + 1 ? 2 : 1; }
+
 /* Share of the multiply-adds' peak that a register tile of a sum reaches which has `part` of the tile's vectors: each accumulator can start one
  * multiply-add a latency; vectors and broadcasts compete with the multiply-adds for issue slots. While a vector is put together from elements that
  * lie apart no sum has to wait for its last term. */
 static double tile_share(const kn_stage_view *v, double lanes, double full, double part)
 {
-    enum { GATHERED = 60 }; /* loads that take as long as one vector of elements picked one by one: 12 to 14 cycles, measured */
+    enum { GATHERED = 60, /* loads that take as long as one vector of elements picked one by one: 12 to 14 cycles, measured */
+           LANES_SUMMED = 3 }; /* cycles to add up the lanes of one of several vectors */
     const kn_hw *hw = v->hw;
     double chains = at_least(part * kn_register_values(v) / at_least(at_most(lanes, full), 1), 1), eff = 1, loads = 0, gathers = 0;
     double started = at_most(chains * in_flight(v, chains) / ((double)hw->fma_latency * hw->fma_per_cycle), 1);
@@ -429,7 +433,9 @@ static double tile_share(const kn_stage_view *v, double lanes, double full, doub
     }
     double each = (kn_stage_bare(v) ? 0.25 : 0.45) / chains / instructions(v); /* of a slot; what is but added comes from memory as it is */
     double waits = (1 + each * loads) / started, picks = 1 + each * (loads + gathers);
-    return eff / (waits > picks ? waits : picks) * inner_share(v, chains, hw->fma_per_cycle);
+    double sums = waits * spilled(v) / inner_share(v, chains, hw->fma_per_cycle);
+    if (gathers > 0) picks += LANES_SUMMED * hw->fma_per_cycle / terms_of(v).all;
+    return eff / (sums > picks ? sums : picks);
 }
 
 /* The same for all tiles of the vector axis, the last of which may be a short one. */
@@ -456,8 +462,7 @@ static double vector_share(const kn_stage_view *v)
     if (g->nloops && g->loops[g->nloops - 1].kind == KN_VECTOR) lanes = (double)g->loops[g->nloops - 1].extent;
     double eff = at_most(lanes / full, 1);
     if (v->s->red != KN_RED_NONE) eff *= sum_share(v, lanes, full) / (kn_stage_bare(v) ? 2 * bare_terms(v) : 1);
-    /* spills: a store and a load for a multiply-add, which takes one operand from memory */
-    if ((int)kn_register_need(v) > hw->vector_registers + 1) eff *= 0.5;
+    else eff /= spilled(v);
     if (lanes > 1) { /* gathers: a vector of strided elements is put together one by one */
         int axis = g->loops[g->nloops - 1].axis;
         for (int i = 0; i + 1 < v->naccesses; i++) {
