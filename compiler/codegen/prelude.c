@@ -48,72 +48,103 @@ static void put_type(kn_buf *b, const char *element, int k)
 #define KN_WIDEN_8(T) \
     "    f32 r;\n    asm(\"{ .reg .b32 p; .reg .b16 low, high; cvt.rn.f16x2." T "x2 p, %1; mov.b32 {low, high}, p; cvt.f32.f16 %0, low; }\"\n" \
     "        : \"=f\"(r) : \"h\"((u16)h));\n    return r;\n"
-/* Conversions that a GPU has an instruction for: `least` is the least architecture with it. */
-static const struct { enum kn_snippet s; int least; const char *text; } on_device[] = {
-    {KN_SN_NARROW, 530, "    u16 r;\n    asm(\"cvt.rn.f16.f32 %0, %1;\" : \"=h\"(r) : \"f\"(f));\n    return r;\n"},
-    {KN_SN_NARROW_BF, 800, "    u16 r;\n    asm(\"cvt.rn.bf16.f32 %0, %1;\" : \"=h\"(r) : \"f\"(f));\n    return r;\n"},
-    {KN_SN_PAIR, 800, "    u32 r;\n    asm(\"cvt.rn.f16x2.f32 %0, %1, %2;\" : \"=r\"(r) : \"f\"(b), \"f\"(a));\n    return r;\n"},
-    {KN_SN_PAIR_BF, 800, "    u32 r;\n    asm(\"cvt.rn.bf16x2.f32 %0, %1, %2;\" : \"=r\"(r) : \"f\"(b), \"f\"(a));\n    return r;\n"},
-    {KN_SN_WIDEN, 530, "    f32 r;\n    asm(\"cvt.f32.f16 %0, %1;\" : \"=f\"(r) : \"h\"(h));\n    return r;\n"},
-    {KN_SN_NARROW_E4, 890, KN_NARROW_8("e4m3")},
-    {KN_SN_NARROW_E5, 890, KN_NARROW_8("e5m2")},
-    {KN_SN_WIDEN_E4, 890, KN_WIDEN_8("e4m3")},
-    {KN_SN_WIDEN_E5, 890, KN_WIDEN_8("e5m2")},
+#define KN_CUDA(least, text) true, 0, 0, "defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= " #least, text
+#define KN_WIDENED(to, from) "    __asm__(\"vcvtph2ps %1, %0\" : \"=v\"(" to ") : \"v\"(" from "));\n"
+#define KN_NARROWED(to, from) "    __asm__(\"vcvtps2ph %2, %1, %0\" : \"=v\"(" to ") : \"v\"(" from "), \"i\"(0));\n"
+#define KN_TWICE(each, type, from) \
+    "    __typeof__(__builtin_shufflevector((" type "){0}, (" type "){0}, $A)) a, b;\n" \
+    each("a", "__builtin_shufflevector(" from ", " from ", $A)") each("b", "__builtin_shufflevector(" from ", " from ", $B)") \
+    "    return __builtin_shufflevector(a, b, $A, $B);\n"
+/* Conversions that a device has an instruction for, under the compiler's condition for it: of texts for a GPU (cuda) or for a CPU, and for 2^from to
+ * 2^to lanes; in pieces where the whole vector has none. Which NaN comes out is the device's. */
+static const struct native { enum kn_snippet s; bool cuda; int from, to; const char *when, *text; } natives[] = {
+    {KN_SN_NARROW, KN_CUDA(530, "    u16 r;\n    asm(\"cvt.rn.f16.f32 %0, %1;\" : \"=h\"(r) : \"f\"(f));\n    return r;\n")},
+    {KN_SN_NARROW_BF, KN_CUDA(800, "    u16 r;\n    asm(\"cvt.rn.bf16.f32 %0, %1;\" : \"=h\"(r) : \"f\"(f));\n    return r;\n")},
+    {KN_SN_PAIR, KN_CUDA(800, "    u32 r;\n    asm(\"cvt.rn.f16x2.f32 %0, %1, %2;\" : \"=r\"(r) : \"f\"(b), \"f\"(a));\n    return r;\n")},
+    {KN_SN_PAIR_BF, KN_CUDA(800, "    u32 r;\n    asm(\"cvt.rn.bf16x2.f32 %0, %1, %2;\" : \"=r\"(r) : \"f\"(b), \"f\"(a));\n    return r;\n")},
+    {KN_SN_WIDEN, KN_CUDA(530, "    f32 r;\n    asm(\"cvt.f32.f16 %0, %1;\" : \"=f\"(r) : \"h\"(h));\n    return r;\n")},
+    {KN_SN_NARROW_E4, KN_CUDA(890, KN_NARROW_8("e4m3"))},
+    {KN_SN_NARROW_E5, KN_CUDA(890, KN_NARROW_8("e5m2"))},
+    {KN_SN_WIDEN_E4, KN_CUDA(890, KN_WIDEN_8("e4m3"))},
+    {KN_SN_WIDEN_E5, KN_CUDA(890, KN_WIDEN_8("e5m2"))},
+    {KN_SN_WIDEN, false, 0, 0, "defined(__F16C__)",
+     "    f32 r;\n    __asm__(\"vmovd %1, %0\\n\\tvcvtph2ps %0, %0\" : \"=x\"(r) : \"r\"((u32)h));\n    return r;\n"},
+    {KN_SN_WIDEN, false, 3, 4, "defined(__F16C__) && defined($X)", "    $V r;\n" KN_WIDENED("r", "h") "    return r;\n"},
+    {KN_SN_WIDEN, false, 4, 5, "defined(__F16C__) && defined($Y)", KN_TWICE(KN_WIDENED, "$V", "h")},
+    {KN_SN_NARROW, false, 0, 0, "defined(__F16C__)",
+     "    u32 r;\n    __asm__(\"vcvtps2ph %2, %1, %1\\n\\tvmovd %1, %0\" : \"=r\"(r), \"+x\"(f) : \"i\"(0));\n    return (u16)r;\n"},
+    {KN_SN_NARROW, false, 3, 4, "defined(__F16C__) && defined($X)", "    $h r;\n" KN_NARROWED("r", "f") "    return r;\n"},
+    {KN_SN_NARROW, false, 4, 5, "defined(__F16C__) && defined($Y)", KN_TWICE(KN_NARROWED, "$h", "f")},
 };
 
 #undef KN_NARROW_8
 #undef KN_WIDEN_8
+#undef KN_CUDA
+#undef KN_WIDENED
+#undef KN_NARROWED
+#undef KN_TWICE
 
-/* The rest of a function's text from its opening brace on, behind the device's own way of doing it. */
-static void put_on_device(kn_buf *b, int s)
+static bool is_native(const struct native *n, int s, int k, bool cuda)
 {
-    for (size_t i = 0; i < sizeof on_device / sizeof *on_device; i++)
-        if (on_device[i].s == (enum kn_snippet)s)
-            kn_putf(b, "#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= %d\n%s#else\n", on_device[i].least, on_device[i].text);
-}
-
-static bool is_on_device(int s)
-{
-    for (size_t i = 0; i < sizeof on_device / sizeof *on_device; i++)
-        if (on_device[i].s == (enum kn_snippet)s) return true;
-    return false;
+    return n->s == (enum kn_snippet)s && n->cuda == cuda && n->from <= k && k <= n->to;
 }
 
 static const char *native_macro(int bytes) { return bytes == 64 ? "__AVX512F__" : bytes == 32 || bytes == 16 ? "__AVX__" : "KN_NEVER"; }
 
-static void put_row(kn_buf *b, int s, int t, int k, bool device)
+/* What stands for `c` in a helper's text. */
+static void put_placeholder(kn_buf *b, char c, int t, int k)
 {
-    device = device && !k && is_on_device(s);
     enum kn_dtype d = (enum kn_dtype)t;
     const char *wide = kn_value_bits(d) == 64 ? "u64" : kn_value_bits(d) == 32 ? "u32" : kn_value_bits(d) == 16 ? "u16" : "u8";
     int lanes = 1 << k;
-    for (const char *c = text_of(s, k); *c; c++) {
-        if (*c != '$') {
-            if (device && *c == '}' && !c[1 + (c[1] == '\n')]) kn_put(b, "#endif\n");
-            kn_putn(b, c, 1);
-            if (device && *c == '\n' && c[-1] == '{' && c[-2] == '\n') put_on_device(b, s);
-            continue;
-        }
-        switch (*++c) {
-        case 'N': put_tail(b, t, k); break;
-        case 'H': put_tail(b, t, k - 1); break;
-        case 'D': put_tail(b, t, 0); break;
-        case 'V': put_type(b, kn_value_type(d), k); break;
-        case 'S': kn_put(b, kn_value_type(d)); break;
-        case 'M': put_type(b, kn_mask_type(d), k); break;
-        case 'W': kn_put(b, wide); break;
-        case 'I': put_type(b, "i32", k); break;
-        case 'U': put_type(b, "u32", k); break;
-        case 'h': put_type(b, "u16", k); break;
-        case 'b': put_type(b, "u8", k); break;
-        case 'L': kn_putf(b, "%d", lanes); break;
-        case 'F': kn_put(b, d == KN_F64 ? "" : "f"); break;
-        case 'P': kn_put(b, d == KN_F64 ? "pd" : "ps"); break;
-        case 'X': kn_put(b, native_macro(lanes * kn_value_bits(d) / 8)); break;
-        default:
-            for (int i = 0; i < lanes / 2; i++) kn_putf(b, "%s%d", i ? ", " : "", i + (*c == 'B' ? lanes / 2 : 0));
-        }
+    switch (c) {
+    case 'N': put_tail(b, t, k); break;
+    case 'H': put_tail(b, t, k - 1); break;
+    case 'D': put_tail(b, t, 0); break;
+    case 'V': put_type(b, kn_value_type(d), k); break;
+    case 'S': kn_put(b, kn_value_type(d)); break;
+    case 'M': put_type(b, kn_mask_type(d), k); break;
+    case 'W': kn_put(b, wide); break;
+    case 'I': put_type(b, "i32", k); break;
+    case 'U': put_type(b, "u32", k); break;
+    case 'h': put_type(b, "u16", k); break;
+    case 'b': put_type(b, "u8", k); break;
+    case 'L': kn_putf(b, "%d", lanes); break;
+    case 'F': kn_put(b, d == KN_F64 ? "" : "f"); break;
+    case 'P': kn_put(b, d == KN_F64 ? "pd" : "ps"); break;
+    case 'X': kn_put(b, native_macro(lanes * kn_value_bits(d) / 8)); break;
+    case 'Y': kn_put(b, native_macro(lanes / 2 * kn_value_bits(d) / 8)); break;
+    default:
+        for (int i = 0; i < lanes / 2; i++) kn_putf(b, "%s%d", i ? ", " : "", i + (c == 'B' ? lanes / 2 : 0));
     }
+}
+
+static void put_text(kn_buf *b, const char *text, const char *end, int t, int k)
+{
+    for (const char *c = text; c < end; c++) {
+        if (*c == '$') put_placeholder(b, *++c, t, k);
+        else kn_putn(b, c, 1);
+    }
+}
+
+/* A function's text; the device's own ways of doing it stand first in its body. */
+static void put_row(kn_buf *b, int s, int t, int k, bool cuda)
+{
+    const char *text = text_of(s, k), *body = strstr(text, "\n{\n"), *end = text + strlen(text);
+    bool own = false;
+    for (size_t i = 0; body && i < sizeof natives / sizeof *natives; i++) {
+        const struct native *n = &natives[i];
+        if (!is_native(n, s, k, cuda)) continue;
+        if (!own) put_text(b, text, body + 3, t, k);
+        kn_put(b, own ? "#elif " : "#if ");
+        put_text(b, n->when, n->when + strlen(n->when), t, k);
+        kn_put(b, "\n");
+        put_text(b, n->text, n->text + strlen(n->text), t, k);
+        own = true;
+    }
+    if (own) kn_put(b, "#else\n");
+    put_text(b, own ? body + 3 : text, own ? end - 2 : end, t, k);
+    if (own) kn_put(b, "#endif\n}\n");
 }
 
 void kn_put_prelude(kn_gen *g, kn_buf *b)
