@@ -606,6 +606,37 @@ static void abi_of_c(void **state)
     dlclose(so.so);
 }
 
+/* Every half, as numbers and back from numbers at and beside the ties between them: in text for any processor and by its own instructions. */
+static void halves(void **state)
+{
+    enum { N = 65536 };
+    static const char *const flags[] = {"", "-mavx2 -mf16c", "-mavx512f -mavx512bw -mf16c"};
+    static const enum kn_dtype types[][2] = {{KN_F16, KN_F32}, {KN_F32, KN_F16}};
+    static const uint32_t beside[] = {0, 0xfff, 0x1000, 0x1001};
+    static _Alignas(64) uint16_t h[N], narrow[N];
+    static _Alignas(64) float x[N], wide[N];
+    (void)state;
+    for (uint32_t i = 0; i < N; i++) {
+        float v = half_bits((uint16_t)i);
+        uint32_t bits;
+        memcpy(&bits, &v, 4);
+        bits += beside[i & 3];
+        memcpy(&x[i], &bits, 4);
+        h[i] = (uint16_t)i;
+    }
+    for (int i = 0; i < 30; i++) {
+        int lanes = (const int[]){1, 4, 8, 16, 32}[i % 5], back = i / 15;
+        kn_expr *at = lanes > 1 ? bin(KN_OP_MUL, var(0), ci(lanes)) : var(0);
+        if ((i % 15 >= 5 && !__builtin_cpu_supports("avx2")) || (i % 15 >= 10 && !__builtin_cpu_supports("avx512f"))) continue;
+        buffers(1, types[back], N);
+        kn_lprog *l = lprog(1, types[back], N, N / lanes, st(1, at, cast(types[back][1], rd(0, at, lanes))));
+        built b = build(print(l, "c"), i & 1 ? "clang" : "gcc", flags[i / 5 % 3]);
+        assert_int_equal(b.run((const void *[]){back ? (void *)x : h}, (void *[]){back ? (void *)narrow : wide}, NULL, NULL), 0);
+        for (int k = 0; k < N; k++) same(back ? half_bits(narrow[k]) : wide[k], back ? half_of((double)x[k]) : half_bits(h[k]), back, k);
+        dlclose(b.so);
+    }
+}
+
 /* Lines written past the caches: where they are aligned, by an instruction, elsewhere as any store, with and without a pool. */
 static void lines_past_the_caches(void **state)
 {
@@ -673,6 +704,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(cuda_under_nvrtc, open_arena, close_arena),
         cmocka_unit_test_setup_teardown(abi_of_c, open_arena, close_arena),
         cmocka_unit_test_setup_teardown(lines_past_the_caches, open_arena, close_arena),
+        cmocka_unit_test_setup_teardown(halves, open_arena, close_arena),
         cmocka_unit_test_setup_teardown(refusals, open_arena, close_arena),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
