@@ -16,10 +16,13 @@ typedef struct kn_cpu_tile {
     bool wide;                  /* blocks of the reduction are packed for all of the task's panels at once */
     bool upright;               /* lanes along the reduction, which is written out, and as many rows */
     bool pack_rows;             /* so are the rows' operands: their segments of the block, beside each other */
+    int64_t mo;                 /* places of spatial axis `o` in registers, beside those of m; at most 1: one */
+    int o;
 } kn_cpu_tile;
 
 enum {
     KN_CPU_UNROLLED = 128, /* operations of a register tile whose sum is written out term by term */
+    KN_CPU_SQUARE = 160,   /* the same of one of places in two directions */
     KN_CPU_NARROW = 32,    /* bytes of a vector that straddles two cache lines less often than one of a whole line does */
     KN_CPU_SETS = 4096,    /* bytes from one line of a set of L1 to the next */
     KN_CPU_ROW = 16,       /* vectors of a map's row that is written out as a whole */
@@ -114,6 +117,8 @@ int kn_cpu_taps(const kn_site *x);
 int kn_cpu_written_taps(const kn_site *x); /* the reduce axis of it that is written out on its own, -1: none */
 int kn_cpu_packed_pads(const kn_site *x); /* the load of it whose padding is to be filled in ahead, -1: none */
 
+/* cpu_beside.c: tiles of the places of a window that slides beside the lanes, in both directions; false: there are none. */
+bool kn_cpu_beside(const kn_site *x, kn_plans *p);
 void kn_cpu_maps(const kn_site *x, kn_plans *p); /* cpu_maps.c */
 void kn_cpu_sums(const kn_site *x, kn_plans *p); /* cpu_sums.c */
 /* cpu_rows.c: a plan for stage `last` together with the producers that go under its outer loops; the set of these stages, 0: none do. */

@@ -62,6 +62,7 @@ static void put_splits(kn_buf *b, const kn_site *x, const kn_cpu_tile *t, int ot
     }
     if (x->m >= 0) kn_putf(b, "split %s %s %lld %lld\n", x->name, kn_cpu_axis(x, x->m), (long long)t->mc, (long long)t->mr);
     if (other >= 0 && t->grain > 1) kn_putf(b, "split %s %s %lld\n", x->name, kn_cpu_axis(x, other), (long long)t->grain);
+    if (t->mo > 1) kn_putf(b, "split %s %s %lld\n", x->name, kn_cpu_axis(x, t->o), (long long)t->mo);
     if (t->kb > 1) kn_putf(b, "split %s %s %lld\n", x->name, kn_cpu_axis(x, t->blocked), (long long)t->kb);
     if (x->r >= 0 && t->rlanes > 1) kn_putf(b, "split %s %s %lld %lld\n", x->name, kn_cpu_axis(x, x->r), (long long)t->runroll, (long long)t->rlanes);
 }
@@ -84,7 +85,7 @@ static int put_order(kn_buf *b, const kn_site *x, const kn_cpu_tile *t, int othe
         if (i == x->n || i == x->m) continue;
         kn_putf(b, " %s.0", kn_cpu_axis(x, i));
         if (i == other && t->grain > 1 && map) kn_putf(b, " %s.1", kn_cpu_axis(x, i)); /* what is written is written in order */
-        times[n] = i == other ? kn_ceil_div(kn_cpu_extent(x, i), t->grain) : kn_cpu_extent(x, i);
+        times[n] = kn_ceil_div(kn_cpu_extent(x, i), i == t->o && t->mo > 1 ? t->mo : i == other ? t->grain : 1);
         par[n++] = kn_cpu_axis(x, i);
     }
     if (x->m >= 0) {
@@ -110,6 +111,7 @@ static int put_order(kn_buf *b, const kn_site *x, const kn_cpu_tile *t, int othe
     bool serial = t->nv > KN_CPU_ROW; /* more vectors than are unrolled: a loop outside the register tile */
     int inner = t->nc > 1 ? 2 : 1; /* n's loop of vectors; that of lanes follows */
     if (ntile && serial) kn_putf(b, " %s.%d", kn_cpu_axis(x, x->n), inner);
+    if (t->mo > 1) kn_putf(b, " %s.1", kn_cpu_axis(x, t->o));
     if (x->m >= 0) kn_putf(b, " %s.2", kn_cpu_axis(x, x->m));
     if (ntile && !serial) kn_putf(b, " %s.%d", kn_cpu_axis(x, x->n), inner);
     if (t->rlanes > 1) kn_putf(b, " %s.1 %s.2", kn_cpu_axis(x, x->r), kn_cpu_axis(x, x->r));
@@ -135,6 +137,7 @@ static void put_kinds(kn_buf *b, const kn_site *x, const kn_cpu_tile *t, const c
         kn_putf(b, "parallel %s %s.0\n", x->name, par[i]);
         if (!kn_mul_fits(tasks, times[i], &tasks)) tasks = want;
     }
+    if (t->mo > 1) kn_putf(b, "unroll %s %s.1\n", x->name, kn_cpu_axis(x, t->o));
     if (x->m >= 0) kn_putf(b, "unroll %s %s.2\n", x->name, kn_cpu_axis(x, x->m));
     if (t->rlanes > 1) {
         if (x->n >= 0 && t->nv > 1) kn_putf(b, "unroll %s %s.1\n", x->name, kn_cpu_axis(x, x->n));
@@ -144,7 +147,8 @@ static void put_kinds(kn_buf *b, const kn_site *x, const kn_cpu_tile *t, const c
         return;
     }
     int last = x->s->naxes - 1; /* a few taps are written out: a loop that short ends before its multiply-adds do */
-    if (!t->pack && x->s->naxes > x->s->nspatial && x->reduce_extent * t->mr * t->nv <= KN_CPU_UNROLLED)
+    bool square = t->mo > 1 && x->reduce_extent * t->mo * t->mr * t->nv <= KN_CPU_SQUARE;
+    if (square || (!t->pack && t->mo <= 1 && x->s->naxes > x->s->nspatial && x->reduce_extent * t->mr * t->nv <= KN_CPU_UNROLLED))
         for (int i = x->s->nspatial; i < x->s->naxes; i++) kn_putf(b, "unroll %s %s.0\n", x->name, kn_cpu_axis(x, i));
     else if (x->contraction && last > x->s->nspatial && last != t->blocked && kn_cpu_extent(x, last) * t->mr * t->nv <= KN_CPU_UNROLLED &&
              kn_cpu_taps_fit(x, t->mr, t->nv))

@@ -1,6 +1,7 @@
 /* The register tile: the loops inside the last serial spatial loop. Its spatial loops are registers and lanes, its reduce loops run
  * over them; values are finished, guarded and stored here. */
 #include "lower/tile.h"
+#include <string.h>
 
 kn_expr *kn_tile_cast(kn_lw *w, kn_expr *e, enum kn_dtype t)
 {
@@ -316,7 +317,8 @@ static bool by_rows(const kn_lw *w, const kn_sg *sg, uint32_t tail)
 
 static void tile_at(kn_lw *w, kn_sg *sg)
 {
-    kn_expr *first = NULL, *last = NULL;
+    kn_expr *first = NULL, *last = NULL, *base[KILN_MAX_AXES];
+    memcpy(base, sg->base, sizeof base);
     overlap_tails(w, sg);
     int part = sg->s->red == KN_RED_NONE ? -1 : kn_tile_part(w, sg, &first, &last);
     uint32_t tail, unsafe = 0;
@@ -354,8 +356,9 @@ static void tile_at(kn_lw *w, kn_sg *sg)
     }
     sg->guarded = sg->row = false;
     sg->past = sg->over = 0;
+    memcpy(sg->base, base, sizeof base);
     for (int a = 0; a < sg->s->naxes; a++) {
-        sg->base[a] = sg->inside[a] = NULL;
+        sg->inside[a] = NULL;
         if (roomy >> a & 1) sg->clipped[a] = false;
     }
 }
@@ -389,34 +392,73 @@ static void short_tile(kn_lw *w, kn_sg *sg, const kn_short_tile *t)
     sg->few[t->loop] = t->vectors;
     tile_at(w, sg);
     sg->few[t->loop] = 0;
+    sg->base[l->axis] = NULL;
 }
 
-/* Where the vector axis of a sum does not end with a whole tile, the last one has a copy of its own with fewer vectors. */
-static bool tile_and_short(kn_lw *w, kn_sg *sg)
+typedef void (*whole_fn)(kn_lw *w, kn_sg *sg);
+typedef void (*short_fn)(kn_lw *w, kn_sg *sg, const kn_short_tile *t);
+
+/* The tile where it is whole, and a copy of its own of the one that t->loop's axis ends with; false: it always ends with a whole one. */
+static bool whole_and_short(kn_lw *w, kn_sg *sg, const kn_short_tile *t, whole_fn whole_tile, short_fn last_tile)
 {
-    kn_short_tile t;
-    if (w->hw->gpu || filled_inside(w, sg) || !kn_stage_short_tile(sg->s, sg->g, &t)) return false;
-    int a = sg->g->loops[t.loop].axis;
-    kn_expr *begin = tile_begin(w, sg, a), *whole = kn_lw_below(w, begin, t.from), *some = kn_lw_below(w, begin, sg->s->axes[a].extent);
+    int a = sg->g->loops[t->loop].axis;
+    kn_expr *begin = tile_begin(w, sg, a), *whole = kn_lw_below(w, begin, t->from), *some = kn_lw_below(w, begin, sg->s->axes[a].extent);
     if (sg->clipped[a] || !whole) return false;
     kn_ls *cond = kn_lw_never(whole) ? NULL : kn_lw_if(w, whole), **after = w->tail;
     if (cond) {
         w->tail = &cond->body;
         sg->clipped[a] = true;
-        tile_at(w, sg);
+        whole_tile(w, sg);
         sg->clipped[a] = false;
         w->tail = &cond->other;
     }
     kn_ls *there = some ? kn_lw_if(w, some) : NULL;
     if (!cond) after = w->tail;
     if (there) w->tail = &there->body;
-    short_tile(w, sg, &t);
+    last_tile(w, sg, t);
     if (cond || there) w->tail = after;
     return true;
 }
 
+/* Where the vector axis of a sum does not end with a whole tile, the last one has fewer vectors. */
+static void tile_by_vectors(kn_lw *w, kn_sg *sg)
+{
+    kn_short_tile t;
+    bool some = !w->hw->gpu && !filled_inside(w, sg) && kn_stage_short_tile(sg->s, sg->g, &t);
+    if (!some || !whole_and_short(w, sg, &t, tile_at, short_tile)) tile_at(w, sg);
+}
+
+static void fewer_rows(kn_lw *w, kn_sg *sg, const kn_short_tile *t)
+{
+    int a = sg->g->loops[t->loop].axis;
+    sg->base[a] = kn_lw_int(w, t->from);
+    sg->few[t->loop] = t->vectors;
+    tile_by_vectors(w, sg);
+    sg->few[t->loop] = 0;
+    sg->base[a] = NULL;
+}
+
+/* Loop i is all that the register tile has of its axis, beside the lanes, and tasks cut the axis into such tiles, the last of which has fewer rows
+ * and may not be moved back. */
+static bool ends_with_fewer(const kn_lw *w, const kn_sg *sg, int i, kn_short_tile *t)
+{
+    const kn_loop *l = &sg->g->loops[i];
+    int64_t all = sg->s->axes[l->axis].extent, rest = all % l->extent;
+    if (l->kind != KN_UNROLL || !kn_tile_spatial(sg, i) || l->stride != 1 || !rest || all < l->extent || sg->clipped[l->axis]) return false;
+    for (int j = 0; j < sg->g->nloops; j++)
+        if (j != i && sg->g->loops[j].axis == l->axis && (j >= sg->tile || sg->g->loops[j].stride % l->extent)) return false;
+    *t = (kn_short_tile){i, rest, all - rest};
+    return differs_by_task(w, sg, l->axis);
+}
+
 void kn_lw_tile(kn_lw *w, kn_sg *sg)
 {
-    if (sg->g->tensor.intrin) kn_lw_instruction(w, sg);
-    else if (!tile_and_short(w, sg)) tile_at(w, sg);
+    kn_short_tile t;
+    bool rows = false;
+    if (sg->g->tensor.intrin) {
+        kn_lw_instruction(w, sg);
+        return;
+    }
+    for (int i = sg->tile; i < sg->g->nloops && !rows && !w->hw->gpu && !filled_inside(w, sg); i++) rows = ends_with_fewer(w, sg, i, &t);
+    if (!rows || !whole_and_short(w, sg, &t, tile_by_vectors, fewer_rows)) tile_by_vectors(w, sg);
 }

@@ -521,7 +521,16 @@ static void beyond_caches(void **state)
         {product, "a=f32:1037x32&b=f32:32x64", 4096, 131072, "scratch S0.0 loops S1.0 R0.0 "}, /* results outweigh all else */
         {"y[H,W,C] +=! x[H+R,W+S,C]*w[R,S,C] where H in 15, W in 17", "x=f32:17x19x32&w=f32:3x3x32:const", 32768, 1048576, "prepack out0"},
         {"y[H,W,C] +=! x[H+R,W+S,C]*w[R,S,C] where H in 15, W in 17", "x=f32:17x19x37&w=f32:3x3x37:const", 32768, 1048576,
-         "S1.1 R0.0 R1.0 | S1.2"}, /* lanes past the end: nothing fills them in */
+         "S1.1 R0.0 R1.0 | S0.1 S1.2"}, /* lanes past the end: nothing fills them in */
+        {"y[N,H,W,C] +=! pad(x,0.0)[N,H+R-1,W+S-1,C]*w[R,S,C] where H in 15, W in 17", "x=f32:2x15x17x37&w=f32:3x3x37", 32768, 1048576,
+         "S2.1 R0.0 R1.0 | S1.1 S2.2 S3.1"}, /* tiles in both directions, of which the last ones have one row */
+        {"y[H,W,C] +=! pad(x,0.0)[H+R-2,W+S-2,C]*w[R,S,C] where H in 9, W in 11", "x=f32:9x11x299&w=f32:5x5x299", 32768, 1048576,
+         "S2.0 | S1.1 R0.0 R1.0 | S0.1 S1.2 S2.1"}, /* what they hold of all lanes is more than L1 has: they go along the places first */
+        {"y[H,W,C] +=! x[H*2+R,W*2+S,C]*w[R,S,C] where H in 7, W in 8", "x=f32:15x17x70&w=f32:3x3x70", 32768, 1048576, " | S0.1 S1.2 S2.1"},
+        {"y[H,W,C] >=! pad(x,-inf)[H*2+R-1,W*2+S-1,C] where H in 9, W in 11, R in 3, S in 3", "x=f32:18x21x70", 32768, 1048576,
+         " | S0.1 S1.2 S2.1"},
+        {"y[H,W,C] >=! x[H*2+R,W*2+S,C] where H in 9, W in 11, R in 2, S in 2", "x=f32:18x22x70", 32768, 1048576,
+         "!S0.1 S1.2"}, /* windows that do not overlap share nothing */
         {"y[H,W,F] +=! pad(x,0.0)[2*H+R-1,2*W+S-1,C]*w[F,C,R,S] where H in 16, W in 17", "x=f32:32x33x3&w=f32:21x3x3x3", 32768, 1048576,
          "scratch S0.0 loops S2.0 R1.0 R2.0 R0.0 S2.1 S2.2\n"}, /* weights that are no constant: every band of rows packs them */
         {"y[C,H,W] >=! pad(x,-inf)[C,H+R-1,W+S-1] where H in 61, W in 101, R in 3, S in 3", "x=f32:3x61x101", 32768, 1048576,
