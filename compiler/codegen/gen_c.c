@@ -10,7 +10,7 @@ static const char head[] =
     "typedef __UINT64_TYPE__ u64;\n"
     "#pragma GCC diagnostic ignored \"-Wpsabi\"\n#pragma GCC diagnostic ignored \"-Wunused-variable\"\n"
     "#pragma GCC diagnostic ignored \"-Wunused-but-set-variable\"\n"
-    "#define KN_FN static inline __attribute__((always_inline))\n#define KN_API __attribute__((visibility(\"default\")))\n";
+    "#define KN_FN static inline __attribute__((always_inline, unused))\n#define KN_API __attribute__((visibility(\"default\")))\n";
 
 static const char vector_head[] =
     "#define KN_VEC(T, L) typedef T T##x##L __attribute__((vector_size(sizeof(T) * L))); \\\n"

@@ -55,6 +55,7 @@ static void put_type(kn_buf *b, const char *element, int k)
     "    __typeof__(__builtin_shufflevector((" type "){0}, (" type "){0}, $A)) a, b;\n" \
     each("a", "__builtin_shufflevector(" from ", " from ", $A)") each("b", "__builtin_shufflevector(" from ", " from ", $B)") \
     "    return __builtin_shufflevector(a, b, $A, $B);\n"
+#define KN_UPPER(from) "    $h upper;\n    __asm__(\"vpmovdw %1, %0\" : \"=v\"(upper) : \"v\"(" from " >> 16));\n    return upper;\n"
 /* Conversions that a device has an instruction for, under the compiler's condition for it: of texts for a GPU (cuda) or for a CPU, and for 2^from to
  * 2^to lanes; in pieces where the whole vector has none. Which NaN comes out is the device's. */
 static const struct native { enum kn_snippet s; bool cuda; int from, to; const char *when, *text; } natives[] = {
@@ -75,6 +76,15 @@ static const struct native { enum kn_snippet s; bool cuda; int from, to; const c
      "    u32 r;\n    __asm__(\"vcvtps2ph %2, %1, %1\\n\\tvmovd %1, %0\" : \"=r\"(r), \"+x\"(f) : \"i\"(0));\n    return (u16)r;\n"},
     {KN_SN_NARROW, false, 3, 4, "defined(__F16C__) && defined($X)", "    $h r;\n" KN_NARROWED("r", "f") "    return r;\n"},
     {KN_SN_NARROW, false, 4, 5, "defined(__F16C__) && defined($Y)", KN_TWICE(KN_NARROWED, "$h", "f")},
+    {KN_SN_WIDEN_BF, false, 4, 4, "defined($X)", "    $U u;\n    __asm__(\"vpmovzxwd %1, %0\" : \"=v\"(u) : \"v\"(h));\n    return ($V)(u << 16);\n"},
+    {KN_SN_WIDE, false, 4, 4, "defined(__AVX512F__)", "    $I r;\n    __asm__(\"vpmov$Zxbd %1, %0\" : \"=v\"(r) : \"v\"(x));\n    return r;\n"},
+    {KN_SN_CUT, false, 4, 4, "defined($X)", KN_UPPER("($U)f")},
+    /* This instruction takes denormals for zeros, as those of products of bf16 do, which alone set KN_FLUSHES. */
+    {KN_SN_NARROW_BF, false, 4, 4, "defined(KN_FLUSHES) && defined(__AVX512BF16__)",
+     "    $h r;\n    __asm__(\"vcvtneps2bf16 %1, %0\" : \"=v\"(r) : \"v\"(f));\n    return r;\n"},
+    {KN_SN_NARROW_BF, false, 4, 4, "defined($X)",
+     "    $U u = ($U)f, quiet = u | 0x400000u;\n    u += 0x7fffu + ((u >> 16) & 1u);\n"
+     "    __asm__(\"vcmpunordps %1, %1, %%k1\\n\\tvmovdqa32 %2, %0%{%%k1%}\" : \"+v\"(u) : \"v\"(f), \"v\"(quiet) : \"k1\");\n" KN_UPPER("u")},
 };
 
 #undef KN_NARROW_8
@@ -83,6 +93,7 @@ static const struct native { enum kn_snippet s; bool cuda; int from, to; const c
 #undef KN_WIDENED
 #undef KN_NARROWED
 #undef KN_TWICE
+#undef KN_UPPER
 
 static bool is_native(const struct native *n, int s, int k, bool cuda)
 {
@@ -112,6 +123,7 @@ static void put_placeholder(kn_buf *b, char c, int t, int k)
     case 'L': kn_putf(b, "%d", lanes); break;
     case 'F': kn_put(b, d == KN_F64 ? "" : "f"); break;
     case 'P': kn_put(b, d == KN_F64 ? "pd" : "ps"); break;
+    case 'Z': kn_put(b, kn_dtype_class(d) == 'u' ? "z" : "s"); break;
     case 'X': kn_put(b, native_macro(lanes * kn_value_bits(d) / 8)); break;
     case 'Y': kn_put(b, native_macro(lanes / 2 * kn_value_bits(d) / 8)); break;
     default:

@@ -163,10 +163,31 @@ static bool moves(const kn_expr *e, enum kn_dtype t)
     if (e->op == KN_OP_LANES) return element(e->args[0], t);
     if (e->op == KN_OP_READ) return e->dtype == t;
     if (e->op == KN_OP_SPLAT) return element(e->args[0], t);
+    if (e->op == KN_OP_SELECT && e->args[0]->lanes == 1 && !reads(e->args[0])) return moves(e->args[1], t) && moves(e->args[2], t);
     if (e->op != KN_OP_ZIP && e->op != KN_OP_UNZIP && e->op != KN_OP_SPREAD) return false;
     for (int i = 0; i < e->nargs; i++)
         if (!moves(e->args[i], t)) return false;
     return true;
+}
+
+/* A constant whose lower half as an f32 is zero. */
+static bool short_constant(double x)
+{
+    union { float f; uint32_t u; } b = {(float)x};
+    return b.u << 16 == 0 && ((double)b.f == x || x != x);
+}
+
+/* Values that are a bf16's, whatever they are computed in: chosen among such, or the same but for the sign. */
+static bool chosen(const kn_expr *e)
+{
+    switch (e->op) {
+    case KN_OP_CONST_F: return short_constant(e->u.f);
+    case KN_OP_CAST: return e->args[0]->dtype == KN_BF16;
+    case KN_OP_SPLAT: case KN_OP_NEG: case KN_OP_ABS: return chosen(e->args[0]);
+    case KN_OP_MAX: case KN_OP_MIN: return chosen(e->args[0]) && chosen(e->args[1]);
+    case KN_OP_SELECT: return chosen(e->args[1]) && chosen(e->args[2]);
+    default: return e->dtype == KN_BF16;
+    }
 }
 
 /* The value in storage form. */
@@ -192,6 +213,7 @@ static void stored_value(kn_gen *g, const kn_expr *e, enum kn_dtype t, bool vect
     bool value = kn_store_value(e) == e; /* of the dtype already: the infinities of f8e5m2 stay */
     e = kn_store_value(e);
     if (value && t == KN_F8E5M2) kn_put_helper(g, KN_SN_PACK_E5, "pack", t, vector ? e->lanes : 1);
+    else if (t == KN_BF16 && chosen(e) && !g->cuda) kn_put_helper(g, KN_SN_CUT, "cut", t, vector ? e->lanes : 1);
     else kn_put_helper(g, KN_SN_NARROW, "narrow", t, vector ? e->lanes : 1);
     kn_put(&g->out, "(");
     if (vector)

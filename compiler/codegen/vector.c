@@ -248,7 +248,7 @@ static void vselect(kn_gen *g, const kn_expr *e)
         kn_put_scalar(g, c);
         for (int i = 1; i < 3; i++) {
             kn_put(&g->out, i == 1 ? " ? (" : " : (");
-            kn_put_vector_type(g, kn_value_type(e->dtype), e->lanes);
+            vtype(g, e);
             kn_put(&g->out, ")");
             operand(g, e->args[i], e->lanes);
         }
@@ -266,17 +266,33 @@ static void vselect(kn_gen *g, const kn_expr *e)
     kn_put(&g->out, ")");
 }
 
-/* Between bytes and words conversions go by way of 16 bits: compilers take a conversion to four times the width, from memory, apart lane by lane. */
+/* The conversions between `from` and `to`, the last one first; from words to bytes by way of 16 bits, which compilers take apart otherwise. */
 static int steps_between(enum kn_dtype from, enum kn_dtype to, enum kn_dtype *step)
 {
     int n = 0;
-    bool widens = kn_dtype_bytes(from) == 1 && kn_dtype_bytes(to) == 4,
-        narrows = kn_dtype_bytes(from) == 4 && kn_dtype_bytes(to) == 1 && to != KN_BOOL;
+    bool narrows = kn_dtype_bytes(from) == 4 && kn_dtype_bytes(to) == 1 && to != KN_BOOL;
     if (narrows && kn_is_float(from)) step[n++] = KN_I32;
-    if (widens || narrows) step[n++] = KN_I16;
-    if (widens && kn_is_float(to)) step[n++] = KN_I32;
+    if (narrows) step[n++] = KN_I16;
     step[n++] = to;
     return n;
+}
+
+/* e converted to `to`, which C holds in another type than e's. */
+static void converted(kn_gen *g, const kn_expr *e, enum kn_dtype to)
+{
+    enum kn_dtype step[3], from = kn_is_small_float(e->dtype) ? KN_F32 : e->dtype;
+    bool wide = kn_dtype_bytes(from) == 1 && kn_dtype_bytes(to) == 4; /* bytes become words first */
+    int n = wide && to == KN_I32 ? 0 : steps_between(wide ? KN_I32 : from, to, step);
+    for (int i = 0; i < n; i++) kn_put(&g->out, "__builtin_convertvector(");
+    if (wide) kn_put_helper(g, KN_SN_WIDE, "wide", from, e->lanes);
+    if (wide) kn_put(&g->out, "(");
+    operand(g, e, e->lanes);
+    if (wide) kn_put(&g->out, ")");
+    for (int i = 0; i < n; i++) {
+        kn_put(&g->out, ", ");
+        kn_put_vector_type(g, kn_value_type(step[i]), e->lanes);
+        kn_put(&g->out, ")");
+    }
 }
 
 static void vcast(kn_gen *g, const kn_expr *e)
@@ -293,15 +309,7 @@ static void vcast(kn_gen *g, const kn_expr *e)
     } else if (kn_value_type(to) == kn_value_type(from)) {
         operand(g, e->args[0], e->lanes);
     } else {
-        enum kn_dtype step[4];
-        int n = steps_between(kn_is_small_float(from) ? KN_F32 : from, kn_is_small_float(to) ? KN_F32 : to, step);
-        for (int i = 0; i < n; i++) kn_put(&g->out, "__builtin_convertvector(");
-        operand(g, e->args[0], e->lanes);
-        for (int i = 0; i < n; i++) {
-            kn_put(&g->out, ", ");
-            kn_put_vector_type(g, kn_value_type(step[i]), e->lanes);
-            kn_put(&g->out, ")");
-        }
+        converted(g, e->args[0], kn_is_small_float(to) ? KN_F32 : to);
     }
     kn_put(&g->out, ")");
 }

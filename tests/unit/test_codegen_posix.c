@@ -606,33 +606,94 @@ static void abi_of_c(void **state)
     dlclose(so.so);
 }
 
-/* Every half, as numbers and back from numbers at and beside the ties between them: in text for any processor and by its own instructions. */
-static void halves(void **state)
+/* What a lane of `to` has to be after a conversion of lane i, whose bits are i where `from` is narrow. */
+static double converted(enum kn_dtype from, enum kn_dtype to, uint32_t i, float x)
+{
+    uint32_t bits, even;
+    memcpy(&bits, &x, 4);
+    even = (bits + 0x7fff + (bits >> 16 & 1)) >> 16 << 16;
+    if (from == KN_F16) return (double)half_bits((uint16_t)i);
+    if (from == KN_I8) return (int8_t)i;
+    if (from == KN_U8) return (uint8_t)i;
+    if (to == KN_F16) return (double)half_of((double)x);
+    if (from == KN_BF16) bits = i << 16;
+    else if (x == x) bits = even;
+    memcpy(&x, &bits, 4);
+    return (double)x;
+}
+
+/* A lane of the array, of that dtype. */
+static double lane_of(enum kn_dtype t, const void *array, int i)
+{
+    uint32_t bits;
+    float x;
+    if (t == KN_F16) return (double)half_bits(((const uint16_t *)array)[i]);
+    if (t == KN_I32) return ((const int32_t *)array)[i];
+    bits = t == KN_BF16 ? (uint32_t)((const uint16_t *)array)[i] << 16 : ((const uint32_t *)array)[i];
+    memcpy(&x, &bits, 4);
+    return (double)x;
+}
+
+/* Every half, bf16 and byte as a wider number, and back from numbers at and beside the ties between halves: in text for any processor and by its own
+ * instructions. */
+static void conversions(void **state)
 {
     enum { N = 65536 };
-    static const char *const flags[] = {"", "-mavx2 -mf16c", "-mavx512f -mavx512bw -mf16c"};
-    static const enum kn_dtype types[][2] = {{KN_F16, KN_F32}, {KN_F32, KN_F16}};
+    static const char *const flags[] = {"", "-mavx2 -mf16c", "-mavx512f -mavx512bw -mavx512dq -mf16c"};
+    static const enum kn_dtype types[][2] = {{KN_F16, KN_F32}, {KN_F32, KN_F16}, {KN_BF16, KN_F32},
+                                             {KN_F32, KN_BF16}, {KN_I8, KN_I32}, {KN_U8, KN_F32}};
     static const uint32_t beside[] = {0, 0xfff, 0x1000, 0x1001};
-    static _Alignas(64) uint16_t h[N], narrow[N];
-    static _Alignas(64) float x[N], wide[N];
+    static const int widths[] = {1, 4, 8, 16, 32};
+    static _Alignas(64) uint16_t h[N];
+    static _Alignas(64) uint8_t byte[N];
+    static _Alignas(64) float x[N], out[N];
     (void)state;
-    for (uint32_t i = 0; i < N; i++) {
-        float v = half_bits((uint16_t)i);
-        uint32_t bits;
-        memcpy(&bits, &v, 4);
-        bits += beside[i & 3];
-        memcpy(&x[i], &bits, 4);
-        h[i] = (uint16_t)i;
-    }
-    for (int i = 0; i < 30; i++) {
-        int lanes = (const int[]){1, 4, 8, 16, 32}[i % 5], back = i / 15;
+    for (int i = 0; i < 90; i++) {
+        const enum kn_dtype *t = types[i / 15];
+        int lanes = widths[i % 5], f = i / 5 % 3;
+        const void *in = t[0] == KN_F32 ? (const void *)x : kn_dtype_bytes(t[0]) == 1 ? (const void *)byte : h;
+        if ((f && !__builtin_cpu_supports("avx2")) || (f > 1 && !__builtin_cpu_supports("avx512dq"))) continue;
+        for (uint32_t k = 0; k < N; k++) {
+            uint32_t bits = k << 16;
+            float v = half_bits((uint16_t)k);
+            if (t[1] != KN_BF16) memcpy(&bits, &v, 4);
+            bits += beside[k & 3] << (t[1] == KN_BF16 ? 3 : 0);
+            memcpy(&x[k], &bits, 4);
+            h[k] = (uint16_t)k;
+            byte[k] = (uint8_t)k;
+        }
+        buffers(1, t, N);
         kn_expr *at = lanes > 1 ? bin(KN_OP_MUL, var(0), ci(lanes)) : var(0);
-        if ((i % 15 >= 5 && !__builtin_cpu_supports("avx2")) || (i % 15 >= 10 && !__builtin_cpu_supports("avx512f"))) continue;
-        buffers(1, types[back], N);
-        kn_lprog *l = lprog(1, types[back], N, N / lanes, st(1, at, cast(types[back][1], rd(0, at, lanes))));
-        built b = build(print(l, "c"), i & 1 ? "clang" : "gcc", flags[i / 5 % 3]);
-        assert_int_equal(b.run((const void *[]){back ? (void *)x : h}, (void *[]){back ? (void *)narrow : wide}, NULL, NULL), 0);
-        for (int k = 0; k < N; k++) same(back ? half_bits(narrow[k]) : wide[k], back ? half_of((double)x[k]) : half_bits(h[k]), back, k);
+        kn_lprog *l = lprog(1, t, N, N / lanes, st(1, at, cast(t[1], rd(0, at, lanes))));
+        built b = build(print(l, "c"), i & 1 ? "clang" : "gcc", flags[f]);
+        assert_int_equal(b.run((const void *[]){in}, (void *[]){out}, NULL, NULL), 0);
+        for (int k = 0; k < N; k++) same((float)lane_of(t[1], out, k), (float)converted(t[0], t[1], (uint32_t)k, x[k]), i, k);
+        dlclose(b.so);
+    }
+}
+
+/* What is chosen among bf16s is not rounded again. */
+static void chosen_are_cut(void **state)
+{
+    enum { N = 65536, L = 16 };
+    static const enum kn_dtype types[] = {KN_BF16, KN_BF16};
+    static _Alignas(64) uint16_t in[N], out[N];
+    static const char *const flags[] = {"", "-mavx512f -mavx512bw -mavx512dq"};
+    (void)state;
+    for (int i = 0; i < N; i++) in[i] = (uint16_t)i;
+    for (int f = 0; f < 2; f++) {
+        if (f && !__builtin_cpu_supports("avx512dq")) continue;
+        buffers(1, types, N);
+        kn_expr *at = bin(KN_OP_MUL, var(0), ci(L));
+        kn_expr *value = bin(KN_OP_MAX, splat(cf(KN_F32, -2), L), cast(KN_F32, rd(0, at, L)));
+        kiln_bytes source = print(lprog(1, types, N, N / L, st(1, at, cast(KN_BF16, value))), "c");
+        assert_non_null(strstr(source.p, "= k_cut_bf16x16("));
+        built b = build(source, f ? "clang" : "gcc", flags[f]);
+        assert_int_equal(b.run((const void *[]){in}, (void *[]){out}, NULL, NULL), 0);
+        for (int k = 0; k < N; k++) {
+            double x = lane_of(KN_BF16, in, k);
+            same((float)lane_of(KN_BF16, out, k), (float)(x < -2 ? -2 : x), f, k);
+        }
         dlclose(b.so);
     }
 }
@@ -704,7 +765,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(cuda_under_nvrtc, open_arena, close_arena),
         cmocka_unit_test_setup_teardown(abi_of_c, open_arena, close_arena),
         cmocka_unit_test_setup_teardown(lines_past_the_caches, open_arena, close_arena),
-        cmocka_unit_test_setup_teardown(halves, open_arena, close_arena),
+        cmocka_unit_test_setup_teardown(conversions, open_arena, close_arena),
+        cmocka_unit_test_setup_teardown(chosen_are_cut, open_arena, close_arena),
         cmocka_unit_test_setup_teardown(refusals, open_arena, close_arena),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
