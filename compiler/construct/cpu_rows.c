@@ -68,13 +68,13 @@ static bool chunk_of(rows *r, int64_t full)
     return row_bytes(r, r->g.shared, best * full) <= (double)l2->capacity_bytes / 2;
 }
 
-/* Short rows: as many as take a quarter of L1, so that one row's chain of stages does not wait for its own stores. */
+/* Short rows: as many as take half of L1, so that one row's chain of stages does not wait for its own stores. */
 static void block_of(rows *r)
 {
     const kn_hw_level *l1 = kn_hw_level_named(r->g.hw, "l1");
     const kn_stmt *s = kn_rows_stmt(&r->g, r->g.last);
     for (int i = 0; i < s->nspatial; i++) if (r->g.shared >> i & 1) r->blocked = i;
-    double rows = l1 ? (double)l1->capacity_bytes / 4 / row_bytes(r, r->g.shared, 0) : 0;
+    double rows = l1 ? (double)l1->capacity_bytes / row_bytes(r, r->g.shared, 0) : 0;
     r->block = rows < TOGETHER ? (int64_t)rows : TOGETHER;
     while (r->block > 1 && s->axes[r->blocked].extent % r->block) r->block--;
     if (r->block < 2 || r->g.n < 2) r->blocked = -1;

@@ -1,5 +1,6 @@
-/* Scalars that a loop reads from memory in every iteration, though neither their place nor what is there changes, are read once in front of it. A C
- * compiler sees that itself only where it can tell that no store of the loop goes there; behind a scalar goes what is made of it alone. */
+/* Scalars that a loop reads from memory in every iteration, or in several statements, though neither their place nor what is there changes, are read
+ * once in front of it. A C compiler sees that itself only where it can tell that no store of the loop goes there; behind a scalar goes what is made of
+ * it alone, such as the reciprocal of a divisor. */
 #include "lower/lower.h"
 
 enum { HOISTED_MOST = 4 }; /* of one loop; more would be spilled, and a broadcast from L1 costs no more */
@@ -108,7 +109,7 @@ void kn_lw_hoist(kn_lw *w, kn_ls **list)
 {
     for (kn_ls **at = list; *at && !w->status; at = &(*at)->next) {
         kn_ls *s = *at;
-        if (s->kind == KN_LS_FOR && runs(w, s, 2) && w->p->nbuffers + HOISTED_MOST < KN_LW_BUFFERS - 16) {
+        if (s->kind == KN_LS_FOR && runs(w, s, 1) && w->p->nbuffers + HOISTED_MOST < KN_LW_BUFFERS - 16) {
             hoist h = {.w = w, .counting = true, .moves = kn_array(w->a, bool, w->p->nvars + 1), .stored = kn_array(w->a, bool, KN_LW_BUFFERS)};
             if (!h.moves || !h.stored) return;
             h.moves[s->var] = true;

@@ -123,7 +123,7 @@ bool kn_tile_joined(kn_tile *x)
     kn_lw *w = x->w;
     joined j = {.x = x, .rows = x->ncombo};
     bool sums = x->sg->s->red == KN_RED_SUM || x->sg->s->red == KN_RED_MAX || x->sg->s->red == KN_RED_MIN;
-    if (w->hw->gpu || !x->reduce_lanes || !x->written_out || x->nparts != 1 || !sums || !bare(x) || !whole(x, &j.row)) return false;
+    if (w->hw->gpu || x->sg->maker || !x->reduce_lanes || !x->written_out || x->nparts != 1 || !sums || !bare(x) || !whole(x, &j.row)) return false;
     int64_t all = j.row * j.rows, meet = 0;
     bool fits = j.rows > 1 && j.row > x->lanes && x->lanes <= LANES && j.row % x->lanes && all % x->lanes == 0 && all <= VECTORS * x->lanes;
     if (!fits || !follow(&j)) return false;
