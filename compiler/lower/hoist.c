@@ -1,6 +1,6 @@
-/* Scalars that a loop reads from memory in every iteration, or in several statements, though neither their place nor what is there changes, are read
- * once in front of it. A C compiler sees that itself only where it can tell that no store of the loop goes there; behind a scalar goes what is made of
- * it alone, such as the reciprocal of a divisor. */
+/* Scalars that a loop reads from memory in every iteration, or in several statements, though neither their place nor what is there changes, are
+ * read once in front of it. A C compiler sees that itself only where it can tell that no store of the loop goes there; behind a scalar goes what is
+ * made of it alone, such as the reciprocal of a divisor. */
 #include "lower/lower.h"
 
 enum { HOISTED_MOST = 4 }; /* of one loop; more would be spilled, and a broadcast from L1 costs no more */

@@ -278,7 +278,9 @@ kn_ls *kn_lw_loop(kn_lw *w, kn_sg *sg, int loop)
         return s;
     }
     kn_lw_skip(w, sg, loop, &lo, &hi);
-    int var = kn_lw_var(w, l->name, 0, l->extent - 1);
+    int64_t by_lines = kn_lw_line_tiles(w, sg, loop), most = by_lines ? by_lines : l->extent;
+    if (by_lines) hi = kn_lw_int(w, by_lines);
+    int var = kn_lw_var(w, l->name, 0, most - 1);
     kn_ls *s = kn_lw_for(w, var, lo, hi);
     bool groups = sg->lane && kn_stage_lanes(sg->g, w->hw) > w->hw->lanes && sg->s->axes[l->axis].reduce;
     if (s) s->unroll = groups ? 1 : l->unroll; /* unrolled by the toolchain, results that instructions still write change registers: serialised */

@@ -233,6 +233,11 @@ void kn_lw_init_part(kn_lw *w, kn_sg *sg);                            /* decompo
 void kn_lw_turn(kn_lw *w, kn_sg *sg, int vloop, int lanes);           /* see turn.c */
 int kn_lw_transpose(kn_lw *w, int from, enum kn_dtype t, int lanes);  /* the square that `lanes` REGISTER vectors of buffer `from` are, turned */
 void kn_lw_stage(kn_lw *w, int stage, const kn_sg *consumer, int maker);
+/* lines.c: the loop whose tiles begin with lines of the output, vectors of `vector` elements and tiles of `span`, -1: there is none; its iterations;
+ * where the tile that would begin at `base` begins. */
+int kn_lw_by_lines(const kn_lw *w, const kn_sg *sg, int64_t *vector, int64_t *span);
+int64_t kn_lw_line_tiles(const kn_lw *w, const kn_sg *sg, int loop);
+kn_expr *kn_lw_line_begin(kn_lw *w, const kn_sg *sg, int axis, kn_expr *base);
 /* next_rows.c: finds the loads that bring rows nearer that the next iteration reads; behind such a load of a vector, asks for its like there. */
 void kn_lw_find_next_rows(const kn_lw *w, kn_sg *sg);
 void kn_lw_next_row(kn_lw *w, const kn_sg *sg, int load, int buffer, kn_expr *at);

@@ -56,7 +56,7 @@ void kn_lw_find_next_rows(const kn_lw *w, kn_sg *sg)
     }
 }
 
-/* Elements from what is read in this iteration of the innermost loop over rows that moves the load to what is read in the next one; 0: none moves it. */
+/* Elements between what is read in this iteration of the innermost loop over rows that moves the load, and in the next one; 0: none moves it. */
 static int64_t step_of(const kn_sg *sg, const kn_expr *at)
 {
     const kn_sg *rows = sg->reader ? sg->reader : sg;

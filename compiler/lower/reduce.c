@@ -116,6 +116,7 @@ static void accumulate(kn_tile *x, int64_t part)
             if (x->sg->s->axes[a].reduce && !x->sg->clipped[a]) in = kn_lw_and(w, in, kn_lw_below(w, v.av[a], x->sg->s->axes[a].extent));
         kn_expr *at = kn_lw_int(w, c * x->nparts + part), *old = kn_lw_read(w, x->acc, at, x->lanes);
         kn_ls **after = w->tail, *cond = NULL;
+        if (in && kn_lw_never(in) && !w->hw->gpu) continue;
         if (in) {
             kn_expr *all = lane >= 0 && kn_lw_uses(in, lane) ? kn_lw_at_lane(w, in, lane, kn_lw_int(w, x->lanes - 1)) : in;
             if (all->op != KN_OP_CONST_I) all = kn_lw_simp(w, all);
@@ -142,6 +143,26 @@ static void accumulate(kn_tile *x, int64_t part)
     if (x->written_out) x->begun |= UINT64_C(1) << part;
 }
 
+/* Iterations of reduce loop i before the one that reaches past its axis, which is written out by itself: what is in range there is known, and the
+ * others ask nothing. 0: all are alike, or something is filled or computed in them. */
+static int64_t whole_iterations(const kn_tile *x, int i)
+{
+    const kn_sg *sg = x->sg;
+    const kn_loop *l = &sg->g->loops[i];
+    int64_t extent = sg->s->axes[l->axis].extent, inside = 1;
+    if (x->w->hw->gpu || sg->rolled || sg->clipped[l->axis] || sg->nskips || l->extent < 2 || extent / l->stride != l->extent - 1) return 0;
+    for (int k = 0; k < sg->g->nloops; k++) {
+        if (k == i || sg->g->loops[k].axis != l->axis) continue;
+        if (k < i || !kn_is_register(sg->g->loops[k].kind)) return 0;
+        inside *= sg->g->loops[k].extent;
+    }
+    for (int k = 0; k < sg->g->ncaches; k++)
+        if (sg->g->caches[k].at >= i) return 0;
+    for (int k = 0; k < x->w->t->nstages; k++)
+        if (x->w->t->stages[k]->at_stage == sg->index && x->w->t->stages[k]->at_loop >= i) return 0;
+    return inside == l->stride && extent % l->stride ? l->extent - 1 : 0;
+}
+
 void kn_tile_nest(kn_tile *x, int i, int64_t part)
 {
     kn_lw *w = x->w;
@@ -165,11 +186,20 @@ void kn_tile_nest(kn_tile *x, int i, int64_t part)
         kn_ls *loop = kn_lw_loop(w, sg, i);
         if (!loop) return;
         kn_ls **after = w->tail;
+        int64_t whole = whole_iterations(x, i);
+        if (whole) {
+            loop->hi = kn_lw_int(w, whole);
+            w->var_hi[loop->var] = whole - 1;
+        }
         w->tail = &loop->body;
         kn_lw_open(w, sg, i, loop);
         kn_tile_ahead(x, i);
         kn_tile_nest(x, i + 1, part);
         w->tail = after;
+        if (whole) {
+            sg->val[i] = kn_lw_int(w, whole);
+            kn_tile_nest(x, i + 1, part);
+        }
     }
     sg->clipped[l->axis] = was;
     sg->val[i] = NULL;
