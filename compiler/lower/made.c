@@ -42,18 +42,20 @@ static bool same_elements(const kn_lw *w, const kn_stage *p, const kn_stmt *ps, 
     return load->nargs == ps->naxes && load->nargs == qs->naxes;
 }
 
-/* Lanes lie along the reduction and along p's rows, which fill a vector; the loops over the other axes end with them. */
+/* Lanes lie along the reduction and along p's rows, which fill a vector; the loops over the other axes end with them, or are drawn in to do so. */
 static bool by_vectors(const kn_stage *q, const kn_stmt *qs, const kn_expr *load)
 {
     int along = load->nargs ? load->args[load->nargs - 1]->u.axis : -1, lanes = 0;
     int64_t cover[KILN_MAX_AXES];
+    uint32_t registers = 0;
     for (int a = 0; a < qs->naxes; a++) cover[a] = 1;
     for (int i = 0; i < q->nloops; i++) {
         cover[q->loops[i].axis] *= q->loops[i].extent;
+        if (kn_is_register(q->loops[i].kind)) registers |= 1u << q->loops[i].axis;
         if (q->loops[i].kind == KN_VECTOR && q->loops[i].axis == along) lanes = (int)q->loops[i].extent;
     }
     for (int a = 0; a < qs->naxes; a++)
-        if (a != along && cover[a] != qs->axes[a].extent) return false;
+        if (a != along && cover[a] != qs->axes[a].extent && (registers >> a & 1 || qs->axes[a].reduce)) return false;
     return lanes && qs->axes[along].reduce && qs->axes[along].extent >= lanes;
 }
 
