@@ -81,7 +81,8 @@ static int64_t blocks_most(const rows *r)
     return points >= TASKS_FROM && each < most ? each : most;
 }
 
-/* Most rows of a block that the rows are whole blocks of, if that is half as many as may be at least; else those that the last block lacks least of. */
+/* Most rows of a block that the rows are whole blocks of, if that is half as many as may be at least; else those that the last block lacks
+ * least of. */
 static int64_t even_block(int64_t rows, int64_t most)
 {
     int64_t best = most;

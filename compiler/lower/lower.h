@@ -71,7 +71,6 @@ typedef struct kn_sg {
     struct kn_sg *maker;                     /* of made.c: the map whose elements are made as this reduction reads them; NULL: none */
     const struct kn_sg *reader;              /* of a maker: that reduction */
     uint32_t nexts;                          /* loads behind which the next iteration's rows are asked for (next_rows.c) */
-    int attached;                            /* the loop at which other stages are computed, -1: none are, or at several */
     int made, nmade;                         /* of a maker: REGISTER vectors made lately, -1: not yet; how many have been made */
     int part;                                /* SCRATCH partial results set to the identity at g->init_at, or before the reduce loops of an
                                               * instruction; -1: not made there */

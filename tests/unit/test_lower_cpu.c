@@ -330,8 +330,8 @@ static bool has_variable(const kn_lprog *l, const char *name)
 
 #define SOFTMAX "m[I] >=! x[I,J]; e[I,J] = exp(x[I,J]-m[I]); s[I] +=! e[I,J]; y[I,J] = e[I,J]/s[I]"
 
-/* What a map makes is summed as it is made, ragged rows too, and no iteration asks where they end; not by a sum that reads it twice. What several
- * stages read is asked for before its turn. */
+/* What a map makes is summed as it is made, ragged rows too, and no iteration asks where they end; not by a sum that reads it twice. What a
+ * second stage reads before the last one is asked for before its turn. */
 static void sums_take_what_is_made(void **state)
 {
     static const struct { const char *text, *inputs; bool made, asked; } one[] = {
@@ -339,9 +339,11 @@ static void sums_take_what_is_made(void **state)
         {SOFTMAX, "x=f32:50x300", true, true},
         {SOFTMAX, "x=f32:7x2063", true, true},
         {SOFTMAX, "x=f32:64x11", true, true},
-        {"e[I,J] = exp(x[I,J]); s[I] +=! e[I,J]*e[I,J]; y[I,J] = e[I,J]/s[I]", "x=f32:48x128", false, true},
+        {"e[I,J] = exp(x[I,J]); s[I] +=! e[I,J]*e[I,J]; y[I,J] = e[I,J]/s[I]", "x=f32:48x128", false, false},
         {"m[I] >=! x[I,J]; e[I,J] = exp(x[I,J]-m[I]); s[I] +=! abs(e[I,J]-w[J]); y[I,J] = e[I,J]/s[I]", "x=f32:48x100&w=f32:100", true, true},
-        {"s[I] +=! x[I,J]; y[I,J] = x[I,J]*s[I]", "x=f32:48x128", false, true},
+        {"s[I] +=! x[I,J]; y[I,J] = x[I,J]*s[I]", "x=f32:48x128", false, false},
+        {"s[I] +=! x[I,J]; v[I] +=! (x[I,J]-s[I])*(x[I,J]-s[I]); y[I,J] = x[I,J]*s[I]+v[I]", "x=f32:48x128", false, true},
+        {"s[I] +=! x[I,J]; v[I] +=! x[I,J]*w[I,J]*s[I]; y[I,J] = x[I,J]*s[I]+v[I]", "x=f32:48x128&w=f32:48x128", false, true},
     };
     (void)state;
     for (size_t i = 0; i < sizeof one / sizeof *one; i++) {
