@@ -357,6 +357,7 @@ static void sums_take_what_is_made(void **state)
         if (has_buffer(l, "made") != one[i].made) fail_msg("%s of %s is%s summed as it is made\n%s", one[i].text, one[i].inputs,
                                                             one[i].made ? " not" : "", trace.p);
         if ((asked > 0) != one[i].asked) fail_msg("%s of %s: %lld lines asked for", one[i].text, one[i].inputs, (long long)asked);
+        if (one[i].made && !has_buffer(l, "held")) fail_msg("%s of %s: a row's sum is read anew by each vector", one[i].text, one[i].inputs);
         if (one[i].made && tests) fail_msg("%s of %s: %lld tests\n%s", one[i].text, one[i].inputs, (long long)tests, trace.p);
         run_checked(a, c, hw, trace, one[i].inputs);
         kiln_arena_close(a);
