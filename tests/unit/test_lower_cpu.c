@@ -246,6 +246,14 @@ static void rows_stay_in_registers(void **state)
     }
 }
 
+/* Statements of a kind. */
+static int64_t those(const kn_ls *s, int kind)
+{
+    int64_t n = 0;
+    for (; s; s = s->next) n += ((int)s->kind == kind) + those(s->body, kind) + those(s->other, kind);
+    return n;
+}
+
 /* Rows that follow each other are read in vectors of all of them; not those that end with a vector, that lie apart, of which a part is summed, or a
  * tile whose rows end within a vector. */
 static void rows_are_joined(void **state)
@@ -272,6 +280,7 @@ static void rows_are_joined(void **state)
         bool joined = false;
         for (int b = 0; b < l->nbuffers; b++) joined |= strstr(l->buffers[b].name, "meet") != NULL;
         if (joined != one[i].joined) fail_msg("%zu: rows are%s joined", i, joined ? "" : " not");
+        if (joined != (those(l->fns[0].body, KN_LS_PREFETCH) > 0)) fail_msg("%zu: the next rows are%s asked for", i, joined ? " not" : "");
         run_checked(a, p, hw, text_of(one[i].trace), one[i].text);
         kiln_arena_close(a);
     }
@@ -304,14 +313,6 @@ static void short_rows_are_read_over(void **state)
         run_checked(a, p, hw, text_of(one[i].trace), one[i].text);
         kiln_arena_close(a);
     }
-}
-
-/* Statements of a kind. */
-static int64_t those(const kn_ls *s, int kind)
-{
-    int64_t n = 0;
-    for (; s; s = s->next) n += ((int)s->kind == kind) + those(s->body, kind) + those(s->other, kind);
-    return n;
 }
 
 static bool has_buffer(const kn_lprog *l, const char *name)
