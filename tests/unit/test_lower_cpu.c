@@ -388,6 +388,30 @@ static void rows_begin_with_lines(void **state)
     }
 }
 
+/* Planes that are turned as they are copied ask for the next ones, where those are near and nothing else is read; so is one window a plane. */
+static void turned_planes_ask_for_the_next(void **state)
+{
+    static const struct { const char *text, *inputs; bool asked; } one[] = {
+        {"y[N,C,P,Q] >=! x[N,C,P*2+R,Q*2+S] where P in 3, Q in 3, R in 3, S in 3", "x=f32:1x64x7x7", true},
+        {"y[N,C,P,Q] >=! x[N,C,P*2+R,Q*2+S] where P in 1, Q in 1, R in 5, S in 5", "x=f32:1x64x6x6", true},
+        {"y[N,C,P,Q] +=! x[N,C,P+R,Q+S]*w[C,R,S] where P in 5, Q in 5", "x=f32:1x64x7x7&w=f32:64x3x3", false},
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof one / sizeof *one; i++) {
+        kiln_arena *a = kiln_arena_open(&(kiln_host){NULL, mem, NULL});
+        kn_hw *hw = device(a, "x86-64-avx512");
+        kn_program *c;
+        kiln_bytes trace = constructed(a, one[i].text, one[i].inputs, hw, 1, &c)->c[0].trace;
+        kn_lprog *l = lowered(a, c, hw, trace, one[i].inputs);
+        int64_t asked = 0;
+        for (int f = 0; f < l->nfns; f++) asked += those(l->fns[f].body, KN_LS_PREFETCH);
+        if (!strstr(trace.p, "region last")) fail_msg("%s is not turned\n%s", one[i].text, trace.p);
+        if ((asked > 0) != one[i].asked) fail_msg("%s: %lld lines asked for", one[i].text, (long long)asked);
+        run_checked(a, c, hw, trace, one[i].inputs);
+        kiln_arena_close(a);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(lines_go_past_the_caches), cmocka_unit_test(padding_is_left_out),
@@ -395,6 +419,6 @@ int main(void)
                                        cmocka_unit_test(what_comes_is_asked_for), cmocka_unit_test(crowded_rows_are_copied),
                                        cmocka_unit_test(rows_stay_in_registers), cmocka_unit_test(rows_are_joined),
                                        cmocka_unit_test(short_rows_are_read_over), cmocka_unit_test(sums_take_what_is_made),
-                                       cmocka_unit_test(rows_begin_with_lines)};
+                                       cmocka_unit_test(rows_begin_with_lines), cmocka_unit_test(turned_planes_ask_for_the_next)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
