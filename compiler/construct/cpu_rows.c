@@ -8,7 +8,8 @@
 enum {
     CHUNK = 8,   /* most vectors of a row in registers */
     CHAINS = 8,  /* accumulators of a sum along lanes */
-    TOGETHER = 16 /* most rows that a stage goes through before the next one: what one wrote need not be read at once */
+    TOGETHER = 16, /* most rows that a stage goes through before the next one: what one wrote need not be read at once */
+    TASKS_FROM = 16384 /* elements from which on a result is worth several tasks */
 };
 
 /* Stages stage[0] < stage[1] < ... < the last one, whose loops over the row axes become everybody's. */
@@ -68,15 +69,40 @@ static bool chunk_of(rows *r, int64_t full)
     return row_bytes(r, r->g.shared, best * full) <= (double)l2->capacity_bytes / 2;
 }
 
-/* Short rows: as many as take a quarter of L1, so that one row's chain of stages does not wait for its own stores. */
+/* Rows of a block that leave every core some blocks. */
+static int64_t blocks_most(const rows *r)
+{
+    enum { EACH = 4 };
+    const kn_stmt *s = kn_rows_stmt(&r->g, r->g.last);
+    double all = 1, points = 1;
+    for (int i = 0; i < s->naxes; i++) points *= (double)s->axes[i].extent;
+    for (int i = 0; i < s->nspatial; i++) all *= r->g.shared >> i & 1 ? (double)s->axes[i].extent : 1;
+    int64_t most = s->axes[r->blocked].extent, each = (int64_t)(all / (EACH * (double)r->g.hw->units));
+    return points >= TASKS_FROM && each < most ? each : most;
+}
+
+/* Most rows of a block that the rows are whole blocks of, if that is half as many as may be at least; else those that the last block lacks
+ * least of. */
+static int64_t even_block(int64_t rows, int64_t most)
+{
+    int64_t best = most;
+    for (int64_t n = most; n > 1 && 2 * n >= most; n--) {
+        if (rows % n == 0) return n;
+        if (kn_round_up(rows, n) < kn_round_up(rows, best)) best = n;
+    }
+    return best;
+}
+
+/* Short rows: as many as L1 holds, so that one row's chain of stages does not wait for its own stores. */
 static void block_of(rows *r)
 {
     const kn_hw_level *l1 = kn_hw_level_named(r->g.hw, "l1");
     const kn_stmt *s = kn_rows_stmt(&r->g, r->g.last);
     for (int i = 0; i < s->nspatial; i++) if (r->g.shared >> i & 1) r->blocked = i;
-    double rows = l1 ? (double)l1->capacity_bytes / 4 / row_bytes(r, r->g.shared, 0) : 0;
+    double rows = l1 ? (double)l1->capacity_bytes / row_bytes(r, r->g.shared, 0) : 0;
     r->block = rows < TOGETHER ? (int64_t)rows : TOGETHER;
-    while (r->block > 1 && s->axes[r->blocked].extent % r->block) r->block--;
+    if (r->block > blocks_most(r)) r->block = blocks_most(r);
+    r->block = even_block(s->axes[r->blocked].extent, r->block);
     if (r->block < 2 || r->g.n < 2) r->blocked = -1;
 }
 
@@ -84,7 +110,7 @@ static void block_of(rows *r)
 static int64_t turns(const rows *r, int axis)
 {
     int64_t n = kn_rows_stmt(&r->g, r->g.last)->axes[axis].extent;
-    if (axis == r->blocked) return n / r->block;
+    if (axis == r->blocked) return kn_ceil_div(n, r->block);
     return axis == r->chunked ? kn_ceil_div(n, r->nv * r->lanes) : n;
 }
 
@@ -98,7 +124,7 @@ static void tasks(rows *r)
     for (int i = 0; i < s->nspatial; i++) {
         r->grain[i] = 1;
         r->task[i] = false;
-        if (!(r->g.shared >> i & 1) || count >= want || points < 16384) continue;
+        if (!(r->g.shared >> i & 1) || count >= want || points < TASKS_FROM) continue;
         int64_t n = turns(r, i), grain = n * count / want;
         r->task[i] = true;
         if (grain < 1) grain = 1;

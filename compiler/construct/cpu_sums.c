@@ -445,6 +445,7 @@ void kn_cpu_sums(const kn_site *x, kn_plans *p)
     if (stood_up_tiles(x, p)) return;
     if (kn_cpu_few_rows(x, p) || upright_tiles(x, p) || written_tiles(x, p)) return;
     kn_cpu_lanes_alone(x, p);
+    if (p->n) return; /* the other plans copy the same planes element by element */
     if (kn_cpu_beside(x, p)) return;
     reduce_tiles(x, p);
     if (!p->n || x->contraction || !kn_cpu_only_along_r(x)) spatial_tiles(x, p);

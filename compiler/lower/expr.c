@@ -233,6 +233,12 @@ static bool read_over(const kn_env *v, const kn_expr *e)
     return false;
 }
 
+static void ask_next(kn_env *v, const kn_expr *e, int buffer, kn_expr *at)
+{
+    for (int i = 0; v->sg && v->sg->nexts && i < v->sg->nloads; i++)
+        if (v->sg->loads[i] == e) kn_lw_next_row(v->w, v->sg, i, buffer, at);
+}
+
 static kn_expr *new_load(kn_env *v, const kn_expr *e)
 {
     kn_lw *w = v->w;
@@ -246,6 +252,7 @@ static kn_expr *new_load(kn_env *v, const kn_expr *e)
     if (!tested && !kn_lw_uses(r.at, v->lane_var)) return kn_lw_splat(w, access_scalar(w, &r), v->lanes);
     if (!tested && kn_lw_unit_stride(r.at, v->lane_var)) {
         kn_expr *at = kn_lw_at_lane(w, r.at, v->lane_var, kn_lw_int(w, 0));
+        ask_next(v, e, r.buffer, at);
         kn_expr *run = read_over(v, e) ? kn_lw_read_over(w, r.buffer, e, at, v->lanes) : kn_lw_read(w, r.buffer, at, v->lanes);
         return r.cond ? kn_lw_node(w, KN_OP_SELECT, run->dtype, v->lanes, r.cond, run, kn_lw_splat(w, r.other, v->lanes)) : run;
     }
@@ -319,6 +326,7 @@ kn_expr *kn_env_vector(kn_env *v, const kn_expr *e)
     if (v->lane_var < 0) return kn_env_scalar(v, e);
     if (w->status) return &w->dry;
     if (e->op == KN_OP_LOAD && e->u.tensor == v->repl_tensor) return kn_lw_splat(w, v->repl, v->lanes);
+    if (e->op == KN_OP_LOAD && kn_lw_is_made(v, e)) return kn_lw_made(v, e);
     if (e->op == KN_OP_LOAD) return vector_load(v, e);
     if (!reads_repl(v, e)) {
         kn_expr *s = kn_env_scalar(v, e);

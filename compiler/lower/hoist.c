@@ -1,5 +1,6 @@
-/* Scalars that a loop reads from memory in every iteration, though neither their place nor what is there changes, are read once in front of it. A C
- * compiler sees that itself only where it can tell that no store of the loop goes there; behind a scalar goes what is made of it alone. */
+/* Scalars that a loop reads from memory in every iteration, or in several statements, though neither their place nor what is there changes, are
+ * read once in front of it. A C compiler sees that itself only where it can tell that no store of the loop goes there; behind a scalar goes what is
+ * made of it alone, such as the reciprocal of a divisor. */
 #include "lower/lower.h"
 
 enum { HOISTED_MOST = 4 }; /* of one loop; more would be spilled, and a broadcast from L1 costs no more */
@@ -11,6 +12,7 @@ typedef struct hoist {
     bool counting;
     int n;
     kn_expr *read[HOISTED_MOST + 1];
+    int times[HOISTED_MOST + 1]; /* that it stands in the loop */
     int reg[HOISTED_MOST];
 } hoist;
 
@@ -53,9 +55,12 @@ static bool wanted(const hoist *h, const kn_expr *e)
 
 static kn_expr *held(hoist *h, kn_expr *e)
 {
-    for (int i = 0; i < h->n; i++)
-        if (kn_expr_equal(h->read[i], e)) return h->counting ? e : kn_lw_read(h->w, h->reg[i], kn_lw_int(h->w, 0), 1);
-    if (h->counting && h->n <= HOISTED_MOST) h->read[h->n++] = e;
+    for (int i = 0; i < h->n; i++) {
+        if (!kn_expr_equal(h->read[i], e)) continue;
+        h->times[i]++;
+        return h->counting ? e : kn_lw_read(h->w, h->reg[i], kn_lw_int(h->w, 0), 1);
+    }
+    if (h->counting && h->n <= HOISTED_MOST) h->times[h->n] = 1, h->read[h->n++] = e;
     return e;
 }
 
@@ -92,6 +97,15 @@ static void visit_all(hoist *h, kn_ls *s)
     }
 }
 
+/* Of a loop that may have a single iteration, what stands in it once is left where it is. */
+static void leave_single(hoist *h)
+{
+    int n = 0;
+    for (int i = 0; i < h->n; i++)
+        if (h->times[i] > 1) h->read[n++] = h->read[i];
+    h->n = n;
+}
+
 static kn_ls **before(kn_lw *w, kn_ls **at, const hoist *h)
 {
     for (int i = 0; i < h->n; i++) {
@@ -108,13 +122,14 @@ void kn_lw_hoist(kn_lw *w, kn_ls **list)
 {
     for (kn_ls **at = list; *at && !w->status; at = &(*at)->next) {
         kn_ls *s = *at;
-        if (s->kind == KN_LS_FOR && runs(w, s, 2) && w->p->nbuffers + HOISTED_MOST < KN_LW_BUFFERS - 16) {
+        if (s->kind == KN_LS_FOR && runs(w, s, 1) && w->p->nbuffers + HOISTED_MOST < KN_LW_BUFFERS - 16) {
             hoist h = {.w = w, .counting = true, .moves = kn_array(w->a, bool, w->p->nvars + 1), .stored = kn_array(w->a, bool, KN_LW_BUFFERS)};
             if (!h.moves || !h.stored) return;
             h.moves[s->var] = true;
             note(&h, s->body);
             visit_all(&h, s->body);
             if (h.n > HOISTED_MOST) h.n = 0;
+            if (!runs(w, s, 2)) leave_single(&h);
             for (int i = 0; i < h.n; i++) h.reg[i] = kn_lw_buffer(w, "held", h.read[i]->dtype, 1, 1, KN_REGISTER);
             h.counting = false;
             if (h.n) visit_all(&h, s->body);

@@ -191,15 +191,29 @@ static kn_expr *iteration(kn_lw *w, kn_expr *value, int64_t lo, int64_t hi)
     return e;
 }
 
+static int next_attached(const kn_lw *w, const kn_sg *sg, int loop, int from)
+{
+    while (from < w->t->nstages && (w->t->stages[from]->at_stage != sg->index || w->t->stages[from]->at_loop != loop)) from++;
+    return from;
+}
+
+/* What is computed at the loop, in order; a map that the next stage makes as it reads it has no loops of its own. */
+static void open_attached(kn_lw *w, kn_sg *sg, int loop)
+{
+    int maker = -1;
+    for (int i = next_attached(w, sg, loop, 0), next; i < w->t->nstages && !w->status; i = next) {
+        next = next_attached(w, sg, loop, i + 1);
+        box_place(w, sg, w->t->stages[i]);
+        bool made = maker < 0 && next < w->t->nstages && kn_lw_makes(w, i, next);
+        if (!made) kn_lw_stage(w, i, sg, maker);
+        maker = made ? i : -1;
+    }
+}
+
 void kn_lw_open(kn_lw *w, kn_sg *sg, int loop, const kn_ls *of)
 {
     if (sg->g->kept && sg->g->kept_at == loop) kn_lw_keep(w, sg);
-    for (int i = 0; i < w->t->nstages && !w->status; i++) {
-        const kn_stage *p = w->t->stages[i];
-        if (p->at_stage != sg->index || p->at_loop != loop) continue;
-        box_place(w, sg, p);
-        kn_lw_stage(w, i, sg);
-    }
+    open_attached(w, sg, loop);
     if (sg->g->init_at == loop && !sg->g->tensor.intrin) kn_lw_init_part(w, sg);
     bool shared = false, ahead = next_ahead(sg, loop, 0) > 0;
     for (int i = 0; i < sg->g->ncaches; i++) {
@@ -264,7 +278,9 @@ kn_ls *kn_lw_loop(kn_lw *w, kn_sg *sg, int loop)
         return s;
     }
     kn_lw_skip(w, sg, loop, &lo, &hi);
-    int var = kn_lw_var(w, l->name, 0, l->extent - 1);
+    int64_t by_lines = kn_lw_line_tiles(w, sg, loop), most = by_lines ? by_lines : l->extent;
+    if (by_lines) hi = kn_lw_int(w, by_lines);
+    int var = kn_lw_var(w, l->name, 0, most - 1);
     kn_ls *s = kn_lw_for(w, var, lo, hi);
     bool groups = sg->lane && kn_stage_lanes(sg->g, w->hw) > w->hw->lanes && sg->s->axes[l->axis].reduce;
     if (s) s->unroll = groups ? 1 : l->unroll; /* unrolled by the toolchain, results that instructions still write change registers: serialised */
@@ -319,7 +335,7 @@ bool kn_lw_stage_init(kn_lw *w, kn_sg *sg, int stage, bool packs)
         sg->flat[i] = flat_of(w, sg->s, sg->loads[i]->u.tensor, sg->loads[i]->args);
     }
     find_tile(sg);
-    sg->part = sg->results = sg->sums = -1;
+    sg->part = sg->results = sg->sums = sg->made = -1;
     for (int k = 0; k < sg->g->ncaches; k++) {
         const kn_cache *c = &sg->g->caches[k];
         enum kn_dtype t = w->p->program->tensors[sg->loads[c->load]->u.tensor].dtype;
@@ -362,14 +378,18 @@ static void share_loops(const kn_tree *t, kn_sg *sg, const kn_sg *consumer)
         if (sg->g->loops[i].kind == KN_THREAD) sg->val[i] = consumer->val[kn_own_thread(t, sg->g, i)];
 }
 
-void kn_lw_stage(kn_lw *w, int stage, const kn_sg *consumer)
+void kn_lw_stage(kn_lw *w, int stage, const kn_sg *consumer, int maker)
 {
-    kn_sg *sg = kn_new(w->a, kn_sg);
-    if (!sg) {
+    kn_sg *sg = kn_new(w->a, kn_sg), *by = maker >= 0 ? kn_new(w->a, kn_sg) : NULL;
+    if (!sg || (maker >= 0 && !by)) {
         kn_lw_fail(w, KILN_MEMORY, "out of memory in lowering");
         return;
     }
-    if (!kn_lw_stage_init(w, sg, stage, false)) return;
+    if (!kn_lw_stage_init(w, sg, stage, false) || (by && !kn_lw_stage_init(w, by, maker, false))) return;
+    sg->maker = by;
+    if (by) by->reader = sg;
+    kn_lw_find_next_rows(w, sg);
+    if (by) kn_lw_find_next_rows(w, by);
     if (kn_stage_bulk(sg->g)) {
         kn_lw_bulk(w, sg);
         return;
@@ -490,7 +510,7 @@ void kn_lw_fn(kn_lw *w, kn_fn *fn, int *count, int stage)
     fn->var_thread = w->hw->gpu ? kn_lw_var(w, "thread", 0, fn->threads - 1) : -1;
     w->thread = w->hw->gpu ? kn_lw_ref(w, fn->var_thread) : NULL;
     w->tail = &fn->body;
-    kn_lw_stage(w, stage, NULL);
+    kn_lw_stage(w, stage, NULL, -1);
     fn->shared_bytes = w->shared;
     if (!w->status && fn->shared_bytes > w->hw->max_shared_per_block && w->hw->gpu)
         kn_lw_fail(w, KILN_TRACE, "statement '%s' wants %lld bytes of shared memory with its partial results, a block has %lld",

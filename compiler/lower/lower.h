@@ -68,6 +68,10 @@ typedef struct kn_sg {
     kn_expr *cache_base[16][KILN_MAX_RANK];  /* region caches */
     int64_t cache_size[16][KILN_MAX_RANK];
     kn_expr *filling[16];                    /* value of its loop that a cache with copies is being filled for; NULL: not now */
+    struct kn_sg *maker;                     /* of made.c: the map whose elements are made as this reduction reads them; NULL: none */
+    const struct kn_sg *reader;              /* of a maker: that reduction */
+    uint32_t nexts;                          /* loads behind which the next iteration's rows are asked for (next_rows.c) */
+    int made, nmade;                         /* of a maker: REGISTER vectors made lately, -1: not yet; how many have been made */
     int part;                                /* SCRATCH partial results set to the identity at g->init_at, or before the reduce loops of an
                                               * instruction; -1: not made there */
     int sums;                                /* SCRATCH partial results of the tile, -1: not made yet */
@@ -227,7 +231,19 @@ kn_expr *kn_lw_copy_of(kn_lw *w, const kn_sg *sg, int cache, kn_expr *k);   /* w
 void kn_lw_init_part(kn_lw *w, kn_sg *sg);                            /* decompose_reduction */
 void kn_lw_turn(kn_lw *w, kn_sg *sg, int vloop, int lanes);           /* see turn.c */
 int kn_lw_transpose(kn_lw *w, int from, enum kn_dtype t, int lanes);  /* the square that `lanes` REGISTER vectors of buffer `from` are, turned */
-void kn_lw_stage(kn_lw *w, int stage, const kn_sg *consumer);
+void kn_lw_stage(kn_lw *w, int stage, const kn_sg *consumer, int maker);
+/* lines.c: the loop whose tiles begin with lines of the output, vectors of `vector` elements and tiles of `span`, -1: there is none; its iterations;
+ * where the tile that would begin at `base` begins. */
+int kn_lw_by_lines(const kn_lw *w, const kn_sg *sg, int64_t *vector, int64_t *span);
+int64_t kn_lw_line_tiles(const kn_lw *w, const kn_sg *sg, int loop);
+kn_expr *kn_lw_line_begin(kn_lw *w, const kn_sg *sg, int axis, kn_expr *base);
+/* next_rows.c: finds the loads that bring rows nearer that the next iteration reads; behind such a load of a vector, asks for its like there. */
+void kn_lw_find_next_rows(const kn_lw *w, kn_sg *sg);
+void kn_lw_next_row(kn_lw *w, const kn_sg *sg, int load, int buffer, kn_expr *at);
+/* made.c: stage `reader`, which is lowered next, may make what `maker` does as it reads it; a load of that, whose vector of lanes is made. */
+bool kn_lw_makes(const kn_lw *w, int maker, int reader);
+bool kn_lw_is_made(const kn_env *v, const kn_expr *load);
+kn_expr *kn_lw_made(kn_env *v, const kn_expr *load);
 bool kn_lw_stage_init(kn_lw *w, kn_sg *sg, int stage, bool packs);    /* packs: only the copies made ahead of constants are wanted of it */
 void kn_lw_fn(kn_lw *w, kn_fn *fn, int *count, int stage);            /* the stage as function number *count, which grows */
 void kn_lw_finish_fn(kn_lw *w, kn_fn *fn, int *count);

@@ -35,27 +35,36 @@ static kn_expr *combine(kn_tile *x, kn_expr *a, kn_expr *b)
     return kn_lw_node(x->w, kn_tile_combine_op(x->sg->s->red), a->dtype, a->lanes, a, b, NULL);
 }
 
-/* Lanes along a reduction that end past it: the vector that ends where the axis does, without its lanes that have been counted. `at` is where
- * the vector would begin; NULL: it cannot be so, because the axis is shorter, a cache holds it, or something else depends on the lanes. */
-static kn_expr *last_vector(kn_tile *x, kn_env *v, kn_expr **begins)
+/* Lanes along a reduction that end past it may be those of the vector that ends where the axis does; not where the axis is shorter, a cache holds it,
+ * or something else depends on the lanes. `begins`: where the vector would begin. */
+static bool last_moves(kn_tile *x, kn_env *v, kn_expr **begins)
+{
+    kn_lw *w = x->w;
+    const kn_sg *sg = x->sg;
+    int axis = sg->g->loops[x->vloop].axis;
+    *begins = kn_lw_at_lane(w, v->av[axis], x->lane_var, kn_lw_int(w, 0));
+    if (sg->s->axes[axis].extent < x->lanes || w->hw->gpu || !kn_lw_unit_stride(v->av[axis], x->lane_var)) return false;
+    for (int i = 0; i < sg->nloads; i++)
+        if ((kn_axes_in(sg->loads[i]) >> axis & 1) && kn_sg_cached(sg, i)) return false;
+    for (int a = 0; a < sg->s->naxes; a++)
+        if (a != axis && sg->s->axes[a].reduce && !sg->clipped[a] && kn_lw_below(w, v->av[a], sg->s->axes[a].extent)) return false;
+    return true;
+}
+
+/* The vector that ends where the axis does, without its lanes that have been counted. */
+static kn_expr *last_vector(kn_tile *x, const kn_env *v, kn_expr *begins)
 {
     kn_lw *w = x->w;
     const kn_sg *sg = x->sg;
     int axis = sg->g->loops[x->vloop].axis;
     int64_t from = sg->s->axes[axis].extent - x->lanes;
-    *begins = kn_lw_at_lane(w, v->av[axis], x->lane_var, kn_lw_int(w, 0));
-    if (from < 0 || w->hw->gpu || !kn_lw_unit_stride(v->av[axis], x->lane_var)) return NULL;
-    for (int i = 0; i < sg->nloads; i++)
-        if ((kn_axes_in(sg->loads[i]) >> axis & 1) && kn_sg_cached(sg, i)) return NULL;
-    for (int a = 0; a < sg->s->naxes; a++)
-        if (a != axis && sg->s->axes[a].reduce && !sg->clipped[a] && kn_lw_below(w, v->av[a], sg->s->axes[a].extent)) return NULL;
     kn_env moved = *v;
     moved.memo = NULL; /* it holds what is read where the vector would have been */
     moved.av[axis] = kn_lw_simp(w, kn_lw_node(w, KN_OP_ADD, KN_I64, 1, kn_lw_ref(w, x->lane_var), kn_lw_int(w, from), NULL));
     kn_expr *term = term_of(w, kn_env_vector(&moved, sg->s->body), x->acc_type);
     /* floats, which are exact here: a comparison of integers is taken for one that guards its reads */
     kn_expr *lane = kn_lw_node(w, KN_OP_CAST, KN_F32, 1, kn_lw_ref(w, x->lane_var), NULL, NULL);
-    kn_expr *first = kn_lw_node(w, KN_OP_SUB, KN_I64, 1, *begins, kn_lw_int(w, from), NULL);
+    kn_expr *first = kn_lw_node(w, KN_OP_SUB, KN_I64, 1, begins, kn_lw_int(w, from), NULL);
     first = kn_lw_node(w, KN_OP_CAST, KN_F32, 1, kn_lw_simp(w, first), NULL, NULL);
     kn_expr *fresh = kn_lw_node(w, KN_OP_LE, KN_BOOL, x->lanes, kn_lw_splat(w, first, x->lanes), kn_lw_lanes(w, lane, x->lane_var, x->lanes), NULL);
     kn_expr *none = kn_lw_splat(w, kn_tile_identity(w, sg->s->red, x->acc_type), x->lanes);
@@ -66,18 +75,19 @@ static kn_expr *last_vector(kn_tile *x, kn_env *v, kn_expr **begins)
 static void accumulate_tail(kn_tile *x, kn_env *v, kn_expr *in, kn_expr *at, kn_expr *old)
 {
     kn_lw *w = x->w;
-    kn_expr *begins, *last = last_vector(x, v, &begins);
-    if (!last) {
+    kn_expr *begins;
+    if (!last_moves(x, v, &begins)) {
         kn_expr *one = term_of(w, kn_env_scalar(v, x->sg->s->body), x->acc_type);
         one = kn_lw_node(w, KN_OP_SELECT, one->dtype, 1, in, one, kn_tile_identity(w, x->sg->s->red, x->acc_type));
         kn_lw_store(w, x->acc, at, combine(x, old, kn_lw_lanes(w, one, x->lane_var, x->lanes)));
         return;
     }
     kn_expr *some = kn_lw_below(w, begins, x->sg->s->axes[x->sg->g->loops[x->vloop].axis].extent);
-    kn_ls *cond = some && !kn_lw_never(some) ? kn_lw_if(w, some) : NULL;
+    kn_ls *cond = some && !kn_lw_never(some) ? kn_lw_if(w, some) : NULL, **after = w->tail;
     if (some && !cond) return; /* wholly past the end */
     if (cond) w->tail = &cond->body;
-    kn_lw_store(w, x->acc, at, combine(x, old, last));
+    kn_lw_store(w, x->acc, at, combine(x, old, last_vector(x, v, begins)));
+    if (cond) w->tail = after;
 }
 
 /* No loop is left around the terms of the tile, and each accumulator has a bit. */
@@ -106,6 +116,7 @@ static void accumulate(kn_tile *x, int64_t part)
             if (x->sg->s->axes[a].reduce && !x->sg->clipped[a]) in = kn_lw_and(w, in, kn_lw_below(w, v.av[a], x->sg->s->axes[a].extent));
         kn_expr *at = kn_lw_int(w, c * x->nparts + part), *old = kn_lw_read(w, x->acc, at, x->lanes);
         kn_ls **after = w->tail, *cond = NULL;
+        if (in && kn_lw_never(in) && !w->hw->gpu) continue;
         if (in) {
             kn_expr *all = lane >= 0 && kn_lw_uses(in, lane) ? kn_lw_at_lane(w, in, lane, kn_lw_int(w, x->lanes - 1)) : in;
             if (all->op != KN_OP_CONST_I) all = kn_lw_simp(w, all);
@@ -132,6 +143,26 @@ static void accumulate(kn_tile *x, int64_t part)
     if (x->written_out) x->begun |= UINT64_C(1) << part;
 }
 
+/* Iterations of reduce loop i before the one that reaches past its axis, which is written out by itself: what is in range there is known, and the
+ * others ask nothing. 0: all are alike, or something is filled or computed in them. */
+static int64_t whole_iterations(const kn_tile *x, int i)
+{
+    const kn_sg *sg = x->sg;
+    const kn_loop *l = &sg->g->loops[i];
+    int64_t extent = sg->s->axes[l->axis].extent, inside = 1;
+    if (x->w->hw->gpu || sg->rolled || sg->clipped[l->axis] || sg->nskips || l->extent < 2 || extent / l->stride != l->extent - 1) return 0;
+    for (int k = 0; k < sg->g->nloops; k++) {
+        if (k == i || sg->g->loops[k].axis != l->axis) continue;
+        if (k < i || !kn_is_register(sg->g->loops[k].kind)) return 0;
+        inside *= sg->g->loops[k].extent;
+    }
+    for (int k = 0; k < sg->g->ncaches; k++)
+        if (sg->g->caches[k].at >= i) return 0;
+    for (int k = 0; k < x->w->t->nstages; k++)
+        if (x->w->t->stages[k]->at_stage == sg->index && x->w->t->stages[k]->at_loop >= i) return 0;
+    return inside == l->stride && extent % l->stride ? l->extent - 1 : 0;
+}
+
 void kn_tile_nest(kn_tile *x, int i, int64_t part)
 {
     kn_lw *w = x->w;
@@ -155,11 +186,20 @@ void kn_tile_nest(kn_tile *x, int i, int64_t part)
         kn_ls *loop = kn_lw_loop(w, sg, i);
         if (!loop) return;
         kn_ls **after = w->tail;
+        int64_t whole = whole_iterations(x, i);
+        if (whole) {
+            loop->hi = kn_lw_int(w, whole);
+            w->var_hi[loop->var] = whole - 1;
+        }
         w->tail = &loop->body;
         kn_lw_open(w, sg, i, loop);
         kn_tile_ahead(x, i);
         kn_tile_nest(x, i + 1, part);
         w->tail = after;
+        if (whole) {
+            sg->val[i] = kn_lw_int(w, whole);
+            kn_tile_nest(x, i + 1, part);
+        }
     }
     sg->clipped[l->axis] = was;
     sg->val[i] = NULL;

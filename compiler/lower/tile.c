@@ -267,6 +267,7 @@ static void overlap_tails(kn_lw *w, kn_sg *sg)
             if (l->axis != a || !sg->val[i]) continue;
             base = kn_lw_node(w, KN_OP_ADD, KN_I64, 1, base, kn_lw_node(w, KN_OP_MUL, KN_I64, 1, sg->val[i], kn_lw_int(w, l->stride), NULL), NULL);
         }
+        base = kn_lw_line_begin(w, sg, a, base);
         sg->base[a] = kn_lw_let(w, "from", kn_lw_node(w, KN_OP_MIN, KN_I64, 1, base, kn_lw_int(w, last), NULL));
     }
 }

@@ -92,13 +92,16 @@ static void fill_padding(turned *f, kn_expr *lo, kn_expr *hi)
     w->tail = after;
 }
 
-/* The rows lie so far apart that half of L2 does not hold what is between the first and the last: the hardware's prefetchers lose such runs. */
-static bool wants_prefetch(const turned *f)
+/* How much further an element is asked for. The rows lie so far apart that half of L2 does not hold what is between the first and the last: some
+ * squares, since the hardware's prefetchers lose such runs. Nothing else is read, and what is between them takes half of L1 at most: as many rows,
+ * those of the next vector of lanes, since what becomes of these leaves memory time. 0: it is not. */
+static int64_t asked_ahead(const turned *f)
 {
-    const kn_hw_level *l2 = kn_hw_level_named(f->w->hw, "l2");
-    int64_t bytes = f->lanes * kn_dtype_bytes(f->x->dtype);
-    for (int d = f->lane + 1; d < f->x->rank; d++) bytes *= f->x->shape[d];
-    return l2 && bytes > l2->capacity_bytes / 2;
+    const kn_hw_level *l1 = kn_hw_level_named(f->w->hw, "l1"), *l2 = kn_hw_level_named(f->w->hw, "l2");
+    int64_t rows = f->lanes, bytes = kn_dtype_bytes(f->x->dtype);
+    for (int d = f->lane + 1; d < f->x->rank; d++) rows *= f->x->shape[d];
+    if (l2 && rows * bytes > l2->capacity_bytes / 2) return AHEAD * f->lanes;
+    return l1 && f->sg->nloads == 1 && rows * bytes <= l1->capacity_bytes / 2 ? rows : 0;
 }
 
 /* Where the box has the columns of a square. A division for each would take as long as what is done in registers: where the rows that the square
@@ -134,12 +137,12 @@ static void square(turned *f, kn_expr *from, int64_t columns)
     kn_lw *w = f->w;
     kn_expr *to[TURN_LANES];
     const kn_cache *c = &f->sg->g->caches[f->cache];
-    bool ahead = wants_prefetch(f);
+    int64_t ahead = asked_ahead(f);
     int tensor = kn_lw_tensor(w, f->sg->loads[c->load]->u.tensor), at = kn_lw_buffer(w, "turn", f->x->dtype, f->lanes, f->lanes, KN_REGISTER);
     for (int l = 0; l < f->lanes && !w->status; l++) {
         kn_expr *begin = source(f, l, from);
         kn_lw_store(w, at, kn_lw_int(w, l), kn_lw_read(w, tensor, begin, f->lanes));
-        if (ahead) kn_lw_prefetch(w, tensor, kn_lw_simp(w, kn_bin(w->a, KN_OP_ADD, begin, kn_lw_int(w, AHEAD * f->lanes))), false);
+        if (ahead) kn_lw_prefetch(w, tensor, kn_lw_simp(w, kn_bin(w->a, KN_OP_ADD, begin, kn_lw_int(w, ahead))), false);
     }
     at = kn_lw_transpose(w, at, f->x->dtype, f->lanes);
     find_columns(f, from, columns, to);

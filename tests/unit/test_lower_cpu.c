@@ -255,6 +255,14 @@ static void rows_stay_in_registers(void **state)
     }
 }
 
+/* Statements of a kind. */
+static int64_t those(const kn_ls *s, int kind)
+{
+    int64_t n = 0;
+    for (; s; s = s->next) n += ((int)s->kind == kind) + those(s->body, kind) + those(s->other, kind);
+    return n;
+}
+
 /* Rows that follow each other are read in vectors of all of them; not those that end with a vector, that lie apart, of which a part is summed, or a
  * tile whose rows end within a vector. */
 static void rows_are_joined(void **state)
@@ -281,6 +289,7 @@ static void rows_are_joined(void **state)
         bool joined = false;
         for (int b = 0; b < l->nbuffers; b++) joined |= strstr(l->buffers[b].name, "meet") != NULL;
         if (joined != one[i].joined) fail_msg("%zu: rows are%s joined", i, joined ? "" : " not");
+        if (joined != (those(l->fns[0].body, KN_LS_PREFETCH) > 0)) fail_msg("%zu: the next rows are%s asked for", i, joined ? " not" : "");
         run_checked(a, p, hw, text_of(one[i].trace), one[i].text);
         kiln_arena_close(a);
     }
@@ -315,12 +324,110 @@ static void short_rows_are_read_over(void **state)
     }
 }
 
+static bool has_buffer(const kn_lprog *l, const char *name)
+{
+    bool yes = false;
+    for (int b = 0; b < l->nbuffers; b++) yes |= strstr(l->buffers[b].name, name) != NULL;
+    return yes;
+}
+
+static bool has_variable(const kn_lprog *l, const char *name)
+{
+    bool yes = false;
+    for (int v = 0; v < l->nvars; v++) yes |= strstr(l->var_names[v], name) != NULL;
+    return yes;
+}
+
+#define SOFTMAX "m[I] >=! x[I,J]; e[I,J] = exp(x[I,J]-m[I]); s[I] +=! e[I,J]; y[I,J] = e[I,J]/s[I]"
+
+/* What a map makes is summed as it is made, ragged rows too, and no iteration asks where they end; not by a sum that reads it twice. What a
+ * second stage reads before the last one is asked for before its turn. */
+static void sums_take_what_is_made(void **state)
+{
+    static const struct { const char *text, *inputs; bool made, asked; } one[] = {
+        {SOFTMAX, "x=f32:48x128", true, true},
+        {SOFTMAX, "x=f32:50x300", true, true},
+        {SOFTMAX, "x=f32:7x2063", true, true},
+        {SOFTMAX, "x=f32:64x11", true, true},
+        {"e[I,J] = exp(x[I,J]); s[I] +=! e[I,J]*e[I,J]; y[I,J] = e[I,J]/s[I]", "x=f32:48x128", false, false},
+        {"m[I] >=! x[I,J]; e[I,J] = exp(x[I,J]-m[I]); s[I] +=! abs(e[I,J]-w[J]); y[I,J] = e[I,J]/s[I]", "x=f32:48x100&w=f32:100", true, true},
+        {"s[I] +=! x[I,J]; y[I,J] = x[I,J]*s[I]", "x=f32:48x128", false, false},
+        {"s[I] +=! x[I,J]; v[I] +=! (x[I,J]-s[I])*(x[I,J]-s[I]); y[I,J] = x[I,J]*s[I]+v[I]", "x=f32:48x128", false, true},
+        {"s[I] +=! x[I,J]; v[I] +=! x[I,J]*w[I,J]*s[I]; y[I,J] = x[I,J]*s[I]+v[I]", "x=f32:48x128&w=f32:48x128", false, true},
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof one / sizeof *one; i++) {
+        kiln_arena *a = kiln_arena_open(&(kiln_host){NULL, mem, NULL});
+        kn_hw *hw = device(a, "x86-64-avx512");
+        kn_program *c;
+        kiln_bytes trace = constructed(a, one[i].text, one[i].inputs, hw, 1, &c)->c[0].trace;
+        kn_lprog *l = lowered(a, c, hw, trace, one[i].inputs);
+        int64_t asked = 0, tests = 0;
+        for (int f = 0; f < l->nfns; f++) asked += those(l->fns[f].body, KN_LS_PREFETCH), tests += those(l->fns[f].body, KN_LS_IF);
+        if (has_buffer(l, "made") != one[i].made) fail_msg("%s of %s is%s summed as it is made\n%s", one[i].text, one[i].inputs,
+                                                            one[i].made ? " not" : "", trace.p);
+        if ((asked > 0) != one[i].asked) fail_msg("%s of %s: %lld lines asked for", one[i].text, one[i].inputs, (long long)asked);
+        if (one[i].made && !has_buffer(l, "held")) fail_msg("%s of %s: a row's sum is read anew by each vector", one[i].text, one[i].inputs);
+        if (one[i].made && tests) fail_msg("%s of %s: %lld tests\n%s", one[i].text, one[i].inputs, (long long)tests, trace.p);
+        run_checked(a, c, hw, trace, one[i].inputs);
+        kiln_arena_close(a);
+    }
+}
+
+/* Rows that are no whole lines, written past the caches: their tiles begin with lines. */
+static void rows_begin_with_lines(void **state)
+{
+    static const struct { const char *inputs; int bytes; bool lines; } one[] = {
+        {"x=f32:24x300", 16384, true},  {"x=f32:24x307", 16384, true},    {"x=f32:24x319", 16384, true},  {"x=f32:24x127", 16384, false},
+        {"x=f32:24x320", 16384, false}, {"x=f32:24x300", 1 << 20, false}, {"x=f32:24x99", 16384, false},
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof one / sizeof *one; i++) {
+        kiln_arena *a = kiln_arena_open(&(kiln_host){NULL, mem, NULL});
+        kn_hw *hw = device(a, "x86-64-avx512");
+        kn_program *c;
+        hw->streaming_store_bytes = one[i].bytes;
+        hw->levels[1].capacity_bytes = 4096;
+        static const char trace[] = "split y J 4 16\nreorder y I.0 | J.0 | J.1 J.2\nparallel y I.0\nunroll y J.1\nvectorize y J.2\n";
+        c = parsed(a, "y[I,J] = x[I,J]*2.0+x[I,J]", one[i].inputs);
+        kn_lprog *l = lowered(a, c, hw, text_of(trace), one[i].inputs);
+        if (has_variable(l, "past") != one[i].lines) fail_msg("%s: tiles begin%s with lines", one[i].inputs, one[i].lines ? " not" : "");
+        run_checked(a, c, hw, text_of(trace), one[i].inputs);
+        kiln_arena_close(a);
+    }
+}
+
+/* Planes that are turned as they are copied ask for the next ones, where those are near and nothing else is read; so is one window a plane. */
+static void turned_planes_ask_for_the_next(void **state)
+{
+    static const struct { const char *text, *inputs; bool asked; } one[] = {
+        {"y[N,C,P,Q] >=! x[N,C,P*2+R,Q*2+S] where P in 3, Q in 3, R in 3, S in 3", "x=f32:1x64x7x7", true},
+        {"y[N,C,P,Q] >=! x[N,C,P*2+R,Q*2+S] where P in 1, Q in 1, R in 5, S in 5", "x=f32:1x64x6x6", true},
+        {"y[N,C,P,Q] +=! x[N,C,P+R,Q+S]*w[C,R,S] where P in 5, Q in 5", "x=f32:1x64x7x7&w=f32:64x3x3", false},
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof one / sizeof *one; i++) {
+        kiln_arena *a = kiln_arena_open(&(kiln_host){NULL, mem, NULL});
+        kn_hw *hw = device(a, "x86-64-avx512");
+        kn_program *c;
+        kiln_bytes trace = constructed(a, one[i].text, one[i].inputs, hw, 1, &c)->c[0].trace;
+        kn_lprog *l = lowered(a, c, hw, trace, one[i].inputs);
+        int64_t asked = 0;
+        for (int f = 0; f < l->nfns; f++) asked += those(l->fns[f].body, KN_LS_PREFETCH);
+        if (!strstr(trace.p, "region last")) fail_msg("%s is not turned\n%s", one[i].text, trace.p);
+        if ((asked > 0) != one[i].asked) fail_msg("%s: %lld lines asked for", one[i].text, (long long)asked);
+        run_checked(a, c, hw, trace, one[i].inputs);
+        kiln_arena_close(a);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(lines_go_past_the_caches), cmocka_unit_test(padding_is_left_out),
                                        cmocka_unit_test(vectors_of_few_rows_are_held), cmocka_unit_test(padded_rows_are_of_one_task),
                                        cmocka_unit_test(what_comes_is_asked_for), cmocka_unit_test(crowded_rows_are_copied),
                                        cmocka_unit_test(rows_stay_in_registers), cmocka_unit_test(rows_are_joined),
-                                       cmocka_unit_test(short_rows_are_read_over)};
+                                       cmocka_unit_test(short_rows_are_read_over), cmocka_unit_test(sums_take_what_is_made),
+                                       cmocka_unit_test(rows_begin_with_lines), cmocka_unit_test(turned_planes_ask_for_the_next)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
