@@ -79,7 +79,7 @@ bool kn_cpu_plane(kiln_arena *a, const kn_tree *t, int window, int copy, kn_plan
     const kn_expr *read = only_read(t->program, t->stages[window], v.s->out);
     bool map = v.s->red == KN_RED_NONE && !v.s->scatter && v.n >= 0 && v.nloads == 1 && v.load[0].padded && t->stages[copy]->epilogue < 0;
     if (!read || !map || kn_site_scheduled(t, t->stages[copy])) return false;
-    if (w.s->red == KN_RED_NONE || w.s->body->op == KN_OP_MUL || w.contraction) return false;
+    if (w.s->red == KN_RED_NONE || ((w.s->body->op == KN_OP_MUL || w.contraction) && !kn_cpu_is_taps(&w))) return false;
     kn_plans q = *p;
     q.n = 0, q.left = p->n;
     for (int i = 0; i < p->n; i++) {

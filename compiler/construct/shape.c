@@ -523,6 +523,8 @@ static bool pad_one(shaper *s, const kn_stage *g)
     const kn_hw_level *l2 = kn_hw_level_named(s->hw, "l2");
     int n = kn_loads(v.s->body, loads, KN_SITE_LOADS);
     int ahead = kn_cpu_packed_pads(&v);
+    if (kn_cpu_taps_apart(&v)) return false;
+    if (ahead < 0) ahead = kn_cpu_taps_pads(&v);
     if (ahead >= 0) {
         const char *plane = kn_format(s->a, "plane%d", s->nplanes);
         if (!plane || s->nplanes == KILN_MAX_STMTS || !try_step(s, kn_format(s->a, "decompose_padding %s %d %s", v.name, ahead, plane))) return false;
