@@ -412,6 +412,22 @@ static void planes_have_taps(void **state)
     }
 }
 
+/* What takes every other row and column of planes is one run of places from a copy of those alone, and written where it belongs. */
+static void thinned_planes_run(void **state)
+{
+#ifdef __SANITIZE_THREAD__
+    skip();
+#endif
+    (void)state;
+    static const struct { const char *text, *inputs; } one[] = {
+        {"y[N,F,P,Q] +=! x[N,C,P*2,Q*2]*w[F,C] where P in 7, Q in 7", "x=f32:1x150x14x14&w=f32:70x150"},
+        {"y[N,F,P,Q] +=! x[N,C,P*2,Q*2]*w[F,C] where P in 14, Q in 13", "x=f32:2x20x28x25&w=f32:24x20"},
+        {"y[N,F,P,Q] +=! x[N,C,P*3+1,Q*2]*w[F,C] where P in 5, Q in 20", "x=f32:1x9x15x40&w=f32:33x9:const"},
+    };
+    for (size_t i = 0; i < sizeof one / sizeof *one; i++)
+        if (!runs_with(one[i].text, one[i].inputs, i % 2, "reindex out0 ", " S2 S3\n")) fail_msg("%s: places are not one run", one[i].inputs);
+}
+
 /* Stages that share their rows are one parallel region without temporaries in memory, whatever the rank and wherever the reduced axis stands. */
 static void rows_are_one_region(void **state)
 {
@@ -700,7 +716,8 @@ int main(void)
     const struct CMUnitTest tests[] = {cmocka_unit_test(candidates_run), cmocka_unit_test(narrow_windows_run), cmocka_unit_test(narrow_products_run),
                                        cmocka_unit_test(few_results_run), cmocka_unit_test(short_rows_run), cmocka_unit_test(channels_first_run),
                                        cmocka_unit_test(rows_are_one_region),
-                                       cmocka_unit_test(planes_are_lanes), cmocka_unit_test(planes_have_taps), cmocka_unit_test(tables_are_short),
+                                       cmocka_unit_test(planes_are_lanes), cmocka_unit_test(planes_have_taps),
+                                       cmocka_unit_test(thinned_planes_run), cmocka_unit_test(tables_are_short),
                                        cmocka_unit_test(beyond_caches), cmocka_unit_test(places_are_summed_alike)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
