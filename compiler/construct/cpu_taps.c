@@ -15,7 +15,7 @@ typedef struct taps {
     int64_t lanes, nv, mr;
 } taps;
 
-enum { NV = 8, STEP = 4 };
+enum { NV = 16, STEP = 4 };
 
 /* The axis, or reduce axis, that walks the index; -1: none, -2: several. */
 static int walker(const kn_site *x, const kn_expr *index, bool reduce)
@@ -115,12 +115,15 @@ static bool find(const kn_site *x, taps *k)
     return q > 1 && k->width >= k->lanes && k->nv <= NV && kn_cpu_extent(x, k->s) * k->nv * k->mr <= KN_CPU_UNROLLED;
 }
 
+/* Lanes of two vectors are picked by one instruction; shorter vectors take several, but their squares are turned faster. */
+static bool picks_two(const taps *k) { return k->x->hw->vector_bytes >= 64; }
+
 /* Cycles for a plane, as measured on a core with two multiply-adds a cycle: those of whole vectors, taken apart for each column of taps where lanes
  * lie apart, or of rows shorter than one, which are stored in pieces; the copy with padding. */
 static double time_of(const taps *k)
 {
     const kn_site *x = k->x;
-    const double product = 0.575, apart = 0.6, store = 1, copied = 1.5, pieces = 8;
+    const double product = 0.575, apart = picks_two(k) ? 0.6 : 0.85, store = 1, copied = 1.5, pieces = 8;
     int64_t p = kn_cpu_extent(x, k->p), vectors = kn_ceil_div(kn_cpu_extent(x, x->n), k->lanes) * kn_round_up(p, k->mr);
     double terms = (double)x->reduce_extent;
     if (k->step > 1) return (double)vectors * (terms * apart * (double)k->step + (kn_cpu_extent(x, x->n) < k->lanes ? pieces : 0));
@@ -132,7 +135,7 @@ static double time_of(const taps *k)
 static double time_turned(const taps *k, int64_t planes)
 {
     const kn_site *x = k->x;
-    const double turned = 5;
+    const double turned = picks_two(k) ? 5 : 2.5;
     double lanes = (double)k->lanes, places = (double)(kn_cpu_extent(x, k->p) * kn_cpu_extent(x, x->n));
     double time = places * (double)x->reduce_extent / 2 / lanes + (places + (double)(k->width * k->height)) / lanes * turned;
     return time * (double)kn_round_up(planes, k->lanes) / (double)planes;
@@ -151,9 +154,7 @@ bool kn_cpu_is_taps(const kn_site *x)
 int kn_cpu_taps_pads(const kn_site *x)
 {
     taps k;
-    const kn_hw_level *l2 = kn_hw_level_named(x->hw, "l2");
-    if (!kn_cpu_is_taps(x) || !find(x, &k) || k.step > 1 || !x->load[k.load].padded || !l2) return -1;
-    return (k.width + k.lanes) * (k.height + kn_cpu_extent(x, k.r)) * kn_dtype_bytes(KN_F32) <= l2->capacity_bytes / 4 ? k.load : -1;
+    return kn_cpu_is_taps(x) && find(x, &k) && k.step == 1 && x->load[k.load].padded ? k.load : -1;
 }
 
 bool kn_cpu_taps_apart(const kn_site *x)
