@@ -82,6 +82,7 @@ bool kn_cpu_plane(kiln_arena *a, const kn_tree *t, int window, int copy, kn_plan
     if (!read || !map || kn_site_scheduled(t, t->stages[copy])) return false;
     bool taps = kn_cpu_is_taps(&w);
     if (w.s->red == KN_RED_NONE || ((w.s->body->op == KN_OP_MUL || w.contraction) && !taps)) return false;
+    if (kn_cpu_taps_apart(&w)) return false; /* reads whole rows of memory */
     kn_plans q = *p;
     q.n = 0, q.left = p->n;
     for (int i = 0; i < p->n; i++) {

@@ -104,6 +104,9 @@ static bool slides_one(const kn_site *x, taps *k)
     return true;
 }
 
+/* Lanes of two vectors are picked by one instruction; shorter vectors take several, but their squares are turned faster. */
+static bool picks_two(const taps *k) { return k->x->hw->vector_bytes >= 64; }
+
 static bool find(const kn_site *x, taps *k)
 {
     if (x->hw->gpu || x->n < 0 || x->store.coef[x->n] != 1 || !multiplies(x) || !slides_one(x, k)) return false;
@@ -111,12 +114,10 @@ static bool find(const kn_site *x, taps *k)
     k->lanes = x->hw->vector_bytes / kn_dtype_bytes(KN_F32);
     k->nv = k->step > 1 ? kn_ceil_div(q, k->lanes) : 1;
     k->mr = k->step == 1 ? rows_of(k) : whole_rows(k);
+    if (k->step > 2 && !picks_two(k)) return false;
     if (k->step == 1 && (k->r < 0 || k->s < 0 || q < k->lanes)) return false; /* rows have nothing in common, or are one with their columns */
     return q > 1 && k->width >= k->lanes && k->nv <= NV && kn_cpu_extent(x, k->s) * k->nv * k->mr <= KN_CPU_UNROLLED;
 }
-
-/* Lanes of two vectors are picked by one instruction; shorter vectors take several, but their squares are turned faster. */
-static bool picks_two(const taps *k) { return k->x->hw->vector_bytes >= 64; }
 
 /* Cycles for a plane, as measured on a core with two multiply-adds a cycle: those of whole vectors, taken apart for each column of taps where lanes
  * lie apart, or of rows shorter than one, which are stored in pieces; the copy with padding. */

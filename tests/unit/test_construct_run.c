@@ -388,6 +388,7 @@ static void planes_have_taps(void **state)
         {"y[N,C,P,Q] +=! x[N,C,P+R*2,Q+S]*w[C,R,S] where P in 15, Q in 30", "x=f32:1x4x19x34&w=f32:4x3x5", "vectorize", "region", 0},
         {TAPS("P*2+R-1", "Q*2+S-1") "P in 17, Q in 20", "x=f32:2x18x33x39&w=f32:18x3x3", "unroll out0 R1.0", "plane0", 0},
         {TAPS("P*2+R-1", "Q*2+S") "P in 17, Q in 64", "x=f32:1x3x33x128&w=f32:3x3x3", "unroll out0 R1.0", "plane0", 0},
+        {TAPS("P*2+R-1", "Q*2+S-9") "P in 9, Q in 13", "x=f32:1x5x17x14&w=f32:5x3x7", "unroll out0 R1.0", "compute_at", 0},
         {TAPS("P*3+R-3", "Q*3+S*2-3") "P in 9, Q in 19", "x=f32:1x7x25x56&w=f32:7x7x3", "unroll out0 R1.0", "plane0", 0},
         {TAPS("P*4+R", "Q*4+S-2") "P in 5, Q in 17", "x=f32:1x2x19x67&w=f32:2x3x6", "unroll out0 R1.0", "plane0", 0},
         {"t[N,C,P,Q] +=! pad(x,0.0)[N,C,P*2+R-2,Q*2+S-2]*w[C,R,S] where P in 8, Q in 16; y[N,C,P,Q] = max(t[N,C,P,Q]+b[C]+z[N,C,P,Q], 0.0)",
