@@ -108,6 +108,13 @@ int kn_cpu_strip(const kn_site *x);
 const char *kn_cpu_strip_steps(kiln_arena *a, const kn_site *x, int load, const char *plane);
 bool kn_cpu_strips(const kn_site *x, kn_plans *p);
 
+/* cpu_taps.c: a window over planes each of which has taps of its own is computed plane by plane; the load whose padding a copy is to fill in for
+ * that, -1: none; its lanes lie apart, and it is read with its padding. The plan; false: it is no such window. */
+bool kn_cpu_is_taps(const kn_site *x);
+int kn_cpu_taps_pads(const kn_site *x);
+bool kn_cpu_taps_apart(const kn_site *x);
+bool kn_cpu_taps_plan(const kn_site *x, kn_plans *p);
+
 /* cpu_packed.c: tiles of a sum of products with a constant factor along n, which is packed ahead; false: it is no such sum. */
 bool kn_cpu_packed(const kn_site *x, kn_plans *p);
 bool kn_cpu_is_packed(const kn_site *x);

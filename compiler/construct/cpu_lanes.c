@@ -56,6 +56,7 @@ static int channels_of(const kn_site *x)
     if (s->red == KN_RED_NONE || s->scatter || out->rank != s->nspatial || s->nspatial > KILN_MAX_RANK || x->contraction || x->n < 0) return -1;
     for (int d = 0; d < out->rank; d++)
         if (s->lhs[d]->op != KN_OP_AXIS || s->lhs[d]->u.axis != d) return -1;
+    if (kn_cpu_is_taps(x)) return -1;
     for (int i = x->n - 1; i >= 0 && is_window(x); i--)
         if (kn_cpu_extent(x, i) >= vector_of(x) && outside_of_all(x, i)) return i;
     return -1;

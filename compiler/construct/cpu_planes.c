@@ -42,13 +42,14 @@ static bool shared_loops(const kn_tree *t, plane *x)
     return x->at >= 0;
 }
 
-static bool fits(const kn_tree *t, const kn_hw *hw, const plane *x)
+/* Beside it L2 holds what else the window reads and writes, which is little beside a plane with taps of its own. */
+static bool fits(const kn_tree *t, const kn_hw *hw, const plane *x, bool alone)
 {
     const kn_stmt *s = t->program->stmts[x->p->stmt];
     const kn_hw_level *l2 = kn_hw_level_named(hw, "l2");
     double bytes = kn_dtype_bytes(s->body->dtype);
     for (int a = 0; a < s->naxes; a++) bytes *= (double)(x->part[a] ? x->part[a] : s->axes[a].extent);
-    return l2 && bytes <= (double)l2->capacity_bytes / 4;
+    return l2 && bytes <= (double)l2->capacity_bytes / (alone ? 2 : 4);
 }
 
 static void put_copy(kn_buf *b, const kn_tree *t, const kn_hw *hw, const kn_site *v, const plane *x)
@@ -79,7 +80,9 @@ bool kn_cpu_plane(kiln_arena *a, const kn_tree *t, int window, int copy, kn_plan
     const kn_expr *read = only_read(t->program, t->stages[window], v.s->out);
     bool map = v.s->red == KN_RED_NONE && !v.s->scatter && v.n >= 0 && v.nloads == 1 && v.load[0].padded && t->stages[copy]->epilogue < 0;
     if (!read || !map || kn_site_scheduled(t, t->stages[copy])) return false;
-    if (w.s->red == KN_RED_NONE || w.s->body->op == KN_OP_MUL || w.contraction) return false;
+    bool taps = kn_cpu_is_taps(&w);
+    if (w.s->red == KN_RED_NONE || ((w.s->body->op == KN_OP_MUL || w.contraction) && !taps)) return false;
+    if (kn_cpu_taps_apart(&w)) return false; /* reads whole rows of memory */
     kn_plans q = *p;
     q.n = 0, q.left = p->n;
     for (int i = 0; i < p->n; i++) {
@@ -88,7 +91,7 @@ bool kn_cpu_plane(kiln_arena *a, const kn_tree *t, int window, int copy, kn_plan
         plane x = {.p = t->stages[copy], .read = read};
         if (kn_trace_step(a, t, p->hw, p->best[i].lines, &cut, &d)) continue;
         x.c = cut->stages[window];
-        if (!shared_loops(t, &x) || x.part[v.n] || !fits(t, p->hw, &x)) continue;
+        if (!shared_loops(t, &x) || x.part[v.n] || !fits(t, p->hw, &x, taps)) continue;
         kn_buf b;
         kn_buf_init(&b, a);
         kn_putn(&b, p->best[i].lines.p, p->best[i].lines.n);

@@ -266,11 +266,13 @@ static bool deep_tiles(const kn_site *x, kn_plans *p, const reading *r, int64_t 
  * long runs of memory, and a group of rows is written along all of them before the next one. Where both operands stay near, nothing is gained. */
 static bool along_tiles(const kn_site *x, kn_plans *p, const reading *r, int64_t lanes)
 {
+    enum { MET = 48 }; /* rows that save no more than packing takes what L2 holds half of, from one call to the next */
     const kn_hw_level *l1 = kn_hw_level_named(x->hw, "l1"), *l2 = kn_hw_level_named(x->hw, "l2");
     int other = kn_cpu_other(x);
     int64_t sum = x->reduce_extent * kn_cpu_acc_bytes(x), n = kn_cpu_extent(x, x->n), m = kn_cpu_extent(x, x->m);
     if (!l1 || !l2 || x->m < 0 || !x->contraction || r->padded || r->window || x->reduce_extent <= FEW || in_l1(x)) return false;
     if (n * sum <= l2->capacity_bytes && m * sum <= l1->capacity_bytes) return false;
+    if (m < MET && other < 0 && n * sum <= 2 * l2->capacity_bytes) return false;
     kn_cpu_tile t = {.lanes = lanes, .grain = kn_cpu_grain(x, other), .nc = 1, .kb = 1, .rlanes = 1, .runroll = 1, .pack = true, .along = true};
     if (!tile_along(x, &t)) return false;
     t.mc = row_groups(x, &t, other);

@@ -455,6 +455,28 @@ static bool strip_one(shaper *s, const kn_stage *g, int *added)
     return true;
 }
 
+/* The load takes some of the rows and columns alone, each of its indices an axis of its own or a multiple of it: steps after which it reads what it
+ * takes, in the same order, so that places are one run with nothing between rows; NULL: it is a window, or goes past its tensor, or is narrow, whose
+ * places dot instructions want in whole vectors. */
+static const char *thinned(shaper *s, const kn_site *v, int l, const kn_expr *load, const char *plane)
+{
+    kn_buf b;
+    uint32_t seen = 0;
+    kn_buf_init(&b, s->a);
+    kn_putf(&b, "reindex %s %d %s\ntransform_layout %s", v->name, l, plane, plane);
+    for (int d = 0; d < load->nargs; d++) {
+        uint32_t in = kn_axes_in(load->args[d]), all = v->load[l].axes;
+        if ((in & (in - 1)) || (in & seen)) return NULL;
+        int at = 0;
+        for (uint32_t below = in ? (in - 1) & all : 0; below; below &= below - 1) at++;
+        if (in) kn_putf(&b, " %d", at);
+        seen |= in;
+    }
+    kn_put(&b, "\n");
+    kiln_bytes lines = kn_buf_take(&b);
+    return load->padded || kn_dtype_bytes(load->dtype) < 4 ? NULL : lines.p;
+}
+
 /* A window that slides over two dimensions, side by side, of one factor of a sum of products (a convolution): its places become one axis. */
 static bool flatten_one(shaper *s, const kn_stage *g)
 {
@@ -470,6 +492,11 @@ static bool flatten_one(shaper *s, const kn_stage *g)
             if (row < 0 || column != row + 1 || !window || v.s->axes[a].extent < 2) continue;
             const char *plane = kn_format(s->a, "plane%d", s->nplanes);
             if (!plane || s->nplanes == KILN_MAX_STMTS) return false;
+            const char *thin = thinned(s, &v, i, loads[i], plane);
+            if (thin && try_step(s, thin)) {
+                s->plane[s->nplanes++] = plane;
+                return true;
+            }
             if (!try_step(s, kn_format(s->a, "flatten_window %s %d %s %s V%d %s rows%d", v.name, i, v.s->axes[a].name, v.s->axes[b].name,
                                        s->nplanes, plane, s->nplanes))) continue;
             s->plane[s->nplanes++] = plane;
@@ -523,6 +550,8 @@ static bool pad_one(shaper *s, const kn_stage *g)
     const kn_hw_level *l2 = kn_hw_level_named(s->hw, "l2");
     int n = kn_loads(v.s->body, loads, KN_SITE_LOADS);
     int ahead = kn_cpu_packed_pads(&v);
+    if (kn_cpu_taps_apart(&v)) return false;
+    if (ahead < 0) ahead = kn_cpu_taps_pads(&v);
     if (ahead >= 0) {
         const char *plane = kn_format(s->a, "plane%d", s->nplanes);
         if (!plane || s->nplanes == KILN_MAX_STMTS || !try_step(s, kn_format(s->a, "decompose_padding %s %d %s", v.name, ahead, plane))) return false;

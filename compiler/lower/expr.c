@@ -51,7 +51,8 @@ kn_expr *kn_lw_address(kn_lw *w, int tensor, kn_expr *const *idx)
 
 /* A load taken apart: element `at` of `buffer` where `cond` holds (NULL: always), else `other`. */
 /* own: it is vector *at of a register array. */
-typedef struct access { int buffer; kn_expr *at, *cond, *other; bool own; } access;
+/* row: where lanes lie in a row, if their columns are known. */
+typedef struct access { int buffer; kn_expr *at, *cond, *other; bool own; kn_lane_row row; } access;
 
 kn_expr *kn_lw_in_dim(kn_lw *w, kn_expr *i, int64_t n)
 {
@@ -78,7 +79,7 @@ static access cache_access(kn_env *v, int load, int cache)
         at = kn_bin(w->a, KN_OP_MUL, at, kn_lw_int(w, size + (j == n - 1 ? c->pad : 0)));
         at = kn_bin(w->a, KN_OP_ADD, at, k);
     }
-    return (access){ sg->cache_buffer[cache], at ? kn_lw_half(w, sg, cache, kn_lw_simp(w, at)) : &w->dry, NULL, NULL, false };
+    return (access){ .buffer = sg->cache_buffer[cache], .at = at ? kn_lw_half(w, sg, cache, kn_lw_simp(w, at)) : &w->dry };
 }
 
 /* What the thread has in registers; of a temporary that has no memory, read as it is not kept, something that cannot be printed. */
@@ -101,6 +102,22 @@ static bool ends_with_axis(const kn_env *v, const kn_expr *index, int64_t n)
     return v->sg && index->op == KN_OP_AXIS && v->sg->clipped[index->u.axis] && v->s->axes[index->u.axis].extent <= n;
 }
 
+/* The lanes run along the last dimension of a tensor, at columns that are known; `others`: the other dimensions are in range. */
+static kn_lane_row row_of(kn_env *v, const kn_expr *e, const access *r, kn_expr *const *idx, kn_expr *others)
+{
+    kn_lw *w = v->w;
+    int last = e->nargs - 1;
+    kn_lane_row row = {.buffer = r->buffer, .extent = w->p->program->tensors[e->u.tensor].shape[last], .cond = others, .other = r->other};
+    if (v->guard || v->guard_axes || w->box[e->u.tensor].on || !kn_lw_coefficient(idx[last], v->lane_var, &row.step)) return row;
+    for (int i = 0; i < last; i++) if (kn_lw_uses(idx[i], v->lane_var)) return row;
+    kn_expr *first = kn_lw_simp(w, kn_lw_at_lane(w, idx[last], v->lane_var, kn_lw_int(w, 0)));
+    if (first->op != KN_OP_CONST_I || (others && kn_lw_uses(others, v->lane_var))) return row;
+    row.column = first->u.i;
+    kn_expr *at = kn_lw_at_lane(w, r->at, v->lane_var, kn_lw_int(w, 0));
+    row.begin = kn_lw_simp(w, kn_bin(w->a, KN_OP_SUB, at, kn_lw_int(w, row.column)));
+    return row;
+}
+
 static access load_access(kn_env *v, const kn_expr *e, int lanes)
 {
     kn_lw *w = v->w;
@@ -108,9 +125,10 @@ static access load_access(kn_env *v, const kn_expr *e, int lanes)
         for (int i = 0; i < v->sg->nloads; i++)
             if (v->sg->loads[i] == e && v->sg->cache_of[i] >= 0) return cache_access(v, i, v->sg->cache_of[i]);
     const kn_tensor *x = &w->p->program->tensors[e->u.tensor];
-    kn_expr *idx[KILN_MAX_RANK] = { NULL }, *in = NULL;
+    kn_expr *idx[KILN_MAX_RANK] = { NULL }, *in = NULL, *others = NULL;
     for (int i = 0; i < e->nargs; i++) {
         idx[i] = kn_lw_simp(w, kn_env_scalar(v, e->args[i]));
+        if (i == e->nargs - 1) others = in;
         if (!ends_with_axis(v, e->args[i], x->shape[i])) in = kn_lw_and(w, in, kn_lw_in_dim(w, idx[i], x->shape[i]));
     }
     access own;
@@ -125,6 +143,7 @@ static access load_access(kn_env *v, const kn_expr *e, int lanes)
             if (kn_axes_in(e) >> k & 1) r.cond = kn_lw_and(w, r.cond, kn_lw_below(w, v->av[k], v->s->axes[k].extent));
     if (e->padded) r.cond = kn_lw_and(w, r.cond, in);
     r.other = kn_lw_zero(w, x->dtype, e->padded ? e->pad_value : 0);
+    if (v->lane_var >= 0 && e->nargs > 0) r.row = row_of(v, e, &r, idx, e->padded ? others : NULL);
     return r;
 }
 
@@ -141,7 +160,7 @@ bool kn_env_lanes_alike(kn_env *v)
     for (int i = 0; i < v->sg->nloads; i++) {
         if (!v->sg->loads[i]->padded || v->sg->cache_of[i] >= 0) continue;
         access r = load_access(v, v->sg->loads[i], 1);
-        if (r.cond && kn_lw_uses(r.cond, v->lane_var)) return false;
+        if (r.cond && kn_lw_uses(r.cond, v->lane_var) && !kn_lw_row_lanes(v->w, &r.row, v->lanes)) return false;
     }
     return true;
 }
@@ -229,7 +248,7 @@ static kn_expr **remembered(kn_env *v, const kn_expr *e)
 static bool read_over(const kn_env *v, const kn_expr *e)
 {
     for (int i = 0; v->sg && (v->sg->over & kn_axes_in(e)) && i < v->sg->nloads; i++)
-        if (v->sg->loads[i] == e) return v->sg->cache_of[i] < 0;
+        if (v->sg->loads[i] == e) return v->sg->cache_of[i] < 0 && e->args[e->nargs - 1]->op == KN_OP_AXIS;
     return false;
 }
 
@@ -237,6 +256,20 @@ static void ask_next(kn_env *v, const kn_expr *e, int buffer, kn_expr *at)
 {
     for (int i = 0; v->sg && v->sg->nexts && i < v->sg->nloads; i++)
         if (v->sg->loads[i] == e) kn_lw_next_row(v->w, v->sg, i, buffer, at);
+}
+
+/* Lanes follow each other in memory, some elements apart. */
+static bool steps(const access *r, int lane_var)
+{
+    int64_t step;
+    return kn_lw_coefficient(r->at, lane_var, &step) && step > 0;
+}
+
+static kn_expr *lane_run(kn_env *v, const access *r)
+{
+    kn_lw *w = v->w;
+    if (!kn_lw_unit_stride(r->at, v->lane_var)) return kn_lw_lanes(w, kn_lw_read(w, r->buffer, r->at, 1), v->lane_var, v->lanes);
+    return kn_lw_read(w, r->buffer, kn_lw_at_lane(w, r->at, v->lane_var, kn_lw_int(w, 0)), v->lanes);
 }
 
 static kn_expr *new_load(kn_env *v, const kn_expr *e)
@@ -256,10 +289,16 @@ static kn_expr *new_load(kn_env *v, const kn_expr *e)
         kn_expr *run = read_over(v, e) ? kn_lw_read_over(w, r.buffer, e, at, v->lanes) : kn_lw_read(w, r.buffer, at, v->lanes);
         return r.cond ? kn_lw_node(w, KN_OP_SELECT, run->dtype, v->lanes, r.cond, run, kn_lw_splat(w, r.other, v->lanes)) : run;
     }
-    if (tested && v->s->red == KN_RED_NONE && kn_lw_unit_stride(r.at, v->lane_var)) { /* between two lanes in range all are */
+    kn_expr *known = kn_lw_row_lanes(w, &r.row, v->lanes);
+    if (known) return known;
+    if (!tested && r.cond && steps(&r, v->lane_var)) {
+        kn_expr *run = lane_run(v, &r);
+        return kn_lw_node(w, KN_OP_SELECT, run->dtype, v->lanes, r.cond, run, kn_lw_splat(w, r.other, v->lanes));
+    }
+    if (tested && v->s->red == KN_RED_NONE && steps(&r, v->lane_var)) { /* between two lanes in range all are */
         kn_expr *first = kn_lw_at_lane(w, r.cond, v->lane_var, kn_lw_int(w, 0));
         kn_expr *last = kn_lw_at_lane(w, r.cond, v->lane_var, kn_lw_int(w, v->lanes - 1));
-        kn_expr *run = kn_lw_read(w, r.buffer, kn_lw_at_lane(w, r.at, v->lane_var, kn_lw_int(w, 0)), v->lanes);
+        kn_expr *run = lane_run(v, &r);
         kn_expr *each = kn_lw_lanes(w, access_scalar(w, &r), v->lane_var, v->lanes);
         return kn_lw_node(w, KN_OP_SELECT, run->dtype, v->lanes, kn_lw_and(w, first, last), run, each);
     }

@@ -124,6 +124,7 @@ kn_expr *kn_lw_int(kn_lw *w, int64_t x);
 kn_expr *kn_lw_simp(kn_lw *w, kn_expr *e);
 void kn_lw_range(kn_lw *w, const kn_expr *e, int64_t *lo, int64_t *hi); /* inclusive; all of int32 when unknown */
 void kn_lw_share(kn_lw *w, kn_ls **list);                              /* see share.c */
+void kn_lw_held(kn_lw *w, kn_ls **at);                                 /* see held.c: of the run of stores that begins there */
 void kn_lw_hoist(kn_lw *w, kn_ls **list);                              /* see hoist.c */
 void kn_lw_forward(kn_lw *w, kn_ls *body);                             /* see forward.c */
 kn_expr *kn_lw_and(kn_lw *w, kn_expr *x, kn_expr *y); /* NULL is true */
@@ -141,6 +142,11 @@ bool kn_lw_unit_stride(const kn_expr *e, int var); /* e is affine in var with co
 int kn_lw_zip_round(kn_lw *w, int from, enum kn_dtype t, int lanes, int q, int block);
 kn_expr *kn_lw_zip(kn_lw *w, enum kn_op op, int n, kn_expr *const *args, int part); /* ZIP or UNZIP: vector `part` of those made of n vectors */
 kn_expr *kn_lw_read_over(kn_lw *w, int buffer, const kn_expr *load, kn_expr *at, int lanes); /* over.c: a row, and what follows it */
+/* Lanes along a row of a tensor: lane l is column `column` + l * step where that is in range, and `cond` holds (NULL: it does), else `other`. The row
+ * begins at element `begin` of the buffer; NULL: which columns these are is not known. */
+typedef struct kn_lane_row { int buffer; kn_expr *begin, *cond, *other; int64_t column, step, extent; } kn_lane_row;
+bool kn_lw_picks_apart(int64_t step); /* lanes so many columns apart are known to it */
+kn_expr *kn_lw_row_lanes(kn_lw *w, const kn_lane_row *r, int lanes); /* edge.c; NULL: no, or one run in range, which is read as such */
 kn_expr *kn_lw_pick(kn_lw *w, int lanes, int n, kn_expr *const *from, const int *number); /* so many lanes of n vectors, by their numbers */
 /* Statements. for/if return the statement; the caller moves w->tail into its body and back. */
 kn_ls *kn_lw_for(kn_lw *w, int var, kn_expr *lo, kn_expr *hi);
@@ -169,7 +175,7 @@ kn_expr *kn_env_scalar(kn_env *v, const kn_expr *e);
 kn_expr *kn_env_vector(kn_env *v, const kn_expr *e);
 /* Where a load is read: true when that needs no condition. */
 bool kn_env_place(kn_env *v, const kn_expr *load, int *buffer, kn_expr **at);
-/* Each padded load is in its tensor for all lanes or for none. */
+/* Each padded load is in its tensor for all lanes or for none, or for known ones. */
 bool kn_env_lanes_alike(kn_env *v);
 kn_expr *kn_lw_address(kn_lw *w, int tensor, kn_expr *const *idx);
 /* Stages. */

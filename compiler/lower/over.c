@@ -1,5 +1,6 @@
 /* Rows of a sum's operand that are shorter than a vector are read in whole ones: what follows a row in memory is the next one, and what such lanes
- * sum is stored nowhere. The tensor's last row is picked from the vector that ends with it. */
+ * sum is stored nowhere. The tensor's last row is picked from the vector that ends with it. Places of a window that are fewer than lanes, over
+ * rows that are longer, go past the end of their axis too: their columns are known, and those past the row are padding (edge.c). */
 #include "lower/tile.h"
 
 /* The load's rows are those of the axis, from end to end, and no less than half a vector. */
@@ -16,6 +17,21 @@ static bool has_rows(const kn_lw *w, const kn_expr *load, int axis, int64_t lane
     return t->rank == load->nargs && 2 * t->shape[last] >= lanes && n >= lanes;
 }
 
+static bool has_columns(const kn_lw *w, const kn_sg *sg, const kn_expr *load, int axis, int64_t lanes)
+{
+    const kn_tensor *t = &w->p->program->tensors[load->u.tensor];
+    int last = load->nargs - 1;
+    kn_affine f;
+    if (last < 0 || w->box[load->u.tensor].on || t->rank != load->nargs || t->shape[last] < lanes) return false;
+    if (!kn_affine_of(load->args[last], &f)) return false;
+    for (int d = 0; d < last; d++) if (kn_axes_in(load->args[d]) >> axis & 1) return false;
+    for (int i = 0; i < sg->g->nloops; i++) {
+        const kn_loop *l = &sg->g->loops[i];
+        if (f.coef[l->axis] && l->axis != axis && l->extent > 1 && l->kind != KN_UNROLL) return false;
+    }
+    return f.coef[axis] >= 1 && kn_lw_picks_apart(f.coef[axis]) && kn_dtype_bytes(t->dtype) >= 4 && t->dtype != KN_BOOL;
+}
+
 uint32_t kn_lw_over(const kn_lw *w, const kn_sg *sg)
 {
     int lanes = sg->g->nloops - 1, axis;
@@ -27,7 +43,8 @@ uint32_t kn_lw_over(const kn_lw *w, const kn_sg *sg)
     for (int i = 0; i < lanes; i++)
         if (sg->g->loops[i].axis == axis && sg->g->loops[i].extent > 1) return 0;
     for (int i = 0; i < sg->nloads; i++)
-        if (!kn_sg_cached(sg, i) && (kn_axes_in(sg->loads[i]) >> axis & 1) && !has_rows(w, sg->loads[i], axis, l->extent)) return 0;
+        if (!kn_sg_cached(sg, i) && (kn_axes_in(sg->loads[i]) >> axis & 1) && !has_rows(w, sg->loads[i], axis, l->extent) &&
+            !has_columns(w, sg, sg->loads[i], axis, l->extent)) return 0;
     return 1u << axis;
 }
 

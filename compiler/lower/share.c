@@ -282,6 +282,7 @@ void kn_lw_share(kn_lw *w, kn_ls **list)
 {
     for (kn_ls **at = list; *at && !w->status;) {
         if (straight(*at)) {
+            kn_lw_held(w, at);
             at = share_run(w, at);
             continue;
         }

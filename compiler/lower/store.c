@@ -235,6 +235,22 @@ static kn_tile next_piece(kn_tile *x, int at, int n)
     }
 }
 
+/* Padding does not begin or end in a whole vector from lane `at` on, or is known lane by lane. */
+static bool ends_known(kn_tile *x, int at)
+{
+    kn_tile piece = piece_at(x, at, x->lanes);
+    kn_env v = kn_tile_env(&piece);
+    v.lane_var = piece.lane_var;
+    return kn_env_lanes_alike(&v);
+}
+
+/* A padded copy: its last vector may as well end where the row does, over what the one before it has written. */
+static bool copies(const kn_tile *x)
+{
+    const kn_expr *e = x->sg->s->body;
+    return x->acc < 0 && x->sg->s->red == KN_RED_NONE && x->sg->g->epilogue < 0 && e->op == KN_OP_LOAD && e->padded && kn_dtype_bytes(e->dtype) >= 4;
+}
+
 /* The first n lanes of element c, in vectors of all, half, a quarter ... of the lanes: what is written is written in order and once. */
 static void store_pieces(kn_tile *x, int64_t c, int n)
 {
@@ -248,6 +264,7 @@ static void store_pieces(kn_tile *x, int64_t c, int n)
         w->scratch = keep;
     }
     for (int at = 0; at < n && !w->status;) {
+        if (copies(x) && n - at < x->lanes && at >= x->lanes && ends_known(x, n - x->lanes)) at = n - x->lanes;
         kn_tile piece = next_piece(x, at, n - at);
         kn_expr *value = line < 0 ? kn_tile_value(&piece, c) : kn_lw_read(w, line, kn_lw_int(w, at), piece.lanes);
         store_output(&piece, value, piece.lane_var, false);
