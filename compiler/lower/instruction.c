@@ -152,19 +152,27 @@ static uint32_t axes_inside(const kn_called *x)
     return inside;
 }
 
+/* Axes that operand o's own dimensions run along. Not all are in what stands for it: an axis of one element leaves no trace there. */
+static uint32_t axes_of_dims(const kn_called *x, int o)
+{
+    uint32_t axes = 0;
+    for (int d = 0; d < x->it->operand[o].rank; d++) {
+        int i = x->x->loop[x->it->operand[o].lone[d]];
+        if (i >= 0) axes |= 1u << x->sg->g->loops[i].axis;
+    }
+    return axes;
+}
+
 /* Where the element of operand o is there at all; NULL: always. */
 static kn_expr *present(kn_called *x, int o, kn_expr *const *idx, kn_env *v)
 {
     kn_lw *w = x->w;
     const kn_stmt *s = x->sg->s;
     const kn_intrin_operand *op = &x->it->operand[o];
-    uint32_t axes = kn_axes_in(x->source[o]) & axes_inside(x);
+    uint32_t axes = (kn_axes_in(x->source[o]) & axes_inside(x)) | axes_of_dims(x, o);
     kn_expr *in = NULL;
-    for (int d = 0; d < op->rank; d++) {
-        int i = x->x->loop[op->lone[d]];
-        if (i < 0) in = kn_lw_and(w, in, kn_lw_below(w, idx[d], 1));
-        else axes |= 1u << x->sg->g->loops[i].axis;
-    }
+    for (int d = 0; d < op->rank; d++)
+        if (x->x->loop[op->lone[d]] < 0) in = kn_lw_and(w, in, kn_lw_below(w, idx[d], 1));
     for (int a = 0; a < s->naxes && !x->full; a++)
         if ((axes >> a & 1) && !x->sg->clipped[a] && !ends_harmless(x, o, a)) in = kn_lw_and(w, in, kn_lw_below(w, v->av[a], s->axes[a].extent));
     return in;
@@ -256,7 +264,7 @@ kn_expr *kn_called_part(kn_called *x)
     kn_lw *w = x->w;
     kn_expr *at = kn_lw_int(w, 0);
     for (int i = x->sg->first_reduce; i < x->sg->tile; i++)
-        if (!kn_tile_reduces(x->sg, i)) at = add(w, times(w, at, x->sg->g->loops[i].extent), x->sg->val[i]);
+        if (!kn_tile_reduces(x->sg, i) && x->sg->g->loops[i].extent > 1) at = add(w, times(w, at, x->sg->g->loops[i].extent), x->sg->val[i]);
     at = times(w, at, x->it->operand[0].elems);
     return at ? kn_lw_simp(w, at) : &w->dry;
 }
@@ -447,11 +455,12 @@ void kn_lw_block_end(kn_lw *w, kn_sg *sg)
     else move_registers(&x, false);
 }
 
-/* What some operand has past the end of the axis counts. */
+/* What some operand has past the end of the axis counts: results past the end of theirs are stored nowhere, unless they are read from there. */
 static bool ends_matter(const kn_called *x, int axis)
 {
+    bool reduce = x->sg->s->axes[axis].reduce;
     for (int o = 1; o < x->it->noperands; o++)
-        if ((kn_axes_in(x->source[o]) >> axis & 1) && !ends_harmless(x, o, axis)) return true;
+        if (((kn_axes_in(x->source[o]) | (reduce ? axes_of_dims(x, o) : 0)) >> axis & 1) && !ends_harmless(x, o, axis)) return true;
     return false;
 }
 

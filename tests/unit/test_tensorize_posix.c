@@ -46,6 +46,11 @@ static const struct { const char *inputs, *expr; bool gpu; const char *trace, *h
     { "a=f32:17x19&b=f32:19x23", PRODUCT, true,
       "split out0 S0 2 4\nsplit out0 S1 2 4\nsplit out0 R0 4\nreorder out0 S0.0 S1.0 | S0.1 S1.1 | R0.0 | S0.2 S1.2 R0.1\nbind out0 S0.0 grid\n"
       "bind out0 S1.0 grid\nbind out0 S0.1 thread\nbind out0 S1.1 thread\ntensorize out0 S0.2 gemm4", "k_call_gemm4_0(" },
+    { "x=f32:1x2x9x7&w=f32:3x2x3x3", "o[N,F,P,Q] +=! x[N,C,P*2+R,Q*2+S]*w[F,C,R,S] where P in 4, Q in 3", false, /* a loop of one image inside */
+      "split out0 S2 16\nreorder out0 R0.0 S3.0 S2.0 R1.0 R2.0 S0.0 S1.0 | S2.1\ntensorize out0 S2.1 fma16\nunroll out0 S1.0", "k_call_fma16_0" },
+    { "a=f32:3x4x5&b=f32:3x5x6", "c[B,M,N] +=! a[B,M,K]*b[B,K,N]", false, /* a sum's axis of one step, of which a tile has four */
+      "divide out0 R0 DO3 DI3 5\nsplit out0 S2 4\nsplit out0 S1 4\nsplit out0 DO3 4\n"
+      "reorder out0 S0.0 S1.0 S2.0 DO3.0 DI3.0 | S2.1 S1.1 DO3.1\ntensorize out0 S2.1 gemmt4", "k_call_gemmt4_0(" },
     { "a=f16:17x19&b=f16:19x23", "c[M,N] +=! cast(a[M,K],f32)*cast(b[K,N],f32)", true,
       "split out0 S0 4\nsplit out0 S1 4 4\nsplit out0 R0 4\nreorder out0 S0.0 S1.0 | S1.1 | R0.0 | S0.1 S1.2 R0.1\nbind out0 S0.0 grid\n"
       "bind out0 S1.0 grid\nbind out0 S1.1 thread\ntensorize out0 S0.1 half4\n"
