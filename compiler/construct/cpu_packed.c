@@ -103,6 +103,17 @@ static bool lies_well(const packed *k)
     return bytes_of_constant(k) <= l2->capacity_bytes / 2;
 }
 
+/* A constant of long rows that are met in a few terms, and results that L1 does not hold: writing these takes as long as all else, and the rows are
+ * as good as they lie (cpu_sums.c). */
+static bool outweighed(const packed *k)
+{
+    enum { TERMS = 16, VECTORS = 8 };
+    const kn_site_access *a = &k->x->load[k->w];
+    const kn_hw_level *l1 = kn_hw_level_named(k->x->hw, "l1");
+    if (!l1 || k->padded || k->beside || k->p >= 0 || !a->linear || a->coef[k->x->n] != 1 || !k->x->load[k->v].linear) return false;
+    return k->x->reduce_extent < TERMS && extent(k, k->x->n) >= VECTORS * k->lanes && bytes_of(k, &k->x->store) > l1->capacity_bytes;
+}
+
 /* What the run's last terms lack may stand in a band's copy: anything among integers, since the constant has zeros there; of floats zeros, with
  * which a copy fills up what is a dimension of its own from end to end. */
 static bool may_end(const packed *k, int run)
@@ -161,7 +172,7 @@ static bool packed_with(const kn_site *x, packed *k, const kn_cpu_dot *dots)
     int64_t full = x->hw->vector_bytes / kn_cpu_acc_bytes(x);
     k->lanes = full;
     while (k->lanes > 4 && k->lanes / 2 >= extent(k, x->n)) k->lanes /= 2;
-    if (extent(k, x->n) * 4 < k->lanes * 3) return false;
+    if (extent(k, x->n) * 4 < k->lanes * 3 || (!k->copied && outweighed(k))) return false;
     if (!k->copied) return true;
     k->lies = lies_well(k);
     k->copied = !k->lies;

@@ -492,7 +492,7 @@ static void places_are_divided_by_constants(void **state)
 }
 
 /* Register tiles of sums whose terms are but read: places of a window that have elements in common, also where it steps by more than one of them;
- * several rows of columns written out. */
+ * several rows of columns written out. Sums of a few terms, by where their results go. */
 static void bare_tiles(void **state)
 {
     static const struct { const char *text, *inputs, *has; } one[] = {
@@ -500,6 +500,8 @@ static void bare_tiles(void **state)
         {"y[N,P,Q,C] +=! x[N,P*2+R,Q*2+S,C] where P in 20, Q in 29, R in 7, S in 2", "x=f32:1x45x58x133", "unroll out0 S1.2"},
         {"y[J] +=! x[I,J]", "x=f32:49x2048", "split out0 R0 7"},
         {"y[J] >=! x[I,J]", "x=f32:4096x1024", "unroll out0 R0.1"},
+        {"c[M,N] +=! a[M,K]*b[K,N]", "a=f32:16384x2&b=f32:2x1024:const", "split out0 S0 1 1\n"}, /* results that go out to memory: row by row */
+        {"c[M,N] +=! a[M,K]*b[K,N]", "a=f32:2000x4&b=f32:4x700", "split out0 S0 1 4\n"}, /* nearer ones of several rows at once */
     };
     (void)state;
     for (size_t i = 0; i < sizeof one / sizeof *one; i++) {
