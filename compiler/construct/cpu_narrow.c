@@ -54,11 +54,19 @@ static void choose_tile(const kn_site *x, int64_t *mr, int64_t *nr)
     }
 }
 
+/* Sums whose products take longer than combining their lanes, which is done for each column: lanes along the columns take as long for all of these,
+ * and the less of them are idle, the longer the sums have to be. */
+static bool long_enough(const kn_site *x, int64_t n, int64_t lanes)
+{
+    int64_t least = n * lanes * (2 * n > lanes ? 2 : 1);
+    return 4 * n <= 3 * lanes && x->reduce_extent >= (least < TERMS * lanes ? TERMS * lanes : least);
+}
+
 bool kn_cpu_narrow(const kn_site *x, kn_plans *p)
 {
     int w = narrow_load(x);
     int64_t lanes = x->hw->vector_bytes / kn_cpu_acc_bytes(x), n = w < 0 ? 0 : kn_cpu_extent(x, x->n), mr = 1, nr = 1;
-    if (x->hw->gpu || n < 2 || 2 * n > lanes || x->reduce_extent < TERMS * lanes || kn_cpu_extent(x, x->m) < ROWS) return false;
+    if (x->hw->gpu || n < 2 || !long_enough(x, n, lanes) || kn_cpu_extent(x, x->m) < ROWS) return false;
     choose_tile(x, &mr, &nr);
     int64_t rows = kn_cpu_extent(x, x->m), tasks = rows / ROWS, units = x->hw->units;
     if (tasks > units) tasks = !is_constant(x, w) || tasks < 4 * units ? units : 4 * units; /* each makes its copy of what is no constant */

@@ -23,6 +23,9 @@ static const struct { const char *text, *inputs; } programs[] = {
     {"c[M,N] +=! a[M,K]*b[K,N]", "a=f32:131x75&b=f32:75x3"},
     {"t[B,M,N] +=! a[B,M,K]*b[B,K,N]; y[B,M,N] = max(t[B,M,N]+v[N],0.0)", "a=f32:2x130x64&b=f32:2x64x7&v=f32:7"},
     {"c[M,N] +=! a[M,K]*b[K,N]", "a=f32:129x64&b=f32:64x8:const"},
+    {"c[M,N] +=! a[M,K]*b[K,N]", "a=f32:129x141&b=f32:141x8:const"},
+    {"c[B,M,N] +=! a[B,M,K]*b[B,K,N]", "a=f32:2x129x143&b=f32:2x143x6"},
+    {"c[M,N] +=! a[M,K+5]*b[K,N] where K in 139", "a=f32:129x149&b=f32:139x5"},
     {"c[M,N] +=! a[M,K]*b[K,N]", "a=f64:140x70&b=f64:70x2"},
     {"c[N,M] +=! b[N,K]*a[K,M]", "a=f32:70x4&b=f32:150x70:const"},
     /* strips: strides, padding, tails of places and of channels, a batch, groups, what finishes the sums */
@@ -537,6 +540,9 @@ static void beyond_caches(void **state)
         {product, "a=f32:130x97&b=f32:97x1", 32768, 1048576, "vectorize out0 R0.2\n"},
         {product, "a=f32:130x257&b=f32:257x7", 32768, 1048576, "scratch S0.0 loops S1.0 R0.0 S1.1 R0.1\n"}, /* few columns: lanes along the sum */
         {product, "a=f32:130x257&b=f32:257x7:const", 32768, 1048576, "prepack out0"},
+        {product, "a=f32:130x401&b=f32:401x11", 32768, 1048576, "scratch S0.0 loops S1.0 R0.0 S1.1 R0.1\n"}, /* more of them, of long sums */
+        {product, "a=f32:131x75&b=f32:75x8", 32768, 1048576, "vectorize out0 S1.2\n"}, /* short ones: lanes along the columns */
+        {product, "a=f32:70x3&b=f32:3x211:const", 32768, 1048576, "!prepack"}, /* a few terms: constants are as good as they lie */
         {"y[F,H,W] +=! x[C,H+R,W+S]*w[F,C,R,S] where H in 33, W in 45", "x=f32:2x37x47&w=f32:33x2x5x3", 32768, 1048576,
          "reorder out0 S1.0 | S0.0 S1.1 S2.0 "},
         {"y[F,H,W] +=! x[C,H+R,W+S]*w[F,C,R,S] where H in 5, W in 45", "x=f32:40x7x47&w=f32:33x40x3x3", 32768, 1048576,
