@@ -64,7 +64,9 @@ double kn_cpu_time_of_tiles(const kn_site *x, int64_t mr, int64_t nv, int64_t la
 bool kn_cpu_deep(const kn_site *x, kn_cpu_tile *t);
 /* cpu_few.c: the tile of few rows that meet a large operand, which is read where it lies; false: the sum is no such product. */
 bool kn_cpu_few_rows(const kn_site *x, kn_plans *p);
-bool kn_cpu_narrow(const kn_site *x, kn_plans *p); /* cpu_narrow.c: lanes along the sum of a product of a few columns; false: none */
+/* cpu_narrow.c: lanes along the sum of a product of a few columns; false: none. The load of its narrow factor; -1. */
+bool kn_cpu_narrow(const kn_site *x, kn_plans *p);
+int kn_cpu_narrow_load(const kn_site *x);
 bool kn_cpu_near_operand(const kn_site *x, kn_plans *p); /* the same of an operand that L2 holds, and any rows */
 /* Writes the tile as a trace and tries it. */
 void kn_cpu_try(const kn_site *x, kn_plans *p, const kn_cpu_tile *t);

@@ -234,7 +234,7 @@ void kn_plan_cpu(const kn_site *x, kn_plans *p)
 {
     if (x->s->scatter) kn_plan_scatter(x, p);
     else if (x->s->red == KN_RED_NONE) kn_cpu_maps(x, p);
-    else if (!kn_cpu_dots(x, p) && !kn_cpu_narrow(x, p) && !kn_cpu_packed(x, p) && !kn_cpu_strips(x, p)) kn_cpu_sums(x, p);
+    else if (!kn_cpu_narrow(x, p) && !kn_cpu_dots(x, p) && !kn_cpu_packed(x, p) && !kn_cpu_strips(x, p)) kn_cpu_sums(x, p);
     kn_buf none;
     kn_buf_init(&none, p->a);
     if (!p->n) {

@@ -648,6 +648,22 @@ static bool turned_back(const shaper *s, int tensor)
     return yes;
 }
 
+/* Halves whose lanes go along the sum become floats as they are read, the few that all rows meet before. */
+static bool narrow_one(shaper *s, int stage, int *added)
+{
+    kn_site v;
+    kn_site_of(s->a, s->t, s->t->stages[stage], s->hw, &v);
+    int load = kn_site_scheduled(s->t, s->t->stages[stage]) ? -1 : kn_cpu_narrow_load(&v), before = s->t->nstages;
+    const char *wide = kn_format(s->a, "wide%d", s->nplanes);
+    *added = 0;
+    if (load < 0 || v.load[load].bytes == kn_cpu_acc_bytes(&v)) return false;
+    if (!wide || s->nplanes == KILN_MAX_STMTS) return true;
+    if (!try_step(s, kn_format(s->a, "widen %s %d %s", v.name, load, wide))) return true;
+    s->plane[s->nplanes++] = wide;
+    *added = s->t->nstages - before;
+    return true;
+}
+
 kiln_status kn_shape(kiln_arena *a, const kn_program *p, const kn_hw *hw, kiln_bytes start, kiln_bytes *trace, kn_tree **t, kiln_diag *d)
 {
     shaper s = {.a = a, .hw = hw, .text = start};
@@ -662,6 +678,7 @@ kiln_status kn_shape(kiln_arena *a, const kn_program *p, const kn_hw *hw, kiln_b
         if (turned_back(&s, s.t->program->stmts[g->stmt]->out)) continue;
         bool unit = !kn_site_scheduled(s.t, g) && kn_mapped_unit(a, s.t, hw, k);
         if (unit && map_one(&s, k)) k += s.t->nstages - before;
+        else if (narrow_one(&s, k, &strip)) k += strip;
         else if (!kn_site_scheduled(s.t, g) && turn_one(&s, g)) k--;
         else if (!kn_site_scheduled(s.t, g) && planar_one(&s, g)) k--;
         else if (!kn_site_scheduled(s.t, g) && dot_one(&s, g, &dot)) k--;
