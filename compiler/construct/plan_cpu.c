@@ -22,14 +22,15 @@ int kn_cpu_acc_bytes(const kn_site *x)
     return b < 1 ? 1 : b;
 }
 
-/* Tasks that keep every core busy to the end, but none so short that calling it shows. Below some ten thousand iterations a core is done
- * before another one has started (launch_us of a hwspec is the time of a fork): none. */
+/* Tasks that keep every core busy to the end, but none so short that calling it shows. Below some ten thousand iterations, or a hundred thousand
+ * products, of which a core does a vector at a time, it is done before another one has started (launch_us of a hwspec is the time of a fork): none. */
 static int64_t tasks_wanted(const kn_site *x)
 {
-    int64_t n = 1, most = 8 * (int64_t)x->hw->units;
+    enum { VECTORS = 8 };
+    int64_t n = 1, most = 8 * (int64_t)x->hw->units, least = x->contraction ? VECTORS * KN_CPU_FORKED : KN_CPU_FORKED;
     for (int i = 0; i < x->s->naxes; i++)
         if (!kn_mul_fits(n, kn_cpu_extent(x, i), &n)) return most;
-    return n < KN_CPU_FORKED ? 0 : n / 4096 < most ? n / 4096 : most;
+    return n < least ? 0 : n / 4096 < most ? n / 4096 : most;
 }
 
 int kn_cpu_other(const kn_site *x)

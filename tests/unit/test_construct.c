@@ -502,6 +502,7 @@ static void bare_tiles(void **state)
         {"y[J] >=! x[I,J]", "x=f32:4096x1024", "unroll out0 R0.1"},
         {"c[M,N] +=! a[M,K]*b[K,N]", "a=f32:16384x2&b=f32:2x1024:const", "split out0 S0 1 1\n"}, /* results that go out to memory: row by row */
         {"c[M,N] +=! a[M,K]*b[K,N]", "a=f32:2000x4&b=f32:4x700", "split out0 S0 1 4\n"}, /* nearer ones of several rows at once */
+        {"c[M,N] +=! a[M,K]*b[K,N]", "a=f32:7x333&b=f32:333x9", "split out0 S1 1 16\n"}, /* too short for tasks: nothing is cut for them */
     };
     (void)state;
     for (size_t i = 0; i < sizeof one / sizeof *one; i++) {
