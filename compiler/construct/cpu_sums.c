@@ -332,6 +332,34 @@ static void spatial_tiles(const kn_site *x, kn_plans *p)
     }
 }
 
+/* Terms beside each other, so that so many chains of sums hide the latency of a multiply-add; as many as divide the sum. 1: there are enough. */
+static int64_t chains_of(const kn_site *x, int64_t sums)
+{
+    enum { LEAST = 8 }; /* terms of each chain */
+    int64_t need = x->hw->fma_latency * x->hw->fma_per_cycle, chains = kn_ceil_div(need, sums), all = x->reduce_extent;
+    if (2 * sums > need) return 1;
+    for (int64_t more = chains; more < 2 * chains; more++)
+        if (all % more == 0 && all >= LEAST * more) return more;
+    while (chains > 1 && (all % chains || all < LEAST * chains)) chains--;
+    return chains;
+}
+
+/* Results so few that their chains of sums leave units idle, over an operand that is near: several terms at a time, each with sums of its own. */
+bool kn_cpu_chained(const kn_site *x, kn_plans *p)
+{
+    const kn_hw_level *l2 = kn_hw_level_named(x->hw, "l2");
+    int64_t lanes = x->hw->vector_bytes / kn_cpu_acc_bytes(x), n = x->n < 0 ? 0 : kn_cpu_extent(x, x->n), mr = kn_cpu_extent(x, x->m);
+    if (!l2 || n < 1 || x->nloads != 2 || kn_cpu_other(x) >= 0 || x->s->naxes != x->s->nspatial + 1) return false;
+    kn_cpu_tile t = {.lanes = lanes, .nv = kn_ceil_div(n, lanes), .mr = mr, .mc = 1, .nc = 1, .kb = 1, .grain = 1, .rlanes = 1, .runroll = 1,
+                     .blocked = x->s->nspatial};
+    t.chains = chains_of(x, t.nv * mr);
+    reading r = reading_of(x);
+    bool near = x->contraction ? in_l1(x) : x->m < 0 && n * x->reduce_extent * kn_cpu_acc_bytes(x) <= l2->capacity_bytes / 2;
+    if (t.chains < 2 || !near || r.strided || r.padded || r.window || (n < lanes && !rows_end_to_end(x, lanes))) return false;
+    kn_cpu_try(x, p, &t);
+    return p->n > 0;
+}
+
 /* Lanes along the reduction, where that is what lies contiguous in memory; rows and unrolled vectors give the chains. */
 static void reduce_tiles(const kn_site *x, kn_plans *p)
 {

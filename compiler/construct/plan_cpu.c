@@ -23,7 +23,7 @@ int kn_cpu_acc_bytes(const kn_site *x)
 }
 
 /* Tasks that keep every core busy to the end, but none so short that calling it shows. Below some ten thousand iterations, or a hundred thousand
- * products, of which a core does a vector at a time, it is done before another one has started (launch_us of a hwspec is the time of a fork): none. */
+ * products, of which it does a vector at a time, a core is done before another one has started (launch_us of a hwspec is that time): none. */
 static int64_t tasks_wanted(const kn_site *x)
 {
     enum { VECTORS = 8 };
@@ -64,6 +64,7 @@ static void put_splits(kn_buf *b, const kn_site *x, const kn_cpu_tile *t, int ot
     if (x->m >= 0) kn_putf(b, "split %s %s %lld %lld\n", x->name, kn_cpu_axis(x, x->m), (long long)t->mc, (long long)t->mr);
     if (other >= 0 && t->grain > 1) kn_putf(b, "split %s %s %lld\n", x->name, kn_cpu_axis(x, other), (long long)t->grain);
     if (t->kb > 1) kn_putf(b, "split %s %s %lld\n", x->name, kn_cpu_axis(x, t->blocked), (long long)t->kb);
+    if (t->chains) kn_putf(b, "split %s %s %lld\n", x->name, kn_cpu_axis(x, t->blocked), (long long)t->chains);
     if (x->r >= 0 && t->rlanes > 1) kn_putf(b, "split %s %s %lld %lld\n", x->name, kn_cpu_axis(x, x->r), (long long)t->runroll, (long long)t->rlanes);
 }
 
@@ -114,6 +115,7 @@ static int put_order(kn_buf *b, const kn_site *x, const kn_cpu_tile *t, int othe
     if (x->m >= 0) kn_putf(b, " %s.2", kn_cpu_axis(x, x->m));
     if (ntile && !serial) kn_putf(b, " %s.%d", kn_cpu_axis(x, x->n), inner);
     if (t->rlanes > 1) kn_putf(b, " %s.1 %s.2", kn_cpu_axis(x, x->r), kn_cpu_axis(x, x->r));
+    if (t->chains) kn_putf(b, " %s.1", kn_cpu_axis(x, t->blocked));
     if (ntile && t->lanes > 1) kn_putf(b, " %s.%d", kn_cpu_axis(x, x->n), inner + 1);
     kn_put(b, "\n");
     return n;
@@ -144,8 +146,9 @@ static void put_kinds(kn_buf *b, const kn_site *x, const kn_cpu_tile *t, const c
         kn_putf(b, "vectorize %s %s.2\n", x->name, kn_cpu_axis(x, x->r));
         return;
     }
+    if (t->chains) kn_putf(b, "unroll %s %s.1\nrfactor %s %s.1\n", x->name, kn_cpu_axis(x, t->blocked), x->name, kn_cpu_axis(x, t->blocked));
     int last = x->s->naxes - 1; /* a few taps are written out: a loop that short ends before its multiply-adds do */
-    if (!t->pack && x->s->naxes > x->s->nspatial && x->reduce_extent * t->mr * t->nv <= KN_CPU_UNROLLED)
+    if (!t->pack && !t->chains && x->s->naxes > x->s->nspatial && x->reduce_extent * t->mr * t->nv <= KN_CPU_UNROLLED)
         for (int i = x->s->nspatial; i < x->s->naxes; i++) kn_putf(b, "unroll %s %s.0\n", x->name, kn_cpu_axis(x, i));
     else if (x->contraction && last > x->s->nspatial && last != t->blocked && kn_cpu_extent(x, last) * t->mr * t->nv <= KN_CPU_UNROLLED &&
              kn_cpu_taps_fit(x, t->mr, t->nv))
@@ -235,7 +238,7 @@ void kn_plan_cpu(const kn_site *x, kn_plans *p)
 {
     if (x->s->scatter) kn_plan_scatter(x, p);
     else if (x->s->red == KN_RED_NONE) kn_cpu_maps(x, p);
-    else if (!kn_cpu_narrow(x, p) && !kn_cpu_dots(x, p) && !kn_cpu_packed(x, p) && !kn_cpu_strips(x, p)) kn_cpu_sums(x, p);
+    else if (!kn_cpu_narrow(x, p) && !kn_cpu_dots(x, p) && !kn_cpu_chained(x, p) && !kn_cpu_packed(x, p) && !kn_cpu_strips(x, p)) kn_cpu_sums(x, p);
     kn_buf none;
     kn_buf_init(&none, p->a);
     if (!p->n) {
