@@ -102,6 +102,8 @@ static const struct { const char *text, *inputs; } programs[] = {
     {"y[M,I] +=! pad(x,0.0)[M,Q*5+C]*w[I//5,Q,(I-C)%5] where I in 15, C in 5", "x=f32:7x13&w=f32:3x3x5"},
     /* dots of halves: tails of rows, lanes and terms; packed by every task, and ahead */
     {"c[M,N] +=! cast(a[M,K],f32)*cast(b[K,N],f32)", "a=bf16:34x65&b=bf16:65x37"},
+    {"c[M,N] +=! cast(a[M,K],f32)*cast(b[K,N],f32)", "a=bf16:121x46&b=bf16:46x13"}, /* vectors of results that are longer than rows */
+    {"c[M,N] +=! cast(a[M,K],i32)*cast(b[K,N],i32)", "a=i8:121x47&b=i8:47x14"},
     {"c[M,N] +=! cast(a[M,K],f32)*cast(b[K,N],f32)", "a=bf16:34x66&b=bf16:66x48:const"},
     {"c[M,N] +=! cast(a[M,K],f32)*cast(b[N,K],f32)", "a=bf16:35x63&b=bf16:45x63:const"},
     /* windows of halves and bytes over constants packed ahead: padding, strides, terms that are no multiple, results that are turned */
