@@ -102,6 +102,10 @@ static const struct { const char *text, *inputs; } programs[] = {
     {"y[M,I] +=! pad(x,0.0)[M,Q*5+C]*w[I//5,Q,(I-C)%5] where I in 15, C in 5", "x=f32:7x13&w=f32:3x3x5"},
     /* dots of halves: tails of rows, lanes and terms; packed by every task, and ahead */
     {"c[M,N] +=! cast(a[M,K],f32)*cast(b[K,N],f32)", "a=bf16:34x65&b=bf16:65x37"},
+    {"c[M,N] +=! cast(a[M,K],f32)*cast(b[K,N],f32)", "a=bf16:3x131&b=bf16:131x214"}, /* packed step by step: rows of blocks, some of them not whole */
+    {"c[M,N] +=! cast(a[M,K],f32)*cast(b[K,N],f32)", "a=bf16:1x130&b=bf16:130x520"},
+    {"c[M,N] +=! cast(a[M,K],i32)*cast(b[K,N],i32)", "a=u8:5x133&b=i8:133x199"},
+    {"c[M,N] +=! cast(a[M,K],i32)*cast(b[K,N],i32)", "a=i8:2x260&b=i8:260x141"},
     {"c[M,N] +=! cast(a[M,K],f32)*cast(b[K,N],f32)", "a=bf16:121x46&b=bf16:46x13"}, /* vectors of results that are longer than rows */
     {"c[M,N] +=! cast(a[M,K],i32)*cast(b[K,N],i32)", "a=i8:121x47&b=i8:47x14"},
     {"c[M,N] +=! cast(a[M,K],f32)*cast(b[K,N],f32)", "a=bf16:34x66&b=bf16:66x48:const"},
