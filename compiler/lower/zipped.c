@@ -170,7 +170,9 @@ static void read_run(zipped *f, int to, int row, int lanes, bool each)
     kn_ls *cond = in ? kn_lw_if(w, in) : NULL, **after = w->tail;
     kn_source s = source(f, 0, row);
     if (cond) w->tail = &cond->body;
+    kn_ls **run = w->tail;
     kn_lw_store(w, to, kn_lw_int(w, row), kn_lw_read(w, s.buffer, s.at, lanes));
+    if (!w->status) (*run)->holds = kn_dtype_bytes(w->p->buffers[to].dtype) == 1 && lanes == w->hw->vector_bytes; /* two operations want it */
     if (!cond) return;
     w->tail = &cond->other;
     kn_lw_store(w, to, kn_lw_int(w, row), kn_lw_splat(w, s.pad, lanes));
