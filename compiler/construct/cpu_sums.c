@@ -422,7 +422,9 @@ static bool written_tiles(const kn_site *x, kn_plans *p)
     int64_t bytes = kn_cpu_acc_bytes(x), lanes = x->hw->vector_bytes / bytes, n = kn_cpu_extent(x, x->n);
     double results = (double)bytes;
     for (int i = 0; i < x->s->nspatial; i++) results *= (double)kn_cpu_extent(x, i);
-    if (!x->contraction || x->m < 0 || x->reduce_extent > TERMS || n < 4 * lanes || 2 * results <= x->hw->streaming_store_bytes) return false;
+    const kn_hw_level *l2 = kn_hw_level_named(x->hw, "l2");
+    double near = x->reduce_extent > 1 || !l2 ? x->hw->streaming_store_bytes / 2.0 : (double)l2->capacity_bytes; /* of one term little is shared */
+    if (!x->contraction || x->m < 0 || x->reduce_extent > TERMS || n < 4 * lanes || results <= near) return false;
     for (int l = 0; l < x->nloads; l++) {
         const kn_site_access *a = &x->load[l];
         if (!a->linear || a->padded || a->bent || ((a->axes >> x->n & 1) && a->coef[x->n] != 1)) return false;
