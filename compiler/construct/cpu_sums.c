@@ -360,6 +360,23 @@ bool kn_cpu_chained(const kn_site *x, kn_plans *p)
     return p->n > 0;
 }
 
+/* Sums of columns of bytes: vectors of sums that are whole vectors of what is read, as parts of it come no faster (4608 rows of 512: 170 us a quarter
+ * at a time, 60 so). */
+static bool byte_columns(const kn_site *x, kn_plans *p)
+{
+    enum { WIDEST = 4, ROWS = 4 };
+    const kn_site_access *a = &x->load[0];
+    bool one = x->n >= 0 && x->m < 0 && x->nloads == 1 && x->s->red == KN_RED_SUM && x->s->naxes == x->s->nspatial + 1 && x->r < 0;
+    if (!one || a->bytes != 1 || kn_cpu_acc_bytes(x) != 4 || kn_dtype_class(x->s->body->dtype) == 'f' || !a->linear || a->padded) return false;
+    int64_t lanes = x->hw->vector_bytes, whole = kn_cpu_extent(x, x->n) / lanes, rows = ROWS;
+    if (a->coef[x->n] != 1 || whole < 1 || lanes > 64 || kn_cpu_other(x) >= 0) return false;
+    while (x->reduce_extent % rows) rows--;
+    kn_cpu_tile t = {.lanes = lanes, .nv = whole < WIDEST ? whole : WIDEST, .mr = 1, .mc = 1, .nc = 1, .kb = rows, .grain = 1, .rlanes = 1,
+                     .runroll = 1, .blocked = x->s->nspatial};
+    kn_cpu_try(x, p, &t);
+    return p->n > 0;
+}
+
 /* Lanes along the reduction, where that is what lies contiguous in memory; rows and unrolled vectors give the chains. */
 static void reduce_tiles(const kn_site *x, kn_plans *p)
 {
@@ -475,7 +492,7 @@ static bool stood_up_tiles(const kn_site *x, kn_plans *p)
 
 void kn_cpu_sums(const kn_site *x, kn_plans *p)
 {
-    if (stood_up_tiles(x, p)) return;
+    if (stood_up_tiles(x, p) || byte_columns(x, p)) return;
     if (kn_cpu_few_rows(x, p) || upright_tiles(x, p) || written_tiles(x, p)) return;
     kn_cpu_lanes_alone(x, p);
     reduce_tiles(x, p);

@@ -39,6 +39,8 @@ static const struct { const char *text, *inputs; } programs[] = {
     {"t[N,C,P,Q] +=! pad(x,0.0)[N,C,P+R-1,Q+S-1] where P in 5, Q in 11, R in 3, S in 3; y[N,C,P,Q] = t[N,C,P,Q]/9.0", "x=f32:1x2x5x11"},
     {"y[I] +=! x[I,J]", "x=f32:7x101"},
     {"y[J] +=! x[I,J]", "x=f32:23x41"},
+    {"y[J] +=! cast(x[I,J],i32)", "x=i8:23x141"},
+    {"y[J] +=! cast(x[I,J],i32)", "x=u8:20x64"},
     {"y[] +=! x[I,J]", "x=f32:13x17"},
     {"y[N,C,P,Q] >=! pad(x,-1e30)[N,C,P+R-2,Q+S-2] where P in 9, Q in 13, R in 5, S in 5", "x=f32:1x6x9x13"},
     {"y[N,C,P,Q] >=! pad(x,-inf)[N,C,P*2+R*2-1,Q*3+S*2-2] where P in 5, Q in 13, R in 3, S in 3", "x=f32:2x3x13x41"},
