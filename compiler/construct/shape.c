@@ -286,6 +286,15 @@ static bool is_half_product(const kn_stmt *st)
     return e->args[0]->op == KN_OP_LOAD && e->args[1]->op == KN_OP_LOAD;
 }
 
+/* A matrix whose rows lie along the sum, times a vector, which all of its rows meet. */
+static bool meets_vector(const kn_site *v, int load)
+{
+    uint32_t spatial = 0;
+    for (int i = 0; i < v->s->nspatial; i++) spatial |= (uint32_t)(v->s->axes[i].extent > 1) << i;
+    bool sum = v->s->red == KN_RED_SUM && v->nloads == 2 && v->s->naxes == v->s->nspatial + 1 && kn_bare(v->s->body)->op == KN_OP_MUL;
+    return sum && v->m < 0 && v->n >= 0 && kn_cpu_only_along_r(v) && !(v->load[load].axes & spatial);
+}
+
 /* Narrow operands of a contraction are widened once, before it. */
 static bool widen_one(shaper *s, const kn_stage *g)
 {
@@ -294,10 +303,11 @@ static bool widen_one(shaper *s, const kn_stage *g)
     const kn_expr *loads[KN_SITE_LOADS];
     int n = kn_loads(v.s->body, loads, KN_SITE_LOADS);
     double outer = 1;
-    if (s->hw->gpu || !v.contraction || v.s->scatter) return false;
+    if (s->hw->gpu || v.s->scatter) return false;
     for (int i = 0; i < v.s->nspatial; i++) outer *= (double)v.s->axes[i].extent;
     for (int i = 0; i < n && i < KN_SITE_LOADS; i++) {
         double elems = 1, reads = outer * (double)v.reduce_extent;
+        if (!v.contraction && !meets_vector(&v, i)) continue;
         for (int d = 0; d < loads[i]->nargs; d++) elems *= (double)s->t->program->tensors[loads[i]->u.tensor].shape[d];
         const char *wide = kn_format(s->a, "wide%d", s->nplanes);
         if (!wide || !(is_cast(v.s->body, loads[i]) || is_half_product(v.s)) || reads < 8 * elems || s->nplanes == KILN_MAX_STMTS) continue;
