@@ -6,6 +6,8 @@
 
 enum {
     ROWS = 128,  /* of a task: they are worth the copy that it makes */
+    FEWEST = 16, /* rows of a factor that is packed ahead */
+    COPIED = 10, /* rows for each column of one that is not: turning it takes as long as some of them */
     TERMS = 4    /* vectors of the sum: fewer are over before their lanes are combined */
 };
 
@@ -90,7 +92,9 @@ int kn_cpu_narrow_load(const kn_site *x)
     int w = narrow_factor(x);
     int64_t lanes = x->hw->vector_bytes / kn_cpu_acc_bytes(x), n = w < 0 ? 0 : kn_cpu_extent(x, x->n);
     if (w >= 0 && x->load[1 - w].bytes < kn_cpu_acc_bytes(x) && !worth_floats(x, 1 - w, n, lanes)) return -1;
-    return !x->hw->gpu && n >= 2 && long_enough(x, n, lanes) && kn_cpu_extent(x, x->m) >= ROWS ? w : -1;
+    if (x->hw->gpu || n < 2 || !long_enough(x, n, lanes)) return -1;
+    int64_t rows = kn_cpu_extent(x, x->m);
+    return rows >= FEWEST && (rows >= COPIED * n || is_constant(x, w)) ? w : -1;
 }
 
 bool kn_cpu_narrow(const kn_site *x, kn_plans *p)
@@ -99,7 +103,8 @@ bool kn_cpu_narrow(const kn_site *x, kn_plans *p)
     int64_t lanes = x->hw->vector_bytes / kn_cpu_acc_bytes(x), mr = 1, nr = 1;
     if (w < 0) return false;
     choose_tile(x, &mr, &nr);
-    int64_t rows = kn_cpu_extent(x, x->m), tasks = rows / ROWS, units = x->hw->units;
+    int64_t rows = kn_cpu_extent(x, x->m), tasks = rows / (is_constant(x, w) ? 2 * FEWEST : ROWS), units = x->hw->units;
+    if (tasks < 1) tasks = 1;
     if (tasks > units) tasks = !is_constant(x, w) || tasks < 4 * units ? units : 4 * units; /* each makes its copy of what is no constant */
     int64_t groups = kn_ceil_div(kn_ceil_div(rows, mr), tasks);
     const char *m = kn_cpu_axis(x, x->m), *c = kn_cpu_axis(x, x->n), *r = kn_cpu_axis(x, x->r);

@@ -553,6 +553,9 @@ static void beyond_caches(void **state)
         {product, "a=f32:3x40&b=f32:40x9", 32768, 1048576, "rfactor out0 R0.1\n"}, /* few results: several sums of each */
         {product, "a=f32:2x51&b=f32:51x29:const", 32768, 1048576, "split out0 R0 3\n"},
         {product, "a=f32:1x64&b=f32:64x33", 32768, 1048576, "rfactor out0 R0.1\n"},
+        {product, "a=f32:33x200&b=f32:200x2", 32768, 1048576, "vectorize out0 R0.1\n"}, /* fewer rows of fewer columns */
+        {product, "a=f32:21x131&b=f32:131x7", 32768, 1048576, "!vectorize out0 R0.1\n"},
+        {product, "a=f32:21x131&b=f32:131x7:const", 32768, 1048576, "vectorize out0 R0.1\n"},
         {product, "a=bf16:37x85&b=bf16:85x1", 32768, 1048576, "widen out0 1 wide0"}, /* a vector that all rows meet */
         {"c[M] +=! cast(a[M,K],i32)*cast(b[K],i32)", "a=i8:37x85&b=u8:85", 32768, 1048576, "widen out0 0 wide0"},
         {product, "a=f16:130x85&b=f16:85x5", 32768, 1048576, "widen out0 0 wide0"}, /* halves become floats */
