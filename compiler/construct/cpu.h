@@ -11,6 +11,7 @@ typedef struct kn_cpu_tile {
     int64_t kb;                 /* of reduce axis `blocked` that are summed before the next rows are begun, 1: all */
     int blocked;
     int64_t rlanes, runroll;    /* reduce axis r as vector and accumulators, 1: not */
+    int64_t chains;             /* terms of reduce axis `blocked` beside each other, of which each has sums of its own; 0: none */
     bool pack;
     bool along;                 /* the task's panels are packed beside each other, and rows go along all of them */
     bool wide;                  /* blocks of the reduction are packed for all of the task's panels at once */
@@ -67,7 +68,9 @@ double kn_cpu_time_of_tiles(const kn_site *x, int64_t mr, int64_t nv, int64_t la
 bool kn_cpu_deep(const kn_site *x, kn_cpu_tile *t);
 /* cpu_few.c: the tile of few rows that meet a large operand, which is read where it lies; false: the sum is no such product. */
 bool kn_cpu_few_rows(const kn_site *x, kn_plans *p);
-bool kn_cpu_narrow(const kn_site *x, kn_plans *p); /* cpu_narrow.c: lanes along the sum of a product of a few columns; false: none */
+/* cpu_narrow.c: lanes along the sum of a product of a few columns; false: none. The load of its narrow factor; -1. */
+bool kn_cpu_narrow(const kn_site *x, kn_plans *p);
+int kn_cpu_narrow_load(const kn_site *x);
 bool kn_cpu_near_operand(const kn_site *x, kn_plans *p); /* the same of an operand that L2 holds, and any rows */
 /* Writes the tile as a trace and tries it. */
 void kn_cpu_try(const kn_site *x, kn_plans *p, const kn_cpu_tile *t);
@@ -128,6 +131,7 @@ int kn_cpu_packed_pads(const kn_site *x); /* the load of it whose padding is to 
 bool kn_cpu_beside(const kn_site *x, kn_plans *p);
 void kn_cpu_maps(const kn_site *x, kn_plans *p); /* cpu_maps.c */
 void kn_cpu_sums(const kn_site *x, kn_plans *p); /* cpu_sums.c */
+bool kn_cpu_chained(const kn_site *x, kn_plans *p); /* cpu_sums.c: few results, several terms at a time; false: they are not so few */
 /* cpu_rows.c: a plan for stage `last` together with the producers that go under its outer loops; the set of these stages, 0: none do. */
 uint32_t kn_cpu_rows(kiln_arena *a, const kn_tree *t, const kn_hw *hw, int last, kn_plans *p);
 /* cpu_windows.c: a plan for a window's columns with its rows, and the padded copy that these read, under their loops; the set of these stages,

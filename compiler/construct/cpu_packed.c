@@ -103,6 +103,17 @@ static bool lies_well(const packed *k)
     return bytes_of_constant(k) <= l2->capacity_bytes / 2;
 }
 
+/* A constant of long rows that are met in a few terms, and results that L1 does not hold: writing these takes as long as all else, and the rows are
+ * as good as they lie (cpu_sums.c). */
+static bool outweighed(const packed *k)
+{
+    enum { TERMS = 16, VECTORS = 8 };
+    const kn_site_access *a = &k->x->load[k->w];
+    const kn_hw_level *l1 = kn_hw_level_named(k->x->hw, "l1");
+    if (!l1 || k->padded || k->beside || k->p >= 0 || !a->linear || a->coef[k->x->n] != 1 || !k->x->load[k->v].linear) return false;
+    return k->x->reduce_extent < TERMS && extent(k, k->x->n) >= VECTORS * k->lanes && bytes_of(k, &k->x->store) > l1->capacity_bytes;
+}
+
 /* What the run's last terms lack may stand in a band's copy: anything among integers, since the constant has zeros there; of floats zeros, with
  * which a copy fills up what is a dimension of its own from end to end. */
 static bool may_end(const packed *k, int run)
@@ -161,7 +172,7 @@ static bool packed_with(const kn_site *x, packed *k, const kn_cpu_dot *dots)
     int64_t full = x->hw->vector_bytes / kn_cpu_acc_bytes(x);
     k->lanes = full;
     while (k->lanes > 4 && k->lanes / 2 >= extent(k, x->n)) k->lanes /= 2;
-    if (extent(k, x->n) * 4 < k->lanes * 3) return false;
+    if (extent(k, x->n) * 4 < k->lanes * 3 || (!k->copied && outweighed(k))) return false;
     if (!k->copied) return true;
     k->lies = lies_well(k);
     k->copied = !k->lies;
@@ -537,6 +548,17 @@ static double time_of_each(const packed *k, int64_t nv, int64_t mr)
     return each * (chains < need ? need / chains : 1) * spilled;
 }
 
+/* What each task packs is interleaved whole lines of its rows at a time, or parts of them, which take as long each: for each place, in the time of
+ * one of the instructions. */
+static double time_of_parts(const packed *k, int64_t nv)
+{
+    enum { PART = 12 };
+    const kn_site_access *a = &k->x->load[k->w];
+    int64_t line = k->x->hw->vector_bytes / (k->lanes * a->bytes);
+    if (!k->copied || k->p < 0 || a->coef[k->x->n] != 1 || nv % line == 0) return 0;
+    return PART / (double)(extent(k, k->p) * extent(k, k->q));
+}
+
 /* What the tiles of that width take, what is computed beyond the ends among it. The last one of a row has as many vectors as are left, in code of its
  * own, which is worth it only where it saves something. */
 static double time_of(const packed *k, int64_t nv, int64_t mr)
@@ -544,7 +566,8 @@ static double time_of(const packed *k, int64_t nv, int64_t mr)
     enum { FEW = 16, MANY = 32 }; /* terms of sums of which all tiles are whole; vectors of which one tile more or less is little */
     const double own = 0.25;      /* of a vector */
     int64_t rows = kn_round_up(extent(k, k->q), mr), vectors = kn_ceil_div(extent(k, k->x->n), k->lanes), left = vectors % nv;
-    if (k->dots) return (double)(kn_round_up(vectors, nv) * k->lanes * rows) * kn_cpu_time_of_dots(k->x, &k->dot, mr, nv);
+    double each = k->dots ? kn_cpu_time_of_dots(k->x, &k->dot, mr, nv) + time_of_parts(k, nv) : 0;
+    if (k->dots) return (double)(kn_round_up(vectors, nv) * k->lanes * rows) * each;
     if (left && (k->x->reduce_extent < FEW || vectors >= MANY)) vectors = kn_round_up(vectors, nv), left = 0;
     double whole = (double)(vectors - left) * time_of_each(k, nv, mr), last = left ? (double)left * time_of_each(k, left, mr) + own : 0;
     return (double)(rows * k->lanes) * (whole + last);

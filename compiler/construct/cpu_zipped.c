@@ -1,7 +1,8 @@
 /* Products on a dot instruction whose operand with the lanes is no constant and lies along the results (of one row also a constant): the terms of
  * the instruction are interleaved as it is packed (lower/zipped.c), whole lines of its rows at a time. Few rows meet a block of the reduction panel
  * by panel, which stays in L1 while they go by and the next one is on its way (lower/next.c): the operand is read once, as fast as memory gives it;
- * partial sums stay in L2. Many rows meet panels of all terms in half of L2, so that what packing takes is shared by all of them. */
+ * partial sums stay in L2. One that is nearer is packed step by step, where one tile has all of the rows. Many rows meet panels of all terms in half
+ * of L2, so that what packing takes is shared by all of them. */
 #include "construct/cpu.h"
 #include "intrin/intrin.h"
 #include "te/expr.h"
@@ -18,6 +19,7 @@ typedef struct zipped {
     int64_t lanes, terms, nv, mr; /* of the instruction; of the register tile */
     int64_t mc, nc, kb;           /* groups of rows and panels of a task; the instruction's terms in a block, 0: all */
     bool deep;                    /* rows go along the task's panels */
+    bool each;                    /* the operand's terms are interleaved for each step of the tile, as they are wanted */
     bool ahead;                   /* the operand is constant and packed before the first call */
 } zipped;
 
@@ -65,6 +67,30 @@ static bool tile(zipped *z)
         }
     }
     return best > 0;
+}
+
+/* So few rows that one tile has all of them, and an operand that is near: each step interleaves what it reads, whole lines of it, while the products
+ * of the steps before are still summed. Blocks that are interleaved first wait for their lines and are stored and read for nothing. Further out
+ * nothing asks for the lines of a step in time, nor do single ones stay that fall into few sets. */
+static bool near_operand(zipped *z, const kn_hw_level *l2)
+{
+    const kn_site *x = z->x;
+    const kn_hw_level *l3 = kn_hw_level_named(x->hw, "l3");
+    int64_t line = x->hw->vector_bytes / (z->lanes * x->load[z->d->b].bytes), rows = extent(z, x->m), units = x->hw->units;
+    int64_t bytes = x->reduce_extent * extent(z, x->n) * x->load[z->d->b].bytes;
+    double best = 0, need = (double)(x->hw->fma_latency * x->hw->fma_per_cycle);
+    if (z->ahead || x->reduce_extent != extent(z, z->d->run) || bytes > (l3 ? l3 : l2)->capacity_bytes || crowds(z)) return false;
+    for (int64_t nv = line; nv <= WIDEST && rows * nv + nv + 1 <= x->hw->vector_registers; nv += line) {
+        double all = (double)(rows * nv), cost = (double)kn_round_up(extent(z, x->n), nv * z->lanes) * (1 + 0.5 * (double)(rows + nv) / all);
+        if (all < need) cost *= need / all;
+        if (best > 0 && cost >= best) continue;
+        best = cost, z->mr = rows, z->nv = nv;
+    }
+    if (best <= 0) return false;
+    z->each = true;
+    z->mc = 1;
+    z->nc = kn_ceil_div(panels_of(z), 4 * units);
+    return true;
 }
 
 /* Blocks whose panel fills half of L1, near a divisor; tasks of columns, whose partial sums fill half of L2. */
@@ -138,12 +164,13 @@ static bool put(const zipped *z, kn_plans *p)
     if (m) kn_putf(&b, "parallel %s %s.0\nunroll %s %s.2\n", s, m, s, m);
     kn_putf(&b, "parallel %s %s.0\nunroll %s %s.2\ntensorize %s %s.3 %s\n", s, n, s, n, s, n, z->d->it->name);
     if (z->ahead) kn_putf(&b, "prepack %s %d", s, z->d->b);
+    else if (z->each) kn_putf(&b, "cache_read %s %d scratch %s.0 loops", s, z->d->b, r);
     else kn_putf(&b, "cache_read %s %d scratch %s.%d loops", s, z->d->b, n, !z->deep);
     for (int i = 0; i < x->s->nspatial && z->ahead; i++)
         if (i != x->n && (x->load[z->d->b].axes >> i & 1)) kn_putf(&b, " %s.0", kn_cpu_axis(x, i));
     if (z->ahead) kn_putf(&b, " %s.0", n);
     if (z->ahead || z->deep) kn_putf(&b, " %s.1", n);
-    put_terms(&b, z, t - 1);
+    if (!z->each) put_terms(&b, z, t - 1);
     kn_putf(&b, " %s.2 %s.3 %s.%d\n", n, n, r, t);
     kn_plans_try(p, &b);
     return p->n > before;
@@ -156,7 +183,10 @@ bool kn_cpu_zipped(const kn_site *x, kn_plans *p, const kn_cpu_dot *d)
     kn_loads(x->s->body, loads, KN_SITE_LOADS);
     zipped z = {.x = x, .d = d, .lanes = d->it->s->axes[0].extent, .terms = d->it->s->axes[1].extent};
     z.ahead = x->t->program->tensors[loads[d->b]->u.tensor].constant;
-    if (!l1 || !l2 || d->unsign || (z.ahead && x->m >= 0) || !kn_cpu_zips(x, d->b, d->run) || steps_of(&z) < LEAST_TERMS || !tile(&z)) return false;
+    if (!l1 || !l2 || d->unsign || (z.ahead && x->m >= 0) || !kn_cpu_zips(x, d->b, d->run) || steps_of(&z) < LEAST_TERMS) return false;
+    if (near_operand(&z, l2) && put(&z, p)) return true;
+    z.each = false;
+    if (!tile(&z)) return false;
     bool fits = extent(&z, x->m) > FEW_ROWS ? many(&z, l2) || few(&z, l1, l2) : few(&z, l1, l2);
     return fits && put(&z, p);
 }

@@ -22,14 +22,15 @@ int kn_cpu_acc_bytes(const kn_site *x)
     return b < 1 ? 1 : b;
 }
 
-/* Tasks that keep every core busy to the end, but none so short that calling it shows. Below some ten thousand iterations a core is done
- * before another one has started (launch_us of a hwspec is the time of a fork): none. */
+/* Tasks that keep every core busy to the end, but none so short that calling it shows. Below some ten thousand iterations, or a hundred thousand
+ * products, of which it does a vector at a time, a core is done before another one has started (launch_us of a hwspec is that time): none. */
 static int64_t tasks_wanted(const kn_site *x)
 {
-    int64_t n = 1, most = 8 * (int64_t)x->hw->units;
+    enum { VECTORS = 8 };
+    int64_t n = 1, most = 8 * (int64_t)x->hw->units, least = x->contraction ? VECTORS * KN_CPU_FORKED : KN_CPU_FORKED;
     for (int i = 0; i < x->s->naxes; i++)
         if (!kn_mul_fits(n, kn_cpu_extent(x, i), &n)) return most;
-    return n < KN_CPU_FORKED ? 0 : n / 4096 < most ? n / 4096 : most;
+    return n < least ? 0 : n / 4096 < most ? n / 4096 : most;
 }
 
 int kn_cpu_other(const kn_site *x)
@@ -64,6 +65,7 @@ static void put_splits(kn_buf *b, const kn_site *x, const kn_cpu_tile *t, int ot
     if (other >= 0 && t->grain > 1) kn_putf(b, "split %s %s %lld\n", x->name, kn_cpu_axis(x, other), (long long)t->grain);
     if (t->mo > 1) kn_putf(b, "split %s %s %lld\n", x->name, kn_cpu_axis(x, t->o), (long long)t->mo);
     if (t->kb > 1) kn_putf(b, "split %s %s %lld\n", x->name, kn_cpu_axis(x, t->blocked), (long long)t->kb);
+    if (t->chains) kn_putf(b, "split %s %s %lld\n", x->name, kn_cpu_axis(x, t->blocked), (long long)t->chains);
     if (x->r >= 0 && t->rlanes > 1) kn_putf(b, "split %s %s %lld %lld\n", x->name, kn_cpu_axis(x, x->r), (long long)t->runroll, (long long)t->rlanes);
 }
 
@@ -115,6 +117,7 @@ static int put_order(kn_buf *b, const kn_site *x, const kn_cpu_tile *t, int othe
     if (x->m >= 0) kn_putf(b, " %s.2", kn_cpu_axis(x, x->m));
     if (ntile && !serial) kn_putf(b, " %s.%d", kn_cpu_axis(x, x->n), inner);
     if (t->rlanes > 1) kn_putf(b, " %s.1 %s.2", kn_cpu_axis(x, x->r), kn_cpu_axis(x, x->r));
+    if (t->chains) kn_putf(b, " %s.1", kn_cpu_axis(x, t->blocked));
     if (ntile && t->lanes > 1) kn_putf(b, " %s.%d", kn_cpu_axis(x, x->n), inner + 1);
     kn_put(b, "\n");
     return n;
@@ -146,9 +149,10 @@ static void put_kinds(kn_buf *b, const kn_site *x, const kn_cpu_tile *t, const c
         kn_putf(b, "vectorize %s %s.2\n", x->name, kn_cpu_axis(x, x->r));
         return;
     }
+    if (t->chains) kn_putf(b, "unroll %s %s.1\nrfactor %s %s.1\n", x->name, kn_cpu_axis(x, t->blocked), x->name, kn_cpu_axis(x, t->blocked));
     int last = x->s->naxes - 1; /* a few taps are written out: a loop that short ends before its multiply-adds do */
-    bool square = t->mo > 1 && x->reduce_extent * t->mo * t->mr * t->nv <= KN_CPU_SQUARE;
-    if (square || (!t->pack && t->mo <= 1 && x->s->naxes > x->s->nspatial && x->reduce_extent * t->mr * t->nv <= KN_CPU_UNROLLED))
+    bool square = t->mo > 1 && x->reduce_extent * t->mo * t->mr * t->nv <= KN_CPU_SQUARE, bare = !t->pack && !t->chains && t->mo <= 1;
+    if (square || (bare && x->s->naxes > x->s->nspatial && x->reduce_extent * t->mr * t->nv <= KN_CPU_UNROLLED))
         for (int i = x->s->nspatial; i < x->s->naxes; i++) kn_putf(b, "unroll %s %s.0\n", x->name, kn_cpu_axis(x, i));
     else if (x->contraction && last > x->s->nspatial && last != t->blocked && kn_cpu_extent(x, last) * t->mr * t->nv <= KN_CPU_UNROLLED &&
              kn_cpu_taps_fit(x, t->mr, t->nv))
@@ -238,7 +242,8 @@ void kn_plan_cpu(const kn_site *x, kn_plans *p)
 {
     if (x->s->scatter) kn_plan_scatter(x, p);
     else if (x->s->red == KN_RED_NONE) kn_cpu_maps(x, p);
-    else if (!kn_cpu_dots(x, p) && !kn_cpu_narrow(x, p) && !kn_cpu_packed(x, p) && !kn_cpu_strips(x, p) && !kn_cpu_taps_plan(x, p))
+    else if (!kn_cpu_narrow(x, p) && !kn_cpu_dots(x, p) && !kn_cpu_chained(x, p) && !kn_cpu_packed(x, p) && !kn_cpu_strips(x, p) &&
+             !kn_cpu_taps_plan(x, p))
         kn_cpu_sums(x, p);
     kn_buf none;
     kn_buf_init(&none, p->a);

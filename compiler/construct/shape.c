@@ -286,6 +286,15 @@ static bool is_half_product(const kn_stmt *st)
     return e->args[0]->op == KN_OP_LOAD && e->args[1]->op == KN_OP_LOAD;
 }
 
+/* A matrix whose rows lie along the sum, times a vector, which all of its rows meet. */
+static bool meets_vector(const kn_site *v, int load)
+{
+    uint32_t spatial = 0;
+    for (int i = 0; i < v->s->nspatial; i++) spatial |= (uint32_t)(v->s->axes[i].extent > 1) << i;
+    bool sum = v->s->red == KN_RED_SUM && v->nloads == 2 && v->s->naxes == v->s->nspatial + 1 && kn_bare(v->s->body)->op == KN_OP_MUL;
+    return sum && v->m < 0 && v->n >= 0 && kn_cpu_only_along_r(v) && !(v->load[load].axes & spatial);
+}
+
 /* Narrow operands of a contraction are widened once, before it. */
 static bool widen_one(shaper *s, const kn_stage *g)
 {
@@ -294,10 +303,11 @@ static bool widen_one(shaper *s, const kn_stage *g)
     const kn_expr *loads[KN_SITE_LOADS];
     int n = kn_loads(v.s->body, loads, KN_SITE_LOADS);
     double outer = 1;
-    if (s->hw->gpu || !v.contraction || v.s->scatter) return false;
+    if (s->hw->gpu || v.s->scatter) return false;
     for (int i = 0; i < v.s->nspatial; i++) outer *= (double)v.s->axes[i].extent;
     for (int i = 0; i < n && i < KN_SITE_LOADS; i++) {
         double elems = 1, reads = outer * (double)v.reduce_extent;
+        if (!v.contraction && !meets_vector(&v, i)) continue;
         for (int d = 0; d < loads[i]->nargs; d++) elems *= (double)s->t->program->tensors[loads[i]->u.tensor].shape[d];
         const char *wide = kn_format(s->a, "wide%d", s->nplanes);
         if (!wide || !(is_cast(v.s->body, loads[i]) || is_half_product(v.s)) || reads < 8 * elems || s->nplanes == KILN_MAX_STMTS) continue;
@@ -677,6 +687,22 @@ static bool turned_back(const shaper *s, int tensor)
     return yes;
 }
 
+/* Halves whose lanes go along the sum become floats as they are read, the few that all rows meet before. */
+static bool narrow_one(shaper *s, int stage, int *added)
+{
+    kn_site v;
+    kn_site_of(s->a, s->t, s->t->stages[stage], s->hw, &v);
+    int load = kn_site_scheduled(s->t, s->t->stages[stage]) ? -1 : kn_cpu_narrow_load(&v), before = s->t->nstages;
+    const char *wide = kn_format(s->a, "wide%d", s->nplanes);
+    *added = 0;
+    if (load < 0 || v.load[load].bytes == kn_cpu_acc_bytes(&v)) return false;
+    if (!wide || s->nplanes == KILN_MAX_STMTS) return true;
+    if (!try_step(s, kn_format(s->a, "widen %s %d %s", v.name, load, wide))) return true;
+    s->plane[s->nplanes++] = wide;
+    *added = s->t->nstages - before;
+    return true;
+}
+
 kiln_status kn_shape(kiln_arena *a, const kn_program *p, const kn_hw *hw, kiln_bytes start, kiln_bytes *trace, kn_tree **t, kiln_diag *d)
 {
     shaper s = {.a = a, .hw = hw, .text = start};
@@ -691,6 +717,7 @@ kiln_status kn_shape(kiln_arena *a, const kn_program *p, const kn_hw *hw, kiln_b
         if (turned_back(&s, s.t->program->stmts[g->stmt]->out)) continue;
         bool unit = !kn_site_scheduled(s.t, g) && kn_mapped_unit(a, s.t, hw, k);
         if (unit && map_one(&s, k)) k += s.t->nstages - before;
+        else if (narrow_one(&s, k, &strip)) k += strip;
         else if (!kn_site_scheduled(s.t, g) && turn_one(&s, g)) k--;
         else if (!kn_site_scheduled(s.t, g) && planar_one(&s, g)) k--;
         else if (!kn_site_scheduled(s.t, g) && dot_one(&s, g, &dot)) k--;

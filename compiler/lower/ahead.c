@@ -1,6 +1,6 @@
 /* Operands on their way from memory. Packed constants: while a chunk of them is used again and again, the chunk that comes next is asked for, line by
  * line over all of those uses. In a model every kernel finds its weights far away, because those of the others have been read since; fetched at first
- * use they come no faster than one core can ask, and nothing is computed meanwhile.
+ * use they come no faster than one core can ask, and nothing is computed meanwhile. Those that are used once are asked for a fixed way ahead.
  * Operands as they lie, of which a tile reads a short run of every row: runs of other rows lie in other pages, so hardware prefetchers begin anew at
  * each of them. While a block of rows is used, the runs beside it are asked for, and at the rows' end those that the next block begins with.
  * Rows whose elements meet vectors: where few of these are met, the next tile's rows are asked for, since each of them begins anew as well. */
@@ -8,7 +8,7 @@
 #include <string.h>
 
 enum { MOST_LINES = 4, MOST_OF_RUN = 6 };  /* an iteration: more are a stream, which the processor follows by itself */
-enum { WORTH = 32 };      /* fetching takes more than this part of the time of computing */
+enum { WORTH = 32, STREAM = 4 }; /* fetching takes more than this part of the time of computing; of that of fetching a stream computing does */
 
 typedef struct chunk {
     int buffer;
@@ -68,7 +68,7 @@ static bool find_uses(kn_tile *x, chunk *c)
         if (sg->g->loops[j].extent == 1) continue;
         enum kn_loop_kind kind = sg->g->loops[j].kind;
         if ((kind != KN_SERIAL && kind != KN_PARALLEL) || !moves(sg, j, c->at, &by)) return false;
-        if (by) return by == c->elems && c->uses > 1;
+        if (by) return by == c->elems;
         c->use = plus(x->w, c->use, sg->val[j], c->uses);
         c->uses *= sg->g->loops[j].extent;
     }
@@ -119,16 +119,27 @@ static bool find_chunk(kn_tile *x, int i, int load, chunk *c)
     return true;
 }
 
-/* Bringing the buffer takes a part of the computing's time that is worth an instruction an iteration. */
-static bool worth(const kn_tile *x, int buffer)
+/* Bringing the buffer takes a part of the computing's time that is worth an instruction an iteration. What is used once is a stream, which the
+ * processor follows by itself where little is computed between its lines, or it is near. */
+static bool worth(const kn_tile *x, int buffer, bool once)
 {
     const kn_buffer *b = &x->w->p->buffers[buffer];
     const kn_hw *hw = x->w->hw;
     const kn_stmt *s = x->sg->s;
     double points = 2;
     for (int a = 0; a < s->naxes; a++) points *= (double)s->axes[a].extent;
-    double fetched = (double)b->elems * kn_dtype_bytes(b->dtype) / hw->levels[0].bandwidth_gbs;
-    return fetched * WORTH > points / kn_hw_peak_gflops(hw, x->acc_type);
+    double bytes = (double)b->elems * kn_dtype_bytes(b->dtype), fetched = bytes / hw->levels[0].bandwidth_gbs;
+    double computed = points / kn_hw_peak_gflops(hw, x->acc_type);
+    if (once && (computed * STREAM < fetched || bytes <= (double)kn_hw_level_named(hw, "l2")->capacity_bytes)) return false;
+    return fetched * WORTH > computed;
+}
+
+/* Bytes that memory brings in the meantime: as many as it could bring while it brings one line, and some, since it is not only asked for these. */
+static int64_t far_ahead(const kn_hw *hw)
+{
+    enum { SOME = 6 };
+    const kn_hw_level *far = &hw->levels[0];
+    return (int64_t)(SOME * far->latency_ns * far->bandwidth_gbs);
 }
 
 static void ask(kn_tile *x, int i, int load, const kn_hw_level *l1, const kn_hw_level *l2)
@@ -139,8 +150,9 @@ static void ask(kn_tile *x, int i, int load, const kn_hw_level *l1, const kn_hw_
     if (!c.at || w->status || !find_chunk(x, i, load, &c)) return;
     const kn_buffer *b = &w->p->buffers[c.buffer];
     int64_t bytes = kn_dtype_bytes(b->dtype), line = l1->transaction_bytes / bytes, lines = line ? kn_ceil_div(c.step, c.uses * line) : 0;
-    if (lines < 1 || lines > MOST_LINES || c.elems * bytes > l2->capacity_bytes / 2 || !worth(x, c.buffer)) return;
-    kn_expr *from = kn_lw_simp(w, kn_bin(w->a, KN_OP_ADD, c.begins, c.ahead));
+    if (lines < 1 || lines > MOST_LINES || c.elems * bytes > l2->capacity_bytes / 2 || !worth(x, c.buffer, c.uses == 1)) return;
+    kn_expr *from = c.uses > 1 ? kn_bin(w->a, KN_OP_ADD, c.begins, c.ahead) : plus(w, c.at, kn_lw_int(w, far_ahead(w->hw) / bytes), 1);
+    from = from ? kn_lw_simp(w, from) : &w->dry;
     for (int64_t k = 0; k < lines; k++) kn_lw_prefetch(w, c.buffer, kn_lw_simp(w, plus(w, from, kn_lw_int(w, k), line)), false);
 }
 
@@ -192,14 +204,8 @@ static bool find_runs(kn_tile *x, int i, runs *r)
     return step > r->elems && find_beside(x, r);
 }
 
-/* How many runs further on those lie that memory brings in the meantime: as many as it could bring while it brings one of them, and some, since it
- * is not only asked for these. */
-static int64_t runs_ahead(const kn_hw *hw, int64_t block_bytes)
-{
-    enum { SOME = 6 };
-    const kn_hw_level *far = &hw->levels[0];
-    return kn_ceil_div((int64_t)(SOME * far->latency_ns * far->bandwidth_gbs), block_bytes);
-}
+/* How many runs further on those lie that memory brings in the meantime. */
+static int64_t runs_ahead(const kn_hw *hw, int64_t block_bytes) { return kn_ceil_div(far_ahead(hw), block_bytes); }
 
 /* How many runs the task has of a row: the last task may have fewer. */
 static kn_expr *runs_of_row(kn_tile *x, const runs *r)
@@ -353,7 +359,7 @@ static void ask_rows(kn_tile *x, int i, int load, const kn_hw_level *l1, const k
     int64_t bytes = kn_dtype_bytes(w->p->buffers[buffer].dtype), line = l1->transaction_bytes / bytes;
     int64_t part = kn_ceil_div(r.n, r.uses), lines = kn_ceil_div(part * r.step, line);
     if (r.down * bytes < APART || r.n * r.run * bytes > l2->capacity_bytes / 2) return;
-    if (part * r.step * AGAIN < line || lines > MOST_LINES || !worth(x, buffer)) return;
+    if (part * r.step * AGAIN < line || lines > MOST_LINES || !worth(x, buffer, false)) return;
     kn_expr *done = plus(w, plus(w, kn_lw_int(w, 0), x->sg->val[i], r.step), r.use, r.run), *gone = plus(w, kn_lw_int(w, 0), done, part);
     kn_expr *from = plus(w, kn_bin(w->a, KN_OP_ADD, r.begin, kn_lw_int(w, r.next)), gone, 1);
     if (r.down != r.run) from = plus(w, from, kn_bin(w->a, KN_OP_FLOORDIV, gone, kn_lw_int(w, r.run)), r.down - r.run);

@@ -372,6 +372,7 @@ static void prefetch_run(kn_lw *w, kn_sg *sg, int cache, int n, kn_expr *const *
 
 static void fill_nest(kn_lw *w, kn_sg *sg, int cache, bool whole)
 {
+    enum { WRITTEN_OUT = 4 };
     const kn_cache *c = &sg->g->caches[cache];
     int64_t size[KILN_MAX_LOOPS], run = 0;
     int n = kn_cache_dims(sg, c, cache, size);
@@ -381,10 +382,12 @@ static void fill_nest(kn_lw *w, kn_sg *sg, int cache, bool whole)
     int inner = !c->region ? nest_order(w, sg, cache, n, size, order) : n ? row_dim(w, sg, cache, n, size) : -1;
     int64_t joined = 1;
     bool zipped = !c->region && kn_lw_zips(w, sg, cache, n, size, inner, &joined);
+    bool row_at_once = zipped && n == 3 && order[1] == 0 && size[0] > joined && size[0] <= WRITTEN_OUT * joined &&
+                       !kn_lw_strays(w, sg, sg->loads[c->load], UINT32_MAX);
     int row = w->hw->gpu || zipped ? -1 : rows_apart(w, sg, cache, n, size, order, inner, &run);
     for (int m = 0; m + 1 < n; m++) {
         int i = c->region ? m : order[m];
-        if ((zipped && i == n - 1) || (c->region && i >= inner)) continue;
+        if ((zipped && i == n - 1) || (c->region && i >= inner) || (row_at_once && i == 0)) continue;
         int64_t step = zipped && i == n - 3 ? joined : 1;
         int var = kn_lw_var(w, "k", 0, size[i] / step - 1);
         kn_ls *loop = kn_lw_for(w, var, kn_lw_int(w, 0), kn_lw_int(w, size[i] / step));
@@ -397,6 +400,8 @@ static void fill_nest(kn_lw *w, kn_sg *sg, int cache, bool whole)
     if (!n) {
         kn_source s = kn_cache_source(w, sg, cache, k);
         kn_lw_store(w, sg->cache_buffer[cache], kn_lw_int(w, 0), kn_source_value(w, &s));
+    } else if (row_at_once) {
+        kn_lw_fill_zipped_row(w, sg, cache, size, k, joined, whole);
     } else if (zipped) {
         kn_lw_fill_zipped(w, sg, cache, n, size, k, joined, whole);
     } else if (c->region) {

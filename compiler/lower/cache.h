@@ -19,6 +19,8 @@ bool kn_lw_index_strays(const kn_lw *w, const kn_sg *sg, const kn_expr *load, in
 /* zipped.c: runs whose elements are interleaved; *joined: iterations of dimension n - 3 that are taken together, where there are some. */
 bool kn_lw_zips(kn_lw *w, kn_sg *sg, int cache, int n, const int64_t *size, int inner, int64_t *joined);
 void kn_lw_fill_zipped(kn_lw *w, kn_sg *sg, int cache, int n, const int64_t *size, kn_expr **k, int64_t joined, bool whole);
+/* The same of a copy of one row of blocks, of a load that does not stray: one after the other where all of them are there. */
+void kn_lw_fill_zipped_row(kn_lw *w, kn_sg *sg, int cache, const int64_t *size, kn_expr **k, int64_t joined, bool whole);
 /* turned.c: a box whose lanes are another dimension than that along which the tensor's rows run. */
 void kn_lw_fill_turned(kn_lw *w, kn_sg *sg, int cache);
 /* narrow.c: a box of rows of a few elements, which are copied many at a time; false: it is no such box. */

@@ -56,6 +56,18 @@ static void store_last(kn_called *x, int lanes, int n, kn_ls ***other)
     *other = cond ? &cond->other : NULL;
 }
 
+/* A vector that is longer than its axis; false: nothing has been stored. */
+static bool store_short(kn_called *x, int lanes, int n, kn_ls ***other)
+{
+    kn_lw *w = x->w;
+    kn_ls **here = w->tail;
+    *other = here;
+    store_last(x, lanes, n, other);
+    if (*other == here) return false;
+    if (*other) w->tail = &(*here)->next;
+    return true;
+}
+
 /* What is in range of a vector of results, loop `lanes` of the nest, goes out at once where all of it is and it is one run of memory. *other: where
  * the rest is to be stored element by element, NULL: there is none. */
 static bool store_vector(kn_called *x, int lanes, kn_ls ***other)
@@ -72,7 +84,7 @@ static bool store_vector(kn_called *x, int lanes, kn_ls ***other)
     sg->val[lanes] = kn_lw_int(w, n - 1);
     kn_expr *in = kn_tile_in_range(&one);
     sg->val[lanes] = NULL;
-    if (in && kn_lw_never(in)) return false;
+    if (in && kn_lw_never(in)) return store_short(x, lanes, n, other);
     kn_ls *cond = in ? kn_lw_if(w, in) : NULL, **after = w->tail;
     if (cond) w->tail = &cond->body;
     sg->val[lanes] = kn_lw_ref(w, lane);

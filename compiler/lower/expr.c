@@ -1,6 +1,8 @@
 /* Statement expressions become loop expressions: axes are substituted, loads become reads, lanes are made explicit. */
-#include "lower/lower.h"
+#include "lower/tile.h"
 #include <string.h>
+
+enum { KN_ENV_RUNS = 4 }; /* runs of a branch: more are a program of its own */
 
 /* The lanes of an axis whose vectors are kept inside it are added when the rest of it is known. */
 static bool held_back(const kn_sg *sg, int loop)
@@ -332,6 +334,56 @@ static kn_expr *all_lanes(kn_env *v, kn_expr *c)
     return kn_lw_simp(w, kn_lw_node(w, KN_OP_LT, KN_BOOL, 1, base, c->args[1], NULL));
 }
 
+/* Where all that e reads as runs along the lanes is there, whatever the lanes are needed for: NULL: always. false: it reads otherwise. */
+static bool runs_there(kn_env *v, const kn_expr *e, kn_expr **there)
+{
+    kn_lw *w = v->w;
+    *there = NULL;
+    const kn_expr *loads[KN_ENV_RUNS];
+    int n = kn_loads(e, loads, KN_ENV_RUNS);
+    if (w->hw->gpu || v->guard || n > KN_ENV_RUNS || kn_tile_traps(e)) return false;
+    for (int i = 0; i < n; i++) {
+        int64_t lo, hi;
+        for (int d = 0; d < loads[i]->nargs; d++)
+            if (kn_loads(loads[i]->args[d], NULL, 0)) return false;
+        access r = load_access(v, loads[i], 1);
+        if (r.own || r.cond || loads[i]->u.tensor == v->repl_tensor) return false;
+        if (!kn_lw_uses(r.at, v->lane_var)) continue;
+        kn_expr *at = kn_lw_at_lane(w, r.at, v->lane_var, kn_lw_int(w, 0));
+        kn_lw_range(w, at, &lo, &hi);
+        kn_expr *inside = kn_lw_below(w, at, w->p->buffers[r.buffer].elems - v->lanes + 1);
+        if (!kn_lw_unit_stride(r.at, v->lane_var) || lo < 0 || kn_lw_never(inside)) return false;
+        *there = kn_lw_and(w, *there, inside);
+    }
+    return true;
+}
+
+/* The lanes that are below the limit of condition c, as a mask of bytes or of floats, which no reads hang on; NULL: it is another condition. */
+static kn_expr *lanes_below(kn_env *v, const kn_expr *c, enum kn_dtype t)
+{
+    kn_lw *w = v->w;
+    if (c->op != KN_OP_LT || c->args[0]->dtype != KN_I64 || !kn_lw_unit_stride(c->args[0], v->lane_var)) return NULL;
+    if (kn_lw_uses(c->args[1], v->lane_var)) return NULL;
+    enum kn_dtype number = kn_dtype_bytes(t) == 1 ? KN_U8 : KN_F32;
+    kn_expr *lane = kn_lw_node(w, KN_OP_CAST, number, 1, kn_lw_ref(w, v->lane_var), NULL, NULL);
+    kn_expr *n = kn_lw_node(w, KN_OP_SUB, KN_I64, 1, c->args[1], kn_lw_at_lane(w, c->args[0], v->lane_var, kn_lw_int(w, 0)), NULL);
+    n = kn_lw_node(w, KN_OP_MAX, KN_I64, 1, kn_lw_node(w, KN_OP_MIN, KN_I64, 1, n, kn_lw_int(w, v->lanes), NULL), kn_lw_int(w, 0), NULL);
+    n = kn_lw_splat(w, kn_lw_node(w, KN_OP_CAST, number, 1, kn_lw_simp(w, n), NULL, NULL), v->lanes);
+    return kn_lw_node(w, KN_OP_LT, KN_BOOL, v->lanes, kn_lw_lanes(w, lane, v->lane_var, v->lanes), n, NULL);
+}
+
+/* What is filled up past the end of an axis: of most vectors it is all there, and of those at the end there is memory to read in front of the end of
+ * the tensor; only what follows that is read lane by lane. */
+static kn_expr *filled_up(kn_env *v, const kn_expr *e, const kn_expr *c, kn_expr **there)
+{
+    kn_lw *w = v->w;
+    bool plain = e->args[2]->op == KN_OP_CONST_I || e->args[2]->op == KN_OP_CONST_F;
+    kn_expr *mask = plain && runs_there(v, e->args[1], there) ? lanes_below(v, c, e->dtype) : NULL;
+    if (!mask) return NULL;
+    kn_expr *args[] = { mask, kn_lw_splat(w, kn_env_vector(v, e->args[1]), v->lanes), kn_lw_splat(w, kn_env_vector(v, e->args[2]), v->lanes) };
+    return remake(v, e, args, v->lanes);
+}
+
 /* A branch of SELECT is computed for every lane, so the reads in it that may leave their tensor carry the condition. */
 static kn_expr *vector_select(kn_env *v, const kn_expr *e)
 {
@@ -351,12 +403,31 @@ static kn_expr *vector_select(kn_env *v, const kn_expr *e)
         args[2] = kn_env_vector(v, e->args[2]);
         return remake(v, e, args, v->lanes);
     }
+    kn_expr *there, *filled = filled_up(v, e, c, &there);
+    if (filled && !there) return filled;
     v->guard = kn_lw_and(w, outer, c);
     args[1] = kn_env_vector(v, e->args[1]);
     v->guard = kn_lw_and(w, outer, kn_lw_node(w, KN_OP_NOT, KN_BOOL, 1, c, NULL, NULL));
     args[2] = kn_env_vector(v, e->args[2]);
     v->guard = outer;
-    return remake(v, e, args, v->lanes);
+    kn_expr *each = remake(v, e, args, v->lanes);
+    return filled ? kn_lw_node(w, KN_OP_SELECT, e->dtype, v->lanes, there, filled, each) : each;
+}
+
+static bool is_byte(const kn_expr *e) { return kn_dtype_bytes(e->dtype) == 1 && e->dtype != KN_BOOL && kn_dtype_class(e->dtype) != 'f'; }
+
+/* A byte plus a constant, added in 32 bits and cast to a byte again, is the sum of bytes, which wrap around; NULL: it is something else. */
+static kn_expr *sum_of_bytes(kn_lw *w, const kn_expr *cast)
+{
+    const kn_expr *sum = cast->args[0], *wide = sum->nargs == 2 ? sum->args[0] : NULL, *n = wide ? sum->args[1] : NULL;
+    if (w->hw->gpu || cast->lanes < 2 || !is_byte(cast) || sum->op != KN_OP_ADD || sum->dtype != KN_I32) return NULL;
+    if (wide->op != KN_OP_CAST || !is_byte(wide->args[0])) return NULL;
+    if (n->op == KN_OP_SPLAT) n = n->args[0];
+    if (n->op != KN_OP_CONST_I) return NULL;
+    kn_expr *byte = wide->args[0]->dtype == KN_U8 ? wide->args[0] : kn_lw_node(w, KN_OP_CAST, KN_U8, cast->lanes, wide->args[0], NULL, NULL);
+    kn_expr *more = kn_lw_node(w, KN_OP_CAST, KN_U8, 1, kn_lw_int(w, n->u.i & 255), NULL, NULL);
+    byte = kn_lw_node(w, KN_OP_ADD, KN_U8, cast->lanes, byte, kn_lw_splat(w, more, cast->lanes), NULL);
+    return cast->dtype == KN_U8 ? byte : kn_lw_node(w, KN_OP_CAST, cast->dtype, cast->lanes, byte, NULL, NULL);
 }
 
 kn_expr *kn_env_vector(kn_env *v, const kn_expr *e)
@@ -377,5 +448,6 @@ kn_expr *kn_env_vector(kn_env *v, const kn_expr *e)
     for (int i = 0; i < e->nargs; i++) args[i] = kn_env_vector(v, e->args[i]);
     bool widened = e->op == KN_OP_CAST && args[0]->op == KN_OP_CAST && args[0]->dtype == KN_I64 && args[0]->args[0]->dtype == KN_I32;
     if (widened && kn_dtype_class(e->dtype) == 'f') args[0] = args[0]->args[0]; /* what is exact is not converted twice */
-    return remake(v, e, args, v->lanes);
+    kn_expr *r = remake(v, e, args, v->lanes), *bytes = e->op == KN_OP_CAST && !w->status ? sum_of_bytes(w, r) : NULL;
+    return bytes ? bytes : r;
 }

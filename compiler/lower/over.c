@@ -1,10 +1,11 @@
-/* Rows of a sum's operand that are shorter than a vector are read in whole ones: what follows a row in memory is the next one, and what such lanes
- * sum is stored nowhere. The tensor's last row is picked from the vector that ends with it. Places of a window that are fewer than lanes, over
- * rows that are longer, go past the end of their axis too: their columns are known, and those past the row are padding (edge.c). */
+/* Rows of a sum's operand that are shorter than a vector, or end within one, are read in whole ones: what follows a row in memory is the next one,
+ * and what such lanes sum is stored nowhere, or left out where they run along the sum. The tensor's last row is picked from the vector that ends with
+ * it. Places of a window that are fewer than lanes, over rows that are longer, go past the end of their axis too: their columns are known, and those
+ * past the row are padding (edge.c). */
 #include "lower/tile.h"
 
 /* The load's rows are those of the axis, from end to end, and no less than half a vector. */
-static bool has_rows(const kn_lw *w, const kn_expr *load, int axis, int64_t lanes)
+bool kn_lw_has_rows(const kn_lw *w, const kn_expr *load, int axis, int64_t lanes)
 {
     const kn_tensor *t = &w->p->program->tensors[load->u.tensor];
     int last = load->nargs - 1;
@@ -17,6 +18,7 @@ static bool has_rows(const kn_lw *w, const kn_expr *load, int axis, int64_t lane
     return t->rank == load->nargs && 2 * t->shape[last] >= lanes && n >= lanes;
 }
 
+/* The columns that the lanes read of a row are known, a few apart at most. */
 static bool has_columns(const kn_lw *w, const kn_sg *sg, const kn_expr *load, int axis, int64_t lanes)
 {
     const kn_tensor *t = &w->p->program->tensors[load->u.tensor];
@@ -43,7 +45,7 @@ uint32_t kn_lw_over(const kn_lw *w, const kn_sg *sg)
     for (int i = 0; i < lanes; i++)
         if (sg->g->loops[i].axis == axis && sg->g->loops[i].extent > 1) return 0;
     for (int i = 0; i < sg->nloads; i++)
-        if (!kn_sg_cached(sg, i) && (kn_axes_in(sg->loads[i]) >> axis & 1) && !has_rows(w, sg->loads[i], axis, l->extent) &&
+        if (!kn_sg_cached(sg, i) && (kn_axes_in(sg->loads[i]) >> axis & 1) && !kn_lw_has_rows(w, sg->loads[i], axis, l->extent) &&
             !has_columns(w, sg, sg->loads[i], axis, l->extent)) return 0;
     return 1u << axis;
 }
@@ -55,6 +57,7 @@ kn_expr *kn_lw_read_over(kn_lw *w, int buffer, const kn_expr *load, kn_expr *at,
     int64_t n = t->shape[t->rank - 1], all = 1, lo, hi;
     int number[LANES];
     for (int d = 0; d < t->rank; d++) all *= t->shape[d];
+    if (n > lanes) n %= lanes; /* of the row's last vector */
     kn_expr *run = kn_lw_read(w, buffer, at, lanes);
     kn_lw_range(w, at, &lo, &hi);
     if (hi <= all - lanes || lanes > LANES) return run;

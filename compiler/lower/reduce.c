@@ -35,8 +35,37 @@ static kn_expr *combine(kn_tile *x, kn_expr *a, kn_expr *b)
     return kn_lw_node(x->w, kn_tile_combine_op(x->sg->s->red), a->dtype, a->lanes, a, b, NULL);
 }
 
-/* Lanes along a reduction that end past it may be those of the vector that ends where the axis does; not where the axis is shorter, a cache holds it,
- * or something else depends on the lanes. `begins`: where the vector would begin. */
+/* The number of the lane, for each of them: floats, which are exact here, as a comparison of integers is taken for one that guards its reads. */
+static kn_expr *lane_numbers(kn_tile *x)
+{
+    kn_lw *w = x->w;
+    return kn_lw_lanes(w, kn_lw_node(w, KN_OP_CAST, KN_F32, 1, kn_lw_ref(w, x->lane_var), NULL, NULL), x->lane_var, x->lanes);
+}
+
+/* Some operand that the lanes run along lies in a cache. */
+static bool some_cached(const kn_tile *x, int axis)
+{
+    for (int i = 0; i < x->sg->nloads; i++)
+        if ((kn_axes_in(x->sg->loads[i]) >> axis & 1) && kn_sg_cached(x->sg, i)) return true;
+    return false;
+}
+
+/* Where one does, whose tiles are whole: the others can be read past their rows. */
+static bool reads_over(const kn_tile *x, int axis)
+{
+    const kn_sg *sg = x->sg;
+    for (int i = 0; i < sg->nloads; i++) {
+        const kn_cache *c = kn_sg_cached(sg, i) ? &sg->g->caches[sg->cache_of[i]] : NULL;
+        bool has = kn_axes_in(sg->loads[i]) >> axis & 1;
+        if (has && (c ? c->region : !kn_lw_has_rows(x->w, sg->loads[i], axis, x->lanes))) return false;
+    }
+    for (int i = 0; i < sg->g->nloops; i++) /* vectors begin at multiples of their lanes */
+        if (sg->g->loops[i].axis == axis && i != x->vloop && sg->g->loops[i].stride % x->lanes) return false;
+    return !x->w->nowns && !sg->base[axis];
+}
+
+/* Lanes along a reduction that end past it may be those of the vector that ends where the axis does, or be read past it; not where the axis is
+ * shorter, or something else depends on the lanes. `begins`: where the vector would begin. */
 static bool last_moves(kn_tile *x, kn_env *v, kn_expr **begins)
 {
     kn_lw *w = x->w;
@@ -44,11 +73,31 @@ static bool last_moves(kn_tile *x, kn_env *v, kn_expr **begins)
     int axis = sg->g->loops[x->vloop].axis;
     *begins = kn_lw_at_lane(w, v->av[axis], x->lane_var, kn_lw_int(w, 0));
     if (sg->s->axes[axis].extent < x->lanes || w->hw->gpu || !kn_lw_unit_stride(v->av[axis], x->lane_var)) return false;
-    for (int i = 0; i < sg->nloads; i++)
-        if ((kn_axes_in(sg->loads[i]) >> axis & 1) && kn_sg_cached(sg, i)) return false;
     for (int a = 0; a < sg->s->naxes; a++)
         if (a != axis && sg->s->axes[a].reduce && !sg->clipped[a] && kn_lw_below(w, v->av[a], sg->s->axes[a].extent)) return false;
-    return true;
+    return !some_cached(x, axis) || reads_over(x, axis);
+}
+
+/* The lanes of `term` for which `there` holds; the others add nothing. */
+static kn_expr *lanes_where(kn_tile *x, kn_expr *there, kn_expr *term)
+{
+    kn_expr *none = kn_lw_splat(x->w, kn_tile_identity(x->w, x->sg->s->red, x->acc_type), x->lanes);
+    return kn_lw_node(x->w, KN_OP_SELECT, x->acc_type, x->lanes, there, kn_lw_splat(x->w, term, x->lanes), none);
+}
+
+/* What the lanes past the end give is left out. */
+static kn_expr *vector_over(kn_tile *x, const kn_env *v, int axis)
+{
+    kn_lw *w = x->w;
+    kn_sg *sg = x->sg;
+    kn_env over = *v;
+    uint32_t was = sg->over;
+    over.memo = NULL;
+    sg->over |= 1u << axis;
+    kn_expr *term = term_of(w, kn_env_vector(&over, sg->s->body), x->acc_type);
+    sg->over = was;
+    kn_expr *end = kn_lw_splat(w, kn_lw_zero(w, KN_F32, (double)(sg->s->axes[axis].extent % x->lanes)), x->lanes);
+    return lanes_where(x, kn_lw_node(w, KN_OP_LT, KN_BOOL, x->lanes, lane_numbers(x), end, NULL), term);
 }
 
 /* The vector that ends where the axis does, without its lanes that have been counted. */
@@ -58,17 +107,14 @@ static kn_expr *last_vector(kn_tile *x, const kn_env *v, kn_expr *begins)
     const kn_sg *sg = x->sg;
     int axis = sg->g->loops[x->vloop].axis;
     int64_t from = sg->s->axes[axis].extent - x->lanes;
+    if (some_cached(x, axis)) return vector_over(x, v, axis);
     kn_env moved = *v;
     moved.memo = NULL; /* it holds what is read where the vector would have been */
     moved.av[axis] = kn_lw_simp(w, kn_lw_node(w, KN_OP_ADD, KN_I64, 1, kn_lw_ref(w, x->lane_var), kn_lw_int(w, from), NULL));
     kn_expr *term = term_of(w, kn_env_vector(&moved, sg->s->body), x->acc_type);
-    /* floats, which are exact here: a comparison of integers is taken for one that guards its reads */
-    kn_expr *lane = kn_lw_node(w, KN_OP_CAST, KN_F32, 1, kn_lw_ref(w, x->lane_var), NULL, NULL);
     kn_expr *first = kn_lw_node(w, KN_OP_SUB, KN_I64, 1, begins, kn_lw_int(w, from), NULL);
     first = kn_lw_node(w, KN_OP_CAST, KN_F32, 1, kn_lw_simp(w, first), NULL, NULL);
-    kn_expr *fresh = kn_lw_node(w, KN_OP_LE, KN_BOOL, x->lanes, kn_lw_splat(w, first, x->lanes), kn_lw_lanes(w, lane, x->lane_var, x->lanes), NULL);
-    kn_expr *none = kn_lw_splat(w, kn_tile_identity(w, sg->s->red, x->acc_type), x->lanes);
-    return kn_lw_node(w, KN_OP_SELECT, x->acc_type, x->lanes, fresh, kn_lw_splat(w, term, x->lanes), none);
+    return lanes_where(x, kn_lw_node(w, KN_OP_LE, KN_BOOL, x->lanes, kn_lw_splat(w, first, x->lanes), lane_numbers(x), NULL), term);
 }
 
 /* Adds the lanes that are in range of a vector that may end past its axis. */

@@ -62,6 +62,7 @@ bool kn_tile_joined(kn_tile *x);
 
 /* over.c: the axis of a sum's lanes, as a set, where it is shorter than a vector and every operand that has it can be read past its rows; 0: none. */
 uint32_t kn_lw_over(const kn_lw *w, const kn_sg *sg);
+bool kn_lw_has_rows(const kn_lw *w, const kn_expr *load, int axis, int64_t lanes); /* the load can be read past its rows along the axis */
 
 /* ahead.c: in the body of the tile's reduce loop i, the innermost one that is not unrolled: asks for the constants that come next. */
 void kn_tile_ahead(kn_tile *x, int i);

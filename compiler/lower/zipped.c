@@ -170,7 +170,9 @@ static void read_run(zipped *f, int to, int row, int lanes, bool each)
     kn_ls *cond = in ? kn_lw_if(w, in) : NULL, **after = w->tail;
     kn_source s = source(f, 0, row);
     if (cond) w->tail = &cond->body;
+    kn_ls **run = w->tail;
     kn_lw_store(w, to, kn_lw_int(w, row), kn_lw_read(w, s.buffer, s.at, lanes));
+    if (!w->status) (*run)->holds = kn_dtype_bytes(w->p->buffers[to].dtype) == 1 && lanes == w->hw->vector_bytes; /* two operations want it */
     if (!cond) return;
     w->tail = &cond->other;
     kn_lw_store(w, to, kn_lw_int(w, row), kn_lw_splat(w, s.pad, lanes));
@@ -244,5 +246,26 @@ void kn_lw_fill_zipped(kn_lw *w, kn_sg *sg, int cache, int n, const int64_t *siz
     if (!cond) return;
     w->tail = &cond->other;
     rest(&f);
+    w->tail = after;
+}
+
+void kn_lw_fill_zipped_row(kn_lw *w, kn_sg *sg, int cache, const int64_t *size, kn_expr **k, int64_t joined, bool whole)
+{
+    int64_t blocks = size[0] / joined;
+    zipped f = { .w = w, .sg = sg, .cache = cache, .n = 3, .size = size, .k = k, .joined = joined };
+    f.first = k[0] = kn_lw_int(w, (blocks - 1) * joined);
+    kn_expr *all = whole ? NULL : block_there(&f); /* it lies furthest on */
+    kn_ls *cond = all ? kn_lw_if(w, all) : NULL, **after = w->tail;
+    if (cond) w->tail = &cond->body;
+    for (int64_t b = 0; b < blocks && !w->status; b++) {
+        f.first = k[0] = kn_lw_int(w, b * joined);
+        interleaved(&f, false);
+    }
+    if (!cond) return;
+    w->tail = &cond->other;
+    kn_expr *block = each(w, "k", blocks);
+    if (!block) return;
+    k[0] = kn_lw_simp(w, kn_bin(w->a, KN_OP_MUL, block, kn_lw_int(w, joined)));
+    kn_lw_fill_zipped(w, sg, cache, 3, size, k, joined, false);
     w->tail = after;
 }

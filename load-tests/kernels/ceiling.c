@@ -169,8 +169,9 @@ void ceiling_open(ceiling *c, int64_t read, int64_t written, struct kiln_pool *p
     *c = (ceiling){.read = read, .written = written, .pool = shared ? pool : NULL};
     c->from = aligned_alloc(BLOCK, (size_t)((read + step) / step * step));
     c->to = aligned_alloc(BLOCK, (size_t)((written + step) / step * step));
-    memset(c->from, 0, (size_t)read);
-    memset(c->to, 0, (size_t)written);
+    /* Not zeros: lines of zeros alone are written twice as fast past the caches (Zen 5: 90 and 40 GB/s), as no kernel's results are. */
+    memset(c->from, 1, (size_t)read);
+    memset(c->to, 1, (size_t)written);
 }
 
 void ceiling_close(ceiling *c)
@@ -233,7 +234,7 @@ static void memory_task(void *closure, int64_t index, int32_t worker)
     int64_t ar = nr / steps / VECTOR * VECTOR, aw = nw / steps / VECTOR * VECTOR, both = ar < aw ? ar : aw;
     const char *from = c->from + nr * index / VECTOR * VECTOR;
     char *to = c->to + nw * index / VECTOR * VECTOR;
-    vf sum[8] = {{0}};
+    vf sum[8] = {(vf){0} + 1};
     (void)worker;
     for (int64_t s = 0; s < steps; s++) {
         copy(from + ar * s, to + aw * s, both, w->streaming);

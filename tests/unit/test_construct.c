@@ -395,6 +395,26 @@ static void panels_are_two_lines(void **state)
     }
 }
 
+/* An operand of bytes or halves that is near is packed step by step for rows that one tile has all of; else, and further out, in blocks. */
+static void near_operands_are_packed_by_steps(void **state)
+{
+    static const struct { const char *text, *inputs; bool steps; } one[] = {
+        {"c[M,N] +=! cast(a[M,K],f32)*cast(b[K,N],f32)", "a=bf16:2x500&b=bf16:500x214", true},
+        {"c[M,N] +=! cast(a[M,K],f32)*cast(b[K,N],f32)", "a=bf16:10x606&b=bf16:606x698", true},
+        {"c[M,N] +=! cast(a[M,K],f32)*cast(b[K,N],f32)", "a=bf16:16x606&b=bf16:606x698", false},
+        {"c[M,N] +=! cast(a[M,K],f32)*cast(b[K,N],f32)", "a=bf16:10x3000&b=bf16:3000x4000", false},
+        {"c[M,N] +=! cast(a[M,K],i32)*cast(b[K,N],i32)", "a=u8:3x380&b=i8:380x804", true},
+        {"c[M,N] +=! cast(a[M,K],i32)*cast(b[K,N],i32)", "a=u8:11x380&b=i8:380x804", false},
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof one / sizeof *one; i++) {
+        kiln_arena *a = arena();
+        const kiln_candidate *first = first_of(a, one[i].text, one[i].inputs);
+        if (says(first, "scratch R0.0 loops S1.2 S1.3 R0.1\n") != one[i].steps) fail_msg("%s\n%s", one[i].inputs, first->trace.p);
+        kiln_arena_close(a);
+    }
+}
+
 /* Places of a narrow image, of which every second one is read, fill an instruction's lanes together. */
 static void narrow_images_are_flat(void **state)
 {
@@ -492,7 +512,7 @@ static void places_are_divided_by_constants(void **state)
 }
 
 /* Register tiles of sums whose terms are but read: places of a window that have elements in common, also where it steps by more than one of them;
- * several rows of columns written out. */
+ * several rows of columns written out. Sums of a few terms, by where their results go. */
 static void bare_tiles(void **state)
 {
     static const struct { const char *text, *inputs, *has; } one[] = {
@@ -500,6 +520,12 @@ static void bare_tiles(void **state)
         {"y[N,P,Q,C] +=! x[N,P*2+R,Q*2+S,C] where P in 20, Q in 29, R in 7, S in 2", "x=f32:1x45x58x133", "unroll out0 S1.2"},
         {"y[J] +=! x[I,J]", "x=f32:49x2048", "split out0 R0 7"},
         {"y[J] >=! x[I,J]", "x=f32:4096x1024", "unroll out0 R0.1"},
+        {"y[J] +=! cast(x[I,J],i32)", "x=i8:4608x512", "split out0 S0 4 64\n"}, /* whole lines of bytes */
+        {"y[P,Q,F] +=! cast(pad(x,0)[P+R-1,Q+S-1,C],i32)*cast(w[R,S,C,F],i32) where P in 7, Q in 7", "x=u8:7x7x512&w=i8:3x3x512x512",
+         "split out0 S2 4 16\n"}, /* also where they are packed for few places */
+        {"c[M,N] +=! a[M,K]*b[K,N]", "a=f32:16384x2&b=f32:2x1024:const", "split out0 S0 1 1\n"}, /* results that go out to memory: row by row */
+        {"c[M,N] +=! a[M,K]*b[K,N]", "a=f32:2000x4&b=f32:4x700", "split out0 S0 1 4\n"}, /* nearer ones of several rows at once */
+        {"c[M,N] +=! a[M,K]*b[K,N]", "a=f32:7x333&b=f32:333x9", "split out0 S1 1 16\n"}, /* too short for tasks: nothing is cut for them */
     };
     (void)state;
     for (size_t i = 0; i < sizeof one / sizeof *one; i++) {
@@ -547,7 +573,7 @@ int main(void)
         cmocka_unit_test(constants_go_ahead), cmocka_unit_test(results_are_turned), cmocka_unit_test(few_results_go_outside),
         cmocka_unit_test(parts_are_turned), cmocka_unit_test(small_weights_lie), cmocka_unit_test(lone_windows_are_turned),
         cmocka_unit_test(windows_beside_lanes), cmocka_unit_test(padded_rows_are_held),
-        cmocka_unit_test(panels_are_two_lines), cmocka_unit_test(narrow_images_are_flat),
+        cmocka_unit_test(panels_are_two_lines), cmocka_unit_test(near_operands_are_packed_by_steps), cmocka_unit_test(narrow_images_are_flat),
         cmocka_unit_test(mappings_compete), cmocka_unit_test(places_are_divided_by_constants),
         cmocka_unit_test(choices_are_not_written_out), cmocka_unit_test(bare_tiles), cmocka_unit_test(inlining_ends_before_the_limit),
         cmocka_unit_test(stops_when_told), cmocka_unit_test(policies),

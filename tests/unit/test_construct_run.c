@@ -23,6 +23,9 @@ static const struct { const char *text, *inputs; } programs[] = {
     {"c[M,N] +=! a[M,K]*b[K,N]", "a=f32:131x75&b=f32:75x3"},
     {"t[B,M,N] +=! a[B,M,K]*b[B,K,N]; y[B,M,N] = max(t[B,M,N]+v[N],0.0)", "a=f32:2x130x64&b=f32:2x64x7&v=f32:7"},
     {"c[M,N] +=! a[M,K]*b[K,N]", "a=f32:129x64&b=f32:64x8:const"},
+    {"c[M,N] +=! a[M,K]*b[K,N]", "a=f32:129x141&b=f32:141x8:const"},
+    {"c[B,M,N] +=! a[B,M,K]*b[B,K,N]", "a=f32:2x129x143&b=f32:2x143x6"},
+    {"c[M,N] +=! a[M,K+5]*b[K,N] where K in 139", "a=f32:129x149&b=f32:139x5"},
     {"c[M,N] +=! a[M,K]*b[K,N]", "a=f64:140x70&b=f64:70x2"},
     {"c[N,M] +=! b[N,K]*a[K,M]", "a=f32:70x4&b=f32:150x70:const"},
     /* strips: strides, padding, tails of places and of channels, a batch, groups, what finishes the sums */
@@ -36,6 +39,8 @@ static const struct { const char *text, *inputs; } programs[] = {
     {"t[N,C,P,Q] +=! pad(x,0.0)[N,C,P+R-1,Q+S-1] where P in 5, Q in 11, R in 3, S in 3; y[N,C,P,Q] = t[N,C,P,Q]/9.0", "x=f32:1x2x5x11"},
     {"y[I] +=! x[I,J]", "x=f32:7x101"},
     {"y[J] +=! x[I,J]", "x=f32:23x41"},
+    {"y[J] +=! cast(x[I,J],i32)", "x=i8:23x141"},
+    {"y[J] +=! cast(x[I,J],i32)", "x=u8:20x64"},
     {"y[] +=! x[I,J]", "x=f32:13x17"},
     {"y[N,C,P,Q] >=! pad(x,-1e30)[N,C,P+R-2,Q+S-2] where P in 9, Q in 13, R in 5, S in 5", "x=f32:1x6x9x13"},
     {"y[N,C,P,Q] >=! pad(x,-inf)[N,C,P*2+R*2-1,Q*3+S*2-2] where P in 5, Q in 13, R in 3, S in 3", "x=f32:2x3x13x41"},
@@ -99,6 +104,12 @@ static const struct { const char *text, *inputs; } programs[] = {
     {"y[M,I] +=! pad(x,0.0)[M,Q*5+C]*w[I//5,Q,(I-C)%5] where I in 15, C in 5", "x=f32:7x13&w=f32:3x3x5"},
     /* dots of halves: tails of rows, lanes and terms; packed by every task, and ahead */
     {"c[M,N] +=! cast(a[M,K],f32)*cast(b[K,N],f32)", "a=bf16:34x65&b=bf16:65x37"},
+    {"c[M,N] +=! cast(a[M,K],f32)*cast(b[K,N],f32)", "a=bf16:3x131&b=bf16:131x214"}, /* packed step by step: rows of blocks, some of them not whole */
+    {"c[M,N] +=! cast(a[M,K],f32)*cast(b[K,N],f32)", "a=bf16:1x130&b=bf16:130x520"},
+    {"c[M,N] +=! cast(a[M,K],i32)*cast(b[K,N],i32)", "a=u8:5x133&b=i8:133x199"},
+    {"c[M,N] +=! cast(a[M,K],i32)*cast(b[K,N],i32)", "a=i8:2x260&b=i8:260x141"},
+    {"c[M,N] +=! cast(a[M,K],f32)*cast(b[K,N],f32)", "a=bf16:121x46&b=bf16:46x13"}, /* vectors of results that are longer than rows */
+    {"c[M,N] +=! cast(a[M,K],i32)*cast(b[K,N],i32)", "a=i8:121x47&b=i8:47x14"},
     {"c[M,N] +=! cast(a[M,K],f32)*cast(b[K,N],f32)", "a=bf16:34x66&b=bf16:66x48:const"},
     {"c[M,N] +=! cast(a[M,K],f32)*cast(b[N,K],f32)", "a=bf16:35x63&b=bf16:45x63:const"},
     /* windows of halves and bytes over constants packed ahead: padding, strides, terms that are no multiple, results that are turned */
@@ -608,6 +619,19 @@ static void beyond_caches(void **state)
         {product, "a=f32:130x97&b=f32:97x1", 32768, 1048576, "vectorize out0 R0.2\n"},
         {product, "a=f32:130x257&b=f32:257x7", 32768, 1048576, "scratch S0.0 loops S1.0 R0.0 S1.1 R0.1\n"}, /* few columns: lanes along the sum */
         {product, "a=f32:130x257&b=f32:257x7:const", 32768, 1048576, "prepack out0"},
+        {product, "a=f32:130x401&b=f32:401x11", 32768, 1048576, "scratch S0.0 loops S1.0 R0.0 S1.1 R0.1\n"}, /* more of them, of long sums */
+        {product, "a=f32:131x75&b=f32:75x8", 32768, 1048576, "vectorize out0 S1.2\n"}, /* short ones: lanes along the columns */
+        {product, "a=f32:3x40&b=f32:40x9", 32768, 1048576, "rfactor out0 R0.1\n"}, /* few results: several sums of each */
+        {product, "a=f32:2x51&b=f32:51x29:const", 32768, 1048576, "split out0 R0 3\n"},
+        {product, "a=f32:1x64&b=f32:64x33", 32768, 1048576, "rfactor out0 R0.1\n"},
+        {product, "a=f32:33x200&b=f32:200x2", 32768, 1048576, "vectorize out0 R0.1\n"}, /* fewer rows of fewer columns */
+        {product, "a=f32:21x131&b=f32:131x7", 32768, 1048576, "!vectorize out0 R0.1\n"},
+        {product, "a=f32:21x131&b=f32:131x7:const", 32768, 1048576, "vectorize out0 R0.1\n"},
+        {product, "a=bf16:37x85&b=bf16:85x1", 32768, 1048576, "widen out0 1 wide0"}, /* a vector that all rows meet */
+        {"c[M] +=! cast(a[M,K],i32)*cast(b[K],i32)", "a=i8:37x85&b=u8:85", 32768, 1048576, "widen out0 0 wide0"},
+        {product, "a=f16:130x85&b=f16:85x5", 32768, 1048576, "widen out0 0 wide0"}, /* halves become floats */
+        {product, "a=bf16:130x85&b=bf16:85x3:const", 32768, 1048576, "vectorize out0 R0.1\n"},
+        {product, "a=f32:70x3&b=f32:3x211:const", 32768, 1048576, "!prepack"}, /* a few terms: constants are as good as they lie */
         {"y[F,H,W] +=! x[C,H+R,W+S]*w[F,C,R,S] where H in 33, W in 45", "x=f32:2x37x47&w=f32:33x2x5x3", 32768, 1048576,
          "reorder out0 S1.0 | S0.0 S1.1 S2.0 "},
         {"y[F,H,W] +=! x[C,H+R,W+S]*w[F,C,R,S] where H in 5, W in 45", "x=f32:40x7x47&w=f32:33x40x3x3", 32768, 1048576,
