@@ -184,22 +184,36 @@ static void put_order(kn_buf *b, const taps *k)
     if (cut) kn_putf(b, "unroll %s %s.%d\n", x->name, p, 1 + inside);
 }
 
-bool kn_cpu_taps_plan(const kn_site *x, kn_plans *p)
+static void try_rows(const taps *k, kn_plans *p)
 {
-    taps k;
+    const kn_site *x = k->x;
     kn_buf b;
     double points = (double)x->reduce_extent;
-    if (!kn_cpu_is_taps(x) || !find(x, &k) || (k.step == 1 && x->load[k.load].padded)) return false;
     kn_buf_init(&b, p->a);
-    put_order(&b, &k);
+    put_order(&b, k);
     for (int i = 0; i < x->s->nspatial; i++) points *= (double)kn_cpu_extent(x, i);
     for (int i = 0; i < x->s->nspatial && points >= KN_CPU_FORKED; i++)
-        if (i != k.p && i != x->n) kn_putf(&b, "parallel %s %s.0\n", x->name, kn_cpu_axis(x, i));
-    bool all = x->reduce_extent * k.mr <= KN_CPU_UNROLLED;
-    if (k.r >= 0 && k.step == 1 && kn_cpu_extent(x, k.r) * k.mr <= KN_CPU_UNROLLED) kn_putf(&b, "unroll %s %s.0\n", x->name, kn_cpu_axis(x, k.r));
-    if (k.s >= 0 && (k.step > 1 || all)) kn_putf(&b, "unroll %s %s.0\n", x->name, kn_cpu_axis(x, k.s));
+        if (i != k->p && i != x->n) kn_putf(&b, "parallel %s %s.0\n", x->name, kn_cpu_axis(x, i));
+    bool all = x->reduce_extent * k->mr <= KN_CPU_UNROLLED;
+    bool column = k->r >= 0 && k->step == 1 && kn_cpu_extent(x, k->r) * k->mr <= KN_CPU_UNROLLED;
+    if (column) kn_putf(&b, "unroll %s %s.0\n", x->name, kn_cpu_axis(x, k->r));
+    if (k->s >= 0 && (k->step > 1 || all)) kn_putf(&b, "unroll %s %s.0\n", x->name, kn_cpu_axis(x, k->s));
     kn_putf(&b, "unroll %s %s.1\nvectorize %s %s.2\n", x->name, kn_cpu_axis(x, x->n), x->name, kn_cpu_axis(x, x->n));
-    int before = p->n;
     kn_plans_try(p, &b);
+}
+
+bool kn_cpu_taps_plan(const kn_site *x, kn_plans *p)
+{
+    enum { MOST = 16 };
+    taps k;
+    int before = p->n;
+    if (!kn_cpu_is_taps(x) || !find(x, &k) || (k.step == 1 && x->load[k.load].padded)) return false;
+    try_rows(&k, p);
+    /* others for a search; how whole rows that are taken apart compare is not modelled */
+    for (int64_t mr = 2; k.step == 1 && mr <= MOST && mr <= kn_cpu_extent(x, k.p); mr++) {
+        taps other = k;
+        other.mr = mr;
+        if (mr != k.mr && mr <= x->hw->vector_registers / 2 && kn_cpu_extent(x, k.s) * mr <= KN_CPU_UNROLLED) try_rows(&other, p);
+    }
     return p->n > before;
 }
