@@ -129,6 +129,7 @@ int kn_cpu_packed_pads(const kn_site *x); /* the load of it whose padding is to 
 
 /* cpu_beside.c: tiles of the places of a window that slides beside the lanes, in both directions; false: there are none. */
 bool kn_cpu_beside(const kn_site *x, kn_plans *p);
+bool kn_cpu_is_beside(const kn_site *x); /* there are */
 void kn_cpu_maps(const kn_site *x, kn_plans *p); /* cpu_maps.c */
 void kn_cpu_sums(const kn_site *x, kn_plans *p); /* cpu_sums.c */
 bool kn_cpu_chained(const kn_site *x, kn_plans *p); /* cpu_sums.c: few results, several terms at a time; false: they are not so few */

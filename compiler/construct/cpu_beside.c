@@ -46,16 +46,29 @@ static bool divides(int64_t places, int64_t most)
     return false;
 }
 
+enum { MOST = 2, LONGEST = 6 };
+
+static bool find(const kn_site *x, along *m, along *o)
+{
+    const kn_expr *loads[KN_SITE_LOADS];
+    int n = kn_loads(x->s->body, loads, KN_SITE_LOADS);
+    if (x->contraction || x->m < 0 || x->n < 0 || kn_cpu_extent(x, x->n) < x->hw->vector_bytes / kn_cpu_acc_bytes(x)) return false;
+    return both_ways(x, loads, n, m, o);
+}
+
+bool kn_cpu_is_beside(const kn_site *x)
+{
+    along m, o;
+    if (!find(x, &m, &o) || MOST * MOST * x->reduce_extent > KN_CPU_SQUARE) return false;
+    return kn_cpu_extent(x, x->m) >= MOST && kn_cpu_extent(x, o.axis) >= 2 * MOST;
+}
+
 bool kn_cpu_beside(const kn_site *x, kn_plans *p)
 {
-    enum { MOST = 2, LONGEST = 6 };
     bool square = false;
-    const kn_expr *loads[KN_SITE_LOADS];
     along m, o;
-    int n = kn_loads(x->s->body, loads, KN_SITE_LOADS);
-    int64_t lanes = x->hw->vector_bytes / kn_cpu_acc_bytes(x);
-    if (x->contraction || x->m < 0 || x->n < 0 || kn_cpu_extent(x, x->n) < lanes || !both_ways(x, loads, n, &m, &o)) return false;
-    int64_t columns = kn_cpu_extent(x, x->m);
+    if (!find(x, &m, &o)) return false;
+    int64_t lanes = x->hw->vector_bytes / kn_cpu_acc_bytes(x), columns = kn_cpu_extent(x, x->m);
     for (int64_t mo = 1; mo <= MOST; mo++) {
         if (mo > 1 && kn_cpu_extent(x, o.axis) < 2 * mo) continue;
         for (int64_t mr = mo; mr <= LONGEST && mr <= columns; mr++) {

@@ -368,6 +368,28 @@ static void windows_beside_lanes(void **state)
     kiln_arena_close(a);
 }
 
+/* Windows that overlap in both directions beside the lanes have tiles of places in both, also on rows that these do not divide; sums of few terms so
+ * rather than rows first, maxima of many rows first. What a tile reads of all lanes stays in L1, else tiles go along the places. */
+static void squares_beside_lanes(void **state)
+{
+    static const struct { const char *text, *has; bool separate; } one[] = {
+        {"in x: f32[1,28,28,64]; in w: f32[3,3,64]; y[P,Q,C] +=! pad(x,0.0)[0,P+R-1,Q+S-1,C]*w[R,S,C] where P in 28, Q in 28", "S1.0 S2.0 |", false},
+        {"in x: f32[1,27,28,640]; in w: f32[3,3,640]; y[P,Q,C] +=! pad(x,0.0)[0,P+R-1,Q+S-1,C]*w[R,S,C] where P in 27, Q in 28",
+         "S2.0 | S1.1", false},
+        {"in x: f32[1,28,28,64]; y[P,Q,C] +=! pad(x,0.0)[0,P+R-1,Q+S-1,C] where P in 28, Q in 28, R in 3, S in 3", "S1.0 S2.0 |", false},
+        {"in x: f32[1,28,28,64]; y[P,Q,C] >=! pad(x,-inf)[0,P+R-2,Q+S-2,C] where P in 28, Q in 28, R in 5, S in 5", "", true},
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof one / sizeof *one; i++) {
+        kiln_arena *a = arena();
+        const kiln_candidate *first = &candidates(a, parsed(a, one[i].text), device(a, "x86-64-bf16"), 1, 0)->c[0];
+        bool both = says(first, "split out0 S0 2\n") && says(first, "unroll out0 S0.1\n");
+        if (both == one[i].separate || says(first, "separate out0 ") != one[i].separate || !says(first, one[i].has))
+            fail_msg("%s\n%s", one[i].text, first->trace.p);
+        kiln_arena_close(a);
+    }
+}
+
 /* The first candidate for an expression with its inputs on a core with a dot instruction. */
 static const kiln_candidate *first_of(kiln_arena *a, const char *text, const char *inputs)
 {
@@ -572,7 +594,7 @@ int main(void)
         cmocka_unit_test(shaping), cmocka_unit_test(cores_share), cmocka_unit_test(halves_go_to_their_instruction),
         cmocka_unit_test(constants_go_ahead), cmocka_unit_test(results_are_turned), cmocka_unit_test(few_results_go_outside),
         cmocka_unit_test(parts_are_turned), cmocka_unit_test(small_weights_lie), cmocka_unit_test(lone_windows_are_turned),
-        cmocka_unit_test(windows_beside_lanes), cmocka_unit_test(padded_rows_are_held),
+        cmocka_unit_test(windows_beside_lanes), cmocka_unit_test(squares_beside_lanes), cmocka_unit_test(padded_rows_are_held),
         cmocka_unit_test(panels_are_two_lines), cmocka_unit_test(near_operands_are_packed_by_steps), cmocka_unit_test(narrow_images_are_flat),
         cmocka_unit_test(mappings_compete), cmocka_unit_test(places_are_divided_by_constants),
         cmocka_unit_test(choices_are_not_written_out), cmocka_unit_test(bare_tiles), cmocka_unit_test(inlining_ends_before_the_limit),
