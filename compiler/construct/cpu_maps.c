@@ -87,12 +87,29 @@ static int64_t code_of_lane(const kn_site *x)
     return apart ? nodes_of(x->s->body) : 0;
 }
 
+/* Bytes of the widest element that the map computes with, of what it reads, rather than converts: compilers take vectors apart that are wider than
+ * the processor's (a quantization with 64 lanes, of bytes but computed with floats, took eight times as long). */
+static int64_t computed_bytes(const kn_expr *e)
+{
+    const kn_expr *loads[1];
+    int64_t widest = 1;
+    bool moves = e->op == KN_OP_LOAD || e->op == KN_OP_CAST || e->op == KN_OP_SELECT;
+    if (!moves && e->dtype != KN_BOOL && kn_loads(e, loads, 1)) widest = kn_dtype_bytes(kn_dtype_acc(e->dtype));
+    for (int i = 0; i < e->nargs && e->op != KN_OP_LOAD; i++) {
+        int64_t n = computed_bytes(e->args[i]);
+        if (n > widest) widest = n;
+    }
+    return widest;
+}
+
 /* A map: one long axis in vectors. Where it is the only one, a task is a run of it of some thousand elements, but not fewer tasks than keep
  * the cores busy. */
 static void map_tiles(const kn_site *x, kn_plans *p)
 {
     int other = kn_cpu_other(x);
-    int64_t full = map_vector_bytes(x) / kn_dtype_bytes(x->s->body->dtype), lanes = kn_cpu_pow2(kn_cpu_extent(x, x->n), full);
+    int64_t own = kn_dtype_bytes(x->s->body->dtype), widest = computed_bytes(x->s->body), full = map_vector_bytes(x) / own;
+    if (widest > own && full > x->hw->vector_bytes / widest) full = x->hw->vector_bytes / widest;
+    int64_t lanes = kn_cpu_pow2(kn_cpu_extent(x, x->n), full);
     /* rows begin anywhere in a cache line: a shorter vector straddles two less often */
     bool padded = x->nloads && x->load[0].padded, ragged = other >= 0 && !padded && kn_cpu_extent(x, x->n) % lanes != 0;
     if (ragged && work_of(x->s->body) <= CHEAP && lanes * kn_dtype_bytes(x->s->body->dtype) > KN_CPU_NARROW) lanes /= 2;

@@ -390,6 +390,23 @@ static void squares_beside_lanes(void **state)
     }
 }
 
+/* Maps have the lanes of what they compute with: quantization computes with floats; what converts alone has those of its results. */
+static void lanes_are_computed(void **state)
+{
+    static const struct { const char *text; int lanes; } one[] = {
+        {"in x: f32[16,1024]; y[M,N] = cast(max(round(x[M,N]*0.25),0.0),u8)", 16},
+        {"in x: f32[16,1024]; y[M,N] = cast(x[M,N],u8)", 64},
+        {"in x: bf16[16,1024]; y[M,N] = x[M,N]*x[M,N]", 16},
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof one / sizeof *one; i++) {
+        kiln_arena *a = arena();
+        const kiln_candidate *first = &candidates(a, parsed(a, one[i].text), device(a, "x86-64-bf16"), 1, 0)->c[0];
+        if (!says(first, kn_format(a, " %d\nreorder", one[i].lanes))) fail_msg("%s\n%s", one[i].text, first->trace.p);
+        kiln_arena_close(a);
+    }
+}
+
 /* The first candidate for an expression with its inputs on a core with a dot instruction. */
 static const kiln_candidate *first_of(kiln_arena *a, const char *text, const char *inputs)
 {
@@ -595,6 +612,7 @@ int main(void)
         cmocka_unit_test(constants_go_ahead), cmocka_unit_test(results_are_turned), cmocka_unit_test(few_results_go_outside),
         cmocka_unit_test(parts_are_turned), cmocka_unit_test(small_weights_lie), cmocka_unit_test(lone_windows_are_turned),
         cmocka_unit_test(windows_beside_lanes), cmocka_unit_test(squares_beside_lanes), cmocka_unit_test(padded_rows_are_held),
+        cmocka_unit_test(lanes_are_computed),
         cmocka_unit_test(panels_are_two_lines), cmocka_unit_test(near_operands_are_packed_by_steps), cmocka_unit_test(narrow_images_are_flat),
         cmocka_unit_test(mappings_compete), cmocka_unit_test(places_are_divided_by_constants),
         cmocka_unit_test(choices_are_not_written_out), cmocka_unit_test(bare_tiles), cmocka_unit_test(inlining_ends_before_the_limit),
