@@ -8,6 +8,7 @@
 enum {
     CHUNK = 8,   /* most vectors of a row in registers */
     CHAINS = 8,  /* accumulators of a sum along lanes */
+    DEAR = 4,    /* of a sum of what takes some dozen instructions each: more only make the text longer (a third of a softmax's compile time) */
     TOGETHER = 16, /* most rows that a stage goes through before the next one: what one wrote need not be read at once */
     TASKS_FROM = 16384 /* elements from which on a result is worth several tasks */
 };
@@ -171,6 +172,25 @@ static const char *put_row_loops(kn_buf *b, const rows *r, int k)
 /* How the axes of a stage that are not row axes are walked: lanes along axis `along` (-1: none), `many` vectors of them at once. */
 typedef struct walk { int along; int64_t many, lanes; bool sums; } walk;
 
+static bool has_function(const kn_expr *e)
+{
+    bool yes = e->op >= KN_OP_EXP && e->op <= KN_OP_POW;
+    for (int i = 0; i < e->nargs && e->op != KN_OP_LOAD && !yes; i++) yes = has_function(e->args[i]);
+    return yes;
+}
+
+/* A sum of what another stage makes by functions, in the same loops where lowering finds them alike (lower/made.c). */
+static bool sums_functions(const rows *r, const kn_site *x)
+{
+    const kn_expr *loads[1];
+    if (kn_loads(x->s->body, loads, 1) != 1) return false;
+    for (int k = 0; k < r->g.n; k++) {
+        const kn_stmt *made = kn_rows_stmt(&r->g, k);
+        if (made->out == loads[0]->u.tensor) return made->red == KN_RED_NONE && has_function(made->body);
+    }
+    return false;
+}
+
 static walk walk_of(const rows *r, int k, const kn_site *x)
 {
     int64_t full = r->g.hw->vector_bytes / kn_cpu_acc_bytes(x);
@@ -183,7 +203,7 @@ static walk walk_of(const rows *r, int k, const kn_site *x)
     int64_t n = x->s->axes[w.along].extent, vectors;
     w.lanes = kn_cpu_pow2(n, full);
     vectors = kn_ceil_div(n, w.lanes);
-    w.many = vectors <= CHUNK ? vectors : w.sums ? CHAINS : 4;
+    w.many = vectors <= CHUNK ? vectors : w.sums ? sums_functions(r, x) ? DEAR : CHAINS : 4;
     if (w.lanes < 2) w = (walk){.along = -1, .many = 1, .lanes = 1};
     return w;
 }

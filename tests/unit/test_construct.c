@@ -407,6 +407,17 @@ static void lanes_are_computed(void **state)
     }
 }
 
+/* Rows: a sum of exponentials, which are made in the same loop, has half the accumulators of one of what is only read. */
+static void functions_are_few(void **state)
+{
+    (void)state;
+    kiln_arena *a = arena();
+    const char *text = "in x: f32[256,1000]; m[M] >=! x[M,N]; e[M,N] = exp(x[M,N]-m[M]); s[M] +=! e[M,N]; y[M,N] = e[M,N]/s[M]";
+    const kiln_candidate *first = &candidates(a, parsed(a, text), device(a, "x86-64-bf16"), 1, 0)->c[0];
+    if (!says(first, "split t2 R0 4 16\n") || !says(first, "split t0 R0 8 16\n")) fail_msg("%s", first->trace.p);
+    kiln_arena_close(a);
+}
+
 /* The first candidate for an expression with its inputs on a core with a dot instruction. */
 static const kiln_candidate *first_of(kiln_arena *a, const char *text, const char *inputs)
 {
@@ -612,7 +623,7 @@ int main(void)
         cmocka_unit_test(constants_go_ahead), cmocka_unit_test(results_are_turned), cmocka_unit_test(few_results_go_outside),
         cmocka_unit_test(parts_are_turned), cmocka_unit_test(small_weights_lie), cmocka_unit_test(lone_windows_are_turned),
         cmocka_unit_test(windows_beside_lanes), cmocka_unit_test(squares_beside_lanes), cmocka_unit_test(padded_rows_are_held),
-        cmocka_unit_test(lanes_are_computed),
+        cmocka_unit_test(lanes_are_computed), cmocka_unit_test(functions_are_few),
         cmocka_unit_test(panels_are_two_lines), cmocka_unit_test(near_operands_are_packed_by_steps), cmocka_unit_test(narrow_images_are_flat),
         cmocka_unit_test(mappings_compete), cmocka_unit_test(places_are_divided_by_constants),
         cmocka_unit_test(choices_are_not_written_out), cmocka_unit_test(bare_tiles), cmocka_unit_test(inlining_ends_before_the_limit),
