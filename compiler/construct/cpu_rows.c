@@ -172,13 +172,6 @@ static const char *put_row_loops(kn_buf *b, const rows *r, int k)
 /* How the axes of a stage that are not row axes are walked: lanes along axis `along` (-1: none), `many` vectors of them at once. */
 typedef struct walk { int along; int64_t many, lanes; bool sums; } walk;
 
-static bool has_function(const kn_expr *e)
-{
-    bool yes = e->op >= KN_OP_EXP && e->op <= KN_OP_POW;
-    for (int i = 0; i < e->nargs && e->op != KN_OP_LOAD && !yes; i++) yes = has_function(e->args[i]);
-    return yes;
-}
-
 /* A sum of what another stage makes by functions, in the same loops where lowering finds them alike (lower/made.c). */
 static bool sums_functions(const rows *r, const kn_site *x)
 {
@@ -186,7 +179,7 @@ static bool sums_functions(const rows *r, const kn_site *x)
     if (kn_loads(x->s->body, loads, 1) != 1) return false;
     for (int k = 0; k < r->g.n; k++) {
         const kn_stmt *made = kn_rows_stmt(&r->g, k);
-        if (made->out == loads[0]->u.tensor) return made->red == KN_RED_NONE && has_function(made->body);
+        if (made->out == loads[0]->u.tensor) return made->red == KN_RED_NONE && kn_has_function(made->body);
     }
     return false;
 }

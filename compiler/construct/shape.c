@@ -2,6 +2,7 @@
  * Every step is tried on the program so far; one that a primitive refuses is left out. */
 #include "construct/cpu.h"
 #include "intrin/intrin.h"
+#include "te/expr.h"
 #include <string.h>
 
 typedef struct shaper {
@@ -28,7 +29,7 @@ static bool try_step(shaper *s, const char *line)
 
 static int body_cost(const kn_expr *e)
 {
-    int n = (e->op >= KN_OP_EXP && e->op <= KN_OP_POW) ? 16 : e->op >= KN_OP_ADD;
+    int n = kn_is_function(e->op) ? 16 : e->op >= KN_OP_ADD;
     if (e->op == KN_OP_LOAD) return 0;
     for (int i = 0; i < e->nargs && n < 1000; i++) n += body_cost(e->args[i]);
     return n;

@@ -266,20 +266,27 @@ static int64_t step_bytes(const kn_access *x, const kn_loop *l)
     return step < 0 ? -step * l->stride : step * l->stride;
 }
 
-/* Rows that a register tile reads side by side, so many of whose lines fall into one set of L1 that they throw each other out before their elements
- * are used. A way of L1 is a page. Rows that stay in L2 come back in time. */
-static bool collides(const kn_stage_view *v, const kn_access *x)
+/* Bytes between two of the sets of L1 that lines a step apart fall into. A way of L1 is a page. */
+static int64_t sets_apart(int64_t step)
 {
     enum { WAY = 4096, LINE = 64 };
+    int64_t apart = WAY;
+    while (step % apart && apart > LINE) apart /= 2;
+    return apart;
+}
+
+/* Rows that a register tile reads side by side, so many of whose lines fall into one set of L1 that they throw each other out before their elements
+ * are used. Rows that stay in L2 come back in time. */
+static bool collides(const kn_stage_view *v, const kn_access *x)
+{
+    enum { LINE = 64 };
     const kn_hw_level *l1 = &v->hw->levels[v->hw->nlevels - 2];
     const kn_hw_level *l2 = kn_hw_level_named(v->hw, "l2");
     if (x->cache >= 0 || x->store || (l2 && bytes_of(x) <= (double)l2->capacity_bytes)) return false;
     for (int i = v->first_reg; i < v->g->nloops; i++) {
         const kn_loop *l = &v->g->loops[i];
-        int64_t step = l->kind == KN_UNROLL && l->axis < v->s->nspatial ? step_bytes(x, l) : 0, apart = WAY;
-        if (step < LINE) continue;
-        while (step % apart) apart /= 2; /* sets that the rows are spread over lie so far apart */
-        if (l->extent * apart > l1->capacity_bytes) return true;
+        int64_t step = l->kind == KN_UNROLL && l->axis < v->s->nspatial ? step_bytes(x, l) : 0;
+        if (step >= LINE && l->extent * sets_apart(step) > l1->capacity_bytes) return true;
     }
     return false;
 }
@@ -288,13 +295,12 @@ static bool collides(const kn_stage_view *v, const kn_access *x)
  * each then comes from L2, for all of the elements beside each other that the tile reads of it. Measured: 40 to 60 cycles for 16 lines. */
 static double lines_lost(const kn_stage_view *v, const kn_access *x)
 {
-    enum { WAY = 4096, LINE = 64, FROM_L2 = 4 };
+    enum { LINE = 64, FROM_L2 = 4 };
     const kn_loop *l = &v->g->loops[v->g->nloops - 1];
-    int64_t step = step_bytes(x, l), apart = WAY;
+    int64_t step = step_bytes(x, l);
     double beside = 1;
     if (step < LINE) return 1;
-    while (step % apart && apart > LINE) apart /= 2; /* as in `collides` */
-    if ((double)v->s->axes[l->axis].extent * (double)apart <= (double)v->hw->levels[v->hw->nlevels - 2].capacity_bytes) return 1;
+    if ((double)v->s->axes[l->axis].extent * (double)sets_apart(step) <= (double)v->hw->levels[v->hw->nlevels - 2].capacity_bytes) return 1;
     for (int i = v->first_reg; i < v->g->nloops; i++)
         if (v->g->loops[i].axis == x->unit_axis) beside *= (double)v->g->loops[i].extent;
     return at_least(FROM_L2 / beside, 1);

@@ -1,5 +1,6 @@
 /* A stage as the cost model sees it: accesses by affine maps, footprints by sum |c| * (t - 1) + 1 (ROLLER 3.3, from the maps alone). */
 #include "cost/model.h"
+#include "te/expr.h"
 #include <string.h>
 
 /* Whether a step of the axis moves the index by one, whatever else is added to it: the taps of a window whose strides were taken apart are there by
@@ -91,7 +92,7 @@ static double flops_of(const kn_expr *e)
     double n = 0;
     if (e->op == KN_OP_LOAD) return 0; /* index arithmetic is strength-reduced away */
     for (int i = 0; i < e->nargs; i++) n += flops_of(e->args[i]);
-    if (e->op >= KN_OP_EXP && e->op <= KN_OP_POW) return n + 10; /* polynomial of about that many multiply-adds */
+    if (kn_is_function(e->op)) return n + 10; /* polynomial of about that many multiply-adds */
     return n + (e->op >= KN_OP_ADD);
 }
 

@@ -1,6 +1,7 @@
 /* The register tile: the loops inside the last serial spatial loop. Its spatial loops are registers and lanes, its reduce loops run
  * over them; values are finished, guarded and stored here. */
 #include "lower/tile.h"
+#include "te/expr.h"
 #include <string.h>
 
 kn_expr *kn_tile_cast(kn_lw *w, kn_expr *e, enum kn_dtype t)
@@ -224,14 +225,6 @@ static uint32_t attached_axes(const kn_lw *w, const kn_sg *sg)
     return held;
 }
 
-/* An element that is computed twice in a vector costs less than once for itself: the body has functions in it. */
-static bool dear(const kn_expr *e)
-{
-    bool yes = e->op >= KN_OP_EXP && e->op <= KN_OP_POW;
-    for (int i = 0; i < e->nargs && e->op != KN_OP_LOAD && !yes; i++) yes = dear(e->args[i]);
-    return yes;
-}
-
 /* Two tasks would compute elements of the axis at different places of a tile, where padding is asked for in different ways and the toolchain may join
  * other products and sums: their bits would depend on which task comes last. */
 static bool differs_by_task(const kn_lw *w, const kn_sg *sg, int a)
@@ -248,7 +241,8 @@ static bool differs_by_task(const kn_lw *w, const kn_sg *sg, int a)
 }
 
 /* Moves the last register tile of an axis back, so that it ends where the axis ends: it computes some elements a second time, to the same
- * bits, instead of going element by element; of a tile longer than the axis the last vectors move, of a sum or of dear elements. Not where a cache or
+ * bits, instead of going element by element; of a tile longer than the axis the last vectors move, of a sum or of functions (twice in a
+ * vector costs less than once for itself). Not where a cache or
  * the region of an attached stage holds the axis: it was filled for where the tile would have been. */
 static void overlap_tails(kn_lw *w, kn_sg *sg)
 {
@@ -259,7 +253,7 @@ static void overlap_tails(kn_lw *w, kn_sg *sg)
         if (kn_sg_cached(sg, i)) held |= kn_axes_in(sg->loads[i]);
     for (int a = 0; a < sg->s->naxes && !w->status; a++) {
         int64_t span = (tail & ~held) >> a & 1 ? tile_span(sg, a) : 0, last = sg->s->axes[a].extent - span;
-        if (span > 0 && last < 0 && (sg->s->red != KN_RED_NONE || dear(sg->s->body))) sg->inside[a] = lanes_fit(w, sg, a);
+        if (span > 0 && last < 0 && (sg->s->red != KN_RED_NONE || kn_has_function(sg->s->body))) sg->inside[a] = lanes_fit(w, sg, a);
         if (span < 1 || last < 0 || differs_by_task(w, sg, a)) continue;
         kn_expr *base = kn_lw_int(w, 0);
         for (int i = 0; i < sg->tile; i++) {

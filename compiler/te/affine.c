@@ -36,6 +36,13 @@ static int collect(const kn_expr *e, const kn_expr **out, int cap, int n)
     return n;
 }
 
+bool kn_has_function(const kn_expr *e)
+{
+    bool yes = kn_is_function(e->op);
+    for (int i = 0; i < e->nargs && e->op != KN_OP_LOAD && !yes; i++) yes = kn_has_function(e->args[i]);
+    return yes;
+}
+
 int kn_loads(const kn_expr *body, const kn_expr **out, int cap) { return collect(body, out, cap, 0); }
 
 uint32_t kn_axes_in(const kn_expr *e)

@@ -11,6 +11,9 @@ bool kn_op_commutes(enum kn_op op);
 static inline bool kn_is_const(const kn_expr *e) { return e->op == KN_OP_CONST_F || e->op == KN_OP_CONST_I; }
 static inline bool kn_is_int_const(const kn_expr *e) { return e->op == KN_OP_CONST_I; }
 static inline bool kn_is_float(enum kn_dtype t) { return kn_dtype_class(t) == 'f'; }
+/* An operation that takes some dozen instructions: exponentials, roots, powers. */
+static inline bool kn_is_function(enum kn_op op) { return op >= KN_OP_EXP && op <= KN_OP_POW; }
+bool kn_has_function(const kn_expr *e); /* e computes one, other than to index what it loads */
 /* Inclusive range of an integer dtype; false for floats. */
 bool kn_dtype_range(enum kn_dtype t, int64_t *lo, int64_t *hi);
 int64_t kn_floor_div(int64_t a, int64_t b); /* b != 0, not INT64_MIN / -1 */

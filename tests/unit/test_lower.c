@@ -141,6 +141,17 @@ static void test_cases(void **state)
     assert_int_equal(bad, 0);
 }
 
+static kn_lprog *lowered(kiln_arena *a, const char *inputs, const char *text, const kn_hw *hw, const char *trace)
+{
+    kiln_diag d = { 0 };
+    kn_program *p;
+    kn_tree *t;
+    kn_lprog *l;
+    if (kn_parse(a, bytes(text), bytes(inputs), &p, &d) || kn_trace_apply(a, p, hw, bytes(trace), &t, &d) || kn_lower(a, t, hw, &l, &d))
+        fail_msg("%s", d.message);
+    return l;
+}
+
 /* The last task has one panel of three: the loop over them ends there, since whole panels past the end would be computed for nothing. */
 static void test_panels_end_with_their_axis(void **state)
 {
@@ -148,17 +159,10 @@ static void test_panels_end_with_their_axis(void **state)
                                 "unroll c M.1\nunroll c N.2\nvectorize c N.3\n";
     (void)state;
     kiln_arena *a = kiln_arena_open(&(kiln_host){ NULL, mem, NULL });
-    kiln_diag d = { 0 };
-    kn_program *p;
-    kn_tree *t;
-    kn_lprog *l;
     kn_buf b;
     assert_null(check("a=f32:6x5&b=f32:5x30", MM, &cpu, trace));
-    if (kn_parse(a, bytes(MM), bytes("a=f32:6x5&b=f32:5x30"), &p, &d) || kn_trace_apply(a, p, &cpu, bytes(trace), &t, &d) ||
-        kn_lower(a, t, &cpu, &l, &d))
-        fail_msg("%s", d.message);
     kn_buf_init(&b, a);
-    kn_lprog_print(&b, l);
+    kn_lprog_print(&b, lowered(a, "a=f32:6x5&b=f32:5x30", MM, &cpu, trace));
     kiln_bytes text = kn_buf_take(&b);
     if (!strstr(text.p, "N_1 in 0 .. min(3,")) fail_msg("all panels are walked\n%.*s", (int)text.n, text.p);
     kiln_arena_close(a);
@@ -171,21 +175,16 @@ static void test_held(void **state)
 {
     (void)state;
     static const char *const cases[2] = {"unroll y S.0\n", ""};
+    const char *text = "y[C,P,Q] +=! x[C,P+R,Q+S]*w[C,R,S] where P in 8, Q in 16", *inputs = "x=f32:2x10x18&w=f32:2x3x3";
     for (int i = 0; i < 2; i++) {
         kiln_arena *a = kiln_arena_open(&(kiln_host){ NULL, mem, NULL });
-        kiln_diag d = { 0 };
-        kn_program *p;
-        kn_tree *t;
-        kn_lprog *l;
         kn_buf b;
         kn_buf_init(&b, a);
         kn_putf(&b, "split y Q 1 8\nsplit y P 1 4\nreorder y C.0 | P.0 Q.0 P.1 S.0 R.0 | P.2 Q.1 Q.2\nunroll y P.2\nunroll y R.0\n%sunroll y Q.1\n"
                 "vectorize y Q.2", cases[i]);
-        assert_false(kn_parse(a, bytes("y[C,P,Q] +=! x[C,P+R,Q+S]*w[C,R,S] where P in 8, Q in 16"), bytes("x=f32:2x10x18&w=f32:2x3x3"), &p, &d));
         kiln_bytes trace = kn_buf_take(&b);
-        assert_null(check("x=f32:2x10x18&w=f32:2x3x3", "y[C,P,Q] +=! x[C,P+R,Q+S]*w[C,R,S] where P in 8, Q in 16", &held, trace.p));
-        assert_false(kn_trace_apply(a, p, &held, trace, &t, &d));
-        assert_false(kn_lower(a, t, &held, &l, &d));
+        assert_null(check(inputs, text, &held, trace.p));
+        kn_lprog *l = lowered(a, inputs, text, &held, trace.p);
         int n = -1;
         for (int k = 0; k < l->nbuffers; k++)
             if (!strncmp(l->buffers[k].name, "window", 6)) n = (int)l->buffers[k].elems;

@@ -2,6 +2,16 @@
  * caches, what is asked for ahead; each program run too. */
 #include "tests/unit/run_lowered.c"
 
+/* What the trace makes of the program, which computes the same. */
+static kn_lprog *lowered_and_run(kiln_arena *a, const char *text, const char *inputs, const char *trace)
+{
+    kn_hw *hw = device(a, "x86-64-avx512");
+    kn_program *p = parsed(a, text, inputs);
+    kn_lprog *l = lowered(a, p, hw, text_of(trace), text);
+    run_checked(a, p, hw, text_of(trace), text);
+    return l;
+}
+
 /* Stores of single elements. */
 static int by_elements(const kn_ls *s)
 {
@@ -276,13 +286,10 @@ static void rows_stay_in_registers(void **state)
     (void)state;
     for (size_t i = 0; i < sizeof one / sizeof *one; i++) {
         kiln_arena *a = kiln_arena_open(&(kiln_host){NULL, mem, NULL});
-        kn_hw *hw = device(a, "x86-64-avx512");
-        kn_program *p = parsed(a, one[i].text, one[i].inputs);
-        kn_lprog *l = lowered(a, p, hw, text_of(one[i].trace), one[i].text);
+        kn_lprog *l = lowered_and_run(a, one[i].text, one[i].inputs, one[i].trace);
         int picks = 0, scratch = 0;
         for (int f = 0; f < l->nfns; f++) picks_of(l, l->fns[f].body, &picks, &scratch);
         if ((picks > 0) != one[i].held || (scratch == 0) != one[i].held) fail_msg("%zu: %d picks, scratch is used %d times", i, picks, scratch);
-        run_checked(a, p, hw, text_of(one[i].trace), one[i].text);
         kiln_arena_close(a);
     }
 }
@@ -315,14 +322,11 @@ static void rows_are_joined(void **state)
     (void)state;
     for (size_t i = 0; i < sizeof one / sizeof *one; i++) {
         kiln_arena *a = kiln_arena_open(&(kiln_host){NULL, mem, NULL});
-        kn_hw *hw = device(a, "x86-64-avx512");
-        kn_program *p = parsed(a, one[i].text, one[i].inputs);
-        kn_lprog *l = lowered(a, p, hw, text_of(one[i].trace), one[i].text);
+        kn_lprog *l = lowered_and_run(a, one[i].text, one[i].inputs, one[i].trace);
         bool joined = false;
         for (int b = 0; b < l->nbuffers; b++) joined |= strstr(l->buffers[b].name, "meet") != NULL;
         if (joined != one[i].joined) fail_msg("%zu: rows are%s joined", i, joined ? "" : " not");
         if (joined != (those(l->fns[0].body, KN_LS_PREFETCH) > 0)) fail_msg("%zu: the next rows are%s asked for", i, joined ? " not" : "");
-        run_checked(a, p, hw, text_of(one[i].trace), one[i].text);
         kiln_arena_close(a);
     }
 }
@@ -345,13 +349,10 @@ static void short_rows_are_read_over(void **state)
     (void)state;
     for (size_t i = 0; i < sizeof one / sizeof *one; i++) {
         kiln_arena *a = kiln_arena_open(&(kiln_host){NULL, mem, NULL});
-        kn_hw *hw = device(a, "x86-64-avx512");
-        kn_program *p = parsed(a, one[i].text, one[i].inputs);
-        kn_lprog *l = lowered(a, p, hw, text_of(one[i].trace), one[i].text);
+        kn_lprog *l = lowered_and_run(a, one[i].text, one[i].inputs, one[i].trace);
         bool scalar = false;
         for (int b = 0; b < l->nbuffers; b++) scalar |= strstr(l->buffers[b].name, "acc") && l->buffers[b].lanes == 1;
         if (scalar == one[i].over) fail_msg("%zu: rows are%s read in whole vectors", i, scalar ? " not" : "");
-        run_checked(a, p, hw, text_of(one[i].trace), one[i].text);
         kiln_arena_close(a);
     }
 }
