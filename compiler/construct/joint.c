@@ -89,6 +89,7 @@ static bool join_stmt(joint *j, int n)
     if (count > KN_SITE_LOADS || is_value(v.s->body, x) || is_value(v.s->body, x + 1)) return false;
     if ((kn_stands_beside(v.s, x) || kn_stands_beside(v.s, x + 1)) && kn_cpu_is_boxed(&v)) return false;
     if (x + 1 == v.n && !j->hw->gpu && kn_cpu_is_alone(&v)) return false;
+    if (!j->hw->gpu && (kn_decides(v.s->body, x) || kn_decides(v.s->body, x + 1))) return false;
     for (int l = 0; l <= count; l++) {
         const kn_site_access *c = l < count ? &v.load[l] : &v.store;
         int tensor = l < count ? loads[l]->u.tensor : v.s->out;

@@ -186,6 +186,7 @@ static bool fuse_pair(shaper *s, const kn_stage *g)
         if (st->axes[x].reduce != st->axes[y].reduce || holds_rows(s, st, x, y)) continue;
         if (boxed && (kn_stands_beside(st, x) || kn_stands_beside(st, y))) continue;
         if (y == v.n && !s->hw->gpu && kn_cpu_is_alone(&v)) continue; /* lanes that a copy turns are a dimension of their own */
+        if (!s->hw->gpu && (kn_decides(st->body, x) || kn_decides(st->body, y))) continue;
         bool fits = kn_site_continues(&v.store, x, y, st->axes[y].extent);
         for (int i = 0; i < v.nloads && fits; i++) fits = kn_site_continues(&v.load[i], x, y, st->axes[y].extent);
         if (!fits) continue;

@@ -145,3 +145,20 @@ bool kn_site_scheduled(const kn_tree *t, const kn_stage *g)
     for (int i = 0; i < g->nloops; i++) fresh = fresh && g->loops[i].kind == KN_SERIAL;
     return !fresh;
 }
+
+/* Axes whose numbers e is computed from, other than as places in memory. */
+static uint32_t counted_axes(const kn_expr *e)
+{
+    uint32_t axes = e->op == KN_OP_AXIS ? UINT32_C(1) << e->u.axis : 0;
+    for (int i = 0; i < e->nargs && e->op != KN_OP_LOAD; i++) axes |= counted_axes(e->args[i]);
+    return axes;
+}
+
+bool kn_decides(const kn_expr *e, int axis)
+{
+    bool reads = e->op == KN_OP_SELECT && (kn_loads(e->args[1], NULL, 0) || kn_loads(e->args[2], NULL, 0));
+    if (reads && counted_axes(e->args[0]) >> axis & 1) return true;
+    for (int i = 0; i < e->nargs && e->op != KN_OP_LOAD; i++)
+        if (kn_decides(e->args[i], axis)) return true;
+    return false;
+}

@@ -49,6 +49,10 @@ const char *kn_joint_fuse(kiln_arena *a, const kn_tree *t, const kn_hw *hw, int 
 /* Some load has the axis beside others in one index: taken apart there, it would leave no box to copy. */
 bool kn_stands_beside(const kn_stmt *s, int axis);
 
+/* The axis' own numbers decide which of two elements of memory e takes (the parts of a concatenation, a triangle): as a loop of its own it decides
+ * for whole vectors, as a part of a longer axis for every lane. */
+bool kn_decides(const kn_expr *e, int axis);
+
 /* The stage has steps of its own already: its loops are no more one an axis, or they have kinds. */
 bool kn_site_scheduled(const kn_tree *t, const kn_stage *g);
 

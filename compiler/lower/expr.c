@@ -324,21 +324,22 @@ static bool multiple_of(const kn_lw *w, const kn_expr *e, int64_t n)
     return (e->op == KN_OP_ADD || e->op == KN_OP_SUB || e->op == KN_OP_MIN) && multiple_of(w, e->args[0], n) && multiple_of(w, e->args[1], n);
 }
 
-/* base + lane < limit, both multiples of the lanes: all lanes agree, with the first one. NULL: they may not. */
+/* What all lanes agree in: nothing follows them, or base + lane < limit, both multiples of the lanes, as the first one says. NULL: they may not. */
 static kn_expr *all_lanes(kn_env *v, kn_expr *c)
 {
     kn_lw *w = v->w;
+    if (!kn_lw_uses(c, v->lane_var)) return c;
     if (c->op != KN_OP_LT || c->args[0]->dtype != KN_I64 || !kn_lw_unit_stride(c->args[0], v->lane_var)) return NULL;
     kn_expr *base = kn_lw_simp(w, kn_lw_at_lane(w, c->args[0], v->lane_var, kn_lw_int(w, 0)));
     if (!multiple_of(w, base, v->lanes) || !multiple_of(w, c->args[1], v->lanes)) return NULL;
     return kn_lw_simp(w, kn_lw_node(w, KN_OP_LT, KN_BOOL, 1, base, c->args[1], NULL));
 }
 
-/* Where all that e reads as runs along the lanes is there, whatever the lanes are needed for: NULL: always. false: it reads otherwise. */
+/* Where all that e reads as runs along the lanes is there, whatever the lanes are needed for, and *there holds; NULL: always. false: it reads
+ * otherwise. */
 static bool runs_there(kn_env *v, const kn_expr *e, kn_expr **there)
 {
     kn_lw *w = v->w;
-    *there = NULL;
     const kn_expr *loads[KN_ENV_RUNS];
     int n = kn_loads(e, loads, KN_ENV_RUNS);
     if (w->hw->gpu || v->guard || n > KN_ENV_RUNS || kn_tile_traps(e)) return false;
@@ -352,36 +353,70 @@ static bool runs_there(kn_env *v, const kn_expr *e, kn_expr **there)
         kn_expr *at = kn_lw_at_lane(w, r.at, v->lane_var, kn_lw_int(w, 0));
         kn_lw_range(w, at, &lo, &hi);
         kn_expr *inside = kn_lw_below(w, at, w->p->buffers[r.buffer].elems - v->lanes + 1);
-        if (!kn_lw_unit_stride(r.at, v->lane_var) || lo < 0 || kn_lw_never(inside)) return false;
+        if (!kn_lw_unit_stride(r.at, v->lane_var) || hi < 0 || kn_lw_never(inside)) return false;
+        if (lo < 0) inside = kn_lw_and(w, kn_lw_node(w, KN_OP_LE, KN_BOOL, 1, kn_lw_int(w, 0), at, NULL), inside);
         *there = kn_lw_and(w, *there, inside);
     }
     return true;
 }
 
-/* The lanes that are below the limit of condition c, as a mask of bytes or of floats, which no reads hang on; NULL: it is another condition. */
-static kn_expr *lanes_below(kn_env *v, const kn_expr *c, enum kn_dtype t)
+/* A comparison of the lanes, which count up by one, with what all of them share: those below a limit, or (*others) all but those. */
+static bool limit_of(kn_env *v, const kn_expr *c, kn_expr **first, kn_expr **limit, bool *others)
 {
     kn_lw *w = v->w;
-    if (c->op != KN_OP_LT || c->args[0]->dtype != KN_I64 || !kn_lw_unit_stride(c->args[0], v->lane_var)) return NULL;
-    if (kn_lw_uses(c->args[1], v->lane_var)) return NULL;
+    bool strict = c->op == KN_OP_LT;
+    if ((!strict && c->op != KN_OP_LE) || c->args[0]->dtype != KN_I64) return false;
+    int side = kn_lw_uses(c->args[0], v->lane_var) ? 0 : 1;
+    if (!kn_lw_unit_stride(c->args[side], v->lane_var) || kn_lw_uses(c->args[1 - side], v->lane_var)) return false;
+    *others = side == 1;
+    *first = kn_lw_simp(w, kn_lw_at_lane(w, c->args[side], v->lane_var, kn_lw_int(w, 0)));
+    bool beyond = strict == *others; /* x <= y is x < y + 1; y < x is not x < y + 1 */
+    *limit = beyond ? kn_lw_simp(w, kn_bin(w->a, KN_OP_ADD, c->args[1 - side], kn_lw_int(w, 1))) : c->args[1 - side];
+    return true;
+}
+
+/* The lanes that condition c holds for (*others: does not), as a mask of bytes or of floats, which no reads hang on; NULL: it is another condition. */
+static kn_expr *lanes_below(kn_env *v, const kn_expr *c, enum kn_dtype t, bool *others)
+{
+    kn_lw *w = v->w;
+    kn_expr *first, *limit;
+    if (!limit_of(v, c, &first, &limit, others)) return NULL;
     enum kn_dtype number = kn_dtype_bytes(t) == 1 ? KN_U8 : KN_F32;
     kn_expr *lane = kn_lw_node(w, KN_OP_CAST, number, 1, kn_lw_ref(w, v->lane_var), NULL, NULL);
-    kn_expr *n = kn_lw_node(w, KN_OP_SUB, KN_I64, 1, c->args[1], kn_lw_at_lane(w, c->args[0], v->lane_var, kn_lw_int(w, 0)), NULL);
+    kn_expr *n = kn_lw_node(w, KN_OP_SUB, KN_I64, 1, limit, first, NULL);
     n = kn_lw_node(w, KN_OP_MAX, KN_I64, 1, kn_lw_node(w, KN_OP_MIN, KN_I64, 1, n, kn_lw_int(w, v->lanes), NULL), kn_lw_int(w, 0), NULL);
     n = kn_lw_splat(w, kn_lw_node(w, KN_OP_CAST, number, 1, kn_lw_simp(w, n), NULL, NULL), v->lanes);
     return kn_lw_node(w, KN_OP_LT, KN_BOOL, v->lanes, kn_lw_lanes(w, lane, v->lane_var, v->lanes), n, NULL);
 }
 
-/* What is filled up past the end of an axis: of most vectors it is all there, and of those at the end there is memory to read in front of the end of
- * the tensor; only what follows that is read lane by lane. */
-static kn_expr *filled_up(kn_env *v, const kn_expr *e, const kn_expr *c, kn_expr **there)
+/* Both sides of a choice, where they are there to read (what is filled up past the end of an axis: of most vectors it is all there, and of those at the
+ * end there is memory to read in front of the end of the tensor; only what follows that is read lane by lane), one picked by a mask. */
+static kn_expr *blended(kn_env *v, const kn_expr *e, const kn_expr *c, kn_expr **there)
 {
     kn_lw *w = v->w;
-    bool plain = e->args[2]->op == KN_OP_CONST_I || e->args[2]->op == KN_OP_CONST_F;
-    kn_expr *mask = plain && runs_there(v, e->args[1], there) ? lanes_below(v, c, e->dtype) : NULL;
+    bool others = false;
+    *there = NULL;
+    kn_expr *mask = runs_there(v, e->args[1], there) && runs_there(v, e->args[2], there) ? lanes_below(v, c, e->dtype, &others) : NULL;
     if (!mask) return NULL;
-    kn_expr *args[] = { mask, kn_lw_splat(w, kn_env_vector(v, e->args[1]), v->lanes), kn_lw_splat(w, kn_env_vector(v, e->args[2]), v->lanes) };
+    kn_expr *x = kn_lw_splat(w, kn_env_vector(v, e->args[1]), v->lanes), *y = kn_lw_splat(w, kn_env_vector(v, e->args[2]), v->lanes);
+    kn_expr *args[] = { mask, others ? y : x, others ? x : y };
     return remake(v, e, args, v->lanes);
+}
+
+/* Of lanes that count up, those below a limit are all of them with the last one, and none of them without the first: then the other side is not
+ * evaluated. */
+static kn_expr *split_choice(kn_env *v, const kn_expr *e, const kn_expr *c, kn_expr *mixed)
+{
+    kn_lw *w = v->w;
+    kn_expr *first, *limit;
+    bool others;
+    if (w->hw->gpu || v->guard || !kn_loads(e->args[1], NULL, 0) || !kn_loads(e->args[2], NULL, 0) || !limit_of(v, c, &first, &limit, &others)) return mixed;
+    kn_expr *last = kn_lw_simp(w, kn_bin(w->a, KN_OP_ADD, first, kn_lw_int(w, v->lanes - 1)));
+    kn_expr *below = kn_lw_simp(w, kn_lw_node(w, KN_OP_LT, KN_BOOL, 1, last, limit, NULL));
+    kn_expr *beyond = kn_lw_simp(w, kn_lw_node(w, KN_OP_LE, KN_BOOL, 1, limit, first, NULL));
+    kn_expr *x = kn_env_vector(v, e->args[others ? 2 : 1]), *y = kn_env_vector(v, e->args[others ? 1 : 2]);
+    mixed = kn_lw_node(w, KN_OP_SELECT, e->dtype, v->lanes, beyond, kn_lw_splat(w, y, v->lanes), mixed);
+    return kn_lw_node(w, KN_OP_SELECT, e->dtype, v->lanes, below, kn_lw_splat(w, x, v->lanes), mixed);
 }
 
 /* A branch of SELECT is computed for every lane, so the reads in it that may leave their tensor carry the condition. */
@@ -403,15 +438,15 @@ static kn_expr *vector_select(kn_env *v, const kn_expr *e)
         args[2] = kn_env_vector(v, e->args[2]);
         return remake(v, e, args, v->lanes);
     }
-    kn_expr *there, *filled = filled_up(v, e, c, &there);
-    if (filled && !there) return filled;
+    kn_expr *there, *both = blended(v, e, c, &there);
+    if (both && !there) return both;
     v->guard = kn_lw_and(w, outer, c);
     args[1] = kn_env_vector(v, e->args[1]);
     v->guard = kn_lw_and(w, outer, kn_lw_node(w, KN_OP_NOT, KN_BOOL, 1, c, NULL, NULL));
     args[2] = kn_env_vector(v, e->args[2]);
     v->guard = outer;
     kn_expr *each = remake(v, e, args, v->lanes);
-    return filled ? kn_lw_node(w, KN_OP_SELECT, e->dtype, v->lanes, there, filled, each) : each;
+    return split_choice(v, e, c, both ? kn_lw_node(w, KN_OP_SELECT, e->dtype, v->lanes, there, both, each) : each);
 }
 
 static bool is_byte(const kn_expr *e) { return kn_dtype_bytes(e->dtype) == 1 && e->dtype != KN_BOOL && kn_dtype_class(e->dtype) != 'f'; }

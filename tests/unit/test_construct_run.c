@@ -150,6 +150,14 @@ static const struct { const char *text, *inputs; } programs[] = {
     {"y[N,P,Q,C] +=! pad(x,0.0)[N,P*2+R-1,Q*2+S-1,C]*w[C,0,R,S] where P in 4, Q in 9", "x=f32:1x7x17x21&w=f32:21x1x3x3:const"},
     {"y[N,F,P,Q] +=! pad(x,0.0)[N,C,P+R-1,Q+S-1]*w[F,C,R,S] where P in 5, Q in 19", "x=f32:1x2x5x19&w=f32:3x2x3x3:const"},
     {"y[N,C,H,W] = pad(x,0.0)[N,C,H+i[C]//3-1,W+i[C]%3-1] where H in 5, W in 17", "x=f32:1x6x5x17&i=i32:6"},
+    /* which tensor an element comes from: along the lanes, outside of them, of three, in triangles, from either side */
+    {"y[I,J] = select(J<13, a[I,J], b[I,J-13]) where J in 37", "a=f32:5x13&b=f32:5x24"},
+    {"y[I,J] = select(J<=4, b[J], select(J<40, a[I,J-5], c[J-40,I])) where I in 7, J in 61", "a=u8:7x35&b=u8:5&c=u8:21x7"},
+    {"y[I,C,P] = select(C<3, a[I,C,P], select(4<=C, b[I,C-4,P], v[P])) where C in 6", "a=f32:2x3x19&b=f32:2x2x19&v=f32:19"},
+    {"y[I,J] = select(J<=I, a[I,J], -2.0)", "a=f32:21x33"},
+    {"y[B,I,J] = select(I<J, a[B,I,J], v[J])", "a=bf16:2x21x33&v=bf16:33"},
+    {"y[I,J] = select(J<I+3 && 2<J, a[I,J], b[J,I])", "a=f64:9x21&b=f64:21x9"},
+    {"y[I,J] = select(J==I, 1.0, a[I,J]*2.0)", "a=f32:18x21"},
 };
 enum { NPROGRAMS = sizeof programs / sizeof programs[0], NIDS = sizeof ids / sizeof ids[0], TOP = 2 };
 
