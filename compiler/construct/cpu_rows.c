@@ -7,6 +7,7 @@
 
 enum {
     CHUNK = 8,   /* most vectors of a row in registers */
+    FEW = 4,     /* of columns, below which their runs of memory are too short */
     CHAINS = 8,  /* accumulators of a sum along lanes */
     DEAR = 4,    /* of a sum of what takes some dozen instructions each: more only make the text longer (a third of a softmax's compile time) */
     TOGETHER = 16, /* most rows that a stage goes through before the next one: what one wrote need not be read at once */
@@ -51,7 +52,8 @@ static double row_bytes(const rows *r, uint32_t shared, int64_t chunk)
     return sum;
 }
 
-/* Lanes along a row axis: runs of memory as long as L2 has room for, without a tail where the axis can be cut so. False: no cut of it fits. */
+/* Lanes along a row axis: runs of memory as long as L2 has room for, of which the last one, moved back, repeats as little as can be. False: no cut of
+ * it fits. */
 static bool chunk_of(rows *r, int64_t full)
 {
     const kn_hw_level *l2 = kn_hw_level_named(r->g.hw, "l2");
@@ -64,7 +66,7 @@ static bool chunk_of(rows *r, int64_t full)
     r->lanes = full;
     for (int64_t nv = 1; nv <= CHUNK && nv * full <= extent; nv++) {
         if (row_bytes(r, r->g.shared, nv * full) > (double)l2->capacity_bytes / 2) break;
-        if (extent % (nv * full) == 0 || extent % (best * full) != 0) best = nv;
+        if (nv <= FEW || kn_round_up(extent, nv * full) <= kn_round_up(extent, best * full)) best = nv;
     }
     r->nv = best;
     return row_bytes(r, r->g.shared, best * full) <= (double)l2->capacity_bytes / 2;

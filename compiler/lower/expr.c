@@ -53,8 +53,9 @@ kn_expr *kn_lw_address(kn_lw *w, int tensor, kn_expr *const *idx)
 
 /* A load taken apart: element `at` of `buffer` where `cond` holds (NULL: always), else `other`. */
 /* own: it is vector *at of a register array. */
+/* inside: every index is in range, whatever guards the load. */
 /* row: where lanes lie in a row, if their columns are known. */
-typedef struct access { int buffer; kn_expr *at, *cond, *other; bool own; kn_lane_row row; } access;
+typedef struct access { int buffer; kn_expr *at, *cond, *other; bool own, inside; kn_lane_row row; } access;
 
 kn_expr *kn_lw_in_dim(kn_lw *w, kn_expr *i, int64_t n)
 {
@@ -135,7 +136,7 @@ static access load_access(kn_env *v, const kn_expr *e, int lanes)
     }
     access own;
     if (w->nowns && !e->padded && own_access(v, e, idx, lanes, &own)) return own;
-    access r = { .buffer = kn_lw_tensor(w, e->u.tensor) };
+    access r = { .buffer = kn_lw_tensor(w, e->u.tensor), .inside = !in };
     for (int i = 0; v->sg && i < v->sg->nloads && !w->box[e->u.tensor].on; i++)
         if (v->sg->loads[i] == e && v->sg->flat[i]) r.at = kn_lw_simp(w, kn_env_scalar(v, v->sg->flat[i]));
     if (!r.at) r.at = kn_lw_address(w, e->u.tensor, idx);
@@ -351,9 +352,11 @@ static bool runs_there(kn_env *v, const kn_expr *e, kn_expr **there)
         if (r.own || r.cond || loads[i]->u.tensor == v->repl_tensor) return false;
         if (!kn_lw_uses(r.at, v->lane_var)) continue;
         kn_expr *at = kn_lw_at_lane(w, r.at, v->lane_var, kn_lw_int(w, 0));
+        if (!kn_lw_unit_stride(r.at, v->lane_var)) return false;
+        if (r.inside) continue;
         kn_lw_range(w, at, &lo, &hi);
         kn_expr *inside = kn_lw_below(w, at, w->p->buffers[r.buffer].elems - v->lanes + 1);
-        if (!kn_lw_unit_stride(r.at, v->lane_var) || hi < 0 || kn_lw_never(inside)) return false;
+        if (hi < 0 || kn_lw_never(inside)) return false;
         if (lo < 0) inside = kn_lw_and(w, kn_lw_node(w, KN_OP_LE, KN_BOOL, 1, kn_lw_int(w, 0), at, NULL), inside);
         *there = kn_lw_and(w, *there, inside);
     }

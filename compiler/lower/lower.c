@@ -127,7 +127,8 @@ static void box_place(kn_lw *w, const kn_sg *consumer, const kn_stage *g)
             const kn_loop *l = &g->loops[i];
             if (l->axis != axis || l->shared_with < 0) continue;
             kn_expr *v = kn_bin(w->a, KN_OP_MUL, consumer->val[l->shared_with], kn_lw_int(w, l->stride));
-            base = base ? kn_bin(w->a, KN_OP_ADD, base, v) : v;
+            kn_expr *moved = consumer->base[consumer->g->loops[l->shared_with].axis];
+            base = moved ? moved : base ? kn_bin(w->a, KN_OP_ADD, base, v) : v;
         }
         box->base[d] = base ? kn_lw_let(w, "box", base) : NULL;
     }
@@ -363,7 +364,8 @@ bool kn_lw_stage_init(kn_lw *w, kn_sg *sg, int stage, bool packs)
     return !w->status;
 }
 
-/* Loops that are the consumer's have its values; an axis of which it has all loops stays in range where the consumer's does. */
+/* Loops that are the consumer's have its values; an axis of which it has all loops stays in range where the consumer's does, and one whose last turn
+ * is moved back is so for both. */
 static void share_loops(const kn_tree *t, kn_sg *sg, const kn_sg *consumer)
 {
     for (int i = 0; i < sg->g->nloops; i++) {
@@ -372,7 +374,9 @@ static void share_loops(const kn_tree *t, kn_sg *sg, const kn_sg *consumer)
         bool all = true;
         for (int k = 0; k < sg->g->nloops; k++) all &= sg->g->loops[k].axis != l->axis || sg->g->loops[k].shared_with >= 0;
         sg->val[i] = consumer->val[l->shared_with];
-        sg->clipped[l->axis] |= all && consumer->clipped[consumer->g->loops[l->shared_with].axis];
+        int of = consumer->g->loops[l->shared_with].axis;
+        sg->clipped[l->axis] |= (all || consumer->base[of]) && consumer->clipped[of];
+        sg->base[l->axis] = consumer->base[of];
     }
     for (int i = 0; i < sg->g->nloops; i++)
         if (sg->g->loops[i].kind == KN_THREAD) sg->val[i] = consumer->val[kn_own_thread(t, sg->g, i)];
@@ -427,6 +431,7 @@ void kn_lw_stage(kn_lw *w, int stage, const kn_sg *consumer, int maker)
             if (!after) after = w->tail;
             w->tail = &loop->body;
         }
+        if (!consumer) kn_lw_move_back(w, sg, i);
         kn_lw_open(w, sg, i, loop);
         if (loop) innermost = i;
     }

@@ -76,6 +76,7 @@ static double apply(enum kn_op op, enum kn_dtype t, double a, double b)
     case KN_OP_NEG: return -a;
     case KN_OP_ABS: return fabs(a);
     case KN_OP_EXP: return exp(a);
+    case KN_OP_LOG: return log(a);
     case KN_OP_SQRT: return sqrt(a);
     case KN_OP_TANH: return tanh(a);
     case KN_OP_LT: return a < b;

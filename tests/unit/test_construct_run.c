@@ -150,6 +150,11 @@ static const struct { const char *text, *inputs; } programs[] = {
     {"y[N,P,Q,C] +=! pad(x,0.0)[N,P*2+R-1,Q*2+S-1,C]*w[C,0,R,S] where P in 4, Q in 9", "x=f32:1x7x17x21&w=f32:21x1x3x3:const"},
     {"y[N,F,P,Q] +=! pad(x,0.0)[N,C,P+R-1,Q+S-1]*w[F,C,R,S] where P in 5, Q in 19", "x=f32:1x2x5x19&w=f32:3x2x3x3:const"},
     {"y[N,C,H,W] = pad(x,0.0)[N,C,H+i[C]//3-1,W+i[C]%3-1] where H in 5, W in 17", "x=f32:1x6x5x17&i=i32:6"},
+    /* columns of a softmax, of a norm, in turns that do not come out even */
+    {"m[N,W] >=! x[N,C,W]; e[N,C,W] = exp(x[N,C,W]-m[N,W]); s[N,W] +=! e[N,C,W]; y[N,C,W] = e[N,C,W]/s[N,W]", "x=f32:3x5x37"},
+    {"m[N,W] >=! x[N,C,W]; e[N,C,W] = exp(x[N,C,W]-m[N,W]); s[N,W] +=! e[N,C,W]; y[N,C,W] = e[N,C,W]/s[N,W]", "x=f32:2x7x201"},
+    {"u[W] +=! x[C,W]; q[W] +=! (x[C,W]-u[W]*0.25)*(x[C,W]-u[W]*0.25); y[C,W] = (x[C,W]-u[W]*0.25)*q[W]*g[C]+b[W]", "x=f32:4x83&g=f32:4&b=f32:83"},
+    {"m[W] >=! x[C,W]; s[W] +=! exp(x[C,W]-m[W]); y[C,W] = x[C,W]-m[W]-log(s[W])", "x=f64:6x75"},
     /* which tensor an element comes from: along the lanes, outside of them, of three, in triangles, from either side */
     {"y[I,J] = select(J<13, a[I,J], b[I,J-13]) where J in 37", "a=f32:5x13&b=f32:5x24"},
     {"y[I,J] = select(J<=4, b[J], select(J<40, a[I,J-5], c[J-40,I])) where I in 7, J in 61", "a=u8:7x35&b=u8:5&c=u8:21x7"},
