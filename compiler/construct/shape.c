@@ -71,14 +71,18 @@ static bool is_plane(const shaper *s, const char *name)
     return false;
 }
 
-/* One full tensor goes in where one comes out, so that making the elements anew reads no more than their copy would. */
+/* One full tensor goes in where one comes out, also at several places of it, so that making the elements anew reads no more than their copy would. */
 static bool reads_one(const kn_stmt *st)
 {
     const kn_expr *loads[KN_SITE_LOADS];
     uint32_t all = (1u << st->naxes) - 1;
-    int n = kn_loads(st->body, loads, KN_SITE_LOADS), full = 0;
-    for (int i = 0; i < n && i < KN_SITE_LOADS; i++) full += kn_axes_in(loads[i]) == all;
-    return n <= KN_SITE_LOADS && full <= 1;
+    int n = kn_loads(st->body, loads, KN_SITE_LOADS), full = -1;
+    for (int i = 0; i < n && i < KN_SITE_LOADS; i++) {
+        if (kn_axes_in(loads[i]) != all) continue;
+        if (full >= 0 && loads[i]->u.tensor != full) return false;
+        full = loads[i]->u.tensor;
+    }
+    return n <= KN_SITE_LOADS;
 }
 
 /* Map temporaries into their readers. first: only chains of maps, so that what is left of them can become an epilogue. */

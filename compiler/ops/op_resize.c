@@ -114,40 +114,78 @@ static kiln_status nearest(kn_op_call *c, const place *p)
     return KILN_OK;
 }
 
-/* Sum over the corners of the cell of the element there times how near it is. */
+/* How near the two elements around lie to an output element of axis i. */
+static void linear_weight(kn_op_call *c, const place *p, int k, int i, int tap)
+{
+    const char *wide = *kn_op_wide(c) ? "f32" : kn_dtype_text(c->in[0].dtype), *num = numerator(c, p, i);
+    long long den = (long long)p->den;
+    (void)k;
+    if (tap)
+        kn_putf(&c->text, "(cast(%s%%%lld,%s)/%lld.0)", num, den, wide, den);
+    else
+        kn_putf(&c->text, "(cast(%lld - %s%%%lld,%s)/%lld.0)", den, num, den, wide, den);
+}
+
+static void cubic_weight(kn_op_call *c, const place *p, int k, int i, int tap)
+{
+    (void)p;
+    kn_putf(&c->text, "w%d_%d[A%d]", k, tap, i);
+}
+
+/* Elements around an output element, of which the first is `from` beside where it lies; the weight of one of them, k counting the axes that change. */
+typedef struct kernel {
+    int taps, from;
+    void (*weight)(kn_op_call *c, const place *p, int k, int i, int tap);
+} kernel;
+
+/* "A0,A1,min(max(A2*6//5 + 1, 0), 7),A3" */
+static const char *around(kn_op_call *c, const place *p, int axis, int beside)
+{
+    kn_buf at;
+    kn_buf_init(&at, c->arena);
+    for (int i = 0; i < c->in[0].rank; i++) {
+        if (i) kn_put(&at, ",");
+        if (i != axis)
+            kn_putf(&at, "A%d", i);
+        else
+            kn_putf(&at, "min(max(%s//%lld + %d, 0), %lld)", numerator(c, &p[i], i), (long long)p[i].den, beside, (long long)(p[i].in - 1));
+    }
+    kiln_bytes t = kn_buf_take(&at);
+    return t.p ? t.p : "";
+}
+
+/* Interpolates along one axis after the other, the outermost one first, so that all but the last keep rows in vectors: "t0[...] = x0[...]*w +
+ * x0[...]*w; y[...] = t0[...]*w + t0[...]*w". */
+static void by_axes(kn_op_call *c, const place *p, const kernel *how)
+{
+    const kn_attr *sizes = kn_attr_get(c, "sizes");
+    int rank = c->in[0].rank, last = rank - 1, k = 0;
+    while (last >= 0 && !p[last].moved) last--;
+    for (int i = 0; i <= last; i++) {
+        if (!p[i].moved) continue;
+        if (i == last) kn_putf(&c->text, "y[%s] = ", kn_op_axes(c, "A", rank));
+        else kn_putf(&c->text, "t%d[%s] = ", k, kn_op_axes(c, "A", rank));
+        for (int tap = 0; tap < how->taps; tap++) {
+            const char *at = around(c, p, i, how->from + tap);
+            if (tap) kn_put(&c->text, " + ");
+            if (k) kn_putf(&c->text, "t%d[%s]", k - 1, at);
+            else kn_op_load(c, 0, at);
+            kn_put(&c->text, "*");
+            how->weight(c, &p[i], k, i, tap);
+        }
+        for (int j = 0; j < rank && i < last; j++)
+            kn_putf(&c->text, "%sA%d in %lld", j ? ", " : " where ", j, (long long)(j <= i ? sizes->list[j] : c->in[0].shape[j]));
+        if (i < last) kn_putf(&c->text, "%s; ", kn_op_wide(c));
+        k++;
+    }
+    if (last >= 0) return;
+    kn_putf(&c->text, "y[%s] = ", kn_op_axes(c, "A", rank));
+    kn_op_load(c, 0, kn_op_axes(c, "A", rank));
+}
+
 static kiln_status linear(kn_op_call *c, const place *p)
 {
-    int axes[KILN_MAX_RANK], n = 0, rank = c->in[0].rank;
-    for (int i = 0; i < rank; i++)
-        if (p[i].moved) axes[n++] = i;
-    if (n > 3) return kn_op_bad_attr(c, "sizes", "%d axes change; at most three can be interpolated", n);
-    const char *wide = *kn_op_wide(c) ? "f32" : kn_dtype_text(c->in[0].dtype);
-    kn_putf(&c->text, "y[%s] = ", kn_op_axes(c, "A", rank));
-    for (int corner = 0; corner < 1 << n; corner++) {
-        kn_buf at;
-        kn_buf_init(&at, c->arena);
-        for (int i = 0, k = 0; i < rank; i++) {
-            if (i) kn_put(&at, ",");
-            if (!p[i].moved)
-                kn_putf(&at, "A%d", i);
-            else
-                kn_putf(&at, "min(max(%s//%lld + %d, 0), %lld)", numerator(c, &p[i], i), (long long)p[i].den, corner >> k & 1,
-                        (long long)(p[i].in - 1));
-            k += p[i].moved;
-        }
-        kiln_bytes t = kn_buf_take(&at);
-        if (corner) kn_put(&c->text, " + ");
-        kn_op_load(c, 0, t.p ? t.p : "");
-        for (int k = 0; k < n; k++) {
-            const place *q = &p[axes[k]];
-            const char *num = numerator(c, q, axes[k]);
-            long long den = (long long)q->den;
-            if (corner >> k & 1)
-                kn_putf(&c->text, "*(cast(%s%%%lld,%s)/%lld.0)", num, den, wide, den);
-            else
-                kn_putf(&c->text, "*(cast(%lld - %s%%%lld,%s)/%lld.0)", den, num, den, wide, den);
-        }
-    }
+    by_axes(c, p, &(kernel){2, 0, linear_weight});
     return KILN_OK;
 }
 
@@ -183,30 +221,10 @@ static void cubic_weights(kn_op_call *c, const place *p, int k, int i, int64_t o
 static kiln_status cubic(kn_op_call *c, const place *p)
 {
     const kn_attr *sizes = kn_attr_get(c, "sizes");
-    int axes[KILN_MAX_RANK], n = 0, rank = c->in[0].rank;
     bool inside = kn_attr_int(c, "exclude_outside", 0) != 0;
-    for (int i = 0; i < rank; i++)
-        if (p[i].moved) axes[n++] = i;
-    if (n > 2) return kn_op_bad_attr(c, "sizes", "%d axes change; at most two can be interpolated cubically", n);
-    for (int k = 0; k < n; k++) cubic_weights(c, &p[axes[k]], k, axes[k], sizes->list[axes[k]], inside);
-    kn_putf(&c->text, "y[%s] = ", kn_op_axes(c, "A", rank));
-    for (int corner = 0; corner < 1 << 2 * n; corner++) {
-        kn_buf at;
-        kn_buf_init(&at, c->arena);
-        for (int i = 0, k = 0; i < rank; i++) {
-            if (i) kn_put(&at, ",");
-            if (!p[i].moved)
-                kn_putf(&at, "A%d", i);
-            else
-                kn_putf(&at, "min(max(%s//%lld + %d, 0), %lld)", numerator(c, &p[i], i), (long long)p[i].den, (corner >> 2 * k & 3) - 1,
-                        (long long)(p[i].in - 1));
-            k += p[i].moved;
-        }
-        kiln_bytes t = kn_buf_take(&at);
-        if (corner) kn_put(&c->text, " + ");
-        kn_op_load(c, 0, t.p ? t.p : "");
-        for (int k = 0; k < n; k++) kn_putf(&c->text, "*w%d_%d[A%d]", k, corner >> 2 * k & 3, axes[k]);
-    }
+    for (int i = 0, k = 0; i < c->in[0].rank; i++)
+        if (p[i].moved) cubic_weights(c, &p[i], k++, i, sizes->list[i], inside);
+    by_axes(c, p, &(kernel){4, -1, cubic_weight});
     return KILN_OK;
 }
 
