@@ -101,6 +101,12 @@ bool kn_cpu_zipped(const kn_site *x, kn_plans *p, const kn_cpu_dot *d);
  * `plane` of the other factor whose terms lie beside each other, and a copy `weights` of what is no constant, whose lanes do; NULL: nothing to
  * turn. */
 const char *kn_cpu_turned(kiln_arena *a, const kn_site *x, const char *plane, const char *results, const char *weights);
+/* A line of a trace that puts dimension `d` of a tensor of this rank behind the others. */
+void kn_cpu_put_last(kn_buf *b, const char *tensor, int rank, int d);
+/* cpu_shifts.c: dimension d of the load is much longer than the axis that shifts it; steps after which a sum over such planes, then named `results`,
+ * has lanes along the channels of a copy `factor` of the other factor; NULL: it is no such sum. */
+bool kn_cpu_few_shifts(const kn_site *x, const kn_expr *load, int d, int axis);
+const char *kn_cpu_shifts(kiln_arena *a, const kn_site *x, const char *factor, const char *results);
 /* cpu_planar.c: steps after which the statement, then named `results`, computes them in front of their places, from a copy `plane` of what the window
  * goes over, with its terms in front of the places too; NULL: lanes along the results are worth having, or it is no such window. */
 const char *kn_cpu_planar(kiln_arena *a, const kn_site *x, const char *plane, const char *results);

@@ -152,7 +152,7 @@ static bool pays(const kn_site *x, int w, const kn_expr *load, int lanes, int te
     return (n > FEW ? 0.75 : 1) * (dots + RESULT + PLACE * (double)run / (double)n) < (double)x->reduce_extent;
 }
 
-static void put_last(kn_buf *b, const char *tensor, int rank, int last)
+void kn_cpu_put_last(kn_buf *b, const char *tensor, int rank, int last)
 {
     kn_putf(b, "transform_layout %s", tensor);
     for (int d = 0; d < rank; d++)
@@ -203,10 +203,10 @@ const char *kn_cpu_turned(kiln_arena *a, const kn_site *x, const char *plane, co
         kn_buf b;
         kn_buf_init(&b, a);
         if (!t->constant) kn_putf(&b, "copy %s %d %s\n", x->name, w, weights);
-        if (!t->constant && last < loads[w]->nargs - 1) put_last(&b, weights, loads[w]->nargs, last);
+        if (!t->constant && last < loads[w]->nargs - 1) kn_cpu_put_last(&b, weights, loads[w]->nargs, last);
         kn_putf(&b, "copy %s %d %s\ncache_write %s %s\n", x->name, 1 - w, plane, x->name, results);
-        put_last(&b, results, p->tensors[x->s->out].rank, to);
-        put_last(&b, plane, other->nargs, terms);
+        kn_cpu_put_last(&b, results, p->tensors[x->s->out].rank, to);
+        kn_cpu_put_last(&b, plane, other->nargs, terms);
         return kn_buf_take(&b).p;
     }
     return NULL;

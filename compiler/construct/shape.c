@@ -505,7 +505,7 @@ static bool flatten_one(shaper *s, const kn_stage *g)
         for (int b = v.s->nspatial - 1; b > 0; b--) {
             bool window = false;
             int a = b - 1, row = window_dim(&v, i, loads[i], a, &window), column = window_dim(&v, i, loads[i], b, &window);
-            if (row < 0 || column != row + 1 || !window || v.s->axes[a].extent < 2) continue;
+            if (row < 0 || column != row + 1 || !window || v.s->axes[a].extent < 2 || kn_cpu_few_shifts(&v, loads[i], column, b)) continue;
             const char *plane = kn_format(s->a, "plane%d", s->nplanes);
             if (!plane || s->nplanes == KILN_MAX_STMTS) return false;
             const char *thin = thinned(s, &v, i, loads[i], plane);
@@ -520,6 +520,20 @@ static bool flatten_one(shaper *s, const kn_stage *g)
         }
     }
     return false;
+}
+
+/* Sums for a few shifts of planes have lanes along the other factor's channels. */
+static bool shifts_one(shaper *s, const kn_stage *g)
+{
+    kn_site v;
+    int n = s->nplanes;
+    kn_site_of(s->a, s->t, g, s->hw, &v);
+    const char *factor = kn_format(s->a, "factor%d", n), *results = kn_format(s->a, "turned%d", n);
+    const char *lines = n + 1 < KILN_MAX_STMTS && factor && results ? kn_cpu_shifts(s->a, &v, factor, results) : NULL;
+    if (!lines || !try_step(s, lines)) return false;
+    s->plane[s->nplanes++] = factor;
+    s->plane[s->nplanes++] = results;
+    return true;
 }
 
 /* The window slides along n, so that a row of it can be held and used for many of its places. */
@@ -739,6 +753,7 @@ kiln_status kn_shape(kiln_arena *a, const kn_program *p, const kn_hw *hw, kiln_b
         else if (!kn_site_scheduled(s.t, g) && map_one(&s, k)) k += s.t->nstages - before;
         else if (!kn_site_scheduled(s.t, g) && widen_one(&s, g)) k--; /* its statement is one further on */
         else if (!kn_site_scheduled(s.t, g) && taps_one(&s, g)) k--;
+        else if (!kn_site_scheduled(s.t, g) && shifts_one(&s, g)) k--;
         else if (!kn_site_scheduled(s.t, g) && strip_one(&s, g, &strip)) k += strip;
         else if (!kn_site_scheduled(s.t, g) && !flatten_one(&s, g)) {
             bool held = separate_one(&s, k, true);

@@ -456,6 +456,26 @@ static void thinned_planes_run(void **state)
         if (!runs_with(one[i].text, one[i].inputs, i % 2, "reindex out0 ", " S2 S3\n")) fail_msg("%s: places are not one run", one[i].inputs);
 }
 
+/* Sums over planes for a few shifts of them (gradients of convolutions by their weights) have lanes along channels, and give what the reference does. */
+static void shifts_have_channels_as_lanes(void **state)
+{
+#ifdef __SANITIZE_THREAD__
+    skip();
+#endif
+    enum { COUNT = 24 };
+    uint32_t seed = 5;
+    (void)state;
+    for (int i = 0; i < COUNT; i++) {
+        char text[300], inputs[160];
+        int n = drawn(&seed, 1, 2), f = drawn(&seed, 16, 37), c = drawn(&seed, 1, 9), kh = drawn(&seed, 1, 3), kw = drawn(&seed, 2, 3);
+        int step = drawn(&seed, 1, 2), top = drawn(&seed, 0, kh - 1), p = drawn(&seed, 3, 9), q = drawn(&seed, 7, 15);
+        int h = (p - 1) * step + kh - top, w = (q - 1) * step + kw - 1;
+        snprintf(text, sizeof text, "y[F,C,R,S] +=! d[N,F,P,Q]*pad(x,0.0)[N,C,R+P*%d-%d,S+Q*%d-1] where R in %d, S in %d", step, top, step, kh, kw);
+        snprintf(inputs, sizeof inputs, "d=f32:%dx%dx%dx%d&x=f32:%dx%dx%dx%d", n, f, p, q, n, c, h, w);
+        if (!runs_with(text, inputs, i % 2, "copy out0 ", "cache_write out0 ")) fail_msg("%s %s: not turned", text, inputs);
+    }
+}
+
 /* Stages that share their rows are one parallel region without temporaries in memory, whatever the rank and wherever the reduced axis stands. */
 static void rows_are_one_region(void **state)
 {
@@ -766,7 +786,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(candidates_run), cmocka_unit_test(narrow_windows_run), cmocka_unit_test(narrow_products_run),
                                        cmocka_unit_test(few_results_run), cmocka_unit_test(short_rows_run), cmocka_unit_test(channels_first_run),
-                                       cmocka_unit_test(rows_are_one_region),
+                                       cmocka_unit_test(shifts_have_channels_as_lanes),
+        cmocka_unit_test(rows_are_one_region),
                                        cmocka_unit_test(planes_are_lanes), cmocka_unit_test(planes_have_taps),
                                        cmocka_unit_test(thinned_planes_run), cmocka_unit_test(tables_are_short),
                                        cmocka_unit_test(beyond_caches), cmocka_unit_test(places_are_summed_alike)};
