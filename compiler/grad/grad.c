@@ -329,8 +329,18 @@ static kiln_status send_back(builder *b, const kn_stmt *s, const kn_expr *load, 
     return KILN_OK;
 }
 
+static kiln_status contribute(builder *b, const kn_stmt *s, const kn_expr *load, kn_expr *seed, kn_expr *factor);
+
+static kiln_status by_ends(builder *b, const kn_stmt *s, const kn_clamped *c, kn_expr *seed, kn_expr *factor)
+{
+    kiln_status st = contribute(b, s, c->inside, seed, factor);
+    return st == KILN_OK && c->points ? contribute(b, &c->ends, c->border, c->seed, c->factor) : st;
+}
+
 static kiln_status contribute(builder *b, const kn_stmt *s, const kn_expr *load, kn_expr *seed, kn_expr *factor)
 {
+    kn_clamped clamped;
+    if (kn_unclamped(b->a, b->q, s, load, seed, factor, &clamped)) return by_ends(b, s, &clamped, seed, factor);
     kn_solution solution;
     kn_stmt ranges = {0};
     int t = load->u.tensor, rank = load->nargs;

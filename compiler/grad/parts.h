@@ -19,4 +19,15 @@ typedef struct kn_solution {
 /* factor: what the read is multiplied by; equalities that its selects ask for join the system. */
 kiln_status kn_solve(kiln_arena *a, const kn_program *p, const kn_stmt *s, const kn_expr *load, const kn_expr *factor, kn_solution *out,
                      kiln_diag *d);
+
+/* clamp.c. A read whose index is kept inside by min or max, as two: the index itself, which is read where it lies inside, and the border, which the
+ * points `ends` read that lie outside of it (the statement with an axis that is so much shorter, and what goes with it; points 0: none does). */
+typedef struct kn_clamped {
+    const kn_expr *inside, *border;
+    int64_t points;
+    kn_stmt ends;
+    kn_expr *seed, *factor;
+} kn_clamped;
+/* False: no index of the load is so. */
+bool kn_unclamped(kiln_arena *a, const kn_program *q, const kn_stmt *s, const kn_expr *load, kn_expr *seed, kn_expr *factor, kn_clamped *out);
 #endif

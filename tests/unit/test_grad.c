@@ -191,6 +191,26 @@ static void moves(void **state)
     exactly("x=f64:4&z=f64:5", "y[A] = select(A<4, x[A], z[A-4]) where A in 9", "xz");
 }
 
+/* The border, read from outside at either end, at one of them by most points, by falling indices (which are compared at every point), along two
+ * dimensions, with weights of the points, of an element that is read twice. */
+static void clamps(void **state)
+{
+    (void)state;
+    exactly("x=f64:6", "y[A] = x[min(max(A-2,0),5)] where A in 11", "x");
+    exactly("x=f64:3", "y[A] = x[max(A-7,0)] where A in 10", "x");
+    exactly("x=f64:2x4", "y[N,A] = x[N,min(A,3)] where A in 4", "x");
+    exactly("x=f64:5", "y[A] = x[min(max(3-A,0),4)] where A in 9", "x");
+    exactly("x=f64:5x4", "y[A,B] = x[min(max(A-1,0),4),min(max(B-2,0),3)]*cast(A+2*B+1,f64) where A in 7, B in 9", "x");
+    exactly("x=f64:4", "y[A] = x[min(max((A*2+3)//6-1,0),3)]*cast((A*2+3)%6,f64) + x[min(max((A*2+3)//6,0),3)]*cast(6-(A*2+3)%6,f64) where A in 12", "x");
+    exactly("x=f64:3x9", "s[N,P] +=! x[N,min(max(P*2+R-2,0),8)] where P in 5, R in 3; y[N,P] = s[N,P]*2.0", "x");
+    closely("x=f64:7", "y[A] = x[max(A-3,0)]*x[max(A-3,0)]+x[A] where A in 7", "x");
+    kiln_arena *a = open_arena();
+    kn_program *g = gradient_of(a, parse(a, "x=f64:50", "y[A] = x[min(max((A*2-1)//4,0),49)] where A in 100"), "x");
+    for (int i = 0; i < g->nstmts; i++) /* no loop over all that might read an element */
+        for (int k = g->stmts[i]->nspatial; k < g->stmts[i]->naxes; k++) assert_true(g->stmts[i]->axes[k].extent <= 4);
+    kiln_arena_close(a);
+}
+
 static void pools_and_maps(void **state)
 {
     (void)state;
@@ -307,7 +327,7 @@ int main(void)
         cmocka_unit_test(products),
         cmocka_unit_test(convolutions),
         cmocka_unit_test(transposed_convolutions),
-        cmocka_unit_test(moves),
+        cmocka_unit_test(moves), cmocka_unit_test(clamps),
         cmocka_unit_test(pools_and_maps),
         cmocka_unit_test(every_function),
         cmocka_unit_test(chains),
