@@ -435,6 +435,44 @@ static bool map_one(shaper *s, int stage)
     return false;
 }
 
+/* The index numbers elements by this axis and by steps of reductions that are longer than all of it: digits, not a place that a window slides to. */
+static bool is_digit(const kn_site *v, const kn_affine *f, int axis)
+{
+    bool beside = false;
+    for (int i = v->s->nspatial; i < v->s->naxes; i++) {
+        if (!f->coef[i] || v->s->axes[i].extent < 2) continue;
+        if (f->coef[axis] < 1 || f->coef[i] <= f->coef[axis] * (v->s->axes[axis].extent - 1)) return false;
+        beside = true;
+    }
+    return beside;
+}
+
+/* Weights of which each result takes every so many-th (phases of a strided transposed convolution), and what is past their ends: a copy in the order
+ * of the axes, made ahead where they are constant, has a result's weights beside each other. */
+static bool digits_one(shaper *s, const kn_stage *g)
+{
+    enum { OFTEN = 8 }; /* places that meet the copy */
+    kn_site v;
+    kn_site_of(s->a, s->t, g, s->hw, &v);
+    const kn_expr *loads[KN_SITE_LOADS];
+    int n = kn_loads(v.s->body, loads, KN_SITE_LOADS);
+    if (s->hw->gpu || !v.contraction || v.s->scatter || n > KN_SITE_LOADS || s->nplanes == KILN_MAX_STMTS) return false;
+    for (int l = 0; l < n; l++) {
+        bool digits = false;
+        int64_t places = 1;
+        for (int x = 0; x < v.s->nspatial; x++) {
+            kn_affine f;
+            if (!(v.load[l].axes >> x & 1) && !kn_mul_fits(places, kn_cpu_extent(&v, x), &places)) places = OFTEN;
+            for (int d = 0; d < loads[l]->nargs; d++) digits |= kn_affine_of(loads[l]->args[d], &f) && f.coef[x] && is_digit(&v, &f, x);
+        }
+        const char *copy = kn_format(s->a, "weights%d", s->nplanes);
+        if (!digits || places < OFTEN || !copy || !try_step(s, kn_format(s->a, "reindex %s %d %s", v.name, l, copy))) continue;
+        s->plane[s->nplanes++] = copy;
+        return true;
+    }
+    return false;
+}
+
 /* Dimension of the load along which the axis alone of the two steps, -1: none; *window is set where it meets others there, steps by more than one
  * or may meet padding. */
 static int window_dim(const kn_site *v, int l, const kn_expr *load, int axis, bool *window)
@@ -446,7 +484,7 @@ static int window_dim(const kn_site *v, int l, const kn_expr *load, int axis, bo
         kn_affine f;
         uint32_t in = kn_axes_in(load->args[i]);
         if (!(in >> axis & 1)) continue;
-        if (dim >= 0 || !kn_affine_of(load->args[i], &f) || f.coef[axis] < 1) return -1;
+        if (dim >= 0 || !kn_affine_of(load->args[i], &f) || f.coef[axis] < 1 || is_digit(v, &f, axis)) return -1;
         dim = i;
         *window |= v->load[l].padded || (in & moving) != 1u << axis || f.coef[axis] > 1;
     }
@@ -733,6 +771,7 @@ kiln_status kn_shape(kiln_arena *a, const kn_program *p, const kn_hw *hw, kiln_b
         else if (dot) k += !flatten_one(&s, g) && pad_one(&s, g);
         else if (!kn_site_scheduled(s.t, g) && map_one(&s, k)) k += s.t->nstages - before;
         else if (!kn_site_scheduled(s.t, g) && widen_one(&s, g)) k--; /* its statement is one further on */
+        else if (!kn_site_scheduled(s.t, g) && digits_one(&s, g)) k--;
         else if (!kn_site_scheduled(s.t, g) && taps_one(&s, g)) k--;
         else if (!kn_site_scheduled(s.t, g) && strip_one(&s, g, &strip)) k += strip;
         else if (!kn_site_scheduled(s.t, g) && !flatten_one(&s, g)) {
