@@ -179,11 +179,12 @@ static bool fuse_pair(shaper *s, const kn_stage *g)
     const kn_expr *loads[1];
     if (st->scatter || kn_loads(st->body, loads, 1) > KN_SITE_LOADS) return false;
     bool boxed = kn_cpu_is_boxed(&v);
+    uint32_t uneven = kn_cpu_uneven(&v);
     int taps = kn_cpu_written_taps(&v);
     for (int x = 0; x + 1 < st->naxes; x++) {
         int y = x + 1;
         if (taps >= 0 && (x == taps || y == taps)) continue;
-        if (st->axes[x].reduce != st->axes[y].reduce || holds_rows(s, st, x, y)) continue;
+        if (st->axes[x].reduce != st->axes[y].reduce || ((uneven >> x | uneven >> y) & 1) || holds_rows(s, st, x, y)) continue;
         if (boxed && (kn_stands_beside(st, x) || kn_stands_beside(st, y))) continue;
         if (y == v.n && !s->hw->gpu && kn_cpu_is_alone(&v)) continue; /* lanes that a copy turns are a dimension of their own */
         bool fits = kn_site_continues(&v.store, x, y, st->axes[y].extent);
@@ -435,16 +436,22 @@ static bool map_one(shaper *s, int stage)
     return false;
 }
 
-/* The index numbers elements by this axis and by steps of reductions that are longer than all of it: digits, not a place that a window slides to. */
-static bool is_digit(const kn_site *v, const kn_affine *f, int axis)
+/* The copy's dimensions: those of results, of reductions whose terms are left out for some of them, of the others. */
+static const char *digits_in_order(shaper *s, const kn_site *v, int l, const char *copy)
 {
-    bool beside = false;
-    for (int i = v->s->nspatial; i < v->s->naxes; i++) {
-        if (!f->coef[i] || v->s->axes[i].extent < 2) continue;
-        if (f->coef[axis] < 1 || f->coef[i] <= f->coef[axis] * (v->s->axes[axis].extent - 1)) return false;
-        beside = true;
-    }
-    return beside;
+    kn_buf b;
+    kn_buf_init(&b, s->a);
+    uint32_t uneven = kn_cpu_uneven(v), results = (1u << v->s->nspatial) - 1;
+    kn_putf(&b, "reindex %s %d %s", v->name, l, copy);
+    if (uneven) kn_putf(&b, "\ntransform_layout %s", copy);
+    const uint32_t groups[] = {results, uneven & ~results, ~uneven & ~results};
+    for (int k = 0; k < 3 && uneven; k++)
+        for (int i = 0, at = 0; i < v->s->naxes; i++) {
+            if (!(v->load[l].axes >> i & 1)) continue;
+            if (groups[k] >> i & 1) kn_putf(&b, " %d", at);
+            at++;
+        }
+    return kn_buf_take(&b).p;
 }
 
 /* Weights of which each result takes every so many-th (phases of a strided transposed convolution), and what is past their ends: a copy in the order
@@ -463,10 +470,10 @@ static bool digits_one(shaper *s, const kn_stage *g)
         for (int x = 0; x < v.s->nspatial; x++) {
             kn_affine f;
             if (!(v.load[l].axes >> x & 1) && !kn_mul_fits(places, kn_cpu_extent(&v, x), &places)) places = OFTEN;
-            for (int d = 0; d < loads[l]->nargs; d++) digits |= kn_affine_of(loads[l]->args[d], &f) && f.coef[x] && is_digit(&v, &f, x);
+            for (int d = 0; d < loads[l]->nargs; d++) digits |= kn_affine_of(loads[l]->args[d], &f) && f.coef[x] && kn_cpu_is_digit(&v, &f, x);
         }
         const char *copy = kn_format(s->a, "weights%d", s->nplanes);
-        if (!digits || places < OFTEN || !copy || !try_step(s, kn_format(s->a, "reindex %s %d %s", v.name, l, copy))) continue;
+        if (!digits || places < OFTEN || !copy || !try_step(s, digits_in_order(s, &v, l, copy))) continue;
         s->plane[s->nplanes++] = copy;
         return true;
     }
@@ -484,7 +491,7 @@ static int window_dim(const kn_site *v, int l, const kn_expr *load, int axis, bo
         kn_affine f;
         uint32_t in = kn_axes_in(load->args[i]);
         if (!(in >> axis & 1)) continue;
-        if (dim >= 0 || !kn_affine_of(load->args[i], &f) || f.coef[axis] < 1 || is_digit(v, &f, axis)) return -1;
+        if (dim >= 0 || !kn_affine_of(load->args[i], &f) || f.coef[axis] < 1 || kn_cpu_is_digit(v, &f, axis)) return -1;
         dim = i;
         *window |= v->load[l].padded || (in & moving) != 1u << axis || f.coef[axis] > 1;
     }
