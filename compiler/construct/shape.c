@@ -463,7 +463,7 @@ static bool digits_one(shaper *s, const kn_stage *g)
     kn_site_of(s->a, s->t, g, s->hw, &v);
     const kn_expr *loads[KN_SITE_LOADS];
     int n = kn_loads(v.s->body, loads, KN_SITE_LOADS);
-    if (s->hw->gpu || !v.contraction || v.s->scatter || n > KN_SITE_LOADS || s->nplanes == KILN_MAX_STMTS) return false;
+    if (s->hw->gpu || !v.contraction || v.s->scatter || n > KN_SITE_LOADS || s->nplanes == KILN_MAX_STMTS || kn_cpu_is_packed(&v)) return false;
     for (int l = 0; l < n; l++) {
         bool digits = false;
         int64_t places = 1;
