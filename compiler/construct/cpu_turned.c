@@ -97,7 +97,7 @@ static bool wastes_places(const kn_site *x, const kn_expr *load, const kn_tensor
         if (!(kn_axes_in(load->args[d]) >> x->n & 1)) continue;
         if (!kn_affine_of(load->args[d], &f) || f.coef[x->n] < 1) return false;
         step = (double)f.coef[x->n];
-        for (int r = x->s->nspatial; r < x->s->naxes; r++) reach += (double)(f.coef[r] * (x->s->axes[r].extent - 1));
+        for (int r = x->s->nspatial; r < x->s->naxes; r++) reach += (double)((f.coef[r] < 0 ? -f.coef[r] : f.coef[r]) * (x->s->axes[r].extent - 1));
     }
     for (int i = 0; i < x->s->naxes; i++) flops *= (double)x->s->axes[i].extent;
     double gflops = kn_hw_peak_gflops(x->hw, p->tensors[x->s->out].dtype), gbs = (l3 ? l3 : &x->hw->levels[0])->bandwidth_gbs;
