@@ -155,7 +155,8 @@ static bool packed_with(const kn_site *x, packed *k, const kn_cpu_dot *dots)
     const kn_expr *loads[2];
     const kn_program *p = x->t->program;
     kn_cpu_dot d;
-    *k = (packed){.x = x, .w = -1, .uneven = kn_cpu_uneven(x)};
+    double share;
+    *k = (packed){.x = x, .w = -1, .uneven = kn_cpu_uneven(x, &share)};
     if (x->hw->gpu || x->s->red != KN_RED_SUM || x->s->scatter || x->nloads != 2 || kn_loads(x->s->body, loads, 2) != 2 || x->n < 0) return false;
     if (kn_bare(x->s->body)->op != KN_OP_MUL || !x->store.linear || x->store.coef[x->n] != 1) return false;
     for (int l = 0; l < 2; l++) {

@@ -4,7 +4,10 @@
 #include "construct/cpu.h"
 #include "te/expr.h"
 
-enum { SPARED = 8 }; /* at least one term of so many */
+enum {
+    SPARED = 8,  /* at least one term of so many */
+    MOST = 4096  /* pairs that are looked at */
+};
 
 bool kn_cpu_is_digit(const kn_site *x, const kn_affine *f, int axis)
 {
@@ -30,30 +33,30 @@ static bool two_digits(const kn_site *x, const kn_affine *f, int *spatial, int *
     return *spatial >= 0 && *reduce >= 0 && kn_cpu_is_digit(x, f, *spatial);
 }
 
-/* Enough terms lie outside of the dimension, and every phase has some that do not. */
-static bool spares(const kn_site *x, const kn_affine *f, int64_t extent, int spatial, int reduce)
+/* The part of the terms that lies inside of the dimension; 1: not enough lies outside, or all that a phase has. */
+static double inside_of(const kn_site *x, const kn_affine *f, int64_t extent, int spatial, int reduce)
 {
     int64_t phases = kn_cpu_extent(x, spatial), turns = kn_cpu_extent(x, reduce), outside = 0;
-    if (phases > turns * f->coef[reduce]) return false;
+    if (phases * turns > MOST) return 1;
     for (int64_t p = 0; p < phases; p++) {
         int64_t inside = 0;
         for (int64_t j = 0; j < turns; j++) {
             int64_t at = f->offset + p * f->coef[spatial] + j * f->coef[reduce];
             inside += at >= 0 && at < extent;
         }
-        if (!inside) return false;
+        if (!inside) return 1;
         outside += turns - inside;
     }
-    return outside * SPARED >= phases * turns;
+    return outside * SPARED < phases * turns ? 1 : 1 - (double)outside / (double)(phases * turns);
 }
 
-uint32_t kn_cpu_uneven(const kn_site *x)
+uint32_t kn_cpu_uneven(const kn_site *x, double *share)
 {
-    enum { MOST = 4096 };
     const kn_program *p = x->t->program;
     const kn_expr *loads[KN_SITE_LOADS];
     int n = kn_loads(x->s->body, loads, KN_SITE_LOADS);
     uint32_t axes = 0;
+    *share = 1;
     if (x->hw->gpu || !x->contraction || x->s->scatter || n > KN_SITE_LOADS) return 0;
     for (int l = 0; l < n; l++) {
         const kn_stmt *copy = loads[l]->padded ? NULL : kn_padded_copy(p, loads[l]->u.tensor);
@@ -62,8 +65,9 @@ uint32_t kn_cpu_uneven(const kn_site *x)
             kn_affine f;
             int spatial, reduce;
             if (!kn_padded_index(loads[l], copy, d, &f) || !two_digits(x, &f, &spatial, &reduce) || spatial == x->n || spatial == x->m) continue;
-            if (kn_cpu_extent(x, spatial) * kn_cpu_extent(x, reduce) > MOST) continue;
-            if (spares(x, &f, p->tensors[from->u.tensor].shape[d], spatial, reduce)) axes |= 1u << spatial | 1u << reduce;
+            double inside = inside_of(x, &f, p->tensors[from->u.tensor].shape[d], spatial, reduce);
+            if (inside < 1) axes |= 1u << spatial | 1u << reduce;
+            *share *= inside;
         }
     }
     return axes;

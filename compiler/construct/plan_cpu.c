@@ -108,7 +108,8 @@ static int put_order(kn_buf *b, const kn_site *x, const kn_cpu_tile *t, int othe
     if (t->nc > 1 && !t->along) kn_putf(b, " %s.1", kn_cpu_axis(x, x->n));
     if (x->m >= 0) kn_putf(b, " %s.1", kn_cpu_axis(x, x->m));
     if (t->along) kn_putf(b, " %s.1", kn_cpu_axis(x, x->n));
-    uint32_t uneven = kn_cpu_uneven(x);
+    double share;
+    uint32_t uneven = kn_cpu_uneven(x, &share);
     for (int first = 1; first >= 0; first--)
         for (int i = x->s->nspatial; i < x->s->naxes; i++)
             if ((int)(uneven >> i & 1) == first) kn_putf(b, " %s.%d", kn_cpu_axis(x, i), i == t->blocked && t->kb > 1);
@@ -153,7 +154,8 @@ static void put_kinds(kn_buf *b, const kn_site *x, const kn_cpu_tile *t, const c
         return;
     }
     if (t->chains) kn_putf(b, "unroll %s %s.1\nrfactor %s %s.1\n", x->name, kn_cpu_axis(x, t->blocked), x->name, kn_cpu_axis(x, t->blocked));
-    uint32_t uneven = kn_cpu_uneven(x);
+    double share;
+    uint32_t uneven = kn_cpu_uneven(x, &share);
     int last = x->s->naxes - 1; /* a few taps are written out: a loop that short ends before its multiply-adds do */
     bool square = t->mo > 1 && x->reduce_extent * t->mo * t->mr * t->nv <= KN_CPU_SQUARE, bare = !t->pack && !t->chains && t->mo <= 1;
     if (square || (bare && x->s->naxes > x->s->nspatial && x->reduce_extent * t->mr * t->nv <= KN_CPU_UNROLLED))

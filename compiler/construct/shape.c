@@ -179,7 +179,8 @@ static bool fuse_pair(shaper *s, const kn_stage *g)
     const kn_expr *loads[1];
     if (st->scatter || kn_loads(st->body, loads, 1) > KN_SITE_LOADS) return false;
     bool boxed = kn_cpu_is_boxed(&v);
-    uint32_t uneven = kn_cpu_uneven(&v);
+    double share;
+    uint32_t uneven = kn_cpu_uneven(&v, &share);
     int taps = kn_cpu_written_taps(&v);
     for (int x = 0; x + 1 < st->naxes; x++) {
         int y = x + 1;
@@ -441,7 +442,8 @@ static const char *digits_in_order(shaper *s, const kn_site *v, int l, const cha
 {
     kn_buf b;
     kn_buf_init(&b, s->a);
-    uint32_t uneven = kn_cpu_uneven(v), results = (1u << v->s->nspatial) - 1;
+    double share;
+    uint32_t uneven = kn_cpu_uneven(v, &share), results = (1u << v->s->nspatial) - 1;
     kn_putf(&b, "reindex %s %d %s", v->name, l, copy);
     if (uneven) kn_putf(&b, "\ntransform_layout %s", copy);
     const uint32_t groups[] = {results, uneven & ~results, ~uneven & ~results};
