@@ -50,15 +50,26 @@ static int64_t inside_of(const kn_skip *k, int64_t at, int64_t extent)
     return (hi > extent ? extent : hi) - (lo < 0 ? 0 : lo);
 }
 
+/* Partial sums wait in memory between the loop's iterations, and between those of no other loop: the first of them begins the sum, another one ends it. */
+static bool begins_and_ends(const kn_sg *sg, int loop)
+{
+    for (int i = 0; i < sg->tile && loop < sg->tile; i++) {
+        const kn_loop *l = &sg->g->loops[i];
+        if (i != loop && sg->s->axes[l->axis].reduce && l->extent > 1 && only_loop(sg, l->axis) != i) return false;
+    }
+    return loop < sg->tile && sg->part < 0;
+}
+
 /* Every place has something to sum, and enough of the rest falls away. */
 static bool pays(const kn_sg *sg, const kn_skip *k)
 {
     enum { MOST_PLACES = 4096, WORTH = 100 };
     int64_t places = k->spatial < 0 ? 1 : sg->s->axes[k->spatial].extent, extent = sg->s->axes[k->reduce].extent, left = 0;
+    int64_t fewest = begins_and_ends(sg, k->loop) ? 2 : 1;
     if (places > MOST_PLACES) return false;
     for (int64_t at = 0; at < places; at++) {
         int64_t n = inside_of(k, at, extent);
-        if (n < 1) return false;
+        if (n < fewest) return false;
         left += n;
     }
     return (places * extent - left) * WORTH >= places * extent;
