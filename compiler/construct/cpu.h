@@ -117,6 +117,11 @@ int kn_cpu_strip(const kn_site *x);
 const char *kn_cpu_strip_steps(kiln_arena *a, const kn_site *x, int load, const char *plane);
 bool kn_cpu_strips(const kn_site *x, kn_plans *p);
 
+/* digits.c: the index numbers elements by this axis and by steps of reductions that are longer than all of it. The axes, spatial and reduced, of
+ * indices of which enough lies in padding that its terms had better be left out; *share: of the terms, those that are left. */
+bool kn_cpu_is_digit(const kn_site *x, const kn_affine *f, int axis);
+uint32_t kn_cpu_uneven(const kn_site *x, double *share);
+
 /* cpu_taps.c: a window over planes each of which has taps of its own is computed plane by plane; the load whose padding a copy is to fill in for
  * that, -1: none; its lanes lie apart, and it is read with its padding. The plan; false: it is no such window. */
 bool kn_cpu_is_taps(const kn_site *x);

@@ -128,6 +128,16 @@ static void map_tiles(const kn_site *x, kn_plans *p)
     }
 }
 
+/* The axis that alone is the load's last index, where n is in others of them, however it is there. */
+static int last_alone(const kn_site *x, const kn_expr *load)
+{
+    const kn_expr *last = load->args[load->nargs - 1];
+    if (last->op != KN_OP_AXIS || last->u.axis == x->n || last->u.axis >= x->s->nspatial) return -1;
+    for (int d = 0; d + 1 < load->nargs; d++)
+        if (kn_axes_in(load->args[d]) >> last->u.axis & 1) return -1;
+    return last->u.axis;
+}
+
 /* The axis along which some load is contiguous that steps over memory along n: rows of it are turned into lanes in registers. */
 static int turned_axis(const kn_site *x)
 {
@@ -135,11 +145,13 @@ static int turned_axis(const kn_site *x)
     int n = kn_loads(x->s->body, loads, KN_SITE_LOADS);
     for (int l = 0; l < x->nloads && l < n && l < KN_SITE_LOADS && x->n >= 0; l++) {
         const kn_site_access *a = &x->load[l];
-        if (!a->linear || a->padded || loads[l]->dtype == KN_BOOL || !a->coef[x->n] || a->coef[x->n] == 1) continue;
+        if (a->padded || loads[l]->dtype == KN_BOOL || !(a->axes >> x->n & 1)) continue;
+        if (a->linear && (!a->coef[x->n] || a->coef[x->n] == 1)) continue;
+        int alone = a->linear || !loads[l]->nargs ? -1 : last_alone(x, loads[l]);
         bool narrow = a->bytes < 4;
         for (int i = 0; i < x->s->nspatial; i++) {
             bool small = narrow && (kn_cpu_extent(x, i) < NARROW_ROWS || kn_cpu_extent(x, x->n) < NARROW_ROWS);
-            if (i != x->n && a->coef[i] == 1 && !small) return i;
+            if (i != x->n && (a->linear ? a->coef[i] == 1 : i == alone) && !small) return i;
         }
     }
     return -1;

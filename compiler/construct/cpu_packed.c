@@ -10,7 +10,8 @@ typedef struct packed {
     const kn_site *x;
     int w, v;                    /* loads: the constant, the other factor */
     int q, p;                    /* rows of a register tile; rows around them, cut into bands; -1: none */
-    int order[KILN_MAX_AXES];    /* the reduction's axes, as the other factor is walked through from end to end */
+    uint32_t uneven;             /* axes of the constant's digits, of which some lie in padding (digits.c) */
+    int order[KILN_MAX_AXES];    /* the reduction's axes, those outermost, then as the other factor is walked through from end to end */
     int blocked;                 /* reduce axis that is cut where blocks of the constant are to stay in L1 */
     int taps;                    /* reduce axis of a row's taps, which is written out since padding leaves some of a tile's out; -1: none */
     bool padded;
@@ -31,6 +32,13 @@ static int64_t extent(const packed *k, int axis) { return kn_cpu_extent(k->x, ax
 static const char *name(const packed *k, int axis) { return kn_cpu_axis(k->x, axis); }
 static bool has(const packed *k, int load, int axis) { return k->x->load[load].axes >> axis & 1; }
 
+/* Reduce axis i is walked outside of axis j. */
+static bool outside(const packed *k, int i, int j)
+{
+    if ((k->uneven >> i ^ k->uneven >> j) & 1) return k->uneven >> i & 1;
+    return k->x->load[k->v].coef[i] > k->x->load[k->v].coef[j];
+}
+
 /* The rows: places of the other factor alone, nearest in the output first. */
 static void find_rows(packed *k)
 {
@@ -43,12 +51,12 @@ static void find_rows(packed *k)
     }
     for (int i = x->s->nspatial, n = 0; i < x->s->naxes; i++) {
         int at = n++;
-        for (; at > 0 && x->load[k->v].coef[k->order[at - 1]] < x->load[k->v].coef[i]; at--) k->order[at] = k->order[at - 1];
+        for (; at > 0 && outside(k, i, k->order[at - 1]); at--) k->order[at] = k->order[at - 1];
         k->order[at] = i;
     }
     k->blocked = x->s->nspatial;
     for (int i = k->blocked; i < x->s->naxes; i++)
-        if (has(k, k->w, i) && extent(k, i) >= extent(k, k->blocked)) k->blocked = i;
+        if (has(k, k->w, i) && !(k->uneven >> i & 1) && (k->uneven >> k->blocked & 1 || extent(k, i) >= extent(k, k->blocked))) k->blocked = i;
 }
 
 /* Of what the statement reads or writes there, each place as often as it is met by different axes. */
@@ -147,14 +155,15 @@ static bool packed_with(const kn_site *x, packed *k, const kn_cpu_dot *dots)
     const kn_expr *loads[2];
     const kn_program *p = x->t->program;
     kn_cpu_dot d;
-    *k = (packed){.x = x, .w = -1};
+    double share;
+    *k = (packed){.x = x, .w = -1, .uneven = kn_cpu_uneven(x, &share)};
     if (x->hw->gpu || x->s->red != KN_RED_SUM || x->s->scatter || x->nloads != 2 || kn_loads(x->s->body, loads, 2) != 2 || x->n < 0) return false;
     if (kn_bare(x->s->body)->op != KN_OP_MUL || !x->store.linear || x->store.coef[x->n] != 1) return false;
     for (int l = 0; l < 2; l++) {
         const kn_tensor *t = &p->tensors[loads[l]->u.tensor];
         bool beside = has(k, 1 - l, x->n), along = x->load[1 - l].linear && x->load[1 - l].coef[x->n] == 1;
         bool constant = t->role == KN_INPUT && t->constant && kn_loads_in_calls(x->t, loads[l]->u.tensor) == 1;
-        if (!has(k, l, x->n) || loads[l]->padded || (beside && !along) || (!constant && (beside || !x->load[l].linear || k->w >= 0))) continue;
+        if (!has(k, l, x->n) || (loads[l]->padded && !(constant && k->uneven)) || (beside && !along) || (!constant && (beside || !x->load[l].linear || k->w >= 0))) continue;
         k->w = l;
         k->beside = beside;
         k->copied = !constant;
@@ -301,6 +310,7 @@ static void put_unrolled(kn_buf *b, const packed *k)
         int i = k->order[r];
         bool cut = k->kb && i == k->blocked;
         if (extent(k, i) < 2) continue;
+        if (k->uneven >> i & 1) return;
         if (cut || (k->kb && !cut) || !kn_mul_fits(body, extent(k, i), &body) || body > MOST) return;
         kn_putf(b, "unroll %s %s.0\n", k->x->name, name(k, i));
     }
@@ -631,7 +641,7 @@ static bool write_taps_out(packed *k, double least)
         int taps;
         if (!kn_padded_index(load, copy, d, &at)) continue;
         double share = idle(k, &at, p->tensors[from->u.tensor].shape[d], &taps);
-        if (share <= most || extent(k, taps) > TAPS) continue;
+        if (share <= most || extent(k, taps) > TAPS || (k->uneven >> taps & 1)) continue;
         most = share;
         whole.taps = taps;
     }

@@ -73,7 +73,8 @@ static int64_t panels_of_task(const kn_site *x, const kn_cpu_tile *t, int other)
 static bool taps(const kn_site *x, const kn_site_access *a)
 {
     for (int i = x->s->nspatial; i < x->s->naxes; i++) {
-        bool near = (a->bent >> i & 1) || (a->coef[i] > 0 && a->coef[i] < 16 && a->coef[i] < kn_cpu_extent(x, x->n));
+        int64_t step = a->coef[i] < 0 ? -a->coef[i] : a->coef[i]; /* backwards too: transposed convolutions, gradients */
+        bool near = (a->bent >> i & 1) || (step > 0 && step < 16 && step < kn_cpu_extent(x, x->n));
         if (x->s->axes[i].extent > 1 && a->linear && a->coef[x->n] == 1 && near) return true;
     }
     return false;

@@ -91,15 +91,17 @@ static bool wastes_places(const kn_site *x, const kn_expr *load, const kn_tensor
 {
     const kn_hw_level *l3 = kn_hw_level_named(x->hw, "l3");
     const kn_program *p = x->t->program;
-    double flops = 2, reach = 0, step = 1, n = (double)kn_cpu_extent(x, x->n);
+    double flops, reach = 0, step = 1, n = (double)kn_cpu_extent(x, x->n);
     for (int d = 0; d < load->nargs; d++) {
         kn_affine f;
         if (!(kn_axes_in(load->args[d]) >> x->n & 1)) continue;
         if (!kn_affine_of(load->args[d], &f) || f.coef[x->n] < 1) return false;
         step = (double)f.coef[x->n];
-        for (int r = x->s->nspatial; r < x->s->naxes; r++) reach += (double)(f.coef[r] * (x->s->axes[r].extent - 1));
+        for (int r = x->s->nspatial; r < x->s->naxes; r++) reach += (double)((f.coef[r] < 0 ? -f.coef[r] : f.coef[r]) * (x->s->axes[r].extent - 1));
     }
+    kn_cpu_uneven(x, &flops);
     for (int i = 0; i < x->s->naxes; i++) flops *= (double)x->s->axes[i].extent;
+    flops *= 2;
     double gflops = kn_hw_peak_gflops(x->hw, p->tensors[x->s->out].dtype), gbs = (l3 ? l3 : &x->hw->levels[0])->bandwidth_gbs;
     int64_t lanes = x->hw->vector_bytes / kn_cpu_acc_bytes(x);
     double turned = 2 * (kn_cpu_bytes(&p->tensors[load->u.tensor]) + kn_cpu_bytes(&p->tensors[x->s->out]));

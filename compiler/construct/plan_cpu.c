@@ -108,7 +108,11 @@ static int put_order(kn_buf *b, const kn_site *x, const kn_cpu_tile *t, int othe
     if (t->nc > 1 && !t->along) kn_putf(b, " %s.1", kn_cpu_axis(x, x->n));
     if (x->m >= 0) kn_putf(b, " %s.1", kn_cpu_axis(x, x->m));
     if (t->along) kn_putf(b, " %s.1", kn_cpu_axis(x, x->n));
-    for (int i = x->s->nspatial; i < x->s->naxes; i++) kn_putf(b, " %s.%d", kn_cpu_axis(x, i), i == t->blocked && t->kb > 1);
+    double share;
+    uint32_t uneven = kn_cpu_uneven(x, &share);
+    for (int first = 1; first >= 0; first--)
+        for (int i = x->s->nspatial; i < x->s->naxes; i++)
+            if ((int)(uneven >> i & 1) == first) kn_putf(b, " %s.%d", kn_cpu_axis(x, i), i == t->blocked && t->kb > 1);
     kn_put(b, " |");
     bool serial = t->nv > KN_CPU_ROW; /* more vectors than are unrolled: a loop outside the register tile */
     int inner = t->nc > 1 ? 2 : 1; /* n's loop of vectors; that of lanes follows */
@@ -150,11 +154,13 @@ static void put_kinds(kn_buf *b, const kn_site *x, const kn_cpu_tile *t, const c
         return;
     }
     if (t->chains) kn_putf(b, "unroll %s %s.1\nrfactor %s %s.1\n", x->name, kn_cpu_axis(x, t->blocked), x->name, kn_cpu_axis(x, t->blocked));
+    double share;
+    uint32_t uneven = kn_cpu_uneven(x, &share);
     int last = x->s->naxes - 1; /* a few taps are written out: a loop that short ends before its multiply-adds do */
     bool square = t->mo > 1 && x->reduce_extent * t->mo * t->mr * t->nv <= KN_CPU_SQUARE, bare = !t->pack && !t->chains && t->mo <= 1;
     if (square || (bare && x->s->naxes > x->s->nspatial && x->reduce_extent * t->mr * t->nv <= KN_CPU_UNROLLED))
         for (int i = x->s->nspatial; i < x->s->naxes; i++) kn_putf(b, "unroll %s %s.0\n", x->name, kn_cpu_axis(x, i));
-    else if (x->contraction && last > x->s->nspatial && last != t->blocked && kn_cpu_extent(x, last) * t->mr * t->nv <= KN_CPU_UNROLLED &&
+    else if (x->contraction && !uneven && last > x->s->nspatial && last != t->blocked && kn_cpu_extent(x, last) * t->mr * t->nv <= KN_CPU_UNROLLED &&
              kn_cpu_taps_fit(x, t->mr, t->nv))
         kn_putf(b, "unroll %s %s.0\n", x->name, kn_cpu_axis(x, last));
     else if (x->m < 0 && x->nloads == 1 && t->kb > 1 && !t->pack && t->kb * t->nv <= KN_CPU_UNROLLED)

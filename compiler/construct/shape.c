@@ -183,11 +183,13 @@ static bool fuse_pair(shaper *s, const kn_stage *g)
     const kn_expr *loads[1];
     if (st->scatter || kn_loads(st->body, loads, 1) > KN_SITE_LOADS) return false;
     bool boxed = kn_cpu_is_boxed(&v);
+    double share;
+    uint32_t uneven = kn_cpu_uneven(&v, &share);
     int taps = kn_cpu_written_taps(&v);
     for (int x = 0; x + 1 < st->naxes; x++) {
         int y = x + 1;
         if (taps >= 0 && (x == taps || y == taps)) continue;
-        if (st->axes[x].reduce != st->axes[y].reduce || holds_rows(s, st, x, y)) continue;
+        if (st->axes[x].reduce != st->axes[y].reduce || ((uneven >> x | uneven >> y) & 1) || holds_rows(s, st, x, y)) continue;
         if (boxed && (kn_stands_beside(st, x) || kn_stands_beside(st, y))) continue;
         if (y == v.n && !s->hw->gpu && kn_cpu_is_alone(&v)) continue; /* lanes that a copy turns are a dimension of their own */
         if (!s->hw->gpu && (kn_decides(st->body, x) || kn_decides(st->body, y))) continue;
@@ -440,6 +442,51 @@ static bool map_one(shaper *s, int stage)
     return false;
 }
 
+/* The copy's dimensions: those of results, of reductions whose terms are left out for some of them, of the others. */
+static const char *digits_in_order(shaper *s, const kn_site *v, int l, const char *copy)
+{
+    kn_buf b;
+    kn_buf_init(&b, s->a);
+    double share;
+    uint32_t uneven = kn_cpu_uneven(v, &share), results = (1u << v->s->nspatial) - 1;
+    kn_putf(&b, "reindex %s %d %s", v->name, l, copy);
+    if (uneven) kn_putf(&b, "\ntransform_layout %s", copy);
+    const uint32_t groups[] = {results, uneven & ~results, ~uneven & ~results};
+    for (int k = 0; k < 3 && uneven; k++)
+        for (int i = 0, at = 0; i < v->s->naxes; i++) {
+            if (!(v->load[l].axes >> i & 1)) continue;
+            if (groups[k] >> i & 1) kn_putf(&b, " %d", at);
+            at++;
+        }
+    return kn_buf_take(&b).p;
+}
+
+/* Weights of which each result takes every so many-th (phases of a strided transposed convolution), and what is past their ends: a copy in the order
+ * of the axes, made ahead where they are constant, has a result's weights beside each other. */
+static bool digits_one(shaper *s, const kn_stage *g)
+{
+    enum { OFTEN = 8 }; /* places that meet the copy */
+    kn_site v;
+    kn_site_of(s->a, s->t, g, s->hw, &v);
+    const kn_expr *loads[KN_SITE_LOADS];
+    int n = kn_loads(v.s->body, loads, KN_SITE_LOADS);
+    if (s->hw->gpu || !v.contraction || v.s->scatter || n > KN_SITE_LOADS || s->nplanes == KILN_MAX_STMTS || kn_cpu_is_packed(&v)) return false;
+    for (int l = 0; l < n; l++) {
+        bool digits = false;
+        int64_t places = 1;
+        for (int x = 0; x < v.s->nspatial; x++) {
+            kn_affine f;
+            if (!(v.load[l].axes >> x & 1) && !kn_mul_fits(places, kn_cpu_extent(&v, x), &places)) places = OFTEN;
+            for (int d = 0; d < loads[l]->nargs; d++) digits |= kn_affine_of(loads[l]->args[d], &f) && f.coef[x] && kn_cpu_is_digit(&v, &f, x);
+        }
+        const char *copy = kn_format(s->a, "weights%d", s->nplanes);
+        if (!digits || places < OFTEN || !copy || !try_step(s, digits_in_order(s, &v, l, copy))) continue;
+        s->plane[s->nplanes++] = copy;
+        return true;
+    }
+    return false;
+}
+
 /* Dimension of the load along which the axis alone of the two steps, -1: none; *window is set where it meets others there, steps by more than one
  * or may meet padding. */
 static int window_dim(const kn_site *v, int l, const kn_expr *load, int axis, bool *window)
@@ -451,7 +498,7 @@ static int window_dim(const kn_site *v, int l, const kn_expr *load, int axis, bo
         kn_affine f;
         uint32_t in = kn_axes_in(load->args[i]);
         if (!(in >> axis & 1)) continue;
-        if (dim >= 0 || !kn_affine_of(load->args[i], &f) || f.coef[axis] < 1) return -1;
+        if (dim >= 0 || !kn_affine_of(load->args[i], &f) || f.coef[axis] < 1 || kn_cpu_is_digit(v, &f, axis)) return -1;
         dim = i;
         *window |= v->load[l].padded || (in & moving) != 1u << axis || f.coef[axis] > 1;
     }
@@ -752,6 +799,7 @@ kiln_status kn_shape(kiln_arena *a, const kn_program *p, const kn_hw *hw, kiln_b
         else if (dot) k += !flatten_one(&s, g) && pad_one(&s, g);
         else if (!kn_site_scheduled(s.t, g) && map_one(&s, k)) k += s.t->nstages - before;
         else if (!kn_site_scheduled(s.t, g) && widen_one(&s, g)) k--; /* its statement is one further on */
+        else if (!kn_site_scheduled(s.t, g) && digits_one(&s, g)) k--;
         else if (!kn_site_scheduled(s.t, g) && taps_one(&s, g)) k--;
         else if (!kn_site_scheduled(s.t, g) && shifts_one(&s, g)) k--;
         else if (!kn_site_scheduled(s.t, g) && strip_one(&s, g, &strip)) k += strip;

@@ -28,15 +28,19 @@ static bool taken(const kn_program *q, const char *name)
     return false;
 }
 
+static int shaped_tensor(builder *b, const char *name, enum kn_dtype t, enum kn_role role, int rank, const int64_t *shape)
+{
+    while (name && taken(b->q, name)) name = kn_format(b->a, "%s_", name);
+    int n = name ? kn_add_tensor(b->q, name, t, role, rank, shape) : -1;
+    if (n >= 0) b->place[n] = -1;
+    return n;
+}
+
 /* A tensor like number `like`, named prefix + its name. */
 static int new_tensor(builder *b, const char *prefix, int like, enum kn_dtype t, enum kn_role role)
 {
     const kn_tensor *x = &b->q->tensors[like];
-    const char *name = kn_format(b->a, "%s%s", prefix, x->name);
-    while (name && taken(b->q, name)) name = kn_format(b->a, "%s_", name);
-    int n = name ? kn_add_tensor(b->q, name, t, role, x->rank, x->shape) : -1;
-    if (n >= 0) b->place[n] = -1;
-    return n;
+    return shaped_tensor(b, kn_format(b->a, "%s%s", prefix, x->name), t, role, x->rank, x->shape);
 }
 
 static kiln_status full(builder *b)
@@ -337,6 +341,23 @@ static kiln_status by_ends(builder *b, const kn_stmt *s, const kn_clamped *c, kn
     return st == KILN_OK && c->points ? contribute(b, &c->ends, c->border, c->seed, c->factor) : st;
 }
 
+/* A sum of products of padded reads: by phases, if it has any. */
+static kiln_status add_products(builder *b, int t, const kn_stmt *ranges, const kn_solution *solution, kn_expr *body)
+{
+    kn_phases f;
+    int rank = b->q->tensors[t].rank;
+    if (!kn_in_phases(b->a, ranges, rank, body, &f)) {
+        f = (kn_phases){.rank = rank, .body = body};
+        for (int i = 0; i < rank; i++) f.shape[i] = b->q->tensors[t].shape[i], f.read[i] = kn_axis_ref(b->a, i);
+    }
+    int part = shaped_tensor(b, kn_format(b->a, "part_%s", b->q->tensors[t].name), wide(b->q->tensors[t].dtype), KN_TEMP, f.rank, f.shape);
+    if (!whole_stmt(b, part, solution->nfree, solution->extent, f.body)) return full(b);
+    kn_expr *e = kn_load(b->a, b->q, part, f.read);
+    if (!e) return dry(b);
+    add_gradient(b, t, e);
+    return KILN_OK;
+}
+
 static kiln_status contribute(builder *b, const kn_stmt *s, const kn_expr *load, kn_expr *seed, kn_expr *factor)
 {
     kn_clamped clamped;
@@ -354,6 +375,8 @@ static kiln_status contribute(builder *b, const kn_stmt *s, const kn_expr *load,
     kn_expr *body = product(b->a, seed, factor);
     if (!body || !(body = moved(&g, body)) || !(body = kn_simplify(b->a, body, kn_stmt_range, &ranges)) || !(body = safe(&g, body, false)))
         return dry(b);
+    kn_expr *padded = solution.nfree ? kn_as_padded(b->a, b->q, &ranges, g.guard, body) : NULL;
+    if (padded) return add_products(b, t, &ranges, &solution, padded);
     body = kn_select(b->a, g.guard, body, number(b, body->dtype, 0));
     if (!solution.nfree) {
         add_gradient(b, t, body);

@@ -30,4 +30,16 @@ typedef struct kn_clamped {
 } kn_clamped;
 /* False: no index of the load is so. */
 bool kn_unclamped(kiln_arena *a, const kn_program *q, const kn_stmt *s, const kn_expr *load, kn_expr *seed, kn_expr *factor, kn_clamped *out);
+
+/* window.c. A product of two reads that counts where `guard` holds, as one of reads that are padded with zeros; NULL: it is none, or the guard is no
+ * matter of what lies outside. */
+kn_expr *kn_as_padded(kiln_arena *a, const kn_program *q, const kn_stmt *ranges, kn_expr *guard, kn_expr *body);
+/* The same sum over more axes, `rank` of them, of which the old ones take `read`. */
+typedef struct kn_phases {
+    int rank;
+    int64_t shape[KILN_MAX_RANK];
+    kn_expr *read[KILN_MAX_RANK], *body;
+} kn_phases;
+/* Axes, of the first `rank`, of which the body has quotients and remainders alone get an axis for each of the two; false: there are none. */
+bool kn_in_phases(kiln_arena *a, const kn_stmt *ranges, int rank, kn_expr *body, kn_phases *out);
 #endif

@@ -294,6 +294,8 @@ static kn_expr *new_load(kn_env *v, const kn_expr *e)
     }
     kn_expr *known = kn_lw_row_lanes(w, &r.row, v->lanes);
     if (known) return known;
+    kn_expr *runs = r.cond ? NULL : kn_lw_few_runs(w, r.buffer, r.at, v->lane_var, v->lanes);
+    if (runs) return runs;
     if (!tested && r.cond && steps(&r, v->lane_var)) {
         kn_expr *run = lane_run(v, &r);
         return kn_lw_node(w, KN_OP_SELECT, run->dtype, v->lanes, r.cond, run, kn_lw_splat(w, r.other, v->lanes));

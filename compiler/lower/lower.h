@@ -147,6 +147,8 @@ kn_expr *kn_lw_read_over(kn_lw *w, int buffer, const kn_expr *load, kn_expr *at,
 typedef struct kn_lane_row { int buffer; kn_expr *begin, *cond, *other; int64_t column, step, extent; } kn_lane_row;
 bool kn_lw_picks_apart(int64_t step); /* lanes so many columns apart are known to it */
 kn_expr *kn_lw_row_lanes(kn_lw *w, const kn_lane_row *r, int lanes); /* edge.c; NULL: no, or one run in range, which is read as such */
+/* runs.c: the lanes of a read whose distances are known and that fall into a few runs; NULL: they do not. */
+kn_expr *kn_lw_few_runs(kn_lw *w, int buffer, kn_expr *at, int lane_var, int lanes);
 kn_expr *kn_lw_pick(kn_lw *w, int lanes, int n, kn_expr *const *from, const int *number); /* so many lanes of n vectors, by their numbers */
 /* Statements. for/if return the statement; the caller moves w->tail into its body and back. */
 kn_ls *kn_lw_for(kn_lw *w, int var, kn_expr *lo, kn_expr *hi);

@@ -41,18 +41,23 @@ static bool walked(const kn_sg *sg, int axis, int reduce)
     return true;
 }
 
-static int64_t ceil_div(int64_t x, int64_t by) { return -kn_floor_div(-x, by); }
-
-static int64_t first_of(const kn_skip *k, int64_t at)
+/* Iterations that are inside, for the index of the first one and its step; one that goes backwards (transposed convolutions) counts from the end. */
+static int64_t inside_of(const kn_skip *k, int64_t at, int64_t extent)
 {
-    int64_t lo = ceil_div(-k->from - k->by_spatial * at, k->by_reduce);
-    return lo < 0 ? 0 : lo;
+    int64_t index = k->from + k->by_spatial * at, step = k->by_reduce < 0 ? -k->by_reduce : k->by_reduce;
+    if (k->by_reduce < 0) index = k->extent - 1 - index;
+    int64_t lo = kn_floor_div(step - 1 - index, step), hi = kn_floor_div(k->extent - 1 - index, step) + 1;
+    return (hi > extent ? extent : hi) - (lo < 0 ? 0 : lo);
 }
 
-static int64_t end_of(const kn_skip *k, int64_t at, int64_t extent)
+/* Partial sums wait in memory between the loop's iterations, and between those of no other loop: the first of them begins the sum, another one ends it. */
+static bool begins_and_ends(const kn_sg *sg, int loop)
 {
-    int64_t hi = kn_floor_div(k->extent - 1 - k->from - k->by_spatial * at, k->by_reduce) + 1;
-    return hi > extent ? extent : hi;
+    for (int i = 0; i < sg->tile && loop < sg->tile; i++) {
+        const kn_loop *l = &sg->g->loops[i];
+        if (i != loop && sg->s->axes[l->axis].reduce && l->extent > 1 && only_loop(sg, l->axis) != i) return false;
+    }
+    return loop < sg->tile && sg->part < 0;
 }
 
 /* Every place has something to sum, and enough of the rest falls away. */
@@ -60,10 +65,11 @@ static bool pays(const kn_sg *sg, const kn_skip *k)
 {
     enum { MOST_PLACES = 4096, WORTH = 100 };
     int64_t places = k->spatial < 0 ? 1 : sg->s->axes[k->spatial].extent, extent = sg->s->axes[k->reduce].extent, left = 0;
+    int64_t fewest = begins_and_ends(sg, k->loop) ? 2 : 1;
     if (places > MOST_PLACES) return false;
     for (int64_t at = 0; at < places; at++) {
-        int64_t n = end_of(k, at, extent) - first_of(k, at);
-        if (n < 1) return false;
+        int64_t n = inside_of(k, at, extent);
+        if (n < fewest) return false;
         left += n;
     }
     return (places * extent - left) * WORTH >= places * extent;
@@ -85,7 +91,7 @@ static bool skip_of(const kn_sg *sg, const kn_affine *f, int64_t extent, kn_skip
     for (int a = 0; a < sg->s->naxes; a++) {
         if (!f->coef[a] || sg->s->axes[a].extent < 2) continue;
         int *axis = sg->s->axes[a].reduce ? &k->reduce : &k->spatial;
-        if (*axis >= 0 || f->coef[a] < 1) return false;
+        if (*axis >= 0 || (f->coef[a] < 1 && !sg->s->axes[a].reduce)) return false;
         *axis = a;
         *(sg->s->axes[a].reduce ? &k->by_reduce : &k->by_spatial) = f->coef[a];
     }
@@ -174,6 +180,13 @@ static kn_expr *inside_to(kn_lw *w, kn_expr *at, int64_t step, int64_t extent)
     return quotient(w, kn_bin(w->a, KN_OP_SUB, kn_lw_int(w, extent - 1 + step), at), step);
 }
 
+/* Of a step backwards both as seen from the other end. */
+static int64_t forward(kn_lw *w, const kn_skip *k, int64_t step, kn_expr **at)
+{
+    if (step < 0) *at = kn_lw_simp(w, kn_bin(w->a, KN_OP_SUB, kn_lw_int(w, k->extent - 1), *at));
+    return step < 0 ? -step : step;
+}
+
 static kn_expr *index_at(kn_lw *w, const kn_sg *sg, const kn_skip *k, bool without_reduce)
 {
     kn_expr *av[KILN_MAX_AXES], *at = kn_lw_int(w, k->from);
@@ -190,7 +203,7 @@ void kn_lw_skip(kn_lw *w, const kn_sg *sg, int loop, kn_expr **lo, kn_expr **hi)
         const kn_loop *l = &sg->g->loops[loop];
         if (!settles(sg, k, loop)) continue;
         kn_expr *at = index_at(w, sg, k, false);
-        int64_t step = l->stride * (l->axis == k->reduce ? k->by_reduce : k->by_spatial);
+        int64_t step = forward(w, k, l->stride * (l->axis == k->reduce ? k->by_reduce : k->by_spatial), &at);
         *lo = kn_lw_simp(w, kn_bin(w->a, KN_OP_MAX, *lo, inside_from(w, at, step)));
         *hi = kn_lw_simp(w, kn_bin(w->a, KN_OP_MIN, *hi, inside_to(w, at, step, k->extent)));
     }
@@ -203,8 +216,9 @@ kn_expr *kn_lw_skip_end(kn_lw *w, const kn_sg *sg, int loop, bool last)
         const kn_skip *k = &sg->skips[i];
         if (k->loop != loop) continue;
         kn_expr *at = index_at(w, sg, k, true);
-        if (!last) return kn_lw_simp(w, kn_bin(w->a, KN_OP_MAX, kn_lw_int(w, 0), inside_from(w, at, k->by_reduce)));
-        kn_expr *end = kn_bin(w->a, KN_OP_MIN, kn_lw_int(w, l->extent), inside_to(w, at, k->by_reduce, k->extent));
+        int64_t step = forward(w, k, k->by_reduce, &at);
+        if (!last) return kn_lw_simp(w, kn_bin(w->a, KN_OP_MAX, kn_lw_int(w, 0), inside_from(w, at, step)));
+        kn_expr *end = kn_bin(w->a, KN_OP_MIN, kn_lw_int(w, l->extent), inside_to(w, at, step, k->extent));
         return kn_lw_simp(w, kn_bin(w->a, KN_OP_SUB, end, kn_lw_int(w, 1)));
     }
     return kn_lw_int(w, last ? l->extent - 1 : 0);

@@ -1,11 +1,14 @@
 /* ConvTranspose: transposed convolution over one to three spatial dimensions. Outputs are computed by phase, their remainder by the stride:
- * within one phase a transposed convolution is a convolution with every step-th weight, so inserted zeros are never multiplied. */
+ * within one phase a transposed convolution is a convolution with every step-th weight, so inserted zeros are never multiplied. Of phases that have
+ * fewer weights than others the rest are padding, which what lowers reductions leaves out. */
 #include "ops/ops.h"
 #include <string.h>
 
-/* One spatial dimension. Output P takes weight R from input x where P + pad = x*stride + R*dilation. With g = gcd(stride, dilation) that
- * wants g | P + pad; then, for step = stride/g, phase G and quotient A of (P + pad)/g by step, R is G*inverse mod step, plus step*J. */
-typedef struct gather { int64_t out, kernel, pad, stride, gcd, step, dilation, inverse, turns; } gather;
+/* One spatial dimension. Output P takes weight R from input x where P + pad = x*stride + R*dilation. Of pad only the remainder by the stride makes
+ * phases; the rest moves what is read. With g = gcd(stride, dilation) that wants g | P + pad; then, for step = stride/g, phase G and quotient A of
+ * (P + pad)/g by step, R is G*inverse mod step, plus step*J. Where weights can be numbered from `first` on instead, phases are those of P itself, so
+ * that none has a place that no output takes. */
+typedef struct gather { int64_t out, kernel, pad, moved, first, stride, gcd, step, dilation, inverse, turns; } gather;
 
 static int64_t gcd(int64_t x, int64_t y) { return y ? gcd(y, x % y) : x; }
 
@@ -19,6 +22,16 @@ static int64_t inverse(int64_t x, int64_t m)
         u = v, v = t;
     }
     return m == 1 ? 0 : (u % m + m) % m;
+}
+
+/* Phases of P itself, if that takes no more turns: the first weight of phase 0 is pad, the one before it stands in front of them for the others. */
+static void number_weights(gather *g)
+{
+    if (g->stride == 1 || !g->pad || g->gcd > 1 || g->dilation > 1) return;
+    if ((g->kernel - 1 - g->pad + g->step) / g->step + 1 > g->turns) return;
+    g->first = g->pad - g->step;
+    g->moved++;
+    g->pad = 0;
 }
 
 static kiln_status extents(kn_op_call *c, int n, gather *g)
@@ -48,8 +61,10 @@ static kiln_status extents(kn_op_call *c, int n, gather *g)
         int64_t all = full > out ? full - out : 0, pad = !shape[i] && !same ? pads[i] : upper ? all / 2 : all - all / 2;
         if (out < 1) return kn_op_bad_attr(c, "pads", "padding leaves nothing of spatial dimension %d, which has %lld elements", i, (long long)full);
         int64_t common = gcd(stride[i], dilation[i]), step = stride[i] / common;
-        g[i] = (gather){.out = out, .kernel = k, .pad = pad, .stride = stride[i], .gcd = common, .step = step,
+        int64_t phase = stride[i] > 1 ? pad % stride[i] : 0;
+        g[i] = (gather){.out = out, .kernel = k, .pad = phase, .moved = (pad - phase) / stride[i], .stride = stride[i], .gcd = common, .step = step,
                         .dilation = dilation[i] / common, .inverse = inverse(dilation[i] / common, step), .turns = kn_ceil_div(k, step)};
+        number_weights(&g[i]);
     }
     return KILN_OK;
 }
@@ -74,6 +89,7 @@ static const char *weight(kn_op_call *c, const gather *g, int i)
     const char *first = NULL;
     if (g->step > 1 && g->inverse == 1) first = kn_format(c->arena, "G%d", i);
     else if (g->step > 1) first = kn_format(c->arena, "G%d*%lld%%%lld", i, (long long)g->inverse, (long long)g->step);
+    if (g->first) first = kn_format(c->arena, "G%d - %lld", i, (long long)-g->first);
     if (g->turns == 1) return first ? first : "0";
     return kn_format(c->arena, "%s%sJ%d*%lld", first ? first : "", first ? " + " : "", i, (long long)g->step);
 }
@@ -83,8 +99,8 @@ static const char *source(kn_op_call *c, const gather *g, int i)
 {
     kn_buf b;
     kn_buf_init(&b, c->arena);
-    if (g->stride > 1) kn_putf(&b, "A%d", i);
-    else kn_putf(&b, g->pad ? "P%d + %lld" : "P%d", i, (long long)g->pad);
+    kn_putf(&b, "%c%d", g->stride > 1 ? 'A' : 'P', i);
+    if (g->moved) kn_putf(&b, " + %lld", (long long)g->moved);
     if (g->step > 1 && g->dilation > 1)
         kn_putf(&b, " + (G%d - G%d*%lld%%%lld*%lld)//%lld", i, i, (long long)g->inverse, (long long)g->step, (long long)g->dilation,
                 (long long)g->step);
@@ -102,12 +118,8 @@ static void products(kn_op_call *c, const gather *g, int n, int64_t group)
     kiln_bytes t = kn_buf_take(&channel);
     const char *ch = t.p ? t.p : "";
     bool wide = *kn_op_wide(c) != 0, some = false;
-    for (int i = 0; i < n; i++) { /* the last turn has no weight in every phase */
-        if (g[i].kernel % g[i].step == 0) continue;
-        kn_putf(&c->text, "%s%s < %lld", some ? " && " : "select(", weight(c, &g[i], i), (long long)g[i].kernel);
-        some = true;
-    }
-    kn_putf(&c->text, "%s%spad(x0,0)[N,%s", some ? ", " : "", wide ? "cast(" : "", ch);
+    for (int i = 0; i < n; i++) some |= g[i].first || g[i].kernel % g[i].step; /* a turn has no weight in every phase */
+    kn_putf(&c->text, "%spad(x0,0)[N,%s", wide ? "cast(" : "", ch);
     for (int i = 0; i < n; i++) kn_putf(&c->text, ",%s", source(c, &g[i], i));
     kn_put(&c->text, wide ? "],f32) * " : "] * ");
     kn_buf_init(&at, c->arena);
@@ -115,8 +127,8 @@ static void products(kn_op_call *c, const gather *g, int n, int64_t group)
     kn_putf(&at, group == 1 ? "F" : fg == 1 ? "0" : "F%%%lld", (long long)fg);
     for (int i = 0; i < n; i++) kn_putf(&at, ",%s", weight(c, &g[i], i));
     t = kn_buf_take(&at);
-    kn_op_load(c, 1, t.p ? t.p : "");
-    kn_putf(&c->text, "%s where F in %lld", some ? ", 0)" : "", (long long)(fg * group));
+    kn_putf(&c->text, "%s%s[%s]%s", wide ? "cast(" : "", some ? "pad(x1,0)" : "x1", t.p ? t.p : "", wide ? ",f32)" : "");
+    kn_putf(&c->text, " where F in %lld", (long long)(fg * group));
     if (group == 1 || cg > 1) kn_putf(&c->text, ", C in %lld", (long long)cg);
     for (int i = 0; i < n; i++) {
         if (g[i].stride == 1) kn_putf(&c->text, ", P%d in %lld", i, (long long)g[i].out);

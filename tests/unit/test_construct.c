@@ -622,6 +622,34 @@ static void bare_tiles(void **state)
     }
 }
 
+/* Transposed convolutions: what weights are numbered by is no window, a copy has them in order; phases of as many weights are one axis with the
+ * channels, those of fewer are loops of their own around the taps. Few places: the channels are the lanes, whose weights are packed. */
+static void phases_are_convolutions(void **state)
+{
+#define EVEN(places) "in w: f32[64,32,4,4]%s; in x: f32[64," places "]; t[F,G,H,A,B] +=! pad(x,0.0)[C,A-R,B-S]*w[C,F,G+R*2,H+S*2] " \
+    "where G in 2, H in 2, R in 2, S in 2, A in "
+#define UNEVEN(places) "in w: f32[64,32,3,3]%s; in x: f32[64," places "]; t[F,G,H,A,B] +=! pad(x,0.0)[C,A-R+1,B-S+1]*pad(w,0.0)[C,F,G+R*2-1,H+S*2-1] " \
+    "where G in 2, H in 2, R in 2, S in 2, A in "
+    static const struct { const char *text, *has, *never; } one[] = {
+        {EVEN("28,28") "29, B in 29", "fuse rows1 F1 F0 S2", "plane2"},
+        {EVEN("4,4") "5, B in 5", "prepack turned0", "weights0"},
+        {UNEVEN("28,28") "28, B in 28", "| R0.0 S0.1 R1.0 R2.0 R0.1 |", "fuse rows1"},
+        {UNEVEN("4,4") "4, B in 4", "prepack turned0", "weights0"},
+    };
+    (void)state;
+    for (size_t i = 0; i < 2 * sizeof one / sizeof *one; i++) {
+        kiln_arena *a = arena();
+        bool constant = i % 2;
+        const char *text = kn_format(a, one[i / 2].text, constant ? " const" : "");
+        const kiln_candidate *first = &candidates(a, parsed(a, text), device(a, "x86-64-bf16"), 1, 0)->c[0];
+        bool copied = says(first, "reindex "), turned = says(first, "turned0");
+        if (turned != (constant && strstr(one[i / 2].has, "turned0")) || copied == turned) fail_msg("%s\n%s", text, first->trace.p);
+        if (constant && (!says(first, one[i / 2].has) || says(first, one[i / 2].never))) fail_msg("%s\n%s", text, first->trace.p);
+        if (copied && says(first, "ahead ") != constant) fail_msg("%s\n%s", text, first->trace.p);
+        kiln_arena_close(a);
+    }
+}
+
 static void stops_when_told(void **state)
 {
     (void)state;
@@ -656,9 +684,9 @@ int main(void)
         cmocka_unit_test(lanes_are_computed), cmocka_unit_test(functions_are_few),
         cmocka_unit_test(panels_are_two_lines), cmocka_unit_test(near_operands_are_packed_by_steps), cmocka_unit_test(narrow_images_are_flat),
         cmocka_unit_test(mappings_compete), cmocka_unit_test(places_are_divided_by_constants),
-        cmocka_unit_test(choices_take_vectors),
-        cmocka_unit_test(last_columns_take_vectors),
-        cmocka_unit_test(choices_are_not_written_out), cmocka_unit_test(bare_tiles), cmocka_unit_test(inlining_ends_before_the_limit),
+        cmocka_unit_test(choices_take_vectors), cmocka_unit_test(last_columns_take_vectors),
+        cmocka_unit_test(choices_are_not_written_out), cmocka_unit_test(bare_tiles),
+        cmocka_unit_test(phases_are_convolutions), cmocka_unit_test(inlining_ends_before_the_limit),
         cmocka_unit_test(stops_when_told), cmocka_unit_test(policies),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -14,6 +14,19 @@ static const struct { const char *text, *inputs; } programs[] = {
     {"y[N,F,P,Q] +=! pad(x,0.0)[N,C,P+R-1,Q+S-1]*w[F,C,R,S] where P in 5, Q in 19", "x=f32:1x2x5x19&w=f32:3x2x3x3"},
     {"y[N,F,P,Q] +=! pad(x,0.0)[N,C,P*2+R-1,Q*2+S-1]*w[F,C,R,S] where P in 5, Q in 6", "x=f32:1x2x9x11&w=f32:3x2x3x3"},
     {"y[N,F,P,Q] +=! x[N,C,P,Q]*w[F,C]", "x=f32:2x3x5x7&w=f32:4x3"},
+    /* transposed convolutions: phases of as many weights, and of fewer, at offsets; small planes, whose channels are the lanes; channels last; groups */
+    {"t[F,G,H,A,B] +=! pad(x,0.0)[C,A-R,B-S]*w[C,F,G+R*2,H+S*2] where G in 2, H in 2, R in 2, S in 2, A in 6, B in 18; "
+     "y[F,P,Q] = t[F,(P+1)%2,(Q+1)%2,(P+1)//2,(Q+1)//2] where P in 10, Q in 34", "x=f32:3x5x17&w=f32:3x5x4x4:const"},
+    {"t[F,G,H,A,B] +=! pad(x,0.0)[C,A-R+1,B-S+1]*pad(w,0.0)[C,F,G+R*2-1,H+S*2-1] where G in 2, H in 2, R in 2, S in 2, A in 5, B in 17; "
+     "y[F,P,Q] = t[F,P%2,Q%2,P//2,Q//2] where P in 10, Q in 33", "x=f32:17x5x17&w=f32:17x5x3x3:const"},
+    {"t[F,G,H,A,B] +=! pad(x,0.0)[C,A-R,B-S]*pad(w,0.0)[C,F,G+R*3,H+S*3] where G in 3, H in 3, R in 2, S in 2, A in 6, B in 6; "
+     "y[F,P,Q] = t[F,P%3,Q%3,P//3,Q//3]+v[F] where P in 17, Q in 17", "x=f32:20x5x5&w=f32:20x9x5x5&v=f32:9"},
+    {"t[F,G,H,A,B] +=! pad(x,0.0)[C,A-R+1,B-S+1]*pad(w,0.0)[C,F,G+R*2-1,H+S*2-1] where G in 2, H in 2, R in 2, S in 2, A in 4, B in 4; "
+     "y[F,P,Q] = t[F,P%2,Q%2,P//2,Q//2] where P in 8, Q in 8", "x=f32:64x4x4&w=f32:64x32x3x3:const"},
+    {"t[A,G,F] +=! pad(x,0.0)[A-R+1,C]*pad(w,0.0)[G+R*2-1,C,F] where G in 2, R in 2, A in 19; y[P,F] = t[P//2,P%2,F] where P in 37",
+     "x=f32:19x12&w=f32:3x12x20:const"},
+    {"t[C,G,H,A,B] +=! pad(x,0.0)[C,A-R+1,B-S+1]*pad(w,0.0)[C,G+R*2-1,H+S*2-1] where G in 2, H in 2, R in 2, S in 2, A in 5, B in 18; "
+     "y[C,P,Q] = t[C,P%2,Q%2,P//2,Q//2] where P in 9, Q in 35", "x=f32:3x5x18&w=f32:3x3x3:const"},
     /* a matrix by a vector: lanes along the sum, rows combined together */
     {"c[M,N] +=! a[M,K]*b[K,N]", "a=f32:37x21&b=f32:21x1"},
     {"y[M] +=! a[M,K]*b[K]", "a=f32:33x64&b=f32:64"},
@@ -467,8 +480,8 @@ static void shifts_have_channels_as_lanes(void **state)
     (void)state;
     for (int i = 0; i < COUNT; i++) {
         char text[300], inputs[160];
-        int n = drawn(&seed, 1, 2), f = drawn(&seed, 16, 37), c = drawn(&seed, 1, 9), kh = drawn(&seed, 1, 3), kw = drawn(&seed, 2, 3);
-        int step = drawn(&seed, 1, 2), top = drawn(&seed, 0, kh - 1), p = drawn(&seed, 3, 9), q = drawn(&seed, 7, 15);
+        int n = drawn(&seed, 1, 2), f = drawn(&seed, 16, 37), c = drawn(&seed, 1, 9), step = drawn(&seed, 1, 2), kw = step == 1 ? drawn(&seed, 2, 3) : 3;
+        int kh = drawn(&seed, 0, 1) ? 3 : 1, top = drawn(&seed, 0, kh - 1), p = drawn(&seed, 3, 9), q = drawn(&seed, 7, 15);
         int h = (p - 1) * step + kh - top, w = (q - 1) * step + kw - 1;
         snprintf(text, sizeof text, "y[F,C,R,S] +=! d[N,F,P,Q]*pad(x,0.0)[N,C,R+P*%d-%d,S+Q*%d-1] where R in %d, S in %d", step, top, step, kh, kw);
         snprintf(inputs, sizeof inputs, "d=f32:%dx%dx%dx%d&x=f32:%dx%dx%dx%d", n, f, p, q, n, c, h, w);

@@ -165,6 +165,33 @@ static void convolutions(void **state)
     exactly("x=f64:1x2x9&w=f64:3x2x5", "y[N,F,P] +=! pad(x,0.0)[N,C,P*4+R*6-3]*w[F,C,R] where P in 4", "xw");
 }
 
+/* By what a convolution goes over: a product of reads with padding, that asks nothing else, and of steps in phases; not where something else is asked. */
+static void gradients_are_convolutions(void **state)
+{
+    static const struct { const char *inputs, *text; int nstmts; bool asks; } one[] = {
+        {"x=f32:1x2x7x6&w=f32:3x2x3x3", "y[N,F,P,Q] +=! pad(x,0.0)[N,C,P+R-1,Q+S-1]*w[F,C,R,S] where P in 7, Q in 6", 1, false},
+        {"x=f32:1x2x28x30&w=f32:3x2x3x3", "y[N,F,P,Q] +=! pad(x,0.0)[N,C,P*2+R-1,Q*2+S-1]*w[F,C,R,S] where P in 14, Q in 15", 2, false},
+        {"x=f32:1x8x9x2&w=f32:2x2x2x3", "y[N,P,Q,F] +=! x[N,P*2+R,Q*3+S,C]*w[R,S,C,F] where P in 4, Q in 3", 2, false},
+        {"x=f16:1x2x40&w=f16:3x2x3", "y[N,F,P] +=! cast(pad(x,0.0)[N,C,P*2+R-1],f32)*cast(w[F,C,R],f32) where P in 20 : f16", 3, false},
+        {"x=f32:1x2x9&w=f32:3x2x5", "y[N,F,P] +=! pad(x,0.0)[N,C,P*4+R*6-3]*w[F,C,R] where P in 4", 1, true},
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof one / sizeof *one; i++) {
+        kiln_arena *a = open_arena();
+        kn_program *p = parse(a, one[i].inputs, one[i].text), *g = NULL;
+        int x = tensor_of(p, "x");
+        kiln_diag d = {0};
+        kn_buf b;
+        assert_int_equal(kn_grad(a, p, &x, 1, &g, &d), KILN_OK);
+        kn_buf_init(&b, a);
+        kn_print_program(&b, g);
+        kiln_bytes text = kn_buf_take(&b);
+        bool asks = strstr(text.p, "select") != NULL;
+        if (g->nstmts != one[i].nstmts || asks != one[i].asks) fail_msg("%zu: %d statements\n%s", i, g->nstmts, text.p);
+        kiln_arena_close(a);
+    }
+}
+
 static void transposed_convolutions(void **state)
 {
     (void)state;
@@ -326,6 +353,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(products),
         cmocka_unit_test(convolutions),
+        cmocka_unit_test(gradients_are_convolutions),
         cmocka_unit_test(transposed_convolutions),
         cmocka_unit_test(moves), cmocka_unit_test(clamps),
         cmocka_unit_test(pools_and_maps),

@@ -79,6 +79,18 @@ static void padding_is_left_out(void **state)
         {WINDOW, WINDOW_IN, "split y F 16\nreorder y P.0 | F.0 R.0 S.0 C.0 | Q.0 F.1\nunroll y Q.0\nparallel y P.0\nvectorize y F.1\n", 1},
         {"y[P,F] +=! pad(x,0.0)[P+R*2-2,C]*w[R,C,F] where P in 6", "x=f32:6x20&w=f32:3x20x16",
          "reorder y P.0 | R.0 C.0 | F.0\nvectorize y F.0\n", 1},
+        /* backwards, and weights of which phases have one or two */
+        {"y[P,F] +=! pad(x,0.0)[P-R+1,C]*w[R,C,F] where P in 7", "x=f32:6x20&w=f32:3x20x16", "reorder y P.0 | R.0 C.0 | F.0\nvectorize y F.0\n", 1},
+        {"y[P,F] +=! pad(x,0.0)[P*2-R*3+3,C]*w[R,C,F] where P in 3", "x=f32:6x20&w=f32:3x20x16",
+         "reorder y P.0 | R.0 C.0 | F.0\nvectorize y F.0\n", 1},
+        {"y[P,F] +=! pad(x,0.0)[P-R+1,C]*w[R,C,F] where P in 7", "x=f32:6x20&w=f32:3x20x16",
+         "split y P 4\nreorder y P.0 | R.0 P.1 C.0 | F.0\nvectorize y F.0\n", 0}, /* a sum of one term both begins and ends */
+        {"y[P,F] +=! pad(x,0.0)[P-R+1,C]*w[R,C,F] where P in 7", "x=f32:6x20&w=f32:3x20x16",
+         "split y P 4\nsplit y C 10\nreorder y P.0 | R.0 C.0 P.1 C.1 | F.0\nvectorize y F.0\n", 1},
+        {"y[P,F] +=! pad(x,0.0)[P-R+1,C]*w[R,C,F] where P in 6", "x=f32:6x20&w=f32:3x20x16",
+         "split y P 4\nreorder y P.0 | R.0 P.1 C.0 | F.0\nvectorize y F.0\n", 1},
+        {"y[G,P,F] +=! x[P+R,C]*pad(w,0.0)[G+R*2-1,C,F] where G in 2, P in 5", "x=f32:6x20&w=f32:3x20x16",
+         "reorder y G.0 P.0 | R.0 C.0 | F.0\nvectorize y F.0\n", 1},
         {"y[P,F] +=! pad(x,0.0)[P+R-5,C]*w[R,C,F] where P in 8", "x=f32:6x20&w=f32:3x20x16",
          "reorder y P.0 | R.0 C.0 | F.0\nvectorize y F.0\n", 0},
         {"y[P,F] +=! pad(x,2.0)[P+R-1,C]*w[R,C,F] where P in 6", "x=f32:6x20&w=f32:3x20x16", "reorder y P.0 | R.0 C.0 | F.0\nvectorize y F.0\n", 0},
@@ -294,6 +306,32 @@ static void rows_stay_in_registers(void **state)
     }
 }
 
+/* Lanes that are put together from phases are picked from a vector of each, at any offset, also where the last tile is moved back or rows end within a
+ * vector; not those of more phases than a few, or of bytes. */
+static void phases_are_picked(void **state)
+{
+#define ROW_OF(nv, lanes) "split y P " #nv " " #lanes "\nreorder y I.0 P.0 | | P.1 P.2\nunroll y P.1\nvectorize y P.2\n"
+    static const struct { const char *text, *inputs, *trace; bool picked; } one[] = {
+        {"y[I,P] = x[I,P%2,P//2] where P in 64", "x=f32:3x2x32", ROW_OF(4, 16), true},
+        {"y[I,P] = x[I,(P+1)%2,(P+1)//2] where P in 61", "x=f32:3x2x31", ROW_OF(8, 8), true},
+        {"y[I,P] = x[I,(P+1)%2,(P+1)//2] where P in 61", "x=f32:3x2x31", ROW_OF(1, 8), true},
+        {"y[I,P] = x[I,(P+2)%3,(P+2)//3] where P in 43", "x=f64:2x3x15", ROW_OF(3, 8), true},
+        {"y[I,P] = x[I,P%4,P//4] where P in 50", "x=i32:2x4x13", ROW_OF(2, 16), true},
+        {"y[I,P] = x[P%2,P//2,I] where P in 50", "x=f32:2x25x30", ROW_OF(2, 16), false},
+        {"y[I,P] = x[I,P%5,P//5] where P in 50", "x=f32:2x5x10", ROW_OF(2, 8), false},
+        {"y[I,P] = x[I,P%2,P//2] where P in 64", "x=u8:3x2x32", ROW_OF(4, 16), false},
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof one / sizeof *one; i++) {
+        kiln_arena *a = kiln_arena_open(&(kiln_host){NULL, mem, NULL});
+        kn_lprog *l = lowered_and_run(a, one[i].text, one[i].inputs, one[i].trace);
+        int picks = 0, scratch = 0;
+        for (int f = 0; f < l->nfns; f++) picks_of(l, l->fns[f].body, &picks, &scratch);
+        if ((picks > 0) != one[i].picked) fail_msg("%zu: %d picks", i, picks);
+        kiln_arena_close(a);
+    }
+}
+
 /* Statements of a kind. */
 static int64_t those(const kn_ls *s, int kind)
 {
@@ -460,7 +498,7 @@ int main(void)
                                        cmocka_unit_test(vectors_of_few_rows_are_held), cmocka_unit_test(padded_rows_are_of_one_task),
                                        cmocka_unit_test(what_comes_is_asked_for), cmocka_unit_test(streams_are_asked_for),
                                        cmocka_unit_test(crowded_rows_are_copied),
-                                       cmocka_unit_test(rows_stay_in_registers), cmocka_unit_test(rows_are_joined),
+                                       cmocka_unit_test(rows_stay_in_registers), cmocka_unit_test(phases_are_picked), cmocka_unit_test(rows_are_joined),
                                        cmocka_unit_test(short_rows_are_read_over), cmocka_unit_test(sums_take_what_is_made),
                                        cmocka_unit_test(rows_begin_with_lines), cmocka_unit_test(turned_planes_ask_for_the_next)};
     return cmocka_run_group_tests(tests, NULL, NULL);
