@@ -121,6 +121,8 @@ bool kn_cpu_strips(const kn_site *x, kn_plans *p);
  * indices of which enough lies in padding that its terms had better be left out; *share: of the terms, those that are left. */
 bool kn_cpu_is_digit(const kn_site *x, const kn_affine *f, int axis);
 uint32_t kn_cpu_uneven(const kn_site *x, double *share);
+/* The step after which such weights are read from `copy`; NULL: there are none, or too few places meet them. */
+const char *kn_cpu_digits(kiln_arena *a, const kn_site *x, const char *copy);
 
 /* cpu_taps.c: a window over planes each of which has taps of its own is computed plane by plane; the load whose padding a copy is to fill in for
  * that, -1: none; its lanes lie apart, and it is read with its padding. The plan; false: it is no such window. */

@@ -48,12 +48,27 @@ static bool is_window(const kn_site *x)
     return x->s->naxes > x->s->nspatial && x->reduce_extent > 1;
 }
 
+/* Results share factors along more than phases of few weights each (digits.c), which a depthwise transposed convolution has. */
+static bool is_product(const kn_site *x)
+{
+    enum { PHASES = 4 };
+    const kn_expr *loads[KN_SITE_LOADS];
+    int n = kn_loads(x->s->body, loads, KN_SITE_LOADS);
+    if (!x->contraction || kn_cpu_extent(x, x->m) > PHASES) return x->contraction;
+    for (int i = 0; i < n && i < KN_SITE_LOADS; i++)
+        for (int d = 0; d < loads[i]->nargs; d++) {
+            kn_affine f;
+            if (kn_affine_of(loads[i]->args[d], &f) && f.coef[x->m] && kn_cpu_is_digit(x, &f, x->m)) return false;
+        }
+    return true;
+}
+
 /* The axis of a window's statement that becomes the lanes: the one next to the places; -1. */
 static int channels_of(const kn_site *x)
 {
     const kn_stmt *s = x->s;
     const kn_tensor *out = &x->t->program->tensors[s->out];
-    if (s->red == KN_RED_NONE || s->scatter || out->rank != s->nspatial || s->nspatial > KILN_MAX_RANK || x->contraction || x->n < 0) return -1;
+    if (s->red == KN_RED_NONE || s->scatter || out->rank != s->nspatial || s->nspatial > KILN_MAX_RANK || is_product(x) || x->n < 0) return -1;
     for (int d = 0; d < out->rank; d++)
         if (s->lhs[d]->op != KN_OP_AXIS || s->lhs[d]->u.axis != d) return -1;
     if (kn_cpu_is_taps(x)) return -1;

@@ -163,7 +163,8 @@ static bool packed_with(const kn_site *x, packed *k, const kn_cpu_dot *dots)
         const kn_tensor *t = &p->tensors[loads[l]->u.tensor];
         bool beside = has(k, 1 - l, x->n), along = x->load[1 - l].linear && x->load[1 - l].coef[x->n] == 1;
         bool constant = t->role == KN_INPUT && t->constant && kn_loads_in_calls(x->t, loads[l]->u.tensor) == 1;
-        if (!has(k, l, x->n) || (loads[l]->padded && !(constant && k->uneven)) || (beside && !along) || (!constant && (beside || !x->load[l].linear || k->w >= 0))) continue;
+        if (!has(k, l, x->n) || (loads[l]->padded && !(constant && k->uneven)) || (beside && !along)) continue;
+        if (!constant && (beside || !x->load[l].linear || k->w >= 0)) continue;
         k->w = l;
         k->beside = beside;
         k->copied = !constant;

@@ -1,6 +1,7 @@
-/* Weights that are numbered by a spatial axis and by the steps of a reduction together (phases of a strided transposed convolution), like digits: no
- * window slides there. Where some phases have fewer weights than others, the last ones lie in padding, and lowering leaves their terms out
- * (lower/skip.c) if the phases are loops of their own and the reduction's steps stand around the rest of its terms. */
+/* Weights that are numbered by a spatial axis and by the steps of a reduction together (phases of a strided transposed convolution), like digits:
+ * no window slides there. A copy in the order of the axes, made ahead where they are constant, has a result's weights beside each other. Where some
+ * phases have fewer weights than others, the last ones lie in padding, and lowering leaves their terms out (lower/skip.c) if the phases are loops of
+ * their own and the reduction's steps stand around the rest of its terms. */
 #include "construct/cpu.h"
 #include "te/expr.h"
 
@@ -71,4 +72,42 @@ uint32_t kn_cpu_uneven(const kn_site *x, double *share)
         }
     }
     return axes;
+}
+
+/* The copy's dimensions: those of results, of reductions whose terms are left out for some of them, of the others. */
+static const char *in_order(kiln_arena *a, const kn_site *x, int l, const char *copy)
+{
+    kn_buf b;
+    double share;
+    uint32_t uneven = kn_cpu_uneven(x, &share), results = (1u << x->s->nspatial) - 1;
+    const uint32_t groups[] = {results, uneven & ~results, ~uneven & ~results};
+    kn_buf_init(&b, a);
+    kn_putf(&b, "reindex %s %d %s", x->name, l, copy);
+    if (uneven) kn_putf(&b, "\ntransform_layout %s", copy);
+    for (int k = 0; k < 3 && uneven; k++)
+        for (int i = 0, at = 0; i < x->s->naxes; i++) {
+            if (!(x->load[l].axes >> i & 1)) continue;
+            if (groups[k] >> i & 1) kn_putf(&b, " %d", at);
+            at++;
+        }
+    return kn_buf_take(&b).p;
+}
+
+const char *kn_cpu_digits(kiln_arena *a, const kn_site *x, const char *copy)
+{
+    enum { OFTEN = 8 }; /* places that meet the copy */
+    const kn_expr *loads[KN_SITE_LOADS];
+    int n = kn_loads(x->s->body, loads, KN_SITE_LOADS);
+    if (x->hw->gpu || !x->contraction || x->s->scatter || n > KN_SITE_LOADS || kn_cpu_is_packed(x)) return NULL;
+    for (int l = 0; l < n; l++) {
+        bool digits = false;
+        int64_t places = 1;
+        for (int i = 0; i < x->s->nspatial; i++) {
+            kn_affine f;
+            if (!(x->load[l].axes >> i & 1) && !kn_mul_fits(places, kn_cpu_extent(x, i), &places)) places = OFTEN;
+            for (int d = 0; d < loads[l]->nargs; d++) digits |= kn_affine_of(loads[l]->args[d], &f) && f.coef[i] && kn_cpu_is_digit(x, &f, i);
+        }
+        if (digits && places >= OFTEN) return in_order(a, x, l, copy);
+    }
+    return NULL;
 }

@@ -442,49 +442,15 @@ static bool map_one(shaper *s, int stage)
     return false;
 }
 
-/* The copy's dimensions: those of results, of reductions whose terms are left out for some of them, of the others. */
-static const char *digits_in_order(shaper *s, const kn_site *v, int l, const char *copy)
-{
-    kn_buf b;
-    kn_buf_init(&b, s->a);
-    double share;
-    uint32_t uneven = kn_cpu_uneven(v, &share), results = (1u << v->s->nspatial) - 1;
-    kn_putf(&b, "reindex %s %d %s", v->name, l, copy);
-    if (uneven) kn_putf(&b, "\ntransform_layout %s", copy);
-    const uint32_t groups[] = {results, uneven & ~results, ~uneven & ~results};
-    for (int k = 0; k < 3 && uneven; k++)
-        for (int i = 0, at = 0; i < v->s->naxes; i++) {
-            if (!(v->load[l].axes >> i & 1)) continue;
-            if (groups[k] >> i & 1) kn_putf(&b, " %d", at);
-            at++;
-        }
-    return kn_buf_take(&b).p;
-}
-
-/* Weights of which each result takes every so many-th (phases of a strided transposed convolution), and what is past their ends: a copy in the order
- * of the axes, made ahead where they are constant, has a result's weights beside each other. */
+/* What numbers weights in digits is no window: they are copied in order. */
 static bool digits_one(shaper *s, const kn_stage *g)
 {
-    enum { OFTEN = 8 }; /* places that meet the copy */
     kn_site v;
     kn_site_of(s->a, s->t, g, s->hw, &v);
-    const kn_expr *loads[KN_SITE_LOADS];
-    int n = kn_loads(v.s->body, loads, KN_SITE_LOADS);
-    if (s->hw->gpu || !v.contraction || v.s->scatter || n > KN_SITE_LOADS || s->nplanes == KILN_MAX_STMTS || kn_cpu_is_packed(&v)) return false;
-    for (int l = 0; l < n; l++) {
-        bool digits = false;
-        int64_t places = 1;
-        for (int x = 0; x < v.s->nspatial; x++) {
-            kn_affine f;
-            if (!(v.load[l].axes >> x & 1) && !kn_mul_fits(places, kn_cpu_extent(&v, x), &places)) places = OFTEN;
-            for (int d = 0; d < loads[l]->nargs; d++) digits |= kn_affine_of(loads[l]->args[d], &f) && f.coef[x] && kn_cpu_is_digit(&v, &f, x);
-        }
-        const char *copy = kn_format(s->a, "weights%d", s->nplanes);
-        if (!digits || places < OFTEN || !copy || !try_step(s, digits_in_order(s, &v, l, copy))) continue;
-        s->plane[s->nplanes++] = copy;
-        return true;
-    }
-    return false;
+    const char *copy = kn_format(s->a, "weights%d", s->nplanes), *lines = s->nplanes < KILN_MAX_STMTS && copy ? kn_cpu_digits(s->a, &v, copy) : NULL;
+    if (!lines || !try_step(s, lines)) return false;
+    s->plane[s->nplanes++] = copy;
+    return true;
 }
 
 /* Dimension of the load along which the axis alone of the two steps, -1: none; *window is set where it meets others there, steps by more than one

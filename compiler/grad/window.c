@@ -1,6 +1,6 @@
-/* The gradient by what a window goes over is a transposed convolution. As it is found, a term counts where a condition holds: that the places which it
- * reads exist. Of a product that is zeros around its factors. And where the window moves by steps, its weights are numbered by quotients and remainders
- * of a place: these become axes of their own, phases, in which it is a convolution; places then take theirs from them. */
+/* The gradient by what a window goes over is a transposed convolution. As it is found, a term counts where a condition holds: that the places which
+ * it reads exist. Of a product that is zeros around its factors. And where the window moves by steps, its weights are numbered by quotients and
+ * remainders of a place: these become axes of their own, phases, in which it is a convolution; places then take theirs from them. */
 #include "grad/parts.h"
 
 /* ---- padding ---- */

@@ -72,8 +72,8 @@ kn_expr *kn_lw_few_runs(kn_lw *w, int buffer, kn_expr *at, int lane_var, int lan
     unmoved u = {.w = w, .var = -1};
     const kn_buffer *b = &w->p->buffers[buffer];
     int64_t step, begin[RUNS];
-    if (w->hw->gpu || lanes < 4 || lanes > LANES || b->lanes > 1 || b->elems < lanes || b->dtype == KN_BOOL || kn_dtype_bytes(b->dtype) < LEAST) return NULL;
-    if (kn_lw_coefficient(at, lane_var, &step)) return NULL;
+    if (w->hw->gpu || lanes < 4 || lanes > LANES || b->lanes > 1 || b->elems < lanes || kn_lw_coefficient(at, lane_var, &step)) return NULL;
+    if (b->dtype == KN_BOOL || kn_dtype_bytes(b->dtype) < LEAST) return NULL;
     kn_expr *from = kn_rewrite(w->a, at, not_moved, &u), *there = u.there;
     if (!from || !distances(w, from, lane_var, lanes, &r) || !gather(&r, lanes)) return NULL;
     kn_expr *zero = kn_lw_at_lane(w, from, lane_var, kn_lw_int(w, 0));
@@ -83,5 +83,7 @@ kn_expr *kn_lw_few_runs(kn_lw *w, int buffer, kn_expr *at, int lane_var, int lan
         part[k] = kn_lw_read(w, buffer, kn_lw_simp(w, kn_bin(w->a, KN_OP_ADD, zero, kn_lw_int(w, begin[k]))), lanes);
     for (int l = 0; l < lanes; l++) number[l] = (int)(r.of[l] * lanes + r.from[l] - begin[r.of[l]]);
     kn_expr *picked = kn_lw_pick(w, lanes, r.n, part, number);
-    return there ? kn_lw_node(w, KN_OP_SELECT, b->dtype, lanes, there, picked, kn_lw_lanes(w, kn_lw_read(w, buffer, at, 1), lane_var, lanes)) : picked;
+    if (!there) return picked;
+    kn_expr *each = kn_lw_lanes(w, kn_lw_read(w, buffer, at, 1), lane_var, lanes);
+    return kn_lw_node(w, KN_OP_SELECT, b->dtype, lanes, there, picked, each);
 }

@@ -50,7 +50,8 @@ static int64_t inside_of(const kn_skip *k, int64_t at, int64_t extent)
     return (hi > extent ? extent : hi) - (lo < 0 ? 0 : lo);
 }
 
-/* Partial sums wait in memory between the loop's iterations, and between those of no other loop: the first of them begins the sum, another one ends it. */
+/* Partial sums wait in memory between the loop's iterations, and between those of no other loop: the first of them begins the sum, another one
+ * ends it. */
 static bool begins_and_ends(const kn_sg *sg, int loop)
 {
     for (int i = 0; i < sg->tile && loop < sg->tile; i++) {

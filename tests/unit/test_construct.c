@@ -628,8 +628,8 @@ static void phases_are_convolutions(void **state)
 {
 #define EVEN(places) "in w: f32[64,32,4,4]%s; in x: f32[64," places "]; t[F,G,H,A,B] +=! pad(x,0.0)[C,A-R,B-S]*w[C,F,G+R*2,H+S*2] " \
     "where G in 2, H in 2, R in 2, S in 2, A in "
-#define UNEVEN(places) "in w: f32[64,32,3,3]%s; in x: f32[64," places "]; t[F,G,H,A,B] +=! pad(x,0.0)[C,A-R+1,B-S+1]*pad(w,0.0)[C,F,G+R*2-1,H+S*2-1] " \
-    "where G in 2, H in 2, R in 2, S in 2, A in "
+#define UNEVEN(places) "in w: f32[64,32,3,3]%s; in x: f32[64," places "]; t[F,G,H,A,B] +=! pad(x,0.0)[C,A-R+1,B-S+1]*" \
+    "pad(w,0.0)[C,F,G+R*2-1,H+S*2-1] where G in 2, H in 2, R in 2, S in 2, A in "
     static const struct { const char *text, *has, *never; } one[] = {
         {EVEN("28,28") "29, B in 29", "fuse rows1 F1 F0 S2", "plane2"},
         {EVEN("4,4") "5, B in 5", "prepack turned0", "weights0"},

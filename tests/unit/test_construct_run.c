@@ -14,7 +14,7 @@ static const struct { const char *text, *inputs; } programs[] = {
     {"y[N,F,P,Q] +=! pad(x,0.0)[N,C,P+R-1,Q+S-1]*w[F,C,R,S] where P in 5, Q in 19", "x=f32:1x2x5x19&w=f32:3x2x3x3"},
     {"y[N,F,P,Q] +=! pad(x,0.0)[N,C,P*2+R-1,Q*2+S-1]*w[F,C,R,S] where P in 5, Q in 6", "x=f32:1x2x9x11&w=f32:3x2x3x3"},
     {"y[N,F,P,Q] +=! x[N,C,P,Q]*w[F,C]", "x=f32:2x3x5x7&w=f32:4x3"},
-    /* transposed convolutions: phases of as many weights, and of fewer, at offsets; small planes, whose channels are the lanes; channels last; groups */
+    /* transposed convolutions: phases of as many weights, and of fewer, at offsets; small planes, whose channels are the lanes; channels last */
     {"t[F,G,H,A,B] +=! pad(x,0.0)[C,A-R,B-S]*w[C,F,G+R*2,H+S*2] where G in 2, H in 2, R in 2, S in 2, A in 6, B in 18; "
      "y[F,P,Q] = t[F,(P+1)%2,(Q+1)%2,(P+1)//2,(Q+1)//2] where P in 10, Q in 34", "x=f32:3x5x17&w=f32:3x5x4x4:const"},
     {"t[F,G,H,A,B] +=! pad(x,0.0)[C,A-R+1,B-S+1]*pad(w,0.0)[C,F,G+R*2-1,H+S*2-1] where G in 2, H in 2, R in 2, S in 2, A in 5, B in 17; "

@@ -165,7 +165,8 @@ static void convolutions(void **state)
     exactly("x=f64:1x2x9&w=f64:3x2x5", "y[N,F,P] +=! pad(x,0.0)[N,C,P*4+R*6-3]*w[F,C,R] where P in 4", "xw");
 }
 
-/* By what a convolution goes over: a product of reads with padding, that asks nothing else, and of steps in phases; not where something else is asked. */
+/* By what a convolution goes over: a product of reads with padding, that asks nothing else, and of steps in phases; not where something else is
+ * asked. */
 static void gradients_are_convolutions(void **state)
 {
     static const struct { const char *inputs, *text; int nstmts; bool asks; } one[] = {

@@ -306,8 +306,8 @@ static void rows_stay_in_registers(void **state)
     }
 }
 
-/* Lanes that are put together from phases are picked from a vector of each, at any offset, also where the last tile is moved back or rows end within a
- * vector; not those of more phases than a few, or of bytes. */
+/* Lanes that are put together from phases are picked from a vector of each, at any offset, also where the last tile is moved back or rows end within
+ * a vector; not those of more phases than a few, or of bytes. */
 static void phases_are_picked(void **state)
 {
 #define ROW_OF(nv, lanes) "split y P " #nv " " #lanes "\nreorder y I.0 P.0 | | P.1 P.2\nunroll y P.1\nvectorize y P.2\n"
@@ -498,7 +498,8 @@ int main(void)
                                        cmocka_unit_test(vectors_of_few_rows_are_held), cmocka_unit_test(padded_rows_are_of_one_task),
                                        cmocka_unit_test(what_comes_is_asked_for), cmocka_unit_test(streams_are_asked_for),
                                        cmocka_unit_test(crowded_rows_are_copied),
-                                       cmocka_unit_test(rows_stay_in_registers), cmocka_unit_test(phases_are_picked), cmocka_unit_test(rows_are_joined),
+                                       cmocka_unit_test(rows_stay_in_registers), cmocka_unit_test(phases_are_picked),
+                                       cmocka_unit_test(rows_are_joined),
                                        cmocka_unit_test(short_rows_are_read_over), cmocka_unit_test(sums_take_what_is_made),
                                        cmocka_unit_test(rows_begin_with_lines), cmocka_unit_test(turned_planes_ask_for_the_next)};
     return cmocka_run_group_tests(tests, NULL, NULL);
