@@ -338,7 +338,7 @@ static void vminmax(kn_gen *g, const kn_expr *e)
     kn_put(&g->out, ")");
 }
 
-/* Vector functions of f32 (half values too) are the prelude's own; those of f64 call the library lane by lane. */
+/* Vector functions are the prelude's own, of f32 (half values too) and of f64; powers in f64 call the library lane by lane. */
 static enum kn_snippet own_math(enum kn_op op, bool wide)
 {
     switch (op) {
@@ -350,8 +350,8 @@ static enum kn_snippet own_math(enum kn_op op, bool wide)
     case KN_OP_CEIL: return wide ? KN_SN_CEIL64 : KN_SN_CEIL;
     case KN_OP_ROUND: return wide ? KN_SN_RINT64 : KN_SN_RINT;
     case KN_OP_ABS: return wide ? KN_SN_FABS64 : KN_SN_FABS;
-    case KN_OP_SIN: return KN_SN_SIN;
-    case KN_OP_COS: return KN_SN_COS;
+    case KN_OP_SIN: return wide ? KN_SN_SIN64 : KN_SN_SIN;
+    case KN_OP_COS: return wide ? KN_SN_COS64 : KN_SN_COS;
     case KN_OP_POW: return wide ? KN_SN_POW64 : KN_SN_POW;
     default: return KN_SN_SQRT;
     }
