@@ -441,6 +441,133 @@ static void lines_past_the_caches(void **state)
     }
 }
 
+/* ---- division of integers, which vectors do in floats or by reciprocals ---- */
+static int64_t integer(enum kn_dtype t, const void *x, int i)
+{
+    return t == KN_I64 ? ((const int64_t *)x)[i] : t == KN_I32 ? ((const int32_t *)x)[i] : t == KN_I16 ? ((const int16_t *)x)[i]
+           : t == KN_I8 ? ((const int8_t *)x)[i] : ((const uint8_t *)x)[i];
+}
+
+/* Element i of operand k: every third is near an end of what t holds, or of what a double does, or small. */
+static void put_integer(enum kn_dtype t, void *x, int i, int k)
+{
+    static const int64_t ends[] = {0, 1, -1, INT64_MIN, INT64_MAX, INT32_MIN, INT32_MAX, 3, -7,
+                                   1ll << 51, -(1ll << 51), (1ll << 51) - 1, 127, -128, 1ll << 60, 6};
+    int at = k ? i / 48 : i / 3;
+    int64_t v = i % 3 == 0 ? ends[at % 16] : (int64_t)((uint64_t)(i * 2 + k + 1) * 0x9e3779b97f4a7c15u) >> (i % 3 == 1 ? 10 + i % 53 : 48 + i % 12);
+    memcpy((char *)x + i * kn_dtype_bytes(t), &v, (size_t)kn_dtype_bytes(t));
+}
+
+static int64_t divided(int64_t x, int64_t y, bool mod)
+{
+    if (y == 0) return 0;
+    if (y == -1) return mod ? 0 : (int64_t)(0 - (uint64_t)x);
+    int64_t q = x / y, r = x % y;
+    if (r && (r < 0) != (y < 0)) q--, r += y;
+    return mod ? r : q;
+}
+
+static kn_expr *whole(enum kn_dtype t, int64_t x, int lanes)
+{
+    kn_expr *e = node(KN_OP_CONST_I, t, 1, 0, NULL, NULL, NULL);
+    e->u.i = x;
+    return splat(e, lanes);
+}
+
+enum { DIVIDED = 1536, BYS = 3 };
+static void check_divisions(enum kn_dtype t, int lanes, const char *compiler, const char *flags)
+{
+    static const int64_t by[BYS] = {0 /* the second operand */, 7, -3};
+    enum kn_dtype types[3] = {t, t, t};
+    static _Alignas(64) int64_t x[DIVIDED], y[DIVIDED], out[DIVIDED];
+    for (int i = 0; i < DIVIDED; i++) put_integer(t, x, i, 0), put_integer(t, y, i, 1);
+    for (int k = 0; k < 2 * BYS; k++) {
+        bool mod = k & 1;
+        int64_t c = by[k / 2];
+        if (c < 0 && t == KN_U8) continue;
+        buffers(2, types, DIVIDED);
+        kn_expr *at = lanes > 1 ? bin(KN_OP_MUL, var(0), ci(lanes)) : var(0), *a = rd(0, at, lanes), *b = c ? whole(t, c, lanes) : rd(1, at, lanes);
+        kn_ls *body = st(2, at, bin(mod ? KN_OP_MOD : KN_OP_FLOORDIV, a, b));
+        built run = build(print(lprog(2, types, DIVIDED, DIVIDED / lanes, body), "c"), compiler, flags);
+        assert_int_equal(run.run((const void *[]){x, y}, (void *[]){out}, NULL, NULL), 0);
+        for (int i = 0; i < DIVIDED; i++) {
+            int64_t wide = divided(integer(t, x, i), c ? c : integer(t, y, i), mod), want = integer(t, &wide, 0);
+            if (integer(t, out, i) != want)
+                fail_msg("%s x%d, %s: %lld %s %lld is %lld", kn_dtype_text(t), lanes, flags, (long long)integer(t, x, i), mod ? "mod" : "div",
+                         (long long)(c ? c : integer(t, y, i)), (long long)integer(t, out, i));
+        }
+        dlclose(run.so);
+    }
+}
+
+static void divisions(void **state)
+{
+    static const enum kn_dtype types[] = {KN_I8, KN_U8, KN_I16, KN_I32, KN_I64};
+    (void)state;
+    for (size_t i = 0; i < sizeof types / sizeof *types; i++) {
+        check_divisions(types[i], 16, "gcc", "");
+        check_divisions(types[i], kn_dtype_bytes(types[i]) > 4 ? 8 : 64, i & 1 ? "clang" : "gcc", "-march=native");
+    }
+    check_divisions(KN_I64, 1, "gcc", "");
+}
+
+/* What is read where a place that was read says, if that is one: in the other lanes nothing is read, which would be far outside. */
+static void guarded_places(void **state)
+{
+    enum { N = 256, L = 16 };
+    static const enum kn_dtype types[] = {KN_I32, KN_F32, KN_F32};
+    static int32_t place[N];
+    static float x[N], out[N];
+    (void)state;
+    for (int k = 0; k < N; k++) place[k] = k % 5 == 2 ? -1000000000 : k * 7 % N, x[k] = (float)k;
+    buffers(2, types, N);
+    kn_expr *at = bin(KN_OP_MUL, var(0), ci(L)), *lane = bin(KN_OP_ADD, at, var(3)), *one = cast(KN_I64, rd(0, lane, 1));
+    kn_expr *there = node(KN_OP_LANES, KN_F32, L, 1, rd(1, one, 1), NULL, NULL);
+    there->var = 3;
+    kn_expr *value = sel(cmp(KN_OP_LE, whole(KN_I32, 0, L), rd(0, at, L)), there, splat(cf(KN_F32, -1), L));
+    built b = build(print(lprog(2, types, N, N / L, st(2, at, value)), "c"), "gcc", "");
+    assert_int_equal(b.run((const void *[]){place, x}, (void *[]){out}, NULL, NULL), 0);
+    for (int k = 0; k < N; k++) same(out[k], k % 5 == 2 ? -1 : (float)(k * 7 % N), 0, k);
+    dlclose(b.so);
+}
+
+/* ---- choices by what was read blend; those by places evaluate one side, which alone may be there ---- */
+static void choices(void **state)
+{
+    enum { N = 256, KINDS = 5 };
+    static const enum kn_dtype kinds[KINDS] = {KN_I32, KN_F16, KN_BOOL, KN_BF16, KN_I64};
+    static _Alignas(64) uint8_t in[3][N * 8], out[N * 8];
+    (void)state;
+    for (int i = 0; i < 4 * KINDS; i++) {
+        enum kn_dtype t = kinds[i % KINDS], test = i / KINDS & 1 ? KN_I32 : KN_BOOL, types[] = {test, t, t, t};
+        int lanes = i / KINDS & 2 ? 32 : 16, bytes = kn_dtype_bytes(t);
+        for (int k = 0; k < N * 8; k++) {
+            in[1][k] = (uint8_t)(t == KN_BOOL ? k % 3 == 0 : k * 37 + k / 256);
+            in[2][k] = (uint8_t)(t == KN_BOOL ? k % 5 == 0 : k * 91 + 1);
+        }
+        for (int k = 0; k < N; k++) {
+            int32_t sign = k % 7 < 3 ? -k - 1 : k;
+            if (test == KN_I32)
+                memcpy(in[0] + 4 * k, &sign, 4);
+            else
+                in[0][k] = k % 7 < 3;
+        }
+        buffers(3, types, N);
+        kn_expr *at = bin(KN_OP_MUL, var(0), ci(lanes)), *c = rd(0, at, lanes);
+        if (test == KN_I32) c = cmp(KN_OP_LT, c, whole(KN_I32, 0, lanes));
+        kiln_bytes text = print(lprog(3, types, N, N / lanes, st(3, at, sel(c, rd(1, at, lanes), rd(2, at, lanes)))), "c");
+        const char *body = strstr(text.p, "void task_0("), *chosen = strstr(body, " ? ");
+        if (chosen && chosen < strstr(body, "\n}\n")) fail_msg("a lane at a time:\n%s", body);
+        built b = build(text, i & 1 ? "clang" : "gcc", i & 2 ? "-march=native" : "");
+        assert_int_equal(b.run((const void *[]){in[0], in[1], in[2]}, (void *[]){out}, NULL, NULL), 0);
+        for (int k = 0; k < N; k++) {
+            const uint8_t *want = in[k % 7 < 3 ? 1 : 2] + k * bytes;
+            if (t != KN_F16 || (want[1] & 0x7c) != 0x7c) assert_memory_equal(out + k * bytes, want, (size_t)bytes);
+        }
+        dlclose(b.so);
+    }
+}
+
 static void refusals(void **state)
 {
     (void)state;
@@ -474,6 +601,9 @@ int main(void)
         cmocka_unit_test_setup_teardown(lines_past_the_caches, open_arena, close_arena),
         cmocka_unit_test_setup_teardown(conversions, open_arena, close_arena),
         cmocka_unit_test_setup_teardown(chosen_are_cut, open_arena, close_arena),
+        cmocka_unit_test_setup_teardown(divisions, open_arena, close_arena),
+        cmocka_unit_test_setup_teardown(guarded_places, open_arena, close_arena),
+        cmocka_unit_test_setup_teardown(choices, open_arena, close_arena),
         cmocka_unit_test_setup_teardown(refusals, open_arena, close_arena),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
