@@ -407,6 +407,23 @@ static enum kn_snippet own_math(enum kn_op op, bool wide)
     }
 }
 
+/* The scalar that all lanes of e are; NULL. */
+static const kn_expr *alike(const kn_expr *e)
+{
+    while (e->op == KN_OP_SPLAT) e = e->args[0];
+    return e->lanes <= 1 ? e : NULL;
+}
+
+/* (e's first operand in lanes, the scalar that its second one is in all of them) */
+static void by_scalar(kn_gen *g, const kn_expr *e)
+{
+    kn_put(&g->out, "(");
+    operand(g, e->args[0], e->lanes);
+    kn_put(&g->out, ", ");
+    kn_put_scalar(g, alike(e->args[1]));
+    kn_put(&g->out, ")");
+}
+
 static void vmath(kn_gen *g, const kn_expr *e)
 {
     bool inverse = e->op == KN_OP_RSQRT;
@@ -414,8 +431,13 @@ static void vmath(kn_gen *g, const kn_expr *e)
     enum kn_op op = inverse ? KN_OP_SQRT : e->op;
     if (kn_is_small_float(e->dtype)) kn_put_helper(g, KN_SN_ROUND, "round", e->dtype, e->lanes);
     kn_put(&g->out, inverse ? (t == KN_F64 ? "(1.0 / " : "(1.0f / ") : "(");
-    kn_put_helper(g, own_math(op, t == KN_F64), kn_math_name(op), t, e->lanes);
-    vcall(g, e);
+    if (op == KN_OP_POW && alike(e->args[1])) {
+        kn_put_helper(g, t == KN_F64 ? KN_SN_POWER64 : KN_SN_POWER, "power", t, e->lanes);
+        by_scalar(g, e);
+    } else {
+        kn_put_helper(g, own_math(op, t == KN_F64), kn_math_name(op), t, e->lanes);
+        vcall(g, e);
+    }
     kn_put(&g->out, ")");
 }
 
@@ -428,15 +450,9 @@ static void varithmetic(kn_gen *g, const kn_expr *e)
         kn_put(&g->out, ")");
         return;
     }
-    const kn_expr *by = e->args[1];
-    while (by->op == KN_OP_SPLAT) by = by->args[0];
-    if (e->op == KN_OP_DIV && e->dtype == KN_F32 && by->lanes == 1) {
+    if (e->op == KN_OP_DIV && e->dtype == KN_F32 && alike(e->args[1])) {
         kn_put_helper(g, KN_SN_QUOTIENT, "quotient", e->dtype, e->lanes);
-        kn_put(&g->out, "(");
-        operand(g, e->args[0], e->lanes);
-        kn_put(&g->out, ", ");
-        kn_put_scalar(g, by);
-        kn_put(&g->out, ")");
+        by_scalar(g, e);
         return;
     }
     infix(g, e, e->op == KN_OP_ADD ? "+" : e->op == KN_OP_SUB ? "-" : e->op == KN_OP_MUL ? "*" : "/", e->lanes);
@@ -444,9 +460,8 @@ static void varithmetic(kn_gen *g, const kn_expr *e)
 
 static bool by_constant(const kn_expr *e)
 {
-    const kn_expr *by = e->nargs > 1 ? e->args[1] : e;
-    while (by->op == KN_OP_SPLAT) by = by->args[0];
-    return by->op == KN_OP_CONST_I && by->u.i > 0;
+    const kn_expr *by = e->nargs > 1 ? alike(e->args[1]) : NULL;
+    return by && by->op == KN_OP_CONST_I && by->u.i > 0;
 }
 
 /* Lanes' places on an axis, as lowering counts them: an i32, since no axis has 2^31 of them. */

@@ -25,6 +25,8 @@ static long double power(long double x) { return powl(x, -0.75L); }
 static long double cube(long double x) { return powl(x, 3); }
 static long double large_power(long double x) { return powl(x, -31.25L); }
 static long double even_power(long double x) { return powl(x, 2); }
+static long double root(long double x) { return powl(x, 0.5L); }
+static long double inverse(long double x) { return powl(x, -1); }
 static long double no_power(long double x) { return powl(x, -0.0L); }
 static long double all_power(long double x) { return powl(x, INFINITY); }
 
@@ -60,7 +62,9 @@ static const struct {
     {KN_OP_DIV, "x / -3e38", by_huge, 0, 0, 1.5, .51, -3e38f},
     {KN_OP_RSQRT, "rsqrt", one_by_root, 0, 0, 1.5, 1.5, 0},
     {KN_OP_POW, "x ^ -0.75", power, 0, 2, .8, 1, -.75f},
-    {KN_OP_POW, "x ^ 3", cube, -9, 9, .8, 1, 3},
+    {KN_OP_POW, "x ^ 3", cube, -9, 9, .8, 1.5, 3},
+    {KN_OP_POW, "x ^ 0.5", root, 0, 9, .51, .51, .5f},
+    {KN_OP_POW, "x ^ -1", inverse, -9, 9, .51, .51, -1},
     {KN_OP_POW, "x ^ -31.25", large_power, 0, 9, .8, 1, -31.25f},
     {KN_OP_POW, "x ^ 2", even_power, 0, 0, .8, 1, 2},
     {KN_OP_POW, "x ^ -0", no_power, 0, 0, 0, 0, -0.0f},
