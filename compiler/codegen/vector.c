@@ -388,7 +388,7 @@ static void vminmax(kn_gen *g, const kn_expr *e)
     kn_put(&g->out, ")");
 }
 
-/* Vector functions are the prelude's own, of f32 (half values too) and of f64; powers in f64 call the library lane by lane. */
+/* Vector functions are the prelude's own, of f32 (half values too) and of f64. */
 static enum kn_snippet own_math(enum kn_op op, bool wide)
 {
     switch (op) {

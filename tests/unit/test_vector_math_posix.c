@@ -24,6 +24,9 @@ static long double one_by_root(long double x) { return 1 / sqrtl(x); }
 static long double power(long double x) { return powl(x, -0.75L); }
 static long double cube(long double x) { return powl(x, 3); }
 static long double large_power(long double x) { return powl(x, -31.25L); }
+static long double high_power(long double x) { return powl(x, 300.5L); }
+static long double huge_power(long double x) { return powl(x, 1e10L); }
+static long double odd_power(long double x) { return powl(x, -7); }
 static long double even_power(long double x) { return powl(x, 2); }
 static long double root(long double x) { return powl(x, 0.5L); }
 static long double inverse(long double x) { return powl(x, -1); }
@@ -66,6 +69,9 @@ static const struct {
     {KN_OP_POW, "x ^ 0.5", root, 0, 9, .51, .51, .5f},
     {KN_OP_POW, "x ^ -1", inverse, -9, 9, .51, .51, -1},
     {KN_OP_POW, "x ^ -31.25", large_power, 0, 9, .8, 1, -31.25f},
+    {KN_OP_POW, "x ^ 300.5", high_power, 0, 12, .8, 1, 300.5f},
+    {KN_OP_POW, "x ^ 1e10", huge_power, 0.9999999, 1.0000001, .8, 1, 1e10f},
+    {KN_OP_POW, "x ^ -7", odd_power, -9, 9, .8, 1, -7},
     {KN_OP_POW, "x ^ 2", even_power, 0, 0, .8, 1, 2},
     {KN_OP_POW, "x ^ -0", no_power, 0, 0, 0, 0, -0.0f},
     {KN_OP_POW, "x ^ inf", all_power, 0, 0, 0, 0, INFINITY},
