@@ -421,5 +421,6 @@ void kn_put_scalar(kn_gen *g, const kn_expr *e)
 
 const kn_expr *kn_store_value(const kn_expr *e)
 {
-    return e->op == KN_OP_CAST && kn_is_small_float(e->dtype) && e->args[0]->dtype == KN_F32 ? e->args[0] : e;
+    enum kn_dtype from = e->op == KN_OP_CAST ? e->args[0]->dtype : e->dtype;
+    return from != e->dtype && kn_is_small_float(e->dtype) && (from == KN_F32 || kn_is_small_float(from)) ? e->args[0] : e;
 }

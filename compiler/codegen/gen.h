@@ -82,6 +82,7 @@ void kn_put_number(kn_gen *g, enum kn_dtype t, double x);
 void kn_put_integer(kn_gen *g, enum kn_dtype t, int64_t x);
 void kn_put_vector(kn_gen *g, const kn_expr *e);
 void kn_put_mask(kn_gen *g, const kn_expr *e, int bits, int lanes); /* BOOL vector as lanes of 0 or -1 */
+bool kn_guards(const kn_expr *e);             /* a select that evaluates one side a lane: a read may be out of bounds in the others */
 void kn_put_hsum(kn_gen *g, const kn_expr *e);
 void kn_put_register(kn_gen *g, int buffer, const kn_expr *index);
 void kn_put_bits(kn_gen *g, const kn_expr *e); /* a read, as it is stored */

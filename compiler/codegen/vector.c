@@ -234,13 +234,62 @@ static bool has_integer_test(const kn_expr *e)
     return e->nargs == 2 && e->dtype == KN_BOOL && (e->args[0]->dtype == KN_I64 || e->args[0]->dtype == KN_I32);
 }
 
-/* A condition on integers may guard a read that is out of bounds in other lanes: then each lane evaluates only its own side. A read that
- * the condition compares itself has happened anyway. */
+/* A read whose place depends on what is read. */
+static bool gathers(const kn_expr *e)
+{
+    for (int i = 0; i < e->nargs; i++)
+        if (gathers(e->args[i]) || (e->op == KN_OP_READ && has_read(e->args[i], NULL))) return true;
+    return false;
+}
+
+/* Depends on where the lanes are, not only on what is read there. */
+static bool of_place(const kn_expr *e)
+{
+    if (e->op == KN_OP_READ) return false;
+    for (int i = 0; i < e->nargs; i++)
+        if (of_place(e->args[i])) return true;
+    return e->op == KN_OP_VAR;
+}
+
+/* A condition on places may guard a read that is out of bounds in other lanes, one on integers that are read those that are places: then each lane
+ * evaluates only its own side. A read that the condition compares itself has happened anyway. */
+bool kn_guards(const kn_expr *e)
+{
+    const kn_expr *c = e->args[0], *x = e->args[1], *y = e->args[2];
+    bool guards = c->lanes > 1 && has_integer_test(c) && (of_place(c) || gathers(x) || gathers(y));
+    return guards && (has_read(x, c) || has_read(y, c));
+}
+
+/* Small floats that are only moved: their bits, by a mask as wide. */
+static void select_bits(kn_gen *g, const kn_expr *e)
+{
+    enum kn_dtype t = kn_dtype_bytes(e->dtype) == 1 ? KN_I8 : KN_I16;
+    kn_put(&g->out, "(");
+    vtype(g, e);
+    kn_put(&g->out, ")");
+    kn_put_helper(g, KN_SN_SELECT, "select", t, e->lanes);
+    kn_put(&g->out, "(");
+    g->bits = false;
+    kn_put_mask(g, e->args[0], kn_value_bits(t), e->lanes);
+    g->bits = true;
+    for (int i = 1; i < 3; i++) {
+        kn_put(&g->out, ", (");
+        kn_put_vector_type(g, kn_value_type(t), e->lanes);
+        kn_put(&g->out, ")");
+        operand(g, e->args[i], e->lanes);
+    }
+    kn_put(&g->out, ")");
+}
+
 static void vselect(kn_gen *g, const kn_expr *e)
 {
     const kn_expr *c = e->args[0];
-    if (c->lanes > 1 && has_integer_test(c) && (has_read(e->args[1], c) || has_read(e->args[2], c))) {
+    if (kn_guards(e)) {
         lane_list(g, e);
+        return;
+    }
+    if (g->bits && c->lanes > 1) {
+        select_bits(g, e);
         return;
     }
     if (c->lanes <= 1) { /* the casts take away alignment, which C sees as another type */
@@ -266,13 +315,14 @@ static void vselect(kn_gen *g, const kn_expr *e)
     kn_put(&g->out, ")");
 }
 
-/* The conversions between `from` and `to`, the last one first; from words to bytes by way of 16 bits, which compilers take apart otherwise. */
+/* The conversions between `from` and `to`, the last one first; from words to bytes by way of 16 bits, which compilers take apart otherwise, as they
+ * do those from floats to 16 bits. */
 static int steps_between(enum kn_dtype from, enum kn_dtype to, enum kn_dtype *step)
 {
     int n = 0;
-    bool narrows = kn_dtype_bytes(from) == 4 && kn_dtype_bytes(to) == 1 && to != KN_BOOL;
+    bool narrows = kn_dtype_bytes(from) == 4 && kn_dtype_bytes(to) < 4 && to != KN_BOOL;
     if (narrows && kn_is_float(from)) step[n++] = KN_I32;
-    if (narrows) step[n++] = KN_I16;
+    if (narrows && kn_dtype_bytes(to) == 1) step[n++] = KN_I16;
     step[n++] = to;
     return n;
 }
@@ -338,7 +388,7 @@ static void vminmax(kn_gen *g, const kn_expr *e)
     kn_put(&g->out, ")");
 }
 
-/* Vector functions of f32 (half values too) are the prelude's own; those of f64 call the library lane by lane. */
+/* Vector functions are the prelude's own, of f32 (half values too) and of f64. */
 static enum kn_snippet own_math(enum kn_op op, bool wide)
 {
     switch (op) {
@@ -350,11 +400,28 @@ static enum kn_snippet own_math(enum kn_op op, bool wide)
     case KN_OP_CEIL: return wide ? KN_SN_CEIL64 : KN_SN_CEIL;
     case KN_OP_ROUND: return wide ? KN_SN_RINT64 : KN_SN_RINT;
     case KN_OP_ABS: return wide ? KN_SN_FABS64 : KN_SN_FABS;
-    case KN_OP_SIN: return KN_SN_SIN;
-    case KN_OP_COS: return KN_SN_COS;
+    case KN_OP_SIN: return wide ? KN_SN_SIN64 : KN_SN_SIN;
+    case KN_OP_COS: return wide ? KN_SN_COS64 : KN_SN_COS;
     case KN_OP_POW: return wide ? KN_SN_POW64 : KN_SN_POW;
     default: return KN_SN_SQRT;
     }
+}
+
+/* The scalar that all lanes of e are; NULL. */
+static const kn_expr *alike(const kn_expr *e)
+{
+    while (e->op == KN_OP_SPLAT) e = e->args[0];
+    return e->lanes <= 1 ? e : NULL;
+}
+
+/* (e's first operand in lanes, the scalar that its second one is in all of them) */
+static void by_scalar(kn_gen *g, const kn_expr *e)
+{
+    kn_put(&g->out, "(");
+    operand(g, e->args[0], e->lanes);
+    kn_put(&g->out, ", ");
+    kn_put_scalar(g, alike(e->args[1]));
+    kn_put(&g->out, ")");
 }
 
 static void vmath(kn_gen *g, const kn_expr *e)
@@ -364,8 +431,13 @@ static void vmath(kn_gen *g, const kn_expr *e)
     enum kn_op op = inverse ? KN_OP_SQRT : e->op;
     if (kn_is_small_float(e->dtype)) kn_put_helper(g, KN_SN_ROUND, "round", e->dtype, e->lanes);
     kn_put(&g->out, inverse ? (t == KN_F64 ? "(1.0 / " : "(1.0f / ") : "(");
-    kn_put_helper(g, own_math(op, t == KN_F64), kn_math_name(op), t, e->lanes);
-    vcall(g, e);
+    if (op == KN_OP_POW && alike(e->args[1])) {
+        kn_put_helper(g, t == KN_F64 ? KN_SN_POWER64 : KN_SN_POWER, "power", t, e->lanes);
+        by_scalar(g, e);
+    } else {
+        kn_put_helper(g, own_math(op, t == KN_F64), kn_math_name(op), t, e->lanes);
+        vcall(g, e);
+    }
     kn_put(&g->out, ")");
 }
 
@@ -378,15 +450,9 @@ static void varithmetic(kn_gen *g, const kn_expr *e)
         kn_put(&g->out, ")");
         return;
     }
-    const kn_expr *by = e->args[1];
-    while (by->op == KN_OP_SPLAT) by = by->args[0];
-    if (e->op == KN_OP_DIV && e->dtype == KN_F32 && by->lanes == 1) {
+    if (e->op == KN_OP_DIV && e->dtype == KN_F32 && alike(e->args[1])) {
         kn_put_helper(g, KN_SN_QUOTIENT, "quotient", e->dtype, e->lanes);
-        kn_put(&g->out, "(");
-        operand(g, e->args[0], e->lanes);
-        kn_put(&g->out, ", ");
-        kn_put_scalar(g, by);
-        kn_put(&g->out, ")");
+        by_scalar(g, e);
         return;
     }
     infix(g, e, e->op == KN_OP_ADD ? "+" : e->op == KN_OP_SUB ? "-" : e->op == KN_OP_MUL ? "*" : "/", e->lanes);
@@ -394,9 +460,8 @@ static void varithmetic(kn_gen *g, const kn_expr *e)
 
 static bool by_constant(const kn_expr *e)
 {
-    const kn_expr *by = e->nargs > 1 ? e->args[1] : e;
-    while (by->op == KN_OP_SPLAT) by = by->args[0];
-    return by->op == KN_OP_CONST_I && by->u.i > 0;
+    const kn_expr *by = e->nargs > 1 ? alike(e->args[1]) : NULL;
+    return by && by->op == KN_OP_CONST_I && by->u.i > 0;
 }
 
 /* Lanes' places on an axis, as lowering counts them: an i32, since no axis has 2^31 of them. */
@@ -426,6 +491,16 @@ static bool vector_nonneg(const kn_gen *g, const kn_expr *e)
     }
 }
 
+/* Floor division, or its remainder: by a positive constant or in floats, as wide as the dtype asks for. */
+static void put_division(kn_gen *g, const kn_expr *e)
+{
+    bool mod = e->op == KN_OP_MOD, constant = by_constant(e);
+    int bits = kn_value_bits(e->dtype);
+    enum kn_snippet s = constant ? (bits == 8 ? KN_SN_DIVC8 : KN_SN_DIVC) : bits == 64 ? KN_SN_DIV64 : bits == 32 ? KN_SN_DIV32 : KN_SN_DIV16;
+    if (constant && bits == 64) s = KN_SN_DIV64, constant = false; /* has no products of twice the width */
+    kn_put_helper(g, mod ? (enum kn_snippet)(s + 1) : s, constant ? (mod ? "modc" : "divc") : mod ? "mod" : "div", e->dtype, e->lanes);
+}
+
 /* By a constant, the bare operator: the compiler divides by no number then, and not at all where the lanes are known. */
 static void vinteger(kn_gen *g, const kn_expr *e)
 {
@@ -433,12 +508,8 @@ static void vinteger(kn_gen *g, const kn_expr *e)
         infix(g, e, e->op == KN_OP_MOD ? "%" : "/", e->lanes);
         return;
     }
-    if (e->op == KN_OP_ABS)
-        kn_put_helper(g, KN_SN_IABS, "abs", e->dtype, e->lanes);
-    else if (e->op == KN_OP_MOD)
-        kn_put_helper(g, KN_SN_MOD, "mod", e->dtype, e->lanes);
-    else
-        kn_put_helper(g, KN_SN_DIV, "div", e->dtype, e->lanes);
+    if (e->op == KN_OP_ABS) kn_put_helper(g, KN_SN_IABS, "abs", e->dtype, e->lanes);
+    else put_division(g, e);
     vcall(g, e);
 }
 
@@ -565,6 +636,20 @@ static void mask_bytes(kn_gen *g, const kn_expr *e, int bits, int lanes)
     kn_put(&g->out, ")");
 }
 
+static void mask_select(kn_gen *g, const kn_expr *e, int bits, int lanes)
+{
+    if (kn_guards(e)) {
+        mask_bytes(g, e, bits, lanes);
+        return;
+    }
+    kn_put_helper(g, KN_SN_SELECT, "select", bits == 64 ? KN_I64 : bits == 32 ? KN_I32 : bits == 16 ? KN_I16 : KN_I8, lanes);
+    for (int i = 0; i < 3; i++) {
+        kn_put(&g->out, i ? ", " : "(");
+        kn_put_mask(g, e->args[i], bits, lanes);
+    }
+    kn_put(&g->out, ")");
+}
+
 void kn_put_mask(kn_gen *g, const kn_expr *e, int bits, int lanes)
 {
     if (e->lanes <= 1) {
@@ -585,6 +670,7 @@ void kn_put_mask(kn_gen *g, const kn_expr *e, int bits, int lanes)
         kn_put_mask(g, e->args[0], bits, lanes);
         kn_put(&g->out, ")");
         break;
+    case KN_OP_SELECT: mask_select(g, e, bits, lanes); break;
     default: mask_bytes(g, e, bits, lanes); break;
     }
 }

@@ -69,11 +69,20 @@ static int64_t nodes_of(const kn_expr *e)
     return n;
 }
 
-/* Whether some choice among elements of memory differs from lane to lane along axis n: then every lane has code of its own. */
+/* Whether e depends on the place along axis n, not only on what lies there. */
+static bool of_place(const kn_expr *e, int n)
+{
+    if (e->op == KN_OP_AXIS) return e->u.axis == n;
+    for (int i = 0; i < e->nargs && e->op != KN_OP_LOAD; i++)
+        if (of_place(e->args[i], n)) return true;
+    return false;
+}
+
+/* Whether some choice among elements of memory differs from place to place along axis n: then every lane has code of its own. */
 static bool chooses(const kn_expr *e, int n)
 {
     const kn_expr *loads[1];
-    if (e->op == KN_OP_SELECT && kn_axes_in(e->args[0]) >> n & 1 && (kn_loads(e->args[1], loads, 1) || kn_loads(e->args[2], loads, 1))) return true;
+    if (e->op == KN_OP_SELECT && of_place(e->args[0], n) && (kn_loads(e->args[1], loads, 1) || kn_loads(e->args[2], loads, 1))) return true;
     for (int i = 0; i < e->nargs && e->op != KN_OP_LOAD; i++)
         if (chooses(e->args[i], n)) return true;
     return false;
@@ -87,16 +96,25 @@ static int64_t code_of_lane(const kn_site *x)
     return apart ? nodes_of(x->s->body) : 0;
 }
 
+/* A float that is computed with as a wider one. */
+static bool is_small(enum kn_dtype t) { return kn_dtype_class(t) == 'f' && kn_dtype_acc(t) != t; }
+
 /* Bytes of the widest element that the map computes with, of what it reads, rather than converts: compilers take vectors apart that are wider than
- * the processor's (a quantization with 64 lanes, of bytes but computed with floats, took eight times as long). */
+ * the processor's (a quantization with 64 lanes, of bytes but computed with floats, took eight times as long). Small floats are converted, compared
+ * and chosen as the wider ones. */
 static int64_t computed_bytes(const kn_expr *e)
 {
     const kn_expr *loads[1];
     int64_t widest = 1;
-    bool moves = e->op == KN_OP_LOAD || e->op == KN_OP_CAST || e->op == KN_OP_SELECT;
-    if (!moves && e->dtype != KN_BOOL && kn_loads(e, loads, 1)) widest = kn_dtype_bytes(kn_dtype_acc(e->dtype));
+    bool moves = e->op == KN_OP_LOAD || e->op == KN_OP_CAST || e->op == KN_OP_SELECT, test = e->dtype == KN_BOOL;
+    if (!moves && !test && kn_loads(e, loads, 1)) widest = kn_dtype_bytes(kn_dtype_acc(e->dtype));
     for (int i = 0; i < e->nargs && e->op != KN_OP_LOAD; i++) {
-        int64_t n = computed_bytes(e->args[i]);
+        const kn_expr *x = e->args[i];
+        bool converts = e->op == KN_OP_CAST && x->dtype != e->dtype && (is_small(x->dtype) || is_small(e->dtype));
+        bool chooses = e->op == KN_OP_SELECT && i && x->op != KN_OP_LOAD && is_small(e->dtype);
+        int64_t n = computed_bytes(x), own = kn_dtype_bytes(converts || chooses || is_small(x->dtype) ? KN_F32 : x->dtype);
+        if ((test || converts) && !kn_loads(x, loads, 1)) own = 1;
+        if ((test || converts || chooses) && own > n) n = own;
         if (n > widest) widest = n;
     }
     return widest;

@@ -1,296 +1,5 @@
-/* Code generation: printed text is compiled by the system's compilers, loaded and run; vector functions are held to their error bounds. */
-#include "tests/arena.h"
-#include "codegen/codegen.h"
-#include <dlfcn.h>
-#include <glob.h>
-#include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <unistd.h>
-#include <cmocka.h>
-
-static kiln_arena *A;
-static int open_arena(void **state)
-{
-    (void)state;
-    kiln_host host = {.mem = mem};
-    A = kiln_arena_open(&host);
-    return A ? 0 : -1;
-}
-static int close_arena(void **state)
-{
-    (void)state;
-    kiln_arena_close(A);
-    return 0;
-}
-
-/* ---- loop programs by hand ---- */
-static kn_hw HW = {.id = "test", .arch = "any", .language = "c"};
-enum { NBUF = 24 };
-static kn_buffer BUF[NBUF];
-static const char *VARS[] = {"i", "int", "k", "lane"}; /* a keyword on purpose */
-
-static kn_expr *node(enum kn_op op, enum kn_dtype t, int lanes, int n, kn_expr *x, kn_expr *y, kn_expr *z)
-{
-    kn_expr *e = kn_new(A, kn_expr), *all[] = {x, y, z};
-    *e = (kn_expr){.op = op, .dtype = t, .lanes = lanes, .nargs = n, .args = kn_array(A, kn_expr *, 3)};
-    for (int i = 0; i < n; i++) e->args[i] = all[i];
-    return e;
-}
-static kn_expr *un(enum kn_op op, kn_expr *x) { return node(op, x->dtype, x->lanes, 1, x, NULL, NULL); }
-static kn_expr *bin(enum kn_op op, kn_expr *x, kn_expr *y) { return node(op, x->dtype, x->lanes, 2, x, y, NULL); }
-static kn_expr *cmp(enum kn_op op, kn_expr *x, kn_expr *y) { return node(op, KN_BOOL, x->lanes, 2, x, y, NULL); }
-static kn_expr *cast(enum kn_dtype t, kn_expr *x) { return node(KN_OP_CAST, t, x->lanes, 1, x, NULL, NULL); }
-static kn_expr *sel(kn_expr *c, kn_expr *x, kn_expr *y) { return node(KN_OP_SELECT, x->dtype, x->lanes, 3, c, x, y); }
-static kn_expr *splat(kn_expr *x, int lanes) { return lanes > 1 ? node(KN_OP_SPLAT, x->dtype, lanes, 1, x, NULL, NULL) : x; }
-static kn_expr *ci(int64_t x)
-{
-    kn_expr *e = node(KN_OP_CONST_I, KN_I64, 1, 0, NULL, NULL, NULL);
-    e->u.i = x;
-    return e;
-}
-static kn_expr *cf(enum kn_dtype t, double x)
-{
-    kn_expr *e = node(KN_OP_CONST_F, t, 1, 0, NULL, NULL, NULL);
-    e->u.f = x;
-    return e;
-}
-static kn_expr *var(int v)
-{
-    kn_expr *e = node(KN_OP_VAR, KN_I64, 1, 0, NULL, NULL, NULL);
-    e->u.var = v;
-    return e;
-}
-static kn_expr *rd(int buffer, kn_expr *index, int lanes)
-{
-    kn_expr *e = node(KN_OP_READ, BUF[buffer].dtype, lanes, 1, index, NULL, NULL);
-    e->u.buffer = buffer;
-    return e;
-}
-static kn_ls *st(int buffer, kn_expr *index, kn_expr *value)
-{
-    kn_ls *s = kn_new(A, kn_ls);
-    *s = (kn_ls){.kind = KN_LS_STORE, .buffer = buffer, .index = index, .value = value};
-    return s;
-}
-static kn_ls *loop(int v, kn_expr *lo, kn_expr *hi, kn_ls *body)
-{
-    kn_ls *s = kn_new(A, kn_ls);
-    *s = (kn_ls){.kind = KN_LS_FOR, .var = v, .lo = lo, .hi = hi, .body = body};
-    return s;
-}
-static kn_ls *then(kn_ls *x, kn_ls *y)
-{
-    kn_ls *s = x;
-    while (s->next) s = s->next;
-    s->next = y;
-    return x;
-}
-
-/* A program of nin inputs and one output of n elements; buffers 0..nin. */
-static kn_lprog *lprog(int nin, const enum kn_dtype *types, int64_t n, int64_t grid, kn_ls *body)
-{
-    kn_program *p = kn_program_new(A);
-    static const char *const names[] = {"a", "b", "c", "d"};
-    for (int i = 0; i <= nin; i++) kn_add_tensor(p, names[i], types[i], i < nin ? KN_INPUT : KN_OUTPUT, 1, &n);
-    p->ninputs = nin;
-    p->noutputs = 1;
-    kn_lprog *l = kn_new(A, kn_lprog);
-    *l = (kn_lprog){
-        .program = p, .hw = &HW, .nbuffers = NBUF, .buffers = BUF, .nvars = 4, .var_names = VARS, .nfns = 1, .fns = kn_new(A, kn_fn)};
-    l->fns[0] = (kn_fn){.grid = grid, .threads = 1, .var_grid = 0, .var_thread = -1, .body = body, .nargs = nin + 1};
-    for (int i = 0; i <= nin; i++) l->fns[0].args[i] = i;
-    return l;
-}
-static void buffers(int nin, const enum kn_dtype *types, int64_t n)
-{
-    memset(BUF, 0, sizeof BUF);
-    for (int i = 0; i < NBUF; i++)
-        BUF[i] = (kn_buffer){.name = "T", .dtype = KN_F32, .lanes = 1, .elems = 1, .scope = KN_REGISTER, .slot = -1};
-    for (int i = 0; i <= nin; i++)
-        BUF[i] = (kn_buffer){.name = "T", .dtype = types[i], .lanes = 1, .elems = n, .scope = KN_GLOBAL, .slot = i};
-}
-
-/* ---- compile and run ---- */
-typedef int32_t (*entry_fn)(const void *const *in, void *const *out, void *ws, const void *pool);
-typedef struct built {
-    void *so;
-    entry_fn run;
-} built;
-
-static kiln_bytes print(const kn_lprog *l, const char *language)
-{
-    kiln_bytes source, header;
-    kiln_diag d = {0};
-    kiln_status s = kn_language_find(language)->print(A, l, "kiln_test", &source, &header, &d);
-    if (s != KILN_OK) fail_msg("%s", d.message);
-    return source;
-}
-
-static built build(kiln_bytes source, const char *compiler, const char *flags)
-{
-    char dir[] = "/tmp/kiln-codegen-XXXXXX", path[300], command[1200];
-    assert_non_null(mkdtemp(dir));
-    snprintf(path, sizeof path, "%s/k.c", dir);
-    FILE *f = fopen(path, "w");
-    assert_non_null(f);
-    fwrite(source.p, 1, source.n, f);
-    fclose(f);
-    snprintf(command, sizeof command,
-             "%s -std=gnu11 -O2 -Wall -Werror -ffp-contract=fast -fno-math-errno -fvisibility=hidden -fPIC -shared %s -o %s/k.so %s -lm",
-             compiler, flags, dir, path);
-    if (system(command) != 0) fail_msg("%s\n%s", command, source.p);
-    snprintf(path, sizeof path, "%s/k.so", dir);
-    built b = {.so = dlopen(path, RTLD_NOW | RTLD_LOCAL)};
-    if (!b.so) fail_msg("%s", dlerror());
-    b.run = (entry_fn)(uintptr_t)dlsym(b.so, "kiln_test");
-    unlink(path);
-    snprintf(path, sizeof path, "%s/k.c", dir);
-    unlink(path);
-    rmdir(dir);
-    return b;
-}
-
-static double ulps(float got, double want)
-{
-    float w = (float)want;
-    if (want != want) return got != got ? 0 : 1e9;
-    if (isinf(w) || isinf(got)) return got == w ? 0 : fabs(want) > 3.4028235e38 && fabsf(got) == 3.4028235e38f ? 1 : 1e9;
-    int e;
-    frexp(want, &e);
-    double unit = ldexp(1, (e < -125 ? -125 : e) - 24);
-    return fabs((double)got - want) / unit;
-}
-
-static double by_3(double x) { return x / 3; }
-static double by_tiny(double x) { return x / (double)1e-40f; }
-static double by_huge(double x) { return x / (double)-3e38f; }
-static double one_by_root(double x) { return 1 / sqrt(x); }
-
-static double power(double x) { return pow(x, -0.75); }
-static double cube(double x) { return pow(x, 3); }
-static double large_power(double x) { return pow(x, -31.25f); }
-static double even_power(double x) { return pow(x, 2); }
-static double no_power(double x) { return pow(x, -0.0); }
-static double all_power(double x) { return pow(x, INFINITY); }
-
-static const struct {
-    enum kn_op op;
-    const char *name;
-    double (*f)(double);
-    double lo, hi, bound;
-    float by; /* the divisor, or exponent, that all lanes have */
-} functions[] = {
-    {KN_OP_EXP, "exp", exp, -110, 95, 2, 0},
-    {KN_OP_LOG, "log", log, 0, 0, 2, 0},
-    {KN_OP_TANH, "tanh", tanh, -12, 12, 4, 0},
-    {KN_OP_ERF, "erf", erf, -5, 5, 4, 0},
-    {KN_OP_SQRT, "sqrt", sqrt, 0, 1e6, .51, 0},
-    {KN_OP_SIN, "sin", sin, -20, 20, 1.5, 0},
-    {KN_OP_COS, "cos", cos, -20, 20, 1.5, 0},
-    {KN_OP_FLOOR, "floor", floor, -9, 9, 0, 0},
-    {KN_OP_CEIL, "ceil", ceil, -9, 9, 0, 0},
-    {KN_OP_ROUND, "rint", rint, -9, 9, 0, 0},
-    {KN_OP_ABS, "fabs", fabs, -9, 9, 0, 0},
-    {KN_OP_DIV, "x / 3", by_3, 0, 0, 1.5, 3},
-    {KN_OP_DIV, "x / 1e-40", by_tiny, 0, 0, .51, 1e-40f},
-    {KN_OP_DIV, "x / -3e38", by_huge, 0, 0, 1.5, -3e38f},
-    {KN_OP_RSQRT, "rsqrt", one_by_root, 0, 0, 1.5, 0},
-    {KN_OP_POW, "x ^ -0.75", power, 0, 2, .8, -.75f},
-    {KN_OP_POW, "x ^ 3", cube, -9, 9, .8, 3},
-    {KN_OP_POW, "x ^ -31.25", large_power, 0, 9, .8, -31.25f},
-    {KN_OP_POW, "x ^ 2", even_power, 0, 0, .8, 2},
-    {KN_OP_POW, "x ^ -0", no_power, 0, 0, 0, -0.0f},
-    {KN_OP_POW, "x ^ inf", all_power, 0, 0, 0, INFINITY},
-};
-#define NF (sizeof functions / sizeof *functions)
-#define NS (1 << 15)
-
-static bool takes_two(int f) { return functions[f].op == KN_OP_DIV || functions[f].op == KN_OP_POW; }
-
-static void samples(float *x, size_t f)
-{
-    static const float special[] = {0.0f,          -0.0f,          INFINITY,  -INFINITY, NAN,         1,          -1,
-                                    0.5f,          -0.5f,          1.5f,      2.5f,      1e-45f,      -1e-45f,    1.1754944e-38f,
-                                    3.4028235e38f, -3.4028235e38f, 88.72283f, 88.72284f, -103.97208f, -103.9721f, -87.33655f,
-                                    8388607.5f,    16777216.0f,    0.625f,    4,         -4,          1e-20f};
-    for (uint32_t i = 0; i < NS; i++) {
-        if (i < sizeof special / sizeof *special)
-            x[i] = special[i];
-        else if (i & 1 || functions[f].lo == functions[f].hi) { /* all exponents and mantissas */
-            uint32_t bits = i * 32749u + i * i;
-            memcpy(&x[i], &bits, 4);
-        } else
-            x[i] = (float)(functions[f].lo + (functions[f].hi - functions[f].lo) * i / NS);
-    }
-}
-
-/* One kernel with a launch and an output for each function. */
-static kn_lprog *all_functions(int lanes)
-{
-    enum kn_dtype types[NF + 1] = {KN_F32};
-    int64_t n = NS;
-    buffers(NF, types, NS);
-    kn_expr *at = bin(KN_OP_MUL, var(0), ci(lanes));
-    kn_lprog *l = lprog(1, types, NS, NS / lanes, NULL);
-    kn_program *p = (kn_program *)(uintptr_t)l->program;
-    l->fns = kn_array(A, kn_fn, NF);
-    for (int f = 0; f < (int)NF; f++) {
-        if (f) kn_add_tensor(p, "y", KN_F32, KN_OUTPUT, 1, &n);
-        l->fns[f] = (kn_fn){.grid = NS / lanes, .threads = 1, .var_grid = 0, .var_thread = -1, .nargs = 2, .args = {0, f + 1}};
-        kn_expr *x = rd(0, at, lanes), *by = takes_two(f) ? splat(cf(KN_F32, functions[f].by), lanes) : NULL;
-        l->fns[f].body = st(f + 1, at, by ? bin(functions[f].op, x, by) : un(functions[f].op, x));
-    }
-    p->noutputs = l->nfns = NF;
-    return l;
-}
-
-static void check_function(size_t f, const float *x, const float *y, bool report)
-{
-    double worst = 0;
-    float where = 0;
-    bool periodic = functions[f].op == KN_OP_SIN || functions[f].op == KN_OP_COS;
-    for (int i = 0; i < NS; i++) {
-        if (periodic && fabsf(x[i]) > 1e30f) continue;
-        double u = ulps(y[i], functions[f].f(x[i]));
-        if (u > worst) worst = u, where = x[i];
-    }
-    for (int i = 0; i < 2; i++)
-        if (functions[f].f(x[i]) == 0) assert_int_equal(!!signbit(y[i]), !!signbit(functions[f].f(x[i])));
-    if (report) print_message("%s: %.2f ulp at %a\n", functions[f].name, worst, (double)where);
-    if (worst > functions[f].bound) fail_msg("%s: %g ulp at %a", functions[f].name, worst, (double)where);
-}
-
-static void check_functions(int lanes, const char *compiler, const char *flags, bool report)
-{
-    static float x[NS], y[NF][NS];
-    built b = build(print(all_functions(lanes), "c"), compiler, flags);
-    for (size_t f = 0; f < NF; f++) {
-        const void *in[] = {x};
-        void *out[NF];
-        for (size_t i = 0; i < NF; i++) out[i] = y[i];
-        samples(x, f);
-        assert_int_equal(b.run(in, out, NULL, NULL), 0);
-        check_function(f, x, y[f], report);
-    }
-    dlclose(b.so);
-}
-
-static void functions_without_fma(void **state)
-{
-    (void)state;
-    check_functions(8, "gcc", "", true);
-}
-
-static void functions_for_this_machine(void **state)
-{
-    (void)state;
-    check_functions(16, "clang", "-march=native", false);
-    check_functions(4, "gcc", "-march=native", false);
-}
+/* Code generation: printed text is compiled by the system's compilers, loaded and run. */
+#include "tests/unit/lprog_text.h"
 
 /* ---- every kind of expression: scalar, vector and CUDA text must agree with values computed here ---- */
 enum { N = 256, OUTS = 7 };
@@ -732,6 +441,133 @@ static void lines_past_the_caches(void **state)
     }
 }
 
+/* ---- division of integers, which vectors do in floats or by reciprocals ---- */
+static int64_t integer(enum kn_dtype t, const void *x, int i)
+{
+    return t == KN_I64 ? ((const int64_t *)x)[i] : t == KN_I32 ? ((const int32_t *)x)[i] : t == KN_I16 ? ((const int16_t *)x)[i]
+           : t == KN_I8 ? ((const int8_t *)x)[i] : ((const uint8_t *)x)[i];
+}
+
+/* Element i of operand k: every third is near an end of what t holds, or of what a double does, or small. */
+static void put_integer(enum kn_dtype t, void *x, int i, int k)
+{
+    static const int64_t ends[] = {0, 1, -1, INT64_MIN, INT64_MAX, INT32_MIN, INT32_MAX, 3, -7,
+                                   1ll << 51, -(1ll << 51), (1ll << 51) - 1, 127, -128, 1ll << 60, 6};
+    int at = k ? i / 48 : i / 3;
+    int64_t v = i % 3 == 0 ? ends[at % 16] : (int64_t)((uint64_t)(i * 2 + k + 1) * 0x9e3779b97f4a7c15u) >> (i % 3 == 1 ? 10 + i % 53 : 48 + i % 12);
+    memcpy((char *)x + i * kn_dtype_bytes(t), &v, (size_t)kn_dtype_bytes(t));
+}
+
+static int64_t divided(int64_t x, int64_t y, bool mod)
+{
+    if (y == 0) return 0;
+    if (y == -1) return mod ? 0 : (int64_t)(0 - (uint64_t)x);
+    int64_t q = x / y, r = x % y;
+    if (r && (r < 0) != (y < 0)) q--, r += y;
+    return mod ? r : q;
+}
+
+static kn_expr *whole(enum kn_dtype t, int64_t x, int lanes)
+{
+    kn_expr *e = node(KN_OP_CONST_I, t, 1, 0, NULL, NULL, NULL);
+    e->u.i = x;
+    return splat(e, lanes);
+}
+
+enum { DIVIDED = 1536, BYS = 3 };
+static void check_divisions(enum kn_dtype t, int lanes, const char *compiler, const char *flags)
+{
+    static const int64_t by[BYS] = {0 /* the second operand */, 7, -3};
+    enum kn_dtype types[3] = {t, t, t};
+    static _Alignas(64) int64_t x[DIVIDED], y[DIVIDED], out[DIVIDED];
+    for (int i = 0; i < DIVIDED; i++) put_integer(t, x, i, 0), put_integer(t, y, i, 1);
+    for (int k = 0; k < 2 * BYS; k++) {
+        bool mod = k & 1;
+        int64_t c = by[k / 2];
+        if (c < 0 && t == KN_U8) continue;
+        buffers(2, types, DIVIDED);
+        kn_expr *at = lanes > 1 ? bin(KN_OP_MUL, var(0), ci(lanes)) : var(0), *a = rd(0, at, lanes), *b = c ? whole(t, c, lanes) : rd(1, at, lanes);
+        kn_ls *body = st(2, at, bin(mod ? KN_OP_MOD : KN_OP_FLOORDIV, a, b));
+        built run = build(print(lprog(2, types, DIVIDED, DIVIDED / lanes, body), "c"), compiler, flags);
+        assert_int_equal(run.run((const void *[]){x, y}, (void *[]){out}, NULL, NULL), 0);
+        for (int i = 0; i < DIVIDED; i++) {
+            int64_t wide = divided(integer(t, x, i), c ? c : integer(t, y, i), mod), want = integer(t, &wide, 0);
+            if (integer(t, out, i) != want)
+                fail_msg("%s x%d, %s: %lld %s %lld is %lld", kn_dtype_text(t), lanes, flags, (long long)integer(t, x, i), mod ? "mod" : "div",
+                         (long long)(c ? c : integer(t, y, i)), (long long)integer(t, out, i));
+        }
+        dlclose(run.so);
+    }
+}
+
+static void divisions(void **state)
+{
+    static const enum kn_dtype types[] = {KN_I8, KN_U8, KN_I16, KN_I32, KN_I64};
+    (void)state;
+    for (size_t i = 0; i < sizeof types / sizeof *types; i++) {
+        check_divisions(types[i], 16, "gcc", "");
+        check_divisions(types[i], kn_dtype_bytes(types[i]) > 4 ? 8 : 64, i & 1 ? "clang" : "gcc", "-march=native");
+    }
+    check_divisions(KN_I64, 1, "gcc", "");
+}
+
+/* What is read where a place that was read says, if that is one: in the other lanes nothing is read, which would be far outside. */
+static void guarded_places(void **state)
+{
+    enum { N = 256, L = 16 };
+    static const enum kn_dtype types[] = {KN_I32, KN_F32, KN_F32};
+    static int32_t place[N];
+    static float x[N], out[N];
+    (void)state;
+    for (int k = 0; k < N; k++) place[k] = k % 5 == 2 ? -1000000000 : k * 7 % N, x[k] = (float)k;
+    buffers(2, types, N);
+    kn_expr *at = bin(KN_OP_MUL, var(0), ci(L)), *lane = bin(KN_OP_ADD, at, var(3)), *one = cast(KN_I64, rd(0, lane, 1));
+    kn_expr *there = node(KN_OP_LANES, KN_F32, L, 1, rd(1, one, 1), NULL, NULL);
+    there->var = 3;
+    kn_expr *value = sel(cmp(KN_OP_LE, whole(KN_I32, 0, L), rd(0, at, L)), there, splat(cf(KN_F32, -1), L));
+    built b = build(print(lprog(2, types, N, N / L, st(2, at, value)), "c"), "gcc", "");
+    assert_int_equal(b.run((const void *[]){place, x}, (void *[]){out}, NULL, NULL), 0);
+    for (int k = 0; k < N; k++) same(out[k], k % 5 == 2 ? -1 : (float)(k * 7 % N), 0, k);
+    dlclose(b.so);
+}
+
+/* ---- choices by what was read blend; those by places evaluate one side, which alone may be there ---- */
+static void choices(void **state)
+{
+    enum { N = 256, KINDS = 5 };
+    static const enum kn_dtype kinds[KINDS] = {KN_I32, KN_F16, KN_BOOL, KN_BF16, KN_I64};
+    static _Alignas(64) uint8_t in[3][N * 8], out[N * 8];
+    (void)state;
+    for (int i = 0; i < 4 * KINDS; i++) {
+        enum kn_dtype t = kinds[i % KINDS], test = i / KINDS & 1 ? KN_I32 : KN_BOOL, types[] = {test, t, t, t};
+        int lanes = i / KINDS & 2 ? 32 : 16, bytes = kn_dtype_bytes(t);
+        for (int k = 0; k < N * 8; k++) {
+            in[1][k] = (uint8_t)(t == KN_BOOL ? k % 3 == 0 : k * 37 + k / 256);
+            in[2][k] = (uint8_t)(t == KN_BOOL ? k % 5 == 0 : k * 91 + 1);
+        }
+        for (int k = 0; k < N; k++) {
+            int32_t sign = k % 7 < 3 ? -k - 1 : k;
+            if (test == KN_I32)
+                memcpy(in[0] + 4 * k, &sign, 4);
+            else
+                in[0][k] = k % 7 < 3;
+        }
+        buffers(3, types, N);
+        kn_expr *at = bin(KN_OP_MUL, var(0), ci(lanes)), *c = rd(0, at, lanes);
+        if (test == KN_I32) c = cmp(KN_OP_LT, c, whole(KN_I32, 0, lanes));
+        kiln_bytes text = print(lprog(3, types, N, N / lanes, st(3, at, sel(c, rd(1, at, lanes), rd(2, at, lanes)))), "c");
+        const char *body = strstr(text.p, "void task_0("), *chosen = strstr(body, " ? ");
+        if (chosen && chosen < strstr(body, "\n}\n")) fail_msg("a lane at a time:\n%s", body);
+        built b = build(text, i & 1 ? "clang" : "gcc", i & 2 ? "-march=native" : "");
+        assert_int_equal(b.run((const void *[]){in[0], in[1], in[2]}, (void *[]){out}, NULL, NULL), 0);
+        for (int k = 0; k < N; k++) {
+            const uint8_t *want = in[k % 7 < 3 ? 1 : 2] + k * bytes;
+            if (t != KN_F16 || (want[1] & 0x7c) != 0x7c) assert_memory_equal(out + k * bytes, want, (size_t)bytes);
+        }
+        dlclose(b.so);
+    }
+}
+
 static void refusals(void **state)
 {
     (void)state;
@@ -758,8 +594,6 @@ static void refusals(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(functions_without_fma, open_arena, close_arena),
-        cmocka_unit_test_setup_teardown(functions_for_this_machine, open_arena, close_arena),
         cmocka_unit_test_setup_teardown(expressions_in_c, open_arena, close_arena),
         cmocka_unit_test_setup_teardown(expressions_in_cuda, open_arena, close_arena),
         cmocka_unit_test_setup_teardown(cuda_under_nvrtc, open_arena, close_arena),
@@ -767,6 +601,9 @@ int main(void)
         cmocka_unit_test_setup_teardown(lines_past_the_caches, open_arena, close_arena),
         cmocka_unit_test_setup_teardown(conversions, open_arena, close_arena),
         cmocka_unit_test_setup_teardown(chosen_are_cut, open_arena, close_arena),
+        cmocka_unit_test_setup_teardown(divisions, open_arena, close_arena),
+        cmocka_unit_test_setup_teardown(guarded_places, open_arena, close_arena),
+        cmocka_unit_test_setup_teardown(choices, open_arena, close_arena),
         cmocka_unit_test_setup_teardown(refusals, open_arena, close_arena),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
