@@ -381,6 +381,11 @@ static void fill_nest(kn_lw *w, kn_sg *sg, int cache, bool whole)
     int order[KILN_MAX_LOOPS] = { 0, 1, 2, 3, 4, 5, 6, 7 };
     int inner = !c->region ? nest_order(w, sg, cache, n, size, order) : n ? row_dim(w, sg, cache, n, size) : -1;
     int64_t joined = 1;
+    kn_square_dims square;
+    if (kn_lw_squares(w, sg, cache, n, size, &square)) {
+        kn_lw_fill_squares(w, sg, cache, n, size, order, inner, &square, whole);
+        return;
+    }
     bool zipped = !c->region && kn_lw_zips(w, sg, cache, n, size, inner, &joined);
     bool row_at_once = zipped && n == 3 && order[1] == 0 && size[0] > joined && size[0] <= WRITTEN_OUT * joined &&
                        !kn_lw_strays(w, sg, sg->loads[c->load], UINT32_MAX);

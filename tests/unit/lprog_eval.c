@@ -197,17 +197,17 @@ static double scalar(thread *t, const kn_expr *e)
     return round_to(e->dtype, apply(e->op, e->dtype, a, e->nargs > 1 ? scalar(t, e->args[1]) : a));
 }
 
-/* Lanes of several vectors in turn: ZIP takes part u.i of all lanes interleaved (of every block of `var` lanes), UNZIP every nargs-th one (every
- * nargs-th run of `var`) from u.i on. */
+/* Lanes of several vectors in turn: ZIP takes part u.i of all lanes interleaved (of every block of `var` lanes, in runs of `unit`), UNZIP every
+ * nargs-th one (every nargs-th run of `var`) from u.i on. */
 static void mixed(thread *t, const kn_expr *e, vec *r)
 {
     vec a;
-    int64_t block = e->op == KN_OP_ZIP && e->var ? e->var : r->n, run = e->op == KN_OP_UNZIP && e->var ? e->var : 1;
+    int64_t block = e->op == KN_OP_ZIP && e->var ? e->var : r->n, run = e->op == KN_OP_UNZIP && e->var ? e->var : e->unit ? e->unit : 1;
     for (int k = 0; k < e->nargs; k++) {
         vector(t, e->args[k], &a);
         for (int i = 0; i < r->n; i++) {
-            int64_t zip = e->u.i * block + i % block, unzip = (i / run * e->nargs + e->u.i) * run + i % run;
-            if (e->op == KN_OP_ZIP && zip % e->nargs == k) r->x[i] = a.x[i / block * block + zip / e->nargs];
+            int64_t zip = (e->u.i * block + i % block) / run, unzip = (i / run * e->nargs + e->u.i) * run + i % run;
+            if (e->op == KN_OP_ZIP && zip % e->nargs == k) r->x[i] = a.x[i / block * block + zip / e->nargs * run + i % run];
             if (e->op == KN_OP_UNZIP && unzip / r->n == k) r->x[i] = a.x[unzip % r->n];
         }
     }

@@ -349,9 +349,9 @@ static void narrow_products_run(void **state)
 #ifdef __SANITIZE_THREAD__
     skip();
 #endif
-    enum { COUNT = 48, LEAST = 20, LEAST_FLIPPED = 6 };
+    enum { COUNT = 48, LEAST = 20, LEAST_FLIPPED = 6, TURNED = 16, LEAST_TURNED = 8 };
     static const char *const bytes[] = {"a=i8:1x260&b=i8:260x300", "a=i8:5x263&b=i8:263x130", "a=i8:17x201&b=i8:201x64", "a=i8:99x100&b=i8:100x77"};
-    int packed = 0, flipped = 0;
+    int packed = 0, flipped = 0, turned = 0;
     uint32_t seed = 7;
     (void)state;
     for (int i = 0; i < COUNT; i++) {
@@ -361,7 +361,14 @@ static void narrow_products_run(void **state)
     }
     for (size_t i = 0; i < 2 * sizeof bytes / sizeof *bytes; i++)
         flipped += runs_with("c[M,N] +=! cast(a[M,K],i32)*cast(b[K,N],i32)", bytes[i / 2], i % 2, "vpdpbusd_flip", "inline more");
-    if (packed < LEAST || flipped < LEAST_FLIPPED) fail_msg("%d of %d are packed, %d flipped", packed, COUNT, flipped);
+    for (int i = 0; i < TURNED; i++) { /* the factor with the lanes stored the other way round */
+        char inputs[120];
+        int rows = drawn(&seed, 2, 20), columns = drawn(&seed, 18, 170), terms = drawn(&seed, 0, 1) ? 4 * drawn(&seed, 33, 70) : drawn(&seed, 130, 290);
+        snprintf(inputs, sizeof inputs, i % 2 ? "a=u8:%dx%d&b=i8:%dx%d" : "a=bf16:%dx%d&b=bf16:%dx%d", rows, terms, columns, terms);
+        const char *text = i % 2 ? "c[M,N] +=! cast(a[M,K],i32)*cast(b[N,K],i32)" : "c[M,N] +=! cast(a[M,K],f32)*cast(b[N,K],f32)";
+        turned += runs_with(text, inputs, i & 2, "tensorize ", "cache_read ");
+    }
+    if (packed < LEAST || flipped < LEAST_FLIPPED || turned < LEAST_TURNED) fail_msg("%d of %d are packed, %d flipped, %d turned", packed, COUNT, flipped, turned);
 }
 
 /* Such products give what the reference does, and where terms have to be filled up the places are one axis all the same. */

@@ -3,13 +3,18 @@
 #include "tests/unit/run_lowered.c"
 
 /* What the trace makes of the program, which computes the same. */
-static kn_lprog *lowered_and_run(kiln_arena *a, const char *text, const char *inputs, const char *trace)
+static kn_lprog *lowered_and_run_on(kiln_arena *a, const char *id, const char *text, const char *inputs, const char *trace)
 {
-    kn_hw *hw = device(a, "x86-64-avx512");
+    kn_hw *hw = device(a, id);
     kn_program *p = parsed(a, text, inputs);
     kn_lprog *l = lowered(a, p, hw, text_of(trace), text);
     run_checked(a, p, hw, text_of(trace), text);
     return l;
+}
+
+static kn_lprog *lowered_and_run(kiln_arena *a, const char *text, const char *inputs, const char *trace)
+{
+    return lowered_and_run_on(a, "x86-64-avx512", text, inputs, trace);
 }
 
 /* Stores of single elements. */
@@ -454,6 +459,41 @@ static void turned_planes_ask_for_the_next(void **state)
     }
 }
 
+/* Lanes that lie rows apart change places in registers with the dimension that goes along the rows, terms of an instruction together; not where the
+ * run is shorter than a square, or lanes are terms of the sum, which have to be zero past their end. */
+static void rows_change_places(void **state)
+{
+#define PANELS(k, n, m) "split c N " #n " 16\nsplit c M " #m "\nreorder c N.0 | M.0 " k " | M.1 N.1 N.2\nunroll c M.1\nunroll c N.1\nvectorize c N.2\n"
+#define DOTS(name, terms) "split c N 2 16\nsplit c K " #terms "\nreorder c N.0 | M.0 K.0 N.1 | N.2 K.1\nunroll c N.1\ntensorize c N.2 " name "\n" \
+                          "cache_read c 1 scratch N.0 loops K.0 N.1 N.2 K.1\n"
+    static const struct { const char *device, *text, *inputs, *trace; bool square; } one[] = {
+        {"avx512", "c[M,N] +=! a[M,K]*b[N,K]", "a=f32:4x64&b=f32:64x64", PANELS("K.0", 2, 4) "cache_read c 1 scratch N.0 loops K.0 N.1 N.2\n", true},
+        {"avx512", "c[M,N] +=! a[M,K]*b[N,K]", "a=f32:5x37&b=f32:45x37", PANELS("K.0", 2, 2) "cache_read c 1 scratch N.0 loops K.0 N.1 N.2\n", true},
+        {"avx512", "c[M,N] +=! a[M,K]*cast(b[N,K],f32)", "a=f32:5x37&b=i8:45x37",
+         PANELS("K.0", 1, 2) "cache_read c 1 scratch N.0 loops K.0 N.1 N.2\n", true},
+        {"avx512", "c[M,N] +=! cast(a[M,K],f32)*cast(b[N,K],f32)", "a=f16:3x41&b=f16:70x41",
+         PANELS("K.0", 3, 3) "cache_read c 1 scratch N.0 loops N.1 K.0 N.2\n", true},
+        {"avx512", "c[M,N] +=! a[M,K]*b[N,K]", "a=f32:4x15&b=f32:64x15", PANELS("K.0", 2, 4) "cache_read c 1 scratch N.0 loops K.0 N.1 N.2\n", false},
+        {"vnni", "c[M,N] +=! cast(a[M,K],i32)*cast(b[N,K],i32)", "a=u8:3x128&b=i8:64x128", DOTS("vpdpbusd", 4), true},
+        {"vnni", "c[M,N] +=! cast(a[M,K],i32)*cast(b[N,K],i32)", "a=u8:3x88&b=i8:45x88", DOTS("vpdpbusd", 4), true},
+        {"bf16", "c[M,N] +=! cast(a[M,K],f32)*cast(b[N,K],f32)", "a=bf16:3x66&b=bf16:45x66", DOTS("vdpbf16ps", 2), true},
+        {"vnni", "c[M,N] +=! cast(a[M,K],i32)*cast(b[K,N],i32)", "a=u8:3x88&b=i8:88x64", DOTS("vpdpbusd", 4), false},
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof one / sizeof *one; i++) {
+        char id[32];
+        kiln_arena *a = kiln_arena_open(&(kiln_host){NULL, mem, NULL});
+        snprintf(id, sizeof id, "x86-64-%s", one[i].device);
+        kn_lprog *l = lowered_and_run_on(a, id, one[i].text, one[i].inputs, one[i].trace);
+        bool square = false;
+        for (int b = 0; b < l->nbuffers; b++) square |= strstr(l->buffers[b].name, "turn") != NULL;
+        if (square != one[i].square) fail_msg("%zu: there are%s squares", i, square ? "" : " no");
+        kiln_arena_close(a);
+    }
+#undef PANELS
+#undef DOTS
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(lines_go_past_the_caches), cmocka_unit_test(padding_is_left_out),
@@ -462,6 +502,7 @@ int main(void)
                                        cmocka_unit_test(crowded_rows_are_copied),
                                        cmocka_unit_test(rows_stay_in_registers), cmocka_unit_test(rows_are_joined),
                                        cmocka_unit_test(short_rows_are_read_over), cmocka_unit_test(sums_take_what_is_made),
-                                       cmocka_unit_test(rows_begin_with_lines), cmocka_unit_test(turned_planes_ask_for_the_next)};
+                                       cmocka_unit_test(rows_begin_with_lines), cmocka_unit_test(turned_planes_ask_for_the_next),
+                                       cmocka_unit_test(rows_change_places)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

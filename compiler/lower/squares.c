@@ -1,0 +1,130 @@
+/* Fills of packed copies whose lanes lie rows apart in memory, while another of their dimensions goes along the rows (weights that are stored the
+ * other way round): as many rows as there are lanes are read in vectors and change places with their elements in registers. Where the last dimension
+ * is an instruction's 2 or 4 terms, which follow each other in memory, these stay together. */
+#include "lower/cache.h"
+
+enum { SQUARE_ROWS = 16 };
+
+/* A square: `rows` lanes, and as many steps of the run, each of `unit` elements. */
+typedef struct squares {
+    kn_lw *w;
+    kn_sg *sg;
+    int cache, n;
+    const int64_t *size;
+    kn_expr **k;
+    const kn_square_dims *d;
+} squares;
+
+bool kn_lw_squares(kn_lw *w, kn_sg *sg, int cache, int n, const int64_t *size, kn_square_dims *d)
+{
+    kn_expr *k[KILN_MAX_LOOPS] = { NULL };
+    const kn_cache *c = &sg->g->caches[cache];
+    const kn_expr *load = sg->loads[c->load];
+    int first = w->p->nvars, bytes = kn_dtype_bytes(load->dtype);
+    int64_t step = 0;
+    *d = (kn_square_dims){ .run = -1, .unit = 1 };
+    if (w->hw->gpu || c->region || c->pad || n < 2 || load->dtype == KN_BOOL || kn_lw_strays(w, sg, load, UINT32_MAX)) return false;
+    for (int i = 0; i < n; i++) kn_lw_var(w, "k", 0, size[i] - 1);
+    for (int i = 0; i < n; i++) k[i] = kn_lw_ref(w, first + i);
+    kn_expr *at = kn_cache_source(w, sg, cache, k).at;
+    bool terms = n > 2 && (size[n - 1] == 2 || size[n - 1] == 4) && kn_lw_unit_stride(at, first + n - 1);
+    d->lane = terms ? n - 2 : n - 1;
+    d->unit = terms ? (int)size[n - 1] : 1;
+    int64_t rows = size[d->lane];
+    bool results = sg->s->red != KN_RED_NONE && sg->g->loops[c->loops[d->lane]].axis < sg->s->nspatial; /* past their end nothing is stored */
+    bool fits = results && rows >= 4 && rows <= SQUARE_ROWS && !(rows & (rows - 1)) && rows * d->unit * bytes <= w->hw->vector_bytes;
+    if (!fits || !kn_lw_coefficient(at, first + d->lane, &step) || step == 0 || step == d->unit) return false;
+    for (int i = 0; i < d->lane; i++)
+        if (kn_lw_coefficient(at, first + i, &step) && step == d->unit && size[i] >= rows && (d->run < 0 || size[i] > size[d->run])) d->run = i;
+    return d->run >= 0;
+}
+
+/* Goes to lane `lane` and step `step` of the run. */
+static void go_to(squares *f, int64_t lane, kn_expr *step)
+{
+    if (f->d->unit > 1) f->k[f->n - 1] = kn_lw_int(f->w, 0);
+    f->k[f->d->lane] = kn_lw_int(f->w, lane);
+    f->k[f->d->run] = step;
+}
+
+/* some: rows that are not there are read at the first one's place instead, which is: what is computed of them is stored nowhere. */
+static void square(squares *f, kn_expr *from, bool some)
+{
+    kn_lw *w = f->w;
+    int rows = (int)f->size[f->d->lane], lanes = rows * f->d->unit, buffer = f->sg->cache_buffer[f->cache];
+    enum kn_dtype t = w->p->buffers[buffer].dtype;
+    int at = kn_lw_buffer(w, "turn", t, lanes, rows, KN_REGISTER);
+    go_to(f, 0, from);
+    kn_expr *first = kn_cache_source(w, f->sg, f->cache, f->k).at;
+    for (int l = 0; l < rows && !w->status; l++) {
+        go_to(f, l, from);
+        kn_source s = kn_cache_source(w, f->sg, f->cache, f->k);
+        if (some && s.cond && l) s.at = kn_lw_let(w, "row", kn_lw_node(w, KN_OP_SELECT, KN_I64, 1, s.cond, s.at, first));
+        kn_lw_store(w, at, kn_lw_int(w, l), kn_lw_read(w, s.buffer, s.at, lanes));
+    }
+    at = kn_lw_transpose(w, at, t, rows, f->d->unit);
+    for (int i = 0; i < rows && !w->status; i++) {
+        go_to(f, 0, kn_lw_simp(w, kn_bin(w->a, KN_OP_ADD, from, kn_lw_int(w, i))));
+        kn_lw_store(w, buffer, kn_cache_slot(w, &f->sg->g->caches[f->cache], f->n, f->size, f->k), kn_lw_read(w, at, kn_lw_int(w, i), lanes));
+    }
+}
+
+/* Opens a loop of n iterations, behind which *after is, NULL: nobody asks; its variable. */
+static kn_expr *each(kn_lw *w, const char *name, int64_t n, kn_ls ***after)
+{
+    int var = kn_lw_var(w, name, 0, n - 1);
+    kn_ls *loop = kn_lw_for(w, var, kn_lw_int(w, 0), kn_lw_int(w, n));
+    if (!loop) return &w->dry;
+    if (after) *after = w->tail;
+    w->tail = &loop->body;
+    return kn_lw_ref(w, var);
+}
+
+static void element_by_element(squares *f, kn_expr *from)
+{
+    kn_lw *w = f->w;
+    kn_expr *step = each(w, "x", f->size[f->d->lane], NULL);
+    f->k[f->d->run] = kn_lw_simp(w, kn_bin(w->a, KN_OP_ADD, from, step));
+    f->k[f->d->lane] = each(w, "k", f->size[f->d->lane], NULL);
+    if (f->d->unit > 1) f->k[f->n - 1] = each(w, "k", f->d->unit, NULL);
+    if (w->status) return;
+    kn_source s = kn_cache_source(w, f->sg, f->cache, f->k);
+    kn_lw_store(w, f->sg->cache_buffer[f->cache], kn_cache_slot(w, &f->sg->g->caches[f->cache], f->n, f->size, f->k), kn_source_value(w, &s));
+}
+
+/* The square from step `from` on. Nothing strays, so that upper bounds of axes are all there is to ask: of the last step in the first lane. */
+static void fill_from(squares *f, kn_expr *from, bool whole)
+{
+    kn_lw *w = f->w;
+    kn_expr *last = kn_lw_simp(w, kn_bin(w->a, KN_OP_ADD, from, kn_lw_int(w, f->size[f->d->lane] - 1)));
+    go_to(f, 0, last);
+    if (f->d->unit > 1) f->k[f->n - 1] = kn_lw_int(w, f->d->unit - 1);
+    kn_expr *there = whole ? NULL : kn_cache_source(w, f->sg, f->cache, f->k).cond;
+    kn_ls *cond = there ? kn_lw_if(w, there) : NULL, **after = w->tail;
+    if (there && !cond) return;
+    if (cond) w->tail = &cond->body;
+    square(f, from, !whole);
+    if (!cond) return;
+    w->tail = &cond->other;
+    element_by_element(f, from);
+    w->tail = after;
+}
+
+/* order: the dimensions but `inner`, outermost first. */
+void kn_lw_fill_squares(kn_lw *w, kn_sg *sg, int cache, int n, const int64_t *size, const int *order, int inner, const kn_square_dims *d, bool whole)
+{
+    kn_expr *k[KILN_MAX_LOOPS] = { NULL };
+    squares f = { .w = w, .sg = sg, .cache = cache, .n = n, .size = size, .k = k, .d = d };
+    int64_t rows = size[d->lane], all = size[d->run];
+    kn_ls **after = w->tail, **outside = NULL;
+    for (int m = 0; m < n && !w->status; m++) {
+        int i = m + 1 < n ? order[m] : inner;
+        if (i == d->lane || i == d->run || (d->unit > 1 && i == n - 1)) continue;
+        k[i] = each(w, "k", size[i], outside ? NULL : &outside);
+    }
+    kn_expr *s = each(w, "square", all / rows, &after);
+    fill_from(&f, kn_bin(w->a, KN_OP_MUL, s, kn_lw_int(w, rows)), whole);
+    w->tail = after;
+    if (all % rows) fill_from(&f, kn_lw_int(w, all - rows), whole); /* it goes over some of the last one's steps again */
+    if (outside) w->tail = outside;
+}
