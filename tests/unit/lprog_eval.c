@@ -8,7 +8,7 @@
 
 enum { STACK = 256 * 1024 };
 typedef struct vec { double x[64]; int n; } vec;
-typedef struct cells { double *v; char *set; int64_t n; } cells;
+typedef struct cells { double *v; char *set; int64_t n, *when; } cells; /* when: of a line, how many had been read as it was asked for */
 typedef struct thread {
     struct machine *m;
     ucontext_t at;
@@ -127,7 +127,7 @@ static void note_read(machine *m, const kn_buffer *b, cells *c, int64_t at)
     char *line = m->lines && b->scope == KN_GLOBAL && m->p->program->tensors[b->slot].role == KN_INPUT ? &c->set[line_of(b, at)] : NULL;
     if (!line || *line & READ) return;
     m->lines[b->slot].read++;
-    m->lines[b->slot].asked += (*line & ASKED) != 0;
+    m->lines[b->slot].asked += (*line & ASKED) && m->lines[b->slot].read - c->when[line_of(b, at)] > m->lines[b->slot].early;
     *line |= READ;
 }
 
@@ -153,7 +153,11 @@ static void prefetch(thread *t, const kn_ls *s)
 {
     int64_t at = (int64_t)scalar(t, s->index);
     cells *c = cells_of(t, s->buffer, &at);
-    if (t->m->lines && at >= 0 && at < c->n && c->set[at]) c->set[line_of(&t->m->p->buffers[s->buffer], at)] |= ASKED;
+    const kn_buffer *b = &t->m->p->buffers[s->buffer];
+    if (!t->m->lines || b->scope != KN_GLOBAL || at < 0 || at >= c->n || !c->set[at] || c->set[line_of(b, at)] & ASKED) return;
+    if (!c->when) c->when = calloc((size_t)c->n + 1, sizeof *c->when);
+    c->set[line_of(b, at)] |= ASKED;
+    c->when[line_of(b, at)] = t->m->lines[b->slot].read;
 }
 
 /* Of another thread of the warp: all of them come by here, then all go on. */
@@ -394,7 +398,7 @@ static void block(machine *m, int64_t number)
 
 static cells make_cells(int64_t n)
 {
-    cells c = { calloc((size_t)n + 1, sizeof(double)), calloc((size_t)n + 1, 1), n };
+    cells c = { calloc((size_t)n + 1, sizeof(double)), calloc((size_t)n + 1, 1), n, NULL };
     return c;
 }
 
@@ -449,6 +453,7 @@ const char *lprog_eval_lines(const kn_lprog *p, double *const *tensors, lprog_li
         }
         free(m.mem[i].v);
         free(m.mem[i].set);
+        free(m.mem[i].when);
     }
     free(m.mem);
     memcpy(error, m.error, sizeof error);

@@ -183,14 +183,15 @@ static void crowded_rows_are_copied(void **state)
 
 /* An operand that is read where it lies has been asked for when its turn comes, but for what the tasks begin with: panels beside each other, rows
  * below, also where the last panel is a short one or moved back; rows that meet few columns, whole, a block of their sum at a time, for two panels
- * in turn, or have the lanes along the sum; blocks that are copied, by many rows and by fewer. */
+ * in turn, or have the lanes along the sum; blocks that are copied, by many rows and by fewer. What streams has been so long before. */
 static void what_comes_is_asked_for(void **state)
 {
-    static const struct { const char *inputs, *trace; } of[] = {
-        {"a=f32:11x203&b=f32:203x1280", NULL}, {"a=f32:11x203&b=f32:203x1283", NULL}, {"a=f32:67x199&b=f32:199x803", NULL},
-        {"a=f32:3x601&b=f32:601x1601", NULL}, {"a=f32:512x1037&b=f32:1037x6", NULL},
-        {"a=f32:504x768&b=f32:768x16", TILES_OF("1", "256")}, {"a=f32:504x512&b=f32:512x64", TILES_OF("2", "512")},
-        {"a=f32:48x512&b=f32:512x384", COPIED}, {"a=f32:152x512&b=f32:512x384", COPIED}};
+    static const struct { const char *inputs, *trace; int64_t early; } of[] = {
+        {"a=f16:1x601&b=f16:601x512", NULL, 60},
+        {"a=f32:11x203&b=f32:203x1280", NULL, 0}, {"a=f32:11x203&b=f32:203x1283", NULL, 0}, {"a=f32:67x199&b=f32:199x803", NULL, 0},
+        {"a=f32:3x601&b=f32:601x1601", NULL, 0}, {"a=f32:512x1037&b=f32:1037x6", NULL, 0},
+        {"a=f32:504x768&b=f32:768x16", TILES_OF("1", "256"), 0}, {"a=f32:504x512&b=f32:512x64", TILES_OF("2", "512"), 0},
+        {"a=f32:48x512&b=f32:512x384", COPIED, 0}, {"a=f32:152x512&b=f32:512x384", COPIED, 0}};
     (void)state;
     for (size_t i = 0; i < sizeof of / sizeof *of; i++) {
         const char *inputs = of[i].inputs;
@@ -205,6 +206,7 @@ static void what_comes_is_asked_for(void **state)
         if (of[i].trace) trace = (kiln_bytes){of[i].trace, strlen(of[i].trace)};
         kn_lprog *l = lowered(a, c, hw, trace, inputs);
         fresh(c, x);
+        lines[0].early = lines[1].early = of[i].early;
         const char *bad = lprog_eval_lines(l, x, lines);
         if (bad) fail_msg("%s: %s", inputs, bad);
         int b = elems_of(&c->tensors[0]) > elems_of(&c->tensors[1]) ? 0 : 1; /* the larger one */
