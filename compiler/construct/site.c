@@ -75,14 +75,17 @@ static int window_axis(const kn_site *x)
 static void find_roles(kn_site *x)
 {
     const kn_stmt *s = x->s;
+    int most = 0; /* loads that go along r */
     x->n = x->m = x->r = -1;
     x->reduce_extent = 1;
     for (int i = 0; i < s->naxes; i++) {
         if (s->axes[i].reduce) {
             x->reduce_extent *= s->axes[i].extent;
-            for (int l = 0; l < x->nloads; l++)
-                if (x->load[l].linear && !(x->load[l].bent >> i & 1) && x->load[l].coef[i] == 1 &&
-                    (x->r < 0 || s->axes[i].extent > s->axes[x->r].extent)) x->r = i;
+            int along = 0;
+            for (int l = 0; l < x->nloads; l++) along += x->load[l].linear && !(x->load[l].bent >> i & 1) && x->load[l].coef[i] == 1;
+            if (!along || along < most || (along == most && s->axes[i].extent <= s->axes[x->r].extent)) continue;
+            most = along;
+            x->r = i;
         } else if (x->store.linear && x->store.coef[i] > 0 && s->axes[i].extent > 1) {
             if (x->n < 0 || x->store.coef[i] < x->store.coef[x->n]) x->n = i;
         }

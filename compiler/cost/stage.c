@@ -153,6 +153,21 @@ static double waited(const kn_stage_view *v, const kn_access *x)
     return x->bytes / far->bandwidth_gbs * v->hw->clock_ghz * v->hw->units;
 }
 
+/* Squares change places in registers (lower/squares.c): the copy's lanes, in front of an instruction's terms, lie rows apart, and another of its loops
+ * goes along the rows. */
+static bool squares(const kn_stage_view *v, const kn_access *x, const kn_cache *k)
+{
+    enum { LEAST = 4, MOST = 16 };
+    int lanes = k->region ? -1 : k->nloops - 1;
+    if (lanes > 1 && v->g->loops[k->loops[lanes]].axis == x->unit_axis) lanes--;
+    if (lanes < 1 || v->s->red == KN_RED_NONE) return false;
+    const kn_loop *l = &v->g->loops[k->loops[lanes]];
+    if (l->axis == x->unit_axis || l->axis >= v->s->nspatial || l->extent < LEAST || l->extent > MOST || (l->extent & (l->extent - 1))) return false;
+    for (int i = 0; i < lanes; i++)
+        if (v->g->loops[k->loops[i]].axis == x->unit_axis && v->g->loops[k->loops[i]].extent >= l->extent) return true;
+    return false;
+}
+
 /* Copies into scratch: a vector at a time where the copy's innermost run is contiguous at its source, else an element at a time. */
 static double copy_us(const kn_stage_view *v, double share)
 {
@@ -166,7 +181,7 @@ static double copy_us(const kn_stage_view *v, double share)
             double rows = (double)x->shape[k->last - 1], lanes = (double)v->g->loops[v->g->nloops - 1].extent;
             n *= lanes * (double)(int64_t)((rows + lanes - 1) / lanes) / rows;
         }
-        bool run = k->region || (k->nloops && v->g->loops[k->loops[k->nloops - 1]].axis == x->unit_axis);
+        bool run = k->region || squares(v, x, k) || (k->nloops && v->g->loops[k->loops[k->nloops - 1]].axis == x->unit_axis);
         cycles += n * ((run ? 0.25 : 1.5) + (k->last ? waited(v, x) : 0));
     }
     return cycles / (v->hw->clock_ghz * 1e3 * v->hw->units * share);

@@ -15,27 +15,21 @@ typedef struct squares {
     const kn_square_dims *d;
 } squares;
 
-bool kn_lw_squares(kn_lw *w, kn_sg *sg, int cache, int n, const int64_t *size, kn_square_dims *d)
+bool kn_lw_squares(kn_lw *w, kn_sg *sg, int cache, int n, const int64_t *size, const int64_t *step, kn_square_dims *d)
 {
-    kn_expr *k[KILN_MAX_LOOPS] = { NULL };
     const kn_cache *c = &sg->g->caches[cache];
     const kn_expr *load = sg->loads[c->load];
-    int first = w->p->nvars, bytes = kn_dtype_bytes(load->dtype);
-    int64_t step = 0;
     *d = (kn_square_dims){ .run = -1, .unit = 1 };
     if (w->hw->gpu || c->region || c->pad || n < 2 || load->dtype == KN_BOOL || kn_lw_strays(w, sg, load, UINT32_MAX)) return false;
-    for (int i = 0; i < n; i++) kn_lw_var(w, "k", 0, size[i] - 1);
-    for (int i = 0; i < n; i++) k[i] = kn_lw_ref(w, first + i);
-    kn_expr *at = kn_cache_source(w, sg, cache, k).at;
-    bool terms = n > 2 && (size[n - 1] == 2 || size[n - 1] == 4) && kn_lw_unit_stride(at, first + n - 1);
+    bool terms = n > 2 && (size[n - 1] == 2 || size[n - 1] == 4) && step[n - 1] == 1;
     d->lane = terms ? n - 2 : n - 1;
     d->unit = terms ? (int)size[n - 1] : 1;
-    int64_t rows = size[d->lane];
+    int64_t rows = size[d->lane], apart = step[d->lane];
     bool results = sg->s->red != KN_RED_NONE && sg->g->loops[c->loops[d->lane]].axis < sg->s->nspatial; /* past their end nothing is stored */
-    bool fits = results && rows >= 4 && rows <= SQUARE_ROWS && !(rows & (rows - 1)) && rows * d->unit * bytes <= w->hw->vector_bytes;
-    if (!fits || !kn_lw_coefficient(at, first + d->lane, &step) || step == 0 || step == d->unit) return false;
+    bool fits = rows >= 4 && rows <= SQUARE_ROWS && !(rows & (rows - 1)) && rows * d->unit * kn_dtype_bytes(load->dtype) <= w->hw->vector_bytes;
+    if (!results || !fits || apart == 0 || apart == d->unit) return false;
     for (int i = 0; i < d->lane; i++)
-        if (kn_lw_coefficient(at, first + i, &step) && step == d->unit && size[i] >= rows && (d->run < 0 || size[i] > size[d->run])) d->run = i;
+        if (step[i] == d->unit && size[i] >= rows && (d->run < 0 || size[i] > size[d->run])) d->run = i;
     return d->run >= 0;
 }
 

@@ -86,6 +86,7 @@ static double apply(enum kn_op op, enum kn_dtype t, double a, double b)
     case KN_OP_OR: return a != 0 || b != 0;
     case KN_OP_NOT: return a == 0;
     case KN_OP_BITAND: return (double)((int64_t)a & (int64_t)b);
+    case KN_OP_SHR: return floor(a / exp2(b));
     case KN_OP_BITOR: return (double)((int64_t)a | (int64_t)b);
     case KN_OP_BITXOR:
     case KN_OP_XOR: return (double)((int64_t)a ^ (int64_t)b);

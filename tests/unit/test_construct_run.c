@@ -371,6 +371,23 @@ static void narrow_products_run(void **state)
     if (packed < LEAST || flipped < LEAST_FLIPPED || turned < LEAST_TURNED) fail_msg("%d of %d are packed, %d flipped, %d turned", packed, COUNT, flipped, turned);
 }
 
+/* Weights in narrow dtypes that few rows meet, larger than the caches: they become wide as they are read, not before, which many rows are worth; lanes
+ * go along what both factors go along, not along the scales of runs of weights. */
+static void narrow_weights_run(void **state)
+{
+    static const struct { const char *text, *inputs, *says; bool yes; } one[] = {
+        {"y[M,N] +=! a[M,K]*cast(b[K,N],f32)", "a=f32:16x130&b=i8:130x200", "widen ", false},
+        {"y[M,N] +=! a[M,K]*cast(b[N,K],f32)", "a=f32:9x130&b=i8:200x130", "widen ", false},
+        {"y[M,N] +=! a[M,K]*cast(b[K,N],f32)", "a=f32:70x130&b=i8:130x200", "widen ", true},
+        {"y[M,N] +=! a[M,K]*((cast(b[N,K],f32)-128.0)*s[N,K/32])", "a=f32:1x2048&b=u8:50x2048&s=f32:50x64", "vectorize out0 E0.2", true},
+        {"y[M,N] +=! a[M,K]*((cast(b[N,K],f32)-128.0)*s[N,K/32])", "a=f32:3x320&b=u8:90x320&s=f32:90x10", "widen ", false},
+        {"y[M,N] +=! a[M,K]*((cast(bitand(shr(b[N,K/2],cast(K%2*4,u8)),15),f32)-8.0)*s[N,K/32])", "a=f32:2x256&b=u8:70x128&s=f32:70x8", "divide ", true},
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof one / sizeof *one; i++)
+        if (runs_with(one[i].text, one[i].inputs, true, one[i].says, "\n") != one[i].yes) fail_msg("%s %s", one[i].inputs, one[i].says);
+}
+
 /* Such products give what the reference does, and where terms have to be filled up the places are one axis all the same. */
 static void channels_first_run(void **state)
 {
@@ -762,7 +779,7 @@ int main(void)
                                        cmocka_unit_test(few_results_run), cmocka_unit_test(short_rows_run), cmocka_unit_test(channels_first_run),
                                        cmocka_unit_test(rows_are_one_region),
                                        cmocka_unit_test(planes_are_lanes), cmocka_unit_test(planes_have_taps),
-                                       cmocka_unit_test(thinned_planes_run), cmocka_unit_test(tables_are_short),
+                                       cmocka_unit_test(thinned_planes_run), cmocka_unit_test(narrow_weights_run), cmocka_unit_test(tables_are_short),
                                        cmocka_unit_test(beyond_caches), cmocka_unit_test(places_are_summed_alike)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
