@@ -496,6 +496,22 @@ static void rows_change_places(void **state)
 #undef DOTS
 }
 
+/* What lanes have in common of the numbers of axes is no vector: which half of a byte they take. */
+static void digits_are_common(void **state)
+{
+    (void)state;
+    kiln_arena *a = kiln_arena_open(&(kiln_host){NULL, mem, NULL});
+    kn_lprog *l = lowered_and_run(a, "y[N] +=! x[K]*cast(bitand(shr(b[N,K/2],cast(K%2*4,u8)),15),f32)", "x=f32:128&b=u8:24x64",
+                                  "divide y K D E 2\nsplit y N 4\nsplit y D 16\nreorder y N.0 D.0 | N.1 E.0 D.1\nunroll y N.1\nunroll y E.0\nvectorize y D.1\n");
+    kn_buf b;
+    kn_buf_init(&b, a);
+    kn_lprog_print(&b, l);
+    kiln_bytes text = kn_buf_take(&b);
+    const char *shift = strstr(text.p, "shr");
+    if (!shift || strstr(text.p, "shr(lanes") || strstr(text.p, "%")) fail_msg("%s", text.p);
+    kiln_arena_close(a);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(lines_go_past_the_caches), cmocka_unit_test(padding_is_left_out),
@@ -505,6 +521,7 @@ int main(void)
                                        cmocka_unit_test(rows_stay_in_registers), cmocka_unit_test(rows_are_joined),
                                        cmocka_unit_test(short_rows_are_read_over), cmocka_unit_test(sums_take_what_is_made),
                                        cmocka_unit_test(rows_begin_with_lines), cmocka_unit_test(turned_planes_ask_for_the_next),
-                                       cmocka_unit_test(rows_change_places)};
+                                       cmocka_unit_test(rows_change_places),
+                                       cmocka_unit_test(digits_are_common)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
