@@ -432,7 +432,7 @@ static bool map_one(shaper *s, int stage)
     const char *line[KN_MAPPED];
     kn_site v;
     kn_site_of(s->a, s->t, s->t->stages[stage], s->hw, &v);
-    if (gathers(&v) && !kn_mapped_unit(s->a, s->t, s->hw, stage)) return false;
+    if ((gathers(&v) || kn_cpu_streams_narrow(&v)) && !kn_mapped_unit(s->a, s->t, s->hw, stage)) return false;
     int n = kn_mapped_steps(s->a, s->t, s->hw, stage, true, s->nfused, line, KN_MAPPED);
     for (int i = 0; i < n; i++)
         if (try_step(s, line[i])) return ++s->nfused;

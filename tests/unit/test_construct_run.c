@@ -382,6 +382,9 @@ static void narrow_weights_run(void **state)
         {"y[M,N] +=! a[M,K]*cast(b[K,N],f32)", "a=f32:70x130&b=i8:130x200", "widen ", true},
         {"y[M,N] +=! a[M,K]*((cast(b[N,K],f32)-128.0)*s[N,K/32])", "a=f32:1x2048&b=u8:50x2048&s=f32:50x64", "vectorize out0 E0.2", true},
         {"y[M,N] +=! a[M,K]*((cast(b[N,K],f32)-128.0)*s[N,K/32])", "a=f32:3x320&b=u8:90x320&s=f32:90x10", "widen ", false},
+        {"y[M,N] +=! cast(a[M,K],f32)*cast(b[K,N],f32)", "a=bf16:5x260&b=bf16:260x300", "tensorize ", false}, /* from far away */
+        {"y[M,N] +=! cast(a[M,K],f32)*cast(b[K,N],f32)", "a=bf16:1x260&b=bf16:260x300", "tensorize ", false},
+        {"y[M,N] +=! cast(a[M,K],f32)*cast(b[K,N],f32)", "a=bf16:9x260&b=bf16:260x300", "tensorize ", true},
         {HALVES, "a=f32:1x2048&b=u8:60x1024&s=f32:60x64", "unroll out0 E0.0\nvectorize out0 E1.2", true},
         {HALVES, "a=f32:3x256&b=u8:70x128&s=f32:70x8", "divide ", true},
     };
