@@ -15,12 +15,28 @@ typedef struct squares {
     const kn_square_dims *d;
 } squares;
 
+/* Steps of the run whose elements the tensor has: all of them where nothing strays. An axis that was filled up to whole terms may do so behind the
+ * dimension that it has for itself, if the run is all of it. 0: it strays otherwise. */
+static int64_t steps_there(kn_lw *w, const kn_sg *sg, const kn_cache *c, const int64_t *size, const kn_square_dims *d)
+{
+    const kn_expr *load = sg->loads[c->load];
+    int axis = sg->g->loops[c->loops[d->run]].axis;
+    int64_t steps = size[d->run];
+    for (int i = 0; i < load->nargs; i++) {
+        if (!kn_lw_index_strays(w, sg, load, i)) continue;
+        bool alone = load->args[i]->op == KN_OP_AXIS && load->args[i]->u.axis == axis, all = size[d->run] * d->unit >= sg->s->axes[axis].extent;
+        if (!alone || !all) return 0;
+        steps = w->p->program->tensors[load->u.tensor].shape[i] / d->unit;
+    }
+    return steps;
+}
+
 bool kn_lw_squares(kn_lw *w, kn_sg *sg, int cache, int n, const int64_t *size, const int64_t *step, kn_square_dims *d)
 {
     const kn_cache *c = &sg->g->caches[cache];
     const kn_expr *load = sg->loads[c->load];
     *d = (kn_square_dims){ .run = -1, .unit = 1 };
-    if (w->hw->gpu || c->region || c->pad || n < 2 || load->dtype == KN_BOOL || kn_lw_strays(w, sg, load, UINT32_MAX)) return false;
+    if (w->hw->gpu || c->region || c->pad || n < 2 || load->dtype == KN_BOOL) return false;
     bool terms = n > 2 && (size[n - 1] == 2 || size[n - 1] == 4) && step[n - 1] == 1;
     d->lane = terms ? n - 2 : n - 1;
     d->unit = terms ? (int)size[n - 1] : 1;
@@ -30,7 +46,8 @@ bool kn_lw_squares(kn_lw *w, kn_sg *sg, int cache, int n, const int64_t *size, c
     if (!results || !fits || apart == 0 || apart == d->unit) return false;
     for (int i = 0; i < d->lane; i++)
         if (step[i] == d->unit && size[i] >= rows && (d->run < 0 || size[i] > size[d->run])) d->run = i;
-    return d->run >= 0;
+    d->steps = d->run < 0 ? 0 : steps_there(w, sg, c, size, d);
+    return d->steps >= rows;
 }
 
 /* Goes to lane `lane` and step `step` of the run. */
@@ -74,33 +91,56 @@ static kn_expr *each(kn_lw *w, const char *name, int64_t n, kn_ls ***after)
     return kn_lw_ref(w, var);
 }
 
-static void element_by_element(squares *f, kn_expr *from)
+/* Steps from `from` on, so many. */
+static void element_by_element(squares *f, kn_expr *from, int64_t steps)
 {
     kn_lw *w = f->w;
-    kn_expr *step = each(w, "x", f->size[f->d->lane], NULL);
+    kn_ls **after;
+    kn_expr *step = each(w, "x", steps, &after);
     f->k[f->d->run] = kn_lw_simp(w, kn_bin(w->a, KN_OP_ADD, from, step));
     f->k[f->d->lane] = each(w, "k", f->size[f->d->lane], NULL);
     if (f->d->unit > 1) f->k[f->n - 1] = each(w, "k", f->d->unit, NULL);
     if (w->status) return;
     kn_source s = kn_cache_source(w, f->sg, f->cache, f->k);
     kn_lw_store(w, f->sg->cache_buffer[f->cache], kn_cache_slot(w, &f->sg->g->caches[f->cache], f->n, f->size, f->k), kn_source_value(w, &s));
+    w->tail = after;
 }
 
-/* The square from step `from` on. Nothing strays, so that upper bounds of axes are all there is to ask: of the last step in the first lane. */
+/* Where the last of a square's steps is there in the lane; NULL: always. */
+static kn_expr *there(squares *f, kn_expr *from, int64_t lane)
+{
+    go_to(f, lane, kn_lw_simp(f->w, kn_bin(f->w->a, KN_OP_ADD, from, kn_lw_int(f->w, f->size[f->d->lane] - 1))));
+    if (f->d->unit > 1) f->k[f->n - 1] = kn_lw_int(f->w, f->d->unit - 1);
+    return kn_cache_source(f->w, f->sg, f->cache, f->k).cond;
+}
+
+/* The square from step `from` on, or what there is of it: upper bounds of axes are all there is to ask. */
+static void fill_some(squares *f, kn_expr *from)
+{
+    kn_lw *w = f->w;
+    kn_expr *first = there(f, from, 0);
+    kn_ls *cond = first ? kn_lw_if(w, first) : NULL, **after = w->tail;
+    if (cond) w->tail = &cond->body;
+    square(f, from, true);
+    if (!cond) return;
+    w->tail = &cond->other;
+    element_by_element(f, from, f->size[f->d->lane]);
+    w->tail = after;
+}
+
+/* The same. Where tasks of which all is there have no code of their own, each square has. */
 static void fill_from(squares *f, kn_expr *from, bool whole)
 {
     kn_lw *w = f->w;
-    kn_expr *last = kn_lw_simp(w, kn_bin(w->a, KN_OP_ADD, from, kn_lw_int(w, f->size[f->d->lane] - 1)));
-    go_to(f, 0, last);
-    if (f->d->unit > 1) f->k[f->n - 1] = kn_lw_int(w, f->d->unit - 1);
-    kn_expr *there = whole ? NULL : kn_cache_source(w, f->sg, f->cache, f->k).cond;
-    kn_ls *cond = there ? kn_lw_if(w, there) : NULL, **after = w->tail;
-    if (there && !cond) return;
+    bool each_asks = !whole && f->d->steps < f->size[f->d->run];
+    kn_expr *all = each_asks ? there(f, from, f->size[f->d->lane] - 1) : NULL;
+    kn_ls *cond = all ? kn_lw_if(w, all) : NULL, **after = w->tail;
     if (cond) w->tail = &cond->body;
-    square(f, from, !whole);
+    if (whole || each_asks) square(f, from, false);
+    else fill_some(f, from);
     if (!cond) return;
     w->tail = &cond->other;
-    element_by_element(f, from);
+    fill_some(f, from);
     w->tail = after;
 }
 
@@ -109,7 +149,7 @@ void kn_lw_fill_squares(kn_lw *w, kn_sg *sg, int cache, int n, const int64_t *si
 {
     kn_expr *k[KILN_MAX_LOOPS] = { NULL };
     squares f = { .w = w, .sg = sg, .cache = cache, .n = n, .size = size, .k = k, .d = d };
-    int64_t rows = size[d->lane], all = size[d->run];
+    int64_t rows = size[d->lane], all = d->steps;
     kn_ls **after = w->tail, **outside = NULL;
     for (int m = 0; m < n && !w->status; m++) {
         int i = m + 1 < n ? order[m] : inner;
@@ -120,5 +160,6 @@ void kn_lw_fill_squares(kn_lw *w, kn_sg *sg, int cache, int n, const int64_t *si
     fill_from(&f, kn_bin(w->a, KN_OP_MUL, s, kn_lw_int(w, rows)), whole);
     w->tail = after;
     if (all % rows) fill_from(&f, kn_lw_int(w, all - rows), whole); /* it goes over some of the last one's steps again */
+    if (all < size[d->run]) element_by_element(&f, kn_lw_int(w, all), size[d->run] - all);
     if (outside) w->tail = outside;
 }

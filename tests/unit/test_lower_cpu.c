@@ -479,6 +479,8 @@ static void rows_change_places(void **state)
         {"vnni", "c[M,N] +=! cast(a[M,K],i32)*cast(b[N,K],i32)", "a=u8:3x128&b=i8:64x128", DOTS("vpdpbusd", 4), true},
         {"vnni", "c[M,N] +=! cast(a[M,K],i32)*cast(b[N,K],i32)", "a=u8:3x88&b=i8:45x88", DOTS("vpdpbusd", 4), true},
         {"bf16", "c[M,N] +=! cast(a[M,K],f32)*cast(b[N,K],f32)", "a=bf16:3x66&b=bf16:45x66", DOTS("vdpbf16ps", 2), true},
+        {"bf16", "c[M,N] +=! cast(a[M,K],f32)*cast(b[N,K],f32)", "a=bf16:3x67&b=bf16:45x67", "pad_einsum c K 2\ninline b_pad_K\n" DOTS("vdpbf16ps", 2), true},
+        {"vnni", "c[M,N] +=! cast(a[M,K],i32)*cast(b[N,K],i32)", "a=u8:3x131&b=i8:96x131", "pad_einsum c K 4\ninline b_pad_K\n" DOTS("vpdpbusd", 4), true},
         {"vnni", "c[M,N] +=! cast(a[M,K],i32)*cast(b[K,N],i32)", "a=u8:3x88&b=i8:88x64", DOTS("vpdpbusd", 4), false},
     };
     (void)state;
