@@ -153,8 +153,8 @@ static double waited(const kn_stage_view *v, const kn_access *x)
     return x->bytes / far->bandwidth_gbs * v->hw->clock_ghz * v->hw->units;
 }
 
-/* Squares change places in registers (lower/squares.c): the copy's lanes, in front of an instruction's terms, lie rows apart, and another of its loops
- * goes along the rows. Bytes that stay together; 0: it is filled otherwise. */
+/* Squares change places in registers (lower/squares.c): the copy's lanes, in front of an instruction's terms, lie rows apart, and another of its
+ * loops goes along the rows. Bytes that stay together; 0: it is filled otherwise. */
 static double squares_of(const kn_stage_view *v, const kn_access *x, const kn_cache *k)
 {
     enum { LEAST = 4, MOST = 16 };

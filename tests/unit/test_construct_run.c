@@ -363,16 +363,18 @@ static void narrow_products_run(void **state)
         flipped += runs_with("c[M,N] +=! cast(a[M,K],i32)*cast(b[K,N],i32)", bytes[i / 2], i % 2, "vpdpbusd_flip", "inline more");
     for (int i = 0; i < TURNED; i++) { /* the factor with the lanes stored the other way round */
         char inputs[120];
-        int rows = drawn(&seed, 2, 20), columns = drawn(&seed, 18, 170), terms = drawn(&seed, 0, 1) ? 4 * drawn(&seed, 33, 70) : drawn(&seed, 130, 290);
+        int rows = drawn(&seed, 2, 20), columns = drawn(&seed, 18, 170);
+        int terms = drawn(&seed, 0, 1) ? 4 * drawn(&seed, 33, 70) : drawn(&seed, 130, 290);
         snprintf(inputs, sizeof inputs, i % 2 ? "a=u8:%dx%d&b=i8:%dx%d" : "a=bf16:%dx%d&b=bf16:%dx%d", rows, terms, columns, terms);
         const char *text = i % 2 ? "c[M,N] +=! cast(a[M,K],i32)*cast(b[N,K],i32)" : "c[M,N] +=! cast(a[M,K],f32)*cast(b[N,K],f32)";
         turned += runs_with(text, inputs, i & 2, "tensorize ", "cache_read ");
     }
-    if (packed < LEAST || flipped < LEAST_FLIPPED || turned < LEAST_TURNED) fail_msg("%d of %d are packed, %d flipped, %d turned", packed, COUNT, flipped, turned);
+    if (packed < LEAST || flipped < LEAST_FLIPPED || turned < LEAST_TURNED)
+        fail_msg("%d of %d are packed, %d flipped, %d turned", packed, COUNT, flipped, turned);
 }
 
-/* Weights in narrow dtypes that few rows meet, larger than the caches: they become wide as they are read, not before, which many rows are worth; lanes
- * go along what both factors go along, not along the scales of runs of weights. */
+/* Weights in narrow dtypes that few rows meet, larger than the caches: they become wide as they are read, not before, which many rows are worth;
+ * lanes go along what both factors go along, not along the scales of runs of weights. */
 static void narrow_weights_run(void **state)
 {
 #define HALVES "y[M,N] +=! a[M,K]*((cast(bitand(shr(b[N,K/2],cast(K%2*4,u8)),15),f32)-8.0)*s[N,K/32])"

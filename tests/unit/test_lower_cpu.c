@@ -465,7 +465,8 @@ static void turned_planes_ask_for_the_next(void **state)
  * run is shorter than a square, or lanes are terms of the sum, which have to be zero past their end. */
 static void rows_change_places(void **state)
 {
-#define PANELS(k, n, m) "split c N " #n " 16\nsplit c M " #m "\nreorder c N.0 | M.0 " k " | M.1 N.1 N.2\nunroll c M.1\nunroll c N.1\nvectorize c N.2\n"
+#define PANELS(k, n, m) "split c N " #n " 16\nsplit c M " #m "\nreorder c N.0 | M.0 " k " | M.1 N.1 N.2\n" \
+                        "unroll c M.1\nunroll c N.1\nvectorize c N.2\n"
 #define DOTS(name, terms) "split c N 2 16\nsplit c K " #terms "\nreorder c N.0 | M.0 K.0 N.1 | N.2 K.1\nunroll c N.1\ntensorize c N.2 " name "\n" \
                           "cache_read c 1 scratch N.0 loops K.0 N.1 N.2 K.1\n"
     static const struct { const char *device, *text, *inputs, *trace; bool square; } one[] = {
@@ -479,8 +480,10 @@ static void rows_change_places(void **state)
         {"vnni", "c[M,N] +=! cast(a[M,K],i32)*cast(b[N,K],i32)", "a=u8:3x128&b=i8:64x128", DOTS("vpdpbusd", 4), true},
         {"vnni", "c[M,N] +=! cast(a[M,K],i32)*cast(b[N,K],i32)", "a=u8:3x88&b=i8:45x88", DOTS("vpdpbusd", 4), true},
         {"bf16", "c[M,N] +=! cast(a[M,K],f32)*cast(b[N,K],f32)", "a=bf16:3x66&b=bf16:45x66", DOTS("vdpbf16ps", 2), true},
-        {"bf16", "c[M,N] +=! cast(a[M,K],f32)*cast(b[N,K],f32)", "a=bf16:3x67&b=bf16:45x67", "pad_einsum c K 2\ninline b_pad_K\n" DOTS("vdpbf16ps", 2), true},
-        {"vnni", "c[M,N] +=! cast(a[M,K],i32)*cast(b[N,K],i32)", "a=u8:3x131&b=i8:96x131", "pad_einsum c K 4\ninline b_pad_K\n" DOTS("vpdpbusd", 4), true},
+        {"bf16", "c[M,N] +=! cast(a[M,K],f32)*cast(b[N,K],f32)", "a=bf16:3x67&b=bf16:45x67",
+         "pad_einsum c K 2\ninline b_pad_K\n" DOTS("vdpbf16ps", 2), true},
+        {"vnni", "c[M,N] +=! cast(a[M,K],i32)*cast(b[N,K],i32)", "a=u8:3x131&b=i8:96x131",
+         "pad_einsum c K 4\ninline b_pad_K\n" DOTS("vpdpbusd", 4), true},
         {"vnni", "c[M,N] +=! cast(a[M,K],i32)*cast(b[K,N],i32)", "a=u8:3x88&b=i8:88x64", DOTS("vpdpbusd", 4), false},
     };
     (void)state;
@@ -504,7 +507,8 @@ static void digits_are_common(void **state)
     (void)state;
     kiln_arena *a = kiln_arena_open(&(kiln_host){NULL, mem, NULL});
     kn_lprog *l = lowered_and_run(a, "y[N] +=! x[K]*cast(bitand(shr(b[N,K/2],cast(K%2*4,u8)),15),f32)", "x=f32:128&b=u8:24x64",
-                                  "divide y K D E 2\nsplit y N 4\nsplit y D 16\nreorder y N.0 D.0 | N.1 E.0 D.1\nunroll y N.1\nunroll y E.0\nvectorize y D.1\n");
+                                  "divide y K D E 2\nsplit y N 4\nsplit y D 16\nreorder y N.0 D.0 | N.1 E.0 D.1\n"
+                                  "unroll y N.1\nunroll y E.0\nvectorize y D.1\n");
     kn_buf b;
     kn_buf_init(&b, a);
     kn_lprog_print(&b, l);
