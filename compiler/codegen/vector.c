@@ -77,17 +77,35 @@ static void put_shuffle(kn_gen *g, const shuffle *s, void (*put)(kn_gen *, const
 
 static void put_arg(kn_gen *g, const kn_expr *e, int k) { kn_put_vector(g, e->args[k]); }
 
+/* Of pairs of 16 bits as one lane each: gcc has a table and no shuffle inside of blocks for lanes of 16 bits that stay in pairs. */
+static void put_pairs(kn_gen *g, const shuffle *s, const kn_expr *e)
+{
+    kn_put(&g->out, "((");
+    vtype(g, e);
+    kn_put(&g->out, ")__builtin_shufflevector(");
+    for (int k = 0; k < 2; k++) {
+        kn_put(&g->out, "(");
+        kn_put_vector_type(g, kn_storage_type(KN_I32), e->lanes / 2);
+        kn_put(&g->out, ")");
+        put_arg(g, e, k);
+        kn_put(&g->out, ", ");
+    }
+    for (int l = 0; l < e->lanes; l += 2) kn_putf(&g->out, "%s%d", l ? ", " : "", (s->from[l] * e->lanes + s->pick[l]) / 2);
+    kn_put(&g->out, "))");
+}
+
 static void vzip(kn_gen *g, const kn_expr *e)
 {
     shuffle s = {.n = e->nargs, .lanes = e->lanes};
     bool zip = e->op == KN_OP_ZIP;
-    int block = zip && e->var ? e->var : e->lanes, unit = !zip && e->var ? e->var : 1;
+    int block = zip && e->var ? e->var : e->lanes, unit = !zip && e->var ? e->var : e->unit ? e->unit : 1;
     for (int l = 0; l < e->lanes; l++) {
-        int at = zip ? (int)e->u.i * block + l % block : (l / unit * e->nargs + (int)e->u.i) * unit + l % unit;
+        int at = zip ? ((int)e->u.i * block + l % block) / unit : (l / unit * e->nargs + (int)e->u.i) * unit + l % unit;
         s.from[l] = zip ? at % e->nargs : at / e->lanes;
-        s.pick[l] = zip ? l / block * block + at / e->nargs : at % e->lanes;
+        s.pick[l] = zip ? l / block * block + at / e->nargs * unit + l % unit : at % e->lanes;
     }
-    put_shuffle(g, &s, put_arg, e);
+    if (e->nargs == 2 && unit % 2 == 0 && kn_dtype_bytes(e->dtype) == 2) put_pairs(g, &s, e);
+    else put_shuffle(g, &s, put_arg, e);
 }
 
 /* Of one vector it is a shuffle with itself. */

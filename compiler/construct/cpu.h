@@ -24,6 +24,7 @@ typedef struct kn_cpu_tile {
 enum {
     KN_CPU_UNROLLED = 128, /* operations of a register tile whose sum is written out term by term */
     KN_CPU_SQUARE = 160,   /* the same of one of places in two directions */
+    KN_CPU_DIGITS = 4,     /* iterations of a reduce axis beside that of the lanes that are written out */
     KN_CPU_NARROW = 32,    /* bytes of a vector that straddles two cache lines less often than one of a whole line does */
     KN_CPU_SETS = 4096,    /* bytes from one line of a set of L1 to the next */
     KN_CPU_ROW = 16,       /* vectors of a map's row that is written out as a whole */
@@ -68,6 +69,8 @@ double kn_cpu_time_of_tiles(const kn_site *x, int64_t mr, int64_t nv, int64_t la
 bool kn_cpu_deep(const kn_site *x, kn_cpu_tile *t);
 /* cpu_few.c: the tile of few rows that meet a large operand, which is read where it lies; false: the sum is no such product. */
 bool kn_cpu_few_rows(const kn_site *x, kn_plans *p);
+/* Of so few rows, and an operand so far away, that becomes wide as it is read in less time than it is interleaved for an instruction. */
+bool kn_cpu_streams_narrow(const kn_site *x);
 /* cpu_narrow.c: lanes along the sum of a product of a few columns; false: none. The load of its narrow factor; -1. */
 bool kn_cpu_narrow(const kn_site *x, kn_plans *p);
 int kn_cpu_narrow_load(const kn_site *x);

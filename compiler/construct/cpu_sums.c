@@ -380,6 +380,14 @@ static bool byte_columns(const kn_site *x, kn_plans *p)
     return p->n > 0;
 }
 
+/* Runs of a vector or two do not give chains enough: results side by side do, which share what they have in common. */
+static bool shares_short_runs(const kn_site *x, int64_t lanes)
+{
+    bool shares = false;
+    for (int l = 0; l < x->nloads && x->n >= 0; l++) shares |= x->load[l].linear && !(x->load[l].axes >> x->n & 1) && (x->load[l].axes >> x->r & 1);
+    return shares && kn_cpu_extent(x, x->r) <= 2 * lanes;
+}
+
 /* Lanes along the reduction, where that is what lies contiguous in memory; rows and unrolled vectors give the chains. */
 static void reduce_tiles(const kn_site *x, kn_plans *p)
 {
@@ -387,11 +395,12 @@ static void reduce_tiles(const kn_site *x, kn_plans *p)
     if (x->r < 0 || class == 'b' || x->s->red == KN_RED_ALL || x->s->red == KN_RED_ANY) return;
     int other = kn_cpu_other(x);
     int64_t full = x->hw->vector_bytes / kn_cpu_acc_bytes(x), lanes = kn_cpu_pow2(kn_cpu_extent(x, x->r), full);
+    bool columns = x->m >= 0 || shares_short_runs(x, lanes);
     if (lanes < 2 || (lanes * 4 < full && kn_cpu_extent(x, x->n) >= lanes)) return; /* a few lanes, where the output has as many */
     for (int64_t mr = 1; mr <= 4; mr *= 2) {
         for (int64_t nr = 1; nr <= 4; nr *= 2) {
             for (int64_t u = 1; u <= 8; u *= 2) {
-                if ((x->m < 0 && mr > 1) || (nr > 1 && (nr > kn_cpu_extent(x, x->n) || x->m < 0))) continue;
+                if ((x->m < 0 && mr > 1) || (nr > 1 && (nr > kn_cpu_extent(x, x->n) || !columns))) continue;
                 if (mr * nr * u > x->hw->vector_registers / 2 || (u > 1 && lanes * u > kn_cpu_extent(x, x->r))) continue;
                 kn_cpu_tile t = {.lanes = 1, .nv = nr, .mr = mr, .mc = 1, .grain = kn_cpu_grain(x, other), .rlanes = lanes, .runroll = u};
                 t.mc = row_groups(x, &t, other);

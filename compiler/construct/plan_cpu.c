@@ -150,6 +150,10 @@ static void put_kinds(kn_buf *b, const kn_site *x, const kn_cpu_tile *t, const c
         if (x->n >= 0 && t->nv > 1) kn_putf(b, "unroll %s %s.1\n", x->name, kn_cpu_axis(x, x->n));
         if (t->runroll > 1) kn_putf(b, "unroll %s %s.1\nrfactor %s %s.1\n", x->name, kn_cpu_axis(x, x->r), x->name, kn_cpu_axis(x, x->r));
         if (t->upright) kn_putf(b, "unroll %s %s.0\n", x->name, kn_cpu_axis(x, x->r));
+        for (int i = x->s->nspatial; i < x->s->naxes; i++) { /* digits of an axis: halves of a byte */
+            bool digit = i != x->r && kn_cpu_extent(x, i) > 1 && kn_cpu_extent(x, i) <= KN_CPU_DIGITS;
+            if (digit) kn_putf(b, "unroll %s %s.0\n", x->name, kn_cpu_axis(x, i));
+        }
         kn_putf(b, "vectorize %s %s.2\n", x->name, kn_cpu_axis(x, x->r));
         return;
     }

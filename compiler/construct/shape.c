@@ -303,9 +303,12 @@ static bool meets_vector(const kn_site *v, int load)
     return sum && v->m < 0 && v->n >= 0 && kn_cpu_only_along_r(v) && !(v->load[load].axes & spatial);
 }
 
-/* Narrow operands of a contraction are widened once, before it. */
+/* Narrow operands of a contraction are widened once, before it: where each is read so often, that takes less than doing so as it is read. A copy that
+ * L2 does not hold goes out to memory and comes back several times as large. */
 static bool widen_one(shaper *s, const kn_stage *g)
 {
+    enum { OFTEN = 8, FAR = 64 };
+    const kn_hw_level *l2 = kn_hw_level_named(s->hw, "l2");
     kn_site v;
     kn_site_of(s->a, s->t, g, s->hw, &v);
     const kn_expr *loads[KN_SITE_LOADS];
@@ -318,7 +321,8 @@ static bool widen_one(shaper *s, const kn_stage *g)
         if (!v.contraction && !meets_vector(&v, i)) continue;
         for (int d = 0; d < loads[i]->nargs; d++) elems *= (double)s->t->program->tensors[loads[i]->u.tensor].shape[d];
         const char *wide = kn_format(s->a, "wide%d", s->nplanes);
-        if (!wide || !(is_cast(v.s->body, loads[i]) || is_half_product(v.s)) || reads < 8 * elems || s->nplanes == KILN_MAX_STMTS) continue;
+        double often = l2 && elems * kn_cpu_acc_bytes(&v) > (double)l2->capacity_bytes ? FAR : OFTEN;
+        if (!wide || !(is_cast(v.s->body, loads[i]) || is_half_product(v.s)) || reads < often * elems || s->nplanes == KILN_MAX_STMTS) continue;
         if (!try_step(s, kn_format(s->a, "widen %s %d %s", v.name, i, wide))) continue;
         s->plane[s->nplanes++] = wide;
         return true;
@@ -435,7 +439,7 @@ static bool map_one(shaper *s, int stage)
     const char *line[KN_MAPPED];
     kn_site v;
     kn_site_of(s->a, s->t, s->t->stages[stage], s->hw, &v);
-    if (gathers(&v) && !kn_mapped_unit(s->a, s->t, s->hw, stage)) return false;
+    if ((gathers(&v) || kn_cpu_streams_narrow(&v)) && !kn_mapped_unit(s->a, s->t, s->hw, stage)) return false;
     int n = kn_mapped_steps(s->a, s->t, s->hw, stage, true, s->nfused, line, KN_MAPPED);
     for (int i = 0; i < n; i++)
         if (try_step(s, line[i])) return ++s->nfused;

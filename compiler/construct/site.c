@@ -72,17 +72,31 @@ static int window_axis(const kn_site *x)
     return -1;
 }
 
+/* As many as the axes that it has give, a window's again and again. */
+static double elements_of(const kn_stmt *s, const kn_site_access *a)
+{
+    double n = 1;
+    for (int i = 0; i < s->naxes; i++) if (a->axes >> i & 1) n *= (double)s->axes[i].extent;
+    return n;
+}
+
 static void find_roles(kn_site *x)
 {
     const kn_stmt *s = x->s;
+    double most = 0; /* elements of what goes along r */
     x->n = x->m = x->r = -1;
     x->reduce_extent = 1;
     for (int i = 0; i < s->naxes; i++) {
         if (s->axes[i].reduce) {
             x->reduce_extent *= s->axes[i].extent;
-            for (int l = 0; l < x->nloads; l++)
-                if (x->load[l].linear && !(x->load[l].bent >> i & 1) && x->load[l].coef[i] == 1 &&
-                    (x->r < 0 || s->axes[i].extent > s->axes[x->r].extent)) x->r = i;
+            double along = 0;
+            for (int l = 0; l < x->nloads; l++) {
+                bool runs = x->load[l].linear && !(x->load[l].bent >> i & 1) && x->load[l].coef[i] == 1;
+                if (runs && elements_of(s, &x->load[l]) > along) along = elements_of(s, &x->load[l]);
+            }
+            if (along <= 0 || along < most || (along <= most && s->axes[i].extent <= s->axes[x->r].extent)) continue;
+            most = along;
+            x->r = i;
         } else if (x->store.linear && x->store.coef[i] > 0 && s->axes[i].extent > 1) {
             if (x->n < 0 || x->store.coef[i] < x->store.coef[x->n]) x->n = i;
         }

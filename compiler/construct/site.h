@@ -26,7 +26,7 @@ typedef struct kn_site {
     int n;                 /* innermost output axis (of extent above 1 if there is one), -1: scalar */
     int m;                 /* spatial axis to block beside it: the longest one that some load has without n, else one that a window slides along;
                             * -1: none */
-    int r;                 /* reduce axis that is contiguous in a load, -1: none */
+    int r;                 /* reduce axis that is contiguous in a load, in the largest one, the longest such, -1: none */
     int64_t reduce_extent; /* of all reduce axes together */
     kiln_bytes before;     /* steps of the plan that made this site of the shaped program; none: p NULL */
     bool contraction;      /* some load has m and not n, some load n and not m, and they are multiplied over a reduction */

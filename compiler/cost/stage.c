@@ -153,7 +153,32 @@ static double waited(const kn_stage_view *v, const kn_access *x)
     return x->bytes / far->bandwidth_gbs * v->hw->clock_ghz * v->hw->units;
 }
 
-/* Copies into scratch: a vector at a time where the copy's innermost run is contiguous at its source, else an element at a time. */
+/* Squares change places in registers (lower/squares.c): the copy's lanes, in front of an instruction's terms, lie rows apart, and another of its
+ * loops goes along the rows. Bytes that stay together; 0: it is filled otherwise. */
+static double squares_of(const kn_stage_view *v, const kn_access *x, const kn_cache *k)
+{
+    enum { LEAST = 4, MOST = 16 };
+    double unit = x->bytes;
+    int lanes = k->region ? -1 : k->nloops - 1;
+    if (lanes > 1 && v->g->loops[k->loops[lanes]].axis == x->unit_axis) unit *= (double)v->g->loops[k->loops[lanes--]].extent;
+    if (lanes < 1 || v->s->red == KN_RED_NONE) return 0;
+    const kn_loop *l = &v->g->loops[k->loops[lanes]];
+    if (l->axis == x->unit_axis || l->axis >= v->s->nspatial || l->extent < LEAST || l->extent > MOST || (l->extent & (l->extent - 1))) return 0;
+    for (int i = 0; i < lanes; i++)
+        if (v->g->loops[k->loops[i]].axis == x->unit_axis && v->g->loops[k->loops[i]].extent >= l->extent) return unit;
+    return 0;
+}
+
+/* Cycles for an element that is copied: a vector at a time, squares of narrow ones in vectors that are not full, else an element at a time. */
+static double copied(const kn_stage_view *v, const kn_access *x, const kn_cache *k)
+{
+    const double run = 0.25, alone = 1.5, word = 4;
+    double unit = squares_of(v, x, k);
+    if (unit > 0) return unit < word ? run * word / unit : run;
+    return k->region || (k->nloops && v->g->loops[k->loops[k->nloops - 1]].axis == x->unit_axis) ? run : alone;
+}
+
+/* Copies into scratch. */
 static double copy_us(const kn_stage_view *v, double share)
 {
     double cycles = 0;
@@ -166,8 +191,7 @@ static double copy_us(const kn_stage_view *v, double share)
             double rows = (double)x->shape[k->last - 1], lanes = (double)v->g->loops[v->g->nloops - 1].extent;
             n *= lanes * (double)(int64_t)((rows + lanes - 1) / lanes) / rows;
         }
-        bool run = k->region || (k->nloops && v->g->loops[k->loops[k->nloops - 1]].axis == x->unit_axis);
-        cycles += n * ((run ? 0.25 : 1.5) + (k->last ? waited(v, x) : 0));
+        cycles += n * (copied(v, x, k) + (k->last ? waited(v, x) : 0));
     }
     return cycles / (v->hw->clock_ghz * 1e3 * v->hw->units * share);
 }
@@ -428,7 +452,8 @@ static double tile_share(const kn_stage_view *v, double lanes, double full, doub
            LANES_SUMMED = 3 }; /* cycles to add up the lanes of one of several vectors */
     const kn_hw *hw = v->hw;
     double chains = at_least(part * kn_register_values(v) / at_least(at_most(lanes, full), 1), 1), eff = 1, loads = 0, gathers = 0;
-    double started = at_most(chains * in_flight(v, chains) / ((double)hw->fma_latency * hw->fma_per_cycle), 1);
+    double slots = kn_stage_bare(v) ? 1 : at_least(v->flops / 2, 1); /* of a term: what makes it waits for no sum */
+    double started = at_most(chains * in_flight(v, chains) * slots / ((double)hw->fma_latency * hw->fma_per_cycle), 1);
     for (int i = 0; i + 1 < v->naccesses; i++) {
         if (collides(v, &v->access[i])) eff /= 1.35; /* measured: 16 rows of 4096 bytes against 8 */
         bool vector = lanes > 1 && (v->access[i].axes >> v->g->loops[v->g->nloops - 1].axis & 1);
@@ -458,6 +483,16 @@ static double sum_share(const kn_stage_view *v, double lanes, double full)
     return lanes > 1 && parts_of_rows(v) ? eff / 1.15 : eff;
 }
 
+/* Results of the tile that share what it reads of the access along its sum. */
+static double sharing(const kn_stage_view *v, const kn_access *x)
+{
+    double n = 1;
+    if (!v->s->axes[v->g->loops[v->g->nloops - 1].axis].reduce) return 1;
+    for (int i = v->first_reg; i < v->g->nloops; i++)
+        if (!v->s->axes[v->g->loops[i].axis].reduce && !(x->axes >> v->g->loops[i].axis & 1)) n *= (double)v->g->loops[i].extent;
+    return n;
+}
+
 /* Share of the peak at which vectors of single operations compute the stage. */
 static double vector_share(const kn_stage_view *v)
 {
@@ -476,7 +511,7 @@ static double vector_share(const kn_stage_view *v)
             if (!(x->axes >> axis & 1) || x->cache >= 0 || apart(v, x)) continue;
             if (in_registers(v, x)) eff /= x->unit_axis == axis ? 1 : 1 + (picked(x, axis, lanes, full, instructions(v)) - 1) * summing(v);
             else if (x->unit_axis == axis) eff /= at_ends(v, x, axis, lanes);
-            else eff /= turned(g, x->unit_axis, lanes) ? 2 : gathered(x, axis, lanes, instructions(v));
+            else eff /= turned(g, x->unit_axis, lanes) ? 2 : 1 + (gathered(x, axis, lanes, instructions(v)) - 1) / sharing(v, x);
         }
     }
     return eff;

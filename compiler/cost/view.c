@@ -90,7 +90,7 @@ static void add_access(kn_stage_view *v, int tensor, kn_expr *const *idx, bool s
 static double flops_of(const kn_expr *e)
 {
     double n = 0;
-    if (e->op == KN_OP_LOAD) return 0; /* index arithmetic is strength-reduced away */
+    if (e->op == KN_OP_LOAD || (e->dtype == KN_I64 && !kn_loads(e, NULL, 0))) return 0; /* index arithmetic is strength-reduced away */
     for (int i = 0; i < e->nargs; i++) n += flops_of(e->args[i]);
     if (kn_is_function(e->op)) return n + 10; /* polynomial of about that many multiply-adds */
     return n + (e->op >= KN_OP_ADD);

@@ -266,9 +266,11 @@ static void ask_beside(kn_tile *x, int i, int load, const kn_hw_level *l1, const
     int64_t bytes = kn_dtype_bytes(b->dtype), line = l1->transaction_bytes / bytes, block = sg->g->loops[i].extent * r.elems * bytes;
     if (line < 1 || block > l2->capacity_bytes / 2) return;
     int64_t lines = kn_ceil_div(r.elems, line), each = kn_ceil_div(lines, r.uses), ahead = runs_ahead(w->hw, block);
+    int64_t below = r.below >= 0 ? ahead / sg->g->loops[r.beside].extent : 0; /* blocks, of rows that end before */
     if (each > MOST_OF_RUN) return;
-    kn_expr *from = plus(w, r.at, kn_lw_int(w, ahead), r.elems), *first = r.use;
-    if (r.below >= 0 && ahead < sg->g->loops[r.beside].extent) from = kn_bin(w->a, KN_OP_ADD, from, rows_end(x, &r, ahead));
+    ahead -= below * sg->g->loops[r.beside].extent;
+    kn_expr *from = plus(w, r.at, kn_lw_int(w, ahead * r.elems + below * r.down), 1), *first = r.use;
+    if (r.below >= 0) from = kn_bin(w->a, KN_OP_ADD, from, rows_end(x, &r, ahead));
     if (each == 1) first = kn_bin(w->a, KN_OP_FLOORDIV, plus(w, kn_lw_int(w, 0), r.use, lines), kn_lw_int(w, r.uses));
     from = plus(w, from, first, each * line);
     for (int64_t k = 1; k <= each; k++) kn_lw_prefetch(w, buffer, kn_lw_simp(w, plus(w, from, kn_lw_int(w, k * line - 1), 1)), false);

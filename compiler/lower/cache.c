@@ -1,5 +1,6 @@
 /* Fills of cached loads: packed copies indexed by loops, or boxes in the tensor's own dimension order. */
 #include "lower/cache.h"
+#include <stdlib.h>
 #include <string.h>
 
 static bool inside(const kn_sg *sg, const kn_cache *c, int loop)
@@ -307,25 +308,24 @@ static void fill_run(kn_lw *w, kn_sg *sg, int cache, int n, const int64_t *size,
 }
 
 /* The dimension to copy along: the buffer's last, unless the source is contiguous along another one only. The others, outermost first, as the
- * source is walked from end to end: memory is read in long runs, and what is written is near. */
-static int nest_order(kn_lw *w, kn_sg *sg, int cache, int n, const int64_t *size, int *order)
+ * source is walked from end to end: memory is read in long runs, and what is written is near. step: elements of the source from one position of a
+ * dimension to the next, 0: not known. */
+static int nest_order(kn_lw *w, kn_sg *sg, int cache, int n, const int64_t *size, int *order, int64_t *step)
 {
     kn_expr *k[KILN_MAX_LOOPS] = { NULL };
-    int64_t step[KILN_MAX_LOOPS];
     int first = w->p->nvars, best = n - 1, m = 0;
     for (int i = 0; i < n; i++) kn_lw_var(w, "k", 0, size[i] - 1);
     for (int i = 0; i < n; i++) k[i] = kn_lw_ref(w, first + i);
     kn_expr *at = kn_cache_source(w, sg, cache, k).at;
     bool affine = true;
     for (int i = 0; i < n; i++) {
-        affine = kn_lw_coefficient(at, first + i, &step[i]) && affine;
-        if (step[i] < 0) step[i] = -step[i];
+        if (!kn_lw_coefficient(at, first + i, &step[i])) step[i] = 0, affine = false;
         if (size[i] > size[best] && kn_lw_unit_stride(at, first + i) && !kn_lw_unit_stride(at, first + n - 1)) best = i;
     }
     for (int i = 0; i < n; i++) {
         if (i == best) continue;
         int p = m++;
-        for (; affine && p > 0 && step[order[p - 1]] < step[i]; p--) order[p] = order[p - 1];
+        for (; affine && p > 0 && llabs(step[order[p - 1]]) < llabs(step[i]); p--) order[p] = order[p - 1];
         order[p] = i;
     }
     return best;
@@ -374,13 +374,18 @@ static void fill_nest(kn_lw *w, kn_sg *sg, int cache, bool whole)
 {
     enum { WRITTEN_OUT = 4 };
     const kn_cache *c = &sg->g->caches[cache];
-    int64_t size[KILN_MAX_LOOPS], run = 0;
+    int64_t size[KILN_MAX_LOOPS], step[KILN_MAX_LOOPS] = { 0 }, run = 0;
     int n = kn_cache_dims(sg, c, cache, size);
     kn_expr *k[KILN_MAX_LOOPS] = { NULL };
     kn_ls **after = NULL;
     int order[KILN_MAX_LOOPS] = { 0, 1, 2, 3, 4, 5, 6, 7 };
-    int inner = !c->region ? nest_order(w, sg, cache, n, size, order) : n ? row_dim(w, sg, cache, n, size) : -1;
+    int inner = !c->region ? nest_order(w, sg, cache, n, size, order, step) : n ? row_dim(w, sg, cache, n, size) : -1;
     int64_t joined = 1;
+    kn_square_dims square;
+    if (kn_lw_squares(w, sg, cache, n, size, step, &square)) {
+        kn_lw_fill_squares(w, sg, cache, n, size, order, inner, &square, whole);
+        return;
+    }
     bool zipped = !c->region && kn_lw_zips(w, sg, cache, n, size, inner, &joined);
     bool row_at_once = zipped && n == 3 && order[1] == 0 && size[0] > joined && size[0] <= WRITTEN_OUT * joined &&
                        !kn_lw_strays(w, sg, sg->loads[c->load], UINT32_MAX);
@@ -388,13 +393,13 @@ static void fill_nest(kn_lw *w, kn_sg *sg, int cache, bool whole)
     for (int m = 0; m + 1 < n; m++) {
         int i = c->region ? m : order[m];
         if ((zipped && i == n - 1) || (c->region && i >= inner) || (row_at_once && i == 0)) continue;
-        int64_t step = zipped && i == n - 3 ? joined : 1;
-        int var = kn_lw_var(w, "k", 0, size[i] / step - 1);
-        kn_ls *loop = kn_lw_for(w, var, kn_lw_int(w, 0), kn_lw_int(w, size[i] / step));
+        int64_t by = zipped && i == n - 3 ? joined : 1;
+        int var = kn_lw_var(w, "k", 0, size[i] / by - 1);
+        kn_ls *loop = kn_lw_for(w, var, kn_lw_int(w, 0), kn_lw_int(w, size[i] / by));
         if (!loop) return;
         if (!after) after = w->tail;
         w->tail = &loop->body;
-        k[i] = step > 1 ? kn_bin(w->a, KN_OP_MUL, kn_lw_ref(w, var), kn_lw_int(w, step)) : kn_lw_ref(w, var);
+        k[i] = by > 1 ? kn_bin(w->a, KN_OP_MUL, kn_lw_ref(w, var), kn_lw_int(w, by)) : kn_lw_ref(w, var);
         if (i == row) prefetch_run(w, sg, cache, n, k, row, run);
     }
     if (!n) {

@@ -21,6 +21,11 @@ bool kn_lw_zips(kn_lw *w, kn_sg *sg, int cache, int n, const int64_t *size, int 
 void kn_lw_fill_zipped(kn_lw *w, kn_sg *sg, int cache, int n, const int64_t *size, kn_expr **k, int64_t joined, bool whole);
 /* The same of a copy of one row of blocks, of a load that does not stray: one after the other where all of them are there. */
 void kn_lw_fill_zipped_row(kn_lw *w, kn_sg *sg, int cache, const int64_t *size, kn_expr **k, int64_t joined, bool whole);
+/* squares.c: lanes that lie rows apart, by `step` elements in each dimension, and the dimension that goes along the rows; terms of an
+ * instruction behind the lanes stay together. */
+typedef struct kn_square_dims { int lane, run, unit; int64_t steps; } kn_square_dims; /* steps: of the run that the tensor has */
+bool kn_lw_squares(kn_lw *w, kn_sg *sg, int cache, int n, const int64_t *size, const int64_t *step, kn_square_dims *d);
+void kn_lw_fill_squares(kn_lw *w, kn_sg *sg, int cache, int n, const int64_t *size, const int *order, int inner, const kn_square_dims *d, bool whole);
 /* turned.c: a box whose lanes are another dimension than that along which the tensor's rows run. */
 void kn_lw_fill_turned(kn_lw *w, kn_sg *sg, int cache);
 /* narrow.c: a box of rows of a few elements, which are copied many at a time; false: it is no such box. */

@@ -480,6 +480,7 @@ kn_expr *kn_env_vector(kn_env *v, const kn_expr *e)
     if (e->op == KN_OP_LOAD) return vector_load(v, e);
     if (!reads_repl(v, e)) {
         kn_expr *s = kn_env_scalar(v, e);
+        if (kn_lw_uses(s, v->lane_var) && !kn_loads(e, NULL, 0)) s = kn_lw_simp(w, s); /* numbers of axes, of which lanes may have the same digit */
         if (!kn_lw_uses(s, v->lane_var)) return kn_lw_splat(w, s, v->lanes);
         if (e->op == KN_OP_AXIS) return axis_lanes(v, s);
     }

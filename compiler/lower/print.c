@@ -27,7 +27,8 @@ static void put_expr(kn_buf *b, const kn_lprog *p, const kn_expr *e)
     case KN_OP_UNZIP:
     case KN_OP_SPREAD:
         kn_putf(b, "%s<%d", e->op == KN_OP_ZIP ? "zip" : e->op == KN_OP_UNZIP ? "unzip" : "spread", (int)e->u.i);
-        kn_putf(b, e->var ? ", %d>(" : ">(", e->var);
+        if (e->var) kn_putf(b, ", %d", e->var);
+        kn_putf(b, e->unit ? ", %d>(" : ">(", e->unit);
         break;
     case KN_OP_PICK: kn_putf(b, "pick<%d>(", (int)e->u.i); break;
     case KN_OP_CAST: kn_putf(b, "%s(", kn_dtype_text(e->dtype)); break;

@@ -83,45 +83,49 @@ kn_expr *kn_lw_pick(kn_lw *w, int lanes, int n, kn_expr *const *from, const int 
     return e;
 }
 
-static void mix(kn_lw *w, int from, int x, int y, int to, int at, enum kn_op op, int part, int var)
+/* Rounds of a transposition: `rows` vectors of as many units of `unit` lanes, `block` units in a block. */
+typedef struct square { enum kn_dtype t; int rows, unit, block; } square;
+
+static void mix(kn_lw *w, const square *q, int from, int x, int y, int to, int at, enum kn_op op, int part)
 {
-    int lanes = w->p->buffers[from].lanes;
+    int lanes = q->rows * q->unit;
     kn_expr *pair[] = { kn_lw_read(w, from, kn_lw_int(w, x), lanes), kn_lw_read(w, from, kn_lw_int(w, y), lanes) };
     kn_expr *e = kn_lw_zip(w, op, 2, pair, part);
     if (w->status) return;
-    e->var = var;
+    e->var = q->block * q->unit;
+    e->unit = op == KN_OP_ZIP && q->unit > 1 ? q->unit : 0;
     kn_lw_store(w, to, kn_lw_int(w, at), e);
 }
 
-/* In every run of as many rows as a block has lanes: one round of interleaving its first half with its second, block by block. */
-static int turn_blocks(kn_lw *w, int from, enum kn_dtype t, int lanes, int block)
+/* In every run of as many rows as a block has units: one round of interleaving its first half with its second, block by block. */
+static int turn_blocks(kn_lw *w, const square *q, int from)
 {
-    int to = kn_lw_buffer(w, "turn", t, lanes, lanes, KN_REGISTER);
-    for (int g = 0; g < lanes; g += block)
-        for (int i = 0; i < block && !w->status; i++) mix(w, from, g + i / 2, g + i / 2 + block / 2, to, g + i, KN_OP_ZIP, i % 2, block);
+    int to = kn_lw_buffer(w, "turn", q->t, q->rows * q->unit, q->rows, KN_REGISTER);
+    for (int g = 0; g < q->rows; g += q->block)
+        for (int i = 0; i < q->block && !w->status; i++) mix(w, q, from, g + i / 2, g + i / 2 + q->block / 2, to, g + i, KN_OP_ZIP, i % 2);
     return to;
 }
 
 /* Blocks change places with the runs of rows: one round of taking the even ones of two rows together, and the odd ones. */
-static int turn_runs(kn_lw *w, int from, enum kn_dtype t, int lanes, int block)
+static int turn_runs(kn_lw *w, const square *q, int from)
 {
-    int to = kn_lw_buffer(w, "turn", t, lanes, lanes, KN_REGISTER), half = lanes / 2;
-    for (int i = 0; i < lanes && !w->status; i++) {
-        int row = i % half / block * 2 * block + i % block;
-        mix(w, from, row, row + block, to, i, KN_OP_UNZIP, i >= half, block);
+    int to = kn_lw_buffer(w, "turn", q->t, q->rows * q->unit, q->rows, KN_REGISTER), half = q->rows / 2;
+    for (int i = 0; i < q->rows && !w->status; i++) {
+        int row = i % half / q->block * 2 * q->block + i % q->block;
+        mix(w, q, from, row, row + q->block, to, i, KN_OP_UNZIP, i >= half);
     }
     return to;
 }
 
 /* Blocks of 16 bytes: shuffles inside of them and of whole ones are half as dear as those of single elements from anywhere (measured: a square of 16
  * floats in 5.6 ns and in 12.7). */
-int kn_lw_transpose(kn_lw *w, int from, enum kn_dtype t, int lanes)
+int kn_lw_transpose(kn_lw *w, int from, enum kn_dtype t, int rows, int unit)
 {
     enum { BLOCK = 16 };
-    int block = BLOCK / kn_dtype_bytes(t);
-    if (block > lanes) block = lanes;
-    for (int n = block; n > 1; n /= 2) from = turn_blocks(w, from, t, lanes, block);
-    for (int n = lanes / block; n > 1; n /= 2) from = turn_runs(w, from, t, lanes, block);
+    square q = {.t = t, .rows = rows, .unit = unit, .block = BLOCK / (kn_dtype_bytes(t) * unit)};
+    if (q.block > rows) q.block = rows;
+    for (int n = q.block; n > 1; n /= 2) from = turn_blocks(w, &q, from);
+    for (int n = rows / q.block; n > 1; n /= 2) from = turn_runs(w, &q, from);
     return from;
 }
 
@@ -224,6 +228,6 @@ void kn_lw_turn(kn_lw *w, kn_sg *sg, int vloop, int lanes)
             kn_lw_store(w, at, kn_lw_int(w, l),
                         kn_lw_read(w, kn_lw_tensor(w, sg->loads[i]->u.tensor),
                                    address_at(w, sg, i, vloop, kn_lw_int(w, 0), kn_lw_int(w, l)), lanes));
-        sg->turned_of[i] = kn_lw_transpose(w, at, t, lanes);
+        sg->turned_of[i] = kn_lw_transpose(w, at, t, lanes, 1);
     }
 }

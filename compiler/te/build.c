@@ -267,7 +267,8 @@ bool kn_expr_equal(const kn_expr *x, const kn_expr *y)
 {
     if (x == y) return true;
     if (!x || !y || x->op != y->op || x->dtype != y->dtype || x->nargs != y->nargs) return false;
-    if ((x->lanes > 1 ? x->lanes : 1) != (y->lanes > 1 ? y->lanes : 1) || x->var != y->var || x->padded != y->padded) return false;
+    if ((x->lanes > 1 ? x->lanes : 1) != (y->lanes > 1 ? y->lanes : 1) || x->var != y->var || x->unit != y->unit) return false;
+    if (x->padded != y->padded) return false;
     if (x->padded && x->pad_value != y->pad_value && (x->pad_value == x->pad_value || y->pad_value == y->pad_value)) return false;
     switch (x->op) {
     case KN_OP_CONST_F:

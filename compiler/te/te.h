@@ -43,6 +43,7 @@ typedef struct kn_expr {
     union { double f; int64_t i; int axis, tensor, var, buffer; } u;
     int var;            /* LANES: the lane variable; ZIP: lanes of a block, which is interleaved for itself, UNZIP: lanes that stay together; 0: no;
                          * SPREAD: lanes of a run */
+    int unit;           /* ZIP: lanes that stay together, of a block with `var`; 0: each goes alone */
     bool padded;        /* LOAD */
     double pad_value;   /* LOAD */
     int line, col;      /* where it came from; 0 when made by the compiler; never part of a key */

@@ -8,7 +8,7 @@
 
 enum { STACK = 256 * 1024 };
 typedef struct vec { double x[64]; int n; } vec;
-typedef struct cells { double *v; char *set; int64_t n; } cells;
+typedef struct cells { double *v; char *set; int64_t n, *when; } cells; /* when: of a line, how many had been read as it was asked for */
 typedef struct thread {
     struct machine *m;
     ucontext_t at;
@@ -87,6 +87,7 @@ static double apply(enum kn_op op, enum kn_dtype t, double a, double b)
     case KN_OP_OR: return a != 0 || b != 0;
     case KN_OP_NOT: return a == 0;
     case KN_OP_BITAND: return (double)((int64_t)a & (int64_t)b);
+    case KN_OP_SHR: return floor(a / exp2(b));
     case KN_OP_BITOR: return (double)((int64_t)a | (int64_t)b);
     case KN_OP_BITXOR:
     case KN_OP_XOR: return (double)((int64_t)a ^ (int64_t)b);
@@ -128,7 +129,7 @@ static void note_read(machine *m, const kn_buffer *b, cells *c, int64_t at)
     char *line = m->lines && b->scope == KN_GLOBAL && m->p->program->tensors[b->slot].role == KN_INPUT ? &c->set[line_of(b, at)] : NULL;
     if (!line || *line & READ) return;
     m->lines[b->slot].read++;
-    m->lines[b->slot].asked += (*line & ASKED) != 0;
+    m->lines[b->slot].asked += (*line & ASKED) && m->lines[b->slot].read - c->when[line_of(b, at)] > m->lines[b->slot].early;
     *line |= READ;
 }
 
@@ -154,7 +155,11 @@ static void prefetch(thread *t, const kn_ls *s)
 {
     int64_t at = (int64_t)scalar(t, s->index);
     cells *c = cells_of(t, s->buffer, &at);
-    if (t->m->lines && at >= 0 && at < c->n && c->set[at]) c->set[line_of(&t->m->p->buffers[s->buffer], at)] |= ASKED;
+    const kn_buffer *b = &t->m->p->buffers[s->buffer];
+    if (!t->m->lines || b->scope != KN_GLOBAL || at < 0 || at >= c->n || !c->set[at] || c->set[line_of(b, at)] & ASKED) return;
+    if (!c->when) c->when = calloc((size_t)c->n + 1, sizeof *c->when);
+    c->set[line_of(b, at)] |= ASKED;
+    c->when[line_of(b, at)] = t->m->lines[b->slot].read;
 }
 
 /* Of another thread of the warp: all of them come by here, then all go on. */
@@ -198,17 +203,17 @@ static double scalar(thread *t, const kn_expr *e)
     return round_to(e->dtype, apply(e->op, e->dtype, a, e->nargs > 1 ? scalar(t, e->args[1]) : a));
 }
 
-/* Lanes of several vectors in turn: ZIP takes part u.i of all lanes interleaved (of every block of `var` lanes), UNZIP every nargs-th one (every
- * nargs-th run of `var`) from u.i on. */
+/* Lanes of several vectors in turn: ZIP takes part u.i of all lanes interleaved (of every block of `var` lanes, in runs of `unit`), UNZIP every
+ * nargs-th one (every nargs-th run of `var`) from u.i on. */
 static void mixed(thread *t, const kn_expr *e, vec *r)
 {
     vec a;
-    int64_t block = e->op == KN_OP_ZIP && e->var ? e->var : r->n, run = e->op == KN_OP_UNZIP && e->var ? e->var : 1;
+    int64_t block = e->op == KN_OP_ZIP && e->var ? e->var : r->n, run = e->op == KN_OP_UNZIP && e->var ? e->var : e->unit ? e->unit : 1;
     for (int k = 0; k < e->nargs; k++) {
         vector(t, e->args[k], &a);
         for (int i = 0; i < r->n; i++) {
-            int64_t zip = e->u.i * block + i % block, unzip = (i / run * e->nargs + e->u.i) * run + i % run;
-            if (e->op == KN_OP_ZIP && zip % e->nargs == k) r->x[i] = a.x[i / block * block + zip / e->nargs];
+            int64_t zip = (e->u.i * block + i % block) / run, unzip = (i / run * e->nargs + e->u.i) * run + i % run;
+            if (e->op == KN_OP_ZIP && zip % e->nargs == k) r->x[i] = a.x[i / block * block + zip / e->nargs * run + i % run];
             if (e->op == KN_OP_UNZIP && unzip / r->n == k) r->x[i] = a.x[unzip % r->n];
         }
     }
@@ -395,7 +400,7 @@ static void block(machine *m, int64_t number)
 
 static cells make_cells(int64_t n)
 {
-    cells c = { calloc((size_t)n + 1, sizeof(double)), calloc((size_t)n + 1, 1), n };
+    cells c = { calloc((size_t)n + 1, sizeof(double)), calloc((size_t)n + 1, 1), n, NULL };
     return c;
 }
 
@@ -450,6 +455,7 @@ const char *lprog_eval_lines(const kn_lprog *p, double *const *tensors, lprog_li
         }
         free(m.mem[i].v);
         free(m.mem[i].set);
+        free(m.mem[i].when);
     }
     free(m.mem);
     memcpy(error, m.error, sizeof error);

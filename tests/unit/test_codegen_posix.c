@@ -568,6 +568,29 @@ static void choices(void **state)
     }
 }
 
+/* Two vectors interleaved by units of lanes, inside of blocks of four units. */
+static void units_stay_together(void **state)
+{
+    enum { N = 128, L = 64, HALF = 32 };
+    static const enum kn_dtype types[][2] = {{KN_I8, KN_I8}, {KN_BF16, KN_BF16}};
+    static _Alignas(64) uint8_t in[2 * N], out[2 * N];
+    (void)state;
+    for (int i = 0; i < 2 * N; i++) in[i] = (uint8_t)i;
+    for (int i = 0; i < 8; i++) {
+        int t = i & 1, bytes = 1 + t, lanes = t ? HALF : L, unit = 4 / bytes, part = i >> 1 & 1;
+        buffers(1, types[t], N);
+        kn_expr *e = node(KN_OP_ZIP, types[t][0], lanes, 2, rd(0, ci(0), lanes), rd(0, ci(lanes), lanes), NULL);
+        e->u.i = part, e->unit = unit, e->var = 4 * unit;
+        built b = build(print(lprog(1, types[t], N, 1, st(1, ci(0), e)), "c"), i & 4 ? "clang" : "gcc", "");
+        assert_int_equal(b.run((const void *[]){in}, (void *[]){out}, NULL, NULL), 0);
+        for (int k = 0; k < lanes; k++) {
+            int block = k / e->var, at = (part * e->var + k % e->var) / unit, from = at % 2 * lanes + block * e->var + at / 2 * unit + k % unit;
+            assert_memory_equal(out + k * bytes, in + from * bytes, (size_t)bytes);
+        }
+        dlclose(b.so);
+    }
+}
+
 static void refusals(void **state)
 {
     (void)state;
@@ -604,6 +627,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(divisions, open_arena, close_arena),
         cmocka_unit_test_setup_teardown(guarded_places, open_arena, close_arena),
         cmocka_unit_test_setup_teardown(choices, open_arena, close_arena),
+        cmocka_unit_test_setup_teardown(units_stay_together, open_arena, close_arena),
         cmocka_unit_test_setup_teardown(refusals, open_arena, close_arena),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

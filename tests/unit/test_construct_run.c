@@ -375,9 +375,9 @@ static void narrow_products_run(void **state)
 #ifdef __SANITIZE_THREAD__
     skip();
 #endif
-    enum { COUNT = 48, LEAST = 20, LEAST_FLIPPED = 6 };
+    enum { COUNT = 48, LEAST = 20, LEAST_FLIPPED = 6, TURNED = 16, LEAST_TURNED = 8 };
     static const char *const bytes[] = {"a=i8:1x260&b=i8:260x300", "a=i8:5x263&b=i8:263x130", "a=i8:17x201&b=i8:201x64", "a=i8:99x100&b=i8:100x77"};
-    int packed = 0, flipped = 0;
+    int packed = 0, flipped = 0, turned = 0;
     uint32_t seed = 7;
     (void)state;
     for (int i = 0; i < COUNT; i++) {
@@ -387,7 +387,38 @@ static void narrow_products_run(void **state)
     }
     for (size_t i = 0; i < 2 * sizeof bytes / sizeof *bytes; i++)
         flipped += runs_with("c[M,N] +=! cast(a[M,K],i32)*cast(b[K,N],i32)", bytes[i / 2], i % 2, "vpdpbusd_flip", "inline more");
-    if (packed < LEAST || flipped < LEAST_FLIPPED) fail_msg("%d of %d are packed, %d flipped", packed, COUNT, flipped);
+    for (int i = 0; i < TURNED; i++) { /* the factor with the lanes stored the other way round */
+        char inputs[120];
+        int rows = drawn(&seed, 2, 20), columns = drawn(&seed, 18, 170);
+        int terms = drawn(&seed, 0, 1) ? 4 * drawn(&seed, 33, 70) : drawn(&seed, 130, 290);
+        snprintf(inputs, sizeof inputs, i % 2 ? "a=u8:%dx%d&b=i8:%dx%d" : "a=bf16:%dx%d&b=bf16:%dx%d", rows, terms, columns, terms);
+        const char *text = i % 2 ? "c[M,N] +=! cast(a[M,K],i32)*cast(b[N,K],i32)" : "c[M,N] +=! cast(a[M,K],f32)*cast(b[N,K],f32)";
+        turned += runs_with(text, inputs, i & 2, "tensorize ", "cache_read ");
+    }
+    if (packed < LEAST || flipped < LEAST_FLIPPED || turned < LEAST_TURNED)
+        fail_msg("%d of %d are packed, %d flipped, %d turned", packed, COUNT, flipped, turned);
+}
+
+/* Weights in narrow dtypes that few rows meet, larger than the caches: they become wide as they are read, not before, which many rows are worth;
+ * lanes go along what both factors go along, not along the scales of runs of weights. */
+static void narrow_weights_run(void **state)
+{
+#define HALVES "y[M,N] +=! a[M,K]*((cast(bitand(shr(b[N,K/2],cast(K%2*4,u8)),15),f32)-8.0)*s[N,K/32])"
+    static const struct { const char *text, *inputs, *says; bool yes; } one[] = {
+        {"y[M,N] +=! a[M,K]*cast(b[K,N],f32)", "a=f32:16x130&b=i8:130x200", "widen ", false},
+        {"y[M,N] +=! a[M,K]*cast(b[N,K],f32)", "a=f32:9x130&b=i8:200x130", "widen ", false},
+        {"y[M,N] +=! a[M,K]*cast(b[K,N],f32)", "a=f32:70x130&b=i8:130x200", "widen ", true},
+        {"y[M,N] +=! a[M,K]*((cast(b[N,K],f32)-128.0)*s[N,K/32])", "a=f32:1x2048&b=u8:50x2048&s=f32:50x64", "vectorize out0 E0.2", true},
+        {"y[M,N] +=! a[M,K]*((cast(b[N,K],f32)-128.0)*s[N,K/32])", "a=f32:3x320&b=u8:90x320&s=f32:90x10", "widen ", false},
+        {"y[M,N] +=! cast(a[M,K],f32)*cast(b[K,N],f32)", "a=bf16:5x260&b=bf16:260x300", "tensorize ", false}, /* from far away */
+        {"y[M,N] +=! cast(a[M,K],f32)*cast(b[K,N],f32)", "a=bf16:1x260&b=bf16:260x300", "tensorize ", false},
+        {"y[M,N] +=! cast(a[M,K],f32)*cast(b[K,N],f32)", "a=bf16:9x260&b=bf16:260x300", "tensorize ", true},
+        {HALVES, "a=f32:1x2048&b=u8:60x1024&s=f32:60x64", "unroll out0 E0.0\nvectorize out0 E1.2", true},
+        {HALVES, "a=f32:3x256&b=u8:70x128&s=f32:70x8", "divide ", true},
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof one / sizeof *one; i++)
+        if (runs_with(one[i].text, one[i].inputs, true, one[i].says, "\n") != one[i].yes) fail_msg("%s %s", one[i].inputs, one[i].says);
 }
 
 /* Such products give what the reference does, and where terms have to be filled up the places are one axis all the same. */
@@ -802,7 +833,7 @@ int main(void)
                                        cmocka_unit_test(shifts_have_channels_as_lanes),
         cmocka_unit_test(rows_are_one_region),
                                        cmocka_unit_test(planes_are_lanes), cmocka_unit_test(planes_have_taps),
-                                       cmocka_unit_test(thinned_planes_run), cmocka_unit_test(tables_are_short),
+                                       cmocka_unit_test(thinned_planes_run), cmocka_unit_test(narrow_weights_run), cmocka_unit_test(tables_are_short),
                                        cmocka_unit_test(beyond_caches), cmocka_unit_test(places_are_summed_alike)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

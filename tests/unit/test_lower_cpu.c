@@ -3,13 +3,18 @@
 #include "tests/unit/run_lowered.c"
 
 /* What the trace makes of the program, which computes the same. */
-static kn_lprog *lowered_and_run(kiln_arena *a, const char *text, const char *inputs, const char *trace)
+static kn_lprog *lowered_and_run_on(kiln_arena *a, const char *id, const char *text, const char *inputs, const char *trace)
 {
-    kn_hw *hw = device(a, "x86-64-avx512");
+    kn_hw *hw = device(a, id);
     kn_program *p = parsed(a, text, inputs);
     kn_lprog *l = lowered(a, p, hw, text_of(trace), text);
     run_checked(a, p, hw, text_of(trace), text);
     return l;
+}
+
+static kn_lprog *lowered_and_run(kiln_arena *a, const char *text, const char *inputs, const char *trace)
+{
+    return lowered_and_run_on(a, "x86-64-avx512", text, inputs, trace);
 }
 
 /* Stores of single elements. */
@@ -190,14 +195,15 @@ static void crowded_rows_are_copied(void **state)
 
 /* An operand that is read where it lies has been asked for when its turn comes, but for what the tasks begin with: panels beside each other, rows
  * below, also where the last panel is a short one or moved back; rows that meet few columns, whole, a block of their sum at a time, for two panels
- * in turn, or have the lanes along the sum; blocks that are copied, by many rows and by fewer. */
+ * in turn, or have the lanes along the sum; blocks that are copied, by many rows and by fewer. What streams has been so long before. */
 static void what_comes_is_asked_for(void **state)
 {
-    static const struct { const char *inputs, *trace; } of[] = {
-        {"a=f32:11x203&b=f32:203x1280", NULL}, {"a=f32:11x203&b=f32:203x1283", NULL}, {"a=f32:67x199&b=f32:199x803", NULL},
-        {"a=f32:3x601&b=f32:601x1601", NULL}, {"a=f32:512x1037&b=f32:1037x6", NULL},
-        {"a=f32:504x768&b=f32:768x16", TILES_OF("1", "256")}, {"a=f32:504x512&b=f32:512x64", TILES_OF("2", "512")},
-        {"a=f32:48x512&b=f32:512x384", COPIED}, {"a=f32:152x512&b=f32:512x384", COPIED}};
+    static const struct { const char *inputs, *trace; int64_t early; } of[] = {
+        {"a=f16:1x601&b=f16:601x512", NULL, 60},
+        {"a=f32:11x203&b=f32:203x1280", NULL, 0}, {"a=f32:11x203&b=f32:203x1283", NULL, 0}, {"a=f32:67x199&b=f32:199x803", NULL, 0},
+        {"a=f32:3x601&b=f32:601x1601", NULL, 0}, {"a=f32:512x1037&b=f32:1037x6", NULL, 0},
+        {"a=f32:504x768&b=f32:768x16", TILES_OF("1", "256"), 0}, {"a=f32:504x512&b=f32:512x64", TILES_OF("2", "512"), 0},
+        {"a=f32:48x512&b=f32:512x384", COPIED, 0}, {"a=f32:152x512&b=f32:512x384", COPIED, 0}};
     (void)state;
     for (size_t i = 0; i < sizeof of / sizeof *of; i++) {
         const char *inputs = of[i].inputs;
@@ -212,6 +218,7 @@ static void what_comes_is_asked_for(void **state)
         if (of[i].trace) trace = (kiln_bytes){of[i].trace, strlen(of[i].trace)};
         kn_lprog *l = lowered(a, c, hw, trace, inputs);
         fresh(c, x);
+        lines[0].early = lines[1].early = of[i].early;
         const char *bad = lprog_eval_lines(l, x, lines);
         if (bad) fail_msg("%s: %s", inputs, bad);
         int b = elems_of(&c->tensors[0]) > elems_of(&c->tensors[1]) ? 0 : 1; /* the larger one */
@@ -492,6 +499,63 @@ static void turned_planes_ask_for_the_next(void **state)
     }
 }
 
+/* Lanes that lie rows apart change places in registers with the dimension that goes along the rows, terms of an instruction together; not where the
+ * run is shorter than a square, or lanes are terms of the sum, which have to be zero past their end. */
+static void rows_change_places(void **state)
+{
+#define PANELS(k, n, m) "split c N " #n " 16\nsplit c M " #m "\nreorder c N.0 | M.0 " k " | M.1 N.1 N.2\n" \
+                        "unroll c M.1\nunroll c N.1\nvectorize c N.2\n"
+#define DOTS(name, terms) "split c N 2 16\nsplit c K " #terms "\nreorder c N.0 | M.0 K.0 N.1 | N.2 K.1\nunroll c N.1\ntensorize c N.2 " name "\n" \
+                          "cache_read c 1 scratch N.0 loops K.0 N.1 N.2 K.1\n"
+    static const struct { const char *device, *text, *inputs, *trace; bool square; } one[] = {
+        {"avx512", "c[M,N] +=! a[M,K]*b[N,K]", "a=f32:4x64&b=f32:64x64", PANELS("K.0", 2, 4) "cache_read c 1 scratch N.0 loops K.0 N.1 N.2\n", true},
+        {"avx512", "c[M,N] +=! a[M,K]*b[N,K]", "a=f32:5x37&b=f32:45x37", PANELS("K.0", 2, 2) "cache_read c 1 scratch N.0 loops K.0 N.1 N.2\n", true},
+        {"avx512", "c[M,N] +=! a[M,K]*cast(b[N,K],f32)", "a=f32:5x37&b=i8:45x37",
+         PANELS("K.0", 1, 2) "cache_read c 1 scratch N.0 loops K.0 N.1 N.2\n", true},
+        {"avx512", "c[M,N] +=! cast(a[M,K],f32)*cast(b[N,K],f32)", "a=f16:3x41&b=f16:70x41",
+         PANELS("K.0", 3, 3) "cache_read c 1 scratch N.0 loops N.1 K.0 N.2\n", true},
+        {"avx512", "c[M,N] +=! a[M,K]*b[N,K]", "a=f32:4x15&b=f32:64x15", PANELS("K.0", 2, 4) "cache_read c 1 scratch N.0 loops K.0 N.1 N.2\n", false},
+        {"vnni", "c[M,N] +=! cast(a[M,K],i32)*cast(b[N,K],i32)", "a=u8:3x128&b=i8:64x128", DOTS("vpdpbusd", 4), true},
+        {"vnni", "c[M,N] +=! cast(a[M,K],i32)*cast(b[N,K],i32)", "a=u8:3x88&b=i8:45x88", DOTS("vpdpbusd", 4), true},
+        {"bf16", "c[M,N] +=! cast(a[M,K],f32)*cast(b[N,K],f32)", "a=bf16:3x66&b=bf16:45x66", DOTS("vdpbf16ps", 2), true},
+        {"bf16", "c[M,N] +=! cast(a[M,K],f32)*cast(b[N,K],f32)", "a=bf16:3x67&b=bf16:45x67",
+         "pad_einsum c K 2\ninline b_pad_K\n" DOTS("vdpbf16ps", 2), true},
+        {"vnni", "c[M,N] +=! cast(a[M,K],i32)*cast(b[N,K],i32)", "a=u8:3x131&b=i8:96x131",
+         "pad_einsum c K 4\ninline b_pad_K\n" DOTS("vpdpbusd", 4), true},
+        {"vnni", "c[M,N] +=! cast(a[M,K],i32)*cast(b[K,N],i32)", "a=u8:3x88&b=i8:88x64", DOTS("vpdpbusd", 4), false},
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof one / sizeof *one; i++) {
+        char id[32];
+        kiln_arena *a = kiln_arena_open(&(kiln_host){NULL, mem, NULL});
+        snprintf(id, sizeof id, "x86-64-%s", one[i].device);
+        kn_lprog *l = lowered_and_run_on(a, id, one[i].text, one[i].inputs, one[i].trace);
+        bool square = false;
+        for (int b = 0; b < l->nbuffers; b++) square |= strstr(l->buffers[b].name, "turn") != NULL;
+        if (square != one[i].square) fail_msg("%zu: there are%s squares", i, square ? "" : " no");
+        kiln_arena_close(a);
+    }
+#undef PANELS
+#undef DOTS
+}
+
+/* What lanes have in common of the numbers of axes is no vector: which half of a byte they take. */
+static void digits_are_common(void **state)
+{
+    (void)state;
+    kiln_arena *a = kiln_arena_open(&(kiln_host){NULL, mem, NULL});
+    kn_lprog *l = lowered_and_run(a, "y[N] +=! x[K]*cast(bitand(shr(b[N,K/2],cast(K%2*4,u8)),15),f32)", "x=f32:128&b=u8:24x64",
+                                  "divide y K D E 2\nsplit y N 4\nsplit y D 16\nreorder y N.0 D.0 | N.1 E.0 D.1\n"
+                                  "unroll y N.1\nunroll y E.0\nvectorize y D.1\n");
+    kn_buf b;
+    kn_buf_init(&b, a);
+    kn_lprog_print(&b, l);
+    kiln_bytes text = kn_buf_take(&b);
+    const char *shift = strstr(text.p, "shr");
+    if (!shift || strstr(text.p, "shr(lanes") || strstr(text.p, "%")) fail_msg("%s", text.p);
+    kiln_arena_close(a);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(lines_go_past_the_caches), cmocka_unit_test(padding_is_left_out),
@@ -501,6 +565,8 @@ int main(void)
                                        cmocka_unit_test(rows_stay_in_registers), cmocka_unit_test(phases_are_picked),
                                        cmocka_unit_test(rows_are_joined),
                                        cmocka_unit_test(short_rows_are_read_over), cmocka_unit_test(sums_take_what_is_made),
-                                       cmocka_unit_test(rows_begin_with_lines), cmocka_unit_test(turned_planes_ask_for_the_next)};
+                                       cmocka_unit_test(rows_begin_with_lines), cmocka_unit_test(turned_planes_ask_for_the_next),
+                                       cmocka_unit_test(rows_change_places),
+                                       cmocka_unit_test(digits_are_common)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
