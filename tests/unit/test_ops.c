@@ -237,7 +237,8 @@ static void table_describes_itself(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(golden), cmocka_unit_test(refused), cmocka_unit_test(one_key), cmocka_unit_test(constants_are_wide),
+    const struct CMUnitTest tests[] = {cmocka_unit_test(golden), cmocka_unit_test(refused), cmocka_unit_test(one_key),
+                                       cmocka_unit_test(constants_are_wide),
                                        cmocka_unit_test(table_describes_itself)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
