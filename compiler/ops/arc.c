@@ -35,8 +35,9 @@ kiln_status kn_op_arc(kn_op_call *c, const char *argument, double factor)
     kn_putf(&c->text, "select(t[%s] <= 0.66, t[%s], (t[%s] - 1.0) / (t[%s] + 1.0)))%s; ", a, a, a, a, wide);
     kn_putf(&c->text, "z[%s] = r[%s] * r[%s]%s; y[%s] = ", a, a, a, wide, a);
     kn_put_double(&c->text, factor);
-    kn_putf(&c->text, " * select(a[%s] < 0.0, -1.0, 1.0) * (select(t[%s] > 2.414213562373095, 1.5707963267948966, select(t[%s] <= 0.66, 0.0,"
-                      " 0.7853981633974483)) + (r[%s] + r[%s] * (z[%s] * ", a, a, a, a, a, a);
+    const char *t = kn_dtype_text(kn_dtype_acc(c->in[0].dtype)); /* a choice among bare constants is one of f32s */
+    kn_putf(&c->text, " * select(a[%s] < 0.0, -1.0, 1.0) * (select(t[%s] > 2.414213562373095, cast(1.5707963267948966,%s), select(t[%s] <= 0.66,"
+                      " 0.0, cast(0.7853981633974483,%s))) + (r[%s] + r[%s] * (z[%s] * ", a, a, t, a, t, a, a, a);
     put(c, P, a);
     kn_put(&c->text, " / ");
     put(c, Q, a);

@@ -390,13 +390,18 @@ static void squares_beside_lanes(void **state)
     }
 }
 
-/* Maps have the lanes of what they compute with: quantization computes with floats; what converts alone has those of its results. */
+/* Maps have the lanes of what they compute with: quantization computes with floats, small floats are f32s then, comparisons have those of what they
+ * compare; what converts alone, and what is chosen by what lies there, has those of its results. */
 static void lanes_are_computed(void **state)
 {
     static const struct { const char *text; int lanes; } one[] = {
         {"in x: f32[16,1024]; y[M,N] = cast(max(round(x[M,N]*0.25),0.0),u8)", 16},
         {"in x: f32[16,1024]; y[M,N] = cast(x[M,N],u8)", 64},
         {"in x: bf16[16,1024]; y[M,N] = x[M,N]*x[M,N]", 16},
+        {"in x: f16[16,1024]; y[M,N] = cast(x[M,N],bf16)", 16},
+        {"in x: f16[16,1024]; in z: f16[16,1024]; y[M,N] = x[M,N] < z[M,N]", 16},
+        {"in x: i16[16,1024]; in z: i16[16,1024]; y[M,N] = x[M,N] < z[M,N]", 32},
+        {"in c: bool[16,1024]; in x: u8[16,1024]; in z: u8[16,1024]; y[M,N] = select(c[M,N], x[M,N], z[M,N])", 64},
     };
     (void)state;
     for (size_t i = 0; i < sizeof one / sizeof *one; i++) {

@@ -198,6 +198,31 @@ static void one_key(void **state)
     kiln_arena_close(a);
 }
 
+static bool loses_digits(const kn_expr *e)
+{
+    if (e->op == KN_OP_CONST_F && e->dtype == KN_F32 && (double)(float)e->u.f != e->u.f) return true;
+    for (int i = 0; i < e->nargs; i++)
+        if (loses_digits(e->args[i])) return true;
+    return false;
+}
+
+/* No constant of an operator on f64 is an f32, which a choice among bare constants would be. */
+static void constants_are_wide(void **state)
+{
+    static const char *const ops[] = {"Acos", "Asin", "Atan", "Gelu", "Selu", "HardSwish"};
+    (void)state;
+    kiln_arena *a = kiln_arena_open(&(kiln_host){NULL, mem, NULL});
+    for (size_t i = 0; i < sizeof ops / sizeof *ops; i++) {
+        kiln_request *r;
+        kiln_diag d = {0};
+        const char *text = kn_format(a, "{\"op\":\"%s\",\"inputs\":[{\"dtype\":\"f64\",\"shape\":[8]}]}", ops[i]);
+        if (kiln_request_json(a, (kiln_bytes){text, strlen(text)}, &r, &d) != KILN_OK) fail_msg("%s: %s", text, d.message);
+        for (int k = 0; k < r->program->nstmts; k++)
+            if (loses_digits(r->program->stmts[k]->body)) fail_msg("%s: a constant is rounded", ops[i]);
+    }
+    kiln_arena_close(a);
+}
+
 static void table_describes_itself(void **state)
 {
     (void)state;
@@ -213,6 +238,7 @@ static void table_describes_itself(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(golden), cmocka_unit_test(refused), cmocka_unit_test(one_key),
+                                       cmocka_unit_test(constants_are_wide),
                                        cmocka_unit_test(table_describes_itself)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
