@@ -341,8 +341,8 @@ static kiln_status by_ends(builder *b, const kn_stmt *s, const kn_clamped *c, kn
     return st == KILN_OK && c->points ? contribute(b, &c->ends, c->border, c->seed, c->factor) : st;
 }
 
-/* A sum of products of padded reads: by phases, if it has any. */
-static kiln_status add_products(builder *b, int t, const kn_stmt *ranges, const kn_solution *solution, kn_expr *body)
+/* A sum of products of padded reads, by phases, if it has any; guard: NULL, or where it counts. */
+static kiln_status add_products(builder *b, int t, const kn_stmt *ranges, const kn_solution *solution, kn_expr *body, kn_expr *guard)
 {
     kn_phases f;
     int rank = b->q->tensors[t].rank;
@@ -354,7 +354,7 @@ static kiln_status add_products(builder *b, int t, const kn_stmt *ranges, const 
     if (!whole_stmt(b, part, solution->nfree, solution->extent, f.body)) return full(b);
     kn_expr *e = kn_load(b->a, b->q, part, f.read);
     if (!e) return dry(b);
-    add_gradient(b, t, e);
+    add_gradient(b, t, guard ? kn_select(b->a, guard, e, number(b, e->dtype, 0)) : e);
     return KILN_OK;
 }
 
@@ -375,8 +375,8 @@ static kiln_status contribute(builder *b, const kn_stmt *s, const kn_expr *load,
     kn_expr *body = product(b->a, seed, factor);
     if (!body || !(body = moved(&g, body)) || !(body = kn_simplify(b->a, body, kn_stmt_range, &ranges)) || !(body = safe(&g, body, false)))
         return dry(b);
-    kn_expr *padded = solution.nfree ? kn_as_padded(b->a, b->q, &ranges, g.guard, body) : NULL;
-    if (padded) return add_products(b, t, &ranges, &solution, padded);
+    kn_expr *left = g.guard, *padded = solution.nfree ? kn_as_padded(b->a, b->q, &ranges, rank, body, &left) : NULL;
+    if (padded) return add_products(b, t, &ranges, &solution, padded, left);
     body = kn_select(b->a, g.guard, body, number(b, body->dtype, 0));
     if (!solution.nfree) {
         add_gradient(b, t, body);

@@ -68,37 +68,47 @@ static kn_expr *with_padding(masked *m, kn_expr *e)
     return kn_rebuild(m->a, e, args);
 }
 
-kn_expr *kn_as_padded(kiln_arena *a, const kn_program *q, const kn_stmt *ranges, kn_expr *guard, kn_expr *body)
+kn_expr *kn_as_padded(kiln_arena *a, const kn_program *q, const kn_stmt *ranges, int rank, kn_expr *body, kn_expr **guard)
 {
     masked m = {.a = a, .q = q, .ranges = ranges};
-    if (!factors(&m, body) || m.n < 2 || without_edges(&m, guard)) return NULL;
+    if (!factors(&m, body) || m.n < 2) return NULL;
+    kn_expr *left = without_edges(&m, *guard);
+    if (left && kn_axes_in(left) >> rank) return NULL;
+    *guard = left;
     return with_padding(&m, body);
 }
 
 /* ---- phases ---- */
 
-typedef struct digits { int64_t from, step; } digits; /* of axis A: (A + from)//step and (A + from)%step; step 0: none seen */
+/* Of axis A: (A + from)//step and, if there is a rest, (A + from)%step; step 0: none seen. */
+typedef struct digits { int64_t from, step; bool rest; } digits;
 
-/* The axis that e is, plus a number. */
-static int axis_in(const kn_expr *e, int64_t *from)
+/* The axis that e is, times `sign` and plus a number. */
+static int axis_in(const kn_expr *e, int sign, int64_t *from)
 {
     kn_affine f;
     int found = -1;
     if (!kn_affine_of(e, &f)) return -1;
     for (int i = 0; i < KILN_MAX_AXES; i++) {
         if (!f.coef[i]) continue;
-        if (found >= 0 || f.coef[i] != 1) return -1;
+        if (found >= 0 || f.coef[i] != sign) return -1;
         found = i;
     }
     *from = f.offset;
     return found;
 }
 
+/* Rounded up, -(-A//step) is (A + step - 1)//step. */
 static int digit_of(const kn_expr *e, digits *x)
 {
+    bool up = e->op == KN_OP_MUL && kn_is_int_const(e->args[1]) && e->args[1]->u.i == -1 && e->args[0]->op == KN_OP_FLOORDIV;
+    if (up) e = e->args[0];
     bool digit = (e->op == KN_OP_FLOORDIV || e->op == KN_OP_MOD) && kn_is_int_const(e->args[1]);
-    int axis = digit ? axis_in(e->args[0], &x->from) : -1;
-    if (axis >= 0) x->step = e->args[1]->u.i;
+    int axis = digit ? axis_in(e->args[0], up ? -1 : 1, &x->from) : -1;
+    if (axis < 0) return -1;
+    x->step = e->args[1]->u.i;
+    x->rest = e->op == KN_OP_MOD;
+    if (up) x->from = x->step - 1 - x->from;
     return axis;
 }
 
@@ -109,6 +119,7 @@ static void find_digits(const kn_expr *e, digits *of)
     int axis = digit_of(e, &x);
     if (axis >= 0) {
         bool same = !of[axis].step || (of[axis].step == x.step && of[axis].from == x.from);
+        x.rest |= of[axis].rest;
         of[axis] = same && x.step > 1 && x.from >= 0 && x.from < x.step ? x : (digits){.step = -1};
         return;
     }
@@ -123,7 +134,7 @@ static kn_expr *in_digits(renamed *r, kn_expr *e)
     digits x;
     kn_expr *args[KILN_MAX_RANK];
     int axis = digit_of(e, &x);
-    if (axis >= 0 && axis < r->rank && r->of[axis].step > 1) return kn_axis_ref(r->a, e->op == KN_OP_MOD ? r->phase[axis] : r->whole[axis]);
+    if (axis >= 0 && axis < r->rank && r->of[axis].step > 1) return kn_axis_ref(r->a, x.rest ? r->phase[axis] : r->whole[axis]);
     if (e->op == KN_OP_AXIS) return kn_axis_ref(r->a, r->whole[e->u.axis]);
     for (int i = 0; i < e->nargs; i++)
         if (!(args[i] = in_digits(r, e->args[i]))) return NULL;
@@ -136,8 +147,8 @@ bool kn_in_phases(kiln_arena *a, const kn_stmt *ranges, int rank, kn_expr *body,
     int first = -1, phases = 0;
     find_digits(body, r.of);
     for (int k = rank - 1; k >= 0; k--)
-        if (r.of[k].step > 1) first = k, phases++;
-    if (!phases || rank + phases > KILN_MAX_RANK || ranges->naxes + phases > KILN_MAX_AXES) return false;
+        if (r.of[k].step > 1) first = k, phases += r.of[k].rest;
+    if (first < 0 || rank + phases > KILN_MAX_RANK || ranges->naxes + phases > KILN_MAX_AXES) return false;
     *out = (kn_phases){.rank = rank + phases};
     for (int k = 0, n = first; k < rank; k++) {
         const digits *x = &r.of[k];
@@ -145,7 +156,7 @@ bool kn_in_phases(kiln_arena *a, const kn_stmt *ranges, int rank, kn_expr *body,
         r.whole[k] = k < first ? k : k + phases;
         out->read[r.whole[k]] = x->step > 1 ? kn_bin(a, KN_OP_FLOORDIV, last, step) : at;
         out->shape[r.whole[k]] = x->step > 1 ? (ranges->axes[k].extent - 1 + x->from) / x->step + 1 : ranges->axes[k].extent;
-        if (x->step <= 1) continue;
+        if (x->step <= 1 || !x->rest) continue;
         r.phase[k] = n;
         out->read[n] = kn_bin(a, KN_OP_MOD, last, step);
         out->shape[n++] = x->step;
