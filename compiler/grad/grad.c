@@ -341,12 +341,12 @@ static kiln_status by_ends(builder *b, const kn_stmt *s, const kn_clamped *c, kn
     return st == KILN_OK && c->points ? contribute(b, &c->ends, c->border, c->seed, c->factor) : st;
 }
 
-/* A sum of products of padded reads, by phases, if it has any; guard: NULL, or where it counts. */
-static kiln_status add_products(builder *b, int t, const kn_stmt *ranges, const kn_solution *solution, kn_expr *body, kn_expr *guard)
+/* A sum, by phases, if it has any; guard: NULL, or where it counts. */
+static kiln_status add_sum(builder *b, int t, const kn_stmt *ranges, const kn_solution *solution, kn_expr *body, kn_expr *guard)
 {
     kn_phases f;
     int rank = b->q->tensors[t].rank;
-    if (!kn_in_phases(b->a, ranges, rank, body, &f)) {
+    if (!kn_in_phases(b->a, b->q, ranges, rank, body, &f)) {
         f = (kn_phases){.rank = rank, .body = body};
         for (int i = 0; i < rank; i++) f.shape[i] = b->q->tensors[t].shape[i], f.read[i] = kn_axis_ref(b->a, i);
     }
@@ -376,16 +376,13 @@ static kiln_status contribute(builder *b, const kn_stmt *s, const kn_expr *load,
     if (!body || !(body = moved(&g, body)) || !(body = kn_simplify(b->a, body, kn_stmt_range, &ranges)) || !(body = safe(&g, body, false)))
         return dry(b);
     kn_expr *left = g.guard, *padded = solution.nfree ? kn_as_padded(b->a, b->q, &ranges, rank, body, &left) : NULL;
-    if (padded) return add_products(b, t, &ranges, &solution, padded, left);
+    if (padded) return add_sum(b, t, &ranges, &solution, padded, left);
     body = kn_select(b->a, g.guard, body, number(b, body->dtype, 0));
     if (!solution.nfree) {
         add_gradient(b, t, body);
         return KILN_OK;
     }
-    int part = new_tensor(b, "part_", t, wide(b->q->tensors[t].dtype), KN_TEMP);
-    if (!whole_stmt(b, part, solution.nfree, solution.extent, body)) return full(b);
-    add_gradient(b, t, own_element(b, part));
-    return KILN_OK;
+    return add_sum(b, t, &ranges, &solution, body, NULL);
 }
 
 static kiln_status backward(builder *b, const kn_stmt *s)

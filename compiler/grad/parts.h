@@ -40,6 +40,6 @@ typedef struct kn_phases {
     int64_t shape[KILN_MAX_RANK];
     kn_expr *read[KILN_MAX_RANK], *body;
 } kn_phases;
-/* Axes, of the first `rank`, of which the body has quotients and remainders alone get an axis for each of the two; false: there are none. */
-bool kn_in_phases(kiln_arena *a, const kn_stmt *ranges, int rank, kn_expr *body, kn_phases *out);
+/* Axes, of the first `rank`, of which the body has quotients and remainders get an axis for each of the two; false: there are none. */
+bool kn_in_phases(kiln_arena *a, const kn_program *q, const kn_stmt *ranges, int rank, kn_expr *body, kn_phases *out);
 #endif

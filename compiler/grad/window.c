@@ -80,8 +80,8 @@ kn_expr *kn_as_padded(kiln_arena *a, const kn_program *q, const kn_stmt *ranges,
 
 /* ---- phases ---- */
 
-/* Of axis A: (A + from)//step and, if there is a rest, (A + from)%step; step 0: none seen. */
-typedef struct digits { int64_t from, step; bool rest; } digits;
+/* Of axis A: (A + from)//step and, if there is a rest, (A + from)%step; step 0: none seen. whole: A itself stands there too. */
+typedef struct digits { int64_t from, step; bool rest, whole; } digits;
 
 /* The axis that e is, times `sign` and plus a number. */
 static int axis_in(const kn_expr *e, int sign, int64_t *from)
@@ -112,7 +112,7 @@ static int digit_of(const kn_expr *e, digits *x)
     return axis;
 }
 
-/* Finds what digits the axes have; those that stand elsewhere, or have several, get a negative step. */
+/* Finds what digits the axes have; those that have several get a negative step. */
 static void find_digits(const kn_expr *e, digits *of)
 {
     digits x;
@@ -120,14 +120,34 @@ static void find_digits(const kn_expr *e, digits *of)
     if (axis >= 0) {
         bool same = !of[axis].step || (of[axis].step == x.step && of[axis].from == x.from);
         x.rest |= of[axis].rest;
+        x.whole = of[axis].whole;
         of[axis] = same && x.step > 1 && x.from >= 0 && x.from < x.step ? x : (digits){.step = -1};
         return;
     }
-    if (e->op == KN_OP_AXIS) of[e->u.axis].step = -1;
+    if (e->op == KN_OP_AXIS) of[e->u.axis].whole = true;
     for (int i = 0; i < e->nargs; i++) find_digits(e->args[i], of);
 }
 
-typedef struct renamed { kiln_arena *a; int rank; digits of[KILN_MAX_AXES]; int whole[KILN_MAX_AXES], phase[KILN_MAX_AXES]; } renamed;
+typedef struct renamed { kiln_arena *a; const kn_program *q; int rank; digits of[KILN_MAX_AXES]; int whole[KILN_MAX_AXES], phase[KILN_MAX_AXES]; } renamed;
+
+/* The axis itself, put together again: at either end of its digits it may lie outside. */
+static kn_expr *whole_of(renamed *r, int axis)
+{
+    const digits *x = &r->of[axis];
+    if (axis >= r->rank || x->step <= 1) return kn_axis_ref(r->a, r->whole[axis]);
+    kn_expr *high = kn_bin(r->a, KN_OP_MUL, kn_axis_ref(r->a, r->whole[axis]), kn_const_i(r->a, KN_I64, x->step));
+    return kn_bin(r->a, KN_OP_SUB, kn_bin(r->a, KN_OP_ADD, high, kn_axis_ref(r->a, r->phase[axis])), kn_const_i(r->a, KN_I64, x->from));
+}
+
+/* An index of the load has such an axis. */
+static bool reads_whole(const renamed *r, const kn_expr *load)
+{
+    digits found[KILN_MAX_AXES] = {0};
+    for (int d = 0; d < load->nargs; d++) find_digits(load->args[d], found);
+    for (int k = 0; k < r->rank; k++)
+        if (found[k].whole && r->of[k].step > 1) return true;
+    return false;
+}
 
 static kn_expr *in_digits(renamed *r, kn_expr *e)
 {
@@ -135,17 +155,19 @@ static kn_expr *in_digits(renamed *r, kn_expr *e)
     kn_expr *args[KILN_MAX_RANK];
     int axis = digit_of(e, &x);
     if (axis >= 0 && axis < r->rank && r->of[axis].step > 1) return kn_axis_ref(r->a, x.rest ? r->phase[axis] : r->whole[axis]);
-    if (e->op == KN_OP_AXIS) return kn_axis_ref(r->a, r->whole[e->u.axis]);
+    if (e->op == KN_OP_AXIS) return whole_of(r, e->u.axis);
     for (int i = 0; i < e->nargs; i++)
         if (!(args[i] = in_digits(r, e->args[i]))) return NULL;
+    if (e->op == KN_OP_LOAD && !e->padded && reads_whole(r, e)) return kn_load_padded(r->a, r->q, e->u.tensor, args, 0);
     return e->nargs ? kn_rebuild(r->a, e, args) : e;
 }
 
-bool kn_in_phases(kiln_arena *a, const kn_stmt *ranges, int rank, kn_expr *body, kn_phases *out)
+bool kn_in_phases(kiln_arena *a, const kn_program *q, const kn_stmt *ranges, int rank, kn_expr *body, kn_phases *out)
 {
-    renamed r = {.a = a, .rank = rank};
+    renamed r = {.a = a, .q = q, .rank = rank};
     int first = -1, phases = 0;
     find_digits(body, r.of);
+    for (int k = 0; k < rank; k++) r.of[k].rest |= r.of[k].whole;
     for (int k = rank - 1; k >= 0; k--)
         if (r.of[k].step > 1) first = k, phases += r.of[k].rest;
     if (first < 0 || rank + phases > KILN_MAX_RANK || ranges->naxes + phases > KILN_MAX_AXES) return false;

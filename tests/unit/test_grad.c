@@ -251,6 +251,8 @@ static void pools_and_maps(void **state)
     closely("a=f64:3x4", "y[I] *=! a[I,J]*2.0+1.0", "a");
     closely("x=f64:2x9", "y[N,P] >=! x[N,P*2+R] where P in 4, R in 3", "x");
     closely("x=f64:3x4", "y[N] <=! x[N,C]*x[N,C]+x[N,C]", "x");
+    closely("x=f64:7x8", "y[P,Q] >=! pad(x,-inf)[P*2+R-1,Q*3+S-2] where P in 4, Q in 3, R in 3, S in 4", "x");
+    exactly("x=f64:9x8", "s[P,Q] +=! pad(x,0.0)[P*2+R-1,Q*3+S-1] where P in 5, Q in 3, R in 3, S in 2; y[P,Q] = s[P,Q]*cast(P+Q,f64)", "x");
 }
 
 static void every_function(void **state)
