@@ -93,15 +93,44 @@ static void vzip(kn_gen *g, const kn_expr *e)
 /* Of one vector it is a shuffle with itself. */
 static void put_picked(kn_gen *g, const kn_expr *e, int k) { kn_put_vector(g, e->args[k < e->u.i ? k : 0]); }
 
+/* The same as a vector of words. */
+static void put_picked_words(kn_gen *g, const kn_expr *e, int k)
+{
+    const kn_expr *x = e->args[k < e->u.i ? k : 0];
+    kn_put(&g->out, "(");
+    kn_put_vector_type(g, "u32", x->lanes * kn_dtype_bytes(x->dtype) / 4);
+    kn_put(&g->out, ")(");
+    kn_put_vector(g, x);
+    kn_put(&g->out, ")");
+}
+
+/* Narrow lanes that are picked as whole words: toolchains have more instructions for these. The lanes of a word, 1: they are not. */
+static int lanes_of_word(const kn_gen *g, const kn_expr *e)
+{
+    int n = (int)e->u.i, bytes = kn_dtype_bytes(e->dtype), word = 4 / bytes;
+    if (word < 2 || e->dtype == KN_BOOL || (kn_is_small_float(e->dtype) && !g->bits) || e->lanes % word || e->args[0]->lanes % word) return 1;
+    for (int l = 0; l < e->lanes; l++) {
+        int64_t first = e->args[n + l / word * word]->u.i;
+        if (first % word || e->args[n + l]->u.i != first + l % word) return 1;
+    }
+    return word;
+}
+
 static void vpick(kn_gen *g, const kn_expr *e)
 {
-    int n = (int)e->u.i;
-    shuffle s = {.n = n > 1 ? n : 2, .lanes = e->lanes, .width = e->args[0]->lanes};
-    for (int l = 0; l < e->lanes; l++) {
-        s.from[l] = (int)(e->args[n + l]->u.i / s.width);
-        s.pick[l] = (int)(e->args[n + l]->u.i % s.width);
+    int n = (int)e->u.i, word = lanes_of_word(g, e);
+    shuffle s = {.n = n > 1 ? n : 2, .lanes = e->lanes / word, .width = e->args[0]->lanes / word};
+    for (int l = 0; l < s.lanes; l++) {
+        s.from[l] = (int)(e->args[n + l * word]->u.i / word / s.width);
+        s.pick[l] = (int)(e->args[n + l * word]->u.i / word % s.width);
     }
-    put_shuffle(g, &s, put_picked, e);
+    if (word > 1) {
+        kn_put(&g->out, "((");
+        vtype(g, e);
+        kn_put(&g->out, ")");
+    }
+    put_shuffle(g, &s, word > 1 ? put_picked_words : put_picked, e);
+    if (word > 1) kn_put(&g->out, ")");
 }
 
 static void put_spread(kn_gen *g, const kn_expr *e, int k) { operand(g, e->args[k], e->lanes); }

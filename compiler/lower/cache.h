@@ -21,6 +21,10 @@ bool kn_lw_zips(kn_lw *w, kn_sg *sg, int cache, int n, const int64_t *size, int 
 void kn_lw_fill_zipped(kn_lw *w, kn_sg *sg, int cache, int n, const int64_t *size, kn_expr **k, int64_t joined, bool whole);
 /* The same of a copy of one row of blocks, of a load that does not stray: one after the other where all of them are there. */
 void kn_lw_fill_zipped_row(kn_lw *w, kn_sg *sg, int cache, const int64_t *size, kn_expr **k, int64_t joined, bool whole);
+/* What the axes are at that position of a copy that is indexed by loops. */
+void kn_cache_axes(kn_lw *w, kn_sg *sg, int cache, kn_expr *const *k, kn_expr **av);
+/* squares.c: a packed copy whose lanes are rows of the source; false: it is no such copy. */
+bool kn_lw_fill_squares(kn_lw *w, kn_sg *sg, int cache);
 /* turned.c: a box whose lanes are another dimension than that along which the tensor's rows run. */
 void kn_lw_fill_turned(kn_lw *w, kn_sg *sg, int cache);
 /* narrow.c: a box of rows of a few elements, which are copied many at a time; false: it is no such box. */

@@ -161,7 +161,7 @@ static void store_square(kn_called *x, int lanes, int run, int side, kn_expr *fi
         sg->val[lanes] = kn_lw_int(w, lane);
         kn_lw_store(w, at, kn_lw_int(w, r), kn_lw_read(w, x->buffer[0], kn_lw_simp(w, kn_called_result(x)), side));
     }
-    at = kn_lw_transpose(w, at, t, side);
+    at = kn_lw_transpose(w, at, t, side, 1);
     for (int l = 0; l < side && !w->status; l++) {
         sg->val[run] = sum(w, first, kn_lw_ref(w, along));
         sg->val[lanes] = kn_lw_int(w, lane + l);

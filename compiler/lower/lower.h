@@ -236,7 +236,8 @@ kn_expr *kn_lw_swizzled(kn_lw *w, const kn_sg *sg, int cache, kn_expr *at); /* w
 kn_expr *kn_lw_copy_of(kn_lw *w, const kn_sg *sg, int cache, kn_expr *k);   /* where the copy begins that belongs to value k of its loop */
 void kn_lw_init_part(kn_lw *w, kn_sg *sg);                            /* decompose_reduction */
 void kn_lw_turn(kn_lw *w, kn_sg *sg, int vloop, int lanes);           /* see turn.c */
-int kn_lw_transpose(kn_lw *w, int from, enum kn_dtype t, int lanes);  /* the square that `lanes` REGISTER vectors of buffer `from` are, turned */
+/* The square that `lanes` REGISTER vectors of buffer `from` are, turned; of units of as many elements, which stay together. */
+int kn_lw_transpose(kn_lw *w, int from, enum kn_dtype t, int lanes, int unit);
 void kn_lw_stage(kn_lw *w, int stage, const kn_sg *consumer, int maker);
 /* lines.c: the loop whose tiles begin with lines of the output, vectors of `vector` elements and tiles of `span`, -1: there is none; its iterations;
  * where the tile that would begin at `base` begins. */

@@ -4,6 +4,7 @@
 
 enum {
     TURN_LANES = 16, /* more rows than this do not fit the register file */
+    TURN_ELEMENTS = 64,
     PARTS = 4
 };
 
@@ -83,45 +84,57 @@ kn_expr *kn_lw_pick(kn_lw *w, int lanes, int n, kn_expr *const *from, const int 
     return e;
 }
 
-static void mix(kn_lw *w, int from, int x, int y, int to, int at, enum kn_op op, int part, int var)
+/* What a ZIP or UNZIP of two vectors in blocks is, of units of some elements, which stay together. */
+static kn_expr *mix_units(kn_lw *w, kn_expr *const *pair, enum kn_op op, int part, int block, int unit)
+{
+    int number[TURN_ELEMENTS], lanes = pair[0]->lanes / unit;
+    for (int l = 0; l < lanes; l++) {
+        int at = op == KN_OP_ZIP ? part * block + l % block : (l / block * 2 + part) * block + l % block;
+        int from = op == KN_OP_ZIP ? at % 2 * lanes + l / block * block + at / 2 : at;
+        for (int i = 0; i < unit; i++) number[l * unit + i] = from * unit + i;
+    }
+    return kn_lw_pick(w, lanes * unit, 2, pair, number);
+}
+
+static void mix(kn_lw *w, int from, int x, int y, int to, int at, enum kn_op op, int part, int block, int unit)
 {
     int lanes = w->p->buffers[from].lanes;
     kn_expr *pair[] = { kn_lw_read(w, from, kn_lw_int(w, x), lanes), kn_lw_read(w, from, kn_lw_int(w, y), lanes) };
-    kn_expr *e = kn_lw_zip(w, op, 2, pair, part);
+    kn_expr *e = unit > 1 ? mix_units(w, pair, op, part, block, unit) : kn_lw_zip(w, op, 2, pair, part);
     if (w->status) return;
-    e->var = var;
+    if (unit == 1) e->var = block;
     kn_lw_store(w, to, kn_lw_int(w, at), e);
 }
 
 /* In every run of as many rows as a block has lanes: one round of interleaving its first half with its second, block by block. */
-static int turn_blocks(kn_lw *w, int from, enum kn_dtype t, int lanes, int block)
+static int turn_blocks(kn_lw *w, int from, enum kn_dtype t, int lanes, int block, int unit)
 {
-    int to = kn_lw_buffer(w, "turn", t, lanes, lanes, KN_REGISTER);
+    int to = kn_lw_buffer(w, "turn", t, lanes * unit, lanes, KN_REGISTER);
     for (int g = 0; g < lanes; g += block)
-        for (int i = 0; i < block && !w->status; i++) mix(w, from, g + i / 2, g + i / 2 + block / 2, to, g + i, KN_OP_ZIP, i % 2, block);
+        for (int i = 0; i < block && !w->status; i++) mix(w, from, g + i / 2, g + i / 2 + block / 2, to, g + i, KN_OP_ZIP, i % 2, block, unit);
     return to;
 }
 
 /* Blocks change places with the runs of rows: one round of taking the even ones of two rows together, and the odd ones. */
-static int turn_runs(kn_lw *w, int from, enum kn_dtype t, int lanes, int block)
+static int turn_runs(kn_lw *w, int from, enum kn_dtype t, int lanes, int block, int unit)
 {
-    int to = kn_lw_buffer(w, "turn", t, lanes, lanes, KN_REGISTER), half = lanes / 2;
+    int to = kn_lw_buffer(w, "turn", t, lanes * unit, lanes, KN_REGISTER), half = lanes / 2;
     for (int i = 0; i < lanes && !w->status; i++) {
         int row = i % half / block * 2 * block + i % block;
-        mix(w, from, row, row + block, to, i, KN_OP_UNZIP, i >= half, block);
+        mix(w, from, row, row + block, to, i, KN_OP_UNZIP, i >= half, block, unit);
     }
     return to;
 }
 
 /* Blocks of 16 bytes: shuffles inside of them and of whole ones are half as dear as those of single elements from anywhere (measured: a square of 16
  * floats in 5.6 ns and in 12.7). */
-int kn_lw_transpose(kn_lw *w, int from, enum kn_dtype t, int lanes)
+int kn_lw_transpose(kn_lw *w, int from, enum kn_dtype t, int lanes, int unit)
 {
     enum { BLOCK = 16 };
-    int block = BLOCK / kn_dtype_bytes(t);
+    int block = BLOCK / kn_dtype_bytes(t) / unit;
     if (block > lanes) block = lanes;
-    for (int n = block; n > 1; n /= 2) from = turn_blocks(w, from, t, lanes, block);
-    for (int n = lanes / block; n > 1; n /= 2) from = turn_runs(w, from, t, lanes, block);
+    for (int n = block; n > 1; n /= 2) from = turn_blocks(w, from, t, lanes, block, unit);
+    for (int n = lanes / block; n > 1; n /= 2) from = turn_runs(w, from, t, lanes, block, unit);
     return from;
 }
 
@@ -224,6 +237,6 @@ void kn_lw_turn(kn_lw *w, kn_sg *sg, int vloop, int lanes)
             kn_lw_store(w, at, kn_lw_int(w, l),
                         kn_lw_read(w, kn_lw_tensor(w, sg->loads[i]->u.tensor),
                                    address_at(w, sg, i, vloop, kn_lw_int(w, 0), kn_lw_int(w, l)), lanes));
-        sg->turned_of[i] = kn_lw_transpose(w, at, t, lanes);
+        sg->turned_of[i] = kn_lw_transpose(w, at, t, lanes, 1);
     }
 }

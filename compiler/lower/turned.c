@@ -144,7 +144,7 @@ static void square(turned *f, kn_expr *from, int64_t columns)
         kn_lw_store(w, at, kn_lw_int(w, l), kn_lw_read(w, tensor, begin, f->lanes));
         if (ahead) kn_lw_prefetch(w, tensor, kn_lw_simp(w, kn_bin(w->a, KN_OP_ADD, begin, kn_lw_int(w, ahead))), false);
     }
-    at = kn_lw_transpose(w, at, f->x->dtype, f->lanes);
+    at = kn_lw_transpose(w, at, f->x->dtype, f->lanes, 1);
     find_columns(f, from, columns, to);
     for (int64_t i = 0; i < columns && !w->status; i++)
         kn_lw_store(w, f->sg->cache_buffer[f->cache], to[i], kn_lw_read(w, at, kn_lw_int(w, i), f->lanes));
