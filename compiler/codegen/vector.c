@@ -75,23 +75,50 @@ static void put_shuffle(kn_gen *g, const shuffle *s, void (*put)(kn_gen *, const
     }
 }
 
-static void put_arg(kn_gen *g, const kn_expr *e, int k) { kn_put_vector(g, e->args[k]); }
+/* Operand k; of one picked vector it is a shuffle with itself. */
+static const kn_expr *mixed(const kn_expr *e, int k) { return e->args[e->op == KN_OP_PICK && k >= e->u.i ? 0 : k]; }
 
-/* Of pairs of 16 bits as one lane each: gcc has a table and no shuffle inside of blocks for lanes of 16 bits that stay in pairs. */
-static void put_pairs(kn_gen *g, const shuffle *s, const kn_expr *e)
+static void put_arg(kn_gen *g, const kn_expr *e, int k) { kn_put_vector(g, mixed(e, k)); }
+
+/* The same as a vector of words. */
+static void put_words(kn_gen *g, const kn_expr *e, int k)
 {
+    const kn_expr *x = mixed(e, k);
+    kn_put(&g->out, "(");
+    kn_put_vector_type(g, "u32", x->lanes * kn_dtype_bytes(x->dtype) / 4);
+    kn_put(&g->out, ")(");
+    kn_put_vector(g, x);
+    kn_put(&g->out, ")");
+}
+
+/* Narrow lanes that move as whole words: toolchains have more instructions for these (for pairs of 16 bits gcc has a table and no shuffle inside of
+ * blocks). The lanes of a word, 1: they do not. */
+static int lanes_of_word(const kn_gen *g, const kn_expr *e, const shuffle *s)
+{
+    int word = 4 / kn_dtype_bytes(e->dtype), width = s->width ? s->width : s->lanes;
+    if (word < 2 || e->dtype == KN_BOOL || (kn_is_small_float(e->dtype) && !g->bits) || e->lanes % word || width % word) return 1;
+    for (int l = 0; l < e->lanes; l++) {
+        int first = l / word * word;
+        if (s->pick[first] % word || s->pick[l] != s->pick[first] + l % word || s->from[l] != s->from[first]) return 1;
+    }
+    return word;
+}
+
+static void put_lanes(kn_gen *g, shuffle *s, const kn_expr *e)
+{
+    int word = lanes_of_word(g, e, s);
+    if (word == 1) {
+        put_shuffle(g, s, put_arg, e);
+        return;
+    }
+    s->lanes /= word;
+    s->width /= word;
+    for (int l = 0; l < s->lanes; l++) s->from[l] = s->from[l * word], s->pick[l] = s->pick[l * word] / word;
     kn_put(&g->out, "((");
     vtype(g, e);
-    kn_put(&g->out, ")__builtin_shufflevector(");
-    for (int k = 0; k < 2; k++) {
-        kn_put(&g->out, "(");
-        kn_put_vector_type(g, kn_storage_type(KN_I32), e->lanes / 2);
-        kn_put(&g->out, ")");
-        put_arg(g, e, k);
-        kn_put(&g->out, ", ");
-    }
-    for (int l = 0; l < e->lanes; l += 2) kn_putf(&g->out, "%s%d", l ? ", " : "", (s->from[l] * e->lanes + s->pick[l]) / 2);
-    kn_put(&g->out, "))");
+    kn_put(&g->out, ")");
+    put_shuffle(g, s, put_words, e);
+    kn_put(&g->out, ")");
 }
 
 static void vzip(kn_gen *g, const kn_expr *e)
@@ -104,12 +131,8 @@ static void vzip(kn_gen *g, const kn_expr *e)
         s.from[l] = zip ? at % e->nargs : at / e->lanes;
         s.pick[l] = zip ? l / block * block + at / e->nargs * unit + l % unit : at % e->lanes;
     }
-    if (e->nargs == 2 && unit % 2 == 0 && kn_dtype_bytes(e->dtype) == 2) put_pairs(g, &s, e);
-    else put_shuffle(g, &s, put_arg, e);
+    put_lanes(g, &s, e);
 }
-
-/* Of one vector it is a shuffle with itself. */
-static void put_picked(kn_gen *g, const kn_expr *e, int k) { kn_put_vector(g, e->args[k < e->u.i ? k : 0]); }
 
 static void vpick(kn_gen *g, const kn_expr *e)
 {
@@ -119,7 +142,7 @@ static void vpick(kn_gen *g, const kn_expr *e)
         s.from[l] = (int)(e->args[n + l]->u.i / s.width);
         s.pick[l] = (int)(e->args[n + l]->u.i % s.width);
     }
-    put_shuffle(g, &s, put_picked, e);
+    put_lanes(g, &s, e);
 }
 
 static void put_spread(kn_gen *g, const kn_expr *e, int k) { operand(g, e->args[k], e->lanes); }

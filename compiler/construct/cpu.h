@@ -30,6 +30,8 @@ enum {
     KN_CPU_ROW = 16,       /* vectors of a map's row that is written out as a whole */
     KN_CPU_FORKED = 16384  /* iterations below which a core is done before another one has started */
 };
+#define KN_CPU_SQUARES_IN "terms_last" /* the temporaries that cpu_squares.c's steps make */
+#define KN_CPU_SQUARES_OUT "lanes_last"
 #define KN_CPU_LANES "lanes" /* the temporary that cpu_lanes.c's steps make */
 
 static inline const char *kn_cpu_axis(const kn_site *x, int i) { return x->s->axes[i].name; }
@@ -93,16 +95,24 @@ bool kn_cpu_whole_dim(const kn_site *x, const kn_expr *load, int axis);
 /* cpu_packed.c: the sum's rows are copied in bands, where runs of few terms, or of no multiple of the instruction's, get what they lack. */
 bool kn_cpu_boxes_run(const kn_site *x, const kn_cpu_dot *d);
 /* What a register tile of mr rows by nv vectors takes for each of its vectors and terms, in the time of one of the instructions: beside it the loads,
- * which mostly hide, a panel that comes from L2, chains too short, sums that leave the registers. */
-double kn_cpu_time_of_dots(const kn_site *x, const kn_cpu_dot *d, int64_t mr, int64_t nv);
+ * which mostly hide, a panel that comes from L2 (blocks of it do not), chains too short, sums that leave the registers. */
+double kn_cpu_time_of_dots(const kn_site *x, const kn_cpu_dot *d, int64_t mr, int64_t nv, bool blocks);
 bool kn_cpu_dots(const kn_site *x, kn_plans *p); /* cpu_dots.c; false: it is no such sum */
 /* cpu_zipped.c: the plan where the operand with the lanes is no constant and its rows lie along these; false: it does not. */
 bool kn_cpu_zips(const kn_site *x, int load, int run); /* rows of the load lie along the results */
 bool kn_cpu_zipped(const kn_site *x, kn_plans *p, const kn_cpu_dot *d);
 
+/* cpu_squares.c: load w, which has the lanes, is packed in squares that are turned in registers: its rows run along all of the sum, whose
+ * outermost axis there is `blocked`. How much of it a panel's block has that stays in L1 beside the rows, in lines of so many bytes a term; the
+ * copy's dimensions along the rows. */
+bool kn_cpu_turns_squares(const kn_site *x, int w, int blocked, int64_t lanes, int64_t terms);
+int64_t kn_cpu_squares_block(const kn_site *x, int w, int blocked, int64_t line, int64_t lanes, int64_t terms);
+void kn_cpu_put_run(kn_buf *b, const kn_site *x, int w, int blocked, int part);
+/* First steps after which a sum of products has its lanes along such a load; false: none does. */
+bool kn_cpu_squares_steps(kiln_arena *a, const kn_program *p, const kn_hw *hw, kiln_bytes *start);
 /* cpu_turned.c: steps after which the statement, then named `results`, computes them with the axis last that lanes are to run along, from a copy
- * `plane` of the other factor whose terms lie beside each other, and a copy `weights` of what is no constant, whose lanes do; NULL: nothing to
- * turn. */
+ * `plane` of the other factor whose terms lie beside each other, and a copy `weights` of what is no constant, whose lanes do. Where that is
+ * NULL it is to be turned as it is packed, which competes. NULL: nothing to turn. */
 const char *kn_cpu_turned(kiln_arena *a, const kn_site *x, const char *plane, const char *results, const char *weights);
 /* A line of a trace that puts dimension `d` of a tensor of this rank behind the others. */
 void kn_cpu_put_last(kn_buf *b, const char *tensor, int rank, int d);
@@ -137,6 +147,7 @@ bool kn_cpu_taps_plan(const kn_site *x, kn_plans *p);
 /* cpu_packed.c: tiles of a sum of products with a constant factor along n, which is packed ahead; false: it is no such sum. */
 bool kn_cpu_packed(const kn_site *x, kn_plans *p);
 bool kn_cpu_is_packed(const kn_site *x);
+bool kn_cpu_is_squares(const kn_site *x); /* and the factor with the lanes is turned as it is packed */
 bool kn_cpu_is_boxed(const kn_site *x); /* and bands of the other factor are copied */
 /* The load of a padded depthwise window's constant taps, which had better be turned ahead to lie along the lanes; -1: none. */
 int kn_cpu_taps(const kn_site *x);

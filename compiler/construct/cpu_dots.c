@@ -169,14 +169,14 @@ bool kn_cpu_dot_of(const kn_site *x, kn_cpu_dot *d)
     return (dot_along(x, 1, false, d) && kn_cpu_boxes_run(x, d)) || (dot_along(x, 1, true, d) && kn_cpu_boxes_run(x, d));
 }
 
-double kn_cpu_time_of_dots(const kn_site *x, const kn_cpu_dot *d, int64_t mr, int64_t nv)
+double kn_cpu_time_of_dots(const kn_site *x, const kn_cpu_dot *d, int64_t mr, int64_t nv, bool blocks)
 {
     const kn_hw_level *l1 = kn_hw_level_named(x->hw, "l1"), *l2 = kn_hw_level_named(x->hw, "l2");
     enum kn_dtype acc = d->it->operand[0].dtype;
     int bytes = kn_dtype_bytes(d->it->operand[d->it->operand[1].rank == 1 ? 2 : 1].dtype);
     int64_t lanes = d->it->s->axes[0].extent, panel = nv * lanes * bytes * x->reduce_extent;
     double tile = (double)(mr * nv), need = (double)(x->hw->fma_latency * x->hw->fma_per_cycle), time = 1 + 0.3 * (double)(mr + nv) / tile;
-    if (l1 && l2 && panel > l1->capacity_bytes / 2) /* every tile brings the panel from L2 again */
+    if (l1 && l2 && panel > l1->capacity_bytes / 2 && !blocks) /* every tile brings the panel from L2 again */
         time += kn_dtype_bytes(acc) * kn_hw_peak_gflops(x->hw, acc) / 2 / l2->bandwidth_gbs / (double)mr;
     return time * (tile < need ? need / tile : 1) * (mr * nv + nv + 1 > x->hw->vector_registers ? 1.1 : 1);
 }

@@ -19,6 +19,7 @@ typedef struct packed {
     bool shares;                 /* panels, but bands of the rows' own axis are tasks, which go through all of them; else panels are tasks */
     bool beside;                 /* the other factor has the lanes too (depthwise): nothing is shared between them */
     bool copied;                 /* load w is no constant: every task packs it */
+    bool turns;                  /* in squares that are turned: its rows run along the sum (cpu_squares.c) */
     bool lies;                   /* nor is it packed: its rows are read as they lie */
     bool boxed;                  /* bands of the other factor are copied, with their padding and whole runs of terms */
     bool dots;                   /* an instruction sums `terms` of the products along dot.run for every lane */
@@ -86,16 +87,41 @@ static bool worth_passing(const packed *k, int64_t l2)
 
 static bool in_copied_blocks(const packed *k);
 
+/* Bands of them are worth a copy each of all of the other factor. */
+static bool many_places(const packed *k)
+{
+    enum { ROWS = 128, DOTS = 48 };
+    return (k->p < 0 ? 1 : extent(k, k->p)) * extent(k, k->q) >= (k->dots ? DOTS : ROWS) * (int64_t)k->x->hw->units;
+}
+
+/* Rows of both factors run along the same axis of the sum, so that lanes could too, without a copy. */
+static bool along_both(const packed *k)
+{
+    const kn_site_access *w = &k->x->load[k->w], *v = &k->x->load[k->v];
+    for (int i = k->x->s->nspatial; i < k->x->s->naxes; i++)
+        if (extent(k, i) >= k->lanes && v->linear && w->coef[i] == 1 && v->coef[i] == 1) return true;
+    return false;
+}
+
+static int64_t rows_of_other(const packed *k)
+{
+    int64_t rows = 1;
+    for (int i = 0; i < k->x->s->nspatial; i++)
+        if (!has(k, k->w, i) && !kn_mul_fits(rows, extent(k, i), &rows)) return INT64_MAX;
+    return rows;
+}
+
 /* A factor that is no constant: a task's share of the rows is worth a copy of it. */
 static bool worth_copies(const packed *k)
 {
-    enum { ROWS = 128, DOTS = 48 };
+    enum { FEW_ROWS = 32 };
     const kn_hw_level *l2 = kn_hw_level_named(k->x->hw, "l2");
     if (k->q < 0 || !l2) return false;
     for (int i = 0; i < k->x->s->nspatial; i++) if (has(k, k->w, i) && i != k->x->n) return false;
+    if (k->turns) return k->dots || !along_both(k) || rows_of_other(k) >= FEW_ROWS;
     if (k->p < 0) return worth_passing(k, l2->capacity_bytes);
     if (bytes_of_constant(k) > l2->capacity_bytes / 2) return in_copied_blocks(k);
-    return extent(k, k->p) * extent(k, k->q) >= (k->dots ? DOTS : ROWS) * (int64_t)k->x->hw->units;
+    return many_places(k);
 }
 
 /* A window's factor that is no constant, which stays near, in rows that are vectors as they lie: a copy would be no better. */
@@ -145,6 +171,7 @@ static bool dotted(packed *k, const kn_cpu_dot *d)
     if (ends && k->p < 0 && !k->padded) return false; /* rows that are read where they lie: cpu_dots.c */
     if (!ends && k->x->reduce_extent == extent(k, last) && extent(k, last) >= LONG && !k->padded) return false; /* padded once, they are as well */
     k->boxed |= !ends;
+    k->turns = k->copied && k->blocked == d->run && kn_cpu_turns_squares(k->x, k->w, k->blocked, k->lanes, k->terms);
     k->dots = d->b == k->w && d->run == last && (ends || (may_end(k, last) && k->x->reduce_extent >= LEAST_TERMS));
     return k->dots && (!k->copied || worth_copies(k));
 }
@@ -186,6 +213,7 @@ static bool packed_with(const kn_site *x, packed *k, const kn_cpu_dot *dots)
     if (!k->copied) return true;
     k->lies = lies_well(k);
     k->copied = !k->lies;
+    k->turns = k->copied && kn_cpu_turns_squares(x, k->w, k->blocked, k->lanes, 1);
     return k->lies || worth_copies(k);
 }
 
@@ -203,10 +231,24 @@ bool kn_cpu_is_packed(const kn_site *x)
     return packed_of(x, &k) && k.q >= 0 && !k.beside;
 }
 
+bool kn_cpu_is_squares(const kn_site *x)
+{
+    packed k;
+    kn_cpu_dot d;
+    bool is = packed_of(x, &k) || (kn_cpu_dot_of(x, &d) && !d.flip && packed_with(x, &k, &d)); /* signed bytes become unsigned first */
+    return is && k.q >= 0 && k.turns;
+}
+
 bool kn_cpu_is_boxed(const kn_site *x)
 {
     packed k;
     return packed_of(x, &k) && k.q >= 0 && k.boxed && !k.beside;
+}
+
+/* All along the axis meets a block that has been turned before the next one is. */
+static bool meets_block(const packed *k, int i)
+{
+    return k->turns && k->panels && i < k->x->s->nspatial && i != k->x->n && i != k->q && i != k->p && !has(k, k->w, i);
 }
 
 /* Spatial axes but n and the rows, each a loop. beside: those by which results lie nearer than rows do (groups of channels), so that rows are
@@ -214,6 +256,7 @@ bool kn_cpu_is_boxed(const kn_site *x)
 static bool is_other(const packed *k, int i, bool beside)
 {
     const kn_site *x = k->x;
+    if (meets_block(k, i)) return false;
     bool near = has(k, k->w, i) && x->store.coef[i] > 0 && x->store.coef[i] < x->store.coef[k->q];
     return i != x->n && i != k->q && i != k->p && (near && !k->panels) == beside;
 }
@@ -224,12 +267,19 @@ static void put_others(kn_buf *b, const packed *k, bool beside, const char *befo
         if (is_other(k, i, beside)) kn_putf(b, before, name(k, i));
 }
 
+/* The reduce axis is walked around blocks of the blocked one: all others but one that is written out; none
+ * where blocks are turned. */
+static bool around(const packed *k, int axis)
+{
+    return k->kb > 0 && !k->turns && axis != k->taps;
+}
+
 static void put_reduction(kn_buf *b, const packed *k, bool outer)
 {
     for (int r = 0; r < k->x->s->naxes - k->x->s->nspatial; r++) {
         int i = k->order[r];
         bool cut = k->kb && i == k->blocked;
-        if (outer == (k->kb > 0 && i != k->taps) && !cut) kn_putf(b, " %s.0", name(k, i));
+        if (outer == around(k, i) && !cut) kn_putf(b, " %s.0", name(k, i));
         if (cut) kn_putf(b, " %s.%d", name(k, i), !outer);
     }
 }
@@ -264,6 +314,7 @@ static int64_t even(const packed *k, int64_t all, int64_t band, int64_t most)
 static int64_t band_of(const packed *k)
 {
     if (k->p < 0 && k->panels && !k->shares) return 1;
+    if (k->p >= 0 && k->panels && k->turns) return extent(k, k->p);
     const kn_hw_level *l2 = kn_hw_level_named(k->x->hw, "l2");
     const kn_site_access *a = &k->x->load[k->v];
     int axis = k->p < 0 ? k->q : k->p;
@@ -317,10 +368,20 @@ static void put_unrolled(kn_buf *b, const packed *k)
     }
 }
 
+/* So few vectors of columns that cores' shares of them leave a register tile one vector wide, and so many places that packing all for each band of
+ * them takes less than that. */
+static bool few_panels(const packed *k)
+{
+    enum { PLACES = 32 };
+    int64_t places = (k->p < 0 ? 1 : extent(k, k->p)) * extent(k, k->q), units = k->x->hw->units;
+    return extent(k, k->x->n) <= k->lanes * (2 * units - 1) && places >= PLACES * units;
+}
+
 static bool in_panels(const packed *k)
 {
     const kn_hw_level *l2 = kn_hw_level_named(k->x->hw, "l2");
     if (!l2 || bytes_of_constant(k) > l2->capacity_bytes / 2) return true;
+    if (k->turns && !few_panels(k) && extent(k, k->x->n) > k->lanes * (k->x->hw->units - 1)) return true; /* each is packed once */
     return k->p < 0 && extent(k, k->q) < 8 * 14 * (int64_t)k->x->hw->units; /* too few tiles for bands */
 }
 
@@ -369,13 +430,15 @@ static void put_packed(kn_buf *b, const packed *k, bool blocks, const char *rows
 {
     const kn_site *x = k->x;
     const char *n = name(k, x->n), *at = blocks ? name(k, k->order[x->s->naxes - x->s->nspatial - 1]) : rows;
+    if (blocks && k->turns) at = name(k, k->blocked);
     if (k->copied) kn_putf(b, "cache_read %s %d scratch %s.0 loops", x->name, k->w, at);
     else kn_putf(b, "prepack %s %d", x->name, k->w);
     for (int i = 0; i < x->s->nspatial; i++)
         if (has(k, k->w, i) && i != x->n) kn_putf(b, " %s.0", name(k, i));
     if (!blocks) kn_putf(b, " %s.0", n);
     if (k->kb && !blocks) put_reduction(b, k, true);
-    put_reduction(b, k, false);
+    if (k->turns) kn_cpu_put_run(b, x, k->w, k->blocked, k->kb > 0);
+    else put_reduction(b, k, false);
     kn_putf(b, " %s.1 %s.2", n, n);
     put_terms(b, k);
     kn_put(b, "\n");
@@ -384,11 +447,11 @@ static void put_packed(kn_buf *b, const packed *k, bool blocks, const char *rows
 static void try_tile(packed *k, kn_plans *plans)
 {
     const kn_site *x = k->x;
-    bool panels = k->panels = in_panels(k), shares = k->shares = panels && in_shares(k);
+    bool panels = k->panels = in_panels(k), shares = k->shares = panels && !k->turns && in_shares(k);
     const char *n = name(k, x->n), *q = name(k, k->q), *p = k->p >= 0 ? name(k, k->p) : NULL;
     k->band = band_of(k);
     bool cut = banded(k);
-    if (k->copied && !p && !cut) return;
+    if (k->copied && !p && !cut && !(k->turns && panels)) return;
     kn_buf b;
     kn_buf_init(&b, plans->a);
     kn_putn(&b, x->before.p ? x->before.p : "", x->before.n);
@@ -400,6 +463,8 @@ static void try_tile(packed *k, kn_plans *plans)
     kn_put(&b, " |");
     if (shares) kn_putf(&b, " %s.0", n);
     if (k->kb) put_reduction(&b, k, true);
+    for (int i = 0; i < x->s->nspatial; i++)
+        if (meets_block(k, i)) kn_putf(&b, " %s.0", name(k, i));
     if (p) kn_putf(&b, " %s.1", p);
     kn_putf(&b, " %s.%d", q, cut);
     put_others(&b, k, true, " %s.0");
@@ -426,6 +491,7 @@ static void try_tile(packed *k, kn_plans *plans)
  * take three eighths of L1, past which the constant streams from L2. Longer blocks begin tiles, and move partial sums, less often. */
 static int64_t block_of(const packed *k, bool strips)
 {
+    if (k->turns) return kn_cpu_squares_block(k->x, k->w, k->blocked, k->nv * k->lanes * bytes_packed(k), k->lanes, k->terms);
     const kn_hw_level *l1 = kn_hw_level_named(k->x->hw, "l1");
     int64_t line = strips ? k->mr * k->x->load[k->v].bytes : k->nv * k->lanes * bytes_packed(k), all = extent(k, k->blocked);
     if (k->taps >= 0) line *= extent(k, k->taps);
@@ -577,11 +643,24 @@ static double time_of(const packed *k, int64_t nv, int64_t mr)
     enum { FEW = 16, MANY = 32 }; /* terms of sums of which all tiles are whole; vectors of which one tile more or less is little */
     const double own = 0.25;      /* of a vector */
     int64_t rows = kn_round_up(extent(k, k->q), mr), vectors = kn_ceil_div(extent(k, k->x->n), k->lanes), left = vectors % nv;
-    double each = k->dots ? kn_cpu_time_of_dots(k->x, &k->dot, mr, nv) + time_of_parts(k, nv) : 0;
+    double each = k->dots ? kn_cpu_time_of_dots(k->x, &k->dot, mr, nv, k->turns) + time_of_parts(k, nv) : 0;
     if (k->dots) return (double)(kn_round_up(vectors, nv) * k->lanes * rows) * each;
     if (left && (k->x->reduce_extent < FEW || vectors >= MANY)) vectors = kn_round_up(vectors, nv), left = 0;
     double whole = (double)(vectors - left) * time_of_each(k, nv, mr), last = left ? (double)left * time_of_each(k, left, mr) + own : 0;
     return (double)(rows * k->lanes) * (whole + last);
+}
+
+/* Panels that cores share, of which the last one may be narrower: what the core with most of them has to do, by what it would be if all had the
+ * same; a quarter more is worth a better tile. */
+static double of_shares(const packed *k, int64_t nv)
+{
+    const double worth = 1.25;
+    int64_t vectors = kn_ceil_div(extent(k, k->x->n), k->lanes), panels = kn_ceil_div(vectors, nv), units = k->x->hw->units;
+    if (!k->turns || !in_panels(k)) return 1;
+    int64_t most = kn_ceil_div(panels, units) * nv;
+    if ((panels - 1) % units == 0) most -= panels * nv - vectors;
+    double longest = (double)(most * units) / (double)vectors;
+    return longest > worth ? longest / worth : 1;
 }
 
 /* whole: all rows of the axis in one tile. Returns the time, 0: there is none. */
@@ -594,7 +673,7 @@ static double choose(packed *k, bool whole)
         if (nv > 1 && (nv - 1) * k->lanes >= extent(k, k->x->n)) break;
         if (k->beside && extent(k, k->x->n) % (nv * k->lanes)) continue; /* nothing fills in lanes past the end of what it reads */
         for (int64_t mr = most; mr > 0 && 3 * mr >= 2 * most; mr--) { /* fewer rows may leave none beyond the end */
-            double t = time_of(k, nv, mr);
+            double t = time_of(k, nv, mr) * of_shares(k, nv);
             if ((least > 0 && t >= less * least) || (whole && mr != extent(k, k->q))) continue;
             least = t;
             k->nv = nv;

@@ -127,17 +127,29 @@ static int64_t step_of(const kn_site *x, const kn_expr *load)
 
 /* Sums of one run of terms, whose places lie in lines: whole lines of them are what the lanes take otherwise, of which an image's last one is partly
  * idle. An element that is turned takes as long as some dots of a lane (measured), in ragged squares twice that; half of that, where lanes lie apart,
- * copies that bring them together would take too. */
-static bool pays_alone(const kn_site *x, int w, int lanes, int terms, bool apart)
+ * copies that bring them together would take too. So does an element of the other factor that is packed at each call. */
+static bool pays_alone(const kn_site *x, int w, int lanes, int terms, bool apart, bool constant)
 {
-    enum { LEAST = 32, RESULT = 8, ELEMENT = 4 };
+    enum { LEAST = 32, RESULT = 8, ELEMENT = 4, PACKED = 8 };
     int bytes = x->load[1 - w].bytes;
     int64_t n = kn_cpu_extent(x, lanes), run = kn_cpu_extent(x, terms), places = places_of(x, 1 - w, terms), line = x->hw->vector_bytes / bytes;
     int64_t l = x->hw->vector_bytes / kn_cpu_acc_bytes(x);
     double dots = (double)kn_ceil_div(run, kn_cpu_acc_bytes(x) / bytes);
     double as_they_lie = (double)(kn_round_up(places, line) * n) * dots;
     double turned = (double)(RESULT * n + ELEMENT * run) * (n % l || run % l ? 2 : 1) / (apart ? 2 : 1);
-    return run >= LEAST && (double)places * ((double)kn_round_up(n, l) * dots + turned) < as_they_lie;
+    double packed = constant ? 0 : PACKED * (double)(n * run);
+    return run >= LEAST && (double)places * ((double)kn_round_up(n, l) * dots + turned) + packed < as_they_lie;
+}
+
+/* The same where it competes: of floats, whose rows have lanes along the sum as they lie, some places; not what steps leave out. */
+static bool pays_to_pack(const kn_site *x, int w, const kn_expr *other, int lanes, int terms, bool narrow)
+{
+    enum { PLACES = 32 };
+    int64_t places = 1;
+    for (int i = 0; i < x->s->nspatial; i++)
+        if (!(x->load[w].axes >> i & 1)) places *= kn_cpu_extent(x, i);
+    bool apart = step_of(x, other) > 1;
+    return narrow ? pays_alone(x, w, lanes, terms, apart, false) : places >= PLACES && !apart;
 }
 
 /* Sums of few terms, by the time of a result's dots and of what is turned: beside floats' products, of which a vector takes half as many (of more
@@ -148,7 +160,7 @@ static bool pays(const kn_site *x, int w, const kn_expr *load, int lanes, int te
     enum { RESULT = 14, PLACE = 33, TERMS = 2, FEW = 32 }; /* dots that turning a result takes, and an element that goes in */
     int64_t n = kn_cpu_extent(x, lanes), l = x->hw->vector_bytes / kn_cpu_acc_bytes(x), run = kn_cpu_extent(x, terms);
     bool apart = step_of(x, load) > 1;
-    if (x->reduce_extent == run) return pays_alone(x, w, lanes, terms, apart);
+    if (x->reduce_extent == run) return pays_alone(x, w, lanes, terms, apart, true);
     if (kn_dtype_bytes(load->dtype) < 2 || apart) return true;
     double dots = (double)(kn_ceil_div(run, TERMS) * (x->reduce_extent / run)) * (double)kn_round_up(n, l) / (double)n;
     return (n > FEW ? 0.75 : 1) * (dots + RESULT + PLACE * (double)run / (double)n) < (double)x->reduce_extent;
@@ -180,6 +192,19 @@ static bool worth_copies(const kn_site *x, int w)
     return places >= BYTES;
 }
 
+/* Without a look at what else could be done: what is turned as it is packed competes with that. */
+static bool worth_turning(const kn_site *x, int w, const kn_expr *const *loads, int lanes, int axis)
+{
+    const kn_tensor *t = &x->t->program->tensors[loads[w]->u.tensor];
+    const kn_expr *other = loads[1 - w];
+    bool narrow = kn_dtype_bytes(t->dtype) <= 2 && kn_dtype_bytes(other->dtype) <= 2;
+    int64_t run = kn_cpu_extent(x, axis);
+    bool long_run = run >= LEAST_RUN && (x->reduce_extent > run || !narrow);
+    if (!t->constant && (!worth_copies(x, w) || x->reduce_extent == run)) return false; /* its own rows may be broadcast as they lie */
+    if (!long_run && !(narrow && pays(x, w, other, lanes, axis))) return false;
+    return narrow || wastes_places(x, other, t, idle_at_end(x, 1 - w, axis), kn_cpu_extent(x, lanes));
+}
+
 const char *kn_cpu_turned(kiln_arena *a, const kn_site *x, const char *plane, const char *results, const char *weights)
 {
     const kn_expr *loads[2];
@@ -190,22 +215,19 @@ const char *kn_cpu_turned(kiln_arena *a, const kn_site *x, const char *plane, co
         const kn_expr *other = loads[1 - w];
         bool narrow = kn_dtype_bytes(t->dtype) <= 2 && kn_dtype_bytes(other->dtype) <= 2;
         int lanes = lanes_of(x, w, narrow), terms = terms_of(x, other), to = -1;
-        if (t->role != KN_INPUT || (!t->constant && !worth_copies(x, w))) continue;
+        bool copied = !t->constant && weights;
+        if (t->role != KN_INPUT || (!weights && t->constant)) continue;
         if (x->load[w].axes >> x->n & 1 || lanes < 0 || terms < 0 || terms == other->nargs - 1) continue;
         for (int d = 0; d < p->tensors[x->s->out].rank; d++)
             if (x->s->lhs[d]->op == KN_OP_AXIS && x->s->lhs[d]->u.axis == lanes) to = d;
+        int last = copied ? dim_of(loads[w], lanes) : -1;
         int axis = term_of(x, other->args[terms]);
-        int64_t run = kn_cpu_extent(x, axis);
-        bool long_run = run >= LEAST_RUN && (x->reduce_extent > run || !narrow);
-        if (!t->constant && x->reduce_extent == run) continue; /* its own rows may be broadcast as they lie */
-        if (to < 0 || (!long_run && !(narrow && pays(x, w, other, lanes, axis)))) continue;
-        if (!narrow && !wastes_places(x, other, t, idle_at_end(x, 1 - w, axis), kn_cpu_extent(x, lanes))) continue;
-        int last = t->constant ? -1 : dim_of(loads[w], lanes);
-        if (!t->constant && last < 0) continue;
+        if (!weights && x->reduce_extent == kn_cpu_extent(x, axis) && !pays_to_pack(x, w, other, lanes, axis, narrow)) continue;
+        if (to < 0 || (copied && last < 0) || (weights && !worth_turning(x, w, loads, lanes, axis))) continue;
         kn_buf b;
         kn_buf_init(&b, a);
-        if (!t->constant) kn_putf(&b, "copy %s %d %s\n", x->name, w, weights);
-        if (!t->constant && last < loads[w]->nargs - 1) kn_cpu_put_last(&b, weights, loads[w]->nargs, last);
+        if (copied) kn_putf(&b, "copy %s %d %s\n", x->name, w, weights);
+        if (copied && last < loads[w]->nargs - 1) kn_cpu_put_last(&b, weights, loads[w]->nargs, last);
         kn_putf(&b, "copy %s %d %s\ncache_write %s %s\n", x->name, 1 - w, plane, x->name, results);
         kn_cpu_put_last(&b, results, p->tensors[x->s->out].rank, to);
         kn_cpu_put_last(&b, plane, other->nargs, terms);

@@ -166,6 +166,16 @@ static kiln_status add_lanes(kiln_arena *a, const kn_program *p, const kn_hw *hw
     return s == KILN_MEMORY || s == KILN_STOPPED ? s : KILN_OK;
 }
 
+/* Sums of products that have their lanes elsewhere compete with them along what is turned as it is packed. */
+static kiln_status add_squares(kiln_arena *a, const kn_program *p, const kn_hw *hw, int k, kiln_candidates *list)
+{
+    kiln_bytes start;
+    kiln_diag none = {0};
+    if (!kn_cpu_squares_steps(a, p, hw, &start)) return KILN_OK;
+    kiln_status s = shaped(a, p, hw, start, EVALUATIONS / 3, k, list, &none);
+    return s == KILN_MEMORY || s == KILN_STOPPED ? s : KILN_OK;
+}
+
 /* Chains of a GPU whose rows the shaping could not make one axis compete so. */
 static kiln_status add_groups(kiln_arena *a, const kn_program *p, const kn_hw *hw, int k, kiln_candidates *list)
 {
@@ -223,6 +233,7 @@ static kiln_status construct(kiln_arena *a, const kn_program *p, const kn_hw *hw
     if (s == KILN_OK && hw->gpu) s = add_groups(a, p, hw, k, list);
     if (s == KILN_OK) s = add_parts(a, p, hw, k, list);
     if (s == KILN_OK) s = add_lanes(a, p, hw, k, list);
+    if (s == KILN_OK) s = add_squares(a, p, hw, k, list);
     if (!hw->gpu && s == KILN_OK) s = add_mappings(a, p, hw, k, list);
     if (s) return kn_fail(d, s, "out of memory, or stopped, while constructing");
     for (int i = 0; i < list->n; i++) list->c[i].rank = i;

@@ -753,8 +753,10 @@ kiln_status kn_shape(kiln_arena *a, const kn_program *p, const kn_hw *hw, kiln_b
     shaper s = {.a = a, .hw = hw, .text = start};
     kiln_status st = kn_trace_apply(a, p, hw, s.text, &s.t, d);
     if (st) return st;
-    for (int i = 0; i < s.t->program->ntensors; i++)
-        if (!strcmp(s.t->program->tensors[i].name, KN_CPU_LANES)) s.plane[s.nplanes++] = KN_CPU_LANES;
+    for (int i = 0; i < s.t->program->ntensors && s.nplanes < KILN_MAX_STMTS; i++) {
+        const char *name = s.t->program->tensors[i].name;
+        if (!strcmp(name, KN_CPU_LANES) || !strcmp(name, KN_CPU_SQUARES_IN) || !strcmp(name, KN_CPU_SQUARES_OUT)) s.plane[s.nplanes++] = name;
+    }
     for (int k = 0; k < s.t->nstages; k++) {
         kn_stage *g = s.t->stages[k];
         int before = s.t->nstages, strip = 0;

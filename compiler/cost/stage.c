@@ -97,12 +97,18 @@ static int resident_from(const kn_stage_view *v, double capacity, double *bytes)
     return v->g->nloops;
 }
 
+/* Bytes of the access that follow each other in the box of the loops from `from` on. */
+static double run_bytes(const kn_stage_view *v, const kn_access *x, int from)
+{
+    const double huge = 1e15;
+    return huge / kn_rounding(v, x, from, false, huge);
+}
+
 /* The box is one run of memory, or most of one: what the next one is taken from follows it. */
 static bool one_run(const kn_stage_view *v, const kn_access *x, int from)
 {
-    const double huge = 1e15;
     if (kn_stretch(v, x, from) <= 2 * kn_footprint(v, x, from, false)) return true;
-    return kn_footprint(v, x, from, false) * x->bytes <= 1.01 * huge / kn_rounding(v, x, from, false, huge);
+    return kn_footprint(v, x, from, false) * x->bytes <= 1.01 * run_bytes(v, x, from);
 }
 
 /* Elements of the access that a core reads while its loops from `from` on run. */
@@ -169,13 +175,31 @@ static double squares_of(const kn_stage_view *v, const kn_access *x, const kn_ca
     return 0;
 }
 
+/* Rows of the source that run along the sum become lanes in registers (lower/folded.c), those of narrow elements with their terms behind them: the
+ * copy has what lies nearest in a row right outside of the lanes. */
+static bool is_folded(const kn_stage_view *v, const kn_access *x, const kn_cache *k)
+{
+    int lane = k->nloops - (x->bytes < 4 ? 2 : 1), i = lane - 1;
+    if (v->hw->gpu || k->region || lane < 1 || v->g->loops[k->loops[lane]].axis >= v->s->nspatial) return false;
+    while (i >= 0 && (v->g->loops[k->loops[i]].axis < v->s->nspatial || v->g->loops[k->loops[i]].extent == 1)) i--;
+    bool rows = i >= 0 && v->g->loops[k->loops[i]].axis == x->unit_axis;
+    return rows && run_bytes(v, x, k->at + 1) >= (double)v->hw->vector_bytes;
+}
+
+/* Runs of narrow elements along the lanes are interleaved to terms of them (lower/zipped.c). */
+static bool is_zipped(const kn_stage_view *v, const kn_access *x, const kn_cache *k)
+{
+    return x->bytes < 4 && k->nloops > 1 && v->g->loops[k->loops[k->nloops - 2]].axis == x->unit_axis;
+}
+
 /* Cycles for an element that is copied: a vector at a time, squares of narrow ones in vectors that are not full, else an element at a time. */
 static double copied(const kn_stage_view *v, const kn_access *x, const kn_cache *k)
 {
     const double run = 0.25, alone = 1.5, word = 4;
     double unit = squares_of(v, x, k);
     if (unit > 0) return unit < word ? run * word / unit : run;
-    return k->region || (k->nloops && v->g->loops[k->loops[k->nloops - 1]].axis == x->unit_axis) ? run : alone;
+    bool along = k->nloops && v->g->loops[k->loops[k->nloops - 1]].axis == x->unit_axis;
+    return k->region || along || is_folded(v, x, k) || is_zipped(v, x, k) ? run : alone;
 }
 
 /* Copies into scratch. */

@@ -113,6 +113,20 @@ kn_expr *kn_lw_half(kn_lw *w, const kn_sg *sg, int cache, kn_expr *at)
     return kn_lw_simp(w, kn_bin(w->a, KN_OP_ADD, at, kn_lw_copy_of(w, sg, cache, k)));
 }
 
+void kn_cache_axes(kn_lw *w, kn_sg *sg, int cache, kn_expr *const *k, kn_expr **av)
+{
+    const kn_cache *c = &sg->g->caches[cache];
+    kn_expr *saved[KILN_MAX_LOOPS];
+    memcpy(saved, sg->val, sizeof saved);
+    for (int i = 0; i < c->nloops; i++) sg->val[c->loops[i]] = NULL;
+    for (int i = 0; i < c->nloops; i++) {
+        kn_expr **v = &sg->val[c->loops[i]], *part = c->by[i] ? kn_bin(w->a, KN_OP_MUL, k[i], kn_lw_int(w, c->by[i])) : k[i];
+        *v = *v ? kn_bin(w->a, KN_OP_ADD, *v, part) : part;
+    }
+    kn_env_axes(w, sg, av);
+    memcpy(sg->val, saved, sizeof saved);
+}
+
 kn_source kn_cache_source(kn_lw *w, kn_sg *sg, int cache, kn_expr *const *k)
 {
     const kn_cache *c = &sg->g->caches[cache];
@@ -126,16 +140,8 @@ kn_source kn_cache_source(kn_lw *w, kn_sg *sg, int cache, kn_expr *const *k)
             s.cond = kn_lw_and(w, s.cond, kn_lw_in_dim(w, idx[d], x->shape[d]));
         }
     } else {
-        kn_expr *saved[KILN_MAX_LOOPS];
-        memcpy(saved, sg->val, sizeof saved);
-        for (int i = 0; i < c->nloops; i++) sg->val[c->loops[i]] = NULL;
-        for (int i = 0; i < c->nloops; i++) {
-            kn_expr **v = &sg->val[c->loops[i]], *part = c->by[i] ? kn_bin(w->a, KN_OP_MUL, k[i], kn_lw_int(w, c->by[i])) : k[i];
-            *v = *v ? kn_bin(w->a, KN_OP_ADD, *v, part) : part;
-        }
         kn_env v = { .w = w, .s = sg->s, .lane_var = -1, .repl_tensor = -1 };
-        kn_env_axes(w, sg, v.av);
-        memcpy(sg->val, saved, sizeof saved);
+        kn_cache_axes(w, sg, cache, k, v.av);
         for (int a = 0; a < sg->s->naxes; a++)
             if (kn_axes_in(load) >> a & 1) s.cond = kn_lw_and(w, s.cond, kn_lw_below(w, v.av[a], sg->s->axes[a].extent));
         for (int d = 0; d < load->nargs; d++) {
@@ -445,5 +451,5 @@ void kn_lw_fill(kn_lw *w, kn_sg *sg, int cache)
     if (w->status) return;
     if (c->last) kn_lw_fill_turned(w, sg, cache);
     else if (c->scope == KN_SHARED) kn_lw_fill_shared(w, sg, cache);
-    else if (!kn_lw_fill_narrow(w, sg, cache)) fill_scratch(w, sg, cache);
+    else if (!kn_lw_fill_folded(w, sg, cache) && !kn_lw_fill_narrow(w, sg, cache)) fill_scratch(w, sg, cache);
 }

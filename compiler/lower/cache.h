@@ -26,6 +26,10 @@ void kn_lw_fill_zipped_row(kn_lw *w, kn_sg *sg, int cache, const int64_t *size, 
 typedef struct kn_square_dims { int lane, run, unit; int64_t steps; } kn_square_dims; /* steps: of the run that the tensor has */
 bool kn_lw_squares(kn_lw *w, kn_sg *sg, int cache, int n, const int64_t *size, const int64_t *step, kn_square_dims *d);
 void kn_lw_fill_squares(kn_lw *w, kn_sg *sg, int cache, int n, const int64_t *size, const int *order, int inner, const kn_square_dims *d, bool whole);
+/* What the axes are at that position of a copy that is indexed by loops. */
+void kn_cache_axes(kn_lw *w, kn_sg *sg, int cache, kn_expr *const *k, kn_expr **av);
+/* folded.c: a packed copy whose lanes are rows of the source, along which several of its other dimensions run; false: it is no such copy. */
+bool kn_lw_fill_folded(kn_lw *w, kn_sg *sg, int cache);
 /* turned.c: a box whose lanes are another dimension than that along which the tensor's rows run. */
 void kn_lw_fill_turned(kn_lw *w, kn_sg *sg, int cache);
 /* narrow.c: a box of rows of a few elements, which are copied many at a time; false: it is no such box. */

@@ -439,6 +439,38 @@ static void channels_first_run(void **state)
     if (joined < LEAST) fail_msg("%d of %d have their places joined", joined, COUNT);
 }
 
+/* A convolution with the channels first whose weights are no constant, in order or with their channels last, of few places. */
+static void few_places(uint32_t *seed, char *text, size_t n, char *inputs, size_t m)
+{
+    static const char *const types[][2] = {{"f32", "f32"}, {"bf16", "bf16"}, {"f64", "f64"}, {"u8", "i8"}, {"i8", "i8"}};
+    int t = drawn(seed, 0, 4), c = drawn(seed, 8, 44), f = drawn(seed, 17, 100), k = drawn(seed, 0, 2) * 2 + 1, step = drawn(seed, 1, 2);
+    int p = drawn(seed, 1, 6), q = drawn(seed, 2, 8), images = drawn(seed, 1, 3), last = drawn(seed, 0, 4) == 0;
+    const char *open = t > 2 ? "cast(" : "", *as = t > 2 ? ",i32)" : "", *zero = t > 2 ? "0" : "0.0";
+    if (drawn(seed, 0, 1)) c = c / 4 * 4;
+    snprintf(text, n, "y[N,F,P,Q] +=! %spad(x,%s)[N,C,P*%d+R-%d,Q*%d+S-%d]%s*%sw[%s]%s where P in %d, Q in %d", open, zero, step, k / 2, step, k / 2,
+             as, open, last ? "F,R,S,C" : "F,C,R,S", as, p, q);
+    int at = snprintf(inputs, m, "x=%s:%dx%dx%dx%d&w=%s:%d", types[t][0], images, c, p * step, q * step, types[t][1], f);
+    snprintf(inputs + at, m - (size_t)at, "x%dx%dx%d", last ? k : c, k, last ? c : k);
+}
+
+/* Such convolutions give what the reference does, many of them with their weights turned as they are packed. */
+static void few_places_run(void **state)
+{
+#ifdef __SANITIZE_THREAD__
+    skip();
+#endif
+    enum { COUNT = 40, LEAST = 6 };
+    int turned = 0;
+    uint32_t seed = 5;
+    (void)state;
+    for (int i = 0; i < COUNT; i++) {
+        char text[300], inputs[120];
+        few_places(&seed, text, sizeof text, inputs, sizeof inputs);
+        turned += runs_with(text, inputs, i % 2, "transform_layout lanes_last 0 2 3 1\n", "cache_read lanes_last ");
+    }
+    if (turned < LEAST) fail_msg("%d of %d have their weights turned", turned, COUNT);
+}
+
 /* Windows whose planes have taps of their own, a few columns at a time and with rows as long as the tile: what the traces have to say, and not. */
 static void planes_have_taps(void **state)
 {
@@ -653,7 +685,7 @@ static void beyond_caches(void **state)
         {"y[H,W,C] +=! pad(x,0.0)[2*H+R-1,2*W+S-1,C]*w[C,0,R,S] where H in 9, W in 10", "x=f32:18x20x40&w=f32:40x1x3x3:const", 32768, 1048576,
          "\nahead taps0\n"},
         {"y[H,W,F] +=! pad(x,0.0)[H+R-1,W+S-1,C]*w[F,C,R,S] where H in 9, W in 17", "x=f32:9x17x41&w=f32:37x41x3x3", 8192, 65536,
-         "scratch R0.0 loops R0.1 S2.1 S2.2\n"}, /* weights beyond L2, no constant: a panel's blocks are packed one by one */
+         "scratch R0.0 loops R0.1 R1.0 R2.0 S2.1 S2.2\n"}, /* weights beyond L2, no constant: a panel's blocks are packed one by one */
         {"y[H,W,F] +=! pad(x,0.0)[H+R-1,W+S-1,C]*w[F,C,R,S] where H in 9, W in 10", "x=f32:9x10x41&w=f32:37x41x3x3", 8192, 65536,
          "unroll out0 R2.0\n"}, /* rows of one tile: taps written out, without the columns in padding */
         {"y[H,W,F] +=! pad(x,0.0)[H+R-1,2*W+S-1,C]*w[R,S,C,F] where H in 9, W in 7", "x=f32:9x13x41&w=f32:3x3x41x37:const", 32768, 1048576,
@@ -669,6 +701,12 @@ static void beyond_caches(void **state)
         {product, "a=f32:43x67&b=f32:67x163", 4096, 65536, "!cache_read"}, /* L2 holds the operand */
         {"c[B,M,N] +=! a[B,M,K]*b[B,K,N]", "a=f32:3x43x67&b=f32:3x67x163", 4096, 65536, "!cache_read"}, /* each of many products by its own */
         {product, "a=f32:1037x32&b=f32:32x64", 4096, 131072, "scratch S0.0 loops S1.0 R0.0 "}, /* results outweigh all else */
+#define SMALL_IMAGE "y[N,F,P,Q] +=! pad(x,0.0)[N,C,P+R-1,Q+S-1]*w[F,C,R,S] where "
+        {SMALL_IMAGE "P in 5, Q in 7", "x=f32:2x32x5x7&w=f32:64x32x3x3", 8192, 65536,
+         " S1.0 S2.0 | R0.0 S0.0 S2.1"}, /* each is turned once for all images */
+        {SMALL_IMAGE "P in 1, Q in 1", "x=f32:1x32x1x1&w=f32:64x32x3x3", 8192, 65536, "!lanes_last"}, /* each is used once */
+        {SMALL_IMAGE "P in 24, Q in 32", "x=f32:1x32x24x32&w=f32:16x32x3x3", 8192, 65536, "!lanes_last"}, /* no lane along the places is idle */
+#undef SMALL_IMAGE
         {"y[H,W,C] +=! x[H+R,W+S,C]*w[R,S,C] where H in 15, W in 17", "x=f32:17x19x32&w=f32:3x3x32:const", 32768, 1048576, "prepack out0"},
         {"y[H,W,C] +=! x[H+R,W+S,C]*w[R,S,C] where H in 15, W in 17", "x=f32:17x19x37&w=f32:3x3x37:const", 32768, 1048576,
          "S1.1 R0.0 R1.0 | S0.1 S1.2"}, /* lanes past the end: nothing fills them in */
@@ -830,8 +868,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(candidates_run), cmocka_unit_test(narrow_windows_run), cmocka_unit_test(narrow_products_run),
                                        cmocka_unit_test(few_results_run), cmocka_unit_test(short_rows_run), cmocka_unit_test(channels_first_run),
-                                       cmocka_unit_test(shifts_have_channels_as_lanes),
-        cmocka_unit_test(rows_are_one_region),
+                                       cmocka_unit_test(shifts_have_channels_as_lanes), cmocka_unit_test(few_places_run),
+                                       cmocka_unit_test(rows_are_one_region),
                                        cmocka_unit_test(planes_are_lanes), cmocka_unit_test(planes_have_taps),
                                        cmocka_unit_test(thinned_planes_run), cmocka_unit_test(narrow_weights_run), cmocka_unit_test(tables_are_short),
                                        cmocka_unit_test(beyond_caches), cmocka_unit_test(places_are_summed_alike)};

@@ -187,6 +187,63 @@ static void crowded_rows_are_copied(void **state)
     }
 }
 
+/* Elements of the buffer that are read one by one, and vectors of it. */
+static void reads_of(const kn_lprog *l, const kn_expr *e, int slot, int *elements, int *vectors)
+{
+    if (!e) return;
+    bool it = e->op == KN_OP_READ && l->buffers[e->u.buffer].scope == KN_GLOBAL && l->buffers[e->u.buffer].slot == slot;
+    *(e->lanes > 1 ? vectors : elements) += it;
+    for (int i = 0; i < e->nargs; i++) reads_of(l, e->args[i], slot, elements, vectors);
+}
+
+static void reads_in(const kn_lprog *l, const kn_ls *s, int slot, int *elements, int *vectors)
+{
+    for (; s; s = s->next) {
+        reads_of(l, s->value, slot, elements, vectors);
+        reads_in(l, s->body, slot, elements, vectors);
+        reads_in(l, s->other, slot, elements, vectors);
+    }
+}
+
+/* Packed copies whose lanes are rows of the source are turned in squares: of words, and of narrow elements with their terms, which may lie behind all
+ * taps of a window; not where a row has no square, or narrow terms are cut off. */
+static void rows_are_turned(void **state)
+{
+    static const char window[] = "y[P,F] +=! x[C,P+R]*w[F,C,R] where P in 6", words[] = "y[M,F] +=! x[M,C]*w[F,C]";
+#define WINDOW_TILE(terms, last) "split y F 16\nsplit y C " terms "\nreorder y F.0 C.0 P.0 R.0 C.1 F.1" last "\n" \
+    "cache_read y 1 scratch C.0 loops C.1 R.0 F.1" last "\n"
+#define WORDS_TILE(terms) "split y F 16\nsplit y C " terms "\nreorder y F.0 C.0 M.0 C.1 F.1\nvectorize y F.1\n" \
+    "cache_read y 1 scratch C.0 loops C.1 F.1\n"
+    static const struct { const char *text, *inputs, *trace; bool turned; } of[] = {
+        {words, "x=f32:5x64&w=f32:32x64", WORDS_TILE("32"), true},
+        {words, "x=f32:5x64&w=f32:37x64", WORDS_TILE("32"), true},
+        {words, "x=f32:5x60&w=f32:32x60", WORDS_TILE("20"), true},
+        {words, "x=f32:5x70&w=f32:32x70", WORDS_TILE("32"), false},
+        {words, "x=f32:5x8&w=f32:32x8", WORDS_TILE("8"), false},
+        {window, "x=f32:8x10&w=f32:32x8x5", WINDOW_TILE("4", ""), true},
+        {window, "x=f32:8x10&w=f32:32x8x5", WINDOW_TILE("3", ""), false},
+        {"y[P,F] +=! cast(x[C,P+R],i32)*cast(w[F,C,R],i32) where P in 6", "x=i8:16x10&w=i8:32x16x5", WINDOW_TILE("4 4", " C.2"), true},
+        {"y[P,F] +=! cast(x[C,P+R],f32)*cast(w[F,C,R],f32) where P in 6", "x=bf16:16x10&w=bf16:32x16x5", WINDOW_TILE("8 2", " C.2"), true},
+        {"y[P,F] +=! cast(x[C,P+R],i32)*cast(w[F,C,R],i32) where P in 6", "x=i8:15x10&w=i8:32x15x5", WINDOW_TILE("4 4", " C.2"), false},
+    };
+#undef WINDOW_TILE
+#undef WORDS_TILE
+    (void)state;
+    for (size_t i = 0; i < sizeof of / sizeof *of; i++) {
+        kiln_arena *a = kiln_arena_open(&(kiln_host){NULL, mem, NULL});
+        kn_hw *hw = device(a, "x86-64-avx512");
+        kn_program *c = parsed(a, of[i].text, of[i].inputs);
+        int elements = 0, vectors = 0;
+        kiln_bytes trace = {of[i].trace, strlen(of[i].trace)};
+        run_checked(a, c, hw, trace, of[i].inputs);
+        kn_lprog *l = lowered(a, c, hw, trace, of[i].inputs);
+        for (int f = 0; f < l->nfns; f++) reads_in(l, l->fns[f].body, 1, &elements, &vectors);
+        if ((vectors >= 16 && !elements) != of[i].turned)
+            fail_msg("%s of %s: %d elements and %d vectors are read", of[i].text, of[i].inputs, elements, vectors);
+        kiln_arena_close(a);
+    }
+}
+
 #define TILES_OF(n, of_sum) "split out0 S0 63 8\nsplit out0 S1 " n " 16\nsplit out0 R0 " of_sum "\n" \
     "reorder out0 S0.0 R0.0 S0.1 S1.0 R0.1 | S0.2 S1.1 S1.2\nunroll out0 S0.2\nunroll out0 S1.1\nvectorize out0 S1.2\n"
 
@@ -561,9 +618,8 @@ int main(void)
     const struct CMUnitTest tests[] = {cmocka_unit_test(lines_go_past_the_caches), cmocka_unit_test(padding_is_left_out),
                                        cmocka_unit_test(vectors_of_few_rows_are_held), cmocka_unit_test(padded_rows_are_of_one_task),
                                        cmocka_unit_test(what_comes_is_asked_for), cmocka_unit_test(streams_are_asked_for),
-                                       cmocka_unit_test(crowded_rows_are_copied),
-                                       cmocka_unit_test(rows_stay_in_registers), cmocka_unit_test(phases_are_picked),
-                                       cmocka_unit_test(rows_are_joined),
+                                       cmocka_unit_test(crowded_rows_are_copied), cmocka_unit_test(rows_are_turned),
+                                       cmocka_unit_test(rows_stay_in_registers), cmocka_unit_test(phases_are_picked), cmocka_unit_test(rows_are_joined),
                                        cmocka_unit_test(short_rows_are_read_over), cmocka_unit_test(sums_take_what_is_made),
                                        cmocka_unit_test(rows_begin_with_lines), cmocka_unit_test(turned_planes_ask_for_the_next),
                                        cmocka_unit_test(rows_change_places),

@@ -20,6 +20,15 @@ static const struct { const char *inputs, *expr; bool gpu; const char *trace, *h
       "split out0 S0 2 4\nsplit out0 S1 2 2 16\nsplit out0 R0 4 4\nreorder out0 S0.0 S1.0 | R0.0 S1.1 S0.1 R0.1 S0.2 S1.2 | S1.3 R0.2\n"
       "parallel out0 S0.0\nunroll out0 S0.2\nunroll out0 S1.2\ntensorize out0 S1.3 vpdpbusd\n"
       "cache_read out0 0 scratch S1.1 loops R0.1 S1.2 S1.3 R0.2", "k_call_vpdpbusd_0v(result" },
+    { "a=u8:9x76&b=i8:37x76", "c[M,N] +=! cast(a[M,K],i32)*cast(b[N,K],i32)", false, /* rows turned word by word, past their end */
+      "split out0 S1 2 4\nsplit out0 R0 12 4\nreorder out0 S1.0 R0.0 S0.0 R0.1 S1.1 S1.2 R0.2\nparallel out0 S1.0\n"
+      "cache_read out0 0 scratch R0.0 loops R0.1 S1.1 S1.2 R0.2", "(u32x4)" },
+    { "x=u8:4x5x12&w=i8:21x12x3x3", "o[P,Q,F] +=! cast(pad(x,0)[P+R-1,Q+S-1,C],i32)*cast(w[F,C,R,S],i32) where P in 4, Q in 5", false,
+      "split out0 S2 4\nsplit out0 R2 2 4\nreorder out0 S2.0 R2.0 S0.0 S1.0 R0.0 R1.0 R2.1 S2.1 R2.2\nparallel out0 S2.0\n" /* and taps sorted */
+      "cache_read out0 1 scratch R2.0 loops R2.1 R0.0 R1.0 S2.1 R2.2", "(u32x4)" },
+    { "a=bf16:9x70&b=bf16:37x70", "c[M,N] +=! cast(a[M,K],f32)*cast(b[N,K],f32)", false,
+      "split out0 S1 4\nsplit out0 R0 35 2\nreorder out0 S1.0 R0.0 S0.0 R0.1 S1.1 R0.2\nparallel out0 S1.0\n"
+      "cache_read out0 0 scratch R0.0 loops R0.1 S1.1 R0.2", "(u32x4)" },
     { "a=f32:17x19&b=f32:19x23", PRODUCT, false, /* as in docs/schedules.md */
       "split out0 S0 4\nsplit out0 S1 2 4\nsplit out0 R0 4\nreorder out0 S0.0 S1.0 R0.0 S1.1 | S0.1 S1.2 R0.1\ntensorize out0 S0.1 gemm4\n"
       "unroll out0 S1.1\ncache_read out0 1 scratch S1.0 loops R0.0 S1.1 R0.1 S1.2", "k_call_gemm4_0v(result" },
