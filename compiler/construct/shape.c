@@ -501,6 +501,16 @@ static const char *thinned(shaper *s, const kn_site *v, int l, const kn_expr *lo
     return load->padded || kn_dtype_bytes(load->dtype) < 4 ? NULL : lines.p;
 }
 
+/* Few places of a long window (a gradient by its weights): most of an axis over whole rows would be what lies between them. */
+static bool is_sparse(const kn_site *v, const kn_expr *column, int a, int b)
+{
+    enum { MOST = 3 };
+    int64_t taps = 0, rows = kn_cpu_extent(v, a), columns = kn_cpu_extent(v, b);
+    for (int i = v->s->nspatial; i < v->s->naxes; i++)
+        if (kn_axes_in(column) >> i & 1) taps += kn_cpu_extent(v, i) - 1;
+    return (rows - 1) * (columns + taps) + columns > MOST * rows * columns;
+}
+
 /* A window that slides over two dimensions, side by side, of one factor of a sum of products (a convolution): its places become one axis. */
 static bool flatten_one(shaper *s, const kn_stage *g)
 {
@@ -513,7 +523,7 @@ static bool flatten_one(shaper *s, const kn_stage *g)
         for (int b = v.s->nspatial - 1; b > 0; b--) {
             bool window = false;
             int a = b - 1, row = window_dim(&v, i, loads[i], a, &window), column = window_dim(&v, i, loads[i], b, &window);
-            if (row < 0 || column != row + 1 || !window || v.s->axes[a].extent < 2) continue;
+            if (row < 0 || column != row + 1 || !window || v.s->axes[a].extent < 2 || is_sparse(&v, loads[i]->args[column], a, b)) continue;
             const char *plane = kn_format(s->a, "plane%d", s->nplanes);
             if (!plane || s->nplanes == KILN_MAX_STMTS) return false;
             const char *thin = thinned(s, &v, i, loads[i], plane);
