@@ -448,6 +448,15 @@ static bool digits_one(shaper *s, const kn_stage *g)
     return true;
 }
 
+/* The window slides along n, so that a row of it can be held and used for many of its places. */
+static bool slides_along_n(const kn_site *v, const kn_expr *load)
+{
+    uint32_t reduced = (1u << v->s->naxes) - (1u << v->s->nspatial);
+    for (int d = 0; d < load->nargs; d++)
+        if ((kn_axes_in(load->args[d]) >> v->n & 1) && (kn_axes_in(load->args[d]) & reduced)) return true;
+    return false;
+}
+
 /* Dimension of the load along which the axis alone of the two steps, -1: none; *window is set where it meets others there, steps by more than one
  * or may meet padding. */
 static int window_dim(const kn_site *v, int l, const kn_expr *load, int axis, bool *window)
@@ -459,7 +468,8 @@ static int window_dim(const kn_site *v, int l, const kn_expr *load, int axis, bo
         kn_affine f;
         uint32_t in = kn_axes_in(load->args[i]);
         if (!(in >> axis & 1)) continue;
-        if (dim >= 0 || !kn_affine_of(load->args[i], &f) || f.coef[axis] < 1 || kn_cpu_is_digit(v, &f, axis)) return -1;
+        if (dim >= 0 || !kn_affine_of(load->args[i], &f) || f.coef[axis] < 1) return -1;
+        if (!slides_along_n(v, load) && kn_cpu_is_digit(v, &f, axis)) return -1;
         dim = i;
         *window |= v->load[l].padded || (in & moving) != 1u << axis || f.coef[axis] > 1;
     }
@@ -537,15 +547,6 @@ static bool flatten_one(shaper *s, const kn_stage *g)
             return true;
         }
     }
-    return false;
-}
-
-/* The window slides along n, so that a row of it can be held and used for many of its places. */
-static bool slides_along_n(const kn_site *v, const kn_expr *load)
-{
-    uint32_t reduced = (1u << v->s->naxes) - (1u << v->s->nspatial);
-    for (int d = 0; d < load->nargs; d++)
-        if ((kn_axes_in(load->args[d]) >> v->n & 1) && (kn_axes_in(load->args[d]) & reduced)) return true;
     return false;
 }
 
