@@ -107,7 +107,7 @@ const char *kn_cpu_digits(kiln_arena *a, const kn_site *x, const char *copy)
             if (!(x->load[l].axes >> i & 1) && !kn_mul_fits(places, kn_cpu_extent(x, i), &places)) places = OFTEN;
             for (int d = 0; d < loads[l]->nargs; d++) digits |= kn_affine_of(loads[l]->args[d], &f) && f.coef[i] && kn_cpu_is_digit(x, &f, i);
         }
-        if (digits && places >= OFTEN) return in_order(a, x, l, copy);
+        if (digits && places >= OFTEN && !(x->load[l].axes >> x->n & 1)) return in_order(a, x, l, copy);
     }
     return NULL;
 }

@@ -457,6 +457,15 @@ static bool digits_one(shaper *s, const kn_stage *g)
     return true;
 }
 
+/* The window slides along n, so that a row of it can be held and used for many of its places. */
+static bool slides_along_n(const kn_site *v, const kn_expr *load)
+{
+    uint32_t reduced = (1u << v->s->naxes) - (1u << v->s->nspatial);
+    for (int d = 0; d < load->nargs; d++)
+        if ((kn_axes_in(load->args[d]) >> v->n & 1) && (kn_axes_in(load->args[d]) & reduced)) return true;
+    return false;
+}
+
 /* Dimension of the load along which the axis alone of the two steps, -1: none; *window is set where it meets others there, steps by more than one
  * or may meet padding. */
 static int window_dim(const kn_site *v, int l, const kn_expr *load, int axis, bool *window)
@@ -468,7 +477,8 @@ static int window_dim(const kn_site *v, int l, const kn_expr *load, int axis, bo
         kn_affine f;
         uint32_t in = kn_axes_in(load->args[i]);
         if (!(in >> axis & 1)) continue;
-        if (dim >= 0 || !kn_affine_of(load->args[i], &f) || f.coef[axis] < 1 || kn_cpu_is_digit(v, &f, axis)) return -1;
+        if (dim >= 0 || !kn_affine_of(load->args[i], &f) || f.coef[axis] < 1) return -1;
+        if (!slides_along_n(v, load) && kn_cpu_is_digit(v, &f, axis)) return -1;
         dim = i;
         *window |= v->load[l].padded || (in & moving) != 1u << axis || f.coef[axis] > 1;
     }
@@ -551,15 +561,6 @@ static bool shifts_one(shaper *s, const kn_stage *g)
     s->plane[s->nplanes++] = factor;
     s->plane[s->nplanes++] = results;
     return true;
-}
-
-/* The window slides along n, so that a row of it can be held and used for many of its places. */
-static bool slides_along_n(const kn_site *v, const kn_expr *load)
-{
-    uint32_t reduced = (1u << v->s->naxes) - (1u << v->s->nspatial);
-    for (int d = 0; d < load->nargs; d++)
-        if ((kn_axes_in(load->args[d]) >> v->n & 1) && (kn_axes_in(load->args[d]) & reduced)) return true;
-    return false;
 }
 
 /* Taps of a depthwise window lie along the lanes, as a copy that is made ahead. */
@@ -760,22 +761,17 @@ kiln_status kn_shape(kiln_arena *a, const kn_program *p, const kn_hw *hw, kiln_b
     for (int k = 0; k < s.t->nstages; k++) {
         kn_stage *g = s.t->stages[k];
         int before = s.t->nstages, strip = 0;
-        bool dot = false;
+        bool dot = false, fresh = !kn_site_scheduled(s.t, g);
         if (turned_back(&s, s.t->program->stmts[g->stmt]->out)) continue;
-        bool unit = !kn_site_scheduled(s.t, g) && kn_mapped_unit(a, s.t, hw, k);
+        bool unit = fresh && kn_mapped_unit(a, s.t, hw, k);
         if (unit && map_one(&s, k)) k += s.t->nstages - before;
         else if (narrow_one(&s, k, &strip)) k += strip;
-        else if (!kn_site_scheduled(s.t, g) && turn_one(&s, g)) k--;
-        else if (!kn_site_scheduled(s.t, g) && planar_one(&s, g)) k--;
-        else if (!kn_site_scheduled(s.t, g) && dot_one(&s, g, &dot)) k--;
+        else if (fresh && (turn_one(&s, g) || planar_one(&s, g) || dot_one(&s, g, &dot))) k--;
         else if (dot) k += !flatten_one(&s, g) && pad_one(&s, g);
-        else if (!kn_site_scheduled(s.t, g) && map_one(&s, k)) k += s.t->nstages - before;
-        else if (!kn_site_scheduled(s.t, g) && widen_one(&s, g)) k--; /* its statement is one further on */
-        else if (!kn_site_scheduled(s.t, g) && digits_one(&s, g)) k--;
-        else if (!kn_site_scheduled(s.t, g) && taps_one(&s, g)) k--;
-        else if (!kn_site_scheduled(s.t, g) && shifts_one(&s, g)) k--;
-        else if (!kn_site_scheduled(s.t, g) && strip_one(&s, g, &strip)) k += strip;
-        else if (!kn_site_scheduled(s.t, g) && !flatten_one(&s, g)) {
+        else if (fresh && map_one(&s, k)) k += s.t->nstages - before;
+        else if (fresh && (widen_one(&s, g) || digits_one(&s, g) || taps_one(&s, g) || shifts_one(&s, g))) k--; /* its statement is one further on */
+        else if (fresh && strip_one(&s, g, &strip)) k += strip;
+        else if (fresh && !flatten_one(&s, g)) {
             bool held = separate_one(&s, k, true);
             k += held || pad_one(&s, g);
             k += !held && separate_one(&s, k, false);

@@ -166,11 +166,16 @@ bool kn_in_phases(kiln_arena *a, const kn_program *q, const kn_stmt *ranges, int
 {
     renamed r = {.a = a, .q = q, .rank = rank};
     int first = -1, phases = 0;
+    bool many = false; /* places of a phase: else they are the window's, and what it goes over is summed */
     find_digits(body, r.of);
     for (int k = 0; k < rank; k++) r.of[k].rest |= r.of[k].whole;
-    for (int k = rank - 1; k >= 0; k--)
-        if (r.of[k].step > 1) first = k, phases += r.of[k].rest;
-    if (first < 0 || rank + phases > KILN_MAX_RANK || ranges->naxes + phases > KILN_MAX_AXES) return false;
+    for (int k = rank - 1; k >= 0; k--) {
+        if (r.of[k].step <= 1) continue;
+        first = k;
+        phases += r.of[k].rest;
+        many |= ranges->axes[k].extent > r.of[k].step * r.of[k].step;
+    }
+    if (!many || rank + phases > KILN_MAX_RANK || ranges->naxes + phases > KILN_MAX_AXES) return false;
     *out = (kn_phases){.rank = rank + phases};
     for (int k = 0, n = first; k < rank; k++) {
         const digits *x = &r.of[k];

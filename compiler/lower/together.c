@@ -66,15 +66,18 @@ void kn_lw_move_back(kn_lw *w, kn_sg *sg, int loop)
     if (span < 2 || span > sg->s->axes[axis].extent) return;
     for (int k = 0; k < w->t->nstages; k++) {
         const kn_stage *p = w->t->stages[k];
-        if (p->at_stage >= 0 && p->at_stage != sg->index && w->t->stages[p->at_stage]->at_stage == sg->index) return; /* attached to what is attached */
+        bool deeper = p->at_stage >= 0 && p->at_stage != sg->index && w->t->stages[p->at_stage]->at_stage == sg->index;
+        if (deeper) return; /* attached to what is attached */
         if (p->at_stage != sg->index) continue;
         some = true;
         if (p->at_loop < loop || !follows(w, sg, p, axis, span)) return;
     }
     if (!some) return;
     kn_expr *begin = kn_lw_int(w, 0);
-    for (int i = 0; i <= loop; i++)
-        if (sg->g->loops[i].axis == axis) begin = kn_bin(w->a, KN_OP_ADD, begin, kn_bin(w->a, KN_OP_MUL, sg->val[i], kn_lw_int(w, sg->g->loops[i].stride)));
+    for (int i = 0; i <= loop; i++) {
+        const kn_loop *l = &sg->g->loops[i];
+        if (l->axis == axis) begin = kn_bin(w->a, KN_OP_ADD, begin, kn_bin(w->a, KN_OP_MUL, sg->val[i], kn_lw_int(w, l->stride)));
+    }
     sg->base[axis] = kn_lw_let(w, "from", kn_bin(w->a, KN_OP_MIN, begin, kn_lw_int(w, sg->s->axes[axis].extent - span)));
     sg->clipped[axis] = true;
 }

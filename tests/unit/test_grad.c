@@ -229,7 +229,8 @@ static void clamps(void **state)
     exactly("x=f64:2x4", "y[N,A] = x[N,min(A,3)] where A in 4", "x");
     exactly("x=f64:5", "y[A] = x[min(max(3-A,0),4)] where A in 9", "x");
     exactly("x=f64:5x4", "y[A,B] = x[min(max(A-1,0),4),min(max(B-2,0),3)]*cast(A+2*B+1,f64) where A in 7, B in 9", "x");
-    exactly("x=f64:4", "y[A] = x[min(max((A*2+3)//6-1,0),3)]*cast((A*2+3)%6,f64) + x[min(max((A*2+3)//6,0),3)]*cast(6-(A*2+3)%6,f64) where A in 12", "x");
+    exactly("x=f64:4", "y[A] = x[min(max((A*2+3)//6-1,0),3)]*cast((A*2+3)%6,f64) + x[min(max((A*2+3)//6,0),3)]*cast(6-(A*2+3)%6,f64) "
+            "where A in 12", "x");
     exactly("x=f64:3x9", "s[N,P] +=! x[N,min(max(P*2+R-2,0),8)] where P in 5, R in 3; y[N,P] = s[N,P]*2.0", "x");
     closely("x=f64:7", "y[A] = x[max(A-3,0)]*x[max(A-3,0)]+x[A] where A in 7", "x");
     kiln_arena *a = open_arena();
