@@ -1,6 +1,6 @@
 /* Sums over all places of planes for a few shifts of them against each other (the gradient of a convolution by its weights): neither lanes along the
- * shifts nor places made one axis leave them much to do. The other factor is copied with its channels beside each other, so that lanes run along these,
- * rows of shifts and of the planes' channels meet them, and the results are turned as they are written out. */
+ * shifts nor places made one axis leave them much to do. The other factor is copied with its channels beside each other, so that lanes run along
+ * these, rows of shifts and of the planes' channels meet them, and the results are turned as they are written out. */
 #include "construct/cpu.h"
 #include "te/expr.h"
 

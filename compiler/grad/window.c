@@ -128,7 +128,13 @@ static void find_digits(const kn_expr *e, digits *of)
     for (int i = 0; i < e->nargs; i++) find_digits(e->args[i], of);
 }
 
-typedef struct renamed { kiln_arena *a; const kn_program *q; int rank; digits of[KILN_MAX_AXES]; int whole[KILN_MAX_AXES], phase[KILN_MAX_AXES]; } renamed;
+typedef struct renamed {
+    kiln_arena *a;
+    const kn_program *q;
+    int rank;
+    digits of[KILN_MAX_AXES];
+    int whole[KILN_MAX_AXES], phase[KILN_MAX_AXES];
+} renamed;
 
 /* The axis itself, put together again: at either end of its digits it may lie outside. */
 static kn_expr *whole_of(renamed *r, int axis)

@@ -380,7 +380,7 @@ static bool limit_of(kn_env *v, const kn_expr *c, kn_expr **first, kn_expr **lim
     return true;
 }
 
-/* The lanes that condition c holds for (*others: does not), as a mask of bytes or of floats, which no reads hang on; NULL: it is another condition. */
+/* The lanes that condition c holds for (*others: does not), as a mask of bytes or of floats, which no reads hang on; NULL: it is another one. */
 static kn_expr *lanes_below(kn_env *v, const kn_expr *c, enum kn_dtype t, bool *others)
 {
     kn_lw *w = v->w;
@@ -394,8 +394,8 @@ static kn_expr *lanes_below(kn_env *v, const kn_expr *c, enum kn_dtype t, bool *
     return kn_lw_node(w, KN_OP_LT, KN_BOOL, v->lanes, kn_lw_lanes(w, lane, v->lane_var, v->lanes), n, NULL);
 }
 
-/* Both sides of a choice, where they are there to read (what is filled up past the end of an axis: of most vectors it is all there, and of those at the
- * end there is memory to read in front of the end of the tensor; only what follows that is read lane by lane), one picked by a mask. */
+/* Both sides of a choice, where they are there to read (what is filled up past the end of an axis: of most vectors it is all there, and of those at
+ * the end there is memory to read in front of the end of the tensor; only what follows that is read lane by lane), one picked by a mask. */
 static kn_expr *blended(kn_env *v, const kn_expr *e, const kn_expr *c, kn_expr **there)
 {
     kn_lw *w = v->w;
@@ -415,7 +415,8 @@ static kn_expr *split_choice(kn_env *v, const kn_expr *e, const kn_expr *c, kn_e
     kn_lw *w = v->w;
     kn_expr *first, *limit;
     bool others;
-    if (w->hw->gpu || v->guard || !kn_loads(e->args[1], NULL, 0) || !kn_loads(e->args[2], NULL, 0) || !limit_of(v, c, &first, &limit, &others)) return mixed;
+    bool reads = kn_loads(e->args[1], NULL, 0) && kn_loads(e->args[2], NULL, 0);
+    if (w->hw->gpu || v->guard || !reads || !limit_of(v, c, &first, &limit, &others)) return mixed;
     kn_expr *last = kn_lw_simp(w, kn_bin(w->a, KN_OP_ADD, first, kn_lw_int(w, v->lanes - 1)));
     kn_expr *below = kn_lw_simp(w, kn_lw_node(w, KN_OP_LT, KN_BOOL, 1, last, limit, NULL));
     kn_expr *beyond = kn_lw_simp(w, kn_lw_node(w, KN_OP_LE, KN_BOOL, 1, limit, first, NULL));

@@ -245,8 +245,8 @@ void kn_lw_stage(kn_lw *w, int stage, const kn_sg *consumer, int maker);
 int kn_lw_by_lines(const kn_lw *w, const kn_sg *sg, int64_t *vector, int64_t *span);
 int64_t kn_lw_line_tiles(const kn_lw *w, const kn_sg *sg, int loop);
 kn_expr *kn_lw_line_begin(kn_lw *w, const kn_sg *sg, int axis, kn_expr *base);
-/* together.c: behind loop `loop`, the last outer one of its axis that stages attached from here on share and that does not end with a turn, the first value
- * of the axis in this turn becomes sg->base, so that the last turn ends with the axis; does nothing elsewhere. */
+/* together.c: behind loop `loop`, the last outer one of its axis that stages attached from here on share and that does not end with a turn, the first
+ * value of the axis in this turn becomes sg->base, so that the last turn ends with the axis; does nothing elsewhere. */
 void kn_lw_move_back(kn_lw *w, kn_sg *sg, int loop);
 
 /* next_rows.c: finds the loads that bring rows nearer that the next iteration reads; behind such a load of a vector, asks for its like there. */

@@ -1,5 +1,5 @@
-/* Stages that share an axis whose turns do not come out even (the columns of a softmax along an outer axis): the last turn of all of them is moved
- * back together, so that it ends where the axis ends. It computes some columns a second time, to the same bits, instead of going element by element. */
+/* Stages that share an axis whose turns do not come out even (the columns of a softmax along an outer axis): the last turn of all is moved back
+ * together, so that it ends where the axis ends. It computes some columns a second time, to the same bits, instead of going element by element. */
 #include "lower/lower.h"
 
 /* Elements of the axis that the loops go over which are not the consumer's; 0: some of them are no part of the register tile, or leave gaps. */

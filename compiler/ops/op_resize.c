@@ -132,7 +132,7 @@ static void cubic_weight(kn_op_call *c, const place *p, int k, int i, int tap)
     kn_putf(&c->text, "w%d_%d[A%d]", k, tap, i);
 }
 
-/* Elements around an output element, of which the first is `from` beside where it lies; the weight of one of them, k counting the axes that change. */
+/* Elements around an output element, of which the first is `from` beside where it lies; the weight of one of them; k counts axes that change. */
 typedef struct kernel {
     int taps, from;
     void (*weight)(kn_op_call *c, const place *p, int k, int i, int tap);

@@ -313,7 +313,7 @@ static void thinned_planes_run(void **state)
         if (!runs_with(one[i].text, one[i].inputs, i % 2, "reindex out0 ", " S2 S3\n")) fail_msg("%s: places are not one run", one[i].inputs);
 }
 
-/* Sums over planes for a few shifts of them (gradients of convolutions by their weights) have lanes along channels, and are what the reference says. */
+/* Sums over planes for a few shifts of them (gradients of convolutions by their weights) have lanes along channels, and are what they are to be. */
 static void shifts_have_channels_as_lanes(void **state)
 {
 #ifdef __SANITIZE_THREAD__
