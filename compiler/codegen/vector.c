@@ -677,8 +677,24 @@ static void mask_bytes(kn_gen *g, const kn_expr *e, int bits, int lanes)
     kn_put(&g->out, ")");
 }
 
+/* One condition for all lanes evaluates one side. */
+static void mask_of_one(kn_gen *g, const kn_expr *e, int bits, int lanes)
+{
+    kn_put(&g->out, "(");
+    kn_put_scalar(g, e->args[0]);
+    for (int i = 1; i < 3; i++) {
+        kn_put(&g->out, i == 1 ? " ? " : " : ");
+        kn_put_mask(g, e->args[i], bits, lanes);
+    }
+    kn_put(&g->out, ")");
+}
+
 static void mask_select(kn_gen *g, const kn_expr *e, int bits, int lanes)
 {
+    if (e->args[0]->lanes <= 1) {
+        mask_of_one(g, e, bits, lanes);
+        return;
+    }
     if (kn_guards(e)) {
         mask_bytes(g, e, bits, lanes);
         return;

@@ -58,6 +58,19 @@ static kn_expr *without_edges(masked *m, kn_expr *c)
     return x && y ? kn_bin(m->a, KN_OP_AND, x, y) : x ? x : y;
 }
 
+/* Factors that nothing keeps inside of their tensors but what was left out: where one of them is outside the product is 0 by another. */
+static uint32_t strays(const masked *m)
+{
+    uint32_t set = 0;
+    for (int i = 0; i < m->n; i++)
+        for (int d = 0; d < m->load[i]->nargs; d++) {
+            int64_t lo, hi, dim = m->q->tensors[m->load[i]->u.tensor].shape[d];
+            bool known = kn_expr_range(m->load[i]->args[d], kn_stmt_range, (void *)(uintptr_t)m->ranges, &lo, &hi);
+            if (!known || lo < 0 || hi >= dim) set |= 1u << i;
+        }
+    return set;
+}
+
 static kn_expr *with_padding(masked *m, kn_expr *e)
 {
     for (int i = 0; i < m->n; i++)
@@ -75,6 +88,7 @@ kn_expr *kn_as_padded(kiln_arena *a, const kn_program *q, const kn_stmt *ranges,
     kn_expr *left = without_edges(&m, *guard);
     if (left && kn_axes_in(left) >> rank) return NULL;
     *guard = left;
+    m.padded |= strays(&m);
     return with_padding(&m, body);
 }
 

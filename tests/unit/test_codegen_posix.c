@@ -568,6 +568,27 @@ static void choices(void **state)
     }
 }
 
+/* A condition that all lanes have evaluates one side, also of booleans: there is nothing to read on the other one. */
+static void one_side(void **state)
+{
+    enum { L = 16, N = 3 * L };
+    static const enum kn_dtype kinds[] = {KN_BOOL, KN_U8, KN_F32};
+    static uint8_t in[N * 4], out[N * 4];
+    (void)state;
+    for (int k = 0; k < N * 4; k++) in[k] = (uint8_t)(k % 3 == 0);
+    for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
+        enum kn_dtype types[] = {kinds[i], kinds[i], kinds[i]};
+        buffers(2, types, N);
+        kn_expr *at = bin(KN_OP_MUL, var(0), ci(L)), *far = bin(KN_OP_MUL, bin(KN_OP_SUB, var(0), ci(2)), ci(1ll << 40));
+        kn_expr *e = sel(cmp(KN_OP_LT, var(0), ci(2)), rd(0, at, L), rd(1, far, L));
+        built b = build(print(lprog(2, types, N, N / L, st(2, at, e)), "c"), i & 1 ? "clang" : "gcc", "");
+        assert_int_equal(b.run((const void *[]){in, in}, (void *[]){out}, NULL, NULL), 0);
+        assert_memory_equal(out, in, (size_t)(2 * L * kn_dtype_bytes(kinds[i])));
+        assert_memory_equal(out + 2 * L * kn_dtype_bytes(kinds[i]), in, (size_t)(L * kn_dtype_bytes(kinds[i])));
+        dlclose(b.so);
+    }
+}
+
 /* Two vectors interleaved by units of lanes, inside of blocks of four units. */
 static void units_stay_together(void **state)
 {
@@ -627,6 +648,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(divisions, open_arena, close_arena),
         cmocka_unit_test_setup_teardown(guarded_places, open_arena, close_arena),
         cmocka_unit_test_setup_teardown(choices, open_arena, close_arena),
+        cmocka_unit_test_setup_teardown(one_side, open_arena, close_arena),
         cmocka_unit_test_setup_teardown(units_stay_together, open_arena, close_arena),
         cmocka_unit_test_setup_teardown(refusals, open_arena, close_arena),
     };

@@ -231,6 +231,7 @@ static void clamps(void **state)
     exactly("x=f64:5x4", "y[A,B] = x[min(max(A-1,0),4),min(max(B-2,0),3)]*cast(A+2*B+1,f64) where A in 7, B in 9", "x");
     exactly("x=f64:4", "y[A] = x[min(max((A*2+3)//6-1,0),3)]*cast((A*2+3)%6,f64) + x[min(max((A*2+3)//6,0),3)]*cast(6-(A*2+3)%6,f64) "
             "where A in 12", "x");
+    exactly("x=f64:2x6", "w[A] = cast(A%4+1,f64) where A in 24; y[N,A] = x[N,min(max(A//4-1,0),5)]*w[A] where A in 24", "x");
     exactly("x=f64:3x9", "s[N,P] +=! x[N,min(max(P*2+R-2,0),8)] where P in 5, R in 3; y[N,P] = s[N,P]*2.0", "x");
     closely("x=f64:7", "y[A] = x[max(A-3,0)]*x[max(A-3,0)]+x[A] where A in 7", "x");
     kiln_arena *a = open_arena();
