@@ -249,6 +249,10 @@ bench-kernels: ## kernels against the libraries, interleaved [SHAPES=FILE ONLY=f
 	@$(MAKE) -s --no-print-directory -j2 build
 	@load-tests/kernels/peers.sh $(B)
 
+bench-operators: build ## operators against onnxruntime, gradients against PyTorch [ARGS="--only softmax --rounds 9" PYTHON=...]
+	@p="$(PYTHON)"; [ -n "$$p" ] || p=$$(.ci/models $(B) onnx==1.23.2 onnxruntime==1.31.1 torch==2.13.0 numpy) || exit 1; \
+	"$$p" load-tests/operators/bench_operators.py $(B) $(ARGS)
+
 bench-fork: $(BIN)/fork-join ## what one fork and join of the default pool costs [THREADS=2]
 	@$(BIN)/fork-join $(or $(THREADS),2)
 $(BIN)/fork-join: $(O)/load-tests/kernels/fork.o $(O)/api/cli/pool_posix.o

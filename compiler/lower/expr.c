@@ -294,7 +294,7 @@ static kn_expr *new_load(kn_env *v, const kn_expr *e)
     }
     kn_expr *known = kn_lw_row_lanes(w, &r.row, v->lanes);
     if (known) return known;
-    kn_expr *runs = r.cond ? NULL : kn_lw_few_runs(w, r.buffer, r.at, v->lane_var, v->lanes);
+    kn_expr *runs = r.cond || v->guard ? NULL : kn_lw_few_runs(w, r.buffer, r.at, v->lane_var, v->lanes); /* guarded lanes are written one by one */
     if (runs) return runs;
     if (!tested && r.cond && steps(&r, v->lane_var)) {
         kn_expr *run = lane_run(v, &r);
@@ -371,12 +371,17 @@ static bool limit_of(kn_env *v, const kn_expr *c, kn_expr **first, kn_expr **lim
     kn_lw *w = v->w;
     bool strict = c->op == KN_OP_LT;
     if ((!strict && c->op != KN_OP_LE) || c->args[0]->dtype != KN_I64) return false;
-    int side = kn_lw_uses(c->args[0], v->lane_var) ? 0 : 1;
-    if (!kn_lw_unit_stride(c->args[side], v->lane_var) || kn_lw_uses(c->args[1 - side], v->lane_var)) return false;
-    *others = side == 1;
-    *first = kn_lw_simp(w, kn_lw_at_lane(w, c->args[side], v->lane_var, kn_lw_int(w, 0)));
+    kn_expr *x = kn_lw_simp(w, c->args[0]), *y = kn_lw_simp(w, c->args[1]); /* the remainder of a place may be the lane */
+    *others = !kn_lw_uses(x, v->lane_var);
+    if (*others) {
+        kn_expr *lanes = y;
+        y = x;
+        x = lanes;
+    }
+    if (!kn_lw_unit_stride(x, v->lane_var) || kn_lw_uses(y, v->lane_var)) return false;
+    *first = kn_lw_simp(w, kn_lw_at_lane(w, x, v->lane_var, kn_lw_int(w, 0)));
     bool beyond = strict == *others; /* x <= y is x < y + 1; y < x is not x < y + 1 */
-    *limit = beyond ? kn_lw_simp(w, kn_bin(w->a, KN_OP_ADD, c->args[1 - side], kn_lw_int(w, 1))) : c->args[1 - side];
+    *limit = beyond ? kn_lw_simp(w, kn_bin(w->a, KN_OP_ADD, y, kn_lw_int(w, 1))) : y;
     return true;
 }
 

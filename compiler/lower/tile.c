@@ -240,6 +240,16 @@ static bool differs_by_task(const kn_lw *w, const kn_sg *sg, int a)
     return tasks && padded && kn_dtype_class(sg->s->body->dtype) == 'f' && sg->s->red == KN_RED_SUM;
 }
 
+/* Tiles that begin at multiples of what the axis is divided by in a condition know what each lane chooses; moved back they would not. */
+static bool keeps_digits(const kn_expr *e, int a, int64_t span, bool decides)
+{
+    bool digit = (e->op == KN_OP_FLOORDIV || e->op == KN_OP_MOD) && kn_is_int_const(e->args[1]) && kn_axes_in(e->args[0]) >> a & 1;
+    if (decides && digit && e->args[1]->u.i > 1 && span % e->args[1]->u.i == 0) return true;
+    for (int i = 0; i < e->nargs; i++)
+        if (keeps_digits(e->args[i], a, span, decides || (e->op == KN_OP_SELECT && i == 0))) return true;
+    return false;
+}
+
 /* Moves the last register tile of an axis back, so that it ends where the axis ends: it computes some elements a second time, to the same
  * bits, instead of going element by element; of a tile longer than the axis the last vectors move, of a sum or of functions (twice in a
  * vector costs less than once for itself). Not where a cache or
@@ -254,7 +264,7 @@ static void overlap_tails(kn_lw *w, kn_sg *sg)
     for (int a = 0; a < sg->s->naxes && !w->status; a++) {
         int64_t span = (tail & ~held) >> a & 1 ? tile_span(sg, a) : 0, last = sg->s->axes[a].extent - span;
         if (span > 0 && last < 0 && (sg->s->red != KN_RED_NONE || kn_has_function(sg->s->body))) sg->inside[a] = lanes_fit(w, sg, a);
-        if (span < 1 || last < 0 || differs_by_task(w, sg, a)) continue;
+        if (span < 1 || last < 0 || differs_by_task(w, sg, a) || keeps_digits(sg->s->body, a, span, false)) continue;
         kn_expr *base = kn_lw_int(w, 0);
         for (int i = 0; i < sg->tile; i++) {
             const kn_loop *l = &sg->g->loops[i];

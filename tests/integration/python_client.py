@@ -65,6 +65,11 @@ class Calls(unittest.TestCase):
         packed = k.prepack("b", b)
         for given in (b, packed, packed):
             np.testing.assert_array_equal(k(a, given), a @ b)
+        run, (c,) = k.bound(a, packed)  # reads what is in the arrays when it is called
+        a += 1
+        run()
+        np.testing.assert_array_equal(c, a @ b)
+        a -= 1
         with self.assertRaises(kiln.Unsupported):
             k(packed, b)
 

@@ -586,6 +586,17 @@ static void choices_take_vectors(void **state)
     }
 }
 
+/* A prefix of blocks: places whose remainder says which terms count have them masked, as tiles begin with blocks. */
+static void remainders_are_lanes(void **state)
+{
+    (void)state;
+    static const char text[] = "y[M,S] +=! select(I<=S%16, pad(x,0.0)[M,S//16*16+I], 0.0) where S in 320, I in 16";
+    kiln_arena *a = arena();
+    kiln_kernel *k = generated(a, (kiln_bytes){text, strlen(text)}, "x=f32:9x320");
+    if (strstr(k->source.p, "k_mod_i64(")) fail_msg("lane by lane\n%s", k->trace.p);
+    kiln_arena_close(a);
+}
+
 /* The last columns of a softmax along an outer axis are computed in vectors, as the others are. */
 static void last_columns_take_vectors(void **state)
 {
@@ -693,7 +704,7 @@ int main(void)
         cmocka_unit_test(lanes_are_computed), cmocka_unit_test(functions_are_few),
         cmocka_unit_test(panels_are_two_lines), cmocka_unit_test(near_operands_are_packed_by_steps), cmocka_unit_test(narrow_images_are_flat),
         cmocka_unit_test(mappings_compete), cmocka_unit_test(places_are_divided_by_constants),
-        cmocka_unit_test(choices_take_vectors), cmocka_unit_test(last_columns_take_vectors),
+        cmocka_unit_test(choices_take_vectors), cmocka_unit_test(last_columns_take_vectors), cmocka_unit_test(remainders_are_lanes),
         cmocka_unit_test(choices_are_not_written_out), cmocka_unit_test(bare_tiles),
         cmocka_unit_test(phases_are_convolutions), cmocka_unit_test(inlining_ends_before_the_limit),
         cmocka_unit_test(stops_when_told), cmocka_unit_test(policies),

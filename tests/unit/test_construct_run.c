@@ -176,6 +176,7 @@ static const struct { const char *text, *inputs; } programs[] = {
     {"y[B,I,J] = select(I<J, a[B,I,J], v[J])", "a=bf16:2x21x33&v=bf16:33"},
     {"y[I,J] = select(J<I+3 && 2<J, a[I,J], b[J,I])", "a=f64:9x21&b=f64:21x9"},
     {"y[I,J] = select(J==I, 1.0, a[I,J]*2.0)", "a=f32:18x21"},
+    {"y[M,S] +=! select(I<=S%16, pad(x,0.0)[M,S//16*16+I], 0.0) where S in 75, I in 16", "x=f32:3x75"},
 };
 enum { NPROGRAMS = sizeof programs / sizeof programs[0], NIDS = sizeof ids / sizeof ids[0], TOP = 2 };
 

@@ -115,6 +115,12 @@ class Kernel:
 
     def __call__(self, *args, out=None, pool=None, **named):
         """pool: a kiln.native.Pool to run on; without one the call is serial. out: arrays to write to, one or a list."""
+        run, outs = self.bound(*args, out=out, pool=pool, **named)
+        run()
+        return outs[0] if len(outs) == 1 else outs
+
+    def bound(self, *args, out=None, pool=None, **named):
+        """(run, outputs): a call that has been checked once. run() reads the same arrays again, which it keeps alive, and writes to `outputs`."""
         if self._so is None:
             self._bind()
         args = list(args) + [None] * (len(self._inputs) - len(args))
@@ -141,10 +147,13 @@ class Kernel:
             once.append(owner)
         outputs = (ctypes.c_void_p * len(written))(*[v.address for v in written])
         raw = pool.raw if pool is not None else None
-        status = self._call(inputs, outputs, self._work(raw.contents.nthreads if raw else 1), raw)
-        if status:
-            raise Unsupported(f"the kernel returned {status}")
-        return outs[0] if len(outs) == 1 else outs
+        threads = raw.contents.nthreads if raw else 1
+
+        def run(kept=(held, written, once, pool)):
+            status = self._call(inputs, outputs, self._work(threads), raw)
+            if status:
+                raise Unsupported(f"the kernel returned {status}")
+        return run, outs
 
     def tvm_ffi(self):
         """The same kernel as a TVM-FFI function (needs the package apache-tvm-ffi): inputs, then outputs, in the kernel's own order."""
