@@ -38,8 +38,9 @@ static bool apart(const masked *m, const kn_expr *x, const kn_expr *y, int64_t *
 static bool is_edge(masked *m, const kn_expr *c)
 {
     bool low = c->op == KN_OP_LE && kn_is_int_const(c->args[0]), high = c->op == KN_OP_LT && kn_is_int_const(c->args[1]);
+    if (!low && !high) return false;
     const kn_expr *x = low ? c->args[1] : c->args[0];
-    for (int i = 0; i < m->n && (low || high); i++)
+    for (int i = 0; i < m->n; i++)
         for (int d = 0; d < m->load[i]->nargs; d++) {
             int64_t by, dim = m->q->tensors[m->load[i]->u.tensor].shape[d];
             if (!apart(m, x, m->load[i]->args[d], &by)) continue;
