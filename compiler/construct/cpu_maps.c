@@ -29,7 +29,7 @@ static double bytes_of(const kn_tensor *t)
 }
 
 /* Vectors of a map: narrow where its operands lie beyond every cache and it does little with them. There the memory sets the pace, and
- * shorter accesses let it overlap more of them. */
+ * shorter accesses let it overlap more of them; but not where whole lines are written past the caches. */
 static int64_t map_vector_bytes(const kn_site *x)
 {
     const kn_program *p = x->t->program;
@@ -40,6 +40,7 @@ static int64_t map_vector_bytes(const kn_site *x)
     for (int i = 0; i < n && i < KN_SITE_LOADS; i++) bytes += bytes_of(&p->tensors[loads[i]->u.tensor]);
     for (int i = 0; i < x->nloads; i++) far = x->load[i].padded ? NULL : far; /* what is padded is read again soon */
     bool streams = far && work_of(x->s->body) <= CHEAP && bytes > (double)far->capacity_bytes;
+    if (x->hw->streaming_store_bytes && bytes > (double)x->hw->streaming_store_bytes) streams = false;
     return streams ? x->hw->streaming_vector_bytes : x->hw->vector_bytes;
 }
 

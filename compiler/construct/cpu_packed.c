@@ -22,6 +22,7 @@ typedef struct packed {
     bool turns;                  /* in squares that are turned: its rows run along the sum (cpu_squares.c) */
     bool lies;                   /* nor is it packed: its rows are read as they lie */
     bool boxed;                  /* bands of the other factor are copied, with their padding and whole runs of terms */
+    bool streams;                /* the constant goes by once or a few times: every vector of a panel along a run of its own */
     bool dots;                   /* an instruction sums `terms` of the products along dot.run for every lane */
     kn_cpu_dot dot;
     int64_t terms;               /* 1 without dots */
@@ -436,17 +437,31 @@ static void put_packed(kn_buf *b, const packed *k, bool blocks, const char *rows
     for (int i = 0; i < x->s->nspatial; i++)
         if (has(k, k->w, i) && i != x->n) kn_putf(b, " %s.0", name(k, i));
     if (!blocks) kn_putf(b, " %s.0", n);
+    if (k->streams) kn_putf(b, " %s.1", n);
     if (k->kb && !blocks) put_reduction(b, k, true);
     if (k->turns) kn_cpu_put_run(b, x, k->w, k->blocked, k->kb > 0);
     else put_reduction(b, k, false);
-    kn_putf(b, " %s.1 %s.2", n, n);
+    if (!k->streams) kn_putf(b, " %s.1", n);
+    kn_putf(b, " %s.2", n);
     put_terms(b, k);
     kn_put(b, "\n");
+}
+
+/* A constant that L2 does not hold, met by a few tiles of rows: fetching it takes as long as the products or longer. A single run from end to end
+ * comes slower than several side by side, each in pages of its own, as prefetchers begin anew at every page (4x4096x1024: 0.6 of the time on an Ice
+ * Lake). */
+static bool in_streams(const packed *k)
+{
+    enum { FEW_TILES = 4 };
+    const kn_hw_level *l2 = kn_hw_level_named(k->x->hw, "l2");
+    if (!l2 || k->copied || k->lies || k->beside || k->padded || k->p >= 0 || k->nv < 2 || bytes_of_constant(k) <= l2->capacity_bytes) return false;
+    return kn_ceil_div(extent(k, k->q), k->mr) <= FEW_TILES;
 }
 
 static void try_tile(packed *k, kn_plans *plans)
 {
     const kn_site *x = k->x;
+    k->streams = in_streams(k);
     bool panels = k->panels = in_panels(k), shares = k->shares = panels && !k->turns && in_shares(k);
     const char *n = name(k, x->n), *q = name(k, k->q), *p = k->p >= 0 ? name(k, k->p) : NULL;
     k->band = band_of(k);
@@ -518,6 +533,7 @@ static bool try_blocks(packed *k, kn_plans *plans)
     if (cut && (step <= APART || step % SET)) return false;
     int64_t per = few ? kn_ceil_div(panels, x->hw->units) : kn_ceil_div(tiles, kn_round_up(blocks, x->hw->units));
     const char *n = name(k, x->n), *q = name(k, k->q), *task = few ? n : q;
+    bool streams = in_streams(k);
     kn_buf b;
     kn_buf_init(&b, plans->a);
     k->panels = true;
@@ -542,8 +558,10 @@ static bool try_blocks(packed *k, kn_plans *plans)
     if (few) kn_putf(&b, " %s.0", n);
     put_reduction(&b, k, true);
     kn_putf(&b, " %s.%d", n, few);
+    if (streams) kn_putf(&b, " %s.%d", n, few + 1);
     put_reduction(&b, k, false);
-    kn_putf(&b, " %s.%d %s.%d\n", n, few + 1, n, few + 2);
+    if (!streams) kn_putf(&b, " %s.%d", n, few + 1);
+    kn_putf(&b, " %s.%d\n", n, few + 2);
     int64_t line = x->hw->levels[x->hw->nlevels - 1].transaction_bytes;
     if (cut)
         kn_putf(&b, "cache_read %s %d scratch %s.0 region pad %lld\n", x->name, k->v, name(k, k->blocked), (long long)(line / a->bytes));

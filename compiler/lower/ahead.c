@@ -17,6 +17,7 @@ typedef struct chunk {
     int64_t elems, step;  /* of the chunk; of one iteration */
     int64_t uses;         /* times that the loops outside the tile go through the chunk */
     kn_expr *use;         /* which of these it is */
+    int64_t next;         /* elements from the chunk to the one that the loop around these times brings; 0: none does */
     kn_expr *ahead;       /* what is asked for, from the next chunk's beginning: as far as the iterations are, by uses */
 } chunk;
 
@@ -57,22 +58,20 @@ static kn_expr *plus(kn_lw *w, kn_expr *e, kn_expr *by, int64_t times)
     return times ? kn_bin(w->a, KN_OP_ADD, e, kn_bin(w->a, KN_OP_MUL, by, kn_lw_int(w, times))) : e;
 }
 
-/* Loops that do not move the chunk use it again; the one outside them must bring the next. A thread takes tasks that follow each other. */
-static bool find_uses(kn_tile *x, chunk *c)
+/* Loops that do not move the chunk use it again; the one outside them brings the next. A thread takes tasks that follow each other. */
+static void find_uses(kn_tile *x, chunk *c)
 {
     const kn_sg *sg = x->sg;
-    int64_t by;
     c->uses = 1;
     c->use = kn_lw_int(x->w, 0);
+    c->next = 0;
     for (int j = sg->tile - 1; j >= 0; j--) {
         if (sg->g->loops[j].extent == 1) continue;
         enum kn_loop_kind kind = sg->g->loops[j].kind;
-        if ((kind != KN_SERIAL && kind != KN_PARALLEL) || !moves(sg, j, c->at, &by)) return false;
-        if (by) return by == c->elems;
+        if ((kind != KN_SERIAL && kind != KN_PARALLEL) || !moves(sg, j, c->at, &c->next) || c->next) return;
         c->use = plus(x->w, c->use, sg->val[j], c->uses);
         c->uses *= sg->g->loops[j].extent;
     }
-    return false;
 }
 
 /* Reduce loop j of the tile is written out around the loops that read the chunk. */
@@ -109,7 +108,8 @@ static bool find_chunk(kn_tile *x, int i, int load, chunk *c)
         c->begins = plus(w, c->begins, sg->val[j], -by);
         c->elems *= sg->g->loops[j].extent;
     }
-    if (!find_uses(x, c)) return false;
+    find_uses(x, c);
+    if (c->next != c->elems) return false;
     c->ahead = plus(w, kn_lw_int(w, c->elems), c->use, kn_ceil_div(c->elems, c->uses));
     for (int64_t each = c->step, j = i; j >= sg->tile; j--) {
         if (!serial_reduce(sg, (int)j) && !written_out(sg, (int)j)) continue;
@@ -142,12 +142,56 @@ static int64_t far_ahead(const kn_hw *hw)
     return (int64_t)(SOME * far->latency_ns * far->bandwidth_gbs);
 }
 
+/* Each of the tile's vectors goes along a run of its own. */
+typedef struct streams {
+    int64_t n, apart;     /* how many; elements from one to the next */
+} streams;
+
+static bool moves_row(kn_tile *x, int j, int load, int64_t *c);
+
+static bool find_streams(kn_tile *x, int load, int64_t step, streams *s)
+{
+    const kn_sg *sg = x->sg;
+    int64_t by;
+    *s = (streams){ .n = 1 };
+    for (int j = sg->tile; j < sg->g->nloops && x->lane_var >= 0 && !x->reduce_lanes; j++) {
+        if (!kn_tile_spatial(sg, j) || j == x->vloop || kn_tile_extent(sg, j) == 1) continue;
+        if (!moves_row(x, j, load, &by) || (by > step && s->n > 1)) return false;
+        if (by > step) *s = (streams){ .n = kn_tile_extent(sg, j), .apart = by };
+    }
+    return s->n > 1;
+}
+
+/* All of them lie in pages of their own, and are asked for as far ahead as together bring enough; where the vectors are used again, each of these
+ * times asks for some of the streams. */
+static void ask_streams(kn_tile *x, int i, chunk *c, const streams *s)
+{
+    kn_lw *w = x->w;
+    int64_t bytes = kn_dtype_bytes(w->p->buffers[c->buffer].dtype), line = KN_LINE_BYTES / bytes;
+    if (!moves(x->sg, i, c->at, &c->step) || c->step < 1 || c->step > line || !worth(x, c->buffer, false)) return;
+    find_uses(x, c);
+    bool again = c->uses > 1 && c->next > 0;
+    int64_t each = again ? kn_ceil_div(s->n, c->uses) : s->n, ahead = again ? c->next : kn_round_up(far_ahead(w->hw) / bytes / s->n, line);
+    kn_expr *from = plus(w, c->at, kn_lw_int(w, ahead), 1);
+    for (int64_t k = 0; k < each; k++) {
+        kn_expr *number = again ? plus(w, kn_lw_int(w, k), c->use, each) : kn_lw_int(w, k);
+        if (again && each * c->uses > s->n) number = kn_bin(w->a, KN_OP_MIN, number, kn_lw_int(w, s->n - 1));
+        kn_lw_prefetch(w, c->buffer, kn_lw_simp(w, plus(w, from, number, s->apart)), false);
+    }
+}
+
 static void ask(kn_tile *x, int i, int load, const kn_hw_level *l1, const kn_hw_level *l2)
 {
     kn_lw *w = x->w;
     chunk c = { .buffer = -1 };
+    streams s;
     c.at = place(x, i, load, &c.buffer);
-    if (!c.at || w->status || !find_chunk(x, i, load, &c)) return;
+    if (!c.at || w->status) return;
+    if (moves(x->sg, i, c.at, &c.step) && find_streams(x, load, c.step, &s)) {
+        ask_streams(x, i, &c, &s);
+        return;
+    }
+    if (!find_chunk(x, i, load, &c)) return;
     const kn_buffer *b = &w->p->buffers[c.buffer];
     int64_t bytes = kn_dtype_bytes(b->dtype), line = l1->transaction_bytes / bytes, lines = line ? kn_ceil_div(c.step, c.uses * line) : 0;
     if (lines < 1 || lines > MOST_LINES || c.elems * bytes > l2->capacity_bytes / 2 || !worth(x, c.buffer, c.uses == 1)) return;
@@ -368,13 +412,27 @@ static void ask_rows(kn_tile *x, int i, int load, const kn_hw_level *l1, const k
     for (int64_t k = 0; k < lines; k++) kn_lw_prefetch(w, buffer, kn_lw_simp(w, plus(w, from, kn_lw_int(w, k), line)), false);
 }
 
+/* Loop i, of the reduction, is the innermost around the tile's registers. */
+static bool innermost(const kn_tile *x, int i)
+{
+    const kn_sg *sg = x->sg;
+    const kn_hw *hw = x->w->hw;
+    if (hw->gpu || sg->rolled || !kn_hw_level_named(hw, "l1") || !kn_hw_level_named(hw, "l2") || !serial_reduce(sg, i)) return false;
+    for (int j = i + 1; j < sg->g->nloops; j++)
+        if (serial_reduce(sg, j)) return false;
+    return true;
+}
+
+void kn_tile_ahead_at_once(kn_tile *x, int i)
+{
+    if (innermost(x, i)) kn_lw_next_copies_at_once(x->w, x->sg, i);
+}
+
 void kn_tile_ahead(kn_tile *x, int i)
 {
     const kn_sg *sg = x->sg;
     const kn_hw_level *l1 = kn_hw_level_named(x->w->hw, "l1"), *l2 = kn_hw_level_named(x->w->hw, "l2");
-    if (x->w->hw->gpu || sg->rolled || !l1 || !l2 || !serial_reduce(sg, i)) return;
-    for (int j = i + 1; j < sg->g->nloops; j++)
-        if (serial_reduce(sg, j)) return;
+    if (!innermost(x, i)) return;
     kn_lw_next_copies(x->w, x->sg, i);
     for (int k = 0; k < sg->nloads; k++) {
         if (!kn_sg_cached(sg, k)) ask_beside(x, i, k, l1, l2), ask_rows(x, i, k, l1, l2);

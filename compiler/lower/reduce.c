@@ -229,6 +229,7 @@ void kn_tile_nest(kn_tile *x, int i, int64_t part)
         }
     } else {
         kn_lw_before(w, sg, i);
+        kn_tile_ahead_at_once(x, i);
         kn_ls *loop = kn_lw_loop(w, sg, i);
         if (!loop) return;
         kn_ls **after = w->tail;

@@ -483,8 +483,10 @@ static int64_t touched(const kn_lw *w)
     return all;
 }
 
+/* Vectors shorter than a line would leave it half written in between. */
 bool kn_lw_past_caches(const kn_lw *w, int out)
 {
+    if (w->hw->vector_bytes < KN_LINE_BYTES) return false;
     return !w->hw->gpu && !w->box[out].on && kn_dtype_bytes(w->p->program->tensors[out].dtype) >= 4 && w->hw->streaming_store_bytes &&
            touched(w) > w->hw->streaming_store_bytes;
 }

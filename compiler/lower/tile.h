@@ -64,8 +64,10 @@ bool kn_tile_joined(kn_tile *x);
 uint32_t kn_lw_over(const kn_lw *w, const kn_sg *sg);
 bool kn_lw_has_rows(const kn_lw *w, const kn_expr *load, int axis, int64_t lanes); /* the load can be read past its rows along the axis */
 
-/* ahead.c: in the body of the tile's reduce loop i, the innermost one that is not unrolled: asks for the constants that come next. */
+/* ahead.c: in the body of the tile's reduce loop i, the innermost one that is not unrolled: asks for the constants that come next; before it,
+ * for what a tile asks for at once. */
 void kn_tile_ahead(kn_tile *x, int i);
+void kn_tile_ahead_at_once(kn_tile *x, int i);
 
 /* store.c */
 bool kn_tile_traps(const kn_expr *e); /* must not be computed out of range */

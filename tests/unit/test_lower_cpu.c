@@ -296,12 +296,14 @@ static int asked_of_packed(const kn_lprog *l, const kn_ls *s)
     return n;
 }
 
-/* Packed constants that L2 does not hold are asked for although they are used but once, where so much is computed between their lines that the
- * processor does not see as far. */
+/* Packed constants that L2 does not hold are asked for although they are used but once; those that it holds are not. Streams side by side, of which
+ * a use asks for its share. */
 static void streams_are_asked_for(void **state)
 {
     static const struct { const char *inputs; bool asked; } of[] = {{"a=f32:9x601&b=f32:601x1201:const", true},
-                                                                    {"a=f32:3x601&b=f32:601x1201:const", false}};
+                                                                    {"a=f32:3x601&b=f32:601x1201:const", true},
+                                                                    {"a=f32:30x601&b=f32:601x1201:const", true},
+                                                                    {"a=f32:3x101&b=f32:101x301:const", false}};
     (void)state;
     for (size_t i = 0; i < sizeof of / sizeof *of; i++) {
         kiln_arena *a = kiln_arena_open(&(kiln_host){NULL, mem, NULL});

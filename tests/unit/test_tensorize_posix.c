@@ -134,6 +134,7 @@ static void packing_waits_for_its_stores(void **state)
     worker_error e = { 0 };
     kn_hw *hw = device(a, false);
     hw->streaming_store_bytes = 4096;
+    hw->vector_bytes = 64;
     kiln_bytes text = fixture_text("s[N] = exp(b[N]); c[M,N] = a[M,N]*s[N] + b[N]");
     if (kiln_request_text(a, text, fixture_text("a=f32:3x1024&b=f32:1024:const"), NULL, &r, &d) ||
         kiln_generate(a, r->program, hw, fixture_text("ahead t0\nsplit t0 S0 16\nreorder t0 S0.0 S0.1\nvectorize t0 S0.1"), &k, &d))
