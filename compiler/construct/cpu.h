@@ -67,6 +67,9 @@ int kn_cpu_longest_reduce(const kn_site *x);
  * a term, in the time of a multiply-add; the last tile of a row has no more vectors than it needs. kn_cpu_time_of_rows: of rows that are n long. */
 double kn_cpu_time_of_rows(const kn_site *x, int64_t n, int64_t mr, int64_t nv, int64_t lanes, double row, double vector);
 double kn_cpu_time_of_tiles(const kn_site *x, int64_t mr, int64_t nv, int64_t lanes, double row, double vector);
+/* How many times as long `chains` multiply-adds take with so many loads of vectors, or broadcasts, from L1 beside them: neither hides the other whole
+ * (an Ice Lake that loads 1.1 vectors a cycle: 14 rows by 2 vectors 1.14 times as long as 6 by 4, for each multiply-add). 1: L1's rate is unknown. */
+double kn_cpu_slowed_by_loads(const kn_site *x, int64_t lanes, double loads, double chains);
 /* cpu_deep.c: for t->lanes the other numbers of rows that go along panels of long sums; false: the sum is none of these. */
 bool kn_cpu_deep(const kn_site *x, kn_cpu_tile *t);
 /* cpu_few.c: the tile of few rows that meet a large operand, which is read where it lies; false: the sum is no such product. */

@@ -62,7 +62,7 @@ static bool begins_with_lines(const kn_site *x)
  * across lines 1.02 to 1.1. */
 static double time_of_vector(const kn_site *x, int64_t panel, bool lines)
 {
-    const double across = 1.5, from_l1 = 0.3, from_l2 = 0.8;
+    const double across = 1.8, from_l1 = 0.5, from_l2 = 1.0;
     bool near = panel * x->reduce_extent * kn_cpu_acc_bytes(x) <= kn_hw_level_named(x->hw, "l1")->capacity_bytes * 3 / 4;
     return !lines ? across : near ? from_l1 : from_l2;
 }
@@ -71,14 +71,14 @@ static double time_of_vector(const kn_site *x, int64_t panel, bool lines)
 static bool few_tile(const kn_site *x, kn_cpu_tile *t, int64_t widest, bool lines)
 {
     enum { MOST = 14 };
-    const double element = 0.6, loop = 1.5;
+    const double element = 0.8, loop = 1.5, less = 0.99; /* of tiles that take about the same, the first */
     double least = 0;
     int64_t need = x->hw->fma_latency * x->hw->fma_per_cycle; /* and one more, since not every one starts in time */
     for (int64_t nv = 1; nv <= widest && (nv - 1) * t->lanes < kn_cpu_extent(x, x->n); nv++) {
         double vector = time_of_vector(x, nv * t->lanes, lines);
         for (int64_t mr = 1; mr <= MOST && mr <= kn_cpu_extent(x, x->m) && mr * nv + nv + 1 <= x->hw->vector_registers; mr++) {
             double time = kn_cpu_time_of_tiles(x, mr, nv, t->lanes, element + loop / (double)mr, vector);
-            if (mr * nv <= need || (least > 0 && time >= least)) continue;
+            if (mr * nv <= need || (least > 0 && time >= less * least)) continue;
             least = time;
             t->nv = nv;
             t->mr = mr;

@@ -629,8 +629,8 @@ static double time_of_blocks(const packed *k, int64_t nv)
     return COME_AND_GO * (double)(nv * k->lanes * bytes_packed(k)) / (double)k->terms / ((double)l1->capacity_bytes / 2);
 }
 
-/* What a tile of nv vectors takes for each of its vectors and rows: a multiply-add, and the loads beside it, which compete for the same slots; short
- * of chains, the latency of a multiply-add. */
+/* What a tile of nv vectors takes for each of its vectors and rows: a multiply-add, and the loads beside it; short of chains, the latency of a
+ * multiply-add. */
 static double time_of_each(const packed *k, int64_t nv, int64_t mr)
 {
     enum { WITH_BROADCASTS = 32 }; /* registers of instructions that broadcast as they multiply */
@@ -638,8 +638,9 @@ static double time_of_each(const packed *k, int64_t nv, int64_t mr)
     double loads = (double)(k->beside ? nv * mr + nv : nv + mr);
     bool full = nv * mr + nv >= k->x->hw->vector_registers && !k->beside; /* no register is left for what is broadcast */
     bool apart = k->x->hw->vector_registers < WITH_BROADCASTS; /* elements are broadcast by instructions of their own */
-    double spilled = !full ? 1 : apart ? 1.3 : 1.05;
-    double each = 1 + (apart ? 0.6 : 0.3) * loads / chains + time_of_blocks(k, nv);
+    double spilled = !full ? 1 : apart ? 1.3 : 1.1;
+    double slowed = apart || k->beside ? 1 + (apart ? 0.6 : 0.3) * loads / chains : kn_cpu_slowed_by_loads(k->x, k->lanes, loads, chains);
+    double each = slowed + time_of_blocks(k, nv);
     return each * (chains < need ? need / chains : 1) * spilled;
 }
 

@@ -1,6 +1,17 @@
 /* rTiles of a CPU core as traces: a tile's numbers become splits, an order, kinds of loops and caches. cpu_sums.c and cpu_maps.c choose the
  * numbers. */
 #include "construct/cpu.h"
+#include <math.h>
+
+double kn_cpu_slowed_by_loads(const kn_site *x, int64_t lanes, double loads, double chains)
+{
+    const kn_hw *hw = x->hw;
+    const kn_hw_level *l1 = kn_hw_level_named(hw, "l1");
+    if (!l1 || l1->bandwidth_gbs <= 0 || hw->fma_per_cycle <= 0) return 1;
+    double a_cycle = l1->bandwidth_gbs / (hw->clock_ghz * (double)hw->units);
+    double loading = loads * (double)(lanes * kn_cpu_acc_bytes(x)) / a_cycle, computing = chains / hw->fma_per_cycle;
+    return sqrt(computing * computing + loading * loading) / computing;
+}
 
 int64_t kn_cpu_pow2(int64_t n, int64_t most)
 {
