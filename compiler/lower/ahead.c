@@ -287,13 +287,11 @@ static kn_expr *place_unmoved(kn_tile *x, int i, int load, int *buffer)
 }
 
 /* The load is of a tensor that L2 does not hold, along the tile's lanes. */
-static bool far_along(const kn_tile *x, const kn_expr *load, const kn_hw_level *l2)
+static bool far_along(const kn_tile *x, const kn_expr *load)
 {
     const kn_sg *sg = x->sg;
-    const kn_tensor *t = &x->w->p->program->tensors[load->u.tensor];
-    int64_t bytes = kn_dtype_bytes(t->dtype);
-    for (int d = 0; d < t->rank; d++) bytes *= t->shape[d];
-    return bytes > l2->capacity_bytes && !load->padded && x->vloop >= 0 && !x->reduce_lanes && (kn_axes_in(load) >> sg->g->loops[x->vloop].axis & 1);
+    bool lanes = x->vloop >= 0 && !x->reduce_lanes && (kn_axes_in(load) >> sg->g->loops[x->vloop].axis & 1);
+    return lanes && !load->padded && kn_lw_beyond_l2(x->w, load->u.tensor);
 }
 
 /* The uses share the lines of a run. Of each line the end is asked for: what lies before the run in its first line has come with the run before. */
@@ -303,7 +301,7 @@ static void ask_beside(kn_tile *x, int i, int load, const kn_hw_level *l1, const
     const kn_sg *sg = x->sg;
     runs r = { .below = -1 };
     int buffer = -1;
-    if (!far_along(x, sg->loads[load], l2)) return;
+    if (!far_along(x, sg->loads[load])) return;
     r.at = place_unmoved(x, i, load, &buffer);
     if (!r.at || w->status || w->p->buffers[buffer].scope != KN_GLOBAL || !find_runs(x, i, &r)) return;
     const kn_buffer *b = &w->p->buffers[buffer];
@@ -383,12 +381,9 @@ static bool find_rows(kn_tile *x, int i, int load, rows *r, kn_expr *at)
 }
 
 /* The tensor is read by elements, none of which the lanes move, or by lanes along the sum. */
-static bool far_across(const kn_tile *x, const kn_expr *load, const kn_hw_level *l2)
+static bool far_across(const kn_tile *x, const kn_expr *load)
 {
-    const kn_tensor *t = &x->w->p->program->tensors[load->u.tensor];
-    int64_t bytes = kn_dtype_bytes(t->dtype);
-    for (int d = 0; d < t->rank; d++) bytes *= t->shape[d];
-    if (bytes <= l2->capacity_bytes || load->padded || x->vloop < 0 || x->lane_var < 0) return false;
+    if (!kn_lw_beyond_l2(x->w, load->u.tensor) || load->padded || x->vloop < 0 || x->lane_var < 0) return false;
     return (kn_axes_in(load) >> x->sg->g->loops[x->vloop].axis & 1) == x->reduce_lanes;
 }
 
@@ -399,7 +394,7 @@ static void ask_rows(kn_tile *x, int i, int load, const kn_hw_level *l1, const k
     kn_lw *w = x->w;
     rows r = { .n = 1 };
     int buffer = -1;
-    if (!far_across(x, x->sg->loads[load], l2)) return;
+    if (!far_across(x, x->sg->loads[load])) return;
     kn_expr *at = place_unmoved(x, i, load, &buffer);
     if (!at || w->status || w->p->buffers[buffer].scope != KN_GLOBAL || !find_rows(x, i, load, &r, at)) return;
     int64_t bytes = kn_dtype_bytes(w->p->buffers[buffer].dtype), line = l1->transaction_bytes / bytes;

@@ -248,6 +248,15 @@ int kn_lw_tensor(kn_lw *w, int tensor)
     return w->tensor_buffer[tensor] = b;
 }
 
+bool kn_lw_beyond_l2(const kn_lw *w, int tensor)
+{
+    const kn_tensor *x = &w->p->program->tensors[tensor];
+    const kn_hw_level *l2 = kn_hw_level_named(w->hw, "l2");
+    int64_t bytes = kn_dtype_bytes(x->dtype);
+    for (int i = 0; i < x->rank; i++) bytes *= x->shape[i];
+    return l2 && bytes > l2->capacity_bytes;
+}
+
 static kn_ls *add(kn_lw *w, enum kn_ls_kind kind)
 {
     kn_ls *s = kn_new(w->a, kn_ls);

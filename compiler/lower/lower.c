@@ -111,7 +111,10 @@ static void box_init(kn_lw *w, const kn_stage *g)
         }
     }
     box->on = true;
-    w->tensor_buffer[out] = kn_lw_buffer(w, "region", x->dtype, 1, elems, KN_SCRATCH);
+    int place = kn_lw_in_place(w, g);
+    box->on = place < 0;
+    box->in_place = place >= 0;
+    w->tensor_buffer[out] = box->on ? kn_lw_buffer(w, "region", x->dtype, 1, elems, KN_SCRATCH) : kn_lw_tensor(w, place);
 }
 
 /* Where the box lies for the consumer's present iteration. */
@@ -305,20 +308,23 @@ void kn_lw_decode(kn_lw *w, kn_sg *sg, kn_expr *number, bool task)
     }
 }
 
-/* Digits of an axis that make up the axis again are seen over the axes; after tiling each digit is simplified for itself. */
-static kn_expr *flat_of(kn_lw *w, const kn_stmt *s, int tensor, kn_expr *const *idx)
+kn_expr *kn_lw_flat(kn_lw *w, const kn_stmt *s, int tensor, kn_expr *const *idx)
 {
     const kn_tensor *x = &w->p->program->tensors[tensor];
     kn_expr *at = kn_lw_int(w, 0);
     kn_affine f;
+    for (int i = 0; i < x->rank; i++) at = kn_bin(w->a, KN_OP_ADD, kn_bin(w->a, KN_OP_MUL, at, kn_lw_int(w, x->shape[i])), idx[i]);
+    at = at ? kn_simplify(w->a, at, kn_stmt_range, (void *)(uintptr_t)s) : NULL;
+    return at && kn_affine_of(at, &f) ? at : NULL;
+}
+
+/* Digits of an axis that make up the axis again are seen over the axes; after tiling each digit is simplified for itself. */
+static kn_expr *flat_of(kn_lw *w, const kn_stmt *s, int tensor, kn_expr *const *idx)
+{
+    kn_affine f;
     bool affine = true;
-    for (int i = 0; i < x->rank; i++) {
-        affine = affine && kn_affine_of(idx[i], &f);
-        at = kn_bin(w->a, KN_OP_ADD, kn_bin(w->a, KN_OP_MUL, at, kn_lw_int(w, x->shape[i])), idx[i]);
-    }
-    if (affine || !at) return NULL;
-    at = kn_simplify(w->a, at, kn_stmt_range, (void *)(uintptr_t)s);
-    return kn_affine_of(at, &f) ? at : NULL;
+    for (int i = 0; i < w->p->program->tensors[tensor].rank; i++) affine = affine && kn_affine_of(idx[i], &f);
+    return affine ? NULL : kn_lw_flat(w, s, tensor, idx);
 }
 
 bool kn_lw_stage_init(kn_lw *w, kn_sg *sg, int stage, bool packs)

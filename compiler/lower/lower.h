@@ -6,8 +6,9 @@
 #define KN_LW_BUFFERS 256
 enum { KN_LINE_BYTES = 64 }; /* of x86-64's caches */
 
-/* A temporary that lives in a scratch box: element idx of the tensor is at idx - base, row-major over size. base[d] NULL: 0. */
-typedef struct kn_box { bool on; kn_expr *base[KILN_MAX_RANK]; int64_t size[KILN_MAX_RANK]; } kn_box;
+/* A temporary that lives in a scratch box: element idx of the tensor is at idx - base, row-major over size. base[d] NULL: 0. in_place: it has none,
+ * but lies in the output that overwrites it (in_place.c). */
+typedef struct kn_box { bool on, in_place; kn_expr *base[KILN_MAX_RANK]; int64_t size[KILN_MAX_RANK]; } kn_box;
 
 /* What each thread has in registers of a tensor: vector number c of `buffer` is its element base + delta[c] (and those behind it in the last
  * dimension). Of a temporary there is nothing else. */
@@ -119,6 +120,7 @@ int kn_lw_var(kn_lw *w, const char *base, int64_t lo, int64_t hi);
 kn_expr *kn_lw_ref(kn_lw *w, int var);
 int kn_lw_buffer(kn_lw *w, const char *base, enum kn_dtype t, int lanes, int64_t elems, enum kn_scope scope);
 int kn_lw_tensor(kn_lw *w, int tensor);
+bool kn_lw_beyond_l2(const kn_lw *w, int tensor); /* all of it has more bytes */
 kn_expr *kn_lw_node(kn_lw *w, enum kn_op op, enum kn_dtype t, int lanes, kn_expr *x, kn_expr *y, kn_expr *z);
 kn_expr *kn_lw_int(kn_lw *w, int64_t x);
 kn_expr *kn_lw_simp(kn_lw *w, kn_expr *e);
@@ -183,6 +185,10 @@ kn_expr *kn_lw_address(kn_lw *w, int tensor, kn_expr *const *idx);
 /* Stages. */
 int64_t kn_sg_axis_cover(const kn_sg *sg, int axis);
 bool kn_sg_cached(const kn_sg *sg, int load);
+/* in_place.c: the output in which the temporary can lie that an attached stage computes, -1: none. Its box is on. */
+int kn_lw_in_place(kn_lw *w, const kn_stage *g);
+/* The element's number in the tensor, over the statement's axes; NULL: it is not affine in them. */
+kn_expr *kn_lw_flat(kn_lw *w, const kn_stmt *s, int tensor, kn_expr *const *idx);
 /* The load reads a scratch box that has room for all that the stage's loops inside of it make of the axis, past its end too. */
 bool kn_sg_room(const kn_lw *w, const kn_sg *sg, const kn_expr *load, int axis);
 void kn_lw_before(kn_lw *w, kn_sg *sg, int loop);   /* in front of a serial loop: first fills of caches that run ahead */

@@ -477,7 +477,7 @@ static int64_t touched(const kn_lw *w)
     int64_t all = 0;
     for (int t = 0; t < p->ntensors; t++) {
         int64_t n = kn_dtype_bytes(p->tensors[t].dtype);
-        for (int i = 0; i < p->tensors[t].rank && !w->box[t].on; i++) n *= p->tensors[t].shape[i];
+        for (int i = 0; i < p->tensors[t].rank && !w->box[t].on && !w->box[t].in_place; i++) n *= p->tensors[t].shape[i];
         all += n;
     }
     return all;

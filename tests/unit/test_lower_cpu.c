@@ -511,6 +511,48 @@ static void sums_take_what_is_made(void **state)
     }
 }
 
+/* What a map overwrites element by element lies in its output from the beginning; not where its tiles come back to elements, where they are another's
+ * by then, or where the output is written past the caches. */
+static void overwritten_in_place(void **state)
+{
+#define HALVES(with) "split y J 4 16\nreorder y I.0 J.0 | J.1 | J.2\nparallel y I.0\nvectorize y J.2\n" with
+#define ALIKE "split e J 64\ncompute_at e y J.0\n"
+#define OF(rest) "m[I] >=! x[I,J]; e[I,J] = exp(x[I,J]-m[I]); s[I] +=! e[I,J]; " rest
+    static const struct { const char *text, *inputs, *trace; int64_t far; bool in_place; } one[] = {
+        {SOFTMAX, "x=f32:48x128", "", 0, true},
+        {SOFTMAX, "x=f32:50x128", "", 0, true},
+        {SOFTMAX, "x=f32:7x256", "", 0, true},
+        {"m[A,I] >=! x[A,I,J]; e[A,I,J] = exp(x[A,I,J]-m[A,I]); s[A,I] +=! e[A,I,J]; y[A,I,J] = e[A,I,J]/s[A,I]", "x=f32:3x48x64", "", 0, true},
+        {SOFTMAX, "x=f32:48x128", "", 4096, false},
+        {SOFTMAX, "x=f32:50x300", "", 0, false},
+        {SOFTMAX, "x=f32:48x128", HALVES("compute_at s y I.0\ncompute_at e y I.0\ncompute_at m y I.0\n"), 0, true},
+        {"e[I,J] = exp(x[I,J]); y[I,J] = e[I,J]*e[I,J]", "x=f32:48x128", HALVES(ALIKE), 0, true},
+        {"e[I,J] = exp(x[I,J]); y[I,J] = e[I,J]*e[I,J]", "x=f32:48x120", HALVES(ALIKE), 0, false},
+        {OF("y[I,J] = e[I,J]/s[I]+e[I,J]"), "x=f32:48x128", "", 0, true},
+        {OF("y[I,J] = e[I,J]/s[I]+e[I,3]"), "x=f32:48x128", "", 0, false},
+        {OF("y[I,J] = e[I,127-J]/s[I] where J in 128"), "x=f32:48x128", "", 0, false},
+        {OF("y[I,J] = cast(e[I,J]/s[I],bf16)"), "x=f32:48x128", "", 0, false},
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof one / sizeof *one; i++) {
+        kiln_arena *a = kiln_arena_open(&(kiln_host){NULL, mem, NULL});
+        kn_hw *hw = device(a, "x86-64-avx512");
+        hw->streaming_store_bytes = one[i].far;
+        const char *text = one[i].text;
+        kn_program *c = parsed(a, text, one[i].inputs);
+        kiln_bytes trace = *one[i].trace ? text_of(one[i].trace) : constructed(a, text, one[i].inputs, hw, 1, &c)->c[0].trace;
+        kn_lprog *l = lowered(a, c, hw, trace, one[i].inputs);
+        bool in_place = true;
+        for (int b = 0; b < l->nbuffers; b++) in_place &= l->buffers[b].scope != KN_SCRATCH || l->buffers[b].elems < 64;
+        if (in_place != one[i].in_place) fail_msg("%s of %s is%s overwritten in place\n%s", text, one[i].inputs, in_place ? "" : " not", trace.p);
+        run_checked(a, c, hw, trace, one[i].inputs);
+        kiln_arena_close(a);
+    }
+#undef HALVES
+#undef ALIKE
+#undef OF
+}
+
 /* Rows that are no whole lines, written past the caches: their tiles begin with lines. */
 static void rows_begin_with_lines(void **state)
 {
@@ -624,8 +666,8 @@ int main(void)
                                        cmocka_unit_test(rows_stay_in_registers), cmocka_unit_test(phases_are_picked),
                                        cmocka_unit_test(rows_are_joined),
                                        cmocka_unit_test(short_rows_are_read_over), cmocka_unit_test(sums_take_what_is_made),
-                                       cmocka_unit_test(rows_begin_with_lines), cmocka_unit_test(turned_planes_ask_for_the_next),
-                                       cmocka_unit_test(rows_change_places),
+                                       cmocka_unit_test(overwritten_in_place), cmocka_unit_test(rows_begin_with_lines),
+                                       cmocka_unit_test(turned_planes_ask_for_the_next), cmocka_unit_test(rows_change_places),
                                        cmocka_unit_test(digits_are_common)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
