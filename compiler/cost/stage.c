@@ -486,7 +486,8 @@ static double tile_share(const kn_stage_view *v, double lanes, double full, doub
         if (vector && apart(v, &v->access[i])) gathers += runs * GATHERED * lines_lost(v, &v->access[i]);
         else loads += vector && across_lines(v, &v->access[i]) ? 2 * runs : runs;
     }
-    double each = (kn_stage_bare(v) ? 0.25 : 0.45) / chains / instructions(v); /* of a slot; what is but added comes from memory as it is */
+    double each = (kn_stage_bare(v) ? 0.125 : 0.225) * hw->fma_per_cycle; /* of a slot; what is but added comes from memory as it is */
+    each /= chains * instructions(v);
     double waits = (1 + each * loads) / started, picks = 1 + each * (loads + gathers);
     double sums = waits * spilled(v) / inner_share(v, chains, hw->fma_per_cycle);
     if (gathers > 0) picks += LANES_SUMMED * hw->fma_per_cycle / terms_of(v).all;
