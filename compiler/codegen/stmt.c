@@ -379,13 +379,14 @@ static void store(kn_gen *g, const kn_ls *s)
     }
     if (s->streams) {
         g->streams = true;
-        kn_put_helper(g, KN_SN_STREAM, "stream", b->dtype, s->value->lanes);
+        kn_put_helper(g, KN_SN_STREAM, s->lo ? "stream_part" : "stream", b->dtype, s->value->lanes);
         kn_put(&g->out, "(");
         kn_put_buffer(g, s->buffer);
         kn_put(&g->out, " + ");
         kn_put_index(g, s->index);
         kn_put(&g->out, ", ");
         stored_value(g, s->value, b->dtype, true);
+        if (s->lo) kn_put(&g->out, ", "), kn_put_index(g, s->lo);
         kn_put(&g->out, ");");
         return;
     }

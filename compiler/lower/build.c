@@ -302,7 +302,9 @@ kn_expr *kn_lw_let(kn_lw *w, const char *base, kn_expr *value)
     return kn_lw_ref(w, var);
 }
 
-void kn_lw_store(kn_lw *w, int buffer, kn_expr *index, kn_expr *value)
+void kn_lw_store(kn_lw *w, int buffer, kn_expr *index, kn_expr *value) { kn_lw_store_line(w, buffer, index, value, NULL); }
+
+void kn_lw_store_line(kn_lw *w, int buffer, kn_expr *index, kn_expr *value, kn_expr *by)
 {
     kn_ls *s = add(w, KN_LS_STORE);
     if (!s) return;
@@ -311,6 +313,7 @@ void kn_lw_store(kn_lw *w, int buffer, kn_expr *index, kn_expr *value)
     s->value = value;
     s->unaligned = value->lanes > 1 && w->p->buffers[buffer].scope != KN_REGISTER;
     s->streams = buffer == w->streamed && value->lanes * kn_dtype_bytes(w->p->buffers[buffer].dtype) == KN_LINE_BYTES;
+    s->lo = s->streams ? by : NULL;
 }
 
 void kn_lw_prefetch(kn_lw *w, int buffer, kn_expr *index, bool writes)

@@ -148,7 +148,9 @@ static kiln_status check_store(checker *c, const kn_ls *s, enum sameness where)
     const kn_buffer *b = &c->p->buffers[s->buffer];
     kiln_status st = check_expr(c, s->index);
     if (!st) st = check_expr(c, s->value);
+    if (!st && s->lo) st = check_expr(c, s->lo);
     if (st) return st;
+    if (s->lo && (!s->streams || s->lo->dtype != KN_I64)) return wrong(c, "part of a line that is not written past the caches", b->name);
     if (s->value->dtype != b->dtype) return wrong(c, "store in another dtype", b->name);
     if (s->index->dtype != KN_I64 || lanes_of(s->index) != 1) return wrong(c, "index is not a scalar i64", b->name);
     if (b->scope == KN_REGISTER && s->index->op != KN_OP_CONST_I) return wrong(c, "register index is not constant", b->name);

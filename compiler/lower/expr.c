@@ -10,10 +10,16 @@ static bool held_back(const kn_sg *sg, int loop)
     return !sg->rolled && sg->inside[sg->g->loops[loop].axis] && sg->g->loops[loop].kind == KN_VECTOR;
 }
 
+static kn_expr *first_lane(kn_lw *w, const kn_sg *sg, int axis, kn_expr *at)
+{
+    at = kn_bin(w->a, KN_OP_MIN, at, sg->inside[axis]);
+    return sg->by_lines == axis + 1 ? kn_bin(w->a, KN_OP_MAX, at, kn_lw_int(w, 0)) : at;
+}
+
 static kn_expr *kept_inside(kn_lw *w, const kn_sg *sg, int axis, kn_expr *at)
 {
     if (sg->rolled || !sg->inside[axis]) return at;
-    at = kn_bin(w->a, KN_OP_MIN, at, sg->inside[axis]);
+    at = first_lane(w, sg, axis, at);
     for (int i = 0; i < sg->g->nloops; i++)
         if (sg->g->loops[i].axis == axis && held_back(sg, i) && sg->val[i]) at = kn_bin(w->a, KN_OP_ADD, at, sg->val[i]);
     if (at) return at;
@@ -21,7 +27,8 @@ static kn_expr *kept_inside(kn_lw *w, const kn_sg *sg, int axis, kn_expr *at)
     return &w->dry;
 }
 
-void kn_env_axes(kn_lw *w, const kn_sg *sg, kn_expr **av)
+/* Values of the axes as the open loops make them, vectors that are kept inside without their lanes. */
+static void open_axes(kn_lw *w, const kn_sg *sg, kn_expr **av)
 {
     for (int x = 0; x < sg->s->naxes; x++) av[x] = sg->base[x] ? sg->base[x] : kn_lw_int(w, 0);
     for (int i = 0; i < sg->g->nloops; i++) {
@@ -32,7 +39,22 @@ void kn_env_axes(kn_lw *w, const kn_sg *sg, kn_expr **av)
         if (v) av[l->axis] = v;
         else kn_lw_fail(w, KILN_MEMORY, "out of memory in lowering");
     }
+}
+
+void kn_env_axes(kn_lw *w, const kn_sg *sg, kn_expr **av)
+{
+    open_axes(w, sg, av);
     for (int x = 0; x < sg->s->naxes; x++) av[x] = kn_lw_simp(w, kept_inside(w, sg, x, av[x]));
+}
+
+kn_expr *kn_env_line(kn_lw *w, const kn_sg *sg)
+{
+    kn_expr *av[KILN_MAX_AXES];
+    int x = sg->by_lines - 1;
+    if (x < 0 || sg->rolled) return NULL;
+    open_axes(w, sg, av);
+    kn_expr *by = kn_bin(w->a, KN_OP_SUB, av[x], first_lane(w, sg, x, av[x]));
+    return by ? kn_lw_simp(w, by) : &w->dry;
 }
 
 kn_expr *kn_lw_address(kn_lw *w, int tensor, kn_expr *const *idx)

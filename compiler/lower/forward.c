@@ -176,6 +176,7 @@ static void stored(held *h, kn_ls *s)
         s->buffer = h->reg;
         s->index = kn_lw_int(h->w, h->n++);
         s->unaligned = s->streams = false;
+        s->lo = NULL;
         return;
     }
     int lanes = s->value->lanes;

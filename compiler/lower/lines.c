@@ -1,6 +1,8 @@
-/* Rows of a large output that are no whole lines, written past the caches by a map: vectors that straddle two lines would each be brought in before
- * they are written. From the second one on a row's tiles begin with a line, up to a vector before their turn, so that all but the first and the last
- * vectors of the row are lines; some elements are computed twice, to the same bits. */
+/* Rows of a large output that are no whole lines, written past the caches by a map: vectors that straddle two lines would each be brought in
+ * before they are written. The vectors of a row begin with lines, the first of them up to a vector before the row. What begins before it or ends
+ * behind it is computed of the row's first or last vector, and of that only the lanes are written that are the line's: a line that was written
+ * past the caches comes back from memory when it is written to again (softmax of rows of 1267, 333 and 199 elements: 0.49, 0.26 and 0.19 of the
+ * time of tiles moved back whole, 0.8 to 0.9 of that of plain stores, on a Zen 4). */
 #include "lower/lower.h"
 
 /* The serial loop over the row's tiles, which alone stands around them on the row's axis; -1. */
@@ -57,7 +59,7 @@ int64_t kn_lw_line_tiles(const kn_lw *w, const kn_sg *sg, int loop)
     return kn_ceil_div(sg->s->axes[sg->g->loops[loop].axis].extent + vector - 1, span);
 }
 
-kn_expr *kn_lw_line_begin(kn_lw *w, const kn_sg *sg, int axis, kn_expr *base)
+kn_expr *kn_lw_line_begin(kn_lw *w, kn_sg *sg, int axis, kn_expr *base)
 {
     int64_t vector, span;
     int loop = kn_lw_by_lines(w, sg, &vector, &span);
@@ -70,6 +72,9 @@ kn_expr *kn_lw_line_begin(kn_lw *w, const kn_sg *sg, int axis, kn_expr *base)
     int rank = w->p->program->tensors[sg->s->out].rank;
     for (int d = 0; d < rank; d++) idx[d] = kn_lw_simp(w, kn_env_scalar(&v, sg->s->lhs[d]));
     kn_expr *row = kn_lw_address(w, sg->s->out, idx), *past = kn_bin(w->a, KN_OP_MOD, row, kn_lw_int(w, vector));
-    past = kn_lw_let(w, "past", past);
-    return kn_lw_node(w, KN_OP_MAX, KN_I64, 1, kn_lw_node(w, KN_OP_SUB, KN_I64, 1, base, past, NULL), kn_lw_int(w, 0), NULL);
+    int64_t beyond = 2 * sg->s->axes[axis].extent - 1; /* the next row's end: two rows share the line there, which stays in the caches */
+    kn_lw_prefetch(w, kn_lw_tensor(w, sg->s->out), kn_lw_simp(w, kn_bin(w->a, KN_OP_ADD, row, kn_lw_int(w, beyond))), true);
+    sg->by_lines = axis + 1;
+    sg->inside[axis] = kn_lw_int(w, sg->s->axes[axis].extent - vector);
+    return kn_lw_node(w, KN_OP_SUB, KN_I64, 1, base, kn_lw_let(w, "past", past), NULL);
 }

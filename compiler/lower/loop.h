@@ -90,7 +90,7 @@ typedef struct kn_pipe {
 typedef struct kn_ls {
     enum kn_ls_kind kind;
     int var;
-    kn_expr *lo, *hi;      /* FOR */
+    kn_expr *lo, *hi;      /* FOR; lo: of a STORE that streams, NULL or by how many elements the line to be written begins behind the vector */
     kn_expr *value;        /* IF condition (BOOL), LET value, STORE value */
     kn_expr *index;        /* STORE: linear element index, I64 */
     int buffer;            /* STORE */

@@ -57,7 +57,8 @@ typedef struct kn_sg {
     bool clipped[KILN_MAX_AXES];             /* loop bounds keep the axis in range */
     kn_expr *base[KILN_MAX_AXES];            /* first value of the axis in this register tile where the last tile is moved back, else NULL */
     int64_t few[KILN_MAX_LOOPS];             /* iterations of a register loop in this tile, fewer than it has; 0: all */
-    kn_expr *inside[KILN_MAX_AXES];          /* where an axis shorter than its register tile has its last vector begin, else NULL */
+    kn_expr *inside[KILN_MAX_AXES];          /* where an axis shorter than its register tile has its last vector begin, or one by lines, else NULL */
+    int by_lines;                            /* 1 + the axis whose vectors begin with lines of the output in this tile (lines.c); 0: none */
     int nloads;
     const kn_expr *loads[KILN_MAX_TENSORS];
     kn_expr *flat[KILN_MAX_TENSORS], *flat_out; /* element numbers of loads and output over the axes, where they are affine and their indices are
@@ -158,6 +159,8 @@ kn_ls *kn_lw_if(kn_lw *w, kn_expr *cond);
 static inline bool kn_lw_never(const kn_expr *condition) { return condition && condition->op == KN_OP_CONST_I && !condition->u.i; }
 kn_expr *kn_lw_let(kn_lw *w, const char *base, kn_expr *value);
 void kn_lw_store(kn_lw *w, int buffer, kn_expr *index, kn_expr *value);
+void kn_lw_store_line(kn_lw *w, int buffer, kn_expr *index, kn_expr *value, kn_expr *by); /* of what is written past the caches the lanes in the line
+                                                                                            * that begins `by` elements behind; NULL: all */
 /* The program touches so much that whole lines of this output are written past the caches. */
 bool kn_lw_past_caches(const kn_lw *w, int out);
 void kn_lw_prefetch(kn_lw *w, int buffer, kn_expr *index, bool writes);
@@ -252,7 +255,8 @@ void kn_lw_stage(kn_lw *w, int stage, const kn_sg *consumer, int maker);
  * where the tile that would begin at `base` begins. */
 int kn_lw_by_lines(const kn_lw *w, const kn_sg *sg, int64_t *vector, int64_t *span);
 int64_t kn_lw_line_tiles(const kn_lw *w, const kn_sg *sg, int loop);
-kn_expr *kn_lw_line_begin(kn_lw *w, const kn_sg *sg, int axis, kn_expr *base);
+kn_expr *kn_lw_line_begin(kn_lw *w, kn_sg *sg, int axis, kn_expr *base);
+kn_expr *kn_env_line(kn_lw *w, const kn_sg *sg); /* elements from the vector at hand to the line that it holds some lanes of; NULL: not by lines */
 /* together.c: behind loop `loop`, the last outer one of its axis that stages attached from here on share and that does not end with a turn, the first
  * value of the axis in this turn becomes sg->base, so that the last turn ends with the axis; does nothing elsewhere. */
 void kn_lw_move_back(kn_lw *w, kn_sg *sg, int loop);

@@ -103,6 +103,8 @@ static void put_list(kn_buf *b, const kn_lprog *p, const kn_ls *s, int depth)
             put_expr(b, p, s->index);
             kn_put(b, s->async ? "] = later " : "] = ");
             put_expr(b, p, s->value);
+            if (s->streams) kn_put(b, " past the caches");
+            if (s->lo) kn_put(b, ", lanes from "), put_expr(b, p, s->lo);
             kn_put(b, "\n");
             break;
         case KN_LS_PREFETCH:

@@ -70,7 +70,7 @@ static void store_output(kn_tile *x, kn_expr *value, int lane_var, bool is_final
     if (lanes <= 1) {
         kn_lw_store(w, buffer, at, value);
     } else if (kn_lw_unit_stride(at, lane_var)) {
-        kn_lw_store(w, buffer, kn_lw_at_lane(w, at, lane_var, kn_lw_int(w, 0)), value);
+        kn_lw_store_line(w, buffer, kn_lw_at_lane(w, at, lane_var, kn_lw_int(w, 0)), value, kn_env_line(w, x->sg));
     } else { /* strided: through a line of scratch, element by element */
         int64_t keep = w->scratch;
         int line = kn_lw_buffer(w, "line", value->dtype, 1, lanes, KN_SCRATCH);

@@ -272,7 +272,8 @@ static void overlap_tails(kn_lw *w, kn_sg *sg)
             base = kn_lw_node(w, KN_OP_ADD, KN_I64, 1, base, kn_lw_node(w, KN_OP_MUL, KN_I64, 1, sg->val[i], kn_lw_int(w, l->stride), NULL), NULL);
         }
         base = kn_lw_line_begin(w, sg, a, base);
-        sg->base[a] = kn_lw_let(w, "from", kn_lw_node(w, KN_OP_MIN, KN_I64, 1, base, kn_lw_int(w, last), NULL));
+        if (sg->by_lines != a + 1) base = kn_lw_node(w, KN_OP_MIN, KN_I64, 1, base, kn_lw_int(w, last), NULL);
+        sg->base[a] = kn_lw_let(w, "from", base);
     }
 }
 
@@ -360,7 +361,7 @@ static void tile_at(kn_lw *w, kn_sg *sg)
         emit(w, sg, part, first, last, full, false);
     }
     sg->guarded = sg->row = false;
-    sg->past = sg->over = 0;
+    sg->past = sg->over = sg->by_lines = 0;
     memcpy(sg->base, base, sizeof base);
     for (int a = 0; a < sg->s->naxes; a++) {
         sg->inside[a] = NULL;

@@ -288,7 +288,9 @@ static void store(thread *t, const kn_ls *s)
     int64_t at = (int64_t)scalar(t, s->index);
     cells *c = cells_of(t, s->buffer, &at);
     if (b->scope == KN_REGISTER) at *= b->lanes;
+    int64_t by = s->streams && s->lo ? (int64_t)scalar(t, s->lo) : 0;
     for (int i = 0; i < v.n; i++) {
+        if (i < by || i >= by + v.n) continue;
         if (at < 0 || at + i >= c->n) {
             stop(t->m, "store out of bounds", b->name, at + i);
             return;

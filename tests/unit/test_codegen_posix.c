@@ -441,6 +441,44 @@ static void lines_past_the_caches(void **state)
     }
 }
 
+/* Of a vector at a row's end the lanes in one line, wherever the buffer begins: those before are another vector's, those behind another row's. */
+static void parts_of_lines(void **state)
+{
+    enum { LINES = 4 };
+    static const char *const compilers[] = {"gcc", "clang"};
+    static const struct { enum kn_dtype t; int lanes, by; } one[] = {
+        {KN_F32, 16, 0}, {KN_F32, 16, 5}, {KN_F32, 16, -3}, {KN_F32, 16, 15}, {KN_F32, 16, -15}, {KN_F32, 16, 16}, {KN_F32, 16, -40},
+        {KN_I32, 16, 9}, {KN_I32, 16, -9}, {KN_F64, 8, 3},  {KN_F64, 8, -5},  {KN_F64, 8, 8},    {KN_I64, 8, -1},
+    };
+    static _Alignas(64) unsigned char x[LINES * 64], y[LINES * 64 + 8];
+    (void)state;
+    for (int i = 0; i < LINES * 64; i++) x[i] = (unsigned char)(i % 63 + 1);
+    for (size_t i = 0; i < sizeof one / sizeof *one; i++) {
+        int n = one[i].lanes, size = 64 / n;
+        const enum kn_dtype types[] = {one[i].t, one[i].t};
+        buffers(1, types, LINES * n);
+        kn_expr *at = bin(KN_OP_MUL, var(0), ci(n));
+        kn_ls *s = st(1, at, rd(0, at, n));
+        s->streams = true;
+        s->lo = ci(one[i].by);
+        kiln_bytes source = print(lprog(1, types, LINES * n, LINES, s), "c");
+        for (int k = 0; k < 8; k++) {
+            int off = k & 1 ? size : 0;
+            if (k & 4 && !__builtin_cpu_supports("avx512f")) continue;
+            built b = build(source, compilers[k >> 1 & 1], k & 4 ? "-mavx512f -mavx512bw" : "");
+            memset(y, 0, sizeof y);
+            assert_int_equal(b.run((const void *[]){x}, (void *[]){y + off}, NULL, NULL), 0);
+            for (int l = 0; l < LINES * n; l++) {
+                bool written = l % n >= one[i].by && l % n < n + one[i].by;
+                const unsigned char *to = y + off + l * size;
+                for (int e = 0; e < size; e++)
+                    if (to[e] != (written ? x[l * size + e] : 0)) fail_msg("case %zu, build %d, lane %d", i, k, l);
+            }
+            dlclose(b.so);
+        }
+    }
+}
+
 /* ---- division of integers, which vectors do in floats or by reciprocals ---- */
 static int64_t integer(enum kn_dtype t, const void *x, int i)
 {
@@ -643,6 +681,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(cuda_under_nvrtc, open_arena, close_arena),
         cmocka_unit_test_setup_teardown(abi_of_c, open_arena, close_arena),
         cmocka_unit_test_setup_teardown(lines_past_the_caches, open_arena, close_arena),
+        cmocka_unit_test_setup_teardown(parts_of_lines, open_arena, close_arena),
         cmocka_unit_test_setup_teardown(conversions, open_arena, close_arena),
         cmocka_unit_test_setup_teardown(chosen_are_cut, open_arena, close_arena),
         cmocka_unit_test_setup_teardown(divisions, open_arena, close_arena),
