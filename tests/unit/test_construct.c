@@ -220,6 +220,11 @@ static void halves_go_to_their_instruction(void **state)
         assert_true(says(first, constant ? "tensorize out0 S1.2 vdpbf16ps" : "tensorize out0 S1.3 vdpbf16ps"));
         assert_true(says(first, "prepack out0 ") == constant);
     }
+    /* Panels of an operand that is near are as wide as leaves no vector empty, of one that is far whole lines. */
+    assert_true(says(&candidates(a, parsed(a, "in a: bf16[600,82]; in b: bf16[82,40]; c[M,N] +=! cast(a[M,K],f32)*cast(b[K,N],f32)"), hw, 1, 0)->c[0],
+                     "split out0 S1 1 3 16\n"));
+    assert_true(says(&candidates(a, parsed(a, "in a: bf16[600,2000]; in b: bf16[2000,1096]; c[M,N] +=! cast(a[M,K],f32)*cast(b[K,N],f32)"), hw, 1,
+                                 0)->c[0], " 4 16\n"));
     kiln_arena_close(a);
 }
 
