@@ -59,10 +59,11 @@ static const kn_expr *same_places(kn_lw *w, const kn_stmt *s, int tensor)
     return found;
 }
 
-/* Whoever else reads it is computed at that loop too, in front of the map. */
+/* Whoever else reads it is computed at that loop too, in front of the map; some sum does, so that it cannot stay in registers (forward.c). */
 static bool read_before(const kn_lw *w, const kn_stage *g, const kn_stage *map, int tensor)
 {
     const kn_program *p = w->p->program;
+    bool summed = false;
     for (int k = 0; k < w->t->nstages; k++) {
         const kn_stage *r = w->t->stages[k];
         const kn_expr *loads[KILN_MAX_TENSORS];
@@ -70,8 +71,17 @@ static bool read_before(const kn_lw *w, const kn_stage *g, const kn_stage *map, 
         bool reads = n > KILN_MAX_TENSORS || r->epilogue >= 0; /* an epilogue is not looked into */
         for (int l = 0; l < n && !reads; l++) reads = loads[l]->u.tensor == tensor;
         if (reads && r != map && (r->at_stage != g->at_stage || r->at_loop != g->at_loop)) return false;
+        summed |= reads && r != map && p->stmts[r->stmt]->red != KN_RED_NONE;
     }
-    return true;
+    return summed;
+}
+
+/* Another temporary lies there. */
+static bool taken(const kn_lw *w, int out)
+{
+    bool yes = false;
+    for (int t = 0; t < w->p->program->ntensors; t++) yes |= w->box[t].in_place && w->tensor_buffer[t] == w->tensor_buffer[out];
+    return yes;
 }
 
 int kn_lw_in_place(kn_lw *w, const kn_stage *g)
@@ -82,7 +92,8 @@ int kn_lw_in_place(kn_lw *w, const kn_stage *g)
     int from = kn_stage_out(w->t, g);
     const kn_tensor *out = &p->tensors[s->out], *t = &p->tensors[from];
     if (w->hw->gpu || map->at_stage >= 0 || map->epilogue >= 0 || g->epilogue >= 0 || map->ncaches || s->red != KN_RED_NONE) return -1;
-    if (s->scatter || out->role != KN_OUTPUT || out->dtype != t->dtype || elements(out) != elements(t) || p->stmts[g->stmt]->scatter) return -1;
+    if (s->scatter || p->stmts[g->stmt]->scatter || taken(w, s->out)) return -1;
+    if (out->role != KN_OUTPUT || out->dtype != t->dtype || elements(out) != elements(t)) return -1;
     const kn_expr *load = same_places(w, s, from);
     if (!load || !read_before(w, g, map, from) || kn_lw_past_caches(w, s->out)) return -1;
     for (int d = 0; d < t->rank; d++) {

@@ -526,9 +526,10 @@ static void overwritten_in_place(void **state)
         {SOFTMAX, "x=f32:48x128", "", 4096, false},
         {SOFTMAX, "x=f32:50x300", "", 0, false},
         {SOFTMAX, "x=f32:48x128", HALVES("compute_at s y I.0\ncompute_at e y I.0\ncompute_at m y I.0\n"), 0, true},
-        {"e[I,J] = exp(x[I,J]); y[I,J] = e[I,J]*e[I,J]", "x=f32:48x128", HALVES(ALIKE), 0, true},
-        {"e[I,J] = exp(x[I,J]); y[I,J] = e[I,J]*e[I,J]", "x=f32:48x120", HALVES(ALIKE), 0, false},
+        {"e[I,J] = exp(x[I,J]); y[I,J] = e[I,J]*e[I,J]", "x=f32:48x128", HALVES(ALIKE), 0, false},
         {OF("y[I,J] = e[I,J]/s[I]+e[I,J]"), "x=f32:48x128", "", 0, true},
+        {"e[I,J] = exp(x[I,J]); f[I,J] = exp(w[I,J]); s[I] +=! e[I,J]*f[I,J]; y[I,J] = e[I,J]*f[I,J]/s[I]", "x=f32:48x128&w=f32:48x128",
+         HALVES("compute_at s y I.0\ncompute_at e y I.0\ncompute_at f y I.0\n"), 0, false}, /* two of them: one at most */
         {OF("y[I,J] = e[I,J]/s[I]+e[I,3]"), "x=f32:48x128", "", 0, false},
         {OF("y[I,J] = e[I,127-J]/s[I] where J in 128"), "x=f32:48x128", "", 0, false},
         {OF("y[I,J] = cast(e[I,J]/s[I],bf16)"), "x=f32:48x128", "", 0, false},
