@@ -225,6 +225,10 @@ static void halves_go_to_their_instruction(void **state)
                      "split out0 S1 1 3 16\n"));
     assert_true(says(&candidates(a, parsed(a, "in a: bf16[600,2000]; in b: bf16[2000,1096]; c[M,N] +=! cast(a[M,K],f32)*cast(b[K,N],f32)"), hw, 1,
                                  0)->c[0], " 4 16\n"));
+    /* Results that nearly fill L2 are written row by row, smaller ones panel by panel. */
+    static const char product[] = "in a: f32[4,%d,64]; in b: f32[4,64,%d]; c[B,M,N] +=! a[B,M,K]*b[B,K,N]";
+    assert_true(says(&candidates(a, parsed(a, kn_format(a, product, 512, 512)), hw, 1, 0)->c[0], "| S1.1 S2.1 R0.0 |"));
+    assert_true(says(&candidates(a, parsed(a, kn_format(a, product, 256, 256)), hw, 1, 0)->c[0], "| S1.1 R0.0 |"));
     kiln_arena_close(a);
 }
 
