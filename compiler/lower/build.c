@@ -236,13 +236,18 @@ int kn_lw_buffer(kn_lw *w, const char *base, enum kn_dtype t, int lanes, int64_t
     return w->p->nbuffers++;
 }
 
+int64_t kn_lw_elems(const kn_tensor *x)
+{
+    int64_t n = 1;
+    for (int i = 0; i < x->rank; i++) n *= x->shape[i];
+    return n;
+}
+
 int kn_lw_tensor(kn_lw *w, int tensor)
 {
     if (w->tensor_buffer[tensor] >= 0) return w->tensor_buffer[tensor];
     const kn_tensor *x = &w->p->program->tensors[tensor];
-    int64_t n = 1;
-    for (int i = 0; i < x->rank; i++) n *= x->shape[i];
-    int b = kn_lw_buffer(w, x->role == KN_TEMP ? "tmp" : x->role == KN_OUTPUT ? "out" : "in", x->dtype, 1, n, KN_GLOBAL);
+    int b = kn_lw_buffer(w, x->role == KN_TEMP ? "tmp" : x->role == KN_OUTPUT ? "out" : "in", x->dtype, 1, kn_lw_elems(x), KN_GLOBAL);
     w->p->buffers[b].slot = tensor;
     if (x->role == KN_TEMP) w->p->temp_slot[w->p->ntemps++] = tensor;
     return w->tensor_buffer[tensor] = b;
@@ -252,9 +257,7 @@ bool kn_lw_beyond_l2(const kn_lw *w, int tensor)
 {
     const kn_tensor *x = &w->p->program->tensors[tensor];
     const kn_hw_level *l2 = kn_hw_level_named(w->hw, "l2");
-    int64_t bytes = kn_dtype_bytes(x->dtype);
-    for (int i = 0; i < x->rank; i++) bytes *= x->shape[i];
-    return l2 && bytes > l2->capacity_bytes;
+    return l2 && kn_lw_elems(x) * kn_dtype_bytes(x->dtype) > l2->capacity_bytes;
 }
 
 static kn_ls *add(kn_lw *w, enum kn_ls_kind kind)

@@ -139,11 +139,7 @@ static kn_expr *sum(squares *f, kn_expr *x, kn_expr *n, int64_t by)
 /* Element of a row that rows so long are asked ahead for: those of the next block, which follow, where memory is far; 0: it is near. */
 static int64_t asked_ahead(const squares *f)
 {
-    const kn_hw_level *l2 = kn_hw_level_named(f->w->hw, "l2");
-    const kn_tensor *x = &f->w->p->program->tensors[f->sg->loads[f->sg->g->caches[f->cache].load]->u.tensor];
-    int64_t bytes = kn_dtype_bytes(x->dtype);
-    for (int d = 0; d < x->rank; d++) bytes *= x->shape[d];
-    return l2 && bytes > l2->capacity_bytes ? f->length : 0;
+    return kn_lw_beyond_l2(f->w, f->sg->loads[f->sg->g->caches[f->cache].load]->u.tensor) ? f->length : 0;
 }
 
 /* The square of each lane's terms number `at` and those behind them. */

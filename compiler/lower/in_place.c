@@ -28,13 +28,6 @@ static bool once(const kn_stage *g, int axis, int64_t extent)
     return !registers || iterations(g, axis, -1) == extent;
 }
 
-static int64_t elements(const kn_tensor *t)
-{
-    int64_t n = 1;
-    for (int d = 0; d < t->rank; d++) n *= t->shape[d];
-    return n;
-}
-
 static bool same_number(kn_lw *w, const kn_stmt *s, const kn_expr *load)
 {
     kn_expr *to = kn_lw_flat(w, s, s->out, s->lhs), *from = kn_lw_flat(w, s, load->u.tensor, load->args);
@@ -93,7 +86,7 @@ int kn_lw_in_place(kn_lw *w, const kn_stage *g)
     const kn_tensor *out = &p->tensors[s->out], *t = &p->tensors[from];
     if (w->hw->gpu || map->at_stage >= 0 || map->epilogue >= 0 || g->epilogue >= 0 || map->ncaches || s->red != KN_RED_NONE) return -1;
     if (s->scatter || p->stmts[g->stmt]->scatter || taken(w, s->out)) return -1;
-    if (out->role != KN_OUTPUT || out->dtype != t->dtype || elements(out) != elements(t)) return -1;
+    if (out->role != KN_OUTPUT || out->dtype != t->dtype || kn_lw_elems(out) != kn_lw_elems(t)) return -1;
     const kn_expr *load = same_places(w, s, from);
     if (!load || !read_before(w, g, map, from) || kn_lw_past_caches(w, s->out)) return -1;
     for (int d = 0; d < t->rank; d++) {

@@ -110,7 +110,7 @@ static void box_init(kn_lw *w, const kn_stage *g)
             return;
         }
     }
-    box->on = true;
+    box->on = true; /* until an output is found for it: what is attached is not counted among what the kernel touches */
     int place = kn_lw_in_place(w, g);
     box->on = place < 0;
     box->in_place = place >= 0;

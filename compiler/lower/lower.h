@@ -121,6 +121,7 @@ int kn_lw_var(kn_lw *w, const char *base, int64_t lo, int64_t hi);
 kn_expr *kn_lw_ref(kn_lw *w, int var);
 int kn_lw_buffer(kn_lw *w, const char *base, enum kn_dtype t, int lanes, int64_t elems, enum kn_scope scope);
 int kn_lw_tensor(kn_lw *w, int tensor);
+int64_t kn_lw_elems(const kn_tensor *x);
 bool kn_lw_beyond_l2(const kn_lw *w, int tensor); /* all of it has more bytes */
 kn_expr *kn_lw_node(kn_lw *w, enum kn_op op, enum kn_dtype t, int lanes, kn_expr *x, kn_expr *y, kn_expr *z);
 kn_expr *kn_lw_int(kn_lw *w, int64_t x);

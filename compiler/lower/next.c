@@ -114,12 +114,8 @@ static kn_source begins(next *f, kn_expr *now, kn_expr *r)
 /* The loop that makes the copies moves what they are of, which lies further away than L2. */
 static bool is_far(const next *f)
 {
-    const kn_hw_level *l2 = kn_hw_level_named(f->w->hw, "l2");
     const kn_expr *load = f->sg->loads[cache_of(f)->load];
-    const kn_tensor *t = &f->w->p->program->tensors[load->u.tensor];
-    int64_t bytes = kn_dtype_bytes(t->dtype);
-    for (int d = 0; d < t->rank; d++) bytes *= t->shape[d];
-    return l2 && bytes > l2->capacity_bytes && (kn_axes_in(load) >> f->sg->g->loops[cache_of(f)->at].axis & 1);
+    return kn_lw_beyond_l2(f->w, load->u.tensor) && (kn_axes_in(load) >> f->sg->g->loops[cache_of(f)->at].axis & 1);
 }
 
 static void count_lines(next *f)

@@ -10,13 +10,6 @@ int kn_lw_packed(kn_lw *w, int tensor, int64_t elems)
     return w->packed_buffer[tensor] = b;
 }
 
-static int64_t elements(const kn_tensor *x)
-{
-    int64_t n = 1;
-    for (int i = 0; i < x->rank; i++) n *= x->shape[i];
-    return n;
-}
-
 /* The copies are made last, so that what is computed before has their place as scratch memory. */
 void kn_lw_ahead(kn_lw *w)
 {
@@ -24,7 +17,7 @@ void kn_lw_ahead(kn_lw *w)
         const kn_stage *g = w->t->stages[i];
         if (!g->ahead) continue;
         int out = kn_stage_out(w->t, g), b = kn_lw_buffer(w, "ahead", w->p->program->tensors[out].dtype, 1,
-                                                          elements(&w->p->program->tensors[out]), KN_PACKED);
+                                                          kn_lw_elems(&w->p->program->tensors[out]), KN_PACKED);
         w->p->buffers[b].slot = kn_stage_constant(w->t, g);
         w->tensor_buffer[out] = b;
         kn_fn *fn = &w->p->packs[w->p->npacks];
@@ -57,7 +50,7 @@ void kn_lw_packs(kn_lw *w, int stage)
 /* A constant that calls read as it is, of which something is computed ahead. */
 static void copy_whole(kn_lw *w, int tensor)
 {
-    int64_t n = elements(&w->p->program->tensors[tensor]);
+    int64_t n = kn_lw_elems(&w->p->program->tensors[tensor]);
     int to = kn_lw_packed(w, tensor, n), from = kn_lw_tensor(w, tensor), i = kn_lw_var(w, "i", 0, n - 1);
     kn_fn *fn = w->fn = &w->p->packs[w->p->npacks];
     *fn = (kn_fn){.grid = 1, .threads = 1, .var_grid = kn_lw_var(w, "task", 0, 0), .var_thread = -1};

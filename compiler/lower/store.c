@@ -499,10 +499,9 @@ static void write_far(kn_tile *x)
     const kn_sg *sg = x->sg;
     const kn_program *p = w->p->program;
     int out = sg->g->epilogue < 0 ? sg->s->out : p->stmts[sg->g->epilogue]->out;
-    int64_t elems = kn_dtype_bytes(p->tensors[out].dtype), bytes = elems;
+    int64_t bytes = kn_dtype_bytes(p->tensors[out].dtype), all = kn_lw_elems(&p->tensors[out]) * bytes;
     kn_expr *at = NULL;
-    for (int i = 0; i < p->tensors[out].rank; i++) elems *= p->tensors[out].shape[i];
-    if (w->hw->gpu || x->lanes < 2 || x->reduce_lanes || sg->rolled || w->box[out].on || elems <= w->hw->levels[1].capacity_bytes) return;
+    if (w->hw->gpu || x->lanes < 2 || x->reduce_lanes || sg->rolled || w->box[out].on || all <= w->hw->levels[1].capacity_bytes) return;
     bool run = runs_on(x, &at), past = kn_lw_past_caches(w, out);
     if (past && (run || sg->s->red == KN_RED_NONE)) w->streamed = kn_lw_tensor(w, out);
     if (!run || past) return;

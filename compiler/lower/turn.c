@@ -129,19 +129,10 @@ int kn_lw_transpose(kn_lw *w, int from, enum kn_dtype t, int rows, int unit)
     return from;
 }
 
-static int64_t bytes_of(const kn_program *p, int tensor)
-{
-    int64_t n = kn_dtype_bytes(p->tensors[tensor].dtype);
-    for (int i = 0; i < p->tensors[tensor].rank; i++) n *= p->tensors[tensor].shape[i];
-    return n;
-}
-
 /* Read and written in squares beyond what L2 holds: neither these lines nor those follow each other, so no hardware prefetcher sees them come. */
 static bool wants_prefetch(const kn_lw *w, const kn_sg *sg, int load)
 {
-    const kn_hw_level *l2 = kn_hw_level_named(w->hw, "l2");
-    const kn_program *p = w->p->program;
-    return l2 && sg->g->epilogue < 0 && bytes_of(p, sg->loads[load]->u.tensor) > l2->capacity_bytes && bytes_of(p, sg->s->out) > l2->capacity_bytes;
+    return sg->g->epilogue < 0 && kn_lw_beyond_l2(w, sg->loads[load]->u.tensor) && kn_lw_beyond_l2(w, sg->s->out);
 }
 
 /* The next square's rows, and the places where the one after it will be stored. */
