@@ -63,7 +63,13 @@ with dial(s) as x:
     check("ten in a row", got.count(b"{\"live\":true}") == 10, got)
 
 # A large artifact: once prepared it is a file in memory, sent page by page. The same bytes to everyone, however they are asked for and taken.
-def files_of(s): return [f for f in os.listdir(f"/proc/{s.process.pid}/fd") if "kiln-reply" in os.readlink(f"/proc/{s.process.pid}/fd/{f}")]
+def files_of(s):
+    """The replies that the service holds as files. Other descriptors come and go while they are listed."""
+    folder, found = f"/proc/{s.process.pid}/fd", []
+    for f in os.listdir(folder):
+        try: found += [f] * ("kiln-reply" in os.readlink(f"{folder}/{f}"))
+        except FileNotFoundError: pass
+    return found
 product = '{"op":"MatMul","inputs":[{"name":"a","dtype":"f16","shape":[256,256]},{"name":"b","dtype":"f16","shape":[256,256]}],"target":"nvidia-h200"}'
 made = json.loads(s.call("POST", "/v1/compile", product, {"Content-Type": "application/json"})[2])
 href = max(made["artifacts"], key=lambda a: a["bytes"])["href"]
