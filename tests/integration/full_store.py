@@ -56,7 +56,7 @@ def documents(s, what, targets=True):
             if seen[-1][0] >= 400: break
         check(f"{what}: a {kind} is answered 507", seen[-1][0] == 507 and b"/problems/store-full" in seen[-1][2], (kind, len(seen), seen[-1][0], seen[-1][2][:300]))
 
-s, databases = None, []
+s, databases, ask_there = None, [], None
 pg = os.environ.get("KILN_TEST_PG")
 try:
     d = small(8)
@@ -121,14 +121,15 @@ try:
         for q in (f"CREATE TABLESPACE {name} LOCATION '{t}/here'", f"CREATE DATABASE {name} TABLESPACE {name}"): subprocess.run(["psql", "-qX", pg, "-c", q], check=True)
         databases.append(name)
         url = pg.rsplit("/", 1)[0] + "/" + name
-        def count():
-            for _ in range(60): # where nothing can be written a new connection may be refused, too
-                r = subprocess.run(["psql", "-qAtX", url, "-c", "SELECT count(DISTINCT key) FROM kiln_record"], capture_output=True, text=True)
-                if not r.returncode: return int(r.stdout)
-                time.sleep(0.5)
-            raise RuntimeError(r.stderr)
         s = Service(build, environ={"TMPDIR": "/tmp"}, logs=logs, store=["--data", "", "--postgres", url])
+        # One connection for all counts: where nothing can be written a new one may be refused, as it writes a file of what the catalogue holds.
+        ask_there = subprocess.Popen(["psql", "-qAtXv", "ON_ERROR_STOP=1", url], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        def count():
+            ask_there.stdin.write("SELECT count(DISTINCT key) FROM kiln_record;\n")
+            ask_there.stdin.flush()
+            return int(ask_there.stdout.readline())
         kernels = {json.loads(r[2])["key"]: json.loads(r[2]) for r in (ask(s, 30),)}
+        check("PostgreSQL has room", count() >= 0)
         fill(t, 0)
         for n in range(100, 112):
             r = ask(s, n)
@@ -145,6 +146,7 @@ try:
         whole(s, kernels, "PostgreSQL has room")
 finally:
     if s: s.stop()
+    if ask_there: ask_there.communicate()
     for name in databases:
         for q in (f"DROP DATABASE {name} WITH (FORCE)", f"DROP TABLESPACE {name}"): subprocess.run(["psql", "-qX", pg, "-c", q])
     for d in mounted:

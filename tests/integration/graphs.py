@@ -92,7 +92,8 @@ class Models(unittest.TestCase):
         steps = m.manifest["steps"]
         self.assertLess(len(steps), 14)  # of 21 nodes: what is element by element, views and the concatenation are gone
         self.assertTrue(any("Conv" in s["nodes"] and "Relu" in s["nodes"] and "Add" in s["nodes"] for s in steps), [s["nodes"] for s in steps])
-        self.assertFalse(any("Concat" in s["nodes"] for s in steps))
+        for s in steps: # a concatenation moves nothing, or is the step that brings channels back to the front (where 8 of them fill a vector)
+            self.assertTrue("Concat" not in s["nodes"] or "Max" in s["nodes"], s["nodes"])
         answer = json.loads(client().transport.call("GET", "/v1/kernels/" + m.key)[2])
         self.assertEqual(answer["quality"]["verification"], "run")
 
