@@ -88,11 +88,14 @@ void kn_cpu_try(const kn_site *x, kn_plans *p, const kn_cpu_tile *t);
 typedef struct kn_cpu_dot {
     const struct kn_intrin *it;
     int a, b, run;
-    bool unsign;                /* load `a` is signed and has to become unsigned first */
+    bool recast;                /* load `a` has to become what the instruction takes first: unsigned, or `wide` */
+    bool wide;
     bool flip;                  /* load `b` is signed and becomes unsigned where it is read: not by a step of its own */
     int turn;                   /* and dimension `turn` of it the last one, since its terms do not follow each other; -1: they do */
 } kn_cpu_dot;
 bool kn_cpu_dot_of(const kn_site *x, kn_cpu_dot *d);
+/* Register tiles of mr rows by nv vectors fit the registers, with the vectors that have the lanes, one that is broadcast and what the text needs. */
+bool kn_cpu_dot_fits(const kn_site *x, const kn_cpu_dot *d, int64_t mr, int64_t nv);
 /* The reduce axis is the load's last dimension, from end to end. */
 bool kn_cpu_whole_dim(const kn_site *x, const kn_expr *load, int axis);
 /* cpu_packed.c: the sum's rows are copied in bands, where runs of few terms, or of no multiple of the instruction's, get what they lack. */

@@ -136,16 +136,17 @@ static bool dot_by(const kn_site *x, int k, int64_t least, bool whole, bool flip
     kn_loads(x->s->body, loads, KN_SITE_LOADS);
     if (!(x->load[ib].axes >> x->n & 1) || x->load[ia].axes >> x->n & 1 || loads[ib]->dtype != it->operand[b].dtype) return false;
     if ((done >= 0 && done != ib) || (done >= 0 && !flip)) return false;
-    bool narrow = loads[ia]->dtype == it->operand[a].dtype, unsign = narrow ? flip && done < 0 : true;
+    bool narrow = loads[ia]->dtype == it->operand[a].dtype, recast = narrow ? flip && done < 0 : true;
+    bool wide = !narrow && kn_dtype_class(it->operand[a].dtype) == 'i' && kn_dtype_holds(it->operand[a].dtype, loads[ia]->dtype);
     int run = run_of(x, &x->load[ia], least, whole ? loads[ia] : NULL), turn = run < 0 && !narrow ? turned_run(x, loads[ia], &run) : -1;
     if (run < 0 || !(x->load[ib].axes >> run & 1)) return false;
     if (turn >= 0 && (products < 1 << 17 || kn_cpu_extent(x, x->m) < 64)) return false; /* few rows do not pay for turning and packing */
     if (narrow && idles(x, loads[ib], it)) return false;
-    if (!narrow && (flip || loads[ia]->dtype != KN_I8 || it->operand[a].dtype != KN_U8)) return false;
+    if (!narrow && !wide && (flip || loads[ia]->dtype != KN_I8 || it->operand[a].dtype != KN_U8)) return false;
     bool constant = x->t->program->tensors[loads[ib]->u.tensor].constant;
     if (flip && (constant || x->reduce_extent != kn_cpu_extent(x, run) || (done < 0 && many_rows(x, ia, ib)))) return false;
     if (x->m < 0 && !kn_cpu_zips(x, ib, run)) return false;
-    *d = (kn_cpu_dot){.it = it, .a = ia, .b = ib, .run = run, .unsign = unsign, .flip = flip && unsign, .turn = turn};
+    *d = (kn_cpu_dot){.it = it, .a = ia, .b = ib, .run = run, .recast = recast, .wide = wide, .flip = flip && recast, .turn = turn};
     return true;
 }
 
@@ -169,27 +170,34 @@ bool kn_cpu_dot_of(const kn_site *x, kn_cpu_dot *d)
     return (dot_along(x, 1, false, d) && kn_cpu_boxes_run(x, d)) || (dot_along(x, 1, true, d) && kn_cpu_boxes_run(x, d));
 }
 
+bool kn_cpu_dot_fits(const kn_site *x, const kn_cpu_dot *d, int64_t mr, int64_t nv)
+{
+    return mr * nv + nv + 1 + kn_native_of(d->it->spec)->registers <= x->hw->vector_registers;
+}
+
 double kn_cpu_time_of_dots(const kn_site *x, const kn_cpu_dot *d, int64_t mr, int64_t nv, bool blocks)
 {
+    enum { MANY = 32 };
     const kn_hw_level *l1 = kn_hw_level_named(x->hw, "l1"), *l2 = kn_hw_level_named(x->hw, "l2");
     enum kn_dtype acc = d->it->operand[0].dtype;
     int bytes = kn_dtype_bytes(d->it->operand[d->it->operand[1].rank == 1 ? 2 : 1].dtype);
-    int64_t lanes = d->it->s->axes[0].extent, panel = nv * lanes * bytes * x->reduce_extent;
+    int64_t lanes = d->it->s->axes[0].extent, terms = d->it->s->axes[1].extent, panel = nv * lanes * bytes * x->reduce_extent;
     double tile = (double)(mr * nv), need = (double)(x->hw->fma_latency * x->hw->fma_per_cycle), time = 1 + 0.3 * (double)(mr + nv) / tile;
     if (l1 && l2 && panel > l1->capacity_bytes / 2 && !blocks) /* every tile brings the panel from L2 again */
-        time += kn_dtype_bytes(acc) * kn_hw_peak_gflops(x->hw, acc) / 2 / l2->bandwidth_gbs / (double)mr;
-    return time * (tile < need ? need / tile : 1) * (mr * nv + nv + 1 > x->hw->vector_registers ? 1.1 : 1);
+        time += (double)(terms * bytes) * kn_hw_peak_gflops(x->hw, acc) / 2 / l2->bandwidth_gbs / (double)mr;
+    double spilled = kn_cpu_dot_fits(x, d, mr, nv) ? 1 : x->hw->vector_registers < MANY ? 1.5 : 1.1; /* of few registers more have to wait */
+    return time * (tile < need ? need / tile : 1) * spilled;
 }
 
 /* Rows and vectors of the register tile: those that waste least, in rows past the end and in loads beside the products. Rows are rarely more than
  * the ways of L1: they may lie at the same place of their pages. */
-static void tile_of(const kn_site *x, int64_t lanes, int64_t *rows, int64_t *vectors)
+static void tile_of(const kn_site *x, const kn_cpu_dot *d, int64_t lanes, int64_t *rows, int64_t *vectors)
 {
     double best = 0;
     int64_t m = kn_cpu_extent(x, x->m), n = kn_cpu_extent(x, x->n);
     for (int64_t nv = 1; nv <= 4; nv++) {
         for (int64_t mr = 1; mr <= 16 && mr <= m; mr++) {
-            if (mr * nv + nv + 1 > x->hw->vector_registers || (nv > 1 && (nv - 1) * lanes >= n)) continue;
+            if (!kn_cpu_dot_fits(x, d, mr, nv) || (nv > 1 && (nv - 1) * lanes >= n)) continue;
             double done = (double)(kn_round_up(m, mr) * kn_round_up(n, nv * lanes)), tile = (double)(mr * nv);
             double need = (double)(x->hw->fma_latency * x->hw->fma_per_cycle), busy = tile < need ? tile / need : 1;
             double cost = done * (1 + 0.5 * (double)(mr + nv) / tile) / busy;
@@ -214,7 +222,7 @@ static bool try_dots(const kn_site *x, kn_plans *p, const kn_cpu_dot *d, bool ah
 {
     kn_buf b;
     int64_t lanes = d->it->s->axes[0].extent, terms = d->it->s->axes[1].extent, mr = 1, nv = 1;
-    tile_of(x, lanes, &mr, &nv);
+    tile_of(x, d, lanes, &mr, &nv);
     int bytes = kn_dtype_bytes(d->it->operand[d->it->operand[1].rank == 1 ? 1 : 2].dtype);
     int64_t mc = rows_of_task(x, bytes, mr, kn_ceil_div(kn_cpu_extent(x, x->n), nv * lanes));
     const char *n = kn_cpu_axis(x, x->n), *m = kn_cpu_axis(x, x->m), *r = kn_cpu_axis(x, d->run);
@@ -250,7 +258,7 @@ bool kn_cpu_dots(const kn_site *x, kn_plans *p)
 {
     kn_cpu_dot d;
     const kn_expr *loads[KN_SITE_LOADS];
-    if (!kn_cpu_dot_of(x, &d) || d.unsign || x->load[d.a].padded || kn_cpu_is_packed(x)) return false;
+    if (!kn_cpu_dot_of(x, &d) || d.recast || x->load[d.a].padded || kn_cpu_is_packed(x)) return false;
     kn_loads(x->s->body, loads, KN_SITE_LOADS);
     bool constant = x->t->program->tensors[loads[d.b]->u.tensor].constant;
     if (kn_cpu_zipped(x, p, &d)) return true;

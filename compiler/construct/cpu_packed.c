@@ -206,7 +206,7 @@ static bool packed_with(const kn_site *x, packed *k, const kn_cpu_dot *dots)
     }
     find_rows(k);
     k->terms = 1;
-    if (kn_dtype_bytes(loads[k->w]->dtype) < 4) return dots ? dotted(k, dots) : kn_cpu_dot_of(x, &d) && !d.unsign && dotted(k, &d);
+    if (kn_dtype_bytes(loads[k->w]->dtype) < 4) return dots ? dotted(k, dots) : kn_cpu_dot_of(x, &d) && !d.recast && dotted(k, &d);
     int64_t full = x->hw->vector_bytes / kn_cpu_acc_bytes(x);
     k->lanes = full;
     while (k->lanes > 4 && k->lanes / 2 >= extent(k, x->n)) k->lanes /= 2;

@@ -63,7 +63,7 @@ static bool tile(zipped *z)
     if (line * z->lanes > extent(z, x->n)) line = kn_ceil_div(extent(z, x->n), z->lanes);
     for (int64_t nv = near ? 1 : line, by = nv; nv <= WIDEST && (nv == by || (nv - by) * z->lanes < extent(z, x->n)); nv += by) {
         double beside = nv % line ? part : nv == line ? alone : 0;
-        for (int64_t mr = 1; mr <= most && mr <= extent(z, x->m) && mr * nv + nv + 1 <= x->hw->vector_registers; mr++) {
+        for (int64_t mr = 1; mr <= most && mr <= extent(z, x->m) && kn_cpu_dot_fits(x, z->d, mr, nv); mr++) {
             double done = (double)(kn_round_up(extent(z, x->m), mr) * kn_round_up(extent(z, x->n), nv * z->lanes)), all = (double)(mr * nv);
             double cost = done * (1 + 0.5 * (double)(mr + nv) / all + beside) / (all < need ? all / need : 1);
             if (best > 0 && cost >= best) continue;
@@ -84,7 +84,7 @@ static bool near_operand(zipped *z, const kn_hw_level *l2)
     int64_t bytes = x->reduce_extent * extent(z, x->n) * x->load[z->d->b].bytes;
     double best = 0, need = (double)(x->hw->fma_latency * x->hw->fma_per_cycle);
     if (z->ahead || x->reduce_extent != extent(z, z->d->run) || bytes > (l3 ? l3 : l2)->capacity_bytes || crowds(z)) return false;
-    for (int64_t nv = line; nv <= WIDEST && rows * nv + nv + 1 <= x->hw->vector_registers; nv += line) {
+    for (int64_t nv = line; nv <= WIDEST && kn_cpu_dot_fits(x, z->d, rows, nv); nv += line) {
         double all = (double)(rows * nv), cost = (double)kn_round_up(extent(z, x->n), nv * z->lanes) * (1 + 0.5 * (double)(rows + nv) / all);
         if (all < need) cost *= need / all;
         if (best > 0 && cost >= best) continue;
@@ -187,7 +187,7 @@ bool kn_cpu_zipped(const kn_site *x, kn_plans *p, const kn_cpu_dot *d)
     kn_loads(x->s->body, loads, KN_SITE_LOADS);
     zipped z = {.x = x, .d = d, .lanes = d->it->s->axes[0].extent, .terms = d->it->s->axes[1].extent};
     z.ahead = x->t->program->tensors[loads[d->b]->u.tensor].constant;
-    if (!l1 || !l2 || d->unsign || (z.ahead && x->m >= 0) || !kn_cpu_zips(x, d->b, d->run) || steps_of(&z) < LEAST_TERMS) return false;
+    if (!l1 || !l2 || d->recast || (z.ahead && x->m >= 0) || !kn_cpu_zips(x, d->b, d->run) || steps_of(&z) < LEAST_TERMS) return false;
     if (near_operand(&z, l2) && put(&z, p)) return true;
     z.each = false;
     if (!tile(&z)) return false;

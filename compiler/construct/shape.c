@@ -330,8 +330,8 @@ static bool widen_one(shaper *s, const kn_stage *g)
     return false;
 }
 
-/* Prepares a sum of products of bytes for the device's dot instruction: the operand that it broadcasts becomes unsigned where that is what it takes,
- * and the terms a multiple of its own. */
+/* Prepares a sum of products of bytes for the device's dot instruction: the operand that it broadcasts becomes unsigned, or wide, where that is what
+ * it takes, and the terms a multiple of its own. */
 static bool dot_one(shaper *s, const kn_stage *g, bool *fits)
 {
     kn_site v;
@@ -343,21 +343,21 @@ static bool dot_one(shaper *s, const kn_stage *g, bool *fits)
     kn_loads(v.s->body, loads, KN_SITE_LOADS);
     int n = s->nplanes, rank = loads[d.a]->nargs;
     int64_t terms = d.it->s->axes[1].extent;
-    if (!d.unsign || (d.flip && v.s->axes[d.run].extent % terms)) {
+    if (!d.recast || (d.flip && v.s->axes[d.run].extent % terms)) {
         const char *pad = kn_format(s->a, "%s_pad_%s", s->t->program->tensors[loads[d.a]->u.tensor].name, v.s->axes[d.run].name);
         if (v.s->axes[d.run].extent % terms == 0 || !pad || n == KILN_MAX_STMTS || kn_cpu_is_packed(&v)) return false;
         if (!try_step(s, kn_format(s->a, "pad_einsum %s %s %lld", v.name, v.s->axes[d.run].name, (long long)terms))) return false;
         s->plane[s->nplanes++] = pad; /* what is broadcast has to lie there with its zeros */
         return true;
     }
-    const char *more = kn_format(s->a, "more%d", n);
-    int load = d.flip ? d.b : d.a;
-    if (!more || n == KILN_MAX_STMTS || !try_step(s, kn_format(s->a, "unsign %s %d %s sum%d less%d", v.name, load, more, n, n))) {
+    const char *more = kn_format(s->a, "more%d", n), *step = kn_format(s->a, "unsign %s %d %s sum%d less%d", v.name, d.flip ? d.b : d.a, more, n, n);
+    if (d.wide) step = kn_format(s->a, "widen %s %d %s %s", v.name, d.a, more, kn_dtype_text(d.it->operand[d.it->operand[1].rank == 1 ? 1 : 2].dtype));
+    if (!more || n == KILN_MAX_STMTS || !try_step(s, step)) {
         *fits = false;
         return false;
     }
     if (d.flip) return try_step(s, kn_format(s->a, "inline %s", more)); /* the instruction does it */
-    try_step(s, kn_format(s->a, "ahead sum%d", n)); /* now, so that the constant counts as read once */
+    if (!d.wide) try_step(s, kn_format(s->a, "ahead sum%d", n)); /* now, so that the constant counts as read once */
     s->plane[s->nplanes++] = more;
     kn_buf b;
     kn_buf_init(&b, s->a);

@@ -67,8 +67,8 @@ kiln_status kn_intrins_parse(kiln_arena *a, kn_hw *hw, kiln_diag *d);
 /* By name; NULL when hw has none of it. */
 const kn_intrin *kn_intrin_find(const kn_hw *hw, const char *name);
 /* The row of natives.def for exactly this spelling and compute text, all operands plain: how C uses the instruction as such, under the
- * compiler's `macro` for it. NULL: only its emulation can be printed. */
-typedef struct kn_native { const char *spelling, *macro, *compute, *dtypes, *text; } kn_native;
+ * compiler's `macro` for it, and how many vector registers it needs beside what it reads and writes. NULL: only its emulation can be printed. */
+typedef struct kn_native { const char *spelling, *macro, *compute, *dtypes, *text; int registers; } kn_native;
 const kn_native *kn_native_of(const kn_hw_intrin *spec);
 /* The row of units.def for this spelling, compute text up to its extents and memory, of registers that the unit has: how C uses the instruction over
  * them. NULL: only its emulation can be printed. */

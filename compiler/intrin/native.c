@@ -3,7 +3,7 @@
 #include <string.h>
 
 static const kn_native natives[] = {
-#define X(spelling, macro, compute, dtypes, text) {spelling, macro, compute, dtypes, text},
+#define X(spelling, macro, compute, dtypes, registers, text) {spelling, macro, compute, dtypes, text, registers},
 #include "intrin/natives.def"
 #undef X
 };

@@ -63,12 +63,12 @@ static void shrink(kn_hw *hw, const char *name, int64_t bytes)
         if (!strcmp(hw->levels[i].name, name)) hw->levels[i].capacity_bytes = bytes;
 }
 
-/* The first candidate gives what the reference does; whether its trace says both. */
-static bool runs_with(const char *text, const char *inputs, bool small, const char *one, const char *other)
+/* The device's first candidate gives what the reference does; whether its trace says both. */
+static bool runs_on(const char *target, const char *text, const char *inputs, bool small, const char *one, const char *other)
 {
     char what[480];
     kiln_arena *a = kiln_arena_open(&(kiln_host){NULL, mem, NULL});
-    kn_hw *hw = device(a, "x86-64-bf16");
+    kn_hw *hw = device(a, target);
     kn_program *c;
     if (small) shrink(hw, "l1", 4096), shrink(hw, "l2", 32768);
     kiln_candidates *list = constructed(a, text, inputs, hw, 1, &c);
@@ -77,6 +77,11 @@ static bool runs_with(const char *text, const char *inputs, bool small, const ch
     bool says = strstr(list->c[0].trace.p, one) && strstr(list->c[0].trace.p, other);
     kiln_arena_close(a);
     return says;
+}
+
+static bool runs_with(const char *text, const char *inputs, bool small, const char *one, const char *other)
+{
+    return runs_on("x86-64-bf16", text, inputs, small, one, other);
 }
 
 /* Such convolutions give what the reference does, and many go to a dot instruction from bands that are copied with whole runs of terms. */
@@ -183,6 +188,25 @@ static void narrow_products_run(void **state)
     }
     if (packed < LEAST || flipped < LEAST_FLIPPED || turned < LEAST_TURNED)
         fail_msg("%d of %d are packed, %d flipped, %d turned", packed, COUNT, flipped, turned);
+}
+
+/* Bytes of either sign meet bytes on an instruction that multiplies words by bytes: what it broadcasts becomes words before. */
+static void words_and_bytes_run(void **state)
+{
+#ifdef __SANITIZE_THREAD__
+    skip();
+#endif
+    enum { COUNT = 60, LEAST = 24 };
+    static void (*const draw[])(uint32_t *, char *, size_t, char *, size_t) = {narrow_window, narrow_product, channels_first};
+    int words = 0;
+    uint32_t seed = 5;
+    (void)state;
+    for (int i = 0; i < COUNT; i++) {
+        char text[300], inputs[120];
+        draw[i % 3](&seed, text, sizeof text, inputs, sizeof inputs);
+        words += runs_on("x86-64-avx2", text, inputs, i % 2, " i16\n", "vpmaddwd_");
+    }
+    if (words < LEAST) fail_msg("%d of %d become words", words, COUNT);
 }
 
 /* Weights in narrow dtypes that few rows meet, larger than the caches: they become wide as they are read, not before, which many rows are worth;
@@ -337,9 +361,9 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(narrow_windows_run), cmocka_unit_test(few_results_run), cmocka_unit_test(short_rows_run),
-        cmocka_unit_test(narrow_products_run), cmocka_unit_test(narrow_weights_run), cmocka_unit_test(channels_first_run),
-        cmocka_unit_test(few_places_run), cmocka_unit_test(planes_have_taps), cmocka_unit_test(thinned_planes_run),
-        cmocka_unit_test(shifts_have_channels_as_lanes),
+        cmocka_unit_test(words_and_bytes_run), cmocka_unit_test(narrow_products_run), cmocka_unit_test(narrow_weights_run),
+        cmocka_unit_test(channels_first_run), cmocka_unit_test(few_places_run), cmocka_unit_test(planes_have_taps),
+        cmocka_unit_test(thinned_planes_run), cmocka_unit_test(shifts_have_channels_as_lanes),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -110,7 +110,11 @@ static void m_reindex(maker *m)
 }
 static void m_decompose_padding(maker *m) { snprintf(m->out, m->cap, "decompose_padding %s %d dp%d", m->name, rnd(2), m->serial); }
 static void m_copy(maker *m) { snprintf(m->out, m->cap, "copy %s %d co%d", m->name, rnd(2), m->serial); }
-static void m_widen(maker *m) { snprintf(m->out, m->cap, "widen %s %d wi%d", m->name, rnd(2), m->serial); }
+static void m_widen(maker *m)
+{
+    static const char *const to[] = {"", "", " i16", " f32"};
+    snprintf(m->out, m->cap, "widen %s %d wi%d%s", m->name, rnd(2), m->serial, to[rnd(4)]);
+}
 static void m_tabulate(maker *m) { snprintf(m->out, m->cap, "tabulate %s tb%d", m->name, m->serial); }
 static void m_unsign(maker *m)
 {

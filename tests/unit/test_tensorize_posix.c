@@ -9,7 +9,13 @@
 #define VNNI "split out0 S1 16\nsplit out0 R0 4\nreorder out0 S0.0 S1.0 R0.0 | S1.1 R0.1\nparallel out0 S0.0\ntensorize out0 S1.1 vpdpbusd\n"
 #define PRODUCT "c[M,N] +=! a[M,K]*b[K,N]"
 #define FMA(n) "split out0 S1 " n "\nreorder out0 S0.0 S1.0 R0.0 | S1.1\ntensorize out0 S1.1 "
+#define WORDS(columns) "split out0 S0 6\nsplit out0 S1 " columns " 8\nsplit out0 R0 2\nreorder out0 S0.0 S1.0 R0.0 S0.1 S1.1 | S1.2 R0.1\n" \
+    "parallel out0 S0.0\nunroll out0 S0.1\nunroll out0 S1.1\ntensorize out0 S1.2 "
 static const struct { const char *inputs, *expr; bool gpu; const char *trace, *has; } cases[] = {
+    { "a=u8:19x22&b=i8:22x67", "c[M,N] +=! cast(a[M,K],i32)*cast(b[K,N],i32)", false, "widen out0 1 w2 i16\n" WORDS("2") "words_i8", "vpmaddwd %3" },
+    { "a=i8:7x23&b=u8:23x16", "c[M,N] +=! cast(a[M,K],i32)*cast(b[K,N],i32)", false, "widen out0 0 w2 i16\n" WORDS("1") "words_u8", "vpmovzxbw %1" },
+    { "a=i8:19x22&b=i8:22x67:const", "c[M,N] +=! cast(a[M,K],i32)*cast(b[K,N],i32)", false,
+      "widen out0 0 wide i16\n" WORDS("2") "words_i8\nprepack out0 1 S1.0 R0.0 S1.1 S1.2 R0.1", "vpmaddwd %3" },
     { "a=u8:9x22&b=i8:22x37", "c[M,N] +=! cast(a[M,K],i32)*cast(b[K,N],i32)", false, VNNI, "vpdpbusd %2" },
     { "a=u8:9x24&b=i8:24x48", "c[M,N] +=! cast(a[M,K],i32)*cast(b[K,N],i32)", false,
       VNNI "cache_read out0 0 scratch S0.0 loops S1.0 R0.0 S1.1 R0.1", "vpdpbusd %2" },
@@ -78,13 +84,14 @@ static kn_hw *device(kiln_arena *a, bool gpu)
 
 static bool run(const kiln_program *p, const kiln_kernel *k, bool gpu, worker_verdict *v, worker_error *e)
 {
-    static const char *const flags[] = { "-O2", "-ffp-contract=fast", "-mfma", "-mavx512f", "-mavx512vnni" };
+    static const char *const flags[] = { "-O2", "-ffp-contract=fast", "-mfma", "-mavx2", "-mavx512f", "-mavx512vnni" };
     const char *const *features; /* as many of the flags as this machine can run: natively here, emulated elsewhere */
     int nfeatures = worker_host_features(&features), nflags = 1;
     for (int i = 0; i < nfeatures; i++) {
         nflags = !strcmp(features[i], "fma") && nflags < 3 ? 3 : nflags;
-        nflags = !strcmp(features[i], "avx512f") && nflags < 4 ? 4 : nflags;
-        nflags = !strcmp(features[i], "avx512vnni") ? 5 : nflags;
+        nflags = !strcmp(features[i], "avx2") && nflags < 4 ? 4 : nflags;
+        nflags = !strcmp(features[i], "avx512f") && nflags < 5 ? 5 : nflags;
+        nflags = !strcmp(features[i], "avx512vnni") ? 6 : nflags;
     }
     worker_blob so = { 0 }, ptx = { 0 }, cubin = { 0 };
     char *log = NULL;
