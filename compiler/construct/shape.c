@@ -351,7 +351,8 @@ static bool dot_one(shaper *s, const kn_stage *g, bool *fits)
         return true;
     }
     const char *more = kn_format(s->a, "more%d", n), *step = kn_format(s->a, "unsign %s %d %s sum%d less%d", v.name, d.flip ? d.b : d.a, more, n, n);
-    if (d.wide) step = kn_format(s->a, "widen %s %d %s %s", v.name, d.a, more, kn_dtype_text(d.it->operand[d.it->operand[1].rank == 1 ? 1 : 2].dtype));
+    int broadcast = d.it->operand[1].rank == 1 ? 1 : 2;
+    if (d.wide) step = kn_format(s->a, "widen %s %d %s %s", v.name, d.a, more, kn_dtype_text(d.it->operand[broadcast].dtype));
     if (!more || n == KILN_MAX_STMTS || !try_step(s, step)) {
         *fits = false;
         return false;
