@@ -123,6 +123,9 @@ static void put_placeholder(kn_buf *b, char c, int t, int k)
     case 'L': kn_putf(b, "%d", lanes); break;
     case 'F': kn_put(b, d == KN_F64 ? "" : "f"); break;
     case 'P': kn_put(b, d == KN_F64 ? "pd" : "ps"); break;
+    case 'Q':
+        for (int i = 0; i < lanes; i++) kn_putf(b, "%s%d", i ? ", " : "", 4 * i);
+        break;
     case 'Z': kn_put(b, kn_dtype_class(d) == 'u' ? "z" : "s"); break;
     case 'X': kn_put(b, native_macro(lanes * kn_value_bits(d) / 8)); break;
     case 'Y': kn_put(b, native_macro(lanes / 2 * kn_value_bits(d) / 8)); break;

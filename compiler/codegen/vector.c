@@ -620,11 +620,30 @@ void kn_put_vector(kn_gen *g, const kn_expr *e)
 
 static const char *mask_of_bits(int bits) { return bits == 64 ? "i64" : bits == 32 ? "i32" : bits == 16 ? "i16" : "i8"; }
 
+/* What stands in front of a mask of `own` bits a lane that is to have `bits`, and behind it. */
+static void open_mask(kn_gen *g, int own, int bits, int lanes)
+{
+    if (own == 8 && bits == 32) kn_put_helper(g, KN_SN_WIDE, "wide", KN_I8, lanes);
+    else if (own == 32 && bits == 8) kn_put_helper(g, KN_SN_THIN, "thin", KN_I32, lanes);
+    else if (own != bits) kn_put(&g->out, "__builtin_convertvector");
+    if (own != bits) kn_put(&g->out, "(");
+}
+
+static void close_mask(kn_gen *g, int own, int bits, int lanes)
+{
+    if (own == bits) return;
+    if (own * bits != 8 * 32) {
+        kn_put(&g->out, ", ");
+        kn_put_vector_type(g, mask_of_bits(bits), lanes);
+    }
+    kn_put(&g->out, ")");
+}
+
 /* A comparison at its own width, then at the wanted one; a cast to BOOL compares its one operand with 0. */
 static void compare(kn_gen *g, const kn_expr *e, const char *op, const kn_expr *x, int bits, int lanes)
 {
     int own = kn_value_bits(x->dtype);
-    if (own != bits) kn_put(&g->out, "__builtin_convertvector(");
+    open_mask(g, own, bits, lanes);
     if (e->nargs == 2) {
         infix(g, e, op, lanes);
     } else {
@@ -634,11 +653,7 @@ static void compare(kn_gen *g, const kn_expr *e, const char *op, const kn_expr *
         kn_put_vector_type(g, kn_value_type(x->dtype), lanes);
         kn_put(&g->out, "){0})");
     }
-    if (own != bits) {
-        kn_put(&g->out, ", ");
-        kn_put_vector_type(g, mask_of_bits(bits), lanes);
-        kn_put(&g->out, ")");
-    }
+    close_mask(g, own, bits, lanes);
 }
 
 static void mask_pair(kn_gen *g, const kn_expr *x, const kn_expr *y, const char *op, int bits, int lanes)
@@ -662,7 +677,7 @@ static void mask_splat(kn_gen *g, const kn_expr *e, int bits, int lanes)
 /* Stored or listed booleans, 0 or 1 a byte: compared with zero. */
 static void mask_bytes(kn_gen *g, const kn_expr *e, int bits, int lanes)
 {
-    if (bits != 8) kn_put(&g->out, "__builtin_convertvector(");
+    open_mask(g, 8, bits, lanes);
     kn_put(&g->out, "(");
     if (e->op == KN_OP_READ)
         vread(g, e);
@@ -671,10 +686,7 @@ static void mask_bytes(kn_gen *g, const kn_expr *e, int bits, int lanes)
     kn_put(&g->out, " != (");
     kn_put_vector_type(g, "u8", lanes);
     kn_put(&g->out, "){0})");
-    if (bits == 8) return;
-    kn_put(&g->out, ", ");
-    kn_put_vector_type(g, mask_of_bits(bits), lanes);
-    kn_put(&g->out, ")");
+    close_mask(g, 8, bits, lanes);
 }
 
 /* One condition for all lanes evaluates one side. */

@@ -100,6 +100,14 @@ static int64_t code_of_lane(const kn_site *x)
 /* A float that is computed with as a wider one. */
 static bool is_small(enum kn_dtype t) { return kn_dtype_class(t) == 'f' && kn_dtype_acc(t) != t; }
 
+/* What bytes and 16 bits do in lanes of their own, as no result is longer; compilers widen the lanes of products and quotients. */
+static bool stays_narrow(const kn_expr *e)
+{
+    bool adds = e->op == KN_OP_ADD || e->op == KN_OP_SUB || e->op == KN_OP_MIN || e->op == KN_OP_MAX;
+    bool bits = e->op == KN_OP_BITAND || e->op == KN_OP_BITOR || e->op == KN_OP_BITXOR;
+    return (adds || bits) && !kn_is_float(e->dtype) && e->dtype != KN_BOOL;
+}
+
 /* Bytes of the widest element that the map computes with, of what it reads, rather than converts: compilers take vectors apart that are wider than
  * the processor's (a quantization with 64 lanes, of bytes but computed with floats, took eight times as long). Small floats are converted, compared
  * and chosen as the wider ones. */
@@ -108,7 +116,7 @@ static int64_t computed_bytes(const kn_expr *e)
     const kn_expr *loads[1];
     int64_t widest = 1;
     bool moves = e->op == KN_OP_LOAD || e->op == KN_OP_CAST || e->op == KN_OP_SELECT, test = e->dtype == KN_BOOL;
-    if (!moves && !test && kn_loads(e, loads, 1)) widest = kn_dtype_bytes(kn_dtype_acc(e->dtype));
+    if (!moves && !test && kn_loads(e, loads, 1)) widest = kn_dtype_bytes(stays_narrow(e) ? e->dtype : kn_dtype_acc(e->dtype));
     for (int i = 0; i < e->nargs && e->op != KN_OP_LOAD; i++) {
         const kn_expr *x = e->args[i];
         bool converts = e->op == KN_OP_CAST && x->dtype != e->dtype && (is_small(x->dtype) || is_small(e->dtype));
