@@ -161,6 +161,23 @@ static kiln_status lost(builder *b, const kn_stmt *s)
     return KILN_OK;
 }
 
+static bool reads_value(const kn_expr *e, int tensor)
+{
+    if (e->op == KN_OP_LOAD) return e->u.tensor == tensor;
+    for (int i = 0; i < e->nargs; i++)
+        if (reads_value(e->args[i], tensor)) return true;
+    return false;
+}
+
+/* Says where elements are, and is no value itself: a place has no gradient, computed there or before. */
+static bool only_places(const builder *b, int tensor)
+{
+    if (b->p->tensors[tensor].role != KN_TEMP) return false;
+    for (int i = 0; i < b->p->nstmts; i++)
+        if (reads_value(b->p->stmts[i]->body, tensor)) return false;
+    return true;
+}
+
 static kiln_status forward(builder *b)
 {
     for (int i = 0; i < b->p->nstmts; i++) {
@@ -168,10 +185,10 @@ static kiln_status forward(builder *b)
         bool depends = reads_active(b, s.body) || (s.scatter && b->active[s.out]);
         if (depends && s.scatter)
             return kn_fail(b->d, KILN_UNSUPPORTED, "statement %d scatters; its gradient is not supported", i + 1);
-        if (depends && !kn_is_float(b->q->tensors[s.out].dtype)) {
+        if (depends && !kn_is_float(b->q->tensors[s.out].dtype) && !only_places(b, s.out)) {
             kiln_status st = lost(b, &s); /* says where a value is rounded to an integer; comparisons may be */
             if (st != KILN_OK) return st;
-            depends = false;
+            depends = b->p->tensors[s.out].role == KN_TEMP;
         }
         b->active[s.out] |= depends;
         bool compares = s.red == KN_RED_MAX || s.red == KN_RED_MIN || s.red == KN_RED_PROD;

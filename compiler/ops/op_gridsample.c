@@ -27,16 +27,30 @@ static void put_points(kn_op_call *c, bool border)
     }
 }
 
-/* The pixel at (floor(u) + dx, floor(v) + dy), or what `at` makes of u and v; nothing outside. */
-static void put_pixel(kn_op_call *c, const char *at, int dx, int dy)
+/* What all channels of a point share: of column u and row v, or those beside them, the pixel's index, whether there is one, and what it weighs. */
+static void put_cells(kn_op_call *c, const char *at, int cells)
 {
-    const kn_operand *x = &c->in[0];
-    const char *h = kn_format(c->arena, "(%s(u[N,P,Q]) + %d.0)", at, dx), *v = kn_format(c->arena, "(%s(v[N,P,Q]) + %d.0)", at, dy);
-    if (!h || !v) return;
-    long long bottom = x->shape[2] - 1, right = x->shape[3] - 1;
-    const char *index = kn_format(c->arena, "N,C,cast(max(0.0, min(%s, %lld.0)), i64),cast(max(0.0, min(%s, %lld.0)), i64)", v, bottom, h, right);
-    kn_putf(&c->text, "select(%s >= 0.0 && %s <= %lld.0 && %s >= 0.0 && %s <= %lld.0, %s, 0.0)", h, h, right, v, v, bottom,
-            kn_op_read(c, 0, index ? index : ""));
+    static const struct { char point, index, inside, weight; } axis[2] = {{'u', 'c', 'h', 'a'}, {'v', 'r', 'l', 'b'}};
+    for (int k = 0; k < 2; k++) {
+        long long last = c->in[0].shape[3 - k] - 1;
+        char u = axis[k].point;
+        for (int d = 0; d < cells; d++) {
+            const char *cell = kn_format(c->arena, "(%s(%c[N,P,Q]) + %d.0)", at, u, d);
+            if (!cell) return;
+            kn_putf(&c->text, "%c%d[N,P,Q] = cast(max(0.0, min(%s, %lld.0)), i64) : i64; ", axis[k].index, d, cell, last);
+            kn_putf(&c->text, "%c%d[N,P,Q] = %s >= 0.0 && %s <= %lld.0 : bool; ", axis[k].inside, d, cell, cell, last);
+            if (cells < 2) continue;
+            kn_putf(&c->text, "%c%d[N,P,Q] = %s%c[N,P,Q] - floor(%c[N,P,Q])%s%s; ", axis[k].weight, d, d ? "" : "1.0 - (", u, u, d ? "" : ")",
+                    kn_op_wide(c));
+        }
+    }
+}
+
+/* The pixel dx and dy beside the point's; nothing outside. */
+static void put_pixel(kn_op_call *c, int dx, int dy)
+{
+    const char *index = kn_format(c->arena, "N,C,r%d[N,P,Q],c%d[N,P,Q]", dy, dx);
+    kn_putf(&c->text, "select(h%d[N,P,Q] && l%d[N,P,Q], %s, 0.0)", dx, dy, kn_op_read(c, 0, index ? index : ""));
 }
 
 static kiln_status lower(kn_op_call *c)
@@ -52,13 +66,12 @@ static kiln_status lower(kn_op_call *c)
     if (strcmp(pad, "zeros") && strcmp(pad, "border"))
         return kn_op_bad_attr(c, "padding_mode", "\"%.40s\" is neither zeros nor border", pad);
     put_points(c, *pad == 'b');
+    put_cells(c, nearest ? "round" : "floor", nearest ? 1 : 2);
     kn_put(&c->text, "y[N,C,P,Q] = ");
-    if (nearest) put_pixel(c, "round", 0, 0);
+    if (nearest) put_pixel(c, 0, 0);
     for (int k = 0; !nearest && k < 4; k++) {
-        static const char *const weight[2][2] = {{"(1.0 - (u[N,P,Q] - floor(u[N,P,Q])))", "(u[N,P,Q] - floor(u[N,P,Q]))"},
-                                                 {"(1.0 - (v[N,P,Q] - floor(v[N,P,Q])))", "(v[N,P,Q] - floor(v[N,P,Q]))"}};
-        kn_putf(&c->text, "%s%s * %s * ", k ? " + " : "", weight[0][k & 1], weight[1][k >> 1]);
-        put_pixel(c, "floor", k & 1, k >> 1);
+        kn_putf(&c->text, "%sa%d[N,P,Q] * b%d[N,P,Q] * ", k ? " + " : "", k & 1, k >> 1);
+        put_pixel(c, k & 1, k >> 1);
     }
     kn_putf(&c->text, " where N in %lld, C in %lld, P in %lld, Q in %lld", (long long)x->shape[0], (long long)x->shape[1], (long long)g->shape[1],
             (long long)g->shape[2]);

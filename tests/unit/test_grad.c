@@ -301,6 +301,9 @@ static void refusals(void **state)
     assert_non_null(strstr(d.message, "i32"));
     assert_int_equal(refused("a=f32:4", "t[I] = cast(a[I],i32); y[I] = cast(t[I],f32)", 0, &d), KILN_UNSUPPORTED);
     assert_int_equal(refused("a=f32:4", "y[I] = a[I]<1.0", 0, &d), KILN_DTYPE);
+    /* a place and a condition have no gradient to lose, computed before as where they are used */
+    assert_int_equal(refused("a=f32:4&x=f32:9", "t[I] = cast(a[I],i32); h[I] = a[I]<3.0; y[I] = select(h[I], a[I]*x[t[I]], 0.0)", 0, &d), KILN_OK);
+    assert_int_equal(refused("a=f32:4&x=f32:9", "t[I] = cast(a[I],i32); h[I] = a[I]<3.0; y[I] = select(h[I], x[t[I]], 0.0)", 0, &d), KILN_OK);
     assert_int_equal(refused("a=f32:4&i=i32:4", "y[I] = 0.0 where I in 4; y[i[J]] +=. a[J]", 0, &d), KILN_UNSUPPORTED);
     assert_non_null(strstr(d.message, "scatter"));
 }
