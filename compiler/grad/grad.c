@@ -178,10 +178,51 @@ static bool only_places(const builder *b, int tensor)
     return true;
 }
 
+/* ---- short functions of the axes ---- */
+
+static int operations(const kn_expr *e)
+{
+    int n = kn_is_function(e->op) ? 16 : e->op >= KN_OP_ADD;
+    for (int i = 0; i < e->nargs && n < 1000; i++) n += operations(e->args[i]);
+    return n;
+}
+
+/* The statement that makes a table of what follows from its axes alone, in a few operations: what it becomes at the places of a gradient is often a
+ * number or two (weights of an interpolation by a whole factor). NULL: none does. */
+static const kn_stmt *table_of(const builder *b, int tensor)
+{
+    enum { FEW = 8 };
+    const kn_expr *loads[1];
+    const kn_stmt *made = NULL;
+    for (int i = 0; i < b->p->nstmts; i++) {
+        if (b->p->stmts[i]->out != tensor) continue;
+        if (made) return NULL;
+        made = b->p->stmts[i];
+    }
+    bool map = made && made->red == KN_RED_NONE && !made->scatter && b->p->tensors[tensor].role == KN_TEMP;
+    if (!map || made->naxes != b->p->tensors[tensor].rank || kn_loads(made->body, loads, 1) || operations(made->body) > FEW) return NULL;
+    for (int d = 0; d < made->naxes; d++)
+        if (made->lhs[d]->op != KN_OP_AXIS || made->lhs[d]->u.axis != d) return NULL;
+    return made->body->dtype == b->p->tensors[tensor].dtype ? made : NULL;
+}
+
+static kn_expr *at_index(void *user, kiln_arena *a, kn_expr *e)
+{
+    (void)a;
+    return e->op == KN_OP_AXIS ? ((kn_expr *const *)user)[e->u.axis] : e;
+}
+
+static kn_expr *without_tables(void *user, kiln_arena *a, kn_expr *e)
+{
+    const kn_stmt *table = e->op == KN_OP_LOAD && !e->padded ? table_of(user, e->u.tensor) : NULL;
+    return table ? kn_rewrite(a, table->body, at_index, e->args) : e;
+}
+
 static kiln_status forward(builder *b)
 {
     for (int i = 0; i < b->p->nstmts; i++) {
         kn_stmt s = *b->p->stmts[i], *c;
+        if (!(s.body = kn_rewrite(b->a, s.body, without_tables, b))) return dry(b);
         bool depends = reads_active(b, s.body) || (s.scatter && b->active[s.out]);
         if (depends && s.scatter)
             return kn_fail(b->d, KILN_UNSUPPORTED, "statement %d scatters; its gradient is not supported", i + 1);

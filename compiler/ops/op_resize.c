@@ -114,30 +114,6 @@ static kiln_status nearest(kn_op_call *c, const place *p)
     return KILN_OK;
 }
 
-/* How near the two elements around lie to an output element of axis i. */
-static void linear_weight(kn_op_call *c, const place *p, int k, int i, int tap)
-{
-    const char *wide = *kn_op_wide(c) ? "f32" : kn_dtype_text(c->in[0].dtype), *num = numerator(c, p, i);
-    long long den = (long long)p->den;
-    (void)k;
-    if (tap)
-        kn_putf(&c->text, "(cast(%s%%%lld,%s)/%lld.0)", num, den, wide, den);
-    else
-        kn_putf(&c->text, "(cast(%lld - %s%%%lld,%s)/%lld.0)", den, num, den, wide, den);
-}
-
-static void cubic_weight(kn_op_call *c, const place *p, int k, int i, int tap)
-{
-    (void)p;
-    kn_putf(&c->text, "w%d_%d[A%d]", k, tap, i);
-}
-
-/* Elements around an output element, of which the first is `from` beside where it lies; the weight of one of them; k counts axes that change. */
-typedef struct kernel {
-    int taps, from;
-    void (*weight)(kn_op_call *c, const place *p, int k, int i, int tap);
-} kernel;
-
 /* "A0,A1,min(max(A2*6//5 + 1, 0), 7),A3" */
 static const char *around(kn_op_call *c, const place *p, int axis, int beside)
 {
@@ -154,9 +130,9 @@ static const char *around(kn_op_call *c, const place *p, int axis, int beside)
     return t.p ? t.p : "";
 }
 
-/* Interpolates along one axis after the other, the outermost one first, so that all but the last keep rows in vectors: "t0[...] = x0[...]*w +
- * x0[...]*w; y[...] = t0[...]*w + t0[...]*w". */
-static void by_axes(kn_op_call *c, const place *p, const kernel *how)
+/* Interpolates among so many elements around, of which the first is `from` beside where it lies, along one axis after the other, the outermost one
+ * first, so that all but the last keep rows in vectors: "t0[...] = x0[...]*w + x0[...]*w; y[...] = t0[...]*w + t0[...]*w". */
+static void by_axes(kn_op_call *c, const place *p, int taps, int from)
 {
     const kn_attr *sizes = kn_attr_get(c, "sizes");
     int rank = c->in[0].rank, last = rank - 1, k = 0;
@@ -165,13 +141,12 @@ static void by_axes(kn_op_call *c, const place *p, const kernel *how)
         if (!p[i].moved) continue;
         if (i == last) kn_putf(&c->text, "y[%s] = ", kn_op_axes(c, "A", rank));
         else kn_putf(&c->text, "t%d[%s] = ", k, kn_op_axes(c, "A", rank));
-        for (int tap = 0; tap < how->taps; tap++) {
-            const char *at = around(c, p, i, how->from + tap);
+        for (int tap = 0; tap < taps; tap++) {
+            const char *at = around(c, p, i, from + tap);
             if (tap) kn_put(&c->text, " + ");
             if (k) kn_putf(&c->text, "t%d[%s]", k - 1, at);
             else kn_op_load(c, 0, at);
-            kn_put(&c->text, "*");
-            how->weight(c, &p[i], k, i, tap);
+            kn_putf(&c->text, "*w%d_%d[A%d]", k, tap, i);
         }
         for (int j = 0; j < rank && i < last; j++)
             kn_putf(&c->text, "%sA%d in %lld", j ? ", " : " where ", j, (long long)(j <= i ? sizes->list[j] : c->in[0].shape[j]));
@@ -183,9 +158,24 @@ static void by_axes(kn_op_call *c, const place *p, const kernel *how)
     kn_op_load(c, 0, kn_op_axes(c, "A", rank));
 }
 
+/* How near the two elements around lie: "wK_0[Ai]" and "wK_1[Ai]" for the K-th axis that changes, once for all that lie along the others. */
+static void linear_weights(kn_op_call *c, const place *p, int k, int i, int64_t out)
+{
+    const char *wide = *kn_op_wide(c) ? "f32" : kn_dtype_text(c->in[0].dtype), *num = numerator(c, p, i);
+    long long den = (long long)p->den;
+    for (int tap = 0; tap < 2; tap++) {
+        kn_putf(&c->text, "w%d_%d[A%d] = cast(", k, tap, i);
+        if (!tap) kn_putf(&c->text, "%lld - ", den);
+        kn_putf(&c->text, "%s%%%lld,%s)/%lld.0 where A%d in %lld%s; ", num, den, wide, den, i, (long long)out, kn_op_wide(c));
+    }
+}
+
 static kiln_status linear(kn_op_call *c, const place *p)
 {
-    by_axes(c, p, &(kernel){2, 0, linear_weight});
+    const kn_attr *sizes = kn_attr_get(c, "sizes");
+    for (int i = 0, k = 0; i < c->in[0].rank; i++)
+        if (p[i].moved) linear_weights(c, &p[i], k++, i, sizes->list[i]);
+    by_axes(c, p, 2, 0);
     return KILN_OK;
 }
 
@@ -224,7 +214,7 @@ static kiln_status cubic(kn_op_call *c, const place *p)
     bool inside = kn_attr_int(c, "exclude_outside", 0) != 0;
     for (int i = 0, k = 0; i < c->in[0].rank; i++)
         if (p[i].moved) cubic_weights(c, &p[i], k++, i, sizes->list[i], inside);
-    by_axes(c, p, &(kernel){4, -1, cubic_weight});
+    by_axes(c, p, 4, -1);
     return KILN_OK;
 }
 

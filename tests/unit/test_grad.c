@@ -175,6 +175,7 @@ static void gradients_are_convolutions(void **state)
         {"x=f32:1x8x9x2&w=f32:2x2x2x3", "y[N,P,Q,F] +=! x[N,P*2+R,Q*3+S,C]*w[R,S,C,F] where P in 4, Q in 3", 2, false},
         {"x=f16:1x2x40&w=f16:3x2x3", "y[N,F,P] +=! cast(pad(x,0.0)[N,C,P*2+R-1],f32)*cast(w[F,C,R],f32) where P in 20 : f16", 3, false},
         {"x=f32:1x2x9&w=f32:3x2x5", "y[N,F,P] +=! pad(x,0.0)[N,C,P*4+R*6-3]*w[F,C,R] where P in 4", 2, true},
+        {"x=f32:9", "w[I] = cast(I%2,f32)/2.0 where I in 18; y[I] = x[I//2]*w[I]", 1, false}, /* tables of places are what they say there */
     };
     (void)state;
     for (size_t i = 0; i < sizeof one / sizeof *one; i++) {
@@ -277,6 +278,7 @@ static void chains(void **state)
     closely("x=f64:3x5", "m[A] >=! x[A,B]; e[A,B] = exp(x[A,B]-m[A]); z[A] +=! e[A,B]; y[A,B] = e[A,B]/z[A]", "x");
     closely("x=f64:3x5&g=f64:5&b=f64:5",
             "s[A] +=! x[A,B]; d[A,B] = x[A,B]-s[A]/5.0; v[A] +=! d[A,B]*d[A,B]; y[A,B] = d[A,B]*rsqrt(v[A]/5.0+0.00001)*g[B]+b[B]", "xgb");
+    exactly("x=f64:9", "w[I] = cast(I%2*2,f64) where I in 18; y[I] = x[I//2]*w[I]", "x");
     closely("x=f64:4x3&w=f64:3x2", "h[M,N] +=! x[M,K]*w[K,N]; y[M,N] = gelu(h[M,N])*h[M,N]", "xw");
 }
 
