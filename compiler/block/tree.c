@@ -163,7 +163,7 @@ static void compute_block(kn_mk *m, kn_ms *s, const tile *t, kn_bnode *parent)
     }
     reader r = { .m = m, .s = s, .tile = -1 };
     k->s.body = read_expr(&r, s->s->body);
-    if (k->s.body && k->s.red != KN_RED_NONE) k->init = identity(m, k->s.red, kn_dtype_acc(k->s.body->dtype));
+    if (k->s.body && k->s.red != KN_RED_NONE) k->init = identity(m, k->s.red, kn_stmt_acc(&k->s));
     kn_mk_regions(m, k);
     kn_mk_block(m, parent, k);
 }

@@ -391,7 +391,7 @@ static bool shares_short_runs(const kn_site *x, int64_t lanes)
 /* Lanes along the reduction, where that is what lies contiguous in memory; rows and unrolled vectors give the chains. */
 static void reduce_tiles(const kn_site *x, kn_plans *p)
 {
-    char class = kn_dtype_class(kn_dtype_acc(x->s->body->dtype));
+    char class = kn_dtype_class(kn_stmt_acc(x->s));
     if (x->r < 0 || class == 'b' || x->s->red == KN_RED_ALL || x->s->red == KN_RED_ANY) return;
     int other = kn_cpu_other(x);
     int64_t full = x->hw->vector_bytes / kn_cpu_acc_bytes(x), lanes = kn_cpu_pow2(kn_cpu_extent(x, x->r), full);
@@ -476,7 +476,7 @@ static bool joins(const kn_site *x, int64_t r, int64_t full)
 bool kn_cpu_stands_up(const kn_site *x)
 {
     enum { VECTORS = 8, JOINED = 12, LONG = 6 };
-    char class = kn_dtype_class(kn_dtype_acc(x->s->body->dtype));
+    char class = kn_dtype_class(kn_stmt_acc(x->s));
     const kn_hw_level *l2 = kn_hw_level_named(x->hw, "l2");
     int64_t bytes = kn_cpu_acc_bytes(x), full = x->hw->vector_bytes / bytes, n = x->n < 0 ? 0 : kn_cpu_extent(x, x->n);
     if (x->s->scatter || x->s->naxes != x->s->nspatial + 1 || x->m >= 0 || !kn_cpu_only_along_r(x)) return false;

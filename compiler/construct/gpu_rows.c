@@ -63,7 +63,7 @@ static bool measure(chain *c, int k)
     kn_site_of(c->r.a, c->r.t, c->r.t->stages[k], c->r.hw, &x);
     int in = inner_of(c, k), beside = -1;
     bool reduces = x.s->red != KN_RED_NONE;
-    enum kn_dtype acc = kn_dtype_acc(x.s->body->dtype);
+    enum kn_dtype acc = kn_stmt_acc(x.s);
     if (in < -1 || (in < 0 && reduces) || (reduces && (kn_dtype_bytes(acc) < 4 || kn_dtype_class(acc) == 'b'))) return false;
     if (in < 0) return true;
     if (reduces != x.s->axes[in].reduce || (c->extent && c->extent != x.s->axes[in].extent)) return false;

@@ -41,7 +41,7 @@ static double blocks_of(const kn_site *x)
 static double tiles_of(const kn_site *x)
 {
     enum { COLUMNS = 4 };
-    double results = points(x->s, false), lanes = (double)x->hw->vector_bytes / kn_dtype_bytes(kn_dtype_acc(x->s->body->dtype));
+    double results = points(x->s, false), lanes = (double)x->hw->vector_bytes / kn_dtype_bytes(kn_stmt_acc(x->s));
     if (x->contraction) return results / (lanes * x->hw->vector_registers) / 4;
     return reads_rows(x) ? results / 4 : results / (lanes * COLUMNS) / 4;
 }

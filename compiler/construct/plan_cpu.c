@@ -29,7 +29,7 @@ double kn_cpu_bytes(const kn_tensor *t)
 
 int kn_cpu_acc_bytes(const kn_site *x)
 {
-    int b = kn_dtype_bytes(kn_dtype_acc(x->s->body->dtype));
+    int b = kn_dtype_bytes(kn_stmt_acc(x->s));
     return b < 1 ? 1 : b;
 }
 

@@ -231,7 +231,7 @@ static void shared_rows(const kn_site *y, kn_plans *p, gpu_tile t, int stepped)
 static void reduction_tiles(const kn_site *x, kn_plans *p)
 {
     int stepped = x->r >= 0 ? x->r : x->s->nspatial;
-    char class = kn_dtype_class(kn_dtype_acc(x->s->body->dtype));
+    char class = kn_dtype_class(kn_stmt_acc(x->s));
     if (class == 'b') return;
     kn_site y = *x;
     y.m = -1;

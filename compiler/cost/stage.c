@@ -61,7 +61,7 @@ static bool warm(const kn_stage_view *v)
 void kn_cost_finish(const kn_stage_view *v, kn_cost *c, double compute_eff, double memory_eff)
 {
     bool called = kn_stage_warps(v->g) || (v->g->tensor.intrin && !v->hw->gpu);
-    double gflops = called ? instruction_gflops(v) : kn_hw_peak_gflops(v->hw, kn_dtype_acc(v->s->body->dtype));
+    double gflops = called ? instruction_gflops(v) : kn_hw_peak_gflops(v->hw, kn_stmt_acc(v->s));
     double points = 1;
     for (int i = 0; i < v->s->nspatial; i++) points *= (double)v->s->axes[i].extent;
     c->flops = v->iterations * v->flops + points * v->epilogue_flops;
@@ -522,7 +522,7 @@ static double sharing(const kn_stage_view *v, const kn_access *x)
 static double vector_share(const kn_stage_view *v)
 {
     const kn_hw *hw = v->hw;
-    int bytes = kn_dtype_bytes(kn_dtype_acc(v->s->body->dtype));
+    int bytes = kn_dtype_bytes(kn_stmt_acc(v->s));
     double full = (double)hw->vector_bytes / bytes, lanes = 1;
     const kn_stage *g = v->g;
     if (g->nloops && g->loops[g->nloops - 1].kind == KN_VECTOR) lanes = (double)g->loops[g->nloops - 1].extent;
@@ -643,7 +643,7 @@ static double chain(const kn_stage_view *v, double used, kn_cost *c)
 {
     enum { CYCLES = 4 }; /* of an operation that waits for the last one */
     double apart = at_most(at_least(kn_register_values(v), 1), CYCLES);
-    double gflops = kn_hw_peak_gflops(v->hw, kn_dtype_acc(v->s->body->dtype));
+    double gflops = kn_hw_peak_gflops(v->hw, kn_stmt_acc(v->s));
     double issue = v->iterations * v->flops / (gflops * 1e3 * used);
     double waits = c->waves * v->iterations / (v->tasks * v->threads) * v->flops * CYCLES / apart / (v->hw->clock_ghz * 1e3);
     c->compute_us = waits > issue ? waits - issue : 0;

@@ -388,7 +388,7 @@ double kn_register_need(const kn_stage_view *v)
     if (kn_stage_warps(v->g)) return warp_registers(v);
     double lanes = 1;
     for (int i = v->first_reg; i < v->g->nloops; i++) if (v->g->loops[i].kind == KN_VECTOR) lanes = (double)v->g->loops[i].extent;
-    int acc = kn_dtype_bytes(kn_dtype_acc(v->s->body->dtype));
+    int acc = kn_dtype_bytes(kn_stmt_acc(v->s));
     double word = v->hw->gpu ? 4 : v->hw->vector_bytes, need = 0;
     double values = kn_register_values(v);
     need = v->hw->gpu ? values * acc / word : (values / lanes) * (lanes * acc > word ? lanes * acc / word : 1);

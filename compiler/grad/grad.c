@@ -164,12 +164,12 @@ static kiln_status lost(builder *b, const kn_stmt *s)
 static bool reads_value(const kn_expr *e, int tensor)
 {
     if (e->op == KN_OP_LOAD) return e->u.tensor == tensor;
-    for (int i = 0; i < e->nargs; i++)
+    for (int i = e->op == KN_OP_SELECT; i < e->nargs; i++)
         if (reads_value(e->args[i], tensor)) return true;
     return false;
 }
 
-/* Says where elements are, and is no value itself: a place has no gradient, computed there or before. */
+/* Says where elements are, or which of two it is, and is no value itself: that has no gradient, computed there or before. */
 static bool only_places(const builder *b, int tensor)
 {
     if (b->p->tensors[tensor].role != KN_TEMP) return false;
@@ -229,7 +229,7 @@ static kiln_status forward(builder *b)
         if (depends && !kn_is_float(b->q->tensors[s.out].dtype) && !only_places(b, s.out)) {
             kiln_status st = lost(b, &s); /* says where a value is rounded to an integer; comparisons may be */
             if (st != KILN_OK) return st;
-            depends = b->p->tensors[s.out].role == KN_TEMP;
+            depends = false;
         }
         b->active[s.out] |= depends;
         bool compares = s.red == KN_RED_MAX || s.red == KN_RED_MIN || s.red == KN_RED_PROD;

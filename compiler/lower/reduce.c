@@ -533,7 +533,7 @@ static int part_buffer(kn_lw *w, const kn_sg *sg, int64_t elems)
         kn_hint(w->d, "unroll the spatial loops inside the reduce loops, or bind them as vthread");
         return -1;
     }
-    return kn_lw_buffer(w, "part", kn_dtype_acc(sg->s->body->dtype), 1, elems, KN_SCRATCH);
+    return kn_lw_buffer(w, "part", kn_stmt_acc(sg->s), 1, elems, KN_SCRATCH);
 }
 
 void kn_lw_init_part(kn_lw *w, kn_sg *sg)
@@ -546,7 +546,7 @@ void kn_lw_init_part(kn_lw *w, kn_sg *sg)
     kn_ls *loop = kn_lw_for(w, var, kn_lw_int(w, 0), kn_lw_int(w, elems)), **after = w->tail;
     if (!loop) return;
     w->tail = &loop->body;
-    kn_lw_store(w, sg->part, kn_lw_ref(w, var), kn_tile_identity(w, sg->s->red, kn_dtype_acc(sg->s->body->dtype)));
+    kn_lw_store(w, sg->part, kn_lw_ref(w, var), kn_tile_identity(w, sg->s->red, kn_stmt_acc(sg->s)));
     w->tail = after;
 }
 

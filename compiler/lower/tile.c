@@ -123,7 +123,7 @@ static void emit(kn_lw *w, kn_sg *sg, int part, kn_expr *first, kn_expr *last, k
     x.row = sg->row && !sg->rolled;
     measure(&x);
     if (sg->s->red != KN_RED_NONE) {
-        x.acc_type = kn_dtype_acc(sg->s->body->dtype);
+        x.acc_type = kn_stmt_acc(sg->s);
         x.acc = kn_lw_buffer(w, "acc", x.acc_type, x.lanes, x.ncombo * x.nparts, KN_REGISTER);
         for (int64_t c = 0; c < x.ncombo * x.nparts && !w->status; c++)
             kn_lw_store(w, x.acc, kn_lw_int(w, c), kn_lw_splat(w, kn_tile_identity(w, sg->s->red, x.acc_type), x.lanes));

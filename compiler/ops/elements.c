@@ -119,7 +119,8 @@ kiln_status kn_op_arg(kn_op_call *c, const char *assign)
     const char *rows = kn_op_axes_but(c, "A", rank, axis), *all = kn_op_axes(c, "A", rank), *x = kn_op_read(c, 0, all);
     kn_putf(&c->text, "m[%s] %s %s%s; ", rows, assign, x, kn_op_wide(c));
     kn_op_reduce_left(c, "y", &r, r.keepdims);
-    kn_putf(&c->text, " %s select(%s == m[%s], A%d, %lld)", last ? ">=!" : "<=!", x, rows, axis,
+    /* 32 bits hold every index, twice as many of them in a vector */
+    kn_putf(&c->text, " %s select(%s == m[%s], cast(A%d,i32), cast(%lld,i32))", last ? ">=!" : "<=!", x, rows, axis,
             last ? -1LL : (long long)c->in[0].shape[axis]);
     kn_op_reduce_where(c, &r, r.keepdims);
     kn_put(&c->text, " : i64");

@@ -10,8 +10,8 @@ static kiln_status lower(kn_op_call *c)
     if (!kn_op_axis(c, "axis", kn_attr_int(c, "axis", -1), rank, &axis)) return c->d->status;
     const char *rows = kn_op_axes_but(c, "A", rank, axis), *all = kn_op_axes(c, "A", rank), *wide = kn_op_wide(c);
     const char *t = *wide ? "f32" : kn_dtype_text(c->in[0].dtype), *x = kn_op_read(c, 0, all);
-    kn_putf(&c->text, "m[%s] >=! %s%s; i[%s] <=! select(%s == m[%s], A%d, %lld); y[%s] = cast(A%d == i[%s], %s)", rows, x, wide, rows, x,
-            rows, axis, (long long)c->in[0].shape[axis], all, axis, rows, t);
+    kn_putf(&c->text, "m[%s] >=! %s%s; i[%s] <=! select(%s == m[%s], cast(A%d,i32), cast(%lld,i32)); y[%s] = cast(cast(A%d,i32) == i[%s], %s)", rows,
+            x, wide, rows, x, rows, axis, (long long)c->in[0].shape[axis], all, axis, rows, t);
     kn_op_extents(c, "A", rank, c->in[0].shape);
     kn_op_end(c);
     return KILN_OK;

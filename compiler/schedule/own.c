@@ -101,7 +101,7 @@ static const char *threads_fit(const kn_tree *t, const kn_stage *p, const kn_hw 
             return "threads along the sum must be the fastest ones, and a power of two of them";
     }
     if (own && thread_inside(c, p->at_loop, threads) >= 0) return "its thread loops are not those of the stage that it is computed in";
-    enum kn_dtype acc = kn_dtype_acc(kn_stage_stmt(t, p)->body->dtype);
+    enum kn_dtype acc = kn_stmt_acc(kn_stage_stmt(t, p));
     bool words = kn_dtype_bytes(acc) >= 4 && kn_dtype_class(acc) != 'b';
     if (reducing > 1 || (reducing && (!words || hw->lanes != 32 || kn_stage_threads(c, hw) % 32))) return "its threads cannot combine by shuffles";
     return NULL;

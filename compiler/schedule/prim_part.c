@@ -61,7 +61,7 @@ kiln_status kn_prim_part(kn_step *s)
         t.lhs[i] = kn_axis_ref(s->a, i);
     }
     t.body = kn_rewrite(s->a, st->body, axis_parted, &p);
-    t.out = kn_step_temp(s, s->args[4], kn_dtype_acc(st->body->dtype), t.nspatial, shape);
+    t.out = kn_step_temp(s, s->args[4], kn_stmt_acc(st), t.nspatial, shape);
     if (t.out < 0) return KILN_TRACE;
     if (!t.body || !combine(s, st, t.out, n)) return kn_fail(s->d, KILN_MEMORY, "out of memory while parting a reduction");
     kn_stmt_simplify(s->a, &t, t.nspatial);

@@ -140,7 +140,7 @@ kiln_status kn_prim_separate(kn_step *s)
     if (!bad) bad = dimensions(s, st, &x);
     if (bad) return bad;
     x.t.red = st->red;
-    x.t.out = kn_step_temp(s, s->args[2], kn_dtype_acc(st->body->dtype), x.rank, x.shape);
+    x.t.out = kn_step_temp(s, s->args[2], kn_stmt_acc(st), x.rank, x.shape);
     if (x.t.out < 0) return KILN_TRACE;
     int tensor = x.load->u.tensor;
     kn_expr *load = x.load->padded ? kn_load_padded(s->a, p, tensor, x.from, x.load->pad_value) : kn_load(s->a, p, tensor, x.from);

@@ -179,7 +179,7 @@ static bool joins(match *m)
 {
     const kn_intrin *it = m->x->intrin;
     const kn_stmt *s = m->s;
-    enum kn_dtype held = s->red == KN_RED_NONE ? s->body->dtype : kn_dtype_acc(s->body->dtype);
+    enum kn_dtype held = s->red == KN_RED_NONE ? s->body->dtype : kn_stmt_acc(s);
     if (s->red != KN_RED_NONE && s->red != it->red) return miss(m, MISS_BODY, "'%s' does not reduce as the statement does", it->name);
     if (held == it->operand[0].dtype || (kn_is_float(held) && kn_dtype_holds(it->operand[0].dtype, held))) return true;
     return miss(m, MISS_DTYPE, "'%s' keeps results in %s, the statement in %s", it->name, kn_dtype_text(it->operand[0].dtype), kn_dtype_text(held));

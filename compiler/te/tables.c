@@ -19,6 +19,13 @@ int kn_dtype_bytes(enum kn_dtype t) { return dtypes[t].bytes; }
 char kn_dtype_class(enum kn_dtype t) { return dtypes[t].class; }
 enum kn_dtype kn_dtype_acc(enum kn_dtype t) { return dtypes[t].acc; }
 
+enum kn_dtype kn_stmt_acc(const kn_stmt *s)
+{
+    enum kn_dtype t = s->body->dtype;
+    bool extremum = s->red == KN_RED_MAX || s->red == KN_RED_MIN;
+    return extremum && !kn_is_float(t) && t != KN_BOOL ? t : kn_dtype_acc(t);
+}
+
 bool kn_dtype_holds(enum kn_dtype x, enum kn_dtype y)
 {
     int64_t xl, xh, yl, yh;

@@ -54,7 +54,7 @@ typedef struct kn_axis { const char *name; int64_t extent; bool reduce; } kn_axi
 /* Statement: tensor `out` [ lhs[0..rank-1] ] red= body. Axes: spatial first (in the order of the left side), then reduce (order of first
  * use on the right). In programs from outside every lhs[i] is a distinct plain AXIS whose extent is the dimension; after the `fuse`
  * primitive it may be quasi-affine, e.g. PQ // 56. red == NONE: no reduce axes. The result is cast to the tensor's dtype on store;
- * reductions accumulate in kn_dtype_acc(dtype of body). scatter statements ("=." and "+=.") set scatter. */
+ * reductions accumulate in kn_stmt_acc. scatter statements ("=." and "+=.") set scatter. */
 typedef struct kn_stmt {
     int out;
     kn_expr *lhs[KILN_MAX_RANK];
@@ -64,6 +64,8 @@ typedef struct kn_stmt {
     int naxes, nspatial;
     kn_axis axes[KILN_MAX_AXES];
 } kn_stmt;
+/* What a statement's reduction accumulates in: kn_dtype_acc of its body's dtype, but extrema of integers in what they are. */
+enum kn_dtype kn_stmt_acc(const kn_stmt *s);
 
 typedef struct kn_tensor {
     const char *name;

@@ -79,7 +79,7 @@ void kiln_tolerance(const kiln_program *p, int output, double *rtol, double *ato
         mark(s->body, needed);
         tally t = {0, 0, 0, false, false};
         double terms = 1;
-        enum kn_dtype acc = kn_dtype_acc(s->body->dtype);
+        enum kn_dtype acc = kn_stmt_acc(s);
         count(s->body, &t);
         for (int k = s->nspatial; k < s->naxes; k++) terms *= (double)s->axes[k].extent;
         double adds = s->red == KN_RED_SUM || s->scatter ? 4 * sqrt(terms) : s->red == KN_RED_PROD ? 2 * terms : 0;
