@@ -209,6 +209,22 @@ static void words_and_bytes_run(void **state)
     if (words < LEAST) fail_msg("%d of %d become words", words, COUNT);
 }
 
+/* Extrema of integers, and their sums and differences element by element, stay as narrow as they are: whole vectors of them. */
+static void narrow_lanes_run(void **state)
+{
+    static const struct { const char *text, *inputs, *lanes; } one[] = {
+        {"y[I] >=! x[I,J]", "x=u8:40x300", " 32\n"},
+        {"y[I] <=! x[I,J]", "x=i8:40x301", " 32\n"},
+        {"y[J] <=! x[I,J]", "x=i16:30x95", " 16\n"},
+        {"y[N,P,Q,C] >=! pad(x,0)[N,P*2+R-1,Q*2+S-1,C] where P in 6, Q in 7, R in 3, S in 3", "x=u8:1x11x13x70", " 32\n"},
+        {"y[I] = max(a[I]+b[I],a[I]-b[I])", "a=i8:1000&b=i8:1000", " 32\n"},
+        {"y[I] = bitand(a[I],b[I])", "a=u8:999&b=u8:999", " 32\n"},
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof one / sizeof *one; i++)
+        if (!runs_on("x86-64-avx2", one[i].text, one[i].inputs, false, one[i].lanes, "vectorize ")) fail_msg("%s: fewer lanes", one[i].text);
+}
+
 /* Weights in narrow dtypes that few rows meet, larger than the caches: they become wide as they are read, not before, which many rows are worth;
  * lanes go along what both factors go along, not along the scales of runs of weights. */
 static void narrow_weights_run(void **state)
@@ -361,9 +377,9 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(narrow_windows_run), cmocka_unit_test(few_results_run), cmocka_unit_test(short_rows_run),
-        cmocka_unit_test(words_and_bytes_run), cmocka_unit_test(narrow_products_run), cmocka_unit_test(narrow_weights_run),
-        cmocka_unit_test(channels_first_run), cmocka_unit_test(few_places_run), cmocka_unit_test(planes_have_taps),
-        cmocka_unit_test(thinned_planes_run), cmocka_unit_test(shifts_have_channels_as_lanes),
+        cmocka_unit_test(words_and_bytes_run), cmocka_unit_test(narrow_lanes_run), cmocka_unit_test(narrow_products_run),
+        cmocka_unit_test(narrow_weights_run), cmocka_unit_test(channels_first_run), cmocka_unit_test(few_places_run),
+        cmocka_unit_test(planes_have_taps), cmocka_unit_test(thinned_planes_run), cmocka_unit_test(shifts_have_channels_as_lanes),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
