@@ -25,6 +25,7 @@ enum {
     KN_CPU_UNROLLED = 128, /* operations of a register tile whose sum is written out term by term */
     KN_CPU_SQUARE = 160,   /* the same of one of places in two directions */
     KN_CPU_DIGITS = 4,     /* iterations of a reduce axis beside that of the lanes that are written out */
+    KN_CPU_LINE = 64,      /* bytes of a cache line */
     KN_CPU_NARROW = 32,    /* bytes of a vector that straddles two cache lines less often than one of a whole line does */
     KN_CPU_SETS = 4096,    /* bytes from one line of a set of L1 to the next */
     KN_CPU_ROW = 16,       /* vectors of a map's row that is written out as a whole */

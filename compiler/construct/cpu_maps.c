@@ -28,19 +28,29 @@ static double bytes_of(const kn_tensor *t)
     return n;
 }
 
+static double touched(const kn_site *x)
+{
+    const kn_program *p = x->t->program;
+    const kn_expr *loads[KN_SITE_LOADS];
+    double bytes = bytes_of(&p->tensors[x->s->out]);
+    int n = kn_loads(x->s->body, loads, KN_SITE_LOADS);
+    for (int i = 0; i < n && i < KN_SITE_LOADS; i++) bytes += bytes_of(&p->tensors[loads[i]->u.tensor]);
+    return bytes;
+}
+
+/* Whole lines are written past the caches. */
+static bool written_far(const kn_site *x)
+{
+    return x->hw->streaming_store_bytes && touched(x) > (double)x->hw->streaming_store_bytes;
+}
+
 /* Vectors of a map: narrow where its operands lie beyond every cache and it does little with them. There the memory sets the pace, and
  * shorter accesses let it overlap more of them; but not where whole lines are written past the caches. */
 static int64_t map_vector_bytes(const kn_site *x)
 {
-    const kn_program *p = x->t->program;
-    const kn_expr *loads[KN_SITE_LOADS];
     const kn_hw_level *far = kn_hw_level_named(x->hw, "l3");
-    double bytes = bytes_of(&p->tensors[x->s->out]);
-    int n = kn_loads(x->s->body, loads, KN_SITE_LOADS);
-    for (int i = 0; i < n && i < KN_SITE_LOADS; i++) bytes += bytes_of(&p->tensors[loads[i]->u.tensor]);
     for (int i = 0; i < x->nloads; i++) far = x->load[i].padded ? NULL : far; /* what is padded is read again soon */
-    bool streams = far && work_of(x->s->body) <= CHEAP && bytes > (double)far->capacity_bytes;
-    if (x->hw->streaming_store_bytes && bytes > (double)x->hw->streaming_store_bytes) streams = false;
+    bool streams = far && work_of(x->s->body) <= CHEAP && touched(x) > (double)far->capacity_bytes && !written_far(x);
     return streams ? x->hw->streaming_vector_bytes : x->hw->vector_bytes;
 }
 
@@ -148,8 +158,10 @@ static void map_tiles(const kn_site *x, kn_plans *p)
     if (code * lanes * whole > 8 * WRITTEN_OUT) whole = 0;
     if (vectors <= whole) run = vectors; /* a whole row, its last vector moved back */
     const int64_t widths[] = {run, kn_cpu_written_out(vectors), 1};
+    bool halves = own >= 4 && lanes * own == x->hw->vector_bytes && lanes * own * 2 == KN_CPU_LINE && written_far(x);
     for (int i = vectors <= whole || (other < 0 && run > 8) ? 0 : 1; i < 3; i++) {
         kn_cpu_tile t = {.lanes = lanes, .nv = widths[i], .mr = 1, .mc = 1, .grain = rows_of_task(x, other), .rlanes = 1, .runroll = 1};
+        if (t.nv > KN_CPU_ROW && halves) t.nc = t.nv / 2, t.nv = 2; /* a line a turn */
         kn_cpu_try(x, p, &t);
         if (p->n) break; /* short tasks would only pay more forks, single vectors more steps of a loop */
     }

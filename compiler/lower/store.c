@@ -483,12 +483,14 @@ static int64_t touched(const kn_lw *w)
     return all;
 }
 
-/* Vectors shorter than a line would leave it half written in between. */
+/* Where two vectors write a line, rows are whole lines. */
 bool kn_lw_past_caches(const kn_lw *w, int out)
 {
-    if (w->hw->vector_bytes < KN_LINE_BYTES) return false;
-    return !w->hw->gpu && !w->box[out].on && kn_dtype_bytes(w->p->program->tensors[out].dtype) >= 4 && w->hw->streaming_store_bytes &&
-           touched(w) > w->hw->streaming_store_bytes;
+    const kn_tensor *t = &w->p->program->tensors[out];
+    bool halves = w->hw->vector_bytes * 2 == KN_LINE_BYTES;
+    if (halves ? t->rank > 1 && t->shape[t->rank - 1] * kn_dtype_bytes(t->dtype) % KN_LINE_BYTES : w->hw->vector_bytes < KN_LINE_BYTES) return false;
+    if (w->hw->gpu || w->box[out].on || (halves && kn_lw_taken(w, out)) || kn_dtype_bytes(t->dtype) < 4) return false;
+    return w->hw->streaming_store_bytes && touched(w) > w->hw->streaming_store_bytes;
 }
 
 /* Either is what makes an output of such a size fast; which of them, the hardware's description says. */
@@ -503,10 +505,11 @@ static void write_far(kn_tile *x)
     kn_expr *at = NULL;
     if (w->hw->gpu || x->lanes < 2 || x->reduce_lanes || sg->rolled || w->box[out].on || all <= w->hw->levels[1].capacity_bytes) return;
     bool run = runs_on(x, &at), past = kn_lw_past_caches(w, out);
+    int64_t span = x->ncombo * x->lanes * bytes, lines = kn_ceil_div(span, KN_LINE_BYTES);
+    if (w->hw->vector_bytes < KN_LINE_BYTES) past &= run && span % KN_LINE_BYTES == 0; /* no line is left half written in between */
     if (past && (run || sg->s->red == KN_RED_NONE)) w->streamed = kn_lw_tensor(w, out);
     if (!run || past) return;
     at = kn_lw_simp(w, kn_bin(w->a, KN_OP_ADD, at, kn_lw_int(w, AHEAD / bytes)));
-    int64_t lines = kn_ceil_div(x->ncombo * x->lanes * bytes, KN_LINE_BYTES);
     kn_lw_prefetch_lines(w, kn_lw_tensor(w, out), at, lines, KN_LINE_BYTES / bytes, true);
 }
 

@@ -153,7 +153,7 @@ static void prefetch_next(kn_lw *w, kn_sg *sg, int load, int vloop, int lanes)
     kn_ls **after = w->tail;
     w->tail = &loop->body;
     kn_lw_prefetch(w, kn_lw_tensor(w, sg->loads[load]->u.tensor), from, false);
-    if (!kn_lw_past_caches(w, out)) kn_lw_prefetch(w, kn_lw_tensor(w, out), kn_lw_address(w, out, idx), true);
+    if (w->hw->vector_bytes < KN_LINE_BYTES || !kn_lw_past_caches(w, out)) kn_lw_prefetch(w, kn_lw_tensor(w, out), kn_lw_address(w, out, idx), true);
     w->tail = after;
 }
 

@@ -169,6 +169,34 @@ static void lines_go_past_the_caches(void **state)
     }
 }
 
+/* Two vectors that are half a line each go past the caches side by side, where rows are whole lines and nothing lies in the output beforehand. */
+static void halves_of_lines_go_past_the_caches(void **state)
+{
+    static const struct { const char *text, *inputs; bool streams; } one[] = {
+        {"y[I] = max(x[I], 0.0)", "x=f32:65536", true},
+        {"y[I,J] = x[I,J] + b[J]", "x=f32:64x512&b=f32:512", true},
+        {"y[I,J] = x[I,J] + b[J]", "x=f32:64x500&b=f32:500", false},
+        {"y[J,I] = x[I,J]", "x=f32:64x64", false},
+        {"c[M,N] +=! a[M,K]*b[K,N]", "a=f32:64x2&b=f32:2x256", true},
+        {"m[I] >=! x[I,J]; e[I,J] = exp(x[I,J]-m[I]); s[I] +=! e[I,J]; y[I,J] = e[I,J]/s[I]", "x=f32:64x512", false},
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof one / sizeof *one; i++) {
+        kiln_arena *a = kiln_arena_open(&(kiln_host){NULL, mem, NULL});
+        kn_hw *hw = device(a, "x86-64-avx2");
+        kn_program *c;
+        hw->streaming_store_bytes = 16384;
+        hw->levels[1].capacity_bytes = 4096;
+        kiln_bytes trace = constructed(a, one[i].text, one[i].inputs, hw, 1, &c)->c[0].trace;
+        kn_lprog *l = lowered(a, c, hw, trace, one[i].inputs);
+        int64_t n = 0;
+        for (int f = 0; f < l->nfns; f++) n += streamed(l->fns[f].body);
+        if ((n > 0) != one[i].streams || n % 2) fail_msg("%s of %s: %lld stores past the caches", one[i].text, one[i].inputs, (long long)n);
+        run_checked(a, c, hw, trace, one[i].inputs);
+        kiln_arena_close(a);
+    }
+}
+
 /* Few rows read a large operand where it lies, unless its rows fall into the same sets and vectors are narrow. */
 static void crowded_rows_are_copied(void **state)
 {
@@ -660,7 +688,8 @@ static void digits_are_common(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(lines_go_past_the_caches), cmocka_unit_test(padding_is_left_out),
+    const struct CMUnitTest tests[] = {cmocka_unit_test(lines_go_past_the_caches), cmocka_unit_test(halves_of_lines_go_past_the_caches),
+                                       cmocka_unit_test(padding_is_left_out),
                                        cmocka_unit_test(vectors_of_few_rows_are_held), cmocka_unit_test(padded_rows_are_of_one_task),
                                        cmocka_unit_test(what_comes_is_asked_for), cmocka_unit_test(streams_are_asked_for),
                                        cmocka_unit_test(crowded_rows_are_copied), cmocka_unit_test(rows_are_turned),
