@@ -56,6 +56,134 @@ static bool find(const kn_site *x, along *m, along *o)
     return both_ways(x, loads, n, m, o);
 }
 
+/* The only reduce axis along the window's row, whose taps step by one place of what it goes over; -1: there is none. */
+static int taps_of_row(const kn_site *x, const along *m)
+{
+    const kn_expr *loads[KN_SITE_LOADS];
+    int n = kn_loads(x->s->body, loads, KN_SITE_LOADS), found = -1;
+    for (int l = 0; l < n && l < KN_SITE_LOADS; l++)
+        for (int d = 0; d < loads[l]->nargs; d++) {
+            kn_affine f;
+            if (!(kn_axes_in(loads[l]->args[d]) >> m->axis & 1) || !kn_affine_of(loads[l]->args[d], &f)) continue;
+            for (int r = x->s->nspatial; r < x->s->naxes; r++) {
+                if (!f.coef[r] || kn_cpu_extent(x, r) < 2) continue;
+                if (found >= 0 && found != r) return -1;
+                found = r;
+            }
+        }
+    return found;
+}
+
+/* Places of a tile: what they read stays in registers from tap to tap where windows overlap in all but one place. Each tap takes a multiply-add a
+ * place, or as long as the chains of the places before, and brings its factor and what no place has read yet. */
+static int64_t places_of_row(const kn_site *x, const along *m)
+{
+    enum { OWN = 2 };
+    int64_t columns = kn_cpu_extent(x, m->axis), best = 0, most = m->step == 1 ? (x->hw->vector_registers - 2) / 2 : x->hw->vector_registers - 4;
+    double least = 0, chains = x->hw->fma_latency * x->hw->fma_per_cycle * 3 / 4;
+    for (int64_t mr = most < columns ? most : columns; mr > 1; mr--) {
+        double time = (double)kn_ceil_div(columns, mr) * (((double)mr < chains ? chains : (double)mr) + OWN);
+        if (best && time >= least) continue;
+        least = time;
+        best = mr;
+    }
+    return best;
+}
+
+/* Rows of a task: all of them, unless the vectors of channels are too few for the cores. */
+static int64_t rows_of_task(const kn_site *x, int64_t lanes, int o)
+{
+    int64_t tasks = 1, want = 4 * (int64_t)x->hw->units, rows = kn_cpu_extent(x, o);
+    for (int i = 0; i < x->s->nspatial; i++)
+        if (i != x->m && i != o) tasks *= i == x->n ? kn_ceil_div(kn_cpu_extent(x, i), lanes) : kn_cpu_extent(x, i);
+    return tasks >= want ? rows : kn_ceil_div(rows, kn_ceil_div(want, tasks) < rows ? kn_ceil_div(want, tasks) : rows);
+}
+
+/* How tiles of larger windows go over places: the numbers of try_rows. */
+typedef struct along_rows {
+    along m, o;
+    int taps, load;         /* the reduce axis that is written out; what the window goes over */
+    int64_t lanes, mr, rows, vectors; /* places of a tile, rows of a task, vectors that are copied at once */
+    bool narrow, copied;    /* the window's rows fit L1, from end to end; not even a tile's do */
+} along_rows;
+
+/* Columns that lie a multiple of some lines apart fall into few sets of L1, which holds fewer lines of them. */
+static void fit_l1(const kn_site *x, along_rows *r)
+{
+    const kn_hw_level *l1 = kn_hw_level_named(x->hw, "l1");
+    const kn_site_access *a = &x->load[r->load];
+    int64_t apart = KN_CPU_SETS, line = l1->transaction_bytes, columns = kn_cpu_extent(x, r->m.axis);
+    while (apart > line && a->coef[r->m.axis] * a->bytes / r->m.step % apart) apart /= 2;
+    int64_t most = l1->capacity_bytes / apart * 3 / 4, rows = r->o.reach + 1;
+    r->narrow = rows * ((columns - 1) * r->m.step + r->m.reach + 1) <= most;
+    bool fits = rows * ((r->mr - 1) * r->m.step + r->m.reach + 1) <= most;
+    r->copied = !fits && r->m.step == 1 && kn_cpu_extent(x, x->n) % r->lanes == 0; /* what is read again and again; in whole vectors */
+    r->vectors = r->copied && kn_cpu_extent(x, x->n) % (2 * r->lanes) == 0 ? 2 : 1; /* of a line */
+}
+
+static bool rows_of(const kn_site *x, along_rows *r)
+{
+    const kn_expr *loads[KN_SITE_LOADS];
+    int n = kn_loads(x->s->body, loads, KN_SITE_LOADS);
+    along m;
+    r->lanes = x->hw->vector_bytes / kn_cpu_acc_bytes(x);
+    r->mr = places_of_row(x, &r->m);
+    r->taps = taps_of_row(x, &r->m);
+    r->load = -1;
+    for (int l = 0; l < n && l < KN_SITE_LOADS; l++) {
+        if ((x->load[l].axes >> x->n & 1) && (!x->load[l].linear || x->load[l].coef[x->n] != 1)) return false;
+        if (r->load < 0 && overlaps(x, loads[l], x->m, &m)) r->load = l;
+    }
+    if (r->load < 0 || r->taps < 0 || r->mr < 2 || r->mr * kn_cpu_extent(x, r->taps) > KN_CPU_UNROLLED) return false;
+    fit_l1(x, r);
+    r->rows = rows_of_task(x, r->lanes * r->vectors, r->o.axis);
+    return true;
+}
+
+/* The loops that tasks are made of, in the order or as lines of their own. */
+static void put_tasks(kn_buf *b, const kn_site *x, const along_rows *r, bool parts, bool lines)
+{
+    int axes[KILN_MAX_AXES], k = 0;
+    for (int i = 0; i < x->s->nspatial; i++)
+        if (i != r->m.axis && i != r->o.axis && i != x->n) axes[k++] = i;
+    axes[k++] = x->n;
+    if (parts) axes[k++] = r->o.axis;
+    for (int i = 0; i < k; i++) {
+        if (lines) kn_putf(b, "parallel %s %s.0\n", x->name, kn_cpu_axis(x, axes[i]));
+        else kn_putf(b, " %s.0", kn_cpu_axis(x, axes[i]));
+    }
+}
+
+/* Larger windows: a row of taps is written out over places along a row, in a loop over the rows of the window; places go down the image with one
+ * vector of channels, so that L1 has what rows share. */
+static bool try_rows(const kn_site *x, kn_plans *p, along_rows *r)
+{
+    if (!kn_hw_level_named(x->hw, "l1") || !rows_of(x, r)) return false;
+    const char *n = kn_cpu_axis(x, x->n), *m = kn_cpu_axis(x, r->m.axis), *o = kn_cpu_axis(x, r->o.axis), *name = x->name;
+    bool parts = r->rows < kn_cpu_extent(x, r->o.axis), pair = r->vectors > 1;
+    int before = p->n;
+    kn_buf b;
+    kn_buf_init(&b, p->a);
+    kn_putn(&b, x->before.p ? x->before.p : "", x->before.n);
+    kn_putf(&b, "split %s %s%s %lld\nsplit %s %s %lld\n", name, n, pair ? " 2" : "", (long long)r->lanes, name, m, (long long)r->mr);
+    if (parts) kn_putf(&b, "split %s %s %lld\n", name, o, (long long)r->rows);
+    kn_putf(&b, "reorder %s", name);
+    put_tasks(&b, x, r, parts, false);
+    kn_put(&b, " |");
+    if (pair) kn_putf(&b, " %s.1", n);
+    if (!r->narrow) kn_putf(&b, " %s.0", m);
+    kn_putf(&b, " %s.%d", o, parts);
+    if (r->narrow) kn_putf(&b, " %s.0", m);
+    for (int i = x->s->nspatial; i < x->s->naxes; i++)
+        if (i != r->taps) kn_putf(&b, " %s.0", kn_cpu_axis(x, i));
+    kn_putf(&b, " %s.0 | %s.1 %s.%d\n", kn_cpu_axis(x, r->taps), m, n, 1 + pair);
+    put_tasks(&b, x, r, parts, true);
+    kn_putf(&b, "unroll %s %s.0\nunroll %s %s.1\nvectorize %s %s.%d\n", name, kn_cpu_axis(x, r->taps), name, m, name, n, 1 + pair);
+    if (r->copied) kn_putf(&b, "cache_read %s %d scratch %s.0 region\n", name, r->load, parts ? o : n);
+    kn_plans_try(p, &b);
+    return p->n > before;
+}
+
 bool kn_cpu_is_beside(const kn_site *x)
 {
     along m, o;
@@ -84,5 +212,7 @@ bool kn_cpu_beside(const kn_site *x, kn_plans *p)
             }
         }
     }
+    enum { MANY_REGISTERS = 32 }; /* with which cpu_sums.c has tiles of rows as large */
+    if (!square && x->hw->vector_registers < MANY_REGISTERS) return try_rows(x, p, &(along_rows){.m = m, .o = o});
     return square && p->n > 0;
 }

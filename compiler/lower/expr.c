@@ -154,7 +154,8 @@ static access load_access(kn_env *v, const kn_expr *e, int lanes)
     for (int i = 0; i < e->nargs; i++) {
         idx[i] = kn_lw_simp(w, kn_env_scalar(v, e->args[i]));
         if (i == e->nargs - 1) others = in;
-        if (!ends_with_axis(v, e->args[i], x->shape[i])) in = kn_lw_and(w, in, kn_lw_in_dim(w, idx[i], x->shape[i]));
+        bool inside = ends_with_axis(v, e->args[i], x->shape[i]) || (v->sg && kn_lw_drawn_in(v->sg, e->args[i], x->shape[i]));
+        if (!inside) in = kn_lw_and(w, in, kn_lw_in_dim(w, idx[i], x->shape[i]));
     }
     access own;
     if (w->nowns && !e->padded && own_access(v, e, idx, lanes, &own)) return own;

@@ -4,7 +4,10 @@
 #include "lower/loop.h"
 
 #define KN_LW_BUFFERS 256
-enum { KN_LINE_BYTES = 64 }; /* of x86-64's caches */
+enum {
+    KN_LINE_BYTES = 64,    /* of x86-64's caches */
+    KN_LW_MANY = 32        /* registers with which borders.c and what belongs to it have not been measured, and are left out */
+};
 
 /* A temporary that lives in a scratch box: element idx of the tensor is at idx - base, row-major over size. base[d] NULL: 0. in_place: it has none,
  * but lies in the output that overwrites it (in_place.c). */
@@ -90,6 +93,7 @@ typedef struct kn_sg {
     kn_skip skips[KN_LW_SKIPS];              /* one for an axis at most */
     int first_reduce;                        /* outermost reduce loop inside a task, or nloops */
     bool rolled;                             /* the register tile is walked by scalar loops */
+    bool drawn_in;                           /* what its loops' bounds leave out is asked nowhere else (borders.c) */
     bool row;                                /* the register tile is a row of known place */
     bool guarded;                            /* loads are guarded by their axes' extents */
     uint32_t over;                           /* axes shorter than a vector, whose rows are read in whole vectors (over.c); 0: none */
@@ -209,6 +213,8 @@ void kn_lw_scatter(kn_lw *w, kn_sg *sg);            /* scatter.c: all loops of a
 void kn_lw_find_skips(const kn_lw *w, kn_sg *sg);
 void kn_lw_skip(kn_lw *w, const kn_sg *sg, int loop, kn_expr **lo, kn_expr **hi);
 kn_expr *kn_lw_skip_end(kn_lw *w, const kn_sg *sg, int loop, bool last);
+/* Wherever the tile of such a stage (sg->drawn_in) reads, the index is in [0, extent), as bounds of a loop that are drawn in see to it. */
+bool kn_lw_drawn_in(const kn_sg *sg, const kn_expr *index, int64_t extent);
 bool kn_lw_skipped(kn_lw *w, const kn_sg *sg, kn_expr *const *av); /* the term at these values of the axes lies in padding for certain */
 /* instruction.c: before the outermost reduce loop, the tile, and behind that loop. */
 void kn_lw_instruction_begin(kn_lw *w, kn_sg *sg);

@@ -76,17 +76,24 @@ static bool pays(const kn_sg *sg, const kn_skip *k)
     return (places * extent - left) * WORTH >= places * extent;
 }
 
-/* Terms of one iteration of the reduction's loop: bounds that are not known ahead cost a few instructions, and rolled loops. */
-static bool long_enough(const kn_sg *sg, int loop)
+/* Terms of one iteration of the reduction's loop, those of all places of the tile where it is written out: bounds that are not known ahead cost a few
+ * instructions, and rolled loops. */
+static bool long_enough(const kn_lw *w, const kn_sg *sg, int loop)
 {
     enum { TERMS = 16 };
-    int64_t n = 1;
-    for (int i = 0; i < sg->g->nloops; i++)
-        if (i != loop && sg->s->axes[sg->g->loops[i].axis].reduce && !kn_mul_fits(n, sg->g->loops[i].extent, &n)) return true;
-    return n >= TERMS;
+    int64_t n = 1, places = 1;
+    bool text = loop >= sg->tile && w->hw->vector_registers < KN_LW_MANY;
+    for (int i = 0; i < sg->g->nloops; i++) {
+        const kn_loop *l = &sg->g->loops[i];
+        bool reduce = sg->s->axes[l->axis].reduce, unrolled = i >= sg->tile && l->kind == KN_UNROLL;
+        if (i == loop || (!reduce && !unrolled)) continue;
+        text &= unrolled || l->extent == 1;
+        if (!kn_mul_fits(reduce ? n : places, l->extent, reduce ? &n : &places)) return true;
+    }
+    return (text && n > 1 ? n * places : n) >= TERMS;
 }
 
-static bool skip_of(const kn_sg *sg, const kn_affine *f, int64_t extent, kn_skip *k)
+static bool skip_of(const kn_lw *w, const kn_sg *sg, const kn_affine *f, int64_t extent, kn_skip *k)
 {
     *k = (kn_skip){.reduce = -1, .spatial = -1, .from = f->offset, .extent = extent};
     for (int a = 0; a < sg->s->naxes; a++) {
@@ -98,7 +105,7 @@ static bool skip_of(const kn_sg *sg, const kn_affine *f, int64_t extent, kn_skip
     }
     k->loop = k->reduce < 0 ? -1 : only_loop(sg, k->reduce);
     if (k->loop < 0 || (k->spatial >= 0 && !walked(sg, k->spatial, k->loop))) return false;
-    return long_enough(sg, k->loop) && pays(sg, k);
+    return long_enough(w, sg, k->loop) && pays(sg, k);
 }
 
 static bool taken(const kn_sg *sg, const kn_skip *k)
@@ -132,7 +139,7 @@ void kn_lw_find_skips(const kn_lw *w, kn_sg *sg)
             x->extent = p->tensors[from->u.tensor].shape[d];
             if (!kn_padded_index(sg->loads[l], copy, d, &x->at) || !leaves(sg, x)) continue;
             sg->npadded++;
-            if (skip_of(sg, &x->at, x->extent, &k) && !taken(sg, &k)) sg->skips[sg->nskips++] = k;
+            if (skip_of(w, sg, &x->at, x->extent, &k) && !taken(sg, &k)) sg->skips[sg->nskips++] = k;
         }
     }
 }
@@ -164,6 +171,19 @@ bool kn_lw_skipped(kn_lw *w, const kn_sg *sg, kn_expr *const *av)
             hi += c * (c < 0 ? least : most);
         }
         if (hi < 0 || lo >= x->extent) return true;
+    }
+    return false;
+}
+
+bool kn_lw_drawn_in(const kn_sg *sg, const kn_expr *index, int64_t extent)
+{
+    kn_affine at;
+    for (int i = 0; i < sg->nskips && sg->drawn_in; i++) {
+        const kn_skip *k = &sg->skips[i];
+        bool same = k->extent == extent && kn_affine_of(index, &at) && at.offset == k->from;
+        for (int a = 0; a < sg->s->naxes && same; a++)
+            same = at.coef[a] == (a == k->reduce ? k->by_reduce : a == k->spatial ? k->by_spatial : 0) || sg->s->axes[a].extent < 2;
+        if (same) return true;
     }
     return false;
 }

@@ -401,11 +401,10 @@ static void short_tile(kn_lw *w, kn_sg *sg, const kn_short_tile *t)
     sg->base[l->axis] = NULL;
 }
 
-typedef void (*whole_fn)(kn_lw *w, kn_sg *sg);
 typedef void (*short_fn)(kn_lw *w, kn_sg *sg, const kn_short_tile *t);
 
 /* The tile where it is whole, and a copy of its own of the one that t->loop's axis ends with; false: it always ends with a whole one. */
-static bool whole_and_short(kn_lw *w, kn_sg *sg, const kn_short_tile *t, whole_fn whole_tile, short_fn last_tile)
+static bool whole_and_short(kn_lw *w, kn_sg *sg, const kn_short_tile *t, kn_tile_fn whole_tile, short_fn last_tile)
 {
     int a = sg->g->loops[t->loop].axis;
     kn_expr *begin = tile_begin(w, sg, a), *whole = kn_lw_below(w, begin, t->from), *some = kn_lw_below(w, begin, sg->s->axes[a].extent);
@@ -465,6 +464,7 @@ void kn_lw_tile(kn_lw *w, kn_sg *sg)
         kn_lw_instruction(w, sg);
         return;
     }
+    if (kn_tile_borders(w, sg, tile_by_vectors)) return;
     for (int i = sg->tile; i < sg->g->nloops && !rows && !w->hw->gpu && !filled_inside(w, sg); i++) rows = ends_with_fewer(w, sg, i, &t);
     if (!rows || !whole_and_short(w, sg, &t, tile_by_vectors, fewer_rows)) tile_by_vectors(w, sg);
 }

@@ -57,6 +57,10 @@ void kn_tile_prefetch_part(kn_tile *x);
 /* Partial results between outer reduce iterations, -1: none; *first is NULL where they are set before. */
 int kn_tile_part(kn_lw *w, kn_sg *sg, kn_expr **first, kn_expr **last);
 
+/* borders.c: the tile by where it reaches into padding, each in a text of its own; false: that is not known, and nothing has been done. */
+typedef void (*kn_tile_fn)(kn_lw *w, kn_sg *sg);
+bool kn_tile_borders(kn_lw *w, kn_sg *sg, kn_tile_fn tile);
+
 /* joined.c: the tile's rows lie one behind the other and have been summed so; false: they do not, and nothing has been done. */
 bool kn_tile_joined(kn_tile *x);
 

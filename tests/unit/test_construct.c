@@ -355,12 +355,18 @@ static void lone_windows_are_turned(void **state)
 /* A small window with columns in padding, which would be asked for one by one: its rows are held, though few terms are saved. */
 static void padded_rows_are_held(void **state)
 {
-    static const char text[] = "in x: f32[2,130,54,42]; y[N,C,P,Q] +=! pad(x,0.0)[N,C,P+R,Q+S] where P in 54, Q in 42, R in 2, S in 2";
+    static const struct { const char *device; int columns; bool held; } one[] = {
+        {"x86-64-bf16", 42, true}, {"x86-64-bf16", 416, false}, {"x86-64-avx2", 42, true}, {"x86-64-avx2", 104, true}, {"x86-64-avx2", 416, false},
+    };
     (void)state;
-    kiln_arena *a = arena();
-    const kn_program *canonical = parsed(a, text);
-    assert_true(says(&candidates(a, canonical, device(a, "x86-64-bf16"), 1, 0)->c[0], "separate out0 R0 rows0 inside\n"));
-    kiln_arena_close(a);
+    for (size_t i = 0; i < sizeof one / sizeof *one; i++) {
+        kiln_arena *a = arena();
+        const kn_program *canonical = parsed(a, kn_format(a, "in x: f32[2,130,54,%d]; y[N,C,P,Q] +=! pad(x,0.0)[N,C,P+R,Q+S] where P in 54, Q in %d, "
+                                                             "R in 2, S in 2", one[i].columns, one[i].columns));
+        const kiln_candidate *first = &candidates(a, canonical, device(a, one[i].device), 1, 0)->c[0];
+        if (says(first, "separate out0 R0 rows0 inside\n") != one[i].held) fail_msg("%zu\n%s", i, first->trace.p);
+        kiln_arena_close(a);
+    }
 }
 
 /* A window beside the lanes (channels last) goes place by place where it has no padding. */
@@ -397,6 +403,32 @@ static void squares_beside_lanes(void **state)
         bool both = says(first, "split out0 S0 2\n") && says(first, "unroll out0 S0.1\n");
         if (both == one[i].separate || says(first, "separate out0 ") != one[i].separate || !says(first, one[i].has))
             fail_msg("%s\n%s", one[i].text, first->trace.p);
+        kiln_arena_close(a);
+    }
+}
+
+#define OWN_TAPS "y[P,Q,C] +=! pad(x,0.0)[0,P+R-3,Q+S-3,C]*w[R,S,C] where P in %d, Q in %d"
+
+/* Larger windows write a row of taps out over as many places as registers hold with what these read, and go down the image; along rows first where L1
+ * holds these. Columns that fall into so few of its sets that not even a tile's rows stay there are copied; few channels leave cores rows. */
+static void taps_beside_lanes(void **state)
+{
+    static const struct { int rows, columns, channels; const char *has[4]; } one[] = {
+        {14, 14, 100, {"split out0 S1 7\n", "| S0.0 S1.0 R0.0 R1.0 |", "unroll out0 R1.0\n", "parallel out0 S2.0\n"}},
+        {12, 12, 100, {"split out0 S1 6\n", "| S0.0 S1.0 R0.0 R1.0 |", "unroll out0 R1.0\n", "parallel out0 S2.0\n"}},
+        {56, 56, 100, {"split out0 S1 7\n", "| S1.0 S0.0 R0.0 R1.0 |", "unroll out0 R1.0\n", "parallel out0 S2.0\n"}},
+        {14, 14, 512, {"split out0 S2 2 8\n", "| S2.1 S1.0 S0.0 R0.0 R1.0 |", "unroll out0 R1.0\n", "scratch S2.0 region"}},
+        {60, 14, 20, {"split out0 S1 7\n", "split out0 S0 20\n", "| S0.1 S1.0 R0.0 R1.0 |", "parallel out0 S0.0\n"}},
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof one / sizeof *one; i++) {
+        kiln_arena *a = arena();
+        char text[256];
+        snprintf(text, sizeof text, "in x: f32[1,%d,%d,%d]; in w: f32[7,7,%d]; " OWN_TAPS, one[i].rows, one[i].columns, one[i].channels,
+                 one[i].channels, one[i].rows, one[i].columns);
+        const kiln_candidate *first = &candidates(a, parsed(a, text), device(a, "x86-64-avx2"), 1, 0)->c[0];
+        for (int k = 0; k < 4; k++)
+            if (!says(first, one[i].has[k])) fail_msg("%zu: no '%s' in\n%s", i, one[i].has[k], first->trace.p);
         kiln_arena_close(a);
     }
 }
@@ -709,7 +741,8 @@ int main(void)
         cmocka_unit_test(shaping), cmocka_unit_test(cores_share), cmocka_unit_test(halves_go_to_their_instruction),
         cmocka_unit_test(constants_go_ahead), cmocka_unit_test(results_are_turned), cmocka_unit_test(few_results_go_outside),
         cmocka_unit_test(parts_are_turned), cmocka_unit_test(small_weights_lie), cmocka_unit_test(lone_windows_are_turned),
-        cmocka_unit_test(windows_beside_lanes), cmocka_unit_test(squares_beside_lanes), cmocka_unit_test(padded_rows_are_held),
+        cmocka_unit_test(windows_beside_lanes), cmocka_unit_test(squares_beside_lanes),
+        cmocka_unit_test(taps_beside_lanes), cmocka_unit_test(padded_rows_are_held),
         cmocka_unit_test(lanes_are_computed), cmocka_unit_test(functions_are_few),
         cmocka_unit_test(panels_are_two_lines), cmocka_unit_test(near_operands_are_packed_by_steps), cmocka_unit_test(narrow_images_are_flat),
         cmocka_unit_test(mappings_compete), cmocka_unit_test(places_are_divided_by_constants),

@@ -116,6 +116,56 @@ static void padding_is_left_out(void **state)
     }
 }
 
+static int choices(const kn_expr *e)
+{
+    int n = e->op == KN_OP_SELECT;
+    for (int i = 0; i < e->nargs; i++) n += choices(e->args[i]);
+    return n;
+}
+
+/* Conditions, and vectors that are read under one. */
+static void asked(const kn_ls *s, int *conditions, int *vectors)
+{
+    for (; s; s = s->next) {
+        *conditions += s->kind == KN_LS_IF;
+        if (s->kind == KN_LS_STORE) *vectors += choices(s->value);
+        asked(s->body, conditions, vectors);
+        asked(s->other, conditions, vectors);
+    }
+}
+
+#define OWN "y[P,Q,C] +=! pad(x,0.0)[P+R-2,Q+S-2,C]*w[R,S,C] where P in 9, "
+#define OWN_ORDER "reorder y C.0 | P.0 Q.0 R.0 S.0 | Q.1 C.1\nparallel y C.0\nunroll y S.0\nunroll y Q.1\nvectorize y C.1\n"
+
+/* Tiles that reach into padding beside a written-out row of taps have texts of their own, the others between them one, and none of them asks what is
+ * padding; not where another loop of the sum is no window's, taps are a loop, or all is written out. */
+static void borders_are_known(void **state)
+{
+    static const struct { const char *text, *inputs, *trace; int conditions; bool vectors; } one[] = {
+        {OWN "Q in 12", "x=f32:9x12x16&w=f32:5x5x16", "split y C 8\nsplit y Q 4\n" OWN_ORDER, 2, false},
+        {OWN "Q in 21", "x=f32:9x21x16&w=f32:5x5x16", "split y C 8\nsplit y Q 4\n" OWN_ORDER, 3, false}, /* the last but one too */
+        {OWN "Q in 4", "x=f32:9x4x16&w=f32:5x5x16", "split y C 8\nsplit y Q 4\n" OWN_ORDER, 0, false},
+        {OWN "Q in 20", "x=f32:9x20x16&w=f32:5x5x16", "split y C 8\nsplit y Q 4\n" OWN_ORDER "cache_read y 0 scratch C.0 region\n", 3, false},
+        {"y[P,Q,C] +=! pad(x,0.0)[P*2+R-2,Q*2-S+2,C]*w[R,S,C] where P in 5, Q in 8", "x=f32:9x16x16&w=f32:5x5x16",
+         "split y C 8\nsplit y Q 4\n" OWN_ORDER, 1, false},
+        {OWN "Q in 12", "x=f32:9x12x16&w=f32:5x5x16",
+         "split y C 8\nsplit y Q 4\nreorder y C.0 | P.0 Q.0 R.0 S.0 | Q.1 C.1\nparallel y C.0\nunroll y Q.1\nvectorize y C.1\n", 0, true},
+        {OWN "Q in 12", "x=f32:9x12x16&w=f32:5x5x16", "split y C 8\nsplit y Q 4\n" OWN_ORDER "unroll y R.0\n", 0, true},
+        {"y[P,Q,C] +=! pad(x,0.0)[P+R-2,Q+S-2,C,T]*w[R,S,C,T] where P in 9, Q in 12", "x=f32:9x12x16x3&w=f32:5x5x16x3",
+         "split y C 8\nsplit y Q 4\nreorder y C.0 | P.0 Q.0 T.0 R.0 S.0 | Q.1 C.1\nunroll y S.0\nunroll y Q.1\nvectorize y C.1\n", 0, true},
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof one / sizeof *one; i++) {
+        kiln_arena *a = kiln_arena_open(&(kiln_host){NULL, mem, NULL});
+        kn_lprog *l = lowered_and_run_on(a, "x86-64-avx2", one[i].text, one[i].inputs, one[i].trace);
+        int conditions = 0, vectors = 0;
+        asked(l->fns[0].body, &conditions, &vectors);
+        if (conditions != one[i].conditions || (vectors > 0) != one[i].vectors)
+            fail_msg("%zu: %d conditions, %d vectors under one", i, conditions, vectors);
+        kiln_arena_close(a);
+    }
+}
+
 /* What two or three rows of a tile multiply is held in a register; gcc does so by itself for more of them. */
 static void vectors_of_few_rows_are_held(void **state)
 {
@@ -690,6 +740,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(lines_go_past_the_caches), cmocka_unit_test(halves_of_lines_go_past_the_caches),
                                        cmocka_unit_test(padding_is_left_out),
+                                       cmocka_unit_test(borders_are_known),
                                        cmocka_unit_test(vectors_of_few_rows_are_held), cmocka_unit_test(padded_rows_are_of_one_task),
                                        cmocka_unit_test(what_comes_is_asked_for), cmocka_unit_test(streams_are_asked_for),
                                        cmocka_unit_test(crowded_rows_are_copied), cmocka_unit_test(rows_are_turned),
