@@ -151,9 +151,16 @@ int kn_cpu_taps_pads(const kn_site *x);
 bool kn_cpu_taps_apart(const kn_site *x);
 bool kn_cpu_taps_plan(const kn_site *x, kn_plans *p);
 
+/* cpu_thin.c: steps after which a load that takes some of the rows and columns alone reads a copy of these, NULL: it does not. Sums whose constant is
+ * packed want that only where joins_rows says so. */
+const char *kn_cpu_thinned(kiln_arena *a, const kn_site *v, int l, const kn_expr *load, const char *plane);
+bool kn_cpu_joins_rows(const kn_site *x);
+
 /* cpu_packed.c: tiles of a sum of products with a constant factor along n, which is packed ahead; false: it is no such sum. */
 bool kn_cpu_packed(const kn_site *x, kn_plans *p);
 bool kn_cpu_is_packed(const kn_site *x);
+/* The rows of its tiles, which are places along axis q in each row p of an image without padding; 0: they are not. */
+int64_t kn_cpu_packed_rows(const kn_site *x, int *q, int *p);
 bool kn_cpu_is_squares(const kn_site *x); /* and the factor with the lanes is turned as it is packed */
 bool kn_cpu_is_boxed(const kn_site *x); /* and bands of the other factor are copied */
 /* The load of a padded depthwise window's constant taps, which had better be turned ahead to lie along the lanes; -1: none. */

@@ -757,6 +757,15 @@ static bool choose_tile(packed *k)
     return least > 0;
 }
 
+int64_t kn_cpu_packed_rows(const kn_site *x, int *q, int *p)
+{
+    packed k;
+    if (!packed_of(x, &k) || k.q < 0 || k.p < 0 || k.dots || k.beside || k.padded || !choose_tile(&k)) return 0;
+    *q = k.q;
+    *p = k.p;
+    return k.mr;
+}
+
 int kn_cpu_written_taps(const kn_site *x)
 {
     packed k;

@@ -157,13 +157,22 @@ static bool epilogue_one(shaper *s)
     return false;
 }
 
+/* Some sum reads the tensor. */
+static bool summed(const kn_program *p, int tensor)
+{
+    const kn_expr *one;
+    bool yes = false;
+    for (int i = 0; i < p->nstmts; i++) yes |= p->stmts[i]->red != KN_RED_NONE && reads(p->stmts[i]->body, tensor, &one);
+    return yes;
+}
+
 /* The statement makes the rows of a window, or reads them at one of these axes alone, whose loop it is to share with what makes them. */
 static bool holds_rows(const shaper *s, const kn_stmt *st, int x, int y)
 {
     const kn_program *p = s->t->program;
     const kn_expr *loads[1];
     if (st->red == KN_RED_NONE) return false;
-    if (is_plane(s, p->tensors[st->out].name)) return true;
+    if (is_plane(s, p->tensors[st->out].name) && summed(p, st->out)) return true;
     if (kn_loads(st->body, loads, 1) != 1 || !is_plane(s, p->tensors[loads[0]->u.tensor].name)) return false;
     for (int i = 0; i < p->nstmts; i++) {
         if (p->stmts[i]->out != loads[0]->u.tensor || p->stmts[i]->red == KN_RED_NONE) continue;
@@ -499,34 +508,13 @@ static bool strip_one(shaper *s, const kn_stage *g, int *added)
     return true;
 }
 
-/* The load takes some of the rows and columns alone, each of its indices an axis of its own or a multiple of it: steps after which it reads what it
- * takes, in the same order, so that places are one run with nothing between rows; NULL: it is a window, or goes past its tensor, or is narrow, whose
- * places dot instructions want in whole vectors. */
-static const char *thinned(shaper *s, const kn_site *v, int l, const kn_expr *load, const char *plane)
-{
-    kn_buf b;
-    uint32_t seen = 0;
-    kn_buf_init(&b, s->a);
-    kn_putf(&b, "reindex %s %d %s\ntransform_layout %s", v->name, l, plane, plane);
-    for (int d = 0; d < load->nargs; d++) {
-        uint32_t in = kn_axes_in(load->args[d]), all = v->load[l].axes;
-        if ((in & (in - 1)) || (in & seen)) return NULL;
-        int at = 0;
-        for (uint32_t below = in ? (in - 1) & all : 0; below; below &= below - 1) at++;
-        if (in) kn_putf(&b, " %d", at);
-        seen |= in;
-    }
-    kn_put(&b, "\n");
-    kiln_bytes lines = kn_buf_take(&b);
-    return load->padded || kn_dtype_bytes(load->dtype) < 4 ? NULL : lines.p;
-}
-
 /* A window that slides over two dimensions, side by side, of one factor of a sum of products (a convolution): its places become one axis. */
 static bool flatten_one(shaper *s, const kn_stage *g)
 {
     kn_site v;
     kn_site_of(s->a, s->t, g, s->hw, &v);
-    if (s->hw->gpu || !v.contraction || v.s->scatter || kn_cpu_is_packed(&v)) return false;
+    bool packed = kn_cpu_is_packed(&v); /* whose window stays as it is, but not rows and columns read alone */
+    if (s->hw->gpu || !v.contraction || v.s->scatter || (packed && !kn_cpu_joins_rows(&v))) return false;
     const kn_expr *loads[KN_SITE_LOADS];
     int n = kn_loads(v.s->body, loads, KN_SITE_LOADS);
     for (int i = 0; i < n && i < KN_SITE_LOADS; i++) {
@@ -536,12 +524,12 @@ static bool flatten_one(shaper *s, const kn_stage *g)
             if (row < 0 || column != row + 1 || !window || v.s->axes[a].extent < 2 || kn_cpu_few_shifts(&v, loads[i], column, b)) continue;
             const char *plane = kn_format(s->a, "plane%d", s->nplanes);
             if (!plane || s->nplanes == KILN_MAX_STMTS) return false;
-            const char *thin = thinned(s, &v, i, loads[i], plane);
+            const char *thin = kn_cpu_thinned(s->a, &v, i, loads[i], plane);
             if (thin && try_step(s, thin)) {
                 s->plane[s->nplanes++] = plane;
                 return true;
             }
-            if (!try_step(s, kn_format(s->a, "flatten_window %s %d %s %s V%d %s rows%d", v.name, i, v.s->axes[a].name, v.s->axes[b].name,
+            if (packed || !try_step(s, kn_format(s->a, "flatten_window %s %d %s %s V%d %s rows%d", v.name, i, v.s->axes[a].name, v.s->axes[b].name,
                                        s->nplanes, plane, s->nplanes))) continue;
             s->plane[s->nplanes++] = plane;
             return true;
