@@ -13,6 +13,8 @@ typedef struct kn_cpu_tile {
     int64_t rlanes, runroll;    /* reduce axis r as vector and accumulators, 1: not */
     int64_t chains;             /* terms of reduce axis `blocked` beside each other, of which each has sums of its own; 0: none */
     bool pack;
+    bool written;               /* the block of the reduction is written out */
+    bool lies;                  /* what is packed has its rows along the lanes */
     bool along;                 /* the task's panels are packed beside each other, and rows go along all of them */
     bool wide;                  /* blocks of the reduction are packed for all of the task's panels at once */
     bool upright;               /* lanes along the reduction, which is written out, and as many rows */
@@ -29,6 +31,7 @@ enum {
     KN_CPU_NARROW = 32,    /* bytes of a vector that straddles two cache lines less often than one of a whole line does */
     KN_CPU_SETS = 4096,    /* bytes from one line of a set of L1 to the next */
     KN_CPU_ROW = 16,       /* vectors of a map's row that is written out as a whole */
+    KN_CPU_FEW_REGISTERS = 16, /* vector registers of which a tile wants every one */
     KN_CPU_FORKED = 16384  /* iterations below which a core is done before another one has started */
 };
 #define KN_CPU_SQUARES_IN "terms_last" /* the temporaries that cpu_squares.c's steps make */
@@ -42,6 +45,11 @@ static inline int64_t kn_cpu_extent(const kn_site *x, int i) { return i < 0 ? 1 
 static inline bool kn_cpu_taps_fit(const kn_site *x, int64_t mr, int64_t nv)
 {
     return (mr + kn_cpu_extent(x, x->s->naxes - 1)) * nv <= x->hw->vector_registers;
+}
+/* Registers for the sums of mr rows of nv vectors, the vectors and one element at a time, where there are so few that none is left idle. */
+static inline bool kn_cpu_fills_registers(const kn_site *x, int64_t mr, int64_t nv)
+{
+    return x->hw->vector_registers <= KN_CPU_FEW_REGISTERS && mr * nv + nv + 1 <= x->hw->vector_registers;
 }
 /* The greatest power of two that is at most n and at most `most`. */
 int64_t kn_cpu_pow2(int64_t n, int64_t most);

@@ -5,6 +5,14 @@
 
 enum { MANY_ROWS = 192 }; /* that are worth a copy of a large operand, for each of their tasks */
 
+/* Where vectors are parts of a line, and the operand lies along them, fewer are: what comes here of these is what is read worse as it lies. */
+static int64_t fewest_rows(const kn_site *x, const kn_cpu_tile *t)
+{
+    enum { FEWEST = 25 };
+    const kn_hw_level *l1 = kn_hw_level_named(x->hw, "l1");
+    return t->pack && t->lies && x->hw->vector_bytes < l1->transaction_bytes ? FEWEST : MANY_ROWS;
+}
+
 int kn_cpu_longest_reduce(const kn_site *x)
 {
     int longest = x->s->nspatial;
@@ -31,8 +39,8 @@ static double tasks_deep(const kn_site *x, kn_cpu_tile *t, int64_t most)
     while (columns * others * rows < units && groups * t->mr >= 2 * rows * MANY_ROWS) rows *= 2;
     t->nc = kn_ceil_div(panels, columns);
     t->mc = kn_ceil_div(groups, rows);
-    double each = (double)kn_ceil_div(columns * others * rows, units) * (double)t->nc;
-    return each * (double)units / ((double)panels * (double)others * (double)rows);
+    double each = (double)kn_ceil_div(columns * others * rows, units) * (double)t->nc, all = (double)panels * (double)others * (double)rows;
+    return (each < all ? each : all) * (double)units / all;
 }
 
 /* Register tile and tasks of sums of `terms` terms whose panels stream from L2, as do the rows that L1 does not hold: what comes from there is waited
@@ -45,7 +53,7 @@ static bool tile_deep(const kn_site *x, kn_cpu_tile *t, int64_t terms, int64_t r
     int64_t bytes = kn_cpu_acc_bytes(x), most = kn_cpu_in_one_set(x) ? HALF_OF_WAYS : 14;
     double vector = load + line * (double)(t->lanes * bytes) / l1->transaction_bytes;
     for (int64_t nv = 2; nv <= 5; nv++) {
-        for (int64_t mr = 2; mr <= most && mr * nv + nv + 2 <= x->hw->vector_registers; mr++) {
+        for (int64_t mr = 2; mr <= most && (mr * nv + nv + 2 <= x->hw->vector_registers || kn_cpu_fills_registers(x, mr, nv)); mr++) {
             int64_t beside = room / (nv * t->lanes * terms);
             kn_cpu_tile c = *t;
             if (beside < 2) continue;
@@ -66,7 +74,7 @@ bool kn_cpu_deep(const kn_site *x, kn_cpu_tile *t)
 {
     enum { PANEL = 64, PANELS = 4 }; /* of a block */
     const kn_hw_level *l1 = kn_hw_level_named(x->hw, "l1"), *l2 = kn_hw_level_named(x->hw, "l2");
-    if (!l1 || !l2 || x->m < 0 || !x->contraction || kn_cpu_extent(x, x->m) < MANY_ROWS) return false;
+    if (!l1 || !l2 || x->m < 0 || !x->contraction || kn_cpu_extent(x, x->m) < fewest_rows(x, t)) return false;
     if (l2->capacity_bytes / 2 / kn_cpu_acc_bytes(x) < PANELS * PANEL) return false;
     t->kb = 1;
     t->blocked = kn_cpu_longest_reduce(x);
@@ -74,7 +82,7 @@ bool kn_cpu_deep(const kn_site *x, kn_cpu_tile *t)
     if (kn_cpu_extent(x, x->n) * x->reduce_extent < half) return false;
     if (half / x->reduce_extent < 2 * PANEL) {
         t->kb = kn_ceil_div(all, kn_ceil_div(x->reduce_extent, half / (PANELS * PANEL)));
-        if (t->kb < 8) return false;
+        if (t->kb < 8 || kn_cpu_extent(x, x->m) < MANY_ROWS) return false;
     }
     int64_t terms = t->kb > 1 ? t->kb * inner : x->reduce_extent;
     return tile_deep(x, t, terms, half);

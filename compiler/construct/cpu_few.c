@@ -33,17 +33,43 @@ static bool lies_along(const kn_site *x)
     return true;
 }
 
-/* Rows a multiple of L1's ways apart, so that a panel's lines fall into a few sets and come from L2 for each group of rows. Where vectors are
- * parts of a line that takes longer than the products; more rows than these are worth a copy. */
-static bool crowded(const kn_site *x)
+/* A vector is a part of a line: rows that begin anywhere cost it more accesses, panels end inside of lines, and more lines make up a panel. */
+static bool parts_of_lines(const kn_site *x)
 {
-    enum { WAY = 4096, FEWEST = 24 };
     const kn_hw_level *l1 = kn_hw_level_named(x->hw, "l1");
-    bool same = false;
+    return l1 && x->hw->vector_bytes < l1->transaction_bytes;
+}
+
+static int64_t common(int64_t a, int64_t b) { return b ? common(b, a % b) : a; }
+
+/* The step of the operand's rows, by which their lines share sets of L1: as many bytes of it as the row has are then taken by each. */
+static int64_t bytes_of_sets(const kn_site *x)
+{
+    int64_t most = 0;
     for (int l = 0; l < x->nloads; l++)
-        for (int i = x->s->nspatial; i < x->s->naxes; i++)
-            same |= (x->load[l].axes >> x->n & 1) && x->load[l].coef[i] && x->load[l].coef[i] * x->load[l].bytes % WAY == 0;
-    return same && x->hw->vector_bytes < l1->transaction_bytes && kn_cpu_extent(x, x->m) > FEWEST;
+        for (int i = x->s->nspatial; i < x->s->naxes; i++) {
+            bool down = (x->load[l].axes >> x->n & 1) && x->load[l].coef[i];
+            int64_t same = down ? common(x->load[l].coef[i] * x->load[l].bytes, KN_CPU_SETS) : 0;
+            if (same > most) most = same;
+        }
+    return most;
+}
+
+/* Rows of a panel for which L1 has sets. */
+static int64_t of_sets(const kn_site *x)
+{
+    int64_t same = bytes_of_sets(x);
+    return parts_of_lines(x) && same ? kn_hw_level_named(x->hw, "l1")->capacity_bytes / same : INT64_MAX;
+}
+
+/* Rows that lie so that the lines of a panel, of `terms` of them, do not find room in their sets of L1 and come from L2 for each group of rows; or
+ * that begin inside of vectors, half of which then are of two lines. Where vectors are parts of a line that takes longer than the products; more rows
+ * than these are worth a copy. */
+static bool worth_a_copy(const kn_site *x, int64_t terms)
+{
+    enum { FEWEST = 24 };
+    bool crowded = terms > of_sets(x), straddles = bytes_of_sets(x) % x->hw->vector_bytes != 0;
+    return parts_of_lines(x) && kn_cpu_extent(x, x->m) > FEWEST && (crowded || straddles);
 }
 
 /* The operand's rows begin with lines, so that no vector straddles two. */
@@ -61,7 +87,7 @@ static bool begins_with_lines(const kn_site *x)
  * across lines 1.02 to 1.1. */
 static double time_of_vector(const kn_site *x, int64_t panel, bool lines)
 {
-    const double across = 1.8, from_l1 = 0.5, from_l2 = 1.0;
+    const double across = 1.8, from_l1 = parts_of_lines(x) ? 0.2 : 0.5, from_l2 = 1.0;
     bool near = panel * x->reduce_extent * kn_cpu_acc_bytes(x) <= kn_hw_level_named(x->hw, "l1")->capacity_bytes * 3 / 4;
     return !lines ? across : near ? from_l1 : from_l2;
 }
@@ -69,13 +95,16 @@ static double time_of_vector(const kn_site *x, int64_t panel, bool lines)
 /* The register tile by the time of all tiles: loads beside the multiply-adds, a row's element and an operand's vector, and the loop itself. */
 static bool few_tile(const kn_site *x, kn_cpu_tile *t, int64_t widest, bool lines)
 {
-    enum { MOST = 14 };
-    const double element = 0.8, loop = 1.5, less = 0.99; /* of tiles that take about the same, the first */
+    enum { MOST = 14, OF_ONE_SET = 6 };
+    const bool parts = parts_of_lines(x);
+    const double element = parts && lines ? 0.5 : 0.8, loop = 1.5, less = parts ? 1 : 0.99; /* of tiles that take about the same, the first */
     double least = 0;
+    int64_t most = parts && kn_cpu_in_one_set(x) ? OF_ONE_SET : MOST;
+    if (most > kn_cpu_extent(x, x->m)) most = kn_cpu_extent(x, x->m);
     int64_t need = x->hw->fma_latency * x->hw->fma_per_cycle; /* and one more, since not every one starts in time */
     for (int64_t nv = 1; nv <= widest && (nv - 1) * t->lanes < kn_cpu_extent(x, x->n); nv++) {
-        double vector = time_of_vector(x, nv * t->lanes, lines);
-        for (int64_t mr = 1; mr <= MOST && mr <= kn_cpu_extent(x, x->m) && mr * nv + nv + 1 <= x->hw->vector_registers; mr++) {
+        double vector = time_of_vector(x, t->along ? kn_cpu_extent(x, x->n) : nv * t->lanes, lines);
+        for (int64_t mr = 1; mr <= most && mr * nv + nv + 1 <= x->hw->vector_registers; mr++) {
             double time = kn_cpu_time_of_tiles(x, mr, nv, t->lanes, element + loop / (double)mr, vector);
             if (mr * nv <= need || (least > 0 && time >= less * least)) continue;
             least = time;
@@ -86,8 +115,19 @@ static bool few_tile(const kn_site *x, kn_cpu_tile *t, int64_t widest, bool line
     return least > 0;
 }
 
+/* Where a vector is a part of a line, a line of each of a block's rows is read at a time, by a loop over these that is written out: what counts it
+ * and asks for lines ahead takes longer than the processor's own streams (4096x4096: 0.8 of the time on a Zen 3). But what L3 still holds some of had
+ * better be asked for (1024x4096 so: 1.3 times as long). */
 static void streamed_tile(const kn_site *x, kn_cpu_tile *t)
 {
+    enum { FAR = 8 };
+    const kn_hw_level *l3 = kn_hw_level_named(x->hw, "l3");
+    if (parts_of_lines(x) && l3 && operand_bytes(x) / FAR >= l3->capacity_bytes) {
+        t->mr = kn_cpu_extent(x, x->m);
+        t->nv = kn_hw_level_named(x->hw, "l1")->transaction_bytes / x->hw->vector_bytes;
+        t->written = true;
+        return;
+    }
     t->mr = kn_cpu_extent(x, x->m);
     t->nv = t->mr > 1 ? 6 : 8;
     int64_t most = (x->hw->vector_registers - 7) / t->mr;
@@ -120,13 +160,15 @@ bool kn_cpu_few_rows(const kn_site *x, kn_plans *p)
     int64_t full = x->hw->vector_bytes / kn_cpu_acc_bytes(x), rows = kn_cpu_extent(x, x->m);
     const kn_hw_level *l1 = kn_hw_level_named(x->hw, "l1"), *l2 = kn_hw_level_named(x->hw, "l2");
     if (!l1 || !l2 || rows > FEW_ROWS || operand_bytes(x) <= l2->capacity_bytes || kn_cpu_other(x) >= 0) return false;
-    if (!lies_along(x) || crowded(x)) return false;
+    if (!lies_along(x)) return false;
     kn_cpu_tile t = {.lanes = full, .grain = 1, .blocked = kn_cpu_longest_reduce(x), .rlanes = 1, .runroll = 1};
     int64_t all = kn_cpu_extent(x, t.blocked), inner = x->reduce_extent / all;
     if (rows <= STREAMED) streamed_tile(x, &t);
     else if (!few_tile(x, &t, WIDEST, false)) return false; /* it is waited for besides */
     int64_t panel = t.nv * full, near = l1->capacity_bytes * 3 / 4 / (panel * kn_cpu_acc_bytes(x));
-    int64_t pages = side_by_side(x, &t), most = (near < pages ? near : pages) / inner;
+    int64_t pages = side_by_side(x, &t), most = (near < pages ? near : pages) / inner, sets = of_sets(x) / inner;
+    if (worth_a_copy(x, most < all ? most * inner : x->reduce_extent)) return false;
+    if (sets < most && rows > STREAMED) most = sets;
     if (most < 2 || (rows > STREAMED && kn_cpu_extent(x, x->n) < PANELS * panel)) return false;
     t.kb = all <= most ? 1 : kn_ceil_div(all, kn_ceil_div(all, most));
     t.mc = kn_ceil_div(rows, t.mr);
@@ -145,7 +187,7 @@ bool kn_cpu_streams_narrow(const kn_site *x)
     bool real = kn_dtype_class(x->s->body->dtype) == 'f';
     const kn_hw_level *far = kn_hw_level_named(x->hw, real ? "l2" : "l3");
     if (x->hw->gpu || !far || n != 2 || x->n < 0 || kn_cpu_extent(x, x->m) > (real ? HALVES : BYTES) || kn_cpu_other(x) >= 0) return false;
-    if (!lies_along(x) || crowded(x)) return false;
+    if (!lies_along(x)) return false;
     for (int l = 0; l < n; l++) {
         const kn_tensor *t = &x->t->program->tensors[loads[l]->u.tensor];
         if ((x->load[l].axes >> x->n & 1) && !t->constant && kn_cpu_bytes(t) > (double)far->capacity_bytes) return true;
@@ -160,20 +202,25 @@ static bool outweighed(const kn_site *x, const kn_hw_level *l2)
     return x->reduce_extent < 2 * TERMS && results > 0.75 * (double)l2->capacity_bytes; /* 12 of 512x64x512: 0.9 of the time, of 384x64x384 1.01 */
 }
 
+/* Where panels end inside of lines of results, and the operand is near, rows go along all panels, so that a line is written while it is there. */
 bool kn_cpu_near_operand(const kn_site *x, kn_plans *p)
 {
     int64_t full = x->hw->vector_bytes / kn_cpu_acc_bytes(x), rows = kn_cpu_extent(x, x->m), operand = operand_bytes(x);
     const kn_hw_level *l1 = kn_hw_level_named(x->hw, "l1"), *l2 = kn_hw_level_named(x->hw, "l2");
-    if (!l1 || !l2 || x->m < 0 || !x->contraction || operand <= l1->capacity_bytes * 3 / 4 || operand > l2->capacity_bytes) return false;
+    if (!l1 || !l2 || x->m < 0 || !x->contraction || operand > l2->capacity_bytes) return false;
+    if (operand <= l1->capacity_bytes * 3 / 4 && !parts_of_lines(x)) return false;
     int other = kn_cpu_other(x); /* of many products each is small: a tile leaves room for two, or its rows are read as a panel is */
     bool lines = begins_with_lines(x), whole = other >= 0 && lines;
     int64_t widest = other < 0 || whole ? WIDEST : kn_cpu_extent(x, x->n) / (PANELS * full);
     kn_cpu_tile t = {.lanes = full, .grain = kn_cpu_grain(x, other), .nc = 1, .kb = 1, .blocked = x->s->nspatial, .rlanes = 1, .runroll = 1};
-    if (!lies_along(x) || outweighed(x, l2) || crowded(x) || !few_tile(x, &t, widest < WIDEST ? widest : WIDEST, lines)) return false;
+    if (!lies_along(x) || outweighed(x, l2) || worth_a_copy(x, x->reduce_extent)) return false;
+    t.along = parts_of_lines(x) && operand <= l2->capacity_bytes / 4 && x->reduce_extent <= of_sets(x);
+    if (!few_tile(x, &t, widest < WIDEST ? widest : WIDEST, lines)) return false;
     if (!whole && kn_cpu_extent(x, x->n) < PANELS * t.nv * full) return false;
     int64_t groups = kn_ceil_div(rows, t.mr), panels = kn_ceil_div(kn_cpu_extent(x, x->n), t.nv * full);
     int64_t most = l2->capacity_bytes / 2 / (t.mr * x->reduce_extent * kn_cpu_acc_bytes(x)), tasks = kn_ceil_div(groups, most < 1 ? 1 : most);
-    while (tasks < groups && tasks * panels * kn_cpu_extent(x, other) < 2 * x->hw->units) tasks *= 2;
+    if (t.along) t.nc = panels;
+    while (tasks < groups && tasks * (t.along ? 1 : panels) * kn_cpu_extent(x, other) < 2 * x->hw->units) tasks *= 2;
     t.mc = kn_ceil_div(groups, tasks);
     kn_cpu_try(x, p, &t);
     return p->n > 0;

@@ -240,10 +240,11 @@ static int64_t panels_along(const kn_site *x, const kn_cpu_tile *t)
 /* The register tile of rows that go along several panels. */
 static bool tile_along(const kn_site *x, kn_cpu_tile *t)
 {
-    double least = 0, load = 0.6;
+    bool few = x->hw->vector_registers <= KN_CPU_FEW_REGISTERS; /* vectors so short that loads hide behind the multiply-adds, but not from L2 */
+    double least = 0, row = few ? 0.2 : 0.6, vector = few ? 0.5 : 0.6;
     for (int64_t nv = 2; nv <= 5; nv++) {
-        for (int64_t mr = 2; mr <= 14 && mr * nv + nv + 2 < x->hw->vector_registers; mr++) {
-            double time = kn_cpu_time_of_tiles(x, mr, nv, t->lanes, load, load);
+        for (int64_t mr = 2; mr <= 14 && (mr * nv + nv + 2 < x->hw->vector_registers || kn_cpu_fills_registers(x, mr, nv)); mr++) {
+            double time = kn_cpu_time_of_tiles(x, mr, nv, t->lanes, row, vector);
             if (least > 0 && time >= least) continue;
             least = time;
             t->nv = nv;
@@ -257,7 +258,8 @@ static bool tile_along(const kn_site *x, kn_cpu_tile *t)
 static bool deep_tiles(const kn_site *x, kn_plans *p, const reading *r, int64_t lanes)
 {
     int other = kn_cpu_other(x), before = p->n;
-    kn_cpu_tile t = {.lanes = lanes, .grain = kn_cpu_grain(x, other), .rlanes = 1, .runroll = 1, .pack = true, .along = true};
+    kn_cpu_tile t = {.lanes = lanes, .grain = kn_cpu_grain(x, other), .rlanes = 1, .runroll = 1, .pack = true, .lies = !r->strided,
+                     .along = true};
     if (r->padded || r->window || !kn_cpu_deep(x, &t)) return false;
     kn_cpu_try(x, p, &t);
     return p->n > before;

@@ -178,7 +178,7 @@ static void put_kinds(kn_buf *b, const kn_site *x, const kn_cpu_tile *t, const c
     else if (x->contraction && !uneven && last > x->s->nspatial && last != t->blocked && kn_cpu_extent(x, last) * t->mr * t->nv <= KN_CPU_UNROLLED &&
              kn_cpu_taps_fit(x, t->mr, t->nv))
         kn_putf(b, "unroll %s %s.0\n", x->name, kn_cpu_axis(x, last));
-    else if (x->m < 0 && x->nloads == 1 && t->kb > 1 && !t->pack && t->kb * t->nv <= KN_CPU_UNROLLED)
+    else if (t->kb > 1 && (t->written || (x->m < 0 && x->nloads == 1 && !t->pack && t->kb * t->nv <= KN_CPU_UNROLLED)))
         kn_putf(b, "unroll %s %s.1\n", x->name, kn_cpu_axis(x, t->blocked));
     if (x->n < 0) return;
     int inner = t->nc > 1 ? 2 : 1;

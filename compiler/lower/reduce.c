@@ -209,6 +209,19 @@ static int64_t whole_iterations(const kn_tile *x, int i)
     return inside == l->stride && extent % l->stride ? l->extent - 1 : 0;
 }
 
+/* Iterations of loop i, the last one of the reduction, that the toolchain writes out: where registers are so few that a step of the sums is short,
+ * what counts the loop and the loop's end, which is guessed wrong once a tile, take a tenth of the time. 0: its own choice. */
+static int written_out(const kn_tile *x, int i)
+{
+    enum { FEW_REGISTERS = 16, TIMES = 4, LEAST = 4 };
+    const kn_sg *sg = x->sg;
+    const kn_hw *hw = x->w->hw;
+    bool few = !hw->gpu && hw->vector_registers <= FEW_REGISTERS && x->lanes > 1 && !sg->rolled && !sg->nskips;
+    for (int j = i + 1; j < sg->g->nloops; j++)
+        few = few && !(kn_tile_has(sg, j) && kn_tile_reduces(sg, j) && sg->g->loops[j].extent > 1);
+    return few && x->ncombo >= LEAST && x->ncombo < hw->vector_registers && sg->g->loops[i].extent >= 2 * TIMES ? TIMES : 0;
+}
+
 void kn_tile_nest(kn_tile *x, int i, int64_t part)
 {
     kn_lw *w = x->w;
@@ -233,6 +246,7 @@ void kn_tile_nest(kn_tile *x, int i, int64_t part)
         kn_ls *loop = kn_lw_loop(w, sg, i);
         if (!loop) return;
         kn_ls **after = w->tail;
+        if (!loop->unroll) loop->unroll = written_out(x, i);
         int64_t whole = whole_iterations(x, i);
         if (whole) {
             loop->hi = kn_lw_int(w, whole);
