@@ -271,10 +271,10 @@ static void crowded_rows_are_copied(void **state)
 }
 
 /* The toolchain is asked to write out four iterations of some loop. */
-static bool asked(const kn_ls *s)
+static bool written_out(const kn_ls *s)
 {
     bool some = false;
-    for (; s; s = s->next) some = some || (s->kind == KN_LS_FOR && s->unroll == 4) || asked(s->body) || asked(s->other);
+    for (; s; s = s->next) some = some || (s->kind == KN_LS_FOR && s->unroll == 4) || written_out(s->body) || written_out(s->other);
     return some;
 }
 
@@ -300,7 +300,7 @@ static void short_vectors_fill_lines(void **state)
         kiln_candidates *list = constructed(a, "c[M,N] +=! a[M,K]*b[K,N]", one[i].inputs, hw, 1, &c);
         kn_lprog *l = lowered(a, c, hw, list->c[0].trace, one[i].inputs);
         if (!strstr(list->c[0].trace.p, one[i].taken)) fail_msg("%s on %s:\n%s", one[i].inputs, one[i].id, list->c[0].trace.p);
-        if (asked(l->fns[0].body) != one[i].asked) fail_msg("%s on %s", one[i].inputs, one[i].id);
+        if (written_out(l->fns[0].body) != one[i].asked) fail_msg("%s on %s", one[i].inputs, one[i].id);
         kiln_arena_close(a);
     }
 }
