@@ -56,6 +56,10 @@ static void put_type(kn_buf *b, const char *element, int k)
     each("a", "__builtin_shufflevector(" from ", " from ", $A)") each("b", "__builtin_shufflevector(" from ", " from ", $B)") \
     "    return __builtin_shufflevector(a, b, $A, $B);\n"
 #define KN_UPPER(from) "    $h upper;\n    __asm__(\"vpmovdw %1, %0\" : \"=v\"(upper) : \"v\"(" from " >> 16));\n    return upper;\n"
+/* Of 8 lanes, which compilers take apart both ways. */
+#define KN_UPPER_8(from) \
+    "    $h upper;\n    $U w = " from " >> 16;\n" \
+    "    __asm__(\"vextracti128 %2, %1, %0\\n\\tvpackusdw %0, %x1, %0\" : \"=&x\"(upper) : \"x\"(w), \"i\"(1));\n    return upper;\n"
 /* Conversions that a device has an instruction for, under the compiler's condition for it: of texts for a GPU (cuda) or for a CPU, and for 2^from to
  * 2^to lanes; in pieces where the whole vector has none. Which NaN comes out is the device's. */
 static const struct native { enum kn_snippet s; bool cuda; int from, to; const char *when, *text; } natives[] = {
@@ -77,6 +81,12 @@ static const struct native { enum kn_snippet s; bool cuda; int from, to; const c
     {KN_SN_NARROW, false, 3, 4, "defined(__F16C__) && defined($X)", "    $h r;\n" KN_NARROWED("r", "f") "    return r;\n"},
     {KN_SN_NARROW, false, 4, 5, "defined(__F16C__) && defined($Y)", KN_TWICE(KN_NARROWED, "$h", "f")},
     {KN_SN_WIDEN_BF, false, 4, 4, "defined($X)", "    $U u;\n    __asm__(\"vpmovzxwd %1, %0\" : \"=v\"(u) : \"v\"(h));\n    return ($V)(u << 16);\n"},
+    {KN_SN_WIDEN_BF, false, 3, 3, "defined(__AVX2__)", "    $U u;\n    __asm__(\"vpmovzxwd %1, %0\" : \"=x\"(u) : \"x\"(h));\n    return ($V)(u << 16);\n"},
+    {KN_SN_WIDE, false, 3, 3, "defined(__AVX2__)",
+     "    union { $V x; f64 d; } b;\n    $I r;\n    b.x = x;\n    __asm__(\"vpmov$Zxbd %1, %0\" : \"=x\"(r) : \"x\"(b.d));\n    return r;\n"},
+    {KN_SN_CUT, false, 3, 3, "defined(__AVX2__)", KN_UPPER_8("($U)f")},
+    {KN_SN_NARROW_BF, false, 3, 3, "defined(__AVX2__)",
+     "    $U u = ($U)f, nan = ($U)(f != f), r = u + 0x7fffu + ((u >> 16) & 1u);\n    u = (nan & (u | 0x400000u)) | (~nan & r);\n" KN_UPPER_8("u")},
     {KN_SN_WIDE, false, 4, 4, "defined(__AVX512F__)", "    $I r;\n    __asm__(\"vpmov$Zxbd %1, %0\" : \"=v\"(r) : \"v\"(x));\n    return r;\n"},
     {KN_SN_CUT, false, 4, 4, "defined($X)", KN_UPPER("($U)f")},
     /* This instruction takes denormals for zeros, as those of products of bf16 do, which alone set KN_FLUSHES. */
@@ -94,6 +104,7 @@ static const struct native { enum kn_snippet s; bool cuda; int from, to; const c
 #undef KN_NARROWED
 #undef KN_TWICE
 #undef KN_UPPER
+#undef KN_UPPER_8
 
 static bool is_native(const struct native *n, int s, int k, bool cuda)
 {
