@@ -56,6 +56,7 @@ static void put_type(kn_buf *b, const char *element, int k)
     each("a", "__builtin_shufflevector(" from ", " from ", $A)") each("b", "__builtin_shufflevector(" from ", " from ", $B)") \
     "    return __builtin_shufflevector(a, b, $A, $B);\n"
 #define KN_UPPER(from) "    $h upper;\n    __asm__(\"vpmovdw %1, %0\" : \"=v\"(upper) : \"v\"(" from " >> 16));\n    return upper;\n"
+#define KN_ROUNDED(how) "    $V r;\n    __asm__(\"vround$P %2, %1, %0\" : \"=x\"(r) : \"x\"(x), \"i\"(" how "));\n    return r;\n"
 /* Of 8 lanes, which compilers take apart both ways. */
 #define KN_UPPER_8(from) \
     "    $h upper;\n    $U w = " from " >> 16;\n" \
@@ -81,7 +82,12 @@ static const struct native { enum kn_snippet s; bool cuda; int from, to; const c
     {KN_SN_NARROW, false, 3, 4, "defined(__F16C__) && defined($X)", "    $h r;\n" KN_NARROWED("r", "f") "    return r;\n"},
     {KN_SN_NARROW, false, 4, 5, "defined(__F16C__) && defined($Y)", KN_TWICE(KN_NARROWED, "$h", "f")},
     {KN_SN_WIDEN_BF, false, 4, 4, "defined($X)", "    $U u;\n    __asm__(\"vpmovzxwd %1, %0\" : \"=v\"(u) : \"v\"(h));\n    return ($V)(u << 16);\n"},
-    {KN_SN_WIDEN_BF, false, 3, 3, "defined(__AVX2__)", "    $U u;\n    __asm__(\"vpmovzxwd %1, %0\" : \"=x\"(u) : \"x\"(h));\n    return ($V)(u << 16);\n"},
+    {KN_SN_RINT, false, 2, 3, "defined(__AVX__)", KN_ROUNDED("8")},
+    {KN_SN_FLOOR, false, 2, 3, "defined(__AVX__)", KN_ROUNDED("9")},
+    {KN_SN_RINT64, false, 1, 2, "defined(__AVX__)", KN_ROUNDED("8")},
+    {KN_SN_FLOOR64, false, 1, 2, "defined(__AVX__)", KN_ROUNDED("9")},
+    {KN_SN_WIDEN_BF, false, 3, 3, "defined(__AVX2__)",
+     "    $U u;\n    __asm__(\"vpmovzxwd %1, %0\" : \"=x\"(u) : \"x\"(h));\n    return ($V)(u << 16);\n"},
     {KN_SN_WIDE, false, 3, 3, "defined(__AVX2__)",
      "    union { $V x; f64 d; } b;\n    $I r;\n    b.x = x;\n    __asm__(\"vpmov$Zxbd %1, %0\" : \"=x\"(r) : \"x\"(b.d));\n    return r;\n"},
     {KN_SN_CUT, false, 3, 3, "defined(__AVX2__)", KN_UPPER_8("($U)f")},
@@ -105,6 +111,7 @@ static const struct native { enum kn_snippet s; bool cuda; int from, to; const c
 #undef KN_TWICE
 #undef KN_UPPER
 #undef KN_UPPER_8
+#undef KN_ROUNDED
 
 static bool is_native(const struct native *n, int s, int k, bool cuda)
 {
