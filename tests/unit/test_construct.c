@@ -407,25 +407,29 @@ static void squares_beside_lanes(void **state)
     }
 }
 
-#define OWN_TAPS "y[P,Q,C] +=! pad(x,0.0)[0,P+R-3,Q+S-3,C]*w[R,S,C] where P in %d, Q in %d"
+#define OWN_TAPS "y[P,Q,C] +=! pad(x,0.0)[0,P+R-%d,Q+S-%d,C]*w[R,S,C] where P in %d, Q in %d"
 
 /* Larger windows write a row of taps out over as many places as registers hold with what these read, and go down the image; along rows first where L1
- * holds these. Columns that fall into so few of its sets that not even a tile's rows stay there are copied; few channels leave cores rows. */
+ * holds these. Columns that fall into so few of its sets that not even a tile's rows stay there are copied; few channels leave cores rows. Small
+ * windows do so where squares hold fewer places, and L2 the image. */
 static void taps_beside_lanes(void **state)
 {
-    static const struct { int rows, columns, channels; const char *has[4]; } one[] = {
-        {14, 14, 100, {"split out0 S1 7\n", "| S0.0 S1.0 R0.0 R1.0 |", "unroll out0 R1.0\n", "parallel out0 S2.0\n"}},
-        {12, 12, 100, {"split out0 S1 6\n", "| S0.0 S1.0 R0.0 R1.0 |", "unroll out0 R1.0\n", "parallel out0 S2.0\n"}},
-        {56, 56, 100, {"split out0 S1 7\n", "| S1.0 S0.0 R0.0 R1.0 |", "unroll out0 R1.0\n", "parallel out0 S2.0\n"}},
-        {14, 14, 512, {"split out0 S2 2 8\n", "| S2.1 S1.0 S0.0 R0.0 R1.0 |", "unroll out0 R1.0\n", "scratch S2.0 region"}},
-        {60, 14, 20, {"split out0 S1 7\n", "split out0 S0 20\n", "| S0.1 S1.0 R0.0 R1.0 |", "parallel out0 S0.0\n"}},
+    static const struct { int taps, rows, columns, channels; const char *has[4]; } one[] = {
+        {7, 14, 14, 100, {"split out0 S1 7\n", "| S0.0 S1.0 R0.0 R1.0 |", "unroll out0 R1.0\n", "parallel out0 S2.0\n"}},
+        {7, 12, 12, 100, {"split out0 S1 6\n", "| S0.0 S1.0 R0.0 R1.0 |", "unroll out0 R1.0\n", "parallel out0 S2.0\n"}},
+        {7, 56, 56, 100, {"split out0 S1 7\n", "| S1.0 S0.0 R0.0 R1.0 |", "unroll out0 R1.0\n", "parallel out0 S2.0\n"}},
+        {7, 14, 14, 512, {"split out0 S2 2 8\n", "| S2.1 S1.0 S0.0 R0.0 R1.0 |", "unroll out0 R1.0\n", "scratch S2.0 region"}},
+        {7, 60, 14, 20, {"split out0 S1 7\n", "split out0 S0 20\n", "| S0.1 S1.0 R0.0 R1.0 |", "parallel out0 S0.0\n"}},
+        {5, 14, 14, 100, {"split out0 S1 7\n", "| S0.0 S1.0 R0.0 R1.0 |", "unroll out0 R1.0\n", "parallel out0 S2.0\n"}},
+        {5, 84, 84, 100, {"split out0 S0 2\n", "S0.1 S1.2", "unroll out0 R0.0\n", "unroll out0 R1.0\n"}},
+        {3, 14, 14, 100, {"split out0 S0 2\n", "S0.1 S1.2", "unroll out0 R0.0\n", "unroll out0 R1.0\n"}},
     };
     (void)state;
     for (size_t i = 0; i < sizeof one / sizeof *one; i++) {
         kiln_arena *a = arena();
         char text[256];
-        snprintf(text, sizeof text, "in x: f32[1,%d,%d,%d]; in w: f32[7,7,%d]; " OWN_TAPS, one[i].rows, one[i].columns, one[i].channels,
-                 one[i].channels, one[i].rows, one[i].columns);
+        snprintf(text, sizeof text, "in x: f32[1,%d,%d,%d]; in w: f32[%d,%d,%d]; " OWN_TAPS, one[i].rows, one[i].columns, one[i].channels,
+                 one[i].taps, one[i].taps, one[i].channels, one[i].taps / 2, one[i].taps / 2, one[i].rows, one[i].columns);
         const kiln_candidate *first = &candidates(a, parsed(a, text), device(a, "x86-64-avx2"), 1, 0)->c[0];
         for (int k = 0; k < 4; k++)
             if (!says(first, one[i].has[k])) fail_msg("%zu: no '%s' in\n%s", i, one[i].has[k], first->trace.p);
