@@ -437,6 +437,28 @@ static void taps_beside_lanes(void **state)
     }
 }
 
+/* Planes that are turned to be lanes: rows of several tiles have half as many places in each where few registers are to hold what these read too. */
+static void turned_planes_hold_what_they_read(void **state)
+{
+    static const struct { const char *device; int columns, step; const char *places; } one[] = {
+        {"x86-64-avx2", 28, 1, "split lanes S3 7\n"}, {"x86-64-avx2", 14, 1, "split lanes S3 14\n"}, {"x86-64-avx2", 33, 1, "split lanes S3 11\n"},
+        {"x86-64-avx2", 28, 2, "split lanes S3 14\n"}, {"x86-64-bf16", 28, 1, "split lanes S3 14\n"},
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof one / sizeof *one; i++) {
+        kiln_arena *a = arena();
+        int n = one[i].columns * one[i].step;
+        const kn_program *canonical = parsed(a, kn_format(a, "in x: f32[1,64,%d,%d]; in w: f32[64,1,7,7]; y[N,C,P,Q] +=! pad(x,0.0)[N,C,P*%d+R-3,"
+                                                             "Q*%d+S-3]*w[C,0,R,S] where P in %d, Q in %d",
+                                                          n, n, one[i].step, one[i].step, one[i].columns, one[i].columns));
+        const kiln_candidates *all = candidates(a, canonical, device(a, one[i].device), 4, 0);
+        bool some = false;
+        for (int c = 0; c < all->n; c++) some |= says(&all->c[c], one[i].places);
+        if (!some) fail_msg("%zu\n%s", i, all->c[0].trace.p);
+        kiln_arena_close(a);
+    }
+}
+
 /* Maps have the lanes of what they compute with: quantization computes with floats, small floats are f32s then, comparisons have those of what they
  * compare; what converts alone, and what is chosen by what lies there, has those of its results. */
 static void lanes_are_computed(void **state)
@@ -746,7 +768,7 @@ int main(void)
         cmocka_unit_test(constants_go_ahead), cmocka_unit_test(results_are_turned), cmocka_unit_test(few_results_go_outside),
         cmocka_unit_test(parts_are_turned), cmocka_unit_test(small_weights_lie), cmocka_unit_test(lone_windows_are_turned),
         cmocka_unit_test(windows_beside_lanes), cmocka_unit_test(squares_beside_lanes),
-        cmocka_unit_test(taps_beside_lanes), cmocka_unit_test(padded_rows_are_held),
+        cmocka_unit_test(taps_beside_lanes), cmocka_unit_test(turned_planes_hold_what_they_read), cmocka_unit_test(padded_rows_are_held),
         cmocka_unit_test(lanes_are_computed), cmocka_unit_test(functions_are_few),
         cmocka_unit_test(panels_are_two_lines), cmocka_unit_test(near_operands_are_packed_by_steps), cmocka_unit_test(narrow_images_are_flat),
         cmocka_unit_test(mappings_compete), cmocka_unit_test(places_are_divided_by_constants),
