@@ -184,6 +184,21 @@ static bool try_rows(const kn_site *x, kn_plans *p, along_rows *r)
     return p->n > before;
 }
 
+/* Squares would hold fewer places than a row does, and all lanes of the image stay in L2 while vector after vector of them goes down it (84x83x83,
+ * 5x5: squares 390 us, rows 480; 672x14x14: 150 and 89); windows too large for squares go by rows wherever the image is. */
+static bool by_rows(const kn_site *x, const along *m, const along *o)
+{
+    enum { MANY_REGISTERS = 32 }; /* with which cpu_sums.c has tiles of rows as large */
+    const kn_hw_level *l2 = kn_hw_level_named(x->hw, "l2");
+    int64_t image = 0;
+    for (int l = 0; l < x->nloads; l++) {
+        int64_t bytes = x->load[l].coef[o->axis] * x->load[l].bytes * kn_cpu_extent(x, o->axis);
+        if (bytes > image) image = bytes;
+    }
+    if (x->hw->vector_registers >= MANY_REGISTERS || KN_CPU_SQUARE >= x->reduce_extent * places_of_row(x, m)) return false;
+    return MOST * MOST * x->reduce_extent > KN_CPU_SQUARE || (l2 && image <= l2->capacity_bytes);
+}
+
 bool kn_cpu_is_beside(const kn_site *x)
 {
     along m, o;
@@ -196,6 +211,7 @@ bool kn_cpu_beside(const kn_site *x, kn_plans *p)
     bool square = false;
     along m, o;
     if (!find(x, &m, &o)) return false;
+    if (by_rows(x, &m, &o) && try_rows(x, p, &(along_rows){.m = m, .o = o})) return true;
     int64_t lanes = x->hw->vector_bytes / kn_cpu_acc_bytes(x), columns = kn_cpu_extent(x, x->m);
     for (int64_t mo = 1; mo <= MOST; mo++) {
         if (mo > 1 && kn_cpu_extent(x, o.axis) < 2 * mo) continue;
@@ -212,7 +228,5 @@ bool kn_cpu_beside(const kn_site *x, kn_plans *p)
             }
         }
     }
-    enum { MANY_REGISTERS = 32 }; /* with which cpu_sums.c has tiles of rows as large */
-    if (!square && x->hw->vector_registers < MANY_REGISTERS) return try_rows(x, p, &(along_rows){.m = m, .o = o});
     return square && p->n > 0;
 }

@@ -10,6 +10,7 @@ typedef struct held {
     int region, reg;            /* the buffer, and the registers that take its place */
     int lanes, n;               /* of a vector; vectors */
     int64_t at[HELD_MOST];      /* where each was stored; a later one counts where two overlap */
+    bool row;                   /* all of it is one row: what two vectors have, they have alike, as the last one of a row is moved back */
     bool making, bad;           /* reads are replaced, not judged; something stands in the way */
     int64_t reads;              /* that the run has */
 } held;
@@ -124,10 +125,36 @@ static kn_expr *source(held *h, int vector, kn_expr *constant)
     return vector < 0 ? kn_lw_splat(h->w, constant, h->lanes) : kn_lw_read(h->w, h->reg, kn_lw_int(h->w, vector), h->lanes);
 }
 
-static kn_expr *pick(held *h, const element *x, int lanes, kn_expr *e)
+/* Of vectors that have an element too, the one with most of those wanted: two vectors that lanes are picked from take 2 or 3 instructions, each other
+ * one 2 more. */
+static void gather(const held *h, element *x, int lanes)
+{
+    bool settled[LANES] = {false};
+    for (int round = 0; round < SOURCES; round++) {
+        int best = -1, most = 0;
+        for (int k = 0; k < h->n; k++) {
+            int count = 0;
+            for (int l = 0; l < lanes; l++) {
+                int64_t at = x[l].vector < 0 ? -1 : h->at[x[l].vector] + x[l].lane - h->at[k];
+                count += !settled[l] && at >= 0 && at < h->lanes;
+            }
+            if (count > most) most = count, best = k;
+        }
+        for (int l = 0; l < lanes && best >= 0; l++) {
+            int64_t at = x[l].vector < 0 ? -1 : h->at[x[l].vector] + x[l].lane - h->at[best];
+            if (settled[l] || at < 0 || at >= h->lanes) continue;
+            settled[l] = true;
+            x[l].vector = best;
+            x[l].lane = (int)at;
+        }
+    }
+}
+
+static kn_expr *pick(held *h, element *x, int lanes, kn_expr *e)
 {
     int vector[SOURCES], number[LANES], n;
     kn_expr *constant;
+    if (h->row && h->making) gather(h, x, lanes);
     if (!sources_of(h, x, lanes, vector, &constant, &n, number)) {
         h->bad = true;
         return e;
@@ -213,14 +240,28 @@ static int regions_in(const kn_lw *w, const kn_ls *s, int *region, int n)
     return n;
 }
 
+/* The buffer is the region of a stage of whose results it has one row. */
+static bool one_row(const kn_lw *w, int region)
+{
+    for (int t = 0; t < w->p->program->ntensors; t++) {
+        if (!w->box[t].on || w->tensor_buffer[t] != region) continue;
+        for (int d = 0; d + 1 < w->p->program->tensors[t].rank; d++)
+            if (w->box[t].size[d] > 1) return false;
+        return w->hw->vector_registers < KN_LW_MANY;
+    }
+    return false;
+}
+
 /* The list holds every use of the region, in an order that lets registers take its place. */
 static void forward(kn_lw *w, const kn_ls *all, kn_ls *list, int region)
 {
     held *h = kn_new(w->a, held);
     if (!h) return;
-    *h = (held){.w = w, .region = region};
+    *h = (held){.w = w, .region = region, .row = one_row(w, region)};
     walk(h, list);
     if (h->bad || !h->n || !h->reads || uses(all, region) != h->reads + h->n) return;
+    for (int k = 0; k < h->n; k++)
+        for (int i = 0; i < k; i++) h->row &= h->at[i] != h->at[k]; /* written twice, the first time not to be kept */
     if (w->p->nbuffers > KN_LW_BUFFERS - 8) return;
     h->reg = kn_lw_buffer(w, "row", w->p->buffers[region].dtype, h->lanes, h->n, KN_REGISTER);
     h->making = true;

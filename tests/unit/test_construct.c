@@ -407,28 +407,54 @@ static void squares_beside_lanes(void **state)
     }
 }
 
-#define OWN_TAPS "y[P,Q,C] +=! pad(x,0.0)[0,P+R-3,Q+S-3,C]*w[R,S,C] where P in %d, Q in %d"
+#define OWN_TAPS "y[P,Q,C] +=! pad(x,0.0)[0,P+R-%d,Q+S-%d,C]*w[R,S,C] where P in %d, Q in %d"
 
 /* Larger windows write a row of taps out over as many places as registers hold with what these read, and go down the image; along rows first where L1
- * holds these. Columns that fall into so few of its sets that not even a tile's rows stay there are copied; few channels leave cores rows. */
+ * holds these. Columns that fall into so few of its sets that not even a tile's rows stay there are copied; few channels leave cores rows. Small
+ * windows do so where squares hold fewer places, and L2 the image. */
 static void taps_beside_lanes(void **state)
 {
-    static const struct { int rows, columns, channels; const char *has[4]; } one[] = {
-        {14, 14, 100, {"split out0 S1 7\n", "| S0.0 S1.0 R0.0 R1.0 |", "unroll out0 R1.0\n", "parallel out0 S2.0\n"}},
-        {12, 12, 100, {"split out0 S1 6\n", "| S0.0 S1.0 R0.0 R1.0 |", "unroll out0 R1.0\n", "parallel out0 S2.0\n"}},
-        {56, 56, 100, {"split out0 S1 7\n", "| S1.0 S0.0 R0.0 R1.0 |", "unroll out0 R1.0\n", "parallel out0 S2.0\n"}},
-        {14, 14, 512, {"split out0 S2 2 8\n", "| S2.1 S1.0 S0.0 R0.0 R1.0 |", "unroll out0 R1.0\n", "scratch S2.0 region"}},
-        {60, 14, 20, {"split out0 S1 7\n", "split out0 S0 20\n", "| S0.1 S1.0 R0.0 R1.0 |", "parallel out0 S0.0\n"}},
+    static const struct { int taps, rows, columns, channels; const char *has[4]; } one[] = {
+        {7, 14, 14, 100, {"split out0 S1 7\n", "| S0.0 S1.0 R0.0 R1.0 |", "unroll out0 R1.0\n", "parallel out0 S2.0\n"}},
+        {7, 12, 12, 100, {"split out0 S1 6\n", "| S0.0 S1.0 R0.0 R1.0 |", "unroll out0 R1.0\n", "parallel out0 S2.0\n"}},
+        {7, 56, 56, 100, {"split out0 S1 7\n", "| S1.0 S0.0 R0.0 R1.0 |", "unroll out0 R1.0\n", "parallel out0 S2.0\n"}},
+        {7, 14, 14, 512, {"split out0 S2 2 8\n", "| S2.1 S1.0 S0.0 R0.0 R1.0 |", "unroll out0 R1.0\n", "scratch S2.0 region"}},
+        {7, 60, 14, 20, {"split out0 S1 7\n", "split out0 S0 20\n", "| S0.1 S1.0 R0.0 R1.0 |", "parallel out0 S0.0\n"}},
+        {5, 14, 14, 100, {"split out0 S1 7\n", "| S0.0 S1.0 R0.0 R1.0 |", "unroll out0 R1.0\n", "parallel out0 S2.0\n"}},
+        {5, 84, 84, 100, {"split out0 S0 2\n", "S0.1 S1.2", "unroll out0 R0.0\n", "unroll out0 R1.0\n"}},
+        {3, 14, 14, 100, {"split out0 S0 2\n", "S0.1 S1.2", "unroll out0 R0.0\n", "unroll out0 R1.0\n"}},
     };
     (void)state;
     for (size_t i = 0; i < sizeof one / sizeof *one; i++) {
         kiln_arena *a = arena();
         char text[256];
-        snprintf(text, sizeof text, "in x: f32[1,%d,%d,%d]; in w: f32[7,7,%d]; " OWN_TAPS, one[i].rows, one[i].columns, one[i].channels,
-                 one[i].channels, one[i].rows, one[i].columns);
+        snprintf(text, sizeof text, "in x: f32[1,%d,%d,%d]; in w: f32[%d,%d,%d]; " OWN_TAPS, one[i].rows, one[i].columns, one[i].channels,
+                 one[i].taps, one[i].taps, one[i].channels, one[i].taps / 2, one[i].taps / 2, one[i].rows, one[i].columns);
         const kiln_candidate *first = &candidates(a, parsed(a, text), device(a, "x86-64-avx2"), 1, 0)->c[0];
         for (int k = 0; k < 4; k++)
             if (!says(first, one[i].has[k])) fail_msg("%zu: no '%s' in\n%s", i, one[i].has[k], first->trace.p);
+        kiln_arena_close(a);
+    }
+}
+
+/* Planes that are turned to be lanes: rows of several tiles have half as many places in each where few registers are to hold what these read too. */
+static void turned_planes_hold_what_they_read(void **state)
+{
+    static const struct { const char *device; int columns, step; const char *places; } one[] = {
+        {"x86-64-avx2", 28, 1, "split lanes S3 7\n"}, {"x86-64-avx2", 14, 1, "split lanes S3 14\n"}, {"x86-64-avx2", 33, 1, "split lanes S3 11\n"},
+        {"x86-64-avx2", 28, 2, "split lanes S3 14\n"}, {"x86-64-bf16", 28, 1, "split lanes S3 14\n"},
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof one / sizeof *one; i++) {
+        kiln_arena *a = arena();
+        int n = one[i].columns * one[i].step;
+        const kn_program *canonical = parsed(a, kn_format(a, "in x: f32[1,64,%d,%d]; in w: f32[64,1,7,7]; y[N,C,P,Q] +=! pad(x,0.0)[N,C,P*%d+R-3,"
+                                                             "Q*%d+S-3]*w[C,0,R,S] where P in %d, Q in %d",
+                                                          n, n, one[i].step, one[i].step, one[i].columns, one[i].columns));
+        const kiln_candidates *all = candidates(a, canonical, device(a, one[i].device), 4, 0);
+        bool some = false;
+        for (int c = 0; c < all->n; c++) some |= says(&all->c[c], one[i].places);
+        if (!some) fail_msg("%zu\n%s", i, all->c[0].trace.p);
         kiln_arena_close(a);
     }
 }
@@ -742,7 +768,7 @@ int main(void)
         cmocka_unit_test(constants_go_ahead), cmocka_unit_test(results_are_turned), cmocka_unit_test(few_results_go_outside),
         cmocka_unit_test(parts_are_turned), cmocka_unit_test(small_weights_lie), cmocka_unit_test(lone_windows_are_turned),
         cmocka_unit_test(windows_beside_lanes), cmocka_unit_test(squares_beside_lanes),
-        cmocka_unit_test(taps_beside_lanes), cmocka_unit_test(padded_rows_are_held),
+        cmocka_unit_test(taps_beside_lanes), cmocka_unit_test(turned_planes_hold_what_they_read), cmocka_unit_test(padded_rows_are_held),
         cmocka_unit_test(lanes_are_computed), cmocka_unit_test(functions_are_few),
         cmocka_unit_test(panels_are_two_lines), cmocka_unit_test(near_operands_are_packed_by_steps), cmocka_unit_test(narrow_images_are_flat),
         cmocka_unit_test(mappings_compete), cmocka_unit_test(places_are_divided_by_constants),

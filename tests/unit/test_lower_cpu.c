@@ -490,6 +490,35 @@ static void rows_stay_in_registers(void **state)
     }
 }
 
+/* Vectors that lanes are picked from, at each pick. */
+static int sources_in(const kn_expr *e)
+{
+    int n = e->op == KN_OP_PICK ? (int)e->u.i : 0;
+    for (int i = 0; i < e->nargs; i++) n += sources_in(e->args[i]);
+    return n;
+}
+
+static int sources_of(const kn_ls *s)
+{
+    int n = 0;
+    for (; s; s = s->next) n += (s->kind == KN_LS_STORE ? sources_in(s->value) : 0) + sources_of(s->body) + sources_of(s->other);
+    return n;
+}
+
+/* What two vectors of a row have, as its last one is moved back, is picked from the one with more of the lanes. */
+static void lanes_come_from_few_vectors(void **state)
+{
+    (void)state;
+    kiln_arena *a = kiln_arena_open(&(kiln_host){NULL, mem, NULL});
+    kn_lprog *l = lowered_and_run_on(a, "x86-64-avx2", "y[C,P,Q] +=! pad(x,0.0)[C,P*2+R-1,Q*2+S-1] where P in 5, Q in 11, R in 3, S in 3",
+        "x=f32:2x9x21", "separate y R t inside\nsplit t X2 3 8\nreorder t X0.0 P.0 | X2.0 R.0 | X2.1 X2.2\nunroll t R.0\nunroll t X2.1\n"
+        "vectorize t X2.2\nsplit y Q 2 8\nreorder y C.0 P.0 | Q.0 S.0 | Q.1 Q.2\nunroll y S.0\nunroll y Q.1\nvectorize y Q.2\ncompute_at t y P.0\n");
+    int sources = 0;
+    for (int f = 0; f < l->nfns; f++) sources += sources_of(l->fns[f].body);
+    if (sources != 17) fail_msg("%d vectors at 6 picks, of which two have a zero too", sources);
+    kiln_arena_close(a);
+}
+
 /* Lanes that are put together from phases are picked from a vector of each, at any offset, also where the last tile is moved back or rows end within
  * a vector; not those of more phases than a few, or of bytes. */
 static void phases_are_picked(void **state)
@@ -784,8 +813,8 @@ int main(void)
                                        cmocka_unit_test(vectors_of_few_rows_are_held), cmocka_unit_test(padded_rows_are_of_one_task),
                                        cmocka_unit_test(what_comes_is_asked_for), cmocka_unit_test(streams_are_asked_for),
                                        cmocka_unit_test(crowded_rows_are_copied), cmocka_unit_test(short_vectors_fill_lines),
-                                       cmocka_unit_test(rows_are_turned),
-                                       cmocka_unit_test(rows_stay_in_registers), cmocka_unit_test(phases_are_picked),
+                                       cmocka_unit_test(rows_are_turned), cmocka_unit_test(rows_stay_in_registers),
+                                       cmocka_unit_test(phases_are_picked), cmocka_unit_test(lanes_come_from_few_vectors),
                                        cmocka_unit_test(rows_are_joined),
                                        cmocka_unit_test(short_rows_are_read_over), cmocka_unit_test(sums_take_what_is_made),
                                        cmocka_unit_test(overwritten_in_place), cmocka_unit_test(rows_begin_with_lines),
