@@ -46,6 +46,17 @@ static double tiles_of(const kn_site *x)
     return reads_rows(x) ? results / 4 : results / (lanes * COLUMNS) / 4;
 }
 
+/* Sums of columns from beyond L2 that cores would share by columns: each would read runs of less than a page. In parts rows are read from end to end
+ * (cpu_few.c). */
+static bool cuts_rows(const kn_site *x)
+{
+    enum { PAGE = 4096, LINE = 64 };
+    double row = points(x->s, false) * kn_dtype_bytes(x->s->body->dtype);
+    const kn_hw_level *l2 = kn_hw_level_named(x->hw, "l2");
+    if (x->hw->gpu || !l2 || x->hw->units < 2 || x->hw->vector_bytes >= LINE || x->contraction || x->nloads != 1 || x->s->nspatial != 1) return false;
+    return !reads_rows(x) && row < PAGE * x->hw->units && row * points(x->s, true) > (double)l2->capacity_bytes * x->hw->units;
+}
+
 /* Terms that a part is worth its combination with. */
 static int64_t least_terms(const kn_site *x, double blocks)
 {
@@ -85,7 +96,7 @@ int kn_part_steps(kiln_arena *a, const kn_program *p, const kn_hw *hw, kiln_byte
     if (!best.s) return 0;
     int axis = best.s->nspatial;
     for (int i = axis; i < best.s->naxes; i++) if (best.s->axes[i].extent > best.s->axes[axis].extent) axis = i;
-    double blocks = hw->gpu ? blocks_of(&best) : tiles_of(&best), fill = (double)hw->units / (blocks < 1 ? 1 : blocks);
+    double blocks = hw->gpu ? blocks_of(&best) : cuts_rows(&best) ? 1 : tiles_of(&best), fill = (double)hw->units / (blocks < 1 ? 1 : blocks);
     int64_t others = (int64_t)(points(best.s, true) / (double)best.s->axes[axis].extent);
     int64_t least = least_terms(&best, blocks);
     if (fill <= 1) return 0;

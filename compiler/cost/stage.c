@@ -111,6 +111,18 @@ static bool one_run(const kn_stage_view *v, const kn_access *x, int from)
     return kn_footprint(v, x, from, false) * x->bytes <= 1.01 * run_bytes(v, x, from);
 }
 
+/* Rows that are summed and that tasks cut into runs shorter than a page: 1.35 times as long as from end to end (measured where a vector is half a
+ * line). */
+static double cut_rows(const kn_stage_view *v, const kn_access *x)
+{
+    enum { PAGE = 4096 };
+    int from = 0;
+    while (from < v->g->nloops && v->g->loops[from].kind == KN_PARALLEL) from++;
+    bool columns = v->s->red == KN_RED_SUM && v->naccesses == 2 && !x->store && x->cache < 0 && v->hw->vector_bytes < PAGE / 64;
+    double run = columns ? run_bytes(v, x, from) : PAGE;
+    return run < PAGE && kn_footprint(v, x, from, false) * x->bytes > 1.01 * run ? 1.35 : 1;
+}
+
 /* Elements of the access that a core reads while its loops from `from` on run. */
 static double read_of(const kn_stage_view *v, const kn_access *x, int from)
 {
@@ -143,6 +155,7 @@ static void cpu_level(const kn_stage_view *v, int i, kn_cost *c)
         far = far && !one_run(v, x, at);
         double lost = i ? 1.3 : 1 + 4 * kn_rounding(v, x, at, false, 4096) * (double)near->transaction_bytes / 4096;
         if (!last && (!packed || i == 0) && far) bytes *= lost;
+        if (outside) bytes *= cut_rows(v, x);
         sum += x->store && i == 0 ? 2 * bytes : bytes; /* a store reads its line first */
     }
     c->levels[i].bytes = sum;

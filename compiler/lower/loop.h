@@ -98,6 +98,7 @@ typedef struct kn_ls {
     bool streams;          /* STORE of a vector as long as a line: past the caches where it is aligned to it */
     bool holds;            /* STORE to a register of a vector that a few statements want: not to be read from memory by each of them instead */
     bool unaligned;        /* STORE of a vector: address may not be vector-aligned */
+    bool last;             /* IF: to `other` comes the last turn of the loop of variable `var`, and no other one */
     int unroll;            /* FOR: iterations that the toolchain is asked to unroll; 0: its own choice */
     const kn_call *call;
     const kn_fragment *fragment;

@@ -493,6 +493,7 @@ static void slots_of(const kn_lprog *p, bool *used, const kn_ls *s)
 void kn_lw_finish_fn(kn_lw *w, kn_fn *fn, int *count)
 {
     if (!w->status && !w->hw->gpu) kn_lw_forward(w, fn->body);
+    if (!w->status && !w->hw->gpu) kn_lw_behind(w, fn->body);
     if (!w->status && !w->hw->gpu) kn_lw_hoist(w, &fn->body);
     if (!w->status) kn_lw_share(w, &fn->body);
     if (w->status) return;

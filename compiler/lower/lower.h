@@ -61,6 +61,8 @@ typedef struct kn_sg {
     kn_expr *base[KILN_MAX_AXES];            /* first value of the axis in this register tile where the last tile is moved back, else NULL */
     int64_t few[KILN_MAX_LOOPS];             /* iterations of a register loop in this tile, fewer than it has; 0: all */
     kn_expr *inside[KILN_MAX_AXES];          /* where an axis shorter than its register tile has its last vector begin, or one by lines, else NULL */
+    int kept_axis;                           /* 1 + the axis along which this tile was moved back over elements that stay as they are: those below */
+    int64_t kept;                            /* `kept` (in_place.c); 0: none */
     int by_lines;                            /* 1 + the axis whose vectors begin with lines of the output in this tile (lines.c); 0: none */
     int nloads;
     const kn_expr *loads[KILN_MAX_TENSORS];
@@ -195,6 +197,10 @@ int64_t kn_sg_axis_cover(const kn_sg *sg, int axis);
 bool kn_sg_cached(const kn_sg *sg, int load);
 /* in_place.c: the output in which the temporary can lie that an attached stage computes, -1: none. Its box is on. */
 int kn_lw_in_place(kn_lw *w, const kn_stage *g);
+/* What the last turn of a loop does otherwise (kn_ls.last) stands behind the loop. */
+void kn_lw_behind(kn_lw *w, kn_ls *list);
+/* The map reads what lies in its output. */
+bool kn_lw_overwrites(const kn_lw *w, const kn_sg *sg);
 /* A temporary lies in the output. */
 bool kn_lw_taken(const kn_lw *w, int out);
 /* The element's number in the tensor, over the statement's axes; NULL: it is not affine in them. */

@@ -53,6 +53,23 @@ static kn_expr *output_address(kn_tile *x, int out, int lane_var, kn_expr *const
     return kn_lw_simp(w, kn_env_scalar(&v, sg->flat_out));
 }
 
+/* Of a vector that reaches back over elements which were overwritten already, these as they are. */
+static kn_expr *kept(kn_tile *x, kn_expr *value, int lane_var, int buffer, kn_expr *at)
+{
+    kn_lw *w = x->w;
+    const kn_sg *sg = x->sg;
+    int n = value->lanes;
+    kn_expr *av[KILN_MAX_AXES];
+    kn_env_axes(w, sg, av);
+    kn_expr *begin = kn_lw_at_lane(w, av[sg->kept_axis - 1], lane_var, kn_lw_int(w, 0));
+    kn_expr *first = kn_lw_simp(w, kn_lw_node(w, KN_OP_SUB, KN_I64, 1, kn_lw_int(w, sg->kept), begin, NULL));
+    if (first->op == KN_OP_CONST_I && first->u.i <= 0) return value;
+    first = kn_lw_splat(w, kn_lw_node(w, KN_OP_CAST, KN_F32, 1, first, NULL, NULL), n);
+    kn_expr *lane = kn_lw_lanes(w, kn_lw_node(w, KN_OP_CAST, KN_F32, 1, kn_lw_ref(w, lane_var), NULL, NULL), lane_var, n);
+    kn_expr *old = kn_lw_read(w, buffer, kn_lw_at_lane(w, at, lane_var, kn_lw_int(w, 0)), n);
+    return kn_lw_node(w, KN_OP_SELECT, value->dtype, n, kn_lw_node(w, KN_OP_LE, KN_BOOL, n, first, lane, NULL), value, old);
+}
+
 /* is_final: value is what final_value made of it already. */
 static void store_output(kn_tile *x, kn_expr *value, int lane_var, bool is_final)
 {
@@ -70,6 +87,7 @@ static void store_output(kn_tile *x, kn_expr *value, int lane_var, bool is_final
     if (lanes <= 1) {
         kn_lw_store(w, buffer, at, value);
     } else if (kn_lw_unit_stride(at, lane_var)) {
+        if (x->sg->kept_axis) value = kept(x, value, lane_var, buffer, at);
         kn_lw_store_line(w, buffer, kn_lw_at_lane(w, at, lane_var, kn_lw_int(w, 0)), value, kn_env_line(w, x->sg));
     } else { /* strided: through a line of scratch, element by element */
         int64_t keep = w->scratch;

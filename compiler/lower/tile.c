@@ -396,9 +396,26 @@ static void short_tile(kn_lw *w, kn_sg *sg, const kn_short_tile *t)
         if (kn_sg_cached(sg, i)) held |= kn_axes_in(sg->loads[i]);
     sg->base[l->axis] = kn_lw_int(w, (held >> l->axis & 1) || moved < 0 ? t->from : moved);
     sg->few[t->loop] = t->vectors;
+    sg->kept_axis = kn_lw_overwrites(w, sg) ? l->axis + 1 : 0;
+    sg->kept = t->from;
     tile_at(w, sg);
+    sg->kept_axis = 0;
     sg->few[t->loop] = 0;
     sg->base[l->axis] = NULL;
+}
+
+/* The variable of the loop that alone walks the axis, a tile a turn, and so comes to the last tile in its last turn; -1. */
+static int last_turn_of(const kn_sg *sg, const kn_short_tile *t)
+{
+    const kn_loop *l = &sg->g->loops[t->loop];
+    int found = -1;
+    for (int i = 0; i < sg->tile; i++) {
+        const kn_loop *o = &sg->g->loops[i];
+        if (o->axis != l->axis || o->extent == 1) continue;
+        if (found >= 0 || o->kind != KN_SERIAL || o->stride != l->extent * l->stride) return -1;
+        found = i;
+    }
+    return found >= 0 && sg->val[found] && sg->val[found]->op == KN_OP_VAR ? sg->val[found]->u.var : -1;
 }
 
 typedef void (*short_fn)(kn_lw *w, kn_sg *sg, const kn_short_tile *t);
@@ -416,6 +433,8 @@ static bool whole_and_short(kn_lw *w, kn_sg *sg, const kn_short_tile *t, kn_tile
         whole_tile(w, sg);
         sg->clipped[a] = false;
         w->tail = &cond->other;
+        cond->var = kn_lw_overwrites(w, sg) ? last_turn_of(sg, t) : -1;
+        cond->last = cond->var >= 0;
     }
     kn_ls *there = some ? kn_lw_if(w, some) : NULL;
     if (!cond) after = w->tail;
@@ -425,11 +444,13 @@ static bool whole_and_short(kn_lw *w, kn_sg *sg, const kn_short_tile *t, kn_tile
     return true;
 }
 
-/* Where the vector axis of a sum does not end with a whole tile, the last one has fewer vectors. */
+/* Where the vector axis of a sum does not end with a whole tile, the last one has fewer vectors; that of a map which overwrites what it reads
+ * has code of its own too. */
 static void tile_by_vectors(kn_lw *w, kn_sg *sg)
 {
     kn_short_tile t;
-    bool some = !w->hw->gpu && !filled_inside(w, sg) && kn_stage_short_tile(sg->s, sg->g, &t);
+    bool some = !w->hw->gpu && !filled_inside(w, sg) &&
+                (kn_stage_short_tile(sg->s, sg->g, &t) || (kn_lw_overwrites(w, sg) && kn_stage_last_tile(sg->s, sg->g, &t)));
     if (!some || !whole_and_short(w, sg, &t, tile_at, short_tile)) tile_at(w, sg);
 }
 

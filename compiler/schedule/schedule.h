@@ -195,6 +195,7 @@ int kn_stage_register_tile(const kn_stmt *s, const kn_stage *g);
 /* A sum whose vector axis does not end with a whole register tile: the unrolled loop of its vectors, how many of them the last tile needs, which
  * begins at element `from` of the axis. false: it needs all, the axis is cut otherwise, or the terms are few. */
 typedef struct kn_short_tile { int loop; int64_t vectors, from; } kn_short_tile;
+bool kn_stage_last_tile(const kn_stmt *s, const kn_stage *g, kn_short_tile *out);
 bool kn_stage_short_tile(const kn_stmt *s, const kn_stage *g, kn_short_tile *out);
 /* The constant input that the stage's statement reads, and nothing else (prim_ahead.c); -1: there is none such. */
 int kn_stage_constant(const kn_tree *t, const kn_stage *g);

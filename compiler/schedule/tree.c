@@ -106,15 +106,10 @@ int kn_stage_register_tile(const kn_stmt *s, const kn_stage *g)
     return tile;
 }
 
-bool kn_stage_short_tile(const kn_stmt *s, const kn_stage *g, kn_short_tile *out)
+bool kn_stage_last_tile(const kn_stmt *s, const kn_stage *g, kn_short_tile *out)
 {
-    enum { FEW = 16 }; /* terms of a sum so short that a second copy of its tile costs more than what it saves */
     int tile = kn_stage_register_tile(s, g), lanes = g->nloops - 1, u = -1, inside = 0;
-    int64_t terms = 1;
-    for (int i = s->nspatial; i < s->naxes; i++)
-        if (!kn_mul_fits(terms, s->axes[i].extent, &terms)) terms = FEW;
-    if (terms < FEW) return false;
-    if (s->red == KN_RED_NONE || g->tensor.intrin || lanes < tile || g->loops[lanes].kind != KN_VECTOR || g->loops[lanes].stride != 1) return false;
+    if (g->tensor.intrin || lanes < tile || g->loops[lanes].kind != KN_VECTOR || g->loops[lanes].stride != 1) return false;
     int axis = g->loops[lanes].axis;
     if (s->axes[axis].reduce) return false;
     for (int i = tile; i < lanes; i++)
@@ -124,7 +119,16 @@ bool kn_stage_short_tile(const kn_stmt *s, const kn_stage *g, kn_short_tile *out
     for (int i = 0; i < tile; i++)
         if (g->loops[i].axis == axis && g->loops[i].stride % span) return false;
     *out = (kn_short_tile){u, kn_ceil_div(rest, g->loops[u].stride), s->axes[axis].extent - rest};
-    return rest && out->vectors < g->loops[u].extent;
+    return rest;
+}
+
+bool kn_stage_short_tile(const kn_stmt *s, const kn_stage *g, kn_short_tile *out)
+{
+    enum { FEW = 16 }; /* terms of a sum so short that a second copy of its tile costs more than what it saves */
+    int64_t terms = 1;
+    for (int i = s->nspatial; i < s->naxes; i++)
+        if (!kn_mul_fits(terms, s->axes[i].extent, &terms)) terms = FEW;
+    return terms >= FEW && s->red != KN_RED_NONE && kn_stage_last_tile(s, g, out) && out->vectors < g->loops[out->loop].extent;
 }
 
 bool kn_stage_untouched(const kn_stage *g)

@@ -709,6 +709,34 @@ static void bare_tiles(void **state)
     }
 }
 
+/* Where a vector is half a line, columns whose rows the cores would cut into less than pages are summed in parts of whole rows. */
+static void columns_go_in_parts(void **state)
+{
+    static const struct { const char *id, *inputs, *has; } one[] = {
+        {"x86-64-avx2", "x=f32:4096x1024", "split parts S0 16 8 8\nsplit parts R0 8\n"},
+        {"x86-64-avx2", "x=f32:6000x1000", "split parts S0 16 8 8\n"},
+        {"x86-64-avx2", "x=f32:2048x2048", "split out0 S0 16 8 8\n"},
+        {"x86-64-avx2", "x=f32:400x1024", "split out0 S0"},
+        {"x86-64-avx512", "x=f32:4096x1024", "split out0 S0"},
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof one / sizeof *one; i++) {
+        kiln_arena *a = arena();
+        kn_program *p, *c;
+        int in[KILN_MAX_TENSORS], out[KILN_MAX_TENSORS];
+        kiln_diag d = {0};
+        kiln_candidates *list;
+        kiln_bytes text = {"y[J] +=! x[I,J]", 15}, inputs = {one[i].inputs, strlen(one[i].inputs)};
+        if (kn_parse(a, text, inputs, &p, &d) || kn_canon(a, p, &c, in, out, &d) ||
+            kn_policy_find("default")->construct(a, c, device(a, one[i].id), 1, &list, &d))
+            fail_msg("%s: %s", one[i].inputs, d.message);
+        const char *trace = list->c[0].trace.p;
+        bool parts = strstr(trace, "part out0"), wanted = strstr(one[i].has, "parts");
+        if (parts != wanted || !strstr(trace, one[i].has)) fail_msg("%s of %s: no '%s' in\n%s", one[i].inputs, one[i].id, one[i].has, trace);
+        kiln_arena_close(a);
+    }
+}
+
 /* Transposed convolutions: what weights are numbered by is no window, a copy has them in order; phases of as many weights are one axis with the
  * channels, those of fewer are loops of their own around the taps. Few places: the channels are the lanes, whose weights are packed. */
 static void phases_are_convolutions(void **state)
@@ -764,6 +792,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(traces_apply), cmocka_unit_test(same_bytes_twice), cmocka_unit_test(contraction_tiles),
+        cmocka_unit_test(columns_go_in_parts),
         cmocka_unit_test(shaping), cmocka_unit_test(cores_share), cmocka_unit_test(halves_go_to_their_instruction),
         cmocka_unit_test(constants_go_ahead), cmocka_unit_test(results_are_turned), cmocka_unit_test(few_results_go_outside),
         cmocka_unit_test(parts_are_turned), cmocka_unit_test(small_weights_lie), cmocka_unit_test(lone_windows_are_turned),

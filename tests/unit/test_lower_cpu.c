@@ -672,6 +672,9 @@ static void overwritten_in_place(void **state)
         {"m[A,I] >=! x[A,I,J]; e[A,I,J] = exp(x[A,I,J]-m[A,I]); s[A,I] +=! e[A,I,J]; y[A,I,J] = e[A,I,J]/s[A,I]", "x=f32:3x48x64", "", 0, true},
         {SOFTMAX, "x=f32:48x128", "", 4096, false},
         {SOFTMAX, "x=f32:50x300", "", 0, false},
+        {SOFTMAX, "x=f32:3x20011", "", 0, true}, /* longer than L1: the last tile leaves what was written */
+        {SOFTMAX, "x=f32:2x20000", "", 0, true},
+        {OF("y[I,J] = e[I,J]/s[I]+e[I,J]"), "x=f64:2x10003", "", 0, true},
         {SOFTMAX, "x=f32:48x128", HALVES("compute_at s y I.0\ncompute_at e y I.0\ncompute_at m y I.0\n"), 0, true},
         {"e[I,J] = exp(x[I,J]); y[I,J] = e[I,J]*e[I,J]", "x=f32:48x128", HALVES(ALIKE), 0, false},
         {OF("y[I,J] = e[I,J]/s[I]+e[I,J]"), "x=f32:48x128", "", 0, true},

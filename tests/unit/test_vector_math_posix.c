@@ -186,6 +186,7 @@ static void functions_for_this_machine(void **state)
     (void)state;
     check_functions(KN_F32, 16, "clang", "-march=native", false);
     check_functions(KN_F32, 4, "gcc", "-march=native", false);
+    check_functions(KN_F32, 8, "gcc", "-march=native", true);
     check_functions(KN_F64, 8, "gcc", "-march=native", true);
     check_functions(KN_F64, 2, "clang", "-march=native", false);
 }
