@@ -42,6 +42,12 @@ static inline bool kn_cpu_taps_fit(const kn_site *x, int64_t mr, int64_t nv)
 {
     return (mr + kn_cpu_extent(x, x->s->naxes - 1)) * nv <= x->hw->vector_registers;
 }
+/* Vectors are parts of L1's lines. */
+static inline bool kn_cpu_short_vectors(const kn_site *x)
+{
+    const kn_hw_level *l1 = kn_hw_level_named(x->hw, "l1");
+    return l1 && x->hw->vector_bytes < l1->transaction_bytes;
+}
 /* The greatest power of two that is at most n and at most `most`. */
 int64_t kn_cpu_pow2(int64_t n, int64_t most);
 /* How many vectors, of a row of so many, are written out one after the other: as few as possible are computed twice, as the last move back. */

@@ -6,6 +6,7 @@
 
 enum {
     FEW_ROWS = 320,  /* with more of them packing costs little: cpu_deep.c */
+    FEW_OF_SHORT = 95, /* the same of short vectors: 96 to 256 rows take 0.8 to 1.0 of the time packed */
     TERMS = 64,
     PANELS = 2,      /* at least: one is read while the other comes; of one the rows are what takes time to read */
     PAGES = 128,     /* that rows are read in side by side: a TLB of the first level has about as many */
@@ -119,7 +120,8 @@ bool kn_cpu_few_rows(const kn_site *x, kn_plans *p)
 {
     int64_t full = x->hw->vector_bytes / kn_cpu_acc_bytes(x), rows = kn_cpu_extent(x, x->m);
     const kn_hw_level *l1 = kn_hw_level_named(x->hw, "l1"), *l2 = kn_hw_level_named(x->hw, "l2");
-    if (!l1 || !l2 || rows > FEW_ROWS || operand_bytes(x) <= l2->capacity_bytes || kn_cpu_other(x) >= 0) return false;
+    if (!l1 || !l2 || operand_bytes(x) <= l2->capacity_bytes || kn_cpu_other(x) >= 0) return false;
+    if (rows > (kn_cpu_short_vectors(x) ? FEW_OF_SHORT : FEW_ROWS)) return false;
     if (!lies_along(x) || crowded(x)) return false;
     kn_cpu_tile t = {.lanes = full, .grain = 1, .blocked = kn_cpu_longest_reduce(x), .rlanes = 1, .runroll = 1};
     int64_t all = kn_cpu_extent(x, t.blocked), inner = x->reduce_extent / all;
