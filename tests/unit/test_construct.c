@@ -686,6 +686,8 @@ static void short_vectors_pack(void **state)
         {"in a: f32[160,300]; in b: f32[300,1000]; c[M,N] +=! a[M,K]*b[K,N]", "cache_read ", "prepack "},
         {"in a: f32[48,300]; in b: f32[300,1000]; c[M,N] +=! a[M,K]*b[K,N]", "reorder ", "cache_read "},
         {"in a: f32[196,1024]; in b: f32[1024,256] const; c[M,N] +=! a[M,K]*b[K,N]", "prepack ", "split out0 R0 "},
+        {"in x: f32[1,3,99,99]; in w: f32[96,3,3,3]; y[N,F,P,Q] +=! x[N,C,P*2+R,Q*2+S]*w[F,C,R,S] where P in 49, Q in 49",
+         "split out0 S3 2 8\nsplit out0 S1 6\n", "flatten_window "}, /* written out, with a register left */
     };
     (void)state;
     for (size_t i = 0; i < sizeof one / sizeof *one; i++) {
