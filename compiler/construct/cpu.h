@@ -51,6 +51,12 @@ static inline bool kn_cpu_fills_registers(const kn_site *x, int64_t mr, int64_t 
 {
     return x->hw->vector_registers <= KN_CPU_FEW_REGISTERS && mr * nv + nv + 1 <= x->hw->vector_registers;
 }
+/* Vectors are parts of L1's lines: rows that begin anywhere cost them more accesses, panels end inside of lines, and more lines make up a panel. */
+static inline bool kn_cpu_short_vectors(const kn_site *x)
+{
+    const kn_hw_level *l1 = kn_hw_level_named(x->hw, "l1");
+    return l1 && x->hw->vector_bytes < l1->transaction_bytes;
+}
 /* The greatest power of two that is at most n and at most `most`. */
 int64_t kn_cpu_pow2(int64_t n, int64_t most);
 /* How many vectors, of a row of so many, are written out one after the other: as few as possible are computed twice, as the last move back. */

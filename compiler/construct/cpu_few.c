@@ -6,6 +6,7 @@
 
 enum {
     FEW_ROWS = 320,  /* with more of them packing costs little: cpu_deep.c */
+    FEW_OF_SHORT = 95, /* the same of short vectors: 96 to 256 rows take 0.8 to 1.0 of the time packed */
     TERMS = 64,
     PANELS = 2,      /* at least: one is read while the other comes; of one the rows are what takes time to read */
     PAGES = 128,     /* that rows are read in side by side: a TLB of the first level has about as many */
@@ -33,13 +34,6 @@ static bool lies_along(const kn_site *x)
     return true;
 }
 
-/* A vector is a part of a line: rows that begin anywhere cost it more accesses, panels end inside of lines, and more lines make up a panel. */
-static bool parts_of_lines(const kn_site *x)
-{
-    const kn_hw_level *l1 = kn_hw_level_named(x->hw, "l1");
-    return l1 && x->hw->vector_bytes < l1->transaction_bytes;
-}
-
 static int64_t common(int64_t a, int64_t b) { return b ? common(b, a % b) : a; }
 
 /* The step of the operand's rows, by which their lines share sets of L1: as many bytes of it as the row has are then taken by each. */
@@ -59,7 +53,7 @@ static int64_t bytes_of_sets(const kn_site *x)
 static int64_t of_sets(const kn_site *x)
 {
     int64_t same = bytes_of_sets(x);
-    return parts_of_lines(x) && same ? kn_hw_level_named(x->hw, "l1")->capacity_bytes / same : INT64_MAX;
+    return kn_cpu_short_vectors(x) && same ? kn_hw_level_named(x->hw, "l1")->capacity_bytes / same : INT64_MAX;
 }
 
 /* Rows that lie so that the lines of a panel, of `terms` of them, do not find room in their sets of L1 and come from L2 for each group of rows; or
@@ -69,7 +63,7 @@ static bool worth_a_copy(const kn_site *x, int64_t terms)
 {
     enum { FEWEST = 24 };
     bool crowded = terms > of_sets(x), straddles = bytes_of_sets(x) % x->hw->vector_bytes != 0;
-    return parts_of_lines(x) && kn_cpu_extent(x, x->m) > FEWEST && (crowded || straddles);
+    return kn_cpu_short_vectors(x) && kn_cpu_extent(x, x->m) > FEWEST && (crowded || straddles);
 }
 
 /* The operand's rows begin with lines, so that no vector straddles two. */
@@ -87,7 +81,7 @@ static bool begins_with_lines(const kn_site *x)
  * across lines 1.02 to 1.1. */
 static double time_of_vector(const kn_site *x, int64_t panel, bool lines)
 {
-    const double across = 1.8, from_l1 = parts_of_lines(x) ? 0.2 : 0.5, from_l2 = 1.0;
+    const double across = 1.8, from_l1 = kn_cpu_short_vectors(x) ? 0.2 : 0.5, from_l2 = 1.0;
     bool near = panel * x->reduce_extent * kn_cpu_acc_bytes(x) <= kn_hw_level_named(x->hw, "l1")->capacity_bytes * 3 / 4;
     return !lines ? across : near ? from_l1 : from_l2;
 }
@@ -96,7 +90,7 @@ static double time_of_vector(const kn_site *x, int64_t panel, bool lines)
 static bool few_tile(const kn_site *x, kn_cpu_tile *t, int64_t widest, bool lines)
 {
     enum { MOST = 14, OF_ONE_SET = 6 };
-    const bool parts = parts_of_lines(x);
+    const bool parts = kn_cpu_short_vectors(x);
     const double element = parts && lines ? 0.5 : 0.8, loop = 1.5, less = parts ? 1 : 0.99; /* of tiles that take about the same, the first */
     double least = 0;
     int64_t most = parts && kn_cpu_in_one_set(x) ? OF_ONE_SET : MOST;
@@ -122,7 +116,7 @@ static void streamed_tile(const kn_site *x, kn_cpu_tile *t)
 {
     enum { FAR = 8 };
     const kn_hw_level *l3 = kn_hw_level_named(x->hw, "l3");
-    if (parts_of_lines(x) && l3 && operand_bytes(x) / FAR >= l3->capacity_bytes) {
+    if (kn_cpu_short_vectors(x) && l3 && operand_bytes(x) / FAR >= l3->capacity_bytes) {
         t->mr = kn_cpu_extent(x, x->m);
         t->nv = kn_hw_level_named(x->hw, "l1")->transaction_bytes / x->hw->vector_bytes;
         t->written = true;
@@ -169,8 +163,8 @@ bool kn_cpu_few_rows(const kn_site *x, kn_plans *p)
 {
     int64_t full = x->hw->vector_bytes / kn_cpu_acc_bytes(x), rows = kn_cpu_extent(x, x->m);
     const kn_hw_level *l1 = kn_hw_level_named(x->hw, "l1"), *l2 = kn_hw_level_named(x->hw, "l2");
-    if (!l1 || !l2 || rows > FEW_ROWS || operand_bytes(x) <= l2->capacity_bytes) return false;
-    if ((kn_cpu_other(x) >= 0 && !parted_columns(x)) || !lies_along(x)) return false;
+    if (!l1 || !l2 || operand_bytes(x) <= l2->capacity_bytes || !lies_along(x)) return false;
+    if (rows > (kn_cpu_short_vectors(x) ? FEW_OF_SHORT : FEW_ROWS) || (kn_cpu_other(x) >= 0 && !parted_columns(x))) return false;
     kn_cpu_tile t = {.lanes = full, .grain = 1, .blocked = kn_cpu_longest_reduce(x), .rlanes = 1, .runroll = 1};
     int64_t all = kn_cpu_extent(x, t.blocked), inner = x->reduce_extent / all;
     if (rows <= STREAMED) streamed_tile(x, &t);
@@ -218,13 +212,13 @@ bool kn_cpu_near_operand(const kn_site *x, kn_plans *p)
     int64_t full = x->hw->vector_bytes / kn_cpu_acc_bytes(x), rows = kn_cpu_extent(x, x->m), operand = operand_bytes(x);
     const kn_hw_level *l1 = kn_hw_level_named(x->hw, "l1"), *l2 = kn_hw_level_named(x->hw, "l2");
     if (!l1 || !l2 || x->m < 0 || !x->contraction || operand > l2->capacity_bytes) return false;
-    if (operand <= l1->capacity_bytes * 3 / 4 && !parts_of_lines(x)) return false;
+    if (operand <= l1->capacity_bytes * 3 / 4 && !kn_cpu_short_vectors(x)) return false;
     int other = kn_cpu_other(x); /* of many products each is small: a tile leaves room for two, or its rows are read as a panel is */
     bool lines = begins_with_lines(x), whole = other >= 0 && lines;
     int64_t widest = other < 0 || whole ? WIDEST : kn_cpu_extent(x, x->n) / (PANELS * full);
     kn_cpu_tile t = {.lanes = full, .grain = kn_cpu_grain(x, other), .nc = 1, .kb = 1, .blocked = x->s->nspatial, .rlanes = 1, .runroll = 1};
     if (!lies_along(x) || outweighed(x, l2) || worth_a_copy(x, x->reduce_extent)) return false;
-    t.along = parts_of_lines(x) && operand <= l2->capacity_bytes / 4 && x->reduce_extent <= of_sets(x);
+    t.along = kn_cpu_short_vectors(x) && operand <= l2->capacity_bytes / 4 && x->reduce_extent <= of_sets(x);
     if (!few_tile(x, &t, widest < WIDEST ? widest : WIDEST, lines)) return false;
     if (!whole && kn_cpu_extent(x, x->n) < PANELS * t.nv * full) return false;
     int64_t groups = kn_ceil_div(rows, t.mr), panels = kn_ceil_div(kn_cpu_extent(x, x->n), t.nv * full);

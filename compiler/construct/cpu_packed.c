@@ -761,8 +761,7 @@ int64_t kn_cpu_packed_rows(const kn_site *x, int *q, int *p)
 {
     packed k;
     if (!packed_of(x, &k) || k.q < 0 || k.p < 0 || k.dots || k.beside || k.padded || !choose_tile(&k)) return 0;
-    *q = k.q;
-    *p = k.p;
+    *q = k.q, *p = k.p;
     return k.mr;
 }
 
@@ -782,11 +781,12 @@ static bool in_copied_blocks(const packed *k)
     return kn_ceil_div(extent(k, k->x->n), c.nv * c.lanes) >= k->x->hw->units;
 }
 
+/* Of short vectors a panel of all terms comes from L2 as fast as tiles want it, in longer runs than blocks, and without partial sums (196x256x1024:
+ * 0.73 of the time of blocks, 49x2048x1024: 0.94). */
 bool kn_cpu_packed(const kn_site *x, kn_plans *plans)
 {
     packed k;
-    if (!packed_of(x, &k) || k.q < 0 || (k.beside && k.padded)) return false;
-    if (!choose_tile(&k)) return false;
+    if (!packed_of(x, &k) || k.q < 0 || (k.beside && k.padded) || !choose_tile(&k)) return false;
     if (!k.copied && !k.dots && !k.lies && (try_deep(&k, plans) || try_blocks(&k, plans))) return true;
     const kn_hw_level *l2 = kn_hw_level_named(x->hw, "l2");
     int64_t block = k.beside ? 0 : block_of(&k, false);
@@ -795,6 +795,6 @@ bool kn_cpu_packed(const kn_site *x, kn_plans *plans)
     if (copied && !block) block = extent(&k, k.blocked);
     if (!block || (!far && !copied)) try_tile(&k, plans);
     k.kb = block;
-    if (block && (far || copied || !k.dots)) try_tile(&k, plans);
+    if (block && (far || copied || !(k.dots || kn_cpu_short_vectors(x)))) try_tile(&k, plans);
     return plans->n > 0;
 }

@@ -83,16 +83,17 @@ static int64_t reach(const strip *k, const kn_expr *at)
     return n / k->step;
 }
 
-/* The tile by the time of all tiles of rows of so many places, which is returned; vectors of the window begin anywhere in a line. */
+/* The tile by the time of all tiles of rows of so many places, which is returned; vectors of the window begin anywhere in a line. Of short ones one
+ * register is left: where a tile wants all, what is written out reads its vectors again for each row (3 by 4: 1.2 times as long as 2 by 6). */
 static double choose_tile(strip *k, int64_t places)
 {
     enum { MOST = 14, WIDEST = 6 };
     const double row = 0.3, vector = 0.75;
     const kn_site *x = k->x;
     double least = 0;
-    int64_t need = x->hw->fma_latency * x->hw->fma_per_cycle;
+    int64_t need = x->hw->fma_latency * x->hw->fma_per_cycle, registers = x->hw->vector_registers - kn_cpu_short_vectors(x);
     for (int64_t nv = 1; nv <= WIDEST && (nv - 1) * k->lanes < places; nv++) {
-        for (int64_t mr = 1; mr <= MOST && mr <= kn_cpu_extent(x, x->m) && mr * nv + nv + 1 <= x->hw->vector_registers; mr++) {
+        for (int64_t mr = 1; mr <= MOST && mr <= kn_cpu_extent(x, x->m) && mr * nv + nv + 1 <= registers; mr++) {
             double time = kn_cpu_time_of_rows(x, places, mr, nv, k->lanes, row, vector);
             if (mr * nv < need) time *= (double)need / (double)(mr * nv);
             if (least > 0 && time >= least) continue;

@@ -35,13 +35,12 @@ bool kn_cpu_joins_rows(const kn_site *x)
     enum { WORTH = 16 }; /* one place in so many, which is more than a copy of what is met by some dozen columns takes */
     int q, p;
     int64_t mr = kn_cpu_packed_rows(x, &q, &p), lanes = x->hw->vector_bytes / kn_cpu_acc_bytes(x), weights = kn_cpu_acc_bytes(x);
-    const kn_hw_level *l1 = kn_hw_level_named(x->hw, "l1"), *l2 = kn_hw_level_named(x->hw, "l2");
+    const kn_hw_level *l2 = kn_hw_level_named(x->hw, "l2");
     if (!mr || kn_cpu_extent(x, x->n) < WORTH * lanes) return false;
     for (int l = 0; l < x->nloads; l++)
         for (int i = 0; i < x->s->naxes && !(x->load[l].axes >> q & 1); i++)
             if (x->load[l].axes >> i & 1) weights *= kn_cpu_extent(x, i);
     int64_t rows = kn_cpu_extent(x, p), by_row = kn_round_up(kn_cpu_extent(x, q), mr) * rows, joined = kn_round_up(kn_cpu_extent(x, q) * rows, mr);
-    /* measured where vectors are parts of a line: 0.68 to 0.93 of the time */
-    bool again = l1 && l2 && x->hw->vector_bytes < l1->transaction_bytes && weights > l2->capacity_bytes / 2;
+    bool again = l2 && kn_cpu_short_vectors(x) && weights > l2->capacity_bytes / 2; /* measured for these: 0.68 to 0.93 of the time */
     return again || (by_row - joined) * WORTH >= joined;
 }

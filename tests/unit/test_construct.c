@@ -765,6 +765,25 @@ static void phases_are_convolutions(void **state)
     }
 }
 
+/* Where vectors are parts of lines some dozen rows are worth a packed operand, and panels of a constant have all terms where L2 holds them. */
+static void short_vectors_pack(void **state)
+{
+    static const struct { const char *text, *has, *never; } one[] = {
+        {"in a: f32[160,300]; in b: f32[300,1000]; c[M,N] +=! a[M,K]*b[K,N]", "cache_read ", "prepack "},
+        {"in a: f32[48,300]; in b: f32[300,1000]; c[M,N] +=! a[M,K]*b[K,N]", "reorder ", "cache_read "},
+        {"in a: f32[196,1024]; in b: f32[1024,256] const; c[M,N] +=! a[M,K]*b[K,N]", "prepack ", "split out0 R0 "},
+        {"in x: f32[1,3,99,99]; in w: f32[96,3,3,3]; y[N,F,P,Q] +=! x[N,C,P*2+R,Q*2+S]*w[F,C,R,S] where P in 49, Q in 49",
+         "split out0 S3 2 8\nsplit out0 S1 6\n", "flatten_window "}, /* written out, with a register left */
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof one / sizeof *one; i++) {
+        kiln_arena *a = arena();
+        const kiln_candidate *first = &candidates(a, parsed(a, one[i].text), device(a, "x86-64-avx2"), 1, 0)->c[0];
+        if (!says(first, one[i].has) || says(first, one[i].never)) fail_msg("%s\n%s", one[i].text, first->trace.p);
+        kiln_arena_close(a);
+    }
+}
+
 static void stops_when_told(void **state)
 {
     (void)state;
@@ -804,7 +823,7 @@ int main(void)
         cmocka_unit_test(choices_take_vectors), cmocka_unit_test(last_columns_take_vectors), cmocka_unit_test(remainders_are_lanes),
         cmocka_unit_test(choices_are_not_written_out), cmocka_unit_test(bare_tiles),
         cmocka_unit_test(phases_are_convolutions), cmocka_unit_test(inlining_ends_before_the_limit),
-        cmocka_unit_test(stops_when_told), cmocka_unit_test(policies),
+        cmocka_unit_test(short_vectors_pack), cmocka_unit_test(stops_when_told), cmocka_unit_test(policies),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
