@@ -315,7 +315,8 @@ void kn_lw_store_line(kn_lw *w, int buffer, kn_expr *index, kn_expr *value, kn_e
     s->index = index;
     s->value = value;
     s->unaligned = value->lanes > 1 && w->p->buffers[buffer].scope != KN_REGISTER;
-    s->streams = buffer == w->streamed && value->lanes * kn_dtype_bytes(w->p->buffers[buffer].dtype) == KN_LINE_BYTES;
+    int64_t bytes = value->lanes * kn_dtype_bytes(w->p->buffers[buffer].dtype);
+    s->streams = buffer == w->streamed && (bytes == KN_LINE_BYTES || (2 * bytes == KN_LINE_BYTES && bytes == w->hw->vector_bytes));
     s->lo = s->streams ? by : NULL;
 }
 

@@ -70,7 +70,7 @@ static bool read_before(const kn_lw *w, const kn_stage *g, const kn_stage *map, 
 }
 
 /* Another temporary lies there. */
-static bool taken(const kn_lw *w, int out)
+bool kn_lw_taken(const kn_lw *w, int out)
 {
     bool yes = false;
     for (int t = 0; t < w->p->program->ntensors; t++) yes |= w->box[t].in_place && w->tensor_buffer[t] == w->tensor_buffer[out];
@@ -85,7 +85,7 @@ int kn_lw_in_place(kn_lw *w, const kn_stage *g)
     int from = kn_stage_out(w->t, g);
     const kn_tensor *out = &p->tensors[s->out], *t = &p->tensors[from];
     if (w->hw->gpu || map->at_stage >= 0 || map->epilogue >= 0 || g->epilogue >= 0 || map->ncaches || s->red != KN_RED_NONE) return -1;
-    if (s->scatter || p->stmts[g->stmt]->scatter || taken(w, s->out)) return -1;
+    if (s->scatter || p->stmts[g->stmt]->scatter || kn_lw_taken(w, s->out)) return -1;
     if (out->role != KN_OUTPUT || out->dtype != t->dtype || kn_lw_elems(out) != kn_lw_elems(t)) return -1;
     const kn_expr *load = same_places(w, s, from);
     if (!load || !read_before(w, g, map, from) || kn_lw_past_caches(w, s->out)) return -1;

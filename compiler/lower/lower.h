@@ -191,6 +191,7 @@ int64_t kn_sg_axis_cover(const kn_sg *sg, int axis);
 bool kn_sg_cached(const kn_sg *sg, int load);
 /* in_place.c: the output in which the temporary can lie that an attached stage computes, -1: none. Its box is on. */
 int kn_lw_in_place(kn_lw *w, const kn_stage *g);
+bool kn_lw_taken(const kn_lw *w, int out); /* some temporary lies in the output */
 /* The element's number in the tensor, over the statement's axes; NULL: it is not affine in them. */
 kn_expr *kn_lw_flat(kn_lw *w, const kn_stmt *s, int tensor, kn_expr *const *idx);
 /* The load reads a scratch box that has room for all that the stage's loops inside of it make of the axis, past its end too. */

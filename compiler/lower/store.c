@@ -483,12 +483,34 @@ static int64_t touched(const kn_lw *w)
     return all;
 }
 
-/* Vectors shorter than a line would leave it half written in between. */
-bool kn_lw_past_caches(const kn_lw *w, int out)
+/* So large, and of elements as long, that the description wants its lines written past the caches. */
+static bool far_output(const kn_lw *w, int out)
 {
-    if (w->hw->vector_bytes < KN_LINE_BYTES) return false;
     return !w->hw->gpu && !w->box[out].on && kn_dtype_bytes(w->p->program->tensors[out].dtype) >= 4 && w->hw->streaming_store_bytes &&
            touched(w) > w->hw->streaming_store_bytes;
+}
+
+/* Vectors shorter than a line would leave it half written in between. */
+bool kn_lw_past_caches(const kn_lw *w, int out) { return w->hw->vector_bytes >= KN_LINE_BYTES && far_output(w, out); }
+
+/* What is computed takes longer than writing it does. */
+static bool long_functions(const kn_expr *e)
+{
+    static const uint8_t is[] = {KN_OP_EXP, KN_OP_LOG, KN_OP_TANH, KN_OP_ERF, KN_OP_SIN, KN_OP_COS, KN_OP_POW};
+    for (size_t i = 0; i < sizeof is; i++)
+        if (e->op == is[i]) return true;
+    for (int i = 0; i < e->nargs && e->op != KN_OP_LOAD; i++)
+        if (long_functions(e->args[i])) return true;
+    return false;
+}
+
+/* Vectors of half a line, two of which fill one where they follow each other; so all rows are whole vectors. What lies in the caches already, since
+ * it is overwritten, is left there. */
+static bool past_in_halves(const kn_lw *w, int out)
+{
+    const kn_tensor *t = &w->p->program->tensors[out];
+    int64_t row = t->rank ? t->shape[t->rank - 1] * kn_dtype_bytes(t->dtype) : 0, vector = w->hw->vector_bytes;
+    return 2 * vector == KN_LINE_BYTES && row && row % vector == 0 && !kn_lw_taken(w, out) && far_output(w, out);
 }
 
 /* Either is what makes an output of such a size fast; which of them, the hardware's description says. */
@@ -504,7 +526,10 @@ static void write_far(kn_tile *x)
     if (w->hw->gpu || x->lanes < 2 || x->reduce_lanes || sg->rolled || w->box[out].on || all <= w->hw->levels[1].capacity_bytes) return;
     bool run = runs_on(x, &at), past = kn_lw_past_caches(w, out);
     if (past && (run || sg->s->red == KN_RED_NONE)) w->streamed = kn_lw_tensor(w, out);
-    if (!run || past) return;
+    bool halves = run && x->lanes * bytes == w->hw->vector_bytes && past_in_halves(w, out);
+    halves = halves && !long_functions(sg->s->body) && (sg->g->epilogue < 0 || !long_functions(p->stmts[sg->g->epilogue]->body));
+    if (halves) w->streamed = kn_lw_tensor(w, out);
+    if (!run || w->streamed >= 0) return;
     at = kn_lw_simp(w, kn_bin(w->a, KN_OP_ADD, at, kn_lw_int(w, AHEAD / bytes)));
     int64_t lines = kn_ceil_div(x->ncombo * x->lanes * bytes, KN_LINE_BYTES);
     kn_lw_prefetch_lines(w, kn_lw_tensor(w, out), at, lines, KN_LINE_BYTES / bytes, true);
