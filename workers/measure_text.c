@@ -99,15 +99,19 @@ static void chain(text *t, int row)
     end(t, tiles);
 }
 
-/* The two ways in which kernels write what no cache holds: lines asked for ahead, and lines written past the caches. */
-static void copies(text *t)
+/* The two ways in which kernels write what no cache holds: lines asked for ahead, and lines written past the caches, by vectors that fill them. */
+static void copies(text *t, int vector)
 {
     put(t, "PUBLIC void kiln_copy(char *to, const char *from, long bytes)\n{\n    for (long i = 0; i < bytes; i += %d) {\n"
-           "        __builtin_prefetch(to + i + 2048, 1);\n        *(vector *)(to + i) = *(const vector *)(from + i);\n    }\n}\n"
-           "PUBLIC void kiln_stream(char *to, const char *from, long bytes)\n{\n    for (long i = 0; i < bytes; i += %d) {\n"
-           "        vector v = *(const vector *)(from + i);\n"
-           "        __asm__ volatile(\"vmovntps %%1, %%0\" : \"=m\"(*(vector *)(to + i)) : \"v\"(v));\n    }\n"
-           "    __asm__ volatile(\"sfence\" ::: \"memory\");\n}\n", LINE, LINE);
+           "        __builtin_prefetch(to + i + 2048, 1);\n", LINE);
+    for (int k = 0; k < LINE; k += vector) { put(t, "        *(vector *)(to + i + %d) = *(const vector *)(from + i + %d);\n", k, k); }
+    put(t, "    }\n}\nPUBLIC void kiln_stream(char *to, const char *from, long bytes)\n{\n    for (long i = 0; i < bytes; i += %d) {\n"
+           "        vector v;\n", LINE);
+    for (int k = 0; k < LINE; k += vector) {
+        put(t, "        v = *(const vector *)(from + i + %d);\n"
+               "        __asm__ volatile(\"vmovntps %%1, %%0\" : \"=m\"(*(vector *)(to + i + %d)) : \"v\"(v));\n", k, k);
+    }
+    put(t, "    }\n    __asm__ volatile(\"sfence\" ::: \"memory\");\n}\n");
 }
 
 size_t measure_text(const char *const *features, int nfeatures, char *out, size_t n)
@@ -130,9 +134,9 @@ size_t measure_text(const char *const *features, int nfeatures, char *out, size_
             "#pragma GCC unroll 8\n        for (int k = 0; k < 8; k++) { s[k] += v[i + k]; }\n    }\n"
             "    for (int k = 1; k < 8; k++) { s[0] += s[k]; }\n    return s[0][0];\n}\n"
             "PUBLIC void *kiln_chase(void *p, long steps)\n{\n    for (; steps; steps--) { p = *(void **)p; }\n    return p;\n}\n");
-    if (vector == LINE) {
-        put(&t, "#ifdef __AVX512F__\n");
-        copies(&t);
+    if (2 * vector >= LINE) {
+        put(&t, vector == LINE ? "#ifdef __AVX512F__\n" : "#ifdef __AVX__\n");
+        copies(&t, vector);
         put(&t, "#endif\n");
     }
     return t.used < n ? t.used : 0;

@@ -87,6 +87,7 @@ double kn_cpu_time_of_tiles(const kn_site *x, int64_t mr, int64_t nv, int64_t la
 double kn_cpu_slowed_by_loads(const kn_site *x, int64_t lanes, double loads, double chains);
 /* cpu_deep.c: for t->lanes the other numbers of rows that go along panels of long sums; false: the sum is none of these. */
 bool kn_cpu_deep(const kn_site *x, kn_cpu_tile *t);
+bool kn_cpu_in_panels(const kn_site *x); /* panels of all terms fit there, or rows are enough for blocks of them */
 /* cpu_few.c: the tile of few rows that meet a large operand, which is read where it lies; false: the sum is no such product. */
 bool kn_cpu_few_rows(const kn_site *x, kn_plans *p);
 /* Of so few rows, and an operand so far away, that becomes wide as it is read in less time than it is interleaved for an instruction. */

@@ -3,7 +3,10 @@
  * of a constant (cpu_packed.c) they are packed ahead. */
 #include "construct/cpu.h"
 
-enum { MANY_ROWS = 192 }; /* that are worth a copy of a large operand, for each of their tasks */
+enum {
+    MANY_ROWS = 192, /* that are worth a copy of a large operand, for each of their tasks */
+    PANEL = 64       /* columns */
+};
 
 /* Where vectors are parts of a line, and the operand lies along them, fewer are: what comes here of these is what is read worse as it lies. */
 static int64_t fewest_rows(const kn_site *x, const kn_cpu_tile *t)
@@ -70,9 +73,17 @@ static bool tile_deep(const kn_site *x, kn_cpu_tile *t, int64_t terms, int64_t r
     return least > 0 && t->nc > 1;
 }
 
+static bool all_terms(const kn_site *x)
+{
+    const kn_hw_level *l2 = kn_hw_level_named(x->hw, "l2");
+    return l2 && l2->capacity_bytes / 2 / kn_cpu_acc_bytes(x) / x->reduce_extent >= 2 * PANEL;
+}
+
+bool kn_cpu_in_panels(const kn_site *x) { return all_terms(x) || kn_cpu_extent(x, x->m) >= MANY_ROWS; }
+
 bool kn_cpu_deep(const kn_site *x, kn_cpu_tile *t)
 {
-    enum { PANEL = 64, PANELS = 4 }; /* of a block */
+    enum { PANELS = 4 }; /* of a block */
     const kn_hw_level *l1 = kn_hw_level_named(x->hw, "l1"), *l2 = kn_hw_level_named(x->hw, "l2");
     if (!l1 || !l2 || x->m < 0 || !x->contraction || kn_cpu_extent(x, x->m) < fewest_rows(x, t)) return false;
     if (l2->capacity_bytes / 2 / kn_cpu_acc_bytes(x) < PANELS * PANEL) return false;
@@ -80,7 +91,7 @@ bool kn_cpu_deep(const kn_site *x, kn_cpu_tile *t)
     t->blocked = kn_cpu_longest_reduce(x);
     int64_t half = l2->capacity_bytes / 2 / kn_cpu_acc_bytes(x), all = kn_cpu_extent(x, t->blocked), inner = x->reduce_extent / all;
     if (kn_cpu_extent(x, x->n) * x->reduce_extent < half) return false;
-    if (half / x->reduce_extent < 2 * PANEL) {
+    if (!all_terms(x)) {
         t->kb = kn_ceil_div(all, kn_ceil_div(x->reduce_extent, half / (PANELS * PANEL)));
         if (t->kb < 8 || kn_cpu_extent(x, x->m) < MANY_ROWS) return false;
     }

@@ -4,7 +4,8 @@
 
 enum {
     FEW = 32,   /* terms of a sum so short that writing its results is what takes time */
-    COPIED = 8  /* rows that are worth a copy of a narrow operand */
+    COPIED = 8, /* rows that are worth a copy of a narrow operand */
+    A_FEW = 4   /* panels that rows go along */
 };
 
 /* Elements of a window's panel for one iteration of the blocked axis, each counted once; 0: not known. */
@@ -228,7 +229,6 @@ double kn_cpu_time_of_tiles(const kn_site *x, int64_t mr, int64_t nv, int64_t la
  * tasks for the cores. */
 static int64_t panels_along(const kn_site *x, const kn_cpu_tile *t)
 {
-    enum { A_FEW = 4 };
     int64_t panel = t->nv * t->lanes, panels = kn_ceil_div(kn_cpu_extent(x, x->n), panel), sum = x->reduce_extent * kn_cpu_acc_bytes(x);
     int64_t tasks = kn_ceil_div(kn_cpu_extent(x, x->m), t->mc * t->mr) * kn_cpu_extent(x, kn_cpu_other(x));
     int64_t l2 = kn_hw_level_named(x->hw, "l2")->capacity_bytes, most = l2 / 8 / (panel * sum), few = l2 / 2 / (panel * sum);
@@ -282,7 +282,8 @@ static bool along_tiles(const kn_site *x, kn_plans *p, const reading *r, int64_t
     if (t.mc < 2 || t.mr * sum > l1->capacity_bytes) return false;
     t.nc = panels_along(x, &t);
     int before = p->n;
-    if (t.nc > 1) kn_cpu_try(x, p, &t);
+    bool narrow = x->hw->vector_registers <= KN_CPU_FEW_REGISTERS && t.nc < A_FEW; /* each group of rows is read again for as little: cpu_deep.c */
+    if (t.nc > 1 && !narrow) kn_cpu_try(x, p, &t);
     return p->n > before;
 }
 

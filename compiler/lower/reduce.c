@@ -210,16 +210,18 @@ static int64_t whole_iterations(const kn_tile *x, int i)
 }
 
 /* Iterations of loop i, the last one of the reduction, that the toolchain writes out: where registers are so few that a step of the sums is short,
- * what counts the loop and the loop's end, which is guessed wrong once a tile, take a tenth of the time. 0: its own choice. */
+ * and the sum is, what counts the loop and its end, which is guessed wrong once a tile, take up to a twentieth of the time; of long sums none, and
+ * written out they take as much longer. 0: its own choice. */
 static int written_out(const kn_tile *x, int i)
 {
-    enum { FEW_REGISTERS = 16, TIMES = 4, LEAST = 4 };
+    enum { FEW_REGISTERS = 16, TIMES = 4, LEAST = 4, LONG = 128 };
     const kn_sg *sg = x->sg;
     const kn_hw *hw = x->w->hw;
-    bool few = !hw->gpu && hw->vector_registers <= FEW_REGISTERS && x->lanes > 1 && !sg->rolled && !sg->nskips;
+    int64_t n = sg->g->loops[i].extent;
+    bool few = !hw->gpu && hw->vector_registers <= FEW_REGISTERS && x->lanes > 1 && !sg->rolled && !sg->nskips && n >= 2 * TIMES && n <= LONG;
     for (int j = i + 1; j < sg->g->nloops; j++)
         few = few && !(kn_tile_has(sg, j) && kn_tile_reduces(sg, j) && sg->g->loops[j].extent > 1);
-    return few && x->ncombo >= LEAST && x->ncombo < hw->vector_registers && sg->g->loops[i].extent >= 2 * TIMES ? TIMES : 0;
+    return few && x->ncombo >= LEAST && x->ncombo < hw->vector_registers ? TIMES : 0;
 }
 
 void kn_tile_nest(kn_tile *x, int i, int64_t part)

@@ -511,6 +511,17 @@ bool kn_lw_past_caches(const kn_lw *w, int out)
     return w->hw->streaming_store_bytes && touched(w) > w->hw->streaming_store_bytes;
 }
 
+/* What is computed takes longer than writing it does. */
+static bool long_functions(const kn_expr *e)
+{
+    static const uint8_t is[] = {KN_OP_EXP, KN_OP_LOG, KN_OP_TANH, KN_OP_ERF, KN_OP_SIN, KN_OP_COS, KN_OP_POW};
+    for (size_t i = 0; i < sizeof is; i++)
+        if (e->op == is[i]) return true;
+    for (int i = 0; i < e->nargs && e->op != KN_OP_LOAD; i++)
+        if (long_functions(e->args[i])) return true;
+    return false;
+}
+
 /* Either is what makes an output of such a size fast; which of them, the hardware's description says. */
 static void write_far(kn_tile *x)
 {
@@ -524,7 +535,10 @@ static void write_far(kn_tile *x)
     if (w->hw->gpu || x->lanes < 2 || x->reduce_lanes || sg->rolled || w->box[out].on || all <= w->hw->levels[1].capacity_bytes) return;
     bool run = runs_on(x, &at), past = kn_lw_past_caches(w, out);
     int64_t span = x->ncombo * x->lanes * bytes, lines = kn_ceil_div(span, KN_LINE_BYTES);
-    if (w->hw->vector_bytes < KN_LINE_BYTES) past &= run && span % KN_LINE_BYTES == 0; /* no line is left half written in between */
+    if (w->hw->vector_bytes < KN_LINE_BYTES) { /* no line is left half written in between, nor while its other half is computed */
+        const kn_expr *last = sg->g->epilogue < 0 ? sg->s->body : p->stmts[sg->g->epilogue]->body;
+        past &= run && span % KN_LINE_BYTES == 0 && !long_functions(sg->s->body) && !long_functions(last);
+    }
     if (past && (run || sg->s->red == KN_RED_NONE)) w->streamed = kn_lw_tensor(w, out);
     if (!run || past) return;
     at = kn_lw_simp(w, kn_bin(w->a, KN_OP_ADD, at, kn_lw_int(w, AHEAD / bytes)));
