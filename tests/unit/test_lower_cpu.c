@@ -253,66 +253,6 @@ static void halves_of_lines_go_past_the_caches(void **state)
     }
 }
 
-/* Few rows read a large operand where it lies, unless its rows fall into the same sets and vectors are narrow. */
-static void crowded_rows_are_copied(void **state)
-{
-    static const struct { const char *id, *inputs; bool copied; } one[] = {{"x86-64-avx2", "a=f32:40x1600&b=f32:1600x1000", false},
-                                                                           {"x86-64-avx2", "a=f32:40x1600&b=f32:1600x1024", true},
-                                                                           {"x86-64-avx2", "a=f32:40x1600&b=f32:1600x1536", true},
-                                                                           {"x86-64-avx2", "a=f32:40x400&b=f32:400x1003", true},
-                                                                           {"x86-64-avx2", "a=f32:40x1600&b=f32:1600x1003", false},
-                                                                           {"x86-64-avx2", "a=f32:64x256&b=f32:256x256", true},
-                                                                           {"x86-64-avx2", "a=f32:64x256&b=f32:256x200", false},
-                                                                           {"x86-64-avx512", "a=f32:40x1600&b=f32:1600x1003", false},
-                                                                           {"x86-64-avx512", "a=f32:40x1600&b=f32:1600x1024", false},
-                                                                           {"x86-64-avx2", "a=f32:8x1600&b=f32:1600x1024", false}};
-    (void)state;
-    for (size_t i = 0; i < sizeof one / sizeof *one; i++) {
-        kiln_arena *a = kiln_arena_open(&(kiln_host){NULL, mem, NULL});
-        kn_program *c;
-        kiln_candidates *list = constructed(a, "c[M,N] +=! a[M,K]*b[K,N]", one[i].inputs, device(a, one[i].id), 1, &c);
-        if ((strstr(list->c[0].trace.p, "cache_read") != NULL) != one[i].copied)
-            fail_msg("%s on %s:\n%s", one[i].inputs, one[i].id, list->c[0].trace.p);
-        kiln_arena_close(a);
-    }
-}
-
-/* The toolchain is asked to write out four iterations of some loop. */
-static bool written_out(const kn_ls *s)
-{
-    bool some = false;
-    for (; s; s = s->next) some = some || (s->kind == KN_LS_FOR && s->unroll == 4) || written_out(s->body) || written_out(s->other);
-    return some;
-}
-
-/* Where vectors are parts of lines, rows go along all panels of an operand that is near, so that results' lines are written whole, and large operands
- * stream by a line of each row; where registers are few, the last loop of the sum is written out in part. */
-static void short_vectors_fill_lines(void **state)
-{
-    static const struct { const char *id, *inputs, *taken; bool asked; } one[] = {
-        {"x86-64-avx2", "a=f32:64x64&b=f32:64x64", "| S0.1 S1.1 R0.0 |", true},
-        {"x86-64-avx2", "a=f32:40x96&b=f32:96x264", "| S0.1 S1.1 R0.0 |", true},
-        {"x86-64-avx512", "a=f32:64x64&b=f32:64x64", "| S0.1 R0.0 |", false},
-        {"x86-64-avx512", "a=f32:40x96&b=f32:96x264", "| S0.1 R0.0 |", false},
-        {"x86-64-avx2", "a=f32:1x4096&b=f32:4096x4096", "unroll out0 R0.1\n", false},
-        {"x86-64-avx2", "a=f32:1x4096&b=f32:4096x1024", "split out0 S1 16 8 8\n", true}, /* L3 holds a part */
-        {"x86-64-avx2", "a=f32:128x500&b=f32:500x1001", "split out0 S0 32 4\n", false}, /* all registers; a long sum */
-        {"x86-64-avx2", "a=f32:1024x512&b=f32:512x1024", "split out0 S1 8 2 8\n", false}, /* more than a few panels in L2 */
-    };
-    (void)state;
-    for (size_t i = 0; i < sizeof one / sizeof *one; i++) {
-        kiln_arena *a = kiln_arena_open(&(kiln_host){NULL, mem, NULL});
-        kn_hw *hw = device(a, one[i].id);
-        kn_program *c;
-        hw->units = 1;
-        kiln_candidates *list = constructed(a, "c[M,N] +=! a[M,K]*b[K,N]", one[i].inputs, hw, 1, &c);
-        kn_lprog *l = lowered(a, c, hw, list->c[0].trace, one[i].inputs);
-        if (!strstr(list->c[0].trace.p, one[i].taken)) fail_msg("%s on %s:\n%s", one[i].inputs, one[i].id, list->c[0].trace.p);
-        if (written_out(l->fns[0].body) != one[i].asked) fail_msg("%s on %s", one[i].inputs, one[i].id);
-        kiln_arena_close(a);
-    }
-}
-
 /* Elements of the buffer that are read one by one, and vectors of it. */
 static void reads_of(const kn_lprog *l, const kn_expr *e, int slot, int *elements, int *vectors)
 {
@@ -823,7 +763,6 @@ int main(void)
                                        cmocka_unit_test(borders_are_known),
                                        cmocka_unit_test(vectors_of_few_rows_are_held), cmocka_unit_test(padded_rows_are_of_one_task),
                                        cmocka_unit_test(what_comes_is_asked_for), cmocka_unit_test(streams_are_asked_for),
-                                       cmocka_unit_test(crowded_rows_are_copied), cmocka_unit_test(short_vectors_fill_lines),
                                        cmocka_unit_test(rows_are_turned), cmocka_unit_test(rows_stay_in_registers),
                                        cmocka_unit_test(phases_are_picked), cmocka_unit_test(lanes_come_from_few_vectors),
                                        cmocka_unit_test(rows_are_joined),

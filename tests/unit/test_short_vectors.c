@@ -1,0 +1,111 @@
+/* Plans where vectors are parts of lines and registers are few (AVX2), beside those where they are not. */
+#include "tests/unit/run_lowered.c"
+
+/* Few rows read a large operand where it lies, unless its rows fall into the same sets and vectors are narrow. */
+static void crowded_rows_are_copied(void **state)
+{
+    static const struct { const char *id, *inputs; bool copied; } one[] = {{"x86-64-avx2", "a=f32:40x1600&b=f32:1600x1000", false},
+                                                                           {"x86-64-avx2", "a=f32:40x1600&b=f32:1600x1024", true},
+                                                                           {"x86-64-avx2", "a=f32:40x1600&b=f32:1600x1536", true},
+                                                                           {"x86-64-avx2", "a=f32:40x400&b=f32:400x1003", true},
+                                                                           {"x86-64-avx2", "a=f32:40x1600&b=f32:1600x1003", false},
+                                                                           {"x86-64-avx2", "a=f32:64x256&b=f32:256x256", true},
+                                                                           {"x86-64-avx2", "a=f32:64x256&b=f32:256x200", false},
+                                                                           {"x86-64-avx512", "a=f32:40x1600&b=f32:1600x1003", false},
+                                                                           {"x86-64-avx512", "a=f32:40x1600&b=f32:1600x1024", false},
+                                                                           {"x86-64-avx2", "a=f32:8x1600&b=f32:1600x1024", false}};
+    (void)state;
+    for (size_t i = 0; i < sizeof one / sizeof *one; i++) {
+        kiln_arena *a = kiln_arena_open(&(kiln_host){NULL, mem, NULL});
+        kn_program *c;
+        kiln_candidates *list = constructed(a, "c[M,N] +=! a[M,K]*b[K,N]", one[i].inputs, device(a, one[i].id), 1, &c);
+        if ((strstr(list->c[0].trace.p, "cache_read") != NULL) != one[i].copied)
+            fail_msg("%s on %s:\n%s", one[i].inputs, one[i].id, list->c[0].trace.p);
+        kiln_arena_close(a);
+    }
+}
+
+/* The toolchain is asked to write out four iterations of some loop. */
+static bool written_out(const kn_ls *s)
+{
+    bool some = false;
+    for (; s; s = s->next) some = some || (s->kind == KN_LS_FOR && s->unroll == 4) || written_out(s->body) || written_out(s->other);
+    return some;
+}
+
+/* Where vectors are parts of lines, rows go along all panels of an operand that is near, so that results' lines are written whole, and large operands
+ * stream by a line of each row; where registers are few, the last loop of the sum is written out in part. */
+static void short_vectors_fill_lines(void **state)
+{
+    static const struct { const char *id, *inputs, *taken; bool asked, small; } one[] = {
+        {"x86-64-avx2", "a=f32:64x64&b=f32:64x64", "| S0.1 S1.1 R0.0 |", true, true},
+        {"x86-64-avx2", "a=f32:40x96&b=f32:96x264", "| S0.1 S1.1 R0.0 |", true, true},
+        {"x86-64-avx512", "a=f32:64x64&b=f32:64x64", "| S0.1 R0.0 |", false, true},
+        {"x86-64-avx512", "a=f32:40x96&b=f32:96x264", "| S0.1 R0.0 |", false, true},
+        {"x86-64-avx2", "a=f32:1x4096&b=f32:4096x4096", "unroll out0 R0.1\n", false, false},
+        {"x86-64-avx2", "a=f32:1x4096&b=f32:4096x1024", "split out0 S1 16 8 8\n", true, false}, /* L3 holds a part */
+        {"x86-64-avx2", "a=f32:128x500&b=f32:500x1001", "split out0 S0 32 4\n", false, false}, /* all registers; a long sum */
+        {"x86-64-avx2", "a=f32:1024x512&b=f32:512x1024", "split out0 S1 8 2 8\n", false, false}, /* more than a few panels in L2 */
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof one / sizeof *one; i++) {
+        kiln_arena *a = kiln_arena_open(&(kiln_host){NULL, mem, NULL});
+        kn_hw *hw = device(a, one[i].id);
+        kn_program *c;
+        hw->units = 1;
+        kiln_candidates *list = constructed(a, "c[M,N] +=! a[M,K]*b[K,N]", one[i].inputs, hw, 1, &c);
+        kn_lprog *l = lowered(a, c, hw, list->c[0].trace, one[i].inputs);
+        if (!strstr(list->c[0].trace.p, one[i].taken)) fail_msg("%s on %s:\n%s", one[i].inputs, one[i].id, list->c[0].trace.p);
+        if (written_out(l->fns[0].body) != one[i].asked) fail_msg("%s on %s", one[i].inputs, one[i].id);
+        if (one[i].small) run_checked(a, c, hw, list->c[0].trace, one[i].inputs);
+        kiln_arena_close(a);
+    }
+}
+
+/* Where a vector is half a line, columns whose rows the cores would cut into less than pages are summed in parts of whole rows. */
+static void columns_go_in_parts(void **state)
+{
+    static const struct { const char *id, *inputs, *has; } one[] = {
+        {"x86-64-avx2", "x=f32:4096x1024", "split parts S0 16 8 8\nsplit parts R0 8\n"},
+        {"x86-64-avx2", "x=f32:6000x1000", "split parts S0 16 8 8\n"},
+        {"x86-64-avx2", "x=f32:2048x2048", "split out0 S0 16 8 8\n"},
+        {"x86-64-avx2", "x=f32:200x1024", "split out0 S0"},
+        {"x86-64-avx512", "x=f32:4096x1024", "split out0 S0"},
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof one / sizeof *one; i++) {
+        kiln_arena *a = kiln_arena_open(&(kiln_host){NULL, mem, NULL});
+        kn_program *c;
+        const char *trace = constructed(a, "y[J] +=! x[I,J]", one[i].inputs, device(a, one[i].id), 1, &c)->c[0].trace.p;
+        bool parts = strstr(trace, "part out0"), wanted = strstr(one[i].has, "parts");
+        if (parts != wanted || !strstr(trace, one[i].has)) fail_msg("%s of %s: no '%s' in\n%s", one[i].inputs, one[i].id, one[i].has, trace);
+        kiln_arena_close(a);
+    }
+}
+
+/* Some dozen rows are worth a packed operand, and panels of a constant have all terms where L2 holds them. */
+static void some_rows_are_worth_packing(void **state)
+{
+    static const struct { const char *text, *inputs, *has, *never; } one[] = {
+        {"c[M,N] +=! a[M,K]*b[K,N]", "a=f32:160x300&b=f32:300x1000", "cache_read ", "prepack "},
+        {"c[M,N] +=! a[M,K]*b[K,N]", "a=f32:48x300&b=f32:300x1000", "reorder ", "cache_read "},
+        {"c[M,N] +=! a[M,K]*b[K,N]", "a=f32:196x1024&b=f32:1024x256:const", "prepack ", "split out0 R0 "},
+        {"y[N,F,P,Q] +=! x[N,C,P*2+R,Q*2+S]*w[F,C,R,S] where P in 49, Q in 49", "x=f32:1x3x99x99&w=f32:96x3x3x3",
+         "split out0 S3 2 8\nsplit out0 S1 6\n", "flatten_window "}, /* written out, with a register left */
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof one / sizeof *one; i++) {
+        kiln_arena *a = kiln_arena_open(&(kiln_host){NULL, mem, NULL});
+        kn_program *c;
+        const char *trace = constructed(a, one[i].text, one[i].inputs, device(a, "x86-64-avx2"), 1, &c)->c[0].trace.p;
+        if (!strstr(trace, one[i].has) || strstr(trace, one[i].never)) fail_msg("%s %s\n%s", one[i].text, one[i].inputs, trace);
+        kiln_arena_close(a);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(crowded_rows_are_copied), cmocka_unit_test(short_vectors_fill_lines),
+                                       cmocka_unit_test(columns_go_in_parts), cmocka_unit_test(some_rows_are_worth_packing)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
