@@ -63,8 +63,8 @@ static int64_t of_sets(const kn_site *x)
 }
 
 /* Rows that lie so that the lines of a panel, of `terms` of them, do not find room in their sets of L1 and come from L2 for each group of rows; or
- * that begin inside of vectors, half of which then are of two lines, unless the sums are too long for panels (cpu_deep.c; 32 and 64 rows of 1003x4099:
- * 1.3 and 1.1 times as long). Where vectors are parts of a line that takes longer than the products; more rows than these are worth a
+ * that begin inside of vectors, half of which then are of two lines, unless the sums are too long for panels (cpu_deep.c; 32 and 64 rows of
+ * 1003x4099: 1.3 and 1.1 times as long). Where vectors are parts of a line that takes longer than the products; more rows than these are worth a
  * copy. */
 static bool worth_a_copy(const kn_site *x, int64_t terms)
 {

@@ -220,6 +220,7 @@ static void short_vectors_fill_lines(void **state)
         {"x86-64-avx2", "a=f32:1x4096&b=f32:4096x1024", "split out0 S1 16 8 8\n", true}, /* L3 holds a part */
         {"x86-64-avx2", "a=f32:128x1024&b=f32:1024x1001", "split out0 S0 32 4\n", false}, /* all registers; a long sum */
         {"x86-64-avx2", "a=f32:1024x1024&b=f32:1024x1024", "split out0 S1 8 2 8\n", false}, /* more than a few panels in L2 */
+        {"x86-64-avx2", "a=f32:64x8192&b=f32:8192x1024", "split out0 R0 64\n", true}, /* all panels of a block in L2 */
     };
     (void)state;
     for (size_t i = 0; i < sizeof one / sizeof *one; i++) {
