@@ -62,9 +62,11 @@ static int64_t of_sets(const kn_site *x)
  * copy. */
 static bool worth_a_copy(const kn_site *x, int64_t terms)
 {
-    enum { FEWEST = 24 };
-    bool crowded = terms > of_sets(x), straddles = bytes_of_sets(x) % x->hw->vector_bytes != 0 && kn_cpu_in_panels(x);
-    return kn_cpu_short_vectors(x) && kn_cpu_extent(x, x->m) > FEWEST && (crowded || straddles);
+    enum { FEWEST = 24, OF_NEAR = 64 }; /* what L2 holds comes soon enough for more of them */
+    int64_t rows = kn_cpu_extent(x, x->m);
+    bool near = operand_bytes(x) <= kn_hw_level_named(x->hw, "l2")->capacity_bytes, crowded = terms > of_sets(x);
+    bool straddles = bytes_of_sets(x) % x->hw->vector_bytes != 0 && kn_cpu_in_panels(x) && rows > (near ? OF_NEAR : FEWEST);
+    return kn_cpu_short_vectors(x) && rows > FEWEST && (crowded || straddles);
 }
 
 /* The operand's rows begin with lines, so that no vector straddles two. */
