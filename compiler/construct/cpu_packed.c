@@ -323,8 +323,8 @@ static int64_t band_of(const packed *k)
     int64_t row = tile * a->bytes * (a->linear && a->coef[axis] > 0 ? a->coef[axis] : 1), met = bytes_of(k, a) / kn_ceil_div(extent(k, axis), tile);
     if (row > met) row = met; /* not what lies between */
     if (k->shares || k->copied) want = k->x->hw->units;
-    int64_t bands = kn_ceil_div(want, tasks_of(k)), most = (l2 ? l2->capacity_bytes : 262144) / 4 / (row > 0 ? row : 1);
-    int64_t band = kn_ceil_div(all, bands < 1 ? 1 : bands);
+    int64_t bands = kn_ceil_div(want, tasks_of(k)), part = k->copied && kn_cpu_short_vectors(k->x) ? 2 : 4; /* each packs what is no constant */
+    int64_t most = (l2 ? l2->capacity_bytes : 262144) / part / (row > 0 ? row : 1), band = kn_ceil_div(all, bands < 1 ? 1 : bands);
     if (band > most) band = most < 1 ? 1 : most;
     return even(k, all, kn_ceil_div(all, kn_ceil_div(all, band)), most < 1 ? 1 : most);
 }

@@ -119,17 +119,18 @@ static void block_tasks(const kn_site *x, kn_cpu_tile *t, int64_t tiles, int64_t
  * the caches and many pages: their segments are copied beside each other. */
 static bool blocks_by(const kn_site *x, const reading *r, kn_cpu_tile *t)
 {
-    enum { FEW_TILES = 24, ENOUGH_ROWS = 24, APART = 2048, LEAST = 32 };
+    enum { FEW_TILES = 24, FEW_ROWS = 144, ENOUGH_ROWS = 24, APART = 2048, LEAST = 32 };
     const kn_hw_level *l1 = kn_hw_level_named(x->hw, "l1"), *l2 = kn_hw_level_named(x->hw, "l2");
     if (!l1 || !l2 || x->m < 0 || !x->contraction || r->strided || r->padded || r->window || kn_cpu_other(x) >= 0) return false;
     int64_t bytes = kn_cpu_acc_bytes(x), all = kn_cpu_extent(x, t->blocked), inner = x->reduce_extent / all, panel = t->nv * t->lanes;
     int64_t n = kn_cpu_extent(x, x->n), tiles = kn_ceil_div(kn_cpu_extent(x, x->m), t->mr);
     if (n * x->reduce_extent * bytes < l2->capacity_bytes || n < 4 * panel || kn_cpu_extent(x, x->m) < ENOUGH_ROWS) return false;
-    t->wide = tiles <= FEW_TILES;
+    bool few = x->hw->vector_registers <= KN_CPU_FEW_REGISTERS; /* of which tiles have few rows */
+    t->wide = tiles <= FEW_TILES || (few && kn_cpu_extent(x, x->m) <= FEW_ROWS);
     int64_t kb = l1->capacity_bytes * (t->wide ? 2 : 3) / 4 / (panel * bytes * inner); /* the rest: rows on their way through */
     if (kb < 8 || all < 2 * kb) return false;
     int64_t near = l2->capacity_bytes / 4 / (n * bytes * inner); /* terms of all panels, which come from L2 for each group of rows */
-    if (t->wide && x->hw->vector_registers <= KN_CPU_FEW_REGISTERS && near < kb) kb = near < LEAST ? LEAST : near;
+    if (t->wide && few && near < kb) kb = near < LEAST ? LEAST : near;
     t->kb = kn_ceil_div(all, kn_ceil_div(all, kb));
     block_tasks(x, t, tiles, l2->capacity_bytes / 2 / (t->mr * t->kb * inner * bytes));
     t->pack = true;
