@@ -10,7 +10,7 @@ const char *kn_cpu_thinned(kiln_arena *a, const kn_site *v, int l, const kn_expr
 {
     kn_buf b;
     uint32_t seen = 0, many = 0;
-    for (int i = 0; i < v->s->naxes; i++) many |= (uint32_t)(v->s->axes[i].extent > 1) << i;
+    for (int i = 0; i < v->s->naxes && i < KILN_MAX_AXES; i++) many |= (uint32_t)(v->s->axes[i].extent > 1) << i;
     kn_buf_init(&b, a);
     kn_putf(&b, "reindex %s %d %s\ntransform_layout %s", v->name, l, plane, plane);
     for (int d = 0; d < load->nargs; d++) {
