@@ -188,14 +188,14 @@ static bool try_rows(const kn_site *x, kn_plans *p, along_rows *r)
  * 5x5: squares 390 us, rows 480; 672x14x14: 150 and 89); windows too large for squares go by rows wherever the image is. */
 static bool by_rows(const kn_site *x, const along *m, const along *o)
 {
-    enum { MANY_REGISTERS = 32 }; /* with which cpu_sums.c has tiles of rows as large */
     const kn_hw_level *l2 = kn_hw_level_named(x->hw, "l2");
     int64_t image = 0;
     for (int l = 0; l < x->nloads; l++) {
         int64_t bytes = x->load[l].coef[o->axis] * x->load[l].bytes * kn_cpu_extent(x, o->axis);
         if (bytes > image) image = bytes;
     }
-    if (x->hw->vector_registers >= MANY_REGISTERS || KN_CPU_SQUARE >= x->reduce_extent * places_of_row(x, m)) return false;
+    /* with more registers cpu_sums.c has tiles of rows as large */
+    if (x->hw->vector_registers > KN_CPU_FEW_REGISTERS || KN_CPU_SQUARE >= x->reduce_extent * places_of_row(x, m)) return false;
     return MOST * MOST * x->reduce_extent > KN_CPU_SQUARE || (l2 && image <= l2->capacity_bytes);
 }
 

@@ -177,7 +177,6 @@ bool kn_cpu_dot_fits(const kn_site *x, const kn_cpu_dot *d, int64_t mr, int64_t 
 
 double kn_cpu_time_of_dots(const kn_site *x, const kn_cpu_dot *d, int64_t mr, int64_t nv, bool blocks)
 {
-    enum { MANY = 32 };
     const kn_hw_level *l1 = kn_hw_level_named(x->hw, "l1"), *l2 = kn_hw_level_named(x->hw, "l2");
     enum kn_dtype acc = d->it->operand[0].dtype;
     int bytes = kn_dtype_bytes(d->it->operand[d->it->operand[1].rank == 1 ? 2 : 1].dtype);
@@ -185,7 +184,7 @@ double kn_cpu_time_of_dots(const kn_site *x, const kn_cpu_dot *d, int64_t mr, in
     double tile = (double)(mr * nv), need = (double)(x->hw->fma_latency * x->hw->fma_per_cycle), time = 1 + 0.3 * (double)(mr + nv) / tile;
     if (l1 && l2 && panel > l1->capacity_bytes / 2 && !blocks) /* every tile brings the panel from L2 again */
         time += (double)(terms * bytes) * kn_hw_peak_gflops(x->hw, acc) / 2 / l2->bandwidth_gbs / (double)mr;
-    double spilled = kn_cpu_dot_fits(x, d, mr, nv) ? 1 : x->hw->vector_registers < MANY ? 1.5 : 1.1; /* of few registers more have to wait */
+    double over = x->hw->vector_registers <= KN_CPU_FEW_REGISTERS ? 1.5 : 1.1, spilled = kn_cpu_dot_fits(x, d, mr, nv) ? 1 : over;
     return time * (tile < need ? need / tile : 1) * spilled;
 }
 

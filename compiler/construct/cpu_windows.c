@@ -128,8 +128,8 @@ static bool is_shared(const windows *w, int k, int axis)
  * 112 columns with 56 results takes two thirds of the time of bands in L1, one of 250 with 125 four fifths. */
 static int64_t most_held(const kn_hw *hw)
 {
-    enum { FEW_REGISTERS = 16, SPILLED = 48 };
-    return hw->vector_registers <= FEW_REGISTERS ? SPILLED : hw->vector_registers * HELD / OF;
+    enum { SPILLED = 48 };
+    return hw->vector_registers <= KN_CPU_FEW_REGISTERS ? SPILLED : hw->vector_registers * HELD / OF;
 }
 
 /* All but the columns is shared, and registers hold a whole row of the first step with what is made of it, written out term by term. Rows of results
