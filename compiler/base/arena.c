@@ -58,7 +58,8 @@ static chunk *add_chunk(kiln_arena *a, size_t need)
     return c;
 }
 
-void *kn_alloc(kiln_arena *a, size_t size)
+/* As it was left by whoever had it before. */
+static void *take(kiln_arena *a, size_t size)
 {
     if (a->dry || size > SIZE_MAX / 4) {
         a->dry = true;
@@ -74,8 +75,19 @@ void *kn_alloc(kiln_arena *a, size_t size)
     }
     void *p = (char *)c + c->used;
     c->used += size;
-    memset(p, 0, size);
     return p;
+}
+
+void *kn_alloc(kiln_arena *a, size_t size)
+{
+    void *p = take(a, size);
+    return p ? memset(p, 0, size) : NULL;
+}
+
+void *kn_copy(kiln_arena *a, const void *from, size_t size)
+{
+    void *p = take(a, size);
+    return p ? memcpy(p, from, size) : NULL;
 }
 
 kn_mark kn_mark_of(const kiln_arena *a) { return (kn_mark){a->chunks, a->chunks ? a->chunks->used : 0}; }
@@ -93,8 +105,9 @@ void kn_release(kiln_arena *a, kn_mark m)
 
 char *kn_strndup(kiln_arena *a, const char *s, size_t n)
 {
-    char *p = kn_alloc(a, n + 1);
+    char *p = take(a, n + 1);
     if (p && n) memcpy(p, s, n);
+    if (p) p[n] = 0;
     return p;
 }
 

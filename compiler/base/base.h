@@ -8,6 +8,7 @@
  * later call returns NULL too, so a pass may build first and check kn_arena_dry() once at its end, before any dereference). */
 void *kn_alloc(kiln_arena *a, size_t size);
 #define kn_new(a, type) ((type *)kn_alloc((a), sizeof(type)))
+void *kn_copy(kiln_arena *a, const void *from, size_t size); /* the same with these bytes in it */
 #define kn_array(a, type, n) ((type *)kn_alloc((a), sizeof(type) * (size_t)(n)))
 /* What was allocated since the mark is given back: for trials whose results are not kept. */
 typedef struct kn_mark { void *chunk; size_t used; } kn_mark;

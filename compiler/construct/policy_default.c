@@ -211,12 +211,14 @@ static kiln_status add_mappings(kiln_arena *a, const kn_program *p, const kn_hw 
         const char *line[KN_MAPPED];
         int n = kn_mapped_steps(a, t, hw, i, false, MAPPED_SERIAL, line, KN_MAPPED), found = list->n;
         for (int j = 0; j < n && list->n < k; j++) {
+            kn_mark before = kn_mark_of(a);
             const char *start = kn_format(a, "%s\n", line[j]);
             kiln_candidates *one = kn_new(a, kiln_candidates);
             if (!start || !one) return KILN_MEMORY;
             kiln_status s = shaped(a, p, hw, (kiln_bytes){start, strlen(start)}, EVALUATIONS / 8, 1, one, &none);
             if (s == KILN_MEMORY || s == KILN_STOPPED) return s;
             if (!s && one->n && !listed(list, &one->c[0])) list->c[list->n++] = one->c[0];
+            else kn_release(a, before);
         }
         if (list->n > found) break;
     }

@@ -19,9 +19,13 @@ static bool try_step(shaper *s, const char *line)
 {
     kiln_diag d;
     kn_tree *t;
+    kn_mark before = kn_mark_of(s->a);
     const char *text = line ? kn_format(s->a, "%s%s\n", s->text.p, line) : NULL;
     if (!text) return false;
-    if (kn_trace_step(s->a, s->t, s->hw, (kiln_bytes){line, strlen(line)}, &t, &d) || kn_trace_end(t, s->hw, &d)) return false;
+    if (kn_trace_step(s->a, s->t, s->hw, (kiln_bytes){line, strlen(line)}, &t, &d) || kn_trace_end(t, s->hw, &d)) {
+        kn_release(s->a, before);
+        return false;
+    }
     s->text = (kiln_bytes){text, strlen(text)};
     s->t = t;
     return true;

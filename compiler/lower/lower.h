@@ -71,10 +71,10 @@ typedef struct kn_sg {
     int cache_of[KILN_MAX_TENSORS];          /* load -> cache or -1 */
     int turned_of[KILN_MAX_TENSORS];         /* load -> REGISTER buffer of its rows turned into lanes (turn.c), or -1 */
     int turn_loop;
-    int cache_buffer[16];
-    kn_expr *cache_base[16][KILN_MAX_RANK];  /* region caches */
-    int64_t cache_size[16][KILN_MAX_RANK];
-    kn_expr *filling[16];                    /* value of its loop that a cache with copies is being filled for; NULL: not now */
+    int cache_buffer[KN_CACHES];
+    kn_expr *cache_base[KN_CACHES][KILN_MAX_RANK];  /* region caches */
+    int64_t cache_size[KN_CACHES][KILN_MAX_RANK];
+    kn_expr *filling[KN_CACHES];             /* value of its loop that a cache with copies is being filled for; NULL: not now */
     struct kn_sg *maker;                     /* of made.c: the map whose elements are made as this reduction reads them; NULL: none */
     const struct kn_sg *reader;              /* of a maker: that reduction */
     uint32_t nexts;                          /* loads behind which the next iteration's rows are asked for (next_rows.c) */

@@ -119,7 +119,7 @@ kiln_status kn_prim_cache_read(kn_step *s)
 {
     kn_stage *g = kn_step_stage(s, s->args[0]);
     if (!g) return KILN_TRACE;
-    if (g->ncaches == (int)(sizeof g->caches / sizeof *g->caches)) return kn_step_refuse(s, "too many caches");
+    if (g->ncaches == KN_CACHES) return kn_step_refuse(s, "too many caches");
     kn_cache c = { 0 };
     int64_t number;
     if (!kn_step_int(s, s->args[1], 0, KILN_MAX_TENSORS - 1, &number)) return KILN_TRACE;
@@ -152,10 +152,8 @@ kiln_status kn_prim_cache_read(kn_step *s)
     }
     bad = kn_cache_fits(s, g, &c, load);
     if (bad) return bad;
-    g->caches[g->ncaches] = c;
     if (!kn_cache_bytes(s->t, g, &c)) return kn_step_refuse(s, "the cache of load %d is too large", c.load);
-    g->ncaches++;
-    return KILN_OK;
+    return kn_stage_add_cache(s->a, g, &c) ? KILN_OK : kn_fail(s->d, KILN_MEMORY, "out of memory while adding a cache");
 }
 
 /* Elements of the innermost row before padding in *row, all elements before it in *n; false on overflow. */

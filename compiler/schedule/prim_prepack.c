@@ -6,7 +6,7 @@ kiln_status kn_prim_prepack(kn_step *s)
     kn_stage *g = kn_step_stage(s, s->args[0]);
     if (!g) return KILN_TRACE;
     if (s->hw->gpu) return kn_step_refuse(s, "prepack is for CPU targets");
-    if (g->ncaches == (int)(sizeof g->caches / sizeof *g->caches)) return kn_step_refuse(s, "too many caches");
+    if (g->ncaches == KN_CACHES) return kn_step_refuse(s, "too many caches");
     kn_cache c = {.scope = KN_PACKED, .at = -1};
     int64_t number;
     if (!kn_step_int(s, s->args[1], 0, KILN_MAX_TENSORS - 1, &number)) return KILN_TRACE;
@@ -25,8 +25,6 @@ kiln_status kn_prim_prepack(kn_step *s)
     if (arg < s->nargs) return kn_step_refuse(s, "'%s' is no loop", s->args[arg]);
     bad = kn_cache_fits(s, g, &c, load);
     if (bad) return bad;
-    g->caches[g->ncaches] = c;
     if (!kn_cache_bytes(s->t, g, &c)) return kn_step_refuse(s, "the copy of '%s' is too large", x->name);
-    g->ncaches++;
-    return KILN_OK;
+    return kn_stage_add_cache(s->a, g, &c) ? KILN_OK : kn_fail(s->d, KILN_MEMORY, "out of memory while adding a cache");
 }

@@ -145,7 +145,7 @@ typedef struct kn_stage {
     int nloops;
     kn_loop loops[KILN_MAX_LOOPS];
     int ncaches;
-    kn_cache caches[16];
+    kn_cache *caches;      /* ncaches of them, kn_stage_add_cache */
     int init_at;           /* decompose_reduction: loop at whose start the partial results are set to the identity; -1: by the first tile */
     kn_tensor_tile tensor; /* intrin NULL: none */
     uint32_t kept;         /* loads whose elements the threads read once, at the start of loop kept_at, and hold in registers */
@@ -191,6 +191,9 @@ void kn_tree_print(kn_buf *b, const kn_tree *t);
 int64_t kn_cache_bytes(const kn_tree *t, const kn_stage *s, const kn_cache *c);
 /* First loop of an instruction's tile; else of the register tile: everything behind the last serial spatial loop and behind the task and thread
  * prefix. Its unrolled, vthread and vector loops are registers and lanes, whatever reduce loops stand between them. */
+/* One more cache, at most KN_CACHES; false: out of memory. A list of its own: most stages have none or two, and every step copies the stages. */
+enum { KN_CACHES = 16 };
+bool kn_stage_add_cache(kiln_arena *a, kn_stage *g, const kn_cache *c);
 int kn_stage_register_tile(const kn_stmt *s, const kn_stage *g);
 /* A sum whose vector axis does not end with a whole register tile: the unrolled loop of its vectors, how many of them the last tile needs, which
  * begins at element `from` of the axis. false: it needs all, the axis is cut otherwise, or the terms are few. */

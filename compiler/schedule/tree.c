@@ -80,16 +80,25 @@ kn_tree *kn_tree_new(kiln_arena *a, const kn_program *p)
 
 kn_tree *kn_tree_clone(kiln_arena *a, const kn_tree *t)
 {
-    kn_tree *c = kn_new(a, kn_tree);
+    kn_tree *c = kn_copy(a, t, sizeof *t);
     kn_program *p = kn_program_clone(a, t->program);
     if (!c || !p) return NULL;
-    *c = *t;
     c->program = p;
     for (int i = 0; i < t->nstages; i++) {
-        if (!(c->stages[i] = kn_new(a, kn_stage))) return NULL;
-        *c->stages[i] = *t->stages[i];
+        kn_stage *g = c->stages[i] = kn_copy(a, t->stages[i], sizeof *t->stages[i]);
+        if (!g || (g->ncaches && !(g->caches = kn_copy(a, g->caches, sizeof *g->caches * (size_t)g->ncaches)))) return NULL;
     }
     return c;
+}
+
+bool kn_stage_add_cache(kiln_arena *a, kn_stage *g, const kn_cache *c)
+{
+    kn_cache *all = kn_array(a, kn_cache, g->ncaches + 1);
+    if (!all) return false;
+    if (g->ncaches) memcpy(all, g->caches, sizeof *all * (size_t)g->ncaches);
+    all[g->ncaches++] = *c;
+    g->caches = all;
+    return true;
 }
 
 int kn_stage_register_tile(const kn_stmt *s, const kn_stage *g)

@@ -17,13 +17,9 @@ int kn_add_tensor(kn_program *p, const char *name, enum kn_dtype t, enum kn_role
 
 kn_program *kn_program_clone(kiln_arena *a, const kn_program *p)
 {
-    kn_program *c = kn_new(a, kn_program);
-    if (!c) return NULL;
-    *c = *p;
-    for (int i = 0; i < p->nstmts; i++) {
-        if (!(c->stmts[i] = kn_new(a, kn_stmt))) return NULL;
-        *c->stmts[i] = *p->stmts[i];
-    }
+    kn_program *c = kn_copy(a, p, sizeof *p);
+    for (int i = 0; c && i < p->nstmts; i++)
+        if (!(c->stmts[i] = kn_copy(a, p->stmts[i], sizeof *p->stmts[i]))) return NULL;
     return c;
 }
 

@@ -85,8 +85,43 @@ static void failing_memory(void **state)
     }
 }
 
+static void *counted(void *user, void *p, size_t old_size, size_t size)
+{
+    size_t *total = user;
+    (void)old_size;
+    *total += size;
+    if (size) return realloc(p, size);
+    free(p);
+    return NULL;
+}
+
+/* Pages that nobody had before cost more than the work done on them: what ten candidates of a window over channels take is bounded. */
+static void constructs_in_little_memory(void **state)
+{
+    enum { MOST = 4 << 20 };
+    (void)state;
+    static const char body[] = "{\"op\":{\"name\":\"Conv\",\"attrs\":{\"pads\":[1,1,1,1]}},\"inputs\":[{\"dtype\":\"f32\",\"shape\":[1,64,28,28]},"
+                               "{\"dtype\":\"f32\",\"shape\":[64,64,3,3]}]}";
+    static const char *const specs[] = {"hwspecs/x86-64-avx2.json", "hwspecs/x86-64-avx512.json", "hwspecs/x86-64-amx.json"};
+    static char buffer[1 << 15];
+    for (size_t i = 0; i < sizeof specs / sizeof *specs; i++) {
+        size_t total = 0, before;
+        kiln_arena *a = kiln_arena_open(&(kiln_host){&total, counted, NULL});
+        kiln_request *r;
+        kiln_hw *hw;
+        kiln_candidates *c;
+        kiln_diag d = {0};
+        assert_int_equal(kiln_request_json(a, (kiln_bytes){body, strlen(body)}, &r, &d), KILN_OK);
+        assert_int_equal(kiln_hw_parse(a, read_file(specs[i], buffer, sizeof buffer), &hw, &d), KILN_OK);
+        before = total;
+        assert_int_equal(kiln_construct_request(a, r, hw, 10, &c, &d), KILN_OK);
+        if (total - before > MOST) fail_msg("%s: construction took %zu bytes", specs[i], total - before);
+        kiln_arena_close(a);
+    }
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(failing_memory)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(failing_memory), cmocka_unit_test(constructs_in_little_memory)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
