@@ -4,12 +4,15 @@
 
 enum { TVM_STACK = 16 * 1024 }; /* workspace on the stack of the TVM-FFI entry, docs/abi.md */
 
+/* Predictive commoning hands what a window's next tap reads again from iteration to iteration in registers: instead of a broadcast from memory, which
+ * the loads' ports do beside the multiply-adds, a move, a shuffle and, with 16 registers, a spill (a 7x7 window, AVX2: 1.5 times the time). */
 static const char head[] =
     "typedef float f32;\ntypedef double f64;\ntypedef __INT8_TYPE__ i8;\ntypedef __INT16_TYPE__ i16;\ntypedef __INT32_TYPE__ i32;\n"
     "typedef __INT64_TYPE__ i64;\ntypedef __UINT8_TYPE__ u8;\ntypedef __UINT16_TYPE__ u16;\ntypedef __UINT32_TYPE__ u32;\n"
     "typedef __UINT64_TYPE__ u64;\n"
     "#pragma GCC diagnostic ignored \"-Wpsabi\"\n#pragma GCC diagnostic ignored \"-Wunused-variable\"\n"
     "#pragma GCC diagnostic ignored \"-Wunused-but-set-variable\"\n"
+    "#if defined __GNUC__ && !defined __clang__\n#pragma GCC optimize (\"no-predictive-commoning\")\n#endif\n"
     "#define KN_FN static inline __attribute__((always_inline, unused))\n#define KN_API __attribute__((visibility(\"default\")))\n";
 
 static const char vector_head[] =
