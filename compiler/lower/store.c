@@ -578,16 +578,19 @@ void kn_tile_prefetch_out(kn_tile *x)
     int64_t bytes = kn_dtype_bytes(p->tensors[out].dtype), all = bytes, terms = 1;
     for (int i = 0; i < p->tensors[out].rank; i++) all *= p->tensors[out].shape[i];
     for (int i = sg->tile; i < sg->g->nloops; i++) if (kn_tile_reduces(sg, i)) terms *= sg->g->loops[i].extent;
-    if (!l2 || all <= l2->capacity_bytes || w->box[out].on || x->reduce_lanes || x->lanes * bytes < 64 || x->ncombo > MOST || terms < LEAST) return;
+    bool wide = x->lanes * bytes >= KN_LINE_BYTES, waits = wide || (nbeside && x->lanes > 1); /* parts of lines: only what is read is worth it */
+    if (!l2 || all <= l2->capacity_bytes || w->box[out].on || x->reduce_lanes || !waits || x->ncombo > MOST || terms < LEAST) return;
     kn_expr *at = place_of(x, 0);
     if (!at) return;
     kn_ls *last = x->part >= 0 ? kn_lw_if(w, x->last) : NULL, **after = w->tail;
     if (last) w->tail = &last->body;
     kn_expr *base = kn_lw_let(w, "to", at);
+    int64_t line = KN_LINE_BYTES / bytes, asked = -line; /* vectors of a row follow each other */
     for (int64_t c = 0; c < x->ncombo && !w->status; c++) {
         kn_expr *e = place_of(x, c);
         e = e ? kn_lw_simp(w, kn_lw_node(w, KN_OP_SUB, KN_I64, 1, e, at, NULL)) : NULL;
-        if (!e || e->op != KN_OP_CONST_I) continue;
+        if (!e || e->op != KN_OP_CONST_I || (e->u.i >= asked && e->u.i < asked + line)) continue;
+        asked = e->u.i;
         kn_lw_prefetch(w, kn_lw_tensor(w, out), kn_lw_simp(w, kn_bin(w->a, KN_OP_ADD, base, e)), true);
         for (int b = 0; b < nbeside; b++) kn_lw_prefetch(w, kn_lw_tensor(w, beside[b]), kn_lw_simp(w, kn_bin(w->a, KN_OP_ADD, base, e)), false);
     }

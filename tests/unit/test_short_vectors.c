@@ -105,9 +105,43 @@ static void some_rows_are_worth_packing(void **state)
     }
 }
 
+static int64_t asked_for(const kn_ls *s, const kn_lprog *l, enum kn_role role)
+{
+    int64_t n = 0;
+    for (; s; s = s->next) {
+        const kn_buffer *b = s->kind == KN_LS_PREFETCH ? &l->buffers[s->buffer] : NULL;
+        n += b && b->scope == KN_GLOBAL && l->program->tensors[b->slot].role == role;
+        n += asked_for(s->body, l, role) + asked_for(s->other, l, role);
+    }
+    return n;
+}
+
+/* What is added to a tile's sums is asked for before they are summed, line by line, and the lines that they go to; those alone are not. */
+static void added_rows_are_asked_for(void **state)
+{
+    static const struct { const char *text, *inputs; bool asked; } one[] = {
+        {"t[M,N] +=! a[M,K]*b[K,N]; c[M,N] = max(t[M,N]*s[N] + r[M,N], 0.0)", "a=f32:1000x64&b=f32:64x256&s=f32:256&r=f32:1000x256", true},
+        {"t[M,N] +=! a[M,K]*b[K,N]; c[M,N] = max(t[M,N]*s[N], 0.0)", "a=f32:1000x64&b=f32:64x256&s=f32:256", false},
+        {"t[M,N] +=! a[M,K]*b[K,N]; c[M,N] = max(t[M,N]*s[N] + r[M,N], 0.0)", "a=f32:100x64&b=f32:64x256&s=f32:256&r=f32:100x256", false}};
+    (void)state;
+    for (size_t i = 0; i < sizeof one / sizeof *one; i++) {
+        kiln_arena *a = kiln_arena_open(&(kiln_host){NULL, mem, NULL});
+        kn_hw *hw = device(a, "x86-64-avx2");
+        kn_program *c;
+        kiln_bytes trace = constructed(a, one[i].text, one[i].inputs, hw, 1, &c)->c[0].trace;
+        kn_lprog *l = lowered(a, c, hw, trace, one[i].inputs);
+        int64_t in = 0, out = 0;
+        for (int f = 0; f < l->nfns; f++) in += asked_for(l->fns[f].body, l, KN_INPUT), out += asked_for(l->fns[f].body, l, KN_OUTPUT);
+        if ((in > 0) != one[i].asked || (out > 0) != one[i].asked) fail_msg("%zu: %lld and %lld lines asked for", i, (long long)in, (long long)out);
+        if (one[i].asked) run_checked(a, c, hw, trace, one[i].inputs);
+        kiln_arena_close(a);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(crowded_rows_are_copied), cmocka_unit_test(short_vectors_fill_lines),
-                                       cmocka_unit_test(columns_go_in_parts), cmocka_unit_test(some_rows_are_worth_packing)};
+                                       cmocka_unit_test(columns_go_in_parts), cmocka_unit_test(some_rows_are_worth_packing),
+                                       cmocka_unit_test(added_rows_are_asked_for)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
