@@ -197,6 +197,9 @@ uint32_t kn_cpu_rows(kiln_arena *a, const kn_tree *t, const kn_hw *hw, int last,
 uint32_t kn_cpu_window(kiln_arena *a, const kn_tree *t, const kn_hw *hw, int y, kn_plans *p);
 bool kn_cpu_window_held(kiln_arena *a, const kn_tree *t, const kn_hw *hw, int y);
 bool kn_cpu_window_fits(kiln_arena *a, const kn_tree *t, const kn_hw *hw, int y);
+/* cpu_planes.c: a window, no product's, reads padded copies of several tensors at axes a and b alone, whose loops it is to share with what makes
+ * them. */
+bool kn_cpu_shares_planes(const kn_site *x, int a, int b);
 /* cpu_crops.c: a plan for map y and the sum of products over few inputs whose results it takes from a temporary; the set of the two, 0: none. */
 uint32_t kn_cpu_crop(kiln_arena *a, const kn_tree *t, const kn_hw *hw, int y, kn_plans *p);
 /* cpu_lanes.c: steps by which the results of a window over planes are written with the channels last, and turned back by a map; false: there is no

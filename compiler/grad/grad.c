@@ -259,6 +259,20 @@ static kn_expr *reduced(builder *b, const kn_stmt *s, const char *prefix, enum k
     return kn_load(b->a, b->q, t, (kn_expr **)s->lhs);
 }
 
+/* What each element of s's result hands to every one of its extrema, which is read where those are. */
+static kn_expr *shared_out(builder *b, const kn_stmt *s, kn_expr *share)
+{
+    int t = share ? new_tensor(b, "share_", s->out, share->dtype, KN_TEMP) : -1;
+    kn_stmt *c = new_stmt(b, t);
+    if (!c) return NULL;
+    *c = *s;
+    c->out = t;
+    c->red = KN_RED_NONE;
+    c->naxes = s->nspatial;
+    c->body = share;
+    return kn_load(b->a, b->q, t, (kn_expr **)s->lhs);
+}
+
 /* d result / d term of a reduction at a point of the statement, times the gradient of the result. Equal extrema share it evenly; a product
  * is that of the other terms, which zeros among them do not spoil. */
 static kn_expr *through_reduction(builder *b, const kn_stmt *s, kn_expr *dout)
@@ -269,7 +283,7 @@ static kn_expr *through_reduction(builder *b, const kn_stmt *s, kn_expr *dout)
     if (s->red == KN_RED_MAX || s->red == KN_RED_MIN) {
         kn_expr *hit = kn_bin(a, KN_OP_EQ, s->body, kn_load(a, b->q, s->out, (kn_expr **)s->lhs));
         kn_expr *count = reduced(b, s, "ties_", KN_RED_SUM, kn_select(a, hit, one, zero));
-        return kn_select(a, hit, kn_bin(a, KN_OP_DIV, dout, count), zero);
+        return kn_select(a, hit, shared_out(b, s, kn_bin(a, KN_OP_DIV, dout, count)), zero);
     }
     if (s->red == KN_RED_PROD) {
         kn_expr *null = kn_bin(a, KN_OP_EQ, s->body, zero);
