@@ -231,8 +231,10 @@ static kiln_status forward(builder *b)
             if (st != KILN_OK) return st;
             depends = false;
         }
+        bool extremum = s.red == KN_RED_MAX || s.red == KN_RED_MIN;
+        if (depends && extremum && kn_only_shifts(b->a, b->p, s.out)) depends = false;
         b->active[s.out] |= depends;
-        bool compares = s.red == KN_RED_MAX || s.red == KN_RED_MIN || s.red == KN_RED_PROD;
+        bool compares = extremum || s.red == KN_RED_PROD;
         if (depends && compares) {
             kiln_status st = split(b, &s);
             if (st != KILN_OK) return st;
@@ -457,6 +459,21 @@ static kiln_status contribute(builder *b, const kn_stmt *s, const kn_expr *load,
     return add_sum(b, t, &ranges, &solution, body, NULL);
 }
 
+/* What a map has computed and stored is read again: an exponential is its own slope. */
+static kn_expr *from_result(builder *b, const kn_stmt *s, kn_expr *e)
+{
+    kn_expr **args = NULL;
+    bool changed = false;
+    if (kn_expr_equal(e, s->body)) return kn_load(b->a, b->q, s->out, (kn_expr **)s->lhs);
+    if (!e->nargs || e->op == KN_OP_LOAD) return e;
+    if (!(args = kn_array(b->a, kn_expr *, e->nargs))) return NULL;
+    for (int i = 0; i < e->nargs; i++) {
+        if (!(args[i] = from_result(b, s, e->args[i]))) return NULL;
+        changed |= args[i] != e->args[i];
+    }
+    return changed ? kn_rebuild(b->a, e, args) : e;
+}
+
 static kiln_status backward(builder *b, const kn_stmt *s)
 {
     const kn_expr *loads[READS];
@@ -476,6 +493,8 @@ static kiln_status backward(builder *b, const kn_stmt *s)
         kiln_status st = kn_diff(b->a, s->body, loads[i], &factor, b->d);
         if (st != KILN_OK) return st;
         if (!factor) continue;
+        bool stored = s->red == KN_RED_NONE && !s->scatter && b->q->tensors[s->out].dtype == s->body->dtype && kn_is_function(s->body->op);
+        if (stored && !(factor = from_result(b, s, factor))) return dry(b);
         if (!seed) seed = through_reduction(b, s, kn_cast(b->a, s->body->dtype, kn_load(b->a, b->q, d, (kn_expr **)s->lhs)));
         if (!seed) return full(b);
         if ((st = contribute(b, s, loads[i], seed, factor)) != KILN_OK) return st;

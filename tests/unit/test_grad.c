@@ -337,6 +337,63 @@ static void chains(void **state)
     closely("x=f64:4x3&w=f64:3x2", "h[M,N] +=! x[M,K]*w[K,N]; y[M,N] = gelu(h[M,N])*h[M,N]", "xw");
 }
 
+/* What softmax and its kin subtract, so that exponentials stay small, is no matter to the result, and has no part in the gradient; where something
+ * else is made of it, or of what it is subtracted from, it has. */
+static void shifts(void **state)
+{
+#define MAXIMUM "m[A] >=! x[A,B]; e[A,B] = exp(x[A,B]-m[A]); "
+#define SOFTMAX MAXIMUM "s[A] +=! e[A,B]; y[A,B] = e[A,B]/s[A]"
+    static const struct { const char *inputs, *text; bool flows; } one[] = {
+        {"x=f64:3x5", SOFTMAX, false},
+        {"x=f64:3x5", "m[B] >=! x[A,B]; e[A,B] = exp(x[A,B]-m[B]); s[B] +=! e[A,B]; y[A,B] = e[A,B]/s[B]", false},
+        {"x=f64:2x4x3", "m[A,C] >=! x[A,B,C]; e[A,B,C] = exp(x[A,B,C]-m[A,C]); s[A,C] +=! e[A,B,C]; y[A,B,C] = e[A,B,C]/s[A,C]", false},
+        {"x=f64:3x5", "m[A] <=! x[A,B]; e[A,B] = exp(m[A]-x[A,B]); s[A] +=! e[A,B]; y[A,B] = e[A,B]/s[A]", false},
+        {"x=f64:3x5", "m[A] >=! x[A,B]; s[A] +=! exp(x[A,B]-m[A]); y[A,B] = x[A,B]-m[A]-log(s[A])", false},
+        {"x=f64:3x5", "m[A] >=! x[A,B]; s[A] +=! exp(x[A,B]-m[A]); y[A] = m[A]+log(s[A])", false},
+        {"x=f64:3x4", "m[] >=! x[A,B]; s[] +=! exp(x[A,B]-m[]); y[] = m[]+log(s[])", false},
+        {"x=f64:3x5", "m[A] >=! x[A,B]; e[A,B] = exp((x[A,B]-m[A])*0.5); s[A] +=! e[A,B]; y[A,B] = e[A,B]*(1.0/s[A])", false},
+        {"x=f64:3x5", MAXIMUM "s[A] +=! e[A,B]; y[A,B] = e[A,B]/(exp(-m[A])+s[A])", false}, /* one more term, which is 0 */
+        {"x=f64:3x5", MAXIMUM "k[A,B] = select(B<=A+1, e[A,B], 0.0); s[A] +=! k[A,B]; y[A,B] = k[A,B]/s[A]", false},
+        {"x=f64:3x5", MAXIMUM "s[A] +=! e[A,B]*e[A,B]; y[A,B] = e[A,B]*rsqrt(s[A])", false},
+        {"x=f64:3x6", "m[A,C] >=! x[A,C*3+B] where C in 2, B in 3; e[A,B] = exp(x[A,B]-m[A,B//3]); "
+         "s[A,C] +=! e[A,C*3+B] where C in 2, B in 3; y[A,B] = e[A,B]/s[A,B//3]", false},
+        {"x=f64:3x4&k=f64:5x4&v=f64:5x2", "q[A,B] +=! x[A,D]*k[B,D]; m[A] >=! q[A,B]; e[A,B] = exp(q[A,B]-m[A]); s[A] +=! e[A,B]; "
+         "p[A,B] = e[A,B]/s[A]; y[A,D] +=! p[A,B]*v[B,D]", false},
+        {"x=f64:3x4&k=f64:5x4&v=f64:5x2", "q[A,B] +=! x[A,D]*k[B,D]; m[A] >=! q[A,B]; e[A,B] = exp(q[A,B]-m[A]); s[A] +=! e[A,B]; "
+         "o[A,D] +=! e[A,B]*v[B,D]; y[A,D] = o[A,D]/s[A]", false},
+        /* look-alikes */
+        {"x=f64:3x5", MAXIMUM "y[A,B] = e[A,B]", true},
+        {"x=f64:3x5", SOFTMAX "; z[A] = m[A]*2.0", true},
+        {"x=f64:3x5", MAXIMUM "s[A] +=! e[A,B]; y[A,B] = e[A,B]/(s[A]+0.5)", true},
+        {"x=f64:3x5", MAXIMUM "s[A] +=! e[A,B]; y[A,B] = e[A,B]/(s[A]*s[A])", true},
+        {"x=f64:3x5", MAXIMUM "s[B] +=! e[A,B]; y[A,B] = e[A,B]/s[B]", true},
+        {"x=f64:3x5", "m[A] >=! x[A,B]; s[A] +=! exp(x[A,B]-m[A]); y[A] = m[A]*2.0+log(s[A])", true},
+        {"x=f64:3x5", "m[A] >=! x[A,B]; s[A] +=! exp(x[A,B]*2.0-m[A]*2.0); y[A] = m[A]+log(s[A])", true},
+        {"x=f64:3x3", MAXIMUM "s[A] +=! e[A,B]; y[A,B] = e[A,B]/s[B]", true},
+        {"x=f64:3x5", "m[A] >=! x[A,B]; e[A,B] = exp(x[A,B]-m[2-A]); s[A] +=! e[A,B]; y[A,B] = e[A,B]/s[A]*m[A]", true},
+        {"x=f64:3x5", MAXIMUM "s[A] +=! select(e[A,B]<0.6, e[A,B], 0.25); y[A,B] = e[A,B]/s[A]", true},
+        {"x=f64:3x5", "m[A] >=! x[A,B]; e[A,B] = exp((x[A,B]-m[A])*m[A]); s[A] +=! e[A,B]; y[A,B] = e[A,B]/s[A]", true},
+        {"x=f64:3x5", "m[A] >=! x[A,B]; e[A,B] = exp(x[A,B]-pad(m,0.0)[A+1]); s[A] +=! e[A,B]; y[A,B] = e[A,B]/s[A]", true},
+    };
+#undef MAXIMUM
+#undef SOFTMAX
+    (void)state;
+    for (size_t i = 0; i < sizeof one / sizeof *one; i++) {
+        kiln_arena *a = open_arena();
+        kn_program *g = gradient_of(a, parse(a, one[i].inputs, one[i].text), "x");
+        bool flows = false;
+        for (int t = 0; t < g->ntensors; t++) flows |= !strncmp(g->tensors[t].name, "ties_", 5);
+        if (flows != one[i].flows) {
+            report(g);
+            fail_msg("%s", one[i].text);
+        }
+        kiln_arena_close(a);
+        closely(one[i].inputs, one[i].text, "x");
+    }
+    closely("x=f64:3x4&k=f64:5x4&v=f64:5x2", "q[A,B] +=! x[A,D]*k[B,D]; m[A] >=! q[A,B]; e[A,B] = exp(q[A,B]-m[A]); s[A] +=! e[A,B]; "
+            "p[A,B] = e[A,B]/s[A]; y[A,D] +=! p[A,B]*v[B,D]", "xkv");
+}
+
 static int refused(const char *inputs, const char *text, int input, kiln_diag *d)
 {
     kiln_arena *a = open_arena();
@@ -426,6 +483,7 @@ int main(void)
         cmocka_unit_test(ties_of_windows),
         cmocka_unit_test(every_function),
         cmocka_unit_test(chains),
+        cmocka_unit_test(shifts),
         cmocka_unit_test(refusals),
         cmocka_unit_test(requests),
     };
