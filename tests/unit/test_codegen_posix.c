@@ -546,6 +546,11 @@ static void divisions(void **state)
         check_divisions(types[i], 16, "gcc", "");
         check_divisions(types[i], kn_dtype_bytes(types[i]) > 4 ? 8 : 64, i & 1 ? "clang" : "gcc", "-march=native");
     }
+    for (int i = 2; i < 4 && __builtin_cpu_supports("avx2"); i++) { /* halves and words in vectors of floats that fill registers */
+        check_divisions(types[i], 8, "gcc", "-mavx2 -mfma");
+        check_divisions(types[i], 16, i & 1 ? "gcc" : "clang", "-mavx2 -mfma");
+        check_divisions(types[i], 4, "clang", "-mavx2 -mfma");
+    }
     check_divisions(KN_I64, 1, "gcc", "");
 }
 
