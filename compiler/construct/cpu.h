@@ -14,6 +14,7 @@ typedef struct kn_cpu_tile {
     int64_t chains;             /* terms of reduce axis `blocked` beside each other, of which each has sums of its own; 0: none */
     bool pack;
     bool written;               /* the block of the reduction is written out */
+    bool terms;                 /* so is all of it, for all rows */
     bool lies;                  /* what is packed has its rows along the lanes */
     bool along;                 /* the task's panels are packed beside each other, and rows go along all of them */
     bool wide;                  /* blocks of the reduction are packed for all of the task's panels at once */
@@ -188,6 +189,7 @@ bool kn_cpu_beside(const kn_site *x, kn_plans *p);
 bool kn_cpu_is_beside(const kn_site *x); /* there are */
 void kn_cpu_maps(const kn_site *x, kn_plans *p); /* cpu_maps.c */
 void kn_cpu_sums(const kn_site *x, kn_plans *p); /* cpu_sums.c */
+bool kn_cpu_running(const kn_site *x, kn_plans *p); /* cpu_running.c: sums up to each place of a block; false: they are others */
 bool kn_cpu_chained(const kn_site *x, kn_plans *p); /* cpu_sums.c: few results, several terms at a time; false: they are not so few */
 /* cpu_rows.c: a plan for stage `last` together with the producers that go under its outer loops; the set of these stages, 0: none do. */
 uint32_t kn_cpu_rows(kiln_arena *a, const kn_tree *t, const kn_hw *hw, int last, kn_plans *p);

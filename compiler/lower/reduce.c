@@ -1,5 +1,6 @@
 /* Reductions of a register tile: accumulating, combining lanes, accumulators and threads, and partial results between outer iterations. */
 #include "lower/tile.h"
+#include "te/expr.h"
 #include <math.h>
 
 enum kn_op kn_tile_combine_op(enum kn_reduce r)
@@ -146,6 +147,21 @@ bool kn_tile_written_out(const kn_tile *x)
     return all;
 }
 
+/* Of a sum whose terms count under a condition on the axes, the term at their present values: NULL where it is known not to hold. */
+static const kn_expr *counted(kn_tile *x, kn_env *v)
+{
+    const kn_expr *e = x->sg->s->body;
+    while (x->sg->s->red == KN_RED_SUM && x->lane_var >= 0 && !x->w->hw->gpu && e->op == KN_OP_SELECT && kn_is_const(e->args[2]) &&
+           !kn_loads(e->args[0], NULL, 0)) {
+        bool zero = e->args[2]->op == KN_OP_CONST_F ? e->args[2]->u.f == 0 : e->args[2]->u.i == 0;
+        kn_expr *holds = kn_lw_simp(x->w, kn_env_scalar(v, e->args[0]));
+        if (!zero || holds->op != KN_OP_CONST_I) break;
+        if (!holds->u.i) return NULL;
+        e = e->args[1];
+    }
+    return e;
+}
+
 static void accumulate(kn_tile *x, int64_t part)
 {
     kn_lw *w = x->w;
@@ -155,7 +171,8 @@ static void accumulate(kn_tile *x, int64_t part)
         kn_tile_set(x, c);
         kn_env v = kn_tile_env(x);
         kn_expr *in = NULL;
-        if (kn_lw_skipped(w, x->sg, v.av)) continue;
+        const kn_expr *body = kn_lw_skipped(w, x->sg, v.av) ? NULL : counted(x, &v);
+        if (!body) continue;
         v.memo = memo;
         int lane = x->lane_var;
         for (int a = 0; a < x->sg->s->naxes; a++)
@@ -177,7 +194,7 @@ static void accumulate(kn_tile *x, int64_t part)
             after = w->tail;
             w->tail = &cond->body;
         }
-        kn_expr *term = term_of(w, kn_env_vector(&v, x->sg->s->body), x->acc_type);
+        kn_expr *term = term_of(w, kn_env_vector(&v, body), x->acc_type);
         term = kn_lw_splat(w, term, x->lanes);
         kn_lw_store(w, x->acc, at, first && !in ? term : combine(x, old, term));
         if (cond && lane >= 0 && kn_lw_uses(in, lane) && !(w->hw->gpu && kn_tile_whole_vectors(x))) {
