@@ -187,6 +187,9 @@ int kn_cpu_packed_pads(const kn_site *x); /* the load of it whose padding is to 
 /* cpu_beside.c: tiles of the places of a window that slides beside the lanes, in both directions; false: there are none. */
 bool kn_cpu_beside(const kn_site *x, kn_plans *p);
 bool kn_cpu_is_beside(const kn_site *x); /* there are */
+/* Lanes of a map that lie at places which only its whole row knows: written out, they are picked from few vectors (lower/runs.c) instead of read one
+ * by one. */
+bool kn_cpu_picked(const kn_site *x);
 void kn_cpu_maps(const kn_site *x, kn_plans *p); /* cpu_maps.c */
 void kn_cpu_sums(const kn_site *x, kn_plans *p); /* cpu_sums.c */
 bool kn_cpu_running(const kn_site *x, kn_plans *p); /* cpu_running.c: sums up to each place of a block; false: they are others */

@@ -148,10 +148,39 @@ static void extrema_are_found_in_vectors(void **state)
     }
 }
 
+/* Rows whose elements come from places with quotients of their numbers are written out whole, where these are known, and picked from vectors. */
+static void places_of_whole_rows_are_picked(void **state)
+{
+    static const struct { const char *text, *inputs, *has; } one[] = {
+        {"y[S,C] = x[S,(C*55)//111] where C in 112", "x=f32:9x56", "split out0 S1 14 8\n"},
+        {"y[S,C] = x[S,min((C*24)//49+1,24)]*w[C] + x[S,(C*24)//49] where C in 50", "x=f32:9x25&w=f32:50", "split out0 S1 7 8\n"},
+        {"t[S,C] = x[(S*9)//19,C]*2.0 + x[min((S*9)//19+1,9),C] where S in 20; y[S,C] = t[S,(C*37)//75] + t[S,min((C*37)//75+1,37)] where C in 76",
+         "x=f32:10x38", "split out0 S1 10 8\n"},
+        {"y[S,C] = x[S,(C+97)%100] where C in 106", "x=f32:7x100", "split out0 S1 14 8\n"},
+        {"y[S,C] = x[S,(C*55)//111] where C in 1112", "x=f32:9x556", "split out0 S1 "}, /* too long */
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof one / sizeof *one; i++) {
+        kiln_arena *a = kiln_arena_open(&(kiln_host){NULL, mem, NULL});
+        kn_hw *hw = device(a, "x86-64-avx2");
+        kn_program *c;
+        kiln_diag d = {0};
+        kiln_bytes trace = constructed(a, one[i].text, one[i].inputs, hw, 1, &c)->c[0].trace, source, header;
+        if (!strstr(trace.p, one[i].has)) fail_msg("%s\n%s", one[i].text, trace.p);
+        kn_lprog *l = lowered(a, c, hw, trace, one[i].text);
+        assert_int_equal(kn_language_find("c")->print(a, l, "kiln_test", &source, &header, &d), KILN_OK);
+        bool each = strstr(source.p, "(f32x8){x") || strstr(source.p, "(f32x8){in") || strstr(source.p, "(f32x8){region");
+        if (each && i != 4) fail_msg("%s\n%s", one[i].text, trace.p);
+        run_checked(a, c, hw, trace, one[i].text);
+        kiln_arena_close(a);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(crowded_rows_are_copied), cmocka_unit_test(short_vectors_fill_lines),
                                        cmocka_unit_test(columns_go_in_parts), cmocka_unit_test(some_rows_are_worth_packing),
-                                       cmocka_unit_test(extrema_are_found_in_vectors)};
+                                       cmocka_unit_test(extrema_are_found_in_vectors),
+                                       cmocka_unit_test(places_of_whole_rows_are_picked)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
