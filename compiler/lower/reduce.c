@@ -101,7 +101,7 @@ static kn_expr *vector_over(kn_tile *x, const kn_env *v, int axis)
     return lanes_where(x, kn_lw_node(w, KN_OP_LT, KN_BOOL, x->lanes, lane_numbers(x), end, NULL), term);
 }
 
-/* The vector that ends where the axis does, without its lanes that have been counted. */
+/* The vector that ends where the axis does, without its lanes that have been counted, if that makes a difference. */
 static kn_expr *last_vector(kn_tile *x, const kn_env *v, kn_expr *begins)
 {
     kn_lw *w = x->w;
@@ -113,6 +113,7 @@ static kn_expr *last_vector(kn_tile *x, const kn_env *v, kn_expr *begins)
     moved.memo = NULL; /* it holds what is read where the vector would have been */
     moved.av[axis] = kn_lw_simp(w, kn_lw_node(w, KN_OP_ADD, KN_I64, 1, kn_lw_ref(w, x->lane_var), kn_lw_int(w, from), NULL));
     kn_expr *term = term_of(w, kn_env_vector(&moved, sg->s->body), x->acc_type);
+    if (sg->s->red != KN_RED_SUM && sg->s->red != KN_RED_PROD) return term;
     kn_expr *first = kn_lw_node(w, KN_OP_SUB, KN_I64, 1, begins, kn_lw_int(w, from), NULL);
     first = kn_lw_node(w, KN_OP_CAST, KN_F32, 1, kn_lw_simp(w, first), NULL, NULL);
     return lanes_where(x, kn_lw_node(w, KN_OP_LE, KN_BOOL, x->lanes, kn_lw_splat(w, first, x->lanes), lane_numbers(x), NULL), term);
