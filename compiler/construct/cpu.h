@@ -14,6 +14,7 @@ typedef struct kn_cpu_tile {
     int64_t chains;             /* terms of reduce axis `blocked` beside each other, of which each has sums of its own; 0: none */
     bool pack;
     bool written;               /* the block of the reduction is written out */
+    bool terms;                 /* so is all of it, for all rows */
     bool lies;                  /* what is packed has its rows along the lanes */
     bool along;                 /* the task's panels are packed beside each other, and rows go along all of them */
     bool wide;                  /* blocks of the reduction are packed for all of the task's panels at once */
@@ -186,8 +187,12 @@ int kn_cpu_packed_pads(const kn_site *x); /* the load of it whose padding is to 
 /* cpu_beside.c: tiles of the places of a window that slides beside the lanes, in both directions; false: there are none. */
 bool kn_cpu_beside(const kn_site *x, kn_plans *p);
 bool kn_cpu_is_beside(const kn_site *x); /* there are */
+/* Lanes of a map that lie at places which only its whole row knows: written out, they are picked from few vectors (lower/runs.c) instead of read one
+ * by one. */
+bool kn_cpu_picked(const kn_site *x);
 void kn_cpu_maps(const kn_site *x, kn_plans *p); /* cpu_maps.c */
 void kn_cpu_sums(const kn_site *x, kn_plans *p); /* cpu_sums.c */
+bool kn_cpu_running(const kn_site *x, kn_plans *p); /* cpu_running.c: sums up to each place of a block; false: they are others */
 bool kn_cpu_chained(const kn_site *x, kn_plans *p); /* cpu_sums.c: few results, several terms at a time; false: they are not so few */
 /* cpu_rows.c: a plan for stage `last` together with the producers that go under its outer loops; the set of these stages, 0: none do. */
 uint32_t kn_cpu_rows(kiln_arena *a, const kn_tree *t, const kn_hw *hw, int last, kn_plans *p);
@@ -197,6 +202,9 @@ uint32_t kn_cpu_rows(kiln_arena *a, const kn_tree *t, const kn_hw *hw, int last,
 uint32_t kn_cpu_window(kiln_arena *a, const kn_tree *t, const kn_hw *hw, int y, kn_plans *p);
 bool kn_cpu_window_held(kiln_arena *a, const kn_tree *t, const kn_hw *hw, int y);
 bool kn_cpu_window_fits(kiln_arena *a, const kn_tree *t, const kn_hw *hw, int y);
+/* cpu_planes.c: a window, no product's, reads padded copies of several tensors at axes a and b alone, whose loops it is to share with what makes
+ * them. */
+bool kn_cpu_shares_planes(const kn_site *x, int a, int b);
 /* cpu_crops.c: a plan for map y and the sum of products over few inputs whose results it takes from a temporary; the set of the two, 0: none. */
 uint32_t kn_cpu_crop(kiln_arena *a, const kn_tree *t, const kn_hw *hw, int y, kn_plans *p);
 /* cpu_lanes.c: steps by which the results of a window over planes are written with the channels last, and turned back by a map; false: there is no

@@ -107,6 +107,31 @@ static int64_t code_of_lane(const kn_site *x)
     return apart ? nodes_of(x->s->body) : 0;
 }
 
+/* A quotient or remainder of what follows axis n. */
+static bool divides(const kn_expr *e, int n)
+{
+    bool digit = (e->op == KN_OP_FLOORDIV || e->op == KN_OP_MOD) && kn_is_int_const(e->args[1]);
+    if (digit && kn_axes_in(e->args[0]) >> n & 1) return true;
+    for (int i = 0; i < e->nargs; i++)
+        if (divides(e->args[i], n)) return true;
+    return false;
+}
+
+bool kn_cpu_picked(const kn_site *x)
+{
+    const kn_expr *loads[KN_SITE_LOADS];
+    int n = kn_loads(x->s->body, loads, KN_SITE_LOADS);
+    bool some = false;
+    if (x->n < 0 || n > KN_SITE_LOADS || x->s->red != KN_RED_NONE) return false;
+    for (int l = 0; l < n; l++)
+        for (int d = 0; d < loads[l]->nargs; d++) {
+            const kn_expr *at = loads[l]->args[d];
+            if (kn_loads(at, NULL, 0) || !(kn_axes_in(at) >> x->n & 1)) continue;
+            some |= !x->load[l].linear && divides(at, x->n);
+        }
+    return some;
+}
+
 /* A float that is computed with as a wider one. */
 static bool is_small(enum kn_dtype t) { return kn_dtype_class(t) == 'f' && kn_dtype_acc(t) != t; }
 
@@ -154,8 +179,9 @@ static void map_tiles(const kn_site *x, kn_plans *p)
     if (code * lanes > WRITTEN_OUT) lanes = 1; /* no faster than a loop over the elements, and the C compiler works on it for seconds */
     int64_t vectors = kn_ceil_div(kn_cpu_extent(x, x->n), lanes), run = vectors / (16 * (int64_t)x->hw->units);
     if (run > 4096) run = 4096;
-    int64_t whole = padded ? KN_CPU_ROW : KN_CPU_ROW / 2;
-    if (code * lanes * whole > 8 * WRITTEN_OUT) whole = 0;
+    bool picked = kn_cpu_picked(x) && nodes_of(x->s->body) * vectors <= 2 * WRITTEN_OUT;
+    int64_t whole = padded || picked ? KN_CPU_ROW : KN_CPU_ROW / 2;
+    if (code * lanes * whole > 8 * WRITTEN_OUT && !picked) whole = 0;
     if (vectors <= whole) run = vectors; /* a whole row, its last vector moved back */
     const int64_t widths[] = {run, kn_cpu_written_out(vectors), 1};
     bool halves = own >= 4 && lanes * own == x->hw->vector_bytes && lanes * own * 2 == KN_CPU_LINE && written_far(x);

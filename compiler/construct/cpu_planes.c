@@ -1,5 +1,5 @@
-/* A padded plane that one window reads is filled in under the window's own outer loops, a part of it at a time, so that it stays in L1 or L2 instead
- * of going out to memory and coming back. */
+/* Padded planes that one window reads are filled in under the window's own outer loops, a part of them at a time, so that they stay in L1 or L2
+ * instead of going out to memory and coming back. */
 #include "construct/cpu.h"
 
 typedef struct plane {
@@ -70,6 +70,22 @@ static void put_copy(kn_buf *b, const kn_tree *t, const kn_hw *hw, const kn_site
     kn_putf(b, " | %s.1 %s.2\nunroll %s %s.1\nvectorize %s %s.2\n", s->axes[v->n].name, s->axes[v->n].name, v->name, s->axes[v->n].name, v->name,
             s->axes[v->n].name);
     kn_putf(b, "compute_at %s %s %s\n", v->name, t->program->tensors[t->program->stmts[x->c->stmt]->out].name, x->c->loops[x->at].name);
+}
+
+bool kn_cpu_shares_planes(const kn_site *x, int a, int b)
+{
+    const kn_expr *loads[KN_SITE_LOADS];
+    int n = kn_loads(x->s->body, loads, KN_SITE_LOADS), planes = 0;
+    if (x->s->red == KN_RED_NONE || x->contraction || n > KN_SITE_LOADS) return false;
+    for (int l = 0; l < n; l++) {
+        const kn_stmt *copy = kn_padded_copy(x->t->program, loads[l]->u.tensor);
+        bool alone[2] = {false, false};
+        for (int d = 0; d + 1 < loads[l]->nargs && copy; d++)
+            if (loads[l]->args[d]->op == KN_OP_AXIS)
+                for (int k = 0; k < 2; k++) alone[k] |= loads[l]->args[d]->u.axis == (k ? b : a);
+        planes += alone[0] && alone[1];
+    }
+    return planes > 1;
 }
 
 bool kn_cpu_plane(kiln_arena *a, const kn_tree *t, int window, int copy, kn_plans *p)

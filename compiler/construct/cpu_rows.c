@@ -7,6 +7,7 @@
 
 enum {
     CHUNK = 8,   /* most vectors of a row in registers */
+    PICKED = 32, /* of one whose lanes lie at places that have to be known */
     FEW = 4,     /* of columns, below which their runs of memory are too short */
     CHAINS = 8,  /* accumulators of a sum along lanes */
     DEAR = 4,    /* of a sum of what takes some dozen instructions each: more only make the text longer (a third of a softmax's compile time) */
@@ -198,7 +199,7 @@ static walk walk_of(const rows *r, int k, const kn_site *x)
     int64_t n = x->s->axes[w.along].extent, vectors;
     w.lanes = kn_cpu_pow2(n, full);
     vectors = kn_ceil_div(n, w.lanes);
-    w.many = vectors <= CHUNK ? vectors : w.sums ? sums_functions(r, x) ? DEAR : CHAINS : 4;
+    w.many = vectors <= CHUNK || (!w.sums && vectors <= PICKED && kn_cpu_picked(x)) ? vectors : w.sums ? sums_functions(r, x) ? DEAR : CHAINS : 4;
     if (w.lanes < 2) w = (walk){.along = -1, .many = 1, .lanes = 1};
     return w;
 }

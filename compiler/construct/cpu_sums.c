@@ -176,12 +176,29 @@ static bool rows_end_to_end(const kn_site *x, int64_t lanes)
     return n <= KN_SITE_LOADS && 2 * kn_cpu_extent(x, x->n) >= lanes;
 }
 
+/* The vectors of a whole padded row, whose elements are picked from them (lower/edge.c) where a few taps compare them with something else: a copy
+ * that is read at once, across what was stored, takes 1.5 to 2 times as long (3x3 by 2 of 56 columns). 0: it is no such sum, or too long. */
+static int64_t held_row(const kn_site *x, const reading *r, int64_t lanes)
+{
+    int64_t n = kn_cpu_extent(x, x->n), nv = kn_ceil_div(n, lanes);
+    int compared = 0;
+    for (int l = 0; l < x->nloads; l++) {
+        const kn_site_access *a = &x->load[l];
+        if (!(a->axes >> x->n & 1)) continue;
+        if (!kn_cpu_read_once(x, a) || a->bytes < 4) return 0;
+        compared++;
+    }
+    bool fits = lanes <= n && nv <= KN_CPU_ROW / 2 && x->reduce_extent * nv <= KN_CPU_UNROLLED;
+    return r->padded && !x->contraction && x->s->naxes > x->s->nspatial && compared > 1 && fits ? nv : 0;
+}
+
 /* Tries mr rows by nv vectors of `lanes` lanes, with blocks and packing as they follow from that. */
 static void spatial_tile(const kn_site *x, kn_plans *p, const reading *r, int64_t mr, int64_t nv, int64_t lanes)
 {
     int other = kn_cpu_other(x);
-    int64_t n = kn_cpu_extent(x, x->n);
+    int64_t n = kn_cpu_extent(x, x->n), held = held_row(x, r, lanes);
     kn_cpu_tile t = {.lanes = lanes, .nv = nv, .mr = mr, .grain = kn_cpu_grain(x, other), .kb = 1, .rlanes = 1, .runroll = 1};
+    if (held && nv != held) return;
     t.blocked = kn_cpu_longest_reduce(x);
     kn_cpu_tile blocks = t;
     if (blocks_by(x, r, &blocks)) {
@@ -197,7 +214,7 @@ static void spatial_tile(const kn_site *x, kn_plans *p, const reading *r, int64_
     bool again = x->contraction && t.mc >= 4 && !r->window && !in_l1(x); /* a panel of few rows is in L1 as it lies */
     /* few rows: what is picked from a few vectors, or gathered, is so where it is wanted */
     bool strided = r->strided && !(r->step <= 4 && kn_cpu_extent(x, x->m) <= 16) && !(r->step <= 16 && kn_cpu_extent(x, x->m) <= 2);
-    t.pack = x->s->naxes > x->s->nspatial && (strided || r->padded || again);
+    t.pack = x->s->naxes > x->s->nspatial && (strided || (r->padded && !held) || again);
     if (!t.pack && lanes > n) { /* what fills in lanes past the end is a copy, which is small and met by every row, or what lies there */
         kn_cpu_tile copied = t;
         copied.pack = true;

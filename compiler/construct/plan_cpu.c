@@ -173,7 +173,7 @@ static void put_kinds(kn_buf *b, const kn_site *x, const kn_cpu_tile *t, const c
     uint32_t uneven = kn_cpu_uneven(x, &share);
     int last = x->s->naxes - 1; /* a few taps are written out: a loop that short ends before its multiply-adds do */
     bool square = t->mo > 1 && x->reduce_extent * t->mo * t->mr * t->nv <= KN_CPU_SQUARE, bare = !t->pack && !t->chains && t->mo <= 1;
-    if (square || (bare && x->s->naxes > x->s->nspatial && x->reduce_extent * t->mr * t->nv <= KN_CPU_UNROLLED))
+    if (square || t->terms || (bare && x->s->naxes > x->s->nspatial && x->reduce_extent * t->mr * t->nv <= KN_CPU_UNROLLED))
         for (int i = x->s->nspatial; i < x->s->naxes; i++) kn_putf(b, "unroll %s %s.0\n", x->name, kn_cpu_axis(x, i));
     else if (x->contraction && !uneven && last > x->s->nspatial && last != t->blocked && kn_cpu_extent(x, last) * t->mr * t->nv <= KN_CPU_UNROLLED &&
              kn_cpu_taps_fit(x, t->mr, t->nv))
@@ -263,8 +263,8 @@ void kn_plan_cpu(const kn_site *x, kn_plans *p)
 {
     if (x->s->scatter) kn_plan_scatter(x, p);
     else if (x->s->red == KN_RED_NONE) kn_cpu_maps(x, p);
-    else if (!kn_cpu_narrow(x, p) && !kn_cpu_dots(x, p) && !kn_cpu_chained(x, p) && !kn_cpu_packed(x, p) && !kn_cpu_strips(x, p) &&
-             !kn_cpu_taps_plan(x, p))
+    else if (!kn_cpu_running(x, p) && !kn_cpu_narrow(x, p) && !kn_cpu_dots(x, p) && !kn_cpu_chained(x, p) && !kn_cpu_packed(x, p) &&
+             !kn_cpu_strips(x, p) && !kn_cpu_taps_plan(x, p))
         kn_cpu_sums(x, p);
     kn_buf none;
     kn_buf_init(&none, p->a);

@@ -63,8 +63,9 @@ static kiln_status plan_stages(kn_plans *plans, const kn_tree *t, kiln_diag *d)
         if (!set && !hw->gpu) set = kn_cpu_crop(plans[i].a, t, hw, i, &plans[i]);
         kiln_status s = !set ? plan_stage(i, &plans[i], d) : hw->gpu ? plan_apart(plans, set, i, d) : KILN_OK;
         if (s) return s;
-        for (int k = 0; k < i && !set && !plans[i].hw->gpu; k++)
-            if (!(planned >> k & 1) && kn_cpu_plane(plans[i].a, t, i, k, &plans[i])) set = 1u << k;
+        bool alone = !set && !plans[i].hw->gpu;
+        for (int k = 0; k < i && alone; k++)
+            if (!(planned >> k & 1) && kn_cpu_plane(plans[i].a, t, i, k, &plans[i])) set |= 1u << k;
         planned |= set | 1u << i;
         for (int k = 0; k < i; k++)
             if (set >> k & 1) plans[k].n = 1, plans[k].best[0] = (kn_plan){.lines = {"", 0}};

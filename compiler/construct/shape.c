@@ -203,6 +203,7 @@ static bool fuse_pair(shaper *s, const kn_stage *g)
         int y = x + 1;
         if (taps >= 0 && (x == taps || y == taps)) continue;
         if (st->axes[x].reduce != st->axes[y].reduce || ((uneven >> x | uneven >> y) & 1) || holds_rows(s, st, x, y)) continue;
+        if (!s->hw->gpu && kn_cpu_shares_planes(&v, x, y)) continue;
         if (boxed && (kn_stands_beside(st, x) || kn_stands_beside(st, y))) continue;
         if (y == v.n && !s->hw->gpu && kn_cpu_is_alone(&v)) continue; /* lanes that a copy turns are a dimension of their own */
         if (!s->hw->gpu && (kn_decides(st->body, x) || kn_decides(st->body, y))) continue;
@@ -766,7 +767,8 @@ kiln_status kn_shape(kiln_arena *a, const kn_program *p, const kn_hw *hw, kiln_b
         else if (fresh && strip_one(&s, g, &strip)) k += strip;
         else if (fresh && !flatten_one(&s, g)) {
             bool held = separate_one(&s, k, true);
-            k += held || pad_one(&s, g);
+            if (held) k++;
+            while (!held && pad_one(&s, s.t->stages[k])) k++;
             k += !held && separate_one(&s, k, false);
         }
     }

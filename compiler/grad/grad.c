@@ -231,8 +231,10 @@ static kiln_status forward(builder *b)
             if (st != KILN_OK) return st;
             depends = false;
         }
+        bool extremum = s.red == KN_RED_MAX || s.red == KN_RED_MIN;
+        if (depends && extremum && kn_only_shifts(b->a, b->p, s.out)) depends = false;
         b->active[s.out] |= depends;
-        bool compares = s.red == KN_RED_MAX || s.red == KN_RED_MIN || s.red == KN_RED_PROD;
+        bool compares = extremum || s.red == KN_RED_PROD;
         if (depends && compares) {
             kiln_status st = split(b, &s);
             if (st != KILN_OK) return st;
@@ -259,6 +261,20 @@ static kn_expr *reduced(builder *b, const kn_stmt *s, const char *prefix, enum k
     return kn_load(b->a, b->q, t, (kn_expr **)s->lhs);
 }
 
+/* What each element of s's result hands to every one of its extrema, which is read where those are. */
+static kn_expr *shared_out(builder *b, const kn_stmt *s, kn_expr *share)
+{
+    int t = share ? new_tensor(b, "share_", s->out, share->dtype, KN_TEMP) : -1;
+    kn_stmt *c = new_stmt(b, t);
+    if (!c) return NULL;
+    *c = *s;
+    c->out = t;
+    c->red = KN_RED_NONE;
+    c->naxes = s->nspatial;
+    c->body = share;
+    return kn_load(b->a, b->q, t, (kn_expr **)s->lhs);
+}
+
 /* d result / d term of a reduction at a point of the statement, times the gradient of the result. Equal extrema share it evenly; a product
  * is that of the other terms, which zeros among them do not spoil. */
 static kn_expr *through_reduction(builder *b, const kn_stmt *s, kn_expr *dout)
@@ -269,7 +285,7 @@ static kn_expr *through_reduction(builder *b, const kn_stmt *s, kn_expr *dout)
     if (s->red == KN_RED_MAX || s->red == KN_RED_MIN) {
         kn_expr *hit = kn_bin(a, KN_OP_EQ, s->body, kn_load(a, b->q, s->out, (kn_expr **)s->lhs));
         kn_expr *count = reduced(b, s, "ties_", KN_RED_SUM, kn_select(a, hit, one, zero));
-        return kn_select(a, hit, kn_bin(a, KN_OP_DIV, dout, count), zero);
+        return kn_select(a, hit, shared_out(b, s, kn_bin(a, KN_OP_DIV, dout, count)), zero);
     }
     if (s->red == KN_RED_PROD) {
         kn_expr *null = kn_bin(a, KN_OP_EQ, s->body, zero);
@@ -443,6 +459,21 @@ static kiln_status contribute(builder *b, const kn_stmt *s, const kn_expr *load,
     return add_sum(b, t, &ranges, &solution, body, NULL);
 }
 
+/* What a map has computed and stored is read again: an exponential is its own slope. */
+static kn_expr *from_result(builder *b, const kn_stmt *s, kn_expr *e)
+{
+    kn_expr **args = NULL;
+    bool changed = false;
+    if (kn_expr_equal(e, s->body)) return kn_load(b->a, b->q, s->out, (kn_expr **)s->lhs);
+    if (!e->nargs || e->op == KN_OP_LOAD) return e;
+    if (!(args = kn_array(b->a, kn_expr *, e->nargs))) return NULL;
+    for (int i = 0; i < e->nargs; i++) {
+        if (!(args[i] = from_result(b, s, e->args[i]))) return NULL;
+        changed |= args[i] != e->args[i];
+    }
+    return changed ? kn_rebuild(b->a, e, args) : e;
+}
+
 static kiln_status backward(builder *b, const kn_stmt *s)
 {
     const kn_expr *loads[READS];
@@ -462,6 +493,8 @@ static kiln_status backward(builder *b, const kn_stmt *s)
         kiln_status st = kn_diff(b->a, s->body, loads[i], &factor, b->d);
         if (st != KILN_OK) return st;
         if (!factor) continue;
+        bool stored = s->red == KN_RED_NONE && !s->scatter && b->q->tensors[s->out].dtype == s->body->dtype && kn_is_function(s->body->op);
+        if (stored && !(factor = from_result(b, s, factor))) return dry(b);
         if (!seed) seed = through_reduction(b, s, kn_cast(b->a, s->body->dtype, kn_load(b->a, b->q, d, (kn_expr **)s->lhs)));
         if (!seed) return full(b);
         if ((st = contribute(b, s, loads[i], seed, factor)) != KILN_OK) return st;

@@ -31,6 +31,10 @@ typedef struct kn_clamped {
 /* False: no index of the load is so. */
 bool kn_unclamped(kiln_arena *a, const kn_program *q, const kn_stmt *s, const kn_expr *load, kn_expr *seed, kn_expr *factor, kn_clamped *out);
 
+/* shift.c. Whatever numbers are added to the elements of the tensor, which one statement makes, no output of floats becomes another: nothing
+ * flows back through it. */
+bool kn_only_shifts(kiln_arena *a, const kn_program *p, int tensor);
+
 /* window.c. A product of two reads that counts where *guard holds, as one of reads that are padded with zeros; *guard becomes what that does not take
  * care of, a matter of the first `rank` axes alone (NULL: nothing). NULL: it is none, or more is left. */
 kn_expr *kn_as_padded(kiln_arena *a, const kn_program *q, const kn_stmt *ranges, int rank, kn_expr *body, kn_expr **guard);

@@ -5,22 +5,44 @@
 
 /* ---- padding ---- */
 
+enum { FACTORS = 2, COMPARED = 6 };
+
 typedef struct masked {
     kiln_arena *a;
     const kn_program *q;
     const kn_stmt *ranges;
-    uint32_t padded;      /* factors, by their order */
+    uint32_t padded;      /* loads, by their order */
     int n;                /* factors that are loads */
-    const kn_expr *load[2];
+    int loads;            /* them, and what selects between them and 0 compare */
+    const kn_expr *load[FACTORS + COMPARED];
 } masked;
 
-/* The loads of a product of two, as such or converted. */
+static bool is_zero(const kn_expr *e) { return e->op == KN_OP_CONST_F && e->u.f == 0; }
+
+/* The loads of a product of two, as such or converted, or of one that a condition chooses instead of 0. */
 static bool factors(masked *m, const kn_expr *e)
 {
     if (e->op == KN_OP_MUL) return factors(m, e->args[0]) && factors(m, e->args[1]);
+    if (e->op == KN_OP_SELECT) return is_zero(e->args[2]) && factors(m, e->args[1]);
     if (e->op == KN_OP_CAST) return factors(m, e->args[0]);
-    if (e->op != KN_OP_LOAD || m->n == 2 || (e->padded && e->pad_value != 0)) return false;
+    if (e->op != KN_OP_LOAD || m->n == FACTORS || (e->padded && e->pad_value != 0)) return false;
     m->load[m->n++] = e;
+    return true;
+}
+
+/* Then those of the conditions: whatever they compare where a factor is 0, the result is. */
+static bool compared(masked *m, const kn_expr *e, bool condition)
+{
+    if (e->op == KN_OP_LOAD) {
+        if (!condition) return true;
+        if (m->loads == FACTORS + COMPARED) return false;
+        m->load[m->loads++] = e;
+        for (int d = 0; d < e->nargs; d++)
+            if (kn_loads(e->args[d], NULL, 0)) return false;
+        return true;
+    }
+    for (int i = 0; i < e->nargs; i++)
+        if (!compared(m, e->args[i], condition || (e->op == KN_OP_SELECT && i == 0))) return false;
     return true;
 }
 
@@ -59,11 +81,11 @@ static kn_expr *without_edges(masked *m, kn_expr *c)
     return x && y ? kn_bin(m->a, KN_OP_AND, x, y) : x ? x : y;
 }
 
-/* Factors that nothing keeps inside of their tensors but what was left out: where one of them is outside the product is 0 by another. */
+/* Loads that nothing keeps inside of their tensors but what was left out: where one of them is outside the product is 0 by another. */
 static uint32_t strays(const masked *m)
 {
     uint32_t set = 0;
-    for (int i = 0; i < m->n; i++)
+    for (int i = 0; i < m->loads; i++)
         for (int d = 0; d < m->load[i]->nargs; d++) {
             int64_t lo, hi, dim = m->q->tensors[m->load[i]->u.tensor].shape[d];
             bool known = kn_expr_range(m->load[i]->args[d], kn_stmt_range, (void *)(uintptr_t)m->ranges, &lo, &hi);
@@ -74,9 +96,9 @@ static uint32_t strays(const masked *m)
 
 static kn_expr *with_padding(masked *m, kn_expr *e)
 {
-    for (int i = 0; i < m->n; i++)
-        if (e == m->load[i]) return m->padded >> i & 1 ? kn_load_padded(m->a, m->q, e->u.tensor, e->args, 0) : e;
-    kn_expr *args[2];
+    for (int i = 0; i < m->loads; i++)
+        if (e == m->load[i]) return m->padded >> i & 1 && !e->padded ? kn_load_padded(m->a, m->q, e->u.tensor, e->args, 0) : e;
+    kn_expr *args[3];
     for (int i = 0; i < e->nargs; i++)
         if (!(args[i] = with_padding(m, e->args[i]))) return NULL;
     return kn_rebuild(m->a, e, args);
@@ -85,12 +107,17 @@ static kn_expr *with_padding(masked *m, kn_expr *e)
 kn_expr *kn_as_padded(kiln_arena *a, const kn_program *q, const kn_stmt *ranges, int rank, kn_expr *body, kn_expr **guard)
 {
     masked m = {.a = a, .q = q, .ranges = ranges};
-    if (!factors(&m, body) || m.n < 2) return NULL;
+    if (!factors(&m, body)) return NULL;
+    m.loads = m.n;
+    if (!compared(&m, body, false)) return NULL;
+    if (m.loads < 2) return NULL;
     kn_expr *left = without_edges(&m, *guard);
-    if (left && kn_axes_in(left) >> rank) return NULL;
-    *guard = left;
+    bool inner = left && kn_axes_in(left) >> rank;
+    if (inner && m.loads == m.n) return NULL;
+    *guard = inner ? NULL : left;
     m.padded |= strays(&m);
-    return with_padding(&m, body);
+    body = with_padding(&m, body);
+    return inner && body ? kn_select(a, left, body, kn_const_f(a, body->dtype, 0)) : body;
 }
 
 /* ---- phases ---- */

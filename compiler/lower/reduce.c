@@ -1,5 +1,6 @@
 /* Reductions of a register tile: accumulating, combining lanes, accumulators and threads, and partial results between outer iterations. */
 #include "lower/tile.h"
+#include "te/expr.h"
 #include <math.h>
 
 enum kn_op kn_tile_combine_op(enum kn_reduce r)
@@ -100,7 +101,7 @@ static kn_expr *vector_over(kn_tile *x, const kn_env *v, int axis)
     return lanes_where(x, kn_lw_node(w, KN_OP_LT, KN_BOOL, x->lanes, lane_numbers(x), end, NULL), term);
 }
 
-/* The vector that ends where the axis does, without its lanes that have been counted. */
+/* The vector that ends where the axis does, without its lanes that have been counted, if that makes a difference. */
 static kn_expr *last_vector(kn_tile *x, const kn_env *v, kn_expr *begins)
 {
     kn_lw *w = x->w;
@@ -112,6 +113,7 @@ static kn_expr *last_vector(kn_tile *x, const kn_env *v, kn_expr *begins)
     moved.memo = NULL; /* it holds what is read where the vector would have been */
     moved.av[axis] = kn_lw_simp(w, kn_lw_node(w, KN_OP_ADD, KN_I64, 1, kn_lw_ref(w, x->lane_var), kn_lw_int(w, from), NULL));
     kn_expr *term = term_of(w, kn_env_vector(&moved, sg->s->body), x->acc_type);
+    if (sg->s->red != KN_RED_SUM && sg->s->red != KN_RED_PROD) return term;
     kn_expr *first = kn_lw_node(w, KN_OP_SUB, KN_I64, 1, begins, kn_lw_int(w, from), NULL);
     first = kn_lw_node(w, KN_OP_CAST, KN_F32, 1, kn_lw_simp(w, first), NULL, NULL);
     return lanes_where(x, kn_lw_node(w, KN_OP_LE, KN_BOOL, x->lanes, kn_lw_splat(w, first, x->lanes), lane_numbers(x), NULL), term);
@@ -146,6 +148,21 @@ bool kn_tile_written_out(const kn_tile *x)
     return all;
 }
 
+/* Of a sum whose terms count under a condition on the axes, the term at their present values: NULL where it is known not to hold. */
+static const kn_expr *counted(kn_tile *x, kn_env *v)
+{
+    const kn_expr *e = x->sg->s->body;
+    while (x->sg->s->red == KN_RED_SUM && x->lane_var >= 0 && !x->w->hw->gpu && e->op == KN_OP_SELECT && kn_is_const(e->args[2]) &&
+           !kn_loads(e->args[0], NULL, 0)) {
+        bool zero = e->args[2]->op == KN_OP_CONST_F ? e->args[2]->u.f == 0 : e->args[2]->u.i == 0;
+        kn_expr *holds = kn_lw_simp(x->w, kn_env_scalar(v, e->args[0]));
+        if (!zero || holds->op != KN_OP_CONST_I) break;
+        if (!holds->u.i) return NULL;
+        e = e->args[1];
+    }
+    return e;
+}
+
 static void accumulate(kn_tile *x, int64_t part)
 {
     kn_lw *w = x->w;
@@ -155,7 +172,8 @@ static void accumulate(kn_tile *x, int64_t part)
         kn_tile_set(x, c);
         kn_env v = kn_tile_env(x);
         kn_expr *in = NULL;
-        if (kn_lw_skipped(w, x->sg, v.av)) continue;
+        const kn_expr *body = kn_lw_skipped(w, x->sg, v.av) ? NULL : counted(x, &v);
+        if (!body) continue;
         v.memo = memo;
         int lane = x->lane_var;
         for (int a = 0; a < x->sg->s->naxes; a++)
@@ -177,7 +195,7 @@ static void accumulate(kn_tile *x, int64_t part)
             after = w->tail;
             w->tail = &cond->body;
         }
-        kn_expr *term = term_of(w, kn_env_vector(&v, x->sg->s->body), x->acc_type);
+        kn_expr *term = term_of(w, kn_env_vector(&v, body), x->acc_type);
         term = kn_lw_splat(w, term, x->lanes);
         kn_lw_store(w, x->acc, at, first && !in ? term : combine(x, old, term));
         if (cond && lane >= 0 && kn_lw_uses(in, lane) && !(w->hw->gpu && kn_tile_whole_vectors(x))) {

@@ -250,33 +250,6 @@ static bool keeps_digits(const kn_expr *e, int a, int64_t span, bool decides)
     return false;
 }
 
-/* Moves the last register tile of an axis back, so that it ends where the axis ends: it computes some elements a second time, to the same
- * bits, instead of going element by element; of a tile longer than the axis the last vectors move, of a sum or of functions (twice in a
- * vector costs less than once for itself). Not where a cache or
- * the region of an attached stage holds the axis: it was filled for where the tile would have been. */
-static void overlap_tails(kn_lw *w, kn_sg *sg)
-{
-    uint32_t tail, held = attached_axes(w, sg);
-    if (w->hw->gpu) return;
-    tile_full(w, sg, &tail);
-    for (int i = 0; i < sg->nloads; i++)
-        if (kn_sg_cached(sg, i)) held |= kn_axes_in(sg->loads[i]);
-    for (int a = 0; a < sg->s->naxes && !w->status; a++) {
-        int64_t span = (tail & ~held) >> a & 1 ? tile_span(sg, a) : 0, last = sg->s->axes[a].extent - span;
-        if (span > 0 && last < 0 && (sg->s->red != KN_RED_NONE || kn_has_function(sg->s->body))) sg->inside[a] = lanes_fit(w, sg, a);
-        if (span < 1 || last < 0 || differs_by_task(w, sg, a) || keeps_digits(sg->s->body, a, span, false)) continue;
-        kn_expr *base = kn_lw_int(w, 0);
-        for (int i = 0; i < sg->tile; i++) {
-            const kn_loop *l = &sg->g->loops[i];
-            if (l->axis != a || !sg->val[i]) continue;
-            base = kn_lw_node(w, KN_OP_ADD, KN_I64, 1, base, kn_lw_node(w, KN_OP_MUL, KN_I64, 1, sg->val[i], kn_lw_int(w, l->stride), NULL), NULL);
-        }
-        base = kn_lw_line_begin(w, sg, a, base);
-        if (sg->by_lines != a + 1) base = kn_lw_node(w, KN_OP_MIN, KN_I64, 1, base, kn_lw_int(w, last), NULL);
-        sg->base[a] = kn_lw_let(w, "from", base);
-    }
-}
-
 /* Axes that what finishes the results follows in what else it reads; all where it must not be computed of what is none. */
 static uint32_t followed(const kn_lw *w, const kn_sg *sg)
 {
@@ -289,6 +262,45 @@ static uint32_t followed(const kn_lw *w, const kn_sg *sg)
         for (int a = 0; a < e->naxes && loads[i]->u.tensor != sg->s->out; a++)
             if (kn_axes_in(loads[i]) >> a & 1) axes |= 1u << kn_stage_axis_of(w->t, sg->g, sg->g->epilogue, a);
     return axes;
+}
+
+/* Axes that boxes alone hold, which are filled in front of the tile, wherever in them its lanes then read. */
+static uint32_t boxed_axes(const kn_sg *sg, uint32_t held)
+{
+    for (int i = 0; i < sg->nloads; i++) {
+        const kn_cache *c = kn_sg_cached(sg, i) && sg->cache_of[i] >= 0 ? &sg->g->caches[sg->cache_of[i]] : NULL;
+        if (kn_sg_cached(sg, i) && !(c && c->region && c->at < sg->tile && !c->copies)) held &= ~kn_axes_in(sg->loads[i]);
+    }
+    return held;
+}
+
+/* Moves the last register tile of an axis back, so that it ends where the axis ends: it computes some elements a second time, to the same
+ * bits, instead of going element by element; of a tile longer than the axis the last vectors move, of a sum or of functions (twice in a
+ * vector costs less than once for itself). Not where a cache or the region of an attached stage holds the axis: it was filled for where the
+ * tile would have been. But all of an axis that one tile has is in a box, and something else may not be read past its end. */
+static void overlap_tails(kn_lw *w, kn_sg *sg)
+{
+    uint32_t tail, held = attached_axes(w, sg), cached = 0, beside = followed(w, sg);
+    if (w->hw->gpu) return;
+    tile_full(w, sg, &tail);
+    for (int i = 0; i < sg->nloads; i++) *(kn_sg_cached(sg, i) ? &cached : &beside) |= kn_axes_in(sg->loads[i]);
+    uint32_t boxed = boxed_axes(sg, cached) & beside & ~held;
+    held |= cached;
+    for (int a = 0; a < sg->s->naxes && !w->status; a++) {
+        int64_t span = (tail & (~held | boxed)) >> a & 1 ? tile_span(sg, a) : 0, last = sg->s->axes[a].extent - span;
+        if (boxed >> a & 1 && last >= 0) continue;
+        if (span > 0 && last < 0 && (sg->s->red != KN_RED_NONE || kn_has_function(sg->s->body))) sg->inside[a] = lanes_fit(w, sg, a);
+        if (span < 1 || last < 0 || differs_by_task(w, sg, a) || keeps_digits(sg->s->body, a, span, false)) continue;
+        kn_expr *base = kn_lw_int(w, 0);
+        for (int i = 0; i < sg->tile; i++) {
+            const kn_loop *l = &sg->g->loops[i];
+            if (l->axis != a || !sg->val[i]) continue;
+            base = kn_lw_node(w, KN_OP_ADD, KN_I64, 1, base, kn_lw_node(w, KN_OP_MUL, KN_I64, 1, sg->val[i], kn_lw_int(w, l->stride), NULL), NULL);
+        }
+        base = kn_lw_line_begin(w, sg, a, base);
+        if (sg->by_lines != a + 1) base = kn_lw_node(w, KN_OP_MIN, KN_I64, 1, base, kn_lw_int(w, last), NULL);
+        sg->base[a] = kn_lw_let(w, "from", base);
+    }
 }
 
 /* Axes past whose end results may be stored: scratch of an attached stage, which has room for whole tiles, and whose readers leave them alone. */

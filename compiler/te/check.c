@@ -169,6 +169,23 @@ static kiln_status load(check *c, const kn_expr *e, const guards *g)
     return KILN_OK;
 }
 
+static bool spans_zero(const kn_expr *e, const guards *g)
+{
+    int64_t lo, hi;
+    kn_expr_range(e, axis_span, (void *)(uintptr_t)g, &lo, &hi);
+    return lo <= 0 && hi >= 0;
+}
+
+/* select(x == 0, y, x) is zero only if y may be. */
+static bool replaces_zero(const kn_expr *e, const guards *g)
+{
+    const kn_expr *is = e->op == KN_OP_SELECT ? e->args[0] : NULL;
+    if (!is || is->op != KN_OP_EQ || spans_zero(e->args[1], g)) return false;
+    for (int i = 0; i < 2; i++)
+        if (kn_is_int_const(is->args[i]) && !is->args[i]->u.i && kn_expr_equal(is->args[1 - i], e->args[2])) return true;
+    return false;
+}
+
 static kiln_status types(check *c, const kn_expr *e, const guards *g)
 {
     char class = kn_op_class(e->op);
@@ -194,14 +211,11 @@ static kiln_status types(check *c, const kn_expr *e, const guards *g)
             return bad(c, e, KILN_DTYPE, "select() of wrong dtypes");
         if (e->op == KN_OP_AXIS && (e->u.axis < 0 || e->u.axis >= c->s->naxes)) return bad(c, e, KILN_INTERNAL, "an unknown axis");
     }
-    if ((e->op == KN_OP_FLOORDIV || e->op == KN_OP_MOD) && !kn_is_float(t)) {
-        int64_t lo, hi;
-        kn_expr_range(e->args[1], axis_span, (void *)g, &lo, &hi);
-        if (lo <= 0 && hi >= 0) {
-            bad(c, e, KILN_SHAPE, kn_is_int_const(e->args[1]) ? "integer division by zero" : "integer division by what may be zero");
-            kn_hint(c->d, "divide by max(x, 1), or in a float dtype");
-            return c->d->status;
-        }
+    bool divides = (e->op == KN_OP_FLOORDIV || e->op == KN_OP_MOD) && !kn_is_float(t);
+    if (divides && spans_zero(e->args[1], g) && !replaces_zero(e->args[1], g)) {
+        bad(c, e, KILN_SHAPE, kn_is_int_const(e->args[1]) ? "integer division by zero" : "integer division by what may be zero");
+        kn_hint(c->d, "divide by max(x, 1), by select(x == 0, 1, x), or in a float dtype");
+        return c->d->status;
     }
     return KILN_OK;
 }

@@ -282,6 +282,7 @@ case("Pow", [abs(x), y], abs(x) ** y); case("Pow", [np.array([3, -2, 5]), np.arr
 i, j = np.array([7, -7, 7, -7, 6]), np.array([3, 3, -3, -3, 3])
 case("Mod", [i, j], np.mod(i, j)); case("Mod", [i, j], np.fmod(i, j), fmod=1); case("Mod", [x, y + 3], np.fmod(x, y + 3), fmod=1)
 case("Mod", [np.array([200, 7], np.uint8), np.array([7], np.uint8)], [4, 0]); case("Div", [i, j], [2, -2, -2, 2, 2])
+case("Div", [np.array([-128, -128, -128, -128, 127, 5, 0, 6], np.int8), np.array([7, 3, -128, 0, -128, -128, -128, 0], np.int8)], [-18, -42, 1, -128, 0, 0, 0, 6])
 case("PRelu", [x, y], np.where(x < 0, y * x, x)); case("Clip", [x, np.array(-0.5), np.array(0.7)], np.clip(x, -0.5, 0.7)); case("Clip", [x], np.minimum(x, 0.25), max=0.25)
 case("Clip", [i], np.clip(i, -3, 5), min=-3, max=5)
 case("Cast", [x], np.trunc(x), to="i32"); case("Cast", [i], i, to="f32"); case("Cast", [i - 7], i != 7, to="bool")

@@ -546,7 +546,49 @@ static void divisions(void **state)
         check_divisions(types[i], 16, "gcc", "");
         check_divisions(types[i], kn_dtype_bytes(types[i]) > 4 ? 8 : 64, i & 1 ? "clang" : "gcc", "-march=native");
     }
+    for (int i = 2; i < 4 && __builtin_cpu_supports("avx2"); i++) { /* halves and words in vectors of floats that fill registers */
+        check_divisions(types[i], 8, "gcc", "-mavx2 -mfma");
+        check_divisions(types[i], 16, i & 1 ? "gcc" : "clang", "-mavx2 -mfma");
+        check_divisions(types[i], 4, "clang", "-mavx2 -mfma");
+    }
     check_divisions(KN_I64, 1, "gcc", "");
+}
+
+/* Lanes whose least or greatest one is wanted, what is not a number among them now and then; without branches. */
+static void extrema_of_lanes(void **state)
+{
+    enum { N = 512 };
+    static const enum kn_dtype types[] = {KN_F32, KN_F64, KN_I32};
+    static _Alignas(64) char x[N * 8], out[N * 8];
+    static const char *const flags[] = {"", "-mavx2 -mfma", "-mavx512f"};
+    (void)state;
+    for (int i = 0; i < 3 * 2 * 2 * 3; i++) {
+        enum kn_dtype t = types[i % 3];
+        bool max = i / 3 % 2, real = t != KN_I32;
+        int lanes = i / 6 % 2 ? 8 : 4, k = i / 12;
+        if ((k == 1 && !__builtin_cpu_supports("avx2")) || (k == 2 && !__builtin_cpu_supports("avx512f"))) continue;
+        for (int e = 0; e < N; e++) {
+            int v = (int)((unsigned)e * 2654435761u >> 20) % 101 - 50;
+            if (t == KN_F32) ((float *)x)[e] = v == 13 ? NAN : (float)v;
+            else if (t == KN_F64) ((double *)x)[e] = v == 13 ? NAN : v;
+            else ((int32_t *)x)[e] = v;
+        }
+        const enum kn_dtype both[] = {t, t};
+        buffers(1, both, N);
+        kn_expr *one = node(KN_OP_HSUM, t, 1, 1, rd(0, bin(KN_OP_MUL, var(0), ci(lanes)), lanes), NULL, NULL);
+        one->u.i = max ? KN_RED_MAX : KN_RED_MIN;
+        built b = build(print(lprog(1, both, N, N / lanes, st(1, var(0), one)), "c"), i & 1 ? "clang" : "gcc", flags[k]);
+        assert_int_equal(b.run((const void *[]){x}, (void *[]){out}, NULL, NULL), 0);
+        for (int e = 0; e < N / lanes; e++) {
+            double want = max ? -INFINITY : INFINITY, got = t == KN_F32 ? ((float *)out)[e] : t == KN_F64 ? ((double *)out)[e] : ((int32_t *)out)[e];
+            for (int l = e * lanes; l < (e + 1) * lanes; l++) {
+                double v = t == KN_F32 ? ((float *)x)[l] : t == KN_F64 ? ((double *)x)[l] : ((int32_t *)x)[l];
+                want = real && (isnan(want) || isnan(v)) ? NAN : max == (v > want) ? v : want;
+            }
+            if (isnan(want) ? !isnan(got) : got != want) fail_msg("%s x%d, %s: %g, not %g", kn_dtype_text(t), lanes, flags[k], got, want);
+        }
+        dlclose(b.so);
+    }
 }
 
 /* What is read where a place that was read says, if that is one: in the other lanes nothing is read, which would be far outside. */
@@ -685,6 +727,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(conversions, open_arena, close_arena),
         cmocka_unit_test_setup_teardown(chosen_are_cut, open_arena, close_arena),
         cmocka_unit_test_setup_teardown(divisions, open_arena, close_arena),
+        cmocka_unit_test_setup_teardown(extrema_of_lanes, open_arena, close_arena),
         cmocka_unit_test_setup_teardown(guarded_places, open_arena, close_arena),
         cmocka_unit_test_setup_teardown(choices, open_arena, close_arena),
         cmocka_unit_test_setup_teardown(one_side, open_arena, close_arena),

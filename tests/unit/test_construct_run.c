@@ -526,11 +526,51 @@ static void places_are_summed_alike(void **state)
     }
 }
 
+/* Terms that are added to a register. */
+static int terms_of(const kn_ls *s, const kn_lprog *l)
+{
+    int n = 0;
+    for (; s; s = s->next) {
+        bool term = s->kind == KN_LS_STORE && l->buffers[s->buffer].scope == KN_REGISTER && s->value->op != KN_OP_SPLAT;
+        n += term + terms_of(s->body, l) + terms_of(s->other, l);
+    }
+    return n;
+}
+
+/* Sums up to each place of a block are written out for all of them, with the terms that count alone. */
+static void sums_run_on(void **state)
+{
+    static const struct { const char *text, *inputs; int terms; } one[] = {
+        {"y[S,C] +=! select(I <= S%16, x[S//16*16+I,C], 0.0) where S in 48, I in 16", "x=f32:48x19", 16 * 17 / 2},
+        {"y[S,C] +=! select(I <= S%8, pad(x,0.0)[S//8*8+I,C], 0.0) where S in 43, I in 8", "x=f32:43x24", 8 * 9 / 2 + 3 * 4 / 2},
+        {"y[B,S,C] +=! select(I < S%4, x[B,S//4*4+I,C], 0.0) where S in 20, I in 4", "x=f32:3x20x33", 4 * 3 / 2},
+        {"y[S,C] +=! select(I < S, x[I,C], 0.0) where S in 12", "x=f32:12x40", 12 * 11 / 2},
+        {"y[S,C] +=! select(S <= I, cast(x[I,C],f32), 0.0) where S in 9", "x=f16:9x16", 9 * 10 / 2},
+        {"y[S,C] +=! select(I <= S%16, x[S//16*16+I,C], 0) where S in 32, I in 16", "x=i32:32x16", 16 * 17 / 2},
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof one / sizeof *one; i++) {
+        for (int k = 0; k < 2; k++) {
+            kiln_arena *a = kiln_arena_open(&(kiln_host){NULL, mem, NULL});
+            kn_hw *hw = device(a, k ? "x86-64-avx512" : "x86-64-avx2");
+            kn_program *c;
+            kiln_bytes trace = constructed(a, one[i].text, one[i].inputs, hw, 1, &c)->c[0].trace;
+            kn_lprog *l = lowered(a, c, hw, trace, one[i].text);
+            int terms = 0;
+            for (int f = 0; f < l->nfns; f++) terms += terms_of(l->fns[f].body, l);
+            if (!terms || terms > one[i].terms) fail_msg("%s: %d terms, not %d\n%s", one[i].text, terms, one[i].terms, trace.p);
+            run_checked(a, c, hw, trace, one[i].text);
+            kiln_arena_close(a);
+        }
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(candidates_run), cmocka_unit_test(rows_are_one_region), cmocka_unit_test(planes_are_lanes),
         cmocka_unit_test(tables_are_short), cmocka_unit_test(beyond_caches), cmocka_unit_test(places_are_summed_alike),
+        cmocka_unit_test(sums_run_on),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

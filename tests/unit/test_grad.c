@@ -258,6 +258,61 @@ static void pools_and_maps(void **state)
     exactly("x=f64:9x8", "s[P,Q] +=! pad(x,0.0)[P*2+R-1,Q*3+S-1] where P in 5, Q in 3, R in 3, S in 2; y[P,Q] = s[P,Q]*cast(P+Q,f64)", "x");
 }
 
+/* Extrema of windows that overlap, in one to three dimensions, by steps, with taps apart, padded: read where they exist, and 0 elsewhere, so that
+ * nothing is asked of places. */
+static void extrema_of_windows(void **state)
+{
+    (void)state;
+    static const struct { const char *inputs, *text; bool asks; } one[] = { /* elements far from each other */
+        {"x=f64:2x9", "u[N,A] = x[N,A]+cast((N*9+A)*11%19,f64)*100.0 where A in 9; y[N,P] >=! u[N,P+R] where P in 7, R in 3", false},
+        {"x=f64:2x9", "u[N,A] = x[N,A]+cast((N*9+A)*11%19,f64)*100.0; y[N,P] >=! pad(u,-inf)[N,P+R-1] where P in 9, R in 3", false},
+        {"x=f64:2x11", "u[N,A] = x[N,A]+cast((N*11+A)*7%23,f64)*100.0; y[N,P] <=! pad(u,inf)[N,P+R*2-2] where P in 11, R in 3", false},
+        {"x=f64:7x8", "u[A,B] = x[A,B]+cast((A*8+B)*11%59,f64)*100.0; y[P,Q] >=! pad(u,-inf)[P+R-1,Q+S-2] where "
+         "P in 7, Q in 8, R in 3, S in 4", false},
+        {"x=f64:4x5x3", "u[A,B,C] = x[A,B,C]+cast((A*15+B*3+C)*11%61,f64)*100.0; y[P,Q,O] >=! pad(u,-inf)[P+R-1,Q+S-1,O+T-1] where "
+         "P in 4, Q in 5, O in 3, R in 3, S in 3, T in 3", false},
+        {"x=f64:2x30", "u[N,A] = x[N,A]+cast((N*30+A)*11%61,f64)*100.0; y[N,P] >=! pad(u,-inf)[N,P*2+R-1] where P in 15, R in 3", true},
+        {"x=f64:13x12", "u[A,B] = x[A,B]+cast((A*12+B)*11%157,f64)*100.0; y[P,Q] >=! pad(u,-inf)[P*2+R-1,Q*3+S*2-2] where "
+         "P in 7, Q in 4, R in 3, S in 3", true},
+        {"x=f64:5x6x7", "u[A,B,C] = x[A,B,C]+cast((A*42+B*7+C)*11%211,f64)*100.0; y[P,Q,O] <=! pad(u,inf)[P*2+R-1,Q*2+S-1,O*2+T-1] where "
+         "P in 3, Q in 3, O in 4, R in 3, S in 3, T in 3", true},
+    };
+    for (size_t i = 0; i < sizeof one / sizeof *one; i++) {
+        kiln_arena *a = open_arena();
+        kn_program *g = gradient_of(a, parse(a, one[i].inputs, one[i].text), "x");
+        kn_buf b;
+        kn_buf_init(&b, a);
+        kn_print_program(&b, g);
+        kiln_bytes text = kn_buf_take(&b);
+        bool asks = strstr(text.p, "< ") || strstr(text.p, "<= ");
+        if (asks != one[i].asks) fail_msg("%s\n%s", one[i].text, text.p);
+        kiln_arena_close(a);
+        exactly(one[i].inputs, one[i].text, "x");
+    }
+    closely("x=f64:2x9&w=f64:3", "y[N,P] >=! pad(x,0.0)[N,P+R-1]*w[R] where P in 9", "xw");
+}
+
+/* Equal elements share what comes in evenly, window by window; none equals what is not a number. */
+static void ties_of_windows(void **state)
+{
+    (void)state;
+    static const struct { double x[6], dx[6]; } one[] = {
+        {{2, 2, 2, 2, 2, 2}, {1. / 3, 1. / 3 + 2. / 3, 1. / 3 + 2. / 3 + 1, 2. / 3 + 1 + 4. / 3, 1 + 4. / 3, 4. / 3}},
+        {{5, 1, 5, 0, 0, 0}, {0.5, 0, 0.5 + 2 + 3, 4. / 3, 4. / 3, 4. / 3}},
+        {{1, 2, 3, (double)NAN, 3, 4}, {0, 0, 1, 0, 0, 0}},
+    };
+    kiln_arena *a = open_arena();
+    kn_program *g = gradient_of(a, parse(a, "x=f64:6", "y[P] >=! x[P+R] where P in 4, R in 3"), "x");
+    double **m = storage(a, g);
+    for (size_t i = 0; i < sizeof one / sizeof *one; i++) {
+        memcpy(m[tensor_of(g, "x")], one[i].x, sizeof one[i].x);
+        for (int k = 0; k < 4; k++) m[tensor_of(g, "dy")][k] = k + 1;
+        evaluate(g, m);
+        for (int k = 0; k < 6; k++) assert_true(fabs(m[g->ninputs][k] - one[i].dx[k]) < 1e-14);
+    }
+    kiln_arena_close(a);
+}
+
 static void every_function(void **state)
 {
     (void)state;
@@ -280,6 +335,63 @@ static void chains(void **state)
             "s[A] +=! x[A,B]; d[A,B] = x[A,B]-s[A]/5.0; v[A] +=! d[A,B]*d[A,B]; y[A,B] = d[A,B]*rsqrt(v[A]/5.0+0.00001)*g[B]+b[B]", "xgb");
     exactly("x=f64:9", "w[I] = cast(I%2*2,f64) where I in 18; y[I] = x[I//2]*w[I]", "x");
     closely("x=f64:4x3&w=f64:3x2", "h[M,N] +=! x[M,K]*w[K,N]; y[M,N] = gelu(h[M,N])*h[M,N]", "xw");
+}
+
+/* What softmax and its kin subtract, so that exponentials stay small, is no matter to the result, and has no part in the gradient; where something
+ * else is made of it, or of what it is subtracted from, it has. */
+static void shifts(void **state)
+{
+#define MAXIMUM "m[A] >=! x[A,B]; e[A,B] = exp(x[A,B]-m[A]); "
+#define SOFTMAX MAXIMUM "s[A] +=! e[A,B]; y[A,B] = e[A,B]/s[A]"
+    static const struct { const char *inputs, *text; bool flows; } one[] = {
+        {"x=f64:3x5", SOFTMAX, false},
+        {"x=f64:3x5", "m[B] >=! x[A,B]; e[A,B] = exp(x[A,B]-m[B]); s[B] +=! e[A,B]; y[A,B] = e[A,B]/s[B]", false},
+        {"x=f64:2x4x3", "m[A,C] >=! x[A,B,C]; e[A,B,C] = exp(x[A,B,C]-m[A,C]); s[A,C] +=! e[A,B,C]; y[A,B,C] = e[A,B,C]/s[A,C]", false},
+        {"x=f64:3x5", "m[A] <=! x[A,B]; e[A,B] = exp(m[A]-x[A,B]); s[A] +=! e[A,B]; y[A,B] = e[A,B]/s[A]", false},
+        {"x=f64:3x5", "m[A] >=! x[A,B]; s[A] +=! exp(x[A,B]-m[A]); y[A,B] = x[A,B]-m[A]-log(s[A])", false},
+        {"x=f64:3x5", "m[A] >=! x[A,B]; s[A] +=! exp(x[A,B]-m[A]); y[A] = m[A]+log(s[A])", false},
+        {"x=f64:3x4", "m[] >=! x[A,B]; s[] +=! exp(x[A,B]-m[]); y[] = m[]+log(s[])", false},
+        {"x=f64:3x5", "m[A] >=! x[A,B]; e[A,B] = exp((x[A,B]-m[A])*0.5); s[A] +=! e[A,B]; y[A,B] = e[A,B]*(1.0/s[A])", false},
+        {"x=f64:3x5", MAXIMUM "s[A] +=! e[A,B]; y[A,B] = e[A,B]/(exp(-m[A])+s[A])", false}, /* one more term, which is 0 */
+        {"x=f64:3x5", MAXIMUM "k[A,B] = select(B<=A+1, e[A,B], 0.0); s[A] +=! k[A,B]; y[A,B] = k[A,B]/s[A]", false},
+        {"x=f64:3x5", MAXIMUM "s[A] +=! e[A,B]*e[A,B]; y[A,B] = e[A,B]*rsqrt(s[A])", false},
+        {"x=f64:3x6", "m[A,C] >=! x[A,C*3+B] where C in 2, B in 3; e[A,B] = exp(x[A,B]-m[A,B//3]); "
+         "s[A,C] +=! e[A,C*3+B] where C in 2, B in 3; y[A,B] = e[A,B]/s[A,B//3]", false},
+        {"x=f64:3x4&k=f64:5x4&v=f64:5x2", "q[A,B] +=! x[A,D]*k[B,D]; m[A] >=! q[A,B]; e[A,B] = exp(q[A,B]-m[A]); s[A] +=! e[A,B]; "
+         "p[A,B] = e[A,B]/s[A]; y[A,D] +=! p[A,B]*v[B,D]", false},
+        {"x=f64:3x4&k=f64:5x4&v=f64:5x2", "q[A,B] +=! x[A,D]*k[B,D]; m[A] >=! q[A,B]; e[A,B] = exp(q[A,B]-m[A]); s[A] +=! e[A,B]; "
+         "o[A,D] +=! e[A,B]*v[B,D]; y[A,D] = o[A,D]/s[A]", false},
+        /* look-alikes */
+        {"x=f64:3x5", MAXIMUM "y[A,B] = e[A,B]", true},
+        {"x=f64:3x5", SOFTMAX "; z[A] = m[A]*2.0", true},
+        {"x=f64:3x5", MAXIMUM "s[A] +=! e[A,B]; y[A,B] = e[A,B]/(s[A]+0.5)", true},
+        {"x=f64:3x5", MAXIMUM "s[A] +=! e[A,B]; y[A,B] = e[A,B]/(s[A]*s[A])", true},
+        {"x=f64:3x5", MAXIMUM "s[B] +=! e[A,B]; y[A,B] = e[A,B]/s[B]", true},
+        {"x=f64:3x5", "m[A] >=! x[A,B]; s[A] +=! exp(x[A,B]-m[A]); y[A] = m[A]*2.0+log(s[A])", true},
+        {"x=f64:3x5", "m[A] >=! x[A,B]; s[A] +=! exp(x[A,B]*2.0-m[A]*2.0); y[A] = m[A]+log(s[A])", true},
+        {"x=f64:3x3", MAXIMUM "s[A] +=! e[A,B]; y[A,B] = e[A,B]/s[B]", true},
+        {"x=f64:3x5", "m[A] >=! x[A,B]; e[A,B] = exp(x[A,B]-m[2-A]); s[A] +=! e[A,B]; y[A,B] = e[A,B]/s[A]*m[A]", true},
+        {"x=f64:3x5", MAXIMUM "s[A] +=! select(e[A,B]<0.6, e[A,B], 0.25); y[A,B] = e[A,B]/s[A]", true},
+        {"x=f64:3x5", "m[A] >=! x[A,B]; e[A,B] = exp((x[A,B]-m[A])*m[A]); s[A] +=! e[A,B]; y[A,B] = e[A,B]/s[A]", true},
+        {"x=f64:3x5", "m[A] >=! x[A,B]; e[A,B] = exp(x[A,B]-pad(m,0.0)[A+1]); s[A] +=! e[A,B]; y[A,B] = e[A,B]/s[A]", true},
+    };
+#undef MAXIMUM
+#undef SOFTMAX
+    (void)state;
+    for (size_t i = 0; i < sizeof one / sizeof *one; i++) {
+        kiln_arena *a = open_arena();
+        kn_program *g = gradient_of(a, parse(a, one[i].inputs, one[i].text), "x");
+        bool flows = false;
+        for (int t = 0; t < g->ntensors; t++) flows |= !strncmp(g->tensors[t].name, "ties_", 5);
+        if (flows != one[i].flows) {
+            report(g);
+            fail_msg("%s", one[i].text);
+        }
+        kiln_arena_close(a);
+        closely(one[i].inputs, one[i].text, "x");
+    }
+    closely("x=f64:3x4&k=f64:5x4&v=f64:5x2", "q[A,B] +=! x[A,D]*k[B,D]; m[A] >=! q[A,B]; e[A,B] = exp(q[A,B]-m[A]); s[A] +=! e[A,B]; "
+            "p[A,B] = e[A,B]/s[A]; y[A,D] +=! p[A,B]*v[B,D]", "xkv");
 }
 
 static int refused(const char *inputs, const char *text, int input, kiln_diag *d)
@@ -367,8 +479,11 @@ int main(void)
         cmocka_unit_test(transposed_convolutions),
         cmocka_unit_test(moves), cmocka_unit_test(clamps),
         cmocka_unit_test(pools_and_maps),
+        cmocka_unit_test(extrema_of_windows),
+        cmocka_unit_test(ties_of_windows),
         cmocka_unit_test(every_function),
         cmocka_unit_test(chains),
+        cmocka_unit_test(shifts),
         cmocka_unit_test(refusals),
         cmocka_unit_test(requests),
     };

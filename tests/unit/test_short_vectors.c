@@ -105,6 +105,77 @@ static void some_rows_are_worth_packing(void **state)
     }
 }
 
+/* Registers that one statement adds element by element. */
+static int by_elements(const kn_ls *s, const kn_lprog *l)
+{
+    int n = 0;
+    for (; s; s = s->next) {
+        bool one = s->kind == KN_LS_STORE && s->value->lanes <= 1 && l->buffers[s->buffer].scope == KN_REGISTER;
+        n += one + by_elements(s->body, l) + by_elements(s->other, l);
+    }
+    return n;
+}
+
+/* Which elements of windows are their extremum, and what these get of each: whole rows that registers hold with their padding are compared as they
+ * lie, padded copies of several tensors go under the window's own loops; all in vectors, as is what compares a box with something that is none. */
+static void extrema_are_found_in_vectors(void **state)
+{
+    static const char ties[] = "t[N,P,Q] +=! select(pad(x,-1.0)[N,P*2+R-1,Q*2+S-1] == m[N,P,Q], 1.0, 0.0) where R in 3, S in 3";
+    static const struct { const char *text, *inputs, *trace, *has, *never; } one[] = {
+        {ties, "x=f32:3x28x28&m=f32:3x14x14", NULL, "unroll out0 R1.0\n", "cache_read"},
+        {ties, "x=f32:3x37x37&m=f32:3x19x19", NULL, "unroll out0 R1.0\n", "cache_read"},
+        {ties, "x=f32:3x28x28&m=f32:3x14x14",
+         "split out0 S2 2 8\nreorder out0 S0.0 S1.0 S2.0 | R0.0 R1.0 | S2.1 S2.2\nunroll out0 S2.1\nvectorize out0 S2.2\n"
+         "cache_read out0 0 scratch S2.0 region", "region", "decompose"},
+        {"d[N,P,Q] +=! select(x[N,P,Q] == pad(m,0.0)[N,P-R+1,Q-S+1], pad(g,0.0)[N,P-R+1,Q-S+1], 0.0) where R in 3, S in 3",
+         "x=f32:3x20x21&m=f32:3x20x21&g=f32:3x20x21", NULL, "compute_at plane1 out0 S0.0", "cache_read"},
+        {"d[B,C,P,Q] +=! select(x[B,C,P,Q] == pad(m,0.0)[B,C,P-R+1,Q-S+1], pad(g,0.0)[B,C,P-R+1,Q-S+1], 0.0) where R in 3, S in 3",
+         "x=f32:2x3x20x21&m=f32:2x3x20x21&g=f32:2x3x20x21", NULL, "compute_at plane0 out0 S1.0", "fuse"},
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof one / sizeof *one; i++) {
+        kiln_arena *a = kiln_arena_open(&(kiln_host){NULL, mem, NULL});
+        kn_hw *hw = device(a, "x86-64-avx2");
+        kn_program *c;
+        kiln_bytes trace = constructed(a, one[i].text, one[i].inputs, hw, 1, &c)->c[0].trace;
+        if (one[i].trace) trace = text_of(one[i].trace);
+        if (!strstr(trace.p, one[i].has) || strstr(trace.p, one[i].never)) fail_msg("%s %s\n%s", one[i].text, one[i].inputs, trace.p);
+        kn_lprog *l = lowered(a, c, hw, trace, one[i].inputs);
+        for (int f = 0; f < l->nfns; f++)
+            if (by_elements(l->fns[f].body, l)) fail_msg("%s %s: elements\n%s", one[i].text, one[i].inputs, trace.p);
+        run_checked(a, c, hw, trace, one[i].inputs);
+        kiln_arena_close(a);
+    }
+}
+
+/* Rows whose elements come from places with quotients of their numbers are written out whole, where these are known, and picked from vectors. */
+static void places_of_whole_rows_are_picked(void **state)
+{
+    static const struct { const char *text, *inputs, *has; } one[] = {
+        {"y[S,C] = x[S,(C*55)//111] where C in 112", "x=f32:9x56", "split out0 S1 14 8\n"},
+        {"y[S,C] = x[S,min((C*24)//49+1,24)]*w[C] + x[S,(C*24)//49] where C in 50", "x=f32:9x25&w=f32:50", "split out0 S1 7 8\n"},
+        {"t[S,C] = x[(S*9)//19,C]*2.0 + x[min((S*9)//19+1,9),C] where S in 20; y[S,C] = t[S,(C*37)//75] + t[S,min((C*37)//75+1,37)] where C in 76",
+         "x=f32:10x38", "split out0 S1 10 8\n"},
+        {"y[S,C] = x[S,(C+97)%100] where C in 106", "x=f32:7x100", "split out0 S1 14 8\n"},
+        {"y[S,C] = x[S,(C*55)//111] where C in 1112", "x=f32:9x556", "split out0 S1 "}, /* too long */
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof one / sizeof *one; i++) {
+        kiln_arena *a = kiln_arena_open(&(kiln_host){NULL, mem, NULL});
+        kn_hw *hw = device(a, "x86-64-avx2");
+        kn_program *c;
+        kiln_diag d = {0};
+        kiln_bytes trace = constructed(a, one[i].text, one[i].inputs, hw, 1, &c)->c[0].trace, source, header;
+        if (!strstr(trace.p, one[i].has)) fail_msg("%s\n%s", one[i].text, trace.p);
+        kn_lprog *l = lowered(a, c, hw, trace, one[i].text);
+        assert_int_equal(kn_language_find("c")->print(a, l, "kiln_test", &source, &header, &d), KILN_OK);
+        bool each = strstr(source.p, "(f32x8){x") || strstr(source.p, "(f32x8){in") || strstr(source.p, "(f32x8){region");
+        if (each && i != 4) fail_msg("%s\n%s", one[i].text, trace.p);
+        run_checked(a, c, hw, trace, one[i].text);
+        kiln_arena_close(a);
+    }
+}
+
 static int64_t asked_for(const kn_ls *s, const kn_lprog *l, enum kn_role role)
 {
     int64_t n = 0;
@@ -142,6 +213,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(crowded_rows_are_copied), cmocka_unit_test(short_vectors_fill_lines),
                                        cmocka_unit_test(columns_go_in_parts), cmocka_unit_test(some_rows_are_worth_packing),
+                                       cmocka_unit_test(extrema_are_found_in_vectors),
+                                       cmocka_unit_test(places_of_whole_rows_are_picked),
                                        cmocka_unit_test(added_rows_are_asked_for)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

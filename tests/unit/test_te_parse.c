@@ -65,6 +65,7 @@ static const struct { const char *inputs, *text, *shape; } corpus[] = {
     {"x=f32:10", "y[P] = P > 3 ? x[P] : -x[P]", "f32 10"},
     {"x=f16:10", "y[P] = x[P] * P + 1", "f16 10"},
     {"", "y[I] = I where I in 4", "i64 4"},
+    {"a=i32:4&b=i32:4", "c[M] = a[M] // select(b[M] == 0, 1, b[M])", "i32 4"},
 };
 
 static void conformance(void **state)
@@ -101,6 +102,9 @@ static const struct { const char *inputs, *text; int line, col; kiln_status stat
     {"a=f32:4&b=f16:4", "c[M] = a[M] + b[M]", 1, 13, KILN_DTYPE, "operands of dtypes f32 and f16"},
     {"a=i32:4", "c[M] = exp(a[M])", 1, 8, KILN_DTYPE, "a float function of dtype i32"},
     {"a=i32:4&b=i32:4", "c[M] = a[M] / b[M]", 1, 13, KILN_SHAPE, "integer division by what may be zero"},
+    {"a=i32:4&b=i32:4", "c[M] = a[M] / select(a[M] == 0, 1, b[M])", 1, 13, KILN_SHAPE, "integer division by what may be zero"},
+    {"a=i32:4&b=i32:4", "c[M] = a[M] % select(b[M] == 0, a[M], b[M])", 1, 13, KILN_SHAPE, "integer division by what may be zero"},
+    {"a=i32:4&b=i32:4", "c[M] = a[M] / select(b[M] == 1, 1, b[M])", 1, 13, KILN_SHAPE, "integer division by what may be zero"},
     {"a=f32:4", "c[M] = a[M] $ 1", 1, 13, KILN_SYNTAX, "unexpected character '$'"},
     {"a=f32:4", "c[M] = a[M] where M in 0", 1, 24, KILN_SHAPE, "extent 0 of axis M; the least is 1"},
     {"a=f32:4", "c[M] = a[M] where M in -3", 1, 24, KILN_SHAPE, "extent -3 of axis M; the least is 1"},

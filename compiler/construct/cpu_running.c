@@ -1,0 +1,49 @@
+/* Running sums: the terms up to each place of a block, a condition that compares an axis of the reduction with a place's number. All places of a
+ * block are rows of one register tile that is written out, of which each has the terms that count (lower/reduce.c): what neighbours have in common is
+ * then one chain of sums, as compilers find, and every element is read and added once. Lanes lie along another axis. */
+#include "construct/cpu.h"
+#include "te/expr.h"
+
+enum { PLACES = 16 }; /* rows of a tile, and terms of a block, at most */
+
+/* The axis that e counts places of, by blocks of `terms` of it or as a whole; -1. */
+static int places_of(const kn_site *x, kiln_arena *a, kn_expr *e, int64_t terms)
+{
+    e = kn_simplify(a, e, kn_stmt_range, (void *)(uintptr_t)x->s);
+    if (!e) return -1;
+    bool block = e->op == KN_OP_MOD && e->args[1]->op == KN_OP_CONST_I && e->args[1]->u.i == terms;
+    const kn_expr *axis = block ? e->args[0] : e;
+    bool whole = axis->op == KN_OP_AXIS && axis->u.axis < x->s->nspatial && axis->u.axis != x->n;
+    return whole && (block || x->s->axes[axis->u.axis].extent == terms) ? axis->u.axis : -1;
+}
+
+/* The axis of the places; -1: it is no such sum. */
+static int running(const kn_site *x, kiln_arena *a)
+{
+    const kn_stmt *s = x->s;
+    const kn_expr *e = s->body, *loads[2];
+    bool sum = s->red == KN_RED_SUM && s->naxes == s->nspatial + 1 && x->n >= 0 && kn_loads(e, loads, 2) == 1;
+    if (!sum || e->op != KN_OP_SELECT || kn_bare(e->args[1])->op != KN_OP_LOAD || !kn_is_const(e->args[2])) return -1;
+    const kn_expr *c = e->args[0];
+    int64_t terms = s->axes[s->nspatial].extent;
+    const kn_expr *row = loads[0]->nargs ? loads[0]->args[loads[0]->nargs - 1] : NULL;
+    if (!row || row->op != KN_OP_AXIS || row->u.axis != x->n) return -1;
+    if ((c->op != KN_OP_LT && c->op != KN_OP_LE) || terms < 2 || terms > PLACES) return -1;
+    for (int i = 0; i < 2; i++)
+        if (c->args[i]->op == KN_OP_AXIS && c->args[i]->u.axis == s->nspatial) return places_of(x, a, c->args[1 - i], terms);
+    return -1;
+}
+
+bool kn_cpu_running(const kn_site *x, kn_plans *p)
+{
+    int axis = running(x, p->a);
+    if (axis < 0) return false;
+    kn_site y = *x;
+    y.m = axis;
+    int64_t lanes = kn_cpu_pow2(kn_cpu_extent(&y, y.n), y.hw->vector_bytes / kn_cpu_acc_bytes(&y));
+    if (lanes < 4) return false;
+    kn_cpu_tile t = {.lanes = lanes, .nv = 1, .mr = y.s->axes[y.s->nspatial].extent, .mc = 1, .nc = 1, .kb = 1, .rlanes = 1, .runroll = 1,
+                     .grain = kn_cpu_grain(&y, kn_cpu_other(&y)), .terms = true};
+    kn_cpu_try(&y, p, &t);
+    return p->n > 0;
+}
