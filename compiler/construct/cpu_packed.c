@@ -241,10 +241,10 @@ static void put_others(kn_buf *b, const packed *k, bool beside, const char *befo
 }
 
 /* The reduce axis is walked around blocks of the blocked one: all others but one that is written out; none
- * where blocks are turned. */
+ * where blocks are turned, or are layers. */
 static bool around(const packed *k, int axis)
 {
-    return k->kb > 0 && !k->turns && axis != k->taps;
+    return k->kb > 0 && !k->turns && !k->layer && axis != k->taps;
 }
 
 static void put_reduction(kn_buf *b, const packed *k, bool outer)
@@ -282,6 +282,13 @@ static int64_t even(const packed *k, int64_t all, int64_t band, int64_t most)
     return best;
 }
 
+/* Partial sums of a panel that come back for every layer: a quarter of L2 holds them. */
+static int64_t band_of_layers(const packed *k, int64_t l2)
+{
+    int64_t rows = extent(k, k->p), row = extent(k, k->q) * k->nv * k->lanes * kn_cpu_acc_bytes(k->x), most = l2 / 4 / row;
+    return kn_round_up(kn_ceil_div(rows, kn_ceil_div(rows, most < k->mp ? k->mp : most)), k->mp);
+}
+
 /* A band of rows of the image, or of tiles where the rows are one axis: as many as leave every core tasks enough, and as a quarter of L2 holds of
  * the other factor. */
 static int64_t band_of(const packed *k)
@@ -289,6 +296,7 @@ static int64_t band_of(const packed *k)
     if (k->p < 0 && k->panels && !k->shares) return 1;
     if (k->p >= 0 && k->panels && k->turns) return extent(k, k->p);
     const kn_hw_level *l2 = kn_hw_level_named(k->x->hw, "l2");
+    if (k->layer) return band_of_layers(k, l2 ? l2->capacity_bytes : 262144);
     const kn_site_access *a = &k->x->load[k->v];
     int axis = k->p < 0 ? k->q : k->p;
     int64_t tile = k->p < 0 ? k->mr : 1, all = kn_ceil_div(extent(k, axis), tile), want = 4 * (int64_t)k->x->hw->units;
@@ -310,7 +318,8 @@ static void put_splits(kn_buf *b, const packed *k)
     kn_putf(b, "split %s %s %lld %lld\n", x->name, name(k, x->n), (long long)k->nv, (long long)k->lanes);
     if (banded(k)) kn_putf(b, "split %s %s %lld %lld\n", x->name, name(k, k->q), (long long)k->band, (long long)k->mr);
     else kn_putf(b, "split %s %s %lld\n", x->name, name(k, k->q), (long long)k->mr);
-    if (k->p >= 0) kn_putf(b, "split %s %s %lld\n", x->name, name(k, k->p), (long long)k->band);
+    if (k->mp > 1) kn_putf(b, "split %s %s %lld %lld\n", x->name, name(k, k->p), (long long)(k->band / k->mp), (long long)k->mp);
+    else if (k->p >= 0) kn_putf(b, "split %s %s %lld\n", x->name, name(k, k->p), (long long)k->band);
     if (k->kb && k->dots && k->blocked == k->dot.run)
         kn_putf(b, "split %s %s %lld %lld\n", x->name, name(k, k->blocked), (long long)(k->kb / k->terms), (long long)k->terms);
     else if (k->kb) kn_putf(b, "split %s %s %lld\n", x->name, name(k, k->blocked), (long long)k->kb);
@@ -442,6 +451,7 @@ static void try_tile(packed *k, kn_plans *plans)
     kn_buf b;
     kn_buf_init(&b, plans->a);
     kn_putn(&b, x->before.p ? x->before.p : "", x->before.n);
+    if (k->layer) kn_packed_put_layers(&b, k);
     put_splits(&b, k);
     kn_putf(&b, "reorder %s", x->name);
     put_others(&b, k, false, " %s.0");
@@ -457,7 +467,9 @@ static void try_tile(packed *k, kn_plans *plans)
     put_others(&b, k, true, " %s.0");
     if (!panels) kn_putf(&b, " %s.0", n); /* results are written from end to end; the constant stays in L2 */
     put_reduction(&b, k, false);
-    kn_putf(&b, " | %s.%d %s.1 %s.2", q, cut + 1, n, n);
+    kn_put(&b, " |");
+    if (k->mp > 1) kn_putf(&b, " %s.2", p);
+    kn_putf(&b, " %s.%d %s.1 %s.2", q, cut + 1, n, n);
     put_terms(&b, k);
     kn_put(&b, "\n");
     for (int i = 0; i < x->s->nspatial; i++)
@@ -465,6 +477,7 @@ static void try_tile(packed *k, kn_plans *plans)
     if (panels && !shares) kn_putf(&b, "parallel %s %s.0\n", x->name, n);
     if (p || cut) kn_putf(&b, "parallel %s %s.0\n", x->name, p ? p : q);
     put_unrolled(&b, k);
+    if (k->mp > 1) kn_putf(&b, "unroll %s %s.2\n", x->name, p);
     kn_putf(&b, "unroll %s %s.%d\nunroll %s %s.1\n", x->name, q, cut + 1, x->name, n);
     if (k->dots) kn_putf(&b, "tensorize %s %s.2 %s\n", x->name, n, k->dot.it->name);
     else kn_putf(&b, "vectorize %s %s.2\n", x->name, n);
@@ -584,7 +597,7 @@ static bool try_deep(packed *k, kn_plans *plans)
 int64_t kn_cpu_packed_rows(const kn_site *x, int *q, int *p)
 {
     packed k;
-    if (!packed_of(x, &k) || k.q < 0 || k.p < 0 || k.dots || k.beside || k.padded || !kn_packed_choose(&k)) return 0;
+    if (!packed_of(x, &k) || k.q < 0 || k.p < 0 || k.dots || k.beside || k.padded || !kn_packed_choose(&k, false)) return 0;
     *q = k.q, *p = k.p;
     return k.mr;
 }
@@ -592,7 +605,7 @@ int64_t kn_cpu_packed_rows(const kn_site *x, int *q, int *p)
 int kn_cpu_written_taps(const kn_site *x)
 {
     packed k;
-    return packed_of(x, &k) && k.q >= 0 && !(k.beside && k.padded) && kn_packed_choose(&k) ? k.taps : -1;
+    return packed_of(x, &k) && k.q >= 0 && !(k.beside && k.padded) && kn_packed_choose(&k, false) ? k.taps : -1;
 }
 
 /* What L2 does not hold, that is no constant: each panel's task packs it block by block, once for all rows of a band of the image, whose partial sums
@@ -601,7 +614,7 @@ static bool in_copied_blocks(const packed *k)
 {
     enum { ROWS = 32 };
     packed c = *k;
-    if (extent(k, k->p) * extent(k, k->q) < ROWS || !kn_packed_choose(&c)) return false;
+    if (extent(k, k->p) * extent(k, k->q) < ROWS || !kn_packed_choose(&c, false)) return false;
     return kn_ceil_div(extent(k, k->x->n), c.nv * c.lanes) >= k->x->hw->units;
 }
 
@@ -610,9 +623,12 @@ static bool in_copied_blocks(const packed *k)
 bool kn_cpu_packed(const kn_site *x, kn_plans *plans)
 {
     packed k;
-    if (!packed_of(x, &k) || k.q < 0 || (k.beside && k.padded) || !kn_packed_choose(&k)) return false;
+    if (!packed_of(x, &k) || k.q < 0 || (k.beside && k.padded) || !kn_packed_choose(&k, true)) return false;
     if (!k.copied && !k.dots && !k.lies && (try_deep(&k, plans) || try_blocks(&k, plans))) return true;
     const kn_hw_level *l2 = kn_hw_level_named(x->hw, "l2");
+    if (k.layer) k.kb = k.layer, try_tile(&k, plans);
+    if (plans->n) return true;
+    if (k.layer && !kn_packed_choose(&k, false)) return false;
     int64_t block = k.beside ? 0 : block_of(&k, false);
     bool far = l2 && k.nv * k.lanes * x->reduce_extent * kn_packed_bytes(&k) > l2->capacity_bytes / 2; /* the next panel has no room beside one */
     bool copied = k.copied && kn_packed_in_panels(&k);

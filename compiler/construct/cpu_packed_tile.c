@@ -1,12 +1,13 @@
 /* The register tile of a sum of products with a packed factor: vectors of the factor by places of the other, by what they take. */
 #include "construct/packed.h"
 
-/* Rows of a tile that is nv vectors wide, of one size all over the axis. */
-static int64_t rows_of(const packed *k, int64_t nv)
+/* Rows of a tile that is nv vectors wide and takes mp rows of the image, of one size all over the axis. */
+static int64_t rows_of(const packed *k, int64_t nv, int64_t mp)
 {
     enum { OF_ONE_SET = 8 }; /* of the 8 to 12 lines that a set of L1 holds; wider tiles use each for less long */
     int64_t rows = extent(k, k->q), most = (k->x->hw->vector_registers - nv) / nv;
     if (k->beside) most = 14 / nv; /* so that the taps of a small window can be written out */
+    most /= mp;
     if (most < 1) return 0;
     if (nv == 1 && k->p < 0 && k->q == k->x->m && kn_cpu_in_one_set(k->x) && most > OF_ONE_SET) most = OF_ONE_SET;
     return kn_ceil_div(rows, kn_ceil_div(rows, most > 14 ? 14 : most));
@@ -49,7 +50,7 @@ static double time_of_parts(const packed *k, int64_t nv)
 
 /* What the tiles of that width take, what is computed beyond the ends among it. The last one of a row has as many vectors as are left, in code of its
  * own, which is worth it only where it saves something. */
-static double time_of(const packed *k, int64_t nv, int64_t mr)
+static double time_of(const packed *k, int64_t nv, int64_t mr, int64_t mp)
 {
     enum { FEW = 16, MANY = 32 }; /* terms of sums of which all tiles are whole; vectors of which one tile more or less is little */
     const double own = 0.25;      /* of a vector */
@@ -57,7 +58,7 @@ static double time_of(const packed *k, int64_t nv, int64_t mr)
     double each = k->dots ? kn_cpu_time_of_dots(k->x, &k->dot, mr, nv, k->turns) + time_of_parts(k, nv) : 0;
     if (k->dots) return (double)(kn_round_up(vectors, nv) * k->lanes * rows) * each;
     if (left && (k->x->reduce_extent < FEW || vectors >= MANY)) vectors = kn_round_up(vectors, nv), left = 0;
-    double whole = (double)(vectors - left) * time_of_each(k, nv, mr), last = left ? (double)left * time_of_each(k, left, mr) + own : 0;
+    double whole = (double)(vectors - left) * time_of_each(k, nv, mr * mp), last = left ? (double)left * time_of_each(k, left, mr * mp) + own : 0;
     return (double)(rows * k->lanes) * (whole + last);
 }
 
@@ -74,22 +75,33 @@ static double of_shares(const packed *k, int64_t nv)
     return longest > worth ? longest / worth : 1;
 }
 
-/* whole: all rows of the axis in one tile. Returns the time, 0: there is none. */
-static double choose(packed *k, bool whole)
+/* Tiles of mp rows of the image by nv vectors, if they take less than *least. */
+static void choose_places(packed *k, int64_t mp, int64_t nv, bool whole, double *least)
 {
     const double less = 1 - 1e-9; /* of tiles that take the same, the first */
+    int64_t most = rows_of(k, nv, mp);
+    for (int64_t mr = most; mr > 0 && 3 * mr >= 2 * most; mr--) { /* fewer rows may leave none beyond the end */
+        double t = time_of(k, nv, mr, mp) * of_shares(k, nv);
+        if ((*least > 0 && t >= less * *least) || (whole && mr != extent(k, k->q))) continue;
+        *least = t;
+        k->nv = nv;
+        k->mr = mr;
+        k->mp = mp;
+    }
+}
+
+/* whole: all rows of the axis in one tile. layers: places of several rows of the image where the other factor is read in layers. Returns the time, 0:
+ * there is none. */
+static double choose(packed *k, bool whole, bool layers)
+{
+    enum { ROWS = 3 };
     double least = 0;
     for (int64_t nv = 1; nv <= 8; nv++) {
-        int64_t most = rows_of(k, nv);
         if (nv > 1 && (nv - 1) * k->lanes >= extent(k, k->x->n)) break;
         if (k->beside && extent(k, k->x->n) % (nv * k->lanes)) continue; /* nothing fills in lanes past the end of what it reads */
-        for (int64_t mr = most; mr > 0 && 3 * mr >= 2 * most; mr--) { /* fewer rows may leave none beyond the end */
-            double t = time_of(k, nv, mr) * of_shares(k, nv);
-            if ((least > 0 && t >= less * least) || (whole && mr != extent(k, k->q))) continue;
-            least = t;
-            k->nv = nv;
-            k->mr = mr;
-        }
+        choose_places(k, 1, nv, whole, &least);
+        for (int64_t mp = 2; mp <= ROWS && layers && !whole && kn_packed_layer(k, nv); mp++)
+            if (extent(k, k->p) % mp == 0) choose_places(k, mp, nv, false, &least);
     }
     return least;
 }
@@ -136,15 +148,16 @@ static bool write_taps_out(packed *k, double least)
         most = share;
         whole.taps = taps;
     }
-    double t = most > 0 ? choose(&whole, true) : 0;
+    double t = most > 0 ? choose(&whole, true, false) : 0;
     if (t <= 0 || t * (1 - most) >= least) return false;
     *k = whole;
     return true;
 }
 
-bool kn_packed_choose(packed *k)
+bool kn_packed_choose(packed *k, bool layers)
 {
-    double least = choose(k, false);
+    double least = choose(k, false, layers);
     if (least > 0) write_taps_out(k, least);
+    k->layer = least > 0 && layers ? kn_packed_layer(k, k->nv) : 0;
     return least > 0;
 }

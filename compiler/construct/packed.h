@@ -24,6 +24,8 @@ typedef struct packed {
     kn_cpu_dot dot;
     int64_t terms;               /* 1 without dots */
     int64_t lanes, nv, mr, kb;
+    int64_t mp;                  /* of p in a register tile, beside mr of q */
+    int64_t layer;               /* of `blocked` in each layer of the other factor's copy, 0: it has none; then kb is the same */
     int64_t band;                /* of p in one task; without p: of q's tiles, 1: all tiles */
 } packed;
 
@@ -33,6 +35,10 @@ static inline bool has(const packed *k, int load, int axis) { return k->x->load[
 
 bool kn_packed_in_panels(const packed *k);     /* panels of the packed factor are tasks, not bands of the rows */
 int64_t kn_packed_bytes(const packed *k);      /* of an element of the copy */
+/* cpu_packed_layers.c: terms of a layer for panels of nv vectors, 0: none; the dimension of the other factor's copy that is cut; the step that does. */
+int64_t kn_packed_layer(const packed *k, int64_t nv);
+void kn_packed_put_layers(kn_buf *b, const packed *k);
 /* cpu_packed_tile.c: the register tile that takes least; false: there is none. */
-bool kn_packed_choose(packed *k);
+/* layers: also what those of the other factor are. */
+bool kn_packed_choose(packed *k, bool layers);
 #endif
