@@ -35,7 +35,7 @@ static inline bool has(const packed *k, int load, int axis) { return k->x->load[
 
 bool kn_packed_in_panels(const packed *k);     /* panels of the packed factor are tasks, not bands of the rows */
 int64_t kn_packed_bytes(const packed *k);      /* of an element of the copy */
-/* cpu_packed_layers.c: terms of a layer for panels of nv vectors, 0: none; the dimension of the other factor's copy that is cut; the step that does. */
+/* cpu_packed_layers.c: terms of a layer for panels of nv vectors, 0: none; the step that cuts the copy so. */
 int64_t kn_packed_layer(const packed *k, int64_t nv);
 void kn_packed_put_layers(kn_buf *b, const packed *k);
 /* cpu_packed_tile.c: the register tile that takes least; false: there is none. */

@@ -353,7 +353,7 @@ static void copies_in_layers(void **state)
         {WINDOW "P in 6, Q in 22", "x=f32:2x32x6x22&w=f32:72x32x3x3", 8192, 65536, "transform_layout plane2 0 3/"},
         {WINDOW "P in 6, Q in 22", "x=f32:2x32x6x22&w=f32:72x32x3x3", 8192, 65536, " | S2.2 S3.1 S1.1 S1.2\n"}, /* tiles of two rows */
         {WINDOW "P in 6, Q in 22", "x=f32:2x32x6x22&w=f32:72x32x3x3:const", 8192, 65536, " S1.0 R0.0 R1.0 R2.0 R0.1 S1.1 S1.2\n"},
-        {WINDOW "P in 6, Q in 10", "x=f32:2x32x6x10&w=f32:72x32x3x3", 8192, 65536, "unroll lanes_last R2.0\n"}, /* a whole row, its taps written out */
+        {WINDOW "P in 6, Q in 10", "x=f32:2x32x6x10&w=f32:72x32x3x3", 8192, 65536, "unroll lanes_last R2.0\n"}, /* whole rows */
         {WINDOW "P in 7, Q in 13", "x=f32:1x48x7x13&w=f32:37x48x3x3", 16384, 65536, "transform_layout plane2 0 3/"}, /* ragged tiles and panels */
         {WINDOW "P in 7, Q in 13", "x=f32:1x48x7x13&w=f32:37x48x3x3:const", 16384, 65536, "transform_layout plane2 0 3/"},
         {WINDOW "P in 7, Q in 13", "x=f32:1x41x7x13&w=f32:37x41x3x3", 8192, 65536, "!3%"}, /* terms that are no whole vectors */
