@@ -173,6 +173,7 @@ bool kn_cpu_joins_rows(const kn_site *x);
 
 /* cpu_packed.c: tiles of a sum of products with a constant factor along n, which is packed ahead; false: it is no such sum. */
 bool kn_cpu_packed(const kn_site *x, kn_plans *p);
+bool kn_cpu_in_layers(const char *trace); /* cpu_packed_layers.c: it reads a copy in layers */
 bool kn_cpu_is_packed(const kn_site *x);
 /* The rows of its tiles, which are places along axis q in each row p of an image without padding; 0: they are not. */
 int64_t kn_cpu_packed_rows(const kn_site *x, int *q, int *p);

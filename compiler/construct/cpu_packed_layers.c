@@ -2,6 +2,7 @@
  * a panel's block in L1. A tile of places then reads one run, layers use every set of the caches, and prefetchers follow; whole terms of each place
  * one behind the other are short runs far apart, of which a block's fall into a few sets. */
 #include "construct/packed.h"
+#include <string.h>
 
 /* The copy that the load reads is a map of its own, which nothing else reads, with the blocked axis alone along its last dimension. */
 static bool is_copied(const packed *k, const kn_expr *load)
@@ -55,4 +56,13 @@ void kn_packed_put_layers(kn_buf *b, const packed *k)
     }
     if (row == last) kn_putf(b, " %d/%lld", last, (long long)k->layer);
     kn_putf(b, " %d%%%lld\n", last, (long long)k->layer);
+}
+
+bool kn_cpu_in_layers(const char *trace)
+{
+    for (const char *at = trace; (at = strstr(at, "transform_layout plane")) != NULL; at++) {
+        size_t line = strcspn(at, "\n");
+        if (memchr(at, '%', line)) return true;
+    }
+    return false;
 }

@@ -66,7 +66,7 @@ static double time_of(const packed *k, int64_t nv, int64_t mr, int64_t mp)
  * same; a quarter more is worth a better tile. */
 static double of_shares(const packed *k, int64_t nv)
 {
-    const double worth = 1.25;
+    double worth = kn_packed_layer(k, nv) ? 1.1 : 1.25; /* tiles in two directions are good of any width */
     int64_t vectors = kn_ceil_div(extent(k, k->x->n), k->lanes), panels = kn_ceil_div(vectors, nv), units = k->x->hw->units;
     if (!k->turns || !kn_packed_in_panels(k)) return 1;
     int64_t most = kn_ceil_div(panels, units) * nv;
