@@ -467,6 +467,17 @@ static bool digits_one(shaper *s, const kn_stage *g)
     return true;
 }
 
+/* A window's steps along the lanes are taken in a copy. */
+static bool spread_one(shaper *s, const kn_stage *g)
+{
+    kn_site v;
+    kn_site_of(s->a, s->t, g, s->hw, &v);
+    const char *copy = kn_format(s->a, "plane%d", s->nplanes), *lines = s->nplanes < KILN_MAX_STMTS && copy ? kn_cpu_spread(s->a, &v, copy) : NULL;
+    if (!lines || !try_step(s, lines)) return false;
+    s->plane[s->nplanes++] = copy;
+    return true;
+}
+
 /* The window slides along n, so that a row of it can be held and used for many of its places. */
 static bool slides_along_n(const kn_site *v, const kn_expr *load)
 {
@@ -758,7 +769,8 @@ kiln_status kn_shape(kiln_arena *a, const kn_program *p, const kn_hw *hw, kiln_b
         else if (fresh && (turn_one(&s, g) || planar_one(&s, g) || dot_one(&s, g, &dot))) k--;
         else if (dot) k += !flatten_one(&s, g) && pad_one(&s, g);
         else if (fresh && map_one(&s, k)) k += s.t->nstages - before;
-        else if (fresh && (widen_one(&s, g) || digits_one(&s, g) || taps_one(&s, g) || shifts_one(&s, g))) k--; /* its statement is one further on */
+        else if (fresh && (widen_one(&s, g) || digits_one(&s, g) || taps_one(&s, g) || shifts_one(&s, g) || spread_one(&s, g)))
+            k--; /* its statement is one further on */
         else if (fresh && strip_one(&s, g, &strip)) k += strip;
         else if (fresh && !flatten_one(&s, g)) {
             bool held = separate_one(&s, k, true);

@@ -359,6 +359,7 @@ static void copies_in_layers(void **state)
         {WINDOW "P in 7, Q in 13", "x=f32:1x41x7x13&w=f32:37x41x3x3", 8192, 65536, "!3%"}, /* terms that are no whole vectors */
         {"y[N,P,Q,F] +=! pad(x,0.0)[N,2*P+R-1,2*Q+S-1,C]*w[F,C,R,S] where P in 6, Q in 7", "x=f32:2x12x13x40&w=f32:48x40x3x3", 8192, 65536,
          "transform_layout plane0 0 3/"},
+        {"y[F,P] +=! x[C,P*5+R]*w[F,C,R] where P in 131", "x=f32:1x660&w=f32:66x1x10:const", 32768, 32768, "reindex out0 0 plane0\n"},
         {"y[N,F,P,Q] +=! pad(x,0.0)[N,C,P+2*R-2,Q+2*S-2]*w[F,C,R,S] where P in 6, Q in 7", "x=f32:1x32x6x7&w=f32:44x32x3x3", 8192, 65536,
          "transform_layout plane2 0 3/"},
         {"t[N,F,P,Q] +=! pad(x,0.0)[N,C,P+R-2,Q+S-2]*w[F,C,R,S] where P in 9, Q in 6; y[N,F,P,Q] = max(t[N,F,P,Q]+b[F],0.0)",
@@ -436,6 +437,10 @@ static void beyond_caches(void **state)
          "\ncompute_at rows0 "},
         {"y[F,H,W] +=! pad(x,0.0)[C,2*H+R-1,2*W+S-1]*w[F,C,R,S] where H in 33, W in 45", "x=f32:2x66x90&w=f32:33x2x3x3", 32768, 1048576,
          "unstride out0 1 S2 plane0"}, /* rows fill vectors: strips of them */
+        {"y[F,P] +=! x[C,P*5+R]*w[F,C,R] where P in 131", "x=f32:1x660&w=f32:66x1x10:const", 32768, 32768,
+         "reindex out0 0 plane0\n"}, /* steps along the lanes, and results that are large: what places meet is copied */
+        {"y[F,P] +=! x[C,P*3+R*2]*w[F,C,R] where P in 107", "x=f32:3x325&w=f32:65x3x3", 32768, 16384, "reindex out0 0 plane0\n"},
+        {"y[F,P] +=! x[C,P+R]*w[F,C,R] where P in 131", "x=f32:1x140&w=f32:66x1x10", 32768, 32768, "!reindex"}, /* without steps */
         {"t[C] +=! x[C,H,W]; y[C] = t[C]/169.0", "x=f32:37x13x13", 4096, 16384, "unroll t0 S0.1\n"}, /* rows without gaps, finished together */
         {"y[C] +=! x[C,K]", "x=f32:37x49", 1024, 4096, "!unroll out0 S0.1\n"}, /* short ones beyond L2, with nothing behind them */
         {product, "a=f32:130x97&b=f32:97x1", 32768, 1048576, "vectorize out0 R0.2\n"},
