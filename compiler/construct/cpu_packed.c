@@ -212,6 +212,12 @@ bool kn_cpu_is_squares(const kn_site *x)
     return is && k.q >= 0 && k.turns;
 }
 
+int kn_cpu_layered(const kn_site *x)
+{
+    packed k;
+    return packed_of(x, &k) && k.q >= 0 && !(k.beside && k.padded) && kn_packed_choose(&k, true) && k.layer ? k.blocked : -1;
+}
+
 bool kn_cpu_is_boxed(const kn_site *x)
 {
     packed k;
@@ -294,7 +300,7 @@ static int64_t band_of_layers(const packed *k, int64_t l2)
 static int64_t band_of(const packed *k)
 {
     if (k->p < 0 && k->panels && !k->shares) return 1;
-    if (k->p >= 0 && k->panels && k->turns) return extent(k, k->p);
+    if (k->p >= 0 && k->panels && (k->turns || (k->layer && k->copied))) return extent(k, k->p);
     const kn_hw_level *l2 = kn_hw_level_named(k->x->hw, "l2");
     if (k->layer) return band_of_layers(k, l2 ? l2->capacity_bytes : 262144);
     const kn_site_access *a = &k->x->load[k->v];

@@ -24,11 +24,12 @@ static bool is_copied(const packed *k, const kn_expr *load)
 /* The other factor's load; NULL: it has no layers. Of long vectors a place's terms are fewer and runs are longer (not measured). */
 static const kn_expr *layered(const packed *k)
 {
+    enum { PLACES = 128 }; /* fewer wait for what is copied of rows that lie along the lanes: a layer's are shorter runs of them */
     const kn_expr *loads[2];
-    bool packs = k->turns || !(k->copied || k->lies);
-    if (!kn_cpu_short_vectors(k->x) || !packs || k->dots || k->beside || k->padded || k->boxed || k->uneven || k->p < 0) return NULL;
+    if (k->p < 0 || !kn_cpu_short_vectors(k->x) || k->lies || k->dots || k->beside || k->padded || k->boxed || k->uneven) return NULL;
     if (!kn_packed_in_panels(k) || kn_loads(k->x->s->body, loads, 2) != 2 || !is_copied(k, loads[k->v])) return NULL;
-    return loads[k->v];
+    bool lies = k->copied && !k->turns, made = k->x->t->program->tensors[loads[k->w]->u.tensor].role == KN_TEMP; /* better turned as it is packed */
+    return lies && (made || extent(k, k->p) * extent(k, k->q) < PLACES) ? NULL : loads[k->v];
 }
 
 /* Whole vectors that divide the axis, of which half of L1 holds a panel's block; at least so many steps as partial sums are worth bringing for. */

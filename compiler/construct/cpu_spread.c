@@ -1,6 +1,6 @@
-/* Short sums over a window that steps along the lanes, for so many rows of results that these go out to memory (a first convolution of sounds): what each
- * place meets is copied once, term by term beside the places, so that every row of results is written from end to end. As it lies each task would
- * pick it apart for all rows, whose lines lie pages apart. */
+/* Short sums over a window that steps along the lanes, for so many rows of results that these go out to memory (a first convolution of sounds): what
+ * each place meets is copied once, term by term beside the places, so that every row of results is written from end to end. As it lies each task
+ * would pick it apart for all rows, whose lines lie pages apart. */
 #include "construct/cpu.h"
 #include "te/expr.h"
 

@@ -88,8 +88,8 @@ static kiln_status candidate(const kn_plans *plans, int nstages, int r, kiln_can
     return kn_candidate_of(first->a, first->canonical, first->hw, trace, r, out, d);
 }
 
-/* What the model does not see: which sets of L1 the rows of a tile fall into, and whether prefetchers follow them. Copies in layers took 0.79 to 0.87 of
- * what it says of them beside others (3x3, 64x56, 64x28, 96x28, 48x40). */
+/* What the model does not see: which sets of L1 the rows of a tile fall into, and whether prefetchers follow them. Copies in layers took 0.79 to
+ * 0.87 of what it says of them beside others (3x3, 64x56, 64x28, 96x28, 48x40). */
 static double placed(const kiln_candidate *c)
 {
     const double layers = 0.87;

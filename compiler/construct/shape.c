@@ -194,10 +194,10 @@ static bool fuse_pair(shaper *s, const kn_stage *g)
     bool boxed = kn_cpu_is_boxed(&v);
     double share;
     uint32_t uneven = kn_cpu_uneven(&v, &share);
-    int taps = kn_cpu_written_taps(&v);
+    int taps = kn_cpu_written_taps(&v), layered = kn_cpu_layered(&v);
     for (int x = 0; x + 1 < st->naxes; x++) {
         int y = x + 1;
-        if (taps >= 0 && (x == taps || y == taps)) continue;
+        if ((taps >= 0 && (x == taps || y == taps)) || x == layered || y == layered) continue;
         if (st->axes[x].reduce != st->axes[y].reduce || ((uneven >> x | uneven >> y) & 1) || holds_rows(s, st, x, y)) continue;
         if (boxed && (kn_stands_beside(st, x) || kn_stands_beside(st, y))) continue;
         if (y == v.n && !s->hw->gpu && kn_cpu_is_alone(&v)) continue; /* lanes that a copy turns are a dimension of their own */

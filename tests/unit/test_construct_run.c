@@ -359,6 +359,11 @@ static void copies_in_layers(void **state)
         {WINDOW "P in 7, Q in 13", "x=f32:1x41x7x13&w=f32:37x41x3x3", 8192, 65536, "!3%"}, /* terms that are no whole vectors */
         {"y[N,P,Q,F] +=! pad(x,0.0)[N,2*P+R-1,2*Q+S-1,C]*w[F,C,R,S] where P in 6, Q in 7", "x=f32:2x12x13x40&w=f32:48x40x3x3", 8192, 65536,
          "transform_layout plane0 0 3/"},
+#define LAST "y[N,P,Q,F] +=! pad(x,0.0)[N,P+R-1,Q+S-1,C]*w[R,S,C,F] where "
+        {LAST "P in 12, Q in 14", "x=f32:1x12x14x32&w=f32:3x3x32x70", 8192, 65536, "scratch R2.0 loops R0.0 R1.0 R2.1 "}, /* channels last */
+        {LAST "P in 12, Q in 14", "x=f32:1x12x14x32&w=f32:3x3x32x70:const", 8192, 65536, "prepack out0 0 S3.0 R2.0 R0.0 R1.0 R2.1 "},
+        {LAST "P in 6, Q in 7", "x=f32:1x6x7x32&w=f32:3x3x32x96", 8192, 65536, "!3%"}, /* few places: rows of the weights lie along the lanes */
+#undef LAST
         {"y[F,P] +=! x[C,P*5+R]*w[F,C,R] where P in 131", "x=f32:1x660&w=f32:66x1x10:const", 32768, 32768, "reindex out0 0 plane0\n"},
         {"y[N,F,P,Q] +=! pad(x,0.0)[N,C,P+2*R-2,Q+2*S-2]*w[F,C,R,S] where P in 6, Q in 7", "x=f32:1x32x6x7&w=f32:44x32x3x3", 8192, 65536,
          "transform_layout plane2 0 3/"},
