@@ -342,7 +342,7 @@ static void check_plan(const char *id, const small_caches *one)
     kiln_arena_close(a);
 }
 
-/* Windows over planes whose copy is in layers, and tiles of places of several rows, where vectors are parts of a line. */
+/* Where vectors are parts of a line: windows whose copy is in layers, tiles of places of several rows. */
 static void copies_in_layers(void **state)
 {
 #ifdef __SANITIZE_THREAD__
@@ -359,6 +359,8 @@ static void copies_in_layers(void **state)
         {WINDOW "P in 7, Q in 13", "x=f32:1x41x7x13&w=f32:37x41x3x3", 8192, 65536, "!3%"}, /* terms that are no whole vectors */
         {"y[N,P,Q,F] +=! pad(x,0.0)[N,2*P+R-1,2*Q+S-1,C]*w[F,C,R,S] where P in 6, Q in 7", "x=f32:2x12x13x40&w=f32:48x40x3x3", 8192, 65536,
          "transform_layout plane0 0 3/"},
+        {"y[F,P,Q] +=! x[C,2*P,2*Q]*w[F,C] where P in 7, Q in 8", "x=f32:131x13x15&w=f32:403x131", 4096, 131072,
+         " | S0.1 F0.1 R0.0 | "}, /* rows from afar go along all panels once */
 #define LAST "y[N,P,Q,F] +=! pad(x,0.0)[N,P+R-1,Q+S-1,C]*w[R,S,C,F] where "
         {LAST "P in 12, Q in 14", "x=f32:1x12x14x32&w=f32:3x3x32x70", 8192, 65536, "scratch R2.0 loops R0.0 R1.0 R2.1 "}, /* channels last */
         {LAST "P in 12, Q in 14", "x=f32:1x12x14x32&w=f32:3x3x32x70:const", 8192, 65536, "prepack out0 0 S3.0 R2.0 R0.0 R1.0 R2.1 "},
