@@ -12,7 +12,6 @@ typedef struct layout {
     term t[KILN_MAX_RANK];
     int64_t shape[KILN_MAX_RANK], old[KILN_MAX_RANK];
     const kn_program *p;
-    const kn_stmt *reader;
     bool padded;
 } layout;
 
@@ -89,13 +88,11 @@ static void new_indices(kiln_arena *a, const layout *l, const int64_t *shape, kn
     }
 }
 
-/* Dimensions change places, so that what is out of range stays so, or are cut or joined where every index is a value: an axis as long as they are, by
- * the statement that reads them. */
-static bool keeps_range(const layout *l, const kn_expr *load)
+/* Dimensions only change places, so that what is out of range stays so. */
+static bool permutes(const layout *l)
 {
     for (int i = 0; i < l->n; i++)
-        for (int d = l->t[i].dim; d <= l->t[i].last && (l->t[i].last != l->t[i].dim || l->t[i].by > 1 || l->t[i].count); d++)
-            if (load->args[d]->op != KN_OP_AXIS || l->reader->axes[load->args[d]->u.axis].extent > l->old[d]) return false;
+        if (l->t[i].last != l->t[i].dim || l->t[i].by > 1 || l->t[i].count) return false;
     return true;
 }
 
@@ -104,7 +101,7 @@ static kn_expr *follow(void *user, kiln_arena *a, kn_expr *e)
     layout *l = user;
     kn_expr *idx[KILN_MAX_RANK];
     if (e->op != KN_OP_LOAD || e->u.tensor != l->tensor) return e;
-    l->padded = l->padded || (e->padded && !keeps_range(l, e));
+    l->padded = l->padded || (e->padded && !permutes(l));
     new_indices(a, l, l->old, e->args, idx);
     return e->padded ? kn_load_padded(a, l->p, l->tensor, idx, e->pad_value) : kn_load(a, l->p, l->tensor, idx);
 }
@@ -154,7 +151,6 @@ kiln_status kn_prim_transform_layout(kn_step *s)
     for (int i = 0; i < p->nstmts; i++) {
         const kn_expr *one;
         if (!kn_reads_of(p->stmts[i]->body, l.tensor, &one)) continue;
-        l.reader = p->stmts[i];
         p->stmts[i]->body = kn_rewrite(s->a, p->stmts[i]->body, follow, &l);
         if (l.padded) return kn_step_refuse(s, "'%s' is read with padding by '%s'", x->name, p->tensors[p->stmts[i]->out].name);
         if (kn_arena_dry(s->a)) return kn_fail(s->d, KILN_MEMORY, "out of memory while changing a layout");
