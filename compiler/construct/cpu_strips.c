@@ -88,7 +88,7 @@ static int64_t reach(const strip *k, const kn_expr *at)
 static double choose_tile(strip *k, int64_t places)
 {
     enum { MOST = 14, WIDEST = 6 };
-    const double row = 0.3, vector = 0.75;
+    const double row = 0.3, vector = 0.75, straddling = 1.5;
     const kn_site *x = k->x;
     double least = 0;
     int64_t need = x->hw->fma_latency * x->hw->fma_per_cycle, registers = x->hw->vector_registers - kn_cpu_short_vectors(x);
@@ -96,6 +96,8 @@ static double choose_tile(strip *k, int64_t places)
         for (int64_t mr = 1; mr <= MOST && mr <= kn_cpu_extent(x, x->m) && mr * nv + nv + 1 <= registers; mr++) {
             double time = kn_cpu_time_of_rows(x, places, mr, nv, k->lanes, row, vector);
             if (mr * nv < need) time *= (double)need / (double)(mr * nv);
+            double loads = (double)mr + straddling * (double)nv, each = loads / (double)(mr * nv);
+            if (kn_cpu_short_vectors(x) && each > 1) time *= each; /* 8 by 1: 1.03 to 1.1 times as long as 4 by 2 */
             if (least > 0 && time >= least) continue;
             least = time;
             k->nv = nv;
