@@ -83,9 +83,9 @@ static int64_t reach(const strip *k, const kn_expr *at)
     return n / k->step;
 }
 
-/* The tile by the time of all tiles of rows of so many places, the least of which is returned; vectors of the window begin anywhere in a line. Of short
- * ones one register is left: where a tile wants all, what is written out reads its vectors again for each row (3 by 4: 1.2 times as long as 2 by 6);
- * and loads, some of which straddle two lines, are what takes time where they outnumber multiply-adds (8 by 1: 1.03 to 1.1 times 4 by 2). */
+/* The tile by the time of all tiles of rows of so many places, the least of which is returned; vectors of the window begin anywhere in a line. Of
+ * short ones one register is left: where a tile wants all, what is written out reads its vectors again for each row (3 by 4: 1.2 times as long as
+ * 2 by 6); and loads, some of which straddle two lines, take the time where they outnumber multiply-adds (8 by 1: 1.03 to 1.1 times 4 by 2). */
 static double choose_tile(strip *k, int64_t places)
 {
     enum { MOST = 14, WIDEST = 6 };
