@@ -3,36 +3,8 @@
  * rows: those of a window are taken row by row of the image, with the padding of a band of them filled in beside (cache_read region). A window's
  * factor that is no constant, but small, goes the same way: it is read as it lies, or each band packs it for itself. Windows of bytes or halves go
  * this way where the core has a dot instruction for them, whose terms are the innermost loop. */
-#include "construct/cpu.h"
+#include "construct/packed.h"
 #include "intrin/intrin.h"
-
-typedef struct packed {
-    const kn_site *x;
-    int w, v;                    /* loads: the constant, the other factor */
-    int q, p;                    /* rows of a register tile; rows around them, cut into bands; -1: none */
-    uint32_t uneven;             /* axes of the constant's digits, of which some lie in padding (digits.c) */
-    int order[KILN_MAX_AXES];    /* the reduction's axes, those outermost, then as the other factor is walked through from end to end */
-    int blocked;                 /* reduce axis that is cut where blocks of the constant are to stay in L1 */
-    int taps;                    /* reduce axis of a row's taps, which is written out since padding leaves some of a tile's out; -1: none */
-    bool padded;
-    bool panels;                 /* each panel of the constant meets all rows of one task while it is near; else each row all panels */
-    bool shares;                 /* panels, but bands of the rows' own axis are tasks, which go through all of them; else panels are tasks */
-    bool beside;                 /* the other factor has the lanes too (depthwise): nothing is shared between them */
-    bool copied;                 /* load w is no constant: every task packs it */
-    bool turns;                  /* in squares that are turned: its rows run along the sum (cpu_squares.c) */
-    bool lies;                   /* nor is it packed: its rows are read as they lie */
-    bool boxed;                  /* bands of the other factor are copied, with their padding and whole runs of terms */
-    bool streams;                /* the constant goes by once or a few times: every vector of a panel along a run of its own */
-    bool dots;                   /* an instruction sums `terms` of the products along dot.run for every lane */
-    kn_cpu_dot dot;
-    int64_t terms;               /* 1 without dots */
-    int64_t lanes, nv, mr, kb;
-    int64_t band;                /* of p in one task; without p: of q's tiles, 1: all tiles */
-} packed;
-
-static int64_t extent(const packed *k, int axis) { return kn_cpu_extent(k->x, axis); }
-static const char *name(const packed *k, int axis) { return kn_cpu_axis(k->x, axis); }
-static bool has(const packed *k, int load, int axis) { return k->x->load[load].axes >> axis & 1; }
 
 /* Reduce axis i is walked outside of axis j. */
 static bool outside(const packed *k, int i, int j)
@@ -71,7 +43,7 @@ static int64_t bytes_of(const packed *k, const kn_site_access *a)
 }
 
 /* Of an element of the copy, which is of sums' dtype but for dots. */
-static int64_t bytes_packed(const packed *k) { return k->dots ? k->x->load[k->w].bytes : kn_cpu_acc_bytes(k->x); }
+int64_t kn_packed_bytes(const packed *k) { return k->dots ? k->x->load[k->w].bytes : kn_cpu_acc_bytes(k->x); }
 
 static int64_t bytes_of_constant(const packed *k) { return bytes_of(k, &k->x->load[k->w]); }
 
@@ -240,6 +212,12 @@ bool kn_cpu_is_squares(const kn_site *x)
     return is && k.q >= 0 && k.turns;
 }
 
+int kn_cpu_layered(const kn_site *x)
+{
+    packed k;
+    return packed_of(x, &k) && k.q >= 0 && !(k.beside && k.padded) && kn_packed_choose(&k, true) && k.layer ? k.blocked : -1;
+}
+
 bool kn_cpu_is_boxed(const kn_site *x)
 {
     packed k;
@@ -269,10 +247,10 @@ static void put_others(kn_buf *b, const packed *k, bool beside, const char *befo
 }
 
 /* The reduce axis is walked around blocks of the blocked one: all others but one that is written out; none
- * where blocks are turned. */
+ * where blocks are turned, or are layers. */
 static bool around(const packed *k, int axis)
 {
-    return k->kb > 0 && !k->turns && axis != k->taps;
+    return k->kb > 0 && !k->turns && !k->layer && axis != k->taps;
 }
 
 static void put_reduction(kn_buf *b, const packed *k, bool outer)
@@ -310,13 +288,21 @@ static int64_t even(const packed *k, int64_t all, int64_t band, int64_t most)
     return best;
 }
 
+/* Partial sums of a panel that come back for every layer: a quarter of L2 holds them. */
+static int64_t band_of_layers(const packed *k, int64_t l2)
+{
+    int64_t rows = extent(k, k->p), row = extent(k, k->q) * k->nv * k->lanes * kn_cpu_acc_bytes(k->x), most = l2 / 4 / row;
+    return kn_round_up(kn_ceil_div(rows, kn_ceil_div(rows, most < k->mp ? k->mp : most)), k->mp);
+}
+
 /* A band of rows of the image, or of tiles where the rows are one axis: as many as leave every core tasks enough, and as a quarter of L2 holds of
  * the other factor. */
 static int64_t band_of(const packed *k)
 {
     if (k->p < 0 && k->panels && !k->shares) return 1;
-    if (k->p >= 0 && k->panels && k->turns) return extent(k, k->p);
+    if (k->p >= 0 && k->panels && (k->turns || (k->layer && k->copied))) return extent(k, k->p);
     const kn_hw_level *l2 = kn_hw_level_named(k->x->hw, "l2");
+    if (k->layer) return band_of_layers(k, l2 ? l2->capacity_bytes : 262144);
     const kn_site_access *a = &k->x->load[k->v];
     int axis = k->p < 0 ? k->q : k->p;
     int64_t tile = k->p < 0 ? k->mr : 1, all = kn_ceil_div(extent(k, axis), tile), want = 4 * (int64_t)k->x->hw->units;
@@ -338,7 +324,8 @@ static void put_splits(kn_buf *b, const packed *k)
     kn_putf(b, "split %s %s %lld %lld\n", x->name, name(k, x->n), (long long)k->nv, (long long)k->lanes);
     if (banded(k)) kn_putf(b, "split %s %s %lld %lld\n", x->name, name(k, k->q), (long long)k->band, (long long)k->mr);
     else kn_putf(b, "split %s %s %lld\n", x->name, name(k, k->q), (long long)k->mr);
-    if (k->p >= 0) kn_putf(b, "split %s %s %lld\n", x->name, name(k, k->p), (long long)k->band);
+    if (k->mp > 1) kn_putf(b, "split %s %s %lld %lld\n", x->name, name(k, k->p), (long long)(k->band / k->mp), (long long)k->mp);
+    else if (k->p >= 0) kn_putf(b, "split %s %s %lld\n", x->name, name(k, k->p), (long long)k->band);
     if (k->kb && k->dots && k->blocked == k->dot.run)
         kn_putf(b, "split %s %s %lld %lld\n", x->name, name(k, k->blocked), (long long)(k->kb / k->terms), (long long)k->terms);
     else if (k->kb) kn_putf(b, "split %s %s %lld\n", x->name, name(k, k->blocked), (long long)k->kb);
@@ -378,7 +365,7 @@ static bool few_panels(const packed *k)
     return extent(k, k->x->n) <= k->lanes * (2 * units - 1) && places >= PLACES * units;
 }
 
-static bool in_panels(const packed *k)
+bool kn_packed_in_panels(const packed *k)
 {
     const kn_hw_level *l2 = kn_hw_level_named(k->x->hw, "l2");
     if (!l2 || bytes_of_constant(k) > l2->capacity_bytes / 2) return true;
@@ -423,7 +410,7 @@ int kn_cpu_taps(const kn_site *x)
 int kn_cpu_packed_pads(const kn_site *x)
 {
     packed k;
-    return packed_of(x, &k) && k.q >= 0 && k.padded && in_panels(&k) && !k.beside ? k.v : -1;
+    return packed_of(x, &k) && k.q >= 0 && k.padded && kn_packed_in_panels(&k) && !k.beside ? k.v : -1;
 }
 
 /* The constant's copy before the first call, or one that a task makes: `blocks`: of one panel, each packed when its turn comes. */
@@ -462,7 +449,7 @@ static void try_tile(packed *k, kn_plans *plans)
 {
     const kn_site *x = k->x;
     k->streams = in_streams(k);
-    bool panels = k->panels = in_panels(k), shares = k->shares = panels && !k->turns && in_shares(k);
+    bool panels = k->panels = kn_packed_in_panels(k), shares = k->shares = panels && !k->turns && in_shares(k);
     const char *n = name(k, x->n), *q = name(k, k->q), *p = k->p >= 0 ? name(k, k->p) : NULL;
     k->band = band_of(k);
     bool cut = banded(k);
@@ -470,6 +457,7 @@ static void try_tile(packed *k, kn_plans *plans)
     kn_buf b;
     kn_buf_init(&b, plans->a);
     kn_putn(&b, x->before.p ? x->before.p : "", x->before.n);
+    if (k->layer) kn_packed_put_layers(&b, k);
     put_splits(&b, k);
     kn_putf(&b, "reorder %s", x->name);
     put_others(&b, k, false, " %s.0");
@@ -485,7 +473,9 @@ static void try_tile(packed *k, kn_plans *plans)
     put_others(&b, k, true, " %s.0");
     if (!panels) kn_putf(&b, " %s.0", n); /* results are written from end to end; the constant stays in L2 */
     put_reduction(&b, k, false);
-    kn_putf(&b, " | %s.%d %s.1 %s.2", q, cut + 1, n, n);
+    kn_put(&b, " |");
+    if (k->mp > 1) kn_putf(&b, " %s.2", p);
+    kn_putf(&b, " %s.%d %s.1 %s.2", q, cut + 1, n, n);
     put_terms(&b, k);
     kn_put(&b, "\n");
     for (int i = 0; i < x->s->nspatial; i++)
@@ -493,6 +483,7 @@ static void try_tile(packed *k, kn_plans *plans)
     if (panels && !shares) kn_putf(&b, "parallel %s %s.0\n", x->name, n);
     if (p || cut) kn_putf(&b, "parallel %s %s.0\n", x->name, p ? p : q);
     put_unrolled(&b, k);
+    if (k->mp > 1) kn_putf(&b, "unroll %s %s.2\n", x->name, p);
     kn_putf(&b, "unroll %s %s.%d\nunroll %s %s.1\n", x->name, q, cut + 1, x->name, n);
     if (k->dots) kn_putf(&b, "tensorize %s %s.2 %s\n", x->name, n, k->dot.it->name);
     else kn_putf(&b, "vectorize %s %s.2\n", x->name, n);
@@ -506,9 +497,9 @@ static void try_tile(packed *k, kn_plans *plans)
  * take three eighths of L1, past which the constant streams from L2. Longer blocks begin tiles, and move partial sums, less often. */
 static int64_t block_of(const packed *k, bool strips)
 {
-    if (k->turns) return kn_cpu_squares_block(k->x, k->w, k->blocked, k->nv * k->lanes * bytes_packed(k), k->lanes, k->terms);
+    if (k->turns) return kn_cpu_squares_block(k->x, k->w, k->blocked, k->nv * k->lanes * kn_packed_bytes(k), k->lanes, k->terms);
     const kn_hw_level *l1 = kn_hw_level_named(k->x->hw, "l1");
-    int64_t line = strips ? k->mr * k->x->load[k->v].bytes : k->nv * k->lanes * bytes_packed(k), all = extent(k, k->blocked);
+    int64_t line = strips ? k->mr * k->x->load[k->v].bytes : k->nv * k->lanes * kn_packed_bytes(k), all = extent(k, k->blocked);
     if (k->taps >= 0) line *= extent(k, k->taps);
     int64_t room = l1 ? l1->capacity_bytes / 8 * (strips ? 3 : 4) / line : 0;
     if (room < 8 || 2 * all < (strips ? 3 : 4) * room) return 0;
@@ -609,158 +600,10 @@ static bool try_deep(packed *k, kn_plans *plans)
     return plans->n > 0;
 }
 
-/* Rows of a tile that is nv vectors wide, of one size all over the axis. */
-static int64_t rows_of(const packed *k, int64_t nv)
-{
-    enum { OF_ONE_SET = 8 }; /* of the 8 to 12 lines that a set of L1 holds; wider tiles use each for less long */
-    int64_t rows = extent(k, k->q), most = (k->x->hw->vector_registers - nv) / nv;
-    if (k->beside) most = 14 / nv; /* so that the taps of a small window can be written out */
-    if (most < 1) return 0;
-    if (nv == 1 && k->p < 0 && k->q == k->x->m && kn_cpu_in_one_set(k->x) && most > OF_ONE_SET) most = OF_ONE_SET;
-    return kn_ceil_div(rows, kn_ceil_div(rows, most > 14 ? 14 : most));
-}
-
-/* Partial sums that come and go once a block of the reduction, whose panel half of L1 holds, for each term: in multiply-adds. */
-static double time_of_blocks(const packed *k, int64_t nv)
-{
-    enum { COME_AND_GO = 16 };
-    const kn_hw_level *l1 = kn_hw_level_named(k->x->hw, "l1");
-    if (!l1 || k->beside || k->p < 0 || !in_panels(k)) return 0;
-    return COME_AND_GO * (double)(nv * k->lanes * bytes_packed(k)) / (double)k->terms / ((double)l1->capacity_bytes / 2);
-}
-
-/* What a tile of nv vectors takes for each of its vectors and rows: a multiply-add, and the loads beside it; short of chains, the latency of a
- * multiply-add. */
-static double time_of_each(const packed *k, int64_t nv, int64_t mr)
-{
-    enum { WITH_BROADCASTS = 32 }; /* registers of instructions that broadcast as they multiply */
-    double chains = (double)(nv * mr), need = k->x->hw->fma_latency * k->x->hw->fma_per_cycle;
-    double loads = (double)(k->beside ? nv * mr + nv : nv + mr);
-    bool full = nv * mr + nv >= k->x->hw->vector_registers && !k->beside; /* no register is left for what is broadcast */
-    bool apart = k->x->hw->vector_registers < WITH_BROADCASTS; /* elements are broadcast by instructions of their own */
-    double spilled = !full ? 1 : apart ? 1.3 : 1.1;
-    double slowed = apart || k->beside ? 1 + (apart ? 0.6 : 0.3) * loads / chains : kn_cpu_slowed_by_loads(k->x, k->lanes, loads, chains);
-    double each = slowed + time_of_blocks(k, nv);
-    return each * (chains < need ? need / chains : 1) * spilled;
-}
-
-/* What each task packs is interleaved whole lines of its rows at a time, or parts of them, which take as long each: for each place, in the time of
- * one of the instructions. */
-static double time_of_parts(const packed *k, int64_t nv)
-{
-    enum { PART = 12 };
-    const kn_site_access *a = &k->x->load[k->w];
-    int64_t line = k->x->hw->vector_bytes / (k->lanes * a->bytes);
-    if (!k->copied || k->p < 0 || a->coef[k->x->n] != 1 || nv % line == 0) return 0;
-    return PART / (double)(extent(k, k->p) * extent(k, k->q));
-}
-
-/* What the tiles of that width take, what is computed beyond the ends among it. The last one of a row has as many vectors as are left, in code of its
- * own, which is worth it only where it saves something. */
-static double time_of(const packed *k, int64_t nv, int64_t mr)
-{
-    enum { FEW = 16, MANY = 32 }; /* terms of sums of which all tiles are whole; vectors of which one tile more or less is little */
-    const double own = 0.25;      /* of a vector */
-    int64_t rows = kn_round_up(extent(k, k->q), mr), vectors = kn_ceil_div(extent(k, k->x->n), k->lanes), left = vectors % nv;
-    double each = k->dots ? kn_cpu_time_of_dots(k->x, &k->dot, mr, nv, k->turns) + time_of_parts(k, nv) : 0;
-    if (k->dots) return (double)(kn_round_up(vectors, nv) * k->lanes * rows) * each;
-    if (left && (k->x->reduce_extent < FEW || vectors >= MANY)) vectors = kn_round_up(vectors, nv), left = 0;
-    double whole = (double)(vectors - left) * time_of_each(k, nv, mr), last = left ? (double)left * time_of_each(k, left, mr) + own : 0;
-    return (double)(rows * k->lanes) * (whole + last);
-}
-
-/* Panels that cores share, of which the last one may be narrower: what the core with most of them has to do, by what it would be if all had the
- * same; a quarter more is worth a better tile. */
-static double of_shares(const packed *k, int64_t nv)
-{
-    const double worth = 1.25;
-    int64_t vectors = kn_ceil_div(extent(k, k->x->n), k->lanes), panels = kn_ceil_div(vectors, nv), units = k->x->hw->units;
-    if (!k->turns || !in_panels(k)) return 1;
-    int64_t most = kn_ceil_div(panels, units) * nv;
-    if ((panels - 1) % units == 0) most -= panels * nv - vectors;
-    double longest = (double)(most * units) / (double)vectors;
-    return longest > worth ? longest / worth : 1;
-}
-
-/* whole: all rows of the axis in one tile. Returns the time, 0: there is none. */
-static double choose(packed *k, bool whole)
-{
-    const double less = 1 - 1e-9; /* of tiles that take the same, the first */
-    double least = 0;
-    for (int64_t nv = 1; nv <= 8; nv++) {
-        int64_t most = rows_of(k, nv);
-        if (nv > 1 && (nv - 1) * k->lanes >= extent(k, k->x->n)) break;
-        if (k->beside && extent(k, k->x->n) % (nv * k->lanes)) continue; /* nothing fills in lanes past the end of what it reads */
-        for (int64_t mr = most; mr > 0 && 3 * mr >= 2 * most; mr--) { /* fewer rows may leave none beyond the end */
-            double t = time_of(k, nv, mr) * of_shares(k, nv);
-            if ((least > 0 && t >= less * least) || (whole && mr != extent(k, k->q))) continue;
-            least = t;
-            k->nv = nv;
-            k->mr = mr;
-        }
-    }
-    return least;
-}
-
-/* The part of the terms that tap and column together put into padding; 0: the index goes along others too. */
-static double idle(const packed *k, const kn_affine *at, int64_t extent_inside, int *taps)
-{
-    int64_t none = 0, q = extent(k, k->q);
-    *taps = -1;
-    for (int i = 0; i < k->x->s->naxes; i++) {
-        if (!at->coef[i] || i == k->q || extent(k, i) < 2) continue;
-        if (*taps >= 0 || !k->x->s->axes[i].reduce || i == k->blocked) return 0;
-        *taps = i;
-    }
-    if (*taps < 0 || !at->coef[k->q]) return 0;
-    for (int64_t c = 0; c < q; c++)
-        for (int64_t t = 0; t < extent(k, *taps); t++) {
-            int64_t x = at->offset + at->coef[k->q] * c + at->coef[*taps] * t;
-            none += x < 0 || x >= extent_inside;
-        }
-    return (double)none / (double)(q * extent(k, *taps));
-}
-
-/* Tiles that take a whole row of a small image know for each tap which of their columns are in padding: where leaving these out saves more than such
- * a tile costs, the taps are written out, each around a loop of its own. */
-static bool write_taps_out(packed *k, double least)
-{
-    enum { ROW = 14, TAPS = 7 };
-    const kn_expr *loads[2];
-    const kn_program *p = k->x->t->program;
-    packed whole = *k;
-    if (k->p < 0 || k->dots || k->beside || extent(k, k->q) > ROW || kn_loads(k->x->s->body, loads, 2) != 2) return false;
-    const kn_expr *load = loads[k->v];
-    const kn_stmt *copy = load->padded ? NULL : kn_padded_copy(p, load->u.tensor);
-    const kn_expr *from = copy ? copy->body : load;
-    if (!from->padded || from->pad_value != 0) return false;
-    double most = 0;
-    for (int d = 0; d < from->nargs; d++) {
-        kn_affine at;
-        int taps;
-        if (!kn_padded_index(load, copy, d, &at)) continue;
-        double share = idle(k, &at, p->tensors[from->u.tensor].shape[d], &taps);
-        if (share <= most || extent(k, taps) > TAPS || (k->uneven >> taps & 1)) continue;
-        most = share;
-        whole.taps = taps;
-    }
-    double t = most > 0 ? choose(&whole, true) : 0;
-    if (t <= 0 || t * (1 - most) >= least) return false;
-    *k = whole;
-    return true;
-}
-
-static bool choose_tile(packed *k)
-{
-    double least = choose(k, false);
-    if (least > 0) write_taps_out(k, least);
-    return least > 0;
-}
-
 int64_t kn_cpu_packed_rows(const kn_site *x, int *q, int *p)
 {
     packed k;
-    if (!packed_of(x, &k) || k.q < 0 || k.p < 0 || k.dots || k.beside || k.padded || !choose_tile(&k)) return 0;
+    if (!packed_of(x, &k) || k.q < 0 || k.p < 0 || k.dots || k.beside || k.padded || !kn_packed_choose(&k, false)) return 0;
     *q = k.q, *p = k.p;
     return k.mr;
 }
@@ -768,7 +611,7 @@ int64_t kn_cpu_packed_rows(const kn_site *x, int *q, int *p)
 int kn_cpu_written_taps(const kn_site *x)
 {
     packed k;
-    return packed_of(x, &k) && k.q >= 0 && !(k.beside && k.padded) && choose_tile(&k) ? k.taps : -1;
+    return packed_of(x, &k) && k.q >= 0 && !(k.beside && k.padded) && kn_packed_choose(&k, false) ? k.taps : -1;
 }
 
 /* What L2 does not hold, that is no constant: each panel's task packs it block by block, once for all rows of a band of the image, whose partial sums
@@ -777,7 +620,7 @@ static bool in_copied_blocks(const packed *k)
 {
     enum { ROWS = 32 };
     packed c = *k;
-    if (extent(k, k->p) * extent(k, k->q) < ROWS || !choose_tile(&c)) return false;
+    if (extent(k, k->p) * extent(k, k->q) < ROWS || !kn_packed_choose(&c, false)) return false;
     return kn_ceil_div(extent(k, k->x->n), c.nv * c.lanes) >= k->x->hw->units;
 }
 
@@ -786,12 +629,15 @@ static bool in_copied_blocks(const packed *k)
 bool kn_cpu_packed(const kn_site *x, kn_plans *plans)
 {
     packed k;
-    if (!packed_of(x, &k) || k.q < 0 || (k.beside && k.padded) || !choose_tile(&k)) return false;
+    if (!packed_of(x, &k) || k.q < 0 || (k.beside && k.padded) || !kn_packed_choose(&k, true)) return false;
     if (!k.copied && !k.dots && !k.lies && (try_deep(&k, plans) || try_blocks(&k, plans))) return true;
     const kn_hw_level *l2 = kn_hw_level_named(x->hw, "l2");
+    if (k.layer) k.kb = k.layer, try_tile(&k, plans);
+    if (plans->n) return true;
+    if (k.layer && !kn_packed_choose(&k, false)) return false;
     int64_t block = k.beside ? 0 : block_of(&k, false);
-    bool far = l2 && k.nv * k.lanes * x->reduce_extent * bytes_packed(&k) > l2->capacity_bytes / 2; /* the next panel has no room beside one */
-    bool copied = k.copied && in_panels(&k);
+    bool far = l2 && k.nv * k.lanes * x->reduce_extent * kn_packed_bytes(&k) > l2->capacity_bytes / 2; /* the next panel has no room beside one */
+    bool copied = k.copied && kn_packed_in_panels(&k);
     if (copied && !block) block = extent(&k, k.blocked);
     if (!block || (!far && !copied)) try_tile(&k, plans);
     k.kb = block;

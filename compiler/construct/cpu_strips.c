@@ -83,21 +83,24 @@ static int64_t reach(const strip *k, const kn_expr *at)
     return n / k->step;
 }
 
-/* The tile by the time of all tiles of rows of so many places, which is returned; vectors of the window begin anywhere in a line. Of short ones one
- * register is left: where a tile wants all, what is written out reads its vectors again for each row (3 by 4: 1.2 times as long as 2 by 6). */
+/* The tile by the time of all tiles of rows of so many places, the least of which is returned; vectors of the window begin anywhere in a line. Of
+ * short ones one register is left: where a tile wants all, what is written out reads its vectors again for each row (3 by 4: 1.2 times as long as
+ * 2 by 6); and loads, some of which straddle two lines, take the time where they outnumber multiply-adds (8 by 1: 1.03 to 1.1 times 4 by 2). */
 static double choose_tile(strip *k, int64_t places)
 {
     enum { MOST = 14, WIDEST = 6 };
-    const double row = 0.3, vector = 0.75;
+    const double row = 0.3, vector = 0.75, straddling = 1.5;
     const kn_site *x = k->x;
-    double least = 0;
+    double least = 0, best = 0;
     int64_t need = x->hw->fma_latency * x->hw->fma_per_cycle, registers = x->hw->vector_registers - kn_cpu_short_vectors(x);
     for (int64_t nv = 1; nv <= WIDEST && (nv - 1) * k->lanes < places; nv++) {
         for (int64_t mr = 1; mr <= MOST && mr <= kn_cpu_extent(x, x->m) && mr * nv + nv + 1 <= registers; mr++) {
-            double time = kn_cpu_time_of_rows(x, places, mr, nv, k->lanes, row, vector);
+            double time = kn_cpu_time_of_rows(x, places, mr, nv, k->lanes, row, vector), each = (double)mr + straddling * (double)nv;
             if (mr * nv < need) time *= (double)need / (double)(mr * nv);
-            if (least > 0 && time >= least) continue;
-            least = time;
+            if (least <= 0 || time < least) least = time;
+            if (kn_cpu_short_vectors(x) && each > (double)(mr * nv)) time *= each / (double)(mr * nv);
+            if (best > 0 && time >= best) continue;
+            best = time;
             k->nv = nv;
             k->mr = mr;
         }

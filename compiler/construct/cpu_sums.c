@@ -245,6 +245,14 @@ double kn_cpu_time_of_tiles(const kn_site *x, int64_t mr, int64_t nv, int64_t la
     return kn_cpu_time_of_rows(x, kn_cpu_extent(x, x->n), mr, nv, lanes, row, vector);
 }
 
+/* Half of L2 holds all panels, and rows from beyond it go along them once: tasks of rows that L2 holds would pack each panel again (49x2048x1024,
+ * vectors of half a line: 0.88 of the time). */
+static bool meets_far_rows(const kn_site *x, int64_t panels, int64_t few)
+{
+    double rows = (double)kn_cpu_extent(x, x->m) * (double)x->reduce_extent * kn_cpu_acc_bytes(x);
+    return kn_cpu_short_vectors(x) && panels <= few && panels == A_FEW && rows > (double)kn_hw_level_named(x->hw, "l2")->capacity_bytes;
+}
+
 /* Panels that are packed beside each other: what an eighth of L2 holds, or a few that half of it holds where the rows fit the other half; but enough
  * tasks for the cores. */
 static int64_t panels_along(const kn_site *x, const kn_cpu_tile *t)
@@ -252,7 +260,7 @@ static int64_t panels_along(const kn_site *x, const kn_cpu_tile *t)
     int64_t panel = t->nv * t->lanes, panels = kn_ceil_div(kn_cpu_extent(x, x->n), panel), sum = x->reduce_extent * kn_cpu_acc_bytes(x);
     int64_t tasks = kn_ceil_div(kn_cpu_extent(x, x->m), t->mc * t->mr) * kn_cpu_extent(x, kn_cpu_other(x));
     int64_t l2 = kn_hw_level_named(x->hw, "l2")->capacity_bytes, most = l2 / 8 / (panel * sum), few = l2 / 2 / (panel * sum);
-    if (kn_cpu_extent(x, x->m) * sum <= l2 / 2 && most < A_FEW) most = few < A_FEW ? few : A_FEW;
+    if (most < A_FEW && (kn_cpu_extent(x, x->m) * sum <= l2 / 2 || meets_far_rows(x, panels, few))) most = few < A_FEW ? few : A_FEW;
     while (most > 1 && tasks * kn_ceil_div(panels, most) < 2 * x->hw->units) most = kn_ceil_div(most, 2);
     return most < 2 || panels < 2 ? 1 : kn_ceil_div(panels, kn_ceil_div(panels, most));
 }
@@ -301,6 +309,8 @@ static bool along_tiles(const kn_site *x, kn_plans *p, const reading *r, int64_t
     t.mc = row_groups(x, &t, other);
     if (t.mc < 2 || t.mr * sum > l1->capacity_bytes) return false;
     t.nc = panels_along(x, &t);
+    int64_t panels = kn_ceil_div(n, t.nv * lanes), groups = kn_ceil_div(m, t.mr), tasks = A_FEW * (int64_t)x->hw->units;
+    if (t.nc == panels && meets_far_rows(x, panels, panels) && t.mc < groups / tasks) t.mc = kn_ceil_div(groups, tasks);
     int before = p->n;
     bool narrow = x->hw->vector_registers <= KN_CPU_FEW_REGISTERS && t.nc < A_FEW; /* each group of rows is read again for as little: cpu_deep.c */
     if (t.nc > 1 && !narrow) kn_cpu_try(x, p, &t);

@@ -198,10 +198,10 @@ static bool fuse_pair(shaper *s, const kn_stage *g)
     bool boxed = kn_cpu_is_boxed(&v);
     double share;
     uint32_t uneven = kn_cpu_uneven(&v, &share);
-    int taps = kn_cpu_written_taps(&v);
+    int taps = kn_cpu_written_taps(&v), layered = kn_cpu_layered(&v);
     for (int x = 0; x + 1 < st->naxes; x++) {
         int y = x + 1;
-        if (taps >= 0 && (x == taps || y == taps)) continue;
+        if ((taps >= 0 && (x == taps || y == taps)) || x == layered || y == layered) continue;
         if (st->axes[x].reduce != st->axes[y].reduce || ((uneven >> x | uneven >> y) & 1) || holds_rows(s, st, x, y)) continue;
         if (!s->hw->gpu && kn_cpu_shares_planes(&v, x, y)) continue;
         if (boxed && (kn_stands_beside(st, x) || kn_stands_beside(st, y))) continue;
@@ -467,6 +467,17 @@ static bool digits_one(shaper *s, const kn_stage *g)
     kn_site v;
     kn_site_of(s->a, s->t, g, s->hw, &v);
     const char *copy = kn_format(s->a, "weights%d", s->nplanes), *lines = s->nplanes < KILN_MAX_STMTS && copy ? kn_cpu_digits(s->a, &v, copy) : NULL;
+    if (!lines || !try_step(s, lines)) return false;
+    s->plane[s->nplanes++] = copy;
+    return true;
+}
+
+/* A window's steps along the lanes are taken in a copy. */
+static bool spread_one(shaper *s, const kn_stage *g)
+{
+    kn_site v;
+    kn_site_of(s->a, s->t, g, s->hw, &v);
+    const char *copy = kn_format(s->a, "plane%d", s->nplanes), *lines = s->nplanes < KILN_MAX_STMTS && copy ? kn_cpu_spread(s->a, &v, copy) : NULL;
     if (!lines || !try_step(s, lines)) return false;
     s->plane[s->nplanes++] = copy;
     return true;
@@ -763,7 +774,8 @@ kiln_status kn_shape(kiln_arena *a, const kn_program *p, const kn_hw *hw, kiln_b
         else if (fresh && (turn_one(&s, g) || planar_one(&s, g) || dot_one(&s, g, &dot))) k--;
         else if (dot) k += !flatten_one(&s, g) && pad_one(&s, g);
         else if (fresh && map_one(&s, k)) k += s.t->nstages - before;
-        else if (fresh && (widen_one(&s, g) || digits_one(&s, g) || taps_one(&s, g) || shifts_one(&s, g))) k--; /* its statement is one further on */
+        else if (fresh && (widen_one(&s, g) || digits_one(&s, g) || taps_one(&s, g) || shifts_one(&s, g) || spread_one(&s, g)))
+            k--; /* its statement is one further on */
         else if (fresh && strip_one(&s, g, &strip)) k += strip;
         else if (fresh && !flatten_one(&s, g)) {
             bool held = separate_one(&s, k, true);

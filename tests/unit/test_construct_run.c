@@ -324,14 +324,67 @@ static void tables_are_short(void **state)
 
 /* Constants that are large for the caches: blocks of the reduction, for a core's share of the columns or for a block of rows. The caches are made
  * small, so that a small product is a large one. */
-/* Plans for what does not fit the caches, on a device with small ones: that they are taken, and agree with the reference. !TEXT: is not in it. */
+typedef struct small_caches { const char *text, *inputs; int64_t l1, l2; const char *taken; } small_caches; /* taken: in the trace; !TEXT: not */
+
+static void check_plan(const char *id, const small_caches *one)
+{
+    kiln_arena *a = kiln_arena_open(&(kiln_host){NULL, mem, NULL});
+    kn_hw *hw = device(a, id);
+    for (int l = 0; l < hw->nlevels; l++) {
+        if (!strcmp(hw->levels[l].name, "l1")) hw->levels[l].capacity_bytes = one->l1;
+        if (!strcmp(hw->levels[l].name, "l2")) hw->levels[l].capacity_bytes = one->l2;
+    }
+    kn_program *c;
+    kiln_candidates *list = constructed(a, one->text, one->inputs, hw, 1, &c);
+    bool not = *one->taken == '!';
+    if ((strstr(list->c[0].trace.p, one->taken + not) != NULL) == not) fail_msg("%s is planned otherwise:\n%s", one->inputs, list->c[0].trace.p);
+    run_checked(a, c, hw, list->c[0].trace, one->inputs);
+    kiln_arena_close(a);
+}
+
+/* Where vectors are parts of a line: windows whose copy is in layers, tiles of places of several rows. */
+static void copies_in_layers(void **state)
+{
+#ifdef __SANITIZE_THREAD__
+    skip();
+#endif
+#define WINDOW "y[N,F,P,Q] +=! pad(x,0.0)[N,C,P+R-1,Q+S-1]*w[F,C,R,S] where "
+    static const small_caches one[] = {
+        {WINDOW "P in 6, Q in 22", "x=f32:2x32x6x22&w=f32:72x32x3x3", 8192, 65536, "transform_layout plane2 0 3/"},
+        {WINDOW "P in 6, Q in 22", "x=f32:2x32x6x22&w=f32:72x32x3x3", 8192, 65536, " | S2.2 S3.1 S1.1 S1.2\n"}, /* tiles of two rows */
+        {WINDOW "P in 6, Q in 22", "x=f32:2x32x6x22&w=f32:72x32x3x3:const", 8192, 65536, " S1.0 R0.0 R1.0 R2.0 R0.1 S1.1 S1.2\n"},
+        {WINDOW "P in 6, Q in 10", "x=f32:2x32x6x10&w=f32:72x32x3x3", 8192, 65536, "unroll lanes_last R2.0\n"}, /* whole rows */
+        {WINDOW "P in 7, Q in 13", "x=f32:1x48x7x13&w=f32:37x48x3x3", 16384, 65536, "transform_layout plane2 0 3/"}, /* ragged tiles and panels */
+        {WINDOW "P in 7, Q in 13", "x=f32:1x48x7x13&w=f32:37x48x3x3:const", 16384, 65536, "transform_layout plane2 0 3/"},
+        {WINDOW "P in 7, Q in 13", "x=f32:1x41x7x13&w=f32:37x41x3x3", 8192, 65536, "!3%"}, /* terms that are no whole vectors */
+        {"y[N,P,Q,F] +=! pad(x,0.0)[N,2*P+R-1,2*Q+S-1,C]*w[F,C,R,S] where P in 6, Q in 7", "x=f32:2x12x13x40&w=f32:48x40x3x3", 8192, 65536,
+         "transform_layout plane0 0 3/"},
+        {"y[F,P,Q] +=! x[C,2*P,2*Q]*w[F,C] where P in 7, Q in 8", "x=f32:131x13x15&w=f32:403x131", 4096, 131072,
+         " | S0.1 F0.1 R0.0 | "}, /* rows from afar go along all panels once */
+#define LAST "y[N,P,Q,F] +=! pad(x,0.0)[N,P+R-1,Q+S-1,C]*w[R,S,C,F] where "
+        {LAST "P in 12, Q in 14", "x=f32:1x12x14x32&w=f32:3x3x32x70", 8192, 65536, "scratch R2.0 loops R0.0 R1.0 R2.1 "}, /* channels last */
+        {LAST "P in 12, Q in 14", "x=f32:1x12x14x32&w=f32:3x3x32x70:const", 8192, 65536, "prepack out0 0 S3.0 R2.0 R0.0 R1.0 R2.1 "},
+        {LAST "P in 6, Q in 7", "x=f32:1x6x7x32&w=f32:3x3x32x96", 8192, 65536, "!3%"}, /* few places: rows of the weights lie along the lanes */
+#undef LAST
+        {"y[F,P] +=! x[C,P*5+R]*w[F,C,R] where P in 131", "x=f32:1x660&w=f32:66x1x10:const", 32768, 32768, "reindex out0 0 plane0\n"},
+        {"y[N,F,P,Q] +=! pad(x,0.0)[N,C,P+2*R-2,Q+2*S-2]*w[F,C,R,S] where P in 6, Q in 7", "x=f32:1x32x6x7&w=f32:44x32x3x3", 8192, 65536,
+         "transform_layout plane2 0 3/"},
+        {"t[N,F,P,Q] +=! pad(x,0.0)[N,C,P+R-2,Q+S-2]*w[F,C,R,S] where P in 9, Q in 6; y[N,F,P,Q] = max(t[N,F,P,Q]+b[F],0.0)",
+         "x=f32:1x16x9x6&w=f32:64x16x5x5:const&b=f32:64", 16384, 65536, "transform_layout plane2 0 3/"},
+    };
+#undef WINDOW
+    (void)state;
+    for (size_t i = 0; i < sizeof one / sizeof *one; i++) check_plan("x86-64-avx2", &one[i]);
+}
+
+/* Plans for what does not fit the caches, on a device with small ones: that they are taken, and agree with the reference. */
 static void beyond_caches(void **state)
 {
 #ifdef __SANITIZE_THREAD__
     skip();
 #endif
     static const char product[] = "c[M,N] +=! a[M,K]*b[K,N]";
-    static const struct { const char *text, *inputs; int64_t l1, l2; const char *taken; } one[] = {
+    static const small_caches one[] = {
         {product, "a=f32:35x203&b=f32:203x135:const", 4096, 16384, " S1.0 R0.0 S1.1 R0.1 S1.2 S1.3\n"},
         {product, "a=f32:20x203&b=f32:203x71:const", 4096, 16384, " S1.0 R0.0 S1.1 S1.2 R0.1 S1.3\n"}, /* a few tiles of rows: streams side by side */
         {product, "a=f32:3x67&b=f32:67x259:const", 4096, 65536, " S1.0 S1.1 R0.0 S1.2\n"},
@@ -391,6 +444,10 @@ static void beyond_caches(void **state)
          "\ncompute_at rows0 "},
         {"y[F,H,W] +=! pad(x,0.0)[C,2*H+R-1,2*W+S-1]*w[F,C,R,S] where H in 33, W in 45", "x=f32:2x66x90&w=f32:33x2x3x3", 32768, 1048576,
          "unstride out0 1 S2 plane0"}, /* rows fill vectors: strips of them */
+        {"y[F,P] +=! x[C,P*5+R]*w[F,C,R] where P in 131", "x=f32:1x660&w=f32:66x1x10:const", 32768, 32768,
+         "reindex out0 0 plane0\n"}, /* steps along the lanes, and results that are large: what places meet is copied */
+        {"y[F,P] +=! x[C,P*3+R*2]*w[F,C,R] where P in 107", "x=f32:3x325&w=f32:65x3x3", 32768, 16384, "reindex out0 0 plane0\n"},
+        {"y[F,P] +=! x[C,P+R]*w[F,C,R] where P in 131", "x=f32:1x140&w=f32:66x1x10", 32768, 32768, "!reindex"}, /* without steps */
         {"t[C] +=! x[C,H,W]; y[C] = t[C]/169.0", "x=f32:37x13x13", 4096, 16384, "unroll t0 S0.1\n"}, /* rows without gaps, finished together */
         {"y[C] +=! x[C,K]", "x=f32:37x49", 1024, 4096, "!unroll out0 S0.1\n"}, /* short ones beyond L2, with nothing behind them */
         {product, "a=f32:130x97&b=f32:97x1", 32768, 1048576, "vectorize out0 R0.2\n"},
@@ -415,21 +472,7 @@ static void beyond_caches(void **state)
          "flatten_window"}, /* sums so long that moving the results does not show */
     };
     (void)state;
-    for (size_t i = 0; i < sizeof one / sizeof *one; i++) {
-        kiln_arena *a = kiln_arena_open(&(kiln_host){NULL, mem, NULL});
-        kn_hw *hw = device(a, "x86-64-avx512");
-        for (int l = 0; l < hw->nlevels; l++) {
-            if (!strcmp(hw->levels[l].name, "l1")) hw->levels[l].capacity_bytes = one[i].l1;
-            if (!strcmp(hw->levels[l].name, "l2")) hw->levels[l].capacity_bytes = one[i].l2;
-        }
-        kn_program *c;
-        kiln_candidates *list = constructed(a, one[i].text, one[i].inputs, hw, 1, &c);
-        bool not = *one[i].taken == '!';
-        if ((strstr(list->c[0].trace.p, one[i].taken + not) != NULL) == not)
-            fail_msg("%s is planned otherwise:\n%s", one[i].inputs, list->c[0].trace.p);
-        run_checked(a, c, hw, list->c[0].trace, one[i].inputs);
-        kiln_arena_close(a);
-    }
+    for (size_t i = 0; i < sizeof one / sizeof *one; i++) check_plan("x86-64-avx512", &one[i]);
 }
 
 /* Equal data along one axis: what is summed there must be equal to the bit, so every tile adds its terms in one order, the last ones too. Each input
@@ -569,8 +612,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(candidates_run), cmocka_unit_test(rows_are_one_region), cmocka_unit_test(planes_are_lanes),
-        cmocka_unit_test(tables_are_short), cmocka_unit_test(beyond_caches), cmocka_unit_test(places_are_summed_alike),
-        cmocka_unit_test(sums_run_on),
+        cmocka_unit_test(tables_are_short), cmocka_unit_test(beyond_caches), cmocka_unit_test(copies_in_layers),
+        cmocka_unit_test(places_are_summed_alike), cmocka_unit_test(sums_run_on),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,0 +1,44 @@
+/* Sums of products with a factor that is packed, while they are planned: what cpu_packed.c knows of one, and its register tile. Private to those. */
+#ifndef KN_PACKED_H
+#define KN_PACKED_H
+#include "construct/cpu.h"
+
+typedef struct packed {
+    const kn_site *x;
+    int w, v;                    /* loads: the constant, the other factor */
+    int q, p;                    /* rows of a register tile; rows around them, cut into bands; -1: none */
+    uint32_t uneven;             /* axes of the constant's digits, of which some lie in padding (digits.c) */
+    int order[KILN_MAX_AXES];    /* the reduction's axes, those outermost, then as the other factor is walked through from end to end */
+    int blocked;                 /* reduce axis that is cut where blocks of the constant are to stay in L1 */
+    int taps;                    /* reduce axis of a row's taps, which is written out since padding leaves some of a tile's out; -1: none */
+    bool padded;
+    bool panels;                 /* each panel of the constant meets all rows of one task while it is near; else each row all panels */
+    bool shares;                 /* panels, but bands of the rows' own axis are tasks, which go through all of them; else panels are tasks */
+    bool beside;                 /* the other factor has the lanes too (depthwise): nothing is shared between them */
+    bool copied;                 /* load w is no constant: every task packs it */
+    bool turns;                  /* in squares that are turned: its rows run along the sum (cpu_squares.c) */
+    bool lies;                   /* nor is it packed: its rows are read as they lie */
+    bool boxed;                  /* bands of the other factor are copied, with their padding and whole runs of terms */
+    bool streams;                /* the constant goes by once or a few times: every vector of a panel along a run of its own */
+    bool dots;                   /* an instruction sums `terms` of the products along dot.run for every lane */
+    kn_cpu_dot dot;
+    int64_t terms;               /* 1 without dots */
+    int64_t lanes, nv, mr, kb;
+    int64_t mp;                  /* of p in a register tile, beside mr of q */
+    int64_t layer;               /* of `blocked` in each layer of the other factor's copy, 0: it has none; then kb is the same */
+    int64_t band;                /* of p in one task; without p: of q's tiles, 1: all tiles */
+} packed;
+
+static inline int64_t extent(const packed *k, int axis) { return kn_cpu_extent(k->x, axis); }
+static inline const char *name(const packed *k, int axis) { return kn_cpu_axis(k->x, axis); }
+static inline bool has(const packed *k, int load, int axis) { return k->x->load[load].axes >> axis & 1; }
+
+bool kn_packed_in_panels(const packed *k);     /* panels of the packed factor are tasks, not bands of the rows */
+int64_t kn_packed_bytes(const packed *k);      /* of an element of the copy */
+/* cpu_packed_layers.c: terms of a layer for panels of nv vectors, 0: none; the step that cuts the copy so. */
+int64_t kn_packed_layer(const packed *k, int64_t nv);
+void kn_packed_put_layers(kn_buf *b, const packed *k);
+/* cpu_packed_tile.c: the register tile that takes least; false: there is none. */
+/* layers: also what those of the other factor are. */
+bool kn_packed_choose(packed *k, bool layers);
+#endif
