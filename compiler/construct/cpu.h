@@ -172,6 +172,8 @@ bool kn_cpu_taps_plan(const kn_site *x, kn_plans *p);
 const char *kn_cpu_thinned(kiln_arena *a, const kn_site *v, int l, const kn_expr *load, const char *plane);
 bool kn_cpu_joins_rows(const kn_site *x);
 
+/* cpu_separate.c: combining the window's rows along the reduce axis first is worth it; held: registers hold them. */
+bool kn_cpu_separates(const kn_site *x, const kn_expr *read, int axis, bool held);
 /* cpu_spread.c: steps after which a short sum over a window that steps along the lanes reads `copy` of it, term by term beside the places; NULL: it
  * is none, or few rows of results meet it. */
 const char *kn_cpu_spread(kiln_arena *a, const kn_site *x, const char *copy);
