@@ -26,6 +26,7 @@ typedef struct packed {
     int64_t lanes, nv, mr, kb;
     int64_t mp;                  /* of p in a register tile, beside mr of q */
     int64_t layer;               /* of `blocked` in each layer of the other factor's copy, 0: it has none; then kb is the same */
+    int64_t group;               /* panels that a task packs together, block by block */
     int64_t band;                /* of p in one task; without p: of q's tiles, 1: all tiles */
 } packed;
 

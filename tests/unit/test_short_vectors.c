@@ -209,12 +209,38 @@ static void added_rows_are_asked_for(void **state)
     }
 }
 
+/* Weights that are no constant, whose rows are pages apart: a task packs several panels of short vectors at a time, in runs of whole lines. */
+static void panels_are_packed_together(void **state)
+{
+    static const char text[] = "y[N,P,Q,F] +=! pad(x,0.0)[N,P+R-1,Q+S-1,C]*w[R,S,C,F] where P in 7, Q in 7";
+    static const struct { const char *id, *inputs; bool grouped; } one[] = {
+        {"x86-64-avx2", "x=f32:1x7x7x24&w=f32:3x3x24x260", true},
+        {"x86-64-avx2", "x=f32:1x7x7x24&w=f32:3x3x24x200", false}, /* rows of less than a quarter of a page */
+        {"x86-64-avx512", "x=f32:1x7x7x24&w=f32:3x3x24x260", false}};
+    (void)state;
+    for (size_t i = 0; i < sizeof one / sizeof *one; i++) {
+        kiln_arena *a = kiln_arena_open(&(kiln_host){NULL, mem, NULL});
+        kn_hw *hw = device(a, one[i].id);
+        kn_program *c;
+        hw->units = 2;
+        for (int l = 0; l < hw->nlevels; l++)
+            if (!strcmp(hw->levels[l].name, "l2")) hw->levels[l].capacity_bytes = 128 << 10;
+        kiln_bytes trace = constructed(a, text, one[i].inputs, hw, 1, &c)->c[0].trace;
+        const char *split = strstr(trace.p, "split out0 S3 ");
+        int parts = 0;
+        for (const char *p = split ? split + 13 : ""; *p && *p != '\n'; p++) parts += *p == ' ';
+        if ((parts == 3) != one[i].grouped) fail_msg("%s on %s:\n%s", one[i].inputs, one[i].id, trace.p);
+        run_checked(a, c, hw, trace, one[i].inputs);
+        kiln_arena_close(a);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(crowded_rows_are_copied), cmocka_unit_test(short_vectors_fill_lines),
                                        cmocka_unit_test(columns_go_in_parts), cmocka_unit_test(some_rows_are_worth_packing),
                                        cmocka_unit_test(extrema_are_found_in_vectors),
                                        cmocka_unit_test(places_of_whole_rows_are_picked),
-                                       cmocka_unit_test(added_rows_are_asked_for)};
+                                       cmocka_unit_test(added_rows_are_asked_for), cmocka_unit_test(panels_are_packed_together)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
