@@ -180,6 +180,7 @@ static bool rows_end_to_end(const kn_site *x, int64_t lanes)
  * that is read at once, across what was stored, takes 1.5 to 2 times as long (3x3 by 2 of 56 columns). 0: it is no such sum, or too long. */
 static int64_t held_row(const kn_site *x, const reading *r, int64_t lanes)
 {
+    if (x->n < 0) return 0;
     int64_t n = kn_cpu_extent(x, x->n), nv = kn_ceil_div(n, lanes);
     int compared = 0;
     for (int l = 0; l < x->nloads; l++) {
