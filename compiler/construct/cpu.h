@@ -172,6 +172,8 @@ bool kn_cpu_taps_plan(const kn_site *x, kn_plans *p);
 const char *kn_cpu_thinned(kiln_arena *a, const kn_site *v, int l, const kn_expr *load, const char *plane);
 bool kn_cpu_joins_rows(const kn_site *x);
 
+/* plan_cpu.c: steps that have the sum read a copy of the load by its axes, of which the lanes' is the last. */
+void kn_cpu_put_lanes_last(kn_buf *b, const kn_site *x, int load, const char *copy);
 /* cpu_separate.c: combining the window's rows along the reduce axis first is worth it; held: registers hold them. */
 bool kn_cpu_separates(const kn_site *x, const kn_expr *read, int axis, bool held);
 /* cpu_spread.c: steps after which a short sum over a window that steps along the lanes reads `copy` of it, term by term beside the places; NULL: it

@@ -44,13 +44,7 @@ const char *kn_cpu_spread(kiln_arena *a, const kn_site *x, const char *copy)
         if (!steps_along(x, loads[l]) || met(x, l) * v->bytes > l2->capacity_bytes / 2) continue;
         kn_buf b;
         kn_buf_init(&b, a);
-        kn_putf(&b, "reindex %s %d %s\ntransform_layout %s", x->name, l, copy, copy);
-        int rank = 0, last = 0;
-        for (uint32_t axes = v->axes; axes; axes &= axes - 1, rank++) {
-            if ((axes & -axes) == 1u << x->n) last = rank;
-            else kn_putf(&b, " %d", rank);
-        }
-        kn_putf(&b, " %d\n", last);
+        kn_cpu_put_lanes_last(&b, x, l, copy);
         return kn_buf_take(&b).p;
     }
     return NULL;

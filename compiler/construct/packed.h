@@ -39,7 +39,6 @@ int64_t kn_packed_bytes(const packed *k);      /* of an element of the copy */
 /* cpu_packed_layers.c: terms of a layer for panels of nv vectors, 0: none; the step that cuts the copy so. */
 int64_t kn_packed_layer(const packed *k, int64_t nv);
 void kn_packed_put_layers(kn_buf *b, const packed *k);
-/* cpu_packed_tile.c: the register tile that takes least; false: there is none. */
-/* layers: also what those of the other factor are. */
+/* cpu_packed_tile.c: the register tile that takes least, and the other factor's layers if these are wanted; false: there is none. */
 bool kn_packed_choose(packed *k, bool layers);
 #endif

@@ -33,6 +33,19 @@ int kn_cpu_acc_bytes(const kn_site *x)
     return b < 1 ? 1 : b;
 }
 
+void kn_cpu_put_lanes_last(kn_buf *b, const kn_site *x, int load, const char *copy)
+{
+    int rank = 0, last = 0;
+    kn_putf(b, "reindex %s %d %s\ntransform_layout %s", x->name, load, copy, copy);
+    for (int i = 0; i < x->s->naxes; i++) {
+        if (!(x->load[load].axes >> i & 1)) continue;
+        if (i == x->n) last = rank;
+        else kn_putf(b, " %d", rank);
+        rank++;
+    }
+    kn_putf(b, " %d\n", last);
+}
+
 /* Tasks that keep every core busy to the end, but none so short that calling it shows. Below some ten thousand iterations, or a hundred thousand
  * products, of which it does a vector at a time, a core is done before another one has started (launch_us of a hwspec is that time): none. */
 static int64_t tasks_wanted(const kn_site *x)

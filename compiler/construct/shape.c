@@ -461,27 +461,20 @@ static bool map_one(shaper *s, int stage)
     return false;
 }
 
-/* What numbers weights in digits is no window: they are copied in order. */
-static bool digits_one(shaper *s, const kn_stage *g)
+/* A load is copied as the sum wants it, by these steps if they are wanted: weights that are numbered in digits, which no window is, in order; what a
+ * window's steps along the lanes meet. */
+static bool copied_one(shaper *s, const kn_stage *g, const char *name, const char *steps(kiln_arena *a, const kn_site *x, const char *copy))
 {
     kn_site v;
     kn_site_of(s->a, s->t, g, s->hw, &v);
-    const char *copy = kn_format(s->a, "weights%d", s->nplanes), *lines = s->nplanes < KILN_MAX_STMTS && copy ? kn_cpu_digits(s->a, &v, copy) : NULL;
+    const char *copy = kn_format(s->a, "%s%d", name, s->nplanes), *lines = s->nplanes < KILN_MAX_STMTS && copy ? steps(s->a, &v, copy) : NULL;
     if (!lines || !try_step(s, lines)) return false;
     s->plane[s->nplanes++] = copy;
     return true;
 }
 
-/* A window's steps along the lanes are taken in a copy. */
-static bool spread_one(shaper *s, const kn_stage *g)
-{
-    kn_site v;
-    kn_site_of(s->a, s->t, g, s->hw, &v);
-    const char *copy = kn_format(s->a, "plane%d", s->nplanes), *lines = s->nplanes < KILN_MAX_STMTS && copy ? kn_cpu_spread(s->a, &v, copy) : NULL;
-    if (!lines || !try_step(s, lines)) return false;
-    s->plane[s->nplanes++] = copy;
-    return true;
-}
+static bool digits_one(shaper *s, const kn_stage *g) { return copied_one(s, g, "weights", kn_cpu_digits); }
+static bool spread_one(shaper *s, const kn_stage *g) { return copied_one(s, g, "plane", kn_cpu_spread); }
 
 /* The window slides along n, so that a row of it can be held and used for many of its places. */
 static bool slides_along_n(const kn_site *v, const kn_expr *load)
@@ -573,20 +566,13 @@ static bool taps_one(shaper *s, const kn_stage *g)
 {
     kn_site v;
     kn_site_of(s->a, s->t, g, s->hw, &v);
-    int load = kn_cpu_taps(&v), rank = 0, n = s->nplanes;
+    int load = kn_cpu_taps(&v), n = s->nplanes;
     if (load < 0 || n == KILN_MAX_STMTS) return false;
     const char *taps = kn_format(s->a, "taps%d", n);
     kn_buf b;
     kn_buf_init(&b, s->a);
-    kn_putf(&b, "reindex %s %d %s\ntransform_layout %s", v.name, load, taps, taps);
-    for (int i = 0; i < v.s->naxes; i++) {
-        if (!(v.load[load].axes >> i & 1)) continue;
-        if (i != v.n) kn_putf(&b, " %d", rank);
-        rank++;
-    }
-    int at = 0;
-    for (int i = 0; i < v.n; i++) at += v.load[load].axes >> i & 1;
-    kn_putf(&b, " %d\nahead %s", at, taps);
+    kn_cpu_put_lanes_last(&b, &v, load, taps);
+    kn_putf(&b, "ahead %s", taps);
     kiln_bytes lines = kn_buf_take(&b);
     if (!taps || !lines.p || !try_step(s, lines.p)) return false;
     s->plane[s->nplanes++] = taps;

@@ -109,8 +109,7 @@ kn_expr *kn_as_padded(kiln_arena *a, const kn_program *q, const kn_stmt *ranges,
     masked m = {.a = a, .q = q, .ranges = ranges};
     if (!factors(&m, body)) return NULL;
     m.loads = m.n;
-    if (!compared(&m, body, false)) return NULL;
-    if (m.loads < 2) return NULL;
+    if (!compared(&m, body, false) || m.loads < 2) return NULL;
     kn_expr *left = without_edges(&m, *guard);
     bool inner = left && kn_axes_in(left) >> rank;
     if (inner && m.loads == m.n) return NULL;

@@ -105,6 +105,22 @@ static void some_rows_are_worth_packing(void **state)
     }
 }
 
+/* A program on a device, and the trace of its first candidate. */
+typedef struct opened {
+    kiln_arena *a;
+    kn_hw *hw;
+    kn_program *p;
+    kiln_bytes trace;
+} opened;
+
+static opened first_of(const char *id, const char *text, const char *inputs)
+{
+    opened o = {.a = kiln_arena_open(&(kiln_host){NULL, mem, NULL})};
+    o.hw = device(o.a, id);
+    o.trace = constructed(o.a, text, inputs, o.hw, 1, &o.p)->c[0].trace;
+    return o;
+}
+
 /* Registers that one statement adds element by element. */
 static int by_elements(const kn_ls *s, const kn_lprog *l)
 {
@@ -134,17 +150,14 @@ static void extrema_are_found_in_vectors(void **state)
     };
     (void)state;
     for (size_t i = 0; i < sizeof one / sizeof *one; i++) {
-        kiln_arena *a = kiln_arena_open(&(kiln_host){NULL, mem, NULL});
-        kn_hw *hw = device(a, "x86-64-avx2");
-        kn_program *c;
-        kiln_bytes trace = constructed(a, one[i].text, one[i].inputs, hw, 1, &c)->c[0].trace;
-        if (one[i].trace) trace = text_of(one[i].trace);
-        if (!strstr(trace.p, one[i].has) || strstr(trace.p, one[i].never)) fail_msg("%s %s\n%s", one[i].text, one[i].inputs, trace.p);
-        kn_lprog *l = lowered(a, c, hw, trace, one[i].inputs);
+        opened o = first_of("x86-64-avx2", one[i].text, one[i].inputs);
+        if (one[i].trace) o.trace = text_of(one[i].trace);
+        if (!strstr(o.trace.p, one[i].has) || strstr(o.trace.p, one[i].never)) fail_msg("%s %s\n%s", one[i].text, one[i].inputs, o.trace.p);
+        kn_lprog *l = lowered(o.a, o.p, o.hw, o.trace, one[i].inputs);
         for (int f = 0; f < l->nfns; f++)
-            if (by_elements(l->fns[f].body, l)) fail_msg("%s %s: elements\n%s", one[i].text, one[i].inputs, trace.p);
-        run_checked(a, c, hw, trace, one[i].inputs);
-        kiln_arena_close(a);
+            if (by_elements(l->fns[f].body, l)) fail_msg("%s %s: elements\n%s", one[i].text, one[i].inputs, o.trace.p);
+        run_checked(o.a, o.p, o.hw, o.trace, one[i].inputs);
+        kiln_arena_close(o.a);
     }
 }
 
@@ -161,18 +174,16 @@ static void places_of_whole_rows_are_picked(void **state)
     };
     (void)state;
     for (size_t i = 0; i < sizeof one / sizeof *one; i++) {
-        kiln_arena *a = kiln_arena_open(&(kiln_host){NULL, mem, NULL});
-        kn_hw *hw = device(a, "x86-64-avx2");
-        kn_program *c;
+        opened o = first_of("x86-64-avx2", one[i].text, one[i].inputs);
+        kiln_bytes source, header;
         kiln_diag d = {0};
-        kiln_bytes trace = constructed(a, one[i].text, one[i].inputs, hw, 1, &c)->c[0].trace, source, header;
-        if (!strstr(trace.p, one[i].has)) fail_msg("%s\n%s", one[i].text, trace.p);
-        kn_lprog *l = lowered(a, c, hw, trace, one[i].text);
-        assert_int_equal(kn_language_find("c")->print(a, l, "kiln_test", &source, &header, &d), KILN_OK);
+        if (!strstr(o.trace.p, one[i].has)) fail_msg("%s\n%s", one[i].text, o.trace.p);
+        kn_lprog *l = lowered(o.a, o.p, o.hw, o.trace, one[i].text);
+        assert_int_equal(kn_language_find("c")->print(o.a, l, "kiln_test", &source, &header, &d), KILN_OK);
         bool each = strstr(source.p, "(f32x8){x") || strstr(source.p, "(f32x8){in") || strstr(source.p, "(f32x8){region");
-        if (each && i != 4) fail_msg("%s\n%s", one[i].text, trace.p);
-        run_checked(a, c, hw, trace, one[i].text);
-        kiln_arena_close(a);
+        if (each && i != 4) fail_msg("%s\n%s", one[i].text, o.trace.p);
+        run_checked(o.a, o.p, o.hw, o.trace, one[i].text);
+        kiln_arena_close(o.a);
     }
 }
 
@@ -196,16 +207,13 @@ static void added_rows_are_asked_for(void **state)
         {"t[M,N] +=! a[M,K]*b[K,N]; c[M,N] = max(t[M,N]*s[N] + r[M,N], 0.0)", "a=f32:100x64&b=f32:64x256&s=f32:256&r=f32:100x256", false}};
     (void)state;
     for (size_t i = 0; i < sizeof one / sizeof *one; i++) {
-        kiln_arena *a = kiln_arena_open(&(kiln_host){NULL, mem, NULL});
-        kn_hw *hw = device(a, "x86-64-avx2");
-        kn_program *c;
-        kiln_bytes trace = constructed(a, one[i].text, one[i].inputs, hw, 1, &c)->c[0].trace;
-        kn_lprog *l = lowered(a, c, hw, trace, one[i].inputs);
+        opened o = first_of("x86-64-avx2", one[i].text, one[i].inputs);
+        kn_lprog *l = lowered(o.a, o.p, o.hw, o.trace, one[i].inputs);
         int64_t in = 0, out = 0;
         for (int f = 0; f < l->nfns; f++) in += asked_for(l->fns[f].body, l, KN_INPUT), out += asked_for(l->fns[f].body, l, KN_OUTPUT);
         if ((in > 0) != one[i].asked || (out > 0) != one[i].asked) fail_msg("%zu: %lld and %lld lines asked for", i, (long long)in, (long long)out);
-        if (one[i].asked) run_checked(a, c, hw, trace, one[i].inputs);
-        kiln_arena_close(a);
+        if (one[i].asked) run_checked(o.a, o.p, o.hw, o.trace, one[i].inputs);
+        kiln_arena_close(o.a);
     }
 }
 
