@@ -200,8 +200,13 @@ bool kn_cpu_is_beside(const kn_site *x); /* there are */
 /* Lanes of a map that lie at places which only its whole row knows: written out, they are picked from few vectors (lower/runs.c) instead of read one
  * by one. */
 bool kn_cpu_picked(const kn_site *x);
-void kn_cpu_maps(const kn_site *x, kn_plans *p); /* cpu_maps.c */
-void kn_cpu_sums(const kn_site *x, kn_plans *p); /* cpu_sums.c */
+bool kn_cpu_maps(const kn_site *x, kn_plans *p); /* cpu_maps.c; false: it is none */
+/* cpu_sums.c: several short rows at once; columns of bytes; rows of a few results as columns; all terms written out. False: the sum is not such. */
+bool kn_cpu_stood_up(const kn_site *x, kn_plans *p);
+bool kn_cpu_byte_columns(const kn_site *x, kn_plans *p);
+bool kn_cpu_upright(const kn_site *x, kn_plans *p);
+bool kn_cpu_written(const kn_site *x, kn_plans *p);
+bool kn_cpu_sums(const kn_site *x, kn_plans *p); /* any other: true */
 bool kn_cpu_running(const kn_site *x, kn_plans *p); /* cpu_running.c: sums up to each place of a block; false: they are others */
 bool kn_cpu_chained(const kn_site *x, kn_plans *p); /* cpu_sums.c: few results, several terms at a time; false: they are not so few */
 /* cpu_rows.c: a plan for stage `last` together with the producers that go under its outer loops; the set of these stages, 0: none do. */
@@ -220,9 +225,10 @@ uint32_t kn_cpu_crop(kiln_arena *a, const kn_tree *t, const kn_hw *hw, int y, kn
 /* cpu_lanes.c: steps by which the results of a window over planes are written with the channels last, and turned back by a map; false: there is no
  * such window. The plan for that map y with the window under its loops; the set of the two, 0: it is none, or does not fit the caches. */
 bool kn_cpu_lanes_steps(kiln_arena *a, const kn_program *p, const kn_hw *hw, kiln_bytes *start);
-/* A reduction whose one place is a window inside of each of many planes: these are to be the lanes, turned as they are copied. Its plan, if it is. */
+/* A reduction whose one place is a window inside of each of many planes: these are to be the lanes, turned as they are copied. Its plan;
+ * false: it is not. */
 bool kn_cpu_is_alone(const kn_site *x);
-void kn_cpu_lanes_alone(const kn_site *x, kn_plans *p);
+bool kn_cpu_lanes_alone(const kn_site *x, kn_plans *p);
 uint32_t kn_cpu_lanes(kiln_arena *a, const kn_tree *t, const kn_hw *hw, int y, kn_plans *p);
 /* cpu_planes.c: the plans of a window with the padded copy that it reads under their outer loops; false: it has to be made before. */
 bool kn_cpu_plane(kiln_arena *a, const kn_tree *t, int window, int copy, kn_plans *p);

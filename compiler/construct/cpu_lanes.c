@@ -131,11 +131,11 @@ bool kn_cpu_is_alone(const kn_site *x)
     return box > 0 && box <= (double)l1->capacity_bytes / 2;
 }
 
-void kn_cpu_lanes_alone(const kn_site *x, kn_plans *p)
+bool kn_cpu_lanes_alone(const kn_site *x, kn_plans *p)
 {
     const kn_expr *loads[1];
     const kn_stmt *s = x->s;
-    if (!kn_cpu_is_alone(x) || kn_loads(s->body, loads, 1) != 1) return;
+    if (!kn_cpu_is_alone(x) || kn_loads(s->body, loads, 1) != 1) return false;
     const char *c = kn_cpu_axis(x, x->n);
     double points = (double)x->reduce_extent;
     kn_buf b;
@@ -154,6 +154,7 @@ void kn_cpu_lanes_alone(const kn_site *x, kn_plans *p)
     for (int i = s->nspatial; i < s->naxes; i++) kn_putf(&b, "unroll %s %s.0\n", x->name, kn_cpu_axis(x, i));
     kn_putf(&b, "vectorize %s %s.1\ncache_read %s 0 scratch %s.0 region last %d\n", x->name, c, x->name, c, walked(loads[0], x->n));
     kn_plans_try(p, &b);
+    return p->n > 0; /* the other plans copy the same planes element by element */
 }
 
 bool kn_cpu_lanes_steps(kiln_arena *a, const kn_program *p, const kn_hw *hw, kiln_bytes *start)

@@ -319,11 +319,13 @@ static bool joined_tiles(const kn_site *x, kn_plans *p)
     return turned_tiles(&y, p);
 }
 
-void kn_cpu_maps(const kn_site *x, kn_plans *p)
+bool kn_cpu_maps(const kn_site *x, kn_plans *p)
 {
     kn_site y = *x;
+    if (x->s->red != KN_RED_NONE) return false;
     y.m = turned_axis(x);
-    if (y.m >= 0 && (parted_tiles(&y, p) || joined_tiles(&y, p) || turned_tiles(&y, p))) return;
+    if (y.m >= 0 && (parted_tiles(&y, p) || joined_tiles(&y, p) || turned_tiles(&y, p))) return true;
     y.m = -1;
     if (!interleaved_tiles(&y, p)) map_tiles(&y, p);
+    return true;
 }

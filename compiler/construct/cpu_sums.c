@@ -399,7 +399,7 @@ bool kn_cpu_chained(const kn_site *x, kn_plans *p)
 
 /* Sums of columns of bytes: vectors of sums that are whole vectors of what is read, as parts of it come no faster (4608 rows of 512: 170 us a quarter
  * at a time, 60 so). */
-static bool byte_columns(const kn_site *x, kn_plans *p)
+bool kn_cpu_byte_columns(const kn_site *x, kn_plans *p)
 {
     enum { WIDEST = 4, ROWS = 4 };
     const kn_site_access *a = &x->load[0];
@@ -458,7 +458,7 @@ bool kn_cpu_only_along_r(const kn_site *x)
 
 /* Rows of results that are a few elements: lanes along the rows instead, whose vectors are put together as they are stored. What holds the rows must
  * lie along them, or so near that a vector's lanes are picked from a few. */
-static bool upright_tiles(const kn_site *x, kn_plans *p)
+bool kn_cpu_upright(const kn_site *x, kn_plans *p)
 {
     int64_t few = kn_cpu_extent(x, x->n), full = x->hw->vector_bytes / kn_cpu_acc_bytes(x);
     if (x->m < 0 || few < 2 || few > 4 || 2 * few > full || !x->store.linear || x->store.coef[x->m] != few || x->g->epilogue >= 0) return false;
@@ -479,7 +479,7 @@ static bool upright_tiles(const kn_site *x, kn_plans *p)
 
 /* Sums of a few terms over whole rows of the other operand, whose results go out to memory: writing these is what takes time, so they are written row
  * by row, in order. Nearer ones leave time for what is loaded beside: there rows share it (2000x700x4: 145 us row by row, 77 of four). */
-static bool written_tiles(const kn_site *x, kn_plans *p)
+bool kn_cpu_written(const kn_site *x, kn_plans *p)
 {
     enum { TERMS = 4 };
     int64_t bytes = kn_cpu_acc_bytes(x), lanes = x->hw->vector_bytes / bytes, n = kn_cpu_extent(x, x->n);
@@ -526,7 +526,7 @@ bool kn_cpu_stands_up(const kn_site *x)
 }
 
 /* Several rows at once, whose vectors of partial results are combined by interleaving. */
-static bool stood_up_tiles(const kn_site *x, kn_plans *p)
+bool kn_cpu_stood_up(const kn_site *x, kn_plans *p)
 {
     if (!kn_cpu_stands_up(x)) return false;
     int64_t lanes = kn_cpu_pow2(kn_cpu_extent(x, x->r), x->hw->vector_bytes / kn_cpu_acc_bytes(x));
@@ -536,13 +536,9 @@ static bool stood_up_tiles(const kn_site *x, kn_plans *p)
     return p->n > 0;
 }
 
-void kn_cpu_sums(const kn_site *x, kn_plans *p)
+bool kn_cpu_sums(const kn_site *x, kn_plans *p)
 {
-    if (stood_up_tiles(x, p) || byte_columns(x, p)) return;
-    if (kn_cpu_few_rows(x, p) || upright_tiles(x, p) || written_tiles(x, p)) return;
-    kn_cpu_lanes_alone(x, p);
-    if (p->n) return; /* the other plans copy the same planes element by element */
-    if (kn_cpu_beside(x, p)) return;
     reduce_tiles(x, p);
     if (!p->n || x->contraction || !kn_cpu_only_along_r(x)) spatial_tiles(x, p);
+    return true;
 }

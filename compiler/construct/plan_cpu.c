@@ -274,11 +274,15 @@ void kn_cpu_try(const kn_site *x, kn_plans *p, const kn_cpu_tile *t)
 
 void kn_plan_cpu(const kn_site *x, kn_plans *p)
 {
-    if (x->s->scatter) kn_plan_scatter(x, p);
-    else if (x->s->red == KN_RED_NONE) kn_cpu_maps(x, p);
-    else if (!kn_cpu_running(x, p) && !kn_cpu_narrow(x, p) && !kn_cpu_dots(x, p) && !kn_cpu_chained(x, p) && !kn_cpu_packed(x, p) &&
-             !kn_cpu_strips(x, p) && !kn_cpu_taps_plan(x, p))
-        kn_cpu_sums(x, p);
+    static bool (*const rows[])(const kn_site *, kn_plans *) = {
+#define JOINED(device, plan)
+#define CPU(plan) plan,
+#include "construct/plans.def"
+#undef JOINED
+#undef CPU
+    };
+    bool planned = false;
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0] && !planned; i++) planned = rows[i](x, p);
     kn_buf none;
     kn_buf_init(&none, p->a);
     if (!p->n) {

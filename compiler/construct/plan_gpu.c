@@ -286,9 +286,7 @@ static const char *on_warps(const kn_site *x, kn_plans *p)
 
 void kn_plan_gpu(const kn_site *x, kn_plans *p)
 {
-    if (x->s->scatter) {
-        kn_plan_scatter(x, p);
-    } else {
+    if (!kn_plan_scatter(x, p)) {
         p->note = on_warps(x, p);
         if (p->n) return;
         if (x->contraction) contraction_tiles(x, p);

@@ -50,6 +50,27 @@ static kiln_status plan_apart(kn_plans *plans, uint32_t set, int last, kiln_diag
     return KILN_OK;
 }
 
+/* Plans of a stage with those that go under its loops; the set of them, 0: none do. */
+static uint32_t plan_joined(kn_plans *plans, const kn_tree *t, int stage)
+{
+    enum { cpu, gpu };
+    static const struct {
+        int device;
+        uint32_t (*plan)(kiln_arena *a, const kn_tree *t, const kn_hw *hw, int last, kn_plans *p);
+    } rows[] = {
+#define JOINED(device, plan) {device, plan},
+#define CPU(plan)
+#include "construct/plans.def"
+#undef JOINED
+#undef CPU
+    };
+    kn_plans *p = &plans[stage];
+    uint32_t set = 0;
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0] && !set; i++)
+        if (rows[i].device == (p->hw->gpu ? gpu : cpu)) set = rows[i].plan(p->a, t, p->hw, stage, p);
+    return set;
+}
+
 /* Plans of all stages; what goes under another stage's loops has its lines there. */
 static kiln_status plan_stages(kn_plans *plans, const kn_tree *t, kiln_diag *d)
 {
@@ -57,10 +78,7 @@ static kiln_status plan_stages(kn_plans *plans, const kn_tree *t, kiln_diag *d)
     for (int i = t->nstages - 1; i >= 0; i--) {
         if (planned >> i & 1) continue;
         const kn_hw *hw = plans[i].hw;
-        uint32_t set = (hw->gpu ? kn_gpu_rows : kn_cpu_rows)(plans[i].a, t, hw, i, &plans[i]);
-        if (!set && !hw->gpu) set = kn_cpu_lanes(plans[i].a, t, hw, i, &plans[i]);
-        if (!set && !hw->gpu) set = kn_cpu_window(plans[i].a, t, hw, i, &plans[i]);
-        if (!set && !hw->gpu) set = kn_cpu_crop(plans[i].a, t, hw, i, &plans[i]);
+        uint32_t set = plan_joined(plans, t, i);
         kiln_status s = !set ? plan_stage(i, &plans[i], d) : hw->gpu ? plan_apart(plans, set, i, d) : KILN_OK;
         if (s) return s;
         bool alone = !set && !plans[i].hw->gpu;
@@ -110,6 +128,7 @@ static void insert(kiln_candidates *list, const kiln_candidate *c, int k)
  * without reuse do not: the model underrates their fills. */
 static kiln_status add_tiles(kiln_arena *a, const kn_program *p, const kn_hw *hw, int k, kiln_candidates *list)
 {
+    if (!hw->gpu || !hw->roller.present || kn_scatters(p)) return KILN_OK;
     kiln_candidates *tiles;
     kiln_diag none = {0};
     if (k > KILN_MAX_CANDIDATES) k = KILN_MAX_CANDIDATES;
@@ -191,6 +210,7 @@ static kiln_status add_groups(kiln_arena *a, const kn_program *p, const kn_hw *h
     kiln_bytes head, start;
     kn_tree *t;
     kiln_diag none = {0};
+    if (!hw->gpu) return KILN_OK;
     bool joined = list->n && strstr(list->c[0].trace.p, "\ncompute_at ");
     if (joined || p->nstmts < 2 || kn_shape(a, p, hw, (kiln_bytes){"", 0}, &head, &t, &none) || t->nstages < 2) return KILN_OK;
     if (!kn_group_steps(a, p, hw, head, &start) || kn_trace_apply(a, p, hw, start, &t, &none)) return KILN_OK;
@@ -215,7 +235,7 @@ static kiln_status add_mappings(kiln_arena *a, const kn_program *p, const kn_hw 
 {
     kn_tree *t;
     kiln_diag none = {0};
-    if (kn_trace_apply(a, p, hw, (kiln_bytes){"", 0}, &t, &none)) return KILN_OK;
+    if (hw->gpu || kn_trace_apply(a, p, hw, (kiln_bytes){"", 0}, &t, &none)) return KILN_OK;
     for (int i = 0; i < t->nstages; i++) {
         const char *line[KN_MAPPED];
         int n = kn_mapped_steps(a, t, hw, i, false, MAPPED_SERIAL, line, KN_MAPPED), found = list->n;
@@ -234,18 +254,18 @@ static kiln_status add_mappings(kiln_arena *a, const kn_program *p, const kn_hw 
     return KILN_OK;
 }
 
+/* What competes with the plans of the shaped program, in the order in which they are added; each knows where it has something to offer. */
+static kiln_status (*const rivals[])(kiln_arena *a, const kn_program *p, const kn_hw *hw, int k, kiln_candidates *list) = {
+    add_tiles, add_groups, add_parts, add_lanes, add_squares, add_mappings,
+};
+
 static kiln_status construct(kiln_arena *a, const kn_program *p, const kn_hw *hw, int k, kiln_candidates **out, kiln_diag *d)
 {
     kiln_candidates *list = kn_new(a, kiln_candidates);
     if (!list) return kn_fail(d, KILN_MEMORY, "out of memory");
     kiln_status s = shaped(a, p, hw, (kiln_bytes){"", 0}, EVALUATIONS, k, list, d);
     if (s) return s;
-    if (hw->gpu && hw->roller.present && !kn_scatters(p)) s = add_tiles(a, p, hw, k, list);
-    if (s == KILN_OK && hw->gpu) s = add_groups(a, p, hw, k, list);
-    if (s == KILN_OK) s = add_parts(a, p, hw, k, list);
-    if (s == KILN_OK) s = add_lanes(a, p, hw, k, list);
-    if (s == KILN_OK) s = add_squares(a, p, hw, k, list);
-    if (!hw->gpu && s == KILN_OK) s = add_mappings(a, p, hw, k, list);
+    for (size_t i = 0; i < sizeof rivals / sizeof rivals[0] && s == KILN_OK; i++) s = rivals[i](a, p, hw, k, list);
     if (s) return kn_fail(d, s, "out of memory, or stopped, while constructing");
     for (int i = 0; i < list->n; i++) list->c[i].rank = i;
     *out = list;

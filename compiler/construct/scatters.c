@@ -63,9 +63,11 @@ static void on_gpu(const kn_site *x, kn_plans *p, int n)
     if (split && outer && kinds) put_plan(x, p, n, split, "", outer, kinds);
 }
 
-void kn_plan_scatter(const kn_site *x, kn_plans *p)
+bool kn_plan_scatter(const kn_site *x, kn_plans *p)
 {
+    if (!x->s->scatter) return false;
     int n = along(x, kn_scatter_owned(x->t->program, x->s));
     if (x->hw->gpu) on_gpu(x, p, n);
     else on_cpu(x, p, n);
+    return true;
 }

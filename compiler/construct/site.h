@@ -95,7 +95,7 @@ int kn_mapped_steps(kiln_arena *a, const kn_tree *t, const kn_hw *hw, int stage,
 void kn_plan_cpu(const kn_site *x, kn_plans *p);
 /* gpu_rows.c: plans for stage `last` together with the producers that become one kernel with it; the set of these stages, 0: none do. */
 uint32_t kn_gpu_rows(kiln_arena *a, const kn_tree *t, const kn_hw *hw, int last, kn_plans *p);
-void kn_plan_scatter(const kn_site *x, kn_plans *p); /* scatters.c, on any device */
+bool kn_plan_scatter(const kn_site *x, kn_plans *p); /* scatters.c, on any device; false: the stage does not scatter */
 void kn_plan_gpu(const kn_site *x, kn_plans *p);
 /* Products on instructions that warps compute together; why there are none of them, NULL: there are. */
 const char *kn_plan_warps(const kn_site *x, kn_plans *p);

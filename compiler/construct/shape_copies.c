@@ -1,0 +1,110 @@
+/* A sum reads a copy of one of its loads: wide, in another order, or of what is read alone. */
+#include "construct/shape.h"
+#include "te/expr.h"
+
+
+static bool is_cast(const kn_expr *e, const kn_expr *load)
+{
+    if (e->op == KN_OP_CAST && e->args[0] == load) return e->args[0]->dtype != e->dtype;
+    for (int i = 0; i < e->nargs; i++)
+        if (is_cast(e->args[i], load)) return true;
+    return false;
+}
+
+/* Two loads of a dtype that the sum of their products does not accumulate in. */
+static bool is_half_product(const kn_stmt *st)
+{
+    const kn_expr *e = st->body;
+    if (e->op != KN_OP_MUL || kn_dtype_class(e->dtype) != 'f' || kn_dtype_acc(e->dtype) == e->dtype) return false;
+    return e->args[0]->op == KN_OP_LOAD && e->args[1]->op == KN_OP_LOAD;
+}
+
+/* A matrix whose rows lie along the sum, times a vector, which all of its rows meet. */
+static bool meets_vector(const kn_site *v, int load)
+{
+    uint32_t spatial = 0;
+    for (int i = 0; i < v->s->nspatial && i < KILN_MAX_AXES; i++) spatial |= (uint32_t)(v->s->axes[i].extent > 1) << i;
+    bool sum = v->s->red == KN_RED_SUM && v->nloads == 2 && v->s->naxes == v->s->nspatial + 1 && kn_bare(v->s->body)->op == KN_OP_MUL;
+    return sum && v->m < 0 && v->n >= 0 && kn_cpu_only_along_r(v) && !(v->load[load].axes & spatial);
+}
+
+/* Narrow operands of a contraction are widened once, before it: where each is read so often, that takes less than doing so as it is read. A copy that
+ * L2 does not hold goes out to memory and comes back several times as large. */
+kn_shaped kn_shape_widened(kn_shaper *s, int stage)
+{
+    enum { OFTEN = 8, FAR = 64 };
+    const kn_hw_level *l2 = kn_hw_level_named(s->hw, "l2");
+    kn_site v;
+    kn_shaper_site(s, stage, &v);
+    const kn_expr *loads[KN_SITE_LOADS];
+    int n = kn_loads(v.s->body, loads, KN_SITE_LOADS);
+    const char *wide = kn_shaper_name(s, "wide");
+    double outer = 1;
+    if (s->hw->gpu || v.s->scatter || !wide) return KN_SHAPED_NOT;
+    for (int i = 0; i < v.s->nspatial; i++) outer *= (double)v.s->axes[i].extent;
+    for (int i = 0; i < n && i < KN_SITE_LOADS; i++) {
+        double elems = 1, reads = outer * (double)v.reduce_extent;
+        if (!v.contraction && !meets_vector(&v, i)) continue;
+        for (int d = 0; d < loads[i]->nargs; d++) elems *= (double)s->t->program->tensors[loads[i]->u.tensor].shape[d];
+        double often = l2 && elems * kn_cpu_acc_bytes(&v) > (double)l2->capacity_bytes ? FAR : OFTEN;
+        if (!(is_cast(v.s->body, loads[i]) || is_half_product(v.s)) || reads < often * elems) continue;
+        if (!kn_shaper_try(s, kn_format(s->a, "widen %s %d %s", v.name, i, wide))) continue;
+        kn_shaper_keep(s, wide);
+        return KN_SHAPED_AGAIN;
+    }
+    return KN_SHAPED_NOT;
+}
+
+/* Halves whose lanes go along the sum become floats as they are read, the few that all rows meet before. */
+kn_shaped kn_shape_narrow(kn_shaper *s, int stage)
+{
+    kn_site v;
+    kn_shaper_site(s, stage, &v);
+    int load = kn_cpu_narrow_load(&v);
+    const char *wide = kn_shaper_name(s, "wide");
+    if (load < 0 || v.load[load].bytes == kn_cpu_acc_bytes(&v)) return KN_SHAPED_NOT;
+    if (wide && kn_shaper_try(s, kn_format(s->a, "widen %s %d %s", v.name, load, wide))) kn_shaper_keep(s, wide);
+    return KN_SHAPED_DONE;
+}
+
+/* A load is copied as the sum wants it, by these steps if they are wanted. */
+static kn_shaped copied(kn_shaper *s, int stage, const char *stem, const char *steps(kiln_arena *a, const kn_site *x, const char *copy))
+{
+    kn_site v;
+    kn_shaper_site(s, stage, &v);
+    const char *copy = kn_shaper_name(s, stem);
+    if (!copy || !kn_shaper_try(s, steps(s->a, &v, copy))) return KN_SHAPED_NOT;
+    kn_shaper_keep(s, copy);
+    return KN_SHAPED_AGAIN;
+}
+
+/* Weights that are numbered in digits, which no window is, in order. */
+kn_shaped kn_shape_digits(kn_shaper *s, int stage) { return copied(s, stage, "weights", kn_cpu_digits); }
+/* What a window's steps along the lanes meet. */
+kn_shaped kn_shape_spread(kn_shaper *s, int stage) { return copied(s, stage, "plane", kn_cpu_spread); }
+
+/* Steps that have the sum read a copy of its taps along the lanes, made ahead; NULL: it is no depthwise window. */
+static const char *taps_last(kiln_arena *a, const kn_site *x, const char *copy)
+{
+    kn_buf b;
+    int load = kn_cpu_taps(x);
+    kn_buf_init(&b, a);
+    if (load < 0) return NULL;
+    kn_cpu_put_lanes_last(&b, x, load, copy);
+    kn_putf(&b, "ahead %s", copy);
+    return kn_buf_take(&b).p;
+}
+
+kn_shaped kn_shape_taps(kn_shaper *s, int stage) { return copied(s, stage, "taps", taps_last); }
+
+/* Sums for a few shifts of planes have lanes along the other factor's channels. */
+kn_shaped kn_shape_shifts(kn_shaper *s, int stage)
+{
+    kn_site v;
+    kn_shaper_site(s, stage, &v);
+    const char *factor = kn_shaper_name(s, "factor"), *results = kn_shaper_name(s, "turned");
+    if (!factor || !results || !kn_shaper_try(s, kn_cpu_shifts(s->a, &v, factor, results))) return KN_SHAPED_NOT;
+    kn_shaper_keep(s, factor);
+    kn_shaper_keep(s, results);
+    return KN_SHAPED_AGAIN;
+}

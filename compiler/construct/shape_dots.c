@@ -1,0 +1,133 @@
+/* Sums of products go to an instruction of the device, their results turned where its lanes want that. */
+#include "construct/shape.h"
+#include "intrin/intrin.h"
+#include "te/expr.h"
+#include <string.h>
+
+/* The operand that a dot instruction broadcasts becomes unsigned, or wide, where that is what it takes; false: a primitive refuses it. */
+static bool recast(kn_shaper *s, const kn_site *v, const kn_cpu_dot *d, int rank)
+{
+    int n = s->nplanes, broadcast = d->it->operand[1].rank == 1 ? 1 : 2;
+    const char *more = kn_shaper_name(s, "more"), *step = kn_format(s->a, "unsign %s %d %s sum%d less%d", v->name, d->flip ? d->b : d->a, more, n, n);
+    if (d->wide) step = kn_format(s->a, "widen %s %d %s %s", v->name, d->a, more, kn_dtype_text(d->it->operand[broadcast].dtype));
+    if (!more || !kn_shaper_try(s, step)) return false;
+    if (d->flip) { /* the instruction does it */
+        kn_shaper_try(s, kn_format(s->a, "inline %s", more));
+        return true;
+    }
+    if (!d->wide) kn_shaper_try(s, kn_format(s->a, "ahead sum%d", n)); /* now, so that the constant counts as read once */
+    kn_shaper_keep(s, more);
+    kn_buf b;
+    kn_buf_init(&b, s->a);
+    kn_putf(&b, "transform_layout %s", more);
+    for (int i = 0; i < rank; i++)
+        if (i != d->turn) kn_putf(&b, " %d", i);
+    kn_putf(&b, " %d", d->turn);
+    if (d->turn >= 0) kn_shaper_try(s, kn_buf_take(&b).p);
+    return true;
+}
+
+/* Prepares a sum of products of bytes for the device's dot instruction: what it broadcasts, and terms that are a multiple of its own; once it is
+ * ready, its places become one axis, or its padding is filled in. */
+kn_shaped kn_shape_dot(kn_shaper *s, int stage)
+{
+    kn_site v;
+    kn_cpu_dot d;
+    kn_shaper_site(s, stage, &v);
+    if (!kn_cpu_dot_of(&v, &d)) return KN_SHAPED_NOT;
+    const kn_expr *loads[KN_SITE_LOADS];
+    kn_loads(v.s->body, loads, KN_SITE_LOADS);
+    int64_t terms = d.it->s->axes[1].extent;
+    bool divides = v.s->axes[d.run].extent % terms == 0;
+    if (d.recast && (!d.flip || divides)) return recast(s, &v, &d, loads[d.a]->nargs) ? KN_SHAPED_AGAIN : KN_SHAPED_NOT;
+    const char *pad = kn_format(s->a, "%s_pad_%s", s->t->program->tensors[loads[d.a]->u.tensor].name, v.s->axes[d.run].name);
+    bool fills = !divides && pad && !kn_cpu_is_packed(&v);
+    if (fills && kn_shaper_try(s, kn_format(s->a, "pad_einsum %s %s %lld", v.name, v.s->axes[d.run].name, (long long)terms))) {
+        kn_shaper_keep(s, pad); /* what is broadcast has to lie there with its zeros */
+        return KN_SHAPED_AGAIN;
+    }
+    if (kn_shaper_flatten(s, stage)) return KN_SHAPED_ON;
+    kn_shaper_pad(s, stage);
+    return KN_SHAPED_DONE;
+}
+
+/* Results that do not lie along what lanes had better run along are turned as they are written out. */
+kn_shaped kn_shape_turned(kn_shaper *s, int stage)
+{
+    kn_site v;
+    kn_cpu_dot d;
+    kn_tree *before = s->t;
+    kiln_bytes text = s->text;
+    kn_shaper_site(s, stage, &v);
+    const char *plane = kn_shaper_name(s, "plane"), *results = kn_shaper_name(s, "turned"), *weights = kn_shaper_name(s, "weights");
+    const char *lines = plane && results && weights ? kn_cpu_turned(s->a, &v, plane, results, weights) : NULL;
+    if (!kn_shaper_try(s, lines)) return KN_SHAPED_NOT;
+    kn_shaper_site(s, stage + s->t->nstages - before->nstages - 1, &v); /* a map that turns them is behind it */
+    if (kn_cpu_dot_of(&v, &d) || kn_cpu_is_packed(&v)) {
+        kn_shaper_keep(s, plane);
+        kn_shaper_keep(s, results);
+        if (strstr(lines, weights)) kn_shaper_keep(s, weights);
+        return KN_SHAPED_AGAIN;
+    }
+    s->t = before;
+    s->text = text;
+    return KN_SHAPED_NOT;
+}
+
+/* Results that lie along too few elements for lanes are computed with these outside of the planes. */
+kn_shaped kn_shape_planar(kn_shaper *s, int stage)
+{
+    kn_site v;
+    kn_shaper_site(s, stage, &v);
+    const char *plane = kn_shaper_name(s, "plane"), *results = kn_shaper_name(s, "turned");
+    if (!plane || !results || !kn_shaper_try(s, kn_cpu_planar(s->a, &v, plane, results))) return KN_SHAPED_NOT;
+    kn_shaper_keep(s, plane);
+    kn_shaper_keep(s, results);
+    return KN_SHAPED_AGAIN;
+}
+
+/* A window of halves whose places would be gathered term by term for few results each, or with steps between the lanes: as wide floats, of which
+ * a vector takes half as many products, it is faster (measured). */
+static bool gathers(const kn_site *v)
+{
+    enum { FEW = 32 };
+    const kn_expr *loads[KN_SITE_LOADS];
+    int n = kn_loads(v->s->body, loads, KN_SITE_LOADS);
+    uint32_t spatial = (1u << v->s->nspatial) - 1;
+    for (int l = 0; l < n && l < KN_SITE_LOADS && kn_dtype_class(v->s->body->dtype) == 'f'; l++) {
+        bool window = false, steps = false;
+        int64_t results = 1;
+        for (int d = 0; d < loads[l]->nargs; d++) {
+            kn_affine f;
+            uint32_t in = kn_axes_in(loads[l]->args[d]);
+            window |= (in & spatial) && (in & ~spatial);
+            steps |= v->n >= 0 && (in >> v->n & 1) && kn_affine_of(loads[l]->args[d], &f) && f.coef[v->n] > 1;
+        }
+        for (int i = 0; i < v->s->nspatial; i++) if (!(kn_axes_in(loads[l]) >> i & 1)) results *= v->s->axes[i].extent;
+        if (window && (results <= FEW || steps)) return true;
+    }
+    return false;
+}
+
+/* A product of narrow factors goes to the instruction of the device that multiplies them, by the mapping predicted to be the fastest that its
+ * primitives take: a step that schedules its statement and the layouts that it wants. */
+kn_shaped kn_shape_mapped(kn_shaper *s, int stage)
+{
+    const char *line[KN_MAPPED];
+    kn_site v;
+    kn_shaper_site(s, stage, &v);
+    if ((gathers(&v) || kn_cpu_streams_narrow(&v)) && !kn_mapped_unit(s->a, s->t, s->hw, stage)) return KN_SHAPED_NOT;
+    int n = kn_mapped_steps(s->a, s->t, s->hw, stage, true, s->nfused, line, KN_MAPPED);
+    for (int i = 0; i < n; i++) {
+        if (!kn_shaper_try(s, line[i])) continue;
+        s->nfused++;
+        return KN_SHAPED_DONE;
+    }
+    return KN_SHAPED_NOT;
+}
+
+/* The same, before all else, where the instruction has registers of its own. */
+kn_shaped kn_shape_unit(kn_shaper *s, int stage)
+{
+    return kn_mapped_unit(s->a, s->t, s->hw, stage) ? kn_shape_mapped(s, stage) : KN_SHAPED_NOT;
+}

@@ -1,0 +1,138 @@
+/* Maps go where they are read, or into what they read; what one constant alone decides goes ahead of the first call. */
+#include "construct/shape.h"
+#include "te/expr.h"
+#include <string.h>
+
+static int body_cost(const kn_expr *e)
+{
+    int n = kn_is_function(e->op) ? 16 : e->op >= KN_OP_ADD;
+    if (e->op == KN_OP_LOAD) return 0;
+    for (int i = 0; i < e->nargs && n < 1000; i++) n += body_cost(e->args[i]);
+    return n;
+}
+
+/* Reads of a temporary in the whole program, and how often one element of it would be computed after inlining: 1 when its one reader has no
+ * other axes. */
+static int reads_of(const kn_program *p, int tensor, bool *once, bool *by_map)
+{
+    int total = 0;
+    *once = *by_map = true;
+    for (int i = 0; i < p->nstmts; i++) {
+        const kn_expr *one = NULL;
+        int n = kn_shaper_reads(p->stmts[i]->body, tensor, &one);
+        if (!n) continue;
+        total += n;
+        double points = 1, elems = 1;
+        for (int k = 0; k < p->stmts[i]->naxes; k++) points *= (double)p->stmts[i]->axes[k].extent;
+        for (int k = 0; k < p->tensors[tensor].rank; k++) elems *= (double)p->tensors[tensor].shape[k];
+        if (n > 1 || points > elems) *once = false;
+        if (p->stmts[i]->red != KN_RED_NONE) *by_map = false;
+    }
+    if (total != 1) *once = false;
+    return total;
+}
+
+/* One full tensor goes in where one comes out, also at several places of it, so that making the elements anew reads no more than their copy would. */
+static bool reads_one(const kn_stmt *st)
+{
+    const kn_expr *loads[KN_SITE_LOADS];
+    uint32_t all = (1u << st->naxes) - 1;
+    int n = kn_loads(st->body, loads, KN_SITE_LOADS), full = -1;
+    for (int i = 0; i < n && i < KN_SITE_LOADS; i++) {
+        if (kn_axes_in(loads[i]) != all) continue;
+        if (full >= 0 && loads[i]->u.tensor != full) return false;
+        full = loads[i]->u.tensor;
+    }
+    return n <= KN_SITE_LOADS;
+}
+
+/* Map temporaries into their readers. first: only chains of maps, so that what is left of them can become an epilogue. */
+static bool inline_one(kn_shaper *s, bool first)
+{
+    const kn_program *p = s->t->program;
+    for (int k = 0; k < s->t->nstages; k++) {
+        const kn_stmt *st = p->stmts[s->t->stages[k]->stmt];
+        if (p->tensors[st->out].role != KN_TEMP || st->red != KN_RED_NONE || kn_pinned(p, st->out) || s->t->stages[k]->epilogue >= 0) continue;
+        if (kn_shaper_stores(s, p->tensors[st->out].name)) continue;
+        bool once, by_map;
+        int n = reads_of(p, st->out, &once, &by_map), cost = body_cost(st->body);
+        bool worth = first ? once && by_map : once || (cost <= 4 && n <= 4);
+        worth |= !first && s->hw->gpu && n <= 2 && cost <= 40 && reads_one(st); /* a kernel and its traffic cost more than a function twice */
+        if (worth && kn_shaper_try(s, kn_format(s->a, "inline %s", p->tensors[st->out].name))) return true;
+    }
+    return false;
+}
+
+/* The table stays near and each of its elements is read often. */
+static bool is_short(const kn_shaper *s, const char *table, double points)
+{
+    enum { OFTEN = 8 };
+    const kn_hw_level *l1 = kn_hw_level_named(s->hw, "l1");
+    const kn_program *p = s->t->program;
+    for (int i = 0; i < p->ntensors && l1; i++) {
+        double elems = 1;
+        if (strcmp(p->tensors[i].name, table)) continue;
+        for (int d = 0; d < p->tensors[i].rank; d++) elems *= (double)p->tensors[i].shape[d];
+        return elems * kn_dtype_bytes(p->tensors[i].dtype) <= (double)l1->capacity_bytes / 4 && points >= OFTEN * elems;
+    }
+    return false;
+}
+
+/* What finishes a reduction computes from its axes alone (an average's counts), once for all that share it. */
+static bool tabulate_one(kn_shaper *s)
+{
+    const kn_program *p = s->t->program;
+    kn_tree *before = s->t;
+    kiln_bytes text = s->text;
+    for (int k = 0; k < s->t->nstages && !s->hw->gpu; k++) {
+        const kn_stmt *st = p->stmts[s->t->stages[k]->stmt];
+        const kn_expr *loads[KN_SITE_LOADS];
+        int n = kn_loads(st->body, loads, KN_SITE_LOADS);
+        bool finishes = false;
+        for (int i = 0; i < n && i < KN_SITE_LOADS; i++)
+            for (int j = 0; j < p->nstmts; j++) finishes |= p->stmts[j]->out == loads[i]->u.tensor && p->stmts[j]->red != KN_RED_NONE;
+        const char *table = kn_shaper_name(s, "table");
+        if (st->red != KN_RED_NONE || !finishes || !table) continue;
+        double points = 1;
+        for (int i = 0; i < st->naxes; i++) points *= (double)st->axes[i].extent;
+        if (!kn_shaper_try(s, kn_format(s->a, "tabulate %s %s", p->tensors[st->out].name, table))) continue;
+        if (is_short(s, table, points)) {
+            kn_shaper_keep(s, table);
+            return true;
+        }
+        s->t = before;
+        s->text = text;
+    }
+    return false;
+}
+
+static bool epilogue_one(kn_shaper *s)
+{
+    const kn_program *p = s->t->program;
+    for (int k = 0; k < s->t->nstages; k++) {
+        const kn_stmt *st = p->stmts[s->t->stages[k]->stmt];
+        if (p->tensors[st->out].role != KN_TEMP || st->red == KN_RED_NONE || kn_pinned(p, st->out) || s->t->stages[k]->epilogue >= 0) continue;
+        if (kn_shaper_stores(s, p->tensors[st->out].name)) continue;
+        if (kn_shaper_try(s, kn_format(s->a, "epilogue %s", p->tensors[st->out].name))) return true;
+    }
+    return false;
+}
+
+/* What depends on one constant alone is no work of a call: sums of weights, before they become a part of something else, and maps that are not
+ * computed where they are read: wide, padded or other forms of weights. */
+static void go_ahead(kn_shaper *s, bool sums)
+{
+    for (int k = 0; k < s->t->nstages && !s->hw->gpu && !kn_stopped(s->a); k++) {
+        const kn_stage *g = s->t->stages[k];
+        const kn_stmt *st = s->t->program->stmts[g->stmt];
+        if (g->ahead || kn_stage_constant(s->t, g) < 0 || (sums && st->red == KN_RED_NONE)) continue;
+        kn_shaper_try(s, kn_format(s->a, "ahead %s", s->t->program->tensors[st->out].name));
+    }
+}
+
+void kn_shape_chains(kn_shaper *s) { while (inline_one(s, true)) {} }
+void kn_shape_inlined(kn_shaper *s) { while (inline_one(s, false)) {} }
+void kn_shape_tables(kn_shaper *s) { while (!kn_stopped(s->a) && tabulate_one(s)) {} }
+void kn_shape_epilogues(kn_shaper *s) { while (epilogue_one(s)) {} }
+void kn_shape_sums_ahead(kn_shaper *s) { go_ahead(s, true); }
+void kn_shape_ahead(kn_shaper *s) { go_ahead(s, false); }
