@@ -295,6 +295,7 @@ static void call(kn_called *x)
     kn_lw *w = x->w;
     kn_call *c = kn_new(w->a, kn_call);
     kn_expr *in = outer_in_range(x);
+    if (kn_lw_never(in)) return;
     kn_ls *cond = in ? kn_lw_if(w, in) : NULL, **after = w->tail;
     if (cond) w->tail = &cond->body;
     for (int o = 1; o < x->it->noperands && !w->status; o++) bring(x, o);
@@ -464,17 +465,25 @@ static bool ends_matter(const kn_called *x, int axis)
     return false;
 }
 
-/* Condition that every axis goes on to the last iteration of the tile and of the unrolled loops around it; NULL: certain. */
-static kn_expr *tile_full(kn_called *x)
+/* The loop is a part of the tile, or one whose iterations are registers beside each other. */
+static bool inside(const kn_sg *sg, int loop) { return loop >= sg->tile || sg->g->loops[loop].kind == KN_UNROLL; }
+
+/* Condition that every axis goes on to the last iteration of the tile and of the unrolled loops around it; NULL: certain. *ends: the axes of which
+ * that is not. */
+static kn_expr *tile_full(kn_called *x, uint32_t *ends)
 {
     kn_lw *w = x->w;
     kn_sg *sg = x->sg;
     kn_expr *av[KILN_MAX_AXES], *full = NULL;
+    *ends = 0;
     for (int i = 0; i < sg->g->nloops; i++)
-        if (i >= sg->tile || sg->g->loops[i].kind == KN_UNROLL) sg->val[i] = kn_lw_int(w, sg->g->loops[i].extent - 1);
+        if (inside(sg, i)) sg->val[i] = kn_lw_int(w, sg->g->loops[i].extent - 1);
     kn_env_axes(w, sg, av);
-    for (int a = 0; a < sg->s->naxes; a++)
-        if (!sg->clipped[a] && ends_matter(x, a)) full = kn_lw_and(w, full, kn_lw_below(w, av[a], sg->s->axes[a].extent));
+    for (int a = 0; a < sg->s->naxes; a++) {
+        kn_expr *in = !sg->clipped[a] && ends_matter(x, a) ? kn_lw_below(w, av[a], sg->s->axes[a].extent) : NULL;
+        if (in) *ends |= 1u << a;
+        full = kn_lw_and(w, full, in);
+    }
     close_dims(x);
     kn_called_register(x, -1);
     return full ? kn_lw_simp(w, full) : NULL;
@@ -520,11 +529,52 @@ static void calls(kn_called *x)
     kn_called_register(x, -1);
 }
 
+/* The only tile that the axis ends in, if that is where the loops are: their values become its constants, so that which of its registers are wanted
+ * is known. `was` gets what they were. Condition that they are there, NULL: certain; false: the loops leave gaps. */
+static bool pin_last(kn_called *x, int axis, kn_expr **was, kn_expr **there)
+{
+    kn_sg *sg = x->sg;
+    kn_expr *av[KILN_MAX_AXES], *pinned[KILN_MAX_LOOPS];
+    int64_t span = 1, extent = sg->s->axes[axis].extent;
+    for (int i = 0; i < sg->g->nloops; i++)
+        if (sg->g->loops[i].axis == axis && inside(sg, i)) span *= sg->g->loops[i].extent;
+    int64_t left = extent / span * span;
+    for (int i = 0; i < sg->g->nloops; i++) {
+        const kn_loop *l = &sg->g->loops[i];
+        was[i] = pinned[i] = sg->val[i];
+        if (l->axis != axis || inside(sg, i)) continue;
+        if (l->stride % span || left / l->stride >= l->extent) return false;
+        pinned[i] = kn_lw_int(x->w, left / l->stride);
+        left %= l->stride;
+    }
+    if (left || sg->base[axis]) return false;
+    kn_env_axes(x->w, sg, av);
+    *there = kn_lw_below(x->w, av[axis], extent);
+    memcpy(sg->val, pinned, sizeof pinned[0] * (size_t)sg->g->nloops);
+    return true;
+}
+
+/* Tiles that an axis ends in. Where it is one axis, on a CPU, they are one tile. */
+static void partial(kn_called *x, uint32_t ends)
+{
+    kn_lw *w = x->w;
+    kn_expr *was[KILN_MAX_LOOPS], *there = NULL;
+    int axis = 0;
+    while (axis < x->sg->s->naxes && ends != 1u << axis) axis++;
+    bool last = axis < x->sg->s->naxes && !w->hw->gpu && !x->sg->s->axes[axis].reduce && pin_last(x, axis, was, &there);
+    kn_ls *cond = there ? kn_lw_if(w, there) : NULL, **after = w->tail;
+    if (cond) w->tail = &cond->body;
+    calls(x);
+    if (cond) w->tail = after;
+    if (last) memcpy(x->sg->val, was, sizeof was[0] * (size_t)x->sg->g->nloops);
+}
+
 /* Tiles that are whole ask nothing of their elements; the others fill their operands with zeros where an axis has ended. */
 static void whole_or_not(kn_called *x)
 {
     kn_lw *w = x->w;
-    kn_expr *full = tile_full(x);
+    uint32_t ends;
+    kn_expr *full = tile_full(x, &ends);
     bool never = full && full->op == KN_OP_CONST_I && !full->u.i;
     kn_ls *cond = full && !never ? kn_lw_if(w, full) : NULL, **after = w->tail;
     x->full = !never;
@@ -533,7 +583,7 @@ static void whole_or_not(kn_called *x)
     if (!cond) return;
     x->full = false;
     w->tail = &cond->other;
-    calls(x);
+    partial(x, ends);
     w->tail = after;
 }
 
@@ -557,6 +607,15 @@ void kn_lw_instruction(kn_lw *w, kn_sg *sg)
     if (!w->status && sg->part < 0 && sg->results < 0) kn_called_store(&x, sg->tile);
     memcpy(sg->clipped, was, sizeof was);
     close_dims(&x);
+}
+
+/* Beside few registers' worth of products, counting a sum's steps and the places of its rows shows: several steps are written out. */
+void kn_lw_instruction_steps(const kn_lw *w, const kn_sg *sg, int loop, kn_ls *of)
+{
+    enum { FEW_REGISTERS = 16, TIMES = 4 };
+    bool in_vectors = sg->g->tensor.intrin && sg->results >= 0 && !w->p->buffers[sg->results].unit;
+    bool few = !w->hw->gpu && w->hw->vector_registers <= FEW_REGISTERS && sg->g->loops[loop].extent >= 2 * TIMES;
+    if (in_vectors && few && kn_tile_reduces(sg, loop) && !of->unroll) of->unroll = TIMES;
 }
 
 void kn_lw_instruction_end(kn_lw *w, kn_sg *sg)

@@ -421,7 +421,7 @@ void kn_lw_stage(kn_lw *w, int stage, const kn_sg *consumer, int maker)
         kn_lw_scatter(w, sg);
         return;
     }
-    kn_ls **after = NULL, **reduced = NULL, **inner = NULL;
+    kn_ls **after = NULL, **reduced = NULL, **inner = NULL, *nearest = NULL;
     int blocked = kn_lw_blocked(w, sg), innermost = -1;
     for (int i = 0; i < sg->tile && !w->status; i++) {
         kn_ls *loop = NULL;
@@ -439,9 +439,10 @@ void kn_lw_stage(kn_lw *w, int stage, const kn_sg *consumer, int maker)
         }
         if (!consumer) kn_lw_move_back(w, sg, i);
         kn_lw_open(w, sg, i, loop);
-        if (loop) innermost = i;
+        if (loop) innermost = i, nearest = loop;
     }
     if (innermost >= 0 && sg->g->tensor.intrin && !w->status) kn_lw_next_copies(w, sg, innermost);
+    if (nearest && !w->status) kn_lw_instruction_steps(w, sg, innermost, nearest);
     if (!w->status) kn_lw_tile(w, sg);
     if (inner && !w->status) {
         w->tail = inner;
@@ -495,6 +496,7 @@ void kn_lw_finish_fn(kn_lw *w, kn_fn *fn, int *count)
     if (!w->status && !w->hw->gpu) kn_lw_forward(w, fn->body);
     if (!w->status && !w->hw->gpu) kn_lw_behind(w, fn->body);
     if (!w->status && !w->hw->gpu) kn_lw_hoist(w, &fn->body);
+    if (!w->status && !w->hw->gpu) kn_lw_unswitch(w, fn->body);
     if (!w->status) kn_lw_share(w, &fn->body);
     if (w->status) return;
     bool used[KILN_MAX_TENSORS] = { false };

@@ -136,6 +136,7 @@ void kn_lw_range(kn_lw *w, const kn_expr *e, int64_t *lo, int64_t *hi); /* inclu
 void kn_lw_share(kn_lw *w, kn_ls **list);                              /* see share.c */
 void kn_lw_held(kn_lw *w, kn_ls **at);                                 /* see held.c: of the run of stores that begins there */
 void kn_lw_hoist(kn_lw *w, kn_ls **list);                              /* see hoist.c */
+void kn_lw_unswitch(kn_lw *w, kn_ls *list);                            /* see unswitch.c */
 void kn_lw_forward(kn_lw *w, kn_ls *body);                             /* see forward.c */
 kn_expr *kn_lw_and(kn_lw *w, kn_expr *x, kn_expr *y); /* NULL is true */
 kn_expr *kn_lw_below(kn_lw *w, kn_expr *x, int64_t limit); /* x < limit, NULL when that is certain */
@@ -233,6 +234,7 @@ void kn_lw_next_copies(kn_lw *w, kn_sg *sg, int i);
 void kn_lw_next_copies_at_once(kn_lw *w, kn_sg *sg, int i);
 void kn_lw_block_begin(kn_lw *w, kn_sg *sg);
 void kn_lw_block_end(kn_lw *w, kn_sg *sg);
+void kn_lw_instruction_steps(const kn_lw *w, const kn_sg *sg, int loop, kn_ls *of); /* how many the toolchain is asked to write out */
 void kn_lw_instruction(kn_lw *w, kn_sg *sg);
 void kn_lw_instruction_end(kn_lw *w, kn_sg *sg);
 /* warp.c: the same where warps compute the instruction together. */
