@@ -292,6 +292,28 @@ static bool divide_with_reader(shaper *s, const kn_stage *g)
     return false;
 }
 
+/* Groups are taken apart before anything looks at the windows, which have affine indices then. What makes up the sum's epilogue is one map first.
+ * Not for registers of a unit of its own, which a group's few channels leave empty. */
+static void divide_groups(shaper *s)
+{
+    for (int k = 0; k < s->t->nstages && !s->hw->gpu && !kn_stopped(s->a); k++) {
+        const kn_stmt *st = s->t->program->stmts[s->t->stages[k]->stmt];
+        bool grouped = false;
+        for (int x = 0; x < st->nspatial; x++) grouped |= kn_numbers_groups(st, x);
+        if (!grouped || kn_site_scheduled(s->t, s->t->stages[k])) continue;
+        int stages = s->t->nstages;
+        while (inline_one(s, true)) {}
+        kn_tree *before = s->t;
+        kiln_bytes text = s->text;
+        if (s->t->nstages != stages) {
+            k = -1; /* anew */
+        } else if ((divide_with_reader(s, s->t->stages[k]) || divide_one(s, s->t->stages[k])) && kn_mapped_unit(s->a, s->t, s->hw, k)) {
+            s->t = before;
+            s->text = text;
+        }
+    }
+}
+
 static bool is_cast(const kn_expr *e, const kn_expr *load)
 {
     if (e->op == KN_OP_CAST && e->args[0] == load) return e->args[0]->dtype != e->dtype;
@@ -517,6 +539,14 @@ static bool strip_one(shaper *s, const kn_stage *g, int *added)
     return true;
 }
 
+/* Axis b continues a wherever they stand, as they lie: columns that the window takes one of, of whole rows. */
+static bool one_axis(const kn_site *v, int a, int b)
+{
+    bool yes = kn_site_continues(&v->store, a, b, v->s->axes[b].extent);
+    for (int l = 0; l < v->nloads && yes; l++) yes = kn_site_continues(&v->load[l], a, b, v->s->axes[b].extent);
+    return yes;
+}
+
 /* A window that slides over two dimensions, side by side, of one factor of a sum of products (a convolution): its places become one axis. */
 static bool flatten_one(shaper *s, const kn_stage *g)
 {
@@ -531,6 +561,7 @@ static bool flatten_one(shaper *s, const kn_stage *g)
             bool window = false;
             int a = b - 1, row = window_dim(&v, i, loads[i], a, &window), column = window_dim(&v, i, loads[i], b, &window);
             if (row < 0 || column != row + 1 || !window || v.s->axes[a].extent < 2 || kn_cpu_few_shifts(&v, loads[i], column, b)) continue;
+            if (one_axis(&v, a, b)) continue;
             const char *plane = kn_format(s->a, "plane%d", s->nplanes);
             if (!plane || s->nplanes == KILN_MAX_STMTS) return false;
             const char *thin = kn_cpu_thinned(s->a, &v, i, loads[i], plane);
@@ -696,6 +727,7 @@ kiln_status kn_shape(kiln_arena *a, const kn_program *p, const kn_hw *hw, kiln_b
         const char *name = s.t->program->tensors[i].name;
         if (!strcmp(name, KN_CPU_LANES) || !strcmp(name, KN_CPU_SQUARES_IN) || !strcmp(name, KN_CPU_SQUARES_OUT)) s.plane[s.nplanes++] = name;
     }
+    divide_groups(&s);
     for (int k = 0; k < s.t->nstages; k++) {
         kn_stage *g = s.t->stages[k];
         int before = s.t->nstages, strip = 0;
