@@ -3,6 +3,7 @@
 
 #define GROUPS "y[N,F,P,Q] +=! pad(x,0.0)[N,(F//6)*5+C,P*4+R-1,Q*4+S-1]*w[F,C,R,S] where P in 5, Q in 40"
 #define FINISHED "t[N,F,P,Q] +=! pad(x,0.0)[N,(F//6)*5+C,P+R-1,Q+S-1]*w[F,C,R,S] where P in 20, Q in 20; "
+#define MAXIMA(K, S) "y[N,P,Q,C] >=! pad(x,-inf)[N,P*" #S "+R-1,Q*" #S "+T-1,C] where P in 7, Q in 7, R in " #K ", T in " #K
 
 /* What a plan has, in this order from line to line, and has not. */
 static void windows_are_planned(void **state)
@@ -19,6 +20,11 @@ static void windows_are_planned(void **state)
         /* one column of taps, without padding: rows are one run as they lie */
         {"x86-64-avx2", "y[N,F,P,Q] +=! x[N,C,P+R,Q]*w[F,C,R] where P in 11, Q in 20", "x=f32:1x12x17x20&w=f32:40x12x7", "fuse out0 ", "split out0 F",
          "flatten_window"},
+        /* maxima of windows that step have little to share but their rows */
+        {"x86-64-avx2", MAXIMA(5, 2), "x=f32:2x17x17x20", "separate out0 R0 ", "compute_at rows0 ", "region"},
+        {"x86-64-avx512", MAXIMA(5, 2), "x=f32:2x17x17x20", "separate out0 R0 ", "compute_at rows0 ", "region"},
+        {"x86-64-avx2", MAXIMA(3, 1), "x=f32:2x17x17x20", "split out0 ", "unroll ", "separate"},
+        {"x86-64-avx2", MAXIMA(3, 2), "x=f32:2x17x17x20", "split out0 ", "unroll ", "separate"},
     };
     (void)state;
     for (size_t i = 0; i < sizeof one / sizeof *one; i++) {
