@@ -4,6 +4,7 @@
 #define GROUPS "y[N,F,P,Q] +=! pad(x,0.0)[N,(F//6)*5+C,P*4+R-1,Q*4+S-1]*w[F,C,R,S] where P in 5, Q in 40"
 #define FINISHED "t[N,F,P,Q] +=! pad(x,0.0)[N,(F//6)*5+C,P+R-1,Q+S-1]*w[F,C,R,S] where P in 20, Q in 20; "
 #define MAXIMA(K, S) "y[N,P,Q,C] >=! pad(x,-inf)[N,P*" #S "+R-1,Q*" #S "+T-1,C] where P in 7, Q in 7, R in " #K ", T in " #K
+#define BESIDE(K, S) "y[N,P,Q,C] +=! pad(x,0.0)[N,P*" #S "+R-1,Q*" #S "+T-1,C]*w[R,T,C] where P in 6, Q in 8, R in " #K ", T in " #K
 
 /* What a plan has, in this order from line to line, and has not. */
 static void windows_are_planned(void **state)
@@ -25,6 +26,15 @@ static void windows_are_planned(void **state)
         {"x86-64-avx512", MAXIMA(5, 2), "x=f32:2x17x17x20", "separate out0 R0 ", "compute_at rows0 ", "region"},
         {"x86-64-avx2", MAXIMA(3, 1), "x=f32:2x17x17x20", "split out0 ", "unroll ", "separate"},
         {"x86-64-avx2", MAXIMA(3, 2), "x=f32:2x17x17x20", "split out0 ", "unroll ", "separate"},
+        /* columns that fall into few sets of L1 are copied, whole lines of their lanes; or squares are no larger than these sets hold */
+        {"x86-64-avx2", BESIDE(3, 1), "x=f32:1x6x8x1024&w=f32:3x3x1024", "split out0 S3 2 8\nsplit out0 S2 4\n", "cache_read out0 1 scratch",
+         "S1.1 S"},
+        {"x86-64-avx512", BESIDE(3, 1), "x=f32:1x6x8x1024&w=f32:3x3x1024", "split out0 S3 1 16\nsplit out0 S2 8\n", "cache_read out0 1 scratch S",
+         "S1.1 S"},
+        {"x86-64-avx2", BESIDE(5, 1), "x=f32:1x6x8x256&w=f32:5x5x256", "split out0 S3 2 8\nsplit out0 S2 4\n", "cache_read out0 1 scratch",
+         "S1.1 S"},
+        {"x86-64-avx2", BESIDE(3, 1), "x=f32:1x6x8x512&w=f32:3x3x512", "split out0 S3 2 8\n", "unroll out0 R0.0", "cache_read"},
+        {"x86-64-avx2", BESIDE(3, 1), "x=f32:1x6x8x1032&w=f32:3x3x1032", "split out0 S1 2\n", "unroll out0 R0.0", "cache_read"},
     };
     (void)state;
     for (size_t i = 0; i < sizeof one / sizeof *one; i++) {
