@@ -107,14 +107,27 @@ typedef struct along_rows {
     bool narrow, copied;    /* the window's rows fit L1, from end to end; not even a tile's do */
 } along_rows;
 
-/* Columns that lie a multiple of some lines apart fall into few sets of L1, which holds fewer lines of them. */
-static void fit_l1(const kn_site *x, along_rows *r)
+/* Lines that L1 has room for of columns that lie a multiple of some lines apart, and fall into few of its sets. */
+static int64_t lines_held(const kn_site *x, const kn_site_access *a, const along *m)
 {
     const kn_hw_level *l1 = kn_hw_level_named(x->hw, "l1");
-    const kn_site_access *a = &x->load[r->load];
-    int64_t apart = KN_CPU_SETS, line = l1->transaction_bytes, columns = kn_cpu_extent(x, r->m.axis);
-    while (apart > line && a->coef[r->m.axis] * a->bytes / r->m.step % apart) apart /= 2;
-    int64_t most = l1->capacity_bytes / apart * 3 / 4, rows = r->o.reach + 1;
+    int64_t apart = KN_CPU_SETS, line = l1->transaction_bytes;
+    while (apart > line && a->coef[m->axis] * a->bytes / m->step % apart) apart /= 2;
+    return l1->capacity_bytes / apart;
+}
+
+/* L1 has room for the columns that places in both directions read of the widest operand. */
+static bool holds_square(const kn_site *x, const along *m, int64_t mr, const along *o, int64_t mo)
+{
+    int64_t columns = ((mr - 1) * m->step + m->reach + 1) * ((mo - 1) * o->step + o->reach + 1);
+    for (int l = 0; l < x->nloads; l++)
+        if ((x->load[l].axes >> m->axis & 1) && (x->load[l].axes >> x->n & 1) && columns > lines_held(x, &x->load[l], m)) return false;
+    return true;
+}
+
+static void fit_l1(const kn_site *x, along_rows *r)
+{
+    int64_t columns = kn_cpu_extent(x, r->m.axis), most = lines_held(x, &x->load[r->load], &r->m) * 3 / 4, rows = r->o.reach + 1;
     r->narrow = rows * ((columns - 1) * r->m.step + r->m.reach + 1) <= most;
     bool fits = rows * ((r->mr - 1) * r->m.step + r->m.reach + 1) <= most;
     r->copied = !fits && r->m.step == 1 && kn_cpu_extent(x, x->n) % r->lanes == 0; /* what is read again and again; in whole vectors */
@@ -184,6 +197,43 @@ static bool try_rows(const kn_site *x, kn_plans *p, along_rows *r)
     return p->n > before;
 }
 
+/* What the smallest square of places reads falls into so few sets of L1 that it throws itself out: the columns of some whole lines of the lanes are
+ * copied beside each other, and places along a row, as many as hide the latency of a multiply-add, take all vectors of a line together (3x3 by 2,
+ * 512x14x14: 0.45 of the time; 3x3, 1024x7x7: 0.55; 5x5, 256x28x28: 0.3; 7x7 by 2, 512x28x28: 0.4). */
+static bool try_lines(const kn_site *x, kn_plans *p, along_rows *r)
+{
+    const kn_hw_level *l1 = kn_hw_level_named(x->hw, "l1");
+    if (!l1 || !rows_of(x, r)) return false;
+    int64_t line = l1->transaction_bytes / kn_cpu_acc_bytes(x), nv = line < r->lanes ? 1 : line / r->lanes;
+    int64_t need = x->hw->fma_latency * x->hw->fma_per_cycle;
+    int64_t columns = kn_cpu_extent(x, r->m.axis), mr = kn_ceil_div(need, nv), body = nv * mr * kn_cpu_extent(x, r->taps);
+    if (holds_square(x, &r->m, MOST, &r->o, MOST) || mr > columns || body > KN_CPU_SQUARE) return false;
+    if (kn_cpu_extent(x, x->n) % (nv * r->lanes)) return false;
+    r->rows = rows_of_task(x, r->lanes * nv, r->o.axis);
+    const char *n = kn_cpu_axis(x, x->n), *m = kn_cpu_axis(x, r->m.axis), *o = kn_cpu_axis(x, r->o.axis), *name = x->name;
+    bool parts = r->rows < kn_cpu_extent(x, r->o.axis);
+    int before = p->n;
+    kn_buf b;
+    kn_buf_init(&b, p->a);
+    kn_putn(&b, x->before.p ? x->before.p : "", x->before.n);
+    kn_putf(&b, "split %s %s %lld %lld\nsplit %s %s %lld\n", name, n, (long long)nv, (long long)r->lanes, name, m, (long long)mr);
+    if (parts) kn_putf(&b, "split %s %s %lld\n", name, o, (long long)r->rows);
+    kn_putf(&b, "reorder %s", name);
+    put_tasks(&b, x, r, parts, false);
+    kn_putf(&b, " | %s.%d %s.0", o, parts, m);
+    for (int i = x->s->nspatial; i < x->s->naxes; i++)
+        if (i != r->taps) kn_putf(&b, " %s.0", kn_cpu_axis(x, i));
+    kn_putf(&b, " %s.0 | %s.1 %s.1 %s.2\n", kn_cpu_axis(x, r->taps), m, n, n);
+    put_tasks(&b, x, r, parts, true);
+    for (int i = x->s->nspatial; i < x->s->naxes && body / kn_cpu_extent(x, r->taps) * x->reduce_extent <= KN_CPU_SQUARE; i++)
+        if (i != r->taps) kn_putf(&b, "unroll %s %s.0\n", name, kn_cpu_axis(x, i));
+    kn_putf(&b, "unroll %s %s.0\nunroll %s %s.1\n", name, kn_cpu_axis(x, r->taps), name, m);
+    kn_putf(&b, "unroll %s %s.1\nvectorize %s %s.2\n", name, n, name, n);
+    kn_putf(&b, "cache_read %s %d scratch %s.0 region\n", name, r->load, parts ? o : n);
+    kn_plans_try(p, &b);
+    return p->n > before;
+}
+
 /* Squares would hold fewer places than a row does, and all lanes of the image stay in L2 while vector after vector of them goes down it (84x83x83,
  * 5x5: squares 390 us, rows 480; 672x14x14: 150 and 89); windows too large for squares go by rows wherever the image is. */
 static bool by_rows(const kn_site *x, const along *m, const along *o)
@@ -211,6 +261,7 @@ bool kn_cpu_beside(const kn_site *x, kn_plans *p)
     bool square = false;
     along m, o;
     if (!find(x, &m, &o)) return false;
+    if (try_lines(x, p, &(along_rows){.m = m, .o = o})) return true;
     if (by_rows(x, &m, &o) && try_rows(x, p, &(along_rows){.m = m, .o = o})) return true;
     int64_t lanes = x->hw->vector_bytes / kn_cpu_acc_bytes(x), columns = kn_cpu_extent(x, x->m);
     for (int64_t mo = 1; mo <= MOST; mo++) {
@@ -218,7 +269,7 @@ bool kn_cpu_beside(const kn_site *x, kn_plans *p)
         for (int64_t mr = mo; mr <= LONGEST && mr <= columns; mr++) {
             if (columns % mr && divides(columns, LONGEST)) continue;
             for (int64_t nv = 1; nv <= 2 && (nv - 1) * lanes < kn_cpu_extent(x, x->n); nv++) {
-                if (mo * mr * nv * x->reduce_extent > KN_CPU_SQUARE) continue;
+                if (mo * mr * nv * x->reduce_extent > KN_CPU_SQUARE || (mo > 1 && !holds_square(x, &m, mr, &o, mo))) continue;
                 kn_cpu_tile t = {.lanes = lanes, .nv = nv, .mr = mr, .mc = 1, .grain = 1, .nc = 1, .kb = 1, .rlanes = 1, .runroll = 1,
                                  .mo = mo, .o = o.axis};
                 bool sweeps = sweeps_l1(x, &m, mr, &o, mo);

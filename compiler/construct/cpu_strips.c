@@ -32,7 +32,7 @@ static bool find_places(strip *k, const kn_expr *load)
     return k->dim == load->nargs - 1 && k->step > 0;
 }
 
-/* Bytes of the access: of the window's those that one row of places meets, each once. */
+/* Bytes of the access, of one image and group: of the window's those that one row of places meets, each once. */
 static int64_t bytes_met(const strip *k, int l)
 {
     const kn_site *x = k->x;
@@ -41,19 +41,27 @@ static int64_t bytes_met(const strip *k, int l)
     kn_loads(x->s->body, loads, 2);
     uint32_t axes = x->load[l].axes, along = l == k->v ? kn_axes_in(loads[l]->args[k->dim]) : 0;
     for (int i = 0; i < x->s->naxes; i++) {
-        bool met = (axes >> i & 1) && i != k->p && (i == x->n || !(along >> i & 1));
+        bool outside = i < x->s->nspatial && i != x->n && i != x->m; /* loops around a strip */
+        bool met = (axes >> i & 1) && !outside && (i == x->n || !(along >> i & 1));
         if (met && !kn_mul_fits(n, kn_cpu_extent(x, i), &n)) return INT64_MAX / 64;
     }
     return n;
 }
 
-/* The window slides along axis i too: its rows. */
-static bool slides(const kn_site *x, const kn_expr *load, int i)
+/* Axis i goes along the image's rows: the window slides along it too, or, where it has one row, along the columns right inside of it. */
+static bool is_row(const kn_site *x, const kn_expr *load, int i)
 {
-    uint32_t reduced = (1u << x->s->naxes) - (1u << x->s->nspatial);
-    for (int d = 0; d < load->nargs; d++)
-        if ((kn_axes_in(load->args[d]) >> i & 1) && (kn_axes_in(load->args[d]) & reduced)) return true;
-    return false;
+    uint32_t reduced = (1u << x->s->naxes) - (1u << x->s->nspatial), column = 0;
+    int at = load->nargs - 1;
+    for (int d = 0; d < load->nargs; d++) {
+        uint32_t in = kn_axes_in(load->args[d]);
+        if ((in >> i & 1) && (in & reduced)) return true;
+        if (!(in >> x->n & 1) || !(in & reduced)) continue;
+        column = in;
+        at = d - 1;
+    }
+    while (at >= 0 && !(kn_axes_in(load->args[at]) & ~column)) at--; /* the columns' phases */
+    return column && at >= 0 && (kn_axes_in(load->args[at]) >> i & 1);
 }
 
 static bool strip_of(const kn_site *x, strip *k)
@@ -69,7 +77,7 @@ static bool strip_of(const kn_site *x, strip *k)
     k->w = 1 - k->v;
     if (k->v < 0 || x->load[k->w].axes >> x->n & 1 || x->load[k->v].axes >> x->m & 1 || x->load[k->w].padded) return false;
     for (int i = 0; i < x->s->nspatial; i++)
-        if (i != x->n && i != x->m && !(x->load[k->w].axes >> i & 1) && x->s->axes[i].extent > 1 && slides(x, loads[k->v], i)) k->p = i;
+        if (i != x->n && i != x->m && !(x->load[k->w].axes >> i & 1) && x->s->axes[i].extent > 1 && is_row(x, loads[k->v], i)) k->p = i;
     return k->p >= 0 && find_places(k, loads[k->v]);
 }
 

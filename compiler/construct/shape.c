@@ -66,20 +66,34 @@ static void keep_those_before(kn_shaper *s)
             if (!strcmp(s->t->program->tensors[i].name, made[k])) kn_shaper_keep(s, made[k]);
 }
 
-static kn_shaped (*const of_stage[])(kn_shaper *, int) = {
-#define STAGE(name) kn_shape_##name,
-#define PROGRAM(name)
+static void (*const before_stages[])(kn_shaper *) = {
+#define BEFORE(name) kn_shape_##name,
+#define STAGE(name)
+#define AFTER(name)
 #include "construct/shapings.def"
+#undef BEFORE
 #undef STAGE
-#undef PROGRAM
+#undef AFTER
 };
 
-static void (*const of_program[])(kn_shaper *) = {
-#define STAGE(name)
-#define PROGRAM(name) kn_shape_##name,
+static kn_shaped (*const of_stage[])(kn_shaper *, int) = {
+#define BEFORE(name)
+#define STAGE(name) kn_shape_##name,
+#define AFTER(name)
 #include "construct/shapings.def"
+#undef BEFORE
 #undef STAGE
-#undef PROGRAM
+#undef AFTER
+};
+
+static void (*const after_stages[])(kn_shaper *) = {
+#define BEFORE(name)
+#define STAGE(name)
+#define AFTER(name) kn_shape_##name,
+#include "construct/shapings.def"
+#undef BEFORE
+#undef STAGE
+#undef AFTER
 };
 
 kiln_status kn_shape(kiln_arena *a, const kn_program *p, const kn_hw *hw, kiln_bytes start, kiln_bytes *trace, kn_tree **t, kiln_diag *d)
@@ -88,6 +102,7 @@ kiln_status kn_shape(kiln_arena *a, const kn_program *p, const kn_hw *hw, kiln_b
     kiln_status st = kn_trace_apply(a, p, hw, s.text, &s.t, d);
     if (st) return st;
     keep_those_before(&s);
+    for (size_t i = 0; i < sizeof before_stages / sizeof before_stages[0]; i++) before_stages[i](&s);
     for (int k = 0; k < s.t->nstages; k++) {
         int before = s.t->nstages;
         kn_shaped is = KN_SHAPED_NOT;
@@ -96,7 +111,7 @@ kiln_status kn_shape(kiln_arena *a, const kn_program *p, const kn_hw *hw, kiln_b
         if (is == KN_SHAPED_AGAIN) k--;
         if (is == KN_SHAPED_DONE) k += s.t->nstages - before;
     }
-    for (size_t i = 0; i < sizeof of_program / sizeof of_program[0]; i++) of_program[i](&s);
+    for (size_t i = 0; i < sizeof after_stages / sizeof after_stages[0]; i++) after_stages[i](&s);
     *trace = s.text;
     *t = s.t;
     if (kn_stopped(a)) return kn_fail(d, KILN_STOPPED, "stopped while shaping the program");

@@ -38,8 +38,10 @@ bool kn_shaper_flatten(kn_shaper *s, int stage);
 bool kn_shaper_pad(kn_shaper *s, int stage);
 
 #define STAGE(name) kn_shaped kn_shape_##name(kn_shaper *s, int stage);
-#define PROGRAM(name) void kn_shape_##name(kn_shaper *s);
+#define BEFORE(name) void kn_shape_##name(kn_shaper *s);
+#define AFTER(name) void kn_shape_##name(kn_shaper *s);
 #include "construct/shapings.def"
+#undef BEFORE
 #undef STAGE
-#undef PROGRAM
+#undef AFTER
 #endif

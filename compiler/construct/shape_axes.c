@@ -134,6 +134,28 @@ static bool divide_with_reader(kn_shaper *s, const kn_stage *g)
     return false;
 }
 
+/* Groups are taken apart before anything looks at the windows, which have affine indices then. What makes up the sum's epilogue is one map first.
+ * Not for registers of a unit of its own, which a group's few channels leave empty. */
+void kn_shape_groups(kn_shaper *s)
+{
+    for (int k = 0; k < s->t->nstages && !s->hw->gpu && !kn_stopped(s->a); k++) {
+        const kn_stmt *st = s->t->program->stmts[s->t->stages[k]->stmt];
+        bool grouped = false;
+        for (int x = 0; x < st->nspatial; x++) grouped |= kn_numbers_groups(st, x);
+        if (!grouped || kn_site_scheduled(s->t, s->t->stages[k])) continue;
+        int stages = s->t->nstages;
+        kn_shape_chains(s);
+        kn_tree *before = s->t;
+        kiln_bytes text = s->text;
+        if (s->t->nstages != stages) {
+            k = -1; /* anew */
+        } else if ((divide_with_reader(s, s->t->stages[k]) || divide_one(s, s->t->stages[k])) && kn_mapped_unit(s->a, s->t, s->hw, k)) {
+            s->t = before;
+            s->text = text;
+        }
+    }
+}
+
 /* Outer axes that several statements have are fused in all of them. */
 static bool fuse_jointly(kn_shaper *s)
 {

@@ -43,12 +43,21 @@ kn_shaped kn_shape_strips(kn_shaper *s, int stage)
     return KN_SHAPED_DONE;
 }
 
+/* Axis b continues a wherever they stand, as they lie: columns that the window takes one of, of whole rows. */
+static bool one_axis(const kn_site *v, int a, int b)
+{
+    bool yes = kn_site_continues(&v->store, a, b, v->s->axes[b].extent);
+    for (int l = 0; l < v->nloads && yes; l++) yes = kn_site_continues(&v->load[l], a, b, v->s->axes[b].extent);
+    return yes;
+}
+
 /* Makes one axis of the places along spatial axis b and the one outside of it, if load i of a sum slides over these, in a copy of what they meet. */
 static bool flatten(kn_shaper *s, const kn_site *v, int i, const kn_expr *load, int b, const char *plane)
 {
     bool window = false, packed = kn_cpu_is_packed(v); /* whose window stays as it is, but not rows and columns read alone */
     int a = b - 1, row = window_dim(v, i, load, a, &window), column = window_dim(v, i, load, b, &window), n = s->nplanes;
     if (row < 0 || column != row + 1 || !window || v->s->axes[a].extent < 2 || kn_cpu_few_shifts(v, load, column, b)) return false;
+    if (one_axis(v, a, b)) return false;
     if (kn_shaper_try(s, kn_cpu_thinned(s->a, v, i, load, plane))) return true;
     const char *y = v->s->axes[a].name, *x = v->s->axes[b].name;
     return !packed && kn_shaper_try(s, kn_format(s->a, "flatten_window %s %d %s %s V%d %s rows%d", v->name, i, y, x, n, plane, n));

@@ -53,6 +53,9 @@ bool kn_stands_beside(const kn_stmt *s, int axis);
  * for whole vectors, as a part of a longer axis for every lane. */
 bool kn_decides(const kn_expr *e, int axis);
 
+/* grouped.c: one factor of the sum goes by axis x, the other by its quotient by a constant. */
+bool kn_numbers_groups(const kn_stmt *s, int x);
+
 /* The stage has steps of its own already: its loops are no more one an axis, or they have kinds. */
 bool kn_site_scheduled(const kn_tree *t, const kn_stage *g);
 

@@ -410,15 +410,16 @@ static void squares_beside_lanes(void **state)
 #define OWN_TAPS "y[P,Q,C] +=! pad(x,0.0)[0,P+R-%d,Q+S-%d,C]*w[R,S,C] where P in %d, Q in %d"
 
 /* Larger windows write a row of taps out over as many places as registers hold with what these read, and go down the image; along rows first where L1
- * holds these. Columns that fall into so few of its sets that not even a tile's rows stay there are copied; few channels leave cores rows. Small
- * windows do so where squares hold fewer places, and L2 the image. */
+ * holds these. Columns that fall into so few of its sets that not even a tile's rows stay there are copied, and a line's vectors are taken together
+ * where no square would; few channels leave cores rows. Small windows do so where squares hold fewer places, and L2 the image. */
 static void taps_beside_lanes(void **state)
 {
     static const struct { int taps, rows, columns, channels; const char *has[4]; } one[] = {
         {7, 14, 14, 100, {"split out0 S1 7\n", "| S0.0 S1.0 R0.0 R1.0 |", "unroll out0 R1.0\n", "parallel out0 S2.0\n"}},
         {7, 12, 12, 100, {"split out0 S1 6\n", "| S0.0 S1.0 R0.0 R1.0 |", "unroll out0 R1.0\n", "parallel out0 S2.0\n"}},
         {7, 56, 56, 100, {"split out0 S1 7\n", "| S1.0 S0.0 R0.0 R1.0 |", "unroll out0 R1.0\n", "parallel out0 S2.0\n"}},
-        {7, 14, 14, 512, {"split out0 S2 2 8\n", "| S2.1 S1.0 S0.0 R0.0 R1.0 |", "unroll out0 R1.0\n", "scratch S2.0 region"}},
+        {7, 14, 14, 128, {"split out0 S2 2 8\n", "| S2.1 S1.0 S0.0 R0.0 R1.0 |", "unroll out0 R1.0\n", "scratch S2.0 region"}},
+        {7, 14, 14, 512, {"split out0 S2 2 8\n", "| S0.0 S1.0 R0.0 R1.0 | S1.1 S2.1 S2.2", "unroll out0 R1.0\n", "scratch S2.0 region"}},
         {7, 60, 14, 20, {"split out0 S1 7\n", "split out0 S0 20\n", "| S0.1 S1.0 R0.0 R1.0 |", "parallel out0 S0.0\n"}},
         {5, 14, 14, 100, {"split out0 S1 7\n", "| S0.0 S1.0 R0.0 R1.0 |", "unroll out0 R1.0\n", "parallel out0 S2.0\n"}},
         {5, 84, 84, 100, {"split out0 S0 2\n", "S0.1 S1.2", "unroll out0 R0.0\n", "unroll out0 R1.0\n"}},

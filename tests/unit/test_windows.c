@@ -1,0 +1,56 @@
+/* Plans of windows that networks seldom have: groups, one row or column of taps, many images. */
+#include "tests/unit/run_lowered.c"
+
+#define GROUPS "y[N,F,P,Q] +=! pad(x,0.0)[N,(F//6)*5+C,P*4+R-1,Q*4+S-1]*w[F,C,R,S] where P in 5, Q in 40"
+#define FINISHED "t[N,F,P,Q] +=! pad(x,0.0)[N,(F//6)*5+C,P+R-1,Q+S-1]*w[F,C,R,S] where P in 20, Q in 20; "
+#define MAXIMA(K, S) "y[N,P,Q,C] >=! pad(x,-inf)[N,P*" #S "+R-1,Q*" #S "+T-1,C] where P in 7, Q in 7, R in " #K ", T in " #K
+#define BESIDE(K, S) "y[N,P,Q,C] +=! pad(x,0.0)[N,P*" #S "+R-1,Q*" #S "+T-1,C]*w[R,T,C] where P in 6, Q in 8, R in " #K ", T in " #K
+
+/* What a plan has, in this order from line to line, and has not. */
+static void windows_are_planned(void **state)
+{
+    static const struct { const char *id, *text, *inputs, *has, *then, *never; } one[] = {
+        /* groups are two axes before the window is looked at: its steps are taken apart, its places made one axis */
+        {"x86-64-avx2", GROUPS, "x=f32:2x10x20x160&w=f32:12x5x3x3", "divide out0 S1 ", "unstride out0 1 S3 ", "cache_read"},
+        {"x86-64-avx512", GROUPS, "x=f32:2x10x20x160&w=f32:12x5x3x3", "divide out0 S1 ", "flatten_window out0 1 S2 S3 ", "cache_read"},
+        {"x86-64-avx2", FINISHED "u[N,F,P,Q] = t[N,F,P,Q]+b[F]; y[N,F,P,Q] = max(u[N,F,P,Q],0.0)", "x=f32:2x10x20x20&w=f32:12x5x3x3&b=f32:12",
+         "divide t0 S1 ", "inline t0\n", "cache_read"},
+        /* one row of taps, whose columns step */
+        {"x86-64-avx2", "y[N,F,P,Q] +=! x[N,C,P,Q*4+S]*w[F,C,S] where P in 7, Q in 32", "x=f32:2x5x7x131&w=f32:12x5x7", "unstride out0 1 S3 ",
+         "split out0 S1 6\n", "flatten_window"},
+        /* one column of taps, without padding: rows are one run as they lie */
+        {"x86-64-avx2", "y[N,F,P,Q] +=! x[N,C,P+R,Q]*w[F,C,R] where P in 11, Q in 20", "x=f32:1x12x17x20&w=f32:40x12x7", "fuse out0 ", "split out0 F",
+         "flatten_window"},
+        /* maxima of windows that step have little to share but their rows */
+        {"x86-64-avx2", MAXIMA(5, 2), "x=f32:2x17x17x20", "separate out0 R0 ", "compute_at rows0 ", "region"},
+        {"x86-64-avx512", MAXIMA(5, 2), "x=f32:2x17x17x20", "separate out0 R0 ", "compute_at rows0 ", "region"},
+        {"x86-64-avx2", MAXIMA(3, 1), "x=f32:2x17x17x20", "split out0 ", "unroll ", "separate"},
+        {"x86-64-avx2", MAXIMA(3, 2), "x=f32:2x17x17x20", "split out0 ", "unroll ", "separate"},
+        /* columns that fall into few sets of L1 are copied, whole lines of their lanes; or squares are no larger than these sets hold */
+        {"x86-64-avx2", BESIDE(3, 1), "x=f32:1x6x8x1024&w=f32:3x3x1024", "split out0 S3 2 8\nsplit out0 S2 4\n", "cache_read out0 1 scratch",
+         "S1.1 S"},
+        {"x86-64-avx512", BESIDE(3, 1), "x=f32:1x6x8x1024&w=f32:3x3x1024", "split out0 S3 1 16\nsplit out0 S2 8\n", "cache_read out0 1 scratch S",
+         "S1.1 S"},
+        {"x86-64-avx2", BESIDE(5, 1), "x=f32:1x6x8x256&w=f32:5x5x256", "split out0 S3 2 8\nsplit out0 S2 4\n", "cache_read out0 1 scratch",
+         "S1.1 S"},
+        {"x86-64-avx2", BESIDE(3, 1), "x=f32:1x6x8x512&w=f32:3x3x512", "split out0 S3 2 8\n", "unroll out0 R0.0", "cache_read"},
+        {"x86-64-avx2", BESIDE(3, 1), "x=f32:1x6x8x1032&w=f32:3x3x1032", "split out0 S1 2\n", "unroll out0 R0.0", "cache_read"},
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof one / sizeof *one; i++) {
+        kiln_arena *a = kiln_arena_open(&(kiln_host){NULL, mem, NULL});
+        kn_hw *hw = device(a, one[i].id);
+        kn_program *c;
+        kiln_bytes trace = constructed(a, one[i].text, one[i].inputs, hw, 1, &c)->c[0].trace;
+        const char *has = strstr(trace.p, one[i].has);
+        if (!has || !strstr(has, one[i].then) || strstr(trace.p, one[i].never)) fail_msg("%zu: %s on %s:\n%s", i, one[i].text, one[i].id, trace.p);
+        run_checked(a, c, hw, trace, one[i].inputs);
+        kiln_arena_close(a);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(windows_are_planned)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
