@@ -521,6 +521,13 @@ static double sum_share(const kn_stage_view *v, double lanes, double full)
     return lanes > 1 && parts_of_rows(v) ? eff / 1.15 : eff;
 }
 
+/* It lies as the tensor itself does: not copied at all, or only with its padding. */
+static bool in_place(const kn_stage_view *v, const kn_access *x)
+{
+    const kn_cache *k = x->cache >= 0 ? &v->g->caches[x->cache] : NULL;
+    return !k || (k->region && !k->last);
+}
+
 /* Results of the tile that share what it reads of the access along its sum. */
 static double sharing(const kn_stage_view *v, const kn_access *x)
 {
@@ -546,7 +553,7 @@ static double vector_share(const kn_stage_view *v)
         int axis = g->loops[g->nloops - 1].axis;
         for (int i = 0; i + 1 < v->naccesses; i++) {
             const kn_access *x = &v->access[i];
-            if (!(x->axes >> axis & 1) || x->cache >= 0 || apart(v, x)) continue;
+            if (!(x->axes >> axis & 1) || !in_place(v, x) || apart(v, x)) continue;
             if (in_registers(v, x)) eff /= x->unit_axis == axis ? 1 : 1 + (picked(x, axis, lanes, full, instructions(v)) - 1) * summing(v);
             else if (x->unit_axis == axis) eff /= at_ends(v, x, axis, lanes);
             else eff /= turned(g, x->unit_axis, lanes) ? 2 : 1 + (gathered(x, axis, lanes, instructions(v)) - 1) / sharing(v, x);
