@@ -431,6 +431,9 @@ static bool rows_follow(const kn_stage_view *v)
     return false;
 }
 
+/* Cycles for each turn of a loop of so many: most of what it takes goes beside its terms, some more at its end. */
+static double turn_cycles(double turns) { return turns > 1 ? 0.25 + 2 / turns : 0; }
+
 /* Share of a sum's time that goes into its terms, of which `issue` start each cycle: when its registers are done they are loaded, added to and
  * stored, and the next ones begin anew, which costs the length of the pipeline once more. */
 static double inner_share(const kn_stage_view *v, double vectors, double issue)
@@ -444,22 +447,8 @@ static double inner_share(const kn_stage_view *v, double vectors, double issue)
     if (t.part) stores *= 3; /* what was there is read and added to */
     if (handed_over(v->t, v->g)) stores = 0;
     double cycles = t.all * vectors * instructions(v) / issue;
-    double turns = t.loop > 1 ? t.all / t.written * (0.25 + 2 / t.loop) : 0; /* most of them beside the terms, some more at its end */
+    double turns = t.loop > 1 ? t.all / t.written * turn_cycles(t.loop) : 0;
     return cycles / (cycles + turns + stores + RESTART / in_flight(v, vectors));
-}
-
-/* Share of an instruction's own pace at which it is called. */
-static double called_share(const kn_stage_view *v)
-{
-    const kn_stage *g = v->g;
-    double tile = 1, pieces = 0, steps = 1;
-    for (int i = 0; i < g->tensor.at; i++) {
-        double n = (double)g->loops[i].extent;
-        if (v->s->axes[g->loops[i].axis].reduce) steps *= n;
-        else if (i >= v->first_reg) tile *= n, pieces += n;
-    }
-    double ideal = (double)g->tensor.intrin->points * v->flops / (instruction_gflops(v) / v->hw->units) * v->hw->clock_ghz;
-    return ideal / kn_intrin_call_cycles(g->tensor.intrin, v->hw, tile, pieces, steps);
 }
 
 /* Its vectors begin anywhere in a line: of a window, or of rows shorter than they are. */
@@ -467,6 +456,30 @@ static bool across_lines(const kn_stage_view *v, const kn_access *x)
 {
     const kn_loop *last = &v->g->loops[v->g->nloops - 1];
     return kn_slides(v, x) || (x->cache < 0 && last->extent > v->s->axes[last->axis].extent);
+}
+
+/* Slots of an instruction's start that reading one vector or broadcast of a register tile takes beside those that are free. */
+static const double read_slot = 0.225;
+
+/* Share of an instruction's own pace at which it is called. What it reads comes through the slots in which it starts, unless a unit of its own
+ * has it in registers. */
+static double called_share(const kn_stage_view *v)
+{
+    const kn_stage *g = v->g;
+    double tile = 1, pieces = 0, steps = 1, loads = 0;
+    for (int i = 0; i < g->tensor.at; i++) {
+        double n = (double)g->loops[i].extent;
+        if (v->s->axes[g->loops[i].axis].reduce) steps *= n;
+        else if (i >= v->first_reg) tile *= n, pieces += n;
+    }
+    double inner = 1; /* turns of the loop right around the tile's calls */
+    for (int i = v->first_reg - 1; i >= 0 && inner <= 1; i--) inner = (double)g->loops[i].extent;
+    for (int i = 0; i + 1 < v->naccesses && !kn_intrin_unit(g->tensor.intrin, v->hw); i++) {
+        double part = kn_footprint(v, &v->access[i], g->tensor.at, false), all = kn_footprint(v, &v->access[i], v->first_reg, false);
+        loads += all / part * (part > 1 && across_lines(v, &v->access[i]) ? 2 : 1);
+    }
+    double ideal = (double)g->tensor.intrin->points * v->flops / (instruction_gflops(v) / v->hw->units) * v->hw->clock_ghz;
+    return ideal / (kn_intrin_call_cycles(g->tensor.intrin, v->hw, tile, pieces, steps) + (read_slot * loads + turn_cycles(inner)) / tile);
 }
 
 /* How many instructions the terms of a window take, each with one operation: the first one of those that are written out is but read. */
