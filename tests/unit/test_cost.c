@@ -188,6 +188,20 @@ static void called_tiles_as_vectors(void **state)
 }
 
 
+/* Places made one axis are as many as they are, not rows times columns. */
+static void fused_places_count_once(void **state)
+{
+    const char *tail = "split y %s 7 2 8\nsplit y F 6\nsplit y C 128\nreorder y %s.0 | C.0 F.0 %s.1 C.1 | F.1 %s.2 %s.3\nunroll y F.1\n"
+                       "unroll y %s.2\nvectorize y %s.3\n";
+    char fused[400], plain[400];
+    (void)state;
+    int n = snprintf(fused, sizeof fused, "fuse y FUSED P Q\n");
+    snprintf(fused + n, sizeof fused - (size_t)n, tail, "FUSED", "FUSED", "FUSED", "FUSED", "FUSED", "FUSED", "FUSED");
+    snprintf(plain, sizeof plain, tail, "P", "P", "P", "P", "P", "P", "P");
+    kn_cost two = cost("x86-64-avx2", "y[F,P,Q] +=! w[F,C]*x[C,P,Q]", "w=f32:96x256&x=f32:256x14x14", fused, NULL);
+    kn_cost one = cost("x86-64-avx2", "y[F,P] +=! w[F,C]*x[C,P]", "w=f32:96x256&x=f32:256x196", plain, NULL);
+    if (two.levels[2].bytes > 1.2 * one.levels[2].bytes) fail_msg("%g and %g bytes", two.levels[2].bytes, one.levels[2].bytes);
+}
 
 /* Lines that L1 has lost when the next rows ask for them: measured 2054 us for four rows of one column, 936 for two rows of four, which use each line
  * four times; where L1 holds the lines (300 of them), 1450 and 1695. */
@@ -295,6 +309,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(quotients_gather_nothing, open_arena, close_arena),
         cmocka_unit_test_setup_teardown(warm_products, open_arena, close_arena),
         cmocka_unit_test_setup_teardown(called_tiles_as_vectors, open_arena, close_arena),
+        cmocka_unit_test_setup_teardown(fused_places_count_once, open_arena, close_arena),
         cmocka_unit_test_setup_teardown(windows_by_two_on_short_vectors, open_arena, close_arena),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
