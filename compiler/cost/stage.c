@@ -58,6 +58,16 @@ static bool warm(const kn_stage_view *v)
     return (bytes <= (double)l2->capacity_bytes && work >= MUCH * bytes) || (bytes <= share && work >= FAR * bytes);
 }
 
+/* What comes out of L2 into L1 takes a share of its own beside what takes longest, the larger one where a vector is a part of a line: L1 takes it in
+ * between the reads, of which each line has several, and half of both caches may belong to a neighbour on the core. Measured with vectors of half a
+ * line: windows that read all weights anew for each tile of places take 1.1 to 1.25 times as long as those that keep a panel in L1. */
+static double filling(const kn_stage_view *v, const kn_cost *c)
+{
+    const kn_cost_level *fill = &c->levels[c->nlevels - 3];
+    bool parts = v->hw->vector_bytes < v->hw->levels[c->nlevels - 2].transaction_bytes;
+    return v->hw->gpu || !parts || fill->us >= c->us ? 0 : fill->us;
+}
+
 void kn_cost_finish(const kn_stage_view *v, kn_cost *c, double compute_eff, double memory_eff)
 {
     bool called = kn_stage_warps(v->g) || (v->g->tensor.intrin && !v->hw->gpu);
@@ -80,17 +90,30 @@ void kn_cost_finish(const kn_stage_view *v, kn_cost *c, double compute_eff, doub
         all += c->levels[i].us;
         if (c->levels[i].us > c->us) c->us = c->levels[i].us, c->bottleneck = l->name;
     }
+    all += filling(v, c);
     c->us += (v->hw->gpu ? 0.1 : 0.25) * (all - c->us); /* overlap is never perfect; it also orders plans that share a bottleneck */
     c->us += behind;
     if (v->g->at_stage < 0) c->us += v->hw->launch_us;
 }
 
+/* Bytes that the box of the loops from `from` on takes of a cache. Rows that lie a multiple of many lines apart fall into a part of L1's sets: where
+ * these have fewer ways than it has rows, the first ones are lost when the last ones come, as if all of the cache were full. Caches behind L1 spread
+ * lines over all of their sets; what a register tile reads side by side is `collides`. */
+static double held_bytes(const kn_stage_view *v, const kn_access *x, int from, const kn_hw_level *near)
+{
+    double bytes = kn_footprint(v, x, from, false) * x->bytes, run;
+    bool l1 = near == &v->hw->levels[v->hw->nlevels - 2];
+    if (!l1 || x->store || x->cache >= 0 || from >= v->first_reg || bytes > (double)near->capacity_bytes) return bytes;
+    double apart = kn_apart(v, x, from, (double)kn_hw_way_bytes(near), &run);
+    return apart > run && bytes / run * apart > (double)near->capacity_bytes ? bytes / run * apart : bytes;
+}
+
 /* Outermost loop position whose tile, all accesses together, fits; 3/4 because nothing places data perfectly. */
-static int resident_from(const kn_stage_view *v, double capacity, double *bytes)
+static int resident_from(const kn_stage_view *v, const kn_hw_level *near, double capacity, double *bytes)
 {
     for (int from = 0; from <= v->g->nloops; from++) {
         double sum = 0;
-        for (int i = 0; i < v->naccesses; i++) sum += kn_footprint(v, &v->access[i], from, false) * v->access[i].bytes;
+        for (int i = 0; i < v->naccesses; i++) sum += held_bytes(v, &v->access[i], from, near);
         *bytes = sum;
         if (sum <= 0.75 * capacity || from == v->g->nloops) return from;
     }
@@ -138,7 +161,7 @@ static void cpu_level(const kn_stage_view *v, int i, kn_cost *c)
     const kn_hw_level *near = &hw->levels[i + 1];
     double held = 0;
     int share = near->shared_by_units < hw->units ? near->shared_by_units : hw->units;
-    int from = last ? v->first_reg : resident_from(v, (double)near->capacity_bytes / (v->tasks > 1 ? share : 1), &held);
+    int from = last ? v->first_reg : resident_from(v, near, (double)near->capacity_bytes / (v->tasks > 1 ? share : 1), &held);
     double sum = 0;
     bool outside = i + 3 < hw->nlevels; /* a level beyond the L2 of a core */
     for (int k = 0; k < v->naccesses; k++) {
@@ -327,12 +350,11 @@ static int64_t step_bytes(const kn_access *x, const kn_loop *l)
     return step < 0 ? -step * l->stride : step * l->stride;
 }
 
-/* Bytes between two of the sets of L1 that lines a step apart fall into. A way of L1 is a page. */
-static int64_t sets_apart(int64_t step)
+/* Bytes between two of the sets of L1 that lines a step apart fall into. */
+static int64_t sets_apart(const kn_hw_level *l1, int64_t step)
 {
-    enum { WAY = 4096, LINE = 64 };
-    int64_t apart = WAY;
-    while (step % apart && apart > LINE) apart /= 2;
+    int64_t apart = kn_hw_way_bytes(l1);
+    while (step % apart && apart > l1->transaction_bytes) apart /= 2;
     return apart;
 }
 
@@ -347,7 +369,7 @@ static bool collides(const kn_stage_view *v, const kn_access *x)
     for (int i = v->first_reg; i < v->g->nloops; i++) {
         const kn_loop *l = &v->g->loops[i];
         int64_t step = l->kind == KN_UNROLL && l->axis < v->s->nspatial ? step_bytes(x, l) : 0;
-        if (step >= LINE && l->extent * sets_apart(step) > l1->capacity_bytes) return true;
+        if (step >= LINE && l->extent * sets_apart(l1, step) > l1->capacity_bytes) return true;
     }
     return false;
 }
@@ -357,11 +379,12 @@ static bool collides(const kn_stage_view *v, const kn_access *x)
 static double lines_lost(const kn_stage_view *v, const kn_access *x)
 {
     enum { LINE = 64, FROM_L2 = 4 };
+    const kn_hw_level *l1 = &v->hw->levels[v->hw->nlevels - 2];
     const kn_loop *l = &v->g->loops[v->g->nloops - 1];
     int64_t step = step_bytes(x, l);
     double beside = 1;
     if (step < LINE) return 1;
-    if ((double)v->s->axes[l->axis].extent * (double)sets_apart(step) <= (double)v->hw->levels[v->hw->nlevels - 2].capacity_bytes) return 1;
+    if ((double)v->s->axes[l->axis].extent * (double)sets_apart(l1, step) <= (double)l1->capacity_bytes) return 1;
     for (int i = v->first_reg; i < v->g->nloops; i++)
         if (v->g->loops[i].axis == x->unit_axis) beside *= (double)v->g->loops[i].extent;
     return at_least(FROM_L2 / beside, 1);
@@ -431,6 +454,9 @@ static bool rows_follow(const kn_stage_view *v)
     return false;
 }
 
+/* Cycles for each turn of a loop of so many: most of what it takes goes beside its terms, some more at its end. */
+static double turn_cycles(double turns) { return turns > 1 ? 0.25 + 2 / turns : 0; }
+
 /* Share of a sum's time that goes into its terms, of which `issue` start each cycle: when its registers are done they are loaded, added to and
  * stored, and the next ones begin anew, which costs the length of the pipeline once more. */
 static double inner_share(const kn_stage_view *v, double vectors, double issue)
@@ -444,22 +470,8 @@ static double inner_share(const kn_stage_view *v, double vectors, double issue)
     if (t.part) stores *= 3; /* what was there is read and added to */
     if (handed_over(v->t, v->g)) stores = 0;
     double cycles = t.all * vectors * instructions(v) / issue;
-    double turns = t.loop > 1 ? t.all / t.written * (0.25 + 2 / t.loop) : 0; /* most of them beside the terms, some more at its end */
+    double turns = t.loop > 1 ? t.all / t.written * turn_cycles(t.loop) : 0;
     return cycles / (cycles + turns + stores + RESTART / in_flight(v, vectors));
-}
-
-/* Share of an instruction's own pace at which it is called. */
-static double called_share(const kn_stage_view *v)
-{
-    const kn_stage *g = v->g;
-    double tile = 1, pieces = 0, steps = 1;
-    for (int i = 0; i < g->tensor.at; i++) {
-        double n = (double)g->loops[i].extent;
-        if (v->s->axes[g->loops[i].axis].reduce) steps *= n;
-        else if (i >= v->first_reg) tile *= n, pieces += n;
-    }
-    double ideal = (double)g->tensor.intrin->points * v->flops / (instruction_gflops(v) / v->hw->units) * v->hw->clock_ghz;
-    return ideal / kn_intrin_call_cycles(g->tensor.intrin, v->hw, tile, pieces, steps);
 }
 
 /* Its vectors begin anywhere in a line: of a window, or of rows shorter than they are. */
@@ -467,6 +479,30 @@ static bool across_lines(const kn_stage_view *v, const kn_access *x)
 {
     const kn_loop *last = &v->g->loops[v->g->nloops - 1];
     return kn_slides(v, x) || (x->cache < 0 && last->extent > v->s->axes[last->axis].extent);
+}
+
+/* Slots of an instruction's start that reading one vector or broadcast of a register tile takes beside those that are free. */
+static const double read_slot = 0.225;
+
+/* Share of an instruction's own pace at which it is called. What it reads comes through the slots in which it starts, unless a unit of its own
+ * has it in registers. */
+static double called_share(const kn_stage_view *v)
+{
+    const kn_stage *g = v->g;
+    double tile = 1, pieces = 0, steps = 1, loads = 0;
+    for (int i = 0; i < g->tensor.at; i++) {
+        double n = (double)g->loops[i].extent;
+        if (v->s->axes[g->loops[i].axis].reduce) steps *= n;
+        else if (i >= v->first_reg) tile *= n, pieces += n;
+    }
+    double inner = 1; /* turns of the loop right around the tile's calls */
+    for (int i = v->first_reg - 1; i >= 0 && inner <= 1; i--) inner = (double)g->loops[i].extent;
+    for (int i = 0; i + 1 < v->naccesses && !kn_intrin_unit(g->tensor.intrin, v->hw); i++) {
+        double part = kn_footprint(v, &v->access[i], g->tensor.at, false), all = kn_footprint(v, &v->access[i], v->first_reg, false);
+        loads += all / part * (part > 1 && across_lines(v, &v->access[i]) ? 2 : 1);
+    }
+    double ideal = (double)g->tensor.intrin->points * v->flops / (instruction_gflops(v) / v->hw->units) * v->hw->clock_ghz;
+    return ideal / (kn_intrin_call_cycles(g->tensor.intrin, v->hw, tile, pieces, steps) + (read_slot * loads + turn_cycles(inner)) / tile);
 }
 
 /* How many instructions the terms of a window take, each with one operation: the first one of those that are written out is but read. */
@@ -521,6 +557,13 @@ static double sum_share(const kn_stage_view *v, double lanes, double full)
     return lanes > 1 && parts_of_rows(v) ? eff / 1.15 : eff;
 }
 
+/* It lies as the tensor itself does: not copied at all, or only with its padding. */
+static bool in_place(const kn_stage_view *v, const kn_access *x)
+{
+    const kn_cache *k = x->cache >= 0 ? &v->g->caches[x->cache] : NULL;
+    return !k || (k->region && !k->last);
+}
+
 /* Results of the tile that share what it reads of the access along its sum. */
 static double sharing(const kn_stage_view *v, const kn_access *x)
 {
@@ -546,7 +589,7 @@ static double vector_share(const kn_stage_view *v)
         int axis = g->loops[g->nloops - 1].axis;
         for (int i = 0; i + 1 < v->naccesses; i++) {
             const kn_access *x = &v->access[i];
-            if (!(x->axes >> axis & 1) || x->cache >= 0 || apart(v, x)) continue;
+            if (!(x->axes >> axis & 1) || !in_place(v, x) || apart(v, x)) continue;
             if (in_registers(v, x)) eff /= x->unit_axis == axis ? 1 : 1 + (picked(x, axis, lanes, full, instructions(v)) - 1) * summing(v);
             else if (x->unit_axis == axis) eff /= at_ends(v, x, axis, lanes);
             else eff /= turned(g, x->unit_axis, lanes) ? 2 : 1 + (gathered(x, axis, lanes, instructions(v)) - 1) / sharing(v, x);

@@ -1,6 +1,7 @@
 /* A stage as the cost model sees it: accesses by affine maps, footprints by sum |c| * (t - 1) + 1 (ROLLER 3.3, from the maps alone). */
 #include "cost/model.h"
 #include "te/expr.h"
+#include <math.h>
 #include <string.h>
 
 /* Whether a step of the axis moves the index by one, whatever else is added to it: the taps of a window whose strides were taken apart are there by
@@ -224,13 +225,21 @@ static double dim_span(const kn_stage_view *v, const box *b, const kn_access *x,
     return n < (double)x->shape[dim] ? n : (double)x->shape[dim];
 }
 
+/* Dimensions that are quotients and remainders of one axis do not vary by themselves: of n elements no more than iterations that name them. */
+static double distinct(const kn_stage_view *v, const kn_access *x, const box *b, double n)
+{
+    double pts = 1;
+    for (int a = 0; a < v->s->naxes; a++) if (x->axes >> a & 1) pts *= b->points[a];
+    return n < pts ? n : pts;
+}
+
 double kn_footprint(const kn_stage_view *v, const kn_access *x, int from, bool threads)
 {
     double n = 1;
     box b;
     box_of(v, x->axes, from, threads, &b);
     for (int i = 0; i < x->rank; i++) n *= dim_span(v, &b, x, i);
-    return n;
+    return v->hw->gpu ? n : distinct(v, x, &b, n); /* what a GPU's terms were fitted to counts boxes */
 }
 
 double kn_whole_box(const kn_stage_view *v, const kn_access *x, int from)
@@ -284,6 +293,22 @@ static double run_of(const kn_stage_view *v, const kn_access *x, int from, bool 
     return run;
 }
 
+double kn_apart(const kn_stage_view *v, const kn_access *x, int from, double way, double *run)
+{
+    double apart = way, pitch = x->bytes;
+    bool inside = true; /* the run of elements that follow each other */
+    box b;
+    box_of(v, x->axes, from, false, &b);
+    *run = x->bytes;
+    for (int i = x->rank - 1; i >= 0; pitch *= (double)x->shape[i], i--) {
+        double n = dim_span(v, &b, x, i);
+        if (inside) *run *= n;
+        else for (; n > 1 && fmod(pitch, apart) > 0; apart /= 2) {}
+        inside = inside && n >= (double)x->shape[i];
+    }
+    return apart;
+}
+
 double kn_rounding(const kn_stage_view *v, const kn_access *x, int from, bool threads, double transaction)
 {
     double pitch, run = run_of(v, x, from, threads, &pitch);
@@ -318,14 +343,12 @@ static double warp_registers(const kn_stage_view *v)
     return need / v->hw->lanes;
 }
 
-/* Elements of a thread's share of a row. Dimensions that are quotients and remainders of one axis do not vary by themselves. */
+/* Elements of a thread's share of a row. */
 static double kept_elements(const kn_stage_view *v, const kn_access *x)
 {
-    double n = kn_footprint(v, x, v->first_reg, false), pts = 1;
     box b;
     box_of(v, x->axes, v->first_reg, false, &b);
-    for (int a = 0; a < v->s->naxes; a++) if (x->axes >> a & 1) pts *= b.points[a];
-    return n < pts ? n : pts;
+    return distinct(v, x, &b, kn_footprint(v, x, v->first_reg, false));
 }
 
 double kn_kept_bytes(const kn_stage_view *v)
