@@ -496,7 +496,9 @@ static void varithmetic(kn_gen *g, const kn_expr *e)
         by_scalar(g, e);
         return;
     }
-    infix(g, e, e->op == KN_OP_ADD ? "+" : e->op == KN_OP_SUB ? "-" : e->op == KN_OP_MUL ? "*" : "/", e->lanes);
+    bool bytes = e->op == KN_OP_MUL && kn_dtype_bytes(e->dtype) == 1 && !kn_is_float(e->dtype) && e->lanes < 16;
+    if (bytes) kn_put_helper(g, KN_SN_PRODUCT, "product", e->dtype, e->lanes), vcall(g, e);
+    else infix(g, e, e->op == KN_OP_ADD ? "+" : e->op == KN_OP_SUB ? "-" : e->op == KN_OP_MUL ? "*" : "/", e->lanes);
 }
 
 static bool by_constant(const kn_expr *e)
@@ -556,9 +558,12 @@ static void vinteger(kn_gen *g, const kn_expr *e)
 
 static void vshift(kn_gen *g, const kn_expr *e)
 {
+    bool left = e->op == KN_OP_SHL, byte = kn_dtype_bytes(e->dtype) == 1, narrow = kn_dtype_bytes(e->dtype) < 4 && !alike(e->args[1]) && !g->bits;
+    enum kn_snippet s = left ? (byte ? KN_SN_SHL : KN_SN_SHL_16) : byte ? KN_SN_SHR : KN_SN_SHR_16;
+    if (narrow) kn_put_helper(g, s, left ? "shl" : "shr", e->dtype, e->lanes);
     kn_put(&g->out, "(");
     operand(g, e->args[0], e->lanes);
-    kn_putf(&g->out, " %s (", kn_bits_sign(e->op));
+    kn_putf(&g->out, "%s (", narrow ? "," : left ? " <<" : " >>");
     operand(g, e->args[1], e->lanes);
     kn_putf(&g->out, " & %d))", 8 * kn_dtype_bytes(e->dtype) - 1);
 }
@@ -604,12 +609,7 @@ void kn_put_vector(kn_gen *g, const kn_expr *e)
     case KN_OP_PICK: vpick(g, e); break;
     case KN_OP_SELECT: vselect(g, e); break;
     case KN_OP_CAST: vcast(g, e); break;
-    case KN_OP_ABS:
-        if (kn_is_float(e->dtype))
-            vmath(g, e);
-        else
-            vinteger(g, e);
-        break;
+    case KN_OP_ABS: (kn_is_float(e->dtype) ? vmath : vinteger)(g, e); break;
     default:
         if (e->op == KN_OP_RSQRT || kn_math_name(e->op))
             vmath(g, e);

@@ -135,12 +135,15 @@ bool kn_cpu_picked(const kn_site *x)
 /* A float that is computed with as a wider one. */
 static bool is_small(enum kn_dtype t) { return kn_dtype_class(t) == 'f' && kn_dtype_acc(t) != t; }
 
-/* What bytes and 16 bits do in lanes of their own, as no result is longer; compilers widen the lanes of products and quotients. */
+/* What bytes and 16 bits do in lanes of their own, as no result is longer; compilers widen the lanes of quotients, and 16 bits are shifted as
+ * words. */
 static bool stays_narrow(const kn_expr *e)
 {
-    bool adds = e->op == KN_OP_ADD || e->op == KN_OP_SUB || e->op == KN_OP_MIN || e->op == KN_OP_MAX;
-    bool bits = e->op == KN_OP_BITAND || e->op == KN_OP_BITOR || e->op == KN_OP_BITXOR;
-    return (adds || bits) && !kn_is_float(e->dtype) && e->dtype != KN_BOOL;
+    static const uint8_t own[] = {KN_OP_ADD, KN_OP_SUB, KN_OP_MUL,    KN_OP_NEG,   KN_OP_ABS,
+                                  KN_OP_MIN, KN_OP_MAX, KN_OP_BITAND, KN_OP_BITOR, KN_OP_BITXOR};
+    bool stays = kn_dtype_bytes(e->dtype) == 1 && (e->op == KN_OP_SHL || e->op == KN_OP_SHR);
+    for (size_t i = 0; i < sizeof own; i++) stays |= e->op == own[i];
+    return stays && !kn_is_float(e->dtype) && e->dtype != KN_BOOL;
 }
 
 /* Bytes of the widest element that the map computes with, of what it reads, rather than converts: compilers take vectors apart that are wider than

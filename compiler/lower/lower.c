@@ -243,6 +243,20 @@ void kn_lw_open(kn_lw *w, kn_sg *sg, int loop, const kn_ls *of)
     }
 }
 
+/* The axis ends where an iteration of the loop does: what is inside one takes no step out of it, and the tasks around it begin with iterations. */
+static bool whole_tiles(const kn_sg *sg, int loop)
+{
+    const kn_loop *l = &sg->g->loops[loop];
+    int64_t inside = 1;
+    for (int i = 0; i < sg->g->nloops; i++) {
+        const kn_loop *m = &sg->g->loops[i];
+        if (i == loop || m->axis != l->axis) continue;
+        if (sg->val[i] ? m->extent > 1 && m->stride % l->stride != 0 : m->kind == KN_SERIAL && m->extent > 1) return false;
+        if (!sg->val[i]) inside += (m->extent - 1) * m->stride;
+    }
+    return inside <= l->stride && sg->s->axes[l->axis].extent % l->stride == 0 && !sg->base[l->axis];
+}
+
 /* Upper bound of a loop that may reach past its axis: clipped where no barrier can come to depend on it. */
 static kn_expr *clip(kn_lw *w, kn_sg *sg, int loop)
 {
@@ -267,7 +281,7 @@ static kn_expr *clip(kn_lw *w, kn_sg *sg, int loop)
     kn_env_axes(w, sg, av);
     kn_expr *left = kn_bin(w->a, KN_OP_SUB, kn_lw_int(w, sg->s->axes[l->axis].extent + l->stride - 1), av[l->axis]);
     if (l->stride > 1) left = kn_bin(w->a, KN_OP_FLOORDIV, left, kn_lw_int(w, l->stride));
-    sg->clipped[l->axis] = !inner || (reduce && exact);
+    sg->clipped[l->axis] = !inner || (reduce ? exact : whole_tiles(sg, loop));
     return kn_lw_simp(w, kn_bin(w->a, KN_OP_MIN, whole, left));
 }
 
@@ -283,7 +297,7 @@ kn_ls *kn_lw_loop(kn_lw *w, kn_sg *sg, int loop)
     }
     kn_lw_skip(w, sg, loop, &lo, &hi);
     int64_t by_lines = kn_lw_line_tiles(w, sg, loop), most = by_lines ? by_lines : l->extent;
-    if (by_lines) hi = kn_lw_int(w, by_lines);
+    if (by_lines) hi = kn_lw_int(w, by_lines), sg->clipped[l->axis] = false;
     int var = kn_lw_var(w, l->name, 0, most - 1);
     kn_ls *s = kn_lw_for(w, var, lo, hi);
     bool groups = sg->lane && kn_stage_lanes(sg->g, w->hw) > w->hw->lanes && sg->s->axes[l->axis].reduce;

@@ -432,6 +432,22 @@ static int last_turn_of(const kn_sg *sg, const kn_short_tile *t)
 
 typedef void (*short_fn)(kn_lw *w, kn_sg *sg, const kn_short_tile *t);
 
+/* The variable that alone says where a tile begins, -1 if there is none; *most: its largest value where that is below `limit`. */
+static int begins_by(kn_lw *w, const kn_expr *begin, int64_t limit, int64_t *most)
+{
+    int64_t step, lo, hi, var_lo, var_hi;
+    kn_lw_range(w, begin, &lo, &hi);
+    for (int v = 0; v < w->p->nvars; v++) {
+        if (!kn_lw_uses(begin, v)) continue;
+        if (!kn_lw_coefficient(begin, v, &step) || step < 1) return -1;
+        kn_lw_range(w, kn_lw_ref(w, v), &var_lo, &var_hi);
+        int64_t first = lo - step * var_lo;
+        *most = (limit - 1 - first) / step;
+        return hi - step * var_hi == first && limit > first && *most >= var_lo && *most < var_hi ? v : -1;
+    }
+    return -1;
+}
+
 /* The tile where it is whole, and a copy of its own of the one that t->loop's axis ends with; false: it always ends with a whole one. */
 static bool whole_and_short(kn_lw *w, kn_sg *sg, const kn_short_tile *t, kn_tile_fn whole_tile, short_fn last_tile)
 {
@@ -440,10 +456,15 @@ static bool whole_and_short(kn_lw *w, kn_sg *sg, const kn_short_tile *t, kn_tile
     if (sg->clipped[a] || !whole) return false;
     kn_ls *cond = kn_lw_never(whole) ? NULL : kn_lw_if(w, whole), **after = w->tail;
     if (cond) {
+        int64_t most = 0;
+        int var = begins_by(w, begin, t->from, &most);
+        int64_t all = var < 0 ? 0 : w->var_hi[var];
+        if (var >= 0) w->var_hi[var] = most; /* nothing asks again whether something is in range */
         w->tail = &cond->body;
         sg->clipped[a] = true;
         whole_tile(w, sg);
         sg->clipped[a] = false;
+        if (var >= 0) w->var_hi[var] = all;
         w->tail = &cond->other;
         cond->var = kn_lw_overwrites(w, sg) ? last_turn_of(sg, t) : -1;
         cond->last = cond->var >= 0;

@@ -338,6 +338,8 @@ static double lane_of(enum kn_dtype t, const void *array, int i)
     float x;
     if (t == KN_F16) return (double)half_bits(((const uint16_t *)array)[i]);
     if (t == KN_I32) return ((const int32_t *)array)[i];
+    if (t == KN_I16) return ((const int16_t *)array)[i];
+    if (t == KN_U8 || t == KN_I8) return t == KN_U8 ? ((const uint8_t *)array)[i] : ((const int8_t *)array)[i];
     bits = t == KN_BF16 ? (uint32_t)((const uint16_t *)array)[i] << 16 : ((const uint32_t *)array)[i];
     memcpy(&x, &bits, 4);
     return (double)x;
@@ -404,6 +406,39 @@ static void chosen_are_cut(void **state)
             same((float)lane_of(KN_BF16, out, k), (float)(x < -2 ? -2 : x), f, k);
         }
         dlclose(b.so);
+    }
+}
+
+/* Products, shifts and magnitudes of bytes and 16 bits in whole vectors and parts of these: compilers take some of them apart, lane by lane. */
+static void narrow_lanes(void **state)
+{
+    enum { N = 1024 };
+    static const enum kn_dtype types[] = {KN_U8, KN_I8, KN_I16};
+    static const enum kn_op ops[] = {KN_OP_MUL, KN_OP_SHL, KN_OP_SHR, KN_OP_ABS};
+    static const char *const flags[] = {"", "-mavx2"};
+    static _Alignas(64) uint8_t x[2 * N], y[2 * N], out[2 * N];
+    (void)state;
+    for (int i = 0; i < 2 * N; i++) x[i] = (uint8_t)(i * 37 + i / 256), y[i] = (uint8_t)(i * 11 + i / 64);
+    for (int i = 0; i < 3 * 4 * 3; i++) {
+        enum kn_dtype t = types[i / 12], three[] = {t, t, t};
+        enum kn_op op = ops[i / 3 % 4];
+        int lanes = 8 << i % 3, f = lanes > 8;
+        if ((f && !__builtin_cpu_supports("avx2")) || (op == KN_OP_ABS && kn_dtype_class(t) == 'u')) continue;
+        buffers(2, three, N);
+        kn_expr *at = bin(KN_OP_MUL, var(0), ci(lanes)), *a = rd(0, at, lanes), *b = rd(1, at, lanes);
+        kiln_bytes source = print(lprog(2, three, N, N / lanes, st(2, at, op == KN_OP_ABS ? un(op, a) : bin(op, a, b))), "c");
+        if (op == KN_OP_SHL) assert_non_null(strstr(source.p, "= k_shl_"));
+        if (op == KN_OP_MUL) assert_true(!strstr(source.p, "= k_product_") == (lanes >= 16 || t == KN_I16));
+        built so = build(source, i & 1 ? "clang" : "gcc", flags[f]);
+        assert_int_equal(so.run((const void *[]){x, y}, (void *[]){out}, NULL, NULL), 0);
+        for (int k = 0; k < N; k++) {
+            int p = (int)lane_of(t, x, k), q = (int)lane_of(t, y, k), bits = 8 * kn_dtype_bytes(t), by = q & (bits - 1);
+            unsigned u = (unsigned)p;
+            int want = op == KN_OP_MUL ? (int)(u * (unsigned)q) : op == KN_OP_SHL ? (int)(u << by) : op == KN_OP_SHR ? p >> by : abs(p);
+            int got = (int)lane_of(t, out, k), mask = (1 << bits) - 1;
+            if ((got & mask) != (want & mask)) fail_msg("%s %d, %d lanes: %d of %d and %d", kn_dtype_text(t), (int)op, lanes, got, p, q);
+        }
+        dlclose(so.so);
     }
 }
 
@@ -726,6 +761,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(parts_of_lines, open_arena, close_arena),
         cmocka_unit_test_setup_teardown(conversions, open_arena, close_arena),
         cmocka_unit_test_setup_teardown(chosen_are_cut, open_arena, close_arena),
+        cmocka_unit_test_setup_teardown(narrow_lanes, open_arena, close_arena),
         cmocka_unit_test_setup_teardown(divisions, open_arena, close_arena),
         cmocka_unit_test_setup_teardown(extrema_of_lanes, open_arena, close_arena),
         cmocka_unit_test_setup_teardown(guarded_places, open_arena, close_arena),

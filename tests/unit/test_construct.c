@@ -472,6 +472,9 @@ static void lanes_are_computed(void **state)
         {"in x: f16[16,1024]; in z: f16[16,1024]; y[M,N] = x[M,N] < z[M,N]", 16},
         {"in x: i16[16,1024]; in z: i16[16,1024]; y[M,N] = x[M,N] < z[M,N]", 32},
         {"in c: bool[16,1024]; in x: u8[16,1024]; in z: u8[16,1024]; y[M,N] = select(c[M,N], x[M,N], z[M,N])", 64},
+        {"in x: u8[16,1024]; in z: u8[16,1024]; y[M,N] = shl(x[M,N]*z[M,N],z[M,N])", 64},
+        {"in x: i16[16,1024]; in z: i16[16,1024]; y[M,N] = abs(x[M,N])*z[M,N]", 32},
+        {"in x: i16[16,1024]; in z: i16[16,1024]; y[M,N] = shl(x[M,N],z[M,N])", 16},
     };
     (void)state;
     for (size_t i = 0; i < sizeof one / sizeof *one; i++) {

@@ -1,0 +1,82 @@
+/* Where tasks and tiles end with their axis: what is known there is not asked for. */
+#include "tests/unit/run_lowered.c"
+
+static kn_lprog *lowered_and_run(kiln_arena *a, const char *text, const char *inputs, const char *trace)
+{
+    kn_hw *hw = device(a, "x86-64-avx2");
+    kn_program *p = parsed(a, text, inputs);
+    kn_lprog *l = lowered(a, p, hw, text_of(trace), text);
+    run_checked(a, p, hw, text_of(trace), text);
+    return l;
+}
+
+static bool moved_back(kiln_arena *a, const char *text, const char *inputs, const char *trace)
+{
+    const kn_lprog *l = lowered_and_run(a, text, inputs, trace);
+    bool yes = false;
+    for (int v = 0; v < l->nvars; v++) yes |= strstr(l->var_names[v], "from") != NULL;
+    return yes;
+}
+
+/* An axis that ends where a turn of a task's loop does: the last task has fewer turns, and no turn asks where the axis ends. One that ends within a
+ * vector has its last one moved back. */
+static void whole_turns_ask_nothing(void **state)
+{
+    static const struct { const char *inputs, *trace; bool moved; } one[] = {
+        {"x=f32:1000", "split y N 3 8\nreorder y N.0 N.1 N.2\nparallel y N.0\nvectorize y N.2\n", false},
+        {"x=f32:1000", "split y N 3 2 4\nreorder y N.0 | N.1 | N.2 N.3\nparallel y N.0\nunroll y N.2\nvectorize y N.3\n", false},
+        {"x=f32:1003", "split y N 3 8\nreorder y N.0 N.1 N.2\nparallel y N.0\nvectorize y N.2\n", true},
+        {"x=f32:1000", "split y N 3 2 8\nreorder y N.0 | N.1 | N.2 N.3\nparallel y N.0\nunroll y N.2\nvectorize y N.3\n", true},
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof one / sizeof *one; i++) {
+        kiln_arena *a = kiln_arena_open(&(kiln_host){NULL, mem, NULL});
+        if (moved_back(a, "y[N] = x[N]*2.0", one[i].inputs, one[i].trace) != one[i].moved)
+            fail_msg("%zu: the last vector is%s moved", i, one[i].moved ? " not" : "");
+        kiln_arena_close(a);
+    }
+}
+
+/* Where a tile is whole, what it reads lies in its tensor: nothing asks. */
+/* A map as it is constructed: tasks are as many as keep the cores busy, which seldom divide the axis. */
+static void maps_ask_nothing(void **state)
+{
+    (void)state;
+    kiln_arena *a = kiln_arena_open(&(kiln_host){NULL, mem, NULL});
+    kn_program *p;
+    const kiln_candidates *c = constructed(a, "out0[S0] = in0[S0]*2.0", "in0=f32:20008", device(a, "x86-64-avx2"), 1, &p);
+    if (moved_back(a, "out0[S0] = in0[S0]*2.0", "in0=f32:20008", c->c[0].trace.p)) fail_msg("%s", c->c[0].trace.p);
+    kiln_arena_close(a);
+}
+
+static int choices(const kn_expr *e)
+{
+    int n = e->op == KN_OP_SELECT;
+    for (int i = 0; i < e->nargs; i++) n += choices(e->args[i]);
+    return n;
+}
+
+static int stores_choosing(const kn_ls *s)
+{
+    int n = 0;
+    for (; s; s = s->next) n += (s->kind == KN_LS_STORE ? choices(s->value) : 0) + stores_choosing(s->body) + stores_choosing(s->other);
+    return n;
+}
+
+static void whole_tiles_ask_nothing(void **state)
+{
+    (void)state;
+    kiln_arena *a = kiln_arena_open(&(kiln_host){NULL, mem, NULL});
+    kn_lprog *l = lowered_and_run(a, "y[M,N] +=! select(R <= M%16, pad(x,0.0)[R+M//16*16,N], 0.0) where M in 1000, R in 16", "x=f32:1000x16",
+                                  "split y M 1 16\nsplit y N 8\nreorder y M.0 N.0 | M.1 R.0 | M.2 N.1\nparallel y M.0\nunroll y R.0\n"
+                                  "unroll y M.2\nvectorize y N.1\n");
+    assert_int_equal(stores_choosing(l->fns[0].body), 0);
+    kiln_arena_close(a);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(whole_turns_ask_nothing), cmocka_unit_test(maps_ask_nothing),
+                                       cmocka_unit_test(whole_tiles_ask_nothing)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
