@@ -254,8 +254,8 @@ static void levels(bench *b)
     if (l1 <= 0) { l1 = 32768; } /* hidden by some hypervisors */
     if (l2 <= 0) { l2 = 1 << 20; }
     double dram = bandwidth(b, far / b->units);
-    harness_say("level l1 %lld %.2f %.2f", (long long)l1, bandwidth(b, l1 / 2), latency(b, l1 / 2));
-    harness_say("level l2 %lld %.2f %.2f", (long long)l2, bandwidth(b, l2 / 2), latency(b, l2 / 2));
+    harness_say("level l1 %lld %.2f %.2f %ld", (long long)l1, bandwidth(b, l1 / 2), latency(b, l1 / 2), sysconf(_SC_LEVEL1_DCACHE_ASSOC));
+    harness_say("level l2 %lld %.2f %.2f %ld", (long long)l2, bandwidth(b, l2 / 2), latency(b, l2 / 2), sysconf(_SC_LEVEL2_CACHE_ASSOC));
     if (l3 >= 2 * l2 * b->units) {
         int64_t acts = shared_cache(b, 2 * l2 * b->units, l3 < most_dram ? l3 : most_dram, dram), own = far / b->units;
         harness_say("level l3 %lld %.2f %.2f", (long long)acts, bandwidth(b, acts / b->units), latency(b, acts < own ? acts : own));

@@ -30,12 +30,13 @@ static void take(worker_machine *m, const char *line)
     char name[8];
     double x, y;
     long long bytes;
+    int ways = 0;
     if (sscanf(line, "peak %7s %lf", name, &x) == 2) {
         peak(m, name, x);
-    } else if (sscanf(line, "level %7s %lld %lf %lf", name, &bytes, &x, &y) == 4 && m->nlevels < MEASURE_LEVELS) {
+    } else if (sscanf(line, "level %7s %lld %lf %lf %d", name, &bytes, &x, &y, &ways) >= 4 && m->nlevels < MEASURE_LEVELS) {
         measure_level *l = &m->levels[m->nlevels++];
         snprintf(l->name, sizeof l->name, "%s", name);
-        l->capacity_bytes = bytes, l->bandwidth_gbs = x, l->latency_ns = y;
+        l->capacity_bytes = bytes, l->bandwidth_gbs = x, l->latency_ns = y, l->ways = ways > 0 ? ways : 0;
     }
     int row;
     if (sscanf(line, "step %d %lf %lf", &row, &x, &y) == 3 && row >= 0 && row < measure_nrows) {

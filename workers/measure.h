@@ -19,6 +19,7 @@ typedef struct measure_level {
     int64_t capacity_bytes; /* l3: what acts as a cache, which can be less than is there; dram: of the machine */
     double bandwidth_gbs;   /* reads, all units together */
     double latency_ns;
+    int ways;               /* of l1 and l2; 0: the machine does not say */
 } measure_level;
 
 typedef struct worker_machine {

@@ -69,6 +69,7 @@ static cJSON *levels(const worker_machine *m, int registers)
         if (!strcmp(l->name, "l3")) number(o, "shared_by_units", m->units);
         if (!strcmp(l->name, "dram")) number(o, "shared_by_units", 65536);
         number(o, "latency_ns", l->latency_ns);
+        if (l->ways) number(o, "ways", l->ways);
         cJSON_AddItemToArray(list, o);
     }
     cJSON *reg = cJSON_CreateObject();

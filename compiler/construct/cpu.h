@@ -182,7 +182,6 @@ const char *kn_cpu_spread(kiln_arena *a, const kn_site *x, const char *copy);
 
 /* cpu_packed.c: tiles of a sum of products with a constant factor along n, which is packed ahead; false: it is no such sum. */
 bool kn_cpu_packed(const kn_site *x, kn_plans *p);
-bool kn_cpu_in_layers(const char *trace); /* cpu_packed_layers.c: it reads a copy in layers */
 int kn_cpu_layered(const kn_site *x); /* the reduce axis that layers of the other factor's copy cut, -1: none */
 bool kn_cpu_is_packed(const kn_site *x);
 /* The rows of its tiles, which are places along axis q in each row p of an image without padding; 0: they are not. */

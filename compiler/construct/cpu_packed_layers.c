@@ -58,12 +58,3 @@ void kn_packed_put_layers(kn_buf *b, const packed *k)
     if (row == last) kn_putf(b, " %d/%lld", last, (long long)k->layer);
     kn_putf(b, " %d%%%lld\n", last, (long long)k->layer);
 }
-
-bool kn_cpu_in_layers(const char *trace)
-{
-    for (const char *at = trace; (at = strstr(at, "transform_layout plane")) != NULL; at++) {
-        size_t line = strcspn(at, "\n");
-        if (memchr(at, '%', line)) return true;
-    }
-    return false;
-}

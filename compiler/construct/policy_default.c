@@ -89,19 +89,11 @@ static kiln_status candidate(const kn_plans *plans, int nstages, int r, kiln_can
     return kn_candidate_of(first->a, first->canonical, first->hw, trace, r, out, d);
 }
 
-/* What the model does not see: which sets of L1 the rows of a tile fall into, and whether prefetchers follow them. Copies in layers took 0.79 to
- * 0.87 of what it says of them beside others (3x3, 64x56, 64x28, 96x28, 48x40). */
-static double placed(const kiln_candidate *c)
-{
-    const double layers = 0.87;
-    return c->predicted_us * (kn_cpu_in_layers(c->trace.p) ? layers : 1);
-}
-
 /* Puts a candidate at its predicted place among at most k. */
 static void insert(kiln_candidates *list, const kiln_candidate *c, int k)
 {
     int at = list->n < k ? list->n++ : list->n;
-    for (; at > 0 && placed(&list->c[at - 1]) > placed(c); at--)
+    for (; at > 0 && list->c[at - 1].predicted_us > c->predicted_us; at--)
         if (at < list->n) list->c[at] = list->c[at - 1];
     if (at < list->n) list->c[at] = *c;
 }

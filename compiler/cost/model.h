@@ -42,6 +42,9 @@ double kn_footprint(const kn_stage_view *v, const kn_access *x, int from, bool t
 double kn_whole_box(const kn_stage_view *v, const kn_access *x, int from);
 /* From the first element of the box to the last one, as they lie in memory. */
 double kn_stretch(const kn_stage_view *v, const kn_access *x, int from);
+/* Bytes of the box that follow each other, and the largest power of two, up to the bytes of a cache's way, that steps from one such run to another
+ * are multiples of. */
+double kn_apart(const kn_stage_view *v, const kn_access *x, int from, double way, double *run);
 /* How often that box changes: iterations of the loops outside `from` down to the innermost one the access depends on. */
 double kn_fills(const kn_stage_view *v, const kn_access *x, int from, bool threads);
 /* Bytes really moved for a byte wanted, when contiguous runs of the box are rounded up to transactions. */

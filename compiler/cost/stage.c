@@ -58,6 +58,16 @@ static bool warm(const kn_stage_view *v)
     return (bytes <= (double)l2->capacity_bytes && work >= MUCH * bytes) || (bytes <= share && work >= FAR * bytes);
 }
 
+/* What comes out of L2 into L1 takes a share of its own beside what takes longest, the larger one where a vector is a part of a line: L1 takes it in
+ * between the reads, of which each line has several, and half of both caches may belong to a neighbour on the core. Measured with vectors of half a
+ * line: windows that read all weights anew for each tile of places take 1.1 to 1.25 times as long as those that keep a panel in L1. */
+static double filling(const kn_stage_view *v, const kn_cost *c)
+{
+    const kn_cost_level *fill = &c->levels[c->nlevels - 3];
+    bool parts = v->hw->vector_bytes < v->hw->levels[c->nlevels - 2].transaction_bytes;
+    return v->hw->gpu || !parts || fill->us >= c->us ? 0 : fill->us;
+}
+
 void kn_cost_finish(const kn_stage_view *v, kn_cost *c, double compute_eff, double memory_eff)
 {
     bool called = kn_stage_warps(v->g) || (v->g->tensor.intrin && !v->hw->gpu);
@@ -80,17 +90,30 @@ void kn_cost_finish(const kn_stage_view *v, kn_cost *c, double compute_eff, doub
         all += c->levels[i].us;
         if (c->levels[i].us > c->us) c->us = c->levels[i].us, c->bottleneck = l->name;
     }
+    all += filling(v, c);
     c->us += (v->hw->gpu ? 0.1 : 0.25) * (all - c->us); /* overlap is never perfect; it also orders plans that share a bottleneck */
     c->us += behind;
     if (v->g->at_stage < 0) c->us += v->hw->launch_us;
 }
 
+/* Bytes that the box of the loops from `from` on takes of a cache. Rows that lie a multiple of many lines apart fall into a part of L1's sets: where
+ * these have fewer ways than it has rows, the first ones are lost when the last ones come, as if all of the cache were full. Caches behind L1 spread
+ * lines over all of their sets; what a register tile reads side by side is `collides`. */
+static double held_bytes(const kn_stage_view *v, const kn_access *x, int from, const kn_hw_level *near)
+{
+    double bytes = kn_footprint(v, x, from, false) * x->bytes, run;
+    bool l1 = near == &v->hw->levels[v->hw->nlevels - 2];
+    if (!l1 || x->store || x->cache >= 0 || from >= v->first_reg || bytes > (double)near->capacity_bytes) return bytes;
+    double apart = kn_apart(v, x, from, (double)kn_hw_way_bytes(near), &run);
+    return apart > run && bytes / run * apart > (double)near->capacity_bytes ? bytes / run * apart : bytes;
+}
+
 /* Outermost loop position whose tile, all accesses together, fits; 3/4 because nothing places data perfectly. */
-static int resident_from(const kn_stage_view *v, double capacity, double *bytes)
+static int resident_from(const kn_stage_view *v, const kn_hw_level *near, double capacity, double *bytes)
 {
     for (int from = 0; from <= v->g->nloops; from++) {
         double sum = 0;
-        for (int i = 0; i < v->naccesses; i++) sum += kn_footprint(v, &v->access[i], from, false) * v->access[i].bytes;
+        for (int i = 0; i < v->naccesses; i++) sum += held_bytes(v, &v->access[i], from, near);
         *bytes = sum;
         if (sum <= 0.75 * capacity || from == v->g->nloops) return from;
     }
@@ -138,7 +161,7 @@ static void cpu_level(const kn_stage_view *v, int i, kn_cost *c)
     const kn_hw_level *near = &hw->levels[i + 1];
     double held = 0;
     int share = near->shared_by_units < hw->units ? near->shared_by_units : hw->units;
-    int from = last ? v->first_reg : resident_from(v, (double)near->capacity_bytes / (v->tasks > 1 ? share : 1), &held);
+    int from = last ? v->first_reg : resident_from(v, near, (double)near->capacity_bytes / (v->tasks > 1 ? share : 1), &held);
     double sum = 0;
     bool outside = i + 3 < hw->nlevels; /* a level beyond the L2 of a core */
     for (int k = 0; k < v->naccesses; k++) {
@@ -327,12 +350,11 @@ static int64_t step_bytes(const kn_access *x, const kn_loop *l)
     return step < 0 ? -step * l->stride : step * l->stride;
 }
 
-/* Bytes between two of the sets of L1 that lines a step apart fall into. A way of L1 is a page. */
-static int64_t sets_apart(int64_t step)
+/* Bytes between two of the sets of L1 that lines a step apart fall into. */
+static int64_t sets_apart(const kn_hw_level *l1, int64_t step)
 {
-    enum { WAY = 4096, LINE = 64 };
-    int64_t apart = WAY;
-    while (step % apart && apart > LINE) apart /= 2;
+    int64_t apart = kn_hw_way_bytes(l1);
+    while (step % apart && apart > l1->transaction_bytes) apart /= 2;
     return apart;
 }
 
@@ -347,7 +369,7 @@ static bool collides(const kn_stage_view *v, const kn_access *x)
     for (int i = v->first_reg; i < v->g->nloops; i++) {
         const kn_loop *l = &v->g->loops[i];
         int64_t step = l->kind == KN_UNROLL && l->axis < v->s->nspatial ? step_bytes(x, l) : 0;
-        if (step >= LINE && l->extent * sets_apart(step) > l1->capacity_bytes) return true;
+        if (step >= LINE && l->extent * sets_apart(l1, step) > l1->capacity_bytes) return true;
     }
     return false;
 }
@@ -357,11 +379,12 @@ static bool collides(const kn_stage_view *v, const kn_access *x)
 static double lines_lost(const kn_stage_view *v, const kn_access *x)
 {
     enum { LINE = 64, FROM_L2 = 4 };
+    const kn_hw_level *l1 = &v->hw->levels[v->hw->nlevels - 2];
     const kn_loop *l = &v->g->loops[v->g->nloops - 1];
     int64_t step = step_bytes(x, l);
     double beside = 1;
     if (step < LINE) return 1;
-    if ((double)v->s->axes[l->axis].extent * (double)sets_apart(step) <= (double)v->hw->levels[v->hw->nlevels - 2].capacity_bytes) return 1;
+    if ((double)v->s->axes[l->axis].extent * (double)sets_apart(l1, step) <= (double)l1->capacity_bytes) return 1;
     for (int i = v->first_reg; i < v->g->nloops; i++)
         if (v->g->loops[i].axis == x->unit_axis) beside *= (double)v->g->loops[i].extent;
     return at_least(FROM_L2 / beside, 1);

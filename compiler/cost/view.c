@@ -1,6 +1,7 @@
 /* A stage as the cost model sees it: accesses by affine maps, footprints by sum |c| * (t - 1) + 1 (ROLLER 3.3, from the maps alone). */
 #include "cost/model.h"
 #include "te/expr.h"
+#include <math.h>
 #include <string.h>
 
 /* Whether a step of the axis moves the index by one, whatever else is added to it: the taps of a window whose strides were taken apart are there by
@@ -290,6 +291,22 @@ static double run_of(const kn_stage_view *v, const kn_access *x, int from, bool 
         if (n < (double)x->shape[i]) break;
     }
     return run;
+}
+
+double kn_apart(const kn_stage_view *v, const kn_access *x, int from, double way, double *run)
+{
+    double apart = way, pitch = x->bytes;
+    bool inside = true; /* the run of elements that follow each other */
+    box b;
+    box_of(v, x->axes, from, false, &b);
+    *run = x->bytes;
+    for (int i = x->rank - 1; i >= 0; pitch *= (double)x->shape[i], i--) {
+        double n = dim_span(v, &b, x, i);
+        if (inside) *run *= n;
+        else for (; n > 1 && fmod(pitch, apart) > 0; apart /= 2) {}
+        inside = inside && n >= (double)x->shape[i];
+    }
+    return apart;
 }
 
 double kn_rounding(const kn_stage_view *v, const kn_access *x, int from, bool threads, double transaction)

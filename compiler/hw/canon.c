@@ -81,6 +81,12 @@ kiln_status kn_hw_canon(kiln_arena *a, kiln_hw *hw, kiln_diag *d)
     return hw->canon.p ? KILN_OK : kn_fail(d, KILN_MEMORY, "out of memory");
 }
 
+int64_t kn_hw_way_bytes(const kn_hw_level *l)
+{
+    int64_t way = l->capacity_bytes / l->ways;
+    return way > 0 ? way & -way : 1;
+}
+
 const kn_hw_level *kn_hw_level_named(const kn_hw *hw, const char *name)
 {
     for (int i = 0; i < hw->nlevels; i++) if (!strcmp(hw->levels[i].name, name)) return &hw->levels[i];

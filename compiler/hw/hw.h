@@ -12,6 +12,7 @@ typedef struct kn_hw_level {
     int banks, bank_bytes;    /* 0: not banked */
     int shared_by_units;      /* execution units that share one instance; 1 = private; units.count = chip-wide */
     double latency_ns;
+    int ways;                 /* lines of one set of a cache */
     double energy_pj_per_byte;/* 0: unknown */
 } kn_hw_level;
 
@@ -74,6 +75,7 @@ struct kiln_hw {
 typedef kiln_hw kn_hw;
 /* kiln_hw_parse but for the texts of instructions, which stay as they are. */
 kiln_status kn_hw_parse(kiln_arena *a, kiln_bytes json, kn_hw **out, kiln_diag *d);
+int64_t kn_hw_way_bytes(const kn_hw_level *l); /* from one line of a set of a cache to the next; what is no power of two is made smaller */
 const kn_hw_level *kn_hw_level_named(const kn_hw *hw, const char *name); /* NULL */
 bool kn_hw_multiplies(const kn_hw *hw, enum kn_dtype t); /* has an instruction with operands of that dtype */
 double kn_hw_peak_gflops(const kn_hw *hw, enum kn_dtype t);              /* falls back to f32's, scaled by size for wider types */

@@ -154,7 +154,7 @@ static kiln_status read_levels(reader *r, const kn_hw_field *f, const cJSON *v, 
     for (int i = 0; i < n; i++) {
         const char *place = under(r, at, kn_format(r->a, "%d", i));
         kn_hw_level *l = &hw->levels[i];
-        l->shared_by_units = 1;
+        l->shared_by_units = 1, l->ways = 8;
         kiln_status s = read_object(r, KN_HW_LEVEL, (char *)l, cJSON_GetArrayItem(v, i), place);
         if (s) return s;
         hw->nlevels = i; /* the levels before this one, for the look-up */

@@ -187,6 +187,22 @@ static void called_tiles_as_vectors(void **state)
     }
 }
 
+/* Rows that lie a multiple of many lines apart fall into few sets of L1, which lose them before they are read again; some bytes more between them,
+ * and they stay. */
+static void few_sets_lose_lines(void **state)
+{
+    const char *trace = "split c M 4\nsplit c N 2 8\nsplit c K 64\nreorder c N.0 K.0 | M.0 K.1 | M.1 N.1 N.2\nunroll c M.1\nunroll c N.1\n"
+                        "vectorize c N.2\n";
+    const char *in[] = {"a=f32:64x512&b=f32:512x1024", "a=f32:64x512&b=f32:512x1040"};
+    double bytes[2];
+    (void)state;
+    for (int i = 0; i < 2; i++) {
+        kn_cost c = cost("x86-64-avx2", MM, in[i], trace, NULL);
+        assert_string_equal(c.levels[2].name, "l2");
+        bytes[i] = c.levels[2].bytes / (i ? 1040 : 1024);
+    }
+    if (bytes[0] < 2 * bytes[1]) fail_msg("%g and %g bytes a column", bytes[0], bytes[1]);
+}
 
 /* Places made one axis are as many as they are, not rows times columns. */
 static void fused_places_count_once(void **state)
@@ -291,6 +307,20 @@ static void windows_by_two_on_short_vectors(void **state)
     assert_non_null(strstr(first("x86-64-avx2", text, "x=f32:1x96x56x56&w=f32:96x3x3"), " region last "));
 }
 
+/* Windows with the channels first whose weights are no constant: a copy in layers, with a panel of weights in L1, goes before reading all weights out
+ * of L2 for each tile of places. Measured on AVX2, first by second: 0.84, 0.85 to 0.91, 0.95 to 1.0, 0.95. */
+static void layers_as_measured(void **state)
+{
+    static const struct { int channels, side; } known[] = {{64, 56}, {64, 28}, {96, 28}, {48, 40}};
+    (void)state;
+    for (size_t i = 0; i < sizeof known / sizeof *known; i++) {
+        char text[200], inputs[100];
+        int c = known[i].channels, n = known[i].side;
+        snprintf(text, sizeof text, "y[N,F,P,Q] +=! pad(x,0.0)[N,C,P+R-1,Q+S-1]*w[F,C,R,S] where P in %d, Q in %d", n, n);
+        snprintf(inputs, sizeof inputs, "x=f32:1x%dx%dx%d&w=f32:%dx%dx3x3", c, n, n, c, c);
+        if (!strstr(first("x86-64-avx2", text, inputs), "3%16")) fail_msg("%d channels of %dx%d: no layers", c, n, n);
+    }
+}
 
 int main(void)
 {
@@ -309,8 +339,10 @@ int main(void)
         cmocka_unit_test_setup_teardown(quotients_gather_nothing, open_arena, close_arena),
         cmocka_unit_test_setup_teardown(warm_products, open_arena, close_arena),
         cmocka_unit_test_setup_teardown(called_tiles_as_vectors, open_arena, close_arena),
+        cmocka_unit_test_setup_teardown(few_sets_lose_lines, open_arena, close_arena),
         cmocka_unit_test_setup_teardown(fused_places_count_once, open_arena, close_arena),
         cmocka_unit_test_setup_teardown(windows_by_two_on_short_vectors, open_arena, close_arena),
+        cmocka_unit_test_setup_teardown(layers_as_measured, open_arena, close_arena),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

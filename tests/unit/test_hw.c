@@ -227,6 +227,16 @@ static void canonical_bytes(void **state)
     kiln_arena_close(a);
 }
 
+/* From one line of a set to the next: a power of two, whatever the size and the ways are. */
+static void ways_of_caches(void **state)
+{
+    static const struct { int64_t bytes, way; int ways; } known[] = {
+        {32768, 4096, 8}, {49152, 4096, 12}, {65536, 16384, 4}, {49152, 2048, 8}, {16, 1, 24}};
+    (void)state;
+    for (size_t i = 0; i < sizeof known / sizeof *known; i++)
+        assert_int_equal(kn_hw_way_bytes(&(kn_hw_level){.capacity_bytes = known[i].bytes, .ways = known[i].ways}), known[i].way);
+}
+
 static void schema_agrees(void **state)
 {
     (void)state;
@@ -263,7 +273,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(shipped_specs), cmocka_unit_test(published_constants), cmocka_unit_test(each_member_wrong),
         cmocka_unit_test(places), cmocka_unit_test(units_scale_private_rates), cmocka_unit_test(canonical_bytes),
-        cmocka_unit_test(schema_agrees),
+        cmocka_unit_test(schema_agrees), cmocka_unit_test(ways_of_caches),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
