@@ -517,8 +517,9 @@ static double bare_terms(const kn_stage_view *v)
 static double spilled(const kn_stage_view *v) { return (int)kn_register_need(v) > v->hw->vector_registers + 1 ? 2 : 1; }
 
 /* Share of the multiply-adds' peak that a register tile of a sum reaches which has `part` of the tile's vectors: each accumulator can start one
- * multiply-add a latency; vectors and broadcasts compete with the multiply-adds for issue slots. While a vector is put together from elements that
- * lie apart no sum has to wait for its last term. */
+ * multiply-add a latency; vectors and broadcasts compete with the multiply-adds for issue slots. A window's taps are read while its sums wait
+ * (depthwise ones of 5, 6, 7 and 8 vectors take as long for a term); products of few sums take more than the longer of both, and are best told apart
+ * by what the two make together. While a vector is put together from elements that lie apart no sum has to wait for its last term. */
 static double tile_share(const kn_stage_view *v, double lanes, double full, double part)
 {
     enum { GATHERED = 60, /* loads that take as long as one vector of elements picked one by one: 12 to 14 cycles, measured */
@@ -526,18 +527,20 @@ static double tile_share(const kn_stage_view *v, double lanes, double full, doub
     const kn_hw *hw = v->hw;
     double chains = at_least(part * kn_register_values(v) / at_least(at_most(lanes, full), 1), 1), eff = 1, loads = 0, gathers = 0;
     double slots = kn_stage_bare(v) ? 1 : at_least(v->flops / 2, 1); /* of a term: what makes it waits for no sum */
-    double started = at_most(chains * in_flight(v, chains) * slots / ((double)hw->fma_latency * hw->fma_per_cycle), 1);
+    double idle = at_least(hw->fma_latency * hw->fma_per_cycle / (chains * in_flight(v, chains) * slots), 1); /* slots for one that sums leave */
+    bool window = false, multiply_adds = !kn_stage_bare(v) && slots <= 1;
     for (int i = 0; i + 1 < v->naccesses; i++) {
         if (collides(v, &v->access[i])) eff /= 1.35; /* measured: 16 rows of 4096 bytes against 8 */
         bool vector = lanes > 1 && (v->access[i].axes >> v->g->loops[v->g->nloops - 1].axis & 1);
         double runs = kn_footprint(v, &v->access[i], v->first_point, false) / (vector ? lanes / part : 1);
+        window |= multiply_adds && kn_slides(v, &v->access[i]);
         if (in_registers(v, &v->access[i])) continue;
         if (vector && apart(v, &v->access[i])) gathers += runs * GATHERED * lines_lost(v, &v->access[i]);
         else loads += vector && across_lines(v, &v->access[i]) ? 2 * runs : runs;
     }
     double each = (kn_stage_bare(v) ? 0.125 : 0.225) * hw->fma_per_cycle; /* of a slot; what is but added comes from memory as it is */
     each /= chains * instructions(v);
-    double waits = (1 + each * loads) / started, picks = 1 + each * (loads + gathers);
+    double reads = 1 + each * loads, picks = 1 + each * (loads + gathers), waits = window ? at_least(reads, idle) : reads * idle;
     double sums = waits * spilled(v) / inner_share(v, chains, hw->fma_per_cycle);
     if (gathers > 0) picks += LANES_SUMMED * hw->fma_per_cycle / terms_of(v).all;
     return eff / (sums > picks ? sums : picks);

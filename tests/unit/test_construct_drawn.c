@@ -56,11 +56,16 @@ static void channels_first(uint32_t *seed, char *text, size_t n, char *inputs, s
     snprintf(inputs, m, "x=%s:%dx%dx%dx%d&w=%s:%dx%d%s", types[t][0], images, c, p * step, q * step, types[t][1], f, c, constant ? ":const" : "");
 }
 
-/* The level of the cache holds so much only, so that small operands are larger. */
+/* The level of the cache holds so much only, of fewer ways, so that small operands are larger. */
 static void shrink(kn_hw *hw, const char *name, int64_t bytes)
 {
-    for (int i = 0; i < hw->nlevels; i++)
-        if (!strcmp(hw->levels[i].name, name)) hw->levels[i].capacity_bytes = bytes;
+    for (int i = 0; i < hw->nlevels; i++) {
+        kn_hw_level *l = &hw->levels[i];
+        if (strcmp(l->name, name)) continue;
+        l->ways = (int)(l->ways * bytes / l->capacity_bytes);
+        if (l->ways < 1) l->ways = 1;
+        l->capacity_bytes = bytes;
+    }
 }
 
 /* The device's first candidate gives what the reference does; whether its trace says both. */
