@@ -547,6 +547,15 @@ static bool one_axis(const kn_site *v, int a, int b)
     return yes;
 }
 
+/* The same but for rows in padding: of a copy that has these its places are one axis, and so are those of the results, which need no other one. */
+static bool rows_alone(const kn_site *v, int l, const kn_expr *load, int row, int a, int b)
+{
+    kn_affine f;
+    bool column = load->args[row + 1]->op == KN_OP_AXIS && load->args[row + 1]->u.axis == b;
+    bool steps = !kn_affine_of(load->args[row], &f) || f.coef[a] != 1;
+    return v->load[l].padded && column && !steps && kn_site_continues(&v->store, a, b, v->s->axes[b].extent);
+}
+
 /* A window that slides over two dimensions, side by side, of one factor of a sum of products (a convolution): its places become one axis. */
 static bool flatten_one(shaper *s, const kn_stage *g)
 {
@@ -565,6 +574,7 @@ static bool flatten_one(shaper *s, const kn_stage *g)
             const char *plane = kn_format(s->a, "plane%d", s->nplanes);
             if (!plane || s->nplanes == KILN_MAX_STMTS) return false;
             const char *thin = kn_cpu_thinned(s->a, &v, i, loads[i], plane);
+            if (!packed && rows_alone(&v, i, loads[i], row, a, b)) thin = kn_format(s->a, "decompose_padding %s %d %s", v.name, i, plane);
             if (thin && try_step(s, thin)) {
                 s->plane[s->nplanes++] = plane;
                 return true;
