@@ -452,11 +452,15 @@ static void condition(kn_gen *g, const kn_ls *s)
 
 static void let(kn_gen *g, const kn_ls *s)
 {
-    kn_putf(&g->out, "const %s ", g->narrow ? "int" : "i64");
+    kn_putf(&g->out, "%s%s ", s->anew ? "" : "const ", g->narrow ? "int" : "i64");
     kn_put_var(g, s->var);
     kn_put(&g->out, " = ");
     kn_put_index(g, s->value);
     kn_put(&g->out, ";");
+    if (!s->anew) return;
+    kn_put(&g->out, " __asm__(\"\" : \"+r\"("); /* who knows what it is */
+    kn_put_var(g, s->var);
+    kn_put(&g->out, "));");
 }
 
 /* The address may lie outside the array, so it is no pointer until the processor looks at it. */

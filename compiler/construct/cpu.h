@@ -41,12 +41,6 @@ enum {
 
 static inline const char *kn_cpu_axis(const kn_site *x, int i) { return x->s->axes[i].name; }
 static inline int64_t kn_cpu_extent(const kn_site *x, int i) { return i < 0 ? 1 : x->s->axes[i].extent; }
-/* Registers for what all terms of the innermost loop read along the lanes, beside the sums of mr rows of nv vectors: where the loop is written out,
- * gcc reads it first, and moves sums to memory for it if it must (50x14x14, 54 of 3x3: 66 us, 51 with the loop). */
-static inline bool kn_cpu_taps_fit(const kn_site *x, int64_t mr, int64_t nv)
-{
-    return (mr + kn_cpu_extent(x, x->s->naxes - 1)) * nv <= x->hw->vector_registers;
-}
 /* Registers for the sums of mr rows of nv vectors, the vectors and one element at a time, where there are so few that none is left idle. */
 static inline bool kn_cpu_fills_registers(const kn_site *x, int64_t mr, int64_t nv)
 {

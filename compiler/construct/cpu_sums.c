@@ -70,12 +70,12 @@ static int64_t panels_of_task(const kn_site *x, const kn_cpu_tile *t, int other)
     return nc < 2 ? 1 : kn_ceil_div(panels, kn_ceil_div(panels, nc));
 }
 
-/* Taps of a window lie in the lines of their neighbours: a packed panel would hold every element several times. */
+/* Taps of a window lie among the places beside it, in the same line or some rows on: packed panels would hold every element several times. */
 static bool taps(const kn_site *x, const kn_site_access *a)
 {
     for (int i = x->s->nspatial; i < x->s->naxes; i++) {
         int64_t step = a->coef[i] < 0 ? -a->coef[i] : a->coef[i]; /* backwards too: transposed convolutions, gradients */
-        bool near = (a->bent >> i & 1) || (step > 0 && step < 16 && step < kn_cpu_extent(x, x->n));
+        bool near = (a->bent >> i & 1) || (step > 0 && step < kn_cpu_extent(x, x->n));
         if (x->s->axes[i].extent > 1 && a->linear && a->coef[x->n] == 1 && near) return true;
     }
     return false;

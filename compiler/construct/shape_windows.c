@@ -51,6 +51,15 @@ static bool one_axis(const kn_site *v, int a, int b)
     return yes;
 }
 
+/* The same but for rows in padding: of a copy that has these its places are one axis, and so are those of the results, which need no other one. */
+static bool rows_alone(const kn_site *v, int l, const kn_expr *load, int row, int a, int b)
+{
+    kn_affine f;
+    bool column = load->args[row + 1]->op == KN_OP_AXIS && load->args[row + 1]->u.axis == b;
+    bool steps = !kn_affine_of(load->args[row], &f) || f.coef[a] != 1;
+    return v->load[l].padded && column && !steps && kn_site_continues(&v->store, a, b, v->s->axes[b].extent);
+}
+
 /* Makes one axis of the places along spatial axis b and the one outside of it, if load i of a sum slides over these, in a copy of what they meet. */
 static bool flatten(kn_shaper *s, const kn_site *v, int i, const kn_expr *load, int b, const char *plane)
 {
@@ -58,7 +67,9 @@ static bool flatten(kn_shaper *s, const kn_site *v, int i, const kn_expr *load, 
     int a = b - 1, row = window_dim(v, i, load, a, &window), column = window_dim(v, i, load, b, &window), n = s->nplanes;
     if (row < 0 || column != row + 1 || !window || v->s->axes[a].extent < 2 || kn_cpu_few_shifts(v, load, column, b)) return false;
     if (one_axis(v, a, b)) return false;
-    if (kn_shaper_try(s, kn_cpu_thinned(s->a, v, i, load, plane))) return true;
+    const char *thin = kn_cpu_thinned(s->a, v, i, load, plane);
+    if (!packed && rows_alone(v, i, load, row, a, b)) thin = kn_format(s->a, "decompose_padding %s %d %s", v->name, i, plane);
+    if (kn_shaper_try(s, thin)) return true;
     const char *y = v->s->axes[a].name, *x = v->s->axes[b].name;
     return !packed && kn_shaper_try(s, kn_format(s->a, "flatten_window %s %d %s %s V%d %s rows%d", v->name, i, y, x, n, plane, n));
 }

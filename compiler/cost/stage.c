@@ -519,13 +519,15 @@ static double spilled(const kn_stage_view *v) { return (int)kn_register_need(v) 
 /* Share of the multiply-adds' peak that a register tile of a sum reaches which has `part` of the tile's vectors: each accumulator can start one
  * multiply-add a latency; vectors and broadcasts compete with the multiply-adds for issue slots. A window's taps are read while its sums wait
  * (depthwise ones of 5, 6, 7 and 8 vectors take as long for a term); products of few sums take more than the longer of both, and are best told apart
- * by what the two make together. While a vector is put together from elements that lie apart no sum has to wait for its last term. */
+ * by what the two make together, and all of theirs wait for loads where vectors are parts of lines and there are fewer multiply-adds than loads. While
+ * a vector is put together from elements that lie apart no sum has to wait for its last term. */
 static double tile_share(const kn_stage_view *v, double lanes, double full, double part)
 {
     enum { GATHERED = 60, /* loads that take as long as one vector of elements picked one by one: 12 to 14 cycles, measured */
            LANES_SUMMED = 3 }; /* cycles to add up the lanes of one of several vectors */
     const kn_hw *hw = v->hw;
     double chains = at_least(part * kn_register_values(v) / at_least(at_most(lanes, full), 1), 1), eff = 1, loads = 0, gathers = 0;
+    bool rows = false; /* of elements that meet the vectors: each of both is loaded once a term */
     double slots = kn_stage_bare(v) ? 1 : at_least(v->flops / 2, 1); /* of a term: what makes it waits for no sum */
     double idle = at_least(hw->fma_latency * hw->fma_per_cycle / (chains * in_flight(v, chains) * slots), 1); /* slots for one that sums leave */
     bool window = false, multiply_adds = !kn_stage_bare(v) && slots <= 1;
@@ -535,12 +537,15 @@ static double tile_share(const kn_stage_view *v, double lanes, double full, doub
         double runs = kn_footprint(v, &v->access[i], v->first_point, false) / (vector ? lanes / part : 1);
         window |= multiply_adds && kn_slides(v, &v->access[i]);
         if (in_registers(v, &v->access[i])) continue;
+        rows |= lanes > 1 && !vector && runs > 1;
         if (vector && apart(v, &v->access[i])) gathers += runs * GATHERED * lines_lost(v, &v->access[i]);
         else loads += vector && across_lines(v, &v->access[i]) ? 2 * runs : runs;
     }
     double each = (kn_stage_bare(v) ? 0.125 : 0.225) * hw->fma_per_cycle; /* of a slot; what is but added comes from memory as it is */
     each /= chains * instructions(v);
-    double reads = 1 + each * loads, picks = 1 + each * (loads + gathers), waits = window ? at_least(reads, idle) : reads * idle;
+    bool narrow = hw->vector_bytes < hw->levels[hw->nlevels - 2].transaction_bytes;
+    double outnumbered = narrow && rows ? at_least(loads / chains, 1) : 1; /* measured: 8 rows by a vector 1.25 times as long as 4 by 2 */
+    double reads = 1 + each * loads, picks = 1 + each * (loads + gathers), waits = window ? at_least(reads, idle) : reads * idle * outnumbered;
     double sums = waits * spilled(v) / inner_share(v, chains, hw->fma_per_cycle);
     if (gathers > 0) picks += LANES_SUMMED * hw->fma_per_cycle / terms_of(v).all;
     return eff / (sums > picks ? sums : picks);

@@ -512,6 +512,7 @@ void kn_lw_finish_fn(kn_lw *w, kn_fn *fn, int *count)
     if (!w->status && !w->hw->gpu) kn_lw_hoist(w, &fn->body);
     if (!w->status && !w->hw->gpu) kn_lw_unswitch(w, fn->body);
     if (!w->status) kn_lw_share(w, &fn->body);
+    if (!w->status && !w->hw->gpu) kn_lw_anew(w, fn->body);
     if (w->status) return;
     bool used[KILN_MAX_TENSORS] = { false };
     slots_of(w->p, used, fn->body);

@@ -134,6 +134,7 @@ kn_expr *kn_lw_int(kn_lw *w, int64_t x);
 kn_expr *kn_lw_simp(kn_lw *w, kn_expr *e);
 void kn_lw_range(kn_lw *w, const kn_expr *e, int64_t *lo, int64_t *hi); /* inclusive; all of int32 when unknown */
 void kn_lw_share(kn_lw *w, kn_ls **list);                              /* see share.c */
+void kn_lw_anew(kn_lw *w, kn_ls *list);                                /* see anew.c */
 void kn_lw_held(kn_lw *w, kn_ls **at);                                 /* see held.c: of the run of stores that begins there */
 void kn_lw_hoist(kn_lw *w, kn_ls **list);                              /* see hoist.c */
 void kn_lw_unswitch(kn_lw *w, kn_ls *list);                            /* see unswitch.c */

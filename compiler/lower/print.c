@@ -96,7 +96,7 @@ static void put_list(kn_buf *b, const kn_lprog *p, const kn_ls *s, int depth)
         case KN_LS_LET:
             kn_putf(b, "%s = ", p->var_names[s->var]);
             put_expr(b, p, s->value);
-            kn_put(b, "\n");
+            kn_put(b, s->anew ? " anew\n" : "\n");
             break;
         case KN_LS_STORE:
             kn_putf(b, "%s[", p->buffers[s->buffer].name);

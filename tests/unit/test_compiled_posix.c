@@ -50,6 +50,28 @@ static void taps_are_broadcast_from_memory(void **state)
     kiln_arena_close(a);
 }
 
+static int times(const char *text, const char *what)
+{
+    int n = 0;
+    for (const char *p = text; (p = strstr(p, what)); p++) n++;
+    return n;
+}
+
+/* The elements of a tile's rows have their distances in the instructions that read them: no address of theirs waits in memory. */
+static void addresses_are_not_spilled(void **state)
+{
+    static const char inputs[] = "a=f32:64x16&b=f32:16x768";
+    static const char trace[] = "split c N 1 8\nsplit c M 1 8\nreorder c M.0 N.0 | M.1 K.0 | M.2 N.1 N.2\nparallel c M.0\nunroll c M.2\n"
+                                "unroll c K.0\nunroll c N.1\nvectorize c N.2\n";
+    (void)state;
+    kiln_arena *a = kiln_arena_open(&(kiln_host){NULL, mem, NULL});
+    kn_hw *hw = device(a, "x86-64-avx2");
+    const char *text = assembly(a, parsed(a, "c[M,N] +=! a[M,K]*b[K,N]", inputs), hw, text_of(trace), inputs);
+    int read = broadcasts(text, false), spilled = times(text, "(%rsp)");
+    if (read < 128 || 4 * spilled > read) fail_msg("%d broadcasts, %d times something is on the stack", read, spilled);
+    kiln_arena_close(a);
+}
+
 /* Every task is called where there is no pool: none is thought to have no effect. */
 static void every_task_is_called(void **state)
 {
@@ -80,6 +102,7 @@ static void every_task_is_called(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(taps_are_broadcast_from_memory), cmocka_unit_test(every_task_is_called)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(taps_are_broadcast_from_memory), cmocka_unit_test(addresses_are_not_spilled),
+                                       cmocka_unit_test(every_task_is_called)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

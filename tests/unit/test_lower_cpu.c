@@ -183,6 +183,30 @@ static void vectors_of_few_rows_are_held(void **state)
     }
 }
 
+static int made_anew(const kn_ls *s)
+{
+    int n = 0;
+    for (; s; s = s->next) n += (s->kind == KN_LS_LET && s->anew) + made_anew(s->body) + made_anew(s->other);
+    return n;
+}
+
+/* Rows' terms that are written out are many elements at distances from one address, which the loop over panels does not change; where another loop
+ * goes along the terms, or rows and terms are few, registers hold what there is. */
+static void addresses_are_made_anew(void **state)
+{
+    static const struct { int rows, terms, written, anew; } one[] = {{8, 16, 1, 1}, {4, 5, 1, 1}, {4, 4, 1, 0}, {8, 16, 0, 0}};
+    (void)state;
+    for (size_t i = 0; i < sizeof one / sizeof *one; i++) {
+        kiln_arena *a = kiln_arena_open(&(kiln_host){NULL, mem, NULL});
+        const char *trace = kn_format(a, "split c N 1 8\nsplit c M %d\nreorder c M.0 N.0 | K.0 | M.1 N.1 N.2\nunroll c M.1\n%sunroll c N.1\n"
+                                         "vectorize c N.2\n", one[i].rows, one[i].written ? "unroll c K.0\n" : "");
+        const char *inputs = kn_format(a, "a=f32:16x%d&b=f32:%dx64", one[i].terms, one[i].terms);
+        kn_lprog *l = lowered_and_run_on(a, "x86-64-avx2", "c[M,N] +=! a[M,K]*b[K,N]", inputs, trace);
+        if (made_anew(l->fns[0].body) != one[i].anew) fail_msg("%zu: %d addresses are made anew", i, made_anew(l->fns[0].body));
+        kiln_arena_close(a);
+    }
+}
+
 static int64_t streamed(const kn_ls *s)
 {
     int64_t n = 0;
@@ -765,7 +789,7 @@ int main(void)
                                        cmocka_unit_test(what_comes_is_asked_for), cmocka_unit_test(streams_are_asked_for),
                                        cmocka_unit_test(rows_are_turned), cmocka_unit_test(rows_stay_in_registers),
                                        cmocka_unit_test(phases_are_picked), cmocka_unit_test(lanes_come_from_few_vectors),
-                                       cmocka_unit_test(rows_are_joined),
+                                       cmocka_unit_test(rows_are_joined), cmocka_unit_test(addresses_are_made_anew),
                                        cmocka_unit_test(short_rows_are_read_over), cmocka_unit_test(sums_take_what_is_made),
                                        cmocka_unit_test(overwritten_in_place), cmocka_unit_test(rows_begin_with_lines),
                                        cmocka_unit_test(turned_planes_ask_for_the_next), cmocka_unit_test(rows_change_places),

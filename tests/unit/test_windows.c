@@ -21,6 +21,14 @@ static void windows_are_planned(void **state)
         /* one column of taps, without padding: rows are one run as they lie */
         {"x86-64-avx2", "y[N,F,P,Q] +=! x[N,C,P+R,Q]*w[F,C,R] where P in 11, Q in 20", "x=f32:1x12x17x20&w=f32:40x12x7", "fuse out0 ", "split out0 F",
          "flatten_window"},
+        /* also with padding, which a copy has; no panel of these is packed, whose elements are other taps' too, and the taps are written out */
+        {"x86-64-avx2", "y[N,F,P,Q] +=! pad(x,0.0)[N,C,P+2*R-6,Q]*w[F,C,R] where P in 14, Q in 20", "x=f32:1x58x14x20&w=f32:20x58x7",
+         "decompose_padding out0 1 ", "unroll out0 R1.0\n", "flatten_window"},
+        {"x86-64-avx2", "y[N,F,P,Q] +=! x[N,C,P+R,Q]*w[F,C,R] where P in 34, Q in 60", "x=f32:1x16x40x60&w=f32:32x16x7", "fuse out0 ",
+         "unroll out0 R1.0\n", "cache_read"},
+        /* taps whose addresses are quotients of their numbers are written out, whatever else is in registers; those beside each other are not */
+        {"x86-64-avx2", "y[N,F,P,Q] +=! pad(x,0.0)[N,C,P*2+R-3,Q*2+S-3]*w[F,C,R,S] where P in 20, Q in 20", "x=f32:1x5x40x40&w=f32:24x5x7x7",
+         "flatten_window ", "unroll rows0 R2.0\n", "cache_read"},
         /* maxima of windows that step have little to share but their rows */
         {"x86-64-avx2", MAXIMA(5, 2), "x=f32:2x17x17x20", "separate out0 R0 ", "compute_at rows0 ", "region"},
         {"x86-64-avx512", MAXIMA(5, 2), "x=f32:2x17x17x20", "separate out0 R0 ", "compute_at rows0 ", "region"},
