@@ -602,7 +602,8 @@ static bool pad_one(shaper *s, const kn_stage *g)
         const char *plane = kn_format(s->a, "plane%d", s->nplanes);
         double bytes = kn_dtype_bytes(loads[i]->dtype);
         for (int d = 0; d < loads[i]->nargs; d++) bytes *= (double)s->t->program->tensors[loads[i]->u.tensor].shape[d];
-        if (!l2 || (v.n >= 0 && slides_along_n(&v, loads[i]) && bytes > 2 * (double)l2->capacity_bytes)) continue;
+        bool rows = v.n >= 0 && v.load[i].linear && slides_along_n(&v, loads[i]);
+        if (!l2 || (rows && bytes > 2 * (double)l2->capacity_bytes)) continue;
         if (!v.load[i].padded || kn_site_lanes_agree(&v, loads[i]) || !plane || s->nplanes == KILN_MAX_STMTS) continue;
         if (!try_step(s, kn_format(s->a, "decompose_padding %s %d %s", v.name, i, plane))) continue;
         s->plane[s->nplanes++] = plane;
