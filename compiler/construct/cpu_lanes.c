@@ -165,6 +165,15 @@ void kn_cpu_lanes_alone(const kn_site *x, kn_plans *p)
     kn_plans_try(p, &b);
 }
 
+/* Results that several statements go on with would be turned back in each of them (the maxima of a window, in their gradient). */
+static bool read_often(const kn_program *p, int tensor)
+{
+    const kn_expr *one;
+    int readers = 0;
+    for (int i = 0; i < p->nstmts; i++) readers += reads_of(p->stmts[i], tensor, &one) > 0;
+    return p->tensors[tensor].role == KN_TEMP && readers > 1;
+}
+
 bool kn_cpu_lanes_steps(kiln_arena *a, const kn_program *p, const kn_hw *hw, kiln_bytes *start)
 {
     kn_tree *t;
@@ -176,7 +185,7 @@ bool kn_cpu_lanes_steps(kiln_arena *a, const kn_program *p, const kn_hw *hw, kil
         kn_site_of(a, t, t->stages[i], hw, &x);
         c = channels_of(a, &x);
     }
-    if (c < 0) return false;
+    if (c < 0 || read_often(p, x.s->out)) return false;
     const kn_stmt *end = p->tensors[x.s->out].role == KN_TEMP ? finisher(p, x.s->out) : NULL;
     kn_buf b;
     kn_buf_init(&b, a);

@@ -587,7 +587,8 @@ static bool pad_one(shaper *s, const kn_stage *g)
     kn_site_of(s->a, s->t, g, s->hw, &v);
     const kn_expr *loads[KN_SITE_LOADS];
     const kn_hw_level *l2 = kn_hw_level_named(s->hw, "l2");
-    int n = kn_loads(v.s->body, loads, KN_SITE_LOADS);
+    int n = kn_loads(v.s->body, loads, KN_SITE_LOADS), padded = 0;
+    for (int i = 0; i < v.nloads; i++) padded += v.load[i].padded;
     int ahead = kn_cpu_packed_pads(&v);
     if (kn_cpu_taps_apart(&v)) return false;
     if (ahead < 0) ahead = kn_cpu_taps_pads(&v);
@@ -602,7 +603,8 @@ static bool pad_one(shaper *s, const kn_stage *g)
         const char *plane = kn_format(s->a, "plane%d", s->nplanes);
         double bytes = kn_dtype_bytes(loads[i]->dtype);
         for (int d = 0; d < loads[i]->nargs; d++) bytes *= (double)s->t->program->tensors[loads[i]->u.tensor].shape[d];
-        bool rows = v.n >= 0 && v.load[i].linear && slides_along_n(&v, loads[i]);
+        bool held = n == 1 || (padded == 1 && v.n >= 0 && v.load[i].coef[v.n] > 1); /* beside other tensors no row is, but picked from by its steps */
+        bool rows = v.n >= 0 && held && v.load[i].linear && slides_along_n(&v, loads[i]);
         if (!l2 || (rows && bytes > 2 * (double)l2->capacity_bytes)) continue;
         if (!v.load[i].padded || kn_site_lanes_agree(&v, loads[i]) || !plane || s->nplanes == KILN_MAX_STMTS) continue;
         if (!try_step(s, kn_format(s->a, "decompose_padding %s %d %s", v.name, i, plane))) continue;

@@ -635,12 +635,39 @@ static void sums_run_along(void **state)
     }
 }
 
+/* What shares out the gradient of a window's maxima compares several padded tensors at once, of which no row is held: they are filled in, whatever
+ * their size. Maxima that several statements read are not turned to have the channels last. */
+static void maxima_are_shared_out(void **state)
+{
+#define BACK "y[N,C,P,Q] +=! select(x[N,C,P,Q] == pad(t,0.0)[N,C,P-R+1,Q-S+1], pad(g,0.0)[N,C,P-R+1,Q-S+1], 0.0) " \
+             "where R in 3, S in 3"
+    static const struct { const char *text, *inputs, *has, *has_not; } one[] = {
+        {"t[N,C,P,Q] >=! pad(x,-inf)[N,C,P+R-1,Q+S-1] where P in 56, Q in 56, R in 3, S in 3; "
+         "u[N,C,P,Q] +=! select(pad(x,-inf)[N,C,P+R-1,Q+S-1] == t[N,C,P,Q], 1.0, 0.0) where R in 3, S in 3; "
+         "g[N,C,P,Q] = i[N,C,P,Q]/u[N,C,P,Q]; " BACK,
+         "x=f32:2x64x56x56&i=f32:2x64x56x56", "decompose_padding out0", "as written"},
+        {"t[N,C,P,Q] >=! x[N,C,P*3+R,Q*3+S] where P in 18, Q in 18, R in 3, S in 3; "
+         "u[N,C,P,Q] +=! select(x[N,C,P*3+R,Q*3+S] == t[N,C,P,Q], 1.0, 0.0) where R in 3, S in 3; y[N,C,P,Q] = t[N,C,P,Q]/u[N,C,P,Q]",
+         "x=f32:2x64x56x56", "vectorize", "lanes"},
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof one / sizeof *one; i++) {
+        kiln_arena *a = kiln_arena_open(&(kiln_host){NULL, mem, NULL});
+        kn_program *c;
+        const char *trace = constructed(a, one[i].text, one[i].inputs, device(a, "x86-64-avx2"), 1, &c)->c[0].trace.p;
+        if (!strstr(trace, one[i].has) || strstr(trace, one[i].has_not)) fail_msg("%s:\n%s", one[i].text, trace);
+        kiln_arena_close(a);
+    }
+#undef BACK
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(candidates_run), cmocka_unit_test(rows_are_one_region), cmocka_unit_test(planes_are_lanes),
         cmocka_unit_test(tables_are_short), cmocka_unit_test(beyond_caches), cmocka_unit_test(copies_in_layers),
-        cmocka_unit_test(places_are_summed_alike), cmocka_unit_test(sums_run_on), cmocka_unit_test(sums_run_along),
+        cmocka_unit_test(places_are_summed_alike), cmocka_unit_test(sums_run_on), 
+        cmocka_unit_test(sums_run_along), cmocka_unit_test(maxima_are_shared_out),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
