@@ -200,6 +200,7 @@ bool kn_cpu_byte_columns(const kn_site *x, kn_plans *p);
 bool kn_cpu_upright(const kn_site *x, kn_plans *p);
 bool kn_cpu_written(const kn_site *x, kn_plans *p);
 bool kn_cpu_sums(const kn_site *x, kn_plans *p); /* any other: true */
+bool kn_cpu_is_running(const kn_site *x, kiln_arena *a);
 bool kn_cpu_running(const kn_site *x, kn_plans *p); /* cpu_running.c: sums up to each place of a block; false: they are others */
 bool kn_cpu_chained(const kn_site *x, kn_plans *p); /* cpu_sums.c: few results, several terms at a time; false: they are not so few */
 /* cpu_rows.c: a plan for stage `last` together with the producers that go under its outer loops; the set of these stages, 0: none do. */

@@ -48,6 +48,15 @@ static bool is_window(const kn_site *x)
     return x->s->naxes > x->s->nspatial && x->reduce_extent > 1;
 }
 
+/* One run of memory after the other, each a vector or more: sums of blocks of a row. */
+static bool are_runs(const kn_site *x)
+{
+    int r = x->s->nspatial;
+    bool runs = x->s->naxes == r + 1 && x->n >= 0 && x->nloads == 1 && x->load[0].linear;
+    if (!runs || kn_cpu_extent(x, r) * kn_cpu_acc_bytes(x) < x->hw->vector_bytes) return false;
+    return x->load[0].coef[r] == 1 && x->load[0].coef[x->n] == kn_cpu_extent(x, r);
+}
+
 /* Results share factors along more than phases of few weights each (digits.c), which a depthwise transposed convolution has. */
 static bool is_product(const kn_site *x)
 {
@@ -64,15 +73,15 @@ static bool is_product(const kn_site *x)
 }
 
 /* The axis of a window's statement that becomes the lanes: the one next to the places; -1. */
-static int channels_of(const kn_site *x)
+static int channels_of(kiln_arena *a, const kn_site *x)
 {
     const kn_stmt *s = x->s;
     const kn_tensor *out = &x->t->program->tensors[s->out];
     if (s->red == KN_RED_NONE || s->scatter || out->rank != s->nspatial || s->nspatial > KILN_MAX_RANK || is_product(x) || x->n < 0) return -1;
     for (int d = 0; d < out->rank; d++)
         if (s->lhs[d]->op != KN_OP_AXIS || s->lhs[d]->u.axis != d) return -1;
-    if (kn_cpu_is_taps(x)) return -1;
-    for (int i = x->n - 1; i >= 0 && is_window(x); i--)
+    if (kn_cpu_is_taps(x) || kn_cpu_is_running(x, a)) return -1;
+    for (int i = x->n - 1; i >= 0 && is_window(x) && !are_runs(x); i--)
         if (kn_cpu_extent(x, i) >= vector_of(x) && outside_of_all(x, i)) return i;
     return -1;
 }
@@ -157,6 +166,15 @@ bool kn_cpu_lanes_alone(const kn_site *x, kn_plans *p)
     return p->n > 0; /* the other plans copy the same planes element by element */
 }
 
+/* Results that several statements go on with would be turned back in each of them (the maxima of a window, in their gradient). */
+static bool read_often(const kn_program *p, int tensor)
+{
+    const kn_expr *one;
+    int readers = 0;
+    for (int i = 0; i < p->nstmts; i++) readers += reads_of(p->stmts[i], tensor, &one) > 0;
+    return p->tensors[tensor].role == KN_TEMP && readers > 1;
+}
+
 bool kn_cpu_lanes_steps(kiln_arena *a, const kn_program *p, const kn_hw *hw, kiln_bytes *start)
 {
     kn_tree *t;
@@ -166,9 +184,9 @@ bool kn_cpu_lanes_steps(kiln_arena *a, const kn_program *p, const kn_hw *hw, kil
     if (hw->gpu || kn_trace_apply(a, p, hw, (kiln_bytes){"", 0}, &t, &d)) return false;
     for (int i = 0; i < t->nstages && c < 0; i++) {
         kn_site_of(a, t, t->stages[i], hw, &x);
-        c = channels_of(&x);
+        c = channels_of(a, &x);
     }
-    if (c < 0) return false;
+    if (c < 0 || read_often(p, x.s->out)) return false;
     const kn_stmt *end = p->tensors[x.s->out].role == KN_TEMP ? finisher(p, x.s->out) : NULL;
     kn_buf b;
     kn_buf_init(&b, a);

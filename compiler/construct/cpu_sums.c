@@ -5,7 +5,8 @@
 enum {
     FEW = 32,   /* terms of a sum so short that writing its results is what takes time */
     COPIED = 8, /* rows that are worth a copy of a narrow operand */
-    A_FEW = 4   /* panels that rows go along */
+    A_FEW = 4,  /* panels that rows go along */
+    SHORT_ROW = 256 /* terms of a row that is no task for itself */
 };
 
 /* Elements of a window's panel for one iteration of the blocked axis, each counted once; 0: not known. */
@@ -425,6 +426,8 @@ static bool shares_short_runs(const kn_site *x, int64_t lanes)
 /* Lanes along the reduction, where that is what lies contiguous in memory; rows and unrolled vectors give the chains. */
 static void reduce_tiles(const kn_site *x, kn_plans *p)
 {
+    kn_site y = *x;
+    if (x->m < 0 && x->n >= 0 && kn_cpu_other(x) < 0 && x->reduce_extent <= SHORT_ROW) y.m = x->n, y.n = -1, x = &y; /* a task takes several rows */
     char class = kn_dtype_class(kn_stmt_acc(x->s));
     if (x->r < 0 || class == 'b' || x->s->red == KN_RED_ALL || x->s->red == KN_RED_ANY) return;
     int other = kn_cpu_other(x);

@@ -94,13 +94,18 @@ bool kn_shaper_flatten(kn_shaper *s, int stage)
 /* A window that slides over two dimensions, side by side, of one factor of a sum of products (a convolution): its places become one axis. */
 kn_shaped kn_shape_flat(kn_shaper *s, int stage) { return kn_shaper_flatten(s, stage) ? KN_SHAPED_ON : KN_SHAPED_NOT; }
 
-/* The load's padding is worth filling in: not where rows could be held, and the filled in copy would have to go out to memory and come back. */
+/* The load's padding is worth filling in: not where rows could be held, and the filled in copy would have to go out to memory and come back. Beside
+ * other tensors no row is held, but one that is the only padded one is picked from by its steps. */
 static bool fills(const kn_shaper *s, const kn_site *v, int i, const kn_expr *load)
 {
     const kn_hw_level *l2 = kn_hw_level_named(s->hw, "l2");
     double bytes = kn_dtype_bytes(load->dtype);
+    int padded = 0;
+    for (int l = 0; l < v->nloads; l++) padded += v->load[l].padded;
     for (int d = 0; d < load->nargs; d++) bytes *= (double)s->t->program->tensors[load->u.tensor].shape[d];
-    if (!l2 || (v->n >= 0 && slides_along_n(v, load) && bytes > 2 * (double)l2->capacity_bytes)) return false;
+    bool held = v->n >= 0 && (v->nloads == 1 || (padded == 1 && v->load[i].coef[v->n] > 1));
+    bool rows = held && v->load[i].linear && slides_along_n(v, load);
+    if (!l2 || (rows && bytes > 2 * (double)l2->capacity_bytes)) return false;
     return v->load[i].padded && !kn_site_lanes_agree(v, load);
 }
 

@@ -2,10 +2,11 @@
  *
  * A statement cannot read what it writes, so a prefix is a reduction under a condition: n*n/2 additions over an axis of n. Longer axes are
  * cut into blocks of RADIX: sums of blocks (again in blocks, until they are few), prefixes of those, and prefixes inside each block on top;
- * every level costs RADIX additions an element, about 2*RADIX in all, and rounds less than adding from left to right does. */
+ * every level costs RADIX additions an element, about 2*RADIX in all, and rounds less than adding from left to right does. Along the last axis the
+ * places of a block are lanes: ALONG of them have half as many terms, and divide more axes, so that there is no padding to fill in. */
 #include "ops/ops.h"
 
-enum { RADIX = 16, SHORT = 64, LEVELS = 8 };
+enum { RADIX = 16, ALONG = 8, SHORT = 64, LEVELS = 11 };
 
 static const kn_attr_spec attrs[] = {{"axis", 'i', "mandatory", "axis to sum along; negative counts from the end"},
                                      {"exclusive", 'i', "0", "1: without the element itself"},
@@ -13,7 +14,7 @@ static const kn_attr_spec attrs[] = {{"axis", 'i', "mandatory", "axis to sum alo
                                      {NULL, 0, NULL, NULL}};
 
 /* lead and tail: the other axes, "A0,A1," and ",A3". n: elements of the axis at each level. */
-typedef struct scan { const char *lead, *tail, *wide; bool reverse, exclusive; int levels; int64_t n[LEVELS]; } scan;
+typedef struct scan { const char *lead, *tail, *wide; bool reverse, exclusive; int levels; int64_t n[LEVELS]; int radix; } scan;
 
 static const char *others(kn_op_call *c, int from, int to, bool before)
 {
@@ -27,7 +28,7 @@ static const char *others(kn_op_call *c, int from, int to, bool before)
 /* Element `at` of a level; level 0 is the input, from the end where the scan is reversed. at < n + RADIX; zero from n on. */
 static void element(kn_op_call *c, const scan *s, int level, const char *at)
 {
-    bool out = s->n[level] % RADIX != 0;
+    bool out = s->n[level] % s->radix != 0;
     const char *pad = out ? "pad(" : "", *close = out ? ",0)" : "";
     if (level) {
         kn_putf(&c->text, "%ss%d%s[%s%s%s]", pad, level, close, s->lead, at, s->tail);
@@ -52,19 +53,20 @@ static void in_blocks(kn_op_call *c, const scan *s)
     int top = s->levels - 1;
     for (int k = 1; k <= top; k++) {
         kn_putf(&c->text, "s%d[%sS%s] +=! ", k, s->lead, s->tail);
-        element(c, s, k - 1, kn_format(c->arena, "S*%d + I", RADIX));
-        kn_putf(&c->text, " where S in %lld, I in %d%s; ", (long long)s->n[k], RADIX, s->wide);
+        element(c, s, k - 1, kn_format(c->arena, "S*%d + I", s->radix));
+        kn_putf(&c->text, " where S in %lld, I in %d%s; ", (long long)s->n[k], s->radix, s->wide);
     }
     kn_putf(&c->text, "p%d[%sS%s] +=! select(I < S, s%d[%sI%s], 0) where S in %lld%s; ", top, s->lead, s->tail, top, s->lead, s->tail,
             (long long)s->n[top], s->wide);
     for (int k = top - 1; k >= 0; k--) {
-        kn_putf(&c->text, "q%d[%sS%s] +=! select(I %s S%%%d, ", k, s->lead, s->tail, k || s->exclusive ? "<" : "<=", RADIX);
-        element(c, s, k, kn_format(c->arena, "S//%d*%d + I", RADIX, RADIX));
-        kn_putf(&c->text, ", 0) where S in %lld, I in %d%s; ", (long long)s->n[k], RADIX, s->wide);
+        kn_putf(&c->text, "q%d[%sS%s] +=! select(I %s S%%%d, ", k, s->lead, s->tail, k || s->exclusive ? "<" : "<=", s->radix);
+        element(c, s, k, kn_format(c->arena, "S//%d*%d + I", s->radix, s->radix));
+        kn_putf(&c->text, ", 0) where S in %lld, I in %d%s; ", (long long)s->n[k], s->radix, s->wide);
         const char *at = !k && s->reverse ? kn_format(c->arena, "(%lld - S)", (long long)(s->n[0] - 1)) : "S";
         if (k) kn_putf(&c->text, "p%d", k);
         else kn_put(&c->text, "y");
-        kn_putf(&c->text, "[%sS%s] = q%d[%s%s%s] + p%d[%s%s//%d%s]", s->lead, s->tail, k, s->lead, at, s->tail, k + 1, s->lead, at, RADIX, s->tail);
+        kn_putf(&c->text, "[%sS%s] = q%d[%s%s%s] + p%d[%s%s//%d%s]", s->lead, s->tail, k, s->lead, at, s->tail, k + 1, s->lead, at, s->radix,
+                s->tail);
         if (!k && s->reverse) kn_putf(&c->text, " where S in %lld", (long long)s->n[0]);
         if (k) kn_putf(&c->text, "%s; ", s->wide);
     }
@@ -79,7 +81,9 @@ static kiln_status lower(kn_op_call *c)
     scan s = {.lead = others(c, 0, axis, true), .tail = others(c, axis + 1, rank, false), .wide = kn_op_wide(c),
               .reverse = kn_attr_int(c, "reverse", 0) != 0, .exclusive = kn_attr_int(c, "exclusive", 0) != 0,
               .levels = 1, .n = {c->in[0].shape[axis]}};
-    while (s.n[s.levels - 1] > SHORT) s.n[s.levels] = kn_ceil_div(s.n[s.levels - 1], RADIX), s.levels++; /* 2^31 elements: 8 levels */
+    int most = axis == rank - 1 ? 2 * ALONG : SHORT;
+    s.radix = axis == rank - 1 ? ALONG : RADIX;
+    for (int k = 0; s.n[k] > most; k++) s.n[k + 1] = kn_ceil_div(s.n[k], s.radix), s.levels++; /* 2^31 elements: 11 */
     if (s.levels == 1) in_one(c, &s);
     else in_blocks(c, &s);
     kn_op_end(c);

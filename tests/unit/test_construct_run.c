@@ -608,12 +608,66 @@ static void sums_run_on(void **state)
     }
 }
 
+/* Along the lanes all places of a block are whole vectors, to which every term is added where it counts: no sum of lanes for each place, nor planes
+ * turned. Ragged rows are filled in, whatever their size. */
+static void sums_run_along(void **state)
+{
+    static const struct { const char *text, *inputs; bool runs; } one[] = {
+        {"y[B,S] +=! select(I <= S%8, x[B,S//8*8+I], 0.0) where S in 48, I in 8", "x=f32:70x48", true},
+        {"y[B,S] +=! select(I < S%16, x[B,S//16*16+I], 0.0) where S in 64, I in 16", "x=f32:70x64", true},
+        {"y[B,S] +=! select(I <= S, x[B,I], 0.0) where S in 16", "x=f32:70x16", true},
+        {"y[B,S] +=! select(I <= S%8, pad(x,0.0)[B,S//8*8+I], 0.0) where S in 43, I in 8", "x=f32:5x43", true},
+        {"y[B,S] +=! select(I <= S%8, pad(x,0.0)[B,S//8*8+I], 0.0) where S in 1003, I in 8", "x=f32:999x1003", false},
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof one / sizeof *one; i++) {
+        for (int k = 0; k < 2; k++) {
+            kiln_arena *a = kiln_arena_open(&(kiln_host){NULL, mem, NULL});
+            kn_hw *hw = device(a, k ? "x86-64-avx512" : "x86-64-avx2");
+            kn_program *c;
+            kiln_bytes trace = constructed(a, one[i].text, one[i].inputs, hw, 1, &c)->c[0].trace;
+            bool padded = strstr(one[i].text, "pad") != NULL, filled = strstr(trace.p, "decompose_padding") != NULL;
+            if (strstr(trace.p, "rfactor") || strstr(trace.p, "reindex") || !strstr(trace.p, "unroll out0 R0.0") || filled != padded)
+                fail_msg("%s of %s on %s:\n%s", one[i].text, one[i].inputs, hw->id, trace.p);
+            if (one[i].runs) run_checked(a, c, hw, trace, one[i].text);
+            kiln_arena_close(a);
+        }
+    }
+}
+
+/* What shares out the gradient of a window's maxima compares several padded tensors at once, of which no row is held: they are filled in, whatever
+ * their size. Maxima that several statements read are not turned to have the channels last. */
+static void maxima_are_shared_out(void **state)
+{
+#define BACK "y[N,C,P,Q] +=! select(x[N,C,P,Q] == pad(t,0.0)[N,C,P-R+1,Q-S+1], pad(g,0.0)[N,C,P-R+1,Q-S+1], 0.0) " \
+             "where R in 3, S in 3"
+    static const struct { const char *text, *inputs, *has, *has_not; } one[] = {
+        {"t[N,C,P,Q] >=! pad(x,-inf)[N,C,P+R-1,Q+S-1] where P in 56, Q in 56, R in 3, S in 3; "
+         "u[N,C,P,Q] +=! select(pad(x,-inf)[N,C,P+R-1,Q+S-1] == t[N,C,P,Q], 1.0, 0.0) where R in 3, S in 3; "
+         "g[N,C,P,Q] = i[N,C,P,Q]/u[N,C,P,Q]; " BACK,
+         "x=f32:2x64x56x56&i=f32:2x64x56x56", "decompose_padding out0", "as written"},
+        {"t[N,C,P,Q] >=! x[N,C,P*3+R,Q*3+S] where P in 18, Q in 18, R in 3, S in 3; "
+         "u[N,C,P,Q] +=! select(x[N,C,P*3+R,Q*3+S] == t[N,C,P,Q], 1.0, 0.0) where R in 3, S in 3; y[N,C,P,Q] = t[N,C,P,Q]/u[N,C,P,Q]",
+         "x=f32:2x64x56x56", "vectorize", "lanes"},
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof one / sizeof *one; i++) {
+        kiln_arena *a = kiln_arena_open(&(kiln_host){NULL, mem, NULL});
+        kn_program *c;
+        const char *trace = constructed(a, one[i].text, one[i].inputs, device(a, "x86-64-avx2"), 1, &c)->c[0].trace.p;
+        if (!strstr(trace, one[i].has) || strstr(trace, one[i].has_not)) fail_msg("%s:\n%s", one[i].text, trace);
+        kiln_arena_close(a);
+    }
+#undef BACK
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(candidates_run), cmocka_unit_test(rows_are_one_region), cmocka_unit_test(planes_are_lanes),
         cmocka_unit_test(tables_are_short), cmocka_unit_test(beyond_caches), cmocka_unit_test(copies_in_layers),
-        cmocka_unit_test(places_are_summed_alike), cmocka_unit_test(sums_run_on),
+        cmocka_unit_test(places_are_summed_alike), cmocka_unit_test(sums_run_on), 
+        cmocka_unit_test(sums_run_along), cmocka_unit_test(maxima_are_shared_out),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
