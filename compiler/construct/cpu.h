@@ -8,7 +8,7 @@ typedef struct kn_cpu_tile {
     int64_t lanes, nv, mr, mc;  /* vector width, vectors, rows in registers, row groups of a task */
     int64_t grain;              /* iterations of the outermost other axis in one task */
     int64_t nc;                 /* panels of n that a task goes through for every block of the reduction, 1: one panel is one task */
-    int64_t group;              /* as many of these are packed beside each other, in longer runs of memory; at most 1: each by itself */
+    int64_t group;              /* as many of these are packed beside each other, in longer runs of memory; 0: cpu_blocks.c chose none */
     int64_t kb;                 /* of reduce axis `blocked` that are summed before the next rows are begun, 1: all */
     int blocked;
     int64_t rlanes, runroll;    /* reduce axis r as vector and accumulators, 1: not */

@@ -4,8 +4,8 @@
 #include "construct/cpu.h"
 
 enum {
-    ENOUGH_ROWS = 25, /* with fewer of them the operand is read where it lies: cpu_few.c */
-    FEWEST = 4,       /* panels */
+    ENOUGH_ROWS = 36, /* that are worth packing the operand by groups */
+    FEWEST = 24,      /* panels that are worth a copy of the rows */
     MOST_OF_GROUP = 6 /* of them packed beside each other */
 };
 
@@ -25,7 +25,7 @@ static bool lies_plainly(const kn_site *x)
         const kn_site_access *a = &x->load[l];
         if (!a->linear || a->padded || a->bent) return false;
         for (int i = x->s->nspatial; i < x->s->naxes && a->axes >> x->n & 1; i++)
-            if (a->coef[x->n] != 1 || (a->axes >> i & 1 && a->coef[i] < kn_cpu_extent(x, x->n))) return false;
+            if (a->coef[x->n] != 1 || (a->axes >> i & 1 && kn_cpu_extent(x, i) > 1 && a->coef[i] < kn_cpu_extent(x, x->n))) return false;
     }
     return true;
 }

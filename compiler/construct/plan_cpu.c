@@ -250,14 +250,36 @@ static void put_caches(kn_buf *b, const kn_site *x, const kn_cpu_tile *t)
     }
 }
 
-/* Segments of rows that a block of the reduction needs, a line more apart than they are long, so that they fall into different sets. */
+/* The load's elements along the axis follow each other in its last dimension, so that a box of it has rows of them. */
+static bool runs_in_rows(const kn_site *x, int load, int axis)
+{
+    const kn_expr *loads[KN_SITE_LOADS];
+    bool yes = kn_loads(x->s->body, loads, KN_SITE_LOADS) <= KN_SITE_LOADS;
+    const kn_expr *last = yes ? loads[load]->args[loads[load]->nargs - 1] : NULL;
+    for (int d = 0; yes && d < loads[load]->nargs; d++) {
+        kn_affine f;
+        yes = kn_affine_of(loads[load]->args[d], &f);
+    }
+    return yes && last->op == KN_OP_AXIS && last->u.axis == axis;
+}
+
+/* Segments of rows that a block of the reduction needs: a line more apart than they are long, so that they fall into different sets, or beside each
+ * other as the loops go. */
 void kn_cpu_put_row_caches(kn_buf *b, const kn_site *x, const kn_cpu_tile *t)
 {
     int64_t line = x->hw->levels[x->hw->nlevels - 1].transaction_bytes;
     for (int l = 0; l < x->nloads && t->pack_rows; l++) {
         const kn_site_access *a = &x->load[l];
         if (!a->linear || a->padded || (a->axes >> x->n & 1) || !(a->axes >> x->m & 1)) continue;
-        kn_putf(b, "cache_read %s %d scratch %s.0 region pad %lld\n", x->name, l, kn_cpu_axis(x, t->blocked), (long long)(line / a->bytes));
+        kn_putf(b, "cache_read %s %d scratch %s.0", x->name, l, kn_cpu_axis(x, t->blocked));
+        if (!t->group || runs_in_rows(x, l, t->blocked)) {
+            kn_putf(b, " region pad %lld\n", (long long)(line / a->bytes));
+            continue;
+        }
+        kn_putf(b, " loops %s.1 %s.2", kn_cpu_axis(x, x->m), kn_cpu_axis(x, x->m));
+        for (int i = x->s->nspatial; i < x->s->naxes; i++)
+            if (a->axes >> i & 1 && i != t->blocked) kn_putf(b, " %s.0", kn_cpu_axis(x, i));
+        kn_putf(b, " %s.1\n", kn_cpu_axis(x, t->blocked));
     }
 }
 
