@@ -227,12 +227,12 @@ static int64_t whole_iterations(const kn_tile *x, int i)
     return inside == l->stride && extent % l->stride ? l->extent - 1 : 0;
 }
 
-/* All that the sum reads are copies of blocks: the next step's elements are a fixed way further on, so that what is written out counts nothing. */
+/* All that the sum reads are copies: the next step's elements are a fixed way further on, so that what is written out counts nothing. */
 static bool reads_copies(const kn_tile *x)
 {
-    bool all = true;
-    for (int k = 0; k < x->sg->nloads; k++) all = all && kn_sg_cached(x->sg, k) && x->sg->g->caches[x->sg->cache_of[k]].scope == KN_SCRATCH;
-    return all && x->sg->nloads > 1;
+    bool all = x->sg->nloads > 1;
+    for (int k = 0; k < x->sg->nloads; k++) all = all && kn_sg_cached(x->sg, k);
+    return all;
 }
 
 /* Iterations of loop i, the last one of the reduction, that the toolchain writes out: where registers are so few that a step of the sums is short,
