@@ -8,6 +8,7 @@ typedef struct kn_cpu_tile {
     int64_t lanes, nv, mr, mc;  /* vector width, vectors, rows in registers, row groups of a task */
     int64_t grain;              /* iterations of the outermost other axis in one task */
     int64_t nc;                 /* panels of n that a task goes through for every block of the reduction, 1: one panel is one task */
+    int64_t group;              /* as many of these are packed beside each other, in longer runs of memory; 0: cpu_blocks.c chose none */
     int64_t kb;                 /* of reduce axis `blocked` that are summed before the next rows are begun, 1: all */
     int blocked;
     int64_t rlanes, runroll;    /* reduce axis r as vector and accumulators, 1: not */
@@ -82,6 +83,11 @@ double kn_cpu_time_of_tiles(const kn_site *x, int64_t mr, int64_t nv, int64_t la
 double kn_cpu_slowed_by_loads(const kn_site *x, int64_t lanes, double loads, double chains);
 /* cpu_deep.c: for t->lanes the other numbers of rows that go along panels of long sums; false: the sum is none of these. */
 bool kn_cpu_deep(const kn_site *x, kn_cpu_tile *t);
+/* cpu_blocks.c: many rows that meet blocks of a large operand, of so few registers that tiles are small; false: it is no such product. */
+bool kn_cpu_blocks(const kn_site *x, kn_plans *p);
+bool kn_cpu_blocks_of(const kn_site *x, kn_cpu_tile *t); /* the numbers, however the operand lies */
+/* Rows of what does not follow n lie so far apart that few sets of the caches, or pages, hold what a block needs of them. */
+bool kn_cpu_rows_apart(const kn_site *x);
 bool kn_cpu_in_panels(const kn_site *x); /* panels of all terms fit there, or rows are enough for blocks of them */
 /* cpu_few.c: the tile of few rows that meet a large operand, which is read where it lies; false: the sum is no such product. */
 bool kn_cpu_few_rows(const kn_site *x, kn_plans *p);
@@ -91,6 +97,8 @@ bool kn_cpu_streams_narrow(const kn_site *x);
 bool kn_cpu_narrow(const kn_site *x, kn_plans *p);
 int kn_cpu_narrow_load(const kn_site *x);
 bool kn_cpu_near_operand(const kn_site *x, kn_plans *p); /* the same of an operand that L2 holds, and any rows */
+/* Where the tile says so, a line of a trace that copies the rows' segments of a block beside each other. */
+void kn_cpu_put_row_caches(kn_buf *b, const kn_site *x, const kn_cpu_tile *t);
 /* Writes the tile as a trace and tries it. */
 void kn_cpu_try(const kn_site *x, kn_plans *p, const kn_cpu_tile *t);
 

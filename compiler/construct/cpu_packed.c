@@ -592,7 +592,10 @@ static bool try_deep(packed *k, kn_plans *plans)
     enum { ROWS = 512 };
     const kn_site *x = k->x;
     kn_cpu_tile t = {.lanes = k->lanes};
-    if (k->beside || k->p >= 0 || k->padded || k->q != x->m || extent(k, k->q) < ROWS || !x->load[k->v].linear || !kn_cpu_deep(x, &t)) return false;
+    if (k->beside || k->p >= 0 || k->padded || k->q != x->m || extent(k, k->q) < ROWS || !x->load[k->v].linear) return false;
+    bool blocks = kn_cpu_in_one_set(x) && kn_cpu_blocks_of(x, &t); /* a panel's block meets all rows of a task, which are copied */
+    if (!blocks) t = (kn_cpu_tile){.lanes = k->lanes};
+    if (!blocks && !kn_cpu_deep(x, &t)) return false;
     if (t.kb > 1 && t.blocked != k->blocked) return false;
     const char *n = name(k, x->n), *q = name(k, k->q);
     kn_buf b;
@@ -607,7 +610,7 @@ static bool try_deep(packed *k, kn_plans *plans)
     put_others(&b, k, false, " %s.0");
     kn_putf(&b, " %s.0 %s.0 |", q, n);
     if (k->kb) put_reduction(&b, k, true);
-    kn_putf(&b, " %s.1 %s.1", q, n);
+    kn_putf(&b, " %s.1 %s.1", blocks ? n : q, blocks ? q : n);
     put_reduction(&b, k, false);
     kn_putf(&b, " | %s.2 %s.2 %s.3\n", q, n, n);
     for (int i = 0; i < x->s->nspatial; i++)
@@ -621,6 +624,7 @@ static bool try_deep(packed *k, kn_plans *plans)
     kn_putf(&b, " %s.1", n);
     put_reduction(&b, k, false);
     kn_putf(&b, " %s.2 %s.3\n", n, n);
+    if (blocks) kn_cpu_put_row_caches(&b, x, &t);
     kn_plans_try(plans, &b);
     return plans->n > 0;
 }

@@ -76,11 +76,15 @@ int64_t kn_cpu_grain(const kn_site *x, int other)
     return g < 1 ? 1 : g;
 }
 
+/* n's loop of vectors, by its number; that of lanes follows. */
+static int vectors_of(const kn_cpu_tile *t) { return t->group > 1 ? 3 : t->nc > 1 ? 2 : 1; }
+
 static void put_splits(kn_buf *b, const kn_site *x, const kn_cpu_tile *t, int other)
 {
     if (x->n >= 0 && (t->nv > 1 || t->lanes > 1)) {
         kn_putf(b, "split %s %s", x->name, kn_cpu_axis(x, x->n));
-        if (t->nc > 1) kn_putf(b, " %lld", (long long)t->nc);
+        if (t->group > 1) kn_putf(b, " %lld %lld", (long long)(t->nc / t->group), (long long)t->group);
+        else if (t->nc > 1) kn_putf(b, " %lld", (long long)t->nc);
         kn_putf(b, " %lld", (long long)t->nv);
         if (t->lanes > 1) kn_putf(b, " %lld", (long long)t->lanes);
         kn_put(b, "\n");
@@ -130,6 +134,7 @@ static int put_order(kn_buf *b, const kn_site *x, const kn_cpu_tile *t, int othe
     if (x->n >= 0 && rows_first) kn_putf(b, " %s.0", kn_cpu_axis(x, x->n));
     if (t->kb > 1) kn_putf(b, " %s.0", kn_cpu_axis(x, t->blocked));
     if (t->nc > 1 && !t->along) kn_putf(b, " %s.1", kn_cpu_axis(x, x->n));
+    if (t->group > 1) kn_putf(b, " %s.2", kn_cpu_axis(x, x->n));
     if (x->m >= 0) kn_putf(b, " %s.1", kn_cpu_axis(x, x->m));
     if (t->along) kn_putf(b, " %s.1", kn_cpu_axis(x, x->n));
     double share;
@@ -139,7 +144,7 @@ static int put_order(kn_buf *b, const kn_site *x, const kn_cpu_tile *t, int othe
             if ((int)(uneven >> i & 1) == first) kn_putf(b, " %s.%d", kn_cpu_axis(x, i), i == t->blocked && t->kb > 1);
     kn_put(b, " |");
     bool serial = t->nv > KN_CPU_ROW; /* more vectors than are unrolled: a loop outside the register tile */
-    int inner = t->nc > 1 ? 2 : 1; /* n's loop of vectors; that of lanes follows */
+    int inner = vectors_of(t);
     if (ntile && serial) kn_putf(b, " %s.%d", kn_cpu_axis(x, x->n), inner);
     if (t->mo > 1) kn_putf(b, " %s.1", kn_cpu_axis(x, t->o));
     if (x->m >= 0) kn_putf(b, " %s.2", kn_cpu_axis(x, x->m));
@@ -210,7 +215,7 @@ static void put_kinds(kn_buf *b, const kn_site *x, const kn_cpu_tile *t, const c
     else if (t->kb > 1 && (t->written || (x->m < 0 && x->nloads == 1 && !t->pack && t->kb * t->nv <= KN_CPU_UNROLLED)))
         kn_putf(b, "unroll %s %s.1\n", x->name, kn_cpu_axis(x, t->blocked));
     if (x->n < 0) return;
-    int inner = t->nc > 1 ? 2 : 1;
+    int inner = vectors_of(t);
     if (t->lanes > 1 && t->nv <= KN_CPU_ROW) kn_putf(b, "unroll %s %s.%d\n", x->name, kn_cpu_axis(x, x->n), inner);
     if (t->lanes > 1) kn_putf(b, "vectorize %s %s.%d\n", x->name, kn_cpu_axis(x, x->n), inner + 1);
 }
@@ -246,13 +251,14 @@ static void put_caches(kn_buf *b, const kn_site *x, const kn_cpu_tile *t)
             kn_putf(b, "cache_read %s %d scratch %s.0 region\n", x->name, l, kn_cpu_axis(x, fits ? x->n : first));
             continue;
         }
-        int inner = t->nc > 1 ? 2 : 1;
+        int inner = vectors_of(t);
         if (t->wide || t->along) {
             const char *at = kn_cpu_axis(x, t->kb > 1 ? t->blocked : x->n);
             kn_putf(b, "cache_read %s %d scratch %s.0 loops %s.1", x->name, l, at, kn_cpu_axis(x, x->n));
         } else {
             if (panel_elems(x, l, t) * a->bytes > 4 * room) continue;
             kn_putf(b, "cache_read %s %d scratch %s.%d loops", x->name, l, kn_cpu_axis(x, t->kb > 1 && t->nc <= 1 ? t->blocked : x->n), t->nc > 1);
+            if (t->group > 1) kn_putf(b, " %s.2", kn_cpu_axis(x, x->n));
         }
         for (int i = first; i < x->s->naxes; i++)
             if (a->axes >> i & 1) kn_putf(b, " %s.%d", kn_cpu_axis(x, i), i == t->blocked && t->kb > 1);
@@ -260,14 +266,36 @@ static void put_caches(kn_buf *b, const kn_site *x, const kn_cpu_tile *t)
     }
 }
 
-/* Segments of rows that a block of the reduction needs, a line more apart than they are long, so that they fall into different sets. */
-static void put_row_caches(kn_buf *b, const kn_site *x, const kn_cpu_tile *t)
+/* The load's elements along the axis follow each other in its last dimension, so that a box of it has rows of them. */
+static bool runs_in_rows(const kn_site *x, int load, int axis)
+{
+    const kn_expr *loads[KN_SITE_LOADS];
+    bool yes = kn_loads(x->s->body, loads, KN_SITE_LOADS) <= KN_SITE_LOADS;
+    const kn_expr *last = yes ? loads[load]->args[loads[load]->nargs - 1] : NULL;
+    for (int d = 0; yes && d < loads[load]->nargs; d++) {
+        kn_affine f;
+        yes = kn_affine_of(loads[load]->args[d], &f);
+    }
+    return yes && last->op == KN_OP_AXIS && last->u.axis == axis;
+}
+
+/* Segments of rows that a block of the reduction needs: a line more apart than they are long, so that they fall into different sets, or beside each
+ * other as the loops go. */
+void kn_cpu_put_row_caches(kn_buf *b, const kn_site *x, const kn_cpu_tile *t)
 {
     int64_t line = x->hw->levels[x->hw->nlevels - 1].transaction_bytes;
     for (int l = 0; l < x->nloads && t->pack_rows; l++) {
         const kn_site_access *a = &x->load[l];
         if (!a->linear || a->padded || (a->axes >> x->n & 1) || !(a->axes >> x->m & 1)) continue;
-        kn_putf(b, "cache_read %s %d scratch %s.0 region pad %lld\n", x->name, l, kn_cpu_axis(x, t->blocked), (long long)(line / a->bytes));
+        kn_putf(b, "cache_read %s %d scratch %s.0", x->name, l, kn_cpu_axis(x, t->blocked));
+        if (!t->group || runs_in_rows(x, l, t->blocked)) {
+            kn_putf(b, " region pad %lld\n", (long long)(line / a->bytes));
+            continue;
+        }
+        kn_putf(b, " loops %s.1 %s.2", kn_cpu_axis(x, x->m), kn_cpu_axis(x, x->m));
+        for (int i = x->s->nspatial; i < x->s->naxes; i++)
+            if (a->axes >> i & 1 && i != t->blocked) kn_putf(b, " %s.0", kn_cpu_axis(x, i));
+        kn_putf(b, " %s.1\n", kn_cpu_axis(x, t->blocked));
     }
 }
 
@@ -284,7 +312,7 @@ void kn_cpu_try(const kn_site *x, kn_plans *p, const kn_cpu_tile *t)
     int npar = put_order(&b, x, t, other, par, times);
     put_kinds(&b, x, t, par, times, npar);
     put_caches(&b, x, t);
-    put_row_caches(&b, x, t);
+    kn_cpu_put_row_caches(&b, x, t);
     kn_plans_try(p, &b);
 }
 

@@ -268,6 +268,48 @@ static bool runs_over(const kn_lw *w, const kn_sg *sg, int cache, int inner)
     return axis >= 0 && axis < sg->s->nspatial && !load->padded && !kn_lw_strays(w, sg, load, UINT32_MAX) && sg->s->red != KN_RED_NONE;
 }
 
+/* A run of many elements in vectors, the last of which moves back to end with it. */
+static void fill_vectors(kn_lw *w, kn_sg *sg, int cache, int n, const int64_t *size, kn_expr **k, int inner, int lanes)
+{
+    const kn_cache *c = &sg->g->caches[cache];
+    int64_t m = size[inner], whole = m / lanes;
+    int var = kn_lw_var(w, "v", 0, whole - 1);
+    for (int part = 0; part < 1 + (m % lanes > 0); part++) {
+        kn_ls *loop = part ? NULL : kn_lw_for(w, var, kn_lw_int(w, 0), kn_lw_int(w, whole)), **after = w->tail;
+        if (!part && !loop) return;
+        if (loop) w->tail = &loop->body;
+        k[inner] = part ? kn_lw_int(w, m - lanes) : kn_bin(w->a, KN_OP_MUL, kn_lw_ref(w, var), kn_lw_int(w, lanes));
+        kn_source s = kn_cache_source(w, sg, cache, k);
+        kn_lw_store(w, sg->cache_buffer[cache], kn_cache_slot(w, c, n, size, k), kn_lw_read(w, s.buffer, s.at, lanes));
+        if (loop) w->tail = after;
+    }
+}
+
+/* The same where it lies from end to end in the source, and all of it is there; else element by element. false: it is too short for vectors, or does
+ * not lie so. */
+static bool fill_long_run(kn_lw *w, kn_sg *sg, int cache, int n, const int64_t *size, kn_expr **k, int inner, const kn_source *s, int var)
+{
+    int lanes = w->hw->vector_bytes / kn_dtype_bytes(w->p->buffers[sg->cache_buffer[cache]].dtype);
+    int64_t m = size[inner];
+    if (w->hw->gpu || inner != n - 1 || lanes < 2 || m <= lanes || !kn_lw_unit_stride(s->at, var)) return false;
+    kn_expr *all = NULL;
+    if (s->cond) all = kn_lw_and(w, kn_lw_at_lane(w, s->cond, var, kn_lw_int(w, 0)), kn_lw_at_lane(w, s->cond, var, kn_lw_int(w, m - 1)));
+    if (s->cond) all = same_digits(w, s->cond, var, m - 1, all);
+    kn_ls *cond = all ? kn_lw_if(w, all) : NULL, **after = w->tail;
+    if (all && !cond) return true;
+    if (cond) w->tail = &cond->body;
+    fill_vectors(w, sg, cache, n, size, k, inner, lanes);
+    if (!cond) return true;
+    w->tail = &cond->other;
+    kn_ls *loop = kn_lw_for(w, var, kn_lw_int(w, 0), kn_lw_int(w, m));
+    if (!loop) return true;
+    w->tail = &loop->body;
+    k[inner] = kn_lw_ref(w, var);
+    kn_lw_store(w, sg->cache_buffer[cache], kn_cache_slot(w, &sg->g->caches[cache], n, size, k), kn_source_value(w, s));
+    w->tail = after;
+    return true;
+}
+
 /* Copies of one innermost run: a vector where the source is contiguous and wholly there, else element by element. */
 static void fill_run(kn_lw *w, kn_sg *sg, int cache, int n, const int64_t *size, kn_expr **k, int inner, bool whole)
 {
@@ -279,6 +321,7 @@ static void fill_run(kn_lw *w, kn_sg *sg, int cache, int n, const int64_t *size,
     if (whole) s.cond = NULL;
     int buffer = sg->cache_buffer[cache];
     bool vector = inner == n - 1 && m >= 2 && m <= 64 && !(m & (m - 1)) && kn_lw_unit_stride(s.at, var);
+    if (!vector && fill_long_run(w, sg, cache, n, size, k, inner, &s, var)) return;
     kn_ls **after = w->tail;
     if (vector) {
         kn_expr *first = kn_lw_int(w, 0), *last = kn_lw_int(w, m - 1), *all = NULL, *from = kn_lw_at_lane(w, s.at, var, first);

@@ -227,16 +227,25 @@ static int64_t whole_iterations(const kn_tile *x, int i)
     return inside == l->stride && extent % l->stride ? l->extent - 1 : 0;
 }
 
+/* All that the sum reads are copies: the next step's elements are a fixed way further on, so that what is written out counts nothing. */
+static bool reads_copies(const kn_tile *x)
+{
+    bool all = x->sg->nloads > 1;
+    for (int k = 0; k < x->sg->nloads; k++) all = all && kn_sg_cached(x->sg, k);
+    return all;
+}
+
 /* Iterations of loop i, the last one of the reduction, that the toolchain writes out: where registers are so few that a step of the sums is short,
  * and the sum is, what counts the loop and its end, which is guessed wrong once a tile, take up to a twentieth of the time; of long sums none, and
- * written out they take as much longer. 0: its own choice. */
+ * written out they take as much longer, unless all that they read are copies. 0: its own choice. */
 static int written_out(const kn_tile *x, int i)
 {
     enum { FEW_REGISTERS = 16, TIMES = 4, LEAST = 4, LONG = 128 };
     const kn_sg *sg = x->sg;
     const kn_hw *hw = x->w->hw;
     int64_t n = sg->g->loops[i].extent;
-    bool few = !hw->gpu && hw->vector_registers <= FEW_REGISTERS && x->lanes > 1 && !sg->rolled && !sg->nskips && n >= 2 * TIMES && n <= LONG;
+    bool few = !hw->gpu && hw->vector_registers <= FEW_REGISTERS && x->lanes > 1 && !sg->rolled && !sg->nskips && n >= 2 * TIMES &&
+               (n <= LONG || reads_copies(x));
     for (int j = i + 1; j < sg->g->nloops; j++)
         few = few && !(kn_tile_has(sg, j) && kn_tile_reduces(sg, j) && sg->g->loops[j].extent > 1);
     return few && x->ncombo >= LEAST && x->ncombo < hw->vector_registers ? TIMES : 0;

@@ -47,7 +47,7 @@ static void short_vectors_fill_lines(void **state)
         {"x86-64-avx2", "a=f32:1x4096&b=f32:4096x4096", "unroll out0 R0.1\n", false, false},
         {"x86-64-avx2", "a=f32:1x4096&b=f32:4096x1024", "split out0 S1 16 8 8\n", true, false}, /* L3 holds a part */
         {"x86-64-avx2", "a=f32:128x500&b=f32:500x1001", "split out0 S0 32 4\n", false, false}, /* all registers; a long sum */
-        {"x86-64-avx2", "a=f32:1024x512&b=f32:512x1024", "split out0 S1 8 2 8\n", false, false}, /* more than a few panels in L2 */
+        {"x86-64-avx2", "a=f32:1024x384&b=f32:384x1024", "split out0 S1 10 2 8\n", false, false}, /* more than a few panels in L2 */
     };
     (void)state;
     for (size_t i = 0; i < sizeof one / sizeof *one; i++) {
@@ -60,6 +60,40 @@ static void short_vectors_fill_lines(void **state)
         if (!strstr(list->c[0].trace.p, one[i].taken)) fail_msg("%s on %s:\n%s", one[i].inputs, one[i].id, list->c[0].trace.p);
         if (written_out(l->fns[0].body) != one[i].asked) fail_msg("%s on %s", one[i].inputs, one[i].id);
         if (one[i].small) run_checked(a, c, hw, list->c[0].trace, one[i].inputs);
+        kiln_arena_close(a);
+    }
+}
+
+/* Many rows that meet a large operand: blocks whose panel L1 holds meet all rows of a task, rows far apart are copied beside each other, panels are
+ * packed in groups, and sums of copies are written out in part however long they are. Where registers are many, it is done otherwise. */
+static void rows_meet_blocks(void **state)
+{
+    static const struct { const char *id, *inputs, *has, *never; int64_t l1, l2; bool asked; } one[] = {
+        {"x86-64-avx2", "a=f32:128x1000&b=f32:1000x1024", "| R0.0 S1.1 S1.2 S0.1 R0.1 |", "S0.1 S1.1", 0, 0, true},
+        {"x86-64-avx2", "a=f32:128x1000&b=f32:1000x1024", "scratch R0.0 region pad ", "prepack ", 0, 0, true},
+        {"x86-64-avx2", "a=f32:900x530&b=f32:530x1024", "scratch S1.1 loops S1.2 R0.1 S1.3 S1.4\n", "prepack ", 0, 0, true},
+        {"x86-64-avx2", "a=f32:600x1024&b=f32:1024x1024:const", "| R0.0 S1.1 S0.1 R0.1 |", "S0.1 S1.1", 0, 0, true}, /* one set of L1 */
+        {"x86-64-avx2", "a=f32:600x1000&b=f32:1000x1024:const", "prepack ", "region", 0, 0, false},
+        {"x86-64-avx512", "a=f32:128x1000&b=f32:1000x1024", "reorder ", " S1.2 S0.1", 0, 0, false},
+        {"x86-64-avx2", "a=f32:101x211&b=f32:211x511", "| R0.0 S1.1 S1.2 S0.1 R0.1 |", "prepack ", 4096, 32768, true},
+        {"x86-64-avx2", "a=f32:107x129&b=f32:129x445", "| R0.0 S1.1 S1.2 S0.1 R0.1 |", "prepack ", 4096, 32768, true},
+        {"x86-64-avx2", "a=f32:99x1024&b=f32:1024x389", "region pad ", "prepack ", 8192, 65536, true},
+        {"x86-64-avx2", "a=f32:517x1024&b=f32:1024x387:const", "region pad ", "S0.1 S1.1", 8192, 65536, true},
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof one / sizeof *one; i++) {
+        kiln_arena *a = kiln_arena_open(&(kiln_host){NULL, mem, NULL});
+        kn_hw *hw = device(a, one[i].id);
+        kn_program *c;
+        for (int l = 0; l < hw->nlevels && one[i].l1; l++) {
+            if (!strcmp(hw->levels[l].name, "l1")) hw->levels[l].capacity_bytes = one[i].l1;
+            if (!strcmp(hw->levels[l].name, "l2")) hw->levels[l].capacity_bytes = one[i].l2;
+        }
+        kiln_bytes trace = constructed(a, "c[M,N] +=! a[M,K]*b[K,N]", one[i].inputs, hw, 1, &c)->c[0].trace;
+        if (!strstr(trace.p, one[i].has) || strstr(trace.p, one[i].never)) fail_msg("%s on %s:\n%s", one[i].inputs, one[i].id, trace.p);
+        kn_lprog *l = lowered(a, c, hw, trace, one[i].inputs);
+        if (one[i].asked && !written_out(l->fns[0].body)) fail_msg("%s on %s:\n%s", one[i].inputs, one[i].id, trace.p);
+        if (one[i].l1) run_checked(a, c, hw, trace, one[i].inputs);
         kiln_arena_close(a);
     }
 }
@@ -249,8 +283,8 @@ static void panels_are_packed_together(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(crowded_rows_are_copied), cmocka_unit_test(short_vectors_fill_lines),
-                                       cmocka_unit_test(columns_go_in_parts), cmocka_unit_test(some_rows_are_worth_packing),
-                                       cmocka_unit_test(extrema_are_found_in_vectors),
+                                       cmocka_unit_test(rows_meet_blocks), cmocka_unit_test(columns_go_in_parts),
+                                       cmocka_unit_test(some_rows_are_worth_packing), cmocka_unit_test(extrema_are_found_in_vectors),
                                        cmocka_unit_test(places_of_whole_rows_are_picked),
                                        cmocka_unit_test(added_rows_are_asked_for), cmocka_unit_test(panels_are_packed_together)};
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,0 +1,115 @@
+/* Products of many rows with a large operand where vectors are parts of a line and registers are few, so that tiles are small: blocks of the
+ * reduction whose panel fills half of L1 and meets all rows of a task, which fill half of L2 (Goto and van de Geijn's loops). Rows that lie some
+ * thousand bytes apart are copied beside each other first; panels are packed a few at a time, in runs of whole lines. */
+#include "construct/cpu.h"
+
+enum {
+    ENOUGH_ROWS = 36, /* that are worth packing the operand by groups */
+    FEWEST = 24,      /* panels that are worth a copy of the rows */
+    MOST_OF_GROUP = 6 /* of them packed beside each other */
+};
+
+bool kn_cpu_rows_apart(const kn_site *x)
+{
+    enum { APART = 2048 };
+    bool apart = false;
+    for (int l = 0; l < x->nloads; l++)
+        apart |= x->load[l].linear && !(x->load[l].axes >> x->n & 1) && x->load[l].coef[x->m] * x->load[l].bytes >= APART;
+    return apart;
+}
+
+/* The operand lies along the lanes, and no load goes over a window or into padding. */
+static bool lies_plainly(const kn_site *x)
+{
+    for (int l = 0; l < x->nloads; l++) {
+        const kn_site_access *a = &x->load[l];
+        if (!a->linear || a->padded || a->bent) return false;
+        for (int i = x->s->nspatial; i < x->s->naxes && a->axes >> x->n & 1; i++)
+            if (a->coef[x->n] != 1 || (a->axes >> i & 1 && kn_cpu_extent(x, i) > 1 && a->coef[i] < kn_cpu_extent(x, x->n))) return false;
+    }
+    return true;
+}
+
+/* A divisor of the axis, so that no block is a small one; where there is none near enough, blocks of about the same size. */
+static int64_t block_of(int64_t all, int64_t most)
+{
+    for (int64_t d = most; 3 * d > 2 * most; d--)
+        if (all % d == 0) return d;
+    return kn_ceil_div(all, kn_ceil_div(all, most));
+}
+
+/* The register tile: loads beside the multiply-adds, from L1, mostly hide. A few chains of sums more than cover their latency, since not every one
+ * starts in time. */
+static bool choose_tile(const kn_site *x, kn_cpu_tile *t)
+{
+    enum { MOST = 14, MORE = 2 };
+    const double load = 0.25;
+    int64_t need = x->hw->fma_latency * x->hw->fma_per_cycle + MORE;
+    double least = 0;
+    for (int64_t nv = 2; nv <= 5; nv++)
+        for (int64_t mr = 2; mr <= MOST && mr * nv + nv + 2 <= x->hw->vector_registers; mr++) { /* one is left: what is written out wants it */
+            double time = kn_cpu_time_of_tiles(x, mr, nv, t->lanes, load, load);
+            if (mr * nv < need || (least > 0 && time >= least)) continue;
+            least = time;
+            t->nv = nv;
+            t->mr = mr;
+        }
+    return least > 0;
+}
+
+/* Panels of a group: longer runs of memory come a little faster, but no panel is to be left out in the last one. */
+static int64_t group_of(int64_t panels)
+{
+    const double run = 0.04; /* of the time, where each panel is packed by itself */
+    double least = 0;
+    int64_t best = 1;
+    for (int64_t g = 1; g <= MOST_OF_GROUP && g <= panels; g++) {
+        double time = (double)kn_round_up(panels, g) * (1 + run / (double)g);
+        if (least > 0 && time >= least) continue;
+        least = time;
+        best = g;
+    }
+    return best;
+}
+
+/* Tasks of rows that half of L2 holds, and of columns whose partial sums a quarter of L3 does; at least one for each core. */
+static void cut_tasks(const kn_site *x, kn_cpu_tile *t, int64_t row, int64_t l2)
+{
+    const kn_hw_level *l3 = kn_hw_level_named(x->hw, "l3");
+    int64_t units = x->hw->units, bytes = kn_cpu_acc_bytes(x), panel = t->nv * t->lanes, panels = kn_ceil_div(kn_cpu_extent(x, x->n), panel);
+    int64_t tiles = kn_ceil_div(kn_cpu_extent(x, x->m), t->mr), most = l2 / 2 / (t->mr * row), rows = most < 1 ? tiles : (tiles + most / 2) / most;
+    if (rows < 1) rows = 1;
+    if (rows >= units && rows < 4 * units) rows = kn_round_up(rows, units);
+    t->mc = kn_ceil_div(tiles, rows);
+    int64_t near = l3 ? l3->capacity_bytes / 4 / (t->mc * t->mr * panel * bytes) : panels, columns = kn_ceil_div(panels, near < 1 ? 1 : near);
+    if (rows < units) columns = kn_round_up(columns, kn_ceil_div(units, rows));
+    t->nc = kn_ceil_div(panels, columns);
+    t->group = group_of(t->nc);
+    t->nc = kn_round_up(t->nc, t->group);
+}
+
+bool kn_cpu_blocks_of(const kn_site *x, kn_cpu_tile *t)
+{
+    const kn_hw_level *l1 = kn_hw_level_named(x->hw, "l1"), *l2 = kn_hw_level_named(x->hw, "l2");
+    int64_t bytes = kn_cpu_acc_bytes(x), n = kn_cpu_extent(x, x->n);
+    if (!l1 || !l2 || x->m < 0 || !x->contraction || kn_cpu_other(x) >= 0 || kn_cpu_extent(x, x->m) < ENOUGH_ROWS) return false;
+    if (!kn_cpu_short_vectors(x) || x->hw->vector_registers > KN_CPU_FEW_REGISTERS) return false;
+    *t = (kn_cpu_tile){.lanes = x->hw->vector_bytes / bytes, .grain = 1, .rlanes = 1, .runroll = 1, .pack = true,
+                       .blocked = kn_cpu_longest_reduce(x), .pack_rows = kn_cpu_rows_apart(x)};
+    if (n * x->reduce_extent * bytes <= l2->capacity_bytes || !choose_tile(x, t)) return false;
+    int64_t all = kn_cpu_extent(x, t->blocked), inner = x->reduce_extent / all, panel = t->nv * t->lanes;
+    int64_t most = l1->capacity_bytes / 2 / (panel * bytes * inner);
+    if (n < FEWEST * panel || most < 2 || all < 2 * most) return false;
+    t->kb = block_of(all, most);
+    cut_tasks(x, t, t->kb * inner * bytes, l2->capacity_bytes);
+    return true;
+}
+
+bool kn_cpu_blocks(const kn_site *x, kn_plans *p)
+{
+    kn_cpu_tile t;
+    int before = p->n;
+    if (!lies_plainly(x) || !kn_cpu_blocks_of(x, &t)) return false;
+    kn_cpu_try(x, p, &t);
+    return p->n > before;
+}
