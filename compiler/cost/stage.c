@@ -519,8 +519,8 @@ static double spilled(const kn_stage_view *v) { return (int)kn_register_need(v) 
 /* Share of the multiply-adds' peak that a register tile of a sum reaches which has `part` of the tile's vectors: each accumulator can start one
  * multiply-add a latency; vectors and broadcasts compete with the multiply-adds for issue slots. A window's taps are read while its sums wait
  * (depthwise ones of 5, 6, 7 and 8 vectors take as long for a term); products of few sums take more than the longer of both, and are best told apart
- * by what the two make together, and all of theirs wait for loads where vectors are parts of lines and there are fewer multiply-adds than loads. While
- * a vector is put together from elements that lie apart no sum has to wait for its last term. */
+ * by what the two make together, and all of theirs wait for loads where vectors are parts of lines and there are fewer multiply-adds than loads.
+ * While a vector is put together from elements that lie apart no sum has to wait for its last term. */
 static double tile_share(const kn_stage_view *v, double lanes, double full, double part)
 {
     enum { GATHERED = 60, /* loads that take as long as one vector of elements picked one by one: 12 to 14 cycles, measured */
