@@ -76,6 +76,7 @@ static void rows_meet_blocks(void **state)
         {"x86-64-avx2", "a=f32:600x1000&b=f32:1000x1024:const", "prepack ", "region", 0, 0, false},
         {"x86-64-avx512", "a=f32:128x1000&b=f32:1000x1024", "reorder ", " S1.2 S0.1", 0, 0, false},
         {"x86-64-avx2", "a=f32:101x211&b=f32:211x511", "| R0.0 S1.1 S1.2 S0.1 R0.1 |", "prepack ", 4096, 32768, true},
+        {"x86-64-avx2", "a=f32:3x101x211&b=f32:3x211x511", "| R0.0 S2.1 S2.2 S1.1 R0.1 |", "prepack ", 4096, 32768, true}, /* of several */
         {"x86-64-avx2", "a=f32:107x129&b=f32:129x445", "| R0.0 S1.1 S1.2 S0.1 R0.1 |", "prepack ", 4096, 32768, true},
         {"x86-64-avx2", "a=f32:99x1024&b=f32:1024x389", "region pad ", "prepack ", 8192, 65536, true},
         {"x86-64-avx2", "a=f32:517x1024&b=f32:1024x387:const", "region pad ", "S0.1 S1.1", 8192, 65536, true},
@@ -89,7 +90,8 @@ static void rows_meet_blocks(void **state)
             if (!strcmp(hw->levels[l].name, "l1")) hw->levels[l].capacity_bytes = one[i].l1;
             if (!strcmp(hw->levels[l].name, "l2")) hw->levels[l].capacity_bytes = one[i].l2;
         }
-        kiln_bytes trace = constructed(a, "c[M,N] +=! a[M,K]*b[K,N]", one[i].inputs, hw, 1, &c)->c[0].trace;
+        const char *text = strstr(one[i].has, "S2.1") ? "c[B,M,N] +=! a[B,M,K]*b[B,K,N]" : "c[M,N] +=! a[M,K]*b[K,N]";
+        kiln_bytes trace = constructed(a, text, one[i].inputs, hw, 1, &c)->c[0].trace;
         if (!strstr(trace.p, one[i].has) || strstr(trace.p, one[i].never)) fail_msg("%s on %s:\n%s", one[i].inputs, one[i].id, trace.p);
         kn_lprog *l = lowered(a, c, hw, trace, one[i].inputs);
         if (one[i].asked && !written_out(l->fns[0].body)) fail_msg("%s on %s:\n%s", one[i].inputs, one[i].id, trace.p);
