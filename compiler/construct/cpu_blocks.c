@@ -79,10 +79,11 @@ static void cut_tasks(const kn_site *x, kn_cpu_tile *t, int64_t row, int64_t l2)
     int64_t units = x->hw->units, bytes = kn_cpu_acc_bytes(x), panel = t->nv * t->lanes, panels = kn_ceil_div(kn_cpu_extent(x, x->n), panel);
     int64_t tiles = kn_ceil_div(kn_cpu_extent(x, x->m), t->mr), most = l2 / 2 / (t->mr * row), rows = most < 1 ? tiles : (tiles + most / 2) / most;
     if (rows < 1) rows = 1;
-    if (rows >= units && rows < 4 * units) rows = kn_round_up(rows, units);
+    if (rows >= units && rows < 4 * units && kn_cpu_other(x) < 0) rows = kn_round_up(rows, units);
     t->mc = kn_ceil_div(tiles, rows);
     int64_t near = l3 ? l3->capacity_bytes / 4 / (t->mc * t->mr * panel * bytes) : panels, columns = kn_ceil_div(panels, near < 1 ? 1 : near);
-    if (rows < units) columns = kn_round_up(columns, kn_ceil_div(units, rows));
+    int64_t others = kn_cpu_extent(x, kn_cpu_other(x));
+    if (rows * others < units) columns = kn_round_up(columns, kn_ceil_div(units, rows * others));
     t->nc = kn_ceil_div(panels, columns);
     t->group = group_of(t->nc);
     t->nc = kn_round_up(t->nc, t->group);
@@ -92,7 +93,7 @@ bool kn_cpu_blocks_of(const kn_site *x, kn_cpu_tile *t)
 {
     const kn_hw_level *l1 = kn_hw_level_named(x->hw, "l1"), *l2 = kn_hw_level_named(x->hw, "l2");
     int64_t bytes = kn_cpu_acc_bytes(x), n = kn_cpu_extent(x, x->n);
-    if (!l1 || !l2 || x->m < 0 || !x->contraction || kn_cpu_other(x) >= 0 || kn_cpu_extent(x, x->m) < ENOUGH_ROWS) return false;
+    if (!l1 || !l2 || x->m < 0 || !x->contraction || kn_cpu_extent(x, x->m) < ENOUGH_ROWS) return false;
     if (!kn_cpu_short_vectors(x) || x->hw->vector_registers > KN_CPU_FEW_REGISTERS) return false;
     *t = (kn_cpu_tile){.lanes = x->hw->vector_bytes / bytes, .grain = 1, .rlanes = 1, .runroll = 1, .pack = true,
                        .blocked = kn_cpu_longest_reduce(x), .pack_rows = kn_cpu_rows_apart(x)};

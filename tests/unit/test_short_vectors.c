@@ -68,17 +68,21 @@ static void short_vectors_fill_lines(void **state)
  * packed in groups, and sums of copies are written out in part however long they are. Where registers are many, it is done otherwise. */
 static void rows_meet_blocks(void **state)
 {
-    static const struct { const char *id, *inputs, *has, *never; int64_t l1, l2; bool asked; } one[] = {
-        {"x86-64-avx2", "a=f32:128x1000&b=f32:1000x1024", "| R0.0 S1.1 S1.2 S0.1 R0.1 |", "S0.1 S1.1", 0, 0, true},
-        {"x86-64-avx2", "a=f32:128x1000&b=f32:1000x1024", "scratch R0.0 region pad ", "prepack ", 0, 0, true},
-        {"x86-64-avx2", "a=f32:900x530&b=f32:530x1024", "scratch S1.1 loops S1.2 R0.1 S1.3 S1.4\n", "prepack ", 0, 0, true},
-        {"x86-64-avx2", "a=f32:600x1024&b=f32:1024x1024:const", "| R0.0 S1.1 S0.1 R0.1 |", "S0.1 S1.1", 0, 0, true}, /* one set of L1 */
-        {"x86-64-avx2", "a=f32:600x1000&b=f32:1000x1024:const", "prepack ", "region", 0, 0, false},
-        {"x86-64-avx512", "a=f32:128x1000&b=f32:1000x1024", "reorder ", " S1.2 S0.1", 0, 0, false},
-        {"x86-64-avx2", "a=f32:101x211&b=f32:211x511", "| R0.0 S1.1 S1.2 S0.1 R0.1 |", "prepack ", 4096, 32768, true},
-        {"x86-64-avx2", "a=f32:107x129&b=f32:129x445", "| R0.0 S1.1 S1.2 S0.1 R0.1 |", "prepack ", 4096, 32768, true},
-        {"x86-64-avx2", "a=f32:99x1024&b=f32:1024x389", "region pad ", "prepack ", 8192, 65536, true},
-        {"x86-64-avx2", "a=f32:517x1024&b=f32:1024x387:const", "region pad ", "S0.1 S1.1", 8192, 65536, true},
+    static const char product[] = "c[M,N] +=! a[M,K]*b[K,N]", many[] = "c[B,M,N] +=! a[B,M,K]*b[B,K,N]";
+    static const char places[] = "y[P,Q,F] +=! x[2*P,2*Q,C]*w[C,F] where P in 9, Q in 11";
+    static const struct { const char *text, *id, *inputs, *has, *never; int64_t l1, l2; bool asked; } one[] = {
+        {product, "x86-64-avx2", "a=f32:128x1000&b=f32:1000x1024", "| R0.0 S1.1 S1.2 S0.1 R0.1 |", "S0.1 S1.1", 0, 0, true},
+        {product, "x86-64-avx2", "a=f32:128x1000&b=f32:1000x1024", "scratch R0.0 region pad ", "prepack ", 0, 0, true},
+        {product, "x86-64-avx2", "a=f32:900x530&b=f32:530x1024", "scratch S1.1 loops S1.2 R0.1 S1.3 S1.4\n", "prepack ", 0, 0, true},
+        {product, "x86-64-avx2", "a=f32:600x1024&b=f32:1024x1024:const", "| R0.0 S1.1 S0.1 R0.1 |", "S0.1 S1.1", 0, 0, true}, /* one set of L1 */
+        {product, "x86-64-avx2", "a=f32:600x1000&b=f32:1000x1024:const", "prepack ", "region", 0, 0, false},
+        {product, "x86-64-avx512", "a=f32:128x1000&b=f32:1000x1024", "reorder ", " S1.2 S0.1", 0, 0, false},
+        {product, "x86-64-avx2", "a=f32:101x211&b=f32:211x511", "| R0.0 S1.1 S1.2 S0.1 R0.1 |", "prepack ", 4096, 32768, true},
+        {many, "x86-64-avx2", "a=f32:3x101x211&b=f32:3x211x511", "| R0.0 S2.1 S2.2 S1.1 R0.1 |", "prepack ", 4096, 32768, true},
+        {places, "x86-64-avx2", "x=f32:17x21x515&w=f32:515x391", " loops F0.1 F0.2 R0.1\n", "prepack ", 8192, 65536, true}, /* no box */
+        {product, "x86-64-avx2", "a=f32:107x129&b=f32:129x445", "| R0.0 S1.1 S1.2 S0.1 R0.1 |", "prepack ", 4096, 32768, true},
+        {product, "x86-64-avx2", "a=f32:99x1024&b=f32:1024x389", "region pad ", "prepack ", 8192, 65536, true},
+        {product, "x86-64-avx2", "a=f32:517x1024&b=f32:1024x387:const", "region pad ", "S0.1 S1.1", 8192, 65536, true},
     };
     (void)state;
     for (size_t i = 0; i < sizeof one / sizeof *one; i++) {
@@ -89,10 +93,10 @@ static void rows_meet_blocks(void **state)
             if (!strcmp(hw->levels[l].name, "l1")) hw->levels[l].capacity_bytes = one[i].l1;
             if (!strcmp(hw->levels[l].name, "l2")) hw->levels[l].capacity_bytes = one[i].l2;
         }
-        kiln_bytes trace = constructed(a, "c[M,N] +=! a[M,K]*b[K,N]", one[i].inputs, hw, 1, &c)->c[0].trace;
+        kiln_bytes trace = constructed(a, one[i].text, one[i].inputs, hw, 1, &c)->c[0].trace;
         if (!strstr(trace.p, one[i].has) || strstr(trace.p, one[i].never)) fail_msg("%s on %s:\n%s", one[i].inputs, one[i].id, trace.p);
         kn_lprog *l = lowered(a, c, hw, trace, one[i].inputs);
-        if (one[i].asked && !written_out(l->fns[0].body)) fail_msg("%s on %s:\n%s", one[i].inputs, one[i].id, trace.p);
+        if (one[i].asked && !written_out(l->fns[l->nfns - 1].body)) fail_msg("%s on %s:\n%s", one[i].inputs, one[i].id, trace.p);
         if (one[i].l1) run_checked(a, c, hw, trace, one[i].inputs);
         kiln_arena_close(a);
     }
