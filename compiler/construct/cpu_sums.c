@@ -194,6 +194,20 @@ static int64_t held_row(const kn_site *x, const reading *r, int64_t lanes)
     return r->padded && !x->contraction && x->s->naxes > x->s->nspatial && compared > 1 && fits ? nv : 0;
 }
 
+/* One panel is all of the operand, as it lies, and half of L2 holds it: neither a copy nor blocks of the sum are any better (512x24x1536: 0.8 of the
+ * time of these). */
+static bool lies_as_panel(const kn_site *x, int64_t panel)
+{
+    const kn_hw_level *l2 = kn_hw_level_named(x->hw, "l2");
+    int64_t n = kn_cpu_extent(x, x->n);
+    if (!l2 || !x->contraction || n != panel || n * x->reduce_extent * kn_cpu_acc_bytes(x) > l2->capacity_bytes / 2) return false;
+    for (int l = 0; l < x->nloads; l++) {
+        const kn_site_access *a = &x->load[l];
+        if ((a->axes >> x->n & 1) && (!a->linear || a->padded || a->coef[x->n] != 1 || a->coef[kn_cpu_longest_reduce(x)] != n)) return false;
+    }
+    return true;
+}
+
 /* Tries mr rows by nv vectors of `lanes` lanes, with blocks and packing as they follow from that. */
 static void spatial_tile(const kn_site *x, kn_plans *p, const reading *r, int64_t mr, int64_t nv, int64_t lanes)
 {
@@ -210,10 +224,11 @@ static void spatial_tile(const kn_site *x, kn_plans *p, const reading *r, int64_
     t.kb = t.nc = 1;
     if (!r->padded) t.kb = reduce_block(x, &t, r->window);
     t.mc = row_groups(x, &t, other);
-    if (t.mc < 4) t.kb = 1;
+    bool lies = lies_as_panel(x, nv * lanes);
+    if (t.mc < 4 || lies) t.kb = 1;
     t.nc = r->window ? 1 : panels_of_task(x, &t, other);
     if (!r->strided && !r->padded && x->reduce_extent <= FEW) t.mc = 1; /* nothing to pack, little to reuse: rows are written from end to end */
-    bool again = x->contraction && t.mc >= 4 && !r->window && !in_l1(x); /* a panel of few rows is in L1 as it lies */
+    bool again = x->contraction && t.mc >= 4 && !r->window && !lies && !in_l1(x); /* a panel of few rows is in L1 as it lies */
     /* few rows: what is picked from a few vectors, or gathered, is so where it is wanted */
     bool strided = r->strided && !(r->step <= 4 && kn_cpu_extent(x, x->m) <= 16) && !(r->step <= 16 && kn_cpu_extent(x, x->m) <= 2);
     t.pack = x->s->naxes > x->s->nspatial && (strided || (r->padded && !held) || again);
@@ -357,7 +372,8 @@ static void spatial_tiles(const kn_site *x, kn_plans *p)
         for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
             for (size_t k = 0; k < sizeof widths / sizeof *widths; k++) {
                 int64_t mr = rows[i], nv = widths[k], acc = mr * nv;
-                if (acc + nv + broadcasts > x->hw->vector_registers || (acc >= need) != (pass == 0)) continue;
+                bool whole = x->contraction && nv > 1 && nv * lanes >= n && kn_cpu_fills_registers(x, mr, nv); /* rows are read once */
+                if ((acc + nv + broadcasts > x->hw->vector_registers && !whole) || (acc >= need) != (pass == 0)) continue;
                 if (mr > TEN && mr % 2 && kn_cpu_extent(x, x->m < 0 ? x->n : x->m) > 2 * mr) continue; /* where one tile or two are all rows */
                 if ((x->m < 0 && mr > 1) || mr > most || (mr > 1 && mr > kn_cpu_extent(x, x->m)) || (nv > 1 && (nv - 1) * lanes >= n)) continue;
                 if (pass == 0 && x->m >= 0 && nv > 5) continue;

@@ -132,6 +132,8 @@ static void some_rows_are_worth_packing(void **state)
         {"c[M,N] +=! a[M,K]*b[K,N]", "a=f32:196x1024&b=f32:1024x256:const", "prepack ", "split out0 R0 "},
         {"c[M,N] +=! a[M,K]*b[K,N]", "a=f32:512x77&b=f32:77x77", "split out0 S1 2 8\n", "split out0 S1 1 8\n"}, /* as many loads as multiply-adds */
         {"c[M,N] +=! a[M,K]*b[K,N]", "a=f32:256x5&b=f32:5x1536", "split out0 S1 2 8\n", "split out0 S1 1 8\n"},
+        {"c[M,N] +=! a[M,K]*b[K,N]", "a=f32:512x1500&b=f32:1500x24", "split out0 S1 3 8\n", "cache_read "}, /* all columns in one tile */
+        {"c[M,N] +=! a[M,K]*b[K,N]", "a=f32:512x1500&b=f32:1500x21", "split out0 S1 3 8\n", "prepack "},
         {"c[B,M,N] +=! a[B,M,K]*b[B,K,N]", "a=f32:96x49x32&b=f32:96x32x49", "split out0 S2 2 8\n", "split out0 S2 1 8\n"},
         {"y[N,F,P,Q] +=! x[N,C,P*2+R,Q*2+S]*w[F,C,R,S] where P in 49, Q in 49", "x=f32:1x3x99x99&w=f32:96x3x3x3",
          "split out0 S3 2 8\nsplit out0 S1 6\n", "flatten_window "}, /* written out, with a register left */
