@@ -357,11 +357,11 @@ static void vselect(kn_gen *g, const kn_expr *e)
 }
 
 /* The conversions between `from` and `to`, the last one first; from words to bytes by way of 16 bits, which compilers take apart otherwise, as they
- * do those from floats to 16 bits. */
+ * do those from floats, of 32 bits or 64, to 16 bits. */
 static int steps_between(enum kn_dtype from, enum kn_dtype to, enum kn_dtype *step)
 {
     int n = 0;
-    bool narrows = kn_dtype_bytes(from) == 4 && kn_dtype_bytes(to) < 4 && to != KN_BOOL;
+    bool narrows = (kn_dtype_bytes(from) == 4 || from == KN_F64) && kn_dtype_bytes(to) < 4 && to != KN_BOOL;
     if (narrows && kn_is_float(from)) step[n++] = KN_I32;
     if (narrows && kn_dtype_bytes(to) == 1) step[n++] = KN_I16;
     step[n++] = to;

@@ -167,6 +167,15 @@ static int64_t computed_bytes(const kn_expr *e)
     return widest;
 }
 
+/* Iterations of all other axes than n together. */
+static int64_t rows_around(const kn_site *x)
+{
+    int64_t rows = 1;
+    for (int i = 0; i < x->s->nspatial; i++)
+        if (i != x->n && !kn_mul_fits(rows, kn_cpu_extent(x, i), &rows)) return INT64_MAX;
+    return rows > 0 ? rows : 1;
+}
+
 /* A map: one long axis in vectors. Where it is the only one, a task is a run of it of some thousand elements, but not fewer tasks than keep
  * the cores busy. */
 static void map_tiles(const kn_site *x, kn_plans *p)
@@ -180,7 +189,9 @@ static void map_tiles(const kn_site *x, kn_plans *p)
     if (ragged && work_of(x->s->body) <= CHEAP && lanes * kn_dtype_bytes(x->s->body->dtype) > KN_CPU_NARROW) lanes /= 2;
     int64_t code = code_of_lane(x);
     if (code * lanes > WRITTEN_OUT) lanes = 1; /* no faster than a loop over the elements, and the C compiler works on it for seconds */
-    int64_t vectors = kn_ceil_div(kn_cpu_extent(x, x->n), lanes), run = vectors / (16 * (int64_t)x->hw->units);
+    int64_t vectors = kn_ceil_div(kn_cpu_extent(x, x->n), lanes), rows = rows_around(x), tasks = 16 * (int64_t)x->hw->units;
+    bool few = rows < tasks; /* rows are no tasks enough: runs of them are */
+    int64_t run = vectors / kn_ceil_div(tasks, rows);
     if (run > 4096) run = 4096;
     bool picked = kn_cpu_picked(x) && nodes_of(x->s->body) * vectors <= 2 * WRITTEN_OUT;
     int64_t whole = padded || picked ? KN_CPU_ROW : KN_CPU_ROW / 2;
@@ -188,7 +199,7 @@ static void map_tiles(const kn_site *x, kn_plans *p)
     if (vectors <= whole) run = vectors; /* a whole row, its last vector moved back */
     const int64_t widths[] = {run, kn_cpu_written_out(vectors), 1};
     bool halves = own >= 4 && lanes * own == x->hw->vector_bytes && lanes * own * 2 == KN_CPU_LINE && written_far(x);
-    for (int i = vectors <= whole || (other < 0 && run > 8) ? 0 : 1; i < 3; i++) {
+    for (int i = vectors <= whole || (few && run > 8) ? 0 : 1; i < 3; i++) {
         kn_cpu_tile t = {.lanes = lanes, .nv = widths[i], .mr = 1, .mc = 1, .grain = rows_of_task(x, other), .rlanes = 1, .runroll = 1};
         if (t.nv > KN_CPU_ROW && halves) t.nc = t.nv / 2, t.nv = 2; /* a line a turn */
         kn_cpu_try(x, p, &t);

@@ -442,6 +442,29 @@ static void narrow_lanes(void **state)
     }
 }
 
+/* Doubles become bytes and 16 bits by way of words, as floats do. */
+static void doubles_narrow(void **state)
+{
+    enum { N = 512, L = 16 };
+    static const enum kn_dtype to[] = {KN_I16, KN_I8, KN_U8};
+    static _Alignas(64) double x[N];
+    static _Alignas(64) uint8_t out[2 * N];
+    (void)state;
+    for (int i = 0; i < N; i++) x[i] = (i - N / 2) * 0.49 / (i % 3 + 1);
+    for (int i = 0; i < 3; i++) {
+        const enum kn_dtype types[] = {KN_F64, to[i]};
+        buffers(1, types, N);
+        kn_expr *at = bin(KN_OP_MUL, var(0), ci(L)), *value = rd(0, at, L);
+        if (to[i] == KN_U8) value = un(KN_OP_ABS, value);
+        kiln_bytes source = print(lprog(1, types, N, N / L, st(1, at, cast(to[i], value))), "c");
+        assert_non_null(strstr(source.p, ", i32x16)"));
+        built b = build(source, i & 1 ? "clang" : "gcc", "");
+        assert_int_equal(b.run((const void *[]){x}, (void *[]){out}, NULL, NULL), 0);
+        for (int k = 0; k < N; k++) assert_int_equal((int)lane_of(to[i], out, k), (int)(to[i] == KN_U8 ? fabs(x[k]) : x[k]));
+        dlclose(b.so);
+    }
+}
+
 /* Lines written past the caches: where they are aligned, by an instruction, elsewhere as any store, with and without a pool. */
 static void lines_past_the_caches(void **state)
 {
@@ -762,6 +785,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(conversions, open_arena, close_arena),
         cmocka_unit_test_setup_teardown(chosen_are_cut, open_arena, close_arena),
         cmocka_unit_test_setup_teardown(narrow_lanes, open_arena, close_arena),
+        cmocka_unit_test_setup_teardown(doubles_narrow, open_arena, close_arena),
         cmocka_unit_test_setup_teardown(divisions, open_arena, close_arena),
         cmocka_unit_test_setup_teardown(extrema_of_lanes, open_arena, close_arena),
         cmocka_unit_test_setup_teardown(guarded_places, open_arena, close_arena),

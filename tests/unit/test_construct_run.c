@@ -661,13 +661,25 @@ static void maxima_are_shared_out(void **state)
 #undef BACK
 }
 
+/* A few long rows: their runs are the tasks, as many as keep the cores busy, and not every few vectors of a row. */
+static void few_rows_go_in_runs(void **state)
+{
+    (void)state;
+    kiln_arena *a = kiln_arena_open(&(kiln_host){NULL, mem, NULL});
+    kn_program *c;
+    int run = 0, lanes = 0;
+    const char *trace = constructed(a, "y[M,N] = x[M,N]+z[M]", "x=f32:7x46189&z=f32:7", device(a, "x86-64-avx2"), 1, &c)->c[0].trace.p;
+    if (sscanf(trace, "split out0 S1 %d %d", &run, &lanes) != 2 || run < 256) fail_msg("%s", trace);
+    kiln_arena_close(a);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(candidates_run), cmocka_unit_test(rows_are_one_region), cmocka_unit_test(planes_are_lanes),
         cmocka_unit_test(tables_are_short), cmocka_unit_test(beyond_caches), cmocka_unit_test(copies_in_layers),
         cmocka_unit_test(places_are_summed_alike), cmocka_unit_test(sums_run_on), 
-        cmocka_unit_test(sums_run_along), cmocka_unit_test(maxima_are_shared_out),
+        cmocka_unit_test(sums_run_along), cmocka_unit_test(maxima_are_shared_out), cmocka_unit_test(few_rows_go_in_runs),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
