@@ -9,8 +9,9 @@
 static bool moves_by_one(const kn_expr *e, int axis)
 {
     if (e->op == KN_OP_ADD) {
-        bool left = kn_axes_in(e->args[0]) >> axis & 1, right = kn_axes_in(e->args[1]) >> axis & 1;
-        return left != right && moves_by_one(e->args[left ? 0 : 1], axis);
+        int left = (int)(kn_axes_in(e->args[0]) >> axis & 1), right = (int)(kn_axes_in(e->args[1]) >> axis & 1);
+        if (left + right != 1) return false; /* gcc 12 at -O1 takes `left != right` of two such bits for `right` */
+        return moves_by_one(e->args[right], axis);
     }
     return e->op == KN_OP_AXIS && e->u.axis == axis;
 }
