@@ -81,6 +81,11 @@ bool kn_nonneg(const kn_gen *g, const kn_expr *e); /* surely >= 0 */
 void kn_put_number(kn_gen *g, enum kn_dtype t, double x);
 void kn_put_integer(kn_gen *g, enum kn_dtype t, int64_t x);
 void kn_put_vector(kn_gen *g, const kn_expr *e);
+/* Parts of one (vector.c): {its lanes, one by one}, from memory, as an operand of so many lanes, two such with an operator between. */
+void kn_put_lane_list(kn_gen *g, const kn_expr *e);
+void kn_put_vector_read(kn_gen *g, const kn_expr *e);
+void kn_put_operand(kn_gen *g, const kn_expr *e, int lanes);
+void kn_put_infix(kn_gen *g, const kn_expr *e, const char *op, int lanes);
 void kn_put_mask(kn_gen *g, const kn_expr *e, int bits, int lanes); /* BOOL vector as lanes of 0 or -1 */
 bool kn_guards(const kn_expr *e);             /* a select that evaluates one side a lane: a read may be out of bounds in the others */
 void kn_put_hsum(kn_gen *g, const kn_expr *e);

@@ -1,4 +1,4 @@
-/* Vector values as C text with the compilers' vector types. BOOL vectors are masks, one integer lane of 0 or -1 each. */
+/* Vector values as C text with the compilers' vector types (masks: mask.c). */
 #include "codegen/gen.h"
 
 static void vtype(kn_gen *g, const kn_expr *e)
@@ -7,7 +7,7 @@ static void vtype(kn_gen *g, const kn_expr *e)
 }
 
 /* {e at lane 0, e at lane 1, ...}: for whatever has no vector form. */
-static void lane_list(kn_gen *g, const kn_expr *e)
+void kn_put_lane_list(kn_gen *g, const kn_expr *e)
 {
     int outer = g->lane;
     kn_put(&g->out, "((");
@@ -51,9 +51,6 @@ static kn_expr *lane_zero(void *user, kiln_arena *a, kn_expr *e)
     const int *var = user;
     return e->op == KN_OP_VAR && e->u.var == *var ? kn_const_i(a, KN_I64, 0) : e;
 }
-
-static void vread(kn_gen *g, const kn_expr *e);
-static void operand(kn_gen *g, const kn_expr *e, int lanes);
 
 /* Lane l of the result is lane pick[l] of operand from[l]: a chain of shuffles of two, each adding the lanes of one more operand. `put`
  * prints operand number k; operands may have more lanes than the result. */
@@ -145,7 +142,7 @@ static void vpick(kn_gen *g, const kn_expr *e)
     put_lanes(g, &s, e);
 }
 
-static void put_spread(kn_gen *g, const kn_expr *e, int k) { operand(g, e->args[k], e->lanes); }
+static void put_spread(kn_gen *g, const kn_expr *e, int k) { kn_put_operand(g, e->args[k], e->lanes); }
 
 static void vspread(kn_gen *g, const kn_expr *e)
 {
@@ -178,7 +175,7 @@ static void put_run(kn_gen *g, const kn_expr *e, int k)
     }
     read.lanes = e->lanes;
     read.args = &index;
-    vread(g, &read);
+    kn_put_vector_read(g, &read);
 }
 
 /* Every step-th element: `step` vector loads and shuffles instead of a load a lane. */
@@ -200,7 +197,7 @@ static bool strided_run(kn_gen *g, const kn_expr *e)
     return true;
 }
 
-static void operand(kn_gen *g, const kn_expr *e, int lanes)
+void kn_put_operand(kn_gen *g, const kn_expr *e, int lanes)
 {
     if (e->lanes > 1) {
         kn_put_vector(g, e);
@@ -215,12 +212,12 @@ static void operand(kn_gen *g, const kn_expr *e, int lanes)
     kn_put(&g->out, "){0})");
 }
 
-static void infix(kn_gen *g, const kn_expr *e, const char *op, int lanes)
+void kn_put_infix(kn_gen *g, const kn_expr *e, const char *op, int lanes)
 {
     kn_put(&g->out, "(");
-    operand(g, e->args[0], lanes);
+    kn_put_operand(g, e->args[0], lanes);
     kn_putf(&g->out, " %s ", op);
-    operand(g, e->args[1], lanes);
+    kn_put_operand(g, e->args[1], lanes);
     kn_put(&g->out, ")");
 }
 
@@ -229,12 +226,12 @@ static void vcall(kn_gen *g, const kn_expr *e)
     kn_put(&g->out, "(");
     for (int i = 0; i < e->nargs; i++) {
         if (i) kn_put(&g->out, ", ");
-        operand(g, e->args[i], e->lanes);
+        kn_put_operand(g, e->args[i], e->lanes);
     }
     kn_put(&g->out, ")");
 }
 
-static void vread(kn_gen *g, const kn_expr *e)
+void kn_put_vector_read(kn_gen *g, const kn_expr *e)
 {
     const kn_buffer *b = &g->p->buffers[e->u.buffer];
     bool widens = kn_is_small_float(b->dtype) && !g->bits;
@@ -317,7 +314,7 @@ static void select_bits(kn_gen *g, const kn_expr *e)
         kn_put(&g->out, ", (");
         kn_put_vector_type(g, kn_value_type(t), e->lanes);
         kn_put(&g->out, ")");
-        operand(g, e->args[i], e->lanes);
+        kn_put_operand(g, e->args[i], e->lanes);
     }
     kn_put(&g->out, ")");
 }
@@ -326,7 +323,7 @@ static void vselect(kn_gen *g, const kn_expr *e)
 {
     const kn_expr *c = e->args[0];
     if (kn_guards(e)) {
-        lane_list(g, e);
+        kn_put_lane_list(g, e);
         return;
     }
     if (g->bits && c->lanes > 1) {
@@ -340,7 +337,7 @@ static void vselect(kn_gen *g, const kn_expr *e)
             kn_put(&g->out, i == 1 ? " ? (" : " : (");
             vtype(g, e);
             kn_put(&g->out, ")");
-            operand(g, e->args[i], e->lanes);
+            kn_put_operand(g, e->args[i], e->lanes);
         }
         kn_put(&g->out, ")");
         return;
@@ -350,9 +347,9 @@ static void vselect(kn_gen *g, const kn_expr *e)
     kn_put(&g->out, "(");
     kn_put_mask(g, c, kn_value_bits(t), e->lanes);
     kn_put(&g->out, ", ");
-    operand(g, e->args[1], e->lanes);
+    kn_put_operand(g, e->args[1], e->lanes);
     kn_put(&g->out, ", ");
-    operand(g, e->args[2], e->lanes);
+    kn_put_operand(g, e->args[2], e->lanes);
     kn_put(&g->out, ")");
 }
 
@@ -377,7 +374,7 @@ static void converted(kn_gen *g, const kn_expr *e, enum kn_dtype to)
     for (int i = 0; i < n; i++) kn_put(&g->out, "__builtin_convertvector(");
     if (wide) kn_put_helper(g, KN_SN_WIDE, "wide", from, e->lanes);
     if (wide) kn_put(&g->out, "(");
-    operand(g, e, e->lanes);
+    kn_put_operand(g, e, e->lanes);
     if (wide) kn_put(&g->out, ")");
     for (int i = 0; i < n; i++) {
         kn_put(&g->out, ", ");
@@ -398,7 +395,7 @@ static void vcast(kn_gen *g, const kn_expr *e)
         vtype(g, e);
         kn_put(&g->out, ")");
     } else if (kn_value_type(to) == kn_value_type(from)) {
-        operand(g, e->args[0], e->lanes);
+        kn_put_operand(g, e->args[0], e->lanes);
     } else {
         converted(g, e->args[0], kn_is_small_float(to) ? KN_F32 : to);
     }
@@ -423,9 +420,9 @@ static void vminmax(kn_gen *g, const kn_expr *e)
     else
         kn_put_helper(g, max ? KN_SN_FMAX : KN_SN_FMIN, max ? "max" : "min", t, e->lanes);
     kn_put(&g->out, "(");
-    operand(g, e->args[second ? 1 : 0], e->lanes);
+    kn_put_operand(g, e->args[second ? 1 : 0], e->lanes);
     kn_put(&g->out, ", ");
-    operand(g, e->args[second ? 0 : 1], e->lanes);
+    kn_put_operand(g, e->args[second ? 0 : 1], e->lanes);
     kn_put(&g->out, ")");
 }
 
@@ -459,7 +456,7 @@ static const kn_expr *alike(const kn_expr *e)
 static void by_scalar(kn_gen *g, const kn_expr *e)
 {
     kn_put(&g->out, "(");
-    operand(g, e->args[0], e->lanes);
+    kn_put_operand(g, e->args[0], e->lanes);
     kn_put(&g->out, ", ");
     kn_put_scalar(g, alike(e->args[1]));
     kn_put(&g->out, ")");
@@ -487,7 +484,7 @@ static void varithmetic(kn_gen *g, const kn_expr *e)
     if (kn_is_small_float(e->dtype)) kn_put_helper(g, KN_SN_ROUND, "round", e->dtype, e->lanes);
     if (e->op == KN_OP_NEG) {
         kn_put(&g->out, "(-");
-        operand(g, e->args[0], e->lanes);
+        kn_put_operand(g, e->args[0], e->lanes);
         kn_put(&g->out, ")");
         return;
     }
@@ -498,7 +495,8 @@ static void varithmetic(kn_gen *g, const kn_expr *e)
     }
     bool bytes = e->op == KN_OP_MUL && kn_dtype_bytes(e->dtype) == 1 && !kn_is_float(e->dtype) && e->lanes < 16;
     if (bytes) kn_put_helper(g, KN_SN_PRODUCT, "product", e->dtype, e->lanes), vcall(g, e);
-    else infix(g, e, e->op == KN_OP_ADD ? "+" : e->op == KN_OP_SUB ? "-" : e->op == KN_OP_MUL ? "*" : "/", e->lanes);
+    else
+        kn_put_infix(g, e, e->op == KN_OP_ADD ? "+" : e->op == KN_OP_SUB ? "-" : e->op == KN_OP_MUL ? "*" : "/", e->lanes);
 }
 
 static bool by_constant(const kn_expr *e)
@@ -548,7 +546,7 @@ static void put_division(kn_gen *g, const kn_expr *e)
 static void vinteger(kn_gen *g, const kn_expr *e)
 {
     if (e->op != KN_OP_ABS && by_constant(e) && vector_nonneg(g, e->args[0])) {
-        infix(g, e, e->op == KN_OP_MOD ? "%" : "/", e->lanes);
+        kn_put_infix(g, e, e->op == KN_OP_MOD ? "%" : "/", e->lanes);
         return;
     }
     if (e->op == KN_OP_ABS) kn_put_helper(g, KN_SN_IABS, "abs", e->dtype, e->lanes);
@@ -562,9 +560,9 @@ static void vshift(kn_gen *g, const kn_expr *e)
     enum kn_snippet s = left ? (byte ? KN_SN_SHL : KN_SN_SHL_16) : byte ? KN_SN_SHR : KN_SN_SHR_16;
     if (narrow) kn_put_helper(g, s, left ? "shl" : "shr", e->dtype, e->lanes);
     kn_put(&g->out, "(");
-    operand(g, e->args[0], e->lanes);
+    kn_put_operand(g, e->args[0], e->lanes);
     kn_putf(&g->out, "%s (", narrow ? "," : left ? " <<" : " >>");
-    operand(g, e->args[1], e->lanes);
+    kn_put_operand(g, e->args[1], e->lanes);
     kn_putf(&g->out, " & %d))", 8 * kn_dtype_bytes(e->dtype) - 1);
 }
 
@@ -593,16 +591,16 @@ void kn_put_vector(kn_gen *g, const kn_expr *e)
     case KN_OP_MAX: vminmax(g, e); break;
     case KN_OP_BITAND:
     case KN_OP_BITOR:
-    case KN_OP_BITXOR: infix(g, e, kn_bits_sign(e->op), e->lanes); break;
+    case KN_OP_BITXOR: kn_put_infix(g, e, kn_bits_sign(e->op), e->lanes); break;
     case KN_OP_SHL:
     case KN_OP_SHR: vshift(g, e); break;
     case KN_OP_FLOORDIV:
     case KN_OP_MOD: vinteger(g, e); break;
-    case KN_OP_READ: vread(g, e); break;
+    case KN_OP_READ: kn_put_vector_read(g, e); break;
     case KN_OP_LANES:
-        if (!strided_run(g, e)) lane_list(g, e);
+        if (!strided_run(g, e)) kn_put_lane_list(g, e);
         break;
-    case KN_OP_SPLAT: operand(g, e->args[0], e->lanes); break;
+    case KN_OP_SPLAT: kn_put_operand(g, e->args[0], e->lanes); break;
     case KN_OP_ZIP:
     case KN_OP_UNZIP: vzip(g, e); break;
     case KN_OP_SPREAD: vspread(g, e); break;
@@ -615,132 +613,6 @@ void kn_put_vector(kn_gen *g, const kn_expr *e)
             vmath(g, e);
         else
             kn_gen_refuse(g, KILN_INTERNAL, "an expression that has no vector form");
-    }
-}
-
-static const char *mask_of_bits(int bits) { return bits == 64 ? "i64" : bits == 32 ? "i32" : bits == 16 ? "i16" : "i8"; }
-
-/* What stands in front of a mask of `own` bits a lane that is to have `bits`, and behind it. */
-static void open_mask(kn_gen *g, int own, int bits, int lanes)
-{
-    if (own == 8 && bits == 32) kn_put_helper(g, KN_SN_WIDE, "wide", KN_I8, lanes);
-    else if (own == 32 && bits == 8) kn_put_helper(g, KN_SN_THIN, "thin", KN_I32, lanes);
-    else if (own != bits) kn_put(&g->out, "__builtin_convertvector");
-    if (own != bits) kn_put(&g->out, "(");
-}
-
-static void close_mask(kn_gen *g, int own, int bits, int lanes)
-{
-    if (own == bits) return;
-    if (own * bits != 8 * 32) {
-        kn_put(&g->out, ", ");
-        kn_put_vector_type(g, mask_of_bits(bits), lanes);
-    }
-    kn_put(&g->out, ")");
-}
-
-/* A comparison at its own width, then at the wanted one; a cast to BOOL compares its one operand with 0. */
-static void compare(kn_gen *g, const kn_expr *e, const char *op, const kn_expr *x, int bits, int lanes)
-{
-    int own = kn_value_bits(x->dtype);
-    open_mask(g, own, bits, lanes);
-    if (e->nargs == 2) {
-        infix(g, e, op, lanes);
-    } else {
-        kn_put(&g->out, "(");
-        operand(g, x, lanes);
-        kn_put(&g->out, " != (");
-        kn_put_vector_type(g, kn_value_type(x->dtype), lanes);
-        kn_put(&g->out, "){0})");
-    }
-    close_mask(g, own, bits, lanes);
-}
-
-static void mask_pair(kn_gen *g, const kn_expr *x, const kn_expr *y, const char *op, int bits, int lanes)
-{
-    kn_put(&g->out, "(");
-    kn_put_mask(g, x, bits, lanes);
-    kn_putf(&g->out, " %s ", op);
-    kn_put_mask(g, y, bits, lanes);
-    kn_put(&g->out, ")");
-}
-
-static void mask_splat(kn_gen *g, const kn_expr *e, int bits, int lanes)
-{
-    kn_put(&g->out, "((");
-    kn_put_vector_type(g, mask_of_bits(bits), lanes);
-    kn_putf(&g->out, "){0} - (%s)", mask_of_bits(bits));
-    kn_put_scalar(g, e);
-    kn_put(&g->out, ")");
-}
-
-/* Stored or listed booleans, 0 or 1 a byte: compared with zero. */
-static void mask_bytes(kn_gen *g, const kn_expr *e, int bits, int lanes)
-{
-    open_mask(g, 8, bits, lanes);
-    kn_put(&g->out, "(");
-    if (e->op == KN_OP_READ)
-        vread(g, e);
-    else
-        lane_list(g, e);
-    kn_put(&g->out, " != (");
-    kn_put_vector_type(g, "u8", lanes);
-    kn_put(&g->out, "){0})");
-    close_mask(g, 8, bits, lanes);
-}
-
-/* One condition for all lanes evaluates one side. */
-static void mask_of_one(kn_gen *g, const kn_expr *e, int bits, int lanes)
-{
-    kn_put(&g->out, "(");
-    kn_put_scalar(g, e->args[0]);
-    for (int i = 1; i < 3; i++) {
-        kn_put(&g->out, i == 1 ? " ? " : " : ");
-        kn_put_mask(g, e->args[i], bits, lanes);
-    }
-    kn_put(&g->out, ")");
-}
-
-static void mask_select(kn_gen *g, const kn_expr *e, int bits, int lanes)
-{
-    if (e->args[0]->lanes <= 1) {
-        mask_of_one(g, e, bits, lanes);
-        return;
-    }
-    if (kn_guards(e)) {
-        mask_bytes(g, e, bits, lanes);
-        return;
-    }
-    kn_put_helper(g, KN_SN_SELECT, "select", bits == 64 ? KN_I64 : bits == 32 ? KN_I32 : bits == 16 ? KN_I16 : KN_I8, lanes);
-    for (int i = 0; i < 3; i++) {
-        kn_put(&g->out, i ? ", " : "(");
-        kn_put_mask(g, e->args[i], bits, lanes);
-    }
-    kn_put(&g->out, ")");
-}
-
-void kn_put_mask(kn_gen *g, const kn_expr *e, int bits, int lanes)
-{
-    if (e->lanes <= 1) {
-        mask_splat(g, e, bits, lanes);
-        return;
-    }
-    switch (e->op) {
-    case KN_OP_SPLAT: mask_splat(g, e->args[0], bits, lanes); break;
-    case KN_OP_LT: compare(g, e, "<", e->args[0], bits, lanes); break;
-    case KN_OP_LE: compare(g, e, "<=", e->args[0], bits, lanes); break;
-    case KN_OP_EQ: compare(g, e, "==", e->args[0], bits, lanes); break;
-    case KN_OP_NE: compare(g, e, "!=", e->args[0], bits, lanes); break;
-    case KN_OP_CAST: compare(g, e, "", e->args[0], bits, lanes); break;
-    case KN_OP_AND: mask_pair(g, e->args[0], e->args[1], "&", bits, lanes); break;
-    case KN_OP_OR: mask_pair(g, e->args[0], e->args[1], "|", bits, lanes); break;
-    case KN_OP_NOT:
-        kn_put(&g->out, "(~");
-        kn_put_mask(g, e->args[0], bits, lanes);
-        kn_put(&g->out, ")");
-        break;
-    case KN_OP_SELECT: mask_select(g, e, bits, lanes); break;
-    default: mask_bytes(g, e, bits, lanes); break;
     }
 }
 
