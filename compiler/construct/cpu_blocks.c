@@ -110,7 +110,7 @@ bool kn_cpu_blocks(const kn_site *x, kn_plans *p)
 {
     kn_cpu_tile t;
     int before = p->n;
-    if (!lies_plainly(x) || !kn_cpu_blocks_of(x, &t)) return false;
+    if (!kn_cpu_blocks_of(x, &t) || !lies_plainly(x)) return false; /* what is no product may have no n */
     kn_cpu_try(x, p, &t);
     return p->n > before;
 }
