@@ -319,11 +319,8 @@ void kn_cpu_try(const kn_site *x, kn_plans *p, const kn_cpu_tile *t)
 void kn_plan_cpu(const kn_site *x, kn_plans *p)
 {
     static bool (*const rows[])(const kn_site *, kn_plans *) = {
-#define JOINED(device, plan)
 #define CPU(plan) plan,
 #include "construct/plans.def"
-#undef JOINED
-#undef CPU
     };
     bool planned = false;
     for (size_t i = 0; i < sizeof rows / sizeof rows[0] && !planned; i++) planned = rows[i](x, p);

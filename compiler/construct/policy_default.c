@@ -59,10 +59,7 @@ static uint32_t plan_joined(kn_plans *plans, const kn_tree *t, int stage)
         uint32_t (*plan)(kiln_arena *a, const kn_tree *t, const kn_hw *hw, int last, kn_plans *p);
     } rows[] = {
 #define JOINED(device, plan) {device, plan},
-#define CPU(plan)
 #include "construct/plans.def"
-#undef JOINED
-#undef CPU
     };
     kn_plans *p = &plans[stage];
     uint32_t set = 0;

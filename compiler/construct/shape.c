@@ -68,32 +68,17 @@ static void keep_those_before(kn_shaper *s)
 
 static void (*const before_stages[])(kn_shaper *) = {
 #define BEFORE(name) kn_shape_##name,
-#define STAGE(name)
-#define AFTER(name)
 #include "construct/shapings.def"
-#undef BEFORE
-#undef STAGE
-#undef AFTER
 };
 
 static kn_shaped (*const of_stage[])(kn_shaper *, int) = {
-#define BEFORE(name)
 #define STAGE(name) kn_shape_##name,
-#define AFTER(name)
 #include "construct/shapings.def"
-#undef BEFORE
-#undef STAGE
-#undef AFTER
 };
 
 static void (*const after_stages[])(kn_shaper *) = {
-#define BEFORE(name)
-#define STAGE(name)
 #define AFTER(name) kn_shape_##name,
 #include "construct/shapings.def"
-#undef BEFORE
-#undef STAGE
-#undef AFTER
 };
 
 kiln_status kn_shape(kiln_arena *a, const kn_program *p, const kn_hw *hw, kiln_bytes start, kiln_bytes *trace, kn_tree **t, kiln_diag *d)

@@ -41,7 +41,4 @@ bool kn_shaper_pad(kn_shaper *s, int stage);
 #define BEFORE(name) void kn_shape_##name(kn_shaper *s);
 #define AFTER(name) void kn_shape_##name(kn_shaper *s);
 #include "construct/shapings.def"
-#undef BEFORE
-#undef STAGE
-#undef AFTER
 #endif

@@ -97,14 +97,20 @@ static const char *taps_last(kiln_arena *a, const kn_site *x, const char *copy)
 
 kn_shaped kn_shape_taps(kn_shaper *s, int stage) { return copied(s, stage, "taps", taps_last); }
 
-/* Sums for a few shifts of planes have lanes along the other factor's channels. */
-kn_shaped kn_shape_shifts(kn_shaper *s, int stage)
+/* So is it, and the results are computed under another name, in another order, by steps that make both temporaries. */
+static kn_shaped copied_and_turned(kn_shaper *s, int stage, const char *stem,
+                                   const char *steps(kiln_arena *a, const kn_site *x, const char *copy, const char *results))
 {
     kn_site v;
     kn_shaper_site(s, stage, &v);
-    const char *factor = kn_shaper_name(s, "factor"), *results = kn_shaper_name(s, "turned");
-    if (!factor || !results || !kn_shaper_try(s, kn_cpu_shifts(s->a, &v, factor, results))) return KN_SHAPED_NOT;
-    kn_shaper_keep(s, factor);
+    const char *copy = kn_shaper_name(s, stem), *results = kn_shaper_name(s, "turned");
+    if (!copy || !results || !kn_shaper_try(s, steps(s->a, &v, copy, results))) return KN_SHAPED_NOT;
+    kn_shaper_keep(s, copy);
     kn_shaper_keep(s, results);
     return KN_SHAPED_AGAIN;
 }
+
+/* Sums for a few shifts of planes have lanes along the other factor's channels. */
+kn_shaped kn_shape_shifts(kn_shaper *s, int stage) { return copied_and_turned(s, stage, "factor", kn_cpu_shifts); }
+/* Results that lie along too few elements for lanes are computed with these outside of the planes. */
+kn_shaped kn_shape_planar(kn_shaper *s, int stage) { return copied_and_turned(s, stage, "plane", kn_cpu_planar); }

@@ -74,18 +74,6 @@ kn_shaped kn_shape_turned(kn_shaper *s, int stage)
     return KN_SHAPED_NOT;
 }
 
-/* Results that lie along too few elements for lanes are computed with these outside of the planes. */
-kn_shaped kn_shape_planar(kn_shaper *s, int stage)
-{
-    kn_site v;
-    kn_shaper_site(s, stage, &v);
-    const char *plane = kn_shaper_name(s, "plane"), *results = kn_shaper_name(s, "turned");
-    if (!plane || !results || !kn_shaper_try(s, kn_cpu_planar(s->a, &v, plane, results))) return KN_SHAPED_NOT;
-    kn_shaper_keep(s, plane);
-    kn_shaper_keep(s, results);
-    return KN_SHAPED_AGAIN;
-}
-
 /* A window of halves whose places would be gathered term by term for few results each, or with steps between the lanes: as wide floats, of which
  * a vector takes half as many products, it is faster (measured). */
 static bool gathers(const kn_site *v)

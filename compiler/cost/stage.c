@@ -541,7 +541,7 @@ static double tile_share(const kn_stage_view *v, double lanes, double full, doub
         if (vector && apart(v, &v->access[i])) gathers += runs * GATHERED * lines_lost(v, &v->access[i]);
         else loads += vector && across_lines(v, &v->access[i]) ? 2 * runs : runs;
     }
-    double each = (kn_stage_bare(v) ? 0.125 : 0.225) * hw->fma_per_cycle; /* of a slot; what is but added comes from memory as it is */
+    double each = (kn_stage_bare(v) ? 0.125 : read_slot) * hw->fma_per_cycle; /* of a slot; what is but added comes from memory as it is */
     each /= chains * instructions(v);
     bool narrow = hw->vector_bytes < hw->levels[hw->nlevels - 2].transaction_bytes;
     double outnumbered = narrow && rows ? at_least(loads / chains, 1) : 1; /* measured: 8 rows by a vector 1.25 times as long as 4 by 2 */

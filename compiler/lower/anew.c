@@ -75,8 +75,8 @@ static void visit(anew *x, kn_ls *list, bool inside)
     }
 }
 
-void kn_lw_anew(kn_lw *w, kn_ls *list)
+void kn_lw_anew(kn_lw *w, kn_ls **list)
 {
     anew x = {.w = w};
-    visit(&x, list, false);
+    visit(&x, *list, false);
 }

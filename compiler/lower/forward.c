@@ -279,4 +279,4 @@ static void lists(kn_lw *w, const kn_ls *all, kn_ls *list)
     }
 }
 
-void kn_lw_forward(kn_lw *w, kn_ls *body) { lists(w, body, body); }
+void kn_lw_forward(kn_lw *w, kn_ls **list) { lists(w, *list, *list); }

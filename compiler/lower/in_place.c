@@ -134,12 +134,12 @@ static bool uses(const kn_ls *s, int var)
     return false;
 }
 
-void kn_lw_behind(kn_lw *w, kn_ls *list)
+void kn_lw_behind(kn_lw *w, kn_ls **list)
 {
-    for (kn_ls *s = list; s; s = s->next) {
+    for (kn_ls *s = *list; s; s = s->next) {
         kn_ls *cond = s->kind == KN_LS_FOR ? s->body : NULL, *end;
-        kn_lw_behind(w, s->body);
-        kn_lw_behind(w, s->other);
+        kn_lw_behind(w, &s->body);
+        kn_lw_behind(w, &s->other);
         if (!cond || cond->kind != KN_LS_IF || !cond->last || cond->var != s->var || cond->next || !cond->other) continue;
         if (s->hi->op != KN_OP_CONST_I || uses(cond->other, s->var)) continue;
         s->hi = kn_lw_int(w, s->hi->u.i - 1);

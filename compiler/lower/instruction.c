@@ -612,10 +612,9 @@ void kn_lw_instruction(kn_lw *w, kn_sg *sg)
 /* Beside few registers' worth of products, counting a sum's steps and the places of its rows shows: several steps are written out. */
 void kn_lw_instruction_steps(const kn_lw *w, const kn_sg *sg, int loop, kn_ls *of)
 {
-    enum { FEW_REGISTERS = 16, TIMES = 4 };
     bool in_vectors = sg->g->tensor.intrin && sg->results >= 0 && !w->p->buffers[sg->results].unit;
-    bool few = !w->hw->gpu && w->hw->vector_registers <= FEW_REGISTERS && sg->g->loops[loop].extent >= 2 * TIMES;
-    if (in_vectors && few && kn_tile_reduces(sg, loop) && !of->unroll) of->unroll = TIMES;
+    bool few = !w->hw->gpu && w->hw->vector_registers <= KN_LW_FEW && sg->g->loops[loop].extent >= 2 * KN_LW_STEPS;
+    if (in_vectors && few && kn_tile_reduces(sg, loop) && !of->unroll) of->unroll = KN_LW_STEPS;
 }
 
 void kn_lw_instruction_end(kn_lw *w, kn_sg *sg)

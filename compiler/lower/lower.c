@@ -505,14 +505,18 @@ static void slots_of(const kn_lprog *p, bool *used, const kn_ls *s)
     }
 }
 
+/* What goes over a function's statements once they are all there, in order; on a GPU only what says so. */
+static const struct {
+    void (*over)(kn_lw *w, kn_ls **list);
+    bool gpu;
+} passes[] = {
+    {kn_lw_forward, false}, {kn_lw_behind, false}, {kn_lw_hoist, false}, {kn_lw_unswitch, false}, {kn_lw_share, true}, {kn_lw_anew, false},
+};
+
 void kn_lw_finish_fn(kn_lw *w, kn_fn *fn, int *count)
 {
-    if (!w->status && !w->hw->gpu) kn_lw_forward(w, fn->body);
-    if (!w->status && !w->hw->gpu) kn_lw_behind(w, fn->body);
-    if (!w->status && !w->hw->gpu) kn_lw_hoist(w, &fn->body);
-    if (!w->status && !w->hw->gpu) kn_lw_unswitch(w, fn->body);
-    if (!w->status) kn_lw_share(w, &fn->body);
-    if (!w->status && !w->hw->gpu) kn_lw_anew(w, fn->body);
+    for (size_t i = 0; i < sizeof passes / sizeof passes[0]; i++)
+        if (!w->status && (passes[i].gpu || !w->hw->gpu)) passes[i].over(w, &fn->body);
     if (w->status) return;
     bool used[KILN_MAX_TENSORS] = { false };
     slots_of(w->p, used, fn->body);

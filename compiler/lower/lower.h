@@ -6,6 +6,8 @@
 #define KN_LW_BUFFERS 256
 enum {
     KN_LINE_BYTES = 64,    /* of x86-64's caches */
+    KN_LW_FEW = 16,        /* registers beside whose worth of sums counting a loop shows */
+    KN_LW_STEPS = 4,       /* so that so many steps of it are written out */
     KN_LW_MANY = 32        /* registers with which borders.c and what belongs to it have not been measured, and are left out */
 };
 
@@ -134,11 +136,11 @@ kn_expr *kn_lw_int(kn_lw *w, int64_t x);
 kn_expr *kn_lw_simp(kn_lw *w, kn_expr *e);
 void kn_lw_range(kn_lw *w, const kn_expr *e, int64_t *lo, int64_t *hi); /* inclusive; all of int32 when unknown */
 void kn_lw_share(kn_lw *w, kn_ls **list);                              /* see share.c */
-void kn_lw_anew(kn_lw *w, kn_ls *list);                                /* see anew.c */
+void kn_lw_anew(kn_lw *w, kn_ls **list);                               /* see anew.c */
 void kn_lw_held(kn_lw *w, kn_ls **at);                                 /* see held.c: of the run of stores that begins there */
 void kn_lw_hoist(kn_lw *w, kn_ls **list);                              /* see hoist.c */
-void kn_lw_unswitch(kn_lw *w, kn_ls *list);                            /* see unswitch.c */
-void kn_lw_forward(kn_lw *w, kn_ls *body);                             /* see forward.c */
+void kn_lw_unswitch(kn_lw *w, kn_ls **list);                           /* see unswitch.c */
+void kn_lw_forward(kn_lw *w, kn_ls **list);                            /* see forward.c */
 kn_expr *kn_lw_and(kn_lw *w, kn_expr *x, kn_expr *y); /* NULL is true */
 kn_expr *kn_lw_below(kn_lw *w, kn_expr *x, int64_t limit); /* x < limit, NULL when that is certain */
 kn_expr *kn_lw_in_dim(kn_lw *w, kn_expr *i, int64_t n);    /* 0 <= i < n, NULL when that is certain */
@@ -200,7 +202,7 @@ bool kn_sg_cached(const kn_sg *sg, int load);
 /* in_place.c: the output in which the temporary can lie that an attached stage computes, -1: none. Its box is on. */
 int kn_lw_in_place(kn_lw *w, const kn_stage *g);
 /* What the last turn of a loop does otherwise (kn_ls.last) stands behind the loop. */
-void kn_lw_behind(kn_lw *w, kn_ls *list);
+void kn_lw_behind(kn_lw *w, kn_ls **list);
 /* The map reads what lies in its output. */
 bool kn_lw_overwrites(const kn_lw *w, const kn_sg *sg);
 /* A temporary lies in the output. */

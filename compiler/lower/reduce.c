@@ -240,15 +240,15 @@ static bool reads_copies(const kn_tile *x)
  * written out they take as much longer, unless all that they read are copies. 0: its own choice. */
 static int written_out(const kn_tile *x, int i)
 {
-    enum { FEW_REGISTERS = 16, TIMES = 4, LEAST = 4, LONG = 128 };
+    enum { LEAST = 4, LONG = 128 };
     const kn_sg *sg = x->sg;
     const kn_hw *hw = x->w->hw;
     int64_t n = sg->g->loops[i].extent;
-    bool few = !hw->gpu && hw->vector_registers <= FEW_REGISTERS && x->lanes > 1 && !sg->rolled && !sg->nskips && n >= 2 * TIMES &&
+    bool few = !hw->gpu && hw->vector_registers <= KN_LW_FEW && x->lanes > 1 && !sg->rolled && !sg->nskips && n >= 2 * KN_LW_STEPS &&
                (n <= LONG || reads_copies(x));
     for (int j = i + 1; j < sg->g->nloops; j++)
         few = few && !(kn_tile_has(sg, j) && kn_tile_reduces(sg, j) && sg->g->loops[j].extent > 1);
-    return few && x->ncombo >= LEAST && x->ncombo < hw->vector_registers ? TIMES : 0;
+    return few && x->ncombo >= LEAST && x->ncombo < hw->vector_registers ? KN_LW_STEPS : 0;
 }
 
 void kn_tile_nest(kn_tile *x, int i, int64_t part)

@@ -40,11 +40,11 @@ static kn_ls *loop_of(kn_lw *w, const kn_ls *loop, const kn_ls *condition, kn_ls
     return copy;
 }
 
-void kn_lw_unswitch(kn_lw *w, kn_ls *list)
+void kn_lw_unswitch(kn_lw *w, kn_ls **list)
 {
-    for (kn_ls *s = list; s && !w->status; s = s->next) {
-        kn_lw_unswitch(w, s->body);
-        kn_lw_unswitch(w, s->other);
+    for (kn_ls *s = *list; s && !w->status; s = s->next) {
+        kn_lw_unswitch(w, &s->body);
+        kn_lw_unswitch(w, &s->other);
         kn_ls *condition = s->kind == KN_LS_FOR ? decides(s) : NULL;
         if (!condition) continue;
         kn_ls *then = loop_of(w, s, condition, condition->body), *other = condition->other ? loop_of(w, s, condition, condition->other) : NULL;

@@ -157,9 +157,9 @@ static void tiles_ask_in_front_of_their_sums(void **state)
         char inputs[100];
         int calls[4] = { 0 }, loops = 0;
         snprintf(inputs, sizeof inputs, "%s&b=i8:%sx32:const", one[i].a, strchr(one[i].a, 'x') + 1);
+        kn_hw *hw = device(a, false);
         if (kiln_request_text(a, fixture_text("c[M,N] +=! cast(a[M,K],i32)*cast(b[K,N],i32)"), fixture_text(inputs), NULL, &r, &d) ||
-            (kiln_generate(a, r->program, device(a, false), fixture_text(traces[0]), &k, &d) &&
-             kiln_generate(a, r->program, device(a, false), fixture_text(traces[1]), &k, &d)))
+            (kiln_generate(a, r->program, hw, fixture_text(traces[0]), &k, &d) && kiln_generate(a, r->program, hw, fixture_text(traces[1]), &k, &d)))
             fail_msg("%s: %s", inputs, d.message);
         for (const char *at = strstr(k->source.p, "_R0_0_"); at && loops < 4; at = strstr(strchr(at, '\n'), "_R0_0_")) {
             const char *line = at;
