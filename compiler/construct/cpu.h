@@ -31,7 +31,6 @@ enum {
     KN_CPU_DIGITS = 4,     /* iterations of a reduce axis beside that of the lanes that are written out */
     KN_CPU_LINE = 64,      /* bytes of a cache line */
     KN_CPU_NARROW = 32,    /* bytes of a vector that straddles two cache lines less often than one of a whole line does */
-    KN_CPU_SETS = 4096,    /* bytes from one line of a set of L1 to the next */
     KN_CPU_ROW = 16,       /* vectors of a map's row that is written out as a whole */
     KN_CPU_FEW_REGISTERS = 16, /* vector registers of which a tile wants every one */
     KN_CPU_FORKED = 16384  /* iterations below which a core is done before another one has started */
@@ -52,6 +51,12 @@ static inline bool kn_cpu_short_vectors(const kn_site *x)
 {
     const kn_hw_level *l1 = kn_hw_level_named(x->hw, "l1");
     return l1 && x->hw->vector_bytes < l1->transaction_bytes;
+}
+/* Bytes from one line of a set of L1 to the next; INT64_MAX where the device tells of no L1. */
+static inline int64_t kn_cpu_sets_apart(const kn_site *x)
+{
+    const kn_hw_level *l1 = kn_hw_level_named(x->hw, "l1");
+    return l1 ? kn_hw_way_bytes(l1) : INT64_MAX;
 }
 /* The greatest power of two that is at most n and at most `most`. */
 int64_t kn_cpu_pow2(int64_t n, int64_t most);

@@ -111,7 +111,7 @@ typedef struct along_rows {
 static int64_t lines_held(const kn_site *x, const kn_site_access *a, const along *m)
 {
     const kn_hw_level *l1 = kn_hw_level_named(x->hw, "l1");
-    int64_t apart = KN_CPU_SETS, line = l1->transaction_bytes;
+    int64_t apart = kn_cpu_sets_apart(x), line = l1->transaction_bytes;
     while (apart > line && a->coef[m->axis] * a->bytes / m->step % apart) apart /= 2;
     return l1->capacity_bytes / apart;
 }

@@ -25,8 +25,9 @@ int kn_cpu_longest_reduce(const kn_site *x)
 
 bool kn_cpu_in_one_set(const kn_site *x)
 {
+    int64_t apart = kn_cpu_sets_apart(x);
     for (int l = 0; l < x->nloads; l++)
-        if (x->load[l].linear && !(x->load[l].axes >> x->n & 1) && x->load[l].coef[x->m] * x->load[l].bytes % KN_CPU_SETS == 0) return true;
+        if (x->load[l].linear && !(x->load[l].axes >> x->n & 1) && x->load[l].coef[x->m] * x->load[l].bytes % apart == 0) return true;
     return false;
 }
 

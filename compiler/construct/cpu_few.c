@@ -43,7 +43,7 @@ static int64_t bytes_of_sets(const kn_site *x)
     for (int l = 0; l < x->nloads; l++)
         for (int i = x->s->nspatial; i < x->s->naxes; i++) {
             bool down = (x->load[l].axes >> x->n & 1) && x->load[l].coef[i];
-            int64_t same = down ? common(x->load[l].coef[i] * x->load[l].bytes, KN_CPU_SETS) : 0;
+            int64_t same = down ? common(x->load[l].coef[i] * x->load[l].bytes, kn_cpu_sets_apart(x)) : 0;
             if (same > most) most = same;
         }
     return most;

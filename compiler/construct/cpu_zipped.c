@@ -42,11 +42,12 @@ bool kn_cpu_zips(const kn_site *x, int load, int run)
  * other out of L1; of two, which are brought together, half as many are asked for. */
 static bool crowds(const zipped *z)
 {
-    enum { APART = KN_CPU_SETS / 4 };
+    enum { PART = 4 };
     const kn_site_access *b = &z->x->load[z->d->b];
     const kn_hw_level *l2 = kn_hw_level_named(z->x->hw, "l2");
     int64_t rows = z->x->reduce_extent * extent(z, z->x->n);
-    return extent(z, z->x->m) <= FEW_ROWS && l2 && rows * b->bytes > l2->capacity_bytes && b->coef[z->d->run] * b->bytes % APART == 0;
+    bool apart = PART * b->coef[z->d->run] * b->bytes % kn_cpu_sets_apart(z->x) == 0;
+    return extent(z, z->x->m) <= FEW_ROWS && l2 && rows * b->bytes > l2->capacity_bytes && apart;
 }
 
 /* The register tile that wastes least of what it computes past the ends and of loads beside the products. Panels are whole lines of an operand that
