@@ -102,23 +102,34 @@ static void rows_meet_blocks(void **state)
     }
 }
 
-/* Where a vector is half a line, columns whose rows the cores would cut into less than pages are summed in parts of whole rows. */
+/* Where a vector is half a line, columns whose rows the cores would cut into a few pages are summed in parts of whole rows, and so are their products
+ * with one row. */
 static void columns_go_in_parts(void **state)
 {
-    static const struct { const char *id, *inputs, *has; } one[] = {
-        {"x86-64-avx2", "x=f32:4096x1024", "split parts S0 16 8 8\nsplit parts R0 8\n"},
-        {"x86-64-avx2", "x=f32:6000x1000", "split parts S0 16 8 8\n"},
-        {"x86-64-avx2", "x=f32:2048x2048", "split out0 S0 16 8 8\n"},
-        {"x86-64-avx2", "x=f32:200x1024", "split out0 S0"},
-        {"x86-64-avx512", "x=f32:4096x1024", "split out0 S0"},
+    static const char sum[] = "y[J] +=! x[I,J]", product[] = "c[M,N] +=! a[M,K]*b[K,N]";
+    static const struct { const char *text, *id, *inputs, *has; bool small; } one[] = {
+        {sum, "x86-64-avx2", "x=f32:4096x1024", "split parts S0 16 8 8\nsplit parts R0 8\n", false},
+        {sum, "x86-64-avx2", "x=f32:6000x1000", "split parts S0 16 8 8\n", false},
+        {sum, "x86-64-avx2", "x=f32:2048x2048", "split parts S0 32 8 8\n", false},
+        {sum, "x86-64-avx2", "x=f32:512x8192", "split out0 S0 64 8 8\n", false},
+        {sum, "x86-64-avx2", "x=f32:200x1024", "split out0 S0", false},
+        {sum, "x86-64-avx512", "x=f32:4096x1024", "split out0 S0", false},
+        {product, "x86-64-avx2", "a=f32:1x300&b=f32:300x1001", "split parts S1 32 4 8\nsplit parts R0 4\n", true},
+        {product, "x86-64-avx2", "a=f32:1x2048&b=f32:2048x2048", "split parts S1 32 8 8\nsplit parts R0 8\n", false}, /* L3 holds a part */
+        {product, "x86-64-avx2", "a=f32:1x4096&b=f32:4096x4096", "split parts S1 256 2 8\nsplit parts R0 8\n", false},
+        {product, "x86-64-avx2", "a=f32:1x1024&b=f32:1024x8192", "split out0 S1", false},
+        {product, "x86-64-avx512", "a=f32:1x300&b=f32:300x1001", "split out0 S1", false},
     };
     (void)state;
     for (size_t i = 0; i < sizeof one / sizeof *one; i++) {
         kiln_arena *a = kiln_arena_open(&(kiln_host){NULL, mem, NULL});
+        kn_hw *hw = device(a, one[i].id);
         kn_program *c;
-        const char *trace = constructed(a, "y[J] +=! x[I,J]", one[i].inputs, device(a, one[i].id), 1, &c)->c[0].trace.p;
+        kiln_bytes text = constructed(a, one[i].text, one[i].inputs, hw, 1, &c)->c[0].trace;
+        const char *trace = text.p;
         bool parts = strstr(trace, "part out0"), wanted = strstr(one[i].has, "parts");
         if (parts != wanted || !strstr(trace, one[i].has)) fail_msg("%s of %s: no '%s' in\n%s", one[i].inputs, one[i].id, one[i].has, trace);
+        if (one[i].small) run_checked(a, c, hw, text, one[i].inputs);
         kiln_arena_close(a);
     }
 }
