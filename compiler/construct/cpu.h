@@ -15,6 +15,7 @@ typedef struct kn_cpu_tile {
     int64_t chains;             /* terms of reduce axis `blocked` beside each other, of which each has sums of its own; 0: none */
     bool pack;
     bool written;               /* the block of the reduction is written out */
+    bool apart;                 /* and has terms as far apart as they can be */
     bool terms;                 /* so is all of it, for all rows */
     bool lies;                  /* what is packed has its rows along the lanes */
     bool along;                 /* the task's panels are packed beside each other, and rows go along all of them */

@@ -125,7 +125,7 @@ static bool parted_columns(const kn_site *x)
 /* Where a vector is a part of a line, a line of each of a block's rows is read at a time, by a loop over these that is written out: what counts it
  * and asks for lines ahead takes longer than the processor's own streams (4096x4096: 0.8 of the time on a Zen 3). But what L3 still holds some of had
  * better be asked for (1024x4096 so: 1.3 times as long). What it holds all of a row goes along in two lines of half as many rows, if it meets them
- * from end to end (1024x1024: 0.85 of the time). */
+ * from end to end (1024x1024: 0.85 of the time). Rows that are read so and as far apart as possible are as many runs of memory (0.92 to 0.97). */
 static void streamed_tile(const kn_site *x, kn_cpu_tile *t)
 {
     enum { FAR = 8, NEAR_LINES = 2 };
@@ -185,6 +185,7 @@ bool kn_cpu_few_rows(const kn_site *x, kn_plans *p)
     t.kb = all <= most ? 1 : kn_ceil_div(all, kn_ceil_div(all, most));
     t.mc = kn_ceil_div(rows, t.mr);
     column_tasks(x, &t);
+    t.apart = t.written && t.nc * panel >= kn_cpu_extent(x, x->n) && all % t.kb == 0;
     if (t.nc > 1) kn_cpu_try(x, p, &t);
     return p->n > 0;
 }
