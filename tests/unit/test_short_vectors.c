@@ -102,6 +102,43 @@ static void rows_meet_blocks(void **state)
     }
 }
 
+/* Lines that are asked for beside a loop that computes in registers. */
+static bool asks_beside(const kn_ls *s)
+{
+    bool some = false;
+    for (; s; s = s->next) {
+        const kn_ls *b = s->kind == KN_LS_FOR ? s->body : NULL;
+        some = some || (b && b->kind == KN_LS_FOR && b->body->kind == KN_LS_PREFETCH && b->next && b->next->kind == KN_LS_FOR && !b->next->next);
+        some = some || asks_beside(s->body) || asks_beside(s->other);
+    }
+    return some;
+}
+
+/* With few registers many lines of the next block, which a tile is to ask for, are asked for while its sum runs. */
+static void lines_are_spread(void **state)
+{
+    static const struct { const char *id, *inputs; bool spread; } one[] = {
+        {"x86-64-avx2", "a=f32:30x240&b=f32:240x256", true},
+        {"x86-64-avx512", "a=f32:30x240&b=f32:240x256", false},
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof one / sizeof *one; i++) {
+        kiln_arena *a = kiln_arena_open(&(kiln_host){NULL, mem, NULL});
+        kn_hw *hw = device(a, one[i].id);
+        kn_program *c;
+        hw->units = 1;
+        for (int l = 0; l < hw->nlevels; l++) {
+            if (!strcmp(hw->levels[l].name, "l1")) hw->levels[l].capacity_bytes = 16384;
+            if (!strcmp(hw->levels[l].name, "l2")) hw->levels[l].capacity_bytes = 65536;
+        }
+        kiln_bytes trace = constructed(a, "c[M,N] +=! a[M,K]*b[K,N]", one[i].inputs, hw, 1, &c)->c[0].trace;
+        kn_lprog *l = lowered(a, c, hw, trace, one[i].inputs);
+        if (asks_beside(l->fns[l->nfns - 1].body) != one[i].spread) fail_msg("%s on %s:\n%s", one[i].inputs, one[i].id, trace.p);
+        if (one[i].spread) run_checked(a, c, hw, trace, one[i].inputs);
+        kiln_arena_close(a);
+    }
+}
+
 /* Where a vector is half a line, columns whose rows the cores would cut into a few pages are summed in parts of whole rows, and so are their products
  * with one row. */
 static void columns_go_in_parts(void **state)
@@ -301,7 +338,7 @@ static void panels_are_packed_together(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(crowded_rows_are_copied), cmocka_unit_test(short_vectors_fill_lines),
-                                       cmocka_unit_test(rows_meet_blocks), cmocka_unit_test(columns_go_in_parts),
+                                       cmocka_unit_test(rows_meet_blocks), cmocka_unit_test(columns_go_in_parts), cmocka_unit_test(lines_are_spread),
                                        cmocka_unit_test(some_rows_are_worth_packing), cmocka_unit_test(extrema_are_found_in_vectors),
                                        cmocka_unit_test(places_of_whole_rows_are_picked),
                                        cmocka_unit_test(added_rows_are_asked_for), cmocka_unit_test(panels_are_packed_together)};
