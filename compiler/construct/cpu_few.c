@@ -66,7 +66,7 @@ static bool worth_a_copy(const kn_site *x, int64_t terms)
     int64_t rows = kn_cpu_extent(x, x->m);
     bool near = operand_bytes(x) <= kn_hw_level_named(x->hw, "l2")->capacity_bytes, crowded = terms > of_sets(x);
     bool straddles = bytes_of_sets(x) % x->hw->vector_bytes != 0 && kn_cpu_in_panels(x) && rows > (near ? OF_NEAR : FEWEST);
-    return kn_cpu_short_vectors(x) && rows > FEWEST && (crowded || straddles);
+    return kn_cpu_short_vectors(x) && rows > FEWEST && (crowded || straddles || kn_cpu_packs_few(x));
 }
 
 /* The operand's rows begin with lines, so that no vector straddles two. */
