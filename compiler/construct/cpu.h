@@ -15,6 +15,7 @@ typedef struct kn_cpu_tile {
     int64_t chains;             /* terms of reduce axis `blocked` beside each other, of which each has sums of its own; 0: none */
     bool pack;
     bool written;               /* the block of the reduction is written out */
+    bool apart;                 /* and has terms as far apart as they can be */
     bool terms;                 /* so is all of it, for all rows */
     bool lies;                  /* what is packed has its rows along the lanes */
     bool along;                 /* the task's panels are packed beside each other, and rows go along all of them */
@@ -91,6 +92,8 @@ bool kn_cpu_deep(const kn_site *x, kn_cpu_tile *t);
 /* cpu_blocks.c: many rows that meet blocks of a large operand, of so few registers that tiles are small; false: it is no such product. */
 bool kn_cpu_blocks(const kn_site *x, kn_plans *p);
 bool kn_cpu_blocks_of(const kn_site *x, kn_cpu_tile *t); /* the numbers, however the operand lies */
+/* It is one of a few panels, which rows enough meet and which are better not read as they lie. */
+bool kn_cpu_packs_few(const kn_site *x);
 /* Rows of what does not follow n lie so far apart that few sets of the caches, or pages, hold what a block needs of them. */
 bool kn_cpu_rows_apart(const kn_site *x);
 bool kn_cpu_in_panels(const kn_site *x); /* panels of all terms fit there, or rows are enough for blocks of them */

@@ -66,7 +66,7 @@ static bool worth_a_copy(const kn_site *x, int64_t terms)
     int64_t rows = kn_cpu_extent(x, x->m);
     bool near = operand_bytes(x) <= kn_hw_level_named(x->hw, "l2")->capacity_bytes, crowded = terms > of_sets(x);
     bool straddles = bytes_of_sets(x) % x->hw->vector_bytes != 0 && kn_cpu_in_panels(x) && rows > (near ? OF_NEAR : FEWEST);
-    return kn_cpu_short_vectors(x) && rows > FEWEST && (crowded || straddles);
+    return kn_cpu_short_vectors(x) && rows > FEWEST && (crowded || straddles || kn_cpu_packs_few(x));
 }
 
 /* The operand's rows begin with lines, so that no vector straddles two. */
@@ -112,16 +112,29 @@ static bool few_tile(const kn_site *x, kn_cpu_tile *t, int64_t widest, bool line
     return least > 0;
 }
 
+/* Parts of a sum of columns alone, or of their products with one row, that keep the cores busy, so that each reads whole rows (parts.c). */
+static bool parted_columns(const kn_site *x)
+{
+    int other = kn_cpu_other(x), along = 0;
+    if (other < 0 || x->m >= 0 || x->hw->vector_bytes >= KN_CPU_LINE) return false;
+    for (int l = 0; l < x->nloads; l++) along += x->load[l].axes >> x->n & 1;
+    for (int i = 0; i < x->s->nspatial; i++) if (i != x->n && i != other && kn_cpu_extent(x, i) > 1) return false;
+    return along == 1 && kn_cpu_extent(x, other) % x->hw->units == 0;
+}
+
 /* Where a vector is a part of a line, a line of each of a block's rows is read at a time, by a loop over these that is written out: what counts it
  * and asks for lines ahead takes longer than the processor's own streams (4096x4096: 0.8 of the time on a Zen 3). But what L3 still holds some of had
- * better be asked for (1024x4096 so: 1.3 times as long). */
+ * better be asked for (1024x4096 so: 1.3 times as long). What it holds all of a row goes along in two lines of half as many rows, if it meets them
+ * from end to end (1024x1024: 0.85 of the time). Rows that are read so and as far apart as possible are as many runs of memory (0.92 to 0.97). */
 static void streamed_tile(const kn_site *x, kn_cpu_tile *t)
 {
-    enum { FAR = 8 };
+    enum { FAR = 8, NEAR_LINES = 2 };
     const kn_hw_level *l3 = kn_hw_level_named(x->hw, "l3");
-    if (kn_cpu_short_vectors(x) && l3 && operand_bytes(x) / FAR >= l3->capacity_bytes) {
+    int64_t bytes = operand_bytes(x) * kn_cpu_extent(x, kn_cpu_other(x));
+    bool far = l3 && bytes / FAR >= l3->capacity_bytes, near = l3 && bytes <= l3->capacity_bytes && parted_columns(x) && x->nloads > 1;
+    if (kn_cpu_short_vectors(x) && (far || near)) {
         t->mr = kn_cpu_extent(x, x->m);
-        t->nv = kn_hw_level_named(x->hw, "l1")->transaction_bytes / x->hw->vector_bytes;
+        t->nv = (far ? 1 : NEAR_LINES) * kn_hw_level_named(x->hw, "l1")->transaction_bytes / x->hw->vector_bytes;
         t->written = true;
         return;
     }
@@ -141,15 +154,6 @@ static void column_tasks(const kn_site *x, kn_cpu_tile *t)
     t->nc = kn_ceil_div(panels, columns);
 }
 
-/* Parts of a sum of columns alone that keep the cores busy, so that each reads whole rows: of 1024 columns, 4096 rows, half of the columns take 1.35
- * times as long (measured where a vector is half a line). */
-static bool parted_columns(const kn_site *x)
-{
-    int other = kn_cpu_other(x);
-    if (other < 0 || x->m >= 0 || x->nloads != 1 || x->s->nspatial != 2 || x->hw->vector_bytes >= KN_CPU_LINE) return false;
-    return kn_cpu_extent(x, other) % x->hw->units == 0;
-}
-
 /* Rows of the operand in a block. Fewer streams come faster from memory, more take fewer turns over the partial sums, which each group of rows pays
  * for: of products with 4, 8, 12, 24 rows blocks of 8, 8, 16, 24 take 0.6, 0.57, 0.76, 0.92 of the time of 32, which 32 rows want; 48 rows take 1.05
  * times as long with 32 as with PAGES (measured on a Zen 4; on an Ice Lake 8 to 32 rows took 1.15 to 1.6 times as long with PAGES). What L3 may still
@@ -159,6 +163,7 @@ static int64_t side_by_side(const kn_site *x, const kn_cpu_tile *t)
     const kn_hw_level *l3 = kn_hw_level_named(x->hw, "l3");
     int64_t groups = kn_ceil_div(kn_cpu_extent(x, x->m), t->mr);
     bool near = l3 && operand_bytes(x) <= 2 * l3->capacity_bytes && kn_cpu_extent(x, x->m) > STREAMED;
+    if (t->written) return STREAMS * kn_hw_level_named(x->hw, "l1")->transaction_bytes / (t->nv * x->hw->vector_bytes);
     return groups > FEW_GROUPS ? PAGES : near ? 2 * STREAMS * groups : STREAMS * groups;
 }
 
@@ -180,6 +185,7 @@ bool kn_cpu_few_rows(const kn_site *x, kn_plans *p)
     t.kb = all <= most ? 1 : kn_ceil_div(all, kn_ceil_div(all, most));
     t.mc = kn_ceil_div(rows, t.mr);
     column_tasks(x, &t);
+    t.apart = t.written && t.nc * panel >= kn_cpu_extent(x, x->n) && all % t.kb == 0;
     if (t.nc > 1) kn_cpu_try(x, p, &t);
     return p->n > 0;
 }

@@ -92,7 +92,8 @@ static void put_splits(kn_buf *b, const kn_site *x, const kn_cpu_tile *t, int ot
     if (x->m >= 0) kn_putf(b, "split %s %s %lld %lld\n", x->name, kn_cpu_axis(x, x->m), (long long)t->mc, (long long)t->mr);
     if (other >= 0 && t->grain > 1) kn_putf(b, "split %s %s %lld\n", x->name, kn_cpu_axis(x, other), (long long)t->grain);
     if (t->mo > 1) kn_putf(b, "split %s %s %lld\n", x->name, kn_cpu_axis(x, t->o), (long long)t->mo);
-    if (t->kb > 1) kn_putf(b, "split %s %s %lld\n", x->name, kn_cpu_axis(x, t->blocked), (long long)t->kb);
+    int64_t terms = t->apart ? kn_cpu_extent(x, t->blocked) / t->kb : t->kb;
+    if (t->kb > 1) kn_putf(b, "split %s %s %lld\n", x->name, kn_cpu_axis(x, t->blocked), (long long)terms);
     if (t->chains) kn_putf(b, "split %s %s %lld\n", x->name, kn_cpu_axis(x, t->blocked), (long long)t->chains);
     if (x->r >= 0 && t->rlanes > 1) kn_putf(b, "split %s %s %lld %lld\n", x->name, kn_cpu_axis(x, x->r), (long long)t->runroll, (long long)t->rlanes);
 }
@@ -132,7 +133,7 @@ static int put_order(kn_buf *b, const kn_site *x, const kn_cpu_tile *t, int othe
     if (n) kn_put(b, " |");
     if (other >= 0 && t->grain > 1 && !map) kn_putf(b, " %s.1", kn_cpu_axis(x, other));
     if (x->n >= 0 && rows_first) kn_putf(b, " %s.0", kn_cpu_axis(x, x->n));
-    if (t->kb > 1) kn_putf(b, " %s.0", kn_cpu_axis(x, t->blocked));
+    if (t->kb > 1) kn_putf(b, " %s.%d", kn_cpu_axis(x, t->blocked), t->apart);
     if (t->nc > 1 && !t->along) kn_putf(b, " %s.1", kn_cpu_axis(x, x->n));
     if (t->group > 1) kn_putf(b, " %s.2", kn_cpu_axis(x, x->n));
     if (x->m >= 0) kn_putf(b, " %s.1", kn_cpu_axis(x, x->m));
@@ -141,7 +142,7 @@ static int put_order(kn_buf *b, const kn_site *x, const kn_cpu_tile *t, int othe
     uint32_t uneven = kn_cpu_uneven(x, &share);
     for (int first = 1; first >= 0; first--)
         for (int i = x->s->nspatial; i < x->s->naxes; i++)
-            if ((int)(uneven >> i & 1) == first) kn_putf(b, " %s.%d", kn_cpu_axis(x, i), i == t->blocked && t->kb > 1);
+            if ((int)(uneven >> i & 1) == first) kn_putf(b, " %s.%d", kn_cpu_axis(x, i), i == t->blocked && t->kb > 1 && !t->apart);
     kn_put(b, " |");
     bool serial = t->nv > KN_CPU_ROW; /* more vectors than are unrolled: a loop outside the register tile */
     int inner = vectors_of(t);
@@ -213,7 +214,7 @@ static void put_kinds(kn_buf *b, const kn_site *x, const kn_cpu_tile *t, const c
              taps_fit(x, t->mr, t->nv))
         kn_putf(b, "unroll %s %s.0\n", x->name, kn_cpu_axis(x, last));
     else if (t->kb > 1 && (t->written || (x->m < 0 && x->nloads == 1 && !t->pack && t->kb * t->nv <= KN_CPU_UNROLLED)))
-        kn_putf(b, "unroll %s %s.1\n", x->name, kn_cpu_axis(x, t->blocked));
+        kn_putf(b, "unroll %s %s.%d\n", x->name, kn_cpu_axis(x, t->blocked), !t->apart);
     if (x->n < 0) return;
     int inner = vectors_of(t);
     if (t->lanes > 1 && t->nv <= KN_CPU_ROW) kn_putf(b, "unroll %s %s.%d\n", x->name, kn_cpu_axis(x, x->n), inner);

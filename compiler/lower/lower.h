@@ -140,6 +140,7 @@ void kn_lw_anew(kn_lw *w, kn_ls **list);                               /* see an
 void kn_lw_held(kn_lw *w, kn_ls **at);                                 /* see held.c: of the run of stores that begins there */
 void kn_lw_hoist(kn_lw *w, kn_ls **list);                              /* see hoist.c */
 void kn_lw_unswitch(kn_lw *w, kn_ls **list);                           /* see unswitch.c */
+void kn_lw_spread(kn_lw *w, kn_ls **list);                             /* see spread.c */
 void kn_lw_forward(kn_lw *w, kn_ls **list);                            /* see forward.c */
 kn_expr *kn_lw_and(kn_lw *w, kn_expr *x, kn_expr *y); /* NULL is true */
 kn_expr *kn_lw_below(kn_lw *w, kn_expr *x, int64_t limit); /* x < limit, NULL when that is certain */

@@ -9,11 +9,11 @@
 #include <unistd.h>
 
 #ifdef __AVX512F__
-enum { VECTOR = 64 };
+enum { VECTOR = 64, LINE = 64 };
 #else
-enum { VECTOR = 32 };
+enum { VECTOR = 32, LINE = 64 };
 #endif
-enum { CHAINS = 12, TURNS = 20000, BLOCK = 4096, SHARED = 1 << 17 };
+enum { CHAINS = 12, TURNS = 20000, BLOCK = 4096, RUNS = 8, RUN = 1 << 16, SHARED = 1 << 17 };
 typedef float vf __attribute__((vector_size(VECTOR)));
 typedef float line __attribute__((vector_size(VECTOR), aligned(VECTOR), may_alias));
 
@@ -127,7 +127,7 @@ typedef struct work {
     double (*run)(void);
     double done;
     ceiling *c;
-    int parts;
+    int parts, runs;
     bool streaming;
 } work;
 
@@ -164,7 +164,7 @@ double ceiling_compute(const char *dtype, struct kiln_pool *pool)
 
 void ceiling_open(ceiling *c, int64_t read, int64_t written, struct kiln_pool *pool)
 {
-    int64_t step = BLOCK * (pool ? pool->nthreads : 1);
+    int64_t step = RUNS * RUN * (pool ? pool->nthreads : 1);
     bool shared = read + written >= SHARED; /* less is done before other threads have woken */
     *c = (ceiling){.read = read, .written = written, .pool = shared ? pool : NULL};
     c->from = aligned_alloc(BLOCK, (size_t)((read + step) / step * step));
@@ -183,7 +183,7 @@ void ceiling_close(ceiling *c)
 static void get(const char *p, int64_t n, vf *sum)
 {
     const line *v = (const void *)p;
-    vf a[8];
+    vf a[RUNS];
     memcpy(a, sum, sizeof a);
     for (; n >= 8 * VECTOR; v += 8, n -= 8 * VECTOR) {
 #pragma GCC unroll 8
@@ -191,6 +191,25 @@ static void get(const char *p, int64_t n, vf *sum)
     }
     for (; n >= VECTOR; v++, n -= VECTOR) { a[0] += *v; }
     memcpy(sum, a, sizeof a);
+}
+
+/* The same as eight runs side by side: from memory they come faster than one (Zen 3: 21 and 14 GB/s), since no prefetcher goes from page to page,
+ * and the longer they are. */
+static void get_runs(const char *p, int64_t n, vf *sum)
+{
+    int64_t run = n / RUNS / LINE * LINE;
+    vf a[RUNS];
+    memcpy(a, sum, sizeof a);
+    for (int64_t i = 0; i < run; i += LINE) {
+#pragma GCC unroll 8
+        for (int r = 0; r < RUNS; r++) {
+            const line *v = (const void *)(p + r * run + i);
+#pragma GCC unroll 2
+            for (int j = 0; j < LINE / VECTOR; j++) { a[r] += v[j]; }
+        }
+    }
+    memcpy(sum, a, sizeof a);
+    get(p + RUNS * run, n - RUNS * run, sum);
 }
 
 static inline void store(line *to, vf value, bool streaming)
@@ -224,21 +243,22 @@ static void copy(const char *from, char *to, int64_t n, bool streaming)
     for (; n >= VECTOR; a++, b++, n -= VECTOR) { store(b, *a, streaming); }
 }
 
-/* A slice of both arrays, in steps of a page of the longer one, what they have in common as a copy: reads and writes overlap as in a
- * kernel. */
+/* A slice of both arrays, in steps of a page of the longer one, or of what all runs have, what they have in common as a copy: reads and writes
+ * overlap as in a kernel. */
 static void memory_task(void *closure, int64_t index, int32_t worker)
 {
     work *w = closure;
     ceiling *c = w->c;
-    int64_t nr = c->read / w->parts, nw = c->written / w->parts, steps = ((nr > nw ? nr : nw) + BLOCK - 1) / BLOCK;
-    int64_t ar = nr / steps / VECTOR * VECTOR, aw = nw / steps / VECTOR * VECTOR, both = ar < aw ? ar : aw;
+    int64_t nr = c->read / w->parts, nw = c->written / w->parts, block = w->runs > 1 ? RUNS * RUN : BLOCK, longer = nr > nw ? nr : nw;
+    int64_t steps = (longer + block - 1) / block, ar = nr / steps / VECTOR * VECTOR;
+    int64_t aw = nw / steps / VECTOR * VECTOR, both = ar < aw ? ar : aw;
     const char *from = c->from + nr * index / VECTOR * VECTOR;
     char *to = c->to + nw * index / VECTOR * VECTOR;
-    vf sum[8] = {(vf){0} + 1};
+    vf sum[RUNS] = {(vf){0} + 1};
     (void)worker;
     for (int64_t s = 0; s < steps; s++) {
         copy(from + ar * s, to + aw * s, both, w->streaming);
-        get(from + ar * s + both, ar - both, sum);
+        (w->runs > 1 ? get_runs : get)(from + ar * s + both, ar - both, sum);
         put(to + aw * s + both, aw - both, sum[0], w->streaming);
     }
     get(from + ar * steps, nr - ar * steps, sum);
@@ -250,8 +270,8 @@ static void memory_task(void *closure, int64_t index, int32_t worker)
 double ceiling_memory_us(ceiling *c)
 {
     double best = 1e30;
-    for (int streaming = 0; streaming < 2; streaming++) {
-        work w = {.c = c, .streaming = streaming};
+    for (int way = 0; way < 4; way++) {
+        work w = {.c = c, .streaming = way & 1, .runs = way & 2 ? RUNS : 1};
         int turns = (int)(10000000 / (c->read + c->written + 1)) + 1; /* half a millisecond and more: one pass more than fills the caches */
         over(c->pool, memory_task, &w);
         double t = now_us();

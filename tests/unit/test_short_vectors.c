@@ -44,7 +44,7 @@ static void short_vectors_fill_lines(void **state)
         {"x86-64-avx2", "a=f32:40x96&b=f32:96x264", "| S0.1 S1.1 R0.0 |", true, true},
         {"x86-64-avx512", "a=f32:64x64&b=f32:64x64", "| S0.1 R0.0 |", false, true},
         {"x86-64-avx512", "a=f32:40x96&b=f32:96x264", "| S0.1 R0.0 |", false, true},
-        {"x86-64-avx2", "a=f32:1x4096&b=f32:4096x4096", "unroll out0 R0.1\n", false, false},
+        {"x86-64-avx2", "a=f32:1x4096&b=f32:4096x4096", "unroll out0 R0.0\n", false, false},
         {"x86-64-avx2", "a=f32:1x4096&b=f32:4096x1024", "split out0 S1 16 8 8\n", true, false}, /* L3 holds a part */
         {"x86-64-avx2", "a=f32:128x500&b=f32:500x1001", "split out0 S0 32 4\n", false, false}, /* all registers; a long sum */
         {"x86-64-avx2", "a=f32:1024x384&b=f32:384x1024", "split out0 S1 10 2 8\n", false, false}, /* more than a few panels in L2 */
@@ -82,6 +82,9 @@ static void rows_meet_blocks(void **state)
         {places, "x86-64-avx2", "x=f32:17x21x515&w=f32:515x391", " loops F0.1 F0.2 R0.1\n", "prepack ", 8192, 65536, true}, /* no box */
         {product, "x86-64-avx2", "a=f32:107x129&b=f32:129x445", "| R0.0 S1.1 S1.2 S0.1 R0.1 |", "prepack ", 4096, 32768, true},
         {product, "x86-64-avx2", "a=f32:99x1024&b=f32:1024x389", "region pad ", "prepack ", 8192, 65536, true},
+        {product, "x86-64-avx2", "a=f32:77x4096&b=f32:4096x49", "region pad ", "prepack ", 0, 0, true}, /* a few panels across lines */
+        {product, "x86-64-avx2", "a=f32:72x520&b=f32:520x30", "scratch S1.1 loops S1.2 R0.1 S1.3 S1.4\n", "prepack ", 8192, 65536, true},
+        {product, "x86-64-avx2", "a=f32:77x4096&b=f32:4096x48", "reorder ", "region", 0, 0, false}, /* their rows begin with vectors */
         {product, "x86-64-avx2", "a=f32:517x1024&b=f32:1024x387:const", "region pad ", "S0.1 S1.1", 8192, 65536, true},
     };
     (void)state;
@@ -102,23 +105,72 @@ static void rows_meet_blocks(void **state)
     }
 }
 
-/* Where a vector is half a line, columns whose rows the cores would cut into less than pages are summed in parts of whole rows. */
-static void columns_go_in_parts(void **state)
+/* Lines that are asked for beside a loop that computes in registers. */
+static bool asks_beside(const kn_ls *s)
 {
-    static const struct { const char *id, *inputs, *has; } one[] = {
-        {"x86-64-avx2", "x=f32:4096x1024", "split parts S0 16 8 8\nsplit parts R0 8\n"},
-        {"x86-64-avx2", "x=f32:6000x1000", "split parts S0 16 8 8\n"},
-        {"x86-64-avx2", "x=f32:2048x2048", "split out0 S0 16 8 8\n"},
-        {"x86-64-avx2", "x=f32:200x1024", "split out0 S0"},
-        {"x86-64-avx512", "x=f32:4096x1024", "split out0 S0"},
+    bool some = false;
+    for (; s; s = s->next) {
+        const kn_ls *b = s->kind == KN_LS_FOR ? s->body : NULL;
+        some = some || (b && b->kind == KN_LS_FOR && b->body->kind == KN_LS_PREFETCH && b->next && b->next->kind == KN_LS_FOR && !b->next->next);
+        some = some || asks_beside(s->body) || asks_beside(s->other);
+    }
+    return some;
+}
+
+/* With few registers many lines of the next block, which a tile is to ask for, are asked for while its sum runs. */
+static void lines_are_spread(void **state)
+{
+    static const struct { const char *id, *inputs; bool spread; } one[] = {
+        {"x86-64-avx2", "a=f32:30x240&b=f32:240x256", true},
+        {"x86-64-avx512", "a=f32:30x240&b=f32:240x256", false},
     };
     (void)state;
     for (size_t i = 0; i < sizeof one / sizeof *one; i++) {
         kiln_arena *a = kiln_arena_open(&(kiln_host){NULL, mem, NULL});
+        kn_hw *hw = device(a, one[i].id);
         kn_program *c;
-        const char *trace = constructed(a, "y[J] +=! x[I,J]", one[i].inputs, device(a, one[i].id), 1, &c)->c[0].trace.p;
-        bool parts = strstr(trace, "part out0"), wanted = strstr(one[i].has, "parts");
+        hw->units = 1;
+        for (int l = 0; l < hw->nlevels; l++) {
+            if (!strcmp(hw->levels[l].name, "l1")) hw->levels[l].capacity_bytes = 16384;
+            if (!strcmp(hw->levels[l].name, "l2")) hw->levels[l].capacity_bytes = 65536;
+        }
+        kiln_bytes trace = constructed(a, "c[M,N] +=! a[M,K]*b[K,N]", one[i].inputs, hw, 1, &c)->c[0].trace;
+        kn_lprog *l = lowered(a, c, hw, trace, one[i].inputs);
+        if (asks_beside(l->fns[l->nfns - 1].body) != one[i].spread) fail_msg("%s on %s:\n%s", one[i].inputs, one[i].id, trace.p);
+        if (one[i].spread) run_checked(a, c, hw, trace, one[i].inputs);
+        kiln_arena_close(a);
+    }
+}
+
+/* Where a vector is half a line, columns whose rows the cores would cut into a few pages are summed in parts of whole rows, and so are their products
+ * with one row. */
+static void columns_go_in_parts(void **state)
+{
+    static const char sum[] = "y[J] +=! x[I,J]", product[] = "c[M,N] +=! a[M,K]*b[K,N]";
+    static const struct { const char *text, *id, *inputs, *has; bool small; } one[] = {
+        {sum, "x86-64-avx2", "x=f32:4096x1024", "split parts S0 16 8 8\nsplit parts R0 8\n", false},
+        {sum, "x86-64-avx2", "x=f32:6000x1000", "split parts S0 16 8 8\n", false},
+        {sum, "x86-64-avx2", "x=f32:2048x2048", "split parts S0 32 8 8\n", false},
+        {sum, "x86-64-avx2", "x=f32:512x8192", "split out0 S0 64 8 8\n", false},
+        {sum, "x86-64-avx2", "x=f32:200x1024", "split out0 S0", false},
+        {sum, "x86-64-avx512", "x=f32:4096x1024", "split out0 S0", false},
+        {product, "x86-64-avx2", "a=f32:1x300&b=f32:300x1001", "split parts S1 32 4 8\nsplit parts R0 4\n", true}, /* of 150 terms */
+        {product, "x86-64-avx2", "a=f32:1x304&b=f32:304x1001", " | R0.1 S1.1 R0.0 | ", true},
+        {product, "x86-64-avx2", "a=f32:1x2048&b=f32:2048x2048", "split parts S1 32 8 8\nsplit parts R0 8\n", false}, /* L3 holds a part */
+        {product, "x86-64-avx2", "a=f32:1x4096&b=f32:4096x4096", "split parts S1 256 2 8\nsplit parts R0 256\n", false},
+        {product, "x86-64-avx2", "a=f32:1x1024&b=f32:1024x8192", "split out0 S1", false},
+        {product, "x86-64-avx512", "a=f32:1x300&b=f32:300x1001", "split out0 S1", false},
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof one / sizeof *one; i++) {
+        kiln_arena *a = kiln_arena_open(&(kiln_host){NULL, mem, NULL});
+        kn_hw *hw = device(a, one[i].id);
+        kn_program *c;
+        kiln_bytes text = constructed(a, one[i].text, one[i].inputs, hw, 1, &c)->c[0].trace;
+        const char *trace = text.p;
+        bool parts = strstr(trace, "part out0"), wanted = !strstr(one[i].has, "out0");
         if (parts != wanted || !strstr(trace, one[i].has)) fail_msg("%s of %s: no '%s' in\n%s", one[i].inputs, one[i].id, one[i].has, trace);
+        if (one[i].small) run_checked(a, c, hw, text, one[i].inputs);
         kiln_arena_close(a);
     }
 }
@@ -289,7 +341,7 @@ static void panels_are_packed_together(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(crowded_rows_are_copied), cmocka_unit_test(short_vectors_fill_lines),
-                                       cmocka_unit_test(rows_meet_blocks), cmocka_unit_test(columns_go_in_parts),
+                                       cmocka_unit_test(rows_meet_blocks), cmocka_unit_test(columns_go_in_parts), cmocka_unit_test(lines_are_spread),
                                        cmocka_unit_test(some_rows_are_worth_packing), cmocka_unit_test(extrema_are_found_in_vectors),
                                        cmocka_unit_test(places_of_whole_rows_are_picked),
                                        cmocka_unit_test(added_rows_are_asked_for), cmocka_unit_test(panels_are_packed_together)};
