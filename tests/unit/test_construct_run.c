@@ -155,6 +155,12 @@ static const struct { const char *text, *inputs; } programs[] = {
     {"y[N,P,Q,F] +=! pad(x,0.0)[N,C,P*2+R-3,Q*2+S-3]*w[F,C,R,S] where P in 5, Q in 6", "x=f32:1x3x9x11&w=f32:20x3x7x7:const"},
     {"t[N,P,Q,F] +=! x[N,P,Q,C]*w[F,C]; y[N,P,Q,F] = max(t[0,P,Q,F]*s[F,0] + z[0,P,Q,F], 0.0) where N in 1", /* bands of joined rows */
      "x=f32:1x31x33x3&w=f32:21x3:const&s=f32:21x1:const&z=f32:1x31x33x21"},
+    /* biased sums that what finishes them reads several times */
+    {"t[M,N] +=! a[M,K]*b[K,N]; u[M,N] = t[M,N]+v[N]; y[M,N] = select(u[M,N]<0.0, u[M,N]*0.1, u[M,N])", "a=f32:19x111&b=f32:111x37:const&v=f32:37"},
+    {"t[N,P,Q,F] +=! pad(x,0.0)[N,P*2+R-1,Q*2+S-1,C]*w[F,C,R,S] where P in 3, Q in 9; u[N,P,Q,F] = t[0,P,Q,F]+v[F] where N in 1; "
+     "y[N,P,Q,F] = u[0,P,Q,F]*min(max(u[N,P,Q,F]+3.0, 0.0), 6.0) + z[N,P,Q,F]", "x=f32:1x6x17x5&w=f32:37x5x3x3:const&v=f32:37&z=f32:1x3x9x37"},
+    {"s[M] +=! a[M,K]; u[M] = s[M]*0.01; y[M] = u[M]*exp(u[M])", "a=f32:19x111"},
+    {"t[M,N] +=! cast(a[M,K],i32)*cast(b[K,N],i32); u[M,N] = t[M,N]+3; y[M,N] = max(u[M,N]*2, u[M,N])", "a=u8:19x112&b=i8:112x48:const"},
     {"t[N,P,Q,F] +=! x[N,P,Q,F//17*4+C]*w[F,C]; y[N,P,Q,F] = max(t[0,P,Q,F]*s[F,0,0], 0.0) where N in 1, F in 51", /* groups with an epilogue */
      "x=f32:1x3x5x12&w=f32:51x4:const&s=f32:51x1x1:const"},
     {"t[N,P,Q,F] +=! x[N,P,Q,F//17*4+C]*w[F,C]; y[N,P,Q,F] = max(t[N,P,Q,F], 0.0) where F in 34", /* bands, all groups inside */
