@@ -97,6 +97,9 @@ bool kn_cpu_packs_few(const kn_site *x);
 /* Rows of what does not follow n lie so far apart that few sets of the caches, or pages, hold what a block needs of them. */
 bool kn_cpu_rows_apart(const kn_site *x);
 bool kn_cpu_in_panels(const kn_site *x); /* panels of all terms fit there, or rows are enough for blocks of them */
+/* cpu_vector.c: a vector by a constant matrix, which is packed; false: the sum is no such product. */
+bool kn_cpu_vector(const kn_site *x, kn_plans *p);
+bool kn_cpu_is_vector(const kn_site *x);
 /* cpu_few.c: the tile of few rows that meet a large operand, which is read where it lies; false: the sum is no such product. */
 bool kn_cpu_few_rows(const kn_site *x, kn_plans *p);
 /* Of so few rows, and an operand so far away, that becomes wide as it is read in less time than it is interleaved for an instruction. */

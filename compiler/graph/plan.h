@@ -52,6 +52,8 @@ typedef struct kn_partition {
 
 /* Batch normalisations by constants become a product and a sum of constants. */
 kiln_status kn_graph_fold(kiln_arena *a, const kn_graph *g, kn_graph **out, kiln_diag *d);
+/* Constants with the same bytes, and what is made of constants alone in the same way, become one value each. */
+kiln_status kn_graph_same(kiln_arena *a, const kn_graph *g, kn_graph **out, kiln_diag *d);
 /* What depends on constants alone, as a graph without inputs whose outputs are constants (kn_data.once) of the rest; values keep their numbers in
  * both. *once is NULL, and *rest is g, where there is nothing to do beforehand. */
 kiln_status kn_graph_once(kiln_arena *a, const kn_graph *g, const kn_hw *hw, kn_graph **once, kn_graph **rest, kiln_diag *d);

@@ -299,13 +299,14 @@ kiln_status kiln_graph_explain(kiln_arena *a, const kiln_graph *g, const kiln_hw
 {
     planner *q = kn_new(a, planner), *once = kn_new(a, planner);
     kiln_plan *plan = kn_new(a, kiln_plan);
-    kn_graph *folded, *before, *rest, *parts;
+    kn_graph *folded, *single, *before, *rest, *parts;
     if (!q || !once || !plan) return kn_fail(d, KILN_MEMORY, "out of memory");
     *q = (planner){.a = a, .hw = hw, .plan = plan, .d = d};
     *once = (planner){.a = a, .hw = hw, .plan = plan, .d = d, .of = q};
     if (!g->settled) return kn_fail(d, KILN_INTERNAL, "the graph is not settled");
     kiln_status s = kn_graph_fold(a, g, &folded, d);
-    if (s == KILN_OK) s = kn_graph_once(a, folded, hw, &before, &rest, d);
+    if (s == KILN_OK) s = kn_graph_same(a, folded, &single, d);
+    if (s == KILN_OK) s = kn_graph_once(a, single, hw, &before, &rest, d);
     if (s == KILN_OK) s = kn_graph_batch(a, rest, hw, &parts, d);
     if (s == KILN_OK) s = divide(q, parts, &plan->arena_bytes);
     if (s == KILN_OK && before) s = divide(once, before, &plan->once_bytes);

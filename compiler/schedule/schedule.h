@@ -4,7 +4,7 @@
  * the tensor they write. Axis names come from the canonical program; split makes loops NAME.0 (outermost) .. NAME.k (innermost).
  *
  *   inline T                     compute_inline: map statement T into its readers (T must be a temporary)
- *   epilogue T                   reverse_compute_inline: map statement that reads T once, at identity index, becomes T's epilogue: it is
+ *   epilogue T                   reverse_compute_inline: map statement that reads T, at identity index alone, becomes T's epilogue: it is
  *                                evaluated when T's finished value is stored; T itself is then never stored
  *   fuse S NAME A B [C ...]      axes A, B, ... of statement S (all spatial or all reduce, given outer to inner) become one axis NAME
  *   cache_write S T              S writes the new temporary T, a copy statement behind it writes what S wrote; S is named T from then on

@@ -15,7 +15,8 @@ import numpy as np
 import kiln
 import zoo
 
-NAMES = ["resnet50", "shufflenet", "mobilenet", "minilm16", "minilm128"]
+NAMES = ["resnet50", "shufflenet", "mobilenet", "minilm16", "minilm128", "efficientnet", "convnext", "vit", "gpt", "unet", "detector",
+         "densenet121", "lstm", "gru"]
 PEERS = ["onnxruntime", "openvino", "inductor"]
 TURN_MS = 60
 

@@ -127,6 +127,8 @@ static const run runs[] = {
      "a=i8:300x272&b=i8:104x272", false},
     {"boxes with an epilogue", {BF16(128, 64, 2), {0}, "persist out0 2\nstore out0 bulk\n", 1},
      "t[M,N] +=! a[M,K]*b[N,K]; y[M,N] = max(t[M,N]+v[N], 0.0)", "a=bf16:300x72&b=bf16:104x72&v=bf16:104", false},
+    {"an epilogue that reads sums several times", {BF16(128, 64, 2), {0}, "persist out0 2\nstore out0 bulk\n", 1},
+     "t[M,N] +=! a[M,K]*b[N,K]; y[M,N] = (t[M,N]+v[N])*max(t[M,N]+v[N], 0.0)", "a=bf16:300x72&b=bf16:104x72&v=bf16:104", false},
     {"an epilogue", {BF16(128, 64, 2), {0}, "persist out0 2\n", 1}, "t[M,N] +=! a[M,K]*b[N,K]; y[M,N] = max(t[M,N]+v[N], 0.0)",
      "a=bf16:300x72&b=bf16:100x72&v=bf16:100", false},
 };

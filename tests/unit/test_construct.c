@@ -176,6 +176,9 @@ static void shaping(void **state)
     assert_true(says(&candidates(a, program(a, 10), hw, 1, 10)->c[0], "epilogue"));  /* bias and relu on a matmul */
     assert_true(says(&candidates(a, program(a, 19), hw, 1, 19)->c[0], "rfactor") ||
                 says(&candidates(a, program(a, 19), hw, 1, 19)->c[0], "vectorize"));
+    static const char leaky[] = "in a: f32[64,64]; in b: f32[64,64]; in v: f32[64]; t[M,N] +=! a[M,K]*b[K,N]; u[M,N] = t[M,N]+v[N]; "
+                                "y[M,N] = select(u[M,N]<0.0, u[M,N]*0.1, u[M,N])"; /* finishes the sum that it reads three times */
+    assert_true(says(&candidates(a, parsed(a, leaky), hw, 1, 0)->c[0], "inline t1\nepilogue t0\n"));
     assert_true(says(&candidates(a, program(a, 14), hw, 1, 14)->c[0], "fuse")); /* a 1x1 convolution's image is one axis */
     kiln_arena_close(a);
 }

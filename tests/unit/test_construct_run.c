@@ -155,6 +155,12 @@ static const struct { const char *text, *inputs; } programs[] = {
     {"y[N,P,Q,F] +=! pad(x,0.0)[N,C,P*2+R-3,Q*2+S-3]*w[F,C,R,S] where P in 5, Q in 6", "x=f32:1x3x9x11&w=f32:20x3x7x7:const"},
     {"t[N,P,Q,F] +=! x[N,P,Q,C]*w[F,C]; y[N,P,Q,F] = max(t[0,P,Q,F]*s[F,0] + z[0,P,Q,F], 0.0) where N in 1", /* bands of joined rows */
      "x=f32:1x31x33x3&w=f32:21x3:const&s=f32:21x1:const&z=f32:1x31x33x21"},
+    /* biased sums that what finishes them reads several times */
+    {"t[M,N] +=! a[M,K]*b[K,N]; u[M,N] = t[M,N]+v[N]; y[M,N] = select(u[M,N]<0.0, u[M,N]*0.1, u[M,N])", "a=f32:19x111&b=f32:111x37:const&v=f32:37"},
+    {"t[N,P,Q,F] +=! pad(x,0.0)[N,P*2+R-1,Q*2+S-1,C]*w[F,C,R,S] where P in 3, Q in 9; u[N,P,Q,F] = t[0,P,Q,F]+v[F] where N in 1; "
+     "y[N,P,Q,F] = u[0,P,Q,F]*min(max(u[N,P,Q,F]+3.0, 0.0), 6.0) + z[N,P,Q,F]", "x=f32:1x6x17x5&w=f32:37x5x3x3:const&v=f32:37&z=f32:1x3x9x37"},
+    {"s[M] +=! a[M,K]; u[M] = s[M]*0.01; y[M] = u[M]*exp(u[M])", "a=f32:19x111"},
+    {"t[M,N] +=! cast(a[M,K],i32)*cast(b[K,N],i32); u[M,N] = t[M,N]+3; y[M,N] = max(u[M,N]*2, u[M,N])", "a=u8:19x112&b=i8:112x48:const"},
     {"t[N,P,Q,F] +=! x[N,P,Q,F//17*4+C]*w[F,C]; y[N,P,Q,F] = max(t[0,P,Q,F]*s[F,0,0], 0.0) where N in 1, F in 51", /* groups with an epilogue */
      "x=f32:1x3x5x12&w=f32:51x4:const&s=f32:51x1x1:const"},
     {"t[N,P,Q,F] +=! x[N,P,Q,F//17*4+C]*w[F,C]; y[N,P,Q,F] = max(t[N,P,Q,F], 0.0) where F in 34", /* bands, all groups inside */
@@ -373,6 +379,29 @@ static void copies_in_layers(void **state)
          "x=f32:1x16x9x6&w=f32:64x16x5x5:const&b=f32:64", 16384, 65536, "transform_layout plane2 0 3/"},
     };
 #undef WINDOW
+    (void)state;
+    for (size_t i = 0; i < sizeof one / sizeof *one; i++) check_plan("x86-64-avx2", &one[i]);
+}
+
+/* A vector by a constant matrix, whichever way round that is stored: packed in panels, of what L2 does not hold a run for each vector of one. */
+static void vectors_by_matrices(void **state)
+{
+#ifdef __SANITIZE_THREAD__
+    skip();
+#endif
+#define TURNED "t[M,N] +=! a[M,K]*b[N,K]; y[M,N] = max(t[M,N]+v[N], 0.0)"
+    static const small_caches one[] = {
+        {"c[M,N] +=! a[M,K]*b[K,N]", "a=f32:1x31&b=f32:31x101:const", 8192, 65536, " S1.0 R0.0 S1.1 S1.2\n"},
+        {"c[M,N] +=! a[M,K]*b[K,N]", "a=f32:1x31&b=f32:31x101:const", 4096, 8192, " S1.0 S1.1 R0.0 S1.2\n"},
+        {"c[M,N] +=! a[M,K]*b[K,N]", "a=f32:1x31&b=f32:31x101", 4096, 65536, "!prepack"},
+        {"c[M,N] +=! a[M,K]*b[K,N]", "a=f32:1x31&b=f32:31x101:const", 32768, 65536, "!prepack"}, /* L1 holds it, however it lies */
+        {TURNED, "a=f32:1x93&b=f32:73x93:const&v=f32:73", 8192, 65536, " S1.0 R0.0 S1.1 S1.2\n"},
+        {TURNED, "a=f64:1x93&b=f64:40x93:const&v=f64:40", 8192, 16384, " S1.0 S1.1 R0.0 S1.2\n"},
+        {TURNED, "a=f32:2x93&b=f32:73x93:const&v=f32:73", 8192, 65536, "S0.1 S1.1 S1.2\n"}, /* two rows: tiles of them */
+        {"y[N,F,P,Q] +=! x[N,C,P+R,Q+S]*w[F,C,R,S] where P in 1, Q in 1", "x=f32:1x6x3x5&w=f32:70x6x3x5:const", 8192, 65536,
+         " S1.0 F1.0 S1.1 S1.2\n"}, /* a window that is the whole image */
+    };
+#undef TURNED
     (void)state;
     for (size_t i = 0; i < sizeof one / sizeof *one; i++) check_plan("x86-64-avx2", &one[i]);
 }
@@ -678,6 +707,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(candidates_run), cmocka_unit_test(rows_are_one_region), cmocka_unit_test(planes_are_lanes),
         cmocka_unit_test(tables_are_short), cmocka_unit_test(beyond_caches), cmocka_unit_test(copies_in_layers),
+        cmocka_unit_test(vectors_by_matrices),
         cmocka_unit_test(places_are_summed_alike), cmocka_unit_test(sums_run_on), 
         cmocka_unit_test(sums_run_along), cmocka_unit_test(maxima_are_shared_out), cmocka_unit_test(few_rows_go_in_runs),
     };
