@@ -519,16 +519,22 @@ static void try_tile(packed *k, kn_plans *plans)
 }
 
 /* Blocks of the reduction, near a divisor of the axis: of the constant what leaves half of L1 to the rows; or (strips) so long that the tile's rows
- * take three eighths of L1, past which the constant streams from L2. Longer blocks begin tiles, and move partial sums, less often. */
+ * take three eighths of L1, past which the constant streams from L2. Longer blocks begin tiles, and move partial sums, less often. With few
+ * registers all are of one length, if that takes no more than half as many again: compilers write out steps of loops whose ends they know. */
 static int64_t block_of(const packed *k, bool strips)
 {
+    enum { FEW = 16 };
     if (k->turns) return kn_cpu_squares_block(k->x, k->w, k->blocked, k->nv * k->lanes * kn_packed_bytes(k), k->lanes, k->terms);
     const kn_hw_level *l1 = kn_hw_level_named(k->x->hw, "l1");
     int64_t line = strips ? k->mr * k->x->load[k->v].bytes : k->nv * k->lanes * kn_packed_bytes(k), all = extent(k, k->blocked);
     if (k->taps >= 0) line *= extent(k, k->taps);
     int64_t room = l1 ? l1->capacity_bytes / 8 * (strips ? 3 : 4) / line : 0;
+    bool few = k->x->hw->vector_registers <= FEW;
     if (room < 8 || 2 * all < (strips ? 3 : 4) * room) return 0;
-    return kn_round_up(kn_ceil_div(all, kn_ceil_div(all, room)), k->terms);
+    int64_t block = kn_ceil_div(all, kn_ceil_div(all, room));
+    for (int64_t n = block; !strips && few && 3 * n >= 2 * block; n--)
+        if (all % n == 0 && n % k->terms == 0) return n;
+    return kn_round_up(block, k->terms);
 }
 
 /* Of a large constant: tasks are what L2 is to hold, of few rows a core's share of the columns, else a block of rows that meets all panels. Each goes

@@ -141,6 +141,11 @@ void kn_lw_held(kn_lw *w, kn_ls **at);                                 /* see he
 void kn_lw_hoist(kn_lw *w, kn_ls **list);                              /* see hoist.c */
 void kn_lw_unswitch(kn_lw *w, kn_ls **list);                           /* see unswitch.c */
 void kn_lw_spread(kn_lw *w, kn_ls **list);                             /* see spread.c */
+void kn_lw_collapse(kn_lw *w, kn_ls **list);                           /* see collapse.c */
+/* reduce.c: of so many steps of a loop, which go on with so many sums in registers, those that the toolchain writes out: where registers are so few
+ * that a step is short, and the sum is, what counts the loop and its end, which is guessed wrong once a tile, take up to a twentieth of the time; of
+ * long sums none, and written out they take as much longer, unless all that they read are copies. 0: its own choice. */
+int kn_lw_written_out(const kn_lw *w, int64_t steps, int64_t sums, bool copies);
 void kn_lw_forward(kn_lw *w, kn_ls **list);                            /* see forward.c */
 kn_expr *kn_lw_and(kn_lw *w, kn_expr *x, kn_expr *y); /* NULL is true */
 kn_expr *kn_lw_below(kn_lw *w, kn_expr *x, int64_t limit); /* x < limit, NULL when that is certain */

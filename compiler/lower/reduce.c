@@ -235,20 +235,21 @@ static bool reads_copies(const kn_tile *x)
     return all;
 }
 
-/* Iterations of loop i, the last one of the reduction, that the toolchain writes out: where registers are so few that a step of the sums is short,
- * and the sum is, what counts the loop and its end, which is guessed wrong once a tile, take up to a twentieth of the time; of long sums none, and
- * written out they take as much longer, unless all that they read are copies. 0: its own choice. */
-static int written_out(const kn_tile *x, int i)
+int kn_lw_written_out(const kn_lw *w, int64_t steps, int64_t sums, bool copies)
 {
     enum { LEAST = 4, LONG = 128 };
+    bool few = !w->hw->gpu && w->hw->vector_registers <= KN_LW_FEW && steps >= 2 * KN_LW_STEPS && (steps <= LONG || copies);
+    return few && sums >= LEAST && sums < w->hw->vector_registers ? KN_LW_STEPS : 0;
+}
+
+/* The same of loop i, where it is the last one of the reduction. */
+static int written_out(const kn_tile *x, int i)
+{
     const kn_sg *sg = x->sg;
-    const kn_hw *hw = x->w->hw;
-    int64_t n = sg->g->loops[i].extent;
-    bool few = !hw->gpu && hw->vector_registers <= KN_LW_FEW && x->lanes > 1 && !sg->rolled && !sg->nskips && n >= 2 * KN_LW_STEPS &&
-               (n <= LONG || reads_copies(x));
+    bool last = x->lanes > 1 && !sg->rolled && !sg->nskips;
     for (int j = i + 1; j < sg->g->nloops; j++)
-        few = few && !(kn_tile_has(sg, j) && kn_tile_reduces(sg, j) && sg->g->loops[j].extent > 1);
-    return few && x->ncombo >= LEAST && x->ncombo < hw->vector_registers ? KN_LW_STEPS : 0;
+        last = last && !(kn_tile_has(sg, j) && kn_tile_reduces(sg, j) && sg->g->loops[j].extent > 1);
+    return last ? kn_lw_written_out(x->w, sg->g->loops[i].extent, x->ncombo, reads_copies(x)) : 0;
 }
 
 void kn_tile_nest(kn_tile *x, int i, int64_t part)

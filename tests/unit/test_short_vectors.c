@@ -338,12 +338,31 @@ static void panels_are_packed_together(void **state)
     }
 }
 
+/* Weights of a window that are no constant are packed block by block, with few registers in blocks of one length. */
+static void blocks_have_one_length(void **state)
+{
+    static const struct { int channels, image, taps; int64_t block; } one[] = {{512, 7, 3, 128}, {360, 10, 3, 216}, {400, 7, 3, 150}};
+    (void)state;
+    for (size_t i = 0; i < sizeof one / sizeof *one; i++) {
+        kiln_arena *a = kiln_arena_open(&(kiln_host){NULL, mem, NULL});
+        int c = one[i].channels, n = one[i].image, r = one[i].taps;
+        kn_program *p;
+        const char *text = kn_format(a, "y[P,Q,F] +=! pad(x,0.0)[P+R-%d,Q+S-%d,C]*w[R,S,C,F] where P in %d, Q in %d", r / 2, r / 2, n, n);
+        const char *inputs = kn_format(a, "x=f32:%dx%dx%d&w=f32:%dx%dx%dx192", n, n, c, r, r, c);
+        kiln_candidates *list = constructed(a, text, inputs, device(a, "x86-64-avx2"), 1, &p);
+        const char *at = strstr(list->c[0].trace.p, "split out0 F0 ");
+        if (!at || atoll(at + strlen("split out0 F0 ")) != one[i].block) fail_msg("%zu: %s", i, list->c[0].trace.p);
+        kiln_arena_close(a);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(crowded_rows_are_copied), cmocka_unit_test(short_vectors_fill_lines),
                                        cmocka_unit_test(rows_meet_blocks), cmocka_unit_test(columns_go_in_parts), cmocka_unit_test(lines_are_spread),
                                        cmocka_unit_test(some_rows_are_worth_packing), cmocka_unit_test(extrema_are_found_in_vectors),
                                        cmocka_unit_test(places_of_whole_rows_are_picked),
-                                       cmocka_unit_test(added_rows_are_asked_for), cmocka_unit_test(panels_are_packed_together)};
+                                       cmocka_unit_test(added_rows_are_asked_for), cmocka_unit_test(panels_are_packed_together),
+                                       cmocka_unit_test(blocks_have_one_length)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
