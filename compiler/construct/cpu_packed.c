@@ -224,10 +224,33 @@ bool kn_cpu_is_boxed(const kn_site *x)
     return packed_of(x, &k) && k.q >= 0 && k.boxed && !k.beside;
 }
 
-/* All along the axis meets a block that has been turned before the next one is. */
+/* A spatial axis but n and the rows, along which the packed factor stays the same. */
+static bool is_image(const packed *k, int i) { return i < k->x->s->nspatial && i != k->x->n && i != k->q && i != k->p && !has(k, k->w, i); }
+
+/* Places along all of these for one of the rows; phases that do not have all of the terms are none of them. */
+static int64_t images_of(const packed *k)
+{
+    int64_t n = 1;
+    if (k->uneven) return 1;
+    for (int i = 0; i < k->x->s->nspatial; i++)
+        if (is_image(k, i) && !kn_mul_fits(n, extent(k, i), &n)) return INT64_MAX / 64;
+    return n;
+}
+
+/* A panel's partial sums of so many places, which come back with every block, stay in a quarter of L2. */
+static bool sums_stay(const packed *k, int64_t places)
+{
+    const kn_hw_level *l2 = kn_hw_level_named(k->x->hw, "l2");
+    return l2 && places <= l2->capacity_bytes / 4 / (k->nv * k->lanes * kn_cpu_acc_bytes(k->x));
+}
+
+/* All along the axis meets a block that has been turned, or packed, before the next one is. */
 static bool meets_block(const packed *k, int i)
 {
-    return k->turns && k->panels && i < k->x->s->nspatial && i != k->x->n && i != k->q && i != k->p && !has(k, k->w, i);
+    if (!k->panels || !is_image(k, i)) return false;
+    if (k->turns) return true;
+    if (!k->copied || k->p < 0 || k->dots || k->uneven || extent(k, i) < 2) return false;
+    return sums_stay(k, images_of(k) * extent(k, k->p) * extent(k, k->q));
 }
 
 /* Spatial axes but n and the rows, each a loop. beside: those by which results lie nearer than rows do (groups of channels), so that rows are
@@ -300,7 +323,10 @@ static int64_t band_of_layers(const packed *k, int64_t l2)
 static int64_t band_of(const packed *k)
 {
     if (k->p < 0 && k->panels && !k->shares) return 1;
-    if (k->p >= 0 && k->panels && (k->turns || (k->layer && k->copied))) return extent(k, k->p);
+    if (k->p >= 0 && k->panels && (k->turns || (k->layer && k->copied))) {
+        int64_t panels = kn_ceil_div(extent(k, k->x->n), k->nv * k->lanes), bands = kn_ceil_div(k->x->hw->units, panels);
+        return kn_round_up(kn_ceil_div(extent(k, k->p), k->turns ? 1 : bands), k->mp);
+    }
     const kn_hw_level *l2 = kn_hw_level_named(k->x->hw, "l2");
     if (k->layer) return band_of_layers(k, l2 ? l2->capacity_bytes : 262144);
     const kn_site_access *a = &k->x->load[k->v];
@@ -649,14 +675,17 @@ int kn_cpu_written_taps(const kn_site *x)
     return packed_of(x, &k) && k.q >= 0 && !(k.beside && k.padded) && kn_packed_choose(&k, false) ? k.taps : -1;
 }
 
-/* What L2 does not hold, that is no constant: each panel's task packs it block by block, once for all rows of a band of the image, whose partial sums
- * stay near. */
+/* What L2 does not hold, that is no constant: each panel's task packs it block by block, once for all rows of a band of the image, or of all images,
+ * whose partial sums stay near. Of fewer panels than cores each packs what its band of many rows meets. */
 static bool in_copied_blocks(const packed *k)
 {
-    enum { ROWS = 32 };
+    enum { ROWS = 32, MANY = 128 };
     packed c = *k;
-    if (extent(k, k->p) * extent(k, k->q) < ROWS || !kn_packed_choose(&c, false)) return false;
-    return kn_ceil_div(extent(k, k->x->n), c.nv * c.lanes) >= k->x->hw->units;
+    int64_t places = extent(k, k->p) * extent(k, k->q), images = images_of(k), units = k->x->hw->units;
+    if (!kn_packed_choose(&c, false)) return false;
+    int64_t met = sums_stay(&c, images * places) ? images * places : places;
+    if (met < ROWS) return false;
+    return kn_ceil_div(extent(k, k->x->n), c.nv * c.lanes) >= units || places >= MANY * units;
 }
 
 /* Of short vectors a panel of all terms comes from L2 as fast as tiles want it, in longer runs than blocks, and without partial sums (196x256x1024:

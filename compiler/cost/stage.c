@@ -58,14 +58,28 @@ static bool warm(const kn_stage_view *v)
     return (bytes <= (double)l2->capacity_bytes && work >= MUCH * bytes) || (bytes <= share && work >= FAR * bytes);
 }
 
+/* Some index of a load goes along places and terms: a window, read where it lies or from a copy. */
+static bool is_window(const kn_stage_view *v)
+{
+    uint32_t places = (1u << v->s->nspatial) - 1;
+    for (int i = 0; i < v->naccesses; i++)
+        for (int d = 0; d < v->access[i].rank; d++) {
+            uint32_t in = kn_axes_in(v->access[i].index[d]);
+            if ((in & places) && (in & ~places)) return true;
+        }
+    return false;
+}
+
 /* What comes out of L2 into L1 takes a share of its own beside multiply-adds, the larger one where a vector is a part of a line: L1 takes it in
  * between the reads, of which each line has several, and half of both caches may belong to a neighbour on the core. Measured with vectors of half a
- * line: windows that read all weights anew for each tile of places take 1.1 to 1.25 times as long as those that keep a panel in L1. */
+ * line: windows that read all weights anew for each tile of places take 1.1 to 1.25 times as long as those that keep a panel in L1, and where what
+ * they read so takes more than a third of the time of the products, 1.3 times. */
 static double filling(const kn_stage_view *v, const kn_cost *c)
 {
     const kn_cost_level *fill = &c->levels[c->nlevels - 3];
     bool parts = v->hw->vector_bytes < v->hw->levels[c->nlevels - 2].transaction_bytes, memory = c->compute_us < c->us;
-    return v->hw->gpu || !parts || memory ? 0 : fill->us;
+    if (v->hw->gpu || !parts || memory) return 0;
+    return fill->us + (is_window(v) ? 2 * at_least(fill->us - c->compute_us / 3, 0) : 0);
 }
 
 void kn_cost_finish(const kn_stage_view *v, kn_cost *c, double compute_eff, double memory_eff)
@@ -108,14 +122,33 @@ static double held_bytes(const kn_stage_view *v, const kn_access *x, int from, c
     return apart > run && bytes / run * apart > (double)near->capacity_bytes ? bytes / run * apart : bytes;
 }
 
-/* Outermost loop position whose tile, all accesses together, fits; 3/4 because nothing places data perfectly. */
-static int resident_from(const kn_stage_view *v, const kn_hw_level *near, double capacity, double *bytes)
+/* How many of the boxes of the loops from `from` on that cores work on at once, `cores` of them on tasks that follow each other, are not the same. */
+static double boxes_apart(const kn_stage_view *v, const kn_access *x, int from, double cores)
+{
+    double tasks = 1, apart = 1;
+    for (int i = v->g->nloops - 1; i >= 0 && tasks < cores; i--) {
+        const kn_loop *l = &v->g->loops[i];
+        if (l->kind != KN_PARALLEL) continue;
+        double n = at_most((double)l->extent, cores / tasks);
+        if (i < from && (x->axes >> l->axis & 1)) apart *= n;
+        tasks *= n;
+    }
+    return apart;
+}
+
+/* Outermost loop position whose tile, all accesses together, fits; 3/4 because nothing places data perfectly. What all cores that share the level
+ * read lies there once. */
+static int resident_from(const kn_stage_view *v, const kn_hw_level *near, double cores, double *bytes)
 {
     for (int from = 0; from <= v->g->nloops; from++) {
-        double sum = 0;
-        for (int i = 0; i < v->naccesses; i++) sum += held_bytes(v, &v->access[i], from, near);
+        double sum = 0, all = 0;
+        for (int i = 0; i < v->naccesses; i++) {
+            double held = held_bytes(v, &v->access[i], from, near);
+            sum += held;
+            all += held * boxes_apart(v, &v->access[i], from, cores);
+        }
         *bytes = sum;
-        if (sum <= 0.75 * capacity || from == v->g->nloops) return from;
+        if (all <= 0.75 * (double)near->capacity_bytes || from == v->g->nloops) return from;
     }
     return v->g->nloops;
 }
@@ -164,7 +197,7 @@ static void cpu_level(const kn_stage_view *v, int i, kn_cost *c)
     const kn_hw_level *near = &hw->levels[i + 1];
     double held = 0;
     int share = near->shared_by_units < hw->units ? near->shared_by_units : hw->units;
-    int from = last ? v->first_reg : resident_from(v, near, (double)near->capacity_bytes / (v->tasks > 1 ? share : 1), &held);
+    int from = last ? v->first_reg : resident_from(v, near, share, &held);
     double sum = 0;
     bool outside = i + 3 < hw->nlevels; /* a level beyond the L2 of a core */
     for (int k = 0; k < v->naccesses; k++) {
@@ -457,8 +490,14 @@ static bool rows_follow(const kn_stage_view *v)
     return false;
 }
 
-/* Cycles for each turn of a loop of so many: most of what it takes goes beside its terms, some more at its end. */
-static double turn_cycles(double turns) { return turns > 1 ? 0.25 + 2 / turns : 0; }
+/* Cycles for each turn of a loop of so many: most of what it takes goes beside its terms, some more at its end. Where registers are few, four turns
+ * are written out behind each other. */
+static double turn_cycles(const kn_stage_view *v, double turns)
+{
+    enum { FEW = 16, STEPS = 4 };
+    bool written_out = v->hw->vector_registers <= FEW && turns >= 2 * STEPS;
+    return turns > 1 ? (written_out ? 0.25 / STEPS : 0.25) + 2 / turns : 0;
+}
 
 /* Share of a sum's time that goes into its terms, of which `issue` start each cycle: when its registers are done they are loaded, added to and
  * stored, and the next ones begin anew, which costs the length of the pipeline once more. */
@@ -473,7 +512,7 @@ static double inner_share(const kn_stage_view *v, double vectors, double issue)
     if (t.part) stores *= 3; /* what was there is read and added to */
     if (handed_over(v->t, v->g)) stores = 0;
     double cycles = t.all * vectors * instructions(v) / issue;
-    double turns = t.loop > 1 ? t.all / t.written * turn_cycles(t.loop) : 0;
+    double turns = t.loop > 1 ? t.all / t.written * turn_cycles(v, t.loop) : 0;
     return cycles / (cycles + turns + stores + RESTART / in_flight(v, vectors));
 }
 
@@ -505,7 +544,7 @@ static double called_share(const kn_stage_view *v)
         loads += all / part * (part > 1 && across_lines(v, &v->access[i]) ? 2 : 1);
     }
     double ideal = (double)g->tensor.intrin->points * v->flops / (instruction_gflops(v) / v->hw->units) * v->hw->clock_ghz;
-    return ideal / (kn_intrin_call_cycles(g->tensor.intrin, v->hw, tile, pieces, steps) + (read_slot * loads + turn_cycles(inner)) / tile);
+    return ideal / (kn_intrin_call_cycles(g->tensor.intrin, v->hw, tile, pieces, steps) + (read_slot * loads + turn_cycles(v, inner)) / tile);
 }
 
 /* How many instructions the terms of a window take, each with one operation: the first one of those that are written out is but read. */
@@ -642,13 +681,17 @@ static double stalled_us(const kn_stage_view *v, double share)
     return times * WAIT / (v->hw->clock_ghz * 1e3 * v->hw->units * share);
 }
 
+/* A kernel is called with a pool of all cores, or by one thread, beside others of its process or not, for which no core waits: the mean of what these
+ * take, by what one that no core waits in would. */
+static double threads_share(const kn_stage_view *v, double *waves) { return 2 / (1 + 1 / wave_share(v->tasks, v->hw->units, waves)); }
+
 void kn_cost_cpu(const kn_stage_view *v, kn_cost *c)
 {
     const kn_hw *hw = v->hw;
     for (int i = 0; i + 1 < hw->nlevels; i++) cpu_level(v, i, c);
     c->registers = (int)kn_register_need(v);
     double eff = v->g->tensor.intrin ? called_share(v) : vector_share(v);
-    double share = wave_share(v->tasks, hw->units, &c->waves);
+    double share = threads_share(v, &c->waves);
     c->grid = (int64_t)v->tasks;
     c->threads = 1;
     c->occupancy = at_most(v->tasks / hw->units, 1);

@@ -356,6 +356,32 @@ static void blocks_have_one_length(void **state)
     }
 }
 
+/* Weights of a window that are no constant and that L2 does not hold: every block that is packed meets all images whose partial sums stay near, and
+ * where the results have a single panel, bands of rows pack it, each for itself. */
+static void packed_blocks_meet_all_images(void **state)
+{
+    static const struct { const char *id; int images, side, channels, results; bool packed, together; } one[] = {
+        {"x86-64-avx2", 4, 5, 24, 64, true, true}, {"x86-64-avx512", 2, 5, 24, 96, true, true},
+        {"x86-64-avx2", 8, 7, 24, 64, true, false}, {"x86-64-avx2", 1, 16, 64, 20, true, false}, {"x86-64-avx2", 1, 12, 64, 20, false, false}};
+    (void)state;
+    for (size_t i = 0; i < sizeof one / sizeof *one; i++) {
+        kiln_arena *a = kiln_arena_open(&(kiln_host){NULL, mem, NULL});
+        int n = one[i].images, s = one[i].side, c = one[i].channels, f = one[i].results;
+        kn_hw *hw = device(a, one[i].id);
+        kn_program *p;
+        for (int l = 0; l < hw->nlevels; l++)
+            if (!strcmp(hw->levels[l].name, "l2")) hw->levels[l].capacity_bytes = 65536;
+        const char *text = kn_format(a, "y[N,P,Q,F] +=! pad(x,0.0)[N,P+R-1,Q+S-1,C]*w[R,S,C,F] where P in %d, Q in %d", s, s);
+        const char *inputs = kn_format(a, "x=f32:%dx%dx%dx%d&w=f32:3x3x%dx%d", n, s, s, c, c, f);
+        kiln_candidates *list = constructed(a, text, inputs, hw, 1, &p);
+        const char *trace = list->c[0].trace.p;
+        bool packed = strstr(trace, "cache_read out0 0 scratch") && !strstr(trace, "flatten"), images = strstr(trace, "parallel out0 S0.0");
+        if (packed != one[i].packed || (n > 1 && images == one[i].together)) fail_msg("%zu:\n%s", i, trace);
+        if (one[i].together || n == 1) run_checked(a, p, hw, list->c[0].trace, inputs);
+        kiln_arena_close(a);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(crowded_rows_are_copied), cmocka_unit_test(short_vectors_fill_lines),
@@ -363,6 +389,6 @@ int main(void)
                                        cmocka_unit_test(some_rows_are_worth_packing), cmocka_unit_test(extrema_are_found_in_vectors),
                                        cmocka_unit_test(places_of_whole_rows_are_picked),
                                        cmocka_unit_test(added_rows_are_asked_for), cmocka_unit_test(panels_are_packed_together),
-                                       cmocka_unit_test(blocks_have_one_length)};
+                                       cmocka_unit_test(blocks_have_one_length), cmocka_unit_test(packed_blocks_meet_all_images)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
