@@ -235,6 +235,9 @@ bool kn_cpu_window_fits(kiln_arena *a, const kn_tree *t, const kn_hw *hw, int y)
 bool kn_cpu_shares_planes(const kn_site *x, int a, int b);
 /* cpu_crops.c: a plan for map y and the sum of products over few inputs whose results it takes from a temporary; the set of the two, 0: none. */
 uint32_t kn_cpu_crop(kiln_arena *a, const kn_tree *t, const kn_hw *hw, int y, kn_plans *p);
+/* cpu_widened.c: a plan for product y and the map that makes its rows' operand, a group of rows at a time; the set of the two, 0: none. */
+bool kn_cpu_is_widened(kiln_arena *a, const kn_tree *t, const kn_hw *hw, const kn_stage *g); /* the map is to go there */
+uint32_t kn_cpu_widened(kiln_arena *a, const kn_tree *t, const kn_hw *hw, int y, kn_plans *p);
 /* cpu_lanes.c: steps by which the results of a window over planes are written with the channels last, and turned back by a map; false: there is no
  * such window. The plan for that map y with the window under its loops; the set of the two, 0: it is none, or does not fit the caches. */
 bool kn_cpu_lanes_steps(kiln_arena *a, const kn_program *p, const kn_hw *hw, kiln_bytes *start);

@@ -36,7 +36,7 @@ static bool fuse_pair(kn_shaper *s, const kn_stage *g)
     kn_site_of(s->a, s->t, g, s->hw, &v);
     const kn_stmt *st = v.s;
     const kn_expr *loads[1];
-    if (st->scatter || kn_loads(st->body, loads, 1) > KN_SITE_LOADS) return false;
+    if (st->scatter || kn_loads(st->body, loads, 1) > KN_SITE_LOADS || kn_cpu_is_widened(s->a, s->t, s->hw, g)) return false;
     bool boxed = kn_cpu_is_boxed(&v);
     double share;
     uint32_t uneven = kn_cpu_uneven(&v, &share);

@@ -142,6 +142,32 @@ static void lines_are_spread(void **state)
     }
 }
 
+/* Halves that become floats for rows which go along all columns do so a group of rows at a time; what is ragged would go element by element there. */
+static void rows_are_widened_in_turn(void **state)
+{
+    static const struct { const char *inputs; bool in_turn; } one[] = {
+        {"a=bf16:300x128&b=bf16:128x64", true},
+        {"a=f16:300x128&b=f16:128x64", true},
+        {"a=bf16:300x128&b=bf16:128x60", false}, /* columns */
+        {"a=bf16:306x124&b=bf16:124x64", false}, /* the map's rows */
+        {"a=bf16:303x128&b=bf16:128x64", false}, /* rows */
+        {"a=bf16:102x128&b=bf16:128x64", false}, /* L2 holds them all */
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof one / sizeof *one; i++) {
+        kiln_arena *a = kiln_arena_open(&(kiln_host){NULL, mem, NULL});
+        kn_hw *hw = device(a, "x86-64-avx2");
+        kn_program *c;
+        for (int l = 0; l < hw->nlevels; l++)
+            if (!strcmp(hw->levels[l].name, "l2")) hw->levels[l].capacity_bytes = 131072;
+        kiln_bytes trace = constructed(a, "c[M,N] +=! cast(a[M,K],f32)*cast(b[K,N],f32)", one[i].inputs, hw, 1, &c)->c[0].trace;
+        bool in_turn = strstr(trace.p, "\ncompute_at wide") && strstr(trace.p, " out0 S0.1\n");
+        if (in_turn != one[i].in_turn) fail_msg("%s:\n%s", one[i].inputs, trace.p);
+        if (in_turn) run_checked(a, c, hw, trace, one[i].inputs);
+        kiln_arena_close(a);
+    }
+}
+
 /* Where a vector is half a line, columns whose rows the cores would cut into a few pages are summed in parts of whole rows, and so are their products
  * with one row. */
 static void columns_go_in_parts(void **state)
@@ -386,6 +412,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(crowded_rows_are_copied), cmocka_unit_test(short_vectors_fill_lines),
                                        cmocka_unit_test(rows_meet_blocks), cmocka_unit_test(columns_go_in_parts), cmocka_unit_test(lines_are_spread),
+        cmocka_unit_test(rows_are_widened_in_turn),
                                        cmocka_unit_test(some_rows_are_worth_packing), cmocka_unit_test(extrema_are_found_in_vectors),
                                        cmocka_unit_test(places_of_whole_rows_are_picked),
                                        cmocka_unit_test(added_rows_are_asked_for), cmocka_unit_test(panels_are_packed_together),
