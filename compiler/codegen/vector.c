@@ -270,7 +270,8 @@ static bool has_happened(const kn_expr *c, bool is, const kn_expr *read)
 /* e reads something; with a condition, what has not happened where that is `came`, the opposite of when e is wanted. */
 static bool has_read(const kn_expr *e, const kn_expr *unless, bool came)
 {
-    if (e->op == KN_OP_READ) return !unless || !has_happened(unless, came, e);
+    bool one = e->op == KN_OP_READ && e->args[0]->op == KN_OP_CONST_I; /* an element that no place guards */
+    if (e->op == KN_OP_READ) return !unless || (!one && !has_happened(unless, came, e));
     for (int i = 0; i < e->nargs; i++)
         if (has_read(e->args[i], unless, came)) return true;
     return false;
@@ -342,8 +343,11 @@ static void vselect(kn_gen *g, const kn_expr *e)
         return;
     }
     if (c->lanes <= 1) { /* the casts take away alignment, which C sees as another type */
+        bool moved = g->bits;
         kn_put(&g->out, "(");
+        g->bits = false; /* what is compared is a number */
         kn_put_scalar(g, c);
+        g->bits = moved;
         for (int i = 1; i < 3; i++) {
             kn_put(&g->out, i == 1 ? " ? (" : " : (");
             vtype(g, e);

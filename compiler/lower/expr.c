@@ -1,5 +1,6 @@
 /* Statement expressions become loop expressions: axes are substituted, loads become reads, lanes are made explicit. */
 #include "lower/tile.h"
+#include "te/expr.h"
 #include <string.h>
 
 enum { KN_ENV_RUNS = 4 }; /* runs of a branch: more are a program of its own */
@@ -121,10 +122,15 @@ static bool own_access(kn_env *v, const kn_expr *e, kn_expr *const *idx, int lan
     return true;
 }
 
-/* The index is an axis whose open loops end with it, and the tensor goes as far. */
-static bool ends_with_axis(const kn_env *v, const kn_expr *index, int64_t n)
+/* The index is of axes whose open loops end with them, and the tensor goes as far: the axis itself, or digits of several that were made one. */
+static bool ends_with_axes(const kn_env *v, const kn_expr *index, int64_t n)
 {
-    return v->sg && index->op == KN_OP_AXIS && v->sg->clipped[index->u.axis] && v->s->axes[index->u.axis].extent <= n;
+    int64_t lo, hi;
+    uint32_t axes = kn_axes_in(index);
+    if (!v->sg || kn_loads(index, NULL, 0)) return false;
+    for (int x = 0; x < v->s->naxes; x++)
+        if (axes >> x & 1 && !v->sg->clipped[x]) return false;
+    return axes && kn_expr_range(index, kn_stmt_range, (void *)(uintptr_t)v->s, &lo, &hi) && lo >= 0 && hi < n;
 }
 
 /* The lanes run along the last dimension of a tensor, at columns that are known; `others`: the other dimensions are in range. */
@@ -154,7 +160,7 @@ static access load_access(kn_env *v, const kn_expr *e, int lanes)
     for (int i = 0; i < e->nargs; i++) {
         idx[i] = kn_lw_simp(w, kn_env_scalar(v, e->args[i]));
         if (i == e->nargs - 1) others = in;
-        bool inside = ends_with_axis(v, e->args[i], x->shape[i]) || (v->sg && kn_lw_drawn_in(v->sg, e->args[i], x->shape[i]));
+        bool inside = ends_with_axes(v, e->args[i], x->shape[i]) || (v->sg && kn_lw_drawn_in(v->sg, e->args[i], x->shape[i]));
         if (!inside) in = kn_lw_and(w, in, kn_lw_in_dim(w, idx[i], x->shape[i]));
     }
     access own;

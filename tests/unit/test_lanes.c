@@ -64,6 +64,27 @@ static void conditions_read_beforehand(void **state)
     }
 }
 
+/* Halves that a number chooses for all lanes, or a mask, are moved as they lie; elements at known places are read beforehand. */
+static void choices_move_bits(void **state)
+{
+    static const struct { const char *expr, *inputs, *none; } one[] = {
+        {"y[A,I] = select(c[A], x[A,I], z[A,I])", "c=bool:100&x=f16:100x1000&z=f16:100x1000", "widen"},
+        {"y[A,I] = select(k[A] < 3, x[A,I], z[A,I])", "k=i32:100&x=f16:100x1000&z=f16:100x1000", "widen"},
+        {"y[A,I] = select(c[A,I], x[A,I], z[0])", "c=bool:100x1000&x=f16:100x1000&z=f16:1", "widen"},
+        {"y[A,I] = select(c[A,I], x[A,I], z[A,I])", "c=bool:1000x1000&x=f32:1000x1000&z=f32:1000x1000", " ? "}, /* two axes are made one */
+        {"y[A,I] = select(x[A,I] < 0.0, x[A,I]*0.01, x[A,I])", "x=f32:1000x1000", " ? "},
+        {"y[A,I] = select(cast(I,i32) == k[A], v[1], v[0]) where I in 1000", "k=i32:100&v=f32:2", " ? "},
+        {"y[A,I] = select(I == k[A], v[1], v[0]) where I in 1000", "k=i64:100&v=f16:2", "widen"},
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof one / sizeof *one; i++) {
+        kiln_arena *a = kiln_arena_open(&(kiln_host){NULL, mem, NULL});
+        const char *task = task_of(a, request(a, one[i].expr, one[i].inputs), device(a, "x86-64-avx2"));
+        if (strstr(task, one[i].none)) fail_msg("%s:\n%s", one[i].expr, task);
+        kiln_arena_close(a);
+    }
+}
+
 /* A product up to each place of a block goes as the sum does. */
 static void products_run_on(void **state)
 {
@@ -85,6 +106,6 @@ static void products_run_on(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(numbers_are_narrow), cmocka_unit_test(conditions_read_beforehand),
-                                       cmocka_unit_test(products_run_on)};
+                                       cmocka_unit_test(choices_move_bits), cmocka_unit_test(products_run_on)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
