@@ -163,8 +163,7 @@ static bool moves(const kn_expr *e, enum kn_dtype t)
     if (e->op == KN_OP_LANES) return element(e->args[0], t);
     if (e->op == KN_OP_READ) return e->dtype == t;
     if (e->op == KN_OP_SPLAT) return element(e->args[0], t);
-    bool chooses = e->op == KN_OP_SELECT && ((e->args[0]->lanes > 1 && !kn_guards(e)) || !reads(e->args[0]));
-    if (chooses) return moves(e->args[1], t) && moves(e->args[2], t);
+    if (e->op == KN_OP_SELECT && (e->args[0]->lanes <= 1 || !kn_guards(e))) return moves(e->args[1], t) && moves(e->args[2], t);
     if (e->op != KN_OP_ZIP && e->op != KN_OP_UNZIP && e->op != KN_OP_SPREAD && e->op != KN_OP_PICK) return false;
     int vectors = e->op == KN_OP_PICK ? (int)e->u.i : e->nargs;
     for (int i = 0; i < vectors; i++)

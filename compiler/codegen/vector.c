@@ -253,15 +253,27 @@ void kn_put_vector_read(kn_gen *g, const kn_expr *e)
     if (widens) kn_put(&g->out, ")");
 }
 
-static bool has_read(const kn_expr *e, const kn_expr *unless)
+/* `read` has happened in every lane for which the condition c came out as `is`: conditions ask no more than they have to. */
+static bool has_happened(const kn_expr *c, bool is, const kn_expr *read)
 {
-    if (e->op == KN_OP_READ) {
-        for (int i = 0; unless && i < unless->nargs; i++)
-            if (kn_expr_equal(unless->args[i], e)) return false;
-        return true;
+    bool both = c->op == KN_OP_AND, either = c->op == KN_OP_OR;
+    if (c->op == KN_OP_NOT) return has_happened(c->args[0], !is, read);
+    if (both || either) { /* one side that came out as `is` alone, or both */
+        bool first = has_happened(c->args[0], is, read), second = has_happened(c->args[1], is, read);
+        return is == both ? first || second : first && (second || has_happened(c->args[0], !is, read));
     }
+    for (int i = 0; i < c->nargs; i++)
+        if (kn_expr_equal(c->args[i], read)) return true;
+    return false;
+}
+
+/* e reads something; with a condition, what has not happened where that is `came`, the opposite of when e is wanted. */
+static bool has_read(const kn_expr *e, const kn_expr *unless, bool came)
+{
+    bool one = e->op == KN_OP_READ && e->args[0]->op == KN_OP_CONST_I; /* an element that no place guards */
+    if (e->op == KN_OP_READ) return !unless || (!one && !has_happened(unless, came, e));
     for (int i = 0; i < e->nargs; i++)
-        if (has_read(e->args[i], unless)) return true;
+        if (has_read(e->args[i], unless, came)) return true;
     return false;
 }
 
@@ -276,7 +288,7 @@ static bool has_integer_test(const kn_expr *e)
 static bool gathers(const kn_expr *e)
 {
     for (int i = 0; i < e->nargs; i++)
-        if (gathers(e->args[i]) || (e->op == KN_OP_READ && has_read(e->args[i], NULL))) return true;
+        if (gathers(e->args[i]) || (e->op == KN_OP_READ && has_read(e->args[i], NULL, false))) return true;
     return false;
 }
 
@@ -295,7 +307,7 @@ bool kn_guards(const kn_expr *e)
 {
     const kn_expr *c = e->args[0], *x = e->args[1], *y = e->args[2];
     bool guards = c->lanes > 1 && has_integer_test(c) && (of_place(c) || gathers(x) || gathers(y));
-    return guards && (has_read(x, c) || has_read(y, c));
+    return guards && (has_read(x, c, false) || has_read(y, c, true));
 }
 
 /* Small floats that are only moved: their bits, by a mask as wide. */
@@ -331,8 +343,11 @@ static void vselect(kn_gen *g, const kn_expr *e)
         return;
     }
     if (c->lanes <= 1) { /* the casts take away alignment, which C sees as another type */
+        bool moved = g->bits;
         kn_put(&g->out, "(");
+        g->bits = false; /* what is compared is a number */
         kn_put_scalar(g, c);
+        g->bits = moved;
         for (int i = 1; i < 3; i++) {
             kn_put(&g->out, i == 1 ? " ? (" : " : (");
             vtype(g, e);
@@ -516,14 +531,16 @@ static bool is_place(const kn_gen *g, const kn_expr *e)
     return e->dtype == KN_I32 && lane && lane->op == KN_OP_VAR && lane->u.var == lanes->var;
 }
 
-/* Surely >= 0, lane by lane: what is computed in i64 of places. */
+/* Surely >= 0, lane by lane: places, their digits, what is computed in i64 of these. */
 static bool vector_nonneg(const kn_gen *g, const kn_expr *e)
 {
     const kn_expr *x = e->nargs ? e->args[0] : NULL;
+    bool digit = (e->op == KN_OP_MOD || e->op == KN_OP_FLOORDIV) && by_constant(e);
+    if (e->dtype == KN_I32) return is_place(g, e) || (digit && vector_nonneg(g, x));
     if (e->dtype != KN_I64) return false;
     switch (e->op) {
     case KN_OP_SPLAT: return vector_nonneg(g, x);
-    case KN_OP_CAST: return is_place(g, x);
+    case KN_OP_CAST: return x->dtype == KN_I32 && vector_nonneg(g, x);
     case KN_OP_ADD:
     case KN_OP_MUL: return vector_nonneg(g, x) && vector_nonneg(g, e->args[1]);
     case KN_OP_MOD: return by_constant(e);

@@ -233,6 +233,29 @@ static const char *put_stage(kn_buf *b, const rows *r, int k)
     return at;
 }
 
+/* Some stage before the last writes elements of the row, which would go to memory and come back where rows are not taken one by one. */
+static bool keeps_rows(const rows *r)
+{
+    for (int i = 1; i < r->g.n; i++) {
+        const kn_stmt *s = kn_rows_stmt(&r->g, r->g.stage[i]);
+        for (int a = 0; a < s->nspatial; a++) {
+            int of = r->g.of[r->g.stage[i]][a];
+            if (s->axes[a].extent > 1 && !(of >= 0 && r->g.shared >> of & 1)) return true;
+        }
+    }
+    return false;
+}
+
+/* Bytes of L3 that a core may take for a row; none where rows leave cores idle, which the stages by themselves may not. */
+static double share_of_l3(const rows *r)
+{
+    const kn_hw_level *l3 = kn_hw_level_named(r->g.hw, "l3");
+    const kn_stmt *s = kn_rows_stmt(&r->g, r->g.last);
+    double all = 1;
+    for (int i = 0; i < s->nspatial; i++) all *= r->g.shared >> i & 1 ? (double)s->axes[i].extent : 1;
+    return l3 && all >= (double)r->g.hw->units ? (double)l3->capacity_bytes / (double)(l3->shared_by_units > 1 ? l3->shared_by_units : 1) : 0;
+}
+
 /* The stages that go under the row loop of stage `last`; false: none does. */
 static bool gather(rows *r)
 {
@@ -257,8 +280,8 @@ static bool gather(rows *r)
     if (r->g.n < 2 && (!inside || alone)) return false;
     if (inside || x.n < 0 || !(r->g.shared >> x.n & 1)) {
         /* a part of it is overwritten where it lies, and what L2 is short of comes from L3: of short vectors a row of 30522 takes half of the time */
-        double room = (double)l2->capacity_bytes * (kn_cpu_short_vectors(&x) ? 0.75 : 0.5);
-        return row_bytes(r, r->g.shared, 0) <= room;
+        double room = (double)l2->capacity_bytes * (kn_cpu_short_vectors(&x) ? 0.75 : 0.5), far = keeps_rows(r) ? share_of_l3(r) : 0;
+        return row_bytes(r, r->g.shared, 0) <= (far > room ? far : room);
     }
     r->chunked = x.n;
     return chunk_of(r, r->g.hw->vector_bytes / kn_dtype_bytes(s->body->dtype));

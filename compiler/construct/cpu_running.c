@@ -1,6 +1,7 @@
-/* Running sums: the terms up to each place of a block, a condition that compares an axis of the reduction with a place's number. All places of a
- * block are rows of one register tile that is written out, of which each has the terms that count (lower/reduce.c): what neighbours have in common is
- * then one chain of sums, as compilers find, and every element is read and added once. Lanes lie along another axis; else they are places. */
+/* Running sums and products: the terms up to each place of a block, a condition that compares an axis of the reduction with a place's number. All
+ * places of a block are rows of one register tile that is written out, of which each has the terms that count (lower/reduce.c): what neighbours have
+ * in common is then one chain of sums, as compilers find, and every element is read and added once. Lanes lie along another axis; else they are
+ * places. */
 #include "construct/cpu.h"
 #include "te/expr.h"
 
@@ -22,7 +23,7 @@ static int running(const kn_site *x, kiln_arena *a)
 {
     const kn_stmt *s = x->s;
     const kn_expr *e = s->body, *loads[2];
-    bool sum = s->red == KN_RED_SUM && s->naxes == s->nspatial + 1 && x->n >= 0 && kn_loads(e, loads, 2) == 1;
+    bool sum = (s->red == KN_RED_SUM || s->red == KN_RED_PROD) && s->naxes == s->nspatial + 1 && x->n >= 0 && kn_loads(e, loads, 2) == 1;
     if (!sum || e->op != KN_OP_SELECT || kn_bare(e->args[1])->op != KN_OP_LOAD || !kn_is_const(e->args[2])) return -1;
     const kn_expr *c = e->args[0];
     int64_t terms = s->axes[s->nspatial].extent;

@@ -1,5 +1,6 @@
 /* Statement expressions become loop expressions: axes are substituted, loads become reads, lanes are made explicit. */
 #include "lower/tile.h"
+#include "te/expr.h"
 #include <string.h>
 
 enum { KN_ENV_RUNS = 4 }; /* runs of a branch: more are a program of its own */
@@ -121,10 +122,15 @@ static bool own_access(kn_env *v, const kn_expr *e, kn_expr *const *idx, int lan
     return true;
 }
 
-/* The index is an axis whose open loops end with it, and the tensor goes as far. */
-static bool ends_with_axis(const kn_env *v, const kn_expr *index, int64_t n)
+/* The index is of axes whose open loops end with them, and the tensor goes as far: the axis itself, or digits of several that were made one. */
+static bool ends_with_axes(const kn_env *v, const kn_expr *index, int64_t n)
 {
-    return v->sg && index->op == KN_OP_AXIS && v->sg->clipped[index->u.axis] && v->s->axes[index->u.axis].extent <= n;
+    int64_t lo, hi;
+    uint32_t axes = kn_axes_in(index);
+    if (!v->sg || kn_loads(index, NULL, 0)) return false;
+    for (int x = 0; x < v->s->naxes; x++)
+        if (axes >> x & 1 && !v->sg->clipped[x]) return false;
+    return axes && kn_expr_range(index, kn_stmt_range, (void *)(uintptr_t)v->s, &lo, &hi) && lo >= 0 && hi < n;
 }
 
 /* The lanes run along the last dimension of a tensor, at columns that are known; `others`: the other dimensions are in range. */
@@ -154,7 +160,7 @@ static access load_access(kn_env *v, const kn_expr *e, int lanes)
     for (int i = 0; i < e->nargs; i++) {
         idx[i] = kn_lw_simp(w, kn_env_scalar(v, e->args[i]));
         if (i == e->nargs - 1) others = in;
-        bool inside = ends_with_axis(v, e->args[i], x->shape[i]) || (v->sg && kn_lw_drawn_in(v->sg, e->args[i], x->shape[i]));
+        bool inside = ends_with_axes(v, e->args[i], x->shape[i]) || (v->sg && kn_lw_drawn_in(v->sg, e->args[i], x->shape[i]));
         if (!inside) in = kn_lw_and(w, in, kn_lw_in_dim(w, idx[i], x->shape[i]));
     }
     access own;
@@ -499,6 +505,40 @@ static kn_expr *sum_of_bytes(kn_lw *w, const kn_expr *cast)
     return cast->dtype == KN_U8 ? byte : kn_lw_node(w, KN_OP_CAST, cast->dtype, cast->lanes, byte, NULL, NULL);
 }
 
+/* The 32-bit integers that e's lanes of 64 bits are, where they are numbers of axes that fit these; NULL. */
+static kn_expr *narrow(kn_lw *w, kn_expr *e, int64_t lanes)
+{
+    if (e->op == KN_OP_CAST && e->args[0]->dtype == KN_I32) return e->args[0];
+    kn_expr *one = e->op == KN_OP_SPLAT ? e->args[0] : e;
+    int64_t lo, hi;
+    if (one->lanes > 1) return NULL;
+    if (one->op == KN_OP_CONST_I && one->u.i == (int32_t)one->u.i) return kn_lw_splat(w, kn_lw_zero(w, KN_I32, (double)one->u.i), lanes);
+    kn_lw_range(w, one, &lo, &hi);
+    if (lo <= INT32_MIN || hi >= INT32_MAX) return NULL;
+    return kn_lw_splat(w, kn_lw_node(w, KN_OP_CAST, KN_I32, 1, one, NULL, NULL), lanes);
+}
+
+/* Numbers of axes are compared as 32-bit integers: twice as many at a time, with a mask as wide as most of what it chooses between. */
+static void narrow_numbers(kn_lw *w, const kn_expr *e, kn_expr **args)
+{
+    bool compares = e->nargs == 2 && e->dtype == KN_BOOL && e->args[0]->dtype == KN_I64 && args[0]->lanes > 1 && !w->hw->gpu;
+    if (!compares || kn_loads(e, NULL, 0)) return;
+    kn_expr *a = narrow(w, args[0], args[0]->lanes), *b = a ? narrow(w, args[1], args[0]->lanes) : NULL;
+    if (b) args[0] = a, args[1] = b;
+}
+
+/* A digit of such a number, which has no more bits than that; NULL: e is something else. */
+static kn_expr *narrow_digit(kn_env *v, const kn_expr *e, kn_expr **args)
+{
+    kn_lw *w = v->w;
+    bool digit = (e->op == KN_OP_MOD || e->op == KN_OP_FLOORDIV) && e->args[1]->op == KN_OP_CONST_I && e->args[1]->u.i > 0;
+    if (!digit || e->dtype != KN_I64 || args[0]->lanes < 2 || w->hw->gpu || kn_loads(e, NULL, 0)) return NULL;
+    kn_expr *part[3] = {narrow(w, args[0], v->lanes), narrow(w, args[1], v->lanes)};
+    if (!part[0] || !part[1]) return NULL;
+    kn_expr *r = kn_lw_node(w, e->op, KN_I32, v->lanes, part[0], part[1], NULL);
+    return kn_lw_node(w, KN_OP_CAST, KN_I64, v->lanes, r, NULL, NULL);
+}
+
 kn_expr *kn_env_vector(kn_env *v, const kn_expr *e)
 {
     kn_lw *w = v->w;
@@ -517,7 +557,11 @@ kn_expr *kn_env_vector(kn_env *v, const kn_expr *e)
     kn_expr *args[3];
     for (int i = 0; i < e->nargs; i++) args[i] = kn_env_vector(v, e->args[i]);
     bool widened = e->op == KN_OP_CAST && args[0]->op == KN_OP_CAST && args[0]->dtype == KN_I64 && args[0]->args[0]->dtype == KN_I32;
-    if (widened && kn_dtype_class(e->dtype) == 'f') args[0] = args[0]->args[0]; /* what is exact is not converted twice */
+    if (widened && e->dtype == KN_I32) return args[0]->args[0]; /* what is exact is not converted twice */
+    if (widened && kn_dtype_class(e->dtype) == 'f') args[0] = args[0]->args[0];
+    narrow_numbers(w, e, args);
+    kn_expr *digit = narrow_digit(v, e, args);
+    if (digit) return digit;
     kn_expr *r = remake(v, e, args, v->lanes), *bytes = e->op == KN_OP_CAST && !w->status ? sum_of_bytes(w, r) : NULL;
     return bytes ? bytes : r;
 }

@@ -148,15 +148,17 @@ bool kn_tile_written_out(const kn_tile *x)
     return all;
 }
 
-/* Of a sum whose terms count under a condition on the axes, the term at their present values: NULL where it is known not to hold. */
+/* Of a sum or product whose terms count under a condition on the axes, the term at their present values: NULL where it is known not to hold. */
 static const kn_expr *counted(kn_tile *x, kn_env *v)
 {
     const kn_expr *e = x->sg->s->body;
-    while (x->sg->s->red == KN_RED_SUM && x->lane_var >= 0 && !x->w->hw->gpu && e->op == KN_OP_SELECT && kn_is_const(e->args[2]) &&
+    double none = x->sg->s->red == KN_RED_PROD ? 1 : 0;
+    bool adds = x->sg->s->red == KN_RED_SUM || x->sg->s->red == KN_RED_PROD;
+    while (adds && x->lane_var >= 0 && !x->w->hw->gpu && e->op == KN_OP_SELECT && kn_is_const(e->args[2]) &&
            !kn_loads(e->args[0], NULL, 0)) {
-        bool zero = e->args[2]->op == KN_OP_CONST_F ? e->args[2]->u.f == 0 : e->args[2]->u.i == 0;
+        bool same = e->args[2]->op == KN_OP_CONST_F ? e->args[2]->u.f == none : (double)e->args[2]->u.i == none;
         kn_expr *holds = kn_lw_simp(x->w, kn_env_scalar(v, e->args[0]));
-        if (!zero || holds->op != KN_OP_CONST_I) break;
+        if (!same || holds->op != KN_OP_CONST_I) break;
         if (!holds->u.i) return NULL;
         e = e->args[1];
     }

@@ -20,6 +20,15 @@ const char *kn_op_axes_but(kn_op_call *c, const char *prefix, int n, int but)
     return t.p ? t.p : "";
 }
 
+const char *kn_op_others(kn_op_call *c, int from, int to, bool before)
+{
+    kn_buf b;
+    kn_buf_init(&b, c->arena);
+    for (int i = from; i < to; i++) kn_putf(&b, before ? "A%d," : ",A%d", i);
+    kiln_bytes t = kn_buf_take(&b);
+    return t.p ? t.p : "";
+}
+
 kiln_status kn_op_common_shape(kn_op_call *c, int from, int to, int64_t *shape, int *rank)
 {
     *rank = 0;

@@ -17,8 +17,9 @@ static kiln_status lower(kn_op_call *c)
         return kn_op_bad_shape(c, 1, "must be [2]: the value elsewhere and that at the index");
     for (int i = 0; i < rank; i++) shape[i] = i == axis ? depth : at->shape[i < axis ? i : i - 1];
     const char *x = kn_format(c->arena, "cast(x0[%s], i64)", kn_op_axes_but(c, "A", rank, axis));
-    kn_putf(&c->text, "y[%s] = select(A%d == select(%s < 0, %s + %lld, %s), x1[1], x1[0])", kn_op_axes(c, "A", rank), axis, x, x,
-            (long long)depth, x);
+    /* where an index stands is a number of 32 bits, one that is nowhere is none */
+    kn_putf(&c->text, "y[%s] = select(cast(A%d,i32) == cast(select(%s < %lld && %s >= -%lld, select(%s < 0, %s + %lld, %s), -1),i32), x1[1], x1[0])",
+            kn_op_axes(c, "A", rank), axis, x, (long long)depth, x, (long long)depth, x, x, (long long)depth, x);
     kn_op_extents(c, "A", rank, shape);
     return KILN_OK;
 }

@@ -1,43 +1,147 @@
-/* TopKIndices: where the k largest (smallest) elements along an axis stand, in order, the first of equal ones first: the rank of every element is how
- * many precede it, n comparisons an element, all independent of each other. Models have it as TopK, with the elements beside. */
+/* TopKIndices: where the k largest (smallest) elements along an axis stand, in order, the first of equal ones first. Models have it as TopK, with
+ * the elements beside.
+ *
+ * A few are found one after the other: the extremum of what comes after the one before, and where it stands first, two passes over the axis each.
+ * More have a rank, how many elements precede theirs: n comparisons an element, all independent of each other. Of long axes each block is ranked by
+ * itself first, and only the k first of every block meet each other. */
 #include "ops/ops.h"
 
-enum { MOST = 16384 };
+enum { MOST = 16384, STEPS = (KILN_MAX_STMTS - 2) / 2, EASY = 4 };
 static const kn_attr_spec attrs[] = {{"k", 'i', "mandatory", "how many"},
                                      {"axis", 'i', "-1", "axis along which elements are compared"},
                                      {"largest", 'i', "1", "0: the smallest"},
                                      {"sorted", 'i', "1", "they always are"},
                                      {NULL, 0, NULL, NULL}};
 
-/* "A0,J,A2" */
-static const char *along(kn_op_call *c, int rank, int axis, const char *name)
+/* lead and tail: the other axes, "A0,A1," and ",A3"; over: what precedes is over the others; last: what nothing comes after; count: integers
+ * that count elements. */
+typedef struct topk { const char *lead, *tail, *rows, *over, *last, *count; int64_t n, k, block; } topk;
+
+/* The indices of an element whose place along the axis is called `name`. */
+static const char *at(kn_op_call *c, const topk *t, const char *name)
 {
-    kn_buf b;
-    kn_buf_init(&b, c->arena);
-    for (int i = 0; i < rank; i++) {
-        if (i == axis) kn_putf(&b, "%s%s", i ? "," : "", name);
-        else kn_putf(&b, "%sA%d", i ? "," : "", i);
+    const char *s = kn_format(c->arena, "%s%s%s", t->lead, name, t->tail);
+    return s ? s : "";
+}
+
+static const char *read_at(kn_op_call *c, const topk *t, const char *name) { return kn_op_read(c, 0, at(c, t, name)); }
+
+/* The value after which there is none, of the dtype that is compared. */
+static const char *extreme(kn_op_call *c, bool least)
+{
+    enum kn_dtype d = c->in[0].dtype;
+    char class = kn_dtype_class(d);
+    const char *type = *kn_op_wide(c) ? "f32" : kn_dtype_text(d);
+    if (class == 'f') return kn_format(c->arena, "cast(%s,%s)", least ? "-inf" : "inf", type);
+    if (class == 'u') return kn_format(c->arena, "cast(%s,%s)", least ? "0" : "-1", type);
+    unsigned long long most = (UINT64_C(1) << (8 * kn_dtype_bytes(d) - 1)) - 1;
+    return kn_format(c->arena, least ? "cast(-%llu - 1,%s)" : "cast(%llu,%s)", most, type);
+}
+
+/* Step J: m is the extremum of what comes after element i of the step before, and i where it stands first; NaN comes nowhere. */
+static void step(kn_op_call *c, const topk *t, int j)
+{
+    const char *x = read_at(c, t, "I"), *r = t->rows, *assign = *t->over == '>' ? ">=!" : "<=!", *beyond = *t->over == '>' ? "<" : ">";
+    kn_putf(&c->text, "m%d[%s] %s ", j, r, assign);
+    if (j) {
+        kn_putf(&c->text, "select(%s %s m%d[%s] || %s == m%d[%s] && cast(I,i32) > i%d[%s], %s, %s)", x, beyond, j - 1, r, x, j - 1, r,
+                j - 1, r, x, t->last);
+    } else {
+        kn_put(&c->text, x);
     }
-    kiln_bytes t = kn_buf_take(&b);
-    return t.p ? t.p : "";
+    kn_putf(&c->text, "%s; i%d[%s] <=! select(%s == m%d[%s]", kn_op_wide(c), j, r, x, j, r);
+    if (j) kn_putf(&c->text, " && cast(I,i32) > select(m%d[%s] == m%d[%s], i%d[%s], cast(-1,i32))", j, r, j - 1, r, j - 1, r);
+    kn_putf(&c->text, ", cast(I,i32), cast(%lld,i32)) where I in %lld : i32; ", (long long)(t->n - 1), (long long)t->n);
+}
+
+static void in_steps(kn_op_call *c, const topk *t)
+{
+    for (int j = 0; j < t->k; j++) step(c, t, j);
+    kn_putf(&c->text, "y[%s] = cast(", at(c, t, "K"));
+    for (int j = 0; j + 1 < t->k; j++) kn_putf(&c->text, "select(K == %d, i%d[%s], ", j, j, t->rows);
+    kn_putf(&c->text, "i%d[%s]", (int)t->k - 1, t->rows);
+    for (int j = 0; j + 1 < t->k; j++) kn_put(&c->text, ")");
+    kn_putf(&c->text, ", i64) where K in %lld", (long long)t->k);
+}
+
+/* A sum of what precedes i: of every j that is over it, or equal and, by the condition `before`, earlier; as wide as the elements, which are as many
+ * in a vector then. */
+static void count(kn_op_call *c, const topk *t, const char *i, const char *j, const char *before)
+{
+    kn_putf(&c->text, " +=! select(%s %s %s || %s == %s && %s, cast(1,%s), cast(0,%s))", j, t->over, i, j, i, before, t->count, t->count);
+}
+
+static void by_rank(kn_op_call *c, const topk *t)
+{
+    kn_putf(&c->text, "g[%s]", at(c, t, "I"));
+    count(c, t, read_at(c, t, "I"), read_at(c, t, "J"), "J < I");
+    kn_putf(&c->text, " where I in %lld, J in %lld : %s; ", (long long)t->n, (long long)t->n, t->count);
+    kn_putf(&c->text, "y[%s] +=! select(g[%s] == cast(K,%s), cast(I,i32), cast(0,i32)) where K in %lld, I in %lld : i64", at(c, t, "K"),
+            at(c, t, "I"), t->count, (long long)t->k, (long long)t->n);
+}
+
+/* b: the axis in blocks, filled up with what comes last; g: ranks in each; s: where the first k of each stand; v: their elements. */
+static void in_blocks(kn_op_call *c, const topk *t)
+{
+    long long blocks = kn_ceil_div(t->n, t->block), size = t->block, k = t->k;
+    const char *wide = kn_op_wide(c);
+    kn_putf(&c->text, "b[%s] = select(B*%lld + I < %lld, %spad(x0,0)[%sB*%lld + I%s]%s, %s)%s where B in %lld, I in %lld; ", at(c, t, "B,I"), size,
+            (long long)t->n, *wide ? "cast(" : "", t->lead, size, t->tail, *wide ? ",f32)" : "", t->last, wide, blocks, size);
+    kn_putf(&c->text, "g[%s]", at(c, t, "B,I"));
+    count(c, t, kn_format(c->arena, "b[%s]", at(c, t, "B,I")), kn_format(c->arena, "b[%s]", at(c, t, "B,J")), "J < I");
+    kn_putf(&c->text, " where I in %lld, J in %lld : %s; ", size, size, t->count);
+    kn_putf(&c->text, "s[%s] +=! select(g[%s] == cast(R,%s), cast(I,i32), cast(0,i32)) where R in %lld, I in %lld : i32; ", at(c, t, "B,R"),
+            at(c, t, "B,I"), t->count, k, size);
+    kn_putf(&c->text, "v[%s] %s select(g[%s] == cast(R,%s), b[%s], %s) where R in %lld, I in %lld%s; ", at(c, t, "B,R"),
+            *t->over == '>' ? ">=!" : "<=!", at(c, t, "B,I"), t->count, at(c, t, "B,I"), t->last, k, size, wide);
+    kn_putf(&c->text, "h[%s]", at(c, t, "C"));
+    count(c, t, kn_format(c->arena, "v[%sC//%lld,C%%%lld%s]", t->lead, k, k, t->tail),
+          kn_format(c->arena, "v[%sD//%lld,D%%%lld%s]", t->lead, k, k, t->tail), "D < C");
+    kn_putf(&c->text, " where C in %lld, D in %lld : %s; ", blocks * k, blocks * k, t->count);
+    kn_putf(&c->text, "y[%s] +=! select(h[%s] == cast(K,%s), cast(C//%lld*%lld,i32) + s[%sC//%lld,C%%%lld%s], cast(0,i32))", at(c, t, "K"),
+            at(c, t, "C"), t->count, k, size, t->lead, k, k, t->tail);
+    kn_putf(&c->text, " where K in %lld, C in %lld : i64", k, blocks * k);
+}
+
+/* Elements that are compared, in blocks of b: all of each with each other, then the first k of all. */
+static double compared(const topk *t, int64_t b)
+{
+    double first = (double)kn_ceil_div(t->n, b) * (double)t->k;
+    return (double)t->n * (double)b + first * first;
 }
 
 static kiln_status lower(kn_op_call *c)
 {
     const kn_operand *x = &c->in[0];
-    int64_t k = kn_attr_int(c, "k", 0);
+    topk t = {.k = kn_attr_int(c, "k", 0)};
     int axis;
     if (!x->rank) return kn_op_bad_shape(c, 0, "a rank from 1 on is right");
     if (!kn_op_axis(c, "axis", kn_attr_int(c, "axis", -1), x->rank, &axis)) return c->d->status;
-    int64_t n = x->shape[axis];
-    if (k < 1 || k > n) return kn_op_bad_attr(c, "k", "%lld of %lld elements", (long long)k, (long long)n);
-    if (n > MOST)
-        return kn_op_bad_shape(c, 0, "%lld elements along the axis are compared with each other; at most %d are supported", (long long)n, MOST);
-    const char *i = along(c, x->rank, axis, "I"), *j = along(c, x->rank, axis, "J");
-    kn_putf(&c->text, "g[%s] +=! select(x0[%s] %s x0[%s] || x0[%s] == x0[%s] && J < I, 1, 0) where I in %lld, J in %lld; ", i, j,
-            kn_attr_int(c, "largest", 1) ? ">" : "<", i, j, i, (long long)n, (long long)n);
-    kn_putf(&c->text, "y[%s] +=! select(g[%s] == K, I, 0) where K in %lld, I in %lld : i64", along(c, x->rank, axis, "K"), i, (long long)k,
-            (long long)n);
+    t.n = x->shape[axis];
+    if (t.k < 1 || t.k > t.n) return kn_op_bad_attr(c, "k", "%lld of %lld elements", (long long)t.k, (long long)t.n);
+    bool largest = kn_attr_int(c, "largest", 1) != 0;
+    t.lead = kn_op_others(c, 0, axis, true);
+    t.tail = kn_op_others(c, axis + 1, x->rank, false);
+    t.rows = kn_op_axes_but(c, "A", x->rank, axis);
+    t.over = largest ? ">" : "<";
+    t.last = extreme(c, largest);
+    t.count = kn_dtype_bytes(x->dtype) == 8 ? "i64" : "i32";
+    if (t.k <= STEPS && t.k * EASY <= t.n) {
+        in_steps(c, &t);
+        return KILN_OK;
+    }
+    for (int64_t b = 2; b < t.n; b *= 2)
+        if (b > t.k && (!t.block || compared(&t, b) < compared(&t, t.block))) t.block = b;
+    if (t.block && EASY * compared(&t, t.block) < (double)t.n * (double)t.n) {
+        if (compared(&t, t.block) > (double)MOST * MOST)
+            return kn_op_bad_shape(c, 0, "%lld of %lld elements would be compared %g times; at most %g are supported", (long long)t.k, (long long)t.n,
+                                   compared(&t, t.block), (double)MOST * MOST);
+        in_blocks(c, &t);
+        return KILN_OK;
+    }
+    if (t.n > MOST)
+        return kn_op_bad_shape(c, 0, "%lld elements along the axis are compared with each other; at most %d are supported", (long long)t.n, MOST);
+    by_rank(c, &t);
     return KILN_OK;
 }
 

@@ -80,6 +80,8 @@ const char *kn_op_broadcast(kn_op_call *c, int input, const char *prefix, int ra
 const char *kn_op_read(kn_op_call *c, int input, const char *index);
 /* "A0,A2": all axes of a prefix but one. */
 const char *kn_op_axes_but(kn_op_call *c, const char *prefix, int n, int but);
+/* "A0,A1," or ",A2,A3": axes from..to-1 as they stand before another one, or behind it. */
+const char *kn_op_others(kn_op_call *c, int from, int to, bool before);
 /* The shape to which inputs from..to-1 broadcast; refused where they do not. */
 kiln_status kn_op_common_shape(kn_op_call *c, int from, int to, int64_t *shape, int *rank);
 /* " where A0 in 3, A1 in 4": the extents of an output whose axes need not stand bare anywhere. */
@@ -115,7 +117,8 @@ void kn_op_reduce_over(kn_op_call *c, const kn_reduction *r, const char *assign,
 /* A scatter, by "reduction": the update at x2[from] goes to y[to], where `to` has data in it; extents: " where ..." of the axes of both. */
 kiln_status kn_op_scatter(kn_op_call *c, const char *to, const char *from, const char *extents);
 const char *kn_op_scatter_index(kn_op_call *c, const char *at, int64_t extent); /* at, counted from the end where it is negative */
-extern const kn_attr_spec kn_scatter_attrs[], kn_arg_attrs[], kn_reduce_attrs[], kn_window_attrs[], kn_pool_attrs[];
+kiln_status kn_op_scan(kn_op_call *c, bool product); /* sums or products of all elements up to each, along "axis" */
+extern const kn_attr_spec kn_scan_attrs[], kn_scatter_attrs[], kn_arg_attrs[], kn_reduce_attrs[], kn_window_attrs[], kn_pool_attrs[];
 
 /* MatMul's one statement: operand i is written as before[i] x after[i], in axes M, N and K. */
 kiln_status kn_op_matmul_product(kn_op_call *c, const char *const before[2], const char *const after[2]);

@@ -393,6 +393,11 @@ x = rand(1, 6, 3); how = dict(strides=[3]); case("Col2Im", [x], col2im(x, [10], 
 x, w = rand(1, 3, 6, 6), rand(4, 3, 3, 3); case("Conv", [x, w], conv(x, w, None, None, [12] * 4, [12, 12]), pads=[12] * 4, dilations=[12, 12])
 x, w = rand(2, 3, 5, 6), rand(4, 3, 5, 3); case("Conv", [x, w], conv(x, w, None, [1, 2], [8, 3, 8, 3], [4, 3]), strides=[1, 2], pads=[8, 3, 8, 3], dilations=[4, 3])
 x, w = rand(1, 4, 3, 5), rand(4, 1, 3, 4); case("Conv", [x, w], conv(x, w, None, None, [4, 0, 5, 18], [5, 6], 4), pads=[4, 0, 5, 18], dilations=[5, 6], group=4)
+# a few found one after the other, of equal ones too; many by their ranks, in blocks where the axis is long
+for x in (np.array([[1, 3, 3, 3, -7, 0, 0, 9, 9, 1, 3, 2, 5]]), np.array([[4.0] * 12, [-3e38] * 11 + [2.5]]), rng.integers(-9, 9, (2, 19)).astype("int8"), rng.integers(0, 9, (2, 19)).astype("uint8")):
+    case("TopKIndices", [x], np.argsort(-x.astype(float), 1, kind="stable")[:, :3], k=3); case("TopKIndices", [x.T], np.argsort(x.T, 0, kind="stable")[:3], k=3, axis=0, largest=0)
+for x in (np.round(rng.uniform(-9, 9, (1, 601)), 1), rng.integers(-99, 99, (1, 601))):
+    case("TopKIndices", [x], np.argsort(-x, 1, kind="stable")[:, :18], k=18); case("TopKIndices", [x], np.argsort(x, 1, kind="stable")[:, :18], k=18, largest=0)
 print("# Source: make_ops_golden.py (NumPy and plain loops after the ONNX operator documents, opset 21).")
 names = {"float64": "f32", "int8": "i8", "uint8": "u8", "int32": "i32", "int64": "i64", "bool": "bool"}
 for op, attrs, inputs, out in cases:

@@ -408,14 +408,46 @@ static void packed_blocks_meet_all_images(void **state)
     }
 }
 
+/* Rows that write temporaries as long as themselves are taken one by one from L3, too, unless there are fewer of them than cores; those that write a
+ * number each only as long as L2 holds them, and what L3 does not hold goes stage by stage. */
+static void rows_that_are_written_stay_near(void **state)
+{
+    static const char kept[] = "m[A] >=! x[A,I]; e[A,I] = exp(x[A,I] - m[A]); s[A] +=! e[A,I]; y[A,I] = e[A,I] / s[A]",
+                      summed[] = "s[A] +=! x[A,I]; q[A] +=! (x[A,I] - s[A]) * (x[A,I] - s[A]); y[A,I] = (x[A,I] - s[A]) / q[A]";
+    static const struct { const char *expr, *inputs; bool together; } one[] = {
+        {kept, "x=f32:20x20000", true},    {kept, "x=f32:20x50257", true},    {kept, "x=f32:2x50257", true},
+        {kept, "x=f32:1x50257", false},    {kept, "x=f32:4x1000000", false},  {summed, "x=f32:20x20000", true},
+        {summed, "x=f32:20x90257", false},
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof one / sizeof *one; i++) {
+        kiln_arena *a = kiln_arena_open(&(kiln_host){NULL, mem, NULL});
+        kn_hw *hw = device(a, "x86-64-avx2");
+        kn_program *c;
+        hw->units = 2;
+        kiln_bytes trace = constructed(a, one[i].expr, one[i].inputs, hw, 1, &c)->c[0].trace;
+        if ((strstr(trace.p, "compute_at") != NULL) != one[i].together) fail_msg("%s of %s:\n%s", one[i].expr, one[i].inputs, trace.p);
+        kiln_arena_close(a);
+    }
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(crowded_rows_are_copied), cmocka_unit_test(short_vectors_fill_lines),
-                                       cmocka_unit_test(rows_meet_blocks), cmocka_unit_test(columns_go_in_parts), cmocka_unit_test(lines_are_spread),
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(crowded_rows_are_copied),
+        cmocka_unit_test(short_vectors_fill_lines),
+        cmocka_unit_test(rows_meet_blocks),
+        cmocka_unit_test(columns_go_in_parts),
+        cmocka_unit_test(lines_are_spread),
         cmocka_unit_test(rows_are_widened_in_turn),
-                                       cmocka_unit_test(some_rows_are_worth_packing), cmocka_unit_test(extrema_are_found_in_vectors),
-                                       cmocka_unit_test(places_of_whole_rows_are_picked),
-                                       cmocka_unit_test(added_rows_are_asked_for), cmocka_unit_test(panels_are_packed_together),
-                                       cmocka_unit_test(blocks_have_one_length), cmocka_unit_test(packed_blocks_meet_all_images)};
+        cmocka_unit_test(some_rows_are_worth_packing),
+        cmocka_unit_test(extrema_are_found_in_vectors),
+        cmocka_unit_test(places_of_whole_rows_are_picked),
+        cmocka_unit_test(added_rows_are_asked_for),
+        cmocka_unit_test(panels_are_packed_together),
+        cmocka_unit_test(blocks_have_one_length),
+        cmocka_unit_test(packed_blocks_meet_all_images),
+        cmocka_unit_test(rows_that_are_written_stay_near),
+    };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

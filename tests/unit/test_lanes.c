@@ -1,0 +1,111 @@
+/* Lanes that hold numbers of axes, as C text: 32 bits where these hold them, masks rather than a choice for each lane, and running products that are
+ * planned as running sums are. */
+#include "tests/unit/request.h"
+#include "tests/unit/device.h"
+#include "tests/arena.h"
+
+static kiln_bytes trace_of(kiln_arena *a, const kiln_request *r, kiln_hw *hw)
+{
+    kiln_candidates *list = NULL;
+    kiln_diag d = {0};
+    if (kiln_construct_request(a, r, hw, 1, &list, &d)) fail_msg("%s", d.message);
+    return list->c[0].trace;
+}
+
+/* What a generated task says, behind the helpers. */
+static const char *task_of(kiln_arena *a, const kiln_request *r, kiln_hw *hw)
+{
+    kiln_kernel *k = NULL;
+    kiln_diag d = {0};
+    if (kiln_generate(a, r->program, hw, trace_of(a, r, hw), &k, &d)) fail_msg("%s", d.message);
+    char *task = strstr(k->source.p, "void task_0("), *end = task ? strstr(task, "\n}\n") : NULL;
+    assert_non_null(end);
+    *end = 0;
+    return task;
+}
+
+/* Numbers of an axis are compared, chosen and cast as 32-bit integers. */
+static void numbers_are_narrow(void **state)
+{
+    static const char *const expr[] = {
+        "y[A] <=! select(x[A,I] == m[A], cast(I,i32), cast(1000,i32)) : i32",
+        "y[A,I] +=! select(x[A,J] > x[A,I] || x[A,J] == x[A,I] && J < I, cast(1,i32), cast(0,i32)) where I in 1000, J in 1000 : i32",
+        "y[A,I] = cast(I, i32) * cast(x[A,I], i32)",
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof expr / sizeof *expr; i++)
+        for (int wide = 0; wide < 2; wide++) {
+            kiln_arena *a = kiln_arena_open(&(kiln_host){NULL, mem, NULL});
+            kiln_hw *hw = device(a, wide ? "x86-64-avx512" : "x86-64-avx2");
+            const char *task = task_of(a, request(a, expr[i], i ? "x=f32:100x1000" : "x=f32:100x1000&m=f32:100"), hw);
+            if (strstr(task, "i64x")) fail_msg("%s: lanes of 64 bits\n%s", expr[i], task);
+            kiln_arena_close(a);
+        }
+}
+
+/* What a condition has read in every lane that it refuses may be read in all lanes; else each lane evaluates its side alone. */
+static void conditions_read_beforehand(void **state)
+{
+    static const struct { const char *condition; bool blends; } one[] = {
+        {"x[A,I] < m[A]", true},
+        {"x[A,I] < m[A] || x[A,I] == m[A] && cast(I,i32) > k[A]", true},
+        {"!(x[A,I] >= m[A] && cast(I,i32) > k[A])", true},
+        {"cast(I,i32) > k[A]", false},
+        {"cast(I,i32) > k[A] && x[A,I] < m[A]", false},
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof one / sizeof *one; i++) {
+        char expr[256];
+        snprintf(expr, sizeof expr, "y[A] >=! select(%s, x[A,I], -inf)", one[i].condition);
+        kiln_arena *a = kiln_arena_open(&(kiln_host){NULL, mem, NULL});
+        const char *task = task_of(a, request(a, expr, "x=f32:100x1000&m=f32:100&k=i32:100"), device(a, "x86-64-avx2"));
+        if ((strstr(task, "max_f32x8(acc") != NULL && strstr(task, " ? ") == NULL) != one[i].blends) fail_msg("%s:\n%s", expr, task);
+        kiln_arena_close(a);
+    }
+}
+
+/* Halves that a number chooses for all lanes, or a mask, are moved as they lie; elements at known places are read beforehand. */
+static void choices_move_bits(void **state)
+{
+    static const struct { const char *expr, *inputs, *none; } one[] = {
+        {"y[A,I] = select(c[A], x[A,I], z[A,I])", "c=bool:100&x=f16:100x1000&z=f16:100x1000", "widen"},
+        {"y[A,I] = select(k[A] < 3, x[A,I], z[A,I])", "k=i32:100&x=f16:100x1000&z=f16:100x1000", "widen"},
+        {"y[A,I] = select(c[A,I], x[A,I], z[0])", "c=bool:100x1000&x=f16:100x1000&z=f16:1", "widen"},
+        {"y[A,I] = select(c[A,I], x[A,I], z[A,I])", "c=bool:1000x1000&x=f32:1000x1000&z=f32:1000x1000", " ? "}, /* two axes are made one */
+        {"y[A,I] = select(x[A,I] < 0.0, x[A,I]*0.01, x[A,I])", "x=f32:1000x1000", " ? "},
+        {"y[A,I] = select(cast(I,i32) == k[A], v[1], v[0]) where I in 1000", "k=i32:100&v=f32:2", " ? "},
+        {"y[A,I] = select(I == k[A], v[1], v[0]) where I in 1000", "k=i64:100&v=f16:2", "widen"},
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof one / sizeof *one; i++) {
+        kiln_arena *a = kiln_arena_open(&(kiln_host){NULL, mem, NULL});
+        const char *task = task_of(a, request(a, one[i].expr, one[i].inputs), device(a, "x86-64-avx2"));
+        if (strstr(task, one[i].none)) fail_msg("%s:\n%s", one[i].expr, task);
+        kiln_arena_close(a);
+    }
+}
+
+/* A product up to each place of a block goes as the sum does. */
+static void products_run_on(void **state)
+{
+    static const char *const at[] = {"x[I,B]", "x[B,I]"}, *const to[] = {"y[S,B]", "y[B,S]"};
+    (void)state;
+    for (int last = 0; last < 2; last++) {
+        kiln_bytes trace[2];
+        kiln_arena *a = kiln_arena_open(&(kiln_host){NULL, mem, NULL});
+        for (int product = 0; product < 2; product++) {
+            char expr[128];
+            snprintf(expr, sizeof expr, "%s %s select(I <= S, %s, %d.0) where S in 16", to[last], product ? "*=!" : "+=!", at[last], product);
+            trace[product] = trace_of(a, request(a, expr, last ? "x=f32:512x16" : "x=f32:16x512"), device(a, "x86-64-avx2"));
+        }
+        assert_string_equal(trace[0].p, trace[1].p);
+        kiln_arena_close(a);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(numbers_are_narrow), cmocka_unit_test(conditions_read_beforehand),
+                                       cmocka_unit_test(choices_move_bits), cmocka_unit_test(products_run_on)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
