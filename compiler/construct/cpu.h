@@ -92,6 +92,8 @@ bool kn_cpu_deep(const kn_site *x, kn_cpu_tile *t);
 /* cpu_blocks.c: many rows that meet blocks of a large operand, of so few registers that tiles are small; false: it is no such product. */
 bool kn_cpu_blocks(const kn_site *x, kn_plans *p);
 bool kn_cpu_blocks_of(const kn_site *x, kn_cpu_tile *t); /* the numbers, however the operand lies */
+/* The rows that load l has lie across the blocked axis of the sum. */
+bool kn_cpu_rows_across(const kn_site *x, int l, int blocked);
 /* It is one of a few panels, which rows enough meet and which are better not read as they lie. */
 bool kn_cpu_packs_few(const kn_site *x);
 /* Rows of what does not follow n lie so far apart that few sets of the caches, or pages, hold what a block needs of them. */

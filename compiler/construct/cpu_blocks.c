@@ -45,6 +45,23 @@ static bool few_panels(const kn_site *x)
     return straddles && kn_cpu_other(x) < 0;
 }
 
+/* Rows that lie across the sum, a step of which is a line of its own: each term takes a few elements from another one, and they fall into few sets of
+ * the caches. Beside each other, tile by tile, they take 0.7 to 0.9 of the time (1024x1024x1024, 256x1000x600, 333x1000x1000 on a Zen 3). */
+bool kn_cpu_rows_across(const kn_site *x, int l, int blocked)
+{
+    enum { APART = 512 };
+    const kn_site_access *a = &x->load[l];
+    bool rows = a->linear && !a->padded && !(a->axes >> x->n & 1) && x->m >= 0 && (a->axes >> x->m & 1);
+    return rows && a->coef[x->m] == 1 && a->coef[blocked] * a->bytes >= APART;
+}
+
+static bool rows_across(const kn_site *x)
+{
+    bool some = false;
+    for (int l = 0; l < x->nloads; l++) some = some || kn_cpu_rows_across(x, l, kn_cpu_longest_reduce(x));
+    return some;
+}
+
 /* A divisor of the axis, so that no block is a small one; where there is none near enough, blocks of about the same size. */
 static int64_t block_of(int64_t all, int64_t most)
 {
@@ -112,7 +129,7 @@ bool kn_cpu_blocks_of(const kn_site *x, kn_cpu_tile *t)
     if (!l1 || !l2 || x->m < 0 || !x->contraction || kn_cpu_extent(x, x->m) < ENOUGH_ROWS) return false;
     if (!kn_cpu_short_vectors(x) || x->hw->vector_registers > KN_CPU_FEW_REGISTERS) return false;
     *t = (kn_cpu_tile){.lanes = x->hw->vector_bytes / bytes, .grain = 1, .rlanes = 1, .runroll = 1, .pack = true,
-                       .blocked = kn_cpu_longest_reduce(x), .pack_rows = kn_cpu_rows_apart(x)};
+                       .blocked = kn_cpu_longest_reduce(x), .pack_rows = kn_cpu_rows_apart(x) || rows_across(x)};
     bool few = few_panels(x);
     if ((n * x->reduce_extent * bytes <= l2->capacity_bytes && !few) || !choose_tile(x, t)) return false;
     int64_t all = kn_cpu_extent(x, t->blocked), inner = x->reduce_extent / all, panel = t->nv * t->lanes;

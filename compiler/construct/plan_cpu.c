@@ -289,14 +289,18 @@ void kn_cpu_put_row_caches(kn_buf *b, const kn_site *x, const kn_cpu_tile *t)
         const kn_site_access *a = &x->load[l];
         if (!a->linear || a->padded || (a->axes >> x->n & 1) || !(a->axes >> x->m & 1)) continue;
         kn_putf(b, "cache_read %s %d scratch %s.0", x->name, l, kn_cpu_axis(x, t->blocked));
-        if (!t->group || runs_in_rows(x, l, t->blocked)) {
+        bool across = t->group && kn_cpu_rows_across(x, l, t->blocked);
+        if (!across && (!t->group || runs_in_rows(x, l, t->blocked))) {
             kn_putf(b, " region pad %lld\n", (long long)(line / a->bytes));
             continue;
         }
-        kn_putf(b, " loops %s.1 %s.2", kn_cpu_axis(x, x->m), kn_cpu_axis(x, x->m));
+        kn_putf(b, " loops %s.1", kn_cpu_axis(x, x->m));
+        if (!across) kn_putf(b, " %s.2", kn_cpu_axis(x, x->m));
         for (int i = x->s->nspatial; i < x->s->naxes; i++)
             if (a->axes >> i & 1 && i != t->blocked) kn_putf(b, " %s.0", kn_cpu_axis(x, i));
-        kn_putf(b, " %s.1\n", kn_cpu_axis(x, t->blocked));
+        kn_putf(b, " %s.1", kn_cpu_axis(x, t->blocked));
+        if (across) kn_putf(b, " %s.2", kn_cpu_axis(x, x->m));
+        kn_put(b, "\n");
     }
 }
 

@@ -69,6 +69,7 @@ static void short_vectors_fill_lines(void **state)
 static void rows_meet_blocks(void **state)
 {
     static const char product[] = "c[M,N] +=! a[M,K]*b[K,N]", many[] = "c[B,M,N] +=! a[B,M,K]*b[B,K,N]";
+    static const char across[] = "c[M,N] +=! a[K,M]*b[K,N]";
     static const char places[] = "y[P,Q,F] +=! x[2*P,2*Q,C]*w[C,F] where P in 9, Q in 11";
     static const struct { const char *text, *id, *inputs, *has, *never; int64_t l1, l2; bool asked; } one[] = {
         {product, "x86-64-avx2", "a=f32:128x1000&b=f32:1000x1024", "| R0.0 S1.1 S1.2 S0.1 R0.1 |", "S0.1 S1.1", 0, 0, true},
@@ -82,6 +83,8 @@ static void rows_meet_blocks(void **state)
         {places, "x86-64-avx2", "x=f32:17x21x515&w=f32:515x391", " loops F0.1 F0.2 R0.1\n", "prepack ", 8192, 65536, true}, /* no box */
         {product, "x86-64-avx2", "a=f32:107x129&b=f32:129x445", "| R0.0 S1.1 S1.2 S0.1 R0.1 |", "prepack ", 4096, 32768, true},
         {product, "x86-64-avx2", "a=f32:99x1024&b=f32:1024x389", "region pad ", "prepack ", 8192, 65536, true},
+        {across, "x86-64-avx2", "a=f32:211x137&b=f32:211x511", "scratch R0.0 loops S0.1 R0.1 S0.2\n", "region", 4096, 32768, true},
+        {across, "x86-64-avx2", "a=f32:211x101&b=f32:211x511", "reorder ", "scratch R0.0", 4096, 32768, false}, /* near each other */
         {product, "x86-64-avx2", "a=f32:77x4096&b=f32:4096x49", "region pad ", "prepack ", 0, 0, true}, /* a few panels across lines */
         {product, "x86-64-avx2", "a=f32:72x520&b=f32:520x30", "scratch S1.1 loops S1.2 R0.1 S1.3 S1.4\n", "prepack ", 8192, 65536, true},
         {product, "x86-64-avx2", "a=f32:77x4096&b=f32:4096x48", "reorder ", "region", 0, 0, false}, /* their rows begin with vectors */
