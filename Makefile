@@ -100,10 +100,11 @@ demo: ## compile, run, verify, hit the cache, for a CPU and a GPU target
 	@$(MAKE) -s --no-print-directory -j2 build
 	@service/demo.sh $(B)
 
-lint: $(LIB_A) ## the lints, and a build by clang
+lint: $(LIB_A) ## the lints, a build by clang, and its reading of the tests
 	@for l in layers rows style; do tests/lint/$$l.sh || exit 1; done
 	@tests/lint/pure.sh $(LIB_A)
 	@$(MAKE) -s --no-print-directory B=$(B)/clang CC="$(if $(findstring ccache,$(CC)),ccache )clang" CFLAGS=-O1 build
+	@clang $(filter-out -MMD -MP,$(ALL_CFLAGS)) $(shell pkg-config --cflags $(PKGS)) -fsyntax-only tests/unit/test_*.c
 
 fmt: ## clang-format over every C file
 	clang-format -i $(shell git ls-files '*.c' '*.h')

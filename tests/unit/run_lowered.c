@@ -40,7 +40,7 @@ static void discard(double **x, int n)
 static kn_lprog *lowered(kiln_arena *a, const kn_program *p, const kn_hw *hw, kiln_bytes trace, const char *what)
 {
     kn_tree *t;
-    kn_lprog *l;
+    kn_lprog *l = NULL;
     kiln_diag d = {0};
     if (kn_trace_apply(a, p, hw, trace, &t, &d) || kn_lower(a, t, hw, &l, &d) || kn_lprog_check(l, &d))
         fail_msg("%s: %s\n%s", what, d.message, trace.p);
@@ -90,7 +90,7 @@ static kiln_candidates *constructed(kiln_arena *a, const char *text, const char 
 {
     int in[KILN_MAX_TENSORS], out[KILN_MAX_TENSORS];
     kiln_diag d = {0};
-    kiln_candidates *list;
+    kiln_candidates *list = NULL;
     if (kn_canon(a, parsed(a, text, inputs), canonical, in, out, &d) ||
         kn_policy_find("default")->construct(a, *canonical, hw, most, &list, &d))
         fail_msg("%s of %s: %s", text, inputs, d.message);

@@ -707,7 +707,7 @@ static void bare_tiles(void **state)
         kn_program *p, *c;
         int in[KILN_MAX_TENSORS], out[KILN_MAX_TENSORS];
         kiln_diag d = {0};
-        kiln_candidates *list;
+        kiln_candidates *list = NULL;
         if (kn_parse(a, (kiln_bytes){one[i].text, strlen(one[i].text)}, (kiln_bytes){one[i].inputs, strlen(one[i].inputs)}, &p, &d) ||
             kn_canon(a, p, &c, in, out, &d) || kn_policy_find("default")->construct(a, c, device(a, "x86-64-bf16"), 1, &list, &d))
             fail_msg("%s: %s", one[i].inputs, d.message);

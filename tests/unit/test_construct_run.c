@@ -584,7 +584,7 @@ static void places_are_summed_alike(void **state)
             kn_program *p = NULL, *c = NULL;
             int in[KILN_MAX_TENSORS], out[KILN_MAX_TENSORS];
             kiln_diag d = {0};
-            kiln_candidates *list;
+            kiln_candidates *list = NULL;
             kiln_bytes text = {alike[i].text, strlen(alike[i].text)}, inputs = {alike[i].inputs, strlen(alike[i].inputs)};
             if (kn_parse(a, text, inputs, &p, &d) || kn_canon(a, p, &c, in, out, &d) ||
                 kn_policy_find("default")->construct(a, c, hw, CANDIDATES, &list, &d)) fail_msg("%s: %s", alike[i].text, d.message);

@@ -60,7 +60,7 @@ static kiln_kernel *kernel(const char *text, const char *inputs, kiln_program **
 {
     kiln_request *r;
     kiln_candidates *c;
-    kiln_kernel *k;
+    kiln_kernel *k = NULL;
     kiln_diag d = {0};
     kiln_hw *hw = device();
     if (kiln_request_text(arena, (kiln_bytes){text, strlen(text)}, (kiln_bytes){inputs, strlen(inputs)}, NULL, &r, &d) ||
@@ -306,7 +306,7 @@ static void copy_engine(void **state)
     assert_non_null(strstr(k->manifest.p, "\"registers\":{\"asking\":24,\"computing\":240}"));
     assert_non_null(strstr(k->manifest.p, "\"driver_cuda\":\"12.0\""));
     launcher l = compile(k, k->launcher, "cc", "copies");
-    uint64_t a, b, y;
+    uint64_t a = 0, b = 0, y = 0;
     assert_int_equal(alloc(&a, 2056 * 2056 * 2) || alloc(&b, 2056 * 2056 * 2) || alloc(&y, 2056 * 2056 * 2), 0);
     const void *in[] = {(void *)(uintptr_t)a, (void *)(uintptr_t)b}, *odd[] = {in[0], (void *)(uintptr_t)(b + 8)};
     void *out[] = {(void *)(uintptr_t)y};

@@ -146,7 +146,7 @@ static kn_lprog *lowered(kiln_arena *a, const char *inputs, const char *text, co
     kiln_diag d = { 0 };
     kn_program *p;
     kn_tree *t;
-    kn_lprog *l;
+    kn_lprog *l = NULL;
     if (kn_parse(a, bytes(text), bytes(inputs), &p, &d) || kn_trace_apply(a, p, hw, bytes(trace), &t, &d) || kn_lower(a, t, hw, &l, &d))
         fail_msg("%s", d.message);
     return l;

@@ -74,8 +74,8 @@ static void failing_memory(void **state)
     static const char *const bodies[] = {
         "{\"op\":\"MatMul\",\"inputs\":[{\"dtype\":\"f32\",\"shape\":[65,70]},{\"dtype\":\"f32\",\"shape\":[70,90]}]}",
         "{\"op\":\"Softmax\",\"inputs\":[{\"dtype\":\"f16\",\"shape\":[9,100]}]}",
-        "{\"op\":{\"name\":\"Conv\",\"attrs\":{\"pads\":[1,1,1,1]}},\"inputs\":[{\"dtype\":\"f32\",\"shape\":[1,8,9,9]},"
-        "{\"dtype\":\"f32\",\"shape\":[8,8,3,3]},{\"dtype\":\"f32\",\"shape\":[8]}]}"};
+        ("{\"op\":{\"name\":\"Conv\",\"attrs\":{\"pads\":[1,1,1,1]}},\"inputs\":[{\"dtype\":\"f32\",\"shape\":[1,8,9,9]},"
+         "{\"dtype\":\"f32\",\"shape\":[8,8,3,3]},{\"dtype\":\"f32\",\"shape\":[8]}]}")};
     static const char *const specs[] = {"hwspecs/x86-64-avx2.json", "hwspecs/nvidia-v100.json"};
     static char buffer[1 << 15];
     for (int h = 0; h < 2; h++) {

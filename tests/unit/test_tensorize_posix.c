@@ -152,7 +152,7 @@ static void tiles_ask_in_front_of_their_sums(void **state)
     for (size_t i = 0; i < sizeof one / sizeof *one; i++) {
         kiln_arena *a = kiln_arena_open(&(kiln_host){ NULL, mem, NULL });
         kiln_request *r;
-        kiln_kernel *k;
+        kiln_kernel *k = NULL;
         kiln_diag d = { 0 };
         char inputs[100];
         int calls[4] = { 0 }, loops = 0;
@@ -179,7 +179,7 @@ static void packing_waits_for_its_stores(void **state)
     (void)state;
     kiln_arena *a = kiln_arena_open(&(kiln_host){ NULL, mem, NULL });
     kiln_request *r;
-    kiln_kernel *k;
+    kiln_kernel *k = NULL;
     kiln_diag d = { 0 };
     worker_verdict v = { 0 };
     worker_error e = { 0 };
