@@ -253,6 +253,16 @@ void kn_put_vector_read(kn_gen *g, const kn_expr *e)
     if (widens) kn_put(&g->out, ")");
 }
 
+/* e cannot be had without `read`. */
+static bool needs(const kn_expr *e, const kn_expr *read)
+{
+    if (kn_expr_equal(e, read)) return true;
+    bool first = e->op == KN_OP_SELECT || e->op == KN_OP_AND || e->op == KN_OP_OR; /* the others may be left out */
+    for (int i = 0; i < e->nargs && (!first || !i); i++)
+        if (needs(e->args[i], read)) return true;
+    return false;
+}
+
 /* `read` has happened in every lane for which the condition c came out as `is`: conditions ask no more than they have to. */
 static bool has_happened(const kn_expr *c, bool is, const kn_expr *read)
 {
@@ -262,9 +272,7 @@ static bool has_happened(const kn_expr *c, bool is, const kn_expr *read)
         bool first = has_happened(c->args[0], is, read), second = has_happened(c->args[1], is, read);
         return is == both ? first || second : first && (second || has_happened(c->args[0], !is, read));
     }
-    for (int i = 0; i < c->nargs; i++)
-        if (kn_expr_equal(c->args[i], read)) return true;
-    return false;
+    return needs(c, read);
 }
 
 /* e reads something; with a condition, what has not happened where that is `came`, the opposite of when e is wanted. */

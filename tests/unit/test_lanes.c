@@ -50,6 +50,7 @@ static void conditions_read_beforehand(void **state)
         {"x[A,I] < m[A]", true},
         {"x[A,I] < m[A] || x[A,I] == m[A] && cast(I,i32) > k[A]", true},
         {"!(x[A,I] >= m[A] && cast(I,i32) > k[A])", true},
+        {"x[A,I]*2.0 - 1.0 < m[A]", true},
         {"cast(I,i32) > k[A]", false},
         {"cast(I,i32) > k[A] && x[A,I] < m[A]", false},
     };
