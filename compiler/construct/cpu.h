@@ -33,7 +33,6 @@ enum {
     KN_CPU_LINE = 64,      /* bytes of a cache line */
     KN_CPU_NARROW = 32,    /* bytes of a vector that straddles two cache lines less often than one of a whole line does */
     KN_CPU_ROW = 16,       /* vectors of a map's row that is written out as a whole */
-    KN_CPU_FEW_REGISTERS = 16, /* vector registers of which a tile wants every one */
     KN_CPU_FORKED = 16384  /* iterations below which a core is done before another one has started */
 };
 #define KN_CPU_SQUARES_IN "terms_last" /* the temporaries that cpu_squares.c's steps make */
@@ -45,7 +44,7 @@ static inline int64_t kn_cpu_extent(const kn_site *x, int i) { return i < 0 ? 1 
 /* Registers for the sums of mr rows of nv vectors, the vectors and one element at a time, where there are so few that none is left idle. */
 static inline bool kn_cpu_fills_registers(const kn_site *x, int64_t mr, int64_t nv)
 {
-    return x->hw->vector_registers <= KN_CPU_FEW_REGISTERS && mr * nv + nv + 1 <= x->hw->vector_registers;
+    return kn_hw_few_registers(x->hw) && mr * nv + nv + 1 <= x->hw->vector_registers;
 }
 /* Vectors are parts of L1's lines: rows that begin anywhere cost them more accesses, panels end inside of lines, and more lines make up a panel. */
 static inline bool kn_cpu_short_vectors(const kn_site *x)

@@ -245,7 +245,7 @@ static bool by_rows(const kn_site *x, const along *m, const along *o)
         if (bytes > image) image = bytes;
     }
     /* with more registers cpu_sums.c has tiles of rows as large */
-    if (x->hw->vector_registers > KN_CPU_FEW_REGISTERS || KN_CPU_SQUARE >= x->reduce_extent * places_of_row(x, m)) return false;
+    if (!kn_hw_few_registers(x->hw) || KN_CPU_SQUARE >= x->reduce_extent * places_of_row(x, m)) return false;
     return MOST * MOST * x->reduce_extent > KN_CPU_SQUARE || (l2 && image <= l2->capacity_bytes);
 }
 

@@ -127,7 +127,7 @@ bool kn_cpu_blocks_of(const kn_site *x, kn_cpu_tile *t)
     const kn_hw_level *l1 = kn_hw_level_named(x->hw, "l1"), *l2 = kn_hw_level_named(x->hw, "l2");
     int64_t bytes = kn_cpu_acc_bytes(x), n = kn_cpu_extent(x, x->n);
     if (!l1 || !l2 || x->m < 0 || !x->contraction || kn_cpu_extent(x, x->m) < ENOUGH_ROWS) return false;
-    if (!kn_cpu_short_vectors(x) || x->hw->vector_registers > KN_CPU_FEW_REGISTERS) return false;
+    if (!kn_cpu_short_vectors(x) || !kn_hw_few_registers(x->hw)) return false;
     *t = (kn_cpu_tile){.lanes = x->hw->vector_bytes / bytes, .grain = 1, .rlanes = 1, .runroll = 1, .pack = true,
                        .blocked = kn_cpu_longest_reduce(x), .pack_rows = kn_cpu_rows_apart(x) || rows_across(x)};
     bool few = few_panels(x);

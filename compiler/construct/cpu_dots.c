@@ -184,7 +184,7 @@ double kn_cpu_time_of_dots(const kn_site *x, const kn_cpu_dot *d, int64_t mr, in
     double tile = (double)(mr * nv), need = (double)(x->hw->fma_latency * x->hw->fma_per_cycle), time = 1 + 0.3 * (double)(mr + nv) / tile;
     if (l1 && l2 && panel > l1->capacity_bytes / 2 && !blocks) /* every tile brings the panel from L2 again */
         time += (double)(terms * bytes) * kn_hw_peak_gflops(x->hw, acc) / 2 / l2->bandwidth_gbs / (double)mr;
-    double over = x->hw->vector_registers <= KN_CPU_FEW_REGISTERS ? 1.5 : 1.1, spilled = kn_cpu_dot_fits(x, d, mr, nv) ? 1 : over;
+    double over = kn_hw_few_registers(x->hw) ? 1.5 : 1.1, spilled = kn_cpu_dot_fits(x, d, mr, nv) ? 1 : over;
     return time * (tile < need ? need / tile : 1) * spilled;
 }
 

@@ -115,11 +115,10 @@ static bool few_tile(const kn_site *x, kn_cpu_tile *t, int64_t widest, bool line
 /* Parts of a sum of columns alone, or of their products with one row, that keep the cores busy, so that each reads whole rows (parts.c). */
 static bool parted_columns(const kn_site *x)
 {
-    int other = kn_cpu_other(x), along = 0;
+    int other = kn_cpu_other(x);
     if (other < 0 || x->m >= 0 || x->hw->vector_bytes >= KN_CPU_LINE) return false;
-    for (int l = 0; l < x->nloads; l++) along += x->load[l].axes >> x->n & 1;
     for (int i = 0; i < x->s->nspatial; i++) if (i != x->n && i != other && kn_cpu_extent(x, i) > 1) return false;
-    return along == 1 && kn_cpu_extent(x, other) % x->hw->units == 0;
+    return kn_site_followers(x, x->n) == 1 && kn_cpu_extent(x, other) % x->hw->units == 0;
 }
 
 /* Where a vector is a part of a line, a line of each of a block's rows is read at a time, by a loop over these that is written out: what counts it

@@ -310,7 +310,7 @@ static int64_t places_of(const planes *k)
 {
     enum { ROWS = 14 };
     int64_t q = kn_cpu_extent(&k->x, k->q), most = kn_ceil_div(q, kn_ceil_div(q, ROWS)), few = kn_ceil_div(q, kn_ceil_div(q, ROWS / 2));
-    bool held = q > ROWS && k->x.hw->vector_registers <= KN_CPU_FEW_REGISTERS && k->x.s->body->op == KN_OP_MUL && steps_by_one(k);
+    bool held = q > ROWS && kn_hw_few_registers(k->x.hw) && k->x.s->body->op == KN_OP_MUL && steps_by_one(k);
     return held && kn_round_up(q, few) <= kn_round_up(q, most) ? few : most;
 }
 

@@ -549,13 +549,12 @@ static void try_tile(packed *k, kn_plans *plans)
  * registers all are of one length, if that takes no more than half as many again: compilers write out steps of loops whose ends they know. */
 static int64_t block_of(const packed *k, bool strips)
 {
-    enum { FEW = 16 };
     if (k->turns) return kn_cpu_squares_block(k->x, k->w, k->blocked, k->nv * k->lanes * kn_packed_bytes(k), k->lanes, k->terms);
     const kn_hw_level *l1 = kn_hw_level_named(k->x->hw, "l1");
     int64_t line = strips ? k->mr * k->x->load[k->v].bytes : k->nv * k->lanes * kn_packed_bytes(k), all = extent(k, k->blocked);
     if (k->taps >= 0) line *= extent(k, k->taps);
     int64_t room = l1 ? l1->capacity_bytes / 8 * (strips ? 3 : 4) / line : 0;
-    bool few = k->x->hw->vector_registers <= FEW;
+    bool few = kn_hw_few_registers(k->x->hw);
     if (room < 8 || 2 * all < (strips ? 3 : 4) * room) return 0;
     int64_t block = kn_ceil_div(all, kn_ceil_div(all, room));
     for (int64_t n = block; !strips && few && 3 * n >= 2 * block; n--)

@@ -126,7 +126,7 @@ static bool blocks_by(const kn_site *x, const reading *r, kn_cpu_tile *t)
     int64_t bytes = kn_cpu_acc_bytes(x), all = kn_cpu_extent(x, t->blocked), inner = x->reduce_extent / all, panel = t->nv * t->lanes;
     int64_t n = kn_cpu_extent(x, x->n), tiles = kn_ceil_div(kn_cpu_extent(x, x->m), t->mr);
     if (n * x->reduce_extent * bytes < l2->capacity_bytes || n < 4 * panel || kn_cpu_extent(x, x->m) < ENOUGH_ROWS) return false;
-    bool few = x->hw->vector_registers <= KN_CPU_FEW_REGISTERS; /* of which tiles have few rows */
+    bool few = kn_hw_few_registers(x->hw); /* of which tiles have few rows */
     t->wide = tiles <= FEW_TILES || (few && kn_cpu_extent(x, x->m) <= FEW_ROWS);
     int64_t kb = l1->capacity_bytes * (t->wide ? 2 : 3) / 4 / (panel * bytes * inner); /* the rest: rows on their way through */
     if (kb < 8 || all < 2 * kb) return false;
@@ -285,7 +285,7 @@ static int64_t panels_along(const kn_site *x, const kn_cpu_tile *t)
 /* The register tile of rows that go along several panels. */
 static bool tile_along(const kn_site *x, kn_cpu_tile *t)
 {
-    bool few = x->hw->vector_registers <= KN_CPU_FEW_REGISTERS; /* vectors so short that loads hide behind the multiply-adds, but not from L2 */
+    bool few = kn_hw_few_registers(x->hw); /* vectors so short that loads hide behind the multiply-adds, but not from L2 */
     double least = 0, row = few ? 0.2 : 0.6, vector = few ? 0.5 : 0.6;
     for (int64_t nv = 2; nv <= 5; nv++) {
         for (int64_t mr = 2; mr <= 14 && (mr * nv + nv + 2 < x->hw->vector_registers || kn_cpu_fills_registers(x, mr, nv)); mr++) {
@@ -329,7 +329,7 @@ static bool along_tiles(const kn_site *x, kn_plans *p, const reading *r, int64_t
     int64_t panels = kn_ceil_div(n, t.nv * lanes), groups = kn_ceil_div(m, t.mr), tasks = A_FEW * (int64_t)x->hw->units;
     if (t.nc == panels && meets_far_rows(x, panels, panels) && t.mc < groups / tasks) t.mc = kn_ceil_div(groups, tasks);
     int before = p->n;
-    bool narrow = x->hw->vector_registers <= KN_CPU_FEW_REGISTERS && t.nc < A_FEW; /* each group of rows is read again for as little: cpu_deep.c */
+    bool narrow = kn_hw_few_registers(x->hw) && t.nc < A_FEW; /* each group of rows is read again for as little: cpu_deep.c */
     if (t.nc > 1 && !narrow) kn_cpu_try(x, p, &t);
     return p->n > before;
 }

@@ -129,7 +129,7 @@ static bool is_shared(const windows *w, int k, int axis)
 static int64_t most_held(const kn_hw *hw)
 {
     enum { SPILLED = 48 };
-    return hw->vector_registers <= KN_CPU_FEW_REGISTERS ? SPILLED : hw->vector_registers * HELD / OF;
+    return kn_hw_few_registers(hw) ? SPILLED : hw->vector_registers * HELD / OF;
 }
 
 /* All but the columns is shared, and registers hold a whole row of the first step with what is made of it, written out term by term. Rows of results

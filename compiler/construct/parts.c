@@ -46,14 +46,6 @@ static double tiles_of(const kn_site *x)
     return reads_rows(x) ? results / 4 : results / (lanes * COLUMNS) / 4;
 }
 
-/* Loads that follow the columns. */
-static int along_columns(const kn_site *x)
-{
-    int n = 0;
-    for (int l = 0; l < x->nloads; l++) n += x->load[l].axes >> x->n & 1;
-    return n;
-}
-
 /* Sums of columns, or of their products with one row, from beyond L2 that cores would share by columns: each would read runs of a few pages, and
  * processors ask for what follows within a page alone. In parts rows are read from end to end (cpu_few.c). Shares of 2, 4, 8 and 16 KB take 1.2 to
  * 1.4, 1.1 to 1.2, 1.1 to 1.2 and 1.0 to 1.05 times as long as the parts (measured on a Zen 3, where a vector is half a line). */
@@ -62,7 +54,7 @@ static bool cuts_rows(const kn_site *x)
     enum { RUN = 16384, LINE = 64 };
     double row = points(x->s, false) * kn_dtype_bytes(x->s->body->dtype);
     const kn_hw_level *l2 = kn_hw_level_named(x->hw, "l2");
-    bool columns = x->n >= 0 && points(x->s, false) == (double)x->s->axes[x->n].extent && along_columns(x) == 1;
+    bool columns = x->n >= 0 && points(x->s, false) == (double)x->s->axes[x->n].extent && kn_site_followers(x, x->n) == 1;
     if (x->hw->gpu || !l2 || x->hw->units < 2 || x->hw->vector_bytes >= LINE || x->contraction || !columns) return false;
     return !reads_rows(x) && row < RUN * x->hw->units && row * points(x->s, true) > (double)l2->capacity_bytes * x->hw->units;
 }

@@ -194,3 +194,10 @@ bool kn_decides(const kn_expr *e, int axis)
         if (kn_decides(e->args[i], axis)) return true;
     return false;
 }
+
+int kn_site_followers(const kn_site *x, int axis)
+{
+    int n = 0;
+    for (int l = 0; l < x->nloads; l++) n += x->load[l].axes >> axis & 1;
+    return n;
+}

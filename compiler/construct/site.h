@@ -102,4 +102,7 @@ bool kn_plan_scatter(const kn_site *x, kn_plans *p); /* scatters.c, on any devic
 void kn_plan_gpu(const kn_site *x, kn_plans *p);
 /* Products on instructions that warps compute together; why there are none of them, NULL: there are. */
 const char *kn_plan_warps(const kn_site *x, kn_plans *p);
+/* How many loads follow the axis. */
+int kn_site_followers(const kn_site *x, int axis);
+
 #endif

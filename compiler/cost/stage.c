@@ -494,8 +494,8 @@ static bool rows_follow(const kn_stage_view *v)
  * are written out behind each other. */
 static double turn_cycles(const kn_stage_view *v, double turns)
 {
-    enum { FEW = 16, STEPS = 4 };
-    bool written_out = v->hw->vector_registers <= FEW && turns >= 2 * STEPS;
+    enum { STEPS = 4 };
+    bool written_out = kn_hw_few_registers(v->hw) && turns >= 2 * STEPS;
     return turns > 1 ? (written_out ? 0.25 / STEPS : 0.25) + 2 / turns : 0;
 }
 

@@ -81,6 +81,12 @@ kiln_status kn_hw_canon(kiln_arena *a, kiln_hw *hw, kiln_diag *d)
     return hw->canon.p ? KILN_OK : kn_fail(d, KILN_MEMORY, "out of memory");
 }
 
+bool kn_hw_few_registers(const kn_hw *hw)
+{
+    enum { FEW = 16 };
+    return !hw->gpu && hw->vector_registers <= FEW;
+}
+
 int64_t kn_hw_way_bytes(const kn_hw_level *l)
 {
     int64_t way = l->capacity_bytes / l->ways;

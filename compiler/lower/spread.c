@@ -64,7 +64,7 @@ static void spread(kn_lw *w, kn_ls *ask, int64_t lines, kn_ls *loop, int64_t n)
 
 void kn_lw_spread(kn_lw *w, kn_ls **list)
 {
-    if (w->hw->vector_registers > KN_LW_FEW) return;
+    if (!kn_hw_few_registers(w->hw)) return;
     for (kn_ls *s = *list; s && !w->status; s = s->next) {
         int64_t lines = lines_of(w, s), n = lines >= LINES ? iterations_of(w, s->next) : 0;
         if (n >= 2 * TERMS) spread(w, s, lines, s->next, n);
