@@ -31,13 +31,6 @@ static tile tile_of(const kn_stage_view *v)
     return t;
 }
 
-static const kn_hw_level *level(const kn_hw *hw, const char *name)
-{
-    for (int i = 0; i < hw->nlevels; i++)
-        if (!strcmp(hw->levels[i].name, name)) return &hw->levels[i];
-    return NULL;
-}
-
 static double bytes_of(const kn_stage_view *v, int cache)
 {
     const kn_cache *c = &v->g->caches[cache];
@@ -66,7 +59,7 @@ void kn_cost_bulk(const kn_stage_view *v, kn_cost *c)
     const kn_stage *g = v->g;
     const kn_intrin *it = g->tensor.intrin;
     const kn_access *out = &v->access[v->naccesses - 1];
-    const kn_hw_level *shared = level(hw, "shared"), *l2 = level(hw, "l2");
+    const kn_hw_level *shared = kn_hw_level_named(hw, "shared"), *l2 = kn_hw_level_named(hw, "l2");
     c->shared_bytes = kn_stage_bulk_bytes(g, hw);
     double clock = hw->clock_ghz * 1e3 * SUSTAINED, held = 0, fresh = 0; /* clocks a microsecond */
     tile t = tile_of(v);

@@ -35,6 +35,9 @@ typedef struct kn_stage_view {
     int first_point;       /* the same, but behind terms that are written out one after the other, each of which reads its own */
 } kn_stage_view;
 
+static inline double kn_at_least(double x, double lo) { return x < lo ? lo : x; }
+static inline double kn_at_most(double x, double hi) { return x > hi ? hi : x; }
+
 void kn_stage_view_of(const kn_tree *t, const kn_stage *g, const kn_hw *hw, kn_stage_view *v);
 /* Elements of the access's bounding box over the loops at position `from` and inside, threads included when `threads`; clipped to the tensor. */
 double kn_footprint(const kn_stage_view *v, const kn_access *x, int from, bool threads);
@@ -57,6 +60,11 @@ double kn_kept_bytes(const kn_stage_view *v); /* of a thread, in registers for a
 bool kn_stage_bare(const kn_stage_view *v); /* terms of a reduction that are but loaded: one operation each */
 double kn_register_need(const kn_stage_view *v);
 bool kn_slides(const kn_stage_view *v, const kn_access *x); /* the access is read by a window where it lies */
+double kn_access_bytes(const kn_access *x); /* of its whole tensor */
+/* Share of the slots of all waves that have work: a last partial wave costs a whole one. */
+double kn_wave_share(double tasks, double slots, double *waves);
+/* Rate of the stage's instruction on all units: one is started every `interval` cycles of a unit. */
+double kn_instruction_gflops(const kn_stage_view *v);
 void kn_cost_cpu(const kn_stage_view *v, kn_cost *c);
 void kn_cost_bulk(const kn_stage_view *v, kn_cost *c); /* a GPU's stage of bulk copies */
 void kn_cost_gpu(const kn_stage_view *v, kn_cost *c);

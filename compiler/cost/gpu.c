@@ -1,0 +1,94 @@
+/* A stage on a GPU: occupancy and waves, traffic with coalescing, chains of operations in a thread (ROLLER 3.3; Welder, OSDI'23). */
+#include "cost/model.h"
+#include "intrin/intrin.h"
+#include <math.h>
+#include <string.h>
+
+static double blocks_per_unit(const kn_stage_view *v, const kn_cost *c)
+{
+    const kn_hw *hw = v->hw;
+    double n = hw->max_blocks_per_unit;
+    n = kn_at_most(n, (double)(hw->max_threads_per_unit / c->threads));
+    if (c->shared_bytes) n = kn_at_most(n, (double)(hw->max_shared_per_unit / c->shared_bytes));
+    double regs = (c->registers + (v->g->kept ? 0.0 : 24.0)) * c->threads; /* addresses and loop counters take about that many */
+    n = kn_at_most(n, (double)(int64_t)(hw->registers_per_unit / regs));
+    return kn_at_least(n, 1);
+}
+
+/* Loads of one block from L2, and of its threads from shared memory. */
+static void gpu_traffic(const kn_stage_view *v, double in_flight, kn_cost *c)
+{
+    double l2 = 0, shared = 0, compulsory = 0;
+    const kn_hw *hw = v->hw;
+    double tx = (double)hw->levels[0].transaction_bytes;
+    for (int i = 0; i < v->naccesses; i++) {
+        const kn_access *x = &v->access[i];
+        if (x->own) continue;
+        int from = x->cache >= 0 ? v->g->caches[x->cache].at + 1 : x->store ? v->first_inner : v->first_reg;
+        double bytes = kn_footprint(v, x, from, true) * kn_fills(v, x, from, true) * x->bytes;
+        l2 += bytes * kn_rounding(v, x, from, true, tx);
+        compulsory += kn_footprint(v, x, 0, true) * x->bytes;
+        if (x->cache >= 0) shared += kn_footprint(v, x, v->first_reg, false) * kn_fills(v, x, v->first_reg, false) * x->bytes + bytes;
+    }
+    /* Blocks of one wave share rows and columns of the operands in L2: a square of them reads each panel once. */
+    double reuse = 1;
+    while ((reuse + 1) * (reuse + 1) <= in_flight) reuse++;
+    double dram = compulsory <= 0.5 * (double)hw->levels[1].capacity_bytes ? compulsory : kn_at_least(l2 / reuse, compulsory);
+    for (int i = 0; i < hw->nlevels; i++) {
+        bool sh = !strcmp(hw->levels[i].name, "shared");
+        c->levels[i].bytes = i == 0 ? kn_at_most(dram, l2) : sh ? shared : i == hw->nlevels - 1 ? 0 : l2;
+        c->levels[i].tile_bytes = sh ? c->shared_bytes : i == hw->nlevels - 1 ? (int64_t)c->registers * 4 : 0;
+    }
+}
+
+/* Share of the bandwidth that blocks reach which read their rows, meet, and write them: what all threads of a unit have on the way against what the
+ * unit could move in the meantime (Little's law). Blocks of a unit drift apart, so that some read while others meet: hence the root of squares. With
+ * it six published times of RMSNorm on an H200 (cuDNN 9.19 and torch.compile, bf16, 2^26 elements: 64 to 76 us) are met (tests/unit/test_cost.c). */
+static double kept_share(const kn_stage_view *v, double threads)
+{
+    enum { LATENCY_NS = 1000 }; /* first byte to last result: DRAM, combining, arithmetic */
+    double moved = kn_kept_bytes(v) + kn_register_values(v) * v->access[v->naccesses - 1].bytes;
+    double meanwhile = v->hw->levels[0].bandwidth_gbs * LATENCY_NS / v->hw->units;
+    return 1 / sqrt(1 + meanwhile / (threads * moved) * (meanwhile / (threads * moved)));
+}
+
+/* Stages that threads of one block go through one after the other: as fast as the units issue, but no faster than a thread's own operations follow
+ * each other, once a wave; those on different elements do not wait for each other. */
+static double chain(const kn_stage_view *v, double used, kn_cost *c)
+{
+    enum { CYCLES = 4 }; /* of an operation that waits for the last one */
+    double apart = kn_at_most(kn_at_least(kn_register_values(v), 1), CYCLES);
+    double gflops = kn_hw_peak_gflops(v->hw, kn_stmt_acc(v->s));
+    double issue = v->iterations * v->flops / (gflops * 1e3 * used);
+    double waits = c->waves * v->iterations / (v->tasks * v->threads) * v->flops * CYCLES / apart / (v->hw->clock_ghz * 1e3);
+    c->compute_us = waits > issue ? waits - issue : 0;
+    return used;
+}
+
+void kn_cost_gpu(const kn_stage_view *v, kn_cost *c)
+{
+    const kn_hw *hw = v->hw;
+    for (int i = 0; i < v->g->ncaches; i++) c->shared_bytes += kn_cache_bytes(v->t, v->g, &v->g->caches[i]);
+    c->threads = (int)v->threads;
+    c->grid = (int64_t)v->tasks;
+    double need = kn_register_need(v);
+    c->registers = need < 1e6 ? (int)need : 1000000;
+    double blocks = blocks_per_unit(v, c);
+    double warps = (double)kn_ceil_div(c->threads, hw->lanes);
+    double active = kn_at_most(v->tasks / hw->units, blocks) * warps; /* warps of one unit, on average */
+    double share = kn_wave_share(v->tasks, (double)hw->units * kn_at_most(blocks, kn_at_least(v->tasks / hw->units, 1)), &c->waves);
+    c->occupancy = kn_at_most(active * hw->lanes / hw->max_threads_per_unit, 1);
+    bool products = kn_stage_warps(v->g); /* independent instructions of a warp, instead of operations of a thread */
+    double ilp = kn_at_most(products ? kn_register_values(v) / (double)v->g->tensor.intrin->operand[0].elems : kn_register_values(v), 8);
+    if (products) active *= kn_stage_lanes(v->g, hw) > hw->lanes ? 16 : 4; /* its instruction keeps a tensor core busy that many times longer */
+    double eff = kn_at_most(active * ilp / (16.0 * hw->partitions), 1); /* 8 warps of 8 independent chains fill four schedulers (ROLLER's table) */
+    eff *= v->threads / (warps * hw->lanes) * share;
+    if (c->registers > hw->registers_per_thread) eff *= 0.25;
+    bool spills = v->g->kept && (double)c->registers * c->threads > (double)hw->registers_per_unit;
+    gpu_traffic(v, kn_at_most(v->tasks, blocks * hw->units), c);
+    double in_flight = kn_at_most(active * ilp / 32, 1); /* 32 warps with one load each saturate a unit's share of DRAM */
+    if (v->g->kept || v->g->at_stage >= 0) eff = chain(v, v->threads / (warps * hw->lanes), c);
+    if (spills) eff *= 0.05; /* the row does not fit */
+    if (v->g->kept) in_flight = kept_share(v, kn_at_most(v->tasks / hw->units, blocks) * c->threads);
+    kn_cost_finish(v, c, kn_at_least(eff, 1e-4), kn_at_least(in_flight, 1e-3));
+}
