@@ -1,5 +1,7 @@
 /* Windows that slide beside the lanes, along two axes (channels last, each with a window of its own): a register tile of places in both directions
- * reads what its windows share once, and rows of tiles that go along the places before they go on with the lanes find it in L1. */
+ * reads what its windows share once, and rows of tiles that go along the places before they go on with the lanes find it in L1. With few registers
+ * larger windows write a row of taps out over as many places as registers hold with what these read, and go down the image, or a copy of it where
+ * its columns fall into few sets of L1. */
 #include "construct/cpu.h"
 #include "te/expr.h"
 

@@ -1,7 +1,8 @@
 /* Windows over planes with the channels as lanes: where places of a window are what is contiguous, rows are short, begin anywhere and step by the
- * stride, while an axis outside of them (channels) is followed by everything alone. A task takes a vector's worth of these planes: they are turned in
- * registers as they are copied beside each other (cache_read region last), the window is computed with the channels as lanes, and the results are
- * turned back as they are finished. Which statements these are follows from their indices. */
+ * stride, while an axis outside of them (channels) is followed by everything alone. A task takes a vector's worth of these planes: they are turned
+ * in registers as they are copied beside each other (cache_read region last), the window is computed with the channels as lanes, and the results
+ * are turned back as they are finished. Which statements these are follows from their indices. Where each plane has one window that is not all of
+ * it, results lie along the planes as they are, and nothing is turned back. All of it competes with the window as it lies. */
 #include "construct/cpu.h"
 #include "construct/rows.h"
 #include <string.h>

@@ -1,5 +1,6 @@
 /* Padded planes that one window reads are filled in under the window's own outer loops, a part of them at a time, so that they stay in L1 or L2
- * instead of going out to memory and coming back. */
+ * instead of going out to memory and coming back. Not a product's, unless its taps are the plane's own; what compares whole padded rows with
+ * something else reads them as they lie (cpu_sums.c). */
 #include "construct/cpu.h"
 
 typedef struct plane {

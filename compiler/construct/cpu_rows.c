@@ -1,6 +1,8 @@
-/* Stages of one row on a CPU core: a statement and the producers of its temporaries that have its outer axes too, so that what one iteration of these
- * makes stays in L1 or L2 (Chimera, HPCA'23, fuses chains by the same rule: the tile of every stage in a cache at once). Reductions, the maps between
- * them and the map behind them go under one loop over rows; which stages those are follows from how they read each other, and from the hwspec. */
+/* Stages of one row on a CPU core: a statement and the producers of its temporaries that have its outer axes too, so that what one iteration of
+ * these makes stays in L1 or L2 (Chimera, HPCA'23, fuses chains by the same rule: the tile of every stage in a cache at once). Reductions, the
+ * maps between them and the map behind them go under one loop over rows; which stages those are follows from how they read each other, and from
+ * the hwspec. What a row touches has to fit L2 (a core's share of L3 where temporaries are as long as the row); short rows go in blocks that L1
+ * holds. */
 #include "construct/cpu.h"
 #include "construct/rows.h"
 #include "te/expr.h"

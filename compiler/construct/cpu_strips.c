@@ -1,7 +1,8 @@
 /* Windows over planes (places contiguous, channels outside of them) whose sums are short and whose rows fill vectors: a strip of the image's rows
  * meets all results' channels while it is near, and a register tile is some channels by vectors of one row. What lies in the next rows' places is
- * then no part of a tile, so that results are written where they belong. shape_windows.c fills in padding and takes strides apart. Of long sums, or
- * short rows, places become one axis (flatten_window): its results have to be moved once more, but leave no lanes idle. */
+ * then no part of a tile, so that results are written where they belong. shape_windows.c fills in padding and takes strides apart. Of long sums,
+ * or short rows, places become one axis (flatten_window): its results have to be moved once more, but leave no lanes idle. Windows of one row of
+ * taps are such, too; those of one column have one axis of places as they lie. */
 #include "construct/cpu.h"
 #include "te/expr.h"
 

@@ -1,8 +1,8 @@
 /* Windows in two steps: the rows of a window are combined first, for all of its places that share them, then the columns of what came of that.
  * Which statements are such a pair follows from how they read each other; both go, with a padded copy that the first one reads, under the loops
  * over what they share, so that the rows stay in L1 or L2 (Chimera, HPCA'23: the tile of every stage of a chain in a cache at once). A row that
- * registers hold beside the results stays there (lower/forward.c): then one row of results is made after the other, and its columns in padding
- * are left to the second step. */
+ * registers hold beside the results stays there (lower/forward.c): then one row of results is made after the other, and its columns in padding are
+ * left to the second step. Shaping asks for it where it saves a tenth of the terms; rows wider than registers go in bands that stay in L2. */
 #include "construct/cpu.h"
 #include "construct/rows.h"
 

@@ -1,5 +1,5 @@
 /* Groups of a convolution: the results' channels number one factor, and by their quotient the other one, whose index is no affine one until
- * shape_axes.c has made two axes of them. */
+ * shape_axes.c has made two axes of them. Not where registers of a unit of its own take the sum: a group leaves these empty. */
 #include "construct/site.h"
 
 /* The axis stands in e as its quotient by a constant alone. */

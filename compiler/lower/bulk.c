@@ -1,6 +1,7 @@
-/* Stages whose caches the copy engine fills: a group of 128 threads asks for tiles, the others compute what has arrived. Copies go round in a ring; a
- * pair of barriers each says that it is full (its bytes have arrived) and that it is empty (every group that read it has left). Iterations are
- * counted over all tiles of a block, so that iteration n uses copy n % copies, in phase n / copies. */
+/* Stages whose caches the copy engine fills: a group of 128 threads asks for tiles, the others compute what has arrived. Copies go round in a
+ * ring; a pair of barriers each says that it is full (its bytes have arrived) and that it is empty (every group that read it has left). Iterations
+ * are counted over all tiles of a block, so that iteration n uses copy n % copies, in phase n / copies. Blocks are persistent and walk over tiles;
+ * clusters share copies; results leave by the copy engine. */
 #include "lower/lower.h"
 #include <string.h>
 

@@ -1,4 +1,6 @@
-/* Fills of cached loads: packed copies indexed by loops, or boxes in the tensor's own dimension order. */
+/* Fills of cached loads: packed copies indexed by loops, or boxes in the tensor's own dimension order. The source is walked from end to end, long
+ * runs in vectors; ragged panels in vectors that reach over the end of a spatial axis, whose results past the end are stored nowhere. Runs that
+ * come from a page and more apart are asked for ahead. */
 #include "lower/cache.h"
 #include <stdlib.h>
 #include <string.h>

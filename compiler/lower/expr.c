@@ -1,4 +1,5 @@
-/* Statement expressions become loop expressions: axes are substituted, loads become reads, lanes are made explicit. */
+/* Statement expressions become loop expressions: axes are substituted, loads become reads, lanes are made explicit. Lanes that number places are
+ * 32 bits wide where these hold them; what is filled up past an axis' end takes a mask, where there is memory to read. */
 #include "lower/tile.h"
 #include "te/expr.h"
 #include <string.h>

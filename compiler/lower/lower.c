@@ -1,4 +1,5 @@
-/* Tile tree -> loop program: launches, stages, their outer loops and what hangs on them. */
+/* Tile tree -> loop program: launches, stages, their outer loops and what hangs on them. `clip` keeps serial loops inside their axis, also those
+ * of panels of vectors, of which the last task may have fewer. */
 #include "lower/lower.h"
 #include "te/expr.h"
 #include <string.h>

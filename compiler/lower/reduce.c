@@ -1,4 +1,5 @@
-/* Reductions of a register tile: accumulating, combining lanes, accumulators and threads, and partial results between outer iterations. */
+/* Reductions of a register tile: accumulating, combining lanes, accumulators and threads, and partial results between outer iterations. Lanes of
+ * as many rows as a vector has are combined together, by interleaving; a few steps of a sum are written out where registers are few. */
 #include "lower/tile.h"
 #include "te/expr.h"
 #include <math.h>

@@ -1,4 +1,6 @@
-/* Finished values of a register tile go to memory: whole, or what of them is in range. */
+/* Finished values of a register tile go to memory: whole, or what of them is in range. What a description says had better be written past the
+ * caches (`streaming_store_bytes`) goes there: whole lines of runs and of turned squares (rows that are none: lines.c); of vectors that are half a
+ * line runs of whole lines alone, and no output in which a temporary lies. The generated entry, or the task, waits for them. */
 #include "lower/tile.h"
 
 /* A body that traps on zero-filled operands must not be computed out of range. */

@@ -1,5 +1,7 @@
-/* The register tile: the loops inside the last serial spatial loop. Its spatial loops are registers and lanes, its reduce loops run
- * over them; values are finished, guarded and stored here. */
+/* The register tile: the loops inside the last serial spatial loop. Its spatial loops are registers and lanes, its reduce loops run over them;
+ * values are finished, guarded and stored here. Tails: the last iteration of a reduce loop that reaches past the axis stands behind the loop; the
+ * whole tile is computed and its store guarded when every load is safe out of range; else a scalar copy of the tile with a test an element; else
+ * (caches inside) guarded loads. The last tile of a sum's vector axis has no more vectors than hold something. */
 #include "lower/tile.h"
 #include "te/expr.h"
 #include <string.h>

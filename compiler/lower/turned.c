@@ -1,5 +1,7 @@
-/* Fills of boxes whose innermost dimension is not the one along which rows of the tensor run (planes of channels that become lanes): as many rows as
- * there are lanes are read in vectors, change places with their elements in registers, and are written as vectors of lanes. */
+/* Fills of boxes whose innermost dimension is not the one along which rows of the tensor run (planes of channels that become lanes): as many rows
+ * as there are lanes are read in vectors, change places with their elements in registers, and are written as vectors of lanes. Rows of the tensor
+ * that are no whole vectors are joined: squares are cut from all of them at once, and each column of a square finds its row in the box; what such
+ * lanes hold past the end of their axis is stored nowhere but in scratch that has room for it. The planes that are turned next are asked for. */
 #include "lower/cache.h"
 
 enum { TURN_LANES = 16, AHEAD = 7 }; /* squares */

@@ -1,5 +1,6 @@
 /* Results and operands of an instruction in registers of its own unit (scope `tile`): which register has what, and when it is loaded. Results stay
- * there over the reduction; an operand's tile is loaded once for all results that take it. */
+ * there over the reduction; an operand's tile is loaded once for all results that take it. Where serial loops over results stand around a slice of
+ * the reduction, results are brought from memory and back around it; rows that are far apart are loaded a step before their first product. */
 #include "lower/called.h"
 
 int64_t kn_unit_rows(const kn_intrin_operand *o)
