@@ -14,7 +14,7 @@ static void put_points(kn_op_call *c, bool border)
     bool corners = kn_attr_int(c, "align_corners", 0) != 0;
     for (int k = 0; k < 2; k++) {
         double n = (double)c->in[0].shape[3 - k];
-        const char *g = kn_op_read(c, 1, k ? "N,P,Q,1" : "N,P,Q,0");
+        const char *g = kn_op_read_fraction(c, 1, k ? "N,P,Q,1" : "N,P,Q,0");
         kn_putf(&c->text, "%c[N,P,Q] = %s((%s + 1.0) * ", axis[k], border ? "max(0.0, min(" : "", g);
         kn_put_double(&c->text, corners ? (n - 1) / 2 : n / 2);
         kn_put(&c->text, corners ? ")" : " - 0.5)");
@@ -80,4 +80,4 @@ static kiln_status lower(kn_op_call *c)
 }
 
 const kn_op_spec kn_op_gridsample = {.name = "GridSample", .min_inputs = 2, .max_inputs = 2, .input_names = {"X", "grid"}, .dtypes = "f",
-                                     .input_dtypes = {NULL, NULL}, .about = "images read at computed points", .attrs = attrs, .lower = lower};
+                                     .input_dtypes = {NULL, "f"}, .about = "images read at computed points", .attrs = attrs, .lower = lower};
