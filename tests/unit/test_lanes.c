@@ -78,6 +78,8 @@ static void choices_move_bits(void **state)
         {"y[A,I] = select(I == k[A], v[1], v[0]) where I in 1000", "k=i64:100&v=f16:2", "widen"},
         {"y[A,I] = select(I < 1111, x[A,I], z[A,I-1111]) where I in 3314", "x=f16:64x1111&z=f16:64x2203", "widen"},
         {"y[A,I] = x[A,1002-I] where I in 1003", "x=f32:200x1003", "(f32x8){"},
+        {"y[A,I] = x[A,I] == z[I]", "x=i64:100x1000&z=i64:1000", "convertvector"}, /* of four lanes, it is taken apart */
+        {"y[A,I] = x[A,I] < z[I]", "x=f64:100x1000&z=f64:1000", "convertvector"},
         {"y[A,I] = x[A,1002-I] where I in 1003", "x=u8:200x1003", "(u8x32){"},
     };
     (void)state;
