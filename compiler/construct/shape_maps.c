@@ -91,6 +91,24 @@ static bool finishes_with_reader(kn_shaper *s, const kn_stmt *st)
     return true;
 }
 
+/* The temporary says where something is read: a CPU would compute that lane by lane. */
+static bool is_place(const kn_expr *e, int tensor, bool in_index)
+{
+    bool load = e->op == KN_OP_LOAD;
+    if (load && in_index && e->u.tensor == tensor) return true;
+    for (int i = 0; i < e->nargs; i++)
+        if (is_place(e->args[i], tensor, in_index || load)) return true;
+    return false;
+}
+
+static bool tells_places(const kn_shaper *s, int tensor)
+{
+    const kn_program *p = s->t->program;
+    for (int i = 0; i < p->nstmts && !s->hw->gpu; i++)
+        if (is_place(p->stmts[i]->body, tensor, false)) return true;
+    return false;
+}
+
 /* Map temporaries into their readers. first: only chains of maps, so that what is left of them can become an epilogue. */
 static bool inline_one(kn_shaper *s, bool first)
 {
@@ -101,7 +119,7 @@ static bool inline_one(kn_shaper *s, bool first)
         if (kn_shaper_stores(s, p->tensors[st->out].name)) continue;
         bool once, by_map;
         int n = reads_of(p, st->out, &once, &by_map), cost = body_cost(st->body);
-        bool cheap = cost <= 4 && n <= 4, worth = first ? once && by_map : once || cheap;
+        bool cheap = cost <= (tells_places(s, st->out) ? 1 : 4) && n <= 4, worth = first ? once && by_map : once || cheap;
         worth |= first && cheap && by_map && finishes_with_reader(s, st);
         worth |= !first && s->hw->gpu && n <= 2 && cost <= 40 && reads_one(st); /* a kernel and its traffic cost more than a function twice */
         if (worth && kn_shaper_try(s, kn_format(s->a, "inline %s", p->tensors[st->out].name))) return true;
