@@ -412,6 +412,8 @@ a, b, d = n[0], n[1], n[2][:, :1]
 case("Gemm", [a, b, d], np.trunc(0.5 * (a @ b.T) + 1.5 * d), transB=1, alpha=0.5, beta=1.5); case("Gemm", [a, b, d], a @ b.T + d, transB=1)
 case("Pow", [p, np.array([0.5, 1, 1.5, 2, 3])], np.trunc(p ** np.array([0.5, 1, 1.5, 2, 3]) * (1 + 1e-13)))
 case("DequantizeLinear", [u, np.array(0.25)], u * 0.25, output_dtype="f16")
+for n in (18, 23, 50, 97):
+    x = rand(2, n, 3); case("CumSum", [x], x.cumsum(1), axis=1); case("CumSum", [x], x[:, ::-1].cumsum(1)[:, ::-1] - x, axis=1, exclusive=1, reverse=1)
 print("# Source: make_ops_golden.py (NumPy and plain loops after the ONNX operator documents, opset 21).")
 names = {"float64": "f32", "int8": "i8", "uint8": "u8", "int32": "i32", "int64": "i64", "bool": "bool"}
 for op, attrs, inputs, out in cases:
