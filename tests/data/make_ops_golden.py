@@ -414,6 +414,10 @@ case("Pow", [p, np.array([0.5, 1, 1.5, 2, 3])], np.trunc(p ** np.array([0.5, 1, 
 case("DequantizeLinear", [u, np.array(0.25)], u * 0.25, output_dtype="f16")
 for n in (18, 23, 50, 97):
     x = rand(2, n, 3); case("CumSum", [x], x.cumsum(1), axis=1); case("CumSum", [x], x[:, ::-1].cumsum(1)[:, ::-1] - x, axis=1, exclusive=1, reverse=1)
+for shape, axis, k in (((2, 300), 1, 20), ((301, 2), 0, 17), ((1, 1003), 1, 100)): # with equal elements in many blocks
+    x = rng.integers(-40, 41, shape).astype(np.int32)
+    for y in (x, x / 8): case("TopKIndices", [y], np.take(np.argsort(-y, axis, kind="stable"), range(k), axis), axis=axis, k=k)
+    case("TopKIndices", [x], np.take(np.argsort(x, axis, kind="stable"), range(k), axis), axis=axis, k=k, largest=0)
 print("# Source: make_ops_golden.py (NumPy and plain loops after the ONNX operator documents, opset 21).")
 names = {"float64": "f32", "int8": "i8", "uint8": "u8", "int32": "i32", "int64": "i64", "bool": "bool"}
 for op, attrs, inputs, out in cases:
