@@ -210,6 +210,7 @@ int kn_cpu_packed_pads(const kn_site *x); /* the load of it whose padding is to 
 /* cpu_beside.c: tiles of the places of a window that slides beside the lanes, in both directions; false: there are none. */
 bool kn_cpu_beside(const kn_site *x, kn_plans *p);
 bool kn_cpu_is_beside(const kn_site *x); /* there are */
+bool kn_cpu_places_alone(const kn_site *x); /* places share too little of such a window to be taken together */
 /* Lanes of a map that lie at places which only its whole row knows: written out, they are picked from few vectors (lower/runs.c) instead of read one
  * by one. */
 bool kn_cpu_picked(const kn_site *x);

@@ -5,8 +5,9 @@
 #include "construct/cpu.h"
 #include "te/expr.h"
 
-/* A window along a spatial axis: `step` from one place to the next, `reach` from its first element to its last one. */
-typedef struct along { int axis; int64_t step, reach; } along;
+/* A window along a spatial axis: `step` from one place to the next, `reach` from its first element to its last one, `apart` from one tap to the next;
+ * taps further apart than places (dilated windows) are shared only by places so far apart. */
+typedef struct along { int axis; int64_t step, reach, apart; } along;
 
 /* The load's windows overlap along the axis. */
 static bool overlaps(const kn_site *x, const kn_expr *load, int axis, along *w)
@@ -17,7 +18,11 @@ static bool overlaps(const kn_site *x, const kn_expr *load, int axis, along *w)
         if (!(kn_axes_in(load->args[d]) >> axis & 1)) continue;
         if (!kn_affine_of(load->args[d], &f) || f.coef[axis] < 1) return false;
         w->step = f.coef[axis];
-        for (int r = x->s->nspatial; r < x->s->naxes; r++) w->reach += (f.coef[r] < 0 ? -f.coef[r] : f.coef[r]) * (kn_cpu_extent(x, r) - 1);
+        for (int r = x->s->nspatial; r < x->s->naxes; r++) {
+            int64_t apart = f.coef[r] < 0 ? -f.coef[r] : f.coef[r];
+            w->reach += apart * (kn_cpu_extent(x, r) - 1);
+            if (apart && kn_cpu_extent(x, r) > 1 && (!w->apart || apart < w->apart)) w->apart = apart;
+        }
     }
     return w->step && w->step <= w->reach;
 }
@@ -205,7 +210,7 @@ static bool try_rows(const kn_site *x, kn_plans *p, along_rows *r)
 static bool try_lines(const kn_site *x, kn_plans *p, along_rows *r)
 {
     const kn_hw_level *l1 = kn_hw_level_named(x->hw, "l1");
-    if (!l1 || !rows_of(x, r)) return false;
+    if (!l1 || r->m.apart > r->m.step || !rows_of(x, r)) return false;
     int64_t line = l1->transaction_bytes / kn_cpu_acc_bytes(x), nv = line < r->lanes ? 1 : line / r->lanes;
     int64_t need = x->hw->fma_latency * x->hw->fma_per_cycle;
     int64_t columns = kn_cpu_extent(x, r->m.axis), mr = kn_ceil_div(need, nv), body = nv * mr * kn_cpu_extent(x, r->taps);
@@ -236,19 +241,45 @@ static bool try_lines(const kn_site *x, kn_plans *p, along_rows *r)
     return p->n > before;
 }
 
-/* Squares would hold fewer places than a row does, and all lanes of the image stay in L2 while vector after vector of them goes down it (84x83x83,
- * 5x5: squares 390 us, rows 480; 672x14x14: 150 and 89); windows too large for squares go by rows wherever the image is. */
-static bool by_rows(const kn_site *x, const along *m, const along *o)
+/* Of the operand that has most of it. */
+static int64_t image_bytes(const kn_site *x, const along *o)
 {
-    const kn_hw_level *l2 = kn_hw_level_named(x->hw, "l2");
     int64_t image = 0;
     for (int l = 0; l < x->nloads; l++) {
         int64_t bytes = x->load[l].coef[o->axis] * x->load[l].bytes * kn_cpu_extent(x, o->axis);
         if (bytes > image) image = bytes;
     }
+    return image;
+}
+
+/* Squares would hold fewer places than a row does, and all lanes of the image stay in L2 while vector after vector of them goes down it (84x83x83,
+ * 5x5: squares 390 us, rows 480; 672x14x14: 150 and 89); windows too large for squares go by rows wherever the image is. */
+static bool by_rows(const kn_site *x, const along *m, const along *o)
+{
+    const kn_hw_level *l2 = kn_hw_level_named(x->hw, "l2");
     /* with more registers cpu_sums.c has tiles of rows as large */
     if (!kn_hw_few_registers(x->hw) || KN_CPU_SQUARE >= x->reduce_extent * places_of_row(x, m)) return false;
-    return MOST * MOST * x->reduce_extent > KN_CPU_SQUARE || (l2 && image <= l2->capacity_bytes);
+    return MOST * MOST * x->reduce_extent > KN_CPU_SQUARE || (l2 && image_bytes(x, o) <= l2->capacity_bytes);
+}
+
+/* What a tile of places reads of a dilated window falls into so few sets of L1 that it throws itself out before places that share it come, or comes
+ * from beyond the caches, where long runs of lanes come faster (3x3, taps 4 apart: 512x14x14 61 and 119 us, 512x33x33 550 and 970; taps 2 apart:
+ * 320x65x65 970 and 1360). */
+bool kn_cpu_places_alone(const kn_site *x)
+{
+    along m, o;
+    if (!find(x, &m, &o) || m.apart <= m.step || by_rows(x, &m, &o)) return false;
+    const kn_hw_level *last = kn_hw_level_named(x->hw, "l3") ? kn_hw_level_named(x->hw, "l3") : kn_hw_level_named(x->hw, "l2");
+    int64_t columns = kn_cpu_extent(x, m.axis), rows = 1, places = columns < LONGEST ? columns : LONGEST;
+    for (int r = x->s->nspatial; r < x->s->naxes; r++) rows *= kn_cpu_extent(x, r);
+    rows = kn_ceil_div(rows, m.reach / m.apart + 1); /* of taps */
+    int64_t read = rows * ((places - 1) * m.step + m.reach + 1);
+    for (int l = 0; l < x->nloads; l++) {
+        const kn_site_access *a = &x->load[l];
+        if (!(a->axes >> m.axis & 1) || !(a->axes >> x->n & 1)) continue;
+        if (read > lines_held(x, a, &m) || (last && image_bytes(x, &o) > last->capacity_bytes)) return true;
+    }
+    return false;
 }
 
 bool kn_cpu_is_beside(const kn_site *x)
@@ -262,7 +293,7 @@ bool kn_cpu_beside(const kn_site *x, kn_plans *p)
 {
     bool square = false;
     along m, o;
-    if (!find(x, &m, &o)) return false;
+    if (!find(x, &m, &o) || kn_cpu_places_alone(x)) return false;
     if (try_lines(x, p, &(along_rows){.m = m, .o = o})) return true;
     if (by_rows(x, &m, &o) && try_rows(x, p, &(along_rows){.m = m, .o = o})) return true;
     int64_t lanes = x->hw->vector_bytes / kn_cpu_acc_bytes(x), columns = kn_cpu_extent(x, x->m);

@@ -75,6 +75,7 @@ static bool overlaps(const kn_site *x, int l, int axis, int r)
     const kn_site_access *a = &x->load[l];
     if (!a->linear || (a->bent >> r & 1) || x->s->axes[r].extent < 2 || a->coef[axis] < 1 || a->coef[r] < 1) return false;
     if (a->coef[axis] != a->coef[r] && a->coef[x->n] != 1) return false;
+    if (a->coef[r] > a->coef[axis]) return a->coef[r] % a->coef[axis] == 0 && a->coef[r] / a->coef[axis] < x->s->axes[axis].extent; /* dilated */
     return a->coef[axis] % a->coef[r] == 0 && a->coef[axis] / a->coef[r] < x->s->axes[r].extent;
 }
 

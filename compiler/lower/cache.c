@@ -150,8 +150,11 @@ kn_source kn_cache_source(kn_lw *w, kn_sg *sg, int cache, kn_expr *const *k)
             idx[d] = kn_lw_simp(w, kn_env_scalar(&v, load->args[d]));
             if (kn_lw_index_strays(w, sg, load, d)) s.cond = kn_lw_and(w, s.cond, kn_lw_in_dim(w, idx[d], x->shape[d]));
         }
+        /* digits of an axis that are its elements' numbers no longer join once loops stand for the axis */
+        kn_expr *flat = w->box[load->u.tensor].on ? NULL : sg->flat[c->load];
+        if (flat) s.at = kn_lw_simp(w, kn_env_scalar(&v, flat));
     }
-    s.at = kn_lw_address(w, load->u.tensor, idx);
+    if (!s.at) s.at = kn_lw_address(w, load->u.tensor, idx);
     return s;
 }
 

@@ -121,9 +121,31 @@ static void loops_of_a_sum_are_one(void **state)
     }
 }
 
+/* The digits of an axis that was made of three are the elements' numbers again where the operand is copied: nothing is divided, runs are vectors. */
+static void copies_know_joined_digits(void **state)
+{
+    (void)state;
+    kiln_arena *a = kiln_arena_open(&(kiln_host){NULL, mem, NULL});
+    kn_hw *hw = device(a, "x86-64-avx2");
+    const char *text = "y[F,D,P,Q] +=! x[C,D,P,Q]*w[F,C]";
+    kiln_bytes trace = text_of("fuse y A D P\nfuse y B A Q\nsplit y B 4 2 8\nsplit y F 3\nreorder y F.0 B.0 | B.1 C.0 | F.1 B.2 B.3\n"
+                               "parallel y F.0\nparallel y B.0\nunroll y F.1\nunroll y B.2\n"
+                               "vectorize y B.3\ncache_read y 0 scratch B.0 loops B.1 C.0 B.2 B.3\n");
+    kn_program *p = parsed(a, text, "x=f32:5x8x6x12&w=f32:6x5");
+    kn_buf b;
+    kn_buf_init(&b, a);
+    kn_lprog_print(&b, lowered(a, p, hw, trace, text));
+    kiln_bytes printed = kn_buf_take(&b);
+    const char *copy = strstr(printed.p, "= in1["), *end = copy ? strchr(copy, '\n') : NULL;
+    if (!end || memchr(copy, '%', (size_t)(end - copy)) || memcmp(end - 2, ":8", 2)) fail_msg("%s", printed.p);
+    run_checked(a, p, hw, trace, text);
+    kiln_arena_close(a);
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(whole_turns_ask_nothing), cmocka_unit_test(maps_ask_nothing),
-                                       cmocka_unit_test(whole_tiles_ask_nothing), cmocka_unit_test(loops_of_a_sum_are_one)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(copies_know_joined_digits), cmocka_unit_test(whole_turns_ask_nothing),
+                                       cmocka_unit_test(maps_ask_nothing), cmocka_unit_test(whole_tiles_ask_nothing),
+                                       cmocka_unit_test(loops_of_a_sum_are_one)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

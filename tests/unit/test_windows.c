@@ -6,6 +6,9 @@
 #define MAXIMA(K, S) "y[N,P,Q,C] >=! pad(x,-inf)[N,P*" #S "+R-1,Q*" #S "+T-1,C] where P in 7, Q in 7, R in " #K ", T in " #K
 #define BESIDE(K, S) "y[N,P,Q,C] +=! pad(x,0.0)[N,P*" #S "+R-1,Q*" #S "+T-1,C]*w[R,T,C] where P in 6, Q in 8, R in " #K ", T in " #K
 
+#define DILATED(K, D) \
+    "y[N,P,Q,C] +=! pad(x,0.0)[N,P+R*" #D "-4,Q+T*" #D "-4,C]*w[R,T,C] where P in 9, Q in 12, R in " #K ", T in " #K
+
 /* What a plan has, in this order from line to line, and has not. */
 static void windows_are_planned(void **state)
 {
@@ -43,6 +46,11 @@ static void windows_are_planned(void **state)
          "S1.1 S"},
         {"x86-64-avx2", BESIDE(3, 1), "x=f32:1x6x8x512&w=f32:3x3x512", "split out0 S3 2 8\n", "unroll out0 R0.0", "cache_read"},
         {"x86-64-avx2", BESIDE(3, 1), "x=f32:1x6x8x1032&w=f32:3x3x1032", "split out0 S1 2\n", "unroll out0 R0.0", "cache_read"},
+        /* places of a dilated window share its factors, and some of them elements; one at a time where what these read falls into few sets */
+        {"x86-64-avx2", DILATED(3, 2), "x=f32:1x9x12x48&w=f32:3x3x48", "split out0 S2 ", "unroll out0 S2.", "cache_read"},
+        {"x86-64-avx512", DILATED(3, 2), "x=f32:1x9x12x48&w=f32:3x3x48", "split out0 S2 ", "unroll out0 S2.", "cache_read"},
+        {"x86-64-avx2", DILATED(5, 2), "x=f32:1x9x12x40&w=f32:5x5x40", "split out0 S2 ", "unroll out0 S2.", "cache_read"},
+        {"x86-64-avx2", DILATED(3, 4), "x=f32:1x9x12x512&w=f32:3x3x512", "split out0 S2 1 1\n", "unroll out0 R0.0", "cache_read"},
     };
     (void)state;
     for (size_t i = 0; i < sizeof one / sizeof *one; i++) {
