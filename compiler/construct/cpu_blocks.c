@@ -46,13 +46,13 @@ static bool few_panels(const kn_site *x)
 }
 
 /* Rows that lie across the sum, a step of which is a line of its own: each term takes a few elements from another one, and they fall into few sets of
- * the caches. Beside each other, tile by tile, they take 0.7 to 0.9 of the time (1024x1024x1024, 256x1000x600, 333x1000x1000 on a Zen 3). */
+ * the caches. Beside each other, tile by tile, they take 0.7 to 0.9 of the time (1024x1024x1024, 256x1000x600, 64x1024x2048 on a Zen 3). */
 bool kn_cpu_rows_across(const kn_site *x, int l, int blocked)
 {
-    enum { APART = 512 };
+    const kn_hw_level *l1 = kn_hw_level_named(x->hw, "l1");
     const kn_site_access *a = &x->load[l];
     bool rows = a->linear && !a->padded && !(a->axes >> x->n & 1) && x->m >= 0 && (a->axes >> x->m & 1);
-    return rows && a->coef[x->m] == 1 && a->coef[blocked] * a->bytes >= APART;
+    return l1 && rows && a->coef[x->m] == 1 && a->coef[blocked] * a->bytes >= l1->transaction_bytes;
 }
 
 static bool rows_across(const kn_site *x)
@@ -60,6 +60,18 @@ static bool rows_across(const kn_site *x)
     bool some = false;
     for (int l = 0; l < x->nloads; l++) some = some || kn_cpu_rows_across(x, l, kn_cpu_longest_reduce(x));
     return some;
+}
+
+/* Such rows of a product near enough to be read as it lies, but so many that a tile of them takes lines which half of L1 does not hold: these come
+ * from L2 for each panel (50x100x700, 128x256x512, 120x200x600 on a Zen 3: 1.2 to 1.5 times as long as from a copy; 200x64x2000, 64x96x512: 0.9). */
+static bool rows_thin(const kn_site *x)
+{
+    enum { LEAST_VECTORS = 12 };
+    const kn_hw_level *l1 = kn_hw_level_named(x->hw, "l1"), *l2 = kn_hw_level_named(x->hw, "l2");
+    int64_t bytes = kn_cpu_acc_bytes(x), rows = kn_cpu_extent(x, x->m) * x->reduce_extent * bytes;
+    bool wide = kn_cpu_extent(x, x->n) * bytes >= LEAST_VECTORS * x->hw->vector_bytes;
+    return wide && rows > l2->capacity_bytes / 4 && x->reduce_extent * l1->transaction_bytes >= l1->capacity_bytes / 2 && rows_across(x) &&
+           kn_cpu_other(x) < 0;
 }
 
 /* A divisor of the axis, so that no block is a small one; where there is none near enough, blocks of about the same size. */
@@ -107,11 +119,13 @@ static int64_t group_of(int64_t panels)
 /* Tasks of rows that half of L2 holds, and of columns whose partial sums a quarter of L3 does; at least one for each core. */
 static void cut_tasks(const kn_site *x, kn_cpu_tile *t, int64_t row, int64_t l2)
 {
+    enum { TILES = 3 }; /* that many times as long a copy of rows tile by tile takes as a panel's */
     const kn_hw_level *l3 = kn_hw_level_named(x->hw, "l3");
     int64_t units = x->hw->units, bytes = kn_cpu_acc_bytes(x), panel = t->nv * t->lanes, panels = kn_ceil_div(kn_cpu_extent(x, x->n), panel);
     int64_t tiles = kn_ceil_div(kn_cpu_extent(x, x->m), t->mr), most = l2 / 2 / (t->mr * row), rows = most < 1 ? tiles : (tiles + most / 2) / most;
     if (rows < 1) rows = 1;
-    if (few_panels(x)) rows = kn_round_up(rows, units); /* columns are too few to be shared */
+    bool few_columns = few_panels(x) || (rows_thin(x) && kn_cpu_extent(x, x->n) < TILES * kn_cpu_extent(x, x->m)); /* to be shared */
+    if (few_columns) rows = kn_round_up(rows, units);
     if (rows >= units && rows < 4 * units && kn_cpu_other(x) < 0) rows = kn_round_up(rows, units);
     t->mc = kn_ceil_div(tiles, rows);
     int64_t near = l3 ? l3->capacity_bytes / 4 / (t->mc * t->mr * panel * bytes) : panels, columns = kn_ceil_div(panels, near < 1 ? 1 : near);
@@ -130,7 +144,7 @@ bool kn_cpu_blocks_of(const kn_site *x, kn_cpu_tile *t)
     if (!kn_cpu_short_vectors(x) || !kn_hw_few_registers(x->hw)) return false;
     *t = (kn_cpu_tile){.lanes = x->hw->vector_bytes / bytes, .grain = 1, .rlanes = 1, .runroll = 1, .pack = true,
                        .blocked = kn_cpu_longest_reduce(x), .pack_rows = kn_cpu_rows_apart(x) || rows_across(x)};
-    bool few = few_panels(x);
+    bool few = few_panels(x) || rows_thin(x);
     if ((n * x->reduce_extent * bytes <= l2->capacity_bytes && !few) || !choose_tile(x, t)) return false;
     int64_t all = kn_cpu_extent(x, t->blocked), inner = x->reduce_extent / all, panel = t->nv * t->lanes;
     int64_t most = l1->capacity_bytes / 2 / (panel * bytes * inner);
@@ -143,7 +157,7 @@ bool kn_cpu_blocks_of(const kn_site *x, kn_cpu_tile *t)
 bool kn_cpu_packs_few(const kn_site *x)
 {
     kn_cpu_tile t;
-    return x->contraction && x->m >= 0 && few_panels(x) && lies_plainly(x) && kn_cpu_blocks_of(x, &t);
+    return x->contraction && x->m >= 0 && (few_panels(x) || rows_thin(x)) && lies_plainly(x) && kn_cpu_blocks_of(x, &t);
 }
 
 bool kn_cpu_blocks(const kn_site *x, kn_plans *p)
