@@ -83,15 +83,15 @@ static int64_t block_of(int64_t all, int64_t most)
 }
 
 /* The register tile: loads beside the multiply-adds, from L1, mostly hide. A few chains of sums more than cover their latency, since not every one
- * starts in time. */
-static bool choose_tile(const kn_site *x, kn_cpu_tile *t)
+ * starts in time. left: registers beside what the products take. */
+static bool choose_tile(const kn_site *x, kn_cpu_tile *t, int left)
 {
     enum { MOST = 14, MORE = 2 };
     const double load = 0.25;
     int64_t need = x->hw->fma_latency * x->hw->fma_per_cycle + MORE;
     double least = 0;
     for (int64_t nv = 2; nv <= 5; nv++)
-        for (int64_t mr = 2; mr <= MOST && mr * nv + nv + 2 <= x->hw->vector_registers; mr++) { /* one is left: what is written out wants it */
+        for (int64_t mr = 2; mr <= MOST && mr * nv + nv + 1 + left <= x->hw->vector_registers; mr++) {
             double time = kn_cpu_time_of_tiles(x, mr, nv, t->lanes, load, load);
             if (mr * nv < need || (least > 0 && time >= least)) continue;
             least = time;
@@ -136,16 +136,25 @@ static void cut_tasks(const kn_site *x, kn_cpu_tile *t, int64_t row, int64_t l2)
     t->nc = kn_round_up(t->nc, t->group);
 }
 
+/* A product whose rows blocks may meet, and what its tile has whatever its numbers are. */
+static bool begin_tile(const kn_site *x, kn_cpu_tile *t, int64_t rows)
+{
+    const kn_hw_level *l1 = kn_hw_level_named(x->hw, "l1"), *l2 = kn_hw_level_named(x->hw, "l2");
+    if (!l1 || !l2 || x->m < 0 || !x->contraction || kn_cpu_extent(x, x->m) < rows) return false;
+    if (!kn_cpu_short_vectors(x) || !kn_hw_few_registers(x->hw)) return false;
+    *t = (kn_cpu_tile){.lanes = x->hw->vector_bytes / kn_cpu_acc_bytes(x), .grain = 1, .rlanes = 1, .runroll = 1, .pack = true,
+                       .blocked = kn_cpu_longest_reduce(x), .pack_rows = kn_cpu_rows_apart(x) || rows_across(x)};
+    return true;
+}
+
 bool kn_cpu_blocks_of(const kn_site *x, kn_cpu_tile *t)
 {
     const kn_hw_level *l1 = kn_hw_level_named(x->hw, "l1"), *l2 = kn_hw_level_named(x->hw, "l2");
-    int64_t bytes = kn_cpu_acc_bytes(x), n = kn_cpu_extent(x, x->n);
-    if (!l1 || !l2 || x->m < 0 || !x->contraction || kn_cpu_extent(x, x->m) < ENOUGH_ROWS) return false;
-    if (!kn_cpu_short_vectors(x) || !kn_hw_few_registers(x->hw)) return false;
-    *t = (kn_cpu_tile){.lanes = x->hw->vector_bytes / bytes, .grain = 1, .rlanes = 1, .runroll = 1, .pack = true,
-                       .blocked = kn_cpu_longest_reduce(x), .pack_rows = kn_cpu_rows_apart(x) || rows_across(x)};
+    int64_t bytes = kn_cpu_acc_bytes(x), n = x->n < 0 ? 1 : kn_cpu_extent(x, x->n);
+    if (!begin_tile(x, t, ENOUGH_ROWS)) return false;
     bool few = few_panels(x) || rows_thin(x);
-    if ((n * x->reduce_extent * bytes <= l2->capacity_bytes && !few) || !choose_tile(x, t)) return false;
+    if (n * x->reduce_extent * bytes <= l2->capacity_bytes && !few) return false;
+    if (!choose_tile(x, t, 1)) return false; /* what is written out wants a register */
     int64_t all = kn_cpu_extent(x, t->blocked), inner = x->reduce_extent / all, panel = t->nv * t->lanes;
     int64_t most = l1->capacity_bytes / 2 / (panel * bytes * inner);
     if ((n < FEWEST * panel && !few) || most < 2 || all < 2 * most) return false;
@@ -165,6 +174,37 @@ bool kn_cpu_blocks(const kn_site *x, kn_plans *p)
     kn_cpu_tile t;
     int before = p->n;
     if (!kn_cpu_blocks_of(x, &t) || !lies_plainly(x)) return false; /* what is no product may have no n */
+    kn_cpu_try(x, p, &t);
+    return p->n > before;
+}
+
+/* Blocks of an operand whose rows run along the sum: each is turned once for all rows of a task, of which the other operand's segments lie beside
+ * each other meanwhile. Panel after panel with all of its blocks, rows that L2 does not hold would be fetched again for each (600x100x600,
+ * 151x116x3231, 2000x128x512 on a Zen 3: 1.4 times as long; 1024x1024x1024: 1.16; 200x200x2000: 0.93). */
+bool kn_cpu_turned_blocks(const kn_site *x, kn_plans *p)
+{
+    enum { LEAST = 2, BYTES = 4 }; /* panels, and blocks; of an element */
+    kn_cpu_tile t;
+    const kn_expr *loads[KN_SITE_LOADS];
+    int before = p->n, n = kn_loads(x->s->body, loads, KN_SITE_LOADS);
+    if (n > KN_SITE_LOADS || x->n < 0 || kn_cpu_acc_bytes(x) != BYTES || !begin_tile(x, &t, ENOUGH_ROWS) || !kn_cpu_rows_apart(x) || kn_cpu_other(x) >= 0)
+        return false;
+    for (int l = 0; l < n; l++) {
+        const kn_site_access *a = &x->load[l];
+        if (!a->linear || a->padded || a->bent || a->bytes != BYTES) return false;
+        bool turns = a->axes >> x->n & 1;
+        if (turns && x->t->program->tensors[loads[l]->u.tensor].constant) return false; /* which is packed ahead */
+        if (turns ? !kn_cpu_turns_squares(x, l, t.blocked, t.lanes, 1) : kn_cpu_rows_across(x, l, t.blocked)) return false;
+    }
+    if (!choose_tile(x, &t, 0)) return false;
+    const kn_hw_level *l1 = kn_hw_level_named(x->hw, "l1"), *l2 = kn_hw_level_named(x->hw, "l2");
+    int64_t all = kn_cpu_extent(x, t.blocked), inner = x->reduce_extent / all, panel = t.nv * t.lanes;
+    int64_t most = l1->capacity_bytes / 2 / (panel * BYTES * inner);
+    bool near = kn_cpu_extent(x, x->m) * x->reduce_extent * BYTES <= l2->capacity_bytes / 2;
+    if (near || kn_cpu_extent(x, x->n) < LEAST * panel || most < t.lanes || all < LEAST * most) return false;
+    t.kb = block_of(all, most);
+    cut_tasks(x, &t, t.kb * inner * BYTES, l2->capacity_bytes);
+    t.group = 1;
     kn_cpu_try(x, p, &t);
     return p->n > before;
 }

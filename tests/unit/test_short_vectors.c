@@ -69,7 +69,7 @@ static void short_vectors_fill_lines(void **state)
 static void rows_meet_blocks(void **state)
 {
     static const char product[] = "c[M,N] +=! a[M,K]*b[K,N]", many[] = "c[B,M,N] +=! a[B,M,K]*b[B,K,N]";
-    static const char across[] = "c[M,N] +=! a[K,M]*b[K,N]";
+    static const char across[] = "c[M,N] +=! a[K,M]*b[K,N]", turned[] = "c[M,N] +=! a[M,K]*b[N,K]";
     static const char places[] = "y[P,Q,F] +=! x[2*P,2*Q,C]*w[C,F] where P in 9, Q in 11";
     static const struct { const char *text, *id, *inputs, *has, *never; int64_t l1, l2; bool asked; } one[] = {
         {product, "x86-64-avx2", "a=f32:128x1000&b=f32:1000x1024", "| R0.0 S1.1 S1.2 S0.1 R0.1 |", "S0.1 S1.1", 0, 0, true},
@@ -89,6 +89,11 @@ static void rows_meet_blocks(void **state)
         {across, "x86-64-avx2", "a=f32:130x61&b=f32:130x67", "reorder ", "scratch R0.0", 4096, 65536, false}, /* few columns */
         {across, "x86-64-avx2", "a=f32:130x31&b=f32:130x101", "reorder ", "scratch R0.0", 4096, 65536, false}, /* few rows */
         {across, "x86-64-avx512", "a=f32:512x128&b=f32:512x256", "reorder ", "scratch R0.0", 0, 0, false},
+        {turned, "x86-64-avx2", "a=f32:101x600&b=f32:131x600", "| R0.0 S1.1 S0.1 R0.1 |", "S0.0 R0.1", 8192, 65536, false},
+        {turned, "x86-64-avx2", "a=f32:101x600&b=f32:131x600", "region pad ", "prepack ", 8192, 65536, false},
+        {turned, "x86-64-avx2", "a=f32:101x600&b=f32:131x600:const", "prepack ", "cache_read out0 1 ", 8192, 65536, false},
+        {turned, "x86-64-avx2", "a=f32:19x600&b=f32:131x600", "reorder ", "region pad", 8192, 65536, false}, /* few rows, which stay near */
+        {turned, "x86-64-avx512", "a=f32:600x600&b=f32:600x600", "reorder ", "region pad", 0, 0, false},
         {product, "x86-64-avx2", "a=f32:77x4096&b=f32:4096x49", "region pad ", "prepack ", 0, 0, true}, /* a few panels across lines */
         {product, "x86-64-avx2", "a=f32:72x520&b=f32:520x30", "scratch S1.1 loops S1.2 R0.1 S1.3 S1.4\n", "prepack ", 8192, 65536, true},
         {product, "x86-64-avx2", "a=f32:77x4096&b=f32:4096x48", "reorder ", "region", 0, 0, false}, /* their rows begin with vectors */
