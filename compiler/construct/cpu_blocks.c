@@ -187,8 +187,8 @@ bool kn_cpu_turned_blocks(const kn_site *x, kn_plans *p)
     kn_cpu_tile t;
     const kn_expr *loads[KN_SITE_LOADS];
     int before = p->n, n = kn_loads(x->s->body, loads, KN_SITE_LOADS);
-    if (n > KN_SITE_LOADS || x->n < 0 || kn_cpu_acc_bytes(x) != BYTES || !begin_tile(x, &t, ENOUGH_ROWS) || !kn_cpu_rows_apart(x) || kn_cpu_other(x) >= 0)
-        return false;
+    if (n > KN_SITE_LOADS || x->n < 0 || kn_cpu_acc_bytes(x) != BYTES || !begin_tile(x, &t, ENOUGH_ROWS)) return false;
+    if (!kn_cpu_rows_apart(x) || kn_cpu_other(x) >= 0) return false;
     for (int l = 0; l < n; l++) {
         const kn_site_access *a = &x->load[l];
         if (!a->linear || a->padded || a->bent || a->bytes != BYTES) return false;
