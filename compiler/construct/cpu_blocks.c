@@ -30,19 +30,28 @@ static bool lies_plainly(const kn_site *x)
     return true;
 }
 
+enum { COPIED = 64 }; /* rows that meet a few panels, and are worth a copy themselves */
+
 /* A few panels of an operand whose rows begin inside of vectors, met by rows far apart: as they lie, every vector of the one is two accesses, and the
  * others' lines fall into few sets of the caches, to be fetched again for each panel (on a Zen 3, of operands in pages of 2 MB: 77x49x4096 and
- * 80x170x2000 take 1.3 to 1.6 times as long so, of fewer or more rows some 0.85 to 1.1 times). */
+ * 80x170x2000 take 1.3 to 1.6 times as long so, 36x61x1630, 50x63x2000 and 70x45x3000 1.3 to 1.4; of fewer or more rows some 0.85 to 1.1 times, as
+ * of fewer than SOME_ROWS that do not meet one group of panels, nearly all of it). */
 static bool few_panels(const kn_site *x)
 {
-    enum { LEAST_ROWS = 72, MOST_ROWS = 200, NARROWEST = 3, WIDEST = 22 }; /* vectors */
+    enum { LEAST_ROWS = 32, SOME_ROWS = 72, MOST_ROWS = 200, NARROWEST = 3, WIDEST = 22, NEARLY = 7, MOST_OF_IT = 5, GROUP = 8 }; /* vectors */
     int64_t rows = kn_cpu_extent(x, x->m), vectors = kn_cpu_extent(x, x->n) * kn_cpu_acc_bytes(x) / x->hw->vector_bytes;
     bool straddles = false;
     if (rows < LEAST_ROWS || rows > MOST_ROWS || vectors < NARROWEST || vectors >= WIDEST || !kn_cpu_rows_apart(x)) return false;
+    if (rows < SOME_ROWS && (vectors < (rows < COPIED ? NEARLY : MOST_OF_IT) || vectors >= GROUP)) return false;
     for (int l = 0; l < x->nloads; l++)
         for (int i = x->s->nspatial; i < x->s->naxes && x->load[l].axes >> x->n & 1; i++)
             straddles = straddles || x->load[l].coef[i] * x->load[l].bytes % x->hw->vector_bytes;
     return straddles && kn_cpu_other(x) < 0;
+}
+
+static bool copies_rows(const kn_site *x)
+{
+    return kn_cpu_rows_apart(x) && !(few_panels(x) && kn_cpu_extent(x, x->m) < COPIED);
 }
 
 /* Rows that lie across the sum, a step of which is a line of its own: each term takes a few elements from another one, and they fall into few sets of
@@ -124,7 +133,8 @@ static void cut_tasks(const kn_site *x, kn_cpu_tile *t, int64_t row, int64_t l2)
     int64_t units = x->hw->units, bytes = kn_cpu_acc_bytes(x), panel = t->nv * t->lanes, panels = kn_ceil_div(kn_cpu_extent(x, x->n), panel);
     int64_t tiles = kn_ceil_div(kn_cpu_extent(x, x->m), t->mr), most = l2 / 2 / (t->mr * row), rows = most < 1 ? tiles : (tiles + most / 2) / most;
     if (rows < 1) rows = 1;
-    bool few_columns = few_panels(x) || (rows_thin(x) && kn_cpu_extent(x, x->n) < TILES * kn_cpu_extent(x, x->m)); /* to be shared */
+    bool few_columns = rows_thin(x) && kn_cpu_extent(x, x->n) < TILES * kn_cpu_extent(x, x->m); /* to be shared */
+    if (few_panels(x) && copies_rows(x)) few_columns = true;
     if (few_columns) rows = kn_round_up(rows, units);
     if (rows >= units && rows < 4 * units && kn_cpu_other(x) < 0) rows = kn_round_up(rows, units);
     t->mc = kn_ceil_div(tiles, rows);
@@ -143,7 +153,7 @@ static bool begin_tile(const kn_site *x, kn_cpu_tile *t, int64_t rows)
     if (!l1 || !l2 || x->m < 0 || !x->contraction || kn_cpu_extent(x, x->m) < rows) return false;
     if (!kn_cpu_short_vectors(x) || !kn_hw_few_registers(x->hw)) return false;
     *t = (kn_cpu_tile){.lanes = x->hw->vector_bytes / kn_cpu_acc_bytes(x), .grain = 1, .rlanes = 1, .runroll = 1, .pack = true,
-                       .blocked = kn_cpu_longest_reduce(x), .pack_rows = kn_cpu_rows_apart(x) || rows_across(x)};
+                       .blocked = kn_cpu_longest_reduce(x), .pack_rows = copies_rows(x) || rows_across(x)};
     return true;
 }
 
@@ -151,7 +161,7 @@ bool kn_cpu_blocks_of(const kn_site *x, kn_cpu_tile *t)
 {
     const kn_hw_level *l1 = kn_hw_level_named(x->hw, "l1"), *l2 = kn_hw_level_named(x->hw, "l2");
     int64_t bytes = kn_cpu_acc_bytes(x), n = x->n < 0 ? 1 : kn_cpu_extent(x, x->n);
-    if (!begin_tile(x, t, ENOUGH_ROWS)) return false;
+    if (!begin_tile(x, t, few_panels(x) ? 1 : ENOUGH_ROWS)) return false;
     bool few = few_panels(x) || rows_thin(x);
     if (n * x->reduce_extent * bytes <= l2->capacity_bytes && !few) return false;
     if (!choose_tile(x, t, 1)) return false; /* what is written out wants a register */

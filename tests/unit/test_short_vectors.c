@@ -95,6 +95,9 @@ static void rows_meet_blocks(void **state)
         {turned, "x86-64-avx2", "a=f32:19x600&b=f32:131x600", "reorder ", "region pad", 8192, 65536, false}, /* few rows, which stay near */
         {turned, "x86-64-avx512", "a=f32:600x600&b=f32:600x600", "reorder ", "region pad", 0, 0, false},
         {product, "x86-64-avx2", "a=f32:77x4096&b=f32:4096x49", "region pad ", "prepack ", 0, 0, true}, /* a few panels across lines */
+        {product, "x86-64-avx2", "a=f32:35x520&b=f32:520x61", "scratch S1.1 loops S1.2 R0.1 S1.3 S1.4\n", "region", 8192, 65536, true},
+        {product, "x86-64-avx2", "a=f32:67x520&b=f32:520x45", "region pad ", "prepack ", 8192, 65536, true},
+        {product, "x86-64-avx2", "a=f32:35x520&b=f32:520x45", "reorder ", "cache_read", 8192, 65536, false}, /* most of a group */
         {product, "x86-64-avx2", "a=f32:72x520&b=f32:520x30", "scratch S1.1 loops S1.2 R0.1 S1.3 S1.4\n", "prepack ", 8192, 65536, true},
         {product, "x86-64-avx2", "a=f32:77x4096&b=f32:4096x48", "reorder ", "region", 0, 0, false}, /* their rows begin with vectors */
         {product, "x86-64-avx2", "a=f32:205x1024&b=f32:1024x131:const", "region pad ", "S0.1 S1.1", 8192, 65536, true},
