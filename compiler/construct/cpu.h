@@ -214,6 +214,8 @@ bool kn_cpu_is_beside(const kn_site *x); /* there are */
 bool kn_cpu_places_alone(const kn_site *x); /* places share too little of such a window to be taken together */
 /* Lanes of a map that lie at places which only its whole row knows: written out, they are picked from few vectors (lower/runs.c) instead of read one
  * by one. */
+/* Bytes of the widest element that a map computes with, its result included: as many of these are in a vector as its lanes should be. */
+int64_t kn_cpu_computed_bytes(const kn_site *x);
 bool kn_cpu_picked(const kn_site *x);
 bool kn_cpu_maps(const kn_site *x, kn_plans *p); /* cpu_maps.c; false: it is none */
 /* cpu_sums.c: several short rows at once; columns of bytes; rows of a few results as columns; all terms written out. False: the sum is not such. */

@@ -138,10 +138,11 @@ uint32_t kn_cpu_crop(kiln_arena *a, const kn_tree *t, const kn_hw *hw, int y, kn
     kn_site_of(a, t, t->stages[y], hw, &c.y);
     if (c.y.s->red != KN_RED_NONE || c.y.s->scatter || t->stages[y]->epilogue >= 0 || kn_site_scheduled(t, t->stages[y])) return 0;
     for (int k = 0; k < y; k++) {
+        const kn_expr *read = only_read(t->program, t->stages[y]->stmt, t->program->stmts[t->stages[k]->stmt]->out);
+        if (!read) continue;
         kn_site_of(a, t, t->stages[k], hw, &c.x);
-        const kn_expr *read = only_read(t->program, t->stages[y]->stmt, c.x.s->out);
         bool sum = c.x.contraction && !c.x.s->scatter && c.x.n >= 0 && t->stages[k]->epilogue < 0 && !kn_site_scheduled(t, t->stages[k]);
-        if (!read || !sum || !slides(&c.x) || !matches(&c, read) || !choose(&c)) continue;
+        if (!sum || !slides(&c.x) || !matches(&c, read) || !choose(&c)) continue;
         kn_buf b;
         kn_buf_init(&b, a);
         put_map(&b, &c);

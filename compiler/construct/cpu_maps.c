@@ -175,6 +175,12 @@ static int64_t computed_bytes(const kn_expr *e)
     return widest;
 }
 
+int64_t kn_cpu_computed_bytes(const kn_site *x)
+{
+    int64_t own = kn_dtype_bytes(x->s->body->dtype), widest = computed_bytes(x->s->body);
+    return own > widest ? own : widest;
+}
+
 /* Iterations of all other axes than n together. */
 static int64_t rows_around(const kn_site *x)
 {

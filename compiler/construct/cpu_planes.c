@@ -92,11 +92,12 @@ bool kn_cpu_shares_planes(const kn_site *x, int a, int b)
 bool kn_cpu_plane(kiln_arena *a, const kn_tree *t, int window, int copy, kn_plans *p)
 {
     kn_site v, w;
+    const kn_expr *read = only_read(t->program, t->stages[window], t->program->stmts[t->stages[copy]->stmt]->out);
+    if (!read) return false;
     kn_site_of(a, t, t->stages[copy], p->hw, &v);
     kn_site_of(a, t, t->stages[window], p->hw, &w);
-    const kn_expr *read = only_read(t->program, t->stages[window], v.s->out);
     bool map = v.s->red == KN_RED_NONE && !v.s->scatter && v.n >= 0 && v.nloads == 1 && v.load[0].padded && t->stages[copy]->epilogue < 0;
-    if (!read || !map || kn_site_scheduled(t, t->stages[copy])) return false;
+    if (!map || kn_site_scheduled(t, t->stages[copy])) return false;
     bool taps = kn_cpu_is_taps(&w);
     if (w.s->red == KN_RED_NONE || ((w.s->body->op == KN_OP_MUL || w.contraction) && !taps)) return false;
     if (kn_cpu_taps_apart(&w)) return false; /* reads whole rows of memory */

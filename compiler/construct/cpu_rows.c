@@ -191,9 +191,9 @@ static bool sums_functions(const rows *r, const kn_site *x)
 
 static walk walk_of(const rows *r, int k, const kn_site *x)
 {
-    int64_t full = r->g.hw->vector_bytes / kn_cpu_acc_bytes(x);
-    walk w = {.along = -1, .many = 1, .lanes = 1};
     bool reduces = x->s->red != KN_RED_NONE;
+    int64_t full = r->g.hw->vector_bytes / (reduces ? kn_cpu_acc_bytes(x) : kn_cpu_computed_bytes(x));
+    walk w = {.along = -1, .many = 1, .lanes = 1};
     if (r->chunked >= 0) return w;
     if (reduces && x->r >= 0 && x->s->red != KN_RED_ALL && x->s->red != KN_RED_ANY) w.along = x->r, w.sums = true;
     else if (x->n >= 0 && (r->g.of[k][x->n] < 0 || !(r->g.shared >> r->g.of[k][x->n] & 1))) w.along = x->n;
@@ -286,7 +286,7 @@ static bool gather(rows *r)
         return row_bytes(r, r->g.shared, 0) <= (far > room ? far : room);
     }
     r->chunked = x.n;
-    return chunk_of(r, r->g.hw->vector_bytes / kn_dtype_bytes(s->body->dtype));
+    return chunk_of(r, r->g.hw->vector_bytes / kn_cpu_computed_bytes(&x));
 }
 
 uint32_t kn_cpu_rows(kiln_arena *a, const kn_tree *t, const kn_hw *hw, int last, kn_plans *p)

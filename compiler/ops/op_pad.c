@@ -8,6 +8,8 @@ static const kn_attr_spec attrs[] = {{"pads", 'I', "mandatory", "elements more: 
                                      {"value", 'f', "0", "of constant"},
                                      {NULL, 0, NULL, NULL}};
 
+enum { SHORT = 64 }; /* elements of a row that is written out to its end: all its places are known, and ranges gain nothing */
+
 typedef struct pads {
     int64_t begin[KILN_MAX_RANK], end[KILN_MAX_RANK];
 } pads;
@@ -83,7 +85,7 @@ static bool in_ranges(const kn_op_call *c, const pads *p, const char *mode)
 {
     int i = c->in[0].rank - 1;
     if (i < 0 || (*mode != 'r' && *mode != 'e') || (p->begin[i] <= 0 && p->end[i] <= 0)) return false;
-    return c->in[0].shape[i] > 1 && (*mode == 'e' || once(c, p, i));
+    return c->in[0].shape[i] + p->begin[i] + p->end[i] > SHORT && c->in[0].shape[i] > 1 && (*mode == 'e' || once(c, p, i));
 }
 
 static void ranges(kn_op_call *c, const pads *p, const char *mode)

@@ -14,29 +14,22 @@ const kn_attr_spec kn_scan_attrs[] = {{"axis", 'i', "mandatory", "axis to go alo
                                       {"reverse", 'i', "0", "1: from the end"},
                                       {NULL, 0, NULL, NULL}};
 
-/* lead and tail: the other axes, "A0,A1," and ",A3". fold, join: of blocks, and of two of them; none: what adds nothing. n: elements of the axis at
- * each level. */
-typedef struct scan { const char *lead, *tail, *wide, *fold, *join, *none; bool reverse, exclusive; int levels; int64_t n[LEVELS]; int radix; } scan;
+/* lead and tail: the other axes, "A0,A1," and ",A3". fold, join: of blocks, and of two of them; none: what adds nothing; before: how what is
+ * summed stands to the place, also itself: with. n: elements of the axis at each level. */
+typedef struct scan { const char *lead, *tail, *wide, *fold, *join, *none, *before, *with; int levels; int64_t n[LEVELS]; int radix; } scan;
 
-/* Element `at` of a level; level 0 is the input, from the end where the scan is reversed. at < n + RADIX; zero from n on. */
+/* Element `at` of a level; level 0 is the input. at < n + RADIX; zero from n on. */
 static void element(kn_op_call *c, const scan *s, int level, const char *at)
 {
     bool out = s->n[level] % s->radix != 0;
     const char *pad = out ? "pad(" : "", *close = out ? kn_format(c->arena, ",%s)", s->none) : "";
-    if (level) {
-        kn_putf(&c->text, "%ss%d%s[%s%s%s]", pad, level, close, s->lead, at, s->tail);
-        return;
-    }
-    kn_putf(&c->text, "%s%sx0%s[%s", *s->wide ? "cast(" : "", pad, close, s->lead);
-    if (s->reverse) kn_putf(&c->text, "%lld - (%s)", (long long)(s->n[0] - 1), at);
-    else kn_put(&c->text, at);
-    kn_putf(&c->text, "%s]%s", s->tail, *s->wide ? ",f32)" : "");
+    if (level) kn_putf(&c->text, "%ss%d%s[%s%s%s]", pad, level, close, s->lead, at, s->tail);
+    else kn_putf(&c->text, "%s%sx0%s[%s%s%s]%s", *s->wide ? "cast(" : "", pad, close, s->lead, at, s->tail, *s->wide ? ",f32)" : "");
 }
 
 static void in_one(kn_op_call *c, const scan *s)
 {
-    const char *compare = s->reverse ? (s->exclusive ? ">" : ">=") : s->exclusive ? "<" : "<=";
-    kn_putf(&c->text, "y[%sS%s] %s select(I %s S, ", s->lead, s->tail, s->fold, compare);
+    kn_putf(&c->text, "y[%sS%s] %s select(I %s S, ", s->lead, s->tail, s->fold, s->with);
     kn_op_load(c, 0, kn_format(c->arena, "%sI%s", s->lead, s->tail));
     kn_putf(&c->text, ", %s) where S in %lld", s->none, (long long)s->n[0]);
 }
@@ -49,18 +42,16 @@ static void in_blocks(kn_op_call *c, const scan *s)
         element(c, s, k - 1, kn_format(c->arena, "S*%d + I", s->radix));
         kn_putf(&c->text, " where S in %lld, I in %d%s; ", (long long)s->n[k], s->radix, s->wide);
     }
-    kn_putf(&c->text, "p%d[%sS%s] %s select(I < S, s%d[%sI%s], %s) where S in %lld%s; ", top, s->lead, s->tail, s->fold, top, s->lead, s->tail,
-            s->none, (long long)s->n[top], s->wide);
+    kn_putf(&c->text, "p%d[%sS%s] %s select(I %s S, s%d[%sI%s], %s) where S in %lld%s; ", top, s->lead, s->tail, s->fold, s->before, top, s->lead,
+            s->tail, s->none, (long long)s->n[top], s->wide);
     for (int k = top - 1; k >= 0; k--) {
-        kn_putf(&c->text, "q%d[%sS%s] %s select(I %s S%%%d, ", k, s->lead, s->tail, s->fold, k || s->exclusive ? "<" : "<=", s->radix);
+        kn_putf(&c->text, "q%d[%sS%s] %s select(I %s S%%%d, ", k, s->lead, s->tail, s->fold, k ? s->before : s->with, s->radix);
         element(c, s, k, kn_format(c->arena, "S//%d*%d + I", s->radix, s->radix));
         kn_putf(&c->text, ", %s) where S in %lld, I in %d%s; ", s->none, (long long)s->n[k], s->radix, s->wide);
-        const char *at = !k && s->reverse ? kn_format(c->arena, "(%lld - S)", (long long)(s->n[0] - 1)) : "S";
         if (k) kn_putf(&c->text, "p%d", k);
         else kn_put(&c->text, "y");
-        kn_putf(&c->text, "[%sS%s] = q%d[%s%s%s] %s p%d[%s%s//%d%s]", s->lead, s->tail, k, s->lead, at, s->tail, s->join, k + 1, s->lead, at,
-                s->radix, s->tail);
-        if (!k && s->reverse) kn_putf(&c->text, " where S in %lld", (long long)s->n[0]);
+        kn_putf(&c->text, "[%sS%s] = q%d[%sS%s] %s p%d[%sS//%d%s]", s->lead, s->tail, k, s->lead, s->tail, s->join, k + 1, s->lead, s->radix,
+                s->tail);
         if (k) kn_putf(&c->text, "%s; ", s->wide);
     }
 }
@@ -79,10 +70,11 @@ kiln_status kn_op_scan(kn_op_call *c, bool product)
     if (!rank) return kn_op_bad_shape(c, 0, "a scalar has no axis; rank 1 or more is right");
     if (!kn_attr_get(c, "axis")) return kn_op_bad_attr(c, "axis", "\"axis\" is mandatory");
     if (!kn_op_axis(c, "axis", kn_attr_int(c, "axis", 0), rank, &axis)) return c->d->status;
+    bool reverse = kn_attr_int(c, "reverse", 0) != 0;
     scan s = {.lead = kn_op_others(c, 0, axis, true), .tail = kn_op_others(c, axis + 1, rank, false), .wide = kn_op_wide(c),
               .fold = product ? "*=!" : "+=!", .join = product ? "*" : "+", .none = product ? "1" : "0",
-              .reverse = kn_attr_int(c, "reverse", 0) != 0, .exclusive = kn_attr_int(c, "exclusive", 0) != 0,
-              .levels = 1, .n = {c->in[0].shape[axis]}};
+              .before = reverse ? ">" : "<", .levels = 1, .n = {c->in[0].shape[axis]}};
+    s.with = kn_attr_int(c, "exclusive", 0) ? s.before : reverse ? ">=" : "<=";
     s.radix = axis == rank - 1 ? ALONG : divisor(s.n[0]);
     int most = axis == rank - 1 ? 2 * ALONG : s.n[0] % s.radix ? 2 * SHORT : SHORT;
     for (int k = 0; s.n[k] > most; k++) s.n[k + 1] = kn_ceil_div(s.n[k], s.radix), s.levels++; /* 2^31 elements: 11 */

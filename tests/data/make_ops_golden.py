@@ -418,6 +418,9 @@ for shape, axis, k in (((2, 300), 1, 20), ((301, 2), 0, 17), ((1, 1003), 1, 100)
     x = rng.integers(-40, 41, shape).astype(np.int32)
     for y in (x, x / 8): case("TopKIndices", [y], np.take(np.argsort(-y, axis, kind="stable"), range(k), axis), axis=axis, k=k)
     case("TopKIndices", [x], np.take(np.argsort(x, axis, kind="stable"), range(k), axis), axis=axis, k=k, largest=0)
+x = rand(3, 70) # rows of ranges
+for mode in ("reflect", "edge"):
+    for pads in ((1, 5, 0, 7), (0, 0, 2, 3), (0, 69, 0, 0)): case("Pad", [x], np.pad(x, [(pads[0], pads[2]), (pads[1], pads[3])], mode), pads=list(pads), mode=mode)
 print("# Source: make_ops_golden.py (NumPy and plain loops after the ONNX operator documents, opset 21).")
 names = {"float64": "f32", "int8": "i8", "uint8": "u8", "int32": "i32", "int64": "i64", "bool": "bool"}
 for op, attrs, inputs, out in cases:

@@ -108,6 +108,23 @@ static void ranges_go_in_vectors(void **state)
     }
 }
 
+/* Bytes that are computed with floats have as many lanes as these, also where rows go through several stages. */
+static void bytes_have_lanes_of_floats(void **state)
+{
+    static const char expr[] = "w[Q] = cast((Q*448+524)%600,f32)/600.0 where Q in 300; y[C,P,Q] = cast(round(x[C,P,min((Q*448+524)//600,223)]*w[Q] + "
+                               "x[C,P,max((Q*448+524)//600-1,0)]*(1.0-w[Q])), u8)";
+    static const struct { const char *device, *lanes; } one[] = {{"x86-64-avx2", " 8\n"}, {"x86-64-avx512", " 16\n"}};
+    (void)state;
+    for (size_t i = 0; i < sizeof one / sizeof *one; i++) {
+        kiln_arena *a = kiln_arena_open(&(kiln_host){NULL, mem, NULL});
+        const char *line, *trace = trace_of(a, request(a, expr, "x=f32:3x300x224"), device(a, one[i].device)).p;
+        if (!(line = strstr(trace, "split out0 S2"))) fail_msg("%s", trace);
+        size_t n = strcspn(line, "\n") + 1, width = strlen(one[i].lanes);
+        if (strncmp(line + n - width, one[i].lanes, width)) fail_msg("%s:\n%s", one[i].device, trace);
+        kiln_arena_close(a);
+    }
+}
+
 /* A product up to each place of a block goes as the sum does. */
 static void products_run_on(void **state)
 {
@@ -130,6 +147,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(numbers_are_narrow), cmocka_unit_test(conditions_read_beforehand),
                                        cmocka_unit_test(choices_move_bits),
-                                       cmocka_unit_test(ranges_go_in_vectors), cmocka_unit_test(products_run_on)};
+                                       cmocka_unit_test(ranges_go_in_vectors), 
+                                       cmocka_unit_test(bytes_have_lanes_of_floats), cmocka_unit_test(products_run_on)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
