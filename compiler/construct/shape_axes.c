@@ -105,18 +105,26 @@ static bool divide_one(kn_shaper *s, const kn_stage *g)
     return false;
 }
 
+/* The only statement that reads tensor t, once, if that is a map. */
+static const kn_stmt *only_reader(const kn_program *p, int t, const kn_expr **read)
+{
+    const kn_stmt *reader = NULL;
+    for (int i = 0; i < p->nstmts; i++) {
+        int n = kn_shaper_reads(p->stmts[i]->body, t, read);
+        if (n && (n > 1 || reader || p->stmts[i]->red != KN_RED_NONE || p->stmts[i]->scatter)) return NULL;
+        if (n) reader = p->stmts[i];
+    }
+    return reader;
+}
+
 /* So does a dimension of a sum that one map reads, with the map's axis, since an epilogue sees the axes of its sum (groups of a convolution). */
 static bool divide_with_reader(kn_shaper *s, const kn_stage *g)
 {
     const kn_program *p = s->t->program;
-    const kn_stmt *st = p->stmts[g->stmt], *reader = NULL;
+    const kn_stmt *st = p->stmts[g->stmt];
     const kn_expr *one = NULL;
     if (s->hw->gpu || p->tensors[st->out].role != KN_TEMP || st->red == KN_RED_NONE || st->scatter || is_affine(s, g)) return false;
-    for (int i = 0; i < p->nstmts; i++) {
-        int n = kn_shaper_reads(p->stmts[i]->body, st->out, &one);
-        if (n && (n > 1 || reader || p->stmts[i]->red != KN_RED_NONE)) return false;
-        if (n) reader = p->stmts[i];
-    }
+    const kn_stmt *reader = only_reader(p, st->out, &one);
     for (int d = 0; reader && !one->padded && d < one->nargs; d++) {
         if (st->lhs[d]->op != KN_OP_AXIS || one->args[d]->op != KN_OP_AXIS) continue;
         int x = st->lhs[d]->u.axis;
@@ -132,6 +140,64 @@ static bool divide_with_reader(kn_shaper *s, const kn_stage *g)
         if (f && lines.p && kn_shaper_try(s, lines.p)) return true;
     }
     return false;
+}
+
+/* The dimension of what `read` reads that is axis x as it is (op AXIS), its quotients by f (FLOORDIV) or its remainders (MOD); -1: none. */
+static int dimension_of(const kn_expr *read, enum kn_op op, int x, int64_t f)
+{
+    for (int k = 0; k < read->nargs; k++) {
+        const kn_expr *at = read->args[k], *axis = op == KN_OP_AXIS ? at : at->nargs ? at->args[0] : at;
+        if (at->op != op || axis->op != KN_OP_AXIS || axis->u.axis != x) continue;
+        if (op == KN_OP_AXIS || (at->args[1]->op == KN_OP_CONST_I && at->args[1]->u.i == f)) return k;
+    }
+    return -1;
+}
+
+/* Axis x of the sum is one of a constant's, which is packed with its lanes along it. */
+static bool along_constant(const kn_program *p, const kn_stmt *st, int x)
+{
+    const kn_expr *loads[2];
+    int n = kn_loads(st->body, loads, 2);
+    for (int l = 0; l < n && n == 2; l++) {
+        const kn_tensor *t = &p->tensors[loads[l]->u.tensor];
+        if (t->role == KN_INPUT && t->constant && kn_axes_in(loads[l]) >> x & 1) return true;
+    }
+    return false;
+}
+
+/* A map that finishes a sum and reads it in digits of its own axes (the places of a transposed convolution whose windows do not overlap) has these as
+ * axes, too, and the sum lies in the order of its results, where that makes it the sum's epilogue. What lies along their lanes has to stay whole, and
+ * to be a constant's: others would be copied in squares. */
+static bool divide_reader(kn_shaper *s, const kn_stage *g)
+{
+    const kn_program *p = s->t->program;
+    const kn_stmt *st = p->stmts[g->stmt];
+    const kn_expr *read = NULL;
+    if (s->hw->gpu || p->tensors[st->out].role != KN_TEMP || st->red == KN_RED_NONE || st->scatter) return false;
+    const kn_stmt *reader = only_reader(p, st->out, &read);
+    const kn_tensor *y = reader ? &p->tensors[reader->out] : NULL;
+    if (!y || !y->rank || y->shape[y->rank - 1] * kn_dtype_bytes(y->dtype) < s->hw->vector_bytes) return false;
+    int divided = 0, order[KILN_MAX_RANK], n = 0;
+    kn_buf b;
+    kn_buf_init(&b, s->a);
+    for (int d = 0; d < y->rank; d++) {
+        if (reader->lhs[d]->op != KN_OP_AXIS) return false;
+        int x = reader->lhs[d]->u.axis;
+        long long f = factor_of(reader, x);
+        if (n + 2 > KILN_MAX_RANK || (f && d == y->rank - 1)) return false;
+        order[n++] = dimension_of(read, f ? KN_OP_FLOORDIV : KN_OP_AXIS, x, f);
+        if (f) order[n++] = dimension_of(read, KN_OP_MOD, x, f);
+        if (order[n - 1] < 0 || (f && order[n - 2] < 0)) return false;
+        if (f) kn_putf(&b, "divide %s %s D%d E%d %lld\n", y->name, reader->axes[x].name, s->nfused + divided, s->nfused + divided, f), divided++;
+    }
+    const kn_expr *lanes = n == read->nargs && n == p->tensors[st->out].rank ? st->lhs[order[n - 1]] : NULL;
+    if (!divided || !lanes || lanes->op != KN_OP_AXIS || !along_constant(p, st, lanes->u.axis)) return false;
+    s->nfused += divided;
+    kn_putf(&b, "transform_layout %s", p->tensors[st->out].name);
+    for (int d = 0; d < n; d++) kn_putf(&b, " %d", order[d]);
+    kn_putf(&b, "\nepilogue %s", p->tensors[st->out].name);
+    kiln_bytes lines = kn_buf_take(&b);
+    return lines.p && kn_shaper_try(s, lines.p);
 }
 
 /* Groups are taken apart before anything looks at the windows, which have affine indices then. What makes up the sum's epilogue is one map first.
@@ -178,6 +244,6 @@ static void each(kn_shaper *s, bool one(kn_shaper *, const kn_stage *))
         while (!kn_stopped(s->a) && one(s, s->t->stages[k])) {}
 }
 
-void kn_shape_read_digits(kn_shaper *s) { each(s, divide_with_reader); }
+void kn_shape_read_digits(kn_shaper *s) { each(s, divide_with_reader), each(s, divide_reader); }
 void kn_shape_axis_digits(kn_shaper *s) { each(s, divide_one); }
 void kn_shape_fused(kn_shaper *s) { each(s, fuse_pair); }

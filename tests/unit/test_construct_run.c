@@ -405,6 +405,25 @@ static void tiles_fill_few_registers(void **state)
     for (size_t i = 0; i < sizeof one / sizeof *one; i++) check_plan("x86-64-avx2", &one[i]);
 }
 
+/* What a transposed convolution without overlaps computes is finished as it is written, in the order of its results, where these have lanes that a
+ * packed constant has. */
+static void phases_are_epilogues(void **state)
+{
+#ifdef __SANITIZE_THREAD__
+    skip();
+#endif
+#define PHASES "t[N,F,R,S,P,Q] +=! w[C,F,R,S]*x[N,P,Q,C]; y[N,P,Q,F] = max(t[N,F,P%2,Q%2,P//2,Q//2]+b[F],0.0) where P in 10, Q in 14"
+    static const small_caches one[] = {
+        {PHASES, "x=f32:2x5x7x12&w=f32:12x40x2x2:const&b=f32:40", 32768, 524288, "transform_layout t0 0 4 2 5 3 1\nepilogue t0\n"},
+        {PHASES, "x=f32:1x5x7x9&w=f32:9x33x2x2:const&b=f32:33", 32768, 524288, "epilogue t0\n"},
+        {PHASES, "x=f32:2x5x7x12&w=f32:12x40x2x2&b=f32:40", 32768, 524288, "!epilogue t0\n"},
+        {PHASES, "x=f32:2x5x7x12&w=f32:12x3x2x2:const&b=f32:3", 32768, 524288, "!epilogue t0\n"}, /* no lanes */
+    };
+#undef PHASES
+    (void)state;
+    for (size_t i = 0; i < 2 * sizeof one / sizeof *one; i++) check_plan(i % 2 ? "x86-64-avx512" : "x86-64-avx2", &one[i / 2]);
+}
+
 /* A vector by a constant matrix, whichever way round that is stored: packed in panels, of what L2 does not hold a run for each vector of one. */
 static void vectors_by_matrices(void **state)
 {
@@ -729,7 +748,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(candidates_run), cmocka_unit_test(rows_are_one_region), cmocka_unit_test(planes_are_lanes),
         cmocka_unit_test(tables_are_short), cmocka_unit_test(beyond_caches), cmocka_unit_test(copies_in_layers),
-        cmocka_unit_test(vectors_by_matrices), cmocka_unit_test(tiles_fill_few_registers),
+        cmocka_unit_test(phases_are_epilogues), cmocka_unit_test(vectors_by_matrices), cmocka_unit_test(tiles_fill_few_registers),
         cmocka_unit_test(places_are_summed_alike), cmocka_unit_test(sums_run_on), 
         cmocka_unit_test(sums_run_along), cmocka_unit_test(maxima_are_shared_out), cmocka_unit_test(few_rows_go_in_runs),
     };
