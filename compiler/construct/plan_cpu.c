@@ -281,15 +281,15 @@ static bool runs_in_rows(const kn_site *x, int load, int axis)
 }
 
 /* Segments of rows that a block of the reduction needs: a line more apart than they are long, so that they fall into different sets, or beside each
- * other as the loops go. */
+ * other as the loops go. Where there are no blocks, all of a task's rows. */
 void kn_cpu_put_row_caches(kn_buf *b, const kn_site *x, const kn_cpu_tile *t)
 {
     int64_t line = x->hw->levels[x->hw->nlevels - 1].transaction_bytes;
     for (int l = 0; l < x->nloads && t->pack_rows; l++) {
         const kn_site_access *a = &x->load[l];
         if (!a->linear || a->padded || (a->axes >> x->n & 1) || !(a->axes >> x->m & 1)) continue;
-        kn_putf(b, "cache_read %s %d scratch %s.0", x->name, l, kn_cpu_axis(x, t->blocked));
-        bool across = t->group && kn_cpu_rows_across(x, l, t->blocked);
+        kn_putf(b, "cache_read %s %d scratch %s.0", x->name, l, kn_cpu_axis(x, t->kb > 1 ? t->blocked : x->n));
+        bool across = (t->group || t->kb <= 1) && kn_cpu_rows_across(x, l, t->blocked);
         if (!across && (!t->group || runs_in_rows(x, l, t->blocked))) {
             kn_putf(b, " region pad %lld\n", (long long)(line / a->bytes));
             continue;
@@ -298,7 +298,7 @@ void kn_cpu_put_row_caches(kn_buf *b, const kn_site *x, const kn_cpu_tile *t)
         if (!across) kn_putf(b, " %s.2", kn_cpu_axis(x, x->m));
         for (int i = x->s->nspatial; i < x->s->naxes; i++)
             if (a->axes >> i & 1 && i != t->blocked) kn_putf(b, " %s.0", kn_cpu_axis(x, i));
-        kn_putf(b, " %s.1", kn_cpu_axis(x, t->blocked));
+        kn_putf(b, " %s.%d", kn_cpu_axis(x, t->blocked), t->kb > 1);
         if (across) kn_putf(b, " %s.2", kn_cpu_axis(x, x->m));
         kn_put(b, "\n");
     }
