@@ -72,13 +72,15 @@ static bool rows_across(const kn_site *x)
 }
 
 /* Such rows of a product near enough to be read as it lies, but so many that a tile of them takes lines which half of L1 does not hold: these come
- * from L2 for each panel (50x100x700, 128x256x512, 120x200x600 on a Zen 3: 1.2 to 1.5 times as long as from a copy; 200x64x2000, 64x96x512: 0.9). */
+ * from L2 for each panel (50x100x700, 128x256x512, 120x200x600 on a Zen 3: 1.2 to 1.5 times as long as from a copy; 200x64x2000, 64x96x512: 0.9).
+ * From memory fewer columns do (2291x44x2682, 2000x64x1000: 1.4; 3000x24x800: 0.8). */
 static bool rows_thin(const kn_site *x)
 {
-    enum { LEAST_VECTORS = 12 };
-    const kn_hw_level *l1 = kn_hw_level_named(x->hw, "l1"), *l2 = kn_hw_level_named(x->hw, "l2");
+    enum { LEAST_VECTORS = 12, OF_FAR = 4 };
+    const kn_hw_level *l1 = kn_hw_level_named(x->hw, "l1"), *l2 = kn_hw_level_named(x->hw, "l2"), *l3 = kn_hw_level_named(x->hw, "l3");
     int64_t bytes = kn_cpu_acc_bytes(x), rows = kn_cpu_extent(x, x->m) * x->reduce_extent * bytes;
-    bool wide = kn_cpu_extent(x, x->n) * bytes >= LEAST_VECTORS * x->hw->vector_bytes;
+    bool far = l3 && rows > l3->capacity_bytes; /* of which every line is waited for */
+    bool wide = kn_cpu_extent(x, x->n) * bytes >= (far ? OF_FAR : LEAST_VECTORS) * x->hw->vector_bytes;
     return wide && rows > l2->capacity_bytes / 4 && x->reduce_extent * l1->transaction_bytes >= l1->capacity_bytes / 2 && rows_across(x) &&
            kn_cpu_other(x) < 0;
 }

@@ -87,6 +87,8 @@ static void rows_meet_blocks(void **state)
         {across, "x86-64-avx2", "a=f32:211x101&b=f32:211x511", "scratch R0.0 loops S0.1 R0.1 S0.2\n", "region", 4096, 32768, true},
         {across, "x86-64-avx2", "a=f32:130x61&b=f32:130x101", "scratch R0.0 loops S0.1 R0.1 S0.2\n", "region", 4096, 65536, true}, /* near */
         {across, "x86-64-avx2", "a=f32:130x61&b=f32:130x67", "reorder ", "scratch R0.0", 4096, 65536, false}, /* few columns */
+        {across, "x86-64-avx2", "a=f32:1100x1000&b=f32:1100x44", "scratch R0.0 loops S0.1 R0.1 S0.2\n", "region", 0, 0, true}, /* from memory */
+        {across, "x86-64-avx2", "a=f32:1000x500&b=f32:1000x44", "reorder ", "scratch R0.0", 0, 0, false},
         {across, "x86-64-avx2", "a=f32:130x31&b=f32:130x101", "reorder ", "scratch R0.0", 4096, 65536, false}, /* few rows */
         {across, "x86-64-avx2", "a=f32:61x49&b=f32:61x300", "scratch S1.0 loops S0.1 R0.0 S0.2\n", "region", 8192, 131072, true}, /* as it lies */
         {across, "x86-64-avx2", "a=f32:64x49&b=f32:64x320", "scratch S1.0 loops S0.1 R0.0 S0.2\n", "region", 8192, 131072, true},
