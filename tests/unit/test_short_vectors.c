@@ -74,6 +74,9 @@ static void rows_meet_blocks(void **state)
     static const struct { const char *text, *id, *inputs, *has, *never; int64_t l1, l2; bool asked; } one[] = {
         {product, "x86-64-avx2", "a=f32:128x1000&b=f32:1000x1024", "| R0.0 S1.1 S1.2 S0.1 R0.1 |", "S0.1 S1.1", 0, 0, true},
         {product, "x86-64-avx2", "a=f32:128x1000&b=f32:1000x1024", "scratch R0.0 region pad ", "prepack ", 0, 0, true},
+        {product, "x86-64-avx2", "a=f32:128x1000&b=f32:1000x1024", " 3 8\nsplit out0 S0 32 4\n", "prepack ", 0, 0, true}, /* all registers */
+        {product, "x86-64-avx2", "a=f32:96x900&b=f32:900x800", " 2 8\nsplit out0 S0 ", "prepack ", 0, 0, true},
+        {product, "x86-64-avx2", "a=f32:64x50000&b=f32:50000x1024", " loops S1.2 R0.1 S1.3 S1.4\n", "prepack ", 0, 0, true}, /* a block fits */
         {product, "x86-64-avx2", "a=f32:900x530&b=f32:530x1024", "scratch S1.1 loops S1.2 R0.1 S1.3 S1.4\n", "prepack ", 0, 0, true},
         {product, "x86-64-avx2", "a=f32:600x1024&b=f32:1024x1024:const", "| R0.0 S1.1 S0.1 R0.1 |", "S0.1 S1.1", 0, 0, true}, /* one set of L1 */
         {product, "x86-64-avx2", "a=f32:600x1000&b=f32:1000x1024:const", "prepack ", "region", 0, 0, false},
