@@ -193,6 +193,14 @@ bool kn_cpu_blocks(const kn_site *x, kn_plans *p)
     return p->n > before;
 }
 
+/* The tensor is a constant, or what a stage makes of one before the first call: packed ahead it is better than what is turned in each. */
+static bool rests(const kn_tree *t, int tensor)
+{
+    bool made = t->program->tensors[tensor].constant;
+    for (int i = 0; i < t->nstages; i++) made = made || (t->stages[i]->ahead && kn_stage_out(t, t->stages[i]) == tensor);
+    return made;
+}
+
 /* Blocks of an operand whose rows run along the sum: each is turned once for all rows of a task, of which the other operand's segments lie beside
  * each other meanwhile. Panel after panel with all of its blocks, rows that L2 does not hold would be fetched again for each (600x100x600,
  * 151x116x3231, 2000x128x512 on a Zen 3: 1.4 times as long; 1024x1024x1024: 1.16; 200x200x2000: 0.93). */
@@ -208,7 +216,7 @@ bool kn_cpu_turned_blocks(const kn_site *x, kn_plans *p)
         const kn_site_access *a = &x->load[l];
         if (!a->linear || a->padded || a->bent || a->bytes != BYTES) return false;
         bool turns = a->axes >> x->n & 1;
-        if (turns && x->t->program->tensors[loads[l]->u.tensor].constant) return false; /* which is packed ahead */
+        if (rests(x->t, loads[l]->u.tensor)) return false;
         if (turns ? !kn_cpu_turns_squares(x, l, t.blocked, t.lanes, 1) : kn_cpu_rows_across(x, l, t.blocked)) return false;
     }
     if (!choose_tile(x, &t, 1)) return false;

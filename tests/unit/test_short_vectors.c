@@ -101,6 +101,7 @@ static void rows_meet_blocks(void **state)
         {turned, "x86-64-avx2", "a=f32:101x600&b=f32:131x600", "| R0.0 S1.1 S0.1 R0.1 |", "S0.0 R0.1", 8192, 65536, false},
         {turned, "x86-64-avx2", "a=f32:101x600&b=f32:131x600", "region pad ", "prepack ", 8192, 65536, false},
         {turned, "x86-64-avx2", "a=f32:101x600&b=f32:131x600:const", "prepack ", "cache_read out0 1 ", 8192, 65536, false},
+        {product, "x86-64-avx2", "a=f32:128x2048&b=f32:2048x1000:const", "prepack ", "transform_layout", 0, 0, false},
         {turned, "x86-64-avx2", "a=f32:19x600&b=f32:131x600", "reorder ", "region pad", 8192, 65536, false}, /* few rows, which stay near */
         {turned, "x86-64-avx512", "a=f32:600x600&b=f32:600x600", "reorder ", "region pad", 0, 0, false},
         {product, "x86-64-avx2", "a=f32:77x4096&b=f32:4096x49", "region pad ", "prepack ", 0, 0, true}, /* a few panels across lines */
