@@ -109,6 +109,8 @@ bool kn_cpu_streams_narrow(const kn_site *x);
 /* cpu_narrow.c: lanes along the sum of a product of a few columns; false: none. The load of its narrow factor; -1. */
 bool kn_cpu_narrow(const kn_site *x, kn_plans *p);
 int kn_cpu_narrow_load(const kn_site *x);
+/* Rows across the sum that L1 does not hold beside a panel, and that are better copied once. */
+bool kn_cpu_copies_across(const kn_site *x);
 bool kn_cpu_near_operand(const kn_site *x, kn_plans *p); /* the same of an operand that L2 holds, and any rows */
 /* Where the tile says so, a line of a trace that copies the rows' segments of a block beside each other. */
 void kn_cpu_put_row_caches(kn_buf *b, const kn_site *x, const kn_cpu_tile *t);

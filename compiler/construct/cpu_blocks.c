@@ -5,7 +5,7 @@
 
 enum {
     ENOUGH_ROWS = 36, /* that are worth packing the operand by groups */
-    FEWEST = 24,      /* panels that are worth a copy of the rows */
+    FEWEST = 48,      /* vectors of panels that are worth a copy of the rows */
     MOST_OF_GROUP = 6 /* of them packed beside each other */
 };
 
@@ -72,13 +72,15 @@ static bool rows_across(const kn_site *x)
 }
 
 /* Such rows of a product near enough to be read as it lies, but so many that a tile of them takes lines which half of L1 does not hold: these come
- * from L2 for each panel (50x100x700, 128x256x512, 120x200x600 on a Zen 3: 1.2 to 1.5 times as long as from a copy; 200x64x2000, 64x96x512: 0.9). */
+ * from L2 for each panel (50x100x700, 128x256x512, 120x200x600 on a Zen 3: 1.2 to 1.5 times as long as from a copy; 200x64x2000, 64x96x512: 0.9).
+ * From memory fewer columns do (2291x44x2682, 2000x64x1000: 1.4; 3000x24x800: 0.8). */
 static bool rows_thin(const kn_site *x)
 {
-    enum { LEAST_VECTORS = 12 };
-    const kn_hw_level *l1 = kn_hw_level_named(x->hw, "l1"), *l2 = kn_hw_level_named(x->hw, "l2");
+    enum { LEAST_VECTORS = 12, OF_FAR = 4 };
+    const kn_hw_level *l1 = kn_hw_level_named(x->hw, "l1"), *l2 = kn_hw_level_named(x->hw, "l2"), *l3 = kn_hw_level_named(x->hw, "l3");
     int64_t bytes = kn_cpu_acc_bytes(x), rows = kn_cpu_extent(x, x->m) * x->reduce_extent * bytes;
-    bool wide = kn_cpu_extent(x, x->n) * bytes >= LEAST_VECTORS * x->hw->vector_bytes;
+    bool far = l3 && rows > l3->capacity_bytes; /* of which every line is waited for */
+    bool wide = kn_cpu_extent(x, x->n) * bytes >= (far ? OF_FAR : LEAST_VECTORS) * x->hw->vector_bytes;
     return wide && rows > l2->capacity_bytes / 4 && x->reduce_extent * l1->transaction_bytes >= l1->capacity_bytes / 2 && rows_across(x) &&
            kn_cpu_other(x) < 0;
 }
@@ -92,16 +94,17 @@ static int64_t block_of(int64_t all, int64_t most)
 }
 
 /* The register tile: loads beside the multiply-adds, from L1, mostly hide. A few chains of sums more than cover their latency, since not every one
- * starts in time. left: registers beside what the products take. */
-static bool choose_tile(const kn_site *x, kn_cpu_tile *t, int left)
+ * starts in time. full: what tiles take that leave no register beside these, which loops that are written out in part like to have. */
+static bool choose_tile(const kn_site *x, kn_cpu_tile *t, double full)
 {
     enum { MOST = 14, MORE = 2 };
     const double load = 0.25;
     int64_t need = x->hw->fma_latency * x->hw->fma_per_cycle + MORE;
     double least = 0;
     for (int64_t nv = 2; nv <= 5; nv++)
-        for (int64_t mr = 2; mr <= MOST && mr * nv + nv + 1 + left <= x->hw->vector_registers; mr++) {
+        for (int64_t mr = 2; mr <= MOST && mr * nv + nv + 1 <= x->hw->vector_registers; mr++) {
             double time = kn_cpu_time_of_tiles(x, mr, nv, t->lanes, load, load);
+            if (mr * nv + nv + 1 == x->hw->vector_registers) time *= full;
             if (mr * nv < need || (least > 0 && time >= least)) continue;
             least = time;
             t->nv = nv;
@@ -161,13 +164,15 @@ bool kn_cpu_blocks_of(const kn_site *x, kn_cpu_tile *t)
 {
     const kn_hw_level *l1 = kn_hw_level_named(x->hw, "l1"), *l2 = kn_hw_level_named(x->hw, "l2");
     int64_t bytes = kn_cpu_acc_bytes(x), n = x->n < 0 ? 1 : kn_cpu_extent(x, x->n);
+    const double full = 1.03; /* 128x1000x2048 takes 0.94 with 4 rows of 3 vectors of the time with 5 of 2; 96x800x900 1.06 of that with 6 of 2 */
     if (!begin_tile(x, t, few_panels(x) ? 1 : ENOUGH_ROWS)) return false;
     bool few = few_panels(x) || rows_thin(x);
     if (n * x->reduce_extent * bytes <= l2->capacity_bytes && !few) return false;
-    if (!choose_tile(x, t, 1)) return false; /* what is written out wants a register */
+    if (!choose_tile(x, t, full)) return false;
     int64_t all = kn_cpu_extent(x, t->blocked), inner = x->reduce_extent / all, panel = t->nv * t->lanes;
     int64_t most = l1->capacity_bytes / 2 / (panel * bytes * inner);
-    if ((n < FEWEST * panel && !few) || most < 2 || all < 2 * most) return false;
+    int64_t least = l1->capacity_bytes / (2 * t->lanes * bytes * inner); /* terms, of shorter sums half of L2 holds panels: 128x2000x400 0.92 */
+    if ((n < FEWEST * t->lanes && !few) || most < 2 || all < least) return false;
     t->kb = block_of(all, most);
     cut_tasks(x, t, t->kb * inner * bytes, l2->capacity_bytes);
     return true;
@@ -188,6 +193,14 @@ bool kn_cpu_blocks(const kn_site *x, kn_plans *p)
     return p->n > before;
 }
 
+/* The tensor is a constant, or what a stage makes of one before the first call: packed ahead it is better than what is turned in each. */
+static bool rests(const kn_tree *t, int tensor)
+{
+    bool made = t->program->tensors[tensor].constant;
+    for (int i = 0; i < t->nstages; i++) made = made || (t->stages[i]->ahead && kn_stage_out(t, t->stages[i]) == tensor);
+    return made;
+}
+
 /* Blocks of an operand whose rows run along the sum: each is turned once for all rows of a task, of which the other operand's segments lie beside
  * each other meanwhile. Panel after panel with all of its blocks, rows that L2 does not hold would be fetched again for each (600x100x600,
  * 151x116x3231, 2000x128x512 on a Zen 3: 1.4 times as long; 1024x1024x1024: 1.16; 200x200x2000: 0.93). */
@@ -203,10 +216,10 @@ bool kn_cpu_turned_blocks(const kn_site *x, kn_plans *p)
         const kn_site_access *a = &x->load[l];
         if (!a->linear || a->padded || a->bent || a->bytes != BYTES) return false;
         bool turns = a->axes >> x->n & 1;
-        if (turns && x->t->program->tensors[loads[l]->u.tensor].constant) return false; /* which is packed ahead */
+        if (rests(x->t, loads[l]->u.tensor)) return false;
         if (turns ? !kn_cpu_turns_squares(x, l, t.blocked, t.lanes, 1) : kn_cpu_rows_across(x, l, t.blocked)) return false;
     }
-    if (!choose_tile(x, &t, 0)) return false;
+    if (!choose_tile(x, &t, 1)) return false;
     const kn_hw_level *l1 = kn_hw_level_named(x->hw, "l1"), *l2 = kn_hw_level_named(x->hw, "l2");
     int64_t all = kn_cpu_extent(x, t.blocked), inner = x->reduce_extent / all, panel = t.nv * t.lanes;
     int64_t most = l1->capacity_bytes / 2 / (panel * BYTES * inner);

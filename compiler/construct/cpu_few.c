@@ -214,6 +214,21 @@ static bool outweighed(const kn_site *x, const kn_hw_level *l2)
     return x->reduce_extent < 2 * TERMS && results > 0.75 * (double)l2->capacity_bytes; /* 12 of 512x64x512: 0.9 of the time, of 384x64x384 1.01 */
 }
 
+/* Each tile takes a part of lines that the one before it had, and all of them are fetched again for every panel. Tile by tile beside each other they
+ * are read from end to end (49x436x213, 128x512x256, 20x300x250 with the first operand transposed, on a Zen 3: 0.6 to 0.87 of the time;
+ * 100x200x100, 300x256x128: 1.1). */
+bool kn_cpu_copies_across(const kn_site *x)
+{
+    enum { LEAST_ROWS = 16, LEAST_VECTORS = 36 }; /* which a copy is worth that every core makes */
+    const kn_hw_level *l1 = kn_hw_level_named(x->hw, "l1");
+    int64_t rows = kn_cpu_extent(x, x->m), terms = x->reduce_extent, bytes = kn_cpu_acc_bytes(x);
+    bool across = false;
+    if (kn_cpu_extent(x, x->n) * bytes < LEAST_VECTORS * x->hw->vector_bytes) return false;
+    for (int l = 0; l < x->nloads; l++) across = across || kn_cpu_rows_across(x, l, kn_cpu_longest_reduce(x));
+    if (!kn_cpu_short_vectors(x) || !across || rows < LEAST_ROWS) return false;
+    return rows * terms * bytes > l1->capacity_bytes / 2 && terms * l1->transaction_bytes >= l1->capacity_bytes / 4;
+}
+
 /* Where panels end inside of lines of results, and the operand is near, rows go along all panels, so that a line is written while it is there. */
 bool kn_cpu_near_operand(const kn_site *x, kn_plans *p)
 {
@@ -232,7 +247,9 @@ bool kn_cpu_near_operand(const kn_site *x, kn_plans *p)
     int64_t groups = kn_ceil_div(rows, t.mr), panels = kn_ceil_div(kn_cpu_extent(x, x->n), t.nv * full);
     int64_t most = l2->capacity_bytes / 2 / (t.mr * x->reduce_extent * kn_cpu_acc_bytes(x)), tasks = kn_ceil_div(groups, most < 1 ? 1 : most);
     if (t.along) t.nc = panels;
-    while (tasks < groups && tasks * (t.along ? 1 : panels) * kn_cpu_extent(x, other) < 2 * x->hw->units) tasks *= 2;
+    t.pack_rows = other < 0 && panels >= 2 * x->hw->units && kn_cpu_copies_across(x); /* of which every core takes its own copy */
+    if (t.pack_rows) t.blocked = kn_cpu_longest_reduce(x), t.nc = kn_ceil_div(panels, x->hw->units), t.along = false;
+    while (!t.pack_rows && tasks < groups && tasks * (t.along ? 1 : panels) * kn_cpu_extent(x, other) < 2 * x->hw->units) tasks *= 2;
     t.mc = kn_ceil_div(groups, tasks);
     kn_cpu_try(x, p, &t);
     return p->n > 0;

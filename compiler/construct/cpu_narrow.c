@@ -1,6 +1,6 @@
 /* Products whose results have so few columns that lanes along them would mostly be idle: lanes along the sum instead, which lies in memory in one
  * factor. The other one, which is small and met by every row, is turned as it is packed (ahead where it is constant), so that it lies along the sum
- * too. Halves become floats as they are read. */
+ * too, unless it does as it is. Halves become floats as they are read. */
 #include "construct/cpu.h"
 #include "intrin/intrin.h"
 
@@ -18,8 +18,12 @@ static bool along_sum(const kn_site *x, const kn_site_access *a)
 
 static bool along_columns(const kn_site *x, const kn_site_access *a)
 {
-    return a->linear && !a->padded && a->coef[x->r] != 1 && (a->axes >> x->n & 1) && !(a->axes >> x->m & 1);
+    bool columns = a->linear && !a->padded && (a->axes >> x->n & 1) && !(a->axes >> x->m & 1);
+    return columns && (a->coef[x->r] != 1 || a->bytes == kn_cpu_acc_bytes(x));
 }
+
+/* The narrow factor lies along the sum as it is. */
+static bool lies_along(const kn_site *x, int w) { return x->load[w].coef[x->r] == 1; }
 
 /* The load of the narrow factor, -1: it is no such product. */
 static int narrow_factor(const kn_site *x)
@@ -94,7 +98,7 @@ int kn_cpu_narrow_load(const kn_site *x)
     if (w >= 0 && x->load[1 - w].bytes < kn_cpu_acc_bytes(x) && !worth_floats(x, 1 - w, n, lanes)) return -1;
     if (x->hw->gpu || n < 2 || !long_enough(x, n, lanes)) return -1;
     int64_t rows = kn_cpu_extent(x, x->m);
-    return rows >= FEWEST && (rows >= COPIED * n || is_constant(x, w)) ? w : -1;
+    return rows >= FEWEST && (rows >= COPIED * n || is_constant(x, w) || lies_along(x, w)) ? w : -1;
 }
 
 bool kn_cpu_narrow(const kn_site *x, kn_plans *p)
@@ -120,8 +124,8 @@ bool kn_cpu_narrow(const kn_site *x, kn_plans *p)
         if (i != x->n && i != x->m) kn_putf(&b, "parallel %s %s.0\n", x->name, kn_cpu_axis(x, i));
     kn_putf(&b, "parallel %s %s.0\nunroll %s %s.2\nunroll %s %s.1\nvectorize %s %s.1\n", x->name, m, x->name, m, x->name, c, x->name, r);
     if (is_constant(x, w)) kn_putf(&b, "prepack %s %d", x->name, w);
-    else kn_putf(&b, "cache_read %s %d scratch %s.0 loops", x->name, w, m);
-    kn_putf(&b, " %s.0 %s.0 %s.1 %s.1\n", c, r, c, r);
+    else if (!lies_along(x, w)) kn_putf(&b, "cache_read %s %d scratch %s.0 loops", x->name, w, m);
+    if (is_constant(x, w) || !lies_along(x, w)) kn_putf(&b, " %s.0 %s.0 %s.1 %s.1\n", c, r, c, r);
     kn_plans_try(p, &b);
     return p->n > 0;
 }

@@ -326,6 +326,9 @@ static bool along_tiles(const kn_site *x, kn_plans *p, const reading *r, int64_t
     t.mc = row_groups(x, &t, other);
     if (t.mc < 2 || t.mr * sum > l1->capacity_bytes) return false;
     t.nc = panels_along(x, &t);
+    bool crowded = t.mr * sum % kn_cpu_sets_apart(x) == 0; /* what lies side by side would be copied to tiles in one set of L1 */
+    t.pack_rows = t.nc > 1 && other < 0 && !crowded && kn_cpu_copies_across(x);
+    if (t.pack_rows) t.blocked = kn_cpu_longest_reduce(x);
     int64_t panels = kn_ceil_div(n, t.nv * lanes), groups = kn_ceil_div(m, t.mr), tasks = A_FEW * (int64_t)x->hw->units;
     if (t.nc == panels && meets_far_rows(x, panels, panels) && t.mc < groups / tasks) t.mc = kn_ceil_div(groups, tasks);
     int before = p->n;

@@ -221,12 +221,14 @@ static void put_kinds(kn_buf *b, const kn_site *x, const kn_cpu_tile *t, const c
     if (t->lanes > 1) kn_putf(b, "vectorize %s %s.%d\n", x->name, kn_cpu_axis(x, x->n), inner + 1);
 }
 
-/* Elements that load l's bounding box would have with n at one tile and every reduce axis whole. */
-static int64_t panel_elems(const kn_site *x, int l, const kn_cpu_tile *t)
+/* Elements that load l's bounding box would have with n at one tile and every reduce axis whole; block: but of the blocked one a block. */
+static int64_t panel_elems(const kn_site *x, int l, const kn_cpu_tile *t, bool block)
 {
     int64_t e = t->nv * t->lanes;
-    for (int i = x->s->nspatial; i < x->s->naxes; i++)
-        if ((x->load[l].axes >> i & 1) && !kn_mul_fits(e, x->s->axes[i].extent, &e)) return INT64_MAX / 2;
+    for (int i = x->s->nspatial; i < x->s->naxes; i++) {
+        int64_t terms = block && t->kb > 1 && i == t->blocked ? t->kb : x->s->axes[i].extent;
+        if ((x->load[l].axes >> i & 1) && !kn_mul_fits(e, terms, &e)) return INT64_MAX / 2;
+    }
     return e;
 }
 
@@ -248,7 +250,7 @@ static void put_caches(kn_buf *b, const kn_site *x, const kn_cpu_tile *t)
         bool single = kn_cpu_read_once(x, a);
         if (single && !a->padded) continue;
         if (a->linear && a->padded && (a->coef[x->n] == 1 || single)) {
-            bool fits = panel_elems(x, l, t) * a->bytes <= room;
+            bool fits = panel_elems(x, l, t, false) * a->bytes <= room;
             kn_putf(b, "cache_read %s %d scratch %s.0 region\n", x->name, l, kn_cpu_axis(x, fits ? x->n : first));
             continue;
         }
@@ -257,7 +259,7 @@ static void put_caches(kn_buf *b, const kn_site *x, const kn_cpu_tile *t)
             const char *at = kn_cpu_axis(x, t->kb > 1 ? t->blocked : x->n);
             kn_putf(b, "cache_read %s %d scratch %s.0 loops %s.1", x->name, l, at, kn_cpu_axis(x, x->n));
         } else {
-            if (panel_elems(x, l, t) * a->bytes > 4 * room) continue;
+            if (panel_elems(x, l, t, true) * a->bytes > 4 * room) continue;
             kn_putf(b, "cache_read %s %d scratch %s.%d loops", x->name, l, kn_cpu_axis(x, t->kb > 1 && t->nc <= 1 ? t->blocked : x->n), t->nc > 1);
             if (t->group > 1) kn_putf(b, " %s.2", kn_cpu_axis(x, x->n));
         }
@@ -281,15 +283,15 @@ static bool runs_in_rows(const kn_site *x, int load, int axis)
 }
 
 /* Segments of rows that a block of the reduction needs: a line more apart than they are long, so that they fall into different sets, or beside each
- * other as the loops go. */
+ * other as the loops go. Where there are no blocks, all of a task's rows. */
 void kn_cpu_put_row_caches(kn_buf *b, const kn_site *x, const kn_cpu_tile *t)
 {
     int64_t line = x->hw->levels[x->hw->nlevels - 1].transaction_bytes;
     for (int l = 0; l < x->nloads && t->pack_rows; l++) {
         const kn_site_access *a = &x->load[l];
         if (!a->linear || a->padded || (a->axes >> x->n & 1) || !(a->axes >> x->m & 1)) continue;
-        kn_putf(b, "cache_read %s %d scratch %s.0", x->name, l, kn_cpu_axis(x, t->blocked));
-        bool across = t->group && kn_cpu_rows_across(x, l, t->blocked);
+        kn_putf(b, "cache_read %s %d scratch %s.0", x->name, l, kn_cpu_axis(x, t->kb > 1 ? t->blocked : x->n));
+        bool across = (t->group || t->kb <= 1) && kn_cpu_rows_across(x, l, t->blocked);
         if (!across && (!t->group || runs_in_rows(x, l, t->blocked))) {
             kn_putf(b, " region pad %lld\n", (long long)(line / a->bytes));
             continue;
@@ -298,7 +300,7 @@ void kn_cpu_put_row_caches(kn_buf *b, const kn_site *x, const kn_cpu_tile *t)
         if (!across) kn_putf(b, " %s.2", kn_cpu_axis(x, x->m));
         for (int i = x->s->nspatial; i < x->s->naxes; i++)
             if (a->axes >> i & 1 && i != t->blocked) kn_putf(b, " %s.0", kn_cpu_axis(x, i));
-        kn_putf(b, " %s.1", kn_cpu_axis(x, t->blocked));
+        kn_putf(b, " %s.%d", kn_cpu_axis(x, t->blocked), t->kb > 1);
         if (across) kn_putf(b, " %s.2", kn_cpu_axis(x, x->m));
         kn_put(b, "\n");
     }

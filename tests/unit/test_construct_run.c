@@ -524,6 +524,9 @@ static void beyond_caches(void **state)
         {product, "a=f32:130x257&b=f32:257x7", 32768, 1048576, "scratch S0.0 loops S1.0 R0.0 S1.1 R0.1\n"}, /* few columns: lanes along the sum */
         {product, "a=f32:130x257&b=f32:257x7:const", 32768, 1048576, "prepack out0"},
         {product, "a=f32:130x401&b=f32:401x11", 32768, 1048576, "scratch S0.0 loops S1.0 R0.0 S1.1 R0.1\n"}, /* more of them, of long sums */
+        {"c[M,N] +=! a[M,K]*b[N,K]", "a=f32:19x261&b=f32:7x261", 32768, 1048576, "vectorize out0 R0.1\n"}, /* which lie along it as they are */
+        {"c[M,N] +=! a[M,K]*b[N,K]", "a=f32:19x261&b=f32:7x261", 32768, 1048576, "!cache_read"},
+        {"c[M,N] +=! a[M,K]*b[N,K]", "a=f32:19x261&b=f32:7x261:const", 32768, 1048576, "vectorize out0 R0.1\n"},
         {product, "a=f32:131x75&b=f32:75x8", 32768, 1048576, "vectorize out0 S1.2\n"}, /* short ones: lanes along the columns */
         {product, "a=f32:3x40&b=f32:40x9", 32768, 1048576, "rfactor out0 R0.1\n"}, /* few results: several sums of each */
         {product, "a=f32:2x51&b=f32:51x29:const", 32768, 1048576, "split out0 R0 3\n"},

@@ -74,6 +74,9 @@ static void rows_meet_blocks(void **state)
     static const struct { const char *text, *id, *inputs, *has, *never; int64_t l1, l2; bool asked; } one[] = {
         {product, "x86-64-avx2", "a=f32:128x1000&b=f32:1000x1024", "| R0.0 S1.1 S1.2 S0.1 R0.1 |", "S0.1 S1.1", 0, 0, true},
         {product, "x86-64-avx2", "a=f32:128x1000&b=f32:1000x1024", "scratch R0.0 region pad ", "prepack ", 0, 0, true},
+        {product, "x86-64-avx2", "a=f32:128x1000&b=f32:1000x1024", " 3 8\nsplit out0 S0 32 4\n", "prepack ", 0, 0, true}, /* all registers */
+        {product, "x86-64-avx2", "a=f32:96x900&b=f32:900x800", " 2 8\nsplit out0 S0 ", "prepack ", 0, 0, true},
+        {product, "x86-64-avx2", "a=f32:64x50000&b=f32:50000x1024", " loops S1.2 R0.1 S1.3 S1.4\n", "prepack ", 0, 0, true}, /* a block fits */
         {product, "x86-64-avx2", "a=f32:900x530&b=f32:530x1024", "scratch S1.1 loops S1.2 R0.1 S1.3 S1.4\n", "prepack ", 0, 0, true},
         {product, "x86-64-avx2", "a=f32:600x1024&b=f32:1024x1024:const", "| R0.0 S1.1 S0.1 R0.1 |", "S0.1 S1.1", 0, 0, true}, /* one set of L1 */
         {product, "x86-64-avx2", "a=f32:600x1000&b=f32:1000x1024:const", "prepack ", "region", 0, 0, false},
@@ -87,11 +90,18 @@ static void rows_meet_blocks(void **state)
         {across, "x86-64-avx2", "a=f32:211x101&b=f32:211x511", "scratch R0.0 loops S0.1 R0.1 S0.2\n", "region", 4096, 32768, true},
         {across, "x86-64-avx2", "a=f32:130x61&b=f32:130x101", "scratch R0.0 loops S0.1 R0.1 S0.2\n", "region", 4096, 65536, true}, /* near */
         {across, "x86-64-avx2", "a=f32:130x61&b=f32:130x67", "reorder ", "scratch R0.0", 4096, 65536, false}, /* few columns */
+        {across, "x86-64-avx2", "a=f32:1100x1000&b=f32:1100x44", "scratch R0.0 loops S0.1 R0.1 S0.2\n", "region", 0, 0, true}, /* from memory */
+        {across, "x86-64-avx2", "a=f32:1000x500&b=f32:1000x44", "reorder ", "scratch R0.0", 0, 0, false},
         {across, "x86-64-avx2", "a=f32:130x31&b=f32:130x101", "reorder ", "scratch R0.0", 4096, 65536, false}, /* few rows */
+        {across, "x86-64-avx2", "a=f32:61x49&b=f32:61x300", "scratch S1.0 loops S0.1 R0.0 S0.2\n", "region", 8192, 131072, true}, /* as it lies */
+        {across, "x86-64-avx2", "a=f32:64x49&b=f32:64x320", "scratch S1.0 loops S0.1 R0.0 S0.2\n", "region", 8192, 131072, true},
+        {across, "x86-64-avx2", "a=f32:61x49&b=f32:61x200", "reorder ", "loops S0.1 R0.0", 8192, 131072, false},
+        {across, "x86-64-avx512", "a=f32:213x49&b=f32:213x436", "reorder ", "loops S0.1 R0.0", 0, 0, false},
         {across, "x86-64-avx512", "a=f32:512x128&b=f32:512x256", "reorder ", "scratch R0.0", 0, 0, false},
         {turned, "x86-64-avx2", "a=f32:101x600&b=f32:131x600", "| R0.0 S1.1 S0.1 R0.1 |", "S0.0 R0.1", 8192, 65536, false},
         {turned, "x86-64-avx2", "a=f32:101x600&b=f32:131x600", "region pad ", "prepack ", 8192, 65536, false},
         {turned, "x86-64-avx2", "a=f32:101x600&b=f32:131x600:const", "prepack ", "cache_read out0 1 ", 8192, 65536, false},
+        {product, "x86-64-avx2", "a=f32:128x2048&b=f32:2048x1000:const", "prepack ", "transform_layout", 0, 0, false},
         {turned, "x86-64-avx2", "a=f32:19x600&b=f32:131x600", "reorder ", "region pad", 8192, 65536, false}, /* few rows, which stay near */
         {turned, "x86-64-avx512", "a=f32:600x600&b=f32:600x600", "reorder ", "region pad", 0, 0, false},
         {product, "x86-64-avx2", "a=f32:77x4096&b=f32:4096x49", "region pad ", "prepack ", 0, 0, true}, /* a few panels across lines */
