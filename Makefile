@@ -157,6 +157,8 @@ amos-rank: $(BIN)/amos-rank ## the learned ranking of mappings, held out [TRAIN=
 
 onnx-nodes: $(BIN)/onnx-nodes ## the ONNX backend node tests [ONNX=a Python that has onnx]
 	@tests/golden/onnx_nodes.sh $(B) $(BIN) $(ARGS)
+onnx-types: $(BIN)/onnx-nodes ## every operator by every dtype that ONNX allows it, beside onnxruntime [PYTHON=one that has onnx, onnxruntime and numpy]
+	@$(or $(PYTHON),python3) tests/golden/onnx_types.py $(B)/onnx-type-tests && $(BIN)/onnx-nodes $(B)/onnx-type-tests
 # protobuf-c, the oracle of the ONNX reader, where it is installed.
 $(O)/gen/onnx_subset.pb-c.c: tests/golden/onnx_subset.proto
 	@mkdir -p $(@D); protoc-c --proto_path=tests/golden --c_out=$(@D) $<

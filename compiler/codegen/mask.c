@@ -8,6 +8,7 @@ static void open_mask(kn_gen *g, int own, int bits, int lanes)
 {
     if (own == 8 && bits == 32) kn_put_helper(g, KN_SN_WIDE, "wide", KN_I8, lanes);
     else if (own == 32 && bits == 8) kn_put_helper(g, KN_SN_THIN, "thin", KN_I32, lanes);
+    else if (own == 64 && bits == 8) kn_put_helper(g, KN_SN_THIN_LONG, "thin", KN_I64, lanes);
     else if (own != bits) kn_put(&g->out, "__builtin_convertvector");
     if (own != bits) kn_put(&g->out, "(");
 }
@@ -15,7 +16,7 @@ static void open_mask(kn_gen *g, int own, int bits, int lanes)
 static void close_mask(kn_gen *g, int own, int bits, int lanes)
 {
     if (own == bits) return;
-    if (own * bits != 8 * 32) {
+    if (own * bits != 8 * 32 && (own != 64 || bits != 8)) {
         kn_put(&g->out, ", ");
         kn_put_vector_type(g, mask_of_bits(bits), lanes);
     }

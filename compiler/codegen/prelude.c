@@ -141,6 +141,9 @@ static void put_placeholder(kn_buf *b, char c, int t, int k)
     case 'L': kn_putf(b, "%d", lanes); break;
     case 'F': kn_put(b, d == KN_F64 ? "" : "f"); break;
     case 'P': kn_put(b, d == KN_F64 ? "pd" : "ps"); break;
+    case 'E':
+        for (int i = 0; i < lanes; i++) kn_putf(b, "%s%d", i ? ", " : "", 2 * i);
+        break;
     case 'Q':
         for (int i = 0; i < lanes; i++) kn_putf(b, "%s%d", i ? ", " : "", 4 * i);
         break;

@@ -154,6 +154,7 @@ static bool reads(const kn_expr *e)
 static bool element(const kn_expr *e, enum kn_dtype t)
 {
     if (e->op == KN_OP_SELECT && !reads(e->args[0])) return element(e->args[1], t) && element(e->args[2], t);
+    if (e->op == KN_OP_LANES || e->op == KN_OP_SPLAT) return element(e->args[0], t);
     return (e->op == KN_OP_READ && e->dtype == t) || (e->op == KN_OP_CONST_F && e->dtype == t && e->u.f == 0 && !signbit(e->u.f));
 }
 
@@ -163,7 +164,8 @@ static bool moves(const kn_expr *e, enum kn_dtype t)
     if (e->op == KN_OP_LANES) return element(e->args[0], t);
     if (e->op == KN_OP_READ) return e->dtype == t;
     if (e->op == KN_OP_SPLAT) return element(e->args[0], t);
-    if (e->op == KN_OP_SELECT && (e->args[0]->lanes <= 1 || !kn_guards(e))) return moves(e->args[1], t) && moves(e->args[2], t);
+    if (e->op == KN_OP_SELECT && e->args[0]->lanes > 1 && kn_guards(e)) return element(e, t); /* lane by lane */
+    if (e->op == KN_OP_SELECT) return moves(e->args[1], t) && moves(e->args[2], t);
     if (e->op != KN_OP_ZIP && e->op != KN_OP_UNZIP && e->op != KN_OP_SPREAD && e->op != KN_OP_PICK) return false;
     int vectors = e->op == KN_OP_PICK ? (int)e->u.i : e->nargs;
     for (int i = 0; i < vectors; i++)

@@ -90,6 +90,7 @@ double kn_cpu_slowed_by_loads(const kn_site *x, int64_t lanes, double loads, dou
 bool kn_cpu_deep(const kn_site *x, kn_cpu_tile *t);
 /* cpu_blocks.c: many rows that meet blocks of a large operand, of so few registers that tiles are small; false: it is no such product. */
 bool kn_cpu_blocks(const kn_site *x, kn_plans *p);
+bool kn_cpu_turned_blocks(const kn_site *x, kn_plans *p); /* the same of one whose rows run along the sum */
 bool kn_cpu_blocks_of(const kn_site *x, kn_cpu_tile *t); /* the numbers, however the operand lies */
 /* The rows that load l has lie across the blocked axis of the sum. */
 bool kn_cpu_rows_across(const kn_site *x, int l, int blocked);

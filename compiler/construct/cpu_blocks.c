@@ -30,29 +30,38 @@ static bool lies_plainly(const kn_site *x)
     return true;
 }
 
+enum { COPIED = 64 }; /* rows that meet a few panels, and are worth a copy themselves */
+
 /* A few panels of an operand whose rows begin inside of vectors, met by rows far apart: as they lie, every vector of the one is two accesses, and the
  * others' lines fall into few sets of the caches, to be fetched again for each panel (on a Zen 3, of operands in pages of 2 MB: 77x49x4096 and
- * 80x170x2000 take 1.3 to 1.6 times as long so, of fewer or more rows some 0.85 to 1.1 times). */
+ * 80x170x2000 take 1.3 to 1.6 times as long so, 36x61x1630, 50x63x2000 and 70x45x3000 1.3 to 1.4; of fewer or more rows some 0.85 to 1.1 times, as
+ * of fewer than SOME_ROWS that do not meet one group of panels, nearly all of it). */
 static bool few_panels(const kn_site *x)
 {
-    enum { LEAST_ROWS = 72, MOST_ROWS = 200, NARROWEST = 3, WIDEST = 22 }; /* vectors */
+    enum { LEAST_ROWS = 32, SOME_ROWS = 72, MOST_ROWS = 200, NARROWEST = 3, WIDEST = 22, NEARLY = 7, MOST_OF_IT = 5, GROUP = 8 }; /* vectors */
     int64_t rows = kn_cpu_extent(x, x->m), vectors = kn_cpu_extent(x, x->n) * kn_cpu_acc_bytes(x) / x->hw->vector_bytes;
     bool straddles = false;
     if (rows < LEAST_ROWS || rows > MOST_ROWS || vectors < NARROWEST || vectors >= WIDEST || !kn_cpu_rows_apart(x)) return false;
+    if (rows < SOME_ROWS && (vectors < (rows < COPIED ? NEARLY : MOST_OF_IT) || vectors >= GROUP)) return false;
     for (int l = 0; l < x->nloads; l++)
         for (int i = x->s->nspatial; i < x->s->naxes && x->load[l].axes >> x->n & 1; i++)
             straddles = straddles || x->load[l].coef[i] * x->load[l].bytes % x->hw->vector_bytes;
     return straddles && kn_cpu_other(x) < 0;
 }
 
+static bool copies_rows(const kn_site *x)
+{
+    return kn_cpu_rows_apart(x) && !(few_panels(x) && kn_cpu_extent(x, x->m) < COPIED);
+}
+
 /* Rows that lie across the sum, a step of which is a line of its own: each term takes a few elements from another one, and they fall into few sets of
- * the caches. Beside each other, tile by tile, they take 0.7 to 0.9 of the time (1024x1024x1024, 256x1000x600, 333x1000x1000 on a Zen 3). */
+ * the caches. Beside each other, tile by tile, they take 0.7 to 0.9 of the time (1024x1024x1024, 256x1000x600, 64x1024x2048 on a Zen 3). */
 bool kn_cpu_rows_across(const kn_site *x, int l, int blocked)
 {
-    enum { APART = 512 };
+    const kn_hw_level *l1 = kn_hw_level_named(x->hw, "l1");
     const kn_site_access *a = &x->load[l];
     bool rows = a->linear && !a->padded && !(a->axes >> x->n & 1) && x->m >= 0 && (a->axes >> x->m & 1);
-    return rows && a->coef[x->m] == 1 && a->coef[blocked] * a->bytes >= APART;
+    return l1 && rows && a->coef[x->m] == 1 && a->coef[blocked] * a->bytes >= l1->transaction_bytes;
 }
 
 static bool rows_across(const kn_site *x)
@@ -60,6 +69,18 @@ static bool rows_across(const kn_site *x)
     bool some = false;
     for (int l = 0; l < x->nloads; l++) some = some || kn_cpu_rows_across(x, l, kn_cpu_longest_reduce(x));
     return some;
+}
+
+/* Such rows of a product near enough to be read as it lies, but so many that a tile of them takes lines which half of L1 does not hold: these come
+ * from L2 for each panel (50x100x700, 128x256x512, 120x200x600 on a Zen 3: 1.2 to 1.5 times as long as from a copy; 200x64x2000, 64x96x512: 0.9). */
+static bool rows_thin(const kn_site *x)
+{
+    enum { LEAST_VECTORS = 12 };
+    const kn_hw_level *l1 = kn_hw_level_named(x->hw, "l1"), *l2 = kn_hw_level_named(x->hw, "l2");
+    int64_t bytes = kn_cpu_acc_bytes(x), rows = kn_cpu_extent(x, x->m) * x->reduce_extent * bytes;
+    bool wide = kn_cpu_extent(x, x->n) * bytes >= LEAST_VECTORS * x->hw->vector_bytes;
+    return wide && rows > l2->capacity_bytes / 4 && x->reduce_extent * l1->transaction_bytes >= l1->capacity_bytes / 2 && rows_across(x) &&
+           kn_cpu_other(x) < 0;
 }
 
 /* A divisor of the axis, so that no block is a small one; where there is none near enough, blocks of about the same size. */
@@ -71,15 +92,15 @@ static int64_t block_of(int64_t all, int64_t most)
 }
 
 /* The register tile: loads beside the multiply-adds, from L1, mostly hide. A few chains of sums more than cover their latency, since not every one
- * starts in time. */
-static bool choose_tile(const kn_site *x, kn_cpu_tile *t)
+ * starts in time. left: registers beside what the products take. */
+static bool choose_tile(const kn_site *x, kn_cpu_tile *t, int left)
 {
     enum { MOST = 14, MORE = 2 };
     const double load = 0.25;
     int64_t need = x->hw->fma_latency * x->hw->fma_per_cycle + MORE;
     double least = 0;
     for (int64_t nv = 2; nv <= 5; nv++)
-        for (int64_t mr = 2; mr <= MOST && mr * nv + nv + 2 <= x->hw->vector_registers; mr++) { /* one is left: what is written out wants it */
+        for (int64_t mr = 2; mr <= MOST && mr * nv + nv + 1 + left <= x->hw->vector_registers; mr++) {
             double time = kn_cpu_time_of_tiles(x, mr, nv, t->lanes, load, load);
             if (mr * nv < need || (least > 0 && time >= least)) continue;
             least = time;
@@ -107,11 +128,14 @@ static int64_t group_of(int64_t panels)
 /* Tasks of rows that half of L2 holds, and of columns whose partial sums a quarter of L3 does; at least one for each core. */
 static void cut_tasks(const kn_site *x, kn_cpu_tile *t, int64_t row, int64_t l2)
 {
+    enum { TILES = 3 }; /* that many times as long a copy of rows tile by tile takes as a panel's */
     const kn_hw_level *l3 = kn_hw_level_named(x->hw, "l3");
     int64_t units = x->hw->units, bytes = kn_cpu_acc_bytes(x), panel = t->nv * t->lanes, panels = kn_ceil_div(kn_cpu_extent(x, x->n), panel);
     int64_t tiles = kn_ceil_div(kn_cpu_extent(x, x->m), t->mr), most = l2 / 2 / (t->mr * row), rows = most < 1 ? tiles : (tiles + most / 2) / most;
     if (rows < 1) rows = 1;
-    if (few_panels(x)) rows = kn_round_up(rows, units); /* columns are too few to be shared */
+    bool few_columns = rows_thin(x) && kn_cpu_extent(x, x->n) < TILES * kn_cpu_extent(x, x->m); /* to be shared */
+    if (few_panels(x) && copies_rows(x)) few_columns = true;
+    if (few_columns) rows = kn_round_up(rows, units);
     if (rows >= units && rows < 4 * units && kn_cpu_other(x) < 0) rows = kn_round_up(rows, units);
     t->mc = kn_ceil_div(tiles, rows);
     int64_t near = l3 ? l3->capacity_bytes / 4 / (t->mc * t->mr * panel * bytes) : panels, columns = kn_ceil_div(panels, near < 1 ? 1 : near);
@@ -122,16 +146,25 @@ static void cut_tasks(const kn_site *x, kn_cpu_tile *t, int64_t row, int64_t l2)
     t->nc = kn_round_up(t->nc, t->group);
 }
 
+/* A product whose rows blocks may meet, and what its tile has whatever its numbers are. */
+static bool begin_tile(const kn_site *x, kn_cpu_tile *t, int64_t rows)
+{
+    const kn_hw_level *l1 = kn_hw_level_named(x->hw, "l1"), *l2 = kn_hw_level_named(x->hw, "l2");
+    if (!l1 || !l2 || x->m < 0 || !x->contraction || kn_cpu_extent(x, x->m) < rows) return false;
+    if (!kn_cpu_short_vectors(x) || !kn_hw_few_registers(x->hw)) return false;
+    *t = (kn_cpu_tile){.lanes = x->hw->vector_bytes / kn_cpu_acc_bytes(x), .grain = 1, .rlanes = 1, .runroll = 1, .pack = true,
+                       .blocked = kn_cpu_longest_reduce(x), .pack_rows = copies_rows(x) || rows_across(x)};
+    return true;
+}
+
 bool kn_cpu_blocks_of(const kn_site *x, kn_cpu_tile *t)
 {
     const kn_hw_level *l1 = kn_hw_level_named(x->hw, "l1"), *l2 = kn_hw_level_named(x->hw, "l2");
-    int64_t bytes = kn_cpu_acc_bytes(x), n = kn_cpu_extent(x, x->n);
-    if (!l1 || !l2 || x->m < 0 || !x->contraction || kn_cpu_extent(x, x->m) < ENOUGH_ROWS) return false;
-    if (!kn_cpu_short_vectors(x) || !kn_hw_few_registers(x->hw)) return false;
-    *t = (kn_cpu_tile){.lanes = x->hw->vector_bytes / bytes, .grain = 1, .rlanes = 1, .runroll = 1, .pack = true,
-                       .blocked = kn_cpu_longest_reduce(x), .pack_rows = kn_cpu_rows_apart(x) || rows_across(x)};
-    bool few = few_panels(x);
-    if ((n * x->reduce_extent * bytes <= l2->capacity_bytes && !few) || !choose_tile(x, t)) return false;
+    int64_t bytes = kn_cpu_acc_bytes(x), n = x->n < 0 ? 1 : kn_cpu_extent(x, x->n);
+    if (!begin_tile(x, t, few_panels(x) ? 1 : ENOUGH_ROWS)) return false;
+    bool few = few_panels(x) || rows_thin(x);
+    if (n * x->reduce_extent * bytes <= l2->capacity_bytes && !few) return false;
+    if (!choose_tile(x, t, 1)) return false; /* what is written out wants a register */
     int64_t all = kn_cpu_extent(x, t->blocked), inner = x->reduce_extent / all, panel = t->nv * t->lanes;
     int64_t most = l1->capacity_bytes / 2 / (panel * bytes * inner);
     if ((n < FEWEST * panel && !few) || most < 2 || all < 2 * most) return false;
@@ -143,7 +176,7 @@ bool kn_cpu_blocks_of(const kn_site *x, kn_cpu_tile *t)
 bool kn_cpu_packs_few(const kn_site *x)
 {
     kn_cpu_tile t;
-    return x->contraction && x->m >= 0 && few_panels(x) && lies_plainly(x) && kn_cpu_blocks_of(x, &t);
+    return x->contraction && x->m >= 0 && (few_panels(x) || rows_thin(x)) && lies_plainly(x) && kn_cpu_blocks_of(x, &t);
 }
 
 bool kn_cpu_blocks(const kn_site *x, kn_plans *p)
@@ -151,6 +184,37 @@ bool kn_cpu_blocks(const kn_site *x, kn_plans *p)
     kn_cpu_tile t;
     int before = p->n;
     if (!kn_cpu_blocks_of(x, &t) || !lies_plainly(x)) return false; /* what is no product may have no n */
+    kn_cpu_try(x, p, &t);
+    return p->n > before;
+}
+
+/* Blocks of an operand whose rows run along the sum: each is turned once for all rows of a task, of which the other operand's segments lie beside
+ * each other meanwhile. Panel after panel with all of its blocks, rows that L2 does not hold would be fetched again for each (600x100x600,
+ * 151x116x3231, 2000x128x512 on a Zen 3: 1.4 times as long; 1024x1024x1024: 1.16; 200x200x2000: 0.93). */
+bool kn_cpu_turned_blocks(const kn_site *x, kn_plans *p)
+{
+    enum { LEAST = 2, BYTES = 4 }; /* panels, and blocks; of an element */
+    kn_cpu_tile t;
+    const kn_expr *loads[KN_SITE_LOADS];
+    int before = p->n, n = kn_loads(x->s->body, loads, KN_SITE_LOADS);
+    if (n > KN_SITE_LOADS || x->n < 0 || kn_cpu_acc_bytes(x) != BYTES || !begin_tile(x, &t, ENOUGH_ROWS)) return false;
+    if (!kn_cpu_rows_apart(x) || kn_cpu_other(x) >= 0) return false;
+    for (int l = 0; l < n; l++) {
+        const kn_site_access *a = &x->load[l];
+        if (!a->linear || a->padded || a->bent || a->bytes != BYTES) return false;
+        bool turns = a->axes >> x->n & 1;
+        if (turns && x->t->program->tensors[loads[l]->u.tensor].constant) return false; /* which is packed ahead */
+        if (turns ? !kn_cpu_turns_squares(x, l, t.blocked, t.lanes, 1) : kn_cpu_rows_across(x, l, t.blocked)) return false;
+    }
+    if (!choose_tile(x, &t, 0)) return false;
+    const kn_hw_level *l1 = kn_hw_level_named(x->hw, "l1"), *l2 = kn_hw_level_named(x->hw, "l2");
+    int64_t all = kn_cpu_extent(x, t.blocked), inner = x->reduce_extent / all, panel = t.nv * t.lanes;
+    int64_t most = l1->capacity_bytes / 2 / (panel * BYTES * inner);
+    bool near = kn_cpu_extent(x, x->m) * x->reduce_extent * BYTES <= l2->capacity_bytes / 2;
+    if (near || kn_cpu_extent(x, x->n) < LEAST * panel || most < t.lanes || all < LEAST * most) return false;
+    t.kb = block_of(all, most);
+    cut_tasks(x, &t, t.kb * inner * BYTES, l2->capacity_bytes);
+    t.group = 1;
     kn_cpu_try(x, p, &t);
     return p->n > before;
 }

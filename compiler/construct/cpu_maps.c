@@ -80,6 +80,14 @@ static int64_t nodes_of(const kn_expr *e)
     return n;
 }
 
+/* As many as a lane along n has of its own: what does not follow n is computed once, and constants are part of what they are operands of. */
+static int64_t nodes_along(const kn_expr *e, int n)
+{
+    int64_t own = e->op != KN_OP_CONST_I && e->op != KN_OP_CONST_F;
+    for (int i = 0; i < e->nargs && kn_axes_in(e) >> n & 1; i++) own += nodes_along(e->args[i], n);
+    return own;
+}
+
 /* Whether e depends on the place along axis n, not only on what lies there. */
 static bool of_place(const kn_expr *e, int n)
 {
@@ -104,7 +112,7 @@ static int64_t code_of_lane(const kn_site *x)
 {
     bool apart = x->n >= 0 && chooses(x->s->body, x->n);
     for (int i = 0; i < x->nloads && !apart; i++) apart = !x->load[i].linear && x->n >= 0 && x->load[i].axes >> x->n & 1;
-    return apart ? nodes_of(x->s->body) : 0;
+    return apart ? nodes_along(x->s->body, x->n) : 0;
 }
 
 /* A quotient or remainder of what follows axis n. */

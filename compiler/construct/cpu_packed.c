@@ -62,6 +62,7 @@ static bool worth_passing(const packed *k, int64_t l2)
 }
 
 static bool in_copied_blocks(const packed *k);
+static int64_t band_of(const packed *k);
 
 /* Bands of them are worth a copy each of all of the other factor. */
 static bool many_places(const packed *k)
@@ -111,6 +112,19 @@ static bool lies_well(const packed *k)
     for (int i = 0; i < k->x->s->nspatial; i++)
         if (has(k, k->w, i) && i != k->x->n) return false;
     return bytes_of_constant(k) <= l2->capacity_bytes / 2;
+}
+
+/* L1 holds far from all of that factor, and so many places of a band meet a panel of it that packing all of it for each takes less than short runs
+ * from L2 do. */
+static bool bands_meet_copies(const packed *k)
+{
+    enum { PLACES = 200 };
+    const kn_hw_level *l1 = kn_hw_level_named(k->x->hw, "l1");
+    packed c = *k;
+    c.copied = true;
+    if (!l1 || !kn_hw_few_registers(k->x->hw) || bytes_of_constant(k) <= l1->capacity_bytes + l1->capacity_bytes / 4) return false;
+    if (!worth_copies(&c) || !kn_packed_choose(&c, false) || c.nv * c.lanes >= extent(k, k->x->n)) return false; /* such a row is a panel's */
+    return band_of(&c) * extent(&c, c.q) >= PLACES;
 }
 
 /* A constant of long rows that are met in a few terms, and results that L1 does not hold: writing these takes as long as all else, and the rows are
@@ -187,7 +201,7 @@ static bool packed_with(const kn_site *x, packed *k, const kn_cpu_dot *dots)
     while (k->lanes > 4 && k->lanes / 2 >= extent(k, x->n)) k->lanes /= 2;
     if (extent(k, x->n) * 4 < k->lanes * 3 || (!k->copied && outweighed(k))) return false;
     if (!k->copied) return true;
-    k->lies = lies_well(k);
+    k->lies = lies_well(k) && !bands_meet_copies(k);
     k->copied = !k->lies;
     k->turns = k->copied && kn_cpu_turns_squares(x, k->w, k->blocked, k->lanes, 1);
     return k->lies || worth_copies(k);
@@ -496,6 +510,19 @@ static bool in_streams(const packed *k)
     return kn_ceil_div(extent(k, k->q), k->mr) <= FEW_TILES;
 }
 
+/* The register tile's loops: places, vectors and lanes, the first two in the order in which registers hold what they read. */
+static void put_tile(kn_buf *b, const packed *k, int cut, int in)
+{
+    const char *n = name(k, k->x->n), *q = name(k, k->q);
+    bool vectors = kn_packed_by_vectors(k);
+    kn_put(b, " |");
+    if (vectors) kn_putf(b, " %s.%d", n, in + 1);
+    if (k->mp > 1) kn_putf(b, " %s.2", name(k, k->p));
+    kn_putf(b, " %s.%d", q, cut + 1);
+    if (!vectors) kn_putf(b, " %s.%d", n, in + 1);
+    kn_putf(b, " %s.%d", n, in + 2);
+}
+
 static void try_tile(packed *k, kn_plans *plans)
 {
     const kn_site *x = k->x;
@@ -527,9 +554,7 @@ static void try_tile(packed *k, kn_plans *plans)
     put_others(&b, k, true, " %s.0");
     if (!panels) kn_putf(&b, " %s.0", n); /* results are written from end to end; the constant stays in L2 */
     put_reduction(&b, k, false);
-    kn_put(&b, " |");
-    if (k->mp > 1) kn_putf(&b, " %s.2", p);
-    kn_putf(&b, " %s.%d %s.%d %s.%d", q, cut + 1, n, in + 1, n, in + 2);
+    put_tile(&b, k, cut, in);
     put_terms(&b, k);
     kn_put(&b, "\n");
     for (int i = 0; i < x->s->nspatial; i++)
@@ -598,7 +623,8 @@ static bool try_blocks(packed *k, kn_plans *plans)
     put_reduction(&b, k, true);
     kn_putf(&b, " %s.%d %s.%d", n, few, q, cut);
     put_reduction(&b, k, false);
-    kn_putf(&b, " | %s.%d %s.%d %s.%d\n", q, cut + 1, n, few + 1, n, few + 2);
+    put_tile(&b, k, cut, few);
+    kn_put(&b, "\n");
     for (int i = 0; i < x->s->nspatial; i++)
         if (is_other(k, i, false)) kn_putf(&b, "parallel %s %s.0\n", x->name, name(k, i));
     kn_putf(&b, "parallel %s %s.0\nunroll %s %s.%d\nunroll %s %s.%d\n", x->name, task, x->name, q, cut + 1, x->name, n, few + 1);

@@ -1,12 +1,21 @@
 /* The register tile of a sum of products with a packed factor: vectors of the factor by places of the other, by what they take. */
 #include "construct/packed.h"
 
+/* Of few registers: those of the sums, of all elements or all vectors that a term brings, whichever are fewer, and of one of the others. */
+static bool fits(const packed *k, int64_t nv, int64_t places)
+{
+    return nv * places + (nv < places ? nv : places) + 1 <= k->x->hw->vector_registers;
+}
+
+bool kn_packed_by_vectors(const packed *k) { return !k->dots && !k->beside && kn_hw_few_registers(k->x->hw) && k->mr * k->mp < k->nv; }
+
 /* Rows of a tile that is nv vectors wide and takes mp rows of the image, of one size all over the axis. */
 static int64_t rows_of(const packed *k, int64_t nv, int64_t mp)
 {
     enum { OF_ONE_SET = 8 }; /* of the 8 to 12 lines that a set of L1 holds; wider tiles use each for less long */
     int64_t rows = extent(k, k->q), most = (k->x->hw->vector_registers - nv) / nv;
     if (k->beside) most = 14 / nv; /* so that the taps of a small window can be written out */
+    else while (!k->dots && kn_hw_few_registers(k->x->hw) && fits(k, nv, most + 1)) most++;
     most /= mp;
     if (most < 1) return 0;
     if (nv == 1 && k->p < 0 && k->q == k->x->m && kn_cpu_in_one_set(k->x) && most > OF_ONE_SET) most = OF_ONE_SET;
@@ -22,16 +31,22 @@ static double time_of_blocks(const packed *k, int64_t nv)
     return COME_AND_GO * (double)(nv * k->lanes * kn_packed_bytes(k)) / (double)k->terms / ((double)l1->capacity_bytes / 2);
 }
 
+/* Tiles of more vectors than elements lose a little to the others; more where the vectors are short runs of rows, from L2, of which each serves few
+ * places. */
+static double of_vectors(const packed *k, int64_t nv) { return k->lies && nv * k->lanes < extent(k, k->x->n) ? 1.3 : 1.06; }
+
 /* What a tile of nv vectors takes for each of its vectors and rows: a multiply-add, and the loads beside it; short of chains, the latency of a
  * multiply-add. */
 static double time_of_each(const packed *k, int64_t nv, int64_t mr)
 {
     enum { WITH_BROADCASTS = 32 }; /* registers of instructions that broadcast as they multiply */
-    double chains = (double)(nv * mr), need = k->x->hw->fma_latency * k->x->hw->fma_per_cycle;
+    bool few = kn_hw_few_registers(k->x->hw) && !k->beside;
+    double chains = (double)(nv * mr), need = k->x->hw->fma_latency * k->x->hw->fma_per_cycle + (few ? 0.25 : 0); /* loads come late at times */
     double loads = (double)(k->beside ? nv * mr + nv : nv + mr);
     bool full = nv * mr + nv >= k->x->hw->vector_registers && !k->beside; /* no register is left for what is broadcast */
     bool apart = k->x->hw->vector_registers < WITH_BROADCASTS; /* elements are broadcast by instructions of their own */
     double spilled = !full ? 1 : apart ? 1.3 : 1.1;
+    if (few) spilled = !fits(k, nv, mr) ? k->taps >= 0 ? 1.3 : 2 : nv > mr ? of_vectors(k, nv) : 1;
     double slowed = apart || k->beside ? 1 + (apart ? 0.6 : 0.3) * loads / chains : kn_cpu_slowed_by_loads(k->x, k->lanes, loads, chains);
     double each = slowed + time_of_blocks(k, nv);
     return each * (chains < need ? need / chains : 1) * spilled;

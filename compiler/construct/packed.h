@@ -41,4 +41,6 @@ int64_t kn_packed_layer(const packed *k, int64_t nv);
 void kn_packed_put_layers(kn_buf *b, const packed *k);
 /* cpu_packed_tile.c: the register tile that takes least, and the other factor's layers if these are wanted; false: there is none. */
 bool kn_packed_choose(packed *k, bool layers);
+/* Few registers, in which the tile's elements stay while its vectors, which are more, come one by one. */
+bool kn_packed_by_vectors(const packed *k);
 #endif

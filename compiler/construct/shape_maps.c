@@ -14,11 +14,12 @@ static int body_cost(const kn_expr *e)
 }
 
 /* Reads of a temporary in the whole program, and how often one element of it would be computed after inlining: 1 when its one reader has no
- * other axes. */
-static int reads_of(const kn_program *p, int tensor, bool *once, bool *by_map)
+ * other axes. again: some reader has. */
+static int reads_of(const kn_program *p, int tensor, bool *once, bool *by_map, bool *again)
 {
     int total = 0;
     *once = *by_map = true;
+    *again = false;
     for (int i = 0; i < p->nstmts; i++) {
         const kn_expr *one = NULL;
         int n = kn_shaper_reads(p->stmts[i]->body, tensor, &one);
@@ -28,6 +29,7 @@ static int reads_of(const kn_program *p, int tensor, bool *once, bool *by_map)
         for (int k = 0; k < p->stmts[i]->naxes; k++) points *= (double)p->stmts[i]->axes[k].extent;
         for (int k = 0; k < p->tensors[tensor].rank; k++) elems *= (double)p->tensors[tensor].shape[k];
         if (n > 1 || points > elems) *once = false;
+        *again |= points > elems;
         if (p->stmts[i]->red != KN_RED_NONE) *by_map = false;
     }
     if (total != 1) *once = false;
@@ -91,6 +93,32 @@ static bool finishes_with_reader(kn_shaper *s, const kn_stmt *st)
     return true;
 }
 
+/* The temporary says where something is read: a CPU would compute that lane by lane. */
+static bool is_place(const kn_expr *e, int tensor, bool in_index)
+{
+    bool load = e->op == KN_OP_LOAD;
+    if (load && in_index && e->u.tensor == tensor) return true;
+    for (int i = 0; i < e->nargs; i++)
+        if (is_place(e->args[i], tensor, in_index || load)) return true;
+    return false;
+}
+
+/* Something is read where the data say. */
+static bool gathers(const kn_expr *e)
+{
+    for (int i = 0; i < e->nargs; i++)
+        if (e->op == KN_OP_LOAD ? kn_loads(e->args[i], NULL, 0) > 0 : gathers(e->args[i])) return true;
+    return false;
+}
+
+static bool tells_places(const kn_shaper *s, int tensor)
+{
+    const kn_program *p = s->t->program;
+    for (int i = 0; i < p->nstmts; i++)
+        if (is_place(p->stmts[i]->body, tensor, false)) return true;
+    return false;
+}
+
 /* Map temporaries into their readers. first: only chains of maps, so that what is left of them can become an epilogue. */
 static bool inline_one(kn_shaper *s, bool first)
 {
@@ -99,9 +127,10 @@ static bool inline_one(kn_shaper *s, bool first)
         const kn_stmt *st = p->stmts[s->t->stages[k]->stmt];
         if (p->tensors[st->out].role != KN_TEMP || st->red != KN_RED_NONE || kn_pinned(p, st->out) || s->t->stages[k]->epilogue >= 0) continue;
         if (kn_shaper_stores(s, p->tensors[st->out].name)) continue;
-        bool once, by_map;
-        int n = reads_of(p, st->out, &once, &by_map), cost = body_cost(st->body);
-        bool cheap = cost <= 4 && n <= 4, worth = first ? once && by_map : once || cheap;
+        bool once, by_map, again;
+        int n = reads_of(p, st->out, &once, &by_map, &again), cost = body_cost(st->body);
+        bool slow = !s->hw->gpu && again && (gathers(st->body) || tells_places(s, st->out)); /* lanes are made one by one, each time */
+        bool cheap = cost <= (slow ? 1 : 4) && n <= 4 && !(slow && gathers(st->body)), worth = first ? once && by_map : once || cheap;
         worth |= first && cheap && by_map && finishes_with_reader(s, st);
         worth |= !first && s->hw->gpu && n <= 2 && cost <= 40 && reads_one(st); /* a kernel and its traffic cost more than a function twice */
         if (worth && kn_shaper_try(s, kn_format(s->a, "inline %s", p->tensors[st->out].name))) return true;

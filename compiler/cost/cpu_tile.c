@@ -78,7 +78,7 @@ static bool rows_follow(const kn_stage_view *v)
  * are written out behind each other. */
 double kn_turn_cycles(const kn_stage_view *v, double turns)
 {
-    enum { STEPS = 4 };
+    enum { STEPS = KN_HW_WRITTEN_STEPS };
     bool written_out = kn_hw_few_registers(v->hw) && turns >= 2 * STEPS;
     return turns > 1 ? (written_out ? 0.25 / STEPS : 0.25) + 2 / turns : 0;
 }

@@ -130,7 +130,7 @@ static const kn_data *fold_node(kn_settle *s, const kn_node *n, const kn_program
     for (int64_t i = 0; !direct && i < elems; i++) {
         double x, scale;
         if (kiln_ref_at(ref, 0, i, &x, &scale) != KILN_OK) return NULL;
-        kn_element_store(y->dtype, bytes + i * size, x);
+        kn_element_compute(y->dtype, bytes + i * size, x);
     }
     s->bytes_left -= elems * size;
     *data = (kn_data){.bytes = bytes, .n = (size_t)(elems * size)};

@@ -230,6 +230,17 @@ static void store_int(enum kn_dtype t, uint8_t *at, double x)
     for (int k = 0; k < bytes; k++) at[k] = (uint8_t)(u >> 8 * k);
 }
 
+void kn_element_compute(enum kn_dtype t, uint8_t *at, double x)
+{
+    bool whole = kn_dtype_class(t) == 'i' || kn_dtype_class(t) == 'u';
+    if (whole && kn_dtype_bytes(t) < 8 && fabs(x) < 9e15) {
+        uint64_t u = (uint64_t)(int64_t)x;
+        for (int k = 0; k < kn_dtype_bytes(t); k++) at[k] = (uint8_t)(u >> 8 * k);
+    } else {
+        kn_element_store(t, at, x);
+    }
+}
+
 void kn_element_store(enum kn_dtype t, uint8_t *at, double x)
 {
     float f = (float)x;

@@ -138,6 +138,7 @@ int64_t kn_value_int(const kn_value *v, int64_t i);
 /* The one integer that all elements are; false: they differ, there are none, or the bytes are not here. */
 bool kn_value_alike(const kn_value *v, int64_t *out);
 void kn_element_store(enum kn_dtype t, uint8_t *at, double x); /* rounds as the dtype does; integers saturate */
+void kn_element_compute(enum kn_dtype t, uint8_t *at, double x); /* what a kernel stores that computed x: integers wrap */
 
 /* ---- settling ---- */
 /* What the client tells beside the model (kiln.h): extents of unknown dimensions, inputs that are numbers, parts of external data. */

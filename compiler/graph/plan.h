@@ -65,6 +65,8 @@ kiln_status kn_graph_batch(kiln_arena *a, const kn_graph *g, const kn_hw *hw, kn
 bool kn_rows_apart(const kn_program *p, bool *rows);
 /* Orders in memory: channels last around convolutions where that is predicted to pay; copies where a value is wanted as it is declared. */
 kiln_status kn_graph_layout(kiln_arena *a, const kn_graph *g, const kn_hw *hw, kn_graph **out, kiln_diag *d);
+/* Concatenations that are copied read the parts of those that they read, which maps then choose among. CPU targets only. */
+kiln_status kn_graph_parts(kiln_arena *a, const kn_graph *g, const kn_hw *hw, kn_graph **out, kiln_diag *d);
 bool kn_order_is_plain(const kn_value *v);                 /* the elements lie as if it were not reordered */
 void kn_value_stored(const kn_value *v, int64_t *shape);   /* its shape as it lies in memory */
 bool kn_reorder(kiln_arena *a, const kn_graph *g, const kn_node *n, kn_program *p); /* the node's program for how its values lie; false: dry */

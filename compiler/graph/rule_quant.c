@@ -11,10 +11,10 @@ kiln_status kn_rule_quantizelinear(kn_raw *r)
     if (kn_node_attr(r->n, "axis")) attrs[n++] = kn_gattr_int("axis", kn_raw_int(r, "axis", 1));
     if (kn_raw_int(r, "block_size", 0)) attrs[n++] = kn_gattr_int("block_size", kn_raw_int(r, "block_size", 0));
     bool down = !strcmp(r->n->op, "QuantizeLinear");
-    if (down && to && !kn_onnx_dtype(to, &t)) return kn_raw_bad(r, KILN_DTYPE, "there is no %s here", kn_onnx_dtype_name(to));
-    if (down && to) attrs[n++] = kn_gattr_str("output_dtype", kn_dtype_text(t));
+    if (to && !kn_onnx_dtype(to, &t)) return kn_raw_bad(r, KILN_DTYPE, "there is no %s here", kn_onnx_dtype_name(to));
+    if (to) attrs[n++] = kn_gattr_str("output_dtype", kn_dtype_text(t));
     int y = kn_emit(r->s, r->n->op, r->nin, r->in, n, attrs);
-    if (y >= 0 && !down && !kn_raw_int(r, "block_size", 0) && !kn_remember_bytes(r, y, kn_raw_int(r, "axis", 1)))
+    if (y >= 0 && !down && !to && !kn_raw_int(r, "block_size", 0) && !kn_remember_bytes(r, y, kn_raw_int(r, "axis", 1)))
         return kn_fail(r->s->d, KILN_MEMORY, "out of memory");
     return kn_raw_out(r, 0, y);
 }

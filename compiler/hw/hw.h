@@ -77,6 +77,7 @@ typedef kiln_hw kn_hw;
 kiln_status kn_hw_parse(kiln_arena *a, kiln_bytes json, kn_hw **out, kiln_diag *d);
 /* A CPU with so few vector registers that a tile wants every one, and counting a loop shows beside their worth of sums. */
 bool kn_hw_few_registers(const kn_hw *hw);
+enum { KN_HW_WRITTEN_STEPS = 4 }; /* steps of a loop that lowering writes out behind each other there */
 int64_t kn_hw_way_bytes(const kn_hw_level *l); /* from one line of a set of a cache to the next; what is no power of two is made smaller */
 const kn_hw_level *kn_hw_level_named(const kn_hw *hw, const char *name); /* NULL */
 bool kn_hw_multiplies(const kn_hw *hw, enum kn_dtype t); /* has an instruction with operands of that dtype */

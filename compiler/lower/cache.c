@@ -280,23 +280,26 @@ static void fill_vectors(kn_lw *w, kn_sg *sg, int cache, int n, const int64_t *s
     int64_t m = size[inner], whole = m / lanes;
     int var = kn_lw_var(w, "v", 0, whole - 1);
     for (int part = 0; part < 1 + (m % lanes > 0); part++) {
-        kn_ls *loop = part ? NULL : kn_lw_for(w, var, kn_lw_int(w, 0), kn_lw_int(w, whole)), **after = w->tail;
-        if (!part && !loop) return;
+        bool alone = part || whole == 1;
+        kn_ls *loop = alone ? NULL : kn_lw_for(w, var, kn_lw_int(w, 0), kn_lw_int(w, whole)), **after = w->tail;
+        if (!alone && !loop) return;
         if (loop) w->tail = &loop->body;
-        k[inner] = part ? kn_lw_int(w, m - lanes) : kn_bin(w->a, KN_OP_MUL, kn_lw_ref(w, var), kn_lw_int(w, lanes));
+        k[inner] = alone ? kn_lw_int(w, part ? m - lanes : 0) : kn_bin(w->a, KN_OP_MUL, kn_lw_ref(w, var), kn_lw_int(w, lanes));
         kn_source s = kn_cache_source(w, sg, cache, k);
         kn_lw_store(w, sg->cache_buffer[cache], kn_cache_slot(w, c, n, size, k), kn_lw_read(w, s.buffer, s.at, lanes));
         if (loop) w->tail = after;
     }
 }
 
-/* The same where it lies from end to end in the source, and all of it is there; else element by element. false: it is too short for vectors, or does
- * not lie so. */
+/* The same where it lies from end to end in the source, and all of it is there; else element by element. A run shorter than a vector (the rows of a
+ * register tile) takes two of a half or a quarter of its lanes. false: it is too short for these, or does not lie so. */
 static bool fill_long_run(kn_lw *w, kn_sg *sg, int cache, int n, const int64_t *size, kn_expr **k, int inner, const kn_source *s, int var)
 {
-    int lanes = w->hw->vector_bytes / kn_dtype_bytes(w->p->buffers[sg->cache_buffer[cache]].dtype);
+    enum { SHORTEST = 16 }; /* bytes of a vector */
+    int bytes = kn_dtype_bytes(w->p->buffers[sg->cache_buffer[cache]].dtype), lanes = w->hw->vector_bytes / bytes;
     int64_t m = size[inner];
-    if (w->hw->gpu || inner != n - 1 || lanes < 2 || m <= lanes || !kn_lw_unit_stride(s->at, var)) return false;
+    while (lanes > m) lanes /= 2;
+    if (w->hw->gpu || inner != n - 1 || lanes < 2 || lanes * bytes < SHORTEST || m == lanes || !kn_lw_unit_stride(s->at, var)) return false;
     kn_expr *all = NULL;
     if (s->cond) all = kn_lw_and(w, kn_lw_at_lane(w, s->cond, var, kn_lw_int(w, 0)), kn_lw_at_lane(w, s->cond, var, kn_lw_int(w, m - 1)));
     if (s->cond) all = same_digits(w, s->cond, var, m - 1, all);

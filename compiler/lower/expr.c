@@ -305,6 +305,21 @@ static kn_expr *lane_run(kn_env *v, const access *r)
     return kn_lw_read(w, r->buffer, kn_lw_at_lane(w, r->at, v->lane_var, kn_lw_int(w, 0)), v->lanes);
 }
 
+/* Lanes that go backwards through memory: a vector of them whose lanes change places; NULL: they do not, or are written one by one. */
+static kn_expr *backwards(kn_env *v, const access *r)
+{
+    enum { LANES = 64 };
+    kn_lw *w = v->w;
+    const kn_buffer *b = &w->p->buffers[r->buffer];
+    int number[LANES];
+    int64_t step;
+    if (w->hw->gpu || v->guard || v->lanes > LANES || b->lanes > 1 || b->dtype == KN_BOOL) return NULL;
+    if (!kn_lw_coefficient(r->at, v->lane_var, &step) || step != -1) return NULL;
+    for (int l = 0; l < v->lanes; l++) number[l] = v->lanes - 1 - l;
+    kn_expr *run = kn_lw_read(w, r->buffer, kn_lw_at_lane(w, r->at, v->lane_var, kn_lw_int(w, v->lanes - 1)), v->lanes);
+    return kn_lw_pick(w, v->lanes, 1, &run, number);
+}
+
 static kn_expr *new_load(kn_env *v, const kn_expr *e)
 {
     kn_lw *w = v->w;
@@ -322,6 +337,8 @@ static kn_expr *new_load(kn_env *v, const kn_expr *e)
         kn_expr *run = read_over(v, e) ? kn_lw_read_over(w, r.buffer, e, at, v->lanes) : kn_lw_read(w, r.buffer, at, v->lanes);
         return r.cond ? kn_lw_node(w, KN_OP_SELECT, run->dtype, v->lanes, r.cond, run, kn_lw_splat(w, r.other, v->lanes)) : run;
     }
+    kn_expr *back = tested ? NULL : backwards(v, &r);
+    if (back) return r.cond ? kn_lw_node(w, KN_OP_SELECT, back->dtype, v->lanes, r.cond, back, kn_lw_splat(w, r.other, v->lanes)) : back;
     kn_expr *known = kn_lw_row_lanes(w, &r.row, v->lanes);
     if (known) return known;
     kn_expr *runs = r.cond || v->guard ? NULL : kn_lw_few_runs(w, r.buffer, r.at, v->lane_var, v->lanes); /* guarded lanes are written one by one */

@@ -613,8 +613,8 @@ void kn_lw_instruction(kn_lw *w, kn_sg *sg)
 void kn_lw_instruction_steps(const kn_lw *w, const kn_sg *sg, int loop, kn_ls *of)
 {
     bool in_vectors = sg->g->tensor.intrin && sg->results >= 0 && !w->p->buffers[sg->results].unit;
-    bool few = kn_hw_few_registers(w->hw) && sg->g->loops[loop].extent >= 2 * KN_LW_STEPS;
-    if (in_vectors && few && kn_tile_reduces(sg, loop) && !of->unroll) of->unroll = KN_LW_STEPS;
+    bool few = kn_hw_few_registers(w->hw) && sg->g->loops[loop].extent >= 2 * KN_HW_WRITTEN_STEPS;
+    if (in_vectors && few && kn_tile_reduces(sg, loop) && !of->unroll) of->unroll = KN_HW_WRITTEN_STEPS;
 }
 
 void kn_lw_instruction_end(kn_lw *w, kn_sg *sg)

@@ -6,7 +6,6 @@
 #define KN_LW_BUFFERS 256
 enum {
     KN_LINE_BYTES = 64,    /* of x86-64's caches */
-    KN_LW_STEPS = 4,       /* steps of a loop that are written out where registers are few (kn_hw_few_registers) */
     KN_LW_MANY = 32        /* registers with which borders.c and what belongs to it have not been measured, and are left out */
 };
 

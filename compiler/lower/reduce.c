@@ -241,8 +241,8 @@ static bool reads_copies(const kn_tile *x)
 int kn_lw_written_out(const kn_lw *w, int64_t steps, int64_t sums, bool copies)
 {
     enum { LEAST = 4, LONG = 128 };
-    bool few = kn_hw_few_registers(w->hw) && steps >= 2 * KN_LW_STEPS && (steps <= LONG || copies);
-    return few && sums >= LEAST && sums < w->hw->vector_registers ? KN_LW_STEPS : 0;
+    bool few = kn_hw_few_registers(w->hw) && steps >= 2 * KN_HW_WRITTEN_STEPS && (steps <= LONG || copies);
+    return few && sums >= LEAST && sums < w->hw->vector_registers ? KN_HW_WRITTEN_STEPS : 0;
 }
 
 /* The same of loop i, where it is the last one of the reduction. */

@@ -45,7 +45,7 @@ static void spread(kn_lw *w, kn_ls *ask, int64_t lines, kn_ls *loop, int64_t n)
 {
     int64_t blocks = kn_ceil_div(n, TERMS) < lines ? kn_ceil_div(n, TERMS) : lines, each = kn_ceil_div(lines, blocks);
     blocks = kn_ceil_div(lines, each);
-    int64_t terms = kn_ceil_div(kn_ceil_div(n, blocks), KN_LW_STEPS) * KN_LW_STEPS;
+    int64_t terms = kn_ceil_div(kn_ceil_div(n, blocks), KN_HW_WRITTEN_STEPS) * KN_HW_WRITTEN_STEPS;
     kn_ls *first = kn_new(w->a, kn_ls), *then = kn_new(w->a, kn_ls);
     if (!first || !then) {
         kn_lw_fail(w, KILN_MEMORY, "out of memory in lowering");

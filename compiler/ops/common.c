@@ -211,12 +211,28 @@ void kn_op_reduce_where(kn_op_call *c, const kn_reduction *r, bool keepdims)
     }
 }
 
+/* What t becomes: of whole numbers it is computed in f64 and cut off, of booleans t counts. */
+static void finished(kn_op_call *c, const kn_reduction *r, enum kn_op_finish finish)
+{
+    static const char *const before[] = {[KN_FINISH_NONE] = "(", [KN_FINISH_MEAN] = "(", [KN_FINISH_SQRT] = "sqrt(", [KN_FINISH_LOG] = "log("};
+    char class = kn_dtype_class(c->in[0].dtype);
+    kn_putf(&c->text, class == 'i' ? " = cast(%scast(" : " = %s", before[finish]);
+    kn_op_reduce_left(c, "t", r, false);
+    kn_put(&c->text, class == 'i' ? ",f64)" : class == 'b' ? " != 0" : "");
+    if (finish == KN_FINISH_MEAN) {
+        kn_put(&c->text, " / ");
+        kn_put_double(&c->text, kn_op_reduce_count(c, r));
+    }
+    if (class == 'i') kn_putf(&c->text, "),%s", kn_dtype_text(c->in[0].dtype));
+    kn_put(&c->text, ")");
+}
+
 void kn_op_reduce_over(kn_op_call *c, const kn_reduction *r, const char *assign, const char *body, enum kn_op_finish finish)
 {
-    bool last = finish == KN_FINISH_NONE;
+    bool truth = c->in[0].dtype == KN_BOOL, last = finish == KN_FINISH_NONE && !truth;
     kn_op_reduce_left(c, last ? "y" : "t", r, last && r->keepdims);
     kn_putf(&c->text, " %s ", assign);
-    element(c, body);
+    element(c, truth ? "cast(%s,u8)" : body);
     kn_op_reduce_where(c, r, last && r->keepdims);
     if (last) {
         kn_op_end(c);
@@ -224,10 +240,7 @@ void kn_op_reduce_over(kn_op_call *c, const kn_reduction *r, const char *assign,
     }
     kn_putf(&c->text, "%s; ", kn_op_wide(c));
     kn_op_reduce_left(c, "y", r, r->keepdims);
-    kn_put(&c->text, finish == KN_FINISH_SQRT ? " = sqrt(" : finish == KN_FINISH_LOG ? " = log(" : " = ");
-    kn_op_reduce_left(c, "t", r, false);
-    kn_put(&c->text, finish == KN_FINISH_MEAN ? " / " : ")");
-    if (finish == KN_FINISH_MEAN) kn_put_double(&c->text, kn_op_reduce_count(c, r));
+    finished(c, r, finish);
     kn_op_reduce_where(c, r, r->keepdims);
     kn_op_end(c);
 }

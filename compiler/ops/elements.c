@@ -10,6 +10,20 @@ const char *kn_op_read(kn_op_call *c, int input, const char *index)
     return text ? text : "";
 }
 
+const char *kn_op_fraction(const kn_op_call *c)
+{
+    enum kn_dtype t = c->in[0].dtype;
+    if (kn_dtype_class(t) == 'f') return kn_dtype_text(kn_dtype_acc(t));
+    return kn_dtype_bytes(t) < 4 ? "f32" : "f64";
+}
+
+const char *kn_op_read_fraction(kn_op_call *c, int input, const char *index)
+{
+    const char *as = kn_op_fraction(c), *own = kn_dtype_text(c->in[input].dtype);
+    const char *text = strcmp(as, own) ? kn_format(c->arena, "cast(x%d[%s],%s)", input, index, as) : kn_format(c->arena, "x%d[%s]", input, index);
+    return text ? text : "";
+}
+
 const char *kn_op_axes_but(kn_op_call *c, const char *prefix, int n, int but)
 {
     kn_buf b;

@@ -107,7 +107,7 @@ const kn_op_spec kn_op_einsum = {.name = "Einsum",
                                  .min_inputs = 1,
                                  .max_inputs = KN_OP_NAMED,
                                  .input_names = {"Inputs"},
-                                 .dtypes = "fi",
+                                 .dtypes = "fiu",
                                  .about = "a sum of products over named axes",
                                  .attrs = attrs,
                                  .lower = lower};

@@ -7,26 +7,34 @@ static const kn_attr_spec attrs[] = {{"alpha", 'f', "1.0", "factor of the produc
                                      {"transB", 'i', "0", "1: B is given as [N, K]"},
                                      {NULL, 0, NULL, NULL}};
 
-/* y = [t *] alpha + C * beta */
-static void epilogue(kn_op_call *c, double alpha, double beta)
+/* " + C [* beta]" */
+static void put_c(kn_op_call *c, double beta, bool cut)
 {
-    kn_put(&c->text, "; y[M,N] = t[M,N]");
-    if (alpha != 1) {
-        kn_put(&c->text, " * ");
-        kn_put_double(&c->text, alpha);
-    }
-    if (!c->in[2].present) return;
     const kn_operand *x = &c->in[2];
     static const char *const axis[2] = {"M", "N"};
     kn_buf b;
     kn_buf_init(&b, c->arena);
     for (int i = 0; i < x->rank; i++) kn_putf(&b, "%s%s", i ? "," : "", x->shape[i] == 1 ? "0" : axis[2 - x->rank + i]);
     kiln_bytes index = kn_buf_take(&b);
-    kn_put(&c->text, " + ");
+    kn_put(&c->text, cut ? " + cast(" : " + ");
     kn_op_load(c, 2, index.p ? index.p : "");
+    kn_put(&c->text, cut ? ",f64)" : "");
     if (beta == 1) return;
     kn_put(&c->text, " * ");
     kn_put_double(&c->text, beta);
+}
+
+/* y = t [* alpha] + C [* beta]; fractions of whole numbers are computed in f64, and cut off. */
+static void epilogue(kn_op_call *c, double alpha, double beta)
+{
+    bool cut = kn_dtype_class(c->in[0].dtype) != 'f' && (alpha != 1 || beta != 1);
+    kn_put(&c->text, cut ? "; y[M,N] = cast(cast(t[M,N],f64)" : "; y[M,N] = t[M,N]");
+    if (alpha != 1) {
+        kn_put(&c->text, " * ");
+        kn_put_double(&c->text, alpha);
+    }
+    if (c->in[2].present) put_c(c, beta, cut);
+    if (cut) kn_putf(&c->text, ",%s)", kn_dtype_text(c->in[0].dtype));
 }
 
 static kiln_status check(kn_op_call *c, bool ta, bool tb)
@@ -65,5 +73,5 @@ static kiln_status lower(kn_op_call *c)
     return KILN_OK;
 }
 
-const kn_op_spec kn_op_gemm = {.name = "Gemm", .min_inputs = 2, .max_inputs = 3, .input_names = {"A", "B", "C"}, .dtypes = "f",
+const kn_op_spec kn_op_gemm = {.name = "Gemm", .min_inputs = 2, .max_inputs = 3, .input_names = {"A", "B", "C"}, .dtypes = "fi",
                                .about = "alpha * A * B + beta * C", .attrs = attrs, .lower = lower};

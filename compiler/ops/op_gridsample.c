@@ -14,7 +14,7 @@ static void put_points(kn_op_call *c, bool border)
     bool corners = kn_attr_int(c, "align_corners", 0) != 0;
     for (int k = 0; k < 2; k++) {
         double n = (double)c->in[0].shape[3 - k];
-        const char *g = kn_op_read(c, 1, k ? "N,P,Q,1" : "N,P,Q,0");
+        const char *g = kn_op_read_fraction(c, 1, k ? "N,P,Q,1" : "N,P,Q,0");
         kn_putf(&c->text, "%c[N,P,Q] = %s((%s + 1.0) * ", axis[k], border ? "max(0.0, min(" : "", g);
         kn_put_double(&c->text, corners ? (n - 1) / 2 : n / 2);
         kn_put(&c->text, corners ? ")" : " - 0.5)");
@@ -27,30 +27,46 @@ static void put_points(kn_op_call *c, bool border)
     }
 }
 
-/* What all channels of a point share: of column u and row v, or those beside them, the pixel's index, whether there is one, and what it weighs. */
-static void put_cells(kn_op_call *c, const char *at, int cells)
+/* "floor(u[N,P,Q]) + 1.0": the column (k = 0) or row that lies d beside the point's. */
+static const char *cell(kn_op_call *c, const char *at, int k, int d)
 {
-    static const struct { char point, index, inside, weight; } axis[2] = {{'u', 'c', 'h', 'a'}, {'v', 'r', 'l', 'b'}};
-    for (int k = 0; k < 2; k++) {
-        long long last = c->in[0].shape[3 - k] - 1;
-        char u = axis[k].point;
-        for (int d = 0; d < cells; d++) {
-            const char *cell = kn_format(c->arena, "(%s(%c[N,P,Q]) + %d.0)", at, u, d);
-            if (!cell) return;
-            kn_putf(&c->text, "%c%d[N,P,Q] = cast(max(0.0, min(%s, %lld.0)), i64) : i64; ", axis[k].index, d, cell, last);
-            kn_putf(&c->text, "%c%d[N,P,Q] = %s >= 0.0 && %s <= %lld.0 : bool; ", axis[k].inside, d, cell, cell, last);
-            if (cells < 2) continue;
-            kn_putf(&c->text, "%c%d[N,P,Q] = %s%c[N,P,Q] - floor(%c[N,P,Q])%s%s; ", axis[k].weight, d, d ? "" : "1.0 - (", u, u, d ? "" : ")",
-                    kn_op_wide(c));
-        }
-    }
+    const char *text = kn_format(c->arena, d ? "(%s(%c[N,P,Q]) + 1.0)" : "%s(%c[N,P,Q])", at, k ? 'v' : 'u');
+    return text ? text : "";
 }
 
-/* The pixel dx and dy beside the point's; nothing outside. */
-static void put_pixel(kn_op_call *c, int dx, int dy)
+/* What all channels of a point share, once for all of them: the columns c and rows r. */
+static void put_cells(kn_op_call *c, const char *at, int cells)
+{
+    for (int k = 0; k < 2; k++)
+        for (int d = 0; d < cells; d++)
+            kn_putf(&c->text, "%c%d[N,P,Q] = cast(max(0.0, min(%s, %lld.0)), i32) : i32; ", k ? 'r' : 'c', d, cell(c, at, k, d),
+                    (long long)c->in[0].shape[3 - k] - 1);
+}
+
+/* "u >= 0.0 && u <= 63.0": there is such a column or row. */
+static const char *inside(kn_op_call *c, const char *at, int k, int d)
+{
+    const char *x = cell(c, at, k, d), *text = kn_format(c->arena, "%s >= 0.0 && %s <= %lld.0", x, x, (long long)c->in[0].shape[3 - k] - 1);
+    return text ? text : "";
+}
+
+/* What the pixel dx and dy beside the point's weighs: nothing where there is none. */
+static void put_weight(kn_op_call *c, int dx, int dy, bool border)
+{
+    kn_putf(&c->text, "w%d%d[N,P,Q] = ", dx, dy);
+    if (!border) kn_putf(&c->text, "select(%s && %s, ", inside(c, "floor", 0, dx), inside(c, "floor", 1, dy));
+    for (int k = 0; k < 2; k++) {
+        char u = k ? 'v' : 'u';
+        bool far = k ? dy : dx;
+        kn_putf(&c->text, "%s(%s%c[N,P,Q] - floor(%c[N,P,Q])%s)", k ? " * " : "", far ? "" : "1.0 - (", u, u, far ? "" : ")");
+    }
+    kn_putf(&c->text, "%s%s; ", border ? "" : ", 0.0)", kn_op_wide(c));
+}
+
+static const char *pixel(kn_op_call *c, int dx, int dy)
 {
     const char *index = kn_format(c->arena, "N,C,r%d[N,P,Q],c%d[N,P,Q]", dy, dx);
-    kn_putf(&c->text, "select(h%d[N,P,Q] && l%d[N,P,Q], %s, 0.0)", dx, dy, kn_op_read(c, 0, index ? index : ""));
+    return kn_op_read(c, 0, index ? index : "");
 }
 
 static kiln_status lower(kn_op_call *c)
@@ -65,13 +81,17 @@ static kiln_status lower(kn_op_call *c)
         return kn_op_bad_attr(c, "mode", "\"%.40s\" is neither linear nor nearest", mode);
     if (strcmp(pad, "zeros") && strcmp(pad, "border"))
         return kn_op_bad_attr(c, "padding_mode", "\"%.40s\" is neither zeros nor border", pad);
-    put_points(c, *pad == 'b');
+    bool border = *pad == 'b';
+    put_points(c, border);
     put_cells(c, nearest ? "round" : "floor", nearest ? 1 : 2);
+    if (nearest && !border) kn_putf(&c->text, "m[N,P,Q] = %s && %s : bool; ", inside(c, "round", 0, 0), inside(c, "round", 1, 0));
+    for (int k = 0; !nearest && k < 4; k++) put_weight(c, k & 1, k >> 1, border);
     kn_put(&c->text, "y[N,C,P,Q] = ");
-    if (nearest) put_pixel(c, 0, 0);
-    for (int k = 0; !nearest && k < 4; k++) {
-        kn_putf(&c->text, "%sa%d[N,P,Q] * b%d[N,P,Q] * ", k ? " + " : "", k & 1, k >> 1);
-        put_pixel(c, k & 1, k >> 1);
+    if (nearest) kn_putf(&c->text, border ? "%s" : "select(m[N,P,Q], %s, 0.0)", pixel(c, 0, 0));
+    for (int k = 0; !nearest && k < 4; k++) { /* what weighs nothing is not looked at, it may be infinite */
+        const char *plus = k ? " + " : "", *x = pixel(c, k & 1, k >> 1);
+        if (border) kn_putf(&c->text, "%sw%d%d[N,P,Q] * %s", plus, k & 1, k >> 1, x);
+        else kn_putf(&c->text, "%sselect(w%d%d[N,P,Q] == 0.0, 0.0, w%d%d[N,P,Q] * %s)", plus, k & 1, k >> 1, k & 1, k >> 1, x);
     }
     kn_putf(&c->text, " where N in %lld, C in %lld, P in %lld, Q in %lld", (long long)x->shape[0], (long long)x->shape[1], (long long)g->shape[1],
             (long long)g->shape[2]);
@@ -80,4 +100,4 @@ static kiln_status lower(kn_op_call *c)
 }
 
 const kn_op_spec kn_op_gridsample = {.name = "GridSample", .min_inputs = 2, .max_inputs = 2, .input_names = {"X", "grid"}, .dtypes = "f",
-                                     .input_dtypes = {NULL, NULL}, .about = "images read at computed points", .attrs = attrs, .lower = lower};
+                                     .input_dtypes = {NULL, "f"}, .about = "images read at computed points", .attrs = attrs, .lower = lower};

@@ -32,14 +32,28 @@ static kiln_status read(kn_op_call *c, pads *p)
     return KILN_OK;
 }
 
-/* Index of axis i of the input for output element Ai. */
-static void index_of(kn_op_call *c, const pads *p, int i, const char *mode)
+/* "(A1 - 3)": where output element Ai lies in the input. */
+static const char *place(kn_op_call *c, const pads *p, int i)
 {
-    long long n = (long long)c->in[0].shape[i], off = (long long)p->begin[i];
+    long long off = (long long)p->begin[i];
     const char *at = off > 0   ? kn_format(c->arena, "(A%d - %lld)", i, off)
                      : off < 0 ? kn_format(c->arena, "(A%d + %lld)", i, -off)
                                : kn_format(c->arena, "A%d", i);
-    bool outside = off > 0 || p->end[i] > 0;
+    return at ? at : "";
+}
+
+/* Whether axis i is mirrored at most once at each end. */
+static bool once(const kn_op_call *c, const pads *p, int i)
+{
+    return p->begin[i] < c->in[0].shape[i] && p->end[i] < c->in[0].shape[i];
+}
+
+/* Index of axis i of the input for output element Ai. */
+static void index_of(kn_op_call *c, const pads *p, int i, const char *mode)
+{
+    long long n = (long long)c->in[0].shape[i];
+    const char *at = place(c, p, i);
+    bool outside = p->begin[i] > 0 || p->end[i] > 0;
     if (!outside || *mode == 'c')
         kn_put(&c->text, at);
     else if (*mode == 'e')
@@ -50,6 +64,46 @@ static void index_of(kn_op_call *c, const pads *p, int i, const char *mode)
         kn_put(&c->text, "0");
     else
         kn_putf(&c->text, "min(%s %% %lld, %lld - %s %% %lld, %lld)", at, 2 * n - 2, 2 * n - 2, at, 2 * n - 2, n - 1); /* there and back */
+}
+
+/* x0, with `last` as the index of the last axis. */
+static void element(kn_op_call *c, const pads *p, const char *mode, const char *last)
+{
+    kn_put(&c->text, "x0[");
+    for (int i = 0; i + 1 < c->in[0].rank; i++) {
+        index_of(c, p, i, mode);
+        kn_put(&c->text, ",");
+    }
+    kn_putf(&c->text, "%s]", last ? last : "");
+}
+
+/* Whether the elements of a row are read from three ranges of it: those before it, itself and those behind it, so that all but the vectors
+ * between two are read as they lie. */
+static bool in_ranges(const kn_op_call *c, const pads *p, const char *mode)
+{
+    int i = c->in[0].rank - 1;
+    if (i < 0 || (*mode != 'r' && *mode != 'e') || (p->begin[i] <= 0 && p->end[i] <= 0)) return false;
+    return c->in[0].shape[i] > 1 && (*mode == 'e' || once(c, p, i));
+}
+
+static void ranges(kn_op_call *c, const pads *p, const char *mode)
+{
+    int i = c->in[0].rank - 1;
+    long long n = (long long)c->in[0].shape[i], off = (long long)p->begin[i];
+    const char *at = place(c, p, i);
+    if (off > 0) {
+        kn_putf(&c->text, "select(A%d < %lld, ", i, off);
+        element(c, p, mode, *mode == 'e' ? "0" : kn_format(c->arena, "%lld - A%d", off, i));
+        kn_put(&c->text, ", ");
+    }
+    if (p->end[i] > 0) kn_putf(&c->text, "select(A%d < %lld, ", i, n + off);
+    element(c, p, mode, at);
+    if (p->end[i] > 0) {
+        kn_put(&c->text, ", ");
+        element(c, p, mode, kn_format(c->arena, *mode == 'e' ? "%lld" : "%lld - A%d", *mode == 'e' ? n - 1 : 2 * n - 2 + off, i));
+        kn_put(&c->text, ")");
+    }
+    if (off > 0) kn_put(&c->text, ")");
 }
 
 static kiln_status lower(kn_op_call *c)
@@ -70,15 +124,20 @@ static kiln_status lower(kn_op_call *c)
         else
             kn_putf(&c->text, "%lld", (long long)kn_attr_float(c, "value", 0));
         kn_put(&c->text, ")");
-    } else {
+    } else if (!in_ranges(c, &p, mode)) {
         kn_put(&c->text, "x0");
     }
-    for (int i = 0; i < rank; i++) {
-        kn_put(&c->text, i ? "," : "[");
-        index_of(c, &p, i, mode);
-        shape[i] = c->in[0].shape[i] + p.begin[i] + p.end[i];
+    if (in_ranges(c, &p, mode)) {
+        ranges(c, &p, mode);
+    } else {
+        kn_put(&c->text, "[");
+        for (int i = 0; i < rank; i++) {
+            if (i) kn_put(&c->text, ",");
+            index_of(c, &p, i, mode);
+        }
+        kn_put(&c->text, "]");
     }
-    kn_put(&c->text, rank ? "]" : "[]");
+    for (int i = 0; i < rank; i++) shape[i] = c->in[0].shape[i] + p.begin[i] + p.end[i];
     kn_op_extents(c, "A", rank, shape);
     return KILN_OK;
 }

@@ -17,14 +17,20 @@ static kiln_status lower(kn_op_call *c)
     kiln_status s = kn_op_common_shape(c, 0, 2, shape, &rank);
     if (s != KILN_OK) return s;
     enum kn_dtype t = c->in[0].dtype;
-    bool whole = kn_dtype_class(t) != 'f'; /* powers of integers are computed in f64: exact to 2^53, and kept in range */
-    const char *in = whole ? "f64" : kn_dtype_text(kn_dtype_acc(t));
-    kn_putf(&c->text, "y[%s] = %s", kn_op_axes(c, "A", rank), whole ? "cast(min(max(round(" : "");
+    /* powers of integers are computed in f64: exact to 2^53, and kept in range; by fractions they are cut off where they are not all but whole */
+    bool whole = kn_dtype_class(t) != 'f', part = whole && kn_dtype_class(c->in[1].dtype) == 'f';
+    const char *in = whole ? "f64" : kn_dtype_text(kn_dtype_acc(t)), *all = kn_op_axes(c, "A", rank);
+    kn_putf(&c->text, "%s[%s] = %s", part ? "p" : "y", all, whole && !part ? "cast(min(max(round(" : "");
     kn_put(&c->text, "pow(");
     operand(c, 0, in, rank);
     kn_put(&c->text, ", ");
     operand(c, 1, in, rank);
     kn_put(&c->text, ")");
+    if (part) {
+        kn_op_extents(c, "A", rank, shape);
+        kn_putf(&c->text, " : f64; y[%s] = cast(min(max((select(abs(round(p[%s]) - p[%s]) <= abs(p[%s]) * 1e-12, round(p[%s]), p[%s])", all, all, all,
+                all, all, all);
+    }
     int bits = 8 * kn_dtype_bytes(t) - 1; /* 2^63 - 1 is no double: the one below it */
     long long low = bits == 63 ? -9223372036854774784LL : -(1LL << bits), high = bits == 63 ? 9223372036854774784LL : (1LL << bits) - 1;
     if (whole) kn_putf(&c->text, "), %lld.0), %lld.0), %s)", low, high, kn_dtype_text(t));

@@ -7,7 +7,7 @@ const kn_op_spec kn_op_reducelogsum = {.name = "ReduceLogSum",
                                        .min_inputs = 1,
                                        .max_inputs = 1,
                                        .input_names = {"data"},
-                                       .dtypes = "f",
+                                       .dtypes = "fi",
                                        .about = "logarithm of the sum over the named axes",
                                        .attrs = kn_reduce_attrs,
                                        .lower = lower};

@@ -3,5 +3,5 @@
 
 static kiln_status lower(kn_op_call *c) { return kn_op_reduce(c, "<=!", "%s", KN_FINISH_NONE); }
 
-const kn_op_spec kn_op_reducemin = {.name = "ReduceMin", .min_inputs = 1, .max_inputs = 1, .input_names = {"data"}, .dtypes = "fiu",
+const kn_op_spec kn_op_reducemin = {.name = "ReduceMin", .min_inputs = 1, .max_inputs = 1, .input_names = {"data"}, .dtypes = "fiub",
                                     .about = "minimum over the named axes", .attrs = kn_reduce_attrs, .lower = lower};

@@ -130,24 +130,38 @@ static const char *around(kn_op_call *c, const place *p, int axis, int beside)
     return t.p ? t.p : "";
 }
 
+/* Behind "cast(round(", or "cast(min(max(round(" of what may reach out of the range of input 0: whole numbers are rounded. */
+static void put_whole(kn_op_call *c, bool reaches)
+{
+    enum kn_dtype t = c->in[0].dtype;
+    int bits = 8 * kn_dtype_bytes(t) - (kn_dtype_class(t) == 'i');
+    /* 2^63 - 1 is no double: the one below it */
+    long long high = bits == 63 ? 9223372036854774784LL : (1LL << bits) - 1, low = kn_dtype_class(t) == 'u' ? 0 : -high - (bits < 63);
+    kn_put(&c->text, ")");
+    if (reaches) kn_putf(&c->text, ", %lld.0), %lld.0)", low, high);
+    kn_putf(&c->text, ", %s)", kn_dtype_text(t));
+}
+
 /* Interpolates among so many elements around, of which the first is `from` beside where it lies, along one axis after the other, the outermost one
  * first, so that all but the last keep rows in vectors: "t0[...] = x0[...]*w + x0[...]*w; y[...] = t0[...]*w + t0[...]*w". */
 static void by_axes(kn_op_call *c, const place *p, int taps, int from)
 {
     const kn_attr *sizes = kn_attr_get(c, "sizes");
     int rank = c->in[0].rank, last = rank - 1, k = 0;
+    bool whole = kn_dtype_class(c->in[0].dtype) != 'f';
     while (last >= 0 && !p[last].moved) last--;
     for (int i = 0; i <= last; i++) {
         if (!p[i].moved) continue;
-        if (i == last) kn_putf(&c->text, "y[%s] = ", kn_op_axes(c, "A", rank));
+        if (i == last) kn_putf(&c->text, "y[%s] = %s", kn_op_axes(c, "A", rank), whole ? taps > 2 ? "cast(min(max(round(" : "cast(round(" : "");
         else kn_putf(&c->text, "t%d[%s] = ", k, kn_op_axes(c, "A", rank));
         for (int tap = 0; tap < taps; tap++) {
             const char *at = around(c, p, i, from + tap);
             if (tap) kn_put(&c->text, " + ");
             if (k) kn_putf(&c->text, "t%d[%s]", k - 1, at);
-            else kn_op_load(c, 0, at);
+            else kn_put(&c->text, kn_op_read_fraction(c, 0, at));
             kn_putf(&c->text, "*w%d_%d[A%d]", k, tap, i);
         }
+        if (i == last && whole) put_whole(c, taps > 2);
         for (int j = 0; j < rank && i < last; j++)
             kn_putf(&c->text, "%sA%d in %lld", j ? ", " : " where ", j, (long long)(j <= i ? sizes->list[j] : c->in[0].shape[j]));
         if (i < last) kn_putf(&c->text, "%s; ", kn_op_wide(c));
@@ -161,7 +175,7 @@ static void by_axes(kn_op_call *c, const place *p, int taps, int from)
 /* How near the two elements around lie: "wK_0[Ai]" and "wK_1[Ai]" for the K-th axis that changes, once for all that lie along the others. */
 static void linear_weights(kn_op_call *c, const place *p, int k, int i, int64_t out)
 {
-    const char *wide = *kn_op_wide(c) ? "f32" : kn_dtype_text(c->in[0].dtype), *num = numerator(c, p, i);
+    const char *wide = kn_op_fraction(c), *num = numerator(c, p, i);
     long long den = (long long)p->den;
     for (int tap = 0; tap < 2; tap++) {
         kn_putf(&c->text, "w%d_%d[A%d] = cast(", k, tap, i);
@@ -183,7 +197,7 @@ static kiln_status linear(kn_op_call *c, const place *p)
  * those outside of the input (exclude_outside) the rest is scaled to a sum of one. */
 static void cubic_weights(kn_op_call *c, const place *p, int k, int i, int64_t out, bool inside)
 {
-    const char *wide = *kn_op_wide(c) ? "f32" : kn_dtype_text(c->in[0].dtype), *num = numerator(c, p, i);
+    const char *wide = kn_op_fraction(c), *num = numerator(c, p, i);
     const char *t = kn_format(c->arena, "(cast(%s%%%lld,%s)/%lld.0)", num, (long long)p->den, wide, (long long)p->den);
     double a = kn_attr_float(c, "cubic_coeff_a", -0.75);
     const double near[] = {a + 2, -(a + 3), 0, 1}, far[] = {a, -5 * a, 8 * a, -4 * a};
@@ -228,6 +242,7 @@ static kiln_status lower(kn_op_call *c)
     const char *mode = kn_attr_str(c, "mode", "nearest");
     int m = 0;
     while (m < 3 && strcmp(modes[m].mode, mode)) m++;
+    if (m && c->in[0].dtype == KN_BOOL) return kn_op_bad_attr(c, "mode", "only nearest is right for bool");
     if (m == 3) return kn_op_bad_attr(c, "mode", "\"%s\" is none of nearest, linear, cubic", mode);
     if (m != 2 && kn_attr_int(c, "exclude_outside", 0)) return kn_op_bad_attr(c, "exclude_outside", "only with mode cubic");
     kiln_status s = places(c, p);
@@ -243,7 +258,7 @@ const kn_op_spec kn_op_resize = {.name = "Resize",
                                  .min_inputs = 1,
                                  .max_inputs = 1,
                                  .input_names = {"X"},
-                                 .dtypes = "f",
+                                 .dtypes = "fiub",
                                  .about = "other extents, by the nearest element, linearly or cubically",
                                  .attrs = attrs,
                                  .lower = lower};

@@ -2,11 +2,12 @@
  * the elements beside.
  *
  * A few are found one after the other: the extremum of what comes after the one before, and where it stands first, two passes over the axis each.
- * More have a rank, how many elements precede theirs: n comparisons an element, all independent of each other. Of long axes each block is ranked by
- * itself first, and only the k first of every block meet each other. */
+ * More have a rank, how many elements precede theirs: n comparisons an element, all independent of each other. Of long axes blocks are ranked first,
+ * by their extrema: the first k elements lie in the first k blocks, since k elements precede all of any other; and so on with smaller blocks of
+ * these. */
 #include "ops/ops.h"
 
-enum { MOST = 16384, STEPS = (KILN_MAX_STMTS - 2) / 2, EASY = 4 };
+enum { MOST = 16384, STEPS = (KILN_MAX_STMTS - 2) / 2, EASY = 4, LEVELS = 3 };
 static const kn_attr_spec attrs[] = {{"k", 'i', "mandatory", "how many"},
                                      {"axis", 'i', "-1", "axis along which elements are compared"},
                                      {"largest", 'i', "1", "0: the smallest"},
@@ -14,8 +15,8 @@ static const kn_attr_spec attrs[] = {{"k", 'i', "mandatory", "how many"},
                                      {NULL, 0, NULL, NULL}};
 
 /* lead and tail: the other axes, "A0,A1," and ",A3"; over: what precedes is over the others; last: what nothing comes after; count: integers
- * that count elements. */
-typedef struct topk { const char *lead, *tail, *rows, *over, *last, *count; int64_t n, k, block; } topk;
+ * that count elements. block: sizes of blocks, each of which divides the one before. */
+typedef struct topk { const char *lead, *tail, *rows, *over, *last, *count; int64_t n, k, block[LEVELS]; int levels; } topk;
 
 /* The indices of an element whose place along the axis is called `name`. */
 static const char *at(kn_op_call *c, const topk *t, const char *name)
@@ -80,34 +81,90 @@ static void by_rank(kn_op_call *c, const topk *t)
             at(c, t, "I"), t->count, (long long)t->k, (long long)t->n);
 }
 
-/* b: the axis in blocks, filled up with what comes last; g: ranks in each; s: where the first k of each stand; v: their elements. */
-static void in_blocks(kn_op_call *c, const topk *t)
+/* Element `at` of level l; level 0 is the input, filled up with what comes last. */
+static const char *element(kn_op_call *c, const topk *t, int l, const char *name)
 {
-    long long blocks = kn_ceil_div(t->n, t->block), size = t->block, k = t->k;
-    const char *wide = kn_op_wide(c);
-    kn_putf(&c->text, "b[%s] = select(B*%lld + I < %lld, %spad(x0,0)[%sB*%lld + I%s]%s, %s)%s where B in %lld, I in %lld; ", at(c, t, "B,I"), size,
-            (long long)t->n, *wide ? "cast(" : "", t->lead, size, t->tail, *wide ? ",f32)" : "", t->last, wide, blocks, size);
-    kn_putf(&c->text, "g[%s]", at(c, t, "B,I"));
-    count(c, t, kn_format(c->arena, "b[%s]", at(c, t, "B,I")), kn_format(c->arena, "b[%s]", at(c, t, "B,J")), "J < I");
-    kn_putf(&c->text, " where I in %lld, J in %lld : %s; ", size, size, t->count);
-    kn_putf(&c->text, "s[%s] +=! select(g[%s] == cast(R,%s), cast(I,i32), cast(0,i32)) where R in %lld, I in %lld : i32; ", at(c, t, "B,R"),
-            at(c, t, "B,I"), t->count, k, size);
-    kn_putf(&c->text, "v[%s] %s select(g[%s] == cast(R,%s), b[%s], %s) where R in %lld, I in %lld%s; ", at(c, t, "B,R"),
-            *t->over == '>' ? ">=!" : "<=!", at(c, t, "B,I"), t->count, at(c, t, "B,I"), t->last, k, size, wide);
-    kn_putf(&c->text, "h[%s]", at(c, t, "C"));
-    count(c, t, kn_format(c->arena, "v[%sC//%lld,C%%%lld%s]", t->lead, k, k, t->tail),
-          kn_format(c->arena, "v[%sD//%lld,D%%%lld%s]", t->lead, k, k, t->tail), "D < C");
-    kn_putf(&c->text, " where C in %lld, D in %lld : %s; ", blocks * k, blocks * k, t->count);
-    kn_putf(&c->text, "y[%s] +=! select(h[%s] == cast(K,%s), cast(C//%lld*%lld,i32) + s[%sC//%lld,C%%%lld%s], cast(0,i32))", at(c, t, "K"),
-            at(c, t, "C"), t->count, k, size, t->lead, k, k, t->tail);
-    kn_putf(&c->text, " where K in %lld, C in %lld : i64", k, blocks * k);
+    const char *read = l ? kn_format(c->arena, "v%d[%s]", l, at(c, t, name)) : read_at(c, t, name);
+    return read ? read : "";
 }
 
-/* Elements that are compared, in blocks of b: all of each with each other, then the first k of all. */
-static double compared(const topk *t, int64_t b)
+/* Where element `name` of level l stands along the axis. */
+static const char *place(kn_op_call *c, const topk *t, int l, const char *name)
 {
-    double first = (double)kn_ceil_div(t->n, b) * (double)t->k;
-    return (double)t->n * (double)b + first * first;
+    const char *read = l ? kn_format(c->arena, "p%d[%s]", l, at(c, t, name)) : name;
+    return read ? read : "";
+}
+
+/* m: the extremum of each block of level l, f: where it begins, g: its rank, s: which blocks are the first k; v, p: their elements, and where these
+ * stand. */
+static void first_blocks(kn_op_call *c, const topk *t, int l, int64_t n)
+{
+    long long size = t->block[l], blocks = kn_ceil_div(n, size), k = t->k;
+    const char *wide = kn_op_wide(c), *inner = kn_format(c->arena, "B*%lld + I", size);
+    bool over = l == 0 && n % size;
+    kn_putf(&c->text, "m%d[%s] %s ", l, at(c, t, "B"), *t->over == '>' ? ">=!" : "<=!");
+    if (over)
+        kn_putf(&c->text, "select(%s < %lld, %spad(x0,0)[%s]%s, %s)", inner, (long long)n, *wide ? "cast(" : "", at(c, t, inner),
+                *wide ? ",f32)" : "", t->last);
+    else
+        kn_put(&c->text, element(c, t, l, inner));
+    kn_putf(&c->text, " where B in %lld, I in %lld%s; ", blocks, size, wide);
+    if (l) kn_putf(&c->text, "f%d[%s] <=! %s where B in %lld, I in %lld : i32; ", l, at(c, t, "B"), place(c, t, l, inner), blocks, size);
+    kn_putf(&c->text, "g%d[%s]", l, at(c, t, "B"));
+    count(c, t, kn_format(c->arena, "m%d[%s]", l, at(c, t, "B")), kn_format(c->arena, "m%d[%s]", l, at(c, t, "D")),
+          l ? kn_format(c->arena, "f%d[%s] < f%d[%s]", l, at(c, t, "D"), l, at(c, t, "B")) : "D < B");
+    kn_putf(&c->text, " where B in %lld, D in %lld : %s; ", blocks, blocks, t->count);
+    kn_putf(&c->text, "s%d[%s] +=! select(g%d[%s] == cast(R,%s), cast(B,i32), cast(0,i32)) where R in %lld, B in %lld : i32; ", l, at(c, t, "R"), l,
+            at(c, t, "B"), t->count, k, blocks);
+    const char *from = kn_format(c->arena, "(cast(s%d[%sC//%lld%s],i64)*%lld + C%%%lld)", l, t->lead, size, t->tail, size, size);
+    kn_putf(&c->text, "v%d[%s] = ", l + 1, at(c, t, "C"));
+    kn_putf(&c->text, over ? "select(%s < %lld, %s, %s)" : "%s", over ? from : element(c, t, l, from), (long long)n, element(c, t, l, from), t->last);
+    kn_putf(&c->text, " where C in %lld%s; p%d[%s] = ", k * size, wide, l + 1, at(c, t, "C"));
+    kn_putf(&c->text, l ? "%s" : "cast(%s,i32)", place(c, t, l, from));
+    kn_putf(&c->text, " where C in %lld : i32; ", k * size);
+}
+
+static void in_blocks(kn_op_call *c, const topk *t)
+{
+    int64_t n = t->n;
+    for (int l = 0; l < t->levels; l++) {
+        first_blocks(c, t, l, n);
+        n = t->k * t->block[l];
+    }
+    int l = t->levels;
+    kn_putf(&c->text, "h[%s]", at(c, t, "C"));
+    count(c, t, element(c, t, l, "C"), element(c, t, l, "D"), kn_format(c->arena, "%s < %s", place(c, t, l, "D"), place(c, t, l, "C")));
+    kn_putf(&c->text, " where C in %lld, D in %lld : %s; ", (long long)n, (long long)n, t->count);
+    kn_putf(&c->text, "y[%s] +=! select(h[%s] == cast(K,%s), %s, cast(0,i32)) where K in %lld, C in %lld : i64", at(c, t, "K"), at(c, t, "C"),
+            t->count, place(c, t, l, "C"), (long long)t->k, (long long)n);
+}
+
+/* Elements that are compared, those that are taken along counted as EACH. */
+static double compared(const topk *t)
+{
+    enum { EACH = 16 };
+    double all = 0, n = (double)t->n;
+    for (int l = 0; l < t->levels; l++) {
+        double blocks = (double)kn_ceil_div((int64_t)n, t->block[l]);
+        all += blocks * (blocks + (double)t->k) + EACH * (double)(t->k * t->block[l]);
+        n = (double)(t->k * t->block[l]);
+    }
+    return all + n * n;
+}
+
+/* The sizes of blocks, powers of two, of which fewest elements are compared. */
+static void choose_blocks(topk *t)
+{
+    topk best = *t;
+    for (int64_t a = 2; a * t->k < t->n; a *= 2)
+        for (int64_t b = 1; b < a; b *= 2)
+            for (int64_t e = 1; e < b || e == 1; e *= 2) {
+                topk x = *t;
+                x.levels = b == 1 ? 1 : e == 1 ? 2 : 3;
+                x.block[0] = a, x.block[1] = b, x.block[2] = e;
+                if (compared(&x) < compared(&best)) best = x;
+            }
+    *t = best;
 }
 
 static kiln_status lower(kn_op_call *c)
@@ -130,17 +187,14 @@ static kiln_status lower(kn_op_call *c)
         in_steps(c, &t);
         return KILN_OK;
     }
-    for (int64_t b = 2; b < t.n; b *= 2)
-        if (b > t.k && (!t.block || compared(&t, b) < compared(&t, t.block))) t.block = b;
-    if (t.block && EASY * compared(&t, t.block) < (double)t.n * (double)t.n) {
-        if (compared(&t, t.block) > (double)MOST * MOST)
-            return kn_op_bad_shape(c, 0, "%lld of %lld elements would be compared %g times; at most %g are supported", (long long)t.k, (long long)t.n,
-                                   compared(&t, t.block), (double)MOST * MOST);
+    choose_blocks(&t);
+    if (compared(&t) > (double)MOST * MOST)
+        return kn_op_bad_shape(c, 0, "%lld of %lld elements would be compared %g times; at most %g are supported", (long long)t.k, (long long)t.n,
+                               compared(&t), (double)MOST * MOST);
+    if (t.levels) {
         in_blocks(c, &t);
         return KILN_OK;
     }
-    if (t.n > MOST)
-        return kn_op_bad_shape(c, 0, "%lld elements along the axis are compared with each other; at most %d are supported", (long long)t.n, MOST);
     by_rank(c, &t);
     return KILN_OK;
 }

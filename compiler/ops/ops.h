@@ -76,6 +76,9 @@ bool kn_op_axis(kn_op_call *c, const char *attr, int64_t axis, int rank, int *ou
 /* Index text of operand i broadcast (NumPy rules) to axes P0..P(rank-1) of an output. */
 const char *kn_op_broadcast(kn_op_call *c, int input, const char *prefix, int rank);
 
+/* The dtype in which fractions of input 0's elements are computed, and input i in it, as text; "" when the arena is dry. */
+const char *kn_op_fraction(const kn_op_call *c);
+const char *kn_op_read_fraction(kn_op_call *c, int input, const char *index);
 /* The load of kn_op_load as text; "" when the arena is dry. */
 const char *kn_op_read(kn_op_call *c, int input, const char *index);
 /* "A0,A2": all axes of a prefix but one. */

@@ -2,11 +2,12 @@
  *
  * A statement cannot read what it writes, so a prefix is a reduction under a condition: n*n/2 additions over an axis of n. Longer axes are
  * cut into blocks of RADIX: sums of blocks (again in blocks, until they are few), prefixes of those, and prefixes inside each block on top;
- * every level costs RADIX additions an element, about 2*RADIX in all, and rounds less than adding from left to right does. Along the last axis the
+ * every level costs RADIX additions an element, about 2*RADIX in all, and rounds less than adding from left to right does. A few less than RADIX
+ * are better where they divide the axis: the last block of another one is filled up, and computed element by element. Along the last axis the
  * places of a block are lanes: ALONG of them have half as many terms, and divide more axes, so that there is no padding to fill in. */
 #include "ops/ops.h"
 
-enum { RADIX = 16, ALONG = 8, SHORT = 64, LEVELS = 11 };
+enum { RADIX = 16, LEAST = 8, ALONG = 8, SHORT = 16, LEVELS = 11 };
 
 const kn_attr_spec kn_scan_attrs[] = {{"axis", 'i', "mandatory", "axis to go along; negative counts from the end"},
                                       {"exclusive", 'i', "0", "1: without the element itself"},
@@ -64,6 +65,14 @@ static void in_blocks(kn_op_call *c, const scan *s)
     }
 }
 
+/* The most elements of a block that leave none over; LEAST where none does: what is left over is the least then. */
+static int divisor(int64_t n)
+{
+    int radix = RADIX;
+    while (radix > LEAST && n % radix) radix--;
+    return radix;
+}
+
 kiln_status kn_op_scan(kn_op_call *c, bool product)
 {
     int rank = c->in[0].rank, axis;
@@ -74,8 +83,8 @@ kiln_status kn_op_scan(kn_op_call *c, bool product)
               .fold = product ? "*=!" : "+=!", .join = product ? "*" : "+", .none = product ? "1" : "0",
               .reverse = kn_attr_int(c, "reverse", 0) != 0, .exclusive = kn_attr_int(c, "exclusive", 0) != 0,
               .levels = 1, .n = {c->in[0].shape[axis]}};
-    int most = axis == rank - 1 ? 2 * ALONG : SHORT;
-    s.radix = axis == rank - 1 ? ALONG : RADIX;
+    s.radix = axis == rank - 1 ? ALONG : divisor(s.n[0]);
+    int most = axis == rank - 1 ? 2 * ALONG : s.n[0] % s.radix ? 2 * SHORT : SHORT;
     for (int k = 0; s.n[k] > most; k++) s.n[k + 1] = kn_ceil_div(s.n[k], s.radix), s.levels++; /* 2^31 elements: 11 */
     if (s.levels == 1) in_one(c, &s);
     else in_blocks(c, &s);

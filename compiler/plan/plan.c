@@ -276,8 +276,9 @@ static kiln_status both(planner *q, planner *once)
 /* From a graph to its groups, and where their values lie. */
 static kiln_status divide(planner *q, const kn_graph *g, int64_t *arena_bytes)
 {
-    kn_graph *laid;
-    kiln_status s = kn_graph_layout(q->a, g, q->hw, &laid, q->d);
+    kn_graph *ordered, *laid;
+    kiln_status s = kn_graph_layout(q->a, g, q->hw, &ordered, q->d);
+    if (s == KILN_OK) s = kn_graph_parts(q->a, ordered, q->hw, &laid, q->d);
     if (s != KILN_OK) return s;
     q->g = laid;
     if (!open_tables(q)) return dry(q);

@@ -398,6 +398,26 @@ for x in (np.array([[1, 3, 3, 3, -7, 0, 0, 9, 9, 1, 3, 2, 5]]), np.array([[4.0] 
     case("TopKIndices", [x], np.argsort(-x.astype(float), 1, kind="stable")[:, :3], k=3); case("TopKIndices", [x.T], np.argsort(x.T, 0, kind="stable")[:3], k=3, axis=0, largest=0)
 for x in (np.round(rng.uniform(-9, 9, (1, 601)), 1), rng.integers(-99, 99, (1, 601))):
     case("TopKIndices", [x], np.argsort(-x, 1, kind="stable")[:, :18], k=18); case("TopKIndices", [x], np.argsort(x, 1, kind="stable")[:, :18], k=18, largest=0)
+# whole numbers whose result is computed in fractions: cut off, or rounded by Resize; truth as a number
+n = rng.integers(-9, 10, (3, 4, 5)).astype(np.int32); p = np.abs(n).astype(np.int64) + 1
+case("ReduceMean", [n], np.trunc(n.mean(1, keepdims=True)), axes=[1]); case("ReduceL1", [n], np.abs(n).sum(2), axes=[2], keepdims=0)
+case("ReduceL2", [p], np.trunc(np.sqrt((p * p).sum(0, keepdims=True))), axes=[0]); case("ReduceSumSquare", [n], (n * n).sum((0, 1), keepdims=True), axes=[0, 1])
+case("ReduceLogSum", [p], np.trunc(np.log(p.sum(2, keepdims=True))), axes=[2]); case("ReduceLogSumExp", [p], np.trunc(np.log(np.exp(p).sum(1))), axes=[1], keepdims=0)
+case("ReduceMax", [n > 7], (n > 7).max(1, keepdims=True), axes=[1]); case("ReduceMin", [n > -7], (n > -7).min(2), axes=[2], keepdims=0)
+u = rng.integers(0, 256, (1, 2, 4, 5)).astype(np.uint8)
+case("Resize", [u], resize(u, [1, 2, 8, 10]), sizes=[1, 2, 8, 10]); case("Resize", [u], np.rint(resize(u.astype(float), [1, 2, 7, 4], "linear")), sizes=[1, 2, 7, 4], mode="linear")
+case("Resize", [u], np.clip(np.rint(cubic(u.astype(float), [1, 2, 9, 7])), 0, 255), sizes=[1, 2, 9, 7], mode="cubic"); case("Abs", [u], u)
+b = n.astype(np.int8); case("Shrink", [b], np.trunc(np.where(b < -2.5, b + 1.5, np.where(b > 2.5, b - 1.5, 0))), bias=1.5, lambd=2.5)
+a, b, d = n[0], n[1], n[2][:, :1]
+case("Gemm", [a, b, d], np.trunc(0.5 * (a @ b.T) + 1.5 * d), transB=1, alpha=0.5, beta=1.5); case("Gemm", [a, b, d], a @ b.T + d, transB=1)
+case("Pow", [p, np.array([0.5, 1, 1.5, 2, 3])], np.trunc(p ** np.array([0.5, 1, 1.5, 2, 3]) * (1 + 1e-13)))
+case("DequantizeLinear", [u, np.array(0.25)], u * 0.25, output_dtype="f16")
+for n in (18, 23, 50, 97):
+    x = rand(2, n, 3); case("CumSum", [x], x.cumsum(1), axis=1); case("CumSum", [x], x[:, ::-1].cumsum(1)[:, ::-1] - x, axis=1, exclusive=1, reverse=1)
+for shape, axis, k in (((2, 300), 1, 20), ((301, 2), 0, 17), ((1, 1003), 1, 100)): # with equal elements in many blocks
+    x = rng.integers(-40, 41, shape).astype(np.int32)
+    for y in (x, x / 8): case("TopKIndices", [y], np.take(np.argsort(-y, axis, kind="stable"), range(k), axis), axis=axis, k=k)
+    case("TopKIndices", [x], np.take(np.argsort(x, axis, kind="stable"), range(k), axis), axis=axis, k=k, largest=0)
 print("# Source: make_ops_golden.py (NumPy and plain loops after the ONNX operator documents, opset 21).")
 names = {"float64": "f32", "int8": "i8", "uint8": "u8", "int32": "i32", "int64": "i64", "bool": "bool"}
 for op, attrs, inputs, out in cases:

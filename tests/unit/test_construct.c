@@ -179,6 +179,8 @@ static void shaping(void **state)
     static const char leaky[] = "in a: f32[64,64]; in b: f32[64,64]; in v: f32[64]; t[M,N] +=! a[M,K]*b[K,N]; u[M,N] = t[M,N]+v[N]; "
                                 "y[M,N] = select(u[M,N]<0.0, u[M,N]*0.1, u[M,N])"; /* finishes the sum that it reads three times */
     assert_true(says(&candidates(a, parsed(a, leaky), hw, 1, 0)->c[0], "inline t1\nepilogue t0\n"));
+    static const char places[] = "in x: f32[32,64]; in u: f32[1000]; c[Q] = cast(floor(u[Q]), i32) : i32; y[N,Q] = x[N,c[Q]]";
+    assert_false(says(&candidates(a, parsed(a, places), hw, 1, 0)->c[0], "inline")); /* each row would compute them again, lane by lane */
     assert_true(says(&candidates(a, program(a, 14), hw, 1, 14)->c[0], "fuse")); /* a 1x1 convolution's image is one axis */
     kiln_arena_close(a);
 }

@@ -383,6 +383,28 @@ static void copies_in_layers(void **state)
     for (size_t i = 0; i < sizeof one / sizeof *one; i++) check_plan("x86-64-avx2", &one[i]);
 }
 
+/* Register tiles of windows with the channels last, where registers are few: those of more vectors than places hold the places' elements, one
+ * element or vector stays free; weights of which tiles take short runs are copied for bands of many places. */
+static void tiles_fill_few_registers(void **state)
+{
+#ifdef __SANITIZE_THREAD__
+    skip();
+#endif
+#define LAST "y[N,P,Q,F] +=! x[N,P+R,Q+S,C]*w[R,S,C,F]"
+    static const small_caches one[] = {
+        {LAST, "x=f32:1x6x11x8&w=f32:3x3x8x32:const", 32768, 524288, "split out0 S3 4 8\nsplit out0 S2 3\n"},
+        {LAST, "x=f32:1x6x11x8&w=f32:3x3x8x32:const", 32768, 524288, " | S3.1 S2.1 S3.2\n"},
+        {LAST, "x=f32:1x6x11x8&w=f32:3x3x8x56:const", 32768, 524288, " | S3.1 S2.1 S3.2\n"}, /* seven vectors: four and three */
+        {LAST, "x=f32:1x6x14x8&w=f32:3x3x8x32:const", 32768, 524288, " | S2.1 S3.1 S3.2\n"},
+        {LAST, "x=f32:1x24x24x8&w=f32:3x3x8x56", 4096, 131072, "scratch S1.0 loops"},
+        {LAST, "x=f32:1x24x24x8&w=f32:3x3x8x56", 65536, 131072, "! loops"}, /* L1 holds them */
+        {LAST, "x=f32:1x14x9x8&w=f32:3x3x8x56", 4096, 131072, "! loops"}, /* few places */
+    };
+#undef LAST
+    (void)state;
+    for (size_t i = 0; i < sizeof one / sizeof *one; i++) check_plan("x86-64-avx2", &one[i]);
+}
+
 /* A vector by a constant matrix, whichever way round that is stored: packed in panels, of what L2 does not hold a run for each vector of one. */
 static void vectors_by_matrices(void **state)
 {
@@ -397,7 +419,7 @@ static void vectors_by_matrices(void **state)
         {"c[M,N] +=! a[M,K]*b[K,N]", "a=f32:1x31&b=f32:31x101:const", 32768, 65536, "!prepack"}, /* L1 holds it, however it lies */
         {TURNED, "a=f32:1x93&b=f32:73x93:const&v=f32:73", 8192, 65536, " S1.0 R0.0 S1.1 S1.2\n"},
         {TURNED, "a=f64:1x93&b=f64:40x93:const&v=f64:40", 8192, 16384, " S1.0 S1.1 R0.0 S1.2\n"},
-        {TURNED, "a=f32:2x93&b=f32:73x93:const&v=f32:73", 8192, 65536, "S0.1 S1.1 S1.2\n"}, /* two rows: tiles of them */
+        {TURNED, "a=f32:2x93&b=f32:73x93:const&v=f32:73", 8192, 65536, "| S1.1 S0.1 S1.2\n"}, /* two rows: each vector meets both */
         {"y[N,F,P,Q] +=! x[N,C,P+R,Q+S]*w[F,C,R,S] where P in 1, Q in 1", "x=f32:1x6x3x5&w=f32:70x6x3x5:const", 8192, 65536,
          " S1.0 F1.0 S1.1 S1.2\n"}, /* a window that is the whole image */
     };
@@ -707,7 +729,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(candidates_run), cmocka_unit_test(rows_are_one_region), cmocka_unit_test(planes_are_lanes),
         cmocka_unit_test(tables_are_short), cmocka_unit_test(beyond_caches), cmocka_unit_test(copies_in_layers),
-        cmocka_unit_test(vectors_by_matrices),
+        cmocka_unit_test(vectors_by_matrices), cmocka_unit_test(tiles_fill_few_registers),
         cmocka_unit_test(places_are_summed_alike), cmocka_unit_test(sums_run_on), 
         cmocka_unit_test(sums_run_along), cmocka_unit_test(maxima_are_shared_out), cmocka_unit_test(few_rows_go_in_runs),
     };

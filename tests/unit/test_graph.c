@@ -536,6 +536,25 @@ static void json(void **state)
     assert_true(v->data->by_digest && !v->data->bytes && v->data->digest[1] == 0x11);
 }
 
+/* Constants are computed as a kernel computes: whole numbers wrap. */
+static void whole_numbers_wrap(void **state)
+{
+    (void)state;
+    kiln_graph *g;
+    kiln_diag d;
+    const char *body =
+        "{\"graph\":{\"inputs\":[{\"name\":\"x\",\"dtype\":\"u8\",\"shape\":[2]}],\"constants\":["
+        "{\"name\":\"a\",\"dtype\":\"u8\",\"shape\":[2],\"values\":[3,200]},"
+        "{\"name\":\"b\",\"dtype\":\"u8\",\"shape\":[2],\"values\":[5,100]}],"
+        "\"nodes\":[{\"op\":\"Sub\",\"inputs\":[\"a\",\"b\"],\"outputs\":[\"c\"]},"
+        "{\"op\":\"Add\",\"inputs\":[\"x\",\"c\"],\"outputs\":[\"y\"]}],"
+        "\"outputs\":[\"y\"]}}";
+    if (read_json(body, &g, &d) != KILN_OK) fail_msg("%s: %s", d.pointer, d.message);
+    assert_int_equal(g->nnodes, 1);
+    const kn_value *c = &g->values[g->nodes[0].inputs[1]];
+    assert_true(kn_value_double(c, 0) == 254 && kn_value_double(c, 1) == 100);
+}
+
 /* All operators that are missing are named, each once; what is known, is not. */
 static void missing_operators(void **state)
 {
@@ -607,7 +626,8 @@ int main(void)
 {
 #define T(f) cmocka_unit_test_setup_teardown(f, set_up, tear_down)
     const struct CMUnitTest tests[] = {T(small_model), T(shape_plumbing), T(versions), T(training), T(order), T(branches), T(functions),
-                                       T(functions_refused), T(malformed), T(truncated), T(external_data), T(constants_of_four_bits),
+                                       T(functions_refused), T(malformed), T(whole_numbers_wrap),
+                                       T(truncated), T(external_data), T(constants_of_four_bits),
                                        T(dimensions_by_name),
                                        T(open_ends_as_text), T(json), T(json_refused), T(missing_operators)};
     return cmocka_run_group_tests(tests, NULL, NULL);

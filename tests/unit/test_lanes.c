@@ -76,12 +76,34 @@ static void choices_move_bits(void **state)
         {"y[A,I] = select(x[A,I] < 0.0, x[A,I]*0.01, x[A,I])", "x=f32:1000x1000", " ? "},
         {"y[A,I] = select(cast(I,i32) == k[A], v[1], v[0]) where I in 1000", "k=i32:100&v=f32:2", " ? "},
         {"y[A,I] = select(I == k[A], v[1], v[0]) where I in 1000", "k=i64:100&v=f16:2", "widen"},
+        {"y[A,I] = select(I < 1111, x[A,I], z[A,I-1111]) where I in 3314", "x=f16:64x1111&z=f16:64x2203", "widen"},
+        {"y[A,I] = x[A,1002-I] where I in 1003", "x=f32:200x1003", "(f32x8){"},
+        {"y[A,I] = x[A,I] == z[I]", "x=i64:100x1000&z=i64:1000", "convertvector"}, /* of four lanes, it is taken apart */
+        {"y[A,I] = x[A,I] < z[I]", "x=f64:100x1000&z=f64:1000", "convertvector"},
+        {"y[A,I] = x[A,1002-I] where I in 1003", "x=u8:200x1003", "(u8x32){"},
     };
     (void)state;
     for (size_t i = 0; i < sizeof one / sizeof *one; i++) {
         kiln_arena *a = kiln_arena_open(&(kiln_host){NULL, mem, NULL});
         const char *task = task_of(a, request(a, one[i].expr, one[i].inputs), device(a, "x86-64-avx2"));
         if (strstr(task, one[i].none)) fail_msg("%s:\n%s", one[i].expr, task);
+        kiln_arena_close(a);
+    }
+}
+
+/* Rows of bytes that are read from three ranges (mirrored at their ends) go in vectors, whatever the number of another axis comes from. */
+static void ranges_go_in_vectors(void **state)
+{
+    static const char *const expr[] = {
+        "y[A,I] = select(I < 3, x[A,3-I], select(I < 227, x[A,I-3], x[A,449-I])) where I in 230",
+        "y[A,I] = select(I < 3, x[min(A%446,446-A%446,223),3-I], select(I < 227, x[min(A%446,446-A%446,223),I-3], "
+        "x[min(A%446,446-A%446,223),449-I])) where A in 440, I in 230",
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof expr / sizeof *expr; i++) {
+        kiln_arena *a = kiln_arena_open(&(kiln_host){NULL, mem, NULL});
+        kiln_bytes trace = trace_of(a, request(a, expr[i], "x=u8:224x224"), device(a, "x86-64-avx2"));
+        if (!strstr(trace.p, "vectorize")) fail_msg("%s:\n%s", expr[i], trace.p);
         kiln_arena_close(a);
     }
 }
@@ -107,6 +129,7 @@ static void products_run_on(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(numbers_are_narrow), cmocka_unit_test(conditions_read_beforehand),
-                                       cmocka_unit_test(choices_move_bits), cmocka_unit_test(products_run_on)};
+                                       cmocka_unit_test(choices_move_bits),
+                                       cmocka_unit_test(ranges_go_in_vectors), cmocka_unit_test(products_run_on)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -223,6 +223,45 @@ static void constants_are_wide(void **state)
     kiln_arena_close(a);
 }
 
+/* Blocks of a prefix sum divide its axis where they can: what is filled up is computed element by element. */
+static void blocks_divide_axes(void **state)
+{
+    (void)state;
+    kiln_arena *a = kiln_arena_open(&(kiln_host){NULL, mem, NULL});
+    for (int n = 18; n <= 200; n += 2) {
+        kiln_request *r;
+        kiln_diag d = {0};
+        kiln_bytes canon;
+        const char *text = kn_format(a, "{\"op\":{\"name\":\"CumSum\",\"attrs\":{\"axis\":1}},"
+                                    "\"inputs\":[{\"dtype\":\"f32\",\"shape\":[4,%d,64]}]}", n);
+        if (kiln_request_json(a, (kiln_bytes){text, strlen(text)}, &r, &d) != KILN_OK) fail_msg("%s: %s", text, d.message);
+        assert_int_equal(kiln_program_text(a, r->program, &canon), KILN_OK);
+        bool divides = false;
+        for (int k = 8; k <= 16; k++) divides |= n % k == 0 && n / k <= 16; /* one level */
+        if (divides && strstr(canon.p, "pad(")) fail_msg("%d: %s", n, canon.p);
+    }
+    kiln_arena_close(a);
+}
+
+/* The first of a long axis are found in the first blocks: a small part of what comparing all elements with each other takes. */
+static void first_blocks_are_few(void **state)
+{
+    (void)state;
+    kiln_arena *a = kiln_arena_open(&(kiln_host){NULL, mem, NULL});
+    static const struct { int n, k; } one[] = {{8192, 100}, {1000, 20}, {8400, 300}};
+    for (size_t i = 0; i < sizeof one / sizeof *one; i++) {
+        kiln_request *r;
+        kiln_diag d = {0};
+        double flops, bytes;
+        const char *text = kn_format(a, "{\"op\":{\"name\":\"TopKIndices\",\"attrs\":{\"k\":%d}},"
+                                    "\"inputs\":[{\"dtype\":\"f32\",\"shape\":[%d]}]}", one[i].k, one[i].n);
+        if (kiln_request_json(a, (kiln_bytes){text, strlen(text)}, &r, &d) != KILN_OK) fail_msg("%s: %s", text, d.message);
+        kiln_work(r->program, &flops, &bytes);
+        if (flops > (double)one[i].n * one[i].n / 3) fail_msg("%d of %d: %g operations", one[i].k, one[i].n, flops);
+    }
+    kiln_arena_close(a);
+}
+
 static void table_describes_itself(void **state)
 {
     (void)state;
@@ -239,6 +278,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(golden), cmocka_unit_test(refused), cmocka_unit_test(one_key),
                                        cmocka_unit_test(constants_are_wide),
+                                       cmocka_unit_test(blocks_divide_axes), cmocka_unit_test(first_blocks_are_few),
                                        cmocka_unit_test(table_describes_itself)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -251,6 +251,9 @@ static const char *const forms[] = {
     "{'op':'Conv','inputs':['Yp','w8'],'outputs':['Y']}",
     "{'op':'Concat','inputs':['A','B'],'outputs':['Yp'],'attrs':{'axis':1}},"
     "{'op':'Slice','inputs':['Yp','i2','i6','i1'],'outputs':['Y']}",
+    "{'op':'Concat','inputs':['A','B'],'outputs':['Yp'],'attrs':{'axis':1}},{'op':'Concat','inputs':['B','Yp'],'outputs':['Yq'],'attrs':{'axis':-3}},"
+    "{'op':'Sigmoid','inputs':['Yp'],'outputs':['Ym']},{'op':'Conv','inputs':['Ym','w8'],'outputs':['Yn']},"
+    "{'op':'Slice','inputs':['Yq','i2','i6','i1'],'outputs':['Yr']},{'op':'Add','inputs':['Yn','Yr'],'outputs':['Y']}",
     "{'op':'ReduceMean','inputs':['D'],'outputs':['Ym'],'attrs':{'axes':[1,2,3]}},{'op':'Sub','inputs':['D','Ym'],'outputs':['Yw']},"
     "{'op':'Conv','inputs':['A','Yw'],'outputs':['Y'],'attrs':{'pads':[1,1,1,1]}}",
     "{'op':'Mul','inputs':['E','half'],'outputs':['Ym']},{'op':'MatMul','inputs':['A','Ym'],'outputs':['Y']}",
@@ -604,6 +607,20 @@ static void channels_are_last_between_convolutions(void **state)
     assert_true(p->outputs[1].shape[1] == 16 && p->outputs[1].shape[3] == 4);
 }
 
+/* What maps and further concatenations alone read of copied channels is chosen from its parts: no kernel writes it beside its own result. */
+static void concatenations_that_maps_read_are_not_written(void **state)
+{
+#define LAYER(i, j) "{'op':'Sigmoid','inputs':['c" #i "'],'outputs':['s" #i "']},{'op':'Conv','inputs':['s" #i "','w" #i "'],'outputs':['y" #i "']," \
+                    "'attrs':{'pads':[1,1,1,1]}},{'op':'Concat','inputs':['c" #i "','y" #i "'],'outputs':['c" #j "'],'attrs':{'axis':1}},"
+    static const char json[] = "{'graph':{'inputs':[{'name':'x','dtype':'f32','shape':[1,32,12,12]}],'constants':[{'name':'w0','dtype':'f32',"
+        "'shape':[32,32,3,3],'fill':1},{'name':'w1','dtype':'f32','shape':[32,64,3,3],'fill':1}],'nodes':[{'op':'Conv','inputs':['x','w0'],"
+        "'outputs':['c0']}," LAYER(0, 1) LAYER(1, 2) "{'op':'Sigmoid','inputs':['c2'],'outputs':['y']}],'outputs':['y']}}";
+    (void)state;
+    kiln_graph *g;
+    kiln_plan *p = plan_of(json, &g);
+    for (int i = 0; i < p->nkernels; i++) assert_int_equal(kiln_program_outputs(p->kernels[i]), 1);
+}
+
 /* So they are where bytes are multiplied as such; lanes that multiply floats gain nothing from it there. */
 static void channels_of_bytes_are_last_where_bytes_are_multiplied(void **state)
 {
@@ -769,6 +786,7 @@ int main(void)
         cmocka_unit_test(kernels_and_memory_are_shared),
         cmocka_unit_test(outputs_that_are_inputs_are_copied),
         cmocka_unit_test(channels_are_last_between_convolutions),
+        cmocka_unit_test(concatenations_that_maps_read_are_not_written),
         cmocka_unit_test(channels_of_bytes_are_last_where_bytes_are_multiplied),
         cmocka_unit_test(the_same_graph_the_same_plan),
         cmocka_unit_test(rows_are_told_apart_by_their_expression),

@@ -69,7 +69,7 @@ static void short_vectors_fill_lines(void **state)
 static void rows_meet_blocks(void **state)
 {
     static const char product[] = "c[M,N] +=! a[M,K]*b[K,N]", many[] = "c[B,M,N] +=! a[B,M,K]*b[B,K,N]";
-    static const char across[] = "c[M,N] +=! a[K,M]*b[K,N]";
+    static const char across[] = "c[M,N] +=! a[K,M]*b[K,N]", turned[] = "c[M,N] +=! a[M,K]*b[N,K]";
     static const char places[] = "y[P,Q,F] +=! x[2*P,2*Q,C]*w[C,F] where P in 9, Q in 11";
     static const struct { const char *text, *id, *inputs, *has, *never; int64_t l1, l2; bool asked; } one[] = {
         {product, "x86-64-avx2", "a=f32:128x1000&b=f32:1000x1024", "| R0.0 S1.1 S1.2 S0.1 R0.1 |", "S0.1 S1.1", 0, 0, true},
@@ -84,8 +84,20 @@ static void rows_meet_blocks(void **state)
         {product, "x86-64-avx2", "a=f32:107x129&b=f32:129x445", "| R0.0 S1.1 S1.2 S0.1 R0.1 |", "prepack ", 4096, 32768, true},
         {product, "x86-64-avx2", "a=f32:99x1024&b=f32:1024x389", "region pad ", "prepack ", 8192, 65536, true},
         {across, "x86-64-avx2", "a=f32:211x137&b=f32:211x511", "scratch R0.0 loops S0.1 R0.1 S0.2\n", "region", 4096, 32768, true},
-        {across, "x86-64-avx2", "a=f32:211x101&b=f32:211x511", "reorder ", "scratch R0.0", 4096, 32768, false}, /* near each other */
+        {across, "x86-64-avx2", "a=f32:211x101&b=f32:211x511", "scratch R0.0 loops S0.1 R0.1 S0.2\n", "region", 4096, 32768, true},
+        {across, "x86-64-avx2", "a=f32:130x61&b=f32:130x101", "scratch R0.0 loops S0.1 R0.1 S0.2\n", "region", 4096, 65536, true}, /* near */
+        {across, "x86-64-avx2", "a=f32:130x61&b=f32:130x67", "reorder ", "scratch R0.0", 4096, 65536, false}, /* few columns */
+        {across, "x86-64-avx2", "a=f32:130x31&b=f32:130x101", "reorder ", "scratch R0.0", 4096, 65536, false}, /* few rows */
+        {across, "x86-64-avx512", "a=f32:512x128&b=f32:512x256", "reorder ", "scratch R0.0", 0, 0, false},
+        {turned, "x86-64-avx2", "a=f32:101x600&b=f32:131x600", "| R0.0 S1.1 S0.1 R0.1 |", "S0.0 R0.1", 8192, 65536, false},
+        {turned, "x86-64-avx2", "a=f32:101x600&b=f32:131x600", "region pad ", "prepack ", 8192, 65536, false},
+        {turned, "x86-64-avx2", "a=f32:101x600&b=f32:131x600:const", "prepack ", "cache_read out0 1 ", 8192, 65536, false},
+        {turned, "x86-64-avx2", "a=f32:19x600&b=f32:131x600", "reorder ", "region pad", 8192, 65536, false}, /* few rows, which stay near */
+        {turned, "x86-64-avx512", "a=f32:600x600&b=f32:600x600", "reorder ", "region pad", 0, 0, false},
         {product, "x86-64-avx2", "a=f32:77x4096&b=f32:4096x49", "region pad ", "prepack ", 0, 0, true}, /* a few panels across lines */
+        {product, "x86-64-avx2", "a=f32:35x520&b=f32:520x61", "scratch S1.1 loops S1.2 R0.1 S1.3 S1.4\n", "region", 8192, 65536, true},
+        {product, "x86-64-avx2", "a=f32:67x520&b=f32:520x45", "region pad ", "prepack ", 8192, 65536, true},
+        {product, "x86-64-avx2", "a=f32:35x520&b=f32:520x45", "reorder ", "cache_read", 8192, 65536, false}, /* most of a group */
         {product, "x86-64-avx2", "a=f32:72x520&b=f32:520x30", "scratch S1.1 loops S1.2 R0.1 S1.3 S1.4\n", "prepack ", 8192, 65536, true},
         {product, "x86-64-avx2", "a=f32:77x4096&b=f32:4096x48", "reorder ", "region", 0, 0, false}, /* their rows begin with vectors */
         {product, "x86-64-avx2", "a=f32:205x1024&b=f32:1024x131:const", "region pad ", "S0.1 S1.1", 8192, 65536, true},
@@ -104,6 +116,37 @@ static void rows_meet_blocks(void **state)
         kn_lprog *l = lowered(a, c, hw, trace, one[i].inputs);
         if (one[i].asked && !written_out(l->fns[l->nfns - 1].body)) fail_msg("%s on %s:\n%s", one[i].inputs, one[i].id, trace.p);
         if (one[i].l1) run_checked(a, c, hw, trace, one[i].inputs);
+        kiln_arena_close(a);
+    }
+}
+
+/* How many vectors of so many lanes are stored, where nothing else is. */
+static int short_stores(const kn_ls *s, int lanes)
+{
+    int n = 0;
+    for (; s; s = s->next) n += (s->kind == KN_LS_STORE && s->value->lanes == lanes) + short_stores(s->body, lanes) + short_stores(s->other, lanes);
+    return n;
+}
+
+/* What a register tile reads of a few rows that lie beside each other, fewer than a vector has lanes, is copied in two shorter vectors. */
+static void short_runs_are_vectors(void **state)
+{
+    static const struct { const char *trace; int vectors; } one[] = {
+        {"split out0 S0 5\nreorder out0 S0.0 | R0.0 | S0.1 S1.0\ncache_read out0 1 scratch S0.0 loops R0.0 S0.1\n", 2},
+        {"split out0 S0 6\nreorder out0 S0.0 | R0.0 | S0.1 S1.0\ncache_read out0 1 scratch S0.0 loops R0.0 S0.1\n", 2},
+        {"split out0 S0 3\nreorder out0 S0.0 | R0.0 | S0.1 S1.0\ncache_read out0 1 scratch S0.0 loops R0.0 S0.1\n", 0},
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof one / sizeof *one; i++) {
+        static const char inputs[] = "a=f32:7x30&b=f32:7x9";
+        kiln_arena *a = kiln_arena_open(&(kiln_host){NULL, mem, NULL});
+        kn_hw *hw = device(a, "x86-64-avx2");
+        kn_program *c;
+        kiln_bytes trace = {one[i].trace, strlen(one[i].trace)};
+        constructed(a, "c[M,N] +=! a[K,M]*b[K,N]", inputs, hw, 1, &c);
+        kn_lprog *l = lowered(a, c, hw, trace, inputs);
+        if (short_stores(l->fns[0].body, 4) != one[i].vectors) fail_msg("%s", one[i].trace);
+        run_checked(a, c, hw, trace, inputs);
         kiln_arena_close(a);
     }
 }
@@ -440,6 +483,7 @@ int main(void)
         cmocka_unit_test(crowded_rows_are_copied),
         cmocka_unit_test(short_vectors_fill_lines),
         cmocka_unit_test(rows_meet_blocks),
+        cmocka_unit_test(short_runs_are_vectors),
         cmocka_unit_test(columns_go_in_parts),
         cmocka_unit_test(lines_are_spread),
         cmocka_unit_test(rows_are_widened_in_turn),
