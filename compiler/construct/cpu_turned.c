@@ -1,20 +1,24 @@
 /* Products whose results lie along the places of a window and not along what lanes had better run along (channels first): of bytes and halves what
  * a dot instruction's do, of wider ones those of a constant, where lanes along the places would be idle. They are computed with these last, the
- * other factor's terms beside each other, and the results turned as they are written out. Sums of one run of terms are too short to pay for that. */
+ * other factor's terms beside each other, and the results turned as they are written out; the channels of a group are lanes as those of a whole
+ * convolution are. Sums of one run of terms are too short to pay for that. */
 #include "construct/cpu.h"
 #include "te/expr.h"
 
 enum { LEAST_RUN = 16 }; /* elements: shorter ones are no rows of squares */
 
-/* The spatial axis that the constant alone has, whose extent leaves few lanes idle (a dot instruction may have more); the longest, -1: none. */
+/* The spatial axis that the constant alone has, whose extent leaves few lanes idle (a dot instruction may have more, but where there are groups,
+ * whose terms are few as well); the longest, -1: none. */
 static int lanes_of(const kn_site *x, int w, bool narrow)
 {
     int best = -1;
     int64_t lanes = x->hw->vector_bytes / kn_cpu_acc_bytes(x);
+    bool grouped = false;
+    for (int i = 0; i < x->s->nspatial; i++) grouped |= (x->load[0].axes & x->load[1].axes) >> i & 1 && kn_cpu_extent(x, i) > 1;
     for (int i = 0; i < x->s->nspatial; i++) {
         int64_t n = kn_cpu_extent(x, i);
         bool alone = (x->load[w].axes >> i & 1) && !(x->load[1 - w].axes >> i & 1);
-        if (alone && kn_round_up(n, lanes) - n <= (narrow ? n : n / 3) && (best < 0 || n > kn_cpu_extent(x, best))) best = i;
+        if (alone && kn_round_up(n, lanes) - n <= (narrow && !grouped ? n : n / 3) && (best < 0 || n > kn_cpu_extent(x, best))) best = i;
     }
     return best;
 }
@@ -78,9 +82,12 @@ static double time_of_copy(const kn_site *x, double bytes)
 static double time_of_far_runs(const kn_site *x, const kn_tensor *planes)
 {
     enum { AT_A_TIME = 6 };
+    double groups = 1; /* of which a panel reads one */
+    for (int i = 0; i < x->s->nspatial; i++)
+        if ((x->load[0].axes & x->load[1].axes) >> i & 1) groups *= (double)kn_cpu_extent(x, i);
     const kn_hw_level *l2 = kn_hw_level_named(x->hw, "l2"), *l3 = kn_hw_level_named(x->hw, "l3");
     double bytes = kn_cpu_bytes(planes);
-    if (!l2 || !l3 || bytes <= (double)planes->shape[0] * (double)l2->capacity_bytes) return 0;
+    if (!l2 || !l3 || bytes <= groups * (double)planes->shape[0] * (double)l2->capacity_bytes) return 0;
     return bytes / l3->transaction_bytes * l3->latency_ns / AT_A_TIME;
 }
 
@@ -182,6 +189,18 @@ static int dim_of(const kn_expr *load, int axis)
     return -1;
 }
 
+/* The dimension of the results along which the axis goes element by element, alone or behind axes that both factors have (groups); -1: none. */
+static int results_of(const kn_site *x, int lanes)
+{
+    uint32_t both = x->load[0].axes & x->load[1].axes;
+    for (int d = 0; d < x->t->program->tensors[x->s->out].rank; d++) {
+        kn_affine f;
+        uint32_t in = kn_axes_in(x->s->lhs[d]);
+        if (in >> lanes & 1) return !(in & ~(1u << lanes) & ~both) && kn_affine_of(x->s->lhs[d], &f) && f.coef[lanes] == 1 ? d : -1;
+    }
+    return -1;
+}
+
 /* What is no constant is turned at each call, which takes as long as the products of some dozen places. */
 static bool worth_copies(const kn_site *x, int w)
 {
@@ -214,13 +233,11 @@ const char *kn_cpu_turned(kiln_arena *a, const kn_site *x, const char *plane, co
         const kn_tensor *t = &p->tensors[loads[w]->u.tensor];
         const kn_expr *other = loads[1 - w];
         bool narrow = kn_dtype_bytes(t->dtype) <= 2 && kn_dtype_bytes(other->dtype) <= 2;
-        int lanes = lanes_of(x, w, narrow), terms = terms_of(x, other), to = -1;
+        int lanes = lanes_of(x, w, narrow), terms = terms_of(x, other);
         bool copied = !t->constant && weights;
         if (t->role != KN_INPUT || (!weights && t->constant)) continue;
         if (x->load[w].axes >> x->n & 1 || lanes < 0 || terms < 0 || terms == other->nargs - 1) continue;
-        for (int d = 0; d < p->tensors[x->s->out].rank; d++)
-            if (x->s->lhs[d]->op == KN_OP_AXIS && x->s->lhs[d]->u.axis == lanes) to = d;
-        int last = copied ? dim_of(loads[w], lanes) : -1;
+        int to = results_of(x, lanes), last = copied ? dim_of(loads[w], lanes) : -1;
         int axis = term_of(x, other->args[terms]);
         if (!weights && x->reduce_extent == kn_cpu_extent(x, axis) && !pays_to_pack(x, w, other, lanes, axis, narrow)) continue;
         if (to < 0 || (copied && last < 0) || (weights && !worth_turning(x, w, loads, lanes, axis))) continue;

@@ -6,6 +6,8 @@
 #define MAXIMA(K, S) "y[N,P,Q,C] >=! pad(x,-inf)[N,P*" #S "+R-1,Q*" #S "+T-1,C] where P in 7, Q in 7, R in " #K ", T in " #K
 #define BESIDE(K, S) "y[N,P,Q,C] +=! pad(x,0.0)[N,P*" #S "+R-1,Q*" #S "+T-1,C]*w[R,T,C] where P in 6, Q in 8, R in " #K ", T in " #K
 
+#define GROUPED "y[N,F,P,Q] +=! pad(x,0.0)[N,(F//24)*24+C,P+R-1,Q+S-1]*w[F,C,R,S] where P in 7, Q in 7"
+#define BYTES(G) "y[N,F,P,Q] +=! cast(pad(x,0)[N,(F//" #G ")*" #G "+C,P+R-1,Q+S-1],i32)*cast(w[F,C,R,S],i32) where P in 7, Q in 7"
 #define DILATED(K, D) \
     "y[N,P,Q,C] +=! pad(x,0.0)[N,P+R*" #D "-4,Q+T*" #D "-4,C]*w[R,T,C] where P in 9, Q in 12, R in " #K ", T in " #K
 
@@ -18,6 +20,12 @@ static void windows_are_planned(void **state)
         {"x86-64-avx512", GROUPS, "x=f32:2x10x20x160&w=f32:12x5x3x3", "divide out0 S1 ", "flatten_window out0 1 S2 S3 ", "cache_read"},
         {"x86-64-avx2", FINISHED "u[N,F,P,Q] = t[N,F,P,Q]+b[F]; y[N,F,P,Q] = max(u[N,F,P,Q],0.0)", "x=f32:2x10x20x20&w=f32:12x5x3x3&b=f32:12",
          "divide t0 S1 ", "inline t0\n", "cache_read"},
+        /* groups of a constant's channels that fill vectors are lanes where places would leave many idle; short ones of bytes are not */
+        {"x86-64-avx2", GROUPED, "x=f32:1x96x7x7&w=f32:96x24x3x3:const", "divide out0 S1 ", "cache_write out0 turned0", "flatten_window"},
+        {"x86-64-avx2", BYTES(8), "x=u8:1x32x7x7&w=i8:32x8x3x3:const", "divide out0 S1 ", "cache_write out0 turned0", "flatten_window"},
+        {"x86-64-avx2", BYTES(4), "x=u8:1x32x7x7&w=i8:32x4x3x3:const", "divide out0 S1 ", "split out0 ", "turned0"},
+        {"x86-64-vnni", BYTES(16), "x=u8:1x32x7x7&w=i8:32x16x3x3:const", "divide out0 S1 ", "cache_write out0 turned0", "flatten_window"},
+        {"x86-64-vnni", BYTES(8), "x=u8:1x32x7x7&w=i8:32x8x3x3:const", "divide out0 S1 ", "", "turned0"},
         /* one row of taps, whose columns step */
         {"x86-64-avx2", "y[N,F,P,Q] +=! x[N,C,P,Q*4+S]*w[F,C,S] where P in 7, Q in 32", "x=f32:2x5x7x131&w=f32:12x5x7", "unstride out0 1 S3 ",
          "split out0 S1 6\n", "flatten_window"},
@@ -44,6 +52,8 @@ static void windows_are_planned(void **state)
          "S1.1 S"},
         {"x86-64-avx2", BESIDE(5, 1), "x=f32:1x6x8x256&w=f32:5x5x256", "split out0 S3 2 8\nsplit out0 S2 4\n", "cache_read out0 1 scratch",
          "S1.1 S"},
+        {"x86-64-avx2", "y[N,P,Q,C] +=! pad(x,0.0)[N,P+R-1,Q+T-1,C]*w[R,T,C] where P in 6, Q in 7, R in 3, T in 3", "x=f32:1x6x7x1024&w=f32:3x3x1024",
+         "split out0 S3 2 8\nsplit out0 S2 7\n", "cache_read out0 1 scratch", "S1.1 S"}, /* no tile of them reaches past a row */
         {"x86-64-avx2", BESIDE(3, 1), "x=f32:1x6x8x512&w=f32:3x3x512", "split out0 S3 2 8\n", "unroll out0 R0.0", "cache_read"},
         {"x86-64-avx2", BESIDE(3, 1), "x=f32:1x6x8x1032&w=f32:3x3x1032", "split out0 S1 2\n", "unroll out0 R0.0", "cache_read"},
         /* places of a dilated window share its factors, and some of them elements; one at a time where what these read falls into few sets */
