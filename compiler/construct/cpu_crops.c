@@ -10,22 +10,6 @@ typedef struct crop {
     int64_t mr, nv, lanes;
 } crop;
 
-/* The only read of the tensor in the program. */
-static const kn_expr *only_read(const kn_program *p, int stmt, int tensor)
-{
-    const kn_expr *one = NULL, *loads[KN_SITE_LOADS];
-    for (int i = 0; i < p->nstmts; i++) {
-        int n = kn_loads(p->stmts[i]->body, loads, KN_SITE_LOADS);
-        if (n > KN_SITE_LOADS) return NULL;
-        for (int l = 0; l < n; l++) {
-            if (loads[l]->u.tensor != tensor) continue;
-            if (one || i != stmt || loads[l]->padded) return NULL;
-            one = loads[l];
-        }
-    }
-    return one;
-}
-
 /* Every axis of the sum but that of its lanes is walked by an axis of the map. */
 static bool matches(crop *c, const kn_expr *read)
 {
@@ -138,7 +122,7 @@ uint32_t kn_cpu_crop(kiln_arena *a, const kn_tree *t, const kn_hw *hw, int y, kn
     kn_site_of(a, t, t->stages[y], hw, &c.y);
     if (c.y.s->red != KN_RED_NONE || c.y.s->scatter || t->stages[y]->epilogue >= 0 || kn_site_scheduled(t, t->stages[y])) return 0;
     for (int k = 0; k < y; k++) {
-        const kn_expr *read = only_read(t->program, t->stages[y]->stmt, t->program->stmts[t->stages[k]->stmt]->out);
+        const kn_expr *read = kn_site_only_read(t->program, t->stages[y]->stmt, t->program->stmts[t->stages[k]->stmt]->out);
         if (!read) continue;
         kn_site_of(a, t, t->stages[k], hw, &c.x);
         bool sum = c.x.contraction && !c.x.s->scatter && c.x.n >= 0 && t->stages[k]->epilogue < 0 && !kn_site_scheduled(t, t->stages[k]);

@@ -10,21 +10,6 @@ typedef struct plane {
     int at;                         /* innermost loop of the window that the copy shares */
 } plane;
 
-static const kn_expr *only_read(const kn_program *p, const kn_stage *c, int tensor)
-{
-    const kn_expr *one = NULL, *loads[KN_SITE_LOADS];
-    for (int i = 0; i < p->nstmts; i++) {
-        int n = kn_loads(p->stmts[i]->body, loads, KN_SITE_LOADS);
-        for (int l = 0; l < n && l < KN_SITE_LOADS; l++) {
-            if (loads[l]->u.tensor != tensor) continue;
-            if (one || i != c->stmt || loads[l]->padded) return NULL;
-            one = loads[l];
-        }
-        if (n > KN_SITE_LOADS) return NULL;
-    }
-    return one;
-}
-
 /* The window's leading loops that walk an axis of the copy alone. */
 static bool shared_loops(const kn_tree *t, plane *x)
 {
@@ -92,7 +77,7 @@ bool kn_cpu_shares_planes(const kn_site *x, int a, int b)
 bool kn_cpu_plane(kiln_arena *a, const kn_tree *t, int window, int copy, kn_plans *p)
 {
     kn_site v, w;
-    const kn_expr *read = only_read(t->program, t->stages[window], t->program->stmts[t->stages[copy]->stmt]->out);
+    const kn_expr *read = kn_site_only_read(t->program, t->stages[window]->stmt, t->program->stmts[t->stages[copy]->stmt]->out);
     if (!read) return false;
     kn_site_of(a, t, t->stages[copy], p->hw, &v);
     kn_site_of(a, t, t->stages[window], p->hw, &w);

@@ -202,3 +202,18 @@ int kn_site_followers(const kn_site *x, int axis)
     for (int l = 0; l < x->nloads; l++) n += x->load[l].axes >> axis & 1;
     return n;
 }
+
+const kn_expr *kn_site_only_read(const kn_program *p, int stmt, int tensor)
+{
+    const kn_expr *one = NULL, *loads[KN_SITE_LOADS];
+    for (int i = 0; i < p->nstmts; i++) {
+        int n = kn_loads(p->stmts[i]->body, loads, KN_SITE_LOADS);
+        if (n > KN_SITE_LOADS) return NULL;
+        for (int l = 0; l < n; l++) {
+            if (loads[l]->u.tensor != tensor) continue;
+            if (one || i != stmt || loads[l]->padded) return NULL;
+            one = loads[l];
+        }
+    }
+    return one;
+}

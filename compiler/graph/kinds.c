@@ -62,21 +62,38 @@ static int claimable(const kn_partition *p, int v)
     return p->kinds[n] == KN_VIEW || kn_graph_is_output(g, root) ? -1 : root;
 }
 
+bool kn_node_is_concat(const kn_node *n) { return !n->left && !strcmp(n->op, "Concat") && !*n->domain; }
+
+int64_t kn_concat_axis(const kn_graph *g, const kn_node *n)
+{
+    const kn_gattr *at = kn_node_attr(n, "axis");
+    int64_t axis = at ? at->i : 0;
+    return axis < 0 ? axis + g->values[n->outputs[0]].rank : axis;
+}
+
+bool kn_concat_in_ranges(const kn_graph *g, const kn_node *n)
+{
+    const kn_value *y = &g->values[n->outputs[0]];
+    int64_t axis = kn_concat_axis(g, n);
+    for (int i = 0; i < y->rank && (y->reordered ? y->order[i] : i) != axis; i++)
+        if (y->shape[y->reordered ? y->order[i] : i] != 1) return false;
+    return true;
+}
+
+bool kn_lie_alike(const kn_value *x, const kn_value *y)
+{
+    return x->rank == y->rank && x->reordered == y->reordered && (!y->reordered || !memcmp(x->order, y->order, (size_t)y->rank));
+}
+
 /* A concatenation along the first dimension that is not one: its inputs are consecutive ranges of it. Each must be a kernel's own result, once. */
 static bool side_by_side(kn_partition *p, const kn_node *n)
 {
     const kn_graph *g = p->g;
     const kn_value *y = &g->values[n->outputs[0]];
-    const kn_gattr *at = kn_node_attr(n, "axis");
-    int64_t axis = at ? at->i : 0, offset = 0;
-    if (strcmp(n->op, "Concat") || *n->domain) return false;
-    if (axis < 0) axis += y->rank;
-    for (int i = 0; i < y->rank && (y->reordered ? y->order[i] : i) != axis; i++)
-        if (y->shape[y->reordered ? y->order[i] : i] != 1) return false;
-    for (int i = 0; i < n->ninputs; i++) {
-        const kn_value *x = n->inputs[i] < 0 ? y : &g->values[n->inputs[i]];
-        if (x->reordered != y->reordered || (y->reordered && memcmp(x->order, y->order, (size_t)y->rank))) return false;
-    }
+    int64_t offset = 0;
+    if (!kn_node_is_concat(n) || !kn_concat_in_ranges(g, n)) return false;
+    for (int i = 0; i < n->ninputs; i++)
+        if (n->inputs[i] >= 0 && !kn_lie_alike(&g->values[n->inputs[i]], y)) return false;
     for (int i = 0; i < n->ninputs; i++) {
         if (n->inputs[i] < 0 || claimable(p, n->inputs[i]) < 0) return false;
         for (int k = 0; k < i; k++)

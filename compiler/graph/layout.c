@@ -126,7 +126,7 @@ static void charge(layout *l, const kn_node *n)
     const kn_value *y = &l->g->values[n->outputs[0]];
     const kn_hw_level *l3 = kn_hw_level_named(l->hw, "l3");
     double gbs = l3 ? l3->bandwidth_gbs : l->hw->levels[0].bandwidth_gbs;
-    if (strcmp(n->op, "Concat") || y->rank < 3 || y->shape[0] != 1 || gbs <= 0) return;
+    if (!kn_node_is_concat(n) || y->rank < 3 || y->shape[0] != 1 || gbs <= 0) return;
     l->win[root(l, n->outputs[0])] -= 2 * (double)kn_value_bytes(y) / (gbs * 1e3);
 }
 

@@ -2,7 +2,6 @@
  * these then chooses among the parts as it reads them, and the inner concatenation is written nowhere (networks whose every layer reads what all
  * before it gave). After some parts one is written after all: a kernel has room for so many operands, and every vector asks which part it is of. */
 #include "graph/plan.h"
-#include <string.h>
 
 enum { PARTS = 6 }; /* beside what a map has of its own, they leave room among the reads that a plan looks at */
 
@@ -12,33 +11,6 @@ typedef struct parts {
     kn_graph *q;       /* the same with longer concatenations */
     kiln_diag *d;
 } parts;
-
-static bool is_concat(const kn_node *n) { return !n->left && !strcmp(n->op, "Concat") && !*n->domain; }
-
-static int64_t axis_of(const kn_graph *g, const kn_node *n)
-{
-    const kn_gattr *at = kn_node_attr(n, "axis");
-    int64_t axis = at ? at->i : 0;
-    return axis < 0 ? axis + g->values[n->outputs[0]].rank : axis;
-}
-
-/* Parts are no ranges of the result one behind the other in memory, as those along the outermost dimension are (kinds.c). */
-static bool is_copied(const kn_graph *g, const kn_node *n)
-{
-    const kn_value *y = &g->values[n->outputs[0]];
-    int64_t axis = axis_of(g, n);
-    for (int i = 0; i < y->rank; i++) {
-        int at = y->reordered ? y->order[i] : i;
-        if (at == axis) return false;
-        if (y->shape[at] != 1) return true;
-    }
-    return false;
-}
-
-static bool lie_alike(const kn_value *x, const kn_value *y)
-{
-    return x->rank == y->rank && x->reordered == y->reordered && (!y->reordered || !memcmp(x->order, y->order, (size_t)y->rank));
-}
 
 /* It computes each element from some of what it reads, so that it can read parts of that. */
 static bool is_map(parts *s, const kn_node *n, kiln_status *status)
@@ -55,12 +27,12 @@ static bool may_open(parts *s, const kn_node *n, int v, kiln_status *status)
     const kn_graph *g = s->g;
     int from = v < 0 ? -1 : g->values[v].producer;
     const kn_node *m = from < 0 ? NULL : &s->q->nodes[from];
-    if (!m || !is_concat(m) || axis_of(g, m) != axis_of(g, n) || kn_graph_is_output(g, v)) return false;
-    if (!is_copied(g, m) || !lie_alike(&g->values[v], &g->values[n->outputs[0]])) return false;
+    if (!m || !kn_node_is_concat(m) || kn_concat_axis(g, m) != kn_concat_axis(g, n) || kn_graph_is_output(g, v)) return false;
+    if (kn_concat_in_ranges(g, m) || !kn_lie_alike(&g->values[v], &g->values[n->outputs[0]])) return false;
     for (int i = from + 1; i < g->nnodes; i++) {
         const kn_node *u = &g->nodes[i];
         for (int k = 0; k < u->ninputs; k++)
-            if (u->inputs[k] == v && !(is_concat(u) && axis_of(g, u) == axis_of(g, n)) && !is_map(s, u, status)) return false;
+            if (u->inputs[k] == v && !(kn_node_is_concat(u) && kn_concat_axis(g, u) == kn_concat_axis(g, n)) && !is_map(s, u, status)) return false;
     }
     return true;
 }
@@ -72,7 +44,7 @@ static kiln_status open_up(parts *s, const kn_node *n, kn_node *copy)
     kiln_status status = KILN_OK;
     if (!in) return KILN_MEMORY;
     *copy = *n;
-    if (!is_concat(n) || room < 1 || !is_copied(s->g, n)) return KILN_OK;
+    if (!kn_node_is_concat(n) || room < 1 || kn_concat_in_ranges(s->g, n)) return KILN_OK;
     for (int i = 0; i < n->ninputs && status == KILN_OK; i++) {
         const kn_node *m = may_open(s, n, n->inputs[i], &status) ? &s->q->nodes[s->g->values[n->inputs[i]].producer] : NULL;
         int more = m ? m->ninputs : 1;
@@ -95,7 +67,7 @@ static kn_graph *without_unread(parts *s)
     for (int i = 0; i < s->q->noutputs; i++) read[s->q->outputs[i]] = true;
     for (int i = s->q->nnodes - 1; i >= 0; i--) {
         const kn_node *n = &s->q->nodes[i];
-        dropped[i] = is_concat(n) && !read[n->outputs[0]];
+        dropped[i] = kn_node_is_concat(n) && !read[n->outputs[0]];
         for (int k = 0; k < n->ninputs && !dropped[i]; k++)
             if (n->inputs[k] >= 0) read[n->inputs[k]] = true;
     }

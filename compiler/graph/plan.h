@@ -82,6 +82,11 @@ kiln_status kn_partition_join(kn_partition *p, kiln_diag *d);
  * outside of the arena. fixed[v]: lies elsewhere (inputs, constants, outputs that kernels write to the caller's arrays). */
 kiln_status kn_partition_memory(const kn_partition *p, const bool *fixed, int64_t *offsets, int64_t *bytes, kiln_diag *d);
 
+bool kn_node_is_concat(const kn_node *n);
+int64_t kn_concat_axis(const kn_graph *g, const kn_node *n);    /* 0 .. rank - 1 */
+/* Its parts are ranges of the result one behind the other in memory; else they are copied. */
+bool kn_concat_in_ranges(const kn_graph *g, const kn_node *n);
+bool kn_lie_alike(const kn_value *x, const kn_value *y);        /* their dimensions lie in the same order */
 enum kn_kind kn_kind_of(const kn_program *p);
 /* Bytes from the start of its input at which the result of node n, whose program is q, lies there: rows of it, side by side; -1: it does not. Only of
  * what others read as well (what is read in this way alone may be computed in this way alone), and not of constants, which are packed whole. */

@@ -24,6 +24,14 @@ const char *kn_op_read_fraction(kn_op_call *c, int input, const char *index)
     return text ? text : "";
 }
 
+void kn_op_put_range(kn_op_call *c, enum kn_dtype t)
+{
+    bool negative = kn_dtype_class(t) == 'i';
+    int bits = 8 * kn_dtype_bytes(t) - negative;
+    unsigned long long high = bits < 63 ? (1ULL << bits) - 1 : bits == 63 ? 9223372036854774784ULL : 18446744073709549568ULL;
+    kn_putf(&c->text, ", %lld.0), %llu.0)", negative ? -(long long)high - (bits < 63) : 0LL, high);
+}
+
 const char *kn_op_axes_but(kn_op_call *c, const char *prefix, int n, int but)
 {
     kn_buf b;

@@ -31,9 +31,11 @@ static kiln_status lower(kn_op_call *c)
         kn_putf(&c->text, " : f64; y[%s] = cast(min(max((select(abs(round(p[%s]) - p[%s]) <= abs(p[%s]) * 1e-12, round(p[%s]), p[%s])", all, all, all,
                 all, all, all);
     }
-    int bits = 8 * kn_dtype_bytes(t) - 1; /* 2^63 - 1 is no double: the one below it */
-    long long low = bits == 63 ? -9223372036854774784LL : -(1LL << bits), high = bits == 63 ? 9223372036854774784LL : (1LL << bits) - 1;
-    if (whole) kn_putf(&c->text, "), %lld.0), %lld.0), %s)", low, high, kn_dtype_text(t));
+    if (whole) {
+        kn_put(&c->text, ")");
+        kn_op_put_range(c, t);
+        kn_putf(&c->text, ", %s)", kn_dtype_text(t));
+    }
     kn_op_extents(c, "A", rank, shape);
     kn_op_end(c);
     return KILN_OK;

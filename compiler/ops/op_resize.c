@@ -134,11 +134,8 @@ static const char *around(kn_op_call *c, const place *p, int axis, int beside)
 static void put_whole(kn_op_call *c, bool reaches)
 {
     enum kn_dtype t = c->in[0].dtype;
-    int bits = 8 * kn_dtype_bytes(t) - (kn_dtype_class(t) == 'i');
-    /* 2^63 - 1 is no double: the one below it */
-    long long high = bits == 63 ? 9223372036854774784LL : (1LL << bits) - 1, low = kn_dtype_class(t) == 'u' ? 0 : -high - (bits < 63);
     kn_put(&c->text, ")");
-    if (reaches) kn_putf(&c->text, ", %lld.0), %lld.0)", low, high);
+    if (reaches) kn_op_put_range(c, t);
     kn_putf(&c->text, ", %s)", kn_dtype_text(t));
 }
 

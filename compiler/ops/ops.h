@@ -79,6 +79,8 @@ const char *kn_op_broadcast(kn_op_call *c, int input, const char *prefix, int ra
 /* The dtype in which fractions of input 0's elements are computed, and input i in it, as text; "" when the arena is dry. */
 const char *kn_op_fraction(const kn_op_call *c);
 const char *kn_op_read_fraction(kn_op_call *c, int input, const char *index);
+/* ", LEAST), MOST)" behind "min(max(VALUE": what t, whole numbers, holds; of 64 bits the last double that is no larger. */
+void kn_op_put_range(kn_op_call *c, enum kn_dtype t);
 /* The load of kn_op_load as text; "" when the arena is dry. */
 const char *kn_op_read(kn_op_call *c, int input, const char *index);
 /* "A0,A2": all axes of a prefix but one. */

@@ -348,6 +348,11 @@ static void check_plan(const char *id, const small_caches *one)
     kiln_arena_close(a);
 }
 
+static void check_plans(const char *id, const small_caches *all, size_t n)
+{
+    for (size_t i = 0; i < n; i++) check_plan(id, &all[i]);
+}
+
 /* Where vectors are parts of a line: windows whose copy is in layers, tiles of places of several rows. */
 static void copies_in_layers(void **state)
 {
@@ -380,7 +385,7 @@ static void copies_in_layers(void **state)
     };
 #undef WINDOW
     (void)state;
-    for (size_t i = 0; i < sizeof one / sizeof *one; i++) check_plan("x86-64-avx2", &one[i]);
+    check_plans("x86-64-avx2", one, sizeof one / sizeof *one);
 }
 
 /* Register tiles of windows with the channels last, where registers are few: those of more vectors than places hold the places' elements, one
@@ -402,7 +407,7 @@ static void tiles_fill_few_registers(void **state)
     };
 #undef LAST
     (void)state;
-    for (size_t i = 0; i < sizeof one / sizeof *one; i++) check_plan("x86-64-avx2", &one[i]);
+    check_plans("x86-64-avx2", one, sizeof one / sizeof *one);
 }
 
 /* What a transposed convolution without overlaps computes is finished as it is written, in the order of its results, where these have lanes that a
@@ -421,7 +426,8 @@ static void phases_are_epilogues(void **state)
     };
 #undef PHASES
     (void)state;
-    for (size_t i = 0; i < 2 * sizeof one / sizeof *one; i++) check_plan(i % 2 ? "x86-64-avx512" : "x86-64-avx2", &one[i / 2]);
+    check_plans("x86-64-avx2", one, sizeof one / sizeof *one);
+    check_plans("x86-64-avx512", one, sizeof one / sizeof *one);
 }
 
 /* A vector by a constant matrix, whichever way round that is stored: packed in panels, of what L2 does not hold a run for each vector of one. */
@@ -444,7 +450,7 @@ static void vectors_by_matrices(void **state)
     };
 #undef TURNED
     (void)state;
-    for (size_t i = 0; i < sizeof one / sizeof *one; i++) check_plan("x86-64-avx2", &one[i]);
+    check_plans("x86-64-avx2", one, sizeof one / sizeof *one);
 }
 
 /* Plans for what does not fit the caches, on a device with small ones: that they are taken, and agree with the reference. */
@@ -545,7 +551,7 @@ static void beyond_caches(void **state)
          "flatten_window"}, /* sums so long that moving the results does not show */
     };
     (void)state;
-    for (size_t i = 0; i < sizeof one / sizeof *one; i++) check_plan("x86-64-avx512", &one[i]);
+    check_plans("x86-64-avx512", one, sizeof one / sizeof *one);
 }
 
 /* Equal data along one axis: what is summed there must be equal to the bit, so every tile adds its terms in one order, the last ones too. Each input
