@@ -118,7 +118,7 @@ static bool parted_columns(const kn_site *x)
     int other = kn_cpu_other(x);
     if (other < 0 || x->m >= 0 || x->hw->vector_bytes >= KN_CPU_LINE) return false;
     for (int i = 0; i < x->s->nspatial; i++) if (i != x->n && i != other && kn_cpu_extent(x, i) > 1) return false;
-    return kn_site_followers(x, x->n) == 1 && kn_cpu_extent(x, other) % x->hw->units == 0;
+    return kn_site_followers(x, x->n) == 1 && kn_site_evenly(kn_cpu_extent(x, other), x->hw->units);
 }
 
 /* Where a vector is a part of a line, a line of each of a block's rows is read at a time, by a loop over these that is written out: what counts it
@@ -170,8 +170,10 @@ bool kn_cpu_few_rows(const kn_site *x, kn_plans *p)
 {
     int64_t full = x->hw->vector_bytes / kn_cpu_acc_bytes(x), rows = kn_cpu_extent(x, x->m);
     const kn_hw_level *l1 = kn_hw_level_named(x->hw, "l1"), *l2 = kn_hw_level_named(x->hw, "l2");
-    if (!l1 || !l2 || operand_bytes(x) <= l2->capacity_bytes || !lies_along(x)) return false;
-    if (rows > (kn_cpu_short_vectors(x) ? FEW_OF_SHORT : FEW_ROWS) || (kn_cpu_other(x) >= 0 && !parted_columns(x))) return false;
+    const int other = kn_cpu_other(x);
+    if (!l1 || !l2 || !lies_along(x) || (other >= 0 && !parted_columns(x))) return false;
+    if (operand_bytes(x) * kn_cpu_extent(x, other) <= l2->capacity_bytes) return false;
+    if (rows > (kn_cpu_short_vectors(x) ? FEW_OF_SHORT : FEW_ROWS)) return false;
     kn_cpu_tile t = {.lanes = full, .grain = 1, .blocked = kn_cpu_longest_reduce(x), .rlanes = 1, .runroll = 1};
     int64_t all = kn_cpu_extent(x, t.blocked), inner = x->reduce_extent / all;
     if (rows <= STREAMED) streamed_tile(x, &t);

@@ -68,13 +68,17 @@ static int64_t least_terms(const kn_site *x, double blocks)
     return x->contraction ? 128 : blocks * 2 < results ? 64 : 512; /* of columns, of rows */
 }
 
-/* A divisor of the axis that makes about `want` parts of at least `least` terms, those of whole transactions first; 1: there is none. */
-static int64_t parts_near(int64_t extent, double want, int64_t least)
+/* Rows of a part that is cut for the sake of its rows: what it writes is read again from near, a few hundredths of what it reads from afar. */
+enum { LEAST_ROWS = 32 };
+
+/* A divisor of the axis that makes about `want` parts of at least `least` terms, those of whole transactions first, shared evenly where `units` share
+ * them; 1: there is none. */
+static int64_t parts_near(int64_t extent, double want, int64_t least, int64_t units)
 {
     int64_t best = 1;
     double far = 1e30;
     for (int64_t n = 2; n <= 1024 && extent / n >= least; n++) {
-        if (extent % n) continue;
+        if (extent % n || !kn_site_evenly(n, units)) continue;
         double off = (double)n > want ? (double)n / want : want / (double)n;
         if (extent / n % 32) off *= 1.5;
         if (off < far) far = off, best = n;
@@ -98,13 +102,14 @@ int kn_part_steps(kiln_arena *a, const kn_program *p, const kn_hw *hw, kiln_byte
     if (!best.s) return 0;
     int axis = best.s->nspatial;
     for (int i = axis; i < best.s->naxes; i++) if (best.s->axes[i].extent > best.s->axes[axis].extent) axis = i;
-    double blocks = hw->gpu ? blocks_of(&best) : cuts_rows(&best) ? 1 : tiles_of(&best), fill = (double)hw->units / (blocks < 1 ? 1 : blocks);
+    bool rows = cuts_rows(&best);
+    double blocks = hw->gpu ? blocks_of(&best) : rows ? 1 : tiles_of(&best), fill = (double)hw->units / (blocks < 1 ? 1 : blocks);
     int64_t others = (int64_t)(points(best.s, true) / (double)best.s->axes[axis].extent);
-    int64_t least = least_terms(&best, blocks);
+    int64_t least = rows ? LEAST_ROWS : least_terms(&best, blocks);
     if (fill <= 1) return 0;
     least = kn_ceil_div(least, others);
     for (int64_t waves = 1, last = 1; waves <= 2; waves++) {
-        int64_t n = parts_near(best.s->axes[axis].extent, fill * (double)waves, least < 4 ? 4 : least);
+        int64_t n = parts_near(best.s->axes[axis].extent, fill * (double)waves, least < 4 ? 4 : least, rows ? hw->units : 1);
         if (n == last) continue;
         last = n;
         const char *line = kn_format(a, "part %s %s KP %lld parts\n", best.name, best.s->axes[axis].name, (long long)n);

@@ -217,3 +217,9 @@ const kn_expr *kn_site_only_read(const kn_program *p, int stmt, int tensor)
     }
     return one;
 }
+
+bool kn_site_evenly(int64_t n, int64_t units)
+{
+    enum { WAITS = 8 };
+    return kn_round_up(n, units) * (WAITS - 1) <= n * WAITS;
+}

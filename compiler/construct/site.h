@@ -104,6 +104,8 @@ void kn_plan_gpu(const kn_site *x, kn_plans *p);
 const char *kn_plan_warps(const kn_site *x, kn_plans *p);
 /* How many loads follow the axis. */
 int kn_site_followers(const kn_site *x, int axis);
+/* So many tasks are shared by `units` with no more than an eighth of the time waited for the last ones. */
+bool kn_site_evenly(int64_t n, int64_t units);
 /* The only read of the tensor in the program, if statement `stmt` has it and it is not padded; NULL. */
 const kn_expr *kn_site_only_read(const kn_program *p, int stmt, int tensor);
 

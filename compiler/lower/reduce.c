@@ -255,7 +255,8 @@ static int written_out(const kn_tile *x, int i)
     return last ? kn_lw_written_out(x->w, sg->g->loops[i].extent, x->ncombo, reads_copies(x)) : 0;
 }
 
-void kn_tile_nest(kn_tile *x, int i, int64_t part)
+/* The tile's reduce loops from loop i inward, accumulating into part `part`. */
+static void nest(kn_tile *x, int i, int64_t part)
 {
     kn_lw *w = x->w;
     kn_sg *sg = x->sg;
@@ -267,11 +268,11 @@ void kn_tile_nest(kn_tile *x, int i, int64_t part)
     }
     const kn_loop *l = &sg->g->loops[i];
     bool was = sg->clipped[l->axis];
-    if (kn_is_register(l->kind) && !sg->rolled) {
+    if (kn_is_register(l->kind) && !sg->rolled && !x->looped) {
         for (int64_t k = 0; k < l->extent && !w->status; k++) {
             sg->val[i] = kn_lw_int(w, k);
             kn_lw_open(w, sg, i, NULL);
-            kn_tile_nest(x, i + 1, l->rfactor ? part * l->extent + k : part);
+            nest(x, i + 1, l->rfactor ? part * l->extent + k : part);
         }
     } else {
         kn_lw_before(w, sg, i);
@@ -279,8 +280,8 @@ void kn_tile_nest(kn_tile *x, int i, int64_t part)
         kn_ls *loop = kn_lw_loop(w, sg, i);
         if (!loop) return;
         kn_ls **after = w->tail;
-        if (!loop->unroll) loop->unroll = written_out(x, i);
-        int64_t whole = whole_iterations(x, i);
+        if (!loop->unroll && !x->looped) loop->unroll = written_out(x, i);
+        int64_t whole = x->looped ? 0 : whole_iterations(x, i);
         if (whole) {
             loop->hi = kn_lw_int(w, whole);
             w->var_hi[loop->var] = whole - 1;
@@ -288,15 +289,65 @@ void kn_tile_nest(kn_tile *x, int i, int64_t part)
         w->tail = &loop->body;
         kn_lw_open(w, sg, i, loop);
         kn_tile_ahead(x, i);
-        kn_tile_nest(x, i + 1, part);
+        nest(x, i + 1, part);
         w->tail = after;
         if (whole) {
             sg->val[i] = kn_lw_int(w, whole);
-            kn_tile_nest(x, i + 1, part);
+            nest(x, i + 1, part);
         }
     }
     sg->clipped[l->axis] = was;
     sg->val[i] = NULL;
+}
+
+/* Condition that all terms written out in the tile are in range, of which loops around it decide; NULL: they are, or something is filled or computed
+ * between them. */
+static kn_expr *terms_full(kn_tile *x, bool *axes)
+{
+    kn_lw *w = x->w;
+    kn_sg *sg = x->sg;
+    kn_expr *av[KILN_MAX_AXES], *full = NULL;
+    if (!x->written_out || sg->nskips || (x->vloop >= 0 && kn_tile_reduces(sg, x->vloop))) return NULL;
+    for (int k = 0; k < sg->g->ncaches; k++)
+        if (sg->g->caches[k].at >= sg->tile) return NULL;
+    for (int k = 0; k < w->t->nstages; k++)
+        if (w->t->stages[k]->at_stage == sg->index && w->t->stages[k]->at_loop >= sg->tile) return NULL;
+    kn_tile_set(x, 0);
+    for (int i = sg->tile; i < sg->g->nloops; i++)
+        if (kn_tile_has(sg, i) && kn_tile_reduces(sg, i)) sg->val[i] = kn_lw_int(w, sg->g->loops[i].extent - 1);
+    kn_env_axes(w, sg, av);
+    for (int a = 0; a < sg->s->naxes; a++) {
+        kn_expr *c = sg->s->axes[a].reduce && !sg->clipped[a] ? kn_lw_below(w, av[a], sg->s->axes[a].extent) : NULL;
+        axes[a] = c != NULL;
+        full = kn_lw_and(w, full, c);
+    }
+    for (int i = sg->tile; i < sg->g->nloops; i++)
+        if (kn_tile_has(sg, i) && kn_tile_reduces(sg, i)) sg->val[i] = NULL;
+    return full && kn_lw_never(kn_lw_simp(w, full)) ? NULL : full;
+}
+
+void kn_tile_terms(kn_tile *x)
+{
+    kn_lw *w = x->w;
+    kn_sg *sg = x->sg;
+    bool axes[KILN_MAX_AXES];
+    kn_expr *full = terms_full(x, axes);
+    kn_ls *cond = full ? kn_lw_if(w, full) : NULL, **after = w->tail;
+    if (!cond) {
+        nest(x, sg->tile, 0);
+        return;
+    }
+    w->tail = &cond->body;
+    for (int a = 0; a < sg->s->naxes; a++) sg->clipped[a] |= axes[a];
+    nest(x, sg->tile, 0);
+    for (int a = 0; a < sg->s->naxes; a++)
+        if (axes[a]) sg->clipped[a] = false;
+    w->tail = &cond->other;
+    x->written_out = false;
+    x->looped = true;
+    nest(x, sg->tile, 0);
+    x->looped = false;
+    w->tail = after;
 }
 
 static kn_expr *finished(kn_tile *x, int64_t c);

@@ -134,7 +134,7 @@ static void emit(kn_lw *w, kn_sg *sg, int part, kn_expr *first, kn_expr *last, k
             kn_tile_prefetch_out(&x);
         }
         x.written_out = kn_tile_written_out(&x);
-        if (!kn_tile_joined(&x)) kn_tile_nest(&x, sg->tile, 0);
+        if (!kn_tile_joined(&x)) kn_tile_terms(&x);
     }
     if (store_full || !full || sg->past) kn_lw_turn(w, sg, x.vloop, x.lanes);
     finish(&x);

@@ -14,6 +14,7 @@ typedef struct kn_tile {
     enum kn_dtype acc_type;
     bool written_out;         /* every term has its own statement: the first one of an accumulator begins it */
     uint64_t begun;           /* accumulators of each element that have one */
+    bool looped;              /* the last terms, where fewer are left than the tile writes out: its reduce loops are loops */
     int part;                 /* SCRATCH partial sums, -1 */
     kn_expr *first, *last;    /* of the outer reduce loops */
     int spill;                /* SCRATCH copy of the tile for guarded stores, -1 */
@@ -48,7 +49,7 @@ int kn_tile_rows_of_lanes(const kn_tile *x);
 void kn_tile_stand_up(kn_tile *x); /* lanes along the reduction become lanes along the rows, where there are as many of these */
 enum kn_op kn_tile_combine_op(enum kn_reduce r);
 kn_expr *kn_tile_identity(kn_lw *w, enum kn_reduce r, enum kn_dtype t);
-void kn_tile_nest(kn_tile *x, int i, int64_t part); /* the tile's reduce loops from loop i inward, accumulating into part `part` */
+void kn_tile_terms(kn_tile *x); /* the tile's reduce loops, accumulating */
 /* Across the threads of rfactor loops; *owner: the threads that hold the result, NULL: all. */
 void kn_tile_combine_threads(kn_tile *x, kn_expr **owner);
 kn_expr *kn_tile_value(kn_tile *x, int64_t c); /* finished element c; without a reduction the body itself */

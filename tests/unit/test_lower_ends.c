@@ -121,6 +121,40 @@ static void loops_of_a_sum_are_one(void **state)
     }
 }
 
+/* Stores to registers: what begins sums, and their terms. */
+static int sums_in(const kn_lprog *l, const kn_ls *s)
+{
+    int n = 0;
+    for (; s; s = s->next) {
+        n += s->kind == KN_LS_STORE && l->buffers[s->buffer].scope == KN_REGISTER;
+        n += sums_in(l, s->body) + sums_in(l, s->other);
+    }
+    return n;
+}
+
+/* Terms written out in a tile, of which loops around it leave fewer at the end, ask once whether all are there; what is left is a loop. */
+static void terms_ask_once(void **state)
+{
+    static const struct { const char *text, *inputs, *trace; int sums; } one[] = {
+        {"y[S] +=! x[R,S]", "x=f32:43x48", "split y S 2 8\nsplit y R 4\nreorder y R.0 S.0 R.1 | S.1 S.2\nunroll y R.1\nunroll y S.1\n"
+                                           "vectorize y S.2\n", 2 + 2 * 4 + 2},
+        {"y[S] >=! x[R,S]", "x=f32:43x48", "split y S 2 8\nsplit y R 4\nreorder y R.0 S.0 R.1 | S.1 S.2\nunroll y R.1\nunroll y S.1\n"
+                                           "vectorize y S.2\n", 2 + 2 * 4 + 2},
+        {"y[S] +=! x[R,S]", "x=f32:40x48", "split y S 2 8\nsplit y R 4\nreorder y R.0 S.0 R.1 | S.1 S.2\nunroll y R.1\nunroll y S.1\n"
+                                           "vectorize y S.2\n", 2 + 2 * 4},
+        {"y[S] +=! x[R,T,S]", "x=f32:7x43x48", "split y S 2 8\nsplit y T 4\nreorder y R.0 T.0 S.0 T.1 | S.1 S.2\nunroll y T.1\n"
+                                               "unroll y S.1\nvectorize y S.2\n", 2 + 2 * 4 + 2},
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof one / sizeof *one; i++) {
+        kiln_arena *a = kiln_arena_open(&(kiln_host){NULL, mem, NULL});
+        kn_lprog *l = lowered_and_run(a, one[i].text, one[i].inputs, one[i].trace);
+        int sums = sums_in(l, l->fns[0].body);
+        if (sums != one[i].sums) fail_msg("%zu: %d sums", i, sums);
+        kiln_arena_close(a);
+    }
+}
+
 /* The digits of an axis that was made of three are the elements' numbers again where the operand is copied: nothing is divided, runs are vectors. */
 static void copies_know_joined_digits(void **state)
 {
@@ -146,6 +180,6 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(copies_know_joined_digits), cmocka_unit_test(whole_turns_ask_nothing),
                                        cmocka_unit_test(maps_ask_nothing), cmocka_unit_test(whole_tiles_ask_nothing),
-                                       cmocka_unit_test(loops_of_a_sum_are_one)};
+                                       cmocka_unit_test(loops_of_a_sum_are_one), cmocka_unit_test(terms_ask_once)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
