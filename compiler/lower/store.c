@@ -2,6 +2,7 @@
  * caches (`streaming_store_bytes`) goes there: whole lines of runs and of turned squares (rows that are none: lines.c); of vectors that are half a
  * line runs of whole lines alone, and no output in which a temporary lies. The generated entry, or the task, waits for them. */
 #include "lower/tile.h"
+#include <string.h>
 
 /* A body that traps on zero-filled operands must not be computed out of range. */
 bool kn_tile_traps(const kn_expr *e)
@@ -472,6 +473,21 @@ static void store_in_range(kn_tile *x, int64_t c, int lane_var)
     w->tail = after;
 }
 
+/* Where element c of the tile goes, had the last tile of an axis not been moved back to end with it. */
+static kn_expr *place_in_turn(kn_tile *x, int64_t c)
+{
+    kn_sg *sg = x->sg;
+    kn_expr *base[KILN_MAX_AXES];
+    memcpy(base, sg->base, sizeof base);
+    for (int a = 0; a < sg->s->naxes; a++) {
+        const kn_expr *from = base[a] && base[a]->op == KN_OP_VAR ? x->w->var_value[base[a]->u.var] : NULL;
+        if (from && from->op == KN_OP_MIN) sg->base[a] = from->args[from->args[0]->op == KN_OP_CONST_I];
+    }
+    kn_expr *at = place_of(x, c);
+    memcpy(sg->base, base, sizeof base);
+    return at;
+}
+
 /* The tile's elements are one run of the output, from *at on, and the next tile's follow: a line that is asked for ahead is written at the rate of
  * reads, one that is not waits for memory in the store buffer (measured: 1.5 times the rate of plain stores where nothing is read, 1.2 times
  * where as much is). */
@@ -483,8 +499,8 @@ static bool runs_on(kn_tile *x, kn_expr **at)
     int64_t step, run = x->ncombo * x->lanes;
     while (last >= 0 && (sg->g->loops[last].extent == 1 || kn_tile_reduces(sg, last))) last--;
     if (last < 0 || !sg->val[last] || sg->val[last]->op != KN_OP_VAR) return false;
-    kn_expr *end = place_of(x, x->ncombo - 1);
-    *at = place_of(x, 0);
+    kn_expr *end = place_in_turn(x, x->ncombo - 1);
+    *at = place_in_turn(x, 0);
     if (!*at || !end || !kn_lw_coefficient(*at, sg->val[last]->u.var, &step) || step != run) return false;
     end = kn_lw_simp(w, kn_lw_node(w, KN_OP_SUB, KN_I64, 1, end, *at, NULL));
     return end->op == KN_OP_CONST_I && end->u.i == run - x->lanes;

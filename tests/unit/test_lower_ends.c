@@ -121,6 +121,34 @@ static void loops_of_a_sum_are_one(void **state)
     }
 }
 
+static int past_the_caches(const kn_ls *s)
+{
+    int n = 0;
+    for (; s; s = s->next) n += s->streams + past_the_caches(s->body) + past_the_caches(s->other);
+    return n;
+}
+
+/* A large output is written past the caches, or its lines are asked for ahead, wherever it ends. */
+static void ragged_runs_stream(void **state)
+{
+    static const struct { int64_t from; int stores; } one[] = {{2048, 2}, {1 << 20, 0}};
+    static const char trace[] = "split y N 8 2 8\nreorder y N.0 | N.1 | N.2 N.3\nparallel y N.0\nunroll y N.2\nvectorize y N.3\n";
+    static const char *const inputs[] = {"x=f32:1024", "x=f32:1003", "x=f32:1000"};
+    (void)state;
+    for (size_t i = 0; i < sizeof one / sizeof *one * 3; i++) {
+        kiln_arena *a = kiln_arena_open(&(kiln_host){NULL, mem, NULL});
+        kn_hw *hw = device(a, "x86-64-avx2");
+        hw->streaming_store_bytes = one[i / 3].from;
+        hw->levels[1].capacity_bytes = 1024;
+        kn_program *p = parsed(a, "y[N] = x[N]*2.0", inputs[i % 3]);
+        kn_lprog *l = lowered(a, p, hw, text_of(trace), inputs[i % 3]);
+        int stores = past_the_caches(l->fns[0].body);
+        if (stores != one[i / 3].stores) fail_msg("%s: %d", inputs[i % 3], stores);
+        run_checked(a, p, hw, text_of(trace), inputs[i % 3]);
+        kiln_arena_close(a);
+    }
+}
+
 /* Stores to registers: what begins sums, and their terms. */
 static int sums_in(const kn_lprog *l, const kn_ls *s)
 {
@@ -180,6 +208,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(copies_know_joined_digits), cmocka_unit_test(whole_turns_ask_nothing),
                                        cmocka_unit_test(maps_ask_nothing), cmocka_unit_test(whole_tiles_ask_nothing),
-                                       cmocka_unit_test(loops_of_a_sum_are_one), cmocka_unit_test(terms_ask_once)};
+                                       cmocka_unit_test(loops_of_a_sum_are_one), cmocka_unit_test(terms_ask_once),
+                                       cmocka_unit_test(ragged_runs_stream)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
