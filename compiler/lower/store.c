@@ -473,18 +473,14 @@ static void store_in_range(kn_tile *x, int64_t c, int lane_var)
     w->tail = after;
 }
 
-/* Where element c of the tile goes, had the last tile of an axis not been moved back to end with it. */
-static kn_expr *place_in_turn(kn_tile *x, int64_t c)
+/* Where element c goes of a tile that was moved back to end with its axis, had it not been. */
+static kn_expr *place_unmoved(kn_tile *x, int64_t c)
 {
-    kn_sg *sg = x->sg;
     kn_expr *base[KILN_MAX_AXES];
-    memcpy(base, sg->base, sizeof base);
-    for (int a = 0; a < sg->s->naxes; a++) {
-        const kn_expr *from = base[a] && base[a]->op == KN_OP_VAR ? x->w->var_value[base[a]->u.var] : NULL;
-        if (from && from->op == KN_OP_MIN) sg->base[a] = from->args[from->args[0]->op == KN_OP_CONST_I];
-    }
+    memcpy(base, x->sg->base, sizeof base);
+    memset(x->sg->base, 0, sizeof base);
     kn_expr *at = place_of(x, c);
-    memcpy(sg->base, base, sizeof base);
+    memcpy(x->sg->base, base, sizeof base);
     return at;
 }
 
@@ -499,8 +495,8 @@ static bool runs_on(kn_tile *x, kn_expr **at)
     int64_t step, run = x->ncombo * x->lanes;
     while (last >= 0 && (sg->g->loops[last].extent == 1 || kn_tile_reduces(sg, last))) last--;
     if (last < 0 || !sg->val[last] || sg->val[last]->op != KN_OP_VAR) return false;
-    kn_expr *end = place_in_turn(x, x->ncombo - 1);
-    *at = place_in_turn(x, 0);
+    kn_expr *end = place_unmoved(x, x->ncombo - 1);
+    *at = place_unmoved(x, 0);
     if (!*at || !end || !kn_lw_coefficient(*at, sg->val[last]->u.var, &step) || step != run) return false;
     end = kn_lw_simp(w, kn_lw_node(w, KN_OP_SUB, KN_I64, 1, end, *at, NULL));
     return end->op == KN_OP_CONST_I && end->u.i == run - x->lanes;
@@ -558,7 +554,7 @@ static void write_far(kn_tile *x)
         past &= run && span % KN_LINE_BYTES == 0 && !long_functions(sg->s->body) && !long_functions(last);
     }
     if (past && (run || sg->s->red == KN_RED_NONE)) w->streamed = kn_lw_tensor(w, out);
-    if (!run || past) return;
+    if (!run || past || kn_lw_taken(w, out)) return; /* what it overwrites is there */
     at = kn_lw_simp(w, kn_bin(w->a, KN_OP_ADD, at, kn_lw_int(w, AHEAD / bytes)));
     kn_lw_prefetch_lines(w, kn_lw_tensor(w, out), at, lines, KN_LINE_BYTES / bytes, true);
 }
