@@ -204,12 +204,18 @@ static int64_t tile_span(const kn_sg *sg, int a)
     return points == span ? span : 0;
 }
 
-/* Where the last vector of an axis begins, NULL when it has more lanes than the axis elements. */
-static kn_expr *lanes_fit(kn_lw *w, const kn_sg *sg, int a)
+static int64_t lanes_of(const kn_sg *sg, int a)
 {
     int64_t lanes = 1;
     for (int i = sg->tile; i < sg->g->nloops; i++)
         if (sg->g->loops[i].axis == a && sg->g->loops[i].kind == KN_VECTOR) lanes = sg->g->loops[i].extent;
+    return lanes;
+}
+
+/* Where the last vector of an axis begins, NULL when it has more lanes than the axis elements. */
+static kn_expr *lanes_fit(kn_lw *w, const kn_sg *sg, int a)
+{
+    int64_t lanes = lanes_of(sg, a);
     return lanes > sg->s->axes[a].extent ? NULL : kn_lw_int(w, sg->s->axes[a].extent - lanes);
 }
 
@@ -276,6 +282,20 @@ static uint32_t boxed_axes(const kn_sg *sg, uint32_t held)
     return held;
 }
 
+/* What a tile longer than its axis leaves over of its last vector is better computed twice in a whole one than in vectors half as long and half as
+ * long again: of a sum, a function, what has to be widened or narrowed, and more than one such vector. */
+static bool worth_twice(const kn_sg *sg, int a, int64_t span)
+{
+    const kn_expr *loads[KILN_MAX_TENSORS], *e = sg->s->body;
+    if (sg->s->red != KN_RED_NONE || kn_has_function(e)) return true;
+    int64_t lanes = lanes_of(sg, a), over = sg->s->axes[a].extent % lanes;
+    int n = kn_loads(e, loads, KILN_MAX_TENSORS), pieces = 0;
+    bool narrow = kn_dtype_bytes(e->dtype) < 4, plain = n <= KILN_MAX_TENSORS && span - sg->s->axes[a].extent < lanes;
+    for (int i = 0; i < n && plain; i++) narrow |= kn_dtype_bytes(loads[i]->dtype) < 4, plain = !loads[i]->padded;
+    for (int64_t left = over; left; left /= 2) pieces += left % 2;
+    return plain && (pieces > 1 || (narrow && over > 1));
+}
+
 /* Moves the last register tile of an axis back, so that it ends where the axis ends: it computes some elements a second time, to the same
  * bits, instead of going element by element; of a tile longer than the axis the last vectors move, of a sum or of functions (twice in a
  * vector costs less than once for itself). Not where a cache or the region of an attached stage holds the axis: it was filled for where the
@@ -291,7 +311,7 @@ static void overlap_tails(kn_lw *w, kn_sg *sg)
     for (int a = 0; a < sg->s->naxes && !w->status; a++) {
         int64_t span = (tail & (~held | boxed)) >> a & 1 ? tile_span(sg, a) : 0, last = sg->s->axes[a].extent - span;
         if (boxed >> a & 1 && last >= 0) continue;
-        if (span > 0 && last < 0 && (sg->s->red != KN_RED_NONE || kn_has_function(sg->s->body))) sg->inside[a] = lanes_fit(w, sg, a);
+        if (span > 0 && last < 0 && worth_twice(sg, a, span)) sg->inside[a] = lanes_fit(w, sg, a);
         if (span < 1 || last < 0 || differs_by_task(w, sg, a) || keeps_digits(sg->s->body, a, span, false)) continue;
         kn_expr *base = kn_lw_int(w, 0);
         for (int i = 0; i < sg->tile; i++) {

@@ -179,6 +179,37 @@ static void lines_to_write_are_asked_for(void **state)
     }
 }
 
+static int stores_to(const kn_lprog *l, const kn_ls *s, int lanes)
+{
+    int n = 0;
+    for (; s; s = s->next) {
+        bool out = s->kind == KN_LS_STORE && l->buffers[s->buffer].scope == KN_GLOBAL;
+        n += (out && s->value->lanes == lanes) + stores_to(l, s->body, lanes) + stores_to(l, s->other, lanes);
+    }
+    return n;
+}
+
+/* What a short row leaves over is a vector that ends with it, but where that is one vector half as long, or a quarter, or a single element. */
+static void rests_are_vectors(void **state)
+{
+    static const struct { const char *inputs; int vectors, whole, parts; } one[] = {
+        {"x=f32:40x13&w=f32:13", 2, 2, 0}, {"x=f32:40x12&w=f32:12", 2, 1, 1}, {"x=f32:40x9&w=f32:9", 2, 1, 1},
+        {"x=f32:40x61&w=f32:61", 8, 8, 0}, {"x=f16:40x12&w=f16:12", 2, 2, 0}, {"x=f16:40x9&w=f16:9", 2, 1, 1},
+        {"x=u8:40x12&w=u8:12", 2, 2, 0},   {"x=f32:40x3&w=f32:3", 1, 0, 2},   {"x=f32:40x13&w=f32:13", 4, 1, 2},
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof one / sizeof *one; i++) {
+        kiln_arena *a = kiln_arena_open(&(kiln_host){NULL, mem, NULL});
+        const char *trace = kn_format(a, "split y J %d 8\nreorder y I.0 | J.0 | J.1 J.2\nparallel y I.0\nunroll y J.1\nvectorize y J.2\n",
+                                      one[i].vectors);
+        const kn_lprog *l = lowered_and_run(a, "y[I,J] = x[I,J]+w[J]", one[i].inputs, trace);
+        const kn_ls *body = l->fns[0].body;
+        int whole = stores_to(l, body, 8), parts = stores_to(l, body, 4) + stores_to(l, body, 2) + stores_to(l, body, 1);
+        if (whole != one[i].whole || parts != one[i].parts) fail_msg("%s: %d vectors and %d parts", one[i].inputs, whole, parts);
+        kiln_arena_close(a);
+    }
+}
+
 /* Stores to registers: what begins sums, and their terms. */
 static int sums_in(const kn_lprog *l, const kn_ls *s)
 {
@@ -239,6 +270,7 @@ int main(void)
     const struct CMUnitTest tests[] = {cmocka_unit_test(copies_know_joined_digits), cmocka_unit_test(whole_turns_ask_nothing),
                                        cmocka_unit_test(maps_ask_nothing), cmocka_unit_test(whole_tiles_ask_nothing),
                                        cmocka_unit_test(loops_of_a_sum_are_one), cmocka_unit_test(terms_ask_once),
-                                       cmocka_unit_test(ragged_runs_stream), cmocka_unit_test(lines_to_write_are_asked_for)};
+                                       cmocka_unit_test(ragged_runs_stream), cmocka_unit_test(lines_to_write_are_asked_for),
+                                       cmocka_unit_test(rests_are_vectors)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
