@@ -36,11 +36,12 @@ static bool long_rows(const kn_lw *w, const kn_stage *map, int axis, int tensor)
     enum { PART = 32 };
     const kn_hw_level *l1 = kn_hw_level_named(w->hw, "l1");
     const kn_tensor *t = &w->p->program->tensors[tensor];
-    int64_t bytes = kn_dtype_bytes(t->dtype);
-    int64_t least = !l1 ? 0 : w->hw->vector_bytes < KN_LINE_BYTES ? l1->capacity_bytes / PART : l1->capacity_bytes;
+    int64_t row = kn_dtype_bytes(t->dtype) * w->box[tensor].size[t->rank - 1], all = row;
+    bool parts = w->hw->vector_bytes < KN_LINE_BYTES;
     kn_short_tile last;
-    for (int d = 0; d < t->rank; d++) bytes *= w->box[tensor].size[d];
-    if (!l1 || bytes <= least || !kn_stage_last_tile(w->p->program->stmts[map->stmt], map, &last)) return false;
+    for (int d = 0; d < t->rank - 1; d++) all *= w->box[tensor].size[d];
+    if (!l1 || (parts ? row <= l1->capacity_bytes / PART : all <= l1->capacity_bytes)) return false;
+    if (!kn_stage_last_tile(w->p->program->stmts[map->stmt], map, &last)) return false;
     return map->loops[last.loop].axis == axis;
 }
 
