@@ -30,7 +30,7 @@ static bool once(const kn_stage *g, int axis, int64_t extent)
 
 /* Long rows, whose last tile begins at a known place: of it only what was not written yet is stored (store.c). In shorter ones vectors are soon read
  * that were stored in two, as all are that are as long as a line (rows of 197: 1.2 to 1.3 times as long in place); those must not fit L1. Others are
- * worth it from a few lines on (AVX2: 1021, 2053 and 4099 elements 0.75 to 0.93 of the time, 200 to 300 elements 0.92 to 1.0, 70 to 130 1.0 to 1.03). */
+ * worth it from some lines on (AVX2: 1021, 2053 and 4099 elements 0.75 to 0.93 of the time, 200 to 300 0.92 to 1.0, 70 to 130 1.0 to 1.03). */
 static bool long_rows(const kn_lw *w, const kn_stage *map, int axis, int tensor)
 {
     enum { PART = 32 };
