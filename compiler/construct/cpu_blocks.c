@@ -193,9 +193,12 @@ bool kn_cpu_blocks(const kn_site *x, kn_plans *p)
     return p->n > before;
 }
 
-/* The tensor is a constant, or what a stage makes of one before the first call: packed ahead it is better than what is turned in each. */
-static bool rests(const kn_tree *t, int tensor)
+bool kn_cpu_rests(const kn_site *x, int l)
 {
+    const kn_expr *loads[KN_SITE_LOADS];
+    const kn_tree *t = x->t;
+    if (kn_loads(x->s->body, loads, KN_SITE_LOADS) > KN_SITE_LOADS) return false;
+    int tensor = loads[l]->u.tensor;
     bool made = t->program->tensors[tensor].constant;
     for (int i = 0; i < t->nstages; i++) made = made || (t->stages[i]->ahead && kn_stage_out(t, t->stages[i]) == tensor);
     return made;
@@ -216,7 +219,7 @@ bool kn_cpu_turned_blocks(const kn_site *x, kn_plans *p)
         const kn_site_access *a = &x->load[l];
         if (!a->linear || a->padded || a->bent || a->bytes != BYTES) return false;
         bool turns = a->axes >> x->n & 1;
-        if (rests(x->t, loads[l]->u.tensor)) return false;
+        if (kn_cpu_rests(x, l)) return false;
         if (turns ? !kn_cpu_turns_squares(x, l, t.blocked, t.lanes, 1) : kn_cpu_rows_across(x, l, t.blocked)) return false;
     }
     if (!choose_tile(x, &t, 1)) return false;

@@ -130,6 +130,39 @@ static void rows_meet_blocks(void **state)
     }
 }
 
+/* Short sums of an operand that runs along them, whose results go past L3 in long rows: rows go along panels that are turned beside each other. Not
+ * of long sums, unless rows lie across them; nor where several rows of results share a page, L3 holds them, or vectors are lines. */
+static void results_go_past_caches(void **state)
+{
+    static const char turned[] = "c[M,N] +=! a[M,K]*b[N,K]", both[] = "c[M,N] +=! a[K,M]*b[N,K]";
+    static const struct { const char *text, *id, *inputs; bool along; } one[] = {
+        {turned, "x86-64-avx2", "a=f32:61x9&b=f32:781x9", true},
+        {turned, "x86-64-avx2", "a=f32:61x3&b=f32:781x3", true},
+        {both, "x86-64-avx2", "a=f32:9x61&b=f32:781x9", true},
+        {both, "x86-64-avx2", "a=f32:37x61&b=f32:781x37", true},
+        {turned, "x86-64-avx2", "a=f32:61x37&b=f32:781x37", false},
+        {turned, "x86-64-avx2", "a=f32:61x9&b=f32:381x9", false},
+        {turned, "x86-64-avx2", "a=f32:11x9&b=f32:781x9", false},
+        {turned, "x86-64-avx2", "a=f32:61x9&b=f32:781x9:const", false},
+        {turned, "x86-64-avx512", "a=f32:61x9&b=f32:781x9", false},
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof one / sizeof *one; i++) {
+        kiln_arena *a = kiln_arena_open(&(kiln_host){NULL, mem, NULL});
+        kn_hw *hw = device(a, one[i].id);
+        kn_program *c;
+        for (int l = 0; l < hw->nlevels; l++) {
+            if (!strcmp(hw->levels[l].name, "l2")) hw->levels[l].capacity_bytes = 65536;
+            if (!strcmp(hw->levels[l].name, "l3")) hw->levels[l].capacity_bytes = 131072;
+        }
+        kiln_bytes trace = constructed(a, one[i].text, one[i].inputs, hw, 1, &c)->c[0].trace;
+        bool along = strstr(trace.p, "| S0.1 S1.1 R0.0 |") && strstr(trace.p, " scratch S1.0 loops S1.1 R0.0 S1.2 S1.3\n");
+        if (along != one[i].along) fail_msg("%s on %s:\n%s", one[i].inputs, one[i].id, trace.p);
+        run_checked(a, c, hw, trace, one[i].inputs);
+        kiln_arena_close(a);
+    }
+}
+
 /* How many vectors of so many lanes are stored, where nothing else is. */
 static int short_stores(const kn_ls *s, int lanes)
 {
@@ -492,7 +525,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(crowded_rows_are_copied),
         cmocka_unit_test(short_vectors_fill_lines),
-        cmocka_unit_test(rows_meet_blocks),
+        cmocka_unit_test(rows_meet_blocks), cmocka_unit_test(results_go_past_caches),
         cmocka_unit_test(short_runs_are_vectors),
         cmocka_unit_test(columns_go_in_parts),
         cmocka_unit_test(lines_are_spread),
