@@ -163,6 +163,31 @@ static void results_go_past_caches(void **state)
     }
 }
 
+/* Few rows that run along the sum, as the other operand does, which is too near or met too seldom to be turned: where registers are few, 3 rows by 4
+ * columns or 4 by 3, the fewer of them in the inner loop. */
+static void few_rows_go_along_sums(void **state)
+{
+    static const struct { const char *id, *inputs, *has; bool tails; } one[] = {
+        {"x86-64-avx2", "a=f32:8x473&b=f32:366x473", "| S0.2 S1.1 R0.1 R0.2\n", false},
+        {"x86-64-avx2", "a=f32:8x473&b=f32:366x473", "split out0 S1 3\nsplit out0 S0 2 4\n", false},
+        {"x86-64-avx2", "a=f32:5x500&b=f32:1000x500", "| S1.1 S0.2 R0.1 R0.2\n", false},
+        {"x86-64-avx2", "a=f32:5x500&b=f32:1000x500", "split out0 S1 4\nsplit out0 S0 2 3\n", false},
+        {"x86-64-avx2", "a=f32:6x213&b=f32:31x213", "split out0 S1 4\nsplit out0 S0 ", true},
+        {"x86-64-avx2", "a=f32:8x213&b=f32:31x213", "split out0 S1 3\nsplit out0 S0 ", true},
+        {"x86-64-avx512", "a=f32:8x473&b=f32:366x473", "split out0 S1 4\n", false},
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof one / sizeof *one; i++) {
+        kiln_arena *a = kiln_arena_open(&(kiln_host){NULL, mem, NULL});
+        kn_hw *hw = device(a, one[i].id);
+        kn_program *c;
+        kiln_bytes trace = constructed(a, "c[M,N] +=! a[M,K]*b[N,K]", one[i].inputs, hw, 1, &c)->c[0].trace;
+        if (!strstr(trace.p, one[i].has)) fail_msg("%s on %s:\n%s", one[i].inputs, one[i].id, trace.p);
+        if (one[i].tails) run_checked(a, c, hw, trace, one[i].inputs);
+        kiln_arena_close(a);
+    }
+}
+
 /* How many vectors of so many lanes are stored, where nothing else is. */
 static int short_stores(const kn_ls *s, int lanes)
 {
@@ -525,7 +550,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(crowded_rows_are_copied),
         cmocka_unit_test(short_vectors_fill_lines),
-        cmocka_unit_test(rows_meet_blocks), cmocka_unit_test(results_go_past_caches),
+        cmocka_unit_test(rows_meet_blocks), cmocka_unit_test(results_go_past_caches), cmocka_unit_test(few_rows_go_along_sums),
         cmocka_unit_test(short_runs_are_vectors),
         cmocka_unit_test(columns_go_in_parts),
         cmocka_unit_test(lines_are_spread),
