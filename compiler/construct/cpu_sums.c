@@ -208,6 +208,20 @@ static bool lies_as_panel(const kn_site *x, int64_t panel)
     return true;
 }
 
+/* One panel has all of the operand's columns, ends inside of a vector, and half of L2 holds it with what fills it up: it is copied whole, and sums
+ * leave the registers once, as blocks' partial rows would go out and come back a few elements at a time (678x13x3193, 1000x20x1500, 300x15x4000,
+ * 1000x23x2500 on a Zen 3: 0.7 to 0.96 of the time of blocks). Rows that lie across the sum want blocks, of which L1 holds their lines (400x20x1800
+ * with the left operand transposed: 0.88). */
+static bool copied_as_panel(const kn_site *x, const reading *r, int64_t panel, int64_t lanes)
+{
+    const kn_hw_level *l2 = kn_hw_level_named(x->hw, "l2");
+    int64_t n = kn_cpu_extent(x, x->n);
+    if (!l2 || !x->contraction || x->m < 0 || kn_cpu_other(x) >= 0 || r->strided || r->padded || r->window) return false;
+    for (int l = 0; l < x->nloads; l++)
+        if (kn_cpu_rows_across(x, l, kn_cpu_longest_reduce(x))) return false;
+    return n <= panel && n + lanes > panel && n % lanes && panel * x->reduce_extent * kn_cpu_acc_bytes(x) <= l2->capacity_bytes / 2;
+}
+
 /* Tries mr rows by nv vectors of `lanes` lanes, with blocks and packing as they follow from that. */
 static void spatial_tile(const kn_site *x, kn_plans *p, const reading *r, int64_t mr, int64_t nv, int64_t lanes)
 {
@@ -226,6 +240,7 @@ static void spatial_tile(const kn_site *x, kn_plans *p, const reading *r, int64_
     t.mc = row_groups(x, &t, other);
     bool lies = lies_as_panel(x, nv * lanes);
     if (t.mc < 4 || lies) t.kb = 1;
+    if (t.kb > 1 && copied_as_panel(x, r, nv * lanes, lanes)) t.kb = 1, t.mc = kn_ceil_div(kn_ceil_div(kn_cpu_extent(x, x->m), mr), x->hw->units);
     t.nc = r->window ? 1 : panels_of_task(x, &t, other);
     if (!r->strided && !r->padded && x->reduce_extent <= FEW) t.mc = 1; /* nothing to pack, little to reuse: rows are written from end to end */
     bool again = x->contraction && t.mc >= 4 && !r->window && !lies && !in_l1(x); /* a panel of few rows is in L1 as it lies */

@@ -188,6 +188,34 @@ static void few_rows_go_along_sums(void **state)
     }
 }
 
+/* Columns that are one panel which ends inside of a vector: half of L2 holds a copy of all of them, and the sum has no blocks. Not of rows that lie
+ * across the sum, of columns that fill vectors, nor of sums longer than that. */
+static void few_columns_are_copied_whole(void **state)
+{
+    static const char product[] = "c[M,N] +=! a[M,K]*b[K,N]", across[] = "c[M,N] +=! a[K,M]*b[K,N]";
+    static const struct { const char *text, *inputs; bool whole; } one[] = {
+        {product, "a=f32:178x413&b=f32:413x13", true},
+        {product, "a=f32:200x301&b=f32:301x20", true},
+        {product, "a=f32:178x413&b=f32:413x16", false},
+        {product, "a=f32:178x813&b=f32:813x13", false},
+        {across, "a=f32:413x178&b=f32:413x13", false},
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof one / sizeof *one; i++) {
+        kiln_arena *a = kiln_arena_open(&(kiln_host){NULL, mem, NULL});
+        kn_hw *hw = device(a, "x86-64-avx2");
+        kn_program *c;
+        for (int l = 0; l < hw->nlevels; l++) {
+            if (!strcmp(hw->levels[l].name, "l1")) hw->levels[l].capacity_bytes = 8192;
+            if (!strcmp(hw->levels[l].name, "l2")) hw->levels[l].capacity_bytes = 65536;
+        }
+        kiln_bytes trace = constructed(a, one[i].text, one[i].inputs, hw, 1, &c)->c[0].trace;
+        if (!strstr(trace.p, " scratch S1.0 loops R0.0 S1.1 S1.2\n") != !one[i].whole) fail_msg("%s:\n%s", one[i].inputs, trace.p);
+        run_checked(a, c, hw, trace, one[i].inputs);
+        kiln_arena_close(a);
+    }
+}
+
 /* How many vectors of so many lanes are stored, where nothing else is. */
 static int short_stores(const kn_ls *s, int lanes)
 {
@@ -551,6 +579,7 @@ int main(void)
         cmocka_unit_test(crowded_rows_are_copied),
         cmocka_unit_test(short_vectors_fill_lines),
         cmocka_unit_test(rows_meet_blocks), cmocka_unit_test(results_go_past_caches), cmocka_unit_test(few_rows_go_along_sums),
+        cmocka_unit_test(few_columns_are_copied_whole),
         cmocka_unit_test(short_runs_are_vectors),
         cmocka_unit_test(columns_go_in_parts),
         cmocka_unit_test(lines_are_spread),
