@@ -217,6 +217,7 @@ static bool copied_as_panel(const kn_site *x, const reading *r, int64_t panel, i
     const kn_hw_level *l2 = kn_hw_level_named(x->hw, "l2");
     int64_t n = kn_cpu_extent(x, x->n);
     if (!l2 || !x->contraction || x->m < 0 || kn_cpu_other(x) >= 0 || r->strided || r->padded || r->window) return false;
+    if (!kn_cpu_short_vectors(x)) return false; /* others store a part of one as they store all of it */
     for (int l = 0; l < x->nloads; l++)
         if (kn_cpu_rows_across(x, l, kn_cpu_longest_reduce(x))) return false;
     return n <= panel && n + lanes > panel && n % lanes && panel * x->reduce_extent * kn_cpu_acc_bytes(x) <= l2->capacity_bytes / 2;
@@ -585,6 +586,7 @@ bool kn_cpu_stood_up(const kn_site *x, kn_plans *p)
 
 bool kn_cpu_sums(const kn_site *x, kn_plans *p)
 {
+    if (kn_cpu_packs_few(x) && kn_cpu_blocks(x, p)) return true; /* lanes along the sum are no match for it */
     reduce_tiles(x, p);
     if (!p->n || x->contraction || !kn_cpu_only_along_r(x)) spatial_tiles(x, p);
     return true;
