@@ -179,6 +179,7 @@ static void few_rows_go_along_sums(void **state)
         {"x86-64-avx2", "a=f32:5x500&b=f32:1000x500", "split out0 S1 4\nsplit out0 S0 2 3\n", false},
         {"x86-64-avx2", "a=f32:6x213&b=f32:31x213", "split out0 S1 4\nsplit out0 S0 ", true},
         {"x86-64-avx2", "a=f32:8x213&b=f32:31x213", "split out0 S1 3\nsplit out0 S0 ", true},
+        {"x86-64-avx2", "a=f32:21x153&b=f32:509x153", " scratch S1.0 loops R0.0 S1.1 S1.2\n", false}, /* worth turning */
         {"x86-64-avx512", "a=f32:8x473&b=f32:366x473", "split out0 S1 4\n", false},
     };
     (void)state;
