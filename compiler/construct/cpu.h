@@ -91,6 +91,9 @@ bool kn_cpu_deep(const kn_site *x, kn_cpu_tile *t);
 /* cpu_blocks.c: many rows that meet blocks of a large operand, of so few registers that tiles are small; false: it is no such product. */
 bool kn_cpu_blocks(const kn_site *x, kn_plans *p);
 bool kn_cpu_turned_blocks(const kn_site *x, kn_plans *p); /* the same of one whose rows run along the sum */
+/* Load l is of a constant, or of what a stage makes of one before the first call: packed ahead it is better than what is turned in each. */
+bool kn_cpu_rests(const kn_site *x, int l);
+bool kn_cpu_outweighed(const kn_site *x, kn_plans *p); /* cpu_outweighed.c: short sums whose results go past the caches; false: they do not */
 bool kn_cpu_blocks_of(const kn_site *x, kn_cpu_tile *t); /* the numbers, however the operand lies */
 /* The rows that load l has lie across the blocked axis of the sum. */
 bool kn_cpu_rows_across(const kn_site *x, int l, int blocked);

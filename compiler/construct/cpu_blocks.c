@@ -30,6 +30,13 @@ static bool lies_plainly(const kn_site *x)
     return true;
 }
 
+/* Nothing but rows and columns makes tasks, or parts of the sum do, one for each core (parts.c). */
+static bool one_each(const kn_site *x)
+{
+    int other = kn_cpu_other(x);
+    return other < 0 || kn_cpu_extent(x, other) == x->hw->units;
+}
+
 enum { COPIED = 64 }; /* rows that meet a few panels, and are worth a copy themselves */
 
 /* A few panels of an operand whose rows begin inside of vectors, met by rows far apart: as they lie, every vector of the one is two accesses, and the
@@ -46,7 +53,7 @@ static bool few_panels(const kn_site *x)
     for (int l = 0; l < x->nloads; l++)
         for (int i = x->s->nspatial; i < x->s->naxes && x->load[l].axes >> x->n & 1; i++)
             straddles = straddles || x->load[l].coef[i] * x->load[l].bytes % x->hw->vector_bytes;
-    return straddles && kn_cpu_other(x) < 0;
+    return straddles && one_each(x);
 }
 
 static bool copies_rows(const kn_site *x)
@@ -82,7 +89,7 @@ static bool rows_thin(const kn_site *x)
     bool far = l3 && rows > l3->capacity_bytes; /* of which every line is waited for */
     bool wide = kn_cpu_extent(x, x->n) * bytes >= (far ? OF_FAR : LEAST_VECTORS) * x->hw->vector_bytes;
     return wide && rows > l2->capacity_bytes / 4 && x->reduce_extent * l1->transaction_bytes >= l1->capacity_bytes / 2 && rows_across(x) &&
-           kn_cpu_other(x) < 0;
+           one_each(x);
 }
 
 /* A divisor of the axis, so that no block is a small one; where there is none near enough, blocks of about the same size. */
@@ -138,7 +145,7 @@ static void cut_tasks(const kn_site *x, kn_cpu_tile *t, int64_t row, int64_t l2)
     if (rows < 1) rows = 1;
     bool few_columns = rows_thin(x) && kn_cpu_extent(x, x->n) < TILES * kn_cpu_extent(x, x->m); /* to be shared */
     if (few_panels(x) && copies_rows(x)) few_columns = true;
-    if (few_columns) rows = kn_round_up(rows, units);
+    if (few_columns && kn_cpu_other(x) < 0) rows = kn_round_up(rows, units);
     if (rows >= units && rows < 4 * units && kn_cpu_other(x) < 0) rows = kn_round_up(rows, units);
     t->mc = kn_ceil_div(tiles, rows);
     int64_t near = l3 ? l3->capacity_bytes / 4 / (t->mc * t->mr * panel * bytes) : panels, columns = kn_ceil_div(panels, near < 1 ? 1 : near);
@@ -193,9 +200,12 @@ bool kn_cpu_blocks(const kn_site *x, kn_plans *p)
     return p->n > before;
 }
 
-/* The tensor is a constant, or what a stage makes of one before the first call: packed ahead it is better than what is turned in each. */
-static bool rests(const kn_tree *t, int tensor)
+bool kn_cpu_rests(const kn_site *x, int l)
 {
+    const kn_expr *loads[KN_SITE_LOADS];
+    const kn_tree *t = x->t;
+    if (kn_loads(x->s->body, loads, KN_SITE_LOADS) > KN_SITE_LOADS) return false;
+    int tensor = loads[l]->u.tensor;
     bool made = t->program->tensors[tensor].constant;
     for (int i = 0; i < t->nstages; i++) made = made || (t->stages[i]->ahead && kn_stage_out(t, t->stages[i]) == tensor);
     return made;
@@ -216,7 +226,7 @@ bool kn_cpu_turned_blocks(const kn_site *x, kn_plans *p)
         const kn_site_access *a = &x->load[l];
         if (!a->linear || a->padded || a->bent || a->bytes != BYTES) return false;
         bool turns = a->axes >> x->n & 1;
-        if (rests(x->t, loads[l]->u.tensor)) return false;
+        if (kn_cpu_rests(x, l)) return false;
         if (turns ? !kn_cpu_turns_squares(x, l, t.blocked, t.lanes, 1) : kn_cpu_rows_across(x, l, t.blocked)) return false;
     }
     if (!choose_tile(x, &t, 1)) return false;

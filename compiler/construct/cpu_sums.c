@@ -208,6 +208,21 @@ static bool lies_as_panel(const kn_site *x, int64_t panel)
     return true;
 }
 
+/* One panel has all of the operand's columns, ends inside of a vector, and half of L2 holds it with what fills it up: it is copied whole, and sums
+ * leave the registers once, as blocks' partial rows would go out and come back a few elements at a time (678x13x3193, 1000x20x1500, 300x15x4000,
+ * 1000x23x2500 on a Zen 3: 0.7 to 0.96 of the time of blocks). Rows that lie across the sum want blocks, of which L1 holds their lines (400x20x1800
+ * with the left operand transposed: 0.88). */
+static bool copied_as_panel(const kn_site *x, const reading *r, int64_t panel, int64_t lanes)
+{
+    const kn_hw_level *l2 = kn_hw_level_named(x->hw, "l2");
+    int64_t n = kn_cpu_extent(x, x->n);
+    if (!l2 || !x->contraction || x->m < 0 || kn_cpu_other(x) >= 0 || r->strided || r->padded || r->window) return false;
+    if (!kn_cpu_short_vectors(x)) return false; /* others store a part of one as they store all of it */
+    for (int l = 0; l < x->nloads; l++)
+        if (kn_cpu_rows_across(x, l, kn_cpu_longest_reduce(x))) return false;
+    return n <= panel && n + lanes > panel && n % lanes && panel * x->reduce_extent * kn_cpu_acc_bytes(x) <= l2->capacity_bytes / 2;
+}
+
 /* Tries mr rows by nv vectors of `lanes` lanes, with blocks and packing as they follow from that. */
 static void spatial_tile(const kn_site *x, kn_plans *p, const reading *r, int64_t mr, int64_t nv, int64_t lanes)
 {
@@ -226,6 +241,7 @@ static void spatial_tile(const kn_site *x, kn_plans *p, const reading *r, int64_
     t.mc = row_groups(x, &t, other);
     bool lies = lies_as_panel(x, nv * lanes);
     if (t.mc < 4 || lies) t.kb = 1;
+    if (t.kb > 1 && copied_as_panel(x, r, nv * lanes, lanes)) t.kb = 1, t.mc = kn_ceil_div(kn_ceil_div(kn_cpu_extent(x, x->m), mr), x->hw->units);
     t.nc = r->window ? 1 : panels_of_task(x, &t, other);
     if (!r->strided && !r->padded && x->reduce_extent <= FEW) t.mc = 1; /* nothing to pack, little to reuse: rows are written from end to end */
     bool again = x->contraction && t.mc >= 4 && !r->window && !lies && !in_l1(x); /* a panel of few rows is in L1 as it lies */
@@ -442,6 +458,16 @@ static bool shares_short_runs(const kn_site *x, int64_t lanes)
     return shares && kn_cpu_extent(x, x->r) <= 2 * lanes;
 }
 
+/* Few registers are full of these sums, the vectors of the factor that has fewer, and one of the other's: products of 3 rows by 4 columns and of 4
+ * by 3, which take 0.6 to 0.9 of the time of 2 by 4. Rows and columns enough are worth turning (24x200x300, 21x509x153: 0.85 to 0.93 so). */
+static bool fills_with_sums(const kn_site *x, int64_t mr, int64_t nr)
+{
+    enum { ROWS = 20, COLUMNS = 32 };
+    if (kn_cpu_extent(x, x->m) > ROWS && kn_cpu_extent(x, x->n) > COLUMNS) return false;
+    int64_t fewer = mr < nr ? mr : nr, need = mr * nr + fewer + 1;
+    return x->contraction && kn_hw_few_registers(x->hw) && mr <= kn_cpu_extent(x, x->m) && need == x->hw->vector_registers;
+}
+
 /* Lanes along the reduction, where that is what lies contiguous in memory; rows and unrolled vectors give the chains. */
 static void reduce_tiles(const kn_site *x, kn_plans *p)
 {
@@ -453,11 +479,13 @@ static void reduce_tiles(const kn_site *x, kn_plans *p)
     int64_t full = x->hw->vector_bytes / kn_cpu_acc_bytes(x), lanes = kn_cpu_pow2(kn_cpu_extent(x, x->r), full);
     bool columns = x->m >= 0 || shares_short_runs(x, lanes);
     if (lanes < 2 || (lanes * 4 < full && kn_cpu_extent(x, x->n) >= lanes)) return; /* a few lanes, where the output has as many */
-    for (int64_t mr = 1; mr <= 4; mr *= 2) {
-        for (int64_t nr = 1; nr <= 4; nr *= 2) {
-            for (int64_t u = 1; u <= 8; u *= 2) {
+    for (int64_t mr = 1; mr <= 4; mr++) {
+        for (int64_t nr = 1; nr <= 4; nr++) {
+            bool full_of_sums = fills_with_sums(x, mr, nr);
+            if ((mr == 3 || nr == 3) && !full_of_sums) continue;
+            for (int64_t u = 1; u <= (full_of_sums ? 1 : 8); u *= 2) {
                 if ((x->m < 0 && mr > 1) || (nr > 1 && (nr > kn_cpu_extent(x, x->n) || !columns))) continue;
-                if (mr * nr * u > x->hw->vector_registers / 2 || (u > 1 && lanes * u > kn_cpu_extent(x, x->r))) continue;
+                if ((!full_of_sums && mr * nr * u > x->hw->vector_registers / 2) || (u > 1 && lanes * u > kn_cpu_extent(x, x->r))) continue;
                 kn_cpu_tile t = {.lanes = 1, .nv = nr, .mr = mr, .mc = 1, .grain = kn_cpu_grain(x, other), .rlanes = lanes, .runroll = u};
                 t.mc = row_groups(x, &t, other);
                 kn_cpu_try(x, p, &t);
@@ -560,6 +588,7 @@ bool kn_cpu_stood_up(const kn_site *x, kn_plans *p)
 
 bool kn_cpu_sums(const kn_site *x, kn_plans *p)
 {
+    if (kn_cpu_packs_few(x) && kn_cpu_blocks(x, p)) return true; /* lanes along the sum are no match for it */
     reduce_tiles(x, p);
     if (!p->n || x->contraction || !kn_cpu_only_along_r(x)) spatial_tiles(x, p);
     return true;

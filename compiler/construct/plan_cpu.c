@@ -148,8 +148,11 @@ static int put_order(kn_buf *b, const kn_site *x, const kn_cpu_tile *t, int othe
     int inner = vectors_of(t);
     if (ntile && serial) kn_putf(b, " %s.%d", kn_cpu_axis(x, x->n), inner);
     if (t->mo > 1) kn_putf(b, " %s.1", kn_cpu_axis(x, t->o));
+    /* of two factors with lanes along the sum the vectors of the inner one are held, which have to be the fewer where registers are full */
+    bool columns = t->rlanes > 1 && ntile && !serial && x->m >= 0 && t->mr < t->nv && t->mr * t->nv + t->nv >= x->hw->vector_registers;
+    if (columns) kn_putf(b, " %s.%d", kn_cpu_axis(x, x->n), inner);
     if (x->m >= 0) kn_putf(b, " %s.2", kn_cpu_axis(x, x->m));
-    if (ntile && !serial) kn_putf(b, " %s.%d", kn_cpu_axis(x, x->n), inner);
+    if (ntile && !serial && !columns) kn_putf(b, " %s.%d", kn_cpu_axis(x, x->n), inner);
     if (t->rlanes > 1) kn_putf(b, " %s.1 %s.2", kn_cpu_axis(x, x->r), kn_cpu_axis(x, x->r));
     if (t->chains) kn_putf(b, " %s.1", kn_cpu_axis(x, t->blocked));
     if (ntile && t->lanes > 1) kn_putf(b, " %s.%d", kn_cpu_axis(x, x->n), inner + 1);

@@ -119,13 +119,16 @@ double kn_spilled(const kn_stage_view *v) { return (int)kn_register_need(v) > v-
 static double tile_share(const kn_stage_view *v, double lanes, double full, double part)
 {
     enum { GATHERED = 60, /* loads that take as long as one vector of elements picked one by one: 12 to 14 cycles, measured */
+           LATE = 2, /* chains more than cover the latency, as both factors' vectors come late at times (2 rows by 4 against 3 by 4: 1.4) */
            LANES_SUMMED = 3 }; /* cycles to add up the lanes of one of several vectors */
     const kn_hw *hw = v->hw;
     double chains = kn_at_least(part * kn_register_values(v) / kn_at_least(kn_at_most(lanes, full), 1), 1), eff = 1, loads = 0, gathers = 0;
     bool rows = false; /* of elements that meet the vectors: each of both is loaded once a term */
     double slots = kn_stage_bare(v) ? 1 : kn_at_least(v->flops / 2, 1); /* of a term: what makes it waits for no sum */
-    double idle = kn_at_least(hw->fma_latency * hw->fma_per_cycle / (chains * in_flight(v, chains) * slots), 1); /* slots for one that sums leave */
     bool window = false, multiply_adds = !kn_stage_bare(v) && slots <= 1;
+    bool along = multiply_adds && v->s->axes[v->g->loops[v->g->nloops - 1].axis].reduce && kn_hw_few_registers(hw);
+    double need = hw->fma_latency * hw->fma_per_cycle + (along ? LATE : 0);
+    double idle = kn_at_least(need / (chains * in_flight(v, chains) * slots), 1); /* slots for one that sums leave */
     for (int i = 0; i + 1 < v->naccesses; i++) {
         if (kn_collides(v, &v->access[i])) eff /= 1.35; /* measured: 16 rows of 4096 bytes against 8 */
         bool vector = lanes > 1 && (v->access[i].axes >> v->g->loops[v->g->nloops - 1].axis & 1);

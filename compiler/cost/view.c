@@ -416,10 +416,15 @@ double kn_register_need(const kn_stage_view *v)
     double word = v->hw->gpu ? 4 : v->hw->vector_bytes, need = 0;
     double values = kn_register_values(v);
     need = v->hw->gpu ? values * acc / word : (values / lanes) * (lanes * acc > word ? lanes * acc / word : 1);
+    double most = 0, others = 0; /* vectors of factors whose lanes run along the sum: those of one are held, the other's come one by one */
+    bool along = !v->hw->gpu && !kn_stage_bare(v) && v->g->nloops && v->s->axes[v->g->loops[v->g->nloops - 1].axis].reduce;
     for (int i = 0; i + 1 < v->naccesses; i++) {
         double f = kn_footprint(v, &v->access[i], v->first_point, false);
         if (!v->hw->gpu && kn_stage_bare(v) && f > lanes) f = waiting(v, &v->access[i], lanes);
-        need += v->hw->gpu ? f * v->access[i].bytes / 4 : f >= lanes ? f / lanes : 1;
+        double held = v->hw->gpu ? f * v->access[i].bytes / 4 : f >= lanes ? f / lanes : 1;
+        need += held;
+        others += held < most ? held : most;
+        if (held > most) most = held;
     }
-    return need;
+    return along && others > 1 ? need - most + 1 : need;
 }

@@ -67,27 +67,26 @@ static void rename_all(pair *p, kn_ls *s)
     }
 }
 
-static bool is_copy(const kn_lprog *p, const kn_buffer *b) { return b->scope != KN_GLOBAL || p->program->tensors[b->slot].role == KN_TEMP; }
-
-/* Adds how many single elements are read: of copies, and of anything else. */
-static void count_elements(const kn_lprog *p, const kn_expr *e, int64_t *copies, int64_t *others)
+/* Single elements are read, which meet vectors. */
+static bool reads_elements(const kn_expr *e)
 {
-    if (e->op == KN_OP_READ && e->lanes <= 1) ++*(is_copy(p, &p->buffers[e->u.buffer]) ? copies : others);
-    for (int i = 0; i < e->nargs; i++) count_elements(p, e->args[i], copies, others);
+    bool some = e->op == KN_OP_READ && e->lanes <= 1;
+    for (int i = 0; i < e->nargs; i++) some = some || reads_elements(e->args[i]);
+    return some;
 }
 
-/* Steps of a loop over sums in vectors that the toolchain writes out. What is read of copies alone is, of the next steps, a fixed way further on, and
- * what is written out counts nothing. */
+/* Steps of a loop over sums in vectors that the toolchain writes out. */
 static int written_out(const kn_lw *w, const kn_ls *loop)
 {
-    int64_t sums = 0, copies = 0, others = 0;
+    int64_t sums = 0;
+    bool some = false;
     for (const kn_ls *s = loop->body; s; s = s->next) {
         if (s->kind == KN_LS_LET || s->kind == KN_LS_PREFETCH) continue;
         if (s->kind != KN_LS_STORE || w->p->buffers[s->buffer].scope != KN_REGISTER || w->p->buffers[s->buffer].lanes <= 1) return 0;
-        count_elements(w->p, s->value, &copies, &others);
+        some = some || reads_elements(s->value);
         sums++;
     }
-    return copies + others ? kn_lw_written_out(w, loop->hi->u.i, sums, !others) : 0;
+    return some ? kn_lw_written_out(w, loop->hi->u.i, sums) : 0;
 }
 
 /* As many iterations as it says. A loop whose end changes only gets slower where steps of it are written out (a 3x3 window: 0.5 times as fast). */

@@ -230,19 +230,11 @@ static int64_t whole_iterations(const kn_tile *x, int i)
     return inside == l->stride && extent % l->stride ? l->extent - 1 : 0;
 }
 
-/* All that the sum reads are copies: the next step's elements are a fixed way further on, so that what is written out counts nothing. */
-static bool reads_copies(const kn_tile *x)
+int kn_lw_written_out(const kn_lw *w, int64_t steps, int64_t sums)
 {
-    bool all = x->sg->nloads > 1;
-    for (int k = 0; k < x->sg->nloads; k++) all = all && kn_sg_cached(x->sg, k);
-    return all;
-}
-
-int kn_lw_written_out(const kn_lw *w, int64_t steps, int64_t sums, bool copies)
-{
-    enum { LEAST = 4, LONG = 128 };
-    bool few = kn_hw_few_registers(w->hw) && steps >= 2 * KN_HW_WRITTEN_STEPS && (steps <= LONG || copies);
-    return few && sums >= LEAST && sums < w->hw->vector_registers ? KN_HW_WRITTEN_STEPS : 0;
+    enum { LEAST = 4 };
+    bool short_steps = kn_hw_few_registers(w->hw) && sums >= LEAST && sums < w->hw->vector_registers;
+    return short_steps && steps >= 2 * KN_HW_WRITTEN_STEPS ? KN_HW_WRITTEN_STEPS : 0;
 }
 
 /* The same of loop i, where it is the last one of the reduction. */
@@ -252,7 +244,7 @@ static int written_out(const kn_tile *x, int i)
     bool last = x->lanes > 1 && !sg->rolled && !sg->nskips;
     for (int j = i + 1; j < sg->g->nloops; j++)
         last = last && !(kn_tile_has(sg, j) && kn_tile_reduces(sg, j) && sg->g->loops[j].extent > 1);
-    return last ? kn_lw_written_out(x->w, sg->g->loops[i].extent, x->ncombo, reads_copies(x)) : 0;
+    return last ? kn_lw_written_out(x->w, sg->g->loops[i].extent, x->ncombo) : 0;
 }
 
 /* The tile's reduce loops from loop i inward, accumulating into part `part`. */
