@@ -8,6 +8,7 @@
 
 #define GROUPED "y[N,F,P,Q] +=! pad(x,0.0)[N,(F//24)*24+C,P+R-1,Q+S-1]*w[F,C,R,S] where P in 7, Q in 7"
 #define BYTES(G) "y[N,F,P,Q] +=! cast(pad(x,0)[N,(F//" #G ")*" #G "+C,P+R-1,Q+S-1],i32)*cast(w[F,C,R,S],i32) where P in 7, Q in 7"
+#define AMONG "y[N,P,Q,G,F] +=! pad(x,0.0)[N,P+R-1,Q+S-1,G,C]*w[R,S,C,G,F] where P in 4, Q in 5"
 #define DILATED(K, D) \
     "y[N,P,Q,C] +=! pad(x,0.0)[N,P+R*" #D "-4,Q+T*" #D "-4,C]*w[R,T,C] where P in 9, Q in 12, R in " #K ", T in " #K
 
@@ -26,6 +27,9 @@ static void windows_are_planned(void **state)
         {"x86-64-avx2", BYTES(4), "x=u8:1x32x7x7&w=i8:32x4x3x3:const", "divide out0 S1 ", "split out0 ", "turned0"},
         {"x86-64-vnni", BYTES(16), "x=u8:1x32x7x7&w=i8:32x16x3x3:const", "divide out0 S1 ", "cache_write out0 turned0", "flatten_window"},
         {"x86-64-vnni", BYTES(8), "x=u8:1x32x7x7&w=i8:32x8x3x3:const", "divide out0 S1 ", "", "turned0"},
+        /* layers of a constant's group are no shorter than what partial sums are worth */
+        {"x86-64-avx2", AMONG, "x=f32:1x4x5x32x16&w=f32:3x3x16x32x16:const", "prepack out0 1 ", "", "transform_layout"},
+        {"x86-64-avx2", AMONG, "x=f32:1x4x5x16x32&w=f32:3x3x32x16x32:const", "transform_layout plane0 ", "prepack out0 1 ", "cache_read"},
         /* one row of taps, whose columns step */
         {"x86-64-avx2", "y[N,F,P,Q] +=! x[N,C,P,Q*4+S]*w[F,C,S] where P in 7, Q in 32", "x=f32:2x5x7x131&w=f32:12x5x7", "unstride out0 1 S3 ",
          "split out0 S1 6\n", "flatten_window"},
