@@ -30,6 +30,9 @@ static void windows_are_planned(void **state)
         /* layers of a constant's group are no shorter than what partial sums are worth */
         {"x86-64-avx2", AMONG, "x=f32:1x4x5x32x16&w=f32:3x3x16x32x16:const", "prepack out0 1 ", "", "transform_layout"},
         {"x86-64-avx2", AMONG, "x=f32:1x4x5x16x32&w=f32:3x3x32x16x32:const", "transform_layout plane0 ", "prepack out0 1 ", "cache_read"},
+        /* a window that goes backwards, as a transposed convolution's, reaches as far as another, and its innermost steps are the shortest, too */
+        {"x86-64-avx2", "y[N,P,Q,F] +=! pad(x,0.0)[N,P-R+1,Q-S+1,C]*w[R,S,C,F] where P in 5, Q in 6", "x=f32:1x5x6x24&w=f32:3x3x24x16:const",
+         "split out0 S3 ", " R0.0 R1.0 R2.0 | S", "turned"},
         /* one row of taps, whose columns step */
         {"x86-64-avx2", "y[N,F,P,Q] +=! x[N,C,P,Q*4+S]*w[F,C,S] where P in 7, Q in 32", "x=f32:2x5x7x131&w=f32:12x5x7", "unstride out0 1 S3 ",
          "split out0 S1 6\n", "flatten_window"},
