@@ -36,6 +36,11 @@ static void windows_are_planned(void **state)
         /* one row of taps, whose columns step */
         {"x86-64-avx2", "y[N,F,P,Q] +=! x[N,C,P,Q*4+S]*w[F,C,S] where P in 7, Q in 32", "x=f32:2x5x7x131&w=f32:12x5x7", "unstride out0 1 S3 ",
          "split out0 S1 6\n", "flatten_window"},
+        /* the same of a single row of places, in groups or not */
+        {"x86-64-avx2", "y[N,F,Q] +=! pad(x,0.0)[N,(F//8)*4+C,Q*4+S-3]*w[F,C,S] where Q in 50", "x=f32:2x8x200&w=f32:16x4x7:const",
+         "unstride out0 1 S2 ", "split out0 ", "cache_read out0 1"},
+        {"x86-64-avx512", "y[N,F,Q] +=! pad(x,0.0)[N,C,Q*3+S-2]*w[F,C,S] where Q in 50", "x=f32:1x5x150&w=f32:10x5x7:const", "unstride out0 1 S2 ",
+         "split out0 ", "cache_read out0 1"},
         /* one column of taps, without padding: rows are one run as they lie */
         {"x86-64-avx2", "y[N,F,P,Q] +=! x[N,C,P+R,Q]*w[F,C,R] where P in 11, Q in 20", "x=f32:1x12x17x20&w=f32:40x12x7", "fuse out0 ", "split out0 F",
          "flatten_window"},
