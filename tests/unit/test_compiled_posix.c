@@ -57,6 +57,27 @@ static int times(const char *text, const char *what)
     return n;
 }
 
+/* Every other element is taken by shuffles inside of halves and one of quarters, none of single lanes from anywhere. */
+static void every_other_lane_is_near(void **state)
+{
+    static const struct { const char *text, *inputs; } one[] = {
+        {"y[N,C,P,Q] >=! x[N,C,P*2+R,Q*2+S] where P in 9, Q in 24, R in 2, S in 2", "x=f32:1x6x18x48"},
+        {"y[N,C] = x[N,C*2+1]", "x=f32:9x80"},
+        {"y[N,C] = x[N,C*2]", "x=i32:9x79"},
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof one / sizeof *one; i++) {
+        kiln_arena *a = kiln_arena_open(&(kiln_host){NULL, mem, NULL});
+        kn_hw *hw = device(a, "x86-64-avx2");
+        kn_program *c;
+        kiln_candidates *list = constructed(a, one[i].text, one[i].inputs, hw, 1, &c);
+        const char *text = assembly(a, c, hw, list->c[0].trace, one[i].inputs);
+        if (!times(text, "vpermpd") || times(text, "vpermd") || times(text, "vpermps")) fail_msg("%s: lanes come from anywhere", one[i].text);
+        run_checked(a, c, hw, list->c[0].trace, one[i].inputs);
+        kiln_arena_close(a);
+    }
+}
+
 /* The elements of a tile's rows have their distances in the instructions that read them: no address of theirs waits in memory. */
 static void addresses_are_not_spilled(void **state)
 {
@@ -103,6 +124,6 @@ static void every_task_is_called(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(taps_are_broadcast_from_memory), cmocka_unit_test(addresses_are_not_spilled),
-                                       cmocka_unit_test(every_task_is_called)};
+                                       cmocka_unit_test(every_task_is_called), cmocka_unit_test(every_other_lane_is_near)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
