@@ -163,9 +163,27 @@ static void vzip(kn_gen *g, const kn_expr *e)
     put_lanes(g, &s, e);
 }
 
+/* The quarters in the middle of one vector of 8 words are exchanged. */
+static bool exchanges_middle(const kn_expr *e)
+{
+    static const int middle[] = {0, 1, 4, 5, 2, 3, 6, 7};
+    enum { LANES = sizeof middle / sizeof *middle };
+    if (e->u.i != 1 || e->lanes != LANES || e->args[0]->lanes != LANES || kn_dtype_bytes(e->dtype) != 4) return false;
+    for (int l = 0; l < LANES; l++)
+        if (e->args[1 + l]->u.i != middle[l]) return false;
+    return true;
+}
+
 static void vpick(kn_gen *g, const kn_expr *e)
 {
     int n = (int)e->u.i;
+    if (exchanges_middle(e)) {
+        kn_put_helper(g, KN_SN_MIDDLE, "middle", e->dtype, e->lanes);
+        kn_put(&g->out, "(");
+        kn_put_vector(g, e->args[0]);
+        kn_put(&g->out, ")");
+        return;
+    }
     shuffle s = {.n = n > 1 ? n : 2, .lanes = e->lanes, .width = e->args[0]->lanes};
     for (int l = 0; l < e->lanes; l++) {
         s.from[l] = (int)(e->args[n + l]->u.i / s.width);
