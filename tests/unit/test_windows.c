@@ -67,12 +67,17 @@ static void windows_are_planned(void **state)
         {"x86-64-avx2", "y[N,P,Q,C] +=! pad(x,0.0)[N,P+R-1,Q+T-1,C]*w[R,T,C] where P in 6, Q in 7, R in 3, T in 3", "x=f32:1x6x7x1024&w=f32:3x3x1024",
          "split out0 S3 2 8\nsplit out0 S2 7\n", "cache_read out0 1 scratch", "S1.1 S"}, /* no tile of them reaches past a row */
         {"x86-64-avx2", BESIDE(3, 1), "x=f32:1x6x8x512&w=f32:3x3x512", "split out0 S3 2 8\n", "unroll out0 R0.0", "cache_read"},
+        /* all that a square reads is more than these hold, and squares do not fill the image */
+        {"x86-64-avx2", "y[N,P,Q,C] +=! pad(x,0.0)[N,P+R-1,Q+T-1,C]*w[R,T,C] where P in 7, Q in 7, R in 3, T in 3", "x=f32:1x7x7x512&w=f32:3x3x512",
+         "split out0 S3 2 8\nsplit out0 S2 7\n", "cache_read out0 1 scratch", "S1.1 S"},
+        {"x86-64-avx2", "y[N,P,Q,C] +=! pad(x,0.0)[N,P+R-1,Q+T-1,C]*w[R,T,C] where P in 7, Q in 7, R in 3, T in 3", "x=f32:1x7x7x520&w=f32:3x3x520",
+         "split out0 S3 ", "", "cache_read"},
         {"x86-64-avx2", BESIDE(3, 1), "x=f32:1x6x8x1032&w=f32:3x3x1032", "split out0 S1 2\n", "unroll out0 R0.0", "cache_read"},
-        /* places of a dilated window share its factors, and some of them elements; one at a time where what these read falls into few sets */
+        /* places of a dilated window share its factors, and some of them elements; of lines that are copied where what these read falls into few sets */
         {"x86-64-avx2", DILATED(3, 2), "x=f32:1x9x12x48&w=f32:3x3x48", "split out0 S2 ", "unroll out0 S2.", "cache_read"},
         {"x86-64-avx512", DILATED(3, 2), "x=f32:1x9x12x48&w=f32:3x3x48", "split out0 S2 ", "unroll out0 S2.", "cache_read"},
         {"x86-64-avx2", DILATED(5, 2), "x=f32:1x9x12x40&w=f32:5x5x40", "split out0 S2 ", "unroll out0 S2.", "cache_read"},
-        {"x86-64-avx2", DILATED(3, 4), "x=f32:1x9x12x512&w=f32:3x3x512", "split out0 S2 1 1\n", "unroll out0 R0.0", "cache_read"},
+        {"x86-64-avx2", DILATED(3, 4), "x=f32:1x9x12x512&w=f32:3x3x512", "split out0 S3 2 8\nsplit out0 S2 4\n", "cache_read out0 1 scratch", "S1.1 S"},
     };
     (void)state;
     for (size_t i = 0; i < sizeof one / sizeof *one; i++) {
