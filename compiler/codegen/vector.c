@@ -56,8 +56,40 @@ static kn_expr *lane_zero(void *user, kiln_arena *a, kn_expr *e)
  * prints operand number k; operands may have more lanes than the result. */
 typedef struct shuffle { int n, lanes, width; int from[KN_MAX_LANES], pick[KN_MAX_LANES]; } shuffle;
 
+/* Every other lane of one vector and then of another, of 8 words: what each half of a vector has of both is one shuffle inside of halves, and another
+ * one exchanges its middle. gcc 12 takes three, two of which bring every lane from anywhere and wait for their numbers. */
+static bool every_other(const shuffle *s, const kn_expr *e)
+{
+    enum { LANES = 8 };
+    if (s->n != 2 || s->lanes != LANES || (s->width && s->width != LANES) || kn_dtype_bytes(e->dtype) != 4) return false;
+    for (int l = 0; l < LANES; l++) {
+        int first = l / (LANES / 2) * (LANES / 2);
+        if (s->from[l] != first / (LANES / 2) || s->pick[first] > 1 || s->pick[l] != s->pick[first] + (l - first) * 2) return false;
+    }
+    return true;
+}
+
+static void put_every_other(kn_gen *g, const shuffle *s, void (*put)(kn_gen *, const kn_expr *, int), const kn_expr *e)
+{
+    enum { LANES = 8, QUARTER = LANES / 4 };
+    kn_put_helper(g, KN_SN_MIDDLE, "middle", e->dtype, LANES);
+    kn_put(&g->out, "(__builtin_shufflevector(");
+    put(g, e, 0);
+    kn_put(&g->out, ", ");
+    put(g, e, 1);
+    for (int l = 0; l < LANES; l++) { /* quarters 0 and 1 of the result, those in the middle exchanged, are in its first half */
+        int quarter = l / QUARTER, to = (quarter == 1 ? 2 : quarter == 2 ? 1 : quarter) * QUARTER + l % QUARTER;
+        kn_putf(&g->out, ", %d", s->from[to] * LANES + s->pick[to]);
+    }
+    kn_put(&g->out, "))");
+}
+
 static void put_shuffle(kn_gen *g, const shuffle *s, void (*put)(kn_gen *, const kn_expr *, int), const kn_expr *e)
 {
+    if (every_other(s, e)) {
+        put_every_other(g, s, put, e);
+        return;
+    }
     for (int k = 1; k < s->n; k++) kn_put(&g->out, "__builtin_shufflevector(");
     put(g, e, 0);
     for (int k = 1; k < s->n; k++) {
@@ -131,9 +163,27 @@ static void vzip(kn_gen *g, const kn_expr *e)
     put_lanes(g, &s, e);
 }
 
+/* The quarters in the middle of one vector of 8 words are exchanged. */
+static bool exchanges_middle(const kn_expr *e)
+{
+    static const int middle[] = {0, 1, 4, 5, 2, 3, 6, 7};
+    enum { LANES = sizeof middle / sizeof *middle };
+    if (e->u.i != 1 || e->lanes != LANES || e->args[0]->lanes != LANES || kn_dtype_bytes(e->dtype) != 4) return false;
+    for (int l = 0; l < LANES; l++)
+        if (e->args[1 + l]->u.i != middle[l]) return false;
+    return true;
+}
+
 static void vpick(kn_gen *g, const kn_expr *e)
 {
     int n = (int)e->u.i;
+    if (exchanges_middle(e)) {
+        kn_put_helper(g, KN_SN_MIDDLE, "middle", e->dtype, e->lanes);
+        kn_put(&g->out, "(");
+        kn_put_vector(g, e->args[0]);
+        kn_put(&g->out, ")");
+        return;
+    }
     shuffle s = {.n = n > 1 ? n : 2, .lanes = e->lanes, .width = e->args[0]->lanes};
     for (int l = 0; l < e->lanes; l++) {
         s.from[l] = (int)(e->args[n + l]->u.i / s.width);

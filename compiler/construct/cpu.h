@@ -38,6 +38,7 @@ enum {
 #define KN_CPU_SQUARES_IN "terms_last" /* the temporaries that cpu_squares.c's steps make */
 #define KN_CPU_SQUARES_OUT "lanes_last"
 #define KN_CPU_LANES "lanes" /* the temporary that cpu_lanes.c's steps make */
+#define KN_CPU_WIDE_LANES "wide_lanes" /* those of narrow factors, numbered */
 
 static inline const char *kn_cpu_axis(const kn_site *x, int i) { return x->s->axes[i].name; }
 static inline int64_t kn_cpu_extent(const kn_site *x, int i) { return i < 0 ? 1 : x->s->axes[i].extent; }

@@ -114,13 +114,19 @@ typedef struct along_rows {
     bool narrow, copied;    /* the window's rows fit L1, from end to end; not even a tile's do */
 } along_rows;
 
-/* Lines that L1 has room for of columns that lie a multiple of some lines apart, and fall into few of its sets. */
-static int64_t lines_held(const kn_site *x, const kn_site_access *a, const along *m)
+/* Lines that L1 has room for which lie so many bytes apart, and fall into few of its sets. */
+static int64_t lines_at(const kn_site *x, int64_t bytes)
 {
     const kn_hw_level *l1 = kn_hw_level_named(x->hw, "l1");
     int64_t apart = kn_cpu_sets_apart(x), line = l1->transaction_bytes;
-    while (apart > line && a->coef[m->axis] * a->bytes / m->step % apart) apart /= 2;
+    while (apart > line && bytes % apart) apart /= 2;
     return l1->capacity_bytes / apart;
+}
+
+/* The same of columns. */
+static int64_t lines_held(const kn_site *x, const kn_site_access *a, const along *m)
+{
+    return lines_at(x, a->coef[m->axis] * a->bytes / m->step);
 }
 
 /* L1 has room for the columns that places in both directions read of the widest operand. */
@@ -130,6 +136,37 @@ static bool holds_square(const kn_site *x, const along *m, int64_t mr, const alo
     for (int l = 0; l < x->nloads; l++)
         if ((x->load[l].axes >> m->axis & 1) && (x->load[l].axes >> x->n & 1) && columns > lines_held(x, &x->load[l], m)) return false;
     return true;
+}
+
+/* The part of L1 that the factors of all taps take, each of which has its lanes somewhere else. */
+static double part_of_taps(const kn_site *x)
+{
+    for (int l = 0; l < x->nloads; l++) {
+        const kn_site_access *a = &x->load[l];
+        int64_t apart = 0;
+        if (!(a->axes >> x->n & 1) || a->axes >> x->m & 1 || !a->linear) continue;
+        for (int r = x->s->nspatial; r < x->s->naxes; r++)
+            if (a->coef[r] > 0 && (!apart || a->coef[r] < apart)) apart = a->coef[r];
+        if (apart) return (double)x->reduce_extent / (double)lines_at(x, apart * a->bytes);
+    }
+    return 0;
+}
+
+/* A square's columns, what they are multiplied by and its results want half as much again of L1 as there is, and its places do not fill rows and
+ * columns: tiles that reach past these have tests of their own beside (3x3: 512x7x7 0.66 of the time, 1536x7x7 0.54, 512x33x33 0.67 to 0.87; with
+ * even places 512x28x28 1.35 times, 512x14x14 1.1). */
+static bool crowds(const kn_site *x, const along *m, const along *o, int64_t side)
+{
+    const double most = 1.5;
+    int64_t columns = ((side - 1) * m->step + m->reach + 1) * ((side - 1) * o->step + o->reach + 1);
+    double beside = part_of_taps(x) + (double)(side * side) / (double)lines_at(x, x->store.coef[m->axis] * x->store.bytes);
+    if (kn_cpu_extent(x, m->axis) % side == 0 && kn_cpu_extent(x, o->axis) % side == 0) return false;
+    for (int l = 0; l < x->nloads; l++) {
+        const kn_site_access *a = &x->load[l];
+        bool columns_of = (a->axes >> m->axis & 1) && (a->axes >> x->n & 1);
+        if (columns_of && (double)columns / (double)lines_held(x, a, m) + beside > most) return true;
+    }
+    return false;
 }
 
 static void fit_l1(const kn_site *x, along_rows *r)
@@ -214,18 +251,56 @@ static int64_t even_places(int64_t columns, int64_t least, int64_t most)
     return best;
 }
 
+/* What a tile of places reads of a dilated window falls into too few sets of L1. */
+static bool tile_crowds(const kn_site *x, const along *m)
+{
+    int64_t columns = kn_cpu_extent(x, m->axis), rows = 1, places = columns < LONGEST ? columns : LONGEST;
+    for (int r = x->s->nspatial; r < x->s->naxes; r++) rows *= kn_cpu_extent(x, r);
+    rows = kn_ceil_div(rows, m->reach / m->apart + 1); /* of taps */
+    int64_t read = rows * ((places - 1) * m->step + m->reach + 1);
+    for (int l = 0; l < x->nloads; l++) {
+        const kn_site_access *a = &x->load[l];
+        if ((a->axes >> m->axis & 1) && (a->axes >> x->n & 1) && read > lines_held(x, a, m)) return true;
+    }
+    return false;
+}
+
+/* Of the operand that has most of it. */
+static int64_t image_bytes(const kn_site *x, const along *o)
+{
+    int64_t image = 0;
+    for (int l = 0; l < x->nloads; l++) {
+        int64_t bytes = x->load[l].coef[o->axis] * x->load[l].bytes * kn_cpu_extent(x, o->axis);
+        if (bytes > image) image = bytes;
+    }
+    return image;
+}
+
+/* Squares would hold fewer places than a row does, and all lanes of the image stay in L2 while vector after vector of them goes down it (84x83x83,
+ * 5x5: squares 390 us, rows 480; 672x14x14: 150 and 89); windows too large for squares go by rows wherever the image is. */
+static bool by_rows(const kn_site *x, const along *m, const along *o)
+{
+    const kn_hw_level *l2 = kn_hw_level_named(x->hw, "l2");
+    /* with more registers cpu_sums.c has tiles of rows as large */
+    if (!kn_hw_few_registers(x->hw) || KN_CPU_SQUARE >= x->reduce_extent * places_of_row(x, m)) return false;
+    return MOST * MOST * x->reduce_extent > KN_CPU_SQUARE || (l2 && image_bytes(x, o) <= l2->capacity_bytes);
+}
+
 /* What the smallest square of places reads falls into so few sets of L1 that it throws itself out: the columns of some whole lines of the lanes are
  * copied beside each other, and places along a row, as many as hide the latency of a multiply-add, take all vectors of a line together (3x3 by 2,
- * 512x14x14: 0.45 of the time; 3x3, 1024x7x7: 0.55; 5x5, 256x28x28: 0.3; 7x7 by 2, 512x28x28: 0.4). */
+ * 512x14x14: 0.45 of the time; 3x3, 1024x7x7: 0.55; 5x5, 256x28x28: 0.3; 7x7 by 2, 512x28x28: 0.4; taps 2 apart: 512x28x28 0.63, 1024x14x14 0.63 of
+ * what places one at a time take). */
 static bool try_lines(const kn_site *x, kn_plans *p, along_rows *r)
 {
     const kn_hw_level *l1 = kn_hw_level_named(x->hw, "l1");
-    if (!l1 || r->m.apart > r->m.step || !rows_of(x, r)) return false;
+    bool dilated = r->m.apart > r->m.step;
+    if (!l1 || (dilated && by_rows(x, &r->m, &r->o)) || !rows_of(x, r)) return false;
     int64_t line = l1->transaction_bytes / kn_cpu_acc_bytes(x), nv = line < r->lanes ? 1 : line / r->lanes;
     int64_t need = x->hw->fma_latency * x->hw->fma_per_cycle;
     int64_t columns = kn_cpu_extent(x, r->m.axis), mr = even_places(columns, kn_ceil_div(need, nv), (x->hw->vector_registers - 2) / nv);
     int64_t body = nv * mr * kn_cpu_extent(x, r->taps);
-    if (holds_square(x, &r->m, MOST, &r->o, MOST) || mr > columns || body > KN_CPU_SQUARE) return false;
+    bool room = dilated ? !tile_crowds(x, &r->m) : holds_square(x, &r->m, MOST, &r->o, MOST) && !crowds(x, &r->m, &r->o, MOST);
+    if (room || mr > columns || body > KN_CPU_SQUARE) return false;
     if (kn_cpu_extent(x, x->n) % (nv * r->lanes)) return false;
     r->rows = rows_of_task(x, r->lanes * nv, r->o.axis);
     const char *n = kn_cpu_axis(x, x->n), *m = kn_cpu_axis(x, r->m.axis), *o = kn_cpu_axis(x, r->o.axis), *name = x->name;
@@ -252,45 +327,15 @@ static bool try_lines(const kn_site *x, kn_plans *p, along_rows *r)
     return p->n > before;
 }
 
-/* Of the operand that has most of it. */
-static int64_t image_bytes(const kn_site *x, const along *o)
-{
-    int64_t image = 0;
-    for (int l = 0; l < x->nloads; l++) {
-        int64_t bytes = x->load[l].coef[o->axis] * x->load[l].bytes * kn_cpu_extent(x, o->axis);
-        if (bytes > image) image = bytes;
-    }
-    return image;
-}
-
-/* Squares would hold fewer places than a row does, and all lanes of the image stay in L2 while vector after vector of them goes down it (84x83x83,
- * 5x5: squares 390 us, rows 480; 672x14x14: 150 and 89); windows too large for squares go by rows wherever the image is. */
-static bool by_rows(const kn_site *x, const along *m, const along *o)
-{
-    const kn_hw_level *l2 = kn_hw_level_named(x->hw, "l2");
-    /* with more registers cpu_sums.c has tiles of rows as large */
-    if (!kn_hw_few_registers(x->hw) || KN_CPU_SQUARE >= x->reduce_extent * places_of_row(x, m)) return false;
-    return MOST * MOST * x->reduce_extent > KN_CPU_SQUARE || (l2 && image_bytes(x, o) <= l2->capacity_bytes);
-}
-
 /* What a tile of places reads of a dilated window falls into so few sets of L1 that it throws itself out before places that share it come, or comes
- * from beyond the caches, where long runs of lanes come faster (3x3, taps 4 apart: 512x14x14 61 and 119 us, 512x33x33 550 and 970; taps 2 apart:
- * 320x65x65 970 and 1360). */
+ * from beyond the caches, where long runs of lanes come faster (taps 2 apart: 320x65x65 970 and 1360 us). Of the former whole lines are copied, where
+ * they can be. */
 bool kn_cpu_places_alone(const kn_site *x)
 {
     along m, o;
     if (!find(x, &m, &o) || m.apart <= m.step || by_rows(x, &m, &o)) return false;
     const kn_hw_level *last = kn_hw_level_named(x->hw, "l3") ? kn_hw_level_named(x->hw, "l3") : kn_hw_level_named(x->hw, "l2");
-    int64_t columns = kn_cpu_extent(x, m.axis), rows = 1, places = columns < LONGEST ? columns : LONGEST;
-    for (int r = x->s->nspatial; r < x->s->naxes; r++) rows *= kn_cpu_extent(x, r);
-    rows = kn_ceil_div(rows, m.reach / m.apart + 1); /* of taps */
-    int64_t read = rows * ((places - 1) * m.step + m.reach + 1);
-    for (int l = 0; l < x->nloads; l++) {
-        const kn_site_access *a = &x->load[l];
-        if (!(a->axes >> m.axis & 1) || !(a->axes >> x->n & 1)) continue;
-        if (read > lines_held(x, a, &m) || (last && image_bytes(x, &o) > last->capacity_bytes)) return true;
-    }
-    return false;
+    return tile_crowds(x, &m) || (last && image_bytes(x, &o) > last->capacity_bytes);
 }
 
 bool kn_cpu_is_beside(const kn_site *x)
@@ -304,8 +349,9 @@ bool kn_cpu_beside(const kn_site *x, kn_plans *p)
 {
     bool square = false;
     along m, o;
-    if (!find(x, &m, &o) || kn_cpu_places_alone(x)) return false;
+    if (!find(x, &m, &o)) return false;
     if (try_lines(x, p, &(along_rows){.m = m, .o = o})) return true;
+    if (kn_cpu_places_alone(x)) return false;
     if (by_rows(x, &m, &o) && try_rows(x, p, &(along_rows){.m = m, .o = o})) return true;
     int64_t lanes = x->hw->vector_bytes / kn_cpu_acc_bytes(x), columns = kn_cpu_extent(x, x->m);
     for (int64_t mo = 1; mo <= MOST; mo++) {

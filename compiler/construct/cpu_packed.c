@@ -9,11 +9,17 @@
 #include "construct/packed.h"
 #include "intrin/intrin.h"
 
-/* Reduce axis i is walked outside of axis j. */
+static int64_t apart(const packed *k, int axis)
+{
+    int64_t c = k->x->load[k->v].coef[axis];
+    return c < 0 ? -c : c;
+}
+
+/* Reduce axis i is walked outside of axis j: steps of the inner one are the shorter ones, whichever way they go. */
 static bool outside(const packed *k, int i, int j)
 {
     if ((k->uneven >> i ^ k->uneven >> j) & 1) return k->uneven >> i & 1;
-    return k->x->load[k->v].coef[i] > k->x->load[k->v].coef[j];
+    return apart(k, i) > apart(k, j);
 }
 
 /* The rows: places of the other factor alone, nearest in the output first. */

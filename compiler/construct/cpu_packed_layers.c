@@ -32,7 +32,8 @@ static const kn_expr *layered(const packed *k)
     return lies && (made || extent(k, k->p) * extent(k, k->q) < PLACES) ? NULL : loads[k->v];
 }
 
-/* Whole vectors that divide the axis, of which half of L1 holds a panel's block; at least so many steps as partial sums are worth bringing for. */
+/* Whole vectors that divide the axis, of which half of L1 holds a panel's block; at least so many steps as partial sums are worth bringing for, but
+ * where layers save a copied factor's packing, too (3x3 in groups of 40 channels to 20, of 16 to 16: layers of 8 take 1.4 and 1.14 times as long). */
 int64_t kn_packed_layer(const packed *k, int64_t nv)
 {
     enum { STEPS = 96 };
@@ -42,7 +43,7 @@ int64_t kn_packed_layer(const packed *k, int64_t nv)
     if (!layered(k)) return 0;
     for (int64_t n = k->lanes; n < all && (n <= room || best < least); n += k->lanes)
         if (all % n == 0) best = n;
-    return best;
+    return best < least && !k->copied ? 0 : best;
 }
 
 void kn_packed_put_layers(kn_buf *b, const packed *k)

@@ -32,7 +32,7 @@ static bool wastes_results(const kn_site *x, const kn_expr *load, int slid)
     double flops = 2, reach = 0, row = 1, gflops = kn_hw_peak_gflops(x->hw, out->dtype), gbs = (l3 ? l3 : &x->hw->levels[0])->bandwidth_gbs;
     kn_affine f;
     if (places < 1 || gflops <= 0 || gbs <= 0 || !kn_affine_of(load->args[load->nargs - 2], &f)) return false;
-    for (int r = x->s->nspatial; r < x->s->naxes; r++) reach += (double)(f.coef[r] * (x->s->axes[r].extent - 1));
+    for (int r = x->s->nspatial; r < x->s->naxes; r++) reach += (double)((f.coef[r] < 0 ? -f.coef[r] : f.coef[r]) * (x->s->axes[r].extent - 1));
     for (int i = 0; i < x->s->nspatial; i++)
         if (f.coef[i] > 0) row = (double)(f.coef[i] * kn_cpu_extent(x, i));
     for (int i = 0; i < x->s->naxes; i++) flops *= (double)x->s->axes[i].extent;

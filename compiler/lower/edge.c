@@ -50,6 +50,25 @@ static kn_expr *neighbours(kn_lw *w, const kn_lane_row *r, int lo, int hi, int l
     return mixed(w, r, vector_at(w, r, begin, lanes), NULL, true, number, lanes);
 }
 
+/* Lanes two columns apart, of two vectors that begin at an even column: each has half of them, in the order of a shuffle inside of halves, to which
+ * padding is added; the quarters in the middle are exchanged last, so that sums of them may be (middle.c). */
+static kn_expr *two_apart(kn_lw *w, const kn_lane_row *r, int lo, int hi, int lanes)
+{
+    int64_t base = r->column - (r->column & 1), at[2] = {within(base, r->extent - lanes), within(base + lanes, r->extent - lanes)};
+    kn_expr *part[2] = {vector_at(w, r, at[0], lanes), vector_at(w, r, at[1], lanes)}, *mixed_with[2];
+    int number[LANES], padded[LANES];
+    for (int l = 0; l < lanes; l++) {
+        int to = kn_lw_middle_of(l), half = l / (lanes / 2);
+        int64_t column = r->column + within(l, hi) * 2;
+        if (l < lo) column = r->column + lo * 2;
+        number[to] = half * lanes + (int)within(column - at[half], lanes - 1);
+        padded[to] = l < lo || l > hi ? lanes + to : to;
+    }
+    mixed_with[0] = kn_lw_pick(w, lanes, 2, part, number);
+    mixed_with[1] = kn_lw_splat(w, r->other, lanes);
+    return kn_lw_exchange(w, lo > 0 || hi < lanes - 1 ? kn_lw_pick(w, lanes, 2, mixed_with, padded) : mixed_with[0]);
+}
+
 kn_expr *kn_lw_row_lanes(kn_lw *w, const kn_lane_row *r, int lanes)
 {
     enum kn_dtype t = w->p->buffers[r->buffer].dtype;
@@ -61,6 +80,7 @@ kn_expr *kn_lw_row_lanes(kn_lw *w, const kn_lane_row *r, int lanes)
     if (hi < lo) return kn_lw_splat(w, r->other, lanes);
     bool padded = lo > 0 || hi < lanes - 1;
     if (r->step == 1) return padded ? neighbours(w, r, lo, hi, lanes) : NULL;
+    if (r->step == 2 && kn_lw_halves_apart(w, t, lanes)) return two_apart(w, r, lo, hi, lanes);
     int64_t stretch = lanes * r->step, first = (r->column + lo * r->step) / stretch * stretch, remainder = (r->column + lo * r->step) % r->step;
     bool two = r->column + hi * r->step >= first + stretch;
     for (int l = 0; l < lanes; l++) number[l] = l < lo || l > hi ? (1 + two) * lanes + l : (int)((r->column + l * r->step - first) / r->step);

@@ -109,6 +109,7 @@ static void derive(bench_case *c, int64_t pad)
     if (strstr(c->op, "depthwise")) { set(c, "F", bench_get(c, "C")), set(c, "group", bench_get(c, "C")); }
     otherwise(c, "group", 1);
     set(c, "CG", bench_get(c, "C") / bench_get(c, "group"));
+    set(c, "FG", bench_get(c, "F") / bench_get(c, "group"));
     window(c, "H", "HO", "KH", "PT", "PB", pad);
     window(c, "W", "WO", "KW", "PL", "PR", pad);
 }

@@ -243,6 +243,7 @@ static bool described(state *s, int form, dnnl_primitive_desc_t *pd)
         const char *op;
         bool (*describe)(state *, int, describe *);
     } ops[] = {{"matmul", matmul},   {"batch_matmul", matmul}, {"conv2d", conv},     {"depthwise_conv2d", conv},
+               {"grouped_conv2d", conv},
                {"max_pool2d", pool}, {"avg_pool2d", pool},     {"reduce_sum", sums}, {"relu", flat},
                {"add", flat},        {"gelu", flat},           {"softmax", rows},    {"layer_norm", rows}};
     describe d;

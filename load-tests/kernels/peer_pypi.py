@@ -37,8 +37,8 @@ def torch_function(torch, c):
     conv = lambda x, w: f.conv2d(padded(x), w, None, s, pad, d, g)
     pool = lambda x: f.max_pool2d(padded(x, float("-inf")), (p["KH"], p["KW"]), s, pad)
     mean = (lambda x: f.avg_pool2d(x, (p["KH"], p["KW"]), s, pad, count_include_pad=False)) if even else None
-    return {"matmul": torch.matmul, "batch_matmul": torch.matmul, "conv2d": conv, "depthwise_conv2d": conv, "max_pool2d": pool, "avg_pool2d": mean,
-            "reduce_sum": lambda x: torch.sum(x, p["axis"]), "relu": torch.relu, "add": torch.add, "gelu": f.gelu,
+    return {"matmul": torch.matmul, "batch_matmul": torch.matmul, "conv2d": conv, "depthwise_conv2d": conv, "grouped_conv2d": conv,
+            "max_pool2d": pool, "avg_pool2d": mean, "reduce_sum": lambda x: torch.sum(x, p["axis"]), "relu": torch.relu, "add": torch.add, "gelu": f.gelu,
             "softmax": lambda x: torch.softmax(x, 1), "layer_norm": lambda x, w, b: f.layer_norm(x, x.shape[1:], w, b, 1e-5),
             "transpose": lambda x: x.t().contiguous()}[c["op"]]
 
@@ -70,7 +70,7 @@ def with_torch(c, compiled):
             def forward(self, a): return function(a, *self.rest)
         eager = Module().eval()
         module = torch.compile(eager, dynamic=False)
-        run = (lambda: module(x[0])) if c["op"] in ("matmul", "conv2d", "depthwise_conv2d", "layer_norm") else None
+        run = (lambda: module(x[0])) if c["op"] in ("matmul", "conv2d", "depthwise_conv2d", "grouped_conv2d", "layer_norm") else None
         if not run:
             whole = torch.compile(function, dynamic=False)
             run = lambda: whole(*x)
@@ -93,7 +93,8 @@ def onnx_node(c):
     pool = dict(window, kernel_shape=[p.get("KH"), p.get("KW")])
     if c["layout"] == "NHWC": return None
     return {"matmul": ("MatMulInteger" if integer else "MatMul", {}), "batch_matmul": ("MatMul", {}), "conv2d": ("ConvInteger" if integer else "Conv", conv),
-            "depthwise_conv2d": ("Conv", conv), "max_pool2d": ("MaxPool", pool), "avg_pool2d": ("AveragePool", pool), "relu": ("Relu", {}),
+            "depthwise_conv2d": ("Conv", conv), "grouped_conv2d": ("Conv", conv), "max_pool2d": ("MaxPool", pool),
+            "avg_pool2d": ("AveragePool", pool), "relu": ("Relu", {}),
             "add": ("Add", {}), "gelu": ("Gelu", {}), "softmax": ("Softmax", {"axis": 1}), "layer_norm": ("LayerNormalization", {"epsilon": 1e-5}),
             "reduce_sum": ("ReduceSum", {"keepdims": 0}), "transpose": ("Transpose", {"perm": [1, 0]})}[c["op"]]
 
@@ -105,7 +106,7 @@ def with_onnxruntime(c):
     ins, out = shapes(c["op"], c["params"])
     arrays = [np.frombuffer(b, dtype=np.int8 if c["dtype"] == "i8" else np.float32).reshape(s) for b, s in zip(c["inputs"], ins)]
     kind, sum_kind = (TensorProto.INT8, TensorProto.INT32) if c["dtype"] == "i8" else (TensorProto.FLOAT, TensorProto.FLOAT)
-    constant = {"matmul": 1, "conv2d": 1, "depthwise_conv2d": 1, "layer_norm": 1}.get(c["op"], len(arrays))
+    constant = {"matmul": 1, "conv2d": 1, "depthwise_conv2d": 1, "grouped_conv2d": 1, "layer_norm": 1}.get(c["op"], len(arrays))
     initializers = [numpy_helper.from_array(a, f"x{i}") for i, a in enumerate(arrays) if i >= constant]
     names = [f"x{i}" for i in range(len(arrays))]
     if c["op"] == "reduce_sum":

@@ -129,7 +129,7 @@ static bool open_form(const bench_case *c, bench_run *run)
     static const struct {
         const char *op;
         bool (*make)(state *);
-    } ops[] = {{"matmul", matmul},   {"conv2d", conv}, {"depthwise_conv2d", conv}, {"max_pool2d", pool},
+    } ops[] = {{"matmul", matmul},   {"conv2d", conv}, {"depthwise_conv2d", conv}, {"grouped_conv2d", conv}, {"max_pool2d", pool},
                {"avg_pool2d", pool}, {"relu", relu},   {"softmax", softmax}};
     size_t i = 0;
     while (i < sizeof ops / sizeof *ops && strcmp(ops[i].op, c->op)) { i++; }

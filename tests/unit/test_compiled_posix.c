@@ -57,6 +57,54 @@ static int times(const char *text, const char *what)
     return n;
 }
 
+/* Every other element is taken by shuffles inside of halves and one of quarters, none of single lanes from anywhere. */
+static void every_other_lane_is_near(void **state)
+{
+    static const struct { const char *text, *inputs; } one[] = {
+        {"y[N,C,P,Q] >=! x[N,C,P*2+R,Q*2+S] where P in 9, Q in 24, R in 2, S in 2", "x=f32:1x6x18x48"},
+        {"y[N,C] = x[N,C*2+1]", "x=f32:9x80"},
+        {"y[N,C] = x[N,C*2]", "x=i32:9x79"},
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof one / sizeof *one; i++) {
+        kiln_arena *a = kiln_arena_open(&(kiln_host){NULL, mem, NULL});
+        kn_hw *hw = device(a, "x86-64-avx2");
+        kn_program *c;
+        kiln_candidates *list = constructed(a, one[i].text, one[i].inputs, hw, 1, &c);
+        const char *text = assembly(a, c, hw, list->c[0].trace, one[i].inputs);
+        if (!times(text, "vpermpd") || times(text, "vpermd") || times(text, "vpermps")) fail_msg("%s: lanes come from anywhere", one[i].text);
+        run_checked(a, c, hw, list->c[0].trace, one[i].inputs);
+        kiln_arena_close(a);
+    }
+}
+
+/* Places two columns apart are summed as the shuffles leave them: what all terms have in common is done once, where the sum is read; at the ends of
+ * rows of any length, with padding on either side. */
+static void sums_of_every_other_lane(void **state)
+{
+    static const struct { int width, places, taps, before; } one[] = {
+        {48, 24, 3, 1}, {33, 17, 3, 1}, {9, 5, 3, 1}, {16, 9, 2, 1}, {17, 9, 5, 2},
+        {31, 16, 3, 0}, {47, 22, 5, 0}, {15, 8, 7, 3}, {8, 7, 3, 3}, {81, 41, 3, 2},
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof one / sizeof *one; i++) {
+        kiln_arena *a = kiln_arena_open(&(kiln_host){NULL, mem, NULL});
+        kn_hw *hw = device(a, "x86-64-avx2");
+        kn_program *c;
+        char text[160], inputs[80];
+        snprintf(text, sizeof text, "y[N,C,P,Q] +=! pad(x,0.0)[N,C,P*2+R-1,Q*2+S-%d]*w[C,R,S] where P in 6, Q in %d", one[i].before, one[i].places);
+        snprintf(inputs, sizeof inputs, "x=f32:1x2x12x%d&w=f32:2x3x%d", one[i].width, one[i].taps);
+        kiln_candidates *list = constructed(a, text, inputs, hw, 1, &c);
+        run_checked(a, c, hw, list->c[0].trace, inputs);
+        if (i == 0) {
+            const char *made = assembly(a, c, hw, list->c[0].trace, inputs);
+            int terms = times(made, "vshufps"), exchanged = times(made, "vpermpd");
+            if (!exchanged || terms < 2 * exchanged) fail_msg("%d of %d terms are exchanged", exchanged, terms);
+        }
+        kiln_arena_close(a);
+    }
+}
+
 /* The elements of a tile's rows have their distances in the instructions that read them: no address of theirs waits in memory. */
 static void addresses_are_not_spilled(void **state)
 {
@@ -103,6 +151,7 @@ static void every_task_is_called(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(taps_are_broadcast_from_memory), cmocka_unit_test(addresses_are_not_spilled),
-                                       cmocka_unit_test(every_task_is_called)};
+                                       cmocka_unit_test(every_task_is_called), cmocka_unit_test(every_other_lane_is_near),
+                                       cmocka_unit_test(sums_of_every_other_lane)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

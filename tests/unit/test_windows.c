@@ -8,6 +8,9 @@
 
 #define GROUPED "y[N,F,P,Q] +=! pad(x,0.0)[N,(F//24)*24+C,P+R-1,Q+S-1]*w[F,C,R,S] where P in 7, Q in 7"
 #define BYTES(G) "y[N,F,P,Q] +=! cast(pad(x,0)[N,(F//" #G ")*" #G "+C,P+R-1,Q+S-1],i32)*cast(w[F,C,R,S],i32) where P in 7, Q in 7"
+#define AMONG "y[N,P,Q,G,F] +=! pad(x,0.0)[N,P+R-1,Q+S-1,G,C]*w[R,S,C,G,F] where P in 4, Q in 5"
+#define NARROW(S) \
+    "y[N,C,P,Q] +=! cast(pad(x,0)[N,C,P*" #S "+R-1,Q*" #S "+T-1],i32)*cast(w[C,R,T],i32) where P in 9, Q in 18"
 #define DILATED(K, D) \
     "y[N,P,Q,C] +=! pad(x,0.0)[N,P+R*" #D "-4,Q+T*" #D "-4,C]*w[R,T,C] where P in 9, Q in 12, R in " #K ", T in " #K
 
@@ -26,9 +29,30 @@ static void windows_are_planned(void **state)
         {"x86-64-avx2", BYTES(4), "x=u8:1x32x7x7&w=i8:32x4x3x3:const", "divide out0 S1 ", "split out0 ", "turned0"},
         {"x86-64-vnni", BYTES(16), "x=u8:1x32x7x7&w=i8:32x16x3x3:const", "divide out0 S1 ", "cache_write out0 turned0", "flatten_window"},
         {"x86-64-vnni", BYTES(8), "x=u8:1x32x7x7&w=i8:32x8x3x3:const", "divide out0 S1 ", "", "turned0"},
+        /* narrow elements of depthwise windows that step, or have many taps, are widened for the channels to be lanes; so is the factor of what is
+         * wide already */
+        {"x86-64-avx2", NARROW(2), "x=u8:1x16x18x36&w=i8:16x3x3:const", "widen out0 0 ", " region last ", "R1.2"},
+        {"x86-64-avx512", NARROW(2), "x=u8:1x16x18x36&w=i8:16x3x3:const", "widen out0 0 ", " region last ", "R1.2"},
+        {"x86-64-avx2", NARROW(1), "x=u8:1x16x9x18&w=i8:16x3x3:const", "split out0 S3 ", "", "region last"},
+        {"x86-64-avx2", NARROW(1), "x=u8:1x16x9x18&w=i8:16x5x5:const", "widen out0 0 ", " region last ", "R1.2"},
+        {"x86-64-avx2", "y[N,C,P,Q] +=! pad(x,0.0)[N,C,P+R-2,Q+T-2]*w[C,R,T] where P in 7, Q in 9", "x=f16:1x10x7x9&w=f16:10x5x5:const",
+         "widen out0 0 ", " region last ", "R1.2"},
+        {"x86-64-avx2", "t[N,C,H,W] = cast(x[N,C,H,W],i32)-3; y[N,C,P,Q] +=! pad(t,0)[N,C,P*2+R-1,Q*2+T-1]*cast(w[C,R,T],i32) where P in 9, Q in 9",
+         "x=u8:1x16x18x18&w=i8:16x3x3:const", "widen out0 1 ", " region last ", "R1.2"},
+        /* layers of a constant's group are no shorter than what partial sums are worth */
+        {"x86-64-avx2", AMONG, "x=f32:1x4x5x32x16&w=f32:3x3x16x32x16:const", "prepack out0 1 ", "", "transform_layout"},
+        {"x86-64-avx2", AMONG, "x=f32:1x4x5x16x32&w=f32:3x3x32x16x32:const", "transform_layout plane0 ", "prepack out0 1 ", "cache_read"},
+        /* a window that goes backwards, as a transposed convolution's, reaches as far as another, and its innermost steps are the shortest, too */
+        {"x86-64-avx2", "y[N,P,Q,F] +=! pad(x,0.0)[N,P-R+1,Q-S+1,C]*w[R,S,C,F] where P in 5, Q in 6", "x=f32:1x5x6x24&w=f32:3x3x24x16:const",
+         "split out0 S3 ", " R0.0 R1.0 R2.0 | S", "turned"},
         /* one row of taps, whose columns step */
         {"x86-64-avx2", "y[N,F,P,Q] +=! x[N,C,P,Q*4+S]*w[F,C,S] where P in 7, Q in 32", "x=f32:2x5x7x131&w=f32:12x5x7", "unstride out0 1 S3 ",
          "split out0 S1 6\n", "flatten_window"},
+        /* the same of a single row of places, in groups or not */
+        {"x86-64-avx2", "y[N,F,Q] +=! pad(x,0.0)[N,(F//8)*4+C,Q*4+S-3]*w[F,C,S] where Q in 50", "x=f32:2x8x200&w=f32:16x4x7:const",
+         "unstride out0 1 S2 ", "split out0 ", "cache_read out0 1"},
+        {"x86-64-avx512", "y[N,F,Q] +=! pad(x,0.0)[N,C,Q*3+S-2]*w[F,C,S] where Q in 50", "x=f32:1x5x150&w=f32:10x5x7:const", "unstride out0 1 S2 ",
+         "split out0 ", "cache_read out0 1"},
         /* one column of taps, without padding: rows are one run as they lie */
         {"x86-64-avx2", "y[N,F,P,Q] +=! x[N,C,P+R,Q]*w[F,C,R] where P in 11, Q in 20", "x=f32:1x12x17x20&w=f32:40x12x7", "fuse out0 ", "split out0 F",
          "flatten_window"},
@@ -55,12 +79,18 @@ static void windows_are_planned(void **state)
         {"x86-64-avx2", "y[N,P,Q,C] +=! pad(x,0.0)[N,P+R-1,Q+T-1,C]*w[R,T,C] where P in 6, Q in 7, R in 3, T in 3", "x=f32:1x6x7x1024&w=f32:3x3x1024",
          "split out0 S3 2 8\nsplit out0 S2 7\n", "cache_read out0 1 scratch", "S1.1 S"}, /* no tile of them reaches past a row */
         {"x86-64-avx2", BESIDE(3, 1), "x=f32:1x6x8x512&w=f32:3x3x512", "split out0 S3 2 8\n", "unroll out0 R0.0", "cache_read"},
+        /* all that a square reads is more than these hold, and squares do not fill the image */
+        {"x86-64-avx2", "y[N,P,Q,C] +=! pad(x,0.0)[N,P+R-1,Q+T-1,C]*w[R,T,C] where P in 7, Q in 7, R in 3, T in 3", "x=f32:1x7x7x512&w=f32:3x3x512",
+         "split out0 S3 2 8\nsplit out0 S2 7\n", "cache_read out0 1 scratch", "S1.1 S"},
+        {"x86-64-avx2", "y[N,P,Q,C] +=! pad(x,0.0)[N,P+R-1,Q+T-1,C]*w[R,T,C] where P in 7, Q in 7, R in 3, T in 3", "x=f32:1x7x7x520&w=f32:3x3x520",
+         "split out0 S3 ", "", "cache_read"},
         {"x86-64-avx2", BESIDE(3, 1), "x=f32:1x6x8x1032&w=f32:3x3x1032", "split out0 S1 2\n", "unroll out0 R0.0", "cache_read"},
-        /* places of a dilated window share its factors, and some of them elements; one at a time where what these read falls into few sets */
+        /* places of a dilated window share its factors, and some of them elements; lines are copied where what these read falls into few sets */
         {"x86-64-avx2", DILATED(3, 2), "x=f32:1x9x12x48&w=f32:3x3x48", "split out0 S2 ", "unroll out0 S2.", "cache_read"},
         {"x86-64-avx512", DILATED(3, 2), "x=f32:1x9x12x48&w=f32:3x3x48", "split out0 S2 ", "unroll out0 S2.", "cache_read"},
         {"x86-64-avx2", DILATED(5, 2), "x=f32:1x9x12x40&w=f32:5x5x40", "split out0 S2 ", "unroll out0 S2.", "cache_read"},
-        {"x86-64-avx2", DILATED(3, 4), "x=f32:1x9x12x512&w=f32:3x3x512", "split out0 S2 1 1\n", "unroll out0 R0.0", "cache_read"},
+        {"x86-64-avx2", DILATED(3, 4), "x=f32:1x9x12x512&w=f32:3x3x512", "split out0 S3 2 8\nsplit out0 S2 4\n", "cache_read out0 1 scratch",
+         "S1.1 S"},
     };
     (void)state;
     for (size_t i = 0; i < sizeof one / sizeof *one; i++) {
