@@ -119,18 +119,21 @@ static double choose_tile(strip *k, int64_t places)
 
 int kn_cpu_strip(const kn_site *x)
 {
-    enum { MOVED = 8, SHORTEST = 8, LONGEST = 192 }; /* what moving a result once more takes, in terms; sums where that shows */
+    enum { MOVED = 8, SHORTEST = 8, LONGEST = 192, LONGEST_SHORT = 640 }; /* what moving a result once more takes, in terms; sums where that shows */
+    const double before = 1 / 1.05, before_short = 1.04; /* of the other plan's time: strips of 36 to 1176 terms, 62 windows on a Zen 3, break even there */
     strip k;
     const kn_expr *loads[2];
     const kn_hw_level *l2 = kn_hw_level_named(x->hw, "l2");
-    if (!l2 || !strip_of(x, &k) || x->reduce_extent < SHORTEST || x->reduce_extent > LONGEST || kn_loads(x->s->body, loads, 2) != 2) return -1;
+    bool thin = kn_cpu_short_vectors(x);
+    if (!l2 || !strip_of(x, &k) || x->reduce_extent < SHORTEST || x->reduce_extent > (thin ? LONGEST_SHORT : LONGEST)) return -1;
+    if (kn_loads(x->s->body, loads, 2) != 2) return -1;
     int64_t n = kn_cpu_extent(x, x->n), rows = kn_cpu_extent(x, k.p), beyond = reach(&k, loads[k.v]->args[k.dim]);
     if (beyond < 0 || (!beyond && k.step == 1 && !x->load[k.v].padded)) return -1; /* no window: its places are one axis as they are */
     if (bytes_met(&k, k.w) > l2->capacity_bytes / 4 || bytes_met(&k, k.v) > l2->capacity_bytes / 4) return -1;
     k.lanes = x->hw->vector_bytes / kn_cpu_acc_bytes(x);
     double strips = (double)x->reduce_extent * choose_tile(&k, n) * (double)rows;
     double moved = (double)(x->reduce_extent + MOVED) * choose_tile(&k, (n + beyond) * rows);
-    return strips > 0 && strips * 1.05 < moved ? k.v : -1;
+    return strips > 0 && strips < (thin ? before_short : before) * moved ? k.v : -1;
 }
 
 const char *kn_cpu_strip_steps(kiln_arena *a, const kn_site *x, int load, const char *plane)
