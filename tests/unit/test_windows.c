@@ -37,6 +37,11 @@ static void windows_are_planned(void **state)
         {"x86-64-avx2", STRIPS(1), "x=f32:1x12x25x48&w=f32:18x12x5x5", "decompose_padding out0 1 ", "split out0 S1 6\n", "flatten_window"},
         {"x86-64-avx512", STRIPS(2), "x=f32:1x12x50x96&w=f32:18x12x5x5", "flatten_window out0 1 S2 S3 ", "split rows0 ", "unstride"},
         {"x86-64-avx2", STRIPS(1), "x=f32:1x30x25x48&w=f32:18x30x5x5", "flatten_window out0 1 S2 S3 ", "split rows0 ", "decompose_padding"},
+        /* results fill vectors: they had better be the lanes than places that step; or they do not, and strips waste less */
+        {"x86-64-avx2", "y[N,F,P,Q] +=! pad(x,0.0)[N,C,P*2+R-1,Q*2+S-1]*w[F,C,R,S] where P in 7, Q in 7", "x=f32:1x32x14x14&w=f32:256x32x3x3",
+         "cache_write out0 lanes_last", "vectorize lanes_last S1.2", "flatten_window"},
+        {"x86-64-avx2", "y[N,F,P,Q] +=! x[N,C,P*2+R,Q*2+S]*w[F,C,R,S] where P in 25, Q in 60", "x=f32:1x24x51x121&w=f32:12x24x3x3",
+         "unstride out0 0 S3 ", "split out0 S1 6\n", "turned0"},
         /* one column of taps, without padding: rows are one run as they lie */
         {"x86-64-avx2", "y[N,F,P,Q] +=! x[N,C,P+R,Q]*w[F,C,R] where P in 11, Q in 20", "x=f32:1x12x17x20&w=f32:40x12x7", "fuse out0 ", "split out0 F",
          "flatten_window"},
