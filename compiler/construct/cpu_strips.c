@@ -120,7 +120,7 @@ static double choose_tile(strip *k, int64_t places)
 int kn_cpu_strip(const kn_site *x)
 {
     enum { MOVED = 8, SHORTEST = 8, LONGEST = 192, LONGEST_SHORT = 640 }; /* what moving a result once more takes, in terms; sums where that shows */
-    const double before = 1 / 1.05, before_short = 1.04; /* of the other plan's time: strips of 36 to 1176 terms, 62 windows on a Zen 3, break even there */
+    const double before = 1 / 1.05, before_short = 1.04; /* of the other plan's time: 62 windows of 36 to 1176 terms on a Zen 3 break even there */
     strip k;
     const kn_expr *loads[2];
     const kn_hw_level *l2 = kn_hw_level_named(x->hw, "l2");
