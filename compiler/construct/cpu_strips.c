@@ -121,11 +121,14 @@ static double choose_tile(strip *k, int64_t places)
 
 int kn_cpu_strip(const kn_site *x)
 {
-    enum { MOVED = 8, SHORTEST = 8, LONGEST = 192 }; /* what moving a result once more takes, in terms; sums where that shows */
+    enum { MOVED = 8, SHORTEST = 8, LONGEST = 192, LONGEST_SHORT = 640 }; /* what moving a result once more takes, in terms; sums where that shows */
+    const double before = 1 / 1.05, before_short = 1.04; /* of the other plan's time: 62 windows of 36 to 1176 terms on a Zen 3 break even there */
     strip k;
     const kn_expr *loads[2];
     const kn_hw_level *l2 = kn_hw_level_named(x->hw, "l2");
-    if (!l2 || !strip_of(x, &k) || x->reduce_extent < SHORTEST || x->reduce_extent > LONGEST || kn_loads(x->s->body, loads, 2) != 2) return -1;
+    bool thin = kn_cpu_short_vectors(x);
+    if (!l2 || !strip_of(x, &k) || x->reduce_extent < SHORTEST || x->reduce_extent > (thin ? LONGEST_SHORT : LONGEST)) return -1;
+    if (kn_loads(x->s->body, loads, 2) != 2) return -1;
     int64_t n = kn_cpu_extent(x, x->n), beyond = reach(&k, loads[k.v]->args[k.dim]);
     if (k.p < 0) return beyond > 0 && k.step > 1 ? k.v : -1;
     int64_t rows = kn_cpu_extent(x, k.p);
@@ -134,7 +137,7 @@ int kn_cpu_strip(const kn_site *x)
     k.lanes = x->hw->vector_bytes / kn_cpu_acc_bytes(x);
     double strips = (double)x->reduce_extent * choose_tile(&k, n) * (double)rows;
     double moved = (double)(x->reduce_extent + MOVED) * choose_tile(&k, (n + beyond) * rows);
-    return strips > 0 && strips * 1.05 < moved ? k.v : -1;
+    return strips > 0 && strips < (thin ? before_short : before) * moved ? k.v : -1;
 }
 
 const char *kn_cpu_strip_steps(kiln_arena *a, const kn_site *x, int load, const char *plane)

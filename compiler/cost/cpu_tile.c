@@ -1,6 +1,7 @@
 /* Share of a CPU's peak that a register tile of a sum reaches: chains of accumulators against the latency, what is read beside them, and what the
  * ends of short loops cost (thesis 3.4.1.2, equation 3.4). */
 #include "cost/cpu.h"
+#include <math.h>
 
 /* Share of a stage's operations that are its sum's, not what finishes its results. */
 double kn_summing(const kn_stage_view *v)
@@ -111,6 +112,22 @@ double kn_bare_terms(const kn_stage_view *v)
 /* Spills: a store and a load for a multiply-add, which takes one operand from memory. */
 double kn_spilled(const kn_stage_view *v) { return (int)kn_register_need(v) > v->hw->vector_registers + 1 ? 2 : 1; }
 
+/* How many times as long a window over planes takes that goes along the lanes, whose vectors begin anywhere in lines of which they are parts: what it
+ * is measured to take beside the same one with its results as lanes, where these fill vectors (48 windows on a Zen 3). */
+static double beside_taps(const kn_stage_view *v, double full)
+{
+    const double STRADDLING = 1.08;
+    double results = 1;
+    bool slides = false;
+    for (int i = 0; i + 1 < v->naccesses; i++) {
+        const kn_access *x = &v->access[i];
+        bool vector = x->axes >> v->g->loops[v->g->nloops - 1].axis & 1;
+        slides |= vector && kn_slides(v, x);
+        for (int a = 0; a < v->s->nspatial && !vector; a++) results *= x->axes >> a & 1 ? (double)v->s->axes[a].extent : 1;
+    }
+    return slides && results > 1 && fmod(results, full) == 0 ? STRADDLING : 1;
+}
+
 /* Share of the multiply-adds' peak that a register tile of a sum reaches which has `part` of the tile's vectors: each accumulator can start one
  * multiply-add a latency; vectors and broadcasts compete with the multiply-adds for issue slots. A window's taps are read while its sums wait
  * (depthwise ones of 5, 6, 7 and 8 vectors take as long for a term); products of few sums take more than the longer of both, and are best told apart
@@ -144,6 +161,7 @@ static double tile_share(const kn_stage_view *v, double lanes, double full, doub
     bool narrow = hw->vector_bytes < hw->levels[hw->nlevels - 2].transaction_bytes;
     double outnumbered = narrow && rows ? kn_at_least(loads / chains, 1) : 1; /* measured: 8 rows by a vector 1.25 times as long as 4 by 2 */
     double reads = 1 + each * loads, picks = 1 + each * (loads + gathers), waits = window ? kn_at_least(reads, idle) : reads * idle * outnumbered;
+    if (narrow && rows && window) waits *= beside_taps(v, full);
     double sums = waits * kn_spilled(v) / inner_share(v, chains, hw->fma_per_cycle);
     if (gathers > 0) picks += LANES_SUMMED * hw->fma_per_cycle / terms_of(v).all;
     return eff / (sums > picks ? sums : picks);

@@ -578,6 +578,59 @@ static int read_where_written(const kn_tile *x, int *tensors, int most)
     return n;
 }
 
+/* Rows of the tile's results, of which the first one begins at `first`, whose lines fall into one set of L1. */
+static bool in_one_set(kn_tile *x, kn_expr *first)
+{
+    kn_lw *w = x->w;
+    const kn_hw_level *l1 = kn_hw_level_named(w->hw, "l1");
+    int64_t bytes = kn_dtype_bytes(x->acc_type), way = l1 ? kn_hw_way_bytes(l1) : INT64_MAX;
+    for (int64_t c = 1; c < x->ncombo; c++) {
+        kn_expr *e = place_of(x, c);
+        e = e ? kn_lw_simp(w, kn_lw_node(w, KN_OP_SUB, KN_I64, 1, e, first, NULL)) : NULL;
+        if (e && e->op == KN_OP_CONST_I && e->u.i && e->u.i * bytes % way == 0) return true;
+    }
+    return false;
+}
+
+/* Sums so short that their results leave faster than lines come, of vectors that are parts of lines: no prefetcher follows what a register tile
+ * writes, some of each of its rows. Elements to the tile of the next turn of the innermost loop whose turns each take as long as a line does to
+ * come; 0: what is computed takes so much longer that stores hide, the output is not as far away as memory (depthwise windows of L3: 0.92 to 1),
+ * or no loop does. 3x150x150 by 2x2 to 128, channels last: 1.38 times as fast. Not rows that fall into one set of L1 (3x3 of 224x224, channels
+ * first: 0.95). */
+static int64_t lines_ahead(kn_tile *x, int out, int64_t terms)
+{
+    enum { HIDES = 8, RESTART = 10 }; /* times as long; cycles between two tiles */
+    const kn_hw *hw = x->w->hw;
+    kn_sg *sg = x->sg;
+    const kn_tensor *t = &x->w->p->program->tensors[out];
+    int64_t bytes = kn_lw_elems(t) * kn_dtype_bytes(t->dtype), step = 0;
+    const kn_hw_level *from = &hw->levels[0], *l2 = kn_hw_level_named(hw, "l2"), *l3 = kn_hw_level_named(hw, "l3");
+    double flops = 2, tiles = 1, cycles = (double)(x->ncombo * terms) / (hw->fma_per_cycle > 1 ? hw->fma_per_cycle : 1) + (double)x->ncombo + RESTART;
+    for (int a = 0; a < sg->s->naxes; a++) flops *= (double)sg->s->axes[a].extent;
+    double fetched = 2 * (double)bytes / from->bandwidth_gbs, computed = flops / kn_hw_peak_gflops(hw, x->acc_type);
+    if (l3 && bytes <= l3->capacity_bytes) return 0;
+    if (x->part >= 0 || x->acc < 0 || kn_lw_past_caches(x->w, out) || fetched * HIDES < computed) return 0;
+    kn_expr *base[KILN_MAX_AXES];
+    memcpy(base, sg->base, sizeof base); /* a tile that is moved back to end with its axis is one of few */
+    memset(sg->base, 0, sizeof base);
+    kn_expr *at = place_of(x, 0);
+    bool crowded = at && in_one_set(x, at);
+    memcpy(sg->base, base, sizeof base);
+    if (crowded) return 0;
+    for (int j = sg->tile - 1; j >= 0 && at; j--) {
+        const kn_loop *l = &sg->g->loops[j];
+        if (l->extent == 1) continue;
+        bool known = (l->kind == KN_SERIAL || l->kind == KN_PARALLEL) && sg->val[j] && sg->val[j]->op == KN_OP_VAR;
+        if (!known || !kn_lw_coefficient(at, sg->val[j]->u.var, &step) || step <= 0) return 0;
+        if (tiles * cycles >= from->latency_ns * hw->clock_ghz) {
+            double between = tiles * (double)(x->ncombo * x->lanes * kn_dtype_bytes(t->dtype));
+            return between <= (double)(l2->capacity_bytes / 4) ? step : 0;
+        }
+        tiles *= (double)l->extent;
+    }
+    return 0;
+}
+
 /* The lines that a tile's sums go to, asked for before they are summed, and those of what is added to them: what is stored lies rows apart, and a
  * store that misses waits. */
 void kn_tile_prefetch_out(kn_tile *x)
@@ -593,7 +646,9 @@ void kn_tile_prefetch_out(kn_tile *x)
     for (int i = 0; i < p->tensors[out].rank; i++) all *= p->tensors[out].shape[i];
     for (int i = sg->tile; i < sg->g->nloops; i++) if (kn_tile_reduces(sg, i)) terms *= sg->g->loops[i].extent;
     bool wide = x->lanes * bytes >= KN_LINE_BYTES, waits = wide || (nbeside && x->lanes > 1); /* parts of lines: only what is read is worth it */
-    if (!l2 || all <= l2->capacity_bytes || w->box[out].on || x->reduce_lanes || !waits || x->ncombo > MOST || terms < LEAST) return;
+    if (!l2 || all <= l2->capacity_bytes || w->box[out].on || x->reduce_lanes || x->ncombo > MOST) return;
+    int64_t ahead = !waits && x->lanes > 1 ? lines_ahead(x, out, terms) : 0;
+    if (!ahead && (!waits || terms < LEAST)) return;
     kn_expr *at = place_of(x, 0);
     if (!at) return;
     kn_ls *last = x->part >= 0 ? kn_lw_if(w, x->last) : NULL, **after = w->tail;
@@ -605,7 +660,8 @@ void kn_tile_prefetch_out(kn_tile *x)
         e = e ? kn_lw_simp(w, kn_lw_node(w, KN_OP_SUB, KN_I64, 1, e, at, NULL)) : NULL;
         if (!e || e->op != KN_OP_CONST_I || (e->u.i >= asked && e->u.i < asked + line)) continue;
         asked = e->u.i;
-        kn_lw_prefetch(w, kn_lw_tensor(w, out), kn_lw_simp(w, kn_bin(w->a, KN_OP_ADD, base, e)), true);
+        kn_expr *to = kn_lw_simp(w, kn_bin(w->a, KN_OP_ADD, base, kn_lw_int(w, e->u.i + ahead)));
+        kn_lw_prefetch(w, kn_lw_tensor(w, out), to, true);
         for (int b = 0; b < nbeside; b++) kn_lw_prefetch(w, kn_lw_tensor(w, beside[b]), kn_lw_simp(w, kn_bin(w->a, KN_OP_ADD, base, e)), false);
     }
     if (last) w->tail = after;

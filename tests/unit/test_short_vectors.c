@@ -489,6 +489,38 @@ static void added_rows_are_asked_for(void **state)
     }
 }
 
+/* Where results of short sums go is asked for some tiles before, if that is as far away as memory, and no set of L1 would have all of it. One line
+ * may be asked for by what is stored in one run. */
+static void far_results_are_asked_for(void **state)
+{
+    static const char last[] = "y[P,Q,F] +=! x[P+R,Q+S,C]*w[R,S,C,F] where P in 20, Q in 20";
+    static const struct { const char *id, *text, *inputs; int64_t l3; bool asked; } one[] = {
+        {"x86-64-avx2", last, "x=f32:21x21x3&w=f32:2x2x3x64", 65536, true},
+        {"x86-64-avx2", last, "x=f32:21x21x3&w=f32:2x2x3x64", 262144, false},
+        {"x86-64-avx2", last, "x=f32:21x21x200&w=f32:2x2x200x64", 65536, false},
+        {"x86-64-avx512", last, "x=f32:21x21x3&w=f32:2x2x3x64", 65536, false},
+        {"x86-64-avx2", "y[F,P,Q] +=! x[C,P+R,Q+S]*w[F,C,R,S] where P in 30, Q in 31", "x=f32:3x32x33&w=f32:24x3x3x3", 65536, true},
+        {"x86-64-avx2", "y[F,P,Q] +=! x[C,P+R,Q+S]*w[F,C,R,S] where P in 32, Q in 32", "x=f32:3x34x34&w=f32:24x3x3x3", 65536, false},
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof one / sizeof *one; i++) {
+        kiln_arena *a = kiln_arena_open(&(kiln_host){NULL, mem, NULL});
+        kn_hw *hw = device(a, one[i].id);
+        kn_program *c;
+        for (int l = 0; l < hw->nlevels; l++) {
+            if (!strcmp(hw->levels[l].name, "l3")) hw->levels[l].capacity_bytes = one[i].l3;
+            if (!strcmp(hw->levels[l].name, "l2")) hw->levels[l].capacity_bytes = 65536;
+        }
+        kiln_bytes trace = constructed(a, one[i].text, one[i].inputs, hw, 1, &c)->c[0].trace;
+        kn_lprog *l = lowered(a, c, hw, trace, one[i].inputs);
+        int64_t out = 0;
+        for (int f = 0; f < l->nfns; f++) out += asked_for(l->fns[f].body, l, KN_OUTPUT);
+        if ((out > 1) != one[i].asked) fail_msg("%zu: %lld lines asked for\n%s", i, (long long)out, trace.p);
+        if (one[i].asked) run_checked(a, c, hw, trace, one[i].inputs);
+        kiln_arena_close(a);
+    }
+}
+
 /* Weights that are no constant, whose rows are pages apart: a task packs several panels of short vectors at a time, in runs of whole lines. */
 static void panels_are_packed_together(void **state)
 {
@@ -597,6 +629,7 @@ int main(void)
         cmocka_unit_test(extrema_are_found_in_vectors),
         cmocka_unit_test(places_of_whole_rows_are_picked),
         cmocka_unit_test(added_rows_are_asked_for),
+        cmocka_unit_test(far_results_are_asked_for),
         cmocka_unit_test(panels_are_packed_together),
         cmocka_unit_test(blocks_have_one_length),
         cmocka_unit_test(packed_blocks_meet_all_images),

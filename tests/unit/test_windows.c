@@ -2,7 +2,8 @@
 #include "tests/unit/run_lowered.c"
 
 #define GROUPS "y[N,F,P,Q] +=! pad(x,0.0)[N,(F//6)*5+C,P*4+R-1,Q*4+S-1]*w[F,C,R,S] where P in 5, Q in 40"
-#define FINISHED "t[N,F,P,Q] +=! pad(x,0.0)[N,(F//6)*5+C,P+R-1,Q+S-1]*w[F,C,R,S] where P in 20, Q in 20; "
+#define STRIPS(S) "y[N,F,P,Q] +=! pad(x,0.0)[N,C,P*" #S "+R-2,Q*" #S "+T-2]*w[F,C,R,T] where P in 25, Q in 48"
+#define FINISHED(N) "t[N,F,P,Q] +=! pad(x,0.0)[N,(F//6)*5+C,P+R-1,Q+S-1]*w[F,C,R,S] where P in " #N ", Q in " #N "; "
 #define MAXIMA(K, S) "y[N,P,Q,C] >=! pad(x,-inf)[N,P*" #S "+R-1,Q*" #S "+T-1,C] where P in 7, Q in 7, R in " #K ", T in " #K
 #define BESIDE(K, S) "y[N,P,Q,C] +=! pad(x,0.0)[N,P*" #S "+R-1,Q*" #S "+T-1,C]*w[R,T,C] where P in 6, Q in 8, R in " #K ", T in " #K
 
@@ -21,8 +22,10 @@ static void windows_are_planned(void **state)
         /* groups are two axes before the window is looked at: its steps are taken apart, its places made one axis */
         {"x86-64-avx2", GROUPS, "x=f32:2x10x20x160&w=f32:12x5x3x3", "divide out0 S1 ", "unstride out0 1 S3 ", "cache_read"},
         {"x86-64-avx512", GROUPS, "x=f32:2x10x20x160&w=f32:12x5x3x3", "divide out0 S1 ", "flatten_window out0 1 S2 S3 ", "cache_read"},
-        {"x86-64-avx2", FINISHED "u[N,F,P,Q] = t[N,F,P,Q]+b[F]; y[N,F,P,Q] = max(u[N,F,P,Q],0.0)", "x=f32:2x10x20x20&w=f32:12x5x3x3&b=f32:12",
+        {"x86-64-avx2", FINISHED(10) "u[N,F,P,Q] = t[N,F,P,Q]+b[F]; y[N,F,P,Q] = max(u[N,F,P,Q],0.0)", "x=f32:2x10x10x10&w=f32:12x5x3x3&b=f32:12",
          "divide t0 S1 ", "inline t0\n", "cache_read"},
+        {"x86-64-avx2", FINISHED(20) "u[N,F,P,Q] = t[N,F,P,Q]+b[F]; y[N,F,P,Q] = max(u[N,F,P,Q],0.0)", "x=f32:2x10x20x20&w=f32:12x5x3x3&b=f32:12",
+         "divide t0 S1 ", "epilogue t0\n", "cache_read"},
         /* groups of a constant's channels that fill vectors are lanes where places would leave many idle; short ones of bytes are not */
         {"x86-64-avx2", GROUPED, "x=f32:1x96x7x7&w=f32:96x24x3x3:const", "divide out0 S1 ", "cache_write out0 turned0", "flatten_window"},
         {"x86-64-avx2", BYTES(8), "x=u8:1x32x7x7&w=i8:32x8x3x3:const", "divide out0 S1 ", "cache_write out0 turned0", "flatten_window"},
@@ -53,6 +56,16 @@ static void windows_are_planned(void **state)
          "unstride out0 1 S2 ", "split out0 ", "cache_read out0 1"},
         {"x86-64-avx512", "y[N,F,Q] +=! pad(x,0.0)[N,C,Q*3+S-2]*w[F,C,S] where Q in 50", "x=f32:1x5x150&w=f32:10x5x7:const", "unstride out0 1 S2 ",
          "split out0 ", "cache_read out0 1"},
+        /* strips of rows that vectors fill, though their sums are long, where these are parts of lines */
+        {"x86-64-avx2", STRIPS(2), "x=f32:1x12x50x96&w=f32:18x12x5x5", "unstride out0 1 S3 ", "split out0 S1 6\n", "flatten_window"},
+        {"x86-64-avx2", STRIPS(1), "x=f32:1x12x25x48&w=f32:18x12x5x5", "decompose_padding out0 1 ", "split out0 S1 6\n", "flatten_window"},
+        {"x86-64-avx512", STRIPS(2), "x=f32:1x12x50x96&w=f32:18x12x5x5", "flatten_window out0 1 S2 S3 ", "split rows0 ", "unstride"},
+        {"x86-64-avx2", STRIPS(1), "x=f32:1x30x25x48&w=f32:18x30x5x5", "flatten_window out0 1 S2 S3 ", "split rows0 ", "decompose_padding"},
+        /* results fill vectors: they had better be the lanes than places that step; or they do not, and strips waste less */
+        {"x86-64-avx2", "y[N,F,P,Q] +=! pad(x,0.0)[N,C,P*2+R-1,Q*2+S-1]*w[F,C,R,S] where P in 7, Q in 7", "x=f32:1x32x14x14&w=f32:256x32x3x3",
+         "cache_write out0 lanes_last", "vectorize lanes_last S1.2", "flatten_window"},
+        {"x86-64-avx2", "y[N,F,P,Q] +=! x[N,C,P*2+R,Q*2+S]*w[F,C,R,S] where P in 25, Q in 60", "x=f32:1x24x51x121&w=f32:12x24x3x3",
+         "unstride out0 0 S3 ", "split out0 S1 6\n", "turned0"},
         /* one column of taps, without padding: rows are one run as they lie */
         {"x86-64-avx2", "y[N,F,P,Q] +=! x[N,C,P+R,Q]*w[F,C,R] where P in 11, Q in 20", "x=f32:1x12x17x20&w=f32:40x12x7", "fuse out0 ", "split out0 F",
          "flatten_window"},
