@@ -81,6 +81,7 @@ static void choices_move_bits(void **state)
         {"y[A,I] = x[A,I] == z[I]", "x=i64:100x1000&z=i64:1000", "convertvector"}, /* of four lanes, it is taken apart */
         {"y[A,I] = x[A,I] < z[I]", "x=f64:100x1000&z=f64:1000", "convertvector"},
         {"y[A,I] = x[A,1002-I] where I in 1003", "x=u8:200x1003", "(u8x32){"},
+        {"y[A,I] = shr(select(x[A,I] < 0, bitxor(bits(x[A,I]),2147483647), bits(x[A,I])), 3)", "x=f32:200x1000", "k_bits"}, /* in all lanes at once */
     };
     (void)state;
     for (size_t i = 0; i < sizeof one / sizeof *one; i++) {

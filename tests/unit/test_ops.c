@@ -262,6 +262,26 @@ static void first_blocks_are_few(void **state)
     kiln_arena_close(a);
 }
 
+/* Many of a long axis are selected before they are ranked: work grows with the axis and the square of what is asked for. */
+static void the_first_are_selected(void **state)
+{
+    (void)state;
+    kiln_arena *a = kiln_arena_open(&(kiln_host){NULL, mem, NULL});
+    static const struct { const char *dtype; int n, k; } one[] = {{"f32", 10000, 1000}, {"bf16", 10000, 1000},
+                                                                  {"i32", 100000, 3000}, {"u8", 1000000, 2000}};
+    for (size_t i = 0; i < sizeof one / sizeof *one; i++) {
+        kiln_request *r;
+        kiln_diag d = {0};
+        double flops, bytes, n = one[i].n, k = one[i].k;
+        const char *text = kn_format(a, "{\"op\":{\"name\":\"TopKIndices\",\"attrs\":{\"k\":%d}},"
+                                    "\"inputs\":[{\"dtype\":\"%s\",\"shape\":[%d]}]}", one[i].k, one[i].dtype, one[i].n);
+        if (kiln_request_json(a, (kiln_bytes){text, strlen(text)}, &r, &d) != KILN_OK) fail_msg("%s: %s", text, d.message);
+        kiln_work(r->program, &flops, &bytes);
+        if (flops > 1000 * n + 3 * k * k) fail_msg("%d of %d: %g operations", one[i].k, one[i].n, flops);
+    }
+    kiln_arena_close(a);
+}
+
 static void table_describes_itself(void **state)
 {
     (void)state;
@@ -279,6 +299,7 @@ int main(void)
     const struct CMUnitTest tests[] = {cmocka_unit_test(golden), cmocka_unit_test(refused), cmocka_unit_test(one_key),
                                        cmocka_unit_test(constants_are_wide),
                                        cmocka_unit_test(blocks_divide_axes), cmocka_unit_test(first_blocks_are_few),
+                                       cmocka_unit_test(the_first_are_selected),
                                        cmocka_unit_test(table_describes_itself)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
