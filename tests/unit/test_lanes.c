@@ -144,10 +144,32 @@ static void products_run_on(void **state)
     }
 }
 
+/* Rows that lie together are gathered as vectors, of a copy that is turned so and into one that is turned back; not where rows are shorter than
+ * vectors, where few of them are read, or on a GPU, whose threads fetch elements one by one anyway. */
+static void rows_are_gathered(void **state)
+{
+    static const char expr[] = "t[H,C] = x[C,H]; z[P,C] = t[k[P],C]*w[P] + t[l[P],C]; y[C,P] = z[P,C]";
+    static const struct { const char *id, *inputs; int stages; } one[] = {
+        {"x86-64-avx2", "x=f32:32x400&k=i32:900&w=f32:900&l=i32:900", 3}, {"x86-64-avx512", "x=f32:32x400&k=i32:900&w=f32:900&l=i32:900", 3},
+        {"x86-64-avx2", "x=f32:3x400&k=i32:900&w=f32:900&l=i32:900", 1},  {"x86-64-avx512", "x=f32:8x400&k=i32:900&w=f32:900&l=i32:900", 1},
+        {"x86-64-avx2", "x=f32:32x4000&k=i32:900&w=f32:900&l=i32:900", 1}, {"nvidia-h200", "x=f32:32x400&k=i32:900&w=f32:900&l=i32:900", 1},
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof one / sizeof *one; i++) {
+        kiln_arena *a = kiln_arena_open(&(kiln_host){NULL, mem, NULL});
+        kiln_hw *hw = device(a, one[i].id);
+        kiln_bytes trace = trace_of(a, request(a, expr, one[i].inputs), hw);
+        int inlined = 0;
+        for (const char *p = trace.p; (p = strstr(p, "inline ")); p++) inlined++;
+        if (3 - inlined != one[i].stages) fail_msg("%s on %s:\n%s", one[i].inputs, one[i].id, trace.p);
+        kiln_arena_close(a);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(numbers_are_narrow), cmocka_unit_test(conditions_read_beforehand),
-                                       cmocka_unit_test(choices_move_bits),
+                                       cmocka_unit_test(choices_move_bits), cmocka_unit_test(rows_are_gathered),
                                        cmocka_unit_test(ranges_go_in_vectors), 
                                        cmocka_unit_test(bytes_have_lanes_of_floats), cmocka_unit_test(products_run_on)};
     return cmocka_run_group_tests(tests, NULL, NULL);
