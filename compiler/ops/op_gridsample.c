@@ -1,5 +1,5 @@
-/* GridSample: images read at computed points, the nearest pixel or four of them weighed; outside there is nothing, or the border. A pixel's channels are
- * read together where they are many: of the image with the channels last, t, to points with the channels last, z. */
+/* GridSample: images read at computed points, the nearest pixel or four of them weighed; outside there is nothing, or the border. A pixel's
+ * channels are read together where they are many: of the image with the channels last, t, to points with the channels last, z. */
 #include "ops/ops.h"
 #include <string.h>
 

@@ -166,10 +166,29 @@ static void rows_are_gathered(void **state)
     }
 }
 
+/* A map with much to compute is a loop over part of its row; one with little is written out for all of it. */
+static void long_maps_are_loops(void **state)
+{
+    static const char *const shorter = "y[A,I] = x[A,I]*2.0 + 1.0",
+                            *const longer = "y[A,I] = select(floor(x[A,I]) >= 0.0 && floor(x[A,I]) <= 63.0 && floor(z[A,I]) + 1.0 >= 0.0 && "
+                                            "floor(z[A,I]) + 1.0 <= 63.0, (1.0 - (x[A,I] - floor(x[A,I]))) * (z[A,I] - floor(z[A,I])), 0.0)";
+    (void)state;
+    kiln_arena *a = kiln_arena_open(&(kiln_host){NULL, mem, NULL});
+    kiln_hw *hw = device(a, "x86-64-avx2");
+    for (int i = 0; i < 2; i++) {
+        const char *task = task_of(a, request(a, i ? longer : shorter, i ? "x=f32:64x64&z=f32:64x64" : "x=f32:64x64"), hw);
+        int stores = 0;
+        for (const char *p = task; (p = strstr(p, "*(f32x8u *)(out")); p++) stores++;
+        if (i ? stores > 8 : stores < 16) fail_msg("%d stores\n%s", stores, task);
+    }
+    kiln_arena_close(a);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(numbers_are_narrow), cmocka_unit_test(conditions_read_beforehand),
                                        cmocka_unit_test(choices_move_bits), cmocka_unit_test(rows_are_gathered),
+                                       cmocka_unit_test(long_maps_are_loops),
                                        cmocka_unit_test(ranges_go_in_vectors), 
                                        cmocka_unit_test(bytes_have_lanes_of_floats), cmocka_unit_test(products_run_on)};
     return cmocka_run_group_tests(tests, NULL, NULL);
