@@ -120,13 +120,25 @@ static int64_t turns(const rows *r, int axis)
     return axis == r->chunked ? kn_ceil_div(n, r->nv * r->lanes) : n;
 }
 
+/* Points of the stage that has most: the last one may be the least of them (what is found by counting goes on with the counts). */
+static double most_points(const rows *r)
+{
+    double most = 0;
+    for (int k = 0; k < r->g.n; k++) {
+        const kn_stmt *s = kn_rows_stmt(&r->g, r->g.stage[k]);
+        double points = 1;
+        for (int i = 0; i < s->naxes; i++) points *= (double)s->axes[i].extent;
+        most = points > most ? points : most;
+    }
+    return most;
+}
+
 /* Tasks: outer row axes whole, and the one that makes them enough in runs of a length that leaves the cores about 32 each. */
 static void tasks(rows *r)
 {
     const kn_stmt *s = kn_rows_stmt(&r->g, r->g.last);
-    double points = 1;
+    double points = most_points(r);
     int64_t count = 1, want = 32 * (int64_t)r->g.hw->units;
-    for (int i = 0; i < s->naxes; i++) points *= (double)s->axes[i].extent;
     for (int i = 0; i < s->nspatial; i++) {
         r->grain[i] = 1;
         r->task[i] = false;

@@ -1,5 +1,5 @@
 /* Lanes that hold numbers of axes, as C text: 32 bits where these hold them, masks rather than a choice for each lane, and running products that are
- * planned as running sums are. */
+ * planned as running sums are; which maps keep their order, or their length as text, and which rows are tasks. */
 #include "tests/unit/request.h"
 #include "tests/unit/device.h"
 #include "tests/arena.h"
@@ -166,6 +166,20 @@ static void rows_are_gathered(void **state)
     }
 }
 
+/* Rows of a chain are tasks where any of its stages has much to do, not the last one alone. */
+static void chains_have_tasks(void **state)
+{
+    static const struct { const char *inputs; bool tasks; } one[] = {{"x=f32:16x8192&t=f32:15", true}, {"x=f32:16x32&t=f32:15", false}};
+    (void)state;
+    for (size_t i = 0; i < sizeof one / sizeof *one; i++) {
+        kiln_arena *a = kiln_arena_open(&(kiln_host){NULL, mem, NULL});
+        const char *expr = "n[A,T] +=! select(x[A,I] >= t[T], 1.0, 0.0); y[A] >=! select(n[A,T] >= 9.0, t[T], 0.0)";
+        kiln_bytes trace = trace_of(a, request(a, expr, one[i].inputs), device(a, "x86-64-avx2"));
+        if ((strstr(trace.p, "parallel out0") != NULL) != one[i].tasks) fail_msg("%s:\n%s", one[i].inputs, trace.p);
+        kiln_arena_close(a);
+    }
+}
+
 /* A map with much to compute is a loop over part of its row; one with little is written out for all of it. */
 static void long_maps_are_loops(void **state)
 {
@@ -188,7 +202,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(numbers_are_narrow), cmocka_unit_test(conditions_read_beforehand),
                                        cmocka_unit_test(choices_move_bits), cmocka_unit_test(rows_are_gathered),
-                                       cmocka_unit_test(long_maps_are_loops),
+                                       cmocka_unit_test(long_maps_are_loops), cmocka_unit_test(chains_have_tasks),
                                        cmocka_unit_test(ranges_go_in_vectors), 
                                        cmocka_unit_test(bytes_have_lanes_of_floats), cmocka_unit_test(products_run_on)};
     return cmocka_run_group_tests(tests, NULL, NULL);
