@@ -3,10 +3,10 @@
  * Keys are integers in the order of the elements: a float's bits, those of negative ones turned. The k-th key is found digit by digit, by counting
  * how many keys are no less than each value of the digit. What lies above it goes to the first places in the order of the axis, as many of its
  * equals as are needed to those behind: by two prefix sums, of which one word holds both, over blocks and blocks of these. Only what has a place
- * is ranked, by comparing each with all. So work grows with n and k*k, and the number of statements with neither. */
+ * is ranked, by comparing each with all, block by block. So work grows with n and k*k, and the number of statements with neither. */
 #include "ops/ops.h"
 
-enum { DIGIT = 4, BLOCK = 8, SHORT = 256, NARROW = 15, WIDE = 31 };
+enum { DIGIT = 4, BLOCK = 8, SHORT = 256, NARROW = 15, WIDE = 31, MANY = 256, GROUP = 64 };
 
 /* row: the other axes, "A0,A1,A3,", and at: where an element stands in the input or output, its place along the axis called %s; least: the least
  * key, of `bits` bits; count: integers of which a word holds two counts, the second from bit `half` on. */
@@ -58,8 +58,8 @@ static const char *element(kn_op_call *c, const selection *s, const char *name, 
     return read ? read : "";
 }
 
-/* r: counts in front of each block of f, of which there are so many. */
-static void in_front(kn_op_call *c, const selection *s, int64_t blocks)
+/* The counts in front of the block of f that element I is in, of so many blocks. */
+static const char *in_front(kn_op_call *c, const selection *s, int64_t blocks)
 {
     double least = 0;
     int64_t of = 1;
@@ -71,14 +71,14 @@ static void in_front(kn_op_call *c, const selection *s, int64_t blocks)
     long long groups = kn_ceil_div(blocks, of), n = blocks;
     if (of == 1) {
         kn_putf(&c->text, "r[%sB] +=! select(D < B, b[%sD], 0) where B in %lld, D in %lld : %s; ", s->row, s->row, n, n, s->count);
-        return;
+        return kn_format(c->arena, "r[%sI//%d]", s->row, BLOCK);
     }
     kn_putf(&c->text, "g[%sG] +=! %s where G in %lld, D in %lld : %s; ", s->row,
             element(c, s, "b", n, of, kn_format(c->arena, "G*%lld + D", (long long)of)), groups, (long long)of, s->count);
     kn_putf(&c->text, "h[%sG] +=! select(D < G, g[%sD], 0) where G in %lld, D in %lld : %s; ", s->row, s->row, groups, groups, s->count);
     kn_putf(&c->text, "i[%sB] +=! select(D < B%%%lld, %s, 0) where B in %lld, D in %lld : %s; ", s->row, (long long)of,
             element(c, s, "b", n, of, kn_format(c->arena, "B//%lld*%lld + D", (long long)of, (long long)of)), n, (long long)of, s->count);
-    kn_putf(&c->text, "r[%sB] = i[%sB] + h[%sB//%lld] where B in %lld : %s; ", s->row, s->row, s->row, (long long)of, n, s->count);
+    return kn_format(c->arena, "i[%sI//%d] + h[%sI//%lld]", s->row, BLOCK, s->row, (long long)of * BLOCK);
 }
 
 /* p: the place that each element has among those that are ranked; k: none. f: 1 above the k-th key, u, one of the second count where it is equal. */
@@ -90,10 +90,10 @@ static void places(kn_op_call *c, const selection *s, const char *u)
     kn_putf(&c->text, "f[%sI] = cast(e[%sI] > %s,%s) + cast(e[%sI] == %s,%s)*%lld : %s; ", row, row, u, t, row, u, t, 1LL << s->half, t);
     kn_putf(&c->text, "b[%sB] +=! %s where B in %lld, D in %d : %s; ", row,
             element(c, s, "f", n, BLOCK, kn_format(c->arena, "B*%d + D", BLOCK)), blocks, BLOCK, t);
-    in_front(c, s, blocks);
+    const char *front = in_front(c, s, blocks);
     kn_putf(&c->text, "q[%sI] +=! select(D < I%%%d, %s, 0) where I in %lld, D in %d : %s; ", row, BLOCK,
             element(c, s, "f", n, BLOCK, kn_format(c->arena, "I//%d*%d + D", BLOCK, BLOCK)), n, BLOCK, t);
-    const char *both = kn_format(c->arena, "(q[%sI] + r[%sI//%d])", row, row, BLOCK);
+    const char *both = front ? kn_format(c->arena, "(q[%sI] + %s)", row, front) : "";
     kn_putf(&c->text, "p[%sI] = select(f[%sI] == 1, bitand(%s,%lld), select(f[%sI] == 0, cast(%lld,%s), shr(%s,%d) + a[%s])) : %s; ", row, row, both,
             (1LL << s->half) - 1, row, (long long)s->k, t, both, s->half, s->rows, t);
 }
@@ -103,6 +103,28 @@ static void put_rows(kn_op_call *c, int axis)
 {
     for (int i = 0; i < c->in[0].rank; i++)
         if (i != axis) kn_putf(&c->text, ", A%d in %lld", i, (long long)c->in[0].shape[i]);
+}
+
+/* The rank of each of the k, whose keys are v. Of equal ones the first comes first: where blocks are compared with blocks, o, that is the same for
+ * all of a block; the equals in its own block are counted beside, w. */
+static const char *ranks(kn_op_call *c, const selection *s)
+{
+    const char *row = s->row, *one = "cast(1,i32), cast(0,i32)";
+    long long k = s->k, blocks = kn_ceil_div(k, GROUP);
+    if (k < MANY) {
+        kn_putf(&c->text, "v[%sC] = e[%scast(z[%sC],i64)] : i32; ", row, row, row);
+        kn_putf(&c->text, "o[%sC] +=! select(v[%sD] > v[%sC] || v[%sD] == v[%sC] && D < C, %s) where D in %lld : i32; ", row, row, row, row, row, one,
+                k);
+        return kn_format(c->arena, "o[%sC]", row);
+    }
+    const char *mine = kn_format(c->arena, "v[%sB*%d + I]", row, GROUP), *other = kn_format(c->arena, "v[%sE*%d + D]", row, GROUP);
+    kn_putf(&c->text, "v[%sC] = select(C < %lld, e[%scast(z[%smin(C,%lld)],i64)], cast(%lld,i32)) where C in %lld : i32; ", row, k, row, row, k - 1,
+            (long long)s->least, blocks * GROUP);
+    kn_putf(&c->text, "w[%sB,I] +=! select(v[%sB*%d + D] == %s && D < I, %s) where B in %lld, I in %d, D in %d : i32; ", row, row, GROUP, mine, one,
+            blocks, GROUP, GROUP);
+    kn_putf(&c->text, "o[%sB,I] +=! select(E < B, select(%s >= %s, %s), select(%s > %s, %s))", row, other, mine, one, other, mine, one);
+    kn_putf(&c->text, " where B in %lld, I in %d, E in %lld, D in %d : i32; ", blocks, GROUP, blocks, GROUP);
+    return kn_format(c->arena, "o[%sC//%d,C%%%d] + w[%sC//%d,C%%%d]", row, GROUP, GROUP, row, GROUP, GROUP);
 }
 
 void kn_op_select(kn_op_call *c, int axis, int64_t k, bool largest)
@@ -121,10 +143,9 @@ void kn_op_select(kn_op_call *c, int axis, int64_t k, bool largest)
     places(c, &s, u ? u : "");
     kn_putf(&c->text, "z[%sC] = cast(0,i32) where C in %lld", row, (long long)k);
     put_rows(c, axis);
-    kn_putf(&c->text, "; z[%scast(p[%sI],i64)] =. cast(I,i32); v[%sC] = e[%scast(z[%sC],i64)] : i32; ", row, row, row, row, row);
-    kn_putf(&c->text, "o[%sC] +=! select(v[%sD] > v[%sC] || v[%sD] == v[%sC] && D < C, cast(1,i32), cast(0,i32)) where D in %lld : i32; ", row, row,
-            row, row, row, (long long)k);
+    kn_putf(&c->text, "; z[%scast(p[%sI],i64)] =. cast(I,i32); ", row, row);
+    const char *rank = ranks(c, &s);
     kn_putf(&c->text, "y[%sK%s] = cast(0,i64) where K in %lld", s.lead, s.tail, (long long)k);
     put_rows(c, axis);
-    kn_putf(&c->text, "; y[%scast(o[%sC],i64)%s] =. cast(z[%sC],i64)", s.lead, row, s.tail, row);
+    kn_putf(&c->text, "; y[%scast(%s,i64)%s] =. cast(z[%sC],i64)", s.lead, rank ? rank : "", s.tail, row);
 }
