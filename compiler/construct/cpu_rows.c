@@ -120,14 +120,21 @@ static int64_t turns(const rows *r, int axis)
     return axis == r->chunked ? kn_ceil_div(n, r->nv * r->lanes) : n;
 }
 
-/* Points of the stage that has most: the last one may be the least of them (what is found by counting goes on with the counts). */
+static double points_of(const kn_stmt *s)
+{
+    double points = 1;
+    for (int i = 0; i < s->naxes; i++) points *= (double)s->axes[i].extent;
+    return points;
+}
+
+/* Points of a chain, those of its last stage; where that is a sum or an extremum of few terms (of counts, from which the next ones follow), of the
+ * stage that has most. Sums that a map finishes have plans of their own, in parts. */
 static double most_points(const rows *r)
 {
-    double most = 0;
-    for (int k = 0; k < r->g.n; k++) {
-        const kn_stmt *s = kn_rows_stmt(&r->g, r->g.stage[k]);
-        double points = 1;
-        for (int i = 0; i < s->naxes; i++) points *= (double)s->axes[i].extent;
+    const kn_stmt *last = kn_rows_stmt(&r->g, r->g.last);
+    double most = points_of(last);
+    for (int k = 0; k < r->g.n && last->red != KN_RED_NONE; k++) {
+        double points = points_of(kn_rows_stmt(&r->g, r->g.stage[k]));
         most = points > most ? points : most;
     }
     return most;
