@@ -367,6 +367,10 @@ static void special(kn_gen *g, const kn_expr *e)
     case KN_OP_HSUM: kn_put_hsum(g, e); break;
     case KN_OP_SELECT: select_value(g, e); break;
     case KN_OP_CAST: cast(g, e); break;
+    case KN_OP_BITS:
+        kn_put_helper(g, KN_SN_BITS, "bits", KN_F32, 1);
+        call(g, e);
+        break;
     default: kn_gen_refuse(g, KILN_INTERNAL, "an expression that lowering should have removed"); break;
     }
 }

@@ -682,6 +682,13 @@ void kn_put_vector(kn_gen *g, const kn_expr *e)
     case KN_OP_PICK: vpick(g, e); break;
     case KN_OP_SELECT: vselect(g, e); break;
     case KN_OP_CAST: vcast(g, e); break;
+    case KN_OP_BITS:
+        kn_put(&g->out, "((");
+        vtype(g, e);
+        kn_put(&g->out, ")");
+        kn_put_operand(g, e->args[0], e->lanes);
+        kn_put(&g->out, ")");
+        break;
     case KN_OP_ABS: (kn_is_float(e->dtype) ? vmath : vinteger)(g, e); break;
     default:
         if (e->op == KN_OP_RSQRT || kn_math_name(e->op))

@@ -5,6 +5,7 @@
 
 enum {
     WRITTEN_OUT = 1024,   /* nodes of code, lanes made one by one, that a vector may have; eight times as many a row that is written out */
+    LONG_TEXT = 512,      /* nodes of a row that is written out, beyond which a loop over its halves is no slower, and sooner written and compiled */
     CHEAP = 4,            /* operations on an element beside which moving it is what takes time */
     TASK_ELEMENTS = 2048, /* of a map, below which calling the task shows */
     NARROW_ROWS = 16,     /* below which squares of bytes or halves are too small to be turned */
@@ -211,6 +212,8 @@ static void map_tiles(const kn_site *x, kn_plans *p)
     int64_t whole = padded || picked ? KN_CPU_ROW : KN_CPU_ROW / 2;
     if (code * lanes * whole > 8 * WRITTEN_OUT && !picked) whole = 0;
     if (vectors <= whole) run = vectors; /* a whole row, its last vector moved back */
+    int64_t nodes = nodes_of(x->s->body);
+    while (run <= KN_CPU_ROW && nodes * run > LONG_TEXT && kn_cpu_extent(x, x->n) % (run * lanes) == 0 && run % 2 == 0) run /= 2;
     const int64_t widths[] = {run, kn_cpu_written_out(vectors), 1};
     bool halves = own >= 4 && lanes * own == x->hw->vector_bytes && lanes * own * 2 == KN_CPU_LINE && written_far(x);
     for (int i = vectors <= whole || (few && run > 8) ? 0 : 1; i < 3; i++) {

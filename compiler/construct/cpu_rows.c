@@ -120,13 +120,32 @@ static int64_t turns(const rows *r, int axis)
     return axis == r->chunked ? kn_ceil_div(n, r->nv * r->lanes) : n;
 }
 
+static double points_of(const kn_stmt *s)
+{
+    double points = 1;
+    for (int i = 0; i < s->naxes; i++) points *= (double)s->axes[i].extent;
+    return points;
+}
+
+/* Points of a chain, those of its last stage; where that is a sum or an extremum of few terms (of counts, from which the next ones follow), of the
+ * stage that has most. Sums that a map finishes have plans of their own, in parts. */
+static double most_points(const rows *r)
+{
+    const kn_stmt *last = kn_rows_stmt(&r->g, r->g.last);
+    double most = points_of(last);
+    for (int k = 0; k < r->g.n && last->red != KN_RED_NONE; k++) {
+        double points = points_of(kn_rows_stmt(&r->g, r->g.stage[k]));
+        most = points > most ? points : most;
+    }
+    return most;
+}
+
 /* Tasks: outer row axes whole, and the one that makes them enough in runs of a length that leaves the cores about 32 each. */
 static void tasks(rows *r)
 {
     const kn_stmt *s = kn_rows_stmt(&r->g, r->g.last);
-    double points = 1;
+    double points = most_points(r);
     int64_t count = 1, want = 32 * (int64_t)r->g.hw->units;
-    for (int i = 0; i < s->naxes; i++) points *= (double)s->axes[i].extent;
     for (int i = 0; i < s->nspatial; i++) {
         r->grain[i] = 1;
         r->task[i] = false;

@@ -119,6 +119,57 @@ static bool tells_places(const kn_shaper *s, int tensor)
     return false;
 }
 
+static double elems_of(const kn_tensor *t)
+{
+    double n = 1;
+    for (int i = 0; i < t->rank; i++) n *= (double)t->shape[i];
+    return n;
+}
+
+/* The axis that the last dimension of a read, or of what a statement writes, is; -1: something else. */
+static int last_axis(kn_expr *const *index, int n) { return n && index[n - 1]->op == KN_OP_AXIS ? index[n - 1]->u.axis : -1; }
+
+/* Reads of whole rows, along `axis` (-1: any), where the data say, of one tensor (-1: of any). */
+static int reads_rows(const kn_expr *e, int tensor, int axis)
+{
+    int n = 0;
+    if (e->op == KN_OP_LOAD && (tensor < 0 || e->u.tensor == tensor)) {
+        int last = last_axis(e->args, e->nargs);
+        n = last >= 0 && (axis < 0 || last == axis) && gathers(e);
+    }
+    for (int i = 0; i < e->nargs; i++) n += reads_rows(e->args[i], tensor, axis);
+    return n;
+}
+
+/* Reads of the tensor along another axis than the statement's last one. */
+static bool turns(const kn_expr *e, int tensor, int axis)
+{
+    if (e->op == KN_OP_LOAD && e->u.tensor == tensor) return last_axis(e->args, e->nargs) != axis;
+    for (int i = 0; i < e->nargs; i++)
+        if (turns(e->args[i], tensor, axis)) return true;
+    return false;
+}
+
+/* Rows that lie together are gathered as vectors. A copy that turns them so stays, if it is not larger than what is read of it, and what is made of
+ * rows is made in their order and turned afterwards: either would else have lanes that are fetched one by one. */
+static bool keeps_rows(const kn_shaper *s, const kn_stmt *st)
+{
+    const kn_program *p = s->t->program;
+    const kn_tensor *t = &p->tensors[st->out];
+    int axis = last_axis(st->lhs, t->rank);
+    const kn_expr *read = kn_bare(st->body);
+    if (s->hw->gpu || axis < 0 || st->axes[axis].extent * kn_dtype_bytes(t->dtype) < s->hw->vector_bytes) return false;
+    bool turned = read->op == KN_OP_LOAD && last_axis(read->args, read->nargs) != axis, rows = reads_rows(st->body, -1, axis) > 0;
+    for (int i = 0; i < p->nstmts && (turned || rows); i++) {
+        const kn_stmt *r = p->stmts[i];
+        double points = 1;
+        for (int k = 0; k < r->naxes; k++) points *= (double)r->axes[k].extent;
+        if (turned && points * reads_rows(r->body, st->out, -1) >= elems_of(t)) return true;
+        if (rows && turns(r->body, st->out, last_axis(r->lhs, p->tensors[r->out].rank))) return true;
+    }
+    return false;
+}
+
 /* Map temporaries into their readers. first: only chains of maps, so that what is left of them can become an epilogue. */
 static bool inline_one(kn_shaper *s, bool first)
 {
@@ -133,7 +184,7 @@ static bool inline_one(kn_shaper *s, bool first)
         bool cheap = cost <= (slow ? 1 : 4) && n <= 4 && !(slow && gathers(st->body)), worth = first ? once && by_map : once || cheap;
         worth |= first && cheap && by_map && finishes_with_reader(s, st);
         worth |= !first && s->hw->gpu && n <= 2 && cost <= 40 && reads_one(st); /* a kernel and its traffic cost more than a function twice */
-        if (worth && kn_shaper_try(s, kn_format(s->a, "inline %s", p->tensors[st->out].name))) return true;
+        if (worth && !keeps_rows(s, st) && kn_shaper_try(s, kn_format(s->a, "inline %s", p->tensors[st->out].name))) return true;
     }
     return false;
 }

@@ -2,6 +2,8 @@
  * that it is in, so that nothing is scattered. */
 #include "ops/ops.h"
 
+enum { FEW = 16 }; /* terms that are written out */
+
 /* One spatial dimension: extent, window, step, dilation, padding in front, and how many windows there are. */
 typedef struct side { int64_t image, block, stride, dilation, pad, windows; } side;
 
@@ -37,6 +39,69 @@ static void conditions(kn_op_call *c, const side *s, int n)
     kn_put(&c->text, ", ");
 }
 
+/* What any steps and dilations allow: columns as they lie, each read under a condition. */
+static void in_columns(kn_op_call *c, const side *s, int n, int64_t area, int64_t windows)
+{
+    long long channels = c->in[0].shape[1] / area;
+    kn_putf(&c->text, "y[N,C,%s] +=! ", kn_op_axes(c, "P", n));
+    conditions(c, s, n);
+    kn_putf(&c->text, "pad(x0,0)[N,C*%lld", (long long)area);
+    for (int i = 0; i < n; i++) kn_putf(&c->text, " + R%d*%lld", i, (long long)(area /= s[i].block));
+    kn_put(&c->text, ",");
+    for (int i = 0; i < n; i++) kn_putf(&c->text, "%s%s*%lld", i ? " + " : "", window(c, &s[i], i, "//"), (long long)(windows /= s[i].windows));
+    kn_putf(&c->text, "], 0) where C in %lld", channels);
+    for (int i = 0; i < n; i++) kn_putf(&c->text, ", P%d in %lld, R%d in %lld", i, (long long)s[i].image, i, (long long)s[i].block);
+}
+
+/* What of t meets a pixel: term k of turns[0] * turns[1] * ..., or that of the axes J (k < 0). */
+static void put_term(kn_op_call *c, const side *s, int n, const int64_t *turns, int64_t k)
+{
+    const char *j[3];
+    for (int i = n - 1; i >= 0; i--) {
+        j[i] = k < 0 ? kn_format(c->arena, "J%d", i) : kn_format(c->arena, "%lld", (long long)(k % turns[i]));
+        if (k > 0) k /= turns[i];
+    }
+    kn_putf(&c->text, "%spad(t,0)[N,C", *kn_op_wide(c) ? "cast(" : "");
+    for (int i = 0; i < n; i++)
+        if (s[i].stride > 1)
+            kn_putf(&c->text, ",(P%d + %lld)%%%lld + %s*%lld", i, (long long)s[i].pad, (long long)s[i].stride, j[i], (long long)s[i].stride);
+        else
+            kn_putf(&c->text, ",%s", j[i]);
+    for (int i = 0; i < n; i++)
+        if (s[i].stride > 1) kn_putf(&c->text, ",(P%d + %lld)//%lld - %s", i, (long long)s[i].pad, (long long)s[i].stride, j[i]);
+        else kn_putf(&c->text, ",P%d + %lld - %s*%lld", i, (long long)s[i].pad, j[i], (long long)s[i].dilation);
+    kn_putf(&c->text, "]%s", *kn_op_wide(c) ? ",f32)" : "");
+}
+
+/* The columns with a dimension for each side, t, are read like the padded input of a convolution: what pixel P is in no window of is padding. With a
+ * step only every so many parts of windows meet a pixel; those are its terms, written out where they are few: each is a row of memory then, without
+ * what a sum's loop would copy of all of them. */
+static void in_parts(kn_op_call *c, const side *s, int n)
+{
+    const char *parts = kn_op_axes(c, "R", n), *places = kn_op_axes(c, "Q", n);
+    long long area = 1, windows = 1;
+    for (int i = 0; i < n; i++) area *= s[i].block, windows *= s[i].windows;
+    long long channels = c->in[0].shape[1] / area;
+    kn_putf(&c->text, "t[N,C,%s,%s] = x0[N,C*%lld", parts, places, area);
+    for (int i = 0; i < n; i++) kn_putf(&c->text, " + R%d*%lld", i, area /= s[i].block);
+    kn_put(&c->text, ",");
+    for (int i = 0; i < n; i++) kn_putf(&c->text, "%sQ%d*%lld", i ? " + " : "", i, windows /= s[i].windows);
+    kn_putf(&c->text, "] where C in %lld", channels);
+    for (int i = 0; i < n; i++) kn_putf(&c->text, ", R%d in %lld, Q%d in %lld", i, (long long)s[i].block, i, (long long)s[i].windows);
+    int64_t terms = 1, turns[3] = {0};
+    for (int i = 0; i < n; i++) turns[i] = kn_ceil_div(s[i].block, s[i].stride), terms = terms > FEW ? terms : terms * turns[i];
+    kn_putf(&c->text, terms > FEW ? "; y[N,C,%s] +=! " : "; y[N,C,%s] = ", kn_op_axes(c, "P", n));
+    for (int64_t k = 0; k < (terms > FEW ? 1 : terms); k++) {
+        kn_put(&c->text, k ? " + " : "");
+        put_term(c, s, n, turns, terms > FEW ? -1 : k);
+    }
+    for (int i = 0; i < n; i++) {
+        kn_putf(&c->text, "%s P%d in %lld", i ? "," : " where", i, (long long)s[i].image);
+        if (terms > FEW) kn_putf(&c->text, ", J%d in %lld", i, (long long)turns[i]);
+    }
+    kn_op_end(c);
+}
+
 static kiln_status lower(kn_op_call *c)
 {
     const kn_operand *x = &c->in[0];
@@ -52,15 +117,10 @@ static kiln_status lower(kn_op_call *c)
     if (x->rank != 3 || !fits || x->shape[1] % area || x->shape[2] != windows)
         return kn_op_bad_shape(c, 0, "[N, C*%lld, %lld] is right: windows of %lld elements, %lld of them", (long long)area, (long long)windows,
                                (long long)area, (long long)windows);
-    int64_t channels = x->shape[1] / area;
-    kn_putf(&c->text, "y[N,C,%s] +=! ", kn_op_axes(c, "P", n));
-    conditions(c, s, n);
-    kn_putf(&c->text, "pad(x0,0)[N,C*%lld", (long long)area);
-    for (int i = 0; i < n; i++) kn_putf(&c->text, " + R%d*%lld", i, (long long)(area /= s[i].block));
-    kn_put(&c->text, ",");
-    for (int i = 0; i < n; i++) kn_putf(&c->text, "%s%s*%lld", i ? " + " : "", window(c, &s[i], i, "//"), (long long)(windows /= s[i].windows));
-    kn_putf(&c->text, "], 0) where C in %lld", (long long)channels);
-    for (int i = 0; i < n; i++) kn_putf(&c->text, ", P%d in %lld, R%d in %lld", i, (long long)s[i].image, i, (long long)s[i].block);
+    bool steps = false;
+    for (int i = 0; i < n; i++) steps |= s[i].stride > 1 && s[i].dilation > 1;
+    if (steps) in_columns(c, s, n, area, windows);
+    else in_parts(c, s, n);
     return KILN_OK;
 }
 

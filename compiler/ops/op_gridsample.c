@@ -1,4 +1,5 @@
-/* GridSample: images read at computed points, the nearest pixel or four of them weighed; outside there is nothing, or the border. */
+/* GridSample: images read at computed points, the nearest pixel or four of them weighed; outside there is nothing, or the border. A pixel's
+ * channels are read together where they are many: of the image with the channels last, t, to points with the channels last, z. */
 #include "ops/ops.h"
 #include <string.h>
 
@@ -65,8 +66,8 @@ static void put_weight(kn_op_call *c, int dx, int dy, bool border)
 
 static const char *pixel(kn_op_call *c, int dx, int dy)
 {
-    const char *index = kn_format(c->arena, "N,C,r%d[N,P,Q],c%d[N,P,Q]", dy, dx);
-    return kn_op_read(c, 0, index ? index : "");
+    const char *text = kn_format(c->arena, *kn_op_wide(c) ? "cast(t[N,r%d[N,P,Q],c%d[N,P,Q],C],f32)" : "t[N,r%d[N,P,Q],c%d[N,P,Q],C]", dy, dx);
+    return text ? text : "";
 }
 
 static kiln_status lower(kn_op_call *c)
@@ -86,7 +87,7 @@ static kiln_status lower(kn_op_call *c)
     put_cells(c, nearest ? "round" : "floor", nearest ? 1 : 2);
     if (nearest && !border) kn_putf(&c->text, "m[N,P,Q] = %s && %s : bool; ", inside(c, "round", 0, 0), inside(c, "round", 1, 0));
     for (int k = 0; !nearest && k < 4; k++) put_weight(c, k & 1, k >> 1, border);
-    kn_put(&c->text, "y[N,C,P,Q] = ");
+    kn_put(&c->text, "t[N,H,W,C] = x0[N,C,H,W]; z[N,P,Q,C] = ");
     if (nearest) kn_putf(&c->text, border ? "%s" : "select(m[N,P,Q], %s, 0.0)", pixel(c, 0, 0));
     for (int k = 0; !nearest && k < 4; k++) { /* what weighs nothing is not looked at, it may be infinite */
         const char *plus = k ? " + " : "", *x = pixel(c, k & 1, k >> 1);
@@ -95,6 +96,7 @@ static kiln_status lower(kn_op_call *c)
     }
     kn_putf(&c->text, " where N in %lld, C in %lld, P in %lld, Q in %lld", (long long)x->shape[0], (long long)x->shape[1], (long long)g->shape[1],
             (long long)g->shape[2]);
+    kn_putf(&c->text, "%s; y[N,C,P,Q] = z[N,P,Q,C]", kn_op_wide(c));
     kn_op_end(c);
     return KILN_OK;
 }

@@ -4,10 +4,11 @@
  * A few are found one after the other: the extremum of what comes after the one before, and where it stands first, two passes over the axis each.
  * More have a rank, how many elements precede theirs: n comparisons an element, all independent of each other. Of long axes blocks are ranked first,
  * by their extrema: the first k elements lie in the first k blocks, since k elements precede all of any other; and so on with smaller blocks of
- * these. */
+ * these. Where k is too many for blocks to leave much out, the first k are selected before they are ranked (select.c). */
 #include "ops/ops.h"
+#include <math.h>
 
-enum { MOST = 16384, STEPS = (KILN_MAX_STMTS - 2) / 2, EASY = 4, LEVELS = 3 };
+enum { MOST = 16384, STEPS = 5, EASY = 4, LEVELS = 3 };
 static const kn_attr_spec attrs[] = {{"k", 'i', "mandatory", "how many"},
                                      {"axis", 'i', "-1", "axis along which elements are compared"},
                                      {"largest", 'i', "1", "0: the smallest"},
@@ -183,14 +184,19 @@ static kiln_status lower(kn_op_call *c)
     t.over = largest ? ">" : "<";
     t.last = extreme(c, largest);
     t.count = kn_dtype_bytes(x->dtype) == 8 ? "i64" : "i32";
-    if (t.k <= STEPS && t.k * EASY <= t.n) {
+    choose_blocks(&t);
+    if (t.k <= STEPS && t.k * EASY <= t.n && 2.0 * (double)t.n * (double)t.k < compared(&t)) {
         in_steps(c, &t);
         return KILN_OK;
     }
-    choose_blocks(&t);
-    if (compared(&t) > (double)MOST * MOST)
+    double work = compared(&t), selected = kn_op_selects(x->dtype) ? kn_op_selection_work(x->dtype, t.n, t.k) : INFINITY;
+    if (fmin(work, selected) > (double)MOST * MOST)
         return kn_op_bad_shape(c, 0, "%lld of %lld elements would be compared %g times; at most %g are supported", (long long)t.k, (long long)t.n,
-                               compared(&t), (double)MOST * MOST);
+                               fmin(work, selected), (double)MOST * MOST);
+    if (selected < work) {
+        kn_op_select(c, axis, t.k, largest);
+        return KILN_OK;
+    }
     if (t.levels) {
         in_blocks(c, &t);
         return KILN_OK;

@@ -123,6 +123,10 @@ void kn_op_reduce_over(kn_op_call *c, const kn_reduction *r, const char *assign,
 kiln_status kn_op_scatter(kn_op_call *c, const char *to, const char *from, const char *extents);
 const char *kn_op_scatter_index(kn_op_call *c, const char *at, int64_t extent); /* at, counted from the end where it is negative */
 kiln_status kn_op_scan(kn_op_call *c, bool product); /* sums or products of all elements up to each, along "axis" */
+/* Where the k largest (smallest) elements along an axis stand, for dtypes that 32 bits hold; work: how many comparisons it amounts to. */
+bool kn_op_selects(enum kn_dtype t);
+double kn_op_selection_work(enum kn_dtype t, int64_t n, int64_t k);
+void kn_op_select(kn_op_call *c, int axis, int64_t k, bool largest);
 extern const kn_attr_spec kn_scan_attrs[], kn_scatter_attrs[], kn_arg_attrs[], kn_reduce_attrs[], kn_window_attrs[], kn_pool_attrs[];
 
 /* MatMul's one statement: operand i is written as before[i] x after[i], in axes M, N and K. */

@@ -3,7 +3,8 @@
  * A statement cannot read what it writes, so a prefix is a reduction under a condition: n*n/2 additions over an axis of n. Longer axes are
  * cut into blocks of RADIX: sums of blocks (again in blocks, until they are few), prefixes of those, and prefixes inside each block on top;
  * every level costs RADIX additions an element, about 2*RADIX in all, and rounds less than adding from left to right does. A few less than RADIX
- * are better where they divide the axis: the last block of another one is filled up, and computed element by element. Along the last axis the
+ * are better where they divide the axis: the last block of another one is filled up, and what it lacks of rows would be computed one by one, which
+ * takes as long as 20 of a block; so that block's prefixes are made of all its rows, and those behind the end not used. Along the last axis the
  * places of a block are lanes: ALONG of them have half as many terms, and divide more axes, so that there is no padding to fill in. */
 #include "ops/ops.h"
 
@@ -15,8 +16,13 @@ const kn_attr_spec kn_scan_attrs[] = {{"axis", 'i', "mandatory", "axis to go alo
                                       {NULL, 0, NULL, NULL}};
 
 /* lead and tail: the other axes, "A0,A1," and ",A3". fold, join: of blocks, and of two of them; none: what adds nothing; before: how what is
- * summed stands to the place, also itself: with. n: elements of the axis at each level. */
-typedef struct scan { const char *lead, *tail, *wide, *fold, *join, *none, *before, *with; int levels; int64_t n[LEVELS]; int radix; } scan;
+ * summed stands to the place, also itself: with. n: elements of the axis at each level; full: prefixes of whole blocks. */
+typedef struct scan {
+    const char *lead, *tail, *wide, *fold, *join, *none, *before, *with;
+    int levels, radix;
+    int64_t n[LEVELS];
+    bool full;
+} scan;
 
 /* Element `at` of a level; level 0 is the input. at < n + RADIX; zero from n on. */
 static void element(kn_op_call *c, const scan *s, int level, const char *at)
@@ -47,21 +53,23 @@ static void in_blocks(kn_op_call *c, const scan *s)
     for (int k = top - 1; k >= 0; k--) {
         kn_putf(&c->text, "q%d[%sS%s] %s select(I %s S%%%d, ", k, s->lead, s->tail, s->fold, k ? s->before : s->with, s->radix);
         element(c, s, k, kn_format(c->arena, "S//%d*%d + I", s->radix, s->radix));
-        kn_putf(&c->text, ", %s) where S in %lld, I in %d%s; ", s->none, (long long)s->n[k], s->radix, s->wide);
+        kn_putf(&c->text, ", %s) where S in %lld, I in %d%s; ", s->none, (long long)(s->full ? s->n[k + 1] * s->radix : s->n[k]), s->radix, s->wide);
         if (k) kn_putf(&c->text, "p%d", k);
         else kn_put(&c->text, "y");
         kn_putf(&c->text, "[%sS%s] = q%d[%sS%s] %s p%d[%sS//%d%s]", s->lead, s->tail, k, s->lead, s->tail, s->join, k + 1, s->lead, s->radix,
                 s->tail);
+        if (s->full) kn_putf(&c->text, " where S in %lld", (long long)s->n[k]);
         if (k) kn_putf(&c->text, "%s; ", s->wide);
     }
 }
 
-/* The most elements of a block that leave none over; LEAST where none does: what is left over is the least then. */
+/* The most elements of a block that leave none over, or one; RADIX where each leaves more. */
 static int divisor(int64_t n)
 {
-    int radix = RADIX;
-    while (radix > LEAST && n % radix) radix--;
-    return radix;
+    for (int rest = 0; rest < 2; rest++)
+        for (int radix = RADIX; radix >= LEAST; radix--)
+            if (n % radix == rest) return radix;
+    return RADIX;
 }
 
 kiln_status kn_op_scan(kn_op_call *c, bool product)
@@ -76,8 +84,8 @@ kiln_status kn_op_scan(kn_op_call *c, bool product)
               .before = reverse ? ">" : "<", .levels = 1, .n = {c->in[0].shape[axis]}};
     s.with = kn_attr_int(c, "exclusive", 0) ? s.before : reverse ? ">=" : "<=";
     s.radix = axis == rank - 1 ? ALONG : divisor(s.n[0]);
-    int most = axis == rank - 1 ? 2 * ALONG : s.n[0] % s.radix ? 2 * SHORT : SHORT;
-    for (int k = 0; s.n[k] > most; k++) s.n[k + 1] = kn_ceil_div(s.n[k], s.radix), s.levels++; /* 2^31 elements: 11 */
+    s.full = axis != rank - 1 && s.n[0] % s.radix > 1;
+    for (int k = 0; s.n[k] > SHORT; k++) s.n[k + 1] = kn_ceil_div(s.n[k], s.radix), s.levels++; /* 2^31 elements: 11 */
     if (s.levels == 1) in_one(c, &s);
     else in_blocks(c, &s);
     kn_op_end(c);

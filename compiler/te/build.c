@@ -215,6 +215,8 @@ kn_expr *kn_cast(kiln_arena *a, enum kn_dtype t, kn_expr *x)
     return node(a, KN_OP_CAST, t, 1, &x);
 }
 
+kn_expr *kn_bits(kiln_arena *a, kn_expr *x) { return x ? node(a, KN_OP_BITS, KN_I32, 1, &x) : NULL; }
+
 kn_expr *kn_rebuild(kiln_arena *a, const kn_expr *e, kn_expr **args)
 {
     kn_expr *r;

@@ -94,6 +94,10 @@ static value unary(elab *x, const kn_ast *e, value v)
         v = truth(x, e, v);
         return v.e ? made(x, e, kn_un(a, e->op, v.e), false) : none;
     }
+    if (e->op == KN_OP_BITS) {
+        if (v.e->dtype != KN_F32) return refuse(x, e, "bits(cast(x, f32))", "bits of dtype %s", v.e->dtype);
+        return made(x, e, kn_bits(a, v.e), false);
+    }
     if (v.e->dtype == KN_BOOL) return refuse(x, e, "cast(x, f32), or select(c, 1.0, 0.0)", "arithmetic on dtype %s", v.e->dtype);
     if (kn_op_class(e->op) == 'f' && !kn_is_float(v.e->dtype)) {
         if (!v.weak) return refuse(x, e, "cast(x, f32)", "a float function of dtype %s", v.e->dtype);

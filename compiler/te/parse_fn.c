@@ -8,10 +8,11 @@ static const struct { const char *name; enum kn_op op; } functions[] = {
     {"sin", KN_OP_SIN}, {"cos", KN_OP_COS}, {"pow", KN_OP_POW}, {"floor", KN_OP_FLOOR}, {"ceil", KN_OP_CEIL}, {"round", KN_OP_ROUND},
     {"min", KN_OP_MIN}, {"max", KN_OP_MAX}, {"abs", KN_OP_ABS}, {"select", KN_OP_SELECT},
     {"bitand", KN_OP_BITAND}, {"bitor", KN_OP_BITOR}, {"bitxor", KN_OP_BITXOR}, {"shl", KN_OP_SHL}, {"shr", KN_OP_SHR},
+    {"bits", KN_OP_BITS},
 };
 #define NAMES \
     "exp, log, sqrt, rsqrt, tanh, erf, sin, cos, pow, floor, ceil, round, min, max, abs, " \
-    "select, cast, pad, extent, bitand, bitor, bitxor, shl, shr, sigmoid, gelu, relu"
+    "select, cast, pad, extent, bitand, bitor, bitxor, shl, shr, bits, sigmoid, gelu, relu"
 
 static kn_ast *number(kn_parser *p, const kn_token *at, double f)
 {

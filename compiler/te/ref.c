@@ -141,6 +141,12 @@ static void cast(const kn_instr *in, double *v, double *s)
         v[0] -= floor((v[0] - low) / span) * span;
 }
 
+static double stored_as(double x)
+{
+    union { float f; int32_t i; } b = {(float)x};
+    return b.i;
+}
+
 static void unary(const kn_instr *in, double *v, double *s)
 {
     double x = v[0], sx = s[0];
@@ -149,6 +155,10 @@ static void unary(const kn_instr *in, double *v, double *s)
     case KN_OP_ABS: v[0] = fabs(x); return;
     case KN_OP_NOT: v[0] = s[0] = x == 0; return;
     case KN_OP_CAST: cast(in, v, s); return;
+    case KN_OP_BITS:
+        v[0] = stored_as(x);
+        s[0] = fabs(v[0]);
+        return;
     default:
         v[0] = function(in->op, x);
         s[0] = settled(at_least(ending(fabs(v[0]) + slope(in->op, x, v[0]) * sx, sx, v[0])), sx, 0, v[0]);

@@ -94,6 +94,7 @@ kn_expr *kn_un(kiln_arena *a, enum kn_op op, kn_expr *x);
 kn_expr *kn_bin(kiln_arena *a, enum kn_op op, kn_expr *x, kn_expr *y); /* folds constants; same dtype on both sides required */
 kn_expr *kn_select(kiln_arena *a, kn_expr *c, kn_expr *x, kn_expr *y);
 kn_expr *kn_cast(kiln_arena *a, enum kn_dtype t, kn_expr *x);          /* no node when it is that dtype already */
+kn_expr *kn_bits(kiln_arena *a, kn_expr *x);                            /* of an F32 */
 /* Rewrites bottom-up: f sees each node once and returns the replacement or the node itself. Shares unchanged subtrees. */
 typedef kn_expr *(*kn_rewrite_fn)(void *user, kiln_arena *a, kn_expr *e);
 kn_expr *kn_rewrite(kiln_arena *a, kn_expr *e, kn_rewrite_fn f, void *user);

@@ -2,7 +2,7 @@
 Usage: bench_operators.py BUILD [--rounds N] [--only TEXT] [--target ID] [--cases FILE.jsonl] [--json FILE]
 A case is a line of JSON: "name"; "op", "attrs" and "inputs" ("f32[2,3]", "const " in front of what is constant) as Kiln takes them; for an ONNX operator
 that takes some of its attributes as inputs "more" [[dtype, values], ...], which follow the others, and "node": its attributes there; "values": contents of
-inputs where not any will do; with "grad" the peer is PyTorch's gradient of "torch", an expression over F (torch.nn.functional), torch and the inputs by name.
+inputs where not any will do; "onnx": [operator, its outputs, of which "y" is compared] where ONNX calls it otherwise; with "grad" the peer is PyTorch's gradient of "torch", an expression over F (torch.nn.functional), torch and the inputs by name.
 ratio: the peer's time over Kiln's in the same round, the median; over 1 Kiln is faster. difference: the largest, by the largest magnitude."""
 import argparse, json, os, re, statistics, subprocess, sys, tempfile, time
 sys.path.append("tests")
@@ -66,7 +66,8 @@ def onnx_peer(case, inputs):
         else:
             feeds[names[-1]] = x
     infos = [helper.make_tensor_value_info(n, helper.np_dtype_to_tensor_dtype(x.dtype), list(x.shape)) for n, x in feeds.items()]
-    node = helper.make_node(case["op"], names, ["y"], **case.get("node", case.get("attrs", {})))
+    op, outputs = case.get("onnx", [case["op"], ["y"]])
+    node = helper.make_node(op, names, outputs, **case.get("node", case.get("attrs", {})))
     graph = helper.make_graph([node], "g", infos, [onnx.ValueInfoProto(name="y")], constants)
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)], ir_version=9)
     options = ort.SessionOptions()

@@ -421,6 +421,15 @@ for shape, axis, k in (((2, 300), 1, 20), ((301, 2), 0, 17), ((1, 1003), 1, 100)
 x = rand(3, 70) # rows of ranges
 for mode in ("reflect", "edge"):
     for pads in ((1, 5, 0, 7), (0, 0, 2, 3), (0, 69, 0, 0)): case("Pad", [x], np.pad(x, [(pads[0], pads[2]), (pads[1], pads[3])], mode), pads=list(pads), mode=mode)
+for shape, axis, k in (((2, 600), 1, 200), ((603, 2), 0, 201), ((1, 2501), 1, 300), ((33001,), 0, 1500)): # selected by their keys' digits, with many equals
+    x = rng.integers(-300, 301, shape).astype(np.int32); z = np.where(x == 0, rng.choice([0.0, -0.0], shape), x / 8)
+    several = ((1, x // 60),) if x.size > 9999 else ((1, x), (0, x), (1, z), (0, z), (1, x.astype(np.int8)), (0, x.astype(np.uint8)))
+    for largest, y in several:
+        case("TopKIndices", [y], np.take(np.argsort(-y.astype(float) if largest else y, axis, kind="stable"), range(k), axis), axis=axis, k=k, largest=largest)
+x = rand(2, 18, 25); how = dict(strides=[3, 2], pads=[1, 2, 2, 0]); case("Col2Im", [x], col2im(x, [13, 9], [3, 3], **how), image_shape=[13, 9], block_shape=[3, 3], **how)
+x = rand(1, 20, 9); how = dict(strides=[3, 2], pads=[1, 0, 1, 1]); case("Col2Im", [x], col2im(x, [9, 9], [4, 5], **how), image_shape=[9, 9], block_shape=[4, 5], **how)
+x = rand(1, 8, 6); how = dict(strides=[2, 2], dilations=[2, 3]); case("Col2Im", [x], col2im(x, [7, 7], [2, 2], **how), image_shape=[7, 7], block_shape=[2, 2], **how)
+x = rand(2, 8, 12); how = dict(strides=[1, 2, 1], pads=[0, 1, 1, 0, 0, 1]); case("Col2Im", [x], col2im(x, [3, 4, 2], [2, 2, 2], **how), image_shape=[3, 4, 2], block_shape=[2, 2, 2], **how)
 print("# Source: make_ops_golden.py (NumPy and plain loops after the ONNX operator documents, opset 21).")
 names = {"float64": "f32", "int8": "i8", "uint8": "u8", "int32": "i32", "int64": "i64", "bool": "bool"}
 for op, attrs, inputs, out in cases:

@@ -91,6 +91,7 @@ static double apply(enum kn_op op, enum kn_dtype t, double a, double b)
     case KN_OP_BITOR: return (double)((int64_t)a | (int64_t)b);
     case KN_OP_BITXOR:
     case KN_OP_XOR: return (double)((int64_t)a ^ (int64_t)b);
+    case KN_OP_BITS: return (double)(union { float f; int32_t i; }){(float)a}.i;
     case KN_OP_CAST: return kn_dtype_class(t) == 'f' ? a : round_to(t, trunc(a));
     default: return NAN;
     }

@@ -1,5 +1,5 @@
 /* Lanes that hold numbers of axes, as C text: 32 bits where these hold them, masks rather than a choice for each lane, and running products that are
- * planned as running sums are. */
+ * planned as running sums are; which maps keep their order, or their length as text, and which rows are tasks. */
 #include "tests/unit/request.h"
 #include "tests/unit/device.h"
 #include "tests/arena.h"
@@ -81,6 +81,7 @@ static void choices_move_bits(void **state)
         {"y[A,I] = x[A,I] == z[I]", "x=i64:100x1000&z=i64:1000", "convertvector"}, /* of four lanes, it is taken apart */
         {"y[A,I] = x[A,I] < z[I]", "x=f64:100x1000&z=f64:1000", "convertvector"},
         {"y[A,I] = x[A,1002-I] where I in 1003", "x=u8:200x1003", "(u8x32){"},
+        {"y[A,I] = shr(select(x[A,I] < 0, bitxor(bits(x[A,I]),2147483647), bits(x[A,I])), 3)", "x=f32:200x1000", "k_bits"}, /* in all lanes at once */
     };
     (void)state;
     for (size_t i = 0; i < sizeof one / sizeof *one; i++) {
@@ -143,10 +144,65 @@ static void products_run_on(void **state)
     }
 }
 
+/* Rows that lie together are gathered as vectors, of a copy that is turned so and into one that is turned back; not where rows are shorter than
+ * vectors, where few of them are read, or on a GPU, whose threads fetch elements one by one anyway. */
+static void rows_are_gathered(void **state)
+{
+    static const char expr[] = "t[H,C] = x[C,H]; z[P,C] = t[k[P],C]*w[P] + t[l[P],C]; y[C,P] = z[P,C]";
+    static const struct { const char *id, *inputs; int stages; } one[] = {
+        {"x86-64-avx2", "x=f32:32x400&k=i32:900&w=f32:900&l=i32:900", 3}, {"x86-64-avx512", "x=f32:32x400&k=i32:900&w=f32:900&l=i32:900", 3},
+        {"x86-64-avx2", "x=f32:3x400&k=i32:900&w=f32:900&l=i32:900", 1},  {"x86-64-avx512", "x=f32:8x400&k=i32:900&w=f32:900&l=i32:900", 1},
+        {"x86-64-avx2", "x=f32:32x4000&k=i32:900&w=f32:900&l=i32:900", 1}, {"nvidia-h200", "x=f32:32x400&k=i32:900&w=f32:900&l=i32:900", 1},
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof one / sizeof *one; i++) {
+        kiln_arena *a = kiln_arena_open(&(kiln_host){NULL, mem, NULL});
+        kiln_hw *hw = device(a, one[i].id);
+        kiln_bytes trace = trace_of(a, request(a, expr, one[i].inputs), hw);
+        int inlined = 0;
+        for (const char *p = trace.p; (p = strstr(p, "inline ")); p++) inlined++;
+        if (3 - inlined != one[i].stages) fail_msg("%s on %s:\n%s", one[i].inputs, one[i].id, trace.p);
+        kiln_arena_close(a);
+    }
+}
+
+/* Rows of a chain are tasks where any of its stages has much to do, not the last one alone. */
+static void chains_have_tasks(void **state)
+{
+    static const struct { const char *inputs; bool tasks; } one[] = {{"x=f32:16x8192&t=f32:15", true}, {"x=f32:16x32&t=f32:15", false}};
+    (void)state;
+    for (size_t i = 0; i < sizeof one / sizeof *one; i++) {
+        kiln_arena *a = kiln_arena_open(&(kiln_host){NULL, mem, NULL});
+        const char *expr = "n[A,T] +=! select(x[A,I] >= t[T], 1.0, 0.0); y[A] >=! select(n[A,T] >= 9.0, t[T], 0.0)";
+        kiln_bytes trace = trace_of(a, request(a, expr, one[i].inputs), device(a, "x86-64-avx2"));
+        if ((strstr(trace.p, "parallel out0") != NULL) != one[i].tasks) fail_msg("%s:\n%s", one[i].inputs, trace.p);
+        kiln_arena_close(a);
+    }
+}
+
+/* A map with much to compute is a loop over part of its row; one with little is written out for all of it. */
+static void long_maps_are_loops(void **state)
+{
+    static const char *const shorter = "y[A,I] = x[A,I]*2.0 + 1.0",
+                            *const longer = "y[A,I] = select(floor(x[A,I]) >= 0.0 && floor(x[A,I]) <= 63.0 && floor(z[A,I]) + 1.0 >= 0.0 && "
+                                            "floor(z[A,I]) + 1.0 <= 63.0, (1.0 - (x[A,I] - floor(x[A,I]))) * (z[A,I] - floor(z[A,I])), 0.0)";
+    (void)state;
+    kiln_arena *a = kiln_arena_open(&(kiln_host){NULL, mem, NULL});
+    kiln_hw *hw = device(a, "x86-64-avx2");
+    for (int i = 0; i < 2; i++) {
+        const char *task = task_of(a, request(a, i ? longer : shorter, i ? "x=f32:64x64&z=f32:64x64" : "x=f32:64x64"), hw);
+        int stores = 0;
+        for (const char *p = task; (p = strstr(p, "*(f32x8u *)(out")); p++) stores++;
+        if (i ? stores > 8 : stores < 16) fail_msg("%d stores\n%s", stores, task);
+    }
+    kiln_arena_close(a);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(numbers_are_narrow), cmocka_unit_test(conditions_read_beforehand),
-                                       cmocka_unit_test(choices_move_bits),
+                                       cmocka_unit_test(choices_move_bits), cmocka_unit_test(rows_are_gathered),
+                                       cmocka_unit_test(long_maps_are_loops), cmocka_unit_test(chains_have_tasks),
                                        cmocka_unit_test(ranges_go_in_vectors), 
                                        cmocka_unit_test(bytes_have_lanes_of_floats), cmocka_unit_test(products_run_on)};
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -243,6 +243,26 @@ static void blocks_divide_axes(void **state)
     kiln_arena_close(a);
 }
 
+/* What no blocks divide has prefixes of whole blocks, unless one element is over: rows that a block lacks would go element by element. */
+static void blocks_are_whole(void **state)
+{
+    static const struct { int n; const char *rows; } one[] = {{197, "in 197, R0 in 14"}, {23, "in 23, R0 in 11"}, {47, "in 48, R0 in 16"},
+                                                              {59, "in 64, R0 in 16"},   {95, "in 96, R0 in 16"}, {96, "in 96, R0 in 16"}};
+    (void)state;
+    kiln_arena *a = kiln_arena_open(&(kiln_host){NULL, mem, NULL});
+    for (size_t i = 0; i < sizeof one / sizeof *one; i++) {
+        kiln_request *r;
+        kiln_diag d = {0};
+        kiln_bytes canon;
+        const char *text = kn_format(a, "{\"op\":{\"name\":\"CumSum\",\"attrs\":{\"axis\":1}},"
+                                    "\"inputs\":[{\"dtype\":\"f32\",\"shape\":[4,%d,64]}]}", one[i].n);
+        if (kiln_request_json(a, (kiln_bytes){text, strlen(text)}, &r, &d) != KILN_OK) fail_msg("%s: %s", text, d.message);
+        assert_int_equal(kiln_program_text(a, r->program, &canon), KILN_OK);
+        if (!strstr(canon.p, one[i].rows)) fail_msg("%d: %s", one[i].n, canon.p);
+    }
+    kiln_arena_close(a);
+}
+
 /* The first of a long axis are found in the first blocks: a small part of what comparing all elements with each other takes. */
 static void first_blocks_are_few(void **state)
 {
@@ -258,6 +278,26 @@ static void first_blocks_are_few(void **state)
         if (kiln_request_json(a, (kiln_bytes){text, strlen(text)}, &r, &d) != KILN_OK) fail_msg("%s: %s", text, d.message);
         kiln_work(r->program, &flops, &bytes);
         if (flops > (double)one[i].n * one[i].n / 3) fail_msg("%d of %d: %g operations", one[i].k, one[i].n, flops);
+    }
+    kiln_arena_close(a);
+}
+
+/* Many of a long axis are selected before they are ranked: work grows with the axis and the square of what is asked for. */
+static void the_first_are_selected(void **state)
+{
+    (void)state;
+    kiln_arena *a = kiln_arena_open(&(kiln_host){NULL, mem, NULL});
+    static const struct { const char *dtype; int n, k; } one[] = {{"f32", 10000, 1000}, {"bf16", 10000, 1000},
+                                                                  {"i32", 100000, 3000}, {"u8", 1000000, 2000}};
+    for (size_t i = 0; i < sizeof one / sizeof *one; i++) {
+        kiln_request *r;
+        kiln_diag d = {0};
+        double flops, bytes, n = one[i].n, k = one[i].k;
+        const char *text = kn_format(a, "{\"op\":{\"name\":\"TopKIndices\",\"attrs\":{\"k\":%d}},"
+                                    "\"inputs\":[{\"dtype\":\"%s\",\"shape\":[%d]}]}", one[i].k, one[i].dtype, one[i].n);
+        if (kiln_request_json(a, (kiln_bytes){text, strlen(text)}, &r, &d) != KILN_OK) fail_msg("%s: %s", text, d.message);
+        kiln_work(r->program, &flops, &bytes);
+        if (flops > 1000 * n + 3 * k * k) fail_msg("%d of %d: %g operations", one[i].k, one[i].n, flops);
     }
     kiln_arena_close(a);
 }
@@ -278,7 +318,9 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(golden), cmocka_unit_test(refused), cmocka_unit_test(one_key),
                                        cmocka_unit_test(constants_are_wide),
-                                       cmocka_unit_test(blocks_divide_axes), cmocka_unit_test(first_blocks_are_few),
+                                       cmocka_unit_test(blocks_divide_axes), cmocka_unit_test(blocks_are_whole),
+                                       cmocka_unit_test(first_blocks_are_few),
+                                       cmocka_unit_test(the_first_are_selected),
                                        cmocka_unit_test(table_describes_itself)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

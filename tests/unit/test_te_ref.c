@@ -144,6 +144,8 @@ static void casts_and_steps(void **state)
     assert_true(v == -2 && s < 3);
     assert_int_equal(kiln_ref_at(open_ref(a, "x=f32:9", "y[I] = floor(x[I])"), 0, 8, &v, &s), KILN_OK);
     assert_true(v == -4 && s < 5);
+    assert_true(at(open_ref(a, "x=f32:9", "y[I] = bits(x[I])"), 0) == (double)(int32_t)0xc0a00000 && in(0, 4) == 1);
+    assert_true(at(open_ref(a, "x=f32:9", "y[I] = shr(bits(x[I]),23)"), 4) == 127);
     kiln_arena_close(a);
 }
 
