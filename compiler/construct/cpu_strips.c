@@ -126,8 +126,9 @@ int kn_cpu_strip(const kn_site *x)
     strip k;
     const kn_expr *loads[2];
     const kn_hw_level *l2 = kn_hw_level_named(x->hw, "l2");
-    bool thin = kn_cpu_short_vectors(x);
-    if (!l2 || !strip_of(x, &k) || x->reduce_extent < SHORTEST || x->reduce_extent > (thin ? LONGEST_SHORT : LONGEST)) return -1;
+    if (!l2 || !strip_of(x, &k)) return -1;
+    bool thin = k.p >= 0 && kn_cpu_short_vectors(x);
+    if (x->reduce_extent < SHORTEST || x->reduce_extent > (thin ? LONGEST_SHORT : LONGEST)) return -1;
     if (kn_loads(x->s->body, loads, 2) != 2) return -1;
     int64_t n = kn_cpu_extent(x, x->n), beyond = reach(&k, loads[k.v]->args[k.dim]);
     if (k.p < 0) return beyond > 0 && k.step > 1 ? k.v : -1;
