@@ -85,6 +85,7 @@ static bool rows_thin(const kn_site *x)
 {
     enum { LEAST_VECTORS = 12, OF_FAR = 4 };
     const kn_hw_level *l1 = kn_hw_level_named(x->hw, "l1"), *l2 = kn_hw_level_named(x->hw, "l2"), *l3 = kn_hw_level_named(x->hw, "l3");
+    if (!l1 || !l2) return false;
     int64_t bytes = kn_cpu_acc_bytes(x), rows = kn_cpu_extent(x, x->m) * x->reduce_extent * bytes;
     bool far = l3 && rows > l3->capacity_bytes; /* of which every line is waited for */
     bool wide = kn_cpu_extent(x, x->n) * bytes >= (far ? OF_FAR : LEAST_VECTORS) * x->hw->vector_bytes;
