@@ -45,6 +45,7 @@ static bool along(const kn_site *x, kn_plans *p)
 {
     enum { SHORTER = 4 };
     int64_t terms = x->s->axes[x->s->nspatial].extent, lanes = kn_cpu_pow2(kn_cpu_extent(x, x->n), x->hw->vector_bytes / kn_cpu_acc_bytes(x));
+    if (kn_cpu_extent(x, x->n) > terms && terms % lanes) lanes = kn_cpu_pow2(terms, lanes); /* a block is a vector, if not the widest */
     int64_t block = kn_cpu_extent(x, x->n) > terms ? terms : kn_cpu_extent(x, x->n);
     if (lanes < SHORTER || (kn_cpu_extent(x, x->n) > terms && terms % lanes)) return false;
     kn_cpu_tile t = {.lanes = lanes, .nv = kn_ceil_div(block, lanes), .mr = 1, .mc = 1, .nc = 1, .kb = 1, .rlanes = 1, .runroll = 1,

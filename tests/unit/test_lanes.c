@@ -144,6 +144,19 @@ static void products_run_on(void **state)
     }
 }
 
+/* Blocks of eight places are lanes where vectors have more of them, too: of half a vector then, rather than each place on its own. */
+static void blocks_are_short_vectors(void **state)
+{
+    static const char expr[] = "y[B,S] +=! select(I <= S%8, pad(x,0.0)[B,S//8*8 + I], 0.0) where S in 1001, I in 8";
+    (void)state;
+    kiln_arena *a = kiln_arena_open(&(kiln_host){NULL, mem, NULL});
+    for (int wide = 0; wide < 2; wide++) {
+        const char *task = task_of(a, request(a, expr, "x=f32:256x1001"), device(a, wide ? "x86-64-avx512" : "x86-64-avx2"));
+        if (strstr(task, "f32x16 acc") || !strstr(task, "f32x8 acc")) fail_msg("%s", task);
+    }
+    kiln_arena_close(a);
+}
+
 /* Rows that lie together are gathered as vectors, of a copy that is turned so and into one that is turned back; not where rows are shorter than
  * vectors, where few of them are read, or on a GPU, whose threads fetch elements one by one anyway. */
 static void rows_are_gathered(void **state)
@@ -203,6 +216,7 @@ int main(void)
     const struct CMUnitTest tests[] = {cmocka_unit_test(numbers_are_narrow), cmocka_unit_test(conditions_read_beforehand),
                                        cmocka_unit_test(choices_move_bits), cmocka_unit_test(rows_are_gathered),
                                        cmocka_unit_test(long_maps_are_loops), cmocka_unit_test(chains_have_tasks),
+                                       cmocka_unit_test(blocks_are_short_vectors),
                                        cmocka_unit_test(ranges_go_in_vectors), 
                                        cmocka_unit_test(bytes_have_lanes_of_floats), cmocka_unit_test(products_run_on)};
     return cmocka_run_group_tests(tests, NULL, NULL);
