@@ -118,14 +118,15 @@ static double beside_taps(const kn_stage_view *v, double full)
 {
     const double STRADDLING = 1.08;
     double results = 1;
-    bool slides = false;
+    uint32_t over = 0, by = 0; /* axes of what the window goes over, and of what it is multiplied by */
     for (int i = 0; i + 1 < v->naccesses; i++) {
         const kn_access *x = &v->access[i];
         bool vector = x->axes >> v->g->loops[v->g->nloops - 1].axis & 1;
-        slides |= vector && kn_slides(v, x);
-        for (int a = 0; a < v->s->nspatial && !vector; a++) results *= x->axes >> a & 1 ? (double)v->s->axes[a].extent : 1;
+        if (!vector) by |= x->axes;
+        else if (kn_slides(v, x)) over |= x->axes;
     }
-    return slides && results > 1 && fmod(results, full) == 0 ? STRADDLING : 1;
+    for (int a = 0; a < v->s->nspatial; a++) results *= by & ~over & 1u << a ? (double)v->s->axes[a].extent : 1;
+    return over && results > 1 && fmod(results, full) == 0 ? STRADDLING : 1;
 }
 
 /* Share of the multiply-adds' peak that a register tile of a sum reaches which has `part` of the tile's vectors: each accumulator can start one

@@ -66,6 +66,8 @@ static void windows_are_planned(void **state)
          "cache_write out0 lanes_last", "vectorize lanes_last S1.2", "flatten_window"},
         {"x86-64-avx2", "y[N,F,P,Q] +=! x[N,C,P*2+R,Q*2+S]*w[F,C,R,S] where P in 25, Q in 60", "x=f32:1x24x51x121&w=f32:12x24x3x3",
          "unstride out0 0 S3 ", "split out0 S1 6\n", "turned0"},
+        {"x86-64-avx2", "y[N,F,P,Q] +=! x[N,C,P*2+R,Q*2+S]*w[F,C,R,S] where P in 7, Q in 28", "x=f32:1x24x15x57&w=f32:64x24x3x3:const",
+         "cache_write out0 turned0", "vectorize turned0 S1.2", "unstride"},
         /* one column of taps, without padding: rows are one run as they lie */
         {"x86-64-avx2", "y[N,F,P,Q] +=! x[N,C,P+R,Q]*w[F,C,R] where P in 11, Q in 20", "x=f32:1x12x17x20&w=f32:40x12x7", "fuse out0 ", "split out0 F",
          "flatten_window"},
