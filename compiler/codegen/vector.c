@@ -71,14 +71,14 @@ static bool every_other(const shuffle *s, const kn_expr *e)
 
 static void put_every_other(kn_gen *g, const shuffle *s, void (*put)(kn_gen *, const kn_expr *, int), const kn_expr *e)
 {
-    enum { LANES = 8, QUARTER = LANES / 4 };
+    enum { LANES = KN_LS_MIDDLE_LANES };
     kn_put_helper(g, KN_SN_MIDDLE, "middle", e->dtype, LANES);
     kn_put(&g->out, "(__builtin_shufflevector(");
     put(g, e, 0);
     kn_put(&g->out, ", ");
     put(g, e, 1);
     for (int l = 0; l < LANES; l++) { /* quarters 0 and 1 of the result, those in the middle exchanged, are in its first half */
-        int quarter = l / QUARTER, to = (quarter == 1 ? 2 : quarter == 2 ? 1 : quarter) * QUARTER + l % QUARTER;
+        int to = kn_ls_middle(l);
         kn_putf(&g->out, ", %d", s->from[to] * LANES + s->pick[to]);
     }
     kn_put(&g->out, "))");
@@ -163,21 +163,10 @@ static void vzip(kn_gen *g, const kn_expr *e)
     put_lanes(g, &s, e);
 }
 
-/* The quarters in the middle of one vector of 8 words are exchanged. */
-static bool exchanges_middle(const kn_expr *e)
-{
-    static const int middle[] = {0, 1, 4, 5, 2, 3, 6, 7};
-    enum { LANES = sizeof middle / sizeof *middle };
-    if (e->u.i != 1 || e->lanes != LANES || e->args[0]->lanes != LANES || kn_dtype_bytes(e->dtype) != 4) return false;
-    for (int l = 0; l < LANES; l++)
-        if (e->args[1 + l]->u.i != middle[l]) return false;
-    return true;
-}
-
 static void vpick(kn_gen *g, const kn_expr *e)
 {
     int n = (int)e->u.i;
-    if (exchanges_middle(e)) {
+    if (kn_dtype_bytes(e->dtype) == 4 && kn_ls_exchanges_middle(e)) {
         kn_put_helper(g, KN_SN_MIDDLE, "middle", e->dtype, e->lanes);
         kn_put(&g->out, "(");
         kn_put_vector(g, e->args[0]);

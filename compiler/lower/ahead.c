@@ -5,7 +5,6 @@
  * each of them. While a block of rows is used, the runs beside it are asked for, and at the rows' end those that the next block begins with.
  * Rows whose elements meet vectors: where few of these are met, the next tile's rows are asked for, since each of them begins anew as well. */
 #include "lower/tile.h"
-#include <string.h>
 
 enum { MOST_LINES = 4, MOST_OF_RUN = 6 };  /* an iteration: more are a stream, which the processor follows by itself */
 enum { WORTH = 32, STREAM = 4 }; /* fetching takes more than this part of the time of computing; of that of fetching a stream computing does */
@@ -279,10 +278,9 @@ static kn_expr *rows_end(kn_tile *x, const runs *r, int64_t ahead)
 static kn_expr *place_unmoved(kn_tile *x, int i, int load, int *buffer)
 {
     kn_expr *base[KILN_MAX_AXES];
-    memcpy(base, x->sg->base, sizeof base);
-    memset(x->sg->base, 0, sizeof base);
+    kn_tile_unmoved(x->sg, base);
     kn_expr *at = place(x, i, load, buffer);
-    memcpy(x->sg->base, base, sizeof base);
+    kn_tile_moved(x->sg, base);
     return at;
 }
 

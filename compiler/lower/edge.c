@@ -58,7 +58,7 @@ static kn_expr *two_apart(kn_lw *w, const kn_lane_row *r, int lo, int hi, int la
     kn_expr *part[2] = {vector_at(w, r, at[0], lanes), vector_at(w, r, at[1], lanes)}, *mixed_with[2];
     int number[LANES], padded[LANES];
     for (int l = 0; l < lanes; l++) {
-        int to = kn_lw_middle_of(l), half = l / (lanes / 2);
+        int to = kn_ls_middle(l), half = l / (lanes / 2);
         int64_t column = r->column + within(l, hi) * 2;
         if (l < lo) column = r->column + lo * 2;
         number[to] = half * lanes + (int)within(column - at[half], lanes - 1);

@@ -167,6 +167,11 @@ int64_t kn_pack_bytes(const kn_lprog *p, int slot);   /* of all that is given in
 /* LOAD and AXIS never occur in a loop program; VAR, READ, LANES, SPLAT, HSUM, ZIP, UNZIP, SPREAD, PICK do (te/exprs.def). A READ with lanes > 1 reads
  * consecutive elements from a linear index. BOOL vectors have the lanes of their operands. */
 
+/* Of a vector of so many lanes, in quarters, those in the middle exchanged: the lane that comes to `lane`. A PICK does no more than that. */
+enum { KN_LS_MIDDLE_LANES = 8 };
+static inline int kn_ls_middle(int lane) { return lane % 2 + (lane / 2 == 1 ? 4 : lane / 2 == 2 ? 2 : lane / 2 * 2); }
+bool kn_ls_exchanges_middle(const kn_expr *pick);
+
 /* Tile tree -> loop program. Guards tails, fills caches, keeps accumulators in registers, splits full and tail tiles. */
 kiln_status kn_lower(kiln_arena *a, const kn_tree *t, const kn_hw *hw, kn_lprog **out, kiln_diag *d);
 /* Structure check: every VAR defined, REGISTER indices constant, dtypes and lanes agree, barriers uniform. Run after lowering in tests. */

@@ -168,10 +168,9 @@ kn_expr *kn_lw_row_lanes(kn_lw *w, const kn_lane_row *r, int lanes); /* edge.c; 
 /* runs.c: the lanes of a read whose distances are known and that fall into a few runs; NULL: they do not. */
 kn_expr *kn_lw_few_runs(kn_lw *w, int buffer, kn_expr *at, int lane_var, int lanes);
 kn_expr *kn_lw_pick(kn_lw *w, int lanes, int n, kn_expr *const *from, const int *number); /* so many lanes of n vectors, by their numbers */
-/* middle.c: every other lane of two such vectors is a shuffle inside of halves and an exchange of the quarters in the middle; the lane that comes to
- * `lane` by that; the pass that moves it behind sums. */
+/* middle.c: every other lane of two such vectors is a shuffle inside of halves and an exchange of the quarters in the middle; the exchange; the pass
+ * that moves it behind sums. */
 bool kn_lw_halves_apart(const kn_lw *w, enum kn_dtype t, int lanes);
-int kn_lw_middle_of(int lane);
 kn_expr *kn_lw_exchange(kn_lw *w, kn_expr *e);
 void kn_lw_middle(kn_lw *w, kn_ls **list);
 /* Statements. for/if return the statement; the caller moves w->tail into its body and back. */

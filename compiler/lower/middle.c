@@ -3,26 +3,29 @@
  * the same in all lanes (3x3 by 2 depthwise, channels first: 0.77 to 0.92 of the time; 3x3x3 maxima by 2: 0.78). */
 #include "lower/lower.h"
 
-enum { LANES = 8 };
-
-static const int middle[LANES] = {0, 1, 4, 5, 2, 3, 6, 7};
+enum { LANES = KN_LS_MIDDLE_LANES };
 
 bool kn_lw_halves_apart(const kn_lw *w, enum kn_dtype t, int lanes)
 {
     return lanes == LANES && kn_dtype_bytes(t) * LANES == 32 && w->hw->vector_bytes == 32;
 }
 
-int kn_lw_middle_of(int lane) { return middle[lane]; }
-
-kn_expr *kn_lw_exchange(kn_lw *w, kn_expr *e) { return kn_lw_pick(w, LANES, 1, &e, middle); }
-
-static bool is_exchange(const kn_expr *e)
+kn_expr *kn_lw_exchange(kn_lw *w, kn_expr *e)
 {
-    if (e->op != KN_OP_PICK || e->u.i != 1 || e->lanes != LANES || e->args[0]->lanes != LANES) return false;
+    int from[LANES];
+    for (int l = 0; l < LANES; l++) from[l] = kn_ls_middle(l);
+    return kn_lw_pick(w, LANES, 1, &e, from);
+}
+
+bool kn_ls_exchanges_middle(const kn_expr *e)
+{
+    if (e->u.i != 1 || e->lanes != LANES || e->args[0]->lanes != LANES) return false;
     for (int l = 0; l < LANES; l++)
-        if (e->args[1 + l]->u.i != middle[l]) return false;
+        if (e->args[1 + l]->u.i != kn_ls_middle(l)) return false;
     return true;
 }
+
+static bool is_exchange(const kn_expr *e) { return e->op == KN_OP_PICK && kn_ls_exchanges_middle(e); }
 
 static bool lane_by_lane(const kn_expr *e)
 {

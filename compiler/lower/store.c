@@ -2,7 +2,6 @@
  * caches (`streaming_store_bytes`) goes there: whole lines of runs and of turned squares (rows that are none: lines.c); of vectors that are half a
  * line runs of whole lines alone, and no output in which a temporary lies. The generated entry, or the task, waits for them. */
 #include "lower/tile.h"
-#include <string.h>
 
 /* A body that traps on zero-filled operands must not be computed out of range. */
 bool kn_tile_traps(const kn_expr *e)
@@ -477,10 +476,9 @@ static void store_in_range(kn_tile *x, int64_t c, int lane_var)
 static kn_expr *place_unmoved(kn_tile *x, int64_t c)
 {
     kn_expr *base[KILN_MAX_AXES];
-    memcpy(base, x->sg->base, sizeof base);
-    memset(x->sg->base, 0, sizeof base);
+    kn_tile_unmoved(x->sg, base);
     kn_expr *at = place_of(x, c);
-    memcpy(x->sg->base, base, sizeof base);
+    kn_tile_moved(x->sg, base);
     return at;
 }
 
@@ -611,11 +609,10 @@ static int64_t lines_ahead(kn_tile *x, int out, int64_t terms)
     if (l3 && bytes <= l3->capacity_bytes) return 0;
     if (x->part >= 0 || x->acc < 0 || kn_lw_past_caches(x->w, out) || fetched * HIDES < computed) return 0;
     kn_expr *base[KILN_MAX_AXES];
-    memcpy(base, sg->base, sizeof base); /* a tile that is moved back to end with its axis is one of few */
-    memset(sg->base, 0, sizeof base);
+    kn_tile_unmoved(sg, base);
     kn_expr *at = place_of(x, 0);
     bool crowded = at && in_one_set(x, at);
-    memcpy(sg->base, base, sizeof base);
+    kn_tile_moved(sg, base);
     if (crowded) return 0;
     for (int j = sg->tile - 1; j >= 0 && at; j--) {
         const kn_loop *l = &sg->g->loops[j];

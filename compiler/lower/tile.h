@@ -37,6 +37,17 @@ static inline bool kn_tile_spatial(const kn_sg *sg, int i)
 /* Iterations of a register loop in this tile. */
 static inline int64_t kn_tile_extent(const kn_sg *sg, int i) { return sg->few[i] ? sg->few[i] : sg->g->loops[i].extent; }
 
+/* The tile as if it had not been moved back to end with its axes, until kn_tile_moved; *was keeps where it begins (KILN_MAX_AXES). */
+static inline void kn_tile_unmoved(kn_sg *sg, kn_expr **was)
+{
+    for (int a = 0; a < KILN_MAX_AXES; a++) was[a] = sg->base[a], sg->base[a] = NULL;
+}
+
+static inline void kn_tile_moved(kn_sg *sg, kn_expr *const *was)
+{
+    for (int a = 0; a < KILN_MAX_AXES; a++) sg->base[a] = was[a];
+}
+
 /* tile.c */
 void kn_tile_set(kn_tile *x, int64_t c); /* gives the spatial register loops the values of element c (mixed radix, innermost fastest) */
 kn_env kn_tile_env(kn_tile *x);

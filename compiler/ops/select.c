@@ -8,8 +8,9 @@
 
 enum { DIGIT = 4, BLOCK = 8, SHORT = 256, NARROW = 15, WIDE = 31, MANY = 256, GROUP = 64 };
 
-/* row: the other axes, "A0,A1,A3,", and at: where an element stands in the input or output, its place along the axis called %s; least: the least
- * key, of `bits` bits; count: integers of which a word holds two counts, the second from bit `half` on. */
+/* rows: the other axes, "A0,A1,A3"; row: the same in front of a place along the axis; lead, tail: those before it and behind it, where an element
+ * of the input or output is named; least: the least key, of `bits` bits; count: integers of which a word holds two counts, the second from bit `half`
+ * on. */
 typedef struct selection { const char *row, *rows, *lead, *tail, *count; int64_t n, k, least; int bits, half; bool largest; } selection;
 
 /* Bits of a key that tell elements apart: of halves, which f32 holds, the lower ones of an f32 are alike. 0: more than 32. */
