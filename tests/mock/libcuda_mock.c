@@ -57,7 +57,10 @@ typedef struct event {
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static bool initialised;
 static int retained, context_object, stream_object[8], sticky, launches, counter;
-static bool stream_live[8];
+static bool stream_live[8], stream_apart[8];
+typedef struct setting { uint64_t at; size_t n; unsigned char v; } setting;
+static setting settings[MAXN]; /* asked for on the null stream and not done yet */
+static int nsettings;
 static _Thread_local void *current, *below[16];
 static _Thread_local int depth;
 static block blocks[MAXN];
@@ -108,6 +111,22 @@ static int stream_ok(void *s)
     for (int i = 0; i < 8; i++)
         if (s == &stream_object[i]) return stream_live[i] ? OK : no(INVALID_HANDLE, "a stream that was destroyed");
     return no(INVALID_HANDLE, "no such stream");
+}
+
+/* What was asked for on the null stream is done at the latest now. */
+static void settle(void)
+{
+    for (int i = 0; i < nsettings; i++)
+        if (holds(settings[i].at, settings[i].n)) memset((void *)(uintptr_t)settings[i].at, settings[i].v, settings[i].n);
+    nsettings = 0;
+}
+
+/* Streams that are not created apart from the null stream wait for what stands on it; the others go ahead of it. */
+static void meet(void *s)
+{
+    bool apart = false;
+    for (int i = 0; i < 8; i++) apart |= s == &stream_object[i] && stream_apart[i];
+    if (!apart) settle();
 }
 
 int cuGetErrorName(int r, const char **e)
@@ -190,7 +209,7 @@ int cuCtxPopCurrent_v2(void **c)
     current = depth ? below[--depth] : NULL;
     return OK;
 }
-int cuCtxSynchronize(void) { return ready(); }
+int cuCtxSynchronize(void) { return settle(), ready(); }
 int cuCtxGetDevice(int *d) { return !current ? no(INVALID_CONTEXT, "no context is current") : (*d = 0, OK); }
 
 int cuMemGetInfo_v2(size_t *free_bytes, size_t *all) { return *free_bytes = MEMORY - used, *all = MEMORY, ready(); }
@@ -230,6 +249,7 @@ int cuMemcpyHtoD_v2(uint64_t d, const void *s, size_t n)
     int r = ready();
     if (r) return r;
     if (!holds(d, n)) return no(INVALID_VALUE, "a copy to memory that is not all there");
+    settle();
     memcpy((void *)(uintptr_t)d, s, n);
     return OK;
 }
@@ -238,6 +258,7 @@ int cuMemcpyDtoH_v2(void *d, uint64_t s, size_t n)
     int r = ready();
     if (r) return r;
     if (!holds(s, n)) return no(INVALID_VALUE, "a copy from memory that is not all there");
+    settle();
     memcpy(d, (void *)(uintptr_t)s, n);
     return OK;
 }
@@ -246,6 +267,7 @@ int cuMemcpyDtoD_v2(uint64_t d, uint64_t s, size_t n)
     int r = ready();
     if (r) return r;
     if (!holds(s, n) || !holds(d, n)) return no(INVALID_VALUE, "a copy between memory that is not all there");
+    settle();
     memmove((void *)(uintptr_t)d, (void *)(uintptr_t)s, n);
     return OK;
 }
@@ -259,7 +281,8 @@ int cuMemsetD8_v2(uint64_t d, unsigned char v, size_t n)
     int r = ready();
     if (r) return r;
     if (!holds(d, n)) return no(INVALID_VALUE, "memory is set that is not all there");
-    memset((void *)(uintptr_t)d, v, n);
+    if (nsettings == MAXN) settle();
+    settings[nsettings++] = (setting){d, n, v}; /* as late as a device may do it: the call does not wait */
     return OK;
 }
 
@@ -433,6 +456,7 @@ static int launch(function *f, const unsigned g[3], const unsigned b[3], unsigne
     if (!r) r = check_params(f, params);
     if (!r) {
         launches++;
+        meet(stream);
         clock_ms += f->us / 1e3;
         if (strcmp(f->body, "emulate")) execute(f, params); /* what goes wrong on the device shows at the next call */
         else emulate(f, g, b, cluster ? cluster : 1, params);
@@ -484,10 +508,16 @@ int cuStreamCreate(void **s, unsigned flags)
     while (i < 8 && stream_live[i]) i++;
     if (i == 8) return OUT_OF_MEMORY;
     stream_live[i] = true;
+    stream_apart[i] = flags == 1;
     *s = &stream_object[i];
     return OK;
 }
-int cuStreamSynchronize(void *s) { return ready() ? ready() : stream_ok(s); }
+int cuStreamSynchronize(void *s)
+{
+    int r = ready();
+    if (!r && !(r = stream_ok(s))) meet(s);
+    return r;
+}
 int cuStreamDestroy_v2(void *s)
 {
     int r = stream_ok(s);

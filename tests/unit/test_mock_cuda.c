@@ -2,6 +2,7 @@
  */
 #include "workers/gpu/gpu.h"
 #include <dlfcn.h>
+#include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdlib.h>
@@ -187,6 +188,29 @@ static void events(void **s)
     assert_int_equal(cu.StreamSynchronize(stream), INVALID_HANDLE);
 }
 
+/* The null stream's work is not done when the call returns: a stream apart from it overtakes, another waits. */
+static void null_stream(void **s)
+{
+    gpu_ptr p, q;
+    float in[64], out[64];
+    int n = 64;
+    void *params[] = {&p, &q, &n}, *stream;
+    (void)s;
+    for (int i = 0; i < n; i++) in[i] = 3;
+    cu.MemAlloc(&p, sizeof in);
+    cu.MemAlloc(&q, sizeof out);
+    assert_int_equal(cu.MemcpyHtoD(p, in, sizeof in), OK);
+    for (unsigned apart = 0; apart < 2; apart++) {
+        assert_int_equal(cu.StreamCreate(&stream, apart), OK);
+        assert_int_equal(cu.MemsetD8(q, 0xff, sizeof out), OK);
+        assert_int_equal(cu.LaunchKernel(function, 1, 1, 1, 64, 1, 1, 0, stream, params, NULL), OK);
+        assert_int_equal(cu.StreamSynchronize(stream), OK);
+        assert_int_equal(cu.MemcpyDtoH(out, q, sizeof out), OK);
+        assert_true(apart ? isnan(out[0]) : out[0] == 6);
+        assert_int_equal(cu.StreamDestroy(stream), OK);
+    }
+}
+
 int main(int argc, char **argv)
 {
     char path[600], why[300];
@@ -204,6 +228,7 @@ int main(int argc, char **argv)
         cmocka_unit_test_setup_teardown(launches, setup, teardown),
         cmocka_unit_test_setup_teardown(clusters_and_maps, setup, teardown),
         cmocka_unit_test_setup_teardown(events, setup, teardown),
+        cmocka_unit_test_setup_teardown(null_stream, setup, teardown),
         cmocka_unit_test_setup(late_pointer, setup), /* last: nothing works after it */
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

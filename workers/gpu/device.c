@@ -29,7 +29,7 @@ bool gpu_device_open(gpu_device *g, char *why, size_t n)
     for (size_t i = 0; !r && i < sizeof want / sizeof *want; i++) r = cu->DeviceGetAttribute(want[i].to, want[i].which, g->id);
     if (!r) r = cu->DevicePrimaryCtxRetain(&g->context, g->id);
     if (!r) r = cu->CtxSetCurrent(g->context);
-    if (!r) r = cu->StreamCreate(&g->stream, 1);
+    if (!r) r = cu->StreamCreate(&g->stream, 0); /* one that waits for the null stream, on which buffers are set and filled: neither call does */
     for (int i = 0; i < 2 && !r; i++) r = cu->EventCreate(&g->event[i], 0);
     if (r) snprintf(why, n, "the driver does not open the device: %s (%d)", gpu_error(g, r), r);
     return !r;
