@@ -292,6 +292,23 @@ static const char *c_operator(enum kn_op op)
     return op == KN_OP_LT ? "<" : op == KN_OP_LE ? "<=" : op == KN_OP_EQ ? "==" : op == KN_OP_NE ? "!=" : op == KN_OP_AND ? "&&" : "||";
 }
 
+/* Computed from variables and constants alone; what divides is a constant. */
+static bool is_index(const kn_expr *e)
+{
+    if (e->op == KN_OP_VAR || e->op == KN_OP_CONST_I) return true;
+    if ((e->op == KN_OP_FLOORDIV || e->op == KN_OP_MOD) && (e->args[1]->op != KN_OP_CONST_I || e->args[1]->u.i <= 0)) return false;
+    for (int i = 0; i < e->nargs; i++)
+        if (!is_index(e->args[i])) return false;
+    return e->nargs > 0 && (e->dtype == KN_I64 || e->dtype == KN_I32);
+}
+
+/* Comparisons of indices: a GPU answers all of them sooner than it branches, and what is read where they hold need not wait for a branch either. */
+static bool of_indices(const kn_expr *e)
+{
+    if (e->op == KN_OP_AND) return of_indices(e->args[0]) && of_indices(e->args[1]);
+    return is_comparison(e->op) && is_index(e->args[0]) && is_index(e->args[1]);
+}
+
 /* Sums of variables and of their multiples: such integers stay within small factors of the extents. */
 static bool linear(const kn_expr *e)
 {
@@ -415,7 +432,7 @@ void kn_put_scalar(kn_gen *g, const kn_expr *e)
     case KN_OP_RSQRT: math(g, e); break;
     default:
         if (is_comparison(e->op) || e->op == KN_OP_AND || e->op == KN_OP_OR)
-            binary(g, e, c_operator(e->op));
+            binary(g, e, g->cuda && e->op == KN_OP_AND && of_indices(e) ? "&" : c_operator(e->op));
         else if (kn_math_name(e->op))
             math(g, e);
         else

@@ -207,9 +207,10 @@ static void stored_value(kn_gen *g, const kn_expr *e, enum kn_dtype t, bool vect
         kn_put_bits(g, e);
         return;
     }
-    if (vector && !g->cuda && moves(e, t)) {
+    if (vector ? !g->cuda && moves(e, t) : g->cuda && element(e, t)) {
         g->bits = true;
-        kn_put_vector(g, e);
+        if (vector) kn_put_vector(g, e);
+        else kn_put_scalar(g, e);
         g->bits = false;
         return;
     }

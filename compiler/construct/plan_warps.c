@@ -76,6 +76,20 @@ static const char *roles(const kn_site *x, bool turned, product *p)
     return NULL;
 }
 
+/* Neighbours in memory, of a load's elements along these axes, as far as one axis reaches: fewer where it takes steps. */
+static int64_t run(const product *p, const kn_site_access *a, uint32_t axes)
+{
+    int64_t most = 0, whole = 1;
+    for (int k = 0; k < KILN_MAX_AXES; k++) /* axes that follow each other without a gap are one */
+        for (int i = 0; i < p->x->s->naxes; i++)
+            if ((axes >> i & 1) && a->coef[i] == whole && p->x->s->axes[i].extent > 1) whole *= p->x->s->axes[i].extent;
+    for (int i = 0; i < p->x->s->naxes; i++) {
+        int64_t n = (axes >> i & 1) && a->coef[i] > 0 ? p->x->s->axes[i].extent / a->coef[i] : 0;
+        if (n > most) most = n;
+    }
+    return whole > most ? whole : most;
+}
+
 /* Axes of a role from the slowest to the fastest in memory of a load, for those of the sum of the second one's: weights are the longer run. */
 static void put_fuse(kn_buf *b, product *p, int role)
 {
@@ -91,9 +105,9 @@ static void put_fuse(kn_buf *b, product *p, int role)
     }
     static const char *const fused[] = {"KI", "KJ", "KR"};
     p->name[role] = n == 1 ? p->x->s->axes[order[0]].name : fused[role];
-    for (int l = 0; l < 2 && role == R; l++) {
+    for (int l = I; l <= J && role == R; l++) {
         const kn_site_access *x = &p->x->load[p->load[l]];
-        p->along_r[l] = x->linear && x->coef[order[n - 1]] == 1;
+        p->along_r[l] = x->linear && x->coef[order[n - 1]] == 1 && run(p, x, p->axes[R]) >= run(p, x, p->axes[l]);
     }
     if (n == 1) return;
     kn_putf(b, "fuse %s %s", p->x->name, fused[role]);

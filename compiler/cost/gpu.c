@@ -41,6 +41,33 @@ static void gpu_traffic(const kn_stage_view *v, double in_flight, kn_cost *c)
     }
 }
 
+/* Elements of an access that a thread copies to shared memory at once: those of 16 bytes where rows begin at multiples of them and no window slides along. */
+static double copied_at_once(const kn_access *x)
+{
+    int last = x->rank - 1, run = 16 / x->bytes;
+    uint32_t axes = last >= 0 ? kn_axes_in(x->index[last]) : 0;
+    if (last < 0 || (axes & (axes - 1))) return 1;
+    while (run > 1 && x->shape[last] % run) run /= 2;
+    return run;
+}
+
+/* Time that the units' schedulers take to start what fills shared memory element by element: addresses, comparisons, a load, a store. Runs go by
+ * themselves. */
+static double copying(const kn_stage_view *v)
+{
+    enum { PLAIN = 14, WINDOW = 36 }; /* instructions an element, counted in what is assembled for an H200 */
+    double n = 0;
+    for (int i = 0; i < v->naccesses; i++) {
+        const kn_access *x = &v->access[i];
+        if (x->own || x->cache < 0 || copied_at_once(x) > 1) continue;
+        const kn_cache *c = &v->g->caches[x->cache];
+        uint32_t axes = kn_axes_in(x->index[x->rank - 1]);
+        double elements = (double)kn_cache_bytes(v->t, v->g, c) / (c->copies ? c->copies : 1) / x->bytes;
+        n += elements * kn_fills(v, x, c->at + 1, true) * (axes & (axes - 1) ? WINDOW : PLAIN);
+    }
+    return n / (v->hw->clock_ghz * 1e3 * v->hw->units * v->hw->partitions * v->hw->lanes);
+}
+
 /* Share of the bandwidth that blocks reach which read their rows, meet, and write them: what all threads of a unit have on the way against what the
  * unit could move in the meantime (Little's law). Blocks of a unit drift apart, so that some read while others meet: hence the root of squares. With
  * it six published times of RMSNorm on an H200 (cuDNN 9.19 and torch.compile, bf16, 2^26 elements: 64 to 76 us) are met (tests/unit/test_cost.c). */
@@ -90,5 +117,6 @@ void kn_cost_gpu(const kn_stage_view *v, kn_cost *c)
     if (v->g->kept || v->g->at_stage >= 0) eff = chain(v, v->threads / (warps * hw->lanes), c);
     if (spills) eff *= 0.05; /* the row does not fit */
     if (v->g->kept) in_flight = kept_share(v, kn_at_most(v->tasks / hw->units, blocks) * c->threads);
+    if (products) c->compute_us += copying(v);
     kn_cost_finish(v, c, kn_at_least(eff, 1e-4), kn_at_least(in_flight, 1e-3));
 }

@@ -2,6 +2,11 @@
  * aligned and a run is there as a whole or not at all, else element by element. */
 #include "lower/cache.h"
 
+/* A round's number: `of_turns` times `turn` and `in_turn`. */
+typedef struct rounds { int64_t turn; kn_expr *of_turns, *in_turn; } rounds;
+
+enum { IN_FLIGHT = 8 }; /* reads of a thread that its stores do not wait for one by one */
+
 typedef struct fill {
     kn_lw *w;
     kn_sg *sg;
@@ -66,20 +71,61 @@ static bool find_run(fill *f)
     return f->c->async && zeros && bytes >= 4 && bytes <= 16;
 }
 
+static int64_t in_runs(const fill *f, int i) { return i == f->n - 1 ? f->size[i] / f->run : f->size[i]; }
+
+/* `below` of some number, `size` of them. */
+static kn_expr *digit(kn_lw *w, kn_expr *number, int64_t below, int64_t size)
+{
+    kn_expr *q = below > 1 ? kn_bin(w->a, KN_OP_FLOORDIV, number, kn_lw_int(w, below)) : number;
+    return size ? kn_bin(w->a, KN_OP_MOD, q, kn_lw_int(w, size)) : q;
+}
+
+/* Whether every digit of a run's number is one of the thread's number, one of the round's, or made of one of each. */
+static bool apart(const fill *f)
+{
+    int64_t threads = f->w->threads, below = 1;
+    if (f->total / f->run % threads) return false;
+    for (int i = f->n - 1; i >= 0; below *= in_runs(f, i--)) {
+        int64_t above = below * in_runs(f, i);
+        bool of_thread = threads % above == 0, of_round = below % threads == 0;
+        if (!of_thread && !of_round && (threads % below || above % threads)) return false;
+    }
+    return true;
+}
+
+/* Rounds in which the threads get through the innermost dimensions once: the digits of these are the same the next time. */
+static int64_t turn(const fill *f)
+{
+    int64_t threads = f->w->threads, below = 1;
+    for (int i = f->n - 1; i >= 0 && below % threads; i--) below *= in_runs(f, i);
+    return below % threads ? 1 : below / threads;
+}
+
+/* That digit: what the thread's number says of it is the same in every round, and so is all that is computed from it. */
+static kn_expr *digit_apart(fill *f, const rounds *r, int64_t below, int64_t size)
+{
+    kn_lw *w = f->w;
+    int64_t threads = w->threads, above = below * size, turned = threads * r->turn;
+    bool outer = r->turn == 1 || below >= turned;
+    kn_expr *round = outer ? r->of_turns : r->in_turn;
+    int64_t whole = outer ? f->total / f->run : turned, first = outer ? turned : threads;
+    if (threads % above == 0) return digit(w, w->thread, below, threads > above ? size : 0);
+    if (below % threads == 0) return digit(w, round, below / first, whole > above ? size : 0);
+    kn_expr *high = digit(w, round, 1, whole > above ? above / threads : 0);
+    return kn_bin(w->a, KN_OP_ADD, kn_bin(w->a, KN_OP_MUL, high, kn_lw_int(w, threads / below)), digit(w, w->thread, below, 0));
+}
+
 /* The position of this thread's run in this round: digits of its number, the last one in runs. */
-static kn_expr *position(fill *f, kn_expr *flat)
+static void position(fill *f, const rounds *r, kn_expr *flat)
 {
     kn_lw *w = f->w;
     int64_t below = 1;
-    flat = kn_lw_let(w, "flat", flat);
-    for (int i = f->n - 1; i >= 0; i--) {
-        int64_t size = i == f->n - 1 ? f->size[i] / f->run : f->size[i];
-        kn_expr *q = below > 1 ? kn_bin(w->a, KN_OP_FLOORDIV, flat, kn_lw_int(w, below)) : flat;
-        below *= size;
-        f->k[i] = kn_lw_let(w, "k", i ? kn_bin(w->a, KN_OP_MOD, q, kn_lw_int(w, size)) : q);
+    bool parts = apart(f);
+    for (int i = f->n - 1; i >= 0; below *= in_runs(f, i--)) {
+        kn_expr *k = parts ? digit_apart(f, r, below, in_runs(f, i)) : digit(w, flat, below, i ? in_runs(f, i) : 0);
+        f->k[i] = kn_lw_let(w, "k", k);
         if (i == f->n - 1) f->k[i] = kn_lw_simp(w, kn_bin(w->a, KN_OP_MUL, f->k[i], kn_lw_int(w, f->run)));
     }
-    return flat;
 }
 
 static void copy(fill *f, kn_expr *flat, bool async)
@@ -108,25 +154,39 @@ static void copy(fill *f, kn_expr *flat, bool async)
     w->tail = after;
 }
 
+/* A loop over so many rounds, what follows being its body. */
+static kn_expr *begin_rounds(kn_lw *w, int64_t n, int64_t unroll, kn_ls ***after)
+{
+    int var = kn_lw_var(w, "fill", 0, n - 1);
+    kn_ls *loop = kn_lw_for(w, var, kn_lw_int(w, 0), kn_lw_int(w, n));
+    if (!loop) return NULL;
+    loop->unroll = (int)unroll;
+    *after = w->tail;
+    w->tail = &loop->body;
+    return kn_lw_ref(w, var);
+}
+
 void kn_lw_fill_shared(kn_lw *w, kn_sg *sg, int cache)
 {
     fill f = { .w = w, .sg = sg, .c = &sg->g->caches[cache], .cache = cache, .total = 1, .lane = -1 };
     f.n = kn_cache_dims(sg, f.c, cache, f.size);
     for (int i = 0; i < f.n; i++) f.total *= f.size[i];
     bool async = find_run(&f);
-    int64_t chunks = f.total / f.run, rounds = kn_ceil_div(chunks, w->threads);
-    int var = kn_lw_var(w, "fill", 0, rounds - 1);
-    kn_ls *loop = kn_lw_for(w, var, kn_lw_int(w, 0), kn_lw_int(w, rounds));
-    if (!loop) return;
+    int64_t chunks = f.total / f.run, n = kn_ceil_div(chunks, w->threads), unroll = n < IN_FLIGHT ? n : IN_FLIGHT;
     bool once = sg->filling[cache] && sg->filling[cache]->op == KN_OP_CONST_I; /* ahead of the loop: its text would only take time to assemble */
-    if (async && rounds <= 16) loop->unroll = once ? 1 : (int)rounds;
-    kn_ls **after = w->tail;
-    w->tail = &loop->body;
-    kn_expr *flat = kn_bin(w->a, KN_OP_ADD, kn_bin(w->a, KN_OP_MUL, kn_lw_ref(w, var), kn_lw_int(w, w->threads)), w->thread);
-    flat = kn_lw_let(w, "flat", flat);
+    rounds r = { .turn = async || !apart(&f) ? 1 : turn(&f), .in_turn = kn_lw_int(w, 0) };
+    if (r.turn > IN_FLIGHT) r.turn = 1;
+    if (async) unroll = n > 16 ? 0 : once ? 1 : n;
+    kn_ls **after, **inner;
+    if (!(r.of_turns = begin_rounds(w, n / r.turn, async ? unroll : kn_ceil_div(unroll, r.turn), &after))) return;
+    if (r.turn > 1 && !(r.in_turn = begin_rounds(w, r.turn, r.turn, &inner))) return;
+    kn_expr *round = kn_bin(w->a, KN_OP_ADD, kn_bin(w->a, KN_OP_MUL, r.of_turns, kn_lw_int(w, r.turn)), r.in_turn);
+    kn_expr *flat = kn_bin(w->a, KN_OP_ADD, kn_bin(w->a, KN_OP_MUL, round, kn_lw_int(w, w->threads)), w->thread);
+    if (!apart(&f)) flat = kn_lw_let(w, "flat", flat);
     kn_expr *more = chunks % w->threads ? kn_lw_below(w, flat, chunks) : NULL;
     kn_ls *cond = more ? kn_lw_if(w, more) : NULL;
     if (cond) w->tail = &cond->body;
-    copy(&f, position(&f, flat), async); /* the last element bounds the outermost digit: under the condition flat < chunks */
+    position(&f, &r, flat); /* the last element bounds the outermost digit: under the condition flat < chunks */
+    copy(&f, flat, async);
     w->tail = after;
 }

@@ -150,17 +150,17 @@ static const mutant mutants[] = {
     {"no barrier between filling and reading", "KN_WAIT(1);\n        __syncthreads();", "KN_WAIT(1);", 1, true},
     {"the barrier stands before the wait", "KN_WAIT(1);\n        __syncthreads();", "__syncthreads();\n        KN_WAIT(1);", 1, true},
     {"an iteration without a group of its own", "KN_COMMIT();", "", -1, false},
-    {"fills the stage that is read now", "_next_v63 % 3) * 2048", "_next_v63 + 1) % 3 * 2048", 1, true},
-    {"reads the stage of the iteration before", "_R0_0_v62 % 3) * 2048", "_R0_0_v62 + 2) % 3 * 2048", 1, false},
-    {"two stages where there are three", "_R0_0_v62 % 3) * 2048", "_R0_0_v62 % 2) * 2048", 1, false},
+    {"fills the stage that is read now", "_next_v55 % 3) * 2048", "_next_v55 + 1) % 3 * 2048", 1, true},
+    {"reads the stage of the iteration before", "_R0_0_v54 % 3) * 2048", "_R0_0_v54 + 2) % 3 * 2048", 1, false},
+    {"two stages where there are three", "_R0_0_v54 % 3) * 2048", "_R0_0_v54 % 2) * 2048", 1, false},
     {"another swizzle where it is written", "% 8) * 8)), in6", "% 4) * 8)), in6", 1, false},
     {"no swizzle where it is read", " ^ ((v4_lane_v4 % 8) * 8)", "", 1, true},
     {"rows that are not transposed", "        k_turned_4(", "        k_rows_4(", 1, false},
     {"another fragment's registers", "a3_b3_0.v[1], a3_b3_0.v[2]", "a3_b3_0.v[2], a3_b3_0.v[1]", 1, false},
     {"the last run of the sum is lost", " < 136", " < 128", 1, false},
     {"a row too many is stored", " < 100", " <= 100", -16, false},
-    {"the first stage is filled with the second", "v24_k_v24 * 4352", "v24_k_v24 * 4352 + 32", 1, false},
-    {"half of a tile is not filled", "for (int v70_fill_v70 = 0; v70_fill_v70 < 2", "for (int v70_fill_v70 = 0; v70_fill_v70 < 1", 1, false},
+    {"the first stage is filled with the second", "v18_fill_v18 * 4352", "v18_fill_v18 * 4352 + 32", 1, false},
+    {"half of a tile is not filled", "for (int v62_fill_v62 = 0; v62_fill_v62 < 2", "for (int v62_fill_v62 = 0; v62_fill_v62 < 1", 1, false},
 };
 
 static char *planted(const kiln_kernel *k, const mutant *m)
