@@ -41,7 +41,8 @@ static void gpu_traffic(const kn_stage_view *v, double in_flight, kn_cost *c)
     }
 }
 
-/* Elements of an access that a thread copies to shared memory at once: those of 16 bytes where rows begin at multiples of them and no window slides along. */
+/* Elements of an access that a thread copies to shared memory at once: 16 bytes of them where rows begin at multiples of that and no window slides
+ * along. */
 static double copied_at_once(const kn_access *x)
 {
     int last = x->rank - 1, run = 16 / x->bytes;
