@@ -1,13 +1,14 @@
 /* Time of a stage whose tiles the copy engine brings: steps of the sum at the pace of the slowest of tensor cores, shared memory and L2; what results
- * take to leave, which only the next tile's first copies overlap; whole waves of tiles; and memory underneath. The terms and their constants were
- * fitted to 38 published times of such kernels on Hopper (mean error 6.6%): cuBLAS, DeepGEMM, TileLang, fast.cu. */
+ * take to leave, which only the next tile's first copies overlap; whole waves of tiles; and memory underneath. The terms were fitted to 38 published
+ * times of such kernels on Hopper (cuBLAS, DeepGEMM, TileLang, fast.cu), the constants then to what Kiln's own take on an H200 (docs/results). */
 #include "cost/model.h"
 #include <string.h>
 
 #define SUSTAINED 0.84     /* of the clock, under dense products: power caps it */
-#define STORE_CLOCK 16.0   /* bytes of results a unit stores a clock */
+#define STORE_CLOCK 16.0   /* bytes of results a unit stores a clock, from registers */
+#define BULK_CLOCK 36.0    /* and by the copy engine */
 #define EXPOSED 0.91       /* of that time, not overlapped */
-#define WRITE_SHARE 0.5    /* of arriving bytes, what they take of shared memory's time */
+#define WRITE_SHARE 1.25    /* of shared memory's time for a byte that is read, what one takes that arrives */
 #define LATENCY_US 0.57    /* from the first request to the first step */
 #define CLUSTER_COST 1.01  /* a pair waits for its slower half */
 
@@ -76,7 +77,7 @@ void kn_cost_bulk(const kn_stage_view *v, kn_cost *c)
     int slow = step[1] > step[0];
     if (step[2] > step[slow]) slow = 2;
     double sectors = !g->bulk_store && out->bytes < 4 ? 2 : 1; /* eight rows of 16 bytes at a time are halves of them */
-    double store = sectors * t.rows * t.columns * out->bytes / STORE_CLOCK * EXPOSED, tiles = v->tasks, places = (double)(hw->units / n * n);
+    double store = sectors * t.rows * t.columns * out->bytes / (g->bulk_store ? BULK_CLOCK : STORE_CLOCK) * EXPOSED, tiles = v->tasks, places = (double)(hw->units / n * n);
     c->waves = (double)(int64_t)((tiles + places - 1) / places);
     c->threads = (int)v->threads;
     c->grid = kn_stage_blocks(g, hw);

@@ -52,11 +52,11 @@ static double copied_at_once(const kn_access *x)
     return run;
 }
 
-/* Time that the units' schedulers take to start what fills shared memory element by element: addresses, comparisons, a load, a store. Runs go by
+/* Time that the units take to fill shared memory element by element: addresses, comparisons, a load, a store, of so many blocks at once. Runs go by
  * themselves. */
-static double copying(const kn_stage_view *v)
+static double copying(const kn_stage_view *v, double share)
 {
-    enum { PLAIN = 14, WINDOW = 36 }; /* instructions an element, counted in what is assembled for an H200 */
+    enum { PLAIN = 25, WINDOW = 75 }; /* turns of a scheduler an element, by times on an H200; instructions are 14 and 36 */
     double n = 0;
     for (int i = 0; i < v->naccesses; i++) {
         const kn_access *x = &v->access[i];
@@ -66,7 +66,43 @@ static double copying(const kn_stage_view *v)
         double elements = (double)kn_cache_bytes(v->t, v->g, c) / (c->copies ? c->copies : 1) / x->bytes;
         n += elements * kn_fills(v, x, c->at + 1, true) * (axes & (axes - 1) ? WINDOW : PLAIN);
     }
-    return n / (v->hw->clock_ghz * 1e3 * v->hw->units * v->hw->partitions * v->hw->lanes);
+    return n / (v->hw->clock_ghz * 1e3 * v->hw->units * v->hw->partitions * v->hw->lanes * share);
+}
+
+/* Tiles that asynchronous copies bring: what a step of the sum waits beside its products, and a block's beginning and end, where no other block of the
+ * unit computes meanwhile. By products of 512 and 1024 cubed on an H200. */
+static double meeting(const kn_stage_view *v, double blocks, const kn_cost *c)
+{
+    const double STEP_US = 0.2, ENDS_US = 1, STORE_CLOCK = 16; /* bytes a unit stores a cycle; eight rows of 16 bytes at a time are halves of sectors */
+    const kn_access *out = &v->access[v->naccesses - 1];
+    double steps = 1, stored = kn_footprint(v, out, 0, true) / v->tasks * out->bytes * (out->bytes < 4 ? 2 : 1);
+    for (int i = 0; i < v->g->nloops; i++)
+        if (v->g->ncaches && i <= v->g->caches[0].at && v->s->axes[v->g->loops[i].axis].reduce) steps *= (double)v->g->loops[i].extent;
+    double ends = ENDS_US + stored / STORE_CLOCK / (v->hw->clock_ghz * 1e3);
+    return c->waves * (steps * STEP_US / kn_at_least(kn_at_most(blocks, v->tasks / v->hw->units), 1) + ends);
+}
+
+/* Share of memory's bandwidth that reads reach: what the threads of a unit have on the way against what the unit could take in the meantime (Little's
+ * law). Terms of a sum are asked for a few at a time. */
+static double reading(const kn_stage_view *v, double threads)
+{
+    enum { AHEAD = 4 };
+    const double LATENCY_NS = 650;
+    double flying = 0, reads = 0, all = 0, terms = 1;
+    for (int i = v->first_inner; i < v->first_reg; i++)
+        if (v->s->axes[v->g->loops[i].axis].reduce) terms *= (double)v->g->loops[i].extent;
+    for (int i = 0; i < v->naccesses; i++) {
+        const kn_access *x = &v->access[i];
+        double bytes = kn_footprint(v, x, 0, true) * x->bytes;
+        if (x->own) continue;
+        all += bytes;
+        if (x->store) continue;
+        reads += bytes;
+        if (x->cache >= 0) flying += kn_footprint(v, x, v->g->caches[x->cache].at + 1, true) * x->bytes / v->threads / 2; /* half of the time */
+        else flying += kn_footprint(v, x, v->first_reg, false) * x->bytes * kn_at_most(terms, AHEAD);
+    }
+    double meanwhile = v->hw->levels[0].bandwidth_gbs * LATENCY_NS / v->hw->units * (all > 0 ? reads / all : 0);
+    return meanwhile > 0 ? kn_at_most(threads * flying / meanwhile, 1) : 1;
 }
 
 /* Share of the bandwidth that blocks reach which read their rows, meet, and write them: what all threads of a unit have on the way against what the
@@ -118,6 +154,11 @@ void kn_cost_gpu(const kn_stage_view *v, kn_cost *c)
     if (v->g->kept || v->g->at_stage >= 0) eff = chain(v, v->threads / (warps * hw->lanes), c);
     if (spills) eff *= 0.05; /* the row does not fit */
     if (v->g->kept) in_flight = kept_share(v, kn_at_most(v->tasks / hw->units, blocks) * c->threads);
-    if (products) c->compute_us += copying(v);
+    enum { FILLING = 384 }; /* threads of a unit that keep its memory busy with eight reads each */
+    double at_once = kn_at_most(blocks, v->tasks / hw->units);
+    if (products) c->compute_us += copying(v, kn_at_most(at_once * c->threads / FILLING, 1)) + meeting(v, blocks, c);
+    else if (!v->g->kept) in_flight = kn_at_most(in_flight, reading(v, at_once * c->threads));
     kn_cost_finish(v, c, kn_at_least(eff, 1e-4), kn_at_least(in_flight, 1e-3));
+    double started = (double)c->grid / (hw->clock_ghz * 1e3); /* blocks start one a cycle, all over the device: 0.6 ns each on an H200 */
+    if (v->g->at_stage < 0 && c->us < started + hw->launch_us) c->us = started + hw->launch_us, c->bottleneck = "blocks";
 }

@@ -336,16 +336,16 @@ static void wrong_corners_are_caught(void **state)
     kiln_arena_close(a);
 }
 
-/* Large products are the copy engine's, on the device that has one; predicted within a tenth of what the fitted model of published kernels says
- * (us; 0: not held against it). Addresses that no tensor map has, and small products, go other ways. */
+/* Large products are the copy engine's, on the device that has one; predicted within a seventh of what they took on
+ * an H200 (us; 0: not measured). Addresses that no tensor map has, and small products, go other ways. */
 static void chosen_where_it_pays(void **state)
 {
     static const struct { const char *target, *expr, *inputs; bool bulk; double us; } cases[] = {
-        {"nvidia-h200", "c[M,N] +=! a[M,K]*b[N,K]", "a=bf16:8192x8192&b=bf16:8192x8192", true, 1451},
-        {"nvidia-h200", "c[M,N] +=! a[M,K]*b[K,N]", "a=bf16:4096x4096&b=bf16:4096x4096", true, 192},
-        {"nvidia-h200", "c[M,N] +=! a[K,M]*b[K,N]", "a=f16:4096x4096&b=f16:4096x4096", true, 192},
-        {"nvidia-h200", "c[M,N] +=! a[M,K]*b[N,K]", "a=bf16:8192x256&b=bf16:8192x256", true, 86.3},
-        {"nvidia-h200", "c[M,N] +=! a[M,K]*b[N,K]", "a=bf16:64x8192&b=bf16:8192x8192", true, 34.6},
+        {"nvidia-h200", "c[M,N] +=! a[M,K]*b[N,K]", "a=bf16:8192x8192&b=bf16:8192x8192", true, 1560},
+        {"nvidia-h200", "c[M,N] +=! a[M,K]*b[K,N]", "a=bf16:4096x4096&b=bf16:4096x4096", true, 197},
+        {"nvidia-h200", "c[M,N] +=! a[K,M]*b[K,N]", "a=f16:4096x4096&b=f16:4096x4096", true, 209},
+        {"nvidia-h200", "c[M,N] +=! a[M,K]*b[N,K]", "a=bf16:8192x256&b=bf16:8192x256", true, 64.9},
+        {"nvidia-h200", "c[M,N] +=! a[M,K]*b[N,K]", "a=bf16:64x8192&b=bf16:8192x8192", true, 38.8},
         {"nvidia-h100", "c[M,N] +=! a[M,K]*b[N,K]", "a=bf16:4096x4096&b=bf16:4096x4096", true, 0},
         {"nvidia-h200", "c[M,N] +=! cast(a[M,K],i32)*cast(b[N,K],i32)", "a=i8:4096x4096&b=i8:4096x4096", true, 0},
         {"nvidia-h200", "c[M,N] +=! cast(a[M,K],f32)*cast(b[N,K],f32) : bf16", "a=f8e4m3:4096x4096&b=f8e4m3:4096x4096", true, 0},
@@ -367,7 +367,7 @@ static void chosen_where_it_pays(void **state)
         if (kiln_construct(a, r->program, hw, "default", 1, &list, &d)) fail_msg("%s: %s", cases[i].inputs, d.message);
         const kiln_candidate *c = &list->c[0];
         if (!!strstr(c->trace.p, " bulk\n") != cases[i].bulk) fail_msg("%s on %s:\n%s", cases[i].inputs, cases[i].target, c->trace.p);
-        if (cases[i].us > 0 && !(c->predicted_us > 0.9 * cases[i].us && c->predicted_us < 1.1 * cases[i].us))
+        if (cases[i].us > 0 && !(c->predicted_us > 0.86 * cases[i].us && c->predicted_us < 1.14 * cases[i].us))
             fail_msg("%s: %g us, not %g", cases[i].inputs, c->predicted_us, cases[i].us);
         kiln_arena_close(a);
     }
