@@ -1,13 +1,15 @@
 """PyTorch (cuBLAS, cuDNN and its own kernels) beside what a bundle's runner measured, on a host with a GPU.
-usage: peers.py CASES.jsonl RESULTS.jsonl [--json FILE] [--compile]
+usage: peers.py CASES.jsonl RESULTS.jsonl [--json FILE] [--compile]; peers.py CASES.jsonl --requests writes what `make gpu-bundle REQUESTS=` takes
 A case has a name, the compile request and the same computation in PyTorch's words over x, the list of inputs. Calls are captured in a graph over sets of
 inputs that together are three times the L2, as the runner rotates them, so that no launch is waited for and none finds its data in a cache; random data,
 medians. --compile: torch.compile (Inductor) too. The table: microseconds of the first candidate, of the fastest, of PyTorch, and the ratios."""
-import argparse, json, math, statistics
-import torch
-import torch.nn.functional as F
+import argparse, json, math, statistics, sys
 
-DTYPES = {"f32": torch.float32, "f16": torch.float16, "bf16": torch.bfloat16, "i8": torch.int8, "f8e4m3": torch.float8_e4m3fn, "f64": torch.float64}
+if "--requests" not in sys.argv:  # these are written where there is no PyTorch
+    import torch
+    import torch.nn.functional as F
+
+    DTYPES = {"f32": torch.float32, "f16": torch.float16, "bf16": torch.bfloat16, "i8": torch.int8, "f8e4m3": torch.float8_e4m3fn, "f64": torch.float64}
 ROUNDS, BATCH_MS, SETS_BYTES, MOST_SETS = 7, 10, 3 * 60 << 20, 64
 
 
@@ -93,11 +95,15 @@ def measured(path):
 def main():
     p = argparse.ArgumentParser()
     p.add_argument("cases")
-    p.add_argument("results")
+    p.add_argument("results", nargs="?")
+    p.add_argument("--requests", action="store_true")
     p.add_argument("--json")
     p.add_argument("--compile", action="store_true")
     args = p.parse_args()
     cases = [json.loads(line) for line in open(args.cases) if line.strip()]
+    if args.requests:
+        print("\n".join(json.dumps(case["request"]) for case in cases))
+        return
     groups = measured(args.results)
     rows, ratios, firsts = [], [], []
     print(f"{'case':<40} {'first us':>9} {'best us':>9} {'rank':>4} {'torch us':>9} {'inductor':>9} {'peer/best':>9} {'first/best':>10}")
