@@ -77,7 +77,8 @@ void kn_cost_bulk(const kn_stage_view *v, kn_cost *c)
     int slow = step[1] > step[0];
     if (step[2] > step[slow]) slow = 2;
     double sectors = !g->bulk_store && out->bytes < 4 ? 2 : 1; /* eight rows of 16 bytes at a time are halves of them */
-    double store = sectors * t.rows * t.columns * out->bytes / (g->bulk_store ? BULK_CLOCK : STORE_CLOCK) * EXPOSED, tiles = v->tasks, places = (double)(hw->units / n * n);
+    double store = sectors * t.rows * t.columns * out->bytes / (g->bulk_store ? BULK_CLOCK : STORE_CLOCK) * EXPOSED;
+    double tiles = v->tasks, places = (double)(hw->units / n * n);
     c->waves = (double)(int64_t)((tiles + places - 1) / places);
     c->threads = (int)v->threads;
     c->grid = kn_stage_blocks(g, hw);

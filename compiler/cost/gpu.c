@@ -73,7 +73,7 @@ static double copying(const kn_stage_view *v, double share)
  * unit computes meanwhile. By products of 512 and 1024 cubed on an H200. */
 static double meeting(const kn_stage_view *v, double blocks, const kn_cost *c)
 {
-    const double STEP_US = 0.2, ENDS_US = 1, STORE_CLOCK = 16; /* bytes a unit stores a cycle; eight rows of 16 bytes at a time are halves of sectors */
+    const double STEP_US = 0.2, ENDS_US = 1, STORE_CLOCK = 16; /* bytes a unit stores a cycle; rows of 16 bytes are halves of sectors */
     const kn_access *out = &v->access[v->naccesses - 1];
     double steps = 1, stored = kn_footprint(v, out, 0, true) / v->tasks * out->bytes * (out->bytes < 4 ? 2 : 1);
     for (int i = 0; i < v->g->nloops; i++)
@@ -98,7 +98,8 @@ static double reading(const kn_stage_view *v, double threads)
         all += bytes;
         if (x->store) continue;
         reads += bytes;
-        if (x->cache >= 0) flying += kn_footprint(v, x, v->g->caches[x->cache].at + 1, true) * x->bytes / v->threads / 2; /* half of the time */
+        double copied = x->cache < 0 ? 0 : kn_footprint(v, x, v->g->caches[x->cache].at + 1, true) / v->threads;
+        if (x->cache >= 0) flying += copied * x->bytes / 2; /* half of the time */
         else flying += kn_footprint(v, x, v->first_reg, false) * x->bytes * kn_at_most(terms, AHEAD);
     }
     double meanwhile = v->hw->levels[0].bandwidth_gbs * LATENCY_NS / v->hw->units * (all > 0 ? reads / all : 0);
