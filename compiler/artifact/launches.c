@@ -2,16 +2,18 @@
 #include "artifact/launches.h"
 #include <string.h>
 
-/* The trace's inline and part steps alone: the statements as launched, but with the axes of the canonical program (fuse rewrites left sides,
- * which the reference cannot run backwards). */
+/* The trace's steps that make and undo statements and say how temporaries lie, alone: the statements as launched, but with the axes of the canonical
+ * program (fuse rewrites left sides, which the reference cannot run backwards). */
 static kiln_bytes plain_steps(kiln_arena *a, kiln_bytes trace)
 {
+    static const char *const kept[] = {"inline ", "part ", "copy ", "cache_write ", "transform_layout "};
     kn_buf b;
     kn_buf_init(&b, a);
     for (size_t i = 0; i < trace.n;) {
         const char *line = trace.p + i, *end = memchr(line, '\n', trace.n - i);
         size_t n = end ? (size_t)(end - line) + 1 : trace.n - i;
-        if ((n > 7 && !memcmp(line, "inline ", 7)) || (n > 5 && !memcmp(line, "part ", 5))) kn_putn(&b, line, n);
+        for (size_t k = 0; k < sizeof kept / sizeof *kept; k++)
+            if (n > strlen(kept[k]) && !memcmp(line, kept[k], strlen(kept[k]))) kn_putn(&b, line, n);
         i += n;
     }
     return kn_buf_take(&b);

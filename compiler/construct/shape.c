@@ -60,7 +60,8 @@ static bool turned_back(const kn_shaper *s, int tensor)
 /* Temporaries of the steps that came before. */
 static void keep_those_before(kn_shaper *s)
 {
-    static const char *const made[] = {KN_CPU_LANES, KN_CPU_WIDE_LANES "0", KN_CPU_WIDE_LANES "1", KN_CPU_SQUARES_IN, KN_CPU_SQUARES_OUT};
+    static const char *const made[] = {KN_CPU_LANES, KN_CPU_WIDE_LANES "0", KN_CPU_WIDE_LANES "1", KN_CPU_SQUARES_IN, KN_CPU_SQUARES_OUT,
+                                       KN_CHANNELS_IMAGE, KN_CHANNELS_WEIGHTS, KN_CHANNELS_PLACES};
     for (int i = 0; i < s->t->program->ntensors; i++)
         for (size_t k = 0; k < sizeof made / sizeof made[0]; k++)
             if (!strcmp(s->t->program->tensors[i].name, made[k])) kn_shaper_keep(s, made[k]);

@@ -89,6 +89,11 @@ int kn_part_steps(kiln_arena *a, const kn_program *p, const kn_hw *hw, kiln_byte
 /* groups.c: steps that make one axis of a chain's rows and one of what lies along them, in the place of the shaping's own fusing in `head`; false:
  * there is no such chain. */
 bool kn_group_steps(kiln_arena *a, const kn_program *p, const kn_hw *hw, kiln_bytes head, kiln_bytes *start);
+#define KN_CHANNELS_IMAGE "image" /* the temporaries that channels.c's steps make */
+#define KN_CHANNELS_WEIGHTS "weights"
+#define KN_CHANNELS_PLACES "places"
+/* channels.c: steps that copy a window's factors with the channels last, for a GPU's copy engine; false: there is no such window. */
+bool kn_channels_steps(kiln_arena *a, const kn_program *p, const kn_hw *hw, kiln_bytes *start);
 /* mapped.c: steps that give a stage to an instruction, one of its mappings each, by predicted time; at most KN_MAPPED. narrow: only instructions
  * whose factors are narrower than a float. serial numbers the decision. */
 enum { KN_MAPPED = 8 };

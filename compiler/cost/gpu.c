@@ -69,8 +69,8 @@ static double copying(const kn_stage_view *v, double share)
     return n / (v->hw->clock_ghz * 1e3 * v->hw->units * v->hw->partitions * v->hw->lanes * share);
 }
 
-/* Tiles that asynchronous copies bring: what a step of the sum waits beside its products, and a block's beginning and end, where no other block of the
- * unit computes meanwhile. By products of 512 and 1024 cubed on an H200. */
+/* Tiles that asynchronous copies bring: what a step of the sum waits beside its products, and a block's beginning and end, where no other block of
+ * the unit computes meanwhile. By products of 512 and 1024 cubed on an H200. */
 static double meeting(const kn_stage_view *v, double blocks, const kn_cost *c)
 {
     const double STEP_US = 0.2, ENDS_US = 1, STORE_CLOCK = 16; /* bytes a unit stores a cycle; rows of 16 bytes are halves of sectors */
