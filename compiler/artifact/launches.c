@@ -6,7 +6,7 @@
  * program (fuse rewrites left sides, which the reference cannot run backwards). */
 static kiln_bytes plain_steps(kiln_arena *a, kiln_bytes trace)
 {
-    static const char *const kept[] = {"inline ", "part ", "copy ", "cache_write ", "transform_layout "};
+    static const char *const kept[] = {"inline ", "part ", "copy ", "cache_write ", "transform_layout ", "pad_einsum "};
     kn_buf b;
     kn_buf_init(&b, a);
     for (size_t i = 0; i < trace.n;) {

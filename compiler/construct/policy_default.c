@@ -207,14 +207,18 @@ static kiln_status add_groups(kiln_arena *a, const kn_program *p, const kn_hw *h
     return s == KILN_MEMORY || s == KILN_STOPPED ? s : KILN_OK;
 }
 
-/* Windows over planes compete with their channels last where a GPU's copy engine brings windows. */
-static kiln_status add_channels(kiln_arena *a, const kn_program *p, const kn_hw *hw, int k, kiln_candidates *list)
+/* What a GPU copies 16 bytes at a time competes with what it gathers: windows over planes with their channels last, rows that are filled up. */
+static kiln_status add_copies(kiln_arena *a, const kn_program *p, const kn_hw *hw, int k, kiln_candidates *list)
 {
-    kiln_bytes start;
-    kiln_diag none = {0};
-    if (!kn_channels_steps(a, p, hw, &start)) return KILN_OK;
-    kiln_status s = shaped(a, p, hw, start, EVALUATIONS / 3, k < 4 ? k : 4, list, &none);
-    return s == KILN_MEMORY || s == KILN_STOPPED ? s : KILN_OK;
+    static bool (*const steps[])(kiln_arena *, const kn_program *, const kn_hw *, kiln_bytes *) = {kn_channels_steps, kn_padded_steps};
+    for (size_t i = 0; i < sizeof steps / sizeof steps[0]; i++) {
+        kiln_bytes start;
+        kiln_diag none = {0};
+        if (!steps[i](a, p, hw, &start)) continue;
+        kiln_status s = shaped(a, p, hw, start, EVALUATIONS / 3, k < 4 ? k : 4, list, &none);
+        if (s == KILN_MEMORY || s == KILN_STOPPED) return s;
+    }
+    return KILN_OK;
 }
 
 /* The same tiles at the same time, under whatever names. */
@@ -255,7 +259,7 @@ static kiln_status add_mappings(kiln_arena *a, const kn_program *p, const kn_hw 
 
 /* What competes with the plans of the shaped program, in the order in which they are added; each knows where it has something to offer. */
 static kiln_status (*const rivals[])(kiln_arena *a, const kn_program *p, const kn_hw *hw, int k, kiln_candidates *list) = {
-    add_tiles, add_groups, add_parts, add_channels, add_lanes, add_squares, add_mappings,
+    add_tiles, add_groups, add_parts, add_copies, add_lanes, add_squares, add_mappings,
 };
 
 static kiln_status construct(kiln_arena *a, const kn_program *p, const kn_hw *hw, int k, kiln_candidates **out, kiln_diag *d)

@@ -65,6 +65,8 @@ static void keep_those_before(kn_shaper *s)
     for (int i = 0; i < s->t->program->ntensors; i++)
         for (size_t k = 0; k < sizeof made / sizeof made[0]; k++)
             if (!strcmp(s->t->program->tensors[i].name, made[k])) kn_shaper_keep(s, made[k]);
+    for (int i = 0; i < s->t->program->ntensors && s->hw->gpu; i++) /* padded.c's */
+        if (strstr(s->t->program->tensors[i].name, "_pad_")) kn_shaper_keep(s, s->t->program->tensors[i].name);
 }
 
 static void (*const before_stages[])(kn_shaper *) = {
