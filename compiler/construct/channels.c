@@ -60,7 +60,8 @@ static const char *steps(kiln_arena *a, const kn_site *x)
         if (c < 0 || f < 0) continue;
         kn_buf b;
         kn_buf_init(&b, a);
-        kn_putf(&b, "copy %s %d " KN_CHANNELS_IMAGE "\ncopy %s %d " KN_CHANNELS_WEIGHTS "\ncache_write %s " KN_CHANNELS_PLACES "\n", x->name, w, x->name, 1 - w, x->name);
+        kn_putf(&b, "copy %s %d " KN_CHANNELS_IMAGE "\ncopy %s %d " KN_CHANNELS_WEIGHTS "\n", x->name, w, x->name, 1 - w);
+        kn_putf(&b, "cache_write %s " KN_CHANNELS_PLACES "\n", x->name);
         put_last(&b, KN_CHANNELS_IMAGE, window->nargs, dim_of(window, c));
         if (dim_of(weights, c) < weights->nargs - 1) put_last(&b, KN_CHANNELS_WEIGHTS, weights->nargs, dim_of(weights, c));
         put_last(&b, KN_CHANNELS_PLACES, x->s->nspatial, f);

@@ -8,9 +8,11 @@
 #define STORE_CLOCK 16.0   /* bytes of results a unit stores a clock, from registers */
 #define BULK_CLOCK 36.0    /* and by the copy engine */
 #define EXPOSED 0.91       /* of that time, not overlapped */
-#define WRITE_SHARE 1.25    /* of shared memory's time for a byte that is read, what one takes that arrives */
+#define WRITE_SHARE 0.75    /* of shared memory's time for a byte that is read, what one takes that arrives */
 #define LATENCY_US 0.57    /* from the first request to the first step */
 #define CLUSTER_COST 1.01  /* a pair waits for its slower half */
+#define CLUSTER_CLOCKS 90.0 /* in each step, where products do not cover it */
+#define LINE_BYTES 128     /* of L2 */
 
 typedef struct tile { double rows, columns, steps, depth, instructions; } tile;
 
@@ -38,6 +40,16 @@ static double bytes_of(const kn_stage_view *v, int cache)
     return (double)kn_cache_bytes(v->t, v->g, c) / c->copies;
 }
 
+/* Lines of L2 for one that is wanted: rows of 128 bytes that begin at no multiple of that lie in two. */
+static double lines_of(const kn_stage_view *v, int cache)
+{
+    for (int i = 0; i + 1 < v->naccesses; i++) {
+        const kn_access *x = &v->access[i];
+        if (x->cache == cache && x->rank > 1) return x->shape[x->rank - 1] * x->bytes % LINE_BYTES ? 2 : 1;
+    }
+    return 1;
+}
+
 /* What all blocks take from L2, and memory's share of it: blocks that run at once are a square of tiles. */
 static void traffic(const kn_stage_view *v, const tile *t, double tiles, double fresh, kn_cost *c)
 {
@@ -62,18 +74,20 @@ void kn_cost_bulk(const kn_stage_view *v, kn_cost *c)
     const kn_access *out = &v->access[v->naccesses - 1];
     const kn_hw_level *shared = kn_hw_level_named(hw, "shared"), *l2 = kn_hw_level_named(hw, "l2");
     c->shared_bytes = kn_stage_bulk_bytes(g, hw);
-    double clock = hw->clock_ghz * 1e3 * SUSTAINED, held = 0, fresh = 0; /* clocks a microsecond */
+    double clock = hw->clock_ghz * 1e3 * SUSTAINED, held = 0, fresh = 0, lines = 0; /* clocks a microsecond */
     tile t = tile_of(v);
     int n = g->cluster > 1 ? g->cluster : 1;
     for (int i = 0; i < g->ncaches; i++) {
         held += bytes_of(v, i);
-        fresh += bytes_of(v, i) / (kn_cache_multicast(v->t, g, &g->caches[i]) ? n : 1);
+        double own = bytes_of(v, i) / (kn_cache_multicast(v->t, g, &g->caches[i]) ? n : 1);
+        fresh += own;
+        lines += own * lines_of(v, i);
         c->shared_bytes += kn_cache_bytes(v->t, g, &g->caches[i]);
     }
     double reads = (double)(it->operand[1].elems + it->operand[2].elems) * kn_dtype_bytes(it->operand[1].dtype) * t.instructions;
     double step[3] = {t.instructions * it->spec->interval, 0, 0};
-    if (shared) step[1] = (reads + WRITE_SHARE * held) / (double)shared->transaction_bytes;
-    if (l2) step[2] = fresh / (l2->bandwidth_gbs * 1e-3 / hw->units * 1e6) * clock;
+    if (shared) step[1] = (reads + WRITE_SHARE * held) / (double)shared->transaction_bytes + (n > 1 ? CLUSTER_CLOCKS : 0);
+    if (l2) step[2] = lines / (l2->bandwidth_gbs * 1e-3 / hw->units * 1e6) * clock;
     int slow = step[1] > step[0];
     if (step[2] > step[slow]) slow = 2;
     double sectors = !g->bulk_store && out->bytes < 4 ? 2 : 1; /* eight rows of 16 bytes at a time are halves of them */

@@ -155,7 +155,7 @@ void kn_cost_gpu(const kn_stage_view *v, kn_cost *c)
     if (v->g->kept || v->g->at_stage >= 0) eff = chain(v, v->threads / (warps * hw->lanes), c);
     if (spills) eff *= 0.05; /* the row does not fit */
     if (v->g->kept) in_flight = kept_share(v, kn_at_most(v->tasks / hw->units, blocks) * c->threads);
-    enum { FILLING = 384 }; /* threads of a unit that keep its memory busy with eight reads each */
+    enum { FILLING = 256 }; /* threads of a unit that keep its memory busy with eight reads each */
     double at_once = kn_at_most(blocks, v->tasks / hw->units);
     if (products) c->compute_us += copying(v, kn_at_most(at_once * c->threads / FILLING, 1)) + meeting(v, blocks, c);
     else if (!v->g->kept) in_flight = kn_at_most(in_flight, reading(v, at_once * c->threads));
