@@ -73,7 +73,7 @@ static double copying(const kn_stage_view *v, double share)
  * the unit computes meanwhile. By products of 512 and 1024 cubed on an H200. */
 static double meeting(const kn_stage_view *v, double blocks, const kn_cost *c)
 {
-    const double STEP_US = 0.2, ENDS_US = 1, STORE_CLOCK = 16; /* bytes a unit stores a cycle; rows of 16 bytes are halves of sectors */
+    const double STEP_US = 0.2, ENDS_US = 0.5, STORE_CLOCK = 16; /* bytes a unit stores a cycle; rows of 16 bytes are halves of sectors */
     const kn_access *out = &v->access[v->naccesses - 1];
     double steps = 1, stored = kn_footprint(v, out, 0, true) / v->tasks * out->bytes * (out->bytes < 4 ? 2 : 1);
     for (int i = 0; i < v->g->nloops; i++)
