@@ -84,6 +84,7 @@ def every_end():
     for k, w in want.items():
         check("%s is %s: %s" % (k, w, got["g0", k]), got["g0", k]["status"] == w)
     ok = got["g0", "add"]
+    check("graphs", ok["captured"] == 64 and ok["reps"] % 64 == 0 and ok["reps"] > 64)
     check("times", abs(ok["us"] - 2) < 0.1 and abs(got["g0", "slow"]["us"] - 40) < 1 and ok["us_min"] <= ok["us"] <= ok["us_max"])
     check("rates", abs(ok["gbs"] - 12 * N / ok["us"] / 1e3) < 1 and ok["sets"] > 2)
     check("details", "not written" in got["g0", "partial"]["detail"] and "behind buffer" in got["g0", "overrun"]["detail"] and "should be" in got["g0", "wrong"]["detail"])

@@ -445,6 +445,39 @@ static int check_shape(const function *f, const unsigned g[3], const unsigned b[
     return OK;
 }
 
+/* Launches of a stream that is captured are kept with their arguments' values, and done when the graph is launched. */
+typedef struct node {
+    function *f;
+    unsigned g[3], b[3], shared, cluster;
+    unsigned char value[PARAMS][128];
+    void *params[PARAMS + 1];
+    struct node *next;
+} node;
+typedef struct graph {
+    node *first, **end;
+    bool live, exec;
+} graph;
+static graph graphs[MAXN];
+static int ngraphs;
+static void *captured;
+static graph *capturing;
+
+static int keep(function *f, const unsigned g[3], const unsigned b[3], unsigned shared, void **params, unsigned cluster)
+{
+    node *n = calloc(1, sizeof *n);
+    int i = 0;
+    if (!n) return OUT_OF_MEMORY;
+    *n = (node){.f = f, .g = {g[0], g[1], g[2]}, .b = {b[0], b[1], b[2]}, .shared = shared, .cluster = cluster};
+    for (const char *t = f->params; *t && i < PARAMS; i++, t += strcspn(t, ","), t += *t == ',') {
+        size_t size = !strncmp(t, "tmap", 4) ? 128 : !strncmp(t, "i32", 3) || !strncmp(t, "f32", 3) ? 4 : 8;
+        memcpy(n->value[i], params[i], size);
+        n->params[i] = n->value[i];
+    }
+    *capturing->end = n;
+    capturing->end = &n->next;
+    return OK;
+}
+
 static int launch(function *f, const unsigned g[3], const unsigned b[3], unsigned shared, void *stream, void **params, unsigned cluster)
 {
     pthread_mutex_lock(&lock);
@@ -454,7 +487,9 @@ static int launch(function *f, const unsigned g[3], const unsigned b[3], unsigne
     if (!r) r = check_shape(f, g, b, shared);
     if (!r && f->cluster && (int)cluster != f->cluster) r = no(INVALID_VALUE, "another cluster than the function was made for");
     if (!r) r = check_params(f, params);
-    if (!r) {
+    if (!r && captured && stream == captured) {
+        r = keep(f, g, b, shared, params, cluster);
+    } else if (!r) {
         launches++;
         meet(stream);
         clock_ms += f->us / 1e3;
@@ -500,6 +535,56 @@ int cuLaunchKernelEx(const struct config *c, void *f, void **params, void **extr
     }
     return launch(f, c->grid, c->block, c->shared, c->stream, params, cluster);
 }
+
+int cuStreamBeginCapture_v2(void *s, int mode)
+{
+    int r = ready();
+    if (!r) r = stream_ok(s);
+    if (r || mode < 0 || mode > 2 || captured || ngraphs == MAXN) return r ? r : no(INVALID_VALUE, "a capture that cannot begin");
+    if (!s) return no(CAPTURE_UNSUPPORTED, "the null stream cannot be captured");
+    capturing = &graphs[ngraphs++];
+    *capturing = (graph){.live = true};
+    capturing->end = &capturing->first;
+    captured = s;
+    return OK;
+}
+int cuStreamEndCapture(void *s, void **out)
+{
+    if (!captured || s != captured) return no(INVALID_VALUE, "a stream that is not captured");
+    *out = capturing;
+    captured = NULL;
+    return OK;
+}
+static graph *graph_of(void *p, bool exec)
+{
+    graph *x = p;
+    return x >= graphs && x < graphs + ngraphs && x->live && x->exec == exec ? x : NULL;
+}
+int cuGraphInstantiateWithFlags(void **out, void *from, unsigned long long flags)
+{
+    graph *x = graph_of(from, false);
+    if (!x || flags || ngraphs == MAXN) return no(INVALID_VALUE, "no such graph");
+    graphs[ngraphs] = *x; /* its nodes are never given back, so that both can have them */
+    graphs[ngraphs].exec = true;
+    *out = &graphs[ngraphs++];
+    return OK;
+}
+int cuGraphLaunch(void *p, void *stream)
+{
+    graph *x = graph_of(p, true);
+    int r = x ? ready() : no(INVALID_HANDLE, "no such executable graph");
+    for (node *n = x ? x->first : NULL; n && !r; n = n->next) r = launch(n->f, n->g, n->b, n->shared, stream, n->params, n->cluster);
+    return r;
+}
+static int graph_destroy(void *p, bool exec)
+{
+    graph *x = graph_of(p, exec);
+    if (!x) return no(INVALID_HANDLE, "no such graph");
+    x->live = false;
+    return OK;
+}
+int cuGraphDestroy(void *p) { return graph_destroy(p, false); }
+int cuGraphExecDestroy(void *p) { return graph_destroy(p, true); }
 
 int cuStreamCreate(void **s, unsigned flags)
 {

@@ -4,12 +4,13 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { ROUNDS_MAX = 32, FUNCTION_LOCAL = 3, FUNCTION_REGISTERS = 4 };
+enum { ROUNDS_MAX = 32, FUNCTION_LOCAL = 3, FUNCTION_REGISTERS = 4, CAPTURED = 64, RELAXED = 2 };
 typedef struct state {
     void *module;
     bool live; /* right, and to be timed */
     gpu_verdict verdict;
-    int reps;
+    int reps, captured; /* launches of a batch; of them in `graph`, 0: there is none */
+    void *graph;
     double us[ROUNDS_MAX];
 } state;
 
@@ -85,8 +86,8 @@ static void put_times(const gpu_device *d, const gpu_group *g, const gpu_kernel 
     qsort(s->us, (size_t)o->rounds, sizeof *s->us, by_value);
     double median = s->us[o->rounds / 2];
     put_open(d, g, k, o, "ok");
-    fprintf(o->say, ",\"us\":%.4f,\"us_min\":%.4f,\"us_max\":%.4f,\"rounds\":%d,\"reps\":%d,\"sets\":%d,\"predicted_us\":%.4f", median,
-            s->us[0], s->us[o->rounds - 1], o->rounds, s->reps, g->nbuffers ? g->buffers[0].nsets : 0, k->predicted_us);
+    fprintf(o->say, ",\"us\":%.4f,\"us_min\":%.4f,\"us_max\":%.4f,\"rounds\":%d,\"reps\":%d,\"captured\":%d,\"sets\":%d,\"predicted_us\":%.4f", median,
+            s->us[0], s->us[o->rounds - 1], o->rounds, s->reps, s->captured, g->nbuffers ? g->buffers[0].nsets : 0, k->predicted_us);
     if (median > 0) fprintf(o->say, ",\"tflops\":%.3f,\"gbs\":%.1f", k->flops / median / 1e6, k->bytes / median / 1e3);
     fprintf(o->say, ",\"registers\":%d,\"local_bytes\":%d,\"checked\":%lld,\"max_error\":%.4g,\"deterministic\":%s,\"program\":", registers,
             local, (long long)s->verdict.checked, isfinite(s->verdict.max_error) ? s->verdict.max_error : 1e30,
@@ -98,12 +99,30 @@ static void put_times(const gpu_device *d, const gpu_group *g, const gpu_kernel 
     fflush(o->say);
 }
 
+/* Short launches are put into a graph, so that the device does not wait for the host between them: a call of the driver takes some microseconds. Where
+ * the driver has no graphs, or refuses this one, they go one by one. */
+static void capture(gpu_device *d, const gpu_group *g, const gpu_kernel *k, state *s)
+{
+    const gpu_driver *cu = &d->cu;
+    void *graph = NULL;
+    bool graphs = cu->StreamBeginCapture && cu->StreamEndCapture && cu->GraphInstantiate && cu->GraphLaunch && cu->GraphDestroy && cu->GraphExecDestroy;
+    if (!graphs || s->reps < CAPTURED || cu->StreamBeginCapture(d->stream, RELAXED)) return;
+    int r = 0;
+    for (int i = 0; i < CAPTURED && !r; i++) r = gpu_launch(d, g, k, i);
+    if (cu->StreamEndCapture(d->stream, &graph) || r || cu->GraphInstantiate(&s->graph, graph, 0)) s->graph = NULL;
+    if (graph) cu->GraphDestroy(graph);
+    if (!s->graph) return;
+    s->captured = CAPTURED;
+    s->reps -= s->reps % CAPTURED;
+}
+
 /* Microseconds of one launch, over `reps` of them that walk through the sets. */
-static int batch(gpu_device *d, const gpu_group *g, const gpu_kernel *k, int reps, int from, double *us)
+static int batch(gpu_device *d, const gpu_group *g, const gpu_kernel *k, const state *s, int reps, int from, double *us)
 {
     float ms = 0;
     int r = d->cu.EventRecord(d->event[0], d->stream);
-    for (int i = 0; i < reps && !r; i++) r = gpu_launch(d, g, k, from + i);
+    for (int i = 0; i < reps && !r && s->graph; i += s->captured) r = d->cu.GraphLaunch(s->graph, d->stream);
+    for (int i = 0; i < reps && !r && !s->graph; i++) r = gpu_launch(d, g, k, from + i);
     if (!r) r = d->cu.EventRecord(d->event[1], d->stream);
     if (!r) r = d->cu.EventSynchronize(d->event[1]);
     if (!r) r = d->cu.EventElapsedTime(&ms, d->event[0], d->event[1]);
@@ -148,12 +167,14 @@ static int time_all(gpu_device *d, gpu_group *g, const gpu_options *o, state *s)
             double us;
             at(o, &g->kernels[i], round < 0 ? "warm" : "time");
             if (round >= 0) {
-                r = batch(d, g, &g->kernels[i], s[i].reps, round * s[i].reps, &s[i].us[round]);
+                r = batch(d, g, &g->kernels[i], &s[i], s[i].reps, round * s[i].reps, &s[i].us[round]);
             } else { /* how many fill a batch */
-                r = batch(d, g, &g->kernels[i], 2, 0, &us);
-                if (!r) r = batch(d, g, &g->kernels[i], 4, 0, &us);
+                r = batch(d, g, &g->kernels[i], &s[i], 2, 0, &us);
+                if (!r) r = batch(d, g, &g->kernels[i], &s[i], 4, 0, &us);
                 double n = us > 0 ? o->batch_ms * 1e3 / us : 2000;
                 s[i].reps = n < 4 ? 4 : n > 2000 ? 2000 : (int)n;
+                if (!r) capture(d, g, &g->kernels[i], &s[i]);
+                if (!r && s[i].graph) r = batch(d, g, &g->kernels[i], &s[i], s[i].captured, 0, &us);
             }
             if (r) put_failed(d, g, &g->kernels[i], o, "launch-failed", gpu_error(d, r));
         }
@@ -194,8 +215,10 @@ int gpu_run_group(const gpu_bundle *b, gpu_group *g, const gpu_options *o)
     int r = run(b, &d, g, o, s);
     if (!r) {
         gpu_buffers_free(&d, g);
-        for (int i = 0; i < g->nkernels; i++)
+        for (int i = 0; i < g->nkernels; i++) {
+            if (s[i].graph) d.cu.GraphExecDestroy(s[i].graph);
             if (s[i].module) d.cu.ModuleUnload(s[i].module);
+        }
         gpu_device_close(&d);
         fprintf(o->say, "done\n");
     }
