@@ -86,8 +86,9 @@ static void put_times(const gpu_device *d, const gpu_group *g, const gpu_kernel 
     qsort(s->us, (size_t)o->rounds, sizeof *s->us, by_value);
     double median = s->us[o->rounds / 2];
     put_open(d, g, k, o, "ok");
-    fprintf(o->say, ",\"us\":%.4f,\"us_min\":%.4f,\"us_max\":%.4f,\"rounds\":%d,\"reps\":%d,\"captured\":%d,\"sets\":%d,\"predicted_us\":%.4f", median,
-            s->us[0], s->us[o->rounds - 1], o->rounds, s->reps, s->captured, g->nbuffers ? g->buffers[0].nsets : 0, k->predicted_us);
+    fprintf(o->say, ",\"us\":%.4f,\"us_min\":%.4f,\"us_max\":%.4f,\"rounds\":%d,\"reps\":%d,\"captured\":%d", median, s->us[0],
+            s->us[o->rounds - 1], o->rounds, s->reps, s->captured);
+    fprintf(o->say, ",\"sets\":%d,\"predicted_us\":%.4f", g->nbuffers ? g->buffers[0].nsets : 0, k->predicted_us);
     if (median > 0) fprintf(o->say, ",\"tflops\":%.3f,\"gbs\":%.1f", k->flops / median / 1e6, k->bytes / median / 1e3);
     fprintf(o->say, ",\"registers\":%d,\"local_bytes\":%d,\"checked\":%lld,\"max_error\":%.4g,\"deterministic\":%s,\"program\":", registers,
             local, (long long)s->verdict.checked, isfinite(s->verdict.max_error) ? s->verdict.max_error : 1e30,
@@ -99,14 +100,15 @@ static void put_times(const gpu_device *d, const gpu_group *g, const gpu_kernel 
     fflush(o->say);
 }
 
-/* Short launches are put into a graph, so that the device does not wait for the host between them: a call of the driver takes some microseconds. Where
- * the driver has no graphs, or refuses this one, they go one by one. */
+/* Short launches are put into a graph, so that the device does not wait for the host between them: a call of the driver takes some microseconds.
+ * Where the driver has no graphs, or refuses this one, they go one by one. */
 static void capture(gpu_device *d, const gpu_group *g, const gpu_kernel *k, state *s)
 {
     const gpu_driver *cu = &d->cu;
     void *graph = NULL;
-    bool graphs = cu->StreamBeginCapture && cu->StreamEndCapture && cu->GraphInstantiate && cu->GraphLaunch && cu->GraphDestroy && cu->GraphExecDestroy;
-    if (!graphs || s->reps < CAPTURED || cu->StreamBeginCapture(d->stream, RELAXED)) return;
+    bool captures = cu->StreamBeginCapture && cu->StreamEndCapture;
+    bool graphs = cu->GraphInstantiate && cu->GraphLaunch && cu->GraphDestroy && cu->GraphExecDestroy;
+    if (!captures || !graphs || s->reps < CAPTURED || cu->StreamBeginCapture(d->stream, RELAXED)) return;
     int r = 0;
     for (int i = 0; i < CAPTURED && !r; i++) r = gpu_launch(d, g, k, i);
     if (cu->StreamEndCapture(d->stream, &graph) || r || cu->GraphInstantiate(&s->graph, graph, 0)) s->graph = NULL;
