@@ -449,7 +449,7 @@ static int check_shape(const function *f, const unsigned g[3], const unsigned b[
 typedef struct node {
     function *f;
     unsigned g[3], b[3], shared, cluster;
-    unsigned char value[PARAMS][128];
+    _Alignas(64) unsigned char value[PARAMS][128]; /* as tensor maps are */
     void *params[PARAMS + 1];
     struct node *next;
 } node;
@@ -464,7 +464,7 @@ static graph *capturing;
 
 static int keep(function *f, const unsigned g[3], const unsigned b[3], unsigned shared, void **params, unsigned cluster)
 {
-    node *n = calloc(1, sizeof *n);
+    node *n = aligned_alloc(_Alignof(node), sizeof *n);
     int i = 0;
     if (!n) return OUT_OF_MEMORY;
     *n = (node){.f = f, .g = {g[0], g[1], g[2]}, .b = {b[0], b[1], b[2]}, .shared = shared, .cluster = cluster};
