@@ -2,18 +2,32 @@
 #include "artifact/launches.h"
 #include <string.h>
 
-/* The trace's steps that make and undo statements and say how temporaries lie, alone: the statements as launched, but with the axes of the canonical
- * program (fuse rewrites left sides, which the reference cannot run backwards). */
+static bool begins(const char *line, size_t n, const char *word) { return n > strlen(word) && !memcmp(line, word, strlen(word)); }
+
+/* The layout is a copy's that one of these steps has made: other temporaries' follow axes that are fused. */
+static bool lays_out_copy(kiln_arena *a, const kn_buf *steps, const char *line, size_t n)
+{
+    static const char word[] = "transform_layout ";
+    if (!begins(line, n, word) || !steps->n) return false;
+    const char *name = line + sizeof word - 1;
+    const char *made = kn_format(a, " %.*s\n", (int)strcspn(name, " \n"), name);
+    const char *text = kn_format(a, "%.*s", (int)steps->n, steps->p);
+    return made && text && strstr(text, made);
+}
+
+/* The trace's steps that make and undo statements and say how copies lie, alone: the statements as launched, but with the axes of the canonical program
+ * (fuse rewrites left sides, which the reference cannot run backwards). */
 static kiln_bytes plain_steps(kiln_arena *a, kiln_bytes trace)
 {
-    static const char *const kept[] = {"inline ", "part ", "copy ", "cache_write ", "transform_layout ", "pad_einsum "};
+    static const char *const kept[] = {"inline ", "part ", "copy ", "cache_write ", "pad_einsum "};
     kn_buf b;
     kn_buf_init(&b, a);
     for (size_t i = 0; i < trace.n;) {
         const char *line = trace.p + i, *end = memchr(line, '\n', trace.n - i);
         size_t n = end ? (size_t)(end - line) + 1 : trace.n - i;
-        for (size_t k = 0; k < sizeof kept / sizeof *kept; k++)
-            if (n > strlen(kept[k]) && !memcmp(line, kept[k], strlen(kept[k]))) kn_putn(&b, line, n);
+        bool keep = lays_out_copy(a, &b, line, n);
+        for (size_t k = 0; k < sizeof kept / sizeof *kept; k++) keep |= begins(line, n, kept[k]);
+        if (keep) kn_putn(&b, line, n);
         i += n;
     }
     return kn_buf_take(&b);
