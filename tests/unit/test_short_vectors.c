@@ -9,12 +9,16 @@ static void crowded_rows_are_copied(void **state)
                                                                            {"x86-64-avx2", "a=f32:40x1600&b=f32:1600x1536", true},
                                                                            {"x86-64-avx2", "a=f32:40x400&b=f32:400x1003", true},
                                                                            {"x86-64-avx2", "a=f32:40x1600&b=f32:1600x1003", false},
+                                                                           {"x86-64-avx2", "a=f32:40x1600&b=f32:1600x1021", true}, /* nearly */
+                                                                           {"x86-64-avx2", "a=f32:40x700&b=f32:700x4093", true},
+                                                                           {"x86-64-avx2", "a=f32:40x1600&b=f32:1600x1365", true}, /* every third */
                                                                            {"x86-64-avx2", "a=f32:64x256&b=f32:256x256", true},
                                                                            {"x86-64-avx2", "a=f32:42x300&b=f32:300x66", false},
                                                                            {"x86-64-avx2", "a=f32:80x300&b=f32:300x66", true},
                                                                            {"x86-64-avx2", "a=f32:64x256&b=f32:256x200", false},
                                                                            {"x86-64-avx512", "a=f32:40x1600&b=f32:1600x1003", false},
                                                                            {"x86-64-avx512", "a=f32:40x1600&b=f32:1600x1024", false},
+                                                                           {"x86-64-avx512", "a=f32:40x1600&b=f32:1600x1021", false},
                                                                            {"x86-64-avx2", "a=f32:8x1600&b=f32:1600x1024", false}};
     (void)state;
     for (size_t i = 0; i < sizeof one / sizeof *one; i++) {
