@@ -293,17 +293,24 @@ static void put_caches(kn_buf *b, const kn_site *x, const kn_cpu_tile *t)
     }
 }
 
-/* The load's elements along the axis follow each other in its last dimension, so that a box of it has rows of them. */
-static bool runs_in_rows(const kn_site *x, int load, int axis)
+/* Every index of the load is a sum of axes, so that what a block reads is a box. */
+static bool is_box(const kn_expr *load)
+{
+    bool yes = true;
+    for (int d = 0; d < load->nargs && yes; d++) {
+        kn_affine f;
+        yes = kn_affine_of(load->args[d], &f);
+    }
+    return yes;
+}
+
+/* A block's rows are a box, and along the axis they follow each other in the last dimension (but for the plans of cpu_sums.c any box does). */
+static bool in_box(const kn_site *x, int load, int axis, bool any)
 {
     const kn_expr *loads[KN_SITE_LOADS];
-    bool yes = kn_loads(x->s->body, loads, KN_SITE_LOADS) <= KN_SITE_LOADS;
-    const kn_expr *last = yes ? loads[load]->args[loads[load]->nargs - 1] : NULL;
-    for (int d = 0; yes && d < loads[load]->nargs; d++) {
-        kn_affine f;
-        yes = kn_affine_of(loads[load]->args[d], &f);
-    }
-    return yes && last->op == KN_OP_AXIS && last->u.axis == axis;
+    if (kn_loads(x->s->body, loads, KN_SITE_LOADS) > KN_SITE_LOADS || !is_box(loads[load])) return false;
+    const kn_expr *last = loads[load]->args[loads[load]->nargs - 1];
+    return any || (last->op == KN_OP_AXIS && last->u.axis == axis);
 }
 
 /* Segments of rows that a block of the reduction needs: a line more apart than they are long, so that they fall into different sets, or beside each
@@ -316,7 +323,7 @@ void kn_cpu_put_row_caches(kn_buf *b, const kn_site *x, const kn_cpu_tile *t)
         if (!a->linear || a->padded || (a->axes >> x->n & 1) || !(a->axes >> x->m & 1)) continue;
         kn_putf(b, "cache_read %s %d scratch %s.0", x->name, l, kn_cpu_axis(x, t->kb > 1 ? t->blocked : x->n));
         bool across = (t->group || t->kb <= 1) && kn_cpu_rows_across(x, l, t->blocked);
-        if (!across && (!t->group || runs_in_rows(x, l, t->blocked))) {
+        if (!across && in_box(x, l, t->blocked, !t->group)) {
             kn_putf(b, " region pad %lld\n", (long long)(line / a->bytes));
             continue;
         }

@@ -75,6 +75,7 @@ static void rows_meet_blocks(void **state)
     static const char product[] = "c[M,N] +=! a[M,K]*b[K,N]", many[] = "c[B,M,N] +=! a[B,M,K]*b[B,K,N]";
     static const char across[] = "c[M,N] +=! a[K,M]*b[K,N]", turned[] = "c[M,N] +=! a[M,K]*b[N,K]";
     static const char places[] = "y[P,Q,F] +=! x[2*P,2*Q,C]*w[C,F] where P in 9, Q in 11";
+    static const char two[] = "c[M,N] +=! a[M,J,K]*b[J,K,N]", single[] = "c[B,M,N] +=! a[B,M,K]*b[K,N]";
     static const struct { const char *text, *id, *inputs, *has, *never; int64_t l1, l2; bool asked; } one[] = {
         {product, "x86-64-avx2", "a=f32:128x1000&b=f32:1000x1024", "| R0.0 S1.1 S1.2 S0.1 R0.1 |", "S0.1 S1.1", 0, 0, true},
         {product, "x86-64-avx2", "a=f32:128x1000&b=f32:1000x1024", "scratch R0.0 region pad ", "prepack ", 0, 0, true},
@@ -118,6 +119,8 @@ static void rows_meet_blocks(void **state)
         {product, "x86-64-avx2", "a=f32:72x521&b=f32:521x30", "scratch S1.1 loops S1.2 R0.1 S1.3 S1.4\n", "prepack ", 8192, 65536, true},
         {product, "x86-64-avx2", "a=f32:77x4096&b=f32:4096x48", "reorder ", "region", 0, 0, false}, /* their rows begin with vectors */
         {product, "x86-64-avx2", "a=f32:205x1024&b=f32:1024x131:const", "region pad ", "S0.1 S1.1", 8192, 65536, true},
+        {two, "x86-64-avx2", "a=f32:64x12x48&b=f32:12x48x64", "scratch F0.0 loops S0.1 S0.2 F0.1\n", "region", 8192, 65536, true}, /* no box */
+        {single, "x86-64-avx2", "a=f32:32x1x64&b=f32:64x64", "reorder ", "reindex", 8192, 65536, false}, /* nor a window */
     };
     (void)state;
     for (size_t i = 0; i < sizeof one / sizeof *one; i++) {
