@@ -621,6 +621,40 @@ static void rows_that_are_written_stay_near(void **state)
     }
 }
 
+/* What a map makes for a product is made once before, where all columns share it or more than a few rows do; a GPU makes it where it is read. A copy
+ * with other lanes is not made through a map. */
+static void factors_are_made_before(void **state)
+{
+    static const char rows[] = "t[M,K] = max(a[M,K],0.0); c[M,N] +=! t[M,K]*b[K,N]";
+    static const char divided[] = "t[M,K] = a[M,K]/(b[M]*b[M]+1.0); c[M,N] +=! t[M,K]*w[K,N]";
+    static const char columns[] = "t[K,N] = cast(b[K,N],f32)*s[N]; c[M,N] +=! a[M,K]*t[K,N]";
+    static const char far[] = "t[K,N] = max(b[K,N],0.0); c[M,N] +=! a[M,K]*t[K,N]";
+    static const char softmax[] = "m[M] >=! a[M,K]; e[M,K] = exp(a[M,K]-m[M]); s[M] +=! e[M,K]; p[M,K] = e[M,K]/s[M]; c[M,N] +=! p[M,K]*b[K,N]";
+    static const char moved[] = "t[M,K] = a[M,K+1]; c[M,N] +=! t[M,K]*b[K,N] where K in 64";
+    static const struct { const char *id, *expr, *inputs; bool inlined; } one[] = {
+        {"x86-64-avx2", rows, "a=f32:40x64&b=f32:64x72", false},
+        {"x86-64-avx512", rows, "a=f32:40x64&b=f32:64x72", false},
+        {"nvidia-h200", rows, "a=f32:40x64&b=f32:64x72", true},
+        {"x86-64-avx2", divided, "a=f32:40x64&b=f32:40&w=f32:64x72", false},
+        {"x86-64-avx2", columns, "a=f32:9x64&b=i8:64x72&s=f32:72", true},
+        {"x86-64-avx2", columns, "a=f32:40x64&b=i8:64x72&s=f32:72", false},
+        {"x86-64-avx2", far, "a=f32:16x512&b=f32:512x2048", true},
+        {"x86-64-avx2", softmax, "a=f32:40x64&b=f32:64x72", false},
+        {"x86-64-avx2", moved, "a=f32:40x65&b=f32:64x72", true}, /* nothing is computed */
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof one / sizeof *one; i++) {
+        kiln_arena *a = kiln_arena_open(&(kiln_host){NULL, mem, NULL});
+        kn_hw *hw = device(a, one[i].id);
+        kn_program *c;
+        kiln_bytes trace = constructed(a, one[i].expr, one[i].inputs, hw, 1, &c)->c[0].trace;
+        bool inlined = strstr(trace.p, "inline ") != NULL;
+        if (inlined != one[i].inlined || strstr(trace.p, "terms_last")) fail_msg("%s of %s:\n%s", one[i].expr, one[i].inputs, trace.p);
+        if (!hw->gpu && one[i].expr != far) run_checked(a, c, hw, trace, one[i].inputs);
+        kiln_arena_close(a);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -641,6 +675,7 @@ int main(void)
         cmocka_unit_test(blocks_have_one_length),
         cmocka_unit_test(packed_blocks_meet_all_images),
         cmocka_unit_test(rows_that_are_written_stay_near),
+        cmocka_unit_test(factors_are_made_before),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
