@@ -100,6 +100,8 @@ static void rows_meet_blocks(void **state)
         {across, "x86-64-avx2", "a=f32:130x31&b=f32:130x101", "reorder ", "scratch R0.0", 4096, 65536, false}, /* few rows */
         {across, "x86-64-avx2", "a=f32:61x49&b=f32:61x300", "scratch S1.0 loops S0.1 R0.0 S0.2\n", "region", 8192, 131072, true}, /* as it lies */
         {across, "x86-64-avx2", "a=f32:64x49&b=f32:64x320", "scratch S1.0 loops S0.1 R0.0 S0.2\n", "region", 8192, 131072, true},
+        {across, "x86-64-avx2", "a=f32:61x33&b=f32:61x400", "scratch R0.0 loops S0.1 R0.1 S0.2\n", "region", 8192, 65536, false}, /* short sums */
+        {product, "x86-64-avx2", "a=f32:38x1024&b=f32:1024x1024", "| R0.0 S1.1 S1.2 S0.1 R0.1 |", " 2\nsplit out0 R0 ", 0, 0, true}, /* 3 rows */
         {across, "x86-64-avx2", "a=f32:61x49&b=f32:61x200", "reorder ", "loops S0.1 R0.0", 8192, 131072, false},
         {across, "x86-64-avx512", "a=f32:213x49&b=f32:213x436", "reorder ", "loops S0.1 R0.0", 0, 0, false},
         {across, "x86-64-avx512", "a=f32:512x128&b=f32:512x256", "reorder ", "scratch R0.0", 0, 0, false},
