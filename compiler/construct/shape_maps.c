@@ -178,6 +178,17 @@ static int results_axis(const kn_program *p, const kn_stmt *s)
     return -1;
 }
 
+/* It makes so many elements of what it reads that they had better not all be there at once. */
+static bool spreads(const kn_program *p, const kn_stmt *map)
+{
+    enum { MANY = 4 };
+    const kn_expr *loads[KN_SITE_LOADS];
+    int n = kn_loads(map->body, loads, KN_SITE_LOADS);
+    double read = 1;
+    for (int l = 0; l < n && l < KN_SITE_LOADS; l++) read += elems_of(&p->tensors[loads[l]->u.tensor]);
+    return elems_of(&p->tensors[map->out]) > MANY * read;
+}
+
 /* A sum of products reads the map's results again and again: as what all columns share they would be made element by element beside the
  * multiply-adds of a tile's few vectors, and for each panel anew; as what has the columns in vectors, for each group of rows. Made once before, it
  * takes 0.3 to 0.6 of the time of the former, and 0.88 to 0.99 of the latter's (relu, a scaling and a division before 256x256x256, 64x1024x1024,
@@ -186,7 +197,7 @@ static bool is_factor(const kn_shaper *s, const kn_stmt *map)
 {
     enum { FEW_ROWS = 16 };
     const kn_program *p = s->t->program;
-    for (int i = 0; i < p->nstmts && !s->hw->gpu; i++) {
+    for (int i = 0; i < p->nstmts && !s->hw->gpu && !spreads(p, map); i++) {
         const kn_stmt *r = p->stmts[i];
         const kn_expr *one;
         int n = results_axis(p, r);

@@ -632,6 +632,7 @@ static void factors_are_made_before(void **state)
     static const char columns[] = "t[K,N] = cast(b[K,N],f32)*s[N]; c[M,N] +=! a[M,K]*t[K,N]";
     static const char far[] = "t[K,N] = max(b[K,N],0.0); c[M,N] +=! a[M,K]*t[K,N]";
     static const char softmax[] = "m[M] >=! a[M,K]; e[M,K] = exp(a[M,K]-m[M]); s[M] +=! e[M,K]; p[M,K] = e[M,K]/s[M]; c[M,N] +=! p[M,K]*b[K,N]";
+    static const char spread[] = "t[M,J,K] = a[M,J]*b[M,K]; c[M,N] +=! t[M,J,K]*w[J,K,N]";
     static const char moved[] = "t[M,K] = a[M,K+1]; c[M,N] +=! t[M,K]*b[K,N] where K in 64";
     static const struct { const char *id, *expr, *inputs; bool inlined; } one[] = {
         {"x86-64-avx2", rows, "a=f32:40x64&b=f32:64x72", false},
@@ -642,6 +643,7 @@ static void factors_are_made_before(void **state)
         {"x86-64-avx2", columns, "a=f32:40x64&b=i8:64x72&s=f32:72", false},
         {"x86-64-avx2", far, "a=f32:16x512&b=f32:512x2048", true},
         {"x86-64-avx2", softmax, "a=f32:40x64&b=f32:64x72", false},
+        {"x86-64-avx2", spread, "a=f32:20x17&b=f32:20x24&w=f32:17x24x40", true},
         {"x86-64-avx2", moved, "a=f32:40x65&b=f32:64x72", true}, /* nothing is computed */
     };
     (void)state;
