@@ -93,14 +93,23 @@ static int64_t rows_of_other(const packed *k)
     return rows;
 }
 
+/* So few columns, which cores would share as panels a vector wide: where registers are few, tiles of 3 by 4 sums along both factors take less than
+ * that (131x9x4096, 70x12x3028, 73x13x4093, 100x15x2048, 200x11x1000: 0.42 to 0.66 of the time; 131x16x1000: 1; 500x10x64: 1.18). */
+static bool few_columns(const packed *k, int64_t rows)
+{
+    enum { VECTORS = 2, ROWS = 112 };
+    return kn_hw_few_registers(k->x->hw) && extent(k, k->x->n) <= VECTORS * k->lanes && rows < ROWS * (int64_t)k->x->hw->units;
+}
+
 /* A factor that is no constant: a task's share of the rows is worth a copy of it. */
 static bool worth_copies(const packed *k)
 {
     enum { FEW_ROWS = 32 };
+    int64_t rows = rows_of_other(k);
     const kn_hw_level *l2 = kn_hw_level_named(k->x->hw, "l2");
     if (k->q < 0 || !l2) return false;
     for (int i = 0; i < k->x->s->nspatial; i++) if (has(k, k->w, i) && i != k->x->n) return false;
-    if (k->turns) return k->dots || !along_both(k) || rows_of_other(k) >= FEW_ROWS;
+    if (k->turns) return k->dots || !along_both(k) || (rows >= FEW_ROWS && !few_columns(k, rows));
     if (k->p < 0) return worth_passing(k, l2->capacity_bytes);
     if (kn_packed_all(k) > l2->capacity_bytes / 2) return in_copied_blocks(k);
     return many_places(k);

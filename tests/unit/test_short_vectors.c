@@ -189,6 +189,10 @@ static void few_rows_go_along_sums(void **state)
         {"x86-64-avx2", "a=f32:6x213&b=f32:31x213", "split out0 S1 4\nsplit out0 S0 ", true},
         {"x86-64-avx2", "a=f32:8x213&b=f32:31x213", "split out0 S1 3\nsplit out0 S0 ", true},
         {"x86-64-avx2", "a=f32:21x153&b=f32:509x153", " scratch S1.0 loops R0.0 S1.1 S1.2\n", false}, /* worth turning */
+        {"x86-64-avx2", "a=f32:131x213&b=f32:9x213", "split out0 S1 3\nsplit out0 S0 ", true}, /* few columns */
+        {"x86-64-avx2", "a=f32:131x213&b=f32:9x213", "| S0.2 S1.1 R0.1 R0.2\n", true},
+        {"x86-64-avx2", "a=f32:131x213&b=f32:19x213", " loops R0.1 S1.1 S1.2\n", true},
+        {"x86-64-avx2", "a=f32:531x213&b=f32:9x213", "vectorize out0 S1.2\n", false}, /* rows are tasks, of two vectors each */
         {"x86-64-avx512", "a=f32:8x473&b=f32:366x473", "split out0 S1 4\n", false},
     };
     (void)state;
