@@ -3,6 +3,7 @@
  * larger windows write a row of taps out over as many places as registers hold with what these read, and go down the image, or a copy of it where
  * its columns fall into few sets of L1. */
 #include "construct/cpu.h"
+#include "construct/nest.h"
 #include "te/expr.h"
 
 /* A window along a spatial axis: `step` from one place to the next, `reach` from its first element to its last one, `apart` from one tap to the next;
@@ -197,18 +198,27 @@ static bool rows_of(const kn_site *x, along_rows *r)
     return true;
 }
 
-/* The loops that tasks are made of, in the order or as lines of their own. */
-static void put_tasks(kn_buf *b, const kn_site *x, const along_rows *r, bool parts, bool lines)
+/* The loops that tasks are made of; parts: of the rows, too. */
+static void put_tasks(kn_nest *w, const along_rows *r, bool parts)
 {
-    int axes[KILN_MAX_AXES], k = 0;
-    for (int i = 0; i < x->s->nspatial; i++)
-        if (i != r->m.axis && i != r->o.axis && i != x->n) axes[k++] = i;
-    axes[k++] = x->n;
-    if (parts) axes[k++] = r->o.axis;
-    for (int i = 0; i < k; i++) {
-        if (lines) kn_putf(b, "parallel %s %s.0\n", x->name, kn_cpu_axis(x, axes[i]));
-        else kn_putf(b, " %s.0", kn_cpu_axis(x, axes[i]));
+    for (int i = 0; i < w->x->s->nspatial; i++)
+        if (i != r->m.axis && i != r->o.axis && i != w->x->n) kn_nest_task(w, i);
+    kn_nest_task(w, w->x->n);
+    if (parts) kn_nest_task(w, r->o.axis);
+    kn_nest_bar(w);
+}
+
+/* The reduction, whose taps are written out; the others as well: `all`. */
+static void put_taps(kn_nest *w, const along_rows *r, bool all)
+{
+    for (int i = w->x->s->nspatial; i < w->x->s->naxes; i++) {
+        if (i == r->taps) continue;
+        kn_nest_loop(w, i, 0);
+        if (all) kn_nest_kind(w, "unroll", i, 0);
     }
+    kn_nest_loop(w, r->taps, 0);
+    kn_nest_kind(w, "unroll", r->taps, 0);
+    kn_nest_bar(w);
 }
 
 /* Larger windows: a row of taps is written out over places along a row, in a loop over the rows of the window; places go down the image with one
@@ -216,28 +226,25 @@ static void put_tasks(kn_buf *b, const kn_site *x, const along_rows *r, bool par
 static bool try_rows(const kn_site *x, kn_plans *p, along_rows *r)
 {
     if (!kn_hw_level_named(x->hw, "l1") || !rows_of(x, r)) return false;
-    const char *n = kn_cpu_axis(x, x->n), *m = kn_cpu_axis(x, r->m.axis), *o = kn_cpu_axis(x, r->o.axis), *name = x->name;
-    bool parts = r->rows < kn_cpu_extent(x, r->o.axis), pair = r->vectors > 1;
-    int before = p->n;
-    kn_buf b;
-    kn_buf_init(&b, p->a);
-    kn_putn(&b, x->before.p ? x->before.p : "", x->before.n);
-    kn_putf(&b, "split %s %s%s %lld\nsplit %s %s %lld\n", name, n, pair ? " 2" : "", (long long)r->lanes, name, m, (long long)r->mr);
-    if (parts) kn_putf(&b, "split %s %s %lld\n", name, o, (long long)r->rows);
-    kn_putf(&b, "reorder %s", name);
-    put_tasks(&b, x, r, parts, false);
-    kn_put(&b, " |");
-    if (pair) kn_putf(&b, " %s.1", n);
-    if (!r->narrow) kn_putf(&b, " %s.0", m);
-    kn_putf(&b, " %s.%d", o, parts);
-    if (r->narrow) kn_putf(&b, " %s.0", m);
-    for (int i = x->s->nspatial; i < x->s->naxes; i++)
-        if (i != r->taps) kn_putf(&b, " %s.0", kn_cpu_axis(x, i));
-    kn_putf(&b, " %s.0 | %s.1 %s.%d\n", kn_cpu_axis(x, r->taps), m, n, 1 + pair);
-    put_tasks(&b, x, r, parts, true);
-    kn_putf(&b, "unroll %s %s.0\nunroll %s %s.1\nvectorize %s %s.%d\n", name, kn_cpu_axis(x, r->taps), name, m, name, n, 1 + pair);
-    if (r->copied) kn_putf(&b, "cache_read %s %d scratch %s.0 region\n", name, r->load, parts ? o : n);
-    kn_plans_try(p, &b);
+    int n = x->n, m = r->m.axis, o = r->o.axis, before = p->n;
+    bool parts = r->rows < kn_cpu_extent(x, o), pair = r->vectors > 1;
+    kn_nest w;
+    kn_nest_begin(&w, x, p->a);
+    kn_nest_split(&w, n, (int64_t[KN_NEST_CUTS]){pair ? 2 : 0, r->lanes});
+    kn_nest_split(&w, m, (int64_t[KN_NEST_CUTS]){r->mr});
+    kn_nest_split(&w, o, (int64_t[KN_NEST_CUTS]){parts ? r->rows : 0});
+    put_tasks(&w, r, parts);
+    if (pair) kn_nest_loop(&w, n, 1);
+    if (!r->narrow) kn_nest_loop(&w, m, 0);
+    kn_nest_loop(&w, o, parts);
+    if (r->narrow) kn_nest_loop(&w, m, 0);
+    put_taps(&w, r, false);
+    kn_nest_loop(&w, m, 1);
+    kn_nest_loop(&w, n, 1 + pair);
+    kn_nest_kind(&w, "unroll", m, 1);
+    kn_nest_kind(&w, "vectorize", n, 1 + pair);
+    if (r->copied) kn_putf(&w.copies, "cache_read %s %d scratch %s.0 region\n", x->name, r->load, kn_cpu_axis(x, parts ? o : n));
+    kn_nest_try(&w, p);
     return p->n > before;
 }
 
@@ -303,27 +310,25 @@ static bool try_lines(const kn_site *x, kn_plans *p, along_rows *r)
     if (room || mr > columns || body > KN_CPU_SQUARE) return false;
     if (kn_cpu_extent(x, x->n) % (nv * r->lanes)) return false;
     r->rows = rows_of_task(x, r->lanes * nv, r->o.axis);
-    const char *n = kn_cpu_axis(x, x->n), *m = kn_cpu_axis(x, r->m.axis), *o = kn_cpu_axis(x, r->o.axis), *name = x->name;
-    bool parts = r->rows < kn_cpu_extent(x, r->o.axis);
-    int before = p->n;
-    kn_buf b;
-    kn_buf_init(&b, p->a);
-    kn_putn(&b, x->before.p ? x->before.p : "", x->before.n);
-    kn_putf(&b, "split %s %s %lld %lld\nsplit %s %s %lld\n", name, n, (long long)nv, (long long)r->lanes, name, m, (long long)mr);
-    if (parts) kn_putf(&b, "split %s %s %lld\n", name, o, (long long)r->rows);
-    kn_putf(&b, "reorder %s", name);
-    put_tasks(&b, x, r, parts, false);
-    kn_putf(&b, " | %s.%d %s.0", o, parts, m);
-    for (int i = x->s->nspatial; i < x->s->naxes; i++)
-        if (i != r->taps) kn_putf(&b, " %s.0", kn_cpu_axis(x, i));
-    kn_putf(&b, " %s.0 | %s.1 %s.1 %s.2\n", kn_cpu_axis(x, r->taps), m, n, n);
-    put_tasks(&b, x, r, parts, true);
-    for (int i = x->s->nspatial; i < x->s->naxes && body / kn_cpu_extent(x, r->taps) * x->reduce_extent <= KN_CPU_SQUARE; i++)
-        if (i != r->taps) kn_putf(&b, "unroll %s %s.0\n", name, kn_cpu_axis(x, i));
-    kn_putf(&b, "unroll %s %s.0\nunroll %s %s.1\n", name, kn_cpu_axis(x, r->taps), name, m);
-    kn_putf(&b, "unroll %s %s.1\nvectorize %s %s.2\n", name, n, name, n);
-    kn_putf(&b, "cache_read %s %d scratch %s.0 region\n", name, r->load, parts ? o : n);
-    kn_plans_try(p, &b);
+    int n = x->n, m = r->m.axis, o = r->o.axis, before = p->n;
+    bool parts = r->rows < kn_cpu_extent(x, o), all = body / kn_cpu_extent(x, r->taps) * x->reduce_extent <= KN_CPU_SQUARE;
+    kn_nest w;
+    kn_nest_begin(&w, x, p->a);
+    kn_nest_split(&w, n, (int64_t[KN_NEST_CUTS]){nv, r->lanes});
+    kn_nest_split(&w, m, (int64_t[KN_NEST_CUTS]){mr});
+    kn_nest_split(&w, o, (int64_t[KN_NEST_CUTS]){parts ? r->rows : 0});
+    put_tasks(&w, r, parts);
+    kn_nest_loop(&w, o, parts);
+    kn_nest_loop(&w, m, 0);
+    put_taps(&w, r, all);
+    kn_nest_loop(&w, m, 1);
+    kn_nest_loop(&w, n, 1);
+    kn_nest_loop(&w, n, 2);
+    kn_nest_kind(&w, "unroll", m, 1);
+    kn_nest_kind(&w, "unroll", n, 1);
+    kn_nest_kind(&w, "vectorize", n, 2);
+    kn_putf(&w.copies, "cache_read %s %d scratch %s.0 region\n", x->name, r->load, kn_cpu_axis(x, parts ? o : n));
+    kn_nest_try(&w, p);
     return p->n > before;
 }
 

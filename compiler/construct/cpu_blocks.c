@@ -5,6 +5,8 @@
 
 enum {
     ENOUGH_ROWS = 36, /* that are worth packing the operand by groups */
+    ACROSS_ROWS = 24, /* the same where rows are copied, too, as they lie across the sum: once for all columns of a core instead of once for a few
+                       * panels (33x1500x400 0.69 of the time, 200x1000x300 0.85, 700x1000x250 0.86, eight others 0.9 to 1) */
     FEWEST = 48,      /* vectors of panels that are worth a copy of the rows */
     MOST_OF_GROUP = 6 /* of them packed beside each other */
 };
@@ -105,12 +107,12 @@ static int64_t block_of(int64_t all, int64_t most)
  * starts in time. full: what tiles take that leave no register beside these, which loops that are written out in part like to have. */
 static bool choose_tile(const kn_site *x, kn_cpu_tile *t, double full)
 {
-    enum { MOST = 14, MORE = 2 };
+    enum { LEAST = 3, MOST = 14, MORE = 2 }; /* rows: 2 of 5 vectors take 1.01 to 1.14 times as long as the next best, 9 products of 37 to 62 rows */
     const double load = 0.25;
     int64_t need = x->hw->fma_latency * x->hw->fma_per_cycle + MORE;
     double least = 0;
     for (int64_t nv = 2; nv <= 5; nv++)
-        for (int64_t mr = 2; mr <= MOST && mr * nv + nv + 1 <= x->hw->vector_registers; mr++) {
+        for (int64_t mr = LEAST; mr <= MOST && mr * nv + nv + 1 <= x->hw->vector_registers; mr++) {
             double time = kn_cpu_time_of_tiles(x, mr, nv, t->lanes, load, load);
             if (mr * nv + nv + 1 == x->hw->vector_registers) time *= full;
             if (mr * nv < need || (least > 0 && time >= least)) continue;
@@ -173,14 +175,15 @@ bool kn_cpu_blocks_of(const kn_site *x, kn_cpu_tile *t)
     const kn_hw_level *l1 = kn_hw_level_named(x->hw, "l1"), *l2 = kn_hw_level_named(x->hw, "l2");
     int64_t bytes = kn_cpu_acc_bytes(x), n = x->n < 0 ? 1 : kn_cpu_extent(x, x->n);
     const double full = 1.03; /* 128x1000x2048 takes 0.94 with 4 rows of 3 vectors of the time with 5 of 2; 96x800x900 1.06 of that with 6 of 2 */
-    if (!begin_tile(x, t, few_panels(x) ? 1 : ENOUGH_ROWS)) return false;
+    bool across = rows_across(x) && kn_cpu_copies_across(x);
+    if (!begin_tile(x, t, few_panels(x) ? 1 : across ? ACROSS_ROWS : ENOUGH_ROWS)) return false;
     bool few = few_panels(x) || rows_thin(x);
     if (n * x->reduce_extent * bytes <= l2->capacity_bytes && !few) return false;
     if (!choose_tile(x, t, full)) return false;
     int64_t all = kn_cpu_extent(x, t->blocked), inner = x->reduce_extent / all, panel = t->nv * t->lanes;
     int64_t most = l1->capacity_bytes / 2 / (panel * bytes * inner);
     int64_t least = l1->capacity_bytes / (2 * t->lanes * bytes * inner); /* terms, of shorter sums half of L2 holds panels: 128x2000x400 0.92 */
-    if ((n < FEWEST * t->lanes && !few) || most < 2 || all < least) return false;
+    if ((n < FEWEST * t->lanes && !few) || most < 2 || (all < least && !across)) return false;
     t->kb = block_of(all, most);
     cut_tasks(x, t, t->kb * inner * bytes, l2->capacity_bytes);
     return true;

@@ -65,6 +65,28 @@ void kn_cpu_put_run(kn_buf *b, const kn_site *x, int w, int blocked, int part)
     }
 }
 
+/* Not an element of something else, or one of several. */
+static bool computes(const kn_expr *e)
+{
+    e = kn_bare(e);
+    if (e->op == KN_OP_SELECT) return computes(e->args[1]) || computes(e->args[2]);
+    return e->op >= KN_OP_ADD;
+}
+
+/* A map computes what the stage reads: turned, it would be made from elements that lie rows apart, one by one (max before 16x2048x512: 9 times as
+ * long). */
+static bool reads_maps(const kn_tree *t, const kn_stmt *s)
+{
+    const kn_program *p = t->program;
+    const kn_expr *loads[KN_SITE_LOADS];
+    int n = kn_loads(s->body, loads, KN_SITE_LOADS);
+    bool some = n > KN_SITE_LOADS;
+    for (int i = 0; i < p->nstmts && !some; i++)
+        for (int l = 0; l < n; l++)
+            some = some || (p->stmts[i]->out == loads[l]->u.tensor && p->stmts[i]->red == KN_RED_NONE && computes(p->stmts[i]->body));
+    return some;
+}
+
 bool kn_cpu_squares_steps(kiln_arena *a, const kn_program *p, const kn_hw *hw, kiln_bytes *start)
 {
     kn_tree *t, *turned;
@@ -73,6 +95,7 @@ bool kn_cpu_squares_steps(kiln_arena *a, const kn_program *p, const kn_hw *hw, k
     if (hw->gpu || kn_trace_apply(a, p, hw, (kiln_bytes){"", 0}, &t, &d)) return false;
     for (int i = 0; i < t->nstages; i++) {
         kn_site_of(a, t, t->stages[i], hw, &x);
+        if (reads_maps(t, x.s)) continue;
         const char *lines = kn_cpu_turned(a, &x, KN_CPU_SQUARES_IN, KN_CPU_SQUARES_OUT, NULL);
         *start = (kiln_bytes){lines, lines ? strlen(lines) : 0};
         if (!lines || kn_trace_apply(a, p, hw, *start, &turned, &d)) continue;

@@ -1,7 +1,9 @@
-/* Sums of products with a factor that is packed, while they are planned: what cpu_packed.c knows of one, and its register tile. Private to those. */
+/* Sums of products with a factor that is packed, while they are planned: what cpu_packed.c knows of one, and its register tile. Private to
+ * cpu_packed*.c. */
 #ifndef KN_PACKED_H
 #define KN_PACKED_H
 #include "construct/cpu.h"
+#include "construct/nest.h"
 
 typedef struct packed {
     const kn_site *x;
@@ -34,8 +36,31 @@ static inline int64_t extent(const packed *k, int axis) { return kn_cpu_extent(k
 static inline const char *name(const packed *k, int axis) { return kn_cpu_axis(k->x, axis); }
 static inline bool has(const packed *k, int load, int axis) { return k->x->load[load].axes >> axis & 1; }
 
-bool kn_packed_in_panels(const packed *k);     /* panels of the packed factor are tasks, not bands of the rows */
-int64_t kn_packed_bytes(const packed *k);      /* of an element of the copy */
+/* cpu_packed.c. */
+int64_t kn_packed_bytes(const packed *k); /* of an element of the copy */
+int64_t kn_packed_met(const packed *k, const kn_site_access *a); /* bytes of what the statement reads or writes there */
+int64_t kn_packed_all(const packed *k);                          /* the packed factor's */
+/* cpu_packed_tasks.c: panels of the packed factor are tasks, not bands of the rows. */
+bool kn_packed_in_panels(const packed *k);
+bool kn_packed_in_shares(packed *k);      /* of panels: cores share the rows */
+bool kn_packed_in_streams(const packed *k);
+int64_t kn_packed_band(const packed *k);  /* what packed.band is to be, and packed.group */
+int64_t kn_packed_group(const packed *k);
+int64_t kn_packed_images(const packed *k);
+bool kn_packed_sums_stay(const packed *k, int64_t places);
+bool kn_packed_meets_block(const packed *k, int axis);
+bool kn_packed_is_other(const packed *k, int axis, bool beside);
+/* cpu_packed_loops.c: a plan of a panel or a band a task, and parts of its order that others have too: the axes that are tasks whatever those are;
+ * the reduction's loops around a block, or within; the axes that the packed factor follows besides n; the register tile, whose rows and columns are
+ * parts `cut` and `in` of theirs, with its kinds. */
+void kn_packed_try(packed *k, kn_plans *plans);
+void kn_packed_put_tasks(kn_nest *w, const packed *k);
+void kn_packed_put_reduction(kn_buf *b, const packed *k, bool outer);
+void kn_packed_put_followed(kn_buf *b, const packed *k);
+void kn_packed_put_tile(kn_nest *w, const packed *k, int cut, int in);
+/* cpu_packed_far.c: terms of a block, 0: none; plans of what the caches hold in blocks alone; false: there are none. */
+int64_t kn_packed_block(const packed *k, bool strips);
+bool kn_packed_far(packed *k, kn_plans *plans);
 /* cpu_packed_layers.c: terms of a layer for panels of nv vectors, 0: none; the step that cuts the copy so. */
 int64_t kn_packed_layer(const packed *k, int64_t nv);
 void kn_packed_put_layers(kn_buf *b, const packed *k);

@@ -28,57 +28,74 @@ static bool reads_rows(const kn_site *x)
     return rows;
 }
 
-/* Blocks that the statement would make of its results: tiles of products, threads of column sums, or one block a row. */
-static double blocks_of(const kn_site *x)
+/* What a rule wants of a reduction. */
+typedef struct parts {
+    double fill;         /* parts that keep the device busy; at most 1: the results alone do */
+    int64_t least;       /* terms that a part is worth its combination with */
+    int64_t shared;      /* cores that are to have as many parts each, 1: any number is good */
+    bool whole;          /* one part a core, and no other number */
+} parts;
+
+static double fill_of(const kn_site *x, double blocks) { return (double)x->hw->units / (blocks < 1 ? 1 : blocks); }
+
+/* A GPU's blocks of the results: tiles of products, threads of column sums, or one block a row. */
+static bool of_gpu(const kn_site *x, parts *want)
 {
+    enum { TILE = 64 * 64, COLUMNS = 1024, PRODUCTS = 128, FROM_COLUMNS = 64, FROM_ROWS = 512 }; /* threads that keep a unit busy with a load each */
+    if (!x->hw->gpu) return false;
+    double results = points(x->s, false), blocks = x->contraction ? results / TILE : reads_rows(x) ? results / 2 : results / COLUMNS;
+    want->fill = fill_of(x, blocks);
+    want->least = x->contraction ? PRODUCTS : blocks * 2 < results ? FROM_COLUMNS : FROM_ROWS;
+    return true;
+}
+
+/* Terms that a CPU's part is worth its combination with. */
+static int64_t least_of_core(const kn_site *x)
+{
+    enum { WORK = 16384, TERMS = 128 }; /* multiply-adds of a core in the time in which another one starts */
     double results = points(x->s, false);
-    if (x->contraction) return results / (64 * 64);
-    enum { COLUMNS = 1024 }; /* threads that keep a unit busy with a load each */
-    return reads_rows(x) ? results / 2 : results / COLUMNS;
-}
-
-/* A CPU's, of which each core wants a few: rows, a few vectors of columns, or products that fill the register file. */
-static double tiles_of(const kn_site *x)
-{
-    enum { COLUMNS = 4 };
-    double results = points(x->s, false), lanes = (double)x->hw->vector_bytes / kn_dtype_bytes(kn_stmt_acc(x->s));
-    if (x->contraction) return results / (lanes * x->hw->vector_registers) / 4;
-    return reads_rows(x) ? results / 4 : results / (lanes * COLUMNS) / 4;
-}
-
-/* Sums of columns, or of their products with one row, from beyond L2 that cores would share by columns: each would read runs of a few pages, and
- * processors ask for what follows within a page alone. In parts rows are read from end to end (cpu_few.c). Shares of 2, 4, 8 and 16 KB take 1.2 to
- * 1.4, 1.1 to 1.2, 1.1 to 1.2 and 1.0 to 1.05 times as long as the parts (measured on a Zen 3, where a vector is half a line). */
-static bool cuts_rows(const kn_site *x)
-{
-    enum { RUN = 16384, LINE = 64 };
-    double row = points(x->s, false) * kn_dtype_bytes(x->s->body->dtype);
-    const kn_hw_level *l2 = kn_hw_level_named(x->hw, "l2");
-    bool columns = x->n >= 0 && points(x->s, false) == (double)x->s->axes[x->n].extent && kn_site_followers(x, x->n) == 1;
-    if (x->hw->gpu || !l2 || x->hw->units < 2 || x->hw->vector_bytes >= LINE || x->contraction || !columns) return false;
-    return !reads_rows(x) && row < RUN * x->hw->units && row * points(x->s, true) > (double)l2->capacity_bytes * x->hw->units;
+    return results < WORK / TERMS ? (int64_t)(WORK / results) : TERMS;
 }
 
 /* Rows that cores would share, each of which packs all of a few panels for its own (cpu_blocks.c): in parts none is packed twice, if half of L2
  * holds their results (77x49x4096, 120x151x3570 on one core of a Zen 3: 0.73, 0.88 of the time). */
-static bool packs_once(const kn_site *x)
+static bool packs_once(const kn_site *x, parts *want)
 {
     const kn_hw_level *l2 = kn_hw_level_named(x->hw, "l2");
     if (x->hw->gpu || !l2 || x->hw->units < 2 || kn_cpu_other(x) >= 0 || !kn_cpu_packs_few(x)) return false;
-    return points(x->s, false) * kn_dtype_bytes(kn_stmt_acc(x->s)) * x->hw->units <= (double)l2->capacity_bytes / 2;
+    if (points(x->s, false) * kn_dtype_bytes(kn_stmt_acc(x->s)) * x->hw->units > (double)l2->capacity_bytes / 2) return false;
+    *want = (parts){.fill = fill_of(x, 1), .least = least_of_core(x), .shared = 1, .whole = true};
+    return true;
 }
 
-/* Terms that a part is worth its combination with. */
-static int64_t least_terms(const kn_site *x, double blocks)
+/* Sums of columns, or of their products with one row, from beyond L2 that cores would share by columns: each would read runs of a few pages, and
+ * processors ask for what follows within a page alone. In parts rows are read from end to end (cpu_few.c). Shares of 2, 4, 8 and 16 KB take 1.2 to
+ * 1.4, 1.1 to 1.2, 1.1 to 1.2 and 1.0 to 1.05 times as long as the parts (measured on a Zen 3, where a vector is half a line). What a part writes is
+ * read again from near, a few hundredths of what it reads from afar. */
+static bool cuts_rows(const kn_site *x, parts *want)
 {
-    enum { WORK = 16384 }; /* multiply-adds of a core in the time in which another one starts */
-    double results = points(x->s, false);
-    if (!x->hw->gpu) return results < WORK / 128 ? (int64_t)(WORK / results) : 128;
-    return x->contraction ? 128 : blocks * 2 < results ? 64 : 512; /* of columns, of rows */
+    enum { RUN = 16384, LINE = 64, LEAST_ROWS = 32 };
+    double row = points(x->s, false) * kn_dtype_bytes(x->s->body->dtype);
+    const kn_hw_level *l2 = kn_hw_level_named(x->hw, "l2");
+    bool columns = x->n >= 0 && points(x->s, false) == (double)x->s->axes[x->n].extent && kn_site_followers(x, x->n) == 1;
+    if (x->hw->gpu || !l2 || x->hw->units < 2 || x->hw->vector_bytes >= LINE || x->contraction || !columns || reads_rows(x)) return false;
+    if (row >= RUN * x->hw->units || row * points(x->s, true) <= (double)l2->capacity_bytes * x->hw->units) return false;
+    *want = (parts){.fill = fill_of(x, 1), .least = LEAST_ROWS, .shared = x->hw->units};
+    return true;
 }
 
-/* Rows of a part that is cut for the sake of its rows: what it writes is read again from near, a few hundredths of what it reads from afar. */
-enum { LEAST_ROWS = 32 };
+/* Tiles of a CPU, of which each core wants a few: rows, a few vectors of columns, or products that fill the register file. */
+static bool of_tiles(const kn_site *x, parts *want)
+{
+    enum { COLUMNS = 4, FEW = 4 };
+    double results = points(x->s, false), lanes = (double)x->hw->vector_bytes / kn_dtype_bytes(kn_stmt_acc(x->s));
+    double tile = x->contraction ? lanes * x->hw->vector_registers : reads_rows(x) ? 1 : lanes * COLUMNS;
+    *want = (parts){.fill = fill_of(x, results / tile / FEW), .least = least_of_core(x), .shared = 1};
+    return true;
+}
+
+/* The first one that knows the reduction. */
+static bool (*const rules[])(const kn_site *x, parts *want) = {of_gpu, packs_once, cuts_rows, of_tiles};
 
 /* A divisor of the axis that makes about `want` parts of at least `least` terms, those of whole transactions first, shared evenly where `units` share
  * them; 1: there is none. */
@@ -95,33 +112,37 @@ static int64_t parts_near(int64_t extent, double want, int64_t least, int64_t un
     return best;
 }
 
+/* The program's largest reduction; false: it has none. */
+static bool largest(kiln_arena *a, const kn_tree *t, const kn_hw *hw, kn_site *best)
+{
+    double most = 0;
+    for (int i = 0; i < t->nstages; i++) {
+        const kn_stmt *s = t->program->stmts[t->stages[i]->stmt];
+        double all = points(s, false) * points(s, true);
+        if (s->red == KN_RED_NONE || s->scatter || all <= most) continue;
+        kn_site_of(a, t, t->stages[i], hw, best);
+        most = all;
+    }
+    return most > 0;
+}
+
 int kn_part_steps(kiln_arena *a, const kn_program *p, const kn_hw *hw, kiln_bytes *start)
 {
     kn_tree *t;
     kiln_diag d;
-    kn_site x, best = {.s = NULL};
+    kn_site x;
+    parts want = {.shared = 1};
     int count = 0;
-    if (kn_trace_apply(a, p, hw, (kiln_bytes){"", 0}, &t, &d)) return 0;
-    for (int i = 0; i < t->nstages; i++) {
-        const kn_stmt *s = p->stmts[t->stages[i]->stmt];
-        if (s->red == KN_RED_NONE || s->scatter) continue;
-        kn_site_of(a, t, t->stages[i], hw, &x);
-        if (!best.s || points(s, false) * points(s, true) > points(best.s, false) * points(best.s, true)) best = x;
-    }
-    if (!best.s) return 0;
-    int axis = best.s->nspatial;
-    for (int i = axis; i < best.s->naxes; i++) if (best.s->axes[i].extent > best.s->axes[axis].extent) axis = i;
-    bool once = packs_once(&best), rows = cuts_rows(&best);
-    double blocks = hw->gpu ? blocks_of(&best) : once || rows ? 1 : tiles_of(&best), fill = (double)hw->units / (blocks < 1 ? 1 : blocks);
-    int64_t others = (int64_t)(points(best.s, true) / (double)best.s->axes[axis].extent);
-    int64_t least = rows ? LEAST_ROWS : least_terms(&best, blocks);
-    if (fill <= 1) return 0;
-    least = kn_ceil_div(least, others);
-    for (int64_t waves = 1, last = 1; waves <= (once ? 1 : 2); waves++) {
-        int64_t n = parts_near(best.s->axes[axis].extent, fill * (double)waves, least < 4 ? 4 : least, rows ? hw->units : 1);
-        if (n == last || (once && n != hw->units)) continue;
+    if (kn_trace_apply(a, p, hw, (kiln_bytes){"", 0}, &t, &d) || !largest(a, t, hw, &x)) return 0;
+    for (size_t r = 0; r < sizeof rules / sizeof *rules && !rules[r](&x, &want); r++) {}
+    if (want.fill <= 1) return 0;
+    const int axis = kn_cpu_longest_reduce(&x);
+    const int64_t all = x.s->axes[axis].extent, others = (int64_t)(points(x.s, true) / (double)all), least = kn_ceil_div(want.least, others);
+    for (int64_t waves = 1, last = 1; waves <= (want.whole ? 1 : 2); waves++) {
+        int64_t n = parts_near(all, want.fill * (double)waves, least < 4 ? 4 : least, want.shared);
+        if (n == last || (want.whole && n != hw->units)) continue;
         last = n;
-        const char *line = kn_format(a, "part %s %s KP %lld parts\n", best.name, best.s->axes[axis].name, (long long)n);
+        const char *line = kn_format(a, "part %s %s KP %lld parts\n", x.name, x.s->axes[axis].name, (long long)n);
         size_t bytes = 0;
         while (line && line[bytes]) bytes++;
         if (line) start[count++] = (kiln_bytes){line, bytes};

@@ -1,6 +1,7 @@
 /* rTiles of a CPU core as traces: a tile's numbers become splits, an order, kinds of loops and caches. cpu_sums.c and cpu_maps.c choose the
  * numbers. */
 #include "construct/cpu.h"
+#include "construct/nest.h"
 #include <math.h>
 
 double kn_cpu_slowed_by_loads(const kn_site *x, int64_t lanes, double loads, double chains)
@@ -79,23 +80,19 @@ int64_t kn_cpu_grain(const kn_site *x, int other)
 /* n's loop of vectors, by its number; that of lanes follows. */
 static int vectors_of(const kn_cpu_tile *t) { return t->group > 1 ? 3 : t->nc > 1 ? 2 : 1; }
 
-static void put_splits(kn_buf *b, const kn_site *x, const kn_cpu_tile *t, int other)
+static void put_splits(kn_nest *w, const kn_cpu_tile *t, int other)
 {
-    if (x->n >= 0 && (t->nv > 1 || t->lanes > 1)) {
-        kn_putf(b, "split %s %s", x->name, kn_cpu_axis(x, x->n));
-        if (t->group > 1) kn_putf(b, " %lld %lld", (long long)(t->nc / t->group), (long long)t->group);
-        else if (t->nc > 1) kn_putf(b, " %lld", (long long)t->nc);
-        kn_putf(b, " %lld", (long long)t->nv);
-        if (t->lanes > 1) kn_putf(b, " %lld", (long long)t->lanes);
-        kn_put(b, "\n");
-    }
-    if (x->m >= 0) kn_putf(b, "split %s %s %lld %lld\n", x->name, kn_cpu_axis(x, x->m), (long long)t->mc, (long long)t->mr);
-    if (other >= 0 && t->grain > 1) kn_putf(b, "split %s %s %lld\n", x->name, kn_cpu_axis(x, other), (long long)t->grain);
-    if (t->mo > 1) kn_putf(b, "split %s %s %lld\n", x->name, kn_cpu_axis(x, t->o), (long long)t->mo);
+    const kn_site *x = w->x;
+    bool grouped = t->group > 1;
+    int64_t panels = grouped ? t->nc / t->group : t->nc > 1 ? t->nc : 0, lanes = t->lanes > 1 ? t->lanes : 0;
+    if (x->n >= 0 && (t->nv > 1 || lanes)) kn_nest_split(w, x->n, (int64_t[KN_NEST_CUTS]){panels, grouped ? t->group : 0, t->nv, lanes});
+    if (x->m >= 0) kn_nest_split(w, x->m, (int64_t[KN_NEST_CUTS]){t->mc, t->mr});
+    if (other >= 0 && t->grain > 1) kn_nest_split(w, other, (int64_t[KN_NEST_CUTS]){t->grain});
+    if (t->mo > 1) kn_nest_split(w, t->o, (int64_t[KN_NEST_CUTS]){t->mo});
     int64_t terms = t->apart ? kn_cpu_extent(x, t->blocked) / t->kb : t->kb;
-    if (t->kb > 1) kn_putf(b, "split %s %s %lld\n", x->name, kn_cpu_axis(x, t->blocked), (long long)terms);
-    if (t->chains) kn_putf(b, "split %s %s %lld\n", x->name, kn_cpu_axis(x, t->blocked), (long long)t->chains);
-    if (x->r >= 0 && t->rlanes > 1) kn_putf(b, "split %s %s %lld %lld\n", x->name, kn_cpu_axis(x, x->r), (long long)t->runroll, (long long)t->rlanes);
+    if (t->kb > 1) kn_nest_split(w, t->blocked, (int64_t[KN_NEST_CUTS]){terms});
+    if (t->chains) kn_nest_split(w, t->blocked, (int64_t[KN_NEST_CUTS]){t->chains});
+    if (x->r >= 0 && t->rlanes > 1) kn_nest_split(w, x->r, (int64_t[KN_NEST_CUTS]){t->runroll, t->rlanes});
 }
 
 /* A map that reads along n as it writes: rows are walked whole, so that memory is streamed. */
@@ -108,56 +105,56 @@ static bool streams(const kn_site *x)
 }
 
 /* Order: other axes, rows' tasks, n's tasks | other's grain, row groups, reduction | rows, vectors, lanes. Returns the task loops in par[]. */
-static int put_order(kn_buf *b, const kn_site *x, const kn_cpu_tile *t, int other, const char *par[], int64_t times[])
+static int put_order(kn_nest *w, const kn_cpu_tile *t, int other, int par[], int64_t times[])
 {
-    int n = 0;
-    bool ntile = x->n >= 0 && (t->nv > 1 || t->lanes > 1), map = x->s->red == KN_RED_NONE;
+    const kn_site *x = w->x;
+    int k = 0, n = x->n, m = x->m;
+    bool ntile = n >= 0 && (t->nv > 1 || t->lanes > 1), map = x->s->red == KN_RED_NONE;
     for (int i = 0; i < x->s->nspatial; i++) {
-        if (i == x->n || i == x->m) continue;
-        kn_putf(b, " %s.0", kn_cpu_axis(x, i));
-        if (i == other && t->grain > 1 && map) kn_putf(b, " %s.1", kn_cpu_axis(x, i)); /* what is written is written in order */
-        times[n] = kn_ceil_div(kn_cpu_extent(x, i), i == t->o && t->mo > 1 ? t->mo : i == other ? t->grain : 1);
-        par[n++] = kn_cpu_axis(x, i);
+        if (i == n || i == m) continue;
+        kn_nest_loop(w, i, 0);
+        if (i == other && t->grain > 1 && map) kn_nest_loop(w, i, 1); /* what is written is written in order */
+        times[k] = kn_ceil_div(kn_cpu_extent(x, i), i == t->o && t->mo > 1 ? t->mo : i == other ? t->grain : 1);
+        par[k++] = i;
     }
-    if (x->m >= 0) {
-        kn_putf(b, " %s.0", kn_cpu_axis(x, x->m));
-        times[n] = kn_ceil_div(kn_cpu_extent(x, x->m), t->mc * t->mr);
-        par[n++] = kn_cpu_axis(x, x->m);
+    if (m >= 0) {
+        kn_nest_loop(w, m, 0);
+        times[k] = kn_ceil_div(kn_cpu_extent(x, m), t->mc * t->mr);
+        par[k++] = m;
     }
     bool rows_first = streams(x) && other >= 0 && t->grain > 1; /* then n.0 is no task loop: the others give tasks enough */
-    if (x->n >= 0 && !rows_first) {
-        kn_putf(b, " %s.0", kn_cpu_axis(x, x->n));
-        times[n] = kn_ceil_div(kn_cpu_extent(x, x->n), ntile ? t->nv * t->lanes * (t->nc > 1 ? t->nc : 1) : 1);
-        par[n++] = kn_cpu_axis(x, x->n);
+    if (n >= 0 && !rows_first) {
+        kn_nest_loop(w, n, 0);
+        times[k] = kn_ceil_div(kn_cpu_extent(x, n), ntile ? t->nv * t->lanes * (t->nc > 1 ? t->nc : 1) : 1);
+        par[k++] = n;
     }
-    if (n) kn_put(b, " |");
-    if (other >= 0 && t->grain > 1 && !map) kn_putf(b, " %s.1", kn_cpu_axis(x, other));
-    if (x->n >= 0 && rows_first) kn_putf(b, " %s.0", kn_cpu_axis(x, x->n));
-    if (t->kb > 1) kn_putf(b, " %s.%d", kn_cpu_axis(x, t->blocked), t->apart);
-    if (t->nc > 1 && !t->along) kn_putf(b, " %s.1", kn_cpu_axis(x, x->n));
-    if (t->group > 1) kn_putf(b, " %s.2", kn_cpu_axis(x, x->n));
-    if (x->m >= 0) kn_putf(b, " %s.1", kn_cpu_axis(x, x->m));
-    if (t->along) kn_putf(b, " %s.1", kn_cpu_axis(x, x->n));
+    if (k) kn_nest_bar(w);
+    if (other >= 0 && t->grain > 1 && !map) kn_nest_loop(w, other, 1);
+    if (n >= 0 && rows_first) kn_nest_loop(w, n, 0);
+    if (t->kb > 1) kn_nest_loop(w, t->blocked, t->apart);
+    if (t->nc > 1 && !t->along) kn_nest_loop(w, n, 1);
+    if (t->group > 1) kn_nest_loop(w, n, 2);
+    if (m >= 0) kn_nest_loop(w, m, 1);
+    if (t->along) kn_nest_loop(w, n, 1);
     double share;
     uint32_t uneven = kn_cpu_uneven(x, &share);
     for (int first = 1; first >= 0; first--)
         for (int i = x->s->nspatial; i < x->s->naxes; i++)
-            if ((int)(uneven >> i & 1) == first) kn_putf(b, " %s.%d", kn_cpu_axis(x, i), i == t->blocked && t->kb > 1 && !t->apart);
-    kn_put(b, " |");
+            if ((int)(uneven >> i & 1) == first) kn_nest_loop(w, i, i == t->blocked && t->kb > 1 && !t->apart);
+    kn_nest_bar(w);
     bool serial = t->nv > KN_CPU_ROW; /* more vectors than are unrolled: a loop outside the register tile */
     int inner = vectors_of(t);
-    if (ntile && serial) kn_putf(b, " %s.%d", kn_cpu_axis(x, x->n), inner);
-    if (t->mo > 1) kn_putf(b, " %s.1", kn_cpu_axis(x, t->o));
+    if (ntile && serial) kn_nest_loop(w, n, inner);
+    if (t->mo > 1) kn_nest_loop(w, t->o, 1);
     /* of two factors with lanes along the sum the vectors of the inner one are held, which have to be the fewer where registers are full */
-    bool columns = t->rlanes > 1 && ntile && !serial && x->m >= 0 && t->mr < t->nv && t->mr * t->nv + t->nv >= x->hw->vector_registers;
-    if (columns) kn_putf(b, " %s.%d", kn_cpu_axis(x, x->n), inner);
-    if (x->m >= 0) kn_putf(b, " %s.2", kn_cpu_axis(x, x->m));
-    if (ntile && !serial && !columns) kn_putf(b, " %s.%d", kn_cpu_axis(x, x->n), inner);
-    if (t->rlanes > 1) kn_putf(b, " %s.1 %s.2", kn_cpu_axis(x, x->r), kn_cpu_axis(x, x->r));
-    if (t->chains) kn_putf(b, " %s.1", kn_cpu_axis(x, t->blocked));
-    if (ntile && t->lanes > 1) kn_putf(b, " %s.%d", kn_cpu_axis(x, x->n), inner + 1);
-    kn_put(b, "\n");
-    return n;
+    bool columns = t->rlanes > 1 && ntile && !serial && m >= 0 && t->mr < t->nv && t->mr * t->nv + t->nv >= x->hw->vector_registers;
+    if (columns) kn_nest_loop(w, n, inner);
+    if (m >= 0) kn_nest_loop(w, m, 2);
+    if (ntile && !serial && !columns) kn_nest_loop(w, n, inner);
+    for (int level = 1; level <= 2 && t->rlanes > 1; level++) kn_nest_loop(w, x->r, level);
+    if (t->chains) kn_nest_loop(w, t->blocked, 1);
+    if (ntile && t->lanes > 1) kn_nest_loop(w, n, inner + 1);
+    return k;
 }
 
 /* Rows of padded windows that tiles do not divide: tasks along them would leave the last tile to be computed element by element (tile.c of lower). */
@@ -184,44 +181,68 @@ static bool taps_fit(const kn_site *x, int64_t mr, int64_t nv)
     return !beside || (mr + kn_cpu_extent(x, last)) * nv <= x->hw->vector_registers;
 }
 
-static void put_kinds(kn_buf *b, const kn_site *x, const kn_cpu_tile *t, const char *const par[], const int64_t times[], int npar)
+/* Task loops lead the order, as many as give tasks enough. */
+static void put_parallel(kn_nest *w, const kn_cpu_tile *t, const int par[], const int64_t times[], int npar)
 {
-    int64_t tasks = 1, want = tasks_wanted(x);
-    for (int i = 0; i < npar && tasks < want; i++) { /* task loops must lead the order, so stop at the first that is not needed */
-        bool rows = x->m >= 0 && par[i] == kn_cpu_axis(x, x->m);
-        if (rows && tasks >= x->hw->units && parts_padding(x, t)) break;
-        kn_putf(b, "parallel %s %s.0\n", x->name, par[i]);
+    int64_t tasks = 1, want = tasks_wanted(w->x);
+    for (int i = 0; i < npar && tasks < want; i++) {
+        if (par[i] == w->x->m && tasks >= w->x->hw->units && parts_padding(w->x, t)) break;
+        kn_nest_kind(w, "parallel", par[i], 0);
         if (!kn_mul_fits(tasks, times[i], &tasks)) tasks = want;
     }
-    if (t->mo > 1) kn_putf(b, "unroll %s %s.1\n", x->name, kn_cpu_axis(x, t->o));
-    if (x->m >= 0) kn_putf(b, "unroll %s %s.2\n", x->name, kn_cpu_axis(x, x->m));
-    if (t->rlanes > 1) {
-        if (x->n >= 0 && t->nv > 1) kn_putf(b, "unroll %s %s.1\n", x->name, kn_cpu_axis(x, x->n));
-        if (t->runroll > 1) kn_putf(b, "unroll %s %s.1\nrfactor %s %s.1\n", x->name, kn_cpu_axis(x, x->r), x->name, kn_cpu_axis(x, x->r));
-        if (t->upright) kn_putf(b, "unroll %s %s.0\n", x->name, kn_cpu_axis(x, x->r));
-        for (int i = x->s->nspatial; i < x->s->naxes; i++) { /* digits of an axis: halves of a byte */
-            bool digit = i != x->r && kn_cpu_extent(x, i) > 1 && kn_cpu_extent(x, i) <= KN_CPU_DIGITS;
-            if (digit) kn_putf(b, "unroll %s %s.0\n", x->name, kn_cpu_axis(x, i));
-        }
-        kn_putf(b, "vectorize %s %s.2\n", x->name, kn_cpu_axis(x, x->r));
-        return;
+}
+
+/* The axis' second part has sums of its own. */
+static void put_chains(kn_nest *w, int axis)
+{
+    kn_nest_kind(w, "unroll", axis, 1);
+    kn_nest_kind(w, "rfactor", axis, 1);
+}
+
+/* Lanes along the reduction. */
+static void put_along_sum(kn_nest *w, const kn_cpu_tile *t)
+{
+    const kn_site *x = w->x;
+    if (x->n >= 0 && t->nv > 1) kn_nest_kind(w, "unroll", x->n, 1);
+    if (t->runroll > 1) put_chains(w, x->r);
+    if (t->upright) kn_nest_kind(w, "unroll", x->r, 0);
+    for (int i = x->s->nspatial; i < x->s->naxes; i++) { /* digits of an axis: halves of a byte */
+        bool digit = i != x->r && kn_cpu_extent(x, i) > 1 && kn_cpu_extent(x, i) <= KN_CPU_DIGITS;
+        if (digit) kn_nest_kind(w, "unroll", i, 0);
     }
-    if (t->chains) kn_putf(b, "unroll %s %s.1\nrfactor %s %s.1\n", x->name, kn_cpu_axis(x, t->blocked), x->name, kn_cpu_axis(x, t->blocked));
+    kn_nest_kind(w, "vectorize", x->r, 2);
+}
+
+/* Of the reduction what is written out: a few taps, since a loop that short ends before its multiply-adds do. */
+static void put_written(kn_nest *w, const kn_cpu_tile *t)
+{
+    const kn_site *x = w->x;
     double share;
     uint32_t uneven = kn_cpu_uneven(x, &share);
-    int last = x->s->naxes - 1; /* a few taps are written out: a loop that short ends before its multiply-adds do */
-    bool square = t->mo > 1 && x->reduce_extent * t->mo * t->mr * t->nv <= KN_CPU_SQUARE, bare = !t->pack && !t->chains && t->mo <= 1;
-    if (square || t->terms || (bare && x->s->naxes > x->s->nspatial && x->reduce_extent * t->mr * t->nv <= KN_CPU_UNROLLED))
-        for (int i = x->s->nspatial; i < x->s->naxes; i++) kn_putf(b, "unroll %s %s.0\n", x->name, kn_cpu_axis(x, i));
-    else if (x->contraction && !uneven && last > x->s->nspatial && last != t->blocked && kn_cpu_extent(x, last) * t->mr * t->nv <= KN_CPU_UNROLLED &&
-             taps_fit(x, t->mr, t->nv))
-        kn_putf(b, "unroll %s %s.0\n", x->name, kn_cpu_axis(x, last));
+    int last = x->s->naxes - 1;
+    int64_t tile = t->mr * t->nv;
+    bool square = t->mo > 1 && x->reduce_extent * t->mo * tile <= KN_CPU_SQUARE, bare = !t->pack && !t->chains && t->mo <= 1;
+    bool row = x->contraction && !uneven && last > x->s->nspatial && last != t->blocked;
+    if (square || t->terms || (bare && last >= x->s->nspatial && x->reduce_extent * tile <= KN_CPU_UNROLLED))
+        for (int i = x->s->nspatial; i < x->s->naxes; i++) kn_nest_kind(w, "unroll", i, 0);
+    else if (row && kn_cpu_extent(x, last) * tile <= KN_CPU_UNROLLED && taps_fit(x, t->mr, t->nv)) kn_nest_kind(w, "unroll", last, 0);
     else if (t->kb > 1 && (t->written || (x->m < 0 && x->nloads == 1 && !t->pack && t->kb * t->nv <= KN_CPU_UNROLLED)))
-        kn_putf(b, "unroll %s %s.%d\n", x->name, kn_cpu_axis(x, t->blocked), !t->apart);
-    if (x->n < 0) return;
-    int inner = vectors_of(t);
-    if (t->lanes > 1 && t->nv <= KN_CPU_ROW) kn_putf(b, "unroll %s %s.%d\n", x->name, kn_cpu_axis(x, x->n), inner);
-    if (t->lanes > 1) kn_putf(b, "vectorize %s %s.%d\n", x->name, kn_cpu_axis(x, x->n), inner + 1);
+        kn_nest_kind(w, "unroll", t->blocked, !t->apart);
+}
+
+static void put_kinds(kn_nest *w, const kn_cpu_tile *t)
+{
+    if (t->mo > 1) kn_nest_kind(w, "unroll", t->o, 1);
+    if (w->x->m >= 0) kn_nest_kind(w, "unroll", w->x->m, 2);
+    if (t->rlanes > 1) {
+        put_along_sum(w, t);
+        return;
+    }
+    if (t->chains) put_chains(w, t->blocked);
+    put_written(w, t);
+    if (w->x->n < 0 || t->lanes <= 1) return;
+    if (t->nv <= KN_CPU_ROW) kn_nest_kind(w, "unroll", w->x->n, vectors_of(t));
+    kn_nest_kind(w, "vectorize", w->x->n, vectors_of(t) + 1);
 }
 
 /* Elements that load l's bounding box would have with n at one tile and every reduce axis whole; block: but of the blocked one a block. */
@@ -272,17 +293,24 @@ static void put_caches(kn_buf *b, const kn_site *x, const kn_cpu_tile *t)
     }
 }
 
-/* The load's elements along the axis follow each other in its last dimension, so that a box of it has rows of them. */
-static bool runs_in_rows(const kn_site *x, int load, int axis)
+/* Every index of the load is a sum of axes, so that what a block reads is a box. */
+static bool is_box(const kn_expr *load)
+{
+    bool yes = true;
+    for (int d = 0; d < load->nargs && yes; d++) {
+        kn_affine f;
+        yes = kn_affine_of(load->args[d], &f);
+    }
+    return yes;
+}
+
+/* A block's rows are a box, and along the axis they follow each other in the last dimension (but for the plans of cpu_sums.c any box does). */
+static bool in_box(const kn_site *x, int load, int axis, bool any)
 {
     const kn_expr *loads[KN_SITE_LOADS];
-    bool yes = kn_loads(x->s->body, loads, KN_SITE_LOADS) <= KN_SITE_LOADS;
-    const kn_expr *last = yes ? loads[load]->args[loads[load]->nargs - 1] : NULL;
-    for (int d = 0; yes && d < loads[load]->nargs; d++) {
-        kn_affine f;
-        yes = kn_affine_of(loads[load]->args[d], &f);
-    }
-    return yes && last->op == KN_OP_AXIS && last->u.axis == axis;
+    if (kn_loads(x->s->body, loads, KN_SITE_LOADS) > KN_SITE_LOADS || !is_box(loads[load])) return false;
+    const kn_expr *last = loads[load]->args[loads[load]->nargs - 1];
+    return any || (last->op == KN_OP_AXIS && last->u.axis == axis);
 }
 
 /* Segments of rows that a block of the reduction needs: a line more apart than they are long, so that they fall into different sets, or beside each
@@ -295,7 +323,7 @@ void kn_cpu_put_row_caches(kn_buf *b, const kn_site *x, const kn_cpu_tile *t)
         if (!a->linear || a->padded || (a->axes >> x->n & 1) || !(a->axes >> x->m & 1)) continue;
         kn_putf(b, "cache_read %s %d scratch %s.0", x->name, l, kn_cpu_axis(x, t->kb > 1 ? t->blocked : x->n));
         bool across = (t->group || t->kb <= 1) && kn_cpu_rows_across(x, l, t->blocked);
-        if (!across && (!t->group || runs_in_rows(x, l, t->blocked))) {
+        if (!across && in_box(x, l, t->blocked, !t->group)) {
             kn_putf(b, " region pad %lld\n", (long long)(line / a->bytes));
             continue;
         }
@@ -311,19 +339,17 @@ void kn_cpu_put_row_caches(kn_buf *b, const kn_site *x, const kn_cpu_tile *t)
 
 void kn_cpu_try(const kn_site *x, kn_plans *p, const kn_cpu_tile *t)
 {
-    kn_buf b;
-    const char *par[KILN_MAX_AXES];
+    kn_nest w;
+    int par[KILN_MAX_AXES], other = kn_cpu_other(x);
     int64_t times[KILN_MAX_AXES];
-    kn_buf_init(&b, p->a);
-    int other = kn_cpu_other(x);
-    kn_putn(&b, x->before.p ? x->before.p : "", x->before.n);
-    put_splits(&b, x, t, other);
-    kn_putf(&b, "reorder %s", x->name);
-    int npar = put_order(&b, x, t, other, par, times);
-    put_kinds(&b, x, t, par, times, npar);
-    put_caches(&b, x, t);
-    kn_cpu_put_row_caches(&b, x, t);
-    kn_plans_try(p, &b);
+    kn_nest_begin(&w, x, p->a);
+    put_splits(&w, t, other);
+    int npar = put_order(&w, t, other, par, times);
+    put_parallel(&w, t, par, times, npar);
+    put_kinds(&w, t);
+    put_caches(&w.copies, x, t);
+    kn_cpu_put_row_caches(&w.copies, x, t);
+    kn_nest_try(&w, p);
 }
 
 void kn_plan_cpu(const kn_site *x, kn_plans *p)

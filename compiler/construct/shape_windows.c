@@ -25,7 +25,7 @@ static int window_dim(const kn_site *v, int l, const kn_expr *load, int axis, bo
         if (dim >= 0 || !kn_affine_of(load->args[i], &f) || f.coef[axis] < 1) return -1;
         if (!slides_along_n(v, load) && kn_cpu_is_digit(v, &f, axis)) return -1;
         dim = i;
-        *window |= v->load[l].padded || (in & moving) != 1u << axis || f.coef[axis] > 1;
+        *window |= v->load[l].padded || (in & moving & ~(1u << axis)) || f.coef[axis] > 1;
     }
     return dim;
 }

@@ -159,17 +159,24 @@ static void drop_zeros(sum *s)
     s->n = n;
 }
 
-/* q is x//c, or, where x is itself y//b, y//(b*c). */
-static bool quotient_by(const kn_expr *q, const kn_expr *x, const kn_expr *c)
+static bool positive(const kn_expr *e) { return kn_is_int_const(e) && e->u.i > 0; }
+
+/* What q is the quotient by c of, if x%c is its remainder: x itself (q may be y//(b*c), where x is y//b), or x%(b*c); NULL: neither. */
+static kn_expr *quotient_by(const kn_expr *q, kn_expr *x, const kn_expr *c)
 {
     int64_t bc;
-    if (q->op != KN_OP_FLOORDIV) return false;
-    if (kn_expr_equal(q->args[1], c) && kn_expr_equal(q->args[0], x)) return true;
-    return x->op == KN_OP_FLOORDIV && kn_is_int_const(x->args[1]) && x->args[1]->u.i > 0 && c->u.i > 0 && kn_is_int_const(q->args[1]) &&
-           kn_mul_fits(x->args[1]->u.i, c->u.i, &bc) && bc == q->args[1]->u.i && kn_expr_equal(q->args[0], x->args[0]);
+    if (q->op != KN_OP_FLOORDIV) return NULL;
+    kn_expr *of = q->args[0];
+    if (kn_expr_equal(q->args[1], c)) {
+        bool part = of->op == KN_OP_MOD && positive(of->args[1]) && positive(c) && of->args[1]->u.i % c->u.i == 0 && kn_expr_equal(of->args[0], x);
+        return kn_expr_equal(of, x) ? x : part ? of : NULL;
+    }
+    bool twice = x->op == KN_OP_FLOORDIV && kn_is_int_const(x->args[1]) && x->args[1]->u.i > 0 && c->u.i > 0 && kn_is_int_const(q->args[1]) &&
+                 kn_mul_fits(x->args[1]->u.i, c->u.i, &bc) && bc == q->args[1]->u.i && kn_expr_equal(of, x->args[0]);
+    return twice ? x : NULL;
 }
 
-/* (x//c)*(c*k) + (x%c)*k is x*k. */
+/* (x//c)*(c*k) + (x%c)*k is x*k; (x%(b*c)//c)*(c*k) + (x%c)*k is x%(b*c)*k. */
 static void join_div_mod(sum *s)
 {
     for (int i = 0; i < s->n; i++) {
@@ -178,12 +185,13 @@ static void join_div_mod(sum *s)
         for (int k = 0; k < s->n; k++) {
             const kn_expr *q = s->term[k];
             int64_t c;
-            if (!quotient_by(q, m->args[0], m->args[1])) continue;
+            kn_expr *of = quotient_by(q, m->args[0], m->args[1]);
+            if (!of) continue;
             if (__builtin_mul_overflow(s->coef[i], m->args[1]->u.i, &c) || c != s->coef[k]) continue;
             sum t = *s;
             t.coef[k] = 0;
             t.coef[i] = 0;
-            if (!add_sum(&t, m->args[0], s->coef[i])) continue;
+            if (!add_sum(&t, of, s->coef[i])) continue;
             *s = t;
             i = -1; /* the joined x may be a quotient or remainder itself */
             break;

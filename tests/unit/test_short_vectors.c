@@ -9,12 +9,16 @@ static void crowded_rows_are_copied(void **state)
                                                                            {"x86-64-avx2", "a=f32:40x1600&b=f32:1600x1536", true},
                                                                            {"x86-64-avx2", "a=f32:40x400&b=f32:400x1003", true},
                                                                            {"x86-64-avx2", "a=f32:40x1600&b=f32:1600x1003", false},
+                                                                           {"x86-64-avx2", "a=f32:40x1600&b=f32:1600x1021", true}, /* nearly */
+                                                                           {"x86-64-avx2", "a=f32:40x700&b=f32:700x4093", true},
+                                                                           {"x86-64-avx2", "a=f32:40x1600&b=f32:1600x1365", true}, /* every third */
                                                                            {"x86-64-avx2", "a=f32:64x256&b=f32:256x256", true},
                                                                            {"x86-64-avx2", "a=f32:42x300&b=f32:300x66", false},
                                                                            {"x86-64-avx2", "a=f32:80x300&b=f32:300x66", true},
                                                                            {"x86-64-avx2", "a=f32:64x256&b=f32:256x200", false},
                                                                            {"x86-64-avx512", "a=f32:40x1600&b=f32:1600x1003", false},
                                                                            {"x86-64-avx512", "a=f32:40x1600&b=f32:1600x1024", false},
+                                                                           {"x86-64-avx512", "a=f32:40x1600&b=f32:1600x1021", false},
                                                                            {"x86-64-avx2", "a=f32:8x1600&b=f32:1600x1024", false}};
     (void)state;
     for (size_t i = 0; i < sizeof one / sizeof *one; i++) {
@@ -71,6 +75,7 @@ static void rows_meet_blocks(void **state)
     static const char product[] = "c[M,N] +=! a[M,K]*b[K,N]", many[] = "c[B,M,N] +=! a[B,M,K]*b[B,K,N]";
     static const char across[] = "c[M,N] +=! a[K,M]*b[K,N]", turned[] = "c[M,N] +=! a[M,K]*b[N,K]";
     static const char places[] = "y[P,Q,F] +=! x[2*P,2*Q,C]*w[C,F] where P in 9, Q in 11";
+    static const char two[] = "c[M,N] +=! a[M,J,K]*b[J,K,N]", single[] = "c[B,M,N] +=! a[B,M,K]*b[K,N]";
     static const struct { const char *text, *id, *inputs, *has, *never; int64_t l1, l2; bool asked; } one[] = {
         {product, "x86-64-avx2", "a=f32:128x1000&b=f32:1000x1024", "| R0.0 S1.1 S1.2 S0.1 R0.1 |", "S0.1 S1.1", 0, 0, true},
         {product, "x86-64-avx2", "a=f32:128x1000&b=f32:1000x1024", "scratch R0.0 region pad ", "prepack ", 0, 0, true},
@@ -95,6 +100,8 @@ static void rows_meet_blocks(void **state)
         {across, "x86-64-avx2", "a=f32:130x31&b=f32:130x101", "reorder ", "scratch R0.0", 4096, 65536, false}, /* few rows */
         {across, "x86-64-avx2", "a=f32:61x49&b=f32:61x300", "scratch S1.0 loops S0.1 R0.0 S0.2\n", "region", 8192, 131072, true}, /* as it lies */
         {across, "x86-64-avx2", "a=f32:64x49&b=f32:64x320", "scratch S1.0 loops S0.1 R0.0 S0.2\n", "region", 8192, 131072, true},
+        {across, "x86-64-avx2", "a=f32:61x33&b=f32:61x400", "scratch R0.0 loops S0.1 R0.1 S0.2\n", "region", 8192, 65536, false}, /* short sums */
+        {product, "x86-64-avx2", "a=f32:38x1024&b=f32:1024x1024", "| R0.0 S1.1 S1.2 S0.1 R0.1 |", " 2\nsplit out0 R0 ", 0, 0, true}, /* 3 rows */
         {across, "x86-64-avx2", "a=f32:61x49&b=f32:61x200", "reorder ", "loops S0.1 R0.0", 8192, 131072, false},
         {across, "x86-64-avx512", "a=f32:213x49&b=f32:213x436", "reorder ", "loops S0.1 R0.0", 0, 0, false},
         {across, "x86-64-avx512", "a=f32:512x128&b=f32:512x256", "reorder ", "scratch R0.0", 0, 0, false},
@@ -114,6 +121,8 @@ static void rows_meet_blocks(void **state)
         {product, "x86-64-avx2", "a=f32:72x521&b=f32:521x30", "scratch S1.1 loops S1.2 R0.1 S1.3 S1.4\n", "prepack ", 8192, 65536, true},
         {product, "x86-64-avx2", "a=f32:77x4096&b=f32:4096x48", "reorder ", "region", 0, 0, false}, /* their rows begin with vectors */
         {product, "x86-64-avx2", "a=f32:205x1024&b=f32:1024x131:const", "region pad ", "S0.1 S1.1", 8192, 65536, true},
+        {two, "x86-64-avx2", "a=f32:64x12x48&b=f32:12x48x64", "scratch F0.0 loops S0.1 S0.2 F0.1\n", "region", 8192, 65536, true}, /* no box */
+        {single, "x86-64-avx2", "a=f32:32x1x64&b=f32:64x64", "reorder ", "reindex", 8192, 65536, false}, /* nor a window */
     };
     (void)state;
     for (size_t i = 0; i < sizeof one / sizeof *one; i++) {
@@ -180,6 +189,10 @@ static void few_rows_go_along_sums(void **state)
         {"x86-64-avx2", "a=f32:6x213&b=f32:31x213", "split out0 S1 4\nsplit out0 S0 ", true},
         {"x86-64-avx2", "a=f32:8x213&b=f32:31x213", "split out0 S1 3\nsplit out0 S0 ", true},
         {"x86-64-avx2", "a=f32:21x153&b=f32:509x153", " scratch S1.0 loops R0.0 S1.1 S1.2\n", false}, /* worth turning */
+        {"x86-64-avx2", "a=f32:131x213&b=f32:9x213", "split out0 S1 3\nsplit out0 S0 ", true}, /* few columns */
+        {"x86-64-avx2", "a=f32:131x213&b=f32:9x213", "| S0.2 S1.1 R0.1 R0.2\n", true},
+        {"x86-64-avx2", "a=f32:131x213&b=f32:19x213", " loops R0.1 S1.1 S1.2\n", true},
+        {"x86-64-avx2", "a=f32:531x213&b=f32:9x213", "vectorize out0 S1.2\n", false}, /* rows are tasks, of two vectors each */
         {"x86-64-avx512", "a=f32:8x473&b=f32:366x473", "split out0 S1 4\n", false},
     };
     (void)state;
@@ -614,6 +627,42 @@ static void rows_that_are_written_stay_near(void **state)
     }
 }
 
+/* What a map makes for a product is made once before, where all columns share it or more than a few rows do; a GPU makes it where it is read. A copy
+ * with other lanes is not made through a map. */
+static void factors_are_made_before(void **state)
+{
+    static const char rows[] = "t[M,K] = max(a[M,K],0.0); c[M,N] +=! t[M,K]*b[K,N]";
+    static const char divided[] = "t[M,K] = a[M,K]/(b[M]*b[M]+1.0); c[M,N] +=! t[M,K]*w[K,N]";
+    static const char columns[] = "t[K,N] = cast(b[K,N],f32)*s[N]; c[M,N] +=! a[M,K]*t[K,N]";
+    static const char far[] = "t[K,N] = max(b[K,N],0.0); c[M,N] +=! a[M,K]*t[K,N]";
+    static const char softmax[] = "m[M] >=! a[M,K]; e[M,K] = exp(a[M,K]-m[M]); s[M] +=! e[M,K]; p[M,K] = e[M,K]/s[M]; c[M,N] +=! p[M,K]*b[K,N]";
+    static const char spread[] = "t[M,J,K] = a[M,J]*b[M,K]; c[M,N] +=! t[M,J,K]*w[J,K,N]";
+    static const char moved[] = "t[M,K] = a[M,K+1]; c[M,N] +=! t[M,K]*b[K,N] where K in 64";
+    static const struct { const char *id, *expr, *inputs; bool inlined; } one[] = {
+        {"x86-64-avx2", rows, "a=f32:40x64&b=f32:64x72", false},
+        {"x86-64-avx512", rows, "a=f32:40x64&b=f32:64x72", false},
+        {"nvidia-h200", rows, "a=f32:40x64&b=f32:64x72", true},
+        {"x86-64-avx2", divided, "a=f32:40x64&b=f32:40&w=f32:64x72", false},
+        {"x86-64-avx2", columns, "a=f32:9x64&b=i8:64x72&s=f32:72", true},
+        {"x86-64-avx2", columns, "a=f32:40x64&b=i8:64x72&s=f32:72", false},
+        {"x86-64-avx2", far, "a=f32:16x512&b=f32:512x2048", true},
+        {"x86-64-avx2", softmax, "a=f32:40x64&b=f32:64x72", false},
+        {"x86-64-avx2", spread, "a=f32:20x17&b=f32:20x24&w=f32:17x24x40", true},
+        {"x86-64-avx2", moved, "a=f32:40x65&b=f32:64x72", true}, /* nothing is computed */
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof one / sizeof *one; i++) {
+        kiln_arena *a = kiln_arena_open(&(kiln_host){NULL, mem, NULL});
+        kn_hw *hw = device(a, one[i].id);
+        kn_program *c;
+        kiln_bytes trace = constructed(a, one[i].expr, one[i].inputs, hw, 1, &c)->c[0].trace;
+        bool inlined = strstr(trace.p, "inline ") != NULL;
+        if (inlined != one[i].inlined || strstr(trace.p, "terms_last")) fail_msg("%s of %s:\n%s", one[i].expr, one[i].inputs, trace.p);
+        if (!hw->gpu && one[i].expr != far) run_checked(a, c, hw, trace, one[i].inputs);
+        kiln_arena_close(a);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -634,6 +683,7 @@ int main(void)
         cmocka_unit_test(blocks_have_one_length),
         cmocka_unit_test(packed_blocks_meet_all_images),
         cmocka_unit_test(rows_that_are_written_stay_near),
+        cmocka_unit_test(factors_are_made_before),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
