@@ -1,5 +1,6 @@
 /* Plans where vectors are parts of lines and registers are few (AVX2), beside those where they are not. */
 #include "tests/unit/run_lowered.c"
+#include "tests/unit/statements.h"
 
 /* Few rows read a large operand where it lies, unless its rows fall into the same sets and vectors are narrow. */
 static void crowded_rows_are_copied(void **state)
@@ -28,11 +29,10 @@ static void crowded_rows_are_copied(void **state)
 }
 
 /* The toolchain is asked to write out four iterations of some loop. */
-static bool written_out(const kn_ls *s)
+static int64_t written_out(const kn_lprog *l, const kn_ls *s, int64_t with)
 {
-    bool some = false;
-    for (; s; s = s->next) some = some || (s->kind == KN_LS_FOR && s->unroll == 4) || written_out(s->body) || written_out(s->other);
-    return some;
+    (void)l, (void)with;
+    return s->kind == KN_LS_FOR && s->unroll == 4;
 }
 
 /* Where vectors are parts of lines, rows go along all panels of an operand that is near, so that results' lines are written whole, and large operands
@@ -58,7 +58,7 @@ static void short_vectors_fill_lines(void **state)
         kiln_candidates *list = constructed(a, "c[M,N] +=! a[M,K]*b[K,N]", one[i].inputs, hw, 1, &c);
         kn_lprog *l = lowered(a, c, hw, list->c[0].trace, one[i].inputs);
         if (!strstr(list->c[0].trace.p, one[i].taken)) fail_msg("%s on %s:\n%s", one[i].inputs, one[i].id, list->c[0].trace.p);
-        if (written_out(l->fns[0].body) != one[i].asked) fail_msg("%s on %s", one[i].inputs, one[i].id);
+        if ((counted_in(l, l->fns[0].body, written_out, 0) > 0) != one[i].asked) fail_msg("%s on %s", one[i].inputs, one[i].id);
         if (one[i].small) run_checked(a, c, hw, list->c[0].trace, one[i].inputs);
         kiln_arena_close(a);
     }
@@ -127,8 +127,7 @@ static void rows_meet_blocks(void **state)
         kiln_bytes trace = constructed(a, one[i].text, one[i].inputs, hw, 1, &c)->c[0].trace;
         if (!strstr(trace.p, one[i].has) || strstr(trace.p, one[i].never)) fail_msg("%s on %s:\n%s", one[i].inputs, one[i].id, trace.p);
         kn_lprog *l = lowered(a, c, hw, trace, one[i].inputs);
-        bool some = false;
-        for (int f = 0; f < l->nfns; f++) some = some || written_out(l->fns[f].body);
+        bool some = counted(l, written_out, 0) > 0;
         if (one[i].asked && !some) fail_msg("%s on %s:\n%s", one[i].inputs, one[i].id, trace.p);
         if (one[i].l1) run_checked(a, c, hw, trace, one[i].inputs);
         kiln_arena_close(a);
@@ -222,14 +221,6 @@ static void few_columns_are_copied_whole(void **state)
     }
 }
 
-/* How many vectors of so many lanes are stored, where nothing else is. */
-static int short_stores(const kn_ls *s, int lanes)
-{
-    int n = 0;
-    for (; s; s = s->next) n += (s->kind == KN_LS_STORE && s->value->lanes == lanes) + short_stores(s->body, lanes) + short_stores(s->other, lanes);
-    return n;
-}
-
 /* What a register tile reads of a few rows that lie beside each other, fewer than a vector has lanes, is copied in two shorter vectors. */
 static void short_runs_are_vectors(void **state)
 {
@@ -247,22 +238,18 @@ static void short_runs_are_vectors(void **state)
         kiln_bytes trace = {one[i].trace, strlen(one[i].trace)};
         constructed(a, "c[M,N] +=! a[K,M]*b[K,N]", inputs, hw, 1, &c);
         kn_lprog *l = lowered(a, c, hw, trace, inputs);
-        if (short_stores(l->fns[0].body, 4) != one[i].vectors) fail_msg("%s", one[i].trace);
+        if (counted_in(l, l->fns[0].body, stores_of, 4) != one[i].vectors) fail_msg("%s", one[i].trace);
         run_checked(a, c, hw, trace, inputs);
         kiln_arena_close(a);
     }
 }
 
 /* Lines that are asked for beside a loop that computes in registers. */
-static bool asks_beside(const kn_ls *s)
+static int64_t asks_beside(const kn_lprog *l, const kn_ls *s, int64_t with)
 {
-    bool some = false;
-    for (; s; s = s->next) {
-        const kn_ls *b = s->kind == KN_LS_FOR ? s->body : NULL;
-        some = some || (b && b->kind == KN_LS_FOR && b->body->kind == KN_LS_PREFETCH && b->next && b->next->kind == KN_LS_FOR && !b->next->next);
-        some = some || asks_beside(s->body) || asks_beside(s->other);
-    }
-    return some;
+    const kn_ls *b = s->kind == KN_LS_FOR ? s->body : NULL;
+    (void)l, (void)with;
+    return b && b->kind == KN_LS_FOR && b->body->kind == KN_LS_PREFETCH && b->next && b->next->kind == KN_LS_FOR && !b->next->next;
 }
 
 /* With few registers many lines of the next block, which a tile is to ask for, are asked for while its sum runs. */
@@ -284,7 +271,8 @@ static void lines_are_spread(void **state)
         }
         kiln_bytes trace = constructed(a, "c[M,N] +=! a[M,K]*b[K,N]", one[i].inputs, hw, 1, &c)->c[0].trace;
         kn_lprog *l = lowered(a, c, hw, trace, one[i].inputs);
-        if (asks_beside(l->fns[l->nfns - 1].body) != one[i].spread) fail_msg("%s on %s:\n%s", one[i].inputs, one[i].id, trace.p);
+        bool spread = counted_in(l, l->fns[l->nfns - 1].body, asks_beside, 0) > 0;
+        if (spread != one[i].spread) fail_msg("%s on %s:\n%s", one[i].inputs, one[i].id, trace.p);
         if (one[i].spread) run_checked(a, c, hw, trace, one[i].inputs);
         kiln_arena_close(a);
     }
@@ -394,14 +382,9 @@ static opened first_of(const char *id, const char *text, const char *inputs)
 }
 
 /* Registers that one statement adds element by element. */
-static int by_elements(const kn_ls *s, const kn_lprog *l)
+static int64_t by_elements(const kn_lprog *l, const kn_ls *s, int64_t with)
 {
-    int n = 0;
-    for (; s; s = s->next) {
-        bool one = s->kind == KN_LS_STORE && s->value->lanes <= 1 && l->buffers[s->buffer].scope == KN_REGISTER;
-        n += one + by_elements(s->body, l) + by_elements(s->other, l);
-    }
-    return n;
+    return stores_in_registers(l, s, with) && s->value->lanes <= 1;
 }
 
 /* Which elements of windows are their extremum, and what these get of each: whole rows that registers hold with their padding are compared as they
@@ -426,8 +409,7 @@ static void extrema_are_found_in_vectors(void **state)
         if (one[i].trace) o.trace = text_of(one[i].trace);
         if (!strstr(o.trace.p, one[i].has) || strstr(o.trace.p, one[i].never)) fail_msg("%s %s\n%s", one[i].text, one[i].inputs, o.trace.p);
         kn_lprog *l = lowered(o.a, o.p, o.hw, o.trace, one[i].inputs);
-        for (int f = 0; f < l->nfns; f++)
-            if (by_elements(l->fns[f].body, l)) fail_msg("%s %s: elements\n%s", one[i].text, one[i].inputs, o.trace.p);
+        if (counted(l, by_elements, 0)) fail_msg("%s %s: elements\n%s", one[i].text, one[i].inputs, o.trace.p);
         run_checked(o.a, o.p, o.hw, o.trace, one[i].inputs);
         kiln_arena_close(o.a);
     }
@@ -459,15 +441,10 @@ static void places_of_whole_rows_are_picked(void **state)
     }
 }
 
-static int64_t asked_for(const kn_ls *s, const kn_lprog *l, enum kn_role role)
+static int64_t asked_for(const kn_lprog *l, const kn_ls *s, int64_t role)
 {
-    int64_t n = 0;
-    for (; s; s = s->next) {
-        const kn_buffer *b = s->kind == KN_LS_PREFETCH ? &l->buffers[s->buffer] : NULL;
-        n += b && b->scope == KN_GLOBAL && l->program->tensors[b->slot].role == role;
-        n += asked_for(s->body, l, role) + asked_for(s->other, l, role);
-    }
-    return n;
+    const kn_buffer *b = s->kind == KN_LS_PREFETCH ? &l->buffers[s->buffer] : NULL;
+    return b && b->scope == KN_GLOBAL && (int)l->program->tensors[b->slot].role == role;
 }
 
 /* What is added to a tile's sums is asked for before they are summed, line by line, and the lines that they go to; those alone are not. */
@@ -481,8 +458,7 @@ static void added_rows_are_asked_for(void **state)
     for (size_t i = 0; i < sizeof one / sizeof *one; i++) {
         opened o = first_of("x86-64-avx2", one[i].text, one[i].inputs);
         kn_lprog *l = lowered(o.a, o.p, o.hw, o.trace, one[i].inputs);
-        int64_t in = 0, out = 0;
-        for (int f = 0; f < l->nfns; f++) in += asked_for(l->fns[f].body, l, KN_INPUT), out += asked_for(l->fns[f].body, l, KN_OUTPUT);
+        int64_t in = counted(l, asked_for, KN_INPUT), out = counted(l, asked_for, KN_OUTPUT);
         if ((in > 0) != one[i].asked || (out > 0) != one[i].asked) fail_msg("%zu: %lld and %lld lines asked for", i, (long long)in, (long long)out);
         if (one[i].asked) run_checked(o.a, o.p, o.hw, o.trace, one[i].inputs);
         kiln_arena_close(o.a);
@@ -513,8 +489,7 @@ static void far_results_are_asked_for(void **state)
         }
         kiln_bytes trace = constructed(a, one[i].text, one[i].inputs, hw, 1, &c)->c[0].trace;
         kn_lprog *l = lowered(a, c, hw, trace, one[i].inputs);
-        int64_t out = 0;
-        for (int f = 0; f < l->nfns; f++) out += asked_for(l->fns[f].body, l, KN_OUTPUT);
+        int64_t out = counted(l, asked_for, KN_OUTPUT);
         if ((out > 1) != one[i].asked) fail_msg("%zu: %lld lines asked for\n%s", i, (long long)out, trace.p);
         if (one[i].asked) run_checked(a, c, hw, trace, one[i].inputs);
         kiln_arena_close(a);
