@@ -80,14 +80,14 @@ static int64_t least_terms(const kn_site *x, double blocks)
 /* Rows of a part that is cut for the sake of its rows: what it writes is read again from near, a few hundredths of what it reads from afar. */
 enum { LEAST_ROWS = 32 };
 
-/* A divisor of the axis that makes about `want` parts of at least `least` terms, those of whole transactions first, shared evenly where `units` share
- * them; 1: there is none. */
-static int64_t parts_near(int64_t extent, double want, int64_t least, int64_t units)
+/* A divisor of the axis, or any number where terms may be left over, that makes about `want` parts of at least `least` terms, those of whole
+ * transactions first, shared evenly where `units` share them; 1: there is none. */
+static int64_t parts_near(int64_t extent, double want, int64_t least, int64_t units, bool leaves)
 {
     int64_t best = 1;
     double far = 1e30;
     for (int64_t n = 2; n <= 1024 && extent / n >= least; n++) {
-        if (extent % n || !kn_site_evenly(n, units)) continue;
+        if ((extent % n && !leaves) || !kn_site_evenly(n, units)) continue;
         double off = (double)n > want ? (double)n / want : want / (double)n;
         if (extent / n % 32) off *= 1.5;
         if (off < far) far = off, best = n;
@@ -115,10 +115,14 @@ int kn_part_steps(kiln_arena *a, const kn_program *p, const kn_hw *hw, kiln_byte
     double blocks = hw->gpu ? blocks_of(&best) : once || rows ? 1 : tiles_of(&best), fill = (double)hw->units / (blocks < 1 ? 1 : blocks);
     int64_t others = (int64_t)(points(best.s, true) / (double)best.s->axes[axis].extent);
     int64_t least = rows ? LEAST_ROWS : least_terms(&best, blocks);
+    bool leaves = !best.contraction && best.s->naxes == best.s->nspatial + 1;
     if (fill <= 1) return 0;
     least = kn_ceil_div(least, others);
     for (int64_t waves = 1, last = 1; waves <= (once ? 1 : 2); waves++) {
-        int64_t n = parts_near(best.s->axes[axis].extent, fill * (double)waves, least < 4 ? 4 : least, rows ? hw->units : 1);
+        int64_t extent = best.s->axes[axis].extent, enough = least < 4 ? 4 : least, units = rows ? hw->units : 1;
+        int64_t n = parts_near(extent, fill * (double)waves, enough, units, false);
+        bool uneven = n == 1 || (!hw->gpu && !kn_site_evenly(n, hw->units)); /* 2049 rows, for two cores */
+        if (uneven && leaves) n = parts_near(extent, fill * (double)waves, enough, units, true);
         if (n == last || (once && n != hw->units)) continue;
         last = n;
         const char *line = kn_format(a, "part %s %s KP %lld parts\n", best.name, best.s->axes[axis].name, (long long)n);

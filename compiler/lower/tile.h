@@ -58,7 +58,6 @@ bool kn_tile_written_out(const kn_tile *x);
 /* The innermost spatial loop of the tile, if it has as many iterations as a vector of the reduction has lanes; -1. */
 int kn_tile_rows_of_lanes(const kn_tile *x);
 void kn_tile_stand_up(kn_tile *x); /* lanes along the reduction become lanes along the rows, where there are as many of these */
-enum kn_op kn_tile_combine_op(enum kn_reduce r);
 kn_expr *kn_tile_identity(kn_lw *w, enum kn_reduce r, enum kn_dtype t);
 void kn_tile_terms(kn_tile *x); /* the tile's reduce loops, accumulating */
 /* Across the threads of rfactor loops; *owner: the threads that hold the result, NULL: all. */
