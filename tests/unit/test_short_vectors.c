@@ -341,6 +341,27 @@ static void columns_go_in_parts(void **state)
     }
 }
 
+/* Results of short rows go by as many vectors as leave least for the last ones, which are moved back. */
+static void rows_go_by_what_leaves_least(void **state)
+{
+    static const char text[] = "m[I] >=! x[I,J]; e[I,J] = exp(x[I,J]-m[I]); s[I] +=! e[I,J]; y[I,J] = e[I,J]/s[I]";
+    static const struct { const char *inputs, *has; } one[] = {
+        {"x=f32:300x200", "split out0 S1 5 8\n"}, {"x=f32:300x197", "split out0 S1 5 8\n"}, {"x=f32:300x256", "split out0 S1 4 8\n"},
+        {"x=f32:300x137", "split out0 S1 6 8\n"}, {"x=f32:300x208", "split out0 S1 4 8\n"}, /* whole lines */
+        {"x=f32:300x1021", "split out0 S1 4 8\n"},
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof one / sizeof *one; i++) {
+        kiln_arena *a = kiln_arena_open(&(kiln_host){NULL, mem, NULL});
+        kn_hw *hw = device(a, "x86-64-avx2");
+        kn_program *c;
+        kiln_bytes trace = constructed(a, text, one[i].inputs, hw, 1, &c)->c[0].trace;
+        if (!strstr(trace.p, one[i].has)) fail_msg("%s: no '%s' in\n%s", one[i].inputs, one[i].has, trace.p);
+        if (!i) run_checked(a, c, hw, trace, one[i].inputs);
+        kiln_arena_close(a);
+    }
+}
+
 /* Some dozen rows are worth a packed operand, and panels of a constant have all terms where L2 holds them. */
 static void some_rows_are_worth_packing(void **state)
 {
@@ -605,6 +626,7 @@ int main(void)
         cmocka_unit_test(extrema_are_found_in_vectors),
         cmocka_unit_test(places_of_whole_rows_are_picked),
         cmocka_unit_test(added_rows_are_asked_for),
+        cmocka_unit_test(rows_go_by_what_leaves_least),
         cmocka_unit_test(far_results_are_asked_for),
         cmocka_unit_test(panels_are_packed_together),
         cmocka_unit_test(blocks_have_one_length),
