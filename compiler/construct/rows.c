@@ -71,7 +71,7 @@ bool kn_rows_join(kn_rows *r, int k)
     kn_site x;
     kn_site_of(r->a, r->t, g, r->hw, &x);
     if (p->tensors[out].role != KN_TEMP || kn_pinned(p, out) || x.contraction || kn_site_scheduled(r->t, g)) return false;
-    if (kn_rows_slides(x.s) && !(r->hw->gpu && apart(&x))) return false;
+    if (kn_rows_slides(x.s) && !r->slide && !(r->hw->gpu && apart(&x))) return false;
     for (int i = 0; i < p->nstmts; i++) {
         const kn_expr *loads[KN_SITE_LOADS];
         int n = kn_loads(p->stmts[i]->body, loads, KN_SITE_LOADS), reader = stage_of(r, i);

@@ -341,6 +341,35 @@ static void columns_go_in_parts(void **state)
     }
 }
 
+#define SCAN(places, blocks, all) "p[I,S,C] +=! select(R <= S%16, pad(x,0.0)[I,S//16*16+R,C], 0.0) where S in " places ", R in 16; " \
+    "b[I,B,C] +=! pad(x,0.0)[I,B*16+R,C] where B in " blocks ", R in 16; q[I,B,C] +=! select(R < B, b[I,R,C], 0.0) where B in " blocks ", R in " \
+    blocks "; y[I,S,C] = p[I,S,C] + q[I,S//16,C] where S in " all
+
+/* All stages of prefix sums in blocks go under the loops of the last one over a few columns where they hand each other as much as they read, if half
+ * of L2 holds that and there are tasks enough; not where blocks leave no places over, and the last stage is one with the sums inside of blocks. */
+static void prefix_sums_go_by_columns(void **state)
+{
+    static const struct { const char *text, *inputs, *has, *id; bool small; } one[] = {
+        {SCAN("64", "4", "59"), "x=f32:3x59x40", "split out0 S2 5 8\n", "x86-64-avx2", true},
+        {SCAN("64", "4", "59"), "x=f32:2x59x43", "split out0 S2 6 8\n", "x86-64-avx2", true},
+        {SCAN("64", "4", "59"), "x=f32:8x59x200", "split out0 S2 7 16\n", "x86-64-avx512", false},
+        {SCAN("64", "4", "59"), "x=f32:1x59x8", NULL, "x86-64-avx2", false}, /* one task */
+        {SCAN("64", "4", "64"), "x=f32:3x64x40", NULL, "x86-64-avx2", false},
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof one / sizeof *one; i++) {
+        kiln_arena *a = kiln_arena_open(&(kiln_host){NULL, mem, NULL});
+        kn_hw *hw = device(a, one[i].id);
+        kn_program *c;
+        kiln_bytes trace = constructed(a, one[i].text, one[i].inputs, hw, 1, &c)->c[0].trace;
+        bool together = strstr(trace.p, "compute_at t0 out0 ") && strstr(trace.p, "compute_at t1 out0 ") && strstr(trace.p, "compute_at t2 out0 ");
+        if (together != (one[i].has != NULL)) fail_msg("%s: stages are%s together\n%s", one[i].inputs, together ? "" : " not", trace.p);
+        if (together && !strstr(trace.p, one[i].has)) fail_msg("%s: no '%s' in\n%s", one[i].inputs, one[i].has, trace.p);
+        if (one[i].small) run_checked(a, c, hw, trace, one[i].inputs);
+        kiln_arena_close(a);
+    }
+}
+
 /* Results of short rows go by as many vectors as leave least for the last ones, which are moved back. */
 static void rows_go_by_what_leaves_least(void **state)
 {
@@ -627,6 +656,7 @@ int main(void)
         cmocka_unit_test(places_of_whole_rows_are_picked),
         cmocka_unit_test(added_rows_are_asked_for),
         cmocka_unit_test(rows_go_by_what_leaves_least),
+        cmocka_unit_test(prefix_sums_go_by_columns),
         cmocka_unit_test(far_results_are_asked_for),
         cmocka_unit_test(panels_are_packed_together),
         cmocka_unit_test(blocks_have_one_length),
