@@ -1,8 +1,8 @@
 /* Sums up to each place in blocks (ops/scan.c): sums of blocks, sums of these up to each block, and what of its own block is before each place. The
- * stages read their tensor twice and, where blocks leave some places over, hand each other as much as they read: one after the other they are bound by
- * what L3 brings. Here all of them go under the loops of the last one over a few columns, of which L2 holds what there is between the stages. Not
- * where what they hand on is little (1000x256 in blocks of 10: 0.4 to 0.9). Sums of blocks have all their terms
- * written out, those up to each place the tile of cpu_running.c. 8x59x200 takes 0.55 of the time on a Zen 3. */
+ * stages read their tensor twice and, where blocks leave some places over, hand each other as much as they read: one after the other they are bound
+ * by what L3 brings. Here all of them go under the loops of the last one over a few columns, of which L2 holds what there is between the stages; not
+ * where what they hand on is little (1000x256 in blocks of 10: 0.4 to 0.95). Sums of blocks have all their terms written out, those up to each place
+ * the tile of cpu_running.c. 8x59x200 takes 0.55 to 0.65 of the time on a Zen 3. */
 #include "construct/cpu.h"
 #include "construct/rows.h"
 
@@ -31,18 +31,20 @@ static bool is_shared(const scan *r, int k, int x)
     return y >= 0 && (r->g.shared >> y & 1);
 }
 
-/* Windows that slide along rows have no rows of their own. */
-static void leave_windows(scan *r, int k)
+/* Windows that slide along rows have no rows of their own. False: more is read than is looked at. */
+static bool leave_windows(scan *r, int k)
 {
     const kn_stmt *s = kn_rows_stmt(&r->g, k);
     const kn_expr *loads[KN_SITE_LOADS];
     int n = kn_loads(s->body, loads, KN_SITE_LOADS);
+    if (n > KN_SITE_LOADS) return false;
     for (int l = 0; l < n; l++)
         for (int d = 0; d < loads[l]->nargs; d++) {
             uint32_t axes = kn_axes_in(loads[l]->args[d]);
             for (int x = 0; x < s->nspatial && axes >> s->nspatial; x++)
                 if ((axes >> x & 1) && is_shared(r, k, x)) r->g.shared &= ~(1u << r->g.of[k][x]);
         }
+    return true;
 }
 
 static double elements(const scan *r, int k)
@@ -92,7 +94,7 @@ static bool gather(scan *r)
     r->g.shared = (1u << x.s->nspatial) - 1;
     for (int i = 0; i < KILN_MAX_AXES; i++) r->g.of[r->g.last][i] = i < x.s->nspatial ? i : -1;
     for (int k = r->g.last - 1; k >= 0; k--) if (kn_rows_join(&r->g, k)) r->g.stage[r->g.n++] = k;
-    for (int i = 0; i < r->g.n; i++) leave_windows(r, r->g.stage[i]);
+    for (int i = 0; i < r->g.n; i++) if (!leave_windows(r, r->g.stage[i])) return false;
     if (r->g.n < 2 || !(r->g.shared >> r->n & 1)) return false;
     r->lanes = kn_cpu_pow2(x.s->axes[x.n].extent, r->g.hw->vector_bytes / kn_cpu_acc_bytes(&x));
     for (int i = 0; i < r->g.n; i++) {
