@@ -85,10 +85,13 @@ static bool columns_at_once(scan *r)
 /* The stages, some of which sums up to each place, whose lanes are the same columns; false: they are not so. */
 static bool gather(scan *r)
 {
-    bool some = false;
+    const kn_program *p = r->g.t->program;
+    bool some = p->tensors[kn_stage_out(r->g.t, r->g.t->stages[r->g.last])].role == KN_OUTPUT, sums = false;
     kn_site x, y;
+    for (int i = 0; i < p->nstmts && some; i++) sums = sums || (p->stmts[i]->red != KN_RED_NONE && p->stmts[i]->body->op == KN_OP_SELECT);
+    if (!sums) return false;
+    some = false;
     kn_site_of(r->g.a, r->g.t, r->g.t->stages[r->g.last], r->g.hw, &x);
-    if (x.t->program->tensors[kn_stage_out(r->g.t, r->g.t->stages[r->g.last])].role != KN_OUTPUT) return false;
     if (x.s->scatter || x.contraction || x.n < 0 || kn_site_scheduled(r->g.t, r->g.t->stages[r->g.last])) return false;
     r->g.n = 1, r->g.stage[0] = r->g.last, r->n = x.n;
     r->g.shared = (1u << x.s->nspatial) - 1;

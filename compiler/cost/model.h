@@ -15,6 +15,7 @@ typedef struct kn_access {
     int cache;             /* number of the stage's cache that holds it, -1: none */
     uint32_t axes;
     const kn_expr *index[KILN_MAX_RANK];
+    uint32_t in[KILN_MAX_RANK]; /* axes of each index */
     int unit_axis;         /* axis whose step moves by one element, -1: none */
     int64_t shape[KILN_MAX_RANK];
 } kn_access;
