@@ -21,7 +21,7 @@ typedef struct kn_costs {
     double us[KILN_MAX_STMTS];
     bool known[KILN_MAX_STMTS];
 } kn_costs;
-/* kn_cost_of's us for a tree that steps have made of base->of (NULL: of any): on a CPU stages that these left as they were are not predicted again. */
+/* kn_cost_of's us for a tree that steps have made of base->of (base NULL: of any): on a CPU stages that these left alone are not predicted again. */
 kiln_status kn_cost_since(const kn_tree *t, const kn_hw *hw, kn_costs *base, double *us, kiln_diag *d);
 /* The picture for people behind kiln_explain. */
 void kn_cost_print(kn_buf *b, const kn_tree *t, const kn_hw *hw, const kn_cost *c);
