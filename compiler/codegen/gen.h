@@ -86,6 +86,13 @@ void kn_put_lane_list(kn_gen *g, const kn_expr *e);
 void kn_put_vector_read(kn_gen *g, const kn_expr *e);
 void kn_put_operand(kn_gen *g, const kn_expr *e, int lanes);
 void kn_put_infix(kn_gen *g, const kn_expr *e, const char *op, int lanes);
+void kn_put_type_of(kn_gen *g, const kn_expr *e); /* of a vector */
+/* shuffle.c */
+void kn_put_zip(kn_gen *g, const kn_expr *e);
+void kn_put_pick(kn_gen *g, const kn_expr *e);
+void kn_put_spread(kn_gen *g, const kn_expr *e);
+bool kn_put_strided(kn_gen *g, const kn_expr *e); /* every step-th element, by vectors that are shuffled; false: it is none, nothing was printed */
+/* mask.c, vector.c */
 void kn_put_mask(kn_gen *g, const kn_expr *e, int bits, int lanes); /* BOOL vector as lanes of 0 or -1 */
 bool kn_guards(const kn_expr *e);             /* a select that evaluates one side a lane: a read may be out of bounds in the others */
 void kn_put_hsum(kn_gen *g, const kn_expr *e);

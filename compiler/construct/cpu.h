@@ -230,9 +230,12 @@ bool kn_cpu_byte_columns(const kn_site *x, kn_plans *p);
 bool kn_cpu_upright(const kn_site *x, kn_plans *p);
 bool kn_cpu_written(const kn_site *x, kn_plans *p);
 bool kn_cpu_sums(const kn_site *x, kn_plans *p); /* any other: true */
+int kn_cpu_places(const kn_site *x, kiln_arena *a); /* the axis of the places of such a sum, -1: it is none */
 bool kn_cpu_is_running(const kn_site *x, kiln_arena *a);
 bool kn_cpu_running(const kn_site *x, kn_plans *p); /* cpu_running.c: sums up to each place of a block; false: they are others */
 bool kn_cpu_chained(const kn_site *x, kn_plans *p); /* cpu_sums.c: few results, several terms at a time; false: they are not so few */
+/* cpu_scan.c: a plan for the stages of sums up to each place in blocks, for a few columns at a time; the set of these stages, 0: there are none. */
+uint32_t kn_cpu_scan(kiln_arena *a, const kn_tree *t, const kn_hw *hw, int last, kn_plans *p);
 /* cpu_rows.c: a plan for stage `last` together with the producers that go under its outer loops; the set of these stages, 0: none do. */
 uint32_t kn_cpu_rows(kiln_arena *a, const kn_tree *t, const kn_hw *hw, int last, kn_plans *p);
 /* cpu_windows.c: a plan for a window's columns with its rows, and the padded copy that these read, under their loops; the set of these stages,

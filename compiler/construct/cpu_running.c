@@ -18,8 +18,7 @@ static int places_of(const kn_site *x, kiln_arena *a, kn_expr *e, int64_t terms)
     return whole && (block || x->s->axes[axis->u.axis].extent == terms) ? axis->u.axis : -1;
 }
 
-/* The axis of the places; -1: it is no such sum. */
-static int running(const kn_site *x, kiln_arena *a)
+int kn_cpu_places(const kn_site *x, kiln_arena *a)
 {
     const kn_stmt *s = x->s;
     const kn_expr *e = s->body, *loads[2];
@@ -54,11 +53,11 @@ static bool along(const kn_site *x, kn_plans *p)
     return p->n > 0;
 }
 
-bool kn_cpu_is_running(const kn_site *x, kiln_arena *a) { return running(x, a) >= 0; }
+bool kn_cpu_is_running(const kn_site *x, kiln_arena *a) { return kn_cpu_places(x, a) >= 0; }
 
 bool kn_cpu_running(const kn_site *x, kn_plans *p)
 {
-    int axis = running(x, p->a);
+    int axis = kn_cpu_places(x, p->a);
     if (axis < 0) return false;
     if (axis == x->n) return along(x, p);
     kn_site y = *x;

@@ -97,14 +97,14 @@ static bool of_tiles(const kn_site *x, parts *want)
 /* The first one that knows the reduction. */
 static bool (*const rules[])(const kn_site *x, parts *want) = {of_gpu, packs_once, cuts_rows, of_tiles};
 
-/* A divisor of the axis that makes about `want` parts of at least `least` terms, those of whole transactions first, shared evenly where `units` share
- * them; 1: there is none. */
-static int64_t parts_near(int64_t extent, double want, int64_t least, int64_t units)
+/* A divisor of the axis, or any number where terms may be left over, that makes about `want` parts of at least `least` terms, those of whole
+ * transactions first, shared evenly where `units` share them; 1: there is none. */
+static int64_t parts_near(int64_t extent, double want, int64_t least, int64_t units, bool leaves)
 {
     int64_t best = 1;
     double far = 1e30;
     for (int64_t n = 2; n <= 1024 && extent / n >= least; n++) {
-        if (extent % n || !kn_site_evenly(n, units)) continue;
+        if ((extent % n && !leaves) || !kn_site_evenly(n, units)) continue;
         double off = (double)n > want ? (double)n / want : want / (double)n;
         if (extent / n % 32) off *= 1.5;
         if (off < far) far = off, best = n;
@@ -138,8 +138,13 @@ int kn_part_steps(kiln_arena *a, const kn_program *p, const kn_hw *hw, kiln_byte
     if (want.fill <= 1) return 0;
     const int axis = kn_cpu_longest_reduce(&x);
     const int64_t all = x.s->axes[axis].extent, others = (int64_t)(points(x.s, true) / (double)all), least = kn_ceil_div(want.least, others);
+    const bool leaves = !x.contraction && x.s->naxes == x.s->nspatial + 1;
     for (int64_t waves = 1, last = 1; waves <= (want.whole ? 1 : 2); waves++) {
-        int64_t n = parts_near(all, want.fill * (double)waves, least < 4 ? 4 : least, want.shared);
+        const double about = want.fill * (double)waves;
+        const int64_t enough = least < 4 ? 4 : least;
+        int64_t n = parts_near(all, about, enough, want.shared, false);
+        bool uneven = n == 1 || (!hw->gpu && !kn_site_evenly(n, hw->units)); /* 2049 rows, for two cores */
+        if (uneven && leaves) n = parts_near(all, about, enough, want.shared, true);
         if (n == last || (want.whole && n != hw->units)) continue;
         last = n;
         const char *line = kn_format(a, "part %s %s KP %lld parts\n", x.name, x.s->axes[axis].name, (long long)n);

@@ -25,15 +25,16 @@ void kn_plans_try(kn_plans *p, kn_buf *lines)
     }
     kiln_diag d;
     kn_tree *t;
-    kn_cost c;
+    double us;
     kn_mark before = kn_mark_of(p->a);
     bool begun = p->first.p && text.n >= p->first.n && !memcmp(text.p, p->first.p, p->first.n);
     kiln_bytes rest = begun ? (kiln_bytes){text.p + p->first.n, text.n - p->first.n} : text;
-    bool fits = !kn_trace_step(p->a, begun ? p->begun : p->t, p->hw, rest, &t, &d) && !kn_trace_end(t, p->hw, &d) && !kn_cost_of(t, p->hw, &c, &d);
+    bool fits = !kn_trace_step(p->a, begun ? p->begun : p->t, p->hw, rest, &t, &d) && !kn_trace_end(t, p->hw, &d) &&
+                !kn_cost_since(t, p->hw, p->costs, &us, &d);
     kn_release(p->a, before);
     if (!fits) return;
     int at = p->n < KILN_MAX_CANDIDATES ? p->n++ : KILN_MAX_CANDIDATES - 1;
-    if (at == KILN_MAX_CANDIDATES - 1 && p->best[at].lines.p && p->best[at].us <= c.us) return;
-    for (; at > 0 && p->best[at - 1].us > c.us; at--) p->best[at] = p->best[at - 1];
-    p->best[at] = (kn_plan){text, c.us};
+    if (at == KILN_MAX_CANDIDATES - 1 && p->best[at].lines.p && p->best[at].us <= us) return;
+    for (; at > 0 && p->best[at - 1].us > us; at--) p->best[at] = p->best[at - 1];
+    p->best[at] = (kn_plan){text, us};
 }

@@ -134,7 +134,13 @@ static kiln_status planned(kiln_arena *a, const kn_program *p, const kn_hw *hw, 
     kn_plans *plans = kn_array(a, kn_plans, t->nstages + 1);
     if (!plans) return kn_fail(d, KILN_MEMORY, "out of memory");
     int most = 1;
-    for (int i = 0; i < t->nstages; i++) plans[i] = plans_of(a, p, hw, evaluations, head, t);
+    kn_costs *costs = kn_new(a, kn_costs);
+    if (!costs) return kn_fail(d, KILN_MEMORY, "out of memory");
+    costs->of = t;
+    for (int i = 0; i < t->nstages; i++) {
+        plans[i] = plans_of(a, p, hw, evaluations, head, t);
+        plans[i].costs = costs;
+    }
     if ((s = plan_stages(plans, t, d))) return s;
     for (int i = 0; i < t->nstages; i++) if (plans[i].n > most) most = plans[i].n;
     for (int r = 0; r < most && r < k && r < KILN_MAX_CANDIDATES; r++) {

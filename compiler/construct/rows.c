@@ -67,11 +67,9 @@ bool kn_rows_join(kn_rows *r, int k)
     const kn_stage *g = r->t->stages[k];
     const kn_program *p = r->t->program;
     int out = kn_stage_out(r->t, g);
-    bool first = true;
+    bool first = true, slides = kn_rows_slides(kn_rows_stmt(r, k)) && !r->slide;
     kn_site x;
-    kn_site_of(r->a, r->t, g, r->hw, &x);
-    if (p->tensors[out].role != KN_TEMP || kn_pinned(p, out) || x.contraction || kn_site_scheduled(r->t, g)) return false;
-    if (kn_rows_slides(x.s) && !(r->hw->gpu && apart(&x))) return false;
+    if (p->tensors[out].role != KN_TEMP || kn_pinned(p, out) || kn_site_scheduled(r->t, g) || (slides && !r->hw->gpu)) return false;
     for (int i = 0; i < p->nstmts; i++) {
         const kn_expr *loads[KN_SITE_LOADS];
         int n = kn_loads(p->stmts[i]->body, loads, KN_SITE_LOADS), reader = stage_of(r, i);
@@ -83,9 +81,12 @@ bool kn_rows_join(kn_rows *r, int k)
             first = false;
         }
     }
+    if (first) return false;
+    kn_site_of(r->a, r->t, g, r->hw, &x);
+    if (x.contraction || (slides && !apart(&x))) return false;
     uint32_t have = 0;
     for (int a = 0; a < x.s->nspatial; a++) if (r->of[k][a] >= 0) have |= 1u << r->of[k][a];
-    if (first || !(r->shared & have)) return false;
+    if (!(r->shared & have)) return false;
     r->shared &= have;
     return true;
 }

@@ -11,6 +11,7 @@ typedef struct kn_rows {
     int n, last, stage[KILN_MAX_STMTS];
     int of[KILN_MAX_STMTS][KILN_MAX_AXES]; /* of[k][x]: axis of the last stage that axis x of stage k is, -1: none */
     uint32_t shared;                       /* row axes, as axes of the last stage */
+    bool slide;                            /* windows may slide along other axes than those */
 } kn_rows;
 
 const kn_stmt *kn_rows_stmt(const kn_rows *r, int k);

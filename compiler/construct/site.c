@@ -47,7 +47,12 @@ void kn_site_access_of(kiln_arena *a, const kn_program *p, const kn_stmt *s, int
     memset(out, 0, sizeof *out);
     out->padded = padded;
     out->bytes = kn_dtype_bytes(x->dtype);
-    for (int i = 0; i < x->rank; i++) out->axes |= kn_axes_in(idx[i]);
+    bool data = false; /* where it is depends on what is read */
+    for (int i = 0; i < x->rank; i++) {
+        out->axes |= kn_axes_in(idx[i]);
+        data = data || kn_loads(idx[i], NULL, 0);
+    }
+    if (data) return;
     kn_affine f = {.offset = 0};
     if (flat_sum(s, x, idx, &f)) {
         out->linear = true;

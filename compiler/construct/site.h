@@ -67,6 +67,7 @@ typedef struct kn_plans {
     const kn_hw *hw;
     kiln_bytes head;       /* the shaping steps that come before */
     const kn_tree *t;      /* what they make of the program */
+    kn_costs *costs;       /* of its stages, NULL */
     const char *note;      /* a comment on top of the lines, NULL */
     kiln_bytes first;      /* kn_plans_begin's; p NULL: none */
     const kn_tree *begun;

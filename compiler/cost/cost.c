@@ -11,6 +11,17 @@ static void add_inside(double inside, kn_cost *c)
     c->us += 0.1 * inside + (busy > longest ? 0.9 * (busy - longest) : 0);
 }
 
+kiln_status kn_cost_stage(const kn_tree *t, int k, const kn_hw *hw, kn_cost *c, kiln_diag *d)
+{
+    kn_stage_view v;
+    *c = (kn_cost){0};
+    kn_stage_view_of(t, t->stages[k], hw, &v);
+    if (kn_stage_bulk(t->stages[k])) kn_cost_bulk(&v, c);
+    else if (hw->gpu) kn_cost_gpu(&v, c);
+    else kn_cost_cpu(&v, c);
+    return c->us >= 0 ? KILN_OK : kn_fail(d, KILN_INTERNAL, "the cost model has no prediction for stage %d", k);
+}
+
 kiln_status kn_cost_of(const kn_tree *t, const kn_hw *hw, kn_cost *out, kiln_diag *d)
 {
     kn_cost total = {.bottleneck = "compute", .nlevels = hw->nlevels};
@@ -18,13 +29,9 @@ kiln_status kn_cost_of(const kn_tree *t, const kn_hw *hw, kn_cost *out, kiln_dia
     for (int i = 0; i < hw->nlevels; i++) total.levels[i].name = hw->levels[i].name;
     for (int k = 0; k < t->nstages; k++) {
         if (t->stages[k]->ahead) continue; /* no call computes it */
-        kn_stage_view v;
-        kn_cost c = {0};
-        kn_stage_view_of(t, t->stages[k], hw, &v);
-        if (kn_stage_bulk(t->stages[k])) kn_cost_bulk(&v, &c);
-        else if (hw->gpu) kn_cost_gpu(&v, &c);
-        else kn_cost_cpu(&v, &c);
-        if (!(c.us >= 0)) return kn_fail(d, KILN_INTERNAL, "the cost model has no prediction for stage %d", k);
+        kn_cost c;
+        kiln_status s = kn_cost_stage(t, k, hw, &c, d);
+        if (s) return s;
         const kn_stage *g = t->stages[k];
         if (hw->gpu && g->at_stage >= 0 && t->stages[g->at_stage]->kept) inside += c.us, c.us = 0;
         else if (hw->gpu && g->kept) add_inside(inside, &c), inside = 0;

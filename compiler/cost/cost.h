@@ -15,6 +15,14 @@ typedef struct kn_cost {
     const char *bottleneck;    /* "compute" or a level's name */
 } kn_cost;
 kiln_status kn_cost_of(const kn_tree *t, const kn_hw *hw, kn_cost *out, kiln_diag *d);
+/* What the stages of a tree take each by itself, as far as it is known. */
+typedef struct kn_costs {
+    const kn_tree *of;
+    double us[KILN_MAX_STMTS];
+    bool known[KILN_MAX_STMTS];
+} kn_costs;
+/* kn_cost_of's us for a tree that steps have made of base->of (base NULL: of any): on a CPU stages that these left alone are not predicted again. */
+kiln_status kn_cost_since(const kn_tree *t, const kn_hw *hw, kn_costs *base, double *us, kiln_diag *d);
 /* The picture for people behind kiln_explain. */
 void kn_cost_print(kn_buf *b, const kn_tree *t, const kn_hw *hw, const kn_cost *c);
 #endif

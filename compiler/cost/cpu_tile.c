@@ -71,7 +71,7 @@ static bool rows_follow(const kn_stage_view *v)
 {
     const kn_access *x = &v->access[v->naccesses - 1];
     for (int i = v->first_reg; x->rank > 1 && i < v->g->nloops - 1; i++)
-        if (v->g->loops[i].extent > 1 && (kn_axes_in(x->index[x->rank - 2]) >> v->g->loops[i].axis & 1)) return true;
+        if (v->g->loops[i].extent > 1 && (x->in[x->rank - 2] >> v->g->loops[i].axis & 1)) return true;
     return false;
 }
 

@@ -15,6 +15,7 @@ typedef struct kn_access {
     int cache;             /* number of the stage's cache that holds it, -1: none */
     uint32_t axes;
     const kn_expr *index[KILN_MAX_RANK];
+    uint32_t in[KILN_MAX_RANK]; /* axes of each index */
     int unit_axis;         /* axis whose step moves by one element, -1: none */
     int64_t shape[KILN_MAX_RANK];
 } kn_access;
@@ -66,6 +67,8 @@ double kn_wave_share(double tasks, double slots, double *waves);
 /* Rate of the stage's instruction on all units: one is started every `interval` cycles of a unit. */
 double kn_instruction_gflops(const kn_stage_view *v);
 void kn_cost_cpu(const kn_stage_view *v, kn_cost *c);
+/* cost.c: of stage k by itself. */
+kiln_status kn_cost_stage(const kn_tree *t, int k, const kn_hw *hw, kn_cost *c, kiln_diag *d);
 void kn_cost_bulk(const kn_stage_view *v, kn_cost *c); /* a GPU's stage of bulk copies */
 void kn_cost_gpu(const kn_stage_view *v, kn_cost *c);
 void kn_cost_finish(const kn_stage_view *v, kn_cost *c, double compute_eff, double memory_eff); /* us and bottleneck of one stage */

@@ -57,7 +57,7 @@ static bool is_window(const kn_stage_view *v)
     uint32_t places = (1u << v->s->nspatial) - 1;
     for (int i = 0; i < v->naccesses; i++)
         for (int d = 0; d < v->access[i].rank; d++) {
-            uint32_t in = kn_axes_in(v->access[i].index[d]);
+            uint32_t in = v->access[i].in[d];
             if ((in & places) && (in & ~places)) return true;
         }
     return false;

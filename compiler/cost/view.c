@@ -81,11 +81,12 @@ static void add_access(kn_stage_view *v, int tensor, kn_expr *const *idx, bool s
     for (int i = 0; i < x->rank; i++) {
         a->shape[i] = x->shape[i];
         a->index[i] = idx[i];
-        a->axes |= kn_axes_in(idx[i]);
+        a->in[i] = kn_axes_in(idx[i]);
+        a->axes |= a->in[i];
     }
     int last = x->rank - 1; /* the fastest dimension that has more than one element */
     while (last > 0 && x->shape[last] == 1) last--;
-    a->unit_axis = last >= 0 ? unit_axis(v->s, idx[last], kn_axes_in(idx[last])) : -1;
+    a->unit_axis = last >= 0 ? unit_axis(v->s, idx[last], a->in[last]) : -1;
     for (int i = 0; i < v->g->ncaches && !store; i++) if (v->g->caches[i].load == load) a->cache = i;
 }
 
@@ -170,7 +171,7 @@ void kn_stage_view_of(const kn_tree *t, const kn_stage *g, const kn_hw *hw, kn_s
 bool kn_slides(const kn_stage_view *v, const kn_access *x)
 {
     uint32_t reduced = (1u << v->s->naxes) - (1u << v->s->nspatial);
-    return x->cache < 0 && x->rank && (kn_axes_in(x->index[x->rank - 1]) & reduced) && (kn_axes_in(x->index[x->rank - 1]) & ~reduced);
+    return x->cache < 0 && x->rank && (x->in[x->rank - 1] & reduced) && (x->in[x->rank - 1] & ~reduced);
 }
 
 static bool counted(const kn_stage_view *v, int loop, int from, bool threads)
@@ -220,7 +221,7 @@ static double index_span(const box *b, const kn_expr *e)
 static double dim_span(const kn_stage_view *v, const box *b, const kn_access *x, int dim)
 {
     double whole = index_span(b, x->index[dim]), pts = 1;
-    uint32_t axes = kn_axes_in(x->index[dim]);
+    uint32_t axes = x->in[dim];
     for (int a = 0; a < v->s->naxes; a++) if (axes >> a & 1) pts *= b->points[a];
     double n = whole < pts ? whole : pts; /* no more elements than iterations that name them */
     return n < (double)x->shape[dim] ? n : (double)x->shape[dim];
@@ -389,7 +390,7 @@ static bool shares(const kn_stage_view *v, const kn_access *x, int loop)
         if (!v->s->axes[l->axis].reduce && l->kind == KN_UNROLL && l->extent > 1) places |= 1u << l->axis;
     }
     for (int d = 0; d < x->rank; d++)
-        if ((kn_axes_in(x->index[d]) & axis) && (kn_axes_in(x->index[d]) & places)) return true;
+        if ((x->in[d] & axis) && (x->in[d] & places)) return true;
     return false;
 }
 

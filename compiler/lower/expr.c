@@ -378,7 +378,8 @@ static bool multiple_of(const kn_lw *w, const kn_expr *e, int64_t n)
 static kn_expr *all_lanes(kn_env *v, kn_expr *c)
 {
     kn_lw *w = v->w;
-    if (!kn_lw_uses(c, v->lane_var)) return c;
+    bool known = c->nargs == 2 && c->args[0]->op == KN_OP_CONST_I && c->args[1]->op == KN_OP_CONST_I; /* of loops that are written out */
+    if (!kn_lw_uses(c, v->lane_var)) return known ? kn_lw_simp(w, c) : c;
     if (c->op != KN_OP_LT || c->args[0]->dtype != KN_I64 || !kn_lw_unit_stride(c->args[0], v->lane_var)) return NULL;
     kn_expr *base = kn_lw_simp(w, kn_lw_at_lane(w, c->args[0], v->lane_var, kn_lw_int(w, 0)));
     if (!multiple_of(w, base, v->lanes) || !multiple_of(w, c->args[1], v->lanes)) return NULL;

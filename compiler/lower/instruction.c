@@ -88,7 +88,7 @@ static int emulated(kn_lw *w, const kn_intrin *it)
     }
     writer r = { w, it, f->param, loop };
     kn_expr *value = kn_tile_cast(w, body_of(&r, it->s->body), it->operand[0].dtype), *old = operand_read(&r, 0);
-    if (it->red != KN_RED_NONE) value = kn_lw_node(w, kn_tile_combine_op(it->red), old->dtype, 1, old, value, NULL);
+    if (it->red != KN_RED_NONE) value = kn_lw_node(w, kn_combines(it->red), old->dtype, 1, old, value, NULL);
     kn_lw_store(w, f->param[0], old->nargs ? old->args[0] : old, value);
     w->tail = after;
     return p->ncalls++;

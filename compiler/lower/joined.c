@@ -95,7 +95,7 @@ static void add(joined *j, int64_t k, kn_expr *vector)
     for (int64_t r = begin / j->row; r < j->rows && r * j->row < end && !w->status; r++) {
         kn_expr *term = part_of(j, vector, r * j->row - begin, (r + 1) * j->row - begin), *at = kn_lw_int(w, r);
         bool first = r * j->row >= begin;
-        if (!first) term = kn_lw_node(w, kn_tile_combine_op(x->sg->s->red), x->acc_type, x->lanes, kn_lw_read(w, x->acc, at, x->lanes), term, NULL);
+        if (!first) term = kn_lw_node(w, kn_combines(x->sg->s->red), x->acc_type, x->lanes, kn_lw_read(w, x->acc, at, x->lanes), term, NULL);
         kn_lw_store(w, x->acc, at, term);
     }
 }

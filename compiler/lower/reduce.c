@@ -4,12 +4,6 @@
 #include "te/expr.h"
 #include <math.h>
 
-enum kn_op kn_tile_combine_op(enum kn_reduce r)
-{
-    static const enum kn_op ops[] = { KN_OP_ADD, KN_OP_ADD, KN_OP_MUL, KN_OP_MAX, KN_OP_MIN, KN_OP_AND, KN_OP_OR };
-    return ops[r];
-}
-
 kn_expr *kn_tile_identity(kn_lw *w, enum kn_reduce r, enum kn_dtype t)
 {
     bool f = kn_dtype_class(t) == 'f', big = t == KN_I64;
@@ -34,7 +28,7 @@ static kn_expr *term_of(kn_lw *w, kn_expr *e, enum kn_dtype t)
 
 static kn_expr *combine(kn_tile *x, kn_expr *a, kn_expr *b)
 {
-    return kn_lw_node(x->w, kn_tile_combine_op(x->sg->s->red), a->dtype, a->lanes, a, b, NULL);
+    return kn_lw_node(x->w, kn_combines(x->sg->s->red), a->dtype, a->lanes, a, b, NULL);
 }
 
 /* The number of the lane, for each of them: floats, which are exact here, as a comparison of integers is taken for one that guards its reads. */

@@ -58,7 +58,7 @@ static void store(put *x, int lane_var, int lanes)
     if (lanes > 1) at = kn_lw_at_lane(w, at, lane_var, kn_lw_int(w, 0));
     if (s->red != KN_RED_NONE) {
         kn_expr *old = kn_lw_read(w, buffer, at, lanes);
-        value = kn_lw_node(w, kn_tile_combine_op(s->red), old->dtype, lanes, old, value, NULL);
+        value = kn_lw_node(w, kn_combines(s->red), old->dtype, lanes, old, value, NULL);
     }
     kn_lw_store(w, buffer, at, value);
 }

@@ -58,7 +58,6 @@ bool kn_tile_written_out(const kn_tile *x);
 /* The innermost spatial loop of the tile, if it has as many iterations as a vector of the reduction has lanes; -1. */
 int kn_tile_rows_of_lanes(const kn_tile *x);
 void kn_tile_stand_up(kn_tile *x); /* lanes along the reduction become lanes along the rows, where there are as many of these */
-enum kn_op kn_tile_combine_op(enum kn_reduce r);
 kn_expr *kn_tile_identity(kn_lw *w, enum kn_reduce r, enum kn_dtype t);
 void kn_tile_terms(kn_tile *x); /* the tile's reduce loops, accumulating */
 /* Across the threads of rfactor loops; *owner: the threads that hold the result, NULL: all. */
@@ -87,19 +86,35 @@ void kn_tile_ahead_at_once(kn_tile *x, int i);
 
 /* store.c */
 bool kn_tile_traps(const kn_expr *e); /* must not be computed out of range */
-kn_expr *kn_tile_in_range(kn_tile *x); /* NULL: always */
-bool kn_tile_whole_vectors(const kn_tile *x); /* none of the tile's vectors is in range in part */
-bool kn_tile_fixed(kn_tile *x); /* what of the tile is in range is known now, wherever the outer loops are */
 void kn_tile_store(kn_tile *x);
-void kn_tile_prefetch_out(kn_tile *x);
+/* The value that the stage's statement, or its epilogue, stores for the finished `value`, in the dtype it is stored in; where it goes: tensor *out at
+ * idx (KILN_MAX_RANK). *safe: computing it reads nothing out of range, even for elements that are. */
+kn_expr *kn_tile_final(kn_tile *x, kn_expr *value, int lane_var, int *out, kn_expr **idx, bool *safe);
+/* Stores the present element, or vector of lane_var; is_final: value is what kn_tile_final made of it already. */
+void kn_tile_store_output(kn_tile *x, kn_expr *value, int lane_var, bool is_final);
+kn_expr *kn_tile_place(kn_tile *x, int64_t c); /* the element of the output where lane 0 of element c goes; NULL: its lanes do not lie together */
 /* Where the elements are stored that lane_var = 0, 1, ... names is one after the other; and storing them there. */
 bool kn_tile_consecutive(kn_tile *x, enum kn_dtype t, int lane_var);
 bool kn_tile_safe(kn_tile *x, enum kn_dtype t); /* finishing a value reads nothing out of range, wherever the element is */
 void kn_tile_store_lanes(kn_tile *x, kn_expr *value, int lane_var);
+void kn_tile_store_value(kn_tile *x, kn_expr *value); /* the present element, a scalar */
+
+/* ends.c */
+kn_expr *kn_tile_in_range(kn_tile *x); /* the condition that the present element is, on every spatial axis; NULL: always */
+bool kn_tile_whole_vectors(const kn_tile *x); /* none of the tile's vectors is in range in part */
+bool kn_tile_fixed(kn_tile *x); /* what of the tile is in range is known now, wherever the outer loops are */
+bool kn_tile_store_known(kn_tile *x, int lane_var); /* stores such a tile; false: it is none, and nothing has been done */
+bool kn_tile_leaves_by_rows(kn_tile *x); /* rows are in range whole or not at all: kn_tile_store_rows stores those that are */
+void kn_tile_store_rows(kn_tile *x, int lane_var);
+void kn_tile_spill(kn_tile *x, int lane_var); /* by way of scratch, whatever of it is in range */
+
+/* far.c */
+void kn_tile_write_far(kn_tile *x); /* before the tile is stored: says whether it goes past the caches (w->streamed), or asks for lines */
+void kn_tile_prefetch_out(kn_tile *x); /* before it is summed: asks for lines that its sums go to */
+
 /* warp.c: results `element` and the next of a thread, neighbours of a row from `column` on: together where they lie together and both are in range,
  * else each for itself. */
 void kn_tile_store_pair(kn_lw *w, kn_sg *sg, kn_expr *column, int64_t element);
 /* The same, to element `at` of SHARED buffer `stage`; what is out of range is stored too, where computing it reads nothing there. */
 void kn_tile_stage_pair(kn_lw *w, kn_sg *sg, kn_expr *column, int64_t element, int stage, kn_expr *at);
-void kn_tile_store_value(kn_tile *x, kn_expr *value); /* the present element, a scalar */
 #endif

@@ -82,13 +82,15 @@ static kiln_status lower(kn_op_call *c)
         return kn_op_bad_attr(c, "mode", "\"%.40s\" is neither linear nor nearest", mode);
     if (strcmp(pad, "zeros") && strcmp(pad, "border"))
         return kn_op_bad_attr(c, "padding_mode", "\"%.40s\" is neither zeros nor border", pad);
-    bool border = *pad == 'b';
+    bool border = *pad == 'b', real = kn_dtype_class(x->dtype) == 'f';
+    if (!real && !nearest) return kn_op_bad_attr(c, "mode", "pixels that are no floats are weighed by nothing; nearest is right");
+    const char *none = real ? "0.0" : kn_dtype_class(x->dtype) == 'b' ? "false" : "0";
     put_points(c, border);
     put_cells(c, nearest ? "round" : "floor", nearest ? 1 : 2);
     if (nearest && !border) kn_putf(&c->text, "m[N,P,Q] = %s && %s : bool; ", inside(c, "round", 0, 0), inside(c, "round", 1, 0));
     for (int k = 0; !nearest && k < 4; k++) put_weight(c, k & 1, k >> 1, border);
     kn_put(&c->text, "t[N,H,W,C] = x0[N,C,H,W]; z[N,P,Q,C] = ");
-    if (nearest) kn_putf(&c->text, border ? "%s" : "select(m[N,P,Q], %s, 0.0)", pixel(c, 0, 0));
+    if (nearest) kn_putf(&c->text, border ? "%s" : "select(m[N,P,Q], %s, %s)", pixel(c, 0, 0), none);
     for (int k = 0; !nearest && k < 4; k++) { /* what weighs nothing is not looked at, it may be infinite */
         const char *plus = k ? " + " : "", *x = pixel(c, k & 1, k >> 1);
         if (border) kn_putf(&c->text, "%sw%d%d[N,P,Q] * %s", plus, k & 1, k >> 1, x);
@@ -101,5 +103,5 @@ static kiln_status lower(kn_op_call *c)
     return KILN_OK;
 }
 
-const kn_op_spec kn_op_gridsample = {.name = "GridSample", .min_inputs = 2, .max_inputs = 2, .input_names = {"X", "grid"}, .dtypes = "f",
+const kn_op_spec kn_op_gridsample = {.name = "GridSample", .min_inputs = 2, .max_inputs = 2, .input_names = {"X", "grid"}, .dtypes = "fiub",
                                      .input_dtypes = {NULL, "f"}, .about = "images read at computed points", .attrs = attrs, .lower = lower};

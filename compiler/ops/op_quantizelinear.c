@@ -17,6 +17,7 @@ static kiln_status lower(kn_op_call *c)
     bool real = kn_is_f8(t);
     if (!real && (!strchr("iu", kn_dtype_class(t)) || kn_dtype_bytes(t) > 2))
         return kn_op_bad_attr(c, "output_dtype", "u8, i8, i16, f8e4m3 or f8e5m2 is right");
+    if (kn_dtype_class(c->in[1].dtype) == 'i' && c->in[1].dtype != KN_I32) return kn_op_bad_shape(c, 1, "a float or i32 is right");
     kiln_status s = kn_op_scale_index(c, 0, 1, &at);
     if (s == KILN_OK && c->in[2].present) s = kn_op_scale_index(c, 0, 2, &point);
     if (s != KILN_OK) return s;
@@ -38,7 +39,7 @@ const kn_op_spec kn_op_quantizelinear = {.name = "QuantizeLinear",
                                          .max_inputs = 3,
                                          .input_names = {"x", "y_scale", "y_zero_point"},
                                          .dtypes = "fi",
-                                         .input_dtypes = {NULL, "f", "iuf"},
+                                         .input_dtypes = {NULL, "fi", "iuf"},
                                          .about = "round(x / scale) + zero point, kept in the range of the result",
                                          .attrs = attrs,
                                          .lower = lower};

@@ -24,8 +24,8 @@
  *   pad_einsum S A n             axis A of a sum of products grows to a multiple of n; operands and result through padded temporaries
  *   transform_layout T TERM ...  temporary T gets dimensions TERM: d, or d/N and d%N (N divides), or d:e, dimensions d to e as one
  *   divide S A OUTER INNER f     axis A becomes axes OUTER and INNER of extent f, which must divide it: the inverse of fuse
- *   part S A K n T               the reduction along A is cut into n parts (n divides): temporary T has their results at K and S's spatial axes,
- *                                in the dtype that S accumulates in; S combines them over K
+ *   part S A K n T               the reduction along A is cut into n parts: temporary T has their results at K and S's spatial axes, in the dtype
+ *                                that S accumulates in; S combines them over K, and with them what n parts leave over of a sum along A alone
  *   separate S A T [inside]      S's reduction along A, of one load, is made first, in the new temporary T over the axes of that load; S reduces T;
  *                                `inside`: T has no places in padding, S reads them as padding of T
  *   sample_perfect_tile NAME S A n most [: f1 ... fn] | sample_categorical NAME c0 c1 ... [: k] | sample_compute_location NAME P S [: L]

@@ -66,6 +66,12 @@ const char *kn_op_text(enum kn_op op) { return ops[op].text; }
 int kn_op_arity(enum kn_op op) { return ops[op].arity; }
 char kn_op_class(enum kn_op op) { return ops[op].class; }
 
+enum kn_op kn_combines(enum kn_reduce r)
+{
+    static const enum kn_op ops[] = {KN_OP_ADD, KN_OP_ADD, KN_OP_MUL, KN_OP_MAX, KN_OP_MIN, KN_OP_AND, KN_OP_OR};
+    return ops[r];
+}
+
 bool kn_op_commutes(enum kn_op op)
 {
     return op == KN_OP_ADD || op == KN_OP_MUL || op == KN_OP_MIN || op == KN_OP_MAX || op == KN_OP_EQ || op == KN_OP_NE || op == KN_OP_AND ||

@@ -66,6 +66,7 @@ typedef struct kn_stmt {
 } kn_stmt;
 /* What a statement's reduction accumulates in: kn_dtype_acc of its body's dtype, but extrema of integers in what they are. */
 enum kn_dtype kn_stmt_acc(const kn_stmt *s);
+enum kn_op kn_combines(enum kn_reduce r); /* what a reduction does with two values; NONE: as SUM */
 
 typedef struct kn_tensor {
     const char *name;

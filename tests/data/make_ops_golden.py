@@ -430,6 +430,10 @@ x = rand(2, 18, 25); how = dict(strides=[3, 2], pads=[1, 2, 2, 0]); case("Col2Im
 x = rand(1, 20, 9); how = dict(strides=[3, 2], pads=[1, 0, 1, 1]); case("Col2Im", [x], col2im(x, [9, 9], [4, 5], **how), image_shape=[9, 9], block_shape=[4, 5], **how)
 x = rand(1, 8, 6); how = dict(strides=[2, 2], dilations=[2, 3]); case("Col2Im", [x], col2im(x, [7, 7], [2, 2], **how), image_shape=[7, 7], block_shape=[2, 2], **how)
 x = rand(2, 8, 12); how = dict(strides=[1, 2, 1], pads=[0, 1, 1, 0, 0, 1]); case("Col2Im", [x], col2im(x, [3, 4, 2], [2, 2, 2], **how), image_shape=[3, 4, 2], block_shape=[2, 2, 2], **how)
+g = np.round(rng.uniform(-1.3, 1.3, (2, 3, 4, 2)), 2)
+for x in (rng.integers(-90, 90, (2, 3, 4, 5)).astype(np.int32), u8(2, 9, 4, 5), rng.integers(0, 2, (2, 3, 4, 5)) > 0):
+    case("GridSample", [x, g], sample(x, g, "nearest", False, False).astype(x.dtype), mode="nearest"); case("GridSample", [x, g], sample(x, g, "nearest", True, True).astype(x.dtype), mode="nearest", padding_mode="border", align_corners=1)
+x, s = rng.integers(-900, 900, (3, 4)).astype(np.int32), np.array([2, 4, 8], np.int32); case("QuantizeLinear", [x, s], np.clip(np.round(x / s[:, None]), -128, 127), axis=0, output_dtype="i8")
 print("# Source: make_ops_golden.py (NumPy and plain loops after the ONNX operator documents, opset 21).")
 names = {"float64": "f32", "int8": "i8", "uint8": "u8", "int32": "i32", "int64": "i64", "bool": "bool"}
 for op, attrs, inputs, out in cases:

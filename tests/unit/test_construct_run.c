@@ -1,5 +1,6 @@
 /* Every candidate of the default policy, lowered and run in the bounds-checked interpreter of loop programs, gives the reference's values. */
 #include "tests/unit/run_lowered.c"
+#include "tests/unit/statements.h"
 
 static const char *const ids[] = {"x86-64-avx2", "nvidia-v100", "x86-64-bf16"};
 
@@ -649,14 +650,9 @@ static void places_are_summed_alike(void **state)
 }
 
 /* Terms that are added to a register. */
-static int terms_of(const kn_ls *s, const kn_lprog *l)
+static int64_t terms_of(const kn_lprog *l, const kn_ls *s, int64_t with)
 {
-    int n = 0;
-    for (; s; s = s->next) {
-        bool term = s->kind == KN_LS_STORE && l->buffers[s->buffer].scope == KN_REGISTER && s->value->op != KN_OP_SPLAT;
-        n += term + terms_of(s->body, l) + terms_of(s->other, l);
-    }
-    return n;
+    return stores_in_registers(l, s, with) && s->value->op != KN_OP_SPLAT;
 }
 
 /* Sums up to each place of a block are written out for all of them, with the terms that count alone. */
@@ -678,8 +674,7 @@ static void sums_run_on(void **state)
             kn_program *c;
             kiln_bytes trace = constructed(a, one[i].text, one[i].inputs, hw, 1, &c)->c[0].trace;
             kn_lprog *l = lowered(a, c, hw, trace, one[i].text);
-            int terms = 0;
-            for (int f = 0; f < l->nfns; f++) terms += terms_of(l->fns[f].body, l);
+            int terms = (int)counted(l, terms_of, 0);
             if (!terms || terms > one[i].terms) fail_msg("%s: %d terms, not %d\n%s", one[i].text, terms, one[i].terms, trace.p);
             run_checked(a, c, hw, trace, one[i].text);
             kiln_arena_close(a);

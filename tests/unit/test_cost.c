@@ -359,6 +359,40 @@ static void layers_as_measured(void **state)
     }
 }
 
+/* Trees that steps make of another one are predicted by the stages that these change and their neighbours alone, as exactly: stages that were known
+ * stay so, whatever hangs on another stage, is new or has its tensor laid out anew. */
+static void known_stages_take_what_they_took(void **state)
+{
+    static const char text[] = "t[I,J] = exp(x[I,J]); m[I] +=! t[I,J]; u[I,J] = t[I,J]*m[I]; v[I] >=! u[I,J]; y[I,J] = u[I,J]-v[I]";
+    static const struct { const char *steps; int known; } one[] = {
+        {"split y J 4 8\nreorder y I.0 J.0 | J.1 J.2\nunroll y J.1\nvectorize y J.2\nparallel y I.0\n", 2}, /* u and v are y's neighbours */
+        {"split t J 8\nvectorize t J.1\nparallel t I.0\n", 4},
+        {"split t J 16\nvectorize t J.1\n", 4},
+        {"compute_at v y I.0\n", 4},
+        {"transform_layout u 1 0\n", 4},
+        {"cache_write y w\n", 4},
+        {"parallel m I.0\n", 4},
+    };
+    (void)state;
+    kn_hw *hw = device(arena, "x86-64-avx2");
+    kn_tree *base, *t;
+    double us;
+    kn_cost c;
+    kiln_diag d = {0};
+    cost("x86-64-avx2", text, "x=f32:300x400", "", &base);
+    kn_costs *costs = kn_new(arena, kn_costs);
+    costs->of = base;
+    for (size_t i = 0; i < sizeof one / sizeof *one; i++) {
+        int known = 0;
+        if (kn_trace_step(arena, base, hw, (kiln_bytes){one[i].steps, strlen(one[i].steps)}, &t, &d)) fail_msg("%s%s", one[i].steps, d.message);
+        assert_int_equal(kn_cost_since(t, hw, costs, &us, &d), KILN_OK);
+        assert_int_equal(kn_cost_of(t, hw, &c, &d), KILN_OK);
+        if (us != c.us) fail_msg("%s%.17g us, not %.17g", one[i].steps, us, c.us);
+        for (int k = 0; k < base->nstages; k++) known += costs->known[k];
+        if (known != one[i].known) fail_msg("%s%d stages are known", one[i].steps, known);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -382,6 +416,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(windows_by_two_on_short_vectors, open_arena, close_arena),
         cmocka_unit_test_setup_teardown(layers_as_measured, open_arena, close_arena),
         cmocka_unit_test_setup_teardown(windows_read_while_sums_wait, open_arena, close_arena),
+        cmocka_unit_test_setup_teardown(known_stages_take_what_they_took, open_arena, close_arena),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

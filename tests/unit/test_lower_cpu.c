@@ -1,6 +1,7 @@
 /* What lowering makes of a CPU's reductions and stores beyond what the trace says: padding that is left out, vectors that are held, lines past the
  * caches, what is asked for ahead; each program run too. */
 #include "tests/unit/run_lowered.c"
+#include "tests/unit/statements.h"
 
 /* What the trace makes of the program, which computes the same. */
 static kn_lprog *lowered_and_run_on(kiln_arena *a, const char *id, const char *text, const char *inputs, const char *trace)
@@ -15,14 +16,6 @@ static kn_lprog *lowered_and_run_on(kiln_arena *a, const char *id, const char *t
 static kn_lprog *lowered_and_run(kiln_arena *a, const char *text, const char *inputs, const char *trace)
 {
     return lowered_and_run_on(a, "x86-64-avx512", text, inputs, trace);
-}
-
-/* Stores of single elements. */
-static int by_elements(const kn_ls *s)
-{
-    int n = 0;
-    for (; s; s = s->next) n += (s->kind == KN_LS_STORE && s->value->lanes == 1) + by_elements(s->body) + by_elements(s->other);
-    return n;
 }
 
 /* The last tile of an axis is moved back to end with it, but not to where another task computes the same elements of a padded sum at other places of
@@ -46,21 +39,24 @@ static void padded_rows_are_of_one_task(void **state)
         bool moved = false;
         for (int v = 0; v < l->nvars; v++) moved |= strstr(l->var_names[v], "from") != NULL;
         if (moved != one[i].moved) fail_msg("%zu: the last tile is%s moved", i, moved ? "" : " not");
-        if (by_elements(l->fns[0].body)) fail_msg("%zu: some results are computed element by element", i);
+        if (counted_in(l, l->fns[0].body, stores_of, 1)) fail_msg("%zu: some results are computed element by element", i);
         run_checked(a, p, hw, trace, text);
         kiln_arena_close(a);
     }
 }
 
-/* Loops whose bounds depend on others, and statements that hold what they read in registers. */
-static void count(const kn_ls *s, int *drawn, int *held)
+/* Loops whose bounds depend on others. */
+static int64_t is_drawn(const kn_lprog *l, const kn_ls *s, int64_t with)
 {
-    for (; s; s = s->next) {
-        *drawn += s->kind == KN_LS_FOR && s->lo->op != KN_OP_CONST_I;
-        *held += s->holds;
-        count(s->body, drawn, held);
-        count(s->other, drawn, held);
-    }
+    (void)l, (void)with;
+    return s->kind == KN_LS_FOR && s->lo->op != KN_OP_CONST_I;
+}
+
+/* Statements that hold what they read in registers. */
+static int64_t holds(const kn_lprog *l, const kn_ls *s, int64_t with)
+{
+    (void)l, (void)with;
+    return s->holds;
 }
 
 #define WINDOW "y[P,Q,F] +=! pad(x,0.0)[P*2+R-1,Q+S-1,C]*w[R,S,C,F] where P in 5, Q in 7"
@@ -108,29 +104,10 @@ static void padding_is_left_out(void **state)
         kn_hw *hw = device(a, "x86-64-avx512");
         kn_program *p = parsed(a, one[i].text, one[i].inputs);
         kn_lprog *l = lowered(a, p, hw, text_of(one[i].trace), one[i].text);
-        int drawn = 0, held = 0;
-        for (int f = 0; f < l->nfns; f++) count(l->fns[f].body, &drawn, &held);
+        int drawn = (int)counted(l, is_drawn, 0);
         if (drawn != one[i].drawn) fail_msg("%zu: %d loops are drawn in, not %d", i, drawn, one[i].drawn);
         run_checked(a, p, hw, text_of(one[i].trace), one[i].trace);
         kiln_arena_close(a);
-    }
-}
-
-static int choices(const kn_expr *e)
-{
-    int n = e->op == KN_OP_SELECT;
-    for (int i = 0; i < e->nargs; i++) n += choices(e->args[i]);
-    return n;
-}
-
-/* Conditions, and vectors that are read under one. */
-static void asked(const kn_ls *s, int *conditions, int *vectors)
-{
-    for (; s; s = s->next) {
-        *conditions += s->kind == KN_LS_IF;
-        if (s->kind == KN_LS_STORE) *vectors += choices(s->value);
-        asked(s->body, conditions, vectors);
-        asked(s->other, conditions, vectors);
     }
 }
 
@@ -158,8 +135,7 @@ static void borders_are_known(void **state)
     for (size_t i = 0; i < sizeof one / sizeof *one; i++) {
         kiln_arena *a = kiln_arena_open(&(kiln_host){NULL, mem, NULL});
         kn_lprog *l = lowered_and_run_on(a, "x86-64-avx2", one[i].text, one[i].inputs, one[i].trace);
-        int conditions = 0, vectors = 0;
-        asked(l->fns[0].body, &conditions, &vectors);
+        int conditions = (int)counted_in(l, l->fns[0].body, of_kind, KN_LS_IF), vectors = (int)counted_in(l, l->fns[0].body, choices_stored, 0);
         if (conditions != one[i].conditions || (vectors > 0) != one[i].vectors)
             fail_msg("%zu: %d conditions, %d vectors under one", i, conditions, vectors);
         kiln_arena_close(a);
@@ -176,18 +152,16 @@ static void vectors_of_few_rows_are_held(void **state)
         kiln_bytes trace = text_of(kn_format(a, "split c N 2 16\nsplit c M %d\nreorder c M.0 N.0 | K.0 | M.1 N.1 N.2\nunroll c M.1\nunroll c N.1\n"
                                                 "vectorize c N.2\n", rows));
         kn_lprog *l = lowered(a, parsed(a, "c[M,N] +=! a[M,K]*b[K,N]", "a=f32:12x33&b=f32:33x64"), hw, trace, "few rows");
-        int drawn = 0, held = 0;
-        for (int f = 0; f < l->nfns; f++) count(l->fns[f].body, &drawn, &held);
+        int held = (int)counted(l, holds, 0);
         if (held != (rows == 2 || rows == 3 ? 2 : 0)) fail_msg("%d vectors are held for %d rows", held, rows);
         kiln_arena_close(a);
     }
 }
 
-static int made_anew(const kn_ls *s)
+static int64_t made_anew(const kn_lprog *l, const kn_ls *s, int64_t with)
 {
-    int n = 0;
-    for (; s; s = s->next) n += (s->kind == KN_LS_LET && s->anew) + made_anew(s->body) + made_anew(s->other);
-    return n;
+    (void)l, (void)with;
+    return s->kind == KN_LS_LET && s->anew;
 }
 
 /* Rows' terms that are written out are many elements at distances from one address, which the loop over panels does not change; where another loop
@@ -202,16 +176,10 @@ static void addresses_are_made_anew(void **state)
                                          "vectorize c N.2\n", one[i].rows, one[i].written ? "unroll c K.0\n" : "");
         const char *inputs = kn_format(a, "a=f32:16x%d&b=f32:%dx64", one[i].terms, one[i].terms);
         kn_lprog *l = lowered_and_run_on(a, "x86-64-avx2", "c[M,N] +=! a[M,K]*b[K,N]", inputs, trace);
-        if (made_anew(l->fns[0].body) != one[i].anew) fail_msg("%zu: %d addresses are made anew", i, made_anew(l->fns[0].body));
+        int64_t n = counted_in(l, l->fns[0].body, made_anew, 0);
+        if (n != one[i].anew) fail_msg("%zu: %d addresses are made anew", i, (int)n);
         kiln_arena_close(a);
     }
-}
-
-static int64_t streamed(const kn_ls *s)
-{
-    int64_t n = 0;
-    for (; s; s = s->next) n += s->streams + streamed(s->body) + streamed(s->other);
-    return n;
 }
 
 /* Outputs of kernels that touch more than the description says are written past the caches: runs and turned squares, whole lines, but not what comes
@@ -241,8 +209,7 @@ static void lines_go_past_the_caches(void **state)
         hw->levels[1].capacity_bytes = 4096;
         kiln_candidates *list = constructed(a, one[i].text, one[i].inputs, hw, 1, &c);
         kn_lprog *l = lowered(a, c, hw, list->c[0].trace, one[i].inputs);
-        int64_t n = 0;
-        for (int f = 0; f < l->nfns; f++) n += streamed(l->fns[f].body);
+        int64_t n = counted(l, past_the_caches, 0);
         if ((n > 0) != (halves ? one[i].halves : one[i].streams))
             fail_msg("%s of %s: %lld stores past the caches", one[i].text, one[i].inputs, (long long)n);
         kiln_arena_close(a);
@@ -269,31 +236,22 @@ static void halves_of_lines_go_past_the_caches(void **state)
         hw->levels[1].capacity_bytes = 4096;
         kiln_bytes trace = constructed(a, one[i].text, one[i].inputs, hw, 1, &c)->c[0].trace;
         kn_lprog *l = lowered(a, c, hw, trace, one[i].inputs);
-        int64_t n = 0;
-        for (int f = 0; f < l->nfns; f++) n += streamed(l->fns[f].body);
+        int64_t n = counted(l, past_the_caches, 0);
         if ((n > 0) != one[i].streams || n % 2) fail_msg("%s of %s: %lld stores past the caches", one[i].text, one[i].inputs, (long long)n);
         run_checked(a, c, hw, trace, one[i].inputs);
         kiln_arena_close(a);
     }
 }
 
-/* Elements of the buffer that are read one by one, and vectors of it. */
-static void reads_of(const kn_lprog *l, const kn_expr *e, int slot, int *elements, int *vectors)
+/* Vectors that are read of the tensor `slot`; with -1 - slot elements that are read one by one. */
+static int64_t is_read(const kn_lprog *l, const kn_expr *e, int64_t with)
 {
-    if (!e) return;
+    int64_t slot = with < 0 ? -1 - with : with;
     bool it = e->op == KN_OP_READ && l->buffers[e->u.buffer].scope == KN_GLOBAL && l->buffers[e->u.buffer].slot == slot;
-    *(e->lanes > 1 ? vectors : elements) += it;
-    for (int i = 0; i < e->nargs; i++) reads_of(l, e->args[i], slot, elements, vectors);
+    return it && (e->lanes > 1) == (with >= 0);
 }
 
-static void reads_in(const kn_lprog *l, const kn_ls *s, int slot, int *elements, int *vectors)
-{
-    for (; s; s = s->next) {
-        reads_of(l, s->value, slot, elements, vectors);
-        reads_in(l, s->body, slot, elements, vectors);
-        reads_in(l, s->other, slot, elements, vectors);
-    }
-}
+static int64_t reads_in(const kn_lprog *l, const kn_ls *s, int64_t with) { return counted_of(l, s->value, is_read, with); }
 
 /* Packed copies whose lanes are rows of the source are turned in squares: of words, and of narrow elements with their terms, which may lie behind all
  * taps of a window; not where a row has no square, or narrow terms are cut off. */
@@ -323,13 +281,12 @@ static void rows_are_turned(void **state)
         kiln_arena *a = kiln_arena_open(&(kiln_host){NULL, mem, NULL});
         kn_hw *hw = device(a, "x86-64-avx512");
         kn_program *c = parsed(a, of[i].text, of[i].inputs);
-        int elements = 0, vectors = 0;
         kiln_bytes trace = {of[i].trace, strlen(of[i].trace)};
         run_checked(a, c, hw, trace, of[i].inputs);
         kn_lprog *l = lowered(a, c, hw, trace, of[i].inputs);
-        for (int f = 0; f < l->nfns; f++) reads_in(l, l->fns[f].body, 1, &elements, &vectors);
+        int64_t vectors = counted(l, reads_in, 1), elements = counted(l, reads_in, -2);
         if ((vectors >= 16 && !elements) != of[i].turned)
-            fail_msg("%s of %s: %d elements and %d vectors are read", of[i].text, of[i].inputs, elements, vectors);
+            fail_msg("%s of %s: %d elements and %d vectors are read", of[i].text, of[i].inputs, (int)elements, (int)vectors);
         kiln_arena_close(a);
     }
 }
@@ -376,14 +333,10 @@ static void what_comes_is_asked_for(void **state)
     }
 }
 
-static int asked_of_packed(const kn_lprog *l, const kn_ls *s)
+static int64_t asks_for_packed(const kn_lprog *l, const kn_ls *s, int64_t with)
 {
-    int n = 0;
-    for (; s; s = s->next) {
-        n += s->kind == KN_LS_PREFETCH && l->buffers[s->buffer].scope == KN_PACKED;
-        n += asked_of_packed(l, s->body) + asked_of_packed(l, s->other);
-    }
-    return n;
+    (void)with;
+    return s->kind == KN_LS_PREFETCH && l->buffers[s->buffer].scope == KN_PACKED;
 }
 
 /* Packed constants that L2 does not hold are asked for although they are used but once; those that it holds are not. Streams side by side, of which
@@ -403,30 +356,30 @@ static void streams_are_asked_for(void **state)
         kn_program *c;
         kiln_bytes trace = constructed(a, "c[M,N] +=! a[M,K]*b[K,N]", of[i].inputs, hw, 1, &c)->c[0].trace;
         kn_lprog *l = lowered(a, c, hw, trace, of[i].inputs);
-        int n = 0;
-        for (int f = 0; f < l->nfns; f++) n += asked_of_packed(l, l->fns[f].body);
+        int n = (int)counted(l, asks_for_packed, 0);
         if ((n > 0) != of[i].asked) fail_msg("%s: %d lines\n%s", of[i].inputs, n, trace.p);
         kiln_arena_close(a);
     }
 }
 
-/* Reads of registers that pick lanes, and uses of scratch. */
-static void picked(const kn_lprog *l, const kn_expr *e, int *picks, int *scratch)
+/* Reads of registers that pick lanes. */
+static int64_t is_pick(const kn_lprog *l, const kn_expr *e, int64_t with)
 {
-    if (!e) return;
-    *picks += e->op == KN_OP_PICK;
-    *scratch += e->op == KN_OP_READ && l->buffers[e->u.buffer].scope == KN_SCRATCH;
-    for (int i = 0; i < e->nargs; i++) picked(l, e->args[i], picks, scratch);
+    (void)l, (void)with;
+    return e->op == KN_OP_PICK;
 }
 
-static void picks_of(const kn_lprog *l, const kn_ls *s, int *picks, int *scratch)
+static int64_t picks_of(const kn_lprog *l, const kn_ls *s, int64_t with) { return counted_of(l, s->value, is_pick, with); }
+
+static int64_t reads_scratch(const kn_lprog *l, const kn_expr *e, int64_t with)
 {
-    for (; s; s = s->next) {
-        picked(l, s->value, picks, scratch);
-        *scratch += s->kind == KN_LS_STORE && l->buffers[s->buffer].scope == KN_SCRATCH;
-        picks_of(l, s->body, picks, scratch);
-        picks_of(l, s->other, picks, scratch);
-    }
+    (void)with;
+    return e->op == KN_OP_READ && l->buffers[e->u.buffer].scope == KN_SCRATCH;
+}
+
+static int64_t uses_scratch(const kn_lprog *l, const kn_ls *s, int64_t with)
+{
+    return counted_of(l, s->value, reads_scratch, with) + (s->kind == KN_LS_STORE && l->buffers[s->buffer].scope == KN_SCRATCH);
 }
 
 #define MAXIMUM "y[C,P,Q] >=! pad(x,-inf)[C,P*2+R-1,Q*2+S-1] where P in 5, Q in 11, R in 3, S in 3"
@@ -455,26 +408,22 @@ static void rows_stay_in_registers(void **state)
     for (size_t i = 0; i < sizeof one / sizeof *one; i++) {
         kiln_arena *a = kiln_arena_open(&(kiln_host){NULL, mem, NULL});
         kn_lprog *l = lowered_and_run(a, one[i].text, one[i].inputs, one[i].trace);
-        int picks = 0, scratch = 0;
-        for (int f = 0; f < l->nfns; f++) picks_of(l, l->fns[f].body, &picks, &scratch);
+        int picks = (int)counted(l, picks_of, 0), scratch = (int)counted(l, uses_scratch, 0);
         if ((picks > 0) != one[i].held || (scratch == 0) != one[i].held) fail_msg("%zu: %d picks, scratch is used %d times", i, picks, scratch);
         kiln_arena_close(a);
     }
 }
 
 /* Vectors that lanes are picked from, at each pick. */
-static int sources_in(const kn_expr *e)
+static int64_t sources_in(const kn_lprog *l, const kn_expr *e, int64_t with)
 {
-    int n = e->op == KN_OP_PICK ? (int)e->u.i : 0;
-    for (int i = 0; i < e->nargs; i++) n += sources_in(e->args[i]);
-    return n;
+    (void)l, (void)with;
+    return e->op == KN_OP_PICK ? e->u.i : 0;
 }
 
-static int sources_of(const kn_ls *s)
+static int64_t sources_of(const kn_lprog *l, const kn_ls *s, int64_t with)
 {
-    int n = 0;
-    for (; s; s = s->next) n += (s->kind == KN_LS_STORE ? sources_in(s->value) : 0) + sources_of(s->body) + sources_of(s->other);
-    return n;
+    return s->kind == KN_LS_STORE ? counted_of(l, s->value, sources_in, with) : 0;
 }
 
 /* What two vectors of a row have, as its last one is moved back, is picked from the one with more of the lanes. */
@@ -485,8 +434,7 @@ static void lanes_come_from_few_vectors(void **state)
     kn_lprog *l = lowered_and_run_on(a, "x86-64-avx2", "y[C,P,Q] +=! pad(x,0.0)[C,P*2+R-1,Q*2+S-1] where P in 5, Q in 11, R in 3, S in 3",
         "x=f32:2x9x21", "separate y R t inside\nsplit t X2 3 8\nreorder t X0.0 P.0 | X2.0 R.0 | X2.1 X2.2\nunroll t R.0\nunroll t X2.1\n"
         "vectorize t X2.2\nsplit y Q 2 8\nreorder y C.0 P.0 | Q.0 S.0 | Q.1 Q.2\nunroll y S.0\nunroll y Q.1\nvectorize y Q.2\ncompute_at t y P.0\n");
-    int sources = 0;
-    for (int f = 0; f < l->nfns; f++) sources += sources_of(l->fns[f].body);
+    int sources = (int)counted(l, sources_of, 0);
     if (sources != 17) fail_msg("%d vectors at 6 picks, of which two have a zero too", sources);
     kiln_arena_close(a);
 }
@@ -510,19 +458,10 @@ static void phases_are_picked(void **state)
     for (size_t i = 0; i < sizeof one / sizeof *one; i++) {
         kiln_arena *a = kiln_arena_open(&(kiln_host){NULL, mem, NULL});
         kn_lprog *l = lowered_and_run(a, one[i].text, one[i].inputs, one[i].trace);
-        int picks = 0, scratch = 0;
-        for (int f = 0; f < l->nfns; f++) picks_of(l, l->fns[f].body, &picks, &scratch);
+        int picks = (int)counted(l, picks_of, 0);
         if ((picks > 0) != one[i].picked) fail_msg("%zu: %d picks", i, picks);
         kiln_arena_close(a);
     }
-}
-
-/* Statements of a kind. */
-static int64_t those(const kn_ls *s, int kind)
-{
-    int64_t n = 0;
-    for (; s; s = s->next) n += ((int)s->kind == kind) + those(s->body, kind) + those(s->other, kind);
-    return n;
 }
 
 /* Rows that follow each other are read in vectors of all of them; not those that end with a vector, that lie apart, of which a part is summed, or a
@@ -549,7 +488,8 @@ static void rows_are_joined(void **state)
         bool joined = false;
         for (int b = 0; b < l->nbuffers; b++) joined |= strstr(l->buffers[b].name, "meet") != NULL;
         if (joined != one[i].joined) fail_msg("%zu: rows are%s joined", i, joined ? "" : " not");
-        if (joined != (those(l->fns[0].body, KN_LS_PREFETCH) > 0)) fail_msg("%zu: the next rows are%s asked for", i, joined ? " not" : "");
+        bool ahead = counted_in(l, l->fns[0].body, of_kind, KN_LS_PREFETCH) > 0;
+        if (joined != ahead) fail_msg("%zu: the next rows are%s asked for", i, joined ? " not" : "");
         kiln_arena_close(a);
     }
 }
@@ -618,8 +558,7 @@ static void sums_take_what_is_made(void **state)
         kn_program *c;
         kiln_bytes trace = constructed(a, one[i].text, one[i].inputs, hw, 1, &c)->c[0].trace;
         kn_lprog *l = lowered(a, c, hw, trace, one[i].inputs);
-        int64_t asked = 0, tests = 0;
-        for (int f = 0; f < l->nfns; f++) asked += those(l->fns[f].body, KN_LS_PREFETCH), tests += those(l->fns[f].body, KN_LS_IF);
+        int64_t asked = counted(l, of_kind, KN_LS_PREFETCH), tests = counted(l, of_kind, KN_LS_IF);
         if (has_buffer(l, "made") != one[i].made) fail_msg("%s of %s is%s summed as it is made\n%s", one[i].text, one[i].inputs,
                                                             one[i].made ? " not" : "", trace.p);
         if ((asked > 0) != one[i].asked) fail_msg("%s of %s: %lld lines asked for", one[i].text, one[i].inputs, (long long)asked);
@@ -714,8 +653,7 @@ static void turned_planes_ask_for_the_next(void **state)
         kn_program *c;
         kiln_bytes trace = constructed(a, one[i].text, one[i].inputs, hw, 1, &c)->c[0].trace;
         kn_lprog *l = lowered(a, c, hw, trace, one[i].inputs);
-        int64_t asked = 0;
-        for (int f = 0; f < l->nfns; f++) asked += those(l->fns[f].body, KN_LS_PREFETCH);
+        int64_t asked = counted(l, of_kind, KN_LS_PREFETCH);
         if (!strstr(trace.p, "region last")) fail_msg("%s is not turned\n%s", one[i].text, trace.p);
         if ((asked > 0) != one[i].asked) fail_msg("%s: %lld lines asked for", one[i].text, (long long)asked);
         run_checked(a, c, hw, trace, one[i].inputs);

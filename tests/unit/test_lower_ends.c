@@ -1,5 +1,6 @@
 /* Where tasks and tiles end with their axis: what is known there is not asked for. */
 #include "tests/unit/run_lowered.c"
+#include "tests/unit/statements.h"
 
 static kn_lprog *lowered_and_run(kiln_arena *a, const char *text, const char *inputs, const char *trace)
 {
@@ -49,20 +50,6 @@ static void maps_ask_nothing(void **state)
     kiln_arena_close(a);
 }
 
-static int choices(const kn_expr *e)
-{
-    int n = e->op == KN_OP_SELECT;
-    for (int i = 0; i < e->nargs; i++) n += choices(e->args[i]);
-    return n;
-}
-
-static int stores_choosing(const kn_ls *s)
-{
-    int n = 0;
-    for (; s; s = s->next) n += (s->kind == KN_LS_STORE ? choices(s->value) : 0) + stores_choosing(s->body) + stores_choosing(s->other);
-    return n;
-}
-
 static void whole_tiles_ask_nothing(void **state)
 {
     (void)state;
@@ -70,24 +57,29 @@ static void whole_tiles_ask_nothing(void **state)
     kn_lprog *l = lowered_and_run(a, "y[M,N] +=! select(R <= M%16, pad(x,0.0)[R+M//16*16,N], 0.0) where M in 1000, R in 16", "x=f32:1000x16",
                                   "split y M 1 16\nsplit y N 8\nreorder y M.0 N.0 | M.1 R.0 | M.2 N.1\nparallel y M.0\nunroll y R.0\n"
                                   "unroll y M.2\nvectorize y N.1\n");
-    assert_int_equal(stores_choosing(l->fns[0].body), 0);
+    assert_int_equal(counted_in(l, l->fns[0].body, choices_stored, 0), 0);
     kiln_arena_close(a);
 }
 
-/* The innermost loops over sums in registers: their steps together, and the loops of which some are written out. */
-static void find_sums(const kn_lprog *l, const kn_ls *s, int64_t *steps, int *written)
+/* A loop whose body, which no loop is in, adds to registers: the innermost one over sums. */
+static bool innermost(const kn_lprog *l, const kn_ls *s)
 {
-    for (; s; s = s->next) {
-        const kn_ls *first = s->body, *loop = s->body;
-        while (first && first->kind == KN_LS_LET) first = first->next;
-        while (loop && loop->kind != KN_LS_FOR) loop = loop->next;
-        if (!loop && s->kind == KN_LS_FOR && first && first->kind == KN_LS_STORE && l->buffers[first->buffer].scope == KN_REGISTER) {
-            *steps += s->hi->op == KN_OP_CONST_I ? s->hi->u.i : 0;
-            *written += s->unroll == 4;
-        }
-        find_sums(l, s->body, steps, written);
-        find_sums(l, s->other, steps, written);
-    }
+    const kn_ls *first = s->body, *loop = s->body;
+    while (first && first->kind == KN_LS_LET) first = first->next;
+    while (loop && loop->kind != KN_LS_FOR) loop = loop->next;
+    return !loop && s->kind == KN_LS_FOR && first && first->kind == KN_LS_STORE && l->buffers[first->buffer].scope == KN_REGISTER;
+}
+
+static int64_t steps_of(const kn_lprog *l, const kn_ls *s, int64_t with)
+{
+    (void)with;
+    return innermost(l, s) && s->hi->op == KN_OP_CONST_I ? s->hi->u.i : 0;
+}
+
+static int64_t written_out(const kn_lprog *l, const kn_ls *s, int64_t with)
+{
+    (void)with;
+    return innermost(l, s) && s->unroll == 4;
 }
 
 #define COLLAPSE(copies, first) first "split y F 2 8\nsplit y Q 4\nsplit y P 2\nreorder y P.0 | P.1 Q.0 F.0 R.0 S.0 C.0 | Q.1 F.1 F.2\n" \
@@ -112,20 +104,12 @@ static void loops_of_a_sum_are_one(void **state)
         kn_hw *hw = device(a, one[i].id);
         kn_program *p = parsed(a, one[i].text, "x=f32:6x16x20&w=f32:3x3x20x32");
         kn_lprog *l = lowered(a, p, hw, text_of(one[i].trace), one[i].text);
-        int64_t steps = 0;
-        int written = 0;
-        find_sums(l, l->fns[l->nfns - 1].body, &steps, &written);
-        if (steps != one[i].steps || written != one[i].written) fail_msg("%zu: %lld steps, %d loops written out", i, (long long)steps, written);
+        const kn_ls *body = l->fns[l->nfns - 1].body;
+        int64_t steps = counted_in(l, body, steps_of, 0), written = counted_in(l, body, written_out, 0);
+        if (steps != one[i].steps || written != one[i].written) fail_msg("%zu: %d steps, %d loops written out", i, (int)steps, (int)written);
         run_checked(a, p, hw, text_of(one[i].trace), one[i].text);
         kiln_arena_close(a);
     }
-}
-
-static int past_the_caches(const kn_ls *s)
-{
-    int n = 0;
-    for (; s; s = s->next) n += s->streams + past_the_caches(s->body) + past_the_caches(s->other);
-    return n;
 }
 
 /* A large output is written past the caches, or its lines are asked for ahead, wherever it ends. */
@@ -142,18 +126,17 @@ static void ragged_runs_stream(void **state)
         hw->levels[1].capacity_bytes = 1024;
         kn_program *p = parsed(a, "y[N] = x[N]*2.0", inputs[i % 3]);
         kn_lprog *l = lowered(a, p, hw, text_of(trace), inputs[i % 3]);
-        int stores = past_the_caches(l->fns[0].body);
+        int stores = (int)counted_in(l, l->fns[0].body, past_the_caches, 0);
         if (stores != one[i / 3].stores) fail_msg("%s: %d", inputs[i % 3], stores);
         run_checked(a, p, hw, text_of(trace), inputs[i % 3]);
         kiln_arena_close(a);
     }
 }
 
-static int lines_asked_for(const kn_ls *s)
+static int64_t asks_to_write(const kn_lprog *l, const kn_ls *s, int64_t with)
 {
-    int n = 0;
-    for (; s; s = s->next) n += (s->kind == KN_LS_PREFETCH && s->writes) + lines_asked_for(s->body) + lines_asked_for(s->other);
-    return n;
+    (void)l, (void)with;
+    return s->kind == KN_LS_PREFETCH && s->writes;
 }
 
 /* Lines of a large output are asked for before they are written, wherever its rows end, unless a temporary that they overwrite lies there. */
@@ -171,21 +154,10 @@ static void lines_to_write_are_asked_for(void **state)
         kn_program *p;
         kiln_bytes trace = constructed(a, one[i].text, one[i].inputs, hw, 1, &p)->c[0].trace;
         kn_lprog *l = lowered(a, p, hw, trace, one[i].inputs);
-        int asked = 0;
-        for (int f = 0; f < l->nfns; f++) asked += lines_asked_for(l->fns[f].body);
+        int asked = (int)counted(l, asks_to_write, 0);
         if ((asked > 0) != one[i].asked) fail_msg("%s: %d\n%s", one[i].inputs, asked, trace.p);
         kiln_arena_close(a);
     }
-}
-
-static int stores_to(const kn_lprog *l, const kn_ls *s, int lanes)
-{
-    int n = 0;
-    for (; s; s = s->next) {
-        bool out = s->kind == KN_LS_STORE && l->buffers[s->buffer].scope == KN_GLOBAL;
-        n += (out && s->value->lanes == lanes) + stores_to(l, s->body, lanes) + stores_to(l, s->other, lanes);
-    }
-    return n;
 }
 
 /* What a short row leaves over is a vector that ends with it, but where that is one vector half as long, or a quarter, or a single element. */
@@ -202,8 +174,8 @@ static void rests_are_vectors(void **state)
         const char *trace = kn_format(a, "split y J %d 8\nreorder y I.0 | J.0 | J.1 J.2\nparallel y I.0\nunroll y J.1\nvectorize y J.2\n",
                                       one[i].vectors);
         const kn_lprog *l = lowered_and_run(a, "y[I,J] = x[I,J]+w[J]", one[i].inputs, trace);
-        const kn_ls *body = l->fns[0].body;
-        int whole = stores_to(l, body, 8), parts = stores_to(l, body, 4) + stores_to(l, body, 2) + stores_to(l, body, 1);
+        int whole = (int)counted(l, stores_in_tensors, 8), parts = 0;
+        for (int lanes = 1; lanes < 8; lanes *= 2) parts += (int)counted(l, stores_in_tensors, lanes);
         if (whole != one[i].whole || parts != one[i].parts) fail_msg("%s: %d vectors and %d parts", one[i].inputs, whole, parts);
         kiln_arena_close(a);
     }
@@ -233,17 +205,6 @@ static void ragged_rows_lie_in_the_output(void **state)
     }
 }
 
-/* Stores to registers: what begins sums, and their terms. */
-static int sums_in(const kn_lprog *l, const kn_ls *s)
-{
-    int n = 0;
-    for (; s; s = s->next) {
-        n += s->kind == KN_LS_STORE && l->buffers[s->buffer].scope == KN_REGISTER;
-        n += sums_in(l, s->body) + sums_in(l, s->other);
-    }
-    return n;
-}
-
 /* Terms written out in a tile, of which loops around it leave fewer at the end, ask once whether all are there; what is left is a loop. */
 static void terms_ask_once(void **state)
 {
@@ -261,7 +222,7 @@ static void terms_ask_once(void **state)
     for (size_t i = 0; i < sizeof one / sizeof *one; i++) {
         kiln_arena *a = kiln_arena_open(&(kiln_host){NULL, mem, NULL});
         kn_lprog *l = lowered_and_run(a, one[i].text, one[i].inputs, one[i].trace);
-        int sums = sums_in(l, l->fns[0].body);
+        int sums = (int)counted(l, stores_in_registers, 0); /* what begins them, and their terms */
         if (sums != one[i].sums) fail_msg("%zu: %d sums", i, sums);
         kiln_arena_close(a);
     }

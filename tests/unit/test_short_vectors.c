@@ -1,5 +1,6 @@
 /* Plans where vectors are parts of lines and registers are few (AVX2), beside those where they are not. */
 #include "tests/unit/run_lowered.c"
+#include "tests/unit/statements.h"
 
 /* Few rows read a large operand where it lies, unless its rows fall into the same sets and vectors are narrow. */
 static void crowded_rows_are_copied(void **state)
@@ -32,11 +33,10 @@ static void crowded_rows_are_copied(void **state)
 }
 
 /* The toolchain is asked to write out four iterations of some loop. */
-static bool written_out(const kn_ls *s)
+static int64_t written_out(const kn_lprog *l, const kn_ls *s, int64_t with)
 {
-    bool some = false;
-    for (; s; s = s->next) some = some || (s->kind == KN_LS_FOR && s->unroll == 4) || written_out(s->body) || written_out(s->other);
-    return some;
+    (void)l, (void)with;
+    return s->kind == KN_LS_FOR && s->unroll == 4;
 }
 
 /* Where vectors are parts of lines, rows go along all panels of an operand that is near, so that results' lines are written whole, and large operands
@@ -62,7 +62,7 @@ static void short_vectors_fill_lines(void **state)
         kiln_candidates *list = constructed(a, "c[M,N] +=! a[M,K]*b[K,N]", one[i].inputs, hw, 1, &c);
         kn_lprog *l = lowered(a, c, hw, list->c[0].trace, one[i].inputs);
         if (!strstr(list->c[0].trace.p, one[i].taken)) fail_msg("%s on %s:\n%s", one[i].inputs, one[i].id, list->c[0].trace.p);
-        if (written_out(l->fns[0].body) != one[i].asked) fail_msg("%s on %s", one[i].inputs, one[i].id);
+        if ((counted_in(l, l->fns[0].body, written_out, 0) > 0) != one[i].asked) fail_msg("%s on %s", one[i].inputs, one[i].id);
         if (one[i].small) run_checked(a, c, hw, list->c[0].trace, one[i].inputs);
         kiln_arena_close(a);
     }
@@ -136,8 +136,7 @@ static void rows_meet_blocks(void **state)
         kiln_bytes trace = constructed(a, one[i].text, one[i].inputs, hw, 1, &c)->c[0].trace;
         if (!strstr(trace.p, one[i].has) || strstr(trace.p, one[i].never)) fail_msg("%s on %s:\n%s", one[i].inputs, one[i].id, trace.p);
         kn_lprog *l = lowered(a, c, hw, trace, one[i].inputs);
-        bool some = false;
-        for (int f = 0; f < l->nfns; f++) some = some || written_out(l->fns[f].body);
+        bool some = counted(l, written_out, 0) > 0;
         if (one[i].asked && !some) fail_msg("%s on %s:\n%s", one[i].inputs, one[i].id, trace.p);
         if (one[i].l1) run_checked(a, c, hw, trace, one[i].inputs);
         kiln_arena_close(a);
@@ -235,14 +234,6 @@ static void few_columns_are_copied_whole(void **state)
     }
 }
 
-/* How many vectors of so many lanes are stored, where nothing else is. */
-static int short_stores(const kn_ls *s, int lanes)
-{
-    int n = 0;
-    for (; s; s = s->next) n += (s->kind == KN_LS_STORE && s->value->lanes == lanes) + short_stores(s->body, lanes) + short_stores(s->other, lanes);
-    return n;
-}
-
 /* What a register tile reads of a few rows that lie beside each other, fewer than a vector has lanes, is copied in two shorter vectors. */
 static void short_runs_are_vectors(void **state)
 {
@@ -260,22 +251,18 @@ static void short_runs_are_vectors(void **state)
         kiln_bytes trace = {one[i].trace, strlen(one[i].trace)};
         constructed(a, "c[M,N] +=! a[K,M]*b[K,N]", inputs, hw, 1, &c);
         kn_lprog *l = lowered(a, c, hw, trace, inputs);
-        if (short_stores(l->fns[0].body, 4) != one[i].vectors) fail_msg("%s", one[i].trace);
+        if (counted_in(l, l->fns[0].body, stores_of, 4) != one[i].vectors) fail_msg("%s", one[i].trace);
         run_checked(a, c, hw, trace, inputs);
         kiln_arena_close(a);
     }
 }
 
 /* Lines that are asked for beside a loop that computes in registers. */
-static bool asks_beside(const kn_ls *s)
+static int64_t asks_beside(const kn_lprog *l, const kn_ls *s, int64_t with)
 {
-    bool some = false;
-    for (; s; s = s->next) {
-        const kn_ls *b = s->kind == KN_LS_FOR ? s->body : NULL;
-        some = some || (b && b->kind == KN_LS_FOR && b->body->kind == KN_LS_PREFETCH && b->next && b->next->kind == KN_LS_FOR && !b->next->next);
-        some = some || asks_beside(s->body) || asks_beside(s->other);
-    }
-    return some;
+    const kn_ls *b = s->kind == KN_LS_FOR ? s->body : NULL;
+    (void)l, (void)with;
+    return b && b->kind == KN_LS_FOR && b->body->kind == KN_LS_PREFETCH && b->next && b->next->kind == KN_LS_FOR && !b->next->next;
 }
 
 /* With few registers many lines of the next block, which a tile is to ask for, are asked for while its sum runs. */
@@ -297,7 +284,8 @@ static void lines_are_spread(void **state)
         }
         kiln_bytes trace = constructed(a, "c[M,N] +=! a[M,K]*b[K,N]", one[i].inputs, hw, 1, &c)->c[0].trace;
         kn_lprog *l = lowered(a, c, hw, trace, one[i].inputs);
-        if (asks_beside(l->fns[l->nfns - 1].body) != one[i].spread) fail_msg("%s on %s:\n%s", one[i].inputs, one[i].id, trace.p);
+        bool spread = counted_in(l, l->fns[l->nfns - 1].body, asks_beside, 0) > 0;
+        if (spread != one[i].spread) fail_msg("%s on %s:\n%s", one[i].inputs, one[i].id, trace.p);
         if (one[i].spread) run_checked(a, c, hw, trace, one[i].inputs);
         kiln_arena_close(a);
     }
@@ -340,7 +328,8 @@ static void columns_go_in_parts(void **state)
         {sum, "x86-64-avx2", "x=f32:2048x2048", "split parts S0 32 8 8\n", false},
         {sum, "x86-64-avx2", "x=f32:1241x674", "split parts S0 11 8 8\nsplit parts R0 8\n", true}, /* 17 of 73 rows */
         {sum, "x86-64-avx2", "x=f32:1419x935", "split parts S0 15 8 8\nsplit parts R0 8\n", false}, /* 11, not 3, for two cores */
-        {sum, "x86-64-avx2", "x=f32:1237x674", "split out0 S0", false}, /* a prime */
+        {sum, "x86-64-avx2", "x=f32:1237x674", "split parts S0 11 8 8\n", true}, /* a prime */
+        {sum, "x86-64-avx2", "x=f32:4099x13", "split parts S0 2 8\n", true},
         {sum, "x86-64-avx2", "x=f32:512x8192", "split out0 S0 64 8 8\n", false},
         {sum, "x86-64-avx2", "x=f32:200x1024", "split out0 S0", false},
         {sum, "x86-64-avx512", "x=f32:4096x1024", "split out0 S0", false},
@@ -361,6 +350,56 @@ static void columns_go_in_parts(void **state)
         bool parts = strstr(trace, "part out0"), wanted = !strstr(one[i].has, "out0");
         if (parts != wanted || !strstr(trace, one[i].has)) fail_msg("%s of %s: no '%s' in\n%s", one[i].inputs, one[i].id, one[i].has, trace);
         if (one[i].small) run_checked(a, c, hw, text, one[i].inputs);
+        kiln_arena_close(a);
+    }
+}
+
+#define SCAN(places, blocks, all) "p[I,S,C] +=! select(R <= S%16, pad(x,0.0)[I,S//16*16+R,C], 0.0) where S in " places ", R in 16; " \
+    "b[I,B,C] +=! pad(x,0.0)[I,B*16+R,C] where B in " blocks ", R in 16; q[I,B,C] +=! select(R < B, b[I,R,C], 0.0) where B in " blocks ", R in " \
+    blocks "; y[I,S,C] = p[I,S,C] + q[I,S//16,C] where S in " all
+
+/* All stages of prefix sums in blocks go under the loops of the last one over a few columns where they hand each other as much as they read, if half
+ * of L2 holds that and there are tasks enough; not where blocks leave no places over, and the last stage is one with the sums inside of blocks. */
+static void prefix_sums_go_by_columns(void **state)
+{
+    static const struct { const char *text, *inputs, *has, *id; bool small; } one[] = {
+        {SCAN("64", "4", "59"), "x=f32:3x59x40", "split out0 S2 5 8\n", "x86-64-avx2", true},
+        {SCAN("64", "4", "59"), "x=f32:2x59x43", "split out0 S2 6 8\n", "x86-64-avx2", true},
+        {SCAN("64", "4", "59"), "x=f32:8x59x200", "split out0 S2 7 16\n", "x86-64-avx512", false},
+        {SCAN("64", "4", "59"), "x=f32:1x59x8", NULL, "x86-64-avx2", false}, /* one task */
+        {SCAN("64", "4", "64"), "x=f32:3x64x40", NULL, "x86-64-avx2", false},
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof one / sizeof *one; i++) {
+        kiln_arena *a = kiln_arena_open(&(kiln_host){NULL, mem, NULL});
+        kn_hw *hw = device(a, one[i].id);
+        kn_program *c;
+        kiln_bytes trace = constructed(a, one[i].text, one[i].inputs, hw, 1, &c)->c[0].trace;
+        bool together = strstr(trace.p, "compute_at t0 out0 ") && strstr(trace.p, "compute_at t1 out0 ") && strstr(trace.p, "compute_at t2 out0 ");
+        if (together != (one[i].has != NULL)) fail_msg("%s: stages are%s together\n%s", one[i].inputs, together ? "" : " not", trace.p);
+        if (together && !strstr(trace.p, one[i].has)) fail_msg("%s: no '%s' in\n%s", one[i].inputs, one[i].has, trace.p);
+        if (one[i].small) run_checked(a, c, hw, trace, one[i].inputs);
+        kiln_arena_close(a);
+    }
+}
+
+/* Results of short rows go by as many vectors as leave least for the last ones, which are moved back. */
+static void rows_go_by_what_leaves_least(void **state)
+{
+    static const char text[] = "m[I] >=! x[I,J]; e[I,J] = exp(x[I,J]-m[I]); s[I] +=! e[I,J]; y[I,J] = e[I,J]/s[I]";
+    static const struct { const char *inputs, *has; } one[] = {
+        {"x=f32:300x200", "split out0 S1 5 8\n"}, {"x=f32:300x197", "split out0 S1 5 8\n"}, {"x=f32:300x256", "split out0 S1 4 8\n"},
+        {"x=f32:300x137", "split out0 S1 6 8\n"}, {"x=f32:300x208", "split out0 S1 4 8\n"}, /* whole lines */
+        {"x=f32:300x1021", "split out0 S1 4 8\n"},
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof one / sizeof *one; i++) {
+        kiln_arena *a = kiln_arena_open(&(kiln_host){NULL, mem, NULL});
+        kn_hw *hw = device(a, "x86-64-avx2");
+        kn_program *c;
+        kiln_bytes trace = constructed(a, text, one[i].inputs, hw, 1, &c)->c[0].trace;
+        if (!strstr(trace.p, one[i].has)) fail_msg("%s: no '%s' in\n%s", one[i].inputs, one[i].has, trace.p);
+        if (!i) run_checked(a, c, hw, trace, one[i].inputs);
         kiln_arena_close(a);
     }
 }
@@ -407,14 +446,9 @@ static opened first_of(const char *id, const char *text, const char *inputs)
 }
 
 /* Registers that one statement adds element by element. */
-static int by_elements(const kn_ls *s, const kn_lprog *l)
+static int64_t by_elements(const kn_lprog *l, const kn_ls *s, int64_t with)
 {
-    int n = 0;
-    for (; s; s = s->next) {
-        bool one = s->kind == KN_LS_STORE && s->value->lanes <= 1 && l->buffers[s->buffer].scope == KN_REGISTER;
-        n += one + by_elements(s->body, l) + by_elements(s->other, l);
-    }
-    return n;
+    return stores_in_registers(l, s, with) && s->value->lanes <= 1;
 }
 
 /* Which elements of windows are their extremum, and what these get of each: whole rows that registers hold with their padding are compared as they
@@ -439,8 +473,7 @@ static void extrema_are_found_in_vectors(void **state)
         if (one[i].trace) o.trace = text_of(one[i].trace);
         if (!strstr(o.trace.p, one[i].has) || strstr(o.trace.p, one[i].never)) fail_msg("%s %s\n%s", one[i].text, one[i].inputs, o.trace.p);
         kn_lprog *l = lowered(o.a, o.p, o.hw, o.trace, one[i].inputs);
-        for (int f = 0; f < l->nfns; f++)
-            if (by_elements(l->fns[f].body, l)) fail_msg("%s %s: elements\n%s", one[i].text, one[i].inputs, o.trace.p);
+        if (counted(l, by_elements, 0)) fail_msg("%s %s: elements\n%s", one[i].text, one[i].inputs, o.trace.p);
         run_checked(o.a, o.p, o.hw, o.trace, one[i].inputs);
         kiln_arena_close(o.a);
     }
@@ -472,15 +505,10 @@ static void places_of_whole_rows_are_picked(void **state)
     }
 }
 
-static int64_t asked_for(const kn_ls *s, const kn_lprog *l, enum kn_role role)
+static int64_t asked_for(const kn_lprog *l, const kn_ls *s, int64_t role)
 {
-    int64_t n = 0;
-    for (; s; s = s->next) {
-        const kn_buffer *b = s->kind == KN_LS_PREFETCH ? &l->buffers[s->buffer] : NULL;
-        n += b && b->scope == KN_GLOBAL && l->program->tensors[b->slot].role == role;
-        n += asked_for(s->body, l, role) + asked_for(s->other, l, role);
-    }
-    return n;
+    const kn_buffer *b = s->kind == KN_LS_PREFETCH ? &l->buffers[s->buffer] : NULL;
+    return b && b->scope == KN_GLOBAL && (int)l->program->tensors[b->slot].role == role;
 }
 
 /* What is added to a tile's sums is asked for before they are summed, line by line, and the lines that they go to; those alone are not. */
@@ -494,8 +522,7 @@ static void added_rows_are_asked_for(void **state)
     for (size_t i = 0; i < sizeof one / sizeof *one; i++) {
         opened o = first_of("x86-64-avx2", one[i].text, one[i].inputs);
         kn_lprog *l = lowered(o.a, o.p, o.hw, o.trace, one[i].inputs);
-        int64_t in = 0, out = 0;
-        for (int f = 0; f < l->nfns; f++) in += asked_for(l->fns[f].body, l, KN_INPUT), out += asked_for(l->fns[f].body, l, KN_OUTPUT);
+        int64_t in = counted(l, asked_for, KN_INPUT), out = counted(l, asked_for, KN_OUTPUT);
         if ((in > 0) != one[i].asked || (out > 0) != one[i].asked) fail_msg("%zu: %lld and %lld lines asked for", i, (long long)in, (long long)out);
         if (one[i].asked) run_checked(o.a, o.p, o.hw, o.trace, one[i].inputs);
         kiln_arena_close(o.a);
@@ -526,8 +553,7 @@ static void far_results_are_asked_for(void **state)
         }
         kiln_bytes trace = constructed(a, one[i].text, one[i].inputs, hw, 1, &c)->c[0].trace;
         kn_lprog *l = lowered(a, c, hw, trace, one[i].inputs);
-        int64_t out = 0;
-        for (int f = 0; f < l->nfns; f++) out += asked_for(l->fns[f].body, l, KN_OUTPUT);
+        int64_t out = counted(l, asked_for, KN_OUTPUT);
         if ((out > 1) != one[i].asked) fail_msg("%zu: %lld lines asked for\n%s", i, (long long)out, trace.p);
         if (one[i].asked) run_checked(a, c, hw, trace, one[i].inputs);
         kiln_arena_close(a);
@@ -678,6 +704,8 @@ int main(void)
         cmocka_unit_test(extrema_are_found_in_vectors),
         cmocka_unit_test(places_of_whole_rows_are_picked),
         cmocka_unit_test(added_rows_are_asked_for),
+        cmocka_unit_test(rows_go_by_what_leaves_least),
+        cmocka_unit_test(prefix_sums_go_by_columns),
         cmocka_unit_test(far_results_are_asked_for),
         cmocka_unit_test(panels_are_packed_together),
         cmocka_unit_test(blocks_have_one_length),
