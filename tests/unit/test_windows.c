@@ -5,6 +5,7 @@
 #define STRIPS(S) "y[N,F,P,Q] +=! pad(x,0.0)[N,C,P*" #S "+R-2,Q*" #S "+T-2]*w[F,C,R,T] where P in 25, Q in 48"
 #define FINISHED(N) "t[N,F,P,Q] +=! pad(x,0.0)[N,(F//6)*5+C,P+R-1,Q+S-1]*w[F,C,R,S] where P in " #N ", Q in " #N "; "
 #define MAXIMA(K, S) "y[N,P,Q,C] >=! pad(x,-inf)[N,P*" #S "+R-1,Q*" #S "+T-1,C] where P in 7, Q in 7, R in " #K ", T in " #K
+#define PLACES(P, Q) "y[N,P,Q,C] +=! pad(x,0.0)[N,P+R-1,Q+T-1,C]*w[R,T,C] where P in " #P ", Q in " #Q ", R in 3, T in 3"
 #define BESIDE(K, S) "y[N,P,Q,C] +=! pad(x,0.0)[N,P*" #S "+R-1,Q*" #S "+T-1,C]*w[R,T,C] where P in 6, Q in 8, R in " #K ", T in " #K
 
 #define GROUPED "y[N,F,P,Q] +=! pad(x,0.0)[N,(F//24)*24+C,P+R-1,Q+S-1]*w[F,C,R,S] where P in 7, Q in 7"
@@ -100,6 +101,14 @@ static void windows_are_planned(void **state)
         {"x86-64-avx2", "y[N,P,Q,C] +=! pad(x,0.0)[N,P+R-1,Q+T-1,C]*w[R,T,C] where P in 7, Q in 7, R in 3, T in 3", "x=f32:1x7x7x520&w=f32:3x3x520",
          "split out0 S3 ", "", "cache_read"},
         {"x86-64-avx2", BESIDE(3, 1), "x=f32:1x6x8x1032&w=f32:3x3x1032", "split out0 S1 2\n", "unroll out0 R0.0", "cache_read"},
+        /* where each place is almost a page of its own, tiles go along a row with a block of lanes that L1 holds what a tile reads of; not where L2 has
+         * the image, nor where tiles by 2 have little in common */
+        {"x86-64-avx2", PLACES(9, 12), "x=f32:1x9x12x1032&w=f32:3x3x1032", "split out0 S3 12 1 8\n", "S2.0 S3.1 R0.0 R1.0 | S1.", "cache_read"},
+        {"x86-64-avx512", PLACES(18, 22), "x=f32:1x18x22x696&w=f32:3x3x696", "split out0 S3 ", "S2.0 S3.1 R0.0 R1.0 | ", "cache_read"},
+        {"x86-64-avx2", PLACES(5, 8), "x=f32:1x5x8x1032&w=f32:3x3x1032", "split out0 S3 1 8\n", "S3.0 | ", "S3.1 R0.0"},
+        {"x86-64-avx2", PLACES(9, 24), "x=f32:1x9x24x600&w=f32:3x3x600", "split out0 S3 1 8\n", "S3.0 | ", "S3.1 R0.0"},
+        {"x86-64-avx2", "y[N,P,Q,C] +=! pad(x,0.0)[N,P*2+R-1,Q*2+T-1,C]*w[R,T,C] where P in 5, Q in 6, R in 3, T in 3",
+         "x=f32:2x10x12x1032&w=f32:3x3x1032", "split out0 S3 ", "S3.0 | ", "S3.1 R0.0"},
         /* places of a dilated window share its factors, and some of them elements; lines are copied where what these read falls into few sets */
         {"x86-64-avx2", DILATED(3, 2), "x=f32:1x9x12x48&w=f32:3x3x48", "split out0 S2 ", "unroll out0 S2.", "cache_read"},
         {"x86-64-avx512", DILATED(3, 2), "x=f32:1x9x12x48&w=f32:3x3x48", "split out0 S2 ", "unroll out0 S2.", "cache_read"},
