@@ -377,7 +377,8 @@ static void try_blocks(const kn_site *x, kn_plans *p, const along *m, const alon
     kn_buf b;
     kn_buf_init(&b, p->a);
     kn_putn(&b, x->before.p ? x->before.p : "", x->before.n);
-    kn_putf(&b, "split %s %s %lld %lld %lld\nsplit %s %s %lld\n", name, n, (long long)block, (long long)t->nv, (long long)t->lanes, name, ma, (long long)t->mr);
+    kn_putf(&b, "split %s %s %lld %lld %lld\nsplit %s %s %lld\n", name, n, (long long)block, (long long)t->nv,
+             (long long)t->lanes, name, ma, (long long)t->mr);
     if (parts || square) kn_putf(&b, "split %s %s", name, oa);
     if (parts) kn_putf(&b, " %lld", (long long)kn_ceil_div(r.rows, square ? t->mo : 1));
     if (square) kn_putf(&b, " %lld", (long long)t->mo);

@@ -1,11 +1,12 @@
 /* Sums of products with a constant factor whose own axis the lanes run along: the factor is packed ahead in the order in which register tiles read
  * it (prepack), so that its layout, its padding to whole tiles and its distance from memory's pages do not matter. The other factor's places are
  * the rows: those of a window are taken row by row of the image, with the padding of a band of them filled in beside (cache_read region). A
- * window's factor that is no constant, but small, goes the same way: it is read as it lies, or each band packs it for itself. Windows of bytes or
- * halves go this way where the core has a dot instruction for them, whose terms are the innermost loop. Depthwise windows without padding whose
- * channels are no whole vectors, and padded ones, are left to cpu_sums.c, with their taps along the lanes (shape_copies.c): bands copied with
- * their padding take 1.3 to 2.2 times as long. Cores share panels or rows, whichever brings less of what they share; bands are as many as leave no
- * core waiting. */
+ * window's factor that is no constant, but small, goes the same way: it is read as it lies, or each band packs it for itself, or the task of a panel
+ * in a group does (44 windows in groups, channels last, plain: 1.35 times as fast as places of a copy as one axis; 128x62x62 by 2 to 1024 in 32
+ * groups 2.7, 256x56x56 in 32 1.7, 64x18x18 in 4 of 7x7 1.5). Windows of bytes or halves go this way where the core has a dot instruction for them,
+ * whose terms are the innermost loop. Depthwise windows without padding whose channels are no whole vectors, and padded ones, are left to cpu_sums.c,
+ * with their taps along the lanes (shape_copies.c): bands copied with their padding take 1.3 to 2.2 times as long. Cores share panels or rows,
+ * whichever brings less of what they share; bands are as many as leave no core waiting. */
 #include "construct/packed.h"
 #include "intrin/intrin.h"
 
@@ -94,13 +95,20 @@ static int64_t rows_of_other(const packed *k)
     return rows;
 }
 
+/* The packed factor has axes of results beside that of the lanes. */
+static bool in_groups(const packed *k)
+{
+    for (int i = 0; i < k->x->s->nspatial; i++) if (has(k, k->w, i) && i != k->x->n && extent(k, i) > 1) return true;
+    return false;
+}
+
 /* A factor that is no constant: a task's share of the rows is worth a copy of it. */
 static bool worth_copies(const packed *k)
 {
     enum { FEW_ROWS = 32 };
     const kn_hw_level *l2 = kn_hw_level_named(k->x->hw, "l2");
     if (k->q < 0 || !l2) return false;
-    for (int i = 0; i < k->x->s->nspatial; i++) if (has(k, k->w, i) && i != k->x->n) return false;
+    if (in_groups(k) && (k->p < 0 || k->turns || k->dots)) return false;
     if (k->turns) return k->dots || !along_both(k) || rows_of_other(k) >= FEW_ROWS;
     if (k->p < 0) return worth_passing(k, l2->capacity_bytes);
     if (bytes_of_constant(k) > l2->capacity_bytes / 2) return in_copied_blocks(k);
@@ -115,8 +123,6 @@ static bool lies_well(const packed *k)
     const kn_hw_level *l2 = kn_hw_level_named(k->x->hw, "l2");
     int64_t row = extent(k, k->x->n) * a->bytes;
     if (k->p < 0 || !l2 || !a->linear || a->coef[k->x->n] != 1 || extent(k, k->x->n) < k->lanes || row > APART) return false;
-    for (int i = 0; i < k->x->s->nspatial; i++)
-        if (has(k, k->w, i) && i != k->x->n) return false;
     return bytes_of_constant(k) <= l2->capacity_bytes / 2;
 }
 
@@ -350,6 +356,10 @@ static int64_t band_of(const packed *k)
         int64_t panels = kn_ceil_div(extent(k, k->x->n), k->nv * k->lanes), bands = kn_ceil_div(k->x->hw->units, panels);
         return kn_round_up(kn_ceil_div(extent(k, k->p), k->turns ? 1 : bands), k->mp);
     }
+    if (k->p >= 0 && k->panels && kn_packed_whole(k)) { /* as few as pack a panel */
+        int64_t bands = kn_ceil_div(k->x->hw->units, tasks_of(k));
+        return kn_round_up(kn_ceil_div(extent(k, k->p), bands), k->mp);
+    }
     const kn_hw_level *l2 = kn_hw_level_named(k->x->hw, "l2");
     if (k->layer) return band_of_layers(k, l2 ? l2->capacity_bytes : 262144);
     const kn_site_access *a = &k->x->load[k->v];
@@ -442,6 +452,13 @@ bool kn_packed_in_panels(const packed *k)
     return k->p < 0 && extent(k, k->q) < 8 * 14 * (int64_t)k->x->hw->units; /* too few tiles for bands */
 }
 
+/* Each panel's task packs all terms at once, and has no partial sums: of a group of them L2 holds all that is to be packed. */
+bool kn_packed_whole(const packed *k)
+{
+    const kn_hw_level *l2 = kn_hw_level_named(k->x->hw, "l2");
+    return l2 && k->copied && in_groups(k) && k->x->reduce_extent * extent(k, k->x->n) * kn_packed_bytes(k) <= l2->capacity_bytes / 2;
+}
+
 /* The longest that one of so many tasks' cores has to do, by what it would be if all had the same. */
 static double uneven(const packed *k, int64_t tasks)
 {
@@ -488,12 +505,13 @@ static void put_packed(kn_buf *b, const packed *k, bool blocks, const char *rows
     const kn_site *x = k->x;
     const char *n = name(k, x->n), *at = blocks ? name(k, k->order[x->s->naxes - x->s->nspatial - 1]) : rows;
     int in = k->group > 1; /* which part of n is that of panels in a group, if there are groups; then a panel's vectors */
+    bool own = k->copied && k->panels; /* a task has one panel of one group */
     if (blocks && k->turns) at = name(k, k->blocked);
     if (k->copied) kn_putf(b, "cache_read %s %d scratch %s.0 loops", x->name, k->w, at);
     else kn_putf(b, "prepack %s %d", x->name, k->w);
     for (int i = 0; i < x->s->nspatial; i++)
-        if (has(k, k->w, i) && i != x->n) kn_putf(b, " %s.0", name(k, i));
-    if (!blocks) kn_putf(b, " %s.0", n);
+        if (has(k, k->w, i) && i != x->n && !own) kn_putf(b, " %s.0", name(k, i));
+    if (!own) kn_putf(b, " %s.0", n);
     if (in) kn_putf(b, " %s.1", n);
     if (k->streams) kn_putf(b, " %s.1", n);
     if (k->kb && !blocks) put_reduction(b, k, true);
@@ -572,7 +590,7 @@ static void try_tile(packed *k, kn_plans *plans)
     kn_putf(&b, "unroll %s %s.%d\nunroll %s %s.%d\n", x->name, q, cut + 1, x->name, n, in + 1);
     if (k->dots) kn_putf(&b, "tensorize %s %s.2 %s\n", x->name, n, k->dot.it->name);
     else kn_putf(&b, "vectorize %s %s.%d\n", x->name, n, in + 2);
-    bool blocks = k->copied && panels;
+    bool blocks = k->copied && panels && !kn_packed_whole(k);
     if (!k->lies) put_packed(&b, k, blocks, p ? p : q);
     if (k->boxed) kn_putf(&b, "cache_read %s %d scratch %s.0 region\n", x->name, k->v, p ? p : panels ? n : q);
     kn_plans_try(plans, &b);
@@ -719,7 +737,9 @@ static bool in_copied_blocks(const packed *k)
     if (!kn_packed_choose(&c, false)) return false;
     int64_t met = sums_stay(&c, images * places) ? images * places : places;
     if (met < ROWS) return false;
-    return kn_ceil_div(extent(k, k->x->n), c.nv * c.lanes) >= units || places >= MANY * units;
+    int64_t panels = kn_ceil_div(extent(k, k->x->n), c.nv * c.lanes);
+    for (int i = 0; i < k->x->s->nspatial; i++) if (has(k, k->w, i) && i != k->x->n) panels *= extent(k, i);
+    return panels >= units || places >= MANY * units;
 }
 
 /* Of short vectors a panel of all terms comes from L2 as fast as tiles want it, in longer runs than blocks, and without partial sums (196x256x1024:
@@ -735,7 +755,7 @@ bool kn_cpu_packed(const kn_site *x, kn_plans *plans)
     if (k.layer && !kn_packed_choose(&k, false)) return false;
     int64_t block = k.beside ? 0 : block_of(&k, false);
     bool far = l2 && k.nv * k.lanes * x->reduce_extent * kn_packed_bytes(&k) > l2->capacity_bytes / 2; /* the next panel has no room beside one */
-    bool copied = k.copied && kn_packed_in_panels(&k);
+    bool copied = k.copied && kn_packed_in_panels(&k) && !kn_packed_whole(&k);
     if (copied && !block) block = extent(&k, k.blocked);
     if (!block || (!far && !copied)) try_tile(&k, plans);
     k.kb = block;

@@ -35,6 +35,7 @@ static inline const char *name(const packed *k, int axis) { return kn_cpu_axis(k
 static inline bool has(const packed *k, int load, int axis) { return k->x->load[load].axes >> axis & 1; }
 
 bool kn_packed_in_panels(const packed *k);     /* panels of the packed factor are tasks, not bands of the rows */
+bool kn_packed_whole(const packed *k);         /* and what each task packs of it, it packs at once, not block by block */
 int64_t kn_packed_bytes(const packed *k);      /* of an element of the copy */
 /* cpu_packed_layers.c: terms of a layer for panels of nv vectors, 0: none; the step that cuts the copy so. */
 int64_t kn_packed_layer(const packed *k, int64_t nv);

@@ -11,6 +11,7 @@
 #define GROUPED "y[N,F,P,Q] +=! pad(x,0.0)[N,(F//24)*24+C,P+R-1,Q+S-1]*w[F,C,R,S] where P in 7, Q in 7"
 #define BYTES(G) "y[N,F,P,Q] +=! cast(pad(x,0)[N,(F//" #G ")*" #G "+C,P+R-1,Q+S-1],i32)*cast(w[F,C,R,S],i32) where P in 7, Q in 7"
 #define AMONG "y[N,P,Q,G,F] +=! pad(x,0.0)[N,P+R-1,Q+S-1,G,C]*w[R,S,C,G,F] where P in 4, Q in 5"
+#define AMONG_MANY "y[N,P,Q,G,F] +=! pad(x,0.0)[N,P+R-1,Q+S-1,G,C]*w[R,S,C,G,F] where P in 5, Q in 7"
 #define NARROW(S) \
     "y[N,C,P,Q] +=! cast(pad(x,0)[N,C,P*" #S "+R-1,Q*" #S "+T-1],i32)*cast(w[C,R,T],i32) where P in 9, Q in 18"
 #define DILATED(K, D) \
@@ -46,6 +47,16 @@ static void windows_are_planned(void **state)
         /* layers of a constant's group are no shorter than what partial sums are worth */
         {"x86-64-avx2", AMONG, "x=f32:1x4x5x32x16&w=f32:3x3x16x32x16:const", "prepack out0 1 ", "", "transform_layout"},
         {"x86-64-avx2", AMONG, "x=f32:1x4x5x16x32&w=f32:3x3x32x16x32:const", "transform_layout plane0 ", "prepack out0 1 ", "cache_read"},
+        /* groups' weights that are no constant are read as they lie; those of all that L2 does not hold are packed panel by panel, all terms at once,
+         * and a group's that are too many for that block by block */
+        {"x86-64-avx2", AMONG, "x=f32:2x4x5x4x8&w=f32:3x3x8x4x16", "| S1.1 S2.0 S3.0 S4.0 R0.0 R1.0 R2.0 |",
+         "cache_read out0 0 scratch S1.0 region", "flatten"},
+        {"x86-64-avx512", AMONG, "x=f32:2x4x5x4x8&w=f32:3x3x8x4x16", "| S1.1 S2.0 S3.0 S4.0 R0.0 R1.0 R2.0 |",
+         "cache_read out0 0 scratch S1.0 region", "flatten"},
+        {"x86-64-avx2", AMONG_MANY, "x=f32:1x5x7x16x24&w=f32:3x3x24x16x24", "reorder out0 S0.0 S3.0 S4.0 S1.0 | ",
+         "cache_read out0 1 scratch S1.0 loops R0.0 R1.0 R2.0 S4.1 S4.2\n", "flatten"},
+        {"x86-64-avx2", AMONG_MANY, "x=f32:1x5x7x2x88&w=f32:3x3x88x2x88", "reorder out0 S0.0 S3.0 S4.0 S1.0 | R",
+         "cache_read out0 1 scratch R2.0 loops", "flatten"},
         /* a window that goes backwards, as a transposed convolution's, reaches as far as another, and its innermost steps are the shortest, too */
         {"x86-64-avx2", "y[N,P,Q,F] +=! pad(x,0.0)[N,P-R+1,Q-S+1,C]*w[R,S,C,F] where P in 5, Q in 6", "x=f32:1x5x6x24&w=f32:3x3x24x16:const",
          "split out0 S3 ", " R0.0 R1.0 R2.0 | S", "turned"},
@@ -101,9 +112,10 @@ static void windows_are_planned(void **state)
         {"x86-64-avx2", "y[N,P,Q,C] +=! pad(x,0.0)[N,P+R-1,Q+T-1,C]*w[R,T,C] where P in 7, Q in 7, R in 3, T in 3", "x=f32:1x7x7x520&w=f32:3x3x520",
          "split out0 S3 ", "", "cache_read"},
         {"x86-64-avx2", BESIDE(3, 1), "x=f32:1x6x8x1032&w=f32:3x3x1032", "split out0 S1 2\n", "unroll out0 R0.0", "cache_read"},
-        /* where each place is almost a page of its own, tiles go along a row with a block of lanes that L1 holds what a tile reads of; not where L2 has
-         * the image, nor where tiles by 2 have little in common */
-        {"x86-64-avx2", PLACES(9, 12), "x=f32:1x9x12x1032&w=f32:3x3x1032", "split out0 S3 12 1 8\n", "S2.0 S3.1 R0.0 R1.0 | S1.", "cache_read"},
+        /* where each place is almost a page of its own, tiles go along a row with a block of lanes that L1 holds what a tile reads of; not where L2
+         * has the image, nor where tiles by 2 have little in common */
+        {"x86-64-avx2", PLACES(9, 12), "x=f32:1x9x12x1032&w=f32:3x3x1032", "split out0 S3 12 1 8\n", "S2.0 S3.1 R0.0 R1.0 | S1.",
+         "cache_read"},
         {"x86-64-avx512", PLACES(18, 22), "x=f32:1x18x22x696&w=f32:3x3x696", "split out0 S3 ", "S2.0 S3.1 R0.0 R1.0 | ", "cache_read"},
         {"x86-64-avx2", PLACES(5, 8), "x=f32:1x5x8x1032&w=f32:3x3x1032", "split out0 S3 1 8\n", "S3.0 | ", "S3.1 R0.0"},
         {"x86-64-avx2", PLACES(9, 24), "x=f32:1x9x24x600&w=f32:3x3x600", "split out0 S3 1 8\n", "S3.0 | ", "S3.1 R0.0"},
