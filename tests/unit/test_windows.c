@@ -57,6 +57,11 @@ static void windows_are_planned(void **state)
          "cache_read out0 1 scratch S1.0 loops R0.0 R1.0 R2.0 S4.1 S4.2\n", "flatten"},
         {"x86-64-avx2", AMONG_MANY, "x=f32:1x5x7x2x88&w=f32:3x3x88x2x88", "reorder out0 S0.0 S3.0 S4.0 S1.0 | R",
          "cache_read out0 1 scratch R2.0 loops", "flatten"},
+        /* few results stay beside each other where places step, which a second copy would take apart */
+        {"x86-64-avx2", "y[N,P,Q,F] +=! x[N,P*2+R,Q*2+S,C]*w[R,S,C,F] where P in 18, Q in 18", "x=f32:1x39x39x40&w=f32:5x5x40x10", "split out0 ",
+         "vectorize out0 S3.", "turned0"},
+        {"x86-64-avx2", "y[N,P,Q,F] +=! x[N,P+R,Q+S,C]*w[R,S,C,F] where P in 18, Q in 18", "x=f32:1x22x22x40&w=f32:5x5x40x10",
+         "transform_layout turned0 0 3 1 2", "", "unstride"},
         /* a window that goes backwards, as a transposed convolution's, reaches as far as another, and its innermost steps are the shortest, too */
         {"x86-64-avx2", "y[N,P,Q,F] +=! pad(x,0.0)[N,P-R+1,Q-S+1,C]*w[R,S,C,F] where P in 5, Q in 6", "x=f32:1x5x6x24&w=f32:3x3x24x16:const",
          "split out0 S3 ", " R0.0 R1.0 R2.0 | S", "turned"},
