@@ -47,16 +47,19 @@ static void windows_are_planned(void **state)
         /* layers of a constant's group are no shorter than what partial sums are worth */
         {"x86-64-avx2", AMONG, "x=f32:1x4x5x32x16&w=f32:3x3x16x32x16:const", "prepack out0 1 ", "", "transform_layout"},
         {"x86-64-avx2", AMONG, "x=f32:1x4x5x16x32&w=f32:3x3x32x16x32:const", "transform_layout plane0 ", "prepack out0 1 ", "cache_read"},
-        /* groups' weights that are no constant are read as they lie; those of all that L2 does not hold are packed panel by panel, all terms at once,
-         * and a group's that are too many for that block by block */
+        /* groups' weights that are no constant are read as they lie; those of all that L2 does not hold are packed panel by panel, all terms at
+         * once */
         {"x86-64-avx2", AMONG, "x=f32:2x4x5x4x8&w=f32:3x3x8x4x16", "| S1.1 S2.0 S3.0 S4.0 R0.0 R1.0 R2.0 |",
          "cache_read out0 0 scratch S1.0 region", "flatten"},
         {"x86-64-avx512", AMONG, "x=f32:2x4x5x4x8&w=f32:3x3x8x4x16", "| S1.1 S2.0 S3.0 S4.0 R0.0 R1.0 R2.0 |",
          "cache_read out0 0 scratch S1.0 region", "flatten"},
         {"x86-64-avx2", AMONG_MANY, "x=f32:1x5x7x16x24&w=f32:3x3x24x16x24", "reorder out0 S0.0 S3.0 S4.0 S1.0 | ",
          "cache_read out0 1 scratch S1.0 loops R0.0 R1.0 R2.0 S4.1 S4.2\n", "flatten"},
-        {"x86-64-avx2", AMONG_MANY, "x=f32:1x5x7x2x88&w=f32:3x3x88x2x88", "reorder out0 S0.0 S3.0 S4.0 S1.0 | R",
-         "cache_read out0 1 scratch R2.0 loops", "flatten"},
+        /* so are those of one group where the image is read as it lies: L2 holds a panel of short vectors, or blocks of long ones */
+        {"x86-64-avx2", "y[N,P,Q,F] +=! x[N,P+R,Q+S,C]*w[R,S,C,F] where P in 11, Q in 12", "x=f32:1x13x14x88&w=f32:3x3x88x88",
+         "reorder out0 S0.0 S3.0 S1.0 | S1.1 ", "cache_read out0 1 scratch S1.0 loops R0.0 F0.0 S3.1 ", "turned0"},
+        {"x86-64-avx512", "y[N,P,Q,F] +=! x[N,P+R,Q+S,C]*w[R,S,C,F] where P in 6, Q in 6", "x=f32:1x8x8x128&w=f32:3x3x128x256",
+         "| R0.0 F0.0 S1.1 ", "cache_read out0 0 scratch F0.0 loops ", "turned0"},
         /* few results stay beside each other where places step, which a second copy would take apart */
         {"x86-64-avx2", "y[N,P,Q,F] +=! x[N,P*2+R,Q*2+S,C]*w[R,S,C,F] where P in 18, Q in 18", "x=f32:1x39x39x40&w=f32:5x5x40x10", "split out0 ",
          "vectorize out0 S3.", "turned0"},
