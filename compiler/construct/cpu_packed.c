@@ -282,13 +282,26 @@ static bool meets_block(const packed *k, int i)
     return sums_stay(k, images_of(k) * extent(k, k->p) * extent(k, k->q));
 }
 
+/* The other factor numbers elements by the axis and by another one of the results: a box of it for all of the axis has what nothing reads. */
+static bool among_results(const packed *k, int axis)
+{
+    const kn_expr *loads[2];
+    if (kn_loads(k->x->s->body, loads, 2) != 2) return false;
+    uint32_t results = (1u << k->x->s->nspatial) - 1;
+    for (int d = 0; d < loads[k->v]->nargs; d++) {
+        uint32_t in = kn_axes_in(loads[k->v]->args[d]) & results;
+        if ((in >> axis & 1) && in != 1u << axis) return true;
+    }
+    return false;
+}
+
 /* Spatial axes but n and the rows, each a loop. beside: those by which results lie nearer than rows do (groups of channels), so that rows are
  * written from end to end where bands of them are tasks; else the others. */
 static bool is_other(const packed *k, int i, bool beside)
 {
     const kn_site *x = k->x;
     if (meets_block(k, i)) return false;
-    bool near = has(k, k->w, i) && x->store.coef[i] > 0 && x->store.coef[i] < x->store.coef[k->q];
+    bool near = has(k, k->w, i) && x->store.coef[i] > 0 && x->store.coef[i] < x->store.coef[k->q] && !(k->boxed && among_results(k, i));
     return i != x->n && i != k->q && i != k->p && (near && !k->panels) == beside;
 }
 
@@ -529,7 +542,7 @@ static void put_packed(kn_buf *b, const packed *k, bool blocks, const char *rows
     if (k->copied) kn_putf(b, "cache_read %s %d scratch %s.0 loops", x->name, k->w, at);
     else kn_putf(b, "prepack %s %d", x->name, k->w);
     for (int i = 0; i < x->s->nspatial; i++)
-        if (has(k, k->w, i) && i != x->n && !own) kn_putf(b, " %s.0", name(k, i));
+        if (has(k, k->w, i) && i != x->n && (!k->copied || is_other(k, i, true))) kn_putf(b, " %s.0", name(k, i));
     if (!own) kn_putf(b, " %s.0", n);
     if (in) kn_putf(b, " %s.1", n);
     if (k->streams) kn_putf(b, " %s.1", n);

@@ -12,6 +12,7 @@
 #define BYTES(G) "y[N,F,P,Q] +=! cast(pad(x,0)[N,(F//" #G ")*" #G "+C,P+R-1,Q+S-1],i32)*cast(w[F,C,R,S],i32) where P in 7, Q in 7"
 #define AMONG "y[N,P,Q,G,F] +=! pad(x,0.0)[N,P+R-1,Q+S-1,G,C]*w[R,S,C,G,F] where P in 4, Q in 5"
 #define AMONG_MANY "y[N,P,Q,G,F] +=! pad(x,0.0)[N,P+R-1,Q+S-1,G,C]*w[R,S,C,G,F] where P in 5, Q in 7"
+#define BY_WEIGHTS(S) "y[F,C,R,T] +=! g[N,F,P,Q]*pad(x,0.0)[N,(F//16)*5+C,P*" #S "+R-1,Q*" #S "+T-1] where C in 5, R in 3, T in 3"
 #define NARROW(S) \
     "y[N,C,P,Q] +=! cast(pad(x,0)[N,C,P*" #S "+R-1,Q*" #S "+T-1],i32)*cast(w[C,R,T],i32) where P in 9, Q in 18"
 #define DILATED(K, D) \
@@ -60,6 +61,11 @@ static void windows_are_planned(void **state)
          "reorder out0 S0.0 S3.0 S1.0 | S1.1 ", "cache_read out0 1 scratch S1.0 loops R0.0 F0.0 S3.1 ", "turned0"},
         {"x86-64-avx512", "y[N,P,Q,F] +=! x[N,P+R,Q+S,C]*w[R,S,C,F] where P in 6, Q in 6", "x=f32:1x8x8x128&w=f32:3x3x128x256",
          "| R0.0 F0.0 S1.1 ", "cache_read out0 0 scratch F0.0 loops ", "turned0"},
+        /* gradients by the weights of groups have lanes along a group's results, and no box holds the planes of several */
+        {"x86-64-avx2", BY_WEIGHTS(1), "g=f32:2x32x14x14&x=f32:2x10x14x14", "divide out0 S0 ", "transform_layout turned0 1 2 3 0\n", "E0.1 R"},
+        {"x86-64-avx512", BY_WEIGHTS(1), "g=f32:2x32x14x14&x=f32:2x10x14x14", "divide out0 S0 ", "transform_layout turned0 1 2 3 0\n", "E0.1 R"},
+        {"x86-64-avx2", BY_WEIGHTS(2), "g=f32:2x32x14x14&x=f32:2x10x28x28", "transform_layout turned0 1 2 3 0\n", "reorder turned0 D0.0 S1.0 ",
+         "E0.1 R"},
         /* few results stay beside each other where places step, which a second copy would take apart */
         {"x86-64-avx2", "y[N,P,Q,F] +=! x[N,P*2+R,Q*2+S,C]*w[R,S,C,F] where P in 18, Q in 18", "x=f32:1x39x39x40&w=f32:5x5x40x10", "split out0 ",
          "vectorize out0 S3.", "turned0"},
