@@ -169,7 +169,16 @@ static bool quotient_by(const kn_expr *q, const kn_expr *x, const kn_expr *c)
            kn_mul_fits(x->args[1]->u.i, c->u.i, &bc) && bc == q->args[1]->u.i && kn_expr_equal(q->args[0], x->args[0]);
 }
 
-/* (x//c)*(c*k) + (x%c)*k is x*k. */
+/* Where q is (x%b)//c, of a b that c divides: x%b, whose remainder by c is x's; else NULL. */
+static kn_expr *remainder_over(const kn_expr *q, const kn_expr *x, const kn_expr *c)
+{
+    if (q->op != KN_OP_FLOORDIV || !kn_expr_equal(q->args[1], c) || c->u.i < 1) return NULL;
+    kn_expr *r = q->args[0];
+    if (r->op != KN_OP_MOD || !kn_is_int_const(r->args[1]) || r->args[1]->u.i < 1 || r->args[1]->u.i % c->u.i) return NULL;
+    return kn_expr_equal(r->args[0], x) ? r : NULL;
+}
+
+/* (x//c)*(c*k) + (x%c)*k is x*k, and ((x%b)//c)*(c*k) + (x%c)*k is (x%b)*k. */
 static void join_div_mod(sum *s)
 {
     for (int i = 0; i < s->n; i++) {
@@ -178,12 +187,13 @@ static void join_div_mod(sum *s)
         for (int k = 0; k < s->n; k++) {
             const kn_expr *q = s->term[k];
             int64_t c;
-            if (!quotient_by(q, m->args[0], m->args[1])) continue;
+            kn_expr *x = quotient_by(q, m->args[0], m->args[1]) ? m->args[0] : remainder_over(q, m->args[0], m->args[1]);
+            if (!x) continue;
             if (__builtin_mul_overflow(s->coef[i], m->args[1]->u.i, &c) || c != s->coef[k]) continue;
             sum t = *s;
             t.coef[k] = 0;
             t.coef[i] = 0;
-            if (!add_sum(&t, m->args[0], s->coef[i])) continue;
+            if (!add_sum(&t, x, s->coef[i])) continue;
             *s = t;
             i = -1; /* the joined x may be a quotient or remainder itself */
             break;
