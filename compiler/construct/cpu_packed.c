@@ -108,7 +108,7 @@ static bool worth_copies(const packed *k)
     enum { FEW_ROWS = 32 };
     const kn_hw_level *l2 = kn_hw_level_named(k->x->hw, "l2");
     if (k->q < 0 || !l2) return false;
-    if (in_groups(k) && (k->p < 0 || k->turns || k->dots)) return false;
+    if (in_groups(k) && (k->p < 0 || k->turns || k->dots || k->uneven)) return false;
     if (k->turns) return k->dots || !along_both(k) || rows_of_other(k) >= FEW_ROWS;
     if (k->p < 0) return worth_passing(k, l2->capacity_bytes);
     if (bytes_of_constant(k) > l2->capacity_bytes / 2) return in_copied_blocks(k);
@@ -123,7 +123,7 @@ static bool lies_well(const packed *k)
     const kn_hw_level *l2 = kn_hw_level_named(k->x->hw, "l2");
     int64_t row = extent(k, k->x->n) * a->bytes;
     if (k->p < 0 || !l2 || !a->linear || a->coef[k->x->n] != 1 || extent(k, k->x->n) < k->lanes || row > APART) return false;
-    return bytes_of_constant(k) <= l2->capacity_bytes / 2;
+    return bytes_of_constant(k) <= l2->capacity_bytes / 2 && !(k->uneven && in_groups(k));
 }
 
 /* L1 holds far from all of that factor, and so many places of a band meet a panel of it that packing all of it for each takes less than short runs
