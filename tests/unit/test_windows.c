@@ -66,6 +66,9 @@ static void windows_are_planned(void **state)
         {"x86-64-avx512", BY_WEIGHTS(1), "g=f32:2x32x14x14&x=f32:2x10x14x14", "divide out0 S0 ", "transform_layout turned0 1 2 3 0\n", "E0.1 R"},
         {"x86-64-avx2", BY_WEIGHTS(2), "g=f32:2x32x14x14&x=f32:2x10x28x28", "transform_layout turned0 1 2 3 0\n", "reorder turned0 D0.0 S1.0 ",
          "E0.1 R"},
+        /* three panels for two cores are cut into bands */
+        {"x86-64-avx2", "y[N,P,Q,F] +=! x[N,P+R,Q+S,C]*w[R,S,C,F] where P in 11, Q in 12", "x=f32:1x13x14x102&w=f32:3x3x102x72",
+         "split out0 S1 6\n", "cache_read out0 0 scratch S1.0 loops R0.0 F0.0 S3.1 ", "turned0"},
         /* few results stay beside each other where places step, which a second copy would take apart */
         {"x86-64-avx2", "y[N,P,Q,F] +=! x[N,P*2+R,Q*2+S,C]*w[R,S,C,F] where P in 18, Q in 18", "x=f32:1x39x39x40&w=f32:5x5x40x10", "split out0 ",
          "vectorize out0 S3.", "turned0"},
