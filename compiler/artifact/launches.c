@@ -15,8 +15,8 @@ static bool lays_out_copy(kiln_arena *a, const kn_buf *steps, const char *line, 
     return made && text && strstr(text, made);
 }
 
-/* The trace's steps that make and undo statements and say how copies lie, alone: the statements as launched, but with the axes of the canonical program
- * (fuse rewrites left sides, which the reference cannot run backwards). */
+/* The trace's steps that make and undo statements and say how copies lie, alone: the statements as launched, but with the axes of the canonical
+ * program (fuse rewrites left sides, which the reference cannot run backwards). */
 static kiln_bytes plain_steps(kiln_arena *a, kiln_bytes trace)
 {
     static const char *const kept[] = {"inline ", "part ", "copy ", "cache_write ", "pad_einsum "};

@@ -47,6 +47,30 @@ static bool sweeps_l1(const kn_site *x, const along *m, int64_t mr, const along 
     return l1 && places * kn_cpu_extent(x, x->n) * kn_cpu_acc_bytes(x) > l1->capacity_bytes;
 }
 
+/* Of the operand that has most of it. */
+static int64_t image_bytes(const kn_site *x, const along *o)
+{
+    int64_t image = 0;
+    for (int l = 0; l < x->nloads; l++) {
+        int64_t bytes = x->load[l].coef[o->axis] * x->load[l].bytes * kn_cpu_extent(x, o->axis);
+        if (bytes > image) image = bytes;
+    }
+    return image;
+}
+
+/* Tiles along a row of places with one vector of them each touch another page at almost every place and come back to it only when the row is done,
+ * and the caches do not hold the image meanwhile: what memory is to bring is not foreseen. Neighbours have half of what they read in common. */
+static bool strides_pages(const kn_site *x, const along *m, const along *o)
+{
+    const kn_hw_level *l2 = kn_hw_level_named(x->hw, "l2");
+    int64_t column = 0, touched = x->store.coef[o->axis] * x->store.bytes * kn_cpu_extent(x, o->axis) + image_bytes(x, o);
+    for (int l = 0; l < x->nloads; l++) {
+        int64_t bytes = x->load[l].linear ? x->load[l].coef[m->axis] * x->load[l].bytes / m->step : 0;
+        if (bytes > column) column = bytes;
+    }
+    return l2 && m->step * 2 <= m->reach + 1 && column > kn_cpu_sets_apart(x) / 8 * 5 && touched > l2->capacity_bytes;
+}
+
 /* Some number of places that tiles of up to `most` may have divides them. */
 static bool divides(int64_t places, int64_t most)
 {
@@ -272,17 +296,6 @@ static bool tile_crowds(const kn_site *x, const along *m)
     return false;
 }
 
-/* Of the operand that has most of it. */
-static int64_t image_bytes(const kn_site *x, const along *o)
-{
-    int64_t image = 0;
-    for (int l = 0; l < x->nloads; l++) {
-        int64_t bytes = x->load[l].coef[o->axis] * x->load[l].bytes * kn_cpu_extent(x, o->axis);
-        if (bytes > image) image = bytes;
-    }
-    return image;
-}
-
 /* Squares would hold fewer places than a row does, and all lanes of the image stay in L2 while vector after vector of them goes down it (84x83x83,
  * 5x5: squares 390 us, rows 480; 672x14x14: 150 and 89); windows too large for squares go by rows wherever the image is. */
 static bool by_rows(const kn_site *x, const along *m, const along *o)
@@ -350,6 +363,44 @@ bool kn_cpu_is_beside(const kn_site *x)
     return kn_cpu_extent(x, x->m) >= MOST && kn_cpu_extent(x, o.axis) >= 2 * MOST;
 }
 
+/* Tiles go along the row with a block of lanes, all that they touch of which stays in half of L1 from one tile to the next, and down the image with
+ * it (3x3, the rate of runs of lanes over that of whole rows of places: 960x24x24 1.2 to 1.4, 1152x14x14 1.7, 1000x40x40 1.1 to 1.4, 728x19x19 1.3,
+ * 672x17x17 1.1; 576x28x28 0.9 to 1.0, 200x75x75 0.9; by 2: 728x37x37 0.85, 576x49x12 0.8 to 1.0). */
+static void try_blocks(const kn_site *x, kn_plans *p, const along *m, const along *o, const kn_cpu_tile *t)
+{
+    const kn_hw_level *l1 = kn_hw_level_named(x->hw, "l1");
+    int64_t columns = ((t->mr - 1) * m->step + m->reach + 1) * ((t->mo - 1) * o->step + o->reach + 1) + x->reduce_extent + t->mr * t->mo;
+    int64_t panel = t->nv * t->lanes, panels = kn_ceil_div(kn_cpu_extent(x, x->n), panel);
+    int64_t most = l1->capacity_bytes / 2 / (columns * panel * kn_cpu_acc_bytes(x));
+    int64_t blocks = kn_ceil_div(panels, most > 1 ? most : 1), block = kn_ceil_div(panels, blocks);
+    int64_t line = l1->transaction_bytes / (panel * kn_cpu_acc_bytes(x)); /* panels of one */
+    if (line > 1) block = kn_round_up(block, line);
+    along_rows r = {.m = *m, .o = *o};
+    r.rows = rows_of_task(x, block * panel, o->axis);
+    bool parts = r.rows < kn_cpu_extent(x, o->axis), square = t->mo > 1;
+    kn_nest w;
+    kn_nest_begin(&w, x, p->a);
+    kn_nest_split(&w, x->n, (int64_t[KN_NEST_CUTS]){block, t->nv, t->lanes});
+    kn_nest_split(&w, m->axis, (int64_t[KN_NEST_CUTS]){t->mr});
+    kn_nest_split(&w, o->axis, (int64_t[KN_NEST_CUTS]){parts ? kn_ceil_div(r.rows, square ? t->mo : 1) : 0, square ? t->mo : 0});
+    put_tasks(&w, &r, parts);
+    kn_nest_loop(&w, o->axis, parts);
+    kn_nest_loop(&w, m->axis, 0);
+    kn_nest_loop(&w, x->n, 1);
+    for (int i = x->s->nspatial; i < x->s->naxes; i++) kn_nest_loop(&w, i, 0);
+    kn_nest_bar(&w);
+    if (square) kn_nest_loop(&w, o->axis, 1 + parts);
+    kn_nest_loop(&w, m->axis, 1);
+    kn_nest_loop(&w, x->n, 2);
+    kn_nest_loop(&w, x->n, 3);
+    if (square) kn_nest_kind(&w, "unroll", o->axis, 1 + parts);
+    kn_nest_kind(&w, "unroll", m->axis, 1);
+    for (int i = x->s->nspatial; i < x->s->naxes; i++) kn_nest_kind(&w, "unroll", i, 0);
+    kn_nest_kind(&w, "unroll", x->n, 2);
+    kn_nest_kind(&w, "vectorize", x->n, 3);
+    kn_nest_try(&w, p);
+}
+
 bool kn_cpu_beside(const kn_site *x, kn_plans *p)
 {
     bool square = false;
@@ -369,7 +420,8 @@ bool kn_cpu_beside(const kn_site *x, kn_plans *p)
                                  .mo = mo, .o = o.axis};
                 bool sweeps = sweeps_l1(x, &m, mr, &o, mo);
                 if (sweeps) t.mc = kn_ceil_div(columns, mr);
-                if (sweeps || mo > 1) kn_cpu_try(x, p, &t);
+                if (sweeps && strides_pages(x, &m, &o)) try_blocks(x, p, &m, &o, &t);
+                else if (sweeps || mo > 1) kn_cpu_try(x, p, &t);
                 square |= mo > 1 && mr > 1;
             }
         }

@@ -43,7 +43,7 @@ int64_t kn_packed_layer(const packed *k, int64_t nv)
     if (!layered(k)) return 0;
     for (int64_t n = k->lanes; n < all && (n <= room || best < least); n += k->lanes)
         if (all % n == 0) best = n;
-    return best < least && !k->copied ? 0 : best;
+    return best < least && (!k->copied || kn_packed_whole(k)) ? 0 : best;
 }
 
 void kn_packed_put_layers(kn_buf *b, const packed *k)

@@ -77,12 +77,14 @@ static void put_packed(kn_buf *b, const packed *k, bool blocks, int rows)
 {
     const kn_site *x = k->x;
     int at = blocks ? k->order[x->s->naxes - x->s->nspatial - 1] : rows;
+    bool own = k->copied && k->panels; /* a task has one panel of one group */
     int in = k->group > 1; /* which part of n is that of panels in a group, if there are groups; then a panel's vectors */
     if (blocks && k->turns) at = k->blocked;
     if (k->copied) kn_putf(b, "cache_read %s %d scratch %s.0 loops", x->name, k->w, name(k, at));
     else kn_putf(b, "prepack %s %d", x->name, k->w);
-    kn_packed_put_followed(b, k);
-    if (!blocks) kn_putf(b, " %s.0", name(k, x->n));
+    for (int i = 0; i < x->s->nspatial; i++)
+        if (has(k, k->w, i) && i != x->n && (!k->copied || kn_packed_is_other(k, i, true))) kn_putf(b, " %s.0", name(k, i));
+    if (!own) kn_putf(b, " %s.0", name(k, x->n));
     if (in) kn_putf(b, " %s.1", name(k, x->n));
     if (k->streams) kn_putf(b, " %s.1", name(k, x->n));
     if (k->kb && !blocks) kn_packed_put_reduction(b, k, true);
@@ -119,7 +121,7 @@ void kn_packed_try(packed *k, kn_plans *plans)
     k->band = kn_packed_band(k);
     k->group = kn_packed_group(k);
     int in = k->group > 1, rows = k->p >= 0 ? k->p : k->q;
-    bool cut = banded(k), bands = k->p >= 0 || cut, blocks = k->copied && panels;
+    bool cut = banded(k), bands = k->p >= 0 || cut, blocks = k->copied && panels && !kn_packed_at_once(k);
     if (k->copied && !bands && !(k->turns && panels)) return;
     kn_nest w;
     kn_nest_begin(&w, x, plans->a);

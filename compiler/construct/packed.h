@@ -50,6 +50,9 @@ int64_t kn_packed_images(const packed *k);
 bool kn_packed_sums_stay(const packed *k, int64_t places);
 bool kn_packed_meets_block(const packed *k, int axis);
 bool kn_packed_is_other(const packed *k, int axis, bool beside);
+bool kn_packed_in_groups(const packed *k); /* the packed factor has axes of results beside that of the lanes */
+bool kn_packed_whole(const packed *k);     /* what each task packs of a group, it packs at once, not block by block */
+bool kn_packed_at_once(const packed *k);   /* or what each packs of a panel */
 /* cpu_packed_loops.c: a plan of a panel or a band a task, and parts of its order that others have too: the axes that are tasks whatever those are;
  * the reduction's loops around a block, or within; the axes that the packed factor follows besides n; the register tile, whose rows and columns are
  * parts `cut` and `in` of theirs, with its kinds. */

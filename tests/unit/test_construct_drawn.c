@@ -124,7 +124,7 @@ static void few_results_run(void **state)
 #ifdef __SANITIZE_THREAD__
     skip();
 #endif
-    enum { COUNT = 40, LEAST = 12 };
+    enum { COUNT = 40, LEAST = 7 };
     int planar = 0;
     uint32_t seed = 3;
     (void)state;

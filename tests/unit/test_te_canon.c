@@ -146,7 +146,10 @@ static kn_expr *random_expr(kiln_arena *a, uint64_t *seed, int depth)
     kn_expr *x = random_expr(a, seed, depth - 1), *c = kn_const_i(a, KN_I64, divisors[rnd(seed) % 7]);
     if (r < 5) return kn_bin(a, r == 2 ? KN_OP_MUL : r == 3 ? KN_OP_FLOORDIV : KN_OP_MOD, x, c);
     if (r == 5) return kn_un(a, KN_OP_NEG, x);
-    if (r == 6) return kn_bin(a, KN_OP_ADD, kn_bin(a, KN_OP_MUL, kn_bin(a, KN_OP_FLOORDIV, x, c), c), kn_bin(a, KN_OP_MOD, x, c));
+    if (r == 6) {
+        kn_expr *of = rnd(seed) % 2 ? x : kn_bin(a, KN_OP_MOD, x, kn_const_i(a, KN_I64, c->u.i * (int64_t)(1 + rnd(seed) % 3)));
+        return kn_bin(a, KN_OP_ADD, kn_bin(a, KN_OP_MUL, kn_bin(a, KN_OP_FLOORDIV, of, c), c), kn_bin(a, KN_OP_MOD, x, c));
+    }
     kn_expr *y = random_expr(a, seed, depth - 1);
     if (r == 7) return kn_select(a, random_bool(a, seed, depth - 1), x, y);
     return kn_bin(a, ops[r % 4], x, y);
@@ -200,7 +203,8 @@ static void rules(void **s)
         {"M%8", "M"}, {"M//8", "0"}, {"(N*16 + M*8 + 3)//8", "N*2 + M"}, {"((N*8 + M)//64)*64 + (N*8 + M)%64", "N*8 + M"},
         {"(N%32//8)*8 + N%8", "N%32"},
         {"min(M, 9)", "M"}, {"max(M - 9, 0)", "0"}, {"select(M < 8, N, M)", "N"}, {"select(N < M || 0 <= M, N, M)", "N"},
-        {"((N//4)*4 + N%4)//8 + N*0", "N//8"},
+        {"((N//4)*4 + N%4)//8 + N*0", "N//8"}, {"((N%32)//8)*8 + N%8", "N%32"}, {"(N//32)*32 + ((N%32)//8)*8 + N%8", "N"},
+        {"((N%32)//8)*8 + M%4", "M%4 + N%32//8*8"},
     };
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         kiln_arena *a = open_arena();

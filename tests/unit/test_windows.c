@@ -5,11 +5,14 @@
 #define STRIPS(S) "y[N,F,P,Q] +=! pad(x,0.0)[N,C,P*" #S "+R-2,Q*" #S "+T-2]*w[F,C,R,T] where P in 25, Q in 48"
 #define FINISHED(N) "t[N,F,P,Q] +=! pad(x,0.0)[N,(F//6)*5+C,P+R-1,Q+S-1]*w[F,C,R,S] where P in " #N ", Q in " #N "; "
 #define MAXIMA(K, S) "y[N,P,Q,C] >=! pad(x,-inf)[N,P*" #S "+R-1,Q*" #S "+T-1,C] where P in 7, Q in 7, R in " #K ", T in " #K
+#define PLACES(P, Q) "y[N,P,Q,C] +=! pad(x,0.0)[N,P+R-1,Q+T-1,C]*w[R,T,C] where P in " #P ", Q in " #Q ", R in 3, T in 3"
 #define BESIDE(K, S) "y[N,P,Q,C] +=! pad(x,0.0)[N,P*" #S "+R-1,Q*" #S "+T-1,C]*w[R,T,C] where P in 6, Q in 8, R in " #K ", T in " #K
 
 #define GROUPED "y[N,F,P,Q] +=! pad(x,0.0)[N,(F//24)*24+C,P+R-1,Q+S-1]*w[F,C,R,S] where P in 7, Q in 7"
 #define BYTES(G) "y[N,F,P,Q] +=! cast(pad(x,0)[N,(F//" #G ")*" #G "+C,P+R-1,Q+S-1],i32)*cast(w[F,C,R,S],i32) where P in 7, Q in 7"
 #define AMONG "y[N,P,Q,G,F] +=! pad(x,0.0)[N,P+R-1,Q+S-1,G,C]*w[R,S,C,G,F] where P in 4, Q in 5"
+#define AMONG_MANY "y[N,P,Q,G,F] +=! pad(x,0.0)[N,P+R-1,Q+S-1,G,C]*w[R,S,C,G,F] where P in 5, Q in 7"
+#define BY_WEIGHTS(S) "y[F,C,R,T] +=! g[N,F,P,Q]*pad(x,0.0)[N,(F//16)*5+C,P*" #S "+R-1,Q*" #S "+T-1] where C in 5, R in 3, T in 3"
 #define NARROW(S) \
     "y[N,C,P,Q] +=! cast(pad(x,0)[N,C,P*" #S "+R-1,Q*" #S "+T-1],i32)*cast(w[C,R,T],i32) where P in 9, Q in 18"
 #define DILATED(K, D) \
@@ -45,6 +48,32 @@ static void windows_are_planned(void **state)
         /* layers of a constant's group are no shorter than what partial sums are worth */
         {"x86-64-avx2", AMONG, "x=f32:1x4x5x32x16&w=f32:3x3x16x32x16:const", "prepack out0 1 ", "", "transform_layout"},
         {"x86-64-avx2", AMONG, "x=f32:1x4x5x16x32&w=f32:3x3x32x16x32:const", "transform_layout plane0 ", "prepack out0 1 ", "cache_read"},
+        /* groups' weights that are no constant are read as they lie; those of all that L2 does not hold are packed panel by panel, all terms at
+         * once */
+        {"x86-64-avx2", AMONG, "x=f32:2x4x5x4x8&w=f32:3x3x8x4x16", "| S1.1 S2.0 S3.0 S4.0 R0.0 R1.0 R2.0 |",
+         "cache_read out0 0 scratch S1.0 region", "flatten"},
+        {"x86-64-avx512", AMONG, "x=f32:2x4x5x4x8&w=f32:3x3x8x4x16", "| S1.1 S2.0 S3.0 S4.0 R0.0 R1.0 R2.0 |",
+         "cache_read out0 0 scratch S1.0 region", "flatten"},
+        {"x86-64-avx2", AMONG_MANY, "x=f32:1x5x7x16x24&w=f32:3x3x24x16x24", "reorder out0 S0.0 S3.0 S4.0 S1.0 | ",
+         "cache_read out0 1 scratch S1.0 loops R0.0 R1.0 R2.0 S4.1 S4.2\n", "flatten"},
+        /* so are those of one group where the image is read as it lies: L2 holds a panel of short vectors, or blocks of long ones */
+        {"x86-64-avx2", "y[N,P,Q,F] +=! x[N,P+R,Q+S,C]*w[R,S,C,F] where P in 11, Q in 12", "x=f32:1x13x14x88&w=f32:3x3x88x88",
+         "reorder out0 S0.0 S3.0 S1.0 | S1.1 ", "cache_read out0 1 scratch S1.0 loops R0.0 F0.0 S3.1 ", "turned0"},
+        {"x86-64-avx512", "y[N,P,Q,F] +=! x[N,P+R,Q+S,C]*w[R,S,C,F] where P in 6, Q in 6", "x=f32:1x8x8x128&w=f32:3x3x128x256",
+         "| R0.0 F0.0 S1.1 ", "cache_read out0 0 scratch F0.0 loops ", "turned0"},
+        /* gradients by the weights of groups have lanes along a group's results, and no box holds the planes of several */
+        {"x86-64-avx2", BY_WEIGHTS(1), "g=f32:2x32x14x14&x=f32:2x10x14x14", "divide out0 S0 ", "transform_layout turned0 1 2 3 0\n", "E0.1 R"},
+        {"x86-64-avx512", BY_WEIGHTS(1), "g=f32:2x32x14x14&x=f32:2x10x14x14", "divide out0 S0 ", "transform_layout turned0 1 2 3 0\n", "E0.1 R"},
+        {"x86-64-avx2", BY_WEIGHTS(2), "g=f32:2x32x14x14&x=f32:2x10x28x28", "transform_layout turned0 1 2 3 0\n", "reorder turned0 D0.0 S1.0 ",
+         "E0.1 R"},
+        /* three panels for two cores are cut into bands */
+        {"x86-64-avx2", "y[N,P,Q,F] +=! x[N,P+R,Q+S,C]*w[R,S,C,F] where P in 11, Q in 12", "x=f32:1x13x14x102&w=f32:3x3x102x72",
+         "split out0 S1 6\n", "cache_read out0 0 scratch S1.0 loops R0.0 F0.0 S3.1 ", "turned0"},
+        /* few results stay beside each other where places step, which a second copy would take apart */
+        {"x86-64-avx2", "y[N,P,Q,F] +=! x[N,P*2+R,Q*2+S,C]*w[R,S,C,F] where P in 18, Q in 18", "x=f32:1x39x39x40&w=f32:5x5x40x10", "split out0 ",
+         "vectorize out0 S3.", "turned0"},
+        {"x86-64-avx2", "y[N,P,Q,F] +=! x[N,P+R,Q+S,C]*w[R,S,C,F] where P in 18, Q in 18", "x=f32:1x22x22x40&w=f32:5x5x40x10",
+         "transform_layout turned0 0 3 1 2", "", "unstride"},
         /* a window that goes backwards, as a transposed convolution's, reaches as far as another, and its innermost steps are the shortest, too */
         {"x86-64-avx2", "y[N,P,Q,F] +=! pad(x,0.0)[N,P-R+1,Q-S+1,C]*w[R,S,C,F] where P in 5, Q in 6", "x=f32:1x5x6x24&w=f32:3x3x24x16:const",
          "split out0 S3 ", " R0.0 R1.0 R2.0 | S", "turned"},
@@ -100,6 +129,15 @@ static void windows_are_planned(void **state)
         {"x86-64-avx2", "y[N,P,Q,C] +=! pad(x,0.0)[N,P+R-1,Q+T-1,C]*w[R,T,C] where P in 7, Q in 7, R in 3, T in 3", "x=f32:1x7x7x520&w=f32:3x3x520",
          "split out0 S3 ", "", "cache_read"},
         {"x86-64-avx2", BESIDE(3, 1), "x=f32:1x6x8x1032&w=f32:3x3x1032", "split out0 S1 2\n", "unroll out0 R0.0", "cache_read"},
+        /* where each place is almost a page of its own, tiles go along a row with a block of lanes that L1 holds what a tile reads of; not where L2
+         * has the image, nor where tiles by 2 have little in common */
+        {"x86-64-avx2", PLACES(9, 12), "x=f32:1x9x12x1032&w=f32:3x3x1032", "split out0 S3 12 1 8\n", "S2.0 S3.1 R0.0 R1.0 | S1.",
+         "cache_read"},
+        {"x86-64-avx512", PLACES(18, 22), "x=f32:1x18x22x696&w=f32:3x3x696", "split out0 S3 ", "S2.0 S3.1 R0.0 R1.0 | ", "cache_read"},
+        {"x86-64-avx2", PLACES(5, 8), "x=f32:1x5x8x1032&w=f32:3x3x1032", "split out0 S3 1 8\n", "S3.0 | ", "S3.1 R0.0"},
+        {"x86-64-avx2", PLACES(9, 24), "x=f32:1x9x24x600&w=f32:3x3x600", "split out0 S3 1 8\n", "S3.0 | ", "S3.1 R0.0"},
+        {"x86-64-avx2", "y[N,P,Q,C] +=! pad(x,0.0)[N,P*2+R-1,Q*2+T-1,C]*w[R,T,C] where P in 5, Q in 6, R in 3, T in 3",
+         "x=f32:2x10x12x1032&w=f32:3x3x1032", "split out0 S3 ", "S3.0 | ", "S3.1 R0.0"},
         /* places of a dilated window share its factors, and some of them elements; lines are copied where what these read falls into few sets */
         {"x86-64-avx2", DILATED(3, 2), "x=f32:1x9x12x48&w=f32:3x3x48", "split out0 S2 ", "unroll out0 S2.", "cache_read"},
         {"x86-64-avx512", DILATED(3, 2), "x=f32:1x9x12x48&w=f32:3x3x48", "split out0 S2 ", "unroll out0 S2.", "cache_read"},
