@@ -128,9 +128,9 @@ int64_t kn_packed_band(const packed *k)
         int64_t panels = kn_ceil_div(extent(k, k->x->n), k->nv * k->lanes), bands = kn_ceil_div(k->x->hw->units, panels);
         return kn_round_up(kn_ceil_div(extent(k, k->p), k->turns ? 1 : bands), k->mp);
     }
-    if (k->p >= 0 && k->panels && kn_packed_at_once(k)) { /* as few as pack a panel */
-        int64_t bands = kn_ceil_div(k->x->hw->units, tasks_of(k));
-        return kn_round_up(kn_ceil_div(extent(k, k->p), bands), k->mp);
+    if (k->p >= 0 && k->panels && kn_packed_at_once(k)) { /* few, as each packs a panel */
+        int64_t rows = extent(k, k->p), bands = kn_ceil_div(k->x->hw->units, tasks_of(k));
+        return kn_round_up(even(k, rows, kn_ceil_div(rows, bands), rows), k->mp);
     }
     const kn_hw_level *l2 = kn_hw_level_named(k->x->hw, "l2");
     if (k->layer) return band_of_layers(k, l2 ? l2->capacity_bytes : 262144);
