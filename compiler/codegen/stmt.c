@@ -54,6 +54,7 @@ static void mark_list(const kn_lprog *p, const kn_ls *s, bool *used, bool *store
         if (s->kind == KN_LS_PREFETCH) used[s->buffer] = true;
         if (s->kind == KN_LS_FRAGMENT) {
             used[s->fragment->buffer] = used[s->fragment->to] = stored[s->fragment->to] = true;
+            if (s->fragment->form == KN_FRAGMENT_HALVE) used[s->fragment->odd] = stored[s->fragment->odd] = true;
             for (int k = 0; k < s->fragment->nat; k++) mark_expr(p, s->fragment->at[k], used);
         }
         if (s->kind == KN_LS_UNIT && s->unit->at) {

@@ -188,14 +188,29 @@ static void try_tile(product *p, kn_plans *plans, const tile *t, int64_t steps, 
     try_filled(p, plans, t, steps, &f);
 }
 
-/* Results can leave by the copy engine too: rows and columns are axes by themselves, a row of results is a multiple of 16 bytes, and an instruction's
- * columns, which are contiguous there, are a multiple of 128. */
+/* The rows' axes are dimensions of the output that follow each other, in the order in which they become one: that is one dimension, too. */
+static bool rows_follow(const product *p)
+{
+    const kn_stage *g = p->x->g;
+    int rank = p->x->t->program->tensors[kn_stage_out(p->x->t, g)].rank, last = -1, end = -1;
+    uint32_t seen = 0;
+    for (int d = 0; d < rank; d++) {
+        int axis = kn_stage_out_axis(p->x->t, g, d);
+        if (axis < 0 || !(p->axes[I] >> axis & 1)) continue;
+        if (seen && (end != d - 1 || axis < last)) return false;
+        seen |= 1u << axis;
+        last = axis, end = d;
+    }
+    return seen == p->axes[I];
+}
+
+/* Results can leave by the copy engine too: columns are an axis by themselves, rows are one or become one, a row of results is a multiple of 16
+ * bytes, and an instruction's columns, which are contiguous there, are a multiple of 128. */
 static bool bulk_stores(const product *p)
 {
     const kn_tensor *out = &p->x->t->program->tensors[kn_stage_out(p->x->t, p->x->g)];
     if (!(p->axes[J] >> p->x->n & 1) || p->unit[J] * kn_dtype_bytes(out->dtype) % 128) return false;
-    for (int k = I; k <= J; k++)
-        if (p->axes[k] & (p->axes[k] - 1)) return false;
+    if ((p->axes[J] & (p->axes[J] - 1)) || ((p->axes[I] & (p->axes[I] - 1)) && !rows_follow(p))) return false;
     return out->rank >= 2 && out->shape[out->rank - 1] * kn_dtype_bytes(out->dtype) % 16 == 0;
 }
 

@@ -130,6 +130,17 @@ static double chain(const kn_stage_view *v, double used, kn_cost *c)
     return used;
 }
 
+/* Time that units spend on taking factors apart of which an instruction multiplies parts: every warp does so with what it reads of them. */
+static double splitting(const kn_stage_view *v, double share)
+{
+    enum { SPLIT = 6 }; /* turns of a scheduler a factor: two operations of half the rate, two of the whole (codegen/warps.c) */
+    const kn_warp *w = v->g->tensor.intrin ? kn_warp_of(v->g->tensor.intrin->spec) : NULL;
+    double n = 0;
+    for (int i = 0; w && w->ways > 1 && i + 1 < v->naccesses; i++)
+        n += kn_footprint(v, &v->access[i], v->first_reg, false) * kn_fills(v, &v->access[i], v->first_reg, false);
+    return n * SPLIT / (v->hw->clock_ghz * 1e3 * v->hw->units * v->hw->partitions * v->hw->lanes * share);
+}
+
 void kn_cost_gpu(const kn_stage_view *v, kn_cost *c)
 {
     const kn_hw *hw = v->hw;
@@ -144,6 +155,7 @@ void kn_cost_gpu(const kn_stage_view *v, kn_cost *c)
     double share = kn_wave_share(v->tasks, (double)hw->units * kn_at_most(blocks, kn_at_least(v->tasks / hw->units, 1)), &c->waves);
     c->occupancy = kn_at_most(active * hw->lanes / hw->max_threads_per_unit, 1);
     bool products = kn_stage_warps(v->g); /* independent instructions of a warp, instead of operations of a thread */
+    if (products) c->compute_us += splitting(v, kn_at_most(v->tasks / hw->units, 1));
     double ilp = kn_at_most(products ? kn_register_values(v) / (double)v->g->tensor.intrin->operand[0].elems : kn_register_values(v), 8);
     if (products) active *= kn_stage_lanes(v->g, hw) > hw->lanes ? 16 : 4; /* its instruction keeps a tensor core busy that many times longer */
     double eff = kn_at_most(active * ilp / (16.0 * hw->partitions), 1); /* 8 warps of 8 independent chains fill four schedulers (ROLLER's table) */

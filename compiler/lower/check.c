@@ -103,7 +103,7 @@ static enum sameness differs(const checker *c, const kn_expr *e)
 {
     enum sameness most = BLOCK_SAME;
     if (e->op == KN_OP_VAR) return (enum sameness)c->divergent[e->u.var];
-    if (e->op == KN_OP_READ && c->p->buffers[e->u.buffer].scope == KN_REGISTER) return THREADS_DIFFER;
+    if (e->op == KN_OP_READ && c->p->buffers[e->u.buffer].scope == KN_REGISTER) return c->p->buffers[e->u.buffer].alike ? GROUP_SAME : THREADS_DIFFER;
     for (int i = 0; i < e->nargs; i++) {
         enum sameness x = differs(c, e->args[i]);
         if (x > most) most = x;
@@ -194,6 +194,8 @@ static kiln_status check_fragment(checker *c, const kn_fragment *f, enum samenes
     if (f->first < 0 || f->regs > to->lanes || (int64_t)f->first * f->regs + f->n > to->elems * f->regs)
         return wrong(c, "a fragment outside of its registers", to->name);
     if (where > GROUP_SAME && f->form != KN_FRAGMENT_EACH) return wrong(c, "a fragment that not every thread loads", from->name);
+    if (f->form == KN_FRAGMENT_HALVE && (!c->p->buffers[f->odd].alike || f->odd_at >= c->p->buffers[f->odd].elems))
+        return wrong(c, "halves that do not say whether they are right", to->name);
     for (int i = 0; i < f->nat; i++) {
         kiln_status st = check_expr(c, f->at[i]);
         if (st) return st;

@@ -19,6 +19,7 @@ typedef struct kn_buffer {
     int64_t offset;        /* SCRATCH: byte offset in the worker's scratch (64-byte aligned); SHARED: in the block's; PACKED: in what is given */
     int unit, rows;        /* REGISTER: 1 + the number of the register of an instruction's own unit that its first element is, and the rows that
                             * one has, all elements in `lanes`; 0: a register of the core */
+    bool alike;            /* REGISTER: all threads of a warp have the same in it */
 } kn_buffer;
 
 enum kn_ls_kind {
@@ -40,13 +41,14 @@ enum kn_ls_kind {
  * ready for them; those since the last COMMIT are a group. */
 enum kn_group_step { KN_GROUP_SEEN = -3, KN_GROUP_READY = -2, KN_GROUP_COMMIT = -1 };
 /* How a fragment is read from SHARED memory: by ldmatrix, each thread naming a row of 16 bytes at at[0]; by its transposing form; or element by
- * element, at[0] .. in the order of registers and of bytes in them. SPLIT reads nothing: fragments that are there already become the parts of which
- * their instruction takes three products (intrin/warps.def). */
-enum kn_fragment_form { KN_FRAGMENT_ROWS, KN_FRAGMENT_TURNED, KN_FRAGMENT_EACH, KN_FRAGMENT_SPLIT };
+ * element, at[0] .. in the order of registers and of bytes in them. SPLIT and HALVE read nothing: fragments that are there already become the parts
+ * of which their instruction takes three products (intrin/warps.def); HALVE in few operations, which are right where no factor of the warp is
+ * infinite, NaN, or rounded to infinity: element `odd_at` of `odd` says whether one is. */
+enum kn_fragment_form { KN_FRAGMENT_ROWS, KN_FRAGMENT_TURNED, KN_FRAGMENT_EACH, KN_FRAGMENT_SPLIT, KN_FRAGMENT_HALVE };
 /* Registers 0 .. n - 1 of the fragments go to the elements of `to` from index `first` on: `regs` of them to the first lanes of a vector, which has
  * room for KN_FRAGMENT_PARTS times as many where they are split. */
 enum { KN_FRAGMENT_PARTS = 4 };
-typedef struct kn_fragment { enum kn_fragment_form form; int buffer, to, first, regs, n, nat; kn_expr **at; } kn_fragment;
+typedef struct kn_fragment { enum kn_fragment_form form; int buffer, to, first, regs, n, nat, odd, odd_at; kn_expr **at; } kn_fragment;
 
 /* Operands from element at[o] on. A REGISTER destination is vector at[0], of as many lanes as the operand has elements; in registers of the
  * instruction's own unit are all operands. Where warps compute the
@@ -119,6 +121,7 @@ typedef struct kn_emulated {
     bool vector; /* some call has its destination in a REGISTER */
     const kn_warp *warp; /* computed by a warp's threads together; there is no body */
     bool turned[3];      /* by 128 threads: source o lies along I or J, not along R */
+    bool halves;         /* by a warp: factors are in halves, not in all parts that any value needs */
     kn_ls *body;
 } kn_emulated;
 

@@ -121,7 +121,7 @@ static void put_list(kn_buf *b, const kn_lprog *p, const kn_ls *s, int depth)
             kn_put(b, ")\n");
             break;
         case KN_LS_FRAGMENT: {
-            static const char *const forms[] = { "rows", "turned", "each", "split" };
+            static const char *const forms[] = { "rows", "turned", "each", "split", "halve" };
             const kn_fragment *f = s->fragment;
             kn_putf(b, "%s[%d] = fragment:%d %s %s[", p->buffers[f->to].name, f->first, f->n,
                     forms[f->form], p->buffers[f->buffer].name);

@@ -23,6 +23,7 @@ typedef struct warp {
     int first;                    /* loop: the unrolled ones are from here to sg->tile */
     int64_t tiles;                /* of the destination */
     source src[3];                /* [1] a, [2] b */
+    int odd;                      /* of split factors: REGISTER that says of each source whether it has to be taken apart in full */
 } warp;
 
 static kn_expr *plus(kn_lw *w, kn_expr *x, kn_expr *y)
@@ -211,18 +212,18 @@ static void fragments(warp *x, int o, int64_t k, bool ahead)
     }
 }
 
-static int instruction(warp *x)
+static int instruction(warp *x, bool halves)
 {
     kn_lprog *p = x->w->p;
     for (int i = 0; i < p->ncalls; i++)
-        if (p->calls[i].intrin == x->it && p->calls[i].warp) return i;
+        if (p->calls[i].intrin == x->it && p->calls[i].warp && p->calls[i].halves == halves) return i;
     kn_emulated *f = &p->calls[p->ncalls];
-    *f = (kn_emulated){ .intrin = x->it, .warp = kn_warp_of(x->it->spec) };
+    *f = (kn_emulated){ .intrin = x->it, .warp = kn_warp_of(x->it->spec), .halves = halves };
     return p->ncalls++;
 }
 
 /* The factors of iteration k in parts, once for all products that they are in. */
-static void split(warp *x, int o, int64_t k)
+static void split(warp *x, int o, int64_t k, enum kn_fragment_form form)
 {
     source *s = &x->src[o];
     int64_t n = tile_count(x, s);
@@ -232,16 +233,15 @@ static void split(warp *x, int o, int64_t k)
         kn_lw_fail(x->w, KILN_MEMORY, "out of memory in lowering");
         return;
     }
-    *f = (kn_fragment){ .form = KN_FRAGMENT_SPLIT, .buffer = s->buffer, .to = s->registers, .first = (int)(k % 2 * n), .regs = regs,
-                        .n = (int)n * regs };
+    *f = (kn_fragment){ .form = form, .buffer = s->buffer, .to = s->registers, .first = (int)(k % 2 * n), .regs = regs, .n = (int)n * regs,
+                        .odd = x->odd, .odd_at = o - 1 };
     kn_lw_fragment(x->w, f);
 }
 
-static void calls(warp *x, int64_t k)
+static void products(warp *x, int64_t k, bool halves)
 {
     kn_lw *w = x->w;
-    int fn = instruction(x);
-    for (int o = 1; o < 3 && kn_warp_of(x->it->spec)->ways > 1; o++) split(x, o, k);
+    int fn = instruction(x, halves);
     for (int64_t c = 0; c < x->tiles && !w->status; c++) {
         kn_call *call = kn_new(w->a, kn_call);
         if (!call) {
@@ -257,6 +257,28 @@ static void calls(warp *x, int64_t k)
         }
         kn_lw_call(w, call);
     }
+}
+
+/* Factors in parts: what is true of all but a few of them is taken for granted, and where it was not, which the warp's threads tell each other, they
+ * are read again and taken apart in full. */
+static void calls(warp *x, int64_t k)
+{
+    kn_lw *w = x->w;
+    if (kn_warp_of(x->it->spec)->ways == 1) {
+        products(x, k, false);
+        return;
+    }
+    for (int o = 1; o < 3; o++) split(x, o, k, KN_FRAGMENT_HALVE);
+    kn_expr *any = kn_lw_node(w, KN_OP_ADD, KN_I32, 1, kn_lw_read(w, x->odd, kn_lw_int(w, 0), 1), kn_lw_read(w, x->odd, kn_lw_int(w, 1), 1), NULL);
+    kn_ls *odd = kn_lw_if(w, kn_lw_node(w, KN_OP_LT, KN_BOOL, 1, kn_const_i(w->a, KN_I32, 0), any, NULL)), **after = w->tail;
+    if (!odd) return;
+    w->tail = &odd->body;
+    for (int o = 1; o < 3; o++) fragments(x, o, k, false);
+    for (int o = 1; o < 3; o++) split(x, o, k, KN_FRAGMENT_SPLIT);
+    products(x, k, false);
+    w->tail = &odd->other;
+    products(x, k, true);
+    w->tail = after;
 }
 
 static warp *warp_of(kn_lw *w, kn_sg *sg)
@@ -297,6 +319,9 @@ void kn_lw_warp_begin(kn_lw *w, kn_sg *sg)
         s->registers = kn_lw_buffer(w, x->it->operand[o].name, KN_I32, lanes, sets * tile_count(x, s), KN_REGISTER);
         for (int64_t k = 0; k < iterations(x, true); k++) fragments(x, o, k, true);
     }
+    if (kn_warp_of(x->it->spec)->ways == 1) return;
+    x->odd = kn_lw_buffer(w, "odd", KN_I32, 1, 2, KN_REGISTER);
+    w->p->buffers[x->odd].alike = true;
 }
 
 /* The fragments of the next step of the reduction are asked for before the products of this one. */

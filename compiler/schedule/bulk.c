@@ -130,6 +130,20 @@ bool kn_bulk_of(const kn_tree *t, const kn_stage *g, const kn_cache *c, kn_bulk 
     return false;
 }
 
+/* The axis of the stage that index d of what is stored is, or is a digit of: axis / *below, of as many values as the dimension has. -1: none. */
+static int digit_of(const kn_tree *t, const kn_stage *g, int d, int64_t *below)
+{
+    int stmt = g->epilogue >= 0 ? g->epilogue : g->stmt;
+    const kn_expr *e = t->program->stmts[stmt]->lhs[d];
+    int64_t extent = t->program->tensors[kn_stage_out(t, g)].shape[d];
+    if (e->op == KN_OP_MOD && e->args[1]->op == KN_OP_CONST_I && e->args[1]->u.i == extent) e = e->args[0];
+    bool part = e->op == KN_OP_FLOORDIV && e->args[1]->op == KN_OP_CONST_I;
+    *below = part ? e->args[1]->u.i : 1;
+    if (part) e = e->args[0];
+    return e->op == KN_OP_AXIS ? kn_stage_axis_of(t, g, stmt, e->u.axis) : -1;
+}
+
+/* Dimensions that are the digits of one axis, as where axes have become one, are one of the map. */
 bool kn_bulk_out(const kn_tree *t, const kn_stage *g, kn_bulk *x, char *why, size_t cap)
 {
     const kn_tensor *out = &t->program->tensors[kn_stage_out(t, g)];
@@ -137,8 +151,15 @@ bool kn_bulk_out(const kn_tree *t, const kn_stage *g, kn_bulk *x, char *why, siz
     const char *bad = out->rank > KN_BULK_RANK || out->rank < 2 ? "has no 2 to 5 dimensions" : NULL;
     *x = (kn_bulk){ .boxes = 1, .parts = 1 };
     for (int d = out->rank - 1; d >= 0 && !bad; d--) {
-        int axis = kn_stage_out_axis(t, g, d), at = x->rank++;
-        if (axis < 0) bad = "has a dimension that is no axis by itself";
+        int64_t below;
+        int axis = digit_of(t, g, d, &below), at = x->rank++;
+        if (axis >= 0 && at && axis == x->axis[at - 1] && below == x->extent[at - 1]) {
+            x->rank--;
+            x->extent[at - 1] *= out->shape[d];
+            step *= out->shape[d];
+            continue;
+        }
+        if (axis < 0 || below != 1) bad = "has a dimension that is no axis by itself";
         else if (at && step % 16) bad = "has a stride that is no multiple of 16 bytes";
         else if (axis == g->loops[g->tensor.loop[0]].axis && at) x->rows = at;
         else if ((axis == g->loops[g->tensor.loop[1]].axis) != !at) bad = "is not contiguous along the instruction's columns";
@@ -147,6 +168,8 @@ bool kn_bulk_out(const kn_tree *t, const kn_stage *g, kn_bulk *x, char *why, siz
         x->box[at] = at == 0 ? (int)(ROW / bytes) : at == x->rows ? KN_BULK_ROWS : 1;
         step *= out->shape[d];
     }
+    for (int d = 0; d < x->rank && !bad; d++)
+        if (x->extent[d] != kn_stage_stmt(t, g)->axes[x->axis[d]].extent) bad = "has a dimension that is no axis by itself";
     if (!bad && !x->rows) bad = "does not have the instruction's rows";
     if (!bad && g->tensor.intrin->s->axes[1].extent * bytes % ROW) bad = "has tiles of no 128 bytes a row";
     if (!bad) return true;

@@ -260,6 +260,9 @@ static const window windows[] = {
     {"padded", 2, 16, "wgmma_bf16_n64", "",
      CONV("f32", "pad(x,0.0)[N,P+R-1,Q+S-1,C]") " where P in 7, Q in 9, R in 3, S in 3",
      "x=bf16:3x7x9x64&w=bf16:40x3x3x64", true},
+    {"results leave in boxes of pixels", 2, 16, "wgmma_bf16_n64", "store out0 bulk\n",
+     CONV("f32", "pad(x,0.0)[N,P+R-1,Q+S-1,C]") " : bf16 where P in 7, Q in 9, R in 3, S in 3",
+     "x=bf16:3x7x9x64&w=bf16:40x3x3x64", true},
     {"in steps of two, more padding on one side", 1, 16, "wgmma_f16_n64", "",
      CONV("f32", "pad(x,0.0)[N,P*2+R,Q*2+S-1,C]") " where P in 6, Q in 5, R in 3, S in 3",
      "x=f16:2x12x9x128&w=f16:70x3x3x128", false},
@@ -304,6 +307,93 @@ static void windows_in_the_emulator(void **state)
         kiln_kernel *k = window_kernel(a, r, small_device(a), &windows[i]);
         if (!worker_emulate(&tools, r->program, k, full ? 3000 : 200, &v, &e)) fail_msg("%s: %s", windows[i].what, e.message);
         if (!v.ok || strcmp(v.how, "emulated")) fail_msg("%s: %s", windows[i].what, v.detail);
+        kiln_arena_close(a);
+    }
+}
+
+/* Batches are further dimensions of the maps, and dimensions that have become one axis are one of theirs. */
+typedef struct joined { const char *what, *fuse, *rows, *columns, *outer, *expr, *inputs, *says; } joined;
+static const joined batches[] = {
+    {"a batch", "", "S1", "S2", "S0", "c[B,M,N] +=! cast(a[B,M,K],f32)*cast(b[B,N,K],f32) : bf16", "a=bf16:3x72x136&b=bf16:3x88x136", NULL},
+    {"heads inside of a batch", "", "S2", "S3", "S0 S1", "c[B,H,M,N] +=! cast(a[B,M,H,K],f32)*cast(b[B,N,H,K],f32) : bf16",
+     "a=bf16:2x72x3x136&b=bf16:2x88x3x136", NULL},
+    {"two batches as one", "fuse out0 F S0 S1\n", "S2", "S3", "F", "c[B,H,M,N] +=! cast(a[B,H,M,K],f32)*cast(b[B,H,N,K],f32) : bf16",
+     "a=bf16:2x3x72x72&b=bf16:2x3x88x72", NULL},
+    {"rows of a batch", "fuse out0 F S0 S1\n", "F", "S2", "", "c[B,M,N] +=! cast(a[B,M,K],f32)*cast(b[N,K],f32) : bf16",
+     "a=bf16:3x67x136&b=bf16:88x136", NULL},
+    {"rows that do not follow each other", "fuse out0 F S1 S0\n", "F", "S2", "", "c[M,B,N] +=! cast(a[B,M,K],f32)*cast(b[N,K],f32) : bf16",
+     "a=bf16:3x67x136&b=bf16:88x136", "has a dimension that is no axis by itself"},
+};
+
+static bool joined_kernel(kiln_arena *a, const kiln_request *r, const kiln_hw *hw, const joined *x, int first, kiln_kernel **k, kiln_diag *d)
+{
+    char trace[2048], outer[2][64] = {"", ""};
+    const char *m = x->rows, *n = x->columns;
+    for (const char *at = x->outer; *at; at += strcspn(at, " "), at += *at == ' ') {
+        int length = (int)strcspn(at, " ");
+        snprintf(outer[0] + strlen(outer[0]), 32, "%.*s.0 ", length, at);
+        snprintf(outer[1] + strlen(outer[1]), 32, "bind out0 %.*s.0 grid\n", length, at);
+    }
+    int size = snprintf(trace, sizeof trace,
+                     "%ssplit out0 %s 1 1 64\nsplit out0 %s 1 1 64\nsplit out0 R0 4 16\n"
+                     "reorder out0 %s%s.0 %s.0 | %s.1 %s.1 | R0.0 | R0.1 %s.2 %s.2 | %s.3 %s.3 R0.2\n%s"
+                     "bind out0 %s.0 grid\nbind out0 %s.0 grid\nbind out0 %s.1 warp\nbind out0 %s.1 warp\nunroll out0 R0.1\n"
+                     "unroll out0 %s.2\nunroll out0 %s.2\n", x->fuse, m, n, outer[0], m, n, m, n, m, n, m, n, outer[1], m, n, m, n, m, n);
+    for (int l = 0; l < 2; l++) {
+        const char *axis = l ? n : m;
+        int load = l ? !first : first;
+        size += snprintf(trace + size, sizeof trace - (size_t)size,
+                         "cache_read out0 %d shared R0.0 loops %s.1 %s.2 %s.3 R0.1 R0.2\ndouble_buffer out0 %d 3 bulk\nswizzle out0 %d\n",
+                         load, axis, axis, axis, load, load);
+    }
+    size += snprintf(trace + size, sizeof trace - (size_t)size, "tensorize out0 %s.3 wgmma_bf16_n64 I=%s.3 J=%s.3 R=R0.2\npersist out0 2\n"
+                     "store out0 bulk\n", m, m, n);
+    assert_true((size_t)size < sizeof trace);
+    return !kiln_generate(a, r->program, hw, (kiln_bytes){trace, (size_t)size}, k, d);
+}
+
+static void batches_in_the_emulator(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < sizeof batches / sizeof *batches; i++) {
+        const joined *x = &batches[i];
+        worker_verdict v;
+        worker_error e;
+        kiln_arena *a = kiln_arena_open(&(kiln_host){.mem = mem});
+        kiln_request *r = request(a, x->expr, x->inputs);
+        kiln_kernel *k = NULL;
+        kiln_diag d[2] = {{0}, {0}};
+        bool made = joined_kernel(a, r, small_device(a), x, 0, &k, &d[0]) || joined_kernel(a, r, small_device(a), x, 1, &k, &d[1]);
+        if (!made && x->says && (strstr(d[0].message, x->says) || strstr(d[1].message, x->says))) {
+            kiln_arena_close(a);
+            continue;
+        }
+        if (!made || x->says) fail_msg("%s: %s; %s", x->what, d[0].message, d[1].message);
+        if (!worker_emulate(&tools, r->program, k, full ? 3000 : 200, &v, &e)) fail_msg("%s: %s", x->what, e.message);
+        if (!v.ok || strcmp(v.how, "emulated")) fail_msg("%s: %s", x->what, v.detail);
+        kiln_arena_close(a);
+    }
+}
+
+/* Large products of batches, and with rows of several axes, go by the copy engine both ways; what is short of sums does, too. */
+static void batches_are_constructed(void **state)
+{
+    static const struct { const char *expr, *inputs; } large[] = {
+        {"c[B,M,N] +=! cast(a[B,M,K],f32)*cast(b[B,K,N],f32) : bf16", "a=bf16:384x512x64&b=bf16:384x64x512"},
+        {"c[B,H,M,N] +=! cast(a[B,H,M,K],f32)*cast(b[B,H,K,N],f32) : bf16", "a=bf16:32x12x512x64&b=bf16:32x12x64x512"},
+        {"c[B,M,N] +=! cast(a[B,M,K],f32)*cast(b[K,N],f32) : bf16", "a=bf16:4x1024x4096&b=bf16:4096x4096"},
+        {CONV("f32", "pad(x,0.0)[N,P+R-1,Q+S-1,C]") " : bf16 where P in 28, Q in 28, R in 3, S in 3", "x=bf16:64x28x28x128&w=bf16:128x3x3x128"},
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof large / sizeof *large; i++) {
+        kiln_arena *a = kiln_arena_open(&(kiln_host){.mem = mem});
+        kiln_request *r = request(a, large[i].expr, large[i].inputs);
+        kiln_candidates *list = NULL;
+        kiln_diag d = {0};
+        if (kiln_construct(a, r->program, device(a, "nvidia-h200"), "default", 1, &list, &d)) fail_msg("%s", d.message);
+        const char *trace = list->c[0].trace.p;
+        bool both = strstr(trace, " bulk\nswizzle") && strstr(trace, "\nstore ");
+        if (!both || !strstr(trace, "\npersist ")) fail_msg("%s\n%s", large[i].inputs, trace);
         kiln_arena_close(a);
     }
 }
@@ -409,6 +499,8 @@ int main(int argc, char **argv)
         cmocka_unit_test(right_in_the_emulator),
         cmocka_unit_test(planted_defects_are_caught),
         cmocka_unit_test(windows_in_the_emulator),
+        cmocka_unit_test(batches_in_the_emulator),
+        cmocka_unit_test(batches_are_constructed),
         cmocka_unit_test(wrong_corners_are_caught),
         cmocka_unit_test(chosen_where_it_pays),
         cmocka_unit_test(refusals),

@@ -253,19 +253,24 @@ static void replayed_mma(const char *ptx, void *d, const int *a, const int *b)
     }
 }
 
-typedef void (*product_fn)(float *d, const int *a, const int *b);
+/* Returns whether a factor has to be taken apart in full. */
+typedef int (*product_fn)(float *d, const int *a, const int *b);
 
-/* A kernel's text with a function that runs its instruction, loaded. */
-static void *loaded(const kiln_kernel *k, const char *call, product_fn *product)
+/* A kernel's text with functions that run its instruction over factors in all parts and in halves, loaded. */
+static void *loaded(const kiln_kernel *k, product_fn *product, product_fn *halves)
 {
     worker_blob so = {0};
     worker_error e;
     size_t n = 0;
-    char *text = emu_text(k, false, &n), *whole = calloc(1, n + 512), dir[CHILD_DIR_BYTES], path[CHILD_DIR_BYTES + 16], why[200];
-    int m = snprintf(whole, n + 512, "%.*s\nvoid product(float *d, const int *a, const int *b)\n{\n"
+    char *text = emu_text(k, false, &n), *whole = calloc(1, n + 1024), dir[CHILD_DIR_BYTES], path[CHILD_DIR_BYTES + 16], why[200];
+    int m = snprintf(whole, n + 1024, "%.*s\nint product(float *d, const int *a, const int *b)\n{\n"
                      "    int x[16], y[8];\n    for (int r = 0; r < 4; r++) { x[r] = a[r]; k_split(x + r, 4); }\n"
-                     "    for (int r = 0; r < 2; r++) { y[r] = b[r]; k_split(y + r, 2); }\n    %s(d, d + 1, d + 2, d + 3, x, y);\n}\n",
-                     (int)n, text, call);
+                     "    for (int r = 0; r < 2; r++) { y[r] = b[r]; k_split(y + r, 2); }\n"
+                     "    k_call_mma_3xtf32_0(d, d + 1, d + 2, d + 3, x, y);\n    return 0;\n}\n"
+                     "int halves(float *d, const int *a, const int *b)\n{\n    int x[16], y[8];\n    float odd = 0;\n"
+                     "    for (int r = 0; r < 4; r++) { x[r] = a[r]; odd += k_halve(x + r, 4); }\n"
+                     "    for (int r = 0; r < 2; r++) { y[r] = b[r]; odd += k_halve(y + r, 2); }\n"
+                     "    k_call_mma_3xtf32_1(d, d + 1, d + 2, d + 3, x, y);\n    return !(odd - odd == 0);\n}\n", (int)n, text);
     if (!worker_compile_c(&tools, (kiln_bytes){whole, (size_t)m}, NULL, 0, 60000, &so, &e)) fail_msg("%s", e.message);
     if (!child_dir_make(&tools, dir, why, sizeof why)) fail_msg("%s", why);
     assert_true(child_dir_put(dir, "product.so", so.p, so.n));
@@ -276,6 +281,8 @@ static void *loaded(const kiln_kernel *k, const char *call, product_fn *product)
     assert_non_null(f = dlsym(library, "product"));
     assert_non_null(hook = dlsym(library, "emu_mma"));
     memcpy(product, &f, sizeof f);
+    assert_non_null(f = dlsym(library, "halves"));
+    memcpy(halves, &f, sizeof f);
     void (*fn)(const char *, void *, const int *, const int *) = replayed_mma;
     memcpy(hook, &fn, sizeof fn);
     free(so.p);
@@ -285,8 +292,9 @@ static void *loaded(const kiln_kernel *k, const char *call, product_fn *product)
 }
 
 /* d = a b by the instruction, its fragments as the PTX ISA lays them out. */
-static void multiply(product_fn product, const float a[16][8], const float b[8][8], float d[16][8])
+static bool multiply(product_fn product, const float a[16][8], const float b[8][8], float d[16][8])
 {
+    bool odd = false;
     replay.known = 0;
     do {
         for (int lane = 0; lane < EMU_LANES; lane++) {
@@ -296,10 +304,11 @@ static void multiply(product_fn product, const float a[16][8], const float b[8][
             for (int r = 0; r < 2; r++) memcpy(&rb[r], &b[q + 4 * r][g], sizeof rb[r]);
             replay.lane = lane;
             replay.at = 0;
-            product(sum, ra, rb);
+            odd |= product(sum, ra, rb) != 0;
             for (int r = 0; r < 4; r++) d[g + 8 * (r / 2)][2 * q + r % 2] = sum[r];
         }
     } while (++replay.known <= replay.at);
+    return odd;
 }
 
 static float of_bits(uint32_t u)
@@ -309,11 +318,12 @@ static float of_bits(uint32_t u)
     return f;
 }
 
-/* All products of c by the instruction against the sums in double. What a factor has below 2^-136 is not kept. */
-static void right_product(product_fn product, const float a[16][8], const float b[8][8], const char *what)
+/* All products of c by the instruction against the sums in double. What a factor has below 2^-136 is not kept. Returns whether a factor has to be
+ * taken apart in full; then there is nothing to say of them. */
+static bool right_product(product_fn product, const float a[16][8], const float b[8][8], const char *what)
 {
     float d[16][8];
-    multiply(product, a, b, d);
+    if (multiply(product, a, b, d)) return true;
     for (int i = 0; i < 16; i++) {
         for (int j = 0; j < 8; j++) {
             double ref = 0, bound = 0;
@@ -326,6 +336,7 @@ static void right_product(product_fn product, const float a[16][8], const float 
             if (!right) fail_msg("%s: c[%d,%d] is %g, not %g", what, i, j, d[i][j], ref);
         }
     }
+    return false;
 }
 
 /* What is not finite comes out of split factors as out of whole ones; any two of these meet each other and ordinary values. */
@@ -341,8 +352,8 @@ static void split_factors_keep_infinities(void **state)
     kiln_diag diag = {0};
     kiln_hw *hw = device(arena, "nvidia-a100");
     if (kiln_construct(arena, r->program, hw, "default", 1, &list, &diag)) fail_msg("%s", diag.message);
-    product_fn product;
-    void *library = loaded(kernel(arena, r, hw, list->c[0].trace), "k_call_mma_3xtf32_0", &product);
+    product_fn product, halves;
+    void *library = loaded(kernel(arena, r, hw, list->c[0].trace), &product, &halves);
     for (int t = 0; t < SPECIAL * SPECIAL; t++) {
         float a[16][8], b[8][8];
         char what[80];
@@ -351,10 +362,38 @@ static void split_factors_keep_infinities(void **state)
         a[t % 16][t % 8] = special[t % SPECIAL];
         b[t % 8][t / 8 % 8] = special[t / SPECIAL];
         snprintf(what, sizeof what, "%g by %g", special[t % SPECIAL], special[t / SPECIAL]);
-        right_product(product, a, b, what);
+        assert_false(right_product(product, a, b, what));
+        bool odd = !(special[t % SPECIAL] <= 0x1.ffdp127) || special[t % SPECIAL] < -FLT_MAX || !(special[t / SPECIAL] <= 0x1.ffdp127) ||
+                   special[t / SPECIAL] < -FLT_MAX; /* not finite, or not once it is rounded */
+        if (right_product(halves, a, b, what) != odd) fail_msg("%s is %staken apart in full", what, odd ? "not " : "");
     }
     dlclose(library);
     kiln_arena_close(arena);
+}
+
+/* The way on which a warp's factors are taken apart in full is there and right: taken by all of them, it gives the same. */
+static void split_factors_in_full(void **state)
+{
+    static const mutant always = {"every warp takes its factors apart in full", "return (int)odd;", "return 1;", 1, true};
+    (void)state;
+    kiln_arena *a = kiln_arena_open(&(kiln_host){.mem = mem});
+    kiln_hw *hw = device(a, "nvidia-a100");
+    for (int turned = 0; turned < 2; turned++) {
+        kiln_request *r = request(a, turned ? "c[M,N] +=! a[K,M]*b[N,K]" : "c[M,N] +=! a[M,K]*b[K,N]",
+                                  turned ? "a=f32:83x100&b=f32:72x83" : "a=f32:100x84&b=f32:84x72");
+        kiln_candidates *list = NULL;
+        kiln_diag d = {0};
+        worker_verdict v;
+        worker_error e;
+        if (kiln_construct(a, r->program, hw, "default", 1, &list, &d)) fail_msg("%s", d.message);
+        kiln_kernel *k = kernel(a, r, hw, list->c[0].trace), full_way = *k;
+        char *text = planted(k, &always);
+        full_way.source = (kiln_bytes){text, strlen(text)};
+        if (!worker_emulate(&tools, r->program, &full_way, 300, &v, &e)) fail_msg("%s", e.message);
+        if (!v.ok || strcmp(v.how, "emulated")) fail_msg("%s\n%s", v.detail, list->c[0].trace.p);
+        free(text);
+    }
+    kiln_arena_close(a);
 }
 
 int main(int argc, char **argv)
@@ -367,6 +406,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(refusals),
         cmocka_unit_test(planted_defects_are_caught),
         cmocka_unit_test(split_factors_keep_infinities),
+        cmocka_unit_test(split_factors_in_full),
         cmocka_unit_test(grid),
         cmocka_unit_test(groups),
     };
