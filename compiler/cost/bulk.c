@@ -6,7 +6,8 @@
 
 #define SUSTAINED 0.84     /* of the clock, under dense products: power caps it */
 #define STORE_CLOCK 16.0   /* bytes of results a unit stores a clock, from registers */
-#define BULK_CLOCK 36.0    /* and by the copy engine */
+#define BULK_CLOCK 48.0    /* and by the copy engine */
+#define TILE_CLOCKS 600.0  /* from a tile to the next */
 #define EXPOSED 0.91       /* of that time, not overlapped */
 #define WRITE_SHARE 0.75    /* of shared memory's time for a byte that is read, what one takes that arrives */
 #define LATENCY_US 1.0     /* from the first request to the first step */
@@ -106,7 +107,7 @@ void kn_cost_bulk(const kn_stage_view *v, kn_cost *c)
     }
     double points = t.rows * t.columns;
     c->flops = v->iterations * v->flops + tiles * points * v->epilogue_flops;
-    c->compute_us = c->waves * (t.steps * step[slow] + store) / clock * (n > 1 ? CLUSTER_COST : 1);
+    c->compute_us = c->waves * (t.steps * step[slow] + store + TILE_CLOCKS) / clock * (n > 1 ? CLUSTER_COST : 1);
     c->bottleneck = slow == 0 ? "compute" : slow == 1 ? "shared" : "l2";
     c->us = c->compute_us + LATENCY_US;
     if (c->levels[0].us > c->us) c->us = c->levels[0].us, c->bottleneck = hw->levels[0].name;
