@@ -10,7 +10,7 @@
 #define TILE_CLOCKS 600.0  /* from a tile to the next */
 #define EXPOSED 0.91       /* of that time, not overlapped */
 #define WRITE_SHARE 0.75    /* of shared memory's time for a byte that is read, what one takes that arrives */
-#define LATENCY_US 1.0     /* from the first request to the first step */
+#define LATENCY_US 0.5     /* from the first request to the first step */
 #define CLUSTER_COST 1.01  /* a pair waits for its slower half */
 #define CLUSTER_CLOCKS 90.0 /* in each step, where products do not cover it */
 #define LINE_BYTES 128     /* of L2 */

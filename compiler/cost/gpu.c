@@ -73,7 +73,8 @@ static double copying(const kn_stage_view *v, double share)
  * the unit computes meanwhile. By products of 512 and 1024 cubed on an H200. */
 static double meeting(const kn_stage_view *v, double blocks, const kn_cost *c)
 {
-    const double STEP_US = 0.2, ENDS_US = 0.5, STORE_CLOCK = 16; /* bytes a unit stores a cycle; rows of 16 bytes are halves of sectors */
+    const double STEP_US = kn_stage_lanes(v->g, v->hw) > v->hw->lanes ? 0.3 : 0.2, ENDS_US = 0.5;
+    const double STORE_CLOCK = 16; /* bytes a unit stores a cycle; rows of 16 bytes are halves of sectors */
     const kn_access *out = &v->access[v->naccesses - 1];
     double steps = 1, stored = kn_footprint(v, out, 0, true) / v->tasks * out->bytes * (out->bytes < 4 ? 2 : 1);
     for (int i = 0; i < v->g->nloops; i++)
@@ -88,9 +89,10 @@ static double reading(const kn_stage_view *v, double threads)
 {
     enum { AHEAD = 4 };
     const double LATENCY_NS = 650;
-    double flying = 0, reads = 0, all = 0, terms = 1;
+    double flying = 0, reads = 0, all = 0, terms = 1, points = 1;
     for (int i = v->first_inner; i < v->first_reg; i++)
         if (v->s->axes[v->g->loops[i].axis].reduce) terms *= (double)v->g->loops[i].extent;
+    for (int i = v->first_reg; i < v->g->nloops; i++) points *= (double)v->g->loops[i].extent;
     for (int i = 0; i < v->naccesses; i++) {
         const kn_access *x = &v->access[i];
         double bytes = kn_footprint(v, x, 0, true) * x->bytes;
@@ -100,7 +102,7 @@ static double reading(const kn_stage_view *v, double threads)
         reads += bytes;
         double copied = x->cache < 0 ? 0 : kn_footprint(v, x, v->g->caches[x->cache].at + 1, true) / v->threads;
         if (x->cache >= 0) flying += copied * x->bytes / 2; /* half of the time */
-        else flying += kn_footprint(v, x, v->first_reg, false) * x->bytes * kn_at_most(terms, AHEAD);
+        else flying += kn_at_most(kn_footprint(v, x, v->first_reg, false), points) * x->bytes * kn_at_most(terms, AHEAD); /* not a box of digits */
     }
     double meanwhile = v->hw->levels[0].bandwidth_gbs * LATENCY_NS / v->hw->units * (all > 0 ? reads / all : 0);
     return meanwhile > 0 ? kn_at_most(threads * flying / meanwhile, 1) : 1;
@@ -173,5 +175,6 @@ void kn_cost_gpu(const kn_stage_view *v, kn_cost *c)
     else if (!v->g->kept) in_flight = kn_at_most(in_flight, reading(v, at_once * c->threads));
     kn_cost_finish(v, c, kn_at_least(eff, 1e-4), kn_at_least(in_flight, 1e-3));
     double started = (double)c->grid / (hw->clock_ghz * 1e3); /* blocks start one a cycle, all over the device: 0.6 ns each on an H200 */
+    c->us += 0.02 * started; /* never quite for nothing */
     if (v->g->at_stage < 0 && c->us < started + hw->launch_us) c->us = started + hw->launch_us, c->bottleneck = "blocks";
 }
