@@ -345,20 +345,24 @@ bool build_store(build *b, const char *origin, double predicted_us, double measu
     return true;
 }
 
-/* Candidates in their order. Most builds want the first alone, which is there long before the others are: these are constructed when it fails. */
+/* Candidates in their order. Most builds want the first alone, which is there long before the others are: these are constructed when it fails. What
+ * an assembler does to one instruction it may do to all candidates that have it, hence some more than are asked for, unless it is one. */
 typedef struct choice {
     kiln_candidates *found;
-    bool all;
+    bool all, more;
 } choice;
 
-/* Until candidate i is found, or all are. */
+/* Until candidate i is found, or there are no more. */
 static kiln_status find(build *b, int i, choice *c, kiln_diag *d)
 {
+    enum { MORE = 3 };
     const build_order *o = b->order;
-    if (c->found && (i < c->found->n || c->all)) return KILN_OK;
+    if (c->found && (i < c->found->n || c->more)) return KILN_OK;
     double t = verify_now_ms();
+    int k = !c->found ? 1 : c->all ? o->request->top_k * MORE : o->request->top_k;
+    c->more = c->all || o->request->top_k == 1;
     c->all = c->found || o->request->top_k == 1;
-    kiln_status s = kiln_construct_request(b->arena, o->request, o->hw, c->all ? o->request->top_k : 1, &c->found, d);
+    kiln_status s = kiln_construct_request(b->arena, o->request, o->hw, k < KILN_MAX_CANDIDATES ? k : KILN_MAX_CANDIDATES, &c->found, d);
     b->result->times.construct += lap(&t);
     return s;
 }
@@ -366,7 +370,7 @@ static kiln_status find(build *b, int i, choice *c, kiln_diag *d)
 static bool run(build *b)
 {
     const build_order *o = b->order;
-    choice list = {NULL, false};
+    choice list = {.found = NULL};
     kiln_diag d = {0};
     int tried = 0;
     for (int i = 0; tried < o->candidates; i++) {

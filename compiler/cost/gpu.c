@@ -101,7 +101,7 @@ static double reading(const kn_stage_view *v, double threads)
         if (x->store) continue;
         reads += bytes;
         double copied = x->cache < 0 ? 0 : kn_footprint(v, x, v->g->caches[x->cache].at + 1, true) / v->threads;
-        if (x->cache >= 0) flying += copied * x->bytes / 2; /* half of the time */
+        if (x->cache >= 0) flying += copied * x->bytes / (v->tasks > v->hw->units ? 2 : 1); /* half of the time, where blocks follow each other */
         else flying += kn_at_most(kn_footprint(v, x, v->first_reg, false), points) * x->bytes * kn_at_most(terms, AHEAD); /* not a box of digits */
     }
     double meanwhile = v->hw->levels[0].bandwidth_gbs * LATENCY_NS / v->hw->units * (all > 0 ? reads / all : 0);
