@@ -3,7 +3,6 @@
  * by one, says the cost model. */
 #include "construct/site.h"
 #include "te/expr.h"
-#include <string.h>
 
 /* The dimension of a load that is the axis and nothing else; -1: none. */
 static int dim_of(const kn_expr *load, int axis)
@@ -49,7 +48,7 @@ static int filters_of(const kn_site *x, const kn_expr *window, const kn_expr *we
     return -1;
 }
 
-static const char *steps(kiln_arena *a, const kn_site *x)
+const char *kn_channels_steps(kiln_arena *a, const kn_site *x)
 {
     const kn_expr *loads[2];
     if (x->s->scatter || !x->contraction || x->nloads != 2 || kn_loads(x->s->body, loads, 2) != 2) return NULL;
@@ -68,19 +67,4 @@ static const char *steps(kiln_arena *a, const kn_site *x)
         return kn_buf_take(&b).p;
     }
     return NULL;
-}
-
-bool kn_channels_steps(kiln_arena *a, const kn_program *p, const kn_hw *hw, kiln_bytes *start)
-{
-    kn_tree *t, *turned;
-    kiln_diag d;
-    kn_site x;
-    if (!hw->gpu || kn_trace_apply(a, p, hw, (kiln_bytes){"", 0}, &t, &d)) return false;
-    for (int i = 0; i < t->nstages; i++) {
-        kn_site_of(a, t, t->stages[i], hw, &x);
-        const char *lines = steps(a, &x);
-        *start = (kiln_bytes){lines, lines ? strlen(lines) : 0};
-        if (lines && !kn_trace_apply(a, p, hw, *start, &turned, &d)) return true;
-    }
-    return false;
 }

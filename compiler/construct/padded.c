@@ -1,7 +1,6 @@
 /* Products whose rows begin at no multiple of 16 bytes, on a GPU whose copy engine or asynchronous copies want that: the axes that lie in memory are
  * filled up, in copies. What these are worth, beside a kernel that gathers its elements one by one, says the cost model. */
 #include "construct/site.h"
-#include <string.h>
 
 enum { RUN_BYTES = 16 };
 
@@ -18,7 +17,7 @@ static uint32_t ragged(const kn_site *x)
     return axes;
 }
 
-static const char *steps(kiln_arena *a, const kn_site *x)
+const char *kn_padded_steps(kiln_arena *a, const kn_site *x)
 {
     if (x->s->scatter || !x->contraction || x->nloads != 2) return NULL;
     uint32_t axes = ragged(x);
@@ -27,19 +26,4 @@ static const char *steps(kiln_arena *a, const kn_site *x)
     for (int i = x->s->naxes - 1; i >= 0; i--) /* the sum's first: along the others results change their name */
         if (axes >> i & 1) kn_putf(&b, "pad_einsum %s %s %d\n", x->name, x->s->axes[i].name, RUN_BYTES / x->load[0].bytes);
     return axes ? kn_buf_take(&b).p : NULL;
-}
-
-bool kn_padded_steps(kiln_arena *a, const kn_program *p, const kn_hw *hw, kiln_bytes *start)
-{
-    kn_tree *t, *grown;
-    kiln_diag d;
-    kn_site x;
-    if (!hw->gpu || kn_trace_apply(a, p, hw, (kiln_bytes){"", 0}, &t, &d)) return false;
-    for (int i = 0; i < t->nstages; i++) {
-        kn_site_of(a, t, t->stages[i], hw, &x);
-        const char *lines = steps(a, &x);
-        *start = (kiln_bytes){lines, lines ? strlen(lines) : 0};
-        if (lines && !kn_trace_apply(a, p, hw, *start, &grown, &d)) return true;
-    }
-    return false;
 }

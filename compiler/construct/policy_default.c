@@ -213,14 +213,31 @@ static kiln_status add_groups(kiln_arena *a, const kn_program *p, const kn_hw *h
     return s == KILN_MEMORY || s == KILN_STOPPED ? s : KILN_OK;
 }
 
+/* Steps for the first stage that they are for and that may have them; false: there is none. */
+static bool first_steps(kiln_arena *a, const kn_program *p, const kn_hw *hw, const char *steps(kiln_arena *, const kn_site *), kiln_bytes *start)
+{
+    kn_tree *t, *with;
+    kiln_diag d;
+    if (kn_trace_apply(a, p, hw, (kiln_bytes){"", 0}, &t, &d)) return false;
+    for (int i = 0; i < t->nstages; i++) {
+        kn_site x;
+        kn_site_of(a, t, t->stages[i], hw, &x);
+        const char *lines = steps(a, &x);
+        if (!lines) continue;
+        *start = (kiln_bytes){lines, strlen(lines)};
+        if (!kn_trace_apply(a, p, hw, *start, &with, &d)) return true;
+    }
+    return false;
+}
+
 /* What a GPU copies 16 bytes at a time competes with what it gathers: windows over planes with their channels last, rows that are filled up. */
 static kiln_status add_copies(kiln_arena *a, const kn_program *p, const kn_hw *hw, int k, kiln_candidates *list)
 {
-    static bool (*const steps[])(kiln_arena *, const kn_program *, const kn_hw *, kiln_bytes *) = {kn_channels_steps, kn_padded_steps};
-    for (size_t i = 0; i < sizeof steps / sizeof steps[0]; i++) {
+    static const char *(*const copies[])(kiln_arena *, const kn_site *) = {kn_channels_steps, kn_padded_steps};
+    for (size_t i = 0; i < sizeof copies / sizeof copies[0] && hw->gpu; i++) {
         kiln_bytes start;
         kiln_diag none = {0};
-        if (!steps[i](a, p, hw, &start)) continue;
+        if (!first_steps(a, p, hw, copies[i], &start)) continue;
         kiln_status s = shaped(a, p, hw, start, EVALUATIONS / 3, k < 4 ? k : 4, list, &none);
         if (s == KILN_MEMORY || s == KILN_STOPPED) return s;
     }

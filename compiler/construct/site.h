@@ -93,10 +93,10 @@ bool kn_group_steps(kiln_arena *a, const kn_program *p, const kn_hw *hw, kiln_by
 #define KN_CHANNELS_IMAGE "image" /* the temporaries that channels.c's steps make */
 #define KN_CHANNELS_WEIGHTS "weights"
 #define KN_CHANNELS_PLACES "places"
-/* channels.c: steps that copy a window's factors with the channels last, for a GPU's copy engine; false: there is no such window. */
-bool kn_channels_steps(kiln_arena *a, const kn_program *p, const kn_hw *hw, kiln_bytes *start);
-/* padded.c: steps that fill up the rows of a product's factors, for a GPU's copies of 16 bytes; false: there is no such product. */
-bool kn_padded_steps(kiln_arena *a, const kn_program *p, const kn_hw *hw, kiln_bytes *start);
+/* channels.c: steps that copy a window's factors with the channels last, for a GPU's copy engine; NULL: it is no such window. */
+const char *kn_channels_steps(kiln_arena *a, const kn_site *x);
+/* padded.c: steps that fill up the rows of a product's factors, for a GPU's copies of 16 bytes; NULL: it is no such product. */
+const char *kn_padded_steps(kiln_arena *a, const kn_site *x);
 /* mapped.c: steps that give a stage to an instruction, one of its mappings each, by predicted time; at most KN_MAPPED. narrow: only instructions
  * whose factors are narrower than a float. serial numbers the decision. */
 enum { KN_MAPPED = 8 };
