@@ -69,7 +69,7 @@ bool kn_cpu_rows_across(const kn_site *x, int l, int blocked)
 {
     const kn_hw_level *l1 = kn_hw_level_named(x->hw, "l1");
     const kn_site_access *a = &x->load[l];
-    bool rows = a->linear && !a->padded && !(a->axes >> x->n & 1) && x->m >= 0 && (a->axes >> x->m & 1);
+    bool rows = a->linear && !a->padded && x->n >= 0 && !(a->axes >> x->n & 1) && x->m >= 0 && (a->axes >> x->m & 1);
     return l1 && rows && a->coef[x->m] == 1 && a->coef[blocked] * a->bytes >= l1->transaction_bytes;
 }
 
