@@ -32,6 +32,7 @@ enum {
 #define MAGIC 0x6b696c6e6d617073u
 enum { UNITS = 132, L2 = 1 << 20, OPTIN = 232448, STATIC = 49152, ARCH = 90, DRIVER = 13000, PARAMS = 32, MAXN = 4096 };
 #define MEMORY ((size_t)256 << 20)
+#define BEHIND ((size_t)64 << 10) /* memory behind an allocation, of nobody: a kernel with a planted defect may read it, as it does on a device */
 
 typedef struct block {
     unsigned char *p;
@@ -220,7 +221,7 @@ int cuMemAlloc_v2(uint64_t *p, size_t n)
     if (r) return r;
     if (!n) return no(INVALID_VALUE, "an allocation of no bytes");
     if (n > MEMORY - used || nblocks == MAXN) return OUT_OF_MEMORY;
-    size_t bytes = (n + 255) / 256 * 256;
+    size_t bytes = (n + 255) / 256 * 256 + BEHIND;
     unsigned char *q = aligned_alloc(256, bytes);
     if (!q) return OUT_OF_MEMORY;
     memset(q, 0xee, bytes);
