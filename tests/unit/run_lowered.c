@@ -96,3 +96,19 @@ static kiln_candidates *constructed(kiln_arena *a, const char *text, const char 
         fail_msg("%s of %s: %s", text, inputs, d.message);
     return list;
 }
+
+/* A program on a device, and the trace of its first candidate. The caller closes the arena, which holds the rest. */
+typedef struct opened {
+    kiln_arena *a;
+    kn_hw *hw;
+    kn_program *p;
+    kiln_bytes trace;
+} opened;
+
+static inline opened first_of(const char *id, const char *text, const char *inputs)
+{
+    opened o = {.a = kiln_arena_open(&(kiln_host){NULL, mem, NULL})};
+    o.hw = device(o.a, id);
+    o.trace = constructed(o.a, text, inputs, o.hw, 1, &o.p)->c[0].trace;
+    return o;
+}

@@ -196,13 +196,10 @@ static void few_rows_go_along_sums(void **state)
     };
     (void)state;
     for (size_t i = 0; i < sizeof one / sizeof *one; i++) {
-        kiln_arena *a = kiln_arena_open(&(kiln_host){NULL, mem, NULL});
-        kn_hw *hw = device(a, one[i].id);
-        kn_program *c;
-        kiln_bytes trace = constructed(a, "c[M,N] +=! a[M,K]*b[N,K]", one[i].inputs, hw, 1, &c)->c[0].trace;
-        if (!strstr(trace.p, one[i].has)) fail_msg("%s on %s:\n%s", one[i].inputs, one[i].id, trace.p);
-        if (one[i].tails) run_checked(a, c, hw, trace, one[i].inputs);
-        kiln_arena_close(a);
+        opened o = first_of(one[i].id, "c[M,N] +=! a[M,K]*b[N,K]", one[i].inputs);
+        if (!strstr(o.trace.p, one[i].has)) fail_msg("%s on %s:\n%s", one[i].inputs, one[i].id, o.trace.p);
+        if (one[i].tails) run_checked(o.a, o.p, o.hw, o.trace, one[i].inputs);
+        kiln_arena_close(o.a);
     }
 }
 
@@ -342,15 +339,12 @@ static void columns_go_in_parts(void **state)
     };
     (void)state;
     for (size_t i = 0; i < sizeof one / sizeof *one; i++) {
-        kiln_arena *a = kiln_arena_open(&(kiln_host){NULL, mem, NULL});
-        kn_hw *hw = device(a, one[i].id);
-        kn_program *c;
-        kiln_bytes text = constructed(a, one[i].text, one[i].inputs, hw, 1, &c)->c[0].trace;
-        const char *trace = text.p;
+        opened o = first_of(one[i].id, one[i].text, one[i].inputs);
+        const char *trace = o.trace.p;
         bool parts = strstr(trace, "part out0"), wanted = !strstr(one[i].has, "out0");
         if (parts != wanted || !strstr(trace, one[i].has)) fail_msg("%s of %s: no '%s' in\n%s", one[i].inputs, one[i].id, one[i].has, trace);
-        if (one[i].small) run_checked(a, c, hw, text, one[i].inputs);
-        kiln_arena_close(a);
+        if (one[i].small) run_checked(o.a, o.p, o.hw, o.trace, one[i].inputs);
+        kiln_arena_close(o.a);
     }
 }
 
@@ -371,15 +365,13 @@ static void prefix_sums_go_by_columns(void **state)
     };
     (void)state;
     for (size_t i = 0; i < sizeof one / sizeof *one; i++) {
-        kiln_arena *a = kiln_arena_open(&(kiln_host){NULL, mem, NULL});
-        kn_hw *hw = device(a, one[i].id);
-        kn_program *c;
-        kiln_bytes trace = constructed(a, one[i].text, one[i].inputs, hw, 1, &c)->c[0].trace;
-        bool together = strstr(trace.p, "compute_at t0 out0 ") && strstr(trace.p, "compute_at t1 out0 ") && strstr(trace.p, "compute_at t2 out0 ");
-        if (together != (one[i].has != NULL)) fail_msg("%s: stages are%s together\n%s", one[i].inputs, together ? "" : " not", trace.p);
-        if (together && !strstr(trace.p, one[i].has)) fail_msg("%s: no '%s' in\n%s", one[i].inputs, one[i].has, trace.p);
-        if (one[i].small) run_checked(a, c, hw, trace, one[i].inputs);
-        kiln_arena_close(a);
+        opened o = first_of(one[i].id, one[i].text, one[i].inputs);
+        const char *trace = o.trace.p;
+        bool together = strstr(trace, "compute_at t0 out0 ") && strstr(trace, "compute_at t1 out0 ") && strstr(trace, "compute_at t2 out0 ");
+        if (together != (one[i].has != NULL)) fail_msg("%s: stages are%s together\n%s", one[i].inputs, together ? "" : " not", trace);
+        if (together && !strstr(trace, one[i].has)) fail_msg("%s: no '%s' in\n%s", one[i].inputs, one[i].has, trace);
+        if (one[i].small) run_checked(o.a, o.p, o.hw, o.trace, one[i].inputs);
+        kiln_arena_close(o.a);
     }
 }
 
@@ -394,13 +386,10 @@ static void rows_go_by_what_leaves_least(void **state)
     };
     (void)state;
     for (size_t i = 0; i < sizeof one / sizeof *one; i++) {
-        kiln_arena *a = kiln_arena_open(&(kiln_host){NULL, mem, NULL});
-        kn_hw *hw = device(a, "x86-64-avx2");
-        kn_program *c;
-        kiln_bytes trace = constructed(a, text, one[i].inputs, hw, 1, &c)->c[0].trace;
-        if (!strstr(trace.p, one[i].has)) fail_msg("%s: no '%s' in\n%s", one[i].inputs, one[i].has, trace.p);
-        if (!i) run_checked(a, c, hw, trace, one[i].inputs);
-        kiln_arena_close(a);
+        opened o = first_of("x86-64-avx2", text, one[i].inputs);
+        if (!strstr(o.trace.p, one[i].has)) fail_msg("%s: no '%s' in\n%s", one[i].inputs, one[i].has, o.trace.p);
+        if (!i) run_checked(o.a, o.p, o.hw, o.trace, one[i].inputs);
+        kiln_arena_close(o.a);
     }
 }
 
@@ -427,22 +416,6 @@ static void some_rows_are_worth_packing(void **state)
         if (!strstr(trace, one[i].has) || strstr(trace, one[i].never)) fail_msg("%s %s\n%s", one[i].text, one[i].inputs, trace);
         kiln_arena_close(a);
     }
-}
-
-/* A program on a device, and the trace of its first candidate. */
-typedef struct opened {
-    kiln_arena *a;
-    kn_hw *hw;
-    kn_program *p;
-    kiln_bytes trace;
-} opened;
-
-static opened first_of(const char *id, const char *text, const char *inputs)
-{
-    opened o = {.a = kiln_arena_open(&(kiln_host){NULL, mem, NULL})};
-    o.hw = device(o.a, id);
-    o.trace = constructed(o.a, text, inputs, o.hw, 1, &o.p)->c[0].trace;
-    return o;
 }
 
 /* Registers that one statement adds element by element. */
@@ -678,14 +651,11 @@ static void factors_are_made_before(void **state)
     };
     (void)state;
     for (size_t i = 0; i < sizeof one / sizeof *one; i++) {
-        kiln_arena *a = kiln_arena_open(&(kiln_host){NULL, mem, NULL});
-        kn_hw *hw = device(a, one[i].id);
-        kn_program *c;
-        kiln_bytes trace = constructed(a, one[i].expr, one[i].inputs, hw, 1, &c)->c[0].trace;
-        bool inlined = strstr(trace.p, "inline ") != NULL;
-        if (inlined != one[i].inlined || strstr(trace.p, "terms_last")) fail_msg("%s of %s:\n%s", one[i].expr, one[i].inputs, trace.p);
-        if (!hw->gpu && one[i].expr != far) run_checked(a, c, hw, trace, one[i].inputs);
-        kiln_arena_close(a);
+        opened o = first_of(one[i].id, one[i].expr, one[i].inputs);
+        bool inlined = strstr(o.trace.p, "inline ") != NULL;
+        if (inlined != one[i].inlined || strstr(o.trace.p, "terms_last")) fail_msg("%s of %s:\n%s", one[i].expr, one[i].inputs, o.trace.p);
+        if (!o.hw->gpu && one[i].expr != far) run_checked(o.a, o.p, o.hw, o.trace, one[i].inputs);
+        kiln_arena_close(o.a);
     }
 }
 

@@ -147,14 +147,11 @@ static void windows_are_planned(void **state)
     };
     (void)state;
     for (size_t i = 0; i < sizeof one / sizeof *one; i++) {
-        kiln_arena *a = kiln_arena_open(&(kiln_host){NULL, mem, NULL});
-        kn_hw *hw = device(a, one[i].id);
-        kn_program *c;
-        kiln_bytes trace = constructed(a, one[i].text, one[i].inputs, hw, 1, &c)->c[0].trace;
-        const char *has = strstr(trace.p, one[i].has);
-        if (!has || !strstr(has, one[i].then) || strstr(trace.p, one[i].never)) fail_msg("%zu: %s on %s:\n%s", i, one[i].text, one[i].id, trace.p);
-        run_checked(a, c, hw, trace, one[i].inputs);
-        kiln_arena_close(a);
+        opened o = first_of(one[i].id, one[i].text, one[i].inputs);
+        const char *has = strstr(o.trace.p, one[i].has);
+        if (!has || !strstr(has, one[i].then) || strstr(o.trace.p, one[i].never)) fail_msg("%zu: %s on %s:\n%s", i, one[i].text, one[i].id, o.trace.p);
+        run_checked(o.a, o.p, o.hw, o.trace, one[i].inputs);
+        kiln_arena_close(o.a);
     }
 }
 
