@@ -349,7 +349,7 @@ bool build_store(build *b, const char *origin, double predicted_us, double measu
  * an assembler does to one instruction it may do to all candidates that have it, hence some more than are asked for, unless it is one. */
 typedef struct choice {
     kiln_candidates *found;
-    bool all, more;
+    int asked; /* how many construction was asked for last */
 } choice;
 
 /* Until candidate i is found, or there are no more. */
@@ -357,12 +357,11 @@ static kiln_status find(build *b, int i, choice *c, kiln_diag *d)
 {
     enum { MORE = 3 };
     const build_order *o = b->order;
-    if (c->found && (i < c->found->n || c->more)) return KILN_OK;
+    int wanted = o->request->top_k, most = wanted == 1 ? 1 : wanted * MORE < KILN_MAX_CANDIDATES ? wanted * MORE : KILN_MAX_CANDIDATES;
+    if (c->found && (i < c->found->n || c->asked == most)) return KILN_OK;
     double t = verify_now_ms();
-    int k = !c->found ? 1 : c->all ? o->request->top_k * MORE : o->request->top_k;
-    c->more = c->all || o->request->top_k == 1;
-    c->all = c->found || o->request->top_k == 1;
-    kiln_status s = kiln_construct_request(b->arena, o->request, o->hw, k < KILN_MAX_CANDIDATES ? k : KILN_MAX_CANDIDATES, &c->found, d);
+    c->asked = !c->asked ? 1 : c->asked < wanted ? wanted : most;
+    kiln_status s = kiln_construct_request(b->arena, o->request, o->hw, c->asked, &c->found, d);
     b->result->times.construct += lap(&t);
     return s;
 }
