@@ -148,8 +148,8 @@ static void windows_are_planned(void **state)
     (void)state;
     for (size_t i = 0; i < sizeof one / sizeof *one; i++) {
         opened o = first_of(one[i].id, one[i].text, one[i].inputs);
-        const char *has = strstr(o.trace.p, one[i].has);
-        if (!has || !strstr(has, one[i].then) || strstr(o.trace.p, one[i].never)) fail_msg("%zu: %s on %s:\n%s", i, one[i].text, one[i].id, o.trace.p);
+        const char *trace = o.trace.p, *has = strstr(trace, one[i].has);
+        if (!has || !strstr(has, one[i].then) || strstr(trace, one[i].never)) fail_msg("%zu: %s on %s:\n%s", i, one[i].text, one[i].id, trace);
         run_checked(o.a, o.p, o.hw, o.trace, one[i].inputs);
         kiln_arena_close(o.a);
     }
