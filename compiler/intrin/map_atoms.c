@@ -75,7 +75,7 @@ static bool operand_fits(finder *f, int o, int j, int l, int *k, const char **wh
         *why = kn_format(f->a, "%s stands in two indices of %s, %d and %d", loop, soft_name(f, o), *k, second);
         return false;
     }
-    if (!kn_affine_of(x->soft_index[*k], &form)) {
+    if (!kn_affine_in(x->soft_index[*k], 1u << l, &form)) {
         *why = kn_format(f->a, "index %d of %s, %s, is not affine", *k, soft_name(f, o), index_text(f, o, *k));
         return false;
     }
@@ -107,7 +107,10 @@ static bool index_is(const finder *f, int o, int k, int q)
 {
     kn_affine s, h;
     const kn_map_operand *x = &f->m->op[o];
-    if (!kn_affine_of(x->soft_index[k], &s) || !kn_affine_of(x->hard_index[q], &h)) return false;
+    uint32_t chosen = 0;
+    for (int j = 0; j < f->m->intrin->naxes; j++)
+        if (f->choice[j] >= 0) chosen |= 1u << f->choice[j];
+    if (!kn_affine_in(x->soft_index[k], chosen, &s) || !kn_affine_of(x->hard_index[q], &h)) return false;
     int64_t num = 0, den = 0; /* the factor, from the first axis that the instruction's index holds */
     for (int j = 0; j < f->m->intrin->naxes; j++) {
         if (f->choice[j] < 0) continue;

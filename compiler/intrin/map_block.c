@@ -55,18 +55,25 @@ static bool is_product(blocks *b)
     return b->operand[0] > 0 && b->operand[1] > 0;
 }
 
-/* One loop for each axis of the instruction, and no other reduction. */
-static bool lone_loops(const blocks *b)
+/* Every axis of the instruction has loops, and there is no other reduction. Several loops are one axis by now. */
+static bool all_loops(const blocks *b)
 {
     const kn_map_writer *w = b->w;
     uint32_t taken = 0;
     for (int j = 0; j < 3; j++) {
-        if (!w->x->loops[j] || kn_map_several(w->x->loops[j]) || w->m->intrin->axes[j].extent < 2) return false;
+        if (!w->x->loops[j] || w->m->intrin->axes[j].extent < 2) return false;
         taken |= w->x->loops[j];
     }
     for (int l = 0; l < w->m->stmt->naxes; l++)
-        if (!(taken >> l & 1) && w->m->stmt->axes[l].reduce) return false;
+        if (!(taken >> l & 1) && w->m->stmt->axes[l].reduce && w->m->stmt->axes[l].extent > 1) return false;
     return true;
+}
+
+/* The operand goes on through the loops that feed the axis in even steps, if several do. */
+static bool even(const blocks *b, const kn_map_source *s, int x)
+{
+    int64_t step;
+    return !kn_map_several(b->w->x->loops[b->axis[x]]) || kn_map_one_run(b->w, s, b->axis[x], &step);
 }
 
 static int loads_of(const kn_program *p, int tensor)
@@ -92,6 +99,7 @@ static bool sources(blocks *b)
         int64_t step = 0, rows = 0;
         if (op->load < 0 || op->load >= kn_loads(w->m->stmt->body, loads, KILN_MAX_TENSORS) || loads[op->load]->padded) return false;
         b->ahead[k] = t->role == KN_INPUT && t->constant && loads_of(w->m->soft, op->soft) == 1;
+        if (!even(b, &s, k) || !even(b, &s, TERMS)) return false;
         bool runs = kn_map_one_run(w, &s, b->axis[TERMS], &step) && kn_map_one_run(w, &s, b->axis[ROWS], &rows);
         if (k == COLUMNS) continue;
         if (!b->ahead[k] && (!runs || step != 1)) return false;
@@ -180,12 +188,18 @@ static void splits(const blocks *b)
     kn_putf(w->b, "split %s %s %lld %lld\n", w->stmt, axis(b, TERMS), (long long)b->slice, (long long)extent(b, TERMS));
 }
 
-/* The other loops, outermost. */
-static void others(const blocks *b, const char *before)
+/* The loops that feed no axis of the instruction: spatial ones outermost, those of a reduction, which have one iteration, before the tiles of terms.
+ * `which`: only those with which this operand moves. */
+enum { ALL = 2 };
+static void others(const blocks *b, bool reduce, int which, const char *line)
 {
     const kn_map_writer *w = b->w;
-    for (int i = 0; i < w->nouter; i++)
-        if (w->outer[i].axis < 0) kn_putf(w->b, before, w->stmt, w->outer[i].name);
+    for (int i = 0; i < w->nouter; i++) {
+        if (w->outer[i].axis >= 0 || w->outer[i].reduce != reduce) continue;
+        if (which != ALL && !(w->outer[i].moves >> b->operand[which] & 1)) continue;
+        if (line) kn_putf(w->b, line, w->stmt, w->outer[i].name);
+        else kn_putf(w->b, " %s.0", w->outer[i].name);
+    }
 }
 
 static void order(const blocks *b)
@@ -194,26 +208,18 @@ static void order(const blocks *b)
     const char *i = axis(b, ROWS), *j = axis(b, COLUMNS), *r = axis(b, TERMS);
     int d = b->band > 0;
     kn_putf(w->b, "reorder %s", w->stmt);
-    for (int k = 0; k < w->nouter; k++)
-        if (w->outer[k].axis < 0) kn_putf(w->b, " %s.0", w->outer[k].name);
+    others(b, false, ALL, NULL);
     kn_putf(w->b, " %s.0", j);
     if (d) kn_putf(w->b, " %s.0", i);
     bool one = b->slice == b->tiles[TERMS]; /* results stay in the registers */
     if (b->outside) kn_putf(w->b, " | %s.0 %s.%d | %s.1", r, i, d, j);
     else kn_putf(w->b, one ? " | %s.%d %s.1 | %s.0" : " | %s.%d %s.0 | %s.1", i, d, one ? j : r, one ? r : j);
+    others(b, true, ALL, NULL);
     kn_putf(w->b, " %s.1 %s.%d %s.2 | %s.%d %s.3 %s.2\n", r, i, d + 1, j, i, d + 2, j, r);
-    others(b, "parallel %s %s.0\n");
+    others(b, false, ALL, "parallel %s %s.0\n");
     kn_putf(w->b, "parallel %s %s.0\n", w->stmt, j);
     if (d) kn_putf(w->b, "parallel %s %s.0\n", w->stmt, i);
     if (b->piece[ROWS] * b->piece[COLUMNS] > 1) kn_putf(w->b, "unroll %s %s.%d\nunroll %s %s.2\n", w->stmt, i, d + 1, w->stmt, j);
-}
-
-/* The loops other than the instruction's that the operand moves with: dimensions of what is copied ahead. */
-static void moved(const blocks *b, int which)
-{
-    const kn_map_writer *w = b->w;
-    for (int i = 0; i < w->nouter; i++)
-        if (w->outer[i].axis < 0 && (w->outer[i].moves >> b->operand[which] & 1)) kn_putf(w->b, " %s.0", w->outer[i].name);
 }
 
 static void copies(const blocks *b)
@@ -225,23 +231,25 @@ static void copies(const blocks *b)
     int d = b->band > 0;
     if (b->ahead[COLUMNS]) {
         kn_putf(w->b, "prepack %s %d", w->stmt, columns->load);
-        moved(b, COLUMNS);
+        others(b, false, COLUMNS, NULL);
         kn_putf(w->b, " %s.0", j);
     } else {
         kn_putf(w->b, "cache_read %s %d scratch %s.0 loops", w->stmt, columns->load, b->outside ? r : d ? i : j);
     }
     kn_putf(w->b, " %s.1", j);
+    others(b, true, COLUMNS, NULL);
     if (b->ahead[COLUMNS] || !b->outside) kn_putf(w->b, " %s.0", r);
     kn_putf(w->b, " %s.1 %s.2 %s.2/%lld %s.3 %s.2%%%lld\n", r, j, r, (long long)few, j, r, (long long)few);
     if (b->direct) return;
     if (b->ahead[ROWS]) {
         kn_putf(w->b, "prepack %s %d", w->stmt, rows->load);
-        moved(b, ROWS);
+        others(b, false, ROWS, NULL);
         if (d) kn_putf(w->b, " %s.0", i);
         kn_putf(w->b, " %s.%d", i, d);
     } else {
         kn_putf(w->b, "cache_read %s %d scratch %s.%d loops", w->stmt, rows->load, i, d);
     }
+    others(b, true, ROWS, NULL);
     if (b->ahead[ROWS] || !b->outside) kn_putf(w->b, " %s.0", r);
     kn_putf(w->b, " %s.1 %s.%d %s.%d %s.2\n", r, i, d + 1, i, d + 2, r);
 }
@@ -249,7 +257,7 @@ static void copies(const blocks *b)
 bool kn_map_blocked(kn_map_writer *w, const kn_hw *hw)
 {
     blocks b = {.w = w, .hw = hw};
-    if (!w->unit || !is_product(&b) || !lone_loops(&b) || !sources(&b) || !sizes(&b)) return false;
+    if (!w->unit || !is_product(&b) || !all_loops(&b) || !sources(&b) || !sizes(&b)) return false;
     splits(&b);
     order(&b);
     copies(&b);

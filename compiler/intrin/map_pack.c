@@ -53,10 +53,10 @@ static bool walks(const kn_map_writer *w, const kn_map_source *s, int j)
  * one copy wherever they begin. Elements further apart than one are for units that load row by row. -1: none. */
 static int sliding_axis(const kn_map_writer *w, const kn_map_source *s, int k)
 {
-    kn_affine f;
-    if (!kn_affine_of(s->op->soft_index[k], &f)) return -1;
     for (int j = 0; j < w->m->intrin->naxes; j++) {
+        kn_affine f;
         if (!(s->hard->loops >> j & 1) || !w->x->loops[j] || kn_map_several(w->x->loops[j])) continue;
+        if (!kn_affine_in(s->op->soft_index[k], w->x->loops[j], &f)) continue;
         int64_t step = f.coef[__builtin_ctz(w->x->loops[j])];
         bool row = w->unit && s->hard->plain && s->hard->rank == 2 && s->hard->lone[0] == j;
         for (int i = 0; i < s->op->nsoft; i++)
@@ -66,11 +66,28 @@ static int sliding_axis(const kn_map_writer *w, const kn_map_source *s, int k)
     return -1;
 }
 
+/* A unit loads the operand row by row: its terms lie along memory, and one dimension steps from row to row, a window's too. The tensor with its
+ * padding filled in serves as it lies. */
+static bool lies_in_rows(const kn_map_writer *w, const kn_map_source *s)
+{
+    const kn_intrin_operand *h = s->hard;
+    if (!w->unit || !h->plain || h->rank != 2 || h->lone[0] < 0 || h->lone[1] < 0 || s->op->nsoft < 2) return false;
+    if (lone_axis(w, s, s->op->nsoft - 1) != h->lone[1]) return false;
+    for (int k = 0; k < s->op->nsoft - 1; k++)
+        if (sliding_axis(w, s, k) == h->lone[0]) return true;
+    return false;
+}
+
 /* A padded load of which every axis of the instruction is an index by itself, or walks along memory or a window, needs no dimension for each loop:
  * the tensor with its padding filled in has what all windows share only once. */
 static bool is_box(const kn_map_writer *w, kn_map_source *s)
 {
     int left = 0;
+    if (lies_in_rows(w, s)) {
+        for (int k = 0; k < s->op->nsoft; k++) s->dim[k] = -1;
+        s->ndims = s->op->nsoft;
+        return s->box = s->plain = true;
+    }
     if (!s->padded && !s->plane) return false;
     for (int j = 0; j < w->m->intrin->naxes; j++) {
         bool feeds = w->x->loops[j] && (s->hard->loops >> j & 1);
@@ -180,12 +197,13 @@ bool kn_map_one_run(const kn_map_writer *w, const kn_map_source *s, int j, int64
     if (padded_load(w, s->op) && kn_map_several(w->x->loops[j])) return false;
     for (int k = s->op->nsoft - 1; k >= 0; k--) {
         kn_affine f;
-        if (!kn_affine_of(s->op->soft_index[k], &f)) return false;
+        if (!kn_affine_in(s->op->soft_index[k], w->x->loops[j], &f)) return false;
         for (int l = 0; l < w->m->stmt->naxes; l++) coef[l] += f.coef[l] * stride;
         stride *= t->shape[k];
     }
     for (int l = w->m->stmt->naxes - 1; l >= 0; l--) {
-        if (!(w->x->loops[j] >> l & 1)) continue;
+        bool once = w->m->stmt->axes[l].extent == 1 && kn_map_extent(w->m, w->x, j) > 1;
+        if (!(w->x->loops[j] >> l & 1) || once) continue;
         if (want && coef[l] != want) return false;
         if (!want) *step = coef[l];
         want = coef[l] * w->m->stmt->axes[l].extent;
@@ -314,15 +332,19 @@ static void copy_lines(kn_map_writer *w, const kn_map_source *s)
 /* What is not laid out is copied as it is, a filled in tensor in vectors. */
 static void copy_plainly(kn_map_writer *w, const kn_map_source *s)
 {
-    int order[KILN_MAX_RANK];
-    int64_t count[KILN_MAX_RANK], lanes = 16;
     const kn_tensor *t = &w->m->soft->tensors[s->op->soft];
-    for (int d = 0; d < s->ndims; d++) order[d] = d, count[d] = s->box ? 2 : dim_extent(w, s->dim[d]);
-    while (s->box && lanes > t->shape[s->ndims - 1]) lanes /= 2;
-    bool vectors = s->box && w->tidy && s->ndims > 1 && lanes > 1;
-    if (vectors) kn_putf(w->b, "split %s X%d %lld\n", s->name, s->ndims - 1, (long long)lanes);
-    share(w, s, order, count);
-    if (vectors) kn_putf(w->b, "vectorize %s X%d.1\n", s->name, s->ndims - 1);
+    int n = s->plane ? s->plane->naxes : s->ndims;
+    int64_t lanes = w->vector_bytes / kn_dtype_bytes(t->dtype), line = s->box ? t->shape[s->ndims - 1] : 1, tasks = 1;
+    if (!s->plain || lanes < 16) lanes = 16;
+    while (lanes > line || (s->plain && lanes > 1 && line % lanes)) lanes /= 2;
+    bool vectors = s->box && w->tidy && n > 1 && lanes > 1;
+    const char *last = s->box ? line_axis(w, s, n - 1) : NULL;
+    if (vectors) kn_putf(w->b, "split %s %s %lld\n", s->name, last, (long long)lanes);
+    for (int d = 0; d < n && tasks < 3; d++) {
+        kn_putf(w->b, "parallel %s %s.0\n", s->name, s->box ? line_axis(w, s, d) : dim_axis(w, s->dim[d]));
+        tasks += s->box || dim_extent(w, s->dim[d]) > 1;
+    }
+    if (vectors) kn_putf(w->b, "vectorize %s %s.1\n", s->name, last);
 }
 
 /* Does the operand lie where it is as one dense tile? Rows that a unit loads one by one may lie apart. */
@@ -348,16 +370,6 @@ static bool stands_alone(const kn_map_writer *w, int j)
     return false;
 }
 
-/* Copies what was wanted of a result whose axis has grown, in vectors. */
-static void crop(kn_map_writer *w, const char *name)
-{
-    int rank = w->m->op[0].nsoft, lanes = w->vector_bytes / 4;
-    int64_t last = w->m->soft->tensors[w->m->op[0].soft].shape[rank - 1];
-    while (lanes > 1 && last % lanes) lanes /= 2;
-    if (!w->tidy || rank < 2 || lanes < 4) return;
-    kn_putf(w->b, "split %s W%d %d\nparallel %s W0.0\nparallel %s W1.0\nvectorize %s W%d.1\n", name, rank - 1, lanes, name, name, name, rank - 1);
-}
-
 /* Axes grow to whole tiles. A spatial one needs a result in which it stands alone, which is then indexed by the axes. */
 static void pad(kn_map_writer *w)
 {
@@ -374,7 +386,8 @@ static void pad(kn_map_writer *w)
         }
         kn_putf(w->b, "pad_einsum %s %s %lld\n", w->stmt, w->axis[j], (long long)e);
         w->extent[j] = kn_round_up(w->extent[j], e);
-        if (spatial && !own) crop(w, w->stmt);
+        if (spatial && !own && !w->crop && w->m->soft->tensors[w->m->op[0].soft].role != KN_TEMP) w->crop = w->stmt; /* else readers do it */
+        if (spatial && !own) w->grown |= 1u << j;
         if (spatial) w->stmt = kn_format(w->b->a, "%s_pad_%s", w->stmt, w->axis[j]);
     }
 }
@@ -416,7 +429,7 @@ void kn_map_pack(kn_map_writer *w, const kn_map_plan *plan)
         if (w->tidy && !x->box && x->padded) /* windows are cut out of the filled in tensor, which asks nothing */
             kn_putf(w->b, "decompose_padding %s %d %s_all\nparallel %s_all X0.0\nparallel %s_all X1.0\n", w->stmt, x->op->load, x->name, x->name,
                     x->name);
-        kn_putf(w->b, "%s %s %d %s\n", x->box ? "decompose_padding" : "reindex", w->stmt, x->op->load, x->name);
+        kn_putf(w->b, "%s %s %d %s\n", !x->box ? "reindex" : x->padded ? "decompose_padding" : "copy", w->stmt, x->op->load, x->name);
         n++;
     }
     pad(w);

@@ -37,13 +37,18 @@ static bool packed(const kn_maps *m, const kn_map_plan *p, int o, kn_map_layout 
     return y->elems <= KILN_MAX_ELEMENTS;
 }
 
-/* The loop that alone feeds axis j without a tail, -1: there is none. */
-static int whole_loop(const kn_maps *m, const kn_mapping *x, int j)
+/* Step of the loops that feed axis j without a tail, if they are one run: each steps over all of those inside of it. 0: they are none. */
+static int64_t whole_run(const kn_maps *m, const kn_mapping *x, int j, const int64_t *coef)
 {
-    int loop = -1;
-    for (int l = 0; l < m->stmt->naxes; l++)
-        if (x->loops[j] >> l & 1) loop = loop == -1 ? l : -2;
-    return loop >= 0 && m->stmt->axes[loop].extent % m->intrin->axes[j].extent == 0 ? loop : -1;
+    int64_t step = 0, next = 0;
+    for (int l = m->stmt->naxes - 1; l >= 0; l--) {
+        int64_t extent = m->stmt->axes[l].extent;
+        if (!(x->loops[j] >> l & 1) || (extent == 1 && kn_map_extent(m, x, j) > 1)) continue;
+        if (step && coef[l] != next) return 0;
+        if (!step) step = coef[l];
+        next = coef[l] * extent;
+    }
+    return kn_map_extent(m, x, j) % m->intrin->axes[j].extent ? 0 : step;
 }
 
 /* The operand where it is: every axis one loop without a tail, nothing padded, and the instruction's rows contiguous. */
@@ -69,10 +74,9 @@ static bool direct(const kn_maps *m, const kn_mapping *x, int o, kn_map_layout *
         for (int l = 0; l < m->stmt->naxes; l++)
             if (x->loops[j] >> l & 1) z.loop[l] = 0;
         if (!(h->loops >> j & 1)) continue;
-        int l = whole_loop(m, x, j);
-        if (l < 0) return false;
-        z.step[j] = coef[l];
-        z.tile[j] = coef[l] * m->intrin->axes[j].extent;
+        z.step[j] = whole_run(m, x, j, coef);
+        if (!z.step[j]) return false;
+        z.tile[j] = z.step[j] * m->intrin->axes[j].extent;
     }
     if (h->rank && (h->lone[h->rank - 1] < 0 || z.step[h->lone[h->rank - 1]] != 1)) return false;
     *y = z;

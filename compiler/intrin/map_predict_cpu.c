@@ -39,16 +39,64 @@ static bool flat(const nest *n, int o)
     return kn_map_flattens(n->w->m, n->w->x, &v) && (!o || n->w->m->op[o].load == v.load);
 }
 
+/* The operand is a constant input that nothing else reads: its copies are made before the first call. */
+static bool ahead(const kn_maps *m, int o)
+{
+    const kn_expr *loads[KILN_MAX_TENSORS];
+    const kn_tensor *t = &m->soft->tensors[m->op[o].soft];
+    int reads = 0;
+    if (t->role != KN_INPUT || !t->constant) return false;
+    for (int i = 0; i < m->soft->nstmts; i++) {
+        int n = kn_loads(m->soft->stmts[i]->body, loads, KILN_MAX_TENSORS);
+        for (int l = 0; l < n && l < KILN_MAX_TENSORS; l++) reads += loads[l]->u.tensor == m->op[o].soft;
+    }
+    return reads == 1;
+}
+
+/* Cycles to copy an element of lines of so many, in vectors. */
+static double line_element(const nest *n, int o, int64_t line)
+{
+    int64_t lanes = n->hw->vector_bytes / kn_dtype_bytes(n->w->m->soft->tensors[n->w->m->op[o].soft].dtype);
+    double vectors = (double)kn_ceil_div(line, lanes < 1 ? 1 : lanes);
+    return n->hw->costs.copy_vector * vectors / (double)line;
+}
+
+/* The operand's terms lie along memory, so that a unit loads its rows from a copy that keeps their order. */
+static bool rows_of_terms(const kn_map_writer *w, int o)
+{
+    const kn_map_operand *op = &w->m->op[o];
+    const kn_intrin_operand *hard = &w->m->it->operand[kn_intrin_operand_of(w->m->it, op->hard)];
+    if (!w->unit || !hard->plain || hard->rank != 2 || hard->lone[1] < 0 || !op->nsoft) return false;
+    const kn_expr *last = op->soft_index[op->nsoft - 1];
+    return last->op == KN_OP_AXIS && w->x->loops[hard->lone[1]] == 1u << last->u.axis;
+}
+
+/* Rows of a unit's tile that are as far apart as pages take an entry of the address cache each, and crowd in the sets of L1: a twentieth more. */
+static double far_rows(const nest *n)
+{
+    enum { PAGE = 4096 };
+    const kn_map_writer *w = n->w;
+    double more = 0;
+    for (int o = 1; o < w->m->nops; o++) {
+        kn_map_source s = {.op = &w->m->op[o], .hard = &w->m->it->operand[kn_intrin_operand_of(w->m->it, w->m->op[o].hard)]};
+        int64_t step = 0;
+        if (!rows_of_terms(w, o) || s.hard->lone[0] < 0 || kn_map_several(w->x->loops[s.hard->lone[0]])) continue;
+        double bytes = kn_map_one_run(w, &s, s.hard->lone[0], &step) ? bytes_of(n, o, (double)step) : PAGE;
+        more += 0.05 * (bytes < PAGE ? bytes / PAGE : 1);
+    }
+    return 1 + more;
+}
+
 /* Cycles of the copies that operand o needs; 0: none. */
 static double copy_cycles(const nest *n, int o)
 {
     const kn_map_writer *w = n->w;
     const kn_hw_costs *c = &n->hw->costs;
     kn_map_source s;
-    int64_t step = 0, lanes = 1, few;
+    int64_t step = 0, lanes = 1, few, line = w->m->soft->tensors[w->m->op[o].soft].shape[w->m->op[o].nsoft - 1];
     int level;
-    const kn_intrin_operand *hard = &w->m->it->operand[kn_intrin_operand_of(w->m->it, w->m->op[o].hard)];
-    if (flat(n, o)) return soft_elems(w->m, o) * (w->unit && hard->plain ? c->copy_element : c->interleave_element);
+    if (ahead(w->m, o)) return 0;
+    if (flat(n, o)) return soft_elems(w->m, o) * (rows_of_terms(w, o) ? line_element(n, o, line) : c->interleave_element);
     if (!kn_map_source_of(w, n->p, o, &s)) return 0;
     int j = s.hard->rank ? s.hard->lone[s.hard->rank - 1] : -1;
     double elems = s.box ? soft_elems(w->m, o) : (double)n->p->operand[o].elems, each = c->copy_element;
@@ -59,6 +107,7 @@ static double copy_cycles(const nest *n, int o)
     if (lanes > 1 && lanes <= 4 && !run) each *= c->window_factor;
     if (lanes > 1 && lanes <= 4 && !whole) each *= c->window_factor;
     if (s.slides) each = c->copy_element;
+    if (s.plain && rows_of_terms(w, o)) each = line_element(n, o, line);
     if (kn_map_zipped(w, &s) || kn_map_lines(w, &s, &few) >= 0) each = c->interleave_element;
     double cycles = elems * each, moved = bytes_of(n, o, soft_elems(w->m, o) + elems);
     double least = moved * cycles_a_byte(n, moved, &level);
@@ -82,13 +131,18 @@ static double store_cycles(const nest *n)
 {
     const kn_maps *m = n->w->m;
     const kn_hw_costs *c = &n->hw->costs;
-    double elems = soft_elems(m, 0);
-    bool tail = false;
+    double elems = soft_elems(m, 0), crop = c->copy_element;
+    bool tail = false, flattened = flat(n, 0);
     for (int j = 0; j < m->it->nspatial; j++) tail = tail || (kn_map_cut(n->w, j) && n->p->fused[j] % m->intrin->axes[j].extent);
     int64_t lanes = m->it->operand[0].elems;
     double each = stores_lanes(n) && lanes > 1 ? c->copy_vector / (double)lanes : c->store_element;
-    if (flat(n, 0)) return elems * (each + 2 * c->copy_element); /* rows are taken out of a result that no near cache holds */
-    return elems * each + (tail ? elems * n->p->padding * c->copy_element : 0); /* a padded result is copied once more */
+    if (n->w->unit) crop = line_element(n, 0, m->soft->tensors[m->op[0].soft].shape[m->op[0].nsoft - 1]);
+    if (flattened) { /* rows are taken out of a result that no near cache holds */
+        double moved = 2 * bytes_of(n, 0, elems);
+        int level;
+        return elems * (each + 2 * crop) + (n->w->unit ? moved * cycles_a_byte(n, moved, &level) : 0);
+    }
+    return elems * each + (tail ? elems * n->p->padding * crop : 0); /* a padded result is copied once more */
 }
 
 double kn_intrin_call_cycles(const kn_intrin *it, const kn_hw *hw, double tile, double pieces, double steps)
@@ -162,17 +216,35 @@ double kn_map_nest_cycles(const kn_map_writer *w, const kn_hw *hw, const kn_map_
     return (compute > read ? compute : read) + 0.1 * (compute > read ? read : compute); /* of equals, what leaves the other part idle */
 }
 
+/* Iterations along axis j of the instruction: of a window's flattened places those between its rows count, too (prim_map.c). */
+static int64_t extent_of(const kn_maps *m, const kn_mapping *x, int j)
+{
+    kn_map_window v;
+    int64_t all = kn_map_extent(m, x, j), span = 0;
+    if (!kn_map_flattens(m, x, &v) || !(x->loops[j] >> v.columns & 1)) return all;
+    for (int o = 1; o < m->nops; o++)
+        for (int k = 0; k < m->op[o].nsoft && m->op[o].load == v.load; k++) {
+            kn_affine f;
+            if (!(kn_axes_in(m->op[o].soft_index[k]) >> v.columns & 1) || !kn_affine_of(m->op[o].soft_index[k], &f)) continue;
+            for (int l = 0; l < m->stmt->naxes; l++)
+                if (l != v.columns) span += (f.coef[l] < 0 ? -f.coef[l] : f.coef[l]) * (m->stmt->axes[l].extent - 1);
+            span /= f.coef[v.columns];
+        }
+    int64_t rows = m->stmt->axes[v.rows].extent, columns = m->stmt->axes[v.columns].extent;
+    return all / (rows * columns) * ((rows - 1) * (columns + span) + columns);
+}
+
 void kn_map_predict_cpu(const kn_maps *m, const kn_mapping *x, const kn_hw *hw, kn_map_plan *plan)
 {
     kn_map_writer w = {.m = m, .x = x, .unit = kn_intrin_unit(m->it, hw)};
     int level = 0;
-    for (int j = 0; j < m->intrin->naxes; j++) w.extent[j] = kn_round_up(kn_map_extent(m, x, j), m->intrin->axes[j].extent);
+    for (int j = 0; j < m->intrin->naxes; j++) w.extent[j] = kn_round_up(extent_of(m, x, j), m->intrin->axes[j].extent);
     kn_map_outer_loops(&w);
     kn_map_choose_tile(&w, hw, plan);
     nest n = nest_of(&w, hw, plan);
     double pack = 0, compute = call_cycles(&n), read = read_cycles(&n, &level), write = store_cycles(&n), us = 1 / (hw->clock_ghz * 1e3 * hw->units);
     for (int o = 1; o < m->nops; o++) pack += copy_cycles(&n, o);
-    double run = (compute > read ? compute : read) + write;
+    double run = (compute > read ? compute : read) * far_rows(&n) + write;
     plan->bound = pack > run ? "pack" : write > compute && write > read ? "store" : read > compute ? hw->levels[level].name : "compute";
     plan->pack_us = pack * us;
     plan->us = (pack + run) * us + hw->launch_us;

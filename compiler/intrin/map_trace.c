@@ -115,6 +115,7 @@ static void split(const kn_map_writer *w)
 
 static void nest(kn_map_writer *w, const kn_hw *hw)
 {
+    int shared = kn_map_crop_shares(w);
     split(w);
     kn_putf(w->b, "reorder %s", w->stmt);
     for (int i = 0; i < w->nouter; i++) kn_putf(w->b, " %s.0", w->outer[i].name);
@@ -125,7 +126,7 @@ static void nest(kn_map_writer *w, const kn_hw *hw)
         if (kn_map_cut(w, j)) kn_putf(w->b, " %s.%d", w->axis[j], innermost(w, j));
     kn_put(w->b, "\n");
     double all = 1; /* a task configures its unit: no more tasks than keep the cores busy */
-    for (int i = 0, tasks = 2; i < w->nouter && !w->outer[i].reduce && (hw->gpu || tasks); i++) {
+    for (int i = 0, tasks = 2; i < w->nouter && !w->outer[i].reduce && (hw->gpu || tasks) && !shared; i++) {
         kn_putf(w->b, hw->gpu ? "bind %s %s.0 grid\n" : "parallel %s %s.0\n", w->stmt, w->outer[i].name);
         int64_t n = kn_ceil_div(w->outer[i].count, w->outer[i].piece);
         tasks -= n > 1;
@@ -134,6 +135,8 @@ static void nest(kn_map_writer *w, const kn_hw *hw)
     for (int i = 0; i < w->nouter && w->unrolls; i++)
         if (w->outer[i].piece > 1) kn_putf(w->b, "unroll %s %s.1\n", w->stmt, w->outer[i].name);
     tensorize(w);
+    if (shared) kn_map_crop_attach(w, hw, shared);
+    else kn_map_crop_alone(w);
 }
 
 kiln_bytes kn_map_trace(kiln_arena *a, const kn_maps *m, const kn_mapping *x, const kn_hw *hw, enum kn_map_packing how)

@@ -25,6 +25,8 @@ typedef struct kn_map_writer {
     int vector_bytes;                /* of the device */
     bool unit;                       /* operands and results are in registers of the instruction's own unit, which are loaded row by row */
     bool unrolls;                    /* the pieces are written out, their results in registers */
+    const char *crop;                /* what takes the wanted part of a result that has grown to whole tiles; NULL: it has not */
+    uint32_t grown;                  /* along these axes of the instruction */
 } kn_map_writer;
 
 static inline bool kn_map_several(uint32_t set) { return (set & (set - 1)) != 0; }
@@ -64,6 +66,13 @@ void kn_map_outer_loops(kn_map_writer *w);
 void kn_map_choose_tile(kn_map_writer *w, const kn_hw *hw, const kn_map_plan *plan);
 /* map_block.c: the whole schedule of a plain product on an instruction with registers of its own; false: it is none, and nothing is written. */
 bool kn_map_blocked(kn_map_writer *w, const kn_hw *hw);
+/* map_crop.c: what copies the wanted part of a grown result, later and by itself. */
+void kn_map_crop_alone(const kn_map_writer *w);
+/* The loops along which the result has grown go inside the others; so many of these, from the first on, may be loops of what copies the wanted part.
+ * 0: it goes over all of the result later. */
+int kn_map_crop_shares(kn_map_writer *w);
+/* It does so behind each iteration of these loops. */
+void kn_map_crop_attach(kn_map_writer *w, const kn_hw *hw, int shared);
 /* Steps that lay out the operands which do not lie as the instruction wants them. */
 void kn_map_pack(kn_map_writer *w, const kn_map_plan *plan);
 #endif

@@ -94,7 +94,7 @@ static int window_dim(kn_step *s, const kn_stmt *st, const kn_expr *load, int ax
     for (int i = 0; i < load->nargs; i++) {
         kn_affine at;
         if (!(kn_axes_in(load->args[i]) >> axis & 1)) continue;
-        if (found >= 0 || st->axes[axis].reduce || !kn_affine_of(load->args[i], &at) || at.coef[axis] < 1) return -1;
+        if (found >= 0 || st->axes[axis].reduce || !kn_affine_in(load->args[i], 1u << axis, &at) || at.coef[axis] < 1) return -1;
         found = i, *step = at.coef[axis];
     }
     return found >= 0 && own_writer(s, load, found) ? found : -1;

@@ -121,6 +121,8 @@ uint32_t kn_scatter_owned(const kn_program *p, const kn_stmt *s);
 /* ---- affine view of an index: sum coef[axis]*axis + offset; false when not affine (div, mod, data-dependent) ---- */
 typedef struct kn_affine { int64_t coef[KILN_MAX_AXES]; int64_t offset; } kn_affine;
 bool kn_affine_of(const kn_expr *index, kn_affine *out);
+/* The same with all other axes held: their parts may be anything, and are left out, of the offset, too. */
+bool kn_affine_in(const kn_expr *index, uint32_t axes, kn_affine *out);
 /* The one statement that fills the tensor with a padded copy of another; NULL: it is filled otherwise. */
 const kn_stmt *kn_padded_copy(const kn_program *p, int tensor);
 /* Index d of what a padded load reads, over the axes of its statement, or (copy: kn_padded_copy of the tensor that it reads) of what the copy reads
