@@ -45,14 +45,16 @@ bool kn_mapped_unit(kiln_arena *a, const kn_tree *t, const kn_hw *hw, int stage)
     return choices(a, t, hw, stage, &x, true, &best, 1) && kn_intrin_unit(best.m->it, hw);
 }
 
-int kn_mapped_steps(kiln_arena *a, const kn_tree *t, const kn_hw *hw, int stage, bool narrow, int serial, const char **line, int most)
+int kn_mapped_steps(kiln_arena *a, const kn_tree *t, const kn_hw *hw, int stage, kn_mapped what, int serial, const char **line, int most)
 {
     kn_site x;
     kn_map_choice best[KN_MAPPED];
     int n;
     if (most > KN_MAPPED) most = KN_MAPPED;
+    if (what == KN_MAPPED_UNIT && (hw->gpu || !hw->tile_registers)) return 0;
     kn_site_of(a, t, t->stages[stage], hw, &x);
-    n = choices(a, t, hw, stage, &x, narrow, best, most);
+    n = choices(a, t, hw, stage, &x, what != KN_MAPPED_ALL, best, most);
+    if (what == KN_MAPPED_UNIT && n && !kn_intrin_unit(best[0].m->it, hw)) return 0;
     for (int i = 0; i < n; i++) {
         const char *it = best[i].m->it->name, *word = kn_map_word(a, best[i].m, best[i].x);
         if (!word) return i;

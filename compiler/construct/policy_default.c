@@ -261,10 +261,10 @@ static kiln_status add_mappings(kiln_arena *a, const kn_program *p, const kn_hw 
 {
     kn_tree *t;
     kiln_diag none = {0};
-    if (hw->gpu || kn_trace_apply(a, p, hw, (kiln_bytes){"", 0}, &t, &none)) return KILN_OK;
+    if (hw->gpu || list->n >= k || kn_trace_apply(a, p, hw, (kiln_bytes){"", 0}, &t, &none)) return KILN_OK;
     for (int i = 0; i < t->nstages; i++) {
         const char *line[KN_MAPPED];
-        int n = kn_mapped_steps(a, t, hw, i, false, MAPPED_SERIAL, line, KN_MAPPED), found = list->n;
+        int n = kn_mapped_steps(a, t, hw, i, KN_MAPPED_ALL, MAPPED_SERIAL, line, KN_MAPPED), found = list->n;
         for (int j = 0; j < n && list->n < k; j++) {
             kn_mark before = kn_mark_of(a);
             const char *start = kn_format(a, "%s\n", line[j]);

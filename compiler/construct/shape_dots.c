@@ -97,15 +97,11 @@ static bool gathers(const kn_site *v)
     return false;
 }
 
-/* A product of narrow factors goes to the instruction of the device that multiplies them, by the mapping predicted to be the fastest that its
- * primitives take: a step that schedules its statement and the layouts that it wants. */
-kn_shaped kn_shape_mapped(kn_shaper *s, int stage)
+/* A step that schedules the statement, and the layouts that it wants: the mapping predicted to be the fastest that its primitives take. */
+static kn_shaped to_instruction(kn_shaper *s, int stage, kn_mapped what)
 {
     const char *line[KN_MAPPED];
-    kn_site v;
-    kn_shaper_site(s, stage, &v);
-    if ((gathers(&v) || kn_cpu_streams_narrow(&v)) && !kn_mapped_unit(s->a, s->t, s->hw, stage)) return KN_SHAPED_NOT;
-    int n = kn_mapped_steps(s->a, s->t, s->hw, stage, true, s->nfused, line, KN_MAPPED);
+    int n = kn_mapped_steps(s->a, s->t, s->hw, stage, what, s->nfused, line, KN_MAPPED);
     for (int i = 0; i < n; i++) {
         if (!kn_shaper_try(s, line[i])) continue;
         s->nfused++;
@@ -114,8 +110,13 @@ kn_shaped kn_shape_mapped(kn_shaper *s, int stage)
     return KN_SHAPED_NOT;
 }
 
-/* The same, before all else, where the instruction has registers of its own. */
-kn_shaped kn_shape_unit(kn_shaper *s, int stage)
+/* A product of narrow factors goes to the instruction of the device that multiplies them. */
+kn_shaped kn_shape_mapped(kn_shaper *s, int stage)
 {
-    return kn_mapped_unit(s->a, s->t, s->hw, stage) ? kn_shape_mapped(s, stage) : KN_SHAPED_NOT;
+    kn_site v;
+    kn_shaper_site(s, stage, &v);
+    return to_instruction(s, stage, gathers(&v) || kn_cpu_streams_narrow(&v) ? KN_MAPPED_UNIT : KN_MAPPED_NARROW);
 }
+
+/* The same, before all else, where the instruction has registers of its own. */
+kn_shaped kn_shape_unit(kn_shaper *s, int stage) { return to_instruction(s, stage, KN_MAPPED_UNIT); }

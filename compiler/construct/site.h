@@ -97,12 +97,13 @@ bool kn_group_steps(kiln_arena *a, const kn_program *p, const kn_hw *hw, kiln_by
 const char *kn_channels_steps(kiln_arena *a, const kn_site *x);
 /* padded.c: steps that fill up the rows of a product's factors, for a GPU's copies of 16 bytes; NULL: it is no such product. */
 const char *kn_padded_steps(kiln_arena *a, const kn_site *x);
-/* mapped.c: steps that give a stage to an instruction, one of its mappings each, by predicted time; at most KN_MAPPED. narrow: only instructions
- * whose factors are narrower than a float. serial numbers the decision. */
 enum { KN_MAPPED = 8 };
-/* The fastest of them, by prediction, is onto an instruction that has registers of its own. */
-bool kn_mapped_unit(kiln_arena *a, const kn_tree *t, const kn_hw *hw, int stage);
-int kn_mapped_steps(kiln_arena *a, const kn_tree *t, const kn_hw *hw, int stage, bool narrow, int serial, const char **line, int most);
+/* Instructions that mapped.c looks at: all; those whose factors are narrower than a float; these, if of the fastest mapping, by prediction, the
+ * instruction has registers of its own. */
+typedef enum kn_mapped { KN_MAPPED_ALL, KN_MAPPED_NARROW, KN_MAPPED_UNIT } kn_mapped;
+bool kn_mapped_unit(kiln_arena *a, const kn_tree *t, const kn_hw *hw, int stage); /* KN_MAPPED_UNIT has some */
+/* Steps that give a stage to an instruction, one of its mappings each, by predicted time; at most KN_MAPPED. serial numbers the decision. */
+int kn_mapped_steps(kiln_arena *a, const kn_tree *t, const kn_hw *hw, int stage, kn_mapped what, int serial, const char **line, int most);
 void kn_plan_cpu(const kn_site *x, kn_plans *p);
 /* gpu_rows.c: plans for stage `last` together with the producers that become one kernel with it; the set of these stages, 0: none do. */
 uint32_t kn_gpu_rows(kiln_arena *a, const kn_tree *t, const kn_hw *hw, int last, kn_plans *p);
