@@ -114,7 +114,7 @@ asan ubsan tsan: ## the unit tests under the sanitizers
 	@$(MAKE) -s --no-print-directory SAN=$(subst asan,address$(comma)undefined,$(subst ubsan,undefined,$(subst tsan,thread,$@))) run-unit
 comma = ,
 run-unit:
-	@tests/run.sh $(B) $(BIN) unit
+	@LIMIT=$(if $(SAN),900) tests/run.sh $(B) $(BIN) unit
 
 fuzz: ## every parser, each for SECONDS=300 [ONLY="fuzz_json fuzz_bundle"]
 	@.ci/setup check

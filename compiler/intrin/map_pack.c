@@ -370,22 +370,29 @@ static bool stands_alone(const kn_map_writer *w, int j)
     return false;
 }
 
+int64_t kn_map_whole(const kn_map_writer *w, int j, int64_t extent)
+{
+    enum { MANY = 9 }; /* of which one more is less than what register tiles of two save */
+    int64_t e = w->m->intrin->axes[j].extent, tiles = kn_ceil_div(extent, e);
+    return (tiles + (w->unit && j < w->m->it->nspatial && extent % e && tiles >= MANY && tiles % 2)) * e;
+}
+
 /* Axes grow to whole tiles. A spatial one needs a result in which it stands alone, which is then indexed by the axes. */
 static void pad(kn_map_writer *w)
 {
     bool own = false;
     for (int j = 0; j < w->m->it->nloops; j++) {
-        int64_t e = w->m->intrin->axes[j].extent;
+        int64_t whole = kn_map_whole(w, j, w->extent[j]);
         bool spatial = j < w->m->it->nspatial;
-        if (!kn_map_cut(w, j) || w->extent[j] % e == 0) continue;
+        if (!kn_map_cut(w, j) || w->extent[j] == whole) continue;
         if (spatial && !own && !stands_alone(w, j)) {
             const char *name = kn_format(w->b->a, "%s_%s", w->stmt, w->m->it->operand[0].name);
             kn_putf(w->b, "reindex %s out %s\n", w->stmt, name ? name : "");
             w->stmt = name;
             own = true;
         }
-        kn_putf(w->b, "pad_einsum %s %s %lld\n", w->stmt, w->axis[j], (long long)e);
-        w->extent[j] = kn_round_up(w->extent[j], e);
+        kn_putf(w->b, "pad_einsum %s %s %lld\n", w->stmt, w->axis[j], (long long)whole);
+        w->extent[j] = whole;
         if (spatial && !own && !w->crop && w->m->soft->tensors[w->m->op[0].soft].role != KN_TEMP) w->crop = w->stmt; /* else readers do it */
         if (spatial && !own) w->grown |= 1u << j;
         if (spatial) w->stmt = kn_format(w->b->a, "%s_pad_%s", w->stmt, w->axis[j]);

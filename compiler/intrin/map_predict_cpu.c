@@ -137,8 +137,8 @@ static double store_cycles(const nest *n)
     int64_t lanes = m->it->operand[0].elems;
     double each = stores_lanes(n) && lanes > 1 ? c->copy_vector / (double)lanes : c->store_element;
     if (n->w->unit) crop = line_element(n, 0, m->soft->tensors[m->op[0].soft].shape[m->op[0].nsoft - 1]);
-    if (flattened) { /* rows are taken out of a result that no near cache holds */
-        double moved = 2 * bytes_of(n, 0, elems);
+    if (flattened) { /* rows are taken out of a result that no near cache holds: its lines go there twice, and come back twice */
+        double moved = 4 * bytes_of(n, 0, elems);
         int level;
         return elems * (each + 2 * crop) + (n->w->unit ? moved * cycles_a_byte(n, moved, &level) : 0);
     }
@@ -175,8 +175,8 @@ static double read_cycles(const nest *n, int *level)
     const kn_map_writer *w = n->w;
     double worst = 0, cycles = 0;
     for (int o = 1; o < w->m->nops; o++) {
-        double total = bytes_of(n, o, (double)n->p->operand[o].elems), again = 1, held = total;
         bool outside = true;
+        double total = bytes_of(n, o, (double)n->p->operand[o].elems), again = 1, held = w->held[o];
         for (int i = 0; i < w->nouter && !w->outer[i].reduce; i++) {
             double times = (double)(w->outer[i].piece > 1 ? kn_ceil_div(w->outer[i].count, w->outer[i].piece) : w->outer[i].count);
             if (!(w->outer[i].moves >> o & 1)) {
@@ -204,6 +204,16 @@ static nest nest_of(const kn_map_writer *w, const kn_hw *hw, const kn_map_plan *
         else n.tile *= (double)l->piece;
     }
     return n;
+}
+
+void kn_map_holds(kn_map_writer *w, const kn_hw *hw, const kn_map_plan *p)
+{
+    nest n = {w, hw, p, 1, 1, 1};
+    for (int o = 1; o < w->m->nops; o++) {
+        kn_map_source s;
+        bool meet = flat(&n, o) || (kn_map_source_of(w, p, o, &s) && s.box);
+        w->held[o] = bytes_of(&n, o, meet ? soft_elems(w->m, o) : (double)p->operand[o].elems);
+    }
 }
 
 double kn_map_nest_cycles(const kn_map_writer *w, const kn_hw *hw, const kn_map_plan *p, double most)
@@ -238,7 +248,7 @@ void kn_map_predict_cpu(const kn_maps *m, const kn_mapping *x, const kn_hw *hw, 
 {
     kn_map_writer w = {.m = m, .x = x, .unit = kn_intrin_unit(m->it, hw)};
     int level = 0;
-    for (int j = 0; j < m->intrin->naxes; j++) w.extent[j] = kn_round_up(extent_of(m, x, j), m->intrin->axes[j].extent);
+    for (int j = 0; j < m->intrin->naxes; j++) w.extent[j] = kn_map_whole(&w, j, extent_of(m, x, j));
     kn_map_outer_loops(&w);
     kn_map_choose_tile(&w, hw, plan);
     nest n = nest_of(&w, hw, plan);

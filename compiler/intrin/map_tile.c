@@ -129,6 +129,7 @@ void kn_map_choose_tile(kn_map_writer *w, const kn_hw *hw, const kn_map_plan *p)
     bool reduces = w->nouter && w->outer[w->nouter - 1].reduce;
     kn_map_writer first = *w, tried;
     double least = 0;
+    kn_map_holds(&first, hw, p);
     for (int o = 1; o < w->m->nops; o++) { /* whose tiles stay while the other operands' pass by */
         tried = first;
         outside(&tried, o);

@@ -25,6 +25,7 @@ typedef struct kn_map_writer {
     int vector_bytes;                /* of the device */
     bool unit;                       /* operands and results are in registers of the instruction's own unit, which are loaded row by row */
     bool unrolls;                    /* the pieces are written out, their results in registers */
+    double held[KN_MAP_OPERANDS];    /* bytes of each operand that are read: windows that meet share theirs */
     const char *crop;                /* what takes the wanted part of a result that has grown to whole tiles; NULL: it has not */
     uint32_t grown;                  /* along these axes of the instruction */
 } kn_map_writer;
@@ -60,12 +61,16 @@ void kn_map_predict_cpu(const kn_maps *m, const kn_mapping *x, const kn_hw *hw, 
  * is so too. */
 double kn_map_nest_cycles(const kn_map_writer *w, const kn_hw *hw, const kn_map_plan *plan, double most);
 
+/* Fills held. */
+void kn_map_holds(kn_map_writer *w, const kn_hw *hw, const kn_map_plan *plan);
 /* Fills outer: the loops in the order of the statement, each in one piece. */
 void kn_map_outer_loops(kn_map_writer *w);
 /* Pieces of them for a register tile, and their order. */
 void kn_map_choose_tile(kn_map_writer *w, const kn_hw *hw, const kn_map_plan *plan);
 /* map_block.c: the whole schedule of a plain product on an instruction with registers of its own; false: it is none, and nothing is written. */
 bool kn_map_blocked(kn_map_writer *w, const kn_hw *hw);
+/* Iterations along axis j of the instruction in whole tiles; of a unit whose tiles are many, in pairs of them. */
+int64_t kn_map_whole(const kn_map_writer *w, int j, int64_t extent);
 /* map_crop.c: what copies the wanted part of a grown result, later and by itself. */
 void kn_map_crop_alone(const kn_map_writer *w);
 /* The loops along which the result has grown go inside the others; so many of these, from the first on, may be loops of what copies the wanted part.
