@@ -282,6 +282,18 @@ static uint32_t boxed_axes(const kn_sg *sg, uint32_t held)
     return held;
 }
 
+/* Of these axes those of which every box that has them was filled with all at once, before their first loop. */
+static uint32_t whole_in_boxes(const kn_sg *sg, uint32_t axes)
+{
+    for (int i = 0; i < sg->nloads; i++) {
+        const kn_cache *c = kn_sg_cached(sg, i) && sg->cache_of[i] >= 0 ? &sg->g->caches[sg->cache_of[i]] : NULL;
+        if (kn_sg_cached(sg, i) && !(c && c->region && !c->last && c->at < sg->tile && !c->copies)) axes &= ~kn_axes_in(sg->loads[i]);
+        for (int k = 0; c && k <= c->at; k++)
+            if (kn_axes_in(sg->loads[i]) >> sg->g->loops[k].axis & 1) axes &= ~(1u << sg->g->loops[k].axis);
+    }
+    return axes;
+}
+
 /* What a tile longer than its axis leaves over of its last vector is better computed twice in a whole one than in vectors half as long and half as
  * long again: of a sum, a function, what has to be widened or narrowed, and more than one such vector. */
 static bool worth_twice(const kn_sg *sg, int a, int64_t span)
@@ -299,7 +311,7 @@ static bool worth_twice(const kn_sg *sg, int a, int64_t span)
 /* Moves the last register tile of an axis back, so that it ends where the axis ends: it computes some elements a second time, to the same
  * bits, instead of going element by element; of a tile longer than the axis the last vectors move, of a sum or of functions (twice in a
  * vector costs less than once for itself). Not where a cache or the region of an attached stage holds the axis: it was filled for where the
- * tile would have been. But all of an axis that one tile has is in a box, and something else may not be read past its end. */
+ * tile would have been. But a box may have all of an axis; and something else than a box may not be read past its end. */
 static void overlap_tails(kn_lw *w, kn_sg *sg)
 {
     uint32_t tail, held = attached_axes(w, sg), cached = 0, beside = followed(w, sg);
@@ -307,7 +319,7 @@ static void overlap_tails(kn_lw *w, kn_sg *sg)
     tile_full(w, sg, &tail);
     for (int i = 0; i < sg->nloads; i++) *(kn_sg_cached(sg, i) ? &cached : &beside) |= kn_axes_in(sg->loads[i]);
     uint32_t boxed = boxed_axes(sg, cached) & beside & ~held;
-    held |= cached;
+    held |= cached & ~(sg->s->red == KN_RED_NONE ? whole_in_boxes(sg, cached & ~beside) : 0); /* sums have a text for what is left over */
     for (int a = 0; a < sg->s->naxes && !w->status; a++) {
         int64_t span = (tail & (~held | boxed)) >> a & 1 ? tile_span(sg, a) : 0, last = sg->s->axes[a].extent - span;
         if (boxed >> a & 1 && last >= 0) continue;
