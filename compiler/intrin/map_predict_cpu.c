@@ -87,6 +87,20 @@ static double far_rows(const nest *n)
     return 1 + more;
 }
 
+/* Of what is read at flattened places: the plane, and, where several loops are a unit's terms, the tiles, which are cut out of it. */
+static double flat_copy(const nest *n, int o, int64_t line)
+{
+    const kn_map_writer *w = n->w;
+    const kn_hw_costs *c = &n->hw->costs;
+    double cycles = soft_elems(w->m, o) * (rows_of_terms(w, o) ? line_element(n, o, line) : c->interleave_element);
+    for (int j = w->m->it->nspatial; j < w->m->intrin->naxes && w->unit; j++) {
+        int several = 0;
+        for (int l = 0; l < w->m->stmt->naxes; l++) several += (w->x->loops[j] >> l & 1) && w->m->stmt->axes[l].extent > 1;
+        if (several > 1) cycles += (double)n->p->operand[o].elems * (c->read_lane + 16 * c->insert_lane);
+    }
+    return cycles;
+}
+
 /* Cycles of the copies that operand o needs; 0: none. */
 static double copy_cycles(const nest *n, int o)
 {
@@ -96,7 +110,7 @@ static double copy_cycles(const nest *n, int o)
     int64_t step = 0, lanes = 1, few, line = w->m->soft->tensors[w->m->op[o].soft].shape[w->m->op[o].nsoft - 1];
     int level;
     if (ahead(w->m, o)) return 0;
-    if (flat(n, o)) return soft_elems(w->m, o) * (rows_of_terms(w, o) ? line_element(n, o, line) : c->interleave_element);
+    if (flat(n, o)) return flat_copy(n, o, line);
     if (!kn_map_source_of(w, n->p, o, &s)) return 0;
     int j = s.hard->rank ? s.hard->lone[s.hard->rank - 1] : -1;
     double elems = s.box ? soft_elems(w->m, o) : (double)n->p->operand[o].elems, each = c->copy_element;

@@ -155,8 +155,68 @@ static void windows_are_planned(void **state)
     }
 }
 
+/* Elements of temporaries that are computed in every call, beside results that have grown. */
+static int64_t copied(const opened *o, bool *attached)
+{
+    kn_tree *t;
+    kiln_diag d = {0};
+    int64_t n = 0;
+    if (kn_trace_apply(o->a, o->p, o->hw, o->trace, &t, &d)) fail_msg("%s", d.message);
+    *attached = false;
+    for (int i = 0; i < t->nstages; i++) {
+        const kn_stmt *st = t->program->stmts[t->stages[i]->stmt];
+        *attached |= t->stages[i]->at_stage >= 0;
+        if (!t->stages[i]->ahead && st->red == KN_RED_NONE && t->program->tensors[st->out].role == KN_TEMP) n += elems_of(&t->program->tensors[st->out]);
+    }
+    return n;
+}
+
+/* On a unit of its own windows read one copy of the image, or the image itself: never one for each tap. What is cropped while it is near hangs on
+ * the copy of the wanted part. */
+static void windows_on_a_unit_share_a_copy(void **state)
+{
+#define LAST(S, P) "y[N,P,Q,F] +=! pad(x,0.0)[N,P*" #S "+R-" #P ",Q*" #S "+S-" #P ",C]*w[R,S,C,F] where P in 5, Q in 30, R in 3, S in 3"
+#define FIRST(S, P) "y[N,F,P,Q] +=! pad(x,0.0)[N,C,P*" #S "+R-" #P ",Q*" #S "+S-" #P "]*w[F,C,R,S] where P in 5, Q in 30, R in 3, S in 3"
+#define LAST_BYTES "y[N,P,Q,F] +=! cast(pad(x,0)[N,P+R-1,Q+S-1,C],i32)*cast(w[R,S,C,F],i32) where P in 5, Q in 30, R in 3, S in 3"
+#define FIRST_BYTES "y[N,F,P,Q] +=! cast(pad(x,0)[N,C,P+R-1,Q+S-1],i32)*cast(w[F,C,R,S],i32) where P in 5, Q in 30, R in 3, S in 3"
+    static const struct { const char *text, *inputs; int64_t most; int attached; } one[] = { /* attached -1: either */
+        {LAST(1, 1), "x=bf16:1x5x30x64&w=bf16:3x3x64x32:const", 7 * 34 * 64, 1},
+        {LAST(1, 1), "x=bf16:2x5x30x40&w=bf16:3x3x40x24:const", 2 * 7 * 34 * 64, 1},
+        {LAST(2, 1), "x=bf16:1x10x60x64&w=bf16:3x3x64x32:const", 4 * 8 * 32 * 64, -1},
+        {LAST(1, 0), "x=bf16:1x7x32x64&w=bf16:3x3x64x32:const", 8 * 34 * 64, -1},
+        {LAST(1, 1), "x=bf16:1x5x30x64&w=bf16:3x3x64x32", 7 * 34 * 64 + 9 * 64 * 32, 1},
+        {"y[N,P,Q,F] +=! pad(x,0.0)[N,P+R-1,Q+S-1,C]*w[R,S,C,F] where P in 7, Q in 7, R in 3, S in 3", "x=bf16:1x7x7x64&w=bf16:3x3x64x32:const",
+         11 * 9 * 64, 0},
+        {LAST_BYTES, "x=u8:1x5x30x64&w=i8:3x3x64x32:const", 7 * 34 * 64, 1},
+        {LAST_BYTES, "x=i8:1x5x30x100&w=i8:3x3x100x24:const", 7 * 34 * 128, 1},
+        {FIRST(1, 1), "x=bf16:1x64x5x30&w=bf16:32x64x3x3:const", 64 * 8 * 34, -1},
+        {FIRST(2, 1), "x=bf16:1x64x10x60&w=bf16:32x64x3x3:const", 64 * 4 * 8 * 32, -1},
+        {FIRST_BYTES, "x=u8:1x64x5x30&w=i8:32x64x3x3:const", 64 * 8 * 34, -1},
+        /* one tap: a product, of rows that go on from line to line, or of places apart */
+        {"y[N,P,Q,F] +=! x[N,P,Q,C]*w[C,F]", "x=bf16:1x5x30x64&w=bf16:64x48:const", 0, 0},
+        {"y[N,P,Q,F] +=! x[N,P,Q,C]*w[C,F] where P in 5, Q in 30", "x=bf16:2x5x30x64&w=bf16:64x48:const", 0, 0},
+        {"y[N,F,P,Q] +=! x[N,C,P,Q]*w[F,C]", "x=bf16:1x64x5x30&w=bf16:48x64:const", 0, 0},
+        {"y[N,P,Q,F] +=! x[N,P*2,Q*2,C]*w[C,F] where P in 5, Q in 30", "x=bf16:1x10x60x64&w=bf16:64x48:const", 5 * 30 * 64, -1},
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof one / sizeof *one; i++) {
+        bool attached;
+        opened o = first_of("x86-64-amx", one[i].text, one[i].inputs);
+        int64_t n = copied(&o, &attached);
+        if (!strstr(o.trace.p, " amx_")) fail_msg("%zu: no unit:\n%s", i, o.trace.p);
+        if (n > one[i].most) fail_msg("%zu: %lld elements are copied, more than %lld:\n%s", i, (long long)n, (long long)one[i].most, o.trace.p);
+        if (one[i].attached >= 0 && attached != one[i].attached) fail_msg("%zu: %s:\n%s", i, attached ? "attached" : "not attached", o.trace.p);
+        run_checked(o.a, o.p, o.hw, o.trace, one[i].inputs);
+        kiln_arena_close(o.a);
+    }
+#undef LAST
+#undef FIRST
+#undef LAST_BYTES
+#undef FIRST_BYTES
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(windows_are_planned)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(windows_are_planned), cmocka_unit_test(windows_on_a_unit_share_a_copy)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
