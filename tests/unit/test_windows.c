@@ -196,6 +196,8 @@ static void windows_on_a_unit_share_a_copy(void **state)
         {"y[N,P,Q,F] +=! x[N,P,Q,C]*w[C,F]", "x=bf16:1x5x30x64&w=bf16:64x48:const", 0, 0},
         {"y[N,P,Q,F] +=! x[N,P,Q,C]*w[C,F] where P in 5, Q in 30", "x=bf16:2x5x30x64&w=bf16:64x48:const", 0, 0},
         {"y[N,F,P,Q] +=! x[N,C,P,Q]*w[F,C]", "x=bf16:1x64x5x30&w=bf16:48x64:const", 0, 0},
+        {"t[N,P,Q,F] +=! x[N,P,Q,C]*w[C,F]; y[N,P,Q,F] = max(t[N,P,Q,F]+b[F],0.0)", "x=bf16:2x5x30x64&w=bf16:64x48:const&b=bf16:48:const", 0, 0},
+        {"t[N,F,P,Q] +=! x[N,C,P,Q]*w[F,C]; y[N,F,P,Q] = max(t[N,F,P,Q]+b[F],0.0)", "x=bf16:1x64x5x30&w=bf16:48x64:const&b=bf16:48:const", 0, 0},
         {"y[N,P,Q,F] +=! x[N,P*2,Q*2,C]*w[C,F] where P in 5, Q in 30", "x=bf16:1x10x60x64&w=bf16:64x48:const", 5 * 30 * 64, -1},
     };
     (void)state;
