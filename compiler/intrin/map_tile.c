@@ -3,6 +3,7 @@
 #include <math.h>
 
 enum { MOST = 64 }; /* results that `unroll` keeps in registers */
+#define WAITS 1.2   /* a unit's operands that share registers are loaded only behind products that still read them */
 
 static uint32_t moved_by_loop(const kn_maps *m, int loop)
 {
@@ -68,6 +69,7 @@ static void try_pair(kn_map_writer *w, const kn_hw *hw, const kn_map_plan *p, in
             double more = waste(w, x, rows) * waste(w, y, columns);
             if (rows * columns > 1 && (rows * columns + few) * width + 1 > room) break;
             if (more > 1.3) continue;
+            if (w->unit && rows * columns + rows + columns > room) more *= WAITS;
             set_pieces(w, x, rows, y, columns);
             double cost = more * kn_map_nest_cycles(w, hw, p, b->cost > 0 ? b->cost / more * (1 + 1e-9) : INFINITY);
             bool known = b->x == x && b->y == y; /* of equals the inner loops, whose results lie together */
