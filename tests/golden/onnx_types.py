@@ -79,7 +79,7 @@ cases += [
     ("GridSample", {"mode": "nearest"}, [[1, 2, 4, 5], Drawn([1, 3, 3, 2], -1, 1)]),
     ("Resize", {"mode": "nearest"}, [[1, 2, 3, 4], NONE, Fixed([1, 1, 2, 2], "float")]), ("Resize", {"mode": "linear"}, [[1, 2, 3, 4], NONE, Fixed([1, 1, 2, 2], "float")]),
     ("Resize", {"mode": "cubic"}, [[1, 2, 3, 4], NONE, NONE, I64(1, 2, 5, 7)]),
-    ("QuantizeLinear", {}, [A, Fixed(0.5), Fixed(1)]), ("DequantizeLinear", {}, [A, Fixed(0.5), Fixed(1)]), ("DynamicQuantizeLinear", {}, [A]),
+    ("QuantizeLinear", {}, [A, Fixed(2), Fixed(1)]), ("DequantizeLinear", {}, [A, Fixed(0.5), Fixed(1)]), ("DynamicQuantizeLinear", {}, [A]),
     ("QLinearMatMul", {}, [[3, 5], Fixed(0.5), Fixed(1), [5, 4], Fixed(0.25), Fixed(1), Fixed(0.5), Fixed(1)]),
     ("QLinearConv", {}, [[1, 2, 5, 5], Fixed(0.5, "float"), Fixed(1), [3, 2, 3, 3], Fixed(0.25, "float"), Fixed(1), Fixed(0.5, "float"), Fixed(1)]),
     ("NegativeLogLikelihoodLoss", {}, [[3, 5], Drawn([3], 0, 5)]), ("SoftmaxCrossEntropyLoss", {}, [[3, 5], Drawn([3], 0, 5)]),

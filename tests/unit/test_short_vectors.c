@@ -121,7 +121,12 @@ static void rows_meet_blocks(void **state)
         {product, "x86-64-avx2", "a=f32:72x521&b=f32:521x30", "scratch S1.1 loops S1.2 R0.1 S1.3 S1.4\n", "prepack ", 8192, 65536, true},
         {product, "x86-64-avx2", "a=f32:77x4096&b=f32:4096x48", "reorder ", "region", 0, 0, false}, /* their rows begin with vectors */
         {product, "x86-64-avx2", "a=f32:205x1024&b=f32:1024x131:const", "region pad ", "S0.1 S1.1", 8192, 65536, true},
-        {two, "x86-64-avx2", "a=f32:64x12x48&b=f32:12x48x64", "scratch F0.0 loops S0.1 S0.2 F0.1\n", "region", 8192, 65536, true}, /* no box */
+        {two, "x86-64-avx2", "a=f32:60x12x48&b=f32:12x48x64", "scratch F0.0 loops S0.1 S0.2 F0.1\n", "region", 8192, 65536, true}, /* no box */
+        /* a few panels of a long sum lie side by side in blocks, and rows that L2 has no room for are read once; not few rows, nor a panel alone */
+        {product, "x86-64-avx2", "a=f32:70x520&b=f32:520x40", "| R0.0 S0.1 S1.1 R0.1 |", "region", 8192, 65536, false},
+        {product, "x86-64-avx2", "a=f32:131x2048&b=f32:2048x40", "scratch R0.0 loops S1.1 R0.1 S1.2 S1.3\n", "region", 0, 0, false},
+        {product, "x86-64-avx2", "a=f32:40x520&b=f32:520x40", "reorder ", "R0.0 S0.1 S1.1 R0.1", 8192, 65536, false},
+        {product, "x86-64-avx2", "a=f32:70x520&b=f32:520x24", "reorder ", "S1.1 R0.1 |", 8192, 65536, false},
         {single, "x86-64-avx2", "a=f32:32x1x64&b=f32:64x64", "reorder ", "reindex", 8192, 65536, false}, /* nor a window */
     };
     (void)state;
