@@ -69,16 +69,19 @@ static bool try_blocks(packed *k, kn_plans *plans)
 }
 
 /* Rows that go along panels of long sums, which stay in L2 meanwhile; fewer rows leave no time to bring the next panels, which had better stream.
- * Blocks only where the sums are longer than L2 allows. */
+ * Blocks only where the sums are longer than L2 allows, or panels are few. */
 static bool try_deep(packed *k, kn_plans *plans)
 {
     enum { ROWS = 512 };
     const kn_site *x = k->x;
-    kn_cpu_tile t = {.lanes = k->lanes};
-    if (k->beside || k->p >= 0 || k->padded || k->q != x->m || extent(k, k->q) < ROWS || !x->load[k->v].linear) return false;
-    bool blocks = kn_cpu_in_one_set(x) && kn_cpu_blocks_of(x, &t); /* a panel's block meets all rows of a task, which are copied */
-    if (!blocks) t = (kn_cpu_tile){.lanes = k->lanes};
-    if (!blocks && !kn_cpu_deep(x, &t)) return false;
+    kn_cpu_tile t = {.lanes = k->lanes, .blocked = k->blocked};
+    if (k->beside || k->p >= 0 || k->padded || k->q != x->m || !x->load[k->v].linear) return false;
+    bool few = kn_cpu_blocks_along(x, &t);
+    if (!few && extent(k, k->q) < ROWS) return false;
+    if (!few) t = (kn_cpu_tile){.lanes = k->lanes};
+    bool blocks = !few && kn_cpu_in_one_set(x) && kn_cpu_blocks_of(x, &t); /* a panel's block meets all rows of a task, which are copied */
+    if (!few && !blocks) t = (kn_cpu_tile){.lanes = k->lanes};
+    if (!few && !blocks && !kn_cpu_deep(x, &t)) return false;
     if (t.kb > 1 && t.blocked != k->blocked) return false;
     int n = x->n, q = k->q;
     kn_nest w;

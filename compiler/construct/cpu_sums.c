@@ -361,21 +361,27 @@ static bool along_tiles(const kn_site *x, kn_plans *p, const reading *r, int64_t
 /* A few panels of a long sum, met by rows that L2 has no room for: blocks of the sum whose panels L2 holds side by side, one of them with a group of
  * rows in L1, and each group goes along all panels of a block before the next one, so that rows are read once (2 to 4 panels, 64 to 1000 rows of 1500
  * to 4096 terms on a Zen 3: 0.65 to 1 of the time of panels that are tasks). Shorter or fewer rows, and a single panel, gain nothing. */
+bool kn_cpu_blocks_along(const kn_site *x, kn_cpu_tile *t)
+{
+    enum { ROWS = 64, VECTORS = 9, BLOCKS = 4 };
+    const kn_hw_level *l1 = kn_hw_level_named(x->hw, "l1"), *l2 = kn_hw_level_named(x->hw, "l2");
+    if (!l1 || !l2 || !kn_hw_few_registers(x->hw) || x->m < 0 || !x->contraction || kn_cpu_other(x) >= 0) return false;
+    int64_t m = kn_cpu_extent(x, x->m), bytes = kn_cpu_acc_bytes(x), all = kn_cpu_extent(x, t->blocked), inner = x->reduce_extent / all;
+    if (m < ROWS || m * x->reduce_extent * bytes <= l2->capacity_bytes / 2 || in_l1(x) || !tile_along(x, t)) return false;
+    int64_t panel = t->nv * t->lanes, most = l1->capacity_bytes * 7 / 8 / ((panel + t->mr) * bytes * inner);
+    t->nc = kn_ceil_div(kn_cpu_extent(x, x->n), panel);
+    if (t->nc < 2 || kn_cpu_extent(x, x->n) > VECTORS * t->lanes || most < 8 || all < BLOCKS * most) return false;
+    t->kb = block_of(all, most);
+    t->mc = kn_ceil_div(kn_ceil_div(m, t->mr), x->hw->units);
+    return true;
+}
+
+/* The same as a plan, whose tasks pack the panels. */
 static bool blocks_along(const kn_site *x, kn_plans *p, const reading *r, int64_t lanes)
 {
-    enum { ROWS = 64, PANELS = 4, BLOCKS = 4 };
-    const kn_hw_level *l1 = kn_hw_level_named(x->hw, "l1"), *l2 = kn_hw_level_named(x->hw, "l2");
-    if (!l1 || !l2 || !kn_hw_few_registers(x->hw) || x->m < 0 || !x->contraction || r->strided || r->padded || r->window) return false;
-    int64_t n = kn_cpu_extent(x, x->n), m = kn_cpu_extent(x, x->m), bytes = kn_cpu_acc_bytes(x), sum = x->reduce_extent * bytes;
-    kn_cpu_tile t = {.lanes = lanes, .grain = 1, .rlanes = 1, .runroll = 1, .pack = true, .along = true, .blocked = kn_cpu_longest_reduce(x)};
-    if (kn_cpu_other(x) >= 0 || m < ROWS || m * sum <= l2->capacity_bytes / 2 || in_l1(x) || !tile_along(x, &t)) return false;
-    int64_t panel = t.nv * lanes, panels = kn_ceil_div(n, panel), all = kn_cpu_extent(x, t.blocked), inner = x->reduce_extent / all;
-    int64_t most = l1->capacity_bytes * 7 / 8 / ((panel + t.mr) * bytes * inner);
-    if (panels < 2 || panels > PANELS || most < 8 || all < BLOCKS * most) return false;
     int before = p->n;
-    t.kb = block_of(all, most);
-    t.mc = kn_ceil_div(kn_ceil_div(m, t.mr), x->hw->units);
-    t.nc = panels;
+    kn_cpu_tile t = {.lanes = lanes, .grain = 1, .rlanes = 1, .runroll = 1, .pack = true, .along = true, .blocked = kn_cpu_longest_reduce(x)};
+    if (r->strided || r->padded || r->window || !kn_cpu_blocks_along(x, &t)) return false;
     kn_cpu_try(x, p, &t);
     return p->n > before;
 }

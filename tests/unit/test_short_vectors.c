@@ -125,6 +125,7 @@ static void rows_meet_blocks(void **state)
         /* a few panels of a long sum lie side by side in blocks, and rows that L2 has no room for are read once; not few rows, nor a panel alone */
         {product, "x86-64-avx2", "a=f32:70x520&b=f32:520x40", "| R0.0 S0.1 S1.1 R0.1 |", "region", 8192, 65536, false},
         {product, "x86-64-avx2", "a=f32:131x2048&b=f32:2048x40", "scratch R0.0 loops S1.1 R0.1 S1.2 S1.3\n", "region", 0, 0, false},
+        {product, "x86-64-avx2", "a=f32:70x520&b=f32:520x40:const", " S1.0 R0.0 S1.1 R0.1 S1.2 S1.3\n", "cache_read", 8192, 65536, false},
         {product, "x86-64-avx2", "a=f32:40x520&b=f32:520x40", "reorder ", "R0.0 S0.1 S1.1 R0.1", 8192, 65536, false},
         {product, "x86-64-avx2", "a=f32:70x520&b=f32:520x24", "reorder ", "S1.1 R0.1 |", 8192, 65536, false},
         {single, "x86-64-avx2", "a=f32:32x1x64&b=f32:64x64", "reorder ", "reindex", 8192, 65536, false}, /* nor a window */
