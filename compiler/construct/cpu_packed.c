@@ -297,16 +297,18 @@ static bool in_copied_blocks(const packed *k)
 }
 
 /* Of short vectors a panel of all terms comes from L2 as fast as tiles want it, in longer runs than blocks, and without partial sums (196x256x1024:
- * 0.73 of the time of blocks, 49x2048x1024: 0.94). */
+ * 0.73 of the time of blocks, 49x2048x1024: 0.94; 131x24x1500 0.74, 400x24x2048 0.65); of long ones a tile's rows stay in L1 for a block. */
 bool kn_cpu_packed(const kn_site *x, kn_plans *plans)
 {
     packed k;
     if (!packed_of(x, &k) || k.q < 0 || (k.beside && k.padded) || !kn_packed_choose(&k, true)) return false;
     if (!k.copied && !k.dots && !k.lies && kn_packed_far(&k, plans)) return true;
     const kn_hw_level *l2 = kn_hw_level_named(x->hw, "l2");
-    if (k.layer) k.kb = k.layer, kn_packed_try(&k, plans);
+    k.kb = k.layer;
+    if (k.layer) kn_packed_try(&k, plans);
     if (plans->n) return true;
     if (k.layer && !kn_packed_choose(&k, false)) return false;
+    k.kb = kn_cpu_short_vectors(x) || k.copied || k.dots || k.lies || k.beside ? 0 : kn_packed_block(&k, true);
     int64_t block = k.beside ? 0 : kn_packed_block(&k, false);
     bool far = l2 && k.nv * k.lanes * x->reduce_extent * kn_packed_bytes(&k) > l2->capacity_bytes / 2; /* the next panel has no room beside one */
     bool copied = k.copied && kn_packed_in_panels(&k) && !kn_packed_at_once(&k);
