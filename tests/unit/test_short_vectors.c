@@ -116,7 +116,9 @@ static void rows_meet_blocks(void **state)
         {product, "x86-64-avx2", "a=f32:67x1024&b=f32:1024x45", "| R0.0 S1.1 S1.2 S0.1 R0.1 |", "region", 8192, 65536, true}, /* parts, too */
         {product, "x86-64-avx2", "a=f32:151x520&b=f32:520x101", "region pad ", "part ", 8192, 65536, true}, /* whose results are too many */
         {product, "x86-64-avx2", "a=f32:35x521&b=f32:521x61", "scratch S1.1 loops S1.2 R0.1 S1.3 S1.4\n", "region", 8192, 65536, true},
-        {product, "x86-64-avx2", "a=f32:67x521&b=f32:521x45", "region pad ", "prepack ", 8192, 65536, true},
+        {product, "x86-64-avx2", "a=f32:67x520&b=f32:520x45", "region pad ", "prepack ", 8192, 65536, true},
+        {product, "x86-64-avx2", "a=f32:67x521&b=f32:521x45", "region pad ", "prepack ", 8192, 65536, false}, /* a last block; all registers */
+        {product, "x86-64-avx2", "a=f32:116x641&b=f32:641x45", "| S0.1 S1.1 R0.0 |", "region", 0, 0, true}, /* all of them near */
         {product, "x86-64-avx2", "a=f32:35x521&b=f32:521x45", "reorder ", "cache_read", 8192, 65536, false}, /* most of a group */
         {product, "x86-64-avx2", "a=f32:72x521&b=f32:521x30", "scratch S1.1 loops S1.2 R0.1 S1.3 S1.4\n", "prepack ", 8192, 65536, true},
         {product, "x86-64-avx2", "a=f32:77x4096&b=f32:4096x48", "reorder ", "region", 0, 0, false}, /* their rows begin with vectors */
