@@ -303,13 +303,13 @@ static int64_t panels_along(const kn_site *x, const kn_cpu_tile *t)
     return most < 2 || panels < 2 ? 1 : kn_ceil_div(panels, kn_ceil_div(panels, most));
 }
 
-/* The register tile of rows that go along several panels. */
-static bool tile_along(const kn_site *x, kn_cpu_tile *t)
+/* The register tile of rows that go along several panels; `whole`: it may fill the registers. */
+static bool tile_along(const kn_site *x, kn_cpu_tile *t, bool whole)
 {
     bool few = kn_hw_few_registers(x->hw); /* vectors so short that loads hide behind the multiply-adds, but not from L2 */
     double least = 0, row = few ? 0.2 : 0.6, vector = few ? 0.5 : 0.6;
     for (int64_t nv = 2; nv <= 5; nv++) {
-        for (int64_t mr = 2; mr <= 14 && (mr * nv + nv + 2 < x->hw->vector_registers || kn_cpu_fills_registers(x, mr, nv)); mr++) {
+        for (int64_t mr = 2; mr <= 14 && (mr * nv + nv + 2 < x->hw->vector_registers || (whole && kn_cpu_fills_registers(x, mr, nv))); mr++) {
             double time = kn_cpu_time_of_tiles(x, mr, nv, t->lanes, row, vector);
             if (least > 0 && time >= least) continue;
             least = time;
@@ -343,7 +343,7 @@ static bool along_tiles(const kn_site *x, kn_plans *p, const reading *r, int64_t
     if (n * sum <= l2->capacity_bytes && m * sum <= l1->capacity_bytes) return false;
     if (m < MET && other < 0 && n * sum <= 2 * l2->capacity_bytes) return false;
     kn_cpu_tile t = {.lanes = lanes, .grain = kn_cpu_grain(x, other), .nc = 1, .kb = 1, .rlanes = 1, .runroll = 1, .pack = true, .along = true};
-    if (!tile_along(x, &t)) return false;
+    if (!tile_along(x, &t, true)) return false;
     t.mc = row_groups(x, &t, other);
     if (t.mc < 2 || t.mr * sum > l1->capacity_bytes) return false;
     t.nc = panels_along(x, &t);
@@ -366,12 +366,17 @@ bool kn_cpu_blocks_along(const kn_site *x, kn_cpu_tile *t)
     enum { ROWS = 64, VECTORS = 9, BLOCKS = 4 };
     const kn_hw_level *l1 = kn_hw_level_named(x->hw, "l1"), *l2 = kn_hw_level_named(x->hw, "l2");
     if (!l1 || !l2 || !kn_hw_few_registers(x->hw) || x->m < 0 || !x->contraction || kn_cpu_other(x) >= 0) return false;
-    int64_t m = kn_cpu_extent(x, x->m), bytes = kn_cpu_acc_bytes(x), all = kn_cpu_extent(x, t->blocked), inner = x->reduce_extent / all;
-    if (m < ROWS || m * x->reduce_extent * bytes <= l2->capacity_bytes / 2 || in_l1(x) || !tile_along(x, t)) return false;
-    int64_t panel = t->nv * t->lanes, most = l1->capacity_bytes * 7 / 8 / ((panel + t->mr) * bytes * inner);
-    t->nc = kn_ceil_div(kn_cpu_extent(x, x->n), panel);
-    if (t->nc < 2 || kn_cpu_extent(x, x->n) > VECTORS * t->lanes || most < 8 || all < BLOCKS * most) return false;
-    t->kb = block_of(all, most);
+    int64_t m = kn_cpu_extent(x, x->m), bytes = kn_cpu_acc_bytes(x), all = kn_cpu_extent(x, t->blocked), inner = x->reduce_extent / all, most = 0;
+    if (m < ROWS || m * x->reduce_extent * bytes <= l2->capacity_bytes / 2 || in_l1(x)) return false;
+    for (int whole = 1; whole >= 0; whole--) { /* around a block that ends early gcc moves sums of a tile that fills the registers to memory */
+        if (!tile_along(x, t, whole)) return false;
+        most = l1->capacity_bytes * 7 / 8 / ((t->nv * t->lanes + t->mr) * bytes * inner);
+        if (most < 8 || all < BLOCKS * most) return false;
+        t->kb = block_of(all, most);
+        if (all % t->kb == 0) break;
+    }
+    t->nc = kn_ceil_div(kn_cpu_extent(x, x->n), t->nv * t->lanes);
+    if (t->nc < 2 || kn_cpu_extent(x, x->n) > VECTORS * t->lanes) return false;
     t->mc = kn_ceil_div(kn_ceil_div(m, t->mr), x->hw->units);
     return true;
 }
@@ -628,7 +633,7 @@ static bool few_along(const kn_site *x, kn_plans *p)
     int64_t m = kn_cpu_extent(x, x->m), n = kn_cpu_extent(x, x->n), sum = x->reduce_extent * kn_cpu_acc_bytes(x);
     kn_cpu_tile t = {.lanes = x->hw->vector_bytes / kn_cpu_acc_bytes(x), .grain = 1, .kb = 1, .rlanes = 1, .runroll = 1, .pack = true, .along = true,
                      .blocked = kn_cpu_longest_reduce(x)};
-    if (!l2 || kn_cpu_other(x) >= 0 || m < ROWS || sum > APART || 8 * n * sum > 5 * l2->capacity_bytes || !tile_along(x, &t)) return false;
+    if (!l2 || kn_cpu_other(x) >= 0 || m < ROWS || sum > APART || 8 * n * sum > 5 * l2->capacity_bytes || !tile_along(x, &t, true)) return false;
     for (int l = 0; l < x->nloads; l++)
         if (kn_cpu_rows_across(x, l, t.blocked)) return false;
     int before = p->n;

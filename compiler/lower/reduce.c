@@ -241,17 +241,6 @@ static int written_out(const kn_tile *x, int i)
     return last ? kn_lw_written_out(x->w, sg->g->loops[i].extent, x->ncombo) : 0;
 }
 
-/* Sums, the vectors of one factor and an element of the other leave no register: of a loop whose end changes gcc then moves sums to memory where it
- * writes out several steps (116x45x641, tiles of 4 by 3: 1.8 times as long). */
-static bool fills_registers(const kn_tile *x)
-{
-    const kn_sg *sg = x->sg;
-    int64_t vectors = 1;
-    for (int i = sg->tile; i < sg->g->nloops && x->vloop >= 0; i++)
-        if (sg->g->loops[i].kind == KN_UNROLL && sg->g->loops[i].axis == sg->g->loops[x->vloop].axis) vectors *= sg->g->loops[i].extent;
-    return x->ncombo + vectors + 1 >= x->w->hw->vector_registers;
-}
-
 /* The tile's reduce loops from loop i inward, accumulating into part `part`. */
 static void nest(kn_tile *x, int i, int64_t part)
 {
@@ -277,7 +266,7 @@ static void nest(kn_tile *x, int i, int64_t part)
         kn_ls *loop = kn_lw_loop(w, sg, i);
         if (!loop) return;
         kn_ls **after = w->tail;
-        if (!loop->unroll && !x->looped && (loop->hi->op == KN_OP_CONST_I || !fills_registers(x))) loop->unroll = written_out(x, i);
+        if (!loop->unroll && !x->looped) loop->unroll = written_out(x, i);
         int64_t whole = x->looped ? 0 : whole_iterations(x, i);
         if (whole) {
             loop->hi = kn_lw_int(w, whole);

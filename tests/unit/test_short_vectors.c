@@ -116,8 +116,7 @@ static void rows_meet_blocks(void **state)
         {product, "x86-64-avx2", "a=f32:67x1024&b=f32:1024x45", "| R0.0 S1.1 S1.2 S0.1 R0.1 |", "region", 8192, 65536, true}, /* parts, too */
         {product, "x86-64-avx2", "a=f32:151x520&b=f32:520x101", "region pad ", "part ", 8192, 65536, true}, /* whose results are too many */
         {product, "x86-64-avx2", "a=f32:35x521&b=f32:521x61", "scratch S1.1 loops S1.2 R0.1 S1.3 S1.4\n", "region", 8192, 65536, true},
-        {product, "x86-64-avx2", "a=f32:67x520&b=f32:520x45", "region pad ", "prepack ", 8192, 65536, true},
-        {product, "x86-64-avx2", "a=f32:67x521&b=f32:521x45", "region pad ", "prepack ", 8192, 65536, false}, /* a last block; all registers */
+        {product, "x86-64-avx2", "a=f32:67x521&b=f32:521x45", "region pad ", "prepack ", 8192, 65536, true},
         {product, "x86-64-avx2", "a=f32:116x641&b=f32:641x45", "| S0.1 S1.1 R0.0 |", "region", 0, 0, true}, /* all of them near */
         {product, "x86-64-avx2", "a=f32:35x521&b=f32:521x45", "reorder ", "cache_read", 8192, 65536, false}, /* most of a group */
         {product, "x86-64-avx2", "a=f32:72x521&b=f32:521x30", "scratch S1.1 loops S1.2 R0.1 S1.3 S1.4\n", "prepack ", 8192, 65536, true},
@@ -128,6 +127,7 @@ static void rows_meet_blocks(void **state)
         {product, "x86-64-avx2", "a=f32:70x520&b=f32:520x40", "| R0.0 S0.1 S1.1 R0.1 |", "region", 8192, 65536, false},
         {product, "x86-64-avx2", "a=f32:131x2048&b=f32:2048x40", "scratch R0.0 loops S1.1 R0.1 S1.2 S1.3\n", "region", 0, 0, false},
         {product, "x86-64-avx2", "a=f32:70x520&b=f32:520x40:const", " S1.0 R0.0 S1.1 R0.1 S1.2 S1.3\n", "cache_read", 8192, 65536, false},
+        {product, "x86-64-avx2", "a=f32:70x523&b=f32:523x48", " 2 8\nsplit out0 S0 ", " 3 8\n", 8192, 65536, true}, /* a block ends early */
         {product, "x86-64-avx2", "a=f32:40x520&b=f32:520x40", "reorder ", "R0.0 S0.1 S1.1 R0.1", 8192, 65536, false},
         {product, "x86-64-avx2", "a=f32:70x520&b=f32:520x24", "reorder ", "S1.1 R0.1 |", 8192, 65536, false},
         {single, "x86-64-avx2", "a=f32:32x1x64&b=f32:64x64", "reorder ", "reindex", 8192, 65536, false}, /* nor a window */
