@@ -87,8 +87,8 @@ double kn_cpu_time_of_tiles(const kn_site *x, int64_t mr, int64_t nv, int64_t la
 /* How many times as long `chains` multiply-adds take with so many loads of vectors, or broadcasts, from L1 beside them: neither hides the other whole
  * (an Ice Lake that loads 1.1 vectors a cycle: 14 rows by 2 vectors 1.14 times as long as 6 by 4, for each multiply-add). 1: L1's rate is unknown. */
 double kn_cpu_slowed_by_loads(const kn_site *x, int64_t lanes, double loads, double chains);
-/* cpu_sums.c: for t->lanes, and t->blocked of the sum's axes, the other numbers of rows that go along a few panels in blocks of a long sum; false: the
- * sum is none of these. */
+/* cpu_sums.c: for t->lanes, and t->blocked of the sum's axes, the other numbers of rows that go along a few panels in blocks of a long sum; false:
+ * the sum is none of these. */
 bool kn_cpu_blocks_along(const kn_site *x, kn_cpu_tile *t);
 /* cpu_deep.c: for t->lanes the other numbers of rows that go along panels of long sums; false: the sum is none of these. */
 bool kn_cpu_deep(const kn_site *x, kn_cpu_tile *t);

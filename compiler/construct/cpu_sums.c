@@ -424,7 +424,8 @@ static void spatial_tiles(const kn_site *x, kn_plans *p)
     int64_t most = most_rows(x);
     reading r = reading_of(x);
     if (x->m >= 0 && x->reduce_extent <= FEW && (place_by_place(x) || kn_cpu_places_alone(x))) most = 1;
-    if (kn_cpu_near_operand(x, p) || kn_cpu_blocks(x, p) || along_tiles(x, p, &r, lanes) || blocks_along(x, p, &r, lanes) || deep_tiles(x, p, &r, lanes)) return;
+    if (kn_cpu_near_operand(x, p) || kn_cpu_blocks(x, p) || along_tiles(x, p, &r, lanes)) return;
+    if (blocks_along(x, p, &r, lanes) || deep_tiles(x, p, &r, lanes)) return;
     for (int pass = 0; pass < 2; pass++) { /* first tiles that hide the latency, then all that fit */
         for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
             for (size_t k = 0; k < sizeof widths / sizeof *widths; k++) {

@@ -166,7 +166,8 @@ static int64_t copied(const opened *o, bool *attached)
     for (int i = 0; i < t->nstages; i++) {
         const kn_stmt *st = t->program->stmts[t->stages[i]->stmt];
         *attached |= t->stages[i]->at_stage >= 0;
-        if (!t->stages[i]->ahead && st->red == KN_RED_NONE && t->program->tensors[st->out].role == KN_TEMP) n += elems_of(&t->program->tensors[st->out]);
+        if (!t->stages[i]->ahead && st->red == KN_RED_NONE && t->program->tensors[st->out].role == KN_TEMP)
+            n += elems_of(&t->program->tensors[st->out]);
     }
     return n;
 }
