@@ -87,9 +87,16 @@ double kn_cpu_time_of_tiles(const kn_site *x, int64_t mr, int64_t nv, int64_t la
 /* How many times as long `chains` multiply-adds take with so many loads of vectors, or broadcasts, from L1 beside them: neither hides the other whole
  * (an Ice Lake that loads 1.1 vectors a cycle: 14 rows by 2 vectors 1.14 times as long as 6 by 4, for each multiply-add). 1: L1's rate is unknown. */
 double kn_cpu_slowed_by_loads(const kn_site *x, int64_t lanes, double loads, double chains);
-/* cpu_sums.c: for t->lanes, and t->blocked of the sum's axes, the other numbers of rows that go along a few panels in blocks of a long sum; false:
- * the sum is none of these. */
+/* cpu_along.c: plans of rows that go along panels side by side, of operands without padding or windows; strided: what has n does not lie along it. */
+bool kn_cpu_along(const kn_site *x, kn_plans *p, int64_t lanes, bool strided);
+bool kn_cpu_few_along(const kn_site *x, kn_plans *p); /* of those that kn_cpu_packs_few names */
+/* For t->lanes, and t->blocked of the sum's axes, the other numbers of rows that go along a few panels in blocks of a long sum; false: it is none
+ * of these. */
 bool kn_cpu_blocks_along(const kn_site *x, kn_cpu_tile *t);
+/* cpu_sums.c: at most so many terms of all, near a divisor; rows of a task, in groups of t->mr, that half of L2 holds; L1 holds what has n whole. */
+int64_t kn_cpu_block_of(int64_t all, int64_t most);
+int64_t kn_cpu_row_groups(const kn_site *x, const kn_cpu_tile *t, int other);
+bool kn_cpu_in_l1(const kn_site *x);
 /* cpu_deep.c: for t->lanes the other numbers of rows that go along panels of long sums; false: the sum is none of these. */
 bool kn_cpu_deep(const kn_site *x, kn_cpu_tile *t);
 /* cpu_blocks.c: many rows that meet blocks of a large operand, of so few registers that tiles are small; false: it is no such product. */

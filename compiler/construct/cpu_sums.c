@@ -5,7 +5,6 @@
 enum {
     FEW = 32,   /* terms of a sum so short that writing its results is what takes time */
     COPIED = 8, /* rows that are worth a copy of a narrow operand */
-    A_FEW = 4,  /* panels that rows go along */
     SHORT_ROW = 256 /* terms of a row that is no task for itself */
 };
 
@@ -26,7 +25,7 @@ static int64_t window_span(const kn_site *x, const kn_cpu_tile *t)
 }
 
 /* At most so much of the axis: near a divisor of it, so that no block is a small one. */
-static int64_t block_of(int64_t all, int64_t most)
+int64_t kn_cpu_block_of(int64_t all, int64_t most)
 {
     for (int64_t d = most; 2 * d > most; d--) if (all % d == 0) return d;
     return kn_ceil_div(all, kn_ceil_div(all, most));
@@ -45,11 +44,11 @@ static int64_t reduce_block(const kn_site *x, const kn_cpu_tile *t, bool window)
     const kn_hw_level *l2 = kn_hw_level_named(x->hw, "l2");
     bool far = l2 && kn_cpu_extent(x, x->m) * x->reduce_extent * kn_cpu_acc_bytes(x) > l2->capacity_bytes;
     if (span && far && span < t->nv * t->lanes * inner) most = near->capacity_bytes * 6 / 8 / (span * kn_cpu_acc_bytes(x));
-    return most < 2 || all <= most + most / 2 ? 1 : block_of(all, most);
+    return most < 2 || all <= most + most / 2 ? 1 : kn_cpu_block_of(all, most);
 }
 
 /* Rows of a task: half of L2 for the blocked operand, but enough tasks for the cores. */
-static int64_t row_groups(const kn_site *x, const kn_cpu_tile *t, int other)
+int64_t kn_cpu_row_groups(const kn_site *x, const kn_cpu_tile *t, int other)
 {
     if (x->m < 0) return 1;
     const kn_hw_level *l2 = kn_hw_level_named(x->hw, "l2");
@@ -146,7 +145,7 @@ static bool blocks_by(const kn_site *x, const reading *r, kn_cpu_tile *t)
 }
 
 /* The operands with n stay in L1 whole: nothing is gained by packing them. */
-static bool in_l1(const kn_site *x)
+bool kn_cpu_in_l1(const kn_site *x)
 {
     const kn_hw_level *l1 = kn_hw_level_named(x->hw, "l1");
     return l1 && kn_cpu_extent(x, x->n) * x->reduce_extent * kn_cpu_acc_bytes(x) <= l1->capacity_bytes * 3 / 4;
@@ -243,20 +242,20 @@ static void spatial_tile(const kn_site *x, kn_plans *p, const reading *r, int64_
     }
     t.kb = t.nc = 1;
     if (!r->padded) t.kb = reduce_block(x, &t, r->window);
-    t.mc = row_groups(x, &t, other);
+    t.mc = kn_cpu_row_groups(x, &t, other);
     bool lies = lies_as_panel(x, nv * lanes);
     if (t.mc < 4 || lies) t.kb = 1;
     if (t.kb > 1 && copied_as_panel(x, r, nv * lanes, lanes)) t.kb = 1, t.mc = kn_ceil_div(kn_ceil_div(kn_cpu_extent(x, x->m), mr), x->hw->units);
     t.nc = r->window ? 1 : panels_of_task(x, &t, other);
     if (!r->strided && !r->padded && x->reduce_extent <= FEW) t.mc = 1; /* nothing to pack, little to reuse: rows are written from end to end */
-    bool again = x->contraction && t.mc >= 4 && !r->window && !lies && !in_l1(x); /* a panel of few rows is in L1 as it lies */
+    bool again = x->contraction && t.mc >= 4 && !r->window && !lies && !kn_cpu_in_l1(x); /* a panel of few rows is in L1 as it lies */
     /* few rows: what is picked from a few vectors, or gathered, is so where it is wanted */
     bool strided = r->strided && !(r->step <= 4 && kn_cpu_extent(x, x->m) <= 16) && !(r->step <= 16 && kn_cpu_extent(x, x->m) <= 2);
     t.pack = x->s->naxes > x->s->nspatial && (strided || (r->padded && !held) || again);
     if (!t.pack && lanes > n) { /* what fills in lanes past the end is a copy, which is small and met by every row, or what lies there */
         kn_cpu_tile copied = t;
         copied.pack = true;
-        copied.mc = row_groups(x, &t, other); /* as many of them in a task as leave the cores tasks enough, each of which makes its copy */
+        copied.mc = kn_cpu_row_groups(x, &t, other); /* as many of them in a task as leave the cores tasks enough, each of which makes its copy */
         if (x->contraction && !r->window && kn_cpu_extent(x, x->m) >= COPIED && nv == 1) kn_cpu_try(x, p, &copied);
         if (nv == 1 && rows_end_to_end(x, lanes)) kn_cpu_try(x, p, &t);
         t.lanes = kn_cpu_pow2(n, lanes);
@@ -283,43 +282,6 @@ double kn_cpu_time_of_tiles(const kn_site *x, int64_t mr, int64_t nv, int64_t la
     return kn_cpu_time_of_rows(x, kn_cpu_extent(x, x->n), mr, nv, lanes, row, vector);
 }
 
-/* Half of L2 holds all panels, and rows from beyond it go along them once: tasks of rows that L2 holds would pack each panel again (49x2048x1024,
- * vectors of half a line: 0.88 of the time). */
-static bool meets_far_rows(const kn_site *x, int64_t panels, int64_t few)
-{
-    double rows = (double)kn_cpu_extent(x, x->m) * (double)x->reduce_extent * kn_cpu_acc_bytes(x);
-    return kn_cpu_short_vectors(x) && panels <= few && panels == A_FEW && rows > (double)kn_hw_level_named(x->hw, "l2")->capacity_bytes;
-}
-
-/* Panels that are packed beside each other: what an eighth of L2 holds, or a few that half of it holds where the rows fit the other half; but enough
- * tasks for the cores. */
-static int64_t panels_along(const kn_site *x, const kn_cpu_tile *t)
-{
-    int64_t panel = t->nv * t->lanes, panels = kn_ceil_div(kn_cpu_extent(x, x->n), panel), sum = x->reduce_extent * kn_cpu_acc_bytes(x);
-    int64_t tasks = kn_ceil_div(kn_cpu_extent(x, x->m), t->mc * t->mr) * kn_cpu_extent(x, kn_cpu_other(x));
-    int64_t l2 = kn_hw_level_named(x->hw, "l2")->capacity_bytes, most = l2 / 8 / (panel * sum), few = l2 / 2 / (panel * sum);
-    if (most < A_FEW && (kn_cpu_extent(x, x->m) * sum <= l2 / 2 || meets_far_rows(x, panels, few))) most = few < A_FEW ? few : A_FEW;
-    while (most > 1 && tasks * kn_ceil_div(panels, most) < 2 * x->hw->units) most = kn_ceil_div(most, 2);
-    return most < 2 || panels < 2 ? 1 : kn_ceil_div(panels, kn_ceil_div(panels, most));
-}
-
-/* The register tile of rows that go along several panels; `whole`: it may fill the registers. */
-static bool tile_along(const kn_site *x, kn_cpu_tile *t, bool whole)
-{
-    bool few = kn_hw_few_registers(x->hw); /* vectors so short that loads hide behind the multiply-adds, but not from L2 */
-    double least = 0, row = few ? 0.2 : 0.6, vector = few ? 0.5 : 0.6;
-    for (int64_t nv = 2; nv <= 5; nv++) {
-        for (int64_t mr = 2; mr <= 14 && (mr * nv + nv + 2 < x->hw->vector_registers || (whole && kn_cpu_fills_registers(x, mr, nv))); mr++) {
-            double time = kn_cpu_time_of_tiles(x, mr, nv, t->lanes, row, vector);
-            if (least > 0 && time >= least) continue;
-            least = time;
-            t->nv = nv;
-            t->mr = mr;
-        }
-    }
-    return least > 0;
-}
-
 /* Long sums over many rows, which are read as they lie: the panels are packed. */
 static bool deep_tiles(const kn_site *x, kn_plans *p, const reading *r, int64_t lanes)
 {
@@ -327,66 +289,6 @@ static bool deep_tiles(const kn_site *x, kn_plans *p, const reading *r, int64_t 
     kn_cpu_tile t = {.lanes = lanes, .grain = kn_cpu_grain(x, other), .rlanes = 1, .runroll = 1, .pack = true, .lies = !r->strided,
                      .along = true};
     if (r->padded || r->window || !kn_cpu_deep(x, &t)) return false;
-    kn_cpu_try(x, p, &t);
-    return p->n > before;
-}
-
-/* Sums so short that reading an operand and writing results, from and to memory, is what tiles wait for: several panels are packed together, in
- * long runs of memory, and a group of rows is written along all of them before the next one. Where both operands stay near, nothing is gained. */
-static bool along_tiles(const kn_site *x, kn_plans *p, const reading *r, int64_t lanes)
-{
-    enum { MET = 48 }; /* rows that save no more than packing takes what L2 holds half of, from one call to the next */
-    const kn_hw_level *l1 = kn_hw_level_named(x->hw, "l1"), *l2 = kn_hw_level_named(x->hw, "l2");
-    int other = kn_cpu_other(x);
-    int64_t sum = x->reduce_extent * kn_cpu_acc_bytes(x), n = kn_cpu_extent(x, x->n), m = kn_cpu_extent(x, x->m);
-    if (!l1 || !l2 || x->m < 0 || !x->contraction || r->padded || r->window || x->reduce_extent <= FEW || in_l1(x)) return false;
-    if (n * sum <= l2->capacity_bytes && m * sum <= l1->capacity_bytes) return false;
-    if (m < MET && other < 0 && n * sum <= 2 * l2->capacity_bytes) return false;
-    kn_cpu_tile t = {.lanes = lanes, .grain = kn_cpu_grain(x, other), .nc = 1, .kb = 1, .rlanes = 1, .runroll = 1, .pack = true, .along = true};
-    if (!tile_along(x, &t, true)) return false;
-    t.mc = row_groups(x, &t, other);
-    if (t.mc < 2 || t.mr * sum > l1->capacity_bytes) return false;
-    t.nc = panels_along(x, &t);
-    bool crowded = t.mr * sum % kn_cpu_sets_apart(x) == 0; /* what lies side by side would be copied to tiles in one set of L1 */
-    t.pack_rows = t.nc > 1 && other < 0 && !crowded && kn_cpu_copies_across(x);
-    if (t.pack_rows) t.blocked = kn_cpu_longest_reduce(x);
-    int64_t panels = kn_ceil_div(n, t.nv * lanes), groups = kn_ceil_div(m, t.mr), tasks = A_FEW * (int64_t)x->hw->units;
-    if (t.nc == panels && meets_far_rows(x, panels, panels) && t.mc < groups / tasks) t.mc = kn_ceil_div(groups, tasks);
-    int before = p->n;
-    bool narrow = kn_hw_few_registers(x->hw) && t.nc < A_FEW; /* each group of rows is read again for as little: cpu_deep.c */
-    if (t.nc > 1 && !narrow) kn_cpu_try(x, p, &t);
-    return p->n > before;
-}
-
-/* A few panels of a long sum, met by rows that L2 has no room for: blocks of the sum whose panels L2 holds side by side, one of them with a group of
- * rows in L1, and each group goes along all panels of a block before the next one, so that rows are read once (2 to 4 panels, 64 to 1000 rows of 1500
- * to 4096 terms on a Zen 3: 0.65 to 1 of the time of panels that are tasks). Shorter or fewer rows, and a single panel, gain nothing. */
-bool kn_cpu_blocks_along(const kn_site *x, kn_cpu_tile *t)
-{
-    enum { ROWS = 64, VECTORS = 9, BLOCKS = 4 };
-    const kn_hw_level *l1 = kn_hw_level_named(x->hw, "l1"), *l2 = kn_hw_level_named(x->hw, "l2");
-    if (!l1 || !l2 || !kn_hw_few_registers(x->hw) || x->m < 0 || !x->contraction || kn_cpu_other(x) >= 0) return false;
-    int64_t m = kn_cpu_extent(x, x->m), bytes = kn_cpu_acc_bytes(x), all = kn_cpu_extent(x, t->blocked), inner = x->reduce_extent / all, most = 0;
-    if (m < ROWS || m * x->reduce_extent * bytes <= l2->capacity_bytes / 2 || in_l1(x)) return false;
-    for (int whole = 1; whole >= 0; whole--) { /* around a block that ends early gcc moves sums of a tile that fills the registers to memory */
-        if (!tile_along(x, t, whole)) return false;
-        most = l1->capacity_bytes * 7 / 8 / ((t->nv * t->lanes + t->mr) * bytes * inner);
-        if (most < 8 || all < BLOCKS * most) return false;
-        t->kb = block_of(all, most);
-        if (all % t->kb == 0) break;
-    }
-    t->nc = kn_ceil_div(kn_cpu_extent(x, x->n), t->nv * t->lanes);
-    if (t->nc < 2 || kn_cpu_extent(x, x->n) > VECTORS * t->lanes) return false;
-    t->mc = kn_ceil_div(kn_ceil_div(m, t->mr), x->hw->units);
-    return true;
-}
-
-/* The same as a plan, whose tasks pack the panels. */
-static bool blocks_along(const kn_site *x, kn_plans *p, const reading *r, int64_t lanes)
-{
-    int before = p->n;
-    kn_cpu_tile t = {.lanes = lanes, .grain = 1, .rlanes = 1, .runroll = 1, .pack = true, .along = true, .blocked = kn_cpu_longest_reduce(x)};
-    if (r->strided || r->padded || r->window || !kn_cpu_blocks_along(x, &t)) return false;
     kn_cpu_try(x, p, &t);
     return p->n > before;
 }
@@ -424,8 +326,9 @@ static void spatial_tiles(const kn_site *x, kn_plans *p)
     int64_t most = most_rows(x);
     reading r = reading_of(x);
     if (x->m >= 0 && x->reduce_extent <= FEW && (place_by_place(x) || kn_cpu_places_alone(x))) most = 1;
-    if (kn_cpu_near_operand(x, p) || kn_cpu_blocks(x, p) || along_tiles(x, p, &r, lanes)) return;
-    if (blocks_along(x, p, &r, lanes) || deep_tiles(x, p, &r, lanes)) return;
+    bool plain = !r.padded && !r.window;
+    if (kn_cpu_near_operand(x, p) || kn_cpu_blocks(x, p) || (plain && kn_cpu_along(x, p, lanes, r.strided))) return;
+    if (deep_tiles(x, p, &r, lanes)) return;
     for (int pass = 0; pass < 2; pass++) { /* first tiles that hide the latency, then all that fit */
         for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
             for (size_t k = 0; k < sizeof widths / sizeof *widths; k++) {
@@ -466,7 +369,7 @@ bool kn_cpu_chained(const kn_site *x, kn_plans *p)
                      .blocked = x->s->nspatial};
     t.chains = chains_of(x, t.nv * mr);
     reading r = reading_of(x);
-    bool near = x->contraction ? in_l1(x) : x->m < 0 && n * x->reduce_extent * kn_cpu_acc_bytes(x) <= l2->capacity_bytes / 2;
+    bool near = x->contraction ? kn_cpu_in_l1(x) : x->m < 0 && n * x->reduce_extent * kn_cpu_acc_bytes(x) <= l2->capacity_bytes / 2;
     if (t.chains < 2 || !near || r.strided || r.padded || r.window || (n < lanes && !rows_end_to_end(x, lanes))) return false;
     kn_cpu_try(x, p, &t);
     return p->n > 0;
@@ -526,7 +429,7 @@ static void reduce_tiles(const kn_site *x, kn_plans *p)
                 if ((x->m < 0 && mr > 1) || (nr > 1 && (nr > kn_cpu_extent(x, x->n) || !columns))) continue;
                 if ((!full_of_sums && mr * nr * u > x->hw->vector_registers / 2) || (u > 1 && lanes * u > kn_cpu_extent(x, x->r))) continue;
                 kn_cpu_tile t = {.lanes = 1, .nv = nr, .mr = mr, .mc = 1, .grain = kn_cpu_grain(x, other), .rlanes = lanes, .runroll = u};
-                t.mc = row_groups(x, &t, other);
+                t.mc = kn_cpu_row_groups(x, &t, other);
                 kn_cpu_try(x, p, &t);
             }
         }
@@ -625,28 +528,9 @@ bool kn_cpu_stood_up(const kn_site *x, kn_plans *p)
     return p->n > 0;
 }
 
-/* Of what kn_cpu_packs_few names, operands that L2 holds with ease and rows of two pages at the most: all panels lie side by side, and rows go along
- * them as they lie (75 to 200 rows of 550 to 2000 terms, 28 to 120 columns on a Zen 3: 0.75 to 0.99 of the time of blocks and copied rows). */
-static bool few_along(const kn_site *x, kn_plans *p)
-{
-    enum { ROWS = 64, APART = 8192 };
-    const kn_hw_level *l2 = kn_hw_level_named(x->hw, "l2");
-    int64_t m = kn_cpu_extent(x, x->m), n = kn_cpu_extent(x, x->n), sum = x->reduce_extent * kn_cpu_acc_bytes(x);
-    kn_cpu_tile t = {.lanes = x->hw->vector_bytes / kn_cpu_acc_bytes(x), .grain = 1, .kb = 1, .rlanes = 1, .runroll = 1, .pack = true, .along = true,
-                     .blocked = kn_cpu_longest_reduce(x)};
-    if (!l2 || kn_cpu_other(x) >= 0 || m < ROWS || sum > APART || 8 * n * sum > 5 * l2->capacity_bytes || !tile_along(x, &t, true)) return false;
-    for (int l = 0; l < x->nloads; l++)
-        if (kn_cpu_rows_across(x, l, t.blocked)) return false;
-    int before = p->n;
-    t.nc = kn_ceil_div(n, t.nv * t.lanes);
-    t.mc = kn_ceil_div(kn_ceil_div(m, t.mr), x->hw->units);
-    if (t.nc > 1) kn_cpu_try(x, p, &t);
-    return p->n > before;
-}
-
 bool kn_cpu_sums(const kn_site *x, kn_plans *p)
 {
-    if (kn_cpu_packs_few(x) && (few_along(x, p) || kn_cpu_blocks(x, p))) return true; /* lanes along the sum are no match for it */
+    if (kn_cpu_packs_few(x) && (kn_cpu_few_along(x, p) || kn_cpu_blocks(x, p))) return true; /* lanes along the sum are no match for it */
     reduce_tiles(x, p);
     if (!p->n || x->contraction || !kn_cpu_only_along_r(x)) spatial_tiles(x, p);
     return true;
