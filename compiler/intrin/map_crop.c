@@ -28,9 +28,9 @@ static int64_t lanes_of(const kn_map_writer *w, int64_t extent)
 void kn_map_crop_alone(const kn_map_writer *w)
 {
     int rank = w->m->op[0].nsoft, lanes = w->vector_bytes / 4;
-    int64_t last = result(w)->shape[rank - 1];
-    while (lanes > 1 && last % lanes) lanes /= 2;
-    if (!w->crop || !w->tidy || w->unit || rank < 2 || lanes < 4) return;
+    if (!w->crop || !w->tidy || w->unit || rank < 2) return;
+    while (lanes > 1 && result(w)->shape[rank - 1] % lanes) lanes /= 2;
+    if (lanes < 4) return;
     kn_putf(w->b, "split %s W%d %d\nparallel %s W0.0\nparallel %s W1.0\nvectorize %s W%d.1\n", w->crop, rank - 1, lanes, w->crop, w->crop, w->crop,
             rank - 1);
 }
