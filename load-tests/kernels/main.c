@@ -123,6 +123,11 @@ static void contest(const options *o, const bench_case *c, own *own_, const char
     } else {
         r->constructed = false;
     }
+    if (r->constructed && pool) {
+        own_alone(&runs[0], &runs[r->n]);
+        add(r, runs, "kiln", "one thread");
+        r->alone = r->n - 1;
+    }
     own constant = {0};
     if (r->constructed && own_constant(&constant, request) && own_kernel(&constant, c, hw, true, "", pool, &runs[r->n], why, sizeof why)) {
         add(r, runs, "kiln packed", "");
@@ -155,7 +160,7 @@ static void contest(const options *o, const bench_case *c, own *own_, const char
         free(out);
         measure(r, c, runs, o->rounds, pool, own_->flops);
     }
-    for (int i = 0; i < r->n; i++) { runs[i].drop(runs[i].state); }
+    for (int i = r->n; i-- > 0;) { runs[i].drop(runs[i].state); }
     if (constant.a) { kiln_arena_close(constant.a); }
 }
 

@@ -11,6 +11,7 @@ typedef struct kernel {
     void *so, *workspace, *out, *packed[BENCH_INPUTS]; /* inputs as their prepack entries make them; NULL: as they are */
     int64_t out_bytes;
     entry_fn run;
+    int64_t (*room_for)(int32_t); /* of the workspace, by the number of workers */
     const void *in[BENCH_INPUTS];
     struct kiln_pool *pool;
 } kernel;
@@ -183,11 +184,10 @@ static bool compile(kernel *k, kiln_bytes source, const char *flags)
     if (!k->so) { k->so = built(source, flags, keep); }
     if (!k->so) { return false; }
     const char *entry = dlsym(k->so, "kiln_entry");
-    int64_t (*workspace)(int32_t);
     snprintf(name, sizeof name, "%s_workspace", entry);
-    *(void **)&workspace = dlsym(k->so, name);
+    *(void **)&k->room_for = dlsym(k->so, name);
     *(void **)&k->run = dlsym(k->so, entry);
-    k->workspace = room(workspace(k->pool ? k->pool->nthreads : 1));
+    k->workspace = room(k->room_for(k->pool ? k->pool->nthreads : 1));
     return true;
 }
 
@@ -249,6 +249,17 @@ bool own_kernel(own *o, const bench_case *c, kiln_hw *hw, bool constructed, cons
         return false;
     }
     return own_traced(o, c, hw, found ? found->c[0].trace : (kiln_bytes){"", 0}, flags, pool, run, why, n);
+}
+
+void own_alone(const bench_run *shared, bench_run *run)
+{
+    const kernel *of = shared->state;
+    kernel *k = calloc(1, sizeof *k);
+    *k = (kernel){.out_bytes = of->out_bytes, .run = of->run, .room_for = of->room_for};
+    memcpy(k->in, of->in, sizeof k->in);
+    k->out = room(k->out_bytes);
+    k->workspace = room(k->room_for(1));
+    *run = (bench_run){k, call, fetch, drop};
 }
 
 typedef struct reader {

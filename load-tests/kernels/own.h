@@ -19,6 +19,8 @@ void own_close(own *o, bench_case *c);
 /* Kiln's first kernel (constructed) or the same program as plain loops, through gcc with these flags, "" for those of the service. */
 bool own_kernel(own *o, const bench_case *c, kiln_hw *hw, bool constructed, const char *flags, struct kiln_pool *pool, bench_run *run,
                 char *why, size_t n);
+/* A kernel that has a pool, without it: it reads the other's inputs and code, and ends before it. */
+void own_alone(const bench_run *shared, bench_run *run);
 /* The kernel of a trace of the same request, "": plain loops. */
 bool own_traced(own *o, const bench_case *c, kiln_hw *hw, kiln_bytes trace, const char *flags, struct kiln_pool *pool, bench_run *run, char *why,
                 size_t n);

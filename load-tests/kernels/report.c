@@ -119,7 +119,7 @@ static int best_of(const result *x)
 {
     int best = -1;
     for (int i = x->constructed; i < x->n; i++) {
-        if (x->who[i].wrong || (i && i == x->packed)) { continue; }
+        if (x->who[i].wrong || (i && (i == x->packed || i == x->alone))) { continue; }
         if (best < 0 || over(x->us[i], x->rounds[i]).mid < over(x->us[best], x->rounds[best]).mid) { best = i; }
     }
     return best;
@@ -172,7 +172,7 @@ void report_case(report *r, const bench_case *c, const result *x)
     for (int i = 0; i < x->n; i++) {
         if (!x->who[i].wrong) { continue; }
         printf("    WRONG: %s, %lld of the elements\n", x->who[i].name, (long long)x->who[i].wrong);
-        bad = bad || (x->constructed && i <= x->packed);
+        bad = bad || (x->constructed && (i <= x->packed || i == x->alone));
     }
     r->wrong += bad;
     fflush(stdout);

@@ -11,6 +11,7 @@ typedef struct contestant {
 typedef struct result {
     int n; /* contestants; [0] is Kiln if constructed, behind it Kiln with weights packed ahead */
     int packed; /* which one that is, 0: none */
+    int alone;  /* which one is Kiln's without a pool, 0: none: no peer, its ratio says what the threads bring */
     bool constructed;
     char note[600]; /* why not, or what went wrong */
     contestant who[CONTESTANTS];

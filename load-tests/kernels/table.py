@@ -1,12 +1,14 @@
 """Markdown tables of a result.json: a row a family, then a row a case. usage: table.py result.json > table.md"""
 import json, math, sys
 
+NO_PEERS = ("kiln packed", "kiln one thread")
+
 def mean(values): return math.exp(sum(map(math.log, values)) / len(values)) if values else None
 def number(v): return "-" if v is None else f"{v:.2f}"
 
 def best_of(case):
     """None: no peer takes part."""
-    return min((x for x in case["contestants"][1:] if not x["wrong"] and x["name"] != "kiln packed"), key=lambda x: x["us"], default=None)
+    return min((x for x in case["contestants"][1:] if not x["wrong"] and x["name"] not in NO_PEERS), key=lambda x: x["us"], default=None)
 
 def rows(cases, peers):
     """Kiln's share of the ceiling, the best peer's, then the peers' time over Kiln's."""
