@@ -13,10 +13,12 @@ static int number(const kn_buffer *r, int64_t element) { return r->unit - 1 + (i
 
 void kn_put_unit(kn_gen *g, const kn_ls *s)
 {
-    static const char *const what[] = {"KN_UNIT_CLEAR(", "KN_UNIT_LOAD(", "KN_UNIT_STORE("};
+    static const char *const what[] = {"KN_UNIT_CLEAR(", "KN_UNIT_LOAD", "KN_UNIT_STORE("};
     const kn_unit_step *u = s->unit;
     const kn_buffer *r = &g->p->buffers[u->reg];
-    kn_putf(&g->out, "%s%d, ", what[u->what], number(r, u->number));
+    kn_put(&g->out, what[u->what]);
+    if (u->what == KN_UNIT_LOAD) kn_put(&g->out, u->passes ? "_ONCE(" : "(");
+    kn_putf(&g->out, "%d, ", number(r, u->number));
     put_shape(&g->out, r);
     if (u->at) {
         kn_put(&g->out, ", ");
@@ -103,6 +105,8 @@ static const char native_text[] =
     "#define KN_UNIT_CLEAR(r, rows, bytes) __asm__ volatile(\"tilezero %%tmm\" #r ::)\n"
     "#define KN_UNIT_LOAD(r, rows, bytes, p, row) \\\n"
     "    __asm__ volatile(\"tileloadd (%0,%1,1), %%tmm\" #r :: \"r\"(p), \"r\"((i64)(row)) : \"memory\")\n"
+    "#define KN_UNIT_LOAD_ONCE(r, rows, bytes, p, row) /* not to take room in L1 */ \\\n"
+    "    __asm__ volatile(\"tileloaddt1 (%0,%1,1), %%tmm\" #r :: \"r\"(p), \"r\"((i64)(row)) : \"memory\")\n"
     "#define KN_UNIT_STORE(r, rows, bytes, p, row) \\\n"
     "    __asm__ volatile(\"tilestored %%tmm\" #r \", (%0,%1,1)\" :: \"r\"(p), \"r\"((i64)(row)) : \"memory\")\n";
 
@@ -114,6 +118,7 @@ static const char arrays_text[] =
     "#define KN_UNIT_CLOSE() ((void)0)\n"
     "#define KN_UNIT_CLEAR(r, rows, bytes) __builtin_memset(k_unit[r], 0, (rows) * (bytes))\n"
     "#define KN_UNIT_LOAD(r, rows, bytes, p, row) k_unit_load(k_unit[r], rows, bytes, p, row)\n"
+    "#define KN_UNIT_LOAD_ONCE KN_UNIT_LOAD\n"
     "#define KN_UNIT_STORE(r, rows, bytes, p, row) k_unit_store(k_unit[r], rows, bytes, p, row)\n";
 
 static const char *const letters[] = {"d", "a", "b", "c", "e", "f", "g", "h"};

@@ -60,9 +60,10 @@ typedef struct kn_call {
     int64_t lead[3], stride[3];
 } kn_call;
 
-/* Element `number` of REGISTER buffer `reg`, whose rows are `row` elements apart in memory, the first one at buffer[at]. */
+/* Element `number` of REGISTER buffer `reg`, whose rows are `row` elements apart in memory, the first one at buffer[at]. `passes`: it is loaded again
+ * only after so much else that it is not to take room in L1. */
 enum kn_unit_do { KN_UNIT_CLEAR, KN_UNIT_LOAD, KN_UNIT_STORE };
-typedef struct kn_unit_step { enum kn_unit_do what; int reg, buffer; int64_t number, row; kn_expr *at; } kn_unit_step;
+typedef struct kn_unit_step { enum kn_unit_do what; int reg, buffer; int64_t number, row; kn_expr *at; bool passes; } kn_unit_step;
 
 /* Steps of a pipeline of bulk copies (mbarriers and tensor maps of the PTX ISA). Barriers are elements of an I64 SHARED buffer. */
 enum kn_pipe_step {

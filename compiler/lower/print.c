@@ -132,7 +132,7 @@ static void put_list(kn_buf *b, const kn_lprog *p, const kn_ls *s, int depth)
         case KN_LS_UNIT: {
             static const char *const what[] = { "clear", "load", "store" };
             const kn_unit_step *u = s->unit;
-            kn_putf(b, "%s %s[%lld]", what[u->what], p->buffers[u->reg].name, (long long)u->number);
+            kn_putf(b, "%s%s %s[%lld]", what[u->what], u->passes ? " passing" : "", p->buffers[u->reg].name, (long long)u->number);
             if (u->at) kn_putf(b, " at %s + ", p->buffers[u->buffer].name);
             if (u->at) put_expr(b, p, u->at);
             if (u->at) kn_putf(b, " by %lld", (long long)u->row);
