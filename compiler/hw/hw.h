@@ -48,6 +48,7 @@ struct kiln_hw {
     int streaming_vector_bytes; /* CPU: of the vectors that stream memory fastest where no cache holds it */
     int streaming_store_bytes; /* CPU: what a kernel touches above which it writes whole lines past the caches; 0: never */
     int tile_registers;       /* CPU: of an instruction's own unit */
+    int tile_idle_cycles;     /* CPU: after so many without a store of a tile the next one has to wake the unit; 0: never */
     int vector_registers;     /* CPU: architectural SIMD registers; GPU: 0 */
     int registers_per_unit;   /* GPU: 32-bit registers of one SM */
     int registers_per_thread; /* GPU */

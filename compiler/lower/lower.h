@@ -141,6 +141,7 @@ void kn_lw_unswitch(kn_lw *w, kn_ls **list);                           /* see un
 void kn_lw_spread(kn_lw *w, kn_ls **list);                             /* see spread.c */
 void kn_lw_collapse(kn_lw *w, kn_ls **list);                           /* see collapse.c */
 void kn_lw_passing(kn_lw *w, kn_ls **list);                            /* see passing.c */
+void kn_lw_awake(kn_lw *w, kn_ls **list);                              /* see awake.c */
 /* reduce.c: of so many steps of a loop, which go on with so many sums in registers, those that the toolchain writes out: where registers are so few
  * that a step is short, what counts the loop, and where its text happens to begin in a line of instructions, take a tenth of the time (the mean of 90
  * products on a Zen 3; up to 1.5 times as long of the smallest tiles). 0: its own choice. */
