@@ -105,7 +105,7 @@ static bool sources(blocks *b)
         if (!b->ahead[k] && (!runs || step != 1)) return false;
         int64_t line = b->hw->levels[b->hw->nlevels - 1].transaction_bytes;
         b->pitch = rows *= kn_dtype_bytes(t->dtype);
-        b->direct = runs && step == 1 && rows % line == 0 && (rows % PAGE || w->extent[b->axis[ROWS]] <= extent(b, ROWS));
+        b->direct = runs && step == 1 && rows % line == 0;
         for (int x = ROWS; x <= TERMS; x += TERMS) b->direct = b->direct && w->extent[b->axis[x]] % extent(b, x) == 0;
         b->constant = b->ahead[k];
     }
@@ -165,6 +165,7 @@ static bool sizes(blocks *b)
     if (wider > l2->capacity_bytes / 4 / results) wider = l2->capacity_bytes / 4 / results;
     b->outside = b->slice < b->tiles[TERMS] && wider > most;
     if (b->outside) most = wider;
+    else b->slice = b->tiles[TERMS];
     int64_t n = kn_ceil_div(all, most < 1 ? 1 : most);
     bool wide = b->tiles[COLUMNS] >= b->tiles[ROWS]; /* cores share what is longer: each reads all of the other operand */
     if (all >= units && wide) n = kn_round_up(n, units);
