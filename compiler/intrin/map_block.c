@@ -164,6 +164,10 @@ static bool sizes(blocks *b)
     int64_t results = rows * b->piece[ROWS] * b->piece[COLUMNS] * w->m->it->operand[0].elems * kn_dtype_bytes(w->m->it->operand[0].dtype);
     if (wider > l2->capacity_bytes / 4 / results) wider = l2->capacity_bytes / 4 / results;
     b->outside = b->slice < b->tiles[TERMS] && wider > most;
+    if (b->outside && rows > 1 && b->ahead[COLUMNS] && tile * b->tiles[ROWS] * b->tiles[TERMS] <= l2->capacity_bytes / 2) {
+        most = l2->capacity_bytes / 4 / (tile * b->piece[COLUMNS] * b->tiles[TERMS]);
+        b->outside = false;
+    }
     if (b->outside) most = wider;
     else b->slice = b->tiles[TERMS];
     int64_t n = kn_ceil_div(all, most < 1 ? 1 : most);
