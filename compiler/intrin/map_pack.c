@@ -308,6 +308,29 @@ static const char *line_axis(const kn_map_writer *w, const kn_map_source *s, int
     return s->plane ? s->plane->axes[i].name : kn_format(w->b->a, "X%d", i);
 }
 
+int kn_map_turned(const kn_map_writer *w, const kn_map_source *s)
+{
+    const kn_intrin_operand *h = s->hard;
+    int d = w->unit && h->plain && h->rank == 2 ? dim_of(s, h->lone[1]) : -1, j;
+    bool apart = d >= 0 && d < s->ndims - 1 && (s->slides >> (s->ndims - 1) & 1) && dim_cut(w, s, d, &j);
+    return apart && w->m->soft->tensors[s->op->soft].shape[s->ndims - 1] >= 4 ? d : -1;
+}
+
+/* Lines of a box that are turned, in squares. */
+static bool turned_lines(kn_map_writer *w, const kn_map_source *s, int n)
+{
+    enum { SIDE = 16 };
+    int d = kn_map_turned(w, s);
+    if (d < 0) return false;
+    const char *along = line_axis(w, s, n - 1), *terms = copy_axis(w, s, d);
+    kn_putf(w->b, "split %s %s %d\nsplit %s %s %d\nreorder %s", s->name, terms, SIDE, s->name, along, SIDE, s->name);
+    for (int i = 0; i < n; i++) kn_putf(w->b, " %s.0", line_axis(w, s, i));
+    kn_putf(w->b, " | %s.1 %s.1\n", along, terms);
+    for (int i = 0; i < 2 && i < n - 1; i++) kn_putf(w->b, "parallel %s %s.0\n", s->name, line_axis(w, s, i));
+    kn_putf(w->b, "cache_read %s 0 scratch %s.0 region\nunroll %s %s.1\nvectorize %s %s.1\n", s->name, line_axis(w, s, n - 2), s->name, along, s->name, terms);
+    return true;
+}
+
 /* A box that windows slide along: its lines lie in the cache with their padding, where they are interleaved in vectors. */
 static void copy_lines(kn_map_writer *w, const kn_map_source *s)
 {
@@ -323,6 +346,7 @@ static void copy_lines(kn_map_writer *w, const kn_map_source *s)
         for (int i = 0; i < n; i++) kn_putf(w->b, " %s.0", line_axis(w, s, i));
         kn_putf(w->b, " | %s.1 %s.1\n", grouped, along);
     }
+    if (group < 0 && turned_lines(w, s, n)) return;
     for (int i = 0; i < 2 && i < n - 1; i++) kn_putf(w->b, "parallel %s %s.0\n", s->name, line_axis(w, s, i));
     if (group < 0 || lanes < 2) return;
     kn_putf(w->b, "cache_read %s 0 scratch %s.0 region\n", s->name, line_axis(w, s, n - 2));

@@ -71,13 +71,18 @@ static bool rows_of_terms(const kn_map_writer *w, int o)
     return last->op == KN_OP_AXIS && w->x->loops[hard->lone[1]] == 1u << last->u.axis;
 }
 
-/* Rows of a unit's tile that are as far apart as pages take an entry of the address cache each, and crowd in the sets of L1: a twentieth more. */
+/* Rows of a unit's tile that are as far apart as pages take an entry of the address cache each, and crowd in the sets of L1: a twentieth more. Rows
+ * of windows over lines straddle two lines of the cache each: a seventh. */
 static double far_rows(const nest *n)
 {
     enum { PAGE = 4096 };
     const kn_map_writer *w = n->w;
     double more = 0;
+    int64_t few;
     for (int o = 1; o < w->m->nops; o++) {
+        kn_map_source x;
+        bool flattened = w->unit && flat(n, o), lines = w->unit && !flattened && kn_map_source_of(w, n->p, o, &x) && kn_map_lines(w, &x, &few) >= 0;
+        if (lines || (flattened && !rows_of_terms(w, o))) more += 0.15;
         kn_map_source s = {.op = &w->m->op[o], .hard = &w->m->it->operand[kn_intrin_operand_of(w->m->it, w->m->op[o].hard)]};
         int64_t step = 0;
         if (!rows_of_terms(w, o) || s.hard->lone[0] < 0 || kn_map_several(w->x->loops[s.hard->lone[0]])) continue;
@@ -122,7 +127,7 @@ static double copy_cycles(const nest *n, int o)
     if (lanes > 1 && lanes <= 4 && !whole) each *= c->window_factor;
     if (s.slides) each = c->copy_element;
     if (s.plain && rows_of_terms(w, o)) each = line_element(n, o, line);
-    if (kn_map_zipped(w, &s) || kn_map_lines(w, &s, &few) >= 0) each = c->interleave_element;
+    if (kn_map_zipped(w, &s) || kn_map_lines(w, &s, &few) >= 0 || kn_map_turned(w, &s) >= 0) each = c->interleave_element;
     double cycles = elems * each, moved = bytes_of(n, o, soft_elems(w->m, o) + elems);
     double least = moved * cycles_a_byte(n, moved, &level);
     if (least > cycles) cycles = least;
@@ -141,6 +146,17 @@ static bool stores_lanes(const nest *n)
     return j >= 0 && kn_map_one_run(w, &s, j, &step) && step == 1;
 }
 
+/* Results lie along the rows of their tile in memory, whose elements change places in registers on their way out. */
+static bool stores_squares(const nest *n)
+{
+    const kn_map_writer *w = n->w;
+    const kn_intrin_operand *d = &w->m->it->operand[0];
+    kn_map_source s = {.op = &w->m->op[0], .hard = d};
+    int64_t step = 0;
+    if (!w->unit || d->rank != 2 || d->lone[0] < 0 || kn_dtype_bytes(d->dtype) != 4) return false;
+    return kn_map_one_run(w, &s, d->lone[0], &step) && step == 1;
+}
+
 static double store_cycles(const nest *n)
 {
     const kn_maps *m = n->w->m;
@@ -149,7 +165,7 @@ static double store_cycles(const nest *n)
     bool tail = false, flattened = flat(n, 0);
     for (int j = 0; j < m->it->nspatial; j++) tail = tail || (kn_map_cut(n->w, j) && n->p->fused[j] % m->intrin->axes[j].extent);
     int64_t lanes = m->it->operand[0].elems;
-    double each = stores_lanes(n) && lanes > 1 ? c->copy_vector / (double)lanes : c->store_element;
+    double each = stores_lanes(n) && lanes > 1 ? c->copy_vector / (double)lanes : stores_squares(n) ? c->interleave_element : c->store_element;
     if (n->w->unit) crop = line_element(n, 0, m->soft->tensors[m->op[0].soft].shape[m->op[0].nsoft - 1]);
     if (flattened) { /* rows are taken out of a result that no near cache holds: its lines go there twice, and come back twice */
         double moved = 4 * bytes_of(n, 0, elems);

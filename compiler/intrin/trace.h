@@ -54,6 +54,8 @@ bool kn_map_zipped(const kn_map_writer *w, const kn_map_source *s);
 /* Dimension of the box that tiles hold in groups of *few, 2 or 4, beside each other, while windows slide along its lines, which are vectors:
  * these are interleaved. -1: it is none such. */
 int kn_map_lines(const kn_map_writer *w, const kn_map_source *s, int64_t *few);
+/* Dimension of the box whose elements are the terms in a unit's rows, while windows slide along its lines: these are turned. -1: it is none such. */
+int kn_map_turned(const kn_map_writer *w, const kn_map_source *s);
 /* Predicts us, pack_us and bound on a CPU, whose mappings are scheduled as kn_map_trace does. */
 void kn_map_predict_cpu(const kn_maps *m, const kn_mapping *x, const kn_hw *hw, kn_map_plan *plan);
 

@@ -209,6 +209,23 @@ static kn_ls *copy_vectors(kn_lw *w, kn_sg *sg, int cache, int n, const int64_t 
     return cond;
 }
 
+/* The padding's value at elements from .. to - 1 of a row, in few vectors; false: they would be many, or how many there are is not known. */
+static bool pad_vectors(kn_lw *w, kn_sg *sg, int cache, int n, const int64_t *size, kn_expr **k, const kn_expr *from, const kn_expr *to)
+{
+    enum { MANY = 4, LEAST = 4 };
+    const kn_cache *c = &sg->g->caches[cache];
+    int64_t lanes = w->hw->vector_bytes / kn_dtype_bytes(w->p->buffers[sg->cache_buffer[cache]].dtype);
+    if (w->hw->gpu || from->op != KN_OP_CONST_I || to->op != KN_OP_CONST_I || to->u.i - from->u.i < LEAST || lanes > 64) return false;
+    if (to->u.i - from->u.i > MANY * lanes) return false;
+    for (int64_t at = from->u.i; at < to->u.i; at += lanes) {
+        while (lanes > to->u.i - at) lanes /= 2;
+        k[row_dim(w, sg, cache, n, size)] = kn_lw_int(w, at);
+        kn_source s = kn_cache_source(w, sg, cache, k);
+        kn_lw_store(w, sg->cache_buffer[cache], kn_cache_slot(w, c, n, size, k), lanes > 1 ? kn_lw_splat(w, s.pad, (int)lanes) : s.pad);
+    }
+    return true;
+}
+
 /* Row-wise fill of a box: the test of the outer dimensions is made once a row, the row is zero, copy, zero. */
 static void fill_row(kn_lw *w, kn_sg *sg, int cache, int n, const int64_t *size, kn_expr **k)
 {
@@ -234,7 +251,8 @@ static void fill_row(kn_lw *w, kn_sg *sg, int cache, int n, const int64_t *size,
         kn_expr *from = part == 1 ? lo : part == 2 ? hi : zero, *to = part == 0 ? lo : part == 1 ? hi : len;
         if (from->op == KN_OP_CONST_I && to->op == KN_OP_CONST_I && from->u.i >= to->u.i) continue;
         if (cond && part == 3) w->tail = &cond->other;
-        bool done = false;
+        bool done = part != 1 && pad_vectors(w, sg, cache, n, size, k, from, to);
+        if (done) continue;
         kn_ls *vectors = part == 1 ? copy_vectors(w, sg, cache, n, size, k, from, to, &done) : NULL, **here = w->tail;
         if (done) continue;
         if (vectors) w->tail = &vectors->other;

@@ -20,8 +20,22 @@ static int rows_loop(const kn_sg *sg, int vloop, int rows)
     return found;
 }
 
-/* Address of a load in row `row` (a variable or a constant) and lane `lane`; NULL when it does not exist for all of them. */
-static kn_expr *address_at(kn_lw *w, kn_sg *sg, int load, int vloop, kn_expr *row, kn_expr *lane)
+/* Where a load is read that a cache holds in rows, padding filled in; *buffer: the cache's. NULL: not without a condition. */
+static kn_expr *place_in_cache(kn_lw *w, kn_sg *sg, int load, int *buffer)
+{
+    kn_expr *at;
+    kn_env v = { .w = w, .sg = sg, .s = sg->s, .lane_var = -1, .repl_tensor = -1 };
+    kn_env_axes(w, sg, v.av);
+    return kn_env_place(&v, sg->loads[load], buffer, &at) ? kn_lw_simp(w, at) : NULL;
+}
+
+static bool in_rows(const kn_sg *sg, int load)
+{
+    return sg->cache_of[load] >= 0 && sg->g->caches[sg->cache_of[load]].region && !sg->g->caches[sg->cache_of[load]].copies;
+}
+
+/* Address of a load in row `row` (a variable or a constant) and lane `lane`, in *buffer. */
+static kn_expr *address_at(kn_lw *w, kn_sg *sg, int load, int vloop, kn_expr *row, kn_expr *lane, int *buffer)
 {
     kn_expr *idx[KILN_MAX_RANK], *keep_row = sg->val[sg->turn_loop], *keep_lane = sg->val[vloop];
     const kn_expr *e = sg->loads[load];
@@ -29,9 +43,12 @@ static kn_expr *address_at(kn_lw *w, kn_sg *sg, int load, int vloop, kn_expr *ro
     sg->val[vloop] = lane;
     kn_env v = { .w = w, .sg = sg, .s = sg->s, .lane_var = -1, .repl_tensor = -1 };
     kn_env_axes(w, sg, v.av);
-    for (int i = 0; i < e->nargs; i++) idx[i] = kn_lw_simp(w, kn_env_scalar(&v, e->args[i]));
+    kn_expr *at = kn_sg_cached(sg, load) ? place_in_cache(w, sg, load, buffer) : NULL;
+    for (int i = 0; i < e->nargs && !at; i++) idx[i] = kn_lw_simp(w, kn_env_scalar(&v, e->args[i]));
     sg->val[sg->turn_loop] = keep_row;
     sg->val[vloop] = keep_lane;
+    if (at || kn_sg_cached(sg, load)) return at;
+    *buffer = kn_lw_tensor(w, e->u.tensor);
     return kn_lw_address(w, e->u.tensor, idx);
 }
 
@@ -48,12 +65,15 @@ static bool chosen(const kn_expr *body, const kn_expr *load, bool branch)
 static bool turns(kn_lw *w, kn_sg *sg, int load, int vloop, int lanes)
 {
     const kn_expr *e = sg->loads[load];
-    if (kn_sg_cached(sg, load) || e->padded || e->dtype == KN_BOOL || chosen(sg->s->body, e, false)) return false; /* vectors of truths are masks */
-    for (int a = 0; a < sg->s->naxes; a++)
+    bool cached = kn_sg_cached(sg, load);
+    int buffer;
+    if ((cached && !in_rows(sg, load)) || (e->padded && !cached)) return false;
+    if (e->dtype == KN_BOOL || (!cached && chosen(sg->s->body, e, false))) return false; /* vectors of truths are masks */
+    for (int a = 0; a < sg->s->naxes && !cached; a++)
         if ((sg->past & kn_axes_in(e)) >> a & 1 && !kn_sg_room(w, sg, e, a)) return false;
     int row = kn_lw_var(w, "row", 0, lanes - 1), lane = kn_lw_var(w, "lane", 0, lanes - 1);
-    kn_expr *at = address_at(w, sg, load, vloop, kn_lw_ref(w, row), kn_lw_ref(w, lane));
-    return kn_lw_uses(at, lane) && kn_lw_unit_stride(at, row);
+    kn_expr *at = address_at(w, sg, load, vloop, kn_lw_ref(w, row), kn_lw_ref(w, lane), &buffer);
+    return at && kn_lw_uses(at, lane) && kn_lw_unit_stride(at, row);
 }
 
 kn_expr *kn_lw_zip(kn_lw *w, enum kn_op op, int n, kn_expr *const *args, int part)
@@ -140,7 +160,8 @@ static void prefetch_next(kn_lw *w, kn_sg *sg, int load, int vloop, int lanes)
 {
     int row = kn_lw_var(w, "row", 0, lanes - 1), out = sg->s->out;
     kn_expr *r = kn_lw_ref(w, row), *ahead = kn_lw_node(w, KN_OP_ADD, KN_I64, 1, r, kn_lw_int(w, lanes), NULL), *idx[KILN_MAX_RANK];
-    kn_expr *from = address_at(w, sg, load, vloop, kn_lw_int(w, 0), ahead), *keep_row = sg->val[sg->turn_loop], *keep_lane = sg->val[vloop];
+    int buffer;
+    kn_expr *from = address_at(w, sg, load, vloop, kn_lw_int(w, 0), ahead, &buffer), *keep_row = sg->val[sg->turn_loop], *keep_lane = sg->val[vloop];
     sg->val[sg->turn_loop] = r;
     sg->val[vloop] = kn_lw_int(w, 2 * lanes);
     kn_env v = { .w = w, .sg = sg, .s = sg->s, .lane_var = -1, .repl_tensor = -1 };
@@ -164,7 +185,8 @@ static bool parts(kn_lw *w, kn_sg *sg, int load, int vloop, int lanes, int rows)
     int64_t step;
     if (kn_sg_cached(sg, load) || e->padded || e->dtype == KN_BOOL || chosen(sg->s->body, e, false)) return false;
     int row = kn_lw_var(w, "row", 0, rows - 1), lane = kn_lw_var(w, "lane", 0, lanes - 1);
-    kn_expr *at = address_at(w, sg, load, vloop, kn_lw_ref(w, row), kn_lw_ref(w, lane));
+    int buffer;
+    kn_expr *at = address_at(w, sg, load, vloop, kn_lw_ref(w, row), kn_lw_ref(w, lane), &buffer);
     return kn_lw_unit_stride(at, row) && kn_lw_coefficient(at, lane, &step) && step == rows;
 }
 
@@ -191,10 +213,11 @@ static void part_rows(kn_lw *w, kn_sg *sg, int vloop, int lanes)
         if (!parts(w, sg, i, vloop, lanes, n)) continue;
         enum kn_dtype t = sg->loads[i]->dtype;
         int at = kn_lw_buffer(w, "run", t, lanes, n, KN_REGISTER);
-        kn_expr *base = address_at(w, sg, i, vloop, kn_lw_int(w, 0), kn_lw_int(w, 0));
+        int buffer;
+        kn_expr *base = address_at(w, sg, i, vloop, kn_lw_int(w, 0), kn_lw_int(w, 0), &buffer);
         for (int l = 0; l < n && !w->status; l++)
-            kn_lw_store(w, at, kn_lw_int(w, l), kn_lw_read(w, kn_lw_tensor(w, sg->loads[i]->u.tensor),
-                        kn_lw_simp(w, kn_bin(w->a, KN_OP_ADD, base, kn_lw_int(w, l * lanes))), lanes));
+            kn_lw_store(w, at, kn_lw_int(w, l),
+                        kn_lw_read(w, buffer, kn_lw_simp(w, kn_bin(w->a, KN_OP_ADD, base, kn_lw_int(w, l * lanes))), lanes));
         if (n == 4) at = unzip(w, unzip(w, at, t, lanes, n, 2), t, lanes, n, 2);
         else at = unzip(w, at, t, lanes, n, n);
         sg->turned_of[i] = at;
@@ -213,12 +236,12 @@ void kn_lw_turn(kn_lw *w, kn_sg *sg, int vloop, int lanes)
     for (int i = 0; i < sg->nloads && !w->status; i++) {
         if (!turns(w, sg, i, vloop, lanes)) continue;
         enum kn_dtype t = sg->loads[i]->dtype;
-        if (wants_prefetch(w, sg, i)) prefetch_next(w, sg, i, vloop, lanes);
-        int at = kn_lw_buffer(w, "turn", t, lanes, lanes, KN_REGISTER);
-        for (int l = 0; l < lanes && !w->status; l++)
-            kn_lw_store(w, at, kn_lw_int(w, l),
-                        kn_lw_read(w, kn_lw_tensor(w, sg->loads[i]->u.tensor),
-                                   address_at(w, sg, i, vloop, kn_lw_int(w, 0), kn_lw_int(w, l)), lanes));
+        if (!kn_sg_cached(sg, i) && wants_prefetch(w, sg, i)) prefetch_next(w, sg, i, vloop, lanes);
+        int at = kn_lw_buffer(w, "turn", t, lanes, lanes, KN_REGISTER), buffer;
+        for (int l = 0; l < lanes && !w->status; l++) {
+            kn_expr *from = address_at(w, sg, i, vloop, kn_lw_int(w, 0), kn_lw_int(w, l), &buffer);
+            kn_lw_store(w, at, kn_lw_int(w, l), kn_lw_read(w, buffer, from, lanes));
+        }
         sg->turned_of[i] = kn_lw_transpose(w, at, t, lanes, 1);
     }
 }
