@@ -3,6 +3,7 @@
 #include "construct/site.h"
 #include "intrin/intrin.h"
 #include "intrin/map.h"
+#include <math.h>
 
 enum { LEAST_PRODUCTS = 1 << 18, LEAST_TERMS = 16 }; /* layouts cost more than the instruction saves below that */
 
@@ -36,14 +37,16 @@ static int choices(kiln_arena *a, const kn_tree *t, const kn_hw *hw, int stage, 
     return n;
 }
 
-bool kn_mapped_unit(kiln_arena *a, const kn_tree *t, const kn_hw *hw, int stage)
+double kn_mapped_us(kiln_arena *a, const kn_tree *t, const kn_hw *hw, int stage)
 {
     kn_site x;
     kn_map_choice best;
-    if (hw->gpu || !hw->tile_registers) return false;
+    if (hw->gpu || !hw->tile_registers) return INFINITY;
     kn_site_of(a, t, t->stages[stage], hw, &x);
-    return choices(a, t, hw, stage, &x, true, &best, 1) && kn_intrin_unit(best.m->it, hw);
+    return choices(a, t, hw, stage, &x, true, &best, 1) && kn_intrin_unit(best.m->it, hw) ? best.us : INFINITY;
 }
+
+bool kn_mapped_unit(kiln_arena *a, const kn_tree *t, const kn_hw *hw, int stage) { return kn_mapped_us(a, t, hw, stage) < INFINITY; }
 
 int kn_mapped_steps(kiln_arena *a, const kn_tree *t, const kn_hw *hw, int stage, kn_mapped what, int serial, const char **line, int most)
 {

@@ -118,5 +118,34 @@ kn_shaped kn_shape_mapped(kn_shaper *s, int stage)
     return to_instruction(s, stage, gathers(&v) || kn_cpu_streams_narrow(&v) ? KN_MAPPED_UNIT : KN_MAPPED_NARROW);
 }
 
+/* To fill the copy that stage writes, in runs of few elements. */
+static double unfolding_us(const kn_shaper *s, int stage)
+{
+    const kn_stmt *st = s->t->program->stmts[s->t->stages[stage]->stmt];
+    double elems = 1;
+    for (int i = 0; i < st->naxes; i++) elems *= (double)st->axes[i].extent;
+    return elems * s->hw->costs.read_lane / (s->hw->clock_ghz * 1e3 * s->hw->units);
+}
+
+/* A window over few channels has its terms side by side first, where its instruction is the faster for it. */
+kn_shaped kn_shape_unfolded(kn_shaper *s, int stage)
+{
+    kn_site v;
+    kn_tree *before = s->t;
+    kiln_bytes text = s->text;
+    kn_shaper_site(s, stage, &v);
+    const char *copy = kn_shaper_name(s, "unfolded"), *taps = kn_shaper_name(s, "taps");
+    if (!copy || !taps || !kn_shaper_try(s, kn_unfold_steps(s->a, &v, copy, taps))) return KN_SHAPED_NOT;
+    double us = kn_mapped_us(s->a, s->t, s->hw, stage + s->t->nstages - before->nstages) + unfolding_us(s, stage);
+    if (us < kn_mapped_us(s->a, before, s->hw, stage)) {
+        kn_shaper_keep(s, copy);
+        kn_shaper_keep(s, taps);
+        return KN_SHAPED_AGAIN;
+    }
+    s->t = before;
+    s->text = text;
+    return KN_SHAPED_NOT;
+}
+
 /* The same, before all else, where the instruction has registers of its own. */
 kn_shaped kn_shape_unit(kn_shaper *s, int stage) { return to_instruction(s, stage, KN_MAPPED_UNIT); }

@@ -101,6 +101,9 @@ enum { KN_MAPPED = 8 };
 /* Instructions that mapped.c looks at: all; those whose factors are narrower than a float; these, if of the fastest mapping, by prediction, the
  * instruction has registers of its own. */
 typedef enum kn_mapped { KN_MAPPED_ALL, KN_MAPPED_NARROW, KN_MAPPED_UNIT } kn_mapped;
+/* unfolded.c: steps that give a window over few channels the terms of its rows side by side; NULL: it is none. */
+const char *kn_unfold_steps(kiln_arena *a, const kn_site *x, const char *copy, const char *taps);
+double kn_mapped_us(kiln_arena *a, const kn_tree *t, const kn_hw *hw, int stage); /* predicted, of KN_MAPPED_UNIT; infinite: has none */
 bool kn_mapped_unit(kiln_arena *a, const kn_tree *t, const kn_hw *hw, int stage); /* KN_MAPPED_UNIT has some */
 /* Steps that give a stage to an instruction, one of its mappings each, by predicted time; at most KN_MAPPED. serial numbers the decision. */
 int kn_mapped_steps(kiln_arena *a, const kn_tree *t, const kn_hw *hw, int stage, kn_mapped what, int serial, const char **line, int most);

@@ -100,7 +100,7 @@ static bool is_box(const kn_map_writer *w, kn_map_source *s)
         s->dim[k] = j < 0 ? -1 : KILN_MAX_AXES + j;
         left -= j >= 0;
     }
-    s->box = left == 0 && (!s->plane || s->slides);
+    s->box = left == 0;
     s->plain = s->plain && s->box;
     if (!s->box) s->slides = 0, s->plane = NULL;
     s->ndims = s->box ? s->op->nsoft : 0;
@@ -359,6 +359,7 @@ static void copy_plainly(kn_map_writer *w, const kn_map_source *s)
     const kn_tensor *t = &w->m->soft->tensors[s->op->soft];
     int n = s->plane ? s->plane->naxes : s->ndims;
     int64_t lanes = w->vector_bytes / kn_dtype_bytes(t->dtype), line = s->box ? t->shape[s->ndims - 1] : 1, tasks = 1;
+    if (lies_in_rows(w, s)) line = w->extent[s->hard->lone[1]]; /* grown to whole tiles */
     if (!s->plain || lanes < 16) lanes = 16;
     while (lanes > line || (s->plain && lanes > 1 && line % lanes)) lanes /= 2;
     bool vectors = s->box && w->tidy && n > 1 && lanes > 1;
@@ -368,7 +369,9 @@ static void copy_plainly(kn_map_writer *w, const kn_map_source *s)
         kn_putf(w->b, "parallel %s %s.0\n", s->name, s->box ? line_axis(w, s, d) : dim_axis(w, s->dim[d]));
         tasks += s->box || dim_extent(w, s->dim[d]) > 1;
     }
-    if (vectors) kn_putf(w->b, "vectorize %s %s.1\n", s->name, last);
+    if (!vectors) return;
+    kn_putf(w->b, "vectorize %s %s.1\n", s->name, last);
+    if (s->plane && lies_in_rows(w, s) && line > lanes && line <= 4 * lanes) kn_putf(w->b, "unroll %s %s.0\n", s->name, last); /* lanes are known */
 }
 
 /* Does the operand lie where it is as one dense tile? Rows that a unit loads one by one may lie apart. */

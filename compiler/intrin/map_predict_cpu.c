@@ -97,7 +97,11 @@ static double flat_copy(const nest *n, int o, int64_t line)
 {
     const kn_map_writer *w = n->w;
     const kn_hw_costs *c = &n->hw->costs;
-    double cycles = soft_elems(w->m, o) * (rows_of_terms(w, o) ? line_element(n, o, line) : c->interleave_element);
+    kn_map_window v;
+    const kn_map_operand *op = &w->m->op[o];
+    bool along = kn_map_flattens(w->m, w->x, &v) && (kn_axes_in(op->soft_index[op->nsoft - 1]) >> v.columns & 1); /* memory follows the places */
+    double each = rows_of_terms(w, o) ? line_element(n, o, line) : along ? c->interleave_element : c->copy_element;
+    double cycles = soft_elems(w->m, o) * each;
     for (int j = w->m->it->nspatial; j < w->m->intrin->naxes && w->unit; j++) {
         int several = 0;
         for (int l = 0; l < w->m->stmt->naxes; l++) several += (w->x->loops[j] >> l & 1) && w->m->stmt->axes[l].extent > 1;

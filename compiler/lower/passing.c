@@ -7,6 +7,7 @@ enum { DEEP = 32 };
 typedef struct passing {
     kn_lw *w;
     int64_t room;          /* bytes of L1 that may go through it between two uses */
+    const kn_ls *all;      /* statements of the function */
     int results;           /* register of the unit, -1: none */
     const kn_ls *loop[DEEP]; /* around the present statement, outermost first */
     int depth;
@@ -82,10 +83,10 @@ static bool passes_by(const passing *p, const kn_unit_step *u)
     touched t = tile_of(p, u);
     int again = p->depth - 1;
     while (again >= 0 && goes_on(p, p->loop[again], u, &t)) again--;
-    if (again < 0 || !t.known) return t.known;
-    passing within = *p;
+    if (!t.known) return false;
+    passing within = *p; /* no loop meets it again: the next task may */
     within.depth = again + 1;
-    return through(&within, p->loop[again]->body, again) > (double)p->room;
+    return through(&within, again < 0 ? p->all : p->loop[again]->body, again) > (double)p->room;
 }
 
 static void mark(passing *p, kn_ls *list)
@@ -110,6 +111,6 @@ void kn_lw_passing(kn_lw *w, kn_ls **list)
 {
     const kn_hw_level *l1 = kn_hw_level_named(w->hw, "l1");
     if (!l1 || !w->hw->tile_registers) return;
-    passing p = {.w = w, .room = l1->capacity_bytes * 3 / 4, .results = stored_register(*list)};
+    passing p = {.w = w, .room = l1->capacity_bytes * 3 / 4, .all = *list, .results = stored_register(*list)};
     mark(&p, *list);
 }

@@ -180,6 +180,9 @@ static void windows_on_a_unit_share_a_copy(void **state)
 #define FIRST(S, P) "y[N,F,P,Q] +=! pad(x,0.0)[N,C,P*" #S "+R-" #P ",Q*" #S "+S-" #P "]*w[F,C,R,S] where P in 5, Q in 30, R in 3, S in 3"
 #define LAST_BYTES "y[N,P,Q,F] +=! cast(pad(x,0)[N,P+R-1,Q+S-1,C],i32)*cast(w[R,S,C,F],i32) where P in 5, Q in 30, R in 3, S in 3"
 #define FIRST_BYTES "y[N,F,P,Q] +=! cast(pad(x,0)[N,C,P+R-1,Q+S-1],i32)*cast(w[F,C,R,S],i32) where P in 5, Q in 30, R in 3, S in 3"
+#define STEM_LAST "y[N,P,Q,F] +=! pad(x,0.0)[N,P*2+R-3,Q*2+S-3,C]*w[R,S,C,F] where P in 10, Q in 32, R in 7, S in 7"
+#define STEM_FIRST "y[N,F,P,Q] +=! pad(x,0.0)[N,C,P*2+R-3,Q*2+S-3]*w[F,C,R,S] where P in 10, Q in 32, R in 7, S in 7"
+#define STEM_BYTES "y[N,P,Q,F] +=! cast(pad(x,0)[N,P*2+R-3,Q*2+S-3,C],i32)*cast(w[R,S,C,F],i32) where P in 10, Q in 32, R in 7, S in 7"
     static const struct { const char *text, *inputs; int64_t most; int attached; } one[] = { /* attached -1: either */
         {LAST(1, 1), "x=bf16:1x5x30x64&w=bf16:3x3x64x32:const", 7 * 34 * 64, 1},
         {LAST(1, 1), "x=bf16:2x5x30x40&w=bf16:3x3x40x24:const", 2 * 7 * 34 * 64, 1},
@@ -193,6 +196,11 @@ static void windows_on_a_unit_share_a_copy(void **state)
         {FIRST(1, 1), "x=bf16:1x64x5x30&w=bf16:32x64x3x3:const", 64 * 8 * 34, -1},
         {FIRST(2, 1), "x=bf16:1x64x10x60&w=bf16:32x64x3x3:const", 64 * 4 * 8 * 32, -1},
         {FIRST_BYTES, "x=u8:1x64x5x30&w=i8:32x64x3x3:const", 64 * 8 * 34, -1},
+        /* few channels: columns and channels are one axis of terms, which a copy has side by side for every window of a row */
+        {STEM_LAST, "x=bf16:1x20x64x3&w=bf16:7x7x3x32:const", 25 * 32 * 32, -1},
+        {STEM_FIRST, "x=bf16:1x3x20x64&w=bf16:32x3x7x7:const", 25 * 32 * 32, -1},
+        {STEM_BYTES, "x=u8:1x20x64x3&w=i8:7x7x3x32:const", 25 * 32 * 64, -1},
+        {STEM_LAST, "x=bf16:1x20x64x4&w=bf16:7x7x4x32:const", 25 * 32 * 32, -1},
         /* one tap: a product, of rows that go on from line to line, or of places apart */
         {"y[N,P,Q,F] +=! x[N,P,Q,C]*w[C,F]", "x=bf16:1x5x30x64&w=bf16:64x48:const", 0, 0},
         {"y[N,P,Q,F] +=! x[N,P,Q,C]*w[C,F] where P in 5, Q in 30", "x=bf16:2x5x30x64&w=bf16:64x48:const", 0, 0},
@@ -212,14 +220,89 @@ static void windows_on_a_unit_share_a_copy(void **state)
         run_checked(o.a, o.p, o.hw, o.trace, one[i].inputs);
         kiln_arena_close(o.a);
     }
+#undef STEM_LAST
+#undef STEM_FIRST
+#undef STEM_BYTES
 #undef LAST
 #undef FIRST
 #undef LAST_BYTES
 #undef FIRST_BYTES
 }
 
+/* Products since the unit last stored a tile, and the most there were, as the statements run. */
+typedef struct asleep { const kn_lprog *p; int64_t *value; int64_t since, most, stores; } asleep;
+
+static int64_t number(const asleep *x, const kn_expr *e)
+{
+    if (e->op == KN_OP_CONST_I) return e->u.i;
+    if (e->op == KN_OP_VAR) return x->value[e->u.var];
+    int64_t a = number(x, e->args[0]), b = number(x, e->args[1]);
+    if (e->op == KN_OP_ADD) return a + b;
+    if (e->op == KN_OP_SUB) return a - b;
+    if (e->op == KN_OP_MUL) return a * b;
+    if (e->op == KN_OP_MIN) return a < b ? a : b;
+    if (e->op == KN_OP_MAX) return a > b ? a : b;
+    if (e->op != KN_OP_MOD && e->op != KN_OP_FLOORDIV) fail_msg("the end of a loop is operation %d", (int)e->op);
+    return e->op == KN_OP_MOD ? a % b : a / b;
+}
+
+static void runs(asleep *x, const kn_ls *list)
+{
+    for (const kn_ls *s = list; s; s = s->next) {
+        if (s->kind == KN_LS_CALL && x->p->calls[s->call->fn].unit) x->since++;
+        if (x->since > x->most) x->most = x->since;
+        if (s->kind == KN_LS_UNIT && s->unit->what == KN_UNIT_STORE) x->since = 0, x->stores++;
+        if (s->kind == KN_LS_LET && s->value->dtype == KN_I64) x->value[s->var] = number(x, s->value);
+        if (s->kind != KN_LS_FOR) continue;
+        for (int64_t v = number(x, s->lo), end = number(x, s->hi); v < end; v++) x->value[s->var] = v, runs(x, s->body);
+    }
+}
+
+/* Loads of operands into the unit: of those from `buffer`'s kind, how many leave L1 alone. */
+static void loads_of(const kn_lprog *p, const kn_ls *list, int *ahead, int *ahead_once, int *other_once)
+{
+    for (const kn_ls *s = list; s; s = s->next) {
+        if (s->kind == KN_LS_UNIT && s->unit->what == KN_UNIT_LOAD) {
+            bool packed = p->buffers[s->unit->buffer].scope == KN_PACKED;
+            *ahead += packed;
+            *ahead_once += packed && s->unit->passes;
+            *other_once += !packed && s->unit->passes;
+        }
+        loads_of(p, s->body, ahead, ahead_once, other_once);
+        loads_of(p, s->other, ahead, ahead_once, other_once);
+    }
+}
+
+/* A unit's sums are interrupted by stores before it falls asleep, however long and nested they are; weights that pass by L1 once leave it to the
+ * image, which is read again, and those that L1 holds stay there. */
+static void units_are_kept_awake_and_fed(void **state)
+{
+#define SUMS "y[N,P,Q,F] +=! pad(x,0.0)[N,P+R-1,Q+S-1,C]*w[R,S,C,F] where P in 4, Q in 32, R in 3, S in 3"
+    static const struct { const char *text, *inputs; int once; } one[] = {
+        {SUMS, "x=bf16:1x4x32x128&w=bf16:3x3x128x64:const", 1}, {SUMS, "x=bf16:1x4x32x256&w=bf16:3x3x256x32:const", 1},
+        {"c[M,N] +=! a[M,K]*b[K,N]", "a=bf16:64x4096&b=bf16:4096x64:const", 1}, {"c[M,N] +=! a[M,K]*b[K,N]", "a=bf16:128x160&b=bf16:160x32:const", 0},
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof one / sizeof *one; i++) {
+        opened o = first_of("x86-64-amx", one[i].text, one[i].inputs);
+        kn_tree *t;
+        kn_lprog *p;
+        kiln_diag d = {0};
+        int ahead = 0, once = 0, others = 0;
+        if (kn_trace_apply(o.a, o.p, o.hw, o.trace, &t, &d) || kn_lower(o.a, t, o.hw, &p, &d)) fail_msg("%s", d.message);
+        asleep x = {.p = p, .value = kn_array(o.a, int64_t, p->nvars)};
+        for (int f = 0; f < p->nfns; f++) runs(&x, p->fns[f].body), loads_of(p, p->fns[f].body, &ahead, &once, &others);
+        if (!x.stores || x.most * 16 > 2 * o.hw->tile_idle_cycles) fail_msg("%zu: %lld products without a store:\n%s", i, (long long)x.most, o.trace.p);
+        if (!ahead || once != (one[i].once ? ahead : 0)) fail_msg("%zu: %d of %d tiles of weights leave L1 alone:\n%s", i, once, ahead, o.trace.p);
+        if (i < 2 && others) fail_msg("%zu: %d tiles of the image leave L1 alone:\n%s", i, others, o.trace.p);
+        kiln_arena_close(o.a);
+    }
+#undef SUMS
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(windows_are_planned), cmocka_unit_test(windows_on_a_unit_share_a_copy)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(windows_are_planned), cmocka_unit_test(windows_on_a_unit_share_a_copy),
+                                       cmocka_unit_test(units_are_kept_awake_and_fed)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
