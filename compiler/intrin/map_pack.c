@@ -327,7 +327,8 @@ static bool turned_lines(kn_map_writer *w, const kn_map_source *s, int n)
     for (int i = 0; i < n; i++) kn_putf(w->b, " %s.0", line_axis(w, s, i));
     kn_putf(w->b, " | %s.1 %s.1\n", along, terms);
     for (int i = 0; i < 2 && i < n - 1; i++) kn_putf(w->b, "parallel %s %s.0\n", s->name, line_axis(w, s, i));
-    kn_putf(w->b, "cache_read %s 0 scratch %s.0 region\nunroll %s %s.1\nvectorize %s %s.1\n", s->name, line_axis(w, s, n - 2), s->name, along, s->name, terms);
+    kn_putf(w->b, "cache_read %s 0 scratch %s.0 region\n", s->name, line_axis(w, s, n - 2));
+    kn_putf(w->b, "unroll %s %s.1\nvectorize %s %s.1\n", s->name, along, s->name, terms);
     return true;
 }
 

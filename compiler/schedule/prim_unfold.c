@@ -37,8 +37,8 @@ static kiln_status find(kn_step *s, const kn_stmt *st, unfolding *x)
         if (in == wanted && x->window < 0 && kn_affine_of(at, &f) && f.coef[x->b] > 0 && f.coef[x->r] > 0) x->window = i;
         else if (at->op == KN_OP_AXIS && at->u.axis == x->c && x->channel < 0) x->channel = i;
         else if (in & (wanted | 1u << x->c))
-            return kn_step_refuse(s, "index %d of load %s is neither a window of '%s' and '%s' nor '%s' by itself", i, s->args[1], s->args[2], s->args[3],
-                                  s->args[4]);
+            return kn_step_refuse(s, "index %d of load %s is neither a window of '%s' and '%s' nor '%s' by itself", i, s->args[1], s->args[2],
+                                  s->args[3], s->args[4]);
     }
     if (x->window < 0) return kn_step_refuse(s, "load %s slides along no dimension with '%s' and '%s'", s->args[1], s->args[2], s->args[3]);
     if (x->channel < 0) return kn_step_refuse(s, "load %s has no dimension that is '%s'", s->args[1], s->args[4]);

@@ -19,8 +19,8 @@
  *   decompose_padding S I T      the padded load I reads the new temporary T, the box it touches with the padding filled in
  *   flatten_window S I A B V T W axes A and B, along which load I slides a window, become one axis V over whole rows; T holds the plane with its
  *                                padding and strides resolved, W the result with the columns between rows, from which a copy takes what S wrote
- *   unfold S I B R C V T         load I, along a dimension of which spatial axis B and reduce axis R slide, reads T, where every window along B has its
- *                                elements side by side; R and reduce axis C, which is another dimension, become one axis V
+ *   unfold S I B R C V T         load I, along a dimension of which spatial axis B and reduce axis R slide, reads T, where every window along B has
+ *                                its elements side by side; R and reduce axis C, which is another dimension, become one axis V
  *   unstride S I B T             load I, over a dimension of which spatial axis B steps by a stride, reads T, where that dimension is two: the
  *                                remainder by the stride, and the columns of one remainder side by side; padding filled in
  *   pad_einsum S A n             axis A of a sum of products grows to a multiple of n; operands and result through padded temporaries

@@ -135,7 +135,8 @@ static void m_unfold(maker *m)
         return;
     }
     int r = m->s->nspatial + rnd(reduce), c = m->s->nspatial + rnd(reduce);
-    snprintf(m->out, m->cap, "unfold %s %d %s %s %s UV%d uf%d", m->name, rnd(2), any_axis(m), m->s->axes[r].name, m->s->axes[c].name, m->serial, m->serial);
+    const kn_axis *axes = m->s->axes;
+    snprintf(m->out, m->cap, "unfold %s %d %s %s %s UV%d uf%d", m->name, rnd(2), any_axis(m), axes[r].name, axes[c].name, m->serial, m->serial);
 }
 static void m_separate(maker *m) { snprintf(m->out, m->cap, "separate %s %s se%d%s", m->name, any_axis(m), m->serial, rnd(2) ? " inside" : ""); }
 static void m_pad_einsum(maker *m) { snprintf(m->out, m->cap, "pad_einsum %s %s %d", m->name, any_axis(m), 2 + rnd(6)); }
@@ -345,7 +346,8 @@ static void m_map(maker *m)
 /* Structural primitives come early in real schedules, annotations late: so do they here, most of the time. */
 static void (*const early[])(maker *) = {m_inline,     m_epilogue,         m_cache_write, m_reindex, m_decompose_padding,
                                          m_pad_einsum, m_transform_layout, m_fuse,        m_divide,  m_split, m_flatten_window, m_copy, m_widen,
-                                         m_map,        m_unsign,     m_part,             m_separate,    m_separate, m_tabulate, m_unstride, m_unfold, m_unfold};
+                                         m_map,        m_unsign,     m_part,             m_separate,    m_separate, m_tabulate, m_unstride,
+                                         m_unfold,     m_unfold};
 static void (*const middle[])(maker *) = {
     m_split,      m_split,   m_split,           m_swizzle,   m_reorder,   m_reorder,  m_sample,
     m_compute_at, m_reverse_compute_at, m_sample_location, m_tensorize, m_tensorize, m_ahead};
