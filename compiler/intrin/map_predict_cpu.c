@@ -105,9 +105,20 @@ static double flat_copy(const nest *n, int o, int64_t line)
     for (int j = w->m->it->nspatial; j < w->m->intrin->naxes && w->unit; j++) {
         int several = 0;
         for (int l = 0; l < w->m->stmt->naxes; l++) several += (w->x->loops[j] >> l & 1) && w->m->stmt->axes[l].extent > 1;
-        if (several > 1) cycles += (double)n->p->operand[o].elems * (c->read_lane + 16 * c->insert_lane);
+        if (several > 1) cycles += (double)n->p->operand[o].elems * (c->read_lane + 16 * c->insert_lane) * c->window_factor;
     }
     return cycles;
+}
+
+/* Some axis of the operand has several loops that are no run: each element's place is found by divisions. */
+static bool places_apart(const kn_map_writer *w, const kn_map_source *s)
+{
+    int64_t step;
+    for (int k = 0; k < s->hard->rank; k++) {
+        int j = s->hard->lone[k];
+        if (j >= 0 && kn_map_several(w->x->loops[j]) && !kn_map_one_run(w, s, j, &step)) return true;
+    }
+    return false;
 }
 
 /* Cycles of the copies that operand o needs; 0: none. */
@@ -126,6 +137,7 @@ static double copy_cycles(const nest *n, int o)
     if (j >= 0 && kn_map_cut(w, j) && !s.plain) lanes = w->m->intrin->axes[j].extent;
     bool run = j >= 0 && kn_map_one_run(w, &s, j, &step), whole = j < 0 || n->p->fused[j] % lanes == 0;
     if (lanes > 1) each = c->read_lane + c->insert_lane * (double)(lanes < 16 ? lanes : 16);
+    if (lanes > 1 && w->unit) each = c->copy_element * (places_apart(w, &s) ? c->window_factor * c->window_factor : 1);
     if (lanes > 1 && run && step == 1 && whole) each = c->copy_vector / (double)lanes;
     if (lanes > 1 && lanes <= 4 && !run) each *= c->window_factor;
     if (lanes > 1 && lanes <= 4 && !whole) each *= c->window_factor;
