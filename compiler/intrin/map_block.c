@@ -144,6 +144,14 @@ static bool crowded(const blocks *b, const kn_hw_level *l1)
     return b->direct && b->piece[ROWS] * extent(b, ROWS) / sets > l1->capacity_bytes / PAGE;
 }
 
+/* Rows of a task; where they are loaded as they lie all of one number, if one up to twice as many divides them. */
+static int64_t band_of(const blocks *b, int64_t rows, int64_t least)
+{
+    int64_t even = least;
+    while (b->direct && even <= 2 * least && rows % even) even++;
+    return even <= 2 * least && even < rows ? even : least;
+}
+
 /* Half of L2 is for a block, the other half for what passes by it. Two thirds of L1 are for a slice of the rows and the panel of the block that
  * passes by, else the panel drives the rows out; for the rows alone where that is all of them, since results then never leave the registers, and
  * where they do not stay in L1 anyway. */
@@ -176,7 +184,7 @@ static bool sizes(blocks *b)
     b->block = kn_ceil_div(all, n);
     n = kn_ceil_div(all, b->block);
     int64_t bands = b->ahead[COLUMNS] ? kn_ceil_div(4 * units, n) : n % units ? (wide ? kn_ceil_div(units, n) : units) : 1;
-    b->band = bands > 1 ? kn_ceil_div(rows, bands) : 0;
+    b->band = bands > 1 ? band_of(b, rows, kn_ceil_div(rows, bands)) : 0;
     b->direct = b->direct && b->tiles[ROWS] % b->piece[ROWS] == 0 && b->tiles[TERMS] % b->slice == 0 && (!b->band || rows % b->band == 0);
     b->ahead[ROWS] = b->constant && !b->direct;
     return true;
