@@ -75,10 +75,15 @@ static double keep(const awake *x, kn_ls *list)
     return since;
 }
 
+/* Where results go in any case: of those that are not all in range to memory of their own. */
 static const kn_unit_step *store_behind(const kn_ls *s)
 {
-    while (s && !(s->kind == KN_LS_UNIT && s->unit->what == KN_UNIT_STORE)) s = s->next;
-    return s ? s->unit : NULL;
+    const kn_unit_step *found = NULL;
+    for (; s && !found; s = s->next) {
+        if (s->kind == KN_LS_UNIT && s->unit->what == KN_UNIT_STORE) found = s->unit;
+        if (s->kind == KN_LS_IF) found = store_behind(s->other);
+    }
+    return found;
 }
 
 /* Sums stand in one list with the stores of their results. */

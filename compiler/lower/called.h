@@ -23,6 +23,9 @@ typedef struct kn_called {
 kn_expr *kn_called_result(kn_called *x);
 /* Stores what is in range of the tiles that the spatial loops from number `from` on walk over. */
 void kn_called_store(kn_called *x, int from);
+/* On a unit, of results that no loop around the tile has kept in memory: its registers are stored where they go, rows beside each other or apart,
+ * unchanged. *rest: where the others are to be stored that are not all in range, NULL: there are none. False: they do not lie so. */
+bool kn_called_store_tiles(kn_called *x, kn_ls ***rest);
 /* The unrolled loops have the values of their iteration c; c < 0: none. */
 void kn_called_register(kn_called *x, int64_t c);
 /* The destination's tile among the partial results: one for each iteration of the spatial loops between the outermost reduction and the tile. */

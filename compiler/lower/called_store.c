@@ -232,6 +232,55 @@ static bool order_squares(kn_called *x, int n, int *order)
     return true;
 }
 
+/* Where the tile of results that the unrolled loops name begins in memory, its rows *row elements apart there; NULL: results lie otherwise. */
+static kn_expr *tile_place(kn_called *x, int *buffer, int64_t *row)
+{
+    kn_lw *w = x->w;
+    const kn_intrin_operand *o = &x->it->operand[0];
+    kn_tile one = one_of(x);
+    if (o->rank != 2 || !o->plain) return NULL;
+    int loop[2], var[2];
+    for (int d = 0; d < 2; d++) {
+        loop[d] = x->x->loop[o->lone[d]];
+        if (loop[d] < 0) return NULL;
+        var[d] = kn_lw_var(w, "t", 0, o->shape[d] - 1);
+    }
+    for (int d = 0; d < 2; d++) x->sg->val[loop[d]] = kn_lw_ref(w, var[d]);
+    kn_expr *at = kn_tile_unchanged(&one, o->dtype, buffer);
+    for (int d = 0; d < 2; d++) x->sg->val[loop[d]] = NULL;
+    if (!at || !kn_lw_unit_stride(at, var[1]) || !kn_lw_coefficient(at, var[0], row) || *row < o->shape[1]) return NULL;
+    return kn_lw_at_lane(w, kn_lw_at_lane(w, at, var[0], kn_lw_int(w, 0)), var[1], kn_lw_int(w, 0));
+}
+
+bool kn_called_store_tiles(kn_called *x, kn_ls ***rest)
+{
+    kn_lw *w = x->w;
+    kn_sg *sg = x->sg;
+    kn_unit_step step[KN_UNIT_MOST];
+    int64_t n = w->p->buffers[sg->results].elems;
+    kn_tile one = one_of(x);
+    *rest = NULL;
+    for (int64_t c = 0; c < n; c++) {
+        kn_called_register(x, c);
+        step[c] = (kn_unit_step){.what = KN_UNIT_STORE, .reg = sg->results, .number = c};
+        step[c].at = tile_place(x, &step[c].buffer, &step[c].row);
+        kn_called_register(x, -1);
+        if (!step[c].at) return false;
+    }
+    for (int i = sg->first_reduce; i < sg->g->nloops; i++)
+        if (!kn_tile_reduces(sg, i)) sg->val[i] = kn_lw_int(w, sg->g->loops[i].extent - 1);
+    kn_expr *in = kn_tile_in_range(&one);
+    for (int i = sg->first_reduce; i < sg->g->nloops; i++)
+        if (!kn_tile_reduces(sg, i)) sg->val[i] = NULL;
+    if (kn_lw_never(in)) return false;
+    kn_ls *cond = in ? kn_lw_if(w, in) : NULL, **after = w->tail;
+    if (cond) w->tail = &cond->body;
+    for (int64_t c = 0; c < n; c++) kn_lw_unit(w, &step[c]);
+    w->tail = cond ? after : w->tail;
+    *rest = cond ? &cond->other : NULL;
+    return true;
+}
+
 void kn_called_store(kn_called *x, int from)
 {
     enum { WRITTEN_OUT = 16 };

@@ -627,6 +627,14 @@ void kn_lw_instruction_end(kn_lw *w, kn_sg *sg)
     kn_called x = called_of(w, sg);
     int64_t elems = x.it->operand[0].elems, registers = in_registers(w, sg);
     bool blocked = kn_lw_blocked(w, sg) >= 0; /* they are there */
+    kn_ls **rest = NULL, **after = NULL;
+    bool reduced[KILN_MAX_AXES];
+    memcpy(reduced, sg->clipped, sizeof reduced);
+    memcpy(sg->clipped, sg->unreduced, sizeof sg->clipped);
+    bool unit = sg->results >= 0 && w->p->buffers[sg->results].unit, tiles = unit && !blocked && kn_called_store_tiles(&x, &rest);
+    if (tiles && !rest) return;
+    if (tiles) after = w->tail, w->tail = rest;
+    memcpy(sg->clipped, reduced, sizeof reduced);
     if (registers && !blocked) sg->part = kn_lw_buffer(w, "part", x.it->operand[0].dtype, 1, registers * elems, KN_SCRATCH);
     if (sg->results >= 0 && w->p->buffers[sg->results].unit) {
         if (!blocked) kn_lw_unit_move(&x, false);
@@ -635,4 +643,5 @@ void kn_lw_instruction_end(kn_lw *w, kn_sg *sg)
     x.buffer[0] = sg->part;
     memcpy(sg->clipped, sg->unreduced, sizeof sg->clipped);
     kn_called_store(&x, sg->first_reduce);
+    if (after) w->tail = after;
 }

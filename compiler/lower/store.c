@@ -112,6 +112,18 @@ bool kn_tile_consecutive(kn_tile *x, enum kn_dtype t, int lane_var)
     return kn_lw_unit_stride(output_address(x, out, lane_var, idx), lane_var);
 }
 
+kn_expr *kn_tile_unchanged(kn_tile *x, enum kn_dtype t, int *buffer)
+{
+    int out;
+    bool safe;
+    kn_expr *idx[KILN_MAX_RANK] = { NULL };
+    if (x->sg->g->epilogue >= 0 || x->sg->kept_axis) return NULL;
+    kn_tile_final(x, kn_lw_zero(x->w, t, 0), -1, &out, idx, &safe);
+    if (x->w->p->program->tensors[out].dtype != t) return NULL;
+    *buffer = kn_lw_tensor(x->w, out);
+    return output_address(x, out, -1, idx);
+}
+
 bool kn_tile_safe(kn_tile *x, enum kn_dtype t)
 {
     int out;

@@ -95,6 +95,8 @@ void kn_tile_store_output(kn_tile *x, kn_expr *value, int lane_var, bool is_fina
 kn_expr *kn_tile_place(kn_tile *x, int64_t c); /* the element of the output where lane 0 of element c goes; NULL: its lanes do not lie together */
 /* Where the elements are stored that lane_var = 0, 1, ... names is one after the other; and storing them there. */
 bool kn_tile_consecutive(kn_tile *x, enum kn_dtype t, int lane_var);
+/* Where a result of dtype t goes as it is; NULL: something finishes it, or it becomes another dtype. */
+kn_expr *kn_tile_unchanged(kn_tile *x, enum kn_dtype t, int *buffer);
 bool kn_tile_safe(kn_tile *x, enum kn_dtype t); /* finishing a value reads nothing out of range, wherever the element is */
 void kn_tile_store_lanes(kn_tile *x, kn_expr *value, int lane_var);
 void kn_tile_store_value(kn_tile *x, kn_expr *value); /* the present element, a scalar */
