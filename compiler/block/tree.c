@@ -202,7 +202,11 @@ static void epilogue_block(kn_mk *m, kn_ms *s, tile *t, kn_bnode *parent)
     for (int i = 0; i < n && i < KILN_MAX_TENSORS; i++)
         for (int d = 0; loads[i]->u.tensor == s->s->out && d < loads[i]->nargs; d++) r.axis[loads[i]->args[d]->u.axis] = s->s->lhs[d];
     k->name = m->b->tensors->tensors[m->buffer[e->out]].name;
+    const kn_stmt *all = s->s, *wanted = kn_stage_wanted(m->a, m->t, s->g);
+    s->s = wanted ? wanted : all;
     bind_axes(m, s, k, false);
+    s->s = all;
+    if (!wanted) kn_mk_fail(m, KILN_MEMORY, "out of memory", "an epilogue");
     if (m->status) return;
     k->s.out = m->buffer[e->out];
     uint64_t own = 0;

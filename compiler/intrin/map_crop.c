@@ -1,5 +1,6 @@
-/* What copies the wanted part of a result that has grown to whole tiles. On a unit of its own (AMX) it is attached: the part that a task's loops have
- * made is copied while L1 holds it, instead of after all of the result went out to memory. */
+/* What copies the wanted part of a result that has grown to whole tiles. On a unit of its own (AMX) it finishes the sum where results lie as in their
+ * tiles, and is no copy then; where they are turned on their way out it is attached: the part that a task's loops have made is copied while L1 holds
+ * it, instead of after all of the result went out to memory. */
 #include "intrin/trace.h"
 
 static const kn_tensor *result(const kn_map_writer *w) { return &w->m->soft->tensors[w->m->op[0].soft]; }
@@ -23,6 +24,15 @@ static int64_t lanes_of(const kn_map_writer *w, int64_t extent)
     int64_t lanes = w->vector_bytes / 4;
     while (lanes > extent) lanes /= 2;
     return lanes;
+}
+
+bool kn_map_crop_finishes(const kn_map_writer *w)
+{
+    const kn_intrin_operand *d = &w->m->it->operand[0];
+    kn_map_source s = {.op = &w->m->op[0], .hard = d};
+    int64_t step = 0;
+    int j = d->rank ? d->lone[d->rank - 1] : -1;
+    return w->crop && w->unit && w->tidy && j >= 0 && kn_map_one_run(w, &s, j, &step) && step == 1;
 }
 
 void kn_map_crop_alone(const kn_map_writer *w)

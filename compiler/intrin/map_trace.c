@@ -115,7 +115,8 @@ static void split(const kn_map_writer *w)
 
 static void nest(kn_map_writer *w, const kn_hw *hw)
 {
-    int shared = kn_map_crop_shares(w);
+    bool finishes = kn_map_crop_finishes(w);
+    int shared = finishes ? 0 : kn_map_crop_shares(w);
     split(w);
     kn_putf(w->b, "reorder %s", w->stmt);
     for (int i = 0; i < w->nouter; i++) kn_putf(w->b, " %s.0", w->outer[i].name);
@@ -135,7 +136,8 @@ static void nest(kn_map_writer *w, const kn_hw *hw)
     for (int i = 0; i < w->nouter && w->unrolls; i++)
         if (w->outer[i].piece > 1) kn_putf(w->b, "unroll %s %s.1\n", w->stmt, w->outer[i].name);
     tensorize(w);
-    if (shared) kn_map_crop_attach(w, hw, shared);
+    if (finishes) kn_putf(w->b, "epilogue %s\n", w->stmt);
+    else if (shared) kn_map_crop_attach(w, hw, shared);
     else kn_map_crop_alone(w);
 }
 

@@ -73,7 +73,9 @@ void kn_map_choose_tile(kn_map_writer *w, const kn_hw *hw, const kn_map_plan *pl
 bool kn_map_blocked(kn_map_writer *w, const kn_hw *hw);
 /* Iterations along axis j of the instruction in whole tiles; of a unit whose tiles are many, in pairs of them. */
 int64_t kn_map_whole(const kn_map_writer *w, int j, int64_t extent);
-/* map_crop.c: what copies the wanted part of a grown result, later and by itself. */
+/* map_crop.c: a unit's results lie in memory as in their tiles, so that what is not wanted of a grown one need not be stored at all. */
+bool kn_map_crop_finishes(const kn_map_writer *w);
+/* What copies the wanted part of a grown result, later and by itself. */
 void kn_map_crop_alone(const kn_map_writer *w);
 /* The loops along which the result has grown go inside the others; so many of these, from the first on, may be loops of what copies the wanted part.
  * 0: it goes over all of the result later. */

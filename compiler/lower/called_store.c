@@ -112,6 +112,20 @@ static bool runs_along(kn_called *x, int i)
     return runs;
 }
 
+/* A loop whose iterations go on where those of the last one end comes right before it: both write the same lines. */
+static void order_lines(const kn_sg *sg, int n, int *order)
+{
+    const kn_loop *last = &sg->g->loops[order[n - 1]];
+    for (int i = 0; i < n - 2; i++) {
+        const kn_loop *l = &sg->g->loops[order[i]];
+        if (l->axis != last->axis || l->stride != last->stride * last->extent) continue;
+        int loop = order[i];
+        for (int k = i; k < n - 2; k++) order[k] = order[k + 1];
+        order[n - 2] = loop;
+        return;
+    }
+}
+
 /* The spatial loops that results are stored in, from number `from` on: one along which they follow each other in memory is the last, so that a
  * line is written while it is near. */
 static int store_order(kn_called *x, int from, int *order)
@@ -120,7 +134,11 @@ static int store_order(kn_called *x, int from, int *order)
     int n = 0, run = -1;
     for (int i = from; i < sg->g->nloops; i++)
         if (!kn_tile_reduces(sg, i)) order[n++] = i;
-    if (x->w->hw->gpu || n < 2 || runs_along(x, order[n - 1])) return n;
+    if (x->w->hw->gpu || n < 2) return n;
+    if (runs_along(x, order[n - 1])) {
+        order_lines(sg, n, order);
+        return n;
+    }
     for (int i = 0; i < n - 1; i++)
         if (sg->g->loops[order[i]].extent > 1 && runs_along(x, order[i])) run = i;
     for (int i = run; i >= 0 && i < n - 1; i++) {

@@ -587,6 +587,16 @@ static void whole_or_not(kn_called *x)
     w->tail = after;
 }
 
+/* From here on axes have only the results that the epilogue wants of those that have grown to whole tiles. */
+static void end_with_epilogue(kn_lw *w, kn_sg *sg)
+{
+    const kn_stmt *wanted = kn_stage_wanted(w->a, w->t, sg->g);
+    for (int a = 0; wanted && a < sg->s->naxes; a++)
+        if (wanted->axes[a].extent < sg->s->axes[a].extent) sg->clipped[a] = sg->unreduced[a] = false;
+    if (wanted) sg->s = wanted;
+    else kn_lw_fail(w, KILN_MEMORY, "out of memory in lowering");
+}
+
 void kn_lw_instruction(kn_lw *w, kn_sg *sg)
 {
     if (kn_stage_warps(sg->g)) {
@@ -604,7 +614,10 @@ void kn_lw_instruction(kn_lw *w, kn_sg *sg)
     if (w->hw->gpu && w->scratch > THREAD_BYTES)
         kn_lw_fail(w, KILN_UNSUPPORTED, "statement '%s': the operands of '%s' take %lld bytes a thread",
                    w->p->program->tensors[sg->s->out].name, x.it->name, (long long)w->scratch);
+    const kn_stmt *all = sg->s;
+    if (sg->part < 0 && sg->results < 0) end_with_epilogue(w, sg);
     if (!w->status && sg->part < 0 && sg->results < 0) kn_called_store(&x, sg->tile);
+    sg->s = all;
     memcpy(sg->clipped, was, sizeof was);
     close_dims(&x);
 }
@@ -624,6 +637,7 @@ void kn_lw_instruction_end(kn_lw *w, kn_sg *sg)
         else kn_lw_warp_end(w, sg);
         return;
     }
+    end_with_epilogue(w, sg);
     kn_called x = called_of(w, sg);
     int64_t elems = x.it->operand[0].elems, registers = in_registers(w, sg);
     bool blocked = kn_lw_blocked(w, sg) >= 0; /* they are there */

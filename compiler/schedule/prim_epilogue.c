@@ -1,4 +1,5 @@
-/* epilogue T: the one map statement that reads T, once or several times, is evaluated when T's finished value is stored (reverse_compute_inline). */
+/* epilogue T: the one map statement that reads T, once or several times, is evaluated when T's finished value is stored (reverse_compute_inline).
+ * Of results that an instruction computes on a CPU, which have grown to its whole tiles, it may want a part, from their beginning on. */
 #include "schedule/sched.h"
 #include "te/expr.h"
 
@@ -38,7 +39,7 @@ static kn_expr *name_units(void *user, kiln_arena *a, kn_expr *load)
 }
 
 /* Every read of T is at the same element, e's own. */
-static kiln_status check_reads(kn_step *s, const kn_stmt *e, int tensor)
+static kiln_status check_reads(kn_step *s, const kn_stmt *e, int tensor, bool part)
 {
     const kn_program *p = s->t->program;
     const kn_expr *loads[KILN_MAX_TENSORS], *first = NULL;
@@ -51,13 +52,13 @@ static kiln_status check_reads(kn_step *s, const kn_stmt *e, int tensor)
         if (first && !kn_expr_equal(first, loads[k])) return kn_step_refuse(s, "'%s' reads '%s' at several elements", name, s->args[0]);
         first = loads[k];
         for (int i = 0; i < first->nargs; i++)
-            if (p->tensors[tensor].shape[i] != e->axes[first->args[i]->u.axis].extent)
+            if (!part && p->tensors[tensor].shape[i] != e->axes[first->args[i]->u.axis].extent)
                 return kn_step_refuse(s, "'%s' reads only a part of '%s'", name, s->args[0]);
     }
     return KILN_OK;
 }
 
-static kiln_status find_reader(kn_step *s, int tensor, int *reader)
+static kiln_status find_reader(kn_step *s, int tensor, bool part, int *reader)
 {
     kn_program *p = s->t->program;
     const kn_expr *one = NULL;
@@ -74,7 +75,7 @@ static kiln_status find_reader(kn_step *s, int tensor, int *reader)
     if (e->red != KN_RED_NONE || e->scatter) return kn_step_refuse(s, "'%s', which reads '%s', is not a map statement", name, s->args[0]);
     namer n = {s, e, tensor};
     e->body = kn_rewrite(s->a, e->body, name_units, &n);
-    return check_reads(s, e, tensor);
+    return check_reads(s, e, tensor, part);
 }
 
 kiln_status kn_prim_epilogue(kn_step *s)
@@ -88,7 +89,7 @@ kiln_status kn_prim_epilogue(kn_step *s)
     if (st->scatter || g->epilogue >= 0) return kn_step_refuse(s, "'%s' scatters or has an epilogue already", s->args[0]);
     if (g->at_stage >= 0) return kn_step_refuse(s, "'%s' is attached to another stage already", s->args[0]);
     int reader;
-    kiln_status bad = find_reader(s, st->out, &reader);
+    kiln_status bad = find_reader(s, st->out, g->tensor.intrin && !s->hw->gpu, &reader);
     if (bad) return bad;
     for (int i = 0; i < t->nstages; i++) {
         kn_stage *e = t->stages[i];

@@ -30,6 +30,20 @@ int kn_stage_axis_of(const kn_tree *t, const kn_stage *g, int stmt, int axis)
     return -1;
 }
 
+const kn_stmt *kn_stage_wanted(kiln_arena *a, const kn_tree *t, const kn_stage *g)
+{
+    const kn_stmt *s = kn_stage_stmt(t, g), *e = g->epilogue >= 0 ? t->program->stmts[g->epilogue] : NULL;
+    kn_stmt *part = NULL;
+    for (int i = 0; e && i < e->naxes; i++) {
+        int axis = kn_stage_axis_of(t, g, g->epilogue, i);
+        if (axis < 0 || s->axes[axis].extent <= e->axes[i].extent) continue;
+        if (!part && !(part = kn_new(a, kn_stmt))) return NULL;
+        if (part->naxes == 0) *part = *s;
+        part->axes[axis].extent = e->axes[i].extent;
+    }
+    return part ? part : s;
+}
+
 int kn_stage_out_axis(const kn_tree *t, const kn_stage *g, int dim)
 {
     int stmt = g->epilogue >= 0 ? g->epilogue : g->stmt;
