@@ -213,7 +213,8 @@ bool kn_tensor_sources(const kn_tree *t, const kn_stage *g, const kn_tensor_tile
  * epilogue, and for dimension `dim` of that tensor; -1: it is none alone. */
 int kn_stage_out(const kn_tree *t, const kn_stage *g);
 int kn_stage_axis_of(const kn_tree *t, const kn_stage *g, int stmt, int axis);
-/* The stage's statement as its epilogue sees it: of axes that have grown to an instruction's whole tiles so much as is wanted. NULL: out of memory. */
+/* The stage's statement as its epilogue sees it: of axes that have grown to an instruction's whole tiles as much as is wanted. NULL: out of
+ * memory. */
 const kn_stmt *kn_stage_wanted(kiln_arena *a, const kn_tree *t, const kn_stage *g);
 int kn_stage_out_axis(const kn_tree *t, const kn_stage *g, int dim);
 int64_t kn_cache_row(const kn_tree *t, const kn_stage *s, const kn_cache *c); /* elements of its innermost row, without pad */
