@@ -260,6 +260,10 @@ bench-fork: $(BIN)/fork-join ## what one fork and join of the default pool costs
 	@$(BIN)/fork-join $(or $(THREADS),2)
 $(BIN)/fork-join: $(O)/load-tests/kernels/fork.o $(O)/api/cli/pool_posix.o
 	@mkdir -p $(@D); $(CC) $(SANFLAGS) -o $@ $^ -lpthread
+bench-idle: $(BIN)/tile-idle ## what the unit of tile registers (AMX) takes to wake
+	@$(BIN)/tile-idle
+$(BIN)/tile-idle: $(O)/load-tests/kernels/idle.o
+	@mkdir -p $(@D); $(CC) $(SANFLAGS) -o $@ $^
 bench-rank: build ## how well the model orders candidates
 	@load-tests/kernels/rank.sh $(B)
 
