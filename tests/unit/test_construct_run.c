@@ -411,6 +411,23 @@ static void tiles_fill_few_registers(void **state)
     check_plans("x86-64-avx2", one, sizeof one / sizeof *one);
 }
 
+/* Panels of an operand that L2 holds are copied where L1 does not hold one, and many rows meet it. */
+static void far_panels_are_copied(void **state)
+{
+#ifdef __SANITIZE_THREAD__
+    skip();
+#endif
+#define MM "c[M,N] +=! a[M,K]*b[K,N]"
+    static const small_caches one[] = {
+        {MM, "a=f32:192x100&b=f32:100x196", 8192, 262144, "cache_read out0 1 scratch"},
+        {MM, "a=f32:192x100&b=f32:100x196", 49152, 262144, "!cache_read out0 1 scratch"}, /* L1 holds them */
+        {MM, "a=f32:60x100&b=f32:100x196", 8192, 262144, "!cache_read out0 1 scratch"}, /* few rows */
+    };
+#undef MM
+    (void)state;
+    check_plans("x86-64-avx512", one, sizeof one / sizeof *one);
+}
+
 /* What a transposed convolution without overlaps computes is finished as it is written, in the order of its results, where these have lanes that a
  * packed constant has. */
 static void phases_are_epilogues(void **state)
@@ -752,7 +769,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(candidates_run), cmocka_unit_test(rows_are_one_region), cmocka_unit_test(planes_are_lanes),
         cmocka_unit_test(tables_are_short), cmocka_unit_test(beyond_caches), cmocka_unit_test(copies_in_layers),
-        cmocka_unit_test(phases_are_epilogues), cmocka_unit_test(vectors_by_matrices), cmocka_unit_test(tiles_fill_few_registers),
+        cmocka_unit_test(far_panels_are_copied), cmocka_unit_test(phases_are_epilogues), cmocka_unit_test(vectors_by_matrices), cmocka_unit_test(tiles_fill_few_registers),
         cmocka_unit_test(places_are_summed_alike), cmocka_unit_test(sums_run_on), 
         cmocka_unit_test(sums_run_along), cmocka_unit_test(maxima_are_shared_out), cmocka_unit_test(few_rows_go_in_runs),
     };
