@@ -26,7 +26,8 @@ TESTS = $(patsubst tests/unit/%.c,$(BIN)/tests/%,$(wildcard tests/unit/test_*.c)
 GOLDEN_TOOLS = $(addprefix $(BIN)/,roller-golden gpu-model gpu-sweep gpu-assemble amos-golden amos-rank replay tensor-units)
 
 CLIENT_SO = $(BIN)/libkiln-client.so
-CLIENT_OBJ = $(call obj,$(wildcard api/client/*.c) api/cli/pool_posix.c)
+POOL_OBJ = $(call obj,api/cli/pool_posix.c api/cli/spread_posix.c)
+CLIENT_OBJ = $(call obj,$(wildcard api/client/*.c)) $(POOL_OBJ)
 
 .PHONY: $(shell sed -n 's/^\([a-z0-9 -]*\):.*\#\# .*/\1/p' Makefile) fuzz-lib run-unit setup tests
 build: $(LIB_A) $(CLIENT_SO) $(BIN)/kilnd $(BIN)/kiln-worker $(BIN)/kiln-child $(BIN)/kiln $(BIN)/kiln-gpu-run ## everything that is installed, into build/ (B=DIR for another place)
@@ -75,7 +76,7 @@ $(BIN)/emu-images: $(O)/tests/emu/images.o $(O)/tests/emu/image.o $(DAEMON_A) $(
 $(BIN)/tests/test_model_cuda: $(O)/tests/emu/image.o | $(BIN)/tests/libcuda_emu.so
 $(BIN)/tests/test_mock_cuda: $(O)/workers/gpu/driver_posix.o | $(BIN)/tests/libcuda_mock.so
 $(BIN)/tests/test_launcher: | $(BIN)/tests/libcuda_mock.so $(BIN)/kiln-gpu-run
-$(BIN)/tests/test_pool: $(O)/api/cli/pool_posix.o
+$(BIN)/tests/test_pool: $(POOL_OBJ)
 $(BIN)/tests/%: $(O)/tests/unit/%.o $(DAEMON_A) $(LIB_A)
 	@mkdir -p $(@D); $(CC) $(SANFLAGS) -o $@ $(filter %.o,$^) $(filter %.a,$^) $(LIBS) -lcmocka
 tests: $(TESTS) $(BIN)/onnx-nodes $(if $(shell command -v protoc-c),$(BIN)/onnx-oracle) $(BIN)/tests/libcuda_mock.so $(BIN)/tests/libcuda_emu.so $(BIN)/emu-images $(GOLDEN_TOOLS)
@@ -258,7 +259,7 @@ bench-operators: build ## operators against onnxruntime, gradients against PyTor
 
 bench-fork: $(BIN)/fork-join ## what one fork and join of the default pool costs [THREADS=2]
 	@$(BIN)/fork-join $(or $(THREADS),2)
-$(BIN)/fork-join: $(O)/load-tests/kernels/fork.o $(O)/api/cli/pool_posix.o
+$(BIN)/fork-join: $(O)/load-tests/kernels/fork.o $(POOL_OBJ)
 	@mkdir -p $(@D); $(CC) $(SANFLAGS) -o $@ $^ -lpthread
 bench-idle: $(BIN)/tile-idle ## what the unit of tile registers (AMX) takes to wake
 	@$(BIN)/tile-idle

@@ -3,13 +3,14 @@
  * same part of all in every fork, and takes from those of the others when its own is done: kernels whose tasks are in the order of memory find what
  * the one before wrote in the caches of their own core, whereas lines that another core holds come from there, and have to be asked back. */
 #include "api/cli/pool.h"
+#include "api/cli/spread_posix.h"
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdlib.h>
 #include <time.h>
 
-enum { MOST = 256, AWAKE_NS = 50000, LOOKS = 32 };
+enum { MOST = SPREAD_MOST, AWAKE_NS = 50000, LOOKS = 32 };
 
 /* `generation` says that there is something new, `open` that its tasks may be taken. A thread counts itself in `active` before it looks at `open`,
  * and who forks closes it before it looks at `active`: either sees the other, so that nobody reads the fields of a fork while they change. */
@@ -26,6 +27,7 @@ struct pool {
     void *closure;
     int started;
     pthread_t threads[MOST];
+    struct spread spread;
     struct share shares[MOST + 1]; /* of a worker */
 };
 
@@ -89,6 +91,7 @@ static void *loop(void *arg)
     free(arg);
     while (!atomic_load(&p->stop)) {
         if (!watch(p, is_new, seen)) sleep_until_new(p, seen);
+        spread_seen(&p->spread, s.worker - 1);
         seen = atomic_load(&p->generation);
         atomic_fetch_add(&p->active, 1);
         if (atomic_load(&p->open)) drain(p, s.worker);
@@ -135,6 +138,7 @@ static void parallel_for(void *ctx, int64_t ntasks, void (*task)(void *, int64_t
         for (int64_t i = 0; i < ntasks; i++) task(closure, i, 0);
         return;
     }
+    spread_out(&p->spread, p->threads, p->started, now_ns);
     p->task = task;
     p->closure = closure;
     deal(p, ntasks);
@@ -151,6 +155,7 @@ struct kiln_pool *pool_open(int threads)
     if (!p) return NULL;
     *p = (struct pool){.started = 0};
     if (threads > MOST) threads = MOST;
+    spread_begin(&p->spread);
     pthread_mutex_init(&p->lock, NULL);
     pthread_cond_init(&p->work, NULL);
     pthread_cond_init(&p->idle, NULL);

@@ -24,7 +24,7 @@ compile() { # object, sources and flags: only when something here is newer
     gcc $flags "$@" -o "$object"
 }
 compile "$build/bench/ceiling.o" -march=native -mprefer-vector-width=512 -ffp-contract=fast -Wno-psabi -c $here/ceiling.c
-compile "$build/bench/bench" $here/main.c $here/cases.c $here/own.c $here/report.c api/cli/pool_posix.c "$build/bench/ceiling.o" "$build/libkiln.a" \
+compile "$build/bench/bench" $here/main.c $here/cases.c $here/own.c $here/report.c api/cli/pool_posix.c api/cli/spread_posix.c "$build/bench/ceiling.o" "$build/libkiln.a" \
     -lcjson -lm -ldl -lpthread
 # A peer whose headers or library are not here has no object: the bench says so and goes on.
 sed -n 's/^X(\([a-z0-9]*\), "\([^"]*\)", "\([^"]*\)", "\([^"]*\)")$/\1 \3 \4/p' $here/peers.def | while read -r name source libs; do
@@ -44,6 +44,7 @@ export TORCHINDUCTOR_CACHE_DIR="$(realpath "$build")/bench/inductor" # its own, 
 rm -rf "$TORCHINDUCTOR_CACHE_DIR"
 threads=${THREADS:-1}
 export OMP_NUM_THREADS="$threads" OPENBLAS_NUM_THREADS="$threads" BLIS_NUM_THREADS="$threads"
+export OPENBLAS_THREAD_TIMEOUT=20 # 2^20 ticks, half a millisecond or less: its threads yield their processor in a loop for a tenth of a second otherwise
 "$build/bench/bench" spec="$spec" peers="$build/bench" shapes="${SHAPES:-$here/shapes.csv}" only="${ONLY:-}" threads="$threads" \
     rounds="${ROUNDS:-9}" loops="${LOOPS:-1}" fit="${FIT:-256}" json="$out/result.json" table="$out/families.tsv" && rc=0 || rc=$?
 [ -s "$out/result.json" ] && /usr/bin/python3 $here/table.py "$out/result.json" >"$out/table.md"

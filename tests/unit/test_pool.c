@@ -1,4 +1,5 @@
 /* The pool that kernels get from `kiln run` and from the client library: every task once, by a worker that is there, whatever sleeps or is late. */
+#include "api/cli/spread_posix.h"
 #include "api/cli/pool.h"
 #include <setjmp.h>
 #include <stdarg.h>
@@ -104,12 +105,53 @@ static void test_opens_and_closes(void **state)
     pool_close(one);
 }
 
+static int64_t a_second_later(void) { return 1000000000; }
+
+typedef struct { struct spread spread; atomic_int step; int before, after; cpu_set_t mask; } moved;
+
+static void *sits_still(void *arg)
+{
+    moved *m = arg;
+    spread_seen(&m->spread, 0);
+    m->before = atomic_load(&m->spread.at[0]);
+    atomic_store(&m->step, 1);
+    while (atomic_load(&m->step) == 1) pause_us(50);
+    m->after = sched_getcpu();
+    spread_seen(&m->spread, 0);
+    pthread_getaffinity_np(pthread_self(), sizeof m->mask, &m->mask);
+    return NULL;
+}
+
+/* A thread on the processor of the one that has work for it is sent to another, from where it may go wherever it might before. */
+static void test_threads_are_kept_apart(void **state)
+{
+    (void)state;
+    static moved m;
+    pthread_t thread;
+    cpu_set_t here;
+    spread_begin(&m.spread);
+    if (CPU_COUNT(&m.spread.may) < 2) skip();
+    CPU_ZERO(&here);
+    CPU_SET(sched_getcpu(), &here);
+    assert_int_equal(pthread_setaffinity_np(pthread_self(), sizeof here, &here), 0);
+    assert_int_equal(pthread_create(&thread, NULL, sits_still, &m), 0); /* it may run nowhere else either */
+    while (atomic_load(&m.step) == 0) pause_us(50);
+    spread_out(&m.spread, &thread, 1, a_second_later);
+    atomic_store(&m.step, 2);
+    pthread_join(thread, NULL);
+    assert_true(CPU_ISSET(m.before, &here));
+    assert_false(CPU_ISSET(m.after, &here));
+    assert_true(CPU_EQUAL(&m.mask, &m.spread.may));
+    assert_int_equal(pthread_setaffinity_np(pthread_self(), sizeof m.spread.may, &m.spread.may), 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_every_task_once),
         cmocka_unit_test(test_waits_for_those_that_have_begun),
         cmocka_unit_test(test_shares),
+        cmocka_unit_test(test_threads_are_kept_apart),
         cmocka_unit_test(test_opens_and_closes),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
