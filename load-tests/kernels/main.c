@@ -61,10 +61,25 @@ static double timed(const bench_run *r, int repeat, bool warm, int threads)
     return (now_us() - t) / repeat;
 }
 
-/* Threads of OpenMP look out for work for some 15 ms after a peer's last call, on the processors that the next contestant wants. */
+/* What all threads of the process have computed. */
+static double used_us(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &t);
+    return (double)t.tv_sec * 1e6 + (double)t.tv_nsec / 1e3;
+}
+
+/* Threads of peers look out for work for some 15 to 150 ms after their last call, on the processors that the next contestant wants: until none does. */
 static void let_settle(int threads)
 {
-    if (threads > 1) { nanosleep(&(struct timespec){.tv_nsec = 25000000}, NULL); }
+    enum { LOOK_NS = 5000000, LOOKS = 60, QUIET = 5 }; /* a look finds the process at rest when it computed less than a fifth of the time */
+    double before = used_us();
+    for (int i = 0; threads > 1 && i < LOOKS; i++) {
+        nanosleep(&(struct timespec){.tv_nsec = LOOK_NS}, NULL);
+        double now = used_us();
+        if (now - before < LOOK_NS / 1000.0 / QUIET) break;
+        before = now;
+    }
 }
 
 static void measure(result *r, const bench_case *c, const bench_run *runs, int rounds, struct kiln_pool *pool, double flops)
