@@ -1,3 +1,4 @@
+/* Where threads that fork and join together run: a struct spread of spread_posix.h. */
 #include "api/cli/spread_posix.h"
 
 enum { AGAIN_NS = 1000000 }; /* where other programs keep processors busy the scheduler knows better: it has the last word for so long */

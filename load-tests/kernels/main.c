@@ -69,7 +69,7 @@ static double used_us(void)
     return (double)t.tv_sec * 1e6 + (double)t.tv_nsec / 1e3;
 }
 
-/* Threads of peers look out for work for some 15 to 150 ms after their last call, on the processors that the next contestant wants: until none does. */
+/* Threads of peers look out for work for 15 to 150 ms after their last call, on the processors that the next contestant wants: until none does. */
 static void let_settle(int threads)
 {
     enum { LOOK_NS = 5000000, LOOKS = 60, QUIET = 5 }; /* a look finds the process at rest when it computed less than a fifth of the time */
