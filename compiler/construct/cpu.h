@@ -93,6 +93,9 @@ bool kn_cpu_few_along(const kn_site *x, kn_plans *p); /* of those that kn_cpu_pa
 /* For t->lanes, and t->blocked of the sum's axes, the other numbers of rows that go along a few panels in blocks of a long sum; false: it is none
  * of these. */
 bool kn_cpu_blocks_along(const kn_site *x, kn_cpu_tile *t);
+/* Few tasks, of which one core has more than the others: bands of the rows for each, or other numbers of panels, at most so many, where what the core
+ * with most to do has is so much less. */
+void kn_cpu_even(const kn_site *x, kn_cpu_tile *t, int64_t most);
 /* cpu_sums.c: at most so many terms of all, near a divisor; rows of a task, in groups of t->mr, that half of L2 holds; L1 holds what has n whole. */
 int64_t kn_cpu_block_of(int64_t all, int64_t most);
 int64_t kn_cpu_row_groups(const kn_site *x, const kn_cpu_tile *t, int other);

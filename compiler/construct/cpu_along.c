@@ -15,16 +15,61 @@ static bool meets_far_rows(const kn_site *x, int64_t panels, int64_t few)
     return kn_cpu_short_vectors(x) && panels <= few && panels == A_FEW && rows > (double)kn_hw_level_named(x->hw, "l2")->capacity_bytes;
 }
 
-/* Panels that are packed beside each other: what an eighth of L2 holds, or a few that half of it holds where the rows fit the other half; but enough
- * tasks for the cores. */
-static int64_t panels_along(const kn_site *x, const kn_cpu_tile *t)
+/* Panels that are packed beside each other: what an eighth of L2 holds, or a few that half of it holds where the rows fit the other half. */
+static int64_t most_along(const kn_site *x, const kn_cpu_tile *t)
 {
     int64_t panel = t->nv * t->lanes, panels = kn_ceil_div(kn_cpu_extent(x, x->n), panel), sum = x->reduce_extent * kn_cpu_acc_bytes(x);
-    int64_t tasks = kn_ceil_div(kn_cpu_extent(x, x->m), t->mc * t->mr) * kn_cpu_extent(x, kn_cpu_other(x));
     int64_t l2 = kn_hw_level_named(x->hw, "l2")->capacity_bytes, most = l2 / 8 / (panel * sum), few = l2 / 2 / (panel * sum);
     if (most < A_FEW && (kn_cpu_extent(x, x->m) * sum <= l2 / 2 || meets_far_rows(x, panels, few))) most = few < A_FEW ? few : A_FEW;
+    return most;
+}
+
+/* So many of them that the cores have enough tasks. */
+static int64_t panels_along(const kn_site *x, const kn_cpu_tile *t, int64_t most)
+{
+    int64_t panels = kn_ceil_div(kn_cpu_extent(x, x->n), t->nv * t->lanes);
+    int64_t tasks = kn_ceil_div(kn_cpu_extent(x, x->m), t->mc * t->mr) * kn_cpu_extent(x, kn_cpu_other(x));
     while (most > 1 && tasks * kn_ceil_div(panels, most) < 2 * x->hw->units) most = kn_ceil_div(most, 2);
     return most < 2 || panels < 2 ? 1 : kn_ceil_div(panels, kn_ceil_div(panels, most));
+}
+
+/* What the core that has most to do has, in groups of rows times panels: its tasks follow each other, those of a band of rows first. Packing a panel
+ * takes as long as two groups do. */
+static int64_t longest(const kn_site *x, int64_t groups, int64_t panels, int64_t mc, int64_t nc, bool packs)
+{
+    const int64_t packing = packs ? 2 : 0;
+    int64_t columns = kn_ceil_div(panels, nc), tasks = kn_ceil_div(groups, mc) * columns, units = x->hw->units, most = 0, i = 0;
+    for (int64_t core = 0; core < units; core++) {
+        int64_t work = 0;
+        for (int64_t end = i + tasks / units + (core < tasks % units); i < end; i++) {
+            int64_t rows = groups - i / columns * mc, wide = panels - i % columns * nc;
+            work += ((rows < mc ? rows : mc) + packing) * (wide < nc ? wide : nc);
+        }
+        if (work > most) most = work;
+    }
+    return most;
+}
+
+void kn_cpu_even(const kn_site *x, kn_cpu_tile *t, int64_t most)
+{
+    enum { FEW = 8 }; /* tasks for a core */
+    const double worth = 0.97;
+    int64_t groups = kn_ceil_div(kn_cpu_extent(x, x->m), t->mr), panels = kn_ceil_div(kn_cpu_extent(x, x->n), t->nv * t->lanes);
+    int64_t bands = kn_ceil_div(groups, t->mc), tasks = bands * kn_ceil_div(panels, t->nc), units = x->hw->units;
+    int64_t mc = t->mc, nc = t->nc, fewest = nc > 1 ? 2 : 1;
+    if (units < 2 || tasks >= FEW * units || t->pack_rows || kn_cpu_extent(x, kn_cpu_other(x)) > 1) return;
+    double least = worth * (double)longest(x, groups, panels, mc, nc, t->pack);
+    for (int64_t b = bands; b <= bands * units && b <= groups; b++)
+        for (int64_t c = most < panels ? most : panels; c >= fewest; c--) {
+            if (b * kn_ceil_div(panels, c) > FEW * units) break;
+            double time = (double)longest(x, groups, panels, kn_ceil_div(groups, b), c, t->pack);
+            if (time >= least) continue;
+            least = time;
+            mc = kn_ceil_div(groups, b);
+            nc = c;
+        }
+    t->mc = mc;
+    t->nc = nc;
 }
 
 /* The register tile of rows that go along several panels; `whole`: it may fill the registers. */
@@ -59,12 +104,14 @@ static bool short_sums(const kn_site *x, kn_plans *p, int64_t lanes)
     if (!tile_along(x, &t, true)) return false;
     t.mc = kn_cpu_row_groups(x, &t, other);
     if (t.mc < 2 || t.mr * sum > l1->capacity_bytes) return false;
-    t.nc = panels_along(x, &t);
+    const int64_t most = most_along(x, &t);
+    t.nc = panels_along(x, &t, most);
     bool crowded = t.mr * sum % kn_cpu_sets_apart(x) == 0; /* what lies side by side would be copied to tiles in one set of L1 */
     t.pack_rows = t.nc > 1 && other < 0 && !crowded && kn_cpu_copies_across(x);
     if (t.pack_rows) t.blocked = kn_cpu_longest_reduce(x);
     int64_t panels = kn_ceil_div(n, t.nv * lanes), groups = kn_ceil_div(m, t.mr), tasks = A_FEW * (int64_t)x->hw->units;
     if (t.nc == panels && meets_far_rows(x, panels, panels) && t.mc < groups / tasks) t.mc = kn_ceil_div(groups, tasks);
+    kn_cpu_even(x, &t, most);
     int before = p->n;
     bool narrow = kn_hw_few_registers(x->hw) && t.nc < A_FEW; /* each group of rows is read again for as little: cpu_deep.c */
     if (t.nc > 1 && !narrow) kn_cpu_try(x, p, &t);

@@ -428,6 +428,24 @@ static void far_panels_are_copied(void **state)
     check_plans("x86-64-avx512", one, sizeof one / sizeof *one);
 }
 
+/* Seven panels for two cores are four and three, or five three and two: each takes all of them for half of the rows instead. */
+static void cores_have_as_much(void **state)
+{
+#ifdef __SANITIZE_THREAD__
+    skip();
+#endif
+#define MM "c[M,N] +=! a[M,K]*b[K,N]"
+    static const small_caches one[] = {
+        {MM, "a=f32:240x100&b=f32:100x336", 8192, 262144, "split out0 S1 4 3 16\nsplit out0 S0 15 8\n"},
+        {MM, "a=f32:240x100&b=f32:100x384", 8192, 262144, "split out0 S1 6 2 16\nsplit out0 S0 20 12\n"}, /* six and six: all rows */
+        {MM, "a=f32:144x200&b=f32:200x240", 8192, 262144, "split out0 S0 8 9\n"}, /* one panel a task */
+        {MM, "a=f32:88x200&b=f32:200x240", 8192, 262144, "split out0 S0 11 8\n"}, /* packing panels twice would take as long */
+    };
+#undef MM
+    (void)state;
+    check_plans("x86-64-avx512", one, sizeof one / sizeof *one);
+}
+
 /* What a transposed convolution without overlaps computes is finished as it is written, in the order of its results, where these have lanes that a
  * packed constant has. */
 static void phases_are_epilogues(void **state)
@@ -769,7 +787,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(candidates_run), cmocka_unit_test(rows_are_one_region), cmocka_unit_test(planes_are_lanes),
         cmocka_unit_test(tables_are_short), cmocka_unit_test(beyond_caches), cmocka_unit_test(copies_in_layers),
-        cmocka_unit_test(far_panels_are_copied),
+        cmocka_unit_test(far_panels_are_copied), cmocka_unit_test(cores_have_as_much),
         cmocka_unit_test(phases_are_epilogues), cmocka_unit_test(vectors_by_matrices), cmocka_unit_test(tiles_fill_few_registers),
         cmocka_unit_test(places_are_summed_alike), cmocka_unit_test(sums_run_on), 
         cmocka_unit_test(sums_run_along), cmocka_unit_test(maxima_are_shared_out), cmocka_unit_test(few_rows_go_in_runs),
