@@ -297,7 +297,9 @@ static bool in_copied_blocks(const packed *k)
 }
 
 /* Of short vectors a panel of all terms comes from L2 as fast as tiles want it, in longer runs than blocks, and without partial sums (196x256x1024:
- * 0.73 of the time of blocks, 49x2048x1024: 0.94; 131x24x1500 0.74, 400x24x2048 0.65); of long ones a tile's rows stay in L1 for a block. */
+ * 0.73 of the time of blocks, 49x2048x1024: 0.94; 131x24x1500 0.74, 400x24x2048 0.65); of long ones a tile's rows stay in L1 for a block. A single
+ * panel is met by each row once, from end to end, and has no blocks either (4096x1024x16, 1000x2048x16, 1000x3000x48: 1.5, 1.25, 1.15 times as fast;
+ * 200x1024x16, 300x1024x48: 1.0, 1.04). */
 bool kn_cpu_packed(const kn_site *x, kn_plans *plans)
 {
     packed k;
@@ -308,13 +310,14 @@ bool kn_cpu_packed(const kn_site *x, kn_plans *plans)
     if (k.layer) kn_packed_try(&k, plans);
     if (plans->n) return true;
     if (k.layer && !kn_packed_choose(&k, false)) return false;
-    k.kb = kn_cpu_short_vectors(x) || k.copied || k.dots || k.lies || k.beside ? 0 : kn_packed_block(&k, true);
+    bool single = k.p < 0 && !k.padded && extent(&k, x->n) <= k.nv * k.lanes;
+    k.kb = kn_cpu_short_vectors(x) || single || k.copied || k.dots || k.lies || k.beside ? 0 : kn_packed_block(&k, true);
     int64_t block = k.beside ? 0 : kn_packed_block(&k, false);
     bool far = l2 && k.nv * k.lanes * x->reduce_extent * kn_packed_bytes(&k) > l2->capacity_bytes / 2; /* the next panel has no room beside one */
     bool copied = k.copied && kn_packed_in_panels(&k) && !kn_packed_at_once(&k);
     if (copied && !block) block = extent(&k, k.blocked);
     if (!block || (!far && !copied)) kn_packed_try(&k, plans);
     k.kb = block;
-    if (block && (far || copied || !(k.dots || kn_cpu_short_vectors(x)))) kn_packed_try(&k, plans);
+    if (block && (far || copied || !(single || k.dots || kn_cpu_short_vectors(x)))) kn_packed_try(&k, plans);
     return plans->n > 0;
 }

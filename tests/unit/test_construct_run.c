@@ -440,10 +440,14 @@ static void cores_have_as_much(void **state)
         {MM, "a=f32:240x100&b=f32:100x384", 8192, 262144, "split out0 S1 6 2 16\nsplit out0 S0 20 12\n"}, /* six and six: all rows */
         {MM, "a=f32:144x200&b=f32:200x240", 8192, 262144, "split out0 S0 8 9\n"}, /* one panel a task */
         {MM, "a=f32:88x200&b=f32:200x240", 8192, 262144, "split out0 S0 11 8\n"}, /* packing panels twice would take as long */
+        {MM, "a=f32:64x500&b=f32:500x16:const", 8192, 262144, "!split out0 R0"}, /* a panel that is alone has no blocks */
+        {MM, "a=f32:64x500&b=f32:500x128:const", 8192, 262144, "split out0 R0"},
     };
+    static const small_caches ways = {MM, "a=f32:520x1024&b=f32:1024x32:const", 49152, 2097152, "!lanes_last"}; /* 14 rows do not collide in 12 */
 #undef MM
     (void)state;
     check_plans("x86-64-avx512", one, sizeof one / sizeof *one);
+    check_plan("x86-64-amx", &ways);
 }
 
 /* What a transposed convolution without overlaps computes is finished as it is written, in the order of its results, where these have lanes that a
