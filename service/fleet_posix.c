@@ -9,7 +9,8 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { HITS = 1024, HITS_MS = 5000, IDLE_MS = 60000, KERNEL_BYTES = 256 << 10, LOOK_MS = 1000, EVENTS = 256, SWEEP_MS = 600000, KEEP_MS = 86400000 };
+enum { HITS = 1024, HITS_MS = 5000, IDLE_MS = 60000, KERNEL_BYTES = 256 << 10, LOOK_MS = 1000, AGAIN_MS = 2000, EVENTS = 256 };
+enum { SWEEP_MS = 600000, KEEP_MS = 86400000 };
 
 typedef struct parked { struct parked *next; service_job *job; int64_t looked; bool touched; } parked;
 struct service_fleet {
@@ -193,10 +194,11 @@ static bool wait_on(service_fleet *f, service_job *job)
     bool stays = st == JOBS_OK && jobs_state_live(x.state) && (jobs_state_leased(x.state) || !f->app->config.compile_here || x.state == JOBS_PAUSED);
     bool ended = st == JOBS_OK && !jobs_state_live(x.state) && x.state != JOBS_SUCCEEDED;
     service_reply *problem = ended ? problem_of(&x) : NULL;
-    if (st == JOBS_OK && x.state == JOBS_SUCCEEDED) job->answered++;
+    bool built = st == JOBS_OK && x.state == JOBS_SUCCEEDED, early = built && job->answered && (int64_t)service_now_ms() < job->again_ms;
+    if (built && !early) job->answered++, job->again_ms = (int64_t)service_now_ms() + AGAIN_MS;
     if (ended) job->cancelled = x.state == JOBS_CANCELLED;
     if (st == JOBS_OK) jobs_job_free(&x);
-    if (stays) return true;
+    if (stays || early) return true;
     if (ended) give_up(f, job, problem);
     else service_pool_job(f->app, job); /* it is there, it can be led, or the fleet is away and it is built alone */
     return false;

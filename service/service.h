@@ -221,6 +221,7 @@ struct service_job {
     char tenant[64]; /* of the one who asked first */
     bool followed; /* another process led, or leads */
     int answered;  /* times that one said it was built */
+    int64_t again_ms; /* when that counts again: this process may not see yet what is in the store, which it leaves alone for a while after errors */
     bool cancelled; /* of one that failed: somebody wished so */
     bool settled, emulating; /* nothing more will be known about the kernel; an emulation is queued or runs */
     service_reply *problem;  /* of a failed job */
