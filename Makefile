@@ -26,7 +26,7 @@ TESTS = $(patsubst tests/unit/%.c,$(BIN)/tests/%,$(wildcard tests/unit/test_*.c)
 GOLDEN_TOOLS = $(addprefix $(BIN)/,roller-golden gpu-model gpu-sweep gpu-assemble amos-golden amos-rank replay tensor-units)
 
 CLIENT_SO = $(BIN)/libkiln-client.so
-POOL_OBJ = $(call obj,api/cli/pool_posix.c api/cli/spread_posix.c)
+POOL_OBJ = $(call obj,$(wildcard api/cli/pool*_posix.c))
 CLIENT_OBJ = $(call obj,$(wildcard api/client/*.c)) $(POOL_OBJ)
 
 .PHONY: $(shell sed -n 's/^\([a-z0-9 -]*\):.*\#\# .*/\1/p' Makefile) fuzz-lib run-unit setup tests

@@ -3,7 +3,7 @@
  * same part of all in every fork, and takes from those of the others when its own is done: kernels whose tasks are in the order of memory find what
  * the one before wrote in the caches of their own core, whereas lines that another core holds come from there, and have to be asked back. */
 #include "api/cli/pool.h"
-#include "api/cli/spread_posix.h"
+#include "api/cli/pool_spread_posix.h"
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdbool.h>

@@ -24,7 +24,7 @@ compile() { # object, sources and flags: only when something here is newer
     gcc $flags "$@" -o "$object"
 }
 compile "$build/bench/ceiling.o" -march=native -mprefer-vector-width=512 -ffp-contract=fast -Wno-psabi -c $here/ceiling.c
-compile "$build/bench/bench" $here/main.c $here/cases.c $here/own.c $here/report.c api/cli/pool_posix.c api/cli/spread_posix.c "$build/bench/ceiling.o" "$build/libkiln.a" \
+compile "$build/bench/bench" $here/main.c $here/cases.c $here/own.c $here/report.c api/cli/pool*_posix.c "$build/bench/ceiling.o" "$build/libkiln.a" \
     -lcjson -lm -ldl -lpthread
 # A peer whose headers or library are not here has no object: the bench says so and goes on.
 sed -n 's/^X(\([a-z0-9]*\), "\([^"]*\)", "\([^"]*\)", "\([^"]*\)")$/\1 \3 \4/p' $here/peers.def | while read -r name source libs; do

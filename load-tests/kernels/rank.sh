@@ -14,5 +14,5 @@ flags="-std=gnu11 -O2 -Wall -Wextra -Werror -D_GNU_SOURCE -Icompiler -I."
 # shellcheck disable=SC2086
 gcc $flags -march=native -mprefer-vector-width=512 -ffp-contract=fast -Wno-psabi -c $here/ceiling.c -o "$build/bench/ceiling.o"
 # shellcheck disable=SC2086
-gcc $flags $here/rank.c $here/own.c api/cli/pool_posix.c api/cli/spread_posix.c "$build/bench/ceiling.o" "$build/libkiln.a" -lcjson -lm -ldl -lpthread -o "$build/bench/rank"
+gcc $flags $here/rank.c $here/own.c api/cli/pool*_posix.c "$build/bench/ceiling.o" "$build/libkiln.a" -lcjson -lm -ldl -lpthread -o "$build/bench/rank"
 exec "$build/bench/rank" "${REQUESTS:-$here/rank.jsonl}" "$spec" "${ROUNDS:-25}" ${ALL:+all}

@@ -1,5 +1,5 @@
 /* The pool that kernels get from `kiln run` and from the client library: every task once, by a worker that is there, whatever sleeps or is late. */
-#include "api/cli/spread_posix.h"
+#include "api/cli/pool_spread_posix.h"
 #include "api/cli/pool.h"
 #include <setjmp.h>
 #include <stdarg.h>
