@@ -37,8 +37,8 @@ const kn_stmt *kn_stage_wanted(kiln_arena *a, const kn_tree *t, const kn_stage *
     for (int i = 0; e && i < e->naxes; i++) {
         int axis = kn_stage_axis_of(t, g, g->epilogue, i);
         if (axis < 0 || s->axes[axis].extent <= e->axes[i].extent) continue;
-        if (!part && !(part = kn_new(a, kn_stmt))) return NULL;
-        if (part->naxes == 0) *part = *s;
+        if (!part && (part = kn_new(a, kn_stmt))) *part = *s;
+        if (!part) return NULL;
         part->axes[axis].extent = e->axes[i].extent;
     }
     return part ? part : s;

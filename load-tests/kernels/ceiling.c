@@ -21,12 +21,14 @@ static clockid_t clock_used = CLOCK_MONOTONIC;
 
 void clock_for(int threads) { clock_used = threads > 1 ? CLOCK_MONOTONIC : CLOCK_PROCESS_CPUTIME_ID; }
 
-double now_us(void)
+double us_of(clockid_t clock)
 {
     struct timespec t;
-    clock_gettime(clock_used, &t);
+    clock_gettime(clock, &t);
     return (double)t.tv_sec * 1e6 + (double)t.tv_nsec / 1e3;
 }
+
+double now_us(void) { return us_of(clock_used); }
 
 /* Twelve independent chains, more than latency times throughput, so that nothing but the multipliers is waited for. As text: compilers
  * put moves between. */

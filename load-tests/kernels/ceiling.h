@@ -3,6 +3,7 @@
 #define BENCH_CEILING_H
 #include "api/cli/pool.h"
 #include <stdint.h>
+#include <time.h>
 typedef struct ceiling {
     char *from, *to;
     int64_t read, written;
@@ -20,4 +21,5 @@ void ceiling_permit(void); /* asks for what instructions need leave for; once a 
 /* With one thread the processor's time counts, so that what else the machine does in between does not; else the time on the wall. */
 void clock_for(int threads);
 double now_us(void);
+double us_of(clockid_t clock); /* what it says */
 #endif

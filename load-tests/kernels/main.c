@@ -61,22 +61,14 @@ static double timed(const bench_run *r, int repeat, bool warm, int threads)
     return (now_us() - t) / repeat;
 }
 
-/* What all threads of the process have computed. */
-static double used_us(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &t);
-    return (double)t.tv_sec * 1e6 + (double)t.tv_nsec / 1e3;
-}
-
 /* Threads of peers look out for work for 15 to 150 ms after their last call, on the processors that the next contestant wants: until none does. */
 static void let_settle(int threads)
 {
     enum { LOOK_NS = 5000000, LOOKS = 60, QUIET = 5 }; /* a look finds the process at rest when it computed less than a fifth of the time */
-    double before = used_us();
+    double before = us_of(CLOCK_PROCESS_CPUTIME_ID); /* of all threads of the process */
     for (int i = 0; threads > 1 && i < LOOKS; i++) {
         nanosleep(&(struct timespec){.tv_nsec = LOOK_NS}, NULL);
-        double now = used_us();
+        double now = us_of(CLOCK_PROCESS_CPUTIME_ID);
         if (now - before < LOOK_NS / 1000.0 / QUIET) break;
         before = now;
     }
