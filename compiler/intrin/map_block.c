@@ -4,9 +4,10 @@
  *
  *   for blocks of columns, for bands of rows: a task; the block is copied
  *     for rows of register tiles: their operand is copied, unless it can be loaded as it lies
- *       for slices of the reduction, for register tiles of the block: results in, products, results out
+ *       for register tiles of the block: products of all terms, results out
  *
- * Where a block's results are few the slices go outside: then only a slice of the block has to be near, and the block may be wider. */
+ * Where a block's results are few slices of the terms go outside, results in and out for each: then only a slice of the block has to be near, and the
+ * block may be wider. Not where columns are copied ahead and L2 holds all rows. */
 #include "intrin/trace.h"
 
 typedef struct blocks {
@@ -224,9 +225,8 @@ static void order(const blocks *b)
     others(b, false, ALL, NULL);
     kn_putf(w->b, " %s.0", j);
     if (d) kn_putf(w->b, " %s.0", i);
-    bool one = b->slice == b->tiles[TERMS]; /* results stay in the registers */
     if (b->outside) kn_putf(w->b, " | %s.0 %s.%d | %s.1", r, i, d, j);
-    else kn_putf(w->b, one ? " | %s.%d %s.1 | %s.0" : " | %s.%d %s.0 | %s.1", i, d, one ? j : r, one ? r : j);
+    else kn_putf(w->b, " | %s.%d %s.1 | %s.0", i, d, j, r); /* results stay in the registers */
     others(b, true, ALL, NULL);
     kn_putf(w->b, " %s.1 %s.%d %s.2 | %s.%d %s.3 %s.2\n", r, i, d + 1, j, i, d + 2, j, r);
     others(b, false, ALL, "parallel %s %s.0\n");
