@@ -28,11 +28,7 @@ static int64_t lanes_of(const kn_map_writer *w, int64_t extent)
 
 bool kn_map_crop_finishes(const kn_map_writer *w)
 {
-    const kn_intrin_operand *d = &w->m->it->operand[0];
-    kn_map_source s = {.op = &w->m->op[0], .hard = d};
-    int64_t step = 0;
-    int j = d->rank ? d->lone[d->rank - 1] : -1;
-    return w->crop && w->unit && w->tidy && j >= 0 && kn_map_one_run(w, &s, j, &step) && step == 1;
+    return w->crop && w->unit && w->tidy && kn_map_results_along(w, w->m->it->operand[0].rank - 1);
 }
 
 void kn_map_crop_alone(const kn_map_writer *w)

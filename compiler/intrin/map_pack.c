@@ -211,6 +211,13 @@ bool kn_map_one_run(const kn_map_writer *w, const kn_map_source *s, int j, int64
     return true;
 }
 
+bool kn_map_results_along(const kn_map_writer *w, int d)
+{
+    const kn_map_source s = {.op = &w->m->op[0], .hard = &w->m->it->operand[0]};
+    int64_t step = 0;
+    return d >= 0 && s.hard->lone[d] >= 0 && kn_map_one_run(w, &s, s.hard->lone[d], &step) && step == 1;
+}
+
 /* Groups of `few` rows lie interleaved in the tile, [R // few, J, R % few], and memory follows J, whole rows of which are there. */
 static bool grouped(const kn_map_writer *w, const kn_map_source *s, int64_t *few)
 {

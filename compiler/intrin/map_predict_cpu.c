@@ -151,26 +151,11 @@ static double copy_cycles(const nest *n, int o)
     return cycles;
 }
 
-/* Results lie along the lanes in memory. */
-static bool stores_lanes(const nest *n)
-{
-    const kn_map_writer *w = n->w;
-    const kn_intrin_operand *d = &w->m->it->operand[0];
-    kn_map_source s = {.op = &w->m->op[0], .hard = d};
-    int64_t step = 0;
-    int j = d->rank ? d->lone[d->rank - 1] : -1;
-    return j >= 0 && kn_map_one_run(w, &s, j, &step) && step == 1;
-}
-
 /* Results lie along the rows of their tile in memory, whose elements change places in registers on their way out. */
 static bool stores_squares(const nest *n)
 {
-    const kn_map_writer *w = n->w;
-    const kn_intrin_operand *d = &w->m->it->operand[0];
-    kn_map_source s = {.op = &w->m->op[0], .hard = d};
-    int64_t step = 0;
-    if (!w->unit || d->rank != 2 || d->lone[0] < 0 || kn_dtype_bytes(d->dtype) != 4) return false;
-    return kn_map_one_run(w, &s, d->lone[0], &step) && step == 1;
+    const kn_intrin_operand *d = &n->w->m->it->operand[0];
+    return n->w->unit && d->rank == 2 && kn_dtype_bytes(d->dtype) == 4 && kn_map_results_along(n->w, 0);
 }
 
 static double store_cycles(const nest *n)
@@ -181,7 +166,8 @@ static double store_cycles(const nest *n)
     bool tail = false, flattened = flat(n, 0);
     for (int j = 0; j < m->it->nspatial; j++) tail = tail || (kn_map_cut(n->w, j) && n->p->fused[j] % m->intrin->axes[j].extent);
     int64_t lanes = m->it->operand[0].elems;
-    double each = stores_lanes(n) && lanes > 1 ? c->copy_vector / (double)lanes : stores_squares(n) ? c->interleave_element : c->store_element;
+    bool vectors = lanes > 1 && kn_map_results_along(n->w, m->it->operand[0].rank - 1);
+    double each = vectors ? c->copy_vector / (double)lanes : stores_squares(n) ? c->interleave_element : c->store_element;
     if (n->w->unit) crop = line_element(n, 0, m->soft->tensors[m->op[0].soft].shape[m->op[0].nsoft - 1]);
     if (flattened) { /* rows are taken out of a result that no near cache holds: its lines go there twice, and come back twice */
         double moved = 4 * bytes_of(n, 0, elems);

@@ -48,6 +48,8 @@ typedef struct kn_map_source {
 bool kn_map_source_of(const kn_map_writer *w, const kn_map_plan *plan, int o, kn_map_source *s);
 /* The loops that feed axis j are one run through the operand: fused, they are an index with a constant step. */
 bool kn_map_one_run(const kn_map_writer *w, const kn_map_source *s, int j, int64_t *step);
+/* Results follow each other in memory along dimension d of their tile; there is none before the first. */
+bool kn_map_results_along(const kn_map_writer *w, int d);
 /* The last dimension of the operand's tile is a pair or four of elements, while memory follows the one before it, whole vectors of which are there:
  * copies interleave them. */
 bool kn_map_zipped(const kn_map_writer *w, const kn_map_source *s);
