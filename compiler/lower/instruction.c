@@ -615,8 +615,9 @@ void kn_lw_instruction(kn_lw *w, kn_sg *sg)
         kn_lw_fail(w, KILN_UNSUPPORTED, "statement '%s': the operands of '%s' take %lld bytes a thread",
                    w->p->program->tensors[sg->s->out].name, x.it->name, (long long)w->scratch);
     const kn_stmt *all = sg->s;
-    if (sg->part < 0 && sg->results < 0) end_with_epilogue(w, sg);
-    if (!w->status && sg->part < 0 && sg->results < 0) kn_called_store(&x, sg->tile);
+    bool ends = sg->part < 0 && sg->results < 0;
+    if (ends) end_with_epilogue(w, sg);
+    if (ends && !w->status) kn_called_store(&x, sg->tile);
     sg->s = all;
     memcpy(sg->clipped, was, sizeof was);
     close_dims(&x);
@@ -630,6 +631,18 @@ void kn_lw_instruction_steps(const kn_lw *w, const kn_sg *sg, int loop, kn_ls *o
     if (in_vectors && few && kn_tile_reduces(sg, loop) && !of->unroll) of->unroll = KN_HW_WRITTEN_STEPS;
 }
 
+/* Results of a sum that are left in registers, so many of them, go through memory of their own. */
+static void to_memory(kn_called *x, int64_t registers, bool unit)
+{
+    kn_lw *w = x->w;
+    kn_sg *sg = x->sg;
+    int64_t elems = x->it->operand[0].elems;
+    if (registers) sg->part = kn_lw_buffer(w, "part", x->it->operand[0].dtype, 1, registers * elems, KN_SCRATCH);
+    if (unit) kn_lw_unit_move(x, false);
+    for (int64_t c = 0; c < registers && !unit && !w->status; c++)
+        kn_lw_store(w, sg->part, kn_lw_int(w, c * elems), kn_lw_read(w, sg->results, kn_lw_int(w, c), (int)elems));
+}
+
 void kn_lw_instruction_end(kn_lw *w, kn_sg *sg)
 {
     if (kn_stage_warps(sg->g)) {
@@ -639,21 +652,17 @@ void kn_lw_instruction_end(kn_lw *w, kn_sg *sg)
     }
     end_with_epilogue(w, sg);
     kn_called x = called_of(w, sg);
-    int64_t elems = x.it->operand[0].elems, registers = in_registers(w, sg);
-    bool blocked = kn_lw_blocked(w, sg) >= 0; /* they are there */
+    int64_t registers = in_registers(w, sg);
+    bool left = kn_lw_blocked(w, sg) < 0, unit = sg->results >= 0 && w->p->buffers[sg->results].unit, reduced[KILN_MAX_AXES];
     kn_ls **rest = NULL, **after = NULL;
-    bool reduced[KILN_MAX_AXES];
     memcpy(reduced, sg->clipped, sizeof reduced);
     memcpy(sg->clipped, sg->unreduced, sizeof sg->clipped);
-    bool unit = sg->results >= 0 && w->p->buffers[sg->results].unit, tiles = unit && !blocked && kn_called_store_tiles(&x, &rest);
-    if (tiles && !rest) return;
-    if (tiles) after = w->tail, w->tail = rest;
+    if (unit && left && kn_called_store_tiles(&x, &rest)) {
+        if (!rest) return;
+        after = w->tail, w->tail = rest;
+    }
     memcpy(sg->clipped, reduced, sizeof reduced);
-    if (registers && !blocked) sg->part = kn_lw_buffer(w, "part", x.it->operand[0].dtype, 1, registers * elems, KN_SCRATCH);
-    if (sg->results >= 0 && w->p->buffers[sg->results].unit) {
-        if (!blocked) kn_lw_unit_move(&x, false);
-    } else for (int64_t c = 0; c < registers && !blocked && !w->status; c++)
-        kn_lw_store(w, sg->part, kn_lw_int(w, c * elems), kn_lw_read(w, sg->results, kn_lw_int(w, c), (int)elems));
+    if (left) to_memory(&x, registers, unit);
     x.buffer[0] = sg->part;
     memcpy(sg->clipped, sg->unreduced, sizeof sg->clipped);
     kn_called_store(&x, sg->first_reduce);
