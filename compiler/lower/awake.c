@@ -65,11 +65,9 @@ static double keep(const awake *x, kn_ls *list)
         if (s->kind != KN_LS_FOR) continue;
         double each = keep(x, s->body);
         bool known = s->lo->op == KN_OP_CONST_I && !s->lo->u.i && s->hi->op == KN_OP_CONST_I;
-        int64_t lo, hi, any;
-        kn_lw_range(x->w, s->lo, &lo, &any);
-        kn_lw_range(x->w, s->hi, &any, &hi);
-        double all = each * (double)(hi > lo ? hi - lo : 0);
-        if (all > most && known && 2 * each <= most) cut(x, s, hi, (int64_t)(most / each));
+        int64_t n = kn_lw_iterations(x->w, s);
+        double all = each * (double)n;
+        if (all > most && known && 2 * each <= most) cut(x, s, n, (int64_t)(most / each));
         else if (all > most) append(x, &s->body);
         since += all > most ? 0 : all;
     }

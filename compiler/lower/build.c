@@ -126,6 +126,14 @@ void kn_lw_range(kn_lw *w, const kn_expr *e, int64_t *lo, int64_t *hi)
     *hi = INT32_MAX;
 }
 
+int64_t kn_lw_iterations(kn_lw *w, const kn_ls *loop)
+{
+    int64_t lo, hi, any;
+    kn_lw_range(w, loop->lo, &lo, &any);
+    kn_lw_range(w, loop->hi, &any, &hi);
+    return hi > lo ? hi - lo : 0;
+}
+
 kn_expr *kn_lw_and(kn_lw *w, kn_expr *x, kn_expr *y)
 {
     if (!x || !y) return x ? x : y;

@@ -133,6 +133,7 @@ kn_expr *kn_lw_node(kn_lw *w, enum kn_op op, enum kn_dtype t, int lanes, kn_expr
 kn_expr *kn_lw_int(kn_lw *w, int64_t x);
 kn_expr *kn_lw_simp(kn_lw *w, kn_expr *e);
 void kn_lw_range(kn_lw *w, const kn_expr *e, int64_t *lo, int64_t *hi); /* inclusive; all of int32 when unknown */
+int64_t kn_lw_iterations(kn_lw *w, const kn_ls *loop); /* of a FOR, at most */
 void kn_lw_share(kn_lw *w, kn_ls **list);                              /* see share.c */
 void kn_lw_anew(kn_lw *w, kn_ls **list);                               /* see anew.c */
 void kn_lw_held(kn_lw *w, kn_ls **at);                                 /* see held.c: of the run of stores that begins there */

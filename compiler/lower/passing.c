@@ -13,14 +13,6 @@ typedef struct passing {
     int depth;
 } passing;
 
-static int64_t iterations(const passing *p, const kn_ls *loop)
-{
-    int64_t lo, hi, any;
-    kn_lw_range(p->w, loop->lo, &lo, &any);
-    kn_lw_range(p->w, loop->hi, &any, &hi);
-    return hi > lo ? hi - lo : 1;
-}
-
 /* What a load touches while the loops of `from` on run, innermost first: bytes, and how many elements lie from its first to its last. Not known
  * where a loop moves it unevenly. */
 typedef struct touched { double bytes, span; bool known; } touched;
@@ -35,7 +27,8 @@ static touched tile_of(const passing *p, const kn_unit_step *u)
 static bool goes_on(const passing *p, const kn_ls *loop, const kn_unit_step *u, touched *t)
 {
     int64_t step = 0;
-    double more = (double)(iterations(p, loop) - 1);
+    int64_t n = kn_lw_iterations(p->w, loop);
+    double more = n > 1 ? (double)(n - 1) : 0;
     if (!kn_lw_coefficient(u->at, loop->var, &step)) t->known = false;
     if (!more || !t->known) return true;
     double by = (double)(step < 0 ? -step : step);
