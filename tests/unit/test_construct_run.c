@@ -351,15 +351,15 @@ static void check_plan(const char *id, const small_caches *one)
 
 static void check_plans(const char *id, const small_caches *all, size_t n)
 {
+#ifdef __SANITIZE_THREAD__
+    skip(); /* nothing here has threads, and it takes too long */
+#endif
     for (size_t i = 0; i < n; i++) check_plan(id, &all[i]);
 }
 
 /* Where vectors are parts of a line: windows whose copy is in layers, tiles of places of several rows. */
 static void copies_in_layers(void **state)
 {
-#ifdef __SANITIZE_THREAD__
-    skip();
-#endif
 #define WINDOW "y[N,F,P,Q] +=! pad(x,0.0)[N,C,P+R-1,Q+S-1]*w[F,C,R,S] where "
     static const small_caches one[] = {
         {WINDOW "P in 6, Q in 22", "x=f32:2x32x6x22&w=f32:72x32x3x3", 8192, 65536, "transform_layout plane2 0 3/"},
@@ -393,9 +393,6 @@ static void copies_in_layers(void **state)
  * element or vector stays free; weights of which tiles take short runs are copied for bands of many places. */
 static void tiles_fill_few_registers(void **state)
 {
-#ifdef __SANITIZE_THREAD__
-    skip();
-#endif
 #define LAST "y[N,P,Q,F] +=! x[N,P+R,Q+S,C]*w[R,S,C,F]"
     static const small_caches one[] = {
         {LAST, "x=f32:1x6x11x8&w=f32:3x3x8x32:const", 32768, 524288, "split out0 S3 4 8\nsplit out0 S2 3\n"},
@@ -414,9 +411,6 @@ static void tiles_fill_few_registers(void **state)
 /* Panels of an operand that L2 holds are copied where L1 does not hold one, and many rows meet it. */
 static void far_panels_are_copied(void **state)
 {
-#ifdef __SANITIZE_THREAD__
-    skip();
-#endif
 #define MM "c[M,N] +=! a[M,K]*b[K,N]"
     static const small_caches one[] = {
         {MM, "a=f32:192x100&b=f32:100x196", 8192, 262144, "cache_read out0 1 scratch"},
@@ -431,9 +425,6 @@ static void far_panels_are_copied(void **state)
 /* Seven panels for two cores are four and three, or five three and two: each takes all of them for half of the rows instead. */
 static void cores_have_as_much(void **state)
 {
-#ifdef __SANITIZE_THREAD__
-    skip();
-#endif
 #define MM "c[M,N] +=! a[M,K]*b[K,N]"
     static const small_caches one[] = {
         {MM, "a=f32:240x100&b=f32:100x336", 8192, 262144, "split out0 S1 4 3 16\nsplit out0 S0 15 8\n"},
@@ -454,9 +445,6 @@ static void cores_have_as_much(void **state)
  * packed constant has. */
 static void phases_are_epilogues(void **state)
 {
-#ifdef __SANITIZE_THREAD__
-    skip();
-#endif
 #define PHASES "t[N,F,R,S,P,Q] +=! w[C,F,R,S]*x[N,P,Q,C]; y[N,P,Q,F] = max(t[N,F,P%2,Q%2,P//2,Q//2]+b[F],0.0) where P in 10, Q in 14"
     static const small_caches one[] = {
         {PHASES, "x=f32:2x5x7x12&w=f32:12x40x2x2:const&b=f32:40", 32768, 524288, "transform_layout t0 0 4 2 5 3 1\nepilogue t0\n"},
@@ -473,9 +461,6 @@ static void phases_are_epilogues(void **state)
 /* A vector by a constant matrix, whichever way round that is stored: packed in panels, of what L2 does not hold a run for each vector of one. */
 static void vectors_by_matrices(void **state)
 {
-#ifdef __SANITIZE_THREAD__
-    skip();
-#endif
 #define TURNED "t[M,N] +=! a[M,K]*b[N,K]; y[M,N] = max(t[M,N]+v[N], 0.0)"
     static const small_caches one[] = {
         {"c[M,N] +=! a[M,K]*b[K,N]", "a=f32:1x31&b=f32:31x101:const", 8192, 65536, " S1.0 R0.0 S1.1 S1.2\n"},
@@ -496,9 +481,6 @@ static void vectors_by_matrices(void **state)
 /* Plans for what does not fit the caches, on a device with small ones: that they are taken, and agree with the reference. */
 static void beyond_caches(void **state)
 {
-#ifdef __SANITIZE_THREAD__
-    skip();
-#endif
     static const char product[] = "c[M,N] +=! a[M,K]*b[K,N]";
     static const small_caches one[] = {
         {product, "a=f32:35x203&b=f32:203x135:const", 4096, 16384, " S1.0 R0.0 S1.1 R0.1 S1.2 S1.3\n"},
