@@ -114,6 +114,14 @@ static void copies(text *t, int vector)
     put(t, "    }\n    __asm__ volatile(\"sfence\" ::: \"memory\");\n}\n");
 }
 
+/* An add a cycle. Of registers: what is known when it is decoded, some CPUs (Intel's since Golden Cove) add several a cycle as they rename. */
+static void adds(text *t)
+{
+    put(t, "PUBLIC void kiln_add(long turns)\n{\n    long x = 0, y = 1;\n    __asm__ volatile(\"1:\\n\\t\"\n");
+    for (int i = 0; i < 16; i++) { put(t, "        \"addq %%2, %%1\\n\\t\"\n"); }
+    put(t, "        \"decq %%0\\n\\tjnz 1b\" : \"+r\"(turns), \"+r\"(x) : \"r\"(y) : \"cc\");\n}\n");
+}
+
 size_t measure_text(const char *const *features, int nfeatures, char *out, size_t n)
 {
     text t = {out, n, 0};
@@ -126,10 +134,8 @@ size_t measure_text(const char *const *features, int nfeatures, char *out, size_
     for (int row = 0; row < measure_nrows; row++) {
         if (has(features, nfeatures, measure_rows[row].feature)) { peak(&t, row), chain(&t, row); }
     }
-    put(&t, "PUBLIC void kiln_add(long turns)\n{\n    long x = 0;\n    __asm__ volatile(\"1:\\n\\t\"\n");
-    for (int i = 0; i < 16; i++) { put(&t, "        \"addq $1, %%1\\n\\t\"\n"); }
-    put(&t, "        \"decq %%0\\n\\tjnz 1b\" : \"+r\"(turns), \"+r\"(x) : : \"cc\");\n}\n"
-            "PUBLIC float kiln_read(const void *p, long bytes)\n{\n    const vector *v = p;\n    vector s[8] = {{0}};\n"
+    adds(&t);
+    put(&t, "PUBLIC float kiln_read(const void *p, long bytes)\n{\n    const vector *v = p;\n    vector s[8] = {{0}};\n"
             "    for (long i = 0; i + 8 <= bytes / (long)sizeof *v; i += 8) {\n"
             "#pragma GCC unroll 8\n        for (int k = 0; k < 8; k++) { s[k] += v[i + k]; }\n    }\n"
             "    for (int k = 1; k < 8; k++) { s[0] += s[k]; }\n    return s[0][0];\n}\n"
