@@ -12,6 +12,7 @@ typedef struct member { harness_pool *pool; int32_t number; pthread_t thread; } 
 struct harness_pool {
     int nthreads, started;
     bool scramble, pin;
+    cpu_set_t may;              /* processors this process may use, before anything is pinned: threads inherit what their maker is pinned to */
     atomic_int round, quit;     /* round counts calls; members wait for the next */
     atomic_int busy;            /* members still in the current call */
     atomic_llong next;
@@ -50,17 +51,17 @@ static void work(harness_pool *p, int32_t worker)
 }
 
 /* Thread `number` to the number-th processor this process may use; a wish only. */
-static void pin_to(int number)
+static void pin_to(const harness_pool *p, int number)
 {
-    cpu_set_t may, one;
+    cpu_set_t one;
     int count = 0;
-    if (sched_getaffinity(0, sizeof may, &may) != 0) {
+    if (!p->pin || !CPU_COUNT(&p->may)) {
         return;
     }
-    number %= CPU_COUNT(&may);
+    number %= CPU_COUNT(&p->may);
     CPU_ZERO(&one);
     for (int c = 0; c < CPU_SETSIZE; c++) {
-        if (CPU_ISSET(c, &may) && count++ == number) {
+        if (CPU_ISSET(c, &p->may) && count++ == number) {
             CPU_SET(c, &one);
         }
     }
@@ -72,9 +73,7 @@ static void *member_main(void *arg)
     member *m = arg;
     harness_pool *p = m->pool;
     int seen = 0;
-    if (p->pin) {
-        pin_to(m->number);
-    }
+    pin_to(p, m->number);
     for (;;) {
         for (int i = 0; i < SPINS && atomic_load(&p->round) == seen; i++) {
             if (i % 64 == 63) {
@@ -148,9 +147,10 @@ harness_pool *harness_pool_open(int threads, bool scramble, bool pin, kiln_pool 
     p->pin = pin;
     pthread_mutex_init(&p->lock, NULL);
     pthread_cond_init(&p->wake, NULL);
-    if (pin) {
-        pin_to(0);
+    if (sched_getaffinity(0, sizeof p->may, &p->may) != 0) {
+        CPU_ZERO(&p->may);
     }
+    pin_to(p, 0);
     for (int i = 1; i < threads; i++) {
         p->members[i] = (member){.pool = p, .number = i};
         if (pthread_create(&p->members[i].thread, NULL, member_main, &p->members[i]) != 0) {

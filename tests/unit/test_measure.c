@@ -1,6 +1,9 @@
 /* The loops that measure a machine: every instruction of the table is text that compiles, and only those of the features asked for. */
+#include "workers/harness.h"
 #include "workers/measure.h"
 #include "tests/unit/workers_fixture.h"
+#include <sched.h>
+#include <stdatomic.h>
 
 static char source[1 << 17];
 
@@ -70,10 +73,39 @@ static void no_compiler(void **state)
     assert_string_equal(e.slug, "toolchain-missing");
 }
 
+typedef struct meeting { atomic_int there; int cpu[2]; } meeting;
+
+/* A task that waits for the other one, so that two threads take one each. */
+static void meet(void *closure, int64_t i, int32_t worker)
+{
+    meeting *m = closure;
+    (void)worker;
+    m->cpu[i] = sched_getcpu();
+    atomic_fetch_add(&m->there, 1);
+    while (atomic_load(&m->there) < 2) sched_yield();
+}
+
+/* Rates of all units together want each on a processor of its own, although a thread inherits what its maker is pinned to. */
+static void units_run_apart(void **state)
+{
+    cpu_set_t before;
+    meeting m = {0};
+    kiln_pool pool;
+    (void)state;
+    assert_int_equal(sched_getaffinity(0, sizeof before, &before), 0);
+    if (CPU_COUNT(&before) < 2) skip();
+    harness_pool *p = harness_pool_open(2, false, true, &pool);
+    assert_non_null(p);
+    pool.parallel_for(pool.ctx, 2, meet, &m);
+    harness_pool_close(p);
+    assert_int_equal(sched_setaffinity(0, sizeof before, &before), 0);
+    assert_int_not_equal(m.cpu[0], m.cpu[1]);
+}
+
 int main(int argc, char **argv)
 {
     if (argc > 1 && strcmp(argv[1], "child") == 0) { return child_main(argc, argv); }
     const struct CMUnitTest tests[] = {cmocka_unit_test(every_row_compiles), cmocka_unit_test(only_what_is_there),
-                                       cmocka_unit_test(too_long), cmocka_unit_test(no_compiler)};
+                                       cmocka_unit_test(too_long), cmocka_unit_test(no_compiler), cmocka_unit_test(units_run_apart)};
     return cmocka_run_group_tests(tests, fixture_open, fixture_close);
 }
