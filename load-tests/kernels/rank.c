@@ -54,7 +54,7 @@ static verdict judge(const option *x, int n)
     return v;
 }
 
-static int open_all(own *o, bench_case *c, kiln_hw *hw, option *x, char *why, size_t cap)
+static int open_all(own *o, bench_case *c, kiln_hw *hw, struct kiln_pool *pool, option *x, char *why, size_t cap)
 {
     kiln_candidates *found;
     kiln_diag d = {0};
@@ -64,7 +64,7 @@ static int open_all(own *o, bench_case *c, kiln_hw *hw, option *x, char *why, si
     for (int i = 0; i < found->n; i++) {
         option *p = &x[n];
         *p = (option){.predicted = found->c[i].predicted_us};
-        p->open = own_traced(o, c, hw, found->c[i].trace, "", NULL, &p->run, why, cap);
+        p->open = own_traced(o, c, hw, found->c[i].trace, "", pool, &p->run, why, cap);
         if (!p->open) { continue; }
         p->run.call(p->run.state);
         p->run.fetch(p->run.state, n ? other : first);
@@ -76,13 +76,13 @@ static int open_all(own *o, bench_case *c, kiln_hw *hw, option *x, char *why, si
     return n;
 }
 
-static bool one(const char *request, kiln_hw *hw, int rounds, bool all, verdict *v)
+static bool one(const char *request, kiln_hw *hw, struct kiln_pool *pool, int rounds, bool all, verdict *v)
 {
     own o = {0};
-    bench_case c = {.threads = 1};
+    bench_case c = {.threads = pool ? pool->nthreads : 1};
     char why[600] = "";
     option x[MOST];
-    int n = own_open(&o, &c, request, why, sizeof why) ? open_all(&o, &c, hw, x, why, sizeof why) : 0;
+    int n = own_open(&o, &c, request, why, sizeof why) ? open_all(&o, &c, hw, pool, x, why, sizeof why) : 0;
     measure(x, n, rounds);
     *v = judge(x, n);
     double right = v->pairs ? v->right / v->pairs : 1;
@@ -113,12 +113,14 @@ static kiln_hw *spec_of(kiln_arena *a, const char *path)
 int main(int argc, char **argv)
 {
     char line[1 << 14];
-    if (argc < 4) { return fprintf(stderr, "usage: rank REQUESTS.jsonl SPEC.json ROUNDS [all]\n"), 2; }
+    if (argc < 5) { return fprintf(stderr, "usage: rank REQUESTS.jsonl SPEC.json ROUNDS THREADS [all]\n"), 2; }
     kiln_arena *a = kiln_arena_open(&(kiln_host){NULL, mem, NULL});
     kiln_hw *hw = a ? spec_of(a, argv[2]) : NULL;
     FILE *f = fopen(argv[1], "r");
     if (!hw || !f) { return 1; }
-    clock_for(1);
+    int threads = atoi(argv[4]);
+    struct kiln_pool *pool = threads > 1 ? pool_open(threads) : NULL;
+    clock_for(threads);
     puts("| request | candidates | first / best | best is number | pairs right | best us | predicted / measured |");
     puts("| --- | --- | --- | --- | --- | --- | --- |");
     double top = 0, accuracy = 0;
@@ -126,7 +128,7 @@ int main(int argc, char **argv)
     while (fgets(line, sizeof line, f)) {
         line[strcspn(line, "\n")] = 0;
         verdict v;
-        if (!*line || !one(line, hw, atoi(argv[3]), argc > 4, &v)) { continue; }
+        if (!*line || !one(line, hw, pool, atoi(argv[3]), argc > 5, &v)) { continue; }
         top += log(v.top);
         accuracy += v.pairs ? v.right / v.pairs : 1;
         n++;
