@@ -290,7 +290,7 @@ bool kn_cpu_near_operand(const kn_site *x, kn_plans *p)
     if (t.pack_rows) t.blocked = kn_cpu_longest_reduce(x), t.nc = kn_ceil_div(panels, x->hw->units), t.along = false;
     while (!t.pack_rows && tasks < groups && tasks * (t.along ? 1 : panels) * kn_cpu_extent(x, other) < 2 * x->hw->units) tasks *= 2;
     t.mc = kn_ceil_div(groups, tasks);
-    t.pack = other < 0 && far_panels(x, &t);
+    t.pack = (other < 0 || !lines) && far_panels(x, &t);
     if (!t.along) kn_cpu_even(x, &t, 1);
     kn_cpu_try(x, p, &t);
     return p->n > 0;
