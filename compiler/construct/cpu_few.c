@@ -268,6 +268,14 @@ static bool far_panels(const kn_site *x, const kn_cpu_tile *t)
     return !kn_cpu_short_vectors(x) && !t->pack_rows && rows >= ROWS && panel > kn_hw_level_named(x->hw, "l1")->capacity_bytes;
 }
 
+/* Of many products, rows that L2 does not hold: tasks of those that it holds would each read the panels again, or copy them. Panels that all rows go
+ * along take their place (cpu_deep.c). */
+static bool far_rows(const kn_site *x)
+{
+    int64_t rows = kn_cpu_extent(x, x->m) * x->reduce_extent * kn_cpu_acc_bytes(x);
+    return !kn_cpu_short_vectors(x) && rows > kn_hw_level_named(x->hw, "l2")->capacity_bytes;
+}
+
 /* Where panels end inside of lines of results, and the operand is near, rows go along all panels, so that a line is written while it is there. */
 bool kn_cpu_near_operand(const kn_site *x, kn_plans *p)
 {
@@ -285,6 +293,7 @@ bool kn_cpu_near_operand(const kn_site *x, kn_plans *p)
     if (!whole && kn_cpu_extent(x, x->n) < PANELS * t.nv * full) return false;
     int64_t groups = kn_ceil_div(rows, t.mr), panels = kn_ceil_div(kn_cpu_extent(x, x->n), t.nv * full);
     int64_t most = l2->capacity_bytes / 2 / (t.mr * x->reduce_extent * kn_cpu_acc_bytes(x)), tasks = kn_ceil_div(groups, most < 1 ? 1 : most);
+    if (other >= 0 && far_rows(x)) return false;
     if (t.along) t.nc = panels;
     t.pack_rows = other < 0 && panels >= 2 * x->hw->units && kn_cpu_copies_across(x); /* of which every core takes its own copy */
     if (t.pack_rows) t.blocked = kn_cpu_longest_reduce(x), t.nc = kn_ceil_div(panels, x->hw->units), t.along = false;
