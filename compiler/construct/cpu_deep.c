@@ -74,8 +74,8 @@ static bool tile_deep(const kn_site *x, kn_cpu_tile *t, int64_t terms, int64_t r
     return least > 0 && t->nc > 1;
 }
 
-/* Elements of L2 for panels: half of it, but where it may hold all rows, which each column of tasks meets again, what these leave (16 of 336x1764x1008:
- * 0.77 of the time). */
+/* Elements of L2 for panels: half of it, but where it may hold all rows, which each column of tasks meets again, what these leave (16 of
+ * 336x1764x1008: 0.77 of the time). */
 static int64_t room_beside_rows(const kn_site *x)
 {
     int64_t l2 = kn_hw_level_named(x->hw, "l2")->capacity_bytes / kn_cpu_acc_bytes(x), rows = kn_cpu_extent(x, x->m) * x->reduce_extent;

@@ -72,8 +72,8 @@ static void let_settle(int threads)
     }
 }
 
-/* Untimed calls before the timed one. A last-level cache keeps little of what passes through it for the first time: without several calls the first of
- * those that read the same arrays would fetch them from memory for the others. */
+/* Untimed calls before the timed one. A last-level cache keeps little of what passes through it for the first time: without several calls the first
+ * of those that read the same arrays would fetch them from memory for the others. */
 static int warming(double us) { return us < LONG_US ? 4 : us < ENOUGH_US ? 1 : 0; }
 
 static void measure(result *r, const bench_case *c, const bench_run *runs, int rounds, struct kiln_pool *pool, double flops)

@@ -263,8 +263,8 @@ static void constants_go_ahead(void **state)
 }
 
 /* Convolutions with the channels first: where lanes along their places would be idle, or an instruction wants the channels, those are turned to lie
- * last, and weights that are no constant in squares as they are packed; not where the planes are large or fill whole vectors, or sums of one run of
- * terms leave few lanes idle at an image's end. */
+ * last, and weights that are no constant in squares as they are packed; not where the planes are large, or results or terms no whole vectors, or sums of one
+ * run of terms leave few lanes idle at an image's end. */
 static void results_are_turned(void **state)
 {
     static const struct { const char *dtype, *x, *w, *of; int places; bool turned; } one[] = {
@@ -276,7 +276,8 @@ static void results_are_turned(void **state)
         {"f32", "1,2048,7,7", "512,2048,1,1", " const", 9, true}, {"f32", "1,256,14,14", "40,256,3,3", " const", 14, false},
         {"f32", "1,2048,14,14", "512,2048,1,1", " const", 16, false},
         {"bf16", "1,256,58,58", "64,256,1,1", " const", 60, false}, {"bf16", "1,256,12,12", "512,256,1,1", " const", 14, true},
-        {"bf16", "1,120,47,47", "370,120,1,1", " const", 49, false},
+        {"bf16", "1,120,47,47", "370,120,1,1", " const", 49, false}, {"f32", "1,64,56,56", "64,64,3,3", "", 56, true},
+        {"f32", "1,40,56,56", "64,40,3,3", "", 56, false},
     };
     (void)state;
     for (size_t i = 0; i < sizeof one / sizeof *one; i++) {

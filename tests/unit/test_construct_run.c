@@ -422,6 +422,23 @@ static void far_panels_are_copied(void **state)
     check_plans("x86-64-avx512", one, sizeof one / sizeof *one);
 }
 
+/* Of many products panels are copied where rows of the operand begin anywhere in lines. Rows that L2 does not hold go along panels of blocks; where it
+ * may hold them, they find room beside the panels. */
+static void batches_have_panels(void **state)
+{
+#define MM "c[B,M,N] +=! a[M,K]*b[B,K,N]"
+    static const small_caches one[] = {
+        {MM, "a=f32:100x120&b=f32:4x120x196", 8192, 262144, "cache_read out0 1 scratch S2.0 loops R0.0 S2.1 S2.2"},
+        {MM, "a=f32:100x120&b=f32:4x120x192", 8192, 262144, "!cache_read"},
+        {MM, "a=f32:300x240&b=f32:4x240x196", 8192, 262144, "cache_read out0 1 scratch S2.0 loops S2.1 R0.0 S2.2 S2.3"},
+        {MM, "a=f32:200x100&b=f32:4x100x800", 8192, 131072, "split out0 S2 2 2 16"},
+        {MM, "a=f32:300x100&b=f32:4x100x800", 8192, 131072, "split out0 S2 5 2 16"}, /* no room for these rows anyway */
+    };
+#undef MM
+    (void)state;
+    check_plans("x86-64-avx512", one, sizeof one / sizeof *one);
+}
+
 /* Seven panels for two cores are four and three, or five three and two: each takes all of them for half of the rows instead. */
 static void cores_have_as_much(void **state)
 {
@@ -518,7 +535,8 @@ static void beyond_caches(void **state)
         {SMALL_IMAGE "P in 5, Q in 7", "x=f32:2x32x5x7&w=f32:64x32x3x3", 8192, 65536,
          " S1.0 S2.0 | R0.0 S0.0 S2.1"}, /* each is turned once for all images */
         {SMALL_IMAGE "P in 1, Q in 1", "x=f32:1x32x1x1&w=f32:64x32x3x3", 8192, 65536, "!lanes_last"}, /* each is used once */
-        {SMALL_IMAGE "P in 24, Q in 32", "x=f32:1x32x24x32&w=f32:16x32x3x3", 8192, 65536, "!lanes_last"}, /* no lane along the places is idle */
+        {SMALL_IMAGE "P in 24, Q in 32", "x=f32:1x32x24x32&w=f32:20x32x3x3", 8192, 65536, "!lanes_last"}, /* no lane along the places is idle */
+        {SMALL_IMAGE "P in 24, Q in 32", "x=f32:1x32x24x32&w=f32:16x32x3x3", 8192, 65536, "lanes_last"}, /* nor along the results: squares */
 #undef SMALL_IMAGE
         {"y[H,W,C] +=! x[H+R,W+S,C]*w[R,S,C] where H in 15, W in 17", "x=f32:17x19x32&w=f32:3x3x32:const", 32768, 1048576, "prepack out0"},
         {"y[H,W,C] +=! x[H+R,W+S,C]*w[R,S,C] where H in 15, W in 17", "x=f32:17x19x37&w=f32:3x3x37:const", 32768, 1048576,
@@ -773,7 +791,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(candidates_run), cmocka_unit_test(rows_are_one_region), cmocka_unit_test(planes_are_lanes),
         cmocka_unit_test(tables_are_short), cmocka_unit_test(beyond_caches), cmocka_unit_test(copies_in_layers),
-        cmocka_unit_test(far_panels_are_copied), cmocka_unit_test(cores_have_as_much),
+        cmocka_unit_test(far_panels_are_copied), cmocka_unit_test(batches_have_panels), cmocka_unit_test(cores_have_as_much),
         cmocka_unit_test(phases_are_epilogues), cmocka_unit_test(vectors_by_matrices), cmocka_unit_test(tiles_fill_few_registers),
         cmocka_unit_test(places_are_summed_alike), cmocka_unit_test(sums_run_on), 
         cmocka_unit_test(sums_run_along), cmocka_unit_test(maxima_are_shared_out), cmocka_unit_test(few_rows_go_in_runs),
