@@ -263,8 +263,8 @@ static void constants_go_ahead(void **state)
 }
 
 /* Convolutions with the channels first: where lanes along their places would be idle, or an instruction wants the channels, those are turned to lie
- * last, and weights that are no constant in squares as they are packed; not where the planes are large, or results or terms no whole vectors, or sums of one
- * run of terms leave few lanes idle at an image's end. */
+ * last, and weights that are no constant in squares as they are packed; not where the planes are large, or results or terms no whole vectors, or
+ * sums of one run of terms leave few lanes idle at an image's end. */
 static void results_are_turned(void **state)
 {
     static const struct { const char *dtype, *x, *w, *of; int places; bool turned; } one[] = {

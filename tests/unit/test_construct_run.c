@@ -422,8 +422,8 @@ static void far_panels_are_copied(void **state)
     check_plans("x86-64-avx512", one, sizeof one / sizeof *one);
 }
 
-/* Of many products panels are copied where rows of the operand begin anywhere in lines. Rows that L2 does not hold go along panels of blocks; where it
- * may hold them, they find room beside the panels. */
+/* Of many products panels are copied where rows of the operand begin anywhere in lines. Rows that L2 does not hold go along panels of blocks; where
+ * it may hold them, they find room beside the panels. */
 static void batches_have_panels(void **state)
 {
 #define MM "c[B,M,N] +=! a[M,K]*b[B,K,N]"
