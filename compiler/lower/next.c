@@ -1,12 +1,14 @@
-/* Copies that are made block by block of an operand far away: each has a short run of every row, which lies in a page of its
- * own, so that no hardware prefetcher brings the next one. While the tiles of the present block are computed, the runs of the next are asked for, a
- * few lines in every iteration: all that its rows' terms need, shared by the times that the block is gone through. Where these are more than an
- * iteration has lines, a tile asks for its share before it begins, for each line once: an iteration that asks for the same lines again and again goes
- * over as many pages as the block has rows, more than a TLB of the first level holds (1024x1024x4096 took 1.5 times as long on an Ice Lake). */
+/* Copies that are made block by block of an operand far away: each has a short run of every row, which lies in a page of its own, so that no
+ * hardware prefetcher brings the next one. While the tiles of the present block are computed, the runs of the next are asked for, a few lines in
+ * every iteration: all that its rows' terms need, shared by the times that the block is gone through. Where these are more than an iteration has
+ * lines, a tile asks for its share before it begins, for each line once: an iteration that asks for the same lines again and again goes over as many
+ * pages as the block has rows, more than a TLB of the first level holds (1024x1024x4096 took 1.5 times as long on an Ice Lake). Of a block that L2
+ * does not hold beside the present one the lines are gone again before they are asked for again (512x1024x8192, 548x1024x30522: 2.0 and 2.5 times as
+ * long on a Granite Rapids); smaller ones had better be asked for bit by bit than in long bursts (196 to 441 columns: 0.93 to 1.0). */
 #include "lower/cache.h"
 #include <string.h>
 
-enum { MOST_LINES = 8, MOST_AT_ONCE = 32, SOME = 6 };
+enum { MOST_LINES = 8, SOME = 6 };
 
 typedef struct next {
     kn_lw *w;
@@ -18,6 +20,7 @@ typedef struct next {
     int64_t uses;                /* times that the block is gone through */
     kn_expr *use;                /* which of these it is */
     int64_t line, lines;         /* elements of a line; lines that an iteration's runs have */
+    int64_t block;               /* bytes of the copy */
     int64_t blocks;              /* how many blocks further those lie that are asked for */
 } next;
 
@@ -121,11 +124,12 @@ static bool is_far(const next *f)
 static void count_lines(next *f)
 {
     const kn_hw_level *l1 = kn_hw_level_named(f->w->hw, "l1"), *far = &f->w->hw->levels[0];
-    int64_t bytes = kn_dtype_bytes(f->sg->loads[cache_of(f)->load]->dtype), block = bytes;
-    for (int d = 0; d < f->n; d++) block *= f->size[d];
+    int64_t bytes = kn_dtype_bytes(f->sg->loads[cache_of(f)->load]->dtype);
+    f->block = bytes;
+    for (int d = 0; d < f->n; d++) f->block *= f->size[d];
     f->line = l1->transaction_bytes / bytes;
     f->lines = kn_ceil_div(f->run, f->line) * f->rows;
-    f->blocks = kn_ceil_div((int64_t)(SOME * far->latency_ns * far->bandwidth_gbs), block);
+    f->blocks = kn_ceil_div((int64_t)(SOME * far->latency_ns * far->bandwidth_gbs), f->block);
 }
 
 /* Line `number` of the runs of iteration `now` of loop i. */
@@ -154,9 +158,12 @@ static void ask(next *f)
 /* Of all iterations' lines a use's share; 0 where each iteration asks for its own, as around instructions always. */
 static int64_t at_once(const next *f)
 {
+    enum { BURST = 32, LONG_BURST = 256 };
+    const kn_hw_level *l2 = kn_hw_level_named(f->w->hw, "l2");
+    bool stays = !l2 || f->block <= l2->capacity_bytes / 4;
     if (f->sg->g->tensor.intrin) return 0;
     int64_t share = kn_ceil_div(f->lines * f->sg->g->loops[f->i].extent, f->uses);
-    return f->uses >= 2 * f->lines && share <= MOST_AT_ONCE ? share : 0;
+    return f->uses >= 2 * f->lines && share <= (stays ? BURST : LONG_BURST) ? share : 0;
 }
 
 /* Before loop i begins. */

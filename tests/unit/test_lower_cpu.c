@@ -661,6 +661,28 @@ static void turned_planes_ask_for_the_next(void **state)
     }
 }
 
+/* Lines of the next block are asked for by many iterations again, but where L2 does not hold two blocks: there by a burst before each tile, once. */
+static void large_blocks_are_asked_for_once(void **state)
+{
+    static const struct { int64_t l2; bool once; } one[] = {{1 << 18, false}, {1 << 17, true}};
+    static const char trace[] = "split c N 4 2 16\nsplit c M 4\nsplit c K 128\nreorder c N.0 | K.0 M.0 N.1 K.1 | M.1 N.2 N.3\nunroll c M.1\n"
+                                "unroll c N.2\nvectorize c N.3\ncache_read c 1 scratch K.0 loops N.1 K.1 N.2 N.3\n";
+    (void)state;
+    for (size_t i = 0; i < sizeof one / sizeof *one; i++) {
+        kiln_arena *a = kiln_arena_open(&(kiln_host){NULL, mem, NULL});
+        kn_hw *hw = device(a, "x86-64-avx512");
+        for (int l = 0; l < hw->nlevels; l++)
+            if (!strcmp(hw->levels[l].name, "l2")) hw->levels[l].capacity_bytes = one[i].l2;
+        kn_program *p = parsed(a, "c[M,N] +=! a[M,K]*b[K,N]", "a=f32:16x512&b=f32:512x256");
+        kn_lprog *l = lowered(a, p, hw, text_of(trace), trace);
+        bool burst = false;
+        for (int v = 0; v < l->nvars; v++) burst |= strstr(l->var_names[v], "line") != NULL;
+        if (burst != one[i].once || !counted(l, of_kind, KN_LS_PREFETCH)) fail_msg("an L2 of %lld bytes", (long long)one[i].l2);
+        run_checked(a, p, hw, text_of(trace), trace);
+        kiln_arena_close(a);
+    }
+}
+
 /* Lanes that lie rows apart change places in registers with the dimension that goes along the rows, terms of an instruction together; not where the
  * run is shorter than a square, or lanes are terms of the sum, which have to be zero past their end. */
 static void rows_change_places(void **state)
@@ -730,7 +752,8 @@ int main(void)
                                        cmocka_unit_test(rows_are_joined), cmocka_unit_test(addresses_are_made_anew),
                                        cmocka_unit_test(short_rows_are_read_over), cmocka_unit_test(sums_take_what_is_made),
                                        cmocka_unit_test(overwritten_in_place), cmocka_unit_test(rows_begin_with_lines),
-                                       cmocka_unit_test(turned_planes_ask_for_the_next), cmocka_unit_test(rows_change_places),
+                                       cmocka_unit_test(turned_planes_ask_for_the_next), cmocka_unit_test(large_blocks_are_asked_for_once),
+                                       cmocka_unit_test(rows_change_places),
                                        cmocka_unit_test(digits_are_common)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
