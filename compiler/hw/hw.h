@@ -22,6 +22,7 @@ typedef struct kn_hw_peak { enum kn_dtype dtype; double gflops; } kn_hw_peak; /*
  * and one shuffle a cycle. */
 typedef struct kn_hw_costs {
     double store_element, copy_element, read_lane, insert_lane, interleave_element, window_factor, copy_vector, turn_tile, keep_result;
+    double panel_vector; /* 0: not given */
 } kn_hw_costs;
 
 /* A hardware instruction as a tensor expression; latency and interval in cycles, 0: unknown. */
