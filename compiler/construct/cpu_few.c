@@ -107,8 +107,8 @@ static bool begins_with_lines(const kn_site *x)
 
 /* What loading a vector of the operand takes, in multiply-adds: two accesses where it begins anywhere in a line, one from L2 where L1 does not hold
  * the panel. Measured on an Ice Lake: of a panel in L1 tiles of 4 vectors and 5 or 6 rows take 0.93 of the time of 3 by 8, of one in L2 1.05 to 1.1,
- * across lines 1.02 to 1.1. On a Granite Rapids 3 by 8 take 0.9 to 0.93 of the time of 4 by 6 and 5 by 5 in either, which its description says, but of
- * sums of 64 terms, whose rows of results had better be long (1.05). */
+ * across lines 1.02 to 1.1. On a Granite Rapids 3 by 8 take 0.9 to 0.93 of the time of 4 by 6 and 5 by 5 in either, which its description says, but
+ * of sums of 64 terms, whose rows of results had better be long (1.05). */
 static double time_of_vector(const kn_site *x, int64_t panel, bool lines)
 {
     const double across = 1.8, from_l1 = kn_cpu_short_vectors(x) ? 0.2 : 0.5, from_l2 = 1.0;
