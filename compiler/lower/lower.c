@@ -458,6 +458,7 @@ void kn_lw_stage(kn_lw *w, int stage, const kn_sg *consumer, int maker)
     }
     if (innermost >= 0 && sg->g->tensor.intrin && !w->status) kn_lw_next_copies(w, sg, innermost);
     if (nearest && !w->status) kn_lw_instruction_steps(w, sg, innermost, nearest);
+    if (!w->status && !consumer) kn_lw_ask_bands(w, sg);
     if (!w->status) kn_lw_tile(w, sg);
     if (inner && !w->status) {
         w->tail = inner;

@@ -245,6 +245,8 @@ void kn_lw_instruction_begin(kn_lw *w, kn_sg *sg);
 int kn_lw_blocked(const kn_lw *w, const kn_sg *sg);
 /* next.c: in the body of loop i, the innermost around the tile: asks for what the next copies of its operands will read. */
 void kn_lw_next_copies(kn_lw *w, kn_sg *sg, int i);
+/* Around a tile: asks for rows of far images that the next iteration over rows adds (bands.c). */
+void kn_lw_ask_bands(kn_lw *w, kn_sg *sg);
 /* The same before loop i, for copies of which the tile asks for its share at once. */
 void kn_lw_next_copies_at_once(kn_lw *w, kn_sg *sg, int i);
 void kn_lw_block_begin(kn_lw *w, kn_sg *sg);

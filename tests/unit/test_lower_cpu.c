@@ -685,6 +685,30 @@ static void large_blocks_are_asked_for_once(void **state)
     }
 }
 
+/* Rows of far images that a window's next rows of results need are asked for where a row of vectors meets more pages than a prefetcher follows. */
+static void rows_of_images_are_asked_for(void **state)
+{
+    static const struct { const char *channels; int64_t l2; bool asked; } one[] = {
+        {"480", 1 << 18, true}, {"480", 1 << 21, false}, {"96", 1 << 18, false},
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof one / sizeof *one; i++) {
+        kiln_arena *a = kiln_arena_open(&(kiln_host){NULL, mem, NULL});
+        kn_hw *hw = device(a, "x86-64-avx512");
+        kn_program *c;
+        const char *text = "y[N,P,Q,C] +=! pad(x,0.0)[N,P*2+R-2,Q*2+S-2,C]*w[R,S,C] where P in 11, Q in 11, R in 5, S in 5";
+        const char *inputs = kn_format(a, "x=f32:1x21x21x%s&w=f32:5x5x%s", one[i].channels, one[i].channels);
+        for (int l = 0; l < hw->nlevels; l++)
+            if (!strcmp(hw->levels[l].name, "l2")) hw->levels[l].capacity_bytes = one[i].l2;
+        kiln_bytes trace = constructed(a, text, inputs, hw, 1, &c)->c[0].trace;
+        kn_lprog *l = lowered(a, c, hw, trace, inputs);
+        bool asked = counted(l, of_kind, KN_LS_PREFETCH) > 0;
+        if (asked != one[i].asked) fail_msg("%s channels, an L2 of %lld bytes", one[i].channels, (long long)one[i].l2);
+        run_checked(a, c, hw, trace, inputs);
+        kiln_arena_close(a);
+    }
+}
+
 /* Lanes that lie rows apart change places in registers with the dimension that goes along the rows, terms of an instruction together; not where the
  * run is shorter than a square, or lanes are terms of the sum, which have to be zero past their end. */
 static void rows_change_places(void **state)
@@ -755,6 +779,7 @@ int main(void)
                                        cmocka_unit_test(short_rows_are_read_over), cmocka_unit_test(sums_take_what_is_made),
                                        cmocka_unit_test(overwritten_in_place), cmocka_unit_test(rows_begin_with_lines),
                                        cmocka_unit_test(turned_planes_ask_for_the_next), cmocka_unit_test(large_blocks_are_asked_for_once),
+                                       cmocka_unit_test(rows_of_images_are_asked_for),
                                        cmocka_unit_test(rows_change_places),
                                        cmocka_unit_test(digits_are_common)};
     return cmocka_run_group_tests(tests, NULL, NULL);
