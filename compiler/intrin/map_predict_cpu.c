@@ -71,12 +71,14 @@ static bool rows_of_terms(const kn_map_writer *w, int o)
     return last->op == KN_OP_AXIS && w->x->loops[hard->lone[1]] == 1u << last->u.axis;
 }
 
-/* Rows of a unit's tile that are as far apart as pages take an entry of the address cache each, and crowd in the sets of L1: a twentieth more. Rows
+/* Rows of a unit's tile that are as far apart as pages take an entry of the address cache each, and crowd in the sets of L1: a twentieth more; where
+ * they come from memory, no prefetcher follows (8x14x14x1024 by 1024x256 by places: 0.6 of the time by rows of them). Rows
  * of windows over lines straddle two lines of the cache each: a seventh. */
 static double far_rows(const nest *n)
 {
     enum { PAGE = 4096 };
     const kn_map_writer *w = n->w;
+    const kn_hw_level *l2 = kn_hw_level_named(n->hw, "l2");
     double more = 0;
     int64_t few;
     for (int o = 1; o < w->m->nops; o++) {
@@ -85,9 +87,10 @@ static double far_rows(const nest *n)
         if (lines || (flattened && !rows_of_terms(w, o))) more += 0.15;
         kn_map_source s = {.op = &w->m->op[o], .hard = &w->m->it->operand[kn_intrin_operand_of(w->m->it, w->m->op[o].hard)]};
         int64_t step = 0;
-        if (!rows_of_terms(w, o) || s.hard->lone[0] < 0 || kn_map_several(w->x->loops[s.hard->lone[0]])) continue;
+        if (!rows_of_terms(w, o) || s.hard->lone[0] < 0) continue;
         double bytes = kn_map_one_run(w, &s, s.hard->lone[0], &step) ? bytes_of(n, o, (double)step) : PAGE;
-        more += 0.05 * (bytes < PAGE ? bytes / PAGE : 1);
+        bool far = l2 && bytes_of(n, o, soft_elems(w->m, o)) > (double)l2->capacity_bytes;
+        more += (far ? 0.3 : 0.05) * (bytes < PAGE ? bytes / PAGE : 1);
     }
     return 1 + more;
 }

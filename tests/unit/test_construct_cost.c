@@ -73,31 +73,38 @@ static void first_alone_is_the_first(void **state)
 }
 
 /* Lanes of a unit that are columns with steps between them are picked one by one, which takes longer than places of a copy that has these beside
- * each other. */
-static void columns_with_steps_are_copied(void **state)
+ * each other. Rows of its tiles that lie beside each other come sooner from far away than those that have others between them. */
+static void lanes_and_rows_lie_beside_each_other(void **state)
 {
 #define WINDOW(x, w) "{\"op\":{\"name\":\"ConvInteger\",\"attrs\":{\"strides\":[2,2]}},\"inputs\":[{\"dtype\":\"u8\",\"shape\":[" x "]}," \
                      "{\"dtype\":\"i8\",\"shape\":[" w ",1,1]}]}"
-    static const char *const bodies[] = {WINDOW("8,256,14,14", "512,256"), WINDOW("8,64,56,56", "128,64"), WINDOW("1,512,28,28", "1024,512")};
+#define PLACES(x, w) "{\"expr\":\"y[N,P,Q,F] +=! x[N,P,Q,C]*w[C,F]\",\"inputs\":[{\"name\":\"x\",\"dtype\":\"bf16\",\"shape\":[" x "]}," \
+                     "{\"name\":\"w\",\"dtype\":\"bf16\",\"shape\":[" w "]}]}"
+    static const struct { const char *body, *has, *never; } one[] = {
+        {WINDOW("8,256,14,14", "512,256"), "plane", "J=S3;"}, {WINDOW("8,64,56,56", "128,64"), "plane", "J=S3;"},
+        {WINDOW("1,512,28,28", "1024,512"), "plane", "J=S3;"}, {PLACES("8,14,14,1024", "1024,256"), "S1,S2;", "I=S0,S1;"},
+        {PLACES("8,56,56,64", "64,256"), "S1,S2;", "I=S0,S1;"},
+    };
     (void)state;
-    for (size_t i = 0; i < sizeof bodies / sizeof *bodies; i++) {
+    for (size_t i = 0; i < sizeof one / sizeof *one; i++) {
         size_t total = 0;
         kiln_arena *a = kiln_arena_open(&(kiln_host){&total, counted, NULL});
         kiln_request *r;
-        kiln_candidates *one;
+        kiln_candidates *list;
         kiln_diag d = {0};
-        assert_int_equal(kiln_request_json(a, (kiln_bytes){bodies[i], strlen(bodies[i])}, &r, &d), KILN_OK);
-        assert_int_equal(kiln_construct_request(a, r, device(a, "x86-64-amx"), 1, &one, &d), KILN_OK);
-        const char *trace = one->c[0].trace.p;
-        if (!strstr(trace, " amx_int8") || strstr(trace, "J=S3;") || !strstr(trace, "plane")) fail_msg("%s\n%s", bodies[i], trace);
+        assert_int_equal(kiln_request_json(a, (kiln_bytes){one[i].body, strlen(one[i].body)}, &r, &d), KILN_OK);
+        assert_int_equal(kiln_construct_request(a, r, device(a, "x86-64-amx"), 1, &list, &d), KILN_OK);
+        const char *trace = list->c[0].trace.p;
+        if (!strstr(trace, " amx_") || strstr(trace, one[i].never) || !strstr(trace, one[i].has)) fail_msg("%s\n%s", one[i].body, trace);
         kiln_arena_close(a);
     }
 #undef WINDOW
+#undef PLACES
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(constructs_in_little_memory), cmocka_unit_test(first_alone_is_the_first),
-                                       cmocka_unit_test(columns_with_steps_are_copied)};
+                                       cmocka_unit_test(lanes_and_rows_lie_beside_each_other)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
