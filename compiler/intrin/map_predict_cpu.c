@@ -61,6 +61,14 @@ static double line_element(const nest *n, int o, int64_t line)
     return n->hw->costs.copy_vector * vectors / (double)line;
 }
 
+/* Those of the loops that go anywhere. */
+static uint32_t that_go(const kn_map_writer *w, uint32_t loops)
+{
+    for (int l = 0; l < w->m->stmt->naxes; l++)
+        if (w->m->stmt->axes[l].extent == 1) loops &= ~(1u << l);
+    return loops;
+}
+
 /* The operand's terms lie along memory, so that a unit loads its rows from a copy that keeps their order. */
 static bool rows_of_terms(const kn_map_writer *w, int o)
 {
@@ -68,12 +76,12 @@ static bool rows_of_terms(const kn_map_writer *w, int o)
     const kn_intrin_operand *hard = &w->m->it->operand[kn_intrin_operand_of(w->m->it, op->hard)];
     if (!w->unit || !hard->plain || hard->rank != 2 || hard->lone[1] < 0 || !op->nsoft) return false;
     const kn_expr *last = op->soft_index[op->nsoft - 1];
-    return last->op == KN_OP_AXIS && w->x->loops[hard->lone[1]] == 1u << last->u.axis;
+    return last->op == KN_OP_AXIS && that_go(w, w->x->loops[hard->lone[1]]) == that_go(w, 1u << last->u.axis);
 }
 
 /* Rows of a unit's tile that are as far apart as pages take an entry of the address cache each, and crowd in the sets of L1: a twentieth more; where
- * they come from memory, no prefetcher follows (8x14x14x1024 by 1024x256 by places: 0.6 of the time by rows of them). Rows
- * of windows over lines straddle two lines of the cache each: a seventh. */
+ * they come from memory, no prefetcher follows (8x14x14x1024 by 1024x256 by places: 0.6 of the time by rows of them). Rows of windows over lines
+ * straddle two lines of the cache each: a seventh. */
 static double far_rows(const nest *n)
 {
     enum { PAGE = 4096 };

@@ -80,10 +80,12 @@ static void lanes_and_rows_lie_beside_each_other(void **state)
                      "{\"dtype\":\"i8\",\"shape\":[" w ",1,1]}]}"
 #define PLACES(x, w) "{\"expr\":\"y[N,P,Q,F] +=! x[N,P,Q,C]*w[C,F]\",\"inputs\":[{\"name\":\"x\",\"dtype\":\"bf16\",\"shape\":[" x "]}," \
                      "{\"name\":\"w\",\"dtype\":\"bf16\",\"shape\":[" w "]}]}"
+#define ONE_BY_ONE(x, w) "{\"expr\":\"y[N,P,Q,F] +=! x[N,P+R,Q+S,C]*w[R,S,C,F] where P in 14, Q in 14\",\"inputs\":[{\"name\":\"x\"," \
+                         "\"dtype\":\"bf16\",\"shape\":[" x "]},{\"name\":\"w\",\"dtype\":\"bf16\",\"shape\":[1,1," w "]}]}"
     static const struct { const char *body, *has, *never; } one[] = {
         {WINDOW("8,256,14,14", "512,256"), "plane", "J=S3;"}, {WINDOW("8,64,56,56", "128,64"), "plane", "J=S3;"},
         {WINDOW("1,512,28,28", "1024,512"), "plane", "J=S3;"}, {PLACES("8,14,14,1024", "1024,256"), "S1,S2;", "I=S0,S1;"},
-        {PLACES("8,56,56,64", "64,256"), "S1,S2;", "I=S0,S1;"},
+        {PLACES("8,56,56,64", "64,256"), "S1,S2;", "I=S0,S1;"}, {ONE_BY_ONE("8,14,14,1024", "1024,256"), "S1,S2;", "I=S0,S1;"},
     };
     (void)state;
     for (size_t i = 0; i < sizeof one / sizeof *one; i++) {
@@ -100,6 +102,7 @@ static void lanes_and_rows_lie_beside_each_other(void **state)
     }
 #undef WINDOW
 #undef PLACES
+#undef ONE_BY_ONE
 }
 
 int main(void)
