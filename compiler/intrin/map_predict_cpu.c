@@ -132,12 +132,14 @@ static bool places_apart(const kn_map_writer *w, const kn_map_source *s)
     return false;
 }
 
-/* What a unit's lanes take more where they are picked from memory with steps between them, one by one: bytes 4.5 times as long (measured: 1x1
- * windows in steps of 2). */
-static double picked(const nest *n, int o, bool run, int64_t step)
+/* What columns of a unit's tile take more where they are picked from memory with steps between them, and terms of lines of their own, one by one:
+ * bytes 4.5 times as long (measured: 1x1 windows in steps of 2, channels first; terms of a 3x3 window's weights, nine bytes apart, do not). */
+static double picked(const nest *n, int o, int axis, bool run, int64_t step)
 {
+    enum { LINE = 64 };
     double more = n->hw->costs.window_factor * n->hw->costs.window_factor;
-    return run && step > 1 ? more * 2 / bytes_of(n, o, 1) : 1;
+    bool apart = axis < n->w->m->it->nspatial ? step > 1 : bytes_of(n, o, (double)step) >= LINE;
+    return run && apart ? more * 2 / bytes_of(n, o, 1) : 1;
 }
 
 /* Cycles of the copies that operand o needs; 0: none. */
@@ -156,7 +158,7 @@ static double copy_cycles(const nest *n, int o)
     if (j >= 0 && kn_map_cut(w, j) && !s.plain) lanes = w->m->intrin->axes[j].extent;
     bool run = j >= 0 && kn_map_one_run(w, &s, j, &step), whole = j < 0 || n->p->fused[j] % lanes == 0;
     if (lanes > 1) each = c->read_lane + c->insert_lane * (double)(lanes < 16 ? lanes : 16);
-    if (lanes > 1 && w->unit) each = c->copy_element * (places_apart(w, &s) ? c->window_factor * c->window_factor : 1) * picked(n, o, run, step);
+    if (lanes > 1 && w->unit) each = c->copy_element * (places_apart(w, &s) ? c->window_factor * c->window_factor : 1) * picked(n, o, j, run, step);
     if (lanes > 1 && run && step == 1 && whole) each = c->copy_vector / (double)lanes;
     if (lanes > 1 && lanes <= 4 && !run) each *= c->window_factor;
     if (lanes > 1 && lanes <= 4 && !whole) each *= c->window_factor;
