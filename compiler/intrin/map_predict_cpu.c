@@ -95,9 +95,9 @@ static double far_rows(const nest *n)
         if (lines || (flattened && !rows_of_terms(w, o))) more += 0.15;
         kn_map_source s = {.op = &w->m->op[o], .hard = &w->m->it->operand[kn_intrin_operand_of(w->m->it, w->m->op[o].hard)]};
         int64_t step = 0;
-        if (!rows_of_terms(w, o) || s.hard->lone[0] < 0) continue;
-        double bytes = kn_map_one_run(w, &s, s.hard->lone[0], &step) ? bytes_of(n, o, (double)step) : PAGE;
         bool far = l2 && bytes_of(n, o, soft_elems(w->m, o)) > (double)l2->capacity_bytes;
+        if (!rows_of_terms(w, o) || s.hard->lone[0] < 0 || (kn_map_several(w->x->loops[s.hard->lone[0]]) && !far)) continue;
+        double bytes = kn_map_one_run(w, &s, s.hard->lone[0], &step) ? bytes_of(n, o, (double)step) : PAGE;
         more += (far ? 0.3 : 0.05) * (bytes < PAGE ? bytes / PAGE : 1);
     }
     return 1 + more;
@@ -132,14 +132,20 @@ static bool places_apart(const kn_map_writer *w, const kn_map_source *s)
     return false;
 }
 
-/* What columns of a unit's tile take more where they are picked from memory with steps between them, and terms of lines of their own, one by one:
- * bytes 4.5 times as long (measured: 1x1 windows in steps of 2, channels first; terms of a 3x3 window's weights, nine bytes apart, do not). */
-static double picked(const nest *n, int o, int axis, bool run, int64_t step)
+/* What the tiles of a unit take more that are picked from memory one by one, since columns do not lie side by side there, nor terms in one line: bytes 4.5
+ * times as long (measured: 1x1 windows in steps of 2, channels first; not a 3x3 window's weights). */
+static double picked(const nest *n, int o, const kn_map_source *s)
 {
     enum { LINE = 64 };
     double more = n->hw->costs.window_factor * n->hw->costs.window_factor;
-    bool apart = axis < n->w->m->it->nspatial ? step > 1 : bytes_of(n, o, (double)step) >= LINE;
-    return run && apart ? more * 2 / bytes_of(n, o, 1) : 1;
+    const kn_map_writer *w = n->w;
+    uint32_t in = 0;
+    for (int k = 0; k < s->op->nsoft; k++) in |= kn_axes_in(s->op->soft_index[k]);
+    for (int j = 0; j < w->m->intrin->naxes; j++) {
+        int64_t step = 0, least = j < w->m->it->nspatial ? 2 : LINE / (int64_t)bytes_of(n, o, 1);
+        if ((that_go(w, w->x->loops[j]) & in) && (!kn_map_one_run(w, s, j, &step) || step < least)) return 1;
+    }
+    return more * 2 / bytes_of(n, o, 1);
 }
 
 /* Cycles of the copies that operand o needs; 0: none. */
@@ -158,7 +164,7 @@ static double copy_cycles(const nest *n, int o)
     if (j >= 0 && kn_map_cut(w, j) && !s.plain) lanes = w->m->intrin->axes[j].extent;
     bool run = j >= 0 && kn_map_one_run(w, &s, j, &step), whole = j < 0 || n->p->fused[j] % lanes == 0;
     if (lanes > 1) each = c->read_lane + c->insert_lane * (double)(lanes < 16 ? lanes : 16);
-    if (lanes > 1 && w->unit) each = c->copy_element * (places_apart(w, &s) ? c->window_factor * c->window_factor : 1) * picked(n, o, j, run, step);
+    if (lanes > 1 && w->unit) each = c->copy_element * (places_apart(w, &s) ? c->window_factor * c->window_factor : 1) * picked(n, o, &s);
     if (lanes > 1 && run && step == 1 && whole) each = c->copy_vector / (double)lanes;
     if (lanes > 1 && lanes <= 4 && !run) each *= c->window_factor;
     if (lanes > 1 && lanes <= 4 && !whole) each *= c->window_factor;
