@@ -132,8 +132,8 @@ static bool places_apart(const kn_map_writer *w, const kn_map_source *s)
     return false;
 }
 
-/* What the tiles of a unit take more that are picked from memory one by one, since columns do not lie side by side there, nor terms in one line: bytes 4.5
- * times as long (measured: 1x1 windows in steps of 2, channels first; not a 3x3 window's weights). */
+/* What the tiles of a unit take more that are picked from memory one by one, since columns do not lie side by side there, nor terms in one line:
+ * bytes 4.5 times as long (measured: 1x1 windows in steps of 2, channels first; not a 3x3 window's weights). */
 static double picked(const nest *n, int o, const kn_map_source *s)
 {
     enum { LINE = 64 };
