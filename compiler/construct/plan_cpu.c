@@ -104,16 +104,24 @@ static bool streams(const kn_site *x)
     return true;
 }
 
+/* What is written is written in order; and what is read once is read so, but for a few planes at a time, which come sooner beside each other (14 of
+ * 168x83x83, every other row of each: 1.9 to 3 times as fast in order; 2 planes 0.92). */
+static bool in_their_order(const kn_site *x, const kn_cpu_tile *t)
+{
+    enum { BESIDE = 8 };
+    return x->s->red == KN_RED_NONE || (!x->contraction && t->grain > BESIDE);
+}
+
 /* Order: other axes, rows' tasks, n's tasks | other's grain, row groups, reduction | rows, vectors, lanes. Returns the task loops in par[]. */
 static int put_order(kn_nest *w, const kn_cpu_tile *t, int other, int par[], int64_t times[])
 {
     const kn_site *x = w->x;
     int k = 0, n = x->n, m = x->m;
-    bool ntile = n >= 0 && (t->nv > 1 || t->lanes > 1), map = x->s->red == KN_RED_NONE;
+    bool ntile = n >= 0 && (t->nv > 1 || t->lanes > 1), in_order = in_their_order(x, t);
     for (int i = 0; i < x->s->nspatial; i++) {
         if (i == n || i == m) continue;
         kn_nest_loop(w, i, 0);
-        if (i == other && t->grain > 1 && map) kn_nest_loop(w, i, 1); /* what is written is written in order */
+        if (i == other && t->grain > 1 && in_order) kn_nest_loop(w, i, 1); /* what is read once is read, and written, in order */
         times[k] = kn_ceil_div(kn_cpu_extent(x, i), i == t->o && t->mo > 1 ? t->mo : i == other ? t->grain : 1);
         par[k++] = i;
     }
@@ -129,7 +137,7 @@ static int put_order(kn_nest *w, const kn_cpu_tile *t, int other, int par[], int
         par[k++] = n;
     }
     if (k) kn_nest_bar(w);
-    if (other >= 0 && t->grain > 1 && !map) kn_nest_loop(w, other, 1);
+    if (other >= 0 && t->grain > 1 && !in_order) kn_nest_loop(w, other, 1);
     if (n >= 0 && rows_first) kn_nest_loop(w, n, 0);
     if (t->kb > 1) kn_nest_loop(w, t->blocked, t->apart);
     if (t->nc > 1 && !t->along) kn_nest_loop(w, n, 1);

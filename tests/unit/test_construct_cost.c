@@ -105,9 +105,32 @@ static void lanes_and_rows_lie_beside_each_other(void **state)
 #undef ONE_BY_ONE
 }
 
+/* Planes of a task are read one after the other, each from end to end, but for a few of them. */
+static void planes_are_read_in_order(void **state)
+{
+#define POOL(x) "{\"op\":{\"name\":\"AveragePool\",\"attrs\":{\"kernel_shape\":[1,1],\"strides\":[2,2]}}," \
+                "\"inputs\":[{\"dtype\":\"f32\",\"shape\":[" x "]}]}"
+    static const struct { const char *body, *order; } one[] = {
+        {POOL("14,168,83,83"), "reorder t0 J0.0 J0.1 S2.0 "}, {POOL("1,168,83,83"), "reorder t0 S0.0 S1.0 S2.0 S3.0 | S1.1 "},
+    };
+#undef POOL
+    (void)state;
+    for (size_t i = 0; i < sizeof one / sizeof *one; i++) {
+        size_t total = 0;
+        kiln_arena *a = kiln_arena_open(&(kiln_host){&total, counted, NULL});
+        kiln_request *r;
+        kiln_candidates *list;
+        kiln_diag d = {0};
+        assert_int_equal(kiln_request_json(a, (kiln_bytes){one[i].body, strlen(one[i].body)}, &r, &d), KILN_OK);
+        assert_int_equal(kiln_construct_request(a, r, device(a, "x86-64-avx512"), 1, &list, &d), KILN_OK);
+        if (!strstr(list->c[0].trace.p, one[i].order)) fail_msg("%s\n%s", one[i].body, list->c[0].trace.p);
+        kiln_arena_close(a);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(constructs_in_little_memory), cmocka_unit_test(first_alone_is_the_first),
-                                       cmocka_unit_test(lanes_and_rows_lie_beside_each_other)};
+                                       cmocka_unit_test(lanes_and_rows_lie_beside_each_other), cmocka_unit_test(planes_are_read_in_order)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
