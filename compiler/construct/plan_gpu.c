@@ -142,8 +142,20 @@ static void put_vectors(kn_buf *b, const kn_site *x, int64_t vectors, int64_t v,
     kn_putf(b, "bind %s %s.2 thread\nbind %s %s.1 vthread\nvectorize %s %s.3\n", x->name, n, x->name, n, x->name, n);
 }
 
-/* Maps, and sums over what lies apart, in vectors of up to 16 bytes of what is widest, consecutive threads on consecutive vectors; rows must not
- * begin between vectors. */
+/* The widest step between what neighbouring results read. */
+static int64_t step_of(const kn_site *x)
+{
+    int64_t most = 1;
+    for (int l = 0; l < x->nloads; l++) {
+        int64_t c = x->load[l].linear ? x->load[l].coef[x->n] : 1;
+        if (c < 0) c = -c;
+        if (c > most) most = c;
+    }
+    return most;
+}
+
+/* Maps, and sums over what lies apart, in vectors of up to 16 bytes of what is widest, consecutive threads on consecutive vectors, and on 16 bytes of
+ * what they read at most (of a window with steps of 2 vectors of 4 results take twice as long as of 2); rows must not begin between vectors. */
 static void vector_tiles(const kn_site *x, kn_plans *p)
 {
     kn_site y = *x;
@@ -153,7 +165,7 @@ static void vector_tiles(const kn_site *x, kn_plans *p)
     y.m = -1;
     for (int i = 0; i < x->s->nspatial; i++) if (i != x->n && (y.m < 0 || extent(x, i) >= extent(x, y.m))) y.m = i;
     for (int l = 0; l < x->nloads; l++) if (x->load[l].bytes > bytes) bytes = x->load[l].bytes;
-    for (int64_t v = 16 / bytes; v > 1; v /= 2) {
+    for (int64_t v = 16 / bytes / step_of(x); v > 1; v /= 2) {
         int64_t vectors = kn_ceil_div(extent(x, x->n), v);
         bool even = vectors * v == extent(x, x->n);
         for (int i = 0; i < x->s->nspatial; i++) even &= i == x->n || x->store.coef[i] % v == 0 || extent(x, i) == 1;

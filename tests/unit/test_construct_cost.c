@@ -128,9 +128,31 @@ static void planes_are_read_in_order(void **state)
     }
 }
 
+/* Neighbouring threads of a GPU read within 16 bytes of each other, so that vectors of results have as many as their steps leave. */
+static void vectors_of_windows_read_side_by_side(void **state)
+{
+#define POOL(step) "{\"op\":{\"name\":\"MaxPool\",\"attrs\":{\"kernel_shape\":[3,3],\"strides\":[" step "],\"pads\":[1,1,1,1]}}," \
+                   "\"inputs\":[{\"dtype\":\"f32\",\"shape\":[128,64,112,112]}]}"
+    static const struct { const char *body, *vectors; } one[] = {{POOL("2,2"), " 2\nreorder out0"}, {POOL("1,1"), " 4\nreorder out0"}};
+#undef POOL
+    (void)state;
+    for (size_t i = 0; i < sizeof one / sizeof *one; i++) {
+        size_t total = 0;
+        kiln_arena *a = kiln_arena_open(&(kiln_host){&total, counted, NULL});
+        kiln_request *r;
+        kiln_candidates *list;
+        kiln_diag d = {0};
+        assert_int_equal(kiln_request_json(a, (kiln_bytes){one[i].body, strlen(one[i].body)}, &r, &d), KILN_OK);
+        assert_int_equal(kiln_construct_request(a, r, device(a, "nvidia-h200"), 1, &list, &d), KILN_OK);
+        if (!strstr(list->c[0].trace.p, one[i].vectors)) fail_msg("%s\n%s", one[i].body, list->c[0].trace.p);
+        kiln_arena_close(a);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(constructs_in_little_memory), cmocka_unit_test(first_alone_is_the_first),
-                                       cmocka_unit_test(lanes_and_rows_lie_beside_each_other), cmocka_unit_test(planes_are_read_in_order)};
+                                       cmocka_unit_test(lanes_and_rows_lie_beside_each_other), cmocka_unit_test(planes_are_read_in_order),
+                                       cmocka_unit_test(vectors_of_windows_read_side_by_side)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
