@@ -79,9 +79,9 @@ static bool rows_of_terms(const kn_map_writer *w, int o)
     return last->op == KN_OP_AXIS && that_go(w, w->x->loops[hard->lone[1]]) == that_go(w, 1u << last->u.axis);
 }
 
-/* Rows of a unit's tile that are as far apart as pages take an entry of the address cache each, and crowd in the sets of L1: a twentieth more; where
- * they come from memory, no prefetcher follows (8x14x14x1024 by 1024x256 by places: 0.6 of the time by rows of them). Rows of windows over lines
- * straddle two lines of the cache each: a seventh. */
+/* Rows of a unit's tile that are as far apart as pages take an entry of the address cache each, and crowd in the sets of L1: a twentieth more; of
+ * several loops, and from memory, no prefetcher follows (8x14x14x1024 by 1024x256 by places: 0.6 of the time by rows of them). Rows of windows over
+ * lines straddle two lines of the cache each: a seventh. */
 static double far_rows(const nest *n)
 {
     enum { PAGE = 4096 };
@@ -96,9 +96,10 @@ static double far_rows(const nest *n)
         kn_map_source s = {.op = &w->m->op[o], .hard = &w->m->it->operand[kn_intrin_operand_of(w->m->it, w->m->op[o].hard)]};
         int64_t step = 0;
         bool far = l2 && bytes_of(n, o, soft_elems(w->m, o)) > (double)l2->capacity_bytes;
-        if (!rows_of_terms(w, o) || s.hard->lone[0] < 0 || (kn_map_several(w->x->loops[s.hard->lone[0]]) && !far)) continue;
+        bool several = s.hard->lone[0] >= 0 && kn_map_several(w->x->loops[s.hard->lone[0]]);
+        if (!rows_of_terms(w, o) || s.hard->lone[0] < 0) continue;
         double bytes = kn_map_one_run(w, &s, s.hard->lone[0], &step) ? bytes_of(n, o, (double)step) : PAGE;
-        more += (far ? 0.3 : 0.05) * (bytes < PAGE ? bytes / PAGE : 1);
+        more += (several && far ? 0.3 : 0.05) * (bytes < PAGE ? bytes / PAGE : 1);
     }
     return 1 + more;
 }

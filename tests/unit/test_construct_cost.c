@@ -86,6 +86,8 @@ static void lanes_and_rows_lie_beside_each_other(void **state)
         {WINDOW("8,256,14,14", "512,256"), "plane", "J=S3;"}, {WINDOW("8,64,56,56", "128,64"), "plane", "J=S3;"},
         {WINDOW("1,512,28,28", "1024,512"), "plane", "J=S3;"}, {PLACES("8,14,14,1024", "1024,256"), "S1,S2;", "I=S0,S1;"},
         {PLACES("8,56,56,64", "64,256"), "S1,S2;", "I=S0,S1;"}, {ONE_BY_ONE("8,14,14,1024", "1024,256"), "S1,S2;", "I=S0,S1;"},
+        {"{\"op\":\"MatMul\",\"inputs\":[{\"dtype\":\"bf16\",\"shape\":[2048,2048]},{\"dtype\":\"bf16\",\"shape\":[2048,2048]}]}",
+         "I=S0;J=S1;", "I=S1;"},
     };
     (void)state;
     for (size_t i = 0; i < sizeof one / sizeof *one; i++) {
