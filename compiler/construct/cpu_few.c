@@ -259,16 +259,20 @@ bool kn_cpu_copies_across(const kn_site *x)
     return rows * terms * bytes > l1->capacity_bytes / 2 && terms * l1->transaction_bytes >= l1->capacity_bytes / 4;
 }
 
+static int64_t panel_bytes(const kn_site *x, const kn_cpu_tile *t) { return t->nv * t->lanes * x->reduce_extent * kn_cpu_acc_bytes(x); }
+
 /* Panels that come from L2 for each group of rows, each row of them from a place of its own, which no prefetcher of L1 sees coming: of so many rows a
  * copy, which is one run, takes 0.72 to 1.0 of the time on a Sapphire Rapids (256x2000x250 0.72, 336x336x441 0.81, 256x1024x196 0.85, 96x1024x196
- * 0.95, 1000x500x200 1; 64x1024x196 1.03, 128x128x784, whose panels L1 holds, 1.07). Short vectors: worth_a_copy. */
-static bool far_panels(const kn_site *x, const kn_cpu_tile *t, bool straddles)
+ * 0.95, 1000x500x200 1; 64x1024x196 1.03, 128x128x784, whose panels L1 holds, 1.07). Of many products, whose operands nothing else brings near, so do
+ * those that L1 holds where their rows begin anywhere in lines, and of those that begin with lines none (16 images of 1024x14x14 to 256 0.87,
+ * 336x21x21 0.8, 168x42x42 0.87; 512x28x28, in lines, 1.0 to 1.03). Short vectors: worth_a_copy. */
+static bool far_panels(const kn_site *x, const kn_cpu_tile *t, bool lines)
 {
     enum { ROWS = 88, ROWS_OF_MANY = 64 };
+    bool many = kn_cpu_other(x) >= 0;
     int64_t rows = t->mc * t->mr < kn_cpu_extent(x, x->m) ? t->mc * t->mr : kn_cpu_extent(x, x->m);
-    int64_t panel = t->nv * t->lanes * x->reduce_extent * kn_cpu_acc_bytes(x);
-    if (kn_cpu_short_vectors(x) || t->pack_rows || rows < (straddles ? ROWS_OF_MANY : ROWS)) return false;
-    return straddles || panel > kn_hw_level_named(x->hw, "l1")->capacity_bytes;
+    if (kn_cpu_short_vectors(x) || t->pack_rows || (many && lines) || rows < (many ? ROWS_OF_MANY : ROWS)) return false;
+    return many || panel_bytes(x, t) > kn_hw_level_named(x->hw, "l1")->capacity_bytes;
 }
 
 /* Of many products, rows that L2 does not hold: tasks of those that it holds would each read the panels again, or copy them. Panels that all rows go
@@ -302,8 +306,8 @@ bool kn_cpu_near_operand(const kn_site *x, kn_plans *p)
     if (t.pack_rows) t.blocked = kn_cpu_longest_reduce(x), t.nc = kn_ceil_div(panels, x->hw->units), t.along = false;
     while (!t.pack_rows && tasks < groups && tasks * (t.along ? 1 : panels) * kn_cpu_extent(x, other) < 2 * x->hw->units) tasks *= 2;
     t.mc = kn_ceil_div(groups, tasks);
-    t.pack = (other < 0 || !lines) && far_panels(x, &t, other >= 0);
-    if (t.pack && other >= 0 && panels > 1 && t.nv * full * x->reduce_extent * kn_cpu_acc_bytes(x) <= l1->capacity_bytes) t.along = true, t.nc = 2;
+    t.pack = far_panels(x, &t, lines);
+    if (t.pack && panels > 1 && panel_bytes(x, &t) <= l1->capacity_bytes) t.along = true, t.nc = 2; /* of many products */
     if (!t.along) kn_cpu_even(x, &t, 1);
     kn_cpu_try(x, p, &t);
     return p->n > 0;

@@ -91,29 +91,42 @@ static double time_of_far_runs(const kn_site *x, const kn_tensor *planes)
     return bytes / l3->transaction_bytes * l3->latency_ns / AT_A_TIME;
 }
 
+/* A window that steps forwards, whose results and terms are whole vectors of whole lines: their squares turn as fast as they are copied otherwise,
+ * to rows that are one axis and from them (on a Granite Rapids 6 windows one by one 1.0 to 1.15, 16 at a time 1.05 to 1.5 times as fast; rows of 112
+ * 0.95 to 1.05, transposed convolutions 0.8 to 1.07, 72 results of 40 terms 0.8 to 0.98). */
+static bool turns_as_fast(const kn_site *x, const kn_expr *load, int64_t results, int64_t run)
+{
+    enum { ROW = 64 };
+    int64_t lanes = x->hw->vector_bytes / kn_cpu_acc_bytes(x);
+    bool slides = false;
+    for (int d = 0; d < load->nargs; d++) {
+        kn_affine f;
+        if (!(kn_axes_in(load->args[d]) >> x->n & 1)) continue;
+        if (!kn_affine_of(load->args[d], &f) || f.coef[x->n] < 1) return false;
+        for (int r = x->s->nspatial; r < x->s->naxes; r++) {
+            if (f.coef[r] < 0) return false;
+            slides |= f.coef[r] && x->s->axes[r].extent > 1;
+        }
+    }
+    return slides && kn_cpu_extent(x, x->n) <= ROW && !kn_cpu_short_vectors(x) && results % lanes == 0 && run % lanes == 0;
+}
+
 /* Lanes along the places also take the columns between one row of them and the next, by which the window reaches past the row's end, and those past
  * the image's: what that wastes is more than turning what goes in and what comes out takes. Of a window these are copied otherwise too, to rows that
  * are one axis and from them, in half the time; and vectors that are parts of lines lie across these there (beside results that fill such vectors and
- * weights that are packed ahead, 32x56x56 by 3x3 in steps of 2 to 160: 1.54 times as long; 13 windows: 1.13). Whole lines of them gain by less where
- * results and terms are whole vectors, whose squares turn as fast as they are copied (on a Granite Rapids 6 windows one by one 1.0 to 1.15, 16 at a
- * time 1.05 to 1.5 times as fast; rows of 112 0.95 to 1.05, transposed convolutions 0.8 to 1.07, 72 results of 40 terms 0.8 to 0.98). */
-static bool wastes_places(const kn_site *x, const kn_expr *load, const kn_tensor *weights, double at_end, int64_t results, int64_t run)
+ * weights that are packed ahead, 32x56x56 by 3x3 in steps of 2 to 160: 1.54 times as long; 13 windows: 1.13). */
+static bool wastes_places(const kn_site *x, const kn_expr *load, const kn_tensor *weights, double at_end, int64_t results)
 {
-    enum { ROW = 64 };
     const double ACROSS = 0.08; /* of the time of computing */
     const kn_hw_level *l3 = kn_hw_level_named(x->hw, "l3");
     const kn_program *p = x->t->program;
-    bool forwards = true;
     double flops, reach = 0, step = 1, n = (double)kn_cpu_extent(x, x->n);
     for (int d = 0; d < load->nargs; d++) {
         kn_affine f;
         if (!(kn_axes_in(load->args[d]) >> x->n & 1)) continue;
         if (!kn_affine_of(load->args[d], &f) || f.coef[x->n] < 1) return false;
         step = (double)f.coef[x->n];
-        for (int r = x->s->nspatial; r < x->s->naxes; r++) {
-            forwards = forwards && f.coef[r] >= 0;
-            reach += (double)((f.coef[r] < 0 ? -f.coef[r] : f.coef[r]) * (x->s->axes[r].extent - 1));
-        }
+        for (int r = x->s->nspatial; r < x->s->naxes; r++) reach += (double)((f.coef[r] < 0 ? -f.coef[r] : f.coef[r]) * (x->s->axes[r].extent - 1));
     }
     kn_cpu_uneven(x, &flops);
     for (int i = 0; i < x->s->naxes; i++) flops *= (double)x->s->axes[i].extent;
@@ -123,7 +136,6 @@ static bool wastes_places(const kn_site *x, const kn_expr *load, const kn_tensor
     double turned = 2 * (kn_cpu_bytes(&p->tensors[load->u.tensor]) + kn_cpu_bytes(&p->tensors[x->s->out]));
     double waste = gflops > 0 ? flops / gflops * (reach / step / n + at_end) : 0, takes = gbs > 0 ? turned / gbs : waste;
     double idle = (double)(kn_round_up(results, lanes) - results) / (double)results;
-    if (reach > 0 && forwards && n <= ROW && !kn_cpu_short_vectors(x) && idle == 0 && run % lanes == 0) return true;
     if (reach > 0 && kn_cpu_short_vectors(x) && weights->constant && idle == 0) waste += ACROSS * flops / gflops;
     if (reach > 0) takes /= 2;
     if (reach > 0 && step > 1) waste += time_of_far_runs(x, &p->tensors[load->u.tensor]);
@@ -239,7 +251,9 @@ static bool worth_turning(const kn_site *x, int w, const kn_expr *const *loads, 
     bool long_run = run >= LEAST_RUN && (x->reduce_extent > run || !narrow);
     if (!t->constant && (!worth_copies(x, w) || x->reduce_extent == run)) return false; /* its own rows may be broadcast as they lie */
     if (!long_run && !(narrow && pays(x, w, other, lanes, axis))) return false;
-    return narrow || (!lies_idle(x, lanes) && wastes_places(x, other, t, idle_at_end(x, 1 - w, axis), kn_cpu_extent(x, lanes), run));
+    if (narrow || lies_idle(x, lanes)) return narrow;
+    int64_t results = kn_cpu_extent(x, lanes);
+    return turns_as_fast(x, other, results, run) || wastes_places(x, other, t, idle_at_end(x, 1 - w, axis), results);
 }
 
 const char *kn_cpu_turned(kiln_arena *a, const kn_site *x, const char *plane, const char *results, const char *weights)

@@ -95,9 +95,8 @@ static double far_rows(const nest *n)
         if (lines || (flattened && !rows_of_terms(w, o))) more += 0.15;
         kn_map_source s = {.op = &w->m->op[o], .hard = &w->m->it->operand[kn_intrin_operand_of(w->m->it, w->m->op[o].hard)]};
         int64_t step = 0;
-        bool far = l2 && bytes_of(n, o, soft_elems(w->m, o)) > (double)l2->capacity_bytes;
-        bool several = s.hard->lone[0] >= 0 && kn_map_several(w->x->loops[s.hard->lone[0]]);
         if (!rows_of_terms(w, o) || s.hard->lone[0] < 0) continue;
+        bool several = kn_map_several(w->x->loops[s.hard->lone[0]]), far = l2 && bytes_of(n, o, soft_elems(w->m, o)) > (double)l2->capacity_bytes;
         double bytes = kn_map_one_run(w, &s, s.hard->lone[0], &step) ? bytes_of(n, o, (double)step) : PAGE;
         more += (several && far ? 0.3 : 0.05) * (bytes < PAGE ? bytes / PAGE : 1);
     }

@@ -1,7 +1,8 @@
-/* Windows over rows of far images with the channels last (depthwise, pooling), whose lanes are a part of the channels: each row is gone through a
- * vector at a time, so that reads go from place to place, in as many pages as the rows have, and no prefetcher follows. The rows that the next
- * iteration over rows adds lie beside each other in memory: meanwhile they are asked for from end to end, a run of lines at each step, which a
- * prefetcher follows (48x21x21x672 and 48x42x42x336 by 5x5 in steps of 2: 1.8 times as fast, where memory takes 150 ns, 7x7 over 165x165x96 1.27). */
+/* Rows of images that lie far away are asked for before a window gets to them, where its lanes are a part of the channels, which come last
+ * (depthwise, pooling): each row is gone through a vector at a time, so that reads go from place to place, in as many pages as the rows have, and no
+ * prefetcher follows. The rows that the next iteration over rows adds lie beside each other in memory: meanwhile they are asked for from end to end,
+ * a run of lines at each step, which a prefetcher follows (48x21x21x672 and 48x42x42x336 by 5x5 in steps of 2: 1.8 times as fast, where memory takes
+ * 150 ns, 7x7 over 165x165x96 1.27). */
 #include "lower/tile.h"
 
 enum { LEAST_BAND = 4096, MOST_LINES = 64 }; /* bytes; at a step */
@@ -16,8 +17,6 @@ typedef struct band {
     int dim;                     /* the dimension along which it goes */
 } band;
 
-static bool outside(const band *b, int loop) { return loop <= b->rows; }
-
 /* By how much a loop moves the index of dimension d. */
 static int64_t moves(const band *b, int loop, int d)
 {
@@ -29,8 +28,8 @@ static int64_t moves(const band *b, int loop, int d)
 static int64_t span(const band *b, int d)
 {
     int64_t n = 1;
-    for (int i = 0; i < b->sg->g->nloops; i++) {
-        int64_t by = outside(b, i) ? 0 : moves(b, i, d);
+    for (int i = b->rows + 1; i < b->sg->g->nloops; i++) {
+        int64_t by = moves(b, i, d);
         n += (by < 0 ? -by : by) * (b->sg->g->loops[i].extent - 1);
     }
     return n;
@@ -78,16 +77,15 @@ static bool find_rows(band *b)
 static kn_expr *behind(const band *b)
 {
     kn_lw *w = b->w;
-    kn_expr *from = kn_lw_int(w, 0);
-    for (int d = 0; d <= b->dim; d++) {
-        kn_expr *at = kn_lw_int(w, b->at[d].offset + (d == b->dim ? span(b, d) : 0));
-        for (int i = 0; i <= b->rows; i++) {
+    kn_expr *at[KILN_MAX_RANK];
+    for (int d = 0; d < b->load->nargs; d++) {
+        at[d] = kn_lw_int(w, d > b->dim ? 0 : b->at[d].offset + (d == b->dim ? span(b, d) : 0));
+        for (int i = 0; i <= b->rows && d <= b->dim; i++) {
             int64_t by = moves(b, i, d);
-            if (by && b->sg->val[i]) at = kn_bin(w->a, KN_OP_ADD, at, kn_bin(w->a, KN_OP_MUL, b->sg->val[i], kn_lw_int(w, by)));
+            if (by && b->sg->val[i]) at[d] = kn_bin(w->a, KN_OP_ADD, at[d], kn_bin(w->a, KN_OP_MUL, b->sg->val[i], kn_lw_int(w, by)));
         }
-        from = kn_bin(w->a, KN_OP_ADD, from, kn_bin(w->a, KN_OP_MUL, at, kn_lw_int(w, pitch(b, d))));
     }
-    return from;
+    return kn_lw_address(w, b->load->u.tensor, at);
 }
 
 /* An iteration goes through more pages than a prefetcher follows (32 on Intel's cores), and some; fewer of them gain nothing, or lose (14x14x256 by

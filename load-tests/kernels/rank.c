@@ -135,6 +135,7 @@ int main(int argc, char **argv)
     }
     fclose(f);
     if (n) { printf("%d requests: first / best %.3f (geometric mean), pairs right %.3f (mean)\n", n, exp(top / n), accuracy / n); }
+    pool_close(pool);
     kiln_arena_close(a);
     return n ? 0 : 1;
 }

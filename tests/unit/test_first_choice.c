@@ -1,0 +1,91 @@
+/* What is constructed first for a request, where that hangs on what the choice is thought to take: mappings onto a unit, orders of loops, vectors. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <cmocka.h>
+#include "tests/arena.h"
+#include "tests/unit/device.h"
+
+static const char *first_trace(kiln_arena *a, const char *body, const char *spec)
+{
+    kiln_request *r;
+    kiln_candidates *list;
+    kiln_diag d = {0};
+    if (kiln_request_json(a, (kiln_bytes){body, strlen(body)}, &r, &d) || kiln_construct_request(a, r, device(a, spec), 1, &list, &d))
+        fail_msg("%s: %s %s", body, d.pointer, d.message);
+    return list->c[0].trace.p;
+}
+
+/* Lanes of a unit that are columns with steps between them are picked one by one, which takes longer than places of a copy that has these beside
+ * each other. Rows of its tiles that lie beside each other come sooner from far away than those that have others between them. */
+static void lanes_and_rows_lie_beside_each_other(void **state)
+{
+#define WINDOW(x, w) "{\"op\":{\"name\":\"ConvInteger\",\"attrs\":{\"strides\":[2,2]}},\"inputs\":[{\"dtype\":\"u8\",\"shape\":[" x "]}," \
+                     "{\"dtype\":\"i8\",\"shape\":[" w ",1,1]}]}"
+#define PLACES(x, w) "{\"expr\":\"y[N,P,Q,F] +=! x[N,P,Q,C]*w[C,F]\",\"inputs\":[{\"name\":\"x\",\"dtype\":\"bf16\",\"shape\":[" x "]}," \
+                     "{\"name\":\"w\",\"dtype\":\"bf16\",\"shape\":[" w "]}]}"
+#define ONE_BY_ONE(x, w) "{\"expr\":\"y[N,P,Q,F] +=! x[N,P+R,Q+S,C]*w[R,S,C,F] where P in 14, Q in 14\",\"inputs\":[{\"name\":\"x\"," \
+                         "\"dtype\":\"bf16\",\"shape\":[" x "]},{\"name\":\"w\",\"dtype\":\"bf16\",\"shape\":[1,1," w "]}]}"
+    static const struct { const char *body, *has, *never; } one[] = {
+        {WINDOW("8,256,14,14", "512,256"), "plane", "J=S3;"}, {WINDOW("8,64,56,56", "128,64"), "plane", "J=S3;"},
+        {WINDOW("1,512,28,28", "1024,512"), "plane", "J=S3;"}, {PLACES("8,14,14,1024", "1024,256"), "S1,S2;", "I=S0,S1;"},
+        {PLACES("8,56,56,64", "64,256"), "S1,S2;", "I=S0,S1;"}, {ONE_BY_ONE("8,14,14,1024", "1024,256"), "S1,S2;", "I=S0,S1;"},
+        {"{\"op\":\"MatMul\",\"inputs\":[{\"dtype\":\"bf16\",\"shape\":[2048,2048]},{\"dtype\":\"bf16\",\"shape\":[2048,2048]}]}",
+         "I=S0;J=S1;", "I=S1;"},
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof one / sizeof *one; i++) {
+        kiln_arena *a = kiln_arena_open(&(kiln_host){NULL, mem, NULL});
+        const char *trace = first_trace(a, one[i].body, "x86-64-amx");
+        if (!strstr(trace, " amx_") || strstr(trace, one[i].never) || !strstr(trace, one[i].has)) fail_msg("%s\n%s", one[i].body, trace);
+        kiln_arena_close(a);
+    }
+#undef WINDOW
+#undef PLACES
+#undef ONE_BY_ONE
+}
+
+/* Planes of a task are read one after the other, each from end to end, but for a few of them. */
+static void planes_are_read_in_order(void **state)
+{
+#define POOL(x) "{\"op\":{\"name\":\"AveragePool\",\"attrs\":{\"kernel_shape\":[1,1],\"strides\":[2,2]}}," \
+                "\"inputs\":[{\"dtype\":\"f32\",\"shape\":[" x "]}]}"
+    static const struct { const char *body, *order; } one[] = {
+        {POOL("14,168,83,83"), "reorder t0 J0.0 J0.1 S2.0 "}, {POOL("1,168,83,83"), "reorder t0 S0.0 S1.0 S2.0 S3.0 | S1.1 "},
+    };
+#undef POOL
+    (void)state;
+    for (size_t i = 0; i < sizeof one / sizeof *one; i++) {
+        kiln_arena *a = kiln_arena_open(&(kiln_host){NULL, mem, NULL});
+        const char *trace = first_trace(a, one[i].body, "x86-64-avx512");
+        if (!strstr(trace, one[i].order)) fail_msg("%s\n%s", one[i].body, trace);
+        kiln_arena_close(a);
+    }
+}
+
+/* Neighbouring threads of a GPU read within 16 bytes of each other, so that vectors of results have as many as their steps leave. */
+static void vectors_of_windows_read_side_by_side(void **state)
+{
+#define POOL(step) "{\"op\":{\"name\":\"MaxPool\",\"attrs\":{\"kernel_shape\":[3,3],\"strides\":[" step "],\"pads\":[1,1,1,1]}}," \
+                   "\"inputs\":[{\"dtype\":\"f32\",\"shape\":[128,64,112,112]}]}"
+    static const struct { const char *body, *vectors; } one[] = {{POOL("2,2"), " 2\nreorder out0"}, {POOL("1,1"), " 4\nreorder out0"}};
+#undef POOL
+    (void)state;
+    for (size_t i = 0; i < sizeof one / sizeof *one; i++) {
+        kiln_arena *a = kiln_arena_open(&(kiln_host){NULL, mem, NULL});
+        const char *trace = first_trace(a, one[i].body, "nvidia-h200");
+        if (!strstr(trace, one[i].vectors)) fail_msg("%s\n%s", one[i].body, trace);
+        kiln_arena_close(a);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(lanes_and_rows_lie_beside_each_other), cmocka_unit_test(planes_are_read_in_order),
+                                       cmocka_unit_test(vectors_of_windows_read_side_by_side)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
