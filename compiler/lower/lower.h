@@ -141,6 +141,7 @@ void kn_lw_hoist(kn_lw *w, kn_ls **list);                              /* see ho
 void kn_lw_unswitch(kn_lw *w, kn_ls **list);                           /* see unswitch.c */
 void kn_lw_spread(kn_lw *w, kn_ls **list);                             /* see spread.c */
 void kn_lw_collapse(kn_lw *w, kn_ls **list);                           /* see collapse.c */
+void kn_lw_picked(kn_lw *w, kn_ls **list);                             /* see picked.c */
 void kn_lw_passing(kn_lw *w, kn_ls **list);                            /* see passing.c */
 void kn_lw_awake(kn_lw *w, kn_ls **list);                              /* see awake.c */
 /* reduce.c: of so many steps of a loop, which go on with so many sums in registers, those that the toolchain writes out: where registers are so few

@@ -83,9 +83,62 @@ static void vectors_of_windows_read_side_by_side(void **state)
     }
 }
 
+static const char *first_text(kiln_arena *a, const char *body, const char *spec)
+{
+    kiln_request *r;
+    kiln_candidates *list;
+    kiln_kernel *k;
+    kiln_diag d = {0};
+    const kiln_hw *hw = device(a, spec);
+    if (kiln_request_json(a, (kiln_bytes){body, strlen(body)}, &r, &d) || kiln_construct_request(a, r, hw, 1, &list, &d) ||
+        kiln_generate(a, r->program, hw, list->c[0].trace, &k, &d))
+        fail_msg("%s: %s %s", body, d.pointer, d.message);
+    return k->source.p;
+}
+
+/* Blocks that are copied as they are met are smaller where few rows pass by them, unless that leaves runs of few lines, or they are copied ahead. */
+static void blocks_for_few_rows(void **state)
+{
+#define PRODUCT(a, constant, b) "{\"op\":{\"name\":\"MatMul\"},\"inputs\":[{\"dtype\":\"bf16\",\"shape\":[" a "]}," \
+                                "{\"dtype\":\"bf16\",\"constant\":" constant ",\"shape\":[" b "]}]}"
+    static const struct { const char *body, *tasks; } one[] = {
+        {PRODUCT("16,1024", "false", "1024,4096"), "k_run(task_0, 16, "}, {PRODUCT("1024,1024", "false", "1024,4096"), "k_run(task_0, 8, "},
+        {PRODUCT("32,4096", "false", "4096,4096"), "k_run(task_0, 4, "}, {PRODUCT("16,1024", "true", "1024,4096"), "k_run(task_0, 8, "},
+    };
+#undef PRODUCT
+    (void)state;
+    for (size_t i = 0; i < sizeof one / sizeof *one; i++) {
+        kiln_arena *a = kiln_arena_open(&(kiln_host){NULL, mem, NULL});
+        const char *text = first_text(a, one[i].body, "x86-64-amx");
+        if (!strstr(text, one[i].tasks)) fail_msg("%s\n%s", one[i].body, strstr(text, "static void k_run"));
+        kiln_arena_close(a);
+    }
+}
+
+/* Elements that are copied one by one from where they lie apart are not counted one by one; those that are multiplied are left to the toolchain. */
+static void picked_elements_are_written_out(void **state)
+{
+#define WINDOW(x, w) "{\"op\":{\"name\":\"Conv\",\"attrs\":{\"pads\":[1,1,1,1]}},\"inputs\":[{\"dtype\":\"bf16\",\"shape\":[" x "]}," \
+                     "{\"dtype\":\"bf16\",\"shape\":[" w ",3,3]}]}"
+    static const struct { const char *body, *spec; bool picked; } one[] = {
+        {WINDOW("1,128,28,28", "128,128"), "x86-64-amx", true}, {WINDOW("1,40,9,9", "24,40"), "x86-64-amx", true},
+        {"{\"expr\":\"c[M,N] +=! a[M,K]*b[K,N]\",\"inputs\":[{\"name\":\"a\",\"dtype\":\"f32\",\"shape\":[64,64]},"
+         "{\"name\":\"b\",\"dtype\":\"f32\",\"shape\":[64,64]}]}", "x86-64-avx512", false},
+    };
+#undef WINDOW
+    (void)state;
+    for (size_t i = 0; i < sizeof one / sizeof *one; i++) {
+        kiln_arena *a = kiln_arena_open(&(kiln_host){NULL, mem, NULL});
+        const char *text = first_text(a, one[i].body, one[i].spec);
+        if (!strstr(text, "#pragma GCC unroll 16\n") == one[i].picked) fail_msg("%s\n%s", one[i].body, text);
+        kiln_arena_close(a);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(lanes_and_rows_lie_beside_each_other), cmocka_unit_test(planes_are_read_in_order),
-                                       cmocka_unit_test(vectors_of_windows_read_side_by_side)};
+                                       cmocka_unit_test(vectors_of_windows_read_side_by_side), cmocka_unit_test(blocks_for_few_rows),
+                                       cmocka_unit_test(picked_elements_are_written_out)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
