@@ -182,9 +182,9 @@ static bool dim_cut(const kn_map_writer *w, const kn_map_source *s, int d, int *
 }
 
 /* Tasks for the copying: along its first loops that have more than one iteration. */
-static void share(kn_map_writer *w, const kn_map_source *s, const int *order, const int64_t *count)
+static void share(kn_map_writer *w, const kn_map_source *s, const int *order, const int64_t *count, int n)
 {
-    for (int i = 0, tasks = 2; i < s->ndims && tasks; i++) {
+    for (int i = 0, tasks = 2; i < n && tasks; i++) {
         kn_putf(w->b, "parallel %s %s.0\n", s->name, copy_axis(w, s, order[i]));
         tasks -= count[i] > 1;
     }
@@ -248,6 +248,39 @@ bool kn_map_zipped(const kn_map_writer *w, const kn_map_source *s)
     return whole && (few == 2 || few == 4) && lanes >= 4 && kn_map_one_run(w, s, j, &step) && step == 1;
 }
 
+/* Of groups of rows, the dimension along which memory goes on, if the others are tasks enough: its tiles follow each other within a row, since each
+ * line that is read holds some of several (3x3 windows of 256 channels in halves, channels last: 1.3 times as fast as tile by tile). -1: none. */
+static int row_by_row(const kn_map_writer *w, const kn_map_source *s, const int *order, const int64_t *count)
+{
+    enum { TASKS = 8 };
+    int along = dim_of(s, s->hard->lone[s->hard->digit[1].dim]);
+    int64_t tasks = 1, step;
+    for (int i = 0, of = 2, j; i < s->ndims; i++) {
+        if (dim_cut(w, s, order[i], &j) && !kn_map_one_run(w, s, j, &step)) return -1;
+        if (order[i] == along || !of || count[i] == 1) continue;
+        tasks *= count[i], of--;
+    }
+    return tasks >= TASKS ? along : -1;
+}
+
+/* Groups of rows, whose elements are interleaved in vectors; rows the outer ones but for what goes on along memory. */
+static void copy_groups(kn_map_writer *w, const kn_map_source *s, const int *order, const int64_t *count)
+{
+    int across = dim_of(s, s->hard->lone[s->hard->digit[0].dim]), rows = row_by_row(w, s, order, count), left[KILN_MAX_RANK], n = 0;
+    int64_t of[KILN_MAX_RANK];
+    const char *name = copy_axis(w, s, across), *along = copy_axis(w, s, dim_of(s, s->hard->lone[s->hard->digit[1].dim]));
+    kn_putf(w->b, "reorder %s", s->name);
+    for (int i = 0; i < s->ndims; i++) {
+        if (order[i] == rows) continue;
+        of[n] = count[i], left[n++] = order[i];
+        kn_putf(w->b, " %s.0", copy_axis(w, s, order[i]));
+    }
+    if (rows >= 0) kn_putf(w->b, " | %s.1 %s.0 %s.2 %s.1\n", name, along, name, along);
+    else kn_putf(w->b, " | %s.1 %s.2 %s.1\n", name, name, along);
+    share(w, s, left, of, n);
+    kn_putf(w->b, "unroll %s %s.2\nvectorize %s %s.1\n", s->name, name, s->name, along);
+}
+
 /* The copy goes tile by tile, each written out as it lies. Tiles of loops that are no run lead: where their elements come from is found once for all
  * of the plain loops. */
 static void copy_tiles(kn_map_writer *w, const kn_map_source *s)
@@ -268,16 +301,13 @@ static void copy_tiles(kn_map_writer *w, const kn_map_source *s)
             if (cut) count[n] = kn_ceil_div(w->extent[j], w->m->intrin->axes[j].extent);
             order[n++] = d;
         }
+    if (groups) {
+        copy_groups(w, s, order, count);
+        return;
+    }
     kn_putf(w->b, "reorder %s", s->name);
     for (int i = 0; i < n; i++) kn_putf(w->b, " %s.0", copy_axis(w, s, order[i]));
     kn_put(w->b, " |");
-    if (groups) {
-        const char *name = copy_axis(w, s, across), *along = copy_axis(w, s, dim_of(s, s->hard->lone[s->hard->digit[1].dim]));
-        kn_putf(w->b, " %s.1 %s.2 %s.1\n", name, name, along);
-        share(w, s, order, count);
-        kn_putf(w->b, "unroll %s %s.2\nvectorize %s %s.1\n", s->name, name, s->name, along);
-        return;
-    }
     int last = -1, before = -1, inner[KILN_MAX_RANK], m = 0;
     for (int k = 0; k < s->hard->rank; k++)
         for (int d = 0; d < s->ndims; d++) {
@@ -291,7 +321,7 @@ static void copy_tiles(kn_map_writer *w, const kn_map_source *s)
     }
     for (int k = 0; k < m; k++) kn_putf(w->b, " %s.1", copy_axis(w, s, inner[k]));
     kn_put(w->b, "\n");
-    share(w, s, order, count);
+    share(w, s, order, count, n);
     for (int i = 0; i < 2 && s->hard->plain; i++) {
         int d = i ? last : before;
         if (d < 0 || !dim_cut(w, s, d, &j)) continue;

@@ -135,10 +135,27 @@ static void picked_elements_are_written_out(void **state)
     }
 }
 
+/* Columns that go on along memory are copied row by row, unless that leaves too few tasks. */
+static void weights_are_read_in_order(void **state)
+{
+#define WINDOW(w, r) "{\"expr\":\"y[N,P,Q,F] +=! pad(x,0.0)[N,P+R,Q+S,C]*w[R,S,C,F] where P in 14, Q in 14, R in " r ", S in " r "\",\"inputs\":[" \
+                     "{\"name\":\"x\",\"dtype\":\"bf16\",\"shape\":[1,14,14,64]},{\"name\":\"w\",\"dtype\":\"bf16\",\"shape\":[" w "]}]}"
+    static const struct { const char *body; bool rows; } one[] = {{WINDOW("3,3,64,96", "3"), true}, {WINDOW("2,2,64,96", "2"), false}};
+#undef WINDOW
+    (void)state;
+    for (size_t i = 0; i < sizeof one / sizeof *one; i++) {
+        kiln_arena *a = kiln_arena_open(&(kiln_host){NULL, mem, NULL});
+        const char *text = first_text(a, one[i].body, "x86-64-amx"), *row = strstr(text, "_R2_1_"), *columns = strstr(text, "_S3_0_");
+        if (!row || !columns || (row < columns) != one[i].rows) fail_msg("%s\n%s", one[i].body, strstr(text, "KN_TASK void"));
+        kiln_arena_close(a);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(lanes_and_rows_lie_beside_each_other), cmocka_unit_test(planes_are_read_in_order),
                                        cmocka_unit_test(vectors_of_windows_read_side_by_side), cmocka_unit_test(blocks_for_few_rows),
-                                       cmocka_unit_test(picked_elements_are_written_out)};
+                                       cmocka_unit_test(picked_elements_are_written_out),
+                                       cmocka_unit_test(weights_are_read_in_order)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
