@@ -13,12 +13,8 @@ static bool in_runs(const kn_ls *loop, const kn_ls *s)
 
 static bool picks(const kn_ls *loop)
 {
-    int stores = 0;
-    for (const kn_ls *s = loop->body; s; s = s->next) {
-        if (s->kind != KN_LS_STORE || s->value->op != KN_OP_READ || s->value->lanes > 1 || in_runs(loop, s)) return false;
-        stores++;
-    }
-    return stores == 1;
+    const kn_ls *s = loop->body;
+    return s && !s->next && s->kind == KN_LS_STORE && s->value->op == KN_OP_READ && s->value->lanes <= 1 && !in_runs(loop, s);
 }
 
 void kn_lw_picked(kn_lw *w, kn_ls **list)
