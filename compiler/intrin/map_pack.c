@@ -264,52 +264,93 @@ static bool all_run(const kn_map_writer *w, const kn_map_source *s)
     return yes;
 }
 
-/* Groups of rows, whose elements are interleaved in vectors. Row by row, where the other loops are tasks enough: tiles along memory follow each other
- * within a row, since each line that is read holds some of several (3x3 windows of 256 channels in halves, channels last: 1.3 times as fast as tile
- * by tile). */
-static void copy_groups(kn_map_writer *w, const kn_map_source *s, const int *order, const int64_t *count)
+/* The loops of a copy tile by tile, outermost first, and their iterations; a box counts several for each. Gives how many. Tiles of loops that are no
+ * run lead: where their elements come from is found once for all of the plain loops. */
+static int tile_loops(const kn_map_writer *w, const kn_map_source *s, int *order, int64_t *count)
 {
-    enum { TASKS = 8 };
-    int across = dim_of(s, s->hard->lone[s->hard->digit[0].dim]), along = dim_of(s, s->hard->lone[s->hard->digit[1].dim]);
-    int others[KILN_MAX_RANK], n = 0;
-    int64_t counts[KILN_MAX_RANK], tasks;
-    for (int i = 0; i < s->ndims; i++)
-        if (order[i] != along) counts[n] = count[i], others[n++] = order[i];
-    shared(counts, n, &tasks);
-    bool rows = tasks >= TASKS && all_run(w, s);
-    if (!rows) n = s->ndims;
-    const char *row = copy_axis(w, s, across), *column = copy_axis(w, s, along);
-    kn_putf(w->b, "reorder %s", s->name);
-    for (int i = 0; i < n; i++) kn_putf(w->b, " %s.0", copy_axis(w, s, rows ? others[i] : order[i]));
-    kn_putf(w->b, " | %s.1", row);
-    if (rows) kn_putf(w->b, " %s.0", column);
-    kn_putf(w->b, " %s.2 %s.1\n", row, column);
-    share(w, s, rows ? others : order, rows ? counts : count, n);
-    kn_putf(w->b, "unroll %s %s.2\nvectorize %s %s.1\n", s->name, row, s->name, column);
-}
-
-/* The copy goes tile by tile, each written out as it lies. Tiles of loops that are no run lead: where their elements come from is found once for all
- * of the plain loops. */
-static void copy_tiles(kn_map_writer *w, const kn_map_source *s)
-{
-    int order[KILN_MAX_RANK], n = 0, j;
-    int64_t count[KILN_MAX_RANK], few = 0;
-    bool groups = grouped(w, s, &few);
-    int across = groups ? dim_of(s, s->hard->lone[s->hard->digit[0].dim]) : -1;
+    int n = 0, j;
     for (int pass = 0; pass < 2; pass++)
         for (int d = 0; d < s->ndims; d++) {
             int64_t step;
             bool cut = dim_cut(w, s, d, &j), leads = cut && !kn_map_one_run(w, s, j, &step);
             if (leads != !pass) continue;
-            count[n] = s->box ? 2 : dim_extent(w, s->dim[d]);
-            int64_t e = cut ? w->m->intrin->axes[j].extent : 1;
-            if (d == across) kn_putf(w->b, "split %s %s %lld %lld\n", s->name, copy_axis(w, s, d), (long long)(e / few), (long long)few);
-            else if (cut) kn_putf(w->b, "split %s %s %lld\n", s->name, copy_axis(w, s, d), (long long)e);
-            if (cut) count[n] = kn_ceil_div(w->extent[j], w->m->intrin->axes[j].extent);
+            count[n] = cut ? kn_ceil_div(w->extent[j], w->m->intrin->axes[j].extent) : s->box ? 2 : dim_extent(w, s->dim[d]);
             order[n++] = d;
         }
+    return n;
+}
+
+/* Those of a copy of groups of rows: row by row, where the other loops are tasks enough: tiles along memory follow each other within a row, since each
+ * line that is read holds some of several (3x3 windows of 256 channels in halves, channels last: 1.3 times as fast as tile by tile). */
+static int group_loops(const kn_map_writer *w, const kn_map_source *s, int *order, int64_t *count)
+{
+    enum { TASKS = 8 };
+    int along = dim_of(s, s->hard->lone[s->hard->digit[1].dim]), all[KILN_MAX_RANK], n = tile_loops(w, s, all, count), others = 0;
+    int64_t counts[KILN_MAX_RANK], tasks;
+    for (int i = 0; i < n; i++) {
+        order[i] = all[i];
+        if (all[i] != along) counts[others] = count[i], all[others++] = all[i];
+    }
+    shared(counts, others, &tasks);
+    if (tasks < TASKS || !all_run(w, s)) return n;
+    for (int i = 0; i < others; i++) order[i] = all[i], count[i] = counts[i];
+    return others;
+}
+
+/* Groups of rows, whose elements are interleaved in vectors. */
+static void copy_groups(kn_map_writer *w, const kn_map_source *s, const int *order, const int64_t *count, int n)
+{
+    int across = dim_of(s, s->hard->lone[s->hard->digit[0].dim]), along = dim_of(s, s->hard->lone[s->hard->digit[1].dim]);
+    const char *row = copy_axis(w, s, across), *column = copy_axis(w, s, along);
+    kn_putf(w->b, "reorder %s", s->name);
+    for (int i = 0; i < n; i++) kn_putf(w->b, " %s.0", copy_axis(w, s, order[i]));
+    kn_putf(w->b, " | %s.1", row);
+    if (n < s->ndims) kn_putf(w->b, " %s.0", column);
+    kn_putf(w->b, " %s.2 %s.1\n", row, column);
+    share(w, s, order, count, n);
+    kn_putf(w->b, "unroll %s %s.2\nvectorize %s %s.1\n", s->name, row, s->name, column);
+}
+
+/* The loops that the cores share of the copy, or, of what is copied as it is, all of them. */
+static int copy_loops(const kn_map_writer *w, const kn_map_source *s, int *order, int64_t *count)
+{
+    int64_t few;
+    return grouped(w, s, &few) ? group_loops(w, s, order, count) : tile_loops(w, s, order, count);
+}
+
+uint32_t kn_map_copy_leads(const kn_map_writer *w, const kn_map_source *s)
+{
+    int order[KILN_MAX_RANK], j;
+    int64_t count[KILN_MAX_RANK];
+    const kn_tensor *t = &w->m->soft->tensors[s->op->soft];
+    if (s->box || !s->ndims) {
+        for (int k = 0; k < s->op->nsoft; k++)
+            if (t->shape[k] > 1) return kn_axes_in(s->op->soft_index[k]);
+        return 0;
+    }
+    int n = copy_loops(w, s, order, count);
+    for (int i = 0; i < n; i++) {
+        if (count[i] < 2) continue;
+        return dim_cut(w, s, order[i], &j) || j >= 0 ? w->x->loops[j] : 1u << s->dim[order[i]];
+    }
+    return 0;
+}
+
+/* The copy goes tile by tile, each written out as it lies. */
+static void copy_tiles(kn_map_writer *w, const kn_map_source *s)
+{
+    int order[KILN_MAX_RANK], j;
+    int64_t count[KILN_MAX_RANK], few = 0;
+    bool groups = grouped(w, s, &few);
+    int across = groups ? dim_of(s, s->hard->lone[s->hard->digit[0].dim]) : -1, n = copy_loops(w, s, order, count);
+    for (int d = 0; d < s->ndims; d++) {
+        bool cut = dim_cut(w, s, d, &j);
+        int64_t e = cut ? w->m->intrin->axes[j].extent : 1;
+        if (d == across) kn_putf(w->b, "split %s %s %lld %lld\n", s->name, copy_axis(w, s, d), (long long)(e / few), (long long)few);
+        else if (cut) kn_putf(w->b, "split %s %s %lld\n", s->name, copy_axis(w, s, d), (long long)e);
+    }
     if (groups) {
-        copy_groups(w, s, order, count);
+        copy_groups(w, s, order, count, n);
         return;
     }
     kn_putf(w->b, "reorder %s", s->name);

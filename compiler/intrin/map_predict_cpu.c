@@ -285,6 +285,38 @@ double kn_map_nest_cycles(const kn_map_writer *w, const kn_hw *hw, const kn_map_
     return (compute > read ? compute : read) + 0.1 * (compute > read ? read : compute); /* of equals, what leaves the other part idle */
 }
 
+/* The loop whose iterations the cores share first; -1: none. */
+static int shared_loop(const kn_map_writer *w)
+{
+    for (int i = 0; i < w->nouter && !w->outer[i].reduce; i++)
+        if (w->outer[i].count > w->outer[i].piece) return i;
+    return -1;
+}
+
+/* Loops of the statement that it is. */
+static uint32_t loops_of(const kn_map_writer *w, const kn_map_outer *l)
+{
+    if (l->axis >= 0) return w->x->loops[l->axis];
+    for (int i = 0; i < w->m->stmt->naxes; i++)
+        if (w->m->stmt->axes[i].name == l->name) return 1u << i;
+    return 0;
+}
+
+double kn_map_apart_cycles(const kn_map_writer *w, const kn_hw *hw, const kn_map_plan *p)
+{
+    nest n = {w, hw, p, 1, 1, 1};
+    int at = shared_loop(w);
+    double bytes = 0, rate = hw->levels[0].bandwidth_gbs / hw->units, others = hw->units - 1;
+    for (int o = 1; o < w->m->nops; o++) {
+        kn_map_source s;
+        bool copy = kn_map_source_of(w, p, o, &s), moves = at >= 0 && (w->outer[at].moves >> o & 1);
+        if (ahead(w->m, o) || (!copy && !flat(&n, o))) continue;
+        if (!moves) bytes += w->held[o] * others;
+        else if (!(kn_map_copy_leads(w, &s) & loops_of(w, &w->outer[at]))) bytes += w->held[o] * others / hw->units;
+    }
+    return rate > 0 ? bytes * hw->clock_ghz / rate : 0;
+}
+
 /* Iterations along axis j of the instruction: of a window's flattened places those between its rows count, too (prim_map.c). */
 static int64_t extent_of(const kn_maps *m, const kn_mapping *x, int j)
 {

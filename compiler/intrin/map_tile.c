@@ -142,6 +142,7 @@ void kn_map_choose_tile(kn_map_writer *w, const kn_hw *hw, const kn_map_plan *p)
             turns(&tried);
             cost = kn_map_nest_cycles(&tried, hw, p, INFINITY);
         }
+        cost += kn_map_apart_cycles(&tried, hw, p);
         if (o > 1 && cost >= least) continue;
         *w = tried, least = cost;
     }

@@ -126,12 +126,12 @@ static void nest(kn_map_writer *w, const kn_hw *hw)
     for (int j = 0; j < w->m->intrin->naxes; j++)
         if (kn_map_cut(w, j)) kn_putf(w->b, " %s.%d", w->axis[j], innermost(w, j));
     kn_put(w->b, "\n");
-    double all = 1; /* a task configures its unit: no more tasks than keep the cores busy */
+    int64_t all = 1;
     for (int i = 0, tasks = 2; i < w->nouter && !w->outer[i].reduce && (hw->gpu || tasks) && !shared; i++) {
         kn_putf(w->b, hw->gpu ? "bind %s %s.0 grid\n" : "parallel %s %s.0\n", w->stmt, w->outer[i].name);
         int64_t n = kn_ceil_div(w->outer[i].count, w->outer[i].piece);
         tasks -= n > 1;
-        if (w->unit && (all *= (double)n) >= 8.0 * hw->units) break;
+        if (w->unit && kn_map_tasks_enough(all *= n, hw)) break;
     }
     for (int i = 0; i < w->nouter && w->unrolls; i++)
         if (w->outer[i].piece > 1) kn_putf(w->b, "unroll %s %s.1\n", w->stmt, w->outer[i].name);

@@ -32,6 +32,11 @@ typedef struct kn_map_writer {
 
 static inline bool kn_map_several(uint32_t set) { return (set & (set - 1)) != 0; }
 static inline bool kn_map_cut(const kn_map_writer *w, int j) { return w->x->loops[j] && w->m->intrin->axes[j].extent > 1; }
+/* A task configures its unit: no more tasks than keep the cores busy, which as many for each do. */
+static inline bool kn_map_tasks_enough(int64_t tasks, const kn_hw *hw)
+{
+    return tasks >= 8 * hw->units || (tasks >= 2 * hw->units && tasks % hw->units == 0);
+}
 /* An operand that does not lie as the instruction wants it, and the copy that does. */
 typedef struct kn_map_source {
     const kn_map_operand *op;
@@ -46,6 +51,8 @@ typedef struct kn_map_source {
 } kn_map_source;
 /* False: operand o lies so already, or no copy can. */
 bool kn_map_source_of(const kn_map_writer *w, const kn_map_plan *plan, int o, kn_map_source *s);
+/* Loops of the statement with which the loop moves that the cores share first as they make the copy; 0: none. */
+uint32_t kn_map_copy_leads(const kn_map_writer *w, const kn_map_source *s);
 /* The loops that feed axis j are one run through the operand: fused, they are an index with a constant step. */
 bool kn_map_one_run(const kn_map_writer *w, const kn_map_source *s, int j, int64_t *step);
 /* Results follow each other in memory along dimension d of their tile; there is none before the first. */
@@ -65,6 +72,10 @@ void kn_map_predict_cpu(const kn_maps *m, const kn_mapping *x, const kn_hw *hw, 
  * is so too. */
 double kn_map_nest_cycles(const kn_map_writer *w, const kn_hw *hw, const kn_map_plan *plan, double most);
 
+/* Cycles, of all cores together, that go by as each reads what another one's cache has of the operands' copies: all of those that do not move with
+ * the loop that the cores share, and of those that do, but whose copy was shared along another one, its part. Lines that another core wrote come no
+ * faster than from memory. */
+double kn_map_apart_cycles(const kn_map_writer *w, const kn_hw *hw, const kn_map_plan *plan);
 /* Fills held. */
 void kn_map_holds(kn_map_writer *w, const kn_hw *hw, const kn_map_plan *plan);
 /* Fills outer: the loops in the order of the statement, each in one piece. */

@@ -701,7 +701,7 @@ static void bare_tiles(void **state)
         {"y[J] +=! cast(x[I,J],i32)", "x=i8:4608x512", "split out0 S0 4 64\n"}, /* whole lines of bytes */
         {"y[P,Q,F] +=! cast(pad(x,0)[P+R-1,Q+S-1,C],i32)*cast(w[R,S,C,F],i32) where P in 7, Q in 7", "x=u8:7x7x512&w=i8:3x3x512x512",
          "split out0 S2 4 16\n"}, /* also where they are packed for few places */
-        {"c[M,N] +=! a[M,K]*b[K,N]", "a=f32:16384x2&b=f32:2x1024:const", "split out0 S0 1 1\n"}, /* results that go out to memory: row by row */
+        {"c[M,N] +=! a[M,K]*b[K,N]", "a=f32:16384x2&b=f32:2x1024:const", "split out0 S0 16 1\n"}, /* results that go out to memory: row by row */
         {"c[M,N] +=! a[M,K]*b[K,N]", "a=f32:2000x4&b=f32:4x700", "split out0 S0 1 4\n"}, /* nearer ones of several rows at once */
         {"y[F,C,R,S] +=! x[C,P,Q]*pad(z,0.0)[F,R+P-1,S+Q-1] where R in 3, S in 3", "x=f32:32x32x32&z=f32:32x32x32",
          "cache_write out0 turned0"}, /* few places of a long window are not made one axis */

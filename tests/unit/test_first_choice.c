@@ -137,10 +137,41 @@ static void weights_are_read_in_order(void **state)
     }
 }
 
+/* Cores share what they wrote themselves: channels where the weights' copies are more than the rows', or were shared along them; else rows. */
+static void cores_read_their_own_copies(void **state)
+{
+#define FIRST(x, w) "{\"op\":{\"name\":\"Conv\",\"attrs\":{\"pads\":[1,1,1,1]}},\"inputs\":[{\"dtype\":\"bf16\",\"shape\":[" x "]}," \
+                    "{\"dtype\":\"bf16\",\"shape\":[" w ",3,3]}]}"
+#define LAST(p, t, w) "{\"expr\":\"y[N,P,Q,F] +=! cast(pad(x,0)[N,P+R-1,Q+S-1,C],i32)*cast(w[R,S,C,F],i32) where P in " p ", Q in " p ", " \
+                      "R in 3, S in 3\",\"inputs\":[{\"name\":\"x\",\"dtype\":\"i8\",\"shape\":[1," p "," p "," t "]}," \
+                      "{\"name\":\"w\",\"dtype\":\"i8\",\"shape\":[3,3," w "]}]}"
+    static const choice one[] = {
+        {FIRST("1,256,14,14", "256,256"), "k_run(task_2, 8, ", NULL, NULL}, {FIRST("1,128,56,56", "64,128"), NULL, "k_run(task_2, 2, ", NULL},
+        {LAST("14", "256", "256,256"), "k_run(task_2, 8, ", NULL, NULL}, {LAST("28", "128", "128,128"), "k_run(task_2, 28, ", NULL, NULL},
+    };
+#undef FIRST
+#undef LAST
+    (void)state;
+    CHOOSE("x86-64-amx", true, one);
+}
+
+/* What goes past the caches is waited for at the end of a task, which has more than a row of some thousand bytes; but every core has some. */
+static void tasks_that_write_are_long(void **state)
+{
+#define OUTER(m, n) "{\"op\":{\"name\":\"MatMul\"},\"inputs\":[{\"dtype\":\"f32\",\"shape\":[" m ",2]}," \
+                    "{\"dtype\":\"f32\",\"shape\":[2," n "]}]}"
+    static const choice one[] = {{OUTER("16384", "1024"), "split out0 S0 16 1\n", NULL, NULL}, {OUTER("5000", "2000"), "split out0 S0 9 1\n", NULL, NULL},
+                                 {OUTER("24", "1000000"), "split out0 S0 1 1\n", NULL, NULL}};
+#undef OUTER
+    (void)state;
+    CHOOSE("x86-64-amx", false, one);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(lanes_and_rows_lie_beside_each_other), cmocka_unit_test(planes_are_read_in_order),
                                        cmocka_unit_test(vectors_of_windows_read_side_by_side), cmocka_unit_test(blocks_for_few_rows),
-                                       cmocka_unit_test(picked_elements_are_written_out), cmocka_unit_test(weights_are_read_in_order)};
+                                       cmocka_unit_test(picked_elements_are_written_out), cmocka_unit_test(weights_are_read_in_order),
+                                       cmocka_unit_test(cores_read_their_own_copies), cmocka_unit_test(tasks_that_write_are_long)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
