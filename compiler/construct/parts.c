@@ -68,17 +68,26 @@ static bool packs_once(const kn_site *x, parts *want)
     return true;
 }
 
+/* Bytes of an element of what is read. */
+static int widest(const kn_site *x)
+{
+    int bytes = 0;
+    for (int l = 0; l < x->nloads; l++) bytes = x->load[l].bytes > bytes ? x->load[l].bytes : bytes;
+    return bytes;
+}
+
 /* Sums of columns, or of their products with one row, from beyond L2 that cores would share by columns: each would read runs of a few pages, and
  * processors ask for what follows within a page alone. In parts rows are read from end to end (cpu_few.c). Shares of 2, 4, 8 and 16 KB take 1.2 to
- * 1.4, 1.1 to 1.2, 1.1 to 1.2 and 1.0 to 1.05 times as long as the parts (measured on a Zen 3, where a vector is half a line). What a part writes is
- * read again from near, a few hundredths of what it reads from afar. */
+ * 1.4, 1.1 to 1.2, 1.1 to 1.2 and 1.0 to 1.05 times as long as the parts (measured on a Zen 3; where a vector is a line 1.1 to 1.5, on two cores
+ * 1.3 to 1.9, of shares of 600 bytes to 4 KB, 1.0 to 1.1 of 8 KB). What a part writes is read again from near, a few hundredths of what it reads from
+ * afar. */
 static bool cuts_rows(const kn_site *x, parts *want)
 {
-    enum { RUN = 16384, LINE = 64, LEAST_ROWS = 32 };
-    double row = points(x->s, false) * kn_dtype_bytes(x->s->body->dtype);
+    enum { RUN = 16384, LEAST_ROWS = 32 };
+    double row = points(x->s, false) * widest(x);
     const kn_hw_level *l2 = kn_hw_level_named(x->hw, "l2");
     bool columns = x->n >= 0 && points(x->s, false) == (double)x->s->axes[x->n].extent && kn_site_followers(x, x->n) == 1;
-    if (x->hw->gpu || !l2 || x->hw->units < 2 || x->hw->vector_bytes >= LINE || x->contraction || !columns || reads_rows(x)) return false;
+    if (x->hw->gpu || !l2 || x->hw->units < 2 || x->contraction || !columns || reads_rows(x)) return false;
     if (row >= RUN * x->hw->units || row * points(x->s, true) <= (double)l2->capacity_bytes * x->hw->units) return false;
     *want = (parts){.fill = fill_of(x, 1), .least = LEAST_ROWS, .shared = x->hw->units};
     return true;

@@ -280,8 +280,8 @@ static int tile_loops(const kn_map_writer *w, const kn_map_source *s, int *order
     return n;
 }
 
-/* Those of a copy of groups of rows: row by row, where the other loops are tasks enough: tiles along memory follow each other within a row, since each
- * line that is read holds some of several (3x3 windows of 256 channels in halves, channels last: 1.3 times as fast as tile by tile). */
+/* Those of a copy of groups of rows: row by row, where the other loops are tasks enough: tiles along memory follow each other within a row, since
+ * each line that is read holds some of several (3x3 windows of 256 channels in halves, channels last: 1.3 times as fast as tile by tile). */
 static int group_loops(const kn_map_writer *w, const kn_map_source *s, int *order, int64_t *count)
 {
     enum { TASKS = 8 };

@@ -160,7 +160,8 @@ static void tasks_that_write_are_long(void **state)
 {
 #define OUTER(m, n) "{\"op\":{\"name\":\"MatMul\"},\"inputs\":[{\"dtype\":\"f32\",\"shape\":[" m ",2]}," \
                     "{\"dtype\":\"f32\",\"shape\":[2," n "]}]}"
-    static const choice one[] = {{OUTER("16384", "1024"), "split out0 S0 16 1\n", NULL, NULL}, {OUTER("5000", "2000"), "split out0 S0 9 1\n", NULL, NULL},
+    static const choice one[] = {{OUTER("16384", "1024"), "split out0 S0 16 1\n", NULL, NULL},
+                                 {OUTER("5000", "2000"), "split out0 S0 9 1\n", NULL, NULL},
                                  {OUTER("24", "1000000"), "split out0 S0 1 1\n", NULL, NULL}};
 #undef OUTER
     (void)state;

@@ -322,8 +322,7 @@ static void rows_are_widened_in_turn(void **state)
     }
 }
 
-/* Where a vector is half a line, columns whose rows the cores would cut into a few pages are summed in parts of whole rows, and so are their products
- * with one row. */
+/* Columns whose rows the cores would cut into a few pages are summed in parts of whole rows, and so are their products with one row. */
 static void columns_go_in_parts(void **state)
 {
     static const char sum[] = "y[J] +=! x[I,J]", product[] = "c[M,N] +=! a[M,K]*b[K,N]";
@@ -337,7 +336,10 @@ static void columns_go_in_parts(void **state)
         {sum, "x86-64-avx2", "x=f32:4099x13", "split parts S0 2 8\n", true},
         {sum, "x86-64-avx2", "x=f32:512x8192", "split out0 S0 64 8 8\n", false},
         {sum, "x86-64-avx2", "x=f32:200x1024", "split out0 S0", false},
-        {sum, "x86-64-avx512", "x=f32:4096x1024", "split out0 S0", false},
+        {sum, "x86-64-avx512", "x=f32:4096x1024", "split parts S0 8 8 16\n", false},
+        {sum, "x86-64-avx512", "x=f32:1237x674", "split parts S0 6 8 16\n", true},
+        {"y[J] >=! x[I,J]", "x86-64-avx512", "x=f32:3000x1500", "split parts S0 12 8 16\n", false},
+        {sum, "x86-64-avx512", "x=f32:512x8192", "split out0 S0", false},
         {product, "x86-64-avx2", "a=f32:1x300&b=f32:300x1001", "split parts S1 32 4 8\nsplit parts R0 4\n", true}, /* of 150 terms */
         {product, "x86-64-avx2", "a=f32:1x304&b=f32:304x1001", " | R0.1 S1.1 R0.0 | ", true},
         {product, "x86-64-avx2", "a=f32:1x2048&b=f32:2048x2048", "split parts S1 32 8 8\nsplit parts R0 8\n", false}, /* L3 holds a part */

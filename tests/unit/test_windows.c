@@ -290,7 +290,7 @@ static void units_are_kept_awake_and_fed(void **state)
     for (size_t i = 0; i < sizeof one / sizeof *one; i++) {
         opened o = first_of("x86-64-amx", one[i].text, one[i].inputs);
         kn_tree *t;
-        kn_lprog *p;
+        kn_lprog *p = NULL;
         kiln_diag d = {0};
         int ahead = 0, once = 0, others = 0;
         if (kn_trace_apply(o.a, o.p, o.hw, o.trace, &t, &d) || kn_lower(o.a, t, o.hw, &p, &d)) fail_msg("%s", d.message);
