@@ -494,8 +494,9 @@ bool kn_cpu_written(const kn_site *x, kn_plans *p)
         if (!a->linear || a->padded || a->bent || ((a->axes >> x->n & 1) && a->coef[x->n] != 1)) return false;
     }
     if (n % lanes && lanes * bytes > KN_CPU_NARROW) lanes = KN_CPU_NARROW / bytes; /* rows begin anywhere in a line */
-    kn_cpu_tile t = {.lanes = lanes, .nv = kn_cpu_written_out(kn_ceil_div(n, lanes)), .mr = 1, .mc = rows_written(x, n * bytes), .nc = 1, .kb = 1,
-                     .grain = kn_cpu_grain(x, kn_cpu_other(x)), .rlanes = 1, .runroll = 1};
+    int64_t vectors = kn_ceil_div(n, lanes), nv = kn_cpu_written_out(vectors);
+    kn_cpu_tile t = {.lanes = lanes, .nv = nv, .mr = 1, .mc = rows_written(x, n * bytes), .nc = kn_ceil_div(vectors, nv), .kb = 1,
+                     .grain = kn_cpu_grain(x, kn_cpu_other(x)), .rlanes = 1, .runroll = 1, .along = true};
     kn_cpu_try(x, p, &t);
     return p->n > 0;
 }

@@ -345,11 +345,28 @@ void kn_cpu_put_row_caches(kn_buf *b, const kn_site *x, const kn_cpu_tile *t)
     }
 }
 
-void kn_cpu_try(const kn_site *x, kn_plans *p, const kn_cpu_tile *t)
+/* Panels of n in a task, where one of each would make so many that calling them shows, as long as the rest of the work. */
+static void join_panels(const kn_site *x, kn_cpu_tile *t, int other)
+{
+    enum { MANY = 32 }; /* tasks of a core */
+    if (!x->contraction || x->n < 0 || t->nc > 1 || t->along || t->group || t->lanes < 2) return;
+    int64_t panels = kn_ceil_div(kn_cpu_extent(x, x->n), t->nv * t->lanes), before = kn_ceil_div(kn_cpu_extent(x, x->m), t->mc * t->mr);
+    for (int i = 0; i < x->s->nspatial; i++) {
+        if (i == x->n || i == x->m) continue;
+        int64_t times = kn_ceil_div(kn_cpu_extent(x, i), i == t->o && t->mo > 1 ? t->mo : i == other ? t->grain : 1);
+        if (!kn_mul_fits(before, times, &before)) return;
+    }
+    int64_t want = tasks_wanted(x), each = before < want ? panels * before / (MANY * (int64_t)x->hw->units) : 1;
+    if (each > 1) t->nc = kn_ceil_div(panels, kn_ceil_div(panels, each));
+}
+
+void kn_cpu_try(const kn_site *x, kn_plans *p, const kn_cpu_tile *tile)
 {
     kn_nest w;
+    kn_cpu_tile joined = *tile, *t = &joined;
     int par[KILN_MAX_AXES], other = kn_cpu_other(x);
     int64_t times[KILN_MAX_AXES];
+    join_panels(x, t, other);
     kn_nest_begin(&w, x, p->a);
     put_splits(&w, t, other);
     int npar = put_order(&w, t, other, par, times);

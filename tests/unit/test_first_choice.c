@@ -168,11 +168,24 @@ static void tasks_that_write_are_long(void **state)
     CHOOSE("x86-64-amx", false, one);
 }
 
+/* Products whose tiles are short go along several in a task. */
+static void short_tiles_share_a_task(void **state)
+{
+#define ALONE(x, w) "{\"op\":{\"name\":\"Conv\"},\"inputs\":[{\"dtype\":\"f32\",\"shape\":[" x "]},{\"dtype\":\"f32\",\"shape\":[" w ",1,1]}]}"
+    static const choice one[] = {{ALONE("1,24,57,57", "144,24"), "split out0 F0 17 2 16\n", NULL, " | F0.1 S1.1 R0.0 | "},
+                                 {ALONE("1,16,113,113", "96,16"), "split out0 F0 ", NULL, " | F0.1 S1.1 R0.0 | "},
+                                 {ALONE("1,64,55,55", "64,64"), "| S1.1 R0.0 |", "F0.3", NULL}};
+#undef ALONE
+    (void)state;
+    CHOOSE("x86-64-amx", false, one);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(lanes_and_rows_lie_beside_each_other), cmocka_unit_test(planes_are_read_in_order),
                                        cmocka_unit_test(vectors_of_windows_read_side_by_side), cmocka_unit_test(blocks_for_few_rows),
                                        cmocka_unit_test(picked_elements_are_written_out), cmocka_unit_test(weights_are_read_in_order),
-                                       cmocka_unit_test(cores_read_their_own_copies), cmocka_unit_test(tasks_that_write_are_long)};
+                                       cmocka_unit_test(cores_read_their_own_copies), cmocka_unit_test(tasks_that_write_are_long),
+                                       cmocka_unit_test(short_tiles_share_a_task)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
