@@ -6,8 +6,8 @@
  *     for rows of register tiles: their operand is copied, unless it can be loaded as it lies
  *       for register tiles of the block: products of all terms, results out
  *
- * Where a block's results are few slices of the terms go outside, results in and out for each: then only a slice of the block has to be near, and the
- * block may be wider. Not where columns are copied ahead and L2 holds all rows. */
+ * Where a block's results are few, or its columns would be, slices of the terms go outside, results in and out for each: then only a slice of the
+ * block has to be near, and the block may be wider. Not where columns are copied ahead and L2 holds all rows. */
 #include "intrin/trace.h"
 
 typedef struct blocks {
@@ -20,7 +20,7 @@ typedef struct blocks {
     int64_t block, band;     /* register tiles of a block of columns; of rows that are a task, 0: all */
     int64_t slice;           /* tiles of terms */
     int64_t pitch;           /* bytes from one of the rows to the next */
-    bool outside;            /* slices go outside the rows */
+    bool outside, far;       /* slices go outside the rows; though no cache holds the results */
     bool direct, ahead[2];   /* rows are loaded as they lie; copied before the first call */
     bool constant;           /* the rows' operand could be */
 } blocks;
@@ -166,37 +166,69 @@ static int64_t room_for_block(const blocks *b, const kn_hw_level *l2, int64_t ti
     return few && !brief && !b->ahead[COLUMNS] ? quarter : l2->capacity_bytes / 2;
 }
 
+/* Bytes of the instruction's tile of operand o. */
+static int64_t tile_bytes(const blocks *b, int o)
+{
+    const kn_intrin_operand *h = &b->w->m->it->operand[o];
+    return h->elems * kn_dtype_bytes(h->dtype);
+}
+
+/* Sums so long that a block of all terms is a few panels, and rows so many that no cache holds the results of more: slices of the terms go outside
+ * all the same, of half as many more as L1 holds of the rows alone, and results come from memory again for each. They are read once for
+ * many columns then, as the rows are, which come again for each block (4096x8192x4096 in halves 1.5 times as fast, 8192x8192x1024 2.0, 2048x8192x2048
+ * 1.5, 4096x3072x4096 1.2; blocks of 256 columns, 2048x2048x2048, 0.93). *most: panels of a block; at most FAR bytes of results for each core. */
+static void go_far(blocks *b, int64_t room, int64_t alone, int64_t *most, int64_t *bands)
+{
+    enum { NARROW = 8, FEW = 16, FAR = 1 << 24 }; /* panels; those whose results are near */
+    int64_t slice = slice_of(b->tiles[TERMS], alone), panel = tile_bytes(b, 1) * b->piece[COLUMNS];
+    int64_t panels = kn_ceil_div(b->tiles[COLUMNS], b->piece[COLUMNS]);
+    if (*most >= (b->outside ? FEW : NARROW) || *most >= panels || slice >= b->tiles[TERMS]) return;
+    b->slice = slice;
+    b->outside = b->far = true;
+    *most = room / (panel * slice);
+    if (*most > panels) *most = panels;
+    *bands = kn_ceil_div(b->tiles[ROWS] * tile_bytes(b, 0) * b->piece[COLUMNS] * *most, FAR);
+}
+
 /* Two thirds of L1 are for a slice of the rows and the panel of the block that passes by, else the panel drives the rows out; for the rows alone
- * where that is all of them, since results then never leave the registers, and where they do not stay in L1 anyway. */
+ * where that is all of them, since results then never leave the registers, and where they do not stay in L1 anyway. *most: panels of a block. */
+static bool slices(blocks *b, int64_t rows, int64_t *most, int64_t *bands)
+{
+    const kn_hw_level *l1 = kn_hw_level_named(b->hw, "l1"), *l2 = kn_hw_level_named(b->hw, "l2");
+    if (!l1 || !l2) return false;
+    int64_t tile = tile_bytes(b, 1), room = room_for_block(b, l2, tile), panel = tile * b->piece[COLUMNS];
+    int64_t near = l1->capacity_bytes * 2 / 3 / tile, alone = near / b->piece[ROWS], both = near / (b->piece[ROWS] + b->piece[COLUMNS]);
+    bool crowd = crowded(b, l1), held = tile * b->tiles[ROWS] * b->tiles[TERMS] <= l2->capacity_bytes / 2;
+    *most = room / (panel * b->tiles[TERMS]);
+    b->slice = slice_of(b->tiles[TERMS], b->tiles[TERMS] <= alone || crowd ? alone : both);
+    int64_t wider = room / (panel * b->slice), results = rows * b->piece[ROWS] * b->piece[COLUMNS] * tile_bytes(b, 0);
+    if (wider > l2->capacity_bytes / 4 / results) wider = l2->capacity_bytes / 4 / results;
+    b->outside = b->slice < b->tiles[TERMS] && wider > *most;
+    if (b->outside && rows > 1 && b->ahead[COLUMNS] && held) {
+        *most = l2->capacity_bytes / 4 / (panel * b->tiles[TERMS]);
+        b->outside = false;
+    } else {
+        if (b->outside) *most = wider;
+        if (!held) go_far(b, room, alone + alone / 2, most, bands);
+    }
+    if (!b->outside) b->slice = b->tiles[TERMS];
+    return true;
+}
+
 static bool sizes(blocks *b)
 {
-    const kn_map_writer *w = b->w;
-    const kn_hw_level *l1 = kn_hw_level_named(b->hw, "l1"), *l2 = kn_hw_level_named(b->hw, "l2");
-    const kn_intrin_operand *h = &w->m->it->operand[1];
-    int64_t tile = h->elems * kn_dtype_bytes(h->dtype), units = b->hw->units;
-    if (!l1 || !l2) return false;
-    for (int x = ROWS; x <= TERMS; x++) b->tiles[x] = kn_ceil_div(w->extent[b->axis[x]], extent(b, x));
+    int64_t units = b->hw->units, most, bands = 1;
+    for (int x = ROWS; x <= TERMS; x++) b->tiles[x] = kn_ceil_div(b->w->extent[b->axis[x]], extent(b, x));
     register_tile(b);
     int64_t all = kn_ceil_div(b->tiles[COLUMNS], b->piece[COLUMNS]), rows = kn_ceil_div(b->tiles[ROWS], b->piece[ROWS]);
-    int64_t room = room_for_block(b, l2, tile), most = room / (tile * b->piece[COLUMNS] * b->tiles[TERMS]);
-    int64_t near = l1->capacity_bytes * 2 / 3 / tile, alone = near / b->piece[ROWS], both = near / (b->piece[ROWS] + b->piece[COLUMNS]);
-    b->slice = slice_of(b->tiles[TERMS], b->tiles[TERMS] <= alone || crowded(b, l1) ? alone : both);
-    int64_t wider = room / (tile * b->piece[COLUMNS] * b->slice);
-    int64_t results = rows * b->piece[ROWS] * b->piece[COLUMNS] * w->m->it->operand[0].elems * kn_dtype_bytes(w->m->it->operand[0].dtype);
-    if (wider > l2->capacity_bytes / 4 / results) wider = l2->capacity_bytes / 4 / results;
-    b->outside = b->slice < b->tiles[TERMS] && wider > most;
-    if (b->outside && rows > 1 && b->ahead[COLUMNS] && tile * b->tiles[ROWS] * b->tiles[TERMS] <= l2->capacity_bytes / 2) {
-        most = l2->capacity_bytes / 4 / (tile * b->piece[COLUMNS] * b->tiles[TERMS]);
-        b->outside = false;
-    }
-    if (b->outside) most = wider;
-    else b->slice = b->tiles[TERMS];
+    if (!slices(b, rows, &most, &bands)) return false;
     int64_t n = kn_ceil_div(all, most < 1 ? 1 : most);
     bool wide = b->tiles[COLUMNS] >= b->tiles[ROWS]; /* cores share what is longer: each reads all of the other operand */
     if (all >= units && wide) n = kn_round_up(n, units);
     b->block = kn_ceil_div(all, n);
     n = kn_ceil_div(all, b->block);
-    int64_t bands = b->ahead[COLUMNS] ? kn_ceil_div(4 * units, n) : n % units ? (wide ? kn_ceil_div(units, n) : units) : 1;
+    int64_t shares = b->ahead[COLUMNS] ? kn_ceil_div(4 * units, n) : n % units ? (wide ? kn_ceil_div(units, n) : units) : 1;
+    if (bands < shares) bands = shares;
     b->band = bands > 1 ? band_of(b, rows, kn_ceil_div(rows, bands)) : 0;
     b->direct = b->direct && b->tiles[ROWS] % b->piece[ROWS] == 0 && b->tiles[TERMS] % b->slice == 0 && (!b->band || rows % b->band == 0);
     b->ahead[ROWS] = b->constant && !b->direct;
@@ -279,10 +311,27 @@ static void copies(const blocks *b)
     kn_putf(w->b, " %s.1 %s.%d %s.%d %s.2\n", r, i, d + 1, i, d + 2, r);
 }
 
+static bool planned(blocks *b) { return b->w->unit && is_product(b) && all_loops(b) && sources(b) && sizes(b); }
+
+/* Bytes of the instruction's tiles of operand o along two of the axes. */
+static double bytes_along(const blocks *b, int x, int y, int o) { return (double)(b->tiles[x] * b->tiles[y] * tile_bytes(b, o)); }
+
+bool kn_map_block_bytes(const kn_map_writer *w, const kn_hw *hw, double *bytes)
+{
+    kn_map_writer own = *w;
+    blocks b = {.w = &own, .hw = hw};
+    if (!planned(&b) || !b.far) return false;
+    int64_t rows = kn_ceil_div(b.tiles[ROWS], b.piece[ROWS]), blocks_of = kn_ceil_div(kn_ceil_div(b.tiles[COLUMNS], b.piece[COLUMNS]), b.block);
+    double bands = (double)(b.band ? kn_ceil_div(rows, b.band) : 1), in_and_out = 2 * (double)kn_ceil_div(b.tiles[TERMS], b.slice);
+    *bytes = bytes_along(&b, ROWS, TERMS, 1) * (double)blocks_of + bytes_along(&b, COLUMNS, TERMS, 1) * bands +
+             bytes_along(&b, ROWS, COLUMNS, 0) * in_and_out;
+    return true;
+}
+
 bool kn_map_blocked(kn_map_writer *w, const kn_hw *hw)
 {
     blocks b = {.w = w, .hw = hw};
-    if (!w->unit || !is_product(&b) || !all_loops(&b) || !sources(&b) || !sizes(&b)) return false;
+    if (!planned(&b)) return false;
     splits(&b);
     order(&b);
     copies(&b);

@@ -344,6 +344,8 @@ void kn_map_predict_cpu(const kn_maps *m, const kn_mapping *x, const kn_hw *hw, 
     kn_map_choose_tile(&w, hw, plan);
     nest n = nest_of(&w, hw, plan);
     double pack = 0, compute = call_cycles(&n), read = read_cycles(&n, &level), write = store_cycles(&n), us = 1 / (hw->clock_ghz * 1e3 * hw->units);
+    double bytes, rate = hw->levels[0].bandwidth_gbs / hw->units;
+    if (rate > 0 && kn_map_block_bytes(&w, hw, &bytes)) read = bytes * hw->clock_ghz / rate, level = 0;
     for (int o = 1; o < m->nops; o++) pack += copy_cycles(&n, o);
     double run = (compute > read ? compute : read) * far_rows(&n) + write;
     plan->bound = pack > run ? "pack" : write > compute && write > read ? "store" : read > compute ? hw->levels[level].name : "compute";

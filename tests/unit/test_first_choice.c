@@ -103,6 +103,23 @@ static void blocks_for_few_rows(void **state)
     CHOOSE("x86-64-amx", true, one);
 }
 
+/* Sums so long that a block of all terms would be a few columns go in slices, results in and out; rows are the unit's rows there, too, as they lie. */
+static void long_sums_go_in_slices(void **state)
+{
+#define PRODUCT(a, b) "{\"op\":{\"name\":\"MatMul\"},\"inputs\":[{\"dtype\":\"bf16\",\"shape\":[" a "]}," \
+                      "{\"dtype\":\"bf16\",\"shape\":[" b "]}]}"
+    static const choice one[] = {
+        {PRODUCT("4096,8192", "8192,4096"), "k_run(task_0, 4, ", NULL, NULL}, {PRODUCT("2048,2048", "2048,2048"), "k_run(task_0, 8, ", NULL, NULL},
+        {PRODUCT("1024,3072", "3072,1024"), "k_run(task_0, 2, ", NULL, NULL}, {PRODUCT("40000,8192", "8192,512"), "k_run(task_0, 5, ", NULL, NULL},
+    };
+    static const choice mapped[] = {{PRODUCT("8192,8192", "8192,8192"), "I=S0;J=S1;", "I=S1;", NULL},
+                                    {PRODUCT("3000,5000", "5000,7000"), "I=S0;J=S1;", "I=S1;", NULL}};
+#undef PRODUCT
+    (void)state;
+    CHOOSE("x86-64-amx", true, one);
+    CHOOSE("x86-64-amx", false, mapped);
+}
+
 /* Elements that are copied one by one from where they lie apart are not counted one by one; those that are multiplied are left to the toolchain. */
 static void picked_elements_are_written_out(void **state)
 {
@@ -184,6 +201,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(lanes_and_rows_lie_beside_each_other), cmocka_unit_test(planes_are_read_in_order),
                                        cmocka_unit_test(vectors_of_windows_read_side_by_side), cmocka_unit_test(blocks_for_few_rows),
+                                       cmocka_unit_test(long_sums_go_in_slices),
                                        cmocka_unit_test(picked_elements_are_written_out), cmocka_unit_test(weights_are_read_in_order),
                                        cmocka_unit_test(cores_read_their_own_copies), cmocka_unit_test(tasks_that_write_are_long),
                                        cmocka_unit_test(short_tiles_share_a_task)};
