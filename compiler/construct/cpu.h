@@ -33,6 +33,7 @@ enum {
     KN_CPU_LINE = 64,      /* bytes of a cache line */
     KN_CPU_NARROW = 32,    /* bytes of a vector that straddles two cache lines less often than one of a whole line does */
     KN_CPU_ROW = 16,       /* vectors of a map's row that is written out as a whole */
+    KN_CPU_PARTED = 10,     /* rows of a product that reading a large operand takes all of the time of: cores share its terms, not its columns */
     KN_CPU_FORKED = 16384  /* iterations below which a core is done before another one has started */
 };
 #define KN_CPU_SQUARES_IN "terms_last" /* the temporaries that cpu_squares.c's steps make */

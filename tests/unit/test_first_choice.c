@@ -103,7 +103,8 @@ static void blocks_for_few_rows(void **state)
     CHOOSE("x86-64-amx", true, one);
 }
 
-/* Sums so long that a block of all terms would be a few columns go in slices, results in and out; rows are the unit's rows there, too, as they lie. */
+/* Sums so long that a block of all terms would be a few columns go in slices, results in and out; rows are the unit's rows there, too, as they
+ * lie. */
 static void long_sums_go_in_slices(void **state)
 {
 #define PRODUCT(a, b) "{\"op\":{\"name\":\"MatMul\"},\"inputs\":[{\"dtype\":\"bf16\",\"shape\":[" a "]}," \
@@ -185,6 +186,22 @@ static void tasks_that_write_are_long(void **state)
     CHOOSE("x86-64-amx", false, one);
 }
 
+/* A few rows by a large operand: cores share its rows, each of which they read from end to end, not its columns. */
+static void few_rows_go_in_parts(void **state)
+{
+#define ROWS(m, w) "{\"op\":{\"name\":\"MatMul\"},\"inputs\":[{\"dtype\":\"f32\",\"shape\":[" m "]},{\"dtype\":\"f32\",\"shape\":[" w "]}]}"
+#define PARTS "part out0 R0 KP 2 parts\n"
+    static const choice one[] = {
+        {ROWS("3,2048", "2048,1000"), PARTS, NULL, NULL}, {ROWS("10,1024", "1024,4096"), PARTS, NULL, NULL},
+        {ROWS("16,1024", "1024,4096"), NULL, "part ", NULL}, {ROWS("3,256", "256,1000"), NULL, "part ", NULL}, /* L2 has it */
+    };
+#undef ROWS
+#undef PARTS
+    (void)state;
+    CHOOSE("x86-64-amx", false, one);
+    CHOOSE("x86-64-avx512", false, one);
+}
+
 /* Products whose tiles are short go along several in a task. */
 static void short_tiles_share_a_task(void **state)
 {
@@ -204,6 +221,6 @@ int main(void)
                                        cmocka_unit_test(long_sums_go_in_slices),
                                        cmocka_unit_test(picked_elements_are_written_out), cmocka_unit_test(weights_are_read_in_order),
                                        cmocka_unit_test(cores_read_their_own_copies), cmocka_unit_test(tasks_that_write_are_long),
-                                       cmocka_unit_test(short_tiles_share_a_task)};
+                                       cmocka_unit_test(short_tiles_share_a_task), cmocka_unit_test(few_rows_go_in_parts)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
