@@ -76,7 +76,7 @@ static bool try_deep(packed *k, kn_plans *plans)
     const kn_site *x = k->x;
     kn_cpu_tile t = {.lanes = k->lanes, .blocked = k->blocked};
     if (k->beside || k->p >= 0 || k->padded || k->q != x->m || !x->load[k->v].linear) return false;
-    bool few = kn_cpu_blocks_along(x, &t);
+    bool few = kn_hw_few_registers(x->hw) && kn_cpu_blocks_along(x, &t); /* with more, panels that lie ready come soon enough from L2 */
     if (!few && extent(k, k->q) < ROWS) return false;
     if (!few) t = (kn_cpu_tile){.lanes = k->lanes};
     bool blocks = !few && kn_cpu_in_one_set(x) && kn_cpu_blocks_of(x, &t); /* a panel's block meets all rows of a task, which are copied */

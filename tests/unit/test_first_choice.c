@@ -186,6 +186,20 @@ static void tasks_that_write_are_long(void **state)
     CHOOSE("x86-64-amx", false, one);
 }
 
+/* Rows that L2 does not hold go along all of a few panels in blocks of a long sum, so that they are read once. */
+static void long_rows_are_read_once(void **state)
+{
+#define PRODUCT(a, b) "{\"op\":{\"name\":\"MatMul\"},\"inputs\":[{\"dtype\":\"f32\",\"shape\":[" a "]},{\"dtype\":\"f32\",\"shape\":[" b "]}]}"
+    static const choice one[] = {
+        {PRODUCT("100,10000", "10000,100"), "| R0.0 S0.1 S1.1 R0.1 |", NULL, NULL},
+        {PRODUCT("1000,4000", "4000,100"), "| R0.0 S0.1 S1.1 R0.1 |", NULL, NULL},
+        {PRODUCT("100,1000", "1000,100"), NULL, "| R0.0 S0.1 S1.1 R0.1 |", NULL},
+    };
+#undef PRODUCT
+    (void)state;
+    CHOOSE("x86-64-amx", false, one);
+}
+
 /* A few rows by a large operand: cores share its rows, each of which they read from end to end, not its columns. */
 static void few_rows_go_in_parts(void **state)
 {
@@ -221,6 +235,7 @@ int main(void)
                                        cmocka_unit_test(long_sums_go_in_slices),
                                        cmocka_unit_test(picked_elements_are_written_out), cmocka_unit_test(weights_are_read_in_order),
                                        cmocka_unit_test(cores_read_their_own_copies), cmocka_unit_test(tasks_that_write_are_long),
-                                       cmocka_unit_test(short_tiles_share_a_task), cmocka_unit_test(few_rows_go_in_parts)};
+                                       cmocka_unit_test(short_tiles_share_a_task), cmocka_unit_test(few_rows_go_in_parts),
+                                       cmocka_unit_test(long_rows_are_read_once)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
