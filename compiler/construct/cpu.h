@@ -132,6 +132,8 @@ bool kn_cpu_copies_across(const kn_site *x);
 bool kn_cpu_near_operand(const kn_site *x, kn_plans *p); /* the same of an operand that L2 holds, and any rows */
 /* Where the tile says so, a line of a trace that copies the rows' segments of a block beside each other. */
 void kn_cpu_put_row_caches(kn_buf *b, const kn_site *x, const kn_cpu_tile *t);
+/* A line that has all of an uncut axis written out; none if that is too long for it. */
+void kn_cpu_put_unrolled(kn_buf *b, const kn_site *x, int axis);
 /* Writes the tile as a trace and tries it. */
 void kn_cpu_try(const kn_site *x, kn_plans *p, const kn_cpu_tile *t);
 

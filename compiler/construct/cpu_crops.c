@@ -112,7 +112,7 @@ static void put_sum(kn_buf *b, const crop *c)
     kn_putf(b, " | %s.0", n);
     for (int i = x->s->nspatial; i < x->s->naxes; i++) kn_putf(b, " %s.0", kn_cpu_axis(x, i));
     kn_putf(b, " | %s.1 %s.1 %s.2\nunroll %s %s.1\n", m, n, n, x->name, m);
-    if (kn_cpu_extent(x, last) * c->mr * c->nv <= 2 * KN_CPU_UNROLLED) kn_putf(b, "unroll %s %s.0\n", x->name, kn_cpu_axis(x, last));
+    if (kn_cpu_extent(x, last) * c->mr * c->nv <= 2 * KN_CPU_UNROLLED) kn_cpu_put_unrolled(b, x, last);
     kn_putf(b, "unroll %s %s.1\nvectorize %s %s.2\ncompute_at %s %s %s.0\n", x->name, n, x->name, n, x->name, c->y.name, at);
 }
 

@@ -162,7 +162,7 @@ bool kn_cpu_lanes_alone(const kn_site *x, kn_plans *p)
     for (int i = 0; i < s->nspatial && points >= KN_CPU_FORKED; i++)
         if (i != x->n) kn_putf(&b, "parallel %s %s.0\n", x->name, kn_cpu_axis(x, i));
     if (points >= KN_CPU_FORKED) kn_putf(&b, "parallel %s %s.0\n", x->name, c);
-    for (int i = s->nspatial; i < s->naxes; i++) kn_putf(&b, "unroll %s %s.0\n", x->name, kn_cpu_axis(x, i));
+    for (int i = s->nspatial; i < s->naxes; i++) kn_cpu_put_unrolled(&b, x, i);
     kn_putf(&b, "vectorize %s %s.1\ncache_read %s 0 scratch %s.0 region last %d\n", x->name, c, x->name, c, walked(loads[0], x->n));
     kn_plans_try(p, &b);
     return p->n > 0; /* the other plans copy the same planes element by element */
@@ -438,7 +438,7 @@ static void put_window(kn_buf *b, const planes *k)
     for (int r = x->s->nspatial; r < x->s->naxes; r++) kn_putf(b, " %s.0", kn_cpu_axis(x, r));
     kn_putf(b, " | %s.1 %s.1\n", q, c);
     for (int r = x->s->naxes - 1; r >= x->s->nspatial && kn_mul_fits(body, kn_cpu_extent(x, r), &body) && body <= KN_CPU_UNROLLED; r--)
-        kn_putf(b, "unroll %s %s.0\n", x->name, kn_cpu_axis(x, r));
+        kn_cpu_put_unrolled(b, x, r);
     kn_putf(b, "unroll %s %s.1\nvectorize %s %s.1\n", x->name, q, x->name, c);
     put_copies(b, k);
 }

@@ -185,7 +185,7 @@ bool kn_cpu_strips(const kn_site *x, kn_plans *plans)
     for (int i = 0; i < x->s->nspatial; i++)
         if (i != x->n && i != x->m && i != k.p) kn_putf(&b, "parallel %s %s.0\n", x->name, kn_cpu_axis(x, i));
     kn_putf(&b, "parallel %s %s.0\nunroll %s %s.1\n", x->name, p, x->name, m);
-    if (kn_cpu_extent(x, last) * k.mr * k.nv <= 2 * KN_CPU_UNROLLED) kn_putf(&b, "unroll %s %s.0\n", x->name, kn_cpu_axis(x, last));
+    if (kn_cpu_extent(x, last) * k.mr * k.nv <= 2 * KN_CPU_UNROLLED) kn_cpu_put_unrolled(&b, x, last);
     kn_putf(&b, "unroll %s %s.1\nvectorize %s %s.2\n", x->name, nn, x->name, nn);
     kn_plans_try(plans, &b);
     return plans->n > 0;

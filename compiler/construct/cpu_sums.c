@@ -158,8 +158,8 @@ static int64_t rows_written_out(const kn_site *x, const kn_cpu_tile *t)
     enum { FEWEST = 4 };
     const kn_site_access *a = &x->load[0];
     bool columns = x->m < 0 && x->n >= 0 && x->nloads == 1 && x->s->naxes == x->s->nspatial + 1 && !a->padded && a->linear && a->coef[x->n] == 1;
-    int64_t all = x->reduce_extent, rows = KN_CPU_UNROLLED / t->nv;
-    if (!columns || all * t->nv <= KN_CPU_UNROLLED || t->nv > KN_CPU_ROW) return 1;
+    int64_t all = x->reduce_extent, rows = t->nv > 1 ? KN_CPU_UNROLLED / t->nv : KN_MOST_UNROLLED;
+    if (!columns || (all <= KN_MOST_UNROLLED && all * t->nv <= KN_CPU_UNROLLED) || t->nv > KN_CPU_ROW) return 1;
     while (rows >= FEWEST && all % rows) rows--;
     return rows < FEWEST ? 1 : rows;
 }

@@ -196,8 +196,8 @@ static void try_rows(const taps *k, kn_plans *p)
         if (i != k->p && i != x->n) kn_putf(&b, "parallel %s %s.0\n", x->name, kn_cpu_axis(x, i));
     bool all = x->reduce_extent * k->mr <= KN_CPU_UNROLLED;
     bool column = k->r >= 0 && k->step == 1 && kn_cpu_extent(x, k->r) * k->mr <= KN_CPU_UNROLLED;
-    if (column) kn_putf(&b, "unroll %s %s.0\n", x->name, kn_cpu_axis(x, k->r));
-    if (k->s >= 0 && (k->step > 1 || all)) kn_putf(&b, "unroll %s %s.0\n", x->name, kn_cpu_axis(x, k->s));
+    if (column) kn_cpu_put_unrolled(&b, x, k->r);
+    if (k->s >= 0 && (k->step > 1 || all)) kn_cpu_put_unrolled(&b, x, k->s);
     kn_putf(&b, "unroll %s %s.1\nvectorize %s %s.2\n", x->name, kn_cpu_axis(x, x->n), x->name, kn_cpu_axis(x, x->n));
     kn_plans_try(p, &b);
 }

@@ -292,7 +292,7 @@ static const char *put_stage(kn_buf *b, const windows *w, int k)
     for (int i = 0; i < x->s->nspatial && k == 0; i++)
         if ((w->shared >> i & 1) && w->grain[i]) kn_putf(b, "parallel %s %s.0\n", x->name, kn_cpu_axis(x, i));
     for (int i = x->s->nspatial; i < x->s->naxes; i++)
-        if (x->reduce_extent * c.mr * c.nv <= KN_CPU_UNROLLED) kn_putf(b, "unroll %s %s.0\n", x->name, kn_cpu_axis(x, i));
+        if (x->reduce_extent * c.mr * c.nv <= KN_CPU_UNROLLED) kn_cpu_put_unrolled(b, x, i);
     if (c.mr > 1) kn_putf(b, "unroll %s %s.1\n", x->name, kn_cpu_axis(x, c.u));
     kn_putf(b, "unroll %s %s.1\nvectorize %s %s.2\n", x->name, kn_cpu_axis(x, c.n), x->name, kn_cpu_axis(x, c.n));
     return at;

@@ -34,6 +34,11 @@ int kn_cpu_acc_bytes(const kn_site *x)
     return b < 1 ? 1 : b;
 }
 
+void kn_cpu_put_unrolled(kn_buf *b, const kn_site *x, int axis)
+{
+    if (kn_cpu_extent(x, axis) <= KN_MOST_UNROLLED) kn_putf(b, "unroll %s %s.0\n", x->name, kn_cpu_axis(x, axis));
+}
+
 void kn_cpu_put_lanes_last(kn_buf *b, const kn_site *x, int load, const char *copy)
 {
     int rank = 0, last = 0;
@@ -221,6 +226,13 @@ static void put_along_sum(kn_nest *w, const kn_cpu_tile *t)
     kn_nest_kind(w, "vectorize", x->r, 2);
 }
 
+/* All of the axis' outermost loop is written out, unless it is too long for that. */
+static void put_whole(kn_nest *w, const kn_cpu_tile *t, int axis)
+{
+    int64_t extent = kn_cpu_extent(w->x, axis);
+    if ((axis == t->blocked && t->kb > 1 ? kn_ceil_div(extent, t->kb) : extent) <= KN_MOST_UNROLLED) kn_nest_kind(w, "unroll", axis, 0);
+}
+
 /* Of the reduction what is written out: a few taps, since a loop that short ends before its multiply-adds do. */
 static void put_written(kn_nest *w, const kn_cpu_tile *t)
 {
@@ -232,8 +244,8 @@ static void put_written(kn_nest *w, const kn_cpu_tile *t)
     bool square = t->mo > 1 && x->reduce_extent * t->mo * tile <= KN_CPU_SQUARE, bare = !t->pack && !t->chains && t->mo <= 1;
     bool row = x->contraction && !uneven && last > x->s->nspatial && last != t->blocked;
     if (square || t->terms || (bare && last >= x->s->nspatial && x->reduce_extent * tile <= KN_CPU_UNROLLED))
-        for (int i = x->s->nspatial; i < x->s->naxes; i++) kn_nest_kind(w, "unroll", i, 0);
-    else if (row && kn_cpu_extent(x, last) * tile <= KN_CPU_UNROLLED && taps_fit(x, t->mr, t->nv)) kn_nest_kind(w, "unroll", last, 0);
+        for (int i = x->s->nspatial; i < x->s->naxes; i++) put_whole(w, t, i);
+    else if (row && kn_cpu_extent(x, last) * tile <= KN_CPU_UNROLLED && taps_fit(x, t->mr, t->nv)) put_whole(w, t, last);
     else if (t->kb > 1 && (t->written || (x->m < 0 && x->nloads == 1 && !t->pack && t->kb * t->nv <= KN_CPU_UNROLLED)))
         kn_nest_kind(w, "unroll", t->blocked, !t->apart);
 }

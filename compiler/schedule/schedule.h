@@ -160,7 +160,7 @@ typedef struct kn_stage {
     const char *name;      /* of a scatter, TENSOR.1 for the first into it; NULL: that of the tensor */
 } kn_stage;
 
-enum { KN_SAMPLED = 128 };
+enum { KN_SAMPLED = 128, KN_MOST_UNROLLED = 64 /* iterations of a loop that is written out */ };
 
 /* The tile tree: tile n of a stage is its loops with tile == n; the innermost tile holds the block (the statement). */
 typedef struct kn_tree {

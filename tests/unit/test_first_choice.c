@@ -200,6 +200,24 @@ static void long_rows_are_read_once(void **state)
     CHOOSE("x86-64-amx", false, one);
 }
 
+/* A loop that is too long to be written out stays one, whatever else is written out. */
+static void loops_too_long_to_write_out(void **state)
+{
+#define SUM(x) "{\"op\":{\"name\":\"ReduceSum\",\"attrs\":{\"axes\":[0],\"keepdims\":0}},\"inputs\":[{\"dtype\":\"f32\",\"shape\":[" x "]}]}"
+#define TALL(x, w) "{\"op\":{\"name\":\"Conv\",\"attrs\":{\"group\":16}},\"inputs\":[{\"dtype\":\"f32\",\"shape\":[" x "]}," \
+                   "{\"dtype\":\"f32\",\"shape\":[" w "]}]}"
+    static const choice one[] = {
+        {SUM("100000,16"), "vectorize", "as written", "unroll"}, {SUM("100,16"), "vectorize", "as written", NULL},
+        {SUM("70,16"), "vectorize", "as written", NULL},         {SUM("5000,8"), "vectorize", "as written", NULL},
+        {TALL("1,16,180,40", "16,1,70,1"), "vectorize", "as written", NULL},
+    };
+#undef SUM
+#undef TALL
+    (void)state;
+    CHOOSE("x86-64-amx", false, one);
+    CHOOSE("x86-64-avx2", false, one);
+}
+
 /* A few rows by a large operand: cores share its rows, each of which they read from end to end, not its columns. */
 static void few_rows_go_in_parts(void **state)
 {
@@ -236,6 +254,6 @@ int main(void)
                                        cmocka_unit_test(picked_elements_are_written_out), cmocka_unit_test(weights_are_read_in_order),
                                        cmocka_unit_test(cores_read_their_own_copies), cmocka_unit_test(tasks_that_write_are_long),
                                        cmocka_unit_test(short_tiles_share_a_task), cmocka_unit_test(few_rows_go_in_parts),
-                                       cmocka_unit_test(long_rows_are_read_once)};
+                                       cmocka_unit_test(long_rows_are_read_once), cmocka_unit_test(loops_too_long_to_write_out)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
