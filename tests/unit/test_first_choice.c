@@ -200,6 +200,21 @@ static void long_rows_are_read_once(void **state)
     CHOOSE("x86-64-amx", false, one);
 }
 
+/* What L2 does not hold is turned in strips of squares: past the caches so that rows are read from end to end, else two by two. */
+static void far_squares_lie_beside_each_other(void **state)
+{
+#define TURN(perm, x) "{\"op\":{\"name\":\"Transpose\",\"attrs\":{\"perm\":[" perm "]}},\"inputs\":[{\"dtype\":\"f32\",\"shape\":[" x "]}]}"
+    static const choice one[] = {
+        {TURN("1,0", "3000,2000"), "S1.0 S0.0 | S0.1 S1.1 | S0.2 S1.2", NULL, NULL},
+        {TURN("1,0", "1000,1000"), "| S1.1 S1.2 S0.1 | S0.2 S1.3", NULL, NULL},
+        {TURN("0,2,1", "8,512,768"), " | S1.1 S2.1 | ", NULL, NULL}, {TURN("1,0", "256,256"), NULL, "S0.1 S1.1 | S0.2", "| S0.1 | S0.2 S1.1"},
+        {TURN("1,0", "3,500000"), NULL, "S0.1 S1.1", NULL},
+    };
+#undef TURN
+    (void)state;
+    CHOOSE("x86-64-amx", false, one);
+}
+
 /* A loop that is too long to be written out stays one, whatever else is written out. */
 static void loops_too_long_to_write_out(void **state)
 {
@@ -254,6 +269,7 @@ int main(void)
                                        cmocka_unit_test(picked_elements_are_written_out), cmocka_unit_test(weights_are_read_in_order),
                                        cmocka_unit_test(cores_read_their_own_copies), cmocka_unit_test(tasks_that_write_are_long),
                                        cmocka_unit_test(short_tiles_share_a_task), cmocka_unit_test(few_rows_go_in_parts),
-                                       cmocka_unit_test(long_rows_are_read_once), cmocka_unit_test(loops_too_long_to_write_out)};
+                                       cmocka_unit_test(long_rows_are_read_once), cmocka_unit_test(loops_too_long_to_write_out),
+                                       cmocka_unit_test(far_squares_lie_beside_each_other)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
