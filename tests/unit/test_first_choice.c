@@ -215,6 +215,19 @@ static void far_squares_lie_beside_each_other(void **state)
     CHOOSE("x86-64-amx", false, one);
 }
 
+/* Few results of a group, channels last, are lanes although some are idle: lanes along the groups would gather what these have of their own. */
+static void groups_are_no_lanes(void **state)
+{
+#define GROUPS(g, f) "{\"expr\":\"y[N,P,Q,G,F] +=! pad(x,0.0)[N,P+R-1,Q+S-1,G,C]*w[R,S,C,G,F] where P in 28, Q in 28, R in 3, S in 3\",\"inputs\":[" \
+                     "{\"name\":\"x\",\"dtype\":\"f32\",\"shape\":[1,28,28," g "]},{\"name\":\"w\",\"dtype\":\"f32\",\"shape\":[3,3," f "]}]}"
+    static const choice one[] = {{GROUPS("32,8", "8,32,8"), "vectorize out0 S4", "turned", NULL},
+                                 {GROUPS("64,4", "4,64,4"), "vectorize out0 S4", "turned", NULL},
+                                 {GROUPS("1,64", "64,1,5"), "turned", NULL, NULL}};
+#undef GROUPS
+    (void)state;
+    CHOOSE("x86-64-amx", false, one);
+}
+
 /* A loop that is too long to be written out stays one, whatever else is written out. */
 static void loops_too_long_to_write_out(void **state)
 {
@@ -270,6 +283,6 @@ int main(void)
                                        cmocka_unit_test(cores_read_their_own_copies), cmocka_unit_test(tasks_that_write_are_long),
                                        cmocka_unit_test(short_tiles_share_a_task), cmocka_unit_test(few_rows_go_in_parts),
                                        cmocka_unit_test(long_rows_are_read_once), cmocka_unit_test(loops_too_long_to_write_out),
-                                       cmocka_unit_test(far_squares_lie_beside_each_other)};
+                                       cmocka_unit_test(far_squares_lie_beside_each_other), cmocka_unit_test(groups_are_no_lanes)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
