@@ -5,13 +5,19 @@
 #include "intrin/map.h"
 #include <math.h>
 
-enum { LEAST_PRODUCTS = 1 << 18, LEAST_TERMS = 16 }; /* layouts cost more than the instruction saves below that */
+/* Layouts cost more than the instruction saves below that; WHOLE_PRODUCTS: of a unit whose tiles are whole, for which there is little to lay out. */
+enum { LEAST_PRODUCTS = 1 << 18, WHOLE_PRODUCTS = 1 << 14, LEAST_TERMS = 16 };
+
+static double products(const kn_site *x)
+{
+    double n = (double)x->reduce_extent;
+    for (int i = 0; i < x->s->nspatial; i++) n *= (double)x->s->axes[i].extent;
+    return n;
+}
 
 static bool worth(const kn_site *x)
 {
-    double products = (double)x->reduce_extent;
-    for (int i = 0; i < x->s->nspatial; i++) products *= (double)x->s->axes[i].extent;
-    return !x->hw->gpu && x->contraction && !x->s->scatter && x->reduce_extent >= LEAST_TERMS && products >= LEAST_PRODUCTS;
+    return !x->hw->gpu && x->contraction && !x->s->scatter && x->reduce_extent >= LEAST_TERMS && products(x) >= WHOLE_PRODUCTS;
 }
 
 /* An instruction that generated C can use as such. narrow: of operands below 4 bytes; wider types are as fast in lanes, and blocked better. */
@@ -34,7 +40,10 @@ static int choices(kiln_arena *a, const kn_tree *t, const kn_hw *hw, int stage, 
         if (!usable(&hw->intrins[k], hw, narrow) || kn_maps_of(a, t->program, t->stages[stage]->stmt, hw->intrins[k].parsed, &list, &why)) continue;
         n = kn_map_choices(list, hw, best, n, most);
     }
-    return n;
+    int kept = 0;
+    for (int i = 0; i < n; i++)
+        if (products(x) >= LEAST_PRODUCTS || (best[i].padding <= 1 && kn_intrin_unit(best[i].m->it, hw))) best[kept++] = best[i];
+    return kept;
 }
 
 double kn_mapped_us(kiln_arena *a, const kn_tree *t, const kn_hw *hw, int stage)

@@ -94,8 +94,8 @@ typedef struct kn_map_window { int load, rows, columns; } kn_map_window; /* of t
 /* False: no two loops of a mapping are such, or what the window reduces over feeds the instruction too. */
 bool kn_map_flattens(const kn_maps *m, const kn_mapping *x, kn_map_window *out);
 
-/* A mapping and its predicted time. */
-typedef struct kn_map_choice { const kn_maps *m; const kn_mapping *x; double us; } kn_map_choice;
+/* A mapping, its predicted time, and iterations computed for one wanted. */
+typedef struct kn_map_choice { const kn_maps *m; const kn_mapping *x; double us, padding; } kn_map_choice;
 /* Puts the mappings of a list that can be computed, of all orders of its operands, among the first n of `best`, by predicted time; at most `most`
  * stay. Returns how many there are. */
 int kn_map_choices(const kn_maps *list, const kn_hw *hw, kn_map_choice *best, int n, int most);

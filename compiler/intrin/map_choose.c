@@ -28,7 +28,7 @@ int kn_map_choices(const kn_maps *list, const kn_hw *hw, kn_map_choice *best, in
             if (kn_map_check(m, &m->maps[i], &why) || kn_map_plan_of(m, &m->maps[i], &p, &why)) continue;
             if (n == most && least_us(m, hw, &p) >= best[n - 1].us) continue;
             kn_map_predict(m, &m->maps[i], hw, &p);
-            n = insert(best, n, most, (kn_map_choice){m, &m->maps[i], p.us});
+            n = insert(best, n, most, (kn_map_choice){m, &m->maps[i], p.us, p.padding});
         }
     return n;
 }

@@ -92,7 +92,7 @@ void kn_map_crop_attach(kn_map_writer *w, const kn_hw *hw, int shared)
         for (int n = of[k] ? 1 : 0; n < count[k] - (k == last && count[k] > 1); n++) kn_putf(w->b, " W%d.%d", k, n);
     if (count[last] > 1) kn_putf(w->b, " W%d.%d", last, count[last] - 1);
     kn_put(w->b, "\n");
-    for (int i = 0; i < shared && !kn_map_tasks_enough(tasks, hw); i++) {
+    for (int i = 0; i < shared && kn_map_forks(w, hw) && !kn_map_tasks_enough(tasks, hw); i++) {
         kn_putf(w->b, "parallel %s W%d.0\n", w->crop, dim[i]);
         tasks *= kn_ceil_div(w->outer[i].count, w->outer[i].piece);
     }

@@ -113,9 +113,18 @@ static void split(const kn_map_writer *w)
     }
 }
 
+bool kn_map_forks(const kn_map_writer *w, const kn_hw *hw)
+{
+    enum { SLOWER = 3 }; /* than the calls alone */
+    double calls = 1, interval = w->m->it->spec->interval;
+    for (int l = 0; l < w->m->stmt->naxes; l++) calls *= (double)w->m->stmt->axes[l].extent;
+    calls /= (double)w->m->it->points;
+    return !w->unit || interval <= 0 || SLOWER * calls * interval > hw->launch_us * hw->clock_ghz * 1e3;
+}
+
 static void nest(kn_map_writer *w, const kn_hw *hw)
 {
-    bool finishes = kn_map_crop_finishes(w);
+    bool forks = hw->gpu || kn_map_forks(w, hw), finishes = kn_map_crop_finishes(w);
     int shared = finishes ? 0 : kn_map_crop_shares(w);
     split(w);
     kn_putf(w->b, "reorder %s", w->stmt);
@@ -127,7 +136,7 @@ static void nest(kn_map_writer *w, const kn_hw *hw)
         if (kn_map_cut(w, j)) kn_putf(w->b, " %s.%d", w->axis[j], innermost(w, j));
     kn_put(w->b, "\n");
     int64_t all = 1;
-    for (int i = 0, tasks = 2; i < w->nouter && !w->outer[i].reduce && (hw->gpu || tasks) && !shared; i++) {
+    for (int i = 0, tasks = 2; i < w->nouter && !w->outer[i].reduce && (hw->gpu || tasks) && !shared && forks; i++) {
         kn_putf(w->b, hw->gpu ? "bind %s %s.0 grid\n" : "parallel %s %s.0\n", w->stmt, w->outer[i].name);
         int64_t n = kn_ceil_div(w->outer[i].count, w->outer[i].piece);
         tasks -= n > 1;

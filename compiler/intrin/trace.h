@@ -37,6 +37,8 @@ static inline bool kn_map_tasks_enough(int64_t tasks, const kn_hw *hw)
 {
     return tasks >= 8 * hw->units || (tasks >= 2 * hw->units && tasks % hw->units == 0);
 }
+/* The calls of a unit take so long that a core is not done with them before another one has started. */
+bool kn_map_forks(const kn_map_writer *w, const kn_hw *hw);
 /* An operand that does not lie as the instruction wants it, and the copy that does. */
 typedef struct kn_map_source {
     const kn_map_operand *op;

@@ -228,6 +228,20 @@ static void groups_are_no_lanes(void **state)
     CHOOSE("x86-64-amx", false, one);
 }
 
+/* Small products go to a unit where its tiles are whole, and to other cores where these would not start too late. */
+static void small_products_of_whole_tiles(void **state)
+{
+#define PRODUCT(a, b) "{\"op\":{\"name\":\"MatMul\"},\"inputs\":[{\"dtype\":\"bf16\",\"shape\":[" a "]},{\"dtype\":\"bf16\",\"shape\":[" b "]}]}"
+    static const choice mapped[] = {{PRODUCT("32,32", "32,32"), " amx_", NULL, NULL}, {PRODUCT("16,64", "64,64"), " amx_", NULL, NULL},
+                                    {PRODUCT("31,37", "37,29"), NULL, " amx_", NULL}, {PRODUCT("50,50", "50,50"), NULL, " amx_", NULL}};
+    static const choice alone[] = {{PRODUCT("64,64", "64,64"), NULL, "parallel_for(pool", NULL},
+                                   {PRODUCT("256,256", "256,256"), "parallel_for(pool", NULL, NULL}};
+#undef PRODUCT
+    (void)state;
+    CHOOSE("x86-64-amx", false, mapped);
+    CHOOSE("x86-64-amx", true, alone);
+}
+
 /* A loop that is too long to be written out stays one, whatever else is written out. */
 static void loops_too_long_to_write_out(void **state)
 {
@@ -283,6 +297,7 @@ int main(void)
                                        cmocka_unit_test(cores_read_their_own_copies), cmocka_unit_test(tasks_that_write_are_long),
                                        cmocka_unit_test(short_tiles_share_a_task), cmocka_unit_test(few_rows_go_in_parts),
                                        cmocka_unit_test(long_rows_are_read_once), cmocka_unit_test(loops_too_long_to_write_out),
-                                       cmocka_unit_test(far_squares_lie_beside_each_other), cmocka_unit_test(groups_are_no_lanes)};
+                                       cmocka_unit_test(far_squares_lie_beside_each_other), cmocka_unit_test(groups_are_no_lanes),
+                                       cmocka_unit_test(small_products_of_whole_tiles)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
