@@ -33,7 +33,6 @@ enum {
     KN_CPU_LINE = 64,      /* bytes of a cache line */
     KN_CPU_NARROW = 32,    /* bytes of a vector that straddles two cache lines less often than one of a whole line does */
     KN_CPU_ROW = 16,       /* vectors of a map's row that is written out as a whole */
-    KN_CPU_PARTED = 10,     /* rows of a product that reading a large operand takes all of the time of: cores share its terms, not its columns */
     KN_CPU_FORKED = 16384  /* iterations below which a core is done before another one has started */
 };
 #define KN_CPU_SQUARES_IN "terms_last" /* the temporaries that cpu_squares.c's steps make */
@@ -66,6 +65,7 @@ int64_t kn_cpu_pow2(int64_t n, int64_t most);
 int64_t kn_cpu_written_out(int64_t vectors);
 int kn_cpu_acc_bytes(const kn_site *x);
 double kn_cpu_bytes(const kn_tensor *t); /* all of the tensor's */
+double kn_cpu_groups(const kn_site *x); /* iterations of the spatial axes that both of two factors have */
 /* The spatial axis that tasks are cut from, neither n nor m: the first with something to iterate, of a map the one with which there are enough of
  * them. -1: none. */
 int kn_cpu_other(const kn_site *x);

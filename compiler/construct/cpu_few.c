@@ -144,7 +144,7 @@ static bool few_tile(const kn_site *x, kn_cpu_tile *t, int64_t widest, bool line
 static bool parted_columns(const kn_site *x)
 {
     int other = kn_cpu_other(x);
-    if (other < 0 || kn_cpu_extent(x, x->m) > KN_CPU_PARTED) return false;
+    if (other < 0 || kn_cpu_extent(x, x->m) > KN_COST_PARTED) return false;
     for (int i = 0; i < x->s->nspatial; i++)
         if (i != x->n && i != x->m && i != other && kn_cpu_extent(x, i) > 1) return false;
     return kn_site_followers(x, x->n) == 1 && kn_site_evenly(kn_cpu_extent(x, other), x->hw->units);

@@ -23,20 +23,13 @@ static int work_of(const kn_expr *e)
     return n;
 }
 
-static double bytes_of(const kn_tensor *t)
-{
-    double n = kn_dtype_bytes(t->dtype);
-    for (int i = 0; i < t->rank; i++) n *= (double)t->shape[i];
-    return n;
-}
-
 static double touched(const kn_site *x)
 {
     const kn_program *p = x->t->program;
     const kn_expr *loads[KN_SITE_LOADS];
-    double bytes = bytes_of(&p->tensors[x->s->out]);
+    double bytes = kn_cpu_bytes(&p->tensors[x->s->out]);
     int n = kn_loads(x->s->body, loads, KN_SITE_LOADS);
-    for (int i = 0; i < n && i < KN_SITE_LOADS; i++) bytes += bytes_of(&p->tensors[loads[i]->u.tensor]);
+    for (int i = 0; i < n && i < KN_SITE_LOADS; i++) bytes += kn_cpu_bytes(&p->tensors[loads[i]->u.tensor]);
     return bytes;
 }
 

@@ -67,8 +67,7 @@ const char *kn_cpu_planar(kiln_arena *a, const kn_site *x, const char *plane, co
     if (last->op != KN_OP_AXIS || last->u.axis < x->s->nspatial || end->op != KN_OP_AXIS || end->u.axis != x->n) return NULL;
     for (int d = 0; d < rank && before < 0; d++)
         if (x->s->lhs[d]->op == KN_OP_AXIS && (kn_axes_in(loads[1 - w]->args[slid]) >> x->s->lhs[d]->u.axis & 1)) before = d;
-    for (int i = 0; i < x->s->nspatial; i++) /* lanes along groups would gather their weights */
-        if ((x->load[0].axes & x->load[1].axes) >> i & 1 && kn_cpu_extent(x, i) > 1) return NULL;
+    if (kn_cpu_groups(x) > 1) return NULL; /* lanes along these would gather their weights */
     if (before < 0 || p->tensors[loads[1 - w]->u.tensor].role != KN_INPUT || !wastes_results(x, loads[1 - w], slid)) return NULL;
     kn_buf b;
     kn_buf_init(&b, a);

@@ -13,8 +13,7 @@ static int lanes_of(const kn_site *x, int w, bool narrow)
 {
     int best = -1;
     int64_t lanes = x->hw->vector_bytes / kn_cpu_acc_bytes(x);
-    bool grouped = false;
-    for (int i = 0; i < x->s->nspatial; i++) grouped |= (x->load[0].axes & x->load[1].axes) >> i & 1 && kn_cpu_extent(x, i) > 1;
+    bool grouped = kn_cpu_groups(x) > 1;
     for (int i = 0; i < x->s->nspatial; i++) {
         int64_t n = kn_cpu_extent(x, i);
         bool alone = (x->load[w].axes >> i & 1) && !(x->load[1 - w].axes >> i & 1);
@@ -82,9 +81,7 @@ static double time_of_copy(const kn_site *x, double bytes)
 static double time_of_far_runs(const kn_site *x, const kn_tensor *planes)
 {
     enum { AT_A_TIME = 6 };
-    double groups = 1; /* of which a panel reads one */
-    for (int i = 0; i < x->s->nspatial; i++)
-        if ((x->load[0].axes & x->load[1].axes) >> i & 1) groups *= (double)kn_cpu_extent(x, i);
+    double groups = kn_cpu_groups(x); /* of which a panel reads one */
     const kn_hw_level *l2 = kn_hw_level_named(x->hw, "l2"), *l3 = kn_hw_level_named(x->hw, "l3");
     double bytes = kn_cpu_bytes(planes);
     if (!l2 || !l3 || bytes <= groups * (double)planes->shape[0] * (double)l2->capacity_bytes) return 0;

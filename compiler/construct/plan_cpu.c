@@ -28,6 +28,14 @@ double kn_cpu_bytes(const kn_tensor *t)
     return n;
 }
 
+double kn_cpu_groups(const kn_site *x)
+{
+    double groups = 1;
+    for (int i = 0; i < x->s->nspatial; i++)
+        if ((x->load[0].axes & x->load[1].axes) >> i & 1) groups *= (double)kn_cpu_extent(x, i);
+    return groups;
+}
+
 int kn_cpu_acc_bytes(const kn_site *x)
 {
     int b = kn_dtype_bytes(kn_stmt_acc(x->s));
@@ -117,6 +125,12 @@ static bool in_their_order(const kn_site *x, const kn_cpu_tile *t)
     return x->s->red == KN_RED_NONE || (!x->contraction && t->grain > BESIDE);
 }
 
+/* Iterations of an axis' outermost loop that is neither n's nor m's. */
+static int64_t times_of(const kn_site *x, const kn_cpu_tile *t, int other, int i)
+{
+    return kn_ceil_div(kn_cpu_extent(x, i), i == t->o && t->mo > 1 ? t->mo : i == other ? t->grain : 1);
+}
+
 /* Order: other axes, rows' tasks, n's tasks | other's grain, row groups, reduction | rows, vectors, lanes. Returns the task loops in par[]. */
 static int put_order(kn_nest *w, const kn_cpu_tile *t, int other, int par[], int64_t times[])
 {
@@ -127,7 +141,7 @@ static int put_order(kn_nest *w, const kn_cpu_tile *t, int other, int par[], int
         if (i == n || i == m) continue;
         kn_nest_loop(w, i, 0);
         if (i == other && t->grain > 1 && in_order) kn_nest_loop(w, i, 1); /* what is read once is read, and written, in order */
-        times[k] = kn_ceil_div(kn_cpu_extent(x, i), i == t->o && t->mo > 1 ? t->mo : i == other ? t->grain : 1);
+        times[k] = times_of(x, t, other, i);
         par[k++] = i;
     }
     if (m >= 0) {
@@ -363,11 +377,8 @@ static void join_panels(const kn_site *x, kn_cpu_tile *t, int other)
     enum { MANY = 32 }; /* tasks of a core */
     if (!x->contraction || x->n < 0 || t->nc > 1 || t->along || t->group || t->lanes < 2) return;
     int64_t panels = kn_ceil_div(kn_cpu_extent(x, x->n), t->nv * t->lanes), before = kn_ceil_div(kn_cpu_extent(x, x->m), t->mc * t->mr);
-    for (int i = 0; i < x->s->nspatial; i++) {
-        if (i == x->n || i == x->m) continue;
-        int64_t times = kn_ceil_div(kn_cpu_extent(x, i), i == t->o && t->mo > 1 ? t->mo : i == other ? t->grain : 1);
-        if (!kn_mul_fits(before, times, &before)) return;
-    }
+    for (int i = 0; i < x->s->nspatial; i++)
+        if (i != x->n && i != x->m && !kn_mul_fits(before, times_of(x, t, other, i), &before)) return;
     int64_t want = tasks_wanted(x), each = before < want ? panels * before / (MANY * (int64_t)x->hw->units) : 1;
     if (each > 1) t->nc = kn_ceil_div(panels, kn_ceil_div(panels, each));
 }

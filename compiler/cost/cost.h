@@ -3,6 +3,9 @@
 #define KN_COST_H
 #include "schedule/schedule.h"
 
+/* Results of an element up to which reading a large operand is all of a sum's time: cores share its rows then, not its columns. */
+enum { KN_COST_PARTED = 10 };
+
 typedef struct kn_cost_level { const char *name; double bytes, us; int64_t tile_bytes; } kn_cost_level; /* traffic into the level below */
 typedef struct kn_cost {
     double us;                 /* whole program: sum over stages of max(compute, levels) / efficiency + launches */

@@ -63,14 +63,14 @@ static bool one_run(const kn_stage_view *v, const kn_access *x, int from)
  * of few pages 1.15 times. Runs of whole lines do not mind if one core's L2 holds all of them. */
 static double cut_rows(const kn_stage_view *v, const kn_access *x)
 {
-    enum { LINE = 64, PAGE = 4096, FEW_PAGES = 4 * PAGE, FEW = 10 };
+    enum { LINE = 64, PAGE = 4096, FEW_PAGES = 4 * PAGE };
     int from = 0;
     double terms = 1;
     bool windows = false;
     while (from < v->g->nloops && v->g->loops[from].kind == KN_PARALLEL) from++;
     for (int i = 0; i < v->s->naxes; i++) terms *= (double)v->s->axes[i].extent;
     for (int d = 0; d < x->rank; d++) windows |= (x->in[d] & (x->in[d] - 1)) != 0;
-    bool once = v->s->red != KN_RED_NONE && !windows && !x->store && x->cache < 0 && FEW * kn_footprint(v, x, 0, false) >= terms;
+    bool once = v->s->red != KN_RED_NONE && !windows && !x->store && x->cache < 0 && KN_COST_PARTED * kn_footprint(v, x, 0, false) >= terms;
     const kn_hw_level *l2 = kn_hw_level_named(v->hw, "l2");
     double run = once ? kn_run_bytes(v, x, from) : FEW_PAGES;
     if (l2 && run >= LINE && kn_footprint(v, x, 0, false) * x->bytes < (double)l2->capacity_bytes) return 1;

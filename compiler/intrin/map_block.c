@@ -273,10 +273,11 @@ static void order(const blocks *b)
     else kn_putf(w->b, " | %s.%d %s.1 | %s.0", i, d, j, r); /* results stay in the registers */
     others(b, true, ALL, NULL);
     kn_putf(w->b, " %s.1 %s.%d %s.2 | %s.%d %s.3 %s.2\n", r, i, d + 1, j, i, d + 2, j, r);
-    bool forks = kn_map_forks(w, b->hw);
-    if (forks) others(b, false, ALL, "parallel %s %s.0\n");
-    if (forks) kn_putf(w->b, "parallel %s %s.0\n", w->stmt, j);
-    if (forks && d) kn_putf(w->b, "parallel %s %s.0\n", w->stmt, i);
+    if (kn_map_forks(w, b->hw)) {
+        others(b, false, ALL, "parallel %s %s.0\n");
+        kn_putf(w->b, "parallel %s %s.0\n", w->stmt, j);
+        if (d) kn_putf(w->b, "parallel %s %s.0\n", w->stmt, i);
+    }
     if (b->piece[ROWS] * b->piece[COLUMNS] > 1) kn_putf(w->b, "unroll %s %s.%d\nunroll %s %s.2\n", w->stmt, i, d + 1, w->stmt, j);
 }
 

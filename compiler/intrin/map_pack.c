@@ -311,7 +311,7 @@ static void copy_groups(kn_map_writer *w, const kn_map_source *s, const int *ord
     kn_putf(w->b, "unroll %s %s.2\nvectorize %s %s.1\n", s->name, row, s->name, column);
 }
 
-/* The loops that the cores share of the copy, or, of what is copied as it is, all of them. */
+/* The loops of a copy in tiles, as it has them. */
 static int copy_loops(const kn_map_writer *w, const kn_map_source *s, int *order, int64_t *count)
 {
     int64_t few;
@@ -331,7 +331,8 @@ uint32_t kn_map_copy_leads(const kn_map_writer *w, const kn_map_source *s)
     int n = copy_loops(w, s, order, count);
     for (int i = 0; i < n; i++) {
         if (count[i] < 2) continue;
-        return dim_cut(w, s, order[i], &j) || j >= 0 ? w->x->loops[j] : 1u << s->dim[order[i]];
+        dim_cut(w, s, order[i], &j);
+        return j >= 0 ? w->x->loops[j] : 1u << s->dim[order[i]];
     }
     return 0;
 }

@@ -21,6 +21,13 @@ static double soft_elems(const kn_maps *m, int o)
 
 static double bytes_of(const nest *n, int o, double elems) { return elems * kn_dtype_bytes(n->w->m->soft->tensors[n->w->m->op[o].soft].dtype); }
 
+/* Cycles for one core to get one byte out of the level, the first of which is memory. */
+static double cycles_from(const kn_hw *hw, int level)
+{
+    double rate = hw->levels[level].bandwidth_gbs / hw->units;
+    return rate > 0 ? hw->clock_ghz / rate : 0;
+}
+
 /* The nearest level that holds so many bytes, and cycles for one core to get one byte out of it. */
 static double cycles_a_byte(const nest *n, double bytes, int *level)
 {
@@ -28,8 +35,7 @@ static double cycles_a_byte(const nest *n, double bytes, int *level)
     *level = 0;
     for (int l = 1; l < hw->nlevels - 1; l++)
         if (bytes <= (double)hw->levels[l].capacity_bytes) *level = l;
-    double rate = hw->levels[*level].bandwidth_gbs / hw->units;
-    return rate > 0 ? hw->clock_ghz / rate : 0;
+    return cycles_from(hw, *level);
 }
 
 /* The places of a window over operand o are flattened, its rows are copied once (prim_map.c); o 0: over any. */
@@ -306,7 +312,7 @@ double kn_map_apart_cycles(const kn_map_writer *w, const kn_hw *hw, const kn_map
 {
     nest n = {w, hw, p, 1, 1, 1};
     int at = shared_loop(w);
-    double bytes = 0, rate = hw->levels[0].bandwidth_gbs / hw->units, others = hw->units - 1;
+    double bytes = 0, others = hw->units - 1;
     for (int o = 1; o < w->m->nops; o++) {
         kn_map_source s;
         bool copy = kn_map_source_of(w, p, o, &s), moves = at >= 0 && (w->outer[at].moves >> o & 1);
@@ -314,7 +320,7 @@ double kn_map_apart_cycles(const kn_map_writer *w, const kn_hw *hw, const kn_map
         if (!moves) bytes += w->held[o] * others;
         else if (!(kn_map_copy_leads(w, &s) & loops_of(w, &w->outer[at]))) bytes += w->held[o] * others / hw->units;
     }
-    return rate > 0 ? bytes * hw->clock_ghz / rate : 0;
+    return bytes * cycles_from(hw, 0);
 }
 
 /* Iterations along axis j of the instruction: of a window's flattened places those between its rows count, too (prim_map.c). */
@@ -344,8 +350,8 @@ void kn_map_predict_cpu(const kn_maps *m, const kn_mapping *x, const kn_hw *hw, 
     kn_map_choose_tile(&w, hw, plan);
     nest n = nest_of(&w, hw, plan);
     double pack = 0, compute = call_cycles(&n), read = read_cycles(&n, &level), write = store_cycles(&n), us = 1 / (hw->clock_ghz * 1e3 * hw->units);
-    double bytes, rate = hw->levels[0].bandwidth_gbs / hw->units;
-    if (rate > 0 && kn_map_block_bytes(&w, hw, &bytes)) read = bytes * hw->clock_ghz / rate, level = 0;
+    double bytes;
+    if (kn_map_block_bytes(&w, hw, &bytes)) read = bytes * cycles_from(hw, 0), level = 0;
     for (int o = 1; o < m->nops; o++) pack += copy_cycles(&n, o);
     double run = (compute > read ? compute : read) * far_rows(&n) + write;
     plan->bound = pack > run ? "pack" : write > compute && write > read ? "store" : read > compute ? hw->levels[level].name : "compute";

@@ -38,6 +38,8 @@ static void choose(const char *spec, bool text, const choice *one, size_t n)
     }
 }
 #define CHOOSE(spec, text, one) choose(spec, text, one, sizeof one / sizeof *one)
+#define INPUT(type, shape) "{\"dtype\":\"" type "\",\"shape\":[" shape "]}"
+#define PRODUCT(type, a, b) "{\"op\":{\"name\":\"MatMul\"},\"inputs\":[" INPUT(type, a) "," INPUT(type, b) "]}"
 
 /* Lanes of a unit that are columns with steps between them are picked one by one, which takes longer than places of a copy that has these beside
  * each other. Rows of its tiles that lie beside each other come sooner from far away than those that have others between them. */
@@ -90,15 +92,15 @@ static void vectors_of_windows_read_side_by_side(void **state)
 /* Blocks that are copied as they are met are smaller where few rows pass by them, unless that leaves runs of few lines, or they are copied ahead. */
 static void blocks_for_few_rows(void **state)
 {
-#define PRODUCT(a, constant, b) "{\"op\":{\"name\":\"MatMul\"},\"inputs\":[{\"dtype\":\"bf16\",\"shape\":[" a "]}," \
+#define HELD(a, constant, b) "{\"op\":{\"name\":\"MatMul\"},\"inputs\":[{\"dtype\":\"bf16\",\"shape\":[" a "]}," \
                                 "{\"dtype\":\"bf16\",\"constant\":" constant ",\"shape\":[" b "]}]}"
     static const choice one[] = {
-        {PRODUCT("16,1024", "false", "1024,4096"), "k_run(task_0, 16, ", NULL, NULL},
-        {PRODUCT("1024,1024", "false", "1024,4096"), "k_run(task_0, 8, ", NULL, NULL},
-        {PRODUCT("32,4096", "false", "4096,4096"), "k_run(task_0, 4, ", NULL, NULL},
-        {PRODUCT("16,1024", "true", "1024,4096"), "k_run(task_0, 8, ", NULL, NULL},
+        {HELD("16,1024", "false", "1024,4096"), "k_run(task_0, 16, ", NULL, NULL},
+        {HELD("1024,1024", "false", "1024,4096"), "k_run(task_0, 8, ", NULL, NULL},
+        {HELD("32,4096", "false", "4096,4096"), "k_run(task_0, 4, ", NULL, NULL},
+        {HELD("16,1024", "true", "1024,4096"), "k_run(task_0, 8, ", NULL, NULL},
     };
-#undef PRODUCT
+#undef HELD
     (void)state;
     CHOOSE("x86-64-amx", true, one);
 }
@@ -107,15 +109,14 @@ static void blocks_for_few_rows(void **state)
  * lie. */
 static void long_sums_go_in_slices(void **state)
 {
-#define PRODUCT(a, b) "{\"op\":{\"name\":\"MatMul\"},\"inputs\":[{\"dtype\":\"bf16\",\"shape\":[" a "]}," \
-                      "{\"dtype\":\"bf16\",\"shape\":[" b "]}]}"
     static const choice one[] = {
-        {PRODUCT("4096,8192", "8192,4096"), "k_run(task_0, 4, ", NULL, NULL}, {PRODUCT("2048,2048", "2048,2048"), "k_run(task_0, 8, ", NULL, NULL},
-        {PRODUCT("1024,3072", "3072,1024"), "k_run(task_0, 2, ", NULL, NULL}, {PRODUCT("40000,8192", "8192,512"), "k_run(task_0, 5, ", NULL, NULL},
+        {PRODUCT("bf16", "4096,8192", "8192,4096"), "k_run(task_0, 4, ", NULL, NULL},
+        {PRODUCT("bf16", "2048,2048", "2048,2048"), "k_run(task_0, 8, ", NULL, NULL},
+        {PRODUCT("bf16", "1024,3072", "3072,1024"), "k_run(task_0, 2, ", NULL, NULL},
+        {PRODUCT("bf16", "40000,8192", "8192,512"), "k_run(task_0, 5, ", NULL, NULL},
     };
-    static const choice mapped[] = {{PRODUCT("8192,8192", "8192,8192"), "I=S0;J=S1;", "I=S1;", NULL},
-                                    {PRODUCT("3000,5000", "5000,7000"), "I=S0;J=S1;", "I=S1;", NULL}};
-#undef PRODUCT
+    static const choice mapped[] = {{PRODUCT("bf16", "8192,8192", "8192,8192"), "I=S0;J=S1;", "I=S1;", NULL},
+                                    {PRODUCT("bf16", "3000,5000", "5000,7000"), "I=S0;J=S1;", "I=S1;", NULL}};
     (void)state;
     CHOOSE("x86-64-amx", true, one);
     CHOOSE("x86-64-amx", false, mapped);
@@ -176,12 +177,9 @@ static void cores_read_their_own_copies(void **state)
 /* What goes past the caches is waited for at the end of a task, which has more than a row of some thousand bytes; but every core has some. */
 static void tasks_that_write_are_long(void **state)
 {
-#define OUTER(m, n) "{\"op\":{\"name\":\"MatMul\"},\"inputs\":[{\"dtype\":\"f32\",\"shape\":[" m ",2]}," \
-                    "{\"dtype\":\"f32\",\"shape\":[2," n "]}]}"
-    static const choice one[] = {{OUTER("16384", "1024"), "split out0 S0 16 1\n", NULL, NULL},
-                                 {OUTER("5000", "2000"), "split out0 S0 9 1\n", NULL, NULL},
-                                 {OUTER("24", "1000000"), "split out0 S0 1 1\n", NULL, NULL}};
-#undef OUTER
+    static const choice one[] = {{PRODUCT("f32", "16384,2", "2,1024"), "split out0 S0 16 1\n", NULL, NULL},
+                                 {PRODUCT("f32", "5000,2", "2,2000"), "split out0 S0 9 1\n", NULL, NULL},
+                                 {PRODUCT("f32", "24,2", "2,1000000"), "split out0 S0 1 1\n", NULL, NULL}};
     (void)state;
     CHOOSE("x86-64-amx", false, one);
 }
@@ -189,13 +187,11 @@ static void tasks_that_write_are_long(void **state)
 /* Rows that L2 does not hold go along all of a few panels in blocks of a long sum, so that they are read once. */
 static void long_rows_are_read_once(void **state)
 {
-#define PRODUCT(a, b) "{\"op\":{\"name\":\"MatMul\"},\"inputs\":[{\"dtype\":\"f32\",\"shape\":[" a "]},{\"dtype\":\"f32\",\"shape\":[" b "]}]}"
     static const choice one[] = {
-        {PRODUCT("100,10000", "10000,100"), "| R0.0 S0.1 S1.1 R0.1 |", NULL, NULL},
-        {PRODUCT("1000,4000", "4000,100"), "| R0.0 S0.1 S1.1 R0.1 |", NULL, NULL},
-        {PRODUCT("100,1000", "1000,100"), NULL, "| R0.0 S0.1 S1.1 R0.1 |", NULL},
+        {PRODUCT("f32", "100,10000", "10000,100"), "| R0.0 S0.1 S1.1 R0.1 |", NULL, NULL},
+        {PRODUCT("f32", "1000,4000", "4000,100"), "| R0.0 S0.1 S1.1 R0.1 |", NULL, NULL},
+        {PRODUCT("f32", "100,1000", "1000,100"), NULL, "| R0.0 S0.1 S1.1 R0.1 |", NULL},
     };
-#undef PRODUCT
     (void)state;
     CHOOSE("x86-64-amx", false, one);
 }
@@ -231,12 +227,12 @@ static void groups_are_no_lanes(void **state)
 /* Small products go to a unit where its tiles are whole, and to other cores where these would not start too late. */
 static void small_products_of_whole_tiles(void **state)
 {
-#define PRODUCT(a, b) "{\"op\":{\"name\":\"MatMul\"},\"inputs\":[{\"dtype\":\"bf16\",\"shape\":[" a "]},{\"dtype\":\"bf16\",\"shape\":[" b "]}]}"
-    static const choice mapped[] = {{PRODUCT("32,32", "32,32"), " amx_", NULL, NULL}, {PRODUCT("16,64", "64,64"), " amx_", NULL, NULL},
-                                    {PRODUCT("31,37", "37,29"), NULL, " amx_", NULL}, {PRODUCT("50,50", "50,50"), NULL, " amx_", NULL}};
-    static const choice alone[] = {{PRODUCT("64,64", "64,64"), NULL, "parallel_for(pool", NULL},
-                                   {PRODUCT("256,256", "256,256"), "parallel_for(pool", NULL, NULL}};
-#undef PRODUCT
+    static const choice mapped[] = {{PRODUCT("bf16", "32,32", "32,32"), " amx_", NULL, NULL},
+                                    {PRODUCT("bf16", "16,64", "64,64"), " amx_", NULL, NULL},
+                                    {PRODUCT("bf16", "31,37", "37,29"), NULL, " amx_", NULL},
+                                    {PRODUCT("bf16", "50,50", "50,50"), NULL, " amx_", NULL}};
+    static const choice alone[] = {{PRODUCT("bf16", "64,64", "64,64"), NULL, "parallel_for(pool", NULL},
+                                   {PRODUCT("bf16", "256,256", "256,256"), "parallel_for(pool", NULL, NULL}};
     (void)state;
     CHOOSE("x86-64-amx", false, mapped);
     CHOOSE("x86-64-amx", true, alone);
@@ -263,13 +259,12 @@ static void loops_too_long_to_write_out(void **state)
 /* A few rows by a large operand: cores share its rows, each of which they read from end to end, not its columns. */
 static void few_rows_go_in_parts(void **state)
 {
-#define ROWS(m, w) "{\"op\":{\"name\":\"MatMul\"},\"inputs\":[{\"dtype\":\"f32\",\"shape\":[" m "]},{\"dtype\":\"f32\",\"shape\":[" w "]}]}"
 #define PARTS "part out0 R0 KP 2 parts\n"
     static const choice one[] = {
-        {ROWS("3,2048", "2048,1000"), PARTS, NULL, NULL}, {ROWS("10,1024", "1024,4096"), PARTS, NULL, NULL},
-        {ROWS("16,1024", "1024,4096"), NULL, "part ", NULL}, {ROWS("3,256", "256,1000"), NULL, "part ", NULL}, /* L2 has it */
+        {PRODUCT("f32", "3,2048", "2048,1000"), PARTS, NULL, NULL}, {PRODUCT("f32", "10,1024", "1024,4096"), PARTS, NULL, NULL},
+        {PRODUCT("f32", "16,1024", "1024,4096"), NULL, "part ", NULL},
+        {PRODUCT("f32", "3,256", "256,1000"), NULL, "part ", NULL}, /* L2 has it */
     };
-#undef ROWS
 #undef PARTS
     (void)state;
     CHOOSE("x86-64-amx", false, one);
