@@ -63,7 +63,20 @@ static void put_operands(kn_buf *b, const kn_maps *m, const kn_map_plan *p)
     kn_put(b, "]");
 }
 
-static void put_mapping(kn_buf *b, const kn_maps *m, const ranked *r)
+/* The same mapping onto the instruction with fewer iterations, so that its tiles are whole: how to ask for it, and its time. */
+static void put_fewer(kn_buf *b, const kn_hw *hw, const kn_maps *m, const ranked *r)
+{
+    kiln_diag why;
+    kn_map_plan plan;
+    const kn_maps *few = r->plan.padding > 1 ? kn_map_fewer(b->a, m, r->x, false) : NULL;
+    if (!few || kn_map_plan_of(few, r->x, &plan, &why)) return;
+    kn_map_predict(few, r->x, hw, &plan);
+    kn_putf(b, ",\"fewer\":{\"instruction\":\"%s\",\"predicted_us\":", few->it->name);
+    kn_put_double(b, plan.us);
+    kn_put(b, "}");
+}
+
+static void put_mapping(kn_buf *b, const kn_hw *hw, const kn_maps *m, const ranked *r)
 {
     kn_put(b, "{\"mapping\":");
     kn_put_json_string(b, kn_map_text(b->a, m, r->x));
@@ -81,6 +94,7 @@ static void put_mapping(kn_buf *b, const kn_maps *m, const ranked *r)
     kn_put_double(b, r->plan.padding);
     kn_putf(b, ",\"fills\":%s", kn_map_fills(m, r->x) ? "true" : "false");
     put_operands(b, m, &r->plan);
+    put_fewer(b, hw, m, r);
     kn_put(b, ",\"trace\":");
     kn_put_json_string(b, r->trace.p);
     kn_put(b, "}");
@@ -133,7 +147,7 @@ static kiln_status put_maps(kn_buf *b, const subject *u, const kn_maps *m, kiln_
     kn_putf(b, ",\"atoms\":%d,\"count\":%d,\"mappings\":[", m->natoms, m->nmaps);
     for (int i = 0; i < n; i++) {
         if (i) kn_put(b, ",");
-        put_mapping(b, m, &r[i]);
+        put_mapping(b, u->hw, m, &r[i]);
     }
     kn_put(b, "]");
     put_refused(b, m);
@@ -195,18 +209,18 @@ kiln_status kiln_mappings(kiln_arena *a, const kiln_program *p, const kiln_hw *h
     kn_buf b;
     kn_buf_init(&b, a);
     kn_putf(&b, "{\"target\":\"%s\",\"results\":[", hw->id);
+    const kn_intrin *only = *instruction ? kn_intrin_find(a, hw, instruction) : NULL;
+    if (!only && (*instruction || !hw->nintrins)) return kn_arena_dry(a) ? kn_fail(d, KILN_MEMORY, "out of memory") : unknown(hw, instruction, d);
     int n = 0;
     for (int k = 0; k < p->nstmts; k++) {
         subject u;
         kiln_status s = subject_of(a, p, k, hw, &u, d);
-        for (int i = 0; i < hw->nintrins && !s; i++) {
-            if (*instruction && strcmp(instruction, hw->intrins[i].name)) continue;
+        for (int i = 0; i < (only ? 1 : hw->nintrins) && !s; i++) {
             if (n++) kn_put(&b, ",");
-            s = put_statement(&b, &u, hw->intrins[i].parsed, d);
+            s = put_statement(&b, &u, only ? only : hw->intrins[i].parsed, d);
         }
         if (s) return s;
     }
-    if (!n && p->nstmts) return unknown(hw, instruction, d);
     kn_put(&b, "]}\n");
     kiln_bytes text = kn_buf_take(&b);
     if (!text.p) return kn_fail(d, KILN_MEMORY, "out of memory while writing mappings");

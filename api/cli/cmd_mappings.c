@@ -22,6 +22,8 @@ static void put_result(const cJSON *o)
         else
             printf("%12.3f %10.3f %8.2fx  %-10s %s\n", number(e, "predicted_us"), number(e, "pack_us"), number(e, "padding"), json_text(e, "bound"),
                    json_text(e, "mapping"));
+        const cJSON *few = cJSON_GetObjectItemCaseSensitive(e, "fewer");
+        if (few) printf("%12.3f %32s as %s\n", number(few, "predicted_us"), "", json_text(few, "instruction"));
     }
     printf("  refused:\n");
     cJSON_ArrayForEach(e, cJSON_GetObjectItemCaseSensitive(o, "refused")) printf("    %s: %s\n", json_text(e, "tried"), json_text(e, "why"));

@@ -24,7 +24,8 @@ static const kn_bnode *sole_block(const kn_bnode *n)
 /* Every loop from n inward is one of the instruction's, of its kind and extent; loops of the instruction may be left over. */
 static bool tile(kn_ck *c, const kn_bnode *n)
 {
-    const kn_intrin *it = kn_intrin_find(c->hw, n->by);
+    int64_t extent[KN_INTRIN_LOOPS];
+    const kn_intrin *it = kn_intrin_named(c->hw, n->by, extent);
     const kn_bnode *block = sole_block(n);
     uint32_t taken = 0;
     if (!it) return kn_ck_fail(c, KN_FAULT_INSTRUCTION, n, "'%s'", n->by);
@@ -34,7 +35,7 @@ static bool tile(kn_ck *c, const kn_bnode *n)
     for (; n != block; n = n->child) {
         bool reduces = kn_ck_bound_by(block->block, n->var, true);
         int l = 0;
-        while (l < it->nloops && (taken >> l & 1 || it->s->axes[l].extent != n->extent || it->s->axes[l].reduce != reduces)) l++;
+        while (l < it->nloops && (taken >> l & 1 || extent[l] != n->extent || it->s->axes[l].reduce != reduces)) l++;
         if (n->loop != KN_SERIAL || n->rfactor) return kn_ck_fail(c, KN_FAULT_TILE, n, "it is not serial");
         if (n->extent > 1 && l == it->nloops)
             return kn_ck_fail(c, KN_FAULT_TILE, n, "%s, %lld iterations: no loop of '%s'", reduces ? "reduce" : "spatial",

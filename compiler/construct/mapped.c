@@ -38,7 +38,7 @@ static int choices(kiln_arena *a, const kn_tree *t, const kn_hw *hw, int stage, 
         kn_maps *list;
         kiln_diag why;
         if (!usable(&hw->intrins[k], hw, narrow) || kn_maps_of(a, t->program, t->stages[stage]->stmt, hw->intrins[k].parsed, &list, &why)) continue;
-        n = kn_map_choices(list, hw, best, n, most);
+        n = kn_map_choices(a, list, hw, best, n, most);
     }
     int kept = 0;
     for (int i = 0; i < n; i++)

@@ -27,7 +27,7 @@ typedef struct kn_hw_costs {
 
 /* A hardware instruction as a tensor expression; latency and interval in cycles, 0: unknown. */
 typedef struct kn_hw_intrin {
-    const char *name, *compute, *dtypes, *memory, *spelling;
+    const char *name, *compute, *dtypes, *memory, *fewer, *spelling;
     double latency, interval;
     int significand_bits; /* 0: all that the operands' dtypes have */
     int sum_bits;         /* of its sums; 0: all that the destination's dtype has */

@@ -48,6 +48,7 @@ typedef struct kn_intrin {
     const kn_program *program;        /* inputs: the sources; output: the destination; checked */
     const kn_stmt *s;                 /* its one statement; s->axes are the loops, spatial ones first */
     int nloops, nspatial;
+    int64_t fewer[KN_INTRIN_LOOPS];   /* a call may have fewer iterations of the loop, any multiple of this; 0: it may not */
     int64_t points;                   /* iterations of all loops */
     enum kn_reduce red;               /* how results join what the destination holds; NONE: they replace it. Also without a reduce loop, as in
                                        * "d[I] +=! a[] * b[I]", where s is a map for the rest of the library */
@@ -59,13 +60,20 @@ typedef struct kn_intrin {
 kiln_status kn_intrin_parse(kiln_arena *a, const kn_hw_intrin *spec, const char *at, const kn_intrin **out, kiln_diag *d);
 /* Reads the places of its operands; an error's pointer is at + "/memory". Part of kn_intrin_parse. */
 kiln_status kn_intrin_memory(kiln_arena *a, kn_intrin *it, const char *at, kiln_diag *d);
+/* Reads its member "fewer"; an error's pointer is at + "/fewer". Part of kn_intrin_parse. */
+kiln_status kn_intrin_read_fewer(kiln_arena *a, kn_intrin *it, const char *at, kiln_diag *d);
 const char *kn_intrin_scope_text(enum kn_intrin_scope s);
 /* Indices that stand behind the first use of a name of n bytes in the text; -1: it is not used. */
 int kn_intrin_rank_in(const char *text, const char *name, size_t n);
 /* All entries of hw; each entry's `parsed` is set. Names must differ. */
 kiln_status kn_intrins_parse(kiln_arena *a, kn_hw *hw, kiln_diag *d);
-/* By name; NULL when hw has none of it. */
-const kn_intrin *kn_intrin_find(const kn_hw *hw, const char *name);
+/* By name; NULL when hw has none of it, or no memory is left. "amx_int8_R24" is the entry "amx_int8" with 24 iterations of R, where its member "fewer"
+ * allows that: an instruction as any other, whose registers have that shape. */
+const kn_intrin *kn_intrin_find(kiln_arena *a, const kn_hw *hw, const char *name);
+/* The entry that the name means and how many iterations of each loop; NULL when hw has none of it. */
+const kn_intrin *kn_intrin_named(const kn_hw *hw, const char *name, int64_t extent[KN_INTRIN_LOOPS]);
+/* The entry with so many iterations of each loop, which its member "fewer" must allow; NULL: no memory is left. */
+const kn_intrin *kn_intrin_at(kiln_arena *a, const kn_intrin *it, const int64_t extent[KN_INTRIN_LOOPS]);
 /* The row of natives.def for exactly this spelling and compute text, all operands plain: how C uses the instruction as such, under the
  * compiler's `macro` for it, and how many vector registers it needs beside what it reads and writes. NULL: only its emulation can be printed. */
 typedef struct kn_native { const char *spelling, *macro, *compute, *dtypes, *text; int registers; } kn_native;

@@ -94,11 +94,15 @@ typedef struct kn_map_window { int load, rows, columns; } kn_map_window; /* of t
 /* False: no two loops of a mapping are such, or what the window reduces over feeds the instruction too. */
 bool kn_map_flattens(const kn_maps *m, const kn_mapping *x, kn_map_window *out);
 
+/* The same mappings onto the instruction with fewer iterations of some loops, so that whole tiles, at most half as many more, hold what this one maps
+ * there; NULL: there is none, or it leaves as much padding. `terms`: of loops that reduce alone. */
+const kn_maps *kn_map_fewer(kiln_arena *a, const kn_maps *m, const kn_mapping *x, bool terms);
+
 /* A mapping, its predicted time, and iterations computed for one wanted. */
 typedef struct kn_map_choice { const kn_maps *m; const kn_mapping *x; double us, padding; } kn_map_choice;
 /* Puts the mappings of a list that can be computed, of all orders of its operands, among the first n of `best`, by predicted time; at most `most`
- * stay. Returns how many there are. */
-int kn_map_choices(const kn_maps *list, const kn_hw *hw, kn_map_choice *best, int n, int most);
+ * stay. Those onto the instruction with fewer iterations are among them where there is an arena for these. Returns how many there are. */
+int kn_map_choices(kiln_arena *a, const kn_maps *list, const kn_hw *hw, kn_map_choice *best, int n, int most);
 
 /* How operands come into the instruction's shape: each call gathers its own; statements lay them out in tiles, which a program may have no room
  * for; the same with copies that go tile by tile, in vectors, which not every operand allows. */

@@ -3,6 +3,7 @@
  * tiles are loaded: made as a block begins, or ahead of the first call where the operand is constant.
  *
  *   for blocks of columns, for bands of rows: a task; the block is copied
+ *     for loops that feed no axis and do not move the block, where there are tasks enough without them
  *     for rows of register tiles: their operand is copied, unless it can be loaded as it lies
  *       for register tiles of the block: products of all terms, results out
  *
@@ -21,6 +22,7 @@ typedef struct blocks {
     int64_t slice;           /* tiles of terms */
     int64_t pitch;           /* bytes from one of the rows to the next */
     bool outside, far;       /* slices go outside the rows; though no cache holds the results */
+    bool stays;              /* a block is copied once for all iterations of the loops that feed no axis and do not move it */
     bool direct, ahead[2];   /* rows are loaded as they lie; copied before the first call */
     bool constant;           /* the rows' operand could be */
 } blocks;
@@ -232,6 +234,7 @@ static bool sizes(blocks *b)
     b->band = bands > 1 ? band_of(b, rows, kn_ceil_div(rows, bands)) : 0;
     b->direct = b->direct && b->tiles[ROWS] % b->piece[ROWS] == 0 && b->tiles[TERMS] % b->slice == 0 && (!b->band || rows % b->band == 0);
     b->ahead[ROWS] = b->constant && !b->direct;
+    b->stays = !b->ahead[COLUMNS] && !b->outside && n * (b->band ? kn_ceil_div(rows, b->band) : 1) % units == 0;
     return true;
 }
 
@@ -247,14 +250,15 @@ static void splits(const blocks *b)
 }
 
 /* The loops that feed no axis of the instruction: spatial ones outermost, those of a reduction, which have one iteration, before the tiles of terms.
- * `which`: only those with which this operand moves. */
-enum { ALL = 2 };
+ * `which`: only those with which this operand moves; REST: with which the columns do not. */
+enum { ALL = 2, REST };
 static void others(const blocks *b, bool reduce, int which, const char *line)
 {
     const kn_map_writer *w = b->w;
     for (int i = 0; i < w->nouter; i++) {
         if (w->outer[i].axis >= 0 || w->outer[i].reduce != reduce) continue;
-        if (which != ALL && !(w->outer[i].moves >> b->operand[which] & 1)) continue;
+        bool moves = which == ALL || (w->outer[i].moves >> b->operand[which == REST ? COLUMNS : which] & 1);
+        if (moves != (which != REST)) continue;
         if (line) kn_putf(w->b, line, w->stmt, w->outer[i].name);
         else kn_putf(w->b, " %s.0", w->outer[i].name);
     }
@@ -266,15 +270,16 @@ static void order(const blocks *b)
     const char *i = axis(b, ROWS), *j = axis(b, COLUMNS), *r = axis(b, TERMS);
     int d = b->band > 0;
     kn_putf(w->b, "reorder %s", w->stmt);
-    others(b, false, ALL, NULL);
+    others(b, false, b->stays ? COLUMNS : ALL, NULL);
     kn_putf(w->b, " %s.0", j);
     if (d) kn_putf(w->b, " %s.0", i);
+    if (b->stays) others(b, false, REST, NULL);
     if (b->outside) kn_putf(w->b, " | %s.0 %s.%d | %s.1", r, i, d, j);
     else kn_putf(w->b, " | %s.%d %s.1 | %s.0", i, d, j, r); /* results stay in the registers */
     others(b, true, ALL, NULL);
     kn_putf(w->b, " %s.1 %s.%d %s.2 | %s.%d %s.3 %s.2\n", r, i, d + 1, j, i, d + 2, j, r);
     if (kn_map_forks(w, b->hw)) {
-        others(b, false, ALL, "parallel %s %s.0\n");
+        others(b, false, b->stays ? COLUMNS : ALL, "parallel %s %s.0\n");
         kn_putf(w->b, "parallel %s %s.0\n", w->stmt, j);
         if (d) kn_putf(w->b, "parallel %s %s.0\n", w->stmt, i);
     }
@@ -317,6 +322,13 @@ static bool planned(blocks *b) { return b->w->unit && is_product(b) && all_loops
 
 /* Bytes of the instruction's tiles of operand o along two of the axes. */
 static double bytes_along(const blocks *b, int x, int y, int o) { return (double)(b->tiles[x] * b->tiles[y] * tile_bytes(b, o)); }
+
+bool kn_map_is_block(const kn_map_writer *w, const kn_hw *hw)
+{
+    kn_map_writer own = *w;
+    blocks b = {.w = &own, .hw = hw};
+    return planned(&b);
+}
 
 bool kn_map_block_bytes(const kn_map_writer *w, const kn_hw *hw, double *bytes)
 {

@@ -191,6 +191,22 @@ static bool stores_squares(const nest *n)
     return n->w->unit && d->rank == 2 && kn_dtype_bytes(d->dtype) == 4 && kn_map_results_along(n->w, 0);
 }
 
+/* Results of tiles that are not whole, where only these are copied once more: those of the last rows in vectors, of the last columns one by one. */
+static double ragged_store(const nest *n)
+{
+    const kn_maps *m = n->w->m;
+    const kn_intrin_operand *h = &m->it->operand[0];
+    double elems = soft_elems(m, 0), cycles = 0;
+    for (int d = 0; d < h->rank; d++) {
+        int j = h->lone[d];
+        if (j < 0) continue;
+        int64_t left = n->p->fused[j] % m->intrin->axes[j].extent;
+        double each = kn_map_results_along(n->w, d) ? n->hw->costs.store_element : n->hw->costs.copy_vector / (double)h->shape[h->rank - 1];
+        cycles += elems * (double)left / (double)n->p->fused[j] * each;
+    }
+    return cycles;
+}
+
 static double store_cycles(const nest *n)
 {
     const kn_maps *m = n->w->m;
@@ -207,6 +223,7 @@ static double store_cycles(const nest *n)
         int level;
         return elems * (each + 2 * crop) + (n->w->unit ? moved * cycles_a_byte(n, moved, &level) : 0);
     }
+    if (tail && kn_map_is_block(n->w, n->hw)) return elems * each + ragged_store(n);
     return elems * each + (tail ? elems * n->p->padding * crop : 0); /* a padded result is copied once more */
 }
 

@@ -202,6 +202,7 @@ kiln_status kn_intrin_parse(kiln_arena *a, const kn_hw_intrin *spec, const char 
     if (!st) st = measure(&r, it, &it->operand[0], it->s->out, it->s->lhs);
     if (!st) st = sources(&r, it);
     if (!st) st = kn_intrin_memory(a, it, at, d);
+    if (!st) st = kn_intrin_read_fewer(a, it, at, d);
     if (!st) *out = it;
     return st;
 }
@@ -222,13 +223,6 @@ kiln_status kn_intrins_parse(kiln_arena *a, kn_hw *hw, kiln_diag *d)
         if (st) return st;
     }
     return KILN_OK;
-}
-
-const kn_intrin *kn_intrin_find(const kn_hw *hw, const char *name)
-{
-    for (int i = 0; i < hw->nintrins; i++)
-        if (!strcmp(hw->intrins[i].name, name)) return hw->intrins[i].parsed;
-    return NULL;
 }
 
 int kn_intrin_operand_of(const kn_intrin *it, int tensor)

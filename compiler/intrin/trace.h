@@ -86,6 +86,8 @@ void kn_map_outer_loops(kn_map_writer *w);
 void kn_map_choose_tile(kn_map_writer *w, const kn_hw *hw, const kn_map_plan *plan);
 /* map_block.c: the whole schedule of a plain product on an instruction with registers of its own; false: it is none, and nothing is written. */
 bool kn_map_blocked(kn_map_writer *w, const kn_hw *hw);
+/* Writes nothing: whether it is one. */
+bool kn_map_is_block(const kn_map_writer *w, const kn_hw *hw);
 /* Bytes that go between it and memory, where all of them do but a block; false: it is none, or caches hold more. */
 bool kn_map_block_bytes(const kn_map_writer *w, const kn_hw *hw, double *bytes);
 /* Iterations along axis j of the instruction in whole tiles; of a unit whose tiles are many, in pairs of them. */

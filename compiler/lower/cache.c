@@ -336,6 +336,46 @@ static bool fill_long_run(kn_lw *w, kn_sg *sg, int cache, int n, const int64_t *
     return true;
 }
 
+/* Elements of a run along an axis, in pieces of all that are of one length, that are there of the axis's last piece; 0: none, or not known. */
+static int64_t left_over(const kn_sg *sg, const kn_cache *c, int inner, int64_t m)
+{
+    if (c->region || sg->loads[c->load]->padded) return 0;
+    return sg->s->axes[sg->g->loops[c->loops[inner]].axis].extent % m;
+}
+
+/* Elements from..to of the run in vectors, halves of vectors and so on: as they are in the source, or what stands for those that are not. */
+static void fill_pieces(kn_lw *w, kn_sg *sg, int cache, int n, const int64_t *size, kn_expr **k, int inner, int64_t from, int64_t to, bool there)
+{
+    for (int64_t x = from, lanes; x < to; x += lanes) {
+        for (lanes = 64; lanes > to - x; lanes /= 2) {}
+        k[inner] = kn_lw_int(w, x);
+        kn_source s = kn_cache_source(w, sg, cache, k);
+        kn_expr *value = !there ? kn_lw_splat(w, s.pad, (int)lanes) : kn_lw_read(w, s.buffer, s.at, (int)lanes);
+        kn_lw_store(w, sg->cache_buffer[cache], kn_cache_slot(w, &sg->g->caches[cache], n, size, k), value);
+    }
+}
+
+/* A run of m elements whose source is an axis's last piece, which has `left` of them, or lies past its end (begins is false): neither is copied
+ * element by element, with a test for each (an AMX product of 3136x24 by 24x144 bytes: three quarters of its time). False: it is some other run. */
+static bool fill_last(kn_lw *w, kn_sg *sg, int cache, int n, const int64_t *size, kn_expr **k, int inner, kn_expr *begins, kn_expr *left)
+{
+    int64_t m = size[inner], some = left_over(sg, &sg->g->caches[cache], inner, m);
+    if (!some || !left) return false;
+    kn_ls *first = begins ? kn_lw_if(w, begins) : NULL;
+    if (first) {
+        w->tail = &first->other;
+        fill_pieces(w, sg, cache, n, size, k, inner, 0, m, false);
+        w->tail = &first->body;
+    }
+    kn_ls *last = kn_lw_if(w, left);
+    if (!last) return true;
+    w->tail = &last->body;
+    fill_pieces(w, sg, cache, n, size, k, inner, 0, some, true);
+    fill_pieces(w, sg, cache, n, size, k, inner, some, m, false);
+    w->tail = &last->other;
+    return true;
+}
+
 /* Copies of one innermost run: a vector where the source is contiguous and wholly there, else element by element. */
 static void fill_run(kn_lw *w, kn_sg *sg, int cache, int n, const int64_t *size, kn_expr **k, int inner, bool whole)
 {
@@ -366,7 +406,10 @@ static void fill_run(kn_lw *w, kn_sg *sg, int cache, int n, const int64_t *size,
         kn_lw_store(w, buffer, slot, kn_lw_read(w, s.buffer, from, (int)m));
         if (!cond) return;
         w->tail = &cond->other;
-        kn_ls *some = over && begins ? kn_lw_if(w, begins) : NULL;
+        int64_t part = over ? 0 : left_over(sg, c, inner, m);
+        kn_expr *left = part ? kn_lw_at_lane(w, s.cond, var, kn_lw_int(w, part - 1)) : NULL;
+        bool done = fill_last(w, sg, cache, n, size, k, inner, begins, left);
+        kn_ls *some = !done && over && begins ? kn_lw_if(w, begins) : NULL;
         if (some) {
             w->tail = &some->other;
             kn_lw_store(w, buffer, slot, kn_lw_splat(w, s.pad, (int)m));

@@ -9,7 +9,7 @@ kn_stage *kn_step_maps(kn_step *s, const char *name, const char *instruction, kn
 {
     kiln_diag why = { 0 };
     kn_stage *g = kn_step_fresh(s, name);
-    const kn_intrin *it = g ? kn_intrin_find(s->hw, instruction) : NULL;
+    const kn_intrin *it = g ? kn_intrin_find(s->a, s->hw, instruction) : NULL;
     if (!g) return NULL;
     if (!it) return kn_step_refuse(s, "the target has no instruction '%s'", instruction), NULL;
     kiln_status bad = kn_maps_of(s->a, s->t->program, g->stmt, it, out, &why);

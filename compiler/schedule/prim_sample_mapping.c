@@ -17,7 +17,7 @@ kiln_status kn_prim_sample_mapping(kn_step *s)
         s->decision = kn_map_word(s->a, m, &chosen);
     } else {
         kn_map_choice best;
-        s->decision = kn_map_choices(list, s->hw, &best, 0, 1) ? kn_map_word(s->a, best.m, best.x) : NULL;
+        s->decision = kn_map_choices(NULL, list, s->hw, &best, 0, 1) ? kn_map_word(s->a, best.m, best.x) : NULL;
         if (!s->decision && !kn_arena_dry(s->a))
             return kn_step_refuse(s, "no loops of '%s' can feed '%s'%s%s", s->args[1], s->args[2], list->nrefused ? ": " : "",
                                   list->nrefused ? list->refused[list->nrefused - 1].why : "");

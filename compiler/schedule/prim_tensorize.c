@@ -43,7 +43,7 @@ kiln_status kn_prim_tensorize(kn_step *s)
     int at = g ? kn_step_loop(s, g, s->args[1]) : -1;
     char why[300];
     if (at < 0) return KILN_TRACE;
-    kn_tensor_tile x = { .intrin = kn_intrin_find(s->hw, s->args[2]), .at = at };
+    kn_tensor_tile x = { .intrin = kn_intrin_find(s->a, s->hw, s->args[2]), .at = at };
     if (!x.intrin) return no_such(s);
     if (g->tensor.intrin) return kn_step_refuse(s, "'%s' is computed by '%s' already", s->args[0], g->tensor.intrin->name);
     for (int l = 0; l < KN_INTRIN_LOOPS; l++) x.loop[l] = -1;

@@ -65,6 +65,27 @@ static void lanes_and_rows_lie_beside_each_other(void **state)
 #undef ONE_BY_ONE
 }
 
+/* Tiles of a unit are as large as divides what they hold, so that nothing is padded and rows are loaded as they lie: terms, and places where results do
+ * not lie along them. A block of weights is copied once for all rows of places. */
+static void tiles_are_whole(void **state)
+{
+#define POINTS(type, n, x, w, as) "{\"expr\":\"y[N,P,Q,F] +=! " as "(x[N,P,Q,C]" n ")*" as "(w[C,F]" n ")\",\"inputs\":[{\"name\":\"x\",\"dtype\":\"" type "\"," \
+                                  "\"shape\":[" x "]},{\"name\":\"w\",\"dtype\":\"" type "\",\"shape\":[" w "]}]}"
+#define BYTES(x, w) POINTS("i8", ",i32", x, w, "cast")
+#define PLANE(x, w) "{\"op\":{\"name\":\"Conv\"},\"inputs\":[" INPUT("bf16", x) "," INPUT("bf16", w ",1,1") "]}"
+    static const choice one[] = {
+        {BYTES("1,56,56,24", "24,144"), "_R24 ", NULL, NULL},        {BYTES("1,28,28,144", "144,32"), "_R48 ", NULL, NULL},
+        {BYTES("1,14,14,112", "112,672"), "_I14_R56 ", NULL, NULL},  {PRODUCT("bf16", "3136,24", "24,144"), "amx_bf16_R24 ", "_I", NULL},
+        {PRODUCT("bf16", "196,512", "512,512"), "amx_bf16_I14 ", "_R", NULL}, {PRODUCT("bf16", "197,512", "512,512"), "amx_bf16 ", "_I", NULL},
+        {PRODUCT("bf16", "8,512", "512,4096"), "amx_bf16 ", "_I", NULL}, {PLANE("1,112,14,14", "672,112"), "amx_bf16_R28 ", "_I", NULL},
+    };
+    (void)state;
+    CHOOSE("x86-64-amx", false, one);
+#undef POINTS
+#undef BYTES
+#undef PLANE
+}
+
 /* Planes of a task are read one after the other, each from end to end, but for a few of them. */
 static void planes_are_read_in_order(void **state)
 {
@@ -285,7 +306,7 @@ static void short_tiles_share_a_task(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(lanes_and_rows_lie_beside_each_other), cmocka_unit_test(planes_are_read_in_order),
+    const struct CMUnitTest tests[] = {cmocka_unit_test(lanes_and_rows_lie_beside_each_other), cmocka_unit_test(tiles_are_whole), cmocka_unit_test(planes_are_read_in_order),
                                        cmocka_unit_test(vectors_of_windows_read_side_by_side), cmocka_unit_test(blocks_for_few_rows),
                                        cmocka_unit_test(long_sums_go_in_slices),
                                        cmocka_unit_test(picked_elements_are_written_out), cmocka_unit_test(weights_are_read_in_order),

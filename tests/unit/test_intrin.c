@@ -163,14 +163,56 @@ static void names_differ(void **state)
     assert_string_equal(d.pointer, "/intrinsics/1/name");
     hw.intrins[1].name = "y";
     assert_int_equal(kn_intrins_parse(a, &hw, &d), KILN_OK);
-    assert_ptr_equal(kn_intrin_find(&hw, "y"), hw.intrins[1].parsed);
-    assert_null(kn_intrin_find(&hw, "z"));
+    assert_ptr_equal(kn_intrin_find(a, &hw, "y"), hw.intrins[1].parsed);
+    assert_null(kn_intrin_find(a, &hw, "z"));
+    kiln_arena_close(a);
+}
+
+/* Loops that a call may have fewer iterations of. */
+static const struct { const char *fewer, *says; } listed[] = { /* says NULL: it is right */
+    { "I, R by 2", NULL }, { "R by 4,J by 1", NULL }, { "", NULL }, { "K", "\"K\" is none of its loops" }, { "I I", "no comma and no \"by\" behind I" },
+    { "I, J, I by 2", "I is listed twice" }, { "R by 3", "the 4 iterations of R are no multiple of that" }, { "R by", "no comma" },
+    { "R by x", "no comma and no" }, { "R by 0", "no multiple" }, { "R by 99999999999999999999", "no comma" }, { "(R)", "\"\" is none of its loops" },
+};
+
+static void fewer_iterations(void **state)
+{
+    (void)state;
+    kiln_arena *a = open_arena();
+    kiln_diag d = { 0 };
+    for (size_t i = 0; i < sizeof listed / sizeof *listed; i++) {
+        kn_hw_intrin spec = { .name = "x", .compute = GEMM, .dtypes = "d=f32 a=f32 b=f32", .fewer = listed[i].fewer };
+        const kn_intrin *it = NULL;
+        kiln_status s = kn_intrin_parse(a, &spec, "/intrinsics/3", &it, &d);
+        if (!listed[i].says && s) fail_msg("%s: %s", listed[i].fewer, d.message);
+        if (listed[i].says && (s != KILN_HWSPEC || strcmp(d.pointer, "/intrinsics/3/fewer") || !strstr(d.message, listed[i].says) || !d.hint[0]))
+            fail_msg("%s: status %d at %s: %s", listed[i].fewer, s, d.pointer, d.message);
+    }
+    kn_hw hw = { .nintrins = 2, .intrins = { { .name = "x", .compute = GEMM, .dtypes = "d=f32 a=f32 b=f32", .fewer = "I, R by 2", .interval = 16,
+                                               .memory = "b[R,J] = tile[R//2,J,R%2]" },
+                                             { .name = "x_I1", .compute = GEMM, .dtypes = "d=f32 a=f32 b=f32" } } };
+    assert_int_equal(kn_intrins_parse(a, &hw, &d), KILN_OK);
+    const kn_intrin *it = kn_intrin_find(a, &hw, "x_I3_R2"), *entry = hw.intrins[0].parsed;
+    char got[400];
+    assert_non_null(it);
+    put_operands(it, got, sizeof got);
+    assert_string_equal(got, "d f32 3I 4J; a f32 3I 2R; b f32 2R 4J; ");
+    assert_string_equal(it->name, "x_I3_R2");
+    assert_int_equal(it->points, 24);
+    assert_int_equal(it->operand[2].place_shape[0], 1);
+    assert_true(it->spec->interval < 16 && it->spec->interval > 12); /* three rows of four; terms take what they take */
+    assert_true(kn_intrin_find(a, &hw, "x_R2")->spec->interval == 16);
+    assert_ptr_equal(kn_intrin_find(a, &hw, "x"), entry);
+    assert_ptr_equal(kn_intrin_find(a, &hw, "x_I1"), hw.intrins[1].parsed); /* an entry's own name comes first */
+    static const char *const none[] = {"x_", "x_I", "x_I0", "x_I4", "x_I5", "x_R3", "x_R2_I3", "x_I2_I3", "x_J2", "x_I2x", "x_I02", "y_I2", "x_I1_R2_", "x_I1_J2"};
+    for (size_t i = 0; i < sizeof none / sizeof *none; i++)
+        if (kn_intrin_find(a, &hw, none[i])) fail_msg("%s is an instruction", none[i]);
     kiln_arena_close(a);
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = { cmocka_unit_test(reads_what_is_right), cmocka_unit_test(refuses_what_is_wrong),
-                                        cmocka_unit_test(places_are_checked), cmocka_unit_test(names_differ) };
+                                        cmocka_unit_test(places_are_checked), cmocka_unit_test(fewer_iterations), cmocka_unit_test(names_differ) };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

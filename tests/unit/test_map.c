@@ -269,12 +269,12 @@ static void prices_know_copies(void **state)
     kn_maps *m = NULL;
     const kn_program *large = program("in x: u8[1,64,56,56], w: i8[64,64,3,3]; " PADDED "56, Q in 56");
     const kn_program *small = program("in x: u8[1,512,7,7], w: i8[512,512,3,3]; " PADDED "7, Q in 7");
-    assert_int_equal(kn_maps_of(arena, large, 0, kn_intrin_find(hw, "vpdpbusd"), &m, &diag), KILN_OK);
+    assert_int_equal(kn_maps_of(arena, large, 0, kn_intrin_find(arena, hw, "vpdpbusd"), &m, &diag), KILN_OK);
     kn_map_plan channels = priced(m, hw, "I=K R=C"), windows = priced(m, hw, "I=K R=C,R,S");
     assert_true(windows.pack_us > 4 * channels.pack_us);
     assert_true(channels.us < windows.us);
     assert_string_equal(windows.bound, "pack");
-    assert_int_equal(kn_maps_of(arena, small, 0, kn_intrin_find(hw, "vpdpbusd"), &m, &diag), KILN_OK);
+    assert_int_equal(kn_maps_of(arena, small, 0, kn_intrin_find(arena, hw, "vpdpbusd"), &m, &diag), KILN_OK);
     channels = priced(m, hw, "I=K R=C"), windows = priced(m, hw, "I=K R=C,R,S");
     assert_true(windows.pack_us < channels.pack_us);
 }
@@ -341,12 +341,12 @@ static void costs_decide(void **state)
     kn_hw *hw = device("x86-64-vnni");
     kn_maps *m = NULL;
     const kn_program *p = program("in x: u8[1,64,16,16], w: i8[64,64,1,1]; y[N,K,P,Q] +=! cast(x[N,C,P,Q],i32) * cast(w[K,C,R,S],i32)");
-    assert_int_equal(kn_maps_of(arena, p, 0, kn_intrin_find(hw, "vpdpbusd"), &m, &diag), KILN_OK);
+    assert_int_equal(kn_maps_of(arena, p, 0, kn_intrin_find(arena, hw, "vpdpbusd"), &m, &diag), KILN_OK);
     double before = priced(m, hw, "I=K R=C").us, elements = 64 * 256, cycles_a_us = hw->clock_ghz * 1e3 * hw->units;
     hw->costs.store_element += 40;
     double more = priced(m, hw, "I=K R=C").us - before;
     assert_true(more > 0.9 * 40 * elements / cycles_a_us && more < 1.1 * 40 * elements / cycles_a_us);
-    assert_int_equal(kn_maps_of(arena, p, 0, kn_intrin_find(hw, "vpdpbusd_bcst"), &m, &diag), KILN_OK);
+    assert_int_equal(kn_maps_of(arena, p, 0, kn_intrin_find(arena, hw, "vpdpbusd_bcst"), &m, &diag), KILN_OK);
     double lanes = priced(m, hw, "I=P,Q R=C").us;
     hw->costs.store_element += 40;
     assert_true(priced(m, hw, "I=P,Q R=C").us == lanes);
@@ -369,7 +369,7 @@ static void traces_of_a_cpu(void **state)
     kn_mapping x;
     const kn_program *p = program("in x: f32[1,64,56,56], w: f32[64,64,3,3]; y[N,K,P,Q] +=! pad(x,0.0)[N,C,P+R-1,Q+S-1] * w[K,C,R,S]"
                                   " where P in 56, Q in 56");
-    assert_int_equal(kn_maps_of(arena, p, 0, kn_intrin_find(hw, "fma_f32"), &m, &diag), KILN_OK);
+    assert_int_equal(kn_maps_of(arena, p, 0, kn_intrin_find(arena, hw, "fma_f32"), &m, &diag), KILN_OK);
     for (const kn_maps *turn = m; turn; turn = turn->turned) {
         if (kn_map_parse(turn, "I=Q", &x, &diag) || kn_map_check(turn, &x, &diag)) continue;
         kiln_bytes tiled = kn_map_trace(arena, turn, &x, hw, KN_MAP_TILED);

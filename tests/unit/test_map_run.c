@@ -40,7 +40,7 @@ static void open_bench(bench *b, const char *text, const char *unit)
     if (kn_parse(b->a, (kiln_bytes){text, strlen(text)}, (kiln_bytes){0}, &b->p, &d)) fail_msg("%s: %s", text, d.message);
     arrays(b->a, b->p, b->want);
     assert_int_equal(kn_ref_all(b->a, b->p, b->want, &d), KILN_OK);
-    if (kn_maps_of(b->a, b->p, 0, kn_intrin_find(b->hw, unit), &m, &d)) fail_msg("%s: %s", text, d.message);
+    if (kn_maps_of(b->a, b->p, 0, kn_intrin_find(b->a, b->hw, unit), &m, &d)) fail_msg("%s: %s", text, d.message);
     b->m = m;
 }
 
