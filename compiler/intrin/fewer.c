@@ -85,8 +85,8 @@ const kn_intrin *kn_intrin_named(const kn_hw *hw, const char *name, int64_t exte
     return found;
 }
 
-/* Cycles from one call to the next. Fewer results take less, fewer terms do not: where each of four tiles is loaded for two calls of AMX, one of 16 rows
- * takes 16 cycles, of 14 rows 15, of 10 rows 13.4, of 8 or 7 rows 13. */
+/* Cycles from one call to the next. Fewer results take less, fewer terms do not: where each of four tiles is loaded for two calls of AMX, one of 16
+ * rows takes 16 cycles, of 14 rows 15, of 10 rows 13.4, of 8 or 7 rows 13. */
 static double interval_of(const kn_intrin *it, const int64_t *extent)
 {
     double share = 1;

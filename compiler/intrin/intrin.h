@@ -67,8 +67,8 @@ const char *kn_intrin_scope_text(enum kn_intrin_scope s);
 int kn_intrin_rank_in(const char *text, const char *name, size_t n);
 /* All entries of hw; each entry's `parsed` is set. Names must differ. */
 kiln_status kn_intrins_parse(kiln_arena *a, kn_hw *hw, kiln_diag *d);
-/* By name; NULL when hw has none of it, or no memory is left. "amx_int8_R24" is the entry "amx_int8" with 24 iterations of R, where its member "fewer"
- * allows that: an instruction as any other, whose registers have that shape. */
+/* By name; NULL when hw has none of it, or no memory is left. "amx_int8_R24" is the entry "amx_int8" with 24 iterations of R, where its member
+ * "fewer" allows that: an instruction as any other, whose registers have that shape. */
 const kn_intrin *kn_intrin_find(kiln_arena *a, const kn_hw *hw, const char *name);
 /* The entry that the name means and how many iterations of each loop; NULL when hw has none of it. */
 const kn_intrin *kn_intrin_named(const kn_hw *hw, const char *name, int64_t extent[KN_INTRIN_LOOPS]);

@@ -65,13 +65,12 @@ static void lanes_and_rows_lie_beside_each_other(void **state)
 #undef ONE_BY_ONE
 }
 
-/* Tiles of a unit are as large as divides what they hold, so that nothing is padded and rows are loaded as they lie: terms, and places where results do
- * not lie along them. A block of weights is copied once for all rows of places. */
+/* Tiles of a unit are as large as divides what they hold, so that nothing is padded and rows are loaded as they lie: terms, and places where results
+ * do not lie along them. */
 static void tiles_are_whole(void **state)
 {
-#define POINTS(type, n, x, w, as) "{\"expr\":\"y[N,P,Q,F] +=! " as "(x[N,P,Q,C]" n ")*" as "(w[C,F]" n ")\",\"inputs\":[{\"name\":\"x\",\"dtype\":\"" type "\"," \
-                                  "\"shape\":[" x "]},{\"name\":\"w\",\"dtype\":\"" type "\",\"shape\":[" w "]}]}"
-#define BYTES(x, w) POINTS("i8", ",i32", x, w, "cast")
+#define BYTES(x, w) "{\"expr\":\"y[N,P,Q,F] +=! cast(x[N,P,Q,C],i32)*cast(w[C,F],i32)\",\"inputs\":[{\"name\":\"x\",\"dtype\":\"i8\"," \
+                    "\"shape\":[" x "]},{\"name\":\"w\",\"dtype\":\"i8\",\"shape\":[" w "]}]}"
 #define PLANE(x, w) "{\"op\":{\"name\":\"Conv\"},\"inputs\":[" INPUT("bf16", x) "," INPUT("bf16", w ",1,1") "]}"
     static const choice one[] = {
         {BYTES("1,56,56,24", "24,144"), "_R24 ", NULL, NULL},        {BYTES("1,28,28,144", "144,32"), "_R48 ", NULL, NULL},
@@ -81,7 +80,6 @@ static void tiles_are_whole(void **state)
     };
     (void)state;
     CHOOSE("x86-64-amx", false, one);
-#undef POINTS
 #undef BYTES
 #undef PLANE
 }
@@ -306,7 +304,8 @@ static void short_tiles_share_a_task(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(lanes_and_rows_lie_beside_each_other), cmocka_unit_test(tiles_are_whole), cmocka_unit_test(planes_are_read_in_order),
+    const struct CMUnitTest tests[] = {cmocka_unit_test(lanes_and_rows_lie_beside_each_other), cmocka_unit_test(tiles_are_whole),
+                                       cmocka_unit_test(planes_are_read_in_order),
                                        cmocka_unit_test(vectors_of_windows_read_side_by_side), cmocka_unit_test(blocks_for_few_rows),
                                        cmocka_unit_test(long_sums_go_in_slices),
                                        cmocka_unit_test(picked_elements_are_written_out), cmocka_unit_test(weights_are_read_in_order),

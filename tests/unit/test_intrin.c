@@ -170,7 +170,8 @@ static void names_differ(void **state)
 
 /* Loops that a call may have fewer iterations of. */
 static const struct { const char *fewer, *says; } listed[] = { /* says NULL: it is right */
-    { "I, R by 2", NULL }, { "R by 4,J by 1", NULL }, { "", NULL }, { "K", "\"K\" is none of its loops" }, { "I I", "no comma and no \"by\" behind I" },
+    { "I, R by 2", NULL }, { "R by 4,J by 1", NULL }, { "", NULL }, { "K", "\"K\" is none of its loops" },
+    { "I I", "no comma and no \"by\" behind I" },
     { "I, J, I by 2", "I is listed twice" }, { "R by 3", "the 4 iterations of R are no multiple of that" }, { "R by", "no comma" },
     { "R by x", "no comma and no" }, { "R by 0", "no multiple" }, { "R by 99999999999999999999", "no comma" }, { "(R)", "\"\" is none of its loops" },
 };
@@ -204,7 +205,8 @@ static void fewer_iterations(void **state)
     assert_true(kn_intrin_find(a, &hw, "x_R2")->spec->interval == 16);
     assert_ptr_equal(kn_intrin_find(a, &hw, "x"), entry);
     assert_ptr_equal(kn_intrin_find(a, &hw, "x_I1"), hw.intrins[1].parsed); /* an entry's own name comes first */
-    static const char *const none[] = {"x_", "x_I", "x_I0", "x_I4", "x_I5", "x_R3", "x_R2_I3", "x_I2_I3", "x_J2", "x_I2x", "x_I02", "y_I2", "x_I1_R2_", "x_I1_J2"};
+    static const char *const none[] = {"x_", "x_I", "x_I0", "x_I4", "x_I5", "x_R3", "x_R2_I3", "x_I2_I3", "x_J2", "x_I2x", "x_I02", "y_I2",
+                                       "x_I1_R2_", "x_I1_J2"};
     for (size_t i = 0; i < sizeof none / sizeof *none; i++)
         if (kn_intrin_find(a, &hw, none[i])) fail_msg("%s is an instruction", none[i]);
     kiln_arena_close(a);

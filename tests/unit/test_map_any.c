@@ -253,8 +253,9 @@ static int with_fewer(kiln_arena *a, const kn_intrin *it)
     if (few == it) return 0;
     const kinds y = {kn_dtype_text(it->operand[1].dtype), kn_dtype_text(it->operand[2].dtype), kn_dtype_text(it->operand[0].dtype)};
     operator_text(operators[0], &y, text, sizeof text);
-    return run_mappings(a, kn_format(a, "{\"name\": \"%s\", \"compute\": \"%s\", \"dtypes\": \"%s\", \"memory\": \"%s\"}", few->name, few->spec->compute,
-                                     few->spec->dtypes, few->spec->memory), text, 1);
+    const char *json = kn_format(a, "{\"name\": \"%s\", \"compute\": \"%s\", \"dtypes\": \"%s\", \"memory\": \"%s\"}", few->name, few->spec->compute,
+                                 few->spec->dtypes, few->spec->memory);
+    return run_mappings(a, json, text, 1);
 }
 
 /* Every instruction of every shipped device, emulated: products, and convolutions where a call is small enough to be interpreted many times; wgmma's
