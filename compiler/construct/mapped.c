@@ -5,8 +5,10 @@
 #include "intrin/map.h"
 #include <math.h>
 
-/* Layouts cost more than the instruction saves below that; WHOLE_PRODUCTS: of a unit whose tiles are whole, for which there is little to lay out. */
-enum { LEAST_PRODUCTS = 1 << 18, WHOLE_PRODUCTS = 1 << 14, LEAST_TERMS = 16 };
+/* Layouts cost more than the instruction saves below that; UNIT_PRODUCTS: of a unit whose tiles are whole, for which there is little to lay out, or
+ * where each element of a plain product that is interleaved in the call has so many products (10x64x100 halves 0.86 of the time in vectors, 17x19x23 to 60x60x60 0.1 to 0.8;
+ * 8x100x200 bytes 1.8 times it, 20x100x100 0.4). */
+enum { LEAST_PRODUCTS = 1 << 18, UNIT_PRODUCTS = 1 << 14, LEAST_USES = 12, LEAST_TERMS = 16 };
 
 static double products(const kn_site *x)
 {
@@ -17,7 +19,36 @@ static double products(const kn_site *x)
 
 static bool worth(const kn_site *x)
 {
-    return !x->hw->gpu && x->contraction && !x->s->scatter && x->reduce_extent >= LEAST_TERMS && products(x) >= WHOLE_PRODUCTS;
+    return !x->hw->gpu && x->contraction && !x->s->scatter && x->reduce_extent >= LEAST_TERMS && products(x) >= UNIT_PRODUCTS;
+}
+
+/* One axis is summed over. */
+static bool one_sum(const kn_site *x)
+{
+    int n = 0;
+    for (int i = x->s->nspatial; i < x->s->naxes; i++) n += x->s->axes[i].extent > 1;
+    return n == 1;
+}
+
+/* The terms lie along memory: they are copied as they lie, if at all. */
+static bool along_terms(const kn_site *x, const kn_expr *load)
+{
+    const kn_expr *last = load->nargs ? load->args[load->nargs - 1] : NULL;
+    return last && last->op == KN_OP_AXIS && last->u.axis >= x->s->nspatial;
+}
+
+/* The fewest products that an element has of what is no constant, and interleaved. */
+static double uses(const kn_site *x)
+{
+    const kn_expr *loads[KN_SITE_LOADS];
+    double most = 1;
+    for (int l = 0, n = kn_loads(x->s->body, loads, KN_SITE_LOADS); l < n && l < KN_SITE_LOADS; l++) {
+        double elems = 1;
+        for (int i = 0; i < x->s->naxes; i++)
+            if (kn_axes_in(loads[l]) >> i & 1) elems *= (double)x->s->axes[i].extent;
+        if (elems > most && !x->t->program->tensors[loads[l]->u.tensor].constant && !along_terms(x, loads[l])) most = elems;
+    }
+    return products(x) / most;
 }
 
 /* An instruction that generated C can use as such. narrow: of operands below 4 bytes; wider types are as fast in lanes, and blocked better. */
@@ -41,8 +72,9 @@ static int choices(kiln_arena *a, const kn_tree *t, const kn_hw *hw, int stage, 
         n = kn_map_choices(a, list, hw, best, n, most);
     }
     int kept = 0;
+    bool few = products(x) < LEAST_PRODUCTS, used = few && n && one_sum(x) && uses(x) >= LEAST_USES;
     for (int i = 0; i < n; i++)
-        if (products(x) >= LEAST_PRODUCTS || (best[i].padding <= 1 && kn_intrin_unit(best[i].m->it, hw))) best[kept++] = best[i];
+        if (!few || (kn_intrin_unit(best[i].m->it, hw) && (best[i].padding <= 1 || used))) best[kept++] = best[i];
     return kept;
 }
 

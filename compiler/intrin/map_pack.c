@@ -458,7 +458,7 @@ static void copy_plainly(kn_map_writer *w, const kn_map_source *s)
     }
     if (!vectors) return;
     kn_putf(w->b, "vectorize %s %s.1\n", s->name, last);
-    if (s->plane && lies_in_rows(w, s) && line > lanes && line <= 4 * lanes) kn_putf(w->b, "unroll %s %s.0\n", s->name, last); /* lanes are known */
+    if (lies_in_rows(w, s) && n > 2 && line > lanes && line <= 8 * lanes) kn_putf(w->b, "unroll %s %s.0\n", s->name, last); /* lanes are known */
 }
 
 /* Does the operand lie where it is as one dense tile? Rows that a unit loads one by one may lie apart. */

@@ -85,12 +85,22 @@ static bool rows_of_terms(const kn_map_writer *w, int o)
     return last->op == KN_OP_AXIS && that_go(w, w->x->loops[hard->lone[1]]) == that_go(w, 1u << last->u.axis);
 }
 
+/* Terms that lie beside each other in the operand, or in its copy, whose tiles are whole. */
+static int64_t terms_a_place(const nest *n, int o)
+{
+    const kn_map_writer *w = n->w;
+    kn_map_source s;
+    int j = w->m->it->operand[kn_intrin_operand_of(w->m->it, w->m->op[o].hard)].lone[1];
+    if (kn_map_source_of(w, n->p, o, &s)) return n->p->tiles[j] * w->m->intrin->axes[j].extent;
+    return w->m->soft->tensors[w->m->op[o].soft].shape[w->m->op[o].nsoft - 1];
+}
+
 /* Rows of a unit's tile that are as far apart as pages take an entry of the address cache each, and crowd in the sets of L1: a twentieth more; of
  * several loops, and from memory, no prefetcher follows (8x14x14x1024 by 1024x256 by places: 0.6 of the time by rows of them). Rows of windows over
- * lines straddle two lines of the cache each: a seventh. */
+ * lines straddle two lines of the cache each: a seventh; rows that are no whole lines some of them, a tenth. */
 static double far_rows(const nest *n)
 {
-    enum { PAGE = 4096 };
+    enum { PAGE = 4096, LINE = 64 };
     const kn_map_writer *w = n->w;
     const kn_hw_level *l2 = kn_hw_level_named(n->hw, "l2");
     double more = 0;
@@ -105,6 +115,7 @@ static double far_rows(const nest *n)
         bool several = kn_map_several(w->x->loops[s.hard->lone[0]]), far = l2 && bytes_of(n, o, soft_elems(w->m, o)) > (double)l2->capacity_bytes;
         double bytes = kn_map_one_run(w, &s, s.hard->lone[0], &step) ? bytes_of(n, o, (double)step) : PAGE;
         more += (several && far ? 0.3 : 0.05) * (bytes < PAGE ? bytes / PAGE : 1);
+        if ((int64_t)bytes_of(n, o, (double)terms_a_place(n, o)) % LINE) more += 0.1;
     }
     return 1 + more;
 }
@@ -154,6 +165,8 @@ static double picked(const nest *n, int o, const kn_map_source *s)
     return more * 2 / bytes_of(n, o, 1);
 }
 
+enum { SQUARE = 16 }; /* elements of a turned line that are written as one vector, unless they belong to two tiles */
+
 /* Cycles of the copies that operand o needs; 0: none. */
 static double copy_cycles(const nest *n, int o)
 {
@@ -171,12 +184,13 @@ static double copy_cycles(const nest *n, int o)
     bool run = j >= 0 && kn_map_one_run(w, &s, j, &step), whole = j < 0 || n->p->fused[j] % lanes == 0;
     if (lanes > 1) each = c->read_lane + c->insert_lane * (double)(lanes < 16 ? lanes : 16);
     if (lanes > 1 && w->unit) each = c->copy_element * (places_apart(w, &s) ? c->window_factor * c->window_factor : 1) * picked(n, o, &s);
-    if (lanes > 1 && run && step == 1 && whole) each = c->copy_vector / (double)lanes;
+    if (lanes > 1 && run && step == 1 && (whole || w->unit)) each = c->copy_vector / (double)lanes * (whole ? 1 : 2); /* a piece of it, the padding */
     if (lanes > 1 && lanes <= 4 && !run) each *= c->window_factor;
     if (lanes > 1 && lanes <= 4 && !whole) each *= c->window_factor;
     if (s.slides) each = c->copy_element;
     if (s.plain && rows_of_terms(w, o)) each = line_element(n, o, line);
     if (kn_map_zipped(w, &s) || kn_map_lines(w, &s, &few) >= 0 || kn_map_turned(w, &s) >= 0) each = c->interleave_element;
+    if (kn_map_turned(w, &s) >= 0 && n->p->tiles[s.hard->lone[1]] > 1 && w->m->intrin->axes[s.hard->lone[1]].extent % SQUARE) each = c->store_element;
     double cycles = elems * each, moved = bytes_of(n, o, soft_elems(w->m, o) + elems);
     double least = moved * cycles_a_byte(n, moved, &level);
     if (least > cycles) cycles = least;

@@ -259,6 +259,17 @@ static kn_expr *outer_in_range(kn_called *x)
     return in;
 }
 
+/* The tile is known to begin past the end of an axis of the results, of which none is stored. */
+static bool past_the_end(kn_called *x)
+{
+    kn_expr *av[KILN_MAX_AXES];
+    if (x->full) return false;
+    kn_env_axes(x->w, x->sg, av);
+    for (int a = 0; a < x->sg->s->nspatial; a++)
+        if (!x->sg->clipped[a] && kn_lw_never(kn_lw_below(x->w, av[a], x->sg->s->axes[a].extent))) return true;
+    return false;
+}
+
 kn_expr *kn_called_part(kn_called *x)
 {
     kn_lw *w = x->w;
@@ -295,7 +306,7 @@ static void call(kn_called *x)
     kn_lw *w = x->w;
     kn_call *c = kn_new(w->a, kn_call);
     kn_expr *in = outer_in_range(x);
-    if (kn_lw_never(in)) return;
+    if (kn_lw_never(in) || past_the_end(x)) return;
     kn_ls *cond = in ? kn_lw_if(w, in) : NULL, **after = w->tail;
     if (cond) w->tail = &cond->body;
     for (int o = 1; o < x->it->noperands && !w->status; o++) bring(x, o);
@@ -510,7 +521,7 @@ static void loads_first(kn_called *x, int64_t results)
         for (int o = 1; o < x->it->noperands; o++)
             for (int64_t c = 0; c < results && kn_lw_unit_slow(x, o) == pass && !x->w->status; c++) {
                 kn_called_register(x, c);
-                bring(x, o);
+                if (!past_the_end(x)) bring(x, o);
             }
 }
 

@@ -218,6 +218,18 @@ static void element_by_element(zipped *f)
     kn_lw_store(w, f->sg->cache_buffer[f->cache], kn_cache_slot(w, &f->sg->g->caches[f->cache], n, f->size, f->k), kn_source_value(w, &s));
 }
 
+/* What stands for a block of which nothing is there. */
+static void all_padding(zipped *f)
+{
+    kn_lw *w = f->w;
+    int lanes = (int)(f->joined * f->size[f->n - 2]);
+    kn_expr *pad = source(f, 0, 0).pad;
+    go_to(f, 0, kn_lw_int(w, 0));
+    kn_expr *at = kn_cache_slot(w, &f->sg->g->caches[f->cache], f->n, f->size, f->k);
+    for (int64_t i = 0; i < f->size[f->n - 1] && !w->status; i++)
+        kn_lw_store(w, f->sg->cache_buffer[f->cache], kn_lw_simp(w, kn_bin(w->a, KN_OP_ADD, at, kn_lw_int(w, i * lanes))), kn_lw_splat(w, pad, lanes));
+}
+
 /* Where runs are missing that the reduction has ended before, the block is padding, or partly; elsewhere it ends with the tensor. */
 static void rest(zipped *f)
 {
@@ -231,6 +243,13 @@ static void rest(zipped *f)
         interleaved(f, true);
         if (!cond) return;
         w->tail = &cond->other;
+    }
+    kn_expr *begins = load->padded ? NULL : source(f, 0, 0).cond; /* else something may be there behind what is not */
+    kn_ls *cond = begins ? kn_lw_if(w, begins) : NULL;
+    if (cond) {
+        w->tail = &cond->other;
+        all_padding(f);
+        w->tail = &cond->body;
     }
     element_by_element(f);
 }

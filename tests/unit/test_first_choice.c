@@ -65,23 +65,28 @@ static void lanes_and_rows_lie_beside_each_other(void **state)
 #undef ONE_BY_ONE
 }
 
-/* Tiles of a unit are as large as divides what they hold, so that nothing is padded and rows are loaded as they lie: terms, and places where results
- * do not lie along them. */
+/* Tiles of a unit are as large as divides what they hold, where that saves much: terms, and places where results do not lie along them. Not where
+ * tiles of lines of the cache, padded, are about as fast. */
 static void tiles_are_whole(void **state)
 {
-#define BYTES(x, w) "{\"expr\":\"y[N,P,Q,F] +=! cast(x[N,P,Q,C],i32)*cast(w[C,F],i32)\",\"inputs\":[{\"name\":\"x\",\"dtype\":\"i8\"," \
-                    "\"shape\":[" x "]},{\"name\":\"w\",\"dtype\":\"i8\",\"shape\":[" w "]}]}"
-#define PLANE(x, w) "{\"op\":{\"name\":\"Conv\"},\"inputs\":[" INPUT("bf16", x) "," INPUT("bf16", w ",1,1") "]}"
+#define POINTS(x, w) "{\"expr\":\"y[N,P,Q,F] +=! cast(x[N,P,Q,C],i32)*cast(w[C,F],i32)\",\"inputs\":[{\"name\":\"x\",\"dtype\":\"i8\"," \
+                     "\"shape\":[" x "]},{\"name\":\"w\",\"dtype\":\"i8\",\"shape\":[" w "]}]}"
+#define LAST(x, w) "{\"expr\":\"y[N,P,Q,F] +=! pad(x,0.0)[N,P+R-1,Q+S-1,C]*w[R,S,C,F] where P in 56, Q in 56, R in 3, S in 3\",\"inputs\":[" \
+                   "{\"name\":\"x\",\"dtype\":\"bf16\",\"shape\":[" x "]},{\"name\":\"w\",\"dtype\":\"bf16\",\"shape\":[" w "]}]}"
+#define FIRST(x, w) "{\"op\":{\"name\":\"ConvInteger\",\"attrs\":{\"pads\":[1,1,1,1]}},\"inputs\":[" INPUT("i8", x) "," INPUT("i8", w) "]}"
+#define BYTES(a, b) "{\"op\":{\"name\":\"MatMulInteger\"},\"inputs\":[" INPUT("i8", a) "," INPUT("i8", b) "]}"
     static const choice one[] = {
-        {BYTES("1,56,56,24", "24,144"), "_R24 ", NULL, NULL},        {BYTES("1,28,28,144", "144,32"), "_R48 ", NULL, NULL},
-        {BYTES("1,14,14,112", "112,672"), "_I14_R56 ", NULL, NULL},  {PRODUCT("bf16", "3136,24", "24,144"), "amx_bf16_R24 ", "_I", NULL},
-        {PRODUCT("bf16", "196,512", "512,512"), "amx_bf16_I14 ", "_R", NULL}, {PRODUCT("bf16", "197,512", "512,512"), "amx_bf16 ", "_I", NULL},
-        {PRODUCT("bf16", "8,512", "512,4096"), "amx_bf16 ", "_I", NULL}, {PLANE("1,112,14,14", "672,112"), "amx_bf16_R28 ", "_I", NULL},
+        {POINTS("1,56,56,24", "24,144"), "_R24 ", NULL, NULL},      {LAST("1,56,56,8", "3,3,8,16"), "_I14_R8 ", NULL, NULL},
+        {FIRST("1,16,56,56", "16,16,3,3"), "_R16 ", "_I", NULL},    {BYTES("8,100,40", "8,40,100"), "_I10_R40 ", NULL, NULL},
+        {POINTS("1,14,14,112", "112,672"), "amx_int8 ", "_R", NULL}, {PRODUCT("bf16", "197,512", "512,512"), "amx_bf16 ", "_I", NULL},
+        {PRODUCT("bf16", "8,512", "512,4096"), "amx_bf16 ", "_I", NULL},
     };
     (void)state;
     CHOOSE("x86-64-amx", false, one);
+#undef POINTS
+#undef LAST
+#undef FIRST
 #undef BYTES
-#undef PLANE
 }
 
 /* Planes of a task are read one after the other, each from end to end, but for a few of them. */
@@ -243,13 +248,16 @@ static void groups_are_no_lanes(void **state)
     CHOOSE("x86-64-amx", false, one);
 }
 
-/* Small products go to a unit where its tiles are whole, and to other cores where these would not start too late. */
+/* Small products go to a unit where its tiles are whole, or what is interleaved for it is used often, and to other cores where these would not start
+ * too late. */
 static void small_products_of_whole_tiles(void **state)
 {
     static const choice mapped[] = {{PRODUCT("bf16", "32,32", "32,32"), " amx_", NULL, NULL},
                                     {PRODUCT("bf16", "16,64", "64,64"), " amx_", NULL, NULL},
-                                    {PRODUCT("bf16", "31,37", "37,29"), NULL, " amx_", NULL},
-                                    {PRODUCT("bf16", "50,50", "50,50"), NULL, " amx_", NULL}};
+                                    {PRODUCT("bf16", "31,37", "37,29"), " amx_", NULL, NULL},
+                                    {PRODUCT("bf16", "50,50", "50,50"), " amx_", NULL, NULL},
+                                    {PRODUCT("bf16", "8,200", "200,100"), NULL, " amx_", NULL},
+                                    {PRODUCT("bf16", "15,35", "35,29"), NULL, " amx_", NULL}};
     static const choice alone[] = {{PRODUCT("bf16", "64,64", "64,64"), NULL, "parallel_for(pool", NULL},
                                    {PRODUCT("bf16", "256,256", "256,256"), "parallel_for(pool", NULL, NULL}};
     (void)state;
