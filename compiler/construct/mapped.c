@@ -6,8 +6,8 @@
 #include <math.h>
 
 /* Layouts cost more than the instruction saves below that; UNIT_PRODUCTS: of a unit whose tiles are whole, for which there is little to lay out, or
- * where each element of a plain product that is interleaved in the call has so many products (10x64x100 halves 0.86 of the time in vectors, 17x19x23 to 60x60x60 0.1 to 0.8;
- * 8x100x200 bytes 1.8 times it, 20x100x100 0.4). */
+ * where each element of a plain product that is interleaved in the call has so many products (10x64x100 halves 0.86 of the time in vectors,
+ * 17x19x23 to 60x60x60 0.1 to 0.8; 8x100x200 bytes 1.8 times it, 20x100x100 0.4). */
 enum { LEAST_PRODUCTS = 1 << 18, UNIT_PRODUCTS = 1 << 14, LEAST_USES = 12, LEAST_TERMS = 16 };
 
 static double products(const kn_site *x)

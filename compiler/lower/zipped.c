@@ -226,8 +226,10 @@ static void all_padding(zipped *f)
     kn_expr *pad = source(f, 0, 0).pad;
     go_to(f, 0, kn_lw_int(w, 0));
     kn_expr *at = kn_cache_slot(w, &f->sg->g->caches[f->cache], f->n, f->size, f->k);
-    for (int64_t i = 0; i < f->size[f->n - 1] && !w->status; i++)
-        kn_lw_store(w, f->sg->cache_buffer[f->cache], kn_lw_simp(w, kn_bin(w->a, KN_OP_ADD, at, kn_lw_int(w, i * lanes))), kn_lw_splat(w, pad, lanes));
+    for (int64_t i = 0; i < f->size[f->n - 1] && !w->status; i++) {
+        kn_expr *vector = kn_lw_simp(w, kn_bin(w->a, KN_OP_ADD, at, kn_lw_int(w, i * lanes)));
+        kn_lw_store(w, f->sg->cache_buffer[f->cache], vector, kn_lw_splat(w, pad, lanes));
+    }
 }
 
 /* Where runs are missing that the reduction has ended before, the block is padding, or partly; elsewhere it ends with the tensor. */

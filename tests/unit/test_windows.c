@@ -192,8 +192,8 @@ static void windows_on_a_unit_share_a_copy(void **state)
         {LAST(1, 1), "x=bf16:1x5x31x64&w=bf16:3x3x64x32", 7 * 34 * 64 + 9 * 64 * 32, 1},
         {"y[N,P,Q,F] +=! pad(x,0.0)[N,P+R-1,Q+S-1,C]*w[R,S,C,F] where P in 7, Q in 7, R in 3, S in 3", "x=bf16:1x7x7x64&w=bf16:3x3x64x32:const",
          11 * 9 * 64, 0},
-        {"y[N,P,Q,F] +=! pad(x,0.0)[N,P+R-1,Q+S-1,C]*w[R,S,C,F] where P in 28, Q in 28, R in 3, S in 3", /* tiles of 14 places: none grows */
-         "x=bf16:1x28x28x8&w=bf16:3x3x8x32:const", 30 * 30 * 8, 0},
+        {"y[N,P,Q,F] +=! pad(x,0.0)[N,P+R-1,Q+S-1,C]*w[R,S,C,F] where P in 28, Q in 56, R in 3, S in 3", /* tiles of 14 places: none grows */
+         "x=bf16:1x28x56x16&w=bf16:3x3x16x16:const", 30 * 58 * 16, 0},
         {LAST_BYTES, "x=u8:1x5x31x64&w=i8:3x3x64x32:const", 7 * 34 * 64, 1},
         {LAST_BYTES, "x=i8:1x5x31x100&w=i8:3x3x100x24:const", 7 * 34 * 128, 1},
         {FIRST(1, 1), "x=bf16:1x64x5x30&w=bf16:32x64x3x3:const", 64 * 8 * 34, -1},
