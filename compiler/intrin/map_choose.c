@@ -31,15 +31,25 @@ static bool consider(chooser *x, const kn_maps *m, const kn_mapping *mapping, do
     return true;
 }
 
-/* The mapping onto the instruction with fewer iterations of all loops that allow it, and of those alone that reduce. They are for what is much better
- * so: the instruction as it is loads whole lines and has more results a call, and a prediction errs by more than a seventh. */
+/* Several tiles with fewer terms each are for what is much better so: the instruction as it is loads whole lines of the cache, and a prediction errs by
+ * more than a seventh (the windows and products of docs/results/kernels-2026-11-27f.md: one tile of 8, 16, 24 or 32 terms 1.1 to 2.1 times as fast, two
+ * of 20, 28, 40 or 56 0.4 to 1.5). */
+static double handicap(const kn_maps *few, const kn_maps *m, const kn_mapping *mapping)
+{
+    for (int j = m->it->nspatial; j < m->it->nloops; j++) {
+        int64_t terms = few->intrin->axes[j].extent;
+        if (terms < m->intrin->axes[j].extent && kn_map_extent(m, mapping, j) > terms) return 1.15;
+    }
+    return 1;
+}
+
+/* The mapping onto the instruction with fewer iterations of all loops that allow it, and of those alone that reduce. */
 static void consider_fewer(kiln_arena *a, chooser *x, const kn_maps *m, const kn_mapping *mapping)
 {
-    const double HANDICAP = 1.15;
     kn_map_plan p;
     const kn_maps *all = kn_map_fewer(a, m, mapping, false), *terms = all ? kn_map_fewer(a, m, mapping, true) : NULL;
-    if (all) consider(x, all, mapping, HANDICAP, &p);
-    if (terms && terms->it->points != all->it->points) consider(x, terms, mapping, HANDICAP, &p);
+    if (all) consider(x, all, mapping, handicap(all, m, mapping), &p);
+    if (terms && terms->it->points != all->it->points) consider(x, terms, mapping, handicap(terms, m, mapping), &p);
 }
 
 int kn_map_choices(kiln_arena *a, const kn_maps *list, const kn_hw *hw, kn_map_choice *best, int n, int most)
