@@ -31,9 +31,9 @@ static bool consider(chooser *x, const kn_maps *m, const kn_mapping *mapping, do
     return true;
 }
 
-/* Several tiles with fewer terms each are for what is much better so: the instruction as it is loads whole lines of the cache, and a prediction errs by
- * more than a seventh (the windows and products of docs/results/kernels-2026-11-27f.md: one tile of 8, 16, 24 or 32 terms 1.1 to 2.1 times as fast, two
- * of 20, 28, 40 or 56 0.4 to 1.5). */
+/* Several tiles with fewer terms each are for what is much better so: the instruction as it is loads whole lines of the cache, and a prediction errs
+ * by more than a seventh (docs/results/kernels-2026-11-27f.md: one tile of 8, 16, 24 or 32 terms 1.1 to 2.1 times as fast, two of 20, 28, 40 or 56
+ * 0.4 to 1.5). */
 static double handicap(const kn_maps *few, const kn_maps *m, const kn_mapping *mapping)
 {
     for (int j = m->it->nspatial; j < m->it->nloops; j++) {

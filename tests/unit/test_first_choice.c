@@ -198,6 +198,18 @@ static void cores_read_their_own_copies(void **state)
     CHOOSE("x86-64-amx", true, one);
 }
 
+/* Channels of a place that are one line of the cache are laid out by one core: cores share rows, not halves of lines. */
+static void cores_write_whole_lines(void **state)
+{
+#define FIRST(x, w) "{\"op\":{\"name\":\"Conv\",\"attrs\":{\"pads\":[1,1,1,1],\"strides\":[2,2]}},\"inputs\":[" \
+                    INPUT("bf16", x) "," INPUT("bf16", w) "]}"
+    static const choice one[] = {{FIRST("1,32,128,128", "64,32,3,3"), "k_run(task_1, 129, ", NULL, NULL},
+                                 {FIRST("1,64,56,56", "128,64,3,3"), "k_run(task_1, 4, ", NULL, NULL}};
+#undef FIRST
+    (void)state;
+    CHOOSE("x86-64-amx", true, one);
+}
+
 /* What goes past the caches is waited for at the end of a task, which has more than a row of some thousand bytes; but every core has some. */
 static void tasks_that_write_are_long(void **state)
 {
@@ -317,7 +329,8 @@ int main(void)
                                        cmocka_unit_test(vectors_of_windows_read_side_by_side), cmocka_unit_test(blocks_for_few_rows),
                                        cmocka_unit_test(long_sums_go_in_slices),
                                        cmocka_unit_test(picked_elements_are_written_out), cmocka_unit_test(weights_are_read_in_order),
-                                       cmocka_unit_test(cores_read_their_own_copies), cmocka_unit_test(tasks_that_write_are_long),
+                                       cmocka_unit_test(cores_read_their_own_copies), cmocka_unit_test(cores_write_whole_lines),
+                                       cmocka_unit_test(tasks_that_write_are_long),
                                        cmocka_unit_test(short_tiles_share_a_task), cmocka_unit_test(few_rows_go_in_parts),
                                        cmocka_unit_test(long_rows_are_read_once), cmocka_unit_test(loops_too_long_to_write_out),
                                        cmocka_unit_test(far_squares_lie_beside_each_other), cmocka_unit_test(groups_are_no_lanes),
