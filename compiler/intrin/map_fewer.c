@@ -37,11 +37,15 @@ static const kn_maps *maps_onto(kiln_arena *a, const kn_maps *m, const kn_intrin
     return y;
 }
 
-/* Results lie along the loops of axis j in memory: they leave a tile in squares of its rows and columns, or in whole vectors. */
-static bool results_along(const kn_maps *m, const kn_mapping *x, int j)
+/* Results lie in memory along the loops of another axis than j, and leave a tile in vectors of that. Along j itself they leave it in squares of its
+ * rows and columns, or in whole vectors; along neither one by one. */
+static bool results_across(const kn_maps *m, const kn_mapping *x, int j)
 {
     const kn_map_operand *d = &m->op[0];
-    return d->nsoft > 0 && (kn_axes_in(d->soft_index[d->nsoft - 1]) & x->loops[j]) != 0;
+    uint32_t others = 0, along = d->nsoft ? kn_axes_in(d->soft_index[d->nsoft - 1]) : 0;
+    for (int k = 0; k < m->it->nspatial; k++)
+        if (k != j) others |= x->loops[k];
+    return (along & others) && !(along & x->loops[j]);
 }
 
 const kn_maps *kn_map_fewer(kiln_arena *a, const kn_maps *m, const kn_mapping *x, bool terms)
@@ -51,7 +55,7 @@ const kn_maps *kn_map_fewer(kiln_arena *a, const kn_maps *m, const kn_mapping *x
     bool other = false, flat = kn_map_flattens(m, x, &v); /* of its places, those between the rows of the window count as well */
     for (int j = 0; j < m->it->nloops; j++) {
         extent[j] = m->intrin->axes[j].extent;
-        if (!m->it->fewer[j] || !x->loops[j] || (j < m->it->nspatial && (terms || flat || results_along(m, x, j)))) continue;
+        if (!m->it->fewer[j] || !x->loops[j] || (j < m->it->nspatial && (terms || flat || !results_across(m, x, j)))) continue;
         extent[j] = whole_tiles(kn_map_extent(m, x, j), extent[j], m->it->fewer[j], j >= m->it->nspatial);
         other |= extent[j] != m->intrin->axes[j].extent;
     }
