@@ -191,6 +191,9 @@ static int64_t side_by_side(const kn_site *x, const kn_cpu_tile *t)
     const kn_hw_level *l3 = kn_hw_level_named(x->hw, "l3");
     int64_t groups = kn_ceil_div(kn_cpu_extent(x, x->m), t->mr);
     bool near = l3 && operand_bytes(x) <= 2 * l3->capacity_bytes && kn_cpu_extent(x, x->m) > STREAMED;
+    double sums = (double)kn_cpu_extent(x, x->m) * (double)kn_cpu_extent(x, x->n) * kn_cpu_acc_bytes(x);
+    bool far = kn_cpu_other(x) >= 0 && groups == 1 && sums > (double)kn_hw_level_named(x->hw, "l1")->capacity_bytes && !kn_cpu_short_vectors(x);
+    if (far && kn_cpu_extent(x, x->m) <= FEW_GROUPS && kn_cpu_extent(x, x->m) > 1) near = true;
     if (t->written) return STREAMS * kn_hw_level_named(x->hw, "l1")->transaction_bytes / (t->nv * x->hw->vector_bytes);
     return groups > FEW_GROUPS ? PAGES : near ? 2 * STREAMS * groups : STREAMS * groups;
 }
