@@ -185,7 +185,8 @@ static void column_tasks(const kn_site *x, kn_cpu_tile *t)
 /* Rows of the operand in a block. Fewer streams come faster from memory, more take fewer turns over the partial sums, which each group of rows pays
  * for: of products with 4, 8, 12, 24 rows blocks of 8, 8, 16, 24 take 0.6, 0.57, 0.76, 0.92 of the time of 32, which 32 rows want; 48 rows take 1.05
  * times as long with 32 as with PAGES (measured on a Zen 4; on an Ice Lake 8 to 32 rows took 1.15 to 1.6 times as long with PAGES). What L3 may still
- * hold comes soon enough: of 4 to 8 MB 5 to 7 rows want 16 or more (0.82 to 0.89 of the time of 8), 23 rows 32 or more. */
+ * hold comes soon enough: of 4 to 8 MB 5 to 7 rows want 16 or more (0.82 to 0.89 of the time of 8), 23 rows 32 or more; so do 2 to 4 rows in parts
+ * whose sums L1 does not hold (2x4096 by 4096x11008: 0.6 of the time of 8, and of 32). */
 static int64_t side_by_side(const kn_site *x, const kn_cpu_tile *t)
 {
     const kn_hw_level *l3 = kn_hw_level_named(x->hw, "l3");

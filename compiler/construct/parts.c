@@ -80,9 +80,9 @@ static int widest(const kn_site *x)
  * processors ask for what follows within a page alone. In parts rows are read from end to end (cpu_few.c). Shares of 2, 4, 8 and 16 KB take 1.2 to
  * 1.4, 1.1 to 1.2, 1.1 to 1.2 and 1.0 to 1.05 times as long as the parts (measured on a Zen 3; where a vector is a line 1.1 to 1.5, on two cores
  * 1.3 to 1.9, of shares of 600 bytes to 4 KB, 1.0 to 1.1 of 8 KB). What a part writes is read again from near, a few hundredths of what it reads from
- * afar. Products of 2 to 10 rows with 2048x1000 to 4096x4096 1.0 to 1.27 times as fast so, on two cores up to 1.44; of 12 and 16 rows 0.6 to 1.1. Where a
- * vector is a line, products of 2 to 4 rows also take runs of up to twice as much so: with 4096x11008 and 4096x14336 one core 1.5 to 1.8 times as fast,
- * two 1.0 to 1.15. */
+ * afar. Products of 2 to 10 rows with 2048x1000 to 4096x4096 1.0 to 1.27 times as fast so, on two cores up to 1.44; of 12 and 16 rows 0.6 to 1.1.
+ * Where a vector is a line, products of 2 to 4 rows also take runs of up to twice as much so: with 4096x11008 and 4096x14336 one core 1.5 to 1.8
+ * times as fast, two 1.0 to 1.15. */
 static bool cuts_rows(const kn_site *x, parts *want)
 {
     enum { RUN = 16384, LEAST_ROWS = 32, FEW_ROWS = 4 };

@@ -303,11 +303,14 @@ static void few_rows_go_in_parts(void **state)
         {PRODUCT("f32", "3,2048", "2048,1000"), PARTS, NULL, NULL}, {PRODUCT("f32", "10,1024", "1024,4096"), PARTS, NULL, NULL},
         {PRODUCT("f32", "16,1024", "1024,4096"), NULL, "part ", NULL},
         {PRODUCT("f32", "3,256", "256,1000"), NULL, "part ", NULL}, /* L2 has it */
-        {PRODUCT("f32", "2,4096", "4096,11008"), PARTS, NULL, "split parts R0 16\n"}, /* whole rows, 16 of them to a turn over sums that L1 has not */
+    };
+    static const choice wide[] = { /* whole rows, 16 of them to a turn over sums that L1 has not */
+        {PRODUCT("f32", "2,4096", "4096,11008"), PARTS, NULL, "split parts R0 16\n"},
         {PRODUCT("f32", "6,2048", "2048,11008"), NULL, "part ", NULL},
     };
 #undef PARTS
     (void)state;
+    CHOOSE("x86-64-amx", false, wide);
     CHOOSE("x86-64-amx", false, one);
     CHOOSE("x86-64-avx512", false, one);
 }
