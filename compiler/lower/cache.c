@@ -355,12 +355,13 @@ static void fill_pieces(kn_lw *w, kn_sg *sg, int cache, int n, const int64_t *si
     }
 }
 
-/* A run of m elements whose source is an axis's last piece, which has `left` of them, or lies past its end (begins is false): neither is copied
+/* A run of m elements whose source is an axis's last piece, which has `some` of them (where `left`), or lies past its end (begins is false): neither is copied
  * element by element, with a test for each (an AMX product of 3136x24 by 24x144 bytes: three quarters of its time). False: it is some other run. */
-static bool fill_last(kn_lw *w, kn_sg *sg, int cache, int n, const int64_t *size, kn_expr **k, int inner, kn_expr *begins, kn_expr *left)
+static bool fill_last(kn_lw *w, kn_sg *sg, int cache, int n, const int64_t *size, kn_expr **k, int inner, kn_expr *begins, kn_expr *left,
+                      int64_t some)
 {
-    int64_t m = size[inner], some = left_over(sg, &sg->g->caches[cache], inner, m);
-    if (!some || !left) return false;
+    int64_t m = size[inner];
+    if (!left) return false;
     kn_ls *first = begins ? kn_lw_if(w, begins) : NULL;
     if (first) {
         w->tail = &first->other;
@@ -406,9 +407,10 @@ static void fill_run(kn_lw *w, kn_sg *sg, int cache, int n, const int64_t *size,
         kn_lw_store(w, buffer, slot, kn_lw_read(w, s.buffer, from, (int)m));
         if (!cond) return;
         w->tail = &cond->other;
-        int64_t part = over ? 0 : left_over(sg, c, inner, m);
+        bool digits = same_digits(w, s.cond, var, m - 1, NULL) != NULL; /* then a run may break elsewhere, too */
+        int64_t part = over || digits ? 0 : left_over(sg, c, inner, m);
         kn_expr *left = part ? kn_lw_at_lane(w, s.cond, var, kn_lw_int(w, part - 1)) : NULL;
-        bool done = fill_last(w, sg, cache, n, size, k, inner, begins, left);
+        bool done = fill_last(w, sg, cache, n, size, k, inner, begins, left, part);
         kn_ls *some = !done && over && begins ? kn_lw_if(w, begins) : NULL;
         if (some) {
             w->tail = &some->other;
