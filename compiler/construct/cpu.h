@@ -124,6 +124,8 @@ bool kn_cpu_is_vector(const kn_site *x);
 bool kn_cpu_few_rows(const kn_site *x, kn_plans *p);
 /* Of so few rows, and an operand so far away, that becomes wide as it is read in less time than it is interleaved for an instruction. */
 bool kn_cpu_streams_narrow(const kn_site *x);
+/* cpu_few.c: products of so few rows that a large operand is best read in whole rows, however wide these are. */
+bool kn_cpu_wide_rows(const kn_site *x);
 /* cpu_narrow.c: lanes along the sum of a product of a few columns; false: none. The load of its narrow factor; -1. */
 bool kn_cpu_narrow(const kn_site *x, kn_plans *p);
 int kn_cpu_narrow_load(const kn_site *x);

@@ -182,6 +182,13 @@ static void column_tasks(const kn_site *x, kn_cpu_tile *t)
     t->nc = kn_ceil_div(panels, columns);
 }
 
+bool kn_cpu_wide_rows(const kn_site *x)
+{
+    enum { FEWEST = 2, MOST = 4 };
+    int64_t rows = kn_cpu_extent(x, x->m);
+    return rows >= FEWEST && rows <= MOST && !kn_cpu_short_vectors(x);
+}
+
 /* Rows of the operand in a block. Fewer streams come faster from memory, more take fewer turns over the partial sums, which each group of rows pays
  * for: of products with 4, 8, 12, 24 rows blocks of 8, 8, 16, 24 take 0.6, 0.57, 0.76, 0.92 of the time of 32, which 32 rows want; 48 rows take 1.05
  * times as long with 32 as with PAGES (measured on a Zen 4; on an Ice Lake 8 to 32 rows took 1.15 to 1.6 times as long with PAGES). What L3 may still
@@ -192,9 +199,8 @@ static int64_t side_by_side(const kn_site *x, const kn_cpu_tile *t)
     const kn_hw_level *l3 = kn_hw_level_named(x->hw, "l3");
     int64_t groups = kn_ceil_div(kn_cpu_extent(x, x->m), t->mr);
     bool near = l3 && operand_bytes(x) <= 2 * l3->capacity_bytes && kn_cpu_extent(x, x->m) > STREAMED;
-    double sums = (double)kn_cpu_extent(x, x->m) * (double)kn_cpu_extent(x, x->n) * kn_cpu_acc_bytes(x);
-    bool far = kn_cpu_other(x) >= 0 && groups == 1 && sums > (double)kn_hw_level_named(x->hw, "l1")->capacity_bytes && !kn_cpu_short_vectors(x);
-    if (far && kn_cpu_extent(x, x->m) <= FEW_GROUPS && kn_cpu_extent(x, x->m) > 1) near = true;
+    int64_t sums = kn_cpu_extent(x, x->m) * kn_cpu_extent(x, x->n) * kn_cpu_acc_bytes(x);
+    near = near || (kn_cpu_wide_rows(x) && kn_cpu_other(x) >= 0 && groups == 1 && sums > kn_hw_level_named(x->hw, "l1")->capacity_bytes);
     if (t->written) return STREAMS * kn_hw_level_named(x->hw, "l1")->transaction_bytes / (t->nv * x->hw->vector_bytes);
     return groups > FEW_GROUPS ? PAGES : near ? 2 * STREAMS * groups : STREAMS * groups;
 }

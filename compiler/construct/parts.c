@@ -85,12 +85,12 @@ static int widest(const kn_site *x)
  * times as fast, two 1.0 to 1.15. */
 static bool cuts_rows(const kn_site *x, parts *want)
 {
-    enum { RUN = 16384, LEAST_ROWS = 32, FEW_ROWS = 4 };
+    enum { RUN = 16384, LEAST_ROWS = 32 };
     double rows = (double)kn_cpu_extent(x, x->m), row = (double)kn_cpu_extent(x, x->n) * widest(x);
     const kn_hw_level *l2 = kn_hw_level_named(x->hw, "l2");
     bool columns = x->n >= 0 && points(x->s, false) == (double)x->s->axes[x->n].extent * rows && kn_site_followers(x, x->n) == 1;
     if (x->hw->gpu || !l2 || x->hw->units < 2 || rows > KN_COST_PARTED || !columns || reads_rows(x)) return false;
-    double most = RUN * (x->n >= 0 && rows > 1 && rows <= FEW_ROWS && !kn_cpu_short_vectors(x) ? 2 : 1);
+    double most = RUN * (kn_cpu_wide_rows(x) ? 2 : 1);
     if (row >= most * x->hw->units || row * points(x->s, true) <= (double)l2->capacity_bytes * x->hw->units) return false;
     *want = (parts){.fill = fill_of(x, 1), .least = LEAST_ROWS, .shared = x->hw->units};
     return true;

@@ -4,15 +4,6 @@
 #include "intrin/intrin.h"
 #include <string.h>
 
-static bool word(char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_'; }
-
-static int loop_named(const kn_intrin *it, const char *name, size_t n)
-{
-    for (int l = 0; l < it->nloops; l++)
-        if (strlen(it->s->axes[l].name) == n && !memcmp(it->s->axes[l].name, name, n)) return l;
-    return -1;
-}
-
 static kiln_status refuse(kiln_arena *a, const kn_intrin *it, const char *at, const char *what, kiln_diag *d)
 {
     const char *place = kn_format(a, "%s/fewer", at);
@@ -34,8 +25,8 @@ kiln_status kn_intrin_read_fewer(kiln_arena *a, kn_intrin *it, const char *at, k
     const char *p = it->spec->fewer;
     while (p && *(p += strspn(p, " ,"))) {
         size_t n = 0;
-        while (word(p[n])) n++;
-        int l = loop_named(it, p, n);
+        while (kn_intrin_word(p[n])) n++;
+        int l = kn_intrin_axis(it->s, p, n);
         if (l < 0) return refuse(a, it, at, kn_format(a, "\"%.*s\" is none of its loops", n < 32 ? (int)n : 32, p), d);
         const char *name = it->s->axes[l].name;
         if (it->fewer[l]) return refuse(a, it, at, kn_format(a, "%s is listed twice", name), d);
@@ -61,8 +52,8 @@ static bool extents_in(const kn_intrin *it, const char *p, int64_t extent[KN_INT
     for (int before = -1; *p;) {
         int l = -1;
         if (*p++ != '_') return false;
-        for (size_t n = 1; l < 0 && word(p[n - 1]); n++) /* names of loops may end in digits: the shortest that is one */
-            if ((l = loop_named(it, p, n)) >= 0) p += n;
+        for (size_t n = 1; l < 0 && kn_intrin_word(p[n - 1]); n++) /* names of loops may end in digits: the shortest that is one */
+            if ((l = kn_intrin_axis(it->s, p, n)) >= 0) p += n;
         if (l <= before || !it->fewer[l] || *p == '0') return false;
         int64_t wanted = number(&p);
         if (wanted < 1 || wanted >= extent[l] || wanted % it->fewer[l]) return false;

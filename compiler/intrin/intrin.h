@@ -63,6 +63,13 @@ kiln_status kn_intrin_memory(kiln_arena *a, kn_intrin *it, const char *at, kiln_
 /* Reads its member "fewer"; an error's pointer is at + "/fewer". Part of kn_intrin_parse. */
 kiln_status kn_intrin_read_fewer(kiln_arena *a, kn_intrin *it, const char *at, kiln_diag *d);
 const char *kn_intrin_scope_text(enum kn_intrin_scope s);
+/* Part of a name. */
+static inline bool kn_intrin_word(char c)
+{
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_';
+}
+/* The axis of that name of n bytes; -1: there is none. */
+int kn_intrin_axis(const kn_stmt *s, const char *name, size_t n);
 /* Indices that stand behind the first use of a name of n bytes in the text; -1: it is not used. */
 int kn_intrin_rank_in(const char *text, const char *name, size_t n);
 /* All entries of hw; each entry's `parsed` is set. Names must differ. */

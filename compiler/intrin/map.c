@@ -232,23 +232,16 @@ const char *kn_map_word(kiln_arena *a, const kn_maps *m, const kn_mapping *x)
     return word;
 }
 
-static int axis_named(const kn_stmt *s, const char *name, size_t n)
-{
-    for (int i = 0; i < s->naxes; i++)
-        if (strlen(s->axes[i].name) == n && !memcmp(s->axes[i].name, name, n)) return i;
-    return -1;
-}
-
 kiln_status kn_map_parse(const kn_maps *m, const char *text, kn_mapping *out, kiln_diag *d)
 {
     kn_mapping x = {0};
     for (const char *p = text; *p;) {
         size_t n = strcspn(p, "= ;");
-        int axis = axis_named(m->intrin, p, n);
+        int axis = kn_intrin_axis(m->intrin, p, n);
         if (axis < 0 || p[n] != '=') return kn_fail(d, KILN_REQUEST, "'%.*s' is no axis of the instruction", n < 64 ? (int)n : 64, p);
         for (p += n + 1; *p && *p != ' ' && *p != ';'; p += *p == ',') {
             n = strcspn(p, ", ;");
-            int loop = axis_named(m->stmt, p, n);
+            int loop = kn_intrin_axis(m->stmt, p, n);
             if (loop < 0) return kn_fail(d, KILN_REQUEST, "'%.*s' is no loop of the statement", n < 64 ? (int)n : 64, p);
             x.loops[axis] |= 1u << loop;
             p += n;

@@ -318,12 +318,10 @@ static int copy_loops(const kn_map_writer *w, const kn_map_source *s, int *order
     return grouped(w, s, &few) ? group_loops(w, s, order, count) : tile_loops(w, s, order, count);
 }
 
-enum { SIDE = 16, LINE = 64 }; /* of a square that is turned; bytes of a line of the cache */
-
 /* Lines of the cache that the terms of a place take, in a box whose lines are turned: where it is one, no two cores write into it. */
 static int64_t lines_of_terms(const kn_map_writer *w, const kn_map_source *s)
 {
-    return kn_ceil_div(w->extent[s->hard->lone[1]] * kn_dtype_bytes(w->m->soft->tensors[s->op->soft].dtype), LINE);
+    return kn_ceil_div(w->extent[s->hard->lone[1]] * kn_dtype_bytes(w->m->soft->tensors[s->op->soft].dtype), KN_MAP_LINE);
 }
 
 uint32_t kn_map_copy_leads(const kn_map_writer *w, const kn_map_source *s)
@@ -417,7 +415,7 @@ static bool turned_lines(kn_map_writer *w, const kn_map_source *s, int n)
     if (d < 0) return false;
     bool one = lines_of_terms(w, s) == 1;
     const char *along = line_axis(w, s, n - 1), *terms = copy_axis(w, s, d);
-    kn_putf(w->b, "split %s %s %d\nsplit %s %s %d\nreorder %s", s->name, terms, SIDE, s->name, along, SIDE, s->name);
+    kn_putf(w->b, "split %s %s %d\nsplit %s %s %d\nreorder %s", s->name, terms, KN_MAP_SQUARE, s->name, along, KN_MAP_SQUARE, s->name);
     for (int i = 0; i < n - 1; i++)
         if (i != d || !one) kn_putf(w->b, " %s.0", line_axis(w, s, i));
     if (one) kn_putf(w->b, " %s.0", terms);

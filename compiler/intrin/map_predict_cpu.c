@@ -100,7 +100,7 @@ static int64_t terms_a_place(const nest *n, int o)
  * lines straddle two lines of the cache each: a seventh; rows that are no whole lines some of them, a tenth. */
 static double far_rows(const nest *n)
 {
-    enum { PAGE = 4096, LINE = 64 };
+    enum { PAGE = 4096 };
     const kn_map_writer *w = n->w;
     const kn_hw_level *l2 = kn_hw_level_named(n->hw, "l2");
     double more = 0;
@@ -115,7 +115,7 @@ static double far_rows(const nest *n)
         bool several = kn_map_several(w->x->loops[s.hard->lone[0]]), far = l2 && bytes_of(n, o, soft_elems(w->m, o)) > (double)l2->capacity_bytes;
         double bytes = kn_map_one_run(w, &s, s.hard->lone[0], &step) ? bytes_of(n, o, (double)step) : PAGE;
         more += (several && far ? 0.3 : 0.05) * (bytes < PAGE ? bytes / PAGE : 1);
-        if ((int64_t)bytes_of(n, o, (double)terms_a_place(n, o)) % LINE) more += 0.1;
+        if ((int64_t)bytes_of(n, o, (double)terms_a_place(n, o)) % KN_MAP_LINE) more += 0.1;
     }
     return 1 + more;
 }
@@ -153,19 +153,16 @@ static bool places_apart(const kn_map_writer *w, const kn_map_source *s)
  * bytes 4.5 times as long (measured: 1x1 windows in steps of 2, channels first; not a 3x3 window's weights). */
 static double picked(const nest *n, int o, const kn_map_source *s)
 {
-    enum { LINE = 64 };
     double more = n->hw->costs.window_factor * n->hw->costs.window_factor;
     const kn_map_writer *w = n->w;
     uint32_t in = 0;
     for (int k = 0; k < s->op->nsoft; k++) in |= kn_axes_in(s->op->soft_index[k]);
     for (int j = 0; j < w->m->intrin->naxes; j++) {
-        int64_t step = 0, least = j < w->m->it->nspatial ? 2 : LINE / (int64_t)bytes_of(n, o, 1);
+        int64_t step = 0, least = j < w->m->it->nspatial ? 2 : KN_MAP_LINE / (int64_t)bytes_of(n, o, 1);
         if ((that_go(w, w->x->loops[j]) & in) && (!kn_map_one_run(w, s, j, &step) || step < least)) return 1;
     }
     return more * 2 / bytes_of(n, o, 1);
 }
-
-enum { SQUARE = 16 }; /* elements of a turned line that are written as one vector, unless they belong to two tiles */
 
 /* Cycles of the copies that operand o needs; 0: none. */
 static double copy_cycles(const nest *n, int o)
@@ -190,7 +187,9 @@ static double copy_cycles(const nest *n, int o)
     if (s.slides) each = c->copy_element;
     if (s.plain && rows_of_terms(w, o)) each = line_element(n, o, line);
     if (kn_map_zipped(w, &s) || kn_map_lines(w, &s, &few) >= 0 || kn_map_turned(w, &s) >= 0) each = c->interleave_element;
-    if (kn_map_turned(w, &s) >= 0 && n->p->tiles[s.hard->lone[1]] > 1 && w->m->intrin->axes[s.hard->lone[1]].extent % SQUARE) each = c->store_element;
+    /* of a turned line what is written as one vector may belong to two tiles */
+    bool apart = kn_map_turned(w, &s) >= 0 && n->p->tiles[s.hard->lone[1]] > 1;
+    if (apart && w->m->intrin->axes[s.hard->lone[1]].extent % KN_MAP_SQUARE) each = c->store_element;
     double cycles = elems * each, moved = bytes_of(n, o, soft_elems(w->m, o) + elems);
     double least = moved * cycles_a_byte(n, moved, &level);
     if (least > cycles) cycles = least;

@@ -40,12 +40,10 @@ static int scope_named(const char *name)
     return -1;
 }
 
-static bool word(char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_'; }
-
 static const char *word_at(kiln_arena *a, const char *p)
 {
     size_t n = 0;
-    while (word(p[n])) n++;
+    while (kn_intrin_word(p[n])) n++;
     return kn_strndup(a, p, n);
 }
 

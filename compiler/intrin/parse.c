@@ -18,12 +18,10 @@ static kiln_status refuse(reader *r, const char *member, const char *text, const
     return KILN_HWSPEC;
 }
 
-static bool word(char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_'; }
-
 int kn_intrin_rank_in(const char *text, const char *name, size_t n)
 {
     for (const char *p = text; (p = strstr(p, name)); p++) {
-        if ((p > text && word(p[-1])) || word(p[n])) continue;
+        if ((p > text && kn_intrin_word(p[-1])) || kn_intrin_word(p[n])) continue;
         const char *q = p + n + strspn(p + n, " \t");
         if (*q != '[') return 0;
         int depth = 0, rank = 0;
@@ -43,7 +41,7 @@ static size_t destination(const char *text, const char **name)
 {
     size_t n = 0;
     *name = text + strspn(text, " \t");
-    while (word((*name)[n])) n++;
+    while (kn_intrin_word((*name)[n])) n++;
     return n;
 }
 
@@ -166,7 +164,7 @@ static kiln_status extents(reader *r)
     const char *where = strstr(r->spec->compute, " where");
     for (const char *p = r->spec->compute; where && p != where;) {
         size_t n = 0;
-        while (word(p[n])) n++;
+        while (kn_intrin_word(p[n])) n++;
         const char *name = n && *p >= 'A' && *p <= 'Z' ? kn_strndup(r->a, p, n) : NULL;
         if (name && kn_intrin_rank_in(where, name, n) < 0) return refuse(r, "compute", name, " has no extent");
         p += n ? n : 1;
@@ -223,6 +221,13 @@ kiln_status kn_intrins_parse(kiln_arena *a, kn_hw *hw, kiln_diag *d)
         if (st) return st;
     }
     return KILN_OK;
+}
+
+int kn_intrin_axis(const kn_stmt *s, const char *name, size_t n)
+{
+    for (int i = 0; i < s->naxes; i++)
+        if (strlen(s->axes[i].name) == n && !memcmp(s->axes[i].name, name, n)) return i;
+    return -1;
 }
 
 int kn_intrin_operand_of(const kn_intrin *it, int tensor)

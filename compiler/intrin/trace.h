@@ -12,6 +12,8 @@ typedef struct kn_map_outer {
     uint32_t moves;   /* bit o: operand o moves with it */
 } kn_map_outer;
 
+enum { KN_MAP_SQUARE = 16, KN_MAP_LINE = 64 }; /* elements of a side of a square that is turned in registers; bytes of a line of the cache */
+
 typedef struct kn_map_writer {
     kn_buf *b;
     const kn_maps *m;

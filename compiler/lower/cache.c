@@ -355,10 +355,11 @@ static void fill_pieces(kn_lw *w, kn_sg *sg, int cache, int n, const int64_t *si
     }
 }
 
-/* A run of m elements whose source is an axis's last piece, which has `some` of them (where `left`), or lies past its end (begins is false): neither is copied
- * element by element, with a test for each (an AMX product of 3136x24 by 24x144 bytes: three quarters of its time). False: it is some other run. */
-static bool fill_last(kn_lw *w, kn_sg *sg, int cache, int n, const int64_t *size, kn_expr **k, int inner, kn_expr *begins, kn_expr *left,
-                      int64_t some)
+/* A run of m elements whose source is an axis's last piece, which has `some` of them (where `left`), or lies past its end (begins is false): neither
+ * is copied element by element, with a test for each (an AMX product of 3136x24 by 24x144 bytes: three quarters of its time). False: it is some
+ * other run. */
+static bool fill_last(kn_lw *w, kn_sg *sg, int cache, int n, const int64_t *size, kn_expr **k, int inner, kn_expr *begins,
+                      kn_expr *left, int64_t some)
 {
     int64_t m = size[inner];
     if (!left) return false;
