@@ -81,7 +81,7 @@ void kn_cost_cpu(const kn_stage_view *v, kn_cost *c)
     const kn_hw *hw = v->hw;
     for (int i = 0; i + 1 < hw->nlevels; i++) kn_cpu_level(v, i, c);
     c->registers = (int)kn_register_need(v);
-    double eff = v->g->tensor.intrin ? called_share(v) : vector_share(v);
+    double eff = v->g->tensor.intrin ? called_share(v) : kn_stage_moves(v) ? 1 : vector_share(v);
     double share = threads_share(v, &c->waves);
     c->grid = (int64_t)v->tasks;
     c->threads = 1;

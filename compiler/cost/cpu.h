@@ -8,7 +8,8 @@ void kn_cpu_level(const kn_stage_view *v, int i, kn_cost *c); /* bytes out of le
 double kn_run_bytes(const kn_stage_view *v, const kn_access *x, int from); /* of the box of the loops from `from` on, that follow each other */
 double kn_read_of(const kn_stage_view *v, const kn_access *x, int from);   /* elements that a core reads while these loops run */
 
-/* cpu_copies.c: microseconds that copies into scratch take; `share` of all cores work. */
+/* cpu_copies.c: a statement whose result a copy is filled into (lower/folded.c); microseconds that copies take; `share` of all cores work. */
+bool kn_stage_moves(const kn_stage_view *v);
 double kn_copy_us(const kn_stage_view *v, double share);
 
 /* cpu_reads.c */

@@ -31,10 +31,20 @@ static double squares_of(const kn_stage_view *v, const kn_access *x, const kn_ca
 static bool is_folded(const kn_stage_view *v, const kn_access *x, const kn_cache *k)
 {
     int lane = k->nloops - (x->bytes < 4 ? 2 : 1), i = lane - 1;
-    if (v->hw->gpu || k->region || lane < 1 || v->g->loops[k->loops[lane]].axis >= v->s->nspatial) return false;
-    while (i >= 0 && (v->g->loops[k->loops[i]].axis < v->s->nspatial || v->g->loops[k->loops[i]].extent == 1)) i--;
+    bool sums = v->s->red != KN_RED_NONE;
+    if (v->hw->gpu || k->region || k->last || lane < 1 || v->g->loops[k->loops[lane]].axis >= v->s->nspatial) return false;
+    while (i >= 0 && ((sums && v->g->loops[k->loops[i]].axis < v->s->nspatial) || v->g->loops[k->loops[i]].extent == 1)) i--;
     bool rows = i >= 0 && v->g->loops[k->loops[i]].axis == x->unit_axis;
     return rows && kn_run_bytes(v, x, k->at + 1) >= (double)v->hw->vector_bytes;
+}
+
+bool kn_stage_moves(const kn_stage_view *v)
+{
+    const kn_stage *g = v->g;
+    if (v->hw->gpu || v->s->red != KN_RED_NONE || v->s->body->op != KN_OP_LOAD || g->ncaches != 1 || g->caches[0].at < 0) return false;
+    for (int i = 0; i < v->naccesses; i++)
+        if (v->access[i].cache == 0) return v->access[i].bytes < 4 && is_folded(v, &v->access[i], &g->caches[0]);
+    return false;
 }
 
 /* Runs of narrow elements along the lanes are interleaved to terms of them (lower/zipped.c). */

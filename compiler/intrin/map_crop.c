@@ -5,19 +5,6 @@
 
 static const kn_tensor *result(const kn_map_writer *w) { return &w->m->soft->tensors[w->m->op[0].soft]; }
 
-/* Dimension of the result at which the loop is written by itself; -1: none. */
-static int dim_of(const kn_map_writer *w, const kn_map_outer *l)
-{
-    int loop = -1;
-    if (l->axis >= 0 && kn_map_several(w->x->loops[l->axis])) return -1;
-    for (int i = 0; i < w->m->stmt->naxes && l->axis < 0; i++)
-        if (w->m->stmt->axes[i].name == l->name) loop = i;
-    if (l->axis >= 0) loop = __builtin_ctz(w->x->loops[l->axis]);
-    for (int k = 0; k < w->m->op[0].nsoft && loop >= 0; k++)
-        if (w->m->op[0].soft_index[k]->op == KN_OP_AXIS && w->m->op[0].soft_index[k]->u.axis == loop) return k;
-    return -1;
-}
-
 /* Elements of a vector that the last dimension, of so many elements, is copied in. */
 static int64_t lanes_of(const kn_map_writer *w, int64_t extent)
 {
@@ -45,18 +32,15 @@ void kn_map_crop_alone(const kn_map_writer *w)
 static int splits(const kn_map_writer *w, int k, const kn_map_outer *l)
 {
     bool cut = l && l->axis >= 0 && kn_map_cut(w, l->axis), last = k == w->m->op[0].nsoft - 1;
-    int64_t e = cut ? w->m->intrin->axes[l->axis].extent : 1, lanes = lanes_of(w, result(w)->shape[k]), all = e * (l ? l->piece : 1);
-    int n = 1;
-    if (last && lanes > 1 && all > 1 && all % lanes == 0) {
-        kn_putf(w->b, "split %s W%d %lld %lld\n", w->crop, k, (long long)(all / lanes), (long long)lanes);
-        return 3;
-    }
-    if (all > 1) {
-        kn_putf(w->b, "split %s W%d %lld\n", w->crop, k, (long long)all);
-        return 2;
-    }
-    if (last && lanes > 1) kn_putf(w->b, "split %s W%d %lld\n", w->crop, k, (long long)lanes), n = 2;
-    return n;
+    int64_t e = cut ? w->m->intrin->axes[l->axis].extent : 1, lanes = lanes_of(w, result(w)->shape[k]), all = e * (l ? l->piece : 1), by[3];
+    int n = 0;
+    if (l && l->own) by[n++] = l->own;
+    if (last && lanes > 1 && all > 1 && all % lanes == 0) by[n++] = all / lanes, by[n++] = lanes;
+    else if (all > 1 || (l && l->own)) by[n++] = all;
+    else if (last && lanes > 1) by[n++] = lanes;
+    if (n) kn_putf(w->b, "split %s W%d", w->crop, k);
+    for (int i = 0; i < n; i++) kn_putf(w->b, " %lld%s", (long long)by[i], i + 1 < n ? "" : "\n");
+    return n + 1;
 }
 
 static bool has_grown(const kn_map_writer *w, const kn_map_outer *l) { return l->axis >= 0 && (w->grown >> l->axis & 1); }
@@ -72,8 +56,8 @@ int kn_map_crop_shares(kn_map_writer *w)
             w->outer[k] = w->outer[k - 1], w->outer[k - 1] = l;
         }
     for (; shared < w->nouter && shared < KILN_MAX_RANK && !w->outer[shared].reduce; shared++) {
-        if (has_grown(w, &w->outer[shared]) || dim_of(w, &w->outer[shared]) < 0) break;
-        iterations *= kn_ceil_div(w->outer[shared].count, w->outer[shared].piece);
+        if (has_grown(w, &w->outer[shared]) || kn_map_result_dim(w, &w->outer[shared]) < 0) break;
+        iterations *= kn_map_tiles(&w->outer[shared]);
     }
     return iterations > 1 ? shared : 0;
 }
@@ -83,19 +67,23 @@ void kn_map_crop_attach(kn_map_writer *w, const kn_hw *hw, int shared)
     int rank = w->m->op[0].nsoft, dim[KILN_MAX_RANK], count[KILN_MAX_RANK] = {0}, last = rank - 1;
     const kn_map_outer *of[KILN_MAX_RANK] = {NULL};
     int64_t tasks = 1;
-    for (int i = 0; i < shared; i++) dim[i] = dim_of(w, &w->outer[i]), of[dim[i]] = &w->outer[i];
+    for (int i = 0; i < shared; i++) dim[i] = kn_map_result_dim(w, &w->outer[i]), of[dim[i]] = &w->outer[i];
     for (int k = 0; k < rank; k++) count[k] = splits(w, k, of[k]);
     kn_putf(w->b, "reorder %s", w->crop);
-    for (int i = 0; i < shared; i++) kn_putf(w->b, " W%d.0", dim[i]);
+    for (int i = 0; i < shared; i++)
+        if (w->outer[i].own) kn_putf(w->b, " W%d.0", dim[i]);
+    for (int i = 0; i < shared; i++) kn_putf(w->b, " W%d.%d", dim[i], kn_map_level(&w->outer[i]));
     kn_put(w->b, " |");
     for (int k = 0; k < rank; k++)
-        for (int n = of[k] ? 1 : 0; n < count[k] - (k == last && count[k] > 1); n++) kn_putf(w->b, " W%d.%d", k, n);
+        for (int n = of[k] ? 1 + kn_map_level(of[k]) : 0; n < count[k] - (k == last && count[k] > 1); n++) kn_putf(w->b, " W%d.%d", k, n);
     if (count[last] > 1) kn_putf(w->b, " W%d.%d", last, count[last] - 1);
     kn_put(w->b, "\n");
+    for (int i = 0; i < shared && kn_map_forks(w, hw); i++)
+        if (w->outer[i].own) kn_putf(w->b, "parallel %s W%d.0\n", w->crop, dim[i]), tasks *= hw->units;
     for (int i = 0; i < shared && kn_map_forks(w, hw) && !kn_map_tasks_enough(tasks, hw); i++) {
-        kn_putf(w->b, "parallel %s W%d.0\n", w->crop, dim[i]);
-        tasks *= kn_ceil_div(w->outer[i].count, w->outer[i].piece);
+        kn_putf(w->b, "parallel %s W%d.%d\n", w->crop, dim[i], kn_map_level(&w->outer[i]));
+        tasks *= w->outer[i].own ? w->outer[i].own : kn_map_tiles(&w->outer[i]);
     }
     if (count[last] > 1) kn_putf(w->b, "vectorize %s W%d.%d\n", w->crop, last, count[last] - 1);
-    kn_putf(w->b, "compute_at %s %s W%d.0\n", w->stmt, w->crop, dim[shared - 1]);
+    kn_putf(w->b, "compute_at %s %s W%d.%d\n", w->stmt, w->crop, dim[shared - 1], kn_map_level(&w->outer[shared - 1]));
 }

@@ -242,6 +242,46 @@ static bool grouped(const kn_map_writer *w, const kn_map_source *s, int64_t *few
     return whole && lanes >= 4 && !(lanes & (lanes - 1)) && kn_map_one_run(w, s, j, &step) && step == 1;
 }
 
+/* Elements of the operand from one iteration of its loop to the next; 0: not one number. */
+static int64_t step_of(const kn_map_writer *w, const kn_map_source *s, int loop)
+{
+    int64_t step = 0, stride = 1;
+    const kn_tensor *t = &w->m->soft->tensors[s->op->soft];
+    for (int k = s->op->nsoft - 1; k >= 0; k--) {
+        kn_affine f;
+        if (!kn_affine_in(s->op->soft_index[k], 1u << loop, &f)) return 0;
+        step += f.coef[loop] * stride;
+        stride *= t->shape[k];
+    }
+    return step;
+}
+
+/* Dimensions of the copy that are taps of a window, all of which memory holds between two terms, where the tile holds groups of `few` terms of each
+ * row, [R // few, J, R % few], and rows lie apart. 0: it is not so, or the axes' ends are no tiles' (lower/folded.c). */
+static uint32_t taps_between(const kn_map_writer *w, const kn_map_source *s, int64_t *few)
+{
+    const kn_intrin_operand *h = s->hard;
+    const kn_intrin_digit *g = h->digit;
+    int64_t term = 0, row = 0, taps = 1;
+    uint32_t found = 0;
+    int j, r;
+    if (h->plain || h->rank != 2 || h->ndigits != 3 || g[0].dim != g[2].dim || g[1].dim == g[0].dim || g[1].by != 1 || g[2].by != 1) return 0;
+    *few = g[2].count;
+    if (g[0].by != *few || *few * kn_dtype_bytes(w->m->soft->tensors[s->op->soft].dtype) != 4 || h->lone[0] < 0 || h->lone[1] < 0) return 0;
+    int across = dim_of(s, h->lone[g[0].dim]), along = dim_of(s, h->lone[g[1].dim]);
+    if (w->m->soft->tensors[s->op->soft].constant) return 0; /* it is laid out once, which no copy may be a part of (`ahead`) */
+    if (s->padded || s->box || across < 0 || along < 0 || !dim_cut(w, s, across, &r) || !dim_cut(w, s, along, &j)) return 0;
+    bool whole = w->extent[j] % w->m->intrin->axes[j].extent == 0 && kn_map_extent(w->m, w->x, r) % w->m->intrin->axes[r].extent == 0;
+    if (!whole || !kn_map_one_run(w, s, j, &row) || !kn_map_one_run(w, s, r, &term) || term < 2 || row <= term) return 0;
+    for (int d = s->ndims - 1; d >= 0; d--) {
+        int loop = s->dim[d];
+        if (loop >= KILN_MAX_AXES || dim_extent(w, loop) < 2 || step_of(w, s, loop) != taps) continue;
+        taps *= dim_extent(w, loop);
+        found |= 1u << d;
+    }
+    return taps == term ? found : 0;
+}
+
 bool kn_map_zipped(const kn_map_writer *w, const kn_map_source *s)
 {
     int64_t step = 0;
@@ -343,11 +383,47 @@ uint32_t kn_map_copy_leads(const kn_map_writer *w, const kn_map_source *s)
     return 0;
 }
 
+/* The loops of all taps of a tile in the order in which memory has them, the terms' axis being r and the rows' j. */
+static void loops_of_taps(kn_map_writer *w, const kn_map_source *s, uint32_t taps, int r, int j)
+{
+    const char *terms = copy_axis(w, s, dim_of(s, r)), *rows = copy_axis(w, s, dim_of(s, j));
+    kn_putf(w->b, " %s.1", terms);
+    for (int d = 0; d < s->ndims; d++)
+        if (taps >> d & 1) kn_putf(w->b, " %s.0", copy_axis(w, s, d));
+    kn_putf(w->b, " %s.1 %s.2", rows, terms);
+}
+
+/* All taps of a tile at once, from a copy in which they have changed places with terms and rows; true: so it is done. */
+static bool copy_taps(kn_map_writer *w, const kn_map_source *s)
+{
+    int order[KILN_MAX_RANK];
+    int64_t count[KILN_MAX_RANK], few;
+    uint32_t taps = taps_between(w, s, &few);
+    if (!taps) return false;
+    const kn_intrin_operand *h = s->hard;
+    int r = h->lone[h->digit[0].dim], j = h->lone[h->digit[1].dim], n = tile_loops(w, s, order, count), outer = 0;
+    const char *terms = copy_axis(w, s, dim_of(s, r)), *rows = copy_axis(w, s, dim_of(s, j));
+    for (int i = 0; i < n; i++)
+        if (!(taps >> order[i] & 1)) count[outer] = count[i], order[outer++] = order[i];
+    long long groups = w->m->intrin->axes[r].extent / few, lanes = w->m->intrin->axes[j].extent;
+    kn_putf(w->b, "split %s %s %lld %lld\nsplit %s %s %lld\nreorder %s", s->name, terms, groups, (long long)few, s->name, rows, lanes, s->name);
+    for (int i = 0; i < outer; i++) kn_putf(w->b, " %s.0", copy_axis(w, s, order[i]));
+    kn_put(w->b, " |");
+    loops_of_taps(w, s, taps, r, j);
+    kn_put(w->b, "\n");
+    share(w, s, order, count, outer);
+    kn_putf(w->b, "cache_read %s 0 scratch %s.0 loops", s->name, copy_axis(w, s, order[outer - 1]));
+    loops_of_taps(w, s, taps, r, j);
+    kn_put(w->b, "\n");
+    return true;
+}
+
 /* The copy goes tile by tile, each written out as it lies. */
 static void copy_tiles(kn_map_writer *w, const kn_map_source *s)
 {
     int order[KILN_MAX_RANK], j;
     int64_t count[KILN_MAX_RANK], few = 0;
+    if (copy_taps(w, s)) return;
     bool groups = grouped(w, s, &few);
     int across = groups ? dim_of(s, s->hard->lone[s->hard->digit[0].dim]) : -1, n = copy_loops(w, s, order, count);
     for (int d = 0; d < s->ndims; d++) {

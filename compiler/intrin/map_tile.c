@@ -32,11 +32,11 @@ void kn_map_outer_loops(kn_map_writer *w)
         for (int l = 0; l < m->stmt->naxes; l++) {
             const kn_axis *axis = &m->stmt->axes[l];
             if (axis->reduce != pass) continue;
-            if (!(taken >> l & 1)) w->outer[w->nouter++] = (kn_map_outer){axis->name, -1, axis->reduce, axis->extent, 1, moved_by_loop(m, l)};
+            if (!(taken >> l & 1)) w->outer[w->nouter++] = (kn_map_outer){axis->name, -1, axis->reduce, axis->extent, 1, moved_by_loop(m, l), 0};
             for (int j = 0; j < m->intrin->naxes; j++)
                 if (w->x->loops[j] && __builtin_ctz(w->x->loops[j]) == l)
                     w->outer[w->nouter++] = (kn_map_outer){w->axis[j], j, axis->reduce, kn_ceil_div(w->extent[j], m->intrin->axes[j].extent), 1,
-                                                           moved_by_axis(m, j)};
+                                                           moved_by_axis(m, j), 0};
         }
 }
 

@@ -84,7 +84,7 @@ static void fuse(kn_map_writer *w)
 static int innermost(const kn_map_writer *w, int j)
 {
     for (int i = 0; i < w->nouter; i++)
-        if (w->outer[i].axis == j && w->outer[i].piece > 1) return 2;
+        if (w->outer[i].axis == j) return 1 + kn_map_level(&w->outer[i]) + (w->outer[i].piece > 1);
     return 1;
 }
 
@@ -105,8 +105,9 @@ static void split(const kn_map_writer *w)
     for (int i = 0; i < w->nouter; i++) {
         const kn_map_outer *l = &w->outer[i];
         bool cut = l->axis >= 0 && kn_map_cut(w, l->axis);
-        if (!cut && l->piece == 1) continue;
+        if (!cut && l->piece == 1 && !l->own) continue;
         kn_putf(w->b, "split %s %s", w->stmt, l->name);
+        if (l->own) kn_putf(w->b, " %lld", (long long)l->own);
         if (l->piece > 1) kn_putf(w->b, " %lld", (long long)l->piece);
         if (cut) kn_putf(w->b, " %lld", (long long)w->m->intrin->axes[l->axis].extent);
         kn_put(w->b, "\n");
@@ -122,28 +123,41 @@ bool kn_map_forks(const kn_map_writer *w, const kn_hw *hw)
     return !w->unit || interval <= 0 || SLOWER * calls * interval > hw->launch_us * hw->clock_ghz * 1e3;
 }
 
+/* The tasks' loops: two that have several iterations, or, of a unit, as many as are tasks enough. */
+static void share_out(const kn_map_writer *w, const kn_hw *hw)
+{
+    int64_t all = 1;
+    int left = 2;
+    for (int i = 0; i < w->nouter; i++)
+        if (w->outer[i].own) kn_putf(w->b, "parallel %s %s.0\n", w->stmt, w->outer[i].name), all *= hw->units;
+    for (int i = 0; i < w->nouter && !w->outer[i].reduce && (hw->gpu || left); i++) {
+        const kn_map_outer *l = &w->outer[i];
+        int64_t n = l->own ? l->own : kn_map_tiles(l);
+        kn_putf(w->b, hw->gpu ? "bind %s %s.%d grid\n" : "parallel %s %s.%d\n", w->stmt, l->name, kn_map_level(l));
+        left -= n > 1;
+        if (w->unit && kn_map_tasks_enough(all *= n, hw)) break;
+    }
+}
+
 static void nest(kn_map_writer *w, const kn_hw *hw)
 {
     bool forks = hw->gpu || kn_map_forks(w, hw), finishes = kn_map_crop_finishes(w);
     int shared = finishes ? 0 : kn_map_crop_shares(w);
+    kn_map_deal_out(w, hw);
     split(w);
     kn_putf(w->b, "reorder %s", w->stmt);
-    for (int i = 0; i < w->nouter; i++) kn_putf(w->b, " %s.0", w->outer[i].name);
     for (int i = 0; i < w->nouter; i++)
-        if (w->outer[i].piece > 1) kn_putf(w->b, " %s.1", w->outer[i].name);
+        if (w->outer[i].own) kn_putf(w->b, " %s.0", w->outer[i].name);
+    for (int i = 0; i < w->nouter; i++) kn_putf(w->b, " %s.%d", w->outer[i].name, kn_map_level(&w->outer[i]));
+    for (int i = 0; i < w->nouter; i++)
+        if (w->outer[i].piece > 1) kn_putf(w->b, " %s.%d", w->outer[i].name, kn_map_level(&w->outer[i]) + 1);
     kn_put(w->b, " |");
     for (int j = 0; j < w->m->intrin->naxes; j++)
         if (kn_map_cut(w, j)) kn_putf(w->b, " %s.%d", w->axis[j], innermost(w, j));
     kn_put(w->b, "\n");
-    int64_t all = 1;
-    for (int i = 0, tasks = 2; i < w->nouter && !w->outer[i].reduce && (hw->gpu || tasks) && !shared && forks; i++) {
-        kn_putf(w->b, hw->gpu ? "bind %s %s.0 grid\n" : "parallel %s %s.0\n", w->stmt, w->outer[i].name);
-        int64_t n = kn_ceil_div(w->outer[i].count, w->outer[i].piece);
-        tasks -= n > 1;
-        if (w->unit && kn_map_tasks_enough(all *= n, hw)) break;
-    }
+    if (!shared && forks) share_out(w, hw);
     for (int i = 0; i < w->nouter && w->unrolls; i++)
-        if (w->outer[i].piece > 1) kn_putf(w->b, "unroll %s %s.1\n", w->stmt, w->outer[i].name);
+        if (w->outer[i].piece > 1) kn_putf(w->b, "unroll %s %s.%d\n", w->stmt, w->outer[i].name, kn_map_level(&w->outer[i]) + 1);
     tensorize(w);
     if (finishes) kn_putf(w->b, "epilogue %s\n", w->stmt);
     else if (shared) kn_map_crop_attach(w, hw, shared);

@@ -10,6 +10,7 @@ typedef struct kn_map_outer {
     bool reduce;
     int64_t count, piece; /* piece: iterations that stand inside the reduction */
     uint32_t moves;   /* bit o: operand o moves with it */
+    int64_t own;      /* tiles, or pieces of them, that each core has for itself, in a loop inside of one over the cores; 0: there is none */
 } kn_map_outer;
 
 enum { KN_MAP_SQUARE = 16, KN_MAP_LINE = 64 }; /* elements of a side of a square that is turned in registers; bytes of a line of the cache */
@@ -32,6 +33,8 @@ typedef struct kn_map_writer {
     uint32_t grown;                  /* along these axes of the instruction */
 } kn_map_writer;
 
+static inline int64_t kn_map_tiles(const kn_map_outer *l) { return kn_ceil_div(l->count, l->piece); }
+static inline int kn_map_level(const kn_map_outer *l) { return l->own > 0; } /* number of the loop around the pieces, behind that over the cores */
 static inline bool kn_map_several(uint32_t set) { return (set & (set - 1)) != 0; }
 static inline bool kn_map_cut(const kn_map_writer *w, int j) { return w->x->loops[j] && w->m->intrin->axes[j].extent > 1; }
 /* A task configures its unit: no more tasks than keep the cores busy, which as many for each do. */
@@ -82,6 +85,10 @@ double kn_map_nest_cycles(const kn_map_writer *w, const kn_hw *hw, const kn_map_
 double kn_map_apart_cycles(const kn_map_writer *w, const kn_hw *hw, const kn_map_plan *plan);
 /* Fills held. */
 void kn_map_holds(kn_map_writer *w, const kn_hw *hw, const kn_map_plan *plan);
+/* map_deal.c: the result's dimension at which the loop is written by itself, -1: none; sets `own` of one of the loops, where that keeps the cores
+ * apart. */
+int kn_map_result_dim(const kn_map_writer *w, const kn_map_outer *l);
+void kn_map_deal_out(kn_map_writer *w, const kn_hw *hw);
 /* Fills outer: the loops in the order of the statement, each in one piece. */
 void kn_map_outer_loops(kn_map_writer *w);
 /* Pieces of them for a register tile, and their order. */

@@ -1,8 +1,10 @@
 /* Fills of packed copies whose lanes are rows of the source that run along several of the copy's other dimensions, one after the other (a window's
  * weights: channels and taps): as many rows as there are lanes are read in vectors and change places with their elements in registers. Rows along one
  * dimension that do not come out even are left to squares.c. The terms of a lane that an instruction sums change places together; where they do not
- * follow each other in the row (but behind all taps of a window), they are brought together behind that, in the copy. */
+ * follow each other in the row (but behind all taps of a window), they are brought together behind that, in the copy. Where
+ * a statement would do nothing but to write such a copy to its result, that is where they are brought. */
 #include "lower/cache.h"
+#include <string.h>
 
 enum { LANES = 16, TERMS = 4, TAPS = 25 };
 
@@ -50,7 +52,8 @@ static bool find_steps(squares *f)
 static bool goes_on(squares *f)
 {
     for (int i = 0; i < f->lane; i++) {
-        if (f->run >> i & 1 || f->step[i] != f->length || f->size[i] < 2 || loop_of(f, i)->axis < f->sg->s->nspatial) continue;
+        bool summed = f->sg->s->red == KN_RED_NONE || loop_of(f, i)->axis >= f->sg->s->nspatial;
+        if (f->run >> i & 1 || f->step[i] != f->length || f->size[i] < 2 || !summed) continue;
         int64_t before = f->run || f->taps > 1 ? f->length / f->terms : 1;
         if (f->run && pitch_of(f, i) != f->pitch * (f->length < f->taps ? f->length : before)) continue;
         if (!f->run) f->pitch = pitch_of(f, i);
@@ -159,6 +162,60 @@ static void square(squares *f, const kn_source *from, kn_expr *to, kn_expr *at)
         kn_lw_store(w, buffer, sum(f, sum(f, to, at, f->pitch), kn_lw_int(w, l), f->pitch), kn_lw_read(w, regs, kn_lw_int(w, l), vector));
 }
 
+/* Where the statement's result is at position k of the copy. */
+static kn_expr *result_at(squares *f, kn_expr *const *k)
+{
+    kn_lw *w = f->w;
+    kn_sg *sg = f->sg;
+    kn_expr *idx[KILN_MAX_RANK], *keep[KILN_MAX_LOOPS];
+    kn_env v = { .w = w, .sg = sg, .s = sg->s, .lane_var = -1, .repl_tensor = -1 };
+    memcpy(keep, sg->val, sizeof keep);
+    for (int i = 0; i < f->n; i++) sg->val[sg->g->caches[f->cache].loops[i]] = k[i];
+    kn_env_axes(w, sg, v.av);
+    for (int i = 0; i < w->p->program->tensors[sg->s->out].rank; i++) idx[i] = kn_lw_simp(w, kn_env_scalar(&v, sg->s->lhs[i]));
+    memcpy(sg->val, keep, sizeof keep);
+    return kn_lw_simp(w, kn_lw_address(w, sg->s->out, idx));
+}
+
+/* The statement does nothing but to write all of the copy to its result, where the lanes and their terms lie as they do in the copy. */
+static bool moves(squares *f)
+{
+    kn_lw *w = f->w;
+    const kn_sg *sg = f->sg;
+    const kn_cache *c = &sg->g->caches[f->cache];
+    kn_expr *k[KILN_MAX_LOOPS];
+    int64_t step, first = w->p->nvars;
+    bool yes = f->taps > 1 && sg->s->red == KN_RED_NONE && sg->s->body == sg->loads[c->load] && sg->nloads == 1 && sg->g->ncaches == 1;
+    for (int l = c->at + 1; l < sg->g->nloops && yes; l++) {
+        const kn_loop *loop = &sg->g->loops[l];
+        bool copied = loop->extent == 1;
+        for (int i = 0; i < f->n; i++) copied = copied || c->loops[i] == l;
+        yes = copied && kn_sg_axis_cover(sg, loop->axis) == sg->s->axes[loop->axis].extent;
+    }
+    if (!yes) return false;
+    for (int i = 0; i < f->n; i++) kn_lw_var(w, "k", 0, f->size[i] - 1);
+    for (int i = 0; i < f->n; i++) k[i] = kn_lw_ref(w, (int)first + i);
+    kn_expr *at = result_at(f, k);
+    for (int i = f->lane; i < f->n; i++) yes = kn_lw_coefficient(at, (int)first + i, &step) && step == pitch_of(f, i) && yes;
+    w->p->nvars = (int)first;
+    return yes && !w->status;
+}
+
+/* Where in the statement's result the vector of tap t and terms number b is. */
+static kn_expr *moved_to(squares *f, int64_t t, kn_expr *b)
+{
+    kn_lw *w = f->w;
+    kn_expr *k[KILN_MAX_LOOPS];
+    for (int i = 0; i < f->n; i++) {
+        int64_t by = f->step[i] / (f->taps * f->terms);
+        k[i] = kn_lw_int(w, 0);
+        if (!(f->run >> i & 1)) continue;
+        if (f->step[i] < f->taps) k[i] = kn_lw_int(w, t / f->step[i] % f->size[i]);
+        else k[i] = kn_lw_simp(w, kn_bin(w->a, KN_OP_MOD, kn_bin(w->a, KN_OP_FLOORDIV, b, kn_lw_int(w, by)), kn_lw_int(w, f->size[i])));
+    }
+    return result_at(f, k);
+}
+
 /* Of all taps in a row those of one lane's terms: each vector takes its terms from as many others. */
 static void bring_together(squares *f, kn_expr *to, kn_expr *terms)
 {
@@ -166,6 +223,7 @@ static void bring_together(squares *f, kn_expr *to, kn_expr *terms)
     kn_ls **after;
     int buffer = f->sg->cache_buffer[f->cache], vector = f->lanes * (int)f->terms;
     int regs = kn_lw_buffer(w, "taps", f->dtype, vector, f->taps, KN_REGISTER);
+    int result = f->sg->moved ? kn_lw_tensor(w, f->sg->s->out) : buffer;
     kn_expr *b = each(f, "b", kn_lw_simp(w, kn_bin(w->a, KN_OP_FLOORDIV, terms, kn_lw_int(w, f->taps))), f->length / f->terms / f->taps, &after);
     if (!b) return;
     to = kn_lw_let(w, "taps", sum(f, to, b, f->taps * f->pitch));
@@ -180,7 +238,8 @@ static void bring_together(squares *f, kn_expr *to, kn_expr *terms)
             if (!again) from[n++] = kn_lw_read(w, regs, kn_lw_int(w, v), vector);
             for (int l = 0; l < f->lanes; l++) number[l * f->terms + j] = (n - 1) * vector + l * (int)f->terms + at % (int)f->terms;
         }
-        kn_lw_store(w, buffer, sum(f, to, kn_lw_int(w, t), f->pitch), kn_lw_pick(w, vector, n, from, number));
+        kn_expr *at = f->sg->moved ? moved_to(f, t, b) : sum(f, to, kn_lw_int(w, t), f->pitch);
+        kn_lw_store(w, result, at, kn_lw_pick(w, vector, n, from, number));
     }
     w->tail = after;
 }
@@ -246,6 +305,7 @@ static void fill(squares *f)
     kn_cache_axes(w, f->sg, f->cache, f->k, av);
     if (w->status) return;
     from.at = kn_lw_let(w, "from", from.at);
+    f->sg->moved = moves(f);
     kn_expr *to = kn_lw_let(w, "to", kn_cache_slot(w, &f->sg->g->caches[f->cache], f->n, f->size, f->k));
     kn_expr *terms = find_terms(f, av), *first = kn_lw_simp(w, av[loop_of(f, f->lane)->axis]);
     whole = kn_lw_below(w, kn_lw_simp(w, kn_bin(w->a, KN_OP_ADD, first, kn_lw_int(w, f->lanes - 1))), extent_of(f, f->lane));

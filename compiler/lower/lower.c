@@ -438,7 +438,7 @@ void kn_lw_stage(kn_lw *w, int stage, const kn_sg *consumer, int maker)
     }
     kn_ls **after = NULL, **reduced = NULL, **inner = NULL, *nearest = NULL;
     int blocked = kn_lw_blocked(w, sg), innermost = -1;
-    for (int i = 0; i < sg->tile && !w->status; i++) {
+    for (int i = 0; i < sg->tile && !w->status && !sg->moved; i++) {
         kn_ls *loop = NULL;
         if (sg->g->tensor.intrin && sg->g->loops[i].kind == KN_UNROLL) continue; /* written out at the tile */
         if (!sg->val[i]) {
@@ -459,7 +459,7 @@ void kn_lw_stage(kn_lw *w, int stage, const kn_sg *consumer, int maker)
     if (innermost >= 0 && sg->g->tensor.intrin && !w->status) kn_lw_next_copies(w, sg, innermost);
     if (nearest && !w->status) kn_lw_instruction_steps(w, sg, innermost, nearest);
     if (!w->status && !consumer) kn_lw_ask_bands(w, sg);
-    if (!w->status) kn_lw_tile(w, sg);
+    if (!w->status && !sg->moved) kn_lw_tile(w, sg);
     if (inner && !w->status) {
         w->tail = inner;
         kn_lw_block_end(w, sg);

@@ -97,6 +97,7 @@ typedef struct kn_sg {
     bool rolled;                             /* the register tile is walked by scalar loops */
     bool drawn_in;                           /* what its loops' bounds leave out is asked nowhere else (borders.c) */
     bool row;                                /* the register tile is a row of known place */
+    bool moved;                              /* what the open loops' tiles would write is there already (folded.c) */
     bool guarded;                            /* loads are guarded by their axes' extents */
     uint32_t over;                           /* axes shorter than a vector, whose rows are read in whole vectors (over.c); 0: none */
     uint32_t past;                           /* axes whose ends rows of a map's tile may lie past, which is asked row by row; 0: none */

@@ -152,7 +152,7 @@ static void picked_elements_are_written_out(void **state)
 #define WINDOW(x, w) "{\"op\":{\"name\":\"Conv\",\"attrs\":{\"pads\":[1,1,1,1]}},\"inputs\":[{\"dtype\":\"bf16\",\"shape\":[" x "]}," \
                      "{\"dtype\":\"bf16\",\"shape\":[" w ",3,3]}]}"
 #define OUT "#pragma GCC unroll 16\n"
-    static const choice picked[] = {{WINDOW("1,128,28,28", "128,128"), OUT, NULL, NULL}, {WINDOW("1,40,9,9", "24,40"), OUT, NULL, NULL}};
+    static const choice picked[] = {{WINDOW("1,112,28,28", "128,112"), OUT, NULL, NULL}, {WINDOW("1,40,9,9", "24,40"), OUT, NULL, NULL}};
     static const choice summed[] = {{"{\"expr\":\"c[M,N] +=! a[M,K]*b[K,N]\",\"inputs\":[{\"name\":\"a\",\"dtype\":\"f32\",\"shape\":[64,64]},"
                                      "{\"name\":\"b\",\"dtype\":\"f32\",\"shape\":[64,64]}]}", NULL, OUT, NULL}};
 #undef WINDOW
@@ -205,6 +205,20 @@ static void cores_write_whole_lines(void **state)
                     INPUT("bf16", x) "," INPUT("bf16", w) "]}"
     static const choice one[] = {{FIRST("1,32,128,128", "64,32,3,3"), "k_run(task_1, 129, ", NULL, NULL},
                                  {FIRST("1,64,56,56", "128,64,3,3"), "k_run(task_1, 4, ", NULL, NULL}};
+#undef FIRST
+    (void)state;
+    CHOOSE("x86-64-amx", true, one);
+}
+
+/* Where weights are more than the image, each core has filters of its own: it reads their weights alone, and no other core writes into its planes. */
+static void cores_have_their_own_filters(void **state)
+{
+#define FIRST(x, w) "{\"op\":{\"name\":\"ConvInteger\",\"attrs\":{\"pads\":[1,1,1,1]}},\"inputs\":[{\"name\":\"x\",\"dtype\":\"u8\",\"shape\":[" x \
+                    "]},{\"name\":\"w\",\"dtype\":\"i8\",\"constant\":true,\"shape\":[" w "]}]}"
+    static const choice one[] = {{FIRST("1,256,14,14", "256,256,3,3"), "k_run(task_1, 14, ", NULL, NULL},
+                                 {FIRST("1,320,14,14", "320,320,3,3"), "k_run(task_1, 14, ", NULL, NULL},
+                                 {FIRST("1,128,28,28", "128,128,3,3"), "k_run(task_1, 28, ", NULL, NULL},
+                                 {FIRST("1,64,30,30", "64,64,3,3"), "k_run(task_1, 30, ", NULL, NULL}};
 #undef FIRST
     (void)state;
     CHOOSE("x86-64-amx", true, one);
@@ -335,6 +349,7 @@ int main(void)
                                        cmocka_unit_test(long_sums_go_in_slices),
                                        cmocka_unit_test(picked_elements_are_written_out), cmocka_unit_test(weights_are_read_in_order),
                                        cmocka_unit_test(cores_read_their_own_copies), cmocka_unit_test(cores_write_whole_lines),
+                                       cmocka_unit_test(cores_have_their_own_filters),
                                        cmocka_unit_test(tasks_that_write_are_long),
                                        cmocka_unit_test(short_tiles_share_a_task), cmocka_unit_test(few_rows_go_in_parts),
                                        cmocka_unit_test(long_rows_are_read_once), cmocka_unit_test(loops_too_long_to_write_out),

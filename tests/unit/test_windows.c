@@ -199,6 +199,11 @@ static void windows_on_a_unit_share_a_copy(void **state)
         {FIRST(1, 1), "x=bf16:1x64x5x30&w=bf16:32x64x3x3:const", 64 * 8 * 34, -1},
         {FIRST(2, 1), "x=bf16:1x64x10x60&w=bf16:32x64x3x3:const", 64 * 4 * 8 * 32, -1},
         {FIRST_BYTES, "x=u8:1x64x5x30&w=i8:32x64x3x3:const", 64 * 8 * 34, -1},
+        /* filters are dealt out to the cores, whole or with a part that is wanted */
+        {"y[N,F,P,Q] +=! cast(pad(x,0)[N,C,P+R-1,Q+S-1],i32)*cast(w[F,C,R,S],i32) where P in 4, Q in 14, R in 3, S in 3",
+         "x=u8:1x64x4x14&w=i8:128x64x3x3:const", 64 * 6 * 18, -1},
+        {"y[N,F,P,Q] +=! cast(pad(x,0)[N,C,P+R-1,Q+S-1],i32)*cast(w[F,C,R,S],i32) where P in 4, Q in 16, R in 3, S in 3",
+         "x=u8:1x64x4x16&w=i8:128x64x3x3:const", 64 * 6 * 18, -1},
         /* what finishes a sum takes the part itself */
         {"t[N,P,Q,F] +=! pad(x,0.0)[N,P+R-1,Q+S-1,C]*w[R,S,C,F] where P in 5, Q in 31, R in 3, S in 3; y[N,P,Q,F] = max(t[N,P,Q,F]+b[F],0.0)",
          "x=bf16:1x5x31x64&w=bf16:3x3x64x24:const&b=bf16:24:const", 7 * 34 * 64, 1},
@@ -233,6 +238,35 @@ static void windows_on_a_unit_share_a_copy(void **state)
 #undef FIRST
 #undef LAST_BYTES
 #undef FIRST_BYTES
+}
+
+/* Weights with the taps nearest to each other, given anew for every call, become tiles of a unit in registers: rows, terms and taps change places
+ * there, and what comes of it goes where the tiles are. */
+static void taps_change_places_in_registers(void **state)
+{
+#define WINDOW(r, s) "y[N,F,P,Q] +=! cast(pad(x,0)[N,C,P+R-1,Q+S-1],i32)*cast(w[F,C,R,S],i32) where P in 5, Q in 14, R in " #r ", S in " #s
+#define HALVES(r, s) "y[N,F,P,Q] +=! pad(x,0.0)[N,C,P+R-1,Q+S-1]*w[F,C,R,S] where P in 5, Q in 14, R in " #r ", S in " #s
+    static const struct { const char *text, *inputs; bool taps; } one[] = {
+        {WINDOW(3, 3), "x=u8:1x128x5x14&w=i8:32x128x3x3", true}, {WINDOW(3, 3), "x=i8:1x256x5x14&w=i8:48x256x3x3", true},
+        {WINDOW(5, 5), "x=u8:1x128x5x14&w=i8:32x128x5x5", true},
+        {HALVES(3, 3), "x=bf16:1x64x5x14&w=bf16:32x64x3x3", true}, {HALVES(3, 3), "x=bf16:1x128x5x14&w=bf16:64x128x3x3", true},
+        {HALVES(1, 1), "x=bf16:1x64x5x14&w=bf16:32x64x1x1", false}, {WINDOW(3, 3), "x=u8:1x128x5x14&w=i8:24x128x3x3", false},
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof one / sizeof *one; i++) {
+        opened o = first_of("x86-64-amx", one[i].text, one[i].inputs);
+        kn_tree *t;
+        kn_lprog *p = NULL;
+        kiln_diag d = {0};
+        bool taps = false;
+        if (kn_trace_apply(o.a, o.p, o.hw, o.trace, &t, &d) || kn_lower(o.a, t, o.hw, &p, &d)) fail_msg("%s", d.message);
+        for (int b = 0; b < p->nbuffers; b++) taps = taps || !strncmp(p->buffers[b].name, "taps", 4);
+        if (!strstr(o.trace.p, " amx_") || taps != one[i].taps) fail_msg("%zu: taps %d:\n%s", i, taps, o.trace.p);
+        run_checked(o.a, o.p, o.hw, o.trace, one[i].inputs);
+        kiln_arena_close(o.a);
+    }
+#undef WINDOW
+#undef HALVES
 }
 
 /* Products since the unit last stored a tile, and the most there were, as the statements run. */
@@ -310,6 +344,7 @@ static void units_are_kept_awake_and_fed(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(windows_are_planned), cmocka_unit_test(windows_on_a_unit_share_a_copy),
+                                       cmocka_unit_test(taps_change_places_in_registers),
                                        cmocka_unit_test(units_are_kept_awake_and_fed)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
