@@ -33,14 +33,16 @@ static bool consider(chooser *x, const kn_maps *m, const kn_mapping *mapping, do
 
 /* Several tiles with fewer terms each are for what is much better so: the instruction as it is loads whole lines of the cache, and a prediction errs
  * by more than a seventh (docs/results/kernels-2026-11-27f.md: one tile of 8, 16, 24 or 32 terms 1.1 to 2.1 times as fast, two of 20, 28, 40 or 56
- * 0.4 to 1.5). */
+ * 0.4 to 1.5). One tile, for what is predicted alike: neither copies nor loads fill it up. */
 static double handicap(const kn_maps *few, const kn_maps *m, const kn_mapping *mapping)
 {
+    double alike = 1;
     for (int j = m->it->nspatial; j < m->it->nloops; j++) {
         int64_t terms = few->intrin->axes[j].extent;
         if (terms < m->intrin->axes[j].extent && kn_map_extent(m, mapping, j) > terms) return 1.15;
+        if (terms < m->intrin->axes[j].extent) alike = 0.99;
     }
-    return 1;
+    return alike;
 }
 
 /* The mapping onto the instruction with fewer iterations of all loops that allow it, and of those alone that reduce. */

@@ -120,6 +120,25 @@ static double far_rows(const nest *n)
     return 1 + more;
 }
 
+/* Of places that lie some elements apart, those with one remainder lie together in the plane: lines are read and taken apart for each remainder that
+ * a window has, in both directions. */
+static double apart(const nest *n, const kn_map_operand *op, int rows, int columns)
+{
+    double times = n->hw->costs.window_factor;
+    bool any = false;
+    for (int k = 0; k < op->nsoft; k++) {
+        kn_affine f;
+        int along = kn_axes_in(op->soft_index[k]) >> rows & 1 ? rows : columns;
+        if (!(kn_axes_in(op->soft_index[k]) >> along & 1) || !kn_affine_of(op->soft_index[k], &f)) continue;
+        int64_t step = f.coef[along], taps = 1;
+        for (int l = 0; l < n->w->m->stmt->naxes; l++)
+            if (l != along && f.coef[l]) taps *= n->w->m->stmt->axes[l].extent;
+        times *= (double)(taps < step ? taps : step);
+        any = any || step > 1;
+    }
+    return any ? times : 1;
+}
+
 /* Of what is read at flattened places: the plane, and, where several loops are a unit's terms, the tiles, which are cut out of it. */
 static double flat_copy(const nest *n, int o, int64_t line)
 {
@@ -129,6 +148,7 @@ static double flat_copy(const nest *n, int o, int64_t line)
     const kn_map_operand *op = &w->m->op[o];
     bool along = kn_map_flattens(w->m, w->x, &v) && (kn_axes_in(op->soft_index[op->nsoft - 1]) >> v.columns & 1); /* memory follows the places */
     double each = rows_of_terms(w, o) ? line_element(n, o, line) : along ? c->interleave_element : c->copy_element;
+    if (along && !rows_of_terms(w, o)) each *= apart(n, op, v.rows, v.columns);
     double cycles = soft_elems(w->m, o) * each;
     for (int j = w->m->it->nspatial; j < w->m->intrin->naxes && w->unit; j++) {
         int several = 0;

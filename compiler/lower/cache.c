@@ -226,6 +226,21 @@ static bool pad_vectors(kn_lw *w, kn_sg *sg, int cache, int n, const int64_t *si
     return true;
 }
 
+/* Where what a row holds begins and ends is not known, but to a few elements: padding is written up to the last place where it may begin, and from
+ * the first one where it may end, and what it holds over that. */
+static bool pads_first(kn_lw *w, kn_expr **lo, kn_expr **hi)
+{
+    enum { FEW = 8 };
+    int64_t first, begin, end, last;
+    if (w->hw->gpu || ((*lo)->op == KN_OP_CONST_I && (*hi)->op == KN_OP_CONST_I)) return false;
+    kn_lw_range(w, *lo, &first, &begin);
+    kn_lw_range(w, *hi, &end, &last);
+    if (begin - first > FEW || last - end > FEW || begin > end) return false;
+    *lo = kn_lw_int(w, begin);
+    *hi = kn_lw_int(w, end);
+    return true;
+}
+
 /* Row-wise fill of a box: the test of the outer dimensions is made once a row, the row is zero, copy, zero. */
 static void fill_row(kn_lw *w, kn_sg *sg, int cache, int n, const int64_t *size, kn_expr **k)
 {
@@ -247,8 +262,12 @@ static void fill_row(kn_lw *w, kn_sg *sg, int cache, int n, const int64_t *size,
     kn_ls **after = w->tail;
     if (ok && !cond) return;
     if (cond) w->tail = &cond->body;
-    for (int part = 0; part < (ok ? 4 : 3); part++) {
-        kn_expr *from = part == 1 ? lo : part == 2 ? hi : zero, *to = part == 0 ? lo : part == 1 ? hi : len;
+    static const int in_order[] = { 0, 1, 2, 3 }, padding_first[] = { 0, 2, 1, 3 };
+    kn_expr *begins = lo, *ends = hi;
+    const int *order = pads_first(w, &begins, &ends) ? padding_first : in_order;
+    for (int i = 0; i < (ok ? 4 : 3); i++) {
+        int part = order[i];
+        kn_expr *from = part == 1 ? lo : part == 2 ? ends : zero, *to = part == 0 ? begins : part == 1 ? hi : len;
         if (from->op == KN_OP_CONST_I && to->op == KN_OP_CONST_I && from->u.i >= to->u.i) continue;
         if (cond && part == 3) w->tail = &cond->other;
         bool done = part != 1 && pad_vectors(w, sg, cache, n, size, k, from, to);

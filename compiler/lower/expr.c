@@ -298,9 +298,34 @@ static bool steps(const access *r, int lane_var)
     return kn_lw_coefficient(r->at, lane_var, &step) && step > 0;
 }
 
+/* Narrow lanes a few elements apart: all from the first to the last are read in whole vectors, the last one of which ends with it, and the lanes are
+ * picked from these; NULL: they lie further apart, or are written one by one. */
+static kn_expr *few_apart(kn_env *v, const access *r)
+{
+    enum { LEAST = 4, LANES = 64, PARTS = 4 };
+    kn_lw *w = v->w;
+    const kn_buffer *b = &w->p->buffers[r->buffer];
+    kn_expr *part[PARTS], *begin = kn_lw_at_lane(w, r->at, v->lane_var, kn_lw_int(w, 0));
+    int64_t step, starts[PARTS];
+    int number[LANES], n = 0;
+    if (w->hw->gpu || v->guard || v->lanes < LEAST || v->lanes > LANES || b->lanes > 1 || b->dtype == KN_BOOL) return NULL;
+    if (kn_dtype_bytes(b->dtype) > 2 || !kn_lw_coefficient(r->at, v->lane_var, &step) || step < 2 || step > PARTS) return NULL;
+    for (int64_t last = (v->lanes - 1) * step + 1 - v->lanes; n < step; n++) {
+        starts[n] = n * v->lanes < last ? n * v->lanes : last;
+        part[n] = kn_lw_read(w, r->buffer, kn_lw_simp(w, kn_bin(w->a, KN_OP_ADD, begin, kn_lw_int(w, starts[n]))), v->lanes);
+    }
+    for (int l = 0; l < v->lanes; l++) {
+        int64_t k = l * step / v->lanes;
+        number[l] = (int)(k * v->lanes + l * step - starts[k]);
+    }
+    return kn_lw_pick(w, v->lanes, n, part, number);
+}
+
 static kn_expr *lane_run(kn_env *v, const access *r)
 {
     kn_lw *w = v->w;
+    kn_expr *apart = few_apart(v, r);
+    if (apart) return apart;
     if (!kn_lw_unit_stride(r->at, v->lane_var)) return kn_lw_lanes(w, kn_lw_read(w, r->buffer, r->at, 1), v->lane_var, v->lanes);
     return kn_lw_read(w, r->buffer, kn_lw_at_lane(w, r->at, v->lane_var, kn_lw_int(w, 0)), v->lanes);
 }
@@ -354,7 +379,8 @@ static kn_expr *new_load(kn_env *v, const kn_expr *e)
         kn_expr *each = kn_lw_lanes(w, access_scalar(w, &r), v->lane_var, v->lanes);
         return kn_lw_node(w, KN_OP_SELECT, run->dtype, v->lanes, kn_lw_and(w, first, last), run, each);
     }
-    return kn_lw_lanes(w, access_scalar(w, &r), v->lane_var, v->lanes);
+    kn_expr *apart = tested || r.cond ? NULL : few_apart(v, &r);
+    return apart ? apart : kn_lw_lanes(w, access_scalar(w, &r), v->lane_var, v->lanes);
 }
 
 static kn_expr *vector_load(kn_env *v, const kn_expr *e)

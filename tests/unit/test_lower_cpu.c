@@ -461,8 +461,7 @@ static void phases_are_picked(void **state)
     for (size_t i = 0; i < sizeof one / sizeof *one; i++) {
         kiln_arena *a = kiln_arena_open(&(kiln_host){NULL, mem, NULL});
         kn_lprog *l = lowered_and_run(a, one[i].text, one[i].inputs, one[i].trace);
-        int picks = (int)counted(l, picks_of, 0);
-        if ((picks > 0) != one[i].picked) fail_msg("%zu: %d picks", i, picks);
+        if ((counted(l, picks_of, 0) > 0) != one[i].picked) fail_msg("%zu", i);
         kiln_arena_close(a);
     }
 }

@@ -249,9 +249,41 @@ static void copies_know_joined_digits(void **state)
     kiln_arena_close(a);
 }
 
+static int64_t is_pick(const kn_lprog *l, const kn_expr *e, int64_t with)
+{
+    (void)l, (void)with;
+    return e->op == KN_OP_PICK;
+}
+
+static int64_t picked(const kn_lprog *l, const kn_ls *s, int64_t with) { return counted_of(l, s->value, is_pick, with); }
+
+/* Narrow lanes a few elements apart are picked from whole vectors, of the tensor or of a row whose beginning and end change from turn to turn. */
+static void narrow_lanes_are_picked(void **state)
+{
+#define VECTORS "split y X 16\nvectorize y X.1\n"
+#define ROW "split y X 16\nreorder y C.0 Z.0 | X.0 X.1\ncache_read y 0 scratch Z.0 region\nvectorize y X.1\n"
+    static const struct { const char *text, *inputs, *trace; bool picked; } one[] = {
+        {"y[C,X] = x[C,X*2+1] where X in 37", "x=bf16:3x75", VECTORS, true}, {"y[C,X] = x[C,X*3] where X in 32", "x=u8:5x94", VECTORS, true},
+        {"y[C,X] = x[C,X*5] where X in 16", "x=i8:2x76", VECTORS, false},
+        {"y[C,Z,X] = pad(x,0)[C,X*2+Z-1] where Z in 2, X in 23", "x=i8:3x40", ROW, true},
+        {"y[C,Z,X] = pad(x,0)[C,X*3+Z-2] where Z in 3, X in 19", "x=bf16:3x50", ROW, true},
+        {"y[C,Z,X] = pad(x,0)[C,X*2+Z-3] where Z in 4, X in 40", "x=bf16:2x5", ROW, true},
+    };
+#undef VECTORS
+#undef ROW
+    (void)state;
+    for (size_t i = 0; i < sizeof one / sizeof *one; i++) {
+        kiln_arena *a = kiln_arena_open(&(kiln_host){NULL, mem, NULL});
+        kn_lprog *l = lowered_and_run(a, one[i].text, one[i].inputs, one[i].trace);
+        if ((counted(l, picked, 0) > 0) != one[i].picked) fail_msg("%zu", i);
+        kiln_arena_close(a);
+    }
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(copies_know_joined_digits), cmocka_unit_test(whole_turns_ask_nothing),
+    const struct CMUnitTest tests[] = {cmocka_unit_test(narrow_lanes_are_picked),
+                                       cmocka_unit_test(copies_know_joined_digits), cmocka_unit_test(whole_turns_ask_nothing),
                                        cmocka_unit_test(maps_ask_nothing), cmocka_unit_test(whole_tiles_ask_nothing),
                                        cmocka_unit_test(loops_of_a_sum_are_one), cmocka_unit_test(terms_ask_once),
                                        cmocka_unit_test(ragged_runs_stream), cmocka_unit_test(lines_to_write_are_asked_for),
