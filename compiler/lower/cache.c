@@ -526,14 +526,15 @@ static void fill_nest(kn_lw *w, kn_sg *sg, int cache, bool whole)
         kn_lw_fill_squares(w, sg, cache, n, size, order, inner, &square, whole);
         return;
     }
-    bool zipped = !c->region && kn_lw_zips(w, sg, cache, n, size, inner, &joined);
+    int join = n - 3;
+    bool zipped = !c->region && kn_lw_zips(w, sg, cache, n, size, inner, &joined, &join);
     bool row_at_once = zipped && n == 3 && order[1] == 0 && size[0] > joined && size[0] <= WRITTEN_OUT * joined &&
                        !kn_lw_strays(w, sg, sg->loads[c->load], UINT32_MAX);
     int row = w->hw->gpu || zipped ? -1 : rows_apart(w, sg, cache, n, size, order, inner, &run);
     for (int m = 0; m + 1 < n; m++) {
         int i = c->region ? m : order[m];
         if ((zipped && i == n - 1) || (c->region && i >= inner) || (row_at_once && i == 0)) continue;
-        int64_t by = zipped && i == n - 3 ? joined : 1;
+        int64_t by = zipped && i == join ? joined : 1;
         int var = kn_lw_var(w, "k", 0, size[i] / by - 1);
         kn_ls *loop = kn_lw_for(w, var, kn_lw_int(w, 0), kn_lw_int(w, size[i] / by));
         if (!loop) return;
@@ -548,7 +549,7 @@ static void fill_nest(kn_lw *w, kn_sg *sg, int cache, bool whole)
     } else if (row_at_once) {
         kn_lw_fill_zipped_row(w, sg, cache, size, k, joined, whole);
     } else if (zipped) {
-        kn_lw_fill_zipped(w, sg, cache, n, size, k, joined, whole);
+        kn_lw_fill_zipped(w, sg, cache, n, size, k, joined, join, whole);
     } else if (c->region) {
         fill_row(w, sg, cache, n, size, k);
     } else {

@@ -16,9 +16,9 @@ kn_expr *kn_source_value(kn_lw *w, const kn_source *s);
  * keeps it from being read. A copy is made ahead of either, so it must look for itself. UINT32_MAX: along any. */
 bool kn_lw_strays(const kn_lw *w, const kn_sg *sg, const kn_expr *load, uint32_t along);
 bool kn_lw_index_strays(const kn_lw *w, const kn_sg *sg, const kn_expr *load, int d); /* along dimension d */
-/* zipped.c: runs whose elements are interleaved; *joined: iterations of dimension n - 3 that are taken together, where there are some. */
-bool kn_lw_zips(kn_lw *w, kn_sg *sg, int cache, int n, const int64_t *size, int inner, int64_t *joined);
-void kn_lw_fill_zipped(kn_lw *w, kn_sg *sg, int cache, int n, const int64_t *size, kn_expr **k, int64_t joined, bool whole);
+/* zipped.c: runs whose elements are interleaved; *joined: iterations of dimension *join that are taken together, where there are some. */
+bool kn_lw_zips(kn_lw *w, kn_sg *sg, int cache, int n, const int64_t *size, int inner, int64_t *joined, int *join);
+void kn_lw_fill_zipped(kn_lw *w, kn_sg *sg, int cache, int n, const int64_t *size, kn_expr **k, int64_t joined, int join, bool whole);
 /* The same of a copy of one row of blocks, of a load that does not stray: one after the other where all of them are there. */
 void kn_lw_fill_zipped_row(kn_lw *w, kn_sg *sg, int cache, const int64_t *size, kn_expr **k, int64_t joined, bool whole);
 /* squares.c: lanes that lie rows apart, by `step` elements in each dimension, and the dimension that goes along the rows; terms of an

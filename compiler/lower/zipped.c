@@ -1,6 +1,7 @@
 /* Fills of packed copies whose last dimension is 2 or 4 narrow elements from as many runs of the source, while the dimension before it goes along
- * these (what instructions over pairs and quadruples read): vectors of the runs are interleaved in registers. Where the dimension before that one
- * goes on along the runs, so many of its iterations are taken together as a vector holds. */
+ * these (what instructions over pairs and quadruples read): vectors of the runs are interleaved in registers. Where another dimension goes on along
+ * the runs, so many of its iterations are taken together as a vector holds: of the one before it the result lies together, of others each vector of
+ * it goes to the iteration that it belongs to. */
 #include "lower/cache.h"
 #include <string.h>
 
@@ -13,6 +14,7 @@ typedef struct zipped {
     const int64_t *size;
     kn_expr **k, *first;   /* the position, of which the last two are the block's; first: of the iterations that are joined */
     int64_t joined;
+    int join;              /* the dimension of these */
 } zipped;
 
 /* Indices of the load that may leave the tensor are affine, so that a block of which all corners are in range is in range. */
@@ -24,28 +26,42 @@ static bool corners_decide(kn_lw *w, const kn_sg *sg, const kn_expr *load)
     return true;
 }
 
-/* Iterations of the dimension before the run's that follow it in memory, as many as a vector holds and divide it. */
-static int64_t joined_of(kn_lw *w, kn_sg *sg, int cache, int n, const int64_t *size)
+/* Iterations of dimension `dim` that follow the run in memory, as many as a vector holds and divide it; where they do not lie together in the copy,
+ * no more than leave each vector of the result in one of them. */
+static int64_t joined_of(kn_lw *w, kn_sg *sg, int cache, int n, const int64_t *size, int dim)
 {
+    enum { MANY = 8 };
+    const kn_cache *c = &sg->g->caches[cache];
     kn_expr *k[KILN_MAX_LOOPS] = { NULL };
-    int first = w->p->nvars, bytes = kn_dtype_bytes(sg->loads[sg->g->caches[cache].load]->dtype);
+    int first = w->p->nvars, bytes = kn_dtype_bytes(sg->loads[c->load]->dtype);
     int64_t step, joined = 1;
+    if (sg->g->loops[c->loops[dim]].axis != sg->g->loops[c->loops[n - 2]].axis) return 1;
     for (int i = 0; i < n; i++) kn_lw_var(w, "k", 0, size[i] - 1);
     for (int i = 0; i < n; i++) k[i] = kn_lw_ref(w, first + i);
     kn_expr *at = kn_cache_source(w, sg, cache, k).at;
-    if (!kn_lw_unit_stride(at, first + n - 2) || !kn_lw_coefficient(at, first + n - 3, &step) || step != size[n - 2]) return 1;
-    while (size[n - 3] % (2 * joined) == 0 && 2 * joined * size[n - 2] * bytes <= w->hw->vector_bytes) joined *= 2;
+    bool goes_on = kn_lw_unit_stride(at, first + n - 2) && kn_lw_coefficient(at, first + dim, &step) && step == size[n - 2];
+    w->p->nvars = first;
+    if (!goes_on) return 1;
+    int64_t extent = sg->s->axes[sg->g->loops[c->loops[dim]].axis].extent;
+    for (int64_t more = 2; size[dim] % more == 0 && more * size[n - 2] * bytes <= w->hw->vector_bytes; more *= 2) {
+        bool ends = extent % (more * size[n - 2]) != 0 && extent < MANY * more * size[n - 2]; /* what is there of the last block goes one by one */
+        if (dim != n - 3 && (more > size[n - 1] || ends)) break;
+        joined = more;
+    }
     return joined;
 }
 
-bool kn_lw_zips(kn_lw *w, kn_sg *sg, int cache, int n, const int64_t *size, int inner, int64_t *joined)
+bool kn_lw_zips(kn_lw *w, kn_sg *sg, int cache, int n, const int64_t *size, int inner, int64_t *joined, int *join)
 {
     int64_t m = n > 1 ? size[n - 2] : 0, q = n > 1 ? size[n - 1] : 0;
     const kn_cache *c = &sg->g->caches[cache];
     const kn_expr *load = sg->loads[c->load];
     bool zips = !w->hw->gpu && n > 1 && inner == n - 2 && (q == 2 || q == 4) && m >= 4 && m <= 64 && !(m & (m - 1)) &&
                 kn_dtype_bytes(load->dtype) <= 2 && !c->pad && corners_decide(w, sg, load);
-    *joined = zips && n > 2 && sg->g->loops[c->loops[n - 3]].axis == sg->g->loops[c->loops[n - 2]].axis ? joined_of(w, sg, cache, n, size) : 1;
+    *joined = 1;
+    *join = n - 3;
+    for (int i = n - 3; i >= 0 && zips && *joined == 1; i--) *joined = joined_of(w, sg, cache, n, size, *join = i);
+    if (*joined == 1) *join = n - 3;
     return zips;
 }
 
@@ -56,7 +72,7 @@ static void go_to(zipped *f, int64_t column, kn_expr *row)
     int64_t m = f->size[f->n - 2];
     f->k[f->n - 1] = row;
     f->k[f->n - 2] = kn_lw_int(w, column % m);
-    if (f->joined > 1) f->k[f->n - 3] = kn_lw_simp(w, kn_bin(w->a, KN_OP_ADD, f->first, kn_lw_int(w, column / m)));
+    if (f->joined > 1) f->k[f->join] = kn_lw_simp(w, kn_bin(w->a, KN_OP_ADD, f->first, kn_lw_int(w, column / m)));
 }
 
 static kn_source source(zipped *f, int64_t column, int64_t row)
@@ -179,6 +195,16 @@ static void read_run(zipped *f, int to, int row, int lanes, bool each)
     w->tail = after;
 }
 
+/* Where vector i of the interleaved runs begins in the copy. */
+static kn_expr *result_at(zipped *f, int64_t i)
+{
+    int64_t lanes = f->joined * f->size[f->n - 2];
+    bool together = f->join == f->n - 3 || f->joined == 1;
+    go_to(f, together ? 0 : i * lanes / f->size[f->n - 1], kn_lw_int(f->w, 0));
+    kn_expr *at = kn_cache_slot(f->w, &f->sg->g->caches[f->cache], f->n, f->size, f->k);
+    return together ? kn_lw_simp(f->w, kn_bin(f->w->a, KN_OP_ADD, at, kn_lw_int(f->w, i * lanes))) : kn_lw_simp(f->w, at);
+}
+
 static void interleaved(zipped *f, bool each)
 {
     kn_lw *w = f->w;
@@ -187,10 +213,7 @@ static void interleaved(zipped *f, bool each)
     int from = kn_lw_buffer(w, "run", t, lanes, q, KN_REGISTER);
     for (int i = 0; i < q && !w->status; i++) read_run(f, from, i, lanes, each);
     from = interleave(w, from, t, lanes, q);
-    go_to(f, 0, kn_lw_int(w, 0));
-    kn_expr *at = kn_cache_slot(w, &f->sg->g->caches[f->cache], f->n, f->size, f->k);
-    for (int i = 0; i < q && !w->status; i++)
-        kn_lw_store(w, buffer, kn_lw_simp(w, kn_bin(w->a, KN_OP_ADD, at, kn_lw_int(w, i * lanes))), kn_lw_read(w, from, kn_lw_int(w, i), lanes));
+    for (int i = 0; i < q && !w->status; i++) kn_lw_store(w, buffer, result_at(f, i), kn_lw_read(w, from, kn_lw_int(w, i), lanes));
 }
 
 /* Opens a loop of n iterations; its variable, NULL: no memory. */
@@ -209,7 +232,7 @@ static void element_by_element(zipped *f)
     int n = f->n;
     if (f->joined > 1) {
         kn_expr *j = each(w, "k", f->joined);
-        if (j) f->k[n - 3] = kn_lw_simp(w, kn_bin(w->a, KN_OP_ADD, f->first, j));
+        if (j) f->k[f->join] = kn_lw_simp(w, kn_bin(w->a, KN_OP_ADD, f->first, j));
     }
     f->k[n - 2] = each(w, "x", f->size[n - 2]);
     f->k[n - 1] = each(w, "k", f->size[n - 1]);
@@ -224,12 +247,8 @@ static void all_padding(zipped *f)
     kn_lw *w = f->w;
     int lanes = (int)(f->joined * f->size[f->n - 2]);
     kn_expr *pad = source(f, 0, 0).pad;
-    go_to(f, 0, kn_lw_int(w, 0));
-    kn_expr *at = kn_cache_slot(w, &f->sg->g->caches[f->cache], f->n, f->size, f->k);
-    for (int64_t i = 0; i < f->size[f->n - 1] && !w->status; i++) {
-        kn_expr *vector = kn_lw_simp(w, kn_bin(w->a, KN_OP_ADD, at, kn_lw_int(w, i * lanes)));
-        kn_lw_store(w, f->sg->cache_buffer[f->cache], vector, kn_lw_splat(w, pad, lanes));
-    }
+    for (int64_t i = 0; i < f->size[f->n - 1] && !w->status; i++)
+        kn_lw_store(w, f->sg->cache_buffer[f->cache], result_at(f, i), kn_lw_splat(w, pad, lanes));
 }
 
 /* Where runs are missing that the reduction has ended before, the block is padding, or partly; elsewhere it ends with the tensor. */
@@ -256,9 +275,10 @@ static void rest(zipped *f)
     element_by_element(f);
 }
 
-void kn_lw_fill_zipped(kn_lw *w, kn_sg *sg, int cache, int n, const int64_t *size, kn_expr **k, int64_t joined, bool whole)
+void kn_lw_fill_zipped(kn_lw *w, kn_sg *sg, int cache, int n, const int64_t *size, kn_expr **k, int64_t joined, int join, bool whole)
 {
-    zipped f = { .w = w, .sg = sg, .cache = cache, .n = n, .size = size, .k = k, .first = n > 2 ? k[n - 3] : NULL, .joined = joined };
+    zipped f = { .w = w, .sg = sg, .cache = cache, .n = n, .size = size, .k = k, .joined = joined, .join = join };
+    f.first = join >= 0 ? k[join] : NULL;
     kn_expr *all = whole ? NULL : block_there(&f);
     kn_ls *cond = all ? kn_lw_if(w, all) : NULL, **after = w->tail;
     if (all && !cond) return;
@@ -273,7 +293,7 @@ void kn_lw_fill_zipped(kn_lw *w, kn_sg *sg, int cache, int n, const int64_t *siz
 void kn_lw_fill_zipped_row(kn_lw *w, kn_sg *sg, int cache, const int64_t *size, kn_expr **k, int64_t joined, bool whole)
 {
     int64_t blocks = size[0] / joined;
-    zipped f = { .w = w, .sg = sg, .cache = cache, .n = 3, .size = size, .k = k, .joined = joined };
+    zipped f = { .w = w, .sg = sg, .cache = cache, .n = 3, .size = size, .k = k, .joined = joined, .join = 0 };
     f.first = k[0] = kn_lw_int(w, (blocks - 1) * joined);
     kn_expr *all = whole ? NULL : block_there(&f); /* it lies furthest on */
     kn_ls *cond = all ? kn_lw_if(w, all) : NULL, **after = w->tail;
@@ -287,6 +307,6 @@ void kn_lw_fill_zipped_row(kn_lw *w, kn_sg *sg, int cache, const int64_t *size, 
     kn_expr *block = each(w, "k", blocks);
     if (!block) return;
     k[0] = kn_lw_simp(w, kn_bin(w->a, KN_OP_MUL, block, kn_lw_int(w, joined)));
-    kn_lw_fill_zipped(w, sg, cache, 3, size, k, joined, false);
+    kn_lw_fill_zipped(w, sg, cache, 3, size, k, joined, 0, false);
     w->tail = after;
 }

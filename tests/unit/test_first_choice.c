@@ -210,6 +210,20 @@ static void cores_write_whole_lines(void **state)
     CHOOSE("x86-64-amx", true, one);
 }
 
+/* Rows that are interleaved for a unit are read in whole vectors, which are those of two tiles beside each other, but for a few columns that end
+ * inside of them. */
+static void rows_of_two_tiles_are_interleaved(void **state)
+{
+#define BYTES(a, b) "{\"op\":{\"name\":\"MatMulInteger\"},\"inputs\":[" INPUT("i8", a) "," INPUT("i8", b) "]}"
+    static const choice one[] = {{PRODUCT("bf16", "64,512", "512,1024"), "u16x32 run", "u16x16 run", NULL},
+                                 {PRODUCT("bf16", "32,512", "512,1000"), "u16x32 run", "u16x16 run", NULL},
+                                 {BYTES("64,512", "512,1024"), "i8x32 run", "i8x16 run", NULL},
+                                 {BYTES("60,60", "60,60"), "i8x16 run", "i8x32 run", NULL}};
+#undef BYTES
+    (void)state;
+    CHOOSE("x86-64-amx", true, one);
+}
+
 /* Where weights are more than the image, each core has filters of its own: it reads their weights alone, and no other core writes into its planes. */
 static void cores_have_their_own_filters(void **state)
 {
@@ -349,7 +363,7 @@ int main(void)
                                        cmocka_unit_test(long_sums_go_in_slices),
                                        cmocka_unit_test(picked_elements_are_written_out), cmocka_unit_test(weights_are_read_in_order),
                                        cmocka_unit_test(cores_read_their_own_copies), cmocka_unit_test(cores_write_whole_lines),
-                                       cmocka_unit_test(cores_have_their_own_filters),
+                                       cmocka_unit_test(cores_have_their_own_filters), cmocka_unit_test(rows_of_two_tiles_are_interleaved),
                                        cmocka_unit_test(tasks_that_write_are_long),
                                        cmocka_unit_test(short_tiles_share_a_task), cmocka_unit_test(few_rows_go_in_parts),
                                        cmocka_unit_test(long_rows_are_read_once), cmocka_unit_test(loops_too_long_to_write_out),
