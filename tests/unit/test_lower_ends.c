@@ -280,9 +280,26 @@ static void narrow_lanes_are_picked(void **state)
     }
 }
 
+/* A run whose elements lie beside each other in memory, but of which a choice takes some that end at a digit of an axis, is no last piece of that
+ * axis, though as many elements as that has are there. */
+static void runs_break_at_digits(void **state)
+{
+    static const char *const one[][2] = {
+        {"y[M] +=! w[R]*select(R < 30, x[M,R//6,R%6], 0.0) where R in 34", "x=f32:3x5x6&w=f32:34"},
+        {"y[M] +=! w[R]*select(R < 40, x[M,R//10,R%10], 0.0) where R in 50", "x=f32:2x4x10&w=f32:50"},
+        {"y[M] +=! w[R]*select(R < 72, x[M,R//18,R%18], 0.0) where R in 84", "x=bf16:2x4x18&w=bf16:84"},
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof one / sizeof *one; i++) {
+        kiln_arena *a = kiln_arena_open(&(kiln_host){NULL, mem, NULL});
+        lowered_and_run(a, one[i][0], one[i][1], "split y R 16\nreorder y M.0 R.0 | R.1\ncache_read y 1 scratch R.0 loops R.1\n");
+        kiln_arena_close(a);
+    }
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(narrow_lanes_are_picked),
+    const struct CMUnitTest tests[] = {cmocka_unit_test(runs_break_at_digits), cmocka_unit_test(narrow_lanes_are_picked),
                                        cmocka_unit_test(copies_know_joined_digits), cmocka_unit_test(whole_turns_ask_nothing),
                                        cmocka_unit_test(maps_ask_nothing), cmocka_unit_test(whole_tiles_ask_nothing),
                                        cmocka_unit_test(loops_of_a_sum_are_one), cmocka_unit_test(terms_ask_once),
