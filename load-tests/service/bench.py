@@ -13,7 +13,8 @@ from free_port import free_port
 GOALS = {"reads": 0.9, "hits": 0.6, "paced": 3000, "redis": 0.5, "idle": 30, "growth": 1.0}
 parser = argparse.ArgumentParser()
 parser.add_argument("build")
-parser.add_argument("--only", default="reads,hits,paced,redis,held,growth")
+PARTS = ("reads", "hits", "paced", "redis", "held", "growth") # functions below
+parser.add_argument("--only", default=",".join(PARTS))
 parser.add_argument("--seconds", type=float, default=1)
 parser.add_argument("--rounds", type=int, default=5)
 parser.add_argument("--connections", default="1,16,128")
@@ -22,6 +23,8 @@ parser.add_argument("--requests", type=int, default=200000)
 parser.add_argument("--markdown", action="store_true")
 parser.add_argument("--realtime", action="store_true")
 args = parser.parse_args()
+for part in args.only.split(","):
+    if part not in PARTS: parser.error(f"--only: there is no part '{part}', but {', '.join(PARTS)}")
 args.connections = [int(c) for c in args.connections.split(",")]
 work = tempfile.mkdtemp(prefix="kiln-bench.")
 os.chmod(work, 0o755)
@@ -270,7 +273,7 @@ request = function() n = n + 1; return r[n % #r + 1] end
 peaks = {}
 try:
     if args.markdown: print("| what | got | goal | reached | load |\n| --- | --- | --- | --- | --- |")
-    for part in args.only.split(","): {"reads": reads, "hits": hits, "paced": paced, "redis": redis, "held": held, "growth": growth}[part]()
+    for part in args.only.split(","): globals()[part]()
 finally:
     for p in list(running):
         p.terminate()
