@@ -35,7 +35,8 @@ void kn_map_deal_out(kn_map_writer *w, const kn_hw *hw)
         int64_t tiles = kn_map_tiles(&w->outer[i]);
         int further = kn_map_result_dim(w, &w->outer[i]), nearer = kn_map_result_dim(w, &w->outer[first]);
         if (further < 0 || further >= nearer || tiles % hw->units || tiles / hw->units < FEWEST) continue;
-        if (held_by(w, &w->outer[i], &w->outer[first]) < MORE * held_by(w, &w->outer[first], &w->outer[i])) continue;
+        double own = held_by(w, &w->outer[i], &w->outer[first]), all = held_by(w, &w->outer[first], &w->outer[i]);
+        if (!(own > 0) || own < MORE * all) continue;
         w->outer[i].own = tiles / hw->units;
         return;
     }
