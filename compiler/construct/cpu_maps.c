@@ -394,10 +394,54 @@ static bool joined_tiles(const kn_site *x, kn_plans *p)
     return turned_tiles(&y, p);
 }
 
+/* Axis that goes along the load's innermost dimension one by one, past its ends, while the lanes go along dimension *d alone; -1: it is not so. */
+static int padded_lines(const kn_site *x, const kn_expr *load, int *d)
+{
+    const kn_tensor *t = &x->t->program->tensors[load->u.tensor];
+    kn_affine f;
+    int along = -1;
+    *d = -1;
+    if (!load->padded || x->n < 0 || !kn_affine_of(load->args[load->nargs - 1], &f)) return -1;
+    for (int k = 0; k < load->nargs; k++) {
+        if (!(kn_axes_in(load->args[k]) >> x->n & 1)) continue;
+        if (load->args[k]->op != KN_OP_AXIS || kn_cpu_extent(x, x->n) != t->shape[k]) return -1;
+        *d = k;
+    }
+    for (int i = 0; i < x->s->nspatial; i++)
+        if (f.coef[i]) along = along < 0 && f.coef[i] == 1 ? i : x->n;
+    return *d < 0 || *d == load->nargs - 1 || along == x->n ? -1 : along;
+}
+
+/* A padded copy whose lanes lie apart: line by line, of as many of them as a vector has, which change places in a box beside, its padding filled in
+ * (images of 32 to 80 channels, padded and turned for a window in steps of 2: the window with it 1.03 to 1.11 times as fast as where the image is
+ * turned first and padded as it is read). */
+static bool padded_tiles(const kn_site *x, kn_plans *p)
+{
+    const kn_expr *load;
+    const kn_hw_level *l1 = kn_hw_level_named(x->hw, "l1");
+    int d, tasks = 0, bytes = kn_dtype_bytes(x->s->body->dtype), lanes = x->hw->vector_bytes / bytes;
+    if (x->s->body->op != KN_OP_LOAD || kn_loads(x->s->body, &load, 1) != 1 || bytes < 4 || lanes < 4 || lanes > 16 || !l1) return false;
+    int along = padded_lines(x, load, &d);
+    if (along < 0 || kn_cpu_extent(x, x->n) % lanes || kn_cpu_extent(x, along) * lanes * bytes > l1->capacity_bytes / 2) return false;
+    const char *n = kn_cpu_axis(x, x->n), *line = kn_cpu_axis(x, along);
+    kn_buf b;
+    kn_buf_init(&b, p->a);
+    kn_putf(&b, "split %s %s %d\nreorder %s", x->name, n, lanes, x->name);
+    for (int i = 0; i < x->s->nspatial; i++)
+        if (i != x->n && i != along) kn_putf(&b, " %s.0", kn_cpu_axis(x, i));
+    kn_putf(&b, " %s.0 | %s.0 %s.1\n", n, line, n);
+    for (int i = 0; i < x->s->nspatial && tasks < 2; i++)
+        if (i != x->n && i != along) kn_putf(&b, "parallel %s %s.0\n", x->name, kn_cpu_axis(x, i)), tasks += kn_cpu_extent(x, i) > 1;
+    kn_putf(&b, "cache_read %s 0 scratch %s.0 region last %d\nvectorize %s %s.1\n", x->name, n, d, x->name, n);
+    kn_plans_try(p, &b);
+    return p->n > 0;
+}
+
 bool kn_cpu_maps(const kn_site *x, kn_plans *p)
 {
     kn_site y = *x;
     if (x->s->red != KN_RED_NONE) return false;
+    if (padded_tiles(x, p)) return true;
     y.m = turned_axis(x);
     if (y.m >= 0 && (parted_tiles(&y, p) || joined_tiles(&y, p) || turned_tiles(&y, p))) return true;
     y.m = -1;
