@@ -420,7 +420,8 @@ static bool padded_tiles(const kn_site *x, kn_plans *p)
     const kn_expr *load;
     const kn_hw_level *l1 = kn_hw_level_named(x->hw, "l1");
     int d, tasks = 0, bytes = kn_dtype_bytes(x->s->body->dtype), lanes = x->hw->vector_bytes / bytes;
-    if (x->s->body->op != KN_OP_LOAD || kn_loads(x->s->body, &load, 1) != 1 || bytes < 4 || lanes < 4 || lanes > 16 || !l1) return false;
+    if (x->hw->gpu || !l1 || kn_cpu_short_vectors(x) || x->s->body->op != KN_OP_LOAD || kn_loads(x->s->body, &load, 1) != 1) return false;
+    if (bytes < 4 || lanes < 4 || lanes > 16) return false;
     int along = padded_lines(x, load, &d);
     if (along < 0 || kn_cpu_extent(x, x->n) % lanes || kn_cpu_extent(x, along) * lanes * bytes > l1->capacity_bytes / 2) return false;
     const char *n = kn_cpu_axis(x, x->n), *line = kn_cpu_axis(x, along);

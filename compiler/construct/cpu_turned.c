@@ -274,7 +274,8 @@ const char *kn_cpu_turned(kiln_arena *a, const kn_site *x, const char *plane, co
         kn_buf_init(&b, a);
         if (copied) kn_putf(&b, "copy %s %d %s\n", x->name, w, weights);
         if (copied && last < loads[w]->nargs - 1) kn_cpu_put_last(&b, weights, loads[w]->nargs, last);
-        const char *copy = other->padded && !narrow && weights ? "decompose_padding" : "copy"; /* narrow ones are padded where they are read */
+        bool pads = other->padded && !narrow && weights && !kn_cpu_short_vectors(x); /* others are padded where they are read */
+        const char *copy = pads ? "decompose_padding" : "copy";
         kn_putf(&b, "%s %s %d %s\ncache_write %s %s\n", copy, x->name, 1 - w, plane, x->name, results);
         kn_cpu_put_last(&b, results, p->tensors[x->s->out].rank, to);
         kn_cpu_put_last(&b, plane, other->nargs, terms);

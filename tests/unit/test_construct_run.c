@@ -367,7 +367,7 @@ static void copies_in_layers(void **state)
         {WINDOW "P in 6, Q in 22", "x=f32:2x32x6x22&w=f32:72x32x3x3:const", 8192, 65536, " S1.0 R0.0 R1.0 R2.0 R0.1 S1.1 S1.2\n"},
         {WINDOW "P in 6, Q in 10", "x=f32:2x32x6x10&w=f32:72x32x3x3", 8192, 65536, "unroll lanes_last R2.0\n"}, /* whole rows */
         {WINDOW "P in 7, Q in 13", "x=f32:1x48x7x13&w=f32:37x48x3x3", 16384, 65536, "transform_layout plane2 0 3/"}, /* ragged tiles and panels */
-        {WINDOW "P in 7, Q in 13", "x=f32:1x48x7x13&w=f32:37x48x3x3:const", 16384, 65536, "transform_layout plane0 0 3/"},
+        {WINDOW "P in 7, Q in 13", "x=f32:1x48x7x13&w=f32:37x48x3x3:const", 16384, 65536, "transform_layout plane2 0 3/"},
         {WINDOW "P in 7, Q in 13", "x=f32:1x41x7x13&w=f32:37x41x3x3", 8192, 65536, "!3%"}, /* terms that are no whole vectors */
         {"y[N,P,Q,F] +=! pad(x,0.0)[N,2*P+R-1,2*Q+S-1,C]*w[F,C,R,S] where P in 6, Q in 7", "x=f32:2x12x13x40&w=f32:48x40x3x3", 8192, 65536,
          "transform_layout plane0 0 3/"},
@@ -382,7 +382,7 @@ static void copies_in_layers(void **state)
         {"y[N,F,P,Q] +=! pad(x,0.0)[N,C,P+2*R-2,Q+2*S-2]*w[F,C,R,S] where P in 6, Q in 7", "x=f32:1x32x6x7&w=f32:44x32x3x3", 8192, 65536,
          "transform_layout plane2 0 3/"},
         {"t[N,F,P,Q] +=! pad(x,0.0)[N,C,P+R-2,Q+S-2]*w[F,C,R,S] where P in 9, Q in 6; y[N,F,P,Q] = max(t[N,F,P,Q]+b[F],0.0)",
-         "x=f32:1x16x9x6&w=f32:64x16x5x5:const&b=f32:64", 16384, 65536, "transform_layout plane0 0 3/"},
+         "x=f32:1x16x9x6&w=f32:64x16x5x5:const&b=f32:64", 16384, 65536, "transform_layout plane2 0 3/"},
     };
 #undef WINDOW
     (void)state;
