@@ -11,6 +11,7 @@
 #include "hw/hw.h"
 
 enum { KN_INTRIN_LOOPS = 8, KN_INTRIN_OPERANDS = 8, KN_INTRIN_POINTS = 1 << 20 };
+enum { KN_INTRIN_TAPS = 25 }; /* of a window, at most, that change places with an instruction's terms in registers (compiler/lower/folded.c) */
 
 /* Where an operand is when the instruction has it; sources are in global and the destination in a register where a hwspec does not say. */
 enum kn_intrin_scope {

@@ -257,7 +257,8 @@ static int64_t step_of(const kn_map_writer *w, const kn_map_source *s, int loop)
 }
 
 /* Dimensions of the copy that are taps of a window, all of which memory holds between two terms, where the tile holds groups of `few` terms of each
- * row, [R // few, J, R % few], and rows lie apart. 0: it is not so, or the axes' ends are no tiles' (lower/folded.c). */
+ * row, [R // few, J, R % few], and rows lie apart. 0: it is not so, the axes' ends are no tiles', or there are too many or too few for
+ * lower/folded.c. */
 static uint32_t taps_between(const kn_map_writer *w, const kn_map_source *s, int64_t *few)
 {
     const kn_intrin_operand *h = s->hard;
@@ -279,7 +280,8 @@ static uint32_t taps_between(const kn_map_writer *w, const kn_map_source *s, int
         taps *= dim_extent(w, loop);
         found |= 1u << d;
     }
-    return taps == term ? found : 0;
+    bool squares = term * w->m->intrin->axes[r].extent >= *few * w->m->intrin->axes[j].extent; /* a row has as much as the first of them takes */
+    return taps == term && taps <= KN_INTRIN_TAPS && squares ? found : 0;
 }
 
 bool kn_map_zipped(const kn_map_writer *w, const kn_map_source *s)

@@ -6,7 +6,7 @@
 #include "lower/cache.h"
 #include <string.h>
 
-enum { LANES = 16, TERMS = 4, TAPS = 25 };
+enum { LANES = 16, TERMS = 4 };
 
 typedef struct squares {
     kn_lw *w;
@@ -71,7 +71,7 @@ static bool find_run(squares *f)
     f->length = 1;
     f->taps = f->terms > 1 ? f->step[f->n - 1] : 1;
     while (f->length < f->taps && goes_on(f)) {}
-    if (f->length != f->taps || f->taps > TAPS) return false;
+    if (f->length != f->taps || f->taps > KN_INTRIN_TAPS) return false;
     f->length *= f->terms;
     while (goes_on(f)) {}
     return f->run && f->length >= f->lanes * f->terms;
