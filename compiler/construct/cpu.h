@@ -277,6 +277,7 @@ bool kn_cpu_lanes_steps(kiln_arena *a, const kn_program *p, const kn_hw *hw, kil
  * false: it is not. */
 bool kn_cpu_is_alone(const kn_site *x);
 bool kn_cpu_lanes_alone(const kn_site *x, kn_plans *p);
+int kn_cpu_walked(const kn_expr *load, int axis); /* the dimension of the load that the axis walks, and walks alone; -1 */
 uint32_t kn_cpu_lanes(kiln_arena *a, const kn_tree *t, const kn_hw *hw, int y, kn_plans *p);
 /* cpu_planes.c: the plans of a window with the padded copy that it reads under their outer loops; false: it has to be made before. */
 bool kn_cpu_plane(kiln_arena *a, const kn_tree *t, int window, int copy, kn_plans *p);

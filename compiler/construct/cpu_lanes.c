@@ -10,8 +10,7 @@
 
 static int64_t vector_of(const kn_site *x) { return x->hw->vector_bytes / kn_cpu_acc_bytes(x); }
 
-/* The dimension of the load that the axis walks, and walks alone; -1. */
-static int walked(const kn_expr *load, int axis)
+int kn_cpu_walked(const kn_expr *load, int axis)
 {
     int found = -1;
     for (int d = 0; d < load->nargs; d++) {
@@ -29,7 +28,7 @@ static bool outside_of_all(const kn_site *x, int axis)
     int n = kn_loads(x->s->body, loads, KN_SITE_LOADS);
     for (int i = 0; i < n && n <= KN_SITE_LOADS; i++) {
         const kn_tensor *t = &x->t->program->tensors[loads[i]->u.tensor];
-        int d = walked(loads[i], axis), row = t->rank - 1;
+        int d = kn_cpu_walked(loads[i], axis), row = t->rank - 1;
         while (row > 0 && t->shape[row] == 1) row--;
         if (d < 0 || row <= d || kn_dtype_bytes(t->dtype) < 4) return false;
     }
@@ -126,7 +125,7 @@ static double spanned(const kn_site *x, const kn_expr *load, int channels)
         for (int i = x->s->nspatial; i < x->s->naxes; i++)
             span += (double)(f.coef[i] < 0 ? -f.coef[i] : f.coef[i]) * (double)(kn_cpu_extent(x, i) - 1);
         n *= span;
-        whole = whole && (d <= walked(load, channels) || span >= (double)t->shape[d]);
+        whole = whole && (d <= kn_cpu_walked(load, channels) || span >= (double)t->shape[d]);
     }
     return whole ? 0 : n;
 }
@@ -163,7 +162,7 @@ bool kn_cpu_lanes_alone(const kn_site *x, kn_plans *p)
         if (i != x->n) kn_putf(&b, "parallel %s %s.0\n", x->name, kn_cpu_axis(x, i));
     if (points >= KN_CPU_FORKED) kn_putf(&b, "parallel %s %s.0\n", x->name, c);
     for (int i = s->nspatial; i < s->naxes; i++) kn_cpu_put_unrolled(&b, x, i);
-    kn_putf(&b, "vectorize %s %s.1\ncache_read %s 0 scratch %s.0 region last %d\n", x->name, c, x->name, c, walked(loads[0], x->n));
+    kn_putf(&b, "vectorize %s %s.1\ncache_read %s 0 scratch %s.0 region last %d\n", x->name, c, x->name, c, kn_cpu_walked(loads[0], x->n));
     kn_plans_try(p, &b);
     return p->n > 0; /* the other plans copy the same planes element by element */
 }
@@ -401,7 +400,7 @@ static void put_copies(kn_buf *b, const planes *k)
     const kn_expr *loads[KN_SITE_LOADS];
     int n = kn_loads(x->s->body, loads, KN_SITE_LOADS);
     for (int i = 0; i < n && i < KN_SITE_LOADS; i++) {
-        int d = walked(loads[i], k->channels);
+        int d = kn_cpu_walked(loads[i], k->channels);
         uint32_t places = x->load[i].axes & ((1u << x->s->nspatial) - 1) & ~(1u << k->channels);
         if (!places && x->t->program->tensors[loads[i]->u.tensor].constant) {
             kn_putf(b, "prepack %s %d %s.0", x->name, i, kn_cpu_axis(x, k->channels));

@@ -394,22 +394,19 @@ static bool joined_tiles(const kn_site *x, kn_plans *p)
     return turned_tiles(&y, p);
 }
 
-/* Axis that goes along the load's innermost dimension one by one, past its ends, while the lanes go along dimension *d alone; -1: it is not so. */
-static int padded_lines(const kn_site *x, const kn_expr *load, int *d)
+/* Axis that goes along the load's innermost dimension one by one, past its ends, while the lanes walk dimension d; -1: it is not so. */
+static int padded_lines(const kn_site *x, const kn_expr *load, int d)
 {
-    const kn_tensor *t = &x->t->program->tensors[load->u.tensor];
     kn_affine f;
     int along = -1;
-    *d = -1;
-    if (!load->padded || x->n < 0 || !kn_affine_of(load->args[load->nargs - 1], &f)) return -1;
-    for (int k = 0; k < load->nargs; k++) {
-        if (!(kn_axes_in(load->args[k]) >> x->n & 1)) continue;
-        if (load->args[k]->op != KN_OP_AXIS || kn_cpu_extent(x, x->n) != t->shape[k]) return -1;
-        *d = k;
+    if (!load->padded || d < 0 || d == load->nargs - 1 || !kn_affine_of(load->args[load->nargs - 1], &f)) return -1;
+    if (kn_cpu_extent(x, x->n) != x->t->program->tensors[load->u.tensor].shape[d]) return -1;
+    for (int i = 0; i < x->s->nspatial; i++) {
+        if (!f.coef[i]) continue;
+        if (along >= 0 || f.coef[i] != 1) return -1;
+        along = i;
     }
-    for (int i = 0; i < x->s->nspatial; i++)
-        if (f.coef[i]) along = along < 0 && f.coef[i] == 1 ? i : x->n;
-    return *d < 0 || *d == load->nargs - 1 || along == x->n ? -1 : along;
+    return along;
 }
 
 /* A padded copy whose lanes lie apart: line by line, of as many of them as a vector has, which change places in a box beside, its padding filled in
@@ -419,10 +416,10 @@ static bool padded_tiles(const kn_site *x, kn_plans *p)
 {
     const kn_expr *load;
     const kn_hw_level *l1 = kn_hw_level_named(x->hw, "l1");
-    int d, tasks = 0, bytes = kn_dtype_bytes(x->s->body->dtype), lanes = x->hw->vector_bytes / bytes;
+    int tasks = 0, bytes = kn_dtype_bytes(x->s->body->dtype), lanes = x->hw->vector_bytes / bytes;
     if (x->hw->gpu || !l1 || kn_cpu_short_vectors(x) || x->s->body->op != KN_OP_LOAD || kn_loads(x->s->body, &load, 1) != 1) return false;
     if (bytes < 4 || lanes < 4 || lanes > 16) return false;
-    int along = padded_lines(x, load, &d);
+    int d = x->n < 0 ? -1 : kn_cpu_walked(load, x->n), along = padded_lines(x, load, d);
     if (along < 0 || kn_cpu_extent(x, x->n) % lanes || kn_cpu_extent(x, along) * lanes * bytes > l1->capacity_bytes / 2) return false;
     const char *n = kn_cpu_axis(x, x->n), *line = kn_cpu_axis(x, along);
     kn_buf b;

@@ -82,7 +82,7 @@ void kn_map_crop_attach(kn_map_writer *w, const kn_hw *hw, int shared)
         if (w->outer[i].own) kn_putf(w->b, "parallel %s W%d.0\n", w->crop, dim[i]), tasks *= hw->units;
     for (int i = 0; i < shared && kn_map_forks(w, hw) && !kn_map_tasks_enough(tasks, hw); i++) {
         kn_putf(w->b, "parallel %s W%d.%d\n", w->crop, dim[i], kn_map_level(&w->outer[i]));
-        tasks *= w->outer[i].own ? w->outer[i].own : kn_map_tiles(&w->outer[i]);
+        tasks *= kn_map_shared(&w->outer[i]);
     }
     if (count[last] > 1) kn_putf(w->b, "vectorize %s W%d.%d\n", w->crop, last, count[last] - 1);
     kn_putf(w->b, "compute_at %s %s W%d.%d\n", w->stmt, w->crop, dim[shared - 1], kn_map_level(&w->outer[shared - 1]));

@@ -197,17 +197,25 @@ static void share(kn_map_writer *w, const kn_map_source *s, const int *order, co
     for (int i = 0; i < loops; i++) kn_putf(w->b, "parallel %s %s.0\n", s->name, copy_axis(w, s, order[i]));
 }
 
-bool kn_map_one_run(const kn_map_writer *w, const kn_map_source *s, int j, int64_t *step)
+/* Adds elements of the operand from one iteration of each of these loops to the next; false: not one number. */
+static bool steps_of(const kn_map_writer *w, const kn_map_source *s, uint32_t loops, int64_t *step)
 {
-    int64_t coef[KILN_MAX_AXES] = {0}, stride = 1, want = 0;
+    int64_t stride = 1;
     const kn_tensor *t = &w->m->soft->tensors[s->op->soft];
-    if (padded_load(w, s->op) && kn_map_several(w->x->loops[j])) return false;
     for (int k = s->op->nsoft - 1; k >= 0; k--) {
         kn_affine f;
-        if (!kn_affine_in(s->op->soft_index[k], w->x->loops[j], &f)) return false;
-        for (int l = 0; l < w->m->stmt->naxes; l++) coef[l] += f.coef[l] * stride;
+        if (!kn_affine_in(s->op->soft_index[k], loops, &f)) return false;
+        for (int l = 0; l < w->m->stmt->naxes; l++) step[l] += f.coef[l] * stride;
         stride *= t->shape[k];
     }
+    return true;
+}
+
+bool kn_map_one_run(const kn_map_writer *w, const kn_map_source *s, int j, int64_t *step)
+{
+    int64_t coef[KILN_MAX_AXES] = {0}, want = 0;
+    if (padded_load(w, s->op) && kn_map_several(w->x->loops[j])) return false;
+    if (!steps_of(w, s, w->x->loops[j], coef)) return false;
     for (int l = w->m->stmt->naxes - 1; l >= 0; l--) {
         bool once = w->m->stmt->axes[l].extent == 1 && kn_map_extent(w->m, w->x, j) > 1;
         if (!(w->x->loops[j] >> l & 1) || once) continue;
@@ -225,58 +233,46 @@ bool kn_map_results_along(const kn_map_writer *w, int d)
     return d >= 0 && s.hard->lone[d] >= 0 && kn_map_one_run(w, &s, s.hard->lone[d], &step) && step == 1;
 }
 
-/* Groups of `few` rows lie interleaved in the tile, [R // few, J, R % few], and memory follows J, whole rows of which are there. */
-static bool grouped(const kn_map_writer *w, const kn_map_source *s, int64_t *few)
+/* Groups of `few` rows lie interleaved in the tile, [R // few, J, R % few], of an operand that is not padded; *r, *j: its axes. */
+static bool in_groups(const kn_map_writer *w, const kn_map_source *s, int64_t *few, int *r, int *j)
 {
     const kn_intrin_operand *h = s->hard;
     const kn_intrin_digit *g = h->digit;
-    int64_t step = 0;
-    int j, r;
     if (h->plain || h->rank != 2 || h->ndigits != 3 || g[0].dim != g[2].dim || g[1].dim == g[0].dim || g[1].by != 1 || g[2].by != 1) return false;
     *few = g[2].count;
     if (g[0].by != *few || (*few != 2 && *few != 4) || h->lone[0] < 0 || h->lone[1] < 0 || s->padded) return false;
     int across = dim_of(s, h->lone[g[0].dim]), along = dim_of(s, h->lone[g[1].dim]);
-    if (across < 0 || along < 0 || !dim_cut(w, s, across, &r) || !dim_cut(w, s, along, &j)) return false;
+    return across >= 0 && along >= 0 && dim_cut(w, s, across, r) && dim_cut(w, s, along, j);
+}
+
+/* The same, and memory follows J, whole rows of which are there. */
+static bool grouped(const kn_map_writer *w, const kn_map_source *s, int64_t *few)
+{
+    int64_t step = 0;
+    int j, r;
+    if (!in_groups(w, s, few, &r, &j)) return false;
     bool whole = kn_map_extent(w->m, w->x, j) % w->m->intrin->axes[j].extent == 0 && kn_map_extent(w->m, w->x, r) % *few == 0;
     int64_t lanes = w->m->intrin->axes[j].extent;
     return whole && lanes >= 4 && !(lanes & (lanes - 1)) && kn_map_one_run(w, s, j, &step) && step == 1;
 }
 
-/* Elements of the operand from one iteration of its loop to the next; 0: not one number. */
-static int64_t step_of(const kn_map_writer *w, const kn_map_source *s, int loop)
-{
-    int64_t step = 0, stride = 1;
-    const kn_tensor *t = &w->m->soft->tensors[s->op->soft];
-    for (int k = s->op->nsoft - 1; k >= 0; k--) {
-        kn_affine f;
-        if (!kn_affine_in(s->op->soft_index[k], 1u << loop, &f)) return 0;
-        step += f.coef[loop] * stride;
-        stride *= t->shape[k];
-    }
-    return step;
-}
-
 /* Dimensions of the copy that are taps of a window, all of which memory holds between two terms, where the tile holds groups of `few` terms of each
  * row, [R // few, J, R % few], and rows lie apart. 0: it is not so, the axes' ends are no tiles', or there are too many or too few for
  * lower/folded.c. */
-static uint32_t taps_between(const kn_map_writer *w, const kn_map_source *s, int64_t *few)
+static uint32_t taps_between(const kn_map_writer *w, const kn_map_source *s, int64_t *few, int *terms, int *rows)
 {
-    const kn_intrin_operand *h = s->hard;
-    const kn_intrin_digit *g = h->digit;
+    const kn_tensor *t = &w->m->soft->tensors[s->op->soft];
     int64_t term = 0, row = 0, taps = 1;
     uint32_t found = 0;
-    int j, r;
-    if (h->plain || h->rank != 2 || h->ndigits != 3 || g[0].dim != g[2].dim || g[1].dim == g[0].dim || g[1].by != 1 || g[2].by != 1) return 0;
-    *few = g[2].count;
-    if (g[0].by != *few || *few * kn_dtype_bytes(w->m->soft->tensors[s->op->soft].dtype) != 4 || h->lone[0] < 0 || h->lone[1] < 0) return 0;
-    int across = dim_of(s, h->lone[g[0].dim]), along = dim_of(s, h->lone[g[1].dim]);
-    if (w->m->soft->tensors[s->op->soft].constant) return 0; /* it is laid out once, which no copy may be a part of (`ahead`) */
-    if (s->padded || s->box || across < 0 || along < 0 || !dim_cut(w, s, across, &r) || !dim_cut(w, s, along, &j)) return 0;
+    if (t->constant || s->box) return 0; /* a constant is laid out once, which no copy may be a part of (`ahead`) */
+    if (!in_groups(w, s, few, terms, rows) || *few * kn_dtype_bytes(t->dtype) != 4) return 0;
+    int r = *terms, j = *rows;
     bool whole = w->extent[j] % w->m->intrin->axes[j].extent == 0 && kn_map_extent(w->m, w->x, r) % w->m->intrin->axes[r].extent == 0;
     if (!whole || !kn_map_one_run(w, s, j, &row) || !kn_map_one_run(w, s, r, &term) || term < 2 || row <= term) return 0;
     for (int d = s->ndims - 1; d >= 0; d--) {
         int loop = s->dim[d];
-        if (loop >= KILN_MAX_AXES || dim_extent(w, loop) < 2 || step_of(w, s, loop) != taps) continue;
+        int64_t step[KILN_MAX_AXES] = {0};
+        if (loop >= KILN_MAX_AXES || dim_extent(w, loop) < 2 || !steps_of(w, s, 1u << loop, step) || step[loop] != taps) continue;
         taps *= dim_extent(w, loop);
         found |= 1u << d;
     }
@@ -400,10 +396,10 @@ static bool copy_taps(kn_map_writer *w, const kn_map_source *s)
 {
     int order[KILN_MAX_RANK];
     int64_t count[KILN_MAX_RANK], few;
-    uint32_t taps = taps_between(w, s, &few);
+    int r, j;
+    uint32_t taps = taps_between(w, s, &few, &r, &j);
     if (!taps) return false;
-    const kn_intrin_operand *h = s->hard;
-    int r = h->lone[h->digit[0].dim], j = h->lone[h->digit[1].dim], n = tile_loops(w, s, order, count), outer = 0;
+    int n = tile_loops(w, s, order, count), outer = 0;
     const char *terms = copy_axis(w, s, dim_of(s, r)), *rows = copy_axis(w, s, dim_of(s, j));
     for (int i = 0; i < n; i++)
         if (!(taps >> order[i] & 1)) count[outer] = count[i], order[outer++] = order[i];

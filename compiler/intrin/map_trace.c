@@ -132,7 +132,7 @@ static void share_out(const kn_map_writer *w, const kn_hw *hw)
         if (w->outer[i].own) kn_putf(w->b, "parallel %s %s.0\n", w->stmt, w->outer[i].name), all *= hw->units;
     for (int i = 0; i < w->nouter && !w->outer[i].reduce && (hw->gpu || left); i++) {
         const kn_map_outer *l = &w->outer[i];
-        int64_t n = l->own ? l->own : kn_map_tiles(l);
+        int64_t n = kn_map_shared(l);
         kn_putf(w->b, hw->gpu ? "bind %s %s.%d grid\n" : "parallel %s %s.%d\n", w->stmt, l->name, kn_map_level(l));
         left -= n > 1;
         if (w->unit && kn_map_tasks_enough(all *= n, hw)) break;

@@ -34,6 +34,7 @@ typedef struct kn_map_writer {
 } kn_map_writer;
 
 static inline int64_t kn_map_tiles(const kn_map_outer *l) { return kn_ceil_div(l->count, l->piece); }
+static inline int64_t kn_map_shared(const kn_map_outer *l) { return l->own ? l->own : kn_map_tiles(l); } /* of the loop around the pieces */
 static inline int kn_map_level(const kn_map_outer *l) { return l->own > 0; } /* number of the loop around the pieces, behind that over the cores */
 static inline bool kn_map_several(uint32_t set) { return (set & (set - 1)) != 0; }
 static inline bool kn_map_cut(const kn_map_writer *w, int j) { return w->x->loops[j] && w->m->intrin->axes[j].extent > 1; }

@@ -30,6 +30,12 @@ static kn_expr *apart(kn_lw *w, const kn_lane_row *r, int64_t from, int64_t firs
     return kn_lw_pick(w, lanes, n, part, number);
 }
 
+kn_expr *kn_lw_few_apart(kn_lw *w, int buffer, kn_expr *begin, int64_t step, int lanes)
+{
+    const kn_lane_row r = {.buffer = buffer, .begin = begin, .step = step, .extent = (lanes - 1) * step + 1};
+    return lanes <= LANES && kn_lw_picks_apart(step) ? apart(w, &r, 0, 0, lanes) : NULL;
+}
+
 /* Lanes of the vectors x and y (NULL: there is no other one), and of padding. */
 static kn_expr *mixed(kn_lw *w, const kn_lane_row *r, kn_expr *x, kn_expr *y, bool padded, const int *number, int lanes)
 {

@@ -242,6 +242,15 @@ kn_expr *kn_env_scalar(kn_env *v, const kn_expr *e)
     return remake(v, e, args, 1);
 }
 
+kn_expr *kn_lw_result(kn_lw *w, const kn_sg *sg)
+{
+    kn_expr *idx[KILN_MAX_RANK];
+    kn_env v = { .w = w, .sg = sg, .s = sg->s, .lane_var = -1, .repl_tensor = -1 };
+    kn_env_axes(w, sg, v.av);
+    for (int i = 0; i < w->p->program->tensors[sg->s->out].rank; i++) idx[i] = kn_lw_simp(w, kn_env_scalar(&v, sg->s->lhs[i]));
+    return kn_lw_address(w, sg->s->out, idx);
+}
+
 static bool reads_repl(const kn_env *v, const kn_expr *e)
 {
     if (e->op == KN_OP_LOAD && e->u.tensor == v->repl_tensor) return true;
@@ -298,27 +307,16 @@ static bool steps(const access *r, int lane_var)
     return kn_lw_coefficient(r->at, lane_var, &step) && step > 0;
 }
 
-/* Narrow lanes a few elements apart: all from the first to the last are read in whole vectors, the last one of which ends with it, and the lanes are
- * picked from these; NULL: they lie further apart, or are written one by one. */
+/* Narrow lanes a few elements apart are picked from whole vectors (edge.c); NULL: they lie further apart, or are written one by one. */
 static kn_expr *few_apart(kn_env *v, const access *r)
 {
-    enum { LEAST = 4, LANES = 64, PARTS = 4 };
+    enum { LEAST = 4 };
     kn_lw *w = v->w;
     const kn_buffer *b = &w->p->buffers[r->buffer];
-    kn_expr *part[PARTS], *begin = kn_lw_at_lane(w, r->at, v->lane_var, kn_lw_int(w, 0));
-    int64_t step, starts[PARTS];
-    int number[LANES], n = 0;
-    if (w->hw->gpu || v->guard || v->lanes < LEAST || v->lanes > LANES || b->lanes > 1 || b->dtype == KN_BOOL) return NULL;
-    if (kn_dtype_bytes(b->dtype) > 2 || !kn_lw_coefficient(r->at, v->lane_var, &step) || step < 2 || step > PARTS) return NULL;
-    for (int64_t last = (v->lanes - 1) * step + 1 - v->lanes; n < step; n++) {
-        starts[n] = n * v->lanes < last ? n * v->lanes : last;
-        part[n] = kn_lw_read(w, r->buffer, kn_lw_simp(w, kn_bin(w->a, KN_OP_ADD, begin, kn_lw_int(w, starts[n]))), v->lanes);
-    }
-    for (int l = 0; l < v->lanes; l++) {
-        int64_t k = l * step / v->lanes;
-        number[l] = (int)(k * v->lanes + l * step - starts[k]);
-    }
-    return kn_lw_pick(w, v->lanes, n, part, number);
+    int64_t step;
+    if (w->hw->gpu || v->guard || v->lanes < LEAST || b->lanes > 1 || b->dtype == KN_BOOL || kn_dtype_bytes(b->dtype) > 2) return NULL;
+    if (!kn_lw_coefficient(r->at, v->lane_var, &step) || step < 2) return NULL;
+    return kn_lw_few_apart(w, r->buffer, kn_lw_at_lane(w, r->at, v->lane_var, kn_lw_int(w, 0)), step, v->lanes);
 }
 
 static kn_expr *lane_run(kn_env *v, const access *r)

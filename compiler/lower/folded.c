@@ -1,8 +1,8 @@
 /* Fills of packed copies whose lanes are rows of the source that run along several of the copy's other dimensions, one after the other (a window's
  * weights: channels and taps): as many rows as there are lanes are read in vectors and change places with their elements in registers. Rows along one
  * dimension that do not come out even are left to squares.c. The terms of a lane that an instruction sums change places together; where they do not
- * follow each other in the row (but behind all taps of a window), they are brought together behind that, in the copy. Where
- * a statement would do nothing but to write such a copy to its result, that is where they are brought. */
+ * follow each other in the row (but behind all taps of a window), they are brought together behind that, in the copy. Where a statement would do
+ * nothing but to write such a copy to its result, that is where they are brought. */
 #include "lower/cache.h"
 #include <string.h>
 
@@ -165,16 +165,13 @@ static void square(squares *f, const kn_source *from, kn_expr *to, kn_expr *at)
 /* Where the statement's result is at position k of the copy. */
 static kn_expr *result_at(squares *f, kn_expr *const *k)
 {
-    kn_lw *w = f->w;
     kn_sg *sg = f->sg;
-    kn_expr *idx[KILN_MAX_RANK], *keep[KILN_MAX_LOOPS];
-    kn_env v = { .w = w, .sg = sg, .s = sg->s, .lane_var = -1, .repl_tensor = -1 };
+    kn_expr *keep[KILN_MAX_LOOPS];
     memcpy(keep, sg->val, sizeof keep);
     for (int i = 0; i < f->n; i++) sg->val[sg->g->caches[f->cache].loops[i]] = k[i];
-    kn_env_axes(w, sg, v.av);
-    for (int i = 0; i < w->p->program->tensors[sg->s->out].rank; i++) idx[i] = kn_lw_simp(w, kn_env_scalar(&v, sg->s->lhs[i]));
+    kn_expr *at = kn_lw_simp(f->w, kn_lw_result(f->w, sg));
     memcpy(sg->val, keep, sizeof keep);
-    return kn_lw_simp(w, kn_lw_address(w, sg->s->out, idx));
+    return at;
 }
 
 /* The statement does nothing but to write all of the copy to its result, where the lanes and their terms lie as they do in the copy. */

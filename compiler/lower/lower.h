@@ -170,6 +170,7 @@ kn_expr *kn_lw_read_over(kn_lw *w, int buffer, const kn_expr *load, kn_expr *at,
 typedef struct kn_lane_row { int buffer; kn_expr *begin, *cond, *other; int64_t column, step, extent; } kn_lane_row;
 bool kn_lw_picks_apart(int64_t step); /* lanes so many columns apart are known to it */
 kn_expr *kn_lw_row_lanes(kn_lw *w, const kn_lane_row *r, int lanes); /* edge.c; NULL: no, or one run in range, which is read as such */
+kn_expr *kn_lw_few_apart(kn_lw *w, int buffer, kn_expr *begin, int64_t step, int lanes); /* of lanes `step` apart from there on; NULL: too far */
 /* runs.c: the lanes of a read whose distances are known and that fall into a few runs; NULL: they do not. */
 kn_expr *kn_lw_few_runs(kn_lw *w, int buffer, kn_expr *at, int lane_var, int lanes);
 kn_expr *kn_lw_pick(kn_lw *w, int lanes, int n, kn_expr *const *from, const int *number); /* so many lanes of n vectors, by their numbers */
@@ -202,6 +203,7 @@ void kn_lw_group_end_of(kn_lw *w, int results); /* all have ended, and their res
 void kn_lw_store_async(kn_lw *w, int buffer, kn_expr *index, kn_expr *value);
 /* Expressions of a statement. */
 void kn_env_axes(kn_lw *w, const kn_sg *sg, kn_expr **av);
+kn_expr *kn_lw_result(kn_lw *w, const kn_sg *sg); /* element of the statement's result at the values of its loops; of loops not open the first one */
 kn_memo *kn_memo_open(kn_lw *w, const kn_sg *sg, int64_t elements); /* for a tile of so many; NULL: without */
 kn_expr *kn_env_scalar(kn_env *v, const kn_expr *e);
 kn_expr *kn_env_vector(kn_env *v, const kn_expr *e);

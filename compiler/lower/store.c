@@ -155,8 +155,6 @@ static bool interleaves(kn_tile *x)
 {
     kn_lw *w = x->w;
     const kn_sg *sg = x->sg;
-    kn_env v = { .w = w, .s = sg->s, .lane_var = -1, .repl_tensor = -1 };
-    kn_expr *idx[KILN_MAX_RANK];
     int u = -1, out = sg->s->out;
     if (w->hw->gpu || x->lanes < 4 || x->reduce_lanes || x->ncombo < 2 || x->ncombo > 4 || sg->g->epilogue >= 0) return false;
     if (kn_dtype_bytes(w->p->program->tensors[out].dtype) < 4 && x->ncombo == 3) return false;
@@ -166,9 +164,7 @@ static bool interleaves(kn_tile *x)
     int row = kn_lw_var(w, "row", 0, x->ncombo - 1);
     kn_tile_set(x, 0);
     x->sg->val[u] = kn_lw_ref(w, row);
-    kn_env_axes(w, sg, v.av);
-    for (int i = 0; i < w->p->program->tensors[out].rank; i++) idx[i] = kn_lw_simp(w, kn_env_scalar(&v, sg->s->lhs[i]));
-    kn_expr *at = kn_lw_address(w, out, idx), *next = kn_lw_at_lane(w, at, x->lane_var, kn_lw_int(w, 1));
+    kn_expr *at = kn_lw_result(w, sg), *next = kn_lw_at_lane(w, at, x->lane_var, kn_lw_int(w, 1));
     kn_expr *step = kn_lw_simp(w, kn_bin(w->a, KN_OP_SUB, next, kn_lw_at_lane(w, at, x->lane_var, kn_lw_int(w, 0))));
     return kn_lw_unit_stride(at, row) && step->op == KN_OP_CONST_I && step->u.i == x->ncombo;
 }

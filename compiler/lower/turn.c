@@ -175,14 +175,12 @@ bool kn_lw_turns_into_parts(const kn_lw *w, const kn_sg *sg, int vloop)
 static void prefetch_next(kn_lw *w, kn_sg *sg, int load, int vloop, int lanes)
 {
     int row = kn_lw_var(w, "row", 0, lanes - 1), out = sg->s->out;
-    kn_expr *r = kn_lw_ref(w, row), *ahead = kn_lw_node(w, KN_OP_ADD, KN_I64, 1, r, kn_lw_int(w, lanes), NULL), *idx[KILN_MAX_RANK];
+    kn_expr *r = kn_lw_ref(w, row), *ahead = kn_lw_node(w, KN_OP_ADD, KN_I64, 1, r, kn_lw_int(w, lanes), NULL);
     int buffer;
     kn_expr *from = address_at(w, sg, load, vloop, kn_lw_int(w, 0), ahead, &buffer), *keep_row = sg->val[sg->turn_loop], *keep_lane = sg->val[vloop];
     sg->val[sg->turn_loop] = r;
     sg->val[vloop] = kn_lw_int(w, 2 * lanes);
-    kn_env v = { .w = w, .sg = sg, .s = sg->s, .lane_var = -1, .repl_tensor = -1 };
-    kn_env_axes(w, sg, v.av);
-    for (int i = 0; i < w->p->program->tensors[out].rank; i++) idx[i] = kn_lw_simp(w, kn_env_scalar(&v, sg->s->lhs[i]));
+    kn_expr *to = kn_lw_result(w, sg);
     sg->val[sg->turn_loop] = keep_row;
     sg->val[vloop] = keep_lane;
     kn_ls *loop = kn_lw_for(w, row, kn_lw_int(w, 0), kn_lw_int(w, lanes));
@@ -191,7 +189,7 @@ static void prefetch_next(kn_lw *w, kn_sg *sg, int load, int vloop, int lanes)
     w->tail = &loop->body;
     kn_lw_prefetch(w, kn_lw_tensor(w, sg->loads[load]->u.tensor), from, false);
     bool past = w->hw->vector_bytes >= KN_LINE_BYTES && kn_lw_past_caches(w, out) && !short_rows(w, sg, vloop);
-    if (!past) kn_lw_prefetch(w, kn_lw_tensor(w, out), kn_lw_address(w, out, idx), true);
+    if (!past) kn_lw_prefetch(w, kn_lw_tensor(w, out), to, true);
     w->tail = after;
 }
 

@@ -61,7 +61,6 @@ bool kn_lw_zips(kn_lw *w, kn_sg *sg, int cache, int n, const int64_t *size, int 
     *joined = 1;
     *join = n - 3;
     for (int i = n - 3; i >= 0 && zips && *joined == 1; i--) *joined = joined_of(w, sg, cache, n, size, *join = i);
-    if (*joined == 1) *join = n - 3;
     return zips;
 }
 

@@ -72,4 +72,13 @@ static inline int64_t choices_stored(const kn_lprog *l, const kn_ls *s, int64_t 
 {
     return s->kind == KN_LS_STORE ? counted_of(l, s->value, is_choice, with) : 0;
 }
+
+static inline int64_t is_pick(const kn_lprog *l, const kn_expr *e, int64_t with)
+{
+    (void)l, (void)with;
+    return e->op == KN_OP_PICK;
+}
+
+/* Reads of registers that pick lanes. */
+static inline int64_t picks_of(const kn_lprog *l, const kn_ls *s, int64_t with) { return counted_of(l, s->value, is_pick, with); }
 #endif

@@ -365,15 +365,6 @@ static void streams_are_asked_for(void **state)
     }
 }
 
-/* Reads of registers that pick lanes. */
-static int64_t is_pick(const kn_lprog *l, const kn_expr *e, int64_t with)
-{
-    (void)l, (void)with;
-    return e->op == KN_OP_PICK;
-}
-
-static int64_t picks_of(const kn_lprog *l, const kn_ls *s, int64_t with) { return counted_of(l, s->value, is_pick, with); }
-
 static int64_t reads_scratch(const kn_lprog *l, const kn_expr *e, int64_t with)
 {
     (void)with;

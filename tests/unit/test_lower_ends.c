@@ -249,14 +249,6 @@ static void copies_know_joined_digits(void **state)
     kiln_arena_close(a);
 }
 
-static int64_t is_pick(const kn_lprog *l, const kn_expr *e, int64_t with)
-{
-    (void)l, (void)with;
-    return e->op == KN_OP_PICK;
-}
-
-static int64_t picked(const kn_lprog *l, const kn_ls *s, int64_t with) { return counted_of(l, s->value, is_pick, with); }
-
 /* Narrow lanes a few elements apart are picked from whole vectors, of the tensor or of a row whose beginning and end change from turn to turn. */
 static void narrow_lanes_are_picked(void **state)
 {
@@ -275,7 +267,7 @@ static void narrow_lanes_are_picked(void **state)
     for (size_t i = 0; i < sizeof one / sizeof *one; i++) {
         kiln_arena *a = kiln_arena_open(&(kiln_host){NULL, mem, NULL});
         kn_lprog *l = lowered_and_run(a, one[i].text, one[i].inputs, one[i].trace);
-        if ((counted(l, picked, 0) > 0) != one[i].picked) fail_msg("%zu", i);
+        if ((counted(l, picks_of, 0) > 0) != one[i].picked) fail_msg("%zu", i);
         kiln_arena_close(a);
     }
 }
