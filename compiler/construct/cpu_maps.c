@@ -1,4 +1,4 @@
-/* Tiles of maps on a CPU core: rows in vectors, squares turned in registers, and a few elements interleaved. */
+/* Tiles of maps on a CPU core: rows in vectors, squares turned in registers, padded lines turned in a box, and a few elements interleaved. */
 #include "construct/cpu.h"
 #include "construct/nest.h"
 #include "te/expr.h"

@@ -2,7 +2,7 @@
  * which elements they have in common with others. Whole vectors of the row are read, the last one so that it ends where the row does, and lanes are
  * picked from these and from padding. Where they lie some columns apart, each stretch of the row is first taken apart into what lies so far apart,
  * the same way whoever asks, so that all taps of a window read it and take it apart once. Column by column, the ends of a short row would take
- * longer than all the rest of it. */
+ * longer than all the rest of it. Narrow lanes a few elements apart that lie anywhere are picked the same way. */
 #include "lower/lower.h"
 
 enum { STEP = 4, LANES = 64 };
