@@ -54,8 +54,7 @@ static int64_t bytes_of(const kn_lw *w, int tensor)
 /* The last level of cache does not hold the tensor: what is worth writing in another way, or asking for before it is computed. */
 static bool beyond_caches(const kn_lw *w, int tensor) { return bytes_of(w, tensor) > w->hw->levels[1].capacity_bytes; }
 
-/* Of all that lies in memory. */
-static int64_t touched(const kn_lw *w)
+int64_t kn_lw_touched(const kn_lw *w)
 {
     const kn_program *p = w->p->program;
     int64_t all = 0;
@@ -74,7 +73,7 @@ bool kn_lw_past_caches(const kn_lw *w, int out)
     bool halves = w->hw->vector_bytes * 2 == KN_LINE_BYTES;
     if (halves ? t->rank > 1 && t->shape[t->rank - 1] * kn_dtype_bytes(t->dtype) % KN_LINE_BYTES : w->hw->vector_bytes < KN_LINE_BYTES) return false;
     if (w->hw->gpu || w->box[out].on || (halves && kn_lw_taken(w, out)) || kn_dtype_bytes(t->dtype) < 4) return false;
-    return w->hw->streaming_store_bytes && touched(w) > w->hw->streaming_store_bytes;
+    return w->hw->streaming_store_bytes && kn_lw_touched(w) > w->hw->streaming_store_bytes;
 }
 
 /* What is computed takes longer than writing it does. */

@@ -144,6 +144,7 @@ void kn_lw_spread(kn_lw *w, kn_ls **list);                             /* see sp
 void kn_lw_collapse(kn_lw *w, kn_ls **list);                           /* see collapse.c */
 void kn_lw_picked(kn_lw *w, kn_ls **list);                             /* see picked.c */
 void kn_lw_passing(kn_lw *w, kn_ls **list);                            /* see passing.c */
+void kn_lw_arriving(kn_lw *w, kn_ls **list);                           /* see arriving.c */
 void kn_lw_awake(kn_lw *w, kn_ls **list);                              /* see awake.c */
 /* reduce.c: of so many steps of a loop, which go on with so many sums in registers, those that the toolchain writes out: where registers are so few
  * that a step is short, what counts the loop, and where its text happens to begin in a line of instructions, take a tenth of the time (the mean of 90
@@ -189,6 +190,7 @@ void kn_lw_store_line(kn_lw *w, int buffer, kn_expr *index, kn_expr *value, kn_e
                                                                                             * that begins `by` elements behind; NULL: all */
 /* The program touches so much that whole lines of this output are written past the caches. */
 bool kn_lw_past_caches(const kn_lw *w, int out);
+int64_t kn_lw_touched(const kn_lw *w);    /* bytes of all that lies in memory */
 void kn_lw_prefetch(kn_lw *w, int buffer, kn_expr *index, bool writes);
 /* As many lines, `step` elements from one to the next. */
 void kn_lw_prefetch_lines(kn_lw *w, int buffer, kn_expr *from, int64_t lines, int64_t step, bool writes);

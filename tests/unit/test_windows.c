@@ -355,10 +355,96 @@ static void units_are_kept_awake_and_fed(void **state)
 #undef SUMS
 }
 
+/* Lines that have been asked for, by buffer; what a unit loaded as it lies, and what went to memory, without that. */
+typedef struct awaited { asleep run; uint8_t **asked; int64_t *lines, loads, not_asked, stores, missed; } awaited;
+
+static bool came(awaited *x, int buffer, int64_t element)
+{
+    int64_t line = element * kn_dtype_bytes(x->run.p->buffers[buffer].dtype) / 64;
+    if (line < 0 || line >= x->lines[buffer]) fail_msg("line %lld of %lld", (long long)line, (long long)x->lines[buffer]);
+    return x->asked[buffer][line];
+}
+
+static void ask_for(awaited *x, int buffer, int64_t element)
+{
+    int64_t line = element * kn_dtype_bytes(x->run.p->buffers[buffer].dtype) / 64;
+    if (line >= 0 && line < x->lines[buffer]) x->asked[buffer][line] = 1;
+}
+
+static void unit_moves(awaited *x, const kn_unit_step *u)
+{
+    const kn_buffer *r = &x->run.p->buffers[u->reg];
+    if (u->what == KN_UNIT_CLEAR || x->run.p->buffers[u->buffer].scope != KN_GLOBAL) return;
+    for (int row = 0; row < r->rows; row++) {
+        bool there = came(x, u->buffer, number(&x->run, u->at) + row * u->row);
+        if (u->what == KN_UNIT_LOAD) x->loads++, x->not_asked += !there;
+        else x->stores++, x->missed += !there;
+    }
+}
+
+static void waits(awaited *x, const kn_ls *list)
+{
+    for (const kn_ls *s = list; s; s = s->next) {
+        bool memory = (s->kind == KN_LS_STORE || s->kind == KN_LS_PREFETCH) && x->run.p->buffers[s->buffer].scope == KN_GLOBAL;
+        if (s->kind == KN_LS_UNIT) unit_moves(x, s->unit);
+        if (s->kind == KN_LS_LET && s->value->dtype == KN_I64) x->run.value[s->var] = number(&x->run, s->value);
+        if (memory && s->kind == KN_LS_PREFETCH) ask_for(x, s->buffer, number(&x->run, s->index));
+        if (memory && s->kind == KN_LS_STORE) x->stores++, x->missed += !came(x, s->buffer, number(&x->run, s->index));
+        if (s->kind != KN_LS_FOR) continue;
+        for (int64_t v = number(&x->run, s->lo), end = number(&x->run, s->hi); v < end; v++) x->run.value[s->var] = v, waits(x, s->body);
+    }
+}
+
+/* Beyond what L2 holds a unit's sums ask for the lines that their results go to, as vectors or tile by tile, and where rows lie in pages of their own
+ * for those of the next tiles: of the operand as it lies only the first tiles of a task wait. Within L2 nothing is asked for. */
+static void units_ask_for_what_they_want_next(void **state)
+{
+#define OF_HALVES "c[M,N] +=! a[M,K]*b[K,N]"
+#define OF_BYTES "c[M,N] +=! cast(a[M,K],i32)*cast(b[K,N],i32)"
+    static const struct { const char *text, *inputs, *unit; int64_t l2; bool asks, rows; } one[] = {
+        {OF_HALVES, "a=bf16:512x2048&b=bf16:2048x128:const", "amx_bf16", 1 << 18, true, true},
+        {OF_HALVES, "a=bf16:96x512&b=bf16:512x128:const", "amx_bf16", 1 << 17, true, false},
+        {OF_BYTES, "a=i8:512x4096&b=i8:4096x128:const", "amx_int8", 1 << 18, true, true},
+        {OF_BYTES, "a=i8:96x4096&b=i8:4096x128:const", "amx_int8", 1 << 24, false, false},
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof one / sizeof *one; i++) {
+        opened o = first_of("x86-64-amx", one[i].text, one[i].inputs);
+        char mapped[128];
+        const char *unit = one[i].unit;
+        int n = snprintf(mapped, sizeof mapped, "sample_mapping mapping0 out0 %s : I=S0;J=S1;R=R0\nmap out0 %s $mapping0\n", unit, unit);
+        kn_tree *t;
+        kn_lprog *p = NULL;
+        kiln_diag d = {0};
+        if (kn_trace_apply(o.a, o.p, o.hw, (kiln_bytes){mapped, (size_t)n}, &t, &d)) fail_msg("%zu: %s", i, d.message);
+        for (int l = 0; l < o.hw->nlevels; l++)
+            if (!strcmp(o.hw->levels[l].name, "l2")) o.hw->levels[l].capacity_bytes = one[i].l2;
+        if (kn_lower(o.a, t, o.hw, &p, &d) || kn_lprog_check(p, &d)) fail_msg("%zu: %s", i, d.message);
+        awaited x = {.run = {.p = p, .value = kn_array(o.a, int64_t, p->nvars)}};
+        x.asked = kn_array(o.a, uint8_t *, p->nbuffers);
+        x.lines = kn_array(o.a, int64_t, p->nbuffers);
+        for (int b = 0; b < p->nbuffers; b++) {
+            if (p->buffers[b].scope != KN_GLOBAL) continue;
+            x.lines[b] = (p->buffers[b].elems * kn_dtype_bytes(p->buffers[b].dtype) + 63) / 64;
+            x.asked[b] = kn_array(o.a, uint8_t, (size_t)x.lines[b]);
+        }
+        for (int f = 0; f < p->nfns; f++) waits(&x, p->fns[f].body);
+        if (!x.loads || !x.stores) fail_msg("%zu: %lld loads, %lld stores", i, (long long)x.loads, (long long)x.stores);
+        if (one[i].asks ? x.missed * 4 > x.stores : x.missed != x.stores) /* of a tile the first ones keep the unit awake */
+            fail_msg("%zu: of %lld stores %lld go to lines that were not asked for", i, (long long)x.stores, (long long)x.missed);
+        if (one[i].rows ? x.not_asked * 2 > x.loads : x.not_asked != x.loads)
+            fail_msg("%zu: of %lld rows %lld were not asked for", i, (long long)x.loads, (long long)x.not_asked);
+        kiln_arena_close(o.a);
+    }
+#undef OF_HALVES
+#undef OF_BYTES
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(windows_are_planned), cmocka_unit_test(windows_on_a_unit_share_a_copy),
                                        cmocka_unit_test(taps_change_places_in_registers),
-                                       cmocka_unit_test(units_are_kept_awake_and_fed)};
+                                       cmocka_unit_test(units_are_kept_awake_and_fed),
+                                       cmocka_unit_test(units_ask_for_what_they_want_next)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
