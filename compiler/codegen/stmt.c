@@ -473,7 +473,7 @@ static void prefetch(kn_gen *g, const kn_ls *s)
     kn_put_buffer(g, s->buffer);
     kn_put(&g->out, " + (__UINTPTR_TYPE__)");
     kn_put_index(g, s->index);
-    kn_putf(&g->out, " * %d), %d);", kn_dtype_bytes(g->p->buffers[s->buffer].dtype), s->writes);
+    kn_putf(&g->out, " * %d), %d%s);", kn_dtype_bytes(g->p->buffers[s->buffer].dtype), s->writes, s->to_l2 ? ", 2" : "");
 }
 
 static void barrier(kn_gen *g, const kn_ls *s)

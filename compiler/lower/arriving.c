@@ -8,7 +8,8 @@
 enum {
     DEEP = 32,
     PAGE = 4096,
-    ROWS = 4,   /* lines in a step: what is waited for holds places that tiles from L2 want meanwhile */
+    ROWS = 2,   /* lines in a step: what is waited for holds places that tiles from L2 want meanwhile */
+    BESIDE = 2, /* lines that come to L2 together when one of them is asked for */
     RESULTS = 2 /* 1500x1536x384, bytes: 0.93 with 3, 1.0 with 2; 3000x256x1024, halves: 1.06 */
 };
 
@@ -110,7 +111,8 @@ static kn_expr *whole_part(kn_lw *w, kn_expr *e, int64_t n) { return kn_bin(w->a
 static void ask(kn_lw *w, kn_ls *inner, lines *l, kn_expr *step, int64_t steps, int64_t most, bool writes)
 {
     join(l);
-    int64_t line = KN_LINE_BYTES / kn_dtype_bytes(w->p->buffers[l->buffer].dtype), in_run = kn_ceil_div(l->run, line), all = in_run;
+    int64_t line = (writes ? 1 : BESIDE) * KN_LINE_BYTES / kn_dtype_bytes(w->p->buffers[l->buffer].dtype);
+    int64_t in_run = kn_ceil_div(l->run, line), all = in_run;
     for (int i = 0; i < l->n; i++)
         if (!kn_mul_fits(all, l->times[i], &all)) return;
     int64_t each = kn_ceil_div(all, steps);
@@ -129,7 +131,9 @@ static void ask(kn_lw *w, kn_ls *inner, lines *l, kn_expr *step, int64_t steps, 
             number = whole_part(w, number, l->times[i]);
         }
         at = kn_bin(w->a, KN_OP_ADD, l->at, at);
-        if (at) kn_lw_prefetch(w, l->buffer, kn_lw_simp(w, at), writes);
+        at = at ? kn_lw_simp(w, at) : &w->dry;
+        if (writes) kn_lw_prefetch(w, l->buffer, at, true);
+        else kn_lw_prefetch_to_l2(w, l->buffer, at);
     }
     *w->tail = body;
 }

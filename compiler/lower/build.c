@@ -328,13 +328,25 @@ void kn_lw_store_line(kn_lw *w, int buffer, kn_expr *index, kn_expr *value, kn_e
     s->lo = s->streams ? by : NULL;
 }
 
-void kn_lw_prefetch(kn_lw *w, int buffer, kn_expr *index, bool writes)
+static kn_ls *prefetch(kn_lw *w, int buffer, kn_expr *index)
 {
     kn_ls *s = add(w, KN_LS_PREFETCH);
-    if (!s) return;
+    if (!s) return NULL;
     s->buffer = buffer;
     s->index = index;
-    s->writes = writes;
+    return s;
+}
+
+void kn_lw_prefetch(kn_lw *w, int buffer, kn_expr *index, bool writes)
+{
+    kn_ls *s = prefetch(w, buffer, index);
+    if (s) s->writes = writes;
+}
+
+void kn_lw_prefetch_to_l2(kn_lw *w, int buffer, kn_expr *index)
+{
+    kn_ls *s = prefetch(w, buffer, index);
+    if (s) s->to_l2 = true;
 }
 
 void kn_lw_prefetch_lines(kn_lw *w, int buffer, kn_expr *from, int64_t lines, int64_t step, bool writes)

@@ -98,6 +98,7 @@ typedef struct kn_ls {
     kn_expr *index;        /* STORE: linear element index, I64 */
     int buffer;            /* STORE */
     bool writes;           /* PREFETCH; GROUP: all of REGISTER buffer are results that only hold from here on */
+    bool to_l2;            /* PREFETCH: no nearer */
     bool streams;          /* STORE of a vector as long as a line, or half of it: past the caches where it is aligned to its length */
     bool holds;            /* STORE to a register of a vector that a few statements want: not to be read from memory by each of them instead */
     bool unaligned;        /* STORE of a vector: address may not be vector-aligned */

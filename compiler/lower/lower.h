@@ -192,6 +192,7 @@ void kn_lw_store_line(kn_lw *w, int buffer, kn_expr *index, kn_expr *value, kn_e
 bool kn_lw_past_caches(const kn_lw *w, int out);
 int64_t kn_lw_touched(const kn_lw *w);    /* bytes of all that lies in memory */
 void kn_lw_prefetch(kn_lw *w, int buffer, kn_expr *index, bool writes);
+void kn_lw_prefetch_to_l2(kn_lw *w, int buffer, kn_expr *index); /* where L1 has no room for what is read later */
 /* As many lines, `step` elements from one to the next. */
 void kn_lw_prefetch_lines(kn_lw *w, int buffer, kn_expr *from, int64_t lines, int64_t step, bool writes);
 void kn_lw_barrier(kn_lw *w);

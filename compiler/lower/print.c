@@ -110,7 +110,7 @@ static void put_list(kn_buf *b, const kn_lprog *p, const kn_ls *s, int depth)
         case KN_LS_PREFETCH:
             kn_putf(b, "prefetch %s[", p->buffers[s->buffer].name);
             put_expr(b, p, s->index);
-            kn_put(b, s->writes ? "] to write\n" : "]\n");
+            kn_put(b, s->writes ? "] to write\n" : s->to_l2 ? "] to L2\n" : "]\n");
             break;
         case KN_LS_CALL:
             kn_putf(b, "call %s(", p->calls[s->call->fn].intrin->name);

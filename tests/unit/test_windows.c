@@ -365,10 +365,12 @@ static bool came(awaited *x, int buffer, int64_t element)
     return x->asked[buffer][line];
 }
 
-static void ask_for(awaited *x, int buffer, int64_t element)
+/* Two lines that lie beside each other come to L2 together. */
+static void ask_for(awaited *x, const kn_ls *s)
 {
-    int64_t line = element * kn_dtype_bytes(x->run.p->buffers[buffer].dtype) / 64;
-    if (line >= 0 && line < x->lines[buffer]) x->asked[buffer][line] = 1;
+    int64_t line = number(&x->run, s->index) * kn_dtype_bytes(x->run.p->buffers[s->buffer].dtype) / 64;
+    for (int64_t l = s->to_l2 ? line / 2 * 2 : line; l <= (s->to_l2 ? line / 2 * 2 + 1 : line); l++)
+        if (l >= 0 && l < x->lines[s->buffer]) x->asked[s->buffer][l] = 1;
 }
 
 static void unit_moves(awaited *x, const kn_unit_step *u)
@@ -388,7 +390,7 @@ static void waits(awaited *x, const kn_ls *list)
         bool memory = (s->kind == KN_LS_STORE || s->kind == KN_LS_PREFETCH) && x->run.p->buffers[s->buffer].scope == KN_GLOBAL;
         if (s->kind == KN_LS_UNIT) unit_moves(x, s->unit);
         if (s->kind == KN_LS_LET && s->value->dtype == KN_I64) x->run.value[s->var] = number(&x->run, s->value);
-        if (memory && s->kind == KN_LS_PREFETCH) ask_for(x, s->buffer, number(&x->run, s->index));
+        if (memory && s->kind == KN_LS_PREFETCH) ask_for(x, s);
         if (memory && s->kind == KN_LS_STORE) x->stores++, x->missed += !came(x, s->buffer, number(&x->run, s->index));
         if (s->kind != KN_LS_FOR) continue;
         for (int64_t v = number(&x->run, s->lo), end = number(&x->run, s->hi); v < end; v++) x->run.value[s->var] = v, waits(x, s->body);
