@@ -1,7 +1,8 @@
 /* What an instruction's own unit (AMX) wants from memory next is asked for while products run, a line or a few in every step of a sum: the lines that
- * its results go to, each some bytes of a row in a page of its own, and of an operand as it lies the rows that the next tiles take when these have
- * met all columns. Neither does a hardware prefetcher see coming. (Halves, 2048x2048x2048 with weights packed ahead on a Xeon with AMX: results
- * 1.05 to 1.12 times as fast, both 1.15.) */
+ * its results go to, each some bytes of a row in a page of its own; of an operand as it lies the rows that the next tiles take when these have met
+ * all columns; and where slices of a long sum go outside, what the next tile has so far. No hardware prefetcher sees these come. (Halves, weights
+ * packed ahead, on a Xeon with AMX: 2048x2048x2048 1.05 to 1.12 times as fast with the results' lines, 1.15 with the rows as well; 512x4096x4096,
+ * 3000x1000x3000 in slices 1.06 and 1.11, bytes of 1024x4096x8192 1.13.) */
 #include "lower/lower.h"
 #include <stdlib.h>
 
@@ -9,6 +10,7 @@ enum {
     DEEP = 32,
     PAGE = 4096,
     ROWS = 2,   /* lines in a step: what is waited for holds places that tiles from L2 want meanwhile */
+    PARTS = 4,
     BESIDE = 2, /* lines that come to L2 together when one of them is asked for */
     RESULTS = 2 /* 1500x1536x384, bytes: 0.93 with 3, 1.0 with 2; 3000x256x1024, halves: 1.06 */
 };
@@ -107,11 +109,20 @@ static void join(lines *l)
 
 static kn_expr *whole_part(kn_lw *w, kn_expr *e, int64_t n) { return kn_bin(w->a, KN_OP_FLOORDIV, e, kn_lw_int(w, n)); }
 
+enum where { TO_WRITE, TO_READ, TO_L2 };
+
+static void ask_for(kn_lw *w, int buffer, kn_expr *at, enum where to)
+{
+    at = at ? kn_lw_simp(w, at) : &w->dry;
+    if (to == TO_L2) kn_lw_prefetch_to_l2(w, buffer, at);
+    else kn_lw_prefetch(w, buffer, at, to == TO_WRITE);
+}
+
 /* At step `step` of so many the lines that are shared out to one, or the next one when it is time; where there are more, `most` of them. */
-static void ask(kn_lw *w, kn_ls *inner, lines *l, kn_expr *step, int64_t steps, int64_t most, bool writes)
+static void ask(kn_lw *w, kn_ls *inner, lines *l, kn_expr *step, int64_t steps, int64_t most, enum where to)
 {
     join(l);
-    int64_t line = (writes ? 1 : BESIDE) * KN_LINE_BYTES / kn_dtype_bytes(w->p->buffers[l->buffer].dtype);
+    int64_t line = (to == TO_L2 ? BESIDE : 1) * KN_LINE_BYTES / kn_dtype_bytes(w->p->buffers[l->buffer].dtype);
     int64_t in_run = kn_ceil_div(l->run, line), all = in_run;
     for (int i = 0; i < l->n; i++)
         if (!kn_mul_fits(all, l->times[i], &all)) return;
@@ -130,10 +141,7 @@ static void ask(kn_lw *w, kn_ls *inner, lines *l, kn_expr *step, int64_t steps, 
             at = kn_bin(w->a, KN_OP_ADD, at, kn_bin(w->a, KN_OP_MUL, turn, kn_lw_int(w, l->by[i])));
             number = whole_part(w, number, l->times[i]);
         }
-        at = kn_bin(w->a, KN_OP_ADD, l->at, at);
-        at = at ? kn_lw_simp(w, at) : &w->dry;
-        if (writes) kn_lw_prefetch(w, l->buffer, at, true);
-        else kn_lw_prefetch_to_l2(w, l->buffer, at);
+        ask_for(w, l->buffer, kn_bin(w->a, KN_OP_ADD, l->at, at), to);
     }
     *w->tail = body;
 }
@@ -230,7 +238,22 @@ static void ask_rows(arriving *x, sum *f, const kn_unit_step *u)
         if (!kn_mul_fits(uses, n, &uses)) return;
     }
     l.at = next && uses > f->steps ? kn_bin(w->a, KN_OP_ADD, l.at, kn_lw_int(w, next)) : NULL;
-    if (l.at) ask(w, f->inner, &l, use, uses, ROWS, false);
+    if (l.at) ask(w, f->inner, &l, use, uses, ROWS, TO_L2);
+}
+
+/* Results so far that go to memory between two slices of a sum, more than L2 has room for: those of the next tile, which is to begin with them. */
+static bool find_next_parts(arriving *x, const kn_ls *behind, lines *l)
+{
+    kn_lw *w = x->w;
+    const kn_hw_level *l2 = kn_hw_level_named(w->hw, "l2");
+    int64_t next = 0;
+    if (!behind || behind->kind != KN_LS_UNIT || behind->unit->what != KN_UNIT_STORE) return false;
+    const kn_buffer *to = &w->p->buffers[behind->unit->buffer];
+    if (to->scope != KN_SCRATCH || to->elems * kn_dtype_bytes(to->dtype) <= l2->capacity_bytes / 4 || !registers(x, behind, l)) return false;
+    for (int i = x->depth - 1; i >= 0 && !next; i--)
+        if (!kn_lw_coefficient(l->at, x->loop[i]->var, &next) || next < 0) return false;
+    l->at = kn_bin(w->a, KN_OP_ADD, l->at, kn_lw_int(w, next));
+    return next && l->at;
 }
 
 /* In front of all that a sum's step does. `behind`: the statements that follow the sum. */
@@ -239,7 +262,8 @@ static void ask_in(arriving *x, sum *f, const kn_ls *behind)
     lines l;
     const kn_ls *step = f->inner->body;
     if (streams(behind)) return; /* 4096x1024x4096, bytes: 0.93 with the rows */
-    if (find_results(x, behind, &l)) ask(x->w, f->inner, &l, f->step, f->steps, RESULTS, true);
+    if (find_results(x, behind, &l)) ask(x->w, f->inner, &l, f->step, f->steps, RESULTS, TO_WRITE);
+    else if (find_next_parts(x, behind, &l)) ask(x->w, f->inner, &l, f->step, f->steps, PARTS, TO_READ);
     for (const kn_ls *s = step; s; s = s->next)
         if (s->kind == KN_LS_UNIT && s->unit->what == KN_UNIT_LOAD && x->w->p->buffers[s->unit->buffer].scope == KN_GLOBAL) ask_rows(x, f, s->unit);
 }
