@@ -356,12 +356,6 @@ static int copy_loops(const kn_map_writer *w, const kn_map_source *s, int *order
     return grouped(w, s, &few) ? group_loops(w, s, order, count) : tile_loops(w, s, order, count);
 }
 
-/* Lines of the cache that the terms of a place take, in a box whose lines are turned: where it is one, no two cores write into it. */
-static int64_t lines_of_terms(const kn_map_writer *w, const kn_map_source *s)
-{
-    return kn_ceil_div(w->extent[s->hard->lone[1]] * kn_dtype_bytes(w->m->soft->tensors[s->op->soft].dtype), KN_MAP_LINE);
-}
-
 uint32_t kn_map_copy_leads(const kn_map_writer *w, const kn_map_source *s)
 {
     int order[KILN_MAX_RANK], j;
@@ -369,7 +363,7 @@ uint32_t kn_map_copy_leads(const kn_map_writer *w, const kn_map_source *s)
     const kn_tensor *t = &w->m->soft->tensors[s->op->soft];
     if (s->box || !s->ndims) {
         for (int k = 0; k < s->op->nsoft; k++)
-            if (t->shape[k] > 1 && (k != kn_map_turned(w, s) || lines_of_terms(w, s) > 1)) return kn_axes_in(s->op->soft_index[k]);
+            if (t->shape[k] > 1 && k != kn_map_turned(w, s)) return kn_axes_in(s->op->soft_index[k]);
         return 0;
     }
     int n = copy_loops(w, s, order, count);
@@ -482,21 +476,21 @@ int kn_map_turned(const kn_map_writer *w, const kn_map_source *s)
     return apart && w->m->soft->tensors[s->op->soft].shape[s->ndims - 1] >= 4 ? d : -1;
 }
 
-/* Lines of a box that are turned, in squares; where the terms of a place are one line of the cache, all of a line of places before the next one. */
+/* Lines of a box that are turned, in squares: all terms of a line of places before the next one, so that no two cores write into a line of the cache,
+ * and each mostly reads what it has written itself (channels first, 28x28 of 128 and 14x14 of 256: 1.04 times as fast on two cores as where each has
+ * terms of its own, 1.0 on one). */
 static bool turned_lines(kn_map_writer *w, const kn_map_source *s, int n)
 {
     int d = kn_map_turned(w, s), tasks = 0;
     if (d < 0) return false;
-    bool one = lines_of_terms(w, s) == 1;
     const char *along = line_axis(w, s, n - 1), *terms = copy_axis(w, s, d);
     kn_putf(w->b, "split %s %s %d\nsplit %s %s %d\nreorder %s", s->name, terms, KN_MAP_SQUARE, s->name, along, KN_MAP_SQUARE, s->name);
     for (int i = 0; i < n - 1; i++)
-        if (i != d || !one) kn_putf(w->b, " %s.0", line_axis(w, s, i));
-    if (one) kn_putf(w->b, " %s.0", terms);
-    kn_putf(w->b, " %s.0 | %s.1 %s.1\n", along, along, terms);
+        if (i != d) kn_putf(w->b, " %s.0", line_axis(w, s, i));
+    kn_putf(w->b, " %s.0 %s.0 | %s.1 %s.1\n", terms, along, along, terms);
     for (int i = 0; i < n - 1 && tasks < 2; i++)
-        if (i != d || !one) kn_putf(w->b, "parallel %s %s.0\n", s->name, line_axis(w, s, i)), tasks++;
-    kn_putf(w->b, "cache_read %s 0 scratch %s.0 region\n", s->name, one ? terms : line_axis(w, s, n - 2));
+        if (i != d) kn_putf(w->b, "parallel %s %s.0\n", s->name, line_axis(w, s, i)), tasks++;
+    kn_putf(w->b, "cache_read %s 0 scratch %s.0 region\n", s->name, terms);
     kn_putf(w->b, "unroll %s %s.1\nvectorize %s %s.1\n", s->name, along, s->name, terms);
     return true;
 }
