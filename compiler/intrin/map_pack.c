@@ -107,8 +107,7 @@ static bool is_box(const kn_map_writer *w, kn_map_source *s)
     return s->box;
 }
 
-/* The copy's dimension that loop j of the instruction is; -1: none. */
-static int dim_of(const kn_map_source *s, int j)
+int kn_map_dim_of(const kn_map_source *s, int j)
 {
     for (int d = 0; d < s->ndims; d++)
         if (s->dim[d] == KILN_MAX_AXES + j) return d;
@@ -137,7 +136,7 @@ static bool lay_out(kn_map_writer *w, const kn_map_source *s)
     }
     for (int i = 0; i < n; i++) rank += kn_map_cut(w, s->hard->lone[g[i].dim]);
     for (int i = 0; i < n; i++) { /* a window's dimension is not taken apart */
-        int d = dim_of(s, s->hard->lone[g[i].dim]);
+        int d = kn_map_dim_of(s, s->hard->lone[g[i].dim]);
         if (d >= 0 && (s->slides >> d & 1) && (g[i].by > 1 || g[i].count < s->hard->shape[g[i].dim])) return false;
     }
     for (uint32_t d = s->slides; d; d &= d - 1) rank--;
@@ -150,7 +149,7 @@ static bool lay_out(kn_map_writer *w, const kn_map_source *s)
         else if (w->extent[j] > w->m->intrin->axes[j].extent) kn_putf(w->b, " %d/%lld", d, (long long)w->m->intrin->axes[j].extent);
     }
     for (int i = 0; i < n; i++) {
-        int j = s->hard->lone[g[i].dim], d = dim_of(s, j);
+        int j = s->hard->lone[g[i].dim], d = kn_map_dim_of(s, j);
         if (d < 0 || !kn_map_cut(w, j)) continue;
         kn_putf(w->b, " %d", d);
         if (s->slides >> d & 1) continue;
@@ -181,6 +180,25 @@ static bool dim_cut(const kn_map_writer *w, const kn_map_source *s, int d, int *
     return *j >= 0 && kn_map_cut(w, *j);
 }
 
+/* Loop `level` of dimension d's axis of the copy: one further in where a task has a piece of it. */
+static void put_loop(kn_map_writer *w, const kn_map_source *s, int d, int level)
+{
+    kn_putf(w->b, " %s.%d", copy_axis(w, s, d), level + (s->led == d + 1));
+}
+
+/* The loops of the copy begin with the one that it shares with the task in which it is made. */
+static void put_order(kn_map_writer *w, const kn_map_source *s)
+{
+    kn_putf(w->b, "reorder %s", s->name);
+    if (s->led) kn_putf(w->b, " %s.0", copy_axis(w, s, s->led - 1));
+}
+
+static void put_split(kn_map_writer *w, const kn_map_source *s, int d)
+{
+    kn_putf(w->b, "split %s %s", s->name, copy_axis(w, s, d));
+    if (s->led == d + 1) kn_putf(w->b, " %lld", (long long)s->piece);
+}
+
 /* How many of the copy's first loops its tasks are along: up to the second one that has more than one iteration. *tasks: their iterations. */
 static int shared(const int64_t *count, int n, int64_t *tasks)
 {
@@ -193,7 +211,7 @@ static int shared(const int64_t *count, int n, int64_t *tasks)
 static void share(kn_map_writer *w, const kn_map_source *s, const int *order, const int64_t *count, int n)
 {
     int64_t tasks;
-    int loops = shared(count, n, &tasks);
+    int loops = s->led ? 0 : shared(count, n, &tasks);
     for (int i = 0; i < loops; i++) kn_putf(w->b, "parallel %s %s.0\n", s->name, copy_axis(w, s, order[i]));
 }
 
@@ -241,7 +259,7 @@ static bool in_groups(const kn_map_writer *w, const kn_map_source *s, int64_t *f
     if (h->plain || h->rank != 2 || h->ndigits != 3 || g[0].dim != g[2].dim || g[1].dim == g[0].dim || g[1].by != 1 || g[2].by != 1) return false;
     *few = g[2].count;
     if (g[0].by != *few || (*few != 2 && *few != 4) || h->lone[0] < 0 || h->lone[1] < 0 || s->padded) return false;
-    int across = dim_of(s, h->lone[g[0].dim]), along = dim_of(s, h->lone[g[1].dim]);
+    int across = kn_map_dim_of(s, h->lone[g[0].dim]), along = kn_map_dim_of(s, h->lone[g[1].dim]);
     return across >= 0 && along >= 0 && dim_cut(w, s, across, r) && dim_cut(w, s, along, j);
 }
 
@@ -280,13 +298,20 @@ static uint32_t taps_between(const kn_map_writer *w, const kn_map_source *s, int
     return taps == term && taps <= KN_INTRIN_TAPS && squares ? found : 0;
 }
 
+bool kn_map_taps_move(const kn_map_writer *w, const kn_map_source *s)
+{
+    int64_t few;
+    int terms, rows;
+    return taps_between(w, s, &few, &terms, &rows) != 0;
+}
+
 bool kn_map_zipped(const kn_map_writer *w, const kn_map_source *s)
 {
     int64_t step = 0;
     int j, k, rank = s->hard->rank;
     if (grouped(w, s, &step)) return true;
     if (rank < 2 || !s->hard->plain || s->hard->lone[rank - 1] < 0 || s->hard->lone[rank - 2] < 0) return false;
-    int before = dim_of(s, s->hard->lone[rank - 2]), last = dim_of(s, s->hard->lone[rank - 1]);
+    int before = kn_map_dim_of(s, s->hard->lone[rank - 2]), last = kn_map_dim_of(s, s->hard->lone[rank - 1]);
     if (before < 0 || last < 0 || !dim_cut(w, s, before, &j) || !dim_cut(w, s, last, &k) || s->padded) return false;
     int64_t few = w->m->intrin->axes[k].extent, lanes = w->m->intrin->axes[j].extent;
     bool whole = kn_map_extent(w->m, w->x, j) % lanes == 0 && kn_map_extent(w->m, w->x, k) % few == 0;
@@ -323,7 +348,7 @@ static int tile_loops(const kn_map_writer *w, const kn_map_source *s, int *order
 static int group_loops(const kn_map_writer *w, const kn_map_source *s, int *order, int64_t *count)
 {
     enum { TASKS = 8 };
-    int along = dim_of(s, s->hard->lone[s->hard->digit[1].dim]), all[KILN_MAX_RANK], n = tile_loops(w, s, all, count), others = 0;
+    int along = kn_map_dim_of(s, s->hard->lone[s->hard->digit[1].dim]), all[KILN_MAX_RANK], n = tile_loops(w, s, all, count), others = 0;
     int64_t counts[KILN_MAX_RANK], tasks;
     for (int i = 0; i < n; i++) {
         order[i] = all[i];
@@ -338,15 +363,21 @@ static int group_loops(const kn_map_writer *w, const kn_map_source *s, int *orde
 /* Groups of rows, whose elements are interleaved in vectors. */
 static void copy_groups(kn_map_writer *w, const kn_map_source *s, const int *order, const int64_t *count, int n)
 {
-    int across = dim_of(s, s->hard->lone[s->hard->digit[0].dim]), along = dim_of(s, s->hard->lone[s->hard->digit[1].dim]);
-    const char *row = copy_axis(w, s, across), *column = copy_axis(w, s, along);
-    kn_putf(w->b, "reorder %s", s->name);
-    for (int i = 0; i < n; i++) kn_putf(w->b, " %s.0", copy_axis(w, s, order[i]));
-    kn_putf(w->b, " | %s.1", row);
-    if (n < s->ndims) kn_putf(w->b, " %s.0", column);
-    kn_putf(w->b, " %s.2 %s.1\n", row, column);
+    int across = kn_map_dim_of(s, s->hard->lone[s->hard->digit[0].dim]), along = kn_map_dim_of(s, s->hard->lone[s->hard->digit[1].dim]);
+    put_order(w, s);
+    for (int i = 0; i < n; i++) put_loop(w, s, order[i], 0);
+    kn_put(w->b, " |");
+    put_loop(w, s, across, 1);
+    if (n < s->ndims) put_loop(w, s, along, 0);
+    put_loop(w, s, across, 2);
+    put_loop(w, s, along, 1);
+    kn_put(w->b, "\n");
     share(w, s, order, count, n);
-    kn_putf(w->b, "unroll %s %s.2\nvectorize %s %s.1\n", s->name, row, s->name, column);
+    kn_putf(w->b, "unroll %s", s->name);
+    put_loop(w, s, across, 2);
+    kn_putf(w->b, "\nvectorize %s", s->name);
+    put_loop(w, s, along, 1);
+    kn_put(w->b, "\n");
 }
 
 /* The loops of a copy in tiles, as it has them. */
@@ -378,11 +409,11 @@ uint32_t kn_map_copy_leads(const kn_map_writer *w, const kn_map_source *s)
 /* The loops of all taps of a tile in the order in which memory has them, the terms' axis being r and the rows' j. */
 static void loops_of_taps(kn_map_writer *w, const kn_map_source *s, uint32_t taps, int r, int j)
 {
-    const char *terms = copy_axis(w, s, dim_of(s, r)), *rows = copy_axis(w, s, dim_of(s, j));
-    kn_putf(w->b, " %s.1", terms);
+    put_loop(w, s, kn_map_dim_of(s, r), 1);
     for (int d = 0; d < s->ndims; d++)
-        if (taps >> d & 1) kn_putf(w->b, " %s.0", copy_axis(w, s, d));
-    kn_putf(w->b, " %s.1 %s.2", rows, terms);
+        if (taps >> d & 1) put_loop(w, s, d, 0);
+    put_loop(w, s, kn_map_dim_of(s, j), 1);
+    put_loop(w, s, kn_map_dim_of(s, r), 2);
 }
 
 /* All taps of a tile at once, from a copy in which they have changed places with terms and rows; true: so it is done. */
@@ -394,17 +425,22 @@ static bool copy_taps(kn_map_writer *w, const kn_map_source *s)
     uint32_t taps = taps_between(w, s, &few, &r, &j);
     if (!taps) return false;
     int n = tile_loops(w, s, order, count), outer = 0;
-    const char *terms = copy_axis(w, s, dim_of(s, r)), *rows = copy_axis(w, s, dim_of(s, j));
     for (int i = 0; i < n; i++)
         if (!(taps >> order[i] & 1)) count[outer] = count[i], order[outer++] = order[i];
     long long groups = w->m->intrin->axes[r].extent / few, lanes = w->m->intrin->axes[j].extent;
-    kn_putf(w->b, "split %s %s %lld %lld\nsplit %s %s %lld\nreorder %s", s->name, terms, groups, (long long)few, s->name, rows, lanes, s->name);
-    for (int i = 0; i < outer; i++) kn_putf(w->b, " %s.0", copy_axis(w, s, order[i]));
+    put_split(w, s, kn_map_dim_of(s, r));
+    kn_putf(w->b, " %lld %lld\n", groups, (long long)few);
+    put_split(w, s, kn_map_dim_of(s, j));
+    kn_putf(w->b, " %lld\n", lanes);
+    put_order(w, s);
+    for (int i = 0; i < outer; i++) put_loop(w, s, order[i], 0);
     kn_put(w->b, " |");
     loops_of_taps(w, s, taps, r, j);
     kn_put(w->b, "\n");
     share(w, s, order, count, outer);
-    kn_putf(w->b, "cache_read %s 0 scratch %s.0 loops", s->name, copy_axis(w, s, order[outer - 1]));
+    kn_putf(w->b, "cache_read %s 0 scratch", s->name);
+    put_loop(w, s, order[outer - 1], 0);
+    kn_put(w->b, " loops");
     loops_of_taps(w, s, taps, r, j);
     kn_put(w->b, "\n");
     return true;
@@ -417,19 +453,20 @@ static void copy_tiles(kn_map_writer *w, const kn_map_source *s)
     int64_t count[KILN_MAX_RANK], few = 0;
     if (copy_taps(w, s)) return;
     bool groups = grouped(w, s, &few);
-    int across = groups ? dim_of(s, s->hard->lone[s->hard->digit[0].dim]) : -1, n = copy_loops(w, s, order, count);
+    int across = groups ? kn_map_dim_of(s, s->hard->lone[s->hard->digit[0].dim]) : -1, n = copy_loops(w, s, order, count);
     for (int d = 0; d < s->ndims; d++) {
         bool cut = dim_cut(w, s, d, &j);
         int64_t e = cut ? w->m->intrin->axes[j].extent : 1;
-        if (d == across) kn_putf(w->b, "split %s %s %lld %lld\n", s->name, copy_axis(w, s, d), (long long)(e / few), (long long)few);
-        else if (cut) kn_putf(w->b, "split %s %s %lld\n", s->name, copy_axis(w, s, d), (long long)e);
+        if (cut) put_split(w, s, d);
+        if (d == across) kn_putf(w->b, " %lld %lld\n", (long long)(e / few), (long long)few);
+        else if (cut) kn_putf(w->b, " %lld\n", (long long)e);
     }
     if (groups) {
         copy_groups(w, s, order, count, n);
         return;
     }
-    kn_putf(w->b, "reorder %s", s->name);
-    for (int i = 0; i < n; i++) kn_putf(w->b, " %s.0", copy_axis(w, s, order[i]));
+    put_order(w, s);
+    for (int i = 0; i < n; i++) put_loop(w, s, order[i], 0);
     kn_put(w->b, " |");
     int last = -1, before = -1, inner[KILN_MAX_RANK], m = 0;
     for (int k = 0; k < s->hard->rank; k++)
@@ -442,14 +479,17 @@ static void copy_tiles(kn_map_writer *w, const kn_map_source *s)
         int d = last;
         last = inner[m - 1] = before, before = inner[m - 2] = d;
     }
-    for (int k = 0; k < m; k++) kn_putf(w->b, " %s.1", copy_axis(w, s, inner[k]));
+    for (int k = 0; k < m; k++) put_loop(w, s, inner[k], 1);
     kn_put(w->b, "\n");
     share(w, s, order, count, n);
     for (int i = 0; i < 2 && s->hard->plain; i++) {
         int d = i ? last : before;
         if (d < 0 || !dim_cut(w, s, d, &j)) continue;
         int64_t e = w->m->intrin->axes[j].extent;
-        if (e <= (i ? 64 : 16) && !(e & (e - 1))) kn_putf(w->b, "%s %s %s.1\n", i ? "vectorize" : "unroll", s->name, copy_axis(w, s, d));
+        if (e > (i ? 64 : 16) || (e & (e - 1))) continue;
+        kn_putf(w->b, "%s %s", i ? "vectorize" : "unroll", s->name);
+        put_loop(w, s, d, 1);
+        kn_put(w->b, "\n");
     }
 }
 
@@ -457,7 +497,7 @@ int kn_map_lines(const kn_map_writer *w, const kn_map_source *s, int64_t *few)
 {
     const kn_intrin_operand *h = s->hard;
     if (!(s->slides >> (s->ndims - 1) & 1) || !h->rank) return -1;
-    int last = h->plain ? h->rank - 1 : h->ndigits ? h->digit[h->ndigits - 1].dim : 0, d = h->lone[last] < 0 ? -1 : dim_of(s, h->lone[last]);
+    int last = h->plain ? h->rank - 1 : h->ndigits ? h->digit[h->ndigits - 1].dim : 0, d = h->lone[last] < 0 ? -1 : kn_map_dim_of(s, h->lone[last]);
     *few = h->plain ? h->shape[last] : h->ndigits ? h->digit[h->ndigits - 1].count : 0;
     return d >= 0 && d != s->ndims - 1 && (*few == 2 || *few == 4) && w->m->soft->tensors[s->op->soft].shape[s->ndims - 1] >= 4 ? d : -1;
 }
@@ -471,7 +511,7 @@ static const char *line_axis(const kn_map_writer *w, const kn_map_source *s, int
 int kn_map_turned(const kn_map_writer *w, const kn_map_source *s)
 {
     const kn_intrin_operand *h = s->hard;
-    int d = w->unit && h->plain && h->rank == 2 ? dim_of(s, h->lone[1]) : -1, j;
+    int d = w->unit && h->plain && h->rank == 2 ? kn_map_dim_of(s, h->lone[1]) : -1, j;
     bool apart = d >= 0 && d < s->ndims - 1 && (s->slides >> (s->ndims - 1) & 1) && dim_cut(w, s, d, &j);
     return apart && w->m->soft->tensors[s->op->soft].shape[s->ndims - 1] >= 4 ? d : -1;
 }
@@ -614,15 +654,14 @@ bool kn_map_source_of(const kn_map_writer *w, const kn_map_plan *plan, int o, kn
     return !dense(w, &plan->operand[o], s->hard) && (is_box(w, s) || dimensions(w, s));
 }
 
-void kn_map_pack(kn_map_writer *w, const kn_map_plan *plan)
+int kn_map_pack(kn_map_writer *w, const kn_map_plan *plan, kn_map_source *s)
 {
-    kn_map_source s[KN_MAP_OPERANDS] = {{0}};
     int n = 0;
     for (int o = 1; o < w->m->nops; o++) {
         kn_map_source *x = &s[n];
         if (!kn_map_source_of(w, plan, o, x)) continue;
         x->name = x->plane ? w->m->soft->tensors[x->op->soft].name : kn_format(w->b->a, "%s_%s", w->stmt, x->hard->name);
-        if (!x->name) return;
+        if (!x->name) return 0;
         if (x->plane && ++n) continue;
         if (w->tidy && !x->box && x->padded) /* windows are cut out of the filled in tensor, which asks nothing */
             kn_putf(w->b, "decompose_padding %s %d %s_all\nparallel %s_all X0.0\nparallel %s_all X1.0\n", w->stmt, x->op->load, x->name, x->name,
@@ -631,6 +670,17 @@ void kn_map_pack(kn_map_writer *w, const kn_map_plan *plan)
         n++;
     }
     pad(w);
+    return n;
+}
+
+bool kn_map_is_anew(const kn_map_writer *w, const kn_map_source *s)
+{
+    const kn_tensor *t = &w->m->soft->tensors[s->op->soft];
+    return t->role == KN_INPUT && !t->constant && !s->box && !s->plane && !s->padded && !s->slides;
+}
+
+void kn_map_copies(kn_map_writer *w, const kn_map_source *s, int n)
+{
     for (int i = 0; i < n && !kn_arena_dry(w->b->a); i++) {
         bool laid = lay_out(w, &s[i]) && w->tidy;
         if (laid && s[i].slides) copy_lines(w, &s[i]);

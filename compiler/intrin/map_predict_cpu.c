@@ -184,6 +184,19 @@ static double picked(const nest *n, int o, const kn_map_source *s)
     return more * 2 / bytes_of(n, o, 1);
 }
 
+/* Bytes of the copy that go to memory and back: none where tasks make their parts of it themselves (map_lead.c), each of which a near cache holds. */
+static double far_copy(const nest *n, int o, const kn_map_source *s, double elems)
+{
+    const kn_hw_level *l2 = kn_hw_level_named(n->hw, "l2");
+    double bytes = bytes_of(n, o, elems);
+    for (int k = 0; k < s->hard->rank && l2 && n->w->unit; k++) {
+        int j = s->hard->lone[k];
+        bool parts = j >= 0 && j < n->w->m->it->nspatial && kn_map_tasks_enough(n->p->tiles[j] / 2, n->hw) && kn_map_is_anew(n->w, s);
+        if (parts && 2 * bytes / (double)n->p->tiles[j] <= (double)l2->capacity_bytes / 2) return 0;
+    }
+    return bytes;
+}
+
 /* Cycles of the copies that operand o needs; 0: none. */
 static double copy_cycles(const nest *n, int o)
 {
@@ -207,10 +220,11 @@ static double copy_cycles(const nest *n, int o)
     if (s.slides) each = c->copy_element;
     if (s.plain && rows_of_terms(w, o)) each = line_element(n, o, line);
     if (kn_map_zipped(w, &s) || kn_map_lines(w, &s, &few) >= 0 || kn_map_turned(w, &s) >= 0) each = c->interleave_element;
+    if (kn_map_taps_move(w, &s)) each = 2 * c->interleave_element; /* terms first, then taps */
     /* of a turned line what is written as one vector may belong to two tiles */
     bool apart = kn_map_turned(w, &s) >= 0 && n->p->tiles[s.hard->lone[1]] > 1;
     if (apart && w->m->intrin->axes[s.hard->lone[1]].extent % KN_MAP_SQUARE) each = c->store_element;
-    double cycles = elems * each, moved = bytes_of(n, o, soft_elems(w->m, o) + elems);
+    double cycles = elems * each, moved = bytes_of(n, o, soft_elems(w->m, o)) + far_copy(n, o, &s, elems);
     double least = moved * cycles_a_byte(n, moved, &level);
     if (least > cycles) cycles = least;
     if (s.padded && !s.box) cycles += soft_elems(w->m, o) * c->copy_element; /* the padding is filled in first */
@@ -300,8 +314,10 @@ static double read_cycles(const nest *n, int *level)
                 held /= times; /* this part of it is what the loops inside need again */
             }
         }
-        int l;
-        double t = total * again * cycles_a_byte(n, held, &l);
+        int l, far;
+        kn_map_source s;
+        double t = total * again * cycles_a_byte(n, held, &l), all = bytes_of(n, o, soft_elems(w->m, o)), first = all * cycles_a_byte(n, all, &far);
+        if (first > t && w->unit && !flat(n, o) && !kn_map_source_of(w, n->p, o, &s)) t = first, l = far; /* as it lies, where it lies */
         cycles += t;
         if (t > worst) worst = t, *level = l;
     }

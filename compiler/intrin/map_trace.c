@@ -139,11 +139,9 @@ static void share_out(const kn_map_writer *w, const kn_hw *hw)
     }
 }
 
-static void nest(kn_map_writer *w, const kn_hw *hw)
+static void nest(kn_map_writer *w, const kn_hw *hw, bool finishes, int shared)
 {
-    bool forks = hw->gpu || kn_map_forks(w, hw), finishes = kn_map_crop_finishes(w);
-    int shared = finishes ? 0 : kn_map_crop_shares(w);
-    kn_map_deal_out(w, hw);
+    bool forks = hw->gpu || kn_map_forks(w, hw);
     split(w);
     kn_putf(w->b, "reorder %s", w->stmt);
     for (int i = 0; i < w->nouter; i++)
@@ -179,10 +177,17 @@ kiln_bytes kn_map_trace(kiln_arena *a, const kn_maps *m, const kn_mapping *x, co
         kn_map_outer_loops(&tile);
         if (kn_map_blocked(&tile, hw)) return kn_buf_take(&b);
     }
-    if (packs) kn_map_pack(&w, &plan);
+    kn_map_source s[KN_MAP_OPERANDS];
+    int n = packs ? kn_map_pack(&w, &plan, s) : 0;
     if (kn_arena_dry(a)) return (kiln_bytes){0};
     kn_map_outer_loops(&w);
     if (packs) kn_map_choose_tile(&w, hw, &plan);
-    nest(&w, hw);
+    bool finishes = kn_map_crop_finishes(&w);
+    int shared = finishes ? 0 : kn_map_crop_shares(&w);
+    kn_map_deal_out(&w, hw);
+    kn_map_lead(&w, hw, s, n, shared);
+    kn_map_copies(&w, s, n);
+    nest(&w, hw, finishes, shared);
+    kn_map_lead_attach(&w, s, n, shared);
     return kn_buf_take(&b);
 }

@@ -55,12 +55,18 @@ typedef struct kn_map_source {
     bool box;                 /* the copy is the padded tensor; else it has one dimension for every loop that the load uses */
     bool plain;               /* a box that keeps its order */
     uint32_t slides;          /* bit k: along dimension k of the box, uncut, an axis of the instruction steps forward beside other loops */
+    int led;                  /* 1 + the dimension whose loop outside of `piece` elements is the task's in which the copy is made; 0: made before */
+    int64_t piece;
     int ndims, dim[KILN_MAX_RANK]; /* its dimensions: KILN_MAX_AXES + j for axis j of the instruction, else the loop, in a box -1 */
 } kn_map_source;
 /* False: operand o lies so already, or no copy can. */
 bool kn_map_source_of(const kn_map_writer *w, const kn_map_plan *plan, int o, kn_map_source *s);
 /* Loops of the statement with which the loop moves that the cores share first as they make the copy; 0: none. */
 uint32_t kn_map_copy_leads(const kn_map_writer *w, const kn_map_source *s);
+/* The copy is laid out tile by tile before it is read, of an input that differs from call to call. */
+bool kn_map_is_anew(const kn_map_writer *w, const kn_map_source *s);
+/* Dimension of the copy that loop j of the instruction is, -1: none. */
+int kn_map_dim_of(const kn_map_source *s, int j);
 /* The loops that feed axis j are one run through the operand: fused, they are an index with a constant step. */
 bool kn_map_one_run(const kn_map_writer *w, const kn_map_source *s, int j, int64_t *step);
 /* Results follow each other in memory along dimension d of their tile; there is none before the first. */
@@ -68,6 +74,8 @@ bool kn_map_results_along(const kn_map_writer *w, int d);
 /* The last dimension of the operand's tile is a pair or four of elements, while memory follows the one before it, whole vectors of which are there:
  * copies interleave them. */
 bool kn_map_zipped(const kn_map_writer *w, const kn_map_source *s);
+/* Taps lie between the terms of a window's operand: they change places with these in registers. */
+bool kn_map_taps_move(const kn_map_writer *w, const kn_map_source *s);
 /* Dimension of the box that tiles hold in groups of *few, 2 or 4, beside each other, while windows slide along its lines, which are vectors:
  * these are interleaved. -1: it is none such. */
 int kn_map_lines(const kn_map_writer *w, const kn_map_source *s, int64_t *few);
@@ -111,6 +119,12 @@ void kn_map_crop_alone(const kn_map_writer *w);
 int kn_map_crop_shares(kn_map_writer *w);
 /* It does so behind each iteration of these loops. */
 void kn_map_crop_attach(kn_map_writer *w, const kn_hw *hw, int shared);
-/* Steps that lay out the operands which do not lie as the instruction wants them. */
-void kn_map_pack(kn_map_writer *w, const kn_map_plan *plan);
+/* Steps that give the operands which do not lie as the instruction wants them copies, so many as it says, at most KN_MAP_OPERANDS; and those that lay
+ * these out. */
+int kn_map_pack(kn_map_writer *w, const kn_map_plan *plan, kn_map_source *s);
+void kn_map_copies(kn_map_writer *w, const kn_map_source *s, int n);
+/* map_lead.c: which of the copies each task makes of what it alone reads, once the nest is known, of which so many loops are the crop's; and the step
+ * that says so. */
+void kn_map_lead(const kn_map_writer *w, const kn_hw *hw, kn_map_source *s, int n, int shared);
+void kn_map_lead_attach(const kn_map_writer *w, const kn_map_source *s, int n, int shared);
 #endif

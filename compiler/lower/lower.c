@@ -94,16 +94,16 @@ static void box_init(kn_lw *w, const kn_stage *g)
     kn_box *box = &w->box[out];
     int64_t elems = 1;
     for (int d = 0; d < x->rank; d++) {
-        int axis = kn_stage_out_axis(w->t, g, d);
-        int64_t n = 1;
-        bool shared = false;
+        int64_t n = 1, by;
+        int axis = kn_stage_out_part(w->t, g, d, &by);
+        bool shared = false, whole = false;
         for (int i = 0; i < g->nloops && axis >= 0; i++) {
             const kn_loop *l = &g->loops[i];
             if (l->axis != axis) continue;
-            if (l->shared_with >= 0) shared = true;
+            if (l->shared_with >= 0) shared = true, whole |= l->stride % by;
             else n += (l->extent - 1) * l->stride;
         }
-        box->size[d] = shared ? n : x->shape[d];
+        box->size[d] = shared && !whole ? kn_ceil_div(n, by) : x->shape[d];
         if (d == x->rank - 1) box->size[d] = row_of_box(w, g, out, d, box->size[d]);
         box->base[d] = NULL;
         if (!kn_mul_fits(elems, box->size[d], &elems) || elems > KILN_MAX_EXTENT) {
@@ -125,15 +125,18 @@ static void box_place(kn_lw *w, const kn_sg *consumer, const kn_stage *g)
     int out = kn_stage_out(w->t, g);
     kn_box *box = &w->box[out];
     for (int d = 0; d < w->p->program->tensors[out].rank; d++) {
-        int axis = kn_stage_out_axis(w->t, g, d);
+        int64_t by;
+        int axis = kn_stage_out_part(w->t, g, d, &by);
         kn_expr *base = NULL;
         for (int i = 0; i < g->nloops && axis >= 0; i++) {
             const kn_loop *l = &g->loops[i];
             if (l->axis != axis || l->shared_with < 0) continue;
+            if (l->stride % by) break; /* all of it is there */
             kn_expr *v = kn_bin(w->a, KN_OP_MUL, consumer->val[l->shared_with], kn_lw_int(w, l->stride));
             kn_expr *moved = consumer->base[consumer->g->loops[l->shared_with].axis];
             base = moved ? moved : base ? kn_bin(w->a, KN_OP_ADD, base, v) : v;
         }
+        if (base && by > 1) base = kn_bin(w->a, KN_OP_FLOORDIV, base, kn_lw_int(w, by));
         box->base[d] = base ? kn_lw_let(w, "box", base) : NULL;
     }
 }

@@ -1,6 +1,34 @@
 /* compute_at P S L: producer P of a temporary is computed at the start of loop L's body of S. Its readers are S and what is attached to S there. */
 #include "schedule/sched.h"
 
+/* x, of axis i, is to it what y is to axis k. */
+static bool alike(const kn_expr *x, int i, const kn_expr *y, int k)
+{
+    if (x->op != y->op || x->nargs != y->nargs) return false;
+    if (x->op == KN_OP_AXIS) return x->u.axis == i && y->u.axis == k;
+    if (x->op == KN_OP_CONST_I) return x->u.i == y->u.i;
+    for (int a = 0; a < x->nargs; a++)
+        if (!alike(x->args[a], i, y->args[a], k)) return false;
+    return x->nargs > 0;
+}
+
+/* Axis of P that lays out what R reads along axis y, in tiles or otherwise: every index that one of them has the other has as well. -1: none. */
+static int laid_out_by(const kn_tree *t, const kn_stage *p, const kn_expr *read, int y)
+{
+    const kn_stmt *made = t->program->stmts[p->stmt];
+    int x = -1;
+    if (p->epilogue >= 0) return -1;
+    for (int k = 0; k < read->nargs; k++) {
+        bool one = kn_axes_in(read->args[k]) == 1u << y;
+        if (one && x < 0 && kn_axes_in(made->lhs[k]) && !(kn_axes_in(made->lhs[k]) & (kn_axes_in(made->lhs[k]) - 1)))
+            x = __builtin_ctz(kn_axes_in(made->lhs[k]));
+        if (x >= 0 && one && !alike(made->lhs[k], x, read->args[k], y)) return -1;
+    }
+    for (int k = 0; k < read->nargs && x >= 0; k++)
+        if ((kn_axes_in(read->args[k]) == 1u << y) != (kn_axes_in(made->lhs[k]) == 1u << x)) return -1;
+    return x;
+}
+
 /* Axis of P that loop `i` of S walks, through R's read of P: R is S itself or attached to it. -1: none. */
 static int walked(const kn_tree *t, const kn_stage *p, const kn_stage *c, int i, const kn_stage *r, int stmt, const kn_expr *read)
 {
@@ -10,7 +38,9 @@ static int walked(const kn_tree *t, const kn_stage *p, const kn_stage *c, int i,
     for (int k = 0; k < read->nargs && axis >= 0; k++)
         if (read->args[k]->op == KN_OP_AXIS && kn_stage_axis_of(t, r, stmt, read->args[k]->u.axis) == axis && kn_stage_out_axis(t, p, k) >= 0)
             return kn_stage_out_axis(t, p, k);
-    return -1;
+    const kn_loop *l = &c->loops[i]; /* no turn of it is moved back into a tile */
+    bool whole = kn_stage_stmt(t, c)->axes[l->axis].extent % (l->extent * l->stride) == 0;
+    return axis >= 0 && whole && stmt == r->stmt ? laid_out_by(t, p, read, axis) : -1;
 }
 
 /* P's leading loops become S's loops up to L: the same axis through the identity reads of P, of the same extent and stride. */

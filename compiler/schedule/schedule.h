@@ -217,6 +217,7 @@ int kn_stage_axis_of(const kn_tree *t, const kn_stage *g, int stmt, int axis);
  * memory. */
 const kn_stmt *kn_stage_wanted(kiln_arena *a, const kn_tree *t, const kn_stage *g);
 int kn_stage_out_axis(const kn_tree *t, const kn_stage *g, int dim);
+int kn_stage_out_part(const kn_tree *t, const kn_stage *g, int dim, int64_t *by); /* the same where it is the axis // by, as in a layout of tiles */
 int64_t kn_cache_row(const kn_tree *t, const kn_stage *s, const kn_cache *c); /* elements of its innermost row, without pad */
 /* Element e of a swizzled cache lies at e ^ (e / unit % runs * run): rows of 128 bytes or more have 8 runs of 16 bytes to place anew, rows of
  * 64 bytes 4; eight neighbouring rows then hold one column in eight different sixteenths of 128 bytes. False: the rows are of no such length. */

@@ -51,6 +51,14 @@ int kn_stage_out_axis(const kn_tree *t, const kn_stage *g, int dim)
     return at->op == KN_OP_AXIS ? kn_stage_axis_of(t, g, stmt, at->u.axis) : -1;
 }
 
+int kn_stage_out_part(const kn_tree *t, const kn_stage *g, int dim, int64_t *by)
+{
+    const kn_expr *at = t->program->stmts[g->stmt]->lhs[dim];
+    bool part = g->epilogue < 0 && at->op == KN_OP_FLOORDIV && at->args[0]->op == KN_OP_AXIS && at->args[1]->op == KN_OP_CONST_I;
+    *by = part ? at->args[1]->u.i : 1;
+    return part ? at->args[0]->u.axis : kn_stage_out_axis(t, g, dim);
+}
+
 int kn_stage_find(const kn_tree *t, const kn_stage *g)
 {
     for (int i = 0; i < t->nstages; i++)
