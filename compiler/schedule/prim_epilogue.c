@@ -96,12 +96,14 @@ kiln_status kn_prim_epilogue(kn_step *s)
         if (e->stmt != reader) continue;
         if (!kn_stage_untouched(e) || e->epilogue >= 0) return kn_step_refuse(s, "its reader has schedule steps already");
         int from = kn_stage_find(t, g);
-        for (int k = 0; k < t->nstages; k++)
-            if (t->stages[k]->at_stage >= 0) return kn_step_refuse(s, "epilogue must come before compute_at");
         g->epilogue = reader;
         /* T moves to its reader's place, where everything else the reader wants is ready; nothing in between reads T. */
         for (int k = from; k < i; k++) t->stages[k] = t->stages[k + 1];
         t->stages[i] = g;
+        for (int k = 0; k < t->nstages; k++) { /* what is attached goes with its stage */
+            int *at = &t->stages[k]->at_stage;
+            if (*at >= from && *at <= i) *at = *at == from ? i : *at - 1;
+        }
         kn_tree_drop_stage(t, i - 1);
         return KILN_OK;
     }

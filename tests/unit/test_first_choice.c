@@ -180,7 +180,8 @@ static void weights_are_read_in_order(void **state)
     }
 }
 
-/* Cores share what they wrote themselves: channels where the weights' copies are more than the rows', or were shared along them; else rows. */
+/* Cores share what they wrote themselves: channels where the weights' copies are more than the rows', which each task then makes for itself; else
+ * rows, and the weights are laid out before. */
 static void cores_read_their_own_copies(void **state)
 {
 #define FIRST(x, w) "{\"op\":{\"name\":\"Conv\",\"attrs\":{\"pads\":[1,1,1,1]}},\"inputs\":[{\"dtype\":\"bf16\",\"shape\":[" x "]}," \
@@ -189,8 +190,9 @@ static void cores_read_their_own_copies(void **state)
                       "R in 3, S in 3\",\"inputs\":[{\"name\":\"x\",\"dtype\":\"i8\",\"shape\":[1," p "," p "," t "]}," \
                       "{\"name\":\"w\",\"dtype\":\"i8\",\"shape\":[3,3," w "]}]}"
     static const choice one[] = {
-        {FIRST("1,256,14,14", "256,256"), "k_run(task_2, 8, ", NULL, NULL}, {FIRST("1,128,56,56", "64,128"), NULL, "k_run(task_2, 2, ", NULL},
-        {LAST("14", "256", "256,256"), "k_run(task_2, 8, ", NULL, NULL}, {LAST("28", "128", "128,128"), "k_run(task_2, 28, ", NULL, NULL},
+        {FIRST("1,256,14,14", "256,256"), "k_run(task_1, 8, ", "k_run(task_2, ", NULL},
+        {FIRST("1,128,56,56", "64,128"), "k_run(task_2, 56, ", NULL, NULL},
+        {LAST("14", "256", "256,256"), "k_run(task_1, 8, ", "k_run(task_2, ", NULL}, {LAST("28", "128", "128,128"), "k_run(task_2, 28, ", NULL, NULL},
     };
 #undef FIRST
 #undef LAST

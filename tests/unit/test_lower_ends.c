@@ -289,9 +289,39 @@ static void runs_break_at_digits(void **state)
     }
 }
 
+/* A copy in a layout of tiles is made for each part that a consumer's loop has, in scratch of that size: whole tiles of a part; all of it where parts
+ * end within tiles, or the consumer's last turn is moved back into one. */
+static void tiles_are_made_where_they_are_read(void **state)
+{
+#define PRODUCT "c[M,N] +=! a[M,K]*b[K,N]"
+#define COPY(by) "copy c 1 t\ntransform_layout t 1/" by " 0 1%" by "\n"
+#define NEST(part) "split t X1 " part "\nreorder t X1.0 X0.0 X1.1\nsplit c N " part "\nreorder c N.0 M.0 K.0 N.1\nparallel c N.0\ncompute_at t c N.0\n"
+    static const struct { const char *inputs, *trace; int64_t elems; } one[] = {
+        {"a=f32:5x7&b=f32:7x96", COPY("16") NEST("32"), 7 * 32}, {"a=f32:5x7&b=f32:7x96", COPY("8") NEST("48"), 7 * 48},
+        {"a=f32:5x7&b=f32:7x96", COPY("16") "split t X1 2 16\nreorder t X1.0 X1.1 X0.0 X1.2\nsplit c N 2 16\n"
+         "reorder c N.0 M.0 N.1 K.0 N.2\nparallel c N.0\ncompute_at t c N.0\n", 7 * 32},
+        {"a=f32:5x7&b=f32:7x96", COPY("16") NEST("24"), 7 * 96}, {"a=f32:5x7&b=f32:7x80", COPY("16") "split c N 32\nreorder c N.0 M.0 K.0 N.1\n"
+         "parallel c N.0\ncompute_at t c N.0\n", 7 * 80},
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof one / sizeof *one; i++) {
+        kiln_arena *a = kiln_arena_open(&(kiln_host){NULL, mem, NULL});
+        kn_lprog *l = lowered_and_run(a, PRODUCT, one[i].inputs, one[i].trace);
+        int64_t elems = 0;
+        for (int b = 0; b < l->nbuffers; b++)
+            if (l->buffers[b].scope == KN_SCRATCH && !strncmp(l->buffers[b].name, "region", 6)) elems += l->buffers[b].elems;
+        if (elems != one[i].elems) fail_msg("%zu: a region of %lld elements", i, (long long)elems);
+        kiln_arena_close(a);
+    }
+#undef PRODUCT
+#undef COPY
+#undef NEST
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(runs_break_at_digits), cmocka_unit_test(narrow_lanes_are_picked),
+    const struct CMUnitTest tests[] = {cmocka_unit_test(tiles_are_made_where_they_are_read),
+        cmocka_unit_test(runs_break_at_digits), cmocka_unit_test(narrow_lanes_are_picked),
                                        cmocka_unit_test(copies_know_joined_digits), cmocka_unit_test(whole_turns_ask_nothing),
                                        cmocka_unit_test(maps_ask_nothing), cmocka_unit_test(whole_tiles_ask_nothing),
                                        cmocka_unit_test(loops_of_a_sum_are_one), cmocka_unit_test(terms_ask_once),
