@@ -133,7 +133,7 @@ static int store_order(kn_called *x, int from, int *order)
     const kn_sg *sg = x->sg;
     int n = 0, run = -1;
     for (int i = from; i < sg->g->nloops; i++)
-        if (!kn_tile_reduces(sg, i)) order[n++] = i;
+        if (!kn_tile_reduces(sg, i) && sg->g->loops[i].kind != KN_THREAD) order[n++] = i;
     if (x->w->hw->gpu || n < 2) return n;
     if (runs_along(x, order[n - 1])) {
         order_lines(sg, n, order);
@@ -307,7 +307,8 @@ void kn_called_store(kn_called *x, int from)
     kn_ls **after = NULL;
     int order[KILN_MAX_LOOPS], n;
     sg->rolled = true;
-    for (int i = from; i < sg->g->nloops; i++) sg->val[i] = NULL;
+    for (int i = from; i < sg->g->nloops; i++) /* a thread has its own results alone */
+        if (sg->g->loops[i].kind != KN_THREAD) sg->val[i] = NULL;
     n = store_order(x, from, order);
     int innermost = n ? order[n - 1] : -1;
     bool squares = order_squares(x, n, order);

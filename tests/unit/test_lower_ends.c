@@ -295,7 +295,8 @@ static void tiles_are_made_where_they_are_read(void **state)
 {
 #define PRODUCT "c[M,N] +=! a[M,K]*b[K,N]"
 #define COPY(by) "copy c 1 t\ntransform_layout t 1/" by " 0 1%" by "\n"
-#define NEST(part) "split t X1 " part "\nreorder t X1.0 X0.0 X1.1\nsplit c N " part "\nreorder c N.0 M.0 K.0 N.1\nparallel c N.0\ncompute_at t c N.0\n"
+#define NEST(part) "split t X1 " part "\nreorder t X1.0 X0.0 X1.1\nsplit c N " part "\nreorder c N.0 M.0 K.0 N.1\nparallel c N.0\n" \
+    "compute_at t c N.0\n"
     static const struct { const char *inputs, *trace; int64_t elems; } one[] = {
         {"a=f32:5x7&b=f32:7x96", COPY("16") NEST("32"), 7 * 32}, {"a=f32:5x7&b=f32:7x96", COPY("8") NEST("48"), 7 * 48},
         {"a=f32:5x7&b=f32:7x96", COPY("16") "split t X1 2 16\nreorder t X1.0 X1.1 X0.0 X1.2\nsplit c N 2 16\n"
