@@ -58,6 +58,7 @@ bool kn_lw_zips(kn_lw *w, kn_sg *sg, int cache, int n, const int64_t *size, int 
     const kn_expr *load = sg->loads[c->load];
     bool zips = !w->hw->gpu && n > 1 && inner == n - 2 && (q == 2 || q == 4) && m >= 4 && m <= 64 && !(m & (m - 1)) &&
                 kn_dtype_bytes(load->dtype) <= 2 && !c->pad && corners_decide(w, sg, load);
+    zips = zips && sg->g->loops[c->loops[n - 1]].axis != sg->g->loops[c->loops[n - 2]].axis; /* the end of one says nothing of the other's */
     *joined = 1;
     *join = n - 3;
     for (int i = n - 3; i >= 0 && zips && *joined == 1; i--) *joined = joined_of(w, sg, cache, n, size, *join = i);
