@@ -44,8 +44,10 @@ bool kn_lw_squares(kn_lw *w, kn_sg *sg, int cache, int n, const int64_t *size, c
     bool results = sg->s->red != KN_RED_NONE && sg->g->loops[c->loops[d->lane]].axis < sg->s->nspatial; /* past their end nothing is stored */
     bool fits = rows >= 4 && rows <= SQUARE_ROWS && !(rows & (rows - 1)) && rows * d->unit * kn_dtype_bytes(load->dtype) <= w->hw->vector_bytes;
     if (!results || !fits || apart == 0 || apart == d->unit) return false;
-    for (int i = 0; i < d->lane; i++)
-        if (step[i] == d->unit && size[i] >= rows && (d->run < 0 || size[i] > size[d->run])) d->run = i;
+    for (int i = 0; i < d->lane; i++) {
+        bool one = sg->g->loops[c->loops[i]].axis == sg->g->loops[c->loops[d->lane]].axis; /* whose end would cut off both */
+        if (!one && step[i] == d->unit && size[i] >= rows && (d->run < 0 || size[i] > size[d->run])) d->run = i;
+    }
     d->steps = d->run < 0 ? 0 : steps_there(w, sg, c, size, d);
     return d->steps >= rows;
 }
