@@ -1,7 +1,8 @@
 /* An instruction's own unit (AMX) has its way to memory put to sleep when for long no tile has been stored and no floats were computed, and the next
  * store waits until it is awake: 0.3 microseconds on a Xeon (`make bench-idle`), a quarter of all time where sums are some tens of products long. One
  * store of a tile of results, to where it goes in the end anyway, costs nothing between the products; it stands wherever the hwspec's
- * `tile_idle_cycles` are over. */
+ * `tile_idle_cycles` are over. Where results or copies in integers leave the unit asleep between two sums, one float as a sum begins wakes it while
+ * the products run (KN_UNIT_CLEAR in codegen/unit.c: 160 filters 2x3 of 16x14x13 in halves 1.7 times as fast; the mean of 120 texts 1.02). */
 #include "lower/lower.h"
 
 enum { LOAD = 12 }; /* cycles that a tile needs from L1 or L2, in the mean */
