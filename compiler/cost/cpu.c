@@ -27,6 +27,7 @@ static double called_share(const kn_stage_view *v)
 /* Share of the peak at which vectors of single operations compute the stage. */
 static double vector_share(const kn_stage_view *v)
 {
+    enum { ONE_BY_ONE = 6 }; /* elements that are picked by conditions or computed alone take 2 to 3 cycles each, not a vector's part of one */
     const kn_hw *hw = v->hw;
     int bytes = kn_dtype_bytes(kn_stmt_acc(v->s));
     double full = (double)hw->vector_bytes / bytes, lanes = 1;
@@ -36,6 +37,7 @@ static double vector_share(const kn_stage_view *v)
     if (v->s->red != KN_RED_NONE) eff *= kn_sum_share(v, lanes, full) / (kn_stage_bare(v) ? 2 * kn_bare_terms(v) : 1);
     else eff /= kn_spilled(v);
     if (lanes > 1) eff *= kn_lanes_share(v, lanes, full);
+    else if (v->s->red == KN_RED_NONE && v->s->body->op != KN_OP_LOAD) eff /= ONE_BY_ONE;
     return eff;
 }
 
@@ -72,6 +74,29 @@ static double stalled_us(const kn_stage_view *v, double share)
     return times * WAIT / (v->hw->clock_ghz * 1e3 * v->hw->units * share);
 }
 
+/* Cores write parts of the same lines, where what their tasks go along follows in memory and all of it is a line or two: each write waits then until
+ * another core has let go of it (an image of 64 channels that is turned channel by channel: 18 times as long on two cores as on one). */
+static double contended_us(const kn_stage_view *v)
+{
+    enum { LINE = 64 };
+    const double wait = 0.01; /* us: twice as much for two cores, nothing for one, which the kernel may as well have */
+    double writes = 1;
+    int first = 0;
+    while (first < v->g->nloops && (v->g->loops[first].kind != KN_PARALLEL || v->g->loops[first].extent == 1)) first++;
+    if (v->hw->units < 2 || first == v->g->nloops || v->g->at_stage >= 0 || v->s->red != KN_RED_NONE) return 0;
+    int axis = v->g->loops[first].axis;
+    for (int a = 0; a < v->s->naxes; a++) writes *= (double)v->s->axes[a].extent;
+    for (int i = 0; i < v->naccesses; i++) {
+        const kn_access *x = &v->access[i];
+        int last = x->rank - 1;
+        while (last > 0 && x->shape[last] == 1) last--;
+        if (!x->store || last < 0 || x->index[last]->op != KN_OP_AXIS || x->index[last]->u.axis != axis) continue;
+        double row = (double)x->shape[last] * x->bytes;
+        return writes / (double)v->g->loops[first].stride * kn_at_most(LINE / row, 1) * wait / v->hw->units;
+    }
+    return 0;
+}
+
 /* A kernel is called with a pool of all cores, or by one thread, beside others of its process or not, for which no core waits: the mean of what these
  * take, by what one that no core waits in would. */
 static double threads_share(const kn_stage_view *v, double *waves) { return 2 / (1 + 1 / kn_wave_share(v->tasks, v->hw->units, waves)); }
@@ -86,6 +111,6 @@ void kn_cost_cpu(const kn_stage_view *v, kn_cost *c)
     c->grid = (int64_t)v->tasks;
     c->threads = 1;
     c->occupancy = kn_at_most(v->tasks / hw->units, 1);
-    c->compute_us = kn_copy_us(v, share) + stalled_us(v, share);
+    c->compute_us = kn_copy_us(v, share) + stalled_us(v, share) + contended_us(v);
     kn_cost_finish(v, c, eff * share, kn_at_least(share, 1.0 / hw->units));
 }

@@ -36,8 +36,23 @@ static bool reads(const kn_expr *e, int tensor)
     return yes;
 }
 
+/* A copy that another stage makes, small enough to be in L2 still. */
+static bool copied_near(const kn_tree *t, const kn_hw *hw, int tensor)
+{
+    const kn_tensor *x = &t->program->tensors[tensor];
+    const kn_hw_level *l2 = kn_hw_level_named(hw, "l2");
+    double bytes = kn_dtype_bytes(x->dtype);
+    for (int d = 0; d < x->rank; d++) bytes *= (double)x->shape[d];
+    if (hw->gpu || x->role != KN_TEMP || !l2 || bytes > (double)l2->capacity_bytes / 4) return false;
+    for (int k = 0; k < t->nstages; k++) {
+        const kn_stmt *s = t->program->stmts[t->stages[k]->stmt];
+        if (kn_stage_out(t, t->stages[k]) == tensor) return s->red == KN_RED_NONE && s->body->op == KN_OP_LOAD;
+    }
+    return false;
+}
+
 /* What is attached to a loop shares its iteration: temporaries stay there, and what an earlier stage has read is near. */
-static bool near(const kn_tree *t, const kn_stage *g, int tensor)
+static bool near(const kn_tree *t, const kn_hw *hw, const kn_stage *g, int tensor)
 {
     const kn_stage *root = g->at_stage >= 0 ? t->stages[g->at_stage] : g;
     for (int k = 0; k < t->nstages && t->stages[k] != g; k++) {
@@ -45,7 +60,7 @@ static bool near(const kn_tree *t, const kn_stage *g, int tensor)
         bool together = p->at_stage >= 0 && t->stages[p->at_stage] == root;
         if (together && (kn_stage_out(t, p) == tensor || reads(t->program->stmts[p->stmt]->body, tensor))) return true;
     }
-    return g->at_stage >= 0 && kn_stage_out(t, g) == tensor;
+    return copied_near(t, hw, tensor) || (g->at_stage >= 0 && kn_stage_out(t, g) == tensor);
 }
 
 /* On a GPU temporaries between stages of one block, and what is kept for them, lie in registers. */
@@ -75,7 +90,7 @@ static void add_access(kn_stage_view *v, int tensor, kn_expr *const *idx, bool s
     a->rank = x->rank;
     a->store = store;
     a->load = load;
-    a->near = near(v->t, v->g, store ? kn_stage_out(v->t, v->g) : tensor);
+    a->near = near(v->t, v->hw, v->g, store ? kn_stage_out(v->t, v->g) : tensor);
     a->own = own(v, store ? kn_stage_out(v->t, v->g) : tensor, store);
     a->cache = -1;
     for (int i = 0; i < x->rank; i++) {

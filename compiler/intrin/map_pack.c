@@ -302,7 +302,8 @@ bool kn_map_taps_move(const kn_map_writer *w, const kn_map_source *s)
 {
     int64_t few;
     int terms, rows;
-    return taps_between(w, s, &few, &terms, &rows) != 0;
+    if (!taps_between(w, s, &few, &terms, &rows)) return false;
+    return kn_map_extent(w->m, w->x, rows) % w->m->intrin->axes[rows].extent == 0; /* of rows that are not there none is read */
 }
 
 bool kn_map_zipped(const kn_map_writer *w, const kn_map_source *s)
