@@ -393,9 +393,36 @@ static void known_stages_take_what_they_took(void **state)
     }
 }
 
+/* Copies: cores that write into the same lines wait for each other, lines of seven are turned in no less time than lines of sixteen, elements alone
+ * take more than a vector's part, and what L2 holds from one stage to the next does not go to memory. */
+static void copies_as_measured(void **state)
+{
+#define TURN(first, second) "reorder y " first ".0 " second ".0 X.0\nparallel y " first ".0\n"
+#define SQUARES "split y C 16\nsplit y X 16\nreorder y Y.0 C.0 X.0 | X.1 C.1\nparallel y Y.0\ncache_read y 0 scratch C.0 region\n" \
+    "unroll y X.1\nvectorize y C.1\n"
+    static const char turned[] = "y[Y,X,C] = x[C,Y,X]", chosen[] = "y[I] = select(I%3 < 2, x[I], 0.0)";
+    static const char summed[] = "t[I,J] = x[J,I]; y[I] +=! t[I,J]";
+    (void)state;
+    double apart = cost("x86-64-amx", turned, "x=u8:64x14x18", TURN("Y", "C"), NULL).us;
+    double together = cost("x86-64-amx", turned, "x=u8:64x14x18", TURN("C", "Y"), NULL).us;
+    if (together < 4 * apart) fail_msg("parts of lines %g us, whole ones %g", together, apart);
+    double narrow = cost("x86-64-amx", turned, "x=u8:128x56x7", SQUARES, NULL).us;
+    double wide = cost("x86-64-amx", turned, "x=u8:128x56x16", SQUARES, NULL).us;
+    if (narrow < 0.7 * wide) fail_msg("lines of 7 %g us, of 16 %g", narrow, wide);
+    double alone = cost("x86-64-amx", chosen, "x=f32:30000", "", NULL).compute_us;
+    double vectors = cost("x86-64-amx", chosen, "x=f32:30000", "split y I 16\nvectorize y I.1\n", NULL).compute_us;
+    if (alone < 6 * vectors) fail_msg("one by one %g us, in vectors %g", alone, vectors);
+    double small = cost("x86-64-amx", summed, "x=f32:200x400", "", NULL).levels[0].bytes / (200 * 400 * 4);
+    double large = cost("x86-64-amx", summed, "x=f32:2000x400", "", NULL).levels[0].bytes / (2000 * 400 * 4);
+    if (small > 0.5 * large) fail_msg("%g times its bytes from memory where L2 holds the copy, %g where not", small, large);
+#undef TURN
+#undef SQUARES
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(copies_as_measured, open_arena, close_arena),
         cmocka_unit_test_setup_teardown(flops_and_padding, open_arena, close_arena),
         cmocka_unit_test_setup_teardown(gpu_counts, open_arena, close_arena),
         cmocka_unit_test_setup_teardown(orders, open_arena, close_arena),
