@@ -30,8 +30,9 @@ static int laid_out_by(const kn_tree *t, const kn_stage *p, const kn_expr *read,
 }
 
 /* Axis of P that loop `i` of S walks, through R's read of P: R is S itself or attached to it. -1: none. */
-static int walked(const kn_tree *t, const kn_stage *p, const kn_stage *c, int i, const kn_stage *r, int stmt, const kn_expr *read)
+static int walked(const kn_step *s, const kn_stage *p, const kn_stage *c, int i, const kn_stage *r, int stmt, const kn_expr *read)
 {
+    const kn_tree *t = s->t;
     int axis = r == c ? c->loops[i].axis : -1;
     for (int j = 0; j < r->nloops && r != c; j++)
         if (r->loops[j].shared_with == i) axis = r->loops[j].axis;
@@ -40,7 +41,7 @@ static int walked(const kn_tree *t, const kn_stage *p, const kn_stage *c, int i,
             return kn_stage_out_axis(t, p, k);
     const kn_loop *l = &c->loops[i]; /* no turn of it is moved back into a tile */
     bool whole = kn_stage_stmt(t, c)->axes[l->axis].extent % (l->extent * l->stride) == 0;
-    return axis >= 0 && whole && stmt == r->stmt ? laid_out_by(t, p, read, axis) : -1;
+    return axis >= 0 && whole && stmt == r->stmt && !s->hw->gpu ? laid_out_by(t, p, read, axis) : -1;
 }
 
 /* P's leading loops become S's loops up to L: the same axis through the identity reads of P, of the same extent and stride. */
@@ -74,7 +75,7 @@ static kiln_status check_read(kn_step *s, const kn_stage *p, const kn_stage *c, 
     if (!r || (r != c && !inside)) return kn_step_refuse(s, "'%s' is read by another statement too", s->args[0]);
     if (kn_stage_find(t, p) > kn_stage_find(t, r)) return kn_step_refuse(s, "'%s' comes before '%s'", kn_stage_name(t, r), s->args[0]);
     for (int i = 0; i <= at; i++) {
-        int x = walked(t, p, c, i, r, stmt, read);
+        int x = walked(s, p, c, i, r, stmt, read);
         if (!first && x != axis[i])
             return kn_step_refuse(s, "'%s' is read at different elements in one iteration of '%s'", s->args[0], c->loops[i].name);
         axis[i] = x;

@@ -88,7 +88,8 @@
  *   reverse_compute_at C P L     the map C that reads P at its own axes is computed behind the part of P that L's body makes
  *   compute_at P S L             statement P (producer of a temporary read by S, or by what is attached to S at L or inside it) is computed at the
  *                                start of loop L's body of S. P's leading loops must mirror S's loops up to L (same axis through the
- *                                identity reads of P, same extents); they become S's. P's tensor, or its epilogue's, becomes a scratch buffer of the
+ *                                reads of P, of identity or at indices that lay out one axis as P does, //16 and %16; same extents, for the latter
+ *                                no turn cut off); they become S's. P's tensor, or its epilogue's, becomes a scratch buffer of the
  *                                region needed there. On a GPU L is a grid or thread loop, P's own thread loops are those of S inside L, and
  *                                each thread keeps in registers what it makes: its elements of P are those that it reads (own.c)
  *
