@@ -49,12 +49,21 @@ static bool of_gpu(const kn_site *x, parts *want)
     return true;
 }
 
-/* Terms that a CPU's part is worth its combination with. */
+/* Bytes of an element of what is read. */
+static int widest(const kn_site *x)
+{
+    int bytes = 0;
+    for (int l = 0; l < x->nloads; l++) bytes = x->load[l].bytes > bytes ? x->load[l].bytes : bytes;
+    return bytes;
+}
+
+/* Terms that a CPU's part is worth its combination with; of what a unit of its own may multiply (AMX) more. */
 static int64_t least_of_core(const kn_site *x)
 {
-    enum { WORK = 16384, TERMS = 128 }; /* multiply-adds of a core in the time in which another one starts */
+    enum { WORK = 16384, TERMS = 128, UNIT = 8 }; /* multiply-adds of a core in the time in which another one starts */
     double results = points(x->s, false);
-    return results < WORK / TERMS ? (int64_t)(WORK / results) : TERMS;
+    int64_t faster = x->hw->tile_registers && x->contraction && widest(x) <= 2 ? UNIT : 1;
+    return faster * (results < WORK / TERMS ? (int64_t)(WORK / results) : TERMS);
 }
 
 /* Rows that cores would share, each of which packs all of a few panels for its own (cpu_blocks.c): in parts none is packed twice, if half of L2
@@ -66,14 +75,6 @@ static bool packs_once(const kn_site *x, parts *want)
     if (points(x->s, false) * kn_dtype_bytes(kn_stmt_acc(x->s)) * x->hw->units > (double)l2->capacity_bytes / 2) return false;
     *want = (parts){.fill = fill_of(x, 1), .least = least_of_core(x), .shared = 1, .whole = true};
     return true;
-}
-
-/* Bytes of an element of what is read. */
-static int widest(const kn_site *x)
-{
-    int bytes = 0;
-    for (int l = 0; l < x->nloads; l++) bytes = x->load[l].bytes > bytes ? x->load[l].bytes : bytes;
-    return bytes;
 }
 
 /* Sums of columns, or of their products with a few rows, from beyond L2 that cores would share by columns: each would read runs of a few pages, and

@@ -200,6 +200,16 @@ static void cores_read_their_own_copies(void **state)
     CHOOSE("x86-64-amx", true, one);
 }
 
+/* A sum that a unit multiplies is cut into parts where these are long: of a few hundred terms it takes twice as long so. */
+static void units_have_long_parts(void **state)
+{
+    static const choice one[] = {{"{\"expr\":\"y[N,P,Q,F] +=! cast(pad(x,0)[N,P*2+R-1,Q*2+S-1,C],i32)*cast(w[R,S,C,F],i32) where P in 14, Q in 10\","
+                                  "\"inputs\":[{\"name\":\"x\",\"dtype\":\"u8\",\"shape\":[1,28,17,96]},"
+                                  "{\"name\":\"w\",\"dtype\":\"i8\",\"shape\":[3,1,96,24],\"constant\":true}]}", " amx_", "part out0", NULL}};
+    (void)state;
+    CHOOSE("x86-64-amx", false, one);
+}
+
 /* Channels of a place are laid out by one core, one line of the cache or several: cores share rows, as they do of the results. */
 static void cores_write_whole_lines(void **state)
 {
@@ -364,7 +374,8 @@ int main(void)
                                        cmocka_unit_test(vectors_of_windows_read_side_by_side), cmocka_unit_test(blocks_for_few_rows),
                                        cmocka_unit_test(long_sums_go_in_slices),
                                        cmocka_unit_test(picked_elements_are_written_out), cmocka_unit_test(weights_are_read_in_order),
-                                       cmocka_unit_test(cores_read_their_own_copies), cmocka_unit_test(cores_write_whole_lines),
+                                       cmocka_unit_test(cores_read_their_own_copies), cmocka_unit_test(units_have_long_parts),
+                                       cmocka_unit_test(cores_write_whole_lines),
                                        cmocka_unit_test(cores_have_their_own_filters), cmocka_unit_test(rows_of_two_tiles_are_interleaved),
                                        cmocka_unit_test(tasks_that_write_are_long),
                                        cmocka_unit_test(short_tiles_share_a_task), cmocka_unit_test(few_rows_go_in_parts),
