@@ -77,18 +77,24 @@ static kn_expr *spelt_out(kn_lw *w, kn_expr *e)
     return NULL;
 }
 
+/* All of `l` again, each time so much further; false: too often. */
+static bool again(lines *l, int64_t by, int64_t times)
+{
+    if (l->n == DEEP) return false;
+    int i = l->n++;
+    for (; i > 0 && l->by[i - 1] > by; i--) l->by[i] = l->by[i - 1], l->times[i] = l->times[i - 1];
+    l->by[i] = by;
+    l->times[i] = times;
+    return true;
+}
+
 /* A loop further out moves what `l` is by as much, times its iterations. */
 static bool moved_by(kn_lw *w, lines *l, const kn_ls *loop)
 {
     int64_t by, n = kn_lw_iterations(w, loop);
-    if (!from_zero(loop) || !kn_lw_coefficient(l->at, loop->var, &by) || by < 0 || l->n == DEEP) return false;
+    if (!from_zero(loop) || !kn_lw_coefficient(l->at, loop->var, &by) || by < 0) return false;
     l->at = kn_lw_at_lane(w, l->at, loop->var, kn_lw_int(w, 0));
-    if (!l->at || n < 2 || !by) return l->at;
-    int i = l->n++;
-    for (; i > 0 && l->by[i - 1] > by; i--) l->by[i] = l->by[i - 1], l->times[i] = l->times[i - 1];
-    l->by[i] = by;
-    l->times[i] = n;
-    return true;
+    return l->at && (n < 2 || !by || again(l, by, n));
 }
 
 /* Runs that follow each other are one. */
@@ -166,18 +172,11 @@ static bool at_even_distances(lines *l, const int64_t *from, int n)
     for (int block = 1, times; block < n; block *= times) {
         int64_t by = from[block];
         for (times = 2; block * times < n && from[block * times] == by * times;) times++;
-        if (n % (block * times) || l->n == DEEP) return false;
+        if (n % (block * times)) return false;
         for (int i = 0; i < block * times; i++)
             if (from[i] != from[i % block] + by * (i / block)) return false;
-        l->by[l->n] = by;
-        l->times[l->n++] = times;
+        if (!again(l, by, times)) return false;
     }
-    for (int i = 1; i < l->n; i++)
-        for (int k = i; k > 0 && l->by[k - 1] > l->by[k]; k--) {
-            int64_t by = l->by[k], times = l->times[k];
-            l->by[k] = l->by[k - 1], l->times[k] = l->times[k - 1];
-            l->by[k - 1] = by, l->times[k - 1] = times;
-        }
     return true;
 }
 
@@ -260,7 +259,7 @@ static bool find_next_parts(arriving *x, const kn_ls *behind, lines *l)
 static void ask_in(arriving *x, sum *f, const kn_ls *behind)
 {
     lines l;
-    const kn_ls *step = f->inner->body;
+    const kn_ls *step = f->inner->body; /* what is asked for goes in front of it */
     if (streams(behind)) return; /* 4096x1024x4096, bytes: 0.93 with the rows */
     if (find_results(x, behind, &l)) ask(x->w, f->inner, &l, f->step, f->steps, RESULTS, TO_WRITE);
     else if (find_next_parts(x, behind, &l)) ask(x->w, f->inner, &l, f->step, f->steps, PARTS, TO_READ);

@@ -12,21 +12,25 @@ static bool alike(const kn_expr *x, int i, const kn_expr *y, int k)
     return x->nargs > 0;
 }
 
-/* Axis of P that lays out what R reads along axis y, in tiles or otherwise: every index that one of them has the other has as well. -1: none. */
+static bool has(const kn_expr *index, int axis) { return kn_axes_in(index) >> axis & 1; }
+
+/* Axis x lays out what is read along axis y, in tiles or otherwise: every index that has the one has the other, and is alike. */
+static bool lays_out(const kn_stmt *made, int x, const kn_expr *read, int y)
+{
+    for (int k = 0; k < read->nargs; k++) {
+        if (has(made->lhs[k], x) != has(read->args[k], y)) return false;
+        if (has(made->lhs[k], x) && !alike(made->lhs[k], x, read->args[k], y)) return false;
+    }
+    return true;
+}
+
+/* The axis of P that does so; -1: none. */
 static int laid_out_by(const kn_tree *t, const kn_stage *p, const kn_expr *read, int y)
 {
     const kn_stmt *made = t->program->stmts[p->stmt];
-    int x = -1;
-    if (p->epilogue >= 0) return -1;
-    for (int k = 0; k < read->nargs; k++) {
-        bool one = kn_axes_in(read->args[k]) == 1u << y;
-        if (one && x < 0 && kn_axes_in(made->lhs[k]) && !(kn_axes_in(made->lhs[k]) & (kn_axes_in(made->lhs[k]) - 1)))
-            x = __builtin_ctz(kn_axes_in(made->lhs[k]));
-        if (x >= 0 && one && !alike(made->lhs[k], x, read->args[k], y)) return -1;
-    }
-    for (int k = 0; k < read->nargs && x >= 0; k++)
-        if ((kn_axes_in(read->args[k]) == 1u << y) != (kn_axes_in(made->lhs[k]) == 1u << x)) return -1;
-    return x;
+    for (int x = 0; x < made->nspatial && p->epilogue < 0 && has(read, y); x++)
+        if (lays_out(made, x, read, y)) return x;
+    return -1;
 }
 
 /* Axis of P that loop `i` of S walks, through R's read of P: R is S itself or attached to it. -1: none. */
@@ -44,7 +48,7 @@ static int walked(const kn_step *s, const kn_stage *p, const kn_stage *c, int i,
     return axis >= 0 && whole && stmt == r->stmt && !s->hw->gpu ? laid_out_by(t, p, read, axis) : -1;
 }
 
-/* P's leading loops become S's loops up to L: the same axis through the identity reads of P, of the same extent and stride. */
+/* P's leading loops become S's loops up to L: the same axis through the reads of P, of the same extent and stride. */
 static kiln_status mirror(kn_step *s, kn_stage *p, const kn_stage *c, int at, const int *axis)
 {
     int next = 0;
