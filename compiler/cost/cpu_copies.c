@@ -1,4 +1,4 @@
-/* What copies into scratch cost a CPU: a vector at a time, turned in registers, or element by element. */
+/* What copies into scratch cost a CPU: a vector at a time, turned in registers, also on their way out, or element by element. */
 #include "cost/cpu.h"
 
 /* Elements of the access's tensor that L2 does not hold come from the level beyond it, and a copy that turns them, a band at a time, does nothing
