@@ -1,6 +1,7 @@
 /* What is no constant and has the lanes, but whose rows run along the sum, is turned in registers as it is packed (lower/squares.c): block by block,
  * under the loop that reads it, so that no copy of all of it goes out to memory and comes back. A block is a part of one reduce axis and all of those
- * whose elements lie nearer. Convolutions with the channels first compete with their results turned, so that lanes run along such weights. */
+ * whose elements lie nearer. Convolutions with the channels first compete with their results turned, so that lanes run along such weights, or along
+ * constant ones that the shaping (cpu_turned.c) did not find worth it. */
 #include "construct/cpu.h"
 #include <string.h>
 
@@ -87,7 +88,7 @@ static bool reads_maps(const kn_tree *t, const kn_stmt *s)
     return some;
 }
 
-bool kn_cpu_squares_steps(kiln_arena *a, const kn_program *p, const kn_hw *hw, kiln_bytes *start)
+bool kn_cpu_squares_steps(kiln_arena *a, const kn_program *p, const kn_hw *hw, kiln_bytes *start, bool *ahead)
 {
     kn_tree *t, *turned;
     kiln_diag d;
@@ -100,7 +101,8 @@ bool kn_cpu_squares_steps(kiln_arena *a, const kn_program *p, const kn_hw *hw, k
         *start = (kiln_bytes){lines, lines ? strlen(lines) : 0};
         if (!lines || kn_trace_apply(a, p, hw, *start, &turned, &d)) continue;
         kn_site_of(a, turned, turned->stages[i + turned->nstages - t->nstages - 1], hw, &x);
-        if (kn_cpu_is_squares(&x)) return true;
+        *ahead = !kn_cpu_is_squares(&x);
+        if (!*ahead || kn_cpu_is_packed(&x)) return true;
     }
     return false;
 }

@@ -264,11 +264,11 @@ const char *kn_cpu_turned(kiln_arena *a, const kn_site *x, const char *plane, co
         bool narrow = kn_dtype_bytes(t->dtype) <= 2 && kn_dtype_bytes(other->dtype) <= 2;
         int lanes = lanes_of(x, w, narrow), terms = terms_of(x, other);
         bool copied = !t->constant && weights;
-        if (t->role != KN_INPUT || (!weights && t->constant)) continue;
-        if (x->load[w].axes >> x->n & 1 || lanes < 0 || terms < 0 || terms == other->nargs - 1) continue;
+        if (t->role != KN_INPUT || x->load[w].axes >> x->n & 1 || lanes < 0 || terms < 0 || terms == other->nargs - 1) continue;
         int to = results_of(x, lanes), last = copied ? dim_of(loads[w], lanes) : -1;
         int axis = term_of(x, other->args[terms]);
-        if (!weights && x->reduce_extent == kn_cpu_extent(x, axis) && !pays_to_pack(x, w, other, lanes, axis, narrow)) continue;
+        if (!weights && t->constant && worth_turning(x, w, loads, lanes, axis)) continue; /* it has been */
+        if (!weights && !t->constant && x->reduce_extent == kn_cpu_extent(x, axis) && !pays_to_pack(x, w, other, lanes, axis, narrow)) continue;
         if (to < 0 || (copied && last < 0) || (weights && !worth_turning(x, w, loads, lanes, axis))) continue;
         kn_buf b;
         kn_buf_init(&b, a);

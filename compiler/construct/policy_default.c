@@ -189,13 +189,27 @@ static kiln_status add_lanes(kiln_arena *a, const kn_program *p, const kn_hw *hw
     return s == KILN_MEMORY || s == KILN_STOPPED ? s : KILN_OK;
 }
 
-/* Sums of products that have their lanes elsewhere compete with them along what is turned as it is packed. */
+/* Of candidates that come from another shape of the program those that are clearly better than the best one, or worse: what lies between says more
+ * about the model than about them. */
+static void insert_clear(kiln_candidates *list, const kiln_candidates *others, int k)
+{
+    const double clear = 0.9;
+    double best = list->n ? list->c[0].predicted_us : 0;
+    for (int i = 0; i < others->n; i++)
+        if (!list->n || others->c[i].predicted_us < clear * best || others->c[i].predicted_us > best) insert(list, &others->c[i], k);
+}
+
+/* Sums of products that have their lanes elsewhere compete with them along what is turned as it is packed, or is packed ahead. */
 static kiln_status add_squares(kiln_arena *a, const kn_program *p, const kn_hw *hw, int k, kiln_candidates *list)
 {
     kiln_bytes start;
     kiln_diag none = {0};
-    if (!kn_cpu_squares_steps(a, p, hw, &start)) return KILN_OK;
-    kiln_status s = shaped(a, p, hw, start, EVALUATIONS / 3, k, list, &none);
+    bool ahead;
+    if (!kn_cpu_squares_steps(a, p, hw, &start, &ahead)) return KILN_OK;
+    kiln_candidates *others = ahead ? kn_new(a, kiln_candidates) : list;
+    if (!others) return KILN_MEMORY;
+    kiln_status s = shaped(a, p, hw, start, EVALUATIONS / 3, k, others, &none);
+    if (ahead && s == KILN_OK) insert_clear(list, others, k);
     return s == KILN_MEMORY || s == KILN_STOPPED ? s : KILN_OK;
 }
 

@@ -367,6 +367,19 @@ static void short_tiles_share_a_task(void **state)
     CHOOSE("x86-64-amx", false, one);
 }
 
+/* Channels first and packed ahead: the channels of the results are lanes where places in rows of their own leave more of these idle than it takes to
+ * turn what goes in and out; else places stay lanes. */
+static void constants_compete_with_lanes_along_channels(void **state)
+{
+#define AHEAD(x, w) "{\"op\":{\"name\":\"Conv\"},\"inputs\":[{\"dtype\":\"f32\",\"shape\":[" x "]},{\"dtype\":\"f32\",\"constant\":true," \
+                    "\"shape\":[" w "]}]}"
+    static const choice one[] = {{AHEAD("8,8,63,9", "192,8,1,5"), "cache_write out0 lanes_last", "flatten_window", "prepack"},
+                                 {AHEAD("1,8,63,63", "64,8,3,3"), "vectorize out0 S3.2", "lanes_last", NULL}};
+#undef AHEAD
+    (void)state;
+    CHOOSE("x86-64-avx512", false, one);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(lanes_and_rows_lie_beside_each_other), cmocka_unit_test(tiles_are_whole),
@@ -381,6 +394,7 @@ int main(void)
                                        cmocka_unit_test(short_tiles_share_a_task), cmocka_unit_test(few_rows_go_in_parts),
                                        cmocka_unit_test(long_rows_are_read_once), cmocka_unit_test(loops_too_long_to_write_out),
                                        cmocka_unit_test(far_squares_lie_beside_each_other), cmocka_unit_test(groups_are_no_lanes),
+                                       cmocka_unit_test(constants_compete_with_lanes_along_channels),
                                        cmocka_unit_test(small_products_of_whole_tiles)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
