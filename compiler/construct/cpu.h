@@ -170,7 +170,8 @@ bool kn_cpu_zipped(const kn_site *x, kn_plans *p, const kn_cpu_dot *d);
 bool kn_cpu_turns_squares(const kn_site *x, int w, int blocked, int64_t lanes, int64_t terms);
 int64_t kn_cpu_squares_block(const kn_site *x, int w, int blocked, int64_t line, int64_t lanes, int64_t terms);
 void kn_cpu_put_run(kn_buf *b, const kn_site *x, int w, int blocked, int part);
-/* First steps after which a sum of products has its lanes along such a load, or (ahead) along a constant that is packed; false: none does. */
+/* First steps after which a sum of products has its lanes along such a load, or along a constant that is packed; ahead: that, or a constant is packed
+ * without them, too. false: none does. */
 bool kn_cpu_squares_steps(kiln_arena *a, const kn_program *p, const kn_hw *hw, kiln_bytes *start, bool *ahead);
 /* cpu_turned.c: steps after which the statement, then named `results`, computes them with the axis last that lanes are to run along, from a copy
  * `plane` of the other factor whose terms lie beside each other, and a copy `weights` of what is no constant, whose lanes do. Where that is

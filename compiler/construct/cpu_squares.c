@@ -100,9 +100,11 @@ bool kn_cpu_squares_steps(kiln_arena *a, const kn_program *p, const kn_hw *hw, k
         const char *lines = kn_cpu_turned(a, &x, KN_CPU_SQUARES_IN, KN_CPU_SQUARES_OUT, NULL);
         *start = (kiln_bytes){lines, lines ? strlen(lines) : 0};
         if (!lines || kn_trace_apply(a, p, hw, *start, &turned, &d)) continue;
+        *ahead = kn_cpu_is_packed(&x);
         kn_site_of(a, turned, turned->stages[i + turned->nstages - t->nstages - 1], hw, &x);
-        *ahead = !kn_cpu_is_squares(&x);
-        if (!*ahead || kn_cpu_is_packed(&x)) return true;
+        bool squares = kn_cpu_is_squares(&x);
+        *ahead |= !squares;
+        if (squares || kn_cpu_is_packed(&x)) return true;
     }
     return false;
 }
