@@ -51,8 +51,11 @@ static bool used_by(const kn_gen *g, const kn_fn *f, bool *used)
 
 bool kn_unit_flushes(const kn_lprog *p)
 {
-    for (int i = 0; i < p->ncalls; i++)
-        if (p->calls[i].unit && kn_is_float(p->calls[i].intrin->operand[0].dtype)) return true;
+    for (int i = 0; i < p->ncalls; i++) {
+        const kn_intrin *it = p->calls[i].intrin;
+        bool halves = it->noperands > 1 && it->operand[1].dtype == KN_BF16;
+        if (kn_is_float(it->operand[0].dtype) && (p->calls[i].unit || (halves && kn_native_of(it->spec)))) return true;
+    }
     return false;
 }
 

@@ -23,6 +23,11 @@ typedef struct kn_called {
 kn_expr *kn_called_result(kn_called *x);
 /* Stores what is in range of the tiles that the spatial loops from number `from` on walk over. */
 void kn_called_store(kn_called *x, int from);
+/* The first n lanes of a vector of results, in memory, in vectors of 8, 4 and 2. */
+void kn_called_store_first(kn_called *x, int lanes, int n);
+/* called_registers.c: vectors of results that are in registers, from there to where they go. *rest: where those are to be stored that are not, NULL:
+ * there are none. False: nothing has been stored. */
+bool kn_called_store_registers(kn_called *x, kn_ls ***rest);
 /* On a unit, of results that no loop around the tile has kept in memory: its registers are stored where they go, rows beside each other or apart,
  * unchanged. *rest: where the others are to be stored that are not all in range, NULL: there are none. False: they do not lie so. */
 bool kn_called_store_tiles(kn_called *x, kn_ls ***rest);

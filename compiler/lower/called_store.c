@@ -33,6 +33,16 @@ static void store_lanes(kn_called *x, int lanes, int64_t from, int n)
     x->sg->val[lanes] = NULL;
 }
 
+void kn_called_store_first(kn_called *x, int lanes, int n)
+{
+    int64_t size = x->sg->g->loops[lanes].extent / 2;
+    for (int from = 0; size > 0; size /= 2) {
+        if (from + size > n) continue;
+        store_lanes(x, lanes, from, (int)size);
+        from += (int)size;
+    }
+}
+
 /* The last vector of an axis, of n lanes, holds fewer results: they go out in vectors of 8, 4 and 2. *other as of store_vector. */
 static void store_last(kn_called *x, int lanes, int n, kn_ls ***other)
 {
@@ -48,11 +58,7 @@ static void store_last(kn_called *x, int lanes, int n, kn_ls ***other)
     w->tail = *other;
     kn_ls *cond = in ? kn_lw_if(w, in) : NULL;
     if (cond) w->tail = &cond->body;
-    for (int from = 0, size = n / 2; size > 0; size /= 2) {
-        if (from + size > rest) continue;
-        store_lanes(x, lanes, from, size);
-        from += size;
-    }
+    kn_called_store_first(x, lanes, rest);
     *other = cond ? &cond->other : NULL;
 }
 

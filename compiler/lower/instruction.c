@@ -648,7 +648,7 @@ static void to_memory(kn_called *x, int64_t registers, bool unit)
     kn_lw *w = x->w;
     kn_sg *sg = x->sg;
     int64_t elems = x->it->operand[0].elems;
-    if (registers) sg->part = kn_lw_buffer(w, "part", x->it->operand[0].dtype, 1, registers * elems, KN_SCRATCH);
+    if (registers && sg->part < 0) sg->part = kn_lw_buffer(w, "part", x->it->operand[0].dtype, 1, registers * elems, KN_SCRATCH);
     if (unit) kn_lw_unit_move(x, false);
     for (int64_t c = 0; c < registers && !unit && !w->status; c++)
         kn_lw_store(w, sg->part, kn_lw_int(w, c * elems), kn_lw_read(w, sg->results, kn_lw_int(w, c), (int)elems));
@@ -668,7 +668,8 @@ void kn_lw_instruction_end(kn_lw *w, kn_sg *sg)
     kn_ls **rest = NULL, **after = NULL;
     memcpy(reduced, sg->clipped, sizeof reduced);
     memcpy(sg->clipped, sg->unreduced, sizeof sg->clipped);
-    if (unit && left && kn_called_store_tiles(&x, &rest)) {
+    bool in_vectors = registers && !unit;
+    if (left && ((unit && kn_called_store_tiles(&x, &rest)) || (in_vectors && kn_called_store_registers(&x, &rest)))) {
         if (!rest) return;
         after = w->tail, w->tail = rest;
     }

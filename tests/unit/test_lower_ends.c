@@ -319,10 +319,41 @@ static void tiles_are_made_where_they_are_read(void **state)
 #undef NEST
 }
 
+static int64_t stores_to(const kn_lprog *l, const kn_ls *s, int64_t buffer)
+{
+    (void)l;
+    return s->kind == KN_LS_STORE && s->buffer == buffer;
+}
+
+/* Vectors of results that an instruction leaves in registers go from there to where they belong: a register a store. Those go through memory that
+ * the lanes' axis ends in; all of a tile, in loops, that another axis does. */
+static void results_leave_registers(void **state)
+{
+#define TILE "split y J 2 8\nsplit y I 3\nsplit y K 2\nreorder y I.0 J.0 | K.0 I.1 J.1 | J.2 K.1\nparallel y I.0\nunroll y I.1\nunroll y J.1\n" \
+    "tensorize y J.2 vpmaddwd_i8\ncache_read y 1 scratch J.0 loops K.0 J.1 J.2 K.1\n"
+    static const struct { const char *inputs; int64_t direct, spilled; } one[] = {
+        {"a=i16:12x8&b=i8:8x64", 6, 0},      {"a=i16:12x8&b=i8:8x56", 6, 0},      {"a=i16:12x8&b=i8:8x60", 6 + 1, 3},
+        {"a=i16:13x8&b=i8:8x64", 6 + 1, 6},  {"a=i16:12x8&b=i8:8x12", 3 + 1, 3},  {"a=i16:12x40&b=i8:40x64", 1, 6},
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof one / sizeof *one; i++) {
+        kiln_arena *a = kiln_arena_open(&(kiln_host){NULL, mem, NULL});
+        kn_lprog *l = lowered_and_run(a, "y[I,J] +=! cast(a[I,K],i32)*cast(b[K,J],i32)", one[i].inputs, TILE);
+        int64_t direct = 0, spilled = 0;
+        for (int b = 0; b < l->nbuffers; b++) {
+            if (!strncmp(l->buffers[b].name, "part", 4)) spilled += counted(l, stores_to, b);
+            if (!strcmp(l->buffers[b].name, "y") || !strncmp(l->buffers[b].name, "out", 3)) direct += counted(l, stores_to, b);
+        }
+        if (direct != one[i].direct || spilled != one[i].spilled) fail_msg("%zu: %lld and %lld", i, (long long)direct, (long long)spilled);
+        kiln_arena_close(a);
+    }
+#undef TILE
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(tiles_are_made_where_they_are_read),
-        cmocka_unit_test(runs_break_at_digits), cmocka_unit_test(narrow_lanes_are_picked),
+    const struct CMUnitTest tests[] = {cmocka_unit_test(tiles_are_made_where_they_are_read), cmocka_unit_test(results_leave_registers),
+                                       cmocka_unit_test(runs_break_at_digits), cmocka_unit_test(narrow_lanes_are_picked),
                                        cmocka_unit_test(copies_know_joined_digits), cmocka_unit_test(whole_turns_ask_nothing),
                                        cmocka_unit_test(maps_ask_nothing), cmocka_unit_test(whole_tiles_ask_nothing),
                                        cmocka_unit_test(loops_of_a_sum_are_one), cmocka_unit_test(terms_ask_once),
