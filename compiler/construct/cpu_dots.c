@@ -164,7 +164,7 @@ static bool dot_along(const kn_site *x, int64_t least, bool whole, kn_cpu_dot *d
 
 bool kn_cpu_dot_of(const kn_site *x, kn_cpu_dot *d)
 {
-    enum { RUN = 16 };
+    enum { RUN = 4 };
     if (kn_cpu_streams_narrow(x)) return false;
     if (dot_along(x, RUN, false, d)) return true;
     return (dot_along(x, 1, false, d) && kn_cpu_boxes_run(x, d)) || (dot_along(x, 1, true, d) && kn_cpu_boxes_run(x, d));
