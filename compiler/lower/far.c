@@ -128,6 +128,16 @@ void kn_tile_write_far(kn_tile *x)
     kn_lw_prefetch_lines(w, kn_lw_tensor(w, out), at, lines, KN_LINE_BYTES / bytes, true);
 }
 
+void kn_tile_write_lines(kn_tile *x, int64_t lanes)
+{
+    kn_lw *w = x->w;
+    int out = output_of(x);
+    const kn_tensor *t = &w->p->program->tensors[out];
+    int64_t bytes = kn_dtype_bytes(t->dtype), row = t->rank ? t->shape[t->rank - 1] : 1;
+    if (lanes * bytes != KN_LINE_BYTES || row * bytes % KN_LINE_BYTES || t->role != KN_OUTPUT || !kn_lw_past_caches(w, out)) return;
+    if (bytes_of(w, out) > w->hw->streaming_store_bytes) w->streamed = kn_lw_tensor(w, out);
+}
+
 /* Inputs that the epilogue reads element by element where it writes (what a residual adds), at most `most`. */
 static int read_where_written(const kn_tile *x, int *tensors, int most)
 {

@@ -380,6 +380,22 @@ static void constants_compete_with_lanes_along_channels(void **state)
     CHOOSE("x86-64-avx512", false, one);
 }
 
+/* Sums of a few terms go to a dot instruction, too, a pair of halves at least; not those of bytes whose results floats write past the caches, nor
+ * small ones of so few bytes that making them unsigned at each call takes longer. */
+static void short_sums_are_dots(void **state)
+{
+#define BYTES(x, a, b) "{\"op\":\"MatMulInteger\",\"inputs\":[" INPUT(x, a) "," INPUT("i8", b) "]}"
+    static const choice one[] = {
+        {PRODUCT("bf16", "1760,8", "8,112"), "vdpbf16ps", NULL, NULL},  {PRODUCT("bf16", "1000,3", "3,100"), "vdpbf16ps", NULL, NULL},
+        {PRODUCT("bf16", "64,14", "14,64"), "vdpbf16ps", NULL, NULL},   {PRODUCT("bf16", "8,4", "4,32"), NULL, "tensorize", NULL},
+        {BYTES("i8", "640,8", "8,72"), "vpdpbusd", NULL, NULL},         {BYTES("u8", "4096,4", "4,4096"), NULL, "tensorize", NULL},
+        {BYTES("i8", "162,5", "5,57"), NULL, "tensorize", NULL},        {BYTES("i8", "200,10", "10,24"), "vpdpbusd", NULL, NULL},
+    };
+#undef BYTES
+    (void)state;
+    CHOOSE("x86-64-bf16", false, one);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(lanes_and_rows_lie_beside_each_other), cmocka_unit_test(tiles_are_whole),
@@ -395,6 +411,7 @@ int main(void)
                                        cmocka_unit_test(long_rows_are_read_once), cmocka_unit_test(loops_too_long_to_write_out),
                                        cmocka_unit_test(far_squares_lie_beside_each_other), cmocka_unit_test(groups_are_no_lanes),
                                        cmocka_unit_test(constants_compete_with_lanes_along_channels),
+                                       cmocka_unit_test(short_sums_are_dots),
                                        cmocka_unit_test(small_products_of_whole_tiles)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
