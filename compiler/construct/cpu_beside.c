@@ -363,15 +363,21 @@ bool kn_cpu_is_beside(const kn_site *x)
     return kn_cpu_extent(x, x->m) >= MOST && kn_cpu_extent(x, o.axis) >= 2 * MOST;
 }
 
+/* Panels of which half of L1 holds all that a tile touches. */
+static int64_t panels_in_l1(const kn_site *x, const along *m, const along *o, const kn_cpu_tile *t)
+{
+    const kn_hw_level *l1 = kn_hw_level_named(x->hw, "l1");
+    int64_t columns = ((t->mr - 1) * m->step + m->reach + 1) * ((t->mo - 1) * o->step + o->reach + 1) + x->reduce_extent + t->mr * t->mo;
+    return l1->capacity_bytes / 2 / (columns * t->nv * t->lanes * kn_cpu_acc_bytes(x));
+}
+
 /* Tiles go along the row with a block of lanes, all that they touch of which stays in half of L1 from one tile to the next, and down the image with
  * it (3x3, the rate of runs of lanes over that of whole rows of places: 960x24x24 1.2 to 1.4, 1152x14x14 1.7, 1000x40x40 1.1 to 1.4, 728x19x19 1.3,
  * 672x17x17 1.1; 576x28x28 0.9 to 1.0, 200x75x75 0.9; by 2: 728x37x37 0.85, 576x49x12 0.8 to 1.0). */
 static void try_blocks(const kn_site *x, kn_plans *p, const along *m, const along *o, const kn_cpu_tile *t)
 {
     const kn_hw_level *l1 = kn_hw_level_named(x->hw, "l1");
-    int64_t columns = ((t->mr - 1) * m->step + m->reach + 1) * ((t->mo - 1) * o->step + o->reach + 1) + x->reduce_extent + t->mr * t->mo;
-    int64_t panel = t->nv * t->lanes, panels = kn_ceil_div(kn_cpu_extent(x, x->n), panel);
-    int64_t most = l1->capacity_bytes / 2 / (columns * panel * kn_cpu_acc_bytes(x));
+    int64_t panel = t->nv * t->lanes, panels = kn_ceil_div(kn_cpu_extent(x, x->n), panel), most = panels_in_l1(x, m, o, t);
     int64_t blocks = kn_ceil_div(panels, most > 1 ? most : 1), block = kn_ceil_div(panels, blocks);
     int64_t line = l1->transaction_bytes / (panel * kn_cpu_acc_bytes(x)); /* panels of one */
     if (line > 1) block = kn_round_up(block, line);
@@ -401,6 +407,19 @@ static void try_blocks(const kn_site *x, kn_plans *p, const along *m, const alon
     kn_nest_try(&w, p);
 }
 
+/* Blocks shorter than some lines come from each page at the rate at which pages are found: there places take all of their lanes, one tile of them
+ * after the other along the row (5x5 by 2 of 1355x56x56: 0.47 of the time of blocks of two lines). */
+static void try_pages(const kn_site *x, kn_plans *p, const along *m, const along *o, kn_cpu_tile *t)
+{
+    enum { SHORT = 256 };
+    if (panels_in_l1(x, m, o, t) * t->nv * t->lanes * kn_cpu_acc_bytes(x) >= SHORT) {
+        try_blocks(x, p, m, o, t);
+        return;
+    }
+    t->mc = 1;
+    if (t->mo == 1 && t->nv == 1) kn_cpu_try(x, p, t);
+}
+
 bool kn_cpu_beside(const kn_site *x, kn_plans *p)
 {
     bool square = false;
@@ -420,7 +439,7 @@ bool kn_cpu_beside(const kn_site *x, kn_plans *p)
                                  .mo = mo, .o = o.axis};
                 bool sweeps = sweeps_l1(x, &m, mr, &o, mo);
                 if (sweeps) t.mc = kn_ceil_div(columns, mr);
-                if (sweeps && strides_pages(x, &m, &o)) try_blocks(x, p, &m, &o, &t);
+                if (sweeps && strides_pages(x, &m, &o)) try_pages(x, p, &m, &o, &t);
                 else if (sweeps || mo > 1) kn_cpu_try(x, p, &t);
                 square |= mo > 1 && mr > 1;
             }
