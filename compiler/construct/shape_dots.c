@@ -4,9 +4,23 @@
 #include "te/expr.h"
 #include <string.h>
 
-/* The operand that a dot instruction broadcasts becomes unsigned, or wide, where that is what it takes; false: a primitive refuses it. */
-static bool recast(kn_shaper *s, const kn_site *v, const kn_cpu_dot *d, int rank)
+/* What the instruction takes is made of a copy that the shaping has made of an input: of the input then, while it is copied, so that it goes through
+ * the caches once (4x288x56x56 to 16, 2x2 by 2, channels first: 0.8 of the time). */
+static void recast_while_copied(kn_shaper *s, const char *copy)
 {
+    const kn_program *p = s->t->program;
+    for (int i = 0; i < p->nstmts && kn_shaper_stores(s, copy); i++) {
+        const kn_stmt *made = p->stmts[i];
+        if (strcmp(p->tensors[made->out].name, copy) || made->red != KN_RED_NONE || made->body->op != KN_OP_LOAD) continue;
+        kn_shaper_try(s, kn_format(s->a, "inline %s", copy));
+        return;
+    }
+}
+
+/* The operand that a dot instruction broadcasts becomes unsigned, or wide, where that is what it takes; false: a primitive refuses it. */
+static bool recast(kn_shaper *s, const kn_site *v, const kn_cpu_dot *d, const kn_expr *load)
+{
+    const char *copy = s->t->program->tensors[load->u.tensor].name;
     int n = s->nplanes, broadcast = d->it->operand[1].rank == 1 ? 1 : 2;
     const char *more = kn_shaper_name(s, "more"), *step = kn_format(s->a, "unsign %s %d %s sum%d less%d", v->name, d->flip ? d->b : d->a, more, n, n);
     if (d->wide) step = kn_format(s->a, "widen %s %d %s %s", v->name, d->a, more, kn_dtype_text(d->it->operand[broadcast].dtype));
@@ -20,10 +34,11 @@ static bool recast(kn_shaper *s, const kn_site *v, const kn_cpu_dot *d, int rank
     kn_buf b;
     kn_buf_init(&b, s->a);
     kn_putf(&b, "transform_layout %s", more);
-    for (int i = 0; i < rank; i++)
+    for (int i = 0; i < load->nargs; i++)
         if (i != d->turn) kn_putf(&b, " %d", i);
     kn_putf(&b, " %d", d->turn);
     if (d->turn >= 0) kn_shaper_try(s, kn_buf_take(&b).p);
+    if (d->turn < 0) recast_while_copied(s, copy);
     return true;
 }
 
@@ -39,7 +54,7 @@ kn_shaped kn_shape_dot(kn_shaper *s, int stage)
     kn_loads(v.s->body, loads, KN_SITE_LOADS);
     int64_t terms = d.it->s->axes[1].extent;
     bool divides = v.s->axes[d.run].extent % terms == 0;
-    if (d.recast && (!d.flip || divides)) return recast(s, &v, &d, loads[d.a]->nargs) ? KN_SHAPED_AGAIN : KN_SHAPED_NOT;
+    if (d.recast && (!d.flip || divides)) return recast(s, &v, &d, loads[d.a]) ? KN_SHAPED_AGAIN : KN_SHAPED_NOT;
     const char *pad = kn_format(s->a, "%s_pad_%s", s->t->program->tensors[loads[d.a]->u.tensor].name, v.s->axes[d.run].name);
     bool fills = !divides && pad && !kn_cpu_is_packed(&v);
     if (fills && kn_shaper_try(s, kn_format(s->a, "pad_einsum %s %s %lld", v.name, v.s->axes[d.run].name, (long long)terms))) {
