@@ -400,6 +400,19 @@ static void short_sums_are_dots(void **state)
     choose("x86-64-bf16", false, &turned, 1); /* bytes become unsigned as they are turned */
 }
 
+/* Patches of an image, which share no taps, lie beside each other place by place where rows of them alone would leave lanes idle. */
+static void patches_are_one_axis(void **state)
+{
+#define PATCHES(by, x, w) "{\"op\":{\"name\":\"Conv\",\"attrs\":{\"strides\":[" by "," by "]}},\"inputs\":[" INPUT("f32", x) "," INPUT("f32", w) "]}"
+    static const choice one[] = {{PATCHES("2", "1,3,44,44", "359,3,2,2"), "transform_layout plane0 0 3 4 5 1 2\n", "unstride", "fuse out0 F0 S2 S3"},
+                                 {PATCHES("4", "1,3,224,224", "96,3,4,4"), "transform_layout plane0 0 3 4 5 1 2\n", "unstride", NULL},
+                                 {PATCHES("2", "4,3,186,32", "359,3,2,2"), NULL, "transform_layout plane0 0 3", NULL},
+                                 {PATCHES("2", "1,3,44,44", "359,3,3,3"), NULL, "transform_layout plane0 0 3", NULL}};
+#undef PATCHES
+    (void)state;
+    CHOOSE("x86-64-avx512", false, one);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(lanes_and_rows_lie_beside_each_other), cmocka_unit_test(tiles_are_whole),
@@ -415,7 +428,7 @@ int main(void)
                                        cmocka_unit_test(long_rows_are_read_once), cmocka_unit_test(loops_too_long_to_write_out),
                                        cmocka_unit_test(far_squares_lie_beside_each_other), cmocka_unit_test(groups_are_no_lanes),
                                        cmocka_unit_test(constants_compete_with_lanes_along_channels),
-                                       cmocka_unit_test(short_sums_are_dots),
+                                       cmocka_unit_test(short_sums_are_dots), cmocka_unit_test(patches_are_one_axis),
                                        cmocka_unit_test(small_products_of_whole_tiles)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
