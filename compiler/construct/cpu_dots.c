@@ -105,11 +105,14 @@ static int64_t places_of(const kn_site *x)
 }
 
 /* So many lanes are idle that a mapping, which fills them otherwise, is faster: a dot takes less than what a mapping brings together for one (bytes,
- * 3 to 7 columns: 1.3 to 4.9 times as fast as mapped; of 2 columns 0.8 to 1.2). */
-static bool idles(const kn_site *x, const kn_intrin *it)
+ * 3 to 7 columns: 1.3 to 4.9 times as fast as mapped; of 2 columns 0.8 to 1.2), but places that are gathered for the lanes take longer, sooner where
+ * that is done at each call. */
+static bool idles(const kn_site *x, int with_lanes, bool constant, const kn_intrin *it)
 {
     enum { MOST = 5 };
     int64_t wide = places_of(x), idle = kn_round_up(wide, it->s->axes[0].extent) - wide;
+    for (int i = 0; i < x->s->nspatial; i++)
+        if (i != x->n && x->s->axes[i].extent > 1 && (x->load[with_lanes].axes >> i & 1)) return constant ? idle > wide : 5 * idle > 4 * wide;
     return idle > MOST * wide;
 }
 
@@ -142,7 +145,7 @@ static bool dot_by(const kn_site *x, int k, int64_t least, bool whole, bool flip
     int run = run_of(x, &x->load[ia], least, whole ? loads[ia] : NULL), turn = run < 0 && !narrow ? turned_run(x, loads[ia], &run) : -1;
     if (run < 0 || !(x->load[ib].axes >> run & 1)) return false;
     if (turn >= 0 && (products < 1 << 17 || kn_cpu_extent(x, x->m) < 64)) return false; /* few rows do not pay for turning and packing */
-    if (narrow && idles(x, it)) return false;
+    if (narrow && idles(x, ib, x->t->program->tensors[loads[ib]->u.tensor].constant, it)) return false;
     bool few = products < 1 << 16 && recast && (kn_cpu_extent(x, run) < 8 || kn_cpu_extent(x, x->m) < 4);
     if (few && !x->t->program->tensors[loads[ib]->u.tensor].constant) return false; /* what is made of the bytes at each call takes longer */
     if (!narrow && !wide && (flip || loads[ia]->dtype != KN_I8 || it->operand[a].dtype != KN_U8)) return false;
