@@ -179,12 +179,24 @@ static bool written_past(const kn_site *x)
     return past && x->reduce_extent <= TERMS && kn_dtype_bytes(x->t->program->tensors[x->s->out].dtype) >= 4;
 }
 
+/* The few terms are taps of a window that slides along the lanes: each of these is gathered for itself. */
+static bool gathers_run(const kn_site *x, const kn_cpu_dot *d)
+{
+    enum { LONG = 16 };
+    const kn_expr *loads[KN_SITE_LOADS];
+    kn_loads(x->s->body, loads, KN_SITE_LOADS);
+    uint32_t both = 1u << x->n | 1u << d->run;
+    for (int i = 0; i < loads[d->b]->nargs && kn_cpu_extent(x, d->run) < LONG; i++)
+        if ((kn_axes_in(loads[d->b]->args[i]) & both) == both) return true;
+    return false;
+}
+
 bool kn_cpu_dot_of(const kn_site *x, kn_cpu_dot *d)
 {
-    enum { RUN = 4, PAIR = 2 }; /* terms: of a window's taps, and of halves where a run is all of the sum */
+    enum { RUN = 4, PAIR = 2 }; /* terms; of halves where a run is all of the sum */
     if (kn_cpu_streams_narrow(x) || written_past(x)) return false;
-    if (dot_along(x, RUN, false, d) || (dot_along(x, PAIR, false, d) && !d->recast && kn_cpu_extent(x, d->run) == x->reduce_extent))
-        return true;
+    if (dot_along(x, RUN, false, d) && !gathers_run(x, d)) return true;
+    if (dot_along(x, PAIR, false, d) && !d->recast && kn_cpu_extent(x, d->run) == x->reduce_extent && !gathers_run(x, d)) return true;
     return (dot_along(x, 1, false, d) && kn_cpu_boxes_run(x, d)) || (dot_along(x, 1, true, d) && kn_cpu_boxes_run(x, d));
 }
 

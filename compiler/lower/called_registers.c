@@ -172,12 +172,13 @@ static bool follows(kn_called *x, int lanes)
     return yes && x->sg->g->loops[lanes].stride == 1;
 }
 
-/* Where registers are few compilers keep sums in memory for what comes behind the loop, if that is more than a loop: which only sums of a few steps
- * are short enough for (bytes with AVX2, 3 by 3 vectors: 560x3417x224 1.4 times as long, 40x456x16 0.6). */
+/* Compilers keep sums in memory for what comes behind the loop, if that is more than a loop, where these take most of the registers: which only sums
+ * of a few steps are short enough for, and gain by (bytes with AVX2, 3 by 3 vectors: 560x3417x224 1.4 times as long, 40x456x16 0.6; halves, 8 by 3
+ * vectors: 16x328x324 1.27 times, 1096x128x16 0.83). */
 static bool crowds(const kn_called *x)
 {
-    enum { STEPS = 12 };
-    return kn_hw_few_registers(x->w->hw) && steps_of(x) > STEPS;
+    enum { STEPS = 64, FEW_REGISTERS = 12 };
+    return steps_of(x) > (kn_hw_few_registers(x->w->hw) ? FEW_REGISTERS : STEPS);
 }
 
 bool kn_called_store_registers(kn_called *x, kn_ls ***rest)

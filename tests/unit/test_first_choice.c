@@ -393,7 +393,8 @@ static void short_sums_are_dots(void **state)
         {BYTES("i8", "62,804", "804,5"), "tensorize", " map ", NULL},   {PRODUCT("bf16", "499,72", "72,5"), "tensorize", " map ", NULL},
     };
 #undef BYTES
-    static const choice places = {"{\"op\":\"Conv\",\"inputs\":[" INPUT("bf16", "1,16,9,9") "," INPUT("bf16", "68,16,7,7") "]}", "map ", "tensorize", NULL};
+    static const choice places = {"{\"op\":\"Conv\",\"inputs\":[" INPUT("bf16", "1,16,9,9") "," INPUT("bf16", "68,16,7,7") "]}", "map ", "tensorize",
+                                  NULL};
     static const choice turned = {"{\"op\":{\"name\":\"ConvInteger\"},\"inputs\":[{\"dtype\":\"i8\",\"shape\":[4,288,56,56]},{\"dtype\":\"i8\","
                                   "\"constant\":true,\"shape\":[16,288,2,2]}]}", "inline plane0\n", "vectorize plane0", "unsign "};
     (void)state;
