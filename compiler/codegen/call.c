@@ -83,6 +83,16 @@ static void put_by_value(kn_gen *g, int i)
     kn_put(&g->out, ");\n    return k_d;\n}\n");
 }
 
+bool kn_instructions_flush(const kn_lprog *p)
+{
+    for (int i = 0; i < p->ncalls; i++) {
+        const kn_intrin *it = p->calls[i].intrin;
+        bool halves = it->noperands > 1 && it->operand[1].dtype == KN_BF16;
+        if (kn_is_float(it->operand[0].dtype) && (p->calls[i].unit || (halves && kn_native_of(it->spec)))) return true;
+    }
+    return false;
+}
+
 void kn_put_instructions(kn_gen *g)
 {
     for (int i = 0; i < g->p->ncalls && g->status == KILN_OK; i++) {

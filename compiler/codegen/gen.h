@@ -113,11 +113,11 @@ void kn_line(kn_gen *g);                          /* newline and indentation */
 /* call.c: instructions */
 void kn_put_call(kn_gen *g, const kn_ls *s);
 void kn_put_instructions(kn_gen *g);              /* a function for each one that is called */
+bool kn_instructions_flush(const kn_lprog *p);    /* some of them, products of halves, take denormals for zeros */
 
 /* unit.c: registers of an instruction's own unit */
 void kn_put_unit(kn_gen *g, const kn_ls *s);
 void kn_put_unit_call(kn_gen *g, const kn_call *c);
-bool kn_unit_flushes(const kn_lprog *p);          /* products, on such registers or of vectors of bf16, that take denormals for zeros */
 void kn_put_unit_texts(kn_gen *g);                /* what such text needs, behind the instructions' functions */
 bool kn_unit_used(kn_gen *g, const kn_fn *f);
 

@@ -274,7 +274,7 @@ kiln_status kn_gen_c(kiln_arena *a, const kn_lprog *p, const char *entry, kiln_b
     kn_gen_title(&b, p, entry);
     kn_put(&b, head);
     vector_types(g, &b);
-    if (kn_unit_flushes(p)) kn_put(&b, "#define KN_FLUSHES 1\n");
+    if (kn_instructions_flush(p)) kn_put(&b, "#define KN_FLUSHES 1\n");
     kn_putn(&b, prelude.p ? prelude.p : "", prelude.n);
     kn_putf(&b, runtime, g->streamed ? "    i32 pooled;\n" : "");
     kn_putn(&b, g->out.p ? g->out.p : "", g->out.n);

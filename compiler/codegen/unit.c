@@ -49,16 +49,6 @@ static bool used_by(const kn_gen *g, const kn_fn *f, bool *used)
     return any;
 }
 
-bool kn_unit_flushes(const kn_lprog *p)
-{
-    for (int i = 0; i < p->ncalls; i++) {
-        const kn_intrin *it = p->calls[i].intrin;
-        bool halves = it->noperands > 1 && it->operand[1].dtype == KN_BF16;
-        if (kn_is_float(it->operand[0].dtype) && (p->calls[i].unit || (halves && kn_native_of(it->spec)))) return true;
-    }
-    return false;
-}
-
 static int64_t most_bytes(const kn_lprog *p)
 {
     int64_t n = 0;

@@ -127,14 +127,20 @@ static bool many_rows(const kn_site *x, int rows, int lanes)
     return m > 2 * n;
 }
 
+static double products_of(const kn_site *x)
+{
+    double n = (double)x->reduce_extent;
+    for (int i = 0; i < x->s->nspatial; i++) n *= (double)x->s->axes[i].extent;
+    return n;
+}
+
 /* Instruction k of the device for the sum. flip: one that makes bytes unsigned as it reads them, for what is no constant, or is read so already. */
 static bool dot_by(const kn_site *x, int k, int64_t least, bool whole, bool flip, kn_cpu_dot *d)
 {
     const kn_expr *loads[KN_SITE_LOADS];
     const kn_intrin *it = x->hw->intrins[k].parsed;
     int a, b, done;
-    double products = (double)x->reduce_extent;
-    for (int i = 0; i < x->s->nspatial; i++) products *= (double)x->s->axes[i].extent;
+    double products = products_of(x);
     if (!is_dot(&x->hw->intrins[k], &a, &b) || flips(it) != flip || !factors_of(x->s->body, it->operand[0].dtype, &done)) return false;
     int ia = x->load[0].axes >> x->n & 1 ? 1 : 0, ib = 1 - ia; /* the one without n has the terms only */
     kn_loads(x->s->body, loads, KN_SITE_LOADS);
@@ -145,11 +151,10 @@ static bool dot_by(const kn_site *x, int k, int64_t least, bool whole, bool flip
     int run = run_of(x, &x->load[ia], least, whole ? loads[ia] : NULL), turn = run < 0 && !narrow ? turned_run(x, loads[ia], &run) : -1;
     if (run < 0 || !(x->load[ib].axes >> run & 1)) return false;
     if (turn >= 0 && (products < 1 << 17 || kn_cpu_extent(x, x->m) < 64)) return false; /* few rows do not pay for turning and packing */
-    if (narrow && idles(x, ib, x->t->program->tensors[loads[ib]->u.tensor].constant, it)) return false;
-    bool few = products < 1 << 16 && recast && (kn_cpu_extent(x, run) < 8 || kn_cpu_extent(x, x->m) < 4);
-    if (few && !x->t->program->tensors[loads[ib]->u.tensor].constant) return false; /* what is made of the bytes at each call takes longer */
-    if (!narrow && !wide && (flip || loads[ia]->dtype != KN_I8 || it->operand[a].dtype != KN_U8)) return false;
     bool constant = x->t->program->tensors[loads[ib]->u.tensor].constant;
+    bool few = products < 1 << 16 && recast && (kn_cpu_extent(x, run) < 8 || kn_cpu_extent(x, x->m) < 4);
+    if ((narrow && idles(x, ib, constant, it)) || (few && !constant)) return false; /* what is made of few bytes at each call takes longer */
+    if (!narrow && !wide && (flip || loads[ia]->dtype != KN_I8 || it->operand[a].dtype != KN_U8)) return false;
     if (flip && (constant || x->reduce_extent != kn_cpu_extent(x, run) || (done < 0 && many_rows(x, ia, ib)))) return false;
     if (x->m < 0 && !kn_cpu_zips(x, ib, run)) return false;
     *d = (kn_cpu_dot){.it = it, .a = ia, .b = ib, .run = run, .recast = recast, .wide = wide, .flip = flip && recast, .turn = turn};
@@ -159,8 +164,7 @@ static bool dot_by(const kn_site *x, int k, int64_t least, bool whole, bool flip
 static bool dot_along(const kn_site *x, int64_t least, bool whole, kn_cpu_dot *d)
 {
     enum { LEAST = 4096 };
-    double products = (double)x->reduce_extent;
-    for (int i = 0; i < x->s->nspatial; i++) products *= (double)x->s->axes[i].extent;
+    double products = products_of(x);
     bool vector = x->m < 0 && x->n >= 0 && x->s->red == KN_RED_SUM && products == (double)x->reduce_extent * (double)kn_cpu_extent(x, x->n);
     if (x->hw->gpu || !(x->contraction || vector) || x->s->scatter || x->nloads != 2 || products < LEAST) return false;
     for (int flip = 1; flip >= 0; flip--)
@@ -196,7 +200,8 @@ bool kn_cpu_dot_of(const kn_site *x, kn_cpu_dot *d)
     enum { RUN = 4, PAIR = 2 }; /* terms; of halves where a run is all of the sum */
     if (kn_cpu_streams_narrow(x) || written_past(x)) return false;
     if (dot_along(x, RUN, false, d) && !gathers_run(x, d)) return true;
-    if (dot_along(x, PAIR, false, d) && !d->recast && kn_cpu_extent(x, d->run) == x->reduce_extent && !gathers_run(x, d)) return true;
+    bool pairs = dot_along(x, PAIR, false, d) && !d->recast && kn_cpu_extent(x, d->run) == x->reduce_extent;
+    if (pairs && !gathers_run(x, d)) return true;
     return (dot_along(x, 1, false, d) && kn_cpu_boxes_run(x, d)) || (dot_along(x, 1, true, d) && kn_cpu_boxes_run(x, d));
 }
 
@@ -236,8 +241,8 @@ static void tile_of(const kn_site *x, const kn_cpu_dot *d, int64_t lanes, int64_
     }
 }
 
-/* Axes that neither the rows nor the lanes' operand have (images, above all): a task goes over all of them with the panel that it has packed, which
- * takes as long as the products of some dozen rows (8x448x7x7 by 3x3 in steps of 2 to 116: 0.8 of the time). */
+/* Axes beside rows and lanes that the lanes' operand does not have (images, above all): a task goes over all of them with the panel that it has
+ * packed, which takes as long as the products of some dozen rows (8x448x7x7 by 3x3 in steps of 2 to 116: 0.8 of the time). */
 static uint32_t sharing(const kn_site *x, const kn_cpu_dot *d, bool ahead)
 {
     enum { ROWS = 256 };

@@ -38,7 +38,7 @@ static bool recast(kn_shaper *s, const kn_site *v, const kn_cpu_dot *d, const kn
         if (i != d->turn) kn_putf(&b, " %d", i);
     kn_putf(&b, " %d", d->turn);
     if (d->turn >= 0) kn_shaper_try(s, kn_buf_take(&b).p);
-    if (d->turn < 0) recast_while_copied(s, copy);
+    else recast_while_copied(s, copy);
     return true;
 }
 

@@ -23,6 +23,9 @@ typedef struct kn_called {
 kn_expr *kn_called_result(kn_called *x);
 /* Stores what is in range of the tiles that the spatial loops from number `from` on walk over. */
 void kn_called_store(kn_called *x, int from);
+kn_tile kn_called_one(kn_called *x); /* an element of the results, as what stores it takes it */
+/* Condition that all that the tile has in registers is in range, on the axes that are not known to be; NULL: it is. */
+kn_expr *kn_called_all_in_range(kn_called *x);
 /* The first n lanes of a vector of results, in memory, in vectors of 8, 4 and 2. */
 void kn_called_store_first(kn_called *x, int lanes, int n);
 /* called_registers.c: vectors of results that are in registers, from there to where they go. *rest: where those are to be stored that are not, NULL:
@@ -33,6 +36,7 @@ bool kn_called_store_registers(kn_called *x, kn_ls ***rest);
 bool kn_called_store_tiles(kn_called *x, kn_ls ***rest);
 /* The unrolled loops have the values of their iteration c; c < 0: none. */
 void kn_called_register(kn_called *x, int64_t c);
+void kn_called_parts(kn_called *x); /* memory for the vectors of all registers, one after the other, unless there is some: sg->part */
 /* The destination's tile among the partial results: one for each iteration of the spatial loops between the outermost reduction and the tile. */
 kn_expr *kn_called_part(kn_called *x);
 /* unit.c: registers of the instruction's own unit for so many results and for its sources. */

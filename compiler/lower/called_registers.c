@@ -20,28 +20,13 @@ static int lanes_of(const kn_called *x)
     return lanes;
 }
 
-/* All spatial loops from the outermost reduction on have the value of their last iteration, or none. */
-static void at_last(kn_called *x, bool last)
-{
-    for (int i = x->sg->first_reduce; i < x->sg->g->nloops; i++)
-        if (!kn_tile_reduces(x->sg, i)) x->sg->val[i] = last ? kn_lw_int(x->w, x->sg->g->loops[i].extent - 1) : NULL;
-}
-
-static kn_tile one_of(kn_called *x)
-{
-    return (kn_tile){ .w = x->w, .sg = x->sg, .lane_var = -1, .lanes = 1, .vloop = -1, .acc = -1, .part = -1, .spill = -1 };
-}
-
 /* Condition that the tile is in range on the other axes, as far as that is not known; NULL: it is. */
 static kn_expr *others_in_range(kn_called *x, int axis)
 {
-    kn_tile one = one_of(x);
     bool clipped = x->sg->clipped[axis];
-    at_last(x, true);
     x->sg->clipped[axis] = true;
-    kn_expr *in = kn_tile_in_range(&one);
+    kn_expr *in = kn_called_all_in_range(x);
     x->sg->clipped[axis] = clipped;
-    at_last(x, false);
     return in ? kn_lw_simp(x->w, in) : NULL;
 }
 
@@ -49,7 +34,7 @@ static kn_expr *others_in_range(kn_called *x, int axis)
 static kn_expr *lane_in_range(kn_called *x, int lanes, int64_t n)
 {
     kn_sg *sg = x->sg;
-    kn_tile one = one_of(x);
+    kn_tile one = kn_called_one(x);
     bool clipped[KILN_MAX_AXES];
     memcpy(clipped, sg->clipped, sizeof clipped);
     for (int a = 0; a < sg->s->naxes; a++) sg->clipped[a] |= a != sg->g->loops[lanes].axis;
@@ -88,7 +73,7 @@ static void store_one(kn_called *x, int lanes, int64_t c)
 {
     enum { PAST = 4 };
     kn_lw *w = x->w;
-    kn_tile one = one_of(x);
+    kn_tile one = kn_called_one(x);
     int n = (int)x->sg->g->loops[lanes].extent, lane = kn_lw_var(w, "lane", 0, n - 1);
     x->sg->val[lanes] = kn_lw_ref(w, lane);
     if (steps_of(x) <= PAST) kn_tile_write_lines(&one, n);
@@ -163,12 +148,13 @@ static bool is_first(kn_called *x, int lanes, int64_t c)
 /* The lanes of register 0 follow each other where they go. */
 static bool follows(kn_called *x, int lanes)
 {
-    kn_tile one = one_of(x);
+    kn_tile one = kn_called_one(x);
     int lane = kn_lw_var(x->w, "lane", 0, x->sg->g->loops[lanes].extent - 1);
     kn_called_register(x, 0);
     x->sg->val[lanes] = kn_lw_ref(x->w, lane);
     bool yes = kn_tile_consecutive(&one, x->it->operand[0].dtype, lane);
-    at_last(x, false);
+    x->sg->val[lanes] = NULL;
+    kn_called_register(x, -1);
     return yes && x->sg->g->loops[lanes].stride == 1;
 }
 
@@ -196,8 +182,7 @@ bool kn_called_store_registers(kn_called *x, kn_ls ***rest)
     can = can && !(others && kn_lw_never(others));
     kn_ls *cond = can && others ? kn_lw_if(w, others) : NULL, **after = w->tail;
     if (cond) w->tail = &cond->body;
-    if (can && !sg->clipped[axis] && sg->s->axes[axis].extent % all && sg->part < 0)
-        sg->part = kn_lw_buffer(w, "part", x->it->operand[0].dtype, 1, n * all, KN_SCRATCH);
+    if (can && !sg->clipped[axis] && sg->s->axes[axis].extent % all) kn_called_parts(x);
     x->buffer[0] = sg->part;
     for (int64_t c = 0; can && c < n && !w->status; c++)
         if (is_first(x, lanes, c)) store_columns(x, lanes, c);

@@ -8,7 +8,7 @@ static kn_expr *sum(kn_lw *w, kn_expr *x, kn_expr *y)
     return e ? kn_lw_simp(w, e) : &w->dry;
 }
 
-static kn_tile one_of(kn_called *x)
+kn_tile kn_called_one(kn_called *x)
 {
     return (kn_tile){ .w = x->w, .sg = x->sg, .lane_var = -1, .lanes = 1, .vloop = -1, .acc = -1, .part = -1, .spill = -1 };
 }
@@ -24,7 +24,7 @@ static bool in_lanes(const kn_called *x, int lanes)
 static void store_lanes(kn_called *x, int lanes, int64_t from, int n)
 {
     kn_lw *w = x->w;
-    kn_tile one = one_of(x);
+    kn_tile one = kn_called_one(x);
     int lane = n > 1 ? kn_lw_var(w, "lane", 0, n - 1) : -1;
     x->sg->val[lanes] = n > 1 ? sum(w, kn_lw_int(w, from), kn_lw_ref(w, lane)) : kn_lw_int(w, from);
     kn_expr *at = kn_called_result(x);
@@ -47,7 +47,7 @@ void kn_called_store_first(kn_called *x, int lanes, int n)
 static void store_last(kn_called *x, int lanes, int n, kn_ls ***other)
 {
     kn_lw *w = x->w;
-    kn_tile one = one_of(x);
+    kn_tile one = kn_called_one(x);
     const kn_loop *l = &x->sg->g->loops[lanes];
     int rest = (int)(x->sg->s->axes[l->axis].extent % n);
     if (l->stride != 1 || !rest) return;
@@ -81,7 +81,7 @@ static bool store_vector(kn_called *x, int lanes, kn_ls ***other)
     kn_lw *w = x->w;
     kn_sg *sg = x->sg;
     const kn_intrin_operand *o = &x->it->operand[0];
-    kn_tile one = one_of(x);
+    kn_tile one = kn_called_one(x);
     int n = (int)sg->g->loops[lanes].extent, lane = kn_lw_var(w, "lane", 0, n - 1);
     *other = NULL;
     if (!in_lanes(x, lanes) || n > 64 || (n & (n - 1))) return false;
@@ -108,7 +108,7 @@ static bool runs_along(kn_called *x, int i)
 {
     kn_sg *sg = x->sg;
     const kn_loop *l = &sg->g->loops[i];
-    kn_tile one = one_of(x);
+    kn_tile one = kn_called_one(x);
     for (int k = i + 1; k < sg->g->nloops; k++)
         if (sg->g->loops[k].axis == l->axis) return false;
     int var = kn_lw_var(x->w, l->name, 0, l->extent - 1);
@@ -178,7 +178,7 @@ static void store_square(kn_called *x, int lanes, int run, int side, kn_expr *fi
     kn_lw *w = x->w;
     kn_sg *sg = x->sg;
     enum kn_dtype t = x->it->operand[0].dtype;
-    kn_tile one = one_of(x);
+    kn_tile one = kn_called_one(x);
     int at = kn_lw_buffer(w, "square", t, side, side, KN_REGISTER), along = kn_lw_var(w, "lane", 0, side - 1);
     for (int r = 0; r < side && !w->status; r++) {
         sg->val[run] = sum(w, first, kn_lw_int(w, r));
@@ -199,7 +199,7 @@ static void store_rest(kn_called *x, int lanes, int run, int64_t from)
     kn_lw *w = x->w;
     kn_sg *sg = x->sg;
     int64_t extent = sg->g->loops[run].extent, n = sg->g->loops[lanes].extent;
-    kn_tile one = one_of(x);
+    kn_tile one = kn_called_one(x);
     if (from == extent) return;
     int lane = kn_lw_var(w, "lane", 0, n - 1), at = kn_lw_var(w, "rest", from, extent - 1);
     kn_ls *outer = kn_lw_for(w, lane, kn_lw_int(w, 0), kn_lw_int(w, n)), **after = w->tail;
@@ -220,7 +220,7 @@ static bool store_turned(kn_called *x, int lanes, int run, kn_ls ***other)
     kn_sg *sg = x->sg;
     int side = square(x, lanes, run);
     int64_t extent = sg->g->loops[run].extent, n = sg->g->loops[lanes].extent, blocks = side ? extent / side : 0;
-    kn_tile one = one_of(x);
+    kn_tile one = kn_called_one(x);
     *other = NULL;
     if (!blocks) return false;
     sg->val[lanes] = kn_lw_int(w, n - 1);
@@ -261,7 +261,7 @@ static kn_expr *tile_place(kn_called *x, int *buffer, int64_t *row)
 {
     kn_lw *w = x->w;
     const kn_intrin_operand *o = &x->it->operand[0];
-    kn_tile one = one_of(x);
+    kn_tile one = kn_called_one(x);
     if (o->rank != 2 || !o->plain) return NULL;
     int loop[2], var[2];
     for (int d = 0; d < 2; d++) {
@@ -276,13 +276,24 @@ static kn_expr *tile_place(kn_called *x, int *buffer, int64_t *row)
     return kn_lw_at_lane(w, kn_lw_at_lane(w, at, var[0], kn_lw_int(w, 0)), var[1], kn_lw_int(w, 0));
 }
 
+kn_expr *kn_called_all_in_range(kn_called *x)
+{
+    kn_sg *sg = x->sg;
+    kn_tile one = kn_called_one(x);
+    for (int i = sg->first_reduce; i < sg->g->nloops; i++)
+        if (!kn_tile_reduces(sg, i)) sg->val[i] = kn_lw_int(x->w, sg->g->loops[i].extent - 1);
+    kn_expr *in = kn_tile_in_range(&one);
+    for (int i = sg->first_reduce; i < sg->g->nloops; i++)
+        if (!kn_tile_reduces(sg, i)) sg->val[i] = NULL;
+    return in;
+}
+
 bool kn_called_store_tiles(kn_called *x, kn_ls ***rest)
 {
     kn_lw *w = x->w;
     kn_sg *sg = x->sg;
     kn_unit_step step[KN_UNIT_MOST];
     int64_t n = w->p->buffers[sg->results].elems;
-    kn_tile one = one_of(x);
     *rest = NULL;
     for (int64_t c = 0; c < n; c++) {
         kn_called_register(x, c);
@@ -291,11 +302,7 @@ bool kn_called_store_tiles(kn_called *x, kn_ls ***rest)
         kn_called_register(x, -1);
         if (!step[c].at) return false;
     }
-    for (int i = sg->first_reduce; i < sg->g->nloops; i++)
-        if (!kn_tile_reduces(sg, i)) sg->val[i] = kn_lw_int(w, sg->g->loops[i].extent - 1);
-    kn_expr *in = kn_tile_in_range(&one);
-    for (int i = sg->first_reduce; i < sg->g->nloops; i++)
-        if (!kn_tile_reduces(sg, i)) sg->val[i] = NULL;
+    kn_expr *in = kn_called_all_in_range(x);
     if (kn_lw_never(in)) return false;
     kn_ls *cond = in ? kn_lw_if(w, in) : NULL, **after = w->tail;
     if (cond) w->tail = &cond->body;
@@ -334,7 +341,7 @@ void kn_called_store(kn_called *x, int from)
         w->tail = &loop->body;
     }
     if (!n || sg->val[innermost]) { /* n 0: one result, and no loop over it */
-        kn_tile one = one_of(x);
+        kn_tile one = kn_called_one(x);
         kn_expr *in = kn_tile_in_range(&one);
         kn_ls *cond = in ? kn_lw_if(w, in) : NULL;
         if (cond && !after) after = w->tail;

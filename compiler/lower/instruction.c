@@ -642,13 +642,19 @@ void kn_lw_instruction_steps(const kn_lw *w, const kn_sg *sg, int loop, kn_ls *o
     if (in_vectors && few && kn_tile_reduces(sg, loop) && !of->unroll) of->unroll = KN_HW_WRITTEN_STEPS;
 }
 
+void kn_called_parts(kn_called *x)
+{
+    const kn_intrin_operand *o = &x->it->operand[0];
+    if (x->sg->part < 0) x->sg->part = kn_lw_buffer(x->w, "part", o->dtype, 1, in_registers(x->w, x->sg) * o->elems, KN_SCRATCH);
+}
+
 /* Results of a sum that are left in registers, so many of them, go through memory of their own. */
 static void to_memory(kn_called *x, int64_t registers, bool unit)
 {
     kn_lw *w = x->w;
     kn_sg *sg = x->sg;
     int64_t elems = x->it->operand[0].elems;
-    if (registers && sg->part < 0) sg->part = kn_lw_buffer(w, "part", x->it->operand[0].dtype, 1, registers * elems, KN_SCRATCH);
+    if (registers) kn_called_parts(x);
     if (unit) kn_lw_unit_move(x, false);
     for (int64_t c = 0; c < registers && !unit && !w->status; c++)
         kn_lw_store(w, sg->part, kn_lw_int(w, c * elems), kn_lw_read(w, sg->results, kn_lw_int(w, c), (int)elems));

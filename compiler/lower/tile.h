@@ -111,9 +111,9 @@ void kn_tile_store_rows(kn_tile *x, int lane_var);
 void kn_tile_spill(kn_tile *x, int lane_var); /* by way of scratch, whatever of it is in range */
 
 /* far.c */
+void kn_tile_write_far(kn_tile *x); /* before the tile is stored: says whether it goes past the caches (w->streamed), or asks for lines */
 /* The same of vectors of so many lanes that an instruction computed, which are lines of an output that alone is so large, in rows of whole lines. */
 void kn_tile_write_lines(kn_tile *x, int64_t lanes);
-void kn_tile_write_far(kn_tile *x); /* before the tile is stored: says whether it goes past the caches (w->streamed), or asks for lines */
 void kn_tile_prefetch_out(kn_tile *x); /* before it is summed: asks for lines that its sums go to */
 
 /* warp.c: results `element` and the next of a thread, neighbours of a row from `column` on: together where they lie together and both are in range,
