@@ -175,7 +175,7 @@ void kn_cpu_put_run(kn_buf *b, const kn_site *x, int w, int blocked, int part);
 bool kn_cpu_squares_steps(kiln_arena *a, const kn_program *p, const kn_hw *hw, kiln_bytes *start, bool *ahead);
 /* cpu_turned.c: steps after which the statement, then named `results`, computes them with the axis last that lanes are to run along, from a copy
  * `plane` of the other factor whose terms lie beside each other, and a copy `weights` of what is no constant, whose lanes do. Where that is
- * NULL it is to be turned as it is packed, which competes. NULL: nothing to turn. */
+ * NULL it is to be turned as it is packed, which competes, and so does a constant that had not been found worth it. NULL: nothing to turn. */
 const char *kn_cpu_turned(kiln_arena *a, const kn_site *x, const char *plane, const char *results, const char *weights);
 /* A line of a trace that puts dimension `d` of a tensor of this rank behind the others. */
 void kn_cpu_put_last(kn_buf *b, const char *tensor, int rank, int d);
@@ -216,8 +216,8 @@ bool kn_cpu_joins_rows(const kn_site *x);
 void kn_cpu_put_lanes_last(kn_buf *b, const kn_site *x, int load, const char *copy);
 /* cpu_separate.c: combining the window's rows along the reduce axis first is worth it; held: registers hold them. */
 bool kn_cpu_separates(const kn_site *x, const kn_expr *read, int axis, bool held);
-/* cpu_spread.c: steps after which a short sum over a window that steps along the lanes reads `copy` of it, term by term beside the places; NULL: it
- * is none, or few rows of results meet it. */
+/* cpu_spread.c: steps after which a short sum over a window that steps along the lanes reads `copy` of it, term by term beside the places, those
+ * of patches as one axis; NULL: it is none, or few rows of results meet it. */
 const char *kn_cpu_spread(kiln_arena *a, const kn_site *x, const char *copy);
 
 /* cpu_packed.c: tiles of a sum of products with a constant factor along n, which is packed ahead; false: it is no such sum. */

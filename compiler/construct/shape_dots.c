@@ -1,4 +1,5 @@
-/* Sums of products go to an instruction of the device, their results turned where its lanes want that. */
+/* Sums of products go to an instruction of the device, their results turned where its lanes want that; what it takes in another dtype becomes that
+ * as it is copied. */
 #include "construct/shape.h"
 #include "intrin/intrin.h"
 #include "te/expr.h"

@@ -1,7 +1,7 @@
 /* Results that go to memory beyond the caches. Past these, where a description says that is better (`streaming_store_bytes`): whole lines of runs
  * and of turned squares (rows that are none: lines.c); of vectors that are half a line runs of whole lines alone, and no output in which a temporary
- * lies, of others lines of products too that lie apart; the generated entry, or the task, waits for them. Elsewhere their lines are asked for ahead:
- * of runs, of what short sums write, and of what lies rows apart. */
+ * lies, of others lines of products too that lie apart, or that an instruction computed; the generated entry, or the task, waits for them. Elsewhere
+ * their lines are asked for ahead: of runs, of what short sums write, and of what lies rows apart. */
 #include "lower/tile.h"
 
 /* Where element c goes of a tile that was moved back to end with its axis, had it not been. */
