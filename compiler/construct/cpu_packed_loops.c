@@ -46,7 +46,7 @@ static void put_splits(kn_nest *w, const packed *k)
     kn_nest_split(w, k->q, (int64_t[KN_NEST_CUTS]){banded(k) ? k->band : 0, k->mr});
     if (k->mp > 1) kn_nest_split(w, k->p, (int64_t[KN_NEST_CUTS]){k->band / k->mp, k->mp});
     else if (k->p >= 0) kn_nest_split(w, k->p, (int64_t[KN_NEST_CUTS]){k->band});
-    kn_nest_split(w, k->blocked, (int64_t[KN_NEST_CUTS]){terms ? k->kb / k->terms : k->kb, terms ? k->terms : 0});
+    kn_nest_split(w, k->blocked, (int64_t[KN_NEST_CUTS]){terms ? kn_ceil_div(k->kb, k->terms) : k->kb, terms ? k->terms : 0});
     if (k->dots && !terms) kn_nest_split(w, k->dot.run, (int64_t[KN_NEST_CUTS]){k->terms});
 }
 

@@ -1,12 +1,13 @@
 /* flatten_window S I A B V T W: spatial axes A and B of S slide a window over two dimensions of load I. They become one axis V that runs over whole
  * rows of that window's plane, so that neighbours along V are neighbours in memory, whatever the window's place, stride and padding:
  *
- *   T[..., a, b, U, ...] = what load I reads at row U // P * stride + a, column U % P * stride + b, padding filled in; P is the row pitch
- *   W[..., V] red= S's body, reading T[..., i % strideA, j % strideB, V + i // strideA * P + j // strideB, ...]
+ *   T[..., a, b, U, ...] = what load I reads at row U // P * stride + g * a, column U % P * stride + h * b, padding filled in; P is the row pitch
+ *   W[..., V] red= S's body, reading T[..., i % strideA // g, j % strideB // h, V + i // strideA * P + j // strideB, ...]
  *   what S wrote = W[..., A * P + B]
  *
- * where i and j are what the load's indices add to A * strideA and B * strideB. The P - extent(B) values of V between two rows are computed for
- * nothing. It is the lowering of a convolution to a matrix product without copying the window (im2col) for every tap. */
+ * where i and j are what the load's indices add to A * strideA and B * strideB; g and h divide them, and the strides. The P - extent(B) values of V
+ * between two rows are computed for nothing. It is the lowering of a convolution to a matrix product without copying the window (im2col) for every
+ * tap. */
 #include "schedule/sched.h"
 #include <string.h>
 
@@ -14,7 +15,7 @@ typedef struct window_dim {
     int axis, dim;          /* spatial axis, dimension of the load */
     int64_t extent, stride; /* of the axis; coefficient of the axis in the index */
     int64_t lo, span;       /* least value of the rest of the index; its greatest value above that */
-    int64_t phases;         /* remainders of the rest by the stride that occur (an upper bound) */
+    int64_t apart, phases;  /* remainders of the rest by the stride that occur: multiples of `apart`, so many of them (an upper bound) */
     int64_t lines;          /* values of axis + rest // stride */
     kn_expr *rest;          /* the rest of the index, from 0 */
 } window_dim;
@@ -31,6 +32,17 @@ static kn_expr *without_axis(void *user, kiln_arena *a, kn_expr *e)
 {
     const int *axis = user;
     return e->op == KN_OP_AXIS && e->u.axis == *axis ? kn_const_i(a, KN_I64, 0) : e;
+}
+
+/* What divides all that a window's dilated taps add, and the stride. */
+static int64_t steps_of(const kn_expr *rest, const kn_stmt *st, int64_t stride)
+{
+    kn_affine f;
+    if (!kn_affine_of(rest, &f)) return 1;
+    int64_t g = kn_gcd(stride, f.offset);
+    for (int i = 0; i < st->naxes; i++)
+        if (st->axes[i].extent > 1) g = kn_gcd(g, f.coef[i]);
+    return g;
 }
 
 static bool find_dim(kn_step *s, const kn_stage *g, flat *f, int which, const char *name)
@@ -56,9 +68,10 @@ static bool find_dim(kn_step *s, const kn_stage *g, flat *f, int which, const ch
     if (!rest || !kn_expr_range(rest, kn_sched_range, (void *)(uintptr_t)st, &w->lo, &hi) || hi - w->lo >= KILN_MAX_EXTENT)
         return kn_step_refuse(s, "index %d of load %s has no known range", w->dim, s->args[1]), false;
     w->span = hi - w->lo;
-    w->phases = w->span < w->stride ? w->span + 1 : w->stride;
     w->lines = w->extent + w->span / w->stride;
     w->rest = kn_bin(s->a, KN_OP_SUB, rest, kn_const_i(s->a, KN_I64, w->lo));
+    w->apart = steps_of(w->rest, st, w->stride);
+    w->phases = (w->span < w->stride ? w->span : w->stride - 1) / w->apart + 1;
     return true;
 }
 
@@ -118,8 +131,9 @@ static bool plane_dims(kn_step *s, flat *f, plane *x, kn_expr **idx)
         phase[k] = kn_const_i(s->a, KN_I64, w->lo);
         if (w->phases < 2) continue;
         x->t.lhs[f->rank] = new_axis(s, x, k ? "Z1" : "Z0", w->phases);
-        phase[k] = kn_bin(s->a, KN_OP_ADD, x->t.lhs[f->rank], phase[k]);
-        idx[f->rank] = kn_bin(s->a, KN_OP_MOD, w->rest, kn_const_i(s->a, KN_I64, w->stride));
+        kn_expr *apart = kn_const_i(s->a, KN_I64, w->apart);
+        phase[k] = kn_bin(s->a, KN_OP_ADD, kn_bin(s->a, KN_OP_MUL, x->t.lhs[f->rank], apart), phase[k]);
+        idx[f->rank] = kn_bin(s->a, KN_OP_FLOORDIV, kn_bin(s->a, KN_OP_MOD, w->rest, kn_const_i(s->a, KN_I64, w->stride)), apart);
         f->shape[f->rank++] = w->phases;
     }
     for (int k = 0; k < 2; k++) {

@@ -409,6 +409,20 @@ static void dots_read_what_lies_well(void **state)
     CHOOSE("x86-64-bf16", false, one);
 }
 
+/* Terms of an odd number are whole pairs with their padding, of which no block is left over for one; results that lie pages apart are no vector's
+ * lanes. */
+static void odd_terms_are_one_block(void **state)
+{
+    static const choice one[] = {
+        {"{\"op\":{\"name\":\"Conv\",\"attrs\":{\"dilations\":[2,2],\"pads\":[2,2,2,2]}},\"inputs\":[" INPUT("bf16", "1,431,10,10") ","
+         INPUT("bf16", "311,431,3,3") "]}", "split turned0 R0 216 2\n", "split turned0 R0 215", "cache_read turned0 0"},
+        {"{\"op\":{\"name\":\"Conv\",\"attrs\":{\"pads\":[0,1,1,1]}},\"inputs\":[" INPUT("bf16", "1,3,123,123") "," INPUT("bf16", "464,3,2,3")
+         "]}", NULL, "I=S1;", NULL},
+    };
+    (void)state;
+    CHOOSE("x86-64-bf16", false, one);
+}
+
 /* Patches of an image, which share no taps, lie beside each other place by place where rows of them alone would leave lanes idle. */
 static void patches_are_one_axis(void **state)
 {
@@ -438,7 +452,7 @@ int main(void)
                                        cmocka_unit_test(far_squares_lie_beside_each_other), cmocka_unit_test(groups_are_no_lanes),
                                        cmocka_unit_test(constants_compete_with_lanes_along_channels),
                                        cmocka_unit_test(short_sums_are_dots), cmocka_unit_test(dots_read_what_lies_well),
-                                       cmocka_unit_test(patches_are_one_axis),
+                                       cmocka_unit_test(odd_terms_are_one_block), cmocka_unit_test(patches_are_one_axis),
                                        cmocka_unit_test(small_products_of_whole_tiles)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -24,6 +24,9 @@ static void windows_are_planned(void **state)
     static const struct { const char *id, *text, *inputs, *has, *then, *never; } one[] = {
         /* groups are two axes before the window is looked at: its steps are taken apart, its places made one axis */
         {"x86-64-avx2", GROUPS, "x=f32:2x10x20x160&w=f32:12x5x3x3", "divide out0 S1 ", "unstride out0 1 S3 ", "cache_read"},
+        /* of a strided window's plane only the remainders that its taps have are copied */
+        {"x86-64-avx512", "y[N,F,P,Q] +=! pad(x,0.0)[N,C,P*2+R*2-1,Q*2+T*2-1]*w[F,C,R,T] where P in 10, Q in 40, R in 2, T in 2",
+         "x=f32:1x27x19x80&w=f32:37x27x2x2", "flatten_window out0 1 S2 S3 ", "reorder plane0 X0.0 X1.0 X1.1 Y.0 ", " Z"},
         {"x86-64-avx512", GROUPS, "x=f32:2x10x20x160&w=f32:12x5x3x3", "divide out0 S1 ", "flatten_window out0 1 S2 S3 ", "cache_read"},
         {"x86-64-avx2", FINISHED(10) "u[N,F,P,Q] = t[N,F,P,Q]+b[F]; y[N,F,P,Q] = max(u[N,F,P,Q],0.0)", "x=f32:2x10x10x10&w=f32:12x5x3x3&b=f32:12",
          "divide t0 S1 ", "inline t0\n", "cache_read"},
