@@ -116,14 +116,24 @@ static bool worth_copies(const packed *k)
     return many_places(k);
 }
 
-/* A window's factor that is no constant, which stays near, in rows that are vectors as they lie: a copy would be no better. */
+/* Results of each place go along the factor's groups: all of a place's are written before the next one's (512 to 576 channels of 69x69 places in 32
+ * groups: 0.7 of the time by groups). */
+static bool along_groups(const packed *k)
+{
+    for (int i = 0; i < k->x->s->nspatial; i++)
+        if (i != k->x->n && has(k, k->w, i) && has(k, k->v, i) && extent(k, i) > 1 && k->x->store.coef[i] < k->x->store.coef[k->q]) return true;
+    return false;
+}
+
+/* A factor that is no constant, of a window or of groups, which stays near, in rows that are vectors as they lie: a copy would be no better. */
 static bool lies_well(const packed *k)
 {
     enum { APART = 2048 };
     const kn_site_access *a = &k->x->load[k->w];
     const kn_hw_level *l2 = kn_hw_level_named(k->x->hw, "l2");
     int64_t row = extent(k, k->x->n) * a->bytes;
-    if (k->p < 0 || !l2 || !a->linear || a->coef[k->x->n] != 1 || extent(k, k->x->n) < k->lanes || row > APART) return false;
+    if (k->q < 0 || (k->p < 0 && !along_groups(k))) return false;
+    if (!l2 || !a->linear || a->coef[k->x->n] != 1 || extent(k, k->x->n) < k->lanes || row > APART) return false;
     return kn_packed_all(k) <= l2->capacity_bytes / 2 && !(k->uneven && kn_packed_in_groups(k));
 }
 
