@@ -48,7 +48,8 @@ int kn_lw_by_lines(const kn_lw *w, const kn_sg *sg, int64_t *vector, int64_t *sp
         lanes |= l->kind == KN_VECTOR && l->extent == *vector && l->stride == 1;
         *span *= l->extent;
     }
-    bool whole = lanes && *span == sg->g->loops[loop].stride && extent >= 2 * *span;
+    int64_t all = extent + *vector, tiles = kn_ceil_div(all - 1, *span); /* what they compute for nothing is a third at most */
+    bool whole = lanes && *span == sg->g->loops[loop].stride && extent >= *span && 3 * tiles * *span <= 4 * all;
     return whole && any_place(sg, a) ? loop : -1;
 }
 
