@@ -263,8 +263,10 @@ static walk walk_of(const rows *r, int k, const kn_site *x)
     w.lanes = kn_cpu_pow2(n, full);
     vectors = kn_ceil_div(n, w.lanes);
     int64_t lines = w.along == x->n && !reduces && begins_with_lines(x, w.lanes) ? from_lines(x, w.lanes) : 0;
-    w.many = lines ? lines : vectors <= CHUNK || (!w.sums && vectors <= PICKED && kn_cpu_picked(x)) ? vectors : w.sums ? sums_functions(r, x) ? DEAR : CHAINS
-           : at_once(x, vectors, w.lanes);
+    if (lines) w.many = lines;
+    else if (vectors <= CHUNK || (!w.sums && vectors <= PICKED && kn_cpu_picked(x))) w.many = vectors;
+    else if (w.sums) w.many = sums_functions(r, x) ? DEAR : CHAINS;
+    else w.many = at_once(x, vectors, w.lanes);
     if (w.lanes < 2) w = (walk){.along = -1, .many = 1, .lanes = 1};
     return w;
 }

@@ -272,12 +272,15 @@ static void long_rows_are_read_once(void **state)
     CHOOSE("x86-64-amx", false, one);
 }
 
-/* What L2 does not hold is turned in strips of squares: past the caches so that rows are read from end to end, else two by two. */
+/* What L2 does not hold is turned in strips of squares: past the caches so that rows are read from end to end, or, where what is written has no whole
+ * lines, whole rows of 16; else two by two. */
 static void far_squares_lie_beside_each_other(void **state)
 {
 #define TURN(perm, x) "{\"op\":{\"name\":\"Transpose\",\"attrs\":{\"perm\":[" perm "]}},\"inputs\":[{\"dtype\":\"f32\",\"shape\":[" x "]}]}"
     static const choice one[] = {
-        {TURN("1,0", "3000,2000"), "S1.0 S0.0 | S0.1 S1.1 | S0.2 S1.2", NULL, NULL},
+        {TURN("1,0", "3008,2000"), "S1.0 S0.0 | S0.1 S1.1 | S0.2 S1.2", NULL, NULL},
+        {TURN("1,0", "3000,2000"), "split out0 S0 32 16\n", NULL, "S0.0 S1.0 | S1.1 S0.1 | S0.2 S1.2"},
+        {TURN("1,0", "30000,150"), "S1.0 S0.0 | S0.1 S1.1 | S0.2 S1.2", NULL, NULL},
         {TURN("1,0", "1000,1000"), "| S1.1 S1.2 S0.1 | S0.2 S1.3", NULL, NULL},
         {TURN("0,2,1", "8,512,768"), " | S1.1 S2.1 | ", NULL, NULL}, {TURN("1,0", "256,256"), NULL, "S0.1 S1.1 | S0.2", "| S0.1 | S0.2 S1.1"},
         {TURN("1,0", "3,500000"), NULL, "S0.1 S1.1", NULL},
@@ -285,6 +288,24 @@ static void far_squares_lie_beside_each_other(void **state)
 #undef TURN
     (void)state;
     CHOOSE("x86-64-amx", false, one);
+}
+
+/* Rows that are to be written past the caches from lines on come in tiles that leave least of a row and what begins before it; short ones, of which
+ * more is read than they are made of, stay in registers. */
+static void rows_come_from_lines(void **state)
+{
+#define ROWS(op, x, more) "{\"op\":\"" op "\",\"inputs\":[" INPUT("f32", x) more "]}"
+    static const choice one[] = {
+        {ROWS("Softmax", "40000,152", ""), "split out0 S1 6 16\n", NULL, NULL},
+        {ROWS("Softmax", "4000,152", ""), "split out0 S1 5 16\n", NULL, NULL},
+        {ROWS("Softmax", "60000,85", ""), "split out0 S1 4 16\n", NULL, NULL},
+        {ROWS("Softmax", "40000,160", ""), "split out0 S1 5 16\n", NULL, NULL},
+        {ROWS("LayerNormalization", "60000,85", "," INPUT("f32", "85")), "split out0 S1 6 16\n", NULL, NULL},
+        {ROWS("LayerNormalization", "40000,149", "," INPUT("f32", "149")), "split out0 S1 6 16\n", NULL, NULL},
+    };
+#undef ROWS
+    (void)state;
+    CHOOSE("x86-64-bf16", false, one);
 }
 
 /* Few results of a group, channels last, are lanes although some are idle: lanes along the groups would gather what these have of their own. */
@@ -449,7 +470,8 @@ int main(void)
                                        cmocka_unit_test(tasks_that_write_are_long),
                                        cmocka_unit_test(short_tiles_share_a_task), cmocka_unit_test(few_rows_go_in_parts),
                                        cmocka_unit_test(long_rows_are_read_once), cmocka_unit_test(loops_too_long_to_write_out),
-                                       cmocka_unit_test(far_squares_lie_beside_each_other), cmocka_unit_test(groups_are_no_lanes),
+                                       cmocka_unit_test(far_squares_lie_beside_each_other), cmocka_unit_test(rows_come_from_lines),
+                                       cmocka_unit_test(groups_are_no_lanes),
                                        cmocka_unit_test(constants_compete_with_lanes_along_channels),
                                        cmocka_unit_test(short_sums_are_dots), cmocka_unit_test(dots_read_what_lies_well),
                                        cmocka_unit_test(odd_terms_are_one_block), cmocka_unit_test(patches_are_one_axis),

@@ -613,7 +613,8 @@ static void rows_begin_with_lines(void **state)
 {
     static const struct { const char *inputs; int bytes; bool lines; } one[] = {
         {"x=f32:24x300", 16384, true},  {"x=f32:24x307", 16384, true},    {"x=f32:24x319", 16384, true},  {"x=f32:24x127", 16384, false},
-        {"x=f32:24x320", 16384, false}, {"x=f32:24x300", 1 << 20, false}, {"x=f32:24x99", 16384, false},
+        {"x=f32:24x320", 16384, false}, {"x=f32:24x300", 1 << 20, false}, {"x=f32:24x99", 16384, true},
+        {"x=f32:72x63", 16384, false}, /* shorter than a tile */
     };
     (void)state;
     for (size_t i = 0; i < sizeof one / sizeof *one; i++) {
@@ -626,6 +627,8 @@ static void rows_begin_with_lines(void **state)
         c = parsed(a, "y[I,J] = x[I,J]*2.0+x[I,J]", one[i].inputs);
         kn_lprog *l = lowered(a, c, hw, text_of(trace), one[i].inputs);
         if (has_variable(l, "past") != one[i].lines) fail_msg("%s: tiles begin%s with lines", one[i].inputs, one[i].lines ? " not" : "");
+        if (one[i].bytes == 16384 && (counted(l, past_the_caches, 0) > 0) != (one[i].lines || strstr(one[i].inputs, "x320")))
+            fail_msg("%s: a line that two rows share, or two tiles, goes past the caches in parts", one[i].inputs);
         run_checked(a, c, hw, text_of(trace), one[i].inputs);
         kiln_arena_close(a);
     }
