@@ -4,8 +4,7 @@
 #include "te/expr.h"
 
 /* The load takes some of the rows and columns alone, each of its indices an axis of its own or a multiple of it: steps after which it reads what it
- * takes, in the same order, so that places are one run with nothing between rows; NULL: it is a window, or goes past its tensor, or is narrow, whose
- * places dot instructions want in whole vectors. */
+ * takes, in the same order, so that places are one run with nothing between rows; NULL: it is a window, or goes past its tensor. */
 const char *kn_cpu_thinned(kiln_arena *a, const kn_site *v, int l, const kn_expr *load, const char *plane)
 {
     kn_buf b;
@@ -25,7 +24,7 @@ const char *kn_cpu_thinned(kiln_arena *a, const kn_site *v, int l, const kn_expr
     }
     kn_put(&b, "\n");
     kiln_bytes lines = kn_buf_take(&b);
-    return v->load[l].padded || kn_dtype_bytes(load->dtype) < 4 ? NULL : lines.p;
+    return v->load[l].padded ? NULL : lines.p;
 }
 
 /* Rows of an image whose last tiles compute so much beyond their ends, or of which each panel of a constant that L2 does not hold would read lines

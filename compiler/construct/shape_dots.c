@@ -18,9 +18,24 @@ static void recast_while_copied(kn_shaper *s, const char *copy)
     }
 }
 
+/* What a window of one tap skips need not become what its instruction takes: the places that it meets are copied beside each other first, runs of
+ * terms (8x16x176x176 bytes by 2, channels last, to 16: 1.5 times as fast; single bytes, channels first, 0.5 to 1.3). */
+static bool thins(kn_shaper *s, const kn_site *v, int l, const kn_expr *load)
+{
+    kn_affine f;
+    bool skips = false;
+    for (int d = 0; d < load->nargs; d++)
+        for (int i = 0; i < v->s->nspatial && kn_affine_of(load->args[d], &f); i++) skips |= f.coef[i] > 1 && v->s->axes[i].extent > 1;
+    const char *plane = kn_shaper_name(s, "plane");
+    if (!skips || !plane || !kn_shaper_try(s, kn_cpu_thinned(s->a, v, l, load, plane))) return false;
+    kn_shaper_keep(s, plane);
+    return true;
+}
+
 /* The operand that a dot instruction broadcasts becomes unsigned, or wide, where that is what it takes; false: a primitive refuses it. */
 static bool recast(kn_shaper *s, const kn_site *v, const kn_cpu_dot *d, const kn_expr *load)
 {
+    if (!d->flip && d->turn < 0 && thins(s, v, d->a, load)) return true;
     const char *copy = s->t->program->tensors[load->u.tensor].name;
     int n = s->nplanes, broadcast = d->it->operand[1].rank == 1 ? 1 : 2;
     const char *more = kn_shaper_name(s, "more"), *step = kn_format(s->a, "unsign %s %d %s sum%d less%d", v->name, d->flip ? d->b : d->a, more, n, n);

@@ -67,7 +67,7 @@ static bool flatten(kn_shaper *s, const kn_site *v, int i, const kn_expr *load, 
     int a = b - 1, row = window_dim(v, i, load, a, &window), column = window_dim(v, i, load, b, &window), n = s->nplanes;
     if (row < 0 || column != row + 1 || !window || v->s->axes[a].extent < 2 || kn_cpu_few_shifts(v, load, column, b)) return false;
     if (one_axis(v, a, b)) return false;
-    const char *thin = kn_cpu_thinned(s->a, v, i, load, plane);
+    const char *thin = kn_dtype_bytes(load->dtype) < 4 ? NULL : kn_cpu_thinned(s->a, v, i, load, plane); /* dots want narrow ones in whole vectors */
     if (!packed && rows_alone(v, i, load, row, a, b)) thin = kn_format(s->a, "decompose_padding %s %d %s", v->name, i, plane);
     if (kn_shaper_try(s, thin)) return true;
     const char *y = v->s->axes[a].name, *x = v->s->axes[b].name;

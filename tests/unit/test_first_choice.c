@@ -430,6 +430,23 @@ static void dots_read_what_lies_well(void **state)
     CHOOSE("x86-64-bf16", false, one);
 }
 
+/* Of a window of one tap only what it meets becomes unsigned, where that is runs of bytes. */
+static void what_is_skipped_stays_signed(void **state)
+{
+#define TAPS(x, index, w, taps) \
+    "{\"expr\":\"y[N,P,Q,F] +=! cast(x[" index "],i32)*cast(w[R,S,C,F],i32) where P in 20, Q in 20, " taps "\",\"inputs\":[{\"name\":\"x\"," \
+    "\"dtype\":\"i8\",\"shape\":[" x "]},{\"name\":\"w\",\"dtype\":\"i8\",\"constant\":true,\"shape\":[" w "]}]}"
+    static const choice one[] = {
+        {TAPS("2,40,40,64", "N,P*2+R,Q*2+S,C", "1,1,64,32", "R in 1, S in 1"), "reindex out0 ", NULL, "inline plane0\n"},
+        {TAPS("2,42,42,64", "N,P*2+R,Q*2+S,C", "3,3,64,32", "R in 3, S in 3"), "unsign out0 ", "reindex ", NULL},
+        {TAPS("2,20,20,64", "N,P+R,Q+S,C", "1,1,64,32", "R in 1, S in 1"), "unsign out0 ", "reindex ", NULL},
+        {TAPS("2,64,40,40", "N,C,P*2+R,Q*2+S", "1,1,64,32", "R in 1, S in 1"), NULL, "reindex ", NULL},
+    };
+#undef TAPS
+    (void)state;
+    CHOOSE("x86-64-vnni", false, one);
+}
+
 /* Terms of an odd number are whole pairs with their padding, of which no block is left over for one; results that lie pages apart are no vector's
  * lanes. */
 static void odd_terms_are_one_block(void **state)
@@ -474,6 +491,7 @@ int main(void)
                                        cmocka_unit_test(groups_are_no_lanes),
                                        cmocka_unit_test(constants_compete_with_lanes_along_channels),
                                        cmocka_unit_test(short_sums_are_dots), cmocka_unit_test(dots_read_what_lies_well),
+                                       cmocka_unit_test(what_is_skipped_stays_signed),
                                        cmocka_unit_test(odd_terms_are_one_block), cmocka_unit_test(patches_are_one_axis),
                                        cmocka_unit_test(small_products_of_whole_tiles)};
     return cmocka_run_group_tests(tests, NULL, NULL);
