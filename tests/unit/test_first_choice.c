@@ -430,6 +430,21 @@ static void dots_read_what_lies_well(void **state)
     CHOOSE("x86-64-bf16", false, one);
 }
 
+/* Whole vectors of which half are results, channels last, are packed and read a band of the image as others are; halves of vectors need three
+ * quarters. */
+static void few_results_are_packed(void **state)
+{
+#define RESULTS(f, c) \
+    "{\"expr\":\"y[N,P,Q,F] +=! pad(x,0.0)[N,P*2+R,Q*2+S,C]*w[R,S,C,F] where P in 54, Q in 54, R in 3, S in 3\",\"inputs\":[" \
+    "{\"name\":\"x\",\"dtype\":\"f32\",\"shape\":[2,108,108,66]},{\"name\":\"w\",\"dtype\":\"f32\"" c ",\"shape\":[3,3,66," f "]}]}"
+    static const choice one[] = {{RESULTS("10", ",\"constant\":true"), "prepack out0 ", "flatten_window", "region\n"},
+                                 {RESULTS("9", ",\"constant\":true"), "prepack out0 ", "flatten_window", "region\n"},
+                                 {RESULTS("5", ",\"constant\":true"), "S2", "prepack out0 ", NULL}};
+#undef RESULTS
+    (void)state;
+    CHOOSE("x86-64-avx512", false, one);
+}
+
 /* Of a window of one tap only what it meets becomes unsigned, where that is runs of bytes. */
 static void what_is_skipped_stays_signed(void **state)
 {
@@ -491,7 +506,7 @@ int main(void)
                                        cmocka_unit_test(groups_are_no_lanes),
                                        cmocka_unit_test(constants_compete_with_lanes_along_channels),
                                        cmocka_unit_test(short_sums_are_dots), cmocka_unit_test(dots_read_what_lies_well),
-                                       cmocka_unit_test(what_is_skipped_stays_signed),
+                                       cmocka_unit_test(what_is_skipped_stays_signed), cmocka_unit_test(few_results_are_packed),
                                        cmocka_unit_test(odd_terms_are_one_block), cmocka_unit_test(patches_are_one_axis),
                                        cmocka_unit_test(small_products_of_whole_tiles)};
     return cmocka_run_group_tests(tests, NULL, NULL);
