@@ -425,6 +425,8 @@ static void dots_read_what_lies_well(void **state)
         {"{\"op\":\"Conv\",\"inputs\":[" INPUT("bf16", "1,16,9,9") "," INPUT("bf16", "68,16,7,7") "]}", "map ", "tensorize", NULL},
         {"{\"op\":{\"name\":\"ConvInteger\"},\"inputs\":[{\"dtype\":\"i8\",\"shape\":[4,288,56,56]},{\"dtype\":\"i8\",\"constant\":true,"
          "\"shape\":[16,288,2,2]}]}", "inline plane0\n", "vectorize plane0", "unsign "},
+        {"{\"op\":\"ConvInteger\",\"inputs\":[" INPUT("i8", "1,17,15,15") "," INPUT("i8", "57,17,5,5") "]}", "vpdpbusd\n", NULL,
+         "copy out0 1 weights"},
     };
     (void)state;
     CHOOSE("x86-64-bf16", false, one);
