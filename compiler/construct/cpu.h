@@ -177,6 +177,8 @@ bool kn_cpu_squares_steps(kiln_arena *a, const kn_program *p, const kn_hw *hw, k
  * `plane` of the other factor whose terms lie beside each other, and a copy `weights` of what is no constant, whose lanes do. Where that is
  * NULL it is to be turned as it is packed, which competes, and so does a constant that had not been found worth it. NULL: nothing to turn. */
 const char *kn_cpu_turned(kiln_arena *a, const kn_site *x, const char *plane, const char *results, const char *weights);
+/* The results alone, of a constant: the other factor, which a window steps over, is read as it lies. NULL: nothing to turn. */
+const char *kn_cpu_turned_alone(kiln_arena *a, const kn_site *x, const char *results);
 /* A line of a trace that puts dimension `d` of a tensor of this rank behind the others. */
 void kn_cpu_put_last(kn_buf *b, const char *tensor, int rank, int d);
 /* cpu_shifts.c: dimension d of the load is much longer than the axis that shifts it; steps after which a sum over such planes, then named `results`,

@@ -213,6 +213,26 @@ static kiln_status add_squares(kiln_arena *a, const kn_program *p, const kn_hw *
     return s == KILN_MEMORY || s == KILN_STOPPED ? s : KILN_OK;
 }
 
+/* The channels of results compete as lanes over an image that is read as it lies. */
+static kiln_status add_alone(kiln_arena *a, const kn_program *p, const kn_hw *hw, int k, kiln_candidates *list)
+{
+    kn_tree *t;
+    kiln_diag none = {0};
+    if (hw->gpu || kn_trace_apply(a, p, hw, (kiln_bytes){"", 0}, &t, &none)) return KILN_OK;
+    for (int i = 0; i < t->nstages; i++) {
+        kn_site x;
+        kn_site_of(a, t, t->stages[i], hw, &x);
+        const char *lines = kn_cpu_turned_alone(a, &x, KN_CPU_SQUARES_OUT);
+        if (!lines) continue;
+        kiln_candidates *others = kn_new(a, kiln_candidates);
+        if (!others) return KILN_MEMORY;
+        kiln_status s = shaped(a, p, hw, (kiln_bytes){lines, strlen(lines)}, EVALUATIONS / 3, k, others, &none);
+        if (s == KILN_OK) insert_clear(list, others, k);
+        return s == KILN_MEMORY || s == KILN_STOPPED ? s : KILN_OK;
+    }
+    return KILN_OK;
+}
+
 /* Chains of a GPU whose rows the shaping could not make one axis compete so. */
 static kiln_status add_groups(kiln_arena *a, const kn_program *p, const kn_hw *hw, int k, kiln_candidates *list)
 {
@@ -296,7 +316,7 @@ static kiln_status add_mappings(kiln_arena *a, const kn_program *p, const kn_hw 
 
 /* What competes with the plans of the shaped program, in the order in which they are added; each knows where it has something to offer. */
 static kiln_status (*const rivals[])(kiln_arena *a, const kn_program *p, const kn_hw *hw, int k, kiln_candidates *list) = {
-    add_tiles, add_groups, add_parts, add_copies, add_lanes, add_squares, add_mappings,
+    add_tiles, add_groups, add_parts, add_copies, add_lanes, add_squares, add_alone, add_mappings,
 };
 
 static kiln_status construct(kiln_arena *a, const kn_program *p, const kn_hw *hw, int k, kiln_candidates **out, kiln_diag *d)

@@ -432,6 +432,21 @@ static void dots_read_what_lies_well(void **state)
     CHOOSE("x86-64-bf16", false, one);
 }
 
+/* An image that a window steps over is read as it lies for its channels' results as lanes, where few results meet each of its elements. */
+static void images_lie_under_lanes(void **state)
+{
+#define STEPS(x, w) \
+    "{\"op\":{\"name\":\"Conv\",\"attrs\":{\"strides\":[2,2]}},\"inputs\":[{\"dtype\":\"f32\",\"shape\":[" x "]},{\"dtype\":\"f32\"," \
+    "\"constant\":true,\"shape\":[" w "]}]}"
+    static const choice one[] = {{STEPS("1,128,150,150", "16,128,2,2"), "cache_write out0 lanes_last", "terms_last", "prepack lanes_last"},
+                                 {STEPS("2,256,112,112", "128,256,1,1"), "cache_write out0 lanes_last", "terms_last", "prepack lanes_last"},
+                                 {STEPS("1,128,112,112", "16,128,9,9"), NULL, "cache_write out0 lanes_last\ntransform_layout lanes_last", NULL},
+                                 {STEPS("1,128,112,112", "10,128,2,2"), NULL, "cache_write out0 lanes_last\ntransform_layout lanes_last", NULL}};
+#undef STEPS
+    (void)state;
+    CHOOSE("x86-64-bf16", false, one);
+}
+
 /* Whole vectors of which half are results, channels last, are packed and read a band of the image as others are; halves of vectors need three
  * quarters. */
 static void few_results_are_packed(void **state)
@@ -509,6 +524,7 @@ int main(void)
                                        cmocka_unit_test(constants_compete_with_lanes_along_channels),
                                        cmocka_unit_test(short_sums_are_dots), cmocka_unit_test(dots_read_what_lies_well),
                                        cmocka_unit_test(what_is_skipped_stays_signed), cmocka_unit_test(few_results_are_packed),
+                                       cmocka_unit_test(images_lie_under_lanes),
                                        cmocka_unit_test(odd_terms_are_one_block), cmocka_unit_test(patches_are_one_axis),
                                        cmocka_unit_test(small_products_of_whole_tiles)};
     return cmocka_run_group_tests(tests, NULL, NULL);
