@@ -2,13 +2,7 @@
  * reads what its windows share once, and rows of tiles that go along the places before they go on with the lanes find it in L1. With few registers
  * larger windows write a row of taps out over as many places as registers hold with what these read, and go down the image, or a copy of it where
  * its columns fall into few sets of L1. */
-#include "construct/cpu.h"
-#include "construct/nest.h"
-#include "te/expr.h"
-
-/* A window along a spatial axis: `step` from one place to the next, `reach` from its first element to its last one, `apart` from one tap to the next;
- * taps further apart than places (dilated windows) are shared only by places so far apart. */
-typedef struct along { int axis; int64_t step, reach, apart; } along;
+#include "construct/beside.h"
 
 /* The load's windows overlap along the axis. */
 static bool overlaps(const kn_site *x, const kn_expr *load, int axis, along *w)
@@ -78,8 +72,6 @@ static bool divides(int64_t places, int64_t most)
     return false;
 }
 
-enum { MOST = 2, LONGEST = 6 };
-
 static bool find(const kn_site *x, along *m, along *o)
 {
     const kn_expr *loads[KN_SITE_LOADS];
@@ -123,7 +115,7 @@ static int64_t places_of_row(const kn_site *x, const along *m)
 }
 
 /* Rows of a task: all of them, unless the vectors of channels are too few for the cores. */
-static int64_t rows_of_task(const kn_site *x, int64_t lanes, int o)
+int64_t kn_beside_rows_of_task(const kn_site *x, int64_t lanes, int o)
 {
     int64_t tasks = 1, want = 4 * (int64_t)x->hw->units, rows = kn_cpu_extent(x, o);
     for (int i = 0; i < x->s->nspatial; i++)
@@ -131,78 +123,16 @@ static int64_t rows_of_task(const kn_site *x, int64_t lanes, int o)
     return tasks >= want ? rows : kn_ceil_div(rows, kn_ceil_div(want, tasks) < rows ? kn_ceil_div(want, tasks) : rows);
 }
 
-/* How tiles of larger windows go over places: the numbers of try_rows. */
-typedef struct along_rows {
-    along m, o;
-    int taps, load;         /* the reduce axis that is written out; what the window goes over */
-    int64_t lanes, mr, rows, vectors; /* places of a tile, rows of a task, vectors that are copied at once */
-    bool narrow, copied;    /* the window's rows fit L1, from end to end; not even a tile's do */
-} along_rows;
-
-/* Lines that L1 has room for which lie so many bytes apart, and fall into few of its sets. */
-static int64_t lines_at(const kn_site *x, int64_t bytes)
-{
-    const kn_hw_level *l1 = kn_hw_level_named(x->hw, "l1");
-    int64_t apart = kn_cpu_sets_apart(x), line = l1->transaction_bytes;
-    while (apart > line && bytes % apart) apart /= 2;
-    return l1->capacity_bytes / apart;
-}
-
-/* The same of columns. */
-static int64_t lines_held(const kn_site *x, const kn_site_access *a, const along *m)
-{
-    return lines_at(x, a->coef[m->axis] * a->bytes / m->step);
-}
-
-/* L1 has room for the columns that places in both directions read of the widest operand. */
-static bool holds_square(const kn_site *x, const along *m, int64_t mr, const along *o, int64_t mo)
-{
-    int64_t columns = ((mr - 1) * m->step + m->reach + 1) * ((mo - 1) * o->step + o->reach + 1);
-    for (int l = 0; l < x->nloads; l++)
-        if ((x->load[l].axes >> m->axis & 1) && (x->load[l].axes >> x->n & 1) && columns > lines_held(x, &x->load[l], m)) return false;
-    return true;
-}
-
-/* The part of L1 that the factors of all taps take, each of which has its lanes somewhere else. */
-static double part_of_taps(const kn_site *x)
-{
-    for (int l = 0; l < x->nloads; l++) {
-        const kn_site_access *a = &x->load[l];
-        int64_t apart = 0;
-        if (!(a->axes >> x->n & 1) || a->axes >> x->m & 1 || !a->linear) continue;
-        for (int r = x->s->nspatial; r < x->s->naxes; r++)
-            if (a->coef[r] > 0 && (!apart || a->coef[r] < apart)) apart = a->coef[r];
-        if (apart) return (double)x->reduce_extent / (double)lines_at(x, apart * a->bytes);
-    }
-    return 0;
-}
-
-/* A square's columns, what they are multiplied by and its results want `most` times L1, and its places do not fill rows and columns: tiles that reach
- * past these have tests of their own beside (3x3, of 1.5 times L1: 512x7x7 0.66 of the time, 1536x7x7 0.54, 512x33x33 0.67 to 0.87; with even places
- * 512x28x28 1.35 times, 512x14x14 1.1). */
-static bool crowds(const kn_site *x, const along *m, const along *o, int64_t side, double most)
-{
-    int64_t columns = ((side - 1) * m->step + m->reach + 1) * ((side - 1) * o->step + o->reach + 1);
-    double beside = part_of_taps(x) + (double)(side * side) / (double)lines_at(x, x->store.coef[m->axis] * x->store.bytes);
-    if (kn_cpu_extent(x, m->axis) % side == 0 && kn_cpu_extent(x, o->axis) % side == 0) return false;
-    for (int l = 0; l < x->nloads; l++) {
-        const kn_site_access *a = &x->load[l];
-        bool columns_of = (a->axes >> m->axis & 1) && (a->axes >> x->n & 1);
-        if (columns_of && (double)columns / (double)lines_held(x, a, m) + beside > most) return true;
-    }
-    return false;
-}
-
 static void fit_l1(const kn_site *x, along_rows *r)
 {
-    int64_t columns = kn_cpu_extent(x, r->m.axis), most = lines_held(x, &x->load[r->load], &r->m) * 3 / 4, rows = r->o.reach + 1;
+    int64_t columns = kn_cpu_extent(x, r->m.axis), most = kn_beside_lines_held(x, &x->load[r->load], &r->m) * 3 / 4, rows = r->o.reach + 1;
     r->narrow = rows * ((columns - 1) * r->m.step + r->m.reach + 1) <= most;
     bool fits = rows * ((r->mr - 1) * r->m.step + r->m.reach + 1) <= most;
     r->copied = !fits && r->m.step == 1 && kn_cpu_extent(x, x->n) % r->lanes == 0; /* what is read again and again; in whole vectors */
     r->vectors = r->copied && kn_cpu_extent(x, x->n) % (2 * r->lanes) == 0 ? 2 : 1; /* of a line */
 }
 
-static bool rows_of(const kn_site *x, along_rows *r)
+bool kn_beside_rows_of(const kn_site *x, along_rows *r)
 {
     const kn_expr *loads[KN_SITE_LOADS];
     int n = kn_loads(x->s->body, loads, KN_SITE_LOADS);
@@ -217,12 +147,12 @@ static bool rows_of(const kn_site *x, along_rows *r)
     }
     if (r->load < 0 || r->taps < 0 || r->mr < 2 || r->mr * kn_cpu_extent(x, r->taps) > KN_CPU_UNROLLED) return false;
     fit_l1(x, r);
-    r->rows = rows_of_task(x, r->lanes * r->vectors, r->o.axis);
+    r->rows = kn_beside_rows_of_task(x, r->lanes * r->vectors, r->o.axis);
     return true;
 }
 
 /* The loops that tasks are made of; parts: of the rows, too. */
-static void put_tasks(kn_nest *w, const along_rows *r, bool parts)
+void kn_beside_put_tasks(kn_nest *w, const along_rows *r, bool parts)
 {
     for (int i = 0; i < w->x->s->nspatial; i++)
         if (i != r->m.axis && i != r->o.axis && i != w->x->n) kn_nest_task(w, i);
@@ -232,7 +162,7 @@ static void put_tasks(kn_nest *w, const along_rows *r, bool parts)
 }
 
 /* The reduction, whose taps are written out; the others as well: `all`. */
-static void put_taps(kn_nest *w, const along_rows *r, bool all)
+void kn_beside_put_taps(kn_nest *w, const along_rows *r, bool all)
 {
     for (int i = w->x->s->nspatial; i < w->x->s->naxes; i++) {
         if (i == r->taps) continue;
@@ -248,7 +178,7 @@ static void put_taps(kn_nest *w, const along_rows *r, bool all)
  * vector of channels, so that L1 has what rows share. */
 static bool try_rows(const kn_site *x, kn_plans *p, along_rows *r)
 {
-    if (!kn_hw_level_named(x->hw, "l1") || !rows_of(x, r)) return false;
+    if (!kn_hw_level_named(x->hw, "l1") || !kn_beside_rows_of(x, r)) return false;
     int n = x->n, m = r->m.axis, o = r->o.axis, before = p->n;
     bool parts = r->rows < kn_cpu_extent(x, o), pair = r->vectors > 1;
     kn_nest w;
@@ -256,12 +186,12 @@ static bool try_rows(const kn_site *x, kn_plans *p, along_rows *r)
     kn_nest_split(&w, n, (int64_t[KN_NEST_CUTS]){pair ? 2 : 0, r->lanes});
     kn_nest_split(&w, m, (int64_t[KN_NEST_CUTS]){r->mr});
     kn_nest_split(&w, o, (int64_t[KN_NEST_CUTS]){parts ? r->rows : 0});
-    put_tasks(&w, r, parts);
+    kn_beside_put_tasks(&w, r, parts);
     if (pair) kn_nest_loop(&w, n, 1);
     if (!r->narrow) kn_nest_loop(&w, m, 0);
     kn_nest_loop(&w, o, parts);
     if (r->narrow) kn_nest_loop(&w, m, 0);
-    put_taps(&w, r, false);
+    kn_beside_put_taps(&w, r, false);
     kn_nest_loop(&w, m, 1);
     kn_nest_loop(&w, n, 1 + pair);
     kn_nest_kind(&w, "unroll", m, 1);
@@ -271,123 +201,14 @@ static bool try_rows(const kn_site *x, kn_plans *p, along_rows *r)
     return p->n > before;
 }
 
-/* Of `least` to `most` places, those whose tiles reach past the row's end by the fewest: a tile that does has tests of its own (3x3, 1024x7x7: of 4
- * places 60 us, of 7 33; 7x7 by 2, 1024x14x14: 258 and 152). */
-static int64_t even_places(int64_t columns, int64_t least, int64_t most)
-{
-    int64_t best = least;
-    for (int64_t mr = least + 1; mr <= most && mr <= columns; mr++)
-        if (kn_round_up(columns, mr) < kn_round_up(columns, best)) best = mr;
-    return best;
-}
-
-/* What a tile of places reads of a dilated window falls into too few sets of L1. */
-static bool tile_crowds(const kn_site *x, const along *m)
-{
-    int64_t columns = kn_cpu_extent(x, m->axis), rows = 1, places = columns < LONGEST ? columns : LONGEST;
-    for (int r = x->s->nspatial; r < x->s->naxes; r++) rows *= kn_cpu_extent(x, r);
-    rows = kn_ceil_div(rows, m->reach / m->apart + 1); /* of taps */
-    int64_t read = rows * ((places - 1) * m->step + m->reach + 1);
-    for (int l = 0; l < x->nloads; l++) {
-        const kn_site_access *a = &x->load[l];
-        if ((a->axes >> m->axis & 1) && (a->axes >> x->n & 1) && read > lines_held(x, a, m)) return true;
-    }
-    return false;
-}
-
 /* Squares would hold fewer places than a row does, and all lanes of the image stay in L2 while vector after vector of them goes down it (84x83x83,
  * 5x5: squares 390 us, rows 480; 672x14x14: 150 and 89); windows too large for squares go by rows wherever the image is. */
-static bool by_rows(const kn_site *x, const along *m, const along *o)
+bool kn_beside_by_rows(const kn_site *x, const along *m, const along *o)
 {
     const kn_hw_level *l2 = kn_hw_level_named(x->hw, "l2");
     /* with more registers cpu_sums.c has tiles of rows as large */
     if (!kn_hw_few_registers(x->hw) || KN_CPU_SQUARE >= x->reduce_extent * places_of_row(x, m)) return false;
-    return MOST * MOST * x->reduce_extent > KN_CPU_SQUARE || (l2 && image_bytes(x, o) <= l2->capacity_bytes);
-}
-
-/* What the smallest square of places reads falls into so few sets of L1 that it throws itself out: the columns of some whole lines of the lanes are
- * copied beside each other, and places along a row, as many as hide the latency of a multiply-add, take all vectors of a line together (3x3 by 2,
- * 512x14x14: 0.45 of the time; 3x3, 1024x7x7: 0.55; 5x5, 256x28x28: 0.3; 7x7 by 2, 512x28x28: 0.4; taps 2 apart: 512x28x28 0.63, 1024x14x14 0.63 of
- * what places one at a time take). */
-static bool try_lines(const kn_site *x, kn_plans *p, along_rows *r)
-{
-    const kn_hw_level *l1 = kn_hw_level_named(x->hw, "l1");
-    bool dilated = r->m.apart > r->m.step;
-    if (!l1 || (dilated && by_rows(x, &r->m, &r->o)) || !rows_of(x, r)) return false;
-    int64_t line = l1->transaction_bytes / kn_cpu_acc_bytes(x), nv = line < r->lanes ? 1 : line / r->lanes;
-    int64_t need = x->hw->fma_latency * x->hw->fma_per_cycle;
-    int64_t columns = kn_cpu_extent(x, r->m.axis), mr = even_places(columns, kn_ceil_div(need, nv), (x->hw->vector_registers - 2) / nv);
-    int64_t body = nv * mr * kn_cpu_extent(x, r->taps);
-    bool room = dilated ? !tile_crowds(x, &r->m) : holds_square(x, &r->m, MOST, &r->o, MOST) && !crowds(x, &r->m, &r->o, MOST, 1.5);
-    if (room || mr > columns || body > KN_CPU_SQUARE) return false;
-    if (kn_cpu_extent(x, x->n) % (nv * r->lanes)) return false;
-    r->rows = rows_of_task(x, r->lanes * nv, r->o.axis);
-    int n = x->n, m = r->m.axis, o = r->o.axis, before = p->n;
-    bool parts = r->rows < kn_cpu_extent(x, o), all = body / kn_cpu_extent(x, r->taps) * x->reduce_extent <= KN_CPU_SQUARE;
-    kn_nest w;
-    kn_nest_begin(&w, x, p->a);
-    kn_nest_split(&w, n, (int64_t[KN_NEST_CUTS]){nv, r->lanes});
-    kn_nest_split(&w, m, (int64_t[KN_NEST_CUTS]){mr});
-    kn_nest_split(&w, o, (int64_t[KN_NEST_CUTS]){parts ? r->rows : 0});
-    put_tasks(&w, r, parts);
-    kn_nest_loop(&w, o, parts);
-    kn_nest_loop(&w, m, 0);
-    put_taps(&w, r, all);
-    kn_nest_loop(&w, m, 1);
-    kn_nest_loop(&w, n, 1);
-    kn_nest_loop(&w, n, 2);
-    kn_nest_kind(&w, "unroll", m, 1);
-    kn_nest_kind(&w, "unroll", n, 1);
-    kn_nest_kind(&w, "vectorize", n, 2);
-    kn_putf(&w.copies, "cache_read %s %d scratch %s.0 region\n", x->name, r->load, kn_cpu_axis(x, parts ? o : n));
-    kn_nest_try(&w, p);
-    return p->n > before;
-}
-
-/* The load that has the lanes and no places, whose taps lie apart; -1: none. */
-static int factors_of(const kn_site *x, const along_rows *r)
-{
-    for (int l = 0; l < x->nloads; l++)
-        if (l != r->load && (x->load[l].axes >> x->n & 1) && !(x->load[l].axes & (1u << r->m.axis | 1u << r->o.axis))) return l;
-    return -1;
-}
-
-/* The same where no line of them is met often: some lines of each place together, of a pair of places, are asked for in the order in which they lie.
- * What they are multiplied by, whose taps fall into the same sets, is copied beside each other. On a Zen 4, over the columns above: 3x3 by 2 of
- * 1024x7x7 2.4 times as fast, 1024x14x14 2.0, 512x28x28 1.9, 5x5 by 2 of 1024x13x13 3.2, 3x3 of 1024x7x7 1.6; the greatest and the mean of 3x3 by 2
- * 1.3 to 2.3, by 1 0.8; with AVX2 by 2 1.1 to 2.7, by 1 0.8 to 1.4. */
-static bool try_runs(const kn_site *x, kn_plans *p, along_rows *r)
-{
-    enum { RUN = 512 };
-    const kn_hw_level *l1 = kn_hw_level_named(x->hw, "l1");
-    if (!l1 || r->m.apart > r->m.step || !rows_of(x, r)) return false;
-    int64_t nv = RUN / (r->lanes * kn_cpu_acc_bytes(x)), mr = x->hw->vector_registers / 2 / nv, columns = kn_cpu_extent(x, r->m.axis);
-    if (mr < 1) mr = 1;
-    double most = kn_cpu_short_vectors(x) ? 1.1 : 1.5;
-    bool room = holds_square(x, &r->m, MOST, &r->o, MOST) && !crowds(x, &r->m, &r->o, MOST, most);
-    int64_t body = nv * mr * kn_cpu_extent(x, r->taps);
-    int factors = factors_of(x, r), n = x->n, m = r->m.axis, o = r->o.axis, before = p->n;
-    if (room || nv < 2 || mr > columns || body > KN_CPU_SQUARE || kn_cpu_extent(x, n) % (nv * r->lanes)) return false;
-    r->rows = rows_of_task(x, r->lanes * nv, o);
-    bool parts = r->rows < kn_cpu_extent(x, o), all = nv * mr * x->reduce_extent <= KN_CPU_SQUARE;
-    kn_nest w;
-    kn_nest_begin(&w, x, p->a);
-    kn_nest_split(&w, n, (int64_t[KN_NEST_CUTS]){nv, r->lanes});
-    kn_nest_split(&w, m, (int64_t[KN_NEST_CUTS]){mr});
-    kn_nest_split(&w, o, (int64_t[KN_NEST_CUTS]){parts ? r->rows : 0});
-    put_tasks(&w, r, parts);
-    kn_nest_loop(&w, o, parts);
-    kn_nest_loop(&w, m, 0);
-    put_taps(&w, r, all);
-    kn_nest_loop(&w, m, 1);
-    kn_nest_loop(&w, n, 1);
-    kn_nest_loop(&w, n, 2);
-    kn_nest_kind(&w, "unroll", m, 1);
-    kn_nest_kind(&w, "unroll", n, 1);
-    kn_nest_kind(&w, "vectorize", n, 2);
-    if (factors >= 0) kn_putf(&w.copies, "cache_read %s %d scratch %s.0 region\n", x->name, factors, kn_cpu_axis(x, parts ? o : n));
-    kn_nest_try(&w, p);
-    return p->n > before;
+    return KN_BESIDE_SIDE * KN_BESIDE_SIDE * x->reduce_extent > KN_CPU_SQUARE || (l2 && image_bytes(x, o) <= l2->capacity_bytes);
 }
 
 /* What a tile of places reads of a dilated window falls into so few sets of L1 that it throws itself out before places that share it come, or comes
@@ -396,16 +217,16 @@ static bool try_runs(const kn_site *x, kn_plans *p, along_rows *r)
 bool kn_cpu_places_alone(const kn_site *x)
 {
     along m, o;
-    if (!find(x, &m, &o) || m.apart <= m.step || by_rows(x, &m, &o)) return false;
+    if (!find(x, &m, &o) || m.apart <= m.step || kn_beside_by_rows(x, &m, &o)) return false;
     const kn_hw_level *last = kn_hw_level_named(x->hw, "l3") ? kn_hw_level_named(x->hw, "l3") : kn_hw_level_named(x->hw, "l2");
-    return tile_crowds(x, &m) || (last && image_bytes(x, &o) > last->capacity_bytes);
+    return kn_beside_tile_crowds(x, &m) || (last && image_bytes(x, &o) > last->capacity_bytes);
 }
 
 bool kn_cpu_is_beside(const kn_site *x)
 {
     along m, o;
-    if (!find(x, &m, &o) || MOST * MOST * x->reduce_extent > KN_CPU_SQUARE) return false;
-    return kn_cpu_extent(x, x->m) >= MOST && kn_cpu_extent(x, o.axis) >= 2 * MOST;
+    if (!find(x, &m, &o) || KN_BESIDE_SIDE * KN_BESIDE_SIDE * x->reduce_extent > KN_CPU_SQUARE) return false;
+    return kn_cpu_extent(x, x->m) >= KN_BESIDE_SIDE && kn_cpu_extent(x, o.axis) >= 2 * KN_BESIDE_SIDE;
 }
 
 /* Panels of which half of L1 holds all that a tile touches. */
@@ -427,14 +248,14 @@ static void try_blocks(const kn_site *x, kn_plans *p, const along *m, const alon
     int64_t line = l1->transaction_bytes / (panel * kn_cpu_acc_bytes(x)); /* panels of one */
     if (line > 1) block = kn_round_up(block, line);
     along_rows r = {.m = *m, .o = *o};
-    r.rows = rows_of_task(x, block * panel, o->axis);
+    r.rows = kn_beside_rows_of_task(x, block * panel, o->axis);
     bool parts = r.rows < kn_cpu_extent(x, o->axis), square = t->mo > 1;
     kn_nest w;
     kn_nest_begin(&w, x, p->a);
     kn_nest_split(&w, x->n, (int64_t[KN_NEST_CUTS]){block, t->nv, t->lanes});
     kn_nest_split(&w, m->axis, (int64_t[KN_NEST_CUTS]){t->mr});
     kn_nest_split(&w, o->axis, (int64_t[KN_NEST_CUTS]){parts ? kn_ceil_div(r.rows, square ? t->mo : 1) : 0, square ? t->mo : 0});
-    put_tasks(&w, &r, parts);
+    kn_beside_put_tasks(&w, &r, parts);
     kn_nest_loop(&w, o->axis, parts);
     kn_nest_loop(&w, m->axis, 0);
     kn_nest_loop(&w, x->n, 1);
@@ -465,33 +286,21 @@ static void try_pages(const kn_site *x, kn_plans *p, const along *m, const along
     if (t->mo == 1 && t->nv == 1) kn_cpu_try(x, p, t);
 }
 
-/* What falls into few sets of L1, in runs or in copied lines. Lines are better where each is met often, by the taps less what steps skip (5x5 of
- * 512x28x28 0.86, 7x7 0.6 of their rate in runs), runs again where a row is too short for them (5x5 of 1024x7x7: 3.4 times as fast as in squares). */
-static bool try_crowded(const kn_site *x, kn_plans *p, const along *m, const along *o)
-{
-    enum { MEETS = 9 };
-    int64_t meets = x->reduce_extent / (m->step * o->step), steps = m->step > 1;
-    bool factors = x->nloads > 1, squares = MOST * MOST * x->reduce_extent <= KN_CPU_SQUARE, few = kn_hw_few_registers(x->hw);
-    if (meets <= MEETS && (steps || (factors && !few)) && try_runs(x, p, &(along_rows){.m = *m, .o = *o})) return true;
-    if (try_lines(x, p, &(along_rows){.m = *m, .o = *o})) return true;
-    return factors && squares && !few && try_runs(x, p, &(along_rows){.m = *m, .o = *o});
-}
-
 bool kn_cpu_beside(const kn_site *x, kn_plans *p)
 {
     bool square = false;
     along m, o;
     if (!find(x, &m, &o)) return false;
-    if (try_crowded(x, p, &m, &o)) return true;
+    if (kn_beside_crowded(x, p, &m, &o)) return true;
     if (kn_cpu_places_alone(x)) return false;
-    if (by_rows(x, &m, &o) && try_rows(x, p, &(along_rows){.m = m, .o = o})) return true;
+    if (kn_beside_by_rows(x, &m, &o) && try_rows(x, p, &(along_rows){.m = m, .o = o})) return true;
     int64_t lanes = x->hw->vector_bytes / kn_cpu_acc_bytes(x), columns = kn_cpu_extent(x, x->m);
-    for (int64_t mo = 1; mo <= MOST; mo++) {
+    for (int64_t mo = 1; mo <= KN_BESIDE_SIDE; mo++) {
         if (mo > 1 && kn_cpu_extent(x, o.axis) < 2 * mo) continue;
-        for (int64_t mr = mo; mr <= LONGEST && mr <= columns; mr++) {
-            if (columns % mr && divides(columns, LONGEST)) continue;
+        for (int64_t mr = mo; mr <= KN_BESIDE_LONGEST && mr <= columns; mr++) {
+            if (columns % mr && divides(columns, KN_BESIDE_LONGEST)) continue;
             for (int64_t nv = 1; nv <= 2 && (nv - 1) * lanes < kn_cpu_extent(x, x->n); nv++) {
-                if (mo * mr * nv * x->reduce_extent > KN_CPU_SQUARE || (mo > 1 && !holds_square(x, &m, mr, &o, mo))) continue;
+                if (mo * mr * nv * x->reduce_extent > KN_CPU_SQUARE || (mo > 1 && !kn_beside_holds_square(x, &m, mr, &o, mo))) continue;
                 kn_cpu_tile t = {.lanes = lanes, .nv = nv, .mr = mr, .mc = 1, .grain = 1, .nc = 1, .kb = 1, .rlanes = 1, .runroll = 1,
                                  .mo = mo, .o = o.axis};
                 bool sweeps = sweeps_l1(x, &m, mr, &o, mo);
