@@ -18,7 +18,7 @@ static int64_t rows_of(const packed *k, int64_t nv, int64_t mp)
     else while (!k->dots && kn_hw_few_registers(k->x->hw) && fits(k, nv, most + 1)) most++;
     most /= mp;
     if (most < 1) return 0;
-    if (nv == 1 && k->p < 0 && k->q == k->x->m && kn_cpu_in_one_set(k->x) && most > OF_ONE_SET) most = OF_ONE_SET;
+    if (k->p < 0 && k->q == k->x->m && kn_cpu_in_one_set(k->x) && most > OF_ONE_SET) most = OF_ONE_SET;
     return kn_ceil_div(rows, kn_ceil_div(rows, most > 14 ? 14 : most));
 }
 

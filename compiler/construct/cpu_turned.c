@@ -269,6 +269,7 @@ const char *kn_cpu_turned(kiln_arena *a, const kn_site *x, const char *plane, co
         int to = results_of(x, lanes), last = copied ? dim_of(loads[w], lanes) : -1;
         int axis = term_of(x, other->args[terms]);
         if (!weights && t->constant && worth_turning(x, w, loads, lanes, axis)) continue; /* it has been */
+        if (!weights && !t->constant && p->tensors[other->u.tensor].constant) continue; /* which is packed, along what lanes are now */
         if (!weights && !t->constant && x->reduce_extent == kn_cpu_extent(x, axis) && !pays_to_pack(x, w, other, lanes, axis, narrow)) continue;
         if (to < 0 || (copied && last < 0) || (weights && !worth_turning(x, w, loads, lanes, axis))) continue;
         kn_buf b;
