@@ -432,6 +432,21 @@ static void dots_read_what_lies_well(void **state)
     CHOOSE("x86-64-bf16", false, one);
 }
 
+/* Rows at the same place of their pages are at most what a set of L1 holds, of a constant's panel as of others, and few panels copy none; a
+ * constant's other factor is not turned. */
+static void rows_of_one_set(void **state)
+{
+#define ROWS(t, k) \
+    "{\"op\":\"MatMul\",\"inputs\":[" INPUT(t, "2048," k) ",{\"dtype\":\"" t "\",\"constant\":true,\"shape\":[" k ",32]}]}"
+    static const choice one[] = {{ROWS("f32", "1024"), " 8\n", "lanes_last", "prepack out0"},
+                                 {ROWS("f32", "1000"), "prepack out0", " 8\n", NULL},
+                                 {ROWS("f32", "4096"), " 8\n", "region pad ", "prepack out0"},
+                                 {ROWS("bf16", "4096"), " 8\n", NULL, "vdpbf16ps"}};
+#undef ROWS
+    (void)state;
+    CHOOSE("x86-64-bf16", false, one);
+}
+
 /* An image that a window steps over is read as it lies for its channels' results as lanes, where few results meet each of its elements. */
 static void images_lie_under_lanes(void **state)
 {
@@ -524,7 +539,7 @@ int main(void)
                                        cmocka_unit_test(constants_compete_with_lanes_along_channels),
                                        cmocka_unit_test(short_sums_are_dots), cmocka_unit_test(dots_read_what_lies_well),
                                        cmocka_unit_test(what_is_skipped_stays_signed), cmocka_unit_test(few_results_are_packed),
-                                       cmocka_unit_test(images_lie_under_lanes),
+                                       cmocka_unit_test(images_lie_under_lanes), cmocka_unit_test(rows_of_one_set),
                                        cmocka_unit_test(odd_terms_are_one_block), cmocka_unit_test(patches_are_one_axis),
                                        cmocka_unit_test(small_products_of_whole_tiles)};
     return cmocka_run_group_tests(tests, NULL, NULL);
