@@ -73,8 +73,9 @@ void service_log_call(const service_call *c, int status)
 {
     double ms = service_now_ms() - c->began_ms;
     bool trace = *c->traceparent && traced(c->traceparent);
-    bool asked = status == 504 && c->cache_control && strstr(c->cache_control, "only-if-cached"); /* a miss, and no wish for more */
-    bool error = status >= 500 && !asked;
+    bool missed = status == 504 && c->cache_control && strstr(c->cache_control, "only-if-cached"); /* and no wish for more */
+    bool probed = status == 503 && c->route && !strcmp(c->route->path, "/readyz"); /* not yet, or no longer: other lines say which */
+    bool error = status >= 500 && !missed && !probed;
     if (!error && ms < SLOW_MS && !(trace && (c->traceparent[54] - '0') & 1)) return;
     cJSON *o = open_line(error ? "error" : "info");
     cJSON_AddStringToObject(o, "event", "call");
