@@ -503,7 +503,7 @@ static void beyond_caches(void **state)
         {product, "a=f32:35x203&b=f32:203x135:const", 4096, 16384, " S1.0 R0.0 S1.1 R0.1 S1.2 S1.3\n"},
         {product, "a=f32:20x203&b=f32:203x71:const", 4096, 16384, " S1.0 R0.0 S1.1 S1.2 R0.1 S1.3\n"}, /* a few tiles of rows: streams side by side */
         {product, "a=f32:3x67&b=f32:67x259:const", 4096, 65536, " S1.0 S1.1 R0.0 S1.2\n"},
-        {product, "a=f32:353x768&b=f32:768x19:const", 4096, 16384, " R0.0 S1.0 R0.1 S1.1 S1.2\ncache_read"},
+        {product, "a=f32:133x768&b=f32:768x703:const", 4096, 16384, " R0.0 S1.0 R0.1 S1.1 S1.2\ncache_read"},
         {product, "a=f32:49x33&b=f32:33x2100", 4096, 262144, "| S0.1 S1.1 R0.0 |"},
         {product, "a=f32:25x33&b=f32:33x2100", 4096, 262144, "!cache_read"}, /* met by few rows, and not much more than L2 holds */
         {product, "a=f32:211x61&b=f32:61x271", 4096, 65536, "| S0.1 S1.1 R0.0 |"}, /* long sums over many rows: panels of all terms */
