@@ -222,7 +222,8 @@ static bool packed_with(const kn_site *x, packed *k, const kn_cpu_dot *dots)
     int64_t full = x->hw->vector_bytes / kn_cpu_acc_bytes(x);
     k->lanes = full;
     while (k->lanes > 4 && k->lanes / 2 >= extent(k, x->n)) k->lanes /= 2;
-    int64_t quarters = k->lanes < full ? 3 : 2; /* channels last: 9 to 11 results in vectors of 16 1.05 to 1.9 times as fast, 5 in half a one 0.7 */
+    /* channels last: 9 to 11 results in vectors of 16 1.05 to 1.9 times as fast as otherwise, in groups 0.7 to 1.2, 5 in half a vector 0.7 */
+    int64_t quarters = k->lanes < full || kn_packed_in_groups(k) ? 3 : 2;
     if (extent(k, x->n) * 4 < k->lanes * quarters || (!k->copied && outweighed(k))) return false;
     if (!k->copied) return true;
     k->lies = lies_well(k) && !bands_meet_copies(k);
