@@ -11,7 +11,7 @@ enum { KN_BESIDE_SIDE = 2, KN_BESIDE_LONGEST = 6 }; /* places of a square's side
  * taps further apart than places (dilated windows) are shared only by places so far apart. */
 typedef struct along { int axis; int64_t step, reach, apart; } along;
 
-/* How tiles of larger windows go over places: the numbers of try_rows. */
+/* How tiles go over places along a row, and down the image. */
 typedef struct along_rows {
     along m, o;
     int taps, load;         /* the reduce axis that is written out; what the window goes over */

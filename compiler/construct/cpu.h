@@ -78,7 +78,9 @@ bool kn_cpu_read_once(const kn_site *x, const kn_site_access *a);
 bool kn_cpu_only_along_r(const kn_site *x);
 /* Short sums along memory: as many rows as a vector has lanes are combined together. */
 bool kn_cpu_stands_up(const kn_site *x);
-/* Rows of the operand without n lie so far apart that all of a tile's fall into one set of L1. */
+/* Rows of the operand without n lie so far apart that all of a tile's fall into one set of L1, which has 8 to 12 lines: KN_CPU_OF_ONE_SET of them are
+ * a tile's at the most. */
+enum { KN_CPU_OF_ONE_SET = 8 };
 bool kn_cpu_in_one_set(const kn_site *x);
 int kn_cpu_longest_reduce(const kn_site *x);
 /* Multiply-adds of all tiles of mr rows by nv vectors, and what goes on beside them and competes for the same slots, for each row and each vector of
@@ -178,7 +180,7 @@ bool kn_cpu_squares_steps(kiln_arena *a, const kn_program *p, const kn_hw *hw, k
  * NULL it is to be turned as it is packed, which competes, and so does a constant that had not been found worth it. NULL: nothing to turn. */
 const char *kn_cpu_turned(kiln_arena *a, const kn_site *x, const char *plane, const char *results, const char *weights);
 /* The results alone, of a constant: the other factor, which a window steps over, is read as it lies. NULL: nothing to turn. */
-const char *kn_cpu_turned_alone(kiln_arena *a, const kn_site *x, const char *results);
+const char *kn_cpu_turned_alone(kiln_arena *a, const kn_site *x);
 /* A line of a trace that puts dimension `d` of a tensor of this rank behind the others. */
 void kn_cpu_put_last(kn_buf *b, const char *tensor, int rank, int d);
 /* cpu_shifts.c: dimension d of the load is much longer than the axis that shifts it; steps after which a sum over such planes, then named `results`,

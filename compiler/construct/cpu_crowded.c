@@ -86,6 +86,34 @@ static int64_t even_places(int64_t columns, int64_t least, int64_t most)
     return best;
 }
 
+/* Tiles of mr places along a row by nv vectors, which fill the lanes, down the image; a task's part of load `copied` (-1: of none) lies beside each
+ * other. */
+static bool try_places(const kn_site *x, kn_plans *p, along_rows *r, int64_t nv, int64_t mr, int copied)
+{
+    int n = x->n, m = r->m.axis, o = r->o.axis, before = p->n;
+    if (mr > kn_cpu_extent(x, m) || nv * mr * kn_cpu_extent(x, r->taps) > KN_CPU_SQUARE || kn_cpu_extent(x, n) % (nv * r->lanes)) return false;
+    r->rows = kn_beside_rows_of_task(x, r->lanes * nv, o);
+    bool parts = r->rows < kn_cpu_extent(x, o);
+    kn_nest w;
+    kn_nest_begin(&w, x, p->a);
+    kn_nest_split(&w, n, (int64_t[KN_NEST_CUTS]){nv, r->lanes});
+    kn_nest_split(&w, m, (int64_t[KN_NEST_CUTS]){mr});
+    kn_nest_split(&w, o, (int64_t[KN_NEST_CUTS]){parts ? r->rows : 0});
+    kn_beside_put_tasks(&w, r, parts);
+    kn_nest_loop(&w, o, parts);
+    kn_nest_loop(&w, m, 0);
+    kn_beside_put_taps(&w, r, nv * mr * x->reduce_extent <= KN_CPU_SQUARE);
+    kn_nest_loop(&w, m, 1);
+    kn_nest_loop(&w, n, 1);
+    kn_nest_loop(&w, n, 2);
+    kn_nest_kind(&w, "unroll", m, 1);
+    kn_nest_kind(&w, "unroll", n, 1);
+    kn_nest_kind(&w, "vectorize", n, 2);
+    if (copied >= 0) kn_putf(&w.copies, "cache_read %s %d scratch %s.0 region\n", x->name, copied, kn_cpu_axis(x, parts ? o : n));
+    kn_nest_try(&w, p);
+    return p->n > before;
+}
+
 /* What the smallest square of places reads falls into so few sets of L1 that it throws itself out: the columns of some whole lines of the lanes are
  * copied beside each other, and places along a row, as many as hide the latency of a multiply-add, take all vectors of a line together (3x3 by 2,
  * 512x14x14: 0.45 of the time; 3x3, 1024x7x7: 0.55; 5x5, 256x28x28: 0.3; 7x7 by 2, 512x28x28: 0.4; taps 2 apart: 512x28x28 0.63, 1024x14x14 0.63 of
@@ -98,31 +126,8 @@ static bool try_lines(const kn_site *x, kn_plans *p, along_rows *r)
     int64_t line = l1->transaction_bytes / kn_cpu_acc_bytes(x), nv = line < r->lanes ? 1 : line / r->lanes;
     int64_t need = x->hw->fma_latency * x->hw->fma_per_cycle;
     int64_t columns = kn_cpu_extent(x, r->m.axis), mr = even_places(columns, kn_ceil_div(need, nv), (x->hw->vector_registers - 2) / nv);
-    int64_t body = nv * mr * kn_cpu_extent(x, r->taps);
     bool room = dilated ? !kn_beside_tile_crowds(x, &r->m) : has_room(x, r, 1.5);
-    if (room || mr > columns || body > KN_CPU_SQUARE) return false;
-    if (kn_cpu_extent(x, x->n) % (nv * r->lanes)) return false;
-    r->rows = kn_beside_rows_of_task(x, r->lanes * nv, r->o.axis);
-    int n = x->n, m = r->m.axis, o = r->o.axis, before = p->n;
-    bool parts = r->rows < kn_cpu_extent(x, o), all = body / kn_cpu_extent(x, r->taps) * x->reduce_extent <= KN_CPU_SQUARE;
-    kn_nest w;
-    kn_nest_begin(&w, x, p->a);
-    kn_nest_split(&w, n, (int64_t[KN_NEST_CUTS]){nv, r->lanes});
-    kn_nest_split(&w, m, (int64_t[KN_NEST_CUTS]){mr});
-    kn_nest_split(&w, o, (int64_t[KN_NEST_CUTS]){parts ? r->rows : 0});
-    kn_beside_put_tasks(&w, r, parts);
-    kn_nest_loop(&w, o, parts);
-    kn_nest_loop(&w, m, 0);
-    kn_beside_put_taps(&w, r, all);
-    kn_nest_loop(&w, m, 1);
-    kn_nest_loop(&w, n, 1);
-    kn_nest_loop(&w, n, 2);
-    kn_nest_kind(&w, "unroll", m, 1);
-    kn_nest_kind(&w, "unroll", n, 1);
-    kn_nest_kind(&w, "vectorize", n, 2);
-    kn_putf(&w.copies, "cache_read %s %d scratch %s.0 region\n", x->name, r->load, kn_cpu_axis(x, parts ? o : n));
-    kn_nest_try(&w, p);
-    return p->n > before;
+    return !room && try_places(x, p, r, nv, mr, r->load);
 }
 
 /* The load that has the lanes and no places, whose taps lie apart; -1: none. */
@@ -142,33 +147,9 @@ static bool try_runs(const kn_site *x, kn_plans *p, along_rows *r)
     enum { RUN = 512 };
     const kn_hw_level *l1 = kn_hw_level_named(x->hw, "l1");
     if (!l1 || r->m.apart > r->m.step || !kn_beside_rows_of(x, r)) return false;
-    int64_t nv = RUN / (r->lanes * kn_cpu_acc_bytes(x)), mr = x->hw->vector_registers / 2 / nv, columns = kn_cpu_extent(x, r->m.axis);
-    if (mr < 1) mr = 1;
-    double most = kn_cpu_short_vectors(x) ? 1.1 : 1.5;
-    bool room = has_room(x, r, most);
-    int64_t body = nv * mr * kn_cpu_extent(x, r->taps);
-    int factors = factors_of(x, r), n = x->n, m = r->m.axis, o = r->o.axis, before = p->n;
-    if (room || nv < 2 || mr > columns || body > KN_CPU_SQUARE || kn_cpu_extent(x, n) % (nv * r->lanes)) return false;
-    r->rows = kn_beside_rows_of_task(x, r->lanes * nv, o);
-    bool parts = r->rows < kn_cpu_extent(x, o), all = nv * mr * x->reduce_extent <= KN_CPU_SQUARE;
-    kn_nest w;
-    kn_nest_begin(&w, x, p->a);
-    kn_nest_split(&w, n, (int64_t[KN_NEST_CUTS]){nv, r->lanes});
-    kn_nest_split(&w, m, (int64_t[KN_NEST_CUTS]){mr});
-    kn_nest_split(&w, o, (int64_t[KN_NEST_CUTS]){parts ? r->rows : 0});
-    kn_beside_put_tasks(&w, r, parts);
-    kn_nest_loop(&w, o, parts);
-    kn_nest_loop(&w, m, 0);
-    kn_beside_put_taps(&w, r, all);
-    kn_nest_loop(&w, m, 1);
-    kn_nest_loop(&w, n, 1);
-    kn_nest_loop(&w, n, 2);
-    kn_nest_kind(&w, "unroll", m, 1);
-    kn_nest_kind(&w, "unroll", n, 1);
-    kn_nest_kind(&w, "vectorize", n, 2);
-    if (factors >= 0) kn_putf(&w.copies, "cache_read %s %d scratch %s.0 region\n", x->name, factors, kn_cpu_axis(x, parts ? o : n));
-    kn_nest_try(&w, p);
-    return p->n > before;
+    int64_t nv = RUN / (r->lanes * kn_cpu_acc_bytes(x)), mr = x->hw->vector_registers / 2 / nv;
+    bool room = has_room(x, r, kn_cpu_short_vectors(x) ? 1.1 : 1.5);
+    return !room && nv > 1 && try_places(x, p, r, nv, mr < 1 ? 1 : mr, factors_of(x, r));
 }
 
 /* What falls into few sets of L1, in runs or in copied lines. Lines are better where each is met often, by the taps less what steps skip (5x5 of

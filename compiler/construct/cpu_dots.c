@@ -227,9 +227,9 @@ double kn_cpu_time_of_dots(const kn_site *x, const kn_cpu_dot *d, int64_t mr, in
  * their pages are no more than the ways of L1 (64 rows of 4096 halves by 16 columns: 8 at a time 2.4 times as fast as 16). */
 static void tile_of(const kn_site *x, const kn_cpu_dot *d, int64_t lanes, int64_t *rows, int64_t *vectors)
 {
-    enum { OF_ONE_SET = 8, MOST = 16 };
+    enum { MOST = 16 };
     double best = 0;
-    int64_t m = kn_cpu_extent(x, x->m), n = kn_cpu_extent(x, x->n), most = kn_cpu_in_one_set(x) ? OF_ONE_SET : MOST;
+    int64_t m = kn_cpu_extent(x, x->m), n = kn_cpu_extent(x, x->n), most = kn_cpu_in_one_set(x) ? KN_CPU_OF_ONE_SET : MOST;
     for (int64_t nv = 1; nv <= 4; nv++) {
         for (int64_t mr = 1; mr <= most && mr <= m; mr++) {
             if (!kn_cpu_dot_fits(x, d, mr, nv) || (nv > 1 && (nv - 1) * lanes >= n)) continue;

@@ -12,13 +12,13 @@ bool kn_packed_by_vectors(const packed *k) { return !k->dots && !k->beside && kn
 /* Rows of a tile that is nv vectors wide and takes mp rows of the image, of one size all over the axis. */
 static int64_t rows_of(const packed *k, int64_t nv, int64_t mp)
 {
-    enum { OF_ONE_SET = 8 }; /* of the 8 to 12 lines that a set of L1 holds (2048x1024 by 32 columns: 1.7 times as fast as 13 rows) */
     int64_t rows = extent(k, k->q), most = (k->x->hw->vector_registers - nv) / nv;
     if (k->beside) most = 14 / nv; /* so that the taps of a small window can be written out */
     else while (!k->dots && kn_hw_few_registers(k->x->hw) && fits(k, nv, most + 1)) most++;
     most /= mp;
     if (most < 1) return 0;
-    if (k->p < 0 && k->q == k->x->m && kn_cpu_in_one_set(k->x) && most > OF_ONE_SET) most = OF_ONE_SET;
+    /* 2048x1024 by 32 columns: 1.7 times as fast as 13 rows */
+    if (k->p < 0 && k->q == k->x->m && kn_cpu_in_one_set(k->x) && most > KN_CPU_OF_ONE_SET) most = KN_CPU_OF_ONE_SET;
     return kn_ceil_div(rows, kn_ceil_div(rows, most > 14 ? 14 : most));
 }
 

@@ -208,17 +208,22 @@ static bool sums_functions(const rows *r, const kn_site *x)
     return false;
 }
 
+static bool whole_lines(const kn_site *x)
+{
+    return x->s->axes[x->n].extent * kn_dtype_bytes(x->t->program->tensors[x->s->out].dtype) % KN_CPU_LINE == 0;
+}
+
 /* Results that are to be written past the caches, in rows that are no whole lines: their vectors begin with lines, the first of them before the row
  * (lower/lines.c). */
 static bool begins_with_lines(const kn_site *x, int64_t lanes)
 {
     const kn_program *p = x->t->program;
     const kn_tensor *out = &p->tensors[x->s->out];
-    int64_t each = kn_dtype_bytes(out->dtype), row = x->s->axes[x->n].extent;
+    int64_t each = kn_dtype_bytes(out->dtype);
     double touched = 0;
     for (int t = 0; t < p->ntensors; t++) touched += p->tensors[t].role == KN_TEMP ? 0 : kn_cpu_bytes(&p->tensors[t]);
     bool past = x->hw->streaming_store_bytes && touched > (double)x->hw->streaming_store_bytes;
-    return past && out->role == KN_OUTPUT && lanes * each == KN_CPU_LINE && row * each % KN_CPU_LINE && x->store.linear && x->store.coef[x->n] == 1;
+    return past && out->role == KN_OUTPUT && lanes * each == KN_CPU_LINE && !whole_lines(x) && x->store.linear && x->store.coef[x->n] == 1;
 }
 
 /* Vectors of such a row at once, those that leave least of some tiles; 0: it stays in registers as a whole. That is better for short rows, and where
@@ -240,8 +245,8 @@ static int64_t at_once(const kn_site *x, int64_t vectors, int64_t lanes)
 {
     static const int64_t others[] = {5, 6, 7};
     enum { AGAIN = 16 };
-    int64_t best = 4, bytes = kn_dtype_bytes(x->t->program->tensors[x->s->out].dtype), n = x->s->axes[x->n].extent;
-    bool lines = n * bytes % KN_CPU_LINE == 0;
+    int64_t best = 4, bytes = kn_dtype_bytes(x->t->program->tensors[x->s->out].dtype);
+    bool lines = whole_lines(x);
     if ((kn_round_up(vectors, best) - vectors) * AGAIN < vectors || x->t->program->tensors[x->s->out].role != KN_OUTPUT) return best;
     for (size_t i = 0; i < sizeof others / sizeof *others; i++) {
         bool cut = lines && others[i] * lanes * bytes % KN_CPU_LINE;

@@ -254,11 +254,25 @@ static bool worth_turning(const kn_site *x, int w, const kn_expr *const *loads, 
     return turns_as_fast(x, other, results, run) || wastes_places(x, other, t, idle_at_end(x, 1 - w, axis), results);
 }
 
+/* A sum of products of two loads, for a CPU. */
+static bool of_two(const kn_site *x, const kn_expr *loads[2])
+{
+    bool products = !x->hw->gpu && x->contraction && !x->s->scatter && x->n >= 0;
+    return products && x->nloads == 2 && kn_loads(x->s->body, loads, 2) == 2;
+}
+
+/* The statement writes `results`, their dimension `to` last, from which they are copied. */
+static void put_results(kn_buf *b, const kn_site *x, const char *results, int to)
+{
+    kn_putf(b, "cache_write %s %s\n", x->name, results);
+    kn_cpu_put_last(b, results, x->t->program->tensors[x->s->out].rank, to);
+}
+
 const char *kn_cpu_turned(kiln_arena *a, const kn_site *x, const char *plane, const char *results, const char *weights)
 {
     const kn_expr *loads[2];
     const kn_program *p = x->t->program;
-    if (x->hw->gpu || !x->contraction || x->s->scatter || x->nloads != 2 || kn_loads(x->s->body, loads, 2) != 2 || x->n < 0) return NULL;
+    if (!of_two(x, loads)) return NULL;
     for (int w = 0; w < 2; w++) {
         const kn_tensor *t = &p->tensors[loads[w]->u.tensor];
         const kn_expr *other = loads[1 - w];
@@ -278,8 +292,8 @@ const char *kn_cpu_turned(kiln_arena *a, const kn_site *x, const char *plane, co
         if (copied && last < loads[w]->nargs - 1) kn_cpu_put_last(&b, weights, loads[w]->nargs, last);
         bool pads = other->padded && !narrow && weights && !kn_cpu_short_vectors(x); /* others are padded where they are read */
         const char *copy = pads ? "decompose_padding" : "copy";
-        kn_putf(&b, "%s %s %d %s\ncache_write %s %s\n", copy, x->name, 1 - w, plane, x->name, results);
-        kn_cpu_put_last(&b, results, p->tensors[x->s->out].rank, to);
+        kn_putf(&b, "%s %s %d %s\n", copy, x->name, 1 - w, plane);
+        put_results(&b, x, results, to);
         kn_cpu_put_last(&b, plane, other->nargs, terms);
         return kn_buf_take(&b).p;
     }
@@ -292,7 +306,8 @@ static double meets(const kn_site *x, int w, const kn_expr *other, int lanes, in
     double n = (double)kn_cpu_extent(x, lanes) * (double)x->reduce_extent / (double)kn_cpu_extent(x, term_of(x, other->args[terms]));
     for (int d = 0; d < other->nargs; d++) {
         kn_affine f;
-        for (int i = 0; i < x->s->nspatial && kn_affine_of(other->args[d], &f); i++)
+        if (!kn_affine_of(other->args[d], &f)) continue;
+        for (int i = 0; i < x->s->nspatial; i++)
             if (f.coef[i] > 1 && !(x->load[w].axes >> i & 1)) n /= (double)f.coef[i];
     }
     return n;
@@ -309,14 +324,13 @@ static bool of_phases(const kn_site *x, int w, int lanes)
 /* Results that fill their lanes, of an image that a window steps over or whose padding is filled in a band at a time. By steps of 2 and 3 on a Zen 4:
  * 128x150x150 by 2x2 to 16 2.2 times as fast as with the image turned, or its places flat, 100x112x112 by 3x3 to 64 1.7, 1x1 to 96 to 192 1.1 to 1.3;
  * 5x5 and 7x7 taps 0.8 to 1.0, a third of the lanes idle 0.8 to 1.2, short vectors 0.6 to 1.6. */
-const char *kn_cpu_turned_alone(kiln_arena *a, const kn_site *x, const char *results)
+const char *kn_cpu_turned_alone(kiln_arena *a, const kn_site *x)
 {
     enum { MEETS = 150, IDLE = 8 };
     const kn_expr *loads[2];
     const kn_program *p = x->t->program;
     int64_t full = x->hw->vector_bytes / kn_cpu_acc_bytes(x);
-    if (x->hw->gpu || kn_cpu_short_vectors(x) || !x->contraction || x->s->scatter || x->nloads != 2 || x->n < 0) return NULL;
-    if (kn_loads(x->s->body, loads, 2) != 2) return NULL;
+    if (!of_two(x, loads) || kn_cpu_short_vectors(x)) return NULL;
     for (int w = 0; w < 2; w++) {
         const kn_tensor *t = &p->tensors[loads[w]->u.tensor];
         const kn_expr *other = loads[1 - w];
@@ -327,8 +341,7 @@ const char *kn_cpu_turned_alone(kiln_arena *a, const kn_site *x, const char *res
         if ((kn_round_up(n, full) - n) * IDLE > n || of_phases(x, w, lanes) || meets(x, w, other, lanes, terms) > MEETS) continue;
         kn_buf b;
         kn_buf_init(&b, a);
-        kn_putf(&b, "cache_write %s %s\n", x->name, results);
-        kn_cpu_put_last(&b, results, p->tensors[x->s->out].rank, to);
+        put_results(&b, x, KN_CPU_SQUARES_OUT, to);
         return kn_buf_take(&b).p;
     }
     return NULL;

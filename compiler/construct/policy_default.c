@@ -199,6 +199,17 @@ static void insert_clear(kiln_candidates *list, const kiln_candidates *others, i
         if (!list->n || others->c[i].predicted_us < clear * best || others->c[i].predicted_us > best) insert(list, &others->c[i], k);
 }
 
+/* Another shape of the program, of which the candidates that differ clearly are taken. */
+static kiln_status compete(kiln_arena *a, const kn_program *p, const kn_hw *hw, kiln_bytes start, int k, kiln_candidates *list)
+{
+    kiln_diag none = {0};
+    kiln_candidates *others = kn_new(a, kiln_candidates);
+    if (!others) return KILN_MEMORY;
+    kiln_status s = shaped(a, p, hw, start, EVALUATIONS / 3, k, others, &none);
+    if (s == KILN_OK) insert_clear(list, others, k);
+    return s == KILN_MEMORY || s == KILN_STOPPED ? s : KILN_OK;
+}
+
 /* Sums of products that have their lanes elsewhere compete with them along what is turned as it is packed, or is packed ahead. */
 static kiln_status add_squares(kiln_arena *a, const kn_program *p, const kn_hw *hw, int k, kiln_candidates *list)
 {
@@ -206,31 +217,9 @@ static kiln_status add_squares(kiln_arena *a, const kn_program *p, const kn_hw *
     kiln_diag none = {0};
     bool ahead;
     if (!kn_cpu_squares_steps(a, p, hw, &start, &ahead)) return KILN_OK;
-    kiln_candidates *others = ahead ? kn_new(a, kiln_candidates) : list;
-    if (!others) return KILN_MEMORY;
-    kiln_status s = shaped(a, p, hw, start, EVALUATIONS / 3, k, others, &none);
-    if (ahead && s == KILN_OK) insert_clear(list, others, k);
+    if (ahead) return compete(a, p, hw, start, k, list);
+    kiln_status s = shaped(a, p, hw, start, EVALUATIONS / 3, k, list, &none);
     return s == KILN_MEMORY || s == KILN_STOPPED ? s : KILN_OK;
-}
-
-/* The channels of results compete as lanes over an image that is read as it lies. */
-static kiln_status add_alone(kiln_arena *a, const kn_program *p, const kn_hw *hw, int k, kiln_candidates *list)
-{
-    kn_tree *t;
-    kiln_diag none = {0};
-    if (hw->gpu || kn_trace_apply(a, p, hw, (kiln_bytes){"", 0}, &t, &none)) return KILN_OK;
-    for (int i = 0; i < t->nstages; i++) {
-        kn_site x;
-        kn_site_of(a, t, t->stages[i], hw, &x);
-        const char *lines = kn_cpu_turned_alone(a, &x, KN_CPU_SQUARES_OUT);
-        if (!lines) continue;
-        kiln_candidates *others = kn_new(a, kiln_candidates);
-        if (!others) return KILN_MEMORY;
-        kiln_status s = shaped(a, p, hw, (kiln_bytes){lines, strlen(lines)}, EVALUATIONS / 3, k, others, &none);
-        if (s == KILN_OK) insert_clear(list, others, k);
-        return s == KILN_MEMORY || s == KILN_STOPPED ? s : KILN_OK;
-    }
-    return KILN_OK;
 }
 
 /* Chains of a GPU whose rows the shaping could not make one axis compete so. */
@@ -262,6 +251,13 @@ static bool first_steps(kiln_arena *a, const kn_program *p, const kn_hw *hw, con
         if (!kn_trace_apply(a, p, hw, *start, &with, &d)) return true;
     }
     return false;
+}
+
+/* The channels of results compete as lanes over an image that is read as it lies. */
+static kiln_status add_alone(kiln_arena *a, const kn_program *p, const kn_hw *hw, int k, kiln_candidates *list)
+{
+    kiln_bytes start;
+    return first_steps(a, p, hw, kn_cpu_turned_alone, &start) ? compete(a, p, hw, start, k, list) : KILN_OK;
 }
 
 /* What a GPU copies 16 bytes at a time competes with what it gathers: windows over planes with their channels last, rows that are filled up. */

@@ -22,10 +22,12 @@ static void recast_while_copied(kn_shaper *s, const char *copy)
  * terms (8x16x176x176 bytes by 2, channels last, to 16: 1.5 times as fast; single bytes, channels first, 0.5 to 1.3). */
 static bool thins(kn_shaper *s, const kn_site *v, int l, const kn_expr *load)
 {
-    kn_affine f;
     bool skips = false;
-    for (int d = 0; d < load->nargs; d++)
-        for (int i = 0; i < v->s->nspatial && kn_affine_of(load->args[d], &f); i++) skips |= f.coef[i] > 1 && v->s->axes[i].extent > 1;
+    for (int d = 0; d < load->nargs; d++) {
+        kn_affine f;
+        if (!kn_affine_of(load->args[d], &f)) continue;
+        for (int i = 0; i < v->s->nspatial; i++) skips |= f.coef[i] > 1 && v->s->axes[i].extent > 1;
+    }
     const char *plane = kn_shaper_name(s, "plane");
     if (!skips || !plane || !kn_shaper_try(s, kn_cpu_thinned(s->a, v, l, load, plane))) return false;
     kn_shaper_keep(s, plane);

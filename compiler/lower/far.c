@@ -66,12 +66,18 @@ int64_t kn_lw_touched(const kn_lw *w)
     return all;
 }
 
+/* The last dimension is whole lines. */
+static bool whole_lines(const kn_tensor *t)
+{
+    return (t->rank ? t->shape[t->rank - 1] : 1) * kn_dtype_bytes(t->dtype) % KN_LINE_BYTES == 0;
+}
+
 /* Where two vectors write a line, rows are whole lines. */
 bool kn_lw_past_caches(const kn_lw *w, int out)
 {
     const kn_tensor *t = &w->p->program->tensors[out];
     bool halves = w->hw->vector_bytes * 2 == KN_LINE_BYTES;
-    if (halves ? t->rank > 1 && t->shape[t->rank - 1] * kn_dtype_bytes(t->dtype) % KN_LINE_BYTES : w->hw->vector_bytes < KN_LINE_BYTES) return false;
+    if (halves ? t->rank > 1 && !whole_lines(t) : w->hw->vector_bytes < KN_LINE_BYTES) return false;
     if (w->hw->gpu || w->box[out].on || (halves && kn_lw_taken(w, out)) || kn_dtype_bytes(t->dtype) < 4) return false;
     return w->hw->streaming_store_bytes && kn_lw_touched(w) > w->hw->streaming_store_bytes;
 }
@@ -114,7 +120,7 @@ static bool shares_lines(const kn_tile *x, int out)
     const kn_tensor *t = &p->tensors[out];
     const kn_stmt *s = x->sg->g->epilogue < 0 ? x->sg->s : p->stmts[x->sg->g->epilogue];
     bool rows = t->rank > 1 && s->lhs[t->rank - 1]->op == KN_OP_AXIS;
-    return rows && t->shape[t->rank - 1] * kn_dtype_bytes(t->dtype) % KN_LINE_BYTES && !x->sg->by_lines;
+    return rows && !whole_lines(t) && !x->sg->by_lines;
 }
 
 /* Either is what makes an output of such a size fast; which of them, the hardware's description says. */
@@ -145,8 +151,7 @@ void kn_tile_write_lines(kn_tile *x, int64_t lanes)
     kn_lw *w = x->w;
     int out = output_of(x);
     const kn_tensor *t = &w->p->program->tensors[out];
-    int64_t bytes = kn_dtype_bytes(t->dtype), row = t->rank ? t->shape[t->rank - 1] : 1;
-    if (lanes * bytes != KN_LINE_BYTES || row * bytes % KN_LINE_BYTES || t->role != KN_OUTPUT || !kn_lw_past_caches(w, out)) return;
+    if (lanes * kn_dtype_bytes(t->dtype) != KN_LINE_BYTES || !whole_lines(t) || t->role != KN_OUTPUT || !kn_lw_past_caches(w, out)) return;
     if (bytes_of(w, out) > w->hw->streaming_store_bytes) w->streamed = kn_lw_tensor(w, out);
 }
 
