@@ -1,7 +1,8 @@
 /* Products whose results lie along the places of a window and not along what lanes had better run along (channels first): of bytes and halves what
  * a dot instruction's do, of wider ones those of a constant, where lanes along the places would be idle. They are computed with these last, the
  * other factor's terms beside each other, and the results turned as they are written out; the channels of a group are lanes as those of a whole
- * convolution are. Sums of one run of terms are too short to pay for that. */
+ * convolution are. Sums of one run of terms are too short to pay for that. Where few of a constant's elements meet each of the image's, this is read
+ * as it lies, and the results alone are turned; that competes. */
 #include "construct/cpu.h"
 #include "te/expr.h"
 
