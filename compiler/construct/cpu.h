@@ -181,6 +181,9 @@ bool kn_cpu_squares_steps(kiln_arena *a, const kn_program *p, const kn_hw *hw, k
 const char *kn_cpu_turned(kiln_arena *a, const kn_site *x, const char *plane, const char *results, const char *weights);
 /* The results alone, of a constant: the other factor, which a window steps over, is read as it lies. NULL: nothing to turn. */
 const char *kn_cpu_turned_alone(kiln_arena *a, const kn_site *x);
+/* The results alone of a dot whose broadcast factor would have to be turned, as it lies along the rows: it has the lanes then, and the other factor
+ * takes its part. NULL: it is not such, or turning that factor takes less than turning the results. */
+const char *kn_cpu_exchanged(kiln_arena *a, const kn_site *x, const kn_cpu_dot *d, const char *results);
 /* A line of a trace that puts dimension `d` of a tensor of this rank behind the others. */
 void kn_cpu_put_last(kn_buf *b, const char *tensor, int rank, int d);
 /* cpu_shifts.c: dimension d of the load is much longer than the axis that shifts it; steps after which a sum over such planes, then named `results`,

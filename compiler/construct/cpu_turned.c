@@ -301,6 +301,22 @@ const char *kn_cpu_turned(kiln_arena *a, const kn_site *x, const char *plane, co
     return NULL;
 }
 
+const char *kn_cpu_exchanged(kiln_arena *a, const kn_site *x, const kn_cpu_dot *d, const char *results)
+{
+    const double TURNED = 0.8, SQUARES = 0.1, RESULT = 1, ZIPPED = 0.05; /* dots of a vector that an element takes, and a result */
+    bool along = x->load[d->b].coef[d->run] == 1;
+    if (d->turn < 0 || x->m < 0) return NULL;
+    int64_t l = x->hw->vector_bytes / kn_cpu_acc_bytes(x), rows = kn_cpu_extent(x, x->m), columns = kn_cpu_extent(x, x->n), to = results_of(x, x->m);
+    double m = (double)rows, n = (double)columns, terms = (double)x->reduce_extent, dots = terms / (double)(l * d->it->s->axes[1].extent);
+    double as_is = dots * m * (double)kn_round_up(columns, l) + terms * (TURNED * m + (along ? SQUARES : ZIPPED) * n);
+    double exchanged = dots * n * (double)kn_round_up(rows, l) + RESULT * m * n + terms * (ZIPPED * m + (along ? 0 : TURNED * n));
+    if (to < 0 || x->load[d->a].coef[x->m] != 1 || exchanged >= as_is) return NULL;
+    kn_buf b;
+    kn_buf_init(&b, a);
+    put_results(&b, x, results, (int)to);
+    return kn_buf_take(&b).p;
+}
+
 /* Elements of a constant that each of the other factor's meets: results by taps, less what steps skip. More of them pay for turning it. */
 static double meets(const kn_site *x, int w, const kn_expr *other, int lanes, int terms)
 {

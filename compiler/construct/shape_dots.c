@@ -34,13 +34,35 @@ static bool thins(kn_shaper *s, const kn_site *v, int l, const kn_expr *load)
     return true;
 }
 
+/* The terms that a dot instruction broadcasts are put beside each other, in a copy whose last dimension theirs is; false: a primitive refuses it. */
+static bool turn(kn_shaper *s, const kn_cpu_dot *d, const kn_expr *load, const char *copy)
+{
+    kn_buf b;
+    kn_buf_init(&b, s->a);
+    kn_putf(&b, "transform_layout %s", copy);
+    for (int i = 0; i < load->nargs; i++)
+        if (i != d->turn) kn_putf(&b, " %d", i);
+    kn_putf(&b, " %d", d->turn);
+    return kn_shaper_try(s, kn_buf_take(&b).p);
+}
+
+/* The same of what the instruction takes as it is. */
+static bool turn_alone(kn_shaper *s, const kn_site *v, const kn_cpu_dot *d, const kn_expr *load, const char *copy)
+{
+    if (!copy || !kn_shaper_try(s, kn_format(s->a, "copy %s %d %s", v->name, d->a, copy)) || !turn(s, d, load, copy)) return false;
+    kn_shaper_keep(s, copy);
+    return true;
+}
+
 /* The operand that a dot instruction broadcasts becomes unsigned, or wide, where that is what it takes; false: a primitive refuses it. */
 static bool recast(kn_shaper *s, const kn_site *v, const kn_cpu_dot *d, const kn_expr *load)
 {
     if (!d->flip && d->turn < 0 && thins(s, v, d->a, load)) return true;
     const char *copy = s->t->program->tensors[load->u.tensor].name;
     int n = s->nplanes, broadcast = d->it->operand[1].rank == 1 ? 1 : 2;
-    const char *more = kn_shaper_name(s, "more"), *step = kn_format(s->a, "unsign %s %d %s sum%d less%d", v->name, d->flip ? d->b : d->a, more, n, n);
+    const char *more = kn_shaper_name(s, "more");
+    if (d->turn >= 0 && load->dtype == d->it->operand[broadcast].dtype) return turn_alone(s, v, d, load, more);
+    const char *step = kn_format(s->a, "unsign %s %d %s sum%d less%d", v->name, d->flip ? d->b : d->a, more, n, n);
     if (d->wide) step = kn_format(s->a, "widen %s %d %s %s", v->name, d->a, more, kn_dtype_text(d->it->operand[broadcast].dtype));
     if (!more || !kn_shaper_try(s, step)) return false;
     if (d->flip) { /* the instruction does it */
@@ -49,14 +71,28 @@ static bool recast(kn_shaper *s, const kn_site *v, const kn_cpu_dot *d, const kn
     }
     if (!d->wide) kn_shaper_try(s, kn_format(s->a, "ahead sum%d", n)); /* now, so that the constant counts as read once */
     kn_shaper_keep(s, more);
-    kn_buf b;
-    kn_buf_init(&b, s->a);
-    kn_putf(&b, "transform_layout %s", more);
-    for (int i = 0; i < load->nargs; i++)
-        if (i != d->turn) kn_putf(&b, " %d", i);
-    kn_putf(&b, " %d", d->turn);
-    if (d->turn >= 0) kn_shaper_try(s, kn_buf_take(&b).p);
+    if (d->turn >= 0) turn(s, d, load, more);
     else recast_while_copied(s, copy);
+    return true;
+}
+
+/* The factor that is broadcast lies as the one with the lanes should. */
+static bool exchange(kn_shaper *s, const kn_site *v, const kn_cpu_dot *d)
+{
+    const char *results = kn_shaper_name(s, "turned");
+    if (!results || !kn_shaper_try(s, kn_cpu_exchanged(s->a, v, d, results))) return false;
+    kn_shaper_keep(s, results);
+    return true;
+}
+
+/* The sum's terms become a multiple of the instruction's: the operand that is broadcast has to lie there with zeros behind it, before it is turned in
+ * squares, too; a constant one with the lanes gets them as it is packed. */
+static bool fill_up(kn_shaper *s, const kn_site *v, const kn_cpu_dot *d, const kn_expr *load)
+{
+    const char *axis = v->s->axes[d->run].name, *pad = kn_format(s->a, "%s_pad_%s", s->t->program->tensors[load->u.tensor].name, axis);
+    const char *step = kn_format(s->a, "pad_einsum %s %s %lld", v->name, axis, (long long)d->it->s->axes[1].extent);
+    if (!pad || kn_cpu_is_packed(v) || !kn_shaper_try(s, step)) return false;
+    kn_shaper_keep(s, pad);
     return true;
 }
 
@@ -70,15 +106,10 @@ kn_shaped kn_shape_dot(kn_shaper *s, int stage)
     if (!kn_cpu_dot_of(&v, &d)) return KN_SHAPED_NOT;
     const kn_expr *loads[KN_SITE_LOADS];
     kn_loads(v.s->body, loads, KN_SITE_LOADS);
-    int64_t terms = d.it->s->axes[1].extent;
-    bool divides = v.s->axes[d.run].extent % terms == 0;
-    if (d.recast && (!d.flip || divides)) return recast(s, &v, &d, loads[d.a]) ? KN_SHAPED_AGAIN : KN_SHAPED_NOT;
-    const char *pad = kn_format(s->a, "%s_pad_%s", s->t->program->tensors[loads[d.a]->u.tensor].name, v.s->axes[d.run].name);
-    bool fills = !divides && pad && !kn_cpu_is_packed(&v);
-    if (fills && kn_shaper_try(s, kn_format(s->a, "pad_einsum %s %s %lld", v.name, v.s->axes[d.run].name, (long long)terms))) {
-        kn_shaper_keep(s, pad); /* what is broadcast has to lie there with its zeros */
-        return KN_SHAPED_AGAIN;
-    }
+    bool divides = v.s->axes[d.run].extent % d.it->s->axes[1].extent == 0, turns = d.turn >= 0;
+    if (turns && (exchange(s, &v, &d) || (!divides && fill_up(s, &v, &d, loads[d.a])))) return KN_SHAPED_AGAIN;
+    if (d.recast && (!d.flip || divides || turns)) return recast(s, &v, &d, loads[d.a]) ? KN_SHAPED_AGAIN : KN_SHAPED_NOT;
+    if (!divides && fill_up(s, &v, &d, loads[d.a])) return KN_SHAPED_AGAIN;
     if (kn_shaper_flatten(s, stage)) return KN_SHAPED_ON;
     kn_shaper_pad(s, stage);
     return KN_SHAPED_DONE;

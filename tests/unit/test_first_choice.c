@@ -39,6 +39,7 @@ static void choose(const char *spec, bool text, const choice *one, size_t n)
 }
 #define CHOOSE(spec, text, one) choose(spec, text, one, sizeof one / sizeof *one)
 #define INPUT(type, shape) "{\"dtype\":\"" type "\",\"shape\":[" shape "]}"
+#define NAMED(name, type, shape) "{\"name\":\"" name "\",\"dtype\":\"" type "\",\"shape\":[" shape "]}"
 #define PRODUCT(type, a, b) "{\"op\":{\"name\":\"MatMul\"},\"inputs\":[" INPUT(type, a) "," INPUT(type, b) "]}"
 
 /* Lanes of a unit that are columns with steps between them are picked one by one, which takes longer than places of a copy that has these beside
@@ -508,6 +509,37 @@ static void odd_terms_are_one_block(void **state)
     CHOOSE("x86-64-bf16", false, one);
 }
 
+/* Each product of a batch packs panels of its own, however many of them a task has. */
+static void batches_are_packed(void **state)
+{
+#define BATCH(a, b, x, w) "{\"expr\":\"y[B,M,N] +=! a[" a "]*b[" b "]\",\"inputs\":[" NAMED("a", "f32", x) "," NAMED("b", "f32", w) "]}"
+    static const char packed[] = " scratch S2.0 loops R0.0 S2.1 S2.2", along[] = "vectorize out0 R0";
+    static const choice one[] = {{BATCH("B,M,K", "B,N,K", "192,50,32", "192,50,32"), packed, along, "reorder out0 S0.0 S0.1"},
+                                 {BATCH("B,M,K", "B,N,K", "207,19,48", "207,295,48"), packed, along, NULL},
+                                 {BATCH("B,K,M", "B,N,K", "177,40,50", "177,77,40"), packed, along, NULL}};
+#undef BATCH
+    (void)state;
+    CHOOSE("x86-64-avx512", false, one);
+}
+
+/* Where both factors lie across the terms of a dot the one that is broadcast is turned, its terms filled up before; the other one, with the results,
+ * where that is less; where each lies as the other one should nothing but the results is. */
+static void terms_are_turned_for_dots(void **state)
+{
+#define TURN(b, x, w) "{\"expr\":\"y[M,N] +=! a[K,M]*b[" b "]\",\"inputs\":[" NAMED("a", "bf16", x) "," NAMED("b", "bf16", w) "]}"
+    static const char rows[] = "\ntransform_layout more0 1 0", dot[] = " vdpbf16ps";
+    static const char results[] = "cache_write out0 turned0\ntransform_layout turned0 1 0";
+    static const choice one[] = {{TURN("K,N", "48,155", "48,540"), rows, "map out0", dot},
+                                 {TURN("K,N", "144,5", "144,1809"), rows, "map out0", dot},
+                                 {TURN("K,N", "181,48", "181,1148"), "pad_einsum out0 R0 2\ncopy out0 0 more", "inline in0_pad", dot},
+                                 {TURN("K,N", "264,1072", "264,19"), results, NULL, "copy turned0 1 more"},
+                                 {TURN("N,K", "1010,112", "106,1010"), results, "copy ", dot},
+                                 {TURN("N,K", "32,35", "447,32"), rows, "cache_write out0", dot}};
+#undef TURN
+    (void)state;
+    CHOOSE("x86-64-bf16", false, one);
+}
+
 /* Patches of an image, which share no taps, lie beside each other place by place where rows of them alone would leave lanes idle. */
 static void patches_are_one_axis(void **state)
 {
@@ -541,6 +573,7 @@ int main(void)
                                        cmocka_unit_test(what_is_skipped_stays_signed), cmocka_unit_test(few_results_are_packed),
                                        cmocka_unit_test(images_lie_under_lanes), cmocka_unit_test(rows_of_one_set),
                                        cmocka_unit_test(odd_terms_are_one_block), cmocka_unit_test(patches_are_one_axis),
+                                       cmocka_unit_test(batches_are_packed), cmocka_unit_test(terms_are_turned_for_dots),
                                        cmocka_unit_test(small_products_of_whole_tiles)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
