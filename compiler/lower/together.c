@@ -40,10 +40,12 @@ static bool pads(const kn_stmt *s)
     return n > KILN_MAX_TENSORS;
 }
 
+/* Nothing in it depends on where a turn begins; what finishes the results of an attached one does not either. */
 static bool is_plain(const kn_lw *w, const kn_stage *g)
 {
     const kn_stmt *s = w->p->program->stmts[g->stmt];
-    return !g->ncaches && !g->tensor.intrin && g->epilogue < 0 && !s->scatter && !pads(s);
+    bool finished = g->epilogue < 0 || (g->at_stage >= 0 && !pads(w->p->program->stmts[g->epilogue]));
+    return !g->ncaches && !g->tensor.intrin && finished && !s->scatter && !pads(s);
 }
 
 /* An attached stage goes over as much of the axis in each turn. */

@@ -1,6 +1,9 @@
 /* tabulate S T: a part of map S that reads no tensor and follows only some of S's axes (how much of a window lies inside of its tensor) is computed
- * once for these, in the temporary T; S reads T. Parts of parts that follow fewer axes come first, so that tables stay short. */
+ * once for these, in the temporary T; S reads T. Parts of parts that follow fewer axes come first, so that tables stay short. `read`: a part that
+ * reads tensors and computes a function of them (the logarithm of a sum, the root of a variance). */
 #include "schedule/sched.h"
+#include "te/expr.h"
+#include <string.h>
 
 enum { LEAST = 4 }; /* operations that are worth a load */
 
@@ -13,7 +16,26 @@ static int operations(const kn_expr *e)
     return n;
 }
 
-/* The first such part of e, of axes that take more than one value; NULL. */
+static bool calls(const kn_expr *e)
+{
+    bool yes = kn_is_function(e->op);
+    for (int i = 0; i < e->nargs && !yes && e->op != KN_OP_LOAD; i++) yes = calls(e->args[i]);
+    return yes;
+}
+
+/* The first part of e that calls a function and follows some of `all` axes alone, as large as it can be; NULL. What a condition chooses is not looked
+ * into: it may be out of range where it is not chosen. */
+static const kn_expr *read_part(const kn_expr *e, uint32_t all)
+{
+    const kn_expr *found = NULL;
+    uint32_t axes = kn_axes_in(e) & all;
+    if (e->op == KN_OP_LOAD || !calls(e)) return NULL;
+    if (axes && axes != all) return kn_dtype_class(e->dtype) == 'f' ? e : NULL;
+    for (int i = 0; i < e->nargs && !found && e->op != KN_OP_SELECT; i++) found = read_part(e->args[i], all);
+    return found;
+}
+
+/* The first part of e that reads nothing, of axes that take more than one value; NULL. */
 static const kn_expr *part_of(const kn_expr *e, uint32_t all)
 {
     const kn_expr *loads[1], *found = NULL;
@@ -41,8 +63,12 @@ kiln_status kn_prim_tabulate(kn_step *s)
     if (st->red != KN_RED_NONE || st->scatter) return kn_step_refuse(s, "'%s' is no map", s->args[0]);
     uint32_t moving = 0;
     for (int i = 0; i < st->naxes; i++) moving |= st->axes[i].extent > 1 ? 1u << i : 0;
-    const kn_expr *part = part_of(st->body, moving);
-    if (!part) return kn_step_refuse(s, "no part of '%s' follows some of its axes alone, without reading anything", s->args[0]);
+    bool read = s->nargs > 2;
+    if (read && strcmp(s->args[2], "read")) return kn_step_refuse(s, "'%s' is not the word 'read'", s->args[2]);
+    const kn_expr *part = (read ? read_part : part_of)(st->body, moving);
+    if (!part)
+        return kn_step_refuse(s, "no part of '%s' follows some of its axes alone, %s", s->args[0],
+                              read ? "calling a function" : "without reading anything");
     uint32_t axes = kn_axes_in(part);
     int64_t shape[KILN_MAX_RANK];
     kn_expr *idx[KILN_MAX_RANK];
@@ -60,8 +86,8 @@ kiln_status kn_prim_tabulate(kn_step *s)
     t.out = kn_step_temp(s, s->args[1], part->dtype, t.naxes, shape);
     if (t.out < 0) return KILN_TRACE;
     t.body = kn_rewrite(s->a, (kn_expr *)(uintptr_t)part, moved, &m);
-    kn_expr *read = kn_load(s->a, p, t.out, idx);
-    if (!read || !t.body) return kn_fail(s->d, KILN_MEMORY, "out of memory while making a table");
-    kn_stmt_replace(s->a, st, part, read);
+    kn_expr *entry = kn_load(s->a, p, t.out, idx);
+    if (!entry || !t.body) return kn_fail(s->d, KILN_MEMORY, "out of memory while making a table");
+    kn_stmt_replace(s->a, st, part, entry);
     return kn_step_insert(s, g, &t, false) ? KILN_OK : s->d->status;
 }

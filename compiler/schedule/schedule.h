@@ -12,8 +12,8 @@
  *   reindex S out T              S writes the new temporary T at its spatial axes, a copy behind it writes what S wrote; S is named T from then on
  *   copy S I T                   load I of S reads T, a new temporary copy of the whole tensor that it read
  *   widen S I T                  what S's body casts load I to is made once, in the new temporary T of the shape of the tensor read
- *   tabulate S T                 a part of map S that reads nothing and follows some of S's axes alone is computed once in the new temporary T of
- *                                these axes
+ *   tabulate S T [read]          a part of map S that reads nothing and follows some of S's axes alone is computed once in the new temporary T of
+ *                                these axes; `read`: one that reads tensors and calls a function
  *   unsign S I T U W             the i8 load I of a sum of products of integers reads T, which is u8 and 128 more; U sums the other factor, S writes
  *                                W, a copy behind it W - 128*U; S is named W from then on
  *   decompose_padding S I T      the padded load I reads the new temporary T, the box it touches with the padding filled in

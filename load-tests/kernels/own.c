@@ -274,6 +274,9 @@ static double read_input(void *user, int input, int64_t index)
     return load(r->c->in[i], r->c->in_dtype[i], index);
 }
 
+/* Infinities, and what is no number, are like themselves alone. */
+static bool alike(double a, double b, double most) { return a == b || (isnan(a) && isnan(b)) || (isfinite(b) && fabs(a - b) <= most); }
+
 int own_judge(own *o, const bench_case *c, const void *out)
 {
     enum { SAMPLES = 60 };
@@ -287,7 +290,7 @@ int own_judge(own *o, const bench_case *c, const void *out)
     for (int i = 0; i < SAMPLES; i++) {
         int64_t at = i * (c->out_elems - 1) / (SAMPLES - 1);
         bool known_value = !kiln_ref_at(ref, 0, at, &value, &scale);
-        wrong += !known_value || !(fabs(load(out, c->out_dtype, at) - value) <= rtol * scale + atol);
+        wrong += !known_value || !alike(load(out, c->out_dtype, at), value, rtol * scale + atol);
     }
     return wrong;
 }
@@ -301,7 +304,7 @@ int64_t own_differ(const own *o, const bench_case *c, const void *x, const void 
     if (c->exact && !half && !memcmp(x, y, (size_t)c->out_bytes)) { return 0; }
     for (int64_t i = 0; i < c->out_elems; i++) {
         double a = load(x, c->out_dtype, i), b = load(y, c->out_dtype, i);
-        wrong += !(fabs(a - b) <= rtol * fabs(b) + atol);
+        wrong += !alike(a, b, rtol * fabs(b) + atol);
     }
     return wrong;
 }

@@ -405,6 +405,61 @@ static void shifts_have_channels_as_lanes(void **state)
         if (!runs_with(text, inputs, i % 2, "copy out0 ", "cache_write out0 ")) fail_msg("%s %s: not turned", text, inputs);
     }
 }
+
+/* A product of bytes or halves with either factor, or both, across the terms, alone or in a batch. */
+static void turned_product(uint32_t *seed, char *text, size_t n, char *inputs, size_t m)
+{
+    static const char *const types[] = {"bf16", "i8", "u8"};
+    int t = drawn(seed, 0, 2), rows = drawn(seed, 5, 70), columns = drawn(seed, 3, 70), terms = drawn(seed, 16, 90), b = drawn(seed, 1, 3);
+    bool across = drawn(seed, 0, 2) > 0;
+    snprintf(text, n, t ? "y[B,M,N] +=! cast(a[B,K,M],i32)*cast(b[B,%s],i32)" : "y[B,M,N] +=! cast(a[B,K,M],f32)*cast(b[B,%s],f32)",
+             across ? "K,N" : "N,K");
+    snprintf(inputs, m, "a=%s:%dx%dx%d&b=%s:%dx%dx%d", types[t], b, terms, rows, t ? "i8" : types[t], b, across ? terms : columns,
+             across ? columns : terms);
+}
+
+/* Such products give what the reference does, and most of them have a factor, or their results, turned for an instruction. */
+static void turned_products_run(void **state)
+{
+#ifdef __SANITIZE_THREAD__
+    skip();
+#endif
+    enum { COUNT = 24 };
+    uint32_t seed = 11;
+    int turned = 0;
+    (void)state;
+    for (int i = 0; i < COUNT; i++) {
+        char text[200], inputs[120];
+        turned_product(&seed, text, sizeof text, inputs, sizeof inputs);
+        turned += runs_with(text, inputs, false, "transform_layout ", "tensorize ");
+    }
+    assert_true(turned > COUNT / 2);
+}
+
+/* A function of what has a map's lanes and is met by many results is computed once for these, as its sum is finished; last columns are computed
+ * together with what they need. */
+static void functions_are_shared(void **state)
+{
+#define LOG "m[A,C] >=! x[A,B,C]; s[A,C] +=! exp(x[A,B,C]-m[A,C]); y[A,B,C] = x[A,B,C]-m[A,C]-log(s[A,C])"
+    static const struct { const char *text, *inputs; bool shared, moved; } one[] = {
+        {LOG, "x=f32:3x31x50", true, true}, {LOG, "x=f32:3x5x50", false, false}, /* few */
+        {"m[A] >=! x[A,B]; s[A] +=! exp(x[A,B]-m[A]); y[A,B] = x[A,B]-m[A]-log(s[A])", "x=f32:30x50", false, false}, /* one number a row */
+        {"m[N,P] +=! x[N,C,P]; v[N,P] +=! (x[N,C,P]-m[N,P]/37)*(x[N,C,P]-m[N,P]/37); y[N,C,P] = (x[N,C,P]-m[N,P]/37)/sqrt(v[N,P]/37+0.001)*g[C]",
+         "x=f32:2x37x196&g=f32:37", true, true},
+        {"y[N,P,C] = (x[N,P,C]-m[C])/sqrt(v[C]*v[C]+0.001)", "x=f32:2x50x33&m=f32:33&v=f32:33", true, false}};
+#undef LOG
+    (void)state;
+    for (size_t i = 0; i < sizeof one / sizeof *one; i++) {
+        opened o = first_of("x86-64-avx512", one[i].text, one[i].inputs);
+        const kn_lprog *l = lowered(o.a, o.p, o.hw, o.trace, one[i].text);
+        bool moved = false;
+        for (int v = 0; v < l->nvars && one[i].moved; v++) moved |= strstr(l->var_names[v], "from") != NULL;
+        if (one[i].shared != (strstr(o.trace.p, " read\n") != NULL) || moved != one[i].moved) fail_msg("%s\n%s", one[i].text, o.trace.p);
+        run_checked(o.a, o.p, o.hw, o.trace, one[i].text);
+        kiln_arena_close(o.a);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -412,7 +467,7 @@ int main(void)
         cmocka_unit_test(words_and_bytes_run), cmocka_unit_test(narrow_lanes_run), cmocka_unit_test(narrow_products_run),
         cmocka_unit_test(narrow_weights_run), cmocka_unit_test(channels_first_run), cmocka_unit_test(few_places_run),
         cmocka_unit_test(planes_have_taps), cmocka_unit_test(thinned_planes_run), cmocka_unit_test(shifts_have_channels_as_lanes),
-        cmocka_unit_test(thinned_rows_run),
+        cmocka_unit_test(thinned_rows_run), cmocka_unit_test(turned_products_run), cmocka_unit_test(functions_are_shared),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

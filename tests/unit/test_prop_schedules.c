@@ -115,7 +115,7 @@ static void m_widen(maker *m)
     static const char *const to[] = {"", "", " i16", " f32"};
     snprintf(m->out, m->cap, "widen %s %d wi%d%s", m->name, rnd(2), m->serial, to[rnd(4)]);
 }
-static void m_tabulate(maker *m) { snprintf(m->out, m->cap, "tabulate %s tb%d", m->name, m->serial); }
+static void m_tabulate(maker *m) { snprintf(m->out, m->cap, "tabulate %s tb%d%s", m->name, m->serial, rnd(2) ? " read" : ""); }
 static void m_unsign(maker *m)
 {
     snprintf(m->out, m->cap, "unsign %s %d ut%d uu%d uw%d", m->name, rnd(2), m->serial, m->serial, m->serial);
