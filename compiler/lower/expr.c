@@ -422,8 +422,9 @@ static bool runs_there(kn_env *v, const kn_expr *e, kn_expr **there)
         int64_t lo, hi;
         for (int d = 0; d < loads[i]->nargs; d++)
             if (kn_loads(loads[i]->args[d], NULL, 0)) return false;
+        if (loads[i]->u.tensor == v->repl_tensor) return false; /* which is nowhere in memory */
         access r = load_access(v, loads[i], 1);
-        if (r.own || r.cond || loads[i]->u.tensor == v->repl_tensor) return false;
+        if (r.own || r.cond) return false;
         if (!kn_lw_uses(r.at, v->lane_var)) continue;
         kn_expr *at = kn_lw_at_lane(w, r.at, v->lane_var, kn_lw_int(w, 0));
         if (!kn_lw_unit_stride(r.at, v->lane_var)) return false;

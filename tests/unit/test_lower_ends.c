@@ -350,6 +350,16 @@ static void results_leave_registers(void **state)
 #undef TILE
 }
 
+/* What is finished where it is made, and chosen there lane by lane, has no tensor in memory. */
+static void chosen_sums_stay_in_registers(void **state)
+{
+    (void)state;
+    kiln_arena *a = kiln_arena_open(&(kiln_host){NULL, mem, NULL});
+    lowered_and_run(a, "t[M,N] +=! a[M,K]*b[K,N]; y[M,N] = select(N < 19, t[M,N], 0.0)", "a=f32:5x6&b=f32:6x24",
+                    "epilogue t\nsplit t N 8\nreorder t M.0 N.0 | K.0 | N.1\nvectorize t N.1\n");
+    kiln_arena_close(a);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(tiles_are_made_where_they_are_read), cmocka_unit_test(results_leave_registers),
@@ -358,6 +368,7 @@ int main(void)
                                        cmocka_unit_test(maps_ask_nothing), cmocka_unit_test(whole_tiles_ask_nothing),
                                        cmocka_unit_test(loops_of_a_sum_are_one), cmocka_unit_test(terms_ask_once),
                                        cmocka_unit_test(ragged_runs_stream), cmocka_unit_test(lines_to_write_are_asked_for),
-                                       cmocka_unit_test(rests_are_vectors), cmocka_unit_test(ragged_rows_lie_in_the_output)};
+                                       cmocka_unit_test(rests_are_vectors), cmocka_unit_test(ragged_rows_lie_in_the_output),
+                                       cmocka_unit_test(chosen_sums_stay_in_registers)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
