@@ -377,16 +377,21 @@ static void few_rows_go_in_parts(void **state)
     CHOOSE("x86-64-avx512", false, one);
 }
 
-/* Products whose tiles are short go along several in a task. */
+/* Products whose tiles are short go along several in a task, and so do sums of a few terms. */
 static void short_tiles_share_a_task(void **state)
 {
+#define SUMS(axis, x) "{\"op\":{\"name\":\"ReduceSum\",\"attrs\":{\"axes\":[" axis "],\"keepdims\":0}},\"inputs\":[" INPUT("f32", x) "]}"
 #define ALONE(x, w) "{\"op\":{\"name\":\"Conv\"},\"inputs\":[{\"dtype\":\"f32\",\"shape\":[" x "]},{\"dtype\":\"f32\",\"shape\":[" w ",1,1]}]}"
     static const choice one[] = {{ALONE("1,24,57,57", "144,24"), "split out0 F0 17 2 16\n", NULL, " | F0.1 S1.1 R0.0 | "},
                                  {ALONE("1,16,113,113", "96,16"), "split out0 F0 ", NULL, " | F0.1 S1.1 R0.0 | "},
                                  {ALONE("1,64,55,55", "64,64"), "| S1.1 R0.0 |", "F0.3", NULL}};
+    static const choice sums[] = {{SUMS("1", "200000,4"), "reorder out0 S0.0 | S0.1 R0.0 | S0.2 S0.3\n", NULL, NULL},
+                                  {SUMS("0", "30,20000"), "reorder out0 S0.0 | R0.0 ", "S0.3", NULL}};
 #undef ALONE
+#undef SUMS
     (void)state;
     CHOOSE("x86-64-amx", false, one);
+    CHOOSE("x86-64-avx512", false, sums);
 }
 
 /* Channels first and packed ahead: the channels of the results are lanes where places in rows of their own leave more of these idle than it takes to
