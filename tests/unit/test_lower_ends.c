@@ -350,6 +350,32 @@ static void results_leave_registers(void **state)
 #undef TILE
 }
 
+static int64_t asks_to_read(const kn_lprog *l, const kn_ls *s, int64_t with)
+{
+    (void)l, (void)with;
+    return s->kind == KN_LS_PREFETCH && !s->writes;
+}
+
+/* A task that copies short runs of rows far away asks for those of the next task meanwhile. */
+static void tasks_ask_for_the_next(void **state)
+{
+    static const struct { int64_t l2; bool asks; } one[] = {{1 << 16, true}, {1 << 22, false}};
+    static const char trace[] = "split y P 2 16\nsplit y F 6\nreorder y P.0 | F.0 C.0 | F.1 P.1 P.2\nparallel y P.0\nunroll y F.1\n"
+                                "unroll y P.1\nvectorize y P.2\ncache_read y 1 scratch P.0 loops C.0 P.1 P.2\n";
+    (void)state;
+    for (size_t i = 0; i < sizeof one / sizeof *one; i++) {
+        kiln_arena *a = kiln_arena_open(&(kiln_host){NULL, mem, NULL});
+        kn_hw *hw = device(a, "x86-64-avx512");
+        for (int l = 0; l < hw->nlevels; l++)
+            if (!strcmp(hw->levels[l].name, "l2")) hw->levels[l].capacity_bytes = one[i].l2;
+        kn_program *p = parsed(a, "y[F,P] +=! w[F,C]*x[C,P]", "w=f32:24x40&x=f32:40x800");
+        kn_lprog *l = lowered(a, p, hw, text_of(trace), trace);
+        if (one[i].asks != (counted(l, asks_to_read, 0) > 0)) fail_msg("an L2 of %lld bytes", (long long)one[i].l2);
+        run_checked(a, p, hw, text_of(trace), trace);
+        kiln_arena_close(a);
+    }
+}
+
 /* What is finished where it is made, and chosen there lane by lane, has no tensor in memory. */
 static void chosen_sums_stay_in_registers(void **state)
 {
@@ -369,6 +395,6 @@ int main(void)
                                        cmocka_unit_test(loops_of_a_sum_are_one), cmocka_unit_test(terms_ask_once),
                                        cmocka_unit_test(ragged_runs_stream), cmocka_unit_test(lines_to_write_are_asked_for),
                                        cmocka_unit_test(rests_are_vectors), cmocka_unit_test(ragged_rows_lie_in_the_output),
-                                       cmocka_unit_test(chosen_sums_stay_in_registers)};
+                                       cmocka_unit_test(chosen_sums_stay_in_registers), cmocka_unit_test(tasks_ask_for_the_next)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
