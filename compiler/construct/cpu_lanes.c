@@ -197,6 +197,18 @@ static bool is_short(const kn_site *x)
     return x->reduce_extent >= TAPS || kn_cpu_extent(x, x->n) < VECTORS * vector_of(x);
 }
 
+/* A few taps with weights of their own, place by place, along rows that nearly fill vectors: turning what goes in and what comes out takes longer
+ * than these leave idle (3x3, 256x14x14: 1.3 times as long as along the rows, 32x96x21x21 in short vectors 1.26, 256x11x11 0.8 to 1.0). */
+static bool fills_rows(const kn_site *x)
+{
+    enum { TAPS = 9, ROW = 48, FILLED = 8 }; /* bytes of a row; idle lanes: one of so many */
+    int64_t n = kn_cpu_extent(x, x->n), lanes = vector_of(x);
+    for (int l = 0; l < x->nloads; l++)
+        if ((x->load[l].axes >> x->n & 1) && x->load[l].coef[x->n] != 1) return false;
+    bool few = x->nloads > 1 && x->reduce_extent <= TAPS && x->load[0].bytes >= 4;
+    return few && n * kn_cpu_acc_bytes(x) >= ROW && FILLED * (kn_round_up(n, lanes) - n) <= kn_round_up(n, lanes);
+}
+
 /* Steps that widen the narrow factors of a sum of products none of which is met by several results; "": there is none. */
 static const char *widened(kiln_arena *a, const kn_tree *t, const kn_hw *hw)
 {
@@ -225,7 +237,7 @@ bool kn_cpu_lanes_steps(kiln_arena *a, const kn_program *p, const kn_hw *hw, kil
     if (!head || (*head && kn_trace_apply(a, p, hw, (kiln_bytes){head, strlen(head)}, &t, &d))) return false;
     if (*head) c = find_channels(a, t, hw, &x);
     p = t->program;
-    if (c < 0 || read_often(p, x.s->out)) return false;
+    if (c < 0 || read_often(p, x.s->out) || fills_rows(&x)) return false;
     const kn_stmt *end = p->tensors[x.s->out].role == KN_TEMP ? finisher(p, x.s->out) : NULL;
     kn_buf b;
     kn_buf_init(&b, a);

@@ -545,6 +545,20 @@ static void terms_are_turned_for_dots(void **state)
     CHOOSE("x86-64-bf16", false, one);
 }
 
+/* Depthwise windows over planes with the channels as lanes: not where rows nearly fill vectors and few taps meet them one by one. */
+static void short_rows_want_lanes(void **state)
+{
+#define DEPTHWISE(x, w, steps) \
+    "{\"op\":{\"name\":\"Conv\",\"attrs\":{\"group\":64,\"pads\":[1,1,1,1]" steps "}},\"inputs\":[" INPUT("f32", x) "," INPUT("f32", w) "]}"
+    static const choice one[] = {{DEPTHWISE("1,64,14,14", "64,1,3,3", ""), NULL, "region last", NULL},
+                                 {DEPTHWISE("1,64,11,11", "64,1,3,3", ""), "region last", NULL, NULL},
+                                 {DEPTHWISE("1,64,14,14", "64,1,5,5", ""), "region last", NULL, NULL},
+                                 {DEPTHWISE("1,64,14,14", "64,1,3,3", ",\"strides\":[2,2]"), "region last", NULL, NULL}};
+#undef DEPTHWISE
+    (void)state;
+    CHOOSE("x86-64-avx512", false, one);
+}
+
 /* Patches of an image, which share no taps, lie beside each other place by place where rows of them alone would leave lanes idle. */
 static void patches_are_one_axis(void **state)
 {
@@ -579,6 +593,7 @@ int main(void)
                                        cmocka_unit_test(images_lie_under_lanes), cmocka_unit_test(rows_of_one_set),
                                        cmocka_unit_test(odd_terms_are_one_block), cmocka_unit_test(patches_are_one_axis),
                                        cmocka_unit_test(batches_are_packed), cmocka_unit_test(terms_are_turned_for_dots),
+                                       cmocka_unit_test(short_rows_want_lanes),
                                        cmocka_unit_test(small_products_of_whole_tiles)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

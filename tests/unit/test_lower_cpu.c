@@ -634,13 +634,15 @@ static void rows_begin_with_lines(void **state)
     }
 }
 
-/* Planes that are turned as they are copied ask for the next ones, where those are near and nothing else is read; so is one window a plane. */
+/* Planes that are turned as they are copied ask for the next ones, where those are near and nothing else is read; so is one window a plane. Of planes
+ * from far away all do. */
 static void turned_planes_ask_for_the_next(void **state)
 {
-    static const struct { const char *text, *inputs; bool asked; } one[] = {
-        {"y[N,C,P,Q] >=! x[N,C,P*2+R,Q*2+S] where P in 3, Q in 3, R in 3, S in 3", "x=f32:1x64x7x7", true},
-        {"y[N,C,P,Q] >=! x[N,C,P*2+R,Q*2+S] where P in 1, Q in 1, R in 5, S in 5", "x=f32:1x64x6x6", true},
-        {"y[N,C,P,Q] +=! x[N,C,P+R,Q+S]*w[C,R,S] where P in 5, Q in 5", "x=f32:1x64x7x7&w=f32:64x3x3", false},
+    static const char weighted[] = "y[N,C,P,Q] +=! x[N,C,P+R,Q+S]*w[C,R,S] where P in 5, Q in 5";
+    static const struct { const char *text, *inputs; int64_t l2; bool asked; } one[] = {
+        {"y[N,C,P,Q] >=! x[N,C,P*2+R,Q*2+S] where P in 3, Q in 3, R in 3, S in 3", "x=f32:1x64x7x7", 1 << 20, true},
+        {"y[N,C,P,Q] >=! x[N,C,P*2+R,Q*2+S] where P in 1, Q in 1, R in 5, S in 5", "x=f32:1x64x6x6", 1 << 20, true},
+        {weighted, "x=f32:1x64x7x7&w=f32:64x3x3", 1 << 20, false}, {weighted, "x=f32:4x64x7x7&w=f32:64x3x3", 1 << 15, true},
     };
     (void)state;
     for (size_t i = 0; i < sizeof one / sizeof *one; i++) {
@@ -648,6 +650,8 @@ static void turned_planes_ask_for_the_next(void **state)
         kn_hw *hw = device(a, "x86-64-avx512");
         kn_program *c;
         kiln_bytes trace = constructed(a, one[i].text, one[i].inputs, hw, 1, &c)->c[0].trace;
+        for (int l = 0; l < hw->nlevels; l++)
+            if (!strcmp(hw->levels[l].name, "l2")) hw->levels[l].capacity_bytes = one[i].l2;
         kn_lprog *l = lowered(a, c, hw, trace, one[i].inputs);
         int64_t asked = counted(l, of_kind, KN_LS_PREFETCH);
         if (!strstr(trace.p, "region last")) fail_msg("%s is not turned\n%s", one[i].text, trace.p);
