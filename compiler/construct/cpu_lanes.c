@@ -201,12 +201,12 @@ static bool is_short(const kn_site *x)
  * than these leave idle (3x3, 256x14x14: 1.3 times as long as along the rows, 32x96x21x21 in short vectors 1.26, 256x11x11 0.8 to 1.0). */
 static bool fills_rows(const kn_site *x)
 {
-    enum { TAPS = 9, ROW = 48, FILLED = 8 }; /* bytes of a row; idle lanes: one of so many */
+    enum { TAPS = 9, ROW = 12, FILLED = 8 }; /* idle lanes: one of so many */
     int64_t n = kn_cpu_extent(x, x->n), lanes = vector_of(x);
     for (int l = 0; l < x->nloads; l++)
         if ((x->load[l].axes >> x->n & 1) && x->load[l].coef[x->n] != 1) return false;
-    bool few = x->nloads > 1 && x->reduce_extent <= TAPS && x->load[0].bytes >= 4;
-    return few && n * kn_cpu_acc_bytes(x) >= ROW && FILLED * (kn_round_up(n, lanes) - n) <= kn_round_up(n, lanes);
+    bool few = x->nloads > 1 && x->s->naxes == x->s->nspatial + 2 && x->reduce_extent <= TAPS && x->load[0].bytes >= 4;
+    return few && n >= ROW && FILLED * (kn_round_up(n, lanes) - n) <= kn_round_up(n, lanes);
 }
 
 /* Steps that widen the narrow factors of a sum of products none of which is met by several results; "": there is none. */

@@ -134,7 +134,7 @@ void kn_tile_write_far(kn_tile *x)
     int64_t bytes = kn_dtype_bytes(p->tensors[out].dtype);
     kn_expr *at = NULL;
     if (w->hw->gpu || x->lanes < 2 || x->reduce_lanes || sg->rolled || w->box[out].on || !beyond_caches(w, out)) return;
-    bool run = runs_on(x, &at), past = kn_lw_past_caches(w, out) && !kn_lw_turns_into_parts(w, sg, x->vloop) && !shares_lines(x, out);
+    bool run = runs_on(x, &at), past = kn_lw_past_caches(w, out) && !kn_lw_turns_near(w, sg, x->vloop) && !shares_lines(x, out);
     int64_t span = x->ncombo * x->lanes * bytes, lines = kn_ceil_div(span, KN_LINE_BYTES);
     if (w->hw->vector_bytes < KN_LINE_BYTES) { /* no line is left half written in between, nor while its other half is computed */
         const kn_expr *last = sg->g->epilogue < 0 ? sg->s->body : p->stmts[sg->g->epilogue]->body;

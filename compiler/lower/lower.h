@@ -290,7 +290,8 @@ kn_expr *kn_lw_swizzled(kn_lw *w, const kn_sg *sg, int cache, kn_expr *at); /* w
 kn_expr *kn_lw_copy_of(kn_lw *w, const kn_sg *sg, int cache, kn_expr *k);   /* where the copy begins that belongs to value k of its loop */
 void kn_lw_init_part(kn_lw *w, kn_sg *sg);                            /* decompose_reduction */
 void kn_lw_turn(kn_lw *w, kn_sg *sg, int vloop, int lanes);           /* see turn.c */
-bool kn_lw_turns_into_parts(const kn_lw *w, const kn_sg *sg, int vloop); /* the map writes squares to short rows that are no whole lines */
+/* The map writes squares, to short rows that are no whole lines or to what the caches nearly hold. */
+bool kn_lw_turns_near(const kn_lw *w, const kn_sg *sg, int vloop);
 int kn_lw_transpose(kn_lw *w, int from, enum kn_dtype t, int rows, int unit); /* REGISTER vectors of units of so many lanes, a square, turned */
 void kn_lw_stage(kn_lw *w, int stage, const kn_sg *consumer, int maker);
 /* lines.c: the loop whose tiles begin with lines of the output, vectors of `vector` elements and tiles of `span`, -1: there is none; its iterations;

@@ -164,11 +164,15 @@ static bool short_rows(const kn_lw *w, const kn_sg *sg, int vloop)
     return bytes % KN_LINE_BYTES && bytes < SHORT;
 }
 
-bool kn_lw_turns_into_parts(const kn_lw *w, const kn_sg *sg, int vloop)
+/* Squares that are written past the caches wait for memory line by line: what fits these nearly comes sooner through them (4150x512, 1062x2000 and
+ * seven more of 17 to 23 MB: 1.17 to 1.6 times as fast, where runs of as much are 1.3 to 2.4 times as fast past them). */
+static bool nearly_fits(const kn_lw *w) { return kn_lw_touched(w) <= w->hw->streaming_store_bytes + w->hw->streaming_store_bytes / 2; }
+
+bool kn_lw_turns_near(const kn_lw *w, const kn_sg *sg, int vloop)
 {
     bool turned = false;
     for (int i = 0; i < sg->nloads; i++) turned |= sg->turned_of[i] >= 0;
-    return vloop >= 0 && sg->s->red == KN_RED_NONE && turned && short_rows(w, sg, vloop);
+    return vloop >= 0 && sg->s->red == KN_RED_NONE && turned && (short_rows(w, sg, vloop) || nearly_fits(w));
 }
 
 /* The next square's rows, and the places where the one after it will be stored. */
@@ -188,7 +192,7 @@ static void prefetch_next(kn_lw *w, kn_sg *sg, int load, int vloop, int lanes)
     kn_ls **after = w->tail;
     w->tail = &loop->body;
     kn_lw_prefetch(w, kn_lw_tensor(w, sg->loads[load]->u.tensor), from, false);
-    bool past = w->hw->vector_bytes >= KN_LINE_BYTES && kn_lw_past_caches(w, out) && !short_rows(w, sg, vloop);
+    bool past = w->hw->vector_bytes >= KN_LINE_BYTES && kn_lw_past_caches(w, out) && !short_rows(w, sg, vloop) && !nearly_fits(w);
     if (!past) kn_lw_prefetch(w, kn_lw_tensor(w, out), to, true);
     w->tail = after;
 }

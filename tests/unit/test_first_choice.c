@@ -283,7 +283,7 @@ static void far_squares_lie_beside_each_other(void **state)
         {TURN("1,0", "3000,2000"), "split out0 S0 32 16\n", NULL, "S0.0 S1.0 | S1.1 S0.1 | S0.2 S1.2"},
         {TURN("1,0", "30000,150"), "S1.0 S0.0 | S0.1 S1.1 | S0.2 S1.2", NULL, NULL},
         {TURN("1,0", "1000,1000"), "| S1.1 S1.2 S0.1 | S0.2 S1.3", NULL, NULL},
-        {TURN("0,2,1", "8,512,768"), " | S1.1 S2.1 | ", NULL, NULL}, {TURN("1,0", "256,256"), NULL, "S0.1 S1.1 | S0.2", "| S0.1 | S0.2 S1.1"},
+        {TURN("0,2,1", "8,512,896"), " | S1.1 S2.1 | ", NULL, NULL}, {TURN("1,0", "256,256"), NULL, "S0.1 S1.1 | S0.2", "| S0.1 | S0.2 S1.1"},
         {TURN("1,0", "3,500000"), NULL, "S0.1 S1.1", NULL},
     };
 #undef TURN
