@@ -376,6 +376,35 @@ static void tasks_ask_for_the_next(void **state)
     }
 }
 
+/* Weights that take much longer to come than the products of few rows, and maps that stream: asked for ahead, unless the device's prefetchers follow
+ * runs; many rows leave time to ask on either. */
+static void runs_come_by_themselves(void **state)
+{
+    static const char product[] = "c[M,N] +=! a[M,K]*b[K,N]", map[] = "c[N] = a[N]*2.0";
+    static const char packed[] = "split c N 2 16\nreorder c N.0 | M.0 K.0 | M.1 N.1 N.2\nunroll c M.1\nunroll c N.1\nvectorize c N.2\n"
+                                 "prepack c 1 N.0 N.1 K.0 N.2\n";
+    static const struct { const char *text, *inputs, *trace; int rows; bool by_itself; } one[] = {
+        {product, "a=f32:4x200&b=f32:200x160:const", packed, 4, true}, {product, "a=f32:192x200&b=f32:200x160:const", packed, 8, false},
+        {map, "a=f32:3200", "split c N 16\nreorder c N.0 N.1\nvectorize c N.1\n", 0, true}};
+    (void)state;
+    for (size_t i = 0; i < 2 * sizeof one / sizeof *one; i++) {
+        kiln_arena *a = kiln_arena_open(&(kiln_host){NULL, mem, NULL});
+        kn_hw *hw = device(a, "x86-64-bf16");
+        bool follows = i % 2;
+        hw->follows_runs = follows;
+        for (int l = 1; l < hw->nlevels - 1; l++) hw->levels[l].capacity_bytes = 4096;
+        hw->streaming_store_bytes = 1 << 30;
+        kn_program *p = parsed(a, one[i / 2].text, one[i / 2].inputs);
+        const char *split = one[i / 2].rows ? kn_format(a, "split c M %d\n", one[i / 2].rows) : "";
+        kiln_bytes trace = text_of(kn_format(a, "%s%s", split, one[i / 2].trace));
+        kn_lprog *l = lowered(a, p, hw, trace, one[i / 2].inputs);
+        bool asks = counted(l, asks_to_read, 0) + counted(l, asks_to_write, 0) > 0;
+        if (asks == (follows && one[i / 2].by_itself)) fail_msg("%s: asks %d, follows %d", one[i / 2].inputs, asks, follows);
+        run_checked(a, p, hw, trace, one[i / 2].inputs);
+        kiln_arena_close(a);
+    }
+}
+
 /* What is finished where it is made, and chosen there lane by lane, has no tensor in memory. */
 static void chosen_sums_stay_in_registers(void **state)
 {
@@ -395,6 +424,7 @@ int main(void)
                                        cmocka_unit_test(loops_of_a_sum_are_one), cmocka_unit_test(terms_ask_once),
                                        cmocka_unit_test(ragged_runs_stream), cmocka_unit_test(lines_to_write_are_asked_for),
                                        cmocka_unit_test(rests_are_vectors), cmocka_unit_test(ragged_rows_lie_in_the_output),
-                                       cmocka_unit_test(chosen_sums_stay_in_registers), cmocka_unit_test(tasks_ask_for_the_next)};
+                                       cmocka_unit_test(chosen_sums_stay_in_registers), cmocka_unit_test(tasks_ask_for_the_next),
+                                       cmocka_unit_test(runs_come_by_themselves)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
