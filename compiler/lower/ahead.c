@@ -140,7 +140,8 @@ static bool worth(const kn_tile *x, int buffer, bool once)
 
 /* The tensor takes some times longer to come than the stage to compute, from a memory whose runs the hardware follows: asking for lines is more work
  * for what is busy already (weights of 50 to 150 MB on a Zen 4, without: packed 2 rows 1.4 to 1.7 times as fast, 4 rows 1.0 to 1.5, 8 rows 1.07 to
- * 1.35, 16 rows 0.8 to 1.07; as they lie 2 rows 1.0 to 1.3, 4 rows 0.93 to 1.17, 8 rows 0.76 to 1.16). */
+ * 1.35, 16 rows 0.8 to 1.07; as they lie 2 rows 1.0 to 1.3, 4 rows 0.93 to 1.17, 8 rows 0.76 to 1.16). From the last level of cache it does not come
+ * so: twice of what that holds is certainly memory's (4 rows by 17 MB, packed: 0.64). */
 static bool comes_by_itself(const kn_tile *x, int load, bool packed)
 {
     const double times = packed ? 2 : 5;
@@ -148,7 +149,8 @@ static bool comes_by_itself(const kn_tile *x, int load, bool packed)
     const kn_tensor *t = &x->w->p->program->tensors[x->sg->loads[load]->u.tensor];
     double bytes = kn_dtype_bytes(t->dtype);
     for (int d = 0; d < t->rank; d++) bytes *= (double)t->shape[d];
-    return hw->follows_runs && times * products(x) / kn_hw_peak_gflops(hw, x->acc_type) < bytes / hw->levels[0].bandwidth_gbs;
+    if (!hw->follows_runs || bytes <= 2.0 * hw->streaming_store_bytes) return false;
+    return times * products(x) / kn_hw_peak_gflops(hw, x->acc_type) < bytes / hw->levels[0].bandwidth_gbs;
 }
 
 /* Bytes that memory brings in the meantime: as many as it could bring while it brings one line, and some, since it is not only asked for these. */

@@ -393,7 +393,7 @@ static void runs_come_by_themselves(void **state)
         bool follows = i % 2;
         hw->follows_runs = follows;
         for (int l = 1; l < hw->nlevels - 1; l++) hw->levels[l].capacity_bytes = 4096;
-        hw->streaming_store_bytes = 1 << 30;
+        hw->streaming_store_bytes = one[i / 2].rows ? 4096 : 1 << 30;
         kn_program *p = parsed(a, one[i / 2].text, one[i / 2].inputs);
         const char *split = one[i / 2].rows ? kn_format(a, "split c M %d\n", one[i / 2].rows) : "";
         kiln_bytes trace = text_of(kn_format(a, "%s%s", split, one[i / 2].trace));
