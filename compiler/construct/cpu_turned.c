@@ -2,7 +2,7 @@
  * a dot instruction's do, of wider ones those of a constant, where lanes along the places would be idle. They are computed with these last, the
  * other factor's terms beside each other, and the results turned as they are written out; the channels of a group are lanes as those of a whole
  * convolution are. Sums of one run of terms are too short to pay for that. Where few of a constant's elements meet each of the image's, this is read
- * as it lies, and the results alone are turned; that competes. */
+ * as it lies, and the results alone are turned; that competes. So are those of a matrix product whose factors each lie as the other one should. */
 #include "construct/cpu.h"
 #include "te/expr.h"
 

@@ -39,10 +39,7 @@ static bool turn(kn_shaper *s, const kn_cpu_dot *d, const kn_expr *load, const c
 {
     kn_buf b;
     kn_buf_init(&b, s->a);
-    kn_putf(&b, "transform_layout %s", copy);
-    for (int i = 0; i < load->nargs; i++)
-        if (i != d->turn) kn_putf(&b, " %d", i);
-    kn_putf(&b, " %d", d->turn);
+    kn_cpu_put_last(&b, copy, load->nargs, d->turn);
     return kn_shaper_try(s, kn_buf_take(&b).p);
 }
 

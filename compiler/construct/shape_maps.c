@@ -229,26 +229,23 @@ static bool inline_one(kn_shaper *s, bool first)
     return false;
 }
 
+static const kn_stmt *statement_of(const kn_program *p, const char *name)
+{
+    for (int i = 0; i < p->nstmts; i++)
+        if (!strcmp(p->tensors[p->stmts[i]->out].name, name)) return p->stmts[i];
+    return NULL;
+}
+
 /* The table stays near and each of its elements is read often. */
 static bool is_short(const kn_shaper *s, const char *table, double points)
 {
     enum { OFTEN = 8 };
     const kn_hw_level *l1 = kn_hw_level_named(s->hw, "l1");
     const kn_program *p = s->t->program;
-    for (int i = 0; i < p->ntensors && l1; i++) {
-        double elems = 1;
-        if (strcmp(p->tensors[i].name, table)) continue;
-        for (int d = 0; d < p->tensors[i].rank; d++) elems *= (double)p->tensors[i].shape[d];
-        return elems * kn_dtype_bytes(p->tensors[i].dtype) <= (double)l1->capacity_bytes / 4 && points >= OFTEN * elems;
-    }
-    return false;
-}
-
-static const kn_stmt *statement_of(const kn_program *p, const char *name)
-{
-    for (int i = 0; i < p->nstmts; i++)
-        if (!strcmp(p->tensors[p->stmts[i]->out].name, name)) return p->stmts[i];
-    return NULL;
+    const kn_stmt *made = statement_of(p, table);
+    if (!made || !l1) return false;
+    const kn_tensor *t = &p->tensors[made->out];
+    return elems_of(t) * kn_dtype_bytes(t->dtype) <= (double)l1->capacity_bytes / 4 && points >= OFTEN * elems_of(t);
 }
 
 /* Of what a map reads and makes a function of, elements that lie along its lanes, each for many results: where they lie across these, a loop's

@@ -3,7 +3,8 @@
  * use they come no faster than one core can ask, and nothing is computed meanwhile. Those that are used once are asked for a fixed way ahead.
  * Operands as they lie, of which a tile reads a short run of every row: runs of other rows lie in other pages, so hardware prefetchers begin anew at
  * each of them. While a block of rows is used, the runs beside it are asked for, and at the rows' end those that the next block begins with.
- * Rows whose elements meet vectors: where few of these are met, the next tile's rows are asked for, since each of them begins anew as well. */
+ * Rows whose elements meet vectors: where few of these are met, the next tile's rows are asked for, since each of them begins anew as well.
+ * Nothing is asked for that the hardware brings by itself (`follows_runs`) while little is computed. */
 #include "lower/tile.h"
 
 enum { MOST_LINES = 4, MOST_OF_RUN = 6 };  /* an iteration: more are a stream, which the processor follows by itself */
@@ -147,8 +148,7 @@ static bool comes_by_itself(const kn_tile *x, int load, bool packed)
     const double times = packed ? 2 : 5;
     const kn_hw *hw = x->w->hw;
     const kn_tensor *t = &x->w->p->program->tensors[x->sg->loads[load]->u.tensor];
-    double bytes = kn_dtype_bytes(t->dtype);
-    for (int d = 0; d < t->rank; d++) bytes *= (double)t->shape[d];
+    double bytes = (double)kn_lw_elems(t) * kn_dtype_bytes(t->dtype);
     if (!hw->follows_runs || bytes <= 2.0 * hw->streaming_store_bytes) return false;
     return times * products(x) / kn_hw_peak_gflops(hw, x->acc_type) < bytes / hw->levels[0].bandwidth_gbs;
 }

@@ -316,8 +316,7 @@ static void what_comes_is_asked_for(void **state)
         const char *inputs = of[i].inputs;
         kiln_arena *a = kiln_arena_open(&(kiln_host){NULL, mem, NULL});
         kn_hw *hw = device(a, "x86-64-avx512");
-        for (int l = 0; l < hw->nlevels; l++)
-            if (!strcmp(hw->levels[l].name, "l2")) hw->levels[l].capacity_bytes = 262144;
+        resize(hw, "l2", 262144);
         kn_program *c;
         double *x[KILN_MAX_TENSORS] = {0};
         lprog_lines lines[KILN_MAX_TENSORS] = {0};
@@ -354,8 +353,7 @@ static void streams_are_asked_for(void **state)
     for (size_t i = 0; i < sizeof of / sizeof *of; i++) {
         kiln_arena *a = kiln_arena_open(&(kiln_host){NULL, mem, NULL});
         kn_hw *hw = device(a, "x86-64-avx512");
-        for (int l = 0; l < hw->nlevels; l++)
-            if (!strcmp(hw->levels[l].name, "l2")) hw->levels[l].capacity_bytes = 262144;
+        resize(hw, "l2", 262144);
         kn_program *c;
         kiln_bytes trace = constructed(a, "c[M,N] +=! a[M,K]*b[K,N]", of[i].inputs, hw, 1, &c)->c[0].trace;
         kn_lprog *l = lowered(a, c, hw, trace, of[i].inputs);
@@ -650,8 +648,7 @@ static void turned_planes_ask_for_the_next(void **state)
         kn_hw *hw = device(a, "x86-64-avx512");
         kn_program *c;
         kiln_bytes trace = constructed(a, one[i].text, one[i].inputs, hw, 1, &c)->c[0].trace;
-        for (int l = 0; l < hw->nlevels; l++)
-            if (!strcmp(hw->levels[l].name, "l2")) hw->levels[l].capacity_bytes = one[i].l2;
+        resize(hw, "l2", one[i].l2);
         kn_lprog *l = lowered(a, c, hw, trace, one[i].inputs);
         int64_t asked = counted(l, of_kind, KN_LS_PREFETCH);
         if (!strstr(trace.p, "region last")) fail_msg("%s is not turned\n%s", one[i].text, trace.p);
@@ -671,8 +668,7 @@ static void large_blocks_are_asked_for_once(void **state)
     for (size_t i = 0; i < sizeof one / sizeof *one; i++) {
         kiln_arena *a = kiln_arena_open(&(kiln_host){NULL, mem, NULL});
         kn_hw *hw = device(a, "x86-64-avx512");
-        for (int l = 0; l < hw->nlevels; l++)
-            if (!strcmp(hw->levels[l].name, "l2")) hw->levels[l].capacity_bytes = one[i].l2;
+        resize(hw, "l2", one[i].l2);
         kn_program *p = parsed(a, "c[M,N] +=! a[M,K]*b[K,N]", "a=f32:16x512&b=f32:512x256");
         kn_lprog *l = lowered(a, p, hw, text_of(trace), trace);
         bool burst = false;
@@ -696,8 +692,7 @@ static void rows_of_images_are_asked_for(void **state)
         kn_program *c;
         const char *text = "y[N,P,Q,C] +=! pad(x,0.0)[N,P*2+R-2,Q*2+S-2,C]*w[R,S,C] where P in 11, Q in 11, R in 5, S in 5";
         const char *inputs = kn_format(a, "x=f32:1x21x21x%s&w=f32:5x5x%s", one[i].channels, one[i].channels);
-        for (int l = 0; l < hw->nlevels; l++)
-            if (!strcmp(hw->levels[l].name, "l2")) hw->levels[l].capacity_bytes = one[i].l2;
+        resize(hw, "l2", one[i].l2);
         kiln_bytes trace = constructed(a, text, inputs, hw, 1, &c)->c[0].trace;
         kn_lprog *l = lowered(a, c, hw, trace, inputs);
         bool asked = counted(l, of_kind, KN_LS_PREFETCH) > 0;

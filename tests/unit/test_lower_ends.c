@@ -366,8 +366,7 @@ static void tasks_ask_for_the_next(void **state)
     for (size_t i = 0; i < sizeof one / sizeof *one; i++) {
         kiln_arena *a = kiln_arena_open(&(kiln_host){NULL, mem, NULL});
         kn_hw *hw = device(a, "x86-64-avx512");
-        for (int l = 0; l < hw->nlevels; l++)
-            if (!strcmp(hw->levels[l].name, "l2")) hw->levels[l].capacity_bytes = one[i].l2;
+        resize(hw, "l2", one[i].l2);
         kn_program *p = parsed(a, "y[F,P] +=! w[F,C]*x[C,P]", "w=f32:24x40&x=f32:40x800");
         kn_lprog *l = lowered(a, p, hw, text_of(trace), trace);
         if (one[i].asks != (counted(l, asks_to_read, 0) > 0)) fail_msg("an L2 of %lld bytes", (long long)one[i].l2);

@@ -312,8 +312,7 @@ static void rows_are_widened_in_turn(void **state)
         kiln_arena *a = kiln_arena_open(&(kiln_host){NULL, mem, NULL});
         kn_hw *hw = device(a, "x86-64-avx2");
         kn_program *c;
-        for (int l = 0; l < hw->nlevels; l++)
-            if (!strcmp(hw->levels[l].name, "l2")) hw->levels[l].capacity_bytes = 131072;
+        resize(hw, "l2", 131072);
         kiln_bytes trace = constructed(a, "c[M,N] +=! cast(a[M,K],f32)*cast(b[K,N],f32)", one[i].inputs, hw, 1, &c)->c[0].trace;
         bool in_turn = strstr(trace.p, "\ncompute_at wide") && strstr(trace.p, " out0 S0.1\n");
         if (in_turn != one[i].in_turn) fail_msg("%s:\n%s", one[i].inputs, trace.p);
@@ -557,8 +556,7 @@ static void panels_are_packed_together(void **state)
         kn_hw *hw = device(a, one[i].id);
         kn_program *c;
         hw->units = 2;
-        for (int l = 0; l < hw->nlevels; l++)
-            if (!strcmp(hw->levels[l].name, "l2")) hw->levels[l].capacity_bytes = 128 << 10;
+        resize(hw, "l2", 128 << 10);
         kiln_bytes trace = constructed(a, text, one[i].inputs, hw, 1, &c)->c[0].trace;
         const char *split = strstr(trace.p, "split out0 S3 ");
         int parts = 0;
@@ -600,8 +598,7 @@ static void packed_blocks_meet_all_images(void **state)
         int n = one[i].images, s = one[i].side, c = one[i].channels, f = one[i].results;
         kn_hw *hw = device(a, one[i].id);
         kn_program *p;
-        for (int l = 0; l < hw->nlevels; l++)
-            if (!strcmp(hw->levels[l].name, "l2")) hw->levels[l].capacity_bytes = 65536;
+        resize(hw, "l2", 65536);
         const char *text = kn_format(a, "y[N,P,Q,F] +=! pad(x,0.0)[N,P+R-1,Q+S-1,C]*w[R,S,C,F] where P in %d, Q in %d", s, s);
         const char *inputs = kn_format(a, "x=f32:%dx%dx%dx%d&w=f32:3x3x%dx%d", n, s, s, c, c, f);
         kiln_candidates *list = constructed(a, text, inputs, hw, 1, &p);
