@@ -1,6 +1,7 @@
 /* The JSON request: one operator by ONNX name, or an expression with typed inputs. */
 #include "grad/grad.h"
 #include "ops/ops.h"
+#include "request/contract.h"
 #include "request/request.h"
 #include <cjson/cJSON.h>
 #include <math.h>
@@ -40,7 +41,7 @@ static kiln_status check_members(reader *q)
         char pointer[96];
         snprintf(pointer, sizeof pointer, "/%.80s", m->string);
         kn_fail_at(q->d, KILN_REQUEST, pointer, "no such member \"%.80s\"", m->string);
-        kn_hint(q->d, "op or expr, inputs, outputs, attrs, grad, target, policy, quality, top_k, trace, emit, wait_ms, name");
+        kn_hint(q->d, "op or expr, inputs, outputs, attrs, grad, target, policy, quality, top_k, trace, numerics, accumulate, emit, wait_ms, name");
         return q->d->status;
     }
     static const char *const later[] = {"epilogue", "symbols", "pin", NULL};
@@ -427,6 +428,7 @@ static kiln_status read_request(reader *q)
     if (s != KILN_OK) return s;
     if (op) rename_tensors(q, p);
     if ((s = read_grad(q, op, &p)) != KILN_OK) return s;
+    if ((s = kn_request_contract(q->root, p, q->d)) != KILN_OK) return s;
     return kn_request_finish(q->a, p, q->r, q->d);
 }
 

@@ -98,6 +98,7 @@ static void refused(void **state)
     (void)state;
 #define D(name, dtype, shape) "{\"name\":\"" name "\",\"dtype\":\"" dtype "\",\"shape\":" shape "}"
 #define T(name, shape) D(name, "f32", shape)
+#define RELIES(member) "{\"op\":\"MatMul\"," member ",\"inputs\":[" D("a", "f16", "[2,3]") "," D("b", "f16", "[3,4]") "]}"
 #define OP(name, attrs, inputs) "{\"op\":{\"name\":\"" name "\",\"attrs\":{" attrs "}},\"inputs\":[" inputs "]}"
     static const struct { const char *body, *pointer; kiln_status status;
     } rows[] = {
@@ -158,6 +159,16 @@ static void refused(void **state)
         {"{\"op\":\"Relu\",\"policy\":\"magic\",\"inputs\":[" T("a", "[2]") "]}", "/policy", KILN_REQUEST},
         {"{\"op\":\"Relu\",\"expr\":\"y[A]=a[A]\",\"inputs\":[" T("a", "[2]") "]}", "", KILN_REQUEST},
         {"{\"expr\":\"y[A] = a[A\",\"inputs\":{\"a\":\"f32[2]\"}}", "/expr", KILN_SYNTAX},
+        {RELIES("\"numerics\":\"fast\""), "/numerics", KILN_UNSUPPORTED},
+        {RELIES("\"numerics\":\"exact\""), "/numerics", KILN_REQUEST},
+        {RELIES("\"numerics\":3"), "/numerics", KILN_REQUEST},
+        {RELIES("\"numerics\":{\"mode\":\"strict\"}"), "/numerics/mode", KILN_UNSUPPORTED},
+        {RELIES("\"numerics\":{\"rtol\":1e-3}"), "/numerics/rtol", KILN_UNSUPPORTED},
+        {RELIES("\"numerics\":{\"deterministic\":1}"), "/numerics/deterministic", KILN_REQUEST},
+        {RELIES("\"accumulate\":\"f64\""), "/accumulate", KILN_UNSUPPORTED},
+        {RELIES("\"accumulate\":\"f16\""), "/accumulate", KILN_UNSUPPORTED},
+        {RELIES("\"accumulate\":\"float\""), "/accumulate", KILN_DTYPE},
+        {RELIES("\"accumulate\":[]"), "/accumulate", KILN_REQUEST},
     };
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         kiln_arena *a = kiln_arena_open(&(kiln_host){NULL, mem, NULL});
@@ -179,6 +190,8 @@ static void one_key(void **state)
         "{\"expr\":\"c[M,N] +=! a[M,K]*b[K,N]\",\"inputs\":{\"a\":\"f32[8,4]\",\"b\":\"f32[4,6]\"}}",
         "{\"expr\":\"out[I,J] +=! w[R,J]*x[I,R]\",\"inputs\":{\"w\":\"f32[4,6]\",\"x\":\"f32[8,4]\"},\"target\":\"nvidia-h200\"}",
         "{\"op\":{\"name\":\"Gemm\"},\"inputs\":[" T("p", "[8,4]") "," T("q", "[4,6]") "]}",
+        "{\"op\":\"MatMul\",\"numerics\":{\"mode\":\"reassoc\",\"deterministic\":true},\"accumulate\":\"f32\",\"inputs\":[" T("p", "[8,4]") ","
+        T("q", "[4,6]") "]}",
     };
     kiln_arena *a = kiln_arena_open(&(kiln_host){NULL, mem, NULL});
     kiln_bytes first = {NULL, 0};
@@ -192,7 +205,7 @@ static void one_key(void **state)
         assert_int_equal(canon.n, first.n);
         assert_memory_equal(canon.p, first.p, canon.n);
         assert_int_equal(r->ninputs, 2);
-        const char *left[] = {"a", "a", "x", "p"}; /* the client's names follow the canonical order */
+        const char *left[] = {"a", "a", "x", "p", "p"}; /* the client's names follow the canonical order */
         assert_string_equal(r->input_names[0], left[i]);
     }
     kiln_arena_close(a);
