@@ -30,6 +30,7 @@ bool kn_beside_by_rows(const kn_site *x, const along *m, const along *o); /* squ
  * what has none, false: there are none. */
 int64_t kn_beside_lines_held(const kn_site *x, const kn_site_access *a, const along *m);
 bool kn_beside_holds_square(const kn_site *x, const along *m, int64_t mr, const along *o, int64_t mo);
+bool kn_beside_crowds(const kn_site *x, const along *m, const along *o);
 bool kn_beside_tile_crowds(const kn_site *x, const along *m);
 bool kn_beside_crowded(const kn_site *x, kn_plans *p, const along *m, const along *o);
 

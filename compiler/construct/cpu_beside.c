@@ -237,16 +237,10 @@ static int64_t panels_in_l1(const kn_site *x, const along *m, const along *o, co
     return l1->capacity_bytes / 2 / (columns * t->nv * t->lanes * kn_cpu_acc_bytes(x));
 }
 
-/* Tiles go along the row with a block of lanes, all that they touch of which stays in half of L1 from one tile to the next, and down the image with
- * it (3x3, the rate of runs of lanes over that of whole rows of places: 960x24x24 1.2 to 1.4, 1152x14x14 1.7, 1000x40x40 1.1 to 1.4, 728x19x19 1.3,
- * 672x17x17 1.1; 576x28x28 0.9 to 1.0, 200x75x75 0.9; by 2: 728x37x37 0.85, 576x49x12 0.8 to 1.0). */
-static void try_blocks(const kn_site *x, kn_plans *p, const along *m, const along *o, const kn_cpu_tile *t)
+/* Tiles go along the row with a block of that many panels of lanes, and down the image with it. */
+static void try_block(const kn_site *x, kn_plans *p, const along *m, const along *o, const kn_cpu_tile *t, int64_t block)
 {
-    const kn_hw_level *l1 = kn_hw_level_named(x->hw, "l1");
-    int64_t panel = t->nv * t->lanes, panels = kn_ceil_div(kn_cpu_extent(x, x->n), panel), most = panels_in_l1(x, m, o, t);
-    int64_t blocks = kn_ceil_div(panels, most > 1 ? most : 1), block = kn_ceil_div(panels, blocks);
-    int64_t line = l1->transaction_bytes / (panel * kn_cpu_acc_bytes(x)); /* panels of one */
-    if (line > 1) block = kn_round_up(block, line);
+    int64_t panel = t->nv * t->lanes;
     along_rows r = {.m = *m, .o = *o};
     r.rows = kn_beside_rows_of_task(x, block * panel, o->axis);
     bool parts = r.rows < kn_cpu_extent(x, o->axis), square = t->mo > 1;
@@ -273,6 +267,34 @@ static void try_blocks(const kn_site *x, kn_plans *p, const along *m, const alon
     kn_nest_try(&w, p);
 }
 
+/* A block all of which, with what else its tiles touch, stays in half of L1 from one tile to the next (3x3, the rate of runs of lanes over that of
+ * whole rows of places: 960x24x24 1.2 to 1.4, 1152x14x14 1.7, 1000x40x40 1.1 to 1.4, 728x19x19 1.3, 672x17x17 1.1; 576x28x28 0.9 to 1.0, 200x75x75
+ * 0.9; by 2: 728x37x37 0.85, 576x49x12 0.8 to 1.0). */
+static void try_blocks(const kn_site *x, kn_plans *p, const along *m, const along *o, const kn_cpu_tile *t)
+{
+    const kn_hw_level *l1 = kn_hw_level_named(x->hw, "l1");
+    int64_t panel = t->nv * t->lanes, panels = kn_ceil_div(kn_cpu_extent(x, x->n), panel), most = panels_in_l1(x, m, o, t);
+    int64_t blocks = kn_ceil_div(panels, most > 1 ? most : 1), block = kn_ceil_div(panels, blocks);
+    int64_t line = l1->transaction_bytes / (panel * kn_cpu_acc_bytes(x)); /* panels of one */
+    try_block(x, p, m, o, t, line > 1 ? kn_round_up(block, line) : block);
+}
+
+/* What falls into few sets of L1 and comes from beyond the caches: lines of it that are copied one by one each take a page of their own, so runs of
+ * some lines come as they lie, and a square of places takes each from the caches once (3x3 of 2048x32x32 1.26 times as fast, of 1024x56x56 1.3, their
+ * means and greatest 1.4 to 3.2; smaller ones, and by 2, 0.5 to 1.2; with AVX2 convolutions 1.1 to 1.4, the greatest 0.6 to 1.2). */
+static bool try_far(const kn_site *x, kn_plans *p, const along *m, const along *o)
+{
+    enum { RUN = 2048, LONG = 4 }; /* bytes; places of a tile along the row */
+    kn_cpu_tile t = {.lanes = x->hw->vector_bytes / kn_cpu_acc_bytes(x), .nv = 1, .mr = LONG, .mo = KN_BESIDE_SIDE};
+    int64_t touched = x->store.coef[o->axis] * x->store.bytes * kn_cpu_extent(x, o->axis) + image_bytes(x, o);
+    if (m->step > 1 || m->apart > 1 || !x->hw->streaming_store_bytes || touched < x->hw->streaming_store_bytes) return false;
+    if (kn_cpu_extent(x, x->n) % t.lanes || (x->nloads < 2 && kn_hw_few_registers(x->hw))) return false;
+    if (t.mo * t.mr * x->reduce_extent > KN_CPU_SQUARE || kn_cpu_extent(x, o->axis) < 2 * t.mo) return false;
+    int before = p->n;
+    try_block(x, p, m, o, &t, RUN / x->hw->vector_bytes);
+    return p->n > before;
+}
+
 /* Blocks shorter than some lines come from each page at the rate at which pages are found: there places take all of their lanes, one tile of them
  * after the other along the row (5x5 by 2 of 1355x56x56: 0.47 of the time of blocks of two lines). */
 static void try_pages(const kn_site *x, kn_plans *p, const along *m, const along *o, kn_cpu_tile *t)
@@ -291,6 +313,7 @@ bool kn_cpu_beside(const kn_site *x, kn_plans *p)
     bool square = false;
     along m, o;
     if (!find(x, &m, &o)) return false;
+    if (kn_beside_crowds(x, &m, &o) && try_far(x, p, &m, &o)) return true;
     if (kn_beside_crowded(x, p, &m, &o)) return true;
     if (kn_cpu_places_alone(x)) return false;
     if (kn_beside_by_rows(x, &m, &o) && try_rows(x, p, &(along_rows){.m = m, .o = o})) return true;

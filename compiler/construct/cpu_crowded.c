@@ -62,6 +62,8 @@ static bool has_room(const kn_site *x, const along_rows *r, double most)
     return kn_beside_holds_square(x, &r->m, KN_BESIDE_SIDE, &r->o, KN_BESIDE_SIDE) && !crowds(x, &r->m, &r->o, most);
 }
 
+bool kn_beside_crowds(const kn_site *x, const along *m, const along *o) { return !has_room(x, &(along_rows){.m = *m, .o = *o}, 1.5); }
+
 /* What a tile of places reads of a dilated window falls into too few sets of L1. */
 bool kn_beside_tile_crowds(const kn_site *x, const along *m)
 {

@@ -291,6 +291,21 @@ static void far_squares_lie_beside_each_other(void **state)
     CHOOSE("x86-64-amx", false, one);
 }
 
+/* Windows that slide beside channels which fall into few sets of L1: whole lines of them are copied, or, where an image comes from beyond the caches,
+ * runs of some lines come as they lie, by squares of places that go along the row with them. */
+static void crowded_windows_come_in_runs(void **state)
+{
+#define GREATEST(x) "{\"expr\":\"y[N,P,Q,C] >=! pad(x,-inf)[N,P+R-1,Q+T-1,C] where P in " x ", Q in " x ", R in 3, T in 3\"," \
+                    "\"inputs\":{\"x\":\"f32[1," x "," x ",1024]\"}}"
+    static const choice one[] = {
+        {GREATEST("56"), "split out0 S3 32 1 16\nsplit out0 S2 4\n", "cache_read", "| S1.2 S2.1 S3.2"},
+        {GREATEST("28"), "cache_read out0 0 scratch S", "split out0 S1 2", NULL},
+    };
+#undef GREATEST
+    (void)state;
+    CHOOSE("x86-64-avx512", false, one);
+}
+
 /* Rows that are to be written past the caches from lines on come in tiles that leave least of a row and what begins before it; short ones, of which
  * more is read than they are made of, stay in registers. */
 static void rows_come_from_lines(void **state)
@@ -585,7 +600,8 @@ int main(void)
                                        cmocka_unit_test(tasks_that_write_are_long),
                                        cmocka_unit_test(short_tiles_share_a_task), cmocka_unit_test(few_rows_go_in_parts),
                                        cmocka_unit_test(long_rows_are_read_once), cmocka_unit_test(loops_too_long_to_write_out),
-                                       cmocka_unit_test(far_squares_lie_beside_each_other), cmocka_unit_test(rows_come_from_lines),
+                                       cmocka_unit_test(far_squares_lie_beside_each_other), cmocka_unit_test(crowded_windows_come_in_runs),
+        cmocka_unit_test(rows_come_from_lines),
                                        cmocka_unit_test(groups_are_no_lanes),
                                        cmocka_unit_test(constants_compete_with_lanes_along_channels),
                                        cmocka_unit_test(short_sums_are_dots), cmocka_unit_test(dots_read_what_lies_well),
