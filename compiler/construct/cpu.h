@@ -53,12 +53,6 @@ static inline bool kn_cpu_short_vectors(const kn_site *x)
     const kn_hw_level *l1 = kn_hw_level_named(x->hw, "l1");
     return l1 && x->hw->vector_bytes < l1->transaction_bytes;
 }
-/* Bytes from one line of a set of L1 to the next; INT64_MAX where the device tells of no L1. */
-static inline int64_t kn_cpu_sets_apart(const kn_site *x)
-{
-    const kn_hw_level *l1 = kn_hw_level_named(x->hw, "l1");
-    return l1 ? kn_hw_way_bytes(l1) : INT64_MAX;
-}
 /* The greatest power of two that is at most n and at most `most`. */
 int64_t kn_cpu_pow2(int64_t n, int64_t most);
 /* How many vectors, of a row of so many, are written out one after the other: as few as possible are computed twice, as the last move back. */

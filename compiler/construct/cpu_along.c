@@ -106,7 +106,7 @@ static bool short_sums(const kn_site *x, kn_plans *p, int64_t lanes)
     if (t.mc < 2 || t.mr * sum > l1->capacity_bytes) return false;
     const int64_t most = most_along(x, &t);
     t.nc = panels_along(x, &t, most);
-    bool crowded = t.mr * sum % kn_cpu_sets_apart(x) == 0; /* what lies side by side would be copied to tiles in one set of L1 */
+    bool crowded = kn_hw_in_one_set(l1, t.mr * sum); /* what lies side by side would be copied to tiles in one set of L1 */
     t.pack_rows = t.nc > 1 && other < 0 && !crowded && kn_cpu_copies_across(x);
     if (t.pack_rows) t.blocked = kn_cpu_longest_reduce(x);
     int64_t panels = kn_ceil_div(n, t.nv * lanes), groups = kn_ceil_div(m, t.mr), tasks = A_FEW * (int64_t)x->hw->units;

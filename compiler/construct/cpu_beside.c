@@ -56,13 +56,13 @@ static int64_t image_bytes(const kn_site *x, const along *o)
  * and the caches do not hold the image meanwhile: what memory is to bring is not foreseen. Neighbours have half of what they read in common. */
 static bool strides_pages(const kn_site *x, const along *m, const along *o)
 {
-    const kn_hw_level *l2 = kn_hw_level_named(x->hw, "l2");
+    const kn_hw_level *l1 = kn_hw_level_named(x->hw, "l1"), *l2 = kn_hw_level_named(x->hw, "l2");
     int64_t column = 0, touched = x->store.coef[o->axis] * x->store.bytes * kn_cpu_extent(x, o->axis) + image_bytes(x, o);
     for (int l = 0; l < x->nloads; l++) {
         int64_t bytes = x->load[l].linear ? x->load[l].coef[m->axis] * x->load[l].bytes / m->step : 0;
         if (bytes > column) column = bytes;
     }
-    return l2 && m->step * 2 <= m->reach + 1 && column > kn_cpu_sets_apart(x) / 8 * 5 && touched > l2->capacity_bytes;
+    return l1 && l2 && m->step * 2 <= m->reach + 1 && column > kn_hw_way_bytes(l1) / 8 * 5 && touched > l2->capacity_bytes;
 }
 
 /* Some number of places that tiles of up to `most` may have divides them. */

@@ -2,19 +2,10 @@
  * of two): whole lines of the lanes that are copied beside each other, or runs of some lines that come as they lie. */
 #include "construct/beside.h"
 
-/* Lines that L1 has room for which lie so many bytes apart, and fall into few of its sets. */
-static int64_t lines_at(const kn_site *x, int64_t bytes)
-{
-    const kn_hw_level *l1 = kn_hw_level_named(x->hw, "l1");
-    int64_t apart = kn_cpu_sets_apart(x), line = l1->transaction_bytes;
-    while (apart > line && bytes % apart) apart /= 2;
-    return l1->capacity_bytes / apart;
-}
-
-/* The same of columns. */
+/* Columns of so many bytes that L1 has room for. */
 int64_t kn_beside_lines_held(const kn_site *x, const kn_site_access *a, const along *m)
 {
-    return lines_at(x, a->coef[m->axis] * a->bytes / m->step);
+    return kn_hw_lines_held(kn_hw_level_named(x->hw, "l1"), a->coef[m->axis] * a->bytes / m->step);
 }
 
 /* L1 has room for the columns that places in both directions read of the widest operand. */
@@ -35,7 +26,7 @@ static double part_of_taps(const kn_site *x)
         if (!(a->axes >> x->n & 1) || a->axes >> x->m & 1 || !a->linear) continue;
         for (int r = x->s->nspatial; r < x->s->naxes; r++)
             if (a->coef[r] > 0 && (!apart || a->coef[r] < apart)) apart = a->coef[r];
-        if (apart) return (double)x->reduce_extent / (double)lines_at(x, apart * a->bytes);
+        if (apart) return (double)x->reduce_extent / (double)kn_hw_lines_held(kn_hw_level_named(x->hw, "l1"), apart * a->bytes);
     }
     return 0;
 }
@@ -46,8 +37,9 @@ static double part_of_taps(const kn_site *x)
 static bool crowds(const kn_site *x, const along *m, const along *o, double most)
 {
     const int64_t side = KN_BESIDE_SIDE;
+    const kn_hw_level *l1 = kn_hw_level_named(x->hw, "l1");
     int64_t columns = ((side - 1) * m->step + m->reach + 1) * ((side - 1) * o->step + o->reach + 1);
-    double beside = part_of_taps(x) + (double)(side * side) / (double)lines_at(x, x->store.coef[m->axis] * x->store.bytes);
+    double beside = part_of_taps(x) + (double)(side * side) / (double)kn_hw_lines_held(l1, x->store.coef[m->axis] * x->store.bytes);
     if (kn_cpu_extent(x, m->axis) % side == 0 && kn_cpu_extent(x, o->axis) % side == 0) return false;
     for (int l = 0; l < x->nloads; l++) {
         const kn_site_access *a = &x->load[l];

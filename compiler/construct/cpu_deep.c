@@ -25,9 +25,9 @@ int kn_cpu_longest_reduce(const kn_site *x)
 
 bool kn_cpu_in_one_set(const kn_site *x)
 {
-    int64_t apart = kn_cpu_sets_apart(x);
+    const kn_hw_level *l1 = kn_hw_level_named(x->hw, "l1");
     for (int l = 0; l < x->nloads; l++)
-        if (x->load[l].linear && !(x->load[l].axes >> x->n & 1) && x->load[l].coef[x->m] * x->load[l].bytes % apart == 0) return true;
+        if (x->load[l].linear && !(x->load[l].axes >> x->n & 1) && kn_hw_in_one_set(l1, x->load[l].coef[x->m] * x->load[l].bytes)) return true;
     return false;
 }
 

@@ -191,8 +191,7 @@ static bool written_past(const kn_site *x)
 {
     enum { TERMS = 4 };
     double results = kn_cpu_bytes(&x->t->program->tensors[x->s->out]);
-    bool past = x->hw->streaming_store_bytes && results > (double)x->hw->streaming_store_bytes;
-    return past && x->reduce_extent <= TERMS && kn_dtype_bytes(x->t->program->tensors[x->s->out].dtype) >= 4;
+    return kn_hw_past_caches(x->hw, results) && x->reduce_extent <= TERMS && kn_dtype_bytes(x->t->program->tensors[x->s->out].dtype) >= 4;
 }
 
 /* The few terms are taps of a window that slides along the lanes: each of these is gathered for itself. */

@@ -34,16 +34,16 @@ static bool lies_along(const kn_site *x)
     return true;
 }
 
-static int64_t common(int64_t a, int64_t b) { return b ? common(b, a % b) : a; }
-
 /* The step of the operand's rows, by which their lines share sets of L1: as many bytes of it as the row has are then taken by each. */
 static int64_t bytes_of_sets(const kn_site *x)
 {
+    const kn_hw_level *l1 = kn_hw_level_named(x->hw, "l1");
     int64_t most = 0;
     for (int l = 0; l < x->nloads; l++)
         for (int i = x->s->nspatial; i < x->s->naxes; i++) {
             bool down = (x->load[l].axes >> x->n & 1) && x->load[l].coef[i];
-            int64_t same = down ? common(x->load[l].coef[i] * x->load[l].bytes, kn_cpu_sets_apart(x)) : 0;
+            int64_t step = down ? x->load[l].coef[i] * x->load[l].bytes : 0, same = step & -step; /* the power of two in it */
+            if (l1 && same > kn_hw_way_bytes(l1)) same = kn_hw_way_bytes(l1);
             if (same > most) most = same;
         }
     return most;
@@ -56,7 +56,7 @@ static int64_t rows_of_step(const kn_site *x, int64_t step, int64_t most)
 {
     enum { SETS = 256, OUT = 8, LINES = 2 }; /* of a panel's row */
     const kn_hw_level *l1 = kn_hw_level_named(x->hw, "l1");
-    int64_t held[SETS] = {0}, way = kn_cpu_sets_apart(x), line = l1->transaction_bytes, sets = way / line, out = 0, all = 0;
+    int64_t held[SETS] = {0}, way = kn_hw_way_bytes(l1), line = l1->transaction_bytes, sets = way / line, out = 0, all = 0;
     if (sets < 1 || sets > SETS) return most;
     for (int64_t row = 0; row < most && all * line <= l1->capacity_bytes * 3 / 4; row++) {
         int64_t first = row * (step % way) % way, past = first + LINES * line;

@@ -33,19 +33,13 @@ static double touched(const kn_site *x)
     return bytes;
 }
 
-/* Whole lines are written past the caches; in squares, where the caches do not nearly hold what is read and written. */
-static bool written_far(const kn_site *x, bool squares)
-{
-    return x->hw->streaming_store_bytes && touched(x) > (squares ? 1.5 : 1) * (double)x->hw->streaming_store_bytes;
-}
-
 /* Vectors of a map: narrow where its operands lie beyond every cache and it does little with them. There the memory sets the pace, and
  * shorter accesses let it overlap more of them; but not where whole lines are written past the caches. */
 static int64_t map_vector_bytes(const kn_site *x)
 {
     const kn_hw_level *far = kn_hw_level_named(x->hw, "l3");
     for (int i = 0; i < x->nloads; i++) far = x->load[i].padded ? NULL : far; /* what is padded is read again soon */
-    bool streams = far && work_of(x->s->body) <= CHEAP && touched(x) > (double)far->capacity_bytes && !written_far(x, false);
+    bool streams = far && work_of(x->s->body) <= CHEAP && touched(x) > (double)far->capacity_bytes && !kn_hw_past_caches(x->hw, touched(x));
     return streams ? x->hw->streaming_vector_bytes : x->hw->vector_bytes;
 }
 
@@ -209,7 +203,7 @@ static void map_tiles(const kn_site *x, kn_plans *p)
     int64_t nodes = nodes_of(x->s->body);
     while (run <= KN_CPU_ROW && nodes * run > LONG_TEXT && kn_cpu_extent(x, x->n) % (run * lanes) == 0 && run % 2 == 0) run /= 2;
     const int64_t widths[] = {run, kn_cpu_written_out(vectors), 1};
-    bool halves = own >= 4 && lanes * own == x->hw->vector_bytes && lanes * own * 2 == KN_CPU_LINE && written_far(x, false);
+    bool halves = own >= 4 && lanes * own == x->hw->vector_bytes && lanes * own * 2 == KN_CPU_LINE && kn_hw_past_caches(x->hw, touched(x));
     for (int i = vectors <= whole || (few && run > 8) ? 0 : 1; i < 3; i++) {
         kn_cpu_tile t = {.lanes = lanes, .nv = widths[i], .mr = 1, .mc = 1, .grain = rows_of_task(x, other), .rlanes = 1, .runroll = 1};
         if (t.nv > KN_CPU_ROW && halves) t.nc = t.nv / 2, t.nv = 2; /* a line a turn */
@@ -320,7 +314,7 @@ static bool try_far_squares(const kn_site *x, kn_plans *p, int64_t lanes, int64_
     enum { LINES = 4, FEWEST = 4, FEW = 12, SQUARES = 32 };
     const kn_hw_level *l2 = kn_hw_level_named(x->hw, "l2"), *l3 = kn_hw_level_named(x->hw, "l3");
     int64_t bytes = lanes * kn_dtype_bytes(x->s->body->dtype), run = LINES * KN_CPU_LINE / bytes, squares = kn_ceil_div(kn_cpu_extent(x, x->m), rows);
-    bool past = written_far(x, true) && (whole_lines(x) || squares < FEW);
+    bool past = kn_hw_squares_past_caches(x->hw, touched(x)) && (whole_lines(x) || squares < FEW);
     bool far = l3 && bytes == KN_CPU_LINE && touched(x) > 3 * (double)l3->capacity_bytes;
     strip k = past ? (strip){x->m, x->n, run, 1, {rows, lanes}}
             : far  ? (strip){x->n, x->m, kn_ceil_div(squares, kn_ceil_div(squares, SQUARES)), 1, {lanes, rows}}

@@ -222,8 +222,8 @@ static bool begins_with_lines(const kn_site *x, int64_t lanes)
     int64_t each = kn_dtype_bytes(out->dtype);
     double touched = 0;
     for (int t = 0; t < p->ntensors; t++) touched += p->tensors[t].role == KN_TEMP ? 0 : kn_cpu_bytes(&p->tensors[t]);
-    bool past = x->hw->streaming_store_bytes && touched > (double)x->hw->streaming_store_bytes;
-    return past && out->role == KN_OUTPUT && lanes * each == KN_CPU_LINE && !whole_lines(x) && x->store.linear && x->store.coef[x->n] == 1;
+    if (!kn_hw_past_caches(x->hw, touched)) return false;
+    return out->role == KN_OUTPUT && lanes * each == KN_CPU_LINE && !whole_lines(x) && x->store.linear && x->store.coef[x->n] == 1;
 }
 
 /* Vectors of such a row at once, those that leave least of some tiles; 0: it stays in registers as a whole. That is better for short rows, and where

@@ -306,7 +306,7 @@ static bool deep_tiles(const kn_site *x, kn_plans *p, const reading *r, int64_t 
 static int64_t most_rows(const kn_site *x)
 {
     const kn_hw_level *l1 = kn_hw_level_named(x->hw, "l1");
-    return l1 && x->contraction && kn_cpu_in_one_set(x) ? l1->capacity_bytes / kn_cpu_sets_apart(x) : INT64_MAX;
+    return l1 && x->contraction && kn_cpu_in_one_set(x) ? l1->capacity_bytes / kn_hw_way_bytes(l1) : INT64_MAX;
 }
 
 /* A window without padding that slides beside the lanes, not along them: what each place of a tile reads is runs of its own. So many side by side

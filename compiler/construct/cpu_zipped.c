@@ -46,7 +46,7 @@ static bool crowds(const zipped *z)
     const kn_site_access *b = &z->x->load[z->d->b];
     const kn_hw_level *l2 = kn_hw_level_named(z->x->hw, "l2");
     int64_t rows = z->x->reduce_extent * extent(z, z->x->n);
-    bool apart = PART * b->coef[z->d->run] * b->bytes % kn_cpu_sets_apart(z->x) == 0;
+    bool apart = kn_hw_in_one_set(kn_hw_level_named(z->x->hw, "l1"), PART * b->coef[z->d->run] * b->bytes);
     return extent(z, z->x->m) <= FEW_ROWS && l2 && rows * b->bytes > l2->capacity_bytes && apart;
 }
 

@@ -89,14 +89,6 @@ static int64_t step_bytes(const kn_access *x, const kn_loop *l)
     return step < 0 ? -step * l->stride : step * l->stride;
 }
 
-/* Bytes between two of the sets of L1 that lines a step apart fall into. */
-static int64_t sets_apart(const kn_hw_level *l1, int64_t step)
-{
-    int64_t apart = kn_hw_way_bytes(l1);
-    while (step % apart && apart > l1->transaction_bytes) apart /= 2;
-    return apart;
-}
-
 /* Rows that a register tile reads side by side, so many of whose lines fall into one set of L1 that they throw each other out before their elements
  * are used. Rows that stay in L2 come back in time, and so do a few more than there are ways where a vector is a line (4096x1024x32 by 14 rows in
  * 12 ways: 1.0 of the time of rows that lie otherwise). */
@@ -110,7 +102,7 @@ bool kn_collides(const kn_stage_view *v, const kn_access *x)
     for (int i = v->first_reg; i < v->g->nloops; i++) {
         const kn_loop *l = &v->g->loops[i];
         int64_t step = l->kind == KN_UNROLL && l->axis < v->s->nspatial ? step_bytes(x, l) : 0;
-        if (step >= LINE && l->extent * sets_apart(l1, step) > room) return true;
+        if (step >= LINE && l->extent * kn_hw_sets_apart(l1, step) > room) return true;
     }
     return false;
 }
@@ -125,7 +117,7 @@ double kn_lines_lost(const kn_stage_view *v, const kn_access *x)
     int64_t step = step_bytes(x, l);
     double beside = 1;
     if (step < LINE) return 1;
-    if ((double)v->s->axes[l->axis].extent * (double)sets_apart(l1, step) <= (double)l1->capacity_bytes) return 1;
+    if ((double)v->s->axes[l->axis].extent * (double)kn_hw_sets_apart(l1, step) <= (double)l1->capacity_bytes) return 1;
     for (int i = v->first_reg; i < v->g->nloops; i++)
         if (v->g->loops[i].axis == x->unit_axis) beside *= (double)v->g->loops[i].extent;
     return kn_at_least(FROM_L2 / beside, 1);

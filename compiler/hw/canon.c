@@ -93,6 +93,22 @@ int64_t kn_hw_way_bytes(const kn_hw_level *l)
     return way > 0 ? way & -way : 1;
 }
 
+int64_t kn_hw_sets_apart(const kn_hw_level *l, int64_t step)
+{
+    int64_t apart = kn_hw_way_bytes(l);
+    while (apart > l->transaction_bytes && step % apart) apart /= 2;
+    return apart;
+}
+
+int64_t kn_hw_lines_held(const kn_hw_level *l, int64_t step) { return l->capacity_bytes / kn_hw_sets_apart(l, step); }
+bool kn_hw_in_one_set(const kn_hw_level *l, int64_t step) { return l && step % kn_hw_way_bytes(l) == 0; }
+
+bool kn_hw_past_caches(const kn_hw *hw, double bytes) { return hw->streaming_store_bytes && bytes > (double)hw->streaming_store_bytes; }
+
+/* They wait for memory line by line: what fits the caches nearly comes sooner through them (4150x512, 1062x2000 and seven more of 17 to 23 MB: 1.17
+ * to 1.6 times as fast, where runs of as much are 1.3 to 2.4 times as fast past them). */
+bool kn_hw_squares_past_caches(const kn_hw *hw, double bytes) { return kn_hw_past_caches(hw, bytes / 1.5); }
+
 const kn_hw_level *kn_hw_level_named(const kn_hw *hw, const char *name)
 {
     for (int i = 0; i < hw->nlevels; i++) if (!strcmp(hw->levels[i].name, name)) return &hw->levels[i];

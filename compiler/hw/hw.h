@@ -81,7 +81,16 @@ kiln_status kn_hw_parse(kiln_arena *a, kiln_bytes json, kn_hw **out, kiln_diag *
 /* A CPU with so few vector registers that a tile wants every one, and counting a loop shows beside their worth of sums. */
 bool kn_hw_few_registers(const kn_hw *hw);
 enum { KN_HW_WRITTEN_STEPS = 4 }; /* steps of a loop that lowering writes out behind each other there */
-int64_t kn_hw_way_bytes(const kn_hw_level *l); /* from one line of a set of a cache to the next; what is no power of two is made smaller */
+/* Sets of a cache: bytes from one line of a set to the next (what is no power of two is made smaller); bytes between two of the sets that lines so
+ * many bytes apart fall into, from a line's to those of a way, where all of them fall into one; how many such lines the cache holds. */
+int64_t kn_hw_way_bytes(const kn_hw_level *l);
+int64_t kn_hw_sets_apart(const kn_hw_level *l, int64_t step);
+int64_t kn_hw_lines_held(const kn_hw_level *l, int64_t step);
+bool kn_hw_in_one_set(const kn_hw_level *l, int64_t step); /* false: NULL */
+/* What a kernel touches in so many bytes is not in the caches when it comes again, so that lines of its results are best written past them
+ * (streaming_store_bytes); squares that are turned, from half as much again on. */
+bool kn_hw_past_caches(const kn_hw *hw, double bytes);
+bool kn_hw_squares_past_caches(const kn_hw *hw, double bytes);
 const kn_hw_level *kn_hw_level_named(const kn_hw *hw, const char *name); /* NULL */
 bool kn_hw_multiplies(const kn_hw *hw, enum kn_dtype t); /* has an instruction with operands of that dtype */
 double kn_hw_peak_gflops(const kn_hw *hw, enum kn_dtype t);              /* falls back to f32's, scaled by size for wider types */

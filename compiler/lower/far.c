@@ -79,7 +79,7 @@ bool kn_lw_past_caches(const kn_lw *w, int out)
     bool halves = w->hw->vector_bytes * 2 == KN_LINE_BYTES;
     if (halves ? t->rank > 1 && !whole_lines(t) : w->hw->vector_bytes < KN_LINE_BYTES) return false;
     if (w->hw->gpu || w->box[out].on || (halves && kn_lw_taken(w, out)) || kn_dtype_bytes(t->dtype) < 4) return false;
-    return w->hw->streaming_store_bytes && kn_lw_touched(w) > w->hw->streaming_store_bytes;
+    return kn_hw_past_caches(w->hw, (double)kn_lw_touched(w));
 }
 
 /* What is computed takes longer than writing it does. */
@@ -101,7 +101,7 @@ static bool of_lines(kn_tile *x, int out)
     kn_lw *w = x->w;
     const kn_tensor *t = &w->p->program->tensors[out];
     int64_t line = KN_LINE_BYTES / kn_dtype_bytes(t->dtype);
-    if (t->role != KN_OUTPUT || x->lanes != line || x->part >= 0 || bytes_of(w, out) <= w->hw->streaming_store_bytes) return false;
+    if (t->role != KN_OUTPUT || x->lanes != line || x->part >= 0 || !kn_hw_past_caches(w->hw, (double)bytes_of(w, out))) return false;
     for (int64_t c = 0; c < x->ncombo; c++) {
         kn_expr *at = kn_tile_place(x, c);
         at = at ? kn_lw_simp(w, kn_bin(w->a, KN_OP_MOD, at, kn_lw_int(w, line))) : NULL;
@@ -163,7 +163,7 @@ void kn_tile_write_lines(kn_tile *x, int64_t lanes)
     int out = output_of(x);
     const kn_tensor *t = &w->p->program->tensors[out];
     if (lanes * kn_dtype_bytes(t->dtype) != KN_LINE_BYTES || !whole_lines(t) || t->role != KN_OUTPUT || !kn_lw_past_caches(w, out)) return;
-    if (bytes_of(w, out) > w->hw->streaming_store_bytes) w->streamed = kn_lw_tensor(w, out);
+    if (kn_hw_past_caches(w->hw, (double)bytes_of(w, out))) w->streamed = kn_lw_tensor(w, out);
 }
 
 /* Inputs that the epilogue reads element by element where it writes (what a residual adds), at most `most`. */
@@ -190,11 +190,11 @@ static bool in_one_set(kn_tile *x, kn_expr *first)
 {
     kn_lw *w = x->w;
     const kn_hw_level *l1 = kn_hw_level_named(w->hw, "l1");
-    int64_t bytes = kn_dtype_bytes(x->acc_type), way = l1 ? kn_hw_way_bytes(l1) : INT64_MAX;
+    int64_t bytes = kn_dtype_bytes(x->acc_type);
     for (int64_t c = 1; c < x->ncombo; c++) {
         kn_expr *e = kn_tile_place(x, c);
         e = e ? kn_lw_simp(w, kn_lw_node(w, KN_OP_SUB, KN_I64, 1, e, first, NULL)) : NULL;
-        if (e && e->op == KN_OP_CONST_I && e->u.i && e->u.i * bytes % way == 0) return true;
+        if (e && e->op == KN_OP_CONST_I && e->u.i && kn_hw_in_one_set(l1, e->u.i * bytes)) return true;
     }
     return false;
 }

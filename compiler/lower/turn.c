@@ -164,9 +164,8 @@ static bool short_rows(const kn_lw *w, const kn_sg *sg, int vloop)
     return bytes % KN_LINE_BYTES && bytes < SHORT;
 }
 
-/* Squares that are written past the caches wait for memory line by line: what fits these nearly comes sooner through them (4150x512, 1062x2000 and
- * seven more of 17 to 23 MB: 1.17 to 1.6 times as fast, where runs of as much are 1.3 to 2.4 times as fast past them). */
-static bool nearly_fits(const kn_lw *w) { return kn_lw_touched(w) <= w->hw->streaming_store_bytes + w->hw->streaming_store_bytes / 2; }
+/* The caches nearly hold what squares are read from and written to. */
+static bool nearly_fits(const kn_lw *w) { return !kn_hw_squares_past_caches(w->hw, (double)kn_lw_touched(w)); }
 
 bool kn_lw_turns_near(const kn_lw *w, const kn_sg *sg, int vloop)
 {

@@ -237,6 +237,30 @@ static void ways_of_caches(void **state)
         assert_int_equal(kn_hw_way_bytes(&(kn_hw_level){.capacity_bytes = known[i].bytes, .ways = known[i].ways}), known[i].way);
 }
 
+/* Lines a way apart fall into one set, which holds as many as there are ways; others into every second one, every fourth, ..., or into all. */
+static void sets_of_caches(void **state)
+{
+    static const struct { int64_t step, apart, held; } known[] = {
+        {4096, 4096, 8}, {8192, 4096, 8}, {12288, 4096, 8}, {2048, 2048, 16}, {6144, 2048, 16}, {64, 64, 512}, {68, 64, 512}, {0, 4096, 8}};
+    const kn_hw_level l1 = {.capacity_bytes = 32768, .ways = 8, .transaction_bytes = 64};
+    (void)state;
+    for (size_t i = 0; i < sizeof known / sizeof *known; i++) {
+        assert_int_equal(kn_hw_sets_apart(&l1, known[i].step), known[i].apart);
+        assert_int_equal(kn_hw_lines_held(&l1, known[i].step), known[i].held);
+        assert_int_equal(kn_hw_in_one_set(&l1, known[i].step), known[i].apart == 4096);
+    }
+    assert_false(kn_hw_in_one_set(NULL, 4096));
+}
+
+/* Beyond what a description says; squares from half as much again on; nothing is where it says nothing. */
+static void what_is_past_the_caches(void **state)
+{
+    const kn_hw hw = {.streaming_store_bytes = 1000}, none = {0};
+    (void)state;
+    assert_false(kn_hw_past_caches(&hw, 1000) || kn_hw_squares_past_caches(&hw, 1500) || kn_hw_past_caches(&none, 1e12));
+    assert_true(kn_hw_past_caches(&hw, 1001) && kn_hw_squares_past_caches(&hw, 1501));
+}
+
 static void schema_agrees(void **state)
 {
     (void)state;
@@ -274,6 +298,7 @@ int main(void)
         cmocka_unit_test(shipped_specs), cmocka_unit_test(published_constants), cmocka_unit_test(each_member_wrong),
         cmocka_unit_test(places), cmocka_unit_test(units_scale_private_rates), cmocka_unit_test(canonical_bytes),
         cmocka_unit_test(schema_agrees), cmocka_unit_test(ways_of_caches),
+        cmocka_unit_test(sets_of_caches), cmocka_unit_test(what_is_past_the_caches),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
