@@ -94,19 +94,30 @@ static void fill_padding(turned *f, kn_expr *lo, kn_expr *hi)
     w->tail = after;
 }
 
-/* How much further an element is asked for. The rows lie so far apart that half of L2 does not hold what is between the first and the last: some
- * squares, since the hardware's prefetchers lose such runs. Else as many rows, those of the next vector of lanes: of planes from far away that L2
- * holds with ease (depthwise windows, 16 to 32 images: 1.05 to 1.65 times as fast), or nearer, where nothing else is read and they take half of L1
- * at most, since what becomes of these leaves memory time. 0: it is not. */
-static int64_t asked_ahead(const turned *f)
+/* Elements from a plane to the one that becomes the same lane of the next vector. */
+static int64_t planes_apart(const turned *f)
+{
+    int64_t n = f->lanes;
+    for (int d = f->lane + 1; d < f->x->rank; d++) n *= f->x->shape[d];
+    return n;
+}
+
+/* The rows lie so far apart that half of L2 does not hold what is between the first and the last: the hardware's prefetchers lose such runs, so each
+ * is asked for some squares ahead. */
+static bool loses_runs(const turned *f)
+{
+    const kn_hw_level *l2 = kn_hw_level_named(f->w->hw, "l2");
+    return l2 && planes_apart(f) * kn_dtype_bytes(f->x->dtype) > l2->capacity_bytes / 2;
+}
+
+/* The planes that are turned next are asked for: those from far away that L2 holds with ease (depthwise windows, 16 to 32 images: 1.05 to 1.65 times
+ * as fast), or nearer, where nothing else is read and they take half of L1 at most, since what becomes of these leaves memory time. */
+static bool asks_for_planes(const turned *f)
 {
     const kn_hw_level *l1 = kn_hw_level_named(f->w->hw, "l1"), *l2 = kn_hw_level_named(f->w->hw, "l2");
-    int64_t rows = f->lanes, bytes = kn_dtype_bytes(f->x->dtype);
-    for (int d = f->lane + 1; d < f->x->rank; d++) rows *= f->x->shape[d];
-    if (l2 && rows * bytes > l2->capacity_bytes / 2) return AHEAD * f->lanes;
+    int64_t bytes = planes_apart(f) * kn_dtype_bytes(f->x->dtype);
     bool far = kn_lw_beyond_l2(f->w, f->sg->loads[f->sg->g->caches[f->cache].load]->u.tensor);
-    if (l2 && far && rows * bytes <= l2->capacity_bytes / 4) return rows;
-    return l1 && f->sg->nloads == 1 && rows * bytes <= l1->capacity_bytes / 2 ? rows : 0;
+    return (l2 && far && bytes <= l2->capacity_bytes / 4) || (l1 && f->sg->nloads == 1 && bytes <= l1->capacity_bytes / 2);
 }
 
 /* Where the box has the columns of a square. A division for each would take as long as what is done in registers: where the rows that the square
@@ -148,7 +159,7 @@ static kn_expr *plane(turned *f)
 }
 
 /* As many lines as a square has of the planes that are turned next, one behind the other: those that lie where it would if they were not turned. */
-static void ask_for_planes(turned *f, kn_expr *from, int64_t ahead)
+static void ask_for_planes(turned *f, kn_expr *from)
 {
     kn_lw *w = f->w;
     int tensor = f->sg->loads[f->sg->g->caches[f->cache].load]->u.tensor, buffer = kn_lw_tensor(w, tensor);
@@ -156,7 +167,7 @@ static void ask_for_planes(turned *f, kn_expr *from, int64_t ahead)
     kn_expr *begin = plane(f), *in = kn_bin(w->a, KN_OP_SUB, source(f, 0, from), begin);
     kn_expr *at = in ? kn_bin(w->a, KN_OP_ADD, begin, kn_bin(w->a, KN_OP_MUL, in, kn_lw_int(w, f->lanes))) : NULL;
     if (!at) return;
-    at = kn_lw_let(w, "next", kn_lw_simp(w, kn_bin(w->a, KN_OP_ADD, at, kn_lw_int(w, ahead))));
+    at = kn_lw_let(w, "next", kn_lw_simp(w, kn_bin(w->a, KN_OP_ADD, at, kn_lw_int(w, planes_apart(f)))));
     for (int64_t e = 0; e < f->lanes * f->lanes && !w->status; e += line) {
         kn_expr *to = kn_lw_simp(w, kn_bin(w->a, KN_OP_ADD, at, kn_lw_int(w, e)));
         if (kn_lw_beyond_l2(w, tensor)) kn_lw_prefetch_to_l2(w, buffer, to);
@@ -170,15 +181,14 @@ static void square(turned *f, kn_expr *from, int64_t columns)
     kn_lw *w = f->w;
     kn_expr *to[TURN_LANES];
     const kn_cache *c = &f->sg->g->caches[f->cache];
-    int64_t ahead = asked_ahead(f);
-    bool planes = ahead > AHEAD * f->lanes;
+    bool lost = loses_runs(f);
     int tensor = kn_lw_tensor(w, f->sg->loads[c->load]->u.tensor), at = kn_lw_buffer(w, "turn", f->x->dtype, f->lanes, f->lanes, KN_REGISTER);
     for (int l = 0; l < f->lanes && !w->status; l++) {
         kn_expr *begin = source(f, l, from);
         kn_lw_store(w, at, kn_lw_int(w, l), kn_lw_read(w, tensor, begin, f->lanes));
-        if (ahead && !planes) kn_lw_prefetch(w, tensor, kn_lw_simp(w, kn_bin(w->a, KN_OP_ADD, begin, kn_lw_int(w, ahead))), false);
+        if (lost) kn_lw_prefetch(w, tensor, kn_lw_simp(w, kn_bin(w->a, KN_OP_ADD, begin, kn_lw_int(w, AHEAD * f->lanes))), false);
     }
-    if (planes) ask_for_planes(f, from, ahead);
+    if (!lost && asks_for_planes(f)) ask_for_planes(f, from);
     at = kn_lw_transpose(w, at, f->x->dtype, f->lanes, 1);
     find_columns(f, from, columns, to);
     for (int64_t i = 0; i < columns && !w->status; i++)
