@@ -404,6 +404,28 @@ static void runs_come_by_themselves(void **state)
     }
 }
 
+/* Bands of rows that a window meets are asked for; not in steps from the last cache, where the device's prefetchers follow runs. */
+static void bands_come_by_themselves(void **state)
+{
+    static const struct { int step; int64_t past; bool follows, asks; } one[] = {
+        {2, 1 << 30, true, false}, {2, 1 << 30, false, true}, {2, 1 << 16, true, true}, {1, 1 << 30, true, true}};
+    (void)state;
+    for (size_t i = 0; i < sizeof one / sizeof *one; i++) {
+        kiln_arena *a = kiln_arena_open(&(kiln_host){NULL, mem, NULL});
+        kn_hw *hw = device(a, "x86-64-bf16");
+        hw->follows_runs = one[i].follows;
+        hw->streaming_store_bytes = one[i].past;
+        resize(hw, "l2", 1 << 18);
+        int size = 10 * one[i].step + 2;
+        const char *text = kn_format(a, "y[N,P,Q,C] >=! x[N,P*%d+R,Q*%d+S,C] where R in 3, S in 3, P in 10, Q in 10", one[i].step, one[i].step);
+        const char *in = kn_format(a, "x=f32:1x%dx%dx1440", size, size);
+        kiln_bytes trace = text_of("split y C 16\nsplit y P 2\nreorder y N.0 P.0 C.0 Q.0 | R.0 S.0 | P.1 C.1\nunroll y P.1\nvectorize y C.1\n");
+        kn_lprog *l = lowered(a, parsed(a, text, in), hw, trace, in);
+        if (one[i].asks != (counted(l, asks_to_read, 0) > 0)) fail_msg("%zu: %s", i, one[i].asks ? "not asked for" : "asked for");
+        kiln_arena_close(a);
+    }
+}
+
 /* What is finished where it is made, and chosen there lane by lane, has no tensor in memory. */
 static void chosen_sums_stay_in_registers(void **state)
 {
@@ -424,6 +446,6 @@ int main(void)
                                        cmocka_unit_test(ragged_runs_stream), cmocka_unit_test(lines_to_write_are_asked_for),
                                        cmocka_unit_test(rests_are_vectors), cmocka_unit_test(ragged_rows_lie_in_the_output),
                                        cmocka_unit_test(chosen_sums_stay_in_registers), cmocka_unit_test(tasks_ask_for_the_next),
-                                       cmocka_unit_test(runs_come_by_themselves)};
+                                       cmocka_unit_test(runs_come_by_themselves), cmocka_unit_test(bands_come_by_themselves)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
