@@ -20,6 +20,7 @@ typedef struct along_rows {
 } along_rows;
 
 /* cpu_beside.c */
+bool kn_beside_along(const kn_site *x, const kn_expr *load, int axis, along *w); /* the load's window along the axis; false: it has none */
 bool kn_beside_rows_of(const kn_site *x, along_rows *r); /* the rest of m and o; false: no taps along a row, or no places to share them */
 int64_t kn_beside_rows_of_task(const kn_site *x, int64_t lanes, int o);
 void kn_beside_put_tasks(kn_nest *w, const along_rows *r, bool parts);

@@ -234,6 +234,8 @@ int kn_cpu_taps(const kn_site *x);
 int kn_cpu_written_taps(const kn_site *x); /* the reduce axis of it that is written out on its own, -1: none */
 int kn_cpu_packed_pads(const kn_site *x); /* the load of it whose padding is to be filled in ahead, -1: none */
 
+/* cpu_steps.c: pooling by steps beside the lanes, a place at a time. */
+bool kn_cpu_steps(const kn_site *x, kn_plans *p);
 /* cpu_beside.c: tiles of the places of a window that slides beside the lanes, in both directions; false: there are none. */
 bool kn_cpu_beside(const kn_site *x, kn_plans *p);
 bool kn_cpu_is_beside(const kn_site *x); /* there are */

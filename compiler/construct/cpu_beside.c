@@ -4,8 +4,7 @@
  * its columns fall into few sets of L1. */
 #include "construct/beside.h"
 
-/* The load's windows overlap along the axis. */
-static bool overlaps(const kn_site *x, const kn_expr *load, int axis, along *w)
+bool kn_beside_along(const kn_site *x, const kn_expr *load, int axis, along *w)
 {
     *w = (along){.axis = axis};
     for (int d = 0; d < load->nargs && !w->step; d++) {
@@ -19,7 +18,13 @@ static bool overlaps(const kn_site *x, const kn_expr *load, int axis, along *w)
             if (apart && kn_cpu_extent(x, r) > 1 && (!w->apart || apart < w->apart)) w->apart = apart;
         }
     }
-    return w->step && w->step <= w->reach;
+    return w->step > 0;
+}
+
+/* The load's windows overlap along the axis. */
+static bool overlaps(const kn_site *x, const kn_expr *load, int axis, along *w)
+{
+    return kn_beside_along(x, load, axis, w) && w->step <= w->reach;
 }
 
 /* The load whose windows overlap along m and along another axis; NULL: there is none. */
