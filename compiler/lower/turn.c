@@ -174,25 +174,44 @@ bool kn_lw_turns_near(const kn_lw *w, const kn_sg *sg, int vloop)
     return vloop >= 0 && sg->s->red == KN_RED_NONE && turned && (short_rows(w, sg, vloop) || nearly_fits(w));
 }
 
-/* The next square's rows, and the places where the one after it will be stored. */
-static void prefetch_next(kn_lw *w, kn_sg *sg, int load, int vloop, int lanes)
+/* Where the result of a row and a lane of the square is stored. */
+static kn_expr *stored_at(kn_lw *w, kn_sg *sg, int vloop, kn_expr *row, int64_t lane)
 {
-    int row = kn_lw_var(w, "row", 0, lanes - 1), out = sg->s->out;
-    kn_expr *r = kn_lw_ref(w, row), *ahead = kn_lw_node(w, KN_OP_ADD, KN_I64, 1, r, kn_lw_int(w, lanes), NULL);
-    int buffer;
-    kn_expr *from = address_at(w, sg, load, vloop, kn_lw_int(w, 0), ahead, &buffer), *keep_row = sg->val[sg->turn_loop], *keep_lane = sg->val[vloop];
-    sg->val[sg->turn_loop] = r;
-    sg->val[vloop] = kn_lw_int(w, 2 * lanes);
-    kn_expr *to = kn_lw_result(w, sg);
+    kn_expr *keep_row = sg->val[sg->turn_loop], *keep_lane = sg->val[vloop];
+    sg->val[sg->turn_loop] = row;
+    sg->val[vloop] = kn_lw_int(w, lane);
+    kn_expr *at = kn_lw_result(w, sg);
     sg->val[sg->turn_loop] = keep_row;
     sg->val[vloop] = keep_lane;
+    return at;
+}
+
+/* What the squares are read from has just been made, and L2 holds with ease where the rows behind these will be stored: those places are asked for;
+ * there, as what has been made and is to be made needs L1 (windows of each plane, 32 images of 672x11x11, 64 of 256x14x14 and 1024x7x7: 1.14 to 1.4
+ * times as fast). */
+static bool asks_for_rows(kn_lw *w, kn_sg *sg, int load, kn_expr *to, int row)
+{
+    const kn_hw_level *l2 = kn_hw_level_named(w->hw, "l2");
+    int64_t pitch, bytes = kn_dtype_bytes(w->p->program->tensors[sg->s->out].dtype), rows = sg->g->loops[sg->turn_loop].extent;
+    if (!l2 || !w->box[sg->loads[load]->u.tensor].on || !kn_lw_coefficient(to, row, &pitch)) return false;
+    return pitch > 0 && pitch * bytes * rows <= l2->capacity_bytes / 4;
+}
+
+/* The next square's rows, and the places where the one after it will be stored, or the same columns of the rows behind these. */
+static void prefetch_next(kn_lw *w, kn_sg *sg, int load, int vloop, int lanes)
+{
+    int row = kn_lw_var(w, "row", 0, lanes - 1), out = sg->s->out, buffer;
+    kn_expr *r = kn_lw_ref(w, row), *ahead = kn_lw_node(w, KN_OP_ADD, KN_I64, 1, r, kn_lw_int(w, lanes), NULL);
+    kn_expr *from = address_at(w, sg, load, vloop, kn_lw_int(w, 0), ahead, &buffer), *to = stored_at(w, sg, vloop, r, 2 * lanes);
+    bool rows = asks_for_rows(w, sg, load, to, row);
     kn_ls *loop = kn_lw_for(w, row, kn_lw_int(w, 0), kn_lw_int(w, lanes));
     if (!loop) return;
     kn_ls **after = w->tail;
     w->tail = &loop->body;
-    kn_lw_prefetch(w, kn_lw_tensor(w, sg->loads[load]->u.tensor), from, false);
     bool past = w->hw->vector_bytes >= KN_LINE_BYTES && kn_lw_past_caches(w, out) && !short_rows(w, sg, vloop) && !nearly_fits(w);
-    if (!past) kn_lw_prefetch(w, kn_lw_tensor(w, out), to, true);
+    if (!rows) kn_lw_prefetch(w, kn_lw_tensor(w, sg->loads[load]->u.tensor), from, false);
+    if (rows && !past) kn_lw_prefetch_to_l2(w, kn_lw_tensor(w, out), stored_at(w, sg, vloop, ahead, 0));
+    else if (!past) kn_lw_prefetch(w, kn_lw_tensor(w, out), to, true);
     w->tail = after;
 }
 

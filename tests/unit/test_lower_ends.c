@@ -426,6 +426,32 @@ static void bands_come_by_themselves(void **state)
     }
 }
 
+static int64_t asks_for_later(const kn_lprog *l, const kn_ls *s, int64_t with)
+{
+    (void)with;
+    return s->kind == KN_LS_PREFETCH && s->to_l2 && l->buffers[s->buffer].scope == KN_GLOBAL;
+}
+
+/* Squares that leave a scratch box for rows far away ask for those of the next box, in L2, if it holds them with ease. */
+static void boxes_ask_for_the_rows_behind(void **state)
+{
+    static const char trace[] =
+        "reindex y out lanes\ntransform_layout lanes 0 2:3 1\nfuse y F0 P Q\nsplit y C 8\nsplit y F0 8\n"
+        "reorder y N.0 C.0 | F0.0 | C.1 F0.1\nunroll y C.1\nvectorize y F0.1\nsplit lanes C 8\n"
+        "reorder lanes N.0 C.0 | P.0 Q.0 R.0 S.0 | C.1\nvectorize lanes C.1\ncompute_at lanes y C.0\n";
+    static const char text[] = "y[N,C,P,Q] >=! x[N,C,P*2+R,Q*2+S] where R in 3, S in 3, P in 5, Q in 5";
+    (void)state;
+    for (int large = 0; large < 2; large++) {
+        kiln_arena *a = kiln_arena_open(&(kiln_host){NULL, mem, NULL});
+        kn_hw *hw = device(a, "x86-64-avx2");
+        resize(hw, "l2", large ? 4096 : 2048); /* a box has 800 bytes, all results 12800 */
+        kn_lprog *l = lowered(a, parsed(a, text, "x=f32:4x32x11x11"), hw, text_of(trace), "x=f32:4x32x11x11");
+        if ((counted(l, asks_for_later, 0) > 0) != large) fail_msg("an L2 of %d", large ? 4096 : 2048);
+        run_checked(a, parsed(a, text, "x=f32:4x32x11x11"), hw, text_of(trace), "x=f32:4x32x11x11");
+        kiln_arena_close(a);
+    }
+}
+
 /* What is finished where it is made, and chosen there lane by lane, has no tensor in memory. */
 static void chosen_sums_stay_in_registers(void **state)
 {
@@ -446,6 +472,7 @@ int main(void)
                                        cmocka_unit_test(ragged_runs_stream), cmocka_unit_test(lines_to_write_are_asked_for),
                                        cmocka_unit_test(rests_are_vectors), cmocka_unit_test(ragged_rows_lie_in_the_output),
                                        cmocka_unit_test(chosen_sums_stay_in_registers), cmocka_unit_test(tasks_ask_for_the_next),
-                                       cmocka_unit_test(runs_come_by_themselves), cmocka_unit_test(bands_come_by_themselves)};
+                                       cmocka_unit_test(runs_come_by_themselves), cmocka_unit_test(bands_come_by_themselves),
+                                       cmocka_unit_test(boxes_ask_for_the_rows_behind)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
