@@ -1,7 +1,8 @@
 /* Rows that follow each other without a gap, as many as fill vectors, summed along lanes: whole vectors are read from the first row to the last, each
  * once and as aligned as what goes in, and one in which two rows meet gives its lanes to both. Row by row, each one's vectors would straddle lines,
  * and its last one begin before its turn. Lanes are turned back to where they would be if each row began with a vector, so that equal rows have equal
- * sums. As many rows behind these are asked for meanwhile. */
+ * sums. As many rows behind these are asked for meanwhile, unless the device's prefetchers follow runs, of which this is one (a Zen 4, without, 4096
+ * to 70000 rows of 121 and 85: 1.13 to 1.3 times as fast). */
 #include "lower/tile.h"
 
 enum { VECTORS = 192, MEET = 32, LANES = 64 };
@@ -130,11 +131,11 @@ bool kn_tile_joined(kn_tile *x)
     for (int64_t r = 1; r < j.rows; r++) meet += r * j.row % x->lanes != 0;
     int shared = meet && meet <= MEET ? kn_lw_buffer(w, "meet", x->acc_type, x->lanes, meet, KN_REGISTER) : -1;
     if (shared < 0) return false;
-    bool far = w->p->buffers[j.buffer].scope == KN_GLOBAL; /* no scratch */
+    bool asks = w->p->buffers[j.buffer].scope == KN_GLOBAL && !w->hw->follows_runs; /* no scratch; one run, from end to end */
     for (int64_t k = 0, used = 0; k < all / x->lanes && !w->status; k++) {
         kn_expr *index = kn_lw_simp(w, kn_bin(w->a, KN_OP_ADD, j.at, kn_lw_int(w, k * x->lanes)));
         kn_expr *vector = kn_lw_read(w, j.buffer, index, x->lanes);
-        if (far) kn_lw_prefetch(w, j.buffer, kn_lw_simp(w, kn_bin(w->a, KN_OP_ADD, index, kn_lw_int(w, all))), false);
+        if (asks) kn_lw_prefetch(w, j.buffer, kn_lw_simp(w, kn_bin(w->a, KN_OP_ADD, index, kn_lw_int(w, all))), false);
         if (k * x->lanes / j.row != ((k + 1) * x->lanes - 1) / j.row) { /* two rows want it */
             kn_lw_store(w, shared, kn_lw_int(w, used), vector);
             vector = kn_lw_read(w, shared, kn_lw_int(w, used++), x->lanes);

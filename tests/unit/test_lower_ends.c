@@ -384,7 +384,9 @@ static void runs_come_by_themselves(void **state)
                                  "prepack c 1 N.0 N.1 K.0 N.2\n";
     static const struct { const char *text, *inputs, *trace; int rows; bool by_itself; } one[] = {
         {product, "a=f32:4x200&b=f32:200x160:const", packed, 4, true}, {product, "a=f32:192x200&b=f32:200x160:const", packed, 8, false},
-        {map, "a=f32:3200", "split c N 16\nreorder c N.0 N.1\nvectorize c N.1\n", 0, true}};
+        {map, "a=f32:3200", "split c N 16\nreorder c N.0 N.1\nvectorize c N.1\n", 0, true},
+        {"c[M] +=! a[M,K]", "a=f32:64x21", "split c M 16\nsplit c K 1 16\nreorder c M.0 | K.0 | M.1 K.1 K.2\nunroll c M.1\nunroll c K.0\n"
+                                           "vectorize c K.2\n", 0, true}};
     (void)state;
     for (size_t i = 0; i < 2 * sizeof one / sizeof *one; i++) {
         kiln_arena *a = kiln_arena_open(&(kiln_host){NULL, mem, NULL});
