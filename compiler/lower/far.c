@@ -83,13 +83,13 @@ bool kn_lw_past_caches(const kn_lw *w, int out)
 }
 
 /* What is computed takes longer than writing it does. */
-static bool long_functions(const kn_expr *e)
+bool kn_lw_long_functions(const kn_expr *e)
 {
     static const uint8_t is[] = {KN_OP_EXP, KN_OP_LOG, KN_OP_TANH, KN_OP_ERF, KN_OP_SIN, KN_OP_COS, KN_OP_POW};
     for (size_t i = 0; i < sizeof is; i++)
         if (e->op == is[i]) return true;
     for (int i = 0; i < e->nargs && e->op != KN_OP_LOAD; i++)
-        if (long_functions(e->args[i])) return true;
+        if (kn_lw_long_functions(e->args[i])) return true;
     return false;
 }
 
@@ -149,7 +149,7 @@ void kn_tile_write_far(kn_tile *x)
     int64_t span = x->ncombo * x->lanes * bytes, lines = kn_ceil_div(span, KN_LINE_BYTES);
     if (w->hw->vector_bytes < KN_LINE_BYTES) { /* no line is left half written in between, nor while its other half is computed */
         const kn_expr *last = sg->g->epilogue < 0 ? sg->s->body : p->stmts[sg->g->epilogue]->body;
-        past &= run && span % KN_LINE_BYTES == 0 && !long_functions(sg->s->body) && !long_functions(last);
+        past &= run && span % KN_LINE_BYTES == 0 && !kn_lw_long_functions(sg->s->body) && !kn_lw_long_functions(last);
     }
     if (past && (run || sg->s->red == KN_RED_NONE || of_lines(x, out))) w->streamed = kn_lw_tensor(w, out);
     if (!run || past || kn_lw_taken(w, out) || streams(x)) return; /* what it overwrites is there */

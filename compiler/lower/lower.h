@@ -190,6 +190,7 @@ void kn_lw_store_line(kn_lw *w, int buffer, kn_expr *index, kn_expr *value, kn_e
                                                                                             * that begins `by` elements behind; NULL: all */
 /* The program touches so much that whole lines of this output are written past the caches. */
 bool kn_lw_past_caches(const kn_lw *w, int out);
+bool kn_lw_long_functions(const kn_expr *e); /* what is computed takes longer than writing it does */
 int64_t kn_lw_touched(const kn_lw *w);    /* bytes of all that lies in memory */
 void kn_lw_prefetch(kn_lw *w, int buffer, kn_expr *index, bool writes);
 void kn_lw_prefetch_to_l2(kn_lw *w, int buffer, kn_expr *index); /* where L1 has no room for what is read later */

@@ -428,6 +428,28 @@ static void bands_come_by_themselves(void **state)
     }
 }
 
+/* Rows that several stages read are asked for by the last of them; not where they come by themselves, and it has little else to do. */
+static void next_rows_come_by_themselves(void **state)
+{
+#define STAGE(s) "split " s " I 2\nsplit " s " K 16\nreorder " s " I.0 I.1 | K.0 | K.1\nvectorize " s " K.1\n"
+    static const char trace[] = STAGE("y") STAGE("v") STAGE("t") "compute_at v y I.1\ncompute_at t y I.1\n";
+    static const struct { const char *sum; int columns; bool follows, asks; } one[] = {
+        {"x[I,K]*x[I,K]", 4096, true, false}, {"x[I,K]*x[I,K]", 4096, false, true}, {"x[I,K]*x[I,K]", 1024, true, true},
+        {"exp(x[I,K])", 4096, true, true}};
+    (void)state;
+    for (size_t i = 0; i < sizeof one / sizeof *one; i++) {
+        kiln_arena *a = kiln_arena_open(&(kiln_host){NULL, mem, NULL});
+        kn_hw *hw = device(a, "x86-64-bf16");
+        hw->follows_runs = one[i].follows;
+        const char *text = kn_format(a, "t[I] +=! x[I,K]; v[I] +=! %s; y[I,K] = x[I,K]*t[I]*v[I]", one[i].sum);
+        const char *in = kn_format(a, "x=f32:8x%d", one[i].columns);
+        kn_lprog *l = lowered(a, parsed(a, text, in), hw, text_of(trace), in);
+        if (one[i].asks != (counted(l, asks_to_read, 0) > 0)) fail_msg("%zu: %s", i, one[i].asks ? "not asked for" : "asked for");
+        kiln_arena_close(a);
+    }
+#undef STAGE
+}
+
 static int64_t asks_for_later(const kn_lprog *l, const kn_ls *s, int64_t with)
 {
     (void)with;
@@ -475,6 +497,6 @@ int main(void)
                                        cmocka_unit_test(rests_are_vectors), cmocka_unit_test(ragged_rows_lie_in_the_output),
                                        cmocka_unit_test(chosen_sums_stay_in_registers), cmocka_unit_test(tasks_ask_for_the_next),
                                        cmocka_unit_test(runs_come_by_themselves), cmocka_unit_test(bands_come_by_themselves),
-                                       cmocka_unit_test(boxes_ask_for_the_rows_behind)};
+                                       cmocka_unit_test(boxes_ask_for_the_rows_behind), cmocka_unit_test(next_rows_come_by_themselves)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
