@@ -20,7 +20,10 @@ enum {
 static bool in_rows(const kn_site *x, const kn_site_access *a)
 {
     bool yes = a->linear && !a->padded && !a->bent && a->coef[x->n] == 1;
-    for (int i = x->s->nspatial; i < x->s->naxes; i++) yes = yes && (!(a->axes >> i & 1) || a->coef[i] >= kn_cpu_extent(x, x->n));
+    for (int i = x->s->nspatial; i < x->s->naxes; i++) {
+        bool down = a->axes >> i & 1 && kn_cpu_extent(x, i) > 1; /* a window of one tap has none */
+        yes = yes && (!down || a->coef[i] >= kn_cpu_extent(x, x->n));
+    }
     return yes;
 }
 
