@@ -291,6 +291,19 @@ static void far_squares_lie_beside_each_other(void **state)
     CHOOSE("x86-64-amx", false, one);
 }
 
+/* Few places of an image, channels last, by weights that are no constant, of one tap: what a product of as many rows is planned as. */
+static void windows_of_one_tap_are_products(void **state)
+{
+    static const choice one[] = {
+        {"{\"expr\":\"y[N,P,Q,F] +=! x[N,P,Q,C]*w[R,S,C,F] where R in 1, S in 1\","
+         "\"inputs\":{\"x\":\"f32[1,7,7,1024]\",\"w\":\"f32[1,1,1024,2048]\"}}",
+         "fuse out0 F0 S1 S2\nsplit out0 S3 22 3 16\nsplit out0 F0 7 7\nsplit out0 R0 128\n", "cache_read", NULL},
+        {PRODUCT("f32", "49,1024", "1024,2048"), "split out0 S1 22 3 16\nsplit out0 S0 7 7\nsplit out0 R0 128\n", "cache_read", NULL},
+    };
+    (void)state;
+    CHOOSE("x86-64-bf16", false, one);
+}
+
 /* Windows that slide beside channels which fall into few sets of L1: whole lines of them are copied, or, where an image comes from beyond the caches,
  * runs of some lines come as they lie, by squares of places that go along the row with them. */
 static void crowded_windows_come_in_runs(void **state)
@@ -601,6 +614,7 @@ int main(void)
                                        cmocka_unit_test(short_tiles_share_a_task), cmocka_unit_test(few_rows_go_in_parts),
                                        cmocka_unit_test(long_rows_are_read_once), cmocka_unit_test(loops_too_long_to_write_out),
                                        cmocka_unit_test(far_squares_lie_beside_each_other), cmocka_unit_test(crowded_windows_come_in_runs),
+        cmocka_unit_test(windows_of_one_tap_are_products),
         cmocka_unit_test(rows_come_from_lines),
                                        cmocka_unit_test(groups_are_no_lanes),
                                        cmocka_unit_test(constants_compete_with_lanes_along_channels),
