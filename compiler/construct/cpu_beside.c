@@ -57,17 +57,23 @@ static int64_t image_bytes(const kn_site *x, const along *o)
     return image;
 }
 
+/* It, and the results. */
+static int64_t touched_bytes(const kn_site *x, const along *o)
+{
+    return x->store.coef[o->axis] * x->store.bytes * kn_cpu_extent(x, o->axis) + image_bytes(x, o);
+}
+
 /* Tiles along a row of places with one vector of them each touch another page at almost every place and come back to it only when the row is done,
  * and the caches do not hold the image meanwhile: what memory is to bring is not foreseen. Neighbours have half of what they read in common. */
 static bool strides_pages(const kn_site *x, const along *m, const along *o)
 {
     const kn_hw_level *l1 = kn_hw_level_named(x->hw, "l1"), *l2 = kn_hw_level_named(x->hw, "l2");
-    int64_t column = 0, touched = x->store.coef[o->axis] * x->store.bytes * kn_cpu_extent(x, o->axis) + image_bytes(x, o);
+    int64_t column = 0;
     for (int l = 0; l < x->nloads; l++) {
         int64_t bytes = x->load[l].linear ? x->load[l].coef[m->axis] * x->load[l].bytes / m->step : 0;
         if (bytes > column) column = bytes;
     }
-    return l1 && l2 && m->step * 2 <= m->reach + 1 && column > kn_hw_way_bytes(l1) / 8 * 5 && touched > l2->capacity_bytes;
+    return l2 && m->step * 2 <= m->reach + 1 && column > kn_hw_way_bytes(l1) / 8 * 5 && touched_bytes(x, o) > l2->capacity_bytes;
 }
 
 /* Some number of places that tiles of up to `most` may have divides them. */
@@ -82,6 +88,7 @@ static bool find(const kn_site *x, along *m, along *o)
     const kn_expr *loads[KN_SITE_LOADS];
     int n = kn_loads(x->s->body, loads, KN_SITE_LOADS);
     if (x->contraction || x->m < 0 || x->n < 0 || kn_cpu_extent(x, x->n) < x->hw->vector_bytes / kn_cpu_acc_bytes(x)) return false;
+    if (!kn_hw_level_named(x->hw, "l1")) return false; /* by which all of these are told apart */
     return both_ways(x, loads, n, m, o);
 }
 
@@ -291,8 +298,8 @@ static bool try_far(const kn_site *x, kn_plans *p, const along *m, const along *
 {
     enum { RUN = 2048, LONG = 4 }; /* bytes; places of a tile along the row */
     kn_cpu_tile t = {.lanes = x->hw->vector_bytes / kn_cpu_acc_bytes(x), .nv = 1, .mr = LONG, .mo = KN_BESIDE_SIDE};
-    int64_t touched = x->store.coef[o->axis] * x->store.bytes * kn_cpu_extent(x, o->axis) + image_bytes(x, o);
-    if (m->step > 1 || m->apart > 1 || !x->hw->streaming_store_bytes || touched < x->hw->streaming_store_bytes) return false;
+    bool far = kn_hw_past_caches(x->hw, (double)touched_bytes(x, o) + 1); /* filling them leaves no room for another row */
+    if (m->step > 1 || m->apart > 1 || !far) return false;
     if (kn_cpu_extent(x, x->n) % t.lanes || (x->nloads < 2 && kn_hw_few_registers(x->hw))) return false;
     if (t.mo * t.mr * x->reduce_extent > KN_CPU_SQUARE || kn_cpu_extent(x, o->axis) < 2 * t.mo) return false;
     int before = p->n;

@@ -29,11 +29,12 @@ static bool parts_of_rows(const kn_stage_view *v)
 }
 
 /* Instructions for a term: one, as the peak counts them with two operations each; a maximum that keeps what is not a number takes three, or two
- * (codegen/prelude.def). */
+ * where vectors are so wide (AVX-512, codegen/prelude.def). */
 double kn_instructions(const kn_stage_view *v)
 {
+    enum { WIDE = 64 };
     bool floats = kn_dtype_class(v->s->body->dtype) == 'f';
-    return floats && (v->s->red == KN_RED_MAX || v->s->red == KN_RED_MIN) ? (kn_hw_few_registers(v->hw) ? 3 : 2) : 1;
+    return floats && (v->s->red == KN_RED_MAX || v->s->red == KN_RED_MIN) ? (v->hw->vector_bytes < WIDE ? 3 : 2) : 1;
 }
 
 /* A register tile's terms: in all, those written out behind each other, and the iterations of the innermost loop around these; 0: there is none. They

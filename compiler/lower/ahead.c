@@ -149,7 +149,7 @@ static bool comes_by_itself(const kn_tile *x, int load, bool packed)
     const kn_hw *hw = x->w->hw;
     const kn_tensor *t = &x->w->p->program->tensors[x->sg->loads[load]->u.tensor];
     double bytes = (double)kn_lw_elems(t) * kn_dtype_bytes(t->dtype);
-    if (!hw->follows_runs || bytes <= 2.0 * hw->streaming_store_bytes) return false;
+    if (!hw->follows_runs || !kn_hw_past_caches(hw, bytes / 2)) return false;
     return times * products(x) / kn_hw_peak_gflops(hw, x->acc_type) < bytes / hw->levels[0].bandwidth_gbs;
 }
 

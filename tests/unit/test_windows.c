@@ -475,9 +475,38 @@ static void units_ask_for_what_they_want_next(void **state)
 #undef OF_BYTES
 }
 
+/* A description may have other names for its levels, or fewer of them: what is told apart by one of these is planned some other way. */
+static void levels_may_have_other_names(void **state)
+{
+    static const char *const one[][2] = {
+        {"y[N,P,Q,C] >=! pad(x,-inf)[N,P+R-1,Q+T-1,C] where P in 10, Q in 12, R in 3, T in 3", "x=f32:1x10x12x1024"},
+        {"y[N,P,Q,C] +=! pad(x,0.0)[N,P+R-1,Q+T-1,C]*w[R,T,C] where P in 10, Q in 12, R in 3, T in 3", "x=f32:1x10x12x1024&w=f32:3x3x1024"},
+        {"y[N,P,Q,C] >=! x[N,P*2+R,Q*2+T,C] where P in 5, Q in 6, R in 3, T in 3", "x=f32:1x11x13x256"},
+        {"y[N,C,P,Q] +=! pad(x,0.0)[N,C,P+R-1,Q+T-1]*w[C,R,T] where P in 11, Q in 11, R in 3, T in 3", "x=f32:2x32x11x11&w=f32:32x3x3"},
+        {"y[M,N] +=! a[M,K]*b[K,N]", "a=f32:49x512&b=f32:512x256"}, {"y[N,M] = x[M,N]", "x=f32:512x512"}};
+    static const char *const names[] = {"l1", "l2", "l3"};
+    (void)state;
+    for (size_t i = 0; i < 3 * sizeof one / sizeof *one; i++) {
+        kiln_arena *a = kiln_arena_open(&(kiln_host){NULL, mem, NULL});
+        kn_hw *hw = device(a, "x86-64-avx512");
+        const char *text = one[i / 3][0], *inputs = one[i / 3][1];
+        kn_program *p;
+        kiln_candidates *c;
+        kiln_kernel *k;
+        kiln_diag d = {0};
+        for (int l = 0; l < hw->nlevels; l++)
+            if (!strcmp(hw->levels[l].name, names[i % 3])) hw->levels[l].name = "other";
+        assert_int_equal(kn_parse(a, (kiln_bytes){text, strlen(text)}, (kiln_bytes){inputs, strlen(inputs)}, &p, &d), KILN_OK);
+        if (kiln_construct(a, p, hw, "default", 4, &c, &d) || c->n < 1) fail_msg("%s without %s: %s", text, names[i % 3], d.message);
+        if (kiln_generate(a, p, hw, c->c[0].trace, &k, &d)) fail_msg("%s without %s: %s", text, names[i % 3], d.message);
+        kiln_arena_close(a);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(windows_are_planned), cmocka_unit_test(windows_on_a_unit_share_a_copy),
+                                       cmocka_unit_test(levels_may_have_other_names),
                                        cmocka_unit_test(taps_change_places_in_registers),
                                        cmocka_unit_test(units_are_kept_awake_and_fed),
                                        cmocka_unit_test(units_ask_for_what_they_want_next)};
