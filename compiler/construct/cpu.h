@@ -178,6 +178,8 @@ const char *kn_cpu_turned_alone(kiln_arena *a, const kn_site *x);
 /* The results alone of a dot whose broadcast factor would have to be turned, as it lies along the rows: it has the lanes then, and the other factor
  * takes its part. NULL: it is not such, or turning that factor takes less than turning the results. */
 const char *kn_cpu_exchanged(kiln_arena *a, const kn_site *x, const kn_cpu_dot *d, const char *results);
+/* Nanoseconds that all cores take to turn tensors of so many bytes. */
+double kn_cpu_time_of_turning(const kn_site *x, double bytes);
 /* A line of a trace that puts dimension `d` of a tensor of this rank behind the others. */
 void kn_cpu_put_last(kn_buf *b, const char *tensor, int rank, int d);
 /* cpu_shifts.c: dimension d of the load is much longer than the axis that shifts it; steps after which a sum over such planes, then named `results`,

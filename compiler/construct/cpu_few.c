@@ -29,6 +29,9 @@ static bool in_rows(const kn_site *x, const kn_site_access *a)
 
 static int64_t operand_bytes(const kn_site *x) { return kn_cpu_extent(x, x->n) * x->reduce_extent * kn_cpu_acc_bytes(x); }
 
+/* Of all batches, or of all parts of a sum. */
+static int64_t whole_operand_bytes(const kn_site *x) { return operand_bytes(x) * kn_cpu_extent(x, kn_cpu_other(x)); }
+
 static bool lies_along(const kn_site *x)
 {
     if (kn_cpu_extent(x, x->n) * kn_cpu_acc_bytes(x) < 4 * x->hw->vector_bytes || x->reduce_extent < TERMS) return false;
@@ -161,7 +164,7 @@ static void streamed_tile(const kn_site *x, kn_cpu_tile *t)
 {
     enum { FAR = 8, NEAR_LINES = 2 };
     const kn_hw_level *l3 = kn_hw_level_named(x->hw, "l3");
-    int64_t bytes = operand_bytes(x) * kn_cpu_extent(x, kn_cpu_other(x));
+    int64_t bytes = whole_operand_bytes(x);
     bool far = l3 && bytes / FAR >= l3->capacity_bytes, near = l3 && bytes <= l3->capacity_bytes && parted_columns(x) && x->nloads > 1;
     if (kn_cpu_short_vectors(x) && (far || near)) {
         t->mr = kn_cpu_extent(x, x->m);
@@ -201,7 +204,7 @@ static int64_t side_by_side(const kn_site *x, const kn_cpu_tile *t)
 {
     const kn_hw_level *l3 = kn_hw_level_named(x->hw, "l3");
     int64_t groups = kn_ceil_div(kn_cpu_extent(x, x->m), t->mr);
-    bool near = l3 && operand_bytes(x) <= 2 * l3->capacity_bytes && kn_cpu_extent(x, x->m) > STREAMED;
+    bool near = l3 && whole_operand_bytes(x) <= 2 * l3->capacity_bytes && kn_cpu_extent(x, x->m) > STREAMED;
     int64_t sums = kn_cpu_extent(x, x->m) * kn_cpu_extent(x, x->n) * kn_cpu_acc_bytes(x);
     near = near || (kn_cpu_wide_rows(x) && kn_cpu_other(x) >= 0 && groups == 1 && sums > kn_hw_level_named(x->hw, "l1")->capacity_bytes);
     if (t->written) return STREAMS * kn_hw_level_named(x->hw, "l1")->transaction_bytes / (t->nv * x->hw->vector_bytes);
@@ -214,7 +217,7 @@ bool kn_cpu_few_rows(const kn_site *x, kn_plans *p)
     const kn_hw_level *l1 = kn_hw_level_named(x->hw, "l1"), *l2 = kn_hw_level_named(x->hw, "l2");
     const int other = kn_cpu_other(x);
     if (!l1 || !l2 || !lies_along(x) || (other >= 0 && !parted_columns(x))) return false;
-    if (operand_bytes(x) * kn_cpu_extent(x, other) <= l2->capacity_bytes) return false;
+    if (whole_operand_bytes(x) <= l2->capacity_bytes) return false;
     if (rows > (kn_cpu_short_vectors(x) ? FEW_OF_SHORT : FEW_ROWS)) return false;
     kn_cpu_tile t = {.lanes = full, .grain = 1, .blocked = kn_cpu_longest_reduce(x), .rlanes = 1, .runroll = 1};
     int64_t all = kn_cpu_extent(x, t.blocked), inner = x->reduce_extent / all;

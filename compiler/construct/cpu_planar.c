@@ -28,13 +28,12 @@ static int64_t places_of(const kn_site *x, const kn_expr *load, int from)
  * long as with idle lanes). Places that step are copied once more, apart (5x5 by 2, 70x63x63 to 4, 9, 11: 1.1 times as long). */
 static bool wastes_results(const kn_site *x, const kn_expr *load, int slid)
 {
-    const kn_hw_level *l3 = kn_hw_level_named(x->hw, "l3");
     const kn_tensor *planes = &x->t->program->tensors[load->u.tensor], *out = &x->t->program->tensors[x->s->out];
     int64_t lanes = x->hw->vector_bytes / kn_cpu_acc_bytes(x), n = kn_cpu_extent(x, x->n), places = places_of(x, load, slid);
     const double twice = kn_hw_few_registers(x->hw) ? 0.2 : 0; /* of what the products take: tiles of few sums */
-    double flops = 2, reach = 0, row = 1, gflops = kn_hw_peak_gflops(x->hw, out->dtype), gbs = (l3 ? l3 : &x->hw->levels[0])->bandwidth_gbs;
+    double flops = 2, reach = 0, row = 1, gflops = kn_hw_peak_gflops(x->hw, out->dtype);
     kn_affine f;
-    if (places < 1 || gflops <= 0 || gbs <= 0 || !kn_affine_of(load->args[load->nargs - 2], &f)) return false;
+    if (places < 1 || gflops <= 0 || !kn_affine_of(load->args[load->nargs - 2], &f)) return false;
     for (int r = x->s->nspatial; r < x->s->naxes; r++) reach += (double)((f.coef[r] < 0 ? -f.coef[r] : f.coef[r]) * (x->s->axes[r].extent - 1));
     for (int i = 0; i < x->s->nspatial; i++) {
         if (f.coef[i] > 1 && kn_hw_few_registers(x->hw)) return false;
@@ -42,7 +41,7 @@ static bool wastes_results(const kn_site *x, const kn_expr *load, int slid)
     }
     for (int i = 0; i < x->s->naxes; i++) flops *= (double)x->s->axes[i].extent;
     double idle = (double)(kn_round_up(n, lanes) - n) / (double)n, at_end = (double)(kn_round_up(places, lanes) - places) / (double)places;
-    return (idle - twice - reach / row - at_end) * flops / gflops > 2 * (kn_cpu_bytes(planes) + kn_cpu_bytes(out)) / gbs;
+    return (idle - twice - reach / row - at_end) * flops / gflops > kn_cpu_time_of_turning(x, kn_cpu_bytes(planes) + kn_cpu_bytes(out));
 }
 
 static void put_before(kn_buf *b, const char *tensor, int rank, int last, int before)

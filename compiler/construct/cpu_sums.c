@@ -236,6 +236,9 @@ static bool copied_as_panel(const kn_site *x, const reading *r, int64_t panel, i
     return n <= panel && n + lanes > panel && n % lanes && panel * x->reduce_extent * kn_cpu_acc_bytes(x) <= l2->capacity_bytes / 2;
 }
 
+/* One register tile of that many vectors holds all rows: it reads the other operand once, for which no copy is worth making. */
+static bool in_one_tile(const kn_site *x, int64_t nv) { return (kn_cpu_extent(x, x->m) + 1) * nv + 1 <= x->hw->vector_registers; }
+
 /* Tries mr rows by nv vectors of `lanes` lanes, with blocks and packing as they follow from that. */
 static void spatial_tile(const kn_site *x, kn_plans *p, const reading *r, int64_t mr, int64_t nv, int64_t lanes)
 {
@@ -253,11 +256,12 @@ static void spatial_tile(const kn_site *x, kn_plans *p, const reading *r, int64_
     if (!r->padded) t.kb = reduce_block(x, &t, r->window);
     t.mc = kn_cpu_row_groups(x, &t, other);
     bool lies = lies_as_panel(x, nv * lanes);
-    if (t.mc < 4 || lies) t.kb = 1;
+    if (t.mc < 4 || lies || in_one_tile(x, nv)) t.kb = 1;
     if (t.kb > 1 && copied_as_panel(x, r, nv * lanes, lanes)) t.kb = 1, t.mc = kn_ceil_div(kn_ceil_div(kn_cpu_extent(x, x->m), mr), x->hw->units);
     t.nc = r->window ? 1 : x->m < 0 && other < 0 ? short_tiles_of_task(x, &t) : panels_of_task(x, &t, other);
     if (!r->strided && !r->padded && x->reduce_extent <= FEW) t.mc = 1; /* nothing to pack, little to reuse: rows are written from end to end */
-    bool again = x->contraction && t.mc >= 4 && !r->window && !lies && !kn_cpu_in_l1(x); /* a panel of few rows is in L1 as it lies */
+    /* a panel of few rows is in L1 as it lies */
+    bool again = x->contraction && t.mc >= 4 && !r->window && !lies && !in_one_tile(x, nv) && !kn_cpu_in_l1(x);
     /* few rows: what is picked from a few vectors, or gathered, is so where it is wanted */
     bool strided = r->strided && !(r->step <= 4 && kn_cpu_extent(x, x->m) <= 16) && !(r->step <= 16 && kn_cpu_extent(x, x->m) <= 2);
     t.pack = x->s->naxes > x->s->nspatial && (strided || (r->padded && !held) || again);

@@ -5,6 +5,7 @@
  * as it lies, and the results alone are turned; that competes. So are those of a matrix product whose factors each lie as the other one should. */
 #include "construct/cpu.h"
 #include "te/expr.h"
+#include <math.h>
 
 enum { LEAST_RUN = 16 }; /* elements: shorter ones are no rows of squares */
 
@@ -70,6 +71,16 @@ static double idle_at_end(const kn_site *x, int other, int terms)
     return places ? (double)(kn_round_up(places, lanes) - places) / (double)places : 0;
 }
 
+/* What turns is read a line of each row of a square at a time, wherever it lies, and no faster than a core turns it. */
+double kn_cpu_time_of_turning(const kn_site *x, double bytes)
+{
+    const double a_cycle = 8.4; /* bytes that a core reads and writes, whole images measured */
+    const kn_hw_level *l3 = kn_hw_level_named(x->hw, "l3"), *from = l3 ? l3 : &x->hw->levels[0];
+    double gbs = a_cycle * x->hw->clock_ghz * x->hw->units;
+    if (from->bandwidth_gbs > 0 && (from->bandwidth_gbs < gbs || gbs <= 0)) gbs = from->bandwidth_gbs;
+    return gbs > 0 ? 2 * bytes / gbs : INFINITY;
+}
+
 /* Of so many bytes, from where they may be to there, in nanoseconds. */
 static double time_of_copy(const kn_site *x, double bytes)
 {
@@ -116,7 +127,6 @@ static bool turns_as_fast(const kn_site *x, const kn_expr *load, int64_t results
 static bool wastes_places(const kn_site *x, const kn_expr *load, const kn_tensor *weights, double at_end, int64_t results)
 {
     const double ACROSS = 0.08; /* of the time of computing */
-    const kn_hw_level *l3 = kn_hw_level_named(x->hw, "l3");
     const kn_program *p = x->t->program;
     double flops, reach = 0, step = 1, n = (double)kn_cpu_extent(x, x->n);
     for (int d = 0; d < load->nargs; d++) {
@@ -129,10 +139,10 @@ static bool wastes_places(const kn_site *x, const kn_expr *load, const kn_tensor
     kn_cpu_uneven(x, &flops);
     for (int i = 0; i < x->s->naxes; i++) flops *= (double)x->s->axes[i].extent;
     flops *= 2;
-    double gflops = kn_hw_peak_gflops(x->hw, p->tensors[x->s->out].dtype), gbs = (l3 ? l3 : &x->hw->levels[0])->bandwidth_gbs;
+    double gflops = kn_hw_peak_gflops(x->hw, p->tensors[x->s->out].dtype);
     int64_t lanes = x->hw->vector_bytes / kn_cpu_acc_bytes(x);
-    double turned = 2 * (kn_cpu_bytes(&p->tensors[load->u.tensor]) + kn_cpu_bytes(&p->tensors[x->s->out]));
-    double waste = gflops > 0 ? flops / gflops * (reach / step / n + at_end) : 0, takes = gbs > 0 ? turned / gbs : waste;
+    double takes = kn_cpu_time_of_turning(x, kn_cpu_bytes(&p->tensors[load->u.tensor]) + kn_cpu_bytes(&p->tensors[x->s->out]));
+    double waste = gflops > 0 ? flops / gflops * (reach / step / n + at_end) : 0;
     double idle = (double)(kn_round_up(results, lanes) - results) / (double)results;
     if (reach > 0 && kn_cpu_short_vectors(x) && weights->constant && idle == 0) waste += ACROSS * flops / gflops;
     if (reach > 0) takes /= 2;

@@ -29,6 +29,9 @@ double kn_bare_terms(const kn_stage_view *v);                           /* instr
 double kn_spilled(const kn_stage_view *v);                              /* factor, 1: all is in registers */
 double kn_turn_cycles(const kn_stage_view *v, double turns);            /* cycles for a turn of a loop of so many */
 
-/* Slots of an instruction's start that reading one vector or broadcast of a register tile takes beside those that are free. */
+/* Share of what goes on beside multiply-adds that takes time: 1 where two of them start in a cycle, half where one does, as slots are left idle. */
+double kn_beside(const kn_hw *hw);
+
+/* Slots of an instruction's start that reading one vector or broadcast of a register tile takes beside those that are free; with kn_beside. */
 #define KN_READ_SLOT 0.225
 #endif

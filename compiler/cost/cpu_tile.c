@@ -77,13 +77,15 @@ static bool rows_follow(const kn_stage_view *v)
     return false;
 }
 
+double kn_beside(const kn_hw *hw) { return kn_at_most(hw->fma_per_cycle / 2.0, 1); }
+
 /* Cycles for each turn of a loop of so many: most of what it takes goes beside its terms, some more at its end. Where registers are few, four turns
  * are written out behind each other. */
 double kn_turn_cycles(const kn_stage_view *v, double turns)
 {
     enum { STEPS = KN_HW_WRITTEN_STEPS };
     bool written_out = kn_hw_few_registers(v->hw) && turns >= 2 * STEPS;
-    return turns > 1 ? (written_out ? 0.25 / STEPS : 0.25) + 2 / turns : 0;
+    return turns > 1 ? (written_out ? 0.25 / STEPS : 0.25) * kn_beside(v->hw) + 2 / turns : 0;
 }
 
 /* Share of a sum's time that goes into its terms, of which `issue` start each cycle: when its registers are done they are loaded, added to and
@@ -100,7 +102,7 @@ static double inner_share(const kn_stage_view *v, double vectors, double issue)
     if (kn_handed_over(v->t, v->g)) stores = 0;
     double cycles = t.all * vectors * kn_instructions(v) / issue;
     double turns = t.loop > 1 ? t.all / t.written * kn_turn_cycles(v, t.loop) : 0;
-    return cycles / (cycles + turns + stores + RESTART / in_flight(v, vectors));
+    return cycles / (cycles + turns + stores + RESTART / in_flight(v, vectors) * kn_beside(v->hw));
 }
 
 /* How many instructions the terms of a window take, each with one operation: the first one of those that are written out is but read. */
@@ -159,8 +161,8 @@ static double tile_share(const kn_stage_view *v, double lanes, double full, doub
         if (vector && kn_lanes_apart(v, &v->access[i])) gathers += runs * GATHERED * kn_lines_lost(v, &v->access[i]);
         else loads += vector && kn_across_lines(v, &v->access[i]) ? 2 * runs : runs;
     }
-    double each = (kn_stage_bare(v) ? 0.125 : KN_READ_SLOT) * hw->fma_per_cycle; /* of a slot; what is but added comes from memory as it is */
-    each /= chains * kn_instructions(v);
+    double each = kn_stage_bare(v) ? 0.125 : KN_READ_SLOT * kn_beside(hw); /* of a slot; what is but added comes from memory as it is */
+    each *= hw->fma_per_cycle / (chains * kn_instructions(v));
     bool narrow = hw->vector_bytes < hw->levels[hw->nlevels - 2].transaction_bytes;
     double outnumbered = narrow && rows ? kn_at_least(loads / chains, 1) : 1; /* measured: 8 rows by a vector 1.25 times as long as 4 by 2 */
     double reads = 1 + each * loads, picks = 1 + each * (loads + gathers), waits = window ? kn_at_least(reads, idle) : reads * idle * outnumbered;

@@ -600,6 +600,21 @@ static void patches_are_one_axis(void **state)
     CHOOSE("x86-64-avx512", false, one);
 }
 
+/* A machine with a fast L3, as measured: blocks have more rows where caches may hold the whole operand, not a part of its sum; rows that one
+ * register tile holds need no copy; and turning an image takes a core longer than reading it from that L3. */
+static void fast_caches_change_no_tiles(void **state)
+{
+#define LAST(by, n, x, w, k) "{\"expr\":\"y[N,P,Q,F] +=! x[N,P*" by "+R,Q*" by "+S,C]*w[R,S,C,F] where P in " n ", Q in " n ", R in " k \
+                             ", S in " k "\",\"inputs\":[" NAMED("x", "f32", x) "," NAMED("w", "f32", w) "]}"
+    static const choice one[] = {{PRODUCT("f32", "6,3232", "3232,3248"), "split parts R0 8\n", NULL, "split parts S0 1 6\n"},
+                                 {PRODUCT("f32", "4,3536", "3536,152"), "split out0 S0 1 4\n", "cache_read", NULL},
+                                 {LAST("1", "147", "1,147,147,992", "1,1,992,9", "1"), NULL, "transform_layout", NULL},
+                                 {LAST("2", "33", "1,68,68,229", "3,3,229,40", "3"), NULL, "transform_layout", NULL}};
+#undef LAST
+    (void)state;
+    CHOOSE("../tests/data/cpu_rank_zen4", false, one);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(lanes_and_rows_lie_beside_each_other), cmocka_unit_test(tiles_are_whole),
@@ -614,8 +629,8 @@ int main(void)
                                        cmocka_unit_test(short_tiles_share_a_task), cmocka_unit_test(few_rows_go_in_parts),
                                        cmocka_unit_test(long_rows_are_read_once), cmocka_unit_test(loops_too_long_to_write_out),
                                        cmocka_unit_test(far_squares_lie_beside_each_other), cmocka_unit_test(crowded_windows_come_in_runs),
-        cmocka_unit_test(windows_of_one_tap_are_products),
-        cmocka_unit_test(rows_come_from_lines),
+                                       cmocka_unit_test(windows_of_one_tap_are_products), cmocka_unit_test(rows_come_from_lines),
+                                       cmocka_unit_test(fast_caches_change_no_tiles),
                                        cmocka_unit_test(groups_are_no_lanes),
                                        cmocka_unit_test(constants_compete_with_lanes_along_channels),
                                        cmocka_unit_test(short_sums_are_dots), cmocka_unit_test(dots_read_what_lies_well),
