@@ -180,6 +180,7 @@ kn_expr *kn_lw_pick(kn_lw *w, int lanes, int n, kn_expr *const *from, const int 
 bool kn_lw_halves_apart(const kn_lw *w, enum kn_dtype t, int lanes);
 kn_expr *kn_lw_exchange(kn_lw *w, kn_expr *e);
 void kn_lw_middle(kn_lw *w, kn_ls **list);
+void kn_lw_opened(kn_lw *w, kn_ls **list); /* opened.c */
 /* Statements. for/if return the statement; the caller moves w->tail into its body and back. */
 kn_ls *kn_lw_for(kn_lw *w, int var, kn_expr *lo, kn_expr *hi);
 kn_ls *kn_lw_if(kn_lw *w, kn_expr *cond);

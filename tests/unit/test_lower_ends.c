@@ -2,13 +2,18 @@
 #include "tests/unit/run_lowered.c"
 #include "tests/unit/statements.h"
 
-static kn_lprog *lowered_and_run(kiln_arena *a, const char *text, const char *inputs, const char *trace)
+static kn_lprog *lowered_and_run_on(kiln_arena *a, const char *id, const char *text, const char *inputs, const char *trace)
 {
-    kn_hw *hw = device(a, "x86-64-avx2");
+    kn_hw *hw = device(a, id);
     kn_program *p = parsed(a, text, inputs);
     kn_lprog *l = lowered(a, p, hw, text_of(trace), text);
     run_checked(a, p, hw, text_of(trace), text);
     return l;
+}
+
+static kn_lprog *lowered_and_run(kiln_arena *a, const char *text, const char *inputs, const char *trace)
+{
+    return lowered_and_run_on(a, "x86-64-avx2", text, inputs, trace);
 }
 
 static bool moved_back(kiln_arena *a, const char *text, const char *inputs, const char *trace)
@@ -486,9 +491,51 @@ static void chosen_sums_stay_in_registers(void **state)
     kiln_arena_close(a);
 }
 
+static int64_t begins_at_one(const kn_lprog *l, const kn_ls *s, int64_t with)
+{
+    (void)l, (void)with;
+    return s->kind == KN_LS_FOR && s->lo->op == KN_OP_CONST_I && s->lo->u.i == 1;
+}
+
+static int64_t is_cleared(const kn_lprog *l, const kn_ls *s, int64_t with)
+{
+    (void)with;
+    bool splat = s->kind == KN_LS_STORE && l->buffers[s->buffer].scope == KN_REGISTER && s->value->op == KN_OP_SPLAT;
+    return splat && s->value->args[0]->op == KN_OP_CONST_F && s->value->args[0]->u.f == 0;
+}
+
+/* Many sums over a loop begin with its first terms, not with zeros; not few sums, nor those of many terms. Loops of one turn do not stand in the
+ * way. */
+static void sums_begin_with_terms(void **state)
+{
+#define TILE(rows, split, loops, unroll) "split c N 2 16\nsplit c M 1 " rows "\n" split "reorder c M.0 N.0 | M.1 " loops " | M.2 N.1 N.2\n" \
+                                         "unroll c M.2\nunroll c N.1\n" unroll "vectorize c N.2\n"
+    static const char product[] = "c[M,N] +=! a[M,K]*b[K,N]", window[] = "c[M,N] +=! a[M+R,K]*b[R,K,N] where M in 12";
+    static const struct { const char *text, *inputs, *trace; bool opens; } one[] = {
+        {product, "a=f32:12x7&b=f32:7x64", TILE("6", "", "K.0", ""), true},
+        {product, "a=f32:12x7&b=f32:7x64", TILE("2", "", "K.0", ""), false},
+        {product, "a=f32:12x300&b=f32:300x64", TILE("6", "", "K.0", ""), false},
+        {product, "a=f32:12x8&b=f32:8x64", TILE("6", "split c K 2\n", "K.0 K.1", "unroll c K.1\n"), true},
+        {window, "a=f32:12x7&b=f32:1x7x64", TILE("6", "", "R.0 K.0", ""), true},
+        {window, "a=f32:14x7&b=f32:3x7x64", TILE("6", "", "R.0 K.0", ""), true}, /* as one loop */
+        {"c[M,N] >=! a[M,K]*b[K,N]", "a=f32:12x7&b=f32:7x64", TILE("6", "", "K.0", ""), false},
+    };
+#undef TILE
+    (void)state;
+    for (size_t i = 0; i < sizeof one / sizeof *one; i++) {
+        kiln_arena *a = kiln_arena_open(&(kiln_host){NULL, mem, NULL});
+        kn_lprog *l = lowered_and_run_on(a, "x86-64-avx512", one[i].text, one[i].inputs, one[i].trace);
+        int64_t at_one = counted(l, begins_at_one, 0), cleared = counted(l, is_cleared, 0);
+        if ((at_one > 0) != one[i].opens || (one[i].opens && cleared))
+            fail_msg("%zu: %lld loops begin at 1, %lld registers are cleared", i, (long long)at_one, (long long)cleared);
+        kiln_arena_close(a);
+    }
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(tiles_are_made_where_they_are_read), cmocka_unit_test(results_leave_registers),
+    const struct CMUnitTest tests[] = {cmocka_unit_test(sums_begin_with_terms),
+                                       cmocka_unit_test(tiles_are_made_where_they_are_read), cmocka_unit_test(results_leave_registers),
                                        cmocka_unit_test(runs_break_at_digits), cmocka_unit_test(narrow_lanes_are_picked),
                                        cmocka_unit_test(copies_know_joined_digits), cmocka_unit_test(whole_turns_ask_nothing),
                                        cmocka_unit_test(maps_ask_nothing), cmocka_unit_test(whole_tiles_ask_nothing),
