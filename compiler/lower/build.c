@@ -315,10 +315,10 @@ kn_expr *kn_lw_let(kn_lw *w, const char *base, kn_expr *value)
 
 void kn_lw_store(kn_lw *w, int buffer, kn_expr *index, kn_expr *value) { kn_lw_store_line(w, buffer, index, value, NULL); }
 
-void kn_lw_store_line(kn_lw *w, int buffer, kn_expr *index, kn_expr *value, kn_expr *by)
+kn_ls *kn_lw_store_line(kn_lw *w, int buffer, kn_expr *index, kn_expr *value, kn_expr *by)
 {
     kn_ls *s = add(w, KN_LS_STORE);
-    if (!s) return;
+    if (!s) return NULL;
     s->buffer = buffer;
     s->index = index;
     s->value = value;
@@ -326,6 +326,7 @@ void kn_lw_store_line(kn_lw *w, int buffer, kn_expr *index, kn_expr *value, kn_e
     int64_t bytes = value->lanes * kn_dtype_bytes(w->p->buffers[buffer].dtype);
     s->streams = buffer == w->streamed && (bytes == KN_LINE_BYTES || (bytes * 2 == KN_LINE_BYTES && w->hw->vector_bytes == bytes));
     s->lo = s->streams ? by : NULL;
+    return s;
 }
 
 static kn_ls *prefetch(kn_lw *w, int buffer, kn_expr *index)

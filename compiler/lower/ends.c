@@ -152,7 +152,8 @@ static void store_pieces(kn_tile *x, int64_t c, int n)
         int64_t keep = w->scratch;
         kn_expr *value = kn_tile_value(x, c);
         line = kn_lw_buffer(w, "line", value->dtype, 1, x->lanes, KN_SCRATCH);
-        kn_lw_store(w, line, kn_lw_int(w, 0), value);
+        kn_ls *s = kn_lw_store_line(w, line, kn_lw_int(w, 0), value, NULL);
+        if (s) s->idle = n - x->lanes;
         w->scratch = keep;
     }
     for (int at = 0; at < n && !w->status;) {
@@ -215,8 +216,11 @@ bool kn_tile_store_known(kn_tile *x, int lane_var)
     for (int64_t c = 0; c < x->ncombo && !w->status; c++) {
         kn_tile_set(x, c);
         int n = lanes_in_range(x);
-        if (n && vectors && (x->ncombo - c) * row < x->lanes) store_pieces(x, c, n);
-        else if (n) kn_tile_store_output(x, kn_tile_value(x, c), lane_var, false);
+        bool ends = vectors && (x->ncombo - c) * row < x->lanes;
+        if (n && ends) store_pieces(x, c, n);
+        x->idle = row ? n - x->lanes : 0;
+        if (n && !ends) kn_tile_store_output(x, kn_tile_value(x, c), lane_var, false);
+        x->idle = 0;
     }
     return true;
 }

@@ -102,6 +102,7 @@ typedef struct kn_ls {
     bool streams;          /* STORE of a vector as long as a line, or half of it: past the caches where it is aligned to its length */
     bool holds;            /* STORE to a register of a vector that a few statements want: not to be read from memory by each of them instead */
     bool unaligned;        /* STORE of a vector: address may not be vector-aligned */
+    int idle;              /* STORE of a vector: so many of its first lanes, if negative of its last ones, others store too, or overwrite */
     bool anew;             /* LET: many elements are read at distances from it: no address of theirs is to be kept from one iteration to the next */
     bool last;             /* IF: to `other` comes the last turn of the loop of variable `var`, and no other one */
     int unroll;            /* FOR: iterations that the toolchain is asked to unroll; 0: its own choice */

@@ -515,9 +515,9 @@ static const struct {
     void (*over)(kn_lw *w, kn_ls **list);
     bool gpu;
 } passes[] = {
-    {kn_lw_forward, false}, {kn_lw_behind, false}, {kn_lw_hoist, false}, {kn_lw_unswitch, false}, {kn_lw_collapse, false}, {kn_lw_picked, false},
-    {kn_lw_passing, false}, {kn_lw_arriving, false}, {kn_lw_awake, false}, {kn_lw_spread, false}, {kn_lw_middle, false}, {kn_lw_opened, false},
-    {kn_lw_share, true}, {kn_lw_anew, false},
+    {kn_lw_halves, false}, {kn_lw_forward, false}, {kn_lw_behind, false}, {kn_lw_hoist, false}, {kn_lw_unswitch, false}, {kn_lw_collapse, false},
+    {kn_lw_picked, false}, {kn_lw_passing, false}, {kn_lw_arriving, false}, {kn_lw_awake, false}, {kn_lw_spread, false}, {kn_lw_middle, false},
+    {kn_lw_opened, false}, {kn_lw_share, true}, {kn_lw_anew, false},
 };
 
 void kn_lw_finish_fn(kn_lw *w, kn_fn *fn, int *count)

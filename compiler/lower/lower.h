@@ -63,6 +63,8 @@ typedef struct kn_sg {
     kn_expr *inside[KILN_MAX_AXES];          /* where an axis shorter than its register tile has its last vector begin, or one by lines, else NULL */
     int kept_axis;                           /* 1 + the axis along which this tile was moved back over elements that stay as they are: those below */
     int64_t kept;                            /* `kept` (in_place.c); 0: none */
+    int had_axis;                            /* 1 + the axis along which this tile was moved back over elements that other tiles store: */
+    int64_t had;                             /* those below `had`; 0: none */
     int by_lines;                            /* 1 + the axis whose vectors begin with lines of the output in this tile (lines.c); 0: none */
     int nloads;
     const kn_expr *loads[KILN_MAX_TENSORS];
@@ -181,13 +183,16 @@ bool kn_lw_halves_apart(const kn_lw *w, enum kn_dtype t, int lanes);
 kn_expr *kn_lw_exchange(kn_lw *w, kn_expr *e);
 void kn_lw_middle(kn_lw *w, kn_ls **list);
 void kn_lw_opened(kn_lw *w, kn_ls **list); /* opened.c */
+/* halves.c: the pass; whether vectors of so many lanes may become halves. */
+void kn_lw_halves(kn_lw *w, kn_ls **list);
+bool kn_lw_takes_halves(const kn_lw *w, enum kn_dtype t, int64_t lanes);
 /* Statements. for/if return the statement; the caller moves w->tail into its body and back. */
 kn_ls *kn_lw_for(kn_lw *w, int var, kn_expr *lo, kn_expr *hi);
 kn_ls *kn_lw_if(kn_lw *w, kn_expr *cond);
 static inline bool kn_lw_never(const kn_expr *condition) { return condition && condition->op == KN_OP_CONST_I && !condition->u.i; }
 kn_expr *kn_lw_let(kn_lw *w, const char *base, kn_expr *value);
 void kn_lw_store(kn_lw *w, int buffer, kn_expr *index, kn_expr *value);
-void kn_lw_store_line(kn_lw *w, int buffer, kn_expr *index, kn_expr *value, kn_expr *by); /* of what is written past the caches the lanes in the line
+kn_ls *kn_lw_store_line(kn_lw *w, int buffer, kn_expr *index, kn_expr *value, kn_expr *by); /* of what is written past the caches the lanes in the line
                                                                                             * that begins `by` elements behind; NULL: all */
 /* The program touches so much that whole lines of this output are written past the caches. */
 bool kn_lw_past_caches(const kn_lw *w, int out);

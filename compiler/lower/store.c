@@ -86,7 +86,8 @@ void kn_tile_store_output(kn_tile *x, kn_expr *value, int lane_var, bool is_fina
         kn_lw_store(w, buffer, at, value);
     } else if (kn_lw_unit_stride(at, lane_var)) {
         if (x->sg->kept_axis) value = kept(x, value, lane_var, buffer, at);
-        kn_lw_store_line(w, buffer, kn_lw_at_lane(w, at, lane_var, kn_lw_int(w, 0)), value, kn_env_line(w, x->sg));
+        kn_ls *s = kn_lw_store_line(w, buffer, kn_lw_at_lane(w, at, lane_var, kn_lw_int(w, 0)), value, kn_env_line(w, x->sg));
+        if (s && w->p->buffers[buffer].scope == KN_GLOBAL) s->idle = x->idle;
     } else { /* strided: through a line of scratch, element by element */
         int64_t keep = w->scratch;
         int line = kn_lw_buffer(w, "line", value->dtype, 1, lanes, KN_SCRATCH);
@@ -239,6 +240,26 @@ static void store_own(kn_tile *x, const kn_own *own, int lane_var)
     }
 }
 
+/* First lanes of the present vector that other vectors, of this tile or the one before it, store as well: it was moved back over them. */
+static int stored_again(kn_tile *x, int lane_var)
+{
+    kn_lw *w = x->w;
+    kn_sg *sg = x->sg;
+    kn_expr *av[KILN_MAX_AXES];
+    if (w->hw->gpu || lane_var < 0 || sg->rolled || sg->by_lines) return 0;
+    int a = sg->g->loops[x->vloop].axis;
+    kn_env_axes(w, sg, av);
+    kn_expr *at = kn_lw_at_lane(w, av[a], lane_var, kn_lw_int(w, 0)), *inside = sg->inside[a];
+    if (at->op != KN_OP_CONST_I) return 0;
+    if (sg->had_axis == a + 1 && sg->had > at->u.i) return sg->had - at->u.i < x->lanes ? (int)(sg->had - at->u.i) : x->lanes;
+    if (!inside) return 0;
+    sg->inside[a] = NULL;
+    kn_env_axes(w, sg, av);
+    sg->inside[a] = inside;
+    kn_expr *meant = kn_lw_at_lane(w, av[a], lane_var, kn_lw_int(w, 0));
+    return meant->op == KN_OP_CONST_I && meant->u.i - at->u.i < x->lanes ? (int)(meant->u.i - at->u.i) : 0;
+}
+
 /* Stores the finished tile: whole, or element by element where it reaches out of range. */
 static void store_tile(kn_tile *x)
 {
@@ -270,8 +291,10 @@ static void store_tile(kn_tile *x)
     if (interleaved) store_interleaved(x);
     for (int64_t c = 0; c < x->ncombo && !interleaved && !w->status; c++) {
         kn_tile_set(x, c);
+        x->idle = stored_again(x, lane_var);
         if (w->hw->gpu) store_in_range(x, c, lane_var);
         else kn_tile_store_output(x, kn_tile_value(x, c), lane_var, false);
+        x->idle = 0;
     }
     if (cond) {
         w->tail = &cond->other;

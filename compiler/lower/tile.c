@@ -444,8 +444,10 @@ static void short_tile(kn_lw *w, kn_sg *sg, const kn_short_tile *t)
     sg->few[t->loop] = t->vectors;
     sg->kept_axis = kn_lw_overwrites(w, sg) ? l->axis + 1 : 0;
     sg->kept = t->from;
+    sg->had_axis = l->axis + 1;
+    sg->had = t->from;
     tile_at(w, sg);
-    sg->kept_axis = 0;
+    sg->kept_axis = sg->had_axis = 0;
     sg->few[t->loop] = 0;
     sg->base[l->axis] = NULL;
 }
@@ -511,13 +513,26 @@ static bool whole_and_short(kn_lw *w, kn_sg *sg, const kn_short_tile *t, kn_tile
     return true;
 }
 
+/* A long sum's last tile has as many vectors, but half of the last one is enough (halves.c). */
+static bool ends_with_half(const kn_lw *w, const kn_sg *sg, kn_short_tile *t)
+{
+    enum { TERMS = 16 };
+    int64_t lanes = sg->g->nloops ? sg->g->loops[sg->g->nloops - 1].extent : 0, terms = 1;
+    bool some = sg->s->red != KN_RED_NONE && kn_stage_last_tile(sg->s, sg->g, t) && t->from > 0 && kn_lw_takes_halves(w, kn_stmt_acc(sg->s), lanes);
+    if (!some) return false;
+    for (int i = sg->s->nspatial; i < sg->s->naxes && terms < TERMS; i++) terms *= sg->s->axes[i].extent;
+    int64_t over = (sg->s->axes[sg->g->loops[t->loop].axis].extent - t->from) % lanes;
+    return terms >= TERMS && over > 0 && over <= lanes / 2;
+}
+
 /* Where the vector axis of a sum does not end with a whole tile, the last one has fewer vectors; that of a map which overwrites what it reads
  * has code of its own too. */
 static void tile_by_vectors(kn_lw *w, kn_sg *sg)
 {
     kn_short_tile t;
     bool some = !w->hw->gpu && !filled_inside(w, sg) &&
-                (kn_stage_short_tile(sg->s, sg->g, &t) || (kn_lw_overwrites(w, sg) && kn_stage_last_tile(sg->s, sg->g, &t)));
+                (kn_stage_short_tile(sg->s, sg->g, &t) || (kn_lw_overwrites(w, sg) && kn_stage_last_tile(sg->s, sg->g, &t)) ||
+                 ends_with_half(w, sg, &t));
     if (!some || !whole_and_short(w, sg, &t, tile_at, short_tile)) tile_at(w, sg);
 }
 

@@ -24,6 +24,7 @@ typedef struct kn_tile {
     int stage;
     kn_expr *stage_at;
     const int *turned;        /* by row: the lane in which its first element is, where joined.c has summed it; NULL: all in lane 0 */
+    int idle;                 /* lanes of the vector that is stored just now, as of a store (loop.h) */
     bool row;                 /* a map's tile of which it is known what is in range, wherever the outer loops are */
 } kn_tile;
 

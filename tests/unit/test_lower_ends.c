@@ -532,9 +532,45 @@ static void sums_begin_with_terms(void **state)
     }
 }
 
+static int64_t in_halves(const kn_lprog *l, const kn_ls *s, int64_t with)
+{
+    enum { BYTES = 32 };
+    (void)with;
+    bool out = s->kind == KN_LS_STORE && l->buffers[s->buffer].scope == KN_GLOBAL;
+    return out && s->value->lanes * kn_dtype_bytes(s->value->dtype) == BYTES;
+}
+
+/* The last vector along an axis is half a vector where that is enough: moved back, behind whole tiles, from a copy's panel, with an epilogue; not
+ * where more than half is wanted. */
+static void last_vectors_are_halves(void **state)
+{
+#define TILE(rows, wide, more) "split c N " wide " 16\nsplit c M 1 " rows "\nreorder c M.0 N.0 | M.1 K.0 | M.2 N.1 N.2\nunroll c M.2\n" \
+                               "unroll c N.1\nvectorize c N.2\n" more
+#define PACKED "cache_read c 1 scratch N.0 loops K.0 N.1 N.2\n"
+    static const char product[] = "c[M,N] +=! a[M,K]*b[K,N]", bias[] = "c[M,N] +=! a[M,K]*b[K,N]; y[M,N] = max(c[M,N]+d[N],0.0)";
+    static const struct { const char *text, *inputs, *trace; int halves; } one[] = {
+        {product, "a=f32:6x20&b=f32:20x24", TILE("6", "2", ""), 6},       {product, "a=f32:6x20&b=f32:20x23", TILE("6", "2", ""), 6},
+        {product, "a=f32:6x20&b=f32:20x25", TILE("6", "2", ""), 0},       {product, "a=f32:6x20&b=f32:20x40", TILE("6", "2", ""), 6},
+        {product, "a=f32:6x20&b=f32:20x56", TILE("6", "2", ""), 6},       {product, "a=f32:6x20&b=f32:20x52", TILE("6", "2", ""), 6},
+        {product, "a=f32:6x20&b=f32:20x40", TILE("6", "2", PACKED), 6},   {product, "a=f32:6x20&b=f32:20x56", TILE("6", "2", PACKED), 6},
+        {product, "a=f32:7x20&b=f32:20x40", TILE("2", "2", ""), 2},
+        {bias, "a=f32:6x20&b=f32:20x24&d=f32:24", "epilogue c\n" TILE("6", "2", ""), 6},
+    };
+#undef PACKED
+#undef TILE
+    (void)state;
+    for (size_t i = 0; i < sizeof one / sizeof *one; i++) {
+        kiln_arena *a = kiln_arena_open(&(kiln_host){NULL, mem, NULL});
+        kn_lprog *l = lowered_and_run_on(a, "x86-64-avx512", one[i].text, one[i].inputs, one[i].trace);
+        int64_t n = counted(l, in_halves, 0);
+        if (n != one[i].halves) fail_msg("%zu: %lld halves of vectors", i, (long long)n);
+        kiln_arena_close(a);
+    }
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(sums_begin_with_terms),
+    const struct CMUnitTest tests[] = {cmocka_unit_test(sums_begin_with_terms), cmocka_unit_test(last_vectors_are_halves),
                                        cmocka_unit_test(tiles_are_made_where_they_are_read), cmocka_unit_test(results_leave_registers),
                                        cmocka_unit_test(runs_break_at_digits), cmocka_unit_test(narrow_lanes_are_picked),
                                        cmocka_unit_test(copies_know_joined_digits), cmocka_unit_test(whole_turns_ask_nothing),
