@@ -263,8 +263,7 @@ bool kn_tile_whole_vectors(const kn_tile *x)
 /* The tile leaves its axes with whole rows alone: those in range can be stored as they are. */
 bool kn_tile_leaves_by_rows(kn_tile *x)
 {
-    enum { MOST = 32 };
-    bool rows = x->lanes > 1 && !x->reduce_lanes && x->ncombo <= MOST && x->ncombo > 1;
+    bool rows = x->lanes > 1 && !x->reduce_lanes && x->ncombo <= KN_TILE_ROWS && x->ncombo > 1;
     for (int64_t c = 0; c < x->ncombo && rows; c++) {
         kn_tile_set(x, c);
         kn_expr *in = kn_tile_in_range(x);

@@ -1,6 +1,6 @@
 /* Of the last vector along an axis of a sum the first lanes are stored by others as well, where it was moved back to end with the axis, or the last
- * ones are past the end. Where that is half of it, or more, it becomes half a vector: machines whose units are half as wide as their vectors start two
- * of those while they start a whole one, and no machine starts fewer (on a Zen 4: 240x64x24 0.75 of the time, x40 0.89, x72 0.9, 61x71x67 0.9). */
+ * ones are past the end. Where that is half of it, or more, it becomes half a vector: machines whose units are half as wide as their vectors start
+ * two of those while they start a whole one, and no machine starts fewer (on a Zen 4: 240x64x24 0.75 of the time, x40 0.89, 61x71x67 0.9). */
 #include "lower/lower.h"
 #include "te/expr.h"
 

@@ -192,8 +192,8 @@ kn_ls *kn_lw_if(kn_lw *w, kn_expr *cond);
 static inline bool kn_lw_never(const kn_expr *condition) { return condition && condition->op == KN_OP_CONST_I && !condition->u.i; }
 kn_expr *kn_lw_let(kn_lw *w, const char *base, kn_expr *value);
 void kn_lw_store(kn_lw *w, int buffer, kn_expr *index, kn_expr *value);
-kn_ls *kn_lw_store_line(kn_lw *w, int buffer, kn_expr *index, kn_expr *value, kn_expr *by); /* of what is written past the caches the lanes in the line
-                                                                                            * that begins `by` elements behind; NULL: all */
+/* Of what is written past the caches the lanes in the line that begins `by` elements behind; NULL: all. The statement. */
+kn_ls *kn_lw_store_line(kn_lw *w, int buffer, kn_expr *index, kn_expr *value, kn_expr *by);
 /* The program touches so much that whole lines of this output are written past the caches. */
 bool kn_lw_past_caches(const kn_lw *w, int out);
 bool kn_lw_long_functions(const kn_expr *e); /* what is computed takes longer than writing it does */

@@ -355,10 +355,15 @@ static uint32_t roomy_axes(const kn_lw *w, const kn_sg *sg)
  * stored. */
 static bool by_rows(const kn_lw *w, const kn_sg *sg, uint32_t tail)
 {
-    bool some = false;
+    bool some = false, lanes = false;
+    int64_t rows = 1;
     if (w->hw->gpu || sg->s->red != KN_RED_NONE || kn_tile_traps(sg->s->body)) return false;
-    for (int i = sg->tile; i < sg->g->nloops; i++)
+    for (int i = sg->tile; i < sg->g->nloops; i++) {
+        lanes |= sg->g->loops[i].kind == KN_VECTOR;
+        if (sg->g->loops[i].kind == KN_UNROLL) rows *= kn_tile_extent(sg, i);
         if ((tail >> sg->g->loops[i].axis & 1) && sg->g->loops[i].kind != KN_UNROLL) return false;
+    }
+    if (!lanes || rows < 2 || rows > KN_TILE_ROWS) return false; /* they would not leave row by row (ends.c) */
     for (int i = 0; i < sg->nloads && !some; i++) {
         some = kn_axes_in(sg->loads[i]) & tail;
         for (int a = 0; a < sg->s->naxes && some; a++)

@@ -107,6 +107,7 @@ kn_expr *kn_tile_in_range(kn_tile *x); /* the condition that the present element
 bool kn_tile_whole_vectors(const kn_tile *x); /* none of the tile's vectors is in range in part */
 bool kn_tile_fixed(kn_tile *x); /* what of the tile is in range is known now, wherever the outer loops are */
 bool kn_tile_store_known(kn_tile *x, int lane_var); /* stores such a tile; false: it is none, and nothing has been done */
+enum { KN_TILE_ROWS = 32 }; /* that are stored one by one, each if it is in range: more are spilled */
 bool kn_tile_leaves_by_rows(kn_tile *x); /* rows are in range whole or not at all: kn_tile_store_rows stores those that are */
 void kn_tile_store_rows(kn_tile *x, int lane_var);
 void kn_tile_spill(kn_tile *x, int lane_var); /* by way of scratch, whatever of it is in range */

@@ -568,9 +568,21 @@ static void last_vectors_are_halves(void **state)
     }
 }
 
+/* A tile without lanes that leaves its axis is walked element by element: what one load has all of in scratch, another may not be read past its end
+ * for. */
+static void single_elements_are_asked_for(void **state)
+{
+    (void)state;
+    kiln_arena *a = kiln_arena_open(&(kiln_host){NULL, mem, NULL});
+    lowered_and_run(a, "t[I,J] = a[I,J]+b[J]; u[I,J] = max(t[I,J], 0.0); o[I,J] = u[I,J]*t[I,J]", "a=f32:6x8&b=f32:8",
+                    "split u J 3\nreverse_compute_at o u J.0\nunroll o J.1\n");
+    kiln_arena_close(a);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(sums_begin_with_terms), cmocka_unit_test(last_vectors_are_halves),
+                                       cmocka_unit_test(single_elements_are_asked_for),
                                        cmocka_unit_test(tiles_are_made_where_they_are_read), cmocka_unit_test(results_leave_registers),
                                        cmocka_unit_test(runs_break_at_digits), cmocka_unit_test(narrow_lanes_are_picked),
                                        cmocka_unit_test(copies_know_joined_digits), cmocka_unit_test(whole_turns_ask_nothing),
