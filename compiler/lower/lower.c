@@ -86,6 +86,15 @@ static int64_t row_of_box(const kn_lw *w, const kn_stage *g, int out, int last, 
     return n > line && rows_apart(w, g, out, last) ? kn_round_up(n, line) : n;
 }
 
+/* The loop is one that the stage's consumer has open where the stage is computed; those of its register tile are written out inside. */
+static bool is_open_outside(const kn_lw *w, const kn_stage *g, const kn_loop *l)
+{
+    if (l->shared_with < 0) return false;
+    const kn_stage *consumer = w->t->stages[g->at_stage];
+    bool tile = l->shared_with >= kn_stage_register_tile(w->p->program->stmts[consumer->stmt], consumer);
+    return !(tile && kn_is_register(consumer->loops[l->shared_with].kind));
+}
+
 static void box_init(kn_lw *w, const kn_stage *g)
 {
     if (w->hw->gpu) return; /* own.c */
@@ -100,7 +109,7 @@ static void box_init(kn_lw *w, const kn_stage *g)
         for (int i = 0; i < g->nloops && axis >= 0; i++) {
             const kn_loop *l = &g->loops[i];
             if (l->axis != axis) continue;
-            if (l->shared_with >= 0) shared = true, whole |= l->stride % by;
+            if (is_open_outside(w, g, l)) shared = true, whole |= l->stride % by;
             else n += (l->extent - 1) * l->stride;
         }
         box->size[d] = shared && !whole ? kn_ceil_div(n, by) : x->shape[d];
@@ -130,7 +139,7 @@ static void box_place(kn_lw *w, const kn_sg *consumer, const kn_stage *g)
         kn_expr *base = NULL;
         for (int i = 0; i < g->nloops && axis >= 0; i++) {
             const kn_loop *l = &g->loops[i];
-            if (l->axis != axis || l->shared_with < 0) continue;
+            if (l->axis != axis || !is_open_outside(w, g, l)) continue;
             if (l->stride % by) break; /* all of it is there */
             kn_expr *v = kn_bin(w->a, KN_OP_MUL, consumer->val[l->shared_with], kn_lw_int(w, l->stride));
             kn_expr *moved = consumer->base[consumer->g->loops[l->shared_with].axis];

@@ -579,10 +579,20 @@ static void single_elements_are_asked_for(void **state)
     kiln_arena_close(a);
 }
 
+/* A stage that is computed inside of a register tile has all of the tile's rows in its scratch, though it shares their loop. */
+static void regions_have_all_rows_of_a_tile(void **state)
+{
+    (void)state;
+    kiln_arena *a = kiln_arena_open(&(kiln_host){NULL, mem, NULL});
+    lowered_and_run(a, "d[I,K] = a[I,K]+1.0; s[I] +=! d[I,K]", "a=f32:7x30", "compute_at d s K.0\nunroll s I.0\n");
+    kiln_arena_close(a);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(sums_begin_with_terms), cmocka_unit_test(last_vectors_are_halves),
                                        cmocka_unit_test(single_elements_are_asked_for),
+                                       cmocka_unit_test(regions_have_all_rows_of_a_tile),
                                        cmocka_unit_test(tiles_are_made_where_they_are_read), cmocka_unit_test(results_leave_registers),
                                        cmocka_unit_test(runs_break_at_digits), cmocka_unit_test(narrow_lanes_are_picked),
                                        cmocka_unit_test(copies_know_joined_digits), cmocka_unit_test(whole_turns_ask_nothing),
