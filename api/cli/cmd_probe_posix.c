@@ -110,6 +110,19 @@ static void instructions(cJSON *list, const worker_machine *m)
     }
 }
 
+/* The same multiply-add over half a vector starts about twice as often, as the units are half as wide. */
+static bool halves_vectors(const worker_machine *m)
+{
+    const double twice = 1.6;
+    double whole = 0, half = 0; /* cycles from start to start */
+    for (int i = 0; i < measure_nrows; i++) {
+        if (strcmp(measure_rows[i].dtype, "f32")) continue;
+        if (!strcmp(measure_rows[i].registers, "zmm")) whole = m->rows[i].interval;
+        if (!strcmp(measure_rows[i].registers, "ymm")) half = m->rows[i].interval;
+    }
+    return half > 0 && whole > twice * half;
+}
+
 static void describe(cJSON *o, const char *id, const worker_machine *m, double fork_us)
 {
     const char *const *features;
@@ -124,6 +137,7 @@ static void describe(cJSON *o, const char *id, const worker_machine *m, double f
     number(o, "launch_us", fork_us);
     cJSON_DeleteItemFromObjectCaseSensitive(o, "streaming_store_bytes");
     if (m->streaming_store_bytes) number(o, "streaming_store_bytes", (double)m->streaming_store_bytes);
+    number(o, "halves_vectors", halves_vectors(m));
     cJSON_DeleteItemFromObjectCaseSensitive(o, "levels");
     cJSON_AddItemToObject(o, "levels", levels(m, registers));
     cJSON_DeleteItemFromObjectCaseSensitive(o, "peaks");

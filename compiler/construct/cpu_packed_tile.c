@@ -71,12 +71,13 @@ static double time_of(const packed *k, int64_t nv, int64_t mr, int64_t mp)
 {
     enum { FEW = 16, MANY = 32 }; /* terms of sums of which all tiles are whole; vectors of which one tile more or less is little */
     const double own = 0.25;      /* of a vector */
-    int64_t rows = kn_round_up(extent(k, k->q), mr), vectors = kn_ceil_div(extent(k, k->x->n), k->lanes), left = vectors % nv;
+    int64_t rows = kn_round_up(extent(k, k->q), mr), n = extent(k, k->x->n), vectors = kn_ceil_div(n, k->lanes), left = vectors % nv;
     double each = k->dots ? kn_cpu_time_of_dots(k->x, &k->dot, mr, nv, k->turns) + time_of_parts(k, nv) : 0;
     if (k->dots) return (double)(kn_round_up(vectors, nv) * k->lanes * rows) * each;
     if (left && (k->x->reduce_extent < FEW || vectors >= MANY)) vectors = kn_round_up(vectors, nv), left = 0;
     double whole = (double)(vectors - left) * time_of_each(k, nv, mr * mp), last = left ? (double)left * time_of_each(k, left, mr * mp) + own : 0;
-    return (double)(rows * k->lanes) * (whole + last);
+    double half = (double)kn_ceil_div(n, k->lanes) - kn_cpu_vectors(k->x, n, k->lanes); /* that is saved */
+    return (double)(rows * k->lanes) * (whole + last - half * time_of_each(k, left ? left : nv, mr * mp));
 }
 
 /* Panels that cores share, of which the last one may be narrower: what the core with most of them has to do, by what it would be if all had the

@@ -24,7 +24,7 @@ static bool steps_along(const kn_site *x, const kn_expr *load)
 static double vectors_of(const kn_site *x, int64_t places)
 {
     int64_t lanes = x->hw->vector_bytes / kn_cpu_acc_bytes(x);
-    return (double)kn_round_up(places, lanes) / (double)places;
+    return kn_cpu_vectors(x, places, lanes) * (double)lanes / (double)places;
 }
 
 /* The axes of places of a window that steps along the lanes, whose taps no two places share in any direction (patches of an image), so that a copy

@@ -284,9 +284,10 @@ static void spatial_tile(const kn_site *x, kn_plans *p, const reading *r, int64_
 double kn_cpu_time_of_rows(const kn_site *x, int64_t n, int64_t mr, int64_t nv, int64_t lanes, double row, double vector)
 {
     int64_t vectors = kn_ceil_div(n, lanes), rest = vectors % nv;
-    double need = x->hw->fma_latency * x->hw->fma_per_cycle, last = (double)(mr * rest), rows = row * (double)mr;
+    double need = x->hw->fma_latency * x->hw->fma_per_cycle, half = (double)(mr * vectors) - (double)mr * kn_cpu_vectors(x, n, lanes);
+    double last = (double)(mr * rest) - (rest ? half : 0), rows = row * (double)mr;
     if (last < need) last = need;
-    double all = (double)(vectors / nv) * ((double)(mr * nv) + vector * (double)nv + rows) + (rest ? last + vector * (double)rest + rows : 0);
+    double all = (double)(vectors / nv) * ((double)(mr * nv) + vector * (double)nv + rows) + (rest ? last + vector * (double)rest + rows : -half);
     return all * (double)kn_ceil_div(kn_cpu_extent(x, x->m), mr);
 }
 

@@ -28,6 +28,8 @@ double kn_cpu_bytes(const kn_tensor *t)
     return n;
 }
 
+double kn_cpu_vectors(const kn_site *x, int64_t n, int64_t lanes) { return kn_hw_vectors(x->hw, n, lanes, kn_cpu_acc_bytes(x)); }
+
 double kn_cpu_groups(const kn_site *x)
 {
     double groups = 1;

@@ -33,7 +33,7 @@ static double vector_share(const kn_stage_view *v)
     double full = (double)hw->vector_bytes / bytes, lanes = 1;
     const kn_stage *g = v->g;
     if (g->nloops && g->loops[g->nloops - 1].kind == KN_VECTOR) lanes = (double)g->loops[g->nloops - 1].extent;
-    double eff = kn_at_most(lanes / full, 1);
+    double eff = kn_at_most(lanes / full * kn_starts(v, lanes), 1);
     if (v->s->red != KN_RED_NONE) eff *= kn_sum_share(v, lanes, full) / (kn_stage_bare(v) ? 2 * kn_bare_terms(v) : 1);
     else eff /= kn_spilled(v);
     if (lanes > 1) eff *= kn_lanes_share(v, lanes, full);

@@ -29,6 +29,8 @@ double kn_bare_terms(const kn_stage_view *v);                           /* instr
 double kn_spilled(const kn_stage_view *v);                              /* factor, 1: all is in registers */
 double kn_turn_cycles(const kn_stage_view *v, double turns);            /* cycles for a turn of a loop of so many */
 
+/* Instructions over vectors of so many lanes that start while one over a whole one does: two products over half of one, or one. */
+double kn_starts(const kn_stage_view *v, double lanes);
 /* Share of what goes on beside multiply-adds that takes time: 1 where two of them start in a cycle, half where one does, as slots are left idle. */
 double kn_beside(const kn_hw *hw);
 

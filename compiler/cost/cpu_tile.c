@@ -77,6 +77,12 @@ static bool rows_follow(const kn_stage_view *v)
     return false;
 }
 
+double kn_starts(const kn_stage_view *v, double lanes)
+{
+    bool half = 2 * lanes * kn_dtype_bytes(kn_stmt_acc(v->s)) == v->hw->vector_bytes;
+    return v->hw->halves_vectors && half && !kn_stage_bare(v) ? 2 : 1;
+}
+
 double kn_beside(const kn_hw *hw) { return kn_at_most(hw->fma_per_cycle / 2.0, 1); }
 
 /* Cycles for each turn of a loop of so many: most of what it takes goes beside its terms, some more at its end. Where registers are few, four turns
@@ -149,7 +155,7 @@ static double tile_share(const kn_stage_view *v, double lanes, double full, doub
     double slots = kn_stage_bare(v) ? 1 : kn_at_least(v->flops / 2, 1); /* of a term: what makes it waits for no sum */
     bool window = false, multiply_adds = !kn_stage_bare(v) && slots <= 1;
     bool along = multiply_adds && v->s->axes[v->g->loops[v->g->nloops - 1].axis].reduce && kn_hw_few_registers(hw);
-    double need = hw->fma_latency * hw->fma_per_cycle + (along ? LATE : 0);
+    double issue = hw->fma_per_cycle * kn_starts(v, lanes), need = hw->fma_latency * issue + (along ? LATE : 0);
     double idle = kn_at_least(need / (chains * in_flight(v, chains) * slots), 1); /* slots for one that sums leave */
     for (int i = 0; i + 1 < v->naccesses; i++) {
         if (kn_collides(v, &v->access[i])) eff /= 1.35; /* measured: 16 rows of 4096 bytes against 8 */
@@ -162,12 +168,12 @@ static double tile_share(const kn_stage_view *v, double lanes, double full, doub
         else loads += vector && kn_across_lines(v, &v->access[i]) ? 2 * runs : runs;
     }
     double each = kn_stage_bare(v) ? 0.125 : KN_READ_SLOT * kn_beside(hw); /* of a slot; what is but added comes from memory as it is */
-    each *= hw->fma_per_cycle / (chains * kn_instructions(v));
+    each *= issue / (chains * kn_instructions(v));
     bool narrow = hw->vector_bytes < hw->levels[hw->nlevels - 2].transaction_bytes;
     double outnumbered = narrow && rows ? kn_at_least(loads / chains, 1) : 1; /* measured: 8 rows by a vector 1.25 times as long as 4 by 2 */
     double reads = 1 + each * loads, picks = 1 + each * (loads + gathers), waits = window ? kn_at_least(reads, idle) : reads * idle * outnumbered;
     if (narrow && rows && window) waits *= beside_taps(v, full);
-    double sums = waits * kn_spilled(v) / inner_share(v, chains, hw->fma_per_cycle);
+    double sums = waits * kn_spilled(v) / inner_share(v, chains, issue);
     if (gathers > 0) picks += LANES_SUMMED * hw->fma_per_cycle / terms_of(v).all;
     return eff / (sums > picks ? sums : picks);
 }

@@ -136,6 +136,16 @@ static bool written_term(const kn_stage_view *v, const kn_loop *l)
     return (l->extent == 1 && !v->hw->gpu) || (v->s->axes[l->axis].reduce && !l->rfactor);
 }
 
+/* Half of the last vector along the axis of a sum's lanes is not computed where half is enough. */
+static void halve_last(kn_stage_view *v)
+{
+    const kn_stage *g = v->g;
+    const kn_loop *last = g->nloops ? &g->loops[g->nloops - 1] : NULL;
+    if (v->hw->gpu || v->s->red == KN_RED_NONE || !last || last->kind != KN_VECTOR || v->s->axes[last->axis].reduce || g->tensor.intrin) return;
+    int64_t n = v->s->axes[last->axis].extent, lanes = last->extent;
+    v->iterations *= kn_hw_vectors(v->hw, n, lanes, kn_dtype_bytes(kn_stmt_acc(v->s))) / (double)kn_ceil_div(n, lanes);
+}
+
 void kn_stage_view_of(const kn_tree *t, const kn_stage *g, const kn_hw *hw, kn_stage_view *v)
 {
     memset(v, 0, sizeof *v);
@@ -177,6 +187,7 @@ void kn_stage_view_of(const kn_tree *t, const kn_stage *g, const kn_hw *hw, kn_s
         double padded = (double)kn_round_up(v->s->axes[l->axis].extent, l->extent * l->stride);
         v->iterations *= (double)(last.from + last.vectors * l->stride) / padded;
     }
+    halve_last(v);
     v->flops = flops_of(v->s->body) + (v->s->red != KN_RED_NONE);
     if (v->flops < 1) v->flops = 1; /* a copy costs its move */
     v->epilogue_flops = e ? flops_of(e->body) : 0;

@@ -109,6 +109,13 @@ bool kn_hw_past_caches(const kn_hw *hw, double bytes) { return hw->streaming_sto
  * to 1.6 times as fast, where runs of as much are 1.3 to 2.4 times as fast past them). */
 bool kn_hw_squares_past_caches(const kn_hw *hw, double bytes) { return kn_hw_past_caches(hw, bytes / 1.5); }
 
+double kn_hw_vectors(const kn_hw *hw, int64_t n, int64_t lanes, int64_t bytes)
+{
+    int64_t over = n % lanes;
+    bool half = hw->halves_vectors && lanes * bytes == hw->vector_bytes && over && over <= lanes / 2;
+    return (double)((n + lanes - 1) / lanes) - (half ? 0.5 : 0);
+}
+
 const kn_hw_level *kn_hw_level_named(const kn_hw *hw, const char *name)
 {
     for (int i = 0; i < hw->nlevels; i++) if (!strcmp(hw->levels[i].name, name)) return &hw->levels[i];

@@ -47,6 +47,7 @@ struct kiln_hw {
     int lanes;                /* schedulable unit: warp or wavefront; CPU: 1 */
     int vector_bytes;         /* CPU: SIMD register; GPU: widest load of one thread (16) */
     int streaming_vector_bytes; /* CPU: of the vectors that stream memory fastest where no cache holds it */
+    int halves_vectors; /* CPU: 1: two instructions over half a vector start while one over a whole one does */
     int follows_runs; /* CPU: 1: kernels that wait for memory do not ask for lines of runs ahead */
     int streaming_store_bytes; /* CPU: what a kernel touches above which it writes whole lines past the caches; 0: never */
     int tile_registers;       /* CPU: of an instruction's own unit */
@@ -91,6 +92,9 @@ bool kn_hw_in_one_set(const kn_hw_level *l, int64_t step); /* false: NULL */
  * (streaming_store_bytes); squares that are turned, from half as much again on. */
 bool kn_hw_past_caches(const kn_hw *hw, double bytes);
 bool kn_hw_squares_past_caches(const kn_hw *hw, double bytes);
+/* Vectors of `lanes` elements of so many bytes that n elements along an axis of a sum take; half a one at the end where that is enough and these
+ * start twice as often (halves_vectors; lower/halves.c). */
+double kn_hw_vectors(const kn_hw *hw, int64_t n, int64_t lanes, int64_t bytes);
 const kn_hw_level *kn_hw_level_named(const kn_hw *hw, const char *name); /* NULL */
 bool kn_hw_multiplies(const kn_hw *hw, enum kn_dtype t); /* has an instruction with operands of that dtype */
 double kn_hw_peak_gflops(const kn_hw *hw, enum kn_dtype t);              /* falls back to f32's, scaled by size for wider types */

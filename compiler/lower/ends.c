@@ -244,7 +244,8 @@ void kn_tile_spill(kn_tile *x, int lane_var)
         kn_tile_set(x, c);
         kn_expr *value = kn_tile_value(x, c);
         value = safe ? kn_tile_final(x, value, lane_var, &out, idx, &one) : kn_tile_cast(w, value, t);
-        kn_lw_store(w, x->spill, kn_lw_int(w, c * width), value);
+        kn_ls *s = kn_lw_store_line(w, x->spill, kn_lw_int(w, c * width), value, NULL);
+        if (s && width > 1) s->idle = kn_tile_idle(x);
     }
     store_spilled(x, safe);
     w->scratch = keep;

@@ -1,10 +1,8 @@
 /* Of the last vector along an axis of a sum the first lanes are stored by others as well, where it was moved back to end with the axis, or the last
- * ones are past the end. Where that is half of it, or more, it becomes half a vector: machines whose units are half as wide as their vectors start
- * two of those while they start a whole one, and no machine starts fewer (on a Zen 4: 240x64x24 0.75 of the time, x40 0.89, 61x71x67 0.9). */
+ * ones are past the end. Where that is half of it, or more, it becomes half a vector on machines that start two of those while they start a whole
+ * one (`halves_vectors`; on a Zen 4: 240x64x24 0.75 of the time, x40 0.89, 61x71x67 0.9). */
 #include "lower/lower.h"
 #include "te/expr.h"
-
-enum { WIDEST = 64 }; /* bytes of vectors that some units take in halves */
 
 /* The register that is halved, and its half, of the lanes from `from` on. */
 typedef struct half { kn_lw *w; int buffer, by, lanes, from; int64_t at; } half;
@@ -119,7 +117,7 @@ static bool some_register(const kn_lw *w, const kn_expr *e, half *h)
 
 bool kn_lw_takes_halves(const kn_lw *w, enum kn_dtype t, int64_t lanes)
 {
-    return w->hw->vector_bytes >= WIDEST && lanes * kn_dtype_bytes(t) == WIDEST;
+    return w->hw->halves_vectors && lanes * kn_dtype_bytes(t) == w->hw->vector_bytes;
 }
 
 static void halves_in(kn_lw *w, kn_ls *all, kn_ls *s)

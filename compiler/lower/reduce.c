@@ -592,7 +592,8 @@ void kn_tile_store_part(kn_tile *x, bool first)
     for (int64_t c = 0; c < x->ncombo && !x->w->status; c++) {
         kn_tile_set(x, c);
         kn_expr *v = first ? finished(x, c) : kn_tile_value(x, c);
-        kn_lw_store(x->w, x->part, part_index(x), v);
+        kn_ls *s = kn_lw_store_line(x->w, x->part, part_index(x), v, NULL);
+        if (s) s->idle = kn_tile_idle(x);
     }
 }
 

@@ -240,24 +240,27 @@ static void store_own(kn_tile *x, const kn_own *own, int lane_var)
     }
 }
 
-/* First lanes of the present vector that other vectors, of this tile or the one before it, store as well: it was moved back over them. */
-static int stored_again(kn_tile *x, int lane_var)
+int kn_tile_idle(kn_tile *x)
 {
     kn_lw *w = x->w;
     kn_sg *sg = x->sg;
     kn_expr *av[KILN_MAX_AXES];
-    if (w->hw->gpu || lane_var < 0 || sg->rolled || sg->by_lines) return 0;
+    if (w->hw->gpu || x->vloop < 0 || x->reduce_lanes || sg->rolled || sg->by_lines) return 0;
     int a = sg->g->loops[x->vloop].axis;
     kn_env_axes(w, sg, av);
-    kn_expr *at = kn_lw_at_lane(w, av[a], lane_var, kn_lw_int(w, 0)), *inside = sg->inside[a];
+    kn_expr *at = kn_lw_at_lane(w, av[a], x->lane_var, kn_lw_int(w, 0)), *inside = sg->inside[a];
     if (at->op != KN_OP_CONST_I) return 0;
-    if (sg->had_axis == a + 1 && sg->had > at->u.i) return sg->had - at->u.i < x->lanes ? (int)(sg->had - at->u.i) : x->lanes;
-    if (!inside) return 0;
-    sg->inside[a] = NULL;
-    kn_env_axes(w, sg, av);
-    sg->inside[a] = inside;
-    kn_expr *meant = kn_lw_at_lane(w, av[a], lane_var, kn_lw_int(w, 0));
-    return meant->op == KN_OP_CONST_I && meant->u.i - at->u.i < x->lanes ? (int)(meant->u.i - at->u.i) : 0;
+    int64_t meant = at->u.i, left = sg->s->axes[a].extent - at->u.i;
+    if (sg->had_axis == a + 1) meant = sg->had;
+    if (inside) {
+        sg->inside[a] = NULL;
+        kn_env_axes(w, sg, av);
+        sg->inside[a] = inside;
+        kn_expr *alone = kn_lw_at_lane(w, av[a], x->lane_var, kn_lw_int(w, 0));
+        if (alone->op == KN_OP_CONST_I) meant = alone->u.i;
+    }
+    if (meant > at->u.i) return meant - at->u.i < x->lanes ? (int)(meant - at->u.i) : 0;
+    return left > 0 && left < x->lanes ? (int)left - x->lanes : 0;
 }
 
 /* Stores the finished tile: whole, or element by element where it reaches out of range. */
@@ -291,7 +294,7 @@ static void store_tile(kn_tile *x)
     if (interleaved) store_interleaved(x);
     for (int64_t c = 0; c < x->ncombo && !interleaved && !w->status; c++) {
         kn_tile_set(x, c);
-        x->idle = stored_again(x, lane_var);
+        x->idle = lane_var >= 0 ? kn_tile_idle(x) : 0;
         if (w->hw->gpu) store_in_range(x, c, lane_var);
         else kn_tile_store_output(x, kn_tile_value(x, c), lane_var, false);
         x->idle = 0;

@@ -88,6 +88,9 @@ void kn_tile_ahead_at_once(kn_tile *x, int i);
 /* store.c */
 bool kn_tile_traps(const kn_expr *e); /* must not be computed out of range */
 void kn_tile_store(kn_tile *x);
+/* Lanes of the present vector of a sum whose place along its axis is known that nobody wants of it, as of a store (loop.h): it was moved back over
+ * what others store, or ends past the axis. */
+int kn_tile_idle(kn_tile *x);
 /* The value that the stage's statement, or its epilogue, stores for the finished `value`, in the dtype it is stored in; where it goes: tensor *out at
  * idx (KILN_MAX_RANK). *safe: computing it reads nothing out of range, even for elements that are. */
 kn_expr *kn_tile_final(kn_tile *x, kn_expr *value, int lane_var, int *out, kn_expr **idx, bool *safe);
