@@ -204,6 +204,12 @@ static void store_in_range(kn_tile *x, int64_t c, int lane_var)
     kn_tile_store_output(x, kn_tile_value(x, c), lane_var, false);
     if (!all) return;
     if (lane_var >= 0 && !kn_tile_whole_vectors(x)) {
+        if (x->acc >= 0) {
+            kn_lw_fail(w, KILN_UNSUPPORTED, "statement '%s': a vector of sums of which some lanes are out of range",
+                       w->p->program->tensors[x->sg->s->out].name);
+            kn_hint(w->d, "vectorize a loop whose vectors end where their axis does");
+            return;
+        }
         kn_tile one = *x;
         one.lanes = 1;
         one.lane_var = -1;

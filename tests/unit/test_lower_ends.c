@@ -590,10 +590,28 @@ static void regions_have_all_rows_of_a_tile(void **state)
     kiln_arena_close(a);
 }
 
+/* On a GPU, registers of a vector of sums have no single elements: such a trace is refused with what would be right, not found out later. */
+static void sums_in_range_in_part_are_refused(void **state)
+{
+    static const char text[] = "o[F,P] +=! x[P,C]*w[F,C]";
+    (void)state;
+    kiln_arena *a = kiln_arena_open(&(kiln_host){NULL, mem, NULL});
+    kn_hw *hw = device(a, "nvidia-v100");
+    kn_tree *t;
+    kn_lprog *l;
+    kiln_diag d = {0};
+    kn_program *p = parsed(a, text, "x=f32:9x3&w=f32:4x3");
+    kiln_bytes trace = text_of("split o F 3\nreorder o P.0 F.1 | C.0 F.0\nbind o P.0 grid\nvectorize o F.0\n");
+    assert_int_equal(kn_trace_apply(a, p, hw, trace, &t, &d), KILN_OK);
+    assert_int_equal(kn_lower(a, t, hw, &l, &d), KILN_UNSUPPORTED);
+    assert_non_null(strstr(d.message, "some lanes are out of range"));
+    kiln_arena_close(a);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(sums_begin_with_terms), cmocka_unit_test(last_vectors_are_halves),
-                                       cmocka_unit_test(single_elements_are_asked_for),
+                                       cmocka_unit_test(single_elements_are_asked_for), cmocka_unit_test(sums_in_range_in_part_are_refused),
                                        cmocka_unit_test(regions_have_all_rows_of_a_tile),
                                        cmocka_unit_test(tiles_are_made_where_they_are_read), cmocka_unit_test(results_leave_registers),
                                        cmocka_unit_test(runs_break_at_digits), cmocka_unit_test(narrow_lanes_are_picked),
