@@ -181,6 +181,14 @@ bool kn_lw_uses(const kn_expr *e, int var)
     return false;
 }
 
+bool kn_lw_reads(const kn_expr *e, int buffer)
+{
+    if (e->op == KN_OP_READ && e->u.buffer == buffer) return true;
+    for (int i = 0; i < e->nargs; i++)
+        if (kn_lw_reads(e->args[i], buffer)) return true;
+    return false;
+}
+
 typedef struct swap { int var; kn_expr *with; } swap;
 static kn_expr *swap_var(void *user, kiln_arena *a, kn_expr *e)
 {

@@ -33,8 +33,7 @@ static bool lane_by_lane(const kn_expr *e)
 /* Every lane of the vector is made of the same lane of what lies in memory, of the register, or of what all lanes share. */
 static bool can_be_halved(const half *h, const kn_expr *e)
 {
-    if (e->op == KN_OP_SPLAT) return true;
-    if (e->lanes <= 1) return false;
+    if (e->op == KN_OP_SPLAT || e->lanes <= 1) return e->lanes > 1 && !mentions(h, e);
     if (e->op == KN_OP_READ)
         return reads_it(h, e) ? e->args[0]->op == KN_OP_CONST_I : h->w->p->buffers[e->u.buffer].scope != KN_REGISTER;
     if (!lane_by_lane(e)) return false;

@@ -162,6 +162,7 @@ kn_expr *kn_lw_lanes(kn_lw *w, kn_expr *x, int var, int lanes);
 kn_expr *kn_lw_zero(kn_lw *w, enum kn_dtype t, double x);
 kn_expr *kn_lw_at_lane(kn_lw *w, kn_expr *e, int var, kn_expr *with);
 bool kn_lw_uses(const kn_expr *e, int var);
+bool kn_lw_reads(const kn_expr *e, int buffer); /* something of it */
 bool kn_lw_coefficient(const kn_expr *e, int var, int64_t *c); /* of var in e; false when e is not affine in it */
 bool kn_lw_unit_stride(const kn_expr *e, int var); /* e is affine in var with coefficient 1 */
 /* Vectors x, y, ... of `lanes` elements each become as many that hold x0 y0 .. x1 y1 ...: in rounds of two, the first half with the second. */

@@ -32,19 +32,11 @@ static bool lane_by_lane(const kn_expr *e)
     return e->op == KN_OP_ADD || e->op == KN_OP_SUB || e->op == KN_OP_MUL || e->op == KN_OP_MAX || e->op == KN_OP_MIN;
 }
 
-static bool reads(const kn_expr *e, int buffer)
-{
-    if (e->op == KN_OP_READ && e->u.buffer == buffer) return true;
-    for (int i = 0; i < e->nargs; i++)
-        if (reads(e->args[i], buffer)) return true;
-    return false;
-}
-
 /* The value is made, lane by lane, of the buffer's own vectors, of what all lanes have, and of exchanged vectors, which are counted. */
 static bool made_of(const kn_expr *e, int buffer, int *exchanged)
 {
-    if (e->lanes <= 1 || e->op == KN_OP_SPLAT) return !reads(e, buffer);
-    if (is_exchange(e)) return ++*exchanged, !reads(e, buffer);
+    if (e->lanes <= 1 || e->op == KN_OP_SPLAT) return !kn_lw_reads(e, buffer);
+    if (is_exchange(e)) return ++*exchanged, !kn_lw_reads(e, buffer);
     if (e->op == KN_OP_READ) return e->u.buffer == buffer && e->lanes == LANES;
     for (int i = 0; i < e->nargs && lane_by_lane(e); i++)
         if (!made_of(e->args[i], buffer, exchanged)) return false;
@@ -101,7 +93,7 @@ static void exchange_all(kn_lw *w, kn_ls *s, int buffer)
     for (; s && !w->status; s = s->next) {
         if (s->kind == KN_LS_STORE && s->buffer == buffer) {
             s->value = as_they_come(w, s->value);
-        } else if (s->value && reads(s->value, buffer)) {
+        } else if (s->value && kn_lw_reads(s->value, buffer)) {
             kn_expr *e = kn_rewrite(w->a, s->value, exchanged_read, &(reader){w, buffer});
             if (!e) kn_lw_fail(w, KILN_MEMORY, "out of memory in lowering");
             else s->value = e;

@@ -14,14 +14,6 @@ static bool is_zero(const kn_expr *e)
     return (e->op == KN_OP_CONST_F && e->u.f == 0) || (e->op == KN_OP_CONST_I && e->u.i == 0);
 }
 
-static bool reads(const kn_expr *e, int buffer)
-{
-    if (e->op == KN_OP_READ && e->u.buffer == buffer) return true;
-    for (int i = 0; i < e->nargs; i++)
-        if (reads(e->args[i], buffer)) return true;
-    return false;
-}
-
 static bool known_register(const kn_lw *w, const kn_ls *s)
 {
     return s->kind == KN_LS_STORE && w->p->buffers[s->buffer].scope == KN_REGISTER && s->index->op == KN_OP_CONST_I;
@@ -33,7 +25,7 @@ static kn_expr *term_of(const kn_lw *w, const kn_ls *s)
     if (!known_register(w, s) || s->value->op != KN_OP_ADD || s->value->lanes <= 1) return NULL;
     const kn_expr *sum = s->value->args[0];
     bool own = sum->op == KN_OP_READ && sum->u.buffer == s->buffer && sum->lanes == s->value->lanes;
-    if (!own || !kn_expr_equal(sum->args[0], s->index) || reads(s->value->args[1], s->buffer)) return NULL;
+    if (!own || !kn_expr_equal(sum->args[0], s->index) || kn_lw_reads(s->value->args[1], s->buffer)) return NULL;
     return s->value->args[1];
 }
 
@@ -45,7 +37,7 @@ static bool begins_with_zero(const kn_lw *w, const kn_ls *from, const kn_ls *at,
     bool zero = false;
     for (; from != at; from = from->next) {
         if (from->kind == KN_LS_STORE && known_register(w, from) && same_register(from, sum)) zero = is_zero(from->value);
-        else if (from->value && reads(from->value, sum->buffer)) return false;
+        else if (from->value && kn_lw_reads(from->value, sum->buffer)) return false;
     }
     return zero;
 }
