@@ -281,7 +281,9 @@ void kn_tile_store_rows(kn_tile *x, int lane_var)
         kn_expr *in = kn_tile_in_range(x);
         kn_ls *cond = in ? kn_lw_if(w, in) : NULL, **after = w->tail;
         if (cond) w->tail = &cond->body;
+        x->idle = lane_var >= 0 ? kn_tile_idle(x) : 0;
         kn_tile_store_output(x, kn_tile_value(x, c), lane_var, false);
+        x->idle = 0;
         if (cond) w->tail = after;
     }
 }

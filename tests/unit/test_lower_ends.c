@@ -555,6 +555,9 @@ static void last_vectors_are_halves(void **state)
         {product, "a=f32:6x20&b=f32:20x40", TILE("6", "2", PACKED), 6},   {product, "a=f32:6x20&b=f32:20x56", TILE("6", "2", PACKED), 6},
         {product, "a=f32:7x20&b=f32:20x40", TILE("2", "2", ""), 2},       {product, "a=f32:7x20&b=f32:20x37", TILE("2", "2", PACKED), 2},
         {bias, "a=f32:6x20&b=f32:20x24&d=f32:24", "epilogue c\n" TILE("6", "2", ""), 6},
+        {"y[P,F] +=! pad(x,0.0)[P+R-1,C]*w[R,C,F] where P in 7", "x=f32:7x8&w=f32:3x8x24",
+         "split y F 2 16\nsplit y P 2 2\nreorder y P.0 F.0 | P.1 R.0 C.0 | P.2 F.1 F.2\nunroll y P.2\nunroll y F.1\nvectorize y F.2\n"
+         "cache_read y 0 scratch P.0 region\n", 2},
     };
 #undef PACKED
 #undef TILE
