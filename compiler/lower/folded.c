@@ -269,13 +269,13 @@ static void fill_rows(squares *f, const kn_source *from, kn_expr *to, kn_expr *t
     if (terms->op != KN_OP_CONST_I || terms->u.i % f->lanes) square(f, from, to, kn_lw_simp(w, kn_bin(w->a, KN_OP_SUB, terms, lanes)));
 }
 
-/* Terms of a row that are there. */
+/* Terms of a row that are there; the row may begin at any of the elements that a step of the loop which is cut off goes over. */
 static kn_expr *find_terms(squares *f, kn_expr *const *av)
 {
     kn_lw *w = f->w;
     const kn_loop *cut = loop_of(f, f->cut);
     int64_t all = f->size[f->cut];
-    kn_expr *left = kn_bin(w->a, KN_OP_SUB, kn_lw_int(w, extent_of(f, f->cut)), av[cut->axis]);
+    kn_expr *left = kn_bin(w->a, KN_OP_SUB, kn_lw_int(w, extent_of(f, f->cut) + cut->stride - 1), av[cut->axis]);
     left = kn_bin(w->a, KN_OP_FLOORDIV, left, kn_lw_int(w, cut->stride));
     left = kn_bin(w->a, KN_OP_MUL, kn_bin(w->a, KN_OP_MIN, kn_lw_int(w, all), left), kn_lw_int(w, f->length / f->terms / all));
     return kn_lw_let(w, "terms", kn_lw_simp(w, left));

@@ -611,10 +611,22 @@ static void sums_in_range_in_part_are_refused(void **state)
     kiln_arena_close(a);
 }
 
+/* Rows that are turned as they are copied begin anywhere in a step of the loop that their axis cuts off, and end where that does. */
+static void turned_rows_begin_inside_of_steps(void **state)
+{
+    (void)state;
+    kiln_arena *a = kiln_arena_open(&(kiln_host){NULL, mem, NULL});
+    lowered_and_run(a, "o[I,J,K] = a[I*3+K, J] where I in 4, K in 3", "a=f32:12x8",
+                    "fuse o FU1 J K I\ndivide o FU1 DO6 DI6 4\nsplit o DO6 8 2 3\nunroll o DI6.0\n"
+                    "cache_read o 0 scratch DO6.0 loops DO6.1 DO6.2 DO6.3 DI6.0\n");
+    kiln_arena_close(a);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(sums_begin_with_terms), cmocka_unit_test(last_vectors_are_halves),
-                                       cmocka_unit_test(single_elements_are_asked_for), cmocka_unit_test(sums_in_range_in_part_are_refused),
+                                       cmocka_unit_test(single_elements_are_asked_for), cmocka_unit_test(turned_rows_begin_inside_of_steps),
+                                       cmocka_unit_test(sums_in_range_in_part_are_refused),
                                        cmocka_unit_test(regions_have_all_rows_of_a_tile),
                                        cmocka_unit_test(tiles_are_made_where_they_are_read), cmocka_unit_test(results_leave_registers),
                                        cmocka_unit_test(runs_break_at_digits), cmocka_unit_test(narrow_lanes_are_picked),
