@@ -270,12 +270,21 @@ static bool whole_tiles(const kn_sg *sg, int loop)
     return inside <= l->stride && sg->s->axes[l->axis].extent % l->stride == 0 && !sg->base[l->axis];
 }
 
+/* Nothing is read by the axis, so that no load can tell what is past its end. */
+static bool is_unread(const kn_sg *sg, int axis)
+{
+    for (int i = 0; i < sg->nloads; i++)
+        if (kn_axes_in(sg->loads[i]) >> axis & 1) return false;
+    return true;
+}
+
 /* Upper bound of a loop that may reach past its axis: clipped where no barrier can come to depend on it. */
 static kn_expr *clip(kn_lw *w, kn_sg *sg, int loop)
 {
     const kn_loop *l = &sg->g->loops[loop];
     bool reduce = sg->s->axes[l->axis].reduce, inner = false;
-    bool exact = sg->g->tensor.intrin && !w->hw->gpu && sg->s->axes[l->axis].extent % l->stride == 0; /* what is inside ends with the axis */
+    bool alone = !w->hw->gpu || is_unread(sg, l->axis);
+    bool exact = sg->g->tensor.intrin && alone && sg->s->axes[l->axis].extent % l->stride == 0; /* what is inside ends with the axis */
     kn_expr *whole = kn_lw_int(w, l->extent);
     if (kn_sg_axis_cover(sg, l->axis) == sg->s->axes[l->axis].extent) return whole;
     if ((reduce && loop < sg->tile && !exact) || (w->hw->gpu && !reduce)) return whole;
