@@ -60,6 +60,7 @@ int64_t kn_cpu_written_out(int64_t vectors);
 int kn_cpu_acc_bytes(const kn_site *x);
 double kn_cpu_bytes(const kn_tensor *t); /* all of the tensor's */
 double kn_cpu_vectors(const kn_site *x, int64_t n, int64_t lanes); /* of the sum's elements, that n of them take: kn_hw_vectors */
+double kn_cpu_idle(const kn_site *x, int64_t n, int64_t lanes);    /* lanes of these that are idle, by those that are not */
 double kn_cpu_groups(const kn_site *x); /* iterations of the spatial axes that both of two factors have */
 /* The spatial axis that tasks are cut from, neither n nor m: the first with something to iterate, of a map the one with which there are enough of
  * them. -1: none. */

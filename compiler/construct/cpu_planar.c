@@ -40,9 +40,8 @@ static bool wastes_results(const kn_site *x, const kn_expr *load, int slid)
         if (f.coef[i] > 0) row = (double)(f.coef[i] * kn_cpu_extent(x, i));
     }
     for (int i = 0; i < x->s->naxes; i++) flops *= (double)x->s->axes[i].extent;
-    double vectors = n < lanes ? 1 : kn_cpu_vectors(x, n, lanes); /* half a one alone waits for what each of its products reads */
-    double idle = vectors * (double)lanes / (double)n - 1;
-    double at_end = kn_cpu_vectors(x, places, lanes) * (double)lanes / (double)places - 1;
+    /* half a vector alone waits for what each of its products reads */
+    double idle = n < lanes ? (double)lanes / (double)n - 1 : kn_cpu_idle(x, n, lanes), at_end = kn_cpu_idle(x, places, lanes);
     return (idle - twice - reach / row - at_end) * flops / gflops > kn_cpu_time_of_turning(x, kn_cpu_bytes(planes) + kn_cpu_bytes(out));
 }
 

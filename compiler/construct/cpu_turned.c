@@ -68,7 +68,7 @@ static int64_t places_of(const kn_site *x, int other, int terms)
 static double idle_at_end(const kn_site *x, int other, int terms)
 {
     int64_t places = places_of(x, other, terms), lanes = x->hw->vector_bytes / kn_cpu_acc_bytes(x);
-    return places ? kn_cpu_vectors(x, places, lanes) * (double)lanes / (double)places - 1 : 0;
+    return places ? kn_cpu_idle(x, places, lanes) : 0;
 }
 
 /* What turns is read a line of each row of a square at a time, wherever it lies, and no faster than a core turns it. */
@@ -143,7 +143,7 @@ static bool wastes_places(const kn_site *x, const kn_expr *load, const kn_tensor
     int64_t lanes = x->hw->vector_bytes / kn_cpu_acc_bytes(x);
     double takes = kn_cpu_time_of_turning(x, kn_cpu_bytes(&p->tensors[load->u.tensor]) + kn_cpu_bytes(&p->tensors[x->s->out]));
     double waste = gflops > 0 ? flops / gflops * (reach / step / n + at_end) : 0;
-    double idle = kn_cpu_vectors(x, results, lanes) * (double)lanes / (double)results - 1;
+    double idle = kn_cpu_idle(x, results, lanes);
     if (reach > 0 && kn_cpu_short_vectors(x) && weights->constant && idle == 0) waste += ACROSS * flops / gflops;
     if (reach > 0) takes /= 2;
     if (reach > 0 && step > 1) waste += time_of_far_runs(x, &p->tensors[load->u.tensor]);

@@ -30,6 +30,8 @@ double kn_cpu_bytes(const kn_tensor *t)
 
 double kn_cpu_vectors(const kn_site *x, int64_t n, int64_t lanes) { return kn_hw_vectors(x->hw, n, lanes, kn_cpu_acc_bytes(x)); }
 
+double kn_cpu_idle(const kn_site *x, int64_t n, int64_t lanes) { return kn_cpu_vectors(x, n, lanes) * (double)lanes / (double)n - 1; }
+
 double kn_cpu_groups(const kn_site *x)
 {
     double groups = 1;

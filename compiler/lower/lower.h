@@ -62,9 +62,8 @@ typedef struct kn_sg {
     int64_t few[KILN_MAX_LOOPS];             /* iterations of a register loop in this tile, fewer than it has; 0: all */
     kn_expr *inside[KILN_MAX_AXES];          /* where an axis shorter than its register tile has its last vector begin, or one by lines, else NULL */
     int kept_axis;                           /* 1 + the axis along which this tile was moved back over elements that stay as they are: those below */
-    int64_t kept;                            /* `kept` (in_place.c); 0: none */
-    int had_axis;                            /* 1 + the axis along which this tile was moved back over elements that other tiles store: */
-    int64_t had;                             /* those below `had`; 0: none */
+    int had_axis;                            /* `kept` (in_place.c); 0: none. The same where other tiles store these, `kept_axis` or not */
+    int64_t kept;
     int by_lines;                            /* 1 + the axis whose vectors begin with lines of the output in this tile (lines.c); 0: none */
     int nloads;
     const kn_expr *loads[KILN_MAX_TENSORS];

@@ -65,24 +65,6 @@ static bool sums_from_zero(const kn_lw *w, const kn_ls *from, const kn_ls *at, c
     return sums >= LEAST;
 }
 
-typedef struct first { kn_lw *w; int var; } first;
-
-static kn_expr *at_first(void *user, kiln_arena *a, kn_expr *e)
-{
-    const first *f = user;
-    (void)a;
-    if (e->op == KN_OP_VAR && e->u.var == f->var) return kn_lw_int(f->w, 0);
-    return e->op == KN_OP_READ ? kn_lw_read(f->w, e->u.buffer, kn_lw_simp(f->w, e->args[0]), e->lanes) : e;
-}
-
-static kn_expr *in_first(const first *f, kn_expr *e)
-{
-    if (!e || !kn_lw_uses(e, f->var)) return e;
-    kn_expr *x = kn_rewrite(f->w->a, e, at_first, (void *)(uintptr_t)f);
-    if (!x) return kn_lw_fail(f->w, KILN_MEMORY, "out of memory in lowering"), e;
-    return x->dtype == KN_I64 && x->lanes <= 1 ? kn_lw_simp(f->w, x) : x;
-}
-
 /* Some statement in front of `end` adds to the same register. */
 static bool added_before(const kn_ls *list, const kn_ls *end)
 {
@@ -94,15 +76,15 @@ static bool added_before(const kn_ls *list, const kn_ls *end)
 /* A copy of the loop's first turn, in which a register's first term is what it is set to; the loop follows it. */
 static kn_ls *first_turn(kn_lw *w, kn_ls *loop)
 {
-    const first f = {w, loop->var};
+    kn_expr *zero = kn_lw_int(w, 0);
     kn_ls *list = loop, **tail = &list;
     for (const kn_ls *s = loop->body; s && !w->status; s = s->next) {
         kn_ls *copy = kn_new(w->a, kn_ls);
         if (!copy) return kn_lw_fail(w, KILN_MEMORY, "out of memory in lowering"), loop;
         *copy = *s;
         if (s->kind == KN_LS_STORE && !added_before(loop->body, s)) copy->value = term_of(w, s);
-        copy->value = in_first(&f, copy->value);
-        copy->index = in_first(&f, copy->index);
+        if (copy->value) copy->value = kn_lw_at_lane(w, copy->value, loop->var, zero);
+        copy->index = kn_lw_at_lane(w, copy->index, loop->var, zero);
         copy->next = loop;
         *tail = copy;
         tail = &copy->next;

@@ -257,7 +257,7 @@ int kn_tile_idle(kn_tile *x)
     kn_expr *at = kn_lw_at_lane(w, av[a], x->lane_var, kn_lw_int(w, 0)), *inside = sg->inside[a];
     if (at->op != KN_OP_CONST_I) return 0;
     int64_t meant = at->u.i, left = sg->s->axes[a].extent - at->u.i;
-    if (sg->had_axis == a + 1) meant = sg->had;
+    if (sg->had_axis == a + 1) meant = sg->kept;
     if (inside) {
         sg->inside[a] = NULL;
         kn_env_axes(w, sg, av);

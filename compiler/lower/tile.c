@@ -450,7 +450,6 @@ static void short_tile(kn_lw *w, kn_sg *sg, const kn_short_tile *t)
     sg->kept_axis = kn_lw_overwrites(w, sg) ? l->axis + 1 : 0;
     sg->kept = t->from;
     sg->had_axis = l->axis + 1;
-    sg->had = t->from;
     tile_at(w, sg);
     sg->kept_axis = sg->had_axis = 0;
     sg->few[t->loop] = 0;
