@@ -1,6 +1,6 @@
-/* Of the last vector along an axis of a sum the first lanes are stored by others as well, where it was moved back to end with the axis, or the last
- * ones are past the end. Where that is half of it, or more, it becomes half a vector on machines that start two of those while they start a whole
- * one (`halves_vectors`; on a Zen 4: 240x64x24 0.75 of the time, x40 0.89, 61x71x67 0.9). */
+/* Half a vector where that is enough: of the last one along an axis of a sum the first lanes are stored by others as well, as it was moved back to
+ * end with the axis, or the last ones are past the end. Where these are half of it, or more, it is halved on machines that start two halves while
+ * they start a whole one (`halves_vectors`; on a Zen 4: 240x64x24 0.75 of the time, x40 0.89, 61x71x67 0.9). */
 #include "lower/lower.h"
 #include "te/expr.h"
 

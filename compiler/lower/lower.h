@@ -61,9 +61,9 @@ typedef struct kn_sg {
     kn_expr *base[KILN_MAX_AXES];            /* first value of the axis in this register tile where the last tile is moved back, else NULL */
     int64_t few[KILN_MAX_LOOPS];             /* iterations of a register loop in this tile, fewer than it has; 0: all */
     kn_expr *inside[KILN_MAX_AXES];          /* where an axis shorter than its register tile has its last vector begin, or one by lines, else NULL */
-    int kept_axis;                           /* 1 + the axis along which this tile was moved back over elements that stay as they are: those below */
-    int had_axis;                            /* `kept` (in_place.c); 0: none. The same where other tiles store these, `kept_axis` or not */
-    int64_t kept;
+    int kept_axis;                           /* 1 + the axis along which this tile was moved back over elements that stay as they are (in_place.c); */
+    int had_axis;                            /* 1 + the one along which it was over elements that other tiles store; 0: none */
+    int64_t kept;                            /* those below, of either */
     int by_lines;                            /* 1 + the axis whose vectors begin with lines of the output in this tile (lines.c); 0: none */
     int nloads;
     const kn_expr *loads[KILN_MAX_TENSORS];
