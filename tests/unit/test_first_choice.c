@@ -405,6 +405,22 @@ static void few_rows_go_in_parts(void **state)
     CHOOSE("x86-64-avx512", false, one);
 }
 
+/* Many products of few rows, each by an operand of its own that memory brings: block after block of it, unless its rows are short, or its sums. */
+static void operands_of_many_come_from_end_to_end(void **state)
+{
+#define BLOCK "split out0 R0 16\n"
+    static const choice one[] = {
+        {PRODUCT("f32", "59,12,429", "59,429,424"), "| R0.0 S2.1 S1.1 R0.1 |", NULL, BLOCK},
+        {PRODUCT("f32", "26,64,429", "26,429,1001"), "| R0.0 S2.1 S1.1 R0.1 |", NULL, NULL},
+        {PRODUCT("f32", "39,32,4000", "39,4000,64"), NULL, "split out0 R0", NULL},
+        {PRODUCT("f32", "111,24,101", "111,101,1001"), NULL, "split out0 R0", NULL},
+        {PRODUCT("f32", "4,12,429", "4,429,424"), NULL, "split out0 R0", NULL}, /* L3 has them */
+    };
+#undef BLOCK
+    (void)state;
+    CHOOSE("x86-64-bf16", false, one);
+}
+
 /* Products whose tiles are short go along several in a task, and so do sums of a few terms. */
 static void short_tiles_share_a_task(void **state)
 {
@@ -627,6 +643,7 @@ int main(void)
                                        cmocka_unit_test(cores_have_their_own_filters), cmocka_unit_test(rows_of_two_tiles_are_interleaved),
                                        cmocka_unit_test(tasks_that_write_are_long),
                                        cmocka_unit_test(short_tiles_share_a_task), cmocka_unit_test(few_rows_go_in_parts),
+                                       cmocka_unit_test(operands_of_many_come_from_end_to_end),
                                        cmocka_unit_test(long_rows_are_read_once), cmocka_unit_test(loops_too_long_to_write_out),
                                        cmocka_unit_test(far_squares_lie_beside_each_other), cmocka_unit_test(crowded_windows_come_in_runs),
                                        cmocka_unit_test(windows_of_one_tap_are_products), cmocka_unit_test(rows_come_from_lines),
