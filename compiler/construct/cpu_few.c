@@ -13,6 +13,7 @@ enum {
     STREAMS = 8,     /* rows of the operand that memory brings side by side in one go */
     FEW_GROUPS = 4,  /* of rows, with which fetching takes as long as the products or longer */
     WIDEST = 6,      /* vectors of a tile */
+    LEAST_VECTORS = 4, /* of a row; if one row meets them, one */
     STREAMED = 2     /* rows of which reading the operand is the whole time */
 };
 
@@ -34,7 +35,8 @@ static int64_t whole_operand_bytes(const kn_site *x) { return operand_bytes(x) *
 
 static bool lies_along(const kn_site *x)
 {
-    if (kn_cpu_extent(x, x->n) * kn_cpu_acc_bytes(x) < 4 * x->hw->vector_bytes || x->reduce_extent < TERMS) return false;
+    int64_t vectors = kn_cpu_extent(x, x->m) == 1 ? 1 : LEAST_VECTORS;
+    if (kn_cpu_extent(x, x->n) * kn_cpu_acc_bytes(x) < vectors * x->hw->vector_bytes || x->reduce_extent < TERMS) return false;
     for (int l = 0; l < x->nloads; l++)
         if ((x->load[l].axes >> x->n & 1) && !in_rows(x, &x->load[l])) return false;
     return true;
@@ -174,8 +176,9 @@ static void streamed_tile(const kn_site *x, kn_cpu_tile *t)
     }
     t->mr = kn_cpu_extent(x, x->m);
     t->nv = t->mr > 1 ? 6 : 8;
-    int64_t most = (x->hw->vector_registers - 7) / t->mr;
+    int64_t most = (x->hw->vector_registers - 7) / t->mr, row = kn_ceil_div(kn_cpu_extent(x, x->n), t->lanes);
     if (t->nv > most) t->nv = most < 1 ? 1 : most;
+    if (t->nv > row) t->nv = row;
 }
 
 /* Tasks along the columns, a core's share each or less, so that its partial sums fill half of L2 at most. */
@@ -227,6 +230,39 @@ static bool of_many(const kn_site *x, int other)
     return whole_operand_bytes(x) > l3->capacity_bytes;
 }
 
+/* Terms of a sum beside each other are as far apart as they can be, so that they are as many runs of memory, each read from end to end: prefetchers
+ * take rows that follow each other, shorter than a page or two, for many streams that end at once (a Zen 4: sums of 24 to 420 columns of 0.6 MB 0.5
+ * to 1.0 of the time, of 4 MB 0.7 to 1.0, of 40 MB 0.17 to 1.0; of 700 and 1500 columns of 40 MB 0.43 and 0.6; one row by as much 0.46 to 1.0, 2 to 4
+ * rows 0.5 to 1.0, but from L3 1.1 to 1.6). Rows of 13 KB: 0.65 to 1.0 on one core, 1.15 on two. */
+static bool runs_apart(const kn_site *x, const kn_cpu_tile *t)
+{
+    enum { PAGE = 4096, PAGES_OF_FAR = 2, ROWS = 4 };
+    const kn_hw_level *l3 = kn_hw_level_named(x->hw, "l3");
+    int64_t rows = kn_cpu_extent(x, x->m), row = kn_cpu_extent(x, x->n) * kn_cpu_acc_bytes(x), bytes = whole_operand_bytes(x);
+    bool far = l3 && bytes > l3->capacity_bytes;
+    if (t->written || rows > ROWS || row >= PAGE * (far ? PAGES_OF_FAR : 1)) return false;
+    return rows == 1 || (kn_hw_past_caches(x->hw, (double)bytes) && kn_cpu_other(x) >= 0);
+}
+
+/* Blocks of the sum, and whether their terms lie apart; false: panels want a copy, or there are too few of them. */
+static bool few_blocks(const kn_site *x, kn_cpu_tile *t)
+{
+    const kn_hw_level *l1 = kn_hw_level_named(x->hw, "l1");
+    int64_t all = kn_cpu_extent(x, t->blocked), inner = x->reduce_extent / all, rows = kn_cpu_extent(x, x->m), n = kn_cpu_extent(x, x->n);
+    int64_t panel = t->nv * t->lanes, near = l1->capacity_bytes * 3 / 4 / (panel * kn_cpu_acc_bytes(x));
+    bool apart = inner == 1 && runs_apart(x, t);
+    int64_t pages = apart ? STREAMS : side_by_side(x, t), most = (near < pages ? near : pages) / inner, sets = of_sets(x) / inner;
+    if (worth_a_copy(x, most < all ? most * inner : x->reduce_extent)) return false;
+    if (sets < most && rows > STREAMED) most = sets;
+    if (most < 2 || (rows > STREAMED && n < PANELS * panel)) return false;
+    t->kb = apart ? STREAMS : all <= most ? 1 : kn_ceil_div(all, kn_ceil_div(all, most));
+    t->mc = kn_ceil_div(rows, t->mr);
+    column_tasks(x, t);
+    bool whole_rows = t->nc * panel >= n, ends_well = x->nloads == 1 || all % t->kb == 0; /* terms left over cost a sum little */
+    t->apart = apart || (t->written && whole_rows && ends_well);
+    return true;
+}
+
 bool kn_cpu_few_rows(const kn_site *x, kn_plans *p)
 {
     int64_t full = x->hw->vector_bytes / kn_cpu_acc_bytes(x), rows = kn_cpu_extent(x, x->m);
@@ -234,22 +270,12 @@ bool kn_cpu_few_rows(const kn_site *x, kn_plans *p)
     const int other = kn_cpu_other(x);
     const bool many = of_many(x, other);
     if (!l1 || !l2 || !lies_along(x) || (other >= 0 && !parted_columns(x) && !many)) return false;
-    if (whole_operand_bytes(x) <= l2->capacity_bytes) return false;
+    if (whole_operand_bytes(x) <= (rows == 1 ? l1 : l2)->capacity_bytes) return false;
     if (rows > (kn_cpu_short_vectors(x) ? FEW_OF_SHORT : FEW_ROWS)) return false;
     kn_cpu_tile t = {.lanes = full, .grain = many ? kn_cpu_grain(x, other) : 1, .blocked = kn_cpu_longest_reduce(x), .rlanes = 1, .runroll = 1};
-    int64_t all = kn_cpu_extent(x, t.blocked), inner = x->reduce_extent / all;
     if (rows <= STREAMED) streamed_tile(x, &t);
     else if (!few_tile(x, &t, WIDEST, false)) return false; /* it is waited for besides */
-    int64_t panel = t.nv * full, near = l1->capacity_bytes * 3 / 4 / (panel * kn_cpu_acc_bytes(x));
-    int64_t pages = side_by_side(x, &t), most = (near < pages ? near : pages) / inner, sets = of_sets(x) / inner;
-    if (worth_a_copy(x, most < all ? most * inner : x->reduce_extent)) return false;
-    if (sets < most && rows > STREAMED) most = sets;
-    if (most < 2 || (rows > STREAMED && kn_cpu_extent(x, x->n) < PANELS * panel)) return false;
-    t.kb = all <= most ? 1 : kn_ceil_div(all, kn_ceil_div(all, most));
-    t.mc = kn_ceil_div(rows, t.mr);
-    column_tasks(x, &t);
-    t.apart = t.written && t.nc * panel >= kn_cpu_extent(x, x->n) && all % t.kb == 0;
-    if (t.nc > 1) kn_cpu_try(x, p, &t);
+    if (few_blocks(x, &t) && (t.nc > 1 || t.apart)) kn_cpu_try(x, p, &t);
     return p->n > 0;
 }
 

@@ -106,7 +106,7 @@ static void put_splits(kn_nest *w, const kn_cpu_tile *t, int other)
     if (x->m >= 0) kn_nest_split(w, x->m, (int64_t[KN_NEST_CUTS]){t->mc, t->mr});
     if (other >= 0 && t->grain > 1) kn_nest_split(w, other, (int64_t[KN_NEST_CUTS]){t->grain});
     if (t->mo > 1) kn_nest_split(w, t->o, (int64_t[KN_NEST_CUTS]){t->mo});
-    int64_t terms = t->apart ? kn_cpu_extent(x, t->blocked) / t->kb : t->kb;
+    int64_t terms = t->apart ? kn_ceil_div(kn_cpu_extent(x, t->blocked), t->kb) : t->kb;
     if (t->kb > 1) kn_nest_split(w, t->blocked, (int64_t[KN_NEST_CUTS]){terms});
     if (t->chains) kn_nest_split(w, t->blocked, (int64_t[KN_NEST_CUTS]){t->chains});
     if (x->r >= 0 && t->rlanes > 1) kn_nest_split(w, x->r, (int64_t[KN_NEST_CUTS]){t->runroll, t->rlanes});

@@ -697,7 +697,7 @@ static void bare_tiles(void **state)
         {"y[N,P,Q,C] +=! pad(x,0.0)[N,P*2+R-2,Q*2+S-2,C]*w[R,S,C] where P in 42, Q in 42", "x=f32:1x83x83x84&w=f32:5x5x84", "unroll out0 S2.2"},
         {"y[N,P,Q,C] +=! x[N,P*2+R,Q*2+S,C] where P in 20, Q in 29, R in 7, S in 2", "x=f32:1x45x58x133", "unroll out0 S1.2"},
         {"y[J] +=! x[I,J]", "x=f32:49x2048", "split out0 R0 7"},
-        {"y[J] >=! x[I,J]", "x=f32:4096x1024", "unroll parts R0.1"},
+        {"y[J] >=! x[I,J]", "x=f32:4096x1024", "unroll parts R0.0"},
         {"y[J] +=! cast(x[I,J],i32)", "x=i8:1000x512", "split out0 S0 4 64\n"}, /* whole lines of bytes */
         {"y[P,Q,F] +=! cast(pad(x,0)[P+R-1,Q+S-1,C],i32)*cast(w[R,S,C,F],i32) where P in 7, Q in 7", "x=u8:7x7x512&w=i8:3x3x512x512",
          "split out0 S2 4 16\n"}, /* also where they are packed for few places */

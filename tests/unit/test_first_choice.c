@@ -421,6 +421,24 @@ static void operands_of_many_come_from_end_to_end(void **state)
     CHOOSE("x86-64-bf16", false, one);
 }
 
+/* Sums of short rows read as many runs of memory as they add rows at a time; long rows follow each other, and so do those that some rows meet from
+ * near. */
+static void short_rows_are_read_in_runs(void **state)
+{
+#define SUM(x) "{\"op\":{\"name\":\"ReduceSum\",\"attrs\":{\"axes\":[0],\"keepdims\":0}},\"inputs\":[" INPUT("f32", x) "]}"
+    static const choice one[] = {
+        {SUM("33333,300"), "R0.1 S0.1 R0.0 |", NULL, NULL}, {SUM("4224,40"), "| R0.1 R0.0 |", NULL, NULL},
+        {SUM("3000,5000"), "R0.0 S0.1 R0.1 |", NULL, NULL}, {SUM("600,1500"), "R0.0 S0.1 R0.1 |", NULL, NULL},
+        {PRODUCT("f32", "1,14285", "14285,700"), "R0.1 S1.1 R0.0 |", NULL, NULL},
+        {PRODUCT("f32", "2,10000", "10000,1000"), "R0.1 S1.1 S0.1 R0.0 |", NULL, NULL},
+        {PRODUCT("f32", "2,1000", "1000,1000"), "R0.0 S1.1 S0.1 R0.1 |", NULL, NULL},
+        {PRODUCT("f32", "6,10000", "10000,1000"), "R0.0 S1.1 S0.1 R0.1 |", NULL, NULL},
+    };
+#undef SUM
+    (void)state;
+    CHOOSE("x86-64-bf16", false, one);
+}
+
 /* Products whose tiles are short go along several in a task, and so do sums of a few terms. */
 static void short_tiles_share_a_task(void **state)
 {
@@ -644,6 +662,7 @@ int main(void)
                                        cmocka_unit_test(tasks_that_write_are_long),
                                        cmocka_unit_test(short_tiles_share_a_task), cmocka_unit_test(few_rows_go_in_parts),
                                        cmocka_unit_test(operands_of_many_come_from_end_to_end),
+                                       cmocka_unit_test(short_rows_are_read_in_runs),
                                        cmocka_unit_test(long_rows_are_read_once), cmocka_unit_test(loops_too_long_to_write_out),
                                        cmocka_unit_test(far_squares_lie_beside_each_other), cmocka_unit_test(crowded_windows_come_in_runs),
                                        cmocka_unit_test(windows_of_one_tap_are_products), cmocka_unit_test(rows_come_from_lines),
