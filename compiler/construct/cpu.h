@@ -124,6 +124,9 @@ bool kn_cpu_few_rows(const kn_site *x, kn_plans *p);
 bool kn_cpu_streams_narrow(const kn_site *x);
 /* cpu_few.c: products of so few rows that a large operand is best read in whole rows, however wide these are. */
 bool kn_cpu_wide_rows(const kn_site *x);
+/* cpu_runs.c: sums along rows from beyond the caches, a few at a time that lie far apart; false: they are none, or that does not divide the rows. */
+bool kn_cpu_runs(const kn_site *x, kn_plans *p);
+bool kn_cpu_in_runs(const kn_site *x); /* they are such */
 /* cpu_narrow.c: lanes along the sum of a product of a few columns; false: none. The load of its narrow factor; -1. */
 bool kn_cpu_narrow(const kn_site *x, kn_plans *p);
 int kn_cpu_narrow_load(const kn_site *x);

@@ -348,7 +348,7 @@ static bool gather(rows *r)
         kn_site_of(r->g.a, r->g.t, r->g.t->stages[r->g.stage[i]], r->g.hw, &y);
         inside = inside || (y.s->red != KN_RED_NONE && kn_cpu_only_along_r(&y));
     }
-    bool alone = kn_cpu_stands_up(&x) || kn_cpu_is_vector(&x); /* in runs of rows, each written out to its end; in panels of them */
+    bool alone = kn_cpu_stands_up(&x) || kn_cpu_is_vector(&x) || kn_cpu_in_runs(&x); /* rows written out to their ends; in panels; far apart */
     if (r->g.n < 2 && (!inside || alone)) return false;
     if (inside || x.n < 0 || !(r->g.shared >> x.n & 1)) {
         /* a part of it is overwritten where it lies, and what L2 is short of comes from L3: of short vectors a row of 30522 takes half of the time */

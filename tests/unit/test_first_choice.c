@@ -421,6 +421,22 @@ static void operands_of_many_come_from_end_to_end(void **state)
     CHOOSE("x86-64-bf16", false, one);
 }
 
+/* Sums along rows from beyond the caches take four of them far apart at a time; from nearer, or of rows that four does not divide, one. */
+static void far_rows_are_four_runs(void **state)
+{
+#define SUM(op, x) "{\"op\":{\"name\":\"" op "\",\"attrs\":{\"axes\":[1],\"keepdims\":0}},\"inputs\":[" INPUT("f32", x) "]}"
+#define RUNS "reorder out0 S0.1 | S0.2 R0.0 | S0.0 R0.1 R0.2\n"
+    static const choice one[] = {
+        {SUM("ReduceSum", "65536,200"), RUNS, NULL, "parallel out0 S0.1\n"}, {SUM("ReduceMax", "8,1000000"), RUNS, NULL, NULL},
+        {SUM("ReduceSum", "2048,1024"), NULL, "S0.2", NULL}, {SUM("ReduceSum", "65537,200"), NULL, "S0.2", NULL},
+        {PRODUCT("f32", "65536,200", "200,1"), NULL, RUNS, NULL},
+    };
+#undef RUNS
+#undef SUM
+    (void)state;
+    CHOOSE("x86-64-bf16", false, one);
+}
+
 /* Sums of short rows read as many runs of memory as they add rows at a time; long rows follow each other, and so do those that some rows meet from
  * near. */
 static void short_rows_are_read_in_runs(void **state)
@@ -662,7 +678,7 @@ int main(void)
                                        cmocka_unit_test(tasks_that_write_are_long),
                                        cmocka_unit_test(short_tiles_share_a_task), cmocka_unit_test(few_rows_go_in_parts),
                                        cmocka_unit_test(operands_of_many_come_from_end_to_end),
-                                       cmocka_unit_test(short_rows_are_read_in_runs),
+                                       cmocka_unit_test(short_rows_are_read_in_runs), cmocka_unit_test(far_rows_are_four_runs),
                                        cmocka_unit_test(long_rows_are_read_once), cmocka_unit_test(loops_too_long_to_write_out),
                                        cmocka_unit_test(far_squares_lie_beside_each_other), cmocka_unit_test(crowded_windows_come_in_runs),
                                        cmocka_unit_test(windows_of_one_tap_are_products), cmocka_unit_test(rows_come_from_lines),

@@ -1,0 +1,52 @@
+/* Sums of what lies beyond the caches: in which runs of memory it is read, and that what is left over of them is summed as well. */
+#include "tests/unit/run_lowered.c"
+#include "tests/unit/statements.h"
+
+/* The rows of a sum in parts come from end to end: the next part's are no band of an image that is asked for meanwhile. */
+static void rows_of_parts_are_not_asked_for(void **state)
+{
+    static const char text[] = "y[J] +=! x[I,J]", inputs[] = "x=f32:2048x300";
+    kiln_arena *a = kiln_arena_open(&(kiln_host){NULL, mem, NULL});
+    kn_hw *hw = device(a, "x86-64-bf16");
+    kn_program *c;
+    (void)state;
+    resize(hw, "l2", 1 << 16);
+    resize(hw, "l3", 1 << 17);
+    kiln_bytes trace = constructed(a, text, inputs, hw, 1, &c)->c[0].trace;
+    kn_lprog *l = lowered(a, c, hw, trace, inputs);
+    if (!strstr(trace.p, "part out0 R0 KP") || !strstr(trace.p, "| R0.1 S0.1 R0.0 |")) fail_msg("%s", trace.p);
+    assert_int_equal(counted(l, of_kind, KN_LS_PREFETCH), 0);
+    run_checked(a, c, hw, trace, inputs);
+    kiln_arena_close(a);
+}
+
+/* Sums from beyond the caches, whose terms, or rows, lie as far apart as they can: the results, also of terms that are left over, and in parts. */
+static void far_sums_are_right(void **state)
+{
+    static const struct { const char *text, *inputs, *has; } one[] = {
+        {"y[J] +=! x[I,J]", "x=f32:803x70", "R0.0 |"}, {"y[J] >=! x[I,J]", "x=f32:803x20", "R0.0 |"}, {"y[J] +=! x[I,J]", "x=f16:1003x70", "R0.0 |"},
+        {"y[J] +=! x[I,J]", "x=f32:826x200", "| R0.1 S0.1 R0.0 |"}, {"c[M,N] +=! a[M,K]*b[K,N]", "a=f32:1x413&b=f32:413x150", "R0.0 |"},
+        {"c[M,N] +=! a[M,K]*b[K,N]", "a=f32:3x416&b=f32:416x250", "S0.1 R0.0 |"}, {"y[I] +=! x[I,J]", "x=f32:408x300", "| S0.0 R0.1 R0.2"},
+        {"y[I] >=! x[I,J]", "x=f32:88x1001", "| S0.0 R0.1 R0.2"}, {"c[B,M,N] +=! a[B,M,K]*b[B,K,N]", "a=f32:3x12x150&b=f32:3x150x200", "| R0.0 S2.1"},
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof one / sizeof *one; i++) {
+        kiln_arena *a = kiln_arena_open(&(kiln_host){NULL, mem, NULL});
+        kn_hw *hw = device(a, "x86-64-bf16");
+        kn_program *c;
+        resize(hw, "l1", 8192);
+        resize(hw, "l2", 32768);
+        resize(hw, "l3", 65536);
+        hw->streaming_store_bytes = 65536;
+        kiln_bytes trace = constructed(a, one[i].text, one[i].inputs, hw, 1, &c)->c[0].trace;
+        if (!strstr(trace.p, one[i].has)) fail_msg("%s, %s: no '%s' in\n%s", one[i].text, one[i].inputs, one[i].has, trace.p);
+        run_checked(a, c, hw, trace, one[i].inputs);
+        kiln_arena_close(a);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(rows_of_parts_are_not_asked_for), cmocka_unit_test(far_sums_are_right)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
