@@ -47,8 +47,12 @@ static int64_t map_vector_bytes(const kn_site *x)
 static int64_t rows_of_task(const kn_site *x, int other)
 {
     int64_t grain = kn_cpu_grain(x, other), row = 1;
-    for (int i = 0; i < x->s->nspatial; i++) /* n is walked inside, wherever it stands */
-        if ((i > other || i == x->n) && !kn_mul_fits(row, kn_cpu_extent(x, i), &row)) return grain;
+    bool inside = other < 0;
+    for (int k = 0; k < x->s->nspatial; k++) { /* n is walked inside, wherever it stands */
+        int i = kn_cpu_in_order(x, k);
+        if ((inside || i == x->n) && !kn_mul_fits(row, kn_cpu_extent(x, i), &row)) return grain;
+        inside = inside || i == other;
+    }
     int64_t least = kn_ceil_div(TASK_ELEMENTS, row);
     if (least > kn_cpu_extent(x, other)) least = kn_cpu_extent(x, other);
     return grain > least ? grain : least;

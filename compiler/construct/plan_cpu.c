@@ -75,12 +75,44 @@ static int64_t tasks_wanted(const kn_site *x)
     return n < least ? 0 : n / 4096 < most ? n / 4096 : most;
 }
 
+/* A map that goes along what it writes, not across it. */
+static bool is_map(const kn_site *x) { return x->s->red == KN_RED_NONE && x->m < 0; }
+
+/* Axis k by how far its steps lie apart in what is written. */
+static int by_steps(const kn_site *x, int k)
+{
+    for (int i = 0; i < x->s->nspatial; i++) {
+        int before = 0; /* so many go around this one */
+        for (int j = 0; j < x->s->nspatial; j++)
+            before += x->store.coef[j] > x->store.coef[i] || (x->store.coef[j] == x->store.coef[i] && j < i);
+        if (before == k) return i;
+    }
+    return k;
+}
+
+/* The first that has more than one iteration. */
+static int first_of(const kn_site *x, bool steps)
+{
+    for (int k = 0; k < x->s->nspatial; k++) {
+        int i = steps ? by_steps(x, k) : k;
+        if (kn_cpu_extent(x, i) > 1) return i;
+    }
+    return -1;
+}
+
+int kn_cpu_in_order(const kn_site *x, int k)
+{
+    bool sorted = is_map(x) && x->store.linear && first_of(x, true) == first_of(x, false);
+    return sorted ? by_steps(x, k) : k;
+}
+
 int kn_cpu_other(const kn_site *x)
 {
     int found = -1;
-    bool map = x->s->red == KN_RED_NONE && x->m < 0;
+    bool map = is_map(x);
     int64_t tasks = 1, want = tasks_wanted(x);
-    for (int i = 0; i < x->s->nspatial; i++) {
+    for (int k = 0; k < x->s->nspatial; k++) {
+        int i = kn_cpu_in_order(x, k);
         if (i == x->n || i == x->m || x->s->axes[i].extent == 1) continue;
         found = i;
         if (!map || !kn_mul_fits(tasks, kn_cpu_extent(x, i), &tasks) || tasks >= want) break;
@@ -143,7 +175,8 @@ static int put_order(kn_nest *w, const kn_cpu_tile *t, int other, int par[], int
     const kn_site *x = w->x;
     int k = 0, n = x->n, m = x->m;
     bool ntile = n >= 0 && (t->nv > 1 || t->lanes > 1), in_order = in_their_order(x, t, other);
-    for (int i = 0; i < x->s->nspatial; i++) {
+    for (int at = 0; at < x->s->nspatial; at++) {
+        int i = kn_cpu_in_order(x, at);
         if (i == n || i == m) continue;
         kn_nest_loop(w, i, 0);
         if (i == other && t->grain > 1 && in_order) kn_nest_loop(w, i, 1); /* what is read once is read, and written, in order */

@@ -421,6 +421,20 @@ static void operands_of_many_come_from_end_to_end(void **state)
     CHOOSE("x86-64-bf16", false, one);
 }
 
+/* Places that a step takes of several images are copied plane by plane, as they lie; of one image row by row, as cores read them. */
+static void planes_are_copied_in_order(void **state)
+{
+#define EVERY_OTHER(x, w) "{\"op\":{\"name\":\"Conv\",\"attrs\":{\"strides\":[2,2]}},\"inputs\":[" INPUT("f32", x) ",{\"dtype\":\"f32\"," \
+                          "\"constant\":true,\"shape\":[" w ",1,1]}]}"
+    static const choice one[] = {
+        {EVERY_OTHER("4,449,73,73", "28,449"), "reorder plane0 S0.0 R0.0 R0.1 S2.0 ", NULL, NULL},
+        {EVERY_OTHER("1,240,40,40", "17,240"), "reorder plane0 S0.0 S2.0 R0.0 ", NULL, NULL},
+    };
+#undef EVERY_OTHER
+    (void)state;
+    CHOOSE("x86-64-bf16", false, one);
+}
+
 /* Sums along rows from beyond the caches take four of them far apart at a time; from nearer, or of rows that four does not divide, one. */
 static void far_rows_are_four_runs(void **state)
 {
@@ -679,6 +693,7 @@ int main(void)
                                        cmocka_unit_test(short_tiles_share_a_task), cmocka_unit_test(few_rows_go_in_parts),
                                        cmocka_unit_test(operands_of_many_come_from_end_to_end),
                                        cmocka_unit_test(short_rows_are_read_in_runs), cmocka_unit_test(far_rows_are_four_runs),
+                                       cmocka_unit_test(planes_are_copied_in_order),
                                        cmocka_unit_test(long_rows_are_read_once), cmocka_unit_test(loops_too_long_to_write_out),
                                        cmocka_unit_test(far_squares_lie_beside_each_other), cmocka_unit_test(crowded_windows_come_in_runs),
                                        cmocka_unit_test(windows_of_one_tap_are_products), cmocka_unit_test(rows_come_from_lines),
