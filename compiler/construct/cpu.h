@@ -126,6 +126,8 @@ bool kn_cpu_is_vector(const kn_site *x);
 bool kn_cpu_few_rows(const kn_site *x, kn_plans *p);
 /* Of so few rows, and an operand so far away, that becomes wide as it is read in less time than it is interleaved for an instruction. */
 bool kn_cpu_streams_narrow(const kn_site *x);
+/* cpu_few.c: rows `step` bytes apart, at most so many, of which L1's sets hold two lines each. */
+int64_t kn_cpu_rows_of_step(const kn_site *x, int64_t step, int64_t most);
 /* cpu_few.c: products of so few rows that a large operand is best read in whole rows, however wide these are. */
 bool kn_cpu_wide_rows(const kn_site *x);
 /* cpu_runs.c: sums along rows from beyond the caches, a few at a time that lie far apart; false: they are none, or that does not divide the rows. */

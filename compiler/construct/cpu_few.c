@@ -60,7 +60,7 @@ static int64_t bytes_of_sets(const kn_site *x)
 /* Rows so many bytes apart, of which L1's sets hold a panel's lines but for one in eight, though three quarters of L1 would do for all; at most
  * `most`. A step near a multiple of a part of the way moves from set to set too slowly: 4093 floats are 12 bytes less than 4 ways of 4096 (48, 80
  * and 72 rows of 4093x688, 1021x1013, 4093x688 on a Zen 3: 1.25 to 1.4 times as long as from a copy; 20x2045x1500 1.2 in blocks of too many). */
-static int64_t rows_of_step(const kn_site *x, int64_t step, int64_t most)
+int64_t kn_cpu_rows_of_step(const kn_site *x, int64_t step, int64_t most)
 {
     enum { SETS = 256, OUT = 8, LINES = 2 }; /* of a panel's row */
     const kn_hw_level *l1 = kn_hw_level_named(x->hw, "l1");
@@ -84,7 +84,7 @@ static int64_t of_sets(const kn_site *x)
     for (int l = 0; l < x->nloads; l++)
         for (int i = x->s->nspatial; i < x->s->naxes; i++) {
             bool down = (x->load[l].axes >> x->n & 1) && x->load[l].coef[i] > 0;
-            int64_t fit = down ? rows_of_step(x, x->load[l].coef[i] * x->load[l].bytes, most) : most;
+            int64_t fit = down ? kn_cpu_rows_of_step(x, x->load[l].coef[i] * x->load[l].bytes, most) : most;
             if (fit < most) rows = most = fit;
         }
     return rows;

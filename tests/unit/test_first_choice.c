@@ -285,6 +285,7 @@ static void far_squares_lie_beside_each_other(void **state)
         {TURN("1,0", "1000,1000"), "| S1.1 S1.2 S0.1 | S0.2 S1.3", NULL, NULL},
         {TURN("0,2,1", "8,512,896"), " | S1.1 S2.1 | ", NULL, NULL}, {TURN("1,0", "256,256"), NULL, "S0.1 S1.1 | S0.2", "| S0.1 | S0.2 S1.1"},
         {TURN("1,0", "3,500000"), NULL, "S0.1 S1.1", NULL},
+        {TURN("1,0", "704,10025"), "| S1.1 S0.1 | S0.2 S1.2", NULL, "split out0 S0 8 16\n"}, /* rows that lines do not begin */
     };
 #undef TURN
     (void)state;
