@@ -422,6 +422,23 @@ static void operands_of_many_come_from_end_to_end(void **state)
     CHOOSE("x86-64-bf16", false, one);
 }
 
+/* Windows from beyond the caches go along memory with all lanes of a square of places, not with a few of every place; nearer ones, and rows that L2
+ * has no room for, do not. */
+static void far_windows_take_all_lanes(void **state)
+{
+#define POOLED(x, p, q) "{\"expr\":\"y[N,P,Q,C] >=! pad(x,-inf)[N,P+R-1,Q+S-1,C] where P in " #p ", Q in " #q ", R in 3, S in 3\"," \
+                        "\"inputs\":[{\"name\":\"x\",\"dtype\":\"f32\",\"shape\":[" x "]}]}"
+    static const choice one[] = {
+        {POOLED("8,41,41,1072", 41, 41), "split out0 S3 67 1 16\nsplit out0 S2 2\n", NULL, NULL},
+        {POOLED("12,30,30,1000", 30, 30), "split out0 S3 63 1 16\nsplit out0 S2 2\n", NULL, NULL},
+        {POOLED("1,41,41,1072", 41, 41), NULL, "split out0 S3 67", NULL},
+        {POOLED("1,113,113,400", 113, 113), NULL, "split out0 S3 25", NULL},
+    };
+#undef POOLED
+    (void)state;
+    CHOOSE("x86-64-bf16", false, one);
+}
+
 /* Places that a step takes of several images are copied plane by plane, as they lie; of one image row by row, as cores read them. */
 static void planes_are_copied_in_order(void **state)
 {
@@ -694,7 +711,7 @@ int main(void)
                                        cmocka_unit_test(short_tiles_share_a_task), cmocka_unit_test(few_rows_go_in_parts),
                                        cmocka_unit_test(operands_of_many_come_from_end_to_end),
                                        cmocka_unit_test(short_rows_are_read_in_runs), cmocka_unit_test(far_rows_are_four_runs),
-                                       cmocka_unit_test(planes_are_copied_in_order),
+                                       cmocka_unit_test(planes_are_copied_in_order), cmocka_unit_test(far_windows_take_all_lanes),
                                        cmocka_unit_test(long_rows_are_read_once), cmocka_unit_test(loops_too_long_to_write_out),
                                        cmocka_unit_test(far_squares_lie_beside_each_other), cmocka_unit_test(crowded_windows_come_in_runs),
                                        cmocka_unit_test(windows_of_one_tap_are_products), cmocka_unit_test(rows_come_from_lines),
