@@ -27,7 +27,10 @@ static void far_sums_are_right(void **state)
         {"y[J] +=! x[I,J]", "x=f32:803x70", "R0.0 |"}, {"y[J] >=! x[I,J]", "x=f32:803x20", "R0.0 |"}, {"y[J] +=! x[I,J]", "x=f16:1003x70", "R0.0 |"},
         {"y[J] +=! x[I,J]", "x=f32:826x200", "| R0.1 S0.1 R0.0 |"}, {"c[M,N] +=! a[M,K]*b[K,N]", "a=f32:1x413&b=f32:413x150", "R0.0 |"},
         {"c[M,N] +=! a[M,K]*b[K,N]", "a=f32:3x416&b=f32:416x250", "S0.1 R0.0 |"}, {"y[I] +=! x[I,J]", "x=f32:408x300", "| S0.0 R0.1 R0.2"},
-        {"y[I] >=! x[I,J]", "x=f32:88x1001", "| S0.0 R0.1 R0.2"}, {"c[B,M,N] +=! a[B,M,K]*b[B,K,N]", "a=f32:3x12x150&b=f32:3x150x200", "| R0.0 S2.1"},
+        {"y[I] >=! x[I,J]", "x=f32:88x1001", "| S0.0 R0.1 R0.2"},
+        {"y[N,P,Q,C] >=! pad(x,-inf)[N,P+R-1,Q+S-1,C] where P in 15, Q in 13, R in 3, S in 3", "x=f32:2x15x13x75", "split out0 S3 5 1 16\n"},
+        {"y[N,P,Q,C] +=! pad(x,0.0)[N,P+R-1,Q+S-1,C]*w[R,S,C] where P in 15, Q in 13", "x=f32:2x15x13x75&w=f32:3x3x75", "split out0 S3 5 1 16\n"},
+        {"c[B,M,N] +=! a[B,M,K]*b[B,K,N]", "a=f32:3x12x150&b=f32:3x150x200", "| R0.0 S2.1"},
     };
     (void)state;
     for (size_t i = 0; i < sizeof one / sizeof *one; i++) {
