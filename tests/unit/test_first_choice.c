@@ -416,6 +416,7 @@ static void operands_of_many_come_from_end_to_end(void **state)
         {PRODUCT("f32", "39,32,4000", "39,4000,64"), NULL, "split out0 R0", NULL},
         {PRODUCT("f32", "111,24,101", "111,101,1001"), NULL, "split out0 R0", NULL},
         {PRODUCT("f32", "4,12,429", "4,429,424"), NULL, "split out0 R0", NULL}, /* L3 has them */
+        {PRODUCT("f32", "306,29,59", "306,59,216"), "reorder out0 S0.0 S0.1 S1.0 S2.0 | S1.1 R0.0 |", NULL, NULL}, /* one product after the other */
     };
 #undef BLOCK
     (void)state;
