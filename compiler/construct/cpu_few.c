@@ -64,6 +64,7 @@ int64_t kn_cpu_rows_of_step(const kn_site *x, int64_t step, int64_t most)
 {
     enum { SETS = 256, OUT = 8, LINES = 2 }; /* of a panel's row */
     const kn_hw_level *l1 = kn_hw_level_named(x->hw, "l1");
+    if (!l1) return most;
     int64_t held[SETS] = {0}, way = kn_hw_way_bytes(l1), line = l1->transaction_bytes, sets = way / line, out = 0, all = 0;
     if (sets < 1 || sets > SETS) return most;
     for (int64_t row = 0; row < most && all * line <= l1->capacity_bytes * 3 / 4; row++) {

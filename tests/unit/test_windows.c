@@ -483,7 +483,10 @@ static void levels_may_have_other_names(void **state)
         {"y[N,P,Q,C] +=! pad(x,0.0)[N,P+R-1,Q+T-1,C]*w[R,T,C] where P in 10, Q in 12, R in 3, T in 3", "x=f32:1x10x12x1024&w=f32:3x3x1024"},
         {"y[N,P,Q,C] >=! x[N,P*2+R,Q*2+T,C] where P in 5, Q in 6, R in 3, T in 3", "x=f32:1x11x13x256"},
         {"y[N,C,P,Q] +=! pad(x,0.0)[N,C,P+R-1,Q+T-1]*w[C,R,T] where P in 11, Q in 11, R in 3, T in 3", "x=f32:2x32x11x11&w=f32:32x3x3"},
-        {"y[M,N] +=! a[M,K]*b[K,N]", "a=f32:49x512&b=f32:512x256"}, {"y[N,M] = x[M,N]", "x=f32:512x512"}};
+        {"y[M,N] +=! a[M,K]*b[K,N]", "a=f32:49x512&b=f32:512x256"}, {"y[N,M] = x[M,N]", "x=f32:512x512"},
+        {"y[N,M] = x[M,N]", "x=f32:704x10025"}, {"y[J] +=! x[I,J]", "x=f32:33333x300"}, {"y[I] +=! x[I,J]", "x=f32:65536x200"},
+        {"c[B,M,N] +=! a[B,M,K]*b[B,K,N]", "a=f32:59x12x429&b=f32:59x429x424"},
+        {"y[N,P,Q,C] >=! pad(x,-inf)[N,P+R-1,Q+T-1,C] where P in 41, Q in 41, R in 3, T in 3", "x=f32:8x41x41x1072"}};
     static const char *const names[] = {"l1", "l2", "l3"};
     (void)state;
     for (size_t i = 0; i < 3 * sizeof one / sizeof *one; i++) {
