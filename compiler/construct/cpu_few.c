@@ -1,6 +1,7 @@
-/* Products of few rows with a large operand that lies along the results. Packing it would cost as much as a part of its product, so it is read
- * where it lies, a block of its rows at a time: a panel of the block stays in L1 while all rows go by, and the panel beside it is on its way there
- * meanwhile (lower/ahead.c). Partial sums of the task's panels stay in L2.
+/* Products of few rows with a large operand that lies along the results, and sums of its columns alone. Packing it would cost as much as a part of
+ * its product, so it is read where it lies, a block of its rows at a time: a panel of the block stays in L1 while all rows go by, and the panel
+ * beside it is on its way there meanwhile (lower/ahead.c). Partial sums of the task's panels stay in L2. The rows of a block follow each other, or
+ * lie as far apart as they can, whichever memory brings sooner; each of many products has an operand of its own, which is read so from afar.
  * An operand that L2 holds is read there by however many rows, each of many products by its own. */
 #include "construct/cpu.h"
 
