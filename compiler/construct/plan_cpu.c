@@ -78,13 +78,14 @@ static int64_t tasks_wanted(const kn_site *x)
 /* A map that goes along what it writes, not across it. */
 static bool is_map(const kn_site *x) { return x->s->red == KN_RED_NONE && x->m < 0; }
 
-/* Axis k by how far its steps lie apart in what is written. */
+/* Axis k by how far its steps lie apart in what is written; one that has none goes around all. */
 static int by_steps(const kn_site *x, int k)
 {
+    int64_t step[KILN_MAX_AXES] = {0};
+    for (int i = 0; i < x->s->nspatial; i++) step[i] = kn_cpu_extent(x, i) > 1 ? x->store.coef[i] : INT64_MAX;
     for (int i = 0; i < x->s->nspatial; i++) {
         int before = 0; /* so many go around this one */
-        for (int j = 0; j < x->s->nspatial; j++)
-            before += x->store.coef[j] > x->store.coef[i] || (x->store.coef[j] == x->store.coef[i] && j < i);
+        for (int j = 0; j < x->s->nspatial; j++) before += step[j] > step[i] || (step[j] == step[i] && j < i);
         if (before == k) return i;
     }
     return k;

@@ -326,11 +326,11 @@ static void columns_go_in_parts(void **state)
 {
     static const char sum[] = "y[J] +=! x[I,J]", product[] = "c[M,N] +=! a[M,K]*b[K,N]";
     static const struct { const char *text, *id, *inputs, *has; bool small; } one[] = {
-        {sum, "x86-64-avx2", "x=f32:4096x1024", "split parts S0 16 8 8\nsplit parts R0 8\n", false},
+        {sum, "x86-64-avx2", "x=f32:4096x1024", "split parts S0 16 8 8\nsplit parts R0 256\n", false}, /* rows far apart */
         {sum, "x86-64-avx2", "x=f32:6000x1000", "split parts S0 16 8 8\n", false},
         {sum, "x86-64-avx2", "x=f32:2048x2048", "split parts S0 32 8 8\n", false},
-        {sum, "x86-64-avx2", "x=f32:1241x674", "split parts S0 11 8 8\nsplit parts R0 8\n", true}, /* 17 of 73 rows */
-        {sum, "x86-64-avx2", "x=f32:1419x935", "split parts S0 15 8 8\nsplit parts R0 8\n", false}, /* 11, not 3, for two cores */
+        {sum, "x86-64-avx2", "x=f32:1241x674", "split parts S0 11 8 8\nsplit parts R0 10\n", true}, /* 17 of 73 rows */
+        {sum, "x86-64-avx2", "x=f32:1419x935", "split parts S0 15 8 8\nsplit parts R0 17\n", false}, /* 11, not 3, for two cores */
         {sum, "x86-64-avx2", "x=f32:1237x674", "split parts S0 11 8 8\n", false}, /* a prime */
         {sum, "x86-64-avx2", "x=f32:4099x13", "split parts S0 2 8\n", true},
         {sum, "x86-64-avx2", "x=f32:512x8192", "split out0 S0 64 8 8\n", false},
