@@ -29,7 +29,7 @@ CLIENT_SO = $(BIN)/libkiln-client.so
 POOL_OBJ = $(call obj,$(wildcard api/cli/pool*_posix.c))
 CLIENT_OBJ = $(call obj,$(wildcard api/client/*.c)) $(POOL_OBJ)
 
-.PHONY: $(shell sed -n 's/^\([a-z0-9 -]*\):.*\#\# .*/\1/p' Makefile) fuzz-lib run-unit setup tests
+.PHONY: $(shell sed -n 's/^\([a-z0-9 -]*\):.*\#\# .*/\1/p' Makefile) fuzz-lib setup tests
 build: $(LIB_A) $(CLIENT_SO) $(BIN)/kilnd $(BIN)/kiln-worker $(BIN)/kiln-child $(BIN)/kiln $(BIN)/kiln-gpu-run ## everything that is installed, into build/ (B=DIR for another place)
 
 help: ## this list
@@ -114,7 +114,7 @@ asan ubsan tsan: ## the unit tests under the sanitizers
 	@$(MAKE) -s --no-print-directory -j2 SAN=$(subst asan,address$(comma)undefined,$(subst ubsan,undefined,$(subst tsan,thread,$@))) build tests
 	@$(MAKE) -s --no-print-directory SAN=$(subst asan,address$(comma)undefined,$(subst ubsan,undefined,$(subst tsan,thread,$@))) run-unit
 comma = ,
-run-unit:
+run-unit: tests ## the unit tests alone
 	@LIMIT=$(if $(SAN),900) tests/run.sh $(B) $(BIN) unit
 
 fuzz: ## every parser, each for SECONDS=300 [ONLY="fuzz_json fuzz_bundle"]
