@@ -31,6 +31,7 @@ enum {
     KN_CPU_SQUARE = 160,   /* the same of one of places in two directions */
     KN_CPU_DIGITS = 4,     /* iterations of a reduce axis beside that of the lanes that are written out */
     KN_CPU_LINE = 64,      /* bytes of a cache line */
+    KN_CPU_PAGE = 4096,    /* of a page, within which prefetchers follow */
     KN_CPU_NARROW = 32,    /* bytes of a vector that straddles two cache lines less often than one of a whole line does */
     KN_CPU_ROW = 16,       /* vectors of a map's row that is written out as a whole */
     KN_CPU_FORKED = 16384  /* iterations below which a core is done before another one has started */
@@ -59,6 +60,7 @@ int64_t kn_cpu_pow2(int64_t n, int64_t most);
 int64_t kn_cpu_written_out(int64_t vectors);
 int kn_cpu_acc_bytes(const kn_site *x);
 double kn_cpu_bytes(const kn_tensor *t); /* all of the tensor's */
+double kn_cpu_touched(const kn_site *x); /* of all tensors that the statement reads and writes */
 double kn_cpu_vectors(const kn_site *x, int64_t n, int64_t lanes); /* of the sum's elements, that n of them take: kn_hw_vectors */
 double kn_cpu_idle(const kn_site *x, int64_t n, int64_t lanes);    /* lanes of these that are idle, by those that are not */
 double kn_cpu_groups(const kn_site *x); /* iterations of the spatial axes that both of two factors have */

@@ -316,11 +316,9 @@ static bool try_long(const kn_site *x, kn_plans *p, const along *m, const along 
     enum { TAPS = 9 };
     const kn_hw_level *l2 = kn_hw_level_named(x->hw, "l2"), *l3 = kn_hw_level_named(x->hw, "l3");
     kn_cpu_tile t = {.lanes = x->hw->vector_bytes / kn_cpu_acc_bytes(x), .nv = 1, .mr = KN_BESIDE_SIDE, .mo = KN_BESIDE_SIDE};
-    int64_t row = (kn_cpu_extent(x, m->axis) + m->reach) * kn_cpu_extent(x, x->n) * kn_cpu_acc_bytes(x), images = 1;
-    for (int i = 0; i < x->s->nspatial; i++)
-        if (i != x->n && i != m->axis && i != o->axis) images *= kn_cpu_extent(x, i);
+    int64_t row = (kn_cpu_extent(x, m->axis) + m->reach) * kn_cpu_extent(x, x->n) * kn_cpu_acc_bytes(x);
     if (!l2 || !l3 || touched_bytes(x, o) <= l3->capacity_bytes || m->step > 1 || o->step > 1 || m->apart > 1 || o->apart > 1) return false;
-    if (!kn_hw_past_caches(x->hw, (double)touched_bytes(x, o) * (double)images)) return false;
+    if (!kn_hw_past_caches(x->hw, kn_cpu_touched(x))) return false;
     if (x->reduce_extent > TAPS || kn_cpu_extent(x, o->axis) < 2 * t.mo || kn_cpu_extent(x, m->axis) < 2 * t.mr) return false;
     if ((o->reach + t.mo) * row > l2->capacity_bytes / 8 * (strides_pages(x, m, o) ? 6 : 5)) return false;
     int before = p->n;

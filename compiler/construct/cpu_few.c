@@ -238,11 +238,11 @@ static bool of_many(const kn_site *x, int other)
  * rows 0.5 to 1.0, but from L3 1.1 to 1.6). Rows of 13 KB: 0.65 to 1.0 on one core, 1.15 on two. */
 static bool runs_apart(const kn_site *x, const kn_cpu_tile *t)
 {
-    enum { PAGE = 4096, PAGES_OF_FAR = 2, ROWS = 4 };
+    enum { PAGES_OF_FAR = 2, ROWS = 4 };
     const kn_hw_level *l3 = kn_hw_level_named(x->hw, "l3");
     int64_t rows = kn_cpu_extent(x, x->m), row = kn_cpu_extent(x, x->n) * kn_cpu_acc_bytes(x), bytes = whole_operand_bytes(x);
     bool far = l3 && bytes > l3->capacity_bytes;
-    if (t->written || rows > ROWS || row >= PAGE * (far ? PAGES_OF_FAR : 1)) return false;
+    if (t->written || rows > ROWS || row >= KN_CPU_PAGE * (far ? PAGES_OF_FAR : 1)) return false;
     return rows == 1 || (kn_hw_past_caches(x->hw, (double)bytes) && kn_cpu_other(x) >= 0);
 }
 

@@ -23,7 +23,7 @@ static int work_of(const kn_expr *e)
     return n;
 }
 
-static double touched(const kn_site *x)
+double kn_cpu_touched(const kn_site *x)
 {
     const kn_program *p = x->t->program;
     const kn_expr *loads[KN_SITE_LOADS];
@@ -39,7 +39,8 @@ static int64_t map_vector_bytes(const kn_site *x)
 {
     const kn_hw_level *far = kn_hw_level_named(x->hw, "l3");
     for (int i = 0; i < x->nloads; i++) far = x->load[i].padded ? NULL : far; /* what is padded is read again soon */
-    bool streams = far && work_of(x->s->body) <= CHEAP && touched(x) > (double)far->capacity_bytes && !kn_hw_past_caches(x->hw, touched(x));
+    double bytes = kn_cpu_touched(x);
+    bool streams = far && work_of(x->s->body) <= CHEAP && bytes > (double)far->capacity_bytes && !kn_hw_past_caches(x->hw, bytes);
     return streams ? x->hw->streaming_vector_bytes : x->hw->vector_bytes;
 }
 
@@ -207,7 +208,7 @@ static void map_tiles(const kn_site *x, kn_plans *p)
     int64_t nodes = nodes_of(x->s->body);
     while (run <= KN_CPU_ROW && nodes * run > LONG_TEXT && kn_cpu_extent(x, x->n) % (run * lanes) == 0 && run % 2 == 0) run /= 2;
     const int64_t widths[] = {run, kn_cpu_written_out(vectors), 1};
-    bool halves = own >= 4 && lanes * own == x->hw->vector_bytes && lanes * own * 2 == KN_CPU_LINE && kn_hw_past_caches(x->hw, touched(x));
+    bool halves = own >= 4 && lanes * own == x->hw->vector_bytes && lanes * own * 2 == KN_CPU_LINE && kn_hw_past_caches(x->hw, kn_cpu_touched(x));
     for (int i = vectors <= whole || (few && run > 8) ? 0 : 1; i < 3; i++) {
         kn_cpu_tile t = {.lanes = lanes, .nv = widths[i], .mr = 1, .mc = 1, .grain = rows_of_task(x, other), .rlanes = 1, .runroll = 1};
         if (t.nv > KN_CPU_ROW && halves) t.nc = t.nv / 2, t.nv = 2; /* a line a turn */
@@ -311,12 +312,11 @@ static bool whole_lines(const kn_site *x)
 /* Rows of what is turned are longer than a page, and no whole lines. */
 static bool crosses_lines(const kn_site *x)
 {
-    enum { PAGE = 4096 };
     bool crosses = false;
     for (int l = 0; l < x->nloads; l++) {
         const kn_site_access *a = &x->load[l];
         int64_t row = a->linear && a->coef[x->m] == 1 ? a->coef[x->n] * a->bytes : 0;
-        crosses = crosses || (row > PAGE && row % KN_CPU_LINE);
+        crosses = crosses || (row > KN_CPU_PAGE && row % KN_CPU_LINE);
     }
     return crosses;
 }
@@ -327,9 +327,9 @@ static bool crosses_lines(const kn_site *x)
  * 16 bits: 704x21025 0.82, 1024x12321 0.61; bytes: 704x21025 0.7, 1024x30000 0.61; rows shorter than a page 1.05 to 1.3). */
 static strip lines_of_reads(const kn_site *x, int64_t lanes, int64_t rows, int64_t bytes)
 {
-    enum { MOST = 8, LEAST = 2, PAGE = 4096, PAGES = 64 };
+    enum { MOST = 8, LEAST = 2, PAGES = 64 };
     int64_t pitch = x->store.linear ? x->store.coef[x->m] * kn_dtype_bytes(x->s->body->dtype) : 0;
-    int64_t most = pitch > 0 ? kn_cpu_rows_of_step(x, pitch, MOST * rows) / rows : LEAST, paged = pitch > PAGE ? PAGES / rows : MOST;
+    int64_t most = pitch > 0 ? kn_cpu_rows_of_step(x, pitch, MOST * rows) / rows : LEAST, paged = pitch > KN_CPU_PAGE ? PAGES / rows : MOST;
     if (most > paged) most = paged;
     if (most < LEAST) most = LEAST;
     return (strip){x->n, x->m, most, kn_ceil_div(KN_CPU_LINE, bytes), {lanes, rows}};
@@ -345,14 +345,13 @@ static bool try_far_squares(const kn_site *x, kn_plans *p, int64_t lanes, int64_
     enum { LINES = 4, FEWEST = 4, FEW = 12, SQUARES = 32 };
     const kn_hw_level *l2 = kn_hw_level_named(x->hw, "l2"), *l3 = kn_hw_level_named(x->hw, "l3");
     int64_t bytes = lanes * kn_dtype_bytes(x->s->body->dtype), run = LINES * KN_CPU_LINE / bytes, squares = kn_ceil_div(kn_cpu_extent(x, x->m), rows);
-    bool past = kn_hw_squares_past_caches(x->hw, touched(x)) && (whole_lines(x) || squares < FEW), crosses = past && crosses_lines(x);
-    past = past && !crosses;
-    bool far = l3 && bytes == KN_CPU_LINE && touched(x) > 3 * (double)l3->capacity_bytes;
-    strip k = past ? (strip){x->m, x->n, run, 1, {rows, lanes}}
-            : crosses ? lines_of_reads(x, lanes, rows, bytes)
+    bool past = kn_hw_squares_past_caches(x->hw, kn_cpu_touched(x)) && (whole_lines(x) || squares < FEW);
+    bool far = l3 && bytes == KN_CPU_LINE && kn_cpu_touched(x) > 3 * (double)l3->capacity_bytes;
+    strip k = past && crosses_lines(x) ? lines_of_reads(x, lanes, rows, bytes)
+            : past ? (strip){x->m, x->n, run, 1, {rows, lanes}}
             : far  ? (strip){x->n, x->m, kn_ceil_div(squares, kn_ceil_div(squares, SQUARES)), 1, {lanes, rows}}
                    : (strip){x->n, x->m, 2, 2, {lanes, rows}};
-    if (!l2 || touched(x) <= (double)l2->capacity_bytes || k.beside < 2) return false;
+    if (!l2 || kn_cpu_touched(x) <= (double)l2->capacity_bytes || k.beside < 2) return false;
     return kn_cpu_extent(x, x->n) >= FEWEST * lanes && kn_cpu_extent(x, x->m) >= FEWEST * rows && try_strips(x, p, &k);
 }
 

@@ -91,19 +91,14 @@ static int by_steps(const kn_site *x, int k)
     return k;
 }
 
-/* The first that has more than one iteration. */
-static int first_of(const kn_site *x, bool steps)
-{
-    for (int k = 0; k < x->s->nspatial; k++) {
-        int i = steps ? by_steps(x, k) : k;
-        if (kn_cpu_extent(x, i) > 1) return i;
-    }
-    return -1;
-}
-
 int kn_cpu_in_order(const kn_site *x, int k)
 {
-    bool sorted = is_map(x) && x->store.linear && first_of(x, true) == first_of(x, false);
+    int ones = 0, first = -1; /* axes of one iteration, which go around all; the statement's first of several */
+    for (int i = 0; i < x->s->nspatial; i++) {
+        if (kn_cpu_extent(x, i) == 1) ones++;
+        else if (first < 0) first = i;
+    }
+    bool sorted = is_map(x) && x->store.linear && first >= 0 && by_steps(x, ones) == first;
     return sorted ? by_steps(x, k) : k;
 }
 
