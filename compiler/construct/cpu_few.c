@@ -219,17 +219,19 @@ static int64_t side_by_side(const kn_site *x, const kn_cpu_tile *t)
 /* Many products, each with an operand of its own that is read once, from memory: block after block it comes from end to end, where panels of the
  * whole sum take a short run of each row (20 to 45 MB on a Zen 4, 12 to 64 rows of 136 to 1001 columns, 0.55 to 1.0 of the time, 424 x 429 to 1.1).
  * Of short sums of long rows the partial sums would be gone over for nothing (1001 x 101: 1.1); short rows are few panels, which are near one run
- * as it is (64 to 112 columns: 1.0 to 1.8, 128: 0.8 to 1.3). */
+ * as it is (64 to 112 columns: 1.0 to 1.8, 128: 0.8 to 1.3). Of operands that L2 does not hold long sums of more rows come so too, as if each stood
+ * alone (2 images of 512x50x50, 1000x46x46, 2000x39x39 to 256, 200, 200: 0.89, 0.84, 0.84 of the time of panels of all terms; of 168 and 256 terms
+ * 1.02 to 1.05). */
 static bool of_many(const kn_site *x, int other)
 {
-    enum { ROWS = 64, VECTORS = 8, LEAST = 3 }; /* terms are to be this part of the columns or more */
-    const kn_hw_level *l3 = kn_hw_level_named(x->hw, "l3");
+    enum { ROWS = 64, VECTORS = 8, LEAST = 3, LONG = 400 }; /* terms are to be this part of the columns or more; of a long sum */
+    const kn_hw_level *l2 = kn_hw_level_named(x->hw, "l2"), *l3 = kn_hw_level_named(x->hw, "l3");
     int64_t columns = kn_cpu_extent(x, x->n);
-    if (other < 0 || !l3 || kn_cpu_extent(x, x->m) > ROWS || LEAST * x->reduce_extent < columns) return false;
-    if (columns * kn_cpu_acc_bytes(x) <= VECTORS * x->hw->vector_bytes) return false;
     for (int l = 0; l < x->nloads; l++)
-        if ((x->load[l].axes >> x->n & 1) && !(x->load[l].axes >> other & 1)) return false;
-    return whole_operand_bytes(x) > l3->capacity_bytes;
+        if (other < 0 || ((x->load[l].axes >> x->n & 1) && !(x->load[l].axes >> other & 1))) return false;
+    if (l2 && operand_bytes(x) > l2->capacity_bytes && x->reduce_extent >= LONG && !kn_cpu_short_vectors(x)) return true;
+    if (!l3 || kn_cpu_extent(x, x->m) > ROWS || LEAST * x->reduce_extent < columns) return false;
+    return columns * kn_cpu_acc_bytes(x) > VECTORS * x->hw->vector_bytes && whole_operand_bytes(x) > l3->capacity_bytes;
 }
 
 /* Terms of a sum beside each other are as far apart as they can be, so that they are as many runs of memory, each read from end to end: prefetchers

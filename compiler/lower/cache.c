@@ -579,6 +579,8 @@ static void fill_scratch(kn_lw *w, kn_sg *sg, int cache)
     w->tail = after;
 }
 
+void kn_lw_fill_part(kn_lw *w, kn_sg *sg, int cache) { fill_nest(w, sg, cache, false); }
+
 void kn_lw_fill(kn_lw *w, kn_sg *sg, int cache)
 {
     const kn_cache *c = &sg->g->caches[cache];

@@ -26,6 +26,8 @@ void kn_lw_fill_zipped_row(kn_lw *w, kn_sg *sg, int cache, const int64_t *size, 
 typedef struct kn_square_dims { int lane, run, unit; int64_t steps; } kn_square_dims; /* steps: of the run that the tensor has */
 bool kn_lw_squares(kn_lw *w, kn_sg *sg, int cache, int n, const int64_t *size, const int64_t *step, kn_square_dims *d);
 void kn_lw_fill_squares(kn_lw *w, kn_sg *sg, int cache, int n, const int64_t *size, const int *order, int inner, const kn_square_dims *d, bool whole);
+/* Fills a plain copy, not all of whose source is there. */
+void kn_lw_fill_part(kn_lw *w, kn_sg *sg, int cache);
 /* What the axes are at that position of a copy that is indexed by loops. */
 void kn_cache_axes(kn_lw *w, kn_sg *sg, int cache, kn_expr *const *k, kn_expr **av);
 /* folded.c: a packed copy whose lanes are rows of the source, along which several of its other dimensions run; false: it is no such copy. */

@@ -154,8 +154,10 @@ static access load_access(kn_env *v, const kn_expr *e, int lanes)
 {
     kn_lw *w = v->w;
     if (v->sg)
-        for (int i = 0; i < v->sg->nloads; i++)
-            if (v->sg->loads[i] == e && v->sg->cache_of[i] >= 0) return cache_access(v, i, v->sg->cache_of[i]);
+        for (int i = 0; i < v->sg->nloads; i++) {
+            int cache = v->sg->loads[i] == e ? v->sg->cache_of[i] : -1;
+            if (cache >= 0 && cache != v->sg->first_use) return cache_access(v, i, cache);
+        }
     const kn_tensor *x = &w->p->program->tensors[e->u.tensor];
     kn_expr *idx[KILN_MAX_RANK] = { NULL }, *in = NULL, *others = NULL;
     for (int i = 0; i < e->nargs; i++) {

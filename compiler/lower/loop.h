@@ -100,6 +100,7 @@ typedef struct kn_ls {
     bool writes;           /* PREFETCH; GROUP: all of REGISTER buffer are results that only hold from here on */
     bool to_l2;            /* PREFETCH: no nearer */
     bool streams;          /* STORE of a vector as long as a line, or half of it: past the caches where it is aligned to its length */
+    bool aside;            /* STORE to SCRATCH of what is read just here, by others in a run of stores that do not read it back */
     bool holds;            /* STORE to a register of a vector that a few statements want: not to be read from memory by each of them instead */
     bool unaligned;        /* STORE of a vector: address may not be vector-aligned */
     int idle;              /* STORE of a vector: so many of its first lanes, if negative of its last ones, others store too, or overwrite */

@@ -241,8 +241,10 @@ void kn_lw_open(kn_lw *w, kn_sg *sg, int loop, const kn_ls *of)
     if (async) kn_lw_wait(w, async - 1);
     if (sg->lane && kn_stage_lanes(sg->g, w->hw) > w->hw->lanes && (shared || ahead)) kn_lw_group(w, KN_GROUP_SEEN);
     if (shared || ahead) kn_lw_barrier(w); /* nobody still reads the last fill; what was filled for this iteration is there */
+    int used = kn_lw_first_use(w, sg, loop);
     for (int i = 0; i < sg->g->ncaches && !w->status; i++)
-        if (sg->g->caches[i].at == loop && !sg->g->caches[i].copies) kn_lw_fill(w, sg, i);
+        if (sg->g->caches[i].at == loop && !sg->g->caches[i].copies && i != used) kn_lw_fill(w, sg, i);
+    if (used >= 0) kn_lw_fill_at_first_use(w, sg, used);
     if (shared) kn_lw_barrier(w);
     for (int n = next_ahead(sg, loop, 0); n && of && !w->status; n = next_ahead(sg, loop, n)) {
         kn_expr *next = kn_lw_simp(w, kn_bin(w->a, KN_OP_ADD, sg->val[loop], kn_lw_int(w, n)));
@@ -318,6 +320,7 @@ kn_ls *kn_lw_loop(kn_lw *w, kn_sg *sg, int loop)
         return s;
     }
     kn_lw_skip(w, sg, loop, &lo, &hi);
+    if (loop == sg->again) lo = sg->begun;
     int64_t by_lines = kn_lw_line_tiles(w, sg, loop), most = by_lines ? by_lines : l->extent;
     if (by_lines) hi = kn_lw_int(w, by_lines), sg->clipped[l->axis] = false;
     int var = kn_lw_var(w, l->name, 0, most - 1);
@@ -378,7 +381,7 @@ bool kn_lw_stage_init(kn_lw *w, kn_sg *sg, int stage, bool packs)
         sg->flat[i] = flat_of(w, sg->s, sg->loads[i]->u.tensor, sg->loads[i]->args);
     }
     find_tile(sg);
-    sg->part = sg->results = sg->sums = sg->made = -1;
+    sg->part = sg->results = sg->sums = sg->made = sg->first_use = sg->again = -1;
     for (int k = 0; k < sg->g->ncaches; k++) {
         const kn_cache *c = &sg->g->caches[k];
         enum kn_dtype t = w->p->program->tensors[sg->loads[c->load]->u.tensor].dtype;

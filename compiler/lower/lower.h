@@ -75,6 +75,9 @@ typedef struct kn_sg {
     int cache_buffer[KN_CACHES];
     kn_expr *cache_base[KN_CACHES][KILN_MAX_RANK];  /* region caches */
     int64_t cache_size[KN_CACHES][KILN_MAX_RANK];
+    int first_use;                           /* cache whose copy the tile at hand makes as it reads the tensor itself; -1: none (first_use.c) */
+    int again;                               /* loop whose first iteration such tiles have been, -1: none; where it begins then */
+    kn_expr *begun;
     kn_expr *filling[KN_CACHES];             /* value of its loop that a cache with copies is being filled for; NULL: not now */
     struct kn_sg *maker;                     /* of made.c: the map whose elements are made as this reduction reads them; NULL: none */
     const struct kn_sg *reader;              /* of a maker: that reduction */
@@ -240,6 +243,9 @@ bool kn_sg_room(const kn_lw *w, const kn_sg *sg, const kn_expr *load, int axis);
 void kn_lw_before(kn_lw *w, kn_sg *sg, int loop);   /* in front of a serial loop: first fills of caches that run ahead */
 void kn_lw_open(kn_lw *w, kn_sg *sg, int loop, const kn_ls *of); /* in the body of loop statement `of`: producers, then caches */
 void kn_lw_fill(kn_lw *w, kn_sg *sg, int cache);
+/* first_use.c: the cache of loop `loop` whose copy its first tiles can make, -1: there is none; lowers these, or fills it where not all is there. */
+int kn_lw_first_use(kn_lw *w, kn_sg *sg, int loop);
+void kn_lw_fill_at_first_use(kn_lw *w, kn_sg *sg, int cache);
 kn_expr *kn_lw_half(kn_lw *w, const kn_sg *sg, int cache, kn_expr *at); /* element `at` of the copy that is filled or read now */
 kn_ls *kn_lw_loop(kn_lw *w, kn_sg *sg, int loop);   /* opens a serial FOR over a loop, clipped where that is allowed */
 void kn_lw_tile(kn_lw *w, kn_sg *sg);

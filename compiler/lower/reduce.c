@@ -165,6 +165,7 @@ static void accumulate(kn_tile *x, int64_t part)
     kn_lw *w = x->w;
     bool first = x->written_out && !(x->begun >> part & 1);
     kn_memo *memo = kn_memo_open(w, x->sg, x->ncombo);
+    kn_tile_leave_copy(x);
     for (int64_t c = 0; c < x->ncombo && !w->status; c++) {
         kn_tile_set(x, c);
         kn_env v = kn_tile_env(x);
@@ -275,6 +276,7 @@ static void nest(kn_tile *x, int i, int64_t part)
         w->tail = &loop->body;
         kn_lw_open(w, sg, i, loop);
         kn_tile_ahead(x, i);
+        kn_tile_first_use_ahead(x, i);
         nest(x, i + 1, part);
         w->tail = after;
         if (whole) {

@@ -259,7 +259,7 @@ static kn_ls **share_run(kn_lw *w, kn_ls **at)
     bool loads = true;
     sharing *s = kn_new(w->a, sharing);
     kn_ls *end = *at, **out = at;
-    for (; straight(end); end = end->next, n++) loads = loads && w->p->buffers[end->buffer].scope == KN_REGISTER;
+    for (; straight(end); end = end->next, n++) loads = loads && (end->aside || w->p->buffers[end->buffer].scope == KN_REGISTER);
     for (int pass = 0; s && n >= RUN_LEAST && pass < 2; pass++) {
         *s = (sharing){.w = w, .counting = true, .run = *at, .end = end};
         s->loads = pass == 1 && loads;

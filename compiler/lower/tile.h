@@ -85,6 +85,10 @@ bool kn_lw_has_rows(const kn_lw *w, const kn_expr *load, int axis, int64_t lanes
 void kn_tile_ahead(kn_tile *x, int i);
 void kn_tile_ahead_at_once(kn_tile *x, int i);
 
+/* first_use.c: the vectors of a step go to the copy that the tile makes; in loop i, asks for those of a few steps further on. */
+void kn_tile_leave_copy(kn_tile *x);
+void kn_tile_first_use_ahead(kn_tile *x, int i);
+
 /* store.c */
 bool kn_tile_traps(const kn_expr *e); /* must not be computed out of range */
 void kn_tile_store(kn_tile *x);
