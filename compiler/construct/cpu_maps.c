@@ -382,8 +382,10 @@ static bool parted_tiles(const kn_site *x, kn_plans *p)
 /* A map whose innermost axis is a handful of elements: lanes along the next one out, whose vectors are interleaved as they are stored. */
 static bool interleaved_tiles(const kn_site *x, kn_plans *p)
 {
-    int64_t few = kn_cpu_extent(x, x->n), lanes = x->hw->vector_bytes / kn_dtype_bytes(x->s->body->dtype);
-    if (few < 2 || few > 4 || kn_dtype_bytes(x->s->body->dtype) < 4 || !x->store.linear) return false;
+    enum { BYTES = 16 }; /* of vectors of which three are interleaved byte by byte: toolchains have one instruction for that */
+    int64_t bytes = kn_dtype_bytes(x->s->body->dtype), few = kn_cpu_extent(x, x->n), lanes = x->hw->vector_bytes / bytes;
+    if (few < 2 || few > 4 || !x->store.linear) return false;
+    if (few == 3 && bytes == 1) lanes = BYTES;
     kn_site y = *x;
     y.m = x->n, y.n = -1;
     for (int i = 0; i < x->s->nspatial; i++) if (x->store.coef[i] == few && kn_cpu_extent(x, i) >= 4) y.n = i;

@@ -156,9 +156,8 @@ static bool interleaves(kn_tile *x)
 {
     kn_lw *w = x->w;
     const kn_sg *sg = x->sg;
-    int u = -1, out = sg->s->out;
+    int u = -1;
     if (w->hw->gpu || x->lanes < 4 || x->reduce_lanes || x->ncombo < 2 || x->ncombo > 4 || sg->g->epilogue >= 0) return false;
-    if (kn_dtype_bytes(w->p->program->tensors[out].dtype) < 4 && x->ncombo == 3) return false;
     for (int i = sg->tile; i < sg->g->nloops; i++)
         if (kn_tile_spatial(sg, i) && i != x->vloop && kn_tile_extent(sg, i) == x->ncombo) u = i;
     if (u < 0) return false;
@@ -175,7 +174,7 @@ static void store_interleaved(kn_tile *x)
     kn_lw *w = x->w;
     int n = (int)x->ncombo, out, rows = kn_lw_buffer(w, "rows", w->p->program->tensors[x->sg->s->out].dtype, x->lanes, n, KN_REGISTER);
     kn_expr *idx[KILN_MAX_RANK], *args[4];
-    bool safe, narrow = kn_dtype_bytes(w->p->program->tensors[x->sg->s->out].dtype) < 4; /* no single instruction picks from four vectors of those */
+    bool safe, narrow = n != 3 && kn_dtype_bytes(w->p->program->tensors[x->sg->s->out].dtype) < 4; /* nothing picks from four of those at once */
     for (int c = 0; c < n && !w->status; c++) {
         kn_tile_set(x, c);
         kn_expr *value = kn_tile_final(x, kn_tile_value(x, c), x->lane_var, &out, idx, &safe);

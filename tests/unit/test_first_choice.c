@@ -698,6 +698,27 @@ static void fast_caches_change_no_tiles(void **state)
     CHOOSE("../tests/data/cpu_rank_zen4", false, one);
 }
 
+/* Few channels of narrow elements become the innermost ones in whole vectors, interleaved as they are stored; taps of one channel that are no whole
+ * number of an instruction's terms are read from rows that go on. */
+static void few_channels_are_interleaved(void **state)
+{
+#define LAST(type, shape) "{\"op\":{\"name\":\"Transpose\",\"attrs\":{\"perm\":[0,2,3,1]}},\"inputs\":[" INPUT(type, shape) "]}"
+#define STEM(type, x, w) "{\"op\":{\"name\":\"Conv\",\"attrs\":{\"strides\":[2,2]}},\"inputs\":[" INPUT(type, x) "," INPUT(type, w) "]}"
+#define ALONE(k) "{\"expr\":\"y[N,P,Q,F] +=! pad(x,0.0)[N,P+R,Q+S,C]*w[R,S,C,F] where P in 64, Q in 64\",\"inputs\":[" \
+                 NAMED("x", "bf16", "1,64,64,1") "," NAMED("w", "bf16", k "," k ",1,32") "]}"
+    static const choice turned[] = {{LAST("u8", "1,3,128,128"), "__builtin_shufflevector", NULL, "u8x16u"},
+                                    {LAST("f16", "2,3,64,64"), "__builtin_shufflevector", "restrict line", "u16x32u"},
+                                    {LAST("u8", "1,4,96,96"), "__builtin_shufflevector", "restrict line", "u8x64u"},
+                                    {STEM("bf16", "1,3,64,64", "32,3,3,3"), "rows", "restrict line", "__builtin_shufflevector"}};
+    static const choice taps[] = {{ALONE("5"), " region\n", "flatten_window", NULL}, {ALONE("7"), " region\n", "flatten_window", NULL}};
+#undef LAST
+#undef STEM
+#undef ALONE
+    (void)state;
+    CHOOSE("x86-64-bf16", true, turned);
+    CHOOSE("x86-64-bf16", false, taps);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(lanes_and_rows_lie_beside_each_other), cmocka_unit_test(tiles_are_whole),
@@ -712,7 +733,8 @@ int main(void)
                                        cmocka_unit_test(short_tiles_share_a_task), cmocka_unit_test(few_rows_go_in_parts),
                                        cmocka_unit_test(operands_of_many_come_from_end_to_end),
                                        cmocka_unit_test(short_rows_are_read_in_runs), cmocka_unit_test(far_rows_are_four_runs),
-                                       cmocka_unit_test(planes_are_copied_in_order), cmocka_unit_test(far_windows_take_all_lanes),
+                                       cmocka_unit_test(planes_are_copied_in_order),
+                                       cmocka_unit_test(few_channels_are_interleaved), cmocka_unit_test(far_windows_take_all_lanes),
                                        cmocka_unit_test(long_rows_are_read_once), cmocka_unit_test(loops_too_long_to_write_out),
                                        cmocka_unit_test(far_squares_lie_beside_each_other), cmocka_unit_test(crowded_windows_come_in_runs),
                                        cmocka_unit_test(windows_of_one_tap_are_products), cmocka_unit_test(rows_come_from_lines),

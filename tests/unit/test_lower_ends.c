@@ -277,6 +277,32 @@ static void narrow_lanes_are_picked(void **state)
     }
 }
 
+static int64_t is_zip(const kn_lprog *l, const kn_expr *e, int64_t with)
+{
+    (void)l;
+    (void)with;
+    return e->op == KN_OP_ZIP;
+}
+
+static int64_t zips_of(const kn_lprog *l, const kn_ls *s, int64_t with) { return counted_of(l, s->value, is_zip, with); }
+
+/* Narrow elements of two, three or four rows become one row: whole vectors, but for what is left over. */
+static void narrow_rows_are_interleaved(void **state)
+{
+#define CHANNELS(n) "split y P 16\nreorder y P.0 | C.0 P.1\nunroll y C.0\nvectorize y P.1\n"
+    static const struct { const char *text, *inputs; } one[] = {
+        {"y[P,C] = x[C,P]", "x=u8:3x64"}, {"y[P,C] = x[C,P]", "x=i8:3x70"}, {"y[P,C] = x[C,P]", "x=bf16:3x53"}, {"y[P,C] = x[C,P]", "x=f16:2x64"},
+        {"y[P,C] = x[C,P]", "x=u8:4x48"}, {"y[P,C] = cast(x[C,P],i32)+128", "x=i8:3x64"}, {"y[P,C] = cast(cast(x[C,P],i32)+128,u8)", "x=i8:3x40"},
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof one / sizeof *one; i++) {
+        kiln_arena *a = kiln_arena_open(&(kiln_host){NULL, mem, NULL});
+        if (!counted(lowered_and_run(a, one[i].text, one[i].inputs, CHANNELS(n)), zips_of, 0)) fail_msg("%zu", i);
+        kiln_arena_close(a);
+    }
+#undef CHANNELS
+}
+
 /* A run whose elements lie beside each other in memory, but of which a choice takes some that end at a digit of an axis, is no last piece of that
  * axis, though as many elements as that has are there. */
 static void runs_break_at_digits(void **state)
@@ -630,6 +656,7 @@ int main(void)
                                        cmocka_unit_test(regions_have_all_rows_of_a_tile),
                                        cmocka_unit_test(tiles_are_made_where_they_are_read), cmocka_unit_test(results_leave_registers),
                                        cmocka_unit_test(runs_break_at_digits), cmocka_unit_test(narrow_lanes_are_picked),
+                                                                               cmocka_unit_test(narrow_rows_are_interleaved),
                                        cmocka_unit_test(copies_know_joined_digits), cmocka_unit_test(whole_turns_ask_nothing),
                                        cmocka_unit_test(maps_ask_nothing), cmocka_unit_test(whole_tiles_ask_nothing),
                                        cmocka_unit_test(loops_of_a_sum_are_one), cmocka_unit_test(terms_ask_once),
