@@ -44,8 +44,17 @@ static void windows_are_planned(void **state)
         {"x86-64-avx512", NARROW(2), "x=u8:1x16x18x36&w=i8:16x3x3:const", "widen out0 0 ", " region last ", "R1.2"},
         {"x86-64-avx2", NARROW(1), "x=u8:1x16x9x18&w=i8:16x3x3:const", "split out0 S3 ", "", "region last"},
         {"x86-64-avx2", NARROW(1), "x=u8:1x16x9x18&w=i8:16x5x5:const", "widen out0 0 ", " region last ", "R1.2"},
-        {"x86-64-avx2", "y[N,C,P,Q] +=! pad(x,0.0)[N,C,P+R-2,Q+T-2]*w[C,R,T] where P in 7, Q in 9", "x=f16:1x10x7x9&w=f16:10x5x5:const",
+        {"x86-64-avx2", "y[N,C,P,Q] +=! pad(x,0.0)[N,C,P+R-2,Q+T-2]*w[C,R,T] where P in 7, Q in 9", "x=f16:1x24x7x9&w=f16:24x5x5:const",
          "widen out0 0 ", " region last ", "R1.2"},
+        /* halves that many taps read, or that are picked for them, become floats before, and their padding is filled in on the way */
+        {"x86-64-avx2", "y[N,C,P,Q] +=! pad(x,0.0)[N,C,P+R-2,Q+T-2]*w[C,R,T] where P in 28, Q in 28", "x=f16:1x4x28x28&w=f16:4x5x5",
+         "decompose_padding out0 1 ", "inline plane", "R1.2"},
+        {"x86-64-bf16", "y[N,C,P,Q] +=! pad(x,0.0)[N,C,P*2+R-2,Q*2+T-2]*w[C,R,T] where P in 14, Q in 14", "x=bf16:1x4x28x28&w=bf16:4x5x5",
+         "widen out0 1 ", "split out0 S3 1 16\n", "R1.2"},
+        {"x86-64-bf16", "y[N,P,Q,C] +=! pad(x,0.0)[N,P+R-1,Q+T-1,C]*w[R,T,C] where P in 12, Q in 12", "x=bf16:1x12x12x40&w=bf16:3x3x40",
+         "widen out0 0 ", "vectorize out0 S3.", "decompose_padding"},
+        {"x86-64-bf16", "y[N,P,Q,C] +=! pad(x,0.0)[N,P*2+R-1,Q*2+T-1,C]*w[R,T,C] where P in 12, Q in 12", "x=bf16:1x24x24x40&w=bf16:3x3x40",
+         "vectorize out0 S3.", "", "widen out0 0 "},
         {"x86-64-avx2", "t[N,C,H,W] = cast(x[N,C,H,W],i32)-3; y[N,C,P,Q] +=! pad(t,0)[N,C,P*2+R-1,Q*2+T-1]*cast(w[C,R,T],i32) where P in 9, Q in 9",
          "x=u8:1x16x18x18&w=i8:16x3x3:const", "widen out0 1 ", " region last ", "R1.2"},
         /* layers of a constant's group are no shorter than what partial sums are worth */
