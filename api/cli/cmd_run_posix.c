@@ -231,7 +231,7 @@ static int compare(struct job *j)
         for (int64_t i = 0, at = 0; i < n && now_us() - begin < 1e6 * (o + 1); i += step, checked++) {
             at = i % 3 == 2 ? n - 1 - i : i; /* from both ends */
             if (kiln_ref_at(ref, o, at, &value, &scale) != KILN_OK) return cli_fail(SOFTWARE, "the reference failed");
-            double got = element(&j->out[o], j->outputs[o], at), error = fabs(got - value) / (rtol * scale + atol);
+            double got = element(&j->out[o], j->outputs[o], at), error = got == value ? 0 : fabs(got - value) / (rtol * scale + atol);
             if ((got != got) != (value != value) || error > worst) worst = got == got || value != value ? error : INFINITY;
         }
     }

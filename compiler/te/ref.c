@@ -118,6 +118,13 @@ static double function(int op, double x)
     }
 }
 
+/* The low bits of a whole number that the integers of the dtype do not hold. */
+static double low_bits(enum kn_dtype t, double x)
+{
+    double span = ldexp(1, 8 * kn_dtype_bytes(t)), low = kn_dtype_class(t) == 'i' ? -span / 2 : 0;
+    return x >= low && x < low + span ? x : x - floor((x - low) / span) * span;
+}
+
 /* Narrow integers keep their low bits. What a float beyond 32 (64) bits or NaN becomes is open, as in C and ONNX: a scale without end says so. */
 static void cast(const kn_instr *in, double *v, double *s)
 {
@@ -132,13 +139,9 @@ static void cast(const kn_instr *in, double *v, double *s)
         if (t == KN_I64 && !(fabs(x) < 0x1p63)) v[0] = 0, s[0] = INFINITY;
         return;
     }
-    bool sign = kn_dtype_class(t) == 'i';
-    double span = ldexp(1, 8 * kn_dtype_bytes(t)), low = sign ? -span / 2 : 0;
-    if (v[0] >= low && v[0] < low + span) return;
-    if (!in->integer && !(fabs(v[0]) < 0x1p31))
-        v[0] = 0, s[0] = INFINITY;
-    else
-        v[0] -= floor((v[0] - low) / span) * span;
+    double low = low_bits(t, v[0]);
+    if (low != v[0] && !in->integer && !(fabs(v[0]) < 0x1p31)) low = 0, s[0] = INFINITY;
+    v[0] = low;
 }
 
 static double stored_as(double x)
@@ -436,9 +439,16 @@ static bool infinite_stays(const kiln_ref *r, int tensor)
     return s->red == KN_RED_NONE && s->body->dtype == r->p->tensors[tensor].dtype;
 }
 
-static double stored(const kiln_ref *r, int tensor, double x)
+/* Integers narrower than what is summed, or multiplied, in keep its low bits; of numbers that doubles do not hold these are not known. */
+static double stored(const kiln_ref *r, int tensor, double x, double *scale)
 {
     enum kn_dtype t = r->p->tensors[tensor].dtype;
+    char class = kn_dtype_class(t);
+    if ((class == 'i' || class == 'u') && kn_dtype_bytes(t) < 8) {
+        double low = fabs(x) < 0x1p53 ? low_bits(t, x) : 0;
+        *scale = fabs(x) < 0x1p53 ? fmax(*scale, fabs(low)) : INFINITY;
+        return low;
+    }
     return kn_is_f8(t) && !(infinite_stays(r, tensor) && isinf(x)) ? kn_f8_round(t, x) : x;
 }
 
@@ -448,7 +458,7 @@ static void compute(kiln_ref *r, int tensor, int64_t index, double *value, doubl
     kn_code *c = &r->code[r->writer[tensor]];
     point_of(r->p, c->s, index, axes);
     reduce(r, c, axes, value, scale);
-    *value = stored(r, tensor, *value);
+    *value = stored(r, tensor, *value, scale);
 }
 
 static cell *find(memo *m, int64_t index)
@@ -520,7 +530,7 @@ static void scatter(kiln_ref *r, kn_code *c, memo *m)
         if (inside) {
             run(r, c, c->body, c->n);
             combine(st->red, c->value[0], c->scale[0], &m->value[at], &m->scale[at]);
-            m->value[at] = stored(r, st->out, m->value[at]);
+            m->value[at] = stored(r, st->out, m->value[at], &m->scale[at]);
         }
         for (k = st->naxes - 1; k >= 0 && ++axes[k] == st->axes[k].extent; k--) axes[k] = 0;
     } while (k >= 0 && r->status == KILN_OK && !spent(r, 1));
