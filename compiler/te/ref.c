@@ -144,6 +144,22 @@ static void cast(const kn_instr *in, double *v, double *s)
     v[0] = low;
 }
 
+/* A whole number becomes one of the dtype; of what doubles do not hold the low bits are not known. */
+static double within(enum kn_dtype t, double x, double *scale)
+{
+    double low = fabs(x) < 0x1p53 ? low_bits(t, x) : 0;
+    *scale = fabs(x) < 0x1p53 ? fmax(*scale, fabs(low)) : INFINITY;
+    return low;
+}
+
+static bool is_narrow(enum kn_dtype t) { return (kn_dtype_class(t) == 'i' || kn_dtype_class(t) == 'u') && kn_dtype_bytes(t) < 8; }
+
+/* A result of integers narrower than what numbers places is one of these. */
+static void cut(const kn_instr *in, double *v, double *s)
+{
+    if (in->integer && is_narrow((enum kn_dtype)in->a)) v[0] = within((enum kn_dtype)in->a, v[0], s);
+}
+
 static double stored_as(double x)
 {
     union { float f; int32_t i; } b = {(float)x};
@@ -154,8 +170,8 @@ static void unary(const kn_instr *in, double *v, double *s)
 {
     double x = v[0], sx = s[0];
     switch (in->op) {
-    case KN_OP_NEG: v[0] = -x; return;
-    case KN_OP_ABS: v[0] = fabs(x); return;
+    case KN_OP_NEG: v[0] = -x; cut(in, v, s); return;
+    case KN_OP_ABS: v[0] = fabs(x); cut(in, v, s); return;
     case KN_OP_NOT: v[0] = s[0] = x == 0; return;
     case KN_OP_CAST: cast(in, v, s); return;
     case KN_OP_BITS:
@@ -277,9 +293,9 @@ static void run(kiln_ref *r, kn_code *c, int from, int to)
             value_of(r, in->b, c->at[in->a], v, s);
             break;
         case KN_OP_LOAD: load(r, c, in, v, s); break;
-        case KN_OP_ADD: v[0] += v[1]; s[0] = ending(s[0] + s[1], s[0], s[1]); break;
-        case KN_OP_SUB: v[0] -= v[1]; s[0] = ending(s[0] + s[1], s[0], s[1]); break;
-        case KN_OP_MUL: multiply(v, s); break;
+        case KN_OP_ADD: v[0] += v[1]; s[0] = ending(s[0] + s[1], s[0], s[1]); cut(in, v, s); break;
+        case KN_OP_SUB: v[0] -= v[1]; s[0] = ending(s[0] + s[1], s[0], s[1]); cut(in, v, s); break;
+        case KN_OP_MUL: multiply(v, s); cut(in, v, s); break;
         case KN_R_JUMP_FALSE:
             if (*v == 0) i = in->a - 1;
             break;
@@ -443,12 +459,7 @@ static bool infinite_stays(const kiln_ref *r, int tensor)
 static double stored(const kiln_ref *r, int tensor, double x, double *scale)
 {
     enum kn_dtype t = r->p->tensors[tensor].dtype;
-    char class = kn_dtype_class(t);
-    if ((class == 'i' || class == 'u') && kn_dtype_bytes(t) < 8) {
-        double low = fabs(x) < 0x1p53 ? low_bits(t, x) : 0;
-        *scale = fabs(x) < 0x1p53 ? fmax(*scale, fabs(low)) : INFINITY;
-        return low;
-    }
+    if (is_narrow(t)) return within(t, x, scale);
     return kn_is_f8(t) && !(infinite_stays(r, tensor) && isinf(x)) ? kn_f8_round(t, x) : x;
 }
 

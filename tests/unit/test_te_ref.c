@@ -138,6 +138,7 @@ static void casts_and_steps(void **state)
     assert_true(at(open_ref(a, "x=i32:9", "y[I] = cast(cast(x[I]*77,i8),i32)"), 8) == -52);
     assert_true(at(open_ref(a, "x=i8:9", "y[I] = x[I]*x[I]*x[I]"), 0) == -125 && at(open_ref(a, "x=i8:9", "y[I] = x[I]*x[I]*x[I]*x[I]"), 0) == 113);
     assert_true(at(open_ref(a, "x=u8:9", "y[I] = x[I]-x[I]*2"), 4) == 255 && at(open_ref(a, "x=i8:9", "y[] *=! x[I]*0-3"), 0) == 29);
+    assert_true(at(open_ref(a, "x=i8:9", "y[I] = max(x[I]*30, x[I])"), 0) == 106 && at(open_ref(a, "x=u8:9", "y[I] = (x[I]-100)//2"), 4) == 78);
     assert_int_equal(kiln_ref_at(open_ref(a, "x=i32:99", "y[] *=! x[I]*0-3"), 0, 0, &v, &s), KILN_OK);
     assert_true(v == 0 && isinf(s)); /* doubles do not hold the low bits of 3^99 */
     assert_int_equal(kiln_ref_at(open_ref(a, "x=f32:9", "y[I] = cast(cast(x[I]*0.0/(x[I]*0.0),u8),f32)"), 0, 0, &v, &s), KILN_OK);
