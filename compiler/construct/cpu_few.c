@@ -203,16 +203,20 @@ bool kn_cpu_wide_rows(const kn_site *x)
 /* Rows of the operand in a block. Fewer streams come faster from memory, more take fewer turns over the partial sums, which each group of rows pays
  * for: of products with 4, 8, 12, 24 rows blocks of 8, 8, 16, 24 take 0.6, 0.57, 0.76, 0.92 of the time of 32, which 32 rows want; 48 rows take 1.05
  * times as long with 32 as with PAGES (measured on a Zen 4; on an Ice Lake 8 to 32 rows took 1.15 to 1.6 times as long with PAGES). What L3 may still
- * hold comes soon enough: of 4 to 8 MB 5 to 7 rows want 16 or more (0.82 to 0.89 of the time of 8), 23 rows 32 or more; so do 2 to 4 rows in parts
- * whose sums L1 does not hold (2x4096 by 4096x11008: 0.6 of the time of 8, and of 32). */
+ * hold comes soon enough: of 4 to 8 MB 5 to 7 rows want 16 or more (0.82 to 0.89 of the time of 8), 23 rows 32 or more, of 10 to 14 MB of 16 so do 5
+ * to 12 (0.85 to 0.95). Where it may not, 16 take longer than 8 for a few rows: 3 to 6 rows by 20 to 28 MB 1.4 to 1.7 times as long, 2 to 4 rows by
+ * 17 to 180 MB in rows of 12 to 44 KB 1.2 to 1.9 times, where a Xeon with AMX took 0.6 of it (`row_streams`). */
 static int64_t side_by_side(const kn_site *x, const kn_cpu_tile *t)
 {
+    enum { OF_ONE_L3 = 6 }; /* rows */
     const kn_hw_level *l3 = kn_hw_level_named(x->hw, "l3");
     int64_t groups = kn_ceil_div(kn_cpu_extent(x, x->m), t->mr);
-    bool near = l3 && whole_operand_bytes(x) <= 2 * l3->capacity_bytes && kn_cpu_extent(x, x->m) > STREAMED;
-    int64_t sums = kn_cpu_extent(x, x->m) * kn_cpu_extent(x, x->n) * kn_cpu_acc_bytes(x);
-    near = near || (kn_cpu_wide_rows(x) && kn_cpu_other(x) >= 0 && groups == 1 && sums > kn_hw_level_named(x->hw, "l1")->capacity_bytes);
+    int64_t rows = kn_cpu_extent(x, x->m), held = l3 ? l3->capacity_bytes * (rows > OF_ONE_L3 ? 2 : 1) : 0;
+    bool near = whole_operand_bytes(x) < held && rows > STREAMED;
     if (t->written) return STREAMS * kn_hw_level_named(x->hw, "l1")->transaction_bytes / (t->nv * x->hw->vector_bytes);
+    int64_t sums = rows * kn_cpu_extent(x, x->n) * kn_cpu_acc_bytes(x);
+    bool wide = kn_cpu_wide_rows(x) && kn_cpu_other(x) >= 0 && groups == 1 && sums > kn_hw_level_named(x->hw, "l1")->capacity_bytes;
+    if (wide && !near && x->hw->row_streams) return x->hw->row_streams;
     return groups > FEW_GROUPS ? PAGES : near ? 2 * STREAMS * groups : STREAMS * groups;
 }
 

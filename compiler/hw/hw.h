@@ -47,6 +47,7 @@ struct kiln_hw {
     int lanes;                /* schedulable unit: warp or wavefront; CPU: 1 */
     int vector_bytes;         /* CPU: SIMD register; GPU: widest load of one thread (16) */
     int streaming_vector_bytes; /* CPU: of the vectors that stream memory fastest where no cache holds it */
+    int row_streams; /* CPU: rows of a large operand that memory brings soonest side by side; 0: not given */
     int halves_vectors; /* CPU: 1: two instructions over half a vector start while one over a whole one does */
     int follows_runs; /* CPU: 1: kernels that wait for memory do not ask for lines of runs ahead */
     int streaming_store_bytes; /* CPU: what a kernel touches above which it writes whole lines past the caches; 0: never */

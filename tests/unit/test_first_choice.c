@@ -395,6 +395,10 @@ static void few_rows_go_in_parts(void **state)
         {PRODUCT("f32", "16,1024", "1024,4096"), NULL, "part ", NULL},
         {PRODUCT("f32", "3,256", "256,1000"), NULL, "part ", NULL}, /* L2 has it */
     };
+    static const choice fewer[] = { /* 8 of them, where the device says nothing else */
+        {PRODUCT("f32", "2,4096", "4096,11008"), PARTS, NULL, "split parts R0 8\n"},
+        {PRODUCT("f32", "4,1024", "1024,4096"), PARTS, NULL, "split parts R0 8\n"},
+    };
     static const choice wide[] = { /* whole rows, 16 of them to a turn over sums that L1 has not */
         {PRODUCT("f32", "2,4096", "4096,11008"), PARTS, NULL, "split parts R0 16\n"},
         {PRODUCT("f32", "6,2048", "2048,11008"), NULL, "part ", NULL},
@@ -402,6 +406,7 @@ static void few_rows_go_in_parts(void **state)
 #undef PARTS
     (void)state;
     CHOOSE("x86-64-amx", false, wide);
+    CHOOSE("x86-64-bf16", false, fewer);
     CHOOSE("x86-64-amx", false, one);
     CHOOSE("x86-64-avx512", false, one);
 }
