@@ -32,6 +32,7 @@ enum {
     KN_CPU_DIGITS = 4,     /* iterations of a reduce axis beside that of the lanes that are written out */
     KN_CPU_LINE = 64,      /* bytes of a cache line */
     KN_CPU_PAGE = 4096,    /* of a page, within which prefetchers follow */
+    KN_CPU_APART = 2048,   /* rows so far from each other fall into few sets of the caches and many pages */
     KN_CPU_NARROW = 32,    /* bytes of a vector that straddles two cache lines less often than one of a whole line does */
     KN_CPU_ROW = 16,       /* vectors of a map's row that is written out as a whole */
     KN_CPU_FORKED = 16384  /* iterations below which a core is done before another one has started */

@@ -13,10 +13,9 @@ enum {
 
 bool kn_cpu_rows_apart(const kn_site *x)
 {
-    enum { APART = 2048 };
     bool apart = false;
     for (int l = 0; l < x->nloads; l++)
-        apart |= x->load[l].linear && !(x->load[l].axes >> x->n & 1) && x->load[l].coef[x->m] * x->load[l].bytes >= APART;
+        apart |= x->load[l].linear && !(x->load[l].axes >> x->n & 1) && x->load[l].coef[x->m] * x->load[l].bytes >= KN_CPU_APART;
     return apart;
 }
 

@@ -128,12 +128,11 @@ static bool along_groups(const packed *k)
 /* A factor that is no constant, of a window or of groups, which stays near, in rows that are vectors as they lie: a copy would be no better. */
 static bool lies_well(const packed *k)
 {
-    enum { APART = 2048 };
     const kn_site_access *a = &k->x->load[k->w];
     const kn_hw_level *l2 = kn_hw_level_named(k->x->hw, "l2");
     int64_t row = extent(k, k->x->n) * a->bytes;
     if (k->q < 0 || (k->p < 0 && !along_groups(k))) return false;
-    if (!l2 || !a->linear || a->coef[k->x->n] != 1 || extent(k, k->x->n) < k->lanes || row > APART) return false;
+    if (!l2 || !a->linear || a->coef[k->x->n] != 1 || extent(k, k->x->n) < k->lanes || row > KN_CPU_APART) return false;
     return kn_packed_all(k) <= l2->capacity_bytes / 2 && !(k->uneven && kn_packed_in_groups(k));
 }
 

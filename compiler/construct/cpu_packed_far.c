@@ -26,7 +26,7 @@ int64_t kn_packed_block(const packed *k, bool strips)
  * stream (2048x4096 by 64 columns 1.25 times as fast as from copies, by 512 1.0). */
 static bool try_blocks(packed *k, kn_plans *plans)
 {
-    enum { FEW_TILES = 24, APART = 2048, SET = 1024 };
+    enum { FEW_TILES = 24, SET = 1024 };
     const kn_site *x = k->x;
     const kn_hw_level *l2 = kn_hw_level_named(x->hw, "l2");
     const kn_site_access *a = &x->load[k->v];
@@ -37,7 +37,7 @@ static bool try_blocks(packed *k, kn_plans *plans)
     int64_t step = a->coef[k->q] * a->bytes;
     int few = tiles <= FEW_TILES, cut = !few; /* n is cut into tasks, or the rows are */
     int64_t serves = kn_cpu_short_vectors(x) ? 4 : 8; /* panels for which rows are worth copying */
-    if (cut && (step <= APART || step % SET || panels < serves)) return false;
+    if (cut && (step <= KN_CPU_APART || step % SET || panels < serves)) return false;
     int64_t per = few ? kn_ceil_div(panels, x->hw->units) : kn_ceil_div(tiles, kn_round_up(blocks, x->hw->units));
     bool streams = kn_packed_in_streams(k);
     kn_nest w;

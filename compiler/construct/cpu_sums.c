@@ -133,7 +133,7 @@ static void block_tasks(const kn_site *x, kn_cpu_tile *t, int64_t tiles, int64_t
  * the caches and many pages: their segments are copied beside each other. */
 static bool blocks_by(const kn_site *x, const reading *r, kn_cpu_tile *t)
 {
-    enum { FEW_TILES = 24, FEW_ROWS = 144, ENOUGH_ROWS = 24, APART = 2048, LEAST = 32 };
+    enum { FEW_TILES = 24, FEW_ROWS = 144, ENOUGH_ROWS = 24, LEAST = 32 };
     const kn_hw_level *l1 = kn_hw_level_named(x->hw, "l1"), *l2 = kn_hw_level_named(x->hw, "l2");
     if (!l1 || !l2 || x->m < 0 || !x->contraction || r->strided || r->padded || r->window || kn_cpu_other(x) >= 0) return false;
     int64_t bytes = kn_cpu_acc_bytes(x), all = kn_cpu_extent(x, t->blocked), inner = x->reduce_extent / all, panel = t->nv * t->lanes;
@@ -149,7 +149,7 @@ static bool blocks_by(const kn_site *x, const reading *r, kn_cpu_tile *t)
     block_tasks(x, t, tiles, l2->capacity_bytes / 2 / (t->mr * t->kb * inner * bytes));
     t->pack = true;
     for (int l = 0; l < x->nloads; l++)
-        t->pack_rows |= x->load[l].linear && !(x->load[l].axes >> x->n & 1) && x->load[l].coef[x->m] * x->load[l].bytes > APART;
+        t->pack_rows |= x->load[l].linear && !(x->load[l].axes >> x->n & 1) && x->load[l].coef[x->m] * x->load[l].bytes > KN_CPU_APART;
     return true;
 }
 

@@ -33,6 +33,8 @@ void kn_shaper_keep(kn_shaper *s, const char *name);
 bool kn_shaper_stores(const kn_shaper *s, const char *name);
 /* How often e reads the tensor; *one is set to one of these loads. */
 int kn_shaper_reads(const kn_expr *e, int tensor, const kn_expr **one);
+/* A window slides along n over the load, so that a row of that can be held and used for many of its places. */
+bool kn_shaper_slides(const kn_site *v, const kn_expr *load);
 /* shape_windows.c, for what an instruction takes: a step each, false: none is wanted, or legal. */
 bool kn_shaper_flatten(kn_shaper *s, int stage);
 bool kn_shaper_pad(kn_shaper *s, int stage);

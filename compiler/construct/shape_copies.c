@@ -28,19 +28,11 @@ static bool meets_vector(const kn_site *v, int load)
     return sum && v->m < 0 && v->n >= 0 && kn_cpu_only_along_r(v) && !(v->load[load].axes & spatial);
 }
 
-/* Taps go along the lanes. */
-static bool slides(const kn_site *v, const kn_expr *e)
-{
-    bool some = false;
-    for (int d = 0; d < e->nargs; d++) some |= (kn_axes_in(e->args[d]) >> v->n & 1) && e->args[d]->op != KN_OP_AXIS;
-    return some;
-}
-
 /* A window that each channel has for itself: nothing but its taps reads an element again. Not bytes along which it slides: four of them fit where one
  * would be (56x56 by 3x3 0.82, 5x5 0.93). */
 static bool slides_alone(const kn_site *v, int load, const kn_expr *e)
 {
-    if (kn_dtype_bytes(e->dtype) == 1 && slides(v, e)) return false;
+    if (kn_dtype_bytes(e->dtype) == 1 && kn_shaper_slides(v, e)) return false;
     bool all = load < v->nloads && v->s->red == KN_RED_SUM && v->nloads == 2 && v->s->naxes > v->s->nspatial + 1;
     for (int i = 0; i < v->s->nspatial && i < KILN_MAX_AXES; i++) all &= v->s->axes[i].extent == 1 || v->load[load].axes >> i & 1;
     return all;
@@ -57,7 +49,7 @@ static double often_alone(const kn_site *v, int load, bool far)
 /* Its taps go along the lanes, one by one, and into padding. */
 static bool slides_by_one(const kn_site *v, int load, const kn_expr *e)
 {
-    return slides(v, e) && v->load[load].padded && v->load[load].linear && v->load[load].coef[v->n] == 1;
+    return kn_shaper_slides(v, e) && v->load[load].padded && v->load[load].linear && v->load[load].coef[v->n] == 1;
 }
 
 /* Steps that fill its padding in on the way. */

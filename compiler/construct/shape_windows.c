@@ -2,8 +2,7 @@
 #include "construct/shape.h"
 #include "te/expr.h"
 
-/* The window slides along n, so that a row of it can be held and used for many of its places. */
-static bool slides_along_n(const kn_site *v, const kn_expr *load)
+bool kn_shaper_slides(const kn_site *v, const kn_expr *load)
 {
     uint32_t reduced = (1u << v->s->naxes) - (1u << v->s->nspatial);
     for (int d = 0; d < load->nargs; d++)
@@ -23,7 +22,7 @@ static int window_dim(const kn_site *v, int l, const kn_expr *load, int axis, bo
         uint32_t in = kn_axes_in(load->args[i]);
         if (!(in >> axis & 1)) continue;
         if (dim >= 0 || !kn_affine_of(load->args[i], &f) || f.coef[axis] < 1) return -1;
-        if (!slides_along_n(v, load) && kn_cpu_is_digit(v, &f, axis)) return -1;
+        if (!kn_shaper_slides(v, load) && kn_cpu_is_digit(v, &f, axis)) return -1;
         dim = i;
         *window |= v->load[l].padded || (in & moving & ~(1u << axis)) || f.coef[axis] > 1;
     }
@@ -104,7 +103,7 @@ static bool fills(const kn_shaper *s, const kn_site *v, int i, const kn_expr *lo
     for (int l = 0; l < v->nloads; l++) padded += v->load[l].padded;
     for (int d = 0; d < load->nargs; d++) bytes *= (double)s->t->program->tensors[load->u.tensor].shape[d];
     bool held = v->n >= 0 && (v->nloads == 1 || (padded == 1 && v->load[i].coef[v->n] > 1));
-    bool rows = held && v->load[i].linear && slides_along_n(v, load);
+    bool rows = held && v->load[i].linear && kn_shaper_slides(v, load);
     if (!l2 || (rows && bytes > 2 * (double)l2->capacity_bytes)) return false;
     return v->load[i].padded && !kn_site_lanes_agree(v, load);
 }

@@ -408,7 +408,7 @@ static bool far_across(const kn_tile *x, const kn_expr *load)
 /* The next tile's rows, in the order in which they lie, a part at each of the iterations. */
 static void ask_rows(kn_tile *x, int i, int load, const kn_hw_level *l1, const kn_hw_level *l2)
 {
-    enum { AGAIN = 4, APART = 2048 }; /* times that a line may be asked for, because an iteration's part is less; bytes: nearer rows are a stream */
+    enum { AGAIN = 4 }; /* times that a line may be asked for, because an iteration's part is less */
     kn_lw *w = x->w;
     rows r = { .n = 1 };
     int buffer = -1;
@@ -417,7 +417,7 @@ static void ask_rows(kn_tile *x, int i, int load, const kn_hw_level *l1, const k
     if (!at || w->status || w->p->buffers[buffer].scope != KN_GLOBAL || !find_rows(x, i, load, &r, at)) return;
     int64_t bytes = kn_dtype_bytes(w->p->buffers[buffer].dtype), line = l1->transaction_bytes / bytes;
     int64_t part = kn_ceil_div(r.n, r.uses), lines = kn_ceil_div(part * r.step, line);
-    if (r.down * bytes < APART || r.n * r.run * bytes > l2->capacity_bytes / 2) return;
+    if (r.down * bytes < KN_ROWS_APART || r.n * r.run * bytes > l2->capacity_bytes / 2) return;
     if (part * r.step * AGAIN < line || lines > MOST_LINES || !worth(x, buffer, false)) return;
     kn_expr *done = plus(w, plus(w, kn_lw_int(w, 0), x->sg->val[i], r.step), r.use, r.run), *gone = plus(w, kn_lw_int(w, 0), done, part);
     kn_expr *from = plus(w, kn_bin(w->a, KN_OP_ADD, r.begin, kn_lw_int(w, r.next)), gone, 1);

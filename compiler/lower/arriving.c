@@ -8,7 +8,6 @@
 
 enum {
     DEEP = 32,
-    PAGE = 4096,
     ROWS = 2,   /* lines in a step: what is waited for holds places that tiles from L2 want meanwhile */
     PARTS = 4,
     BESIDE = 2, /* lines that come to L2 together when one of them is asked for */
@@ -225,7 +224,7 @@ static void ask_rows(arriving *x, sum *f, const kn_unit_step *u)
     lines l = {.buffer = u->buffer, .at = spelt_out(w, u->at), .run = reg->lanes / reg->rows, .n = 1, .by = {u->row}, .times = {reg->rows}};
     kn_expr *use = f->step;
     int64_t uses = f->steps, next = 0;
-    if (!kn_lw_beyond_l2(w, w->p->buffers[u->buffer].slot) || u->row * kn_dtype_bytes(reg->dtype) < PAGE) return;
+    if (!kn_lw_beyond_l2(w, w->p->buffers[u->buffer].slot) || u->row * kn_dtype_bytes(reg->dtype) < KN_PAGE_BYTES) return;
     for (int i = f->n - 1; i >= 0 && l.at; i--)
         if (!moved_by(w, &l, f->loop[i])) return;
     if (!l.at) return;

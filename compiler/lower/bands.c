@@ -102,8 +102,8 @@ static kn_expr *behind(const band *b)
  * 3x3 in steps of 2: 0.89, 112x112x96: 0.94). */
 static bool many_pages(const band *b)
 {
-    enum { PAGE = 4096, PAGES = 64 };
-    return span(b, b->dim) * kn_ceil_div(pitch(b, b->dim) * kn_dtype_bytes(b->x->dtype), PAGE) > PAGES;
+    enum { PAGES = 64 };
+    return span(b, b->dim) * kn_ceil_div(pitch(b, b->dim) * kn_dtype_bytes(b->x->dtype), KN_PAGE_BYTES) > PAGES;
 }
 
 /* Fetching takes a part of the time of computing that is worth asking. */

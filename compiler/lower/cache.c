@@ -39,6 +39,13 @@ static void region_box(kn_lw *w, kn_sg *sg, int cache)
     }
 }
 
+int kn_cache_dim_of(const kn_cache *c, int loop)
+{
+    for (int d = 0; d < c->nloops; d++)
+        if (c->loops[d] == loop) return d;
+    return -1;
+}
+
 int kn_cache_dims(const kn_sg *sg, const kn_cache *c, int cache, int64_t *size)
 {
     int n = c->region ? sg->loads[c->load]->nargs : c->nloops;
@@ -475,7 +482,6 @@ static int nest_order(kn_lw *w, kn_sg *sg, int cache, int n, const int64_t *size
  * The dimension along which they lie apart, the innermost such, and the elements of a run; -1: memory is read in order, or is near. */
 static int rows_apart(kn_lw *w, kn_sg *sg, int cache, int n, const int64_t *size, const int *order, int inner, int64_t *run)
 {
-    enum { APART = 2048, PAGE = 4096 };
     const kn_hw_level *l2 = kn_hw_level_named(w->hw, "l2");
     const kn_tensor *x = &w->p->program->tensors[sg->loads[sg->g->caches[cache].load]->u.tensor];
     kn_expr *k[KILN_MAX_LOOPS] = { NULL };
@@ -492,7 +498,7 @@ static int rows_apart(kn_lw *w, kn_sg *sg, int cache, int n, const int64_t *size
         if (order[m] == inner) continue;
         if (!kn_lw_coefficient(at, first + order[m], &step)) return -1;
         if (step == *run) *run *= size[order[m]];
-        else return step * bytes >= APART && *run * bytes < PAGE && size[order[m]] > 4 ? order[m] : -1;
+        else return step * bytes >= KN_ROWS_APART && *run * bytes < KN_PAGE_BYTES && size[order[m]] > 4 ? order[m] : -1;
     }
     return -1;
 }
@@ -558,18 +564,23 @@ static void fill_nest(kn_lw *w, kn_sg *sg, int cache, bool whole)
     if (after) w->tail = after;
 }
 
-/* Where no element strays the only guards are upper bounds of axes, which grow with every loop: the last element decides for all. */
-static void fill_scratch(kn_lw *w, kn_sg *sg, int cache)
+kn_expr *kn_cache_whole(kn_lw *w, kn_sg *sg, int cache)
 {
     const kn_cache *c = &sg->g->caches[cache];
     kn_expr *k[KILN_MAX_LOOPS] = { NULL };
+    for (int i = 0; i < c->nloops; i++) k[i] = kn_lw_int(w, kn_cache_dim(sg->g, c, i) - 1);
+    return kn_cache_source(w, sg, cache, k).cond;
+}
+
+static void fill_scratch(kn_lw *w, kn_sg *sg, int cache)
+{
+    const kn_cache *c = &sg->g->caches[cache];
     if (c->region || kn_lw_strays(w, sg, sg->loads[c->load], UINT32_MAX)) {
         fill_nest(w, sg, cache, false);
         return;
     }
-    for (int i = 0; i < c->nloops; i++) k[i] = kn_lw_int(w, kn_cache_dim(sg->g, c, i) - 1);
-    kn_source s = kn_cache_source(w, sg, cache, k);
-    kn_ls *cond = s.cond ? kn_lw_if(w, s.cond) : NULL;
+    kn_expr *whole = kn_cache_whole(w, sg, cache);
+    kn_ls *cond = whole ? kn_lw_if(w, whole) : NULL;
     kn_ls **after = w->tail;
     if (cond) w->tail = &cond->body;
     fill_nest(w, sg, cache, true);

@@ -8,6 +8,11 @@ typedef struct kn_source { kn_expr *at, *cond; int buffer; kn_expr *pad; } kn_so
 
 /* Dimensions of the cache's buffer; returns how many. */
 int kn_cache_dims(const kn_sg *sg, const kn_cache *c, int cache, int64_t *size);
+/* Of a cache indexed by loops the dimension that a loop is, -1: none. */
+int kn_cache_dim_of(const kn_cache *c, int loop);
+/* Of a load that does not stray: all of what the copy holds is there, NULL: always. The only guards are upper bounds of axes, which grow with every
+ * loop, so that the last element decides for all. */
+kn_expr *kn_cache_whole(kn_lw *w, kn_sg *sg, int cache);
 /* Element of the buffer at position k, the source of that element, and its value. */
 kn_expr *kn_cache_slot(kn_lw *w, const kn_cache *c, int n, const int64_t *size, kn_expr *const *k);
 kn_source kn_cache_source(kn_lw *w, kn_sg *sg, int cache, kn_expr *const *k);

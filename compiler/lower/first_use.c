@@ -6,15 +6,6 @@
 #include "lower/tile.h"
 #include <string.h>
 
-enum { APART = 2048, PAGE = 4096 }; /* bytes: rows so far from each other are in a page each, and no prefetcher follows them */
-
-static int dim_of(const kn_cache *c, int loop)
-{
-    for (int d = 0; d < c->nloops; d++)
-        if (c->loops[d] == loop) return d;
-    return -1;
-}
-
 /* The loop between the copy's and the tile that goes through the copy again, around those that go over it; -1: there is none, or another one. */
 static int again_of(const kn_sg *sg, const kn_cache *c)
 {
@@ -22,7 +13,7 @@ static int again_of(const kn_sg *sg, const kn_cache *c)
     bool over = false;
     for (int i = c->at + 1; i < sg->tile; i++) {
         const kn_loop *l = &sg->g->loops[i];
-        bool own = dim_of(c, i) >= 0;
+        bool own = kn_cache_dim_of(c, i) >= 0;
         over |= own;
         if (own || l->extent == 1) continue;
         if (again >= 0 || over || l->kind != KN_SERIAL || sg->s->axes[l->axis].reduce) return -1;
@@ -65,7 +56,7 @@ static bool comes_in_pieces(const kn_sg *sg, const kn_cache *c, int n, const int
         bool spatial = sg->g->loops[c->loops[d]].axis < sg->s->nspatial;
         if (c->loops[d] < sg->tile) tiles *= size[d];
         else if (spatial) run *= size[d];
-        else if (step[d] * bytes >= APART) rows *= size[d];
+        else if (step[d] * bytes >= KN_ROWS_APART) rows *= size[d];
     }
     return tiles > 1 && (rows > MANY || run * bytes <= LEAST);
 }
@@ -75,7 +66,7 @@ static bool takes_vectors(kn_lw *w, kn_sg *sg, int cache)
 {
     const kn_cache *c = &sg->g->caches[cache];
     const kn_expr *load = sg->loads[c->load];
-    int vector = sg->g->nloops - 1, lane = dim_of(c, vector), first = w->p->nvars;
+    int vector = sg->g->nloops - 1, lane = kn_cache_dim_of(c, vector), first = w->p->nvars;
     int64_t size[KILN_MAX_LOOPS], step[KILN_MAX_LOOPS];
     kn_expr *k[KILN_MAX_LOOPS] = {NULL};
     bool plain = c->scope == KN_SCRATCH && !c->region && !c->copies && !c->swizzle && !c->panels && !c->last && !c->pad;
@@ -133,9 +124,7 @@ static void first_tiles(kn_lw *w, kn_sg *sg, int cache, int again)
 void kn_lw_fill_at_first_use(kn_lw *w, kn_sg *sg, int cache)
 {
     const kn_cache *c = &sg->g->caches[cache];
-    kn_expr *k[KILN_MAX_LOOPS] = {NULL};
-    for (int i = 0; i < c->nloops; i++) k[i] = kn_lw_int(w, kn_cache_dim(sg->g, c, i) - 1);
-    kn_expr *whole = kn_cache_source(w, sg, cache, k).cond; /* the last element is there: all are */
+    kn_expr *whole = kn_cache_whole(w, sg, cache);
     kn_ls *cond = whole ? kn_lw_if(w, whole) : NULL, **after = w->tail;
     if (whole && !cond) return;
     if (cond) w->tail = &cond->body;
@@ -165,7 +154,7 @@ static bool other_row(const kn_tile *x, const kn_cache *c)
 {
     const kn_sg *sg = x->sg;
     for (int i = sg->tile; i < sg->g->nloops; i++)
-        if (kn_tile_spatial(sg, i) && i != x->vloop && dim_of(c, i) < 0 && (sg->val[i]->op != KN_OP_CONST_I || sg->val[i]->u.i)) return true;
+        if (kn_tile_spatial(sg, i) && i != x->vloop && kn_cache_dim_of(c, i) < 0 && (sg->val[i]->op != KN_OP_CONST_I || sg->val[i]->u.i)) return true;
     return false;
 }
 
@@ -197,17 +186,17 @@ void kn_tile_first_use_ahead(kn_tile *x, int i)
     int64_t step, span = 1;
     int buffer;
     kn_expr *at;
-    if (!c || dim_of(c, i) < 0 || !sg->val[i] || sg->val[i]->op != KN_OP_VAR) return;
+    if (!c || kn_cache_dim_of(c, i) < 0 || !sg->val[i] || sg->val[i]->op != KN_OP_VAR) return;
     const kn_expr *load = sg->loads[c->load];
     int bytes = kn_dtype_bytes(load->dtype);
     for (int l = sg->tile; l < sg->g->nloops; l++)
-        if (kn_tile_spatial(sg, l) && dim_of(c, l) >= 0) span += (kn_tile_extent(sg, l) - 1) * sg->g->loops[l].stride;
+        if (kn_tile_spatial(sg, l) && kn_cache_dim_of(c, l) >= 0) span += (kn_tile_extent(sg, l) - 1) * sg->g->loops[l].stride;
     kn_tile_set(x, 0);
     kn_env v = kn_tile_env(x);
     kn_env_place(&v, load, &buffer, &at);
     at = kn_lw_at_lane(w, at, x->lane_var, kn_lw_int(w, 0));
     if (!kn_lw_beyond_l2(w, load->u.tensor) || !kn_lw_coefficient(at, sg->val[i]->u.var, &step)) return;
-    if (step * bytes < APART || span * bytes >= PAGE) return;
+    if (step * bytes < KN_ROWS_APART || span * bytes >= KN_PAGE_BYTES) return;
     kn_expr *from = kn_bin(w->a, KN_OP_ADD, at, kn_lw_int(w, AHEAD * step));
     if (from) kn_lw_prefetch_lines(w, buffer, kn_lw_simp(w, from), kn_ceil_div(span * bytes, KN_LINE_BYTES), KN_LINE_BYTES / bytes, false);
 }

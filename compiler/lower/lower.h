@@ -6,6 +6,8 @@
 #define KN_LW_BUFFERS 256
 enum {
     KN_LINE_BYTES = 64,    /* of x86-64's caches */
+    KN_PAGE_BYTES = 4096,
+    KN_ROWS_APART = 2048,  /* bytes: rows of which a short run is read so far from each other are no stream that a prefetcher follows */
     KN_LW_MANY = 32        /* registers with which borders.c and what belongs to it have not been measured, and are left out */
 };
 

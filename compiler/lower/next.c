@@ -37,14 +37,6 @@ static bool goes_on(const kn_sg *sg, int i)
                              (i + 1 >= sg->g->nloops || sg->g->loops[i + 1].kind != KN_PARALLEL));
 }
 
-/* Dimension of the copy that loop i is, -1: none. */
-static int dim_of(const next *f, int i)
-{
-    for (int d = 0; d < f->n; d++)
-        if (cache_of(f)->loops[d] == i) return d;
-    return -1;
-}
-
 /* Dimensions that the loops inside of the tile and those in registers are: runs, and rows of them. */
 static bool find_runs(next *f)
 {
@@ -83,7 +75,7 @@ static bool find_uses(next *f)
     f->use = kn_lw_int(w, 0);
     for (int j = f->i - 1; j > cache_of(f)->at; j--) {
         const kn_loop *l = &f->sg->g->loops[j];
-        if (l->extent == 1 || dim_of(f, j) >= 0) continue;
+        if (l->extent == 1 || kn_cache_dim_of(cache_of(f), j) >= 0) continue;
         if (!serial(f->sg, j)) return false;
         f->use = kn_bin(w->a, KN_OP_ADD, f->use, kn_bin(w->a, KN_OP_MUL, f->sg->val[j], kn_lw_int(w, f->uses)));
         f->uses *= l->extent;
@@ -200,7 +192,7 @@ static void next_copies(kn_lw *w, kn_sg *sg, int i, bool begun)
         const kn_cache *cache = cache_of(&f);
         if (cache->region || cache->scope != KN_SCRATCH || cache->copies || cache->at < 0 || cache->at >= i || !goes_on(sg, cache->at)) continue;
         f.n = kn_cache_dims(sg, cache, c, f.size);
-        if (dim_of(&f, i) < 0 || !is_far(&f) || !find_runs(&f) || !find_uses(&f)) continue;
+        if (kn_cache_dim_of(cache, i) < 0 || !is_far(&f) || !find_runs(&f) || !find_uses(&f)) continue;
         count_lines(&f);
         int64_t share = at_once(&f);
         if (!begun && share) ask_at_once(&f, share);

@@ -1,7 +1,7 @@
 /* The reference interpreter: exact mathematics in double, element by element, temporaries on demand.
  *
- * Nothing is rounded to the dtype of a tensor but to floats of 8 bits, whose range belongs to what a program says; a cast to an integer truncates
- * and keeps the bits that the integer has.
+ * Nothing is rounded to the dtype of a tensor but to floats of 8 bits, whose range belongs to what a program says. Integers of up to 32 bits keep
+ * the bits that they have, at every step; a cast to one truncates.
  * Beside every value goes its scale, the natural unit of a kernel's rounding error to first order: |x| of inputs; the sum of scales for +, - and
  * sum reductions; their product for * and /, over y^2 (of factors beyond f32 no less than theirs); |f(x)| + |f'(x)| * scale(x) for functions (all
  * of them no less than what underflow loses); the scale of what was chosen for select, min and max. So scale >= |value|; it is NaN where
@@ -196,10 +196,7 @@ static double of_bits(enum kn_op op, enum kn_dtype t, double x, double y)
     case KN_OP_BITOR: return (double)(a | b);
     case KN_OP_BITXOR: return (double)(a ^ b);
     case KN_OP_SHR: return (double)(a >> by);
-    default: {
-        double span = ldexp(1, bits), low = kn_dtype_class(t) == 'i' ? -span / 2 : 0, r = ldexp((double)a, by);
-        return r - floor((r - low) / span) * span;
-    }
+    default: return low_bits(t, ldexp((double)a, by));
     }
 }
 
