@@ -16,6 +16,7 @@ typedef struct along_rows {
     along m, o;
     int taps, load;         /* the reduce axis that is written out; what the window goes over */
     int64_t lanes, mr, rows, vectors; /* places of a tile, rows of a task, vectors that are copied at once */
+    bool bands;             /* a task's rows meet all lanes before the next ones do */
     bool narrow, copied;    /* the window's rows fit L1, from end to end; not even a tile's do */
 } along_rows;
 

@@ -126,6 +126,16 @@ static int64_t places_of_row(const kn_site *x, const along *m)
     return best;
 }
 
+/* An image far from the caches, of which vector after vector of the lanes would go down all: what a line has of the next one is gone again, and more
+ * pages are touched than a TLB knows. Bands of as many rows as a window has meet all lanes instead (7x7, with AVX2 on a Zen 3: 100x112x112 twice, of
+ * two samples 0.46 of the time, 1000x35x35 0.57, 400x56x56 0.76, 200x75x75 of two 0.73, 50x112x112 of two 0.93; 96x112x112 0.87 to 1.09, of half as
+ * many bytes 1.0 to 1.06). */
+static int64_t band_of(const kn_site *x, const along *o)
+{
+    const kn_hw_level *l2 = kn_hw_level_named(x->hw, "l2");
+    return l2 && image_bytes(x, o) > 4 * l2->capacity_bytes ? o->reach + 1 : 0;
+}
+
 /* Rows of a task: all of them, unless the vectors of channels are too few for the cores. */
 int64_t kn_beside_rows_of_task(const kn_site *x, int64_t lanes, int o)
 {
@@ -168,8 +178,9 @@ void kn_beside_put_tasks(kn_nest *w, const along_rows *r, bool parts)
 {
     for (int i = 0; i < w->x->s->nspatial; i++)
         if (i != r->m.axis && i != r->o.axis && i != w->x->n) kn_nest_task(w, i);
+    if (parts && r->bands) kn_nest_task(w, r->o.axis);
     kn_nest_task(w, w->x->n);
-    if (parts) kn_nest_task(w, r->o.axis);
+    if (parts && !r->bands) kn_nest_task(w, r->o.axis);
     kn_nest_bar(w);
 }
 
@@ -192,6 +203,9 @@ static bool try_rows(const kn_site *x, kn_plans *p, along_rows *r)
 {
     if (!kn_hw_level_named(x->hw, "l1") || !kn_beside_rows_of(x, r)) return false;
     int n = x->n, m = r->m.axis, o = r->o.axis, before = p->n;
+    int64_t band = r->copied ? 0 : band_of(x, &r->o);
+    r->bands = band && band < r->rows;
+    if (r->bands) r->rows = band;
     bool parts = r->rows < kn_cpu_extent(x, o), pair = r->vectors > 1;
     kn_nest w;
     kn_nest_begin(&w, x, p->a);
@@ -213,14 +227,16 @@ static bool try_rows(const kn_site *x, kn_plans *p, along_rows *r)
     return p->n > before;
 }
 
-/* Squares would hold fewer places than a row does, and all lanes of the image stay in L2 while vector after vector of them goes down it (84x83x83,
- * 5x5: squares 390 us, rows 480; 672x14x14: 150 and 89); windows too large for squares go by rows wherever the image is. */
+/* Squares would hold fewer places than a row does. Windows that step take squares nevertheless, unless all lanes of the image stay in L2 while vector
+ * after vector of them goes down it (5x5 of 672x14x14: squares 150 us, rows 89; by 2 of 83x112x112 squares 0.76 to 0.88 of rows; by 1 rows 0.76 to
+ * 0.95 of squares, 40x83x83 1.04); windows too large for squares go by rows wherever the image is. */
 bool kn_beside_by_rows(const kn_site *x, const along *m, const along *o)
 {
     const kn_hw_level *l2 = kn_hw_level_named(x->hw, "l2");
     /* with more registers cpu_sums.c has tiles of rows as large */
     if (!kn_hw_few_registers(x->hw) || KN_CPU_SQUARE >= x->reduce_extent * places_of_row(x, m)) return false;
-    return KN_BESIDE_SIDE * KN_BESIDE_SIDE * x->reduce_extent > KN_CPU_SQUARE || (l2 && image_bytes(x, o) <= l2->capacity_bytes);
+    bool near = l2 && image_bytes(x, o) <= l2->capacity_bytes, steps = m->step > 1 || o->step > 1;
+    return KN_BESIDE_SIDE * KN_BESIDE_SIDE * x->reduce_extent > KN_CPU_SQUARE || near || !steps;
 }
 
 /* What a tile of places reads of a dilated window falls into so few sets of L1 that it throws itself out before places that share it come, or comes

@@ -445,6 +445,25 @@ static void far_windows_take_all_lanes(void **state)
     CHOOSE("x86-64-bf16", false, one);
 }
 
+/* With few registers windows that slide beside the lanes go by rows; far images in bands of rows that meet all lanes, near ones lanes by lanes. */
+static void far_images_go_in_bands(void **state)
+{
+#define DEPTHWISE(x, k, p) \
+    "{\"expr\":\"y[N,P,Q,C] +=! pad(x,0.0)[N,P+R-2,Q+S-2,C]*w[R,S,C] where P in " #p ", Q in " #p ", R in " #k ", S in " #k "\"," \
+    "\"inputs\":[{\"name\":\"x\",\"dtype\":\"f32\",\"shape\":[" x "]}," \
+    "{\"name\":\"w\",\"dtype\":\"f32\",\"shape\":[" #k "," #k ",100]}]}"
+#define BAND(rows) "split out0 S1 " #rows "\nreorder out0 S0.0 S1.0 S3.0 | S2.0 S1.1 R0.0 R1.0 "
+    static const choice one[] = {
+        {DEPTHWISE("2,112,112,100", 7, 110), BAND(7), NULL, NULL},
+        {DEPTHWISE("1,112,112,100", 5, 112), BAND(5), NULL, NULL},
+        {DEPTHWISE("1,56,56,100", 5, 56), "split out0 S2 7\nreorder out0 S0.0 S3.0 | ", NULL, NULL},
+    };
+#undef BAND
+#undef DEPTHWISE
+    (void)state;
+    CHOOSE("x86-64-avx2", false, one);
+}
+
 /* Places that a step takes of several images are copied plane by plane, as they lie; of one image row by row, as cores read them. */
 static void planes_are_copied_in_order(void **state)
 {
@@ -740,6 +759,7 @@ int main(void)
                                        cmocka_unit_test(short_rows_are_read_in_runs), cmocka_unit_test(far_rows_are_four_runs),
                                        cmocka_unit_test(planes_are_copied_in_order),
                                        cmocka_unit_test(few_channels_are_interleaved), cmocka_unit_test(far_windows_take_all_lanes),
+        cmocka_unit_test(far_images_go_in_bands),
                                        cmocka_unit_test(long_rows_are_read_once), cmocka_unit_test(loops_too_long_to_write_out),
                                        cmocka_unit_test(far_squares_lie_beside_each_other), cmocka_unit_test(crowded_windows_come_in_runs),
                                        cmocka_unit_test(windows_of_one_tap_are_products), cmocka_unit_test(rows_come_from_lines),
