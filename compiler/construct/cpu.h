@@ -237,6 +237,11 @@ bool kn_cpu_separates(const kn_site *x, const kn_expr *read, int axis, bool held
  * of patches as one axis; NULL: it is none, or few rows of results meet it. */
 const char *kn_cpu_spread(kiln_arena *a, const kn_site *x, const char *copy);
 
+/* cpu_passing.c: windows of few places that large weights go by, which are no constant and lie in rows of results; the load whose padding is to be
+ * filled in ahead, -1: none. */
+bool kn_cpu_passing(const kn_site *x, kn_plans *p);
+bool kn_cpu_is_passing(const kn_site *x);
+int kn_cpu_passing_pads(const kn_site *x);
 /* cpu_packed.c: tiles of a sum of products with a constant factor along n, which is packed ahead; false: it is no such sum. */
 bool kn_cpu_packed(const kn_site *x, kn_plans *p);
 int kn_cpu_layered(const kn_site *x); /* the reduce axis that layers of the other factor's copy cut, -1: none */

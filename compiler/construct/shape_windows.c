@@ -79,6 +79,7 @@ bool kn_shaper_flatten(kn_shaper *s, int stage)
     kn_shaper_site(s, stage, &v);
     const char *plane = kn_shaper_name(s, "plane");
     if (!plane || s->hw->gpu || !v.contraction || v.s->scatter || (kn_cpu_is_packed(&v) && !kn_cpu_joins_rows(&v))) return false;
+    if (kn_cpu_is_passing(&v)) return false;
     const kn_expr *loads[KN_SITE_LOADS];
     int n = kn_loads(v.s->body, loads, KN_SITE_LOADS);
     for (int i = 0; i < n && i < KN_SITE_LOADS; i++)
@@ -118,6 +119,7 @@ bool kn_shaper_pad(kn_shaper *s, int stage)
     int n = kn_loads(v.s->body, loads, KN_SITE_LOADS), ahead = kn_cpu_packed_pads(&v);
     if (!plane || kn_cpu_taps_apart(&v)) return false;
     if (ahead < 0) ahead = kn_cpu_taps_pads(&v);
+    if (ahead < 0) ahead = kn_cpu_passing_pads(&v);
     bool no_window = s->hw->gpu || v.contraction || v.s->scatter || v.s->naxes == v.s->nspatial;
     for (int i = 0; i < n && i < KN_SITE_LOADS; i++) {
         if (ahead >= 0 ? i != ahead : no_window || !fills(s, &v, i, loads[i])) continue;

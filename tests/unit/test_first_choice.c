@@ -450,8 +450,7 @@ static void far_images_go_in_bands(void **state)
 {
 #define DEPTHWISE(x, k, p) \
     "{\"expr\":\"y[N,P,Q,C] +=! pad(x,0.0)[N,P+R-2,Q+S-2,C]*w[R,S,C] where P in " #p ", Q in " #p ", R in " #k ", S in " #k "\"," \
-    "\"inputs\":[{\"name\":\"x\",\"dtype\":\"f32\",\"shape\":[" x "]}," \
-    "{\"name\":\"w\",\"dtype\":\"f32\",\"shape\":[" #k "," #k ",100]}]}"
+    "\"inputs\":[" NAMED("x", "f32", x) "," NAMED("w", "f32", #k "," #k ",100") "]}"
 #define BAND(rows) "split out0 S1 " #rows "\nreorder out0 S0.0 S1.0 S3.0 | S2.0 S1.1 R0.0 R1.0 "
     static const choice one[] = {
         {DEPTHWISE("2,112,112,100", 7, 110), BAND(7), NULL, NULL},
@@ -462,6 +461,29 @@ static void far_images_go_in_bands(void **state)
 #undef DEPTHWISE
     (void)state;
     CHOOSE("x86-64-avx2", false, one);
+}
+
+/* Large weights that are no constant go by the few places of a window as they lie, with its padding filled in; constant ones, or more places, are
+ * packed, and weights that L2 holds are not so far away. */
+static void large_weights_pass_few_places(void **state)
+{
+#define WINDOW(x, c, f, constant, p) \
+    "{\"expr\":\"y[N,P,Q,F] +=! pad(x,0.0)[N,P*2+R-1,Q*2+S-1,C]*w[R,S,C,F] where P in " #p ", Q in " #p ", R in 3, S in 3\"," \
+    "\"inputs\":[" NAMED("x", "f32", "1," x "," #c) ",{\"name\":\"w\",\"constant\":" constant "," \
+    "\"dtype\":\"f32\",\"shape\":[3,3," #c "," #f "]}]}"
+#define PASSING "S1.0 S2.0 F0.1 | S2.1 S3.2 S3.3\n"
+    static const choice one[] = {
+        {WINDOW("8,8", 256, 512, "false", 4), PASSING, "flatten_window", "decompose_padding"},
+        {WINDOW("7,9", 300, 333, "false", 4), PASSING, "cache_read", NULL},
+        {WINDOW("8,8", 256, 512, "true", 4), "prepack", NULL, NULL},
+        {WINDOW("14,14", 256, 512, "false", 7), NULL, PASSING, NULL},
+        {WINDOW("8,8", 16, 64, "false", 4), NULL, PASSING, NULL},
+    };
+#undef PASSING
+#undef WINDOW
+    (void)state;
+    CHOOSE("x86-64-avx2", false, one);
+    CHOOSE("x86-64-bf16", false, one);
 }
 
 /* Places that a step takes of several images are copied plane by plane, as they lie; of one image row by row, as cores read them. */
@@ -760,6 +782,7 @@ int main(void)
                                        cmocka_unit_test(planes_are_copied_in_order),
                                        cmocka_unit_test(few_channels_are_interleaved), cmocka_unit_test(far_windows_take_all_lanes),
         cmocka_unit_test(far_images_go_in_bands),
+        cmocka_unit_test(large_weights_pass_few_places),
                                        cmocka_unit_test(long_rows_are_read_once), cmocka_unit_test(loops_too_long_to_write_out),
                                        cmocka_unit_test(far_squares_lie_beside_each_other), cmocka_unit_test(crowded_windows_come_in_runs),
                                        cmocka_unit_test(windows_of_one_tap_are_products), cmocka_unit_test(rows_come_from_lines),
