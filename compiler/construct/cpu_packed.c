@@ -112,7 +112,7 @@ static bool worth_copies(const packed *k)
     if (kn_packed_in_groups(k) && (k->p < 0 || k->turns || k->dots || k->uneven)) return false;
     if (k->turns) return k->dots || !along_both(k) || (rows >= FEW_ROWS && !few_columns(k, rows));
     if (k->p < 0) return worth_passing(k, l2->capacity_bytes);
-    if (kn_packed_all(k) > l2->capacity_bytes / 2) return in_copied_blocks(k);
+    if (!kn_packed_near(k)) return in_copied_blocks(k);
     return many_places(k);
 }
 

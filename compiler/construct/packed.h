@@ -42,6 +42,7 @@ int64_t kn_packed_met(const packed *k, const kn_site_access *a); /* bytes of wha
 int64_t kn_packed_all(const packed *k);                          /* the packed factor's */
 /* cpu_packed_tasks.c: panels of the packed factor are tasks, not bands of the rows. */
 bool kn_packed_in_panels(const packed *k);
+bool kn_packed_near(const packed *k);      /* the packed factor stays in L2 */
 bool kn_packed_in_shares(packed *k);      /* of panels: cores share the rows */
 bool kn_packed_in_streams(const packed *k);
 int64_t kn_packed_band(const packed *k);  /* what packed.band is to be, and packed.group */
