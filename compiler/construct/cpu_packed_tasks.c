@@ -173,8 +173,9 @@ static bool few_panels(const packed *k)
     return extent(k, k->x->n) <= k->lanes * (2 * units - 1) && places >= PLACES * units;
 }
 
-/* L2 holds all of the packed factor beside the rows of a band; or most of L2, of results that outweigh it by far, and that had better go out to memory
- * from end to end than in a panel's pieces of each place's (1x41x40 to 2048 of 7x7 with AVX2 on a Zen 3: 0.86 of the time packed, 0.55 plain). */
+/* L2 holds all of the packed factor beside the rows of a band; or most of L2 does, of a factor that results outweigh by far: these had better go out
+ * to memory from end to end than in a panel's pieces of each place's (17 windows, channels last, of 16 times the weights or more, with AVX2 on a
+ * Zen 3: plain 0.65 to 1.04 of the time, two cores 0.61 to 1.06, packed 0.85 to 1.07; of 3 to 16 times plain up to 1.5). */
 bool kn_packed_near(const packed *k)
 {
     enum { OUTWEIGHED = 16 };
