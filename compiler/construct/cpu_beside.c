@@ -227,16 +227,19 @@ static bool try_rows(const kn_site *x, kn_plans *p, along_rows *r)
     return p->n > before;
 }
 
-/* Squares would hold fewer places than a row does. Windows that step take squares nevertheless, unless all lanes of the image stay in L2 while vector
- * after vector of them goes down it (5x5 of 672x14x14: squares 150 us, rows 89; by 2 of 83x112x112 squares 0.76 to 0.88 of rows; by 1 rows 0.76 to
- * 0.95 of squares, 40x83x83 1.04); windows too large for squares go by rows wherever the image is. */
+/* Squares would hold fewer places than a row does. Windows that step, or whose places are short, take squares nevertheless, unless all lanes of the
+ * image stay in L2 while vector after vector of them goes down it (5x5 of 672x14x14: squares 150 us, rows 89; by 2 of 83x112x112 squares 0.76 to 0.88
+ * of rows; by 1 rows 0.76 to 0.95 of squares, of places shorter than 512 bytes 0.97 to 1.2); windows too large for squares go by rows wherever the
+ * image is. */
 bool kn_beside_by_rows(const kn_site *x, const along *m, const along *o)
 {
+    enum { LONG = 512 }; /* bytes of a place */
     const kn_hw_level *l2 = kn_hw_level_named(x->hw, "l2");
     /* with more registers cpu_sums.c has tiles of rows as large */
     if (!kn_hw_few_registers(x->hw) || KN_CPU_SQUARE >= x->reduce_extent * places_of_row(x, m)) return false;
     bool near = l2 && image_bytes(x, o) <= l2->capacity_bytes, steps = m->step > 1 || o->step > 1;
-    return KN_BESIDE_SIDE * KN_BESIDE_SIDE * x->reduce_extent > KN_CPU_SQUARE || near || !steps;
+    bool lasts = kn_cpu_extent(x, x->n) * kn_cpu_acc_bytes(x) >= LONG;
+    return KN_BESIDE_SIDE * KN_BESIDE_SIDE * x->reduce_extent > KN_CPU_SQUARE || near || (lasts && !steps);
 }
 
 /* What a tile of places reads of a dilated window falls into so few sets of L1 that it throws itself out before places that share it come, or comes

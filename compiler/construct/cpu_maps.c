@@ -210,9 +210,11 @@ static void map_tiles(const kn_site *x, kn_plans *p)
     while (run <= KN_CPU_ROW && nodes * run > LONG_TEXT && kn_cpu_extent(x, x->n) % (run * lanes) == 0 && run % 2 == 0) run /= 2;
     const int64_t widths[] = {run, kn_cpu_written_out(vectors), 1};
     bool halves = own >= 4 && lanes * own == x->hw->vector_bytes && lanes * own * 2 == KN_CPU_LINE && kn_hw_past_caches(x->hw, kn_cpu_touched(x));
-    /* of short vectors a loop's own steps take as long as a few of them (lengths of 8 thousand to a million that are no whole vectors, with AVX2 on a
-     * Zen 3: Relu 0.55 to 1.0 of the time, Add 0.82 to 0.99, Floor 0.5, Neg 0.95, bytes and halves 0.75 to 0.8; of whole ones 0.96 to 1.1) */
-    int64_t turns = kn_cpu_short_vectors(x) && nodes * TURNS <= LONG_TEXT ? TURNS : 1;
+    /* of short vectors a loop's own steps, and the test for the end of all, take as long as a few of them (8 thousand to a million elements that are
+     * no whole vectors, with AVX2 on a Zen 3: Relu 0.55 to 1.0 of the time, Add 0.82 to 0.99, Floor 0.5, bytes and halves 0.75 to 0.8; of whole ones,
+     * of which none asks for the end, 0.94 to 1.1) */
+    bool ends = kn_cpu_short_vectors(x) && kn_cpu_extent(x, x->n) % lanes != 0;
+    int64_t turns = ends && nodes * TURNS <= LONG_TEXT ? TURNS : 1;
     for (int i = vectors <= whole || (few && run > 8) ? 0 : 1; i < 3; i++) {
         kn_cpu_tile t = {.lanes = lanes, .nv = widths[i], .mr = 1, .mc = 1, .grain = rows_of_task(x, other), .rlanes = 1, .runroll = 1};
         if (t.nv > KN_CPU_ROW && halves) t.nc = t.nv / 2, t.nv = 2; /* a line a turn */

@@ -91,9 +91,11 @@ static bool open_form(const bench_case *c, bench_run *run, const char *form)
 static bool open_torch(const bench_case *c, bench_run *run) { return open_form(c, run, "torch"); }
 static bool open_inductor(const bench_case *c, bench_run *run) { return open_form(c, run, "inductor"); }
 static bool open_ort(const bench_case *c, bench_run *run) { return open_form(c, run, "onnxruntime"); }
+static bool open_ort_plain(const bench_case *c, bench_run *run) { return open_form(c, run, "onnxruntime plain"); }
 
 const bench_form *bench_forms(void)
 {
-    static const bench_form forms[] = {{"torch", open_torch}, {"inductor", open_inductor}, {"onnxruntime", open_ort}, {NULL, NULL}};
+    static const bench_form forms[] = {
+        {"torch", open_torch}, {"inductor", open_inductor}, {"onnxruntime", open_ort}, {"onnxruntime plain", open_ort_plain}, {NULL, NULL}};
     return forms;
 }

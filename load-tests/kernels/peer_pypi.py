@@ -1,6 +1,6 @@
 """Peers that are Python packages: PyTorch (eager, and Inductor with weights frozen, so packed) and onnxruntime (weights are initializers, so
-packed). make() gives for one case a function that computes and one that returns the output in the case's layout; None where a package is not
-installed, has no such operator, or is not asked for (BENCH_PYPI names those that are)."""
+packed; "plain": inputs of each call). make() gives for one case a function that computes and one that returns the output in the case's layout;
+None where a package is not installed, has no such operator, or is not asked for (BENCH_PYPI names those that are)."""
 import os
 
 wanted = os.environ.get("BENCH_PYPI", "").split()
@@ -98,7 +98,7 @@ def onnx_node(c):
             "add": ("Add", {}), "gelu": ("Gelu", {}), "softmax": ("Softmax", {"axis": 1}), "layer_norm": ("LayerNormalization", {"epsilon": 1e-5}),
             "reduce_sum": ("ReduceSum", {"keepdims": 0}), "transpose": ("Transpose", {"perm": [1, 0]})}[c["op"]]
 
-def with_onnxruntime(c):
+def with_onnxruntime(c, plain):
     ort, onnx, node = package("onnxruntime"), package("onnx"), onnx_node(c)
     if not ort or not onnx or not node or c["dtype"] not in ("f32", "i8"): return None
     import numpy as np
@@ -107,6 +107,8 @@ def with_onnxruntime(c):
     arrays = [np.frombuffer(b, dtype=np.int8 if c["dtype"] == "i8" else np.float32).reshape(s) for b, s in zip(c["inputs"], ins)]
     kind, sum_kind = (TensorProto.INT8, TensorProto.INT32) if c["dtype"] == "i8" else (TensorProto.FLOAT, TensorProto.FLOAT)
     constant = {"matmul": 1, "conv2d": 1, "depthwise_conv2d": 1, "grouped_conv2d": 1, "layer_norm": 1}.get(c["op"], len(arrays))
+    if plain and (constant == len(arrays) or c["op"] == "layer_norm"): return None # has no weights to pack: one form is enough
+    if plain: constant = len(arrays)
     initializers = [numpy_helper.from_array(a, f"x{i}") for i, a in enumerate(arrays) if i >= constant]
     names = [f"x{i}" for i in range(len(arrays))]
     if c["op"] == "reduce_sum":
@@ -128,6 +130,7 @@ def with_onnxruntime(c):
     return compute, lambda: y
 
 def make(form, case):
-    if form not in wanted: return None
-    if form == "onnxruntime": return with_onnxruntime(case)
+    package, _, plain = form.partition(" ")
+    if package not in wanted: return None
+    if package == "onnxruntime": return with_onnxruntime(case, bool(plain))
     return with_torch(case, form == "inductor")

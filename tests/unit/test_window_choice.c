@@ -31,12 +31,12 @@ static void far_images_go_in_bands(void **state)
 {
 #define DEPTHWISE(x, k, p) \
     "{\"expr\":\"y[N,P,Q,C] +=! pad(x,0.0)[N,P+R-2,Q+S-2,C]*w[R,S,C] where P in " #p ", Q in " #p ", R in " #k ", S in " #k "\"," \
-    "\"inputs\":[" NAMED("x", "f32", x) "," NAMED("w", "f32", #k "," #k ",100") "]}"
+    "\"inputs\":[" NAMED("x", "f32", x) "," NAMED("w", "f32", #k "," #k ",140") "]}"
 #define BAND(rows) "split out0 S1 " #rows "\nreorder out0 S0.0 S1.0 S3.0 | S2.0 S1.1 R0.0 R1.0 "
     static const choice one[] = {
-        {DEPTHWISE("2,112,112,100", 7, 110), BAND(7), NULL, NULL},
-        {DEPTHWISE("1,112,112,100", 5, 112), BAND(5), NULL, NULL},
-        {DEPTHWISE("1,56,56,100", 5, 56), "split out0 S2 7\nreorder out0 S0.0 S3.0 | ", NULL, NULL},
+        {DEPTHWISE("2,112,112,140", 7, 110), BAND(7), NULL, NULL},
+        {DEPTHWISE("1,112,112,140", 5, 112), BAND(5), NULL, NULL},
+        {DEPTHWISE("1,56,56,140", 5, 56), "split out0 S2 7\nreorder out0 S0.0 S3.0 | ", NULL, NULL},
     };
 #undef BAND
 #undef DEPTHWISE
