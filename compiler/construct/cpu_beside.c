@@ -178,7 +178,7 @@ void kn_beside_put_tasks(kn_nest *w, const along_rows *r, bool parts)
 {
     for (int i = 0; i < w->x->s->nspatial; i++)
         if (i != r->m.axis && i != r->o.axis && i != w->x->n) kn_nest_task(w, i);
-    if (parts && r->bands) kn_nest_task(w, r->o.axis);
+    if (r->bands) kn_nest_task(w, r->o.axis);
     kn_nest_task(w, w->x->n);
     if (parts && !r->bands) kn_nest_task(w, r->o.axis);
     kn_nest_bar(w);

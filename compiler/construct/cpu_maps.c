@@ -184,11 +184,22 @@ static int64_t rows_around(const kn_site *x)
     return rows > 0 ? rows : 1;
 }
 
+/* Vectors a turn of a loop over many: a line of them past the caches; of short ones that a test for the end of all stands beside, a few, which take
+ * as long as the test (8 thousand to a million elements that are no whole vectors, with AVX2 on a Zen 3: Relu 0.44 to 1.0 of the time, Add 0.69 to
+ * 0.99, Floor 0.5 to 0.64, bytes and halves 0.75 to 0.9; of whole ones, of which none asks for the end, 0.94 to 1.1). */
+static int64_t vectors_a_turn(const kn_site *x, int64_t lanes, int64_t nodes)
+{
+    enum { LINE = 2, FEW = 4 };
+    int64_t own = kn_dtype_bytes(x->s->body->dtype);
+    bool halves = own >= 4 && lanes * own == x->hw->vector_bytes && lanes * own * LINE == KN_CPU_LINE;
+    if (halves && kn_hw_past_caches(x->hw, kn_cpu_touched(x))) return LINE;
+    return kn_cpu_short_vectors(x) && kn_cpu_extent(x, x->n) % lanes && nodes * FEW <= LONG_TEXT ? FEW : 1;
+}
+
 /* A map: one long axis in vectors. Where it is the only one, a task is a run of it of some thousand elements, but not fewer tasks than keep
  * the cores busy. */
 static void map_tiles(const kn_site *x, kn_plans *p)
 {
-    enum { TURNS = 4 };
     int other = kn_cpu_other(x);
     int64_t own = kn_dtype_bytes(x->s->body->dtype), widest = computed_bytes(x->s->body), full = map_vector_bytes(x) / own;
     if (widest > own && full > x->hw->vector_bytes / widest) full = x->hw->vector_bytes / widest;
@@ -209,16 +220,10 @@ static void map_tiles(const kn_site *x, kn_plans *p)
     int64_t nodes = nodes_of(x->s->body);
     while (run <= KN_CPU_ROW && nodes * run > LONG_TEXT && kn_cpu_extent(x, x->n) % (run * lanes) == 0 && run % 2 == 0) run /= 2;
     const int64_t widths[] = {run, kn_cpu_written_out(vectors), 1};
-    bool halves = own >= 4 && lanes * own == x->hw->vector_bytes && lanes * own * 2 == KN_CPU_LINE && kn_hw_past_caches(x->hw, kn_cpu_touched(x));
-    /* of short vectors a loop's own steps, and the test for the end of all, take as long as a few of them (8 thousand to a million elements that are
-     * no whole vectors, with AVX2 on a Zen 3: Relu 0.55 to 1.0 of the time, Add 0.82 to 0.99, Floor 0.5, bytes and halves 0.75 to 0.8; of whole ones,
-     * of which none asks for the end, 0.94 to 1.1) */
-    bool ends = kn_cpu_short_vectors(x) && kn_cpu_extent(x, x->n) % lanes != 0;
-    int64_t turns = ends && nodes * TURNS <= LONG_TEXT ? TURNS : 1;
+    const int64_t turn = vectors_a_turn(x, lanes, nodes);
     for (int i = vectors <= whole || (few && run > 8) ? 0 : 1; i < 3; i++) {
         kn_cpu_tile t = {.lanes = lanes, .nv = widths[i], .mr = 1, .mc = 1, .grain = rows_of_task(x, other), .rlanes = 1, .runroll = 1};
-        if (t.nv > KN_CPU_ROW && halves) t.nc = t.nv / 2, t.nv = 2; /* a line a turn */
-        else if (t.nv > KN_CPU_ROW && turns > 1) t.nc = kn_ceil_div(t.nv, turns), t.nv = turns;
+        if (t.nv > KN_CPU_ROW && turn > 1) t.nc = t.nv / turn, t.nv = turn;
         kn_cpu_try(x, p, &t);
         if (p->n) break; /* short tasks would only pay more forks, single vectors more steps of a loop */
     }

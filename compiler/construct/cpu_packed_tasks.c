@@ -180,8 +180,8 @@ bool kn_packed_near(const packed *k)
 {
     enum { OUTWEIGHED = 16 };
     const kn_hw_level *l2 = kn_hw_level_named(k->x->hw, "l2");
-    if (!l2 || kn_packed_all(k) <= l2->capacity_bytes / 2) return l2 != NULL;
-    return kn_packed_all(k) <= l2->capacity_bytes / 8 * 7 && kn_packed_met(k, &k->x->store) / OUTWEIGHED >= kn_packed_all(k);
+    int64_t room = l2 ? l2->capacity_bytes : 0, all = kn_packed_all(k);
+    return all <= room / 2 || (all <= room / 8 * 7 && kn_packed_met(k, &k->x->store) / OUTWEIGHED >= all);
 }
 
 bool kn_packed_in_panels(const packed *k)

@@ -7,7 +7,12 @@
 #include "construct/nest.h"
 #include "te/expr.h"
 
-enum { PLACES = 32, WIDEST = 6, ROWS = 16 };
+enum {
+    PLACES = 32, /* fewer than these */
+    WIDEST = 6,  /* vectors of a tile */
+    VECTORS = 4, /* a row of weights has, at least */
+    ROWS = 16    /* of the weights in a block */
+};
 
 typedef struct passing {
     const kn_site *x;
@@ -18,20 +23,19 @@ typedef struct passing {
 
 static bool has(const passing *k, int load, int axis) { return k->x->load[load].axes >> axis & 1; }
 
-/* Rows of results, each as long as two panels or longer, of a factor that comes from afar in every call. */
+/* Rows of results, not short ones, of a factor that comes from afar in every call. */
 static bool lies_far(const passing *k)
 {
     const kn_site *x = k->x;
     const kn_site_access *a = &x->load[k->w];
     const kn_hw_level *l2 = kn_hw_level_named(x->hw, "l2");
-    int64_t bytes = a->bytes, lanes = x->hw->vector_bytes / kn_cpu_acc_bytes(x);
-    for (int i = 0; i < x->s->naxes; i++) {
-        if (!has(k, k->w, i)) continue;
-        if (i < x->s->nspatial && i != x->n && kn_cpu_extent(x, i) > 1) return false;
-        if (!kn_mul_fits(bytes, kn_cpu_extent(x, i), &bytes)) return false;
-    }
+    const kn_expr *loads[2];
+    kn_loads(x->s->body, loads, 2);
+    for (int i = 0; i < x->s->nspatial; i++)
+        if (has(k, k->w, i) && i != x->n && kn_cpu_extent(x, i) > 1) return false;
     if (!a->linear || a->padded || a->coef[x->n] != 1 || kn_cpu_rests(x, k->w)) return false;
-    return l2 && bytes > l2->capacity_bytes / 2 && kn_cpu_extent(x, x->n) >= 4 * lanes;
+    if (!l2 || kn_cpu_bytes(&x->t->program->tensors[loads[k->w]->u.tensor]) <= (double)l2->capacity_bytes / 2) return false;
+    return kn_cpu_extent(x, x->n) * kn_cpu_acc_bytes(x) >= VECTORS * x->hw->vector_bytes;
 }
 
 /* A few places along two axes of the other factor, at least. */

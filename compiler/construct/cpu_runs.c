@@ -1,9 +1,8 @@
-/* Sums along rows that memory has one behind the other, from beyond the caches: a few rows at a time, as far apart as they can be, so that these are
+/* Sums along rows that memory has one behind the other, far away: a few rows at a time, as far apart as they can be, so that these are
  * as many runs of memory, each read from end to end. One run does not ask for enough at once. On a Zen 4, of the time of a row at a time, a core and
  * two: 65536x200 0.7, 0.83; 128x80000 0.79, 0.93; 300x50000 0.83, 0.97; 10000x1000, 1000x10000 0.87, 0.92; 300000x40 0.95, 1.0. From L3 0.85 to 1.15,
- * eight rows 0.8 to 1.1, four that follow each other 1.0; with AVX2 on a Zen 3 sums and maxima of 7 to 33 MB from L3
- * 0.59 to 1.03, two cores 0.74 to 1.02, 0.5 to 4 MB 0.98 to 1.09.
- * Products with a row that all share are better of rows that do (100000x100: 1.4). */
+ * eight rows 0.8 to 1.1, four that follow each other 1.0; with AVX2 on a Zen 3 sums and maxima of 7 to 33 MB from L3 0.59 to 1.03, two cores 0.74 to
+ * 1.02, of 0.5 to 4 MB 0.98 to 1.09. Products with a row that all share are better of rows that do (100000x100: 1.4). */
 #include "construct/cpu.h"
 #include "construct/nest.h"
 
@@ -45,7 +44,7 @@ typedef struct runs {
     int64_t each;  /* vectors of a row at a time */
 } runs;
 
-/* Beyond the caches, or, of short vectors, of which one row's are asked for a line at a time, well beyond L2. */
+/* Beyond the caches; or well beyond L2 where vectors are short. */
 static bool is_far(const kn_site *x, double bytes)
 {
     enum { OF_L2 = 12 };

@@ -130,7 +130,7 @@ def with_onnxruntime(c, plain):
     return compute, lambda: y
 
 def make(form, case):
-    package, _, plain = form.partition(" ")
-    if package not in wanted: return None
-    if package == "onnxruntime": return with_onnxruntime(case, bool(plain))
+    name, _, plain = form.partition(" ")
+    if name not in wanted: return None
+    if name == "onnxruntime": return with_onnxruntime(case, bool(plain))
     return with_torch(case, form == "inductor")

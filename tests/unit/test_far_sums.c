@@ -1,4 +1,4 @@
-/* Sums of what lies beyond the caches: in which runs of memory it is read, and that what is left over of them is summed as well. */
+/* Sums, and windows, of what lies beyond the caches: in which runs of memory it is read, and that what is left over of them is summed as well. */
 #include "tests/unit/run_lowered.c"
 #include "tests/unit/statements.h"
 
@@ -20,6 +20,20 @@ static void rows_of_parts_are_not_asked_for(void **state)
     kiln_arena_close(a);
 }
 
+/* The first candidate where the caches hold next to nothing says `has`, and its results are right. */
+static void check_far(kiln_arena *a, const char *id, const char *text, const char *inputs, const char *has)
+{
+    kn_hw *hw = device(a, id);
+    kn_program *c;
+    resize(hw, "l1", 8192);
+    resize(hw, "l2", 32768);
+    resize(hw, "l3", 65536);
+    hw->streaming_store_bytes = 65536;
+    kiln_bytes trace = constructed(a, text, inputs, hw, 1, &c)->c[0].trace;
+    if (!strstr(trace.p, has)) fail_msg("%s, %s: no '%s' in\n%s", text, inputs, has, trace.p);
+    run_checked(a, c, hw, trace, inputs);
+}
+
 /* Sums from beyond the caches, whose terms, or rows, lie as far apart as they can: the results, also of terms that are left over, and in parts. */
 static void far_sums_are_right(void **state)
 {
@@ -35,21 +49,35 @@ static void far_sums_are_right(void **state)
     (void)state;
     for (size_t i = 0; i < sizeof one / sizeof *one; i++) {
         kiln_arena *a = kiln_arena_open(&(kiln_host){NULL, mem, NULL});
-        kn_hw *hw = device(a, "x86-64-bf16");
-        kn_program *c;
-        resize(hw, "l1", 8192);
-        resize(hw, "l2", 32768);
-        resize(hw, "l3", 65536);
-        hw->streaming_store_bytes = 65536;
-        kiln_bytes trace = constructed(a, one[i].text, one[i].inputs, hw, 1, &c)->c[0].trace;
-        if (!strstr(trace.p, one[i].has)) fail_msg("%s, %s: no '%s' in\n%s", one[i].text, one[i].inputs, one[i].has, trace.p);
-        run_checked(a, c, hw, trace, one[i].inputs);
+        check_far(a, "x86-64-bf16", one[i].text, one[i].inputs, one[i].has);
+        kiln_arena_close(a);
+    }
+}
+
+/* Windows from beyond the caches: few places, bands of a depthwise image, weights that fill most of L2. */
+static void far_windows_are_right(void **state)
+{
+#define STEPS "y[N,P,Q,F] +=! pad(x,0.0)[N,P*2+R-1,Q*2+S-1,C]*w[R,S,C,F] where P in 3, Q in 4, R in 3, S in 3"
+    static const struct { const char *id, *text, *inputs, *has; } one[] = {
+        {"x86-64-bf16", STEPS, "x=f32:1x6x8x20&w=f32:3x3x20x75", "S0.0 S1.0 S2.0 F0.1 | S2.1 S3.2 S3.3\n"},
+        {"x86-64-avx2", STEPS, "x=f32:1x6x8x20&w=f32:3x3x20x75", "S0.0 S1.0 S2.0 F0.1 | S2.1 S3.2 S3.3\n"},
+        {"x86-64-avx2", "y[N,P,Q,C] +=! pad(x,0.0)[N,P+R-3,Q+S-3,C]*w[R,S,C] where P in 40, Q in 40", "x=f32:1x40x40x27&w=f32:7x7x27",
+         "split out0 S1 7\nreorder out0 S0.0 S1.0 S3.0 | "},
+        {"x86-64-avx2", "y[N,P,Q,F] +=! pad(x,0.0)[N,P+R-3,Q+S-3,C]*w[R,S,C,F] where P in 28, Q in 29", "x=f32:1x28x29x1&w=f32:7x7x1x128",
+         "cache_read out0 0 scratch S1.0 loops S3.0 "},
+    };
+#undef STEPS
+    (void)state;
+    for (size_t i = 0; i < sizeof one / sizeof *one; i++) {
+        kiln_arena *a = kiln_arena_open(&(kiln_host){NULL, mem, NULL});
+        check_far(a, one[i].id, one[i].text, one[i].inputs, one[i].has);
         kiln_arena_close(a);
     }
 }
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(rows_of_parts_are_not_asked_for), cmocka_unit_test(far_sums_are_right)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(rows_of_parts_are_not_asked_for), cmocka_unit_test(far_sums_are_right),
+                                       cmocka_unit_test(far_windows_are_right)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
