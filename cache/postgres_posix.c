@@ -8,6 +8,7 @@
 
 /* The server ends a statement first; our own deadline is for a server that does not answer at all. */
 #define STATEMENT_TIMEOUT "SET statement_timeout = 2000"
+#define DISK_FULL "53100" /* SQLSTATE */
 enum { DEADLINE_MS = 2500, WAIT_MS = 2000, CONNECT_MS = 2000, DEAR_MS = 1000, MIGRATION_LOCK = 0x6b696c6e, MAX_PARAMS = 24 };
 
 static const struct { int version; const char *sql; } migrations[] = {
@@ -87,7 +88,7 @@ static PGresult *result_of(postgres_conn *c)
     ExecStatusType st = PQresultStatus(last);
     if (st == PGRES_TUPLES_OK || st == PGRES_COMMAND_OK) return last;
     const char *code = last ? PQresultErrorField(last, PG_DIAG_SQLSTATE) : NULL;
-    c->full = code && !strcmp(code, "53100"); /* disk_full */
+    c->full = code && !strcmp(code, DISK_FULL);
     PQclear(last);
     return NULL;
 }
@@ -184,25 +185,41 @@ static bool several_hosts(const char *url)
     return several;
 }
 
-PGconn *cache_postgres_connect(const char *url, const char *application, int ms)
+/* Of why a connection was refused. A server without room refuses a new one when the file of what its catalogue holds is to be written again;
+ * its older versions give that no code of its own, but words that are never translated. */
+static bool for_want_of_room(PGconn *db)
+{
+    return db && (strstr(PQerrorMessage(db), DISK_FULL) || strstr(PQerrorMessage(db), "could not write init file"));
+}
+
+static PGconn *connect_to(const char *url, const char *application, int ms, bool *full)
 {
     const char *names[] = {"dbname", "client_encoding", "application_name", "tcp_user_timeout", "connect_timeout", NULL};
     const char *values[] = {url, "UTF8", application, "5000", "2", NULL};
     if (several_hosts(url)) { /* only libpq's own loop goes on to the next host when one is silent */
         PGconn *c = PQconnectdbParams(names, values, 1);
         if (PQstatus(c) == CONNECTION_OK) return c;
+        *full = for_want_of_room(c);
         PQfinish(c);
         return NULL;
     }
     int64_t deadline = cache_mono_ms() + ms, left;
     PGconn *db = PQconnectStartParams(names, values, 1);
+    if (db) PQsetErrorVerbosity(db, PQERRORS_VERBOSE); /* with the code */
     for (PostgresPollingStatusType wants = PGRES_POLLING_WRITING; db && PQstatus(db) != CONNECTION_BAD; wants = PQconnectPoll(db)) {
         struct pollfd p = {.fd = PQsocket(db), .events = wants == PGRES_POLLING_READING ? POLLIN : POLLOUT};
         if (wants == PGRES_POLLING_OK) return db;
         if (wants == PGRES_POLLING_FAILED || (left = deadline - cache_mono_ms()) <= 0 || poll(&p, 1, (int)left) <= 0) break;
     }
+    *full = for_want_of_room(db);
     PQfinish(db);
     return NULL;
+}
+
+PGconn *cache_postgres_connect(const char *url, const char *application, int ms)
+{
+    bool full;
+    return connect_to(url, application, ms, &full);
 }
 
 static bool dial(postgres_tier *t, postgres_conn *c)
@@ -212,7 +229,7 @@ static bool dial(postgres_tier *t, postgres_conn *c)
         if (poll(&p, 1, 0) == 0) return true; /* nobody asked for anything: what comes now is a goodbye */
         hang_up(c);
     }
-    c->db = cache_postgres_connect(t->url, "kiln", (int)(within(c, CONNECT_MS) - cache_mono_ms()));
+    c->db = connect_to(t->url, "kiln", (int)(within(c, CONNECT_MS) - cache_mono_ms()), &c->full);
     if (c->db && PQsetnonblocking(c->db, 1) == 0) {
         PQsetNoticeProcessor(c->db, quiet, NULL);
         if (cache_postgres_run(c, STATEMENT_TIMEOUT) && migrate(t, c)) return true;
@@ -255,6 +272,12 @@ postgres_conn *cache_postgres_take(postgres_tier *t)
     return NULL;
 }
 
+/* Whether the connection of a statement that found no room serves on: what is there is still to be read, and a new one may be refused. */
+static bool serves_on(postgres_conn *c)
+{
+    return c->full && c->db && PQstatus(c->db) == CONNECTION_OK && (PQtransactionStatus(c->db) == PQTRANS_IDLE || cache_postgres_run(c, "ROLLBACK"));
+}
+
 void cache_postgres_done(postgres_tier *t, postgres_conn *c, bool ok)
 {
     int64_t now = cache_mono_ms();
@@ -262,7 +285,7 @@ void cache_postgres_done(postgres_tier *t, postgres_conn *c, bool ok)
     if (hasty) cache_breaker_bad(&t->haste, c->hasty, true);
     else if (c->until) cache_breaker_good(&t->haste);
     atomic_store(&t->full, !ok && c->full);
-    if (ok) cache_breaker_good(&t->breaker);
+    if (ok || serves_on(c)) cache_breaker_good(&t->breaker);
     else {
         if (!hasty || c->leave == LEAVE_TO_TRY) cache_breaker_bad(&t->breaker, c->leave, !hasty && now - c->taken_ms >= DEAR_MS);
         hang_up(c);

@@ -10,7 +10,7 @@ enum { POSTGRES_CONNS = 2 };
 typedef struct postgres_conn {
     PGconn *db;
     enum cache_leave leave, hasty;
-    bool full; /* the last statement that failed did so for want of room */
+    bool full; /* the last statement that failed, or the server that refused the connection, did so for want of room */
     int64_t taken_ms, until; /* until: when the patience of the caller ends; 0: it has none of its own */
 } postgres_conn;
 typedef struct postgres_tier {
@@ -24,7 +24,7 @@ typedef struct postgres_tier {
 
 /* Connected and locked, or NULL: refused by the breaker, none free in time, or no contact. Give back with cache_postgres_done. */
 postgres_conn *cache_postgres_take(postgres_tier *t);
-/* ok false: something failed; the connection is closed, which also rolls back, and the breaker is told. */
+/* ok false: something failed; the connection is closed, which also rolls back, and the breaker is told. Where only room was wanting it is kept. */
 void cache_postgres_done(postgres_tier *t, postgres_conn *c, bool ok);
 /* The result of one statement, in binary; NULL when it failed or took too long. format: s text, i int64_t, b const kiln_bytes *. PQclear it. */
 PGresult *cache_postgres_ask(postgres_conn *c, const char *sql, const char *format, ...);

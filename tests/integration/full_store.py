@@ -1,7 +1,7 @@
 """A full disk under the store: compiles answer 507, nothing is torn, what is there is served on, also after kill -9 and a start on the full disk; when there
 is room again kernels are stored again. The same for a PostgreSQL whose tables have no room: nobody sees it, and the kernels go there later.
 Needs a small file system of its own: by mount, else in a user namespace. usage: full_store.py BUILD; PostgreSQL from KILN_TEST_PG."""
-import hashlib, json, os, shutil, signal, sqlite3, subprocess, sys, tempfile, time
+import glob, hashlib, json, os, shutil, signal, sqlite3, subprocess, sys, tempfile, time
 sys.path.insert(0, os.path.dirname(__file__))
 from service import Checks, Service, matmul
 
@@ -135,13 +135,20 @@ try:
         kernels = {json.loads(r[2])["key"]: json.loads(r[2]) for r in (ask(s, 30),)}
         check("PostgreSQL has room", count() >= 0)
         fill(t, 0)
-        for n in range(100, 112):
-            r = ask(s, n)
-            check("PostgreSQL is full, and nobody sees it", r[0] == 200, r)
-            kernels[json.loads(r[2])["key"]] = json.loads(r[2])
+        def unseen(what, sizes):
+            for n in sizes:
+                r = ask(s, n)
+                check(f"{what}, and nobody sees it", r[0] == 200, r)
+                kernels[json.loads(r[2])["key"]] = json.loads(r[2])
+        unseen("PostgreSQL is full", range(100, 112))
         before = count()
         whole(s, kernels, "PostgreSQL full")
         check("it really was", before < len(kernels), (before, len(kernels)))
+        # As when a vacuum has touched the catalogue: who connects now has to write the file of it, and is refused for want of room.
+        for catalogue in glob.glob(t + "/here/*/*/pg_internal.init"): os.unlink(catalogue)
+        unseen("PostgreSQL refuses new connections", range(112, 116))
+        refused = subprocess.run(["psql", "-qAtXc", "SELECT 1", url], capture_output=True, text=True)
+        check("it does refuse them", refused.returncode != 0 or "could not write" in refused.stderr, refused)
         documents(s, "PostgreSQL is full", False)
         os.unlink(t + "/ballast")
         at = time.time()
