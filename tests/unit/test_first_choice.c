@@ -353,6 +353,26 @@ static void loops_too_long_to_write_out(void **state)
     CHOOSE("x86-64-avx2", false, one);
 }
 
+/* Many rows of bytes by an operand that L2 does not hold: where registers are few tiles have rows, not lines of it, and tasks several panels; of fewer
+ * rows, and of an operand that is near, what there was. */
+static void bytes_by_parts_of_lines(void **state)
+{
+#define BYTES(a, b) "{\"op\":{\"name\":\"MatMulInteger\"},\"inputs\":[" INPUT("i8", a) "," INPUT("i8", b) "]}"
+#define LINES "split out0 S1 2 4 8\nsplit out0 S0"
+    static const choice one[] = {
+        {BYTES("1500,2000", "2000,1600"), "split out0 S1 8 2 8\nsplit out0 S0 250 6\n", NULL, NULL},
+        {BYTES("900,1000", "1000,600"), "split out0 S1 4 2 8\nsplit out0 S0 150 6\n", NULL, NULL},
+        {BYTES("200,2000", "2000,1600"), LINES, NULL, NULL},
+        {BYTES("1500,400", "400,1000"), NULL, "split out0 S1 8 2 8", NULL},
+    };
+    static const choice many[] = {{BYTES("1500,2000", "2000,1600"), NULL, "split out0 S1 8", NULL}};
+#undef LINES
+#undef BYTES
+    (void)state;
+    CHOOSE("x86-64-avx2", false, one);
+    CHOOSE("x86-64-vnni", false, many);
+}
+
 /* A few rows by a large operand: cores share its rows, each of which they read from end to end, not its columns. */
 static void few_rows_go_in_parts(void **state)
 {
@@ -689,6 +709,7 @@ int main(void)
                                        cmocka_unit_test(cores_have_their_own_filters), cmocka_unit_test(rows_of_two_tiles_are_interleaved),
                                        cmocka_unit_test(tasks_that_write_are_long),
                                        cmocka_unit_test(short_tiles_share_a_task), cmocka_unit_test(few_rows_go_in_parts),
+                                       cmocka_unit_test(bytes_by_parts_of_lines),
                                        cmocka_unit_test(operands_of_many_come_from_end_to_end),
                                        cmocka_unit_test(short_rows_are_read_in_runs), cmocka_unit_test(far_rows_are_four_runs),
                                        cmocka_unit_test(planes_are_copied_in_order),
