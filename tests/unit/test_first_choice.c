@@ -241,7 +241,7 @@ static void long_rows_are_read_once(void **state)
 }
 
 /* What L2 does not hold is turned in strips of squares: past the caches so that rows are read from end to end, or, where what is written has no whole
- * lines, whole rows of 16; else two by two. */
+ * lines, whole rows of 16; else two by two, or, where L1 has no sets for them, one by two. */
 static void far_squares_lie_beside_each_other(void **state)
 {
 #define TURN(perm, x) "{\"op\":{\"name\":\"Transpose\",\"attrs\":{\"perm\":[" perm "]}},\"inputs\":[{\"dtype\":\"f32\",\"shape\":[" x "]}]}"
@@ -254,9 +254,14 @@ static void far_squares_lie_beside_each_other(void **state)
         {TURN("1,0", "3,500000"), NULL, "S0.1 S1.1", NULL},
         {TURN("1,0", "704,10025"), "| S1.1 S0.1 | S0.2 S1.2", NULL, "split out0 S0 8 16\n"}, /* rows that lines do not begin */
     };
+    static const choice parts[] = { /* of lines; rows 12 bytes more than a way of L1 are one by one */
+        {TURN("1,0", "1027,900"), "split out0 S0 1 8\n", NULL, NULL}, {TURN("1,0", "1024,900"), "split out0 S0 2 8\n", NULL, NULL},
+        {TURN("1,0", "901,900"), "split out0 S0 2 8\n", NULL, NULL},
+    };
 #undef TURN
     (void)state;
     CHOOSE("x86-64-amx", false, one);
+    CHOOSE("x86-64-avx2", false, parts);
 }
 
 /* Few places of an image, channels last, by weights that are no constant, of one tap: what a product of as many rows is planned as. */
@@ -353,8 +358,8 @@ static void loops_too_long_to_write_out(void **state)
     CHOOSE("x86-64-avx2", false, one);
 }
 
-/* Many rows of bytes by an operand that L2 does not hold: where registers are few tiles have rows, not lines of it, and tasks several panels; of fewer
- * rows, and of an operand that is near, what there was. */
+/* Many rows of bytes by an operand that L2 does not hold: where registers are few tiles have rows, not lines of it, and tasks several panels; of
+ * fewer rows, and of an operand that is near, what there was. */
 static void bytes_by_parts_of_lines(void **state)
 {
 #define BYTES(a, b) "{\"op\":{\"name\":\"MatMulInteger\"},\"inputs\":[" INPUT("i8", a) "," INPUT("i8", b) "]}"
