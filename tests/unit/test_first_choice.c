@@ -371,11 +371,17 @@ static void bytes_by_parts_of_lines(void **state)
         {BYTES("1500,400", "400,1000"), NULL, "split out0 S1 8 2 8", NULL},
     };
     static const choice many[] = {{BYTES("1500,2000", "2000,1600"), NULL, "split out0 S1 8", NULL}};
+    static const choice steps[] = { /* that are written out four at a time without a rest */
+        {BYTES("966,512", "512,1024"), "for (i64 k_at = 0; k_at < 256; k_at += 4)\n", NULL, NULL},
+        {BYTES("966,510", "510,1024"), NULL, "k_at", NULL},
+        {PRODUCT("f32", "966,512", "512,1024"), NULL, "k_at", NULL},
+    };
 #undef LINES
 #undef BYTES
     (void)state;
     CHOOSE("x86-64-avx2", false, one);
     CHOOSE("x86-64-vnni", false, many);
+    CHOOSE("x86-64-avx2", true, steps);
 }
 
 /* A few rows by a large operand: cores share its rows, each of which they read from end to end, not its columns. */
