@@ -371,9 +371,10 @@ static void bytes_by_parts_of_lines(void **state)
         {BYTES("1500,400", "400,1000"), NULL, "split out0 S1 8 2 8", NULL},
     };
     static const choice many[] = {{BYTES("1500,2000", "2000,1600"), NULL, "split out0 S1 8", NULL}};
-    static const choice steps[] = { /* that are written out four at a time without a rest */
+    static const choice steps[] = { /* that are written out at a time, without a rest */
         {BYTES("966,512", "512,1024"), "for (i64 k_at = 0; k_at < 256; k_at += 4)\n", NULL, NULL},
-        {BYTES("966,510", "510,1024"), NULL, "k_at", NULL},
+        {BYTES("966,510", "510,1024"), "for (i64 k_at = 0; k_at < 255; k_at += 5)\n", NULL, NULL},
+        {BYTES("966,514", "514,1024"), NULL, "#pragma GCC unroll 4", NULL},
         {PRODUCT("f32", "966,512", "512,1024"), NULL, "k_at", NULL},
     };
 #undef LINES
