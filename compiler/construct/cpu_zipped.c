@@ -9,7 +9,6 @@
 
 enum {
     FEW_ROWS = 96,
-    MANY_ROWS = 288,  /* where what packing takes is next to nothing */
     LEAST_TERMS = 32, /* of the instruction: shorter sums write results for the most part */
     WIDEST = 8        /* vectors of a tile */
 };
@@ -69,7 +68,7 @@ static bool near(const zipped *z)
  * (2048x2048x2048 bytes with AVX2: tiles of 6x2 take 0.85 of the time of 2x4). */
 static bool parts_of_lines(const zipped *z, int64_t nv)
 {
-    return kn_hw_few_registers(z->x->hw) && extent(z, z->x->m) > MANY_ROWS && nv < z->line && z->line % nv == 0 && !near(z);
+    return kn_hw_few_registers(z->x->hw) && extent(z, z->x->m) > FEW_ROWS && nv < z->line && z->line % nv == 0 && !near(z);
 }
 
 /* The register tile that wastes least of what it computes past the ends and of loads beside the products. Panels are whole lines of an operand that
