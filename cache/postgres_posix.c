@@ -186,10 +186,10 @@ static bool several_hosts(const char *url)
 }
 
 /* Of why a connection was refused. A server without room refuses a new one when the file of what its catalogue holds is to be written again;
- * its older versions give that no code of its own, but words that are never translated. */
+ * its older versions give that no code of its own, but words that are never translated. The code as libpq writes it: a port may have that number. */
 static bool for_want_of_room(PGconn *db)
 {
-    return db && (strstr(PQerrorMessage(db), DISK_FULL) || strstr(PQerrorMessage(db), "could not write init file"));
+    return db && (strstr(PQerrorMessage(db), ":  " DISK_FULL ": ") || strstr(PQerrorMessage(db), "could not write init file"));
 }
 
 static PGconn *connect_to(const char *url, const char *application, int ms, bool *full)

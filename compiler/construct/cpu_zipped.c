@@ -17,7 +17,7 @@ typedef struct zipped {
     const kn_site *x;
     const kn_cpu_dot *d;
     int64_t lanes, terms, nv, mr; /* of the instruction; of the register tile */
-    int64_t line;                 /* vectors of the tile that read a line of the operand */
+    int64_t line;                 /* vectors of results that read a line of the operand's own rows, of a row that is shorter all of it */
     int64_t mc, nc, kb;           /* groups of rows and panels of a task; the instruction's terms in a block, 0: all */
     bool deep;                    /* rows go along the task's panels */
     bool each;                    /* the operand's terms are interleaved for each step of the tile, as they are wanted */
@@ -28,14 +28,8 @@ static int64_t extent(const zipped *z, int axis) { return kn_cpu_extent(z->x, ax
 static int64_t panel_lanes(const zipped *z) { return z->nv * z->lanes; }
 static int64_t panels_of(const zipped *z) { return kn_ceil_div(extent(z, z->x->n), panel_lanes(z)); }
 static int64_t steps_of(const zipped *z) { return kn_ceil_div(z->x->reduce_extent, z->terms); }
+static int64_t vectors_of_line(const zipped *z) { return z->x->hw->vector_bytes / (z->lanes * z->x->load[z->d->b].bytes); }
 static int64_t step_bytes(const zipped *z) { return panel_lanes(z) * z->terms * z->x->load[z->d->b].bytes; }
-
-/* Vectors of results that read a line of the operand's own rows, of a row that is shorter all of it. */
-static int64_t whole_line(const zipped *z)
-{
-    int64_t line = z->x->hw->vector_bytes / (z->lanes * z->x->load[z->d->b].bytes), all = kn_ceil_div(extent(z, z->x->n), z->lanes);
-    return line < all ? line : all;
-}
 
 bool kn_cpu_zips(const kn_site *x, int load, int run)
 {
@@ -78,9 +72,11 @@ static bool tile(zipped *z)
 {
     const kn_site *x = z->x;
     const double alone = crowds(z) ? 0.25 : 0, part = 0.03;
-    int64_t line = z->line, most = kn_cpu_in_one_set(x) ? 6 : 14;
+    int64_t line = vectors_of_line(z), most = kn_cpu_in_one_set(x) ? 6 : 14;
     bool any = near(z);
     double best = 0, need = (double)(x->hw->fma_latency * x->hw->fma_per_cycle);
+    if (line * z->lanes > extent(z, x->n)) line = kn_ceil_div(extent(z, x->n), z->lanes);
+    z->line = line;
     for (int64_t nv = 1; nv <= WIDEST && (nv <= line || (nv - (any ? 1 : line)) * z->lanes < extent(z, x->n)); nv++) {
         if (!any && nv % line && !parts_of_lines(z, nv)) continue;
         double beside = nv % line ? part : nv == line ? alone : 0;
@@ -101,7 +97,7 @@ static bool near_operand(zipped *z, const kn_hw_level *l2)
 {
     const kn_site *x = z->x;
     const kn_hw_level *l3 = kn_hw_level_named(x->hw, "l3");
-    int64_t line = x->hw->vector_bytes / (z->lanes * x->load[z->d->b].bytes), rows = extent(z, x->m), units = x->hw->units;
+    int64_t line = vectors_of_line(z), rows = extent(z, x->m), units = x->hw->units;
     int64_t bytes = x->reduce_extent * extent(z, x->n) * x->load[z->d->b].bytes;
     double best = 0, need = (double)(x->hw->fma_latency * x->hw->fma_per_cycle);
     if (z->ahead || x->reduce_extent != extent(z, z->d->run) || bytes > (l3 ? l3 : l2)->capacity_bytes || crowds(z)) return false;
@@ -212,7 +208,6 @@ bool kn_cpu_zipped(const kn_site *x, kn_plans *p, const kn_cpu_dot *d)
     if (!l1 || !l2 || d->recast || (z.ahead && x->m >= 0) || !kn_cpu_zips(x, d->b, d->run) || steps_of(&z) < LEAST_TERMS) return false;
     if (near_operand(&z, l2) && put(&z, p)) return true;
     z.each = false;
-    z.line = whole_line(&z);
     if (!tile(&z)) return false;
     bool fits = extent(&z, x->m) > FEW_ROWS ? many(&z, l2) || few(&z, l1, l2) : few(&z, l1, l2);
     return fits && put(&z, p);
